@@ -1,0 +1,483 @@
+/* Sluice: gated linear attention on CPUs and GPUs. The C interface (C99), the one stable binary
+ * boundary of the library: the C++ facade (sluice.hpp), the Python package and the tool sit on it.
+ *
+ * SPDX-License-Identifier: Apache-2.0
+ *
+ * Symbols: B batch, N sequences, T tokens, H query/key heads, HV value heads (r = HV/H an integer),
+ * K and V head dimensions of key and value, W convolution width. docs/glossary.md defines each
+ * term, docs/math.md each equation with its source.
+ *
+ * The rules every operator keeps
+ *  - Tensors are strided views; strides count elements. Shapes are always token-first as written
+ *    here; a head-first ([B,H,T,D]) tensor is the same view with its strides exchanged. The last
+ *    dimension must have stride 1 where a comment says "inner stride 1". Nothing is copied behind
+ *    the caller's back: what a kernel cannot read is refused by name.
+ *  - A view whose data is null is absent. Only those marked optional may be.
+ *  - Floating dtypes: float32, bfloat16, float16, unless a comment says otherwise. Arithmetic and
+ *    states in registers are float32 in every backend but the reference one, which is float64.
+ *  - The backend follows the device of the views, which must be one for all of them.
+ *  - No operator allocates, keeps state between calls, or waits for the device. Scratch memory is
+ *    the caller's: sluice_workspace_size() says how much, from sizes alone. (The CPU backend's
+ *    threads are started once, at the first call or by sluice_warm_up().)
+ *  - `stream` is the cudaStream_t of a CUDA call and must be null for a CPU call.
+ *  - Return value 0 is success. Otherwise nothing was written, and sluice_last_error() has a message
+ *    of the form "op: argument property = found, expected ... (rule)".
+ *  - Every args struct starts with struct_size = sizeof(the struct). Structs only grow at their
+ *    end, and members that an older caller does not know count as zero. Zero is always the default.
+ */
+#ifndef SLUICE_SLUICE_H_
+#define SLUICE_SLUICE_H_
+
+#include <stddef.h>
+#include <stdint.h>
+
+#if defined(_WIN32)
+#define SLUICE_API
+#else
+#define SLUICE_API __attribute__((visibility("default")))
+#endif
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* ---------------------------------------------------------------------------- enumerations ---- */
+
+/** Result of a call. */
+typedef enum sluice_code {
+  SLUICE_OK = 0,
+  SLUICE_INVALID_ARGUMENT = 1,    /**< the caller's mistake; the message names the argument */
+  SLUICE_UNSUPPORTED = 2,         /**< legal, but no kernel does it; the message says what is */
+  SLUICE_WORKSPACE_TOO_SMALL = 3, /**< the message has the bytes needed */
+  SLUICE_DEVICE_ERROR = 4,        /**< a CUDA call failed; the message has its name */
+  SLUICE_INTERNAL = 5             /**< a bug in Sluice */
+} sluice_code;
+
+/** The operators, for sluice_workspace_size(), sluice_supported() and sluice_implementations(). */
+typedef enum sluice_op {
+  SLUICE_OP_CHUNK_FORWARD = 0,
+  SLUICE_OP_RECURRENT_STEP = 1,
+  SLUICE_OP_CAUSAL_CONV1D = 2,
+  SLUICE_OP_GATED_RMS_NORM = 3,
+  SLUICE_OP_LAYER_PREFILL = 4,
+  SLUICE_OP_LAYER_DECODE = 5,
+  SLUICE_OP_COUNT = 6
+} sluice_op;
+
+/** Which implementation runs; the environment variable SLUICE_IMPL overrides AUTO by name. */
+typedef enum sluice_implementation {
+  SLUICE_IMPL_AUTO = 0,              /**< "auto": cpu for CPU views, cuda for CUDA views */
+  SLUICE_IMPL_REFERENCE = 1,         /**< "reference": float64, token by token; CPU views */
+  SLUICE_IMPL_REFERENCE_CHUNKED = 2, /**< "reference-chunked": float64, chunk form; CPU views */
+  SLUICE_IMPL_CPU = 3,               /**< "cpu" */
+  SLUICE_IMPL_CUDA = 4               /**< "cuda" */
+} sluice_implementation;
+
+/** What `gate` holds. Log and linear gates look alike and are the field's commonest silent error. */
+typedef enum sluice_gate_space {
+  SLUICE_GATE_LOG = 0,    /**< g = ln(alpha), g <= 0 */
+  SLUICE_GATE_LINEAR = 1, /**< alpha = exp(g), 0 <= alpha <= 1 */
+  SLUICE_GATE_RAW = 2     /**< a: g = -exp(A_log) * softplus(a + dt_bias), softplus(x) = x for x > 20 */
+} sluice_gate_space;
+
+/** What `beta` holds. */
+typedef enum sluice_beta_space {
+  SLUICE_BETA_VALUE = 0, /**< the write strength itself */
+  SLUICE_BETA_LOGIT = 1  /**< b: beta = sigmoid(b) */
+} sluice_beta_space;
+
+/** Range of the transition's eigenvalues along k: NEGATIVE doubles beta (allow_neg_eigval). */
+typedef enum sluice_eigenvalues {
+  SLUICE_EIGENVALUES_POSITIVE = 0, /**< beta as given */
+  SLUICE_EIGENVALUES_NEGATIVE = 1  /**< 2 * beta */
+} sluice_eigenvalues;
+
+/** Normalisation of q and k inside the operator. */
+typedef enum sluice_qk_norm {
+  SLUICE_QK_NORM_NONE = 0,
+  SLUICE_QK_NORM_L2 = 1 /**< x * rsqrt(sum(x^2) + l2norm_eps) */
+} sluice_qk_norm;
+
+/** How `scale` is read. */
+typedef enum sluice_scale_mode {
+  SLUICE_SCALE_DEFAULT = 0, /**< K^-0.5; `scale` is ignored */
+  SLUICE_SCALE_VALUE = 1    /**< `scale`, zero included */
+} sluice_scale_mode;
+
+/** Which key head a value head reads. */
+typedef enum sluice_head_map {
+  SLUICE_HEAD_MAP_BLOCK = 0, /**< value head h reads key head floor(h / r): all but ggml */
+  SLUICE_HEAD_MAP_CYCLIC = 1 /**< value head h reads key head h mod H: ggml */
+} sluice_head_map;
+
+/** Order of the two inner dimensions of a state. */
+typedef enum sluice_state_layout {
+  SLUICE_STATE_KV = 0, /**< [.., K, V] */
+  SLUICE_STATE_VK = 1  /**< [.., V, K] */
+} sluice_state_layout;
+
+/** The recurrence. */
+typedef enum sluice_rule {
+  SLUICE_RULE_GATED_DELTA = 0,    /**< S <- alpha S + k (beta (v - (alpha S)^T k))^T; no gate: delta rule */
+  SLUICE_RULE_LINEAR_ATTENTION = 1 /**< S <- alpha S + k v^T: simple GLA; beta must be absent */
+} sluice_rule;
+
+/** Which states recurrent steps write. */
+typedef enum sluice_state_writes {
+  SLUICE_STATE_WRITE_LAST = 0,      /**< the state after the last token, to write_slots [N] */
+  SLUICE_STATE_WRITE_PER_TOKEN = 1, /**< the state after token t, to write_slots [N, >= T] column t */
+  SLUICE_STATE_WRITE_NONE = 2       /**< none: outputs only */
+} sluice_state_writes;
+
+typedef enum sluice_activation {
+  SLUICE_ACTIVATION_NONE = 0,
+  SLUICE_ACTIVATION_SILU = 1,
+  SLUICE_ACTIVATION_SIGMOID = 2
+} sluice_activation;
+
+/** Form of a convolution state of L columns. */
+typedef enum sluice_conv_state_form {
+  SLUICE_CONV_STATE_SHIFT = 0, /**< oldest column first; the newest W-1 are the history */
+  SLUICE_CONV_STATE_RING = 1   /**< the input at absolute position p is in column p mod L */
+} sluice_conv_state_form;
+
+/** Where gated RMSNorm rounds: three orders are in use, and they differ by an ulp of the output. */
+typedef enum sluice_norm_rounding {
+  SLUICE_NORM_ROUND_ONCE = 0,  /**< float32 to the end, one rounding (FLA) */
+  SLUICE_NORM_ROUND_HF = 1,    /**< normalised x rounded to x's dtype, then times weight and gate */
+  SLUICE_NORM_ROUND_INPUT = 2  /**< layer ops: core output rounded to out's dtype first (vLLM) */
+} sluice_norm_rounding;
+
+/** Packing of the projections that a layer operator reads. */
+typedef enum sluice_packing {
+  SLUICE_PACKING_FLAT = 0,       /**< Qwen3.5: qkv = [q | k | v], z, b, a */
+  SLUICE_PACKING_INTERLEAVED = 1 /**< Qwen3-Next: per key head [q | k | r v | r z] and [r b | r a] */
+} sluice_packing;
+
+/* ------------------------------------------------------------------------------------ views ---- */
+
+/** Element type, DLPack's pair. float32 {2,32}, float16 {2,16}, bfloat16 {4,16}, int32 {0,32},
+ *  int64 {0,64}, bool {6,8} (one byte), uint8 {1,8}. */
+typedef struct sluice_dtype {
+  uint8_t code;
+  uint8_t bits;
+} sluice_dtype;
+
+/** DLPack device: type 1 = CPU (also pinned memory), 2 = CUDA. */
+typedef struct sluice_device {
+  int32_t type;
+  int32_t index;
+} sluice_device;
+
+#define SLUICE_DEVICE_CPU 1
+#define SLUICE_DEVICE_CUDA 2
+#define SLUICE_MAX_RANK 5
+
+/** A strided view; frozen layout. data null = absent. stride in elements, zero and negative
+ *  strides are refused for outputs. Alignment: that of the element type on CPU. */
+typedef struct sluice_tensor {
+  void* data;
+  sluice_device device;
+  sluice_dtype dtype;
+  uint16_t rank;
+  int64_t shape[SLUICE_MAX_RANK];
+  int64_t stride[SLUICE_MAX_RANK];
+} sluice_tensor;
+
+/** Scratch memory on the device of the call, 256-byte aligned, undefined content. */
+typedef struct sluice_workspace {
+  void* data;
+  size_t size; /**< bytes */
+} sluice_workspace;
+
+/* ----------------------------------------------------------------------------- state pools ---- */
+
+/** Where the recurrent states of N sequences lie, embedded in the operators' arguments.
+ *
+ *  Pools are [slots, HV, K, V] (or [slots, HV, V, K]); head, row and column are contiguous inside a
+ *  slot, the slot stride is free (>= HV*K*V). Sequence n reads slot read_slots[n] and writes slot
+ *  write_slots[n]. Without read_slots, n reads slot n; write_slots defaults to read_slots. A slot
+ *  that one sequence writes may not be read or written by another one in the same call.
+ *
+ *  A slot index below pad_below is padding. A padded read slot makes the whole sequence padding:
+ *  its output rows are written as zeros, no state is read or written. A padded write slot skips
+ *  that write only. Indices at or past `slots` are refused on the CPU and undefined on CUDA. */
+typedef struct sluice_state_io {
+  sluice_tensor initial; /**< optional: absent = zeros */
+  sluice_tensor final;   /**< optional: absent = not written (chunk) or = initial (steps, in place).
+                              May be the same memory as `initial`. Same layout, own dtype. */
+  int32_t layout;        /**< sluice_state_layout of initial, final and checkpoints */
+  int32_t reserved;      /**< zero */
+  int64_t pad_below;     /**< 0: negative indices are padding; 1: slot 0 is the null slot too */
+  sluice_tensor read_slots;        /**< optional int32/int64 [N] ([N, W] in steps) */
+  sluice_tensor write_slots;       /**< optional int32/int64 [N] ([N, W] in steps) */
+  sluice_tensor has_initial_state; /**< optional bool/uint8 [N]: false = start from zeros whatever
+                                        the slot holds, NaN included */
+} sluice_state_io;
+
+/* ------------------------------------------------------------------------ the delta rule ops ---- */
+
+/** gdn_prefill: o and final states of whole sequences, by chunks.
+ *
+ *  Per sequence and value head h with key head h' (head_map), for t = 1..T:
+ *    S_t = alpha_t S_{t-1} + k_t (beta_t (v_t - alpha_t S_{t-1}^T k_t))^T,   o_t = scale S_t^T q_t
+ *  Source: Yang, Kautz, Hatamizadeh, Gated Delta Networks, arXiv:2412.06464.
+ *  With rule LINEAR_ATTENTION: S_t = alpha_t S_{t-1} + k_t v_t^T (simple GLA).
+ *
+ *  Packed batches: B = 1 and cu_seqlens [N+1] with 0 = c_0 <= c_1 <= .. <= c_N <= T; sequence n is
+ *  rows c_n .. c_{n+1}-1. An empty sequence passes its state through. Rows at or past c_N are
+ *  neither read nor written. Without cu_seqlens, N = B. T = 0 and N = 0 are legal.
+ *
+ *  Only exponentials of gate sums that are <= 0 are taken; each g is clamped at -128 below, so
+ *  -inf is legal. g > 0 is outside the contract (SLUICE_DEBUG=1 refuses it on the CPU). */
+typedef struct sluice_chunk_forward_args {
+  size_t struct_size;
+  sluice_tensor q;          /**< [B,T,H,K] inner stride 1 */
+  sluice_tensor k;          /**< [B,T,H,K] inner stride 1; dtype of q */
+  sluice_tensor v;          /**< [B,T,HV,V] inner stride 1; dtype of q */
+  sluice_tensor gate;       /**< optional [B,T,HV]: absent = no decay */
+  sluice_tensor beta;       /**< optional [B,T,HV]: absent = 1 */
+  sluice_tensor o;          /**< [B,T,HV,V] out, inner stride 1 */
+  sluice_tensor A_log;      /**< [HV], with SLUICE_GATE_RAW only */
+  sluice_tensor dt_bias;    /**< [HV], with SLUICE_GATE_RAW only */
+  sluice_tensor cu_seqlens; /**< optional int32/int64 [N+1] */
+  sluice_state_io state;
+  sluice_tensor checkpoints; /**< optional pool [slots,HV,K,V]: states every checkpoint_every tokens */
+  sluice_tensor checkpoint_slots; /**< int32/int64 [N,M]: slot of the state after (j+1) *
+                                       checkpoint_every tokens of sequence n; pads skip; states
+                                       j >= M are not stored */
+  int64_t checkpoint_every;  /**< tokens, a multiple of 64, > 0 where checkpoints are given */
+  double scale;              /**< read with SLUICE_SCALE_VALUE */
+  double l2norm_eps;         /**< 0 = 1e-6 */
+  int32_t scale_mode;        /**< sluice_scale_mode */
+  int32_t gate_space;        /**< sluice_gate_space */
+  int32_t beta_space;        /**< sluice_beta_space */
+  int32_t eigenvalues;       /**< sluice_eigenvalues */
+  int32_t qk_norm;           /**< sluice_qk_norm */
+  int32_t head_map;          /**< sluice_head_map */
+  int32_t rule;              /**< sluice_rule */
+  int32_t implementation;    /**< sluice_implementation */
+} sluice_chunk_forward_args;
+
+/** gdn_decode: 1 to 16 tokens per sequence, one pass over each state; also speculative verification.
+ *
+ *  The recurrence of sluice_chunk_forward_args. Rows are [B,T,..] with T <= 16, or packed with
+ *  cu_seqlens and max_tokens (the host's bound on one sequence's tokens, <= 16; a longer row is
+ *  refused on the CPU, clamped on CUDA). The pool is updated in place unless state.final is given.
+ *
+ *  num_accepted [N]: the start state is column max(num_accepted[n], 1) - 1 of read_slots [N,W]
+ *  (clamped to W-1): with one state slot per drafted token, rollback is that number. */
+typedef struct sluice_recurrent_step_args {
+  size_t struct_size;
+  sluice_tensor q;            /**< [B,T,H,K] inner stride 1 */
+  sluice_tensor k;            /**< [B,T,H,K] inner stride 1; dtype of q */
+  sluice_tensor v;            /**< [B,T,HV,V] inner stride 1; dtype of q */
+  sluice_tensor gate;         /**< optional [B,T,HV] */
+  sluice_tensor beta;         /**< optional [B,T,HV] */
+  sluice_tensor o;            /**< [B,T,HV,V] out, inner stride 1 */
+  sluice_tensor A_log;        /**< [HV], with SLUICE_GATE_RAW only */
+  sluice_tensor dt_bias;      /**< [HV], with SLUICE_GATE_RAW only */
+  sluice_tensor cu_seqlens;   /**< optional int32/int64 [N+1] */
+  sluice_tensor num_accepted; /**< optional int32/int64 [N], with read_slots [N,W] */
+  sluice_state_io state;      /**< initial is required unless state_writes is NONE */
+  int64_t max_tokens;         /**< with cu_seqlens: 1..16, required */
+  double scale;               /**< read with SLUICE_SCALE_VALUE */
+  double l2norm_eps;          /**< 0 = 1e-6 */
+  int32_t scale_mode;         /**< sluice_scale_mode */
+  int32_t gate_space;         /**< sluice_gate_space */
+  int32_t beta_space;         /**< sluice_beta_space */
+  int32_t eigenvalues;        /**< sluice_eigenvalues */
+  int32_t qk_norm;            /**< sluice_qk_norm */
+  int32_t head_map;           /**< sluice_head_map */
+  int32_t rule;               /**< sluice_rule */
+  int32_t state_writes;       /**< sluice_state_writes */
+  int32_t implementation;     /**< sluice_implementation */
+  int32_t reserved;           /**< zero */
+} sluice_recurrent_step_args;
+
+/* --------------------------------------------------------------------- the layer's other ops ---- */
+
+/** Where the convolution states of N sequences lie. Pool [slots, D, L] with free strides (both
+ *  [slot][channel][column] and [slot][column][channel] memory orders), L >= W-1 columns of raw
+ *  (pre-convolution) inputs. Slots, pads and has_initial_state as in sluice_state_io.
+ *
+ *  SHIFT form: the history is the last W-1 columns; afterwards the state is the last L columns of
+ *  (old state, new inputs). With num_accepted (speculation, L >= W-2+T): the history is columns
+ *  a-1 .. a+W-3 with a = max(num_accepted[n], 1), and the new state's first W-2+T columns are
+ *  (old columns a .. a+W-3, the T inputs); later columns stay as they are.
+ *  RING form: the history of a row at absolute position p = ring_position[n] is columns
+ *  (p-W+1 .. p-1) mod L; the inputs go to columns (p .. p+T-1) mod L, where the last L inputs win. */
+typedef struct sluice_conv_state_io {
+  sluice_tensor initial;           /**< optional [slots,D,L]: absent = zeros */
+  sluice_tensor final;             /**< optional [slots,D,L]; may be the memory of `initial` */
+  sluice_tensor read_slots;        /**< optional int32/int64 [N] */
+  sluice_tensor write_slots;       /**< optional int32/int64 [N] */
+  sluice_tensor has_initial_state; /**< optional bool/uint8 [N] */
+  sluice_tensor num_accepted;      /**< optional int32/int64 [N], SHIFT form only */
+  sluice_tensor ring_position;     /**< int32/int64 [N], >= 0; RING form only */
+  int64_t pad_below;
+  int32_t form;                    /**< sluice_conv_state_form */
+  int32_t reserved;                /**< zero */
+} sluice_conv_state_io;
+
+/** Short causal depthwise convolution, prefill and update alike:
+ *    out[t,d] = act(bias[d] + sum_{w=0}^{W-1} weight[d,w] x[t-W+1+w, d]),
+ *  inputs before a sequence's first token taken from its state. Padded rows: zeros. */
+typedef struct sluice_causal_conv1d_args {
+  size_t struct_size;
+  sluice_tensor x;          /**< [B,T,D], any strides (channel-first views too) */
+  sluice_tensor weight;     /**< [D,W], W in {2,3,4}, inner stride 1 */
+  sluice_tensor bias;       /**< optional [D] */
+  sluice_tensor out;        /**< [B,T,D] out, any strides; must not overlap x */
+  sluice_tensor cu_seqlens; /**< optional int32/int64 [N+1], B = 1 */
+  sluice_conv_state_io state;
+  int32_t activation;       /**< NONE or SILU */
+  int32_t implementation;   /**< sluice_implementation */
+} sluice_causal_conv1d_args;
+
+/** Gated RMSNorm, norm before gate: out = x rsqrt(mean(x^2) + eps) * weight * act(z). */
+typedef struct sluice_gated_rms_norm_args {
+  size_t struct_size;
+  sluice_tensor x;        /**< [.., V], rank 2 to 4, inner stride 1 */
+  sluice_tensor z;        /**< shape of x, inner stride 1 */
+  sluice_tensor weight;   /**< [V] */
+  sluice_tensor out;      /**< shape of x, inner stride 1; may be the memory of x */
+  double eps;             /**< 0 = 1e-6 */
+  int32_t activation;     /**< SILU or SIGMOID */
+  int32_t rounding;       /**< sluice_norm_rounding: ROUND_ONCE or ROUND_HF */
+  int32_t implementation; /**< sluice_implementation */
+  int32_t reserved;       /**< zero */
+} sluice_gated_rms_norm_args;
+
+/** The whole layer between its input projections and out_proj:
+ *  convolution + SiLU on [q|k|v], gates from a and b, l2 norm of q and k, delta rule, gated RMSNorm.
+ *  One struct for sluice_layer_prefill() (any T, chunks) and sluice_layer_decode() (T <= 16).
+ *
+ *  Packing FLAT:        qkv [B,T,2HK+HVV] = [q heads | k heads | v heads], z [B,T,HVV],
+ *                       b [B,T,HV], a [B,T,HV].
+ *  Packing INTERLEAVED: qkv [B,T,2HK+2HVV], per key head [K q | K k | rV v | rV z];
+ *                       b [B,T,2HV], per key head [r b | r a]; z and a absent; head_map BLOCK.
+ *  Row strides are free in both: slices of a wider projection need no copy.
+ *  Convolution channels are always in the order [q | k | v]. */
+typedef struct sluice_layer_args {
+  size_t struct_size;
+  sluice_tensor qkv;         /**< inner stride 1 */
+  sluice_tensor z;           /**< FLAT only, inner stride 1 */
+  sluice_tensor b;           /**< beta logits */
+  sluice_tensor a;           /**< FLAT only: raw gates */
+  sluice_tensor conv_weight; /**< [2HK+HVV, W] inner stride 1 */
+  sluice_tensor conv_bias;   /**< optional [2HK+HVV] */
+  sluice_tensor A_log;       /**< [HV] */
+  sluice_tensor dt_bias;     /**< [HV] */
+  sluice_tensor norm_weight; /**< [V] */
+  sluice_tensor out;         /**< [B,T,HV,V] out, inner stride 1 */
+  sluice_tensor core_out;    /**< optional [B,T,HV,V] out: the delta rule's output, before the norm */
+  sluice_tensor cu_seqlens;  /**< optional int32/int64 [N+1], B = 1 */
+  sluice_tensor conv_initial;  /**< optional conv state pool [slots,D,L], slots as in `state` */
+  sluice_tensor conv_final;    /**< optional: absent = not written (prefill), = conv_initial (decode) */
+  sluice_tensor ring_position; /**< int32/int64 [N], with SLUICE_CONV_STATE_RING only */
+  sluice_tensor num_accepted;  /**< decode: optional int32/int64 [N], for both kinds of state */
+  sluice_state_io state;     /**< read_slots, write_slots and has_initial_state hold for the conv
+                                  states too (their column 0 where 2-D) */
+  int64_t num_k_heads;       /**< H */
+  int64_t num_v_heads;       /**< HV */
+  int64_t head_k_dim;        /**< K */
+  int64_t head_v_dim;        /**< V */
+  int64_t max_tokens;        /**< decode with cu_seqlens: 1..16 */
+  double scale;              /**< read with SLUICE_SCALE_VALUE */
+  double l2norm_eps;         /**< 0 = 1e-6 */
+  double norm_eps;           /**< 0 = 1e-6 */
+  int32_t scale_mode;        /**< sluice_scale_mode */
+  int32_t packing;           /**< sluice_packing */
+  int32_t conv_state_form;   /**< sluice_conv_state_form */
+  int32_t eigenvalues;       /**< sluice_eigenvalues */
+  int32_t head_map;          /**< sluice_head_map */
+  int32_t gate_activation;   /**< of z: SILU or SIGMOID */
+  int32_t rounding;          /**< sluice_norm_rounding */
+  int32_t state_writes;      /**< decode: sluice_state_writes */
+  int32_t implementation;    /**< sluice_implementation */
+  int32_t reserved;          /**< zero */
+} sluice_layer_args;
+
+/** See sluice_chunk_forward_args. */
+SLUICE_API int sluice_chunk_forward(const sluice_chunk_forward_args* args,
+                                    sluice_workspace workspace, void* stream);
+/** See sluice_recurrent_step_args. */
+SLUICE_API int sluice_recurrent_step(const sluice_recurrent_step_args* args,
+                                     sluice_workspace workspace, void* stream);
+/** See sluice_causal_conv1d_args. */
+SLUICE_API int sluice_causal_conv1d(const sluice_causal_conv1d_args* args,
+                                    sluice_workspace workspace, void* stream);
+/** See sluice_gated_rms_norm_args. */
+SLUICE_API int sluice_gated_rms_norm(const sluice_gated_rms_norm_args* args,
+                                     sluice_workspace workspace, void* stream);
+/** See sluice_layer_args. */
+SLUICE_API int sluice_layer_prefill(const sluice_layer_args* args, sluice_workspace workspace,
+                                    void* stream);
+/** See sluice_layer_args; at most 16 tokens per sequence, pools updated in place by default. */
+SLUICE_API int sluice_layer_decode(const sluice_layer_args* args, sluice_workspace workspace,
+                                   void* stream);
+
+/** Bytes of scratch that `op` needs for these arguments (a struct of that op's args type). Views
+ *  need shapes, strides, dtypes and device; data may be any non-null pointer: nothing is read.
+ *  An upper bound for every cu_seqlens content and every smaller T. */
+SLUICE_API int sluice_workspace_size(int op, const void* args, size_t* bytes);
+
+/** Would `op` run on these arguments? SLUICE_OK if so, else the code and message the call itself
+ *  would give. If kernel is not null, the name of the kernel that would run is written to it,
+ *  e.g. "cpu.chunk_forward.avx512" (at most size bytes, null-terminated). Reads no tensor data. */
+SLUICE_API int sluice_supported(int op, const void* args, char* kernel, size_t size);
+
+/* --------------------------------------------------------------------------------- library ---- */
+
+/** One implementation of one or more operators. */
+typedef struct sluice_implementation_info {
+  const char* name;        /**< as SLUICE_IMPL takes it */
+  const char* description; /**< one line */
+  const char* requirement; /**< what it needs of the machine */
+  int32_t id;              /**< sluice_implementation */
+  int32_t available;       /**< 1 if it can run on this machine, now */
+} sluice_implementation_info;
+
+/** Writes up to `capacity` entries, returns how many there are. */
+SLUICE_API int sluice_implementations(sluice_implementation_info* out, int capacity);
+
+/** Free text about the machine and the choices made: ISA, threads, devices, one "key: value" a line.
+ *  Returns the length without the terminator; writes at most size bytes. */
+SLUICE_API size_t sluice_capability(char* out, size_t size);
+
+/** Name of the kernel that this thread's last successful operator call ran; "" before the first. */
+SLUICE_API const char* sluice_last_kernel(void);
+
+/** Message of this thread's last failed call; "" after a success. Valid until the next call. */
+SLUICE_API const char* sluice_last_error(void);
+
+/** "ok", "invalid argument", .. for a sluice_code. */
+SLUICE_API const char* sluice_status_name(int code);
+
+/** Starts threads and loads kernels now, so that no later call does. device as in views. */
+SLUICE_API int sluice_warm_up(sluice_device device);
+
+/** Runs task(context, i) for every i in [0, count), in any order and on any threads, and returns
+ *  when all are done. */
+typedef void (*sluice_parallel_for)(void* user, int64_t count,
+                                    void (*task)(void* context, int64_t i), void* context);
+
+/** Replaces the CPU backend's thread pool by the caller's threads; a null function restores it.
+ *  Results do not depend on it. Not to be called while operators run. threads: how many tasks may
+ *  run at once at most. */
+SLUICE_API int sluice_set_executor(sluice_parallel_for function, void* user, int threads);
+
+/** The interface version: a caller built against a larger major than this returns must not go on. */
+SLUICE_API uint32_t sluice_abi_version(void);
+
+/** The library version, e.g. "0.1.0". */
+SLUICE_API const char* sluice_version(void);
+
+#define SLUICE_ABI_VERSION 0u
+
+#ifdef __cplusplus
+} /* extern "C" */
+#endif
+
+#endif /* SLUICE_SLUICE_H_ */

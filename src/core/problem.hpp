@@ -1,0 +1,95 @@
+// Problems: what validation makes of an operator's arguments, and all that a backend ever sees.
+// Every member is checked and every default resolved, so backends contain no argument checks.
+// SPDX-License-Identifier: Apache-2.0
+#ifndef SLUICE_CORE_PROBLEM_HPP_
+#define SLUICE_CORE_PROBLEM_HPP_
+
+#include <cstdint>
+
+#include "sluice/sluice.h"
+
+namespace sluice::core {
+
+using Tensor = sluice_tensor;
+
+/// True where an optional view was given.
+constexpr bool present(const Tensor& tensor) noexcept { return tensor.data != nullptr; }
+
+/// How the rows of [B,T,..] tensors make up N sequences.
+struct Rows {
+  int64_t B = 0;        ///< batch; 1 where packed
+  int64_t T = 0;        ///< rows per batch entry
+  int64_t N = 0;        ///< sequences: B, or cu_seqlens.shape[0] - 1
+  Tensor cu_seqlens{};  ///< int32/int64 [N+1] or absent
+  /// Host's bound on one sequence's tokens: T, or max_tokens of a packed decode call.
+  int64_t max_tokens = 0;
+};
+
+/// Both delta rule operators: chunk_forward and recurrent_step are one recurrence.
+/// gate and beta are rank 4 [B,T,HV/r,r] (value head h = (h / r, h % r)), so that the interleaved
+/// packing of Qwen3-Next is a view; all other shapes are those of sluice.h.
+struct DeltaRuleProblem {
+  sluice_op op = SLUICE_OP_CHUNK_FORWARD;  ///< CHUNK_FORWARD or RECURRENT_STEP
+  Rows rows;
+  int64_t H = 0, HV = 0, K = 0, V = 0;
+  int64_t r = 0;  ///< HV / H
+  Tensor q{}, k{}, v{}, gate{}, beta{}, o{}, A_log{}, dt_bias{};
+  /// initial, final (= initial in steps unless given or state_writes is NONE), slots, layout.
+  /// write_slots = read_slots where the caller gave none.
+  sluice_state_io state{};
+  Tensor num_accepted{};  ///< steps only
+  Tensor checkpoints{}, checkpoint_slots{};
+  int64_t checkpoint_every = 0;
+  double scale = 0;
+  double l2norm_eps = 0;
+  sluice_gate_space gate_space = SLUICE_GATE_LOG;
+  sluice_beta_space beta_space = SLUICE_BETA_VALUE;
+  double beta_factor = 1;  ///< 2 with negative eigenvalues
+  sluice_qk_norm qk_norm = SLUICE_QK_NORM_NONE;
+  sluice_head_map head_map = SLUICE_HEAD_MAP_BLOCK;
+  sluice_rule rule = SLUICE_RULE_GATED_DELTA;
+  sluice_state_writes state_writes = SLUICE_STATE_WRITE_LAST;
+
+  /// Key head that value head h reads.
+  int64_t key_head(int64_t h) const noexcept {
+    return head_map == SLUICE_HEAD_MAP_BLOCK ? h / r : h % H;
+  }
+};
+
+/// Short causal convolution over D = G * C channels; channel d = (d / C, d % C). x and out are rank
+/// 4 [B,T,G,C], weight [D,W], bias [D], states [slots,D,L].
+struct CausalConvProblem {
+  Rows rows;
+  int64_t G = 0, C = 0, W = 0;
+  int64_t L = 0;  ///< columns of the state, 0 without one
+  Tensor x{}, weight{}, bias{}, out{};
+  sluice_conv_state_io state{};  ///< write_slots = read_slots where the caller gave none
+  sluice_activation activation = SLUICE_ACTIVATION_NONE;
+};
+
+/// Gated RMSNorm over rows of V; x, z and out are rank 5 [.., .., .., .., V].
+struct GatedNormProblem {
+  int64_t V = 0;
+  Tensor x{}, z{}, weight{}, out{};
+  double eps = 0;
+  sluice_activation activation = SLUICE_ACTIVATION_SILU;
+  sluice_norm_rounding rounding = SLUICE_NORM_ROUND_ONCE;
+};
+
+/// The layer as its parts. A backend supplies memory for the convolved q, k, v and, where core_out is
+/// absent, for the core output; it may also fuse the parts as it likes.
+///
+/// conv[0], conv[1], conv[2] are the q, k and v channels: x, weights, bias and states are the slices
+/// (q and k [B,T,H,K], v [B,T,HV/r,r*V]); their `out` is absent and left to the backend.
+/// delta has gates raw, beta logits, l2 norm; q, k, v are absent and `o` is core_out or absent.
+/// norm has z as [B,T,HV/r,r,V], out likewise, x absent unless core_out is given.
+struct LayerProblem {
+  sluice_op op = SLUICE_OP_LAYER_PREFILL;  ///< LAYER_PREFILL or LAYER_DECODE
+  CausalConvProblem conv[3];
+  DeltaRuleProblem delta;
+  GatedNormProblem norm;
+};
+
+}  // namespace sluice::core
+
+#endif  // SLUICE_CORE_PROBLEM_HPP_
