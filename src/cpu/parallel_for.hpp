@@ -10,8 +10,8 @@
 
 namespace sluice::cpu {
 
-/// Most workers that may run at once: SLUICE_NUM_THREADS, else the CPUs this process may use, or what
-/// the caller's executor was declared with. Workspaces are sized by it.
+/// Most workers that may run at once: SLUICE_NUM_THREADS, else the CPUs this process may use, or
+/// what the caller's executor was declared with. Workspaces are sized by it.
 int worker_count() noexcept;
 
 /// Starts the pool now. Otherwise the first parallel_for() with more than one worker does.
@@ -22,8 +22,9 @@ Status set_executor(sluice_parallel_for function, void* user, int threads) noexc
 
 /// Runs body(context, item, worker) once for each item in [0, items) and returns when all are done.
 /// worker < min(workers, items) names scratch memory: two calls that overlap in time have different
-/// workers. Items go to workers in ascending order, whoever is free (so order the longest first); an
-/// item's result must not depend on its worker, which makes results independent of thread counts.
+/// workers. Items go to workers in ascending order, whoever is free (so order the longest first);
+/// an item's result must not depend on its worker, which makes results independent of thread
+/// counts.
 void parallel_for(int64_t items, int workers, void (*body)(void* context, int64_t item, int worker),
                   void* context) noexcept;
 
@@ -32,9 +33,7 @@ template <class Body>
 void parallel_for(int64_t items, int workers, Body& body) noexcept {
   parallel_for(
       items, workers,
-      [](void* context, int64_t item, int worker) {
-        (*static_cast<Body*>(context))(item, worker);
-      },
+      [](void* context, int64_t item, int worker) { (*static_cast<Body*>(context))(item, worker); },
       &body);
 }
 

@@ -1,0 +1,53 @@
+// The CPU backend's entry in the core's table.
+// SPDX-License-Identifier: Apache-2.0
+#include "core/backend.hpp"
+
+#include <cstdio>
+
+#include "cpu/isa.hpp"
+#include "cpu/parallel_for.hpp"
+
+namespace sluice::cpu {
+namespace {
+
+bool available() noexcept { return true; }
+
+Status warm_up(int32_t /*device_index*/) noexcept {
+  choose_isa();
+  return start_workers();
+}
+
+size_t describe(char* out, size_t size) noexcept {
+  char isas[128];
+  list_isas(isas, sizeof isas);
+  const int length = std::snprintf(out, size,
+                                   "cpu.isa: %s\n"
+                                   "cpu.isas:%s\n"
+                                   "cpu.threads: %d\n",
+                                   isa_name(), isas, worker_count());
+  return length > 0 ? static_cast<size_t>(length) : 0;
+}
+
+core::Backend make_backend() noexcept {
+  choose_isa();
+  core::Backend backend{};
+  backend.id = SLUICE_IMPL_CPU;
+  backend.name = "cpu";
+  backend.description = "float32 on SIMD instructions chosen at run time, threaded";
+  backend.requirement = "any CPU; fastest with AVX-512 or AVX2";
+  backend.device_type = SLUICE_DEVICE_CPU;
+  backend.available = available;
+  backend.warm_up = warm_up;
+  backend.describe = describe;
+  backend.set_executor = set_executor;
+  return backend;
+}
+
+}  // namespace
+
+const core::Backend& backend() noexcept {
+  static const core::Backend instance = make_backend();
+  return instance;
+}
+
+}  // namespace sluice::cpu

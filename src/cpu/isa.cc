@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cpu/isa.hpp"
+
+#include <array>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+#include "hwy/highway.h"
+#include "hwy/targets.h"
+
+namespace sluice::cpu {
+namespace {
+
+struct Isa {
+  int64_t target;
+  const char* name;
+};
+
+// Best first within a machine family.
+constexpr Isa kIsas[] = {
+    {HWY_AVX3, "avx512"},       {HWY_AVX2, "avx2"},       {HWY_SSE4, "sse4"},
+    {HWY_SVE2_128, "sve2-128"}, {HWY_SVE_256, "sve-256"}, {HWY_SVE2, "sve2"},
+    {HWY_SVE, "sve"},           {HWY_NEON, "neon"},       {HWY_EMU128, "emu128"},
+    {HWY_SCALAR, "scalar"},
+};
+
+constexpr const char* kOpNames[SLUICE_OP_COUNT] = {"chunk_forward", "recurrent_step",
+                                                   "causal_conv1d", "gated_rms_norm",
+                                                   "layer_prefill", "layer_decode"};
+
+// The baseline needs no support of the machine, so Highway does not report it.
+int64_t usable_targets() noexcept {
+  return (hwy::SupportedTargets() | HWY_STATIC_TARGET) & HWY_TARGETS;
+}
+
+const Isa& requested_or_best() noexcept {
+  const int64_t usable = usable_targets();
+  const char* wanted = std::getenv("SLUICE_CPU_ISA");
+  if (wanted != nullptr) {
+    for (const Isa& isa : kIsas) {
+      if ((isa.target & usable) != 0 && std::strcmp(isa.name, wanted) == 0) return isa;
+    }
+  }
+  for (const Isa& isa : kIsas) {
+    if ((isa.target & usable) != 0) return isa;
+  }
+  return kIsas[std::size(kIsas) - 1];
+}
+
+struct Choice {
+  const Isa& isa = requested_or_best();
+  std::array<char[48], SLUICE_OP_COUNT> names{};
+
+  Choice() noexcept {
+    hwy::GetChosenTarget().Update(isa.target);
+    for (size_t op = 0; op < names.size(); ++op) {
+      std::snprintf(names[op], sizeof names[op], "cpu.%s.%s", kOpNames[op], isa.name);
+    }
+  }
+};
+
+const Choice& choice() noexcept {
+  static const Choice instance;
+  return instance;
+}
+
+}  // namespace
+
+void choose_isa() noexcept { choice(); }
+
+const char* isa_name() noexcept { return choice().isa.name; }
+
+core::KernelName kernel_name(sluice_op op) noexcept {
+  return choice().names[static_cast<size_t>(op)];
+}
+
+size_t list_isas(char* out, size_t size) noexcept {
+  size_t length = 0;
+  for (const Isa& isa : kIsas) {
+    if ((isa.target & usable_targets()) == 0) continue;
+    const size_t room = length < size ? size - length : 0;
+    length += static_cast<size_t>(
+        std::snprintf(room > 0 ? out + length : nullptr, room, " %s", isa.name));
+  }
+  return length;
+}
+
+}  // namespace sluice::cpu

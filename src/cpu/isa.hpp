@@ -1,0 +1,29 @@
+// Which instruction set the CPU kernels run on, and the kernel names made of it.
+// SPDX-License-Identifier: Apache-2.0
+#ifndef SLUICE_CPU_ISA_HPP_
+#define SLUICE_CPU_ISA_HPP_
+
+#include <cstddef>
+
+#include "core/backend.hpp"
+
+namespace sluice::cpu {
+
+/// Chooses once: the best instruction set that this library was built for and this machine has, or
+/// the one named by SLUICE_CPU_ISA ("avx512", "avx2", "sse4", "scalar", ..) where the machine has
+/// it. A name that is unknown or not available is ignored. Called before any kernel runs.
+void choose_isa() noexcept;
+
+/// Name of the instruction set in use, e.g. "avx512".
+const char* isa_name() noexcept;
+
+/// "cpu.<operator>.<isa>", static storage.
+core::KernelName kernel_name(sluice_op op) noexcept;
+
+/// Appends the names of the instruction sets that this machine could run, best first, with a space
+/// before each. Returns the length; writes at most size bytes, always terminated where size > 0.
+size_t list_isas(char* out, size_t size) noexcept;
+
+}  // namespace sluice::cpu
+
+#endif  // SLUICE_CPU_ISA_HPP_

@@ -1,0 +1,278 @@
+// The pool: a caller that finds it free becomes worker 0 of a job and wakes as many threads as the
+// job has seats; all of them draw items from one counter. A caller that finds it busy, or that is
+// itself a worker, runs its items alone: slower, never wrong, and no lock is held while items run.
+// SPDX-License-Identifier: Apache-2.0
+#include "cpu/parallel_for.hpp"
+
+#include <pthread.h>
+#include <sched.h>
+
+#include <algorithm>
+#include <atomic>
+#include <condition_variable>
+#include <cstdlib>
+#include <mutex>
+#include <new>
+#include <system_error>
+#include <thread>
+#include <vector>
+
+namespace sluice::cpu {
+namespace {
+
+// Longest wait, in pauses of about 10 to 40 ns, before a thread sleeps: about the gap between two
+// operators of a decode step, against some 10 us for a wake-up through the kernel.
+constexpr int kSpinPauses = 1000;
+
+void pause_briefly() noexcept {
+#if defined(__x86_64__) || defined(__i386__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
+// Set while this thread runs items: a call from inside an item must not wait for other workers.
+thread_local bool inside_item = false;
+
+struct Job {
+  int64_t items;
+  void (*body)(void* context, int64_t item, int worker);
+  void* context;
+  std::atomic<int64_t> next{0};
+
+  void work(int worker) noexcept {
+    const bool outer = inside_item;
+    inside_item = true;
+    for (;;) {
+      const int64_t item = next.fetch_add(1, std::memory_order_relaxed);
+      if (item >= items) break;
+      body(context, item, worker);
+    }
+    inside_item = outer;
+  }
+};
+
+void run_serially(Job& job) noexcept { job.work(0); }
+
+class Pool {
+ public:
+  /// Starts up to `threads` threads; fewer where the system refuses.
+  explicit Pool(int threads) noexcept {
+    try {
+      threads_.reserve(static_cast<size_t>(threads));
+      for (int i = 0; i < threads; ++i) threads_.emplace_back([this] { serve(); });
+    } catch (const std::exception&) {
+      // WHY: results do not depend on the number of threads, so fewer are slower, not an error.
+    }
+  }
+
+  /// Runs the job on `workers` threads, the caller among them. False, with nothing done, if another
+  /// job is running.
+  bool run(Job& job, int workers) noexcept {
+    if (busy_.exchange(true, std::memory_order_acquire)) return false;
+    const int seats = std::min(workers - 1, static_cast<int>(threads_.size()));
+    if (seats > 0) open(job, seats);
+    job.work(0);
+    if (seats > 0) close();
+    busy_.store(false, std::memory_order_release);
+    return true;
+  }
+
+  /// Ends the threads; calls from now on run serially in run()'s caller.
+  void stop() noexcept {
+    {
+      const std::lock_guard lock(mutex_);
+      stopping_ = true;
+    }
+    wake_.notify_all();
+    for (std::thread& thread : threads_) thread.join();
+  }
+
+ private:
+  void open(Job& job, int seats) noexcept {
+    {
+      const std::lock_guard lock(mutex_);
+      job_ = &job;
+      seats_ = seats;
+      taken_ = 0;
+      generation_.fetch_add(1, std::memory_order_release);
+    }
+    if (seats == 1) {
+      wake_.notify_one();
+    } else {
+      wake_.notify_all();
+    }
+  }
+
+  /// Lets no further thread in and waits for those inside.
+  void close() noexcept {
+    {
+      const std::lock_guard lock(mutex_);
+      job_ = nullptr;
+    }
+    for (int i = 0; i < kSpinPauses; ++i) {
+      if (active_.load(std::memory_order_acquire) == 0) return;
+      pause_briefly();
+    }
+    std::unique_lock lock(mutex_);
+    idle_.wait(lock, [this] { return active_.load(std::memory_order_acquire) == 0; });
+  }
+
+  void serve() noexcept {
+    uint64_t seen = 0;
+    for (;;) {
+      for (int i = 0; i < kSpinPauses; ++i) {
+        if (generation_.load(std::memory_order_acquire) != seen) break;
+        pause_briefly();
+      }
+      std::unique_lock lock(mutex_);
+      wake_.wait(lock,
+                 [&] { return stopping_ || generation_.load(std::memory_order_relaxed) != seen; });
+      seen = generation_.load(std::memory_order_relaxed);
+      if (job_ == nullptr || taken_ == seats_) {
+        if (stopping_) return;
+        continue;
+      }
+      Job& job = *job_;
+      const int worker = ++taken_;
+      active_.fetch_add(1, std::memory_order_relaxed);
+      lock.unlock();
+      job.work(worker);
+      lock.lock();
+      if (active_.fetch_sub(1, std::memory_order_release) == 1) idle_.notify_one();
+    }
+  }
+
+  std::vector<std::thread> threads_;
+  std::atomic<bool> busy_{false};
+  std::atomic<uint64_t> generation_{0};
+  std::atomic<int> active_{0};
+  std::mutex mutex_;
+  std::condition_variable wake_, idle_;
+  Job* job_ = nullptr;  // this and the next three: under mutex_
+  int seats_ = 0;
+  int taken_ = 0;
+  bool stopping_ = false;
+};
+
+// The process' pool. Never deleted: a thread may be inside when the process ends.
+std::atomic<Pool*> current_pool{nullptr};
+std::mutex start_mutex;
+// After fork() the child has no threads of the parent's pool: it forgets the pool (kept reachable
+// here for leak checkers) and starts its own at its next call.
+Pool* forgotten_pool = nullptr;
+
+void before_fork() noexcept { start_mutex.lock(); }
+void after_fork_in_parent() noexcept { start_mutex.unlock(); }
+void after_fork_in_child() noexcept {
+  forgotten_pool = current_pool.exchange(nullptr);
+  start_mutex.unlock();
+}
+
+struct StopAtExit {
+  StopAtExit() noexcept { pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child); }
+  // WHY: threads must not outlive the code they run if the library is unloaded.
+  ~StopAtExit() {
+    Pool* pool = current_pool.load(std::memory_order_acquire);
+    if (pool != nullptr) pool->stop();
+  }
+};
+
+struct Executor {
+  sluice_parallel_for function = nullptr;
+  void* user = nullptr;
+  int threads = 0;
+};
+Executor executor;
+
+int usable_cpus() noexcept {
+  // The kernel refuses a mask smaller than its own, so try growing ones.
+  for (size_t cpus = 1024; cpus <= (size_t{1} << 20); cpus *= 2) {
+    cpu_set_t* mask = CPU_ALLOC(cpus);
+    if (mask == nullptr) break;
+    const size_t bytes = CPU_ALLOC_SIZE(cpus);
+    const int count = sched_getaffinity(0, bytes, mask) == 0 ? CPU_COUNT_S(bytes, mask) : 0;
+    CPU_FREE(mask);
+    if (count > 0) return count;
+  }
+  return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+}
+
+constexpr long kMaxThreads = 4096;
+
+int configured_threads() noexcept {
+  const char* text = std::getenv("SLUICE_NUM_THREADS");
+  if (text != nullptr) {
+    char* end = nullptr;
+    const long value = std::strtol(text, &end, 10);
+    if (end != text && *end == '\0' && value >= 1) {
+      return static_cast<int>(std::min(value, kMaxThreads));
+    }
+  }
+  return usable_cpus();
+}
+
+int own_threads() noexcept {
+  static const int count = configured_threads();
+  return count;
+}
+
+Pool* started_pool() noexcept {
+  Pool* pool = current_pool.load(std::memory_order_acquire);
+  if (pool != nullptr) return pool;
+  static const StopAtExit stop_at_exit;
+  const std::lock_guard lock(start_mutex);
+  pool = current_pool.load(std::memory_order_relaxed);
+  if (pool != nullptr) return pool;
+  pool = new (std::nothrow) Pool(own_threads() - 1);
+  current_pool.store(pool, std::memory_order_release);
+  return pool;
+}
+
+// The executor's task i is worker i: all tasks of one call draw from one counter, so an executor
+// that runs them one after the other is served as well as one that runs them at once.
+void run_on_executor(Job& job, int workers) noexcept {
+  executor.function(
+      executor.user, workers,
+      [](void* context, int64_t worker) {
+        static_cast<Job*>(context)->work(static_cast<int>(worker));
+      },
+      &job);
+}
+
+}  // namespace
+
+int worker_count() noexcept {
+  return executor.function != nullptr ? executor.threads : own_threads();
+}
+
+Status start_workers() noexcept {
+  if (executor.function != nullptr || own_threads() <= 1) return ok_status();
+  if (started_pool() == nullptr) {
+    return Status::failure(Code::kInternal, "warm_up: out of memory for the thread pool");
+  }
+  return ok_status();
+}
+
+Status set_executor(sluice_parallel_for function, void* user, int threads) noexcept {
+  if (function != nullptr && threads < 1) {
+    return Status::failure(Code::kInvalidArgument,
+                           "set_executor: threads = %d, expected at least 1", threads);
+  }
+  executor = function != nullptr ? Executor{function, user, threads} : Executor{};
+  return ok_status();
+}
+
+void parallel_for(int64_t items, int workers, void (*body)(void* context, int64_t item, int worker),
+                  void* context) noexcept {
+  if (items <= 0) return;
+  Job job{items, body, context};
+  const int lanes = static_cast<int>(std::min<int64_t>(std::min(workers, worker_count()), items));
+  if (lanes <= 1 || inside_item) return run_serially(job);
+  if (executor.function != nullptr) return run_on_executor(job, lanes);
+  Pool* pool = started_pool();
+  if (pool == nullptr || !pool->run(job, lanes)) run_serially(job);
+}
+
+}  // namespace sluice::cpu
