@@ -48,6 +48,19 @@ constexpr uint16_t float16_from_float(float value) noexcept {
   return static_cast<uint16_t>(sign | ((rounded - (112u << 23)) >> 13));
 }
 
+/// Round to odd: `value` itself if it is a float, else the one of its two neighbours with an odd last bit.
+/// Rounding that on to bfloat16 or float16 is one rounding of `value` (two roundings to nearest are
+/// not), because a float has at least two more bits than either.
+constexpr float float_to_odd_from_double(double value) noexcept {
+  const float nearest = static_cast<float>(value);
+  const double back = static_cast<double>(nearest);
+  if (back == value || value != value) return nearest;
+  uint32_t bits = std::bit_cast<uint32_t>(nearest);
+  const bool away_from_zero = value < 0 ? back < value : back > value;
+  if (away_from_zero) --bits;
+  return std::bit_cast<float>(bits | 1u);
+}
+
 }  // namespace sluice::core
 
 #endif  // SLUICE_CORE_NUMERIC_HPP_

@@ -1,0 +1,56 @@
+// Elements of strided views as doubles: exact loads, stores of one rounding. Views of float64 exist
+// inside the reference only, between the parts of a layer.
+// SPDX-License-Identifier: Apache-2.0
+#ifndef SLUICE_REF_ACCESS_HPP_
+#define SLUICE_REF_ACCESS_HPP_
+
+#include <cstring>
+
+#include "core/host_access.hpp"
+
+namespace sluice::ref {
+
+using core::Tensor;
+
+constexpr sluice_dtype kFloat64{2, 64};
+
+/// Element (index..) of a floating view.
+template <class... Index>
+double load(const Tensor& view, Index... index) noexcept {
+  const void* source = core::address(view, index...);
+  if (core::same(view.dtype, kFloat64)) {
+    double value;
+    std::memcpy(&value, source, sizeof value);
+    return value;
+  }
+  return static_cast<double>(core::load_float(source, view.dtype));
+}
+
+/// `value` as a float that store_float() turns into the nearest element of `dtype`.
+inline float for_storage(sluice_dtype dtype, double value) noexcept {
+  return core::same(dtype, core::kFloat32) ? static_cast<float>(value)
+                                           : core::float_to_odd_from_double(value);
+}
+
+/// Element (index..) = value, rounded once to the view's dtype, to nearest even.
+template <class... Index>
+void store(const Tensor& view, double value, Index... index) noexcept {
+  void* target = core::address(view, index...);
+  if (core::same(view.dtype, kFloat64)) {
+    std::memcpy(target, &value, sizeof value);
+    return;
+  }
+  core::store_float(target, view.dtype, for_storage(view.dtype, value));
+}
+
+/// `value` after a trip through an element of `dtype`.
+inline double round_to(sluice_dtype dtype, double value) noexcept {
+  if (core::same(dtype, kFloat64)) return value;
+  float element = 0;
+  core::store_float(&element, dtype, for_storage(dtype, value));
+  return static_cast<double>(core::load_float(&element, dtype));
+}
+
+}  // namespace sluice::ref
+
+#endif  // SLUICE_REF_ACCESS_HPP_

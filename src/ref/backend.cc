@@ -1,0 +1,113 @@
+// The two tables by which the core knows the reference.
+// SPDX-License-Identifier: Apache-2.0
+#include "core/backend.hpp"
+
+#include <cstdio>
+
+#include "ref/causal_conv1d.hpp"
+#include "ref/chunk_form.hpp"
+#include "ref/delta_rule.hpp"
+#include "ref/gated_rms_norm.hpp"
+#include "ref/layer.hpp"
+#include "ref/recurrent_form.hpp"
+
+namespace sluice::ref {
+namespace {
+
+/// The reference computes everything that is valid.
+template <class Problem, const char* const& kName>
+Status select(const Problem& /*problem*/, core::KernelName* name) noexcept {
+  if (name != nullptr) *name = kName;
+  return ok_status();
+}
+
+template <class Problem>
+size_t no_workspace(const Problem& /*problem*/) noexcept {
+  return 0;
+}
+
+template <class Form>
+Status run_delta_rule(const core::DeltaRuleProblem& problem, sluice_workspace workspace,
+                      void* /*stream*/) noexcept {
+  delta_rule<Form>(problem, Arena(workspace.data));
+  return ok_status();
+}
+
+Status run_conv(const core::CausalConvProblem& problem, sluice_workspace /*workspace*/,
+                void* /*stream*/) noexcept {
+  causal_conv1d(problem);
+  return ok_status();
+}
+
+Status run_norm(const core::GatedNormProblem& problem, sluice_workspace /*workspace*/,
+                void* /*stream*/) noexcept {
+  gated_rms_norm(problem);
+  return ok_status();
+}
+
+Status run_layer(const core::LayerProblem& problem, sluice_workspace workspace,
+                 void* /*stream*/) noexcept {
+  layer(problem, Arena(workspace.data));
+  return ok_status();
+}
+
+constexpr const char* kRecurrentForward = "reference.chunk_forward";
+constexpr const char* kChunkedForward = "reference-chunked.chunk_forward";
+constexpr const char* kStep = "reference.recurrent_step";
+constexpr const char* kConv = "reference.causal_conv1d";
+constexpr const char* kNorm = "reference.gated_rms_norm";
+constexpr const char* kLayerPrefill = "reference.layer_prefill";
+constexpr const char* kLayerDecode = "reference.layer_decode";
+
+bool always() noexcept { return true; }
+
+Status nothing_to_warm_up(int32_t /*device_index*/) noexcept { return ok_status(); }
+
+size_t describe(char* out, size_t size) noexcept {
+  const int length = std::snprintf(out, size, "reference: float64, scalar, one thread\n");
+  return static_cast<size_t>(length);
+}
+
+/// chunk_forward differs between the tables, everything else is one.
+template <class Form, const char* const& kForward>
+core::Backend table(sluice_implementation id, const char* name, const char* description) noexcept {
+  using Delta = core::DeltaRuleProblem;
+  using Layer = core::LayerProblem;
+  core::Backend backend{};
+  backend.id = id;
+  backend.name = name;
+  backend.description = description;
+  backend.requirement = "any CPU";
+  backend.device_type = SLUICE_DEVICE_CPU;
+  backend.available = always;
+  backend.warm_up = nothing_to_warm_up;
+  backend.describe = describe;
+  backend.chunk_forward = {select<Delta, kForward>, delta_rule_workspace<Form>,
+                           run_delta_rule<Form>};
+  backend.recurrent_step = {select<Delta, kStep>, delta_rule_workspace<RecurrentForm>,
+                            run_delta_rule<RecurrentForm>};
+  backend.causal_conv1d = {select<core::CausalConvProblem, kConv>,
+                           no_workspace<core::CausalConvProblem>, run_conv};
+  backend.gated_rms_norm = {select<core::GatedNormProblem, kNorm>,
+                            no_workspace<core::GatedNormProblem>, run_norm};
+  backend.layer_prefill = {select<Layer, kLayerPrefill>, layer_workspace, run_layer};
+  backend.layer_decode = {select<Layer, kLayerDecode>, layer_workspace, run_layer};
+  return backend;
+}
+
+}  // namespace
+
+const core::Backend& recurrent_backend() noexcept {
+  static const core::Backend backend = table<RecurrentForm, kRecurrentForward>(
+      SLUICE_IMPL_REFERENCE, "reference", "executable specification in float64, token by token");
+  return backend;
+}
+
+const core::Backend& chunked_backend() noexcept {
+  static const core::Backend backend =
+      table<ChunkForm, kChunkedForward>(SLUICE_IMPL_REFERENCE_CHUNKED, "reference-chunked",
+                                        "executable specification in float64, chunk form");
+  return backend;
+}
+
+}  // namespace sluice::ref

@@ -1,0 +1,49 @@
+// The chunk form (docs/math.md section 2), one function per equation; together they are the
+// float64 twins of the staged chain. C tokens, key dimension K, value dimension V.
+// SPDX-License-Identifier: Apache-2.0
+#ifndef SLUICE_REF_CHUNK_FORM_HPP_
+#define SLUICE_REF_CHUNK_FORM_HPP_
+
+#include "ref/block.hpp"
+
+namespace sluice::ref {
+
+/// G_i = sum_{j <= i} g_j.
+void chunk_cumsum(Vector g, Vector G) noexcept;
+/// Gamma_ij = exp(G_i - G_j) for i >= j, else 0.
+void decay_mask(Vector G, Matrix Gamma) noexcept;
+/// A_ij = beta_i Gamma_ij (k_i . k_j) for i > j, else 0.
+void scaled_dot_kkt(Vector beta, Matrix Gamma, Matrix k, Matrix A) noexcept;
+/// Tmat = (I + A)^-1 diag(beta), by forward substitution: no series, nothing truncated.
+void solve_tril(Matrix A, Vector beta, Matrix Tmat) noexcept;
+/// U = Tmat V.
+void wy_values(Matrix Tmat, Matrix v, Matrix U) noexcept;
+/// W = Tmat diag(exp G) K.
+void wy_keys(Matrix Tmat, Vector G, Matrix k, Matrix W) noexcept;
+/// v_new = U - W S, S the state that enters the chunk.
+void corrected_values(Matrix U, Matrix W, Matrix S, Matrix v_new) noexcept;
+/// o = scale (diag(exp G) Q S + (Gamma * Q K^T) v_new), S the state that enters the chunk.
+void chunk_o(Matrix q, Matrix k, Matrix v_new, Vector G, Matrix Gamma, Matrix S, double scale,
+             Matrix o) noexcept;
+/// S <- exp(G_C) S + K^T diag(exp(G_C - G)) v_new.
+void chunk_h(Matrix k, Matrix v_new, Vector G, Matrix S) noexcept;
+
+/// The chunk form: S and o of up to kBlock tokens at once.
+struct ChunkForm {
+  static constexpr int64_t kBlock = 64;
+
+  struct Scratch {
+    Scratch(Arena& arena, int64_t K, int64_t V) noexcept;
+    Vector G;               ///< [C]
+    Matrix Gamma, A, Tmat;  ///< [C, C]
+    Matrix W;               ///< [C, K]
+    Matrix U, v_new;        ///< [C, V]
+  };
+
+  /// S <- the state after the block's tokens, o [C, V] <- their outputs.
+  static void advance(const Block& block, Matrix S, Matrix o, Scratch& scratch) noexcept;
+};
+
+}  // namespace sluice::ref
+
+#endif  // SLUICE_REF_CHUNK_FORM_HPP_

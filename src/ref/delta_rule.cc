@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ref/delta_rule.hpp"
+
+#include <algorithm>
+
+#include "ref/access.hpp"
+#include "ref/chunk_form.hpp"
+#include "ref/gates.hpp"
+#include "ref/recurrent_form.hpp"
+
+namespace sluice::ref {
+namespace {
+
+using core::DeltaRuleProblem;
+using core::TokenRange;
+
+template <class Form>
+struct Scratch {
+  Scratch(const DeltaRuleProblem& problem, Arena& arena) noexcept
+      : S(arena.matrix(problem.K, problem.V)),
+        q(arena.matrix(Form::kBlock, problem.K)),
+        k(arena.matrix(Form::kBlock, problem.K)),
+        v(arena.matrix(Form::kBlock, problem.V)),
+        o(arena.matrix(Form::kBlock, problem.V)),
+        g(arena.vector(Form::kBlock)),
+        beta(arena.vector(Form::kBlock)),
+        form(arena, problem.K, problem.V) {}
+
+  Matrix S;           ///< [K, V]
+  Matrix q, k, v, o;  ///< one block of tokens
+  Vector g, beta;
+  typename Form::Scratch form;
+};
+
+/// Element (i, j) of S in head h of a pool's slot, in either layout.
+double load_state(const Tensor& pool, int32_t layout, int64_t slot, int64_t h, int64_t i,
+                  int64_t j) noexcept {
+  return layout == SLUICE_STATE_KV ? load(pool, slot, h, i, j) : load(pool, slot, h, j, i);
+}
+
+void store_state(const Tensor& pool, int32_t layout, int64_t slot, int64_t h, Matrix S) noexcept {
+  for (int64_t i = 0; i < S.rows; ++i) {
+    for (int64_t j = 0; j < S.cols; ++j) {
+      if (layout == SLUICE_STATE_KV) {
+        store(pool, S(i, j), slot, h, i, j);
+      } else {
+        store(pool, S(i, j), slot, h, j, i);
+      }
+    }
+  }
+}
+
+/// S <- the state that sequence n starts from: a slot, or zeros where read is -1.
+void initial_state(const DeltaRuleProblem& problem, int64_t read, int64_t h, Matrix S) noexcept {
+  for (int64_t i = 0; i < S.rows; ++i) {
+    for (int64_t j = 0; j < S.cols; ++j) {
+      S(i, j) =
+          read < 0 ? 0.0 : load_state(problem.state.initial, problem.state.layout, read, h, i, j);
+    }
+  }
+}
+
+/// Rows token .. token + count - 1 of value head h, with gates, l2 norm and head map applied.
+template <class Form>
+Block load_block(const DeltaRuleProblem& problem, int64_t batch, int64_t token, int64_t count,
+                 int64_t h, const Scratch<Form>& scratch) noexcept {
+  Block block{scratch.q.top(count),
+              scratch.k.top(count),
+              scratch.v.top(count),
+              {scratch.g.data, count},
+              {scratch.beta.data, count},
+              problem.scale,
+              problem.rule};
+  const int64_t key_head = problem.key_head(h);
+  for (int64_t t = 0; t < count; ++t) {
+    const int64_t row = token + t;
+    for (int64_t i = 0; i < problem.K; ++i) {
+      block.q(t, i) = load(problem.q, batch, row, key_head, i);
+      block.k(t, i) = load(problem.k, batch, row, key_head, i);
+    }
+    for (int64_t j = 0; j < problem.V; ++j) block.v(t, j) = load(problem.v, batch, row, h, j);
+    if (problem.qk_norm == SLUICE_QK_NORM_L2) {
+      l2_normalise(block.q.row(t), problem.l2norm_eps);
+      l2_normalise(block.k.row(t), problem.l2norm_eps);
+    }
+    block.g[t] = log_gate(problem, batch, row, h);
+    block.beta[t] = write_strength(problem, batch, row, h);
+  }
+  return block;
+}
+
+/// Stores S to column `column` of a slot table, unless that slot is padding or past the table.
+void store_to_slot(const DeltaRuleProblem& problem, const Tensor& pool, const Tensor& slots,
+                   int64_t n, int64_t column, int64_t h, Matrix S) noexcept {
+  if (column >= slots.shape[1]) return;
+  const int64_t slot = core::slot_at(slots, n, column);
+  if (slot >= problem.state.pad_below) store_state(pool, problem.state.layout, slot, h, S);
+}
+
+/// States that are stored on the way: checkpoints, and one per token in speculative steps.
+/// `done` tokens of sequence n lie behind S.
+void store_passing_states(const DeltaRuleProblem& problem, int64_t n, int64_t done, int64_t h,
+                          Matrix S) noexcept {
+  if (core::present(problem.checkpoints) && done % problem.checkpoint_every == 0) {
+    store_to_slot(problem, problem.checkpoints, problem.checkpoint_slots, n,
+                  done / problem.checkpoint_every - 1, h, S);
+  }
+  if (problem.state_writes == SLUICE_STATE_WRITE_PER_TOKEN) {
+    store_to_slot(problem, problem.state.final, problem.state.write_slots, n, done - 1, h, S);
+  }
+}
+
+template <class Form>
+void run_head(const DeltaRuleProblem& problem, int64_t n, int64_t h, const core::SlotPlan& plan,
+              Scratch<Form>& scratch) noexcept {
+  const TokenRange range = core::token_range(problem.rows, n);
+  initial_state(problem, plan.read, h, scratch.S);
+  for (int64_t done = 0; done < range.size();) {
+    const int64_t count = std::min(Form::kBlock, range.size() - done);
+    const int64_t token = range.begin + done;
+    const Block block = load_block(problem, range.batch, token, count, h, scratch);
+    const Matrix o = scratch.o.top(count);
+    Form::advance(block, scratch.S, o, scratch.form);
+    for (int64_t t = 0; t < count; ++t) {
+      for (int64_t j = 0; j < o.cols; ++j) store(problem.o, o(t, j), range.batch, token + t, h, j);
+    }
+    done += count;
+    store_passing_states(problem, n, done, h, scratch.S);
+  }
+  if (problem.state_writes == SLUICE_STATE_WRITE_LAST && plan.write >= 0) {
+    store_state(problem.state.final, problem.state.layout, plan.write, h, scratch.S);
+  }
+}
+
+void zero_outputs(const DeltaRuleProblem& problem, int64_t n) noexcept {
+  const TokenRange range = core::token_range(problem.rows, n);
+  for (int64_t t = range.begin; t < range.end; ++t) {
+    for (int64_t h = 0; h < problem.HV; ++h) {
+      for (int64_t j = 0; j < problem.V; ++j) store(problem.o, 0.0, range.batch, t, h, j);
+    }
+  }
+}
+
+}  // namespace
+
+template <class Form>
+size_t delta_rule_workspace(const DeltaRuleProblem& problem) noexcept {
+  Arena counter(nullptr);
+  Scratch<Form> scratch(problem, counter);
+  return counter.bytes();
+}
+
+template <class Form>
+void delta_rule(const DeltaRuleProblem& problem, Arena arena) noexcept {
+  Scratch<Form> scratch(problem, arena);
+  for (int64_t n = 0; n < problem.rows.N; ++n) {
+    const core::SlotPlan plan = core::plan_slots(problem.state, problem.num_accepted, n);
+    if (plan.padded) {
+      zero_outputs(problem, n);
+      continue;
+    }
+    for (int64_t h = 0; h < problem.HV; ++h) run_head(problem, n, h, plan, scratch);
+  }
+}
+
+template size_t delta_rule_workspace<RecurrentForm>(const DeltaRuleProblem&) noexcept;
+template size_t delta_rule_workspace<ChunkForm>(const DeltaRuleProblem&) noexcept;
+template void delta_rule<RecurrentForm>(const DeltaRuleProblem&, Arena) noexcept;
+template void delta_rule<ChunkForm>(const DeltaRuleProblem&, Arena) noexcept;
+
+}  // namespace sluice::ref

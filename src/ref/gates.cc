@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "ref/gates.hpp"
+
+#include <cmath>
+
+#include "ref/access.hpp"
+
+namespace sluice::ref {
+
+double sigmoid(double x) noexcept { return 1.0 / (1.0 + std::exp(-x)); }
+
+double softplus(double x) noexcept { return x > 20.0 ? x : std::log1p(std::exp(x)); }
+
+double activate(sluice_activation activation, double x) noexcept {
+  switch (activation) {
+    case SLUICE_ACTIVATION_SILU:
+      return x * sigmoid(x);
+    case SLUICE_ACTIVATION_SIGMOID:
+      return sigmoid(x);
+    default:
+      return x;
+  }
+}
+
+namespace {
+
+double unclamped_log_gate(const core::DeltaRuleProblem& problem, double gate, int64_t h) noexcept {
+  switch (problem.gate_space) {
+    case SLUICE_GATE_LINEAR:
+      return std::log(gate);
+    case SLUICE_GATE_RAW:
+      return -std::exp(load(problem.A_log, h)) * softplus(gate + load(problem.dt_bias, h));
+    default:
+      return gate;
+  }
+}
+
+}  // namespace
+
+double log_gate(const core::DeltaRuleProblem& problem, int64_t batch, int64_t token,
+                int64_t h) noexcept {
+  if (!core::present(problem.gate)) return 0.0;
+  const double gate = load(problem.gate, batch, token, h / problem.r, h % problem.r);
+  const double g = unclamped_log_gate(problem, gate, h);
+  // WHY: written so that NaN passes, where std::max would swallow it.
+  return g < kLowestLogGate ? kLowestLogGate : g;
+}
+
+double write_strength(const core::DeltaRuleProblem& problem, int64_t batch, int64_t token,
+                      int64_t h) noexcept {
+  if (!core::present(problem.beta)) return problem.beta_factor;
+  const double b = load(problem.beta, batch, token, h / problem.r, h % problem.r);
+  return problem.beta_factor * (problem.beta_space == SLUICE_BETA_LOGIT ? sigmoid(b) : b);
+}
+
+void l2_normalise(Vector x, double eps) noexcept {
+  double sum = 0.0;
+  for (int64_t i = 0; i < x.size; ++i) sum += x[i] * x[i];
+  const double factor = 1.0 / std::sqrt(sum + eps);
+  for (int64_t i = 0; i < x.size; ++i) x[i] *= factor;
+}
+
+}  // namespace sluice::ref
