@@ -48,9 +48,9 @@ constexpr uint16_t float16_from_float(float value) noexcept {
   return static_cast<uint16_t>(sign | ((rounded - (112u << 23)) >> 13));
 }
 
-/// Round to odd: `value` itself if it is a float, else the one of its two neighbours with an odd last bit.
-/// Rounding that on to bfloat16 or float16 is one rounding of `value` (two roundings to nearest are
-/// not), because a float has at least two more bits than either.
+/// Round to odd: `value` itself if it is a float, else the one of its two neighbours with an odd
+/// last bit. Rounding that on to bfloat16 or float16 is one rounding of `value` (two roundings to
+/// nearest are not), because a float has at least two more bits than either.
 constexpr float float_to_odd_from_double(double value) noexcept {
   const float nearest = static_cast<float>(value);
   const double back = static_cast<double>(nearest);
