@@ -20,8 +20,8 @@
  *    the caller's: sluice_workspace_size() says how much, from sizes alone. (The CPU backend's
  *    threads are started once, at the first call or by sluice_warm_up().)
  *  - `stream` is the cudaStream_t of a CUDA call and must be null for a CPU call.
- *  - Return value 0 is success. Otherwise nothing was written, and sluice_last_error() has a message
- *    of the form "op: argument property = found, expected ... (rule)".
+ *  - Return value 0 is success. Otherwise nothing was written, and sluice_last_error() has a
+ * message of the form "op: argument property = found, expected ... (rule)".
  *  - Every args struct starts with struct_size = sizeof(the struct). Structs only grow at their
  *    end, and members that an older caller does not know count as zero. Zero is always the default.
  */
@@ -73,11 +73,12 @@ typedef enum sluice_implementation {
   SLUICE_IMPL_CUDA = 4               /**< "cuda" */
 } sluice_implementation;
 
-/** What `gate` holds. Log and linear gates look alike and are the field's commonest silent error. */
+/** What `gate` holds. Log and linear gates look alike and are the field's commonest silent error.
+ */
 typedef enum sluice_gate_space {
   SLUICE_GATE_LOG = 0,    /**< g = ln(alpha), g <= 0 */
   SLUICE_GATE_LINEAR = 1, /**< alpha = exp(g), 0 <= alpha <= 1 */
-  SLUICE_GATE_RAW = 2     /**< a: g = -exp(A_log) * softplus(a + dt_bias), softplus(x) = x for x > 20 */
+  SLUICE_GATE_RAW = 2 /**< a: g = -exp(A_log) * softplus(a + dt_bias), softplus(x) = x for x > 20 */
 } sluice_gate_space;
 
 /** What `beta` holds. */
@@ -118,15 +119,17 @@ typedef enum sluice_state_layout {
 
 /** The recurrence. */
 typedef enum sluice_rule {
-  SLUICE_RULE_GATED_DELTA = 0,    /**< S <- alpha S + k (beta (v - (alpha S)^T k))^T; no gate: delta rule */
+  SLUICE_RULE_GATED_DELTA =
+      0, /**< S <- alpha S + k (beta (v - (alpha S)^T k))^T; no gate: delta rule */
   SLUICE_RULE_LINEAR_ATTENTION = 1 /**< S <- alpha S + k v^T: simple GLA; beta must be absent */
 } sluice_rule;
 
 /** Which states recurrent steps write. */
 typedef enum sluice_state_writes {
-  SLUICE_STATE_WRITE_LAST = 0,      /**< the state after the last token, to write_slots [N] */
-  SLUICE_STATE_WRITE_PER_TOKEN = 1, /**< the state after token t, to write_slots [N, >= T] column t */
-  SLUICE_STATE_WRITE_NONE = 2       /**< none: outputs only */
+  SLUICE_STATE_WRITE_LAST = 0, /**< the state after the last token, to write_slots [N] */
+  SLUICE_STATE_WRITE_PER_TOKEN =
+      1,                      /**< the state after token t, to write_slots [N, >= T] column t */
+  SLUICE_STATE_WRITE_NONE = 2 /**< none: outputs only */
 } sluice_state_writes;
 
 typedef enum sluice_activation {
@@ -143,18 +146,20 @@ typedef enum sluice_conv_state_form {
 
 /** Where gated RMSNorm rounds: three orders are in use, and they differ by an ulp of the output. */
 typedef enum sluice_norm_rounding {
-  SLUICE_NORM_ROUND_ONCE = 0,  /**< float32 to the end, one rounding (FLA) */
-  SLUICE_NORM_ROUND_HF = 1,    /**< normalised x rounded to x's dtype, then times weight and gate */
-  SLUICE_NORM_ROUND_INPUT = 2  /**< layer ops: core output rounded to out's dtype first (vLLM) */
+  SLUICE_NORM_ROUND_ONCE = 0, /**< float32 to the end, one rounding (FLA) */
+  SLUICE_NORM_ROUND_HF = 1,   /**< normalised x rounded to x's dtype, then times weight and gate */
+  SLUICE_NORM_ROUND_INPUT = 2 /**< layer ops: core output rounded to out's dtype first (vLLM) */
 } sluice_norm_rounding;
 
 /** Packing of the projections that a layer operator reads. */
 typedef enum sluice_packing {
-  SLUICE_PACKING_FLAT = 0,       /**< Qwen3.5: qkv = [q | k | v], z, b, a */
-  SLUICE_PACKING_INTERLEAVED = 1 /**< Qwen3-Next: per key head [q | k | r v | r z] and [r b | r a] */
+  SLUICE_PACKING_FLAT = 0, /**< Qwen3.5: qkv = [q | k | v], z, b, a */
+  SLUICE_PACKING_INTERLEAVED =
+      1 /**< Qwen3-Next: per key head [q | k | r v | r z] and [r b | r a] */
 } sluice_packing;
 
-/* ------------------------------------------------------------------------------------ views ---- */
+/* ------------------------------------------------------------------------------------ views ----
+ */
 
 /** Element type, DLPack's pair. float32 {2,32}, float16 {2,16}, bfloat16 {4,16}, int32 {0,32},
  *  int64 {0,64}, bool {6,8} (one byte), uint8 {1,8}. */
@@ -215,7 +220,8 @@ typedef struct sluice_state_io {
                                         the slot holds, NaN included */
 } sluice_state_io;
 
-/* ------------------------------------------------------------------------ the delta rule ops ---- */
+/* ------------------------------------------------------------------------ the delta rule ops ----
+ */
 
 /** gdn_prefill: o and final states of whole sequences, by chunks.
  *
@@ -242,24 +248,26 @@ typedef struct sluice_chunk_forward_args {
   sluice_tensor dt_bias;    /**< [HV], with SLUICE_GATE_RAW only */
   sluice_tensor cu_seqlens; /**< optional int32/int64 [N+1] */
   sluice_state_io state;
-  sluice_tensor checkpoints; /**< optional pool [slots,HV,K,V]: states every checkpoint_every tokens */
+  sluice_tensor
+      checkpoints; /**< optional pool [slots,HV,K,V]: states every checkpoint_every tokens */
   sluice_tensor checkpoint_slots; /**< int32/int64 [N,M]: slot of the state after (j+1) *
                                        checkpoint_every tokens of sequence n; pads skip; states
                                        j >= M are not stored */
-  int64_t checkpoint_every;  /**< tokens, a multiple of 64, > 0 where checkpoints are given */
-  double scale;              /**< read with SLUICE_SCALE_VALUE */
-  double l2norm_eps;         /**< 0 = 1e-6 */
-  int32_t scale_mode;        /**< sluice_scale_mode */
-  int32_t gate_space;        /**< sluice_gate_space */
-  int32_t beta_space;        /**< sluice_beta_space */
-  int32_t eigenvalues;       /**< sluice_eigenvalues */
-  int32_t qk_norm;           /**< sluice_qk_norm */
-  int32_t head_map;          /**< sluice_head_map */
-  int32_t rule;              /**< sluice_rule */
-  int32_t implementation;    /**< sluice_implementation */
+  int64_t checkpoint_every;       /**< tokens, a multiple of 64, > 0 where checkpoints are given */
+  double scale;                   /**< read with SLUICE_SCALE_VALUE */
+  double l2norm_eps;              /**< 0 = 1e-6 */
+  int32_t scale_mode;             /**< sluice_scale_mode */
+  int32_t gate_space;             /**< sluice_gate_space */
+  int32_t beta_space;             /**< sluice_beta_space */
+  int32_t eigenvalues;            /**< sluice_eigenvalues */
+  int32_t qk_norm;                /**< sluice_qk_norm */
+  int32_t head_map;               /**< sluice_head_map */
+  int32_t rule;                   /**< sluice_rule */
+  int32_t implementation;         /**< sluice_implementation */
 } sluice_chunk_forward_args;
 
-/** gdn_decode: 1 to 16 tokens per sequence, one pass over each state; also speculative verification.
+/** gdn_decode: 1 to 16 tokens per sequence, one pass over each state; also speculative
+ * verification.
  *
  *  The recurrence of sluice_chunk_forward_args. Rows are [B,T,..] with T <= 16, or packed with
  *  cu_seqlens and max_tokens (the host's bound on one sequence's tokens, <= 16; a longer row is
@@ -295,7 +303,8 @@ typedef struct sluice_recurrent_step_args {
   int32_t reserved;           /**< zero */
 } sluice_recurrent_step_args;
 
-/* --------------------------------------------------------------------- the layer's other ops ---- */
+/* --------------------------------------------------------------------- the layer's other ops ----
+ */
 
 /** Where the convolution states of N sequences lie. Pool [slots, D, L] with free strides (both
  *  [slot][channel][column] and [slot][column][channel] memory orders), L >= W-1 columns of raw
@@ -306,7 +315,8 @@ typedef struct sluice_recurrent_step_args {
  *  a-1 .. a+W-3 with a = max(num_accepted[n], 1), and the new state's first W-2+T columns are
  *  (old columns a .. a+W-3, the T inputs); later columns stay as they are.
  *  RING form: the history of a row at absolute position p = ring_position[n] is columns
- *  (p-W+1 .. p-1) mod L; the inputs go to columns (p .. p+T-1) mod L, where the last L inputs win. */
+ *  (p-W+1 .. p-1) mod L; the inputs go to columns (p .. p+T-1) mod L, where the last L inputs win.
+ */
 typedef struct sluice_conv_state_io {
   sluice_tensor initial;           /**< optional [slots,D,L]: absent = zeros */
   sluice_tensor final;             /**< optional [slots,D,L]; may be the memory of `initial` */
@@ -316,8 +326,8 @@ typedef struct sluice_conv_state_io {
   sluice_tensor num_accepted;      /**< optional int32/int64 [N], SHIFT form only */
   sluice_tensor ring_position;     /**< int32/int64 [N], >= 0; RING form only */
   int64_t pad_below;
-  int32_t form;                    /**< sluice_conv_state_form */
-  int32_t reserved;                /**< zero */
+  int32_t form;     /**< sluice_conv_state_form */
+  int32_t reserved; /**< zero */
 } sluice_conv_state_io;
 
 /** Short causal depthwise convolution, prefill and update alike:
@@ -331,8 +341,8 @@ typedef struct sluice_causal_conv1d_args {
   sluice_tensor out;        /**< [B,T,D] out, any strides; must not overlap x */
   sluice_tensor cu_seqlens; /**< optional int32/int64 [N+1], B = 1 */
   sluice_conv_state_io state;
-  int32_t activation;       /**< NONE or SILU */
-  int32_t implementation;   /**< sluice_implementation */
+  int32_t activation;     /**< NONE or SILU */
+  int32_t implementation; /**< sluice_implementation */
 } sluice_causal_conv1d_args;
 
 /** Gated RMSNorm, norm before gate: out = x rsqrt(mean(x^2) + eps) * weight * act(z). */
@@ -350,8 +360,9 @@ typedef struct sluice_gated_rms_norm_args {
 } sluice_gated_rms_norm_args;
 
 /** The whole layer between its input projections and out_proj:
- *  convolution + SiLU on [q|k|v], gates from a and b, l2 norm of q and k, delta rule, gated RMSNorm.
- *  One struct for sluice_layer_prefill() (any T, chunks) and sluice_layer_decode() (T <= 16).
+ *  convolution + SiLU on [q|k|v], gates from a and b, l2 norm of q and k, delta rule, gated
+ * RMSNorm. One struct for sluice_layer_prefill() (any T, chunks) and sluice_layer_decode() (T <=
+ * 16).
  *
  *  Packing FLAT:        qkv [B,T,2HK+HVV] = [q heads | k heads | v heads], z [B,T,HVV],
  *                       b [B,T,HV], a [B,T,HV].
@@ -371,32 +382,33 @@ typedef struct sluice_layer_args {
   sluice_tensor dt_bias;     /**< [HV] */
   sluice_tensor norm_weight; /**< [V] */
   sluice_tensor out;         /**< [B,T,HV,V] out, inner stride 1 */
-  sluice_tensor core_out;    /**< optional [B,T,HV,V] out: the delta rule's output, before the norm */
-  sluice_tensor cu_seqlens;  /**< optional int32/int64 [N+1], B = 1 */
-  sluice_tensor conv_initial;  /**< optional conv state pool [slots,D,L], slots as in `state` */
-  sluice_tensor conv_final;    /**< optional: absent = not written (prefill), = conv_initial (decode) */
+  sluice_tensor core_out; /**< optional [B,T,HV,V] out: the delta rule's output, before the norm */
+  sluice_tensor cu_seqlens;   /**< optional int32/int64 [N+1], B = 1 */
+  sluice_tensor conv_initial; /**< optional conv state pool [slots,D,L], slots as in `state` */
+  sluice_tensor
+      conv_final; /**< optional: absent = not written (prefill), = conv_initial (decode) */
   sluice_tensor ring_position; /**< int32/int64 [N], with SLUICE_CONV_STATE_RING only */
   sluice_tensor num_accepted;  /**< decode: optional int32/int64 [N], for both kinds of state */
-  sluice_state_io state;     /**< read_slots, write_slots and has_initial_state hold for the conv
-                                  states too (their column 0 where 2-D) */
-  int64_t num_k_heads;       /**< H */
-  int64_t num_v_heads;       /**< HV */
-  int64_t head_k_dim;        /**< K */
-  int64_t head_v_dim;        /**< V */
-  int64_t max_tokens;        /**< decode with cu_seqlens: 1..16 */
-  double scale;              /**< read with SLUICE_SCALE_VALUE */
-  double l2norm_eps;         /**< 0 = 1e-6 */
-  double norm_eps;           /**< 0 = 1e-6 */
-  int32_t scale_mode;        /**< sluice_scale_mode */
-  int32_t packing;           /**< sluice_packing */
-  int32_t conv_state_form;   /**< sluice_conv_state_form */
-  int32_t eigenvalues;       /**< sluice_eigenvalues */
-  int32_t head_map;          /**< sluice_head_map */
-  int32_t gate_activation;   /**< of z: SILU or SIGMOID */
-  int32_t rounding;          /**< sluice_norm_rounding */
-  int32_t state_writes;      /**< decode: sluice_state_writes */
-  int32_t implementation;    /**< sluice_implementation */
-  int32_t reserved;          /**< zero */
+  sluice_state_io state;       /**< read_slots, write_slots and has_initial_state hold for the conv
+                                    states too (their column 0 where 2-D) */
+  int64_t num_k_heads;         /**< H */
+  int64_t num_v_heads;         /**< HV */
+  int64_t head_k_dim;          /**< K */
+  int64_t head_v_dim;          /**< V */
+  int64_t max_tokens;          /**< decode with cu_seqlens: 1..16 */
+  double scale;                /**< read with SLUICE_SCALE_VALUE */
+  double l2norm_eps;           /**< 0 = 1e-6 */
+  double norm_eps;             /**< 0 = 1e-6 */
+  int32_t scale_mode;          /**< sluice_scale_mode */
+  int32_t packing;             /**< sluice_packing */
+  int32_t conv_state_form;     /**< sluice_conv_state_form */
+  int32_t eigenvalues;         /**< sluice_eigenvalues */
+  int32_t head_map;            /**< sluice_head_map */
+  int32_t gate_activation;     /**< of z: SILU or SIGMOID */
+  int32_t rounding;            /**< sluice_norm_rounding */
+  int32_t state_writes;        /**< decode: sluice_state_writes */
+  int32_t implementation;      /**< sluice_implementation */
+  int32_t reserved;            /**< zero */
 } sluice_layer_args;
 
 /** See sluice_chunk_forward_args. */
@@ -442,8 +454,8 @@ typedef struct sluice_implementation_info {
 /** Writes up to `capacity` entries, returns how many there are. */
 SLUICE_API int sluice_implementations(sluice_implementation_info* out, int capacity);
 
-/** Free text about the machine and the choices made: ISA, threads, devices, one "key: value" a line.
- *  Returns the length without the terminator; writes at most size bytes. */
+/** Free text about the machine and the choices made: ISA, threads, devices, one "key: value" a
+ * line. Returns the length without the terminator; writes at most size bytes. */
 SLUICE_API size_t sluice_capability(char* out, size_t size);
 
 /** Name of the kernel that this thread's last successful operator call ran; "" before the first. */
@@ -468,7 +480,8 @@ typedef void (*sluice_parallel_for)(void* user, int64_t count,
  *  run at once at most. */
 SLUICE_API int sluice_set_executor(sluice_parallel_for function, void* user, int threads);
 
-/** The interface version: a caller built against a larger major than this returns must not go on. */
+/** The interface version: a caller built against a larger major than this returns must not go on.
+ */
 SLUICE_API uint32_t sluice_abi_version(void);
 
 /** The library version, e.g. "0.1.0". */

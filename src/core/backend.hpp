@@ -13,8 +13,8 @@ namespace sluice::core {
 /// Name of the kernel chosen, e.g. "cpu.chunk_forward.avx512"; static storage.
 using KernelName = const char*;
 
-/// One operator of a backend. All three take a validated problem; run() is only called after select()
-/// succeeded and with a workspace of at least workspace() bytes, 256-byte aligned.
+/// One operator of a backend. All three take a validated problem; run() is only called after
+/// select() succeeded and with a workspace of at least workspace() bytes, 256-byte aligned.
 template <class Problem>
 struct Operator {
   /// Chooses the kernel from sizes, strides and dtypes alone, or refuses with kUnsupported and a

@@ -76,11 +76,11 @@ struct GatedNormProblem {
   sluice_norm_rounding rounding = SLUICE_NORM_ROUND_ONCE;
 };
 
-/// The layer as its parts. A backend supplies memory for the convolved q, k, v and, where core_out is
-/// absent, for the core output; it may also fuse the parts as it likes.
+/// The layer as its parts. A backend supplies memory for the convolved q, k, v and, where core_out
+/// is absent, for the core output; it may also fuse the parts as it likes.
 ///
-/// conv[0], conv[1], conv[2] are the q, k and v channels: x, weights, bias and states are the slices
-/// (q and k [B,T,H,K], v [B,T,HV/r,r*V]); their `out` is absent and left to the backend.
+/// conv[0], conv[1], conv[2] are the q, k and v channels: x, weights, bias and states are the
+/// slices (q and k [B,T,H,K], v [B,T,HV/r,r*V]); their `out` is absent and left to the backend.
 /// delta has gates raw, beta logits, l2 norm; q, k, v are absent and `o` is core_out or absent.
 /// norm has z as [B,T,HV/r,r,V], out likewise, x absent unless core_out is given.
 struct LayerProblem {

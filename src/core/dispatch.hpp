@@ -1,0 +1,68 @@
+// Dispatch: which backend serves a call, and the record of what ran.
+// SPDX-License-Identifier: Apache-2.0
+#ifndef SLUICE_CORE_DISPATCH_HPP_
+#define SLUICE_CORE_DISPATCH_HPP_
+
+#include <span>
+
+#include "core/backend.hpp"
+#include "core/validate.hpp"
+
+namespace sluice::core {
+
+/// Every backend of this build, in the order sluice_implementations() lists them.
+std::span<const Backend* const> backends() noexcept;
+
+/// The backend for a validated call: by the argument, else by SLUICE_IMPL, else by the device of
+/// the views. Refuses an implementation that does not serve that device or is not in this build.
+Status choose_backend(const char* op, const Validated& call, const Backend** backend) noexcept;
+
+/// Kernel of this thread's last successful call.
+extern thread_local KernelName last_kernel;
+/// Message of this thread's last failed call.
+extern thread_local Status last_status;
+
+/// Operator table entry `member` for a validated problem: chooses, selects, checks the workspace
+/// and runs. kQuery stops after selection.
+enum class Action { kSelect, kWorkspace, kRun };
+
+/// What an action needs and gives.
+struct Call {
+  Action action = Action::kRun;
+  sluice_workspace workspace{};
+  void* stream = nullptr;
+  size_t bytes = 0;             ///< out, with kWorkspace
+  KernelName kernel = nullptr;  ///< out
+};
+
+/// Alignment of workspaces in bytes.
+constexpr size_t kWorkspaceAlignment = 256;
+
+Status check_stream(const char* op, const Validated& call, const Call& request) noexcept;
+Status check_workspace(const char* op, const sluice_workspace& workspace, size_t needed) noexcept;
+
+template <class Problem>
+Status dispatch(const char* op, const Validated& call, const Problem& problem,
+                Operator<Problem> Backend::* member, Call* request) noexcept {
+  if (!call.status.ok()) return call.status;
+  const Backend* backend = nullptr;
+  if (Status s = choose_backend(op, call, &backend); !s.ok()) return s;
+  const Operator<Problem>& entry = backend->*member;
+  if (entry.select == nullptr) {
+    return Status::failure(Code::kUnsupported, "%s: implementation = %s, expected one that has it",
+                           op, backend->name);
+  }
+  if (Status s = entry.select(problem, &request->kernel); !s.ok()) return s;
+  if (request->action == Action::kSelect) return ok_status();
+  request->bytes = entry.workspace(problem);
+  if (request->action == Action::kWorkspace) return ok_status();
+  if (Status s = check_stream(op, call, *request); !s.ok()) return s;
+  if (Status s = check_workspace(op, request->workspace, request->bytes); !s.ok()) return s;
+  if (Status s = entry.run(problem, request->workspace, request->stream); !s.ok()) return s;
+  last_kernel = request->kernel;
+  return ok_status();
+}
+
+}  // namespace sluice::core
+
+#endif  // SLUICE_CORE_DISPATCH_HPP_

@@ -1,0 +1,64 @@
+// Validation: from an operator's arguments to its problem. The only place that checks arguments.
+// SPDX-License-Identifier: Apache-2.0
+#ifndef SLUICE_CORE_VALIDATE_HPP_
+#define SLUICE_CORE_VALIDATE_HPP_
+
+#include "core/view_rules.hpp"
+
+namespace sluice::core {
+
+/// What a validator may look at: sizes and strides only, or host data (offsets, slots) as well.
+enum class Depth { kShapes, kContents };
+
+/// Everything that dispatch needs besides the problem.
+struct Validated {
+  Status status;
+  sluice_device device{0, 0};
+  int32_t implementation = SLUICE_IMPL_AUTO;
+};
+
+Validated validate(const sluice_chunk_forward_args& args, Depth depth,
+                   DeltaRuleProblem* problem) noexcept;
+Validated validate(const sluice_recurrent_step_args& args, Depth depth,
+                   DeltaRuleProblem* problem) noexcept;
+Validated validate(const sluice_causal_conv1d_args& args, Depth depth,
+                   CausalConvProblem* problem) noexcept;
+Validated validate(const sluice_gated_rms_norm_args& args, Depth depth,
+                   GatedNormProblem* problem) noexcept;
+/// op: SLUICE_OP_LAYER_PREFILL or SLUICE_OP_LAYER_DECODE.
+Validated validate(sluice_op op, const sluice_layer_args& args, Depth depth,
+                   LayerProblem* problem) noexcept;
+
+// Rules that several operators share (validate_parts.cc).
+// ------------------------------------------
+
+/// Most tokens of one sequence in a step operator.
+constexpr int64_t kMaxStepTokens = 16;
+/// Checkpoint distances are multiples of this; every backend's chunk divides it.
+constexpr int64_t kCheckpointMultiple = 64;
+
+/// Fills rows from [B,T,..] sizes and cu_seqlens. max_tokens: 0 for whole-sequence operators.
+void check_rows(Checker& c, int64_t B, int64_t T, const Tensor& cu_seqlens, bool step,
+                int64_t max_tokens, Rows* rows) noexcept;
+/// One pool [slots,HV,K,V] / [slots,HV,V,K] with contiguous inner block. min_slots: least slots.
+void check_pool(Checker& c, const char* name, const Tensor& pool, const DeltaRuleProblem& p,
+                int64_t min_slots) noexcept;
+/// state_io of chunk_forward and recurrent_step: shapes, slots, defaults, aliasing.
+void check_state_io(Checker& c, DeltaRuleProblem* p) noexcept;
+/// conv_state_io; p has rows, G, C, W. The pools' names are as the caller knows them.
+void check_conv_state_io(Checker& c, const char* initial_name, const char* final_name,
+                         CausalConvProblem* p) noexcept;
+/// num_accepted [N] needs read_slots [N,W].
+void check_num_accepted(Checker& c, const DeltaRuleProblem& p) noexcept;
+
+/// Host contents: cu_seqlens monotone and in range.
+void check_row_contents(Checker& c, const Rows& rows) noexcept;
+/// Host contents: every slot that is not padding lies inside `pool`.
+void check_slot_contents(Checker& c, const char* name, const Tensor& slots, int64_t pad_below,
+                         const Tensor& pool) noexcept;
+void check_delta_contents(Checker& c, const DeltaRuleProblem& p) noexcept;
+void check_conv_contents(Checker& c, const CausalConvProblem& p) noexcept;
+
+}  // namespace sluice::core
+
+#endif  // SLUICE_CORE_VALIDATE_HPP_

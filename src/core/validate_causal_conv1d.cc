@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/validate.hpp"
+
+namespace sluice::core {
+
+Validated validate(const sluice_causal_conv1d_args& a, Depth depth, CausalConvProblem* p) noexcept {
+  Checker c("causal_conv1d");
+  *p = {};
+  const bool usable = c.required("x", a.x, 3, Dtypes::kFloat) &&
+                      c.required("weight", a.weight, 2, Dtypes::kFloat) &&
+                      c.required("out", a.out, 3, Dtypes::kFloat);
+  if (!usable) return {c.status(), c.device(), a.implementation};
+
+  const int64_t D = a.x.shape[2];
+  c.dimension_at_least("x", a.x, 2, 1, "channels D");
+  c.dimension("weight", a.weight, 0, D, "D channels of x");
+  if (c.ok() && (a.weight.shape[1] < 2 || a.weight.shape[1] > 4)) {
+    c.fail("weight.shape[1] = %lld, expected 2, 3 or 4 (width W)",
+           static_cast<long long>(a.weight.shape[1]));
+  }
+  c.inner_contiguous("weight", a.weight);
+  if (c.optional("bias", a.bias, 1, Dtypes::kFloat)) {
+    c.dimension("bias", a.bias, 0, D, "D channels of x");
+  }
+  for (int axis = 0; axis < 3; ++axis)
+    c.dimension("out", a.out, axis, a.x.shape[axis], "shape of x");
+  c.writable("out", a.out);
+  c.distinct("out", a.out, "x", a.x);
+  c.choice("activation", a.activation, 2, "0 (NONE) or 1 (SILU)");
+  c.choice("implementation", a.implementation, 5, "0 to 4 (sluice_implementation)");
+  check_rows(c, a.x.shape[0], a.x.shape[1], a.cu_seqlens, false, 0, &p->rows);
+
+  const auto grouped = [](const Tensor& t) {  // [B,T,D] as [B,T,1,D]
+    Tensor g = t;
+    g.rank = 4;
+    g.shape[3] = t.shape[2];
+    g.stride[3] = t.stride[2];
+    g.shape[2] = 1;
+    g.stride[2] = 0;
+    return g;
+  };
+  p->G = 1;
+  p->C = D;
+  p->W = a.weight.shape[1];
+  p->x = grouped(a.x);
+  p->out = grouped(a.out);
+  p->weight = a.weight;
+  p->bias = a.bias;
+  p->activation = static_cast<sluice_activation>(a.activation);
+  p->state = a.state;
+  check_conv_state_io(c, "state.initial", "state.final", p);
+  if (depth == Depth::kContents && c.device().type == SLUICE_DEVICE_CPU) check_conv_contents(c, *p);
+  return {c.status(), c.device(), a.implementation};
+}
+
+}  // namespace sluice::core

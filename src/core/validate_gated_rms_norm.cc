@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/validate.hpp"
+
+namespace sluice::core {
+namespace {
+
+/// [.., V] of rank 2 to 4 as rank 5, with leading dimensions of 1.
+Tensor to_rank5(const Tensor& t) noexcept {
+  Tensor r = t;
+  r.rank = 5;
+  const int pad = 5 - t.rank;
+  for (int axis = 0; axis < 5; ++axis) {
+    r.shape[axis] = axis < pad ? 1 : t.shape[axis - pad];
+    r.stride[axis] = axis < pad ? 0 : t.stride[axis - pad];
+  }
+  return r;
+}
+
+}  // namespace
+
+Validated validate(const sluice_gated_rms_norm_args& a, Depth, GatedNormProblem* p) noexcept {
+  Checker c("gated_rms_norm");
+  *p = {};
+  const int rank = a.x.rank;
+  if (rank < 2 || rank > 4) {
+    c.fail("x rank = %d, expected 2 to 4", rank);
+  }
+  const bool usable = c.required("x", a.x, rank, Dtypes::kFloat) &&
+                      c.required("z", a.z, rank, Dtypes::kFloat) &&
+                      c.required("weight", a.weight, 1, Dtypes::kFloat) &&
+                      c.required("out", a.out, rank, Dtypes::kFloat);
+  if (!usable) return {c.status(), c.device(), a.implementation};
+
+  p->V = a.x.shape[rank - 1];
+  c.dimension_at_least("x", a.x, rank - 1, 1, "head dimension V");
+  for (int axis = 0; axis < rank; ++axis) {
+    c.dimension("z", a.z, axis, a.x.shape[axis], "shape of x");
+    c.dimension("out", a.out, axis, a.x.shape[axis], "shape of x");
+  }
+  c.dimension("weight", a.weight, 0, p->V, "V of x");
+  c.inner_contiguous("x", a.x);
+  c.inner_contiguous("z", a.z);
+  c.inner_contiguous("out", a.out);
+  c.writable("out", a.out);
+  c.distinct("out", a.out, "z", a.z);
+  if (c.ok() && a.out.data == a.x.data) {
+    c.same_dtype("out", a.out, "x, whose memory it is", a.x);
+    for (int axis = 0; axis < rank && c.ok(); ++axis) {
+      if (a.out.shape[axis] > 1 && a.out.stride[axis] != a.x.stride[axis]) {
+        c.fail("out.stride[%d] = %lld, expected %lld (that of x, whose memory it is)", axis,
+               static_cast<long long>(a.out.stride[axis]),
+               static_cast<long long>(a.x.stride[axis]));
+      }
+    }
+  }
+  c.epsilon("eps", a.eps);
+  if (c.ok() && a.activation != SLUICE_ACTIVATION_SILU &&
+      a.activation != SLUICE_ACTIVATION_SIGMOID) {
+    c.fail("activation = %d, expected 1 (SILU) or 2 (SIGMOID)", a.activation);
+  }
+  c.choice("rounding", a.rounding, 2, "0 (ROUND_ONCE) or 1 (ROUND_HF)");
+  c.choice("implementation", a.implementation, 5, "0 to 4 (sluice_implementation)");
+  c.reserved(a.reserved);
+
+  p->x = to_rank5(a.x);
+  p->z = to_rank5(a.z);
+  p->out = to_rank5(a.out);
+  p->weight = a.weight;
+  p->eps = a.eps > 0 ? a.eps : 1e-6;
+  p->activation = static_cast<sluice_activation>(a.activation);
+  p->rounding = static_cast<sluice_norm_rounding>(a.rounding);
+  return {c.status(), c.device(), a.implementation};
+}
+
+}  // namespace sluice::core

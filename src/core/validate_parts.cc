@@ -1,0 +1,310 @@
+// Rules that several operators share: rows, state pools, slots, and what host memory holds.
+// SPDX-License-Identifier: Apache-2.0
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+
+#include "core/host_access.hpp"
+#include "core/validate.hpp"
+
+namespace sluice::core {
+namespace {
+
+using ll = long long;  // printf's type for 64 bits
+
+/// SLUICE_DEBUG=1 adds checks that read every gate and compare every pair of slots.
+bool debug_checks() noexcept {
+  static const bool on = [] {
+    const char* value = std::getenv("SLUICE_DEBUG");
+    return value != nullptr && std::strcmp(value, "0") != 0 && *value != '\0';
+  }();
+  return on;
+}
+
+/// Slots: rank 1 [N], or rank 2 [N, >= min_columns] where rank 2 is allowed.
+void check_slots(Checker& c, const char* name, const Tensor& slots, int64_t N, bool allow_columns,
+                 int64_t min_columns) noexcept {
+  if (!c.ok() || !present(slots)) return;
+  const int rank = allow_columns && slots.rank == 2 ? 2 : 1;
+  if (!c.optional(name, slots, rank, Dtypes::kIndex)) return;
+  c.dimension(name, slots, 0, N, "N sequences");
+  if (rank == 2) c.dimension_at_least(name, slots, 1, min_columns, "columns, one a token");
+}
+
+void check_flags(Checker& c, const char* name, const Tensor& flags, int64_t N) noexcept {
+  if (c.optional(name, flags, 1, Dtypes::kFlag)) c.dimension(name, flags, 0, N, "N sequences");
+}
+
+/// initial and final may be one memory only if they are one view.
+void check_alias(Checker& c, const char* initial_name, const Tensor& initial,
+                 const char* final_name, const Tensor& final) noexcept {
+  if (!c.ok() || !present(initial) || !present(final) || initial.data != final.data) return;
+  c.same_dtype(final_name, final, initial_name, initial);
+  for (int axis = 0; axis < final.rank && c.ok(); ++axis) {
+    if (final.shape[axis] > 1 && final.stride[axis] != initial.stride[axis]) {
+      c.fail("%s.stride[%d] = %lld, expected %lld (that of %s, whose memory it is)", final_name,
+             axis, static_cast<ll>(final.stride[axis]), static_cast<ll>(initial.stride[axis]),
+             initial_name);
+    }
+  }
+}
+
+/// Speculation keeps W - 2 old columns and every token's input.
+void check_window(Checker& c, const CausalConvProblem& p, int64_t tokens) noexcept {
+  if (c.ok() && p.L < p.W - 2 + tokens) {
+    c.fail("conv state columns L = %lld, expected >= %lld (W - 2 + tokens, with num_accepted)",
+           static_cast<ll>(p.L), static_cast<ll>(p.W - 2 + tokens));
+  }
+}
+
+void check_gate_values(Checker& c, const DeltaRuleProblem& p) noexcept {
+  if (!present(p.gate) || p.gate_space == SLUICE_GATE_RAW) return;
+  const bool log = p.gate_space == SLUICE_GATE_LOG;
+  for (int64_t n = 0; n < p.rows.N; ++n) {
+    const TokenRange range = token_range(p.rows, n);
+    for (int64_t t = range.begin; t < range.end; ++t) {
+      for (int64_t h = 0; h < p.HV; ++h) {
+        const float g = load_float(address(p.gate, range.batch, t, h / p.r, h % p.r), p.gate.dtype);
+        if (log ? g > 0 : (g < 0 || g > 1)) {
+          c.fail("gate[%lld,%lld,%lld] = %g, expected %s (SLUICE_DEBUG check)",
+                 static_cast<ll>(range.batch), static_cast<ll>(t), static_cast<ll>(h),
+                 static_cast<double>(g),
+                 log ? "a log gate <= 0; is this alpha?" : "alpha in [0, 1]; is this a log gate?");
+          return;
+        }
+      }
+    }
+  }
+}
+
+void check_unique_writes(Checker& c, const Tensor& slots, int64_t pad_below) noexcept {
+  if (!present(slots)) return;
+  for (int64_t i = 0; i < slots.shape[0] && c.ok(); ++i) {
+    const int64_t slot = slot_at(slots, i, 0);
+    for (int64_t j = 0; j < i && slot >= pad_below; ++j) {
+      if (slot_at(slots, j, 0) == slot) {
+        c.fail(
+            "state.write_slots[%lld] = %lld, expected a slot that no other sequence writes "
+            "(SLUICE_DEBUG check; sequence %lld does)",
+            static_cast<ll>(i), static_cast<ll>(slot), static_cast<ll>(j));
+        return;
+      }
+    }
+  }
+}
+
+}  // namespace
+
+void check_rows(Checker& c, int64_t B, int64_t T, const Tensor& cu_seqlens, bool step,
+                int64_t max_tokens, Rows* rows) noexcept {
+  if (!c.ok()) return;
+  *rows = {B, T, B, {}, T};
+  if (c.optional("cu_seqlens", cu_seqlens, 1, Dtypes::kIndex)) {
+    c.dimension_at_least("cu_seqlens", cu_seqlens, 0, 1, "N + 1 offsets");
+    if (c.ok() && B != 1) {
+      c.fail("q.shape[0] = %lld, expected 1 (packed rows have one batch entry)",
+             static_cast<ll>(B));
+    }
+    rows->cu_seqlens = cu_seqlens;
+    rows->N = cu_seqlens.shape[0] - 1;
+    if (step && c.ok() && (max_tokens < 1 || max_tokens > kMaxStepTokens)) {
+      c.fail("max_tokens = %lld, expected 1 to %lld (bound on one sequence's tokens)",
+             static_cast<ll>(max_tokens), static_cast<ll>(kMaxStepTokens));
+    }
+    if (step) rows->max_tokens = max_tokens;
+  } else if (step && c.ok() && T > kMaxStepTokens) {
+    c.fail("q.shape[1] = %lld, expected <= %lld tokens (longer rows are chunk_forward's)",
+           static_cast<ll>(T), static_cast<ll>(kMaxStepTokens));
+  }
+}
+
+void check_pool(Checker& c, const char* name, const Tensor& pool, const DeltaRuleProblem& p,
+                int64_t min_slots) noexcept {
+  if (!c.optional(name, pool, 4, Dtypes::kFloat)) return;
+  const bool kv = p.state.layout == SLUICE_STATE_KV;
+  const int64_t rows = kv ? p.K : p.V;
+  const int64_t columns = kv ? p.V : p.K;
+  c.dimension(name, pool, 1, p.HV, "HV value heads");
+  c.dimension(name, pool, 2, rows, kv ? "K, layout KV" : "V, layout VK");
+  c.dimension(name, pool, 3, columns, kv ? "V, layout KV" : "K, layout VK");
+  c.dimension_at_least(name, pool, 0, min_slots, "slots for N sequences without slot indices");
+  const int64_t dense[3] = {rows * columns, columns, 1};
+  for (int axis = 1; axis < 4 && c.ok(); ++axis) {
+    if (pool.shape[axis] > 1 && pool.stride[axis] != dense[axis - 1]) {
+      c.fail("%s.stride[%d] = %lld, expected %lld (contiguous inside a slot)", name, axis,
+             static_cast<ll>(pool.stride[axis]), static_cast<ll>(dense[axis - 1]));
+    }
+  }
+  if (c.ok() && pool.shape[0] > 1 && pool.stride[0] < p.HV * p.K * p.V) {
+    c.fail("%s.stride[0] = %lld, expected >= %lld (slots may not overlap)", name,
+           static_cast<ll>(pool.stride[0]), static_cast<ll>(p.HV * p.K * p.V));
+  }
+}
+
+void check_state_io(Checker& c, DeltaRuleProblem* p) noexcept {
+  if (!c.ok()) return;
+  const bool step = p->op == SLUICE_OP_RECURRENT_STEP;
+  const bool per_token = step && p->state_writes == SLUICE_STATE_WRITE_PER_TOKEN;
+  sluice_state_io& s = p->state;
+  c.choice("state.layout", s.layout, 2, "0 (KV) or 1 (VK)");
+  c.reserved(s.reserved);
+  if (c.ok() && s.pad_below < 0) {
+    c.fail("state.pad_below = %lld, expected >= 0", static_cast<ll>(s.pad_below));
+  }
+  if (step && p->state_writes != SLUICE_STATE_WRITE_NONE) {
+    if (!present(s.final)) s.final = s.initial;
+    if (c.ok() && !present(s.initial)) {
+      c.fail("state.initial = absent, expected a pool (required, unless state_writes is NONE)");
+    }
+  } else if (step) {
+    c.absent("state.final", s.final, "state_writes is NONE");
+    c.absent("state.write_slots", s.write_slots, "state_writes is NONE");
+  }
+  check_slots(c, "state.read_slots", s.read_slots, p->rows.N, step, 1);
+  check_slots(c, "state.write_slots", s.write_slots, p->rows.N, step,
+              per_token ? p->rows.max_tokens : 1);
+  if (per_token && c.ok() && s.write_slots.rank != 2) {
+    c.fail("state.write_slots rank = %d, expected 2 ([N, >= tokens] with state_writes PER_TOKEN)",
+           present(s.write_slots) ? s.write_slots.rank : 0);
+  }
+  check_pool(c, "state.initial", s.initial, *p, present(s.read_slots) ? 0 : p->rows.N);
+  const bool write_slots = present(s.write_slots) || present(s.read_slots);
+  check_pool(c, "state.final", s.final, *p, write_slots ? 0 : p->rows.N);
+  check_flags(c, "state.has_initial_state", s.has_initial_state, p->rows.N);
+  check_alias(c, "state.initial", s.initial, "state.final", s.final);
+  if (!present(s.write_slots)) s.write_slots = s.read_slots;
+}
+
+void check_num_accepted(Checker& c, const DeltaRuleProblem& p) noexcept {
+  if (!c.optional("num_accepted", p.num_accepted, 1, Dtypes::kIndex)) return;
+  c.dimension("num_accepted", p.num_accepted, 0, p.rows.N, "N sequences");
+  if (c.ok() && (!present(p.state.read_slots) || p.state.read_slots.rank != 2)) {
+    c.fail("state.read_slots rank = %d, expected 2 ([N, W] with num_accepted)",
+           present(p.state.read_slots) ? p.state.read_slots.rank : 0);
+  }
+}
+
+void check_conv_state_io(Checker& c, const char* initial_name, const char* final_name,
+                         CausalConvProblem* p) noexcept {
+  if (!c.ok()) return;
+  sluice_conv_state_io& s = p->state;
+  const int64_t D = p->G * p->C;
+  c.choice("state.form", s.form, 2, "0 (SHIFT) or 1 (RING)");
+  c.reserved(s.reserved);
+  if (c.ok() && s.pad_below < 0) {
+    c.fail("state.pad_below = %lld, expected >= 0", static_cast<ll>(s.pad_below));
+  }
+  check_slots(c, "state.read_slots", s.read_slots, p->rows.N, false, 1);
+  check_slots(c, "state.write_slots", s.write_slots, p->rows.N, false, 1);
+  if (!present(s.write_slots)) s.write_slots = s.read_slots;
+  check_flags(c, "state.has_initial_state", s.has_initial_state, p->rows.N);
+  const struct {
+    const char* name;
+    const Tensor& pool;
+    const Tensor& slots;
+  } pools[2] = {{initial_name, s.initial, s.read_slots}, {final_name, s.final, s.write_slots}};
+  for (const auto& [name, pool, slots] : pools) {
+    if (!c.optional(name, pool, 3, Dtypes::kFloat)) continue;
+    c.dimension(name, pool, 1, D, "D channels");
+    c.dimension_at_least(name, pool, 2, p->W - 1, "columns, at least W - 1");
+    c.dimension_at_least(name, pool, 0, present(slots) ? 0 : p->rows.N,
+                         "slots for N sequences without slot indices");
+    p->L = pool.shape[2];
+  }
+  if (present(s.final)) c.writable(final_name, s.final);
+  if (c.ok() && present(s.initial) && present(s.final)) {
+    c.dimension(final_name, s.final, 2, s.initial.shape[2], "columns of the initial state");
+  }
+  check_alias(c, initial_name, s.initial, final_name, s.final);
+  if (c.optional("state.num_accepted", s.num_accepted, 1, Dtypes::kIndex)) {
+    c.dimension("state.num_accepted", s.num_accepted, 0, p->rows.N, "N sequences");
+    if (c.ok() && s.form == SLUICE_CONV_STATE_RING) {
+      c.fail("state.num_accepted = given, expected absent (a ring is rolled back by its position)");
+    }
+    // Packed rows outside a step operator have no host bound; their lengths are checked as
+    // contents.
+    const bool bounded = !present(p->rows.cu_seqlens) || p->rows.max_tokens < p->rows.T;
+    if (bounded) check_window(c, *p, p->rows.max_tokens);
+  }
+  if (s.form == SLUICE_CONV_STATE_RING) {
+    if (c.required("state.ring_position", s.ring_position, 1, Dtypes::kIndex)) {
+      c.dimension("state.ring_position", s.ring_position, 0, p->rows.N, "N sequences");
+    }
+  } else {
+    c.absent("state.ring_position", s.ring_position, "SHIFT form");
+  }
+}
+
+void check_row_contents(Checker& c, const Rows& rows) noexcept {
+  if (!c.ok() || !present(rows.cu_seqlens)) return;
+  int64_t previous = 0;
+  for (int64_t n = 0; n <= rows.N; ++n) {
+    const int64_t offset = load_index(address(rows.cu_seqlens, n), rows.cu_seqlens.dtype);
+    const bool first = n == 0 && offset != 0;
+    if (first || offset < previous || offset > rows.T) {
+      c.fail("cu_seqlens[%lld] = %lld, expected %s%lld (ascending from 0, at most T = %lld)",
+             static_cast<ll>(n), static_cast<ll>(offset),
+             n == 0 ? "" : ">= ", static_cast<ll>(previous), static_cast<ll>(rows.T));
+      return;
+    }
+    if (n > 0 && offset - previous > rows.max_tokens) {
+      c.fail("cu_seqlens[%lld] - cu_seqlens[%lld] = %lld, expected <= %lld (max_tokens)",
+             static_cast<ll>(n), static_cast<ll>(n - 1), static_cast<ll>(offset - previous),
+             static_cast<ll>(rows.max_tokens));
+      return;
+    }
+    previous = offset;
+  }
+}
+
+void check_slot_contents(Checker& c, const char* name, const Tensor& slots, int64_t pad_below,
+                         const Tensor& pool) noexcept {
+  if (!c.ok() || !present(slots) || !present(pool)) return;
+  const int64_t columns = slots.rank == 2 ? slots.shape[1] : 1;
+  for (int64_t n = 0; n < slots.shape[0]; ++n) {
+    for (int64_t column = 0; column < columns; ++column) {
+      const int64_t slot = slot_at(slots, n, column);
+      if (slot >= pad_below && slot >= pool.shape[0]) {
+        c.fail("%s[%lld,%lld] = %lld, expected < %lld (slots of the pool)", name,
+               static_cast<ll>(n), static_cast<ll>(column), static_cast<ll>(slot),
+               static_cast<ll>(pool.shape[0]));
+        return;
+      }
+    }
+  }
+}
+
+void check_delta_contents(Checker& c, const DeltaRuleProblem& p) noexcept {
+  check_row_contents(c, p.rows);
+  check_slot_contents(c, "state.read_slots", p.state.read_slots, p.state.pad_below,
+                      p.state.initial);
+  check_slot_contents(c, "state.write_slots", p.state.write_slots, p.state.pad_below,
+                      p.state.final);
+  check_slot_contents(c, "checkpoint_slots", p.checkpoint_slots, p.state.pad_below, p.checkpoints);
+  if (c.ok() && debug_checks()) {
+    check_gate_values(c, p);
+    if (present(p.state.final)) check_unique_writes(c, p.state.write_slots, p.state.pad_below);
+  }
+}
+
+void check_conv_contents(Checker& c, const CausalConvProblem& p) noexcept {
+  check_row_contents(c, p.rows);
+  check_slot_contents(c, "state.read_slots", p.state.read_slots, p.state.pad_below,
+                      p.state.initial);
+  check_slot_contents(c, "state.write_slots", p.state.write_slots, p.state.pad_below,
+                      p.state.final);
+  for (int64_t n = 0; n < p.rows.N && c.ok() && present(p.state.num_accepted); ++n) {
+    check_window(c, p, token_range(p.rows, n).size());
+  }
+  if (!c.ok() || p.state.form != SLUICE_CONV_STATE_RING) return;
+  for (int64_t n = 0; n < p.rows.N; ++n) {
+    const int64_t position = slot_at(p.state.ring_position, n, 0);
+    if (position < 0) {
+      c.fail("state.ring_position[%lld] = %lld, expected >= 0", static_cast<ll>(n),
+             static_cast<ll>(position));
+      return;
+    }
+  }
+}
+
+}  // namespace sluice::core

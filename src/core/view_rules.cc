@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/view_rules.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdarg>
+#include <cstdio>
+
+#include "core/host_access.hpp"
+
+namespace sluice::core {
+namespace {
+
+bool allowed(sluice_dtype dtype, Dtypes dtypes) noexcept {
+  switch (dtypes) {
+    case Dtypes::kFloat:
+      return is_float(dtype);
+    case Dtypes::kIndex:
+      return same(dtype, kInt32) || same(dtype, kInt64);
+    case Dtypes::kFlag:
+      return same(dtype, kBool) || same(dtype, kUInt8);
+  }
+  return false;
+}
+
+const char* list(Dtypes dtypes) noexcept {
+  switch (dtypes) {
+    case Dtypes::kFloat:
+      return "float32, float16 or bfloat16";
+    case Dtypes::kIndex:
+      return "int32 or int64";
+    case Dtypes::kFlag:
+      return "bool or uint8";
+  }
+  return "";
+}
+
+}  // namespace
+
+int64_t element_count(const Tensor& t) noexcept {
+  int64_t count = 1;
+  for (int axis = 0; axis < t.rank; ++axis) count *= t.shape[axis];
+  return count;
+}
+
+void Checker::fail(const char* format, ...) noexcept {
+  if (!ok()) return;
+  status_.code = Code::kInvalidArgument;
+  const int prefix = std::snprintf(status_.message, Status::kMessageSize, "%s: ", op_);
+  va_list arguments;
+  va_start(arguments, format);
+  std::vsnprintf(status_.message + prefix, static_cast<size_t>(Status::kMessageSize - prefix),
+                 format, arguments);
+  va_end(arguments);
+}
+
+void Checker::same_device(const char* name, const Tensor& t) noexcept {
+  if (device_.type == 0) {
+    if (t.device.type != SLUICE_DEVICE_CPU && t.device.type != SLUICE_DEVICE_CUDA) {
+      fail("%s device type = %d, expected %d (CPU) or %d (CUDA)", name, t.device.type,
+           SLUICE_DEVICE_CPU, SLUICE_DEVICE_CUDA);
+      return;
+    }
+    device_ = t.device;
+  } else if (t.device.type != device_.type || t.device.index != device_.index) {
+    fail("%s device = %d:%d, expected %d:%d (one device for all views)", name, t.device.type,
+         t.device.index, device_.type, device_.index);
+  }
+}
+
+void Checker::extent(const char* name, const Tensor& t) noexcept {
+  // Bytes from the lowest to the highest element must fit comfortably in 63 bits, and so must the
+  // element count, or offset arithmetic could wrap.
+  int64_t count = 1;
+  int64_t span = 0;
+  for (int axis = 0; axis < t.rank; ++axis) {
+    if (t.shape[axis] < 0) {
+      fail("%s.shape[%d] = %lld, expected >= 0", name, axis, static_cast<long long>(t.shape[axis]));
+      return;
+    }
+    int64_t step = 0;
+    const int64_t steps = std::max<int64_t>(t.shape[axis] - 1, 0);
+    bool wraps = __builtin_mul_overflow(count, std::max<int64_t>(t.shape[axis], 1), &count);
+    wraps |= t.stride[axis] == INT64_MIN;
+    wraps = wraps || __builtin_mul_overflow(std::abs(t.stride[axis]), steps, &step);
+    wraps = wraps || __builtin_add_overflow(span, step, &span);
+    if (wraps || span > (INT64_MAX >> 8) || count > (INT64_MAX >> 8)) {
+      fail("%s.shape[%d] = %lld with stride %lld, expected a view of less than 2^55 elements", name,
+           axis, static_cast<long long>(t.shape[axis]), static_cast<long long>(t.stride[axis]));
+      return;
+    }
+  }
+}
+
+bool Checker::view(const char* name, const Tensor& t, int rank, Dtypes dtypes) noexcept {
+  if (!ok()) return false;
+  if (t.rank != rank) {
+    fail("%s rank = %d, expected %d", name, t.rank, rank);
+    return false;
+  }
+  if (!allowed(t.dtype, dtypes)) {
+    fail("%s dtype = {code %d, bits %d}, expected %s", name, t.dtype.code, t.dtype.bits,
+         list(dtypes));
+    return false;
+  }
+  extent(name, t);
+  same_device(name, t);
+  const auto address = reinterpret_cast<uintptr_t>(t.data);
+  if (address % static_cast<uintptr_t>(element_size(t.dtype)) != 0) {
+    fail("%s address mod %lld = %lld, expected 0 (aligned to its element type)", name,
+         static_cast<long long>(element_size(t.dtype)),
+         static_cast<long long>(address % static_cast<uintptr_t>(element_size(t.dtype))));
+  }
+  return ok();
+}
+
+bool Checker::required(const char* name, const Tensor& t, int rank, Dtypes dtypes) noexcept {
+  if (!ok()) return false;
+  if (t.rank == 0 && t.data == nullptr) {
+    fail("%s = absent, expected a view of rank %d (required)", name, rank);
+    return false;
+  }
+  if (!view(name, t, rank, dtypes)) return false;
+  if (t.data == nullptr && element_count(t) != 0) {
+    fail("%s.data = null, expected memory for %lld elements (required)", name,
+         static_cast<long long>(element_count(t)));
+  }
+  return ok();
+}
+
+bool Checker::optional(const char* name, const Tensor& t, int rank, Dtypes dtypes) noexcept {
+  if (!ok() || !present(t)) return false;
+  return view(name, t, rank, dtypes);
+}
+
+void Checker::absent(const char* name, const Tensor& t, const char* rule) noexcept {
+  if (ok() && present(t)) fail("%s = given, expected absent (%s)", name, rule);
+}
+
+void Checker::dimension(const char* name, const Tensor& t, int axis, int64_t expected,
+                        const char* what) noexcept {
+  if (ok() && t.shape[axis] != expected) {
+    fail("%s.shape[%d] = %lld, expected %lld (%s)", name, axis,
+         static_cast<long long>(t.shape[axis]), static_cast<long long>(expected), what);
+  }
+}
+
+void Checker::dimension_at_least(const char* name, const Tensor& t, int axis, int64_t minimum,
+                                 const char* what) noexcept {
+  if (ok() && t.shape[axis] < minimum) {
+    fail("%s.shape[%d] = %lld, expected >= %lld (%s)", name, axis,
+         static_cast<long long>(t.shape[axis]), static_cast<long long>(minimum), what);
+  }
+}
+
+void Checker::inner_contiguous(const char* name, const Tensor& t) noexcept {
+  const int last = t.rank - 1;
+  if (ok() && t.shape[last] > 1 && t.stride[last] != 1) {
+    fail("%s.stride[%d] = %lld, expected 1 (contiguous last dimension)", name, last,
+         static_cast<long long>(t.stride[last]));
+  }
+}
+
+void Checker::writable(const char* name, const Tensor& t) noexcept {
+  if (!ok()) return;
+  // Sorted by stride, each dimension must step over all of the one before it.
+  int order[SLUICE_MAX_RANK];
+  int count = 0;
+  for (int axis = 0; axis < t.rank; ++axis) {
+    if (t.shape[axis] == 0) return;
+    if (t.shape[axis] > 1) order[count++] = axis;
+  }
+  std::sort(order, order + count, [&t](int a, int b) { return t.stride[a] < t.stride[b]; });
+  int64_t reach = 1;
+  for (int i = 0; i < count; ++i) {
+    const int axis = order[i];
+    if (t.stride[axis] < reach) {
+      fail("%s.stride[%d] = %lld, expected >= %lld (elements of an output may not share memory)",
+           name, axis, static_cast<long long>(t.stride[axis]), static_cast<long long>(reach));
+      return;
+    }
+    reach = t.stride[axis] * t.shape[axis];
+  }
+}
+
+void Checker::same_dtype(const char* name, const Tensor& t, const char* other_name,
+                         const Tensor& other) noexcept {
+  if (ok() && !same(t.dtype, other.dtype)) {
+    fail("%s dtype = {code %d, bits %d}, expected {code %d, bits %d} (that of %s)", name,
+         t.dtype.code, t.dtype.bits, other.dtype.code, other.dtype.bits, other_name);
+  }
+}
+
+void Checker::distinct(const char* name, const Tensor& t, const char* other_name,
+                       const Tensor& other) noexcept {
+  if (ok() && present(t) && t.data == other.data && element_count(t) > 0) {
+    fail("%s.data = %s.data, expected other memory (this operator cannot work in place)", name,
+         other_name);
+  }
+}
+
+void Checker::choice(const char* name, int32_t value, int32_t count, const char* names) noexcept {
+  if (ok() && (value < 0 || value >= count)) {
+    fail("%s = %d, expected %s", name, value, names);
+  }
+}
+
+void Checker::epsilon(const char* name, double value) noexcept {
+  if (ok() && !(std::isfinite(value) && value >= 0)) {
+    fail("%s = %g, expected a finite number >= 0 (0 = the default 1e-6)", name, value);
+  }
+}
+
+void Checker::reserved(int32_t value) noexcept {
+  if (ok() && value != 0) fail("reserved = %d, expected 0", value);
+}
+
+}  // namespace sluice::core
