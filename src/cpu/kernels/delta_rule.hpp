@@ -1,0 +1,94 @@
+// The two delta rule operators on the CPU, and the parts of them that the fused layer calls.
+// SPDX-License-Identifier: Apache-2.0
+#ifndef SLUICE_CPU_KERNELS_DELTA_RULE_HPP_
+#define SLUICE_CPU_KERNELS_DELTA_RULE_HPP_
+
+#include <cstddef>
+#include <cstdint>
+
+#include "core/backend.hpp"
+#include "core/problem.hpp"
+#include "sluice/status.hpp"
+
+namespace sluice::cpu {
+
+/// chunk_forward: see sluice_chunk_forward_args and core::Operator. Parallel over sequences, key
+/// heads and, where those are few, value heads and panels of state columns; results depend on
+/// neither the split nor the threads.
+Status select_chunk_forward(const core::DeltaRuleProblem&, core::KernelName*) noexcept;
+size_t chunk_forward_workspace(const core::DeltaRuleProblem&) noexcept;
+Status chunk_forward(const core::DeltaRuleProblem&, sluice_workspace, void* stream) noexcept;
+
+/// recurrent_step: see sluice_recurrent_step_args and core::Operator.
+Status select_recurrent_step(const core::DeltaRuleProblem&, core::KernelName*) noexcept;
+size_t recurrent_step_workspace(const core::DeltaRuleProblem&) noexcept;
+Status recurrent_step(const core::DeltaRuleProblem&, sluice_workspace, void* stream) noexcept;
+
+/// Most tokens of one HeadSteps.
+constexpr int64_t kMaxSteps = 16;
+
+/// The recurrence steps of one sequence and value head:
+///   S_t = alpha_t S_{t-1} + k_t delta_t^T,  delta_t = beta_t (v_t - alpha_t S_{t-1}^T k_t),
+///   o_t = S_t^T q_t  (delta_t = v_t without the delta rule).
+/// All rows are float32 with inner stride 1; q is already scaled and, like k, normalised.
+/// Arithmetic is float32 and independent of layout, alignment and thread; o is read from the
+/// unrounded state. The state may be read and written in place.
+struct HeadSteps {
+  int64_t tokens = 0;  ///< 0..kMaxSteps; 0 copies the state
+  int64_t K = 0, V = 0;
+  const float* q = nullptr;  ///< row t at q + t * qk_stride
+  const float* k = nullptr;
+  int64_t qk_stride = 0;
+  const float* v = nullptr;  ///< row t at v + t * v_stride
+  int64_t v_stride = 0;
+  const float* alpha = nullptr;  ///< [tokens], exp(g)
+  const float* beta = nullptr;   ///< [tokens]
+  float* o = nullptr;            ///< row t at o + t * o_stride
+  int64_t o_stride = 0;
+  sluice_rule rule = SLUICE_RULE_GATED_DELTA;
+  sluice_state_layout layout = SLUICE_STATE_KV;
+  const void* initial = nullptr;  ///< this head's K * V elements; null = zeros
+  sluice_dtype initial_dtype{};
+  /// Where the state after token t goes; null = not written. With tokens = 0 entry 0 is used.
+  void* final[kMaxSteps] = {};
+  sluice_dtype final_dtype{};
+  float* scratch = nullptr;  ///< head_steps_scratch(K) floats, 64-byte aligned
+};
+
+/// Floats of scratch that run_head_steps() needs for key dimension K.
+int64_t head_steps_scratch(int64_t K) noexcept;
+
+/// Runs the steps on the instruction set in use.
+void run_head_steps(const HeadSteps& steps) noexcept;
+
+/// Pointers to the states of sequence n and value head h: fills initial, final, their dtypes and
+/// layout of `steps` (whose `tokens` is set) by the slot rules of sluice.h. False: the row is
+/// padding, to be answered with zeros.
+bool plan_head_states(const core::DeltaRuleProblem&, int64_t n, int64_t h,
+                      HeadSteps* steps) noexcept;
+
+/// out = factor * x * rsqrt(sum(x^2) + eps), in place allowed; K elements.
+void l2_normalise(const float* x, int64_t K, float eps, float factor, float* out) noexcept;
+
+/// How gates and write strengths become numbers for one value head.
+struct GateRule {
+  bool gated = false;  ///< false: g = 0
+  sluice_gate_space gate_space = SLUICE_GATE_LOG;
+  float decay_rate = 0;   ///< exp(A_log), with SLUICE_GATE_RAW
+  float dt_bias = 0;      ///< with SLUICE_GATE_RAW
+  bool weighted = false;  ///< false: beta = beta_factor
+  sluice_beta_space beta_space = SLUICE_BETA_VALUE;
+  float beta_factor = 1;
+};
+
+/// The rule of value head h.
+GateRule gate_rule(const core::DeltaRuleProblem&, int64_t h) noexcept;
+
+/// alpha[t] = exp(g_t) and beta[t] for t < tokens <= kMaxSteps, from the raw contents of gate and
+/// beta as float32 (ignored where the rule has none; never read past `tokens`).
+void gates_of_steps(const GateRule& rule, const float* gate, const float* beta, int64_t tokens,
+                    float* alpha, float* beta_out) noexcept;
+
+}  // namespace sluice::cpu
+
+#endif  // SLUICE_CPU_KERNELS_DELTA_RULE_HPP_
