@@ -163,14 +163,18 @@ void Checker::inner_contiguous(const char* name, const Tensor& t) noexcept {
 
 void Checker::writable(const char* name, const Tensor& t) noexcept {
   if (!ok()) return;
-  // Sorted by stride, each dimension must step over all of the one before it.
+  // In order of stride, each dimension must step over all of the one before it.
   int order[SLUICE_MAX_RANK];
   int count = 0;
   for (int axis = 0; axis < t.rank; ++axis) {
     if (t.shape[axis] == 0) return;
-    if (t.shape[axis] > 1) order[count++] = axis;
+    if (t.shape[axis] == 1) continue;
+    int place = count++;
+    for (; place > 0 && t.stride[order[place - 1]] > t.stride[axis]; --place) {
+      order[place] = order[place - 1];
+    }
+    order[place] = axis;
   }
-  std::sort(order, order + count, [&t](int a, int b) { return t.stride[a] < t.stride[b]; });
   int64_t reach = 1;
   for (int i = 0; i < count; ++i) {
     const int axis = order[i];
