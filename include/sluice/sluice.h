@@ -2,6 +2,7 @@
  * boundary of the library: the C++ facade (sluice.hpp), the Python package and the tool sit on it.
  *
  * SPDX-License-Identifier: Apache-2.0
+ * LINT length: one C header is what C, Rust and FFI users expect.
  *
  * Symbols: B batch, N sequences, T tokens, H query/key heads, HV value heads (r = HV/H an integer),
  * K and V head dimensions of key and value, W convolution width. docs/glossary.md defines each
