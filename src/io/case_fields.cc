@@ -1,0 +1,238 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "io/case_fields.hpp"
+
+#include <cmath>
+#include <initializer_list>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <utility>
+
+#include "io/strict_json.hpp"
+
+namespace sluice::io {
+namespace {
+
+using nlohmann::json;
+
+// Dimensions beyond this are no layer of any model; products of two stay far from overflow.
+constexpr int64_t kMaxDimension = 1 << 20;
+
+// Takes fields one by one, remembers the first complaint and which fields were asked for.
+class Fields {
+ public:
+  explicit Fields(const json& object) : object_(object) {}
+
+  template <class Value>
+  using Choices = std::initializer_list<std::pair<const char*, Value>>;
+
+  template <class Value>
+  void choose(const char* name, Choices<Value> choices, Value* out, bool required = false) {
+    const json* field = take(name, required);
+    if (field == nullptr) return;
+    std::string known;
+    for (const auto& [text, value] : choices) {
+      if (field->is_string() && field->get_ref<const std::string&>() == text) {
+        *out = value;
+        return;
+      }
+      known += (known.empty() ? "" : ", ") + std::string(text);
+    }
+    complain(name, *field, "one of " + known);
+  }
+
+  void number(const char* name, double smallest, double* out) {
+    const json* field = take(name, false);
+    if (field == nullptr) return;
+    const double value = field->is_number() ? field->get<double>() : std::nan("");
+    if (!std::isfinite(value) || value < smallest) {
+      complain(name, *field, "a number >= " + json(smallest).dump());
+    } else {
+      *out = value;
+    }
+  }
+
+  // null is the default, as absence is.
+  void optional_number(const char* name, std::optional<double>* out) {
+    const json* field = take(name, false);
+    if (field == nullptr || field->is_null()) return;
+    const double value = field->is_number() ? field->get<double>() : std::nan("");
+    if (!std::isfinite(value)) {
+      complain(name, *field, "a finite number or null");
+    } else {
+      *out = value;
+    }
+  }
+
+  void integer(const char* name, int64_t* out, bool required) {
+    const json* field = take(name, required);
+    if (field == nullptr) return;
+    const uint64_t value = field->is_number_unsigned() ? field->get<uint64_t>() : 0;
+    if (value < 1 || value > kMaxDimension) {
+      complain(name, *field, "an integer in 1.." + std::to_string(kMaxDimension));
+    } else {
+      *out = static_cast<int64_t>(value);
+    }
+  }
+
+  void boolean(const char* name, bool* out) {
+    const json* field = take(name, false);
+    if (field == nullptr) return;
+    if (field->is_boolean()) {
+      *out = field->get<bool>();
+    } else {
+      complain(name, *field, "true or false");
+    }
+  }
+
+  // For fields that say something to people only.
+  void ignore(const char* name) { taken_.insert(name); }
+
+  std::string finish() {
+    for (const auto& [name, value] : object_.items()) {
+      if (reason_.empty() && !taken_.contains(name)) {
+        reason_ = "field '" + printable(name) + "' is unknown (it may change what is computed)";
+      }
+    }
+    return reason_;
+  }
+
+ private:
+  const json* take(const char* name, bool required) {
+    taken_.insert(name);
+    const auto found = object_.find(name);
+    if (found != object_.end()) return &*found;
+    if (required && reason_.empty()) reason_ = "field '" + std::string(name) + "' is missing";
+    return nullptr;
+  }
+
+  void complain(const char* name, const json& found, const std::string& expected) {
+    if (!reason_.empty()) return;
+    reason_ = "field '" + std::string(name) + "' = " + printable(found.dump(), 40) + ", expected " +
+              expected;
+  }
+
+  const json& object_;
+  std::set<std::string> taken_;
+  std::string reason_;
+};
+
+void read_state_fields(Fields& fields, Case* out) {
+  fields.choose<sluice_state_layout>(
+      "state_layout", {{"kv", SLUICE_STATE_KV}, {"vk", SLUICE_STATE_VK}}, &out->state_layout);
+  fields.choose<ElementType>(
+      "state_dtype",
+      {{"f32", ElementType::kF32}, {"bf16", ElementType::kBF16}, {"f16", ElementType::kF16}},
+      &out->state_type);
+  fields.optional_number("scale", &out->scale);
+  fields.number("l2norm_eps", 0, &out->l2norm_eps);
+  fields.choose<sluice_eigenvalues>(
+      "eigenvalues",
+      {{"positive", SLUICE_EIGENVALUES_POSITIVE}, {"negative", SLUICE_EIGENVALUES_NEGATIVE}},
+      &out->eigenvalues);
+  fields.choose<sluice_head_map>(
+      "head_map", {{"block", SLUICE_HEAD_MAP_BLOCK}, {"cyclic", SLUICE_HEAD_MAP_CYCLIC}},
+      &out->head_map);
+}
+
+void read_delta_rule_fields(Fields& fields, Case* out) {
+  read_state_fields(fields, out);
+  fields.choose<bool>("layout", {{"bthd", false}, {"bhtd", true}}, &out->head_first);
+  bool l2norm = false;
+  fields.boolean("use_qk_l2norm", &l2norm);
+  out->qk_norm = l2norm ? SLUICE_QK_NORM_L2 : SLUICE_QK_NORM_NONE;
+  fields.choose<sluice_gate_space>(
+      "gate_space",
+      {{"log", SLUICE_GATE_LOG}, {"linear", SLUICE_GATE_LINEAR}, {"raw", SLUICE_GATE_RAW}},
+      &out->gate_space);
+  fields.choose<sluice_beta_space>(
+      "beta_space", {{"value", SLUICE_BETA_VALUE}, {"logit", SLUICE_BETA_LOGIT}}, &out->beta_space);
+  fields.choose<sluice_rule>("rule",
+                             {{"gated_delta", SLUICE_RULE_GATED_DELTA},
+                              {"linear_attention", SLUICE_RULE_LINEAR_ATTENTION}},
+                             &out->rule);
+}
+
+void read_norm_fields(Fields& fields, const char* activation, Case* out) {
+  fields.number("norm_eps", 0, &out->norm_eps);
+  fields.choose<sluice_activation>(
+      activation, {{"silu", SLUICE_ACTIVATION_SILU}, {"sigmoid", SLUICE_ACTIVATION_SIGMOID}},
+      &out->activation);
+}
+
+void read_layer_fields(Fields& fields, Case* out) {
+  fields.choose<sluice_packing>(
+      "packing", {{"qwen3_5", SLUICE_PACKING_FLAT}, {"qwen3_next", SLUICE_PACKING_INTERLEAVED}},
+      &out->packing, true);
+  fields.integer("num_k_heads", &out->shape.H, true);
+  fields.integer("num_v_heads", &out->shape.HV, true);
+  fields.integer("head_k_dim", &out->shape.K, true);
+  fields.integer("head_v_dim", &out->shape.V, true);
+  fields.integer("conv_width", &out->shape.W, true);
+  fields.integer("steps", &out->steps, true);
+  read_state_fields(fields, out);
+  read_norm_fields(fields, "gate_activation", out);
+  fields.choose<sluice_norm_rounding>("norm_rounding",
+                                      {{"once", SLUICE_NORM_ROUND_ONCE},
+                                       {"hf", SLUICE_NORM_ROUND_HF},
+                                       {"input", SLUICE_NORM_ROUND_INPUT}},
+                                      &out->rounding);
+}
+
+void read_gated_norm_fields(Fields& fields, Case* out) {
+  read_norm_fields(fields, "activation", out);
+  fields.choose<sluice_norm_rounding>(
+      "norm_rounding", {{"once", SLUICE_NORM_ROUND_ONCE}, {"hf", SLUICE_NORM_ROUND_HF}},
+      &out->rounding);
+}
+
+std::string check_combination(const Case& c) {
+  if (c.op == CaseOp::kLayer && c.shape.HV % c.shape.H != 0) {
+    return "field 'num_v_heads' = " + std::to_string(c.shape.HV) +
+           ", expected a multiple of num_k_heads = " + std::to_string(c.shape.H) +
+           " (grouped value heads)";
+  }
+  const bool interleaved = c.op == CaseOp::kLayer && c.packing == SLUICE_PACKING_INTERLEAVED;
+  if (interleaved && c.head_map != SLUICE_HEAD_MAP_BLOCK) {
+    return "field 'head_map' = \"cyclic\", expected \"block\" (packing qwen3_next)";
+  }
+  return {};
+}
+
+}  // namespace
+
+std::string read_case_fields(const json& description, Case* out) {
+  if (!description.is_object()) return "is described by no object";
+  Fields fields(description);
+  fields.choose<CaseOp>("op",
+                        {{"prefill", CaseOp::kPrefill},
+                         {"decode", CaseOp::kDecode},
+                         {"conv1d", CaseOp::kConv1d},
+                         {"gated_norm", CaseOp::kGatedNorm},
+                         {"layer", CaseOp::kLayer}},
+                        &out->op, true);
+  fields.number("tolerance_rel_l2", 0, &out->tolerance);
+  for (const char* name : {"text", "note", "generator"}) fields.ignore(name);
+  switch (out->op) {
+    case CaseOp::kDecode:
+      fields.integer("steps", &out->steps, true);
+      [[fallthrough]];
+    case CaseOp::kPrefill:
+      read_delta_rule_fields(fields, out);
+      break;
+    case CaseOp::kConv1d:
+      fields.choose<sluice_activation>(
+          "activation", {{"none", SLUICE_ACTIVATION_NONE}, {"silu", SLUICE_ACTIVATION_SILU}},
+          &out->activation);
+      break;
+    case CaseOp::kGatedNorm:
+      read_gated_norm_fields(fields, out);
+      break;
+    case CaseOp::kLayer:
+      read_layer_fields(fields, out);
+      break;
+  }
+  const std::string reason = fields.finish();
+  return reason.empty() ? check_combination(*out) : reason;
+}
+
+}  // namespace sluice::io

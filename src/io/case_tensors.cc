@@ -1,0 +1,292 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "io/case_tensors.hpp"
+
+#include <map>
+#include <vector>
+
+#include "io/strict_json.hpp"
+
+namespace sluice::io {
+namespace {
+
+// Most tokens of one decode call, sluice_recurrent_step's limit.
+constexpr int64_t kMaxDecodeTokens = 16;
+
+using Symbols = std::vector<std::string>;
+
+// Matches shapes with symbols: a symbol that is not bound yet takes the size it meets first.
+class Matcher {
+ public:
+  Matcher(const SafetensorsFile& file, const Case& of, std::set<std::string>* used)
+      : file_(file), prefix_(of.name + "."), used_(used) {}
+
+  void bind(const std::string& symbol, int64_t value) { sizes_[symbol] = value; }
+  void unbind(const std::string& symbol) { sizes_.erase(symbol); }
+  int64_t size(const std::string& symbol) const {
+    const auto found = sizes_.find(symbol);
+    return found == sizes_.end() ? 0 : found->second;
+  }
+  const std::string& reason() const { return reason_; }
+  void complain(const std::string& reason) {
+    if (reason_.empty()) reason_ = reason;
+  }
+
+  // The tensor if it is there and right, else null. Missing required tensors are complaints.
+  const TensorEntry* floats(const std::string& tensor, const Symbols& shape, bool required) {
+    const TensorEntry* entry = get(tensor, required);
+    if (entry == nullptr) return nullptr;
+    if (!is_floating(entry->type)) {
+      complain(quoted(tensor) + " dtype = " + element_type_name(entry->type) +
+               ", expected F64, F32, F16 or BF16");
+    }
+    match(tensor, *entry, shape);
+    return entry;
+  }
+
+  const TensorEntry* integers(const std::string& tensor, const Symbols& shape) {
+    const TensorEntry* entry = get(tensor, false);
+    if (entry == nullptr) return nullptr;
+    if (entry->type != ElementType::kI32 && entry->type != ElementType::kI64) {
+      complain(quoted(tensor) + " dtype = " + element_type_name(entry->type) +
+               ", expected I32 or I64");
+    }
+    match(tensor, *entry, shape);
+    return reason_.empty() ? entry : nullptr;
+  }
+
+  const TensorEntry* get(const std::string& tensor, bool required) {
+    const TensorEntry* entry = file_.find(prefix_ + tensor);
+    if (entry != nullptr) {
+      used_->insert(entry->name);
+    } else if (required) {
+      complain(quoted(tensor) + " is missing");
+    }
+    return entry;
+  }
+
+  static std::string quoted(const std::string& tensor) {
+    return "tensor '" + printable(tensor) + "'";
+  }
+
+ private:
+  void match(const std::string& tensor, const TensorEntry& entry, const Symbols& shape) {
+    bool same = entry.shape.size() == shape.size();
+    std::string expected;
+    for (size_t i = 0; i < shape.size(); ++i) {
+      if (entry.shape.size() == shape.size() && !sizes_.contains(shape[i])) {
+        sizes_[shape[i]] = entry.shape[i];
+      }
+      const auto bound = sizes_.find(shape[i]);
+      same = same && bound->second == entry.shape[i];
+      expected += (i == 0 ? "[" : ", ") + shape[i];
+      if (bound != sizes_.end()) expected += "=" + std::to_string(bound->second);
+    }
+    if (!same) {
+      complain(quoted(tensor) + " shape = " + shape_text(entry.shape) + ", expected " + expected +
+               "]");
+    }
+  }
+
+  const SafetensorsFile& file_;
+  std::string prefix_;
+  std::set<std::string>* used_;
+  std::map<std::string, int64_t> sizes_;
+  std::string reason_;
+};
+
+// Adds an expected result if it is there.
+void expect(Matcher& match, const std::string& tensor, const Symbols& shape, bool required,
+            Case* out) {
+  if (match.floats(tensor, shape, required) != nullptr) out->expected.push_back(tensor);
+}
+
+// cu_seqlens of a packed batch fixes N; otherwise N = B.
+void match_rows(Matcher& match) {
+  const TensorEntry* cu_seqlens = match.integers("cu_seqlens", {"N+1"});
+  match.bind("N", cu_seqlens == nullptr ? match.size("B") : match.size("N+1") - 1);
+  if (cu_seqlens == nullptr) return;
+  if (match.size("B") != 1) {
+    match.complain("B = " + std::to_string(match.size("B")) + ", expected 1 (packed batch)");
+  }
+  if (match.size("N") < 0) {
+    match.complain("tensor 'cu_seqlens' shape = [0], expected [N+1]");
+    return;
+  }
+  int64_t previous = 0;
+  const std::vector<int64_t> borders = read_integers(*cu_seqlens);
+  for (size_t i = 0; i < borders.size(); ++i) {
+    const bool right =
+        i == 0 ? borders[i] == 0 : borders[i] >= previous && borders[i] <= match.size("T");
+    if (!right) {
+      match.complain("tensor 'cu_seqlens' [" + std::to_string(i) +
+                     "] = " + std::to_string(borders[i]) +
+                     ", expected 0 = c_0 <= c_1 <= .. <= T = " + std::to_string(match.size("T")));
+      return;
+    }
+    previous = borders[i];
+  }
+}
+
+void match_delta_rule(Matcher& match, Case* out) {
+  const auto rows = [&](const std::string& heads, const std::string& inner) -> Symbols {
+    Symbols shape = out->head_first ? Symbols{"B", heads, "T"} : Symbols{"B", "T", heads};
+    if (!inner.empty()) shape.push_back(inner);
+    return shape;
+  };
+  match.floats("q", rows("H", "K"), true);
+  match.floats("k", rows("H", "K"), true);
+  match.floats("v", rows("HV", "V"), true);
+  match.floats("g", rows("HV", ""), out->gate_space == SLUICE_GATE_RAW);
+  const bool linear_attention = out->rule == SLUICE_RULE_LINEAR_ATTENTION;
+  if (match.floats("beta", rows("HV", ""), false) != nullptr && linear_attention) {
+    match.complain("tensor 'beta' is given, expected none (rule linear_attention)");
+  }
+  if (out->gate_space == SLUICE_GATE_RAW) {
+    match.floats("A_log", {"HV"}, true);
+    match.floats("dt_bias", {"HV"}, true);
+  }
+  if (out->op == CaseOp::kDecode) {
+    match.bind("N", match.size("B"));
+    const int64_t tokens = match.size("T");
+    if (tokens % out->steps != 0 || tokens < out->steps || tokens / out->steps > kMaxDecodeTokens) {
+      match.complain("field 'steps' = " + std::to_string(out->steps) + ", expected T = " +
+                     std::to_string(tokens) + " tokens in equal steps of 1 to 16");
+    }
+  } else {
+    match_rows(match);
+  }
+  const bool vk = out->state_layout == SLUICE_STATE_VK;
+  const Symbols state = {"N", "HV", vk ? "V" : "K", vk ? "K" : "V"};
+  match.floats("initial_state", state, false);
+  expect(match, "o", rows("HV", "V"), true, out);
+  expect(match, "final_state", state, false, out);
+  const int64_t H = match.size("H"), HV = match.size("HV");
+  if (H < 1 || HV < 1 || HV % H != 0) {
+    match.complain("tensor 'v' heads HV = " + std::to_string(HV) +
+                   ", expected a multiple of H = " + std::to_string(H) + " (grouped value heads)");
+  }
+}
+
+void match_conv1d(Matcher& match, Case* out) {
+  match.floats("x", {"B", "T", "D"}, true);
+  match.floats("weight", {"D", "W"}, true);
+  match.floats("bias", {"D"}, false);
+  match_rows(match);
+  match.floats("initial_state", {"N", "D", "L"}, false);
+  expect(match, "out", {"B", "T", "D"}, true, out);
+  expect(match, "final_state", {"N", "D", "L"}, false, out);
+  const bool state =
+      match.get("initial_state", false) != nullptr || match.get("final_state", false) != nullptr;
+  if (state && match.size("L") < match.size("W") - 1) {
+    match.complain("state columns L = " + std::to_string(match.size("L")) +
+                   ", expected at least W-1 = " + std::to_string(match.size("W") - 1));
+  }
+}
+
+void match_gated_norm(Matcher& match, Case* out) {
+  const TensorEntry* x = match.get("x", true);
+  if (x == nullptr) return;
+  if (x->shape.size() < 2 || x->shape.size() > 4) {
+    match.complain("tensor 'x' shape = " + shape_text(x->shape) + ", expected rank 2 to 4");
+    return;
+  }
+  Symbols shape;
+  for (size_t i = 0; i + 1 < x->shape.size(); ++i) shape.push_back("R" + std::to_string(i));
+  shape.push_back("V");
+  match.floats("x", shape, true);
+  match.floats("z", shape, true);
+  match.floats("weight", {"V"}, true);
+  expect(match, "out", shape, true, out);
+}
+
+void match_layer_step(Matcher& match, int64_t step, bool projected, Case* out) {
+  const std::string prefix = "step" + std::to_string(step) + ".";
+  match.unbind("T");
+  if (out->packing == SLUICE_PACKING_INTERLEAVED) {
+    match.floats(prefix + "qkvz", {"B", "T", "2HK+2HVV"}, true);
+    match.floats(prefix + "ba", {"B", "T", "2HV"}, true);
+  } else {
+    match.floats(prefix + "qkv", {"B", "T", "2HK+HVV"}, true);
+    match.floats(prefix + "z", {"B", "T", "HVV"}, true);
+    match.floats(prefix + "b", {"B", "T", "HV"}, true);
+    match.floats(prefix + "a", {"B", "T", "HV"}, true);
+  }
+  if (step == 0) {
+    out->shape.T = match.size("T");
+  } else if (match.size("T") < 1 || match.size("T") > kMaxDecodeTokens) {
+    match.complain("step " + std::to_string(step) + " has T = " + std::to_string(match.size("T")) +
+                   " tokens, expected 1 to 16 (decode steps)");
+  }
+  expect(match, prefix + "core_out", {"B", "T", "HV", "V"}, false, out);
+  expect(match, prefix + "norm_out", {"B", "T", "HV", "V"}, true, out);
+  if (projected) expect(match, prefix + "output", {"B", "T", "hidden"}, true, out);
+}
+
+void match_layer(Matcher& match, Case* out) {
+  const CaseShape& s = out->shape;
+  match.bind("HV", s.HV);
+  match.bind("K", s.K);
+  match.bind("V", s.V);
+  match.bind("W", s.W);
+  match.bind("2HV", 2 * s.HV);
+  match.bind("HVV", s.HV * s.V);
+  match.bind("2HK+HVV", 2 * s.H * s.K + s.HV * s.V);
+  match.bind("2HK+2HVV", 2 * s.H * s.K + 2 * s.HV * s.V);
+  match.floats("conv_weight", {"2HK+HVV", "W"}, true);
+  match.floats("conv_bias", {"2HK+HVV"}, false);
+  match.floats("A_log", {"HV"}, true);
+  match.floats("dt_bias", {"HV"}, true);
+  match.floats("norm_weight", {"V"}, true);
+  const bool projected = match.floats("out_proj_weight", {"hidden", "HVV"}, false) != nullptr;
+  for (int64_t step = 0; step < out->steps && match.reason().empty(); ++step) {
+    match_layer_step(match, step, projected, out);
+  }
+  match.bind("H", s.H);
+  match.bind("D", 2 * s.H * s.K + s.HV * s.V);
+  const bool vk = out->state_layout == SLUICE_STATE_VK;
+  const Symbols state = {"B", "HV", vk ? "V" : "K", vk ? "K" : "V"};
+  match.floats("initial_state", state, false);
+  match.floats("initial_conv_state", {"B", "D", "L"}, false);
+  expect(match, "final_state", state, false, out);
+  expect(match, "final_conv_state", {"B", "D", "L"}, false, out);
+  if (match.size("L") != 0 && match.size("L") < s.W - 1) {
+    match.complain("conv state columns L = " + std::to_string(match.size("L")) +
+                   ", expected at least W-1 = " + std::to_string(s.W - 1));
+  }
+}
+
+}  // namespace
+
+std::string read_case_tensors(const SafetensorsFile& file, Case* out, std::set<std::string>* used) {
+  Matcher match(file, *out, used);
+  switch (out->op) {
+    case CaseOp::kPrefill:
+    case CaseOp::kDecode:
+      match_delta_rule(match, out);
+      break;
+    case CaseOp::kConv1d:
+      match_conv1d(match, out);
+      break;
+    case CaseOp::kGatedNorm:
+      match_gated_norm(match, out);
+      break;
+    case CaseOp::kLayer:
+      match_layer(match, out);
+      break;
+  }
+  CaseShape& s = out->shape;
+  s.B = match.size("B");
+  s.N = out->op == CaseOp::kLayer ? s.B : match.size("N");
+  if (out->op != CaseOp::kLayer) s.T = match.size("T");
+  s.H = match.size("H");
+  s.HV = match.size("HV");
+  s.K = match.size("K");
+  s.V = match.size("V");
+  s.D = match.size("D");
+  s.W = match.size("W");
+  s.L = match.size("L");
+  s.hidden = match.size("hidden");
+  return match.reason();
+}
+
+}  // namespace sluice::io

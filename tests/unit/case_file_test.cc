@@ -1,0 +1,310 @@
+// Measures whether case files are understood, and refused where a field or tensor is wrong.
+// How: a valid case of each operator is written, then changed in one place, and the message
+// compared. SPDX-License-Identifier: Apache-2.0
+#include "io/case_file.hpp"
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "io/safetensors_writer.hpp"
+
+namespace sluice::io {
+namespace {
+
+using Shape = std::vector<int64_t>;
+
+// A file of one case, to be changed before it is read.
+struct Draft {
+  nlohmann::json description;
+  std::map<std::string, Shape> floats;
+  std::vector<int64_t> cu_seqlens;
+  std::map<std::string, std::string> metadata;
+
+  Status read(CaseFile* out) const {
+    SafetensorsWriter writer;
+    for (const auto& [name, shape] : floats) {
+      size_t size = 1;
+      for (const int64_t n : shape) size *= static_cast<size_t>(n);
+      writer.add_floats("a.b." + name, ElementType::kF32, shape, std::vector<double>(size, 0.5));
+    }
+    if (!cu_seqlens.empty()) {
+      writer.add_integers("a.b.cu_seqlens", {static_cast<int64_t>(cu_seqlens.size())}, cu_seqlens);
+    }
+    writer.set_metadata(kCasesKey, nlohmann::json{{"a.b", description}}.dump());
+    for (const auto& [key, value] : metadata) writer.set_metadata(key, value);
+    const std::vector<std::byte> bytes = writer.serialize();
+    SafetensorsFile file;
+    const Status status = SafetensorsFile::parse(bytes, "folder/draft", &file);
+    return status.ok() ? read_cases(std::move(file), out) : status;
+  }
+};
+
+Draft prefill() {
+  return {{{"op", "prefill"}, {"use_qk_l2norm", true}, {"scale", nullptr}},
+          {{"q", {1, 5, 2, 4}},
+           {"k", {1, 5, 2, 4}},
+           {"v", {1, 5, 6, 3}},
+           {"g", {1, 5, 6}},
+           {"beta", {1, 5, 6}},
+           {"o", {1, 5, 6, 3}},
+           {"initial_state", {3, 6, 4, 3}},
+           {"final_state", {3, 6, 4, 3}}},
+          {0, 2, 2, 4},
+          {}};
+}
+
+Draft decode() {
+  Draft draft = prefill();
+  draft.description = {{"op", "decode"}, {"steps", 5}};
+  draft.cu_seqlens.clear();
+  draft.floats["initial_state"] = draft.floats["final_state"] = {1, 6, 4, 3};
+  return draft;
+}
+
+Draft conv1d() {
+  return {{{"op", "conv1d"}, {"activation", "none"}},
+          {{"x", {2, 5, 8}},
+           {"weight", {8, 4}},
+           {"bias", {8}},
+           {"initial_state", {2, 8, 3}},
+           {"out", {2, 5, 8}},
+           {"final_state", {2, 8, 3}}},
+          {},
+          {}};
+}
+
+Draft gated_norm() {
+  return {{{"op", "gated_norm"}, {"activation", "sigmoid"}, {"norm_rounding", "hf"}},
+          {{"x", {2, 5, 8}}, {"z", {2, 5, 8}}, {"weight", {8}}, {"out", {2, 5, 8}}},
+          {},
+          {}};
+}
+
+Draft layer() {
+  return {{{"op", "layer"},
+           {"packing", "qwen3_5"},
+           {"num_k_heads", 1},
+           {"num_v_heads", 2},
+           {"head_k_dim", 4},
+           {"head_v_dim", 3},
+           {"conv_width", 4},
+           {"steps", 2}},
+          {{"conv_weight", {14, 4}},
+           {"A_log", {2}},
+           {"dt_bias", {2}},
+           {"norm_weight", {3}},
+           {"out_proj_weight", {5, 6}},
+           {"step0.qkv", {1, 7, 14}},
+           {"step0.z", {1, 7, 6}},
+           {"step0.b", {1, 7, 2}},
+           {"step0.a", {1, 7, 2}},
+           {"step0.norm_out", {1, 7, 2, 3}},
+           {"step0.output", {1, 7, 5}},
+           {"step1.qkv", {1, 1, 14}},
+           {"step1.z", {1, 1, 6}},
+           {"step1.b", {1, 1, 2}},
+           {"step1.a", {1, 1, 2}},
+           {"step1.norm_out", {1, 1, 2, 3}},
+           {"step1.output", {1, 1, 5}},
+           {"final_state", {1, 2, 4, 3}}},
+          {},
+          {}};
+}
+
+Case read_one(const Draft& draft) {
+  CaseFile file;
+  const Status status = draft.read(&file);
+  EXPECT_TRUE(status.ok()) << status.message;
+  return file.cases.empty() ? Case() : file.cases.front();
+}
+
+TEST(CaseFile, PrefillIsUnderstood) {
+  const Case c = read_one(prefill());
+  EXPECT_EQ(c.name, "a.b");
+  EXPECT_EQ(c.op, CaseOp::kPrefill);
+  EXPECT_EQ(c.qk_norm, SLUICE_QK_NORM_L2);
+  EXPECT_FALSE(c.scale.has_value());
+  EXPECT_EQ(c.shape.N, 3);
+  EXPECT_EQ(c.shape.T, 5);
+  EXPECT_EQ(c.shape.HV, 6);
+  EXPECT_EQ(c.shape.V, 3);
+  EXPECT_EQ(c.expected, (std::vector<std::string>{"o", "final_state"}));
+}
+
+TEST(CaseFile, HeadFirstAndEveryChoiceIsUnderstood) {
+  Draft draft = prefill();
+  draft.description = {{"op", "prefill"},
+                       {"layout", "bhtd"},
+                       {"state_layout", "vk"},
+                       {"scale", 0.25},
+                       {"gate_space", "raw"},
+                       {"beta_space", "logit"},
+                       {"eigenvalues", "negative"},
+                       {"head_map", "cyclic"},
+                       {"state_dtype", "bf16"},
+                       {"tolerance_rel_l2", 1e-3},
+                       {"generator", {{"seed", 1}}},
+                       {"note", "anything"}};
+  draft.floats = {{"q", {1, 2, 5, 4}}, {"k", {1, 2, 5, 4}}, {"v", {1, 6, 5, 3}},
+                  {"g", {1, 6, 5}},    {"o", {1, 6, 5, 3}}, {"final_state", {1, 6, 3, 4}},
+                  {"A_log", {6}},      {"dt_bias", {6}}};
+  draft.cu_seqlens.clear();
+  const Case c = read_one(draft);
+  EXPECT_TRUE(c.head_first);
+  EXPECT_EQ(c.state_layout, SLUICE_STATE_VK);
+  EXPECT_EQ(c.scale, 0.25);
+  EXPECT_EQ(c.gate_space, SLUICE_GATE_RAW);
+  EXPECT_EQ(c.beta_space, SLUICE_BETA_LOGIT);
+  EXPECT_EQ(c.eigenvalues, SLUICE_EIGENVALUES_NEGATIVE);
+  EXPECT_EQ(c.head_map, SLUICE_HEAD_MAP_CYCLIC);
+  EXPECT_EQ(c.state_type, ElementType::kBF16);
+  EXPECT_EQ(c.tolerance, 1e-3);
+  EXPECT_EQ(c.shape.T, 5);
+}
+
+TEST(CaseFile, TheOtherOperatorsAreUnderstood) {
+  EXPECT_EQ(read_one(decode()).steps, 5);
+  EXPECT_EQ(read_one(conv1d()).shape.L, 3);
+  EXPECT_EQ(read_one(conv1d()).activation, SLUICE_ACTIVATION_NONE);
+  EXPECT_EQ(read_one(gated_norm()).rounding, SLUICE_NORM_ROUND_HF);
+  EXPECT_EQ(read_one(gated_norm()).activation, SLUICE_ACTIVATION_SIGMOID);
+  const Case c = read_one(layer());
+  EXPECT_EQ(c.shape.hidden, 5);
+  EXPECT_EQ(c.shape.T, 7);
+  EXPECT_EQ(c.expected,
+            (std::vector<std::string>{"step0.norm_out", "step0.output", "step1.norm_out",
+                                      "step1.output", "final_state"}));
+}
+
+struct Wrong {
+  const char* name;
+  Draft draft;
+  std::function<void(Draft&)> change;
+  const char* message;
+};
+
+void PrintTo(const Wrong& wrong, std::ostream* out) { *out << wrong.name; }
+
+class WrongCase : public ::testing::TestWithParam<Wrong> {};
+
+TEST_P(WrongCase, IsRefusedByName) {
+  Draft draft = GetParam().draft;
+  GetParam().change(draft);
+  CaseFile file;
+  const Status status = draft.read(&file);
+  EXPECT_EQ(status.code, Code::kInvalidArgument);
+  EXPECT_NE(std::string(status.message).find(GetParam().message), std::string::npos)
+      << status.message;
+}
+
+const Wrong kWrong[] = {
+    {"no_op", prefill(), [](Draft& d) { d.description.erase("op"); },
+     "draft: case 'a.b' field 'op' is missing"},
+    {"op", prefill(), [](Draft& d) { d.description["op"] = "fly"; },
+     "field 'op' = \"fly\", expected one of prefill, decode"},
+    {"unknown_field", prefill(), [](Draft& d) { d.description["gates"] = 1; },
+     "field 'gates' is unknown"},
+    {"field_of_another_op", prefill(), [](Draft& d) { d.description["packing"] = "qwen3_5"; },
+     "field 'packing' is unknown"},
+    {"layout", prefill(), [](Draft& d) { d.description["layout"] = 3; },
+     "field 'layout' = 3, expected one of bthd, bhtd"},
+    {"tolerance", prefill(), [](Draft& d) { d.description["tolerance_rel_l2"] = -1; },
+     "'tolerance_rel_l2' = -1, expected a number >= 0"},
+    {"flag", prefill(), [](Draft& d) { d.description["use_qk_l2norm"] = 1; },
+     "'use_qk_l2norm' = 1, expected true or false"},
+    {"scale", prefill(), [](Draft& d) { d.description["scale"] = "x"; },
+     "expected a finite number or null"},
+    {"no_q", prefill(), [](Draft& d) { d.floats.erase("q"); }, "tensor 'q' is missing"},
+    {"misspelt", prefill(), [](Draft& d) { d.floats["inital_state"] = {1}; },
+     "tensor 'a.b.inital_state' belongs to no case"},
+    {"k_shape", prefill(), [](Draft& d) { d.floats["k"] = {1, 5, 2, 5}; },
+     "tensor 'k' shape = [1, 5, 2, 5], expected [B=1, T=5, H=2, K=4]"},
+    {"rank", prefill(), [](Draft& d) { d.floats["g"] = {5, 6}; }, "expected [B=1, T=5, HV=6]"},
+    {"groups", prefill(), [](Draft& d) { d.floats["q"] = d.floats["k"] = {1, 5, 4, 4}; },
+     "HV = 6, expected a multiple of H = 4"},
+    {"cu_seqlens_start", prefill(), [](Draft& d) { d.cu_seqlens = {1, 2, 2, 4}; },
+     "'cu_seqlens' [0] = 1"},
+    {"cu_seqlens_order", prefill(), [](Draft& d) { d.cu_seqlens = {0, 3, 2, 4}; },
+     "'cu_seqlens' [2] = 2"},
+    {"cu_seqlens_end", prefill(), [](Draft& d) { d.cu_seqlens = {0, 2, 2, 6}; },
+     "'cu_seqlens' [3] = 6"},
+    {"state_count", prefill(), [](Draft& d) { d.floats["final_state"] = {1, 6, 4, 3}; },
+     "'final_state' shape = [1, 6, 4, 3], expected [N=3, HV=6, K=4, V=3]"},
+    {"gla_beta", prefill(), [](Draft& d) { d.description["rule"] = "linear_attention"; },
+     "'beta' is given, expected none"},
+    {"raw_gate", prefill(), [](Draft& d) { d.description["gate_space"] = "raw"; },
+     "tensor 'A_log' is missing"},
+    {"decode_steps", decode(), [](Draft& d) { d.description["steps"] = 2; },
+     "'steps' = 2, expected T = 5 tokens in equal steps of 1 to 16"},
+    {"decode_no_steps", decode(), [](Draft& d) { d.description.erase("steps"); },
+     "field 'steps' is missing"},
+    {"conv_columns", conv1d(),
+     [](Draft& d) { d.floats["initial_state"] = d.floats["final_state"] = {2, 8, 2}; },
+     "L = 2, expected at least W-1 = 3"},
+    {"norm_rank", gated_norm(), [](Draft& d) { d.floats["x"] = {8}; }, "expected rank 2 to 4"},
+    {"layer_heads", layer(), [](Draft& d) { d.description["num_k_heads"] = 0; },
+     "'num_k_heads' = 0, expected an integer in 1.."},
+    {"layer_groups", layer(), [](Draft& d) { d.description["num_k_heads"] = 3; },
+     "'num_v_heads' = 2, expected a multiple of num_k_heads = 3"},
+    {"layer_huge", layer(), [](Draft& d) { d.description["head_k_dim"] = INT64_MAX; },
+     "'head_k_dim' = 9223372036854775807"},
+    {"layer_step", layer(), [](Draft& d) { d.description["steps"] = 3; },
+     "tensor 'step2.qkv' is missing"},
+    {"layer_decode_tokens", layer(),
+     [](Draft& d) {
+       for (auto& [name, shape] : d.floats) {
+         if (name.rfind("step1", 0) == 0) shape[1] = 17;
+       }
+     },
+     "step 1 has T = 17 tokens, expected 1 to 16"},
+    {"layer_map", layer(),
+     [](Draft& d) {
+       d.description["packing"] = "qwen3_next";
+       d.description["head_map"] = "cyclic";
+     },
+     "expected \"block\""},
+    {"no_description", prefill(), [](Draft& d) { d.description = 3; }, "is described by no object"},
+    {"metadata_not_json", prefill(), [](Draft& d) { d.metadata[kCasesKey] = "{"; },
+     "metadata 'sluice.cases': byte"},
+    {"metadata_list", prefill(), [](Draft& d) { d.metadata[kCasesKey] = "[]"; },
+     "is no object of cases"},
+    {"metadata_deep", prefill(), [](Draft& d) { d.metadata[kCasesKey] = std::string(100000, '['); },
+     "nested deeper than 6 levels"},
+    {"metadata_twice", prefill(),
+     [](Draft& d) { d.metadata[kCasesKey] = R"({"a.b":{},"a.b":{}})"; },
+     "key 'a.b' is given twice"},
+};
+
+INSTANTIATE_TEST_SUITE_P(CaseFile, WrongCase, ::testing::ValuesIn(kWrong),
+                         [](const auto& row) { return std::string(row.param.name); });
+
+TEST(CaseFile, AFileWithoutCasesIsNamed) {
+  SafetensorsFile empty;
+  const uint64_t image[2] = {8, 0x2020202020207d7b};  // "{}      "
+  ASSERT_TRUE(SafetensorsFile::parse(std::as_bytes(std::span(image)), "folder/plain", &empty).ok());
+  CaseFile file;
+  const Status status = read_cases(std::move(empty), &file);
+  EXPECT_STREQ(status.message, "plain: has no metadata 'sluice.cases' (is this a case file?)");
+}
+
+TEST(CaseFile, IntegerTensorsAreNoFloats) {
+  SafetensorsWriter writer;
+  const std::vector<int64_t> zeros(8, 0);
+  for (const char* name : {"c.x", "c.z", "c.out"}) writer.add_integers(name, {1, 8}, zeros);
+  writer.add_floats("c.weight", ElementType::kF32, {8}, std::vector<double>(8, 1.0));
+  writer.set_metadata(kCasesKey, R"({"c":{"op":"gated_norm"}})");
+  const std::vector<std::byte> bytes = writer.serialize();
+  SafetensorsFile file;
+  ASSERT_TRUE(SafetensorsFile::parse(bytes, "integers", &file).ok());
+  CaseFile cases;
+  EXPECT_STREQ(read_cases(std::move(file), &cases).message,
+               "integers: case 'c' tensor 'x' dtype = I64, expected F64, F32, F16 or BF16");
+}
+
+}  // namespace
+}  // namespace sluice::io
