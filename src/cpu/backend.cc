@@ -5,6 +5,8 @@
 #include <cstdio>
 
 #include "cpu/isa.hpp"
+#include "cpu/kernels/causal_conv1d.hpp"
+#include "cpu/kernels/gated_rms_norm.hpp"
 #include "cpu/parallel_for.hpp"
 
 namespace sluice::cpu {
@@ -40,6 +42,8 @@ core::Backend make_backend() noexcept {
   backend.warm_up = warm_up;
   backend.describe = describe;
   backend.set_executor = set_executor;
+  backend.causal_conv1d = {select_causal_conv1d, causal_conv1d_workspace, causal_conv1d};
+  backend.gated_rms_norm = {select_gated_rms_norm, gated_rms_norm_workspace, gated_rms_norm};
   return backend;
 }
 

@@ -1,0 +1,198 @@
+// Math:     out = x rsqrt(mean(x^2) + eps) * weight * act(z).
+// Roles:    one work item = 32 rows.
+// Pipeline: factors of all rows of the item; then, per 512 columns, the weight once and every row
+//           through float32 scratch: read, scale, gate, write.
+// Memory:   6 KB of scratch on the worker's stack; the second read of x comes from L1 or L2.
+// Floor:    x and z read, out written once; the gate's exponential is most of the arithmetic.
+// SPDX-License-Identifier: Apache-2.0
+#include "cpu/kernels/gated_rms_norm.hpp"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "cpu/kernels/gated_rms_norm.cc"
+#include "hwy/foreach_target.h"
+// After foreach_target.h, so that they are compiled per target.
+#include "cpu/isa.hpp"
+#include "cpu/kernels/norm_rows-inl.h"
+#include "cpu/parallel_for.hpp"
+
+HWY_BEFORE_NAMESPACE();
+namespace sluice::cpu::HWY_NAMESPACE {
+namespace {
+
+constexpr int64_t kItemRows = 32;
+
+/// A block of rows; a row is an index into the four outer dimensions, row-major.
+class RowBlock {
+ public:
+  RowBlock(const core::GatedNormProblem& problem, const NormRule& rule) noexcept
+      : problem_(problem), rule_(rule) {}
+
+  /// Rows begin .. end - 1, at most kItemRows.
+  void run(int64_t begin, int64_t end) noexcept {
+    const int64_t rows = locate(begin, end);
+    for (int64_t i = 0; i < rows; ++i) factors_[i] = factor(i);
+    for (int64_t first = 0; first < problem_.V; first += kNormColumns) {
+      const int64_t count = std::min(kNormColumns, problem_.V - first);
+      const int64_t padded = whole_vectors(count);
+      std::fill_n(weight_ + count, padded - count, 0.0f);
+      std::fill_n(z_ + count, padded - count, 0.0f);
+      read_strided(core::address(problem_.weight, first), problem_.weight.dtype,
+                   problem_.weight.stride[0], count, weight_);
+      for (int64_t i = 0; i < rows; ++i) {
+        read_x(i, first, count);
+        read_dense(element(problem_.z, z_rows_[i], first), problem_.z.dtype, count, z_);
+        norm_columns(rule_, factors_[i], z_, weight_, padded, x_);
+        write_dense(x_, count, element(problem_.out, out_rows_[i], first), problem_.out.dtype);
+      }
+    }
+  }
+
+  void zero(int64_t begin, int64_t end) noexcept {
+    const int64_t rows = locate(begin, end);
+    std::fill_n(x_, kNormColumns, 0.0f);
+    for (int64_t i = 0; i < rows; ++i) {
+      for (int64_t first = 0; first < problem_.V; first += kNormColumns) {
+        const int64_t count = std::min(kNormColumns, problem_.V - first);
+        write_dense(x_, count, element(problem_.out, out_rows_[i], first), problem_.out.dtype);
+      }
+    }
+  }
+
+ private:
+  /// Fills the offsets of the rows' first elements; returns the number of rows.
+  int64_t locate(int64_t begin, int64_t end) noexcept {
+    const int64_t* shape = problem_.out.shape;
+    int64_t index[4], rest = begin;
+    for (int axis = 3; axis >= 0; --axis) {
+      index[axis] = rest % shape[axis];
+      rest /= shape[axis];
+    }
+    for (int64_t i = 0; i < end - begin; ++i) {
+      x_rows_[i] = core::offset_of(problem_.x, index[0], index[1], index[2], index[3]);
+      z_rows_[i] = core::offset_of(problem_.z, index[0], index[1], index[2], index[3]);
+      out_rows_[i] = core::offset_of(problem_.out, index[0], index[1], index[2], index[3]);
+      for (int axis = 3; axis >= 0 && ++index[axis] == shape[axis]; --axis) index[axis] = 0;
+    }
+    return end - begin;
+  }
+
+  /// Address of column `column` of the row that starts `row` elements into `t`.
+  static void* element(const core::Tensor& t, int64_t row, int64_t column) noexcept {
+    return static_cast<std::byte*>(t.data) + (row + column) * core::element_size(t.dtype);
+  }
+
+  void read_x(int64_t i, int64_t first, int64_t count) noexcept {
+    read_dense(element(problem_.x, x_rows_[i], first), problem_.x.dtype, count, x_);
+    std::fill_n(x_ + count, whole_vectors(count) - count, 0.0f);
+    if (rule_.round_x) round_through(x_, count, rule_.dtype);
+  }
+
+  float factor(int64_t i) noexcept {
+    float sum = 0;
+    for (int64_t first = 0; first < problem_.V; first += kNormColumns) {
+      const int64_t count = std::min(kNormColumns, problem_.V - first);
+      read_x(i, first, count);
+      sum += sum_of_squares(x_, whole_vectors(count));
+    }
+    return rms_factor(sum, problem_.V, problem_.eps);
+  }
+
+  const core::GatedNormProblem& problem_;
+  NormRule rule_;
+  HWY_ALIGN float x_[kNormColumns];
+  HWY_ALIGN float z_[kNormColumns];
+  HWY_ALIGN float weight_[kNormColumns];
+  int64_t x_rows_[kItemRows], z_rows_[kItemRows], out_rows_[kItemRows];
+  float factors_[kItemRows];
+};
+
+/// The sequence that row `token` of a batch entry lies in, or the first one after it.
+int64_t sequence_at(const core::Rows& rows, int64_t batch, int64_t token) noexcept {
+  if (!core::present(rows.cu_seqlens)) return batch;
+  int64_t low = 0, high = rows.N;
+  while (low < high) {
+    const int64_t middle = low + (high - low) / 2;
+    if (core::token_range(rows, middle).end > token) {
+      high = middle;
+    } else {
+      low = middle + 1;
+    }
+  }
+  return low;
+}
+
+/// Runs or zeroes rows of `block` that belong to tokens begin .. end - 1 of a batch entry.
+void norm_tokens(RowBlock& block, const core::DeltaRuleProblem& delta, int64_t batch, int64_t begin,
+                 int64_t end) noexcept {
+  const core::Rows& rows = delta.rows;
+  for (int64_t n = sequence_at(rows, batch, begin); n < rows.N; ++n) {
+    const core::TokenRange range = core::token_range(rows, n);
+    if (range.batch != batch || range.begin >= end) return;
+    const int64_t base = batch * rows.T;
+    const int64_t first = (base + std::max(begin, range.begin)) * delta.HV;
+    const int64_t last = (base + std::min(end, range.end)) * delta.HV;
+    const bool padded = core::plan_slots(delta.state, delta.num_accepted, n).padded;
+    for (int64_t row = first; row < last; row += kItemRows) {
+      const int64_t stop = std::min(row + kItemRows, last);
+      padded ? block.zero(row, stop) : block.run(row, stop);
+    }
+  }
+}
+
+/// PERF: below this many elements (about 20 us) waking threads costs more than they save.
+constexpr int64_t kWorthThreads = 32768;
+
+int workers_for(int64_t elements) noexcept { return elements < kWorthThreads ? 1 : worker_count(); }
+
+}  // namespace
+
+void norm_all(const core::GatedNormProblem& problem) {
+  const int64_t* shape = problem.out.shape;
+  const int64_t rows = shape[0] * shape[1] * shape[2] * shape[3];
+  auto item = [&](int64_t index, int) {
+    const int64_t begin = index * kItemRows;
+    RowBlock(problem, operator_norm_rule(problem)).run(begin, std::min(begin + kItemRows, rows));
+  };
+  parallel_for((rows + kItemRows - 1) / kItemRows, workers_for(rows * problem.V), item);
+}
+
+void norm_of_layer(const core::GatedNormProblem& problem, const core::DeltaRuleProblem& delta) {
+  const core::Rows& rows = delta.rows;
+  const int64_t tokens = std::max<int64_t>(1, kItemRows / delta.HV);
+  const int64_t items_each = (rows.T + tokens - 1) / tokens;
+  auto item = [&](int64_t index, int) {
+    const int64_t begin = index % items_each * tokens;
+    RowBlock block(problem, layer_norm_rule(problem));
+    norm_tokens(block, delta, index / items_each, begin, std::min(begin + tokens, rows.T));
+  };
+  parallel_for(rows.B * items_each, workers_for(rows.B * rows.T * delta.HV * delta.V), item);
+}
+
+}  // namespace sluice::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace sluice::cpu {
+
+HWY_EXPORT(norm_all);
+HWY_EXPORT(norm_of_layer);
+
+Status select_gated_rms_norm(const core::GatedNormProblem&, core::KernelName* name) noexcept {
+  *name = kernel_name(SLUICE_OP_GATED_RMS_NORM);
+  return ok_status();
+}
+
+size_t gated_rms_norm_workspace(const core::GatedNormProblem&) noexcept { return 0; }
+
+Status gated_rms_norm(const core::GatedNormProblem& problem, sluice_workspace, void*) noexcept {
+  HWY_DYNAMIC_DISPATCH(norm_all)(problem);
+  return ok_status();
+}
+
+void layer_norm_rows(const core::GatedNormProblem& problem,
+                     const core::DeltaRuleProblem& delta) noexcept {
+  HWY_DYNAMIC_DISPATCH(norm_of_layer)(problem, delta);
+}
+
+}  // namespace sluice::cpu
+#endif  // HWY_ONCE
