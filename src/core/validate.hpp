@@ -37,17 +37,21 @@ constexpr int64_t kMaxStepTokens = 16;
 /// Checkpoint distances are multiples of this; every backend's chunk divides it.
 constexpr int64_t kCheckpointMultiple = 64;
 
-/// Fills rows from [B,T,..] sizes and cu_seqlens. max_tokens: 0 for whole-sequence operators.
-void check_rows(Checker& c, int64_t B, int64_t T, const Tensor& cu_seqlens, bool step,
+/// Fills rows from the [B,T,..] sizes of `t` and cu_seqlens. max_tokens: 0 for whole-sequence
+/// operators.
+void check_rows(Checker& c, const char* name, const Tensor& t, const Tensor& cu_seqlens, bool step,
                 int64_t max_tokens, Rows* rows) noexcept;
 /// One pool [slots,HV,K,V] / [slots,HV,V,K] with contiguous inner block. min_slots: least slots.
 void check_pool(Checker& c, const char* name, const Tensor& pool, const DeltaRuleProblem& p,
                 int64_t min_slots) noexcept;
 /// state_io of chunk_forward and recurrent_step: shapes, slots, defaults, aliasing.
 void check_state_io(Checker& c, DeltaRuleProblem* p) noexcept;
-/// conv_state_io; p has rows, G, C, W. The pools' names are as the caller knows them.
-void check_conv_state_io(Checker& c, const char* initial_name, const char* final_name,
-                         CausalConvProblem* p) noexcept;
+/// Members of a conv_state_io as the caller of an operator knows them.
+struct ConvStateNames {
+  const char *initial, *final, *num_accepted, *ring_position;
+};
+/// conv_state_io; p has rows, G, C, W.
+void check_conv_state_io(Checker& c, const ConvStateNames& names, CausalConvProblem* p) noexcept;
 /// num_accepted [N] needs read_slots [N,W].
 void check_num_accepted(Checker& c, const DeltaRuleProblem& p) noexcept;
 
@@ -57,7 +61,8 @@ void check_row_contents(Checker& c, const Rows& rows) noexcept;
 void check_slot_contents(Checker& c, const char* name, const Tensor& slots, int64_t pad_below,
                          const Tensor& pool) noexcept;
 void check_delta_contents(Checker& c, const DeltaRuleProblem& p) noexcept;
-void check_conv_contents(Checker& c, const CausalConvProblem& p) noexcept;
+void check_conv_contents(Checker& c, const ConvStateNames& names,
+                         const CausalConvProblem& p) noexcept;
 
 }  // namespace sluice::core
 

@@ -2,6 +2,12 @@
 #include "core/validate.hpp"
 
 namespace sluice::core {
+namespace {
+
+constexpr ConvStateNames kNames{"state.initial", "state.final", "state.num_accepted",
+                                "state.ring_position"};
+
+}  // namespace
 
 Validated validate(const sluice_causal_conv1d_args& a, Depth depth, CausalConvProblem* p) noexcept {
   Checker c("causal_conv1d");
@@ -28,7 +34,7 @@ Validated validate(const sluice_causal_conv1d_args& a, Depth depth, CausalConvPr
   c.distinct("out", a.out, "x", a.x);
   c.choice("activation", a.activation, 2, "0 (NONE) or 1 (SILU)");
   c.choice("implementation", a.implementation, 5, "0 to 4 (sluice_implementation)");
-  check_rows(c, a.x.shape[0], a.x.shape[1], a.cu_seqlens, false, 0, &p->rows);
+  check_rows(c, "x", a.x, a.cu_seqlens, false, 0, &p->rows);
 
   const auto grouped = [](const Tensor& t) {  // [B,T,D] as [B,T,1,D]
     Tensor g = t;
@@ -48,8 +54,9 @@ Validated validate(const sluice_causal_conv1d_args& a, Depth depth, CausalConvPr
   p->bias = a.bias;
   p->activation = static_cast<sluice_activation>(a.activation);
   p->state = a.state;
-  check_conv_state_io(c, "state.initial", "state.final", p);
-  if (depth == Depth::kContents && c.device().type == SLUICE_DEVICE_CPU) check_conv_contents(c, *p);
+  check_conv_state_io(c, kNames, p);
+  if (depth == Depth::kContents && c.device().type == SLUICE_DEVICE_CPU)
+    check_conv_contents(c, kNames, *p);
   return {c.status(), c.device(), a.implementation};
 }
 

@@ -152,7 +152,7 @@ void check_common(Checker& c, const Args& a, bool step, int64_t max_tokens,
   if (!c.ok()) return;
   check_gate_and_beta(c, a, p);
   check_scalars(c, a, p);
-  check_rows(c, a.q.shape[0], a.q.shape[1], a.cu_seqlens, step, max_tokens, &p->rows);
+  check_rows(c, "q", a.q, a.cu_seqlens, step, max_tokens, &p->rows);
   p->state = a.state;
   check_state_io(c, p);
 }

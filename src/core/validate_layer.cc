@@ -11,6 +11,8 @@ namespace {
 
 using ll = long long;
 
+constexpr ConvStateNames kConvNames{"conv_initial", "conv_final", "num_accepted", "ring_position"};
+
 /// Element strides of the parts inside one projection row.
 struct Parts {
   int64_t q, k, v, z;  ///< first element of each part in a qkv row (z: INTERLEAVED only)
@@ -271,7 +273,7 @@ void check_conv_pools(Checker& c, const sluice_layer_args& a, const Rows& rows, 
   if (decode && c.ok() && !present(a.conv_initial)) {
     c.fail("conv_initial = absent, expected a pool [slots, D, L] (required in decode)");
   }
-  check_conv_state_io(c, "conv_initial", "conv_final", &whole);
+  check_conv_state_io(c, kConvNames, &whole);
 }
 
 }  // namespace
@@ -297,7 +299,7 @@ Validated validate(sluice_op op, const sluice_layer_args& args, Depth depth,
   check_tensors(c, a, parts);
   Rows rows;
   if (c.ok()) {
-    check_rows(c, a.qkv.shape[0], a.qkv.shape[1], a.cu_seqlens, decode, a.max_tokens, &rows);
+    check_rows(c, "qkv", a.qkv, a.cu_seqlens, decode, a.max_tokens, &rows);
   }
   if (decode && !present(a.conv_final) && a.state_writes != SLUICE_STATE_WRITE_NONE) {
     a.conv_final = a.conv_initial;
@@ -315,7 +317,7 @@ Validated validate(sluice_op op, const sluice_layer_args& args, Depth depth,
   fill_norm(a, r, parts, &problem->norm);
   if (depth == Depth::kContents && c.device().type == SLUICE_DEVICE_CPU) {
     check_delta_contents(c, problem->delta);
-    check_conv_contents(c, problem->conv[0]);
+    check_conv_contents(c, kConvNames, problem->conv[0]);
   }
   return {c.status(), c.device(), a.implementation};
 }

@@ -95,14 +95,16 @@ void check_unique_writes(Checker& c, const Tensor& slots, int64_t pad_below) noe
 
 }  // namespace
 
-void check_rows(Checker& c, int64_t B, int64_t T, const Tensor& cu_seqlens, bool step,
+void check_rows(Checker& c, const char* name, const Tensor& t, const Tensor& cu_seqlens, bool step,
                 int64_t max_tokens, Rows* rows) noexcept {
   if (!c.ok()) return;
+  const int64_t B = t.shape[0];
+  const int64_t T = t.shape[1];
   *rows = {B, T, B, {}, T};
   if (c.optional("cu_seqlens", cu_seqlens, 1, Dtypes::kIndex)) {
     c.dimension_at_least("cu_seqlens", cu_seqlens, 0, 1, "N + 1 offsets");
     if (c.ok() && B != 1) {
-      c.fail("q.shape[0] = %lld, expected 1 (packed rows have one batch entry)",
+      c.fail("%s.shape[0] = %lld, expected 1 (packed rows have one batch entry)", name,
              static_cast<ll>(B));
     }
     rows->cu_seqlens = cu_seqlens;
@@ -113,7 +115,7 @@ void check_rows(Checker& c, int64_t B, int64_t T, const Tensor& cu_seqlens, bool
     }
     if (step) rows->max_tokens = max_tokens;
   } else if (step && c.ok() && T > kMaxStepTokens) {
-    c.fail("q.shape[1] = %lld, expected <= %lld tokens (longer rows are chunk_forward's)",
+    c.fail("%s.shape[1] = %lld, expected <= %lld tokens (longer rows are a prefill's)", name,
            static_cast<ll>(T), static_cast<ll>(kMaxStepTokens));
   }
 }
@@ -184,8 +186,7 @@ void check_num_accepted(Checker& c, const DeltaRuleProblem& p) noexcept {
   }
 }
 
-void check_conv_state_io(Checker& c, const char* initial_name, const char* final_name,
-                         CausalConvProblem* p) noexcept {
+void check_conv_state_io(Checker& c, const ConvStateNames& names, CausalConvProblem* p) noexcept {
   if (!c.ok()) return;
   sluice_conv_state_io& s = p->state;
   const int64_t D = p->G * p->C;
@@ -202,7 +203,7 @@ void check_conv_state_io(Checker& c, const char* initial_name, const char* final
     const char* name;
     const Tensor& pool;
     const Tensor& slots;
-  } pools[2] = {{initial_name, s.initial, s.read_slots}, {final_name, s.final, s.write_slots}};
+  } pools[2] = {{names.initial, s.initial, s.read_slots}, {names.final, s.final, s.write_slots}};
   for (const auto& [name, pool, slots] : pools) {
     if (!c.optional(name, pool, 3, Dtypes::kFloat)) continue;
     c.dimension(name, pool, 1, D, "D channels");
@@ -211,15 +212,16 @@ void check_conv_state_io(Checker& c, const char* initial_name, const char* final
                          "slots for N sequences without slot indices");
     p->L = pool.shape[2];
   }
-  if (present(s.final)) c.writable(final_name, s.final);
+  if (present(s.final)) c.writable(names.final, s.final);
   if (c.ok() && present(s.initial) && present(s.final)) {
-    c.dimension(final_name, s.final, 2, s.initial.shape[2], "columns of the initial state");
+    c.dimension(names.final, s.final, 2, s.initial.shape[2], "columns of the initial state");
   }
-  check_alias(c, initial_name, s.initial, final_name, s.final);
-  if (c.optional("state.num_accepted", s.num_accepted, 1, Dtypes::kIndex)) {
-    c.dimension("state.num_accepted", s.num_accepted, 0, p->rows.N, "N sequences");
+  check_alias(c, names.initial, s.initial, names.final, s.final);
+  if (c.optional(names.num_accepted, s.num_accepted, 1, Dtypes::kIndex)) {
+    c.dimension(names.num_accepted, s.num_accepted, 0, p->rows.N, "N sequences");
     if (c.ok() && s.form == SLUICE_CONV_STATE_RING) {
-      c.fail("state.num_accepted = given, expected absent (a ring is rolled back by its position)");
+      c.fail("%s = given, expected absent (a ring is rolled back by its position)",
+             names.num_accepted);
     }
     // Packed rows outside a step operator have no host bound; their lengths are checked as
     // contents.
@@ -227,11 +229,11 @@ void check_conv_state_io(Checker& c, const char* initial_name, const char* final
     if (bounded) check_window(c, *p, p->rows.max_tokens);
   }
   if (s.form == SLUICE_CONV_STATE_RING) {
-    if (c.required("state.ring_position", s.ring_position, 1, Dtypes::kIndex)) {
-      c.dimension("state.ring_position", s.ring_position, 0, p->rows.N, "N sequences");
+    if (c.required(names.ring_position, s.ring_position, 1, Dtypes::kIndex)) {
+      c.dimension(names.ring_position, s.ring_position, 0, p->rows.N, "N sequences");
     }
   } else {
-    c.absent("state.ring_position", s.ring_position, "SHIFT form");
+    c.absent(names.ring_position, s.ring_position, "SHIFT form");
   }
 }
 
@@ -287,7 +289,8 @@ void check_delta_contents(Checker& c, const DeltaRuleProblem& p) noexcept {
   }
 }
 
-void check_conv_contents(Checker& c, const CausalConvProblem& p) noexcept {
+void check_conv_contents(Checker& c, const ConvStateNames& names,
+                         const CausalConvProblem& p) noexcept {
   check_row_contents(c, p.rows);
   check_slot_contents(c, "state.read_slots", p.state.read_slots, p.state.pad_below,
                       p.state.initial);
@@ -300,7 +303,7 @@ void check_conv_contents(Checker& c, const CausalConvProblem& p) noexcept {
   for (int64_t n = 0; n < p.rows.N; ++n) {
     const int64_t position = slot_at(p.state.ring_position, n, 0);
     if (position < 0) {
-      c.fail("state.ring_position[%lld] = %lld, expected >= 0", static_cast<ll>(n),
+      c.fail("%s[%lld] = %lld, expected >= 0", names.ring_position, static_cast<ll>(n),
              static_cast<ll>(position));
       return;
     }
