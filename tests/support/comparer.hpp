@@ -1,0 +1,69 @@
+// The comparer: how far an output is from the reference, where, and whether that is near enough.
+// Its own tests (unit/comparer_test.cc) feed it outputs that are wrong in known ways.
+// SPDX-License-Identifier: Apache-2.0
+#ifndef SLUICE_TESTS_SUPPORT_COMPARER_HPP_
+#define SLUICE_TESTS_SUPPORT_COMPARER_HPP_
+
+#include <string>
+#include <vector>
+
+#include "support/array.hpp"
+
+namespace sluice::testing {
+
+/// Tokens of the windows of which the worst one counts.
+inline constexpr int64_t kWindow = 64;
+
+/// A part of a tensor and its error: ||x - ref|| / ||ref|| over that part.
+struct PartError {
+  double relative_l2 = 0.0;
+  int64_t sequence = -1, head = -1, token = -1;  ///< token: first of the window
+};
+
+/// What compare_*() finds. `fault` is set where no number can excuse the output: nothing compared,
+/// aliasing, shapes that differ, NaN or inf in other places than the reference's, a value where the
+/// reference is exactly zero.
+struct Comparison {
+  int64_t compared = 0;
+  double relative_l2 = 0.0;
+  PartError worst_head;    ///< over (sequence, head)
+  PartError worst_window;  ///< over (sequence, head, 64-token window)
+  double max_abs = 0.0;
+  std::vector<int64_t> max_abs_at;
+  std::string fault;
+};
+
+/// [B,T,HV,V] outputs. With cu_seqlens (N+1 offsets, B = 1) only their rows are compared.
+Comparison compare_tokens(const sluice_tensor& actual, const sluice_tensor& reference,
+                          const std::vector<int64_t>& cu_seqlens = {});
+/// [N,HV,K,V] states; no windows.
+Comparison compare_states(const sluice_tensor& actual, const sluice_tensor& reference);
+/// Any shape, as one part.
+Comparison compare_whole(const sluice_tensor& actual, const sluice_tensor& reference);
+
+/// Largest relative L2 errors that pass.
+struct Tolerance {
+  double whole = 0.0, head = 0.0, window = 0.0;
+};
+
+enum class Quantity { kOutput, kState };
+/// Key statistics that the caps depend on.
+enum class Conditioning { kBenign, kCorrelated };
+
+/// The caps of docs/math.md section 7 by io dtype; heads and windows get twice the whole.
+Tolerance cap(sluice_dtype io, Quantity quantity, Conditioning conditioning);
+
+/// Rules (a) and (b): 1.25 times the yardstick's error as a whole, twice its worst head and window,
+/// and never more than the cap as a whole. Small outputs may err by a rounding of `io`.
+Tolerance from_yardstick(const Comparison& yardstick, const Tolerance& cap, sluice_dtype io);
+
+struct Verdict {
+  bool pass = false;
+  std::string line;  ///< one line: name, errors, places, limits, PASS or FAIL with the reason
+};
+
+Verdict judge(const std::string& name, const Comparison& comparison, const Tolerance& tolerance);
+
+}  // namespace sluice::testing
+
+#endif  // SLUICE_TESTS_SUPPORT_COMPARER_HPP_
