@@ -1,0 +1,178 @@
+// Measures whether parallel_for() runs each item exactly once, on workers that never overlap,
+// whoever calls it. How: items count themselves, from one caller, several, inside items, through an
+// executor and after fork(); the sanitizer builds look for races in the same runs.
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstdlib>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "cpu/parallel_for.hpp"
+
+#if defined(__SANITIZE_THREAD__)
+#define SLUICE_UNDER_TSAN 1
+#elif defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define SLUICE_UNDER_TSAN 1
+#endif
+#endif
+
+namespace sluice::cpu {
+namespace {
+
+class CpuThreads : public ::testing::Test {
+ protected:
+  // More threads than small machines have CPUs; read at the first use of the pool in a process.
+  static void SetUpTestSuite() { setenv("SLUICE_NUM_THREADS", "5", 0); }
+  void TearDown() override { ASSERT_TRUE(set_executor(nullptr, nullptr, 0).ok()); }
+};
+
+// Runs one call and says what was wrong with it: "" if nothing.
+std::string faults_of_call(int64_t items, int workers) {
+  std::vector<int> runs(static_cast<size_t>(items), 0);  // plain: a race is the sanitizer's to find
+  std::vector<std::atomic<bool>> in_use(static_cast<size_t>(workers));
+  std::atomic<bool> wrong_worker{false}, overlap{false};
+  auto body = [&](int64_t item, int worker) {
+    if (worker < 0 || worker >= workers || worker >= items) {
+      wrong_worker = true;
+      return;
+    }
+    if (in_use[static_cast<size_t>(worker)].exchange(true)) overlap = true;
+    ++runs[static_cast<size_t>(item)];
+    in_use[static_cast<size_t>(worker)] = false;
+  };
+  parallel_for(items, workers, body);
+  if (wrong_worker) return "a worker out of range";
+  if (overlap) return "two calls at once on one worker";
+  for (const int count : runs) {
+    if (count != 1) return "an item ran " + std::to_string(count) + " times";
+  }
+  return "";
+}
+
+TEST_F(CpuThreads, EachItemRunsOnce) {
+  for (const int64_t items : {0, 1, 2, 3, 7, 64, 5000}) {
+    for (const int workers : {1, 2, 3, 5, 64}) {
+      for (int repeat = 0; repeat < 20; ++repeat) {
+        ASSERT_EQ(faults_of_call(items, workers), "") << items << " items, " << workers;
+      }
+    }
+  }
+}
+
+TEST_F(CpuThreads, ManyShortCallsInARow) {
+  for (int repeat = 0; repeat < 3000; ++repeat) ASSERT_EQ(faults_of_call(6, 5), "");
+}
+
+TEST_F(CpuThreads, ItemsRunAtTheSameTime) {
+  if (worker_count() < 2) GTEST_SKIP() << "one worker";
+  std::atomic<int> started{0}, met{0};
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  auto body = [&](int64_t, int) {
+    ++started;
+    while (started < 2 && std::chrono::steady_clock::now() < deadline) std::this_thread::yield();
+    met += started == 2;
+  };
+  parallel_for(2, 2, body);
+  EXPECT_EQ(met, 2);
+}
+
+TEST_F(CpuThreads, SleepingThreadsWakeAgain) {
+  for (int repeat = 0; repeat < 5; ++repeat) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    ASSERT_EQ(faults_of_call(500, 5), "");
+  }
+}
+
+TEST_F(CpuThreads, CallersDoNotDisturbEachOther) {
+  std::vector<std::string> faults(4);
+  std::vector<std::thread> callers;
+  for (std::string& fault : faults) {
+    callers.emplace_back([&fault] {
+      for (int repeat = 0; repeat < 300 && fault.empty(); ++repeat) fault = faults_of_call(40, 5);
+    });
+  }
+  for (std::thread& caller : callers) caller.join();
+  for (const std::string& fault : faults) EXPECT_EQ(fault, "");
+}
+
+TEST_F(CpuThreads, CallsInsideItemsStayOnTheirThread) {
+  std::atomic<int> inner_items{0}, strayed{0};
+  auto outer = [&](int64_t, int) {
+    const std::thread::id here = std::this_thread::get_id();
+    auto inner = [&](int64_t, int worker) {
+      ++inner_items;
+      if (worker != 0 || std::this_thread::get_id() != here) ++strayed;
+    };
+    parallel_for(10, 5, inner);
+  };
+  parallel_for(20, 5, outer);
+  EXPECT_EQ(inner_items, 200);
+  EXPECT_EQ(strayed, 0);
+}
+
+struct Recorder {
+  std::atomic<int> calls{0};
+  std::atomic<int64_t> tasks{0};
+};
+
+// An executor with a thread per task.
+void run_on_threads(void* user, int64_t count, void (*task)(void*, int64_t), void* context) {
+  auto* recorder = static_cast<Recorder*>(user);
+  ++recorder->calls;
+  recorder->tasks += count;
+  std::vector<std::thread> threads;
+  for (int64_t i = 0; i < count; ++i) threads.emplace_back(task, context, i);
+  for (std::thread& thread : threads) thread.join();
+}
+
+// The poorest executor that the interface allows.
+void run_backwards(void*, int64_t count, void (*task)(void*, int64_t), void* context) {
+  for (int64_t i = count; i-- > 0;) task(context, i);
+}
+
+TEST_F(CpuThreads, ExecutorRunsTheItems) {
+  Recorder recorder;
+  ASSERT_TRUE(set_executor(run_on_threads, &recorder, 3).ok());
+  EXPECT_EQ(worker_count(), 3);
+  EXPECT_EQ(faults_of_call(100, 64), "");
+  EXPECT_EQ(recorder.calls, 1);
+  EXPECT_EQ(recorder.tasks, 3);
+  EXPECT_EQ(faults_of_call(2, 64), "");
+  EXPECT_EQ(recorder.tasks, 5);
+  ASSERT_TRUE(set_executor(run_backwards, nullptr, 8).ok());
+  EXPECT_EQ(faults_of_call(100, 8), "");
+  ASSERT_TRUE(set_executor(nullptr, nullptr, 0).ok());
+  EXPECT_EQ(faults_of_call(100, 8), "");
+  EXPECT_EQ(recorder.calls, 2);
+}
+
+TEST_F(CpuThreads, ExecutorWithoutThreadsIsRefused) {
+  const int before = worker_count();
+  const Status status = set_executor(run_backwards, nullptr, 0);
+  EXPECT_EQ(status.code, Code::kInvalidArgument);
+  EXPECT_STREQ(status.message, "set_executor: threads = 0, expected at least 1");
+  EXPECT_EQ(worker_count(), before);
+}
+
+TEST_F(CpuThreads, AForkedChildStartsItsOwnThreads) {
+#ifdef SLUICE_UNDER_TSAN
+  GTEST_SKIP() << "ThreadSanitizer does not allow threads after a fork";
+#endif
+  ASSERT_EQ(faults_of_call(100, 5), "");
+  const pid_t child = fork();
+  if (child == 0) _exit(faults_of_call(100, 5).empty() && faults_of_call(100, 5).empty() ? 0 : 1);
+  ASSERT_GT(child, 0);
+  int status = -1;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+
+}  // namespace
+}  // namespace sluice::cpu
