@@ -78,8 +78,8 @@ class Matcher {
       }
       const auto bound = sizes_.find(shape[i]);
       same = same && bound->second == entry.shape[i];
-      expected += (i == 0 ? "[" : ", ") + shape[i];
-      if (bound != sizes_.end()) expected += "=" + std::to_string(bound->second);
+      expected.append(i == 0 ? "[" : ", ").append(shape[i]);
+      if (bound != sizes_.end()) expected.append("=").append(std::to_string(bound->second));
     }
     if (!same) {
       complain(quoted(tensor) + " shape = " + shape_text(entry.shape) + ", expected " + expected +
@@ -191,7 +191,8 @@ void match_gated_norm(Matcher& match, Case* out) {
     return;
   }
   Symbols shape;
-  for (size_t i = 0; i + 1 < x->shape.size(); ++i) shape.push_back("R" + std::to_string(i));
+  for (size_t i = 0; i + 1 < x->shape.size(); ++i)
+    shape.push_back(std::string("R").append(std::to_string(i)));
   shape.push_back("V");
   match.floats("x", shape, true);
   match.floats("z", shape, true);
