@@ -1,0 +1,268 @@
+// Math    Per chunk of n <= 16 tokens and value head, S the state before it, G_i the sums of g
+// inside
+//         the chunk, Gamma_ij = exp(G_i - G_j):
+//           x_i = beta_i (v_i - exp(G_i) S^T k_i - sum over j < i of Gamma_ij (k_i . k_j) x_j)
+//           o_i = exp(G_i) S^T q_i + sum over j <= i of Gamma_ij (q_i . k_j) x_j   (q has the
+//           scale) S  <- exp(G_n) S + sum over j of exp(G_n - G_j) k_j x_j^T
+//         Linear attention: x_i = v_i.
+// Roles   One item is one sequence and key head, with some of its value heads and state columns.
+//         k_i . k_j and q_i . k_j serve all value heads of the item.
+// Memory  Per panel of kTileColumns columns, 16 KiB of state in L1 for K = 128: products, solve,
+// output
+//         and update run on it one after the other; the panels of the item's heads rest in L2.
+// Numbers NUM: Gamma is the running product of alpha, which never overflows and never divides; G is
+//         summed in double, so that exp(G_n) carries one rounding per chunk.
+// Floor   6 K V multiply-adds (FLOP) per token and value head; see docs/kernels/cpu.md.
+// SPDX-License-Identifier: Apache-2.0
+#if defined(SLUICE_CPU_KERNELS_CHUNK_FORWARD_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef SLUICE_CPU_KERNELS_CHUNK_FORWARD_INL_H_
+#undef SLUICE_CPU_KERNELS_CHUNK_FORWARD_INL_H_
+#else
+#define SLUICE_CPU_KERNELS_CHUNK_FORWARD_INL_H_
+#endif
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+
+#include "core/host_access.hpp"
+#include "cpu/kernels/chunk_plan.hpp"
+#include "cpu/kernels/chunk_tiles-inl.h"
+#include "cpu/kernels/delta_rule.hpp"
+#include "cpu/kernels/gates-inl.h"
+#include "cpu/kernels/state_panels-inl.h"
+#include "hwy/highway.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace sluice::cpu::HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+/// Runs one item; the scratch of its worker is free of other use meanwhile.
+class ChunkRun {
+ public:
+  explicit ChunkRun(const ChunkItem& item) noexcept
+      : item_(item),
+        problem_(item.problem),
+        plan_(item.plan),
+        range_(core::token_range(problem_.rows, item.n)),
+        slots_(core::plan_slots(problem_.state, core::Tensor{}, item.n)) {}
+
+  void run() noexcept {
+    if (slots_.padded) return write_zeros();
+    load_states();
+    for (int64_t done = 0; done < range_.size();) {
+      const int64_t n = std::min(kChunk, range_.size() - done);
+      pack(range_.begin + done, n);
+      for (int64_t index = 0; index < item_.heads; ++index) {
+        advance(index, range_.begin + done, n);
+      }
+      done += n;
+      store_checkpoint(done);
+    }
+    if (slots_.write >= 0) store_states(problem_.state.final, slots_.write);
+  }
+
+ private:
+  float* scratch(int64_t offset) const noexcept { return item_.scratch + offset; }
+
+  /// Panel of the item's value head `index` that starts `column` columns into the item.
+  float* panel(int64_t index, int64_t column) const noexcept {
+    return scratch(plan_.state + index * plan_.state_head + column * plan_.K_rows);
+  }
+
+  PanelColumns panel_columns(int64_t column) const noexcept {
+    return {item_.first_column + column, std::min(kTileColumns, item_.columns - column),
+            kTileColumns};
+  }
+
+  sluice_state_layout layout() const noexcept {
+    return static_cast<sluice_state_layout>(problem_.state.layout);
+  }
+
+  void write_zeros() const noexcept {
+    const size_t bytes = static_cast<size_t>(item_.columns * core::element_size(problem_.o.dtype));
+    for (int64_t t = range_.begin; t < range_.end; ++t) {
+      for (int64_t index = 0; index < item_.heads; ++index) {
+        std::memset(
+            core::address(problem_.o, range_.batch, t, item_.value_head(index), item_.first_column),
+            0, bytes);
+      }
+    }
+  }
+
+  void load_states() const noexcept {
+    const core::Tensor& pool = problem_.state.initial;
+    for (int64_t index = 0; index < item_.heads; ++index) {
+      const int64_t h = item_.value_head(index);
+      const void* state = slots_.read < 0 ? nullptr : core::address(pool, slots_.read, h, 0, 0);
+      for (int64_t column = 0; column < item_.columns; column += kTileColumns) {
+        float* const to = panel(index, column);
+        load_panel(state, pool.dtype, layout(), problem_.K, problem_.V, panel_columns(column), to);
+        // Rows past K take part in the update of the last tile.
+        std::fill(to + problem_.K * kTileColumns, to + plan_.K_rows * kTileColumns, 0.0f);
+      }
+    }
+  }
+
+  void store_states(const core::Tensor& pool, int64_t slot) const noexcept {
+    for (int64_t index = 0; index < item_.heads; ++index) {
+      void* const state = core::address(pool, slot, item_.value_head(index), 0, 0);
+      for (int64_t column = 0; column < item_.columns; column += kTileColumns) {
+        store_panel(panel(index, column), pool.dtype, layout(), problem_.K, problem_.V,
+                    panel_columns(column), state);
+      }
+    }
+  }
+
+  void store_checkpoint(int64_t done) const noexcept {
+    if (!core::present(problem_.checkpoints) || done % problem_.checkpoint_every != 0) return;
+    const core::Tensor& slots = problem_.checkpoint_slots;
+    const int64_t j = done / problem_.checkpoint_every - 1;
+    if (j >= slots.shape[1]) return;
+    const int64_t slot = core::slot_at(slots, item_.n, j);
+    if (slot >= problem_.state.pad_below) store_states(problem_.checkpoints, slot);
+  }
+
+  /// k and q of the chunk: converted, normalised, scaled, transposed; and their products.
+  void pack(int64_t token, int64_t n) const noexcept {
+    const int64_t K = problem_.K, stride = plan_.K_rows;
+    const int64_t rows = round_up(n, static_cast<int64_t>(kSmallRows));
+    float* const k = scratch(plan_.k_rows);
+    float* const q = scratch(plan_.q_rows);
+    for (int64_t t = 0; t < n; ++t) {
+      read_dense(core::address(problem_.k, range_.batch, token + t, item_.key_head, 0),
+                 problem_.k.dtype, K, k + t * stride);
+      read_dense(core::address(problem_.q, range_.batch, token + t, item_.key_head, 0),
+                 problem_.q.dtype, K, q + t * stride);
+      scale_and_normalise(q + t * stride, k + t * stride);
+      std::fill(k + t * stride + K, k + (t + 1) * stride, 0.0f);
+    }
+    std::fill(k + n * stride, k + rows * stride, 0.0f);
+    std::fill(q + n * stride, q + rows * stride, 0.0f);
+    transpose(k, rows, K, stride, scratch(plan_.k_t), kChunk);
+    transpose(q, rows, K, stride, scratch(plan_.q_t), kChunk);
+    token_products(scratch(plan_.q_t), scratch(plan_.k_t), K, rows, scratch(plan_.qk));
+    if (problem_.rule == SLUICE_RULE_GATED_DELTA) {
+      token_products(scratch(plan_.k_t), scratch(plan_.k_t), K, rows, scratch(plan_.kk));
+    }
+  }
+
+  void scale_and_normalise(float* q, float* k) const noexcept {
+    const float scale = static_cast<float>(problem_.scale);
+    if (problem_.qk_norm == SLUICE_QK_NORM_L2) {
+      const float eps = static_cast<float>(problem_.l2norm_eps);
+      l2_normalise_row(q, problem_.K, eps, scale, q);
+      l2_normalise_row(k, problem_.K, eps, 1.0f, k);
+    } else {
+      for (int64_t i = 0; i < problem_.K; ++i) q[i] *= scale;
+    }
+  }
+
+  float head_scalar(const core::Tensor& view, int64_t token, int64_t h) const noexcept {
+    return core::load_float(
+        core::address(view, range_.batch, token, h / problem_.r, h % problem_.r), view.dtype);
+  }
+
+  /// The decays, write strengths and token matrices of value head h.
+  void prepare(int64_t token, int64_t n, int64_t h, HeadChunk* chunk) const noexcept {
+    const GateRule rule = gate_rule(problem_, h);
+    float gate[kChunk] = {}, beta[kChunk] = {}, g[kChunk] = {}, alpha[kChunk];
+    for (int64_t t = 0; t < n; ++t) {
+      if (rule.gated) gate[t] = head_scalar(problem_.gate, token + t, h);
+      if (rule.weighted) beta[t] = head_scalar(problem_.beta, token + t, h);
+    }
+    decays(rule, gate, n, g, alpha);
+    write_strengths(rule, beta, n, chunk->beta);
+    std::fill(chunk->beta + n, chunk->beta + kChunk, 0.0f);
+    std::fill(alpha + n, alpha + kChunk, 1.0f);
+    sum_decays(g, n, chunk);
+    token_matrices(alpha, *chunk);
+  }
+
+  /// D_i = exp(G_i), E_i = exp(G_n - G_i).
+  static void sum_decays(const float* g, int64_t n, HeadChunk* chunk) noexcept {
+    const FloatTag d;
+    double sums[kChunk];
+    double sum = 0;
+    for (int64_t t = 0; t < n; ++t) sums[t] = sum += static_cast<double>(g[t]);
+    float until[kChunk] = {}, since[kChunk] = {};
+    for (int64_t t = 0; t < n; ++t) {
+      until[t] = static_cast<float>(sums[t]);
+      since[t] = static_cast<float>(sum - sums[t]);
+    }
+    for (int64_t t = 0; t < kChunk; t += static_cast<int64_t>(kTileLanes)) {
+      hn::StoreU(exp_nonpositive(hn::LoadU(d, until + t)), d, chunk->D + t);
+      hn::StoreU(exp_nonpositive(hn::LoadU(d, since + t)), d, chunk->E + t);
+    }
+  }
+
+  /// A and P from the products of the key head, row by row: Gamma_i. = alpha_i Gamma_(i-1).
+  void token_matrices(const float* alpha, const HeadChunk& chunk) const noexcept {
+    const float* HWY_RESTRICT kk = scratch(plan_.kk);
+    const float* HWY_RESTRICT qk = scratch(plan_.qk);
+    float* HWY_RESTRICT A = scratch(plan_.A);
+    float* HWY_RESTRICT P = scratch(plan_.P);
+    float gamma[kChunk] = {};
+    for (int64_t i = 0; i < chunk.rows; ++i) {
+      for (int64_t j = 0; j < kChunk; ++j) gamma[j] *= alpha[i];
+      gamma[i] = 1.0f;
+      for (int64_t j = 0; j < kChunk; ++j) {
+        A[i * kChunk + j] = chunk.beta[i] * (gamma[j] * kk[i * kChunk + j]);
+        P[i * kChunk + j] = gamma[j] * qk[i * kChunk + j];
+      }
+    }
+  }
+
+  /// One chunk of the item's value head `index`.
+  void advance(int64_t index, int64_t token, int64_t n) const noexcept {
+    const int64_t h = item_.value_head(index);
+    HeadChunk chunk;
+    chunk.n = n;
+    chunk.rows = round_up(n, static_cast<int64_t>(kSmallRows));
+    chunk.K = problem_.K;
+    chunk.delta_rule = problem_.rule == SLUICE_RULE_GATED_DELTA;
+    chunk.k_rows = scratch(plan_.k_rows);
+    chunk.k_stride = plan_.K_rows;
+    chunk.k_t = scratch(plan_.k_t);
+    chunk.q_t = scratch(plan_.q_t);
+    chunk.A = scratch(plan_.A);
+    chunk.P = scratch(plan_.P);
+    chunk.x = scratch(plan_.x);
+    chunk.o = scratch(plan_.o);
+    chunk.x_stride = plan_.V_columns;
+    chunk.xe = scratch(plan_.xe);
+    prepare(token, n, h, &chunk);
+    load_values(token, h, chunk);
+    for (int64_t column = 0; column < item_.columns; column += kTileColumns) {
+      advance_panel(chunk, column, panel(index, column));
+    }
+    for (int64_t t = 0; t < n; ++t) {
+      write_dense(chunk.o + t * chunk.x_stride, item_.columns,
+                  core::address(problem_.o, range_.batch, token + t, h, item_.first_column),
+                  problem_.o.dtype);
+    }
+  }
+
+  void load_values(int64_t token, int64_t h, const HeadChunk& chunk) const noexcept {
+    for (int64_t t = 0; t < chunk.n; ++t) {
+      float* const x = chunk.x + t * chunk.x_stride;
+      read_dense(core::address(problem_.v, range_.batch, token + t, h, item_.first_column),
+                 problem_.v.dtype, item_.columns, x);
+      std::fill(x + item_.columns, x + chunk.x_stride, 0.0f);
+    }
+    std::fill(chunk.x + chunk.n * chunk.x_stride, chunk.x + chunk.rows * chunk.x_stride, 0.0f);
+  }
+
+  const ChunkItem& item_;
+  const core::DeltaRuleProblem& problem_;
+  const ChunkScratch& plan_;
+  const core::TokenRange range_;
+  const core::SlotPlan slots_;
+};
+
+void chunk_item(const ChunkItem& item) { ChunkRun(item).run(); }
+
+}  // namespace sluice::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif  // SLUICE_CPU_KERNELS_CHUNK_FORWARD_INL_H_
