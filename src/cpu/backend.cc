@@ -6,7 +6,10 @@
 
 #include "cpu/isa.hpp"
 #include "cpu/kernels/causal_conv1d.hpp"
+#include "cpu/kernels/delta_rule.hpp"
 #include "cpu/kernels/gated_rms_norm.hpp"
+#include "cpu/kernels/layer_decode.hpp"
+#include "cpu/kernels/layer_prefill.hpp"
 #include "cpu/parallel_for.hpp"
 
 namespace sluice::cpu {
@@ -42,8 +45,12 @@ core::Backend make_backend() noexcept {
   backend.warm_up = warm_up;
   backend.describe = describe;
   backend.set_executor = set_executor;
+  backend.chunk_forward = {select_chunk_forward, chunk_forward_workspace, chunk_forward};
+  backend.recurrent_step = {select_recurrent_step, recurrent_step_workspace, recurrent_step};
   backend.causal_conv1d = {select_causal_conv1d, causal_conv1d_workspace, causal_conv1d};
   backend.gated_rms_norm = {select_gated_rms_norm, gated_rms_norm_workspace, gated_rms_norm};
+  backend.layer_prefill = {select_layer_prefill, layer_prefill_workspace, layer_prefill};
+  backend.layer_decode = {select_layer_decode, layer_decode_workspace, layer_decode};
   return backend;
 }
 

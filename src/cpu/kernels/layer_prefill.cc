@@ -1,0 +1,148 @@
+// Math:     conv + SiLU on [q|k|v] -> gated delta rule -> gated RMSNorm.
+// Roles:    those of the three operators, which run one after the other.
+// Memory:   LayerPlan below; one plan gives the size query and the run their offsets.
+// SPDX-License-Identifier: Apache-2.0
+#include "cpu/kernels/layer_prefill.hpp"
+
+#include "cpu/kernels/causal_conv1d.hpp"
+#include "cpu/kernels/delta_rule.hpp"
+#include "cpu/kernels/gated_rms_norm.hpp"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "cpu/kernels/layer_prefill.cc"
+#include "hwy/foreach_target.h"
+// After foreach_target.h, so that they are compiled per target.
+#include "cpu/isa.hpp"
+#include "cpu/kernels/convert-inl.h"
+#include "cpu/parallel_for.hpp"
+
+HWY_BEFORE_NAMESPACE();
+namespace sluice::cpu::HWY_NAMESPACE {
+
+/// Rows of sequences from the float32 view `source` to `target`, both [B,T,HV,V].
+void convert_rows(const core::Rows& rows, const core::Tensor& source, const core::Tensor& target) {
+  const int64_t HV = target.shape[2], V = target.shape[3];
+  // Rows past the last sequence are not the caller's to see.
+  const bool packed = core::present(rows.cu_seqlens);
+  const int64_t T = packed ? core::token_range(rows, rows.N).begin : rows.T;
+  auto item = [&](int64_t index, int) {
+    const int64_t batch = index / T, token = index % T;
+    for (int64_t h = 0; h < HV; ++h) {
+      const auto* row = static_cast<const float*>(core::address(source, batch, token, h, 0));
+      write_dense(row, V, core::address(target, batch, token, h, 0), target.dtype);
+    }
+  };
+  parallel_for(rows.B * T, worker_count(), item);
+}
+
+}  // namespace sluice::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace sluice::cpu {
+
+HWY_EXPORT(convert_rows);
+
+namespace {
+
+using core::LayerProblem;
+using core::Tensor;
+
+/// A dense view [shape..] on the CPU.
+Tensor dense_view(uintptr_t address, sluice_dtype dtype,
+                  std::initializer_list<int64_t> shape) noexcept {
+  Tensor view{};
+  view.data = reinterpret_cast<void*>(address);
+  view.device = {SLUICE_DEVICE_CPU, 0};
+  view.dtype = dtype;
+  view.rank = static_cast<uint16_t>(shape.size());
+  std::copy(shape.begin(), shape.end(), view.shape);
+  int64_t stride = 1;
+  for (int axis = view.rank; axis-- > 0; stride *= view.shape[axis]) view.stride[axis] = stride;
+  return view;
+}
+
+/// The parts with their memory between them, laid out from a base address.
+struct LayerPlan {
+  core::CausalConvProblem conv[3];
+  core::DeltaRuleProblem delta;
+  core::GatedNormProblem norm;
+  bool converts = false;  ///< core_out is asked for, but is not where the core output goes
+  uintptr_t delta_workspace = 0;
+
+  // WHY no null base: views without data count as absent.
+  static constexpr uintptr_t kAnyBase = 256;
+
+  LayerPlan(const LayerProblem& problem, uintptr_t base) noexcept
+      : delta(problem.delta), norm(problem.norm), next_(base) {
+    std::copy_n(problem.conv, 3, conv);
+    const int64_t B = delta.rows.B, T = delta.rows.T;
+    const sluice_dtype io = conv[0].x.dtype;
+    delta.q = take(io, {B, T, delta.H, delta.K});
+    delta.k = take(io, {B, T, delta.H, delta.K});
+    delta.v = take(io, {B, T, delta.HV, delta.V});
+    const Tensor* parts[3] = {&delta.q, &delta.k, &delta.v};
+    for (int i = 0; i < 3; ++i) {
+      conv[i].out =
+          dense_view(reinterpret_cast<uintptr_t>(parts[i]->data), io, {B, T, conv[i].G, conv[i].C});
+    }
+    const bool direct =
+        core::present(problem.delta.o) && core::same(problem.delta.o.dtype, core::kFloat32);
+    if (!direct) {
+      converts = core::present(problem.delta.o);
+      delta.o = take(core::kFloat32, {B, T, delta.HV, delta.V});
+      norm.x = dense_view(reinterpret_cast<uintptr_t>(delta.o.data), core::kFloat32,
+                          {B, T, delta.HV / delta.r, delta.r, delta.V});
+    }
+    delta_workspace = next_;
+  }
+
+ private:
+  Tensor take(sluice_dtype dtype, std::initializer_list<int64_t> shape) noexcept {
+    const Tensor view = dense_view(next_, dtype, shape);
+    int64_t elements = 1;
+    for (const int64_t extent : shape) elements *= extent;
+    const auto bytes = static_cast<uintptr_t>(elements * core::element_size(dtype));
+    next_ += (bytes + 255) / 256 * 256;
+    return view;
+  }
+
+  uintptr_t next_;
+};
+
+}  // namespace
+
+Status select_layer_prefill(const LayerProblem& problem, core::KernelName* name) noexcept {
+  const LayerPlan plan(problem, LayerPlan::kAnyBase);
+  core::KernelName part = nullptr;
+  Status status = select_chunk_forward(plan.delta, &part);
+  if (status.ok()) *name = kernel_name(SLUICE_OP_LAYER_PREFILL);
+  return status;
+}
+
+size_t layer_prefill_workspace(const LayerProblem& problem) noexcept {
+  const LayerPlan plan(problem, LayerPlan::kAnyBase);
+  return plan.delta_workspace - LayerPlan::kAnyBase + chunk_forward_workspace(plan.delta);
+}
+
+Status layer_prefill(const LayerProblem& problem, sluice_workspace workspace,
+                     void* stream) noexcept {
+  const auto base = reinterpret_cast<uintptr_t>(workspace.data);
+  const LayerPlan plan(problem, base);
+  for (const core::CausalConvProblem& conv : plan.conv) {
+    Status status = causal_conv1d(conv, {}, stream);
+    if (!status.ok()) return status;
+  }
+  const size_t used = plan.delta_workspace - base;
+  Status status = chunk_forward(
+      plan.delta, {reinterpret_cast<void*>(plan.delta_workspace), workspace.size - used}, stream);
+  if (!status.ok()) return status;
+  if (plan.converts) {
+    HWY_DYNAMIC_DISPATCH(convert_rows)(problem.delta.rows, plan.delta.o, problem.delta.o);
+  }
+  layer_norm_rows(plan.norm, plan.delta);
+  return ok_status();
+}
+
+}  // namespace sluice::cpu
+#endif  // HWY_ONCE
