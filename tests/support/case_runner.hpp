@@ -6,6 +6,7 @@
 #define SLUICE_TESTS_SUPPORT_CASE_RUNNER_HPP_
 
 #include <optional>
+#include <ostream>
 #include <string>
 #include <vector>
 
@@ -51,6 +52,9 @@ struct GdnCase {
   /// N+1 offsets, or empty where not packed.
   std::vector<int64_t> cu_seqlens() const;
 };
+
+/// How test frameworks print a case: by its name.
+inline void PrintTo(const GdnCase& gdn_case, std::ostream* os) { *os << gdn_case.name; }
 
 /// Inputs as the call sees them, that is rounded to their storage dtypes.
 struct GdnInputs {
