@@ -1,0 +1,38 @@
+// The subcommands. Each adds itself to the command line and returns what runs it; that in turn
+// returns the exit status: 0 done and right, 1 a result is wrong, 2 it could not be done.
+// SPDX-License-Identifier: Apache-2.0
+#ifndef SLUICE_TOOLS_COMMANDS_HPP_
+#define SLUICE_TOOLS_COMMANDS_HPP_
+
+#include <CLI/CLI.hpp>
+#include <functional>
+#include <string>
+
+#include "sluice/sluice.hpp"
+
+namespace sluice::tools {
+
+constexpr int kExitDone = 0, kExitWrong = 1, kExitError = 2;
+
+using Action = std::function<int()>;
+
+Action add_info(CLI::App& app);
+Action add_run(CLI::App& app);
+Action add_verify(CLI::App& app);
+
+/// Prints "sluice: message" to stderr and returns kExitError.
+int fail(const std::string& message);
+
+/// Adds --backend, which takes the names of sluice_implementations() and "auto".
+void add_backend_option(CLI::App& command, Implementation* out);
+/// Adds --dtype: f32, bf16, f16.
+void add_dtype_option(CLI::App& command, sluice_dtype* out);
+
+/// Empty if that implementation can run here, else why not.
+std::string unavailable(Implementation implementation);
+/// The name as --backend takes it.
+const char* backend_name(Implementation implementation);
+
+}  // namespace sluice::tools
+
+#endif  // SLUICE_TOOLS_COMMANDS_HPP_

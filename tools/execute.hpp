@@ -1,0 +1,58 @@
+// Running a case of a case file on an implementation, and what comes of it.
+// SPDX-License-Identifier: Apache-2.0
+#ifndef SLUICE_TOOLS_EXECUTE_HPP_
+#define SLUICE_TOOLS_EXECUTE_HPP_
+
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "io/case_file.hpp"
+#include "sluice/sluice.hpp"
+#include "support/array.hpp"
+#include "support/tensors.hpp"
+
+namespace sluice::tools {
+
+/// How a case is run, beyond what it says itself.
+struct ExecuteOptions {
+  Implementation implementation = Implementation::kAuto;
+  /// Activations (q, k, v, projections, convolution) are rounded to it before the call. Gates,
+  /// write strengths and gate parameters stay float32.
+  sluice_dtype inputs = testing::kF32;
+  sluice_dtype outputs = testing::kF32;
+  /// Memory order of token tensors; by default the case's own.
+  std::optional<bool> head_first = std::nullopt;
+};
+
+/// One call of an operator.
+struct Step {
+  std::string kind;  ///< "prefill", "decode", ..
+  int64_t tokens = 0;
+  double seconds = 0;
+  std::string kernel;
+};
+
+/// Results by their names in the case; token tensors are token-first, states in the case's layout.
+struct Execution {
+  Status status;
+  std::map<std::string, testing::Array> results;
+  std::vector<Step> steps;
+};
+
+/// Runs a case. Outputs are filled with NaN before each call. Failures of a call are in the status.
+Execution execute(const io::CaseFile& file, const io::Case& which, const ExecuteOptions& options);
+
+/// A tensor of a case as an array, token-first; empty if the file has none.
+testing::Array load(const io::CaseFile& file, const io::Case& which, const std::string& tensor);
+
+/// Whether that tensor of that case has dimensions 1 and 2 exchanged in the file (layout bhtd).
+bool stored_head_first(const io::Case& which, const std::string& tensor);
+
+/// [B,T,HV,D] to [B,HV,T,D] and back; rank 3 likewise.
+testing::Array exchange_tokens_and_heads(const testing::Array& array);
+
+}  // namespace sluice::tools
+
+#endif  // SLUICE_TOOLS_EXECUTE_HPP_

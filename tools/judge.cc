@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/judge.hpp"
+
+#include <cmath>
+#include <utility>
+
+#include "support/case_runner.hpp"
+#include "tools/execute.hpp"
+
+namespace sluice::tools {
+namespace {
+
+using testing::Array;
+using testing::Comparison;
+using testing::Conditioning;
+using testing::Quantity;
+using testing::Tolerance;
+
+// Mean cosine of keys above which the tolerances for correlated keys hold: between the .12 of a
+// convolution with SiLU and the .75 that those tolerances were set at.
+constexpr double kCorrelatedCosine = 0.5;
+
+std::string last_part(const std::string& tensor) {
+  const size_t dot = tensor.rfind('.');
+  return dot == std::string::npos ? tensor : tensor.substr(dot + 1);
+}
+
+std::vector<int64_t> cu_seqlens_of(const io::CaseFile& file, const io::Case& c) {
+  const io::TensorEntry* entry = file.find(c, "cu_seqlens");
+  return entry == nullptr ? std::vector<int64_t>() : io::read_integers(*entry);
+}
+
+// Rows that a comparison of tokens would visit.
+bool has_rows(const Array& truth, const std::vector<int64_t>& cu_seqlens) {
+  return truth.size() > 0 && (cu_seqlens.empty() || cu_seqlens.back() > 0);
+}
+
+Comparison compare(const io::CaseFile& file, const io::Case& c, const std::string& tensor,
+                   const Array& actual, const Array& truth) {
+  sluice_tensor x = testing::view_of(actual), ref = testing::view_of(truth);
+  const std::string part = last_part(tensor);
+  const bool recurrent_state = part == "final_state" && c.op != io::CaseOp::kConv1d;
+  if (recurrent_state && x.rank == 4 && ref.rank == 4) return testing::compare_states(x, ref);
+  const bool whole = c.op == io::CaseOp::kGatedNorm || part == "final_state" ||
+                     part == "final_conv_state" || x.rank != ref.rank;
+  if (whole) return testing::compare_whole(x, ref);
+  for (sluice_tensor* view : {&x, &ref}) {
+    if (view->rank != 3) continue;  // [B,T,D] is one head of D
+    view->rank = 4;
+    view->shape[3] = view->shape[2];
+    view->stride[3] = view->stride[2];
+    view->shape[2] = 1;
+    view->stride[2] = view->shape[3];
+  }
+  return testing::compare_tokens(x, ref, cu_seqlens_of(file, c));
+}
+
+// Mean over batch entries and heads of the mean cosine between two keys: |sum of unit keys|^2 /
+// T^2.
+double mean_cosine(const Array& keys) {
+  if (keys.size() == 0) return 0.0;
+  const int64_t B = keys.shape[0], T = keys.shape[1], H = keys.shape[2], K = keys.shape[3];
+  double total = 0.0;
+  for (int64_t b = 0; b < B; ++b) {
+    for (int64_t h = 0; h < H; ++h) {
+      std::vector<double> sum(static_cast<size_t>(K), 0.0);
+      for (int64_t t = 0; t < T; ++t) {
+        double square = 0.0;
+        for (int64_t i = 0; i < K; ++i) square += keys(b, t, h, i) * keys(b, t, h, i);
+        const double factor = square > 0.0 ? 1.0 / std::sqrt(square) : 0.0;
+        for (int64_t i = 0; i < K; ++i) sum[static_cast<size_t>(i)] += factor * keys(b, t, h, i);
+      }
+      for (const double x : sum) total += x * x;
+    }
+  }
+  return total / static_cast<double>(B * H * T * T);
+}
+
+bool is_delta_rule(const io::Case& c) {
+  return c.op == io::CaseOp::kPrefill || c.op == io::CaseOp::kDecode;
+}
+
+// [N,HV,V,K] to [N,HV,K,V], or as it is.
+Array to_kv(const io::Case& c, Array state) {
+  if (c.state_layout == SLUICE_STATE_KV || state.empty()) return state;
+  Array result({state.shape[0], state.shape[1], state.shape[3], state.shape[2]});
+  for (int64_t n = 0; n < state.shape[0]; ++n) {
+    for (int64_t h = 0; h < state.shape[1]; ++h) {
+      for (int64_t i = 0; i < result.shape[2]; ++i) {
+        for (int64_t j = 0; j < result.shape[3]; ++j) result(n, h, i, j) = state(n, h, j, i);
+      }
+    }
+  }
+  return result;
+}
+
+testing::YardstickOutputs yardstick(const io::CaseFile& file, const io::Case& c,
+                                    sluice_dtype dtype) {
+  testing::GdnCase g;
+  g.B = c.shape.B, g.T = c.shape.T, g.H = c.shape.H, g.HV = c.shape.HV;
+  g.K = c.shape.K, g.V = c.shape.V;
+  g.io = dtype;
+  g.state_dtype = io::dlpack_type(c.state_type);
+  g.gate_space = c.gate_space, g.beta_space = c.beta_space, g.eigenvalues = c.eigenvalues;
+  g.qk_norm = c.qk_norm, g.head_map = c.head_map, g.rule = c.rule, g.scale = c.scale;
+  const std::vector<int64_t> offsets = cu_seqlens_of(file, c);
+  for (size_t n = 1; n < offsets.size(); ++n) g.lengths.push_back(offsets[n] - offsets[n - 1]);
+  testing::GdnInputs inputs;
+  inputs.q = testing::round_to(dtype, load(file, c, "q"));
+  inputs.k = testing::round_to(dtype, load(file, c, "k"));
+  inputs.v = testing::round_to(dtype, load(file, c, "v"));
+  inputs.gate = load(file, c, "g");
+  inputs.beta = load(file, c, "beta");
+  inputs.A_log = load(file, c, "A_log");
+  inputs.dt_bias = load(file, c, "dt_bias");
+  inputs.initial = testing::round_to(g.state_dtype, to_kv(c, load(file, c, "initial_state")));
+  return testing::yardstick_of(g, inputs);
+}
+
+void limit_by_caps(const io::CaseFile& file, const io::Case& c, sluice_dtype dtype, Truth* truth) {
+  const bool correlated = is_delta_rule(c) && mean_cosine(load(file, c, "k")) > kCorrelatedCosine;
+  const auto conditioning = correlated ? Conditioning::kCorrelated : Conditioning::kBenign;
+  for (const std::string& tensor : c.expected) {
+    const bool state = last_part(tensor) == "final_state";
+    truth->limits[tensor] =
+        testing::cap(dtype, state ? Quantity::kState : Quantity::kOutput, conditioning);
+  }
+  // The yardstick normalises with the default eps.
+  if (!is_delta_rule(c) || (c.qk_norm == SLUICE_QK_NORM_L2 && c.l2norm_eps != 1e-6)) return;
+  const testing::YardstickOutputs outputs = yardstick(file, c, dtype);
+  for (const std::string& tensor : c.expected) {
+    const bool state = tensor == "final_state";
+    const Array reference = state ? to_kv(c, truth->results[tensor]) : truth->results[tensor];
+    const Comparison comparison =
+        compare(file, c, tensor, state ? outputs.final_state : outputs.o, reference);
+    truth->limits[tensor] = testing::from_yardstick(comparison, truth->limits[tensor], dtype);
+  }
+}
+
+}  // namespace
+
+Truth truth_of(const io::CaseFile& file, const io::Case& c, sluice_dtype dtype) {
+  Truth truth;
+  if (testing::same_dtype(dtype, testing::kF32)) {
+    for (const std::string& tensor : c.expected) {
+      truth.results[tensor] = load(file, c, tensor);
+      truth.limits[tensor] = {c.tolerance, 2 * c.tolerance, 2 * c.tolerance};
+    }
+    return truth;
+  }
+  ExecuteOptions options;
+  options.implementation = Implementation::kReference;
+  options.inputs = dtype;
+  Execution reference = execute(file, c, options);
+  truth.status = reference.status;
+  if (!truth.status.ok()) return truth;
+  truth.results = std::move(reference.results);
+  limit_by_caps(file, c, dtype, &truth);
+  return truth;
+}
+
+std::vector<Judgement> judge_case(const io::CaseFile& file, const io::Case& c,
+                                  const Results& results, const Truth& truth) {
+  std::vector<Judgement> judgements;
+  const std::vector<int64_t> cu_seqlens = cu_seqlens_of(file, c);
+  for (const std::string& tensor : c.expected) {
+    Judgement& next = judgements.emplace_back();
+    next.tensor = tensor;
+    const Array& expected = truth.results.at(tensor);
+    const auto found = results.find(tensor);
+    if (found == results.end()) {
+      next.verdict = {false, tensor + "  FAIL: missing"};
+    } else if (found->second.shape != expected.shape) {
+      next.verdict = {false, tensor + "  FAIL: shape " + io::shape_text(found->second.shape) +
+                                 ", expected " + io::shape_text(expected.shape)};
+    } else if (!has_rows(expected, last_part(tensor) == "final_state" ? std::vector<int64_t>()
+                                                                      : cu_seqlens)) {
+      next.verdict = {true, tensor + "  no elements  PASS"};
+    } else {
+      next.comparison = compare(file, c, tensor, found->second, expected);
+      next.verdict = testing::judge(tensor, next.comparison, truth.limits.at(tensor));
+    }
+  }
+  return judgements;
+}
+
+}  // namespace sluice::tools

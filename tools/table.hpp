@@ -1,0 +1,34 @@
+// Aligned tables and quantities for the terminal.
+// SPDX-License-Identifier: Apache-2.0
+#ifndef SLUICE_TOOLS_TABLE_HPP_
+#define SLUICE_TOOLS_TABLE_HPP_
+
+#include <string>
+#include <vector>
+
+namespace sluice::tools {
+
+/// Rows of text, printed in columns as wide as their widest cell.
+class Table {
+ public:
+  /// Columns whose header begins with '<' are left-aligned, the others right-aligned.
+  explicit Table(std::vector<std::string> header);
+  /// One cell per column.
+  void add(std::vector<std::string> row);
+  void print() const;
+
+ private:
+  std::vector<bool> left_;
+  std::vector<std::vector<std::string>> rows_;
+};
+
+/// "12.3 ms"; three digits.
+std::string seconds_text(double seconds);
+/// "1.23e-07", or "0" if nothing is wrong at all.
+std::string error_text(double error);
+/// 12345.6 as "12346", 1.23 as "1.23": three digits or more.
+std::string number_text(double value);
+
+}  // namespace sluice::tools
+
+#endif  // SLUICE_TOOLS_TABLE_HPP_

@@ -1,0 +1,125 @@
+// sluice verify: every case of some files against its recorded results; or somebody else's results
+// against them, which makes case files a conformance kit.
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/core.h>
+
+#include <memory>
+
+#include "tools/commands.hpp"
+#include "tools/execute.hpp"
+#include "tools/judge.hpp"
+
+namespace sluice::tools {
+namespace {
+
+struct VerifySettings {
+  std::vector<std::string> paths;
+  std::string against, filter, layout;
+  sluice_dtype dtype = testing::kF32;
+  ExecuteOptions options;
+};
+
+struct Tally {
+  int cases = 0, tensors = 0, failed = 0;
+};
+
+// The case's results as they stand in a file of results.
+Results results_from(const io::SafetensorsFile& file, const io::Case& c) {
+  Results results;
+  for (const std::string& tensor : c.expected) {
+    const io::TensorEntry* entry = file.find(c.name + "." + tensor);
+    if (entry == nullptr || !io::is_floating(entry->type)) continue;
+    testing::Array array;
+    array.shape = entry->shape;
+    array.values = io::read_floats(*entry);
+    const bool exchange = stored_head_first(c, tensor) && array.shape.size() == 4;
+    results[tensor] = exchange ? exchange_tokens_and_heads(array) : array;
+  }
+  return results;
+}
+
+Status verify_case(const io::CaseFile& file, const io::Case& c, const VerifySettings& settings,
+                   const io::SafetensorsFile* against, Tally* tally) {
+  const Truth truth = truth_of(file, c, settings.dtype);
+  if (!truth.status.ok()) return truth.status;
+  Execution execution;
+  if (against != nullptr) {
+    execution.results = results_from(*against, c);
+  } else {
+    execution = execute(file, c, settings.options);
+    if (!execution.status.ok()) return execution.status;
+  }
+  fmt::print("{} ({}{}{})\n", c.name, io::case_op_name(c.op), execution.steps.empty() ? "" : ", ",
+             execution.steps.empty() ? "" : execution.steps.front().kernel);
+  ++tally->cases;
+  for (const Judgement& judgement : judge_case(file, c, execution.results, truth)) {
+    fmt::print("  {}\n", judgement.verdict.line);
+    ++tally->tensors;
+    tally->failed += judgement.verdict.pass ? 0 : 1;
+  }
+  return ok_status();
+}
+
+int verify(const VerifySettings& settings) {
+  if (const std::string reason = unavailable(settings.options.implementation); !reason.empty()) {
+    return fail(reason);
+  }
+  io::SafetensorsFile against;
+  if (!settings.against.empty()) {
+    const Status status = io::SafetensorsFile::open(settings.against, &against);
+    if (!status.ok()) return fail(status.message);
+  }
+  Tally tally;
+  for (const std::string& path : settings.paths) {
+    io::CaseFile file;
+    if (const Status status = io::open_case_file(path, &file); !status.ok()) {
+      return fail(status.message);
+    }
+    for (const io::Case& c : file.cases) {
+      if (c.name.find(settings.filter) == std::string::npos) continue;
+      const Status status =
+          verify_case(file, c, settings, settings.against.empty() ? nullptr : &against, &tally);
+      if (!status.ok()) return fail(c.name + ": " + status.message);
+    }
+  }
+  if (tally.tensors == 0) {
+    return fail(fmt::format("no case's name contains '{}'", settings.filter));
+  }
+  fmt::print("{} cases, {} tensors, {} failed\n", tally.cases, tally.tensors, tally.failed);
+  return tally.failed == 0 ? kExitDone : kExitWrong;
+}
+
+}  // namespace
+
+Action add_verify(CLI::App& app) {
+  CLI::App* command = app.add_subcommand("verify", "Compare every case with its recorded results");
+  auto settings = std::make_shared<VerifySettings>();
+  command->add_option("FILE", settings->paths, "case files (safetensors, docs/case-format.md)")
+      ->required();
+  add_backend_option(*command, &settings->options.implementation);
+  add_dtype_option(*command, &settings->dtype);
+  command
+      ->add_option("--layout", settings->layout,
+                   "memory order of token tensors: bthd or bhtd (default: the case's own)")
+      ->check(CLI::IsMember({"bthd", "bhtd"}));
+  command->add_option("--filter", settings->filter, "only cases whose name contains this");
+  command->add_option("--against", settings->against,
+                      "compute nothing: check the results in this safetensors file");
+  command->footer(
+      "Prints relative L2 errors (limits in brackets) of the whole tensor, the worst head and the\n"
+      "worst 64-token window, and the largest absolute error with its coordinates. With --dtype\n"
+      "bf16 or f16 the truth is the float64 reference on the rounded inputs.\n"
+      "Exit status 1 if an error is above its limit.\n"
+      "Examples:\n"
+      "  sluice verify tests/golden/hf_prefill.safetensors examples/data/*.safetensors\n"
+      "  sluice verify --dtype bf16 --layout bhtd --filter model "
+      "tests/golden/hf_prefill.safetensors\n"
+      "  sluice verify --against my_results.safetensors tests/golden/hf_prefill.safetensors");
+  return [settings] {
+    settings->options.inputs = settings->options.outputs = settings->dtype;
+    if (!settings->layout.empty()) settings->options.head_first = settings->layout == "bhtd";
+    return verify(*settings);
+  };
+}
+
+}  // namespace sluice::tools
