@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/judge.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <utility>
 
@@ -163,22 +164,26 @@ std::vector<Judgement> judge_case(const io::CaseFile& file, const io::Case& c,
                                   const Results& results, const Truth& truth) {
   std::vector<Judgement> judgements;
   const std::vector<int64_t> cu_seqlens = cu_seqlens_of(file, c);
+  size_t width = 0;
+  for (const std::string& tensor : c.expected) width = std::max(width, tensor.size());
   for (const std::string& tensor : c.expected) {
     Judgement& next = judgements.emplace_back();
     next.tensor = tensor;
+    std::string label = tensor;
+    label.resize(width, ' ');
     const Array& expected = truth.results.at(tensor);
     const auto found = results.find(tensor);
     if (found == results.end()) {
-      next.verdict = {false, tensor + "  FAIL: missing"};
+      next.verdict = {false, label + "  FAIL: missing"};
     } else if (found->second.shape != expected.shape) {
-      next.verdict = {false, tensor + "  FAIL: shape " + io::shape_text(found->second.shape) +
+      next.verdict = {false, label + "  FAIL: shape " + io::shape_text(found->second.shape) +
                                  ", expected " + io::shape_text(expected.shape)};
     } else if (!has_rows(expected, last_part(tensor) == "final_state" ? std::vector<int64_t>()
                                                                       : cu_seqlens)) {
-      next.verdict = {true, tensor + "  no elements  PASS"};
+      next.verdict = {true, label + "  no elements  PASS"};
     } else {
       next.comparison = compare(file, c, tensor, found->second, expected);
-      next.verdict = testing::judge(tensor, next.comparison, truth.limits.at(tensor));
+      next.verdict = testing::judge(label, next.comparison, truth.limits.at(tensor));
     }
   }
   return judgements;

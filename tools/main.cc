@@ -23,6 +23,7 @@ int main(int argc, char** argv) {
     actions.emplace_back("info", tools::add_info(app));
     actions.emplace_back("run", tools::add_run(app));
     actions.emplace_back("verify", tools::add_verify(app));
+    actions.emplace_back("make-case", tools::add_make_case(app));
     try {
       app.parse(argc, argv);
     } catch (const CLI::ParseError& error) {

@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/generate_case.hpp"
+
+#include <utility>
+
+#include "tools/execute.hpp"
+
+namespace sluice::tools {
+namespace {
+
+using testing::Array;
+using testing::GdnCase;
+
+Array transposed_states(const Array& states) {
+  Array result({states.shape[0], states.shape[1], states.shape[3], states.shape[2]});
+  for (int64_t n = 0; n < states.shape[0]; ++n) {
+    for (int64_t h = 0; h < states.shape[1]; ++h) {
+      for (int64_t i = 0; i < states.shape[2]; ++i) {
+        for (int64_t j = 0; j < states.shape[3]; ++j) result(n, h, j, i) = states(n, h, i, j);
+      }
+    }
+  }
+  return result;
+}
+
+void describe_states(const GdnCase& c, nlohmann::json* out) {
+  (*out)["state_layout"] = c.state_layout == SLUICE_STATE_VK ? "vk" : "kv";
+  (*out)["scale"] = c.scale.has_value() ? nlohmann::json(*c.scale) : nlohmann::json(nullptr);
+  (*out)["eigenvalues"] = c.eigenvalues == SLUICE_EIGENVALUES_NEGATIVE ? "negative" : "positive";
+  (*out)["head_map"] = c.head_map == SLUICE_HEAD_MAP_CYCLIC ? "cyclic" : "block";
+}
+
+Draft draft_delta_rule(const CaseRecipe& recipe) {
+  const GdnCase& c = recipe.gdn;
+  Draft draft;
+  describe_states(c, &draft.description);
+  constexpr const char* kGates[] = {"log", "linear", "raw"};
+  draft.description["gate_space"] = kGates[c.gate_space];
+  draft.description["beta_space"] = c.beta_space == SLUICE_BETA_LOGIT ? "logit" : "value";
+  draft.description["use_qk_l2norm"] = c.qk_norm == SLUICE_QK_NORM_L2;
+  draft.description["layout"] = recipe.head_first ? "bhtd" : "bthd";
+  draft.description["rule"] =
+      c.rule == SLUICE_RULE_LINEAR_ATTENTION ? "linear_attention" : "gated_delta";
+  if (recipe.op == io::CaseOp::kDecode) draft.description["steps"] = recipe.steps;
+
+  testing::GdnInputs inputs = testing::make_inputs(c);
+  draft.floats = {{"q", std::move(inputs.q)},       {"k", std::move(inputs.k)},
+                  {"v", std::move(inputs.v)},       {"g", std::move(inputs.gate)},
+                  {"beta", std::move(inputs.beta)}, {"o", Array({c.B, c.T, c.HV, c.V})}};
+  if (recipe.head_first) {
+    for (auto& [name, array] : draft.floats) {
+      if (!array.empty()) array = exchange_tokens_and_heads(array);
+    }
+  }
+  draft.floats["A_log"] = std::move(inputs.A_log);
+  draft.floats["dt_bias"] = std::move(inputs.dt_bias);
+  draft.floats["initial_state"] = std::move(inputs.initial);
+  draft.floats["final_state"] = Array({c.sequences(), c.HV, c.K, c.V});
+  if (c.state_layout == SLUICE_STATE_VK) {
+    for (const char* name : {"initial_state", "final_state"}) {
+      if (!draft.floats[name].empty()) draft.floats[name] = transposed_states(draft.floats[name]);
+    }
+  }
+  draft.cu_seqlens = c.cu_seqlens();
+  draft.activations = {"q", "k", "v"};
+  return draft;
+}
+
+Draft draft_conv1d(const CaseRecipe& recipe) {
+  const GdnCase& c = recipe.gdn;
+  const int64_t D = recipe.channels, W = recipe.conv_width, N = c.sequences();
+  Draft draft;
+  draft.description = {{"activation", "silu"}};
+  draft.floats = {{"x", testing::make_normal({c.B, c.T, D}, c.seed + 1)},
+                  {"weight", testing::make_normal({D, W}, c.seed + 2)},
+                  {"initial_state", testing::make_normal({N, D, W - 1}, c.seed + 3)},
+                  {"out", Array({c.B, c.T, D})},
+                  {"final_state", Array({N, D, W - 1})}};
+  draft.cu_seqlens = c.cu_seqlens();
+  draft.activations = {"x", "weight", "initial_state"};
+  return draft;
+}
+
+Draft draft_gated_norm(const CaseRecipe& recipe) {
+  const GdnCase& c = recipe.gdn;
+  const std::vector<int64_t> shape{c.B, c.T, c.HV, c.V};
+  Draft draft;
+  draft.description = {{"activation", "silu"}};
+  draft.floats = {{"x", testing::make_normal(shape, c.seed + 1)},
+                  {"z", testing::make_normal(shape, c.seed + 2)},
+                  {"weight", testing::make_normal({c.V}, c.seed + 3)},
+                  {"out", Array(shape)}};
+  draft.activations = {"x", "z", "weight"};
+  return draft;
+}
+
+// Adds the projections and results of one step.
+void draft_layer_step(const CaseRecipe& recipe, int64_t step, Draft* draft) {
+  const GdnCase& c = recipe.gdn;
+  const int64_t B = c.B, T = step == 0 ? c.T : 1, keys = 2 * c.H * c.K, values = c.HV * c.V;
+  const uint64_t seed = c.seed + 100 * static_cast<uint64_t>(step + 1);
+  const std::string prefix = "step" + std::to_string(step) + ".";
+  std::map<std::string, Array> inputs;
+  if (recipe.packing == SLUICE_PACKING_INTERLEAVED) {
+    inputs = {{"qkvz", testing::make_normal({B, T, keys + 2 * values}, seed)},
+              {"ba", testing::make_normal({B, T, 2 * c.HV}, seed + 1)}};
+  } else {
+    inputs = {{"qkv", testing::make_normal({B, T, keys + values}, seed)},
+              {"z", testing::make_normal({B, T, values}, seed + 1)},
+              {"b", testing::make_normal({B, T, c.HV}, seed + 2)},
+              {"a", testing::make_normal({B, T, c.HV}, seed + 3)}};
+  }
+  for (auto& [name, array] : inputs) {
+    draft->activations.push_back(prefix + name);
+    draft->floats[prefix + name] = std::move(array);
+  }
+  for (const char* name : {"core_out", "norm_out"}) {
+    draft->floats[prefix + name] = Array({B, T, c.HV, c.V});
+  }
+}
+
+Draft draft_layer(const CaseRecipe& recipe) {
+  const GdnCase& c = recipe.gdn;
+  const int64_t D = 2 * c.H * c.K + c.HV * c.V;
+  Draft draft;
+  describe_states(c, &draft.description);
+  draft.description["packing"] =
+      recipe.packing == SLUICE_PACKING_INTERLEAVED ? "qwen3_next" : "qwen3_5";
+  draft.description["num_k_heads"] = c.H;
+  draft.description["num_v_heads"] = c.HV;
+  draft.description["head_k_dim"] = c.K;
+  draft.description["head_v_dim"] = c.V;
+  draft.description["conv_width"] = recipe.conv_width;
+  draft.description["steps"] = recipe.steps;
+  Array A_log = testing::make_normal({c.HV}, c.seed + 1);
+  draft.floats = {{"conv_weight", testing::make_normal({D, recipe.conv_width}, c.seed + 2)},
+                  {"A_log", std::move(A_log)},
+                  {"dt_bias", testing::make_normal({c.HV}, c.seed + 3)},
+                  {"norm_weight", testing::make_normal({c.V}, c.seed + 4)},
+                  {"final_conv_state", Array({c.B, D, recipe.conv_width - 1})}};
+  const bool vk = c.state_layout == SLUICE_STATE_VK;
+  draft.floats["final_state"] = Array({c.B, c.HV, vk ? c.V : c.K, vk ? c.K : c.V});
+  draft.activations = {"conv_weight", "norm_weight"};
+  for (int64_t step = 0; step < recipe.steps; ++step) draft_layer_step(recipe, step, &draft);
+  return draft;
+}
+
+}  // namespace
+
+Draft draft_case(const CaseRecipe& recipe) {
+  Draft draft;
+  switch (recipe.op) {
+    case io::CaseOp::kPrefill:
+    case io::CaseOp::kDecode:
+      draft = draft_delta_rule(recipe);
+      break;
+    case io::CaseOp::kConv1d:
+      draft = draft_conv1d(recipe);
+      break;
+    case io::CaseOp::kGatedNorm:
+      draft = draft_gated_norm(recipe);
+      break;
+    case io::CaseOp::kLayer:
+      draft = draft_layer(recipe);
+      break;
+  }
+  draft.description["op"] = io::case_op_name(recipe.op);
+  for (const std::string& name : draft.activations) {
+    draft.floats[name] = testing::round_to(recipe.gdn.io, std::move(draft.floats[name]));
+  }
+  // What is no activation is stored, and computed with, in float32.
+  for (auto& [name, array] : draft.floats)
+    array = testing::round_to(testing::kF32, std::move(array));
+  std::erase_if(draft.floats, [](const auto& item) { return item.second.empty(); });
+  return draft;
+}
+
+}  // namespace sluice::tools

@@ -1,0 +1,268 @@
+// sluice make-case: writes a case of chosen shape and profile with the reference's answers.
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <numeric>
+
+#include "io/safetensors_writer.hpp"
+#include "tools/commands.hpp"
+#include "tools/execute.hpp"
+#include "tools/generate_case.hpp"
+
+namespace sluice::tools {
+namespace {
+
+using testing::BetaProfile;
+using testing::GateProfile;
+using testing::KeyProfile;
+using testing::StateProfile;
+
+// What the command line says; profiles stay text for the file's notes.
+struct MakeSettings {
+  CaseRecipe recipe;
+  std::string path;
+  std::string op = "prefill", keys = "random", gates = "slow", betas = "sigmoid";
+  std::string initial = "random", gate_space = "log", layout = "bthd", state_layout = "kv";
+  std::string packing = "qwen3_5";
+  double tolerance = 1e-5;
+  bool l2norm = false, append = false;
+};
+
+const std::map<std::string, io::CaseOp> kOps = {{"prefill", io::CaseOp::kPrefill},
+                                                {"decode", io::CaseOp::kDecode},
+                                                {"conv1d", io::CaseOp::kConv1d},
+                                                {"gated_norm", io::CaseOp::kGatedNorm},
+                                                {"layer", io::CaseOp::kLayer}};
+const std::map<std::string, KeyProfile> kKeys = {{"random", KeyProfile::kRandomUnit},
+                                                 {"silu", KeyProfile::kSiluLike},
+                                                 {"cos75", KeyProfile::kCos75},
+                                                 {"cos90", KeyProfile::kCos90},
+                                                 {"identical", KeyProfile::kIdentical},
+                                                 {"zero", KeyProfile::kZero},
+                                                 {"antiparallel", KeyProfile::kAntiParallel}};
+const std::map<std::string, GateProfile> kGates = {{"none", GateProfile::kNone},
+                                                   {"zero", GateProfile::kZero},
+                                                   {"slow", GateProfile::kSlow},
+                                                   {"flashqla", GateProfile::kFlashQla},
+                                                   {"strong", GateProfile::kStrong},
+                                                   {"model", GateProfile::kModelLike},
+                                                   {"resets", GateProfile::kResets},
+                                                   {"minus-infinity", GateProfile::kMinusInfinity},
+                                                   {"half-zeros", GateProfile::kHalfZeros},
+                                                   {"mixed", GateProfile::kMixed}};
+const std::map<std::string, BetaProfile> kBetas = {{"absent", BetaProfile::kAbsent},
+                                                   {"zero", BetaProfile::kZero},
+                                                   {"one", BetaProfile::kOne},
+                                                   {"two", BetaProfile::kTwo},
+                                                   {"sigmoid", BetaProfile::kSigmoid}};
+const std::map<std::string, StateProfile> kStates = {{"none", StateProfile::kNone},
+                                                     {"zero", StateProfile::kZero},
+                                                     {"random", StateProfile::kRandom},
+                                                     {"loud", StateProfile::kLoud}};
+
+template <class Value>
+CLI::Option* choice(CLI::App* command, const char* name, std::string* text,
+                    const std::map<std::string, Value>& values, const char* help) {
+  return command->add_option(name, *text, help)
+      ->check(CLI::IsMember(values))
+      ->capture_default_str();
+}
+
+void resolve(MakeSettings* s) {
+  testing::GdnCase& c = s->recipe.gdn;
+  s->recipe.op = kOps.at(s->op);
+  if (s->recipe.name.empty()) s->recipe.name = fmt::format("{}.{}.{}", s->op, s->gates, c.seed);
+  c.keys = kKeys.at(s->keys);
+  c.gates = kGates.at(s->gates);
+  c.betas = kBetas.at(s->betas);
+  c.initial = kStates.at(s->initial);
+  c.gate_space = s->gate_space == "raw"      ? SLUICE_GATE_RAW
+                 : s->gate_space == "linear" ? SLUICE_GATE_LINEAR
+                                             : SLUICE_GATE_LOG;
+  c.qk_norm = s->l2norm ? SLUICE_QK_NORM_L2 : SLUICE_QK_NORM_NONE;
+  c.state_layout = s->state_layout == "vk" ? SLUICE_STATE_VK : SLUICE_STATE_KV;
+  s->recipe.head_first = s->layout == "bhtd";
+  s->recipe.packing = s->packing == "qwen3_next" ? SLUICE_PACKING_INTERLEAVED : SLUICE_PACKING_FLAT;
+  if (!c.lengths.empty()) {
+    c.B = 1;
+    c.T = std::accumulate(c.lengths.begin(), c.lengths.end(), int64_t{0});
+  }
+}
+
+// The first thing in the recipe that would not make sense, or an empty string.
+std::string check(const MakeSettings& s) {
+  const testing::GdnCase& c = s.recipe.gdn;
+  if (c.HV % c.H != 0) return fmt::format("--HV {} is no multiple of --H {}", c.HV, c.H);
+  const bool packs = s.recipe.op == io::CaseOp::kPrefill || s.recipe.op == io::CaseOp::kConv1d;
+  if (!c.lengths.empty() && !packs) return "--lengths goes with --op prefill or conv1d";
+  if (s.recipe.op == io::CaseOp::kDecode && (c.T % s.recipe.steps != 0 || c.T < s.recipe.steps)) {
+    return fmt::format("--T {} is no multiple of --steps {}", c.T, s.recipe.steps);
+  }
+  return {};
+}
+
+io::ElementType stored_type(sluice_dtype dtype) {
+  if (testing::same_dtype(dtype, testing::kBF16)) return io::ElementType::kBF16;
+  return testing::same_dtype(dtype, testing::kF16) ? io::ElementType::kF16 : io::ElementType::kF32;
+}
+
+void add_draft(const Draft& draft, const MakeSettings& s, io::SafetensorsWriter* writer) {
+  for (const auto& [tensor, array] : draft.floats) {
+    const bool activation = std::find(draft.activations.begin(), draft.activations.end(), tensor) !=
+                            draft.activations.end();
+    writer->add_floats(s.recipe.name + "." + tensor,
+                       activation ? stored_type(s.recipe.gdn.io) : io::ElementType::kF32,
+                       array.shape, array.values);
+  }
+  if (!draft.cu_seqlens.empty()) {
+    writer->add_integers(s.recipe.name + ".cu_seqlens",
+                         {static_cast<int64_t>(draft.cu_seqlens.size())}, draft.cu_seqlens);
+  }
+}
+
+// Runs the draft on the reference; *draft gets the results.
+Status answer(const MakeSettings& s, Draft* draft) {
+  io::SafetensorsWriter writer;
+  add_draft(*draft, s, &writer);
+  writer.set_metadata(io::kCasesKey, nlohmann::json{{s.recipe.name, draft->description}}.dump());
+  const std::vector<std::byte> bytes = writer.serialize();
+  io::SafetensorsFile file;
+  Status status = io::SafetensorsFile::parse(bytes, "draft", &file);
+  io::CaseFile cases;
+  if (status.ok()) status = io::read_cases(std::move(file), &cases);
+  if (!status.ok()) return status;
+  const io::Case& c = cases.cases.front();
+  ExecuteOptions options;
+  options.implementation = Implementation::kReference;
+  options.inputs = s.recipe.gdn.io;
+  Execution execution = execute(cases, c, options);
+  for (const std::string& tensor : c.expected) {
+    if (!execution.status.ok()) break;
+    testing::Array& result = execution.results[tensor];
+    draft->floats[tensor] =
+        stored_head_first(c, tensor) ? exchange_tokens_and_heads(result) : std::move(result);
+  }
+  return execution.status;
+}
+
+// Copies what a file holds, and returns its descriptions.
+Status take_over(const std::string& path, io::SafetensorsWriter* writer, nlohmann::json* cases) {
+  io::CaseFile file;
+  if (const Status status = io::open_case_file(path, &file); !status.ok()) return status;
+  for (const io::TensorEntry& tensor : file.file.tensors()) {
+    writer->add_bytes(tensor.name, tensor.type, tensor.shape,
+                      {tensor.data, tensor.data + tensor.bytes});
+  }
+  for (const auto& [key, value] : file.file.metadata()) writer->set_metadata(key, value);
+  for (const io::Case& c : file.cases) (*cases)[c.name] = nlohmann::json::parse(c.description);
+  return ok_status();
+}
+
+int make_case(MakeSettings settings) {
+  resolve(&settings);
+  if (const std::string reason = check(settings); !reason.empty()) return fail(reason);
+  io::SafetensorsWriter writer;
+  nlohmann::json cases = nlohmann::json::object();
+  if (settings.append) {
+    if (const Status status = take_over(settings.path, &writer, &cases); !status.ok()) {
+      return fail(status.message);
+    }
+    if (cases.contains(settings.recipe.name)) {
+      return fail(settings.path + " has a case '" + settings.recipe.name +
+                  "'; give another --name");
+    }
+  }
+  Draft draft = draft_case(settings.recipe);
+  draft.description["tolerance_rel_l2"] = settings.tolerance;
+  draft.description["generator"] = {{"program", fmt::format("sluice {}", sluice_version())},
+                                    {"seed", settings.recipe.gdn.seed},
+                                    {"keys", settings.keys},
+                                    {"gates", settings.gates},
+                                    {"betas", settings.betas},
+                                    {"initial", settings.initial}};
+  if (const Status status = answer(settings, &draft); !status.ok()) return fail(status.message);
+  add_draft(draft, settings, &writer);
+  cases[settings.recipe.name] = draft.description;
+  writer.set_metadata(io::kCasesKey, cases.dump());
+  if (const Status status = writer.write(settings.path); !status.ok()) return fail(status.message);
+  fmt::print("{}: case {} ({})\n", settings.path, settings.recipe.name, settings.op);
+  return kExitDone;
+}
+
+void add_shape_options(CLI::App* command, MakeSettings* s) {
+  testing::GdnCase& c = s->recipe.gdn;
+  const CLI::Range heads(1, 1024), sizes(1, 4096), tokens(0, 1 << 22);
+  command->add_option("--B", c.B, "batch")->check(CLI::Range(1, 65536))->capture_default_str();
+  command->add_option("--T", c.T, "tokens")->check(tokens)->capture_default_str();
+  command->add_option("--lengths", c.lengths, "packed sequences, e.g. 96,0,300")
+      ->delimiter(',')
+      ->check(tokens);
+  command->add_option("--H", c.H, "query/key heads")->check(heads)->capture_default_str();
+  command->add_option("--HV", c.HV, "value heads")->check(heads)->capture_default_str();
+  command->add_option("--K", c.K, "key dimension")->check(sizes)->capture_default_str();
+  command->add_option("--V", c.V, "value dimension")->check(sizes)->capture_default_str();
+  command
+      ->add_option("--steps", s->recipe.steps,
+                   "decode: calls of T/steps tokens; layer: a prefill and steps-1 tokens")
+      ->check(CLI::Range(1, 4096))
+      ->capture_default_str();
+  command->add_option("--width", s->recipe.conv_width, "convolution width (conv1d, layer)")
+      ->check(CLI::Range(2, 4))
+      ->capture_default_str();
+  command->add_option("--channels", s->recipe.channels, "convolution channels (conv1d)")
+      ->check(CLI::Range(1, 1 << 20))
+      ->capture_default_str();
+}
+
+void add_profile_options(CLI::App* command, MakeSettings* s) {
+  choice(command, "--keys", &s->keys, kKeys, "key profile");
+  choice(command, "--gates", &s->gates, kGates, "gate profile");
+  choice(command, "--betas", &s->betas, kBetas, "write strengths");
+  choice(command, "--initial", &s->initial, kStates, "initial states");
+  command->add_option("--seed", s->recipe.gdn.seed, "of the generator")->capture_default_str();
+  command->add_flag("--l2norm", s->l2norm, "normalise q and k in the operator");
+  command->add_option("--gate-space", s->gate_space, "log, linear or raw")
+      ->check(CLI::IsMember({"log", "linear", "raw"}))
+      ->capture_default_str();
+  command->add_option("--layout", s->layout, "bthd or bhtd")
+      ->check(CLI::IsMember({"bthd", "bhtd"}))
+      ->capture_default_str();
+  command->add_option("--state-layout", s->state_layout, "kv or vk")
+      ->check(CLI::IsMember({"kv", "vk"}))
+      ->capture_default_str();
+  command->add_option("--packing", s->packing, "qwen3_5 or qwen3_next (layer)")
+      ->check(CLI::IsMember({"qwen3_5", "qwen3_next"}))
+      ->capture_default_str();
+}
+
+}  // namespace
+
+Action add_make_case(CLI::App& app) {
+  CLI::App* command =
+      app.add_subcommand("make-case", "Write a case file with the float64 reference's answers");
+  auto settings = std::make_shared<MakeSettings>();
+  command->add_option("-o,--output", settings->path, "the file to write")->required();
+  command->add_flag("--append", settings->append, "add the case to that file");
+  command->add_option("--name", settings->recipe.name, "of the case (default: op.gates.seed)");
+  choice(command, "--op", &settings->op, kOps, "operator");
+  add_shape_options(command, settings.get());
+  add_profile_options(command, settings.get());
+  add_dtype_option(*command, &settings->recipe.gdn.io);
+  command->add_option("--tolerance", settings->tolerance, "relative L2 error allowed in float32")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  command->footer(
+      "Answers are computed in float64, token by token, and stored rounded once to float32. With\n"
+      "--dtype the activations are rounded to it first and stored in it.\n"
+      "Examples:\n"
+      "  sluice make-case -o case.safetensors --H 2 --HV 4 --K 128 --V 128 --lengths 96,0,300\n"
+      "  sluice make-case -o case.safetensors --append --gates strong --keys cos75 --T 1024\n"
+      "  sluice make-case -o layer.safetensors --op layer --packing qwen3_next --T 100 --steps 4\n"
+      "  sluice verify case.safetensors");
+  return [settings] { return make_case(*settings); };
+}
+
+}  // namespace sluice::tools
