@@ -134,6 +134,24 @@ TEST(RefConv, NumAcceptedRollsBack) {
   }
 }
 
+TEST(RefConv, SpeculationPassesAnEmptySequenceThroughAndStaysInsideTheState) {
+  Conv conv(12, 4, 5);
+  conv.state = testing::make_normal({1, kChannels, 5}, 4);
+  const Array before = conv.state;
+  const TestTensor many = TestTensor::of_indices(kI64, {99});
+  core::CausalConvProblem p = conv.problem(0, 0);
+  p.state.num_accepted = many.view();
+  run(p);
+  EXPECT_EQ(conv.state.values, before.values);
+  // The last window there is: columns 2, 3, 4 are the history.
+  p = conv.problem(0, 1);
+  p.state.num_accepted = many.view();
+  run(p);
+  double sum = conv.bias(1) + conv.weight(1, 3) * conv.x(0, 0, 0, 1);
+  for (int64_t w = 0; w < 3; ++w) sum += conv.weight(1, w) * before(0, 1, 2 + w);
+  EXPECT_NEAR(conv.out(0, 0, 0, 1), silu(sum), 1e-14);
+}
+
 TEST(RefConv, PaddedRowsAreZeroAndTouchNoState) {
   Conv conv(3, 4, 3);
   conv.state = testing::make_normal({1, kChannels, 3}, 4);
@@ -278,7 +296,9 @@ TEST(RefLayer, IsItsPartsOneAfterAnother) {
 
 TEST(RefLayer, PaddedSequenceIsZeroEvenWhereZIsNaN) {
   Layer layer;
-  layer.z.values.assign(layer.z.values.size(), std::nan(""));
+  for (Array* array : {&layer.z, &layer.out, &layer.core_out}) {
+    array->values.assign(array->values.size(), std::nan(""));
+  }
   core::LayerProblem p = layer.problem();
   const TestTensor slots = TestTensor::of_indices(kI64, {-1});
   p.delta.state.read_slots = slots.view();

@@ -151,11 +151,12 @@ TEST(RefStates, StepsReadTheAcceptedColumnAndWriteEveryToken) {
     array.values = std::move(values);
     return testing::TestTensor(testing::kI64, array);
   };
-  const auto read = table({0, 4, 1}), write = table({5, -1, 3});
+  const auto read = table({0, 4, 1}), write = table({5, 0, 3});
   const auto accepted = testing::TestTensor::of_indices(testing::kI32, {2});
   DeltaRuleProblem p = pool.problem();
   p.op = SLUICE_OP_RECURRENT_STEP;
   p.state.read_slots = read.view(), p.state.write_slots = write.view();
+  p.state.pad_below = 1;  // slot 0 is the null slot: the second token's state is not stored
   p.num_accepted = accepted.view();
   p.state_writes = SLUICE_STATE_WRITE_PER_TOKEN;
   run(ref::chunked_backend().recurrent_step, p);
@@ -170,7 +171,7 @@ TEST(RefStates, StepsReadTheAcceptedColumnAndWriteEveryToken) {
     }
     EXPECT_EQ(pool.o(0, T - 1, 1, 2), prefix.o(0, T - 1, 1, 2)) << T;
   }
-  EXPECT_EQ(pool.final(4, 1, 2, 3), -1.0);
+  for (const int64_t slot : {0, 1, 2, 4}) EXPECT_EQ(pool.final(slot, 1, 2, 3), -1.0) << slot;
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <limits>
 
+#include "ref/access.hpp"
 #include "ref/chunk_form.hpp"
 #include "unit/ref_case.hpp"
 
@@ -150,6 +151,17 @@ TEST(RefGates, MinusInfinityCountsAsMinus128) {
   }
 }
 
+TEST(RefGates, AbsentBetaWithNegativeEigenvaluesIsTwo) {
+  Case two, absent;
+  two.generate(KeyProfile::kSiluLike, GateProfile::kSlow, BetaProfile::kTwo);
+  absent.generate(KeyProfile::kSiluLike, GateProfile::kSlow, BetaProfile::kAbsent);
+  run_recurrent(two.problem());
+  DeltaRuleProblem p = absent.problem();
+  p.beta_factor = 2.0;
+  run_recurrent(p);
+  EXPECT_EQ(absent.o.values, two.o.values);
+}
+
 TEST(RefGates, LogitsAndNegativeEigenvalues) {
   Case value;
   value.generate(KeyProfile::kSiluLike, GateProfile::kSlow, BetaProfile::kSigmoid);
@@ -209,6 +221,15 @@ TEST(RefInputs, HeadMapsChooseTheKeyHead) {
 }
 
 // -------------------------------------------------------------------------------- the stages ----
+
+// Just above a bfloat16 midpoint; by way of float it would be the midpoint, then round down.
+TEST(RefStores, RoundOnce) {
+  const double value = 1.0 + 0x1p-8 + 0x1p-40;
+  const testing::TestTensor tensor(testing::kBF16, {1});
+  ref::store(tensor.view(), value, 0);
+  EXPECT_EQ(ref::load(tensor.view(), 0), 1.0 + 0x1p-7);
+  EXPECT_EQ(ref::round_to(testing::kBF16, value), 1.0 + 0x1p-7);
+}
 
 TEST(ChunkStages, SolveTrilInverts) {
   constexpr int64_t kSize = 9;
