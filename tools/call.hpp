@@ -28,6 +28,17 @@ bool call(Status (*function)(const Args&, Workspace, Stream) noexcept,
   return out->status.ok();
 }
 
+/// What a layer keeps from step to step: parameters, and states that calls update in place.
+struct LayerTensors {
+  LayerTensors(const io::CaseFile& file, const io::Case& which, const ExecuteOptions& options);
+
+  testing::TestTensor conv_weight, conv_bias, A_log, dt_bias, norm_weight, state, conv_state;
+};
+
+/// Adds a step's results, out_proj included where the case has its weight.
+void add_step_results(const io::CaseFile& file, const io::Case& which, const std::string& prefix,
+                      testing::Array core_out, testing::Array norm_out, Execution* out);
+
 /// Runs a case of op layer; see execute().
 Execution execute_layer(const io::CaseFile& file, const io::Case& which,
                         const ExecuteOptions& options);

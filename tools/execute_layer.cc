@@ -10,52 +10,30 @@ namespace {
 using testing::Array;
 using testing::TestTensor;
 
-// What stays from step to step.
-struct LayerTensors {
-  LayerTensors(const io::CaseFile& file, const io::Case& c, const ExecuteOptions& options)
-      : conv_weight(options.inputs, load(file, c, "conv_weight")),
-        conv_bias(options.inputs, load(file, c, "conv_bias")),
-        A_log(testing::kF32, load(file, c, "A_log")),
-        dt_bias(testing::kF32, load(file, c, "dt_bias")),
-        norm_weight(options.inputs, load(file, c, "norm_weight")) {
-    const io::CaseShape& s = c.shape;
-    const bool vk = c.state_layout == SLUICE_STATE_VK;
-    Array initial = load(file, c, "initial_state");
-    if (initial.empty()) initial = Array({s.B, s.HV, vk ? s.V : s.K, vk ? s.K : s.V});
-    state = TestTensor(io::dlpack_type(c.state_type), initial);
-    Array columns = load(file, c, "initial_conv_state");
-    if (columns.empty()) {
-      columns = Array({s.B, 2 * s.H * s.K + s.HV * s.V, s.L > 0 ? s.L : s.W - 1});
-    }
-    conv_state = TestTensor(options.inputs, columns);
-  }
-
-  void fill(const io::Case& c, const ExecuteOptions& options, LayerArgs* args) const {
-    args->conv_weight = TensorView(conv_weight.view());
-    args->conv_bias = TensorView(conv_bias.view());
-    args->A_log = TensorView(A_log.view());
-    args->dt_bias = TensorView(dt_bias.view());
-    args->norm_weight = TensorView(norm_weight.view());
-    args->conv_initial = args->conv_final = TensorView(conv_state.view());
-    args->state.initial = args->state.final = TensorView(state.view());
-    args->state.layout = static_cast<StateLayout>(c.state_layout);
-    args->num_k_heads = c.shape.H;
-    args->num_v_heads = c.shape.HV;
-    args->head_k_dim = c.shape.K;
-    args->head_v_dim = c.shape.V;
-    args->scale = c.scale;
-    args->l2norm_eps = c.l2norm_eps;
-    args->norm_eps = c.norm_eps;
-    args->packing = static_cast<Packing>(c.packing);
-    args->eigenvalues = static_cast<Eigenvalues>(c.eigenvalues);
-    args->head_map = static_cast<HeadMap>(c.head_map);
-    args->gate_activation = static_cast<Activation>(c.activation);
-    args->rounding = static_cast<NormRounding>(c.rounding);
-    args->implementation = options.implementation;
-  }
-
-  TestTensor conv_weight, conv_bias, A_log, dt_bias, norm_weight, state, conv_state;
-};
+void fill(const LayerTensors& layer, const io::Case& c, const ExecuteOptions& options,
+          LayerArgs* args) {
+  args->conv_weight = TensorView(layer.conv_weight.view());
+  args->conv_bias = TensorView(layer.conv_bias.view());
+  args->A_log = TensorView(layer.A_log.view());
+  args->dt_bias = TensorView(layer.dt_bias.view());
+  args->norm_weight = TensorView(layer.norm_weight.view());
+  args->conv_initial = args->conv_final = TensorView(layer.conv_state.view());
+  args->state.initial = args->state.final = TensorView(layer.state.view());
+  args->state.layout = static_cast<StateLayout>(c.state_layout);
+  args->num_k_heads = c.shape.H;
+  args->num_v_heads = c.shape.HV;
+  args->head_k_dim = c.shape.K;
+  args->head_v_dim = c.shape.V;
+  args->scale = c.scale;
+  args->l2norm_eps = c.l2norm_eps;
+  args->norm_eps = c.norm_eps;
+  args->packing = static_cast<Packing>(c.packing);
+  args->eigenvalues = static_cast<Eigenvalues>(c.eigenvalues);
+  args->head_map = static_cast<HeadMap>(c.head_map);
+  args->gate_activation = static_cast<Activation>(c.activation);
+  args->rounding = static_cast<NormRounding>(c.rounding);
+  args->implementation = options.implementation;
+}
 
 // output[b,t,:] = weight * norm_out[b,t,:], the model's out_proj, which is no operator of Sluice.
 Array project(const Array& weight, const Array& norm_out) {
@@ -77,11 +55,37 @@ Array project(const Array& weight, const Array& norm_out) {
 
 }  // namespace
 
+LayerTensors::LayerTensors(const io::CaseFile& file, const io::Case& c,
+                           const ExecuteOptions& options)
+    : conv_weight(options.inputs, load(file, c, "conv_weight")),
+      conv_bias(options.inputs, load(file, c, "conv_bias")),
+      A_log(testing::kF32, load(file, c, "A_log")),
+      dt_bias(testing::kF32, load(file, c, "dt_bias")),
+      norm_weight(options.inputs, load(file, c, "norm_weight")) {
+  const io::CaseShape& s = c.shape;
+  const bool vk = c.state_layout == SLUICE_STATE_VK;
+  Array initial = load(file, c, "initial_state");
+  if (initial.empty()) initial = Array({s.B, s.HV, vk ? s.V : s.K, vk ? s.K : s.V});
+  state = TestTensor(io::dlpack_type(c.state_type), initial);
+  Array columns = load(file, c, "initial_conv_state");
+  if (columns.empty()) {
+    columns = Array({s.B, 2 * s.H * s.K + s.HV * s.V, s.L > 0 ? s.L : s.W - 1});
+  }
+  conv_state = TestTensor(options.inputs, columns);
+}
+
+void add_step_results(const io::CaseFile& file, const io::Case& c, const std::string& prefix,
+                      Array core_out, Array norm_out, Execution* out) {
+  const Array weight = load(file, c, "out_proj_weight");
+  if (!weight.empty()) out->results[prefix + "output"] = project(weight, norm_out);
+  out->results[prefix + "core_out"] = std::move(core_out);
+  out->results[prefix + "norm_out"] = std::move(norm_out);
+}
+
 Execution execute_layer(const io::CaseFile& file, const io::Case& c,
                         const ExecuteOptions& options) {
   Execution out;
   const LayerTensors layer(file, c, options);
-  const Array out_proj = load(file, c, "out_proj_weight");
   const bool flat = c.packing == SLUICE_PACKING_FLAT;
   for (int64_t step = 0; step < c.steps; ++step) {
     const std::string prefix = "step" + std::to_string(step) + ".";
@@ -93,7 +97,7 @@ Execution execute_layer(const io::CaseFile& file, const io::Case& c,
         norm_out(options.outputs, {B, T, c.shape.HV, c.shape.V}),
         core_out(options.outputs, {B, T, c.shape.HV, c.shape.V});
     LayerArgs args;
-    layer.fill(c, options, &args);
+    fill(layer, c, options, &args);
     args.qkv = TensorView(qkv.view());
     args.z = TensorView(z.view());
     args.b = TensorView(b.view());
@@ -106,11 +110,7 @@ Execution execute_layer(const io::CaseFile& file, const io::Case& c,
                               : call(layer_decode, layer_decode_workspace(args), args,
                                      {"decode", B * T, 0, {}}, &out);
     if (!done) return out;
-    out.results[prefix + "core_out"] = core_out.values();
-    out.results[prefix + "norm_out"] = norm_out.values();
-    if (!out_proj.empty()) {
-      out.results[prefix + "output"] = project(out_proj, out.results[prefix + "norm_out"]);
-    }
+    add_step_results(file, c, prefix, core_out.values(), norm_out.values(), &out);
   }
   out.results["final_state"] = layer.state.values();
   out.results["final_conv_state"] = layer.conv_state.values();

@@ -1,11 +1,24 @@
 // sluice, the command-line tool: computes, checks, makes and times cases of gated linear attention.
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
 #include <cstdio>
 #include <exception>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include "tools/commands.hpp"
+
+namespace {
+
+using Actions = std::vector<std::pair<const char*, sluice::tools::Action>>;
+
+bool is_command(const Actions& actions, const std::string& name) {
+  return std::any_of(actions.begin(), actions.end(),
+                     [&](const auto& action) { return name == action.first; });
+}
+
+}  // namespace
 
 int main(int argc, char** argv) {
   namespace tools = sluice::tools;
@@ -19,11 +32,15 @@ int main(int argc, char** argv) {
         "  sluice verify --backend cpu tests/golden/hf_prefill.safetensors\n"
         "  sluice COMMAND --help\n"
         "Exit status: 0 done and right, 1 a result is wrong, 2 it could not be done.");
-    std::vector<std::pair<const char*, tools::Action>> actions;
+    Actions actions;
     actions.emplace_back("info", tools::add_info(app));
     actions.emplace_back("run", tools::add_run(app));
     actions.emplace_back("verify", tools::add_verify(app));
     actions.emplace_back("make-case", tools::add_make_case(app));
+    const std::string first = argc > 1 ? argv[1] : "";
+    if (!first.empty() && first[0] != '-' && !is_command(actions, first)) {
+      return tools::fail("unknown command '" + first + "'; sluice --help lists them");
+    }
     try {
       app.parse(argc, argv);
     } catch (const CLI::ParseError& error) {

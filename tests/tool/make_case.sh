@@ -1,0 +1,38 @@
+#!/usr/bin/env bash
+# Measures `sluice make-case`: every operator, layout and profile gives a file that verifies.
+# How: cases of each kind are written to one file, which the CPU backend and both references must pass.
+# SPDX-License-Identifier: Apache-2.0
+set -euo pipefail
+. "$(dirname "$0")/expect.sh"
+
+add() { expect 0 'case ' "$tool" make-case -o cases "$@"; }
+add --name packed --H 2 --HV 4 --K 128 --V 64 --lengths 96,0,300
+add --append --name strong --gates strong --keys cos75 --T 130 --l2norm --layout bhtd \
+  --state-layout vk --B 2 --H 1 --HV 3 --tolerance 1e-4
+add --append --name raw --gate-space raw --dtype bf16
+add --append --name linear --gate-space linear --gates half-zeros --initial none
+add --append --name infinity --gates minus-infinity --K 60 --V 100
+add --append --name decode --op decode --T 6 --steps 3 --B 3
+add --append --name conv --op conv1d --lengths 5,0,1 --width 3
+add --append --name norm --op gated_norm --dtype f16
+add --append --name next --op layer --packing qwen3_next --H 2 --HV 4 --T 70 --steps 3
+add --append --name flat --op layer --packing qwen3_5 --H 1 --HV 2 --T 70 --steps 3
+add --append --name empty --T 0
+for backend in cpu reference reference-chunked; do
+  expect 0 '11 cases, 33 tensors, 0 failed' "$tool" verify --backend $backend cases
+done
+expect 0 '11 cases, 33 tensors, 0 failed' "$tool" verify --dtype bf16 cases
+expect 0 'PASS' "$tool" run cases
+
+# The same seed gives the same bytes, another one others.
+"$tool" make-case -o a --seed 3 >/dev/null
+"$tool" make-case -o b --seed 3 >/dev/null
+"$tool" make-case -o c --seed 4 --name prefill.slow.3 >/dev/null
+cmp a b
+! cmp -s a c
+
+expect 2 "has a case 'packed'" "$tool" make-case -o cases --append --name packed
+expect 2 'is no multiple of --H' "$tool" make-case -o d --H 2 --HV 3
+expect 2 'no multiple of --steps' "$tool" make-case -o d --op decode --T 5 --steps 2
+expect 2 'cannot be opened' "$tool" make-case -o none --append
+expect 2 'not in' "$tool" make-case -o d --gates sideways

@@ -1,0 +1,31 @@
+#!/usr/bin/env bash
+# Measures `sluice verify` on the recorded cases: each backend, dtype and layout, and foreign results.
+# How: all must pass; zeros, another file's results and missing ones must not.
+# SPDX-License-Identifier: Apache-2.0
+set -euo pipefail
+. "$(dirname "$0")/expect.sh"
+
+for backend in cpu reference reference-chunked; do
+  expect 0 '3 cases|8 cases, 42 tensors, 0 failed' \
+    "$tool" verify --backend $backend "$golden" "$layers"/*.safetensors
+done
+for dtype in bf16 f16; do
+  expect 0 '6 cases, 12 tensors, 0 failed' "$tool" verify --dtype $dtype --layout bhtd "$golden"
+  expect 0 '2 cases, 30 tensors, 0 failed' "$tool" verify --dtype $dtype "$layers"/*.safetensors
+done
+expect 0 '3 cases, 6 tensors, 0 failed' "$tool" verify --filter 1x65 "$golden"
+expect 2 "no case's name contains" "$tool" verify --filter nothing "$golden"
+
+# Results of float32 do not pass for results on inputs rounded to float16, and the reverse.
+"$tool" run -o results "$golden" >/dev/null
+expect 0 '6 cases, 12 tensors, 0 failed' "$tool" verify --against results "$golden"
+"$tool" run -o layer "$layers/qwen3_5_layer.safetensors" >/dev/null
+expect 1 'FAIL: missing' "$tool" verify --against layer "$golden"
+expect 1 'FAIL: shape \[1, 150, 4, 128\], expected \[1, 200, 4, 128\]' \
+  "$tool" verify --against layer "$layers/qwen3_next_layer.safetensors"
+
+# Zeros in place of every result.
+header=$(od -An -t u8 -N 8 results | tr -d ' ')
+head -c $((header + 8)) results >zeros
+head -c $(($(stat -c %s results) - header - 8)) /dev/zero >>zeros
+expect 1 '6 cases, 12 tensors, 12 failed' "$tool" verify --against zeros "$golden"

@@ -1,0 +1,131 @@
+// What a layer can deliver in 16 bits: the float64 operators one after the other, each storing its
+// result in the activations' dtype as separate kernels do.
+// SPDX-License-Identifier: Apache-2.0
+#include <utility>
+
+#include "tools/call.hpp"
+#include "tools/layer_yardstick.hpp"
+
+namespace sluice::tools {
+namespace {
+
+using testing::Array;
+using testing::TestTensor;
+
+// Inputs of one step as tensors of their own, whatever the packing.
+struct StepArrays {
+  Array qkv, z, b, a;  // [B,T,2HK+HVV], [B,T,HV,V], [B,T,HV], [B,T,HV]
+};
+
+// Copies `count` values and moves both positions on.
+void take(const Array& from, size_t* source, Array* to, size_t target, int64_t count) {
+  for (int64_t i = 0; i < count; ++i) to->values[target++] = from.values[(*source)++];
+}
+
+// Undoes the packing of Qwen3-Next: per key head [q | k | r v | r z] and [r b | r a].
+StepArrays unpack(const io::CaseShape& s, const Array& qkvz, const Array& ba) {
+  const int64_t B = qkvz.shape[0], T = qkvz.shape[1], r = s.HV / s.H;
+  const int64_t width = 2 * s.H * s.K + s.HV * s.V;
+  StepArrays out{Array({B, T, width}), Array({B, T, s.HV, s.V}), Array({B, T, s.HV}),
+                 Array({B, T, s.HV})};
+  size_t source = 0, gates = 0;
+  for (int64_t row = 0; row < B * T; ++row) {
+    for (int64_t h = 0; h < s.H; ++h) {
+      const auto at = [&](int64_t offset) { return static_cast<size_t>(row * width + offset); };
+      const auto head = static_cast<size_t>(row * s.HV + h * r);
+      take(qkvz, &source, &out.qkv, at(h * s.K), s.K);
+      take(qkvz, &source, &out.qkv, at((s.H + h) * s.K), s.K);
+      take(qkvz, &source, &out.qkv, at(2 * s.H * s.K + h * r * s.V), r * s.V);
+      take(qkvz, &source, &out.z, head * static_cast<size_t>(s.V), r * s.V);
+      take(ba, &gates, &out.b, head, r);
+      take(ba, &gates, &out.a, head, r);
+    }
+  }
+  return out;
+}
+
+StepArrays load_step(const io::CaseFile& file, const io::Case& c, const std::string& prefix) {
+  if (c.packing == SLUICE_PACKING_INTERLEAVED) {
+    return unpack(c.shape, load(file, c, prefix + "qkvz"), load(file, c, prefix + "ba"));
+  }
+  StepArrays out{load(file, c, prefix + "qkv"), load(file, c, prefix + "z"),
+                 load(file, c, prefix + "b"), load(file, c, prefix + "a")};
+  out.z.shape = {out.z.shape[0], out.z.shape[1], c.shape.HV, c.shape.V};
+  return out;
+}
+
+// Heads [B,T,heads,width] out of the rows of a convolved [B,T,D] tensor.
+TensorView heads_of(const TestTensor& rows, int64_t first, int64_t heads, int64_t width) {
+  TensorView view = TensorView(rows.view()).sliced(2, first, heads * width);
+  view.rank = 4;
+  view.shape[2] = heads;
+  view.stride[2] = width;
+  view.shape[3] = width;
+  view.stride[3] = 1;
+  return view;
+}
+
+}  // namespace
+
+Execution layer_yardstick(const io::CaseFile& file, const io::Case& c, sluice_dtype dtype) {
+  Execution out;
+  const io::CaseShape& s = c.shape;
+  ExecuteOptions options;
+  options.inputs = options.outputs = dtype;
+  const LayerTensors layer(file, c, options);
+  for (int64_t step = 0; step < c.steps; ++step) {
+    const std::string prefix = "step" + std::to_string(step) + ".";
+    const StepArrays arrays = load_step(file, c, prefix);
+    const TestTensor qkv(dtype, arrays.qkv), z(dtype, arrays.z), b(dtype, arrays.b),
+        a(dtype, arrays.a), convolved(dtype, arrays.qkv.shape), core(dtype, arrays.z.shape),
+        normed(dtype, arrays.z.shape);
+    CausalConv1dArgs conv;
+    conv.implementation = Implementation::kReference;
+    conv.x = TensorView(qkv.view());
+    conv.weight = TensorView(layer.conv_weight.view());
+    conv.bias = TensorView(layer.conv_bias.view());
+    conv.out = TensorView(convolved.view());
+    conv.state.initial = conv.state.final = TensorView(layer.conv_state.view());
+    conv.activation = Activation::kSilu;
+
+    ChunkForwardArgs delta;
+    delta.implementation = Implementation::kReference;
+    delta.q = heads_of(convolved, 0, s.H, s.K);
+    delta.k = heads_of(convolved, s.H * s.K, s.H, s.K);
+    delta.v = heads_of(convolved, 2 * s.H * s.K, s.HV, s.V);
+    delta.gate = TensorView(a.view());
+    delta.beta = TensorView(b.view());
+    delta.o = TensorView(core.view());
+    delta.A_log = TensorView(layer.A_log.view());
+    delta.dt_bias = TensorView(layer.dt_bias.view());
+    delta.state.initial = delta.state.final = TensorView(layer.state.view());
+    delta.state.layout = static_cast<StateLayout>(c.state_layout);
+    delta.scale = c.scale;
+    delta.l2norm_eps = c.l2norm_eps;
+    delta.gate_space = GateSpace::kRaw;
+    delta.beta_space = BetaSpace::kLogit;
+    delta.eigenvalues = static_cast<Eigenvalues>(c.eigenvalues);
+    delta.qk_norm = QkNorm::kL2;
+    delta.head_map = static_cast<HeadMap>(c.head_map);
+
+    GatedRmsNormArgs norm;
+    norm.implementation = Implementation::kReference;
+    norm.x = TensorView(core.view());
+    norm.z = TensorView(z.view());
+    norm.weight = TensorView(layer.norm_weight.view());
+    norm.out = TensorView(normed.view());
+    norm.eps = c.norm_eps;
+    norm.activation = static_cast<Activation>(c.activation);
+    if (!call(causal_conv1d, workspace_size(conv), conv, {}, &out) ||
+        !call(chunk_forward, workspace_size(delta), delta, {}, &out) ||
+        !call(gated_rms_norm, workspace_size(norm), norm, {}, &out)) {
+      return out;
+    }
+    add_step_results(file, c, prefix, core.values(), normed.values(), &out);
+  }
+  out.results["final_state"] = layer.state.values();
+  out.results["final_conv_state"] = layer.conv_state.values();
+  return out;
+}
+
+}  // namespace sluice::tools
