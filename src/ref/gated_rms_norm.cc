@@ -12,7 +12,7 @@ void gated_rms_norm_row(const core::GatedNormProblem& problem, const int64_t (&r
                         sluice_dtype rounded_to) noexcept {
   const auto x = [&](int64_t j) {
     const double value = load(problem.x, row[0], row[1], row[2], row[3], j);
-    return problem.rounding == SLUICE_NORM_ROUND_INPUT ? round_to(rounded_to, value) : value;
+    return problem.rounding == SLUICE_NORM_ROUND_ONCE ? value : round_to(rounded_to, value);
   };
   double sum = 0.0;
   for (int64_t j = 0; j < problem.V; ++j) sum += x(j) * x(j);

@@ -13,7 +13,7 @@ namespace sluice::ref {
 size_t layer_workspace(const core::LayerProblem& problem) noexcept;
 
 /// Convolution, delta rule (token by token) and gated norm. Between the parts everything stays in
-/// float64; only norm.rounding may ask for a rounding, to out's dtype.
+/// float64; only norm.rounding may ask for a rounding to out's dtype.
 void layer(const core::LayerProblem& problem, Arena arena) noexcept;
 
 }  // namespace sluice::ref

@@ -308,21 +308,28 @@ TEST(RefLayer, PaddedSequenceIsZeroEvenWhereZIsNaN) {
   EXPECT_EQ(layer.core_out.values, Array(layer.core_out.shape).values);
 }
 
-TEST(RefLayer, RoundInputRoundsTheCoreOutputToTheOutputsType) {
-  const Layer layer;
-  core::LayerProblem p = layer.problem();
-  const TestTensor out(kBF16, layer.out);
-  p.norm.rounding = SLUICE_NORM_ROUND_INPUT;
-  p.norm.out = out.view();
-  run(p);
-  const Array found = out.values();
-  double sum = 0.0;
-  const auto core = [&](int64_t j) { return testing::round_to(kBF16, layer.core_out(0, 4, 3, j)); };
-  for (int64_t j = 0; j < kV; ++j) sum += core(j) * core(j);
-  for (int64_t j = 0; j < kV; ++j) {
-    const double n = core(j) / std::sqrt(sum / static_cast<double>(kV) + 1e-6);
-    const double expected = n * 1.5 * silu(layer.z(0, 4, 1, 1, j));
-    EXPECT_EQ(found(0, 4, 1, 1, j), testing::round_to(kBF16, expected));
+// In both orders the norm starts from a core output of out's type; HF's also rounds what it made of
+// it.
+TEST(RefLayer, RoundInputAndHfRoundToTheOutputsType) {
+  for (const auto rounding : {SLUICE_NORM_ROUND_INPUT, SLUICE_NORM_ROUND_HF}) {
+    const Layer layer;
+    core::LayerProblem p = layer.problem();
+    const TestTensor out(kBF16, layer.out);
+    p.norm.rounding = rounding;
+    p.norm.out = out.view();
+    run(p);
+    const Array found = out.values();
+    double sum = 0.0;
+    const auto core = [&](int64_t j) {
+      return testing::round_to(kBF16, layer.core_out(0, 4, 3, j));
+    };
+    for (int64_t j = 0; j < kV; ++j) sum += core(j) * core(j);
+    for (int64_t j = 0; j < kV; ++j) {
+      double n = core(j) / std::sqrt(sum / static_cast<double>(kV) + 1e-6);
+      if (rounding == SLUICE_NORM_ROUND_HF) n = testing::round_to(kBF16, n);
+      const double expected = n * 1.5 * silu(layer.z(0, 4, 1, 1, j));
+      EXPECT_EQ(found(0, 4, 1, 1, j), testing::round_to(kBF16, expected));
+    }
   }
 }
 
