@@ -1,0 +1,97 @@
+// Tile constants, shared-memory plan and barriers of the fused prefill kernel.
+// SPDX-License-Identifier: Apache-2.0
+#ifndef SLUICE_CUDA_KERNELS_CHUNK_FORWARD_CONFIG_H_
+#define SLUICE_CUDA_KERNELS_CHUNK_FORWARD_CONFIG_H_
+
+#include "cuda/tile/pipeline.cuh"
+#include "cuda/tile/swizzle.hpp"
+
+namespace sluice::cuda::chunk_forward {
+
+inline constexpr uint32_t kSmemBytesSm90 = 227 * 1024;
+
+/// One kernel: dtype of q, k, v, o and all named constants.
+template <class Io_>
+struct Config {
+  using Io = Io_;
+  static constexpr int kChunk = 64;     ///< tokens per chunk
+  static constexpr int kHeadDim = 128;  ///< K = V
+  static constexpr int kKStages = 4, kQStages = 3, kVStages = 3;
+  static constexpr int kMixStages = 2;  ///< Tmat, P and factors, written by the aux warpgroup
+  static constexpr int kGateStages = 4;
+  static constexpr int kWorkSlots = 8;
+  static constexpr int kThreads = 512;
+  static constexpr int kServiceRegisters = 32, kAuxRegisters = 96, kStateRegisters = 192;
+  static constexpr uint32_t kHalfTileBytes = kChunk * tile::kRowBytes;  ///< 64 tokens x 64 columns
+  static constexpr uint32_t kTileBytes = 2 * kHalfTileBytes;
+};
+
+/// Barriers of bar.sync; 0 is __syncthreads.
+enum class NamedBarrier : uint32_t { kInverse = 1, kCount };
+static_assert(static_cast<uint32_t>(NamedBarrier::kCount) <= 16);
+
+/// Warps by role. Warpgroup 0 serves, 1 and 2 hold the state, 3 prepares.
+enum class ServiceWarp : uint32_t { kLoad = 0, kGate = 1, kStoreLow = 2, kStoreHigh = 3 };
+inline constexpr int kStateWarps = 8, kAuxWarps = 4;
+/// Warps that read the ring of work items: all but the one that fills it.
+inline constexpr int kWorkReaders = 15;
+
+/// One (sequence, value head).
+struct WorkItem {
+  int32_t seq;  ///< -1: no more work
+  int32_t head;
+  int32_t batch;  ///< batch entry that holds the rows
+  int32_t row;    ///< first row within the batch entry
+  int32_t tokens;
+  int32_t padded;  ///< 1: write zero rows and nothing else
+
+  __device__ __forceinline__ bool valid() const { return seq >= 0; }
+  /// Chunks to compute.
+  __device__ __forceinline__ int chunks() const { return padded ? 0 : (tokens + 63) >> 6; }
+  /// Valid rows of chunk c.
+  __device__ __forceinline__ int rows(int c) const { return min(tokens - c * 64, 64); }
+};
+
+/// Cumulative gate in units of log2, and beta, of one chunk.
+struct GateStage {
+  alignas(16) float G[64];
+  float beta[64];
+};
+
+/// What the state warpgroups need of a chunk besides q, k, v.
+struct MixStage {
+  uint8_t Tmat[8192];            ///< [i][j] io, swizzled; blocks above the diagonal are not written
+  uint8_t P[8192];               ///< like Tmat
+  alignas(16) float recall[64];  ///< e^G rk: columns of S^T Kc^T
+  float query[64];               ///< e^G rq scale: columns of S^T Q^T
+  float write[64];               ///< e^{G_C - G} rk: rows of Nw in the state update
+  float decay;                   ///< e^{G_C}
+  float padding[255 - 3 * 64];
+};
+static_assert(sizeof(MixStage) % tile::kAtomBytes == 0);
+
+/// Shared memory of one CTA.
+template <class C>
+struct SharedMemoryPlan {
+  alignas(1024) uint8_t k[C::kKStages][C::kTileBytes];  ///< [half][token][64], TMA, swizzled
+  uint8_t q[C::kQStages][C::kTileBytes];
+  uint8_t v[C::kVStages][C::kTileBytes];  ///< chunk's v, then, in the same place, its o
+  MixStage mix[C::kMixStages];
+  uint8_t blocks[2][8192];  ///< fp16 [i][j], swizzled: A, replaced by its inverse; by chunk parity
+  alignas(16) float diagonal[4][16][20];  ///< A's diagonal blocks, transposed; padded rows
+  float norms[2][2][64];                  ///< by chunk parity: rk, rq
+  GateStage gates[C::kGateStages];
+  WorkItem work[C::kWorkSlots];
+  alignas(8) tile::RingBarriers<C::kKStages> k_ring;
+  tile::RingBarriers<C::kQStages> q_ring;
+  tile::RingBarriers<C::kVStages> v_ring;
+  tile::RingBarriers<C::kMixStages> mix_ring;
+  tile::RingBarriers<C::kGateStages> gate_ring;
+  tile::RingBarriers<C::kWorkSlots> work_ring;
+  uint64_t o_full[2][C::kVStages];  ///< o of a half tile is in the v stage
+};
+static_assert(sizeof(SharedMemoryPlan<Config<uint16_t>>) <= kSmemBytesSm90);
+
+}  // namespace sluice::cuda::chunk_forward
+
+#endif  // SLUICE_CUDA_KERNELS_CHUNK_FORWARD_CONFIG_H_

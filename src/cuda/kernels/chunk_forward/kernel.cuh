@@ -1,0 +1,91 @@
+// The fused prefill kernel. docs/kernels/prefill.md has the account of its time and what was tried.
+//
+// Math    docs/math.md, chunk form. Per chunk of 64 tokens, S the state entering it:
+//         A = stril(diag(beta) (Gamma * Kc Kc^T)),  Tmat = (I + A)^-1 diag(beta)
+//         R = Vc - diag(e^G) Kc S,  Nw = Tmat R,  P = scale Gamma * tril(Qc Kc^T)
+//         O = scale diag(e^G) Qc S + P Nw,  S' = e^{G_C} S + Kc^T diag(e^{G_C - G}) Nw
+// Roles   persistent grid, one work item = one (sequence, value head). Warpgroup 0: loader, gate
+//         warp, two store warps. Warpgroups 1, 2: 64 columns of V each, S^T in registers.
+//         Warpgroup 3: Tmat, P and factors, one to two chunks ahead.
+// Pipeline (arrows are mbarrier rings; each ring has a full and an empty barrier per stage)
+//         loader --k,q,v--> aux, state      gate --G,beta--> aux --Tmat,P,factors--> state
+//         state --o (in place of v)--> store --v stage free--> loader
+// Memory  SharedMemoryPlan, 218 KB; registers 32 (service), 96 (aux), 192 (state) per thread.
+// Floor   163,840 FLOP per token and head: 1.75 us per chunk and head on one SM of an H200.
+// SPDX-License-Identifier: Apache-2.0
+#ifndef SLUICE_CUDA_KERNELS_CHUNK_FORWARD_KERNEL_CUH_
+#define SLUICE_CUDA_KERNELS_CHUNK_FORWARD_KERNEL_CUH_
+
+#include "cuda/kernels/chunk_forward/prepare.cuh"
+#include "cuda/kernels/chunk_forward/service.cuh"
+#include "cuda/kernels/chunk_forward/state.cuh"
+
+namespace sluice::cuda::chunk_forward {
+
+/// Initialises all barriers; one thread.
+template <class C>
+__device__ __forceinline__ void init_barriers(SharedMemoryPlan<C>& s) {
+  constexpr uint32_t kTileReaders = kAuxWarps + kStateWarps;
+  s.k_ring.init(1, kTileReaders);
+  s.q_ring.init(1, kTileReaders);
+  s.v_ring.init(1, 2);
+  s.mix_ring.init(kAuxWarps, kStateWarps);
+  s.gate_ring.init(1, kAuxWarps);
+  s.work_ring.init(1, kWorkReaders);
+  for (int half = 0; half < 2; ++half) {
+    for (int i = 0; i < C::kVStages; ++i) ptx::mbarrier_init(&s.o_full[half][i], kStateWarps / 2);
+  }
+  ptx::fence_mbarrier_init();
+}
+
+/// Zeroes Tmat and P of all stages: the blocks above the diagonal are multiplied, but never
+/// written.
+template <class C>
+__device__ __forceinline__ void zero_mix_stages(SharedMemoryPlan<C>& s) {
+  constexpr uint32_t kPieces = sizeof(s.mix) / 16;
+  for (uint32_t i = threadIdx.x; i < kPieces; i += C::kThreads) {
+    reinterpret_cast<uint4*>(s.mix)[i] = make_uint4(0, 0, 0, 0);
+  }
+  ptx::fence_proxy_async();
+}
+
+/// See the head of this file. Launch with Config::kThreads threads, sizeof(SharedMemoryPlan) bytes
+/// of dynamic shared memory (1024-byte aligned) and at most as many CTAs as are resident at once.
+template <class C>
+__global__ void __launch_bounds__(C::kThreads, 1)
+    chunk_forward_kernel(const __grid_constant__ ChunkForwardParams p) {
+  extern __shared__ __align__(1024) uint8_t dynamic_shared[];
+  auto& s = *reinterpret_cast<SharedMemoryPlan<C>*>(dynamic_shared);
+  if (threadIdx.x == 0) {
+    init_barriers<C>(s);
+    ptx::prefetch_tensor_map(&p.k);
+    ptx::prefetch_tensor_map(&p.q);
+    ptx::prefetch_tensor_map(&p.v);
+    ptx::prefetch_tensor_map(&p.o);
+  }
+  zero_mix_stages(s);
+  __syncthreads();
+  ptx::wait_for_dependencies();
+  const uint32_t warpgroup = threadIdx.x >> 7;
+  if (warpgroup == 0) {
+    ptx::decrease_registers<C::kServiceRegisters>();
+    const auto warp = static_cast<ServiceWarp>(threadIdx.x >> 5);
+    if (warp == ServiceWarp::kLoad) {
+      if (threadIdx.x == 0) load_role<C>(p, s);
+    } else if (warp == ServiceWarp::kGate) {
+      gate_role<C>(p, s);
+    } else {
+      store_role<C>(p, s, warp == ServiceWarp::kStoreHigh);
+    }
+  } else if (warpgroup == 3) {
+    ptx::decrease_registers<C::kAuxRegisters>();
+    prepare_role<C>(p, s);
+  } else {
+    ptx::increase_registers<C::kStateRegisters>();
+    state_role<C>(p, s, static_cast<int>(warpgroup) - 1);
+  }
+}
+
+}  // namespace sluice::cuda::chunk_forward
+
+#endif  // SLUICE_CUDA_KERNELS_CHUNK_FORWARD_KERNEL_CUH_

@@ -1,0 +1,31 @@
+// Host side of the fused prefill kernel.
+// SPDX-License-Identifier: Apache-2.0
+#ifndef SLUICE_CUDA_KERNELS_CHUNK_FORWARD_LAUNCH_H_
+#define SLUICE_CUDA_KERNELS_CHUNK_FORWARD_LAUNCH_H_
+
+#include <cstddef>
+
+#include "cuda/kernels/chunk_forward/params.h"
+#include "cuda/tile/tensor_map.h"
+
+namespace sluice::cuda::chunk_forward {
+
+/// The large tensors; the launcher encodes their maps.
+struct Tiles {
+  tile::TokenTensor q, k, v, o;
+};
+
+/// Scratch bytes for N sequences: the work order and the ticket counter.
+size_t workspace_bytes(int64_t sequences) noexcept;
+
+/// Enqueues the kernel, and the planner before it where sequences may differ in length.
+/// @param params all but q, k, v, o (maps and strides), order and ticket filled in
+/// @param workspace at least workspace_bytes(N), 256-byte aligned; may be null if that is 0 or
+///        params.cu_seqlens is null
+/// @param stream a cudaStream_t of the current device
+/// @return a cudaError_t; 0 is success. Nothing is allocated and nothing waits for the device.
+int launch(ChunkForwardParams params, const Tiles& tiles, void* workspace, void* stream) noexcept;
+
+}  // namespace sluice::cuda::chunk_forward
+
+#endif  // SLUICE_CUDA_KERNELS_CHUNK_FORWARD_LAUNCH_H_

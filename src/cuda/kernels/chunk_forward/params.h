@@ -1,0 +1,74 @@
+// What the fused prefill kernel is told: one POD, passed as a __grid_constant__.
+// SPDX-License-Identifier: Apache-2.0
+#ifndef SLUICE_CUDA_KERNELS_CHUNK_FORWARD_PARAMS_H_
+#define SLUICE_CUDA_KERNELS_CHUNK_FORWARD_PARAMS_H_
+
+#include <cuda.h>
+
+#include <cstdint>
+
+namespace sluice::cuda::chunk_forward {
+
+/// Element types of the small inputs and of states in memory.
+enum class Number : int32_t { kFloat32, kBfloat16, kFloat16 };
+
+enum class GateForm : int32_t { kNone, kLog, kLinear, kRaw };
+enum class BetaForm : int32_t { kNone, kValue, kLogit };
+
+/// A scalar per token and value head; value head h is (h / r, h % r).
+struct TokenScalar {
+  const void* data;                                             ///< [B,T,HV/r,r], may be null
+  int64_t batch_bytes, token_bytes, group_bytes, member_bytes;  ///< strides
+  Number number;
+};
+
+/// A scalar per value head.
+struct HeadScalar {
+  const void* data;  ///< [HV], null unless gates are raw
+  int64_t stride;
+  Number number;
+};
+
+/// Integers in device memory, one per sequence.
+struct IndexVector {
+  const void* data;  ///< may be null
+  int64_t stride;
+  bool is_64bit;
+};
+
+/// States of all heads of a slot, each [128,128], head after head.
+struct StatePool {
+  void* data;           ///< [slots,HV,K,V] or [slots,HV,V,K], may be null
+  int64_t slot_stride;  ///< elements
+  Number number;
+};
+
+/// Arguments of the fused kernel. BOUND: B * T < 2^31 and N * HV < 2^31, checked by the launcher.
+struct ChunkForwardParams {
+  CUtensorMap q, k, v;  ///< boxes of 64 tokens x 128 columns
+  CUtensorMap o;        ///< boxes of 64 tokens x 64 columns
+  void* o_data;         ///< [B,T,HV,128]: the last, partial chunk of a sequence is stored by hand
+  int64_t o_batch_stride, o_token_stride, o_head_stride;  ///< elements
+  TokenScalar gate, beta;
+  HeadScalar A_log, dt_bias;
+  IndexVector cu_seqlens;  ///< [N+1]; null: sequence n is batch entry n
+  StatePool initial, final, checkpoints;
+  IndexVector read_slots, write_slots;  ///< [N]; null read_slots: slot n; null write_slots: read's
+  const uint8_t* has_initial_state;     ///< [N], may be null
+  int64_t has_initial_stride;
+  IndexVector checkpoint_slots;  ///< [N,M]; stride is that of n
+  int64_t checkpoint_columns, checkpoint_column_stride, checkpoint_chunks;
+  int64_t pad_below;
+  bool state_is_vk;  ///< inner order of all states: [V,K] in place of [K,V]
+  bool l2norm, head_map_cyclic;
+  GateForm gate_form;
+  BetaForm beta_form;
+  float scale, beta_factor, l2norm_eps;
+  int32_t N, T, H, HV, r;
+  const int32_t* order;  ///< [N] sequences, longest first; null: 0..N-1
+  uint32_t* ticket;      ///< zero at the start; null: work items are dealt round robin
+};
+
+}  // namespace sluice::cuda::chunk_forward
+
+#endif  // SLUICE_CUDA_KERNELS_CHUNK_FORWARD_PARAMS_H_

@@ -1,0 +1,200 @@
+// The service warpgroup: copies in, gates, copies out.
+// SPDX-License-Identifier: Apache-2.0
+#ifndef SLUICE_CUDA_KERNELS_CHUNK_FORWARD_SERVICE_CUH_
+#define SLUICE_CUDA_KERNELS_CHUNK_FORWARD_SERVICE_CUH_
+
+#include "cuda/kernels/chunk_forward/work.cuh"
+#include "cuda/ptx/tma.cuh"
+#include "cuda/tile/number.cuh"
+
+namespace sluice::cuda::chunk_forward {
+
+/// Requests one 64 x 128 tile.
+template <int kStages>
+__device__ __forceinline__ void load_tile(uint8_t* destination, const CUtensorMap* map,
+                                          tile::RingBarriers<kStages>& ring,
+                                          tile::RingCursor<kStages>& cursor, ptx::BoxOrigin at,
+                                          uint32_t bytes) {
+  // SYNC ring.empty: the loader waits until all readers of the stage's previous tile are done
+  cursor.acquire(ring);
+  // SYNC ring.full: completes when the copy engine has written the tile
+  ptx::mbarrier_arrive_expect(&ring.full[cursor.stage], bytes);
+  ptx::tma_load(destination, map, at, &ring.full[cursor.stage]);
+  cursor.next();
+}
+
+/// Loader, one thread: deals the work items and requests k, q and v of every chunk.
+template <class C>
+__device__ __forceinline__ void load_role(const ChunkForwardParams& p, SharedMemoryPlan<C>& s) {
+  tile::RingCursor<C::kWorkSlots> work;
+  tile::RingCursor<C::kKStages> k;
+  tile::RingCursor<C::kQStages> q;
+  tile::RingCursor<C::kVStages> v;
+  uint32_t ticket = blockIdx.x;
+  WorkItem item;
+  do {
+    item = item_of(p, ticket);
+    // SYNC work_ring.empty: all readers have copied the slot's previous item
+    work.acquire(s.work_ring);
+    s.work[work.stage] = item;
+    // SYNC work_ring.full: the item is in the slot
+    ptx::mbarrier_arrive(&s.work_ring.full[work.stage]);
+    work.next();
+    const int group = key_head(p, item.head);
+    const int chunks = item.valid() ? item.chunks() : 0;
+    for (int c = 0; c < chunks; ++c) {
+      const ptx::BoxOrigin at{0, item.row + c * C::kChunk, 0, group, item.batch};
+      const ptx::BoxOrigin at_v{0, at.c1, 0, item.head, item.batch};
+      load_tile(s.k[k.stage], &p.k, s.k_ring, k, at, C::kTileBytes);
+      load_tile(s.q[q.stage], &p.q, s.q_ring, q, at, C::kTileBytes);
+      load_tile(s.v[v.stage], &p.v, s.v_ring, v, at_v, C::kTileBytes);
+    }
+    if (item.valid()) ticket = next_ticket(p, ticket);
+  } while (item.valid());
+}
+
+/// The gate and beta of one row, activations applied. NUM: float32 whatever the inputs' type.
+struct GateValue {
+  float g, beta;
+};
+
+/// Per-head constants of raw gates.
+struct RawGate {
+  float minus_rate = 0, dt_bias = 0;  ///< -exp(A_log), dt_bias
+};
+
+__device__ __forceinline__ GateValue gate_value(const ChunkForwardParams& p, const RawGate& raw,
+                                                float gate, float beta) {
+  GateValue out{0.0f, 1.0f};
+  if (p.gate_form == GateForm::kLog) {
+    out.g = gate;
+  } else if (p.gate_form == GateForm::kLinear) {
+    out.g = logf(gate);
+  } else if (p.gate_form == GateForm::kRaw) {
+    const float x = gate + raw.dt_bias;
+    out.g = raw.minus_rate * (x > 20.0f ? x : log1pf(expf(x)));
+  }
+  // NUM e^-128 is zero in float32, and a lower bound keeps -inf and cancellation out of the sum.
+  out.g = out.g < -128.0f ? -128.0f : out.g;
+  if (p.beta_form == BetaForm::kValue) out.beta = beta;
+  if (p.beta_form == BetaForm::kLogit) out.beta = 1.0f / (1.0f + expf(-beta));
+  out.beta *= p.beta_factor;
+  return out;
+}
+
+/// Address of a work item's first scalar.
+__device__ __forceinline__ const char* scalar_address(const ChunkForwardParams& p,
+                                                      const TokenScalar& t, const WorkItem& item) {
+  return static_cast<const char*>(t.data) + item.batch * t.batch_bytes + item.row * t.token_bytes +
+         (item.head / p.r) * t.group_bytes + (item.head % p.r) * t.member_bytes;
+}
+
+/// Two consecutive tokens' scalars, as far as `left` tokens are left.
+__device__ __forceinline__ void fetch_pair(float (&out)[2], const char* at, const TokenScalar& t,
+                                           int left) {
+  if (left > 0) out[0] = load_number(at, 0, t.number);
+  if (left > 1) out[1] = load_number(at + t.token_bytes, 0, t.number);
+}
+
+/// Gate warp: cumulative gates and betas of every chunk. Lane l owns tokens 2l and 2l + 1.
+template <class C>
+__device__ __forceinline__ void gate_role(const ChunkForwardParams& p, SharedMemoryPlan<C>& s) {
+  const int lane = static_cast<int>(threadIdx.x & 31u);
+  WorkReader<C> work(s);
+  tile::RingCursor<C::kGateStages> cursor;
+  for (WorkItem item = work.next(); item.valid(); item = work.next()) {
+    RawGate raw;
+    if (p.gate_form == GateForm::kRaw) {
+      raw.minus_rate = -expf(load_number(p.A_log.data, item.head * p.A_log.stride, p.A_log.number));
+      raw.dt_bias = load_number(p.dt_bias.data, item.head * p.dt_bias.stride, p.dt_bias.number);
+    }
+    const char* gate_at = scalar_address(p, p.gate, item) + 2 * lane * p.gate.token_bytes;
+    const char* beta_at = scalar_address(p, p.beta, item) + 2 * lane * p.beta.token_bytes;
+    const int chunks = item.chunks();
+    float gate[2] = {}, beta[2] = {};
+    int left = item.tokens - 2 * lane;
+    const auto fetch = [&]() {
+      if (p.gate.data != nullptr) fetch_pair(gate, gate_at, p.gate, left);
+      if (p.beta.data != nullptr) fetch_pair(beta, beta_at, p.beta, left);
+    };
+    fetch();
+    for (int c = 0; c < chunks; ++c) {
+      GateValue value[2];
+#pragma unroll
+      for (int e = 0; e < 2; ++e) {
+        value[e] = gate_value(p, raw, gate[e], beta[e]);
+        if (e >= left) value[e] = {0.0f, 0.0f};
+      }
+      left -= 64;
+      gate_at += 64 * p.gate.token_bytes;
+      beta_at += 64 * p.beta.token_bytes;
+      fetch();
+      float sum = value[0].g + value[1].g;
+#pragma unroll
+      for (int step = 1; step < 32; step *= 2) {
+        const float other = __shfl_up_sync(~0u, sum, step);
+        if (lane >= step) sum += other;
+      }
+      constexpr float kLog2e = 1.4426950408889634f;
+      // SYNC gate_ring.empty: the aux warpgroup has read the stage's previous chunk
+      cursor.acquire(s.gate_ring);
+      GateStage& out = s.gates[cursor.stage];
+      const float2 G = make_float2((sum - value[1].g) * kLog2e, sum * kLog2e);
+      *reinterpret_cast<float2*>(&out.G[2 * lane]) = G;
+      *reinterpret_cast<float2*>(&out.beta[2 * lane]) = make_float2(value[0].beta, value[1].beta);
+      // SYNC gate_ring.full: G and beta of the chunk are written
+      cursor.commit(s.gate_ring);
+      cursor.next();
+    }
+  }
+}
+
+/// Writes `rows` rows of one half of o by hand; null source: zeros.
+__device__ __forceinline__ void store_rows(const ChunkForwardParams& p, const WorkItem& item,
+                                           int first, int rows, int half, const uint8_t* source) {
+  const int lane = static_cast<int>(threadIdx.x & 31u);
+  uint16_t* out = static_cast<uint16_t*>(p.o_data) + item.batch * p.o_batch_stride +
+                  (int64_t{item.row} + first) * p.o_token_stride + item.head * p.o_head_stride +
+                  half * 64;
+  for (int row = lane >> 3; row < rows; row += 4) {
+    const uint32_t piece = static_cast<uint32_t>(lane & 7);
+    uint4 value = make_uint4(0, 0, 0, 0);
+    if (source != nullptr) {
+      value = *reinterpret_cast<const uint4*>(
+          source + tile::swizzled_piece(static_cast<uint32_t>(row), piece));
+    }
+    *reinterpret_cast<uint4*>(out + row * p.o_token_stride + piece * 8) = value;
+  }
+}
+
+/// Store warp of one half of V: whole chunks by the copy engine, the last partial one by hand.
+template <class C>
+__device__ __forceinline__ void store_role(const ChunkForwardParams& p, SharedMemoryPlan<C>& s,
+                                           int half) {
+  const bool leader = (threadIdx.x & 31u) == 0;
+  WorkReader<C> work(s);
+  tile::RingCursor<C::kVStages> v;
+  for (WorkItem item = work.next(); item.valid(); item = work.next()) {
+    if (item.padded) store_rows(p, item, 0, item.tokens, half, nullptr);
+    const int chunks = item.chunks();
+    for (int c = 0; c < chunks; ++c) {
+      // SYNC o_full: the state warpgroup of this half has written o over v
+      ptx::mbarrier_wait(&s.o_full[half][v.stage], v.phase);
+      const uint8_t* source = s.v[v.stage] + half * C::kHalfTileBytes;
+      if (item.rows(c) < C::kChunk) {
+        store_rows(p, item, c * C::kChunk, item.rows(c), half, source);
+      } else if (leader) {
+        ptx::tma_store(&p.o, source, {0, item.row + c * C::kChunk, half, item.head, item.batch});
+        ptx::bulk_commit();
+        ptx::bulk_wait_read();
+      }
+      // SYNC v_ring.empty: this half of the stage may be overwritten
+      v.release(s.v_ring);
+      v.next();
+    }
+  }
+}
+
+}  // namespace sluice::cuda::chunk_forward
+
+#endif  // SLUICE_CUDA_KERNELS_CHUNK_FORWARD_SERVICE_CUH_

@@ -1,0 +1,249 @@
+// The state warpgroups: each keeps S^T for 64 of the 128 columns of V in registers.
+//
+// Everything is transposed: rows are columns of V, columns are tokens or columns of K, so that
+// accumulators of one product are the A operand of the next without leaving the registers.
+// SPDX-License-Identifier: Apache-2.0
+#ifndef SLUICE_CUDA_KERNELS_CHUNK_FORWARD_STATE_CUH_
+#define SLUICE_CUDA_KERNELS_CHUNK_FORWARD_STATE_CUH_
+
+#include "cuda/kernels/chunk_forward/state_io.cuh"
+#include "cuda/ptx/matrix.cuh"
+#include "cuda/ptx/wgmma.cuh"
+#include "cuda/tile/descriptor.hpp"
+#include "cuda/tile/number.cuh"
+
+namespace sluice::cuda::chunk_forward {
+
+/// out = S^T X^T for a [64 tokens][128] tile X; S^T as packed A fragments.
+template <class C>
+__device__ __forceinline__ void issue_recall(float (&out)[32], const uint32_t (&state)[32],
+                                             uint64_t x) {
+  typename C::Io io{};
+  constexpr uint32_t kHalf = C::kHalfTileBytes;
+  ptx::wgmma_rs_n64<0, 0>(io, out, state, x, 0);
+  ptx::wgmma_rs_n64<0, 4>(io, out, state, tile::advance(x, 32), 1);
+  ptx::wgmma_rs_n64<0, 8>(io, out, state, tile::advance(x, 64), 1);
+  ptx::wgmma_rs_n64<0, 12>(io, out, state, tile::advance(x, 96), 1);
+  ptx::wgmma_rs_n64<0, 16>(io, out, state, tile::advance(x, kHalf), 1);
+  ptx::wgmma_rs_n64<0, 20>(io, out, state, tile::advance(x, kHalf + 32), 1);
+  ptx::wgmma_rs_n64<0, 24>(io, out, state, tile::advance(x, kHalf + 64), 1);
+  ptx::wgmma_rs_n64<0, 28>(io, out, state, tile::advance(x, kHalf + 96), 1);
+  ptx::wgmma_commit();
+}
+
+/// out (+)= R M^T for a lower triangular [64][64] tile M.
+template <class C>
+__device__ __forceinline__ void issue_mix(float (&out)[32], const uint32_t (&r)[16], uint64_t m,
+                                          int accumulate) {
+  typename C::Io io{};
+  ptx::wgmma_rs_n64<0, 0>(io, out, r, m, accumulate);
+  ptx::wgmma_rs_n64<0, 4>(io, out, r, tile::advance(m, 32), 1);
+  ptx::wgmma_rs_n64<0, 8>(io, out, r, tile::advance(m, 64), 1);
+  ptx::wgmma_rs_n64<0, 12>(io, out, r, tile::advance(m, 96), 1);
+  ptx::wgmma_commit();
+}
+
+/// S^T += N Kc for Kc [64 tokens][128], read with tokens as the reduction dimension.
+template <class C>
+__device__ __forceinline__ void issue_update(float (&S)[64], const uint32_t (&n)[16], uint64_t k) {
+  typename C::Io io{};
+  constexpr uint32_t kStep = 16 * tile::kRowBytes;
+  ptx::wgmma_rs_n128_mn<0, 0>(io, S, n, k, 1);
+  ptx::wgmma_rs_n128_mn<0, 4>(io, S, n, tile::advance(k, kStep), 1);
+  ptx::wgmma_rs_n128_mn<0, 8>(io, S, n, tile::advance(k, 2 * kStep), 1);
+  ptx::wgmma_rs_n128_mn<0, 12>(io, S, n, tile::advance(k, 3 * kStep), 1);
+  ptx::wgmma_commit();
+}
+
+/// Accumulators as packed A fragments.
+template <class C, size_t kSize>
+__device__ __forceinline__ void pack_all(uint32_t (&out)[kSize], const float (&x)[2 * kSize]) {
+#pragma unroll
+  for (size_t i = 0; i < kSize; ++i) {
+    out[i] = tile::Packed<typename C::Io>::pack(x[2 * i], x[2 * i + 1]);
+  }
+}
+
+/// R^T = V^T - (S^T Kc^T) diag(recall), packed; columns at or past `rows` are zero. `v` is this
+/// lane's address in the v tile.
+template <class C>
+__device__ __forceinline__ void residual(uint32_t (&r)[16], uint32_t v, const float (&sk)[32],
+                                         const float* recall, int rows) {
+  using Pack = tile::Packed<typename C::Io>;
+  const int lane2 = static_cast<int>(threadIdx.x & 3u) * 2;
+#pragma unroll
+  for (int j = 0; j < 8; ++j) {
+    if (j % 2 == 0)
+      ptx::ldmatrix_x4_trans(r + 2 * j, v + static_cast<uint32_t>(j) * tile::kAtomBytes);
+    const float2 f = *reinterpret_cast<const float2*>(&recall[8 * j + lane2]);
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const int at = 2 * j + i;
+      r[at] = Pack::pack(Pack::first(r[at]) - f.x * sk[2 * at],
+                         Pack::second(r[at]) - f.y * sk[2 * at + 1]);
+    }
+  }
+  if (rows < C::kChunk) {
+#pragma unroll
+    for (int j = 0; j < 8; ++j) {
+      const int left = rows - (8 * j + lane2);
+      const uint32_t keep = left >= 2 ? ~0u : left == 1 ? 0xFFFFu : 0u;
+      r[2 * j] &= keep;
+      r[2 * j + 1] &= keep;
+    }
+  }
+}
+
+/// x *= diag(f), one factor per column.
+__device__ __forceinline__ void scale_columns(float (&x)[32], const float* factors) {
+  const int lane2 = static_cast<int>(threadIdx.x & 3u) * 2;
+#pragma unroll
+  for (int j = 0; j < 8; ++j) {
+    const float2 f = *reinterpret_cast<const float2*>(&factors[8 * j + lane2]);
+    x[4 * j] *= f.x;
+    x[4 * j + 1] *= f.y;
+    x[4 * j + 2] *= f.x;
+    x[4 * j + 3] *= f.y;
+  }
+}
+
+/// One state warpgroup's places in the rings, and its constant addresses.
+template <class C>
+struct StateCursors {
+  tile::RingCursor<C::kKStages> k;
+  tile::RingCursor<C::kQStages> q;
+  tile::RingCursor<C::kVStages> v;
+  tile::RingCursor<C::kMixStages> mix;
+  int o_stage = 0, o_mix = 0;  ///< v and mix stages of the chunk whose output is in registers
+  int half;                    ///< half of V
+  /// This lane's part in moving 16 tokens x 16 columns of its half of a v tile, transposed.
+  uint32_t v_offset;
+
+  __device__ __forceinline__ explicit StateCursors(int half_) : half(half_) {
+    const uint32_t lane = threadIdx.x & 31u, warp = (threadIdx.x >> 5) & 3u;
+    v_offset = static_cast<uint32_t>(half) * C::kHalfTileBytes +
+               tile::swizzled_piece((lane & 7u) + 8 * (lane >> 4), 2 * warp + ((lane >> 3) & 1u));
+  }
+};
+
+/// O^T to io, over the chunk's v, and on to the store warp.
+template <class C>
+__device__ __forceinline__ void store_output(SharedMemoryPlan<C>& s, const StateCursors<C>& at,
+                                             const float (&o)[32]) {
+  uint32_t packed[16];
+  pack_all<C>(packed, o);
+  const uint32_t base = ptx::shared_address(s.v[at.o_stage]) + at.v_offset;
+#pragma unroll
+  for (uint32_t p = 0; p < 4; ++p) {
+    ptx::stmatrix_x4_trans(base + p * 16 * tile::kRowBytes, packed + 4 * p);
+  }
+  ptx::fence_proxy_async();
+  __syncwarp();
+  if ((threadIdx.x & 31u) == 0) {
+    // SYNC o_full: this warp's part of o is in place of v
+    ptx::mbarrier_arrive(&s.o_full[at.half][at.o_stage]);
+    // SYNC mix_ring.empty: the product with P, the stage's last reader, is over
+    ptx::mbarrier_arrive(&s.mix_ring.empty[at.o_mix]);
+  }
+}
+
+/// First half of a chunk, from the state that enters it: R^T, packed, and S^T Qc^T in o. With
+/// kDrain, o holds the output of the chunk before, which is stored under the first product.
+template <class C, bool kDrain>
+__device__ __forceinline__ void read_state(SharedMemoryPlan<C>& s, StateCursors<C>& at,
+                                           const float (&S)[64], float (&o)[32], uint32_t (&r)[16],
+                                           int rows) {
+  uint32_t state[32];
+  float sk[32];
+  pack_all<C>(state, S);
+  // SYNC k_ring.full: state warpgroups wait for k
+  at.k.wait(s.k_ring);
+  ptx::wgmma_fence();
+  issue_recall<C>(sk, state, tile::k_major(ptx::shared_address(s.k[at.k.stage])));
+  if constexpr (kDrain) store_output<C>(s, at, o);
+  // SYNC q_ring.full: state warpgroups wait for q
+  at.q.wait(s.q_ring);
+  ptx::wgmma_fence();
+  issue_recall<C>(o, state, tile::k_major(ptx::shared_address(s.q[at.q.stage])));
+  // SYNC v_ring.full: state warpgroups wait for v
+  at.v.wait(s.v_ring);
+  // SYNC mix_ring.full: state warpgroups wait for Tmat, P and the factors
+  at.mix.wait(s.mix_ring);
+  // WHY also for S^T Qc^T: keeping it in flight here needs 208 registers.
+  ptx::wgmma_wait<0>();
+  ptx::pin(sk);
+  ptx::pin(o);
+  ptx::pin(state);
+  residual<C>(r, ptx::shared_address(s.v[at.v.stage]) + at.v_offset, sk, s.mix[at.mix.stage].recall,
+              rows);
+  // SYNC q_ring.empty: this warp's reads of q are over
+  at.q.release(s.q_ring);
+}
+
+/// Second half of a chunk: Nw, the state that leaves it, and its output.
+template <class C>
+__device__ __forceinline__ void write_state(SharedMemoryPlan<C>& s, StateCursors<C>& at,
+                                            float (&S)[64], float (&o)[32], uint32_t (&r)[16]) {
+  const MixStage& mix = s.mix[at.mix.stage];
+  float nw[32];
+  uint32_t n[16];
+  ptx::pin(r);
+  ptx::wgmma_fence();
+  issue_mix<C>(nw, r, tile::k_major(ptx::shared_address(mix.Tmat)), 0);
+  const float decay = mix.decay;
+#pragma unroll
+  for (int i = 0; i < 64; ++i) S[i] *= decay;
+  scale_columns(o, mix.query);
+  ptx::wgmma_wait<0>();
+  ptx::pin(nw);
+  ptx::pin(r);
+  pack_all<C>(n, nw);
+  scale_columns(nw, mix.write);
+  pack_all<C>(r, nw);
+  ptx::wgmma_fence();
+  issue_update<C>(S, r, tile::mn_major(ptx::shared_address(s.k[at.k.stage]), C::kHalfTileBytes));
+  issue_mix<C>(o, n, tile::k_major(ptx::shared_address(mix.P)), 1);
+  ptx::wgmma_wait<0>();
+  ptx::pin(S);
+  ptx::pin(o);
+  // SYNC k_ring.empty: this warp's reads of k are over
+  at.k.release(s.k_ring);
+  at.o_stage = at.v.stage;
+  at.o_mix = at.mix.stage;
+  at.k.next();
+  at.q.next();
+  at.v.next();
+  at.mix.next();
+}
+
+/// State warpgroup `half`: the recurrence over chunks, states in and out.
+template <class C>
+__device__ __forceinline__ void state_role(const ChunkForwardParams& p, SharedMemoryPlan<C>& s,
+                                           int half) {
+  WorkReader<C> work(s);
+  StateCursors<C> at(half);
+  float S[64], o[32];
+  uint32_t r[16];
+  for (WorkItem item = work.next(); item.valid(); item = work.next()) {
+    if (item.padded) continue;
+    load_initial(p, item, half, S);
+    const int chunks = item.chunks();
+    if (chunks > 0) {
+      read_state<C, false>(s, at, S, o, r, item.rows(0));
+      // WHY halves of two chunks: between them no product is in flight, and the loop closes there.
+      for (int c = 1; c < chunks; ++c) {
+        write_state<C>(s, at, S, o, r);
+        if (p.checkpoints.data != nullptr) store_checkpoint(p, item, half, c - 1, S);
+        read_state<C, true>(s, at, S, o, r, item.rows(c));
+      }
+      write_state<C>(s, at, S, o, r);
+      if (p.checkpoints.data != nullptr) store_checkpoint(p, item, half, chunks - 1, S);
+      store_output<C>(s, at, o);
+    }
+    store_final(p, item, half, S);
+  }
+}
+
+}  // namespace sluice::cuda::chunk_forward
+
+#endif  // SLUICE_CUDA_KERNELS_CHUNK_FORWARD_STATE_CUH_

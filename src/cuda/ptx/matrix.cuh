@@ -1,0 +1,53 @@
+// Warp-level 8x8 matrix moves and products: ldmatrix (PTX ISA 9.7.14.5.15), stmatrix
+// (9.7.14.5.16), mma.m16n8k16 (9.7.14.5.8).
+// SPDX-License-Identifier: Apache-2.0
+#ifndef SLUICE_CUDA_PTX_MATRIX_CUH_
+#define SLUICE_CUDA_PTX_MATRIX_CUH_
+
+#include <cstdint>
+
+namespace sluice::cuda::ptx {
+
+/// Four 8x8 matrices; lane l names row l % 8 of matrix l / 8 by its shared address.
+__device__ __forceinline__ void ldmatrix_x4(uint32_t* r, uint32_t address) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];\n"
+               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+               : "r"(address)
+               : "memory");
+}
+
+/// Four 8x8 matrices, each transposed.
+__device__ __forceinline__ void ldmatrix_x4_trans(uint32_t* r, uint32_t address) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];\n"
+               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+               : "r"(address)
+               : "memory");
+}
+
+/// Stores four 8x8 matrices.
+__device__ __forceinline__ void stmatrix_x4(uint32_t address, const uint32_t* r) {
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};\n" ::"r"(address),
+               "r"(r[0]), "r"(r[1]), "r"(r[2]), "r"(r[3])
+               : "memory");
+}
+
+/// Stores four 8x8 matrices, each transposed.
+__device__ __forceinline__ void stmatrix_x4_trans(uint32_t address, const uint32_t* r) {
+  asm volatile(
+      "stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};\n" ::"r"(address),
+      "r"(r[0]), "r"(r[1]), "r"(r[2]), "r"(r[3])
+      : "memory");
+}
+
+/// D[16,8] += A[16,16] B[16,8], float16 operands, float32 accumulator.
+__device__ __forceinline__ void mma_f16(float* d, const uint32_t* a, const uint32_t* b) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7},"
+      " {%8, %9}, {%0, %1, %2, %3};\n"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+
+}  // namespace sluice::cuda::ptx
+
+#endif  // SLUICE_CUDA_PTX_MATRIX_CUH_

@@ -1,0 +1,55 @@
+// Bulk tensor copies (PTX ISA 9.7.9.27): the copy engine moves boxes of rank-5 tensors.
+// SPDX-License-Identifier: Apache-2.0
+#ifndef SLUICE_CUDA_PTX_TMA_CUH_
+#define SLUICE_CUDA_PTX_TMA_CUH_
+
+#include <cuda.h>
+
+#include "cuda/ptx/barrier.cuh"
+
+namespace sluice::cuda::ptx {
+
+/// Coordinates of a box, innermost dimension first.
+struct BoxOrigin {
+  int32_t c0, c1, c2, c3, c4;
+};
+
+/// Fetches the descriptor ahead of its first use.
+__device__ __forceinline__ void prefetch_tensor_map(const CUtensorMap* map) {
+  asm volatile("prefetch.tensormap [%0];\n" ::"l"(map) : "memory");
+}
+
+/// Global to shared memory; completes on `barrier` with the box's bytes.
+__device__ __forceinline__ void tma_load(void* destination, const CUtensorMap* map, BoxOrigin at,
+                                         uint64_t* barrier) {
+  asm volatile(
+      "cp.async.bulk.tensor.5d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
+      " [%0], [%1, {%3, %4, %5, %6, %7}], [%2];\n" ::"r"(shared_address(destination)),
+      "l"(map), "r"(shared_address(barrier)), "r"(at.c0), "r"(at.c1), "r"(at.c2), "r"(at.c3),
+      "r"(at.c4)
+      : "memory");
+}
+
+/// Shared to global memory, as part of this thread's current bulk group.
+__device__ __forceinline__ void tma_store(const CUtensorMap* map, const void* source,
+                                          BoxOrigin at) {
+  asm volatile(
+      "cp.async.bulk.tensor.5d.global.shared::cta.tile.bulk_group"
+      " [%0, {%2, %3, %4, %5, %6}], [%1];\n" ::"l"(map),
+      "r"(shared_address(source)), "r"(at.c0), "r"(at.c1), "r"(at.c2), "r"(at.c3), "r"(at.c4)
+      : "memory");
+}
+
+/// Closes this thread's bulk group.
+__device__ __forceinline__ void bulk_commit() {
+  asm volatile("cp.async.bulk.commit_group;\n" ::: "memory");
+}
+
+/// Waits until the sources of all of this thread's bulk groups have been read.
+__device__ __forceinline__ void bulk_wait_read() {
+  asm volatile("cp.async.bulk.wait_group.read 0;\n" ::: "memory");
+}
+
+}  // namespace sluice::cuda::ptx
+
+#endif  // SLUICE_CUDA_PTX_TMA_CUH_
