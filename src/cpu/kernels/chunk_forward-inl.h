@@ -137,10 +137,10 @@ class ChunkRun {
       scale_and_normalise(q + t * stride, k + t * stride);
       std::fill(k + t * stride + K, k + (t + 1) * stride, 0.0f);
     }
-    std::fill(k + n * stride, k + rows * stride, 0.0f);
-    std::fill(q + n * stride, q + rows * stride, 0.0f);
-    transpose(k, rows, K, stride, scratch(plan_.k_t), kChunk);
-    transpose(q, rows, K, stride, scratch(plan_.q_t), kChunk);
+    std::fill(k + n * stride, k + kChunk * stride, 0.0f);
+    std::fill(q + n * stride, q + kChunk * stride, 0.0f);
+    transpose(k, kChunk, K, stride, scratch(plan_.k_t), kChunk);
+    transpose(q, kChunk, K, stride, scratch(plan_.q_t), kChunk);
     token_products(scratch(plan_.q_t), scratch(plan_.k_t), K, rows, scratch(plan_.qk));
     if (problem_.rule == SLUICE_RULE_GATED_DELTA) {
       token_products(scratch(plan_.k_t), scratch(plan_.k_t), K, rows, scratch(plan_.kk));
