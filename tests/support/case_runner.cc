@@ -231,9 +231,11 @@ struct Limits {
 
 /// float32 is held to the caps; where something rounds to 16 bits, the yardstick decides.
 Limits limits_of(const GdnCase& c, const GdnInputs& inputs, const GdnOutputs& truth) {
-  const bool correlated = c.keys == KeyProfile::kCos75 || c.keys == KeyProfile::kCos90 ||
-                          c.keys == KeyProfile::kIdentical || c.keys == KeyProfile::kAntiParallel;
-  const auto conditioning = correlated ? Conditioning::kCorrelated : Conditioning::kBenign;
+  const bool correlated = c.keys == KeyProfile::kCos75 || c.keys == KeyProfile::kCos90;
+  const bool degenerate = c.keys == KeyProfile::kIdentical || c.keys == KeyProfile::kAntiParallel;
+  const auto conditioning = degenerate   ? Conditioning::kDegenerate
+                            : correlated ? Conditioning::kCorrelated
+                                         : Conditioning::kBenign;
   const bool io_rounds = !same_dtype(c.io, kF32), state_rounds = !same_dtype(c.state_dtype, kF32);
   const bool state_is_coarser = same_dtype(c.state_dtype, kBF16) || (state_rounds && !io_rounds);
   const Tolerance state_cap =

@@ -47,14 +47,17 @@ struct Tolerance {
 };
 
 enum class Quantity { kOutput, kState };
-/// Key statistics that the caps depend on.
-enum class Conditioning { kBenign, kCorrelated };
+/// Key statistics that the caps depend on. Degenerate: (nearly) one direction; then 16-bit operands
+/// lose what no method can give back, and the yardstick alone decides.
+enum class Conditioning { kBenign, kCorrelated, kDegenerate };
 
-/// The caps of docs/math.md section 7 by io dtype; heads and windows get twice the whole.
+/// The caps of docs/math.md section 7 by io dtype; heads and windows get twice the whole. Infinite
+/// for degenerate keys in 16 bits.
 Tolerance cap(sluice_dtype io, Quantity quantity, Conditioning conditioning);
 
 /// Rules (a) and (b): 1.25 times the yardstick's error as a whole, twice its worst head and window,
-/// and never more than the cap as a whole. Small outputs may err by a rounding of `io`.
+/// and never more than the cap as a whole. Without a cap 1.5 times as a whole: there approximate
+/// inverses show. Small outputs may err by a rounding of `io`.
 Tolerance from_yardstick(const Comparison& yardstick, const Tolerance& cap, sluice_dtype io);
 
 struct Verdict {

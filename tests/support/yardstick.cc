@@ -12,17 +12,28 @@ namespace {
 constexpr int64_t kChunk = 64;
 constexpr double kLowestLogGate = -128.0;
 
-/// c = a b; transposed: c = a b^T. Only the products with l <= i where lower.
+/// Which product: a b^T instead of a b; a is lower triangular.
 struct Product {
   bool transposed = false, lower = false;
 };
+
 Array multiply(const Array& a, const Array& b, Product kind) {
   const int64_t rows = a.shape[0], inner = a.shape[1];
   const int64_t cols = kind.transposed ? b.shape[0] : b.shape[1];
   Array c({rows, cols});
+  const double* const bs = b.values.data();
   for (int64_t i = 0; i < rows; ++i) {
-    for (int64_t l = 0; l < (kind.lower ? i + 1 : inner); ++l) {
-      for (int64_t j = 0; j < cols; ++j) c(i, j) += a(i, l) * (kind.transposed ? b(j, l) : b(l, j));
+    const double* const ai = a.values.data() + i * inner;
+    double* const ci = c.values.data() + i * cols;
+    const int64_t terms = kind.lower ? i + 1 : inner;
+    if (kind.transposed) {
+      for (int64_t j = 0; j < cols; ++j) {
+        for (int64_t l = 0; l < terms; ++l) ci[j] += ai[l] * bs[j * inner + l];
+      }
+    } else {
+      for (int64_t l = 0; l < terms; ++l) {
+        for (int64_t j = 0; j < cols; ++j) ci[j] += ai[l] * bs[l * cols + j];
+      }
     }
   }
   return c;
@@ -123,10 +134,13 @@ class HeadEvaluation {
       for (int64_t j = 0; j < v_.shape[1]; ++j) new_values(i, j) *= gamma(last, i) * k_factor_(i);
     }
     new_values = round_to(io_, std::move(new_values));
-    for (double& value : S_.values) value *= std::exp(G_(last));
+    const double decay = std::exp(G_(last));
+    for (double& value : S_.values) value *= decay;
     for (int64_t i = 0; i <= last; ++i) {
+      const double* const row = &new_values(i, 0);
       for (int64_t l = 0; l < S_.shape[0]; ++l) {
-        for (int64_t j = 0; j < S_.shape[1]; ++j) S_(l, j) += k_(i, l) * new_values(i, j);
+        double* const target = &S_(l, 0);
+        for (int64_t j = 0; j < S_.shape[1]; ++j) target[j] += k_(i, l) * row[j];
       }
     }
   }

@@ -54,6 +54,10 @@ std::vector<GdnCase> cases() {
   add("checkpoints", [](GdnCase& c) { c.lengths = {128, 1}, c.checkpoint_every = 64; });
   add("bf16", [](GdnCase& c) { c.io = c.state_dtype = kBF16, c.T = 200; });
   add("fp16", [](GdnCase& c) { c.io = kF16, c.keys = KeyProfile::kCos75, c.T = 200; });
+  add("bf16_identical_keys", [](GdnCase& c) {
+    c.io = kBF16, c.keys = KeyProfile::kIdentical, c.betas = BetaProfile::kOne;
+    c.initial = StateProfile::kNone, c.T = 200;
+  });
   return all;
 }
 
@@ -89,10 +93,15 @@ TEST_P(CaseRunner, YardstickIsTheTruthWithRoundings) {
   const YardstickOutputs yardstick = yardstick_of(c, inputs);
   const Comparison o = compare_tokens(view_of(yardstick.o), view_of(truth.o), c.cu_seqlens());
   EXPECT_EQ(o.fault, "");
-  EXPECT_LE(o.relative_l2, cap(c.io, Quantity::kOutput, Conditioning::kCorrelated).whole);
+  const auto limit = [&](Quantity quantity) {
+    const bool degenerate =
+        c.keys == KeyProfile::kIdentical;  // no cap: only the order of magnitude
+    return degenerate ? 0.1 : cap(c.io, quantity, Conditioning::kCorrelated).whole;
+  };
+  EXPECT_LE(o.relative_l2, limit(Quantity::kOutput));
   const Comparison state =
       compare_states(view_of(yardstick.final_state), view_of(truth.final_state));
-  EXPECT_LE(state.relative_l2, cap(c.io, Quantity::kState, Conditioning::kCorrelated).whole);
+  EXPECT_LE(state.relative_l2, limit(Quantity::kState));
 }
 
 INSTANTIATE_TEST_SUITE_P(Options, CaseRunner, ::testing::ValuesIn(cases()),

@@ -324,6 +324,20 @@ TEST(ComparerMutants, ToleranceOfAFinerTypeFails) {
   EXPECT_FALSE(o_passes(round_to(kF16, r.truth.o), r.truth.o, kF32));
 }
 
+TEST(Comparer, DegenerateKeysAreJudgedByTheYardstickAlone) {
+  Comparison yardstick;
+  yardstick.compared = 1 << 20;
+  yardstick.relative_l2 = 0.02;
+  const auto limit = [&](Conditioning conditioning) {
+    return from_yardstick(yardstick, cap(kBF16, Quantity::kOutput, conditioning), kBF16).whole;
+  };
+  EXPECT_DOUBLE_EQ(limit(Conditioning::kDegenerate), 0.03);
+  EXPECT_DOUBLE_EQ(limit(Conditioning::kBenign), 0.005) << "the cap";
+  yardstick.relative_l2 = 0.002;
+  EXPECT_DOUBLE_EQ(limit(Conditioning::kBenign), 0.0025);
+  EXPECT_LE(cap(kF32, Quantity::kOutput, Conditioning::kDegenerate).whole, 1e-4);
+}
+
 // ------------------------------------------------------------------------------ empty, aliased
 // ----
 
@@ -352,7 +366,6 @@ TEST(Comparer, WhereTheReferenceIsZeroOnlyZeroPasses) {
   EXPECT_TRUE(judge("o", compare_tokens(view_of(x), view_of(zero)), generous).pass);
   x(0, 1, 1, 2) = 1e-30;
   EXPECT_FALSE(judge("o", compare_tokens(view_of(x), view_of(zero)), generous).pass);
-  // One head of zeros beside another that is not.
   Array reference = make_normal({1, 4, 2, 8}, 1);
   for (int64_t t = 0; t < 4; ++t) {
     for (int64_t j = 0; j < 8; ++j) reference(0, t, 1, j) = 0.0;
