@@ -1,0 +1,185 @@
+// Measures causal_conv1d on the CPU against the float64 reference: widths, forms of state, packs,
+// memory orders, dtypes and random configurations. Outputs may differ by a rounding, states, which
+// are copies, by nothing; everything that may not be written is compared byte for byte.
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include "parity/conv_call.hpp"
+#include "parity/naming.hpp"
+
+namespace sluice::testing {
+namespace {
+
+constexpr int kSeeds = 150;
+
+using Configs = std::vector<ConvConfig>;
+
+std::string config_name(const ::testing::TestParamInfo<ConvConfig>& info) {
+  return info.param.name;
+}
+
+class CausalConv1d : public ::testing::TestWithParam<ConvConfig> {};
+
+TEST_P(CausalConv1d, MatchesReference) {
+  const ConvConfig& c = GetParam();
+  const ConvResult truth = run_conv(c, SLUICE_IMPL_REFERENCE);
+  ASSERT_EQ(truth.code, SLUICE_OK) << truth.message;
+  EXPECT_EQ(truth.damage, "");
+  const ConvResult found = run_conv(c, SLUICE_IMPL_CPU);
+  const Verdict verdict = judge_conv(c, found, truth);
+  EXPECT_TRUE(verdict.pass) << found.kernel << "\n" << verdict.line;
+}
+
+#define SLUICE_CONFIGS(name, configs) \
+  INSTANTIATE_TEST_SUITE_P(name, CausalConv1d, ::testing::ValuesIn(configs), config_name)
+
+Configs ladder() {
+  Configs configs;
+  for (const int64_t W : {2, 3, 4}) {
+    for (const int64_t T : {0, 1, 2, 3, 4, 5, 15, 16, 17, 33, 64, 130}) {
+      ConvConfig c{.name = named("W", W, "_T", T), .T = T, .W = W};
+      c.in_place = T % 2 == 1, c.D = 37;
+      configs.push_back(c);
+      c.name += "_channel_first", c.channel_first = c.columns_outside = true;
+      configs.push_back(c);
+    }
+    for (const int64_t D : {1, 7, 8, 15, 16, 17, 31, 33, 64, 100, 257}) {
+      ConvConfig c{.name = named("W", W, "_D", D), .T = 9, .D = D, .W = W};
+      c.columns_outside = D % 2 == 0;
+      configs.push_back(c);
+    }
+  }
+  return configs;
+}
+SLUICE_CONFIGS(Ladder, ladder());
+
+/// Every form of state, in both memory orders, with more columns than needed too.
+Configs states() {
+  Configs configs;
+  for (const int64_t W : {2, 3, 4}) {
+    for (const bool outside : {false, true}) {
+      for (const int64_t spare : {0, 1, 6}) {
+        for (const int64_t T : {1, 2, 5, 12}) {
+          const std::string tail =
+              named("_W", W, "_spare", spare, "_T", T, outside ? "_columns_outside" : "");
+          ConvConfig base{.name = "", .B = 3, .T = T, .W = W, .L = W - 1 + spare};
+          base.columns_outside = outside;
+          const auto with = [&](const std::string& name, auto change) {
+            ConvConfig c = base;
+            c.name = name + tail;
+            change(c);
+            configs.push_back(c);
+          };
+          with("shift", [](ConvConfig&) {});
+          with("shift_in_place",
+               [](ConvConfig& c) { c.in_place = true, c.slots = Slots::kRead, c.padded = {1}; });
+          with("ring", [](ConvConfig& c) { c.form = SLUICE_CONV_STATE_RING; });
+          with("ring_in_place", [](ConvConfig& c) {
+            c.form = SLUICE_CONV_STATE_RING, c.in_place = true, c.fresh = {2};
+            c.index = kI64;
+          });
+          if (base.L < W - 2 + T) continue;
+          with("accepted", [](ConvConfig& c) { c.num_accepted = true; });
+          with("accepted_in_place",
+               [](ConvConfig& c) { c.num_accepted = c.in_place = true, c.slots = Slots::kRead; });
+        }
+      }
+    }
+  }
+  return configs;
+}
+SLUICE_CONFIGS(States, states());
+
+Configs options() {
+  Configs configs;
+  const auto with = [&](const std::string& name, auto change) {
+    ConvConfig c{.name = name, .B = 4, .T = 6, .D = 40};
+    change(c);
+    configs.push_back(c);
+  };
+  for (const sluice_dtype x : {kF32, kBF16, kF16}) {
+    for (const sluice_dtype other : {kF32, kBF16, kF16}) {
+      with(named(dtype_name(x), "_with_", dtype_name(other)), [&](ConvConfig& c) {
+        c.x = c.out = x, c.weight = c.bias = other;
+        // States are copies of x: exact in float32 or in x's dtype.
+        c.initial = c.final = same_dtype(other, kF32) ? kF32 : x;
+      });
+    }
+    with(named(dtype_name(x), "_to_float32"), [&](ConvConfig& c) { c.x = c.initial = x; });
+    with(named("from_float32_to_", dtype_name(x)), [&](ConvConfig& c) { c.out = c.final = x; });
+  }
+  with("no_bias", [](ConvConfig& c) { c.has_bias = false; });
+  with("no_activation", [](ConvConfig& c) { c.activation = SLUICE_ACTIVATION_NONE; });
+  with("no_states", [](ConvConfig& c) { c.has_initial = c.has_final = false; });
+  with("no_initial", [](ConvConfig& c) { c.has_initial = false; });
+  with("no_final", [](ConvConfig& c) { c.has_final = false; });
+  with("fresh", [](ConvConfig& c) { c.fresh = {0, 3}, c.slots = Slots::kSeparate; });
+  with("pads", [](ConvConfig& c) {
+    c.padded = {0, 2}, c.padded_writes = {1}, c.slots = Slots::kSeparate, c.pad_below = 1;
+  });
+  const std::vector<std::vector<int64_t>> packs = {{1, 1, 1},    {0, 5, 0, 2}, {70, 1, 3},
+                                                   {3, 2, 1, 0}, {},           {0, 0}};
+  for (const std::vector<int64_t>& lengths : packs) {
+    for (const auto form : {SLUICE_CONV_STATE_SHIFT, SLUICE_CONV_STATE_RING}) {
+      with(named("pack", configs.size()), [&](ConvConfig& c) {
+        c.packed = true, c.lengths = lengths, c.rows_past_end = 3, c.form = form;
+        c.slots = Slots::kRead, c.L = 5, c.in_place = true;
+        c.channel_first = form == SLUICE_CONV_STATE_RING;
+      });
+    }
+  }
+  ConvConfig many{.name = "4096_sequences", .D = 5, .packed = true};
+  for (int64_t n = 0; n < 4096; ++n) many.lengths.push_back((n * 7 + n / 5) % 4);
+  configs.push_back(many);
+  return configs;
+}
+SLUICE_CONFIGS(Options, options());
+
+template <class T>
+T one_of(Random* random, std::initializer_list<T> values) {
+  return *(values.begin() + pick(random, static_cast<int64_t>(values.size())));
+}
+
+ConvConfig draw(int seed) {
+  Random random(static_cast<uint64_t>(seed) * 104729 + 3);
+  Random* r = &random;
+  ConvConfig c{.name = named("seed", seed), .seed = static_cast<uint64_t>(seed)};
+  c.B = pick(r, 5), c.T = pick(r, 30), c.D = 1 + pick(r, 70), c.W = 2 + pick(r, 3);
+  c.packed = chance(r, 2);
+  int64_t longest = c.packed ? 0 : c.T;
+  for (int64_t n = pick(r, 6); c.packed && n > 0; --n) {
+    c.lengths.push_back(pick(r, 20));
+    longest = std::max(longest, c.lengths.back());
+  }
+  c.rows_past_end = pick(r, 4);
+  c.wild = !chance(r, 5), c.channel_first = chance(r, 2), c.columns_outside = chance(r, 2);
+  const auto any_float = [&] { return one_of(r, {kF32, kBF16, kF16}); };
+  c.x = any_float(), c.weight = any_float(), c.bias = any_float(), c.out = any_float();
+  c.initial = any_float(), c.final = any_float(), c.index = one_of(r, {kI32, kI64});
+  c.has_bias = chance(r, 2);
+  c.activation = one_of(r, {SLUICE_ACTIVATION_SILU, SLUICE_ACTIVATION_NONE});
+  c.has_initial = !chance(r, 4), c.has_final = !chance(r, 4);
+  c.in_place = c.has_initial && c.has_final && chance(r, 2);
+  c.form = one_of(r, {SLUICE_CONV_STATE_SHIFT, SLUICE_CONV_STATE_RING});
+  c.L = c.W - 1 + pick(r, 8);
+  c.num_accepted = c.form == SLUICE_CONV_STATE_SHIFT && c.has_initial && chance(r, 2);
+  if (c.num_accepted) c.L = std::max(c.L, c.W - 2 + std::max(longest, c.T) + pick(r, 3));
+  c.slots = one_of(r, {Slots::kNone, Slots::kRead, Slots::kSeparate, Slots::kShared});
+  c.pad_below = c.slots == Slots::kNone ? 0 : pick(r, 2);
+  for (int64_t n = 0; n < c.sequences(); ++n) {
+    if (c.slots != Slots::kNone && chance(r, 5)) c.padded.push_back(n);
+    if (c.slots == Slots::kSeparate && chance(r, 5)) c.padded_writes.push_back(n);
+    if (chance(r, 5)) c.fresh.push_back(n);
+  }
+  return c;
+}
+
+Configs random_configs() {
+  Configs configs;
+  for (int seed = 0; seed < kSeeds; ++seed) configs.push_back(draw(seed));
+  return configs;
+}
+SLUICE_CONFIGS(Random, random_configs());
+
+}  // namespace
+}  // namespace sluice::testing
