@@ -148,7 +148,8 @@ typedef enum sluice_conv_state_form {
 /** Where gated RMSNorm rounds: three orders are in use, and they differ by an ulp of the output. */
 typedef enum sluice_norm_rounding {
   SLUICE_NORM_ROUND_ONCE = 0, /**< float32 to the end, one rounding (FLA) */
-  SLUICE_NORM_ROUND_HF = 1,   /**< normalised x rounded to x's dtype, then times weight and gate */
+  SLUICE_NORM_ROUND_HF = 1,   /**< normalised x rounded to x's dtype, then times weight and gate;
+                                   layer ops: core output rounded to out's dtype first */
   SLUICE_NORM_ROUND_INPUT = 2 /**< layer ops: core output rounded to out's dtype first (vLLM) */
 } sluice_norm_rounding;
 
@@ -313,12 +314,12 @@ typedef struct sluice_recurrent_step_args {
  *
  *  SHIFT form: the history is the last W-1 columns; afterwards the state is the last L columns of
  *  (old state, new inputs). With num_accepted (speculation, L >= W-2+T): the history is columns
- *  a-1 .. a+W-3 with a = min(max(num_accepted[n], 1), L-W+2), and the new state's first W-2+T columns
- *  are (old columns a .. a+W-3, the T inputs); later columns are not written.
- *  RING form: the history of a row at absolute position p = ring_position[n] is columns
- *  (p-W+1 .. p-1) mod L; the inputs go to columns (p .. p+T-1) mod L, where the last L inputs win;
- *  the other columns are carried over to another write slot.
- *  An empty sequence passes its whole state through to its write slot, in every form. */
+ *  a-1 .. a+W-3 with a = min(max(num_accepted[n], 1), L-W+2), and the new state's first W-2+T
+ * columns are (old columns a .. a+W-3, the T inputs); later columns are not written. RING form: the
+ * history of a row at absolute position p = ring_position[n] is columns (p-W+1 .. p-1) mod L; the
+ * inputs go to columns (p .. p+T-1) mod L, where the last L inputs win; the other columns are
+ * carried over to another write slot. An empty sequence passes its whole state through to its write
+ * slot, in every form. */
 typedef struct sluice_conv_state_io {
   sluice_tensor initial;           /**< optional [slots,D,L]: absent = zeros */
   sluice_tensor final;             /**< optional [slots,D,L]; may be the memory of `initial` */
