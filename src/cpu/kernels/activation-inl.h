@@ -17,7 +17,7 @@ namespace hn = hwy::HWY_NAMESPACE;
 
 /// 1 + exp(-x), inf for x below about -88.7, NaN for NaN.
 template <class D, class V>
-V one_plus_exp_neg(D d, V x) noexcept {
+HWY_INLINE V one_plus_exp_neg(D d, V x) noexcept {
   // BOUND: Highway's exponent arithmetic holds up to about 170; exp(100) is inf in float32 already.
   const V limited = hn::Min(hn::Neg(x), hn::Set(d, 100.0f));
   const V sum = hn::Add(hn::Set(d, 1.0f), hn::Exp(d, limited));
@@ -26,13 +26,13 @@ V one_plus_exp_neg(D d, V x) noexcept {
 
 /// 1 / (1 + exp(-x)), about 2 ulp.
 template <class D, class V>
-V sigmoid(D d, V x) noexcept {
+HWY_INLINE V sigmoid(D d, V x) noexcept {
   return hn::Div(hn::Set(d, 1.0f), one_plus_exp_neg(d, x));
 }
 
 /// x / (1 + exp(-x)), about 2 ulp.
 template <class D, class V>
-V silu(D d, V x) noexcept {
+HWY_INLINE V silu(D d, V x) noexcept {
   return hn::Div(x, one_plus_exp_neg(d, x));
 }
 

@@ -3,8 +3,12 @@
 //           channels' history before it writes their state, so pools may be updated in place.
 // Pipeline: gather a tile to float32 -> multiply-adds and SiLU in place -> scatter, once per tile.
 //           Lanes are channels; where tokens are contiguous instead (channel-first views), tokens.
-// Memory:   19 KB tile and 5 KB weights on the worker's stack.
+// Memory:   19 KB tile and 5 KB weights for 256 channels, on the worker's stack.
 // Floor:    one read of x and one write of out; SiLU's exponential is about half the arithmetic.
+//           Measured 2.8 ns per output where D = 8192 (0.7 ns in L1, 0.4 ns for a plain copy): the
+//           rest is the first touch of a row's 1 KB, a page of its own. 1.2 ns channel-first.
+// Rejected: four blocks abreast per row tile, software prefetch of the next tile and of out: within
+//           noise of this (busy 2-core Zen 4, 2026-11-21).
 // SPDX-License-Identifier: Apache-2.0
 #include "cpu/kernels/causal_conv1d.hpp"
 
@@ -28,12 +32,13 @@ void zero_rows(const ConvSequence& s, int64_t first, int64_t count) noexcept {
 }
 
 void convolve_channels(const ConvSequence& s, int64_t first, int64_t count) noexcept {
-  ConvTile tile(s, first, count);
+  ConvTile tile;
+  tile.start(s, first, count);
   for (int64_t begin = 0; begin < s.range.size(); begin += kConvTileRows) {
     const int64_t rows = std::min(kConvTileRows, s.range.size() - begin);
     tile.fill(begin, rows);
     tile.convolve(rows);
-    for (int64_t t = 0; t < rows; ++t) write_outputs(s, begin + t, first, count, tile.row(t));
+    for (int64_t t = 0; t < rows; ++t) tile.store(t, begin + t);
     tile.advance(rows);
   }
 }
@@ -68,6 +73,7 @@ void convolve_tokens(const ConvSequence& s, int64_t d) noexcept {
   }
 }
 
+/// Channels first .. first + count - 1, at most kConvChannels.
 void run_block(const core::CausalConvProblem& problem, int64_t n, int64_t first,
                int64_t count) noexcept {
   const ConvSequence s(problem, n);

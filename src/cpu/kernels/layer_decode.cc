@@ -64,7 +64,8 @@ void convolve_row(const core::CausalConvProblem& problem, int64_t n, int64_t fir
       for (int64_t t = 0; t < T; ++t) std::fill_n(target + t * stride + done, block, 0.0f);
       continue;
     }
-    ConvTile tile(s, first + done, block);
+    ConvTile tile;
+    tile.start(s, first + done, block);
     tile.fill(0, T);
     tile.convolve(T);
     for (int64_t t = 0; t < T; ++t) {
