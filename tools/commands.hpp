@@ -19,6 +19,7 @@ using Action = std::function<int()>;
 Action add_info(CLI::App& app);
 Action add_run(CLI::App& app);
 Action add_make_case(CLI::App& app);
+Action add_bench(CLI::App& app);
 Action add_verify(CLI::App& app);
 
 /// Prints "sluice: message" to stderr and returns kExitError.

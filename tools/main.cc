@@ -37,6 +37,7 @@ int main(int argc, char** argv) {
     actions.emplace_back("run", tools::add_run(app));
     actions.emplace_back("verify", tools::add_verify(app));
     actions.emplace_back("make-case", tools::add_make_case(app));
+    actions.emplace_back("bench", tools::add_bench(app));
     const std::string first = argc > 1 ? argv[1] : "";
     if (!first.empty() && first[0] != '-' && !is_command(actions, first)) {
       return tools::fail("unknown command '" + first + "'; sluice --help lists them");

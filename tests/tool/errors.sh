@@ -6,7 +6,7 @@ set -euo pipefail
 . "$(dirname "$0")/expect.sh"
 
 expect 0 'Examples:' "$tool" --help
-for command in info run verify make-case; do
+for command in info run verify make-case bench "bench cpu"; do
   expect 0 'Example' "$tool" $command --help
 done
 expect 0 '^[0-9]+\.[0-9]+\.[0-9]+$' "$tool" --version
@@ -30,3 +30,5 @@ head -c 500000 "$golden" >cut
 expect 2 "cut: tensor '.*data_offsets .*expected end <=" "$tool" verify cut
 printf '\x08\0\0\0\0\0\0\0{}      ' >plain
 expect 2 'is this a case file' "$tool" verify plain
+expect 2 "no model 'gpt' " "$tool" bench cpu --model gpt
+expect 2 'subcommand is required' "$tool" bench

@@ -1,0 +1,272 @@
+// sluice bench cpu: times the delta rule on the host, beside peers and the machine's own limits, in
+// one process and in turns. SPDX-License-Identifier: Apache-2.0
+#include <fmt/core.h>
+#include <fmt/ranges.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "tools/bench_measure.hpp"
+#include "tools/bench_probe.hpp"
+#include "tools/commands.hpp"
+#include "tools/table.hpp"
+
+namespace sluice::tools {
+namespace {
+
+// More than the last-level cache of common CPUs: states that decode finds cold.
+constexpr double kColdBytes = 256e6;
+// Seconds of each probe in each round.
+constexpr double kProbeSeconds = 0.02;
+
+struct BenchSettings {
+  std::vector<std::string> models = {"qwen3-next"};
+  std::vector<int64_t> tokens = {512, 2048};
+  std::vector<int64_t> batches = {1};
+  std::string op = "both", states = "both", output;
+  sluice_dtype dtype = testing::kF32;
+  int threads = 1;
+  bool peers = true;
+  MeasureOptions measure;
+};
+
+// One line of the plan.
+struct Row {
+  ModelShape model;
+  int64_t B = 1, T = 1;
+  bool cold = false;
+
+  bool decode() const { return T == 1; }
+  std::string op() const { return !decode() ? "prefill" : cold ? "decode, cold" : "decode, hot"; }
+};
+
+// What came of it.
+struct RowResult {
+  Row row;
+  double flops = 0, state_bytes = 0;
+  Spread fma_gflops, bandwidth_gbytes;  // of the probes
+  std::vector<Measurement> measurements;
+};
+
+std::vector<Row> plan(const BenchSettings& s) {
+  std::vector<Row> rows;
+  for (const std::string& name : s.models) {
+    const ModelShape model = *find_model(name);
+    if (s.op != "decode") {
+      for (const int64_t T : s.tokens) rows.push_back({model, 1, T, false});
+    }
+    if (s.op == "prefill") continue;
+    for (const int64_t B : s.batches) {
+      if (s.states != "cold") rows.push_back({model, B, 1, false});
+      if (s.states != "hot") rows.push_back({model, B, 1, true});
+    }
+  }
+  return rows;
+}
+
+RowResult bench_row(const Row& row, const BenchSettings& s) {
+  const BenchProblem problem(row.model, row.B, row.T, s.dtype);
+  RowResult result{row, problem.flops(), problem.state_bytes(), {}, {}, {}};
+  const double footprint = problem.state_bytes() / 2;
+  const int64_t slots = row.cold ? static_cast<int64_t>(kColdBytes / footprint) + 1 : 1;
+  std::vector<std::unique_ptr<Contender>> contenders;
+  contenders.push_back(make_sluice_contender(problem, slots));
+  if (s.peers) {
+    if (auto peer = make_ggml_contender(problem, slots, s.threads)) {
+      contenders.push_back(std::move(peer));
+    }
+  }
+  BandwidthProbe memory(static_cast<size_t>(row.cold ? kColdBytes : footprint));
+  std::vector<double> fma, bandwidth;
+  result.measurements = measure(problem, contenders, s.measure, [&] {
+    if (!row.decode()) fma.push_back(fma_peak(s.threads, kProbeSeconds));
+    if (row.decode()) bandwidth.push_back(memory.run(s.threads, kProbeSeconds));
+  });
+  result.fma_gflops = spread_of(fma);
+  result.bandwidth_gbytes = spread_of(bandwidth);
+  return result;
+}
+
+// One thread: CPU time, which a neighbour disturbs less. More: wall time.
+const Spread& judged(const Measurement& m, int threads) { return threads == 1 ? m.cpu : m.wall; }
+
+void add_table_rows(const RowResult& result, int threads, Table* table) {
+  const Measurement& own = result.measurements.front();
+  for (const Measurement& m : result.measurements) {
+    if (!m.failure.empty()) {
+      table->add({result.row.model.name, result.row.op(), std::to_string(result.row.B),
+                  std::to_string(result.row.T), m.name, "failed", "", "", "", "", "", "", ""});
+      fmt::print(stderr, "{}: {}\n", m.name, m.failure);
+      continue;
+    }
+    const double seconds = judged(m, threads).median;
+    const bool decode = result.row.decode();
+    const double rate = (decode ? result.state_bytes : result.flops) / seconds * 1e-9;
+    const double limit = decode ? result.bandwidth_gbytes.median : result.fma_gflops.median;
+    table->add({result.row.model.name, result.row.op(), std::to_string(result.row.B),
+                std::to_string(result.row.T), m.name, seconds_text(m.wall.median),
+                fmt::format("{:.0f}%", 100 * (m.wall.high - m.wall.low) / (2 * m.wall.median)),
+                seconds_text(m.cpu.median),
+                number_text(static_cast<double>(result.row.B * result.row.T) / m.wall.median),
+                fmt::format("{:.1f} {}", rate, decode ? "GB/s" : "GFLOP/s"),
+                fmt::format("{:.2f}", rate / limit),
+                fmt::format("{:.2f}", seconds / judged(own, threads).median), error_text(m.error)});
+  }
+}
+
+nlohmann::json to_json(const Spread& spread) {
+  return {{"median", spread.median}, {"low", spread.low}, {"high", spread.high}};
+}
+
+nlohmann::json to_json(const RowResult& result) {
+  const Row& row = result.row;
+  nlohmann::json out = {{"model", row.model.name},
+                        {"op", row.decode() ? "decode" : "prefill"},
+                        {"B", row.B},
+                        {"T", row.T},
+                        {"H", row.model.H},
+                        {"HV", row.model.HV},
+                        {"K", row.model.K},
+                        {"V", row.model.V},
+                        {"flops", result.flops},
+                        {"state_bytes", result.state_bytes},
+                        {"cold", row.cold},
+                        {"fma_gflops", to_json(result.fma_gflops)},
+                        {"read_write_gbytes", to_json(result.bandwidth_gbytes)}};
+  for (const Measurement& m : result.measurements) {
+    nlohmann::json entry = {{"name", m.name},
+                            {"wall_seconds", to_json(m.wall)},
+                            {"cpu_seconds", to_json(m.cpu)},
+                            {"error_sample", m.error}};
+    if (!m.failure.empty()) entry["failure"] = m.failure;
+    out["measurements"].push_back(std::move(entry));
+  }
+  return out;
+}
+
+std::string cpu_name() {
+  std::ifstream file("/proc/cpuinfo");
+  for (std::string line; std::getline(file, line);) {
+    if (line.rfind("model name", 0) == 0) return line.substr(line.find(':') + 2);
+  }
+  return "unknown CPU";
+}
+
+// "[=====     ] 5/12 qwen3-next prefill T 2048" on a terminal, nothing elsewhere.
+void show_progress(size_t done, size_t total, const std::string& what) {
+  if (isatty(STDERR_FILENO) == 0) return;
+  constexpr size_t kWidth = 24;
+  const size_t filled = total == 0 ? kWidth : done * kWidth / total;
+  fmt::print(stderr, "\r\033[K{}",
+             done == total ? std::string()
+                           : fmt::format("[{:<{}}] {}/{} {}", std::string(filled, '='), kWidth,
+                                         done, total, what));
+}
+
+nlohmann::json machine(const BenchSettings& s) {
+  std::vector<char> text(sluice_capability(nullptr, 0) + 1);
+  sluice_capability(text.data(), text.size());
+  return {{"cpu", cpu_name()},          {"hardware_threads", std::thread::hardware_concurrency()},
+          {"threads", s.threads},       {"dtype", testing::dtype_name(s.dtype)},
+          {"sluice", sluice_version()}, {"capability", text.data()},
+          {"rounds", s.measure.rounds}, {"seconds_per_turn", s.measure.seconds}};
+}
+
+int bench_cpu(const BenchSettings& s) {
+  // Read by the library when its threads start, which has not happened yet.
+  setenv("SLUICE_NUM_THREADS", std::to_string(s.threads).c_str(), 1);
+  sluice_warm_up(kCpuDevice);
+  nlohmann::json report = machine(s);
+  Table table({"<model", "<op", "B", "T", "<who", "wall", "+-", "cpu", "tokens/s", "rate",
+               "of peak", "time/sluice", "error"});
+  const std::vector<Row> rows = plan(s);
+  bool failed = false;
+  for (size_t i = 0; i < rows.size(); ++i) {
+    show_progress(i, rows.size(),
+                  fmt::format("{} {} T {}", rows[i].model.name, rows[i].op(), rows[i].T));
+    const RowResult result = bench_row(rows[i], s);
+    add_table_rows(result, s.threads, &table);
+    report["rows"].push_back(to_json(result));
+    for (const Measurement& m : result.measurements) failed = failed || !m.failure.empty();
+  }
+  show_progress(rows.size(), rows.size(), "");
+  fmt::print("{}, {} thread{}, {}\n", cpu_name(), s.threads, s.threads == 1 ? "" : "s",
+             testing::dtype_name(s.dtype));
+  table.print();
+  fmt::print(
+      "Medians of {} interleaved rounds; +- is half the middle half's width. rate and ratio by {} "
+      "time.\nrate: prefill 7 K V FLOP per token and value head, of the FMA peak; decode state "
+      "bytes "
+      "read and written,\nof in-place read and write; both measured beside. error: the first {} "
+      "tokens against float64.\n",
+      s.measure.rounds, s.threads == 1 ? "CPU" : "wall", kSampleTokens);
+  if (!s.output.empty()) {
+    std::ofstream file(s.output);
+    file << report.dump(1) << '\n';
+    if (!file) return fail(s.output + " cannot be written");
+  }
+  return failed ? kExitWrong : kExitDone;
+}
+
+void add_cpu_options(CLI::App* command, BenchSettings* s) {
+  command
+      ->add_option(
+          "--model", s->models,
+          fmt::format("shapes: {}; with -tp2, -tp4 or -tp8", fmt::join(model_names(), ", ")))
+      ->delimiter(',')
+      ->capture_default_str()
+      ->check([](const std::string& name) {
+        return find_model(name) ? std::string() : "no model '" + name + "' (see --help)";
+      });
+  command->add_option("--op", s->op, "prefill, decode or both")
+      ->check(CLI::IsMember({"prefill", "decode", "both"}))
+      ->capture_default_str();
+  command->add_option("--T", s->tokens, "prefill lengths")
+      ->delimiter(',')
+      ->check(CLI::Range(2, 1 << 20))
+      ->capture_default_str();
+  command->add_option("--B", s->batches, "decode batches")
+      ->delimiter(',')
+      ->check(CLI::Range(1, 4096))
+      ->capture_default_str();
+  command->add_option("--states", s->states, "decode with hot, cold or both kinds of states")
+      ->check(CLI::IsMember({"hot", "cold", "both"}))
+      ->capture_default_str();
+  add_dtype_option(*command, &s->dtype);
+  command->add_option("--threads", s->threads, "of each contender")
+      ->check(CLI::Range(1, 1024))
+      ->capture_default_str();
+  command->add_option("--rounds", s->measure.rounds, "interleaved rounds")
+      ->check(CLI::Range(1, 1000))
+      ->capture_default_str();
+  command->add_option("--seconds", s->measure.seconds, "at least, of each turn in a round")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  command->add_flag("!--no-peers", s->peers, "leave out the peers that were linked in");
+  command->add_option("-o,--output", s->output, "write everything measured as JSON");
+}
+
+}  // namespace
+
+Action add_bench(CLI::App& app) {
+  CLI::App* command = app.add_subcommand("bench", "Time the operators");
+  command->require_subcommand(1);
+  command->footer("Example:\n  sluice bench cpu --model qwen3-next --T 512,2048");
+  CLI::App* cpu = command->add_subcommand("cpu", "The delta rule on the host, beside peers");
+  auto settings = std::make_shared<BenchSettings>();
+  add_cpu_options(cpu, settings.get());
+  cpu->footer(
+      "Peers are linked in when the build is configured with -DSLUICE_GGML_DIR=<build directory>\n"
+      "-DSLUICE_GGML_SOURCE_DIR=<source directory>. Everything runs in one process, in turns.\n"
+      "Examples:\n"
+      "  sluice bench cpu --model qwen3-next,qwen3.5-27b-tp2 --T 512,2048 -o cpu.json\n"
+      "  sluice bench cpu --op decode --B 1,8 --threads 2\n"
+      "  sluice bench cpu --dtype bf16 --op prefill");
+  return [settings] { return bench_cpu(*settings); };
+}
+
+}  // namespace sluice::tools

@@ -1,0 +1,37 @@
+// Who is timed by `sluice bench cpu`: Sluice, and peers that were linked in.
+// SPDX-License-Identifier: Apache-2.0
+#ifndef SLUICE_TOOLS_BENCH_CONTENDER_HPP_
+#define SLUICE_TOOLS_BENCH_CONTENDER_HPP_
+
+#include <memory>
+#include <string>
+
+#include "tools/bench_problem.hpp"
+
+namespace sluice::tools {
+
+/// One implementation on one problem. Prefill calls start from the initial states; decode calls go
+/// on from the states that the last call on the same slots left.
+class Contender {
+ public:
+  virtual ~Contender() = default;
+  /// Name and version.
+  virtual std::string name() const = 0;
+  /// One call. Returns what went wrong, or an empty string.
+  virtual std::string run() = 0;
+  /// The outputs [B,T,HV,V] of the last call.
+  virtual TensorView output() const = 0;
+  virtual HeadMap head_map() const = 0;
+  virtual StateLayout state_layout() const = 0;
+};
+
+/// slots: how many sets of B states decode calls rotate through.
+std::unique_ptr<Contender> make_sluice_contender(const BenchProblem& problem, int64_t slots);
+
+/// ggml's ggml_gated_delta_net; null where it was not linked in or does not take the problem.
+std::unique_ptr<Contender> make_ggml_contender(const BenchProblem& problem, int64_t slots,
+                                               int threads);
+
+}  // namespace sluice::tools
+
+#endif  // SLUICE_TOOLS_BENCH_CONTENDER_HPP_

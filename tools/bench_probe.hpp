@@ -1,0 +1,37 @@
+// What this machine can do at best, measured beside the operators: arithmetic and memory.
+// SPDX-License-Identifier: Apache-2.0
+#ifndef SLUICE_TOOLS_BENCH_PROBE_HPP_
+#define SLUICE_TOOLS_BENCH_PROBE_HPP_
+
+#include <cstddef>
+#include <cstdlib>
+#include <memory>
+
+namespace sluice::tools {
+
+/// CPU seconds that this process has used, all threads together.
+double process_seconds();
+
+/// float32 fused multiply-adds in registers on `threads` threads, in GFLOP/s (two per FMA), with
+/// the widest vectors of this CPU. Runs about `seconds`.
+/// One thread is timed by CPU time, more by wall time, as contenders are.
+double fma_peak(int threads, double seconds);
+
+/// Reading and writing memory in place: x <- c x over a buffer of its own, split over threads.
+class BandwidthProbe {
+ public:
+  explicit BandwidthProbe(size_t bytes);
+  /// GB/s, bytes read and written counted.
+  double run(int threads, double seconds);
+
+ private:
+  struct Free {
+    void operator()(float* p) const noexcept { std::free(p); }
+  };
+  size_t count_;
+  std::unique_ptr<float, Free> values_;
+};
+
+}  // namespace sluice::tools
+
+#endif  // SLUICE_TOOLS_BENCH_PROBE_HPP_

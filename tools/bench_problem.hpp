@@ -1,0 +1,75 @@
+// What `sluice bench` times: shapes by model name, inputs, and the reference's answer to a sample.
+// SPDX-License-Identifier: Apache-2.0
+#ifndef SLUICE_TOOLS_BENCH_PROBLEM_HPP_
+#define SLUICE_TOOLS_BENCH_PROBLEM_HPP_
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "sluice/sluice.hpp"
+#include "support/array.hpp"
+
+namespace sluice::tools {
+
+/// Heads of one Gated DeltaNet layer; K = V = 128 in all of these models.
+struct ModelShape {
+  std::string name;
+  int64_t H = 0, HV = 0, K = 128, V = 128;
+};
+
+/// Shape by name: qwen3-next, qwen3.5-27b, .. with -tp2, -tp4, -tp8 for tensor parallelism, which
+/// divides both head counts.
+std::optional<ModelShape> find_model(const std::string& name);
+/// Names that find_model() takes, without the -tp forms.
+std::vector<std::string> model_names();
+
+/// A row-major tensor of its own, aligned to 64 bytes.
+class Buffer {
+ public:
+  Buffer(sluice_dtype dtype, std::vector<int64_t> shape);
+  TensorView view() const noexcept { return view_; }
+  int64_t size() const noexcept { return size_; }
+  float* floats() const noexcept { return static_cast<float*>(view_.data); }
+  void set(int64_t i, double value) noexcept { testing::store_element(view_, i, value); }
+  double get(int64_t i) const noexcept { return testing::load_element(view_, i); }
+
+ private:
+  struct Free {
+    void operator()(void* p) const noexcept;
+  };
+  std::unique_ptr<void, Free> memory_;
+  TensorView view_;
+  int64_t size_ = 0;
+};
+
+/// Inputs of the delta rule with what serving sees: unit q and k, normal v, g = -A softplus(normal)
+/// with A from 0.02 to 1 over the heads, beta = sigmoid(normal), states 0.1 * normal.
+struct BenchProblem {
+  BenchProblem(ModelShape model, int64_t batch, int64_t tokens, sluice_dtype dtype);
+
+  ModelShape model;
+  int64_t B, T;
+  sluice_dtype dtype;
+  Buffer q, k, v, gate, beta;  ///< gate and beta are float32
+  Buffer initial;              ///< [B,HV,K,V] float32; K = V, so it serves as [B,HV,V,K] too
+
+  bool decode() const noexcept { return T == 1; }
+  /// 7 K V per token and value head, whoever computes it.
+  double flops() const noexcept;
+  /// Each sequence's state read once and written once.
+  double state_bytes() const noexcept;
+};
+
+/// Tokens that are checked: the first ones of the first sequence.
+constexpr int64_t kSampleTokens = 64;
+
+/// The float64 reference's o [1,T',HV,V] for the sample, in the conventions given.
+testing::Array sample_answer(const BenchProblem& problem, HeadMap head_map, StateLayout layout);
+
+}  // namespace sluice::tools
+
+#endif  // SLUICE_TOOLS_BENCH_PROBLEM_HPP_
