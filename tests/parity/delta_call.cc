@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <numeric>
 #include <utility>
 
@@ -28,8 +29,11 @@ std::vector<int64_t> distinct_slots(int64_t count, int64_t first, Random* random
 /// All tensors of one call.
 class Call {
  public:
-  explicit Call(const DeltaConfig& config)
-      : c_(config), random_(config.seed * 1000003 + 17), N_(config.sequences()) {
+  Call(const DeltaConfig& config, int workspace_fill)
+      : c_(config),
+        workspace_fill_(workspace_fill),
+        random_(config.seed * 1000003 + 17),
+        N_(config.sequences()) {
     rows_ = c_.packed ? c_.offsets().back() + c_.rows_past_end : c_.T;
     batch_ = c_.packed ? 1 : c_.B;
     make_tokens();
@@ -228,6 +232,7 @@ class Call {
     size_t bytes = 0;
     result.code = sluice_workspace_size(c_.op, &args, &bytes);
     TestWorkspace workspace(bytes);
+    std::memset(workspace.get().data, workspace_fill_, bytes);
     if (result.code == SLUICE_OK) result.code = function(&args, workspace.get(), nullptr);
     result.message = sluice_last_error();
     result.kernel = sluice_last_kernel();
@@ -298,6 +303,7 @@ class Call {
   }
 
   const DeltaConfig& c_;
+  int workspace_fill_;
   Random random_;
   int64_t N_, rows_ = 0, batch_ = 0, slots_in_pool_ = 0;
   FreeTensor q_, k_, v_, o_, gate_, beta_, A_log_, dt_bias_, cu_seqlens_;
@@ -323,8 +329,9 @@ std::vector<int64_t> DeltaConfig::offsets() const {
   return result;
 }
 
-DeltaResult run_delta(const DeltaConfig& config, sluice_implementation implementation) {
-  return Call(config).run(implementation);
+DeltaResult run_delta(const DeltaConfig& config, sluice_implementation implementation,
+                      int workspace_fill) {
+  return Call(config, workspace_fill).run(implementation);
 }
 
 Verdict judge_delta(const DeltaConfig& c, const DeltaResult& found, const DeltaResult& truth,

@@ -76,8 +76,9 @@ struct DeltaResult {
   std::string damage;                 ///< what was written that may not be; empty = nothing
 };
 
-/// Builds the call from the config and runs it once.
-DeltaResult run_delta(const DeltaConfig& config, sluice_implementation implementation);
+/// Builds the call from the config and runs it once. workspace_fill: its bytes before the call.
+DeltaResult run_delta(const DeltaConfig& config, sluice_implementation implementation,
+                      int workspace_fill = 0xff);
 
 /// One line each for o, states and checkpoints; passes if all do and nothing was damaged.
 /// wide: the caps of correlated keys.

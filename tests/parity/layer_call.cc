@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 #include <numeric>
 
 #include "support/tensors.hpp"
@@ -53,8 +54,11 @@ Array interleave_ba(const LayerConfig& c, const LayerValues& values) {
 
 class Call {
  public:
-  explicit Call(const LayerConfig& config)
-      : c_(config), random_(config.seed * 1000003 + 41), N_(config.sequences()) {
+  Call(const LayerConfig& config, int workspace_fill)
+      : c_(config),
+        workspace_fill_(workspace_fill),
+        random_(config.seed * 1000003 + 41),
+        N_(config.sequences()) {
     const LayerValues values = make_layer_values(c_);
     if (c_.packing == SLUICE_PACKING_INTERLEAVED) {
       qkv_ = tensor(c_.io, interleave_qkvz(c_, values), Freedom::kInput);
@@ -85,6 +89,7 @@ class Call {
     size_t bytes = 0;
     result.code = sluice_workspace_size(c_.op, &args, &bytes);
     TestWorkspace workspace(bytes);
+    std::memset(workspace.get().data, workspace_fill_, bytes);
     if (result.code == SLUICE_OK) {
       result.code =
           (decode ? sluice_layer_decode : sluice_layer_prefill)(&args, workspace.get(), nullptr);
@@ -220,6 +225,7 @@ class Call {
   }
 
   const LayerConfig& c_;
+  int workspace_fill_;
   Random random_;
   int64_t N_, slots_ = 0;
   FreeTensor qkv_, z_, b_, a_, weight_, bias_, A_log_, dt_bias_, norm_weight_, out_, core_;
@@ -262,8 +268,9 @@ LayerValues make_layer_values(const LayerConfig& c) {
   return values;
 }
 
-LayerResult run_layer(const LayerConfig& config, sluice_implementation implementation) {
-  return Call(config).run(implementation);
+LayerResult run_layer(const LayerConfig& config, sluice_implementation implementation,
+                      int workspace_fill) {
+  return Call(config, workspace_fill).run(implementation);
 }
 
 Verdict judge_layer(const LayerConfig& c, const LayerResult& found, const LayerResult& truth) {

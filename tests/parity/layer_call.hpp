@@ -66,8 +66,9 @@ struct LayerResult {
   std::string damage;                              ///< empty = nothing
 };
 
-/// Builds the call from the config and runs it once.
-LayerResult run_layer(const LayerConfig& config, sluice_implementation implementation);
+/// Builds the call from the config and runs it once. workspace_fill: its bytes before the call.
+LayerResult run_layer(const LayerConfig& config, sluice_implementation implementation,
+                      int workspace_fill = 0xff);
 
 /// core_out, out and states, each by the caps of the dtypes on its way.
 Verdict judge_layer(const LayerConfig& config, const LayerResult& found, const LayerResult& truth);
