@@ -102,21 +102,6 @@ TEST_F(CpuThreads, CallersDoNotDisturbEachOther) {
   for (const std::string& fault : faults) EXPECT_EQ(fault, "");
 }
 
-TEST_F(CpuThreads, CallsInsideItemsStayOnTheirThread) {
-  std::atomic<int> inner_items{0}, strayed{0};
-  auto outer = [&](int64_t, int) {
-    const std::thread::id here = std::this_thread::get_id();
-    auto inner = [&](int64_t, int worker) {
-      ++inner_items;
-      if (worker != 0 || std::this_thread::get_id() != here) ++strayed;
-    };
-    parallel_for(10, 5, inner);
-  };
-  parallel_for(20, 5, outer);
-  EXPECT_EQ(inner_items, 200);
-  EXPECT_EQ(strayed, 0);
-}
-
 struct Recorder {
   std::atomic<int> calls{0};
   std::atomic<int64_t> tasks{0};
@@ -135,6 +120,30 @@ void run_on_threads(void* user, int64_t count, void (*task)(void*, int64_t), voi
 // The poorest executor that the interface allows.
 void run_backwards(void*, int64_t count, void (*task)(void*, int64_t), void* context) {
   for (int64_t i = count; i-- > 0;) task(context, i);
+}
+
+// Calls parallel_for() inside items; counts inner items that left their caller's thread.
+int strayed_inner_items() {
+  std::atomic<int> inner_items{0}, strayed{0};
+  auto outer = [&](int64_t, int) {
+    const std::thread::id here = std::this_thread::get_id();
+    auto inner = [&](int64_t, int worker) {
+      ++inner_items;
+      if (worker != 0 || std::this_thread::get_id() != here) ++strayed;
+    };
+    parallel_for(10, 5, inner);
+  };
+  parallel_for(20, 5, outer);
+  EXPECT_EQ(inner_items, 200);
+  return strayed;
+}
+
+TEST_F(CpuThreads, CallsInsideItemsStayOnTheirThread) {
+  EXPECT_EQ(strayed_inner_items(), 0);
+  Recorder recorder;
+  ASSERT_TRUE(set_executor(run_on_threads, &recorder, 3).ok());
+  EXPECT_EQ(strayed_inner_items(), 0);
+  EXPECT_EQ(recorder.calls, 1);
 }
 
 TEST_F(CpuThreads, ExecutorRunsTheItems) {
