@@ -1,0 +1,204 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Checks results of the gated delta rule against a case file, with NumPy and nothing else.
+
+Usage: check.py CASES.safetensors [--against RESULTS.safetensors] [--filter TEXT]
+
+With --against, the tensors of RESULTS are compared with the expected ones of CASES by name.
+Without, this script computes prefill and decode cases itself, in float64, token by token: a second
+opinion on the recorded answers. The format is described in docs/case-format.md. Exit status 1 if a
+result is wrong.
+"""
+
+import argparse
+import json
+import struct
+import sys
+
+import numpy as np
+
+DTYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2", "I64": "<i8", "I32": "<i4"}
+WINDOW = 64
+
+
+def read_safetensors(path):
+    """Tensors by name, floating ones as float64, and the metadata."""
+    with open(path, "rb") as file:
+        data = file.read()
+    (length,) = struct.unpack("<Q", data[:8])
+    header = json.loads(data[8 : 8 + length])
+    metadata = header.pop("__metadata__", {})
+    tensors = {}
+    for name, entry in header.items():
+        begin, end = (8 + length + offset for offset in entry["data_offsets"])
+        array = np.frombuffer(data[begin:end], DTYPES[entry["dtype"]])
+        if entry["dtype"] == "BF16":
+            array = (array.astype("<u4") << 16).view("<f4")
+        integer = entry["dtype"][0] == "I"
+        tensors[name] = array.reshape(entry["shape"]).astype(np.int64 if integer else np.float64)
+    return tensors, metadata
+
+
+class Case:
+    """A description and its tensors; token tensors are token-first."""
+
+    HEAD_FIRST = ("q", "k", "v", "g", "beta", "o")
+
+    def __init__(self, name, fields, tensors):
+        self.name, self.fields, self.tensors = name, fields, tensors
+
+    def get(self, tensor, source=None):
+        array = (self.tensors if source is None else source).get(f"{self.name}.{tensor}")
+        exchanged = self.fields.get("layout", "bthd") == "bhtd" and tensor in self.HEAD_FIRST
+        return array.swapaxes(1, 2) if exchanged and array is not None else array
+
+    def expected(self):
+        """Names of the expected tensors, without the case's name."""
+        ends = ("o", "out", "core_out", "norm_out", "output", "final_state", "final_conv_state")
+        prefix = self.name + "."
+        names = [name[len(prefix) :] for name in self.tensors if name.startswith(prefix)]
+        return sorted(name for name in names if name.split(".")[-1] in ends)
+
+    def sequences(self):
+        """(batch entry, first row, end) of each sequence."""
+        cu_seqlens = self.get("cu_seqlens")
+        if cu_seqlens is not None:
+            return [(0, a, b) for a, b in zip(cu_seqlens[:-1], cu_seqlens[1:])]
+        v = self.get("v")
+        return [(b, 0, v.shape[1]) for b in range(v.shape[0])]
+
+
+def gates(case, shape):
+    """Log gates and write strengths [B,T,HV]."""
+    fields, g, beta = case.fields, case.get("g"), case.get("beta")
+    space = fields.get("gate_space", "log")
+    if g is None:
+        g = np.zeros(shape)
+    elif space == "linear":
+        with np.errstate(divide="ignore"):
+            g = np.log(g)
+    elif space == "raw":
+        a = g + case.get("dt_bias")
+        g = -np.exp(case.get("A_log")) * np.where(a > 20, a, np.log1p(np.exp(np.minimum(a, 20))))
+    beta = np.ones(shape) if beta is None else beta
+    if fields.get("beta_space", "value") == "logit" and case.get("beta") is not None:
+        beta = 1 / (1 + np.exp(-beta))
+    return g, beta * (2 if fields.get("eigenvalues") == "negative" else 1)
+
+
+def compute(case):
+    """o [B,T,HV,V] and the final states, by the recurrence in float64."""
+    fields, q, k, v = case.fields, case.get("q"), case.get("k"), case.get("v")
+    g, beta = gates(case, v.shape[:3])
+    H, K, HV = q.shape[2], q.shape[3], v.shape[2]
+    if fields.get("use_qk_l2norm", False):
+        eps = fields.get("l2norm_eps", 1e-6)
+        q, k = (x / np.sqrt((x * x).sum(-1, keepdims=True) + eps) for x in (q, k))
+    scale = fields.get("scale")
+    q = q * (K**-0.5 if scale is None else scale)
+    cyclic = fields.get("head_map", "block") == "cyclic"
+    heads = np.arange(HV) % H if cyclic else np.arange(HV) // (HV // H)
+    vk = fields.get("state_layout", "kv") == "vk"
+    initial, delta = case.get("initial_state"), fields.get("rule", "gated_delta") == "gated_delta"
+    o, states = np.full(v.shape, np.nan), []
+    for n, (b, first, end) in enumerate(case.sequences()):
+        S = np.zeros((HV, K, v.shape[3])) if initial is None else initial[n].copy()
+        S = S.swapaxes(1, 2) if vk and initial is not None else S
+        for t in range(first, end):
+            S = np.exp(g[b, t])[:, None, None] * S
+            kt, target = k[b, t][heads], v[b, t]
+            if delta:
+                target = beta[b, t][:, None] * (target - np.einsum("hkv,hk->hv", S, kt))
+            S = S + kt[:, :, None] * target[:, None, :]
+            o[b, t] = np.einsum("hkv,hk->hv", S, q[b, t][heads])
+        states.append(S.swapaxes(1, 2) if vk else S)
+    state_shape = (HV, v.shape[3], K) if vk else (HV, K, v.shape[3])
+    return {"o": o, "final_state": np.array(states).reshape((-1,) + state_shape)}
+
+
+def relative(x, reference):
+    """||x - reference|| / ||reference||; infinite on NaN, or if only the reference is 0."""
+    norm, distance = np.linalg.norm(reference), np.linalg.norm(x - reference)
+    if norm == 0:
+        return 0.0 if not np.any(x) else np.inf
+    return distance / norm if np.isfinite(distance) else np.inf
+
+
+def errors(case, tensor, x, reference):
+    """Relative L2 of the whole, the worst head and the worst window."""
+    last = tensor.split(".")[-1]
+    if last == "final_state" and reference.ndim == 4:
+        parts = [(x[n, h], reference[n, h]) for n in range(x.shape[0]) for h in range(x.shape[1])]
+        return relative(x, reference), max((relative(*part) for part in parts), default=0.0), 0.0
+    conv1d = case.fields["op"] == "conv1d"
+    if last not in ("o", "core_out", "norm_out") and not (conv1d and last == "out"):
+        return relative(x, reference), 0.0, 0.0
+    if x.ndim == 3:
+        x, reference = x[:, :, None], reference[:, :, None]
+    rows = [(b, 0, reference.shape[1]) for b in range(reference.shape[0])]
+    if case.get("cu_seqlens") is not None:
+        rows = case.sequences()
+    pieces = [(x[b, s:e], reference[b, s:e]) for b, s, e in rows if e > s]
+    if not pieces:
+        return 0.0, 0.0, 0.0
+    head = max(relative(a[:, h], r[:, h]) for a, r in pieces for h in range(r.shape[1]))
+    window = max(
+        relative(a[w : w + WINDOW, h], r[w : w + WINDOW, h])
+        for a, r in pieces
+        for h in range(r.shape[1])
+        for w in range(0, r.shape[0], WINDOW)
+    )
+    whole = relative(*(np.concatenate([p[i].ravel() for p in pieces]) for i in (0, 1)))
+    return whole, head, window
+
+
+def check(case, results):
+    """Prints a line per expected tensor; returns how many fail."""
+    failed, tolerance = 0, case.fields.get("tolerance_rel_l2", 1e-5)
+    for tensor in case.expected():
+        reference, x = case.get(tensor), results.get(tensor)
+        if x is None or x.shape != reference.shape:
+            failed += 1
+            reason = "missing" if x is None else f"shape {x.shape}, expected {reference.shape}"
+            print(f"{case.name}.{tensor}  FAIL: {reason}")
+            continue
+        whole, head, window = errors(case, tensor, x, reference)
+        passed = whole <= tolerance and head <= 2 * tolerance and window <= 2 * tolerance
+        failed += not passed
+        print(
+            f"{case.name}.{tensor}  whole {whole:.2e}  head {head:.2e}  window {window:.2e}  "
+            f"(tolerance {tolerance:.0e})  {'PASS' if passed else 'FAIL'}"
+        )
+    return failed
+
+
+def main():
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("cases")
+    parser.add_argument("--against", help="results to check (safetensors)")
+    parser.add_argument("--filter", default="", help="only cases whose name contains this")
+    arguments = parser.parse_args()
+    tensors, metadata = read_safetensors(arguments.cases)
+    other = read_safetensors(arguments.against)[0] if arguments.against else None
+    checked = failed = 0
+    for name, fields in json.loads(metadata["sluice.cases"]).items():
+        case = Case(name, fields, tensors)
+        if arguments.filter not in name:
+            continue
+        if other is not None:
+            results = {tensor: case.get(tensor, other) for tensor in case.expected()}
+        elif fields["op"] in ("prefill", "decode"):
+            results = compute(case)
+        else:
+            print(f"{name}  skipped: op {fields['op']} needs --against")
+            continue
+        checked += 1
+        failed += check(case, results)
+    print(f"{checked} cases checked, {failed} tensors failed")
+    return 1 if failed or not checked else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

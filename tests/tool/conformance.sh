@@ -1,0 +1,37 @@
+#!/usr/bin/env bash
+# Measures whether conformance/check.py, which shares no code with Sluice, agrees with the reference.
+# How: it recomputes cases of every convention, judges the tool's results, and must fail on wrong ones.
+# SPDX-License-Identifier: Apache-2.0
+set -euo pipefail
+. "$(dirname "$0")/expect.sh"
+
+# A distribution's NumPy belongs to the distribution's Python, which need not be the first one found.
+for python in python3 /usr/bin/python3 none; do
+  if "$python" -c 'import numpy' 2>/dev/null; then break; fi
+done
+if [ "$python" = none ]; then
+  echo "no NumPy here: skipped"
+  exit 77
+fi
+check() { "$python" "$source_dir/conformance/check.py" "$@"; }
+
+make() { "$tool" make-case -o kit "$@" >/dev/null; }
+make --name tails --H 2 --HV 6 --K 32 --V 48 --lengths 96,0,30,1 --l2norm
+make --append --name strong --gates strong --keys cos75 --T 70 --tolerance 1e-4 --layout bhtd \
+  --state-layout vk --B 2 --HV 3
+make --append --name raw --gate-space raw --T 52 --dtype bf16
+make --append --name linear --gate-space linear --initial none --gates minus-infinity
+make --append --name decode --op decode --T 4 --steps 2 --B 3
+make --append --name conv --op conv1d --lengths 5,0,1
+make --append --name norm --op gated_norm
+make --append --name layer --op layer --packing qwen3_next --H 2 --HV 4 --T 70 --steps 3
+
+expect 0 '5 cases checked, 0 tensors failed' check kit
+expect 0 '6 cases checked, 0 tensors failed' check "$golden"
+"$tool" run -o results kit >/dev/null
+expect 0 '8 cases checked, 0 tensors failed' check kit --against results
+size=$(stat -c %s results)
+head -c $((size - 3000)) results >wrong
+head -c 3000 /dev/zero >>wrong
+expect 1 'FAIL' check kit --against wrong
+expect 1 'FAIL: missing' check "$golden" --against results
