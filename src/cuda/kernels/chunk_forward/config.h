@@ -52,10 +52,11 @@ struct WorkItem {
   __device__ __forceinline__ int rows(int c) const { return min(tokens - c * 64, 64); }
 };
 
-/// Cumulative gate in units of log2, and beta, of one chunk.
+/// Cumulative gate in units of log2, beta, and column factors of one chunk.
 struct GateStage {
   alignas(16) float G[64];
   float beta[64];
+  float column[64];  ///< e^{G_e - G_j}, e the last token of j's block of 16
 };
 
 /// What the state warpgroups need of a chunk besides q, k, v.

@@ -32,7 +32,7 @@ __device__ __forceinline__ float inverse_norm(const uint8_t* tile, float eps) {
   const uint32_t row = thread >> 1;
   const uint8_t* half = tile + (thread & 1u) * C::kHalfTileBytes;
   float sum = 0;
-#pragma unroll
+#pragma unroll 2
   for (uint32_t piece = 0; piece < 8; ++piece) {
     const uint4 x = *reinterpret_cast<const uint4*>(half + tile::swizzled_piece(row, piece));
     const uint32_t words[4] = {x.x, x.y, x.z, x.w};
@@ -57,77 +57,130 @@ __device__ __forceinline__ void zero_tail(uint8_t* tile, int rows) {
   }
 }
 
-/// What one thread of the aux warpgroup keeps about its two rows (16 warp + lane / 4, + 8).
+/// What one thread of the aux warpgroup knows of its two rows (16 warp + lane / 4, + 8) of a product.
 struct RowFactors {
-  float G[2], a[2], p[2];          ///< G_i; beta_i rk_i; scale rq_i
-  int a_columns[2], p_columns[2];  ///< columns below these are kept, relative to 2 (lane % 4)
+  float G[2];       ///< G_i
+  float factor[2];  ///< beta_i rk_i for A, scale rq_i for P
+  int columns[2];   ///< columns kept in the diagonal block, counted from 2 (lane % 4)
 };
 
-template <class C>
-__device__ __forceinline__ RowFactors row_factors(const ChunkForwardParams& p,
-                                                  const GateStage& gate,
-                                                  const float (&norms)[2][64], int rows) {
+/// Zeroes rows and columns at or past `rows` of a raw product: they may come from another sequence.
+__device__ __forceinline__ void mask_tail(float (&x)[32], int rows) {
   const int lane = static_cast<int>(threadIdx.x & 31u);
-  RowFactors f;
+  const int row = static_cast<int>((threadIdx.x >> 5) & 3u) * 16 + (lane >> 2);
 #pragma unroll
-  for (int i = 0; i < 2; ++i) {
-    const int row = static_cast<int>((threadIdx.x >> 5) & 3u) * 16 + (lane >> 2) + 8 * i;
-    f.G[i] = gate.G[row];
-    f.a[i] = gate.beta[row] * (p.l2norm ? norms[0][row] : 1.0f);
-    f.p[i] = p.scale * (p.l2norm ? norms[1][row] : 1.0f);
-    f.a_columns[i] = (row < rows ? row : 0) - 2 * (lane & 3);
-    f.p_columns[i] = (row < rows ? row + 1 : 0) - 2 * (lane & 3);
+  for (int at = 0; at < 32; ++at) {
+    const int i = row + ((at >> 1) & 1) * 8, j = (at >> 2) * 8 + (lane & 3) * 2 + (at & 1);
+    x[at] = i < rows && j < rows ? x[at] : 0.0f;
   }
-  return f;
 }
 
-/// Block (warp, kBlock) of A and of P from the raw products: decay, beta, norms, causal mask. A
-/// goes to `blocks` in fp16, or, on the diagonal, transposed to `diagonal` in float32; P to
-/// `p_tile`.
-template <class C, int kBlock>
-__device__ __forceinline__ void apply_decay(const float (&kk)[32], const float (&qk)[32],
-                                            const RowFactors& f, const float* G,
-                                            const float* key_norms, float (&diagonal)[16][20],
-                                            uint32_t blocks, uint32_t p_tile) {
-  const int lane = static_cast<int>(threadIdx.x & 31u);
-  const int warp = static_cast<int>((threadIdx.x >> 5) & 3u);
-  float a[8], p[8];
+/// Column factors of the 8 columns at `column`, times key norms if there are any.
+__device__ __forceinline__ float2 column_factors(const float* factors, const float* key_norms,
+                                                 int column) {
+  float2 c = *reinterpret_cast<const float2*>(&factors[column]);
+  if (key_norms != nullptr) {
+    const float2 norm = *reinterpret_cast<const float2*>(&key_norms[column]);
+    c = make_float2(c.x * norm.x, c.y * norm.y);
+  }
+  return c;
+}
+
+/// Block (warp, kBlock), kBlock < warp, of a product times row factors, Gamma and key norms.
+/// Gamma_ij = e^{G_i - G_e} e^{G_e - G_j} with e the last token of the block's columns: j <= e < i,
+/// so both exponents are <= 0 and neither factor can overflow.
+template <int kBlock>
+__device__ __forceinline__ void decay_below(float (&out)[8], const float (&x)[32],
+                                            const RowFactors& f, const GateStage& gate,
+                                            const float* key_norms) {
+  const int lane2 = static_cast<int>(threadIdx.x & 3u) * 2;
+  const float end = gate.G[kBlock * 16 + 15];
+  const float row[2] = {f.factor[0] * tile::exp2_fast(f.G[0] - end),
+                        f.factor[1] * tile::exp2_fast(f.G[1] - end)};
 #pragma unroll
   for (int t = 0; t < 2; ++t) {
-    const int column = kBlock * 16 + t * 8;
-    const float2 Gj = *reinterpret_cast<const float2*>(&G[column + 2 * (lane & 3)]);
-    float2 norm = make_float2(1.0f, 1.0f);
-    if (key_norms != nullptr) {
-      norm = *reinterpret_cast<const float2*>(&key_norms[column + 2 * (lane & 3)]);
-    }
+    const float2 c = column_factors(gate.column, key_norms, kBlock * 16 + t * 8 + lane2);
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
-#pragma unroll
-      for (int e = 0; e < 2; ++e) {
-        const int at = t * 4 + i * 2 + e;
-        float gamma = tile::exp2_fast(f.G[i] - (e ? Gj.y : Gj.x));
-        if (key_norms != nullptr) gamma *= e ? norm.y : norm.x;
-        a[at] = column + e < f.a_columns[i] ? f.a[i] * gamma * kk[kBlock * 8 + at] : 0.0f;
-        p[at] = column + e < f.p_columns[i] ? f.p[i] * gamma * qk[kBlock * 8 + at] : 0.0f;
-      }
+      const int at = t * 4 + i * 2;
+      out[at] = row[i] * c.x * x[kBlock * 8 + at];
+      out[at + 1] = row[i] * c.y * x[kBlock * 8 + at + 1];
     }
   }
-  uint32_t packed[4];
+}
+
+/// The diagonal block of a product times row factors, Gamma and key norms, masked.
+template <int kBlock>
+__device__ __forceinline__ void decay_diagonal(float (&out)[8], const float (&x)[32],
+                                               const RowFactors& f, const GateStage& gate,
+                                               const float* key_norms) {
+  const int lane2 = static_cast<int>(threadIdx.x & 3u) * 2;
 #pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    packed[i] = tile::Packed<typename C::Io>::pack(p[2 * i], p[2 * i + 1]);
+  for (int t = 0; t < 2; ++t) {
+    const int column = kBlock * 16 + t * 8 + lane2;
+    const float2 G = *reinterpret_cast<const float2*>(&gate.G[column]);
+    float2 norm = make_float2(1.0f, 1.0f);
+    if (key_norms != nullptr) norm = *reinterpret_cast<const float2*>(&key_norms[column]);
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const int at = t * 4 + i * 2;
+      const float first = f.factor[i] * norm.x * tile::exp2_fast(f.G[i] - G.x);
+      const float second = f.factor[i] * norm.y * tile::exp2_fast(f.G[i] - G.y);
+      out[at] = t * 8 < f.columns[i] ? first * x[kBlock * 8 + at] : 0.0f;
+      out[at + 1] = t * 8 + 1 < f.columns[i] ? second * x[kBlock * 8 + at + 1] : 0.0f;
+    }
   }
-  ptx::stmatrix_x4(block_address(p_tile, warp, kBlock), packed);
-  if (kBlock < warp) {
+}
+
+/// A block as packed 16-bit numbers.
+template <class T>
+__device__ __forceinline__ void pack_block(uint32_t (&out)[4], const float (&x)[8]) {
 #pragma unroll
-    for (int i = 0; i < 4; ++i) packed[i] = tile::Packed<__half>::pack(a[2 * i], a[2 * i + 1]);
-    ptx::stmatrix_x4(block_address(blocks, warp, kBlock), packed);
-  } else {
+  for (int i = 0; i < 4; ++i) out[i] = tile::Packed<T>::pack(x[2 * i], x[2 * i + 1]);
+}
+
+/// Index of this warp in the aux warpgroup, known to the compiler to be the same in all lanes.
+__device__ __forceinline__ int aux_warp() {
+  return __shfl_sync(~0u, static_cast<int>((threadIdx.x >> 5) & 3u), 0);
+}
+
+/// Block (warp, kBlock) of A: to `blocks` in fp16, or, on the diagonal, transposed in float32.
+template <int kBlock>
+__device__ __forceinline__ void store_a_block(int warp, const float (&kk)[32], const RowFactors& f,
+                                              const GateStage& gate, const float* key_norms,
+                                              float (&diagonal)[16][20], const BlockTile& blocks) {
+  float a[8];
+  if (kBlock < warp) {
+    uint32_t packed[4];
+    decay_below<kBlock>(a, kk, f, gate, key_norms);
+    pack_block<__half>(packed, a);
+    ptx::stmatrix_x4(blocks.block(warp, kBlock), packed);
+  } else if (kBlock == warp) {
+    const int lane = static_cast<int>(threadIdx.x & 31u);
+    decay_diagonal<kBlock>(a, kk, f, gate, key_norms);
 #pragma unroll
     for (int at = 0; at < 8; ++at) {
       diagonal[(at >> 2) * 8 + 2 * (lane & 3) + (at & 1)][((at >> 1) & 1) * 8 + (lane >> 2)] =
           a[at];
     }
+  }
+}
+
+/// Block (warp, kBlock) of P.
+template <class C, int kBlock>
+__device__ __forceinline__ void store_p_block(int warp, const float (&qk)[32], const RowFactors& f,
+                                              const GateStage& gate, const float* key_norms,
+                                              const BlockTile& p_tile) {
+  float p[8];
+  uint32_t packed[4];
+  if (kBlock < warp) {
+    decay_below<kBlock>(p, qk, f, gate, key_norms);
+    pack_block<typename C::Io>(packed, p);
+    ptx::stmatrix_x4(p_tile.block(warp, kBlock), packed);
+  } else if (kBlock == warp) {
+    decay_diagonal<kBlock>(p, qk, f, gate, key_norms);
+    pack_block<typename C::Io>(packed, p);
+    ptx::stmatrix_x4(p_tile.block(warp, kBlock), packed);
   }
 }
 
@@ -157,71 +210,124 @@ struct PrepareCursors {
   uint32_t parity = 0;
 };
 
-/// Issues KK^T and QK^T of the chunk at the cursors.
+/// Issues X Kc^T of the chunk at the cursors, X its k or q tile.
 template <class C>
-__device__ __forceinline__ void issue_products(SharedMemoryPlan<C>& s, const PrepareCursors<C>& at,
-                                               float (&kk)[32], float (&qk)[32]) {
-  // SYNC k_ring.full, q_ring.full: the aux warpgroup waits for the chunk's tiles
-  at.k.wait(s.k_ring);
-  at.q.wait(s.q_ring);
+__device__ __forceinline__ void issue_with_k(SharedMemoryPlan<C>& s, const PrepareCursors<C>& at,
+                                             float (&acc)[32], const uint8_t* x) {
   ptx::wgmma_fence();
-  issue_product<C>(kk, s.k[at.k.stage], s.k[at.k.stage]);
-  issue_product<C>(qk, s.q[at.q.stage], s.k[at.k.stage]);
+  issue_product<C>(acc, x, s.k[at.k.stage]);
   ptx::wgmma_commit();
 }
 
-/// Turns the products into A, P and factors, and gives k, q and the gates back.
+/// Issues KK^T of the chunk at the cursors.
 template <class C>
-__device__ __forceinline__ void finish_products(const ChunkForwardParams& p, SharedMemoryPlan<C>& s,
-                                                PrepareCursors<C>& at, float (&kk)[32],
-                                                float (&qk)[32], int rows) {
+__device__ __forceinline__ void issue_kk(SharedMemoryPlan<C>& s, const PrepareCursors<C>& at,
+                                         float (&kk)[32]) {
+  // SYNC k_ring.full: the aux warpgroup waits for k
+  at.k.wait(s.k_ring);
+  issue_with_k<C>(s, at, kk, s.k[at.k.stage]);
+}
+
+/// Inverse norms of the chunk's keys and queries.
+template <class C>
+__device__ __forceinline__ void store_norms(const ChunkForwardParams& p, SharedMemoryPlan<C>& s,
+                                            const PrepareCursors<C>& at) {
+  const float rk = inverse_norm<C>(s.k[at.k.stage], p.l2norm_eps);
+  const float rq = inverse_norm<C>(s.q[at.q.stage], p.l2norm_eps);
+  s.norms[at.parity][threadIdx.x & 1u][(threadIdx.x & 127u) >> 1] = (threadIdx.x & 1u) ? rq : rk;
+  // SYNC kInverse: aux warps wait for all rows' norms
+  ptx::named_barrier_sync(static_cast<uint32_t>(NamedBarrier::kInverse), 128);
+}
+
+/// First part of a chunk: A and its inverted diagonal blocks. On entry KK^T is in flight, on return
+/// QK^T.
+template <class C>
+__device__ __forceinline__ void start_chunk(const ChunkForwardParams& p, SharedMemoryPlan<C>& s,
+                                            PrepareCursors<C>& at, float (&kk)[32],
+                                            float (&qk)[32], RowFactors& f, int rows) {
+  using Io = typename C::Io;
+  const int warp = aux_warp();
+  const int row = warp * 16 + static_cast<int>((threadIdx.x & 31u) >> 2);
   float(&norms)[2][64] = s.norms[at.parity];
-  if (p.l2norm) {
-    const float rk = inverse_norm<C>(s.k[at.k.stage], p.l2norm_eps);
-    const float rq = inverse_norm<C>(s.q[at.q.stage], p.l2norm_eps);
-    norms[threadIdx.x & 1u][(threadIdx.x & 127u) >> 1] = (threadIdx.x & 1u) ? rq : rk;
-    // SYNC kInverse: aux warps wait for all rows' norms
-    ptx::named_barrier_sync(static_cast<uint32_t>(NamedBarrier::kInverse), 128);
-  }
+  // SYNC q_ring.full: the aux warpgroup waits for q
+  at.q.wait(s.q_ring);
+  if (p.l2norm) store_norms<C>(p, s, at);
+  ptx::wgmma_wait<0>();
+  ptx::pin(kk);
+  issue_with_k<C>(s, at, qk, s.q[at.q.stage]);
   // SYNC gate_ring.full: the aux warpgroup waits for G and beta
   at.gate.wait(s.gate_ring);
   // SYNC mix_ring.empty: the state warpgroups are done with the stage's previous chunk
   at.mix.acquire(s.mix_ring);
-  GateStage& gate = s.gates[at.gate.stage];
+  const GateStage& gate = s.gates[at.gate.stage];
   MixStage& mix = s.mix[at.mix.stage];
   store_factors<C>(p, gate, norms, mix);
-  const RowFactors f = row_factors<C>(p, gate, norms, rows);
-  const int warp = static_cast<int>((threadIdx.x >> 5) & 3u);
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    f.G[i] = gate.G[row + 8 * i];
+    f.factor[i] = gate.beta[row + 8 * i] * (p.l2norm ? norms[0][row + 8 * i] : 1.0f);
+    f.columns[i] = row - warp * 16 + 8 * i - 2 * static_cast<int>(threadIdx.x & 3u);
+  }
+  if (rows < C::kChunk) mask_tail(kk, rows);
   const float* key_norms = p.l2norm ? norms[0] : nullptr;
-  const uint32_t blocks = ptx::shared_address(s.blocks[at.parity]);
-  const uint32_t p_tile = ptx::shared_address(mix.P);
+  const BlockTile blocks(s.blocks[at.parity]);
+  store_a_block<0>(warp, kk, f, gate, key_norms, s.diagonal[warp], blocks);
+  store_a_block<1>(warp, kk, f, gate, key_norms, s.diagonal[warp], blocks);
+  store_a_block<2>(warp, kk, f, gate, key_norms, s.diagonal[warp], blocks);
+  store_a_block<3>(warp, kk, f, gate, key_norms, s.diagonal[warp], blocks);
+  __syncwarp();
+  invert_diagonal<Io>(s.diagonal[warp], blocks, BlockTile(mix.Tmat), warp, gate.beta);
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    f.factor[i] = p.scale * (p.l2norm ? norms[1][row + 8 * i] : 1.0f);
+    f.columns[i] += 1;
+  }
+  // SYNC kInverse: aux warps wait for A's lower blocks and for the inverted diagonal blocks
+  ptx::named_barrier_sync(static_cast<uint32_t>(NamedBarrier::kInverse), 128);
+}
+
+/// Second part: P, the 32x32 inverses, and k and q given back.
+template <class C>
+__device__ __forceinline__ void mix_queries(const ChunkForwardParams& p, SharedMemoryPlan<C>& s,
+                                            PrepareCursors<C>& at, float (&qk)[32],
+                                            const RowFactors& f, int rows) {
+  const int warp = aux_warp();
+  const GateStage& gate = s.gates[at.gate.stage];
+  MixStage& mix = s.mix[at.mix.stage];
+  // WHY even warps: they have the fewest blocks of P.
+  if (warp % 2 == 0) {
+    merge_pair<typename C::Io>(BlockTile(s.blocks[at.parity]), BlockTile(mix.Tmat), warp + 1,
+                               gate.beta);
+  }
   ptx::wgmma_wait<0>();
-  ptx::pin(kk);
   ptx::pin(qk);
   if (rows < C::kChunk) {
-    // WHY after the products: the same rows are masked there, and the aux warpgroup owns no earlier
-    // point at which all its own reads of the tile are over.
+    // WHY here: the aux warpgroup's own reads of the tile are over.
     zero_tail<C>(s.k[at.k.stage], rows);
     ptx::fence_proxy_async();
+    mask_tail(qk, rows);
   }
   // SYNC k_ring.empty, q_ring.empty: the aux warpgroup has read the tiles
   at.k.release(s.k_ring);
   at.q.release(s.q_ring);
   at.k.next();
   at.q.next();
-  apply_decay<C, 0>(kk, qk, f, gate.G, key_norms, s.diagonal[warp], blocks, p_tile);
-  if (warp >= 1) apply_decay<C, 1>(kk, qk, f, gate.G, key_norms, s.diagonal[warp], blocks, p_tile);
-  if (warp >= 2) apply_decay<C, 2>(kk, qk, f, gate.G, key_norms, s.diagonal[warp], blocks, p_tile);
-  if (warp >= 3) apply_decay<C, 3>(kk, qk, f, gate.G, key_norms, s.diagonal[warp], blocks, p_tile);
-  __syncwarp();
+  const float* key_norms = p.l2norm ? s.norms[at.parity][0] : nullptr;
+  const BlockTile p_tile(mix.P);
+  store_p_block<C, 0>(warp, qk, f, gate, key_norms, p_tile);
+  store_p_block<C, 1>(warp, qk, f, gate, key_norms, p_tile);
+  store_p_block<C, 2>(warp, qk, f, gate, key_norms, p_tile);
+  store_p_block<C, 3>(warp, qk, f, gate, key_norms, p_tile);
 }
 
-/// Tmat from A; afterwards the chunk is ready for the state warpgroups.
+/// Last part: the rest of Tmat; then the chunk is ready for the state warpgroups.
 template <class C>
 __device__ __forceinline__ void finish_chunk(SharedMemoryPlan<C>& s, PrepareCursors<C>& at) {
-  MixStage& mix = s.mix[at.mix.stage];
-  solve_unit_lower<typename C::Io>(s.diagonal, ptx::shared_address(s.blocks[at.parity]),
-                                   ptx::shared_address(mix.Tmat), s.gates[at.gate.stage].beta);
+  // SYNC kInverse: aux warps wait for the inverted 32x32 blocks
+  ptx::named_barrier_sync(static_cast<uint32_t>(NamedBarrier::kInverse), 128);
+  const int warp = aux_warp();
+  merge_halves<typename C::Io>(BlockTile(s.blocks[at.parity]), BlockTile(s.mix[at.mix.stage].Tmat),
+                               3 - (warp >> 1), warp & 1, s.gates[at.gate.stage].beta);
   // SYNC gate_ring.empty: G and beta have been read
   at.gate.release(s.gate_ring);
   ptx::fence_proxy_async();
@@ -232,22 +338,27 @@ __device__ __forceinline__ void finish_chunk(SharedMemoryPlan<C>& s, PrepareCurs
   at.parity ^= 1u;
 }
 
-/// Aux warpgroup. The products of a chunk run under the inverse of the one before.
+/// Aux warpgroup. QK^T runs under the inverse of the diagonal blocks, the next chunk's KK^T under the
+/// last merge.
 template <class C>
 __device__ __forceinline__ void prepare_role(const ChunkForwardParams& p, SharedMemoryPlan<C>& s) {
   WorkReader<C> work(s);
   PrepareCursors<C> at;
   float kk[32], qk[32];
+  RowFactors f;
   for (WorkItem item = work.next(); item.valid(); item = work.next()) {
     const int chunks = item.chunks();
     if (chunks == 0) continue;
-    issue_products<C>(s, at, kk, qk);
+    issue_kk<C>(s, at, kk);
     for (int c = 1; c < chunks; ++c) {
-      finish_products<C>(p, s, at, kk, qk, 64);
-      issue_products<C>(s, at, kk, qk);
+      start_chunk<C>(p, s, at, kk, qk, f, C::kChunk);
+      mix_queries<C>(p, s, at, qk, f, C::kChunk);
+      issue_kk<C>(s, at, kk);
       finish_chunk<C>(s, at);
     }
-    finish_products<C>(p, s, at, kk, qk, item.rows(chunks - 1));
+    const int rows = item.rows(chunks - 1);
+    start_chunk<C>(p, s, at, kk, qk, f, rows);
+    mix_queries<C>(p, s, at, qk, f, rows);
     finish_chunk<C>(s, at);
   }
 }

@@ -141,6 +141,9 @@ __device__ __forceinline__ void gate_role(const ChunkForwardParams& p, SharedMem
       GateStage& out = s.gates[cursor.stage];
       const float2 G = make_float2((sum - value[1].g) * kLog2e, sum * kLog2e);
       *reinterpret_cast<float2*>(&out.G[2 * lane]) = G;
+      const float block_end = __shfl_sync(~0u, G.y, lane | 7);
+      *reinterpret_cast<float2*>(&out.column[2 * lane]) =
+          make_float2(tile::exp2_fast(block_end - G.x), tile::exp2_fast(block_end - G.y));
       *reinterpret_cast<float2*>(&out.beta[2 * lane]) = make_float2(value[0].beta, value[1].beta);
       // SYNC gate_ring.full: G and beta of the chunk are written
       cursor.commit(s.gate_ring);
