@@ -24,6 +24,22 @@ __device__ __forceinline__ void ldmatrix_x4_trans(uint32_t* r, uint32_t address)
                : "memory");
 }
 
+/// One 8x8 matrix; lanes 0..7 name its rows.
+__device__ __forceinline__ void ldmatrix_x1(uint32_t& r, uint32_t address) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%0}, [%1];\n"
+               : "=r"(r)
+               : "r"(address)
+               : "memory");
+}
+
+/// Two 8x8 matrices, each transposed; lane l < 16 names row l % 8 of matrix l / 8.
+__device__ __forceinline__ void ldmatrix_x2_trans(uint32_t* r, uint32_t address) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%0, %1}, [%2];\n"
+               : "=r"(r[0]), "=r"(r[1])
+               : "r"(address)
+               : "memory");
+}
+
 /// Stores four 8x8 matrices.
 __device__ __forceinline__ void stmatrix_x4(uint32_t address, const uint32_t* r) {
   asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};\n" ::"r"(address),
@@ -46,6 +62,15 @@ __device__ __forceinline__ void mma_f16(float* d, const uint32_t* a, const uint3
       " {%8, %9}, {%0, %1, %2, %3};\n"
       : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+
+/// D[16,8] += A[16,8] B[8,8] with rows 8..15 of A zero; float16 operands, float32 accumulator.
+__device__ __forceinline__ void mma_f16_k8(float* d, uint32_t a, uint32_t b) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5}, {%6},"
+      " {%0, %1, %2, %3};\n"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "r"(a), "r"(0), "r"(b));
 }
 
 }  // namespace sluice::cuda::ptx

@@ -1,7 +1,7 @@
 // (I + A)^-1 for a strictly lower triangular 64x64 A, by the aux warpgroup.
 //
-// The diagonal 16x16 blocks are inverted by substitution in float32; blocks are then merged
-// 16 -> 32 -> 64 with fp16 operands and float32 accumulation. `blocks` holds A in fp16 below the
+// The diagonal 8x8 blocks are inverted by substitution in float32; blocks are then merged
+// 8 -> 16 -> 32 -> 64 with fp16 operands and float32 accumulation. `blocks` holds A in fp16 below the
 // diagonal blocks at the start and the inverse (as far as later merges need it) at the end.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CUDA_KERNELS_CHUNK_FORWARD_INVERSE_CUH_
@@ -64,53 +64,65 @@ __device__ __forceinline__ void store_tmat_block(const BlockTile& tmat, int row,
   ptx::stmatrix_x4(tmat.block(row, column), out);
 }
 
-/// Inverts the diagonal block of this warp. Lanes c and c + 16 own column c; the lower half-warp
-/// stores it to `blocks` for the merges, the upper one to Tmat.
+/// Inverts this warp's two 8x8 diagonal blocks by substitution. Lanes c + 8 h and c + 8 h + 16 own
+/// column c of block h; the lower half-warp stores it to `blocks` for the merges, the upper to Tmat.
 template <class Io>
-__device__ __forceinline__ void invert_diagonal(const float (&column_of)[16][20], const BlockTile& blocks,
-                                                const BlockTile& tmat, int block, const float* beta) {
+__device__ __forceinline__ void substitute_diagonal(const float (&column_of)[16][20],
+                                                    const BlockTile& blocks,
+                                                    const BlockTile& tmat, int block,
+                                                    const float* beta) {
   int lane = static_cast<int>(threadIdx.x & 31u);
-  // WHY: otherwise 16 store addresses and the columns of the unit matrix stay in registers, and spill.
+  // WHY: otherwise store addresses and columns of the unit matrix stay in registers, and spill.
   asm volatile("" : "+r"(lane));
-  const int c = lane & 15;
-  float x[16];
+  const int c = lane & 7, h = (lane >> 3) & 1;
+  const float* a = &column_of[8 * h][8 * h];
+  float x[8];
 #pragma unroll
-  for (int i = 0; i < 16; ++i) x[i] = i == c ? 1.0f : 0.0f;
-  float4 next[4];
+  for (int i = 0; i < 8; ++i) x[i] = i == c ? 1.0f : 0.0f;
 #pragma unroll
-  for (int i4 = 0; i4 < 4; ++i4) next[i4] = *reinterpret_cast<const float4*>(&column_of[0][i4 * 4]);
+  for (int j = 0; j < 7; ++j) {
 #pragma unroll
-  for (int j = 0; j < 15; ++j) {
-    float4 a[4];
-#pragma unroll
-    for (int i4 = (j + 1) / 4; i4 < 4; ++i4) a[i4] = next[i4];
-    // WHY a step ahead: a load takes longer than a step, and nothing else runs in this warp.
-    if (j < 14) {
-#pragma unroll
-      for (int i4 = (j + 2) / 4; i4 < 4; ++i4) {
-        next[i4] = *reinterpret_cast<const float4*>(&column_of[j + 1][i4 * 4]);
-      }
-    }
-#pragma unroll
-    for (int i4 = (j + 1) / 4; i4 < 4; ++i4) {
-      if (i4 * 4 + 0 > j) x[i4 * 4 + 0] -= a[i4].x * x[j];
-      if (i4 * 4 + 1 > j) x[i4 * 4 + 1] -= a[i4].y * x[j];
-      if (i4 * 4 + 2 > j) x[i4 * 4 + 2] -= a[i4].z * x[j];
-      if (i4 * 4 + 3 > j) x[i4 * 4 + 3] -= a[i4].w * x[j];
+    for (int i4 = (j + 1) / 4; i4 < 2; ++i4) {
+      const float4 l = *reinterpret_cast<const float4*>(&a[j * 20 + i4 * 4]);
+      if (i4 * 4 + 0 > j) x[i4 * 4 + 0] -= l.x * x[j];
+      if (i4 * 4 + 1 > j) x[i4 * 4 + 1] -= l.y * x[j];
+      if (i4 * 4 + 2 > j) x[i4 * 4 + 2] -= l.z * x[j];
+      if (i4 * 4 + 3 > j) x[i4 * 4 + 3] -= l.w * x[j];
     }
   }
   const bool low = lane < 16;
-  const float factor = low ? 1.0f : beta[block * 16 + c];
+  const float factor = low ? 1.0f : beta[block * 16 + 8 * h + c];
   // Row i of a swizzled tile is row 0 with i % 8 exclusive-ored onto the pieces.
-  const uint32_t first = (low ? blocks.base : tmat.base) + static_cast<uint32_t>(block) * (2048 + 32) +
-                         static_cast<uint32_t>(c) * 2;
+  const uint32_t first = (low ? blocks.base : tmat.base) +
+                         static_cast<uint32_t>(block * (2048 + 32) + h * (1024 + 16) + c * 2);
 #pragma unroll
-  for (int i = 0; i < 16; ++i) {
+  for (int i = 0; i < 8; ++i) {
     const uint16_t bits =
         low ? tile::Packed<__half>::bits(x[i]) : tile::Packed<Io>::bits(x[i] * factor);
-    const uint32_t at = (first ^ (static_cast<uint32_t>(i & 7) << 4)) + i * tile::kRowBytes;
+    const uint32_t at = (first ^ static_cast<uint32_t>(i << 4)) + i * tile::kRowBytes;
     asm volatile("st.shared.b16 [%0], %1;\n" ::"r"(at), "h"(bits) : "memory");
   }
+}
+
+/// Merge 8 -> 16 inside this warp's diagonal block: X_21 = -X_22 A_21 X_11, A_21 in `blocks`.
+template <class Io>
+__device__ __forceinline__ void merge_diagonal(const BlockTile& blocks, const BlockTile& tmat,
+                                               int block, const float* beta) {
+  const uint32_t lane = threadIdx.x & 31u, row = static_cast<uint32_t>(block) * 16,
+                 piece = static_cast<uint32_t>(block) * 2;
+  uint32_t x22, right[2];
+  ptx::ldmatrix_x1(x22, blocks.base + tile::swizzled_piece(row + 8 + (lane & 7u), piece + 1));
+  ptx::ldmatrix_x2_trans(right, blocks.base + tile::swizzled_piece(row + 8 - (lane & 8u) +
+                                                                       (lane & 7u), piece));
+  float left[4] = {}, x[4] = {};
+  ptx::mma_f16_k8(left, x22, right[0]);
+  ptx::mma_f16_k8(x, tile::Packed<__half>::pack(left[0], left[1]), right[1]);
+  const uint32_t at = tile::swizzled_piece(row + 8 + (lane >> 2), piece) + (lane & 3u) * 4;
+  const float2 b = *reinterpret_cast<const float2*>(&beta[row + (lane & 3u) * 2]);
+  const uint32_t inverse = tile::Packed<__half>::pack(-x[0], -x[1]);
+  const uint32_t scaled = tile::Packed<Io>::pack(-x[0] * b.x, -x[1] * b.y);
+  asm volatile("st.shared.b32 [%0], %1;\n" ::"r"(blocks.base + at), "r"(inverse) : "memory");
+  asm volatile("st.shared.b32 [%0], %1;\n" ::"r"(tmat.base + at), "r"(scaled) : "memory");
 }
 
 /// Merge 16 -> 32: X_ba = -D_b^-1 A_ba D_a^-1 for the pair of blocks (a, b) = (b - 1, b), b odd.

@@ -38,13 +38,17 @@ __device__ __forceinline__ void init_barriers(SharedMemoryPlan<C>& s) {
   ptx::fence_mbarrier_init();
 }
 
-/// Zeroes Tmat and P of all stages: the blocks above the diagonal are multiplied, but never
-/// written.
+/// Zeroes bytes that no role writes but products read: blocks above the diagonal of Tmat, P and the
+/// inverse.
 template <class C>
-__device__ __forceinline__ void zero_mix_stages(SharedMemoryPlan<C>& s) {
-  constexpr uint32_t kPieces = sizeof(s.mix) / 16;
-  for (uint32_t i = threadIdx.x; i < kPieces; i += C::kThreads) {
-    reinterpret_cast<uint4*>(s.mix)[i] = make_uint4(0, 0, 0, 0);
+__device__ __forceinline__ void zero_upper_blocks(SharedMemoryPlan<C>& s) {
+  constexpr uint32_t kMix = sizeof(s.mix) / 16, kBlocks = sizeof(s.blocks) / 16;
+  const uint4 zero = make_uint4(0, 0, 0, 0);
+  for (uint32_t i = threadIdx.x; i < kMix; i += C::kThreads) {
+    reinterpret_cast<uint4*>(s.mix)[i] = zero;
+  }
+  for (uint32_t i = threadIdx.x; i < kBlocks; i += C::kThreads) {
+    reinterpret_cast<uint4*>(s.blocks)[i] = zero;
   }
   ptx::fence_proxy_async();
 }
@@ -63,7 +67,7 @@ __global__ void __launch_bounds__(C::kThreads, 1)
     ptx::prefetch_tensor_map(&p.v);
     ptx::prefetch_tensor_map(&p.o);
   }
-  zero_mix_stages(s);
+  zero_upper_blocks(s);
   __syncthreads();
   ptx::wait_for_dependencies();
   const uint32_t warpgroup = threadIdx.x >> 7;

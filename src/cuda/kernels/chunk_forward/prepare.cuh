@@ -110,14 +110,17 @@ __device__ __forceinline__ void decay_below(float (&out)[8], const float (&x)[32
 }
 
 /// The diagonal block of a product times row factors, Gamma and key norms, masked.
-template <int kBlock>
-__device__ __forceinline__ void decay_diagonal(float (&out)[8], const float (&x)[32],
+__device__ __forceinline__ void decay_diagonal(float (&out)[8], const float (&x)[32], int warp,
                                                const RowFactors& f, const GateStage& gate,
                                                const float* key_norms) {
   const int lane2 = static_cast<int>(threadIdx.x & 3u) * 2;
 #pragma unroll
+  for (int at = 0; at < 8; ++at) {
+    out[at] = warp < 2 ? (warp == 0 ? x[at] : x[8 + at]) : (warp == 2 ? x[16 + at] : x[24 + at]);
+  }
+#pragma unroll
   for (int t = 0; t < 2; ++t) {
-    const int column = kBlock * 16 + t * 8 + lane2;
+    const int column = warp * 16 + t * 8 + lane2;
     const float2 G = *reinterpret_cast<const float2*>(&gate.G[column]);
     float2 norm = make_float2(1.0f, 1.0f);
     if (key_norms != nullptr) norm = *reinterpret_cast<const float2*>(&key_norms[column]);
@@ -126,8 +129,8 @@ __device__ __forceinline__ void decay_diagonal(float (&out)[8], const float (&x)
       const int at = t * 4 + i * 2;
       const float first = f.factor[i] * norm.x * tile::exp2_fast(f.G[i] - G.x);
       const float second = f.factor[i] * norm.y * tile::exp2_fast(f.G[i] - G.y);
-      out[at] = t * 8 < f.columns[i] ? first * x[kBlock * 8 + at] : 0.0f;
-      out[at + 1] = t * 8 + 1 < f.columns[i] ? second * x[kBlock * 8 + at + 1] : 0.0f;
+      out[at] = t * 8 < f.columns[i] ? first * out[at] : 0.0f;
+      out[at + 1] = t * 8 + 1 < f.columns[i] ? second * out[at + 1] : 0.0f;
     }
   }
 }
@@ -144,44 +147,56 @@ __device__ __forceinline__ int aux_warp() {
   return __shfl_sync(~0u, static_cast<int>((threadIdx.x >> 5) & 3u), 0);
 }
 
-/// Block (warp, kBlock) of A: to `blocks` in fp16, or, on the diagonal, transposed in float32.
-template <int kBlock>
-__device__ __forceinline__ void store_a_block(int warp, const float (&kk)[32], const RowFactors& f,
-                                              const GateStage& gate, const float* key_norms,
-                                              float (&diagonal)[16][20], const BlockTile& blocks) {
-  float a[8];
-  if (kBlock < warp) {
-    uint32_t packed[4];
-    decay_below<kBlock>(a, kk, f, gate, key_norms);
-    pack_block<__half>(packed, a);
-    ptx::stmatrix_x4(blocks.block(warp, kBlock), packed);
-  } else if (kBlock == warp) {
-    const int lane = static_cast<int>(threadIdx.x & 31u);
-    decay_diagonal<kBlock>(a, kk, f, gate, key_norms);
-#pragma unroll
-    for (int at = 0; at < 8; ++at) {
-      diagonal[(at >> 2) * 8 + 2 * (lane & 3) + (at & 1)][((at >> 1) & 1) * 8 + (lane >> 2)] =
-          a[at];
-    }
-  }
+/// Block (warp, kBlock) of a product, below the diagonal, to `to` in T.
+template <class T, int kBlock>
+__device__ __forceinline__ void store_below(int warp, const float (&x)[32], const RowFactors& f,
+                                            const GateStage& gate, const float* key_norms,
+                                            const BlockTile& to) {
+  if (kBlock >= warp) return;
+  float decayed[8];
+  uint32_t packed[4];
+  decay_below<kBlock>(decayed, x, f, gate, key_norms);
+  pack_block<T>(packed, decayed);
+  ptx::stmatrix_x4(to.block(warp, kBlock), packed);
 }
 
-/// Block (warp, kBlock) of P.
-template <class C, int kBlock>
-__device__ __forceinline__ void store_p_block(int warp, const float (&qk)[32], const RowFactors& f,
-                                              const GateStage& gate, const float* key_norms,
-                                              const BlockTile& p_tile) {
+/// This warp's rows of A: to `blocks` in fp16, but the 8x8 blocks on the diagonal to `diagonal` in
+/// float32, transposed.
+__device__ __forceinline__ void store_a(int warp, const float (&kk)[32], const RowFactors& f,
+                                        const GateStage& gate, const float* key_norms,
+                                        float (&diagonal)[16][20], const BlockTile& blocks) {
+  store_below<__half, 0>(warp, kk, f, gate, key_norms, blocks);
+  store_below<__half, 1>(warp, kk, f, gate, key_norms, blocks);
+  store_below<__half, 2>(warp, kk, f, gate, key_norms, blocks);
+  const int row = static_cast<int>(threadIdx.x & 31u) >> 2;
+  const int column = 2 * static_cast<int>(threadIdx.x & 3u);
+  float a[8];
+  decay_diagonal(a, kk, warp, f, gate, key_norms);
+  diagonal[column][row] = a[0];
+  diagonal[column + 1][row] = a[1];
+  diagonal[8 + column][8 + row] = a[6];
+  diagonal[8 + column + 1][8 + row] = a[7];
+  const uint32_t at =
+      blocks.base + tile::swizzled_element(static_cast<uint32_t>(warp * 16 + 8 + row),
+                                           static_cast<uint32_t>(warp * 16 + column));
+  asm volatile("st.shared.b32 [%0], %1;\n" ::"r"(at), "r"(tile::Packed<__half>::pack(a[2], a[3]))
+               : "memory");
+}
+
+/// This warp's rows of P.
+template <class C>
+__device__ __forceinline__ void store_p(int warp, const float (&qk)[32], const RowFactors& f,
+                                        const GateStage& gate, const float* key_norms,
+                                        const BlockTile& p_tile) {
+  using Io = typename C::Io;
+  store_below<Io, 0>(warp, qk, f, gate, key_norms, p_tile);
+  store_below<Io, 1>(warp, qk, f, gate, key_norms, p_tile);
+  store_below<Io, 2>(warp, qk, f, gate, key_norms, p_tile);
   float p[8];
   uint32_t packed[4];
-  if (kBlock < warp) {
-    decay_below<kBlock>(p, qk, f, gate, key_norms);
-    pack_block<typename C::Io>(packed, p);
-    ptx::stmatrix_x4(p_tile.block(warp, kBlock), packed);
-  } else if (kBlock == warp) {
-    decay_diagonal<kBlock>(p, qk, f, gate, key_norms);
-    pack_block<typename C::Io>(packed, p);
-    ptx::stmatrix_x4(p_tile.block(warp, kBlock), packed);
-  }
+  decay_diagonal(p, qk, warp, f, gate, key_norms);
+  pack_block<Io>(packed, p);
+  ptx::stmatrix_x4(p_tile.block(warp, warp), packed);
 }
 
 /// The factors that the state warpgroups apply to rows and columns; threads 0..63 own a token each.
@@ -271,12 +286,12 @@ __device__ __forceinline__ void start_chunk(const ChunkForwardParams& p, SharedM
   if (rows < C::kChunk) mask_tail(kk, rows);
   const float* key_norms = p.l2norm ? norms[0] : nullptr;
   const BlockTile blocks(s.blocks[at.parity]);
-  store_a_block<0>(warp, kk, f, gate, key_norms, s.diagonal[warp], blocks);
-  store_a_block<1>(warp, kk, f, gate, key_norms, s.diagonal[warp], blocks);
-  store_a_block<2>(warp, kk, f, gate, key_norms, s.diagonal[warp], blocks);
-  store_a_block<3>(warp, kk, f, gate, key_norms, s.diagonal[warp], blocks);
+  store_a(warp, kk, f, gate, key_norms, s.diagonal[warp], blocks);
   __syncwarp();
-  invert_diagonal<Io>(s.diagonal[warp], blocks, BlockTile(mix.Tmat), warp, gate.beta);
+  const BlockTile tmat(mix.Tmat);
+  substitute_diagonal<Io>(s.diagonal[warp], blocks, tmat, warp, gate.beta);
+  __syncwarp();
+  merge_diagonal<Io>(blocks, tmat, warp, gate.beta);
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
     f.factor[i] = p.scale * (p.l2norm ? norms[1][row + 8 * i] : 1.0f);
@@ -314,10 +329,7 @@ __device__ __forceinline__ void mix_queries(const ChunkForwardParams& p, SharedM
   at.q.next();
   const float* key_norms = p.l2norm ? s.norms[at.parity][0] : nullptr;
   const BlockTile p_tile(mix.P);
-  store_p_block<C, 0>(warp, qk, f, gate, key_norms, p_tile);
-  store_p_block<C, 1>(warp, qk, f, gate, key_norms, p_tile);
-  store_p_block<C, 2>(warp, qk, f, gate, key_norms, p_tile);
-  store_p_block<C, 3>(warp, qk, f, gate, key_norms, p_tile);
+  store_p<C>(warp, qk, f, gate, key_norms, p_tile);
 }
 
 /// Last part: the rest of Tmat; then the chunk is ready for the state warpgroups.

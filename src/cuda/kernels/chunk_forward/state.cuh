@@ -126,16 +126,14 @@ struct StateCursors {
   }
 };
 
-/// O^T to io, over the chunk's v, and on to the store warp.
+/// O^T, packed, over the chunk's v, and on to the store warp.
 template <class C>
 __device__ __forceinline__ void store_output(SharedMemoryPlan<C>& s, const StateCursors<C>& at,
-                                             const float (&o)[32]) {
-  uint32_t packed[16];
-  pack_all<C>(packed, o);
+                                             const uint32_t (&o)[16]) {
   const uint32_t base = ptx::shared_address(s.v[at.o_stage]) + at.v_offset;
 #pragma unroll
   for (uint32_t p = 0; p < 4; ++p) {
-    ptx::stmatrix_x4_trans(base + p * 16 * tile::kRowBytes, packed + 4 * p);
+    ptx::stmatrix_x4_trans(base + p * 16 * tile::kRowBytes, o + 4 * p);
   }
   ptx::fence_proxy_async();
   __syncwarp();
@@ -160,11 +158,13 @@ __device__ __forceinline__ void read_state(SharedMemoryPlan<C>& s, StateCursors<
   at.k.wait(s.k_ring);
   ptx::wgmma_fence();
   issue_recall<C>(sk, state, tile::k_major(ptx::shared_address(s.k[at.k.stage])));
-  if constexpr (kDrain) store_output<C>(s, at, o);
+  uint32_t packed[16];
+  if constexpr (kDrain) pack_all<C>(packed, o);
   // SYNC q_ring.full: state warpgroups wait for q
   at.q.wait(s.q_ring);
   ptx::wgmma_fence();
   issue_recall<C>(o, state, tile::k_major(ptx::shared_address(s.q[at.q.stage])));
+  if constexpr (kDrain) store_output<C>(s, at, packed);
   // SYNC v_ring.full: state warpgroups wait for v
   at.v.wait(s.v_ring);
   // SYNC mix_ring.full: state warpgroups wait for Tmat, P and the factors
@@ -238,7 +238,8 @@ __device__ __forceinline__ void state_role(const ChunkForwardParams& p, SharedMe
       }
       write_state<C>(s, at, S, o, r);
       if (p.checkpoints.data != nullptr) store_checkpoint(p, item, half, chunks - 1, S);
-      store_output<C>(s, at, o);
+      pack_all<C>(r, o);
+      store_output<C>(s, at, r);
     }
     store_final(p, item, half, S);
   }
