@@ -49,7 +49,7 @@ void Scene::fill_delta_rule(Args* args) {
   if (bytes_.flag()) {  // packed
     s.B = 1;
     s.N = bytes_.below(4);
-    args->cu_seqlens = indices({s.N + 1}, s.T + 1);
+    args->cu_seqlens = offsets(s.N, s.T);
   }
   args->q = tensor(io, {s.B, s.T, s.H, s.K});
   args->k = tensor(io, {s.B, s.T, s.H, s.K});
@@ -121,7 +121,7 @@ void Scene::fill_conv(sluice_causal_conv1d_args* args) {
   if (bytes_.flag()) {
     s.B = 1;
     s.N = bytes_.below(4);
-    args->cu_seqlens = indices({s.N + 1}, s.T + 1);
+    args->cu_seqlens = offsets(s.N, s.T);
   }
   args->x = tensor(float_type(), {s.B, s.T, D});
   args->out = tensor(float_type(), {s.B, s.T, D});
@@ -165,7 +165,7 @@ void Scene::fill_layer(sluice_layer_args* args) {
   if (bytes_.flag()) {
     s.B = 1;
     s.N = bytes_.below(4);
-    args->cu_seqlens = indices({s.N + 1}, s.T + 1);
+    args->cu_seqlens = offsets(s.N, s.T);
   }
   args->packing = static_cast<int32_t>(bytes_.below(2));
   if (args->packing == SLUICE_PACKING_FLAT) {

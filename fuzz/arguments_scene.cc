@@ -271,6 +271,21 @@ sluice_tensor Scene::indices(std::initializer_list<int64_t> shape, int64_t value
   return view;
 }
 
+// cu_seqlens: rising from 0, but for one entry in some inputs.
+sluice_tensor Scene::offsets(int64_t sequences, int64_t tokens) {
+  sluice_tensor view = indices({sequences + 1}, 1);
+  const size_t width = view.dtype.bits / 8u;
+  const int64_t wrong = bytes_.below(16);
+  int64_t value = 0;
+  for (int64_t i = 0; i <= sequences; ++i) {
+    const int64_t stored = i == wrong ? bytes_.below(32) - 2 : value;
+    std::memcpy(arenas_.back()->now.data() + kArenaFront + static_cast<size_t>(i) * width, &stored,
+                width);
+    value = std::min(tokens, value + bytes_.below(tokens + 1));
+  }
+  return view;
+}
+
 sluice_dtype Scene::float_type() {
   constexpr sluice_dtype kTypes[] = {kF32, kF32, kBF16, kF16};
   return kTypes[bytes_.below(4)];

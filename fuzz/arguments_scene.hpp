@@ -66,6 +66,7 @@ class Scene {
   void fill_slots(Slots* state, int64_t N, int64_t slots);
   sluice_tensor tensor(sluice_dtype dtype, std::initializer_list<int64_t> shape);
   sluice_tensor indices(std::initializer_list<int64_t> shape, int64_t values);
+  sluice_tensor offsets(int64_t sequences, int64_t tokens);
   sluice_dtype float_type();
   void damage(std::byte* args, size_t size, std::span<const ViewField> fields);
   sluice_tensor view_at(const ViewField& field) const;
