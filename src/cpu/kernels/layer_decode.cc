@@ -9,6 +9,7 @@
 #include "cpu/kernels/layer_decode.hpp"
 
 #include "cpu/kernels/delta_rule.hpp"
+#include "cpu/kernels/size_limits.hpp"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "cpu/kernels/layer_decode.cc"
@@ -198,25 +199,9 @@ namespace sluice::cpu {
 
 HWY_EXPORT(decode_layer);
 
-namespace {
-
-/// The delta rule part with rows as recurrent_step would see them.
-core::DeltaRuleProblem selectable(const core::LayerProblem& problem) noexcept {
-  core::DeltaRuleProblem delta = problem.delta;
-  delta.q = problem.conv[0].x;
-  delta.k = problem.conv[1].x;
-  delta.v = problem.conv[2].x;
-  if (!core::present(delta.o)) delta.o = problem.norm.out;
-  return delta;
-}
-
-}  // namespace
-
 Status select_layer_decode(const core::LayerProblem& problem, core::KernelName* name) noexcept {
-  core::KernelName part = nullptr;
-  Status status = select_recurrent_step(selectable(problem), &part);
-  if (status.ok()) *name = kernel_name(SLUICE_OP_LAYER_DECODE);
-  return status;
+  *name = kernel_name(SLUICE_OP_LAYER_DECODE);
+  return check_size_limits(problem.delta, "layer_decode", "head_k_dim", "head_v_dim");
 }
 
 size_t layer_decode_workspace(const core::LayerProblem& problem) noexcept {

@@ -9,7 +9,7 @@
 
 namespace sluice::cpu {
 
-/// What select_recurrent_step() supports.
+/// What recurrent_step supports.
 Status select_layer_decode(const core::LayerProblem& problem, core::KernelName* name) noexcept;
 
 /// Rows of one key head's q and k and one value head's v and o, for each worker.

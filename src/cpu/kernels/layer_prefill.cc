@@ -7,6 +7,7 @@
 #include "cpu/kernels/causal_conv1d.hpp"
 #include "cpu/kernels/delta_rule.hpp"
 #include "cpu/kernels/gated_rms_norm.hpp"
+#include "cpu/kernels/size_limits.hpp"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "cpu/kernels/layer_prefill.cc"
@@ -113,11 +114,8 @@ struct LayerPlan {
 }  // namespace
 
 Status select_layer_prefill(const LayerProblem& problem, core::KernelName* name) noexcept {
-  const LayerPlan plan(problem, LayerPlan::kAnyBase);
-  core::KernelName part = nullptr;
-  Status status = select_chunk_forward(plan.delta, &part);
-  if (status.ok()) *name = kernel_name(SLUICE_OP_LAYER_PREFILL);
-  return status;
+  *name = kernel_name(SLUICE_OP_LAYER_PREFILL);
+  return check_size_limits(problem.delta, "layer_prefill", "head_k_dim", "head_v_dim");
 }
 
 size_t layer_prefill_workspace(const LayerProblem& problem) noexcept {

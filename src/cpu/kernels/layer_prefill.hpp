@@ -9,7 +9,7 @@
 
 namespace sluice::cpu {
 
-/// What select_chunk_forward() supports.
+/// What chunk_forward supports.
 Status select_layer_prefill(const core::LayerProblem& problem, core::KernelName* name) noexcept;
 
 /// Convolved q, k and v in qkv's dtype, the core output in float32 and chunk_forward's scratch.

@@ -17,13 +17,15 @@ constexpr int64_t round_up(int64_t value, int64_t multiple) noexcept {
   return (value + multiple - 1) / multiple * multiple;
 }
 
-/// kUnsupported for head dimensions past kMaxHeadDim.
-inline Status check_size_limits(const core::DeltaRuleProblem& problem, const char* op) noexcept {
+/// kUnsupported for head dimensions past kMaxHeadDim; K and V as the caller of `op` knows them.
+inline Status check_size_limits(const core::DeltaRuleProblem& problem, const char* op,
+                                const char* K_name = "k.shape[3]",
+                                const char* V_name = "v.shape[3]") noexcept {
   if (problem.K <= kMaxHeadDim && problem.V <= kMaxHeadDim) return ok_status();
   const bool key = problem.K > kMaxHeadDim;
-  return Status::failure(Code::kUnsupported,
-                         "%s: %s.shape[3] = %lld, expected at most %lld (cpu kernels)", op,
-                         key ? "k" : "v", static_cast<long long>(key ? problem.K : problem.V),
+  return Status::failure(Code::kUnsupported, "%s: %s = %lld, expected at most %lld (cpu kernels)",
+                         op, key ? K_name : V_name,
+                         static_cast<long long>(key ? problem.K : problem.V),
                          static_cast<long long>(kMaxHeadDim));
 }
 
