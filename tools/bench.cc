@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <cstdlib>
+#include <ctime>
 #include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -134,9 +135,9 @@ nlohmann::json to_json(const RowResult& result) {
                         {"V", row.model.V},
                         {"flops", result.flops},
                         {"state_bytes", result.state_bytes},
-                        {"cold", row.cold},
-                        {"fma_gflops", to_json(result.fma_gflops)},
-                        {"read_write_gbytes", to_json(result.bandwidth_gbytes)}};
+                        {"cold", row.cold}};
+  out["limit"] = to_json(row.decode() ? result.bandwidth_gbytes : result.fma_gflops);
+  out["limit_unit"] = row.decode() ? "GB/s read and written" : "GFLOP/s FMA";
   for (const Measurement& m : result.measurements) {
     nlohmann::json entry = {{"name", m.name},
                             {"wall_seconds", to_json(m.wall)},
@@ -165,6 +166,15 @@ void show_progress(size_t done, size_t total, const std::string& what) {
              done == total ? std::string()
                            : fmt::format("[{:<{}}] {}/{} {}", std::string(filled, '='), kWidth,
                                          done, total, what));
+}
+
+std::string utc_now() {
+  const std::time_t now = std::time(nullptr);
+  std::tm parts = {};
+  gmtime_r(&now, &parts);
+  char text[32];
+  std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &parts);
+  return text;
 }
 
 nlohmann::json machine(const BenchSettings& s) {
