@@ -180,10 +180,15 @@ std::string utc_now() {
 nlohmann::json machine(const BenchSettings& s) {
   std::vector<char> text(sluice_capability(nullptr, 0) + 1);
   sluice_capability(text.data(), text.size());
-  return {{"cpu", cpu_name()},          {"hardware_threads", std::thread::hardware_concurrency()},
-          {"threads", s.threads},       {"dtype", testing::dtype_name(s.dtype)},
-          {"sluice", sluice_version()}, {"capability", text.data()},
-          {"rounds", s.measure.rounds}, {"seconds_per_turn", s.measure.seconds}};
+  return {{"date", utc_now()},
+          {"cpu", cpu_name()},
+          {"hardware_threads", std::thread::hardware_concurrency()},
+          {"threads", s.threads},
+          {"dtype", testing::dtype_name(s.dtype)},
+          {"sluice", sluice_version()},
+          {"capability", text.data()},
+          {"rounds", s.measure.rounds},
+          {"seconds_per_turn", s.measure.seconds}};
 }
 
 int bench_cpu(const BenchSettings& s) {
