@@ -27,12 +27,12 @@ struct Config {
 };
 
 /// Barriers of bar.sync; 0 is __syncthreads.
-enum class NamedBarrier : uint32_t { kInverse = 1, kCount };
+enum class NamedBarrier : uint32_t { kNorms = 1, kMerge, kCount };
 static_assert(static_cast<uint32_t>(NamedBarrier::kCount) <= 16);
 
 /// Warps by role. Warpgroup 0 serves, 1 and 2 hold the state, 3 prepares.
-enum class ServiceWarp : uint32_t { kLoad = 0, kGate = 1, kStoreLow = 2, kStoreHigh = 3 };
-inline constexpr int kStateWarps = 8, kAuxWarps = 4;
+enum class ServiceWarp : uint32_t { kLoad = 0, kGate = 1, kFinishLow = 2, kFinishHigh = 3 };
+inline constexpr int kStateWarps = 8, kAuxWarps = 4, kFinishWarps = 2;
 /// Warps that read the ring of work items: all but the one that fills it.
 inline constexpr int kWorkReaders = 15;
 
@@ -88,6 +88,7 @@ struct SharedMemoryPlan {
   tile::RingBarriers<C::kVStages> v_ring;
   tile::RingBarriers<C::kMixStages> mix_ring;
   tile::RingBarriers<C::kGateStages> gate_ring;
+  tile::RingBarriers<2> block_ring;  ///< of `blocks`
   tile::RingBarriers<C::kWorkSlots> work_ring;
   uint64_t o_full[2][C::kVStages];  ///< o of a half tile is in the v stage
 };

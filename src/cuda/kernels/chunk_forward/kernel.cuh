@@ -16,6 +16,7 @@
 #ifndef SLUICE_CUDA_KERNELS_CHUNK_FORWARD_KERNEL_CUH_
 #define SLUICE_CUDA_KERNELS_CHUNK_FORWARD_KERNEL_CUH_
 
+#include "cuda/kernels/chunk_forward/finish.cuh"
 #include "cuda/kernels/chunk_forward/prepare.cuh"
 #include "cuda/kernels/chunk_forward/service.cuh"
 #include "cuda/kernels/chunk_forward/state.cuh"
@@ -29,8 +30,9 @@ __device__ __forceinline__ void init_barriers(SharedMemoryPlan<C>& s) {
   s.k_ring.init(1, kTileReaders);
   s.q_ring.init(1, kTileReaders);
   s.v_ring.init(1, 2);
-  s.mix_ring.init(kAuxWarps, kStateWarps);
-  s.gate_ring.init(1, kAuxWarps);
+  s.mix_ring.init(kAuxWarps + kFinishWarps, kStateWarps);
+  s.gate_ring.init(1, kAuxWarps + kFinishWarps);
+  s.block_ring.init(kAuxWarps, kFinishWarps);
   s.work_ring.init(1, kWorkReaders);
   for (int half = 0; half < 2; ++half) {
     for (int i = 0; i < C::kVStages; ++i) ptx::mbarrier_init(&s.o_full[half][i], kStateWarps / 2);
@@ -79,7 +81,7 @@ __global__ void __launch_bounds__(C::kThreads, 1)
     } else if (warp == ServiceWarp::kGate) {
       gate_role<C>(p, s);
     } else {
-      store_role<C>(p, s, warp == ServiceWarp::kStoreHigh);
+      finish_role<C>(p, s, warp == ServiceWarp::kFinishHigh);
     }
   } else if (warpgroup == 3) {
     ptx::decrease_registers<C::kAuxRegisters>();

@@ -222,7 +222,7 @@ struct PrepareCursors {
   tile::RingCursor<C::kQStages> q;
   tile::RingCursor<C::kMixStages> mix;
   tile::RingCursor<C::kGateStages> gate;
-  uint32_t parity = 0;
+  tile::RingCursor<2> blocks;
 };
 
 /// Issues X Kc^T of the chunk at the cursors, X its k or q tile.
@@ -249,9 +249,9 @@ __device__ __forceinline__ void store_norms(const ChunkForwardParams& p, SharedM
                                             const PrepareCursors<C>& at) {
   const float rk = inverse_norm<C>(s.k[at.k.stage], p.l2norm_eps);
   const float rq = inverse_norm<C>(s.q[at.q.stage], p.l2norm_eps);
-  s.norms[at.parity][threadIdx.x & 1u][(threadIdx.x & 127u) >> 1] = (threadIdx.x & 1u) ? rq : rk;
-  // SYNC kInverse: aux warps wait for all rows' norms
-  ptx::named_barrier_sync(static_cast<uint32_t>(NamedBarrier::kInverse), 128);
+  s.norms[at.blocks.stage][threadIdx.x & 1u][(threadIdx.x & 127u) >> 1] = (threadIdx.x & 1u) ? rq : rk;
+  // SYNC kNorms: aux warps wait for all rows' norms
+  ptx::named_barrier_sync(static_cast<uint32_t>(NamedBarrier::kNorms), 128);
 }
 
 /// First part of a chunk: A and its inverted diagonal blocks. On entry KK^T is in flight, on return
@@ -263,7 +263,7 @@ __device__ __forceinline__ void start_chunk(const ChunkForwardParams& p, SharedM
   using Io = typename C::Io;
   const int warp = aux_warp();
   const int row = warp * 16 + static_cast<int>((threadIdx.x & 31u) >> 2);
-  float(&norms)[2][64] = s.norms[at.parity];
+  float(&norms)[2][64] = s.norms[at.blocks.stage];
   // SYNC q_ring.full: the aux warpgroup waits for q
   at.q.wait(s.q_ring);
   if (p.l2norm) store_norms<C>(p, s, at);
@@ -274,6 +274,8 @@ __device__ __forceinline__ void start_chunk(const ChunkForwardParams& p, SharedM
   at.gate.wait(s.gate_ring);
   // SYNC mix_ring.empty: the state warpgroups are done with the stage's previous chunk
   at.mix.acquire(s.mix_ring);
+  // SYNC block_ring.empty: the finish warps are done with the stage's previous chunk
+  at.blocks.acquire(s.block_ring);
   const GateStage& gate = s.gates[at.gate.stage];
   MixStage& mix = s.mix[at.mix.stage];
   store_factors<C>(p, gate, norms, mix);
@@ -285,35 +287,26 @@ __device__ __forceinline__ void start_chunk(const ChunkForwardParams& p, SharedM
   }
   if (rows < C::kChunk) mask_tail(kk, rows);
   const float* key_norms = p.l2norm ? norms[0] : nullptr;
-  const BlockTile blocks(s.blocks[at.parity]);
+  const BlockTile blocks(s.blocks[at.blocks.stage]);
   store_a(warp, kk, f, gate, key_norms, s.diagonal[warp], blocks);
   __syncwarp();
   const BlockTile tmat(mix.Tmat);
   substitute_diagonal<Io>(s.diagonal[warp], blocks, tmat, warp, gate.beta);
   __syncwarp();
   merge_diagonal<Io>(blocks, tmat, warp, gate.beta);
+  // SYNC block_ring.full: this warp's rows of A and its inverted diagonal block are written
+  at.blocks.commit(s.block_ring);
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
     f.factor[i] = p.scale * (p.l2norm ? norms[1][row + 8 * i] : 1.0f);
     f.columns[i] += 1;
   }
-  // SYNC kInverse: aux warps wait for A's lower blocks and for the inverted diagonal blocks
-  ptx::named_barrier_sync(static_cast<uint32_t>(NamedBarrier::kInverse), 128);
 }
 
-/// Second part: P, the 32x32 inverses, and k and q given back.
+/// Waits for QK^T and gives k and q back.
 template <class C>
-__device__ __forceinline__ void mix_queries(const ChunkForwardParams& p, SharedMemoryPlan<C>& s,
-                                            PrepareCursors<C>& at, float (&qk)[32],
-                                            const RowFactors& f, int rows) {
-  const int warp = aux_warp();
-  const GateStage& gate = s.gates[at.gate.stage];
-  MixStage& mix = s.mix[at.mix.stage];
-  // WHY even warps: they have the fewest blocks of P.
-  if (warp % 2 == 0) {
-    merge_pair<typename C::Io>(BlockTile(s.blocks[at.parity]), BlockTile(mix.Tmat), warp + 1,
-                               gate.beta);
-  }
+__device__ __forceinline__ void finish_queries(SharedMemoryPlan<C>& s, PrepareCursors<C>& at,
+                                               float (&qk)[32], int rows) {
   ptx::wgmma_wait<0>();
   ptx::pin(qk);
   if (rows < C::kChunk) {
@@ -327,31 +320,27 @@ __device__ __forceinline__ void mix_queries(const ChunkForwardParams& p, SharedM
   at.q.release(s.q_ring);
   at.k.next();
   at.q.next();
-  const float* key_norms = p.l2norm ? s.norms[at.parity][0] : nullptr;
-  const BlockTile p_tile(mix.P);
-  store_p<C>(warp, qk, f, gate, key_norms, p_tile);
 }
 
-/// Last part: the rest of Tmat; then the chunk is ready for the state warpgroups.
+/// Second part: P. The rest of Tmat is left to the finish warps.
 template <class C>
-__device__ __forceinline__ void finish_chunk(SharedMemoryPlan<C>& s, PrepareCursors<C>& at) {
-  // SYNC kInverse: aux warps wait for the inverted 32x32 blocks
-  ptx::named_barrier_sync(static_cast<uint32_t>(NamedBarrier::kInverse), 128);
-  const int warp = aux_warp();
-  merge_halves<typename C::Io>(BlockTile(s.blocks[at.parity]), BlockTile(s.mix[at.mix.stage].Tmat),
-                               3 - (warp >> 1), warp & 1, s.gates[at.gate.stage].beta);
+__device__ __forceinline__ void mix_queries(const ChunkForwardParams& p, SharedMemoryPlan<C>& s,
+                                            PrepareCursors<C>& at, const float (&qk)[32],
+                                            const RowFactors& f) {
+  const float* key_norms = p.l2norm ? s.norms[at.blocks.stage][0] : nullptr;
+  store_p<C>(aux_warp(), qk, f, s.gates[at.gate.stage], key_norms,
+             BlockTile(s.mix[at.mix.stage].P));
   // SYNC gate_ring.empty: G and beta have been read
   at.gate.release(s.gate_ring);
   ptx::fence_proxy_async();
-  // SYNC mix_ring.full: Tmat, P, factors and the zeroed tail of k are written
+  // SYNC mix_ring.full: P, factors, Tmat's diagonal blocks and the zeroed tail of k are written
   at.mix.commit(s.mix_ring);
   at.gate.next();
   at.mix.next();
-  at.parity ^= 1u;
+  at.blocks.next();
 }
 
-/// Aux warpgroup. QK^T runs under the inverse of the diagonal blocks, the next chunk's KK^T under the
-/// last merge.
+/// Aux warpgroup. QK^T runs under the inverse of the diagonal blocks, the next chunk's KK^T under P.
 template <class C>
 __device__ __forceinline__ void prepare_role(const ChunkForwardParams& p, SharedMemoryPlan<C>& s) {
   WorkReader<C> work(s);
@@ -364,14 +353,14 @@ __device__ __forceinline__ void prepare_role(const ChunkForwardParams& p, Shared
     issue_kk<C>(s, at, kk);
     for (int c = 1; c < chunks; ++c) {
       start_chunk<C>(p, s, at, kk, qk, f, C::kChunk);
-      mix_queries<C>(p, s, at, qk, f, C::kChunk);
+      finish_queries<C>(s, at, qk, C::kChunk);
       issue_kk<C>(s, at, kk);
-      finish_chunk<C>(s, at);
+      mix_queries<C>(p, s, at, qk, f);
     }
     const int rows = item.rows(chunks - 1);
     start_chunk<C>(p, s, at, kk, qk, f, rows);
-    mix_queries<C>(p, s, at, qk, f, rows);
-    finish_chunk<C>(s, at);
+    finish_queries<C>(s, at, qk, rows);
+    mix_queries<C>(p, s, at, qk, f);
   }
 }
 

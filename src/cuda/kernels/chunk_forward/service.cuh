@@ -1,4 +1,4 @@
-// The service warpgroup: copies in, gates, copies out.
+// The service warpgroup's loader and gate warp.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CUDA_KERNELS_CHUNK_FORWARD_SERVICE_CUH_
 #define SLUICE_CUDA_KERNELS_CHUNK_FORWARD_SERVICE_CUH_
@@ -23,13 +23,13 @@ __device__ __forceinline__ void load_tile(uint8_t* destination, const CUtensorMa
   cursor.next();
 }
 
-/// Loader, one thread: deals the work items and requests k, q and v of every chunk.
+/// Loader, one thread: deals the work items and requests k and q of every chunk. WHY not v: its stages
+/// come back a chunk later, and would hold up k and q, which the aux warpgroup needs early.
 template <class C>
 __device__ __forceinline__ void load_role(const ChunkForwardParams& p, SharedMemoryPlan<C>& s) {
   tile::RingCursor<C::kWorkSlots> work;
   tile::RingCursor<C::kKStages> k;
   tile::RingCursor<C::kQStages> q;
-  tile::RingCursor<C::kVStages> v;
   uint32_t ticket = blockIdx.x;
   WorkItem item;
   do {
@@ -44,10 +44,8 @@ __device__ __forceinline__ void load_role(const ChunkForwardParams& p, SharedMem
     const int chunks = item.valid() ? item.chunks() : 0;
     for (int c = 0; c < chunks; ++c) {
       const ptx::BoxOrigin at{0, item.row + c * C::kChunk, 0, group, item.batch};
-      const ptx::BoxOrigin at_v{0, at.c1, 0, item.head, item.batch};
       load_tile(s.k[k.stage], &p.k, s.k_ring, k, at, C::kTileBytes);
       load_tile(s.q[q.stage], &p.q, s.q_ring, q, at, C::kTileBytes);
-      load_tile(s.v[v.stage], &p.v, s.v_ring, v, at_v, C::kTileBytes);
     }
     if (item.valid()) ticket = next_ticket(p, ticket);
   } while (item.valid());
@@ -96,12 +94,23 @@ __device__ __forceinline__ void fetch_pair(float (&out)[2], const char* at, cons
   if (left > 1) out[1] = load_number(at + t.token_bytes, 0, t.number);
 }
 
-/// Gate warp: cumulative gates and betas of every chunk. Lane l owns tokens 2l and 2l + 1.
+/// Requests v of chunk c; one thread.
+template <class C>
+__device__ __forceinline__ void load_v(const ChunkForwardParams& p, SharedMemoryPlan<C>& s,
+                                       tile::RingCursor<C::kVStages>& v, const WorkItem& item,
+                                       int c) {
+  const ptx::BoxOrigin at{0, item.row + c * C::kChunk, 0, item.head, item.batch};
+  load_tile(s.v[v.stage], &p.v, s.v_ring, v, at, C::kTileBytes);
+}
+
+/// Gate warp: cumulative gates and betas of every chunk, lane l for tokens 2l and 2l + 1; then v of
+/// the chunk before.
 template <class C>
 __device__ __forceinline__ void gate_role(const ChunkForwardParams& p, SharedMemoryPlan<C>& s) {
   const int lane = static_cast<int>(threadIdx.x & 31u);
   WorkReader<C> work(s);
   tile::RingCursor<C::kGateStages> cursor;
+  tile::RingCursor<C::kVStages> v;
   for (WorkItem item = work.next(); item.valid(); item = work.next()) {
     RawGate raw;
     if (p.gate_form == GateForm::kRaw) {
@@ -148,53 +157,10 @@ __device__ __forceinline__ void gate_role(const ChunkForwardParams& p, SharedMem
       // SYNC gate_ring.full: G and beta of the chunk are written
       cursor.commit(s.gate_ring);
       cursor.next();
+      if (c > 0 && lane == 0) load_v(p, s, v, item, c - 1);
     }
-  }
-}
-
-/// Writes `rows` rows of one half of o by hand; null source: zeros.
-__device__ __forceinline__ void store_rows(const ChunkForwardParams& p, const WorkItem& item,
-                                           int first, int rows, int half, const uint8_t* source) {
-  const int lane = static_cast<int>(threadIdx.x & 31u);
-  uint16_t* out = static_cast<uint16_t*>(p.o_data) + item.batch * p.o_batch_stride +
-                  (int64_t{item.row} + first) * p.o_token_stride + item.head * p.o_head_stride +
-                  half * 64;
-  for (int row = lane >> 3; row < rows; row += 4) {
-    const uint32_t piece = static_cast<uint32_t>(lane & 7);
-    uint4 value = make_uint4(0, 0, 0, 0);
-    if (source != nullptr) {
-      value = *reinterpret_cast<const uint4*>(
-          source + tile::swizzled_piece(static_cast<uint32_t>(row), piece));
-    }
-    *reinterpret_cast<uint4*>(out + row * p.o_token_stride + piece * 8) = value;
-  }
-}
-
-/// Store warp of one half of V: whole chunks by the copy engine, the last partial one by hand.
-template <class C>
-__device__ __forceinline__ void store_role(const ChunkForwardParams& p, SharedMemoryPlan<C>& s,
-                                           int half) {
-  const bool leader = (threadIdx.x & 31u) == 0;
-  WorkReader<C> work(s);
-  tile::RingCursor<C::kVStages> v;
-  for (WorkItem item = work.next(); item.valid(); item = work.next()) {
-    if (item.padded) store_rows(p, item, 0, item.tokens, half, nullptr);
-    const int chunks = item.chunks();
-    for (int c = 0; c < chunks; ++c) {
-      // SYNC o_full: the state warpgroup of this half has written o over v
-      ptx::mbarrier_wait(&s.o_full[half][v.stage], v.phase);
-      const uint8_t* source = s.v[v.stage] + half * C::kHalfTileBytes;
-      if (item.rows(c) < C::kChunk) {
-        store_rows(p, item, c * C::kChunk, item.rows(c), half, source);
-      } else if (leader) {
-        ptx::tma_store(&p.o, source, {0, item.row + c * C::kChunk, half, item.head, item.batch});
-        ptx::bulk_commit();
-        ptx::bulk_wait_read();
-      }
-      // SYNC v_ring.empty: this half of the stage may be overwritten
-      v.release(s.v_ring);
-      v.next();
-    }
+    if (chunks > 0 && lane == 0) load_v(p, s, v, item, chunks - 1);
+    __syncwarp();
   }
 }
 
