@@ -224,8 +224,8 @@ bool run_case(const Case& c, std::string& json) {
   if (c.h0) p.initial = {s0.data, int64_t{c.HV} * 16384, Number::kFloat32};
   p.final = {st.data, int64_t{c.HV} * 16384, Number::kFloat32};
   p.state_is_vk = c.vk;
-  p.l2norm = c.l2norm;
-  const Tiles tiles = sluice_test::tiles(q, k, v, o, T, c.H, c.HV, c.bf16);
+  Tiles tiles = sluice_test::tiles(q, k, v, o, T, c.H, c.HV, c.bf16);
+  tiles.l2norm = c.l2norm;
   int error = launch(p, tiles, workspace.data, nullptr);
   if (error == 0) error = cudaDeviceSynchronize();
   const std::vector<double> out = sluice_test::read_io(c.bf16, o, x.o.size());

@@ -10,10 +10,13 @@ namespace sluice::cuda::chunk_forward {
 
 inline constexpr uint32_t kSmemBytesSm90 = 227 * 1024;
 
-/// One kernel: dtype of q, k, v, o and all named constants.
-template <class Io_>
+/// One kernel: dtype of q, k, v, o, whether q and k are normalised, and all named constants.
+/// PERF l2norm as a run-time branch -> template parameter: predicated loads and multiplies left the
+/// aux warpgroup's longest phase.
+template <class Io_, bool kL2Norm_>
 struct Config {
   using Io = Io_;
+  static constexpr bool kL2Norm = kL2Norm_;
   static constexpr int kChunk = 64;     ///< tokens per chunk
   static constexpr int kHeadDim = 128;  ///< K = V
   static constexpr int kKStages = 4, kQStages = 3, kVStages = 3;
@@ -92,7 +95,7 @@ struct SharedMemoryPlan {
   tile::RingBarriers<C::kWorkSlots> work_ring;
   uint64_t o_full[2][C::kVStages];  ///< o of a half tile is in the v stage
 };
-static_assert(sizeof(SharedMemoryPlan<Config<uint16_t>>) <= kSmemBytesSm90);
+static_assert(sizeof(SharedMemoryPlan<Config<uint16_t, false>>) <= kSmemBytesSm90);
 
 }  // namespace sluice::cuda::chunk_forward
 

@@ -12,10 +12,13 @@ namespace sluice::cuda::chunk_forward {
 /// Writes `rows` rows of one half of o by hand; null source: zeros.
 __device__ __forceinline__ void store_rows(const ChunkForwardParams& p, const WorkItem& item,
                                            int first, int rows, int half, const uint8_t* source) {
-  const int lane = static_cast<int>(threadIdx.x & 31u);
-  uint16_t* out = static_cast<uint16_t*>(p.o_data) + item.batch * p.o_batch_stride +
-                  (int64_t{item.row} + first) * p.o_token_stride + item.head * p.o_head_stride +
-                  half * 64;
+  int lane = static_cast<int>(threadIdx.x & 31u), batch = item.batch, head = item.head;
+  int64_t token = int64_t{item.row} + first;
+  // WHY: keeps this rare path's addresses out of the registers of the loop around it.
+  asm volatile("" : "+r"(lane), "+r"(batch), "+r"(head), "+l"(token));
+  uint16_t* out = static_cast<uint16_t*>(p.o_data) + batch * p.o_batch_stride +
+                  token * p.o_token_stride + head * p.o_head_stride + half * 64;
+#pragma unroll 1
   for (int row = lane >> 3; row < rows; row += 4) {
     const uint32_t piece = static_cast<uint32_t>(lane & 7);
     uint4 value = make_uint4(0, 0, 0, 0);
@@ -27,13 +30,15 @@ __device__ __forceinline__ void store_rows(const ChunkForwardParams& p, const Wo
   }
 }
 
-/// One finish warp's places in the rings.
+/// One finish warp's places in the rings. WHY one counter for three rings: registers are scarce here.
 template <class C>
 struct FinishCursors {
-  tile::RingCursor<C::kGateStages> gate;
-  tile::RingCursor<2> blocks;
-  tile::RingCursor<C::kMixStages> mix;
-  tile::RingCursor<C::kVStages> v, v_read;  ///< next o to store; next stage to give back
+  uint32_t chunk = 0;  ///< chunks merged since the start of the kernel
+  tile::RingCursor<C::kVStages> v;  ///< next o to store
+
+  static_assert(C::kMixStages == 2 && C::kGateStages == 4);
+  __device__ __forceinline__ uint32_t pair_stage() const { return chunk & 1u; }
+  __device__ __forceinline__ uint32_t gate_stage() const { return chunk & 3u; }
 };
 
 /// Tmat's blocks off the 16x16 diagonal. The two warps share them by the number of products.
@@ -41,34 +46,38 @@ template <class C>
 __device__ __forceinline__ void merge_chunk(SharedMemoryPlan<C>& s, FinishCursors<C>& at,
                                             int half) {
   using Io = typename C::Io;
+  const uint32_t pair = at.pair_stage(), gate = at.gate_stage();
   // SYNC gate_ring.full, block_ring.full: the finish warps wait for beta, A and its 16x16 inverses
-  at.gate.wait(s.gate_ring);
-  at.blocks.wait(s.block_ring);
-  const float* beta = s.gates[at.gate.stage].beta;
-  const BlockTile blocks(s.blocks[at.blocks.stage]), tmat(s.mix[at.mix.stage].Tmat);
+  ptx::mbarrier_wait(&s.gate_ring.full[gate], (at.chunk >> 2) & 1u);
+  ptx::mbarrier_wait(&s.block_ring.full[pair], (at.chunk >> 1) & 1u);
+  const float* beta = s.gates[gate].beta;
+  const BlockTile blocks(s.blocks[pair]), tmat(s.mix[pair].Tmat);
   merge_pair<Io>(blocks, tmat, 2 * half + 1, beta);
   // SYNC kMerge: the finish warps wait for each other's 32x32 inverse
   ptx::named_barrier_sync(static_cast<uint32_t>(NamedBarrier::kMerge), 64);
   merge_halves<Io>(blocks, tmat, 2 + half, 0, beta);
   merge_halves<Io>(blocks, tmat, 3 - half, 1, beta);
   ptx::fence_proxy_async();
-  // SYNC mix_ring.full: the rest of Tmat is written
-  at.mix.commit(s.mix_ring);
-  // SYNC block_ring.empty, gate_ring.empty: both have been read
-  at.blocks.release(s.block_ring);
-  at.gate.release(s.gate_ring);
-  at.mix.next();
-  at.blocks.next();
-  at.gate.next();
+  __syncwarp();
+  if ((threadIdx.x & 31u) == 0) {
+    // SYNC mix_ring.full: the rest of Tmat is written
+    ptx::mbarrier_arrive(&s.mix_ring.full[pair]);
+    // SYNC block_ring.empty, gate_ring.empty: both have been read
+    ptx::mbarrier_arrive(&s.block_ring.empty[pair]);
+    ptx::mbarrier_arrive(&s.gate_ring.empty[gate]);
+  }
+  ++at.chunk;
 }
 
 /// Gives back the v stage of the last store.
 template <class C>
-__device__ __forceinline__ void release_stored(SharedMemoryPlan<C>& s, FinishCursors<C>& at) {
+__device__ __forceinline__ void release_stored(SharedMemoryPlan<C>& s,
+                                               const FinishCursors<C>& at) {
+  const int stored = at.v.stage == 0 ? C::kVStages - 1 : at.v.stage - 1;
   ptx::bulk_wait_read();
+  __syncwarp();
   // SYNC v_ring.empty: this half of the stage may be overwritten
-  at.v_read.release(s.v_ring);
-  at.v_read.next();
+  if ((threadIdx.x & 31u) == 0) ptx::mbarrier_arrive(&s.v_ring.empty[stored]);
 }
 
 /// Sends o of chunk c out: whole chunks by the copy engine, the last partial one by hand.
@@ -98,14 +107,12 @@ __device__ __forceinline__ void finish_role(const ChunkForwardParams& p, SharedM
   for (WorkItem item = work.next(); item.valid(); item = work.next()) {
     if (item.padded) store_rows(p, item, 0, item.tokens, half, nullptr);
     const int chunks = item.chunks();
-    for (int c = 0; c < chunks; ++c) {
-      merge_chunk<C>(s, at, half);
+    // WHY one turn more than chunks: a single copy of the code that stores.
+    for (int c = 0; c <= chunks && chunks > 0; ++c) {
+      if (c < chunks) merge_chunk<C>(s, at, half);
       if (c > 0) store_chunk<C>(p, s, at, item, c - 1, half);
     }
-    if (chunks > 0) {
-      store_chunk<C>(p, s, at, item, chunks - 1, half);
-      release_stored<C>(s, at);
-    }
+    if (chunks > 0) release_stored<C>(s, at);
   }
 }
 

@@ -15,13 +15,9 @@ struct Instance {
 };
 
 const Instance& bf16_d128() noexcept;
+const Instance& bf16_d128_l2norm() noexcept;
 const Instance& fp16_d128() noexcept;
-
-/// The instance of a Config.
-template <class C, class Plan>
-Instance make_instance(const void* kernel) noexcept {
-  return {kernel, sizeof(Plan), C::kThreads};
-}
+const Instance& fp16_d128_l2norm() noexcept;
 
 }  // namespace sluice::cuda::chunk_forward
 

@@ -52,7 +52,8 @@ __device__ __forceinline__ void to_operand(uint32_t (&a)[4], const float (&acc)[
 template <class Io>
 __device__ __forceinline__ void store_tmat_block(const BlockTile& tmat, int row, int column,
                                                  const float (&acc)[2][4], const float* beta) {
-  const int lane = static_cast<int>(threadIdx.x & 31u);
+  int lane = static_cast<int>(threadIdx.x & 31u);
+  asm volatile("" : "+r"(lane));  // WHY: as in BlockTile
   uint32_t out[4];
 #pragma unroll
   for (int i = 0; i < 4; ++i) {

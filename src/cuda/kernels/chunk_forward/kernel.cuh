@@ -17,6 +17,7 @@
 #define SLUICE_CUDA_KERNELS_CHUNK_FORWARD_KERNEL_CUH_
 
 #include "cuda/kernels/chunk_forward/finish.cuh"
+#include "cuda/kernels/chunk_forward/instances.h"
 #include "cuda/kernels/chunk_forward/prepare.cuh"
 #include "cuda/kernels/chunk_forward/service.cuh"
 #include "cuda/kernels/chunk_forward/state.cuh"
@@ -90,6 +91,13 @@ __global__ void __launch_bounds__(C::kThreads, 1)
     ptx::increase_registers<C::kStateRegisters>();
     state_role<C>(p, s, static_cast<int>(warpgroup) - 1);
   }
+}
+
+/// The instance of a Config.
+template <class C>
+Instance make_instance() noexcept {
+  return {reinterpret_cast<const void*>(&chunk_forward_kernel<C>), sizeof(SharedMemoryPlan<C>),
+          C::kThreads};
 }
 
 }  // namespace sluice::cuda::chunk_forward

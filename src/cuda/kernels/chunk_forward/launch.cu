@@ -34,6 +34,12 @@ bool encode_maps(ChunkForwardParams& p, const Tiles& tiles) noexcept {
          tile::encode_token_map(&p.o, tiles.o, 64, 1);
 }
 
+/// The instance for these tiles.
+const Instance& choose(const Tiles& tiles) noexcept {
+  if (tiles.q.is_bf16) return tiles.l2norm ? bf16_d128_l2norm() : bf16_d128();
+  return tiles.l2norm ? fp16_d128_l2norm() : fp16_d128();
+}
+
 }  // namespace
 
 size_t workspace_bytes(int64_t sequences) noexcept {
@@ -57,7 +63,7 @@ int launch(ChunkForwardParams params, const Tiles& tiles, void* workspace, void*
     plan_kernel<<<1, kPlanThreads, 0, cuda_stream>>>(params.cu_seqlens, params.N, params.T, order,
                                                      params.ticket);
   }
-  const Instance& instance = tiles.q.is_bf16 ? bf16_d128() : fp16_d128();
+  const Instance& instance = choose(tiles);
   const auto bytes = static_cast<int>(instance.shared_bytes);
   cudaError_t error =
       cudaFuncSetAttribute(instance.kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);

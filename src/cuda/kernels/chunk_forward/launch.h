@@ -13,6 +13,7 @@ namespace sluice::cuda::chunk_forward {
 /// The large tensors; the launcher encodes their maps.
 struct Tiles {
   tile::TokenTensor q, k, v, o;
+  bool l2norm = false;  ///< normalise q and k inside the kernel
 };
 
 /// Scratch bytes for N sequences: the work order and the ticket counter.

@@ -60,7 +60,7 @@ struct ChunkForwardParams {
   int64_t checkpoint_columns, checkpoint_column_stride, checkpoint_chunks;
   int64_t pad_below;
   bool state_is_vk;  ///< inner order of all states: [V,K] in place of [K,V]
-  bool l2norm, head_map_cyclic;
+  bool head_map_cyclic;
   GateForm gate_form;
   BetaForm beta_form;
   float scale, beta_factor, l2norm_eps;

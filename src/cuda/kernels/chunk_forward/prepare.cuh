@@ -76,10 +76,11 @@ __device__ __forceinline__ void mask_tail(float (&x)[32], int rows) {
 }
 
 /// Column factors of the 8 columns at `column`, times key norms if there are any.
+template <bool kNorm>
 __device__ __forceinline__ float2 column_factors(const float* factors, const float* key_norms,
                                                  int column) {
   float2 c = *reinterpret_cast<const float2*>(&factors[column]);
-  if (key_norms != nullptr) {
+  if constexpr (kNorm) {
     const float2 norm = *reinterpret_cast<const float2*>(&key_norms[column]);
     c = make_float2(c.x * norm.x, c.y * norm.y);
   }
@@ -89,7 +90,7 @@ __device__ __forceinline__ float2 column_factors(const float* factors, const flo
 /// Block (warp, kBlock), kBlock < warp, of a product times row factors, Gamma and key norms.
 /// Gamma_ij = e^{G_i - G_e} e^{G_e - G_j} with e the last token of the block's columns: j <= e < i,
 /// so both exponents are <= 0 and neither factor can overflow.
-template <int kBlock>
+template <bool kNorm, int kBlock>
 __device__ __forceinline__ void decay_below(float (&out)[8], const float (&x)[32],
                                             const RowFactors& f, const GateStage& gate,
                                             const float* key_norms) {
@@ -99,7 +100,7 @@ __device__ __forceinline__ void decay_below(float (&out)[8], const float (&x)[32
                         f.factor[1] * tile::exp2_fast(f.G[1] - end)};
 #pragma unroll
   for (int t = 0; t < 2; ++t) {
-    const float2 c = column_factors(gate.column, key_norms, kBlock * 16 + t * 8 + lane2);
+    const float2 c = column_factors<kNorm>(gate.column, key_norms, kBlock * 16 + t * 8 + lane2);
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       const int at = t * 4 + i * 2;
@@ -110,6 +111,7 @@ __device__ __forceinline__ void decay_below(float (&out)[8], const float (&x)[32
 }
 
 /// The diagonal block of a product times row factors, Gamma and key norms, masked.
+template <bool kNorm>
 __device__ __forceinline__ void decay_diagonal(float (&out)[8], const float (&x)[32], int warp,
                                                const RowFactors& f, const GateStage& gate,
                                                const float* key_norms) {
@@ -123,7 +125,7 @@ __device__ __forceinline__ void decay_diagonal(float (&out)[8], const float (&x)
     const int column = warp * 16 + t * 8 + lane2;
     const float2 G = *reinterpret_cast<const float2*>(&gate.G[column]);
     float2 norm = make_float2(1.0f, 1.0f);
-    if (key_norms != nullptr) norm = *reinterpret_cast<const float2*>(&key_norms[column]);
+    if constexpr (kNorm) norm = *reinterpret_cast<const float2*>(&key_norms[column]);
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       const int at = t * 4 + i * 2;
@@ -148,30 +150,31 @@ __device__ __forceinline__ int aux_warp() {
 }
 
 /// Block (warp, kBlock) of a product, below the diagonal, to `to` in T.
-template <class T, int kBlock>
+template <class T, bool kNorm, int kBlock>
 __device__ __forceinline__ void store_below(int warp, const float (&x)[32], const RowFactors& f,
                                             const GateStage& gate, const float* key_norms,
                                             const BlockTile& to) {
   if (kBlock >= warp) return;
   float decayed[8];
   uint32_t packed[4];
-  decay_below<kBlock>(decayed, x, f, gate, key_norms);
+  decay_below<kNorm, kBlock>(decayed, x, f, gate, key_norms);
   pack_block<T>(packed, decayed);
   ptx::stmatrix_x4(to.block(warp, kBlock), packed);
 }
 
 /// This warp's rows of A: to `blocks` in fp16, but the 8x8 blocks on the diagonal to `diagonal` in
 /// float32, transposed.
+template <class C>
 __device__ __forceinline__ void store_a(int warp, const float (&kk)[32], const RowFactors& f,
                                         const GateStage& gate, const float* key_norms,
                                         float (&diagonal)[16][20], const BlockTile& blocks) {
-  store_below<__half, 0>(warp, kk, f, gate, key_norms, blocks);
-  store_below<__half, 1>(warp, kk, f, gate, key_norms, blocks);
-  store_below<__half, 2>(warp, kk, f, gate, key_norms, blocks);
+  store_below<__half, C::kL2Norm, 0>(warp, kk, f, gate, key_norms, blocks);
+  store_below<__half, C::kL2Norm, 1>(warp, kk, f, gate, key_norms, blocks);
+  store_below<__half, C::kL2Norm, 2>(warp, kk, f, gate, key_norms, blocks);
   const int row = static_cast<int>(threadIdx.x & 31u) >> 2;
   const int column = 2 * static_cast<int>(threadIdx.x & 3u);
   float a[8];
-  decay_diagonal(a, kk, warp, f, gate, key_norms);
+  decay_diagonal<C::kL2Norm>(a, kk, warp, f, gate, key_norms);
   diagonal[column][row] = a[0];
   diagonal[column + 1][row] = a[1];
   diagonal[8 + column][8 + row] = a[6];
@@ -189,12 +192,12 @@ __device__ __forceinline__ void store_p(int warp, const float (&qk)[32], const R
                                         const GateStage& gate, const float* key_norms,
                                         const BlockTile& p_tile) {
   using Io = typename C::Io;
-  store_below<Io, 0>(warp, qk, f, gate, key_norms, p_tile);
-  store_below<Io, 1>(warp, qk, f, gate, key_norms, p_tile);
-  store_below<Io, 2>(warp, qk, f, gate, key_norms, p_tile);
+  store_below<Io, C::kL2Norm, 0>(warp, qk, f, gate, key_norms, p_tile);
+  store_below<Io, C::kL2Norm, 1>(warp, qk, f, gate, key_norms, p_tile);
+  store_below<Io, C::kL2Norm, 2>(warp, qk, f, gate, key_norms, p_tile);
   float p[8];
   uint32_t packed[4];
-  decay_diagonal(p, qk, warp, f, gate, key_norms);
+  decay_diagonal<C::kL2Norm>(p, qk, warp, f, gate, key_norms);
   pack_block<Io>(packed, p);
   ptx::stmatrix_x4(p_tile.block(warp, warp), packed);
 }
@@ -206,8 +209,8 @@ __device__ __forceinline__ void store_factors(const ChunkForwardParams& p, const
   const int t = static_cast<int>(threadIdx.x & 127u);
   if (t >= 64) return;
   const float G = gate.G[t], last = gate.G[63];
-  const float rk = p.l2norm ? norms[0][t] : 1.0f;
-  const float rq = p.l2norm ? norms[1][t] : 1.0f;
+  const float rk = C::kL2Norm ? norms[0][t] : 1.0f;
+  const float rq = C::kL2Norm ? norms[1][t] : 1.0f;
   const float decay = tile::exp2_fast(G);
   mix.recall[t] = decay * rk;
   mix.query[t] = decay * rq * p.scale;
@@ -266,7 +269,7 @@ __device__ __forceinline__ void start_chunk(const ChunkForwardParams& p, SharedM
   float(&norms)[2][64] = s.norms[at.blocks.stage];
   // SYNC q_ring.full: the aux warpgroup waits for q
   at.q.wait(s.q_ring);
-  if (p.l2norm) store_norms<C>(p, s, at);
+  if constexpr (C::kL2Norm) store_norms<C>(p, s, at);
   ptx::wgmma_wait<0>();
   ptx::pin(kk);
   issue_with_k<C>(s, at, qk, s.q[at.q.stage]);
@@ -282,13 +285,13 @@ __device__ __forceinline__ void start_chunk(const ChunkForwardParams& p, SharedM
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
     f.G[i] = gate.G[row + 8 * i];
-    f.factor[i] = gate.beta[row + 8 * i] * (p.l2norm ? norms[0][row + 8 * i] : 1.0f);
+    f.factor[i] = gate.beta[row + 8 * i] * (C::kL2Norm ? norms[0][row + 8 * i] : 1.0f);
     f.columns[i] = row - warp * 16 + 8 * i - 2 * static_cast<int>(threadIdx.x & 3u);
   }
   if (rows < C::kChunk) mask_tail(kk, rows);
-  const float* key_norms = p.l2norm ? norms[0] : nullptr;
+  const float* key_norms = C::kL2Norm ? norms[0] : nullptr;
   const BlockTile blocks(s.blocks[at.blocks.stage]);
-  store_a(warp, kk, f, gate, key_norms, s.diagonal[warp], blocks);
+  store_a<C>(warp, kk, f, gate, key_norms, s.diagonal[warp], blocks);
   __syncwarp();
   const BlockTile tmat(mix.Tmat);
   substitute_diagonal<Io>(s.diagonal[warp], blocks, tmat, warp, gate.beta);
@@ -298,7 +301,7 @@ __device__ __forceinline__ void start_chunk(const ChunkForwardParams& p, SharedM
   at.blocks.commit(s.block_ring);
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
-    f.factor[i] = p.scale * (p.l2norm ? norms[1][row + 8 * i] : 1.0f);
+    f.factor[i] = p.scale * (C::kL2Norm ? norms[1][row + 8 * i] : 1.0f);
     f.columns[i] += 1;
   }
 }
@@ -327,7 +330,7 @@ template <class C>
 __device__ __forceinline__ void mix_queries(const ChunkForwardParams& p, SharedMemoryPlan<C>& s,
                                             PrepareCursors<C>& at, const float (&qk)[32],
                                             const RowFactors& f) {
-  const float* key_norms = p.l2norm ? s.norms[at.blocks.stage][0] : nullptr;
+  const float* key_norms = C::kL2Norm ? s.norms[at.blocks.stage][0] : nullptr;
   store_p<C>(aux_warp(), qk, f, s.gates[at.gate.stage], key_norms,
              BlockTile(s.mix[at.mix.stage].P));
   // SYNC gate_ring.empty: G and beta have been read
