@@ -393,7 +393,8 @@ typedef struct sluice_layer_args {
   sluice_tensor ring_position; /**< int32/int64 [N], with SLUICE_CONV_STATE_RING only */
   sluice_tensor num_accepted;  /**< decode: optional int32/int64 [N], for both kinds of state */
   sluice_state_io state;       /**< read_slots, write_slots and has_initial_state hold for the conv
-                                    states too (their column 0 where 2-D) */
+                                    states too (their column 0 where 2-D; with
+                                    num_accepted a row is padding in both columns or in neither) */
   int64_t num_k_heads;         /**< H */
   int64_t num_v_heads;         /**< HV */
   int64_t head_k_dim;          /**< K */

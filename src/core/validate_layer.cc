@@ -276,6 +276,25 @@ void check_conv_pools(Checker& c, const sluice_layer_args& a, const Rows& rows, 
   check_conv_state_io(c, kConvNames, &whole);
 }
 
+/// Convolution states use column 0 of the slots, recurrent states the accepted one: a row is
+/// padding by both or by neither.
+void check_whole_rows_padded(Checker& c, const DeltaRuleProblem& p) noexcept {
+  if (!c.ok() || !present(p.num_accepted)) return;
+  for (int64_t n = 0; n < p.rows.N; ++n) {
+    const int64_t column = start_column(p.num_accepted, p.state.read_slots, n);
+    const int64_t first = slot_at(p.state.read_slots, n, 0);
+    const int64_t accepted = slot_at(p.state.read_slots, n, column);
+    if ((first < p.state.pad_below) != (accepted < p.state.pad_below)) {
+      c.fail(
+          "state.read_slots[%lld,%lld] = %lld, expected padding just where column 0, %lld, is "
+          "(a row is padding as a whole)",
+          static_cast<ll>(n), static_cast<ll>(column), static_cast<ll>(accepted),
+          static_cast<ll>(first));
+      return;
+    }
+  }
+}
+
 }  // namespace
 
 Validated validate(sluice_op op, const sluice_layer_args& args, Depth depth,
@@ -318,6 +337,7 @@ Validated validate(sluice_op op, const sluice_layer_args& args, Depth depth,
   if (depth == Depth::kContents && c.device().type == SLUICE_DEVICE_CPU) {
     check_delta_contents(c, problem->delta);
     check_conv_contents(c, kConvNames, problem->conv[0]);
+    check_whole_rows_padded(c, problem->delta);
   }
   return {c.status(), c.device(), a.implementation};
 }

@@ -17,9 +17,30 @@ namespace {
 
 bool available() noexcept { return true; }
 
+/// What the environment asks for must be possible: no call runs on something else silently.
+Status environment() noexcept {
+  const Status status = isa_request();
+  return status.ok() ? threads_request() : status;
+}
+
+/// An operator's own choice of kernel, after the environment's.
+template <class Problem, Status (*select)(const Problem&, core::KernelName*) noexcept>
+Status select_in_environment(const Problem& problem, core::KernelName* kernel) noexcept {
+  const Status status = environment();
+  return status.ok() ? select(problem, kernel) : status;
+}
+
+template <class Problem, Status (*select)(const Problem&, core::KernelName*) noexcept>
+constexpr core::Operator<Problem> make_operator(size_t (*workspace)(const Problem&) noexcept,
+                                                Status (*run)(const Problem&, sluice_workspace,
+                                                              void*) noexcept) noexcept {
+  return {select_in_environment<Problem, select>, workspace, run};
+}
+
 Status warm_up(int32_t /*device_index*/) noexcept {
   choose_isa();
-  return start_workers();
+  const Status status = environment();
+  return status.ok() ? start_workers() : status;
 }
 
 size_t describe(char* out, size_t size) noexcept {
@@ -45,12 +66,19 @@ core::Backend make_backend() noexcept {
   backend.warm_up = warm_up;
   backend.describe = describe;
   backend.set_executor = set_executor;
-  backend.chunk_forward = {select_chunk_forward, chunk_forward_workspace, chunk_forward};
-  backend.recurrent_step = {select_recurrent_step, recurrent_step_workspace, recurrent_step};
-  backend.causal_conv1d = {select_causal_conv1d, causal_conv1d_workspace, causal_conv1d};
-  backend.gated_rms_norm = {select_gated_rms_norm, gated_rms_norm_workspace, gated_rms_norm};
-  backend.layer_prefill = {select_layer_prefill, layer_prefill_workspace, layer_prefill};
-  backend.layer_decode = {select_layer_decode, layer_decode_workspace, layer_decode};
+  using core::CausalConvProblem, core::DeltaRuleProblem, core::GatedNormProblem, core::LayerProblem;
+  backend.chunk_forward =
+      make_operator<DeltaRuleProblem, select_chunk_forward>(chunk_forward_workspace, chunk_forward);
+  backend.recurrent_step = make_operator<DeltaRuleProblem, select_recurrent_step>(
+      recurrent_step_workspace, recurrent_step);
+  backend.causal_conv1d = make_operator<CausalConvProblem, select_causal_conv1d>(
+      causal_conv1d_workspace, causal_conv1d);
+  backend.gated_rms_norm = make_operator<GatedNormProblem, select_gated_rms_norm>(
+      gated_rms_norm_workspace, gated_rms_norm);
+  backend.layer_prefill =
+      make_operator<LayerProblem, select_layer_prefill>(layer_prefill_workspace, layer_prefill);
+  backend.layer_decode =
+      make_operator<LayerProblem, select_layer_decode>(layer_decode_workspace, layer_decode);
   return backend;
 }
 

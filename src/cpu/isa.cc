@@ -35,14 +35,24 @@ int64_t usable_targets() noexcept {
   return (hwy::SupportedTargets() | HWY_STATIC_TARGET) & HWY_TARGETS;
 }
 
+/// SLUICE_CPU_ISA, or null where unset or empty.
+const char* wanted_name() noexcept {
+  const char* wanted = std::getenv("SLUICE_CPU_ISA");
+  return wanted == nullptr || *wanted == '\0' ? nullptr : wanted;
+}
+
+const Isa* find_usable(const char* name) noexcept {
+  for (const Isa& isa : kIsas) {
+    if ((isa.target & usable_targets()) != 0 && std::strcmp(isa.name, name) == 0) return &isa;
+  }
+  return nullptr;
+}
+
 const Isa& requested_or_best() noexcept {
   const int64_t usable = usable_targets();
-  const char* wanted = std::getenv("SLUICE_CPU_ISA");
-  if (wanted != nullptr) {
-    for (const Isa& isa : kIsas) {
-      if ((isa.target & usable) != 0 && std::strcmp(isa.name, wanted) == 0) return isa;
-    }
-  }
+  const char* wanted = wanted_name();
+  const Isa* found = wanted != nullptr ? find_usable(wanted) : nullptr;
+  if (found != nullptr) return *found;
   for (const Isa& isa : kIsas) {
     if ((isa.target & usable) != 0) return isa;
   }
@@ -69,6 +79,18 @@ const Choice& choice() noexcept {
 }  // namespace
 
 void choose_isa() noexcept { choice(); }
+
+Status isa_request() noexcept {
+  static const Status status = []() noexcept {
+    const char* wanted = wanted_name();
+    if (wanted == nullptr || find_usable(wanted) != nullptr) return ok_status();
+    char isas[128];
+    list_isas(isas, sizeof isas);
+    return Status::failure(Code::kInvalidArgument, "cpu: SLUICE_CPU_ISA = %s, expected one of:%s",
+                           wanted, isas);
+  }();
+  return status;
+}
 
 const char* isa_name() noexcept { return choice().isa.name; }
 

@@ -11,8 +11,12 @@ namespace sluice::cpu {
 
 /// Chooses once: the best instruction set that this library was built for and this machine has, or
 /// the one named by SLUICE_CPU_ISA ("avx512", "avx2", "sse4", "scalar", ..) where the machine has
-/// it. A name that is unknown or not available is ignored. Called before any kernel runs.
+/// it; otherwise isa_request() fails. Called before any kernel runs.
 void choose_isa() noexcept;
+
+/// Whether SLUICE_CPU_ISA is unset, empty or names what this machine can run; the message lists
+/// that.
+Status isa_request() noexcept;
 
 /// Name of the instruction set in use, e.g. "avx512".
 const char* isa_name() noexcept;

@@ -201,16 +201,18 @@ int usable_cpus() noexcept {
 
 constexpr long kMaxThreads = 4096;
 
-int configured_threads() noexcept {
+/// SLUICE_NUM_THREADS: 0 where unset or empty, -1 where it is no number from 1 to kMaxThreads.
+long wanted_threads() noexcept {
   const char* text = std::getenv("SLUICE_NUM_THREADS");
-  if (text != nullptr) {
-    char* end = nullptr;
-    const long value = std::strtol(text, &end, 10);
-    if (end != text && *end == '\0' && value >= 1) {
-      return static_cast<int>(std::min(value, kMaxThreads));
-    }
-  }
-  return usable_cpus();
+  if (text == nullptr || *text == '\0') return 0;
+  char* end = nullptr;
+  const long value = std::strtol(text, &end, 10);
+  return *end == '\0' && value >= 1 && value <= kMaxThreads ? value : -1;
+}
+
+int configured_threads() noexcept {
+  const long wanted = wanted_threads();
+  return wanted > 0 ? static_cast<int>(wanted) : usable_cpus();
 }
 
 int own_threads() noexcept {
@@ -245,6 +247,16 @@ void run_on_executor(Job& job, int workers) noexcept {
 
 int worker_count() noexcept {
   return executor.function != nullptr ? executor.threads : own_threads();
+}
+
+Status threads_request() noexcept {
+  static const Status status = []() noexcept {
+    if (wanted_threads() >= 0) return ok_status();
+    return Status::failure(Code::kInvalidArgument,
+                           "cpu: SLUICE_NUM_THREADS = %s, expected a number from 1 to %ld",
+                           std::getenv("SLUICE_NUM_THREADS"), kMaxThreads);
+  }();
+  return status;
 }
 
 Status start_workers() noexcept {

@@ -14,6 +14,9 @@ namespace sluice::cpu {
 /// what the caller's executor was declared with. Workspaces are sized by it.
 int worker_count() noexcept;
 
+/// Whether SLUICE_NUM_THREADS is unset, empty or a number from 1 to 4096.
+Status threads_request() noexcept;
+
 /// Starts the pool now. Otherwise the first parallel_for() with more than one worker does.
 Status start_workers() noexcept;
 

@@ -1,4 +1,4 @@
-// Measures what SLUICE_IMPL and SLUICE_DEBUG change, which a process reads once. Each test sets its
+// Measures what the SLUICE_ variables change, which a process reads once. Each test sets its
 // variable and does its work in a child process, so the order of tests does not matter.
 // SPDX-License-Identifier: Apache-2.0
 #include <cstdio>
@@ -77,6 +77,29 @@ TEST(EnvironmentDeathTest, UnknownImplementationIsRefused) {
                     "recurrent_step: SLUICE_IMPL = nonsense, expected auto, cpu, cuda, reference "
                     "or reference-chunked, as far as in this build");
   });
+}
+
+TEST(EnvironmentDeathTest, UnknownInstructionSetIsRefused) {
+  EXPECT_IN_CHILD({
+    std::string text(sluice_capability(nullptr, 0) + 1, '\0');
+    setenv("SLUICE_CPU_ISA", "mmx", 1);
+    sluice_capability(text.data(), text.size());
+    const size_t list = text.find("cpu.isas:") + 9;
+    expect_in_child(StepCall(), SLUICE_INVALID_ARGUMENT,
+                    "cpu: SLUICE_CPU_ISA = mmx, expected one of:" +
+                        text.substr(list, text.find('\n', list) - list));
+  });
+}
+
+TEST(EnvironmentDeathTest, ThreadsThatAreNoNumberAreRefused) {
+  for (const char* threads : {"two", "0", "-1", "2x", "5000"}) {
+    EXPECT_IN_CHILD({
+      setenv("SLUICE_NUM_THREADS", threads, 1);
+      expect_in_child(StepCall(), SLUICE_INVALID_ARGUMENT,
+                      std::string("cpu: SLUICE_NUM_THREADS = ") + threads +
+                          ", expected a number from 1 to 4096");
+    });
+  }
 }
 
 TEST(EnvironmentDeathTest, ImplementationOfAnotherDeviceIsRefused) {

@@ -309,6 +309,22 @@ const Row kDecodeRows[] = {
        s.args.num_accepted.shape[0] = 1;
      },
      "layer_decode: num_accepted.shape[0] = 1, expected 2 (N sequences)"},
+    {"padded_for_one_state_only",
+     [](LayerScene& s) {
+       speculate(s);
+       s.args.state.read_slots = s.memory->table(2, 3, {0, -1, 2, 3, 4, 5});
+     },
+     "layer_decode: state.read_slots[0,1] = -1, expected padding just where column 0, 0, is (a row "
+     "is padding as a whole)",
+     Seen::kByCall},
+    {"padding_in_some_columns",
+     [](LayerScene& s) {
+       s.args.num_accepted = s.memory->indices({1, 2});
+       s.args.state.read_slots = s.memory->table(2, 3, {0, 1, 2, 3, -1, 5});
+     },
+     "layer_decode: state.read_slots[1,1] = -1, expected padding just where column 0, 3, is (a row "
+     "is padding as a whole)",
+     Seen::kByCall},
     {"per_token_without_slots",
      [](LayerScene& s) { s.args.state_writes = SLUICE_STATE_WRITE_PER_TOKEN; },
      "layer_decode: state.write_slots rank = 0, expected 2 ([N, >= tokens] with state_writes "
