@@ -30,7 +30,7 @@ struct Config {
 };
 
 /// Barriers of bar.sync; 0 is __syncthreads.
-enum class NamedBarrier : uint32_t { kNorms = 1, kMerge, kCount };
+enum class NamedBarrier : uint32_t { kNorms = 1, kPairLow, kPairHigh, kCount };
 static_assert(static_cast<uint32_t>(NamedBarrier::kCount) <= 16);
 
 /// Warps by role. Warpgroup 0 serves, 1 and 2 hold the state, 3 prepares.

@@ -1,4 +1,4 @@
-// The two finish warps: the upper merges of the inverse, and o to global memory.
+// The two finish warps: the last merge of the inverse, and o to global memory.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CUDA_KERNELS_CHUNK_FORWARD_FINISH_CUH_
 #define SLUICE_CUDA_KERNELS_CHUNK_FORWARD_FINISH_CUH_
@@ -41,20 +41,17 @@ struct FinishCursors {
   __device__ __forceinline__ uint32_t gate_stage() const { return chunk & 3u; }
 };
 
-/// Tmat's blocks off the 16x16 diagonal. The two warps share them by the number of products.
+/// Tmat's lower left 32x32 block. The two warps share it by the number of products.
 template <class C>
 __device__ __forceinline__ void merge_chunk(SharedMemoryPlan<C>& s, FinishCursors<C>& at,
                                             int half) {
   using Io = typename C::Io;
   const uint32_t pair = at.pair_stage(), gate = at.gate_stage();
-  // SYNC gate_ring.full, block_ring.full: the finish warps wait for beta, A and its 16x16 inverses
+  // SYNC gate_ring.full, block_ring.full: the finish warps wait for beta, A and its 32x32 inverses
   ptx::mbarrier_wait(&s.gate_ring.full[gate], (at.chunk >> 2) & 1u);
   ptx::mbarrier_wait(&s.block_ring.full[pair], (at.chunk >> 1) & 1u);
   const float* beta = s.gates[gate].beta;
   const BlockTile blocks(s.blocks[pair]), tmat(s.mix[pair].Tmat);
-  merge_pair<Io>(blocks, tmat, 2 * half + 1, beta);
-  // SYNC kMerge: the finish warps wait for each other's 32x32 inverse
-  ptx::named_barrier_sync(static_cast<uint32_t>(NamedBarrier::kMerge), 64);
   merge_halves<Io>(blocks, tmat, 2 + half, 0, beta);
   merge_halves<Io>(blocks, tmat, 3 - half, 1, beta);
   ptx::fence_proxy_async();
@@ -102,17 +99,23 @@ __device__ __forceinline__ void store_chunk(const ChunkForwardParams& p, SharedM
 template <class C>
 __device__ __forceinline__ void finish_role(const ChunkForwardParams& p, SharedMemoryPlan<C>& s,
                                             int half) {
-  WorkReader<C> work(s);
+  tile::RingCursor<C::kWorkSlots> work;
   FinishCursors<C> at;
-  for (WorkItem item = work.next(); item.valid(); item = work.next()) {
+  for (;; work.next()) {
+    // SYNC work_ring.full: the finish warps wait for the next work item
+    work.wait(s.work_ring);
+    // WHY not a copy: the slot is kept until the item is done, which saves registers.
+    const WorkItem& item = s.work[work.stage];
+    if (!item.valid()) return;
     if (item.padded) store_rows(p, item, 0, item.tokens, half, nullptr);
-    const int chunks = item.chunks();
     // WHY one turn more than chunks: a single copy of the code that stores.
-    for (int c = 0; c <= chunks && chunks > 0; ++c) {
-      if (c < chunks) merge_chunk<C>(s, at, half);
+    for (int c = 0; c <= item.chunks() && item.chunks() > 0; ++c) {
+      if (c < item.chunks()) merge_chunk<C>(s, at, half);
       if (c > 0) store_chunk<C>(p, s, at, item, c - 1, half);
     }
-    if (chunks > 0) release_stored<C>(s, at);
+    if (item.chunks() > 0) release_stored<C>(s, at);
+    // SYNC work_ring.empty: the item is done
+    work.release(s.work_ring);
   }
 }
 

@@ -257,7 +257,7 @@ __device__ __forceinline__ void store_norms(const ChunkForwardParams& p, SharedM
   ptx::named_barrier_sync(static_cast<uint32_t>(NamedBarrier::kNorms), 128);
 }
 
-/// First part of a chunk: A and its inverted diagonal blocks. On entry KK^T is in flight, on return
+/// First part of a chunk: A and its inverted 32x32 diagonal blocks. On entry KK^T is in flight, on return
 /// QK^T.
 template <class C>
 __device__ __forceinline__ void start_chunk(const ChunkForwardParams& p, SharedMemoryPlan<C>& s,
@@ -297,7 +297,12 @@ __device__ __forceinline__ void start_chunk(const ChunkForwardParams& p, SharedM
   substitute_diagonal<Io>(s.diagonal[warp], blocks, tmat, warp, gate.beta);
   __syncwarp();
   merge_diagonal<Io>(blocks, tmat, warp, gate.beta);
-  // SYNC block_ring.full: this warp's rows of A and its inverted diagonal block are written
+  // SYNC kPairLow, kPairHigh: warps 0 and 1, 2 and 3 wait for each other's inverted diagonal block
+  ptx::named_barrier_sync(
+      static_cast<uint32_t>(warp < 2 ? NamedBarrier::kPairLow : NamedBarrier::kPairHigh), 64);
+  // WHY even warps: they have fewer blocks of P to do next.
+  if (warp % 2 == 0) merge_pair<Io>(blocks, tmat, warp + 1, gate.beta);
+  // SYNC block_ring.full: this warp's part of A and of its 32x32 inverses is written
   at.blocks.commit(s.block_ring);
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
