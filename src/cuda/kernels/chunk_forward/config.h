@@ -19,8 +19,8 @@ struct Config {
   static constexpr bool kL2Norm = kL2Norm_;
   static constexpr int kChunk = 64;     ///< tokens per chunk
   static constexpr int kHeadDim = 128;  ///< K = V
-  static constexpr int kKStages = 4, kQStages = 3, kVStages = 3;
-  static constexpr int kMixStages = 2;  ///< Tmat, P and factors, written by the aux warpgroup
+  static constexpr int kKStages = 3, kQStages = 3, kVStages = 3;
+  static constexpr int kMixStages = 3;  ///< Tmat, P and factors, written by the aux warpgroup
   static constexpr int kGateStages = 4;
   static constexpr int kWorkSlots = 8;
   static constexpr int kThreads = 512;
@@ -34,7 +34,7 @@ enum class NamedBarrier : uint32_t { kNorms = 1, kPairLow, kPairHigh, kCount };
 static_assert(static_cast<uint32_t>(NamedBarrier::kCount) <= 16);
 
 /// Warps by role. Warpgroup 0 serves, 1 and 2 hold the state, 3 prepares.
-enum class ServiceWarp : uint32_t { kLoad = 0, kGate = 1, kFinishLow = 2, kFinishHigh = 3 };
+enum class ServiceWarp : uint32_t { kLoad = 0, kGate = 1, kFinishEven = 2, kFinishOdd = 3 };
 inline constexpr int kStateWarps = 8, kAuxWarps = 4, kFinishWarps = 2;
 /// Warps that read the ring of work items: all but the one that fills it.
 inline constexpr int kWorkReaders = 15;
@@ -93,7 +93,7 @@ struct SharedMemoryPlan {
   tile::RingBarriers<C::kGateStages> gate_ring;
   tile::RingBarriers<2> block_ring;  ///< of `blocks`
   tile::RingBarriers<C::kWorkSlots> work_ring;
-  uint64_t o_full[2][C::kVStages];  ///< o of a half tile is in the v stage
+  uint64_t o_full[C::kVStages];  ///< o is in the v stage
 };
 static_assert(sizeof(SharedMemoryPlan<Config<uint16_t, false>>) <= kSmemBytesSm90);
 

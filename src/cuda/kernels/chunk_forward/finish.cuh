@@ -30,75 +30,63 @@ __device__ __forceinline__ void store_rows(const ChunkForwardParams& p, const Wo
   }
 }
 
-/// One finish warp's places in the rings. WHY one counter for three rings: registers are scarce here.
+/// One finish warp's places in the rings. WHY one counter for two rings: registers are scarce here.
 template <class C>
 struct FinishCursors {
-  uint32_t chunk = 0;  ///< chunks merged since the start of the kernel
+  uint32_t chunk = 0;  ///< chunks since the start of the kernel; warp w merges those = w modulo 2
+  tile::RingCursor<C::kMixStages> mix;
   tile::RingCursor<C::kVStages> v;  ///< next o to store
 
-  static_assert(C::kMixStages == 2 && C::kGateStages == 4);
-  __device__ __forceinline__ uint32_t pair_stage() const { return chunk & 1u; }
-  __device__ __forceinline__ uint32_t gate_stage() const { return chunk & 3u; }
+  static_assert(C::kGateStages == 4);
 };
 
-/// Tmat's lower left 32x32 block. The two warps share it by the number of products.
+/// Tmat's lower left 32x32 block.
 template <class C>
-__device__ __forceinline__ void merge_chunk(SharedMemoryPlan<C>& s, FinishCursors<C>& at,
-                                            int half) {
+__device__ __forceinline__ void merge_chunk(SharedMemoryPlan<C>& s, const FinishCursors<C>& at) {
   using Io = typename C::Io;
-  const uint32_t pair = at.pair_stage(), gate = at.gate_stage();
-  // SYNC gate_ring.full, block_ring.full: the finish warps wait for beta, A and its 32x32 inverses
+  const uint32_t pair = at.chunk & 1u, gate = at.chunk & 3u;
+  // SYNC gate_ring.full, block_ring.full: the finish warp waits for beta, A and its 32x32 inverses
   ptx::mbarrier_wait(&s.gate_ring.full[gate], (at.chunk >> 2) & 1u);
   ptx::mbarrier_wait(&s.block_ring.full[pair], (at.chunk >> 1) & 1u);
   const float* beta = s.gates[gate].beta;
-  const BlockTile blocks(s.blocks[pair]), tmat(s.mix[pair].Tmat);
-  merge_halves<Io>(blocks, tmat, 2 + half, 0, beta);
-  merge_halves<Io>(blocks, tmat, 3 - half, 1, beta);
+  const BlockTile blocks(s.blocks[pair]), tmat(s.mix[at.mix.stage].Tmat);
+  merge_row<Io, 2>(blocks, tmat, beta);
+  merge_row<Io, 3>(blocks, tmat, beta);
   ptx::fence_proxy_async();
   __syncwarp();
   if ((threadIdx.x & 31u) == 0) {
     // SYNC mix_ring.full: the rest of Tmat is written
-    ptx::mbarrier_arrive(&s.mix_ring.full[pair]);
+    ptx::mbarrier_arrive(&s.mix_ring.full[at.mix.stage]);
     // SYNC block_ring.empty, gate_ring.empty: both have been read
     ptx::mbarrier_arrive(&s.block_ring.empty[pair]);
     ptx::mbarrier_arrive(&s.gate_ring.empty[gate]);
   }
-  ++at.chunk;
-}
-
-/// Gives back the v stage of the last store.
-template <class C>
-__device__ __forceinline__ void release_stored(SharedMemoryPlan<C>& s,
-                                               const FinishCursors<C>& at) {
-  const int stored = at.v.stage == 0 ? C::kVStages - 1 : at.v.stage - 1;
-  ptx::bulk_wait_read();
-  __syncwarp();
-  // SYNC v_ring.empty: this half of the stage may be overwritten
-  if ((threadIdx.x & 31u) == 0) ptx::mbarrier_arrive(&s.v_ring.empty[stored]);
 }
 
 /// Sends o of chunk c out: whole chunks by the copy engine, the last partial one by hand.
 template <class C>
 __device__ __forceinline__ void store_chunk(const ChunkForwardParams& p, SharedMemoryPlan<C>& s,
-                                            FinishCursors<C>& at, const WorkItem& item, int c,
-                                            int half) {
-  if (c > 0) release_stored<C>(s, at);
-  // SYNC o_full: the state warpgroup of this half has written o over v
-  ptx::mbarrier_wait(&s.o_full[half][at.v.stage], at.v.phase);
-  const uint8_t* source = s.v[at.v.stage] + half * C::kHalfTileBytes;
+                                            const FinishCursors<C>& at, const WorkItem& item,
+                                            int c) {
+  const uint8_t* source = s.v[at.v.stage];
+  // SYNC o_full: both state warpgroups have written o over v
+  ptx::mbarrier_wait(&s.o_full[at.v.stage], at.v.phase);
   if (item.rows(c) < C::kChunk) {
-    store_rows(p, item, c * C::kChunk, item.rows(c), half, source);
+    store_rows(p, item, c * C::kChunk, item.rows(c), 0, source);
+    store_rows(p, item, c * C::kChunk, item.rows(c), 1, source + C::kHalfTileBytes);
   } else if ((threadIdx.x & 31u) == 0) {
-    ptx::tma_store(&p.o, source, {0, item.row + c * C::kChunk, half, item.head, item.batch});
+    ptx::tma_store(&p.o, source, {0, item.row + c * C::kChunk, 0, item.head, item.batch});
     ptx::bulk_commit();
+    ptx::bulk_wait_read();
   }
-  at.v.next();
+  // SYNC v_ring.empty: the stage may be overwritten
+  at.v.release(s.v_ring);
 }
 
-/// Finish warp `half`: merges of each chunk, then the store of its half of the o before.
+/// Finish warp `parity`: every second chunk's merge, then the store of the o before it.
 template <class C>
 __device__ __forceinline__ void finish_role(const ChunkForwardParams& p, SharedMemoryPlan<C>& s,
-                                            int half) {
+                                            uint32_t parity) {
   tile::RingCursor<C::kWorkSlots> work;
   FinishCursors<C> at;
   for (;; work.next()) {
@@ -107,13 +95,18 @@ __device__ __forceinline__ void finish_role(const ChunkForwardParams& p, SharedM
     // WHY not a copy: the slot is kept until the item is done, which saves registers.
     const WorkItem& item = s.work[work.stage];
     if (!item.valid()) return;
-    if (item.padded) store_rows(p, item, 0, item.tokens, half, nullptr);
+    if (item.padded) store_rows(p, item, 0, item.tokens, static_cast<int>(parity), nullptr);
     // WHY one turn more than chunks: a single copy of the code that stores.
     for (int c = 0; c <= item.chunks() && item.chunks() > 0; ++c) {
-      if (c < item.chunks()) merge_chunk<C>(s, at, half);
-      if (c > 0) store_chunk<C>(p, s, at, item, c - 1, half);
+      const bool mine = (at.chunk & 1u) == parity;
+      if (mine && c < item.chunks()) merge_chunk<C>(s, at);
+      if (mine && c > 0) store_chunk<C>(p, s, at, item, c - 1);
+      if (c > 0) at.v.next();
+      if (c < item.chunks()) {
+        at.mix.next();
+        ++at.chunk;
+      }
     }
-    if (item.chunks() > 0) release_stored<C>(s, at);
     // SYNC work_ring.empty: the item is done
     work.release(s.work_ring);
   }

@@ -147,22 +147,29 @@ __device__ __forceinline__ void merge_pair(const BlockTile& blocks, const BlockT
   ptx::stmatrix_x4(blocks.block(b, b - 1), a);
 }
 
-/// Merge 32 -> 64: block (row, column), row in {2, 3}, column in {0, 1}, of -X_B A_BA X_A.
-template <class Io>
-__device__ __forceinline__ void merge_halves(const BlockTile& blocks, const BlockTile& tmat, int row, int column,
-                                             const float* beta) {
-  float x[2][4] = {};
-  for (int m = column; m < 2; ++m) {
-    float left[2][4] = {};
-    uint32_t a[4];
-    for (int p = 2; p <= row; ++p) {
-      ptx::ldmatrix_x4(a, blocks.block(row, p));
-      multiply_block(left, a, blocks, p, m);
+/// Merge 32 -> 64: blocks (kRow, 0) and (kRow, 1), kRow in {2, 3}, of -X_B A_BA X_A.
+template <class Io, int kRow>
+__device__ __forceinline__ void merge_row(const BlockTile& blocks, const BlockTile& tmat,
+                                          const float* beta) {
+  uint32_t left[2][4];
+#pragma unroll
+  for (int m = 0; m < 2; ++m) {
+    float sum[2][4] = {};
+#pragma unroll
+    for (int p = 2; p <= kRow; ++p) {
+      uint32_t a[4];
+      ptx::ldmatrix_x4(a, blocks.block(kRow, p));
+      multiply_block(sum, a, blocks, p, m);
     }
-    to_operand(a, left);
-    multiply_block(x, a, blocks, m, column);
+    to_operand(left[m], sum);
   }
-  store_tmat_block<Io>(tmat, row, column, x, beta);
+  float x[2][4] = {};
+  multiply_block(x, left[0], blocks, 0, 0);
+  multiply_block(x, left[1], blocks, 1, 0);
+  store_tmat_block<Io>(tmat, kRow, 0, x, beta);
+  float y[2][4] = {};
+  multiply_block(y, left[1], blocks, 1, 1);
+  store_tmat_block<Io>(tmat, kRow, 1, y, beta);
 }
 
 }  // namespace sluice::cuda::chunk_forward

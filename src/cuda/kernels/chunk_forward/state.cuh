@@ -139,7 +139,7 @@ __device__ __forceinline__ void store_output(SharedMemoryPlan<C>& s, const State
   __syncwarp();
   if ((threadIdx.x & 31u) == 0) {
     // SYNC o_full: this warp's part of o is in place of v
-    ptx::mbarrier_arrive(&s.o_full[at.half][at.o_stage]);
+    ptx::mbarrier_arrive(&s.o_full[at.o_stage]);
     // SYNC mix_ring.empty: the product with P, the stage's last reader, is over
     ptx::mbarrier_arrive(&s.mix_ring.empty[at.o_mix]);
   }
