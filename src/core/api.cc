@@ -210,9 +210,20 @@ const char* sluice_status_name(int code) {
 }
 
 int sluice_warm_up(sluice_device device) {
+  if (device.type != SLUICE_DEVICE_CPU && device.type != SLUICE_DEVICE_CUDA) {
+    return finish(Status::failure(Code::kInvalidArgument,
+                                  "warm_up: device type = %d, expected %d (CPU) or %d (CUDA)",
+                                  device.type, SLUICE_DEVICE_CPU, SLUICE_DEVICE_CUDA));
+  }
+  int served = 0;
   for (const Backend* backend : backends()) {
     if (backend->device_type != device.type || backend->warm_up == nullptr) continue;
     if (const Status status = backend->warm_up(device.index); !status.ok()) return finish(status);
+    ++served;
+  }
+  if (served == 0) {
+    return finish(Status::failure(
+        Code::kUnsupported, "warm_up: device = CUDA, expected CPU (the CUDA half was not built)"));
   }
   return finish(ok_status());
 }

@@ -22,9 +22,8 @@ Validated validate(const sluice_gated_rms_norm_args& a, Depth, GatedNormProblem*
   Checker c("gated_rms_norm");
   *p = {};
   const int rank = a.x.rank;
-  if (rank < 2 || rank > 4) {
-    c.fail("x rank = %d, expected 2 to 4", rank);
-  }
+  if (rank == 0) c.fail("x = absent, expected a view of rank 2 to 4 (required)");
+  if (rank < 2 || rank > 4) c.fail("x rank = %d, expected 2 to 4", rank);
   const bool usable = c.required("x", a.x, rank, Dtypes::kFloat) &&
                       c.required("z", a.z, rank, Dtypes::kFloat) &&
                       c.required("weight", a.weight, 1, Dtypes::kFloat) &&

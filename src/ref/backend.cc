@@ -2,8 +2,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/backend.hpp"
 
-#include <cstdio>
-
 #include "ref/causal_conv1d.hpp"
 #include "ref/chunk_form.hpp"
 #include "ref/delta_rule.hpp"
@@ -63,11 +61,6 @@ bool always() noexcept { return true; }
 
 Status nothing_to_warm_up(int32_t /*device_index*/) noexcept { return ok_status(); }
 
-size_t describe(char* out, size_t size) noexcept {
-  const int length = std::snprintf(out, size, "reference: float64, scalar, one thread\n");
-  return static_cast<size_t>(length);
-}
-
 /// chunk_forward differs between the tables, everything else is one.
 template <class Form, const char* const& kForward>
 core::Backend table(sluice_implementation id, const char* name, const char* description) noexcept {
@@ -81,7 +74,6 @@ core::Backend table(sluice_implementation id, const char* name, const char* desc
   backend.device_type = SLUICE_DEVICE_CPU;
   backend.available = always;
   backend.warm_up = nothing_to_warm_up;
-  backend.describe = describe;
   backend.chunk_forward = {select<Delta, kForward>, delta_rule_workspace<Form>,
                            run_delta_rule<Form>};
   backend.recurrent_step = {select<Delta, kStep>, delta_rule_workspace<RecurrentForm>,

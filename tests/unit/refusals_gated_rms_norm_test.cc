@@ -34,7 +34,7 @@ TEST_P(GatedRmsNormRefusals, NamesArgumentAndWritesNothing) {
 
 const Row kRefused[] = {
     {"x_absent", [](NormScene& s) { s.args.x = {}; },
-     "gated_rms_norm: x rank = 0, expected 2 to 4"},
+     "gated_rms_norm: x = absent, expected a view of rank 2 to 4 (required)"},
     {"x_rank_1", [](NormScene& s) { s.args.x.rank = 1; },
      "gated_rms_norm: x rank = 1, expected 2 to 4"},
     {"x_rank_5", [](NormScene& s) { s.args.x.rank = 5; },

@@ -207,6 +207,11 @@ TEST(Executor, ThreadCountMustBeSane) {
   EXPECT_EQ(sluice_set_executor(nullptr, nullptr, 0), SLUICE_OK);
 }
 
+TEST(WarmUp, UnknownDeviceIsRefused) {
+  EXPECT_EQ(sluice_warm_up({7, 0}), SLUICE_INVALID_ARGUMENT);
+  EXPECT_STREQ(sluice_last_error(), "warm_up: device type = 7, expected 1 (CPU) or 2 (CUDA)");
+}
+
 TEST(WarmUp, Cpu) { EXPECT_EQ(sluice_warm_up({SLUICE_DEVICE_CPU, 0}), SLUICE_OK); }
 
 TEST(Facade, CarriesCodeAndMessage) {
