@@ -297,11 +297,21 @@ __device__ __forceinline__ void start_chunk(const ChunkForwardParams& p, SharedM
   substitute_diagonal<Io>(s.diagonal[warp], blocks, tmat, warp, gate.beta);
   __syncwarp();
   merge_diagonal<Io>(blocks, tmat, warp, gate.beta);
-  // SYNC kPairLow, kPairHigh: warps 0 and 1, 2 and 3 wait for each other's inverted diagonal block
-  ptx::named_barrier_sync(
-      static_cast<uint32_t>(warp < 2 ? NamedBarrier::kPairLow : NamedBarrier::kPairHigh), 64);
-  // WHY even warps: they have fewer blocks of P to do next.
-  if (warp % 2 == 0) merge_pair<Io>(blocks, tmat, warp + 1, gate.beta);
+  // WHY warps 0 and 1: they have the fewest blocks of A and P.
+  if (warp == 0) {
+    // SYNC kPairLow: warp 0 waits for warp 1's rows of A and its inverted diagonal block
+    ptx::named_barrier_sync(static_cast<uint32_t>(NamedBarrier::kPairLow), 64);
+    merge_pair<Io>(blocks, tmat, 1, gate.beta);
+  } else if (warp == 1) {
+    // SYNC kPairLow: warp 1's rows of A and its inverted diagonal block are written
+    ptx::named_barrier_arrive(static_cast<uint32_t>(NamedBarrier::kPairLow), 64);
+    // SYNC kPairHigh: warp 1 waits for those of warps 2 and 3
+    ptx::named_barrier_sync(static_cast<uint32_t>(NamedBarrier::kPairHigh), 96);
+    merge_pair<Io>(blocks, tmat, 3, gate.beta);
+  } else {
+    // SYNC kPairHigh: the rows and blocks of warps 2 and 3 are written
+    ptx::named_barrier_arrive(static_cast<uint32_t>(NamedBarrier::kPairHigh), 96);
+  }
   // SYNC block_ring.full: this warp's part of A and of its 32x32 inverses is written
   at.blocks.commit(s.block_ring);
 #pragma unroll
