@@ -21,4 +21,6 @@ if ! {
   tail -60 "$log"
   exit 1
 fi
-ctest --test-dir "$build" --output-on-failure --no-tests=error -j "$(nproc)" "$@"
+progress=()
+[ -t 1 ] && progress=(--progress)
+ctest --test-dir "$build" --output-on-failure --no-tests=error -j "$(nproc)" "${progress[@]}" "$@"

@@ -13,7 +13,7 @@ COMMANDS = ["scripts/quickstart.sh", "scripts/test.sh"]
 
 def region(path: str, mark: str) -> str:
     text = (ROOT / path).read_text()
-    return re.search(rf"^.*\[{mark}\].*\n(.*?)^.*\[{mark}\]", text, re.S | re.M).group(1).strip()
+    return re.search(rf"^[^\n]*\[{mark}\][^\n]*\n(.+?)^[^\n]*\[{mark}\]", text, re.S | re.M).group(1).strip()
 
 
 def main() -> int:
