@@ -1,9 +1,8 @@
-// Prefill of one random sequence: 100 tokens, 2 key heads, 4 value heads, head dimension 64.
+// Prefill of one sequence: 100 tokens, 2 key heads, 4 value heads, head dimension 64.
 // [readme-cpp]
 #include <cstdio>
 #include <sluice/sluice.hpp>
 #include <vector>
-
 int main() {
   const int64_t B = 1, T = 100, H = 2, HV = 4, K = 64, V = 64;
   std::vector<float> q(B * T * H * K, 0.1f), k = q, v(B * T * HV * V, 1.0f), o(v.size());
@@ -12,10 +11,8 @@ int main() {
       .q{q.data(), {B, T, H, K}}, .k{k.data(), {B, T, H, K}}, .v{v.data(), {B, T, HV, V}},
       .gate{g.data(), {B, T, HV}}, .beta{beta.data(), {B, T, HV}}, .o{o.data(), {B, T, HV, V}},
       .state{.final{state.data(), {B, HV, K, V}}}, .qk_norm = sluice::QkNorm::kL2};
-  sluice::HostWorkspace scratch;
-  const auto need = sluice::workspace_size(args);
-  const auto status = sluice::chunk_forward(args, scratch.reserve(need.value.bytes));
-  std::printf("%s %s o = %.6f\n", status.message, sluice_last_kernel(), double(o.back()));
-  return status.ok() ? 0 : 1;
+  sluice::HostWorkspace scratch;  // grows once, reused by later calls
+  const auto status = chunk_forward(args, scratch.reserve(workspace_size(args).value.bytes));
+  return std::printf("%s o = %.6f\n", status.message, double(o.back())), status.ok() ? 0 : 1;
 }
 // [readme-cpp]
