@@ -1,8 +1,8 @@
 // (I + A)^-1 for a strictly lower triangular 64x64 A, by the aux warpgroup.
 //
 // The diagonal 8x8 blocks are inverted by substitution in float32; blocks are then merged
-// 8 -> 16 -> 32 -> 64 with fp16 operands and float32 accumulation. `blocks` holds A in fp16 below the
-// diagonal blocks at the start and the inverse (as far as later merges need it) at the end.
+// 8 -> 16 -> 32 -> 64 with fp16 operands and float32 accumulation. `blocks` holds A in fp16 below
+// the diagonal blocks at the start and the inverse (as far as later merges need it) at the end.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CUDA_KERNELS_CHUNK_FORWARD_INVERSE_CUH_
 #define SLUICE_CUDA_KERNELS_CHUNK_FORWARD_INVERSE_CUH_
@@ -13,8 +13,8 @@
 
 namespace sluice::cuda::chunk_forward {
 
-/// A swizzled 64x64 tile of 16-bit numbers, 1024-byte aligned, seen as 16x16 blocks that ldmatrix and
-/// stmatrix move; the four 8x8 parts of a block come in the order of an mma A fragment.
+/// A swizzled 64x64 tile of 16-bit numbers, 1024-byte aligned, seen as 16x16 blocks that ldmatrix
+/// and stmatrix move; the four 8x8 parts of a block come in the order of an mma A fragment.
 struct BlockTile {
   uint32_t base;  ///< shared address
   uint32_t lane;  ///< this lane's address for block (0, 0)
@@ -66,12 +66,12 @@ __device__ __forceinline__ void store_tmat_block(const BlockTile& tmat, int row,
 }
 
 /// Inverts this warp's two 8x8 diagonal blocks by substitution. Lanes c + 8 h and c + 8 h + 16 own
-/// column c of block h; the lower half-warp stores it to `blocks` for the merges, the upper to Tmat.
+/// column c of block h; the lower half-warp stores it to `blocks` for the merges, the upper to
+/// Tmat.
 template <class Io>
 __device__ __forceinline__ void substitute_diagonal(const float (&column_of)[16][20],
-                                                    const BlockTile& blocks,
-                                                    const BlockTile& tmat, int block,
-                                                    const float* beta) {
+                                                    const BlockTile& blocks, const BlockTile& tmat,
+                                                    int block, const float* beta) {
   int lane = static_cast<int>(threadIdx.x & 31u);
   // WHY: otherwise store addresses and columns of the unit matrix stay in registers, and spill.
   asm volatile("" : "+r"(lane));
@@ -113,8 +113,8 @@ __device__ __forceinline__ void merge_diagonal(const BlockTile& blocks, const Bl
                  piece = static_cast<uint32_t>(block) * 2;
   uint32_t x22, right[2];
   ptx::ldmatrix_x1(x22, blocks.base + tile::swizzled_piece(row + 8 + (lane & 7u), piece + 1));
-  ptx::ldmatrix_x2_trans(right, blocks.base + tile::swizzled_piece(row + 8 - (lane & 8u) +
-                                                                       (lane & 7u), piece));
+  ptx::ldmatrix_x2_trans(
+      right, blocks.base + tile::swizzled_piece(row + 8 - (lane & 8u) + (lane & 7u), piece));
   float left[4] = {}, x[4] = {};
   ptx::mma_f16_k8(left, x22, right[0]);
   ptx::mma_f16_k8(x, tile::Packed<__half>::pack(left[0], left[1]), right[1]);

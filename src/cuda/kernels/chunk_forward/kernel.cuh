@@ -63,10 +63,12 @@ __global__ void __launch_bounds__(C::kThreads, 1)
   auto& s = *reinterpret_cast<SharedMemoryPlan<C>*>(dynamic_shared);
   if (threadIdx.x == 0) {
     init_barriers<C>(s);
-    ptx::prefetch_tensor_map(&p.k);
-    ptx::prefetch_tensor_map(&p.q);
-    ptx::prefetch_tensor_map(&p.v);
-    ptx::prefetch_tensor_map(&p.o);
+    if (p.T > 0) {
+      ptx::prefetch_tensor_map(&p.k);
+      ptx::prefetch_tensor_map(&p.q);
+      ptx::prefetch_tensor_map(&p.v);
+      ptx::prefetch_tensor_map(&p.o);
+    }
   }
   zero_upper_blocks(s);
   __syncthreads();

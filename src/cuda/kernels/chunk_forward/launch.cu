@@ -4,6 +4,7 @@
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
+#include <initializer_list>
 
 #include "cuda/kernels/chunk_forward/instances.h"
 #include "cuda/kernels/chunk_forward/plan.cuh"
@@ -44,6 +45,16 @@ const Instance& choose(const Tiles& tiles) noexcept {
 
 size_t workspace_bytes(int64_t sequences) noexcept {
   return kTicketBytes + static_cast<size_t>(sequences) * sizeof(int32_t);
+}
+
+int load_kernels() noexcept {
+  for (const Instance* instance :
+       {&bf16_d128(), &bf16_d128_l2norm(), &fp16_d128(), &fp16_d128_l2norm()}) {
+    cudaFuncAttributes attributes{};
+    const cudaError_t error = cudaFuncGetAttributes(&attributes, instance->kernel);
+    if (error != cudaSuccess) return error;
+  }
+  return cudaSuccess;
 }
 
 int launch(ChunkForwardParams params, const Tiles& tiles, void* workspace, void* stream) noexcept {

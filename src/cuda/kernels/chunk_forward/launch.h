@@ -19,6 +19,10 @@ struct Tiles {
 /// Scratch bytes for N sequences: the work order and the ticket counter.
 size_t workspace_bytes(int64_t sequences) noexcept;
 
+/// Loads all instances onto the current device, which the first launch would do otherwise.
+/// @return a cudaError_t
+int load_kernels() noexcept;
+
 /// Enqueues the kernel, and the planner before it where sequences may differ in length.
 /// @param params all but q, k, v, o (maps and strides), order and ticket filled in
 /// @param workspace at least workspace_bytes(N), 256-byte aligned; may be null if that is 0 or

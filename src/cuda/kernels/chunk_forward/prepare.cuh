@@ -57,12 +57,25 @@ __device__ __forceinline__ void zero_tail(uint8_t* tile, int rows) {
   }
 }
 
-/// What one thread of the aux warpgroup knows of its two rows (16 warp + lane / 4, + 8) of a product.
-struct RowFactors {
-  float G[2];       ///< G_i
-  float factor[2];  ///< beta_i rk_i for A, scale rq_i for P
-  int columns[2];   ///< columns kept in the diagonal block, counted from 2 (lane % 4)
+/// Gamma for one thread's two rows (16 warp + lane / 4, + 8) of a product, as far as A and P share
+/// it. Below the diagonal, Gamma_ij = e^{G_i - G_e} e^{G_e - G_j} with e the last token of the
+/// block's columns: j <= e < i, so both exponents are <= 0 and neither factor can overflow.
+struct Decay {
+  float G[2];         ///< G_i
+  float below[3][2];  ///< e^{G_i - G_e} of the row, by block
 };
+
+__device__ __forceinline__ void compute_decay(Decay& d, int warp, const GateStage& gate) {
+  const int row = warp * 16 + static_cast<int>((threadIdx.x & 31u) >> 2);
+  d.G[0] = gate.G[row];
+  d.G[1] = gate.G[row + 8];
+#pragma unroll
+  for (int b = 0; b < 3; ++b) {
+    const float end = gate.G[b * 16 + 15];
+    d.below[b][0] = tile::exp2_fast(d.G[0] - end);
+    d.below[b][1] = tile::exp2_fast(d.G[1] - end);
+  }
+}
 
 /// Zeroes rows and columns at or past `rows` of a raw product: they may come from another sequence.
 __device__ __forceinline__ void mask_tail(float (&x)[32], int rows) {
@@ -75,32 +88,20 @@ __device__ __forceinline__ void mask_tail(float (&x)[32], int rows) {
   }
 }
 
-/// Column factors of the 8 columns at `column`, times key norms if there are any.
-template <bool kNorm>
-__device__ __forceinline__ float2 column_factors(const float* factors, const float* key_norms,
-                                                 int column) {
-  float2 c = *reinterpret_cast<const float2*>(&factors[column]);
-  if constexpr (kNorm) {
-    const float2 norm = *reinterpret_cast<const float2*>(&key_norms[column]);
-    c = make_float2(c.x * norm.x, c.y * norm.y);
-  }
-  return c;
-}
-
 /// Block (warp, kBlock), kBlock < warp, of a product times row factors, Gamma and key norms.
-/// Gamma_ij = e^{G_i - G_e} e^{G_e - G_j} with e the last token of the block's columns: j <= e < i,
-/// so both exponents are <= 0 and neither factor can overflow.
 template <bool kNorm, int kBlock>
 __device__ __forceinline__ void decay_below(float (&out)[8], const float (&x)[32],
-                                            const RowFactors& f, const GateStage& gate,
-                                            const float* key_norms) {
-  const int lane2 = static_cast<int>(threadIdx.x & 3u) * 2;
-  const float end = gate.G[kBlock * 16 + 15];
-  const float row[2] = {f.factor[0] * tile::exp2_fast(f.G[0] - end),
-                        f.factor[1] * tile::exp2_fast(f.G[1] - end)};
+                                            const float (&factor)[2], const Decay& d,
+                                            const GateStage& gate, const float* key_norms) {
+  const float row[2] = {factor[0] * d.below[kBlock][0], factor[1] * d.below[kBlock][1]};
 #pragma unroll
   for (int t = 0; t < 2; ++t) {
-    const float2 c = column_factors<kNorm>(gate.column, key_norms, kBlock * 16 + t * 8 + lane2);
+    const int column = kBlock * 16 + t * 8 + static_cast<int>(threadIdx.x & 3u) * 2;
+    float2 c = *reinterpret_cast<const float2*>(&gate.column[column]);
+    if constexpr (kNorm) {
+      const float2 norm = *reinterpret_cast<const float2*>(&key_norms[column]);
+      c = make_float2(c.x * norm.x, c.y * norm.y);
+    }
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       const int at = t * 4 + i * 2;
@@ -110,31 +111,33 @@ __device__ __forceinline__ void decay_below(float (&out)[8], const float (&x)[32
   }
 }
 
-/// The diagonal block of a product times row factors, Gamma and key norms, masked.
-template <bool kNorm>
+/// The diagonal block of a product times row factors, Gamma and key norms. Column j of row i is
+/// kept if j < i + kInclusive.
+template <bool kNorm, int kInclusive>
 __device__ __forceinline__ void decay_diagonal(float (&out)[8], const float (&x)[32], int warp,
-                                               const RowFactors& f, const GateStage& gate,
-                                               const float* key_norms) {
-  const int lane2 = static_cast<int>(threadIdx.x & 3u) * 2;
-#pragma unroll
-  for (int at = 0; at < 8; ++at) {
-    out[at] = warp < 2 ? (warp == 0 ? x[at] : x[8 + at]) : (warp == 2 ? x[16 + at] : x[24 + at]);
-  }
+                                               const float (&factor)[2], const Decay& d,
+                                               const GateStage& gate, const float* key_norms) {
+  const int lane = static_cast<int>(threadIdx.x & 31u);
+  const int columns = (lane >> 2) + kInclusive - 2 * (lane & 3);
 #pragma unroll
   for (int t = 0; t < 2; ++t) {
-    const int column = warp * 16 + t * 8 + lane2;
+    const int column = warp * 16 + t * 8 + (lane & 3) * 2;
     const float2 G = *reinterpret_cast<const float2*>(&gate.G[column]);
     float2 norm = make_float2(1.0f, 1.0f);
     if constexpr (kNorm) norm = *reinterpret_cast<const float2*>(&key_norms[column]);
 #pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      const int at = t * 4 + i * 2;
-      const float first = f.factor[i] * norm.x * tile::exp2_fast(f.G[i] - G.x);
-      const float second = f.factor[i] * norm.y * tile::exp2_fast(f.G[i] - G.y);
-      out[at] = t * 8 < f.columns[i] ? first * out[at] : 0.0f;
-      out[at + 1] = t * 8 + 1 < f.columns[i] ? second * out[at + 1] : 0.0f;
+    for (int i = t; i < 2; ++i) {
+#pragma unroll
+      for (int e = 0; e < 2; ++e) {
+        const int at = t * 4 + i * 2 + e;
+        const float raw =
+            warp < 2 ? (warp == 0 ? x[at] : x[8 + at]) : (warp == 2 ? x[16 + at] : x[24 + at]);
+        const float gamma = tile::exp2_fast(d.G[i] - (e ? G.y : G.x)) * (e ? norm.y : norm.x);
+        out[at] = i > t || e < columns ? factor[i] * gamma * raw : 0.0f;
+      }
     }
   }
+  out[4] = out[5] = 0.0f;  // the 8x8 block above the diagonal
 }
 
 /// A block as packed 16-bit numbers.
@@ -151,13 +154,14 @@ __device__ __forceinline__ int aux_warp() {
 
 /// Block (warp, kBlock) of a product, below the diagonal, to `to` in T.
 template <class T, bool kNorm, int kBlock>
-__device__ __forceinline__ void store_below(int warp, const float (&x)[32], const RowFactors& f,
+__device__ __forceinline__ void store_below(int warp, const float (&x)[32],
+                                            const float (&factor)[2], const Decay& d,
                                             const GateStage& gate, const float* key_norms,
                                             const BlockTile& to) {
   if (kBlock >= warp) return;
   float decayed[8];
   uint32_t packed[4];
-  decay_below<kNorm, kBlock>(decayed, x, f, gate, key_norms);
+  decay_below<kNorm, kBlock>(decayed, x, factor, d, gate, key_norms);
   pack_block<T>(packed, decayed);
   ptx::stmatrix_x4(to.block(warp, kBlock), packed);
 }
@@ -165,16 +169,17 @@ __device__ __forceinline__ void store_below(int warp, const float (&x)[32], cons
 /// This warp's rows of A: to `blocks` in fp16, but the 8x8 blocks on the diagonal to `diagonal` in
 /// float32, transposed.
 template <class C>
-__device__ __forceinline__ void store_a(int warp, const float (&kk)[32], const RowFactors& f,
-                                        const GateStage& gate, const float* key_norms,
-                                        float (&diagonal)[16][20], const BlockTile& blocks) {
-  store_below<__half, C::kL2Norm, 0>(warp, kk, f, gate, key_norms, blocks);
-  store_below<__half, C::kL2Norm, 1>(warp, kk, f, gate, key_norms, blocks);
-  store_below<__half, C::kL2Norm, 2>(warp, kk, f, gate, key_norms, blocks);
+__device__ __forceinline__ void store_a(int warp, const float (&kk)[32], const float (&factor)[2],
+                                        const Decay& d, const GateStage& gate,
+                                        const float* key_norms, float (&diagonal)[16][20],
+                                        const BlockTile& blocks) {
+  store_below<__half, C::kL2Norm, 0>(warp, kk, factor, d, gate, key_norms, blocks);
+  store_below<__half, C::kL2Norm, 1>(warp, kk, factor, d, gate, key_norms, blocks);
+  store_below<__half, C::kL2Norm, 2>(warp, kk, factor, d, gate, key_norms, blocks);
   const int row = static_cast<int>(threadIdx.x & 31u) >> 2;
   const int column = 2 * static_cast<int>(threadIdx.x & 3u);
   float a[8];
-  decay_diagonal<C::kL2Norm>(a, kk, warp, f, gate, key_norms);
+  decay_diagonal<C::kL2Norm, 0>(a, kk, warp, factor, d, gate, key_norms);
   diagonal[column][row] = a[0];
   diagonal[column + 1][row] = a[1];
   diagonal[8 + column][8 + row] = a[6];
@@ -188,16 +193,16 @@ __device__ __forceinline__ void store_a(int warp, const float (&kk)[32], const R
 
 /// This warp's rows of P.
 template <class C>
-__device__ __forceinline__ void store_p(int warp, const float (&qk)[32], const RowFactors& f,
-                                        const GateStage& gate, const float* key_norms,
-                                        const BlockTile& p_tile) {
+__device__ __forceinline__ void store_p(int warp, const float (&qk)[32], const float (&factor)[2],
+                                        const Decay& d, const GateStage& gate,
+                                        const float* key_norms, const BlockTile& p_tile) {
   using Io = typename C::Io;
-  store_below<Io, C::kL2Norm, 0>(warp, qk, f, gate, key_norms, p_tile);
-  store_below<Io, C::kL2Norm, 1>(warp, qk, f, gate, key_norms, p_tile);
-  store_below<Io, C::kL2Norm, 2>(warp, qk, f, gate, key_norms, p_tile);
+  store_below<Io, C::kL2Norm, 0>(warp, qk, factor, d, gate, key_norms, p_tile);
+  store_below<Io, C::kL2Norm, 1>(warp, qk, factor, d, gate, key_norms, p_tile);
+  store_below<Io, C::kL2Norm, 2>(warp, qk, factor, d, gate, key_norms, p_tile);
   float p[8];
   uint32_t packed[4];
-  decay_diagonal<C::kL2Norm>(p, qk, warp, f, gate, key_norms);
+  decay_diagonal<C::kL2Norm, 1>(p, qk, warp, factor, d, gate, key_norms);
   pack_block<Io>(packed, p);
   ptx::stmatrix_x4(p_tile.block(warp, warp), packed);
 }
@@ -252,17 +257,18 @@ __device__ __forceinline__ void store_norms(const ChunkForwardParams& p, SharedM
                                             const PrepareCursors<C>& at) {
   const float rk = inverse_norm<C>(s.k[at.k.stage], p.l2norm_eps);
   const float rq = inverse_norm<C>(s.q[at.q.stage], p.l2norm_eps);
-  s.norms[at.blocks.stage][threadIdx.x & 1u][(threadIdx.x & 127u) >> 1] = (threadIdx.x & 1u) ? rq : rk;
+  s.norms[at.blocks.stage][threadIdx.x & 1u][(threadIdx.x & 127u) >> 1] =
+      (threadIdx.x & 1u) ? rq : rk;
   // SYNC kNorms: aux warps wait for all rows' norms
   ptx::named_barrier_sync(static_cast<uint32_t>(NamedBarrier::kNorms), 128);
 }
 
-/// First part of a chunk: A and its inverted 32x32 diagonal blocks. On entry KK^T is in flight, on return
-/// QK^T.
+/// First part of a chunk: A and its inverted 32x32 diagonal blocks. On entry KK^T is in flight, on
+/// return QK^T.
 template <class C>
 __device__ __forceinline__ void start_chunk(const ChunkForwardParams& p, SharedMemoryPlan<C>& s,
-                                            PrepareCursors<C>& at, float (&kk)[32],
-                                            float (&qk)[32], RowFactors& f, int rows) {
+                                            PrepareCursors<C>& at, float (&kk)[32], float (&qk)[32],
+                                            Decay& d, int rows) {
   using Io = typename C::Io;
   const int warp = aux_warp();
   const int row = warp * 16 + static_cast<int>((threadIdx.x & 31u) >> 2);
@@ -282,16 +288,13 @@ __device__ __forceinline__ void start_chunk(const ChunkForwardParams& p, SharedM
   const GateStage& gate = s.gates[at.gate.stage];
   MixStage& mix = s.mix[at.mix.stage];
   store_factors<C>(p, gate, norms, mix);
-#pragma unroll
-  for (int i = 0; i < 2; ++i) {
-    f.G[i] = gate.G[row + 8 * i];
-    f.factor[i] = gate.beta[row + 8 * i] * (C::kL2Norm ? norms[0][row + 8 * i] : 1.0f);
-    f.columns[i] = row - warp * 16 + 8 * i - 2 * static_cast<int>(threadIdx.x & 3u);
-  }
-  if (rows < C::kChunk) mask_tail(kk, rows);
   const float* key_norms = C::kL2Norm ? norms[0] : nullptr;
+  compute_decay(d, warp, gate);
+  const float factor[2] = {gate.beta[row] * (C::kL2Norm ? norms[0][row] : 1.0f),
+                           gate.beta[row + 8] * (C::kL2Norm ? norms[0][row + 8] : 1.0f)};
+  if (rows < C::kChunk) mask_tail(kk, rows);
   const BlockTile blocks(s.blocks[at.blocks.stage]);
-  store_a<C>(warp, kk, f, gate, key_norms, s.diagonal[warp], blocks);
+  store_a<C>(warp, kk, factor, d, gate, key_norms, s.diagonal[warp], blocks);
   __syncwarp();
   const BlockTile tmat(mix.Tmat);
   substitute_diagonal<Io>(s.diagonal[warp], blocks, tmat, warp, gate.beta);
@@ -314,11 +317,6 @@ __device__ __forceinline__ void start_chunk(const ChunkForwardParams& p, SharedM
   }
   // SYNC block_ring.full: this warp's part of A and of its 32x32 inverses is written
   at.blocks.commit(s.block_ring);
-#pragma unroll
-  for (int i = 0; i < 2; ++i) {
-    f.factor[i] = p.scale * (C::kL2Norm ? norms[1][row + 8 * i] : 1.0f);
-    f.columns[i] += 1;
-  }
 }
 
 /// Waits for QK^T and gives k and q back.
@@ -344,9 +342,13 @@ __device__ __forceinline__ void finish_queries(SharedMemoryPlan<C>& s, PrepareCu
 template <class C>
 __device__ __forceinline__ void mix_queries(const ChunkForwardParams& p, SharedMemoryPlan<C>& s,
                                             PrepareCursors<C>& at, const float (&qk)[32],
-                                            const RowFactors& f) {
-  const float* key_norms = C::kL2Norm ? s.norms[at.blocks.stage][0] : nullptr;
-  store_p<C>(aux_warp(), qk, f, s.gates[at.gate.stage], key_norms,
+                                            const Decay& d) {
+  const int warp = aux_warp(), row = warp * 16 + static_cast<int>((threadIdx.x & 31u) >> 2);
+  const float(&norms)[2][64] = s.norms[at.blocks.stage];
+  const float* key_norms = C::kL2Norm ? norms[0] : nullptr;
+  const float factor[2] = {p.scale * (C::kL2Norm ? norms[1][row] : 1.0f),
+                           p.scale * (C::kL2Norm ? norms[1][row + 8] : 1.0f)};
+  store_p<C>(warp, qk, factor, d, s.gates[at.gate.stage], key_norms,
              BlockTile(s.mix[at.mix.stage].P));
   // SYNC gate_ring.empty: G and beta have been read
   at.gate.release(s.gate_ring);
@@ -358,27 +360,28 @@ __device__ __forceinline__ void mix_queries(const ChunkForwardParams& p, SharedM
   at.blocks.next();
 }
 
-/// Aux warpgroup. QK^T runs under the inverse of the diagonal blocks, the next chunk's KK^T under P.
+/// Aux warpgroup. QK^T runs under the inverse of the diagonal blocks, the next chunk's KK^T under
+/// P.
 template <class C>
 __device__ __forceinline__ void prepare_role(const ChunkForwardParams& p, SharedMemoryPlan<C>& s) {
   WorkReader<C> work(s);
   PrepareCursors<C> at;
   float kk[32], qk[32];
-  RowFactors f;
+  Decay d;
   for (WorkItem item = work.next(); item.valid(); item = work.next()) {
     const int chunks = item.chunks();
     if (chunks == 0) continue;
     issue_kk<C>(s, at, kk);
     for (int c = 1; c < chunks; ++c) {
-      start_chunk<C>(p, s, at, kk, qk, f, C::kChunk);
+      start_chunk<C>(p, s, at, kk, qk, d, C::kChunk);
       finish_queries<C>(s, at, qk, C::kChunk);
       issue_kk<C>(s, at, kk);
-      mix_queries<C>(p, s, at, qk, f);
+      mix_queries<C>(p, s, at, qk, d);
     }
     const int rows = item.rows(chunks - 1);
-    start_chunk<C>(p, s, at, kk, qk, f, rows);
+    start_chunk<C>(p, s, at, kk, qk, d, rows);
     finish_queries<C>(s, at, qk, rows);
-    mix_queries<C>(p, s, at, qk, f);
+    mix_queries<C>(p, s, at, qk, d);
   }
 }
 

@@ -23,8 +23,8 @@ __device__ __forceinline__ void load_tile(uint8_t* destination, const CUtensorMa
   cursor.next();
 }
 
-/// Loader, one thread: deals the work items and requests k and q of every chunk. WHY not v: its stages
-/// come back a chunk later, and would hold up k and q, which the aux warpgroup needs early.
+/// Loader, one thread: deals the work items and requests k and q of every chunk. WHY not v: its
+/// stages come back a chunk later, and would hold up k and q, which the aux warpgroup needs early.
 template <class C>
 __device__ __forceinline__ void load_role(const ChunkForwardParams& p, SharedMemoryPlan<C>& s) {
   tile::RingCursor<C::kWorkSlots> work;
