@@ -77,7 +77,7 @@ core::Backend make_backend() noexcept {
   backend.available = available;
   backend.warm_up = warm_up;
   backend.describe = describe;
-  backend.chunk_forward = {select_chunk_forward, chunk_forward_workspace, chunk_forward};
+  backend.chunk_forward = {select_chunk_forward, chunk_forward_workspace, run_chunk_forward};
   return backend;
 }
 

@@ -174,7 +174,8 @@ size_t chunk_forward_workspace(const DeltaRuleProblem& p) noexcept {
   return present(p.rows.cu_seqlens) ? kernel::workspace_bytes(p.rows.N) : 0;
 }
 
-Status chunk_forward(const DeltaRuleProblem& p, sluice_workspace workspace, void* stream) noexcept {
+Status run_chunk_forward(const DeltaRuleProblem& p, sluice_workspace workspace,
+                         void* stream) noexcept {
   int previous = 0;
   cudaError_t error = cudaGetDevice(&previous);
   if (error == cudaSuccess && previous != p.q.device.index) {

@@ -13,8 +13,8 @@ Status select_chunk_forward(const core::DeltaRuleProblem& problem,
 /// Bytes of the planner's work order; 0 where sequences have one length.
 size_t chunk_forward_workspace(const core::DeltaRuleProblem& problem) noexcept;
 /// Enqueues on `stream` of the views' device; neither allocates nor waits.
-Status chunk_forward(const core::DeltaRuleProblem& problem, sluice_workspace workspace,
-                     void* stream) noexcept;
+Status run_chunk_forward(const core::DeltaRuleProblem& problem, sluice_workspace workspace,
+                         void* stream) noexcept;
 
 }  // namespace sluice::cuda
 
