@@ -10,6 +10,9 @@ write_basic_package_version_file(${CMAKE_CURRENT_BINARY_DIR}/sluiceConfigVersion
   COMPATIBILITY SameMinorVersion)
 install(FILES ${CMAKE_CURRENT_BINARY_DIR}/sluiceConfig.cmake
   ${CMAKE_CURRENT_BINARY_DIR}/sluiceConfigVersion.cmake DESTINATION ${package_dir})
+# Relative, so that an installed tree may be moved and `cmake --install --prefix` is honoured.
+file(RELATIVE_PATH SLUICE_PC_TO_PREFIX
+  /prefix/${CMAKE_INSTALL_LIBDIR}/pkgconfig /prefix)
 configure_file(cmake/sluice.pc.in ${CMAKE_CURRENT_BINARY_DIR}/sluice.pc @ONLY)
 install(FILES ${CMAKE_CURRENT_BINARY_DIR}/sluice.pc
   DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
