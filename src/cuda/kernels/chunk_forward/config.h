@@ -55,11 +55,14 @@ struct WorkItem {
   __device__ __forceinline__ int rows(int c) const { return min(tokens - c * 64, 64); }
 };
 
-/// Cumulative gate in units of log2, beta, and column factors of one chunk.
+/// Cumulative gate in units of log2, beta, and factors of Gamma of one chunk. Off the diagonal blocks,
+/// Gamma_ij = e^{G_i - G_e} e^{G_e - G_j} with e the last token of j's block: j <= e < i, so both
+/// exponents are <= 0 and neither factor can overflow.
 struct GateStage {
   alignas(16) float G[64];
   float beta[64];
   float column[64];  ///< e^{G_e - G_j}, e the last token of j's block of 16
+  float row[3][64];  ///< e^{G_i - G_e}, e the last token of block 0, 1 or 2; 1 for i <= e
 };
 
 /// What the state warpgroups need of a chunk besides q, k, v.

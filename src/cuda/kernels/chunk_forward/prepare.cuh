@@ -57,26 +57,6 @@ __device__ __forceinline__ void zero_tail(uint8_t* tile, int rows) {
   }
 }
 
-/// Gamma for one thread's two rows (16 warp + lane / 4, + 8) of a product, as far as A and P share
-/// it. Below the diagonal, Gamma_ij = e^{G_i - G_e} e^{G_e - G_j} with e the last token of the
-/// block's columns: j <= e < i, so both exponents are <= 0 and neither factor can overflow.
-struct Decay {
-  float G[2];         ///< G_i
-  float below[3][2];  ///< e^{G_i - G_e} of the row, by block
-};
-
-__device__ __forceinline__ void compute_decay(Decay& d, int warp, const GateStage& gate) {
-  const int row = warp * 16 + static_cast<int>((threadIdx.x & 31u) >> 2);
-  d.G[0] = gate.G[row];
-  d.G[1] = gate.G[row + 8];
-#pragma unroll
-  for (int b = 0; b < 3; ++b) {
-    const float end = gate.G[b * 16 + 15];
-    d.below[b][0] = tile::exp2_fast(d.G[0] - end);
-    d.below[b][1] = tile::exp2_fast(d.G[1] - end);
-  }
-}
-
 /// Zeroes rows and columns at or past `rows` of a raw product: they may come from another sequence.
 __device__ __forceinline__ void mask_tail(float (&x)[32], int rows) {
   const int lane = static_cast<int>(threadIdx.x & 31u);
@@ -88,18 +68,17 @@ __device__ __forceinline__ void mask_tail(float (&x)[32], int rows) {
   }
 }
 
-/// Block (warp, kBlock), kBlock < warp, of a product times row factors, Gamma and key norms.
+/// out = diag(row) x diag(columns) diag(norms) for block kBlock of this warp's rows of a product.
 template <bool kNorm, int kBlock>
-__device__ __forceinline__ void decay_below(float (&out)[8], const float (&x)[32],
-                                            const float (&factor)[2], const Decay& d,
-                                            const GateStage& gate, const float* key_norms) {
-  const float row[2] = {factor[0] * d.below[kBlock][0], factor[1] * d.below[kBlock][1]};
+__device__ __forceinline__ void scale_block(float (&out)[8], const float (&x)[32],
+                                            const float (&row)[2], const float* columns,
+                                            const float* norms) {
 #pragma unroll
   for (int t = 0; t < 2; ++t) {
     const int column = kBlock * 16 + t * 8 + static_cast<int>(threadIdx.x & 3u) * 2;
-    float2 c = *reinterpret_cast<const float2*>(&gate.column[column]);
+    float2 c = *reinterpret_cast<const float2*>(&columns[column]);
     if constexpr (kNorm) {
-      const float2 norm = *reinterpret_cast<const float2*>(&key_norms[column]);
+      const float2 norm = *reinterpret_cast<const float2*>(&norms[column]);
       c = make_float2(c.x * norm.x, c.y * norm.y);
     }
 #pragma unroll
@@ -111,33 +90,39 @@ __device__ __forceinline__ void decay_below(float (&out)[8], const float (&x)[32
   }
 }
 
-/// The diagonal block of a product times row factors, Gamma and key norms. Column j of row i is
-/// kept if j < i + kInclusive.
-template <bool kNorm, int kInclusive>
+/// The diagonal block of a product times row factors, Gamma and column norms. kSign = 1: rows are
+/// i, columns j, kept if j < i (A). kSign = -1: rows are j, columns i, kept if i >= j (P,
+/// transposed).
+template <bool kNorm, int kSign>
 __device__ __forceinline__ void decay_diagonal(float (&out)[8], const float (&x)[32], int warp,
-                                               const float (&factor)[2], const Decay& d,
-                                               const GateStage& gate, const float* key_norms) {
+                                               const float (&row)[2], const float* G,
+                                               const float* norms) {
   const int lane = static_cast<int>(threadIdx.x & 31u);
-  const int columns = (lane >> 2) + kInclusive - 2 * (lane & 3);
+  const int difference = (lane >> 2) - 2 * (lane & 3);  // row - column of e = 0 in the 8x8 blocks
 #pragma unroll
   for (int t = 0; t < 2; ++t) {
     const int column = warp * 16 + t * 8 + (lane & 3) * 2;
-    const float2 G = *reinterpret_cast<const float2*>(&gate.G[column]);
+    const float2 g = *reinterpret_cast<const float2*>(&G[column]);
     float2 norm = make_float2(1.0f, 1.0f);
-    if constexpr (kNorm) norm = *reinterpret_cast<const float2*>(&key_norms[column]);
+    if constexpr (kNorm) norm = *reinterpret_cast<const float2*>(&norms[column]);
 #pragma unroll
-    for (int i = t; i < 2; ++i) {
+    for (int i = 0; i < 2; ++i) {
+      const float g_row = G[warp * 16 + i * 8 + (lane >> 2)];
 #pragma unroll
       for (int e = 0; e < 2; ++e) {
         const int at = t * 4 + i * 2 + e;
+        if (kSign * i < kSign * t) {
+          out[at] = 0.0f;
+          continue;
+        }
         const float raw =
             warp < 2 ? (warp == 0 ? x[at] : x[8 + at]) : (warp == 2 ? x[16 + at] : x[24 + at]);
-        const float gamma = tile::exp2_fast(d.G[i] - (e ? G.y : G.x)) * (e ? norm.y : norm.x);
-        out[at] = i > t || e < columns ? factor[i] * gamma * raw : 0.0f;
+        const float gamma = tile::exp2_fast(kSign * (g_row - (e ? g.y : g.x)));
+        const bool kept = i != t || (kSign > 0 ? e < difference : e >= difference);
+        out[at] = kept ? row[i] * gamma * (e ? norm.y : norm.x) * raw : 0.0f;
       }
     }
   }
-  out[4] = out[5] = 0.0f;  // the 8x8 block above the diagonal
 }
 
 /// A block as packed 16-bit numbers.
@@ -152,34 +137,34 @@ __device__ __forceinline__ int aux_warp() {
   return __shfl_sync(~0u, static_cast<int>((threadIdx.x >> 5) & 3u), 0);
 }
 
-/// Block (warp, kBlock) of a product, below the diagonal, to `to` in T.
-template <class T, bool kNorm, int kBlock>
-__device__ __forceinline__ void store_below(int warp, const float (&x)[32],
-                                            const float (&factor)[2], const Decay& d,
-                                            const GateStage& gate, const float* key_norms,
-                                            const BlockTile& to) {
+/// Block (warp, kBlock) of A, below the diagonal, to `blocks` in fp16.
+template <class C, int kBlock>
+__device__ __forceinline__ void store_a_block(int warp, const float (&kk)[32],
+                                              const float (&factor)[2], const GateStage& gate,
+                                              const float* key_norms, const BlockTile& blocks) {
   if (kBlock >= warp) return;
-  float decayed[8];
+  const int i = warp * 16 + static_cast<int>((threadIdx.x & 31u) >> 2);
+  const float row[2] = {factor[0] * gate.row[kBlock][i], factor[1] * gate.row[kBlock][i + 8]};
+  float a[8];
   uint32_t packed[4];
-  decay_below<kNorm, kBlock>(decayed, x, factor, d, gate, key_norms);
-  pack_block<T>(packed, decayed);
-  ptx::stmatrix_x4(to.block(warp, kBlock), packed);
+  scale_block<C::kL2Norm, kBlock>(a, kk, row, gate.column, key_norms);
+  pack_block<__half>(packed, a);
+  ptx::stmatrix_x4(blocks.block(warp, kBlock), packed);
 }
 
 /// This warp's rows of A: to `blocks` in fp16, but the 8x8 blocks on the diagonal to `diagonal` in
 /// float32, transposed.
 template <class C>
 __device__ __forceinline__ void store_a(int warp, const float (&kk)[32], const float (&factor)[2],
-                                        const Decay& d, const GateStage& gate,
-                                        const float* key_norms, float (&diagonal)[16][20],
-                                        const BlockTile& blocks) {
-  store_below<__half, C::kL2Norm, 0>(warp, kk, factor, d, gate, key_norms, blocks);
-  store_below<__half, C::kL2Norm, 1>(warp, kk, factor, d, gate, key_norms, blocks);
-  store_below<__half, C::kL2Norm, 2>(warp, kk, factor, d, gate, key_norms, blocks);
+                                        const GateStage& gate, const float* key_norms,
+                                        float (&diagonal)[16][20], const BlockTile& blocks) {
+  store_a_block<C, 0>(warp, kk, factor, gate, key_norms, blocks);
+  store_a_block<C, 1>(warp, kk, factor, gate, key_norms, blocks);
+  store_a_block<C, 2>(warp, kk, factor, gate, key_norms, blocks);
   const int row = static_cast<int>(threadIdx.x & 31u) >> 2;
   const int column = 2 * static_cast<int>(threadIdx.x & 3u);
   float a[8];
-  decay_diagonal<C::kL2Norm, 0>(a, kk, warp, factor, d, gate, key_norms);
+  decay_diagonal<C::kL2Norm, 1>(a, kk, warp, factor, gate.G, key_norms);
   diagonal[column][row] = a[0];
   diagonal[column + 1][row] = a[1];
   diagonal[8 + column][8 + row] = a[6];
@@ -191,20 +176,41 @@ __device__ __forceinline__ void store_a(int warp, const float (&kk)[32], const f
                : "memory");
 }
 
-/// This warp's rows of P.
+/// A block of P^T, from registers to P.
 template <class C>
-__device__ __forceinline__ void store_p(int warp, const float (&qk)[32], const float (&factor)[2],
-                                        const Decay& d, const GateStage& gate,
-                                        const float* key_norms, const BlockTile& p_tile) {
-  using Io = typename C::Io;
-  store_below<Io, C::kL2Norm, 0>(warp, qk, factor, d, gate, key_norms, p_tile);
-  store_below<Io, C::kL2Norm, 1>(warp, qk, factor, d, gate, key_norms, p_tile);
-  store_below<Io, C::kL2Norm, 2>(warp, qk, factor, d, gate, key_norms, p_tile);
-  float p[8];
+__device__ __forceinline__ void store_transposed(const float (&p)[8], const BlockTile& p_tile,
+                                                 int row, int column) {
   uint32_t packed[4];
-  decay_diagonal<C::kL2Norm, 1>(p, qk, warp, factor, d, gate, key_norms);
-  pack_block<Io>(packed, p);
-  ptx::stmatrix_x4(p_tile.block(warp, warp), packed);
+  pack_block<typename C::Io>(packed, p);
+  // Transposing exchanges the parts off the diagonal.
+  const uint32_t exchanged[4] = {packed[0], packed[2], packed[1], packed[3]};
+  ptx::stmatrix_x4_trans(p_tile.block(row, column), exchanged);
+}
+
+/// Block (warp, kBlock) of P^T, right of the diagonal.
+template <class C, int kBlock>
+__device__ __forceinline__ void store_p_block(int warp, const float (&kq)[32],
+                                              const float (&factor)[2], const GateStage& gate,
+                                              const float* query_norms, const BlockTile& p_tile) {
+  if (kBlock <= warp) return;
+  const int j = warp * 16 + static_cast<int>((threadIdx.x & 31u) >> 2);
+  const float row[2] = {factor[0] * gate.column[j], factor[1] * gate.column[j + 8]};
+  float p[8];
+  scale_block<C::kL2Norm, kBlock>(p, kq, row, gate.row[warp], query_norms);
+  store_transposed<C>(p, p_tile, kBlock, warp);
+}
+
+/// This warp's rows of P^T, to P. WHY transposed: warps with many blocks of A then have few of P.
+template <class C>
+__device__ __forceinline__ void store_p(int warp, const float (&kq)[32], const float (&factor)[2],
+                                        const GateStage& gate, const float* query_norms,
+                                        const BlockTile& p_tile) {
+  store_p_block<C, 1>(warp, kq, factor, gate, query_norms, p_tile);
+  store_p_block<C, 2>(warp, kq, factor, gate, query_norms, p_tile);
+  store_p_block<C, 3>(warp, kq, factor, gate, query_norms, p_tile);
+  float p[8];
+  decay_diagonal<C::kL2Norm, -1>(p, kq, warp, factor, gate.G, query_norms);
+  store_transposed<C>(p, p_tile, warp, warp);
 }
 
 /// The factors that the state warpgroups apply to rows and columns; threads 0..63 own a token each.
@@ -233,12 +239,12 @@ struct PrepareCursors {
   tile::RingCursor<2> blocks;
 };
 
-/// Issues X Kc^T of the chunk at the cursors, X its k or q tile.
+/// Issues Kc X^T of the chunk at the cursors, X its k or q tile.
 template <class C>
 __device__ __forceinline__ void issue_with_k(SharedMemoryPlan<C>& s, const PrepareCursors<C>& at,
                                              float (&acc)[32], const uint8_t* x) {
   ptx::wgmma_fence();
-  issue_product<C>(acc, x, s.k[at.k.stage]);
+  issue_product<C>(acc, s.k[at.k.stage], x);
   ptx::wgmma_commit();
 }
 
@@ -264,11 +270,11 @@ __device__ __forceinline__ void store_norms(const ChunkForwardParams& p, SharedM
 }
 
 /// First part of a chunk: A and its inverted 32x32 diagonal blocks. On entry KK^T is in flight, on
-/// return QK^T.
+/// return KQ^T.
 template <class C>
 __device__ __forceinline__ void start_chunk(const ChunkForwardParams& p, SharedMemoryPlan<C>& s,
-                                            PrepareCursors<C>& at, float (&kk)[32], float (&qk)[32],
-                                            Decay& d, int rows) {
+                                            PrepareCursors<C>& at, float (&kk)[32], float (&kq)[32],
+                                            int rows) {
   using Io = typename C::Io;
   const int warp = aux_warp();
   const int row = warp * 16 + static_cast<int>((threadIdx.x & 31u) >> 2);
@@ -278,7 +284,7 @@ __device__ __forceinline__ void start_chunk(const ChunkForwardParams& p, SharedM
   if constexpr (C::kL2Norm) store_norms<C>(p, s, at);
   ptx::wgmma_wait<0>();
   ptx::pin(kk);
-  issue_with_k<C>(s, at, qk, s.q[at.q.stage]);
+  issue_with_k<C>(s, at, kq, s.q[at.q.stage]);
   // SYNC gate_ring.full: the aux warpgroup waits for G and beta
   at.gate.wait(s.gate_ring);
   // SYNC mix_ring.empty: the state warpgroups are done with the stage's previous chunk
@@ -289,12 +295,11 @@ __device__ __forceinline__ void start_chunk(const ChunkForwardParams& p, SharedM
   MixStage& mix = s.mix[at.mix.stage];
   store_factors<C>(p, gate, norms, mix);
   const float* key_norms = C::kL2Norm ? norms[0] : nullptr;
-  compute_decay(d, warp, gate);
   const float factor[2] = {gate.beta[row] * (C::kL2Norm ? norms[0][row] : 1.0f),
                            gate.beta[row + 8] * (C::kL2Norm ? norms[0][row + 8] : 1.0f)};
   if (rows < C::kChunk) mask_tail(kk, rows);
   const BlockTile blocks(s.blocks[at.blocks.stage]);
-  store_a<C>(warp, kk, factor, d, gate, key_norms, s.diagonal[warp], blocks);
+  store_a<C>(warp, kk, factor, gate, key_norms, s.diagonal[warp], blocks);
   __syncwarp();
   const BlockTile tmat(mix.Tmat);
   substitute_diagonal<Io>(s.diagonal[warp], blocks, tmat, warp, gate.beta);
@@ -319,17 +324,17 @@ __device__ __forceinline__ void start_chunk(const ChunkForwardParams& p, SharedM
   at.blocks.commit(s.block_ring);
 }
 
-/// Waits for QK^T and gives k and q back.
+/// Waits for KQ^T and gives k and q back.
 template <class C>
 __device__ __forceinline__ void finish_queries(SharedMemoryPlan<C>& s, PrepareCursors<C>& at,
-                                               float (&qk)[32], int rows) {
+                                               float (&kq)[32], int rows) {
   ptx::wgmma_wait<0>();
-  ptx::pin(qk);
+  ptx::pin(kq);
   if (rows < C::kChunk) {
     // WHY here: the aux warpgroup's own reads of the tile are over.
     zero_tail<C>(s.k[at.k.stage], rows);
     ptx::fence_proxy_async();
-    mask_tail(qk, rows);
+    mask_tail(kq, rows);
   }
   // SYNC k_ring.empty, q_ring.empty: the aux warpgroup has read the tiles
   at.k.release(s.k_ring);
@@ -341,14 +346,12 @@ __device__ __forceinline__ void finish_queries(SharedMemoryPlan<C>& s, PrepareCu
 /// Second part: P. The rest of Tmat is left to the finish warps.
 template <class C>
 __device__ __forceinline__ void mix_queries(const ChunkForwardParams& p, SharedMemoryPlan<C>& s,
-                                            PrepareCursors<C>& at, const float (&qk)[32],
-                                            const Decay& d) {
+                                            PrepareCursors<C>& at, const float (&kq)[32]) {
   const int warp = aux_warp(), row = warp * 16 + static_cast<int>((threadIdx.x & 31u) >> 2);
   const float(&norms)[2][64] = s.norms[at.blocks.stage];
-  const float* key_norms = C::kL2Norm ? norms[0] : nullptr;
-  const float factor[2] = {p.scale * (C::kL2Norm ? norms[1][row] : 1.0f),
-                           p.scale * (C::kL2Norm ? norms[1][row + 8] : 1.0f)};
-  store_p<C>(warp, qk, factor, d, s.gates[at.gate.stage], key_norms,
+  const float factor[2] = {p.scale * (C::kL2Norm ? norms[0][row] : 1.0f),
+                           p.scale * (C::kL2Norm ? norms[0][row + 8] : 1.0f)};
+  store_p<C>(warp, kq, factor, s.gates[at.gate.stage], C::kL2Norm ? norms[1] : nullptr,
              BlockTile(s.mix[at.mix.stage].P));
   // SYNC gate_ring.empty: G and beta have been read
   at.gate.release(s.gate_ring);
@@ -360,28 +363,27 @@ __device__ __forceinline__ void mix_queries(const ChunkForwardParams& p, SharedM
   at.blocks.next();
 }
 
-/// Aux warpgroup. QK^T runs under the inverse of the diagonal blocks, the next chunk's KK^T under
+/// Aux warpgroup. KQ^T runs under the inverse of the diagonal blocks, the next chunk's KK^T under
 /// P.
 template <class C>
 __device__ __forceinline__ void prepare_role(const ChunkForwardParams& p, SharedMemoryPlan<C>& s) {
   WorkReader<C> work(s);
   PrepareCursors<C> at;
-  float kk[32], qk[32];
-  Decay d;
+  float kk[32], kq[32];
   for (WorkItem item = work.next(); item.valid(); item = work.next()) {
     const int chunks = item.chunks();
     if (chunks == 0) continue;
     issue_kk<C>(s, at, kk);
     for (int c = 1; c < chunks; ++c) {
-      start_chunk<C>(p, s, at, kk, qk, d, C::kChunk);
-      finish_queries<C>(s, at, qk, C::kChunk);
+      start_chunk<C>(p, s, at, kk, kq, C::kChunk);
+      finish_queries<C>(s, at, kq, C::kChunk);
       issue_kk<C>(s, at, kk);
-      mix_queries<C>(p, s, at, qk, d);
+      mix_queries<C>(p, s, at, kq);
     }
     const int rows = item.rows(chunks - 1);
-    start_chunk<C>(p, s, at, kk, qk, d, rows);
-    finish_queries<C>(s, at, qk, rows);
-    mix_queries<C>(p, s, at, qk, d);
+    start_chunk<C>(p, s, at, kk, kq, rows);
+    finish_queries<C>(s, at, kq, rows);
+    mix_queries<C>(p, s, at, kq);
   }
 }
 

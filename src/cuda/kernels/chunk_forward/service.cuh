@@ -153,6 +153,12 @@ __device__ __forceinline__ void gate_role(const ChunkForwardParams& p, SharedMem
       const float block_end = __shfl_sync(~0u, G.y, lane | 7);
       *reinterpret_cast<float2*>(&out.column[2 * lane]) =
           make_float2(tile::exp2_fast(block_end - G.x), tile::exp2_fast(block_end - G.y));
+#pragma unroll
+      for (int b = 0; b < 3; ++b) {
+        const float end = __shfl_sync(~0u, G.y, 8 * b + 7);
+        *reinterpret_cast<float2*>(&out.row[b][2 * lane]) = make_float2(
+            tile::exp2_fast(fminf(G.x - end, 0.0f)), tile::exp2_fast(fminf(G.y - end, 0.0f)));
+      }
       *reinterpret_cast<float2*>(&out.beta[2 * lane]) = make_float2(value[0].beta, value[1].beta);
       // SYNC gate_ring.full: G and beta of the chunk are written
       cursor.commit(s.gate_ring);
