@@ -30,7 +30,7 @@ struct Config {
 };
 
 /// Barriers of bar.sync; 0 is __syncthreads.
-enum class NamedBarrier : uint32_t { kNorms = 1, kPairLow, kPairHigh, kCount };
+enum class NamedBarrier : uint32_t { kNorms = 1, kPairLow, kPairHigh, kOutputLow, kOutputHigh, kTurnLow, kTurnHigh, kCount };
 static_assert(static_cast<uint32_t>(NamedBarrier::kCount) <= 16);
 
 /// Warps by role. Warpgroup 0 serves, 1 and 2 hold the state, 3 prepares.
@@ -96,7 +96,6 @@ struct SharedMemoryPlan {
   tile::RingBarriers<C::kGateStages> gate_ring;
   tile::RingBarriers<2> block_ring;  ///< of `blocks`
   tile::RingBarriers<C::kWorkSlots> work_ring;
-  uint64_t o_full[C::kVStages];  ///< o is in the v stage
 };
 static_assert(sizeof(SharedMemoryPlan<Config<uint16_t, false>>) <= kSmemBytesSm90);
 

@@ -30,12 +30,11 @@ __device__ __forceinline__ void init_barriers(SharedMemoryPlan<C>& s) {
   constexpr uint32_t kTileReaders = kAuxWarps + kStateWarps;
   s.k_ring.init(1, kTileReaders);
   s.q_ring.init(1, kTileReaders);
-  s.v_ring.init(1, 1);
+  s.v_ring.init(1, 2);
   s.mix_ring.init(kAuxWarps + 1, kStateWarps);
   s.gate_ring.init(1, kAuxWarps + 1);
   s.block_ring.init(kAuxWarps, 1);
   s.work_ring.init(1, kWorkReaders);
-  for (int i = 0; i < C::kVStages; ++i) ptx::mbarrier_init(&s.o_full[i], kStateWarps);
   ptx::fence_mbarrier_init();
 }
 
@@ -82,7 +81,7 @@ __global__ void __launch_bounds__(C::kThreads, 1)
     } else if (warp == ServiceWarp::kGate) {
       gate_role<C>(p, s);
     } else {
-      finish_role<C>(p, s, warp == ServiceWarp::kFinishOdd);
+      finish_role<C>(s, warp == ServiceWarp::kFinishOdd);
     }
   } else if (warpgroup == 3) {
     ptx::decrease_registers<C::kAuxRegisters>();

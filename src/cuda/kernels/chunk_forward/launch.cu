@@ -32,7 +32,7 @@ bool encode_maps(ChunkForwardParams& p, const Tiles& tiles) noexcept {
   return tile::encode_token_map(&p.q, tiles.q, 64, 2) &&
          tile::encode_token_map(&p.k, tiles.k, 64, 2) &&
          tile::encode_token_map(&p.v, tiles.v, 64, 2) &&
-         tile::encode_token_map(&p.o, tiles.o, 64, 2);
+         tile::encode_token_map(&p.o, tiles.o, 64, 1);
 }
 
 /// The instance for these tiles.

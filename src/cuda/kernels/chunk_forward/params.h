@@ -45,7 +45,8 @@ struct StatePool {
 
 /// Arguments of the fused kernel. BOUND: B * T < 2^31 and N * HV < 2^31, checked by the launcher.
 struct ChunkForwardParams {
-  CUtensorMap q, k, v, o;  ///< boxes of 64 tokens x 128 columns
+  CUtensorMap q, k, v;  ///< boxes of 64 tokens x 128 columns
+  CUtensorMap o;        ///< boxes of 64 tokens x 64 columns
   void* o_data;  ///< [B,T,HV,128]: the last, partial chunk of a sequence is stored by hand
   int64_t o_batch_stride, o_token_stride, o_head_stride;  ///< elements
   TokenScalar gate, beta;

@@ -6,6 +6,7 @@
 #ifndef SLUICE_CUDA_KERNELS_CHUNK_FORWARD_STATE_CUH_
 #define SLUICE_CUDA_KERNELS_CHUNK_FORWARD_STATE_CUH_
 
+#include "cuda/kernels/chunk_forward/output.cuh"
 #include "cuda/kernels/chunk_forward/state_io.cuh"
 #include "cuda/ptx/matrix.cuh"
 #include "cuda/ptx/wgmma.cuh"
@@ -107,55 +108,32 @@ __device__ __forceinline__ void scale_columns(float (&x)[32], const float* facto
   }
 }
 
-/// One state warpgroup's places in the rings, and its constant addresses.
+/// One state warpgroup's places in the rings.
 template <class C>
 struct StateCursors {
   tile::RingCursor<C::kKStages> k;
   tile::RingCursor<C::kQStages> q;
   tile::RingCursor<C::kVStages> v;
   tile::RingCursor<C::kMixStages> mix;
-  int o_stage = 0, o_mix = 0;  ///< v and mix stages of the chunk whose output is in registers
-  int half;                    ///< half of V
-  /// This lane's part in moving 16 tokens x 16 columns of its half of a v tile, transposed.
-  uint32_t v_offset;
+  OutputPlace output;
 
-  __device__ __forceinline__ explicit StateCursors(int half_) : half(half_) {
-    const uint32_t lane = threadIdx.x & 31u, warp = (threadIdx.x >> 5) & 3u;
-    v_offset = static_cast<uint32_t>(half) * C::kHalfTileBytes +
-               tile::swizzled_piece((lane & 7u) + 8 * (lane >> 4), 2 * warp + ((lane >> 3) & 1u));
-  }
+  __device__ __forceinline__ explicit StateCursors(int half) : output(half) {}
 };
-
-/// O^T, packed, over the chunk's v, and on to the store warp.
-template <class C>
-__device__ __forceinline__ void store_output(SharedMemoryPlan<C>& s, const StateCursors<C>& at,
-                                             const uint32_t (&o)[16]) {
-  const uint32_t base = ptx::shared_address(s.v[at.o_stage]) + at.v_offset;
-#pragma unroll
-  for (uint32_t p = 0; p < 4; ++p) {
-    ptx::stmatrix_x4_trans(base + p * 16 * tile::kRowBytes, o + 4 * p);
-  }
-  ptx::fence_proxy_async();
-  __syncwarp();
-  if ((threadIdx.x & 31u) == 0) {
-    // SYNC o_full: this warp's part of o is in place of v
-    ptx::mbarrier_arrive(&s.o_full[at.o_stage]);
-    // SYNC mix_ring.empty: the product with P, the stage's last reader, is over
-    ptx::mbarrier_arrive(&s.mix_ring.empty[at.o_mix]);
-  }
-}
 
 /// First half of a chunk, from the state that enters it: R^T, packed, and S^T Qc^T in o. With
 /// kDrain, o holds the output of the chunk before, which is stored under the first product.
 template <class C, bool kDrain>
-__device__ __forceinline__ void read_state(SharedMemoryPlan<C>& s, StateCursors<C>& at,
-                                           const float (&S)[64], float (&o)[32], uint32_t (&r)[16],
-                                           int rows) {
+__device__ __forceinline__ void read_state(const ChunkForwardParams& p, SharedMemoryPlan<C>& s,
+                                           StateCursors<C>& at, const WorkItem& item, int c,
+                                           const float (&S)[64], float (&o)[32], uint32_t (&r)[16]) {
   uint32_t state[32];
   float sk[32];
   pack_all<C>(state, S);
   // SYNC k_ring.full: state warpgroups wait for k
   at.k.wait(s.k_ring);
+  const auto turns = static_cast<uint32_t>(NamedBarrier::kTurnLow);
+  // SYNC kTurnLow, kTurnHigh: a state warpgroup waits until the other has issued these products
+  ptx::named_barrier_sync(turns + at.output.half, 256);
   ptx::wgmma_fence();
   issue_recall<C>(sk, state, tile::k_major(ptx::shared_address(s.k[at.k.stage])));
   uint32_t packed[16];
@@ -164,7 +142,9 @@ __device__ __forceinline__ void read_state(SharedMemoryPlan<C>& s, StateCursors<
   at.q.wait(s.q_ring);
   ptx::wgmma_fence();
   issue_recall<C>(o, state, tile::k_major(ptx::shared_address(s.q[at.q.stage])));
-  if constexpr (kDrain) store_output<C>(s, at, packed);
+  // SYNC kTurnLow, kTurnHigh: the other state warpgroup's turn
+  ptx::named_barrier_arrive(turns + 1 - at.output.half, 256);
+  if constexpr (kDrain) store_output<C>(p, s, at.output, item, c - 1, packed);
   // SYNC v_ring.full: state warpgroups wait for v
   at.v.wait(s.v_ring);
   // SYNC mix_ring.full: state warpgroups wait for Tmat, P and the factors
@@ -174,8 +154,8 @@ __device__ __forceinline__ void read_state(SharedMemoryPlan<C>& s, StateCursors<
   ptx::pin(sk);
   ptx::pin(o);
   ptx::pin(state);
-  residual<C>(r, ptx::shared_address(s.v[at.v.stage]) + at.v_offset, sk, s.mix[at.mix.stage].recall,
-              rows);
+  residual<C>(r, ptx::shared_address(s.v[at.v.stage]) + at.output.v_offset, sk, s.mix[at.mix.stage].recall,
+              item.rows(c));
   // SYNC q_ring.empty: this warp's reads of q are over
   at.q.release(s.q_ring);
 }
@@ -208,40 +188,62 @@ __device__ __forceinline__ void write_state(SharedMemoryPlan<C>& s, StateCursors
   ptx::pin(o);
   // SYNC k_ring.empty: this warp's reads of k are over
   at.k.release(s.k_ring);
-  at.o_stage = at.v.stage;
-  at.o_mix = at.mix.stage;
+  release_output<C>(s, at.output);
+  at.output.v_stage = at.v.stage;
+  at.output.mix_stage = at.mix.stage;
   at.k.next();
   at.q.next();
   at.v.next();
   at.mix.next();
 }
 
-/// State warpgroup `half`: the recurrence over chunks, states in and out.
+/// One work item: the recurrence over its chunks, states in and out.
+template <class C>
+__device__ __forceinline__ void run_item(const ChunkForwardParams& p, SharedMemoryPlan<C>& s,
+                                         StateCursors<C>& at, const WorkItem& item, int half,
+                                         float (&S)[64], float (&o)[32], uint32_t (&r)[16]) {
+  load_initial(p, item, half, S);
+  const int chunks = item.chunks();
+  if (chunks > 0) {
+    read_state<C, false>(p, s, at, item, 0, S, o, r);
+    // WHY halves of two chunks: between them no product is in flight, and the loop closes there.
+    for (int c = 1; c < chunks; ++c) {
+      write_state<C>(s, at, S, o, r);
+      if (p.checkpoints.data != nullptr) store_checkpoint(p, item, half, c - 1, S);
+      read_state<C, true>(p, s, at, item, c, S, o, r);
+    }
+    write_state<C>(s, at, S, o, r);
+    if (p.checkpoints.data != nullptr) store_checkpoint(p, item, half, chunks - 1, S);
+    pack_all<C>(r, o);
+    store_output<C>(p, s, at.output, item, chunks - 1, r);
+  }
+  store_final(p, item, half, S);
+  release_output<C>(s, at.output);
+}
+
+/// State warpgroup `half`.
 template <class C>
 __device__ __forceinline__ void state_role(const ChunkForwardParams& p, SharedMemoryPlan<C>& s,
                                            int half) {
-  WorkReader<C> work(s);
+  tile::RingCursor<C::kWorkSlots> work;
   StateCursors<C> at(half);
   float S[64], o[32];
   uint32_t r[16];
-  for (WorkItem item = work.next(); item.valid(); item = work.next()) {
-    if (item.padded) continue;
-    load_initial(p, item, half, S);
-    const int chunks = item.chunks();
-    if (chunks > 0) {
-      read_state<C, false>(s, at, S, o, r, item.rows(0));
-      // WHY halves of two chunks: between them no product is in flight, and the loop closes there.
-      for (int c = 1; c < chunks; ++c) {
-        write_state<C>(s, at, S, o, r);
-        if (p.checkpoints.data != nullptr) store_checkpoint(p, item, half, c - 1, S);
-        read_state<C, true>(s, at, S, o, r, item.rows(c));
-      }
-      write_state<C>(s, at, S, o, r);
-      if (p.checkpoints.data != nullptr) store_checkpoint(p, item, half, chunks - 1, S);
-      pack_all<C>(r, o);
-      store_output<C>(s, at, r);
+  // SYNC kTurnLow: the first turn is the lower warpgroup's
+  if (half == 1) ptx::named_barrier_arrive(static_cast<uint32_t>(NamedBarrier::kTurnLow), 256);
+  for (;; work.next()) {
+    // SYNC work_ring.full: the state warpgroups wait for the next work item
+    work.wait(s.work_ring);
+    // WHY not a copy: the slot is kept until the item is done, which saves registers.
+    const WorkItem& item = s.work[work.stage];
+    if (!item.valid()) return;
+    if (item.padded) {
+      store_rows(p, item, 0, item.tokens, half, nullptr);
+    } else {
+      run_item<C>(p, s, at, item, half, S, o, r);
     }
-    store_final(p, item, half, S);
+    // SYNC work_ring.empty: the item is done
+    work.release(s.work_ring);
   }
 }
 

@@ -1,0 +1,89 @@
+// o from registers to global memory, by a state warpgroup.
+// SPDX-License-Identifier: Apache-2.0
+#ifndef SLUICE_CUDA_KERNELS_CHUNK_FORWARD_OUTPUT_CUH_
+#define SLUICE_CUDA_KERNELS_CHUNK_FORWARD_OUTPUT_CUH_
+
+#include "cuda/kernels/chunk_forward/work.cuh"
+#include "cuda/ptx/matrix.cuh"
+#include "cuda/ptx/tma.cuh"
+
+namespace sluice::cuda::chunk_forward {
+
+/// Writes `rows` rows of one half of o by hand, by the 128 threads of a warpgroup; null source: zeros.
+__device__ __forceinline__ void store_rows(const ChunkForwardParams& p, const WorkItem& item,
+                                           int first, int rows, int half, const uint8_t* source) {
+  int thread = static_cast<int>(threadIdx.x & 127u), batch = item.batch, head = item.head;
+  int64_t token = int64_t{item.row} + first;
+  // WHY: keeps this rare path's addresses out of the registers of the loop around it.
+  asm volatile("" : "+r"(thread), "+r"(batch), "+r"(head), "+l"(token));
+  uint16_t* out = static_cast<uint16_t*>(p.o_data) + batch * p.o_batch_stride +
+                  token * p.o_token_stride + head * p.o_head_stride + half * 64;
+#pragma unroll 1
+  for (int row = thread >> 3; row < rows; row += 16) {
+    const uint32_t piece = static_cast<uint32_t>(thread & 7);
+    uint4 value = make_uint4(0, 0, 0, 0);
+    if (source != nullptr) {
+      value = *reinterpret_cast<const uint4*>(
+          source + tile::swizzled_piece(static_cast<uint32_t>(row), piece));
+    }
+    *reinterpret_cast<uint4*>(out + row * p.o_token_stride + piece * 8) = value;
+  }
+}
+
+/// Places and stages of the output that a state warpgroup has in hand.
+struct OutputPlace {
+  int v_stage = 0, mix_stage = 0;  ///< of the chunk whose output is in registers
+  int stored_stage = -1;           ///< v stage whose store may still be reading; -1: none
+  int half;                        ///< half of V
+  uint32_t v_offset;  ///< lane's part in moving 16 tokens x 16 columns of a v tile, transposed
+
+  __device__ __forceinline__ explicit OutputPlace(int half_) : half(half_) {
+    const uint32_t lane = threadIdx.x & 31u, warp = (threadIdx.x >> 5) & 3u;
+    v_offset = static_cast<uint32_t>(half) * 64 * tile::kRowBytes +
+               tile::swizzled_piece((lane & 7u) + 8 * (lane >> 4), 2 * warp + ((lane >> 3) & 1u));
+  }
+};
+
+/// Gives the v stage of the last store back.
+template <class C>
+__device__ __forceinline__ void release_output(SharedMemoryPlan<C>& s, OutputPlace& at) {
+  if ((threadIdx.x & 127u) == 0 && at.stored_stage >= 0) {
+    ptx::bulk_wait_read();
+    // SYNC v_ring.empty: this half of the stage may be overwritten
+    ptx::mbarrier_arrive(&s.v_ring.empty[at.stored_stage]);
+  }
+  at.stored_stage = -1;
+}
+
+/// O^T of chunk c, packed, over the chunk's v and from there to global memory: whole chunks by the
+/// copy engine, a partial one by hand.
+template <class C>
+__device__ __forceinline__ void store_output(const ChunkForwardParams& p, SharedMemoryPlan<C>& s,
+                                             OutputPlace& at, const WorkItem& item, int c,
+                                             const uint32_t (&o)[16]) {
+  const uint32_t base = ptx::shared_address(s.v[at.v_stage]) + at.v_offset;
+#pragma unroll
+  for (uint32_t i = 0; i < 4; ++i) {
+    ptx::stmatrix_x4_trans(base + i * 16 * tile::kRowBytes, o + 4 * i);
+  }
+  ptx::fence_proxy_async();
+  // SYNC mix_ring.empty: the product with P, the stage's last reader, is over
+  if ((threadIdx.x & 31u) == 0) ptx::mbarrier_arrive(&s.mix_ring.empty[at.mix_stage]);
+  const auto barrier = static_cast<uint32_t>(NamedBarrier::kOutputLow) + at.half;
+  // SYNC kOutputLow, kOutputHigh: the warpgroup waits for all of its half of o
+  ptx::named_barrier_sync(barrier, 128);
+  const uint8_t* source = s.v[at.v_stage] + at.half * C::kHalfTileBytes;
+  if (item.rows(c) < C::kChunk) {
+    store_rows(p, item, c * C::kChunk, item.rows(c), at.half, source);
+    // SYNC kOutputLow, kOutputHigh: all threads have read their rows
+    ptx::named_barrier_sync(barrier, 128);
+  } else if ((threadIdx.x & 127u) == 0) {
+    ptx::tma_store(&p.o, source, {0, item.row + c * C::kChunk, at.half, item.head, item.batch});
+    ptx::bulk_commit();
+  }
+  at.stored_stage = at.v_stage;
+}
+
+}  // namespace sluice::cuda::chunk_forward
+
+#endif  // SLUICE_CUDA_KERNELS_CHUNK_FORWARD_OUTPUT_CUH_
