@@ -4,9 +4,12 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <memory>
 #include <numeric>
+#include <type_traits>
 #include <utility>
 
+#include "support/device_copy.hpp"
 #include "support/tensors.hpp"
 
 namespace sluice::testing {
@@ -227,22 +230,66 @@ class Call {
   }
 
   template <class Args>
-  DeltaResult run_with(const Args& args, int (*function)(const Args*, sluice_workspace, void*)) {
-    DeltaResult result;
+  using Function = int (*)(const Args*, sluice_workspace, void*);
+
+  template <class Args>
+  void call_on_host(const Args& args, Function<Args> function, DeltaResult* result) {
     size_t bytes = 0;
-    result.code = sluice_workspace_size(c_.op, &args, &bytes);
+    result->code = sluice_workspace_size(c_.op, &args, &bytes);
     TestWorkspace workspace(bytes);
     std::memset(workspace.get().data, workspace_fill_, bytes);
-    if (result.code == SLUICE_OK) result.code = function(&args, workspace.get(), nullptr);
-    result.message = sluice_last_error();
+    if (result->code == SLUICE_OK) result->code = function(&args, workspace.get(), nullptr);
+    result->message = sluice_last_error();
+    if (!workspace.guards_intact()) result->damage += "memory past the workspace; ";
+  }
+
+  template <class Args>
+  void call_on_device(Args args, Function<Args> function, DeltaResult* result) {
+    const std::unique_ptr<DeviceCopy> device = make_device_copy();
+    std::vector<sluice_tensor*> tensors = {&args.q,
+                                           &args.k,
+                                           &args.v,
+                                           &args.gate,
+                                           &args.beta,
+                                           &args.o,
+                                           &args.A_log,
+                                           &args.dt_bias,
+                                           &args.cu_seqlens,
+                                           &args.state.initial,
+                                           &args.state.final,
+                                           &args.state.read_slots,
+                                           &args.state.write_slots,
+                                           &args.state.has_initial_state};
+    if constexpr (std::is_same_v<Args, sluice_chunk_forward_args>) {
+      tensors.insert(tensors.end(), {&args.checkpoints, &args.checkpoint_slots});
+    } else {
+      tensors.push_back(&args.num_accepted);
+    }
+    device->upload(tensors);
+    size_t bytes = 0;
+    result->code = sluice_workspace_size(c_.op, &args, &bytes);
+    if (result->code == SLUICE_OK) {
+      result->code = function(&args, device->workspace(bytes, workspace_fill_), nullptr);
+    }
+    result->message = sluice_last_error();
+    result->damage += device->download();
+  }
+
+  template <class Args>
+  DeltaResult run_with(const Args& args, Function<Args> function) {
+    DeltaResult result;
+    if (args.implementation == SLUICE_IMPL_CUDA) {
+      call_on_device(args, function, &result);
+    } else {
+      call_on_host(args, function, &result);
+    }
     result.kernel = sluice_last_kernel();
     if (result.code != SLUICE_OK) return result;
     result.o = o_.values();
     result.initial = initial_.values();
     result.final = final_.values();
     result.checkpoints = checkpoints_.values();
-    result.damage = damage();
-    if (!workspace.guards_intact()) result.damage += "memory past the workspace; ";
+    result.damage += damage();
     return result;
   }
 
