@@ -19,7 +19,7 @@ struct Config {
   static constexpr bool kL2Norm = kL2Norm_;
   static constexpr int kChunk = 64;     ///< tokens per chunk
   static constexpr int kHeadDim = 128;  ///< K = V
-  static constexpr int kKStages = 3, kQStages = 3, kVStages = 3;
+  static constexpr int kKStages = 3, kQStages = 3, kVStages = 2;
   static constexpr int kMixStages = 3;  ///< Tmat, P and factors, written by the aux warpgroup
   static constexpr int kGateStages = 4;
   static constexpr int kWorkSlots = 8;
@@ -82,7 +82,8 @@ template <class C>
 struct SharedMemoryPlan {
   alignas(1024) uint8_t k[C::kKStages][C::kTileBytes];  ///< [half][token][64], TMA, swizzled
   uint8_t q[C::kQStages][C::kTileBytes];
-  uint8_t v[C::kVStages][C::kTileBytes];  ///< chunk's v, then, in the same place, its o
+  uint8_t v[C::kVStages][C::kTileBytes];
+  uint8_t o[C::kTileBytes];  ///< of the chunk before, half by half
   MixStage mix[C::kMixStages];
   uint8_t blocks[2][8192];  ///< fp16 [i][j], swizzled: A, replaced by its inverse; by chunk parity
   alignas(16) float diagonal[4][16][20];  ///< A's diagonal blocks, transposed; padded rows

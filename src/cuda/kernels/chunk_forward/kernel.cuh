@@ -30,7 +30,7 @@ __device__ __forceinline__ void init_barriers(SharedMemoryPlan<C>& s) {
   constexpr uint32_t kTileReaders = kAuxWarps + kStateWarps;
   s.k_ring.init(1, kTileReaders);
   s.q_ring.init(1, kTileReaders);
-  s.v_ring.init(1, 2);
+  s.v_ring.init(1, kStateWarps);
   s.mix_ring.init(kAuxWarps + 1, kStateWarps);
   s.gate_ring.init(1, kAuxWarps + 1);
   s.block_ring.init(kAuxWarps, 1);

@@ -32,8 +32,7 @@ __device__ __forceinline__ void store_rows(const ChunkForwardParams& p, const Wo
 
 /// Places and stages of the output that a state warpgroup has in hand.
 struct OutputPlace {
-  int v_stage = 0, mix_stage = 0;  ///< of the chunk whose output is in registers
-  int stored_stage = -1;           ///< v stage whose store may still be reading; -1: none
+  int mix_stage = 0;  ///< of the chunk whose output is in registers
   int half;                        ///< half of V
   uint32_t v_offset;  ///< lane's part in moving 16 tokens x 16 columns of a v tile, transposed
 
@@ -44,24 +43,18 @@ struct OutputPlace {
   }
 };
 
-/// Gives the v stage of the last store back.
-template <class C>
-__device__ __forceinline__ void release_output(SharedMemoryPlan<C>& s, OutputPlace& at) {
-  if ((threadIdx.x & 127u) == 0 && at.stored_stage >= 0) {
-    ptx::bulk_wait_read();
-    // SYNC v_ring.empty: this half of the stage may be overwritten
-    ptx::mbarrier_arrive(&s.v_ring.empty[at.stored_stage]);
-  }
-  at.stored_stage = -1;
+/// Waits until the last store has read the o tile. The warpgroup's next barrier tells the others.
+__device__ __forceinline__ void wait_for_store() {
+  if ((threadIdx.x & 127u) == 0) ptx::bulk_wait_read();
 }
 
-/// O^T of chunk c, packed, over the chunk's v and from there to global memory: whole chunks by the
+/// O^T of chunk c, packed, through the o tile to global memory: whole chunks by the
 /// copy engine, a partial one by hand.
 template <class C>
 __device__ __forceinline__ void store_output(const ChunkForwardParams& p, SharedMemoryPlan<C>& s,
                                              OutputPlace& at, const WorkItem& item, int c,
                                              const uint32_t (&o)[16]) {
-  const uint32_t base = ptx::shared_address(s.v[at.v_stage]) + at.v_offset;
+  const uint32_t base = ptx::shared_address(s.o) + at.v_offset;
 #pragma unroll
   for (uint32_t i = 0; i < 4; ++i) {
     ptx::stmatrix_x4_trans(base + i * 16 * tile::kRowBytes, o + 4 * i);
@@ -72,16 +65,13 @@ __device__ __forceinline__ void store_output(const ChunkForwardParams& p, Shared
   const auto barrier = static_cast<uint32_t>(NamedBarrier::kOutputLow) + at.half;
   // SYNC kOutputLow, kOutputHigh: the warpgroup waits for all of its half of o
   ptx::named_barrier_sync(barrier, 128);
-  const uint8_t* source = s.v[at.v_stage] + at.half * C::kHalfTileBytes;
+  const uint8_t* source = s.o + at.half * C::kHalfTileBytes;
   if (item.rows(c) < C::kChunk) {
     store_rows(p, item, c * C::kChunk, item.rows(c), at.half, source);
-    // SYNC kOutputLow, kOutputHigh: all threads have read their rows
-    ptx::named_barrier_sync(barrier, 128);
   } else if ((threadIdx.x & 127u) == 0) {
     ptx::tma_store(&p.o, source, {0, item.row + c * C::kChunk, at.half, item.head, item.batch});
     ptx::bulk_commit();
   }
-  at.stored_stage = at.v_stage;
 }
 
 }  // namespace sluice::cuda::chunk_forward

@@ -156,8 +156,9 @@ __device__ __forceinline__ void read_state(const ChunkForwardParams& p, SharedMe
   ptx::pin(state);
   residual<C>(r, ptx::shared_address(s.v[at.v.stage]) + at.output.v_offset, sk, s.mix[at.mix.stage].recall,
               item.rows(c));
-  // SYNC q_ring.empty: this warp's reads of q are over
+  // SYNC q_ring.empty, v_ring.empty: this warp's reads of q and v are over
   at.q.release(s.q_ring);
+  at.v.release(s.v_ring);
 }
 
 /// Second half of a chunk: Nw, the state that leaves it, and its output.
@@ -188,8 +189,7 @@ __device__ __forceinline__ void write_state(SharedMemoryPlan<C>& s, StateCursors
   ptx::pin(o);
   // SYNC k_ring.empty: this warp's reads of k are over
   at.k.release(s.k_ring);
-  release_output<C>(s, at.output);
-  at.output.v_stage = at.v.stage;
+  wait_for_store();
   at.output.mix_stage = at.mix.stage;
   at.k.next();
   at.q.next();
@@ -218,7 +218,7 @@ __device__ __forceinline__ void run_item(const ChunkForwardParams& p, SharedMemo
     store_output<C>(p, s, at.output, item, chunks - 1, r);
   }
   store_final(p, item, half, S);
-  release_output<C>(s, at.output);
+  wait_for_store();
 }
 
 /// State warpgroup `half`.
