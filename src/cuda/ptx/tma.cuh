@@ -40,6 +40,12 @@ __device__ __forceinline__ void tma_store(const CUtensorMap* map, const void* so
       : "memory");
 }
 
+/// Brings `bytes` (a multiple of 16) at a 16-byte aligned global address into the L2.
+__device__ __forceinline__ void prefetch_l2(const void* address, uint32_t bytes) {
+  asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;\n" ::"l"(address), "r"(bytes)
+               : "memory");
+}
+
 /// Closes this thread's bulk group.
 __device__ __forceinline__ void bulk_commit() {
   asm volatile("cp.async.bulk.commit_group;\n" ::: "memory");

@@ -30,7 +30,16 @@ struct Config {
 };
 
 /// Barriers of bar.sync; 0 is __syncthreads.
-enum class NamedBarrier : uint32_t { kNorms = 1, kPairLow, kPairHigh, kOutputLow, kOutputHigh, kTurnLow, kTurnHigh, kCount };
+enum class NamedBarrier : uint32_t {
+  kNorms = 1,
+  kPairLow,
+  kPairHigh,
+  kOutputLow,
+  kOutputHigh,
+  kTurnLow,
+  kTurnHigh,
+  kCount
+};
 static_assert(static_cast<uint32_t>(NamedBarrier::kCount) <= 16);
 
 /// Warps by role. Warpgroup 0 serves, 1 and 2 hold the state, 3 prepares.
@@ -55,9 +64,9 @@ struct WorkItem {
   __device__ __forceinline__ int rows(int c) const { return min(tokens - c * 64, 64); }
 };
 
-/// Cumulative gate in units of log2, beta, and factors of Gamma of one chunk. Off the diagonal blocks,
-/// Gamma_ij = e^{G_i - G_e} e^{G_e - G_j} with e the last token of j's block: j <= e < i, so both
-/// exponents are <= 0 and neither factor can overflow.
+/// Cumulative gate in units of log2, beta, and factors of Gamma of one chunk. Off the diagonal
+/// blocks, Gamma_ij = e^{G_i - G_e} e^{G_e - G_j} with e the last token of j's block: j <= e < i,
+/// so both exponents are <= 0 and neither factor can overflow.
 struct GateStage {
   alignas(16) float G[64];
   float beta[64];

@@ -66,7 +66,8 @@ int launch(ChunkForwardParams params, const Tiles& tiles, void* workspace, void*
   if (params.T > 0 && !encode_maps(params, tiles)) return cudaErrorInvalidValue;
   params.order = nullptr;
   params.ticket = nullptr;
-  const bool planned = params.cu_seqlens.data != nullptr && params.N > 1;
+  // WHY not for one round of items: every multiprocessor takes one, in whatever order.
+  const bool planned = params.cu_seqlens.data != nullptr && params.N > 1 && items > count;
   if (planned) {
     params.ticket = static_cast<uint32_t*>(workspace);
     auto* order = reinterpret_cast<int32_t*>(static_cast<char*>(workspace) + kTicketBytes);

@@ -9,7 +9,8 @@
 
 namespace sluice::cuda::chunk_forward {
 
-/// Writes `rows` rows of one half of o by hand, by the 128 threads of a warpgroup; null source: zeros.
+/// Writes `rows` rows of one half of o by hand, by the 128 threads of a warpgroup; null source:
+/// zeros.
 __device__ __forceinline__ void store_rows(const ChunkForwardParams& p, const WorkItem& item,
                                            int first, int rows, int half, const uint8_t* source) {
   int thread = static_cast<int>(threadIdx.x & 127u), batch = item.batch, head = item.head;
@@ -33,7 +34,7 @@ __device__ __forceinline__ void store_rows(const ChunkForwardParams& p, const Wo
 /// Places and stages of the output that a state warpgroup has in hand.
 struct OutputPlace {
   int mix_stage = 0;  ///< of the chunk whose output is in registers
-  int half;                        ///< half of V
+  int half;           ///< half of V
   uint32_t v_offset;  ///< lane's part in moving 16 tokens x 16 columns of a v tile, transposed
 
   __device__ __forceinline__ explicit OutputPlace(int half_) : half(half_) {

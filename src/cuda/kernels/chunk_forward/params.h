@@ -47,7 +47,7 @@ struct StatePool {
 struct ChunkForwardParams {
   CUtensorMap q, k, v;  ///< boxes of 64 tokens x 128 columns
   CUtensorMap o;        ///< boxes of 64 tokens x 64 columns
-  void* o_data;  ///< [B,T,HV,128]: the last, partial chunk of a sequence is stored by hand
+  void* o_data;         ///< [B,T,HV,128]: the last, partial chunk of a sequence is stored by hand
   int64_t o_batch_stride, o_token_stride, o_head_stride;  ///< elements
   TokenScalar gate, beta;
   HeadScalar A_log, dt_bias;

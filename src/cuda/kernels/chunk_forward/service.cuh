@@ -23,6 +23,19 @@ __device__ __forceinline__ void load_tile(uint8_t* destination, const CUtensorMa
   cursor.next();
 }
 
+/// Brings the initial state of an item into the L2, ahead of the state warpgroups' plain loads.
+__device__ __forceinline__ void prefetch_initial(const ChunkForwardParams& p,
+                                                 const WorkItem& item) {
+  if (p.initial.data == nullptr || p.has_initial_state != nullptr || item.padded) return;
+  const int64_t slot = p.read_slots.data == nullptr ? item.seq : load_index(p.read_slots, item.seq);
+  const int64_t at = slot * p.initial.slot_stride + int64_t{item.head} * 128 * 128;
+  const uint32_t size = p.initial.number == Number::kFloat32 ? 4 : 2;
+  const char* address = static_cast<const char*>(p.initial.data) + at * size;
+  if (reinterpret_cast<uintptr_t>(address) % 16 == 0) {
+    ptx::prefetch_l2(address, 128 * 128 * size);
+  }
+}
+
 /// Loader, one thread: deals the work items and requests k and q of every chunk. WHY not v: its
 /// stages come back a chunk later, and would hold up k and q, which the aux warpgroup needs early.
 template <class C>
@@ -42,6 +55,7 @@ __device__ __forceinline__ void load_role(const ChunkForwardParams& p, SharedMem
     work.next();
     const int group = key_head(p, item.head);
     const int chunks = item.valid() ? item.chunks() : 0;
+    if (item.valid()) prefetch_initial(p, item);
     for (int c = 0; c < chunks; ++c) {
       const ptx::BoxOrigin at{0, item.row + c * C::kChunk, 0, group, item.batch};
       load_tile(s.k[k.stage], &p.k, s.k_ring, k, at, C::kTileBytes);

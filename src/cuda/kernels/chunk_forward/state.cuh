@@ -125,7 +125,8 @@ struct StateCursors {
 template <class C, bool kDrain>
 __device__ __forceinline__ void read_state(const ChunkForwardParams& p, SharedMemoryPlan<C>& s,
                                            StateCursors<C>& at, const WorkItem& item, int c,
-                                           const float (&S)[64], float (&o)[32], uint32_t (&r)[16]) {
+                                           const float (&S)[64], float (&o)[32],
+                                           uint32_t (&r)[16]) {
   uint32_t state[32];
   float sk[32];
   pack_all<C>(state, S);
@@ -154,8 +155,8 @@ __device__ __forceinline__ void read_state(const ChunkForwardParams& p, SharedMe
   ptx::pin(sk);
   ptx::pin(o);
   ptx::pin(state);
-  residual<C>(r, ptx::shared_address(s.v[at.v.stage]) + at.output.v_offset, sk, s.mix[at.mix.stage].recall,
-              item.rows(c));
+  residual<C>(r, ptx::shared_address(s.v[at.v.stage]) + at.output.v_offset, sk,
+              s.mix[at.mix.stage].recall, item.rows(c));
   // SYNC q_ring.empty, v_ring.empty: this warp's reads of q and v are over
   at.q.release(s.q_ring);
   at.v.release(s.v_ring);
