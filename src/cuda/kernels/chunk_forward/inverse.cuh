@@ -122,6 +122,7 @@ __device__ __forceinline__ void merge_diagonal(const BlockTile& blocks, const Bl
   const float2 b = *reinterpret_cast<const float2*>(&beta[row + (lane & 3u) * 2]);
   const uint32_t inverse = tile::Packed<__half>::pack(-x[0], -x[1]);
   const uint32_t scaled = tile::Packed<Io>::pack(-x[0] * b.x, -x[1] * b.y);
+  __syncwarp();  // all lanes have read A_21, which is overwritten
   asm volatile("st.shared.b32 [%0], %1;\n" ::"r"(blocks.base + at), "r"(inverse) : "memory");
   asm volatile("st.shared.b32 [%0], %1;\n" ::"r"(tmat.base + at), "r"(scaled) : "memory");
 }

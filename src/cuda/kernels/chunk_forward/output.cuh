@@ -61,6 +61,7 @@ __device__ __forceinline__ void store_output(const ChunkForwardParams& p, Shared
     ptx::stmatrix_x4_trans(base + i * 16 * tile::kRowBytes, o + 4 * i);
   }
   ptx::fence_proxy_async();
+  __syncwarp();
   // SYNC mix_ring.empty: the product with P, the stage's last reader, is over
   if ((threadIdx.x & 31u) == 0) ptx::mbarrier_arrive(&s.mix_ring.empty[at.mix_stage]);
   const auto barrier = static_cast<uint32_t>(NamedBarrier::kOutputLow) + at.half;
