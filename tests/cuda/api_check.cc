@@ -147,6 +147,8 @@ bool run(const Options& x) {
 }  // namespace
 
 int main() {
+  int devices = 0;
+  if (cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0) return 77;  // skipped
   const Options all[] = {{"packed", false, false, false, false, false, false},
                          {"dense batch", false, false, true, false, false, false},
                          {"raw gates, logits, l2norm", true, true, false, false, false, false},

@@ -281,6 +281,8 @@ std::vector<Case> cases() {
 }  // namespace
 
 int main(int argc, char** argv) {
+  int devices = 0;
+  if (cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0) return 77;  // skipped
   const bool bench = argc > 1 && std::strcmp(argv[1], "--bench") == 0;
   if (bench)
     return sluice_test::bench_cells(argc > 2 ? argv[2] : nullptr,
