@@ -5,13 +5,19 @@
 # The executables may have been built elsewhere: nothing is configured or compiled here.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-tests=${1:-build/release}/tests/cuda/sluice_cuda_tests
+folder=${1:-build/release}/tests/cuda
+tests=$folder/sluice_cuda_tests
 [ -x "$tests" ] || { echo "$tests is missing: build it with -DSLUICE_CUDA=ON"; exit 1; }
 if ! nvidia-smi -L 2>/dev/null; then
   echo "skipped: no NVIDIA GPU on this machine"
   exit 0
 fi
 
+for check in cuda_wrappers_check cuda_chunk_forward_check cuda_api_check; do
+  echo "== $check"
+  "$folder/$check"
+done
+echo "== sluice_cuda_tests"
 "$tests" --gtest_brief=1
 sanitizer=$(command -v compute-sanitizer || true)
 [ -n "$sanitizer" ] || { echo "no compute-sanitizer here"; exit 0; }
