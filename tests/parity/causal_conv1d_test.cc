@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "parity/conv_call.hpp"
+#include "parity/draw.hpp"
 #include "parity/naming.hpp"
 
 namespace sluice::testing {
@@ -134,11 +135,6 @@ Configs options() {
   return configs;
 }
 SLUICE_CONFIGS(Options, options());
-
-template <class T>
-T one_of(Random* random, std::initializer_list<T> values) {
-  return *(values.begin() + pick(random, static_cast<int64_t>(values.size())));
-}
 
 ConvConfig draw(int seed) {
   Random random(static_cast<uint64_t>(seed) * 104729 + 3);

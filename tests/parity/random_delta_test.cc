@@ -7,17 +7,13 @@
 #include <algorithm>
 
 #include "parity/delta_call.hpp"
+#include "parity/draw.hpp"
 #include "parity/naming.hpp"
 
 namespace sluice::testing {
 namespace {
 
 constexpr int kSeeds = 150;
-
-template <class T>
-T one_of(Random* random, std::initializer_list<T> values) {
-  return *(values.begin() + pick(random, static_cast<int64_t>(values.size())));
-}
 
 sluice_dtype any_float(Random* random) { return one_of(random, {kF32, kF32, kBF16, kF16}); }
 
@@ -57,14 +53,6 @@ void draw_values(Random* r, DeltaConfig* c) {
     c->eigenvalues = SLUICE_EIGENVALUES_POSITIVE, c->beta_space = SLUICE_BETA_VALUE;
   }
   if (chance(r, 3)) c->scale = 0.25 * static_cast<double>(pick(r, 9) - 4);
-}
-
-std::vector<int64_t> some_of(Random* r, int64_t count, int64_t odds) {
-  std::vector<int64_t> list;
-  for (int64_t n = 0; n < count; ++n) {
-    if (chance(r, odds)) list.push_back(n);
-  }
-  return list;
 }
 
 void draw_states(Random* r, DeltaConfig* c) {
