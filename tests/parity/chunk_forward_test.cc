@@ -61,6 +61,9 @@ Cases ladder() {
   for (const int64_t T : {1, 33, 65, 130}) {
     cases.push_back({.name = named("unlike_T", T), .B = 2, .T = T, .K = 60, .V = 100});
   }
+  for (const int64_t T : {447, 512, 640, 1000, 1024, 1500, 1920, 2048}) {
+    cases.push_back({.name = named("long_T", T), .T = T, .H = 1, .HV = 2, .K = 32, .V = 32});
+  }
   return cases;
 }
 SLUICE_CASES(Ladder, ladder());
@@ -89,6 +92,11 @@ Cases packs() {
   cases.push_back(packed("p511_501", {511, 501}));
   cases.push_back(packed("p31_to_500", {31, 62, 30, 30, 27, 350}));
   cases.push_back(packed("p11_short", {33, 1, 20, 7, 0, 32, 31, 2, 16, 15, 17}));
+  cases.push_back(packed("p410_to_1584", {410, 431, 294, 991, 386, 1584}));
+  cases.push_back(packed("p15_to_900", {15, 85, 200, 900, 800}));
+  std::vector<int64_t> twenty;
+  for (int64_t n = 0; n < 20; ++n) twenty.push_back((n * 197 + 31) % 513);
+  cases.push_back(packed("p20_up_to_512", twenty));
   cases.push_back(packed("all_empty", {0, 0, 0}, 5));
   cases.push_back(packed("no_sequence_rows_only", {}, 5));
   cases.back().lengths = {};

@@ -173,6 +173,12 @@ std::vector<HardCase> counts() {
   GdnCase longest{.name = "8192_tokens", .T = 8192, .H = 1, .HV = 1, .K = 32, .V = 32};
   longest.gates = GateProfile::kZero;
   cases.push_back({longest});
+  GdnCase pack{.name = "pack_9999_and_55531", .H = 1, .HV = 1, .K = 16, .V = 16};
+  pack.lengths = {9999, 55531};
+  pack.T = 65530;
+  cases.push_back({pack});
+  GdnCase million{.name = "2_to_the_20_tokens", .T = 1 << 20, .H = 1, .HV = 1, .K = 4, .V = 4};
+  cases.push_back({million});
   return cases;
 }
 INSTANTIATE_TEST_SUITE_P(CountsSlow, HardInputs, ::testing::ValuesIn(counts()), case_name);
