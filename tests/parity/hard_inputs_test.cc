@@ -19,8 +19,9 @@ struct HardCase {
   GdnCase gdn;
   int64_t period = 0;
   double gate = 0.0;
-  /// Identical keys at beta 2: every step reflects along the same k, so float32's one rounding of
-  /// k.k adds up with the same sign. Measured 5.6e-5 at T = 200; states are held to 1e-4.
+  /// Identical keys at beta 2: every step multiplies by 1 - 2 k.k along one k, so an error of one
+  /// float32 ulp in k.k grows to about 2 T 2^-23 = 4.8e-5 at T = 200 (arithmetic, not isolated by
+  /// an experiment). Measured 5.6e-5; these states are held to 1e-4, where others are held to 1e-5.
   bool drifts = false;
 };
 
