@@ -7,41 +7,12 @@
 
 #include <cstdint>
 
+#include "cuda/device/views.h"
+
 namespace sluice::cuda::chunk_forward {
 
-/// Element types of the small inputs and of states in memory.
-enum class Number : int32_t { kFloat32, kBfloat16, kFloat16 };
-
-enum class GateForm : int32_t { kNone, kLog, kLinear, kRaw };
-enum class BetaForm : int32_t { kNone, kValue, kLogit };
-
-/// A scalar per token and value head; value head h is (h / r, h % r).
-struct TokenScalar {
-  const void* data;                                             ///< [B,T,HV/r,r], may be null
-  int64_t batch_bytes, token_bytes, group_bytes, member_bytes;  ///< strides
-  Number number;
-};
-
-/// A scalar per value head.
-struct HeadScalar {
-  const void* data;  ///< [HV], null unless gates are raw
-  int64_t stride;
-  Number number;
-};
-
-/// Integers in device memory, one per sequence.
-struct IndexVector {
-  const void* data;  ///< may be null
-  int64_t stride;
-  bool is_64bit;
-};
-
-/// States of all heads of a slot, each [128,128], head after head.
-struct StatePool {
-  void* data;           ///< [slots,HV,K,V] or [slots,HV,V,K], may be null
-  int64_t slot_stride;  ///< elements
-  Number number;
-};
+using device::BetaForm, device::GateForm, device::HeadScalar, device::IndexVector;
+using device::Number, device::StatePool, device::TokenScalar;
 
 /// Arguments of the fused kernel. BOUND: B * T < 2^31 and N * HV < 2^31, checked by the launcher.
 struct ChunkForwardParams {

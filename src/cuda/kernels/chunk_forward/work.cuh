@@ -3,29 +3,13 @@
 #ifndef SLUICE_CUDA_KERNELS_CHUNK_FORWARD_WORK_CUH_
 #define SLUICE_CUDA_KERNELS_CHUNK_FORWARD_WORK_CUH_
 
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
-
+#include "cuda/device/load.cuh"
 #include "cuda/kernels/chunk_forward/config.h"
 #include "cuda/kernels/chunk_forward/params.h"
 
 namespace sluice::cuda::chunk_forward {
 
-/// Element `index` of a float array of any supported type.
-__device__ __forceinline__ float load_number(const void* data, int64_t index, Number number) {
-  if (number == Number::kFloat32) return __ldg(static_cast<const float*>(data) + index);
-  if (number == Number::kBfloat16) {
-    return __bfloat162float(__ldg(static_cast<const __nv_bfloat16*>(data) + index));
-  }
-  return __half2float(__ldg(static_cast<const __half*>(data) + index));
-}
-
-/// Element `n` of an integer vector.
-__device__ __forceinline__ int64_t load_index(const IndexVector& vector, int64_t n) {
-  const int64_t at = n * vector.stride;
-  return vector.is_64bit ? __ldg(static_cast<const long long*>(vector.data) + at)
-                         : __ldg(static_cast<const int*>(vector.data) + at);
-}
+using device::load_index, device::load_number;
 
 /// Key head that value head h reads.
 __device__ __forceinline__ int key_head(const ChunkForwardParams& p, int head) {

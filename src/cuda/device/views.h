@@ -1,0 +1,47 @@
+// Views of the small inputs and of states as kernels take them: PODs that the host fills in and
+// every kernel of the backend reads.
+// SPDX-License-Identifier: Apache-2.0
+#ifndef SLUICE_CUDA_DEVICE_VIEWS_H_
+#define SLUICE_CUDA_DEVICE_VIEWS_H_
+
+#include <cstdint>
+
+namespace sluice::cuda::device {
+
+/// Element types of floating tensors in memory.
+enum class Number : int32_t { kFloat32, kBfloat16, kFloat16 };
+
+enum class GateForm : int32_t { kNone, kLog, kLinear, kRaw };
+enum class BetaForm : int32_t { kNone, kValue, kLogit };
+
+/// A scalar per token and value head; value head h is (h / r, h % r).
+struct TokenScalar {
+  const void* data;                                             ///< [B,T,HV/r,r], may be null
+  int64_t batch_bytes, token_bytes, group_bytes, member_bytes;  ///< strides
+  Number number;
+};
+
+/// A scalar per value head.
+struct HeadScalar {
+  const void* data;  ///< [HV], null unless gates are raw
+  int64_t stride;
+  Number number;
+};
+
+/// Integers in device memory, one per sequence.
+struct IndexVector {
+  const void* data;  ///< may be null
+  int64_t stride;
+  bool is_64bit;
+};
+
+/// States of all heads of a slot, head after head, each dense.
+struct StatePool {
+  void* data;           ///< [slots,HV,K,V] or [slots,HV,V,K], may be null
+  int64_t slot_stride;  ///< elements
+  Number number;
+};
+
+}  // namespace sluice::cuda::device
+
+#endif  // SLUICE_CUDA_DEVICE_VIEWS_H_
