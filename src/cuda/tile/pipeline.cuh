@@ -7,6 +7,29 @@
 
 namespace sluice::cuda::tile {
 
+/// Nothing, but in test builds with SLUICE_STRESS_ROLES: sleeps for a while, so that tests can show
+/// that no result depends on who is late. For a millisecond at a time one warp or one warpgroup of
+/// all CTAs is slow at each of its waits; the others are now and then.
+__device__ __forceinline__ void delay_role() {
+#if defined(SLUICE_STRESS_ROLES)
+  uint32_t nanoseconds, cycles;
+  asm volatile("mov.u32 %0, %%globaltimer_lo;" : "=r"(nanoseconds));
+  asm volatile("mov.u32 %0, %%clock;" : "=r"(cycles));
+  const uint32_t warp = threadIdx.x >> 5;
+  const uint32_t chosen = ((nanoseconds >> 20) * 0x9e3779b9u) >> 27;
+  const bool slow = chosen < 16 ? chosen == warp : ((chosen >> 2) & 3u) == warp >> 2;
+  uint32_t noise = (cycles ^ (blockIdx.x * 16 + warp) * 0x85ebca6bu) * 0x2c1b3c6du;
+  noise ^= noise >> 15;
+  __nanosleep(slow ? noise & 4095u : (noise & 7u) == 0 ? (noise >> 16) & 1023u : 0);
+#endif
+}
+
+/// Waits until the barrier's phase of the given parity is complete. Rings wait through this.
+__device__ __forceinline__ void wait_phase(uint64_t* barrier, uint32_t parity) {
+  delay_role();
+  ptx::mbarrier_wait(barrier, parity);
+}
+
 /// The barriers of a ring: stage i holds data once full[i] completes, and is free once empty[i]
 /// does.
 template <int kStages>
@@ -35,11 +58,11 @@ struct RingCursor {
   }
   /// Waits for the stage's data.
   __device__ __forceinline__ void wait(RingBarriers<kStages>& barriers) const {
-    ptx::mbarrier_wait(&barriers.full[stage], phase);
+    wait_phase(&barriers.full[stage], phase);
   }
   /// Waits until the stage may be written; at once in the first round.
   __device__ __forceinline__ void acquire(RingBarriers<kStages>& barriers) const {
-    ptx::mbarrier_wait(&barriers.empty[stage], phase ^ 1u);
+    wait_phase(&barriers.empty[stage], phase ^ 1u);
   }
   /// Announces data: one arrival for the calling warp, after all its lanes are done.
   __device__ __forceinline__ void commit(RingBarriers<kStages>& barriers) const {
