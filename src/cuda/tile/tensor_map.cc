@@ -21,29 +21,18 @@ Encode encoder() noexcept {
   return found;
 }
 
-/// A dimension of extent 1 may come with any stride; the encoder wants a legal one.
-cuuint64_t stride_bytes(int64_t extent, int64_t stride) noexcept {
-  return extent > 1 ? static_cast<cuuint64_t>(stride) * 2 : 128;
-}
-
 }  // namespace
 
 bool encode_token_map(CUtensorMap* map, const TokenTensor& tensor, uint32_t rows,
                       uint32_t column_blocks) noexcept {
   const Encode encode = encoder();
   if (encode == nullptr) return false;
-  const cuuint64_t extents[5] = {
-      64, static_cast<cuuint64_t>(tensor.tokens), static_cast<cuuint64_t>(tensor.dim / 64),
-      static_cast<cuuint64_t>(tensor.heads), static_cast<cuuint64_t>(tensor.batch)};
-  const cuuint64_t strides[4] = {stride_bytes(tensor.tokens, tensor.token_stride), 128,
-                                 stride_bytes(tensor.heads, tensor.head_stride),
-                                 stride_bytes(tensor.batch, tensor.batch_stride)};
-  const cuuint32_t box[5] = {64, rows, column_blocks, 1, 1};
+  const TokenMap parts = token_map(tensor, rows, column_blocks);
   const cuuint32_t steps[5] = {1, 1, 1, 1, 1};
   const auto type =
       tensor.is_bf16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 : CU_TENSOR_MAP_DATA_TYPE_FLOAT16;
-  return encode(map, type, 5, tensor.data, extents, strides, box, steps,
-                CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+  return encode(map, type, 5, tensor.data, parts.extents.data(), parts.strides.data(),
+                parts.box.data(), steps, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
                 CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
                 CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
 }

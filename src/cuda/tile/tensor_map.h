@@ -8,15 +8,9 @@
 
 #include <cstdint>
 
-namespace sluice::cuda::tile {
+#include "cuda/tile/token_map.hpp"
 
-/// A [B, T, heads, D] tensor of a 16-bit type, innermost stride 1; strides in elements.
-struct TokenTensor {
-  void* data = nullptr;
-  int64_t batch = 0, tokens = 0, heads = 0, dim = 0;
-  int64_t batch_stride = 0, token_stride = 0, head_stride = 0;
-  bool is_bf16 = true;
-};
+namespace sluice::cuda::tile {
 
 /// Encodes `tensor` as dimensions (64, T, D / 64, heads, B) with boxes of 64 columns x `rows`
 /// tokens x `column_blocks`, 128-byte swizzle. Rows outside [0, T) read as zero and are not

@@ -12,8 +12,6 @@
 namespace sluice::cuda::chunk_forward {
 namespace {
 
-constexpr size_t kTicketBytes = 256;
-
 /// Multiprocessors of the current device; -1 if it cannot be asked.
 int multiprocessors() noexcept {
   int device = 0, count = 0;
@@ -43,9 +41,7 @@ const Instance& choose(const Tiles& tiles) noexcept {
 
 }  // namespace
 
-size_t workspace_bytes(int64_t sequences) noexcept {
-  return kTicketBytes + static_cast<size_t>(sequences) * sizeof(int32_t);
-}
+size_t workspace_bytes(int64_t sequences) noexcept { return plan_bytes(sequences); }
 
 int load_kernels() noexcept {
   for (const Instance* instance :

@@ -1,0 +1,43 @@
+// The planner's arithmetic and the layout of its workspace, as host and device code.
+// SPDX-License-Identifier: Apache-2.0
+#ifndef SLUICE_CUDA_KERNELS_CHUNK_FORWARD_PLAN_ORDER_HPP_
+#define SLUICE_CUDA_KERNELS_CHUNK_FORWARD_PLAN_ORDER_HPP_
+
+#include <cstddef>
+#include <cstdint>
+
+#include "cuda/tile/swizzle.hpp"
+
+namespace sluice::cuda::chunk_forward {
+
+/// Exact below 16 chunks, eight buckets an octave above: 16 + 8 * (25 - 4) + 7 < 192.
+inline constexpr int kBuckets = 192;
+
+/// Bucket of a sequence of `chunks` chunks; longer sequences have larger buckets.
+SLUICE_HOST_DEVICE constexpr int length_bucket(uint32_t chunks) {
+  if (chunks < 16) return static_cast<int>(chunks);
+  int octave = 4;
+  while (octave < 25 && (chunks >> (octave + 1)) != 0) ++octave;
+  return 16 + 8 * (octave - 4) + static_cast<int>((chunks >> (octave - 3)) & 7u);
+}
+
+/// Chunks of rows begin .. end - 1 within 0 .. T - 1, whatever begin and end are.
+SLUICE_HOST_DEVICE constexpr uint32_t chunks_between(int64_t begin, int64_t end, int64_t T) {
+  const int64_t from_zero = begin > 0 ? begin : 0;
+  const int64_t first = from_zero < T ? from_zero : T;
+  const int64_t from_first = end > first ? end : first;
+  const int64_t last = from_first < T ? from_first : T;
+  return static_cast<uint32_t>((last - first + 63) / 64);
+}
+
+/// Bytes of the workspace before the order: the ticket counter, on a line of its own.
+inline constexpr size_t kTicketBytes = 256;
+
+/// Scratch bytes for N sequences: the ticket counter and the order, an int32 each.
+constexpr size_t plan_bytes(int64_t sequences) {
+  return kTicketBytes + static_cast<size_t>(sequences) * sizeof(int32_t);
+}
+
+}  // namespace sluice::cuda::chunk_forward
+
+#endif  // SLUICE_CUDA_KERNELS_CHUNK_FORWARD_PLAN_ORDER_HPP_
