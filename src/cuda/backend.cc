@@ -6,36 +6,19 @@
 
 #include <cstdio>
 
-#include "cuda/chunk_forward.h"
+#include "cuda/delta_rule.h"
+#include "cuda/gpu.h"
 #include "cuda/kernels/chunk_forward/launch.h"
+#include "cuda/kernels/generic/launch.h"
+#include "cuda/select.h"
 
 namespace sluice::cuda {
 namespace {
 
-constexpr int kHopper = 90;
-
-/// 10 major + minor of a device, 0 if it cannot be asked.
-int compute_capability(int device) noexcept {
-  int major = 0, minor = 0;
-  if (cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device) != cudaSuccess ||
-      cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device) != cudaSuccess) {
-    cudaGetLastError();
-    return 0;
-  }
-  return 10 * major + minor;
-}
-
-int device_count() noexcept {
-  int count = 0;
-  if (cudaGetDeviceCount(&count) == cudaSuccess) return count;
-  cudaGetLastError();
-  return 0;
-}
-
 bool available() noexcept {
   static const bool found = [] {
     for (int device = 0; device < device_count(); ++device) {
-      if (compute_capability(device) == kHopper) return true;
+      if (compute_capability(device) >= kOldestCapability) return true;
     }
     return false;
   }();
@@ -43,14 +26,15 @@ bool available() noexcept {
 }
 
 Status warm_up(int32_t device_index) noexcept {
-  int previous = 0;
-  cudaError_t error = cudaGetDevice(&previous);
-  if (error == cudaSuccess) error = cudaSetDevice(device_index);
-  if (error == cudaSuccess) error = static_cast<cudaError_t>(chunk_forward::load_kernels());
-  cudaSetDevice(previous);
+  const DeviceGuard guard(device_index);
+  int error = guard.error();
+  if (error == cudaSuccess) error = generic::load_kernels();
+  if (error == cudaSuccess && compute_capability(device_index) == kHopperCapability) {
+    error = chunk_forward::load_kernels();
+  }
   if (error == cudaSuccess) return ok_status();
   return Status::failure(Code::kDeviceError, "warm_up: device %d = %s, expected cudaSuccess",
-                         device_index, cudaGetErrorName(error));
+                         device_index, cudaGetErrorName(static_cast<cudaError_t>(error)));
 }
 
 size_t describe(char* out, size_t size) noexcept {
@@ -58,12 +42,18 @@ size_t describe(char* out, size_t size) noexcept {
   cudaDriverGetVersion(&driver);
   cudaRuntimeGetVersion(&runtime);
   const int count = device_count();
-  const int length = std::snprintf(out, size,
-                                   "cuda.devices: %d\n"
-                                   "cuda.device0.compute_capability: %d\n"
-                                   "cuda.driver: %d\n"
-                                   "cuda.runtime: %d\n",
-                                   count, count > 0 ? compute_capability(0) : 0, driver, runtime);
+  const int length = std::snprintf(
+      out, size,
+      "cuda.devices: %d\n"
+      "cuda.device0.compute_capability: %d\n"
+      "cuda.driver: %d\n"
+      "cuda.runtime: %d\n"
+      "cuda.kernels.fused: chunk_forward, gated delta rule, K = V = 128, bfloat16 or float16, "
+      "16-byte aligned rows, compute capability 9.0\n"
+      "cuda.kernels.generic: chunk_forward and recurrent_step, every dtype, rule and stride, "
+      "K <= 512, any V, compute capability 8.0 or newer\n"
+      "cuda.kernel_wish: %s\n",
+      count, count > 0 ? compute_capability(0) : 0, driver, runtime, wished_kernel());
   return length > 0 ? static_cast<size_t>(length) : 0;
 }
 
@@ -71,13 +61,14 @@ core::Backend make_backend() noexcept {
   core::Backend backend{};
   backend.id = SLUICE_IMPL_CUDA;
   backend.name = "cuda";
-  backend.description = "fused kernels for Hopper GPUs";
-  backend.requirement = "an NVIDIA GPU of compute capability 9.0 and a driver for CUDA 13";
+  backend.description = "a fused kernel for Hopper GPUs, a generic one for all";
+  backend.requirement = "an NVIDIA GPU of compute capability 8.0 or newer, a driver for CUDA 13";
   backend.device_type = SLUICE_DEVICE_CUDA;
   backend.available = available;
   backend.warm_up = warm_up;
   backend.describe = describe;
-  backend.chunk_forward = {select_chunk_forward, chunk_forward_workspace, run_chunk_forward};
+  backend.chunk_forward = {select_delta_rule, delta_rule_workspace, run_delta_rule};
+  backend.recurrent_step = {select_delta_rule, delta_rule_workspace, run_delta_rule};
   return backend;
 }
 

@@ -10,13 +10,24 @@
 
 namespace sluice::cuda::device {
 
+__device__ __forceinline__ float to_float(float x) { return x; }
+__device__ __forceinline__ float to_float(__nv_bfloat16 x) { return __bfloat162float(x); }
+__device__ __forceinline__ float to_float(__half x) { return __half2float(x); }
+
+/// Rounds to nearest even.
+__device__ __forceinline__ void from_float(float* out, float x) { *out = x; }
+__device__ __forceinline__ void from_float(__nv_bfloat16* out, float x) {
+  *out = __float2bfloat16_rn(x);
+}
+__device__ __forceinline__ void from_float(__half* out, float x) { *out = __float2half_rn(x); }
+
 /// Element `index` of a float array that the kernel does not write.
 __device__ __forceinline__ float load_number(const void* data, int64_t index, Number number) {
   if (number == Number::kFloat32) return __ldg(static_cast<const float*>(data) + index);
   if (number == Number::kBfloat16) {
-    return __bfloat162float(__ldg(static_cast<const __nv_bfloat16*>(data) + index));
+    return to_float(__ldg(static_cast<const __nv_bfloat16*>(data) + index));
   }
-  return __half2float(__ldg(static_cast<const __half*>(data) + index));
+  return to_float(__ldg(static_cast<const __half*>(data) + index));
 }
 
 /// Element `n` of an integer vector.

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cuda/delta_rule.h"
+
+#include <cuda_runtime_api.h>
+
+#include <cstdlib>
+
+#include "cuda/gpu.h"
+#include "cuda/kernels/chunk_forward/launch.h"
+#include "cuda/kernels/generic/launch.h"
+#include "cuda/lower.h"
+#include "cuda/select.h"
+
+namespace sluice::cuda {
+namespace {
+
+using core::DeltaRuleProblem;
+
+struct Request {
+  KernelWish wish = KernelWish::kAuto;
+  Status status = parse_wish(wished_kernel(), &wish);
+};
+
+/// What the environment asks for, read once.
+const Request& request() noexcept {
+  static const Request instance;
+  return instance;
+}
+
+Status choose(const DeltaRuleProblem& p, KernelChoice* choice) noexcept {
+  if (!request().status.ok()) return request().status;
+  return choose_kernel(p, compute_capability(p.q.device.index), request().wish, choice);
+}
+
+}  // namespace
+
+const char* wished_kernel() noexcept {
+  static const char* const name = [] {
+    const char* value = std::getenv("SLUICE_CUDA_KERNEL");
+    return value == nullptr || *value == '\0' ? "auto" : value;
+  }();
+  return name;
+}
+
+Status select_delta_rule(const DeltaRuleProblem& p, core::KernelName* name) noexcept {
+  KernelChoice choice;
+  const Status status = choose(p, &choice);
+  if (status.ok()) *name = choice.name;
+  return status;
+}
+
+size_t delta_rule_workspace(const DeltaRuleProblem& p) noexcept {
+  const bool planned = core::present(p.rows.cu_seqlens) &&
+                       may_be_fused(p, compute_capability(p.q.device.index), request().wish);
+  return planned ? chunk_forward::workspace_bytes(p.rows.N) : 0;
+}
+
+Status run_delta_rule(const DeltaRuleProblem& p, sluice_workspace workspace,
+                      void* stream) noexcept {
+  KernelChoice choice;
+  if (const Status status = choose(p, &choice); !status.ok()) return status;
+  const DeviceGuard guard(p.q.device.index);
+  int error = guard.error();
+  if (error == cudaSuccess) {
+    error = choice.kernel == DeltaKernel::kFused
+                ? chunk_forward::launch(lower_fused(p), lower_tiles(p), workspace.data, stream)
+                : generic::launch(lower_generic(p), stream);
+  }
+  if (error == cudaSuccess) return ok_status();
+  return Status::failure(Code::kDeviceError, "%s: launch = %s, expected cudaSuccess",
+                         p.op == SLUICE_OP_CHUNK_FORWARD ? "chunk_forward" : "recurrent_step",
+                         cudaGetErrorName(static_cast<cudaError_t>(error)));
+}
+
+}  // namespace sluice::cuda

@@ -1,0 +1,37 @@
+// Shape of one instance of the generic kernel.
+// SPDX-License-Identifier: Apache-2.0
+#ifndef SLUICE_CUDA_KERNELS_GENERIC_CONFIG_H_
+#define SLUICE_CUDA_KERNELS_GENERIC_CONFIG_H_
+
+#include <cstdint>
+
+namespace sluice::cuda::generic {
+
+inline constexpr int kThreads = 128;
+inline constexpr int kLanes = 8;                   ///< lanes that share a column of S
+inline constexpr int kGroups = kThreads / kLanes;  ///< column groups of a CTA
+inline constexpr int64_t kMaxK = 512;              ///< K of the largest instance
+
+/// A CTA owns kSlice columns of one head's state; each thread kRows rows of kColumns of them.
+template <int kK_>
+struct Config {
+  static constexpr int kK = kK_;  ///< K rounded up
+  static constexpr int kRows = kK / kLanes;
+  static constexpr int kColumns = kRows <= 16 ? 4 : 64 / kRows;  ///< at most 64 registers of state
+  static constexpr int kSlice = kGroups * kColumns;
+  static constexpr int kBlock = kK <= 128 ? 16 : 2048 / kK;  ///< tokens staged at a time
+  static constexpr int kParts = 4 / kColumns;                ///< partial sums of one column
+  /// CTAs per multiprocessor that the registers must allow.
+  static constexpr int kResident = kK <= 64 ? 4 : (kK <= 256 ? 3 : 2);
+  static_assert(kRows % 4 == 0 && 64 % kBlock == 0 && kColumns * kParts == 4);
+};
+
+/// Columns of a CTA for head dimension K <= kMaxK.
+constexpr int slice_of(int64_t K) noexcept {
+  if (K <= 128) return Config<128>::kSlice;
+  return K <= 256 ? Config<256>::kSlice : Config<512>::kSlice;
+}
+
+}  // namespace sluice::cuda::generic
+
+#endif  // SLUICE_CUDA_KERNELS_GENERIC_CONFIG_H_

@@ -1,0 +1,17 @@
+// The instantiations of the generic kernel, one translation unit each (inst/).
+// SPDX-License-Identifier: Apache-2.0
+#ifndef SLUICE_CUDA_KERNELS_GENERIC_INSTANCES_H_
+#define SLUICE_CUDA_KERNELS_GENERIC_INSTANCES_H_
+
+namespace sluice::cuda::generic {
+
+/// The kernel for K up to the number in its name: takes (GenericParams, int64 items, int64 slices).
+const void* kernel_k32() noexcept;
+const void* kernel_k64() noexcept;
+const void* kernel_k128() noexcept;
+const void* kernel_k256() noexcept;
+const void* kernel_k512() noexcept;
+
+}  // namespace sluice::cuda::generic
+
+#endif  // SLUICE_CUDA_KERNELS_GENERIC_INSTANCES_H_

@@ -1,0 +1,173 @@
+// A block of tokens between global and shared memory: q, k, v, decays and write strengths in, o
+// out. SPDX-License-Identifier: Apache-2.0
+#ifndef SLUICE_CUDA_KERNELS_GENERIC_STAGE_CUH_
+#define SLUICE_CUDA_KERNELS_GENERIC_STAGE_CUH_
+
+#include "cuda/device/gate.cuh"
+#include "cuda/kernels/generic/config.h"
+#include "cuda/kernels/generic/item.cuh"
+
+namespace sluice::cuda::generic {
+
+/// kBlock tokens in float32. Row i of S lies at place_of(i) of q and k, zeros past K.
+template <class C>
+struct Stage {
+  alignas(16) float q[C::kBlock][C::kK];
+  alignas(16) float k[C::kBlock][C::kK];
+  float v[C::kBlock][C::kSlice];
+  float o[C::kBlock][C::kSlice];
+  device::Decay decay[C::kBlock];
+  float alpha[C::kBlock], beta[C::kBlock];
+  float carry;  ///< of round_alpha(), from block to block
+};
+
+/// Row i belongs to lane i mod 8 as its (i / 8)th; four of a lane's rows lie side by side.
+__device__ __forceinline__ int place_of(int i) {
+  const int lane = i % kLanes, nth = i / kLanes;
+  return (nth / 4 * kLanes + lane) * 4 + nth % 4;
+}
+
+/// One row of q or k, by one warp.
+template <class T, class C>
+__device__ __forceinline__ void stage_row(const GenericParams& p, const T* row, float* out) {
+  const int lane = static_cast<int>(threadIdx.x % 32);
+  float x[C::kK / 32];
+  float sum = 0.0f;
+#pragma unroll
+  for (int m = 0; m < C::kK / 32; ++m) {
+    const int i = 32 * m + lane;
+    x[m] = i < p.K ? device::to_float(__ldg(row + i)) : 0.0f;
+  }
+#pragma unroll
+  for (int m = 0; m < C::kK / 32; ++m) sum = fmaf(x[m], x[m], sum);
+  float factor = 1.0f;
+  if (p.l2norm) {
+#pragma unroll
+    for (int step = 16; step > 0; step /= 2) sum += __shfl_xor_sync(~0u, sum, step);
+    factor = 1.0f / sqrtf(sum + p.l2norm_eps);
+  }
+#pragma unroll
+  for (int m = 0; m < C::kK / 32; ++m) out[place_of(32 * m + lane)] = factor * x[m];
+}
+
+/// q, k and v of `count` tokens from row `row` of the item's batch entry.
+template <class T, class C>
+__device__ __forceinline__ void stage_tokens(const GenericParams& p, const Item& item, int64_t row,
+                                             int count, Stage<C>& s) {
+  const auto row_of = [](const TokenRows& t, int64_t batch, int64_t token, int64_t head) {
+    return static_cast<const T*>(t.data) + batch * t.batch_stride + token * t.token_stride +
+           head * t.head_stride;
+  };
+  for (int t = static_cast<int>(threadIdx.x / 32); t < count; t += kThreads / 32) {
+    stage_row<T, C>(p, row_of(p.q, item.batch, row + t, item.key_head), s.q[t]);
+    stage_row<T, C>(p, row_of(p.k, item.batch, row + t, item.key_head), s.k[t]);
+  }
+  const int64_t first = item.slice * C::kSlice;
+#pragma unroll 4
+  for (int at = static_cast<int>(threadIdx.x); at < count * C::kSlice; at += kThreads) {
+    const int t = at / C::kSlice, column = at % C::kSlice;
+    const T* v = row_of(p.v, item.batch, row + t, item.head);
+    s.v[t][column] = first + column < p.V ? device::to_float(__ldg(v + first + column)) : 0.0f;
+  }
+}
+
+/// Scalar of value head `head` at row `row`.
+__device__ __forceinline__ float load_scalar(const GenericParams& p, const TokenScalar& t,
+                                             const Item& item, int64_t row) {
+  if (t.data == nullptr) return 0.0f;
+  const char* at = static_cast<const char*>(t.data) + item.batch * t.batch_bytes +
+                   row * t.token_bytes + item.head / p.r * t.group_bytes +
+                   item.head % p.r * t.member_bytes;
+  return device::load_number(at, 0, t.number);
+}
+
+__device__ __forceinline__ device::RawGate load_raw_gate(const GenericParams& p, int64_t head) {
+  device::RawGate raw;
+  if (p.gate_form != GateForm::kRaw) return raw;
+  raw.minus_rate = -expf(device::load_number(p.A_log.data, head * p.A_log.stride, p.A_log.number));
+  raw.dt_bias = device::load_number(p.dt_bias.data, head * p.dt_bias.stride, p.dt_bias.number);
+  return raw;
+}
+
+/// alpha as a float, rounded so that the product of alphas stays within an ulp of the exact one:
+/// `carry` is the relative part that rounding has left out so far. NUM: under a constant slow gate
+/// the rounding errors of alpha all have one sign, and would add up to T 2^-25 in the state.
+__device__ __forceinline__ float round_alpha(const device::Decay& decay, float* carry) {
+  if (decay.alpha < 0.5f) {
+    *carry = 0.0f;
+    return decay.alpha;
+  }
+  const float exact = fmaf(*carry, 1.0f + decay.minus_one, decay.minus_one);
+  const float alpha = 1.0f + exact;
+  *carry = (exact - (alpha - 1.0f)) / alpha;
+  return alpha;
+}
+
+/// Decays and write strengths, by the first warp.
+template <class C>
+__device__ __forceinline__ void stage_gates(const GenericParams& p, const Item& item, int64_t done,
+                                            int count, Stage<C>& s) {
+  const int t = static_cast<int>(threadIdx.x);
+  if (t >= 32) return;
+  if (t < count) {
+    const int64_t row = item.row + done + t;
+    const device::RawGate raw = load_raw_gate(p, item.head);
+    s.decay[t] = device::decay_of(p.gate_form, raw, load_scalar(p, p.gate, item, row));
+    s.beta[t] =
+        device::write_strength(p.beta_form, p.beta_factor, load_scalar(p, p.beta, item, row));
+  }
+  __syncwarp();
+  if (t != 0) return;
+  float carry = done == 0 ? 0.0f : s.carry;
+  // BOUND: the low 31 bits of `done` do, because decay_span is a power of two.
+  for (int i = 0; i < count; ++i) {
+    if (((static_cast<int>(done) + i) & (p.decay_span - 1)) == 0) carry = 0.0f;
+    s.alpha[i] = round_alpha(s.decay[i], &carry);
+  }
+  s.carry = carry;
+}
+
+/// Writes `count` rows of o, or zeros.
+template <class T, class C>
+__device__ __forceinline__ void store_rows(const GenericParams& p, const Item& item, int64_t row,
+                                           int count, const Stage<C>* s) {
+  const int64_t first = item.slice * C::kSlice;
+  T* out = static_cast<T*>(p.o.data) + item.batch * p.o.batch_stride + item.head * p.o.head_stride +
+           first;
+  for (int at = static_cast<int>(threadIdx.x); at < count * C::kSlice; at += kThreads) {
+    const int t = at / C::kSlice, column = at % C::kSlice;
+    if (first + column >= p.V) continue;
+    const float value = s == nullptr ? 0.0f : s->o[t][column];
+    device::from_float(out + (row + t) * p.o.token_stride + column, value);
+  }
+}
+
+template <class C>
+__device__ __forceinline__ void store_outputs(const GenericParams& p, const Item& item, int64_t row,
+                                              int count, const Stage<C>* s) {
+  if (p.o.number == Number::kFloat32) {
+    store_rows<float, C>(p, item, row, count, s);
+  } else if (p.o.number == Number::kBfloat16) {
+    store_rows<__nv_bfloat16, C>(p, item, row, count, s);
+  } else {
+    store_rows<__half, C>(p, item, row, count, s);
+  }
+}
+
+/// Everything that tokens done .. done + count - 1 of the item need.
+template <class C>
+__device__ __forceinline__ void stage_block(const GenericParams& p, const Item& item, int64_t done,
+                                            int count, Stage<C>& s) {
+  stage_gates(p, item, done, count, s);
+  if (p.q.number == Number::kFloat32) {
+    stage_tokens<float>(p, item, item.row + done, count, s);
+  } else if (p.q.number == Number::kBfloat16) {
+    stage_tokens<__nv_bfloat16>(p, item, item.row + done, count, s);
+  } else {
+    stage_tokens<__half>(p, item, item.row + done, count, s);
+  }
+}
+
+}  // namespace sluice::cuda::generic
+
+#endif  // SLUICE_CUDA_KERNELS_GENERIC_STAGE_CUH_

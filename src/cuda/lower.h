@@ -1,0 +1,21 @@
+// Lowers validated problems to what kernels take: no checks, no CUDA calls.
+// SPDX-License-Identifier: Apache-2.0
+#ifndef SLUICE_CUDA_LOWER_H_
+#define SLUICE_CUDA_LOWER_H_
+
+#include "core/problem.hpp"
+#include "cuda/kernels/chunk_forward/launch.h"
+#include "cuda/kernels/generic/params.h"
+
+namespace sluice::cuda {
+
+/// chunk_forward for the fused kernel; K = V = 128.
+chunk_forward::ChunkForwardParams lower_fused(const core::DeltaRuleProblem& problem) noexcept;
+chunk_forward::Tiles lower_tiles(const core::DeltaRuleProblem& problem) noexcept;
+
+/// Either operator for the generic kernel.
+generic::GenericParams lower_generic(const core::DeltaRuleProblem& problem) noexcept;
+
+}  // namespace sluice::cuda
+
+#endif  // SLUICE_CUDA_LOWER_H_

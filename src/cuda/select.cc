@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cuda/select.h"
+
+#include <cstring>
+#include <initializer_list>
+
+#include "cuda/kernels/generic/config.h"
+
+namespace sluice::cuda {
+namespace {
+
+using core::Tensor, core::DeltaRuleProblem;
+using ll = long long;
+
+constexpr int kBf16Code = 4, kFloatCode = 2;
+constexpr int64_t kInt32Limit = int64_t{1} << 31;
+
+bool is_16bit_float(const Tensor& t) noexcept {
+  return t.dtype.bits == 16 && (t.dtype.code == kBf16Code || t.dtype.code == kFloatCode);
+}
+
+const char* op_name(const DeltaRuleProblem& p) noexcept {
+  return p.op == SLUICE_OP_CHUNK_FORWARD ? "chunk_forward" : "recurrent_step";
+}
+
+/// The copy engine wants strides that are multiples of 16 bytes.
+Status check_tile_strides(const char* name, const Tensor& t) noexcept {
+  for (int axis = 0; axis < 3; ++axis) {
+    const int64_t stride = t.stride[axis];
+    if (t.shape[axis] > 1 && (stride <= 0 || stride % 8 != 0 || stride >= kInt32Limit * 128)) {
+      return Status::failure(Code::kUnsupported,
+                             "chunk_forward: %s.stride[%d] = %lld, expected a positive multiple of "
+                             "8 below 2^38 (fused CUDA kernel)",
+                             name, axis, static_cast<ll>(stride));
+    }
+  }
+  return ok_status();
+}
+
+/// ... and addresses likewise.
+Status check_tile_address(const char* name, const Tensor& t) noexcept {
+  const auto misaligned = reinterpret_cast<uintptr_t>(t.data) % 16;
+  if (misaligned == 0) return ok_status();
+  return Status::failure(
+      Code::kUnsupported,
+      "chunk_forward: %s.data address mod 16 = %d, expected 0 (fused CUDA kernel)", name,
+      static_cast<int>(misaligned));
+}
+
+Status check_fused_options(const DeltaRuleProblem& p, int capability) noexcept {
+  if (p.op != SLUICE_OP_CHUNK_FORWARD) {
+    return Status::failure(Code::kUnsupported,
+                           "%s: SLUICE_CUDA_KERNEL = fused, expected generic or auto (the fused "
+                           "CUDA kernel is one of chunk_forward)",
+                           op_name(p));
+  }
+  if (capability != kHopperCapability) {
+    return Status::failure(Code::kUnsupported,
+                           "chunk_forward: compute capability = %d.%d, expected 9.0 (fused CUDA "
+                           "kernel)",
+                           capability / 10, capability % 10);
+  }
+  if (p.rule != SLUICE_RULE_GATED_DELTA) {
+    return Status::failure(Code::kUnsupported,
+                           "chunk_forward: rule = %d, expected 0 (fused CUDA kernel: GATED_DELTA)",
+                           static_cast<int>(p.rule));
+  }
+  return ok_status();
+}
+
+Status check_fused_sizes(const DeltaRuleProblem& p) noexcept {
+  if (p.K != 128 || p.V != 128) {
+    return Status::failure(Code::kUnsupported,
+                           "chunk_forward: K, V = %lld, %lld, expected 128, 128 (fused CUDA "
+                           "kernel)",
+                           static_cast<ll>(p.K), static_cast<ll>(p.V));
+  }
+  if (!is_16bit_float(p.q) || p.o.dtype.code != p.q.dtype.code || p.o.dtype.bits != 16) {
+    return Status::failure(Code::kUnsupported,
+                           "chunk_forward: q.dtype, o.dtype = {%d,%d}, {%d,%d}, expected both "
+                           "bfloat16 or both float16 (fused CUDA kernel)",
+                           p.q.dtype.code, p.q.dtype.bits, p.o.dtype.code, p.o.dtype.bits);
+  }
+  if (p.rows.T >= kInt32Limit - 64 || p.rows.N * p.HV >= kInt32Limit) {
+    return Status::failure(Code::kUnsupported,
+                           "chunk_forward: T, N * HV = %lld, %lld, expected below 2^31 - 64 and "
+                           "2^31 (fused CUDA kernel)",
+                           static_cast<ll>(p.rows.T), static_cast<ll>(p.rows.N * p.HV));
+  }
+  return ok_status();
+}
+
+struct NamedView {
+  const char* name;
+  const Tensor& tensor;
+};
+
+/// Everything but addresses.
+Status check_fused(const DeltaRuleProblem& p, int capability) noexcept {
+  Status status = check_fused_options(p, capability);
+  if (status.ok()) status = check_fused_sizes(p);
+  for (const auto& [name, tensor] :
+       {NamedView{"q", p.q}, NamedView{"k", p.k}, NamedView{"v", p.v}, NamedView{"o", p.o}}) {
+    if (status.ok()) status = check_tile_strides(name, tensor);
+  }
+  return status;
+}
+
+Status check_addresses(const DeltaRuleProblem& p) noexcept {
+  Status status = ok_status();
+  for (const auto& [name, tensor] :
+       {NamedView{"q", p.q}, NamedView{"k", p.k}, NamedView{"v", p.v}, NamedView{"o", p.o}}) {
+    if (status.ok()) status = check_tile_address(name, tensor);
+  }
+  return status;
+}
+
+Status check_generic(const DeltaRuleProblem& p, int capability) noexcept {
+  if (capability < kOldestCapability) {
+    return Status::failure(Code::kUnsupported,
+                           "%s: compute capability = %d.%d, expected 8.0 or newer (CUDA kernels)",
+                           op_name(p), capability / 10, capability % 10);
+  }
+  if (p.K > generic::kMaxK) {
+    return Status::failure(Code::kUnsupported,
+                           "%s: k.shape[3] = %lld, expected at most %lld (CUDA kernels)",
+                           op_name(p), static_cast<ll>(p.K), static_cast<ll>(generic::kMaxK));
+  }
+  return ok_status();
+}
+
+core::KernelName fused_name(const DeltaRuleProblem& p) noexcept {
+  return p.q.dtype.code == kBf16Code ? "cuda.chunk_forward.sm_90a.bf16.d128"
+                                     : "cuda.chunk_forward.sm_90a.fp16.d128";
+}
+
+core::KernelName generic_name(const DeltaRuleProblem& p) noexcept {
+  return p.op == SLUICE_OP_CHUNK_FORWARD ? "cuda.chunk_forward.generic"
+                                         : "cuda.recurrent_step.generic";
+}
+
+}  // namespace
+
+Status parse_wish(const char* name, KernelWish* wish) noexcept {
+  *wish = KernelWish::kAuto;
+  if (name == nullptr || *name == '\0' || std::strcmp(name, "auto") == 0) return ok_status();
+  if (std::strcmp(name, "fused") == 0) {
+    *wish = KernelWish::kFused;
+  } else if (std::strcmp(name, "generic") == 0) {
+    *wish = KernelWish::kGeneric;
+  } else {
+    return Status::failure(Code::kInvalidArgument,
+                           "cuda: SLUICE_CUDA_KERNEL = %s, expected auto, fused or generic", name);
+  }
+  return ok_status();
+}
+
+Status choose_kernel(const DeltaRuleProblem& problem, int capability, KernelWish wish,
+                     KernelChoice* choice) noexcept {
+  if (wish != KernelWish::kGeneric) {
+    Status status = check_fused(problem, capability);
+    if (status.ok()) status = check_addresses(problem);
+    if (status.ok()) *choice = {DeltaKernel::kFused, fused_name(problem)};
+    if (status.ok() || wish == KernelWish::kFused) return status;
+  }
+  const Status status = check_generic(problem, capability);
+  if (status.ok()) *choice = {DeltaKernel::kGeneric, generic_name(problem)};
+  return status;
+}
+
+bool may_be_fused(const DeltaRuleProblem& problem, int capability, KernelWish wish) noexcept {
+  return wish != KernelWish::kGeneric && check_fused(problem, capability).ok();
+}
+
+}  // namespace sluice::cuda

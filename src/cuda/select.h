@@ -1,0 +1,43 @@
+// Which kernel computes a delta rule problem: a function of the problem, the GPU's compute
+// capability and the caller's wish, and of nothing else.
+// SPDX-License-Identifier: Apache-2.0
+#ifndef SLUICE_CUDA_SELECT_H_
+#define SLUICE_CUDA_SELECT_H_
+
+#include "core/backend.hpp"
+
+namespace sluice::cuda {
+
+enum class DeltaKernel {
+  kFused,    ///< kernels/chunk_forward: Hopper, K = V = 128, 16-bit
+  kGeneric,  ///< kernels/generic: token by token, everything else
+};
+
+/// SLUICE_CUDA_KERNEL.
+enum class KernelWish { kAuto, kFused, kGeneric };
+
+struct KernelChoice {
+  DeltaKernel kernel = DeltaKernel::kGeneric;
+  core::KernelName name = "";
+};
+
+/// Lowest compute capability with kernels, 10 major + minor.
+inline constexpr int kOldestCapability = 80;
+/// The one that the fused kernel is compiled for.
+inline constexpr int kHopperCapability = 90;
+
+/// `name` as a wish; null or empty is auto. kInvalidArgument for unknown names.
+Status parse_wish(const char* name, KernelWish* wish) noexcept;
+
+/// The fused kernel where it applies, else the generic one, else kUnsupported with what is
+/// supported; a wish for one kernel gives that one or its reason to refuse.
+Status choose_kernel(const core::DeltaRuleProblem& problem, int capability, KernelWish wish,
+                     KernelChoice* choice) noexcept;
+
+/// Whether the fused kernel might be chosen for these sizes, dtypes and strides at some address.
+/// WHY: workspaces are asked for before tensors exist.
+bool may_be_fused(const core::DeltaRuleProblem& problem, int capability, KernelWish wish) noexcept;
+
+}  // namespace sluice::cuda
+
+#endif  // SLUICE_CUDA_SELECT_H_
