@@ -1,31 +1,94 @@
-// One timed call of an operator of the C++ facade, workspace included.
+// One timed call of an operator of the C++ facade, workspace and device copies included.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_TOOLS_CALL_HPP_
 #define SLUICE_TOOLS_CALL_HPP_
 
 #include <chrono>
+#include <memory>
+#include <string>
 #include <utility>
+#include <vector>
 
+#include "support/device_copy.hpp"
 #include "tools/execute.hpp"
 
 namespace sluice::tools {
 
-/// Calls `function` with a workspace of the size asked for and appends the step, or sets the
-/// status. Returns whether to go on.
+/// Wall time since it was made.
+class Stopwatch {
+ public:
+  double seconds() const {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
+  }
+
+ private:
+  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+};
+
+/// What a DeviceCopy reported, as a status.
+Status device_error(const std::string& trouble);
+
+/// The views that this tool sets in an argument struct, absent ones too.
+std::vector<sluice_tensor*> views_of(ChunkForwardArgs* args);
+std::vector<sluice_tensor*> views_of(RecurrentStepArgs* args);
+std::vector<sluice_tensor*> views_of(CausalConv1dArgs* args);
+std::vector<sluice_tensor*> views_of(GatedRmsNormArgs* args);
+std::vector<sluice_tensor*> views_of(LayerArgs* args);
+
+/// The two functions of an operator.
 template <class Args>
-bool call(Status (*function)(const Args&, Workspace, Stream) noexcept,
-          const Result<WorkspaceSize>& size, const Args& args, Step step, Execution* out) {
-  out->status = size.status;
-  if (!out->status.ok()) return false;
+struct OperatorFunctions {
+  Status (*run)(const Args&, Workspace, Stream) noexcept;
+  Result<WorkspaceSize> (*workspace)(const Args&) noexcept;
+};
+
+/// Runs on host memory with a workspace of the size asked for; *seconds without the queries.
+template <class Args>
+Status call_on_host(const OperatorFunctions<Args>& op, const Args& args, double* seconds) {
+  const Result<WorkspaceSize> size = op.workspace(args);
+  if (!size.ok()) return size.status;
   HostWorkspace memory;
   const Workspace workspace = memory.reserve(size.value.bytes);
-  const auto start = std::chrono::steady_clock::now();
-  out->status = function(args, workspace, nullptr);
-  const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;
-  step.seconds = elapsed.count();
+  const Stopwatch watch;
+  const Status status = op.run(args, workspace, nullptr);
+  *seconds = watch.seconds();
+  return status;
+}
+
+/// Runs on device copies of the views' memory and copies everything back; *seconds are those of the
+/// call until the device is done, without copies. `args` is changed.
+template <class Args>
+Status call_on_device(const OperatorFunctions<Args>& op, Args args, double* seconds) {
+  const std::unique_ptr<testing::DeviceCopy> device = testing::make_device_copy();
+  device->upload(views_of(&args));
+  if (const std::string trouble = device->wait(); !trouble.empty()) return device_error(trouble);
+  const Result<WorkspaceSize> size = op.workspace(args);
+  if (!size.ok()) return size.status;
+  // All ones is NaN in every floating type.
+  const sluice_workspace memory = device->workspace(size.value.bytes, 0xff);
+  device->wait();
+  const Stopwatch watch;
+  const Status status = op.run(args, {memory.data, memory.size}, nullptr);
+  const std::string trouble = device->wait();
+  *seconds = watch.seconds();
+  if (!status.ok()) return status;
+  if (!trouble.empty()) return device_error(trouble);
+  const std::string damage = device->download();
+  return damage.empty() ? ok_status() : device_error(damage);
+}
+
+/// Calls an operator where `args.implementation` computes and appends the step, or sets the status.
+/// Returns whether to go on.
+template <class Args>
+bool call(const OperatorFunctions<Args>& op, const Args& args, Step step, Execution* out) {
+  const bool on_device =
+      args.implementation == Implementation::kCuda && testing::make_device_copy != nullptr;
+  out->status =
+      on_device ? call_on_device(op, args, &step.seconds) : call_on_host(op, args, &step.seconds);
+  if (!out->status.ok()) return false;
   step.kernel = sluice_last_kernel();
   out->steps.push_back(std::move(step));
-  return out->status.ok();
+  return true;
 }
 
 /// What a layer keeps from step to step: parameters, and states that calls update in place.

@@ -1,5 +1,6 @@
 // The subcommands. Each adds itself to the command line and returns what runs it; that in turn
-// returns the exit status: 0 done and right, 1 a result is wrong, 2 it could not be done.
+// returns the exit status: 0 done and right, 1 a result is wrong, 2 it could not be done, 3 the
+// backend cannot run here or does not support a case.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_TOOLS_COMMANDS_HPP_
 #define SLUICE_TOOLS_COMMANDS_HPP_
@@ -12,7 +13,7 @@
 
 namespace sluice::tools {
 
-constexpr int kExitDone = 0, kExitWrong = 1, kExitError = 2;
+constexpr int kExitDone = 0, kExitWrong = 1, kExitError = 2, kExitUnavailable = 3;
 
 using Action = std::function<int()>;
 
@@ -24,14 +25,18 @@ Action add_verify(CLI::App& app);
 
 /// Prints "sluice: message" to stderr and returns kExitError.
 int fail(const std::string& message);
+/// The same, returning kExitUnavailable.
+int fail_unavailable(const std::string& message);
 
 /// Adds --backend, which takes the names of sluice_implementations() and "auto".
 void add_backend_option(CLI::App& command, Implementation* out);
-/// Adds --dtype: f32, bf16, f16.
+/// Adds --dtype: f32, bf16, f16 (also fp32, fp16). The default is what *out holds.
 void add_dtype_option(CLI::App& command, sluice_dtype* out);
 
 /// Empty if that implementation can run here, else why not.
 std::string unavailable(Implementation implementation);
+/// The device that it computes on: the first GPU, or the host.
+sluice_device device_of(Implementation implementation);
 /// The name as --backend takes it.
 const char* backend_name(Implementation implementation);
 

@@ -74,8 +74,8 @@ Execution execute_prefill(const io::CaseFile& file, const io::Case& c,
   args.cu_seqlens = TensorView(tensors.cu_seqlens.view());
   args.state.initial = TensorView(tensors.initial.view());
   args.state.final = TensorView(tensors.final.view());
-  if (!call(chunk_forward, workspace_size(args), args, {"prefill", c.shape.B * c.shape.T, 0, {}},
-            &out)) {
+  if (!call<ChunkForwardArgs>({chunk_forward, workspace_size}, args,
+                              {"prefill", c.shape.B * c.shape.T, 0, {}}, &out)) {
     return out;
   }
   out.results["o"] = tensors.o.values();
@@ -106,8 +106,8 @@ Execution execute_decode(const io::CaseFile& file, const io::Case& c,
     args.beta = tokens_of(tensors.beta, step * count, count);
     args.o = tokens_of(tensors.o, step * count, count);
     args.state.initial = TensorView(tensors.final.view());
-    if (!call(recurrent_step, workspace_size(args), args, {"decode", c.shape.B * count, 0, {}},
-              &out)) {
+    if (!call<RecurrentStepArgs>({recurrent_step, workspace_size}, args,
+                                 {"decode", c.shape.B * count, 0, {}}, &out)) {
       return out;
     }
   }
@@ -138,8 +138,8 @@ Execution execute_conv1d(const io::CaseFile& file, const io::Case& c,
   args.state.final = TensorView(final.view());
   args.activation = static_cast<Activation>(c.activation);
   args.implementation = options.implementation;
-  if (!call(causal_conv1d, workspace_size(args), args, {"conv1d", c.shape.B * c.shape.T, 0, {}},
-            &out)) {
+  if (!call<CausalConv1dArgs>({causal_conv1d, workspace_size}, args,
+                              {"conv1d", c.shape.B * c.shape.T, 0, {}}, &out)) {
     return out;
   }
   out.results["out"] = result.values();
@@ -163,7 +163,8 @@ Execution execute_gated_norm(const io::CaseFile& file, const io::Case& c,
   args.rounding = static_cast<NormRounding>(c.rounding);
   args.implementation = options.implementation;
   const int64_t rows = c.shape.V == 0 ? 0 : file.find(c, "x")->elements / c.shape.V;
-  if (call(gated_rms_norm, workspace_size(args), args, {"gated_norm", rows, 0, {}}, &out)) {
+  if (call<GatedRmsNormArgs>({gated_rms_norm, workspace_size}, args, {"gated_norm", rows, 0, {}},
+                             &out)) {
     out.results["out"] = result.values();
   }
   return out;

@@ -105,11 +105,10 @@ Execution execute_layer(const io::CaseFile& file, const io::Case& c,
     args.out = TensorView(norm_out.view());
     args.core_out = TensorView(core_out.view());
     const bool prefill = step == 0;
-    const bool done = prefill ? call(layer_prefill, layer_prefill_workspace(args), args,
-                                     {"prefill", B * T, 0, {}}, &out)
-                              : call(layer_decode, layer_decode_workspace(args), args,
-                                     {"decode", B * T, 0, {}}, &out);
-    if (!done) return out;
+    const OperatorFunctions<LayerArgs> op =
+        prefill ? OperatorFunctions<LayerArgs>{layer_prefill, layer_prefill_workspace}
+                : OperatorFunctions<LayerArgs>{layer_decode, layer_decode_workspace};
+    if (!call(op, args, {prefill ? "prefill" : "decode", B * T, 0, {}}, &out)) return out;
     add_step_results(file, c, prefix, core_out.values(), norm_out.values(), &out);
   }
   out.results["final_state"] = layer.state.values();

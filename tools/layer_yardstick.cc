@@ -116,9 +116,9 @@ Execution layer_yardstick(const io::CaseFile& file, const io::Case& c, sluice_dt
     norm.out = TensorView(normed.view());
     norm.eps = c.norm_eps;
     norm.activation = static_cast<Activation>(c.activation);
-    if (!call(causal_conv1d, workspace_size(conv), conv, {}, &out) ||
-        !call(chunk_forward, workspace_size(delta), delta, {}, &out) ||
-        !call(gated_rms_norm, workspace_size(norm), norm, {}, &out)) {
+    if (!call<CausalConv1dArgs>({causal_conv1d, workspace_size}, conv, {}, &out) ||
+        !call<ChunkForwardArgs>({chunk_forward, workspace_size}, delta, {}, &out) ||
+        !call<GatedRmsNormArgs>({gated_rms_norm, workspace_size}, norm, {}, &out)) {
       return out;
     }
     add_step_results(file, c, prefix, core.values(), normed.values(), &out);

@@ -31,7 +31,8 @@ int main(int argc, char** argv) {
         "  sluice run examples/data/qwen3_next_layer.safetensors\n"
         "  sluice verify --backend cpu tests/golden/hf_prefill.safetensors\n"
         "  sluice COMMAND --help\n"
-        "Exit status: 0 done and right, 1 a result is wrong, 2 it could not be done.");
+        "Exit status: 0 done and right, 1 a result is wrong, 2 it could not be done,\n"
+        "3 the backend cannot run here or does not support a case.");
     Actions actions;
     actions.emplace_back("info", tools::add_info(app));
     actions.emplace_back("run", tools::add_run(app));

@@ -41,6 +41,15 @@ int fail(const std::string& message) {
   return kExitError;
 }
 
+int fail_unavailable(const std::string& message) {
+  fail(message);
+  return kExitUnavailable;
+}
+
+sluice_device device_of(Implementation implementation) {
+  return implementation == Implementation::kCuda ? cuda_device() : kCpuDevice;
+}
+
 void add_backend_option(CLI::App& command, Implementation* out) {
   command
       .add_option_function<std::string>(
@@ -52,13 +61,16 @@ void add_backend_option(CLI::App& command, Implementation* out) {
 }
 
 void add_dtype_option(CLI::App& command, sluice_dtype* out) {
-  static const std::map<std::string, sluice_dtype> kTypes = {
-      {"f32", testing::kF32}, {"bf16", testing::kBF16}, {"f16", testing::kF16}};
+  static const std::map<std::string, sluice_dtype> kTypes = {{"f32", testing::kF32},
+                                                             {"bf16", testing::kBF16},
+                                                             {"f16", testing::kF16},
+                                                             {"fp32", testing::kF32},
+                                                             {"fp16", testing::kF16}};
   command
       .add_option_function<std::string>(
           "--dtype", [](const std::string&) {}, "round the inputs to f32, bf16 or f16 first")
       ->type_name("TYPE")
-      ->default_str("f32")
+      ->default_str(testing::same_dtype(*out, testing::kF32) ? "f32" : "bf16")
       ->check([out](const std::string& text) { return take_choice(kTypes, text, out); });
 }
 

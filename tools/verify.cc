@@ -20,7 +20,7 @@ struct VerifySettings {
 };
 
 struct Tally {
-  int cases = 0, tensors = 0, failed = 0;
+  int cases = 0, tensors = 0, failed = 0, unsupported = 0;
 };
 
 // The case's results as they stand in a file of results.
@@ -47,6 +47,12 @@ Status verify_case(const io::CaseFile& file, const io::Case& c, const VerifySett
     execution.results = results_from(*against, c);
   } else {
     execution = execute(file, c, settings.options);
+    if (execution.status.code == Code::kUnsupported) {
+      ++tally->unsupported;
+      fmt::print("{} ({})\n  not supported by {}: {}\n", c.name, io::case_op_name(c.op),
+                 backend_name(settings.options.implementation), execution.status.message);
+      return ok_status();
+    }
     if (!execution.status.ok()) return execution.status;
   }
   fmt::print("{} ({}{}{})\n", c.name, io::case_op_name(c.op), execution.steps.empty() ? "" : ", ",
@@ -62,7 +68,7 @@ Status verify_case(const io::CaseFile& file, const io::Case& c, const VerifySett
 
 int verify(const VerifySettings& settings) {
   if (const std::string reason = unavailable(settings.options.implementation); !reason.empty()) {
-    return fail(reason);
+    return fail_unavailable(reason);
   }
   io::SafetensorsFile against;
   if (!settings.against.empty()) {
@@ -82,11 +88,17 @@ int verify(const VerifySettings& settings) {
       if (!status.ok()) return fail(c.name + ": " + status.message);
     }
   }
-  if (tally.tensors == 0) {
+  if (tally.cases + tally.unsupported == 0) {
     return fail(fmt::format("no case's name contains '{}'", settings.filter));
   }
-  fmt::print("{} cases, {} tensors, {} failed\n", tally.cases, tally.tensors, tally.failed);
-  return tally.failed == 0 ? kExitDone : kExitWrong;
+  fmt::print("{} cases, {} tensors, {} failed", tally.cases, tally.tensors, tally.failed);
+  if (tally.unsupported > 0) {
+    fmt::print("; {} more cases not supported by {}", tally.unsupported,
+               backend_name(settings.options.implementation));
+  }
+  fmt::print("\n");
+  if (tally.failed > 0) return kExitWrong;
+  return tally.unsupported == 0 ? kExitDone : kExitUnavailable;
 }
 
 }  // namespace
@@ -109,11 +121,15 @@ Action add_verify(CLI::App& app) {
       "Prints relative L2 errors (limits in brackets) of the whole tensor, the worst head and the\n"
       "worst 64-token window, and the largest absolute error with its coordinates. With --dtype\n"
       "bf16 or f16 the truth is the float64 reference on the rounded inputs.\n"
-      "Exit status 1 if an error is above its limit.\n"
+      "With --backend cuda, operands are copied to the first GPU and results back. Cases that the\n"
+      "backend does not support are listed and counted.\n"
+      "Exit status 1 if an error is above its limit; else 3 if a case is not supported, or if the\n"
+      "backend cannot run here.\n"
       "Examples:\n"
       "  sluice verify tests/golden/hf_prefill.safetensors examples/data/*.safetensors\n"
       "  sluice verify --dtype bf16 --layout bhtd --filter model "
       "tests/golden/hf_prefill.safetensors\n"
+      "  sluice verify --backend cuda --dtype bf16 tests/golden/hf_prefill.safetensors\n"
       "  sluice verify --against my_results.safetensors tests/golden/hf_prefill.safetensors");
   return [settings] {
     settings->options.inputs = settings->options.outputs = settings->dtype;

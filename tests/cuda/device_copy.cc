@@ -70,8 +70,13 @@ class CudaCopy : public DeviceCopy {
     return {scratch_.data, bytes};
   }
 
-  std::string download() override {
+  std::string wait() override {
     note(cudaDeviceSynchronize());
+    return trouble_;
+  }
+
+  std::string download() override {
+    wait();
     for (const Span& span : spans_) {
       check_guards(span);
       note(cudaMemcpy(reinterpret_cast<void*>(span.begin), span.data, span.end - span.begin,

@@ -21,7 +21,8 @@ ALLOWED = {
     "src/cuda/tile": ["cuda/", "cuda.h", "cuda_", "core/"],
     "src/cuda": ["cuda/", "core/", "sluice/", "cuda.h", "cuda_"],
     "src/io": ["io/", "core/numeric.hpp", "sluice/", "nlohmann/"],
-    "tools": ["tools/", "sluice/", "io/", "support/", "CLI/", "fmt/", "nlohmann/", "ggml"],
+    "tools": ["tools/", "sluice/", "io/", "support/", "CLI/", "fmt/", "nlohmann/", "ggml",
+              "cuda_"],
 }
 SYSTEM = re.compile(r"^[a-z_0-9]+(\.h)?$|^sys/|^linux/")  # standard and POSIX headers
 

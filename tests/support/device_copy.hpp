@@ -1,5 +1,5 @@
-// A call's tensors on another device: what a test of a GPU backend needs, behind an interface so
-// that the shared call makers (tests/parity) stay free of CUDA. tests/cuda implements it.
+// A call's tensors on another device: what tests of a GPU backend and the tool's `verify` need,
+// behind an interface so that whoever makes calls stays free of CUDA. tests/cuda implements it.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_TESTS_SUPPORT_DEVICE_COPY_HPP_
 #define SLUICE_TESTS_SUPPORT_DEVICE_COPY_HPP_
@@ -20,6 +20,8 @@ class DeviceCopy {
   virtual ~DeviceCopy() = default;
   /// Points the tensors at device copies of their memory.
   virtual void upload(const std::vector<sluice_tensor*>& tensors) = 0;
+  /// Waits for the device; what went wrong up to here, empty if nothing.
+  virtual std::string wait() = 0;
   /// Device scratch, filled with `fill`, with guard bytes behind it.
   virtual sluice_workspace workspace(size_t bytes, int fill) = 0;
   /// Waits, copies everything back to where it came from; what went wrong, empty if nothing.

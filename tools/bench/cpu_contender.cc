@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/bench_contender.hpp"
+#include "tools/bench/cpu_contender.hpp"
 
 #include <cstring>
 

@@ -7,7 +7,7 @@
 #include <cstring>
 #include <vector>
 
-#include "tools/bench_contender.hpp"
+#include "tools/bench/cpu_contender.hpp"
 
 namespace sluice::tools {
 namespace {

@@ -1,7 +1,7 @@
 // What `sluice bench` times: shapes by model name, inputs, and the reference's answer to a sample.
 // SPDX-License-Identifier: Apache-2.0
-#ifndef SLUICE_TOOLS_BENCH_PROBLEM_HPP_
-#define SLUICE_TOOLS_BENCH_PROBLEM_HPP_
+#ifndef SLUICE_TOOLS_BENCH_CPU_PROBLEM_HPP_
+#define SLUICE_TOOLS_BENCH_CPU_PROBLEM_HPP_
 
 #include <cstddef>
 #include <cstdint>
@@ -72,4 +72,4 @@ testing::Array sample_answer(const BenchProblem& problem, HeadMap head_map, Stat
 
 }  // namespace sluice::tools
 
-#endif  // SLUICE_TOOLS_BENCH_PROBLEM_HPP_
+#endif  // SLUICE_TOOLS_BENCH_CPU_PROBLEM_HPP_

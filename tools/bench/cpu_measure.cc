@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/bench_measure.hpp"
+#include "tools/bench/cpu_measure.hpp"
 
 #include <algorithm>
 #include <chrono>
@@ -7,7 +7,7 @@
 #include <limits>
 
 #include "support/comparer.hpp"
-#include "tools/bench_probe.hpp"
+#include "tools/bench/cpu_probe.hpp"
 
 namespace sluice::tools {
 namespace {

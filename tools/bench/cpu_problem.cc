@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/bench_problem.hpp"
+#include "tools/bench/cpu_problem.hpp"
 
 #include <algorithm>
 #include <cmath>

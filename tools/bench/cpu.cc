@@ -2,18 +2,18 @@
 // one process and in turns. SPDX-License-Identifier: Apache-2.0
 #include <fmt/core.h>
 #include <fmt/ranges.h>
-#include <unistd.h>
 
 #include <cstdlib>
-#include <ctime>
 #include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <thread>
 
-#include "tools/bench_measure.hpp"
-#include "tools/bench_probe.hpp"
+#include "tools/bench/bench.hpp"
+#include "tools/bench/cpu_measure.hpp"
+#include "tools/bench/cpu_probe.hpp"
 #include "tools/commands.hpp"
+#include "tools/progress.hpp"
 #include "tools/table.hpp"
 
 namespace sluice::tools {
@@ -149,34 +149,6 @@ nlohmann::json to_json(const RowResult& result) {
   return out;
 }
 
-std::string cpu_name() {
-  std::ifstream file("/proc/cpuinfo");
-  for (std::string line; std::getline(file, line);) {
-    if (line.rfind("model name", 0) == 0) return line.substr(line.find(':') + 2);
-  }
-  return "unknown CPU";
-}
-
-// "[=====     ] 5/12 qwen3-next prefill T 2048" on a terminal, nothing elsewhere.
-void show_progress(size_t done, size_t total, const std::string& what) {
-  if (isatty(STDERR_FILENO) == 0) return;
-  constexpr size_t kWidth = 24;
-  const size_t filled = total == 0 ? kWidth : done * kWidth / total;
-  fmt::print(stderr, "\r\033[K{}",
-             done == total ? std::string()
-                           : fmt::format("[{:<{}}] {}/{} {}", std::string(filled, '='), kWidth,
-                                         done, total, what));
-}
-
-std::string utc_now() {
-  const std::time_t now = std::time(nullptr);
-  std::tm parts = {};
-  gmtime_r(&now, &parts);
-  char text[32];
-  std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &parts);
-  return text;
-}
-
 nlohmann::json machine(const BenchSettings& s) {
   std::vector<char> text(sluice_capability(nullptr, 0) + 1);
   sluice_capability(text.data(), text.size());
@@ -267,11 +239,8 @@ void add_cpu_options(CLI::App* command, BenchSettings* s) {
 
 }  // namespace
 
-Action add_bench(CLI::App& app) {
-  CLI::App* command = app.add_subcommand("bench", "Time the operators");
-  command->require_subcommand(1);
-  command->footer("Example:\n  sluice bench cpu --model qwen3-next --T 512,2048");
-  CLI::App* cpu = command->add_subcommand("cpu", "The delta rule on the host, beside peers");
+Action add_bench_cpu(CLI::App& bench) {
+  CLI::App* cpu = bench.add_subcommand("cpu", "The delta rule on the host, beside peers");
   auto settings = std::make_shared<BenchSettings>();
   add_cpu_options(cpu, settings.get());
   cpu->footer(

@@ -1,12 +1,12 @@
 // Who is timed by `sluice bench cpu`: Sluice, and peers that were linked in.
 // SPDX-License-Identifier: Apache-2.0
-#ifndef SLUICE_TOOLS_BENCH_CONTENDER_HPP_
-#define SLUICE_TOOLS_BENCH_CONTENDER_HPP_
+#ifndef SLUICE_TOOLS_BENCH_CPU_CONTENDER_HPP_
+#define SLUICE_TOOLS_BENCH_CPU_CONTENDER_HPP_
 
 #include <memory>
 #include <string>
 
-#include "tools/bench_problem.hpp"
+#include "tools/bench/cpu_problem.hpp"
 
 namespace sluice::tools {
 
@@ -34,4 +34,4 @@ std::unique_ptr<Contender> make_ggml_contender(const BenchProblem& problem, int6
 
 }  // namespace sluice::tools
 
-#endif  // SLUICE_TOOLS_BENCH_CONTENDER_HPP_
+#endif  // SLUICE_TOOLS_BENCH_CPU_CONTENDER_HPP_

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/bench_probe.hpp"
+#include "tools/bench/cpu_probe.hpp"
 
 #include <time.h>
 
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <fstream>
 #include <new>
 #include <thread>
 #include <vector>
@@ -15,6 +16,14 @@
 #endif
 
 namespace sluice::tools {
+
+std::string cpu_name() {
+  std::ifstream file("/proc/cpuinfo");
+  for (std::string line; std::getline(file, line);) {
+    if (line.rfind("model name", 0) == 0) return line.substr(line.find(':') + 2);
+  }
+  return "unknown CPU";
+}
 
 double process_seconds() {
   timespec now = {};

@@ -1,6 +1,6 @@
-// Stands in for bench_peer_ggml.cc where ggml was not linked in.
+// Stands in for cpu_peer_ggml.cc where ggml was not linked in.
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/bench_contender.hpp"
+#include "tools/bench/cpu_contender.hpp"
 
 namespace sluice::tools {
 

@@ -1,13 +1,13 @@
 // Timing contenders in turns, so that what disturbs the machine disturbs all of them.
 // SPDX-License-Identifier: Apache-2.0
-#ifndef SLUICE_TOOLS_BENCH_MEASURE_HPP_
-#define SLUICE_TOOLS_BENCH_MEASURE_HPP_
+#ifndef SLUICE_TOOLS_BENCH_CPU_MEASURE_HPP_
+#define SLUICE_TOOLS_BENCH_CPU_MEASURE_HPP_
 
 #include <functional>
 #include <string>
 #include <vector>
 
-#include "tools/bench_contender.hpp"
+#include "tools/bench/cpu_contender.hpp"
 
 namespace sluice::tools {
 
@@ -37,4 +37,4 @@ std::vector<Measurement> measure(const BenchProblem& problem,
 
 }  // namespace sluice::tools
 
-#endif  // SLUICE_TOOLS_BENCH_MEASURE_HPP_
+#endif  // SLUICE_TOOLS_BENCH_CPU_MEASURE_HPP_

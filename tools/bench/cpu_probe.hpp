@@ -1,13 +1,17 @@
 // What this machine can do at best, measured beside the operators: arithmetic and memory.
 // SPDX-License-Identifier: Apache-2.0
-#ifndef SLUICE_TOOLS_BENCH_PROBE_HPP_
-#define SLUICE_TOOLS_BENCH_PROBE_HPP_
+#ifndef SLUICE_TOOLS_BENCH_CPU_PROBE_HPP_
+#define SLUICE_TOOLS_BENCH_CPU_PROBE_HPP_
 
 #include <cstddef>
 #include <cstdlib>
 #include <memory>
+#include <string>
 
 namespace sluice::tools {
+
+/// "AMD EPYC 9R14", as the kernel names it.
+std::string cpu_name();
 
 /// CPU seconds that this process has used, all threads together.
 double process_seconds();
@@ -34,4 +38,4 @@ class BandwidthProbe {
 
 }  // namespace sluice::tools
 
-#endif  // SLUICE_TOOLS_BENCH_PROBE_HPP_
+#endif  // SLUICE_TOOLS_BENCH_CPU_PROBE_HPP_

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/bench/peers.hpp"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <sstream>
+#include <stdexcept>
+
+namespace sluice::tools {
+namespace {
+
+constexpr const char* kHeader = "peer,H,HV,lengths,gates,dtype,ms";
+
+std::vector<std::string> split(const std::string& line) {
+  std::vector<std::string> fields;
+  std::istringstream stream(line);
+  for (std::string field; std::getline(stream, field, ',');) fields.push_back(field);
+  return fields;
+}
+
+// What is wrong with a line, empty if nothing.
+std::string parse_line(const std::string& line, PeerTime* out) {
+  const std::vector<std::string> fields = split(line);
+  if (fields.size() != 7) return fmt::format("{} fields, expected 7", fields.size());
+  out->peer = fields[0], out->gates = fields[4], out->dtype = fields[5];
+  std::string trouble = parse_heads(fields[1] + "/" + fields[2], &out->cell);
+  if (trouble.empty()) trouble = parse_lengths(fields[3], &out->cell.lengths);
+  char* end = nullptr;
+  out->ms = std::strtod(fields[6].c_str(), &end);
+  if (trouble.empty() && (*end != '\0' || !(out->ms > 0))) {
+    trouble = fmt::format("ms = '{}', expected a positive number", fields[6]);
+  }
+  return trouble;
+}
+
+}  // namespace
+
+std::vector<PeerTime> parse_peers(const PeerTable& table) {
+  std::vector<PeerTime> rows;
+  std::istringstream stream(table.text);
+  int number = 0;
+  for (std::string line; std::getline(stream, line);) {
+    ++number;
+    std::string trouble;
+    if (number == 1) {
+      if (line != kHeader) trouble = fmt::format("'{}', expected '{}'", line, kHeader);
+    } else {
+      rows.emplace_back();
+      rows.back().source = table.source;
+      trouble = parse_line(line, &rows.back());
+    }
+    if (!trouble.empty()) {
+      throw std::runtime_error(fmt::format("{}:{}: {}", table.source, number, trouble));
+    }
+  }
+  return rows;
+}
+
+std::vector<PeerTime> peers_of(const std::vector<PeerTime>& all, const Cell& cell,
+                               const std::string& gates, const std::string& dtype) {
+  std::vector<PeerTime> same, other;
+  if (cell.K != 128 || cell.V != 128 || dtype == "fp32") return same;
+  for (const PeerTime& row : all) {
+    const Cell& c = row.cell;
+    if (c.H != cell.H || c.HV != cell.HV || c.lengths != cell.lengths) continue;
+    (row.gates == gates ? same : other).push_back(row);
+  }
+  std::vector<PeerTime>& found = same.empty() ? other : same;
+  std::sort(found.begin(), found.end(),
+            [](const PeerTime& a, const PeerTime& b) { return a.ms < b.ms; });
+  return found;
+}
+
+const std::vector<PeerTime>& all_peers() {
+  static const std::vector<PeerTime> kRows = [] {
+    std::vector<PeerTime> rows;
+    for (const PeerTable& table : embedded_peer_tables()) {
+      const std::vector<PeerTime> more = parse_peers(table);
+      rows.insert(rows.end(), more.begin(), more.end());
+    }
+    return rows;
+  }();
+  return kRows;
+}
+
+}  // namespace sluice::tools

@@ -1,0 +1,217 @@
+// sluice bench prefill: times chunk_forward on grids of head counts and lengths, beside what the
+// machine allows and what peers take. SPDX-License-Identifier: Apache-2.0
+#include <fmt/core.h>
+#include <fmt/ranges.h>
+
+#include <cmath>
+#include <fstream>
+#include <memory>
+
+#include "tools/bench/bench.hpp"
+#include "tools/bench/grids.hpp"
+#include "tools/bench/prefill_measure.hpp"
+
+namespace sluice::tools {
+namespace {
+
+struct PrefillOptions {
+  PrefillSettings settings;
+  std::vector<std::string> heads, lengths;
+  std::string json, svg, from;
+  int64_t K = 128, V = 128;
+  bool warm = false;
+};
+
+// Errors above these are wrong results, not slow ones.
+double error_limit(const std::string& dtype) {
+  return dtype == "bf16" ? 1e-2 : dtype == "fp16" ? 2e-3 : 1e-4;
+}
+
+// The cells asked for: --heads x --lengths, each completed from the named grid; what is wrong,
+// empty if nothing.
+std::string choose_cells(const PrefillOptions& options, PrefillSettings* s) {
+  const std::vector<Cell> grid = named_grid(s->grid);
+  if (options.heads.empty() && options.lengths.empty()) s->cells = grid;
+  std::vector<Cell> heads;
+  std::vector<std::vector<int64_t>> lengths;
+  for (const std::string& text : options.heads) {
+    if (std::string trouble = parse_heads(text, &heads.emplace_back()); !trouble.empty()) {
+      return trouble;
+    }
+  }
+  for (const std::string& text : options.lengths) {
+    if (std::string trouble = parse_lengths(text, &lengths.emplace_back()); !trouble.empty()) {
+      return trouble;
+    }
+  }
+  if (heads.empty() != lengths.empty()) {
+    for (const Cell& cell : grid) {
+      for (const Cell& pair : heads) {
+        if (pair.H == cell.H && pair.HV == cell.HV) s->cells.push_back(cell);
+      }
+      for (const std::vector<int64_t>& list : lengths) {
+        if (list == cell.lengths) s->cells.push_back(cell);
+      }
+    }
+    if (s->cells.empty())
+      return "grid " + s->grid + " has no such cell; give --heads and --lengths";
+  }
+  for (const Cell& pair : heads) {
+    for (const std::vector<int64_t>& list : lengths) {
+      s->cells.push_back(pair);
+      s->cells.back().lengths = list;
+    }
+  }
+  if (!options.heads.empty() && !options.lengths.empty()) s->grid = "cells";
+  for (Cell& cell : s->cells) cell.K = options.K, cell.V = options.V;
+  return {};
+}
+
+bool write_file(const std::string& path, const std::string& text) {
+  std::ofstream file(path);
+  file << text;
+  file.flush();
+  return static_cast<bool>(file);
+}
+
+int write_outputs(const PrefillReport& report, const PrefillOptions& options) {
+  if (!options.json.empty() && !write_file(options.json, to_json(report).dump(1) + "\n")) {
+    return fail(options.json + " cannot be written");
+  }
+  if (!options.svg.empty() && !write_file(options.svg, draw_prefill(report))) {
+    return fail(options.svg + " cannot be written");
+  }
+  return kExitDone;
+}
+
+int redraw(const PrefillOptions& options) {
+  std::ifstream file(options.from);
+  if (!file) return fail(options.from + " cannot be read");
+  const nlohmann::json json = nlohmann::json::parse(file, nullptr, false);
+  if (json.is_discarded()) return fail(options.from + " is no JSON");
+  const PrefillReport report = prefill_report_from(json);
+  print_prefill(report);
+  return write_outputs(report, options);
+}
+
+// Wrong results before missing ones.
+int verdict(const PrefillReport& report) {
+  int status = kExitDone;
+  const double limit = error_limit(report.dtype);
+  for (const PrefillRow& row : report.rows) {
+    const auto wrong = [&](double error) { return !(error <= limit); };
+    if (!row.failure.empty()) {
+      status = std::max(status,
+                        row.failure.rfind("not supported", 0) == 0 ? kExitUnavailable : kExitError);
+    } else if (wrong(row.error_o) || wrong(row.error_state)) {
+      fmt::print(stderr, "sluice: {} {}: an error is above {:g}\n", heads_text(row.cell),
+                 lengths_text(row.cell.lengths), limit);
+      return kExitWrong;
+    }
+  }
+  return status;
+}
+
+int bench_prefill(PrefillOptions options) {
+  if (!options.from.empty()) return redraw(options);
+  PrefillSettings& s = options.settings;
+  s.cold = !options.warm;
+  if (const std::string trouble = choose_cells(options, &s); !trouble.empty()) return fail(trouble);
+  if (const std::string reason = unavailable(s.backend); !reason.empty()) {
+    return fail_unavailable(reason);
+  }
+  double start_seconds = kUnknown;
+  const std::unique_ptr<Machine> machine =
+      s.backend == Implementation::kCuda ? make_cuda_machine(&start_seconds) : make_host_machine();
+  const PrefillReport report = measure_prefill(*machine, start_seconds, s);
+  print_prefill(report);
+  if (const int status = write_outputs(report, options); status != kExitDone) return status;
+  return s.errors ? verdict(report) : kExitDone;
+}
+
+void add_cell_options(CLI::App* command, PrefillOptions* o) {
+  command->add_option("--grid", o->settings.grid, fmt::format("{}", fmt::join(grid_names(), ", ")))
+      ->check(CLI::IsMember(grid_names()))
+      ->capture_default_str();
+  command
+      ->add_option("--heads", o->heads,
+                   "H/HV, several separated by commas; alone: only these of the grid")
+      ->delimiter(',');
+  command
+      ->add_option("--lengths", o->lengths,
+                   "of packed sequences, e.g. 8192x4 or 28672+4096; alone: only these of the grid")
+      ->delimiter(',');
+  const CLI::Range sizes(1, 1024);
+  command->add_option("--K", o->K, "key dimension")->check(sizes)->capture_default_str();
+  command->add_option("--V", o->V, "value dimension")->check(sizes)->capture_default_str();
+  command
+      ->add_option(
+          "--gates", o->settings.gates,
+          "published (a quarter of the heads without decay), slow (-1e-3), flat (0), uniform "
+          "(-U(0,1))")
+      ->check(CLI::IsMember(gate_names()))
+      ->capture_default_str();
+  add_dtype_option(*command, &o->settings.dtype);
+}
+
+void add_run_options(CLI::App* command, PrefillOptions* o) {
+  PrefillSettings& s = o->settings;
+  command
+      ->add_option_function<std::string>(
+          "--backend",
+          [&s](const std::string& name) {
+            s.backend = name == "cuda" ? Implementation::kCuda : Implementation::kCpu;
+          },
+          "cuda or cpu")
+      ->check(CLI::IsMember({"cuda", "cpu"}))
+      ->default_str("cuda");
+  command->add_option("--repeat", s.repeat, "timed calls of each cell")
+      ->check(CLI::Range(1, 10000))
+      ->capture_default_str();
+  CLI::Option* warm = command->add_flag("--warm", o->warm, "leave the caches as the last call did");
+  command
+      ->add_flag_function(
+          "--cold", [](int64_t) {}, "fill the L2 with other data before each call (the default)")
+      ->excludes(warm);
+  command->add_flag("!--no-error", s.errors, "skip the comparison with the float64 reference");
+  command->add_option("--commit", s.commit, "what to record as the commit measured");
+  command->add_option("--json", o->json, "write everything measured");
+  command->add_option("--svg", o->svg, "draw the ratios to the best peer");
+  command->add_option("--from", o->from, "measure nothing: print and draw this JSON file");
+}
+
+}  // namespace
+
+Action add_bench_prefill(CLI::App& bench) {
+  CLI::App* command =
+      bench.add_subcommand("prefill", "chunk_forward on grids of heads and lengths");
+  auto options = std::make_shared<PrefillOptions>();
+  add_cell_options(command, options.get());
+  add_run_options(command, options.get());
+  command->footer(
+      "Inputs: unit random keys, a quarter of the heads without decay, initial and final states "
+      "on.\n"
+      "Columns, JSON and floors: docs/benchmarks.md. Exit status 1 if results are wrong, 3 if the\n"
+      "backend cannot run here or has no kernel for a cell.\n"
+      "Examples:\n"
+      "  sluice bench prefill --grid marks --json marks.json --svg marks.svg\n"
+      "  sluice bench prefill --grid published --commit $(git rev-parse --short HEAD) --json "
+      "h200.json\n"
+      "  sluice bench prefill --heads 16/64,8/32 --lengths 8192x4,28672+4096 --gates slow\n"
+      "  sluice bench prefill --grid tileops --gates uniform --dtype fp16 --no-error\n"
+      "  sluice bench prefill --backend cpu --heads 2/4 --lengths 512 --dtype fp32 --repeat 5\n"
+      "  sluice bench prefill --from h200.json --svg h200.svg");
+  return [command, options] {
+    // The command line without the program, as the record of the run.
+    for (const CLI::Option* option : command->get_options()) {
+      if (option->count() == 0 || option->get_name() == "--help") continue;
+      options->settings.command += " " + option->get_name();
+      if (option->get_items_expected_max() == 0) continue;
+      options->settings.command += fmt::format(" {}", fmt::join(option->results(), ","));
+    }
+    options->settings.command = "sluice bench prefill" + options->settings.command;
+    return bench_prefill(*options);
+  };
+}
+
+}  // namespace sluice::tools

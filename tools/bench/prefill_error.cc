@@ -1,0 +1,187 @@
+// Errors of prefill cells: samples are compared on all threads while the next cells run.
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <cmath>
+#include <condition_variable>
+#include <functional>
+#include <mutex>
+#include <queue>
+#include <stdexcept>
+#include <thread>
+
+#include "support/array.hpp"
+#include "support/generate.hpp"
+#include "tools/bench/prefill_measure.hpp"
+#include "tools/progress.hpp"
+
+namespace sluice::tools {
+namespace {
+
+// Threads that take jobs from a queue of bounded length, since jobs hold outputs.
+class JobQueue {
+ public:
+  JobQueue() {
+    const unsigned threads = std::max(1u, std::thread::hardware_concurrency());
+    limit_ = 2 * threads;
+    for (unsigned i = 0; i < threads; ++i) workers_.emplace_back([this] { work(); });
+  }
+  JobQueue(const JobQueue&) = delete;
+  JobQueue& operator=(const JobQueue&) = delete;
+  /// Waits until all jobs are done.
+  ~JobQueue() {
+    {
+      const std::lock_guard lock(mutex_);
+      closed_ = true;
+    }
+    changed_.notify_all();
+    workers_.clear();
+  }
+
+  void push(std::function<void()> job) {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [this] { return jobs_.size() < limit_; });
+    jobs_.push(std::move(job));
+    lock.unlock();
+    changed_.notify_all();
+  }
+
+ private:
+  void work() {
+    while (true) {
+      std::unique_lock lock(mutex_);
+      changed_.wait(lock, [this] { return closed_ || !jobs_.empty(); });
+      if (jobs_.empty()) return;
+      const std::function<void()> job = std::move(jobs_.front());
+      jobs_.pop();
+      lock.unlock();
+      changed_.notify_all();
+      job();
+    }
+  }
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::queue<std::function<void()>> jobs_;
+  size_t limit_ = 0;
+  bool closed_ = false;
+  std::vector<std::jthread> workers_;
+};
+
+struct Outputs {
+  std::vector<std::byte> o;
+  std::vector<float> state;
+};
+
+struct Errors {
+  double o = kUnknown, state = kUnknown;
+};
+
+/// One head of a token tensor [T, heads, width] in host memory, as [1, T', 1, width].
+TensorView head_view(const Bytes& pool, sluice_dtype dtype, int64_t heads, int64_t width,
+                     int64_t first, int64_t count, int64_t head) {
+  const TensorView all(pool.data(), DType{dtype}, {1, first + count, heads, width});
+  return all.sliced(1, first, count).sliced(2, head, 1);
+}
+
+TensorView without_last(TensorView view) {
+  view.rank = static_cast<uint16_t>(view.rank - 1);
+  return view;
+}
+
+double relative_l2(const sluice_tensor& actual, const std::vector<float>& truth) {
+  double difference = 0.0, norm = 0.0;
+  for (size_t i = 0; i < truth.size(); ++i) {
+    const double expected = static_cast<double>(truth[i]);
+    const double delta = testing::load_element(actual, static_cast<int64_t>(i)) - expected;
+    difference += delta * delta;
+    norm += expected * expected;
+  }
+  return std::sqrt(difference / norm);
+}
+
+Errors errors_of(const PrefillInputs& in, const Cell& c, const Sample& sample,
+                 const Outputs& outputs) {
+  const int64_t T = c.lengths[static_cast<size_t>(sample.sequence)];
+  const int64_t first = offsets_of(c)[static_cast<size_t>(sample.sequence)];
+  const int64_t key_head = sample.head / (c.HV / c.H);
+  std::vector<float> o(static_cast<size_t>(T * c.V)), state(static_cast<size_t>(c.K * c.V));
+  ChunkForwardArgs args;
+  args.q = head_view(in.q, in.dtype, c.H, c.K, first, T, key_head);
+  args.k = head_view(in.k, in.dtype, c.H, c.K, first, T, key_head);
+  args.v = head_view(in.v, in.dtype, c.HV, c.V, first, T, sample.head);
+  args.gate = without_last(head_view(in.gates.at(c.HV), kFloat32, c.HV, 1, first, T, sample.head));
+  args.beta = without_last(head_view(in.beta, kFloat32, c.HV, 1, first, T, sample.head));
+  args.o = TensorView(o.data(), {1, T, 1, c.V});
+  args.state.initial = TensorView(in.initial.data(), kFloat32, {c.sequences(), c.HV, c.K, c.V})
+                           .sliced(0, sample.sequence, 1)
+                           .sliced(1, sample.head, 1);
+  args.state.final = TensorView(state.data(), {1, 1, c.K, c.V});
+  args.implementation = Implementation::kReference;
+  HostWorkspace memory;
+  const Result<WorkspaceSize> size = workspace_size(args);
+  if (!size.ok()) return {};
+  const Status status = chunk_forward(args, memory.reserve(size.value.bytes));
+  if (!status.ok()) return {};
+  return {relative_l2(TensorView(outputs.o.data(), DType{in.dtype}, {T * c.V}), o),
+          relative_l2(TensorView(outputs.state.data(), {c.K * c.V}), state)};
+}
+
+// NaN wins: it never passes for small.
+double worse(double a, double b) { return std::isnan(a) || a > b ? a : b; }
+
+}  // namespace
+
+std::vector<Sample> samples_of(const Cell& cell) {
+  const auto begin = cell.lengths.begin(), end = cell.lengths.end();
+  const int64_t longest = std::max_element(begin, end) - begin;
+  // The last of equals, which is another sequence than the longest where there are two.
+  int64_t shortest = cell.sequences() - 1;
+  for (int64_t n = 0; n < cell.sequences(); ++n) {
+    if (cell.lengths[static_cast<size_t>(n)] < cell.lengths[static_cast<size_t>(shortest)]) {
+      shortest = n;
+    }
+  }
+  testing::Random random(static_cast<uint64_t>(cell.tokens() * cell.HV));
+  const auto any = [&] {
+    return static_cast<int64_t>(random.bits() % static_cast<uint64_t>(cell.HV));
+  };
+  std::vector<Sample> samples = {
+      {longest, 0}, {longest, cell.HV - 1}, {longest, any()}, {shortest, any()}};
+  std::vector<Sample> unique;
+  for (const Sample& s : samples) {
+    const bool seen = std::any_of(unique.begin(), unique.end(), [&](const Sample& other) {
+      return other.sequence == s.sequence && other.head == s.head;
+    });
+    if (!seen) unique.push_back(s);
+  }
+  return unique;
+}
+
+void measure_errors(Machine& machine, const PrefillInputs& inputs, PrefillProblem* problem,
+                    std::vector<PrefillRow>* rows) {
+  std::mutex mutex;
+  JobQueue queue;
+  for (size_t i = 0; i < rows->size(); ++i) {
+    PrefillRow* row = &(*rows)[i];
+    if (!row->failure.empty()) continue;
+    show_progress(i, rows->size(), "errors " + heads_text(row->cell));
+    if (!problem->select(row->cell).ok()) continue;
+    problem->poison();
+    problem->call();
+    machine.synchronize();
+    row->error_o = row->error_state = 0;
+    for (const Sample& sample : samples_of(row->cell)) {
+      const auto outputs =
+          std::make_shared<Outputs>(Outputs{problem->output(sample.sequence, sample.head),
+                                            problem->final_state(sample.sequence, sample.head)});
+      queue.push([&inputs, &mutex, row, sample, outputs] {
+        const Errors errors = errors_of(inputs, row->cell, sample, *outputs);
+        const std::lock_guard lock(mutex);
+        row->error_o = worse(errors.o, row->error_o);
+        row->error_state = worse(errors.state, row->error_state);
+      });
+    }
+  }
+}
+
+}  // namespace sluice::tools

@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <cmath>
+#include <stdexcept>
+
+#include "support/array.hpp"
+#include "tools/bench/prefill_report.hpp"
+
+namespace sluice::tools {
+namespace {
+
+constexpr const char* kSchema = "sluice.bench.prefill/1";
+
+double number_or_unknown(const nlohmann::json& json, const char* key) {
+  const nlohmann::json& value = json.at(key);
+  return value.is_null() ? kUnknown : value.get<double>();
+}
+
+void read_cell(const nlohmann::json& json, Cell* cell) {
+  json.at("H").get_to(cell->H);
+  json.at("HV").get_to(cell->HV);
+  json.at("K").get_to(cell->K);
+  json.at("V").get_to(cell->V);
+  const std::string trouble = parse_lengths(json.at("lengths").get<std::string>(), &cell->lengths);
+  if (!trouble.empty()) throw std::runtime_error(trouble);
+}
+
+nlohmann::json to_json(const PeerTime& peer) {
+  return {{"peer", peer.peer},
+          {"source", peer.source},
+          {"gates", peer.gates},
+          {"dtype", peer.dtype},
+          {"ms", peer.ms}};
+}
+
+nlohmann::json to_json(const PrefillRow& row) {
+  nlohmann::json out = {{"H", row.cell.H},
+                        {"HV", row.cell.HV},
+                        {"K", row.cell.K},
+                        {"V", row.cell.V},
+                        {"lengths", lengths_text(row.cell.lengths)},
+                        {"goal_ms", row.cell.goal_ms > 0 ? row.cell.goal_ms : kUnknown},
+                        {"kernel", row.kernel},
+                        {"failure", row.failure},
+                        {"ms", row.ms},
+                        {"ms_min", row.ms_min},
+                        {"ms_p90", row.ms_p90},
+                        {"host_us", row.host_us},
+                        {"clock_mhz", row.clock_mhz},
+                        {"us_per_chunk_head", row.us_per_chunk_head},
+                        {"tflops", row.tflops},
+                        {"gb_per_s", row.gb_per_s},
+                        {"floor_ms", row.floor_ms},
+                        {"floor", row.memory_floor ? "memory" : "arithmetic"},
+                        {"share_of_floor", row.floor_ms / row.ms},
+                        {"error_o", row.error_o},
+                        {"error_state", row.error_state},
+                        {"ratio_to_best_peer", row.ratio()},
+                        {"peers", nlohmann::json::array()}};
+  for (const PeerTime& peer : row.peers) out["peers"].push_back(to_json(peer));
+  return out;
+}
+
+PrefillRow row_from(const nlohmann::json& json) {
+  PrefillRow row;
+  read_cell(json, &row.cell);
+  const double goal = number_or_unknown(json, "goal_ms");
+  row.cell.goal_ms = std::isnan(goal) ? 0 : goal;
+  json.at("kernel").get_to(row.kernel);
+  json.at("failure").get_to(row.failure);
+  row.ms = number_or_unknown(json, "ms");
+  row.ms_min = number_or_unknown(json, "ms_min");
+  row.ms_p90 = number_or_unknown(json, "ms_p90");
+  row.host_us = number_or_unknown(json, "host_us");
+  row.clock_mhz = number_or_unknown(json, "clock_mhz");
+  row.us_per_chunk_head = number_or_unknown(json, "us_per_chunk_head");
+  row.tflops = number_or_unknown(json, "tflops");
+  row.gb_per_s = number_or_unknown(json, "gb_per_s");
+  row.floor_ms = number_or_unknown(json, "floor_ms");
+  row.memory_floor = json.at("floor") == "memory";
+  row.error_o = number_or_unknown(json, "error_o");
+  row.error_state = number_or_unknown(json, "error_state");
+  for (const nlohmann::json& peer : json.at("peers")) {
+    row.peers.push_back({peer.at("peer"), peer.at("source"), row.cell, peer.at("gates"),
+                         peer.at("dtype"), peer.at("ms")});
+  }
+  return row;
+}
+
+}  // namespace
+
+PeerSummary summary_of(const std::vector<PrefillRow>& rows) {
+  PeerSummary out;
+  double logarithms = 0;
+  for (const PrefillRow& row : rows) {
+    if (std::isnan(row.ratio())) continue;
+    ++out.compared;
+    out.slower += row.ratio() < 1 ? 1 : 0;
+    logarithms += std::log(row.ratio());
+  }
+  if (out.compared > 0) out.mean = std::exp(logarithms / out.compared);
+  return out;
+}
+
+std::string short_dtype(sluice_dtype dtype) {
+  if (testing::same_dtype(dtype, testing::kBF16)) return "bf16";
+  return testing::same_dtype(dtype, testing::kF16) ? "fp16" : "fp32";
+}
+
+nlohmann::json to_json(const PrefillReport& report) {
+  const PeerSummary summary = summary_of(report.rows);
+  nlohmann::json out = {{"schema", kSchema},
+                        {"date", report.date},
+                        {"sluice", report.version},
+                        {"commit", report.commit},
+                        {"command", report.command},
+                        {"backend", report.backend},
+                        {"machine", report.machine},
+                        {"settings",
+                         {{"grid", report.grid},
+                          {"gates", report.gates},
+                          {"dtype", report.dtype},
+                          {"repeat", report.repeat},
+                          {"caches", report.cold ? "cold" : "warm"}}},
+                        {"ceilings",
+                         {{"tflops", report.ceilings.flop_per_second * 1e-12},
+                          {"tflops_source", report.ceilings.flop_source},
+                          {"gb_per_s", report.ceilings.bytes_per_second * 1e-9},
+                          {"gb_per_s_source", report.ceilings.bytes_source}}},
+                        {"first_call",
+                         {{"start_ms", report.first_call.start_ms},
+                          {"first_ms", report.first_call.first_ms},
+                          {"second_ms", report.first_call.second_ms}}},
+                        {"summary",
+                         {{"cells_with_peers", summary.compared},
+                          {"cells_slower_than_best_peer", summary.slower},
+                          {"geometric_mean_ratio", summary.mean}}},
+                        {"rows", nlohmann::json::array()}};
+  for (const PrefillRow& row : report.rows) out["rows"].push_back(to_json(row));
+  return out;
+}
+
+PrefillReport prefill_report_from(const nlohmann::json& json) {
+  try {
+    if (json.at("schema") != kSchema) {
+      throw std::runtime_error("schema is not " + std::string(kSchema));
+    }
+    PrefillReport out;
+    json.at("date").get_to(out.date);
+    json.at("sluice").get_to(out.version);
+    json.at("commit").get_to(out.commit);
+    json.at("command").get_to(out.command);
+    json.at("backend").get_to(out.backend);
+    out.machine = json.at("machine");
+    const nlohmann::json& settings = json.at("settings");
+    settings.at("grid").get_to(out.grid);
+    settings.at("gates").get_to(out.gates);
+    settings.at("dtype").get_to(out.dtype);
+    settings.at("repeat").get_to(out.repeat);
+    out.cold = settings.at("caches") == "cold";
+    const nlohmann::json& ceilings = json.at("ceilings");
+    out.ceilings = {ceilings.at("tflops").get<double>() * 1e12,
+                    ceilings.at("gb_per_s").get<double>() * 1e9, ceilings.at("tflops_source"),
+                    ceilings.at("gb_per_s_source")};
+    const nlohmann::json& first = json.at("first_call");
+    out.first_call = {number_or_unknown(first, "start_ms"), number_or_unknown(first, "first_ms"),
+                      number_or_unknown(first, "second_ms")};
+    for (const nlohmann::json& row : json.at("rows")) out.rows.push_back(row_from(row));
+    return out;
+  } catch (const nlohmann::json::exception& error) {
+    throw std::runtime_error(std::string("no record of bench prefill: ") + error.what());
+  }
+}
+
+}  // namespace sluice::tools

@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/bench/prefill_measure.hpp"
+
+#include <algorithm>
+#include <stdexcept>
+
+#include "tools/call.hpp"
+#include "tools/commands.hpp"
+#include "tools/progress.hpp"
+
+namespace sluice::tools {
+namespace {
+
+constexpr int kWarmUps = 2, kHostCalls = 31;
+
+// Median microseconds until an enqueued call returns.
+double host_microseconds(Machine& machine, PrefillProblem* problem) {
+  std::vector<double> seconds;
+  machine.synchronize();
+  for (int i = 0; i < kHostCalls; ++i) {
+    const Stopwatch watch;
+    problem->call();
+    seconds.push_back(watch.seconds());
+  }
+  machine.synchronize();
+  std::sort(seconds.begin(), seconds.end());
+  return 1e6 * seconds[seconds.size() / 2];
+}
+
+double timed_call_ms(Machine& machine, PrefillProblem* problem) {
+  machine.synchronize();
+  const Stopwatch watch;
+  problem->call();
+  machine.synchronize();
+  return 1e3 * watch.seconds();
+}
+
+void derive(const Machine& machine, const PrefillSettings& s, const Ceilings& ceilings,
+            PrefillRow* row) {
+  const int64_t element_bytes = s.dtype.bits / 8;
+  const double seconds = 1e-3 * row->ms;
+  row->us_per_chunk_head =
+      1e6 * seconds / static_cast<double>(busiest_chunks(row->cell, machine.processors()));
+  row->tflops = prefill_flops(row->cell) / seconds * 1e-12;
+  row->gb_per_s = prefill_bytes(row->cell, element_bytes) / seconds * 1e-9;
+  const Floor floor = floor_of(row->cell, element_bytes, ceilings);
+  row->floor_ms = 1e3 * floor.seconds;
+  row->memory_floor = floor.memory;
+}
+
+void time_cell(Machine& machine, const PrefillSettings& s, const Ceilings& ceilings,
+               PrefillProblem* problem, PrefillRow* row) {
+  const bool host = machine.device().type == SLUICE_DEVICE_CPU;
+  for (int i = 0; i < kWarmUps; ++i) problem->call();
+  row->kernel = sluice_last_kernel();
+  machine.synchronize();
+  CallTimes times = machine.time_calls([&] { problem->call(); }, s.repeat, s.cold);
+  std::sort(times.seconds.begin(), times.seconds.end());
+  const size_t count = times.seconds.size();
+  row->ms = 1e3 * times.seconds[count / 2];
+  row->ms_min = 1e3 * times.seconds.front();
+  row->ms_p90 = 1e3 * times.seconds[(9 * count) / 10];
+  if (times.clock_mhz > 0) row->clock_mhz = times.clock_mhz;
+  if (!host) row->host_us = host_microseconds(machine, problem);
+  derive(machine, s, ceilings, row);
+}
+
+// Selects a cell; the row's failure is set where it is not supported.
+bool select_cell(const PrefillSettings& s, PrefillProblem* problem, PrefillRow* row) {
+  const Status status = problem->select(row->cell);
+  if (status.ok()) return true;
+  row->failure = std::string("not supported by ") + backend_name(s.backend) + ": " + status.message;
+  if (status.code != Code::kUnsupported) row->failure = status.message;
+  return false;
+}
+
+PrefillReport empty_report(const Machine& machine, const PrefillSettings& s) {
+  PrefillReport report;
+  report.date = utc_now();
+  report.version = sluice_version();
+  report.commit = s.commit;
+  report.command = s.command;
+  report.grid = s.grid;
+  report.gates = s.gates;
+  report.dtype = short_dtype(s.dtype);
+  report.backend = backend_name(s.backend);
+  report.machine = machine.describe();
+  report.repeat = s.repeat;
+  report.cold = s.cold;
+  return report;
+}
+
+}  // namespace
+
+PrefillReport measure_prefill(Machine& machine, double start_seconds, const PrefillSettings& s) {
+  PrefillReport report = empty_report(machine, s);
+  report.first_call.start_ms = 1e3 * start_seconds;
+  for (const Cell& cell : s.cells) {
+    PrefillRow& row = report.rows.emplace_back();
+    row.cell = cell;
+    row.peers = s.backend == Implementation::kCuda
+                    ? peers_of(all_peers(), cell, s.gates, report.dtype)
+                    : std::vector<PeerTime>();
+  }
+  show_progress(0, s.cells.size(), "inputs");
+  const PrefillInputs inputs(s.cells, s.dtype, s.gates);
+  PrefillProblem problem(machine, inputs, s.cells);
+  // The very first call of the library, before the ceilings warm anything.
+  for (PrefillRow& row : report.rows) {
+    PrefillRow scratch = row;
+    if (!select_cell(s, &problem, &scratch)) continue;
+    report.first_call.first_ms = timed_call_ms(machine, &problem);
+    report.first_call.second_ms = timed_call_ms(machine, &problem);
+    break;
+  }
+  report.ceilings = machine.measure_ceilings();
+  for (size_t i = 0; i < report.rows.size(); ++i) {
+    PrefillRow& row = report.rows[i];
+    show_progress(i, report.rows.size(),
+                  "times " + heads_text(row.cell) + " " + lengths_text(row.cell.lengths));
+    try {
+      if (select_cell(s, &problem, &row)) time_cell(machine, s, report.ceilings, &problem, &row);
+    } catch (const std::runtime_error& error) {
+      row.failure = error.what();
+    }
+  }
+  if (s.errors) measure_errors(machine, inputs, &problem, &report.rows);
+  show_progress(1, 1, "");
+  return report;
+}
+
+}  // namespace sluice::tools

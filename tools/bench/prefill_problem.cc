@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/bench/prefill_problem.hpp"
+
+#include <algorithm>
+#include <stdexcept>
+
+#include "support/array.hpp"
+
+namespace sluice::tools {
+namespace {
+
+// 0xff bytes are NaN in every floating type.
+constexpr int kNaNByte = 0xff;
+
+std::shared_ptr<void> uploaded(Machine& machine, const void* data, size_t bytes) {
+  std::shared_ptr<void> memory = machine.allocate(bytes);
+  machine.upload(memory.get(), data, bytes);
+  return memory;
+}
+
+std::shared_ptr<void> uploaded(Machine& machine, const Bytes& bytes) {
+  return uploaded(machine, bytes.data(), bytes.size());
+}
+
+DType typed(sluice_dtype dtype) { return DType{dtype}; }
+
+}  // namespace
+
+std::vector<int32_t> offsets_of(const Cell& cell) {
+  std::vector<int32_t> offsets = {0};
+  for (const int64_t length : cell.lengths) {
+    offsets.push_back(offsets.back() + static_cast<int32_t>(length));
+  }
+  return offsets;
+}
+
+PrefillProblem::PrefillProblem(Machine& machine, const PrefillInputs& inputs,
+                               const std::vector<Cell>& cells)
+    : machine_(machine),
+      dtype_(inputs.dtype),
+      q_(uploaded(machine, inputs.q)),
+      k_(uploaded(machine, inputs.k)),
+      v_(uploaded(machine, inputs.v)),
+      beta_(uploaded(machine, inputs.beta)),
+      initial_(uploaded(machine, inputs.initial)),
+      o_(machine.allocate(inputs.v.size())),
+      final_(machine.allocate(inputs.initial.size())) {
+  for (const auto& [HV, gates] : inputs.gates) gates_[HV] = uploaded(machine, gates);
+  size_t sequences = 0;
+  for (const Cell& cell : cells) sequences = std::max(sequences, cell.lengths.size());
+  cu_seqlens_ = machine.allocate((sequences + 1) * sizeof(int32_t));
+}
+
+Status PrefillProblem::select(const Cell& c) {
+  cell_ = c;
+  const std::vector<int32_t> offsets = offsets_of(c);
+  machine_.upload(cu_seqlens_.get(), offsets.data(), offsets.size() * sizeof(int32_t));
+  const sluice_device where = machine_.device();
+  const int64_t T = c.tokens(), N = c.sequences();
+  const DType type = typed(dtype_);
+  args_ = {};
+  args_.q = TensorView(q_.get(), type, {1, T, c.H, c.K}, where);
+  args_.k = TensorView(k_.get(), type, {1, T, c.H, c.K}, where);
+  args_.v = TensorView(v_.get(), type, {1, T, c.HV, c.V}, where);
+  args_.o = TensorView(o_.get(), type, {1, T, c.HV, c.V}, where);
+  args_.gate = TensorView(gates_.at(c.HV).get(), kFloat32, {1, T, c.HV}, where);
+  args_.beta = TensorView(beta_.get(), kFloat32, {1, T, c.HV}, where);
+  args_.cu_seqlens = TensorView(cu_seqlens_.get(), kInt32, {N + 1}, where);
+  args_.state.initial = TensorView(initial_.get(), kFloat32, {N, c.HV, c.K, c.V}, where);
+  args_.state.final = TensorView(final_.get(), kFloat32, {N, c.HV, c.K, c.V}, where);
+  o_bytes_ = static_cast<size_t>(T * c.HV * c.V) * (dtype_.bits / 8u);
+  final_bytes_ = static_cast<size_t>(N * c.HV * c.K * c.V) * sizeof(float);
+  const Result<WorkspaceSize> size = workspace_size(args_);
+  if (!size.ok()) return size.status;
+  if (size.value.bytes > workspace_bytes_) {
+    workspace_ = machine_.allocate(size.value.bytes);
+    workspace_bytes_ = size.value.bytes;
+  }
+  scratch_ = {workspace_.get(), workspace_bytes_};
+  return ok_status();
+}
+
+void PrefillProblem::call() {
+  const Status status = chunk_forward(args_, scratch_);
+  if (!status.ok()) throw std::runtime_error(status.message);
+}
+
+void PrefillProblem::poison() {
+  machine_.fill(o_.get(), kNaNByte, o_bytes_);
+  machine_.fill(final_.get(), kNaNByte, final_bytes_);
+}
+
+std::vector<std::byte> PrefillProblem::output(int64_t sequence, int64_t head) const {
+  const auto length = cell_.lengths[static_cast<size_t>(sequence)];
+  const int64_t first = offsets_of(cell_)[static_cast<size_t>(sequence)];
+  const TensorView rows = args_.o.sliced(1, first, length).sliced(2, head, 1);
+  const size_t row = static_cast<size_t>(cell_.V) * (dtype_.bits / 8u);
+  std::vector<std::byte> out(row * static_cast<size_t>(length));
+  machine_.download_rows(out.data(), rows.data, row, row * static_cast<size_t>(cell_.HV),
+                         static_cast<size_t>(length));
+  return out;
+}
+
+std::vector<float> PrefillProblem::final_state(int64_t sequence, int64_t head) const {
+  const TensorView state = args_.state.final.sliced(0, sequence, 1).sliced(1, head, 1);
+  std::vector<float> out(static_cast<size_t>(cell_.K * cell_.V));
+  const size_t bytes = out.size() * sizeof(float);
+  machine_.download_rows(out.data(), state.data, bytes, bytes, 1);
+  return out;
+}
+
+}  // namespace sluice::tools

@@ -1,0 +1,47 @@
+// A prefill cell as a call: the pools of a run on a machine, and the views a cell takes of them.
+// SPDX-License-Identifier: Apache-2.0
+#ifndef SLUICE_TOOLS_BENCH_PREFILL_PROBLEM_HPP_
+#define SLUICE_TOOLS_BENCH_PREFILL_PROBLEM_HPP_
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tools/bench/machine.hpp"
+#include "tools/bench/prefill_inputs.hpp"
+
+namespace sluice::tools {
+
+/// Inputs, outputs and scratch on a machine, for one cell at a time.
+class PrefillProblem {
+ public:
+  PrefillProblem(Machine& machine, const PrefillInputs& inputs, const std::vector<Cell>& cells);
+
+  /// Points the arguments at a cell. kUnsupported where the backend has no kernel for it.
+  Status select(const Cell& cell);
+  /// One call of the cell selected, enqueued; throws std::runtime_error if it is refused.
+  void call();
+  /// NaN in o and the final states.
+  void poison();
+  /// o [length, V] and final state [K, V] of one sequence and value head, after synchronize().
+  std::vector<std::byte> output(int64_t sequence, int64_t head) const;
+  std::vector<float> final_state(int64_t sequence, int64_t head) const;
+
+ private:
+  Machine& machine_;
+  sluice_dtype dtype_;
+  Cell cell_;
+  std::shared_ptr<void> q_, k_, v_, beta_, initial_, o_, final_, cu_seqlens_, workspace_;
+  size_t workspace_bytes_ = 0, o_bytes_ = 0, final_bytes_ = 0;
+  std::map<int64_t, std::shared_ptr<void>> gates_;
+  ChunkForwardArgs args_;
+  Workspace scratch_;
+};
+
+/// First row of each sequence, and the end of the last one.
+std::vector<int32_t> offsets_of(const Cell& cell);
+
+}  // namespace sluice::tools
+
+#endif  // SLUICE_TOOLS_BENCH_PREFILL_PROBLEM_HPP_

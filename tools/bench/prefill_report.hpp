@@ -1,0 +1,85 @@
+// What `sluice bench prefill` is asked for and what it finds: the model behind table, JSON and
+// plot. SPDX-License-Identifier: Apache-2.0
+#ifndef SLUICE_TOOLS_BENCH_PREFILL_REPORT_HPP_
+#define SLUICE_TOOLS_BENCH_PREFILL_REPORT_HPP_
+
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "sluice/sluice.hpp"
+#include "tools/bench/floors.hpp"
+#include "tools/bench/peers.hpp"
+
+namespace sluice::tools {
+
+constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
+
+struct PrefillSettings {
+  std::vector<Cell> cells;
+  std::string grid = "marks", gates = "published", commit = "unknown", command;
+  sluice_dtype dtype = kBFloat16;
+  Implementation backend = Implementation::kCuda;
+  int repeat = 100;
+  bool cold = true, errors = true;
+};
+
+/// One cell. What is not known is kUnknown.
+struct PrefillRow {
+  Cell cell;
+  std::string kernel, failure;  ///< failure: why the rest is missing, else empty
+  double ms = kUnknown, ms_min = kUnknown, ms_p90 = kUnknown;
+  double host_us = kUnknown;  ///< until an enqueued call returns; not for the host
+  double clock_mhz = kUnknown;
+  double us_per_chunk_head = kUnknown;  ///< ms over busiest_chunks()
+  double tflops = kUnknown, gb_per_s = kUnknown;
+  double floor_ms = kUnknown;
+  bool memory_floor = false;
+  double error_o = kUnknown, error_state = kUnknown;  ///< relative L2, worst of the sample
+  std::vector<PeerTime> peers;                        ///< fastest first
+
+  /// Time of the fastest peer over ours: above 1 is faster than it.
+  double ratio() const { return peers.empty() ? kUnknown : peers.front().ms / ms; }
+};
+
+/// What the first call of a process takes beside the second, in milliseconds; start: the CUDA
+/// context, which is not the library's.
+struct FirstCall {
+  double start_ms = kUnknown, first_ms = kUnknown, second_ms = kUnknown;
+};
+
+struct PrefillReport {
+  std::string date, version, commit, command, grid, gates, dtype, backend;
+  nlohmann::json machine;
+  int repeat = 0;
+  bool cold = true;
+  Ceilings ceilings;
+  FirstCall first_call;
+  std::vector<PrefillRow> rows;
+};
+
+/// Cells that have a peer, those slower than it, and the geometric mean of the ratios.
+struct PeerSummary {
+  int compared = 0, slower = 0;
+  double mean = kUnknown;
+};
+PeerSummary summary_of(const std::vector<PrefillRow>& rows);
+
+/// "bf16", "fp16", "fp32".
+std::string short_dtype(sluice_dtype dtype);
+
+/// The record of a run, schema "sluice.bench.prefill/1" (docs/benchmarks.md); unknown is null.
+nlohmann::json to_json(const PrefillReport& report);
+/// Back; throws std::runtime_error that says what is wrong.
+PrefillReport prefill_report_from(const nlohmann::json& json);
+
+/// The table and what its columns mean, to stdout.
+void print_prefill(const PrefillReport& report);
+
+/// A drawing: bars for few cells; dots by head counts and a heat map for many.
+std::string draw_prefill(const PrefillReport& report);
+
+}  // namespace sluice::tools
+
+#endif  // SLUICE_TOOLS_BENCH_PREFILL_REPORT_HPP_

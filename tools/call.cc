@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/call.hpp"
+
+namespace sluice::tools {
+
+Status device_error(const std::string& trouble) {
+  return Status::failure(Code::kDeviceError, "device copy: %s", trouble.c_str());
+}
+
+std::vector<sluice_tensor*> views_of(ChunkForwardArgs* a) {
+  return {&a->q,     &a->k,       &a->v,          &a->gate,          &a->beta,       &a->o,
+          &a->A_log, &a->dt_bias, &a->cu_seqlens, &a->state.initial, &a->state.final};
+}
+
+std::vector<sluice_tensor*> views_of(RecurrentStepArgs* a) {
+  return {&a->q, &a->k,     &a->v,       &a->gate,          &a->beta,
+          &a->o, &a->A_log, &a->dt_bias, &a->state.initial, &a->state.final};
+}
+
+std::vector<sluice_tensor*> views_of(CausalConv1dArgs* a) {
+  return {&a->x, &a->weight, &a->bias, &a->out, &a->cu_seqlens, &a->state.initial, &a->state.final};
+}
+
+std::vector<sluice_tensor*> views_of(GatedRmsNormArgs* a) {
+  return {&a->x, &a->z, &a->weight, &a->out};
+}
+
+std::vector<sluice_tensor*> views_of(LayerArgs* a) {
+  return {&a->qkv,         &a->z,
+          &a->b,           &a->a,
+          &a->conv_weight, &a->conv_bias,
+          &a->A_log,       &a->dt_bias,
+          &a->norm_weight, &a->out,
+          &a->core_out,    &a->conv_initial,
+          &a->conv_final,  &a->state.initial,
+          &a->state.final};
+}
+
+}  // namespace sluice::tools
