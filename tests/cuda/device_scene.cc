@@ -167,6 +167,10 @@ int DeviceScene::enqueue(cudaStream_t stream, ChunkForward function) const {
 std::string DeviceScene::run(ChunkForward function) {
   poison_outputs();
   if (enqueue(nullptr, function) != SLUICE_OK) return sluice_last_error();
+  const std::string kernel = sluice_last_kernel();
+  if (function == sluice_chunk_forward && kernel.find(".sm_90a.") == std::string::npos) {
+    return kernel + " ran, not the fused kernel";
+  }
   const cudaError_t error = cudaDeviceSynchronize();
   if (error != cudaSuccess) return cudaGetErrorName(error);
   return guards_intact() ? "" : "memory beside a tensor was written";

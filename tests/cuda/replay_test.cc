@@ -154,6 +154,45 @@ TEST_P(CudaRepeat, TwoStreamsEqualOneAfterTheOther) {
   for (cudaStream_t stream : streams) cudaStreamDestroy(stream);
 }
 
+/// Views of the given sizes whose data is nowhere.
+sluice_chunk_forward_args sizes_only(int64_t N, int64_t T) {
+  const auto view = [](sluice_dtype dtype, std::vector<int64_t> shape) {
+    sluice_tensor t{};
+    t.data = reinterpret_cast<void*>(4096);
+    t.device = {SLUICE_DEVICE_CUDA, 0};
+    t.dtype = dtype;
+    t.rank = static_cast<uint16_t>(shape.size());
+    int64_t stride = 1;
+    for (size_t axis = shape.size(); axis-- > 0; stride *= shape[axis]) {
+      t.shape[axis] = shape[axis];
+      t.stride[axis] = stride;
+    }
+    return t;
+  };
+  sluice_chunk_forward_args args{};
+  args.struct_size = sizeof args;
+  args.q = args.k = view(kBF16, {1, T, 2, 128});
+  args.v = args.o = view(kBF16, {1, T, 4, 128});
+  args.cu_seqlens = view(kI32, {N + 1});
+  return args;
+}
+
+/// The size comes from sizes alone, holds for every smaller T, and never falls as N rises.
+TEST(CudaWorkspace, ComesFromSizesAlone) {
+  SLUICE_SKIP_WITHOUT_GPU();
+  size_t last = 0;
+  for (const int64_t N : {0, 1, 2, 64, 65535, 65536, 65537, 1 << 20}) {
+    size_t large = 0, small = 0;
+    const sluice_chunk_forward_args many = sizes_only(N, 1 << 20), few = sizes_only(N, 1);
+    ASSERT_EQ(sluice_workspace_size(SLUICE_OP_CHUNK_FORWARD, &many, &large), SLUICE_OK);
+    ASSERT_EQ(sluice_workspace_size(SLUICE_OP_CHUNK_FORWARD, &few, &small), SLUICE_OK);
+    EXPECT_GE(large, small);
+    EXPECT_GE(large, static_cast<size_t>(N) * sizeof(int32_t));
+    EXPECT_GE(large, last);
+    last = large;
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(All, CudaRepeat, ::testing::Values(kBF16, kF16),
                          [](const auto& test) { return std::string(dtype_name(test.param)); });
 
