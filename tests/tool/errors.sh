@@ -6,7 +6,7 @@ set -euo pipefail
 . "$(dirname "$0")/expect.sh"
 
 expect 0 'Examples:' "$tool" --help
-for command in info run verify make-case bench "bench cpu"; do
+for command in info run verify make-case bench "bench cpu" "bench prefill"; do
   expect 0 'Example' "$tool" $command --help
 done
 expect 0 '^[0-9]+\.[0-9]+\.[0-9]+$' "$tool" --version

@@ -122,10 +122,10 @@ nlohmann::json to_json(const PrefillReport& report) {
                           {"repeat", report.repeat},
                           {"caches", report.cold ? "cold" : "warm"}}},
                         {"ceilings",
-                         {{"tflops", report.ceilings.flop_per_second * 1e-12},
-                          {"tflops_source", report.ceilings.flop_source},
-                          {"gb_per_s", report.ceilings.bytes_per_second * 1e-9},
-                          {"gb_per_s_source", report.ceilings.bytes_source}}},
+                         {{"flop_per_second", report.ceilings.flop_per_second},
+                          {"flop_source", report.ceilings.flop_source},
+                          {"bytes_per_second", report.ceilings.bytes_per_second},
+                          {"bytes_source", report.ceilings.bytes_source}}},
                         {"first_call",
                          {{"start_ms", report.first_call.start_ms},
                           {"first_ms", report.first_call.first_ms},
@@ -158,9 +158,8 @@ PrefillReport prefill_report_from(const nlohmann::json& json) {
     settings.at("repeat").get_to(out.repeat);
     out.cold = settings.at("caches") == "cold";
     const nlohmann::json& ceilings = json.at("ceilings");
-    out.ceilings = {ceilings.at("tflops").get<double>() * 1e12,
-                    ceilings.at("gb_per_s").get<double>() * 1e9, ceilings.at("tflops_source"),
-                    ceilings.at("gb_per_s_source")};
+    out.ceilings = {ceilings.at("flop_per_second"), ceilings.at("bytes_per_second"),
+                    ceilings.at("flop_source"), ceilings.at("bytes_source")};
     const nlohmann::json& first = json.at("first_call");
     out.first_call = {number_or_unknown(first, "start_ms"), number_or_unknown(first, "first_ms"),
                       number_or_unknown(first, "second_ms")};
