@@ -21,54 +21,60 @@ std::string kernel_of(int op, const Args& args) {
   return choice.ok() ? choice.value.name : std::string("none: ") + choice.status.message;
 }
 
-// Which kernels a Qwen3-Next layer would get on the host.
-void print_kernels() {
+// Which kernels a Qwen3-Next layer would get there. The memory is the host's: nothing is computed.
+void print_kernels(sluice_device where, sluice_dtype io) {
   constexpr int64_t T = 1, H = 16, HV = 32, K = 128, V = 128, D = 2 * H * K + HV * V;
-  const TestTensor keys(testing::kF32, {1, T, H, K}), values(testing::kF32, {1, T, HV, V}),
-      rows(testing::kF32, {1, T, D}), weight(testing::kF32, {D, 4}),
-      gates(testing::kF32, {1, T, HV}), heads(testing::kF32, {HV}), norm(testing::kF32, {V}),
-      state(testing::kF32, {1, HV, K, V}), columns(testing::kF32, {1, D, 3}),
-      z(testing::kF32, {1, T, HV * V}), outputs(testing::kF32, {1, T, HV, V});
-  Table table({"<operator", "<kernel for float32, H 16, HV 32, K = V = 128"});
+  const TestTensor keys(io, {1, T, H, K}), values(io, {1, T, HV, V}), rows(io, {1, T, D}),
+      weight(io, {D, 4}), gates(testing::kF32, {1, T, HV}), heads(testing::kF32, {HV}),
+      norm(io, {V}), state(testing::kF32, {1, HV, K, V}), columns(io, {1, D, 3}),
+      z(io, {1, T, HV * V}), outputs(io, {1, T, HV, V}), convolved(io, {1, T, D});
+  const auto view = [where](const TestTensor& tensor) {
+    TensorView out(tensor.view());
+    out.device = where;
+    return out;
+  };
+  Table table(
+      {"<operator",
+       fmt::format("<kernel for {} on {}, H 16, HV 32, K = V = 128", testing::dtype_name(io),
+                   where.type == SLUICE_DEVICE_CUDA ? "the GPU" : "the host")});
 
   ChunkForwardArgs prefill;
-  prefill.q = prefill.k = TensorView(keys.view());
-  prefill.v = TensorView(values.view());
-  prefill.o = TensorView(outputs.view());
-  prefill.gate = prefill.beta = TensorView(gates.view());
+  prefill.q = prefill.k = view(keys);
+  prefill.v = view(values);
+  prefill.o = view(outputs);
+  prefill.gate = prefill.beta = view(gates);
   table.add({"chunk_forward", kernel_of(SLUICE_OP_CHUNK_FORWARD, prefill)});
 
   RecurrentStepArgs decode;
-  decode.q = decode.k = TensorView(keys.view());
-  decode.v = TensorView(values.view());
-  decode.o = TensorView(outputs.view());
-  decode.gate = decode.beta = TensorView(gates.view());
-  decode.state.initial = TensorView(state.view());
+  decode.q = decode.k = view(keys);
+  decode.v = view(values);
+  decode.o = view(outputs);
+  decode.gate = decode.beta = view(gates);
+  decode.state.initial = view(state);
   table.add({"recurrent_step", kernel_of(SLUICE_OP_RECURRENT_STEP, decode)});
 
-  const TestTensor convolved(testing::kF32, {1, T, D});
   CausalConv1dArgs conv;
-  conv.x = TensorView(rows.view());
-  conv.out = TensorView(convolved.view());
-  conv.weight = TensorView(weight.view());
+  conv.x = view(rows);
+  conv.out = view(convolved);
+  conv.weight = view(weight);
   table.add({"causal_conv1d", kernel_of(SLUICE_OP_CAUSAL_CONV1D, conv)});
 
   GatedRmsNormArgs gated;
-  gated.x = gated.z = TensorView(values.view());
-  gated.out = TensorView(outputs.view());
-  gated.weight = TensorView(norm.view());
+  gated.x = gated.z = view(values);
+  gated.out = view(outputs);
+  gated.weight = view(norm);
   table.add({"gated_rms_norm", kernel_of(SLUICE_OP_GATED_RMS_NORM, gated)});
 
   LayerArgs layer;
-  layer.qkv = TensorView(rows.view());
-  layer.z = TensorView(z.view());
-  layer.a = layer.b = TensorView(gates.view());
-  layer.conv_weight = TensorView(weight.view());
-  layer.A_log = layer.dt_bias = TensorView(heads.view());
-  layer.norm_weight = TensorView(norm.view());
-  layer.out = TensorView(values.view());
-  layer.conv_initial = TensorView(columns.view());
-  layer.state.initial = TensorView(state.view());
+  layer.qkv = view(rows);
+  layer.z = view(z);
+  layer.a = layer.b = view(gates);
+  layer.conv_weight = view(weight);
+  layer.A_log = layer.dt_bias = view(heads);
+  layer.norm_weight = view(norm);
+  layer.out = view(values);
+  layer.conv_initial = view(columns);
+  layer.state.initial = view(state);
   layer.num_k_heads = H, layer.num_v_heads = HV, layer.head_k_dim = K, layer.head_v_dim = V;
   table.add({"layer_prefill", kernel_of(SLUICE_OP_LAYER_PREFILL, layer)});
   table.add({"layer_decode", kernel_of(SLUICE_OP_LAYER_DECODE, layer)});
@@ -80,9 +86,10 @@ int info() {
   sluice_implementation_info list[16];
   const int count = std::min(sluice_implementations(list, 16), 16);
   Table backends({"<backend", "<here", "<needs", "<what"});
-  bool cuda = false;
+  bool cuda = false, cuda_runs = false;
   for (int i = 0; i < count; ++i) {
     cuda = cuda || list[i].id == SLUICE_IMPL_CUDA;
+    cuda_runs = cuda_runs || (list[i].id == SLUICE_IMPL_CUDA && list[i].available != 0);
     backends.add({list[i].name, list[i].available != 0 ? "yes" : "no", list[i].requirement,
                   list[i].description});
   }
@@ -91,7 +98,13 @@ int info() {
   std::vector<char> text(sluice_capability(nullptr, 0) + 1);
   sluice_capability(text.data(), text.size());
   fmt::print("\n{}\n", text.data());
-  print_kernels();
+  print_kernels(kCpuDevice, testing::kF32);
+  if (cuda_runs) {
+    for (const sluice_dtype io : {testing::kBF16, testing::kF32}) {
+      fmt::print("\n");
+      print_kernels(cuda_device(), io);
+    }
+  }
   return kExitDone;
 }
 

@@ -97,13 +97,13 @@ double draw_bars(const PrefillReport& report, double top, Svg* svg) {
     const double y = first + kRow * static_cast<double>(i), middle = y + kRow / 2;
     svg->text(kLeft - 110, middle, heads_text(row.cell), "", "end");
     svg->text(kLeft - 12, middle, lengths_text(row.cell.lengths), "", "end");
-    std::string label = row.failure.empty() ? fmt::format("{:.3g} ms", row.ms) : "not run";
+    std::string label = row.failure.empty() ? fmt::format("{:.3f} ms", row.ms) : "not run";
     double end = x_of(0);
     if (!std::isnan(row.ratio())) {
       end = x_of(row.ratio());
       svg->rectangle(x_of(0), y + 5, end - x_of(0), kRow - 10, side_class(row.ratio()),
                      tip_of(row));
-      label = fmt::format("{:.2f}   {:.3g} ms, {} {:.3g}", row.ratio(), row.ms,
+      label = fmt::format("{:.2f}: {:.3f} ms, {} {:.3f} ms", row.ratio(), row.ms,
                           row.peers.front().peer, row.peers.front().ms);
       if (row.cell.goal_ms > 0) {
         const double goal = x_of(row.peers.front().ms / row.cell.goal_ms);
