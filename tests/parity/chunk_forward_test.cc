@@ -12,8 +12,6 @@
 namespace sluice::testing {
 namespace {
 
-constexpr sluice_implementation kOthers[] = {SLUICE_IMPL_CPU, SLUICE_IMPL_REFERENCE_CHUNKED};
-
 using Cases = std::vector<GdnCase>;
 
 std::string case_name(const ::testing::TestParamInfo<GdnCase>& info) { return info.param.name; }
@@ -36,7 +34,7 @@ TEST_P(ChunkForward, MatchesRecurrence) {
   const GdnOutputs truth = truth_of(c, inputs);
   ASSERT_EQ(truth.code, SLUICE_OK) << truth.message;
   EXPECT_TRUE(trailing_rows_untouched(c, truth.o));
-  for (const sluice_implementation implementation : kOthers) {
+  for (const sluice_implementation implementation : implementations_under_test()) {
     const GdnOutputs outputs = run_chunk_forward(c, inputs, {.implementation = implementation});
     ASSERT_EQ(outputs.code, SLUICE_OK) << outputs.message;
     const Verdict verdict = judge_run(c, inputs, outputs, truth);

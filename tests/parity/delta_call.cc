@@ -6,9 +6,9 @@
 #include <cstring>
 #include <memory>
 #include <numeric>
-#include <type_traits>
 #include <utility>
 
+#include "support/delta_tensors.hpp"
 #include "support/device_copy.hpp"
 #include "support/tensors.hpp"
 
@@ -246,26 +246,7 @@ class Call {
   template <class Args>
   void call_on_device(Args args, Function<Args> function, DeltaResult* result) {
     const std::unique_ptr<DeviceCopy> device = make_device_copy();
-    std::vector<sluice_tensor*> tensors = {&args.q,
-                                           &args.k,
-                                           &args.v,
-                                           &args.gate,
-                                           &args.beta,
-                                           &args.o,
-                                           &args.A_log,
-                                           &args.dt_bias,
-                                           &args.cu_seqlens,
-                                           &args.state.initial,
-                                           &args.state.final,
-                                           &args.state.read_slots,
-                                           &args.state.write_slots,
-                                           &args.state.has_initial_state};
-    if constexpr (std::is_same_v<Args, sluice_chunk_forward_args>) {
-      tensors.insert(tensors.end(), {&args.checkpoints, &args.checkpoint_slots});
-    } else {
-      tensors.push_back(&args.num_accepted);
-    }
-    device->upload(tensors);
+    device->upload(delta_tensors(&args));
     size_t bytes = 0;
     result->code = sluice_workspace_size(c_.op, &args, &bytes);
     if (result->code == SLUICE_OK) {

@@ -11,7 +11,6 @@
 namespace sluice::testing {
 namespace {
 
-constexpr sluice_implementation kOthers[] = {SLUICE_IMPL_CPU, SLUICE_IMPL_REFERENCE_CHUNKED};
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 /// A case, and log gates that replace those of its profile: one token in `period` has `gate`.
@@ -52,7 +51,7 @@ TEST_P(HardInputs, MatchRecurrence) {
   }
   const GdnOutputs truth = truth_of(c, inputs);
   ASSERT_EQ(truth.code, SLUICE_OK) << truth.message;
-  for (const sluice_implementation implementation : kOthers) {
+  for (const sluice_implementation implementation : implementations_under_test()) {
     const GdnOutputs outputs = run_chunk_forward(c, inputs, {.implementation = implementation});
     ASSERT_EQ(outputs.code, SLUICE_OK) << outputs.message;
     EXPECT_TRUE(outputs.memory_intact);

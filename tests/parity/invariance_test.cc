@@ -1,4 +1,4 @@
-// Measures that results on the CPU keep their bits whatever stands beside them: other sequences and
+// Measures that results keep their bits whatever stands beside them: other sequences and
 // heads, NaN elsewhere, another split of the same tokens, another spelling of the same arguments.
 // The same rows are computed twice in different company and compared bit for bit.
 // SPDX-License-Identifier: Apache-2.0
@@ -13,10 +13,11 @@
 namespace sluice::testing {
 namespace {
 
-constexpr RunOptions kCpu{.implementation = SLUICE_IMPL_CPU};
+/// The CPU backend, or CUDA in the executable that is for it.
+RunOptions backend() { return {.implementation = implementations_under_test().front()}; }
 
 GdnOutputs run(const GdnCase& c, const GdnInputs& inputs) {
-  GdnOutputs outputs = run_chunk_forward(c, inputs, kCpu);
+  GdnOutputs outputs = run_chunk_forward(c, inputs, backend());
   EXPECT_EQ(outputs.code, SLUICE_OK) << outputs.message;
   EXPECT_TRUE(outputs.memory_intact);
   return outputs;
@@ -161,7 +162,7 @@ TEST_P(Invariance, DecodeAfterPrefill) {
       const int64_t count = std::min(step, 77 - t);
       GdnInputs next = take_tokens(inputs, t, count);
       next.initial = so_far.final_state;
-      const GdnOutputs decoded = run_recurrent_step(gdn_case(count, 11), next, kCpu);
+      const GdnOutputs decoded = run_recurrent_step(gdn_case(count, 11), next, backend());
       ASSERT_EQ(decoded.code, SLUICE_OK) << decoded.message;
       so_far.o = join({so_far.o, decoded.o}, 1);
       so_far.final_state = decoded.final_state;
@@ -311,8 +312,8 @@ TEST_P(Invariance, SpellingsAgree) {
       GdnCase one = base, other = base;
       spelling.one(one);
       spelling.other(other);
-      const GdnOutputs a = operation(one, positive_zeros(make_inputs(one)), kCpu);
-      const GdnOutputs b = operation(other, positive_zeros(make_inputs(other)), kCpu);
+      const GdnOutputs a = operation(one, positive_zeros(make_inputs(one)), backend());
+      const GdnOutputs b = operation(other, positive_zeros(make_inputs(other)), backend());
       ASSERT_EQ(a.code, SLUICE_OK) << a.message;
       ASSERT_EQ(b.code, SLUICE_OK) << b.message;
       EXPECT_TRUE(same_bits(a.o, b.o));
@@ -325,13 +326,13 @@ TEST_P(Invariance, DecodeOfASequenceAloneOrInABatch) {
   GdnCase c = gdn_case(3, 19);
   c.B = 5;
   const GdnInputs inputs = make_inputs(c);
-  const GdnOutputs batch = run_recurrent_step(c, inputs, kCpu);
+  const GdnOutputs batch = run_recurrent_step(c, inputs, backend());
   for (int64_t b = 0; b < c.B; ++b) {
     GdnInputs one = inputs;
     for (Array* array : {&one.q, &one.k, &one.v, &one.gate, &one.beta, &one.initial}) {
       *array = take(*array, 0, {b});
     }
-    const GdnOutputs alone = run_recurrent_step(gdn_case(3, 19), one, kCpu);
+    const GdnOutputs alone = run_recurrent_step(gdn_case(3, 19), one, backend());
     EXPECT_TRUE(same_bits(take(batch.o, 0, {b}), alone.o)) << b;
     EXPECT_TRUE(same_bits(take(batch.final_state, 0, {b}), alone.final_state)) << b;
   }
@@ -340,14 +341,14 @@ TEST_P(Invariance, DecodeOfASequenceAloneOrInABatch) {
 TEST_P(Invariance, StepsTogetherOrOneByOne) {
   const GdnCase c = gdn_case(16, 21);
   const GdnInputs inputs = make_inputs(c);
-  const GdnOutputs together = run_recurrent_step(c, inputs, kCpu);
+  const GdnOutputs together = run_recurrent_step(c, inputs, backend());
   GdnOutputs so_far;
   so_far.final_state = inputs.initial;
   std::vector<Array> rows;
   for (int64_t t = 0; t < 16; ++t) {
     GdnInputs next = take_tokens(inputs, t, 1);
     next.initial = so_far.final_state;
-    so_far = run_recurrent_step(gdn_case(1, 21), next, kCpu);
+    so_far = run_recurrent_step(gdn_case(1, 21), next, backend());
     ASSERT_EQ(so_far.code, SLUICE_OK) << so_far.message;
     rows.push_back(so_far.o);
   }

@@ -9,6 +9,7 @@
 #include "parity/delta_call.hpp"
 #include "parity/draw.hpp"
 #include "parity/naming.hpp"
+#include "support/case_runner.hpp"
 
 namespace sluice::testing {
 namespace {
@@ -102,7 +103,7 @@ TEST_P(RandomDelta, MatchesRecurrence) {
   const DeltaResult truth = run_delta(c, SLUICE_IMPL_REFERENCE);
   ASSERT_EQ(truth.code, SLUICE_OK) << truth.message;
   EXPECT_EQ(truth.damage, "");
-  for (const auto implementation : {SLUICE_IMPL_CPU, SLUICE_IMPL_REFERENCE_CHUNKED}) {
+  for (const auto implementation : implementations_under_test()) {
     const DeltaResult found = run_delta(c, implementation);
     const Verdict verdict = judge_delta(c, found, truth);
     EXPECT_TRUE(verdict.pass) << found.kernel << "\n" << verdict.line;

@@ -4,6 +4,10 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <memory>
+
+#include "support/delta_tensors.hpp"
+#include "support/device_copy.hpp"
 
 namespace sluice::testing {
 namespace {
@@ -209,18 +213,45 @@ class Call {
 };
 
 template <class Args>
-GdnOutputs run(sluice_op op, int (*function)(const Args*, sluice_workspace, void*),
-               const Args& args, const Call& call) {
-  GdnOutputs outputs;
+using Function = int (*)(const Args*, sluice_workspace, void*);
+
+/// The call on host memory; true if nothing outside the workspace was written.
+template <class Args>
+bool call_on_host(sluice_op op, Function<Args> function, const Args& args, GdnOutputs* outputs) {
   size_t bytes = 0;
-  outputs.code = sluice_workspace_size(op, &args, &bytes);
+  outputs->code = sluice_workspace_size(op, &args, &bytes);
   TestWorkspace workspace(bytes);
-  if (outputs.code == SLUICE_OK) outputs.code = function(&args, workspace.get(), nullptr);
-  outputs.message = sluice_last_error();
+  if (outputs->code == SLUICE_OK) outputs->code = function(&args, workspace.get(), nullptr);
+  outputs->message = sluice_last_error();
+  return workspace.guards_intact();
+}
+
+/// The call on device copies, results copied back to where the host's would be.
+template <class Args>
+bool call_on_device(sluice_op op, Function<Args> function, Args args, GdnOutputs* outputs) {
+  const std::unique_ptr<DeviceCopy> device = make_device_copy();
+  device->upload(delta_tensors(&args));
+  size_t bytes = 0;
+  outputs->code = sluice_workspace_size(op, &args, &bytes);
+  if (outputs->code == SLUICE_OK) {
+    outputs->code = function(&args, device->workspace(bytes, 0xff), nullptr);
+  }
+  outputs->message = sluice_last_error();
+  const std::string trouble = device->download();
+  outputs->message += trouble;
+  return trouble.empty();
+}
+
+template <class Args>
+GdnOutputs run(sluice_op op, Function<Args> function, const Args& args, const Call& call) {
+  GdnOutputs outputs;
+  const bool intact = args.implementation == SLUICE_IMPL_CUDA
+                          ? call_on_device(op, function, args, &outputs)
+                          : call_on_host(op, function, args, &outputs);
   outputs.kernel = sluice_last_kernel();
   if (outputs.code != SLUICE_OK) return outputs;
   call.collect(&outputs);
-  outputs.memory_intact = outputs.memory_intact && workspace.guards_intact();
+  outputs.memory_intact = outputs.memory_intact && intact;
   return outputs;
 }
 
@@ -277,6 +308,11 @@ GdnOutputs run_recurrent_step(const GdnCase& c, const GdnInputs& inputs,
   call.fill(&args, options);
   if (!c.lengths.empty()) args.max_tokens = 16;
   return run(SLUICE_OP_RECURRENT_STEP, sluice_recurrent_step, args, call);
+}
+
+std::vector<sluice_implementation> implementations_under_test() {
+  if (make_device_copy != nullptr) return {SLUICE_IMPL_CUDA};
+  return {SLUICE_IMPL_CPU, SLUICE_IMPL_REFERENCE_CHUNKED};
 }
 
 GdnOutputs truth_of(const GdnCase& c, const GdnInputs& inputs) {

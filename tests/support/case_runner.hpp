@@ -80,12 +80,16 @@ struct RunOptions {
 
 GdnInputs make_inputs(const GdnCase& gdn_case);
 
-/// Outputs are poisoned with NaN before the call.
+/// Outputs are poisoned with NaN before the call. With SLUICE_IMPL_CUDA it runs on device copies.
 GdnOutputs run_chunk_forward(const GdnCase& gdn_case, const GdnInputs& inputs,
                              const RunOptions& options);
 /// T <= 16, or lengths <= 16; states are written as with state_writes LAST.
 GdnOutputs run_recurrent_step(const GdnCase& gdn_case, const GdnInputs& inputs,
                               const RunOptions& options);
+
+/// What parity suites compare with the truth: the CUDA backend in an executable with device copies,
+/// else what runs on the CPU: its backend and the chunk form of the reference.
+std::vector<sluice_implementation> implementations_under_test();
 
 /// Truth: the reference's recurrence on these inputs, outputs in float32.
 GdnOutputs truth_of(const GdnCase& gdn_case, const GdnInputs& inputs);

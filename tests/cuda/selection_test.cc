@@ -1,0 +1,168 @@
+// Measures which CUDA kernel is chosen, as a function of the problem, the compute capability and
+// SLUICE_CUDA_KERNEL. Problems are built by hand and spoilt in one thing each; no GPU is needed.
+// SPDX-License-Identifier: Apache-2.0
+#include "cuda/select.h"
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <string>
+
+namespace sluice::cuda {
+namespace {
+
+using core::DeltaRuleProblem, core::Tensor;
+
+constexpr sluice_dtype kFloat32{2, 32}, kFloat16{2, 16}, kBfloat16{4, 16};
+
+/// [1,T,heads,D], dense, at an address that the copy engine likes.
+Tensor tokens(sluice_dtype dtype, int64_t T, int64_t heads, int64_t D) {
+  Tensor t{};
+  t.data = reinterpret_cast<void*>(uintptr_t{4096});
+  t.device = {SLUICE_DEVICE_CUDA, 0};
+  t.dtype = dtype;
+  t.rank = 4;
+  const int64_t shape[4] = {1, T, heads, D}, stride[4] = {T * heads * D, heads * D, D, 1};
+  for (int axis = 0; axis < 4; ++axis) t.shape[axis] = shape[axis], t.stride[axis] = stride[axis];
+  return t;
+}
+
+/// What the fused kernel is for.
+DeltaRuleProblem prefill(sluice_dtype io = kBfloat16, int64_t K = 128, int64_t V = 128) {
+  DeltaRuleProblem p;
+  p.rows = {1, 100, 1, {}, 100};
+  p.H = 2, p.HV = 4, p.r = 2, p.K = K, p.V = V;
+  p.q = p.k = tokens(io, 100, p.H, K);
+  p.v = p.o = tokens(io, 100, p.HV, V);
+  return p;
+}
+
+/// Name of the kernel chosen, or the message of the refusal.
+std::string chosen(const DeltaRuleProblem& p, int capability = 90,
+                   KernelWish wish = KernelWish::kAuto) {
+  KernelChoice choice;
+  const Status status = choose_kernel(p, capability, wish, &choice);
+  if (!status.ok()) {
+    EXPECT_EQ(status.code, Code::kUnsupported);
+    return status.message;
+  }
+  const bool fused = choice.kernel == DeltaKernel::kFused;
+  EXPECT_EQ(fused, std::string(choice.name).find("sm_90a") != std::string::npos);
+  return choice.name;
+}
+
+TEST(CudaSelection, FusedWhereItApplies) {
+  EXPECT_EQ(chosen(prefill()), "cuda.chunk_forward.sm_90a.bf16.d128");
+  EXPECT_EQ(chosen(prefill(kFloat16)), "cuda.chunk_forward.sm_90a.fp16.d128");
+}
+
+TEST(CudaSelection, GenericOnEveryOtherGpu) {
+  for (const int capability : {80, 86, 87, 89, 100, 103, 110, 120, 121}) {
+    EXPECT_EQ(chosen(prefill(), capability), "cuda.chunk_forward.generic") << capability;
+  }
+  for (const int capability : {0, 61, 75}) {
+    const std::string found =
+        std::to_string(capability / 10) + "." + std::to_string(capability % 10);
+    EXPECT_EQ(chosen(prefill(), capability), "chunk_forward: compute capability = " + found +
+                                                 ", expected 8.0 or newer (CUDA kernels)");
+  }
+}
+
+TEST(CudaSelection, StepsAreGeneric) {
+  DeltaRuleProblem p = prefill();
+  p.op = SLUICE_OP_RECURRENT_STEP;
+  EXPECT_EQ(chosen(p), "cuda.recurrent_step.generic");
+  EXPECT_EQ(chosen(p, 75),
+            "recurrent_step: compute capability = 7.5, expected 8.0 or newer (CUDA kernels)");
+  EXPECT_EQ(chosen(p, 90, KernelWish::kFused),
+            "recurrent_step: SLUICE_CUDA_KERNEL = fused, expected generic or auto (the fused CUDA "
+            "kernel is one of chunk_forward)");
+}
+
+struct Spoilt {
+  const char* what;
+  std::function<void(DeltaRuleProblem&)> spoil;
+  const char* message;  ///< of the fused kernel, when it is asked for
+};
+
+TEST(CudaSelection, WhatTheFusedKernelDoesNotTakeIsGeneric) {
+  const Spoilt cases[] = {
+      {"float32", [](DeltaRuleProblem& p) { p = prefill(kFloat32); },
+       "chunk_forward: q.dtype, o.dtype = {2,32}, {2,32}, expected both bfloat16 or both float16 "
+       "(fused CUDA kernel)"},
+      {"other output", [](DeltaRuleProblem& p) { p.o.dtype = kFloat16; },
+       "chunk_forward: q.dtype, o.dtype = {4,16}, {2,16}, expected both bfloat16 or both float16 "
+       "(fused CUDA kernel)"},
+      {"K", [](DeltaRuleProblem& p) { p = prefill(kBfloat16, 64, 128); },
+       "chunk_forward: K, V = 64, 128, expected 128, 128 (fused CUDA kernel)"},
+      {"V", [](DeltaRuleProblem& p) { p = prefill(kBfloat16, 128, 256); },
+       "chunk_forward: K, V = 128, 256, expected 128, 128 (fused CUDA kernel)"},
+      {"rule", [](DeltaRuleProblem& p) { p.rule = SLUICE_RULE_LINEAR_ATTENTION; },
+       "chunk_forward: rule = 1, expected 0 (fused CUDA kernel: GATED_DELTA)"},
+      {"address", [](DeltaRuleProblem& p) { p.v.data = reinterpret_cast<void*>(uintptr_t{4104}); },
+       "chunk_forward: v.data address mod 16 = 8, expected 0 (fused CUDA kernel)"},
+      {"odd stride", [](DeltaRuleProblem& p) { p.k.stride[1] = 260; },
+       "chunk_forward: k.stride[1] = 260, expected a positive multiple of 8 below 2^38 (fused "
+       "CUDA kernel)"},
+      {"broadcast", [](DeltaRuleProblem& p) { p.q.stride[2] = 0; },
+       "chunk_forward: q.stride[2] = 0, expected a positive multiple of 8 below 2^38 (fused CUDA "
+       "kernel)"},
+      {"rows", [](DeltaRuleProblem& p) { p.rows.T = (int64_t{1} << 31) - 64; },
+       "chunk_forward: T, N * HV = 2147483584, 4, expected below 2^31 - 64 and 2^31 (fused CUDA "
+       "kernel)"}};
+  for (const Spoilt& c : cases) {
+    DeltaRuleProblem p = prefill();
+    c.spoil(p);
+    EXPECT_EQ(chosen(p), "cuda.chunk_forward.generic") << c.what;
+    EXPECT_EQ(chosen(p, 90, KernelWish::kFused), c.message) << c.what;
+  }
+}
+
+TEST(CudaSelection, UnusedStridesDoNotMatter) {
+  DeltaRuleProblem p = prefill();
+  p.q.stride[0] = 3;  // B = 1
+  EXPECT_EQ(chosen(p), "cuda.chunk_forward.sm_90a.bf16.d128");
+}
+
+TEST(CudaSelection, WishesAreKept) {
+  EXPECT_EQ(chosen(prefill(), 90, KernelWish::kGeneric), "cuda.chunk_forward.generic");
+  EXPECT_EQ(chosen(prefill(), 90, KernelWish::kFused), "cuda.chunk_forward.sm_90a.bf16.d128");
+  EXPECT_EQ(chosen(prefill(), 100, KernelWish::kFused),
+            "chunk_forward: compute capability = 10.0, expected 9.0 (fused CUDA kernel)");
+}
+
+TEST(CudaSelection, WidestKeys) {
+  EXPECT_EQ(chosen(prefill(kFloat32, 512, 7)), "cuda.chunk_forward.generic");
+  EXPECT_EQ(chosen(prefill(kFloat32, 8, 100000)), "cuda.chunk_forward.generic");
+  EXPECT_EQ(chosen(prefill(kFloat32, 513, 7)),
+            "chunk_forward: k.shape[3] = 513, expected at most 512 (CUDA kernels)");
+}
+
+TEST(CudaSelection, WorkspaceDoesNotDependOnAddresses) {
+  DeltaRuleProblem p = prefill();
+  EXPECT_TRUE(may_be_fused(p, 90, KernelWish::kAuto));
+  p.v.data = reinterpret_cast<void*>(uintptr_t{2});
+  EXPECT_TRUE(may_be_fused(p, 90, KernelWish::kAuto));
+  EXPECT_FALSE(may_be_fused(p, 90, KernelWish::kGeneric));
+  EXPECT_FALSE(may_be_fused(p, 89, KernelWish::kAuto));
+  EXPECT_FALSE(may_be_fused(prefill(kFloat32), 90, KernelWish::kAuto));
+}
+
+TEST(CudaSelection, WishesByName) {
+  KernelWish wish = KernelWish::kFused;
+  for (const char* name : {static_cast<const char*>(nullptr), "", "auto"}) {
+    EXPECT_TRUE(parse_wish(name, &wish).ok());
+    EXPECT_EQ(wish, KernelWish::kAuto);
+  }
+  EXPECT_TRUE(parse_wish("fused", &wish).ok());
+  EXPECT_EQ(wish, KernelWish::kFused);
+  EXPECT_TRUE(parse_wish("generic", &wish).ok());
+  EXPECT_EQ(wish, KernelWish::kGeneric);
+  const Status status = parse_wish("fastest", &wish);
+  EXPECT_EQ(status.code, Code::kInvalidArgument);
+  EXPECT_STREQ(status.message,
+               "cuda: SLUICE_CUDA_KERNEL = fastest, expected auto, fused or generic");
+}
+
+}  // namespace
+}  // namespace sluice::cuda
