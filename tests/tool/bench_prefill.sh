@@ -7,7 +7,7 @@ set -euo pipefail
 . "$(dirname "$0")/expect.sh"
 
 bench() { "$tool" bench prefill "$@"; }
-host() { bench --backend cpu --repeat 2 --heads 2/4 "$@"; }
+host() { bench --backend cpu --repeat 2 --rest 1 --heads 2/4 "$@"; }
 small='2/4 +65\+3 +[0-9.]+ .* [0-9.]+e-0[78] +[0-9.]+e-0[78] .* cpu\.chunk_forward'
 expect 0 "$small" host --lengths 65+3 --dtype fp32 --json out.json --svg out.svg
 expect 0 '2/4 +65x1 .* cpu\.' host --lengths 65,64x2 --dtype bf16 --gates slow --no-error --warm

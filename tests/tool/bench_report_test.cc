@@ -19,7 +19,7 @@ PrefillReport record(const std::string& grid) {
   report.date = "2026-01-02T03:04:05Z", report.version = "1.2.3", report.commit = "<&\">";
   report.command = "sluice bench prefill", report.grid = grid, report.gates = "published";
   report.dtype = "bf16", report.backend = "cuda", report.machine = {{"name", "A GPU"}};
-  report.repeat = 9;
+  report.repeat = 9, report.rest_ms = 5;
   report.ceilings = {7e14, 4e12, "probe", "copy"};
   report.first_call = {200, 30, 1};
   for (const Cell& cell : named_grid(grid)) {

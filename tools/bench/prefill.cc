@@ -168,6 +168,12 @@ void add_run_options(CLI::App* command, PrefillOptions* o) {
   command->add_option("--repeat", s.repeat, "timed calls of each cell")
       ->check(CLI::Range(1, 10000))
       ->capture_default_str();
+  command
+      ->add_option("--rest", s.rest_ms,
+                   "milliseconds of idleness before each cell, so that its clocks do not depend on "
+                   "the cell before")
+      ->check(CLI::Range(0, 60000))
+      ->capture_default_str();
   CLI::Option* warm = command->add_flag("--warm", o->warm, "leave the caches as the last call did");
   command
       ->add_flag_function(

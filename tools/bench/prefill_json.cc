@@ -120,6 +120,7 @@ nlohmann::json to_json(const PrefillReport& report) {
                           {"gates", report.gates},
                           {"dtype", report.dtype},
                           {"repeat", report.repeat},
+                          {"rest_ms", report.rest_ms},
                           {"caches", report.cold ? "cold" : "warm"}}},
                         {"ceilings",
                          {{"flop_per_second", report.ceilings.flop_per_second},
@@ -156,6 +157,7 @@ PrefillReport prefill_report_from(const nlohmann::json& json) {
     settings.at("gates").get_to(out.gates);
     settings.at("dtype").get_to(out.dtype);
     settings.at("repeat").get_to(out.repeat);
+    settings.at("rest_ms").get_to(out.rest_ms);
     out.cold = settings.at("caches") == "cold";
     const nlohmann::json& ceilings = json.at("ceilings");
     out.ceilings = {ceilings.at("flop_per_second"), ceilings.at("bytes_per_second"),

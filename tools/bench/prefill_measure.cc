@@ -2,7 +2,9 @@
 #include "tools/bench/prefill_measure.hpp"
 
 #include <algorithm>
+#include <chrono>
 #include <stdexcept>
+#include <thread>
 
 #include "tools/call.hpp"
 #include "tools/commands.hpp"
@@ -51,6 +53,8 @@ void derive(const Machine& machine, const PrefillSettings& s, const Ceilings& ce
 void time_cell(Machine& machine, const PrefillSettings& s, const Ceilings& ceilings,
                PrefillProblem* problem, PrefillRow* row) {
   const bool host = machine.device().type == SLUICE_DEVICE_CPU;
+  machine.synchronize();
+  std::this_thread::sleep_for(std::chrono::milliseconds(s.rest_ms));
   for (int i = 0; i < kWarmUps; ++i) problem->call();
   row->kernel = sluice_last_kernel();
   machine.synchronize();
@@ -86,6 +90,7 @@ PrefillReport empty_report(const Machine& machine, const PrefillSettings& s) {
   report.backend = backend_name(s.backend);
   report.machine = machine.describe();
   report.repeat = s.repeat;
+  report.rest_ms = s.rest_ms;
   report.cold = s.cold;
   return report;
 }

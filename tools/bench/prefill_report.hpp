@@ -22,6 +22,7 @@ struct PrefillSettings {
   sluice_dtype dtype = kBFloat16;
   Implementation backend = Implementation::kCuda;
   int repeat = 100;
+  int rest_ms = 300;  ///< idle before each cell, so that none finds clocks that another lowered
   bool cold = true, errors = true;
 };
 
@@ -52,7 +53,7 @@ struct FirstCall {
 struct PrefillReport {
   std::string date, version, commit, command, grid, gates, dtype, backend;
   nlohmann::json machine;
-  int repeat = 0;
+  int repeat = 0, rest_ms = 0;
   bool cold = true;
   Ceilings ceilings;
   FirstCall first_call;

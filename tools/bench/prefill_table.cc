@@ -47,11 +47,12 @@ std::vector<std::string> cells_of(const PrefillRow& row, const PrefillReport& re
 void print_legend(const PrefillReport& report) {
   const bool cuda = report.backend == "cuda";
   fmt::print(
-      "ms: median of {}{}, least, 9th decile. us/chunk: ms over the chunks of the busiest {} if "
+      "ms: median of {} calls in a row after {} ms of rest{}; least; 9th decile. us/chunk: ms over "
+      "the chunks of the busiest {} if "
       "whole "
       "(sequence, head)\nunits are dealt out. floor: the larger of {:.3g} TFLOP/s ({}) and {:.0f} "
       "GB/s ({}).\n",
-      report.repeat, report.cold ? ", caches full of other data" : ", caches warm",
+      report.repeat, report.rest_ms, report.cold ? ", caches full of other data" : ", caches warm",
       cuda ? "multiprocessor" : "thread", report.ceilings.flop_per_second * 1e-12,
       report.ceilings.flop_source, report.ceilings.bytes_per_second * 1e-9,
       report.ceilings.bytes_source);
