@@ -75,7 +75,7 @@ bool write_file(const std::string& path, const std::string& text) {
 }
 
 int write_outputs(const PrefillReport& report, const PrefillOptions& options) {
-  if (!options.json.empty() && !write_file(options.json, to_json(report).dump(1) + "\n")) {
+  if (!options.json.empty() && !write_file(options.json, record_text(to_json(report)))) {
     return fail(options.json + " cannot be written");
   }
   if (!options.svg.empty() && !write_file(options.svg, draw_prefill(report))) {

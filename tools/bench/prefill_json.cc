@@ -140,6 +140,19 @@ nlohmann::json to_json(const PrefillReport& report) {
   return out;
 }
 
+std::string record_text(const nlohmann::json& record) {
+  nlohmann::json head = record;
+  head.erase("rows");
+  std::string text = head.dump(1);
+  text.erase(text.rfind("\n}"));
+  const char* separator = ",\n \"rows\": [\n  ";
+  for (const nlohmann::json& row : record.at("rows")) {
+    text += separator + row.dump();
+    separator = ",\n  ";
+  }
+  return text + "\n ]\n}\n";
+}
+
 PrefillReport prefill_report_from(const nlohmann::json& json) {
   try {
     if (json.at("schema") != kSchema) {

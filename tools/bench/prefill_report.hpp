@@ -72,6 +72,8 @@ std::string short_dtype(sluice_dtype dtype);
 
 /// The record of a run, schema "sluice.bench.prefill/1" (docs/benchmarks.md); unknown is null.
 nlohmann::json to_json(const PrefillReport& report);
+/// Its text, a line for each row.
+std::string record_text(const nlohmann::json& record);
 /// Back; throws std::runtime_error that says what is wrong.
 PrefillReport prefill_report_from(const nlohmann::json& json);
 
