@@ -1,4 +1,4 @@
-// Device buffers, parameter helpers and the timer that the prefill checks share.
+// Device buffers and parameter helpers that the prefill checks share.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_TESTS_CUDA_CUDA_BUFFERS_H_
 #define SLUICE_TESTS_CUDA_CUDA_BUFFERS_H_
@@ -97,9 +97,6 @@ inline sluice::cuda::chunk_forward::Tiles tiles(const Buffer& q, const Buffer& k
   };
   return {make(q, H), make(k, H), make(v, HV), make(o, HV)};
 }
-
-/// Times the published cells; writes JSON to `path` if not null. Defined in prefill_bench.cu.
-int bench_cells(const char* path, int repeats);
 
 }  // namespace sluice_test
 

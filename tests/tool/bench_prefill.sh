@@ -13,8 +13,8 @@ expect 0 "$small" host --lengths 65+3 --dtype fp32 --json out.json --svg out.svg
 expect 0 '2/4 +65x1 .* cpu\.' host --lengths 65,64x2 --dtype bf16 --gates slow --no-error --warm
 expect 0 '2/4 +5x1 ' host --lengths 5 --dtype fp16 --gates flat --K 64 --V 32
 expect 0 '"schema": "sluice.bench.prefill/1"' cat out.json
-expect 0 '"command": "sluice bench prefill .*--lengths 65\+3' cat out.json
-expect 0 '"error_state": [0-9.]+e-0[78]' cat out.json
+expect 0 '"command": "sluice bench prefill .*--lengths 65\+3 --dtype fp32 --backend cpu --repeat 2 --rest 1"' cat out.json
+expect 0 '"error_state": ?[0-9.]+e-0[78]' cat out.json
 # A record is printed and drawn again without measuring; the drawing is the same.
 expect 0 "$small" bench --from out.json --svg again.svg
 cmp out.svg again.svg

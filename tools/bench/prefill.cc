@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <cmath>
 #include <fstream>
 #include <memory>
@@ -208,9 +209,12 @@ Action add_bench_prefill(CLI::App& bench) {
       "  sluice bench prefill --backend cpu --heads 2/4 --lengths 512 --dtype fp32 --repeat 5\n"
       "  sluice bench prefill --from h200.json --svg h200.svg");
   return [command, options] {
-    // The command line without the program, as the record of the run.
+    // The command line without where things were written: the record of the run.
+    const std::vector<std::string> left_out = {"--help", "--json", "--svg", "--from"};
     for (const CLI::Option* option : command->get_options()) {
-      if (option->count() == 0 || option->get_name() == "--help") continue;
+      const bool kept =
+          std::find(left_out.begin(), left_out.end(), option->get_name()) == left_out.end();
+      if (option->count() == 0 || !kept) continue;
       options->settings.command += " " + option->get_name();
       if (option->get_items_expected_max() == 0) continue;
       options->settings.command += fmt::format(" {}", fmt::join(option->results(), ","));
