@@ -37,3 +37,4 @@ if ! "$tool" info | grep -Eq '^cuda +yes'; then
   expect 3 "$lacking" "$tool" verify --backend cuda "$golden"
   expect 3 "$lacking" "$tool" run --backend cuda "$golden"
 fi
+expect 3 'not supported by cpu: chunk_forward: k\.shape\[3\] = 300' host --lengths 5 --K 300
