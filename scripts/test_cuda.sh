@@ -22,16 +22,28 @@ for check in cuda_wrappers_check cuda_chunk_forward_check cuda_api_check cuda_re
 done
 # Most of the time is the reference's, on the CPU: several processes share it out.
 shards=${SLUICE_TEST_SHARDS:-8}
-for program in sluice_cuda_tests sluice_cuda_stress_tests; do
-  echo "== $program"
-  processes=()
+# sharded NAME PROGRAM [argument..]: results in NAME.<shard>.json
+sharded() {
+  local name=$1 program=$2 processes=() process i
+  shift 2
+  echo "== $name"
   for ((i = 0; i < shards; ++i)); do
     GTEST_TOTAL_SHARDS=$shards GTEST_SHARD_INDEX=$i \
-      "$folder/$program" --gtest_brief=1 --gtest_output="json:$results/$program.$i.json" &
+      "$folder/$program" --gtest_brief=1 --gtest_output="json:$results/$name.$i.json" "$@" &
     processes+=($!)
   done
-  for process in "${processes[@]}"; do wait "$process" || failed+=("$program"); done
-done
+  for process in "${processes[@]}"; do wait "$process" || failed+=("$name"); done
+}
+sharded sluice_cuda_tests sluice_cuda_tests
+sharded sluice_cuda_stress_tests sluice_cuda_stress_tests
+sharded cuda_parity sluice_cuda_parity_tests "--gtest_filter=*Invariance*:*RandomDelta*"
+# The generic kernel alone. Not: the largest counts, which are minutes of the reference, and what only
+# the fused kernel has, error limits of 16 bits and a workspace.
+export SLUICE_CUDA_KERNEL=generic
+sharded cuda_parity_generic sluice_cuda_parity_tests \
+  "--gtest_filter=-*8192*:*2_to_the_20*:*65600*"
+sharded cuda_forced_generic sluice_cuda_tests "--gtest_filter=-*CudaAccuracy*:CudaWorkspace*"
+unset SLUICE_CUDA_KERNEL
 
 sanitizer=$(command -v compute-sanitizer || true)
 finish() {
@@ -45,6 +57,12 @@ for tool in memcheck synccheck initcheck; do
   echo "== $tool"
   "$sanitizer" --tool "$tool" --error-exitcode 9 \
     "$tests" --gtest_brief=1 --gtest_filter="$small:*MalformedOffsets*" || failed+=("$tool")
+done
+for tool in memcheck racecheck synccheck initcheck; do
+  echo "== $tool, generic kernel"
+  SLUICE_CUDA_KERNEL=generic "$sanitizer" --tool "$tool" --error-exitcode 9 \
+    "$folder/sluice_cuda_parity_tests" --gtest_brief=1 --gtest_filter='*RandomDelta*/seed2?' ||
+    failed+=("$tool generic")
 done
 echo "== racecheck"
 # Its exit code counts for nothing: it reports hand-overs through mbarriers that it cannot follow.

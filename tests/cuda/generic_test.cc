@@ -2,11 +2,13 @@
 // dimensions from 1 to 512 in every dtype, both operators, both rules, and what it refuses. Each
 // call runs on poisoned device copies with random strides, and names the kernel that ran.
 // SPDX-License-Identifier: Apache-2.0
+#include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
 
 #include <cstdlib>
 #include <cstring>
 
+#include "device_scene.hpp"
 #include "parity/delta_call.hpp"
 #include "parity/naming.hpp"
 
@@ -74,7 +76,17 @@ std::vector<DeltaConfig> nearly_fused() {
   return configs;
 }
 
-class CudaGeneric : public ::testing::TestWithParam<DeltaConfig> {};
+void skip_without_gpu() {
+  int count = 0;
+  if (cudaGetDeviceCount(&count) != cudaSuccess || count == 0) {
+    GTEST_SKIP() << "no CUDA device on this machine";
+  }
+}
+
+class CudaGeneric : public ::testing::TestWithParam<DeltaConfig> {
+ protected:
+  void SetUp() override { skip_without_gpu(); }
+};
 
 TEST_P(CudaGeneric, MatchesRecurrence) {
   const DeltaConfig& c = GetParam();
@@ -95,8 +107,14 @@ INSTANTIATE_TEST_SUITE_P(Sizes, CudaGeneric, ::testing::ValuesIn(all_sizes()), c
 INSTANTIATE_TEST_SUITE_P(NearlyFused, CudaGeneric, ::testing::ValuesIn(nearly_fused()),
                          config_name);
 
+class CudaKernelChoice : public ::testing::Test {
+ protected:
+  void SetUp() override { skip_without_gpu(); }
+};
+
 /// The fused kernel where it applies, unless the environment asks for the generic one.
-TEST(CudaKernelChoice, FollowsTheEnvironment) {
+TEST_F(CudaKernelChoice, FollowsTheEnvironment) {
+  SLUICE_SKIP_WITHOUT_GPU();
   DeltaConfig c{.name = "fused"};
   c.op = SLUICE_OP_CHUNK_FORWARD, c.K = c.V = 128, c.T = 100, c.io = c.o = kBF16;
   const char* wish = std::getenv("SLUICE_CUDA_KERNEL");
@@ -107,7 +125,7 @@ TEST(CudaKernelChoice, FollowsTheEnvironment) {
             generic ? "cuda.chunk_forward.generic" : "cuda.chunk_forward.sm_90a.bf16.d128");
 }
 
-TEST(CudaKernelChoice, RefusesWiderKeys) {
+TEST_F(CudaKernelChoice, RefusesWiderKeys) {
   DeltaConfig c{.name = "wide"};
   c.K = 513, c.V = 8, c.T = 1;
   DeltaResult found = run_delta(c, SLUICE_IMPL_CUDA);

@@ -17,18 +17,20 @@ template <int kK_>
 struct Config {
   static constexpr int kK = kK_;  ///< K rounded up
   static constexpr int kRows = kK / kLanes;
-  static constexpr int kColumns = kRows <= 16 ? 4 : 64 / kRows;  ///< at most 64 registers of state
+  static constexpr int kColumns = kRows <= 8 ? 4 : (kRows <= 32 ? 2 : 1);
   static constexpr int kSlice = kGroups * kColumns;
   static constexpr int kBlock = kK <= 128 ? 16 : 2048 / kK;  ///< tokens staged at a time
   static constexpr int kParts = 4 / kColumns;                ///< partial sums of one column
+  /// Rows of q, and of k, that a warp loads at once.
+  static constexpr int kRowsTogether = kK <= 64 ? 4 : (kK == 128 ? 2 : 1);
   /// CTAs per multiprocessor that the registers must allow.
-  static constexpr int kResident = kK <= 64 ? 4 : (kK <= 256 ? 3 : 2);
+  static constexpr int kResident = kK <= 128 ? 4 : 2;
   static_assert(kRows % 4 == 0 && 64 % kBlock == 0 && kColumns * kParts == 4);
 };
 
 /// Columns of a CTA for head dimension K <= kMaxK.
 constexpr int slice_of(int64_t K) noexcept {
-  if (K <= 128) return Config<128>::kSlice;
+  if (K <= 64) return Config<64>::kSlice;
   return K <= 256 ? Config<256>::kSlice : Config<512>::kSlice;
 }
 

@@ -1,5 +1,7 @@
 // Work items: which sequence, head and columns a CTA has, and which slots its state comes from and
-// goes to. SPDX-License-Identifier: Apache-2.0
+// goes to.
+//
+// SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CUDA_KERNELS_GENERIC_ITEM_CUH_
 #define SLUICE_CUDA_KERNELS_GENERIC_ITEM_CUH_
 

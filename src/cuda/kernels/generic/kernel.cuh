@@ -5,9 +5,10 @@
 // Roles     one CTA of 128 threads per (sequence, value head, slice of 64, 32 or 16 columns of V);
 //           eight lanes share a column, each thread keeps up to 64 elements of S in registers.
 // Pipeline  stage a block of tokens -> barrier -> tokens one by one -> barrier -> write o
-// Memory    static shared memory: 12 to 26 KB, q, k, v, o of a block in float32.
+// Memory    static shared memory: 12 to 21 KB, q, k, v, o of a block in float32.
 // Floor     docs/kernels/generic.md
-// Rejected  nothing: this kernel is to be right first. Fast ones have rooms of their own.
+// Rejected  docs/kernels/generic.md; right comes first here, fast kernels have rooms of their own
+//
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CUDA_KERNELS_GENERIC_KERNEL_CUH_
 #define SLUICE_CUDA_KERNELS_GENERIC_KERNEL_CUH_

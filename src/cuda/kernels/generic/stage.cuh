@@ -1,5 +1,7 @@
 // A block of tokens between global and shared memory: q, k, v, decays and write strengths in, o
-// out. SPDX-License-Identifier: Apache-2.0
+// out.
+//
+// SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CUDA_KERNELS_GENERIC_STAGE_CUH_
 #define SLUICE_CUDA_KERNELS_GENERIC_STAGE_CUH_
 
@@ -27,51 +29,89 @@ __device__ __forceinline__ int place_of(int i) {
   return (nth / 4 * kLanes + lane) * 4 + nth % 4;
 }
 
-/// One row of q or k, by one warp.
-template <class T, class C>
-__device__ __forceinline__ void stage_row(const GenericParams& p, const T* row, float* out) {
-  const int lane = static_cast<int>(threadIdx.x % 32);
+/// One row of q or k in the registers of a warp: element 32 m + lane.
+template <class C>
+struct WarpRow {
   float x[C::kK / 32];
-  float sum = 0.0f;
+};
+
+template <class C, class T>
+__device__ __forceinline__ WarpRow<C> load_row(const GenericParams& p, const T* row) {
+  WarpRow<C> loaded;
 #pragma unroll
   for (int m = 0; m < C::kK / 32; ++m) {
-    const int i = 32 * m + lane;
-    x[m] = i < p.K ? device::to_float(__ldg(row + i)) : 0.0f;
+    const int i = 32 * m + static_cast<int>(threadIdx.x % 32);
+    loaded.x[m] = i < p.K ? device::to_float(__ldg(row + i)) : 0.0f;
   }
-#pragma unroll
-  for (int m = 0; m < C::kK / 32; ++m) sum = fmaf(x[m], x[m], sum);
+  return loaded;
+}
+
+/// Normalises a row, if asked to, and puts it in its places.
+template <class C>
+__device__ __forceinline__ void stage_row(const GenericParams& p, const WarpRow<C>& row,
+                                          float* out) {
   float factor = 1.0f;
   if (p.l2norm) {
+    float sum = 0.0f;
+#pragma unroll
+    for (int m = 0; m < C::kK / 32; ++m) sum = fmaf(row.x[m], row.x[m], sum);
 #pragma unroll
     for (int step = 16; step > 0; step /= 2) sum += __shfl_xor_sync(~0u, sum, step);
     factor = 1.0f / sqrtf(sum + p.l2norm_eps);
   }
 #pragma unroll
-  for (int m = 0; m < C::kK / 32; ++m) out[place_of(32 * m + lane)] = factor * x[m];
+  for (int m = 0; m < C::kK / 32; ++m) {
+    out[place_of(32 * m + static_cast<int>(threadIdx.x % 32))] = factor * row.x[m];
+  }
 }
 
-/// q, k and v of `count` tokens from row `row` of the item's batch entry.
+/// Row `token` of a head.
+template <class T>
+__device__ __forceinline__ const T* row_of(const TokenRows& t, int64_t batch, int64_t token,
+                                           int64_t head) {
+  return static_cast<const T*>(t.data) + batch * t.batch_stride + token * t.token_stride +
+         head * t.head_stride;
+}
+
+/// q and k of `count` tokens from row `row` of the item's batch entry: warp w has tokens w, w + 4,
+/// .. PERF the loads of several rows are issued before the first is used, as registers allow.
 template <class T, class C>
-__device__ __forceinline__ void stage_tokens(const GenericParams& p, const Item& item, int64_t row,
-                                             int count, Stage<C>& s) {
-  const auto row_of = [](const TokenRows& t, int64_t batch, int64_t token, int64_t head) {
-    return static_cast<const T*>(t.data) + batch * t.batch_stride + token * t.token_stride +
-           head * t.head_stride;
-  };
-  for (int t = static_cast<int>(threadIdx.x / 32); t < count; t += kThreads / 32) {
-    stage_row<T, C>(p, row_of(p.q, item.batch, row + t, item.key_head), s.q[t]);
-    stage_row<T, C>(p, row_of(p.k, item.batch, row + t, item.key_head), s.k[t]);
+__device__ __forceinline__ void stage_keys(const GenericParams& p, const Item& item, int64_t row,
+                                           int count, Stage<C>& s) {
+  constexpr int kWarps = kThreads / 32, kTogether = C::kRowsTogether;
+  for (int first = static_cast<int>(threadIdx.x / 32); first < count; first += kWarps * kTogether) {
+    WarpRow<C> q[kTogether], k[kTogether];
+#pragma unroll
+    for (int i = 0; i < kTogether; ++i) {
+      const int t = min(first + i * kWarps, count - 1);
+      q[i] = load_row<C>(p, row_of<T>(p.q, item.batch, row + t, item.key_head));
+      k[i] = load_row<C>(p, row_of<T>(p.k, item.batch, row + t, item.key_head));
+    }
+#pragma unroll
+    for (int i = 0; i < kTogether; ++i) {
+      const int t = first + i * kWarps;
+      if (t >= count) break;
+      stage_row<C>(p, q[i], s.q[t]);
+      stage_row<C>(p, k[i], s.k[t]);
+    }
   }
+}
+
+/// The slice of v of the same tokens.
+template <class T, class C>
+__device__ __forceinline__ void stage_values(const GenericParams& p, const Item& item, int64_t row,
+                                             int count, Stage<C>& s) {
   const int64_t first = item.slice * C::kSlice;
-#pragma unroll 4
+#pragma unroll 8
   for (int at = static_cast<int>(threadIdx.x); at < count * C::kSlice; at += kThreads) {
     const int t = at / C::kSlice, column = at % C::kSlice;
-    const T* v = row_of(p.v, item.batch, row + t, item.head);
-    s.v[t][column] = first + column < p.V ? device::to_float(__ldg(v + first + column)) : 0.0f;
+    const T* v = row_of<T>(p.v, item.batch, row + t, item.head);
+    const bool inside = first + column < p.V;
+    s.v[t][column] = inside ? device::to_float(__ldg(v + first + column)) : 0.0f;
   }
 }
 
-/// Scalar of value head `head` at row `row`.
+/// Scalar of the item's value head at row `row`.
 __device__ __forceinline__ float load_scalar(const GenericParams& p, const TokenScalar& t,
                                              const Item& item, int64_t row) {
   if (t.data == nullptr) return 0.0f;
@@ -99,7 +139,7 @@ __device__ __forceinline__ float round_alpha(const device::Decay& decay, float* 
   }
   const float exact = fmaf(*carry, 1.0f + decay.minus_one, decay.minus_one);
   const float alpha = 1.0f + exact;
-  *carry = (exact - (alpha - 1.0f)) / alpha;
+  *carry = __fdividef(exact - (alpha - 1.0f), decay.alpha);
   return alpha;
 }
 
@@ -159,12 +199,16 @@ template <class C>
 __device__ __forceinline__ void stage_block(const GenericParams& p, const Item& item, int64_t done,
                                             int count, Stage<C>& s) {
   stage_gates(p, item, done, count, s);
+  const int64_t row = item.row + done;
   if (p.q.number == Number::kFloat32) {
-    stage_tokens<float>(p, item, item.row + done, count, s);
+    stage_keys<float>(p, item, row, count, s);
+    stage_values<float>(p, item, row, count, s);
   } else if (p.q.number == Number::kBfloat16) {
-    stage_tokens<__nv_bfloat16>(p, item, item.row + done, count, s);
+    stage_keys<__nv_bfloat16>(p, item, row, count, s);
+    stage_values<__nv_bfloat16>(p, item, row, count, s);
   } else {
-    stage_tokens<__half>(p, item, item.row + done, count, s);
+    stage_keys<__half>(p, item, row, count, s);
+    stage_values<__half>(p, item, row, count, s);
   }
 }
 
