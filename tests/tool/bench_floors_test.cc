@@ -41,6 +41,7 @@ TEST(BenchFloors, BusiestProcessorGetsWholeUnits) {
   EXPECT_EQ(busiest_chunks(cell(1, 1, {65}), 132), 2);
   // Longest first: 3 + 3 and 2 + 2 + 2 on two processors.
   EXPECT_EQ(busiest_chunks(cell(1, 1, {128, 192, 128, 192, 128}), 2), 7);
+  EXPECT_EQ(busiest_chunks(cell(1, 1, {64, 64, 192}), 2), 3);
   EXPECT_EQ(busiest_chunks(cell(1, 4, {64}), 1), 4);
 }
 

@@ -63,12 +63,20 @@ TEST(BenchReport, JsonReadsBackToTheSameRecord) {
   report.rows[1].failure = "not supported by cuda: no";
   report.rows[2].peers.clear();
   report.rows[3].memory_floor = true;
+  PrefillRow& row = report.rows[4];
+  row.ms_min = 1, row.ms_p90 = 2, row.host_us = 3, row.clock_mhz = 4, row.us_per_chunk_head = 5;
+  row.tflops = 6, row.gb_per_s = 7, row.error_o = 8, row.error_state = 9;
   const nlohmann::json json = to_json(report);
   EXPECT_EQ(json.at("schema"), "sluice.bench.prefill/1");
   EXPECT_EQ(json.at("rows").size(), report.rows.size());
   const nlohmann::json again = nlohmann::json::parse(record_text(json));
   EXPECT_TRUE(again.at("rows")[0].at("host_us").is_null());
   EXPECT_TRUE(again.at("rows")[2].at("ratio_to_best_peer").is_null());
+  double expected = 0;
+  for (const char* key : {"ms_min", "ms_p90", "host_us", "clock_mhz", "us_per_chunk_head", "tflops",
+                          "gb_per_s", "error_o", "error_state"}) {
+    EXPECT_EQ(again.at("rows")[4].at(key), ++expected) << key;
+  }
   EXPECT_NEAR(again.at("rows")[0].at("share_of_floor").get<double>(), .5, 1e-12);
   EXPECT_TRUE(to_json(prefill_report_from(again)).dump() == json.dump());
 }
@@ -89,14 +97,15 @@ TEST(BenchReport, OtherJsonIsRefused) {
 
 TEST(BenchReport, SummaryCountsLossesAndMissingPeers) {
   PrefillReport report = record("marks");
-  report.rows.resize(3);
+  report.rows.resize(4);
   report.rows[0].ms = report.rows[0].peers.front().ms / 2;  // twice as fast
   report.rows[1].ms = report.rows[1].peers.front().ms * 4;  // four times as slow
   report.rows[2].peers.clear();
+  report.rows[3].ms = report.rows[3].peers.front().ms;  // a tie is no loss
   const PeerSummary summary = summary_of(report.rows);
-  EXPECT_EQ(summary.compared, 2);
+  EXPECT_EQ(summary.compared, 3);
   EXPECT_EQ(summary.slower, 1);
-  EXPECT_NEAR(summary.mean, std::sqrt(.5), 1e-12);
+  EXPECT_NEAR(summary.mean, std::cbrt(.5), 1e-12);
   EXPECT_TRUE(std::isnan(summary_of({}).mean));
 }
 
