@@ -109,6 +109,21 @@ TEST(BenchReport, SummaryCountsLossesAndMissingPeers) {
   EXPECT_TRUE(std::isnan(summary_of({}).mean));
 }
 
+TEST(BenchReport, LargeErrorsAndNaNAreWrong) {
+  PrefillRow row;
+  EXPECT_TRUE(is_wrong(row, "bf16"));
+  row.error_o = 4e-3, row.error_state = 9e-3;
+  EXPECT_FALSE(is_wrong(row, "bf16"));
+  EXPECT_TRUE(is_wrong(row, "fp16"));
+  row.error_state = 2e-2;
+  EXPECT_TRUE(is_wrong(row, "bf16"));
+  row.error_state = kUnknown;
+  EXPECT_TRUE(is_wrong(row, "bf16"));
+  row.error_o = row.error_state = 5e-4;
+  EXPECT_FALSE(is_wrong(row, "fp16"));
+  EXPECT_TRUE(is_wrong(row, "fp32"));
+}
+
 TEST(BenchPlot, EveryDrawingIsWellFormed) {
   for (const std::string& grid : grid_names()) {
     const std::string svg = draw_prefill(record(grid));

@@ -23,11 +23,6 @@ struct PrefillOptions {
   bool warm = false;
 };
 
-// Errors above these are wrong results, not slow ones.
-double error_limit(const std::string& dtype) {
-  return dtype == "bf16" ? 1e-2 : dtype == "fp16" ? 2e-3 : 1e-4;
-}
-
 // The cells asked for: --heads x --lengths, each completed from the named grid; what is wrong,
 // empty if nothing.
 std::string choose_cells(const PrefillOptions& options, PrefillSettings* s) {
@@ -98,15 +93,13 @@ int redraw(const PrefillOptions& options) {
 // Wrong results before missing ones.
 int verdict(const PrefillReport& report) {
   int status = kExitDone;
-  const double limit = error_limit(report.dtype);
   for (const PrefillRow& row : report.rows) {
-    const auto wrong = [&](double error) { return !(error <= limit); };
     if (!row.failure.empty()) {
       status = std::max(status,
                         row.failure.rfind("not supported", 0) == 0 ? kExitUnavailable : kExitError);
-    } else if (wrong(row.error_o) || wrong(row.error_state)) {
+    } else if (is_wrong(row, report.dtype)) {
       fmt::print(stderr, "sluice: {} {}: an error is above {:g}\n", heads_text(row.cell),
-                 lengths_text(row.cell.lengths), limit);
+                 lengths_text(row.cell.lengths), error_limit(report.dtype));
       return kExitWrong;
     }
   }

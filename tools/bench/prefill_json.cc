@@ -101,6 +101,15 @@ PeerSummary summary_of(const std::vector<PrefillRow>& rows) {
   return out;
 }
 
+double error_limit(const std::string& dtype) {
+  return dtype == "bf16" ? 1e-2 : dtype == "fp16" ? 2e-3 : 1e-4;
+}
+
+bool is_wrong(const PrefillRow& row, const std::string& dtype) {
+  const double limit = error_limit(dtype);
+  return !(row.error_o <= limit) || !(row.error_state <= limit);
+}
+
 std::string short_dtype(sluice_dtype dtype) {
   if (testing::same_dtype(dtype, testing::kBF16)) return "bf16";
   return testing::same_dtype(dtype, testing::kF16) ? "fp16" : "fp32";

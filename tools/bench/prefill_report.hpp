@@ -67,6 +67,11 @@ struct PeerSummary {
 };
 PeerSummary summary_of(const std::vector<PrefillRow>& rows);
 
+/// Relative L2 above which results are wrong, not merely rounded.
+double error_limit(const std::string& dtype);
+/// Whether a row's errors are above that; errors that are not numbers are.
+bool is_wrong(const PrefillRow& row, const std::string& dtype);
+
 /// "bf16", "fp16", "fp32".
 std::string short_dtype(sluice_dtype dtype);
 
