@@ -56,7 +56,7 @@ Status call_on_host(const OperatorFunctions<Args>& op, const Args& args, double*
 }
 
 /// Runs on device copies of the views' memory and copies everything back; *seconds are those of the
-/// call until the device is done, without copies. `args` is changed.
+/// call until the device is done, without copies.
 template <class Args>
 Status call_on_device(const OperatorFunctions<Args>& op, Args args, double* seconds) {
   const std::unique_ptr<testing::DeviceCopy> device = testing::make_device_copy();
