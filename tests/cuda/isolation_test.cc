@@ -8,6 +8,7 @@
 #include <cmath>
 #include <limits>
 #include <numeric>
+#include <tuple>
 
 #include "device_scene.hpp"
 #include "parity/naming.hpp"
@@ -38,12 +39,16 @@ struct Bits {
   }
 };
 
-class CudaIsolation : public ::testing::TestWithParam<sluice_dtype> {
+/// dtype of q, k, v and o, and whether the kernel normalises q and k, whose tails' norms are then
+/// those of another sequence's rows.
+using Variant = std::tuple<sluice_dtype, sluice_qk_norm>;
+
+class CudaIsolation : public ::testing::TestWithParam<Variant> {
  protected:
   void SetUp() override {
     SLUICE_SKIP_WITHOUT_GPU();
     case_ = prefill_case("isolation", lengths(), 3, 6);
-    case_.io = GetParam();
+    std::tie(case_.io, case_.qk_norm) = GetParam();
     inputs_ = make_inputs(case_);
   }
   Bits run(const GdnCase& c, const GdnInputs& inputs) {
@@ -215,8 +220,16 @@ TEST_P(CudaIsolation, MalformedOffsetsWriteNothingOutside) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, CudaIsolation, ::testing::Values(kBF16, kF16),
-                         [](const auto& test) { return std::string(dtype_name(test.param)); });
+std::string variant_name(const ::testing::TestParamInfo<Variant>& test) {
+  const auto [io, norm] = test.param;
+  return std::string(dtype_name(io)) + (norm == SLUICE_QK_NORM_L2 ? "_l2norm" : "");
+}
+
+INSTANTIATE_TEST_SUITE_P(All, CudaIsolation,
+                         ::testing::Combine(::testing::Values(kBF16, kF16),
+                                            ::testing::Values(SLUICE_QK_NORM_NONE,
+                                                              SLUICE_QK_NORM_L2)),
+                         variant_name);
 
 }  // namespace
 }  // namespace sluice::testing

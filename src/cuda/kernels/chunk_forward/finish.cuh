@@ -23,8 +23,8 @@ __device__ __forceinline__ void merge_chunk(SharedMemoryPlan<C>& s, const Finish
   using Io = typename C::Io;
   const uint32_t pair = at.chunk & 1u, gate = at.chunk & 3u;
   // SYNC gate_ring.full, block_ring.full: the finish warp waits for beta, A and its 32x32 inverses
-  ptx::mbarrier_wait(&s.gate_ring.full[gate], (at.chunk >> 2) & 1u);
-  ptx::mbarrier_wait(&s.block_ring.full[pair], (at.chunk >> 1) & 1u);
+  tile::wait_phase(&s.gate_ring.full[gate], (at.chunk >> 2) & 1u);
+  tile::wait_phase(&s.block_ring.full[pair], (at.chunk >> 1) & 1u);
   const float* beta = s.gates[gate].beta;
   const BlockTile blocks(s.blocks[pair]), tmat(s.mix[at.mix.stage].Tmat);
   merge_row<Io, 2>(blocks, tmat, beta);

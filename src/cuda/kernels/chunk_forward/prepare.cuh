@@ -257,14 +257,16 @@ __device__ __forceinline__ void issue_kk(SharedMemoryPlan<C>& s, const PrepareCu
   issue_with_k<C>(s, at, kk, s.k[at.k.stage]);
 }
 
-/// Inverse norms of the chunk's keys and queries.
+/// Inverse norms of the chunk's keys and queries; zero at and past `rows`. WHY zero: rows past the
+/// end belong to another sequence, and their norms multiply zeros here.
 template <class C>
 __device__ __forceinline__ void store_norms(const ChunkForwardParams& p, SharedMemoryPlan<C>& s,
-                                            const PrepareCursors<C>& at) {
+                                            const PrepareCursors<C>& at, int rows) {
   const float rk = inverse_norm<C>(s.k[at.k.stage], p.l2norm_eps);
   const float rq = inverse_norm<C>(s.q[at.q.stage], p.l2norm_eps);
-  s.norms[at.blocks.stage][threadIdx.x & 1u][(threadIdx.x & 127u) >> 1] =
-      (threadIdx.x & 1u) ? rq : rk;
+  const int row = static_cast<int>((threadIdx.x & 127u) >> 1);
+  const float norm = (threadIdx.x & 1u) ? rq : rk;
+  s.norms[at.blocks.stage][threadIdx.x & 1u][row] = row < rows ? norm : 0.0f;
   // SYNC kNorms: aux warps wait for all rows' norms
   ptx::named_barrier_sync(static_cast<uint32_t>(NamedBarrier::kNorms), 128);
 }
@@ -281,7 +283,7 @@ __device__ __forceinline__ void start_chunk(const ChunkForwardParams& p, SharedM
   float(&norms)[2][64] = s.norms[at.blocks.stage];
   // SYNC q_ring.full: the aux warpgroup waits for q
   at.q.wait(s.q_ring);
-  if constexpr (C::kL2Norm) store_norms<C>(p, s, at);
+  if constexpr (C::kL2Norm) store_norms<C>(p, s, at, rows);
   ptx::wgmma_wait<0>();
   ptx::pin(kk);
   issue_with_k<C>(s, at, kq, s.q[at.q.stage]);

@@ -216,6 +216,9 @@ __device__ __forceinline__ void run_item(const ChunkForwardParams& p, SharedMemo
     write_state<C>(s, at, S, o, r);
     if (p.checkpoints.data != nullptr) store_checkpoint(p, item, half, chunks - 1, S);
     pack_all<C>(r, o);
+    // SYNC kOutputLow, kOutputHigh: the copy engine has read the o tile's previous chunk, for which
+    // one thread has waited
+    ptx::named_barrier_sync(static_cast<uint32_t>(NamedBarrier::kOutputLow) + half, 128);
     store_output<C>(p, s, at.output, item, chunks - 1, r);
   }
   store_final(p, item, half, S);
