@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the library says of itself: version, machine, implementations, kernels, threads."""
+
+from . import _core
+
+__version__ = _core.version()
+
+
+def info():
+    """Version, machine and choices made (instruction set, threads, devices) as a dict of strings.
+
+    Keys are those of the library's capability report; `version` and `implementations` (the names
+    of those that can run now) are always there. Cheap, and needs no GPU.
+    """
+    facts = {"version": __version__}
+    for line in _core.capability().splitlines():
+        key, separator, value = line.partition(":")
+        if separator:
+            facts[key.strip()] = value.strip()
+    facts["implementations"] = ", ".join(i["name"] for i in implementations() if i["available"])
+    return facts
+
+
+def implementations():
+    """One dict each: name, description, requirement, available."""
+    return _core.implementations()
+
+
+def last_kernel():
+    """Name of the kernel that this thread's last successful operator call ran, e.g.
+    "cpu.chunk_forward.avx512"; "" before the first."""
+    return _core.last_kernel()
+
+
+def supported(op, **arguments):
+    """(kernel name, None) if operator `op` of `sluice.ops` would run on these arguments, else
+    (None, the exception that the call would raise).
+
+    Takes the operator's name and its arguments, outputs included: supported("chunk_forward", q=q,
+    k=k, v=v, o=o). Reads no tensor data.
+    """
+    try:
+        return _core.supported(op, **arguments), None
+    except _core.Error as refusal:
+        return None, refusal
+
+
+def set_num_threads(threads):
+    """Runs the CPU backend on `threads` threads from now on (1 to 4096), or, with None, on its own
+    again: SLUICE_NUM_THREADS, else the CPUs this process may use. Results do not depend on it.
+
+    RuntimeError while another thread is inside an operator.
+    """
+    _core.set_num_threads(0 if threads is None else threads)
+
+
+def warm_up(device="cpu"):
+    """Starts threads and loads kernels now, so that no later call does. device: "cpu", "cuda" or
+    "cuda:1"."""
+    kind, _, index = str(device).partition(":")
+    if kind not in ("cpu", "cuda"):
+        raise ValueError(f"warm_up: device = {device}, expected cpu, cuda or cuda:INDEX")
+    _core.warm_up(kind == "cuda", int(index or 0))
