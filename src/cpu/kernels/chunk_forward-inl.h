@@ -49,25 +49,73 @@ class ChunkRun {
 
   void run() noexcept {
     if (slots_.padded) return write_zeros();
-    load_states();
-    for (int64_t done = 0; done < range_.size();) {
-      const int64_t n = std::min(kChunk, range_.size() - done);
-      pack(range_.begin + done, n);
-      for (int64_t index = 0; index < item_.heads; ++index) {
-        advance(index, range_.begin + done, n);
-      }
-      done += n;
-      store_checkpoint(done);
+    for (int64_t key = 0; key < item_.key_heads; ++key) load_states(key);
+    for (int64_t first = 0; first < range_.size(); first += kBlock) {
+      const int64_t end = std::min(first + kBlock, range_.size());
+      for (int64_t key = 0; key < item_.key_heads; ++key) advance_block(key, first, end);
     }
-    if (slots_.write >= 0) store_states(problem_.state.final, slots_.write);
+    if (slots_.write < 0) return;
+    for (int64_t key = 0; key < item_.key_heads; ++key) {
+      store_states(key, problem_.state.final, slots_.write);
+    }
   }
 
  private:
+  /// Tokens [first, end) of the sequence for the item's key head `key`.
+  void advance_block(int64_t key, int64_t first, int64_t end) const noexcept {
+    int64_t done = first;
+    while (done < end) {
+      const int64_t n = std::min(kChunk, end - done);
+      pack(key, range_.begin + done, n);
+      Place next{key, done + n};
+      if (next.token >= end) {
+        next = key + 1 < item_.key_heads ? Place{key + 1, first} : Place{0, end};
+      }
+      for (int64_t index = 0; index < item_.heads; ++index) {
+        advance(key, index, range_.begin + done, n, ahead_of(Place{key, done}, next, index));
+      }
+      done += n;
+      store_checkpoint(key, done);
+    }
+  }
+
+  /// A chunk of a key head.
+  struct Place {
+    int64_t key, token;
+  };
+
+  /// What is needed after value head `index` at `here`, where `next` is the chunk after it.
+  RowsAhead ahead_of(Place here, Place next, int64_t index) const noexcept {
+    RowsAhead ahead;
+    const bool last = index + 1 == item_.heads;
+    const Place place = last ? next : here;
+    const int64_t token = range_.begin + place.token;
+    const int64_t h = value_head(place.key, last ? 0 : index + 1);
+    ahead.n = std::min(kChunk, range_.size() - place.token);
+    if (ahead.n <= 0) return ahead;
+    ahead.v = rows_ahead(problem_.v, token, h, item_.first_column, item_.columns);
+    ahead.o = rows_ahead(problem_.o, token, h, item_.first_column, item_.columns);
+    if (index == 0 && next.token < range_.size()) {
+      const int64_t head = key_head(next.key);
+      ahead.n = std::min(kChunk, range_.size() - next.token);
+      ahead.k = rows_ahead(problem_.k, range_.begin + next.token, head, 0, problem_.K);
+      ahead.q = rows_ahead(problem_.q, range_.begin + next.token, head, 0, problem_.K);
+    }
+    return ahead;
+  }
+
+  int64_t key_head(int64_t key) const noexcept { return item_.first_key_head + key; }
+
+  int64_t value_head(int64_t key, int64_t index) const noexcept {
+    return item_.value_head(key_head(key), index);
+  }
+
   float* scratch(int64_t offset) const noexcept { return item_.scratch + offset; }
 
-  /// Panel of the item's value head `index` that starts `column` columns into the item.
-  float* panel(int64_t index, int64_t column) const noexcept {
-    return scratch(plan_.state + index * plan_.state_head + column * plan_.K_rows);
+  /// Panel of value head `index` of key head `key` that starts `column` columns into the item.
+  float* panel(int64_t key, int64_t index, int64_t column) const noexcept {
+    const int64_t head = key * item_.heads + index;
+    return scratch(plan_.state + head * plan_.state_head + column * plan_.K_rows);
   }
 
   PanelColumns panel_columns(int64_t column) const noexcept {
@@ -82,21 +130,20 @@ class ChunkRun {
   void write_zeros() const noexcept {
     const size_t bytes = static_cast<size_t>(item_.columns * core::element_size(problem_.o.dtype));
     for (int64_t t = range_.begin; t < range_.end; ++t) {
-      for (int64_t index = 0; index < item_.heads; ++index) {
-        std::memset(
-            core::address(problem_.o, range_.batch, t, item_.value_head(index), item_.first_column),
-            0, bytes);
+      for (int64_t head = 0; head < item_.key_heads * item_.heads; ++head) {
+        const int64_t h = value_head(head / item_.heads, head % item_.heads);
+        std::memset(core::address(problem_.o, range_.batch, t, h, item_.first_column), 0, bytes);
       }
     }
   }
 
-  void load_states() const noexcept {
+  void load_states(int64_t key) const noexcept {
     const core::Tensor& pool = problem_.state.initial;
     for (int64_t index = 0; index < item_.heads; ++index) {
-      const int64_t h = item_.value_head(index);
+      const int64_t h = value_head(key, index);
       const void* state = slots_.read < 0 ? nullptr : core::address(pool, slots_.read, h, 0, 0);
       for (int64_t column = 0; column < item_.columns; column += kTileColumns) {
-        float* const to = panel(index, column);
+        float* const to = panel(key, index, column);
         load_panel(state, pool.dtype, layout(), problem_.K, problem_.V, panel_columns(column), to);
         // Rows past K take part in the update of the last tile.
         std::fill(to + problem_.K * kTileColumns, to + plan_.K_rows * kTileColumns, 0.0f);
@@ -104,35 +151,35 @@ class ChunkRun {
     }
   }
 
-  void store_states(const core::Tensor& pool, int64_t slot) const noexcept {
+  void store_states(int64_t key, const core::Tensor& pool, int64_t slot) const noexcept {
     for (int64_t index = 0; index < item_.heads; ++index) {
-      void* const state = core::address(pool, slot, item_.value_head(index), 0, 0);
+      void* const state = core::address(pool, slot, value_head(key, index), 0, 0);
       for (int64_t column = 0; column < item_.columns; column += kTileColumns) {
-        store_panel(panel(index, column), pool.dtype, layout(), problem_.K, problem_.V,
+        store_panel(panel(key, index, column), pool.dtype, layout(), problem_.K, problem_.V,
                     panel_columns(column), state);
       }
     }
   }
 
-  void store_checkpoint(int64_t done) const noexcept {
+  void store_checkpoint(int64_t key, int64_t done) const noexcept {
     if (!core::present(problem_.checkpoints) || done % problem_.checkpoint_every != 0) return;
     const core::Tensor& slots = problem_.checkpoint_slots;
     const int64_t j = done / problem_.checkpoint_every - 1;
     if (j >= slots.shape[1]) return;
     const int64_t slot = core::slot_at(slots, item_.n, j);
-    if (slot >= problem_.state.pad_below) store_states(problem_.checkpoints, slot);
+    if (slot >= problem_.state.pad_below) store_states(key, problem_.checkpoints, slot);
   }
 
   /// k and q of the chunk: converted, normalised, scaled, transposed; and their products.
-  void pack(int64_t token, int64_t n) const noexcept {
+  void pack(int64_t key, int64_t token, int64_t n) const noexcept {
     const int64_t K = problem_.K, stride = plan_.K_rows;
     const int64_t rows = round_up(n, static_cast<int64_t>(kSmallRows));
     float* const k = scratch(plan_.k_rows);
     float* const q = scratch(plan_.q_rows);
     for (int64_t t = 0; t < n; ++t) {
-      read_dense(core::address(problem_.k, range_.batch, token + t, item_.key_head, 0),
+      read_dense(core::address(problem_.k, range_.batch, token + t, key_head(key), 0),
                  problem_.k.dtype, K, k + t * stride);
-      read_dense(core::address(problem_.q, range_.batch, token + t, item_.key_head, 0),
+      read_dense(core::address(problem_.q, range_.batch, token + t, key_head(key), 0),
                  problem_.q.dtype, K, q + t * stride);
       scale_and_normalise(q + t * stride, k + t * stride);
       std::fill(k + t * stride + K, k + (t + 1) * stride, 0.0f);
@@ -213,9 +260,10 @@ class ChunkRun {
     }
   }
 
-  /// One chunk of the item's value head `index`.
-  void advance(int64_t index, int64_t token, int64_t n) const noexcept {
-    const int64_t h = item_.value_head(index);
+  /// One chunk of value head `index` of key head `key`.
+  void advance(int64_t key, int64_t index, int64_t token, int64_t n,
+               const RowsAhead& ahead) const noexcept {
+    const int64_t h = value_head(key, index);
     HeadChunk chunk;
     chunk.n = n;
     chunk.rows = round_up(n, static_cast<int64_t>(kSmallRows));
@@ -228,19 +276,63 @@ class ChunkRun {
     chunk.A = scratch(plan_.A);
     chunk.P = scratch(plan_.P);
     chunk.x = scratch(plan_.x);
-    chunk.o = scratch(plan_.o);
     chunk.x_stride = plan_.V_columns;
     chunk.xe = scratch(plan_.xe);
     prepare(token, n, h, &chunk);
-    load_values(token, h, chunk);
-    for (int64_t column = 0; column < item_.columns; column += kTileColumns) {
-      advance_panel(chunk, column, panel(index, column));
+    chunk.ahead = ahead;
+    if (chunk.delta_rule && n == chunk.rows && item_.columns % kTileColumns == 0) {
+      if (core::same(problem_.v.dtype, core::kFloat32) &&
+          core::same(problem_.o.dtype, core::kFloat32)) {
+        return advance_direct<float>(key, index, token, chunk);
+      }
+      if (core::same(problem_.v.dtype, core::kBFloat16) &&
+          core::same(problem_.o.dtype, core::kBFloat16)) {
+        return advance_direct<uint16_t>(key, index, token, chunk);
+      }
     }
+    load_values(token, h, chunk);
+    const PanelRows<const float> v{chunk.x, chunk.x_stride};
+    const PanelRows<float> o{scratch(plan_.o), chunk.x_stride};
+    advance_panels(key, index, v, o, chunk);
     for (int64_t t = 0; t < n; ++t) {
-      write_dense(chunk.o + t * chunk.x_stride, item_.columns,
+      write_dense(o.row(t), item_.columns,
                   core::address(problem_.o, range_.batch, token + t, h, item_.first_column),
                   problem_.o.dtype);
     }
+  }
+
+  template <class Element>
+  void advance_panels(int64_t key, int64_t index, PanelRows<const Element> v, PanelRows<Element> o,
+                      const HeadChunk& chunk) const noexcept {
+    for (int64_t column = 0; column < item_.columns; column += kTileColumns) {
+      advance_panel<Element>(chunk, {v.first + column, v.stride}, {o.first + column, o.stride},
+                             column, panel(key, index, column));
+    }
+  }
+
+  /// v and o where they lie.
+  template <class Element>
+  void advance_direct(int64_t key, int64_t index, int64_t token,
+                      const HeadChunk& chunk) const noexcept {
+    const int64_t h = value_head(key, index);
+    const core::Tensor& v = problem_.v;
+    const core::Tensor& o = problem_.o;
+    const PanelRows<const Element> from{
+        static_cast<const Element*>(core::address(v, range_.batch, token, h, item_.first_column)),
+        v.stride[1]};
+    const PanelRows<Element> to{
+        static_cast<Element*>(core::address(o, range_.batch, token, h, item_.first_column)),
+        o.stride[1]};
+    advance_panels<Element>(key, index, from, to, chunk);
+  }
+
+  /// Rows of `tensor` at `head` that come next.
+  AheadRows rows_ahead(const core::Tensor& tensor, int64_t token, int64_t head, int64_t column,
+                       int64_t columns) const noexcept {
+    const int64_t bytes = core::element_size(tensor.dtype);
+    const int64_t panels = (item_.columns + kTileColumns - 1) / kTileColumns;
+    return {static_cast<const std::byte*>(core::address(tensor, range_.batch, token, head, column)),
+            tensor.stride[1] * bytes, (columns * bytes + panels - 1) / panels};
   }
 
   void load_values(int64_t token, int64_t h, const HeadChunk& chunk) const noexcept {

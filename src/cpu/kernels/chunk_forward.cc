@@ -22,7 +22,7 @@ struct ChunkMemory {
 
   ChunkMemory(const core::DeltaRuleProblem& problem, const ChunkCut& cut) noexcept
       : order_bytes(round_up(problem.rows.N * static_cast<int64_t>(sizeof(int64_t)), 64)),
-        scratch(problem.K, std::min(cut.columns, problem.V), cut.heads) {}
+        scratch(problem.K, std::min(cut.columns, problem.V), cut.key_heads * cut.heads) {}
 };
 
 /// The cut that every content of cu_seqlens may need: one sequence may hold all tokens, and then
@@ -81,27 +81,30 @@ Status chunk_forward(const core::DeltaRuleProblem& problem, sluice_workspace wor
   const ChunkMemory memory(problem, cut);
   std::byte* const base = static_cast<std::byte*>(workspace.data) + memory.order_bytes;
   float* const scratch = reinterpret_cast<float*>(base);
+  const int64_t key_groups = cut.key_groups(problem.H);
   const int64_t head_groups = cut.head_groups(problem.r);
   const int64_t column_groups = cut.column_groups(problem.V);
 
   auto body = [&](int64_t index, int worker) noexcept {
     const int64_t column_group = index % column_groups;
     const int64_t head_group = index / column_groups % head_groups;
-    const int64_t key_head = index / column_groups / head_groups % problem.H;
+    const int64_t key_group = index / column_groups / head_groups % key_groups;
+    const int64_t first_key_head = key_group * cut.key_heads;
     const int64_t first_head = head_group * cut.heads;
     const int64_t first_column = column_group * cut.columns;
     const ChunkItem item{problem,
                          memory.scratch,
                          scratch + worker * memory.scratch.size,
-                         order[index / column_groups / head_groups / problem.H],
-                         key_head,
+                         order[index / column_groups / head_groups / key_groups],
+                         first_key_head,
+                         std::min(cut.key_heads, problem.H - first_key_head),
                          first_head,
                          std::min(cut.heads, problem.r - first_head),
                          first_column,
                          std::min(cut.columns, problem.V - first_column)};
     HWY_DYNAMIC_DISPATCH(chunk_item)(item);
   };
-  parallel_for(rows.N * problem.H * head_groups * column_groups, workers_for(problem), body);
+  parallel_for(rows.N * key_groups * head_groups * column_groups, workers_for(problem), body);
   return ok_status();
 }
 

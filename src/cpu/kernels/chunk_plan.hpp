@@ -19,8 +19,15 @@ constexpr int64_t kChunk = 16;
 /// Columns of the widest tile of any instruction set; narrower ones divide it.
 constexpr int64_t kColumnStep = 32;
 
-/// Bytes of state that one item may carry: half of a 1 MiB L2.
-constexpr int64_t kItemStateBytes = int64_t{512} << 10;
+/// Bytes of state that the value heads of one key head may have: half of a 1 MiB L2.
+constexpr int64_t kHeadStateBytes = int64_t{512} << 10;
+
+/// Bytes of state that one item may carry, in all its key heads.
+constexpr int64_t kItemStateBytes = int64_t{4} << 20;
+
+/// Tokens for which an item stays with one key head before it turns to the next.
+constexpr int64_t kBlock = 64;
+static_assert(kBlock % kChunk == 0);
 
 /// Offsets of one worker's scratch, in floats; every array starts on a cache line.
 /// Matrices over tokens are [kChunk][kChunk]; "t" arrays are transposed to [K][kChunk].
@@ -58,11 +65,14 @@ struct ChunkScratch {
   }
 };
 
-/// The cut of one (sequence, key head) into items: groups of value heads, then ranges of columns.
+/// The cut of a sequence into items: groups of key heads, or of one key head's value heads, or
+/// ranges of columns of one value head.
 struct ChunkCut {
-  int64_t heads = 1;    ///< value heads per item
-  int64_t columns = 1;  ///< columns per item, a multiple of kColumnStep
+  int64_t key_heads = 1;  ///< per item; above 1 an item has all value heads and columns of each
+  int64_t heads = 1;      ///< value heads per key head and item
+  int64_t columns = 1;    ///< columns per item, a multiple of kColumnStep
 
+  int64_t key_groups(int64_t H) const noexcept { return (H + key_heads - 1) / key_heads; }
   int64_t head_groups(int64_t r) const noexcept { return (r + heads - 1) / heads; }
   int64_t column_groups(int64_t V) const noexcept { return (V + columns - 1) / columns; }
 
@@ -72,9 +82,15 @@ struct ChunkCut {
     const int64_t K = round_up(problem.K, kFloatsPerLine);
     columns = round_up(problem.V, kColumnStep);
     const int64_t head_bytes = K * columns * static_cast<int64_t>(sizeof(float));
-    heads = std::clamp<int64_t>(kItemStateBytes / head_bytes, 1, problem.r);
+    heads = std::clamp<int64_t>(kHeadStateBytes / head_bytes, 1, problem.r);
     // WHY 3: items are drawn by whoever is free; a third of a share is the most a worker waits.
     const int64_t wanted = workers > 1 ? 3 * workers : 1;
+    if (heads == problem.r) {
+      const int64_t most =
+          std::min(kItemStateBytes / (heads * head_bytes), balance * problem.H / wanted);
+      key_heads = std::clamp<int64_t>(most, 1, problem.H);
+    }
+    if (key_heads > 1) return;
     while (balance * problem.H * head_groups(problem.r) * column_groups(problem.V) < wanted) {
       if (heads > 1) {
         heads = (heads + 1) / 2;
@@ -87,19 +103,20 @@ struct ChunkCut {
   }
 };
 
-/// One item: `heads` value heads of key head `key_head` in sequence n, some columns of their
+/// One item: `heads` value heads of each of some key heads in sequence n, some columns of their
 /// states.
 struct ChunkItem {
   const core::DeltaRuleProblem& problem;
   const ChunkScratch& plan;
   float* scratch;
-  int64_t n, key_head;
-  int64_t first_head;  ///< index among the key head's r value heads
+  int64_t n;
+  int64_t first_key_head, key_heads;
+  int64_t first_head;  ///< index among a key head's r value heads
   int64_t heads;
   int64_t first_column, columns;
 
-  /// Value head `index` of the item.
-  int64_t value_head(int64_t index) const noexcept {
+  /// Value head `index` of the item among those of `key_head`.
+  int64_t value_head(int64_t key_head, int64_t index) const noexcept {
     const int64_t j = first_head + index;
     return problem.head_map == SLUICE_HEAD_MAP_BLOCK ? key_head * problem.r + j
                                                      : j * problem.H + key_head;

@@ -13,6 +13,7 @@
 
 #include "cpu/kernels/chunk_plan.hpp"
 #include "cpu/kernels/convert-inl.h"
+#include "cpu/kernels/state_panels-inl.h"
 #include "cpu/kernels/unroll.hpp"
 #include "hwy/highway.h"
 
@@ -84,6 +85,27 @@ HWY_INLINE void multiply(const float* HWY_RESTRICT left, const float* HWY_RESTRI
   }
 }
 
+/// Rows of a tensor that are needed soon: row t at `first + t * stride` bytes.
+struct AheadRows {
+  const std::byte* first = nullptr;  ///< null: nothing
+  int64_t stride = 0;
+  int64_t panel_bytes = 0;  ///< of a row, fetched while one panel is worked on
+};
+
+/// What the next chunk or head reads and writes.
+struct RowsAhead {
+  int64_t n = 0;
+  AheadRows q, k, v, o;
+};
+
+/// Asks for the share of panel `panel` of row t.
+HWY_INLINE void fetch_row(const AheadRows& rows, int64_t t, int64_t panel) {
+  if (rows.first == nullptr) return;
+  constexpr int64_t kLine = 64;
+  const std::byte* const from = rows.first + t * rows.stride + panel * rows.panel_bytes;
+  for (int64_t i = 0; i < rows.panel_bytes; i += kLine) __builtin_prefetch(from + i, 0, 2);
+}
+
 /// One chunk of one value head. Arrays over tokens are [kChunk], padded with zeros past n.
 struct HeadChunk {
   int64_t n;     ///< tokens
@@ -99,16 +121,24 @@ struct HeadChunk {
   float D[kChunk];  ///< exp(G_i)
   float E[kChunk];  ///< exp(G_n - G_i)
   float beta[kChunk];
-  float* x;  ///< [rows][x_stride]: v, and then the corrected values
-  float* o;  ///< [rows][x_stride]
+  float* x;  ///< [rows][x_stride]: the corrected values
   int64_t x_stride;
-  float* xe;  ///< [n][kTileColumns]: E_i x_i of one panel
+  RowsAhead ahead;  ///< fetched meanwhile
+  float* xe;        ///< [n][kTileColumns]: E_i x_i of one panel
+};
+
+/// Rows of v or o: row t at `first + t * stride`.
+template <class Element>
+struct PanelRows {
+  Element* first;
+  int64_t stride;
+  HWY_INLINE Element* row(int64_t t) const { return first + t * stride; }
 };
 
 /// x_i = beta_i (v_i - D_i S^T k_i) - sum over j < i of A_ij x_j, for kRows tokens from `first`.
-template <size_t kRows>
+template <size_t kRows, class Element>
 HWY_INLINE void solve_rows(const HeadChunk& chunk, const float* HWY_RESTRICT panel, int64_t first,
-                           float* HWY_RESTRICT x) {
+                           PanelRows<const Element> v, float* HWY_RESTRICT x) {
   const FloatTag d;
   FloatVec tile[kRows][kTileVectors];
   multiply<kRows, kTileVectors>(chunk.k_t + first, panel, kTileColumns, chunk.K, tile);
@@ -120,8 +150,8 @@ HWY_INLINE void solve_rows(const HeadChunk& chunk, const float* HWY_RESTRICT pan
     const auto decayed = hn::Set(d, beta * chunk.D[static_cast<size_t>(first) + r]);
     SLUICE_UNROLL
     for (size_t c = 0; c < kTileVectors; ++c) {
-      const auto v = hn::LoadU(d, out + static_cast<int64_t>(r) * chunk.x_stride + c * kTileLanes);
-      tile[r][c] = hn::NegMulAdd(decayed, tile[r][c], hn::Mul(weight, v));
+      const auto value = load_vector(v.row(first + static_cast<int64_t>(r)) + c * kTileLanes);
+      tile[r][c] = hn::NegMulAdd(decayed, tile[r][c], hn::Mul(weight, value));
     }
   }
   const float* HWY_RESTRICT A = chunk.A + first * kChunk;
@@ -162,9 +192,9 @@ HWY_INLINE void solve_rows(const HeadChunk& chunk, const float* HWY_RESTRICT pan
 }
 
 /// o_i = D_i S^T q_i + sum over j <= i of P_ij x_j, for kRows tokens from `first`.
-template <size_t kRows>
+template <size_t kRows, class Element>
 HWY_INLINE void output_rows(const HeadChunk& chunk, const float* HWY_RESTRICT panel, int64_t first,
-                            const float* HWY_RESTRICT x, float* HWY_RESTRICT o) {
+                            const float* HWY_RESTRICT x, PanelRows<Element> o) {
   const FloatTag d;
   FloatVec tile[kRows][kTileVectors];
   multiply<kRows, kTileVectors>(chunk.q_t + first, panel, kTileColumns, chunk.K, tile);
@@ -209,12 +239,11 @@ HWY_INLINE void output_rows(const HeadChunk& chunk, const float* HWY_RESTRICT pa
       }
     }
   }
-  float* HWY_RESTRICT out = o + first * chunk.x_stride;
   SLUICE_UNROLL
   for (size_t r = 0; r < kRows; ++r) {
     SLUICE_UNROLL
     for (size_t c = 0; c < kTileVectors; ++c) {
-      hn::StoreU(tile[r][c], d, out + static_cast<int64_t>(r) * chunk.x_stride + c * kTileLanes);
+      store_vector(tile[r][c], o.row(first + static_cast<int64_t>(r)) + c * kTileLanes);
     }
   }
 }
@@ -259,16 +288,20 @@ HWY_INLINE void update_rows(const HeadChunk& chunk, float* HWY_RESTRICT panel, i
   }
 }
 
-/// One chunk on one panel [K][kTileColumns] of the state, `column` columns into x and o.
-HWY_NOINLINE void advance_panel(const HeadChunk& chunk, int64_t column, float* panel) {
+/// One chunk on one panel [K][kTileColumns] of the state, `column` columns into x; v and o at the
+/// panel's columns.
+template <class Element>
+HWY_NOINLINE void advance_panel(const HeadChunk& chunk, PanelRows<const Element> v,
+                                PanelRows<Element> o, int64_t column, float* panel) {
   const FloatTag d;
   float* const x = chunk.x + column;
   if (chunk.delta_rule) {
-    cover_rows(chunk.rows, [&](int64_t first, auto rows)
-                               HWY_ATTR { solve_rows<rows.value>(chunk, panel, first, x); });
+    cover_rows(chunk.rows, [&](int64_t first, auto rows) HWY_ATTR {
+      solve_rows<rows.value, Element>(chunk, panel, first, v, x);
+    });
   }
   cover_rows(chunk.rows, [&](int64_t first, auto rows) HWY_ATTR {
-    output_rows<rows.value>(chunk, panel, first, x, chunk.o + column);
+    output_rows<rows.value, Element>(chunk, panel, first, x, o);
   });
   for (int64_t j = 0; j < chunk.n; ++j) {
     const auto weight = hn::Set(d, chunk.E[j]);
@@ -277,9 +310,20 @@ HWY_NOINLINE void advance_panel(const HeadChunk& chunk, int64_t column, float* p
       hn::StoreU(hn::Mul(weight, value), d, chunk.xe + j * kTileColumns + c * kTileLanes);
     }
   }
-  cover_rows(round_up(chunk.K, static_cast<int64_t>(kSmallRows)),
-             [&](int64_t first, auto rows)
-                 HWY_ATTR { update_rows<rows.value>(chunk, panel, first); });
+  const int64_t index = column / kTileColumns;
+  const RowsAhead& ahead = chunk.ahead;
+  const int64_t K = round_up(chunk.K, static_cast<int64_t>(kSmallRows));
+  int64_t fetched = 0;
+  cover_rows(K, [&](int64_t first, auto rows) HWY_ATTR {
+    const int64_t end = ahead.n * (first + static_cast<int64_t>(rows.value)) / K;
+    for (; fetched < end; ++fetched) {
+      fetch_row(ahead.v, fetched, index);
+      fetch_row(ahead.o, fetched, index);
+      fetch_row(ahead.q, fetched, index);
+      fetch_row(ahead.k, fetched, index);
+    }
+    update_rows<rows.value>(chunk, panel, first);
+  });
 }
 
 /// out [rows][kChunk] = left^T right, both [K][kChunk]: the products q_i . k_j or k_i . k_j.
