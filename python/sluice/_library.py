@@ -2,6 +2,7 @@
 """What the library says of itself: version, machine, implementations, kernels, threads."""
 
 from . import _core
+from ._errors import Error
 
 __version__ = _core.version()
 
@@ -41,7 +42,7 @@ def supported(op, **arguments):
     """
     try:
         return _core.supported(op, **arguments), None
-    except _core.Error as refusal:
+    except Error as refusal:
         return None, refusal
 
 

@@ -1,0 +1,273 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "call.hpp"
+
+#include <atomic>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+
+#include "fields.hpp"
+#include "views.hpp"
+
+namespace sluice::python {
+namespace {
+
+constexpr size_t kAlignment = 256;  // of workspaces, by sluice.h
+// Scratch memory up to this is kept for the thread's next call, more is given back.
+constexpr size_t kKeptScratch = size_t{64} << 20;
+
+std::atomic<int> inside{0};
+
+/// Host scratch memory of one thread.
+class Scratch {
+ public:
+  ~Scratch() { std::free(data_); }
+  /// `bytes` aligned bytes, null if there is no memory.
+  void* reserve(size_t bytes) noexcept {
+    if (bytes > size_) {
+      std::free(data_);
+      size_ = (bytes + kAlignment - 1) / kAlignment * kAlignment;
+      data_ = std::aligned_alloc(kAlignment, size_);
+      if (data_ == nullptr) size_ = 0;
+    }
+    return data_;
+  }
+  void trim() noexcept {
+    if (size_ <= kKeptScratch) return;
+    std::free(data_);
+    data_ = nullptr;
+    size_ = 0;
+  }
+
+ private:
+  void* data_ = nullptr;
+  size_t size_ = 0;
+};
+thread_local Scratch host_scratch;
+
+/// An operator's arguments and what keeps them alive.
+struct Call {
+  int op = 0;
+  Arguments arguments;
+  Borrowed borrowed;
+  sluice_device device{SLUICE_DEVICE_CPU, 0};
+  bool has_device = false;
+  uint64_t given = 0;      ///< by field: a value other than None
+  uint64_t read_only = 0;  ///< by field: a tensor that may not be written
+  PyObject* stream = nullptr;
+  PyObject* workspace = nullptr;
+  Ref scratch;  ///< device scratch allocated for the call
+
+  template <class T>
+  T* member(size_t offset) noexcept {
+    return reinterpret_cast<T*>(reinterpret_cast<unsigned char*>(&arguments) + offset);
+  }
+};
+
+constexpr uint64_t bit(int position) noexcept { return uint64_t{1} << position; }
+
+bool read_choice(const char* op, const Field& field, PyObject* value, int32_t* choice) noexcept {
+  const char* text = PyUnicode_Check(value) ? PyUnicode_AsUTF8AndSize(value, nullptr) : nullptr;
+  for (int32_t i = 0; text != nullptr && field.choices[i] != nullptr; ++i) {
+    if (std::strcmp(text, field.choices[i]) == 0) {
+      *choice = i;
+      return true;
+    }
+  }
+  char list[200] = "";
+  for (int i = 0; field.choices[i] != nullptr; ++i) {
+    std::strcat(std::strcat(list, i == 0 ? "" : ", "), field.choices[i]);
+  }
+  PyErr_Clear();
+  const Ref shown(PyObject_Repr(value));
+  const char* repr = shown ? PyUnicode_AsUTF8AndSize(shown.get(), nullptr) : nullptr;
+  PyErr_Clear();
+  return fail(SLUICE_INVALID_ARGUMENT, "%s: %s = %.60s, expected one of %s", op, field.name,
+              repr == nullptr ? "?" : repr, list);
+}
+
+bool read_number(const char* op, const Field& field, PyObject* value, Call* call) noexcept {
+  if (field.kind == Kind::kInt) {
+    *call->member<int64_t>(field.offset) = PyLong_AsLongLong(value);
+  } else {
+    *call->member<double>(field.offset) = PyFloat_AsDouble(value);
+    if (field.kind == Kind::kScale) *call->member<int32_t>(field.other) = SLUICE_SCALE_VALUE;
+  }
+  if (PyErr_Occurred() == nullptr) return true;
+  PyErr_Clear();
+  const Ref shown(PyObject_Repr(value));
+  PyErr_Clear();
+  PyErr_Format(PyExc_TypeError, "%s: %s = %.60S, expected %s", op, field.name,
+               shown ? shown.get() : Py_None, field.kind == Kind::kInt ? "an integer" : "a number");
+  return false;
+}
+
+bool read_field(const char* op, int position, const Field& field, PyObject* value,
+                Call* call) noexcept {
+  call->given |= bit(position);
+  switch (field.kind) {
+    case Kind::kInput:
+    case Kind::kOutput:
+    case Kind::kUpdate: {
+      auto* view = call->member<sluice_tensor>(field.offset);
+      bool read_only = false;
+      if (!call->borrowed.view(op, field.name, value, view, &read_only)) return false;
+      if (read_only) call->read_only |= bit(position);
+      if (!call->has_device) call->device = view->device;
+      call->has_device = true;
+      return true;
+    }
+    case Kind::kChoice:
+      return read_choice(op, field, value, call->member<int32_t>(field.offset));
+    default:
+      return read_number(op, field, value, call);
+  }
+}
+
+/// Refuses read-only tensors where the operator would write.
+bool check_writable(const Operator& op, const Call& call) noexcept {
+  if (call.read_only == 0) return true;
+  int position = 0;
+  for (const Field& field : op.fields) {
+    bool written = field.kind == Kind::kOutput;
+    if (field.kind == Kind::kUpdate) {
+      int other = 0;
+      while (std::strcmp(op.fields[static_cast<size_t>(other)].name, field.unless) != 0) ++other;
+      written = (call.given & bit(other)) == 0;
+    }
+    if (written && (call.read_only & bit(position)) != 0) {
+      return fail(SLUICE_INVALID_ARGUMENT,
+                  "%s: %s = read-only tensor, expected a writable one (it is written)", op.name,
+                  field.name);
+    }
+    ++position;
+  }
+  return true;
+}
+
+bool read_keywords(PyObject* const* values, PyObject* names, Call* call) noexcept {
+  const Operator& op = operator_of(call->op);
+  std::memset(static_cast<void*>(&call->arguments), 0, sizeof call->arguments);
+  call->arguments.struct_size = op.struct_size;
+  const auto fields = static_cast<int>(op.fields.size());
+  const Py_ssize_t count = names == nullptr ? 0 : PyTuple_Size(names);
+  // The stream first: capsules are exported to it.
+  int positions[64];
+  for (Py_ssize_t i = 0; i < count; ++i) {
+    PyObject* name = PyTuple_GetItem(names, i);
+    const int position = i < 64 ? field_index(call->op, name) : -1;
+    if (position < 0) {
+      PyErr_Format(PyExc_TypeError, "%s: unexpected keyword argument '%U'", op.name, name);
+      return false;
+    }
+    positions[i] = position;
+    if (position == fields) call->stream = values[i];
+    if (position == fields + 1) call->workspace = values[i];
+  }
+  if (call->stream != nullptr && call->stream != Py_None &&
+      !call->borrowed.set_stream(call->stream)) {
+    return false;
+  }
+  for (Py_ssize_t i = 0; i < count; ++i) {
+    if (positions[i] >= fields || values[i] == Py_None) continue;
+    const Field& field = op.fields[static_cast<size_t>(positions[i])];
+    if (!read_field(op.name, positions[i], field, values[i], call)) return false;
+  }
+  return check_writable(op, *call);
+}
+
+/// The caller's workspace tensor.
+bool given_workspace(const char* op, Call* call, sluice_workspace* workspace) noexcept {
+  sluice_tensor view{};
+  bool read_only = false;
+  if (!call->borrowed.view(op, "workspace", call->workspace, &view, &read_only)) return false;
+  if (view.rank != 1 || (view.shape[0] > 1 && view.stride[0] != 1) || read_only) {
+    return fail(SLUICE_INVALID_ARGUMENT,
+                "%s: workspace rank = %d, expected 1 (contiguous, writable)", op, view.rank);
+  }
+  *workspace = {view.data, static_cast<size_t>(view.shape[0]) * view.dtype.bits / 8};
+  return true;
+}
+
+/// Scratch memory on a CUDA device, from the framework whose tensors are there.
+bool device_workspace(const char* op, size_t bytes, Call* call,
+                      sluice_workspace* workspace) noexcept {
+  PyObject* kinds = kinds_module();
+  if (kinds == nullptr) return false;
+  void* stream = nullptr;
+  if (call->borrowed.stream_named() && !call->borrowed.stream(call->device, &stream)) return false;
+  const Ref named(call->borrowed.stream_named() ? PyLong_FromVoidPtr(stream) : Py_NewRef(Py_None));
+  call->scratch =
+      Ref(PyObject_CallMethod(kinds, "device_scratch", "OnO", call->borrowed.device_tensor(),
+                              static_cast<Py_ssize_t>(bytes + kAlignment), named.get()));
+  sluice_tensor view{};
+  bool read_only = false;
+  if (!call->scratch ||
+      !call->borrowed.view(op, "workspace", call->scratch.get(), &view, &read_only)) {
+    return false;
+  }
+  const auto start = reinterpret_cast<uintptr_t>(view.data);
+  const uintptr_t aligned = (start + kAlignment - 1) / kAlignment * kAlignment;
+  *workspace = {static_cast<unsigned char*>(view.data) + (aligned - start), bytes};
+  return true;
+}
+
+bool find_workspace(const Operator& op, Call* call, sluice_workspace* workspace) noexcept {
+  *workspace = {};
+  if (call->workspace != nullptr && call->workspace != Py_None) {
+    return given_workspace(op.name, call, workspace);
+  }
+  size_t bytes = 0;
+  if (const int code = sluice_workspace_size(call->op, &call->arguments, &bytes); code != 0) {
+    return fail(code, "%s", sluice_last_error());
+  }
+  if (bytes == 0) return true;
+  if (call->device.type == SLUICE_DEVICE_CUDA) {
+    return device_workspace(op.name, bytes, call, workspace);
+  }
+  *workspace = {host_scratch.reserve(bytes), bytes};
+  if (workspace->data != nullptr) return true;
+  PyErr_NoMemory();
+  return false;
+}
+
+}  // namespace
+
+PyObject* run(int op, PyObject* const* values, PyObject* names) noexcept {
+  Call call;
+  call.op = op;
+  const Operator& entry = operator_of(op);
+  sluice_workspace workspace;
+  void* stream = nullptr;
+  if (!read_keywords(values, names, &call) || !find_workspace(entry, &call, &workspace) ||
+      !call.borrowed.stream(call.device, &stream)) {
+    return nullptr;
+  }
+  int code = 0;
+  inside.fetch_add(1, std::memory_order_relaxed);
+  Py_BEGIN_ALLOW_THREADS;
+  code = entry.run(call.arguments, workspace, stream);
+  Py_END_ALLOW_THREADS;
+  inside.fetch_sub(1, std::memory_order_relaxed);
+  host_scratch.trim();
+  if (code != SLUICE_OK) {
+    fail(code, "%s", sluice_last_error());
+    return nullptr;
+  }
+  return Py_NewRef(Py_None);
+}
+
+PyObject* kernel_for(int op, PyObject* const* values, PyObject* names) noexcept {
+  Call call;
+  call.op = op;
+  if (!read_keywords(values, names, &call)) return nullptr;
+  char kernel[128] = "";
+  const int code = sluice_supported(op, &call.arguments, kernel, sizeof kernel);
+  if (code == SLUICE_OK) return PyUnicode_FromString(kernel);
+  fail(code, "%s", sluice_last_error());
+  return nullptr;
+}
+
+bool operators_running() noexcept { return inside.load(std::memory_order_relaxed) != 0; }
+
+}  // namespace sluice::python

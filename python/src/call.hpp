@@ -1,0 +1,22 @@
+// One operator call: keywords in, struct filled, scratch memory found, library called.
+// SPDX-License-Identifier: Apache-2.0
+#ifndef SLUICE_PYTHON_CALL_HPP_
+#define SLUICE_PYTHON_CALL_HPP_
+
+#include "python.hpp"
+
+namespace sluice::python {
+
+/// Runs operator `op` on keyword values (vectorcall's: count names in `names`); None, or null with
+/// an exception. The GIL is released while the library works.
+PyObject* run(int op, PyObject* const* values, PyObject* names) noexcept;
+
+/// The name of the kernel that would run, as str; or null with the exception of the call.
+PyObject* kernel_for(int op, PyObject* const* values, PyObject* names) noexcept;
+
+/// Whether some thread is inside an operator. Under the GIL, none can enter.
+bool operators_running() noexcept;
+
+}  // namespace sluice::python
+
+#endif  // SLUICE_PYTHON_CALL_HPP_

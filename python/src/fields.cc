@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "fields.hpp"
+
+#include <cstring>
+#include <iterator>
+#include <unordered_map>
+
+namespace sluice::python {
+namespace {
+
+// In the order of the enumerations of sluice.h.
+constexpr const char* kGateSpaces[] = {"log", "linear", "raw", nullptr};
+constexpr const char* kBetaSpaces[] = {"value", "logit", nullptr};
+constexpr const char* kEigenvalues[] = {"positive", "negative", nullptr};
+constexpr const char* kQkNorms[] = {"none", "l2", nullptr};
+constexpr const char* kHeadMaps[] = {"block", "cyclic", nullptr};
+constexpr const char* kLayouts[] = {"kv", "vk", nullptr};
+constexpr const char* kRules[] = {"gated_delta", "linear_attention", nullptr};
+constexpr const char* kWrites[] = {"last", "per_token", "none", nullptr};
+constexpr const char* kActivations[] = {"none", "silu", "sigmoid", nullptr};
+constexpr const char* kConvForms[] = {"shift", "ring", nullptr};
+constexpr const char* kRoundings[] = {"once", "hf", "input", nullptr};
+constexpr const char* kPackings[] = {"flat", "interleaved", nullptr};
+constexpr const char* kImplementations[] = {"auto", "reference", "reference-chunked",
+                                            "cpu",  "cuda",      nullptr};
+
+using Chunk = sluice_chunk_forward_args;
+using Step = sluice_recurrent_step_args;
+using Conv = sluice_causal_conv1d_args;
+using Norm = sluice_gated_rms_norm_args;
+using Layer = sluice_layer_args;
+
+// NOLINTBEGIN: offsetof into C structs needs the macro forms.
+#define IN(S, m) {#m, Kind::kInput, offsetof(S, m)}
+#define OUT(S, m) {#m, Kind::kOutput, offsetof(S, m)}
+#define INT(S, m) {#m, Kind::kInt, offsetof(S, m)}
+#define REAL(S, m) {#m, Kind::kDouble, offsetof(S, m)}
+#define SCALE(S) {"scale", Kind::kScale, offsetof(S, scale), nullptr, offsetof(S, scale_mode)}
+#define CHOICE(S, m, list) {#m, Kind::kChoice, offsetof(S, m), list}
+#define SLOTS(S)                                                                   \
+  {"read_slots", Kind::kInput, offsetof(S, state.read_slots)},                     \
+      {"write_slots", Kind::kInput, offsetof(S, state.write_slots)},               \
+      {"has_initial_state", Kind::kInput, offsetof(S, state.has_initial_state)}, { \
+    "pad_below", Kind::kInt, offsetof(S, state.pad_below)                          \
+  }
+#define STATE(S, initial_kind, unless)                                             \
+  {"initial_state", initial_kind, offsetof(S, state.initial), nullptr, 0, unless}, \
+      {"final_state", Kind::kOutput, offsetof(S, state.final)},                    \
+      {"state_layout", Kind::kChoice, offsetof(S, state.layout), kLayouts}, SLOTS(S)
+#define DELTA(S)                                                                                   \
+  IN(S, q), IN(S, k), IN(S, v), IN(S, gate), IN(S, beta), OUT(S, o), IN(S, A_log), IN(S, dt_bias), \
+      IN(S, cu_seqlens), SCALE(S), REAL(S, l2norm_eps), CHOICE(S, gate_space, kGateSpaces),        \
+      CHOICE(S, beta_space, kBetaSpaces), CHOICE(S, eigenvalues, kEigenvalues),                    \
+      CHOICE(S, qk_norm, kQkNorms), CHOICE(S, head_map, kHeadMaps), CHOICE(S, rule, kRules),       \
+      CHOICE(S, implementation, kImplementations)
+#define LAYER(conv_kind, conv_unless)                                                        \
+  IN(Layer, qkv), IN(Layer, z), IN(Layer, b), IN(Layer, a), IN(Layer, conv_weight),          \
+      IN(Layer, conv_bias), IN(Layer, A_log), IN(Layer, dt_bias), IN(Layer, norm_weight),    \
+      OUT(Layer, out), OUT(Layer, core_out), IN(Layer, cu_seqlens),                          \
+      {"conv_initial", conv_kind, offsetof(Layer, conv_initial), nullptr, 0, conv_unless},   \
+      OUT(Layer, conv_final), IN(Layer, ring_position), INT(Layer, num_k_heads),             \
+      INT(Layer, num_v_heads), INT(Layer, head_k_dim), INT(Layer, head_v_dim), SCALE(Layer), \
+      REAL(Layer, l2norm_eps), REAL(Layer, norm_eps), CHOICE(Layer, packing, kPackings),     \
+      CHOICE(Layer, conv_state_form, kConvForms), CHOICE(Layer, eigenvalues, kEigenvalues),  \
+      CHOICE(Layer, head_map, kHeadMaps), CHOICE(Layer, gate_activation, kActivations),      \
+      CHOICE(Layer, rounding, kRoundings), CHOICE(Layer, implementation, kImplementations)
+
+constexpr Field kChunkForward[] = {DELTA(Chunk), STATE(Chunk, Kind::kInput, nullptr),
+                                   OUT(Chunk, checkpoints), IN(Chunk, checkpoint_slots),
+                                   INT(Chunk, checkpoint_every)};
+constexpr Field kRecurrentStep[] = {DELTA(Step), STATE(Step, Kind::kUpdate, "final_state"),
+                                    IN(Step, num_accepted), INT(Step, max_tokens),
+                                    CHOICE(Step, state_writes, kWrites)};
+constexpr Field kCausalConv1d[] = {
+    IN(Conv, x),
+    IN(Conv, weight),
+    IN(Conv, bias),
+    OUT(Conv, out),
+    IN(Conv, cu_seqlens),
+    {"initial_state", Kind::kInput, offsetof(Conv, state.initial)},
+    {"final_state", Kind::kOutput, offsetof(Conv, state.final)},
+    SLOTS(Conv),
+    {"num_accepted", Kind::kInput, offsetof(Conv, state.num_accepted)},
+    {"ring_position", Kind::kInput, offsetof(Conv, state.ring_position)},
+    {"conv_state_form", Kind::kChoice, offsetof(Conv, state.form), kConvForms},
+    CHOICE(Conv, activation, kActivations),
+    CHOICE(Conv, implementation, kImplementations)};
+constexpr Field kGatedRmsNorm[] = {IN(Norm, x),
+                                   IN(Norm, z),
+                                   IN(Norm, weight),
+                                   OUT(Norm, out),
+                                   REAL(Norm, eps),
+                                   CHOICE(Norm, activation, kActivations),
+                                   CHOICE(Norm, rounding, kRoundings),
+                                   CHOICE(Norm, implementation, kImplementations)};
+constexpr Field kLayerPrefill[] = {LAYER(Kind::kInput, nullptr),
+                                   STATE(Layer, Kind::kInput, nullptr)};
+constexpr Field kLayerDecode[] = {
+    LAYER(Kind::kUpdate, "conv_final"), STATE(Layer, Kind::kUpdate, "final_state"),
+    IN(Layer, num_accepted), INT(Layer, max_tokens), CHOICE(Layer, state_writes, kWrites)};
+// NOLINTEND
+
+const Operator kOperators[SLUICE_OP_COUNT] = {
+    {"chunk_forward", sizeof(Chunk), kChunkForward,
+     [](const Arguments& a, sluice_workspace w, void* s) {
+       return sluice_chunk_forward(&a.chunk_forward, w, s);
+     }},
+    {"recurrent_step", sizeof(Step), kRecurrentStep,
+     [](const Arguments& a, sluice_workspace w, void* s) {
+       return sluice_recurrent_step(&a.recurrent_step, w, s);
+     }},
+    {"causal_conv1d", sizeof(Conv), kCausalConv1d,
+     [](const Arguments& a, sluice_workspace w, void* s) {
+       return sluice_causal_conv1d(&a.causal_conv1d, w, s);
+     }},
+    {"gated_rms_norm", sizeof(Norm), kGatedRmsNorm,
+     [](const Arguments& a, sluice_workspace w, void* s) {
+       return sluice_gated_rms_norm(&a.gated_rms_norm, w, s);
+     }},
+    {"layer_prefill", sizeof(Layer), kLayerPrefill,
+     [](const Arguments& a, sluice_workspace w, void* s) {
+       return sluice_layer_prefill(&a.layer, w, s);
+     }},
+    {"layer_decode", sizeof(Layer), kLayerDecode,
+     [](const Arguments& a, sluice_workspace w, void* s) {
+       return sluice_layer_decode(&a.layer, w, s);
+     }},
+};
+
+/// Field positions by the address of the interned name: keywords in compiled code are interned.
+using Index = std::unordered_map<PyObject*, int>;
+
+const Index& index_of(int op) {
+  static Index all[SLUICE_OP_COUNT];  // under the GIL; the names are held for ever
+  Index& index = all[op];
+  if (index.empty()) {
+    int position = 0;
+    for (const Field& field : kOperators[op].fields) {
+      index.emplace(PyUnicode_InternFromString(field.name), position++);
+    }
+    index.emplace(PyUnicode_InternFromString("stream"), position++);
+    index.emplace(PyUnicode_InternFromString("workspace"), position++);
+  }
+  return index;
+}
+
+}  // namespace
+
+const Operator& operator_of(int op) noexcept { return kOperators[op]; }
+
+int operator_named(const char* name) noexcept {
+  for (int op = 0; op < SLUICE_OP_COUNT; ++op) {
+    if (std::strcmp(kOperators[op].name, name) == 0) return op;
+  }
+  return -1;
+}
+
+int field_index(int op, PyObject* name) noexcept {
+  const Index& index = index_of(op);
+  const auto found = index.find(name);
+  if (found != index.end()) return found->second;
+  for (const auto& [key, position] : index) {  // a name built at run time
+    if (PyUnicode_Compare(key, name) == 0) return position;
+  }
+  return -1;
+}
+
+}  // namespace sluice::python

@@ -1,0 +1,63 @@
+// The arguments of each operator by name: where they go in its struct, and how they are read. One
+// table serves the calls, `supported`, and the torch schemas that sluice/_torch.py makes of it.
+// SPDX-License-Identifier: Apache-2.0
+#ifndef SLUICE_PYTHON_FIELDS_HPP_
+#define SLUICE_PYTHON_FIELDS_HPP_
+
+#include <cstddef>
+#include <span>
+
+#include "python.hpp"
+#include "sluice/sluice.h"
+
+namespace sluice::python {
+
+enum class Kind {
+  kInput,   ///< a tensor that is read
+  kOutput,  ///< a tensor that is written
+  kUpdate,  ///< read, and written where `unless` is not given: pools updated in place
+  kDouble,  ///< float; None = 0, the default
+  kScale,   ///< float or None = the operator's default; `other` is its scale_mode
+  kInt,     ///< int64_t
+  kChoice   ///< one of `choices`, a null-terminated list in the order of the C enumeration
+};
+
+struct Field {
+  const char* name;
+  Kind kind;
+  size_t offset;
+  const char* const* choices = nullptr;
+  size_t other = 0;
+  const char* unless = nullptr;
+};
+
+/// Any operator's arguments. Each struct begins with struct_size.
+union Arguments {
+  size_t struct_size;
+  sluice_chunk_forward_args chunk_forward;
+  sluice_recurrent_step_args recurrent_step;
+  sluice_causal_conv1d_args causal_conv1d;
+  sluice_gated_rms_norm_args gated_rms_norm;
+  sluice_layer_args layer;
+};
+
+struct Operator {
+  const char* name;
+  size_t struct_size;
+  std::span<const Field> fields;
+  int (*run)(const Arguments&, sluice_workspace, void* stream);
+};
+
+/// By sluice_op.
+const Operator& operator_of(int op) noexcept;
+
+/// Index of the operator of that name, -1 if there is none.
+int operator_named(const char* name) noexcept;
+
+/// Position of `name` (a str) among an operator's fields; the two counts past the last are
+/// "stream" and "workspace"; -1 if it is none of these.
+int field_index(int op, PyObject* name) noexcept;
+
+}  // namespace sluice::python
+
+#endif  // SLUICE_PYTHON_FIELDS_HPP_

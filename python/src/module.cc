@@ -1,0 +1,193 @@
+// sluice._core: the operators of the C interface by keyword, and the library functions.
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <cstdarg>
+#include <cstdio>
+#include <iterator>
+#include <string>
+
+#include "call.hpp"
+#include "fields.hpp"
+#include "python.hpp"
+#include "sluice/sluice.h"
+#include "threads.hpp"
+
+namespace sluice::python {
+namespace {
+
+constexpr int kCodes = SLUICE_INTERNAL + 1;
+PyObject* error_classes[kCodes];  // set once, at import
+
+template <int op>
+PyObject* run_operator(PyObject*, PyObject* const* values, Py_ssize_t count, PyObject* names) {
+  if (count != 0) {
+    PyErr_Format(PyExc_TypeError, "%s: %zd positional arguments, expected keywords only",
+                 operator_of(op).name, count);
+    return nullptr;
+  }
+  return run(op, values, names);
+}
+
+/// Operator index of a str; -1 with an exception.
+int operator_index(PyObject* name) noexcept {
+  const char* text = PyUnicode_Check(name) ? PyUnicode_AsUTF8AndSize(name, nullptr) : nullptr;
+  const int op = text != nullptr ? operator_named(text) : -1;
+  if (op < 0 && PyErr_Occurred() == nullptr) {
+    fail(SLUICE_INVALID_ARGUMENT,
+         "sluice: op = %.60s, expected chunk_forward, recurrent_step, causal_conv1d, "
+         "gated_rms_norm, layer_prefill or layer_decode",
+         text == nullptr ? "?" : text);
+  }
+  return op;
+}
+
+PyObject* supported(PyObject*, PyObject* const* values, Py_ssize_t count, PyObject* names) {
+  if (count != 1) {
+    PyErr_SetString(PyExc_TypeError, "supported: expected one operator name, then keywords");
+    return nullptr;
+  }
+  const int op = operator_index(values[0]);
+  return op < 0 ? nullptr : kernel_for(op, values + 1, names);
+}
+
+PyObject* fields(PyObject*, PyObject* name) {
+  static const char* const kKinds[] = {"input", "output", "update", "double",
+                                       "scale", "int",    "choice"};
+  const int op = operator_index(name);
+  if (op < 0) return nullptr;
+  Ref list(PyList_New(0));
+  for (const Field& field : operator_of(op).fields) {
+    const char* first = field.choices != nullptr ? field.choices[0] : nullptr;
+    const Ref item(Py_BuildValue("(szzz)", field.name, kKinds[static_cast<int>(field.kind)], first,
+                                 field.unless));
+    if (!list || !item || PyList_Append(list.get(), item.get()) != 0) return nullptr;
+  }
+  return list.release();
+}
+
+PyObject* version(PyObject*, PyObject*) { return PyUnicode_FromString(sluice_version()); }
+
+PyObject* capability(PyObject*, PyObject*) {
+  std::string text(sluice_capability(nullptr, 0) + 1, '\0');
+  const size_t length = sluice_capability(text.data(), text.size());
+  return PyUnicode_FromStringAndSize(text.data(),
+                                     static_cast<Py_ssize_t>(std::min(length, text.size() - 1)));
+}
+
+PyObject* implementations(PyObject*, PyObject*) {
+  sluice_implementation_info found[16];
+  const int count = std::min(sluice_implementations(found, std::size(found)), 16);
+  Ref list(PyList_New(0));
+  for (int i = 0; i < count; ++i) {
+    const Ref item(Py_BuildValue("{s:s,s:s,s:s,s:O}", "name", found[i].name, "description",
+                                 found[i].description, "requirement", found[i].requirement,
+                                 "available", found[i].available != 0 ? Py_True : Py_False));
+    if (!list || !item || PyList_Append(list.get(), item.get()) != 0) return nullptr;
+  }
+  return list.release();
+}
+
+PyObject* last_kernel(PyObject*, PyObject*) { return PyUnicode_FromString(sluice_last_kernel()); }
+
+PyObject* set_num_threads(PyObject*, PyObject* number) {
+  const long threads = PyLong_AsLong(number);
+  if (threads == -1 && PyErr_Occurred() != nullptr) return nullptr;
+  if (threads < 0 || threads > 4096) {
+    fail(SLUICE_INVALID_ARGUMENT, "set_num_threads: threads = %ld, expected 1 to 4096", threads);
+    return nullptr;
+  }
+  if (operators_running()) {
+    PyErr_SetString(PyExc_RuntimeError, "set_num_threads: an operator is running");
+    return nullptr;
+  }
+  const int code = use_threads(static_cast<int>(threads));
+  if (code == SLUICE_OK) return Py_NewRef(Py_None);
+  fail(code, "set_num_threads: %s", sluice_last_error());
+  return nullptr;
+}
+
+PyObject* warm_up(PyObject*, PyObject* arguments) {
+  int cuda = 0, index = 0;
+  if (PyArg_ParseTuple(arguments, "pi", &cuda, &index) == 0) return nullptr;
+  const int code = sluice_warm_up({cuda != 0 ? SLUICE_DEVICE_CUDA : SLUICE_DEVICE_CPU, index});
+  if (code == SLUICE_OK) return Py_NewRef(Py_None);
+  fail(code, "%s", sluice_last_error());
+  return nullptr;
+}
+
+using FastKeywords = PyObject* (*)(PyObject*, PyObject* const*, Py_ssize_t, PyObject*);
+PyCFunction as_method(FastKeywords function) noexcept {
+  return reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(function));
+}
+
+constexpr int kFast = METH_FASTCALL | METH_KEYWORDS;
+PyMethodDef methods[] = {
+    {"chunk_forward", as_method(run_operator<SLUICE_OP_CHUNK_FORWARD>), kFast, nullptr},
+    {"recurrent_step", as_method(run_operator<SLUICE_OP_RECURRENT_STEP>), kFast, nullptr},
+    {"causal_conv1d", as_method(run_operator<SLUICE_OP_CAUSAL_CONV1D>), kFast, nullptr},
+    {"gated_rms_norm", as_method(run_operator<SLUICE_OP_GATED_RMS_NORM>), kFast, nullptr},
+    {"layer_prefill", as_method(run_operator<SLUICE_OP_LAYER_PREFILL>), kFast, nullptr},
+    {"layer_decode", as_method(run_operator<SLUICE_OP_LAYER_DECODE>), kFast, nullptr},
+    {"supported", as_method(supported), kFast, nullptr},
+    {"fields", fields, METH_O, nullptr},
+    {"version", version, METH_NOARGS, nullptr},
+    {"capability", capability, METH_NOARGS, nullptr},
+    {"implementations", implementations, METH_NOARGS, nullptr},
+    {"last_kernel", last_kernel, METH_NOARGS, nullptr},
+    {"set_num_threads", set_num_threads, METH_O, nullptr},
+    {"warm_up", warm_up, METH_VARARGS, nullptr},
+    {nullptr, nullptr, 0, nullptr}};
+
+PyModuleDef definition = {PyModuleDef_HEAD_INIT,
+                          "sluice._core",
+                          "The operators of the C interface by keyword; sluice.ops documents them.",
+                          -1,
+                          methods,
+                          nullptr,
+                          nullptr,
+                          nullptr,
+                          nullptr};
+
+bool load_error_classes() noexcept {
+  const Ref errors(PyImport_ImportModule("sluice._errors"));
+  const Ref classes(errors ? PyObject_GetAttrString(errors.get(), "BY_CODE") : nullptr);
+  if (!classes || PyTuple_Check(classes.get()) == 0 || PyTuple_Size(classes.get()) != kCodes) {
+    if (PyErr_Occurred() == nullptr) PyErr_SetString(PyExc_ImportError, "sluice._errors.BY_CODE");
+    return false;
+  }
+  for (int code = 0; code < kCodes; ++code) {
+    error_classes[code] = Py_NewRef(PyTuple_GetItem(classes.get(), code));
+  }
+  return true;
+}
+
+}  // namespace
+
+PyObject* error_class(int code) noexcept {
+  return error_classes[code >= 0 && code < kCodes ? code : SLUICE_INTERNAL];
+}
+
+bool fail(int code, const char* format, ...) noexcept {
+  char message[512];
+  std::va_list values;
+  va_start(values, format);
+  std::vsnprintf(message, sizeof message, format, values);
+  va_end(values);
+  PyErr_SetString(error_class(code), message);
+  return false;
+}
+
+PyObject* kinds_module() noexcept {
+  static PyObject* module = nullptr;  // under the GIL
+  if (module == nullptr) module = PyImport_ImportModule("sluice._kinds");
+  return module;
+}
+
+}  // namespace sluice::python
+
+PyMODINIT_FUNC PyInit__core(void) {
+  if (sluice_abi_version() != SLUICE_ABI_VERSION || !sluice::python::load_error_classes()) {
+    return nullptr;
+  }
+  return PyModule_Create(&sluice::python::definition);
+}

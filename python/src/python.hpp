@@ -1,0 +1,48 @@
+// Python's stable interface, and the little that every file here needs of it.
+// SPDX-License-Identifier: Apache-2.0
+#ifndef SLUICE_PYTHON_PYTHON_HPP_
+#define SLUICE_PYTHON_PYTHON_HPP_
+
+#ifndef Py_LIMITED_API
+#define Py_LIMITED_API 0x030B0000  // 3.11: the first with buffers in the stable interface
+#endif
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+
+#include <utility>
+
+namespace sluice::python {
+
+/// Owns one reference.
+class Ref {
+ public:
+  Ref() = default;
+  explicit Ref(PyObject* object) noexcept : object_(object) {}
+  Ref(Ref&& other) noexcept : object_(std::exchange(other.object_, nullptr)) {}
+  Ref& operator=(Ref&& other) noexcept {
+    std::swap(object_, other.object_);
+    return *this;
+  }
+  Ref(const Ref&) = delete;
+  Ref& operator=(const Ref&) = delete;
+  ~Ref() { Py_XDECREF(object_); }
+  PyObject* get() const noexcept { return object_; }
+  PyObject* release() noexcept { return std::exchange(object_, nullptr); }
+  explicit operator bool() const noexcept { return object_ != nullptr; }
+
+ private:
+  PyObject* object_ = nullptr;
+};
+
+/// sluice's exception class for a sluice_code; borrowed.
+PyObject* error_class(int code) noexcept;
+
+/// Raises sluice's exception for `code` with a message of printf's form; always returns false.
+bool fail(int code, const char* format, ...) noexcept;
+
+/// sluice._kinds, the part of a call that is written in Python; borrowed, null with an exception.
+PyObject* kinds_module() noexcept;
+
+}  // namespace sluice::python
+
+#endif  // SLUICE_PYTHON_PYTHON_HPP_

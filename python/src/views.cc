@@ -1,0 +1,295 @@
+// Three ways in, fastest first: DLPack's C exchange table (torch >= 2.10), the buffer protocol
+// (NumPy), DLPack capsules (everybody else).
+// SPDX-License-Identifier: Apache-2.0
+#include "views.hpp"
+
+#include <cstring>
+
+namespace sluice::python {
+namespace {
+
+// Address of tensors without elements, which may come without one: the C interface takes null for
+// an absent view. Never read.
+alignas(256) unsigned char no_elements[256];
+
+/// How objects of one type are read.
+struct TypeEntry {
+  PyTypeObject* type;
+  const dlpack::ExchangeApi* api;  ///< null: by buffer or capsule
+  bool buffer;
+};
+constexpr int kMostTypes = 32;
+TypeEntry known_types[kMostTypes];  // under the GIL; types are held
+int known_type_count = 0;
+
+TypeEntry examine(PyObject* object, PyTypeObject* type) noexcept {
+  TypeEntry entry{type, nullptr, false};
+  const Ref capsule(
+      PyObject_GetAttrString(reinterpret_cast<PyObject*>(type), "__dlpack_c_exchange_api__"));
+  if (capsule && PyCapsule_IsValid(capsule.get(), "dlpack_exchange_api") != 0) {
+    const auto* api = static_cast<const dlpack::ExchangeApi*>(
+        PyCapsule_GetPointer(capsule.get(), "dlpack_exchange_api"));
+    while (api != nullptr && api->version.major > dlpack::kMajor) api = api->previous;
+    if (api != nullptr && api->version.major == dlpack::kMajor && api->view_from_object) {
+      entry.api = api;
+    }
+  }
+  PyErr_Clear();
+  entry.buffer = PyObject_CheckBuffer(object) != 0;
+  return entry;
+}
+
+TypeEntry entry_of(PyObject* object) noexcept {
+  PyTypeObject* type = Py_TYPE(object);
+  for (int i = 0; i < known_type_count; ++i) {
+    if (known_types[i].type == type) return known_types[i];
+  }
+  const TypeEntry entry = examine(object, type);
+  if (known_type_count < kMostTypes) {
+    Py_INCREF(reinterpret_cast<PyObject*>(type));
+    known_types[known_type_count++] = entry;
+  }
+  return entry;
+}
+
+bool name_type(const char* op, const char* argument, PyObject* object) noexcept {
+  PyErr_Clear();
+  const Ref name(PyObject_GetAttrString(reinterpret_cast<PyObject*>(Py_TYPE(object)), "__name__"));
+  const char* text = name ? PyUnicode_AsUTF8AndSize(name.get(), nullptr) : nullptr;
+  PyErr_Clear();
+  PyErr_Format(PyExc_TypeError,
+               "%s: %s = %s, expected a torch tensor, a NumPy array or a DLPack producer", op,
+               argument, text == nullptr ? "?" : text);
+  return false;
+}
+
+bool set_device(const char* op, const char* argument, dlpack::Device device,
+                sluice_tensor* view) noexcept {
+  switch (device.type) {
+    case dlpack::kCpu:
+    case dlpack::kCudaHost:
+      view->device = {SLUICE_DEVICE_CPU, 0};
+      return true;
+    case dlpack::kCuda:
+    case dlpack::kCudaManaged:
+      view->device = {SLUICE_DEVICE_CUDA, device.index};
+      return true;
+    default:
+      return fail(SLUICE_UNSUPPORTED, "%s: %s DLPack device type = %d, expected CPU or CUDA", op,
+                  argument, device.type);
+  }
+}
+
+bool convert(const char* op, const char* argument, const dlpack::Tensor& from,
+             sluice_tensor* view) noexcept {
+  if (from.ndim > SLUICE_MAX_RANK) {
+    return fail(SLUICE_INVALID_ARGUMENT, "%s: %s rank = %d, expected at most %d", op, argument,
+                from.ndim, SLUICE_MAX_RANK);
+  }
+  if (from.dtype.lanes != 1) {
+    return fail(SLUICE_UNSUPPORTED, "%s: %s dtype lanes = %d, expected 1", op, argument,
+                from.dtype.lanes);
+  }
+  if (!set_device(op, argument, from.device, view)) return false;
+  view->dtype = {from.dtype.code, from.dtype.bits};
+  view->rank = static_cast<uint16_t>(from.ndim);
+  int64_t compact = 1;
+  for (int axis = from.ndim - 1; axis >= 0; --axis) {
+    view->shape[axis] = from.shape[axis];
+    view->stride[axis] = from.strides != nullptr ? from.strides[axis] : compact;
+    compact *= from.shape[axis];
+  }
+  view->data =
+      compact == 0 ? no_elements : static_cast<unsigned char*>(from.data) + from.byte_offset;
+  return true;
+}
+
+/// Element type of a buffer's format; bits 0 if the C interface has none.
+sluice_dtype dtype_of(const char* format, Py_ssize_t size) noexcept {
+  const auto bits = static_cast<uint8_t>(size * 8);
+  if (format == nullptr) return {1, 8};
+  if (*format == '@' || *format == '=' || *format == '<') ++format;
+  if (format[0] == '\0' || format[1] != '\0') return {0, 0};
+  if (std::strchr("efd", *format) != nullptr) return {2, bits};
+  if (std::strchr("bhilqn", *format) != nullptr) return {0, bits};
+  if (std::strchr("BHILQN", *format) != nullptr) return {1, bits};
+  if (*format == '?') return {6, 8};
+  return {0, 0};
+}
+
+/// Whether object.dtype is bfloat16 (ml_dtypes), which buffers cannot express.
+bool is_bfloat16(PyObject* object) noexcept {
+  const Ref dtype(PyObject_GetAttrString(object, "dtype"));
+  const Ref name(dtype ? PyObject_GetAttrString(dtype.get(), "name") : nullptr);
+  const char* text =
+      name && PyUnicode_Check(name.get()) ? PyUnicode_AsUTF8AndSize(name.get(), nullptr) : nullptr;
+  PyErr_Clear();
+  return text != nullptr && std::strcmp(text, "bfloat16") == 0;
+}
+
+/// The capsule of object.__dlpack__: DLPack 1's where the producer knows it.
+Ref export_capsule(PyObject* object, PyObject* stream) noexcept {
+  const Ref method(PyObject_GetAttrString(object, "__dlpack__"));
+  if (!method) return Ref();
+  const Ref none(PyTuple_New(0));
+  Ref arguments(Py_BuildValue("{s:O,s:(ii)}", "stream", stream, "max_version",
+                              static_cast<int>(dlpack::kMajor), 0));
+  Ref capsule(PyObject_Call(method.get(), none.get(), arguments.get()));
+  if (!capsule && PyErr_ExceptionMatches(PyExc_TypeError) != 0) {
+    PyErr_Clear();
+    arguments = Ref(Py_BuildValue("{s:O}", "stream", stream));
+    capsule = Ref(PyObject_Call(method.get(), none.get(), arguments.get()));
+  }
+  return capsule;
+}
+
+}  // namespace
+
+Borrowed::~Borrowed() {
+  for (int i = 0; i < buffer_count_; ++i) PyBuffer_Release(&buffers_[i]);
+  for (int i = 0; i < object_count_; ++i) Py_DECREF(objects_[i]);
+}
+
+bool Borrowed::keep(PyObject* object) noexcept {
+  if (object_count_ == kMost) return fail(SLUICE_INTERNAL, "python: too many tensors in a call");
+  objects_[object_count_++] = object;
+  return true;
+}
+
+bool Borrowed::set_stream(PyObject* stream) noexcept {
+  Ref handle;
+  if (PyLong_Check(stream) == 0) {
+    PyObject* kinds = kinds_module();
+    if (kinds == nullptr) return false;
+    handle = Ref(PyObject_CallMethod(kinds, "stream_handle", "O", stream));
+    if (!handle) return false;
+    stream = handle.get();
+  }
+  stream_ = PyLong_AsVoidPtr(stream);
+  stream_named_ = stream_known_ = true;
+  return PyErr_Occurred() == nullptr;
+}
+
+bool Borrowed::current_stream_of(PyObject* object) noexcept {
+  if (stream_known_) return true;
+  PyObject* kinds = kinds_module();
+  if (kinds == nullptr) return false;
+  const Ref handle(PyObject_CallMethod(kinds, "current_stream", "O", object));
+  if (!handle) return false;
+  stream_ = PyLong_AsVoidPtr(handle.get());
+  stream_known_ = PyErr_Occurred() == nullptr;
+  return stream_known_;
+}
+
+bool Borrowed::stream(sluice_device device, void** stream) noexcept {
+  if (!stream_known_ && device.type == SLUICE_DEVICE_CUDA) {
+    if (device_api_ != nullptr) {
+      if (device_api_->current_stream(dlpack::kCuda, device.index, &stream_) != 0) return false;
+      stream_known_ = true;
+    } else if (device_tensor_ != nullptr && !current_stream_of(device_tensor_)) {
+      return false;
+    }
+  }
+  *stream = stream_;
+  return true;
+}
+
+bool Borrowed::view(const char* op, const char* argument, PyObject* object, sluice_tensor* view,
+                    bool* read_only) noexcept {
+  const TypeEntry entry = entry_of(object);
+  bool good = false;
+  *read_only = false;
+  if (entry.api != nullptr) {
+    dlpack::Tensor borrowed;
+    good = entry.api->view_from_object(object, &borrowed) == 0 &&
+           convert(op, argument, borrowed, view);
+  } else if (entry.buffer) {
+    good = view_from_buffer(op, argument, object, view, read_only);
+  } else {
+    good = view_from_capsule(op, argument, object, view, read_only);
+  }
+  if (good && view->device.type == SLUICE_DEVICE_CUDA && device_tensor_ == nullptr) {
+    device_tensor_ = object;
+    device_api_ = entry.api;
+  }
+  return good;
+}
+
+bool Borrowed::view_from_buffer(const char* op, const char* argument, PyObject* object,
+                                sluice_tensor* view, bool* read_only) noexcept {
+  if (buffer_count_ == kMost) return fail(SLUICE_INTERNAL, "python: too many tensors in a call");
+  Py_buffer& buffer = buffers_[buffer_count_];
+  bool bfloat16 = false;
+  if (PyObject_GetBuffer(object, &buffer, PyBUF_STRIDES | PyBUF_FORMAT) != 0) {
+    bfloat16 = is_bfloat16(object);
+    if (!bfloat16) return name_type(op, argument, object);
+    PyErr_Clear();
+    PyObject* bits = PyObject_CallMethod(object, "view", "s", "uint16");
+    if (bits == nullptr || !keep(bits)) return false;
+    if (PyObject_GetBuffer(bits, &buffer, PyBUF_STRIDES | PyBUF_FORMAT) != 0) return false;
+  }
+  ++buffer_count_;
+  const sluice_dtype dtype =
+      bfloat16 ? sluice_dtype{4, 16} : dtype_of(buffer.format, buffer.itemsize);
+  if (dtype.bits == 0) {
+    return fail(SLUICE_INVALID_ARGUMENT,
+                "%s: %s format = \"%s\", expected native float32, float16, bfloat16 (ml_dtypes), "
+                "int32, int64, bool or uint8",
+                op, argument, buffer.format);
+  }
+  dlpack::Tensor tensor{
+      buffer.buf, {dlpack::kCpu, 0}, buffer.ndim, {dtype.code, dtype.bits, 1}, nullptr, nullptr, 0};
+  int64_t shape[SLUICE_MAX_RANK], stride[SLUICE_MAX_RANK];
+  for (int axis = 0; axis < buffer.ndim && axis < SLUICE_MAX_RANK; ++axis) {
+    shape[axis] = buffer.shape[axis];
+    stride[axis] = buffer.strides[axis] / buffer.itemsize;
+    if (buffer.strides[axis] % buffer.itemsize != 0 && buffer.shape[axis] > 1) {
+      return fail(SLUICE_UNSUPPORTED, "%s: %s.stride[%d] = %lld bytes, expected whole elements", op,
+                  argument, axis, static_cast<long long>(buffer.strides[axis]));
+    }
+  }
+  tensor.shape = shape;
+  tensor.strides = stride;
+  *read_only = buffer.readonly != 0;
+  return convert(op, argument, tensor, view);
+}
+
+bool Borrowed::view_from_capsule(const char* op, const char* argument, PyObject* object,
+                                 sluice_tensor* view, bool* read_only) noexcept {
+  const Ref device(PyObject_CallMethod(object, "__dlpack_device__", nullptr));
+  dlpack::Device where{0, 0};
+  if (!device || PyTuple_Check(device.get()) == 0) return name_type(op, argument, object);
+  for (int i = 0; i < 2 && i < PyTuple_Size(device.get()); ++i) {
+    const Ref number(PyNumber_Long(PyTuple_GetItem(device.get(), i)));
+    if (!number) return false;
+    (i == 0 ? where.type : where.index) = static_cast<int32_t>(PyLong_AsLong(number.get()));
+  }
+  Ref stream;
+  if (where.type == dlpack::kCuda || where.type == dlpack::kCudaManaged) {
+    if (!current_stream_of(object)) return false;
+    // DLPack: 1 is the legacy default stream; 0 is not allowed.
+    stream = Ref(stream_ == nullptr ? PyLong_FromLong(1) : PyLong_FromVoidPtr(stream_));
+  }
+  Ref capsule = export_capsule(object, stream ? stream.get() : Py_None);
+  if (!capsule) return false;
+  const dlpack::Tensor* tensor = nullptr;
+  if (PyCapsule_IsValid(capsule.get(), "dltensor_versioned") != 0) {
+    const auto* managed = static_cast<const dlpack::ManagedVersioned*>(
+        PyCapsule_GetPointer(capsule.get(), "dltensor_versioned"));
+    if (managed->version.major != dlpack::kMajor) {
+      return fail(SLUICE_UNSUPPORTED, "%s: %s DLPack version = %u, expected %u", op, argument,
+                  managed->version.major, dlpack::kMajor);
+    }
+    *read_only = (managed->flags & dlpack::kReadOnly) != 0;
+    tensor = &managed->tensor;
+  } else if (PyCapsule_IsValid(capsule.get(), "dltensor") != 0) {
+    tensor = &static_cast<const dlpack::Managed*>(PyCapsule_GetPointer(capsule.get(), "dltensor"))
+                  ->tensor;
+  } else {
+    return name_type(op, argument, object);
+  }
+  // The capsule is not consumed: its destructor frees the tensor when the call is over.
+  return keep(capsule.release()) && convert(op, argument, *tensor, view);
+}
+
+}  // namespace sluice::python

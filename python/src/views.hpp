@@ -1,0 +1,58 @@
+// Tensors of any framework as views of the C interface, borrowed for the time of one call.
+// SPDX-License-Identifier: Apache-2.0
+#ifndef SLUICE_PYTHON_VIEWS_HPP_
+#define SLUICE_PYTHON_VIEWS_HPP_
+
+#include "dlpack_abi.hpp"
+#include "python.hpp"
+#include "sluice/sluice.h"
+
+namespace sluice::python {
+
+/// Keeps what a call's views point to alive until the call is over, and knows its stream.
+class Borrowed {
+ public:
+  Borrowed() = default;
+  Borrowed(const Borrowed&) = delete;
+  Borrowed& operator=(const Borrowed&) = delete;
+  ~Borrowed();
+
+  /// The stream that the caller named: an integer, or an object that has one. False with an
+  /// exception if it has none.
+  bool set_stream(PyObject* stream) noexcept;
+
+  /// `object` as a view. Raises, naming op and argument, and returns false if it is no tensor.
+  bool view(const char* op, const char* argument, PyObject* object, sluice_tensor* view,
+            bool* read_only) noexcept;
+
+  /// The stream of a call on `device`: the named one, else the framework's current one.
+  bool stream(sluice_device device, void** stream) noexcept;
+
+  bool stream_named() const noexcept { return stream_named_; }
+  /// First tensor on a CUDA device, null before; borrowed.
+  PyObject* device_tensor() const noexcept { return device_tensor_; }
+
+ private:
+  bool view_from_buffer(const char* op, const char* argument, PyObject* object, sluice_tensor* view,
+                        bool* read_only) noexcept;
+  bool view_from_capsule(const char* op, const char* argument, PyObject* object,
+                         sluice_tensor* view, bool* read_only) noexcept;
+  bool keep(PyObject* object) noexcept;
+  bool current_stream_of(PyObject* object) noexcept;
+
+  // More than the tensors of any operator, its workspace included.
+  static constexpr int kMost = 32;
+  Py_buffer buffers_[kMost];
+  PyObject* objects_[kMost];
+  int buffer_count_ = 0;
+  int object_count_ = 0;
+  bool stream_named_ = false;
+  bool stream_known_ = false;
+  void* stream_ = nullptr;
+  PyObject* device_tensor_ = nullptr;
+  const dlpack::ExchangeApi* device_api_ = nullptr;
+};
+
+}  // namespace sluice::python
+
+#endif  // SLUICE_PYTHON_VIEWS_HPP_
