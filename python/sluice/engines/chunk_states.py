@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0
+"""States at the start of every 64-token chunk, which two engines expect as a third return value
+(their prefix caches copy rows of it). All indices are computed on the tensors' device."""
+
+import torch
+
+# Tokens of a chunk in the engines that ask for these states.
+kChunk = 64
+
+
+def _chunk_counts(q, cu_seqlens):
+    """(tokens, chunks) of every sequence, int64 [N]."""
+    if cu_seqlens is None:
+        lengths = torch.full((q.shape[0],), q.shape[1], dtype=torch.int64, device=q.device)
+    else:
+        lengths = (cu_seqlens[1:] - cu_seqlens[:-1]).to(torch.int64)
+    return lengths, (lengths + (kChunk - 1)) // kChunk
+
+
+def _row_bound(q, counts, cu_seqlens):
+    """How many chunks there are: exact where no GPU has to be waited for, else an upper bound."""
+    if cu_seqlens is None:
+        return q.shape[0] * ((q.shape[1] + kChunk - 1) // kChunk)
+    if counts.device.type == "cpu":
+        return int(counts.sum())
+    return q.shape[1] // kChunk + len(cu_seqlens) - 1
+
+
+def chunk_start_states(q, v, cu_seqlens, initial_state, read_slots, state_layout):
+    """Allocates the states and says how `ops.chunk_forward` fills all but the first of a sequence.
+
+    Returns (h, arguments): h [rows, HV, ..] in q's dtype, row of chunk c of sequence n =
+    chunks of sequences before n + c, the first row of each sequence already filled from
+    `initial_state`; arguments: the checkpoint arguments of `ops.chunk_forward`.
+    """
+    K, (HV, V) = q.shape[3], v.shape[2:]
+    lengths, counts = _chunk_counts(q, cu_seqlens)
+    rows = _row_bound(q, counts, cu_seqlens)
+    inner = (HV, K, V) if state_layout == "kv" else (HV, V, K)
+    # One row more, where sequences without tokens put their start state.
+    h = torch.zeros((rows + 1, *inner), dtype=q.dtype, device=q.device)
+    first = torch.cumsum(counts, 0) - counts
+    if initial_state is not None and len(counts) > 0:
+        starts = initial_state
+        if read_slots is not None:
+            slots = read_slots.to(torch.int64)
+            live = (slots >= 0)[:, None, None, None]
+            starts = torch.where(live, initial_state[slots.clamp(min=0)], 0)
+        h[torch.where(counts > 0, first, rows)] = starts[: len(counts)].to(h.dtype)
+    most = max(q.shape[1] - 1, 0) // kChunk
+    if most == 0:
+        return h[:rows], {}
+    chunk = torch.arange(1, most + 1, device=q.device)
+    inside = chunk[None, :] * kChunk < lengths[:, None]
+    slots = torch.where(inside, first[:, None] + chunk[None, :], -1)
+    return h[:rows], {
+        "checkpoints": h,
+        "checkpoint_slots": slots,
+        "checkpoint_every": kChunk,
+    }

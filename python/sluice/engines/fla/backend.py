@@ -1,0 +1,162 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sluice as a backend of fla's dispatch (fla >= 0.5): prefill through fla's registry, decode, which
+fla does not dispatch, by re-assigning fla's names.
+
+fla's own switches hold: FLA_SLUICE=0 turns the backend off at any time (per call, so after
+registration too), FLA_DISABLE_BACKEND_DISPATCH=1 bypasses every backend. fla logs at INFO which
+backend ran and why one was rejected.
+"""
+
+import logging
+import os
+
+from ... import supported
+from ..swap import Swaps, Tally, hook, needs_gradient
+from . import ops
+
+_logger = logging.getLogger("sluice.engines")
+_swaps = Swaps()
+_registry = []
+tally = Tally()
+
+
+def enabled():
+    """False if FLA_SLUICE=0."""
+    return os.environ.get("FLA_SLUICE", "1") != "0"
+
+
+def _unfit_views(q, k, v, gradients):
+    """Why tensors cannot be passed to Sluice, or None. Reads no values."""
+    if q.device.type not in ("cpu", "cuda"):
+        return f"device {q.device.type}, Sluice has cpu and cuda"
+    if needs_gradient(q, k, v, *gradients):
+        return "an input requires a gradient, Sluice has no backward pass yet"
+    if any(t.stride(-1) != 1 for t in (q, k, v)):
+        return "q, k, v contiguous in the last dimension expected"
+    return None
+
+
+def _unfit_chunk(
+    q,
+    k,
+    v,
+    g,
+    beta,
+    scale=None,
+    initial_state=None,
+    output_final_state=False,
+    use_qk_l2norm_in_kernel=False,
+    use_beta_sigmoid_in_kernel=False,
+    allow_neg_eigval=False,
+    state_v_first=False,
+    cu_seqlens=None,
+    cu_seqlens_cpu=None,
+    chunk_indices=None,
+    cp_context=None,
+    **kwargs,
+):
+    """Why a chunk_gated_delta_rule call is left to fla, or None."""
+    if cp_context is not None:
+        return "context parallelism across devices is not supported"
+    A_log, dt_bias = kwargs.get("A_log"), kwargs.get("dt_bias")
+    reason = _unfit_views(q, k, v, (g, beta, initial_state, A_log, dt_bias))
+    if reason is not None:
+        return reason
+    raw = bool(kwargs.get("use_gate_in_kernel")) and A_log is not None
+    _, refusal = supported(
+        "chunk_forward",
+        q=q,
+        k=k,
+        v=v,
+        gate=g,
+        beta=beta,
+        o=v,
+        A_log=A_log if raw else None,
+        dt_bias=(A_log if dt_bias is None else dt_bias) if raw else None,
+        gate_space="raw" if raw else "log",
+        cu_seqlens=cu_seqlens,
+        initial_state=initial_state,
+        state_layout="vk" if state_v_first or kwargs.get("transpose_state_layout") else "kv",
+    )
+    return None if refusal is None else str(refusal)
+
+
+def _unfit_recurrent(q, k, v, g=None, gk=None, gv=None, beta=None, **kwargs):
+    """Why a fused_recurrent_gated_delta_rule call is left to fla, or None."""
+    if not enabled():
+        return "FLA_SLUICE=0"
+    if gk is not None or gv is not None:
+        return "a decay per channel is not supported"
+    return _unfit_views(q, k, v, (g, beta, kwargs.get("initial_state")))
+
+
+def _backend_class(base):
+    """The backend, derived from the installed fla's own base class."""
+
+    class SluiceBackend(base):
+        backend_type = "sluice"
+        package_name = "sluice"
+        env_var = "FLA_SLUICE"
+        default_enable = True
+        # WHY 2: before FlashQLA (3), which takes fewer of fla's flags; after Ascend's Triton (0).
+        priority = 2
+
+        def chunk_gated_delta_rule_verifier(self, *args, **kwargs):
+            reason = _unfit_chunk(*args, **kwargs)
+            if reason is not None:
+                tally.count_back("fla.chunk_gated_delta_rule", reason)
+            return reason is None, reason
+
+        def chunk_gated_delta_rule(self, *args, **kwargs):
+            tally.count_run("fla.chunk_gated_delta_rule")
+            return ops.chunk_gated_delta_rule(*args, **kwargs)
+
+    return SluiceBackend
+
+
+def _find_registry():
+    """(base class, registry of gated_delta_rule) of the installed fla, 0.6's or 0.5's."""
+    import importlib
+
+    module = importlib.import_module("fla.ops.gated_delta_rule.backends")
+    if hasattr(module, "gdr_registry"):
+        return importlib.import_module("fla.ops.backends").BaseBackend, module.gdr_registry
+    backends = importlib.import_module("fla.backends")
+    return backends.BaseBackend, backends._get_operation_registry("gated_delta_rule")
+
+
+def register(decode=True):
+    """Makes Sluice a backend of the installed fla; with `decode`, its recurrent function too.
+
+    Needs fla >= 0.5 (ImportError without a backend registry). With FLA_SLUICE=0 nothing is done.
+    Idempotent; `unregister()` undoes it. Returns whether Sluice is registered.
+    """
+    if not enabled():
+        _logger.info("fla backend not registered: FLA_SLUICE=0")
+        return False
+    base, registry = _find_registry()
+    if not _registry:
+        registry.register(_backend_class(base)())
+        _registry.append(registry)
+        _logger.info("fla backend registered: chunk_gated_delta_rule, priority 2")
+    if decode and not _swaps.active():
+        _register_decode()
+    return True
+
+
+def _register_decode():
+    """fla does not dispatch its recurrent function: its names are re-assigned instead."""
+    import fla.ops.gated_delta_rule as rule
+
+    original = rule.fused_recurrent_gated_delta_rule
+    name = "fla.fused_recurrent_gated_delta_rule"
+    ours = hook(name, ops.fused_recurrent_gated_delta_rule, original, tally, _unfit_recurrent)
+    places = _swaps.put_everywhere(original, ours, ("fla.",))
+    _logger.info("fla decode re-assigned in %s", ", ".join(places))
+
+
+def unregister():
+    """Undoes `register()`."""
+    while _registry:
+        _registry.pop()._backends.pop("sluice", None)
+    _swaps.restore()

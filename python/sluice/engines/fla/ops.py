@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: Apache-2.0
+"""fla.ops.gated_delta_rule as Sluice runs it: fla's parameters, nothing of Sluice's own.
+
+Differences from fla: inputs are not made contiguous (the last dimension must be), and a call that
+would need a gradient is refused.
+"""
+
+from ... import functional
+from ..refusal import invalid, only_absent
+
+
+def _zero_bias(op, use_gate_in_kernel, A_log, dt_bias):
+    """fla's dt_bias is optional, the operators' is not."""
+    if use_gate_in_kernel and A_log is None:
+        invalid(op, "A_log", None, "a tensor [HV]", "use_gate_in_kernel")
+    if not use_gate_in_kernel:
+        return None, None
+    return A_log, A_log * 0 if dt_bias is None else dt_bias
+
+
+def chunk_gated_delta_rule(
+    q,
+    k,
+    v,
+    g,
+    beta,
+    scale=None,
+    initial_state=None,
+    output_final_state=False,
+    use_qk_l2norm_in_kernel=False,
+    use_beta_sigmoid_in_kernel=False,
+    allow_neg_eigval=False,
+    state_v_first=False,
+    cu_seqlens=None,
+    cu_seqlens_cpu=None,
+    chunk_indices=None,
+    cp_context=None,
+    use_gate_in_kernel=False,
+    A_log=None,
+    dt_bias=None,
+    chunk_size=64,
+    transpose_state_layout=None,
+    head_first=None,
+):
+    """fla's prefill: q, k [B,T,H,K], v [B,T,HV,V], g, beta [B,T,HV], state [N,HV,K,V].
+
+    cu_seqlens_cpu and chunk_indices repeat cu_seqlens and are not read; chunk_size 16, 32 or 64
+    chooses nothing (Sluice's kernels have their own chunks); cp_context and head_first are refused.
+    Returns (o, final state float32 or None).
+    """
+    op = "fla.chunk_gated_delta_rule"
+    only_absent(op, "not supported", cp_context=cp_context, head_first=head_first)
+    if chunk_size not in (16, 32, 64):
+        invalid(op, "chunk_size", chunk_size, "16, 32 or 64", "fla's rule")
+    A_log, dt_bias = _zero_bias(op, use_gate_in_kernel, A_log, dt_bias)
+    return functional.chunk_gated_delta_rule(
+        q,
+        k,
+        v,
+        g,
+        beta,
+        scale=scale,
+        initial_state=initial_state,
+        output_final_state=output_final_state,
+        use_qk_l2norm_in_kernel=use_qk_l2norm_in_kernel,
+        use_beta_sigmoid_in_kernel=use_beta_sigmoid_in_kernel,
+        allow_neg_eigval=allow_neg_eigval,
+        state_v_first=state_v_first or bool(transpose_state_layout),
+        cu_seqlens=cu_seqlens,
+        use_gate_in_kernel=use_gate_in_kernel,
+        A_log=A_log,
+        dt_bias=dt_bias,
+    )
+
+
+def fused_recurrent_gated_delta_rule(
+    q,
+    k,
+    v,
+    g=None,
+    gk=None,
+    gv=None,
+    beta=None,
+    scale=None,
+    initial_state=None,
+    output_final_state=False,
+    use_qk_l2norm_in_kernel=False,
+    use_gate_in_kernel=False,
+    A_log=None,
+    dt_bias=None,
+    use_beta_sigmoid_in_kernel=False,
+    allow_neg_eigval=False,
+    state_v_first=False,
+    cu_seqlens=None,
+    transpose_state_layout=None,
+    head_first=None,
+):
+    """fla's decode, shapes as in chunk_gated_delta_rule, beta None = 1. gk and gv (a decay per
+    channel) and a beta per channel [B,T,HV,V] are refused. Returns (o, final state or None)."""
+    op = "fla.fused_recurrent_gated_delta_rule"
+    only_absent(op, "one gate per value head", gk=gk, gv=gv, head_first=head_first)
+    if allow_neg_eigval and not use_beta_sigmoid_in_kernel:
+        invalid(op, "allow_neg_eigval", True, "use_beta_sigmoid_in_kernel with it", "fla's rule")
+    A_log, dt_bias = _zero_bias(op, use_gate_in_kernel, A_log, dt_bias)
+    return functional.fused_recurrent_gated_delta_rule(
+        q,
+        k,
+        v,
+        g,
+        beta=beta,
+        scale=scale,
+        initial_state=initial_state,
+        output_final_state=output_final_state,
+        use_qk_l2norm_in_kernel=use_qk_l2norm_in_kernel,
+        use_gate_in_kernel=use_gate_in_kernel,
+        A_log=A_log,
+        dt_bias=dt_bias,
+        use_beta_sigmoid_in_kernel=use_beta_sigmoid_in_kernel,
+        allow_neg_eigval=allow_neg_eigval,
+        state_v_first=state_v_first or bool(transpose_state_layout),
+        cu_seqlens=cu_seqlens,
+    )
+
+
+chunk_gdn = chunk_gated_delta_rule
+fused_recurrent_gdn = fused_recurrent_gated_delta_rule
+# A revision of transformers asks fla for this name.
+recurrent_gated_delta_rule = fused_recurrent_gated_delta_rule

@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Views of packed rows: q, k and v side by side in one row, and gates of one row per token."""
+
+from .refusal import invalid
+
+
+def split_heads(op, mixed_qkv, HV, K, V):
+    """Views q, k [rows,H,K] and v [rows,HV,V] of mixed_qkv [rows, 2HK+HVV], H from its width; the
+    row stride is free."""
+    query_width = mixed_qkv.shape[1] - HV * V
+    if query_width <= 0 or query_width % (2 * K) != 0:
+        expected = f"2 H * {K} + {HV * V}"
+        invalid(op, "mixed_qkv.shape[1]", mixed_qkv.shape[1], expected, "[q | k | v] heads")
+    H = query_width // (2 * K)
+    q, k, v = mixed_qkv.split([H * K, H * K, HV * V], dim=1)
+    return q.unflatten(1, (H, K)), k.unflatten(1, (H, K)), v.unflatten(1, (HV, V))
+
+
+def token_rows(gate, q):
+    """A view [B,T,HV] of gates [tokens,HV] (more rows than tokens are left out) or [B,T,HV]."""
+    if len(gate.shape) == 3:
+        return gate
+    rows = q.shape[0] * q.shape[1]
+    return gate[:rows].unflatten(0, (q.shape[0], q.shape[1]))
+
+
+def packed_decode(op, decode, mixed_qkv, a, b, out, state, slots, **arguments):
+    """One token a row: mixed_qkv [B, 2HK+HVV], a, b [B,HV], out [B,1,HV,V], state [slots,HV,V,K]
+    updated in place at slots [B]. Returns (out, state), as the engines do."""
+    HV, V, K = state.shape[-3:]
+    q, k, v = (rows.unsqueeze(1) for rows in split_heads(op, mixed_qkv, HV, K, V))
+    decode(
+        op,
+        q,
+        k,
+        v,
+        a.unsqueeze(1),
+        b.unsqueeze(1),
+        o=out,
+        initial_state=state,
+        state_layout="vk",
+        read_slots=slots,
+        gate_space="raw",
+        beta_space="logit",
+        **arguments,
+    )
+    return out, state

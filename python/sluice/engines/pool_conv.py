@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The convolutions of vLLM and SGLang: states in a pool of slots, channel-first activations."""
+
+from .. import ops
+from .refusal import describe, unsupported
+
+
+def activation_name(op, activation):
+    """The operators' name of an engine's activation: None, a bool, "silu" or "swish"."""
+    if activation is None or activation is False:
+        return "none"
+    if activation is True or activation in ("silu", "swish"):
+        return "silu"
+    return unsupported(op, "activation", activation, "None, 'silu' or 'swish'", "convolution")
+
+
+def pad_rule(op, pad_slot_id, null_block_id=None):
+    """pad_below for an engine's padding ids: -1 marks padding, and 0 too where block 0 is null."""
+    if pad_slot_id not in (None, -1):
+        unsupported(op, "pad_slot_id", pad_slot_id, "-1 or None", "negative slots are padding")
+    if null_block_id not in (None, 0):
+        unsupported(op, "null_block_id", null_block_id, "0 or None", "slot 0 is the null slot")
+    return 0 if null_block_id is None else 1
+
+
+def check_slots(op, name, slots):
+    """Slots of one per sequence: tables of blocks (prefix caching of states) are refused."""
+    if slots is not None and len(slots.shape) != 1:
+        unsupported(op, name, slots, "[N]", f"one state slot a sequence, not {describe(slots)}")
+
+
+def prefill(
+    op,
+    x,
+    weight,
+    bias,
+    *,
+    conv_states,
+    query_start_loc,
+    cache_indices,
+    has_initial_state,
+    activation,
+    pad_below,
+):
+    """x [D, tokens] packed, or [B, D, T]. Returns the shape of x; conv_states [slots, D, >= W-1] is
+    updated in place in its first W-1 columns. Without has_initial_state every sequence starts from
+    zeros, as in both engines."""
+    check_slots(op, "cache_indices", cache_indices)
+    packed = len(x.shape) == 2
+    rows = x.t().unsqueeze(0) if packed else x.transpose(1, 2)
+    states = None if conv_states is None else conv_states[..., : weight.shape[1] - 1]
+    out = ops.causal_conv1d(
+        rows,
+        weight,
+        bias,
+        cu_seqlens=query_start_loc,
+        initial_state=None if has_initial_state is None else states,
+        final_state=states,
+        read_slots=cache_indices,
+        has_initial_state=has_initial_state,
+        pad_below=pad_below,
+        activation=activation_name(op, activation),
+    )
+    return out.squeeze(0).t() if packed else out.transpose(1, 2)
+
+
+def update(
+    op,
+    x,
+    conv_state,
+    weight,
+    bias,
+    *,
+    activation,
+    conv_state_indices,
+    num_accepted=None,
+    query_start_loc=None,
+    ring_position=None,
+    pad_below=0,
+    out=None,
+):
+    """x [B, D], [B, D, T], or [tokens, D] with query_start_loc. Returns the shape of x, a new tensor
+    unless `out` is given. Without speculation the state is the first W-1 columns."""
+    check_slots(op, "conv_state_indices", conv_state_indices)
+    if query_start_loc is not None:
+        to_rows, from_rows = (lambda t: t.unsqueeze(0)), (lambda t: t.squeeze(0))
+    elif len(x.shape) == 2:
+        to_rows, from_rows = (lambda t: t.unsqueeze(1)), (lambda t: t.squeeze(1))
+    else:
+        to_rows = from_rows = lambda t: t.transpose(1, 2)
+    states = conv_state
+    if num_accepted is None and ring_position is None:
+        states = conv_state[..., : weight.shape[1] - 1]
+    rows = ops.causal_conv1d(
+        to_rows(x),
+        weight,
+        bias,
+        out=None if out is None else to_rows(out),
+        cu_seqlens=query_start_loc,
+        initial_state=states,
+        final_state=states,
+        read_slots=conv_state_indices,
+        num_accepted=num_accepted,
+        ring_position=ring_position,
+        conv_state_form="shift" if ring_position is None else "ring",
+        pad_below=pad_below,
+        activation=activation_name(op, activation),
+    )
+    return from_rows(rows) if out is None else out

@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Refusals of the shims, in the core's message grammar:
+"op: argument = found, expected ... (rule)"."""
+
+from .._errors import InvalidArgument, Unsupported
+
+
+def describe(value):
+    """A value in a message: tensors by type and shape, everything else by repr."""
+    shape = getattr(value, "shape", None)
+    return f"tensor{list(shape)}" if shape is not None else repr(value)
+
+
+def unsupported(op, name, found, expected, rule):
+    """Raises Unsupported: a legal call of the engine that Sluice does not do."""
+    raise Unsupported(f"{op}: {name} = {describe(found)}, expected {expected} ({rule})")
+
+
+def invalid(op, name, found, expected, rule):
+    """Raises InvalidArgument: the caller's mistake."""
+    raise InvalidArgument(f"{op}: {name} = {describe(found)}, expected {expected} ({rule})")
+
+
+def only_absent(op, rule, **arguments):
+    """Refuses every argument that is neither None nor False."""
+    for name, value in arguments.items():
+        if value is not None and value is not False:
+            unsupported(op, name, value, "None or False", rule)
+
+
+def only_value(op, name, value, expected, rule):
+    """Refuses a number other than the one value that the operators compute with."""
+    if value != expected:
+        unsupported(op, name, value, expected, rule)
+
+
+def check_scale(op, scale):
+    """The engines' rule `scale > 0`; returns scale."""
+    if scale is not None and not scale > 0:
+        invalid(op, "scale", scale, "None or > 0", "the engine's rule")
+    return scale

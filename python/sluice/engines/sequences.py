@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Lengths of packed sequences as the shims need them, without waiting for a GPU."""
+
+from .. import ops
+from .refusal import unsupported
+
+# Tokens per sequence that a recurrent step takes (sluice_recurrent_step_args).
+kMaxStepTokens = 16
+
+
+def longest(cu_seqlens, tokens, columns=None):
+    """An upper bound on one sequence's tokens.
+
+    columns: how many state slots a sequence has, where the caller's slots are [N, columns]. Without
+    it a batch of as many tokens as sequences is a decode batch of one token each, the engines' rule;
+    on the CPU the lengths themselves are read.
+    """
+    if columns is not None:
+        return columns
+    if cu_seqlens.device.type == "cpu":
+        return max(int((cu_seqlens[1:] - cu_seqlens[:-1]).max()), 1) if len(cu_seqlens) > 1 else 1
+    return 1 if tokens == len(cu_seqlens) - 1 else tokens
+
+
+def count(q, cu_seqlens):
+    """N: the sequences of a call."""
+    return q.shape[0] if cu_seqlens is None else len(cu_seqlens) - 1
+
+
+def decode(op, q, k, v, gate, beta, *, columns=None, cu_seqlens=None, **arguments):
+    """A recurrent step where sequences are short enough, the chunk form otherwise: both update the
+    pool `initial_state` in place, or write `final_state`. Arguments of `ops.recurrent_step`."""
+    tokens = q.shape[1]
+    bound = tokens if cu_seqlens is None else longest(cu_seqlens, tokens, columns)
+    if bound <= kMaxStepTokens:
+        max_tokens = 0 if cu_seqlens is None else max(bound, 1)
+        return ops.recurrent_step(
+            q, k, v, gate, beta, cu_seqlens=cu_seqlens, max_tokens=max_tokens, **arguments
+        )
+    writes = arguments.pop("state_writes", "last")
+    if writes == "per_token" or arguments.pop("num_accepted", None) is not None:
+        rule = "states per token and rollback"
+        unsupported(op, "tokens per sequence", bound, f"<= {kMaxStepTokens}", rule)
+    if writes == "last":
+        arguments.setdefault("final_state", arguments["initial_state"])
+    return ops.chunk_forward(q, k, v, gate, beta, cu_seqlens=cu_seqlens, **arguments)

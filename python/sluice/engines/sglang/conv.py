@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+"""sglang.srt.layers.attention.mamba.causal_conv1d.causal_conv1d_fn and
+sglang.kernels.ops.mamba.causal_conv1d_triton.causal_conv1d_update."""
+
+from ..pool_conv import pad_rule, prefill, update
+from ..refusal import only_absent
+
+
+def causal_conv1d_fn(
+    x,
+    weight,
+    bias=None,
+    query_start_loc=None,
+    cache_indices=None,
+    has_initial_state=None,
+    conv_states=None,
+    activation="silu",
+    pad_slot_id=-1,
+    seq_lens_cpu=None,
+    block_table=None,
+    validate_data=False,
+):
+    """x [D, tokens] packed, or [B,D,T]; conv_states [slots,D,>= W-1] updated IN PLACE.
+
+    seq_lens_cpu repeats query_start_loc and is not needed; block_table is refused; validate_data asks
+    for checks that are always made. Returns a new tensor of x's shape (one of SGLang's variants
+    overwrites x; every call in SGLang uses the returned tensor)."""
+    op = "sglang.causal_conv1d_fn"
+    only_absent(op, "one state slot a sequence", block_table=block_table)
+    return prefill(
+        op,
+        x,
+        weight,
+        bias,
+        conv_states=conv_states,
+        query_start_loc=query_start_loc,
+        cache_indices=cache_indices,
+        has_initial_state=has_initial_state,
+        activation=activation,
+        pad_below=pad_rule(op, pad_slot_id),
+    )
+
+
+def causal_conv1d_update(
+    x,
+    conv_state,
+    weight,
+    bias=None,
+    activation=None,
+    cache_seqlens=None,
+    conv_state_indices=None,
+    num_accept_tokens=None,
+    intermediate_conv_window=None,
+    intermediate_state_indices=None,
+    retrieve_next_token=None,
+    retrieve_next_sibling=None,
+    retrieve_parent_token=None,
+    pad_slot_id=-1,
+    metadata=None,
+    validate_data=False,
+):
+    """x [B,D] or [B,D,T]; conv_state updated IN PLACE, as a ring with cache_seqlens. The windows and
+    trees of speculative verification are refused; metadata is not needed. Returns a new tensor."""
+    op = "sglang.causal_conv1d_update"
+    only_absent(
+        op,
+        "no windows or trees of verification",
+        intermediate_conv_window=intermediate_conv_window,
+        intermediate_state_indices=intermediate_state_indices,
+        retrieve_next_token=retrieve_next_token,
+        retrieve_next_sibling=retrieve_next_sibling,
+        retrieve_parent_token=retrieve_parent_token,
+    )
+    return update(
+        op,
+        x,
+        conv_state,
+        weight,
+        bias,
+        activation=activation,
+        conv_state_indices=conv_state_indices,
+        num_accepted=num_accept_tokens,
+        ring_position=cache_seqlens,
+        pad_below=pad_rule(op, pad_slot_id),
+    )

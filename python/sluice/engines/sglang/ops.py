@@ -1,0 +1,254 @@
+# SPDX-License-Identifier: Apache-2.0
+"""sglang.kernels.ops.attention.fla and .linear (sglang.srt.layers.attention.fla in older trees)."""
+
+from ... import ops
+from .. import sequences
+from ..chunk_states import chunk_start_states
+from ..packed import packed_decode, token_rows
+from ..refusal import check_scale, invalid, only_absent, only_value, unsupported
+
+
+def _qk_norm(use_qk_l2norm_in_kernel):
+    return "l2" if use_qk_l2norm_in_kernel else "none"
+
+
+def chunk_gated_delta_rule(
+    q,
+    k,
+    v,
+    g,
+    beta,
+    scale=None,
+    initial_state=None,
+    initial_state_indices=None,
+    cu_seqlens=None,
+    head_first=False,
+    use_qk_l2norm_in_kernel=False,
+    inplace_update=True,
+):
+    """Prefill: log gate g, beta [B,T,HV]; initial_state is the pool [slots,HV,V,K], read and (with
+    inplace_update) written at initial_state_indices [N]. SGLang refuses float32, Sluice does not.
+
+    Returns (o, None, h): h [1, chunks, HV, V, K] in q's dtype, the states at the start of every
+    64-token chunk, sequence after sequence, which SGLang's prefix cache copies from. On CUDA h may end
+    in unused rows, because the exact count is not known to the host.
+    """
+    op = "sglang.chunk_gated_delta_rule"
+    only_absent(op, "token-first tensors", head_first=head_first)
+    if len(beta.shape) != 3:
+        invalid(op, "beta", beta, "[B,T,HV]", "one write strength a value head")
+    h, checkpoints = chunk_start_states(
+        q, v, cu_seqlens, initial_state, initial_state_indices, "vk"
+    )
+    o = ops.chunk_forward(
+        q,
+        k,
+        v,
+        g,
+        beta,
+        cu_seqlens=cu_seqlens,
+        initial_state=initial_state,
+        final_state=initial_state if inplace_update else None,
+        state_layout="vk",
+        read_slots=initial_state_indices,
+        scale=scale,
+        qk_norm=_qk_norm(use_qk_l2norm_in_kernel),
+        **checkpoints,
+    )
+    return o, None, h.view(q.shape[0], len(h) // q.shape[0], *h.shape[1:])
+
+
+def _step_buffer(op, buffer, slots, steps, tokens):
+    """Per-token writes into a buffer [slots, steps, HV, V, K]: the state after token t of sequence n
+    to [slots[n], t]."""
+    import torch
+
+    if slots is None:
+        invalid(op, "intermediate_state_indices", None, "[N]", "with intermediate_states_buffer")
+    if steps is not None:
+        only_value(op, "cache_steps", steps, buffer.shape[1], "the buffer's second dimension")
+    steps = buffer.shape[1]
+    first = slots.to(torch.int64)[:, None] * steps
+    rows = first + torch.arange(min(steps, tokens), device=buffer.device)[None, :]
+    return dict(
+        final_state=buffer.view(-1, *buffer.shape[2:]),
+        write_slots=torch.where(slots[:, None] >= 0, rows, -1),
+        state_writes="per_token",
+        columns=rows.shape[1],
+    )
+
+
+def _state_arguments(
+    op, q, pool, slots, disable_state_update, buffer, buffer_slots, steps, cu_seqlens
+):
+    """Which states a decode call reads and writes."""
+    states = dict(initial_state=pool, state_layout="vk", read_slots=slots, cu_seqlens=cu_seqlens)
+    if buffer is not None:
+        if not disable_state_update:
+            rule = "states of every token, or the last one"
+            unsupported(op, "disable_state_update", False, "True with the buffer", rule)
+        return dict(states, **_step_buffer(op, buffer, buffer_slots, steps, q.shape[1]))
+    only_absent(op, "without a buffer", intermediate_state_indices=buffer_slots)
+    if disable_state_update or pool is None:
+        states["state_writes"] = "none"
+    return states
+
+
+def fused_sigmoid_gating_delta_rule_update(
+    A_log,
+    a,
+    dt_bias,
+    softplus_beta,
+    softplus_threshold,
+    q,
+    k,
+    v,
+    b,
+    initial_state_source,
+    initial_state_indices,
+    scale=None,
+    use_qk_l2norm_in_kernel=False,
+    cu_seqlens=None,
+    is_kda=False,
+    lower_bound=None,
+    disable_state_update=False,
+    intermediate_states_buffer=None,
+    intermediate_state_indices=None,
+    cache_steps=None,
+    retrieve_parent_token=None,
+    cache_ring=False,
+    replayssm_rawv=None,
+    replayssm_rawk=None,
+    replayssm_g=None,
+    replayssm_beta=None,
+    match_cutedsl_decode=False,
+):
+    """Decode and verification with raw gates a, b [tokens,HV] or [B,T,HV]: the pool
+    initial_state_source [slots,HV,V,K] is updated IN PLACE at initial_state_indices [N], unless
+    disable_state_update; with it, intermediate_states_buffer [slots,steps,HV,V,K] can take the state
+    after every token at intermediate_state_indices [N]. softplus_beta 1 and softplus_threshold 20
+    only. Trees, replay windows and a lower bound are refused. Returns o."""
+    op = "sglang.fused_sigmoid_gating_delta_rule_update"
+    only_absent(op, "one gate per value head", is_kda=is_kda, lower_bound=lower_bound)
+    only_absent(
+        op,
+        "no trees, replay windows or CuTe DSL rounding",
+        retrieve_parent_token=retrieve_parent_token,
+        cache_ring=cache_ring,
+        replayssm_rawv=replayssm_rawv,
+        replayssm_rawk=replayssm_rawk,
+        replayssm_g=replayssm_g,
+        replayssm_beta=replayssm_beta,
+        match_cutedsl_decode=match_cutedsl_decode,
+    )
+    only_value(op, "softplus_beta", softplus_beta, 1.0, "softplus(x)")
+    only_value(op, "softplus_threshold", softplus_threshold, 20.0, "softplus(x) = x above it")
+    states = _state_arguments(
+        op,
+        q,
+        initial_state_source,
+        initial_state_indices,
+        disable_state_update,
+        intermediate_states_buffer,
+        intermediate_state_indices,
+        cache_steps,
+        cu_seqlens,
+    )
+    return sequences.decode(
+        op,
+        q,
+        k,
+        v,
+        token_rows(a, q),
+        token_rows(b, q),
+        A_log=A_log,
+        dt_bias=dt_bias,
+        gate_space="raw",
+        beta_space="logit",
+        scale=check_scale(op, scale),
+        qk_norm=_qk_norm(use_qk_l2norm_in_kernel),
+        **states,
+    )
+
+
+def fused_recurrent_gated_delta_rule_update(
+    q,
+    k,
+    v,
+    g,
+    beta=None,
+    scale=None,
+    initial_state_source=None,
+    initial_state_indices=None,
+    cu_seqlens=None,
+    use_qk_l2norm_in_kernel=False,
+    disable_state_update=False,
+    disable_output_calculation=False,
+    intermediate_states_buffer=None,
+    intermediate_state_indices=None,
+    cache_steps=None,
+    retrieve_parent_token=None,
+):
+    """fused_sigmoid_gating_delta_rule_update with log gates g and beta [B,T,HV] (None = 1).
+    disable_output_calculation and trees are refused. Returns o."""
+    op = "sglang.fused_recurrent_gated_delta_rule_update"
+    only_absent(
+        op,
+        "outputs are always computed, and no trees",
+        disable_output_calculation=disable_output_calculation,
+        retrieve_parent_token=retrieve_parent_token,
+    )
+    if beta is not None and len(beta.shape) == 4:
+        unsupported(op, "beta", beta, "[B,T,HV]", "one write strength a value head")
+    states = _state_arguments(
+        op,
+        q,
+        initial_state_source,
+        initial_state_indices,
+        disable_state_update,
+        intermediate_states_buffer,
+        intermediate_state_indices,
+        cache_steps,
+        cu_seqlens,
+    )
+    return sequences.decode(
+        op,
+        q,
+        k,
+        v,
+        g,
+        beta,
+        scale=check_scale(op, scale),
+        qk_norm=_qk_norm(use_qk_l2norm_in_kernel),
+        **states,
+    )
+
+
+def fused_recurrent_gated_delta_rule_packed_decode(
+    mixed_qkv,
+    a,
+    b,
+    A_log,
+    dt_bias,
+    scale,
+    initial_state,
+    out,
+    ssm_state_indices,
+    use_qk_l2norm_in_kernel=False,
+):
+    """One token a row, as vLLM's, but here only negative slots are padding. Returns (out,
+    initial_state)."""
+    return packed_decode(
+        "sglang.fused_recurrent_gated_delta_rule_packed_decode",
+        sequences.decode,
+        mixed_qkv,
+        a,
+        b,
+        out,
+        initial_state,
+        ssm_state_indices,
+        A_log=A_log,
+        dt_bias=dt_bias,
+        scale=scale,
+        qk_norm=_qk_norm(use_qk_l2norm_in_kernel),
+    )

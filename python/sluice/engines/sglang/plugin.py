@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The sglang.srt.plugins entry point: hooks around SGLang's GDN operators.
+
+Opt-in, because nothing here has run inside a serving engine yet: set SLUICE_SGLANG=1. A call that
+Sluice does not take goes to SGLang's own operator; the log says which ran and why not.
+"""
+
+import importlib
+import inspect
+import logging
+import os
+
+from ..swap import Tally, run_or_hand_back
+from . import conv, ops
+
+_logger = logging.getLogger("sluice.engines")
+tally = Tally()
+
+# SGLang's function, and ours; where SGLang 0.5.23 defines them.
+kTargets = (
+    ("sglang.kernels.ops.attention.fla.chunk", ops.chunk_gated_delta_rule),
+    (
+        "sglang.kernels.ops.attention.fla.fused_recurrent",
+        ops.fused_recurrent_gated_delta_rule_packed_decode,
+    ),
+    (
+        "sglang.kernels.ops.attention.linear.fused_sigmoid_gating_recurrent",
+        ops.fused_sigmoid_gating_delta_rule_update,
+    ),
+    ("sglang.srt.layers.attention.mamba.causal_conv1d", conv.causal_conv1d_fn),
+    ("sglang.kernels.ops.mamba.causal_conv1d_triton", conv.causal_conv1d_update),
+)
+
+
+def same_parameters(ours, theirs):
+    """Whether every parameter the engine's function names exists in ours, in the same order."""
+    kinds = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    parameters = inspect.signature(theirs).parameters.values()
+    names = [p.name for p in parameters if p.kind not in kinds]
+    return list(inspect.signature(ours).parameters)[: len(names)] == names
+
+
+def _around(name, ours):
+    """SGLang's AROUND hook: fn(original, *args, **kwargs)."""
+
+    def call(original, *args, **kwargs):
+        return run_or_hand_back(name, ours, original, tally, args, kwargs)
+
+    return call
+
+
+def register():
+    """Registers the hooks (SGLang applies them). Returns the names that were hooked."""
+    if os.environ.get("SLUICE_SGLANG", "0") != "1":
+        _logger.info("SGLang hooks not registered: SLUICE_SGLANG is not 1")
+        return []
+    registry = importlib.import_module("sglang.srt.plugins.hook_registry")
+    hooked = []
+    for module_name, ours in kTargets:
+        target = f"{module_name}.{ours.__name__}"
+        try:
+            theirs = getattr(importlib.import_module(module_name), ours.__name__)
+        except (ImportError, AttributeError) as error:
+            _logger.warning("%s not hooked: %s", target, error)
+            continue
+        if not same_parameters(ours, theirs):
+            _logger.warning("%s not hooked: its signature is not sglang 0.5.23's", target)
+            continue
+        hook = _around(f"sglang.{ours.__name__}", ours)
+        registry.HookRegistry.register(target, hook, registry.HookType.AROUND)
+        hooked.append(target)
+    _logger.info("SGLang hooks registered: %s", ", ".join(hooked) or "none")
+    return hooked

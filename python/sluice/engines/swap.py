@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reversible replacement of attributes, and hooks that hand a call back to the engine's function.
+
+A hook runs Sluice's function where that can take the call and the engine's own otherwise; it counts
+both, and logs the first of each reason.
+"""
+
+import functools
+import logging
+import re
+import sys
+import types
+
+from .._errors import Unsupported
+
+_logger = logging.getLogger("sluice.engines")
+_MISSING = object()
+
+
+class Swaps:
+    """Attributes that were replaced, and what they were."""
+
+    def __init__(self):
+        self._undo = []
+
+    def put(self, owner, name, value):
+        """Sets owner.name = value and remembers what owner itself had under that name."""
+        old = vars(owner).get(name, _MISSING)
+        setattr(owner, name, value)
+        self._undo.append((owner, name, old))
+
+    def put_everywhere(self, old, new, inside):
+        """Replaces `old` by `new` in every loaded module whose name starts with a prefix of
+        `inside`: `from x import f` leaves copies of f behind. Returns the places, sorted."""
+        places = []
+        for module_name, module in sorted(sys.modules.items()):
+            if not isinstance(module, types.ModuleType) or not module_name.startswith(inside):
+                continue
+            for name, value in list(vars(module).items()):
+                if value is old:
+                    self.put(module, name, new)
+                    places.append(f"{module_name}.{name}")
+        return places
+
+    def active(self):
+        """Whether anything is replaced now."""
+        return bool(self._undo)
+
+    def restore(self):
+        """Puts everything back, last first. A second call does nothing."""
+        while self._undo:
+            owner, name, old = self._undo.pop()
+            if old is _MISSING:
+                delattr(owner, name)
+            else:
+                setattr(owner, name, old)
+
+
+class Tally:
+    """How often each hook ran Sluice and how often the engine's function, by reason."""
+
+    def __init__(self):
+        self.ran = {}
+        self.handed_back = {}
+
+    def count_run(self, hook):
+        if hook not in self.ran:
+            _logger.info("%s runs on Sluice", hook)
+        self.ran[hook] = self.ran.get(hook, 0) + 1
+
+    def count_back(self, hook, reason):
+        # Sizes differ from call to call: without them the reasons are few.
+        key = (hook, re.sub(r"\d+", "#", reason))
+        if key not in self.handed_back:
+            _logger.info("%s handed back to the engine: %s", hook, reason)
+        self.handed_back[key] = self.handed_back.get(key, 0) + 1
+
+
+def needs_gradient(*tensors):
+    """Whether autograd would record an operation on these tensors."""
+    import torch
+
+    return torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors)
+
+
+def run_or_hand_back(name, ours, original, tally, args, kwargs, unfit=None):
+    """`ours`, or `original` where `unfit` gives a reason or `ours` raises Unsupported, which it does
+    before anything is written."""
+    reason = unfit(*args, **kwargs) if unfit else None
+    if reason is None:
+        try:
+            result = ours(*args, **kwargs)
+        except Unsupported as error:
+            reason = str(error)
+        else:
+            tally.count_run(name)
+            return result
+    tally.count_back(name, reason)
+    return original(*args, **kwargs)
+
+
+def hook(name, ours, original, tally, unfit=None):
+    """A replacement for `original` that calls run_or_hand_back."""
+
+    @functools.wraps(original)
+    def call(*args, **kwargs):
+        return run_or_hand_back(name, ours, original, tally, args, kwargs, unfit)
+
+    return call

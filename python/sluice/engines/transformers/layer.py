@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A whole GatedDeltaNet layer of transformers in one call of Sluice between its projections.
+
+Two packings of the projections: separate qkv, z, b, a (Qwen3.5 and its MoE, Qwen4-exp) and the
+interleaved qkvz, ba (Qwen3-Next).
+"""
+
+from ... import ops
+
+_FLAT = ("in_proj_qkv", "in_proj_z", "in_proj_b", "in_proj_a")
+_INTERLEAVED = ("in_proj_qkvz", "in_proj_ba")
+_PARTS = ("conv1d", "A_log", "dt_bias", "norm", "out_proj", "layer_idx", "activation")
+_SIZES = ("num_k_heads", "num_v_heads", "head_k_dim", "head_v_dim", "conv_kernel_size")
+
+
+def packing_of(layer):
+    """ "flat", "interleaved", or None where the layer is not of a known shape."""
+    if not all(hasattr(layer, name) for name in _PARTS + _SIZES):
+        return None
+    if not hasattr(layer.norm, "variance_epsilon"):
+        return None
+    if all(hasattr(layer, name) for name in _FLAT):
+        return "flat"
+    return "interleaved" if all(hasattr(layer, name) for name in _INTERLEAVED) else None
+
+
+def unfit(layer, hidden_states, cache, kwargs):
+    """Why this call goes to the layer's own forward, or None."""
+    if hidden_states.device.type not in ("cpu", "cuda"):
+        return f"device {hidden_states.device.type}, Sluice has cpu and cuda"
+    if layer.activation not in ("silu", "swish"):
+        return f"activation {layer.activation} of the convolution"
+    if kwargs.get("cu_seq_lens_q") is not None or kwargs.get("seq_idx") is not None:
+        return "packed rows: the layer's own forward with Sluice's functions"
+    if cache is not None and cache.is_recording_past(layer.layer_idx):
+        return "the cache records the past (assisted decoding)"
+    if hasattr(layer.conv1d, "_hf_hook"):
+        return "the convolution's weights are offloaded"
+    return None
+
+
+def _inputs(layer, packing, hidden_states):
+    """The operators' qkv, z, b, a."""
+    if packing == "flat":
+        return [getattr(layer, name)(hidden_states) for name in _FLAT]
+    qkv, b = (getattr(layer, name)(hidden_states) for name in _INTERLEAVED)
+    return [qkv, None, b, None]
+
+
+def _constants(layer, packing):
+    """The arguments that depend on the layer alone."""
+    gate = layer.norm.activation
+    return dict(
+        conv_weight=layer.conv1d.weight.squeeze(1),
+        conv_bias=layer.conv1d.bias,
+        A_log=layer.A_log,
+        dt_bias=layer.dt_bias,
+        norm_weight=layer.norm.weight,
+        num_k_heads=layer.num_k_heads,
+        num_v_heads=layer.num_v_heads,
+        head_k_dim=layer.head_k_dim,
+        head_v_dim=layer.head_v_dim,
+        norm_eps=layer.norm.variance_epsilon,
+        packing=packing,
+        gate_activation="silu" if gate == "swish" else gate,
+        rounding="hf",
+    )
+
+
+def _prefill(layer, arguments, inputs, cache, conv_state, state):
+    """Any number of tokens; the cache is given both new states."""
+    final = conv_final = None
+    if cache is not None:
+        import torch
+
+        qkv, batch = inputs[0], inputs[0].shape[0]
+        channels = arguments["conv_weight"].shape[0]
+        conv_final = qkv.new_empty((batch, channels, layer.conv_kernel_size))
+        rows = (batch, layer.num_v_heads, layer.head_k_dim, layer.head_v_dim)
+        final = torch.empty(rows, dtype=torch.float32, device=qkv.device)
+    out = ops.layer_prefill(
+        *inputs,
+        conv_initial=conv_state,
+        conv_final=conv_final,
+        initial_state=state,
+        final_state=final,
+        **arguments,
+    )
+    if cache is not None:
+        cache.update_conv_state(
+            conv_final, layer.layer_idx, conv_kernel_size=layer.conv_kernel_size
+        )
+        cache.update_recurrent_state(final, layer.layer_idx)
+    return out
+
+
+def forward(layer, packing, hidden_states, cache_params=None, attention_mask=None):
+    """The layer's forward: hidden_states [B,T,hidden], attention_mask [B,T] (zeros mask inputs),
+    the cache's states updated as the layer's own forward updates them. Returns [B,T,hidden]."""
+    if attention_mask is not None:
+        masked = hidden_states * attention_mask[:, :, None]
+        hidden_states = masked.to(hidden_states.dtype)
+    conv_state = state = None
+    if cache_params is not None:
+        conv_state = cache_params.get_conv_state(layer.layer_idx, state_idx=0)
+        state = cache_params.get_recurrent_state(layer.layer_idx, state_idx=0)
+    inputs = _inputs(layer, packing, hidden_states)
+    arguments = _constants(layer, packing)
+    if conv_state is not None and state is not None and hidden_states.shape[1] == 1:
+        # The cache's tensors keep their addresses: both states are updated in place.
+        out = ops.layer_decode(*inputs, conv_initial=conv_state, initial_state=state, **arguments)
+    else:
+        out = _prefill(layer, arguments, inputs, cache_params, conv_state, state)
+    return layer.out_proj(out.flatten(2))

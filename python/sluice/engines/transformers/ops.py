@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The functions that transformers' GDN layers call, with the parameter names of transformers 5.23.
+
+Names matter: transformers passes a function only the keywords that its signature has.
+"""
+
+from ... import ops
+from .. import sequences
+from ..pool_conv import activation_name
+from ..refusal import only_absent
+
+
+def _final(query, value, cu_seqlens, wanted):
+    if not wanted:
+        return None
+    import torch
+
+    rows = (sequences.count(query, cu_seqlens), value.shape[2], query.shape[3], value.shape[3])
+    return torch.empty(rows, dtype=torch.float32, device=query.device)
+
+
+def chunk_gated_delta_rule(
+    query,
+    key,
+    value,
+    g,
+    beta,
+    chunk_size=64,
+    initial_state=None,
+    output_final_state=False,
+    use_qk_l2norm_in_kernel=False,
+    cu_seqlens=None,
+):
+    """query, key [B,T,H,K], value [B,T,HV,V], log gate g and beta [B,T,HV], initial_state
+    [N,HV,K,V]. chunk_size chooses nothing. Returns (o, final state float32 or None)."""
+    final = _final(query, value, cu_seqlens, output_final_state)
+    o = ops.chunk_forward(
+        query,
+        key,
+        value,
+        g,
+        beta,
+        cu_seqlens=cu_seqlens,
+        initial_state=initial_state,
+        final_state=final,
+        qk_norm="l2" if use_qk_l2norm_in_kernel else "none",
+    )
+    return o, final
+
+
+def fused_recurrent_gated_delta_rule(
+    query,
+    key,
+    value,
+    g,
+    beta,
+    initial_state=None,
+    output_final_state=False,
+    use_qk_l2norm_in_kernel=False,
+    cu_seqlens=None,
+):
+    """chunk_gated_delta_rule token by token, out of place. Returns (o, final state or None)."""
+    if initial_state is None or (cu_seqlens is None and query.shape[1] > sequences.kMaxStepTokens):
+        return chunk_gated_delta_rule(
+            query,
+            key,
+            value,
+            g,
+            beta,
+            initial_state=initial_state,
+            output_final_state=output_final_state,
+            use_qk_l2norm_in_kernel=use_qk_l2norm_in_kernel,
+            cu_seqlens=cu_seqlens,
+        )
+    final = _final(query, value, cu_seqlens, output_final_state)
+    o = sequences.decode(
+        "transformers.fused_recurrent_gated_delta_rule",
+        query,
+        key,
+        value,
+        g,
+        beta,
+        cu_seqlens=cu_seqlens,
+        initial_state=initial_state,
+        final_state=final,
+        state_writes="last" if output_final_state else "none",
+        qk_norm="l2" if use_qk_l2norm_in_kernel else "none",
+    )
+    return o, final
+
+
+def causal_conv1d_fn(
+    hidden_states, weight, bias=None, activation=None, seq_idx=None, cu_seq_lens_q=None
+):
+    """hidden_states [B,D,L], weight [D,W]. Packed rows need cu_seq_lens_q, which transformers'
+    layers pass along; seq_idx alone is refused. Returns [B,D,L]."""
+    op = "transformers.causal_conv1d_fn"
+    if cu_seq_lens_q is None:
+        only_absent(op, "packed rows need cu_seq_lens_q", seq_idx=seq_idx)
+    return ops.causal_conv1d(
+        hidden_states.transpose(1, 2),
+        weight,
+        bias,
+        cu_seqlens=cu_seq_lens_q,
+        activation=activation_name(op, activation),
+    ).transpose(1, 2)
+
+
+def causal_conv1d_update(hidden_states, conv_state, weight, bias=None, activation=None):
+    """hidden_states [B,D,T], conv_state [B,D,W] (W columns, not W-1), updated IN PLACE. Returns
+    [B,D,T]."""
+    return ops.causal_conv1d(
+        hidden_states.transpose(1, 2),
+        weight,
+        bias,
+        initial_state=conv_state,
+        final_state=conv_state,
+        activation=activation_name("transformers.causal_conv1d_update", activation),
+    ).transpose(1, 2)
+
+
+def gated_rms_norm(hidden_states, gate, weight, eps, activation):
+    """The forward of transformers' *RMSNormGated modules: hidden_states, gate [.., V]; rounds the
+    normalised value to the input's dtype before weight and gate, as they do."""
+    return ops.gated_rms_norm(
+        hidden_states,
+        gate,
+        weight,
+        eps=eps,
+        activation="silu" if activation == "swish" else activation,
+        rounding="hf",
+    )

@@ -1,0 +1,214 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Swapping the GDN functions and layers of a model of transformers, reversibly.
+
+Two styles exist: from about transformers 5.16 a layer looks its functions up in its modeling module
+(so they are swapped for every model of that module in the process), before that a layer carries them
+as attributes. The layer's forward and the gated norm's are swapped on the instances of the model.
+"""
+
+import inspect
+import logging
+import sys
+
+from .. import causal_conv1d as conv_package
+from .. import fla
+from ..swap import Swaps, Tally, needs_gradient, run_or_hand_back
+from . import layer as whole_layer
+from . import ops
+
+_logger = logging.getLogger("sluice.engines")
+
+# Names in a modeling module (transformers >= 5.16).
+_MODULE_FUNCTIONS = {
+    "torch_chunk_gated_delta_rule": ops.chunk_gated_delta_rule,
+    "torch_recurrent_gated_delta_rule": ops.fused_recurrent_gated_delta_rule,
+    "causal_conv1d_fn": ops.causal_conv1d_fn,
+    "causal_conv1d_update": ops.causal_conv1d_update,
+}
+
+# Attributes of a layer (transformers < 5.16), with the packages' own parameter names.
+_LAYER_FUNCTIONS = {
+    "chunk_gated_delta_rule": fla.chunk_gated_delta_rule,
+    "recurrent_gated_delta_rule": fla.fused_recurrent_gated_delta_rule,
+    "causal_conv1d_fn": conv_package.causal_conv1d_fn,
+    "causal_conv1d_update": conv_package.causal_conv1d_update,
+}
+
+# Modeling modules whose functions are swapped: module -> [patches that want it, its Swaps, Tally].
+_modules = {}
+
+
+def _tensors(args, kwargs):
+    return [t for t in (*args, *kwargs.values()) if hasattr(t, "requires_grad")]
+
+
+def _unfit_tensors(tensors):
+    """Why these tensors are left to the model's own function, or None."""
+    if needs_gradient(*tensors):
+        return "an input requires a gradient, Sluice has no backward pass yet"
+    for tensor in tensors:
+        if tensor.device.type not in ("cpu", "cuda"):
+            return f"device {tensor.device.type}, Sluice has cpu and cuda"
+    return None
+
+
+def _function_hook(name, ours, original, tally):
+    """`ours` with the keywords it names, as transformers itself passes them; else `original`."""
+    known = tuple(inspect.signature(ours).parameters)
+
+    def call(*args, **kwargs):
+        def run(*args, **kwargs):
+            return ours(*args, **{k: v for k, v in kwargs.items() if k in known})
+
+        def unfit(*args, **kwargs):
+            return _unfit_tensors(_tensors(args, kwargs))
+
+        return run_or_hand_back(name, run, original, tally, args, kwargs, unfit)
+
+    call.__name__ = getattr(original, "__name__", ours.__name__)
+    call.__wrapped__ = original
+    return call
+
+
+def _norm_hook(norm, original, tally):
+    def call(hidden_states, gate):
+        def run(hidden_states, gate):
+            return ops.gated_rms_norm(
+                hidden_states, gate, norm.weight, norm.variance_epsilon, norm.activation
+            )
+
+        def unfit(hidden_states, gate):
+            return _unfit_tensors([hidden_states, gate, norm.weight])
+
+        args = (hidden_states, gate)
+        return run_or_hand_back("gated norm", run, original, tally, args, {}, unfit)
+
+    return call
+
+
+def _layer_hook(layer, packing, original, tally):
+    def call(hidden_states, cache_params=None, attention_mask=None, **kwargs):
+        def run(hidden_states, cache_params, attention_mask, **_):
+            return whole_layer.forward(layer, packing, hidden_states, cache_params, attention_mask)
+
+        def unfit(hidden_states, cache_params, attention_mask, **kwargs):
+            reason = whole_layer.unfit(layer, hidden_states, cache_params, kwargs)
+            return reason or _unfit_tensors([hidden_states, layer.A_log])
+
+        args = (hidden_states, cache_params, attention_mask)
+        return run_or_hand_back("layer", run, original, tally, args, kwargs, unfit)
+
+    return call
+
+
+class Patch:
+    """What `patch` did. A context manager: leaving it restores the model."""
+
+    def __init__(self, level):
+        self.level = level
+        self.layers = 0
+        self.tally = Tally()
+        self._swaps = Swaps()
+        self._modules = []
+
+    def _take_module(self, module):
+        record = _modules.setdefault(module, [0, Swaps(), Tally()])
+        if record[0] == 0:
+            for name, ours in _MODULE_FUNCTIONS.items():
+                original = getattr(module, name, None)
+                if original is not None:
+                    record[1].put(module, name, _function_hook(name, ours, original, record[2]))
+        record[0] += 1
+        self._modules.append(module)
+
+    def _take_layer(self, layer):
+        module = sys.modules[type(layer).__module__]
+        if hasattr(module, "torch_chunk_gated_delta_rule") and not hasattr(
+            layer, "chunk_gated_delta_rule"
+        ):
+            if module not in self._modules:
+                self._take_module(module)
+        else:
+            for name, ours in _LAYER_FUNCTIONS.items():
+                original = getattr(layer, name, None)
+                if original is not None:
+                    hook = _function_hook(name, ours, original, self.tally)
+                    self._swaps.put(layer, name, hook)
+        packing = whole_layer.packing_of(layer)
+        if self.level == "layer" and packing is not None:
+            hook = _layer_hook(layer, packing, layer.forward, self.tally)
+            self._swaps.put(layer, "forward", hook)
+        self.layers += 1
+
+    def report(self):
+        """{"ran": {hook: calls}, "handed back": {(hook, reason): calls}}; the functions of a modeling
+        module are counted for all of its patched models together."""
+        tallies = [self.tally] + [_modules[m][2] for m in self._modules if m in _modules]
+        ran, back = {}, {}
+        for tally in tallies:
+            for total, part in ((ran, tally.ran), (back, tally.handed_back)):
+                for key, count in part.items():
+                    total[key] = total.get(key, 0) + count
+        return {"ran": ran, "handed back": back}
+
+    def restore(self):
+        """Puts the model back as it was. A second call does nothing."""
+        self._swaps.restore()
+        while self._modules:
+            module = self._modules.pop()
+            _modules[module][0] -= 1
+            if _modules[module][0] == 0:
+                _modules.pop(module)[1].restore()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.restore()
+
+
+def _is_gdn_layer(module):
+    """A layer that calls the gated delta rule, whatever model it is of."""
+    if not type(module).__name__.endswith("GatedDeltaNet"):
+        return False
+    home = sys.modules[type(module).__module__]
+    return hasattr(home, "torch_chunk_gated_delta_rule") or hasattr(
+        module, "chunk_gated_delta_rule"
+    )
+
+
+def _is_gated_norm(module):
+    name = type(module).__name__
+    return name.endswith("RMSNormGated") and hasattr(module, "variance_epsilon")
+
+
+def patch(model, level="layer"):
+    """Swaps Sluice into every gated delta rule layer of `model` (a torch module of transformers).
+
+    level: "ops" swaps the functions (delta rule, convolution) and the gated norm; "layer" swaps the
+    whole layer between its projections as well, where its shape is known. Calls that Sluice does not
+    take (gradients, devices, dtypes, options) run the model's own code; `report()` counts them.
+    Returns a Patch. ValueError if the model has no gated delta rule layer or is patched already.
+    """
+    if level not in ("ops", "layer"):
+        raise ValueError(f"patch: level = {level!r}, expected 'ops' or 'layer'")
+    if getattr(model, "_sluice_patched", False):
+        raise ValueError("patch: the model is patched already, restore() it first")
+    layers = [m for m in model.modules() if _is_gdn_layer(m)]
+    if not layers:
+        raise ValueError(f"patch: {type(model).__name__} has no gated delta rule layer")
+    handle = Patch(level)
+    handle._swaps.put(model, "_sluice_patched", True)
+    for layer in layers:
+        handle._take_layer(layer)
+        for norm in layer.modules():
+            if _is_gated_norm(norm):
+                hook = _norm_hook(norm, norm.forward, handle.tally)
+                handle._swaps.put(norm, "forward", hook)
+    _logger.info("%d gated delta rule layers of %s patched", handle.layers, type(model).__name__)
+    return handle
+
+
+def patched(model, level="layer"):
+    """`with patched(model): ...`: patch now, restore at the end of the block."""
+    return patch(model, level)

@@ -1,0 +1,30 @@
+# SPDX-License-Identifier: Apache-2.0
+"""vLLM's gated delta rule operators, signatures as of vllm 0.33.0, and a vllm.general_plugins
+entry point (`register`).
+
+In this vLLM block 0 of every state pool is the null block: slots <= 0 are padding. States are
+[slots, HV, V, K]. Padded rows give zero outputs here; vLLM leaves them unwritten. docs/engines/
+vllm.md says what ran inside vLLM.
+"""
+
+from .conv import causal_conv1d_fn, causal_conv1d_update
+from .ops import (
+    chunk_gated_delta_rule,
+    fused_gdn_decode_post_conv_mtp,
+    fused_recurrent_gated_delta_rule,
+    fused_recurrent_gated_delta_rule_packed_decode,
+    fused_sigmoid_gating_delta_rule_update,
+)
+from .plugin import register, unregister
+
+__all__ = [
+    "causal_conv1d_fn",
+    "causal_conv1d_update",
+    "chunk_gated_delta_rule",
+    "fused_gdn_decode_post_conv_mtp",
+    "fused_recurrent_gated_delta_rule",
+    "fused_recurrent_gated_delta_rule_packed_decode",
+    "fused_sigmoid_gating_delta_rule_update",
+    "register",
+    "unregister",
+]

@@ -1,0 +1,284 @@
+# SPDX-License-Identifier: Apache-2.0
+"""vllm.third_party.flash_linear_attention.ops (vllm.model_executor.layers.fla.ops in older trees)
+and vllm._custom_ops.fused_gdn_decode_post_conv_mtp."""
+
+from ... import ops
+from .. import sequences
+from ..packed import packed_decode, split_heads, token_rows
+from ..refusal import check_scale, invalid, only_absent, only_value, unsupported
+
+# Slots below this are padding: negative ones and vLLM's null block 0.
+kPadBelow = 1
+
+
+def _qk_norm(use_qk_l2norm_in_kernel):
+    return "l2" if use_qk_l2norm_in_kernel else "none"
+
+
+def chunk_gated_delta_rule(
+    q,
+    k,
+    v,
+    g,
+    beta,
+    scale=None,
+    initial_state=None,
+    output_final_state=False,
+    cu_seqlens=None,
+    chunk_indices=None,
+    chunk_offsets=None,
+    use_qk_l2norm_in_kernel=False,
+    core_attn_out=None,
+):
+    """Prefill: log gate g, beta [B,T,HV], state [N,HV,V,K] in, a new float32 one out.
+
+    chunk_indices and chunk_offsets repeat cu_seqlens and are not read. core_attn_out: a flat buffer
+    of at least B*T*HV*V elements in v's dtype; o is then a view of its start. Returns (o, state or
+    None). vLLM refuses float32 here, Sluice does not.
+    """
+    if len(beta.shape) != 3:
+        invalid("vllm.chunk_gated_delta_rule", "beta", beta, "[B,T,HV]", "a write strength a head")
+    o = None if core_attn_out is None else core_attn_out[: v.numel()].view(v.shape)
+    final = None
+    if output_final_state:
+        rows = (sequences.count(q, cu_seqlens), v.shape[2], v.shape[3], q.shape[3])
+        final = q.new_empty(rows, dtype=_float32())
+    o = ops.chunk_forward(
+        q,
+        k,
+        v,
+        g,
+        beta,
+        o=o,
+        cu_seqlens=cu_seqlens,
+        initial_state=initial_state,
+        final_state=final,
+        state_layout="vk",
+        scale=scale,
+        qk_norm=_qk_norm(use_qk_l2norm_in_kernel),
+    )
+    return o, final
+
+
+def _float32():
+    import torch
+
+    return torch.float32
+
+
+def _state_arguments(op, q, state, inplace, cu_seqlens, slots, num_accepted):
+    """(state to return, arguments that say which states a decode call reads and writes)."""
+    if state is None:
+        invalid(op, "initial_state", None, "a pool [slots,HV,V,K]", "decode")
+    shared = dict(initial_state=state, state_layout="vk", cu_seqlens=cu_seqlens)
+    if slots is None:
+        if inplace:
+            invalid(op, "ssm_state_indices", None, "slots", "inplace_final_state writes to them")
+        tokens = q.shape[0] * q.shape[1]
+        only_value(op, "tokens", tokens, sequences.count(q, cu_seqlens), "one each, without slots")
+        final = state.new_empty((tokens, *state.shape[1:]))
+        return final, dict(shared, final_state=final)
+    if not inplace:
+        rule = "states per token go to slots"
+        unsupported(op, "inplace_final_state", False, "True with ssm_state_indices", rule)
+    shared["pad_below"] = kPadBelow
+    if len(slots.shape) == 1:
+        only_absent(op, "needs ssm_state_indices [N,W]", num_accepted_tokens=num_accepted)
+        return state, dict(shared, read_slots=slots)
+    # The state after token t goes to column t; the start is in column accepted - 1, else 0.
+    reads = slots[:, 0] if num_accepted is None else slots
+    return state, dict(
+        shared,
+        read_slots=reads,
+        write_slots=slots,
+        num_accepted=num_accepted,
+        state_writes="per_token",
+        columns=slots.shape[1],
+    )
+
+
+def fused_recurrent_gated_delta_rule(
+    q,
+    k,
+    v,
+    g,
+    beta=None,
+    scale=None,
+    initial_state=None,
+    inplace_final_state=True,
+    cu_seqlens=None,
+    ssm_state_indices=None,
+    num_accepted_tokens=None,
+    use_qk_l2norm_in_kernel=False,
+):
+    """Decode with log gates. initial_state is the pool [slots,HV,V,K], updated IN PLACE at
+    ssm_state_indices: [N] (one token a sequence), or [N,W], the state after token t to column t and
+    the start read from column num_accepted_tokens - 1. beta [B,T,HV] or None = 1. Returns (o, pool).
+
+    inplace_final_state=False (a state per token) only without slots and with one token a sequence.
+    """
+    op = "vllm.fused_recurrent_gated_delta_rule"
+    if beta is not None and len(beta.shape) == 4:
+        unsupported(op, "beta", beta, "[B,T,HV]", "one write strength a value head")
+    final, states = _state_arguments(
+        op,
+        q,
+        initial_state,
+        inplace_final_state,
+        cu_seqlens,
+        ssm_state_indices,
+        num_accepted_tokens,
+    )
+    o = sequences.decode(
+        op,
+        q,
+        k,
+        v,
+        g,
+        beta,
+        scale=check_scale(op, scale),
+        qk_norm=_qk_norm(use_qk_l2norm_in_kernel),
+        **states,
+    )
+    return o, final
+
+
+def fused_sigmoid_gating_delta_rule_update(
+    A_log,
+    a,
+    b,
+    dt_bias,
+    q,
+    k,
+    v,
+    beta=1.0,
+    threshold=20.0,
+    scale=None,
+    initial_state=None,
+    inplace_final_state=True,
+    cu_seqlens=None,
+    ssm_state_indices=None,
+    num_accepted_tokens=None,
+    use_qk_l2norm_in_kernel=False,
+    is_kda=False,
+):
+    """fused_recurrent_gated_delta_rule with raw gates: a, b [tokens,HV] or [B,T,HV]. `beta` and
+    `threshold` are softplus's parameters, 1 and 20 only. Returns (o, pool)."""
+    op = "vllm.fused_sigmoid_gating_delta_rule_update"
+    only_absent(op, "one gate per value head", is_kda=is_kda)
+    only_value(op, "beta", beta, 1.0, "softplus(x)")
+    only_value(op, "threshold", threshold, 20.0, "softplus(x) = x above it")
+    final, states = _state_arguments(
+        op,
+        q,
+        initial_state,
+        inplace_final_state,
+        cu_seqlens,
+        ssm_state_indices,
+        num_accepted_tokens,
+    )
+    o = sequences.decode(
+        op,
+        q,
+        k,
+        v,
+        token_rows(a, q),
+        token_rows(b, q),
+        A_log=A_log,
+        dt_bias=dt_bias,
+        gate_space="raw",
+        beta_space="logit",
+        scale=check_scale(op, scale),
+        qk_norm=_qk_norm(use_qk_l2norm_in_kernel),
+        **states,
+    )
+    return o, final
+
+
+def fused_recurrent_gated_delta_rule_packed_decode(
+    mixed_qkv,
+    a,
+    b,
+    A_log,
+    dt_bias,
+    scale,
+    initial_state,
+    out,
+    ssm_state_indices,
+    use_qk_l2norm_in_kernel=False,
+):
+    """One token a row: mixed_qkv [B, 2HK+HVV] with any row stride, a, b [B,HV], out [B,1,HV,V], the
+    pool updated IN PLACE at ssm_state_indices [B]. Returns (out, initial_state)."""
+    op = "vllm.fused_recurrent_gated_delta_rule_packed_decode"
+    return packed_decode(
+        op,
+        sequences.decode,
+        mixed_qkv,
+        a,
+        b,
+        out,
+        initial_state,
+        ssm_state_indices,
+        A_log=A_log,
+        dt_bias=dt_bias,
+        scale=scale,
+        pad_below=kPadBelow,
+        qk_norm=_qk_norm(use_qk_l2norm_in_kernel),
+    )
+
+
+def fused_gdn_decode_post_conv_mtp(
+    mixed_qkv,
+    a,
+    b,
+    A_log,
+    dt_bias,
+    state_indices,
+    cu_seqlens,
+    num_accepted_tokens,
+    state,
+    output_gate,
+    norm_weight,
+    out=None,
+    scale=128**-0.5,
+    norm_eps=1e-5,
+    output_gate_activation="silu",
+):
+    """Verification after the convolution, with the gated norm: mixed_qkv [tokens, 2HK+HVV], a, b
+    [tokens,HV], state_indices [N,W], output_gate and out [tokens,HV,V]. q and k are normalised; a
+    sequence with num_accepted_tokens 0 is padding. W is the bound on its tokens (vLLM's kernel stops
+    at 8 and writes zeros beyond; Sluice takes 16 and refuses more). Returns out."""
+    import torch
+
+    op = "vllm.fused_gdn_decode_post_conv_mtp"
+    HV, V, K = state.shape[-3:]
+    q, k, v = (rows.unsqueeze(0) for rows in split_heads(op, mixed_qkv, HV, K, V))
+    slots = torch.where(num_accepted_tokens[:, None] > 0, state_indices, 0)
+    core = sequences.decode(
+        op,
+        q,
+        k,
+        v,
+        a.unsqueeze(0),
+        b.unsqueeze(0),
+        A_log=A_log,
+        dt_bias=dt_bias,
+        gate_space="raw",
+        beta_space="logit",
+        cu_seqlens=cu_seqlens,
+        columns=state_indices.shape[1],
+        num_accepted=num_accepted_tokens,
+        initial_state=state,
+        state_layout="vk",
+        read_slots=slots,
+        write_slots=slots,
+        state_writes="per_token",
+        pad_below=kPadBelow,
+        scale=check_scale(op, scale),
+        qk_norm="l2",
+    )
+    activation = "silu" if output_gate_activation == "swish" else output_gate_activation
+    rows = ops.gated_rms_norm(
+        core.squeeze(0), output_gate, norm_weight, out=out, eps=norm_eps, activation=activation
+    )
+    return rows if out is None else out

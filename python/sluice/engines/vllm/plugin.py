@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The vllm.general_plugins entry point: vLLM's GDN operators replaced where they are looked up.
+
+Opt-in, because nothing here has run inside a serving engine yet: set SLUICE_VLLM=1. A call that
+Sluice does not take goes to vLLM's own operator; the log says which ran and why not.
+"""
+
+import importlib
+import inspect
+import logging
+import os
+
+from .. import flashinfer
+from ..sglang.plugin import same_parameters
+from ..swap import Swaps, Tally, hook
+from . import conv, ops
+
+_logger = logging.getLogger("sluice.engines")
+_swaps = Swaps()
+tally = Tally()
+
+_FLA = "vllm.third_party.flash_linear_attention.ops"
+
+# vLLM's function, and ours; where vLLM 0.33.0 defines them. On Hopper vLLM's default prefill is
+# FlashInfer's, which it imports at every call.
+kTargets = (
+    (_FLA, ops.chunk_gated_delta_rule),
+    (_FLA, ops.fused_recurrent_gated_delta_rule),
+    (_FLA, ops.fused_recurrent_gated_delta_rule_packed_decode),
+    (_FLA, ops.fused_sigmoid_gating_delta_rule_update),
+    ("vllm._custom_ops", ops.fused_gdn_decode_post_conv_mtp),
+    ("vllm.model_executor.layers.mamba.ops.causal_conv1d", conv.causal_conv1d_fn),
+    ("vllm.model_executor.layers.mamba.ops.causal_conv1d", conv.causal_conv1d_update),
+    ("flashinfer.gdn_prefill", flashinfer.chunk_gated_delta_rule),
+)
+
+
+def _has_null_block():
+    """Whether slot 0 is the null slot in this vLLM, as the shims assume."""
+    module = importlib.import_module("vllm.model_executor.layers.mamba.ops.causal_conv1d")
+    return "null_block_id" in inspect.signature(module.causal_conv1d_update).parameters
+
+
+def _replace(module_name, ours):
+    """Replaces one function in every loaded module of its package; returns the places."""
+    target = f"{module_name}.{ours.__name__}"
+    try:
+        theirs = getattr(importlib.import_module(module_name), ours.__name__)
+    except (ImportError, AttributeError) as error:
+        _logger.warning("%s not replaced: %s", target, error)
+        return []
+    if not same_parameters(ours, theirs):
+        _logger.warning("%s not replaced: its signature is not vllm 0.33.0's", target)
+        return []
+    package = module_name.partition(".")[0]
+    ours = hook(f"{package}.{ours.__name__}", ours, theirs, tally)
+    return _swaps.put_everywhere(theirs, ours, (f"{package}.",))
+
+
+def register():
+    """Replaces the operators. Idempotent (vLLM may load plug-ins more than once in a process);
+    `unregister()` undoes it. Returns the places that were replaced."""
+    if os.environ.get("SLUICE_VLLM", "0") != "1":
+        _logger.info("vLLM operators not replaced: SLUICE_VLLM is not 1")
+        return []
+    if _swaps.active():
+        return []
+    if not _has_null_block():
+        _logger.warning("vLLM operators not replaced: this vLLM has no null block (too old)")
+        return []
+    places = [place for target in kTargets for place in _replace(*target)]
+    _logger.info("vLLM operators replaced: %s", ", ".join(places) or "none")
+    return places
+
+
+def unregister():
+    """Puts vLLM's own operators back."""
+    _swaps.restore()
