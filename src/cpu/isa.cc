@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "cpu/kernels/chunk_pairs.hpp"
 #include "hwy/highway.h"
 #include "hwy/targets.h"
 
@@ -16,13 +17,21 @@ namespace {
 struct Isa {
   int64_t target;
   const char* name;
+  bool bfloat16_dots = false;
 };
 
 // Best first within a machine family.
 constexpr Isa kIsas[] = {
-    {HWY_AVX3, "avx512"},       {HWY_AVX2, "avx2"},       {HWY_SSE4, "sse4"},
-    {HWY_SVE2_128, "sve2-128"}, {HWY_SVE_256, "sve-256"}, {HWY_SVE2, "sve2"},
-    {HWY_SVE, "sve"},           {HWY_NEON, "neon"},       {HWY_EMU128, "emu128"},
+    {HWY_AVX3, "avx512-bf16", true},
+    {HWY_AVX3, "avx512"},
+    {HWY_AVX2, "avx2"},
+    {HWY_SSE4, "sse4"},
+    {HWY_SVE2_128, "sve2-128"},
+    {HWY_SVE_256, "sve-256"},
+    {HWY_SVE2, "sve2"},
+    {HWY_SVE, "sve"},
+    {HWY_NEON, "neon"},
+    {HWY_EMU128, "emu128"},
     {HWY_SCALAR, "scalar"},
 };
 
@@ -41,20 +50,23 @@ const char* wanted_name() noexcept {
   return wanted == nullptr || *wanted == '\0' ? nullptr : wanted;
 }
 
+bool usable(const Isa& isa) noexcept {
+  return (isa.target & usable_targets()) != 0 && (!isa.bfloat16_dots || has_pairs());
+}
+
 const Isa* find_usable(const char* name) noexcept {
   for (const Isa& isa : kIsas) {
-    if ((isa.target & usable_targets()) != 0 && std::strcmp(isa.name, name) == 0) return &isa;
+    if (usable(isa) && std::strcmp(isa.name, name) == 0) return &isa;
   }
   return nullptr;
 }
 
 const Isa& requested_or_best() noexcept {
-  const int64_t usable = usable_targets();
   const char* wanted = wanted_name();
   const Isa* found = wanted != nullptr ? find_usable(wanted) : nullptr;
   if (found != nullptr) return *found;
   for (const Isa& isa : kIsas) {
-    if ((isa.target & usable) != 0) return isa;
+    if (usable(isa)) return isa;
   }
   return kIsas[std::size(kIsas) - 1];
 }
@@ -92,6 +104,8 @@ Status isa_request() noexcept {
   return status;
 }
 
+bool isa_has_bfloat16_dots() noexcept { return choice().isa.bfloat16_dots; }
+
 const char* isa_name() noexcept { return choice().isa.name; }
 
 core::KernelName kernel_name(sluice_op op) noexcept {
@@ -101,7 +115,7 @@ core::KernelName kernel_name(sluice_op op) noexcept {
 size_t list_isas(char* out, size_t size) noexcept {
   size_t length = 0;
   for (const Isa& isa : kIsas) {
-    if ((isa.target & usable_targets()) == 0) continue;
+    if (!usable(isa)) continue;
     const size_t room = length < size ? size - length : 0;
     length += static_cast<size_t>(
         std::snprintf(room > 0 ? out + length : nullptr, room, " %s", isa.name));

@@ -10,8 +10,8 @@
 namespace sluice::cpu {
 
 /// Chooses once: the best instruction set that this library was built for and this machine has, or
-/// the one named by SLUICE_CPU_ISA ("avx512", "avx2", "sse4", "scalar", ..) where the machine has
-/// it; otherwise isa_request() fails. Called before any kernel runs.
+/// the one named by SLUICE_CPU_ISA ("avx512-bf16", "avx512", "avx2", "sse4", "scalar", ..) where
+/// the machine has it; otherwise isa_request() fails. Called before any kernel runs.
 void choose_isa() noexcept;
 
 /// Whether SLUICE_CPU_ISA is unset, empty or names what this machine can run; the message lists
@@ -20,6 +20,9 @@ Status isa_request() noexcept;
 
 /// Name of the instruction set in use, e.g. "avx512".
 const char* isa_name() noexcept;
+
+/// Whether it has dot products of bfloat16 (AVX512-BF16).
+bool isa_has_bfloat16_dots() noexcept;
 
 /// "cpu.<operator>.<isa>", static storage.
 core::KernelName kernel_name(sluice_op op) noexcept;

@@ -26,6 +26,8 @@
 #include <cstring>
 
 #include "core/host_access.hpp"
+#include "cpu/kernels/chunk_gates-inl.h"
+#include "cpu/kernels/chunk_pairs.hpp"
 #include "cpu/kernels/chunk_plan.hpp"
 #include "cpu/kernels/chunk_tiles-inl.h"
 #include "cpu/kernels/delta_rule.hpp"
@@ -115,7 +117,7 @@ class ChunkRun {
   /// Panel of value head `index` of key head `key` that starts `column` columns into the item.
   float* panel(int64_t key, int64_t index, int64_t column) const noexcept {
     const int64_t head = key * item_.heads + index;
-    return scratch(plan_.state + head * plan_.state_head + column * plan_.K_rows);
+    return scratch(plan_.state + head * plan_.state_head + column * plan_.column_floats);
   }
 
   PanelColumns panel_columns(int64_t column) const noexcept {
@@ -146,7 +148,11 @@ class ChunkRun {
         float* const to = panel(key, index, column);
         load_panel(state, pool.dtype, layout(), problem_.K, problem_.V, panel_columns(column), to);
         // Rows past K take part in the update of the last tile.
-        std::fill(to + problem_.K * kTileColumns, to + plan_.K_rows * kTileColumns, 0.0f);
+        if (plan_.pairs) {
+          round_panel(to, problem_.K);
+        } else {
+          std::fill(to + problem_.K * kTileColumns, to + plan_.K_rows * kTileColumns, 0.0f);
+        }
       }
     }
   }
@@ -172,6 +178,7 @@ class ChunkRun {
 
   /// k and q of the chunk: converted, normalised, scaled, transposed; and their products.
   void pack(int64_t key, int64_t token, int64_t n) const noexcept {
+    if (plan_.pairs) return pack_pairs(pair_source(key, token, n), pair_rows());
     const int64_t K = problem_.K, stride = plan_.K_rows;
     const int64_t rows = round_up(n, static_cast<int64_t>(kSmallRows));
     float* const k = scratch(plan_.k_rows);
@@ -205,64 +212,18 @@ class ChunkRun {
     }
   }
 
-  float head_scalar(const core::Tensor& view, int64_t token, int64_t h) const noexcept {
-    return core::load_float(
-        core::address(view, range_.batch, token, h / problem_.r, h % problem_.r), view.dtype);
-  }
-
-  /// The decays, write strengths and token matrices of value head h.
-  void prepare(int64_t token, int64_t n, int64_t h, HeadChunk* chunk) const noexcept {
-    const GateRule rule = gate_rule(problem_, h);
-    float gate[kChunk] = {}, beta[kChunk] = {}, g[kChunk] = {}, alpha[kChunk];
-    for (int64_t t = 0; t < n; ++t) {
-      if (rule.gated) gate[t] = head_scalar(problem_.gate, token + t, h);
-      if (rule.weighted) beta[t] = head_scalar(problem_.beta, token + t, h);
-    }
-    decays(rule, gate, n, g, alpha);
-    write_strengths(rule, beta, n, chunk->beta);
-    std::fill(chunk->beta + n, chunk->beta + kChunk, 0.0f);
-    std::fill(alpha + n, alpha + kChunk, 1.0f);
-    sum_decays(g, n, chunk);
-    token_matrices(alpha, *chunk);
-  }
-
-  /// D_i = exp(G_i), E_i = exp(G_n - G_i).
-  static void sum_decays(const float* g, int64_t n, HeadChunk* chunk) noexcept {
-    const FloatTag d;
-    double sums[kChunk];
-    double sum = 0;
-    for (int64_t t = 0; t < n; ++t) sums[t] = sum += static_cast<double>(g[t]);
-    float until[kChunk] = {}, since[kChunk] = {};
-    for (int64_t t = 0; t < n; ++t) {
-      until[t] = static_cast<float>(sums[t]);
-      since[t] = static_cast<float>(sum - sums[t]);
-    }
-    for (int64_t t = 0; t < kChunk; t += static_cast<int64_t>(kTileLanes)) {
-      hn::StoreU(exp_nonpositive(hn::LoadU(d, until + t)), d, chunk->D + t);
-      hn::StoreU(exp_nonpositive(hn::LoadU(d, since + t)), d, chunk->E + t);
-    }
-  }
-
-  /// A and P from the products of the key head, row by row: Gamma_i. = alpha_i Gamma_(i-1).
-  void token_matrices(const float* alpha, const HeadChunk& chunk) const noexcept {
-    const float* HWY_RESTRICT kk = scratch(plan_.kk);
-    const float* HWY_RESTRICT qk = scratch(plan_.qk);
-    float* HWY_RESTRICT A = scratch(plan_.A);
-    float* HWY_RESTRICT P = scratch(plan_.P);
-    float gamma[kChunk] = {};
-    for (int64_t i = 0; i < chunk.rows; ++i) {
-      for (int64_t j = 0; j < kChunk; ++j) gamma[j] *= alpha[i];
-      gamma[i] = 1.0f;
-      for (int64_t j = 0; j < kChunk; ++j) {
-        A[i * kChunk + j] = chunk.beta[i] * (gamma[j] * kk[i * kChunk + j]);
-        P[i * kChunk + j] = gamma[j] * qk[i * kChunk + j];
-      }
-    }
+  /// Decays, write strengths and token matrices of value head h.
+  void prepare(int64_t token, int64_t n, int64_t h, HeadFactors* factors) const noexcept {
+    float alpha[kChunk];
+    head_factors({problem_, range_.batch, token, n, h}, factors, alpha);
+    token_matrices(alpha, factors->beta, scratch(plan_.kk), scratch(plan_.qk), scratch(plan_.A),
+                   scratch(plan_.P));
   }
 
   /// One chunk of value head `index` of key head `key`.
   void advance(int64_t key, int64_t index, int64_t token, int64_t n,
                const RowsAhead& ahead) const noexcept {
+    if (plan_.pairs) return advance_pairs(key, index, token, n, ahead);
     const int64_t h = value_head(key, index);
     HeadChunk chunk;
     chunk.n = n;
@@ -278,7 +239,7 @@ class ChunkRun {
     chunk.x = scratch(plan_.x);
     chunk.x_stride = plan_.V_columns;
     chunk.xe = scratch(plan_.xe);
-    prepare(token, n, h, &chunk);
+    prepare(token, n, h, &chunk.factors);
     chunk.ahead = ahead;
     if (chunk.delta_rule && n == chunk.rows && item_.columns % kTileColumns == 0) {
       if (core::same(problem_.v.dtype, core::kFloat32) &&
@@ -298,6 +259,71 @@ class ChunkRun {
       write_dense(o.row(t), item_.columns,
                   core::address(problem_.o, range_.batch, token + t, h, item_.first_column),
                   problem_.o.dtype);
+    }
+  }
+
+  PairSource pair_source(int64_t key, int64_t token, int64_t n) const noexcept {
+    const auto row = [&](const core::Tensor& view) {
+      return static_cast<const uint16_t*>(
+          core::address(view, range_.batch, token, key_head(key), 0));
+    };
+    return {row(problem_.q),
+            problem_.q.stride[1],
+            row(problem_.k),
+            problem_.k.stride[1],
+            n,
+            problem_.K,
+            static_cast<float>(problem_.scale),
+            problem_.qk_norm == SLUICE_QK_NORM_L2,
+            static_cast<float>(problem_.l2norm_eps)};
+  }
+
+  PairRows pair_rows() const noexcept {
+    return {reinterpret_cast<uint32_t*>(scratch(plan_.k_t)),
+            reinterpret_cast<uint32_t*>(scratch(plan_.k_rows)),
+            scratch(plan_.kk),
+            scratch(plan_.qk),
+            scratch(plan_.k_factor),
+            scratch(plan_.q_factor)};
+  }
+
+  /// advance() on bfloat16 dot products.
+  void advance_pairs(int64_t key, int64_t index, int64_t token, int64_t n,
+                     const RowsAhead& ahead) const noexcept {
+    const int64_t h = value_head(key, index);
+    const size_t row_bytes = static_cast<size_t>(item_.columns) * sizeof(uint16_t);
+    PairChunk chunk;
+    chunk.n = n;
+    chunk.K = problem_.K;
+    chunk.delta_rule = problem_.rule == SLUICE_RULE_GATED_DELTA;
+    chunk.rows = pair_rows();
+    chunk.A = scratch(plan_.A);
+    chunk.P = scratch(plan_.P);
+    chunk.ahead = ahead;
+    prepare(token, n, h, &chunk.factors);
+    const auto address = [&](const core::Tensor& view, int64_t t) {
+      return static_cast<uint16_t*>(
+          core::address(view, range_.batch, token + t, h, item_.first_column));
+    };
+    chunk.v = address(problem_.v, 0);
+    chunk.v_stride = problem_.v.stride[1];
+    chunk.o = address(problem_.o, 0);
+    chunk.o_stride = problem_.o.stride[1];
+    if (n < kChunk) {
+      auto* const v = reinterpret_cast<uint16_t*>(scratch(plan_.x));
+      std::fill_n(v, kChunk * item_.columns, uint16_t{0});
+      for (int64_t t = 0; t < n; ++t) {
+        std::memcpy(v + t * item_.columns, address(problem_.v, t), row_bytes);
+      }
+      chunk.v = v;
+      chunk.o = reinterpret_cast<uint16_t*>(scratch(plan_.o));
+      chunk.v_stride = chunk.o_stride = item_.columns;
+    }
+    for (int64_t column = 0; column < item_.columns; column += kPairColumns) {
+      advance_pair_panel(chunk, column, panel(key, index, column));
+    }
+    for (int64_t t = 0; n < kChunk && t < n; ++t) {
+      std::memcpy(address(problem_.o, t), chunk.o + t * item_.columns, row_bytes);
     }
   }
 

@@ -15,6 +15,14 @@ namespace {
 
 HWY_EXPORT(chunk_item);
 
+/// Whether the products of this problem are bfloat16 dot products: where its rows are bfloat16, in
+/// whole panels, and the instruction set in use has them.
+bool runs_on_pairs(const core::DeltaRuleProblem& problem) noexcept {
+  return core::same(problem.v.dtype, core::kBFloat16) &&
+         core::same(problem.o.dtype, core::kBFloat16) && problem.K % kPairRows == 0 &&
+         problem.V % kPairColumns == 0 && isa_has_bfloat16_dots();
+}
+
 /// How the memory of a call is used: one int64 per sequence (their order), then scratch.
 struct ChunkMemory {
   int64_t order_bytes;
@@ -22,7 +30,8 @@ struct ChunkMemory {
 
   ChunkMemory(const core::DeltaRuleProblem& problem, const ChunkCut& cut) noexcept
       : order_bytes(round_up(problem.rows.N * static_cast<int64_t>(sizeof(int64_t)), 64)),
-        scratch(problem.K, std::min(cut.columns, problem.V), cut.key_heads * cut.heads) {}
+        scratch(problem.K, std::min(cut.columns, problem.V), cut.key_heads * cut.heads,
+                runs_on_pairs(problem)) {}
 };
 
 /// The cut that every content of cu_seqlens may need: one sequence may hold all tokens, and then

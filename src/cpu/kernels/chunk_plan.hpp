@@ -36,14 +36,20 @@ struct ChunkScratch {
   int64_t V_columns = 0;  ///< an item's columns up to whole tiles: the stride of x and o
   int64_t k_rows = 0, q_rows = 0, k_t = 0, q_t = 0;
   int64_t kk = 0, qk = 0;  ///< products of a key head
-  int64_t A = 0, P = 0;    ///< matrices of a value head
+  int64_t k_factor = 0, q_factor = 0;
+  int64_t A = 0, P = 0;  ///< matrices of a value head
   int64_t x = 0, o = 0, xe = 0;
-  int64_t state = 0;       ///< per value head of the item: panels of [K_rows][tile columns]
-  int64_t state_head = 0;  ///< floats of one head's state
+  bool pairs = false;         ///< panels and rows are those of chunk_pairs.hpp
+  int64_t state = 0;          ///< per value head of the item: panels of some columns
+  int64_t column_floats = 0;  ///< of a panel
+  int64_t state_head = 0;     ///< floats of one head's state
   int64_t size = 0;
 
-  ChunkScratch(int64_t K, int64_t columns, int64_t heads) noexcept
-      : K_rows(round_up(K, kFloatsPerLine)), V_columns(round_up(columns, kColumnStep)) {
+  ChunkScratch(int64_t K, int64_t columns, int64_t heads, bool in_pairs) noexcept
+      : K_rows(round_up(K, kFloatsPerLine)),
+        V_columns(round_up(columns, kColumnStep)),
+        pairs(in_pairs),
+        column_floats(in_pairs ? K / 2 * 3 : K_rows) {
     const auto take = [this](int64_t floats) {
       const int64_t first = size;
       size += round_up(floats, kFloatsPerLine);
@@ -60,7 +66,9 @@ struct ChunkScratch {
     x = take(kChunk * V_columns);
     o = take(kChunk * V_columns);
     xe = take(kChunk * kColumnStep);
-    state_head = K_rows * V_columns;
+    k_factor = take(kChunk);
+    q_factor = take(kChunk);
+    state_head = column_floats * V_columns;
     state = take(heads * state_head);
   }
 };

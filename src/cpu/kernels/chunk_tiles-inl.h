@@ -11,7 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "cpu/kernels/chunk_plan.hpp"
+#include "cpu/kernels/chunk_rows.hpp"
 #include "cpu/kernels/convert-inl.h"
 #include "cpu/kernels/state_panels-inl.h"
 #include "cpu/kernels/unroll.hpp"
@@ -85,28 +85,7 @@ HWY_INLINE void multiply(const float* HWY_RESTRICT left, const float* HWY_RESTRI
   }
 }
 
-/// Rows of a tensor that are needed soon: row t at `first + t * stride` bytes.
-struct AheadRows {
-  const std::byte* first = nullptr;  ///< null: nothing
-  int64_t stride = 0;
-  int64_t panel_bytes = 0;  ///< of a row, fetched while one panel is worked on
-};
-
-/// What the next chunk or head reads and writes.
-struct RowsAhead {
-  int64_t n = 0;
-  AheadRows q, k, v, o;
-};
-
-/// Asks for the share of panel `panel` of row t.
-HWY_INLINE void fetch_row(const AheadRows& rows, int64_t t, int64_t panel) {
-  if (rows.first == nullptr) return;
-  constexpr int64_t kLine = 64;
-  const std::byte* const from = rows.first + t * rows.stride + panel * rows.panel_bytes;
-  for (int64_t i = 0; i < rows.panel_bytes; i += kLine) __builtin_prefetch(from + i, 0, 2);
-}
-
-/// One chunk of one value head. Arrays over tokens are [kChunk], padded with zeros past n.
+/// One chunk of one value head.
 struct HeadChunk {
   int64_t n;     ///< tokens
   int64_t rows;  ///< n up to a multiple of kSmallRows
@@ -116,11 +95,9 @@ struct HeadChunk {
   int64_t k_stride;
   const float* k_t;  ///< [K][kChunk]
   const float* q_t;
-  const float* A;   ///< strictly lower: beta_i Gamma_ij (k_i . k_j)
-  const float* P;   ///< lower: Gamma_ij (q_i . k_j)
-  float D[kChunk];  ///< exp(G_i)
-  float E[kChunk];  ///< exp(G_n - G_i)
-  float beta[kChunk];
+  const float* A;  ///< strictly lower: beta_i Gamma_ij (k_i . k_j)
+  const float* P;  ///< lower: Gamma_ij (q_i . k_j)
+  HeadFactors factors;
   float* x;  ///< [rows][x_stride]: the corrected values
   int64_t x_stride;
   RowsAhead ahead;  ///< fetched meanwhile
@@ -145,9 +122,9 @@ HWY_INLINE void solve_rows(const HeadChunk& chunk, const float* HWY_RESTRICT pan
   float* HWY_RESTRICT out = x + first * chunk.x_stride;
   SLUICE_UNROLL
   for (size_t r = 0; r < kRows; ++r) {
-    const float beta = chunk.beta[static_cast<size_t>(first) + r];
+    const float beta = chunk.factors.beta[static_cast<size_t>(first) + r];
     const auto weight = hn::Set(d, beta);
-    const auto decayed = hn::Set(d, beta * chunk.D[static_cast<size_t>(first) + r]);
+    const auto decayed = hn::Set(d, beta * chunk.factors.D[static_cast<size_t>(first) + r]);
     SLUICE_UNROLL
     for (size_t c = 0; c < kTileVectors; ++c) {
       const auto value = load_vector(v.row(first + static_cast<int64_t>(r)) + c * kTileLanes);
@@ -200,7 +177,7 @@ HWY_INLINE void output_rows(const HeadChunk& chunk, const float* HWY_RESTRICT pa
   multiply<kRows, kTileVectors>(chunk.q_t + first, panel, kTileColumns, chunk.K, tile);
   SLUICE_UNROLL
   for (size_t r = 0; r < kRows; ++r) {
-    const auto decay = hn::Set(d, chunk.D[static_cast<size_t>(first) + r]);
+    const auto decay = hn::Set(d, chunk.factors.D[static_cast<size_t>(first) + r]);
     SLUICE_UNROLL
     for (size_t c = 0; c < kTileVectors; ++c) tile[r][c] = hn::Mul(decay, tile[r][c]);
   }
@@ -254,7 +231,7 @@ HWY_INLINE void update_rows(const HeadChunk& chunk, float* HWY_RESTRICT panel, i
   const FloatTag d;
   FloatVec tile[kRows][kTileVectors];
   float* HWY_RESTRICT rows = panel + first * kTileColumns;
-  const auto decay = hn::Set(d, chunk.D[chunk.n - 1]);
+  const auto decay = hn::Set(d, chunk.factors.D[chunk.n - 1]);
   SLUICE_UNROLL
   for (size_t r = 0; r < kRows; ++r) {
     SLUICE_UNROLL
@@ -304,7 +281,7 @@ HWY_NOINLINE void advance_panel(const HeadChunk& chunk, PanelRows<const Element>
     output_rows<rows.value, Element>(chunk, panel, first, x, o);
   });
   for (int64_t j = 0; j < chunk.n; ++j) {
-    const auto weight = hn::Set(d, chunk.E[j]);
+    const auto weight = hn::Set(d, chunk.factors.E[j]);
     for (size_t c = 0; c < kTileVectors; ++c) {
       const auto value = hn::LoadU(d, x + j * chunk.x_stride + c * kTileLanes);
       hn::StoreU(hn::Mul(weight, value), d, chunk.xe + j * kTileColumns + c * kTileLanes);
@@ -316,12 +293,8 @@ HWY_NOINLINE void advance_panel(const HeadChunk& chunk, PanelRows<const Element>
   int64_t fetched = 0;
   cover_rows(K, [&](int64_t first, auto rows) HWY_ATTR {
     const int64_t end = ahead.n * (first + static_cast<int64_t>(rows.value)) / K;
-    for (; fetched < end; ++fetched) {
-      fetch_row(ahead.v, fetched, index);
-      fetch_row(ahead.o, fetched, index);
-      fetch_row(ahead.q, fetched, index);
-      fetch_row(ahead.k, fetched, index);
-    }
+    fetch_rows(ahead, index, fetched, end);
+    fetched = end;
     update_rows<rows.value>(chunk, panel, first);
   });
 }
