@@ -20,14 +20,25 @@ _CALLS = {
 }
 
 
+_torch = None  # the module sluice._torch, once torch is there
+
+
 def entry(op, tensor):
     """The function that runs operator `op` for tensors like `tensor`."""
-    torch = sys.modules.get("torch")
-    if torch is not None and isinstance(tensor, torch.Tensor):
-        from . import _torch
+    if _torch is None and not _meet_torch():
+        return _CALLS[op]
+    return _torch.entry(op, tensor)
 
-        return _torch.entry(op, tensor)
-    return _CALLS[op]
+
+def _meet_torch():
+    """Registers the torch operators as soon as torch has been imported by somebody."""
+    if "torch" not in sys.modules:
+        return False
+    global _torch
+    from . import _torch as bridge
+
+    _torch = bridge
+    return True
 
 
 def empty_like(tensor):

@@ -18,35 +18,27 @@ from ._kinds import _CALLS
 _PAIRS = (("initial_state", "final_state"), ("conv_initial", "conv_final"))
 _TYPES = {"input": "Tensor?", "double": "float", "scale": "float?", "int": "SymInt", "choice": "str"}
 _DEFAULTS = {"input": "None", "double": "0.0", "scale": "None", "int": "0"}
-_PLAIN = {torch.Tensor, torch.nn.Parameter}
 
 _library = torch.library.Library("sluice", "DEF")
 
 
 def entry(op, tensor):
     """The function that runs operator `op` here and now."""
-    if torch.compiler.is_compiling() or type(tensor) not in _PLAIN:
-        return _DISPATCHED[op]
-    return _CHECKED[op] if torch.is_grad_enabled() else _CALLS[op]
+    kind = type(tensor)
+    if kind is torch.Tensor or kind is torch.nn.Parameter:
+        if torch.compiler.is_compiling():
+            return _DISPATCHED[op]
+        return _CHECKED[op] if torch.is_grad_enabled() else _CALLS[op]
+    return _DISPATCHED[op] if isinstance(tensor, torch.Tensor) else _CALLS[op]
 
 
-def _refuse_gradient(op, tensors):
-    for tensor in tensors:
-        if isinstance(tensor, torch.Tensor) and tensor.requires_grad:
+def _refuse_gradient(op, arguments):
+    for name, value in arguments.items():
+        if isinstance(value, torch.Tensor) and value.requires_grad:
             raise Unsupported(
-                f"{op}: requires_grad = True, expected tensors without gradient, or torch.no_grad() "
-                "or torch.inference_mode() (Sluice has no backward pass yet)"
+                f"{op}: {name}.requires_grad = True, expected tensors without gradient, or "
+                "torch.no_grad() or torch.inference_mode() (Sluice has no backward pass yet)"
             )
-
-
-def _checked(op):
-    call = _CALLS[op]
-
-    def run(**arguments):
-        _refuse_gradient(op, arguments.values())
-        call(**arguments)
-
-    return run
 
 
 def _fields(op, in_place):
@@ -95,7 +87,7 @@ def _register(op, in_place):
 
     def below_autograd(**arguments):
         if torch.is_grad_enabled():
-            _refuse_gradient(op, arguments.values())
+            _refuse_gradient(op, arguments)
         with torch._C._AutoDispatchBelowAutograd():
             overload(**arguments)
 
@@ -123,7 +115,7 @@ def _dispatched(op):
     def run_with_states(stream=None, workspace=None, **arguments):
         _refuse_for_eager(op, stream, workspace)
         if torch.is_grad_enabled():
-            _refuse_gradient(op, arguments.values())
+            _refuse_gradient(op, arguments)
         writes = arguments.get("state_writes") != "none"
         same = {}
         update = False
@@ -151,5 +143,5 @@ def _refuse_for_eager(op, stream, workspace):
         )
 
 
-_CHECKED = {op: _checked(op) for op in _CALLS}
+_CHECKED = {op: getattr(_core, f"{op}_no_gradient") for op in _CALLS}
 _DISPATCHED = {op: _dispatched(op) for op in _CALLS}

@@ -104,13 +104,14 @@ def chunk_gated_delta_rule(
         "chunk_gated_delta_rule",
         q, v, cu_seqlens, state_v_first, output_final_state, final_state, read_slots,
     )
-    o = ops.chunk_forward(
-        q,
-        k,
-        v,
-        g,
-        beta,
-        o=out,
+    o = _kinds.empty_like(v) if out is None else out
+    _kinds.entry("chunk_forward", q)(
+        q=q,
+        k=k,
+        v=v,
+        gate=g,
+        beta=beta,
+        o=o,
         A_log=A_log,
         dt_bias=dt_bias,
         cu_seqlens=cu_seqlens,
@@ -196,39 +197,75 @@ def fused_recurrent_gated_delta_rule(
         op, q, v, cu_seqlens, state_v_first, output_final_state, final_state, read_slots,
         zeros=steps and initial_state is None,
     )
-    shared = dict(
-        o=out,
-        A_log=A_log,
-        dt_bias=dt_bias,
-        cu_seqlens=cu_seqlens,
-        initial_state=initial_state,
-        final_state=final_state,
-        state_layout="vk" if state_v_first else "kv",
-        read_slots=read_slots,
-        write_slots=write_slots,
-        has_initial_state=has_initial_state,
-        pad_below=pad_below,
-        scale=scale,
-        l2norm_eps=l2norm_eps,
-        gate_space=gate_space or ("raw" if use_gate_in_kernel else "log"),
-        beta_space="logit" if use_beta_sigmoid_in_kernel else "value",
-        eigenvalues="negative" if allow_neg_eigval else "positive",
-        qk_norm="l2" if use_qk_l2norm_in_kernel else "none",
-        head_map=head_map,
-        implementation=implementation,
-        stream=stream,
-        workspace=workspace,
-    )
+    o = _kinds.empty_like(v) if out is None else out
+    layout = "vk" if state_v_first else "kv"
+    gate_space = gate_space or ("raw" if use_gate_in_kernel else "log")
+    beta_space = "logit" if use_beta_sigmoid_in_kernel else "value"
+    eigenvalues = "negative" if allow_neg_eigval else "positive"
+    qk_norm = "l2" if use_qk_l2norm_in_kernel else "none"
     if steps:
-        if initial_state is None:
-            shared["initial_state"] = final_state
-        shared["state_writes"] = "none" if final_state is None else "last"
-        shared["num_accepted"] = num_accepted
-        o = ops.recurrent_step(q, k, v, g, beta, max_tokens=max_tokens or 0, **shared)
+        _kinds.entry("recurrent_step", q)(
+            q=q,
+            k=k,
+            v=v,
+            gate=g,
+            beta=beta,
+            o=o,
+            A_log=A_log,
+            dt_bias=dt_bias,
+            cu_seqlens=cu_seqlens,
+            initial_state=final_state if initial_state is None else initial_state,
+            final_state=final_state,
+            state_layout=layout,
+            read_slots=read_slots,
+            write_slots=write_slots,
+            has_initial_state=has_initial_state,
+            pad_below=pad_below,
+            scale=scale,
+            l2norm_eps=l2norm_eps,
+            gate_space=gate_space,
+            beta_space=beta_space,
+            eigenvalues=eigenvalues,
+            qk_norm=qk_norm,
+            head_map=head_map,
+            implementation=implementation,
+            stream=stream,
+            workspace=workspace,
+            max_tokens=max_tokens or 0,
+            num_accepted=num_accepted,
+            state_writes="none" if final_state is None else "last",
+        )
     else:
         if num_accepted is not None:
             raise InvalidArgument(f"{op}: num_accepted = given, expected None without max_tokens")
-        o = ops.chunk_forward(q, k, v, g, beta, **shared)
+        _kinds.entry("chunk_forward", q)(
+            q=q,
+            k=k,
+            v=v,
+            gate=g,
+            beta=beta,
+            o=o,
+            A_log=A_log,
+            dt_bias=dt_bias,
+            cu_seqlens=cu_seqlens,
+            initial_state=initial_state,
+            final_state=final_state,
+            state_layout=layout,
+            read_slots=read_slots,
+            write_slots=write_slots,
+            has_initial_state=has_initial_state,
+            pad_below=pad_below,
+            scale=scale,
+            l2norm_eps=l2norm_eps,
+            gate_space=gate_space,
+            beta_space=beta_space,
+            eigenvalues=eigenvalues,
+            qk_norm=qk_norm,
+            head_map=head_map,
+            implementation=implementation,
+            stream=stream,
+            workspace=workspace,
+        )
     return o, final_state
 
 

@@ -54,6 +54,7 @@ struct Call {
   bool has_device = false;
   uint64_t given = 0;      ///< by field: a value other than None
   uint64_t read_only = 0;  ///< by field: a tensor that may not be written
+  bool refuse_gradients = false;
   PyObject* stream = nullptr;
   PyObject* workspace = nullptr;
   Ref scratch;  ///< device scratch allocated for the call
@@ -67,18 +68,12 @@ struct Call {
 constexpr uint64_t bit(int position) noexcept { return uint64_t{1} << position; }
 
 bool read_choice(const char* op, const Field& field, PyObject* value, int32_t* choice) noexcept {
-  const char* text = PyUnicode_Check(value) ? PyUnicode_AsUTF8AndSize(value, nullptr) : nullptr;
-  for (int32_t i = 0; text != nullptr && field.choices[i] != nullptr; ++i) {
-    if (std::strcmp(text, field.choices[i]) == 0) {
-      *choice = i;
-      return true;
-    }
-  }
+  *choice = choice_index(field.choices, value);
+  if (*choice >= 0) return true;
   char list[200] = "";
   for (int i = 0; field.choices[i] != nullptr; ++i) {
     std::strcat(std::strcat(list, i == 0 ? "" : ", "), field.choices[i]);
   }
-  PyErr_Clear();
   const Ref shown(PyObject_Repr(value));
   const char* repr = shown ? PyUnicode_AsUTF8AndSize(shown.get(), nullptr) : nullptr;
   PyErr_Clear();
@@ -102,6 +97,18 @@ bool read_number(const char* op, const Field& field, PyObject* value, Call* call
   return false;
 }
 
+/// Refuses tensors of torch that ask for a gradient.
+bool check_gradient(const char* op, const Field& field, PyObject* tensor) noexcept {
+  static PyObject* const name = PyUnicode_InternFromString("requires_grad");
+  const Ref wanted(PyObject_GetAttr(tensor, name));
+  PyErr_Clear();
+  if (!wanted || wanted.get() != Py_True) return true;
+  return fail(SLUICE_UNSUPPORTED,
+              "%s: %s.requires_grad = True, expected tensors without gradient, or torch.no_grad() "
+              "or torch.inference_mode() (Sluice has no backward pass yet)",
+              op, field.name);
+}
+
 bool read_field(const char* op, int position, const Field& field, PyObject* value,
                 Call* call) noexcept {
   call->given |= bit(position);
@@ -111,6 +118,7 @@ bool read_field(const char* op, int position, const Field& field, PyObject* valu
     case Kind::kUpdate: {
       auto* view = call->member<sluice_tensor>(field.offset);
       bool read_only = false;
+      if (call->refuse_gradients && !check_gradient(op, field, value)) return false;
       if (!call->borrowed.view(op, field.name, value, view, &read_only)) return false;
       if (read_only) call->read_only |= bit(position);
       if (!call->has_device) call->device = view->device;
@@ -150,28 +158,24 @@ bool read_keywords(PyObject* const* values, PyObject* names, Call* call) noexcep
   std::memset(static_cast<void*>(&call->arguments), 0, sizeof call->arguments);
   call->arguments.struct_size = op.struct_size;
   const auto fields = static_cast<int>(op.fields.size());
-  const Py_ssize_t count = names == nullptr ? 0 : PyTuple_Size(names);
+  const Keywords* keywords = read_names(call->op, names);
+  if (keywords == nullptr) return false;
+  // A copy: reading a tensor may run Python code, and that another call.
+  const Keywords given = *keywords;
   // The stream first: capsules are exported to it.
-  int positions[64];
-  for (Py_ssize_t i = 0; i < count; ++i) {
-    PyObject* name = PyTuple_GetItem(names, i);
-    const int position = i < 64 ? field_index(call->op, name) : -1;
-    if (position < 0) {
-      PyErr_Format(PyExc_TypeError, "%s: unexpected keyword argument '%U'", op.name, name);
-      return false;
-    }
-    positions[i] = position;
-    if (position == fields) call->stream = values[i];
-    if (position == fields + 1) call->workspace = values[i];
+  for (int i = 0; i < given.count; ++i) {
+    if (given.position[i] == fields) call->stream = values[i];
+    if (given.position[i] == fields + 1) call->workspace = values[i];
   }
   if (call->stream != nullptr && call->stream != Py_None &&
       !call->borrowed.set_stream(call->stream)) {
     return false;
   }
-  for (Py_ssize_t i = 0; i < count; ++i) {
-    if (positions[i] >= fields || values[i] == Py_None) continue;
-    const Field& field = op.fields[static_cast<size_t>(positions[i])];
-    if (!read_field(op.name, positions[i], field, values[i], call)) return false;
+  for (int i = 0; i < given.count; ++i) {
+    const int position = given.position[i];
+    if (position >= fields || values[i] == Py_None) continue;
+    const Field& field = op.fields[static_cast<size_t>(position)];
+    if (!read_field(op.name, position, field, values[i], call)) return false;
   }
   return check_writable(op, *call);
 }
@@ -233,9 +237,10 @@ bool find_workspace(const Operator& op, Call* call, sluice_workspace* workspace)
 
 }  // namespace
 
-PyObject* run(int op, PyObject* const* values, PyObject* names) noexcept {
+PyObject* run(int op, PyObject* const* values, PyObject* names, bool refuse_gradients) noexcept {
   Call call;
   call.op = op;
+  call.refuse_gradients = refuse_gradients;
   const Operator& entry = operator_of(op);
   sluice_workspace workspace;
   void* stream = nullptr;

@@ -8,8 +8,9 @@
 namespace sluice::python {
 
 /// Runs operator `op` on keyword values (vectorcall's: count names in `names`); None, or null with
-/// an exception. The GIL is released while the library works.
-PyObject* run(int op, PyObject* const* values, PyObject* names) noexcept;
+/// an exception. The GIL is released while the library works. refuse_gradients: tensors whose
+/// requires_grad is True are refused.
+PyObject* run(int op, PyObject* const* values, PyObject* names, bool refuse_gradients) noexcept;
 
 /// The name of the kernel that would run, as str; or null with the exception of the call.
 PyObject* kernel_for(int op, PyObject* const* values, PyObject* names) noexcept;

@@ -144,6 +144,36 @@ const Index& index_of(int op) {
   return index;
 }
 
+int field_index(int op, PyObject* name) {
+  const Index& index = index_of(op);
+  const auto found = index.find(name);
+  if (found != index.end()) return found->second;
+  for (const auto& [key, position] : index) {  // a name built at run time
+    if (PyUnicode_Compare(key, name) == 0) return position;
+  }
+  return -1;
+}
+
+// PERF: the names of one place in the code are one constant tuple, and a choice written there one
+// str. The first few are held and known again by address. Under the GIL.
+struct KnownNames {
+  int op;
+  PyObject* names;
+  Keywords keywords;
+};
+constexpr int kMostKnownNames = 24;
+KnownNames known_names[kMostKnownNames];
+int oldest_names = 0;
+
+struct KnownChoice {
+  const char* const* choices;
+  PyObject* value;
+  int position;
+};
+constexpr int kMostKnownChoices = 48;
+KnownChoice known_choices[kMostKnownChoices];
+int known_choices_count = 0;
+
 }  // namespace
 
 const Operator& operator_of(int op) noexcept { return kOperators[op]; }
@@ -155,13 +185,48 @@ int operator_named(const char* name) noexcept {
   return -1;
 }
 
-int field_index(int op, PyObject* name) noexcept {
-  const Index& index = index_of(op);
-  const auto found = index.find(name);
-  if (found != index.end()) return found->second;
-  for (const auto& [key, position] : index) {  // a name built at run time
-    if (PyUnicode_Compare(key, name) == 0) return position;
+const Keywords* read_names(int op, PyObject* names) noexcept {
+  for (const KnownNames& known : known_names) {
+    if (known.op == op && known.names == names && names != nullptr) return &known.keywords;
   }
+  static Keywords fresh;  // under the GIL
+  Keywords keywords;
+  const Py_ssize_t count = names == nullptr ? 0 : PyTuple_Size(names);
+  for (Py_ssize_t i = 0; i < count; ++i) {
+    PyObject* name = PyTuple_GetItem(names, i);
+    const int position = i < kMostKeywords ? field_index(op, name) : -1;
+    if (position < 0) {
+      PyErr_Format(PyExc_TypeError, "%s: unexpected keyword argument '%U'", kOperators[op].name,
+                   name);
+      return nullptr;
+    }
+    keywords.position[keywords.count++] = static_cast<signed char>(position);
+  }
+  if (names != nullptr) {  // in turn: names made at run time must not fill the table for good
+    KnownNames& entry = known_names[oldest_names];
+    Py_XDECREF(entry.names);
+    entry = {op, Py_NewRef(names), keywords};
+    oldest_names = (oldest_names + 1) % kMostKnownNames;
+  }
+  fresh = keywords;
+  return &fresh;
+}
+
+int choice_index(const char* const* choices, PyObject* value) noexcept {
+  for (int i = 0; i < known_choices_count; ++i) {
+    if (known_choices[i].value == value && known_choices[i].choices == choices) {
+      return known_choices[i].position;
+    }
+  }
+  const char* text = PyUnicode_Check(value) ? PyUnicode_AsUTF8AndSize(value, nullptr) : nullptr;
+  for (int i = 0; text != nullptr && choices[i] != nullptr; ++i) {
+    if (std::strcmp(text, choices[i]) != 0) continue;
+    if (known_choices_count < kMostKnownChoices) {
+      known_choices[known_choices_count++] = {choices, Py_NewRef(value), i};
+    }
+    return i;
+  }
+  PyErr_Clear();
   return -1;
 }
 

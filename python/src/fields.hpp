@@ -54,9 +54,21 @@ const Operator& operator_of(int op) noexcept;
 /// Index of the operator of that name, -1 if there is none.
 int operator_named(const char* name) noexcept;
 
-/// Position of `name` (a str) among an operator's fields; the two counts past the last are
-/// "stream" and "workspace"; -1 if it is none of these.
-int field_index(int op, PyObject* name) noexcept;
+constexpr int kMostKeywords = 64;
+
+/// Where keywords go: by keyword, its position among the operator's fields; the two counts past the
+/// last field are "stream" and "workspace".
+struct Keywords {
+  int count = 0;
+  signed char position[kMostKeywords];
+};
+
+/// Reads a vectorcall's tuple of names (or null); null with a TypeError if one is unknown. The
+/// result is valid until the next call.
+const Keywords* read_names(int op, PyObject* names) noexcept;
+
+/// Position of `value` in `choices`, -1 if it is not there.
+int choice_index(const char* const* choices, PyObject* value) noexcept;
 
 }  // namespace sluice::python
 

@@ -18,14 +18,14 @@ namespace {
 constexpr int kCodes = SLUICE_INTERNAL + 1;
 PyObject* error_classes[kCodes];  // set once, at import
 
-template <int op>
+template <int op, bool refuse_gradients>
 PyObject* run_operator(PyObject*, PyObject* const* values, Py_ssize_t count, PyObject* names) {
   if (count != 0) {
     PyErr_Format(PyExc_TypeError, "%s: %zd positional arguments, expected keywords only",
                  operator_of(op).name, count);
     return nullptr;
   }
-  return run(op, values, names);
+  return run(op, values, names, refuse_gradients);
 }
 
 /// Operator index of a str; -1 with an exception.
@@ -121,22 +121,26 @@ PyCFunction as_method(FastKeywords function) noexcept {
 }
 
 constexpr int kFast = METH_FASTCALL | METH_KEYWORDS;
-PyMethodDef methods[] = {
-    {"chunk_forward", as_method(run_operator<SLUICE_OP_CHUNK_FORWARD>), kFast, nullptr},
-    {"recurrent_step", as_method(run_operator<SLUICE_OP_RECURRENT_STEP>), kFast, nullptr},
-    {"causal_conv1d", as_method(run_operator<SLUICE_OP_CAUSAL_CONV1D>), kFast, nullptr},
-    {"gated_rms_norm", as_method(run_operator<SLUICE_OP_GATED_RMS_NORM>), kFast, nullptr},
-    {"layer_prefill", as_method(run_operator<SLUICE_OP_LAYER_PREFILL>), kFast, nullptr},
-    {"layer_decode", as_method(run_operator<SLUICE_OP_LAYER_DECODE>), kFast, nullptr},
-    {"supported", as_method(supported), kFast, nullptr},
-    {"fields", fields, METH_O, nullptr},
-    {"version", version, METH_NOARGS, nullptr},
-    {"capability", capability, METH_NOARGS, nullptr},
-    {"implementations", implementations, METH_NOARGS, nullptr},
-    {"last_kernel", last_kernel, METH_NOARGS, nullptr},
-    {"set_num_threads", set_num_threads, METH_O, nullptr},
-    {"warm_up", warm_up, METH_VARARGS, nullptr},
-    {nullptr, nullptr, 0, nullptr}};
+// Each operator twice: the second form refuses tensors that ask for a gradient.
+#define OPERATOR(name, op)                                                 \
+  {name, as_method(run_operator<op, false>), kFast, nullptr}, {            \
+    name "_no_gradient", as_method(run_operator<op, true>), kFast, nullptr \
+  }
+PyMethodDef methods[] = {OPERATOR("chunk_forward", SLUICE_OP_CHUNK_FORWARD),
+                         OPERATOR("recurrent_step", SLUICE_OP_RECURRENT_STEP),
+                         OPERATOR("causal_conv1d", SLUICE_OP_CAUSAL_CONV1D),
+                         OPERATOR("gated_rms_norm", SLUICE_OP_GATED_RMS_NORM),
+                         OPERATOR("layer_prefill", SLUICE_OP_LAYER_PREFILL),
+                         OPERATOR("layer_decode", SLUICE_OP_LAYER_DECODE),
+                         {"supported", as_method(supported), kFast, nullptr},
+                         {"fields", fields, METH_O, nullptr},
+                         {"version", version, METH_NOARGS, nullptr},
+                         {"capability", capability, METH_NOARGS, nullptr},
+                         {"implementations", implementations, METH_NOARGS, nullptr},
+                         {"last_kernel", last_kernel, METH_NOARGS, nullptr},
+                         {"set_num_threads", set_num_threads, METH_O, nullptr},
+                         {"warm_up", warm_up, METH_VARARGS, nullptr},
+                         {nullptr, nullptr, 0, nullptr}};
 
 PyModuleDef definition = {PyModuleDef_HEAD_INIT,
                           "sluice._core",
