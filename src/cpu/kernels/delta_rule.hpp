@@ -52,6 +52,8 @@ struct HeadSteps {
   /// Where the state after token t goes; null = not written. With tokens = 0 entry 0 is used.
   void* final[kMaxSteps] = {};
   sluice_dtype final_dtype{};
+  /// A state of initial_dtype that is stepped after this one, to be fetched meanwhile; or null.
+  const void* next = nullptr;
   float* scratch = nullptr;  ///< head_steps_scratch(K) floats, 64-byte aligned
 };
 

@@ -1,5 +1,6 @@
-// recurrent_step: one item per sequence and value head, each head's state swept by
-// run_head_steps(). SPDX-License-Identifier: Apache-2.0
+// recurrent_step: one item is a run of consecutive (sequence, value head) pairs, so that each
+// head's sweep, run_head_steps(), can ask for the next one's state and q and k are prepared once a
+// key head. SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <cstring>
 
@@ -12,6 +13,10 @@
 
 namespace sluice::cpu {
 namespace {
+
+/// Runs per worker, where there are several: few enough that most heads know their successor,
+/// enough that a worker that was held up is helped out.
+constexpr int64_t kRunsPerWorker = 4;
 
 /// One worker's scratch, in floats; every array starts on a cache line.
 struct StepScratch {
@@ -34,39 +39,82 @@ struct StepScratch {
   }
 };
 
+/// How the N * HV heads are cut into items.
+struct StepRuns {
+  int64_t heads, workers, length;
+
+  explicit StepRuns(const core::DeltaRuleProblem& problem) noexcept
+      : heads(problem.rows.N * problem.HV),
+        workers(std::clamp<int64_t>(worker_count(), 1, std::max<int64_t>(heads, 1))),
+        length(workers == 1 ? heads : std::max<int64_t>(heads / (workers * kRunsPerWorker), 1)) {}
+
+  int64_t items() const noexcept { return heads == 0 ? 0 : (heads + length - 1) / length; }
+};
+
 class StepItems {
  public:
   StepItems(const core::DeltaRuleProblem& problem, float* memory) noexcept
-      : problem_(problem), plan_(problem), memory_(memory) {}
+      : problem_(problem), plan_(problem), runs_(problem), memory_(memory) {}
 
   void operator()(int64_t item, int worker) const noexcept {
-    const int64_t n = item / problem_.HV;
-    const int64_t h = item % problem_.HV;
-    const core::TokenRange range = core::token_range(problem_.rows, n);
-    float* const scratch = memory_ + worker * plan_.size;
-    HeadSteps steps;
-    steps.tokens = range.size();
-    steps.K = problem_.K;
-    steps.V = problem_.V;
-    steps.rule = problem_.rule;
-    steps.scratch = scratch + plan_.panel;
-    if (!plan_head_states(problem_, n, h, &steps)) {
-      zero_rows(range, h);
-      return;
-    }
-    float alpha[kMaxSteps], beta[kMaxSteps];
-    load_inputs(range, h, scratch, &steps);
-    load_gates(range, h, alpha, beta);
-    steps.alpha = alpha;
-    steps.beta = beta;
-    run_head_steps(steps);
-    for (int64_t t = 0; t < steps.tokens; ++t) {
-      store_row(steps.o + t * steps.o_stride, problem_.V, problem_.o.dtype,
-                core::address(problem_.o, range.batch, range.begin + t, h, 0));
+    const int64_t first = item * runs_.length, end = std::min(first + runs_.length, runs_.heads);
+    Run run;
+    run.scratch = memory_ + worker * plan_.size;
+    Planned next = planned(first);
+    for (int64_t index = first; index < end; ++index) {
+      Planned head = next;
+      if (index + 1 < end) next = planned(index + 1);
+      head.steps.next = index + 1 < end && next.active ? next.steps.initial : nullptr;
+      step(head, &run);
     }
   }
 
  private:
+  /// A head and where its states are; inactive: padding.
+  struct Planned {
+    int64_t n = 0, h = 0;
+    core::TokenRange range{};
+    HeadSteps steps;
+    bool active = false;
+  };
+
+  /// What a run keeps from head to head: whose q and k are in the scratch.
+  struct Run {
+    float* scratch = nullptr;
+    int64_t n = -1, key_head = -1;
+  };
+
+  Planned planned(int64_t index) const noexcept {
+    Planned head;
+    head.n = index / problem_.HV;
+    head.h = index % problem_.HV;
+    head.range = core::token_range(problem_.rows, head.n);
+    head.steps.tokens = head.range.size();
+    head.active = plan_head_states(problem_, head.n, head.h, &head.steps);
+    return head;
+  }
+
+  void step(Planned& head, Run* run) const noexcept {
+    if (!head.active) return zero_rows(head.range, head.h);
+    HeadSteps& steps = head.steps;
+    steps.K = problem_.K;
+    steps.V = problem_.V;
+    steps.rule = problem_.rule;
+    steps.scratch = run->scratch + plan_.panel;
+    float alpha[kMaxSteps], beta[kMaxSteps];
+    load_keys(head, run);
+    load_values(head, run->scratch);
+    load_gates(head.range, head.h, alpha, beta);
+    steps.alpha = alpha;
+    steps.beta = beta;
+    run_head_steps(steps);
+    if (steps.o != run->scratch + plan_.o) return;
+    for (int64_t t = 0; t < steps.tokens; ++t) {
+      store_row(steps.o + t * steps.o_stride, problem_.V, problem_.o.dtype,
+                core::address(problem_.o, head.range.batch, head.range.begin + t, head.h, 0));
+    }
+  }
+
   void zero_rows(const core::TokenRange& range, int64_t h) const noexcept {
     const size_t bytes = static_cast<size_t>(problem_.V * core::element_size(problem_.o.dtype));
     for (int64_t t = range.begin; t < range.end; ++t) {
@@ -74,28 +122,46 @@ class StepItems {
     }
   }
 
-  void load_inputs(const core::TokenRange& range, int64_t h, float* scratch,
-                   HeadSteps* steps) const noexcept {
-    const int64_t K = problem_.K, V = problem_.V, key_head = problem_.key_head(h);
-    float* const q = scratch + plan_.q;
-    float* const k = scratch + plan_.k;
-    float* const v = scratch + plan_.v;
-    for (int64_t t = 0; t < steps->tokens; ++t) {
-      const int64_t row = range.begin + t;
-      load_row(core::address(problem_.q, range.batch, row, key_head, 0), problem_.q.dtype, K,
-               q + t * K);
-      load_row(core::address(problem_.k, range.batch, row, key_head, 0), problem_.k.dtype, K,
-               k + t * K);
-      load_row(core::address(problem_.v, range.batch, row, h, 0), problem_.v.dtype, V, v + t * V);
+  /// q and k of the head's key head, unless the run has them from the head before.
+  void load_keys(Planned& head, Run* run) const noexcept {
+    const int64_t K = problem_.K, key_head = problem_.key_head(head.h);
+    float* const q = run->scratch + plan_.q;
+    float* const k = run->scratch + plan_.k;
+    head.steps.q = q;
+    head.steps.k = k;
+    head.steps.qk_stride = K;
+    if (run->n == head.n && run->key_head == key_head) return;
+    run->n = head.n;
+    run->key_head = key_head;
+    for (int64_t t = 0; t < head.steps.tokens; ++t) {
+      const int64_t batch = head.range.batch, row = head.range.begin + t;
+      load_row(core::address(problem_.q, batch, row, key_head, 0), problem_.q.dtype, K, q + t * K);
+      load_row(core::address(problem_.k, batch, row, key_head, 0), problem_.k.dtype, K, k + t * K);
       scale_and_normalise(q + t * K, k + t * K);
     }
-    steps->q = q;
-    steps->k = k;
-    steps->qk_stride = K;
-    steps->v = v;
-    steps->v_stride = V;
-    steps->o = scratch + plan_.o;
-    steps->o_stride = V;
+  }
+
+  /// v and o: where they lie if that is float32, else rows of the scratch.
+  void load_values(Planned& head, float* scratch) const noexcept {
+    HeadSteps& steps = head.steps;
+    const int64_t V = problem_.V, batch = head.range.batch, row = head.range.begin;
+    steps.v_stride = steps.o_stride = V;
+    steps.o = scratch + plan_.o;
+    if (core::same(problem_.o.dtype, core::kFloat32) && steps.tokens > 0) {
+      steps.o = static_cast<float*>(core::address(problem_.o, batch, row, head.h, 0));
+      steps.o_stride = problem_.o.stride[1];
+    }
+    if (core::same(problem_.v.dtype, core::kFloat32) && steps.tokens > 0) {
+      steps.v = static_cast<const float*>(core::address(problem_.v, batch, row, head.h, 0));
+      steps.v_stride = problem_.v.stride[1];
+      return;
+    }
+    float* const v = scratch + plan_.v;
+    for (int64_t t = 0; t < steps.tokens; ++t) {
+      load_row(core::address(problem_.v, batch, row + t, head.h, 0), problem_.v.dtype, V,
+               v + t * V);
+    }
+    steps.v = v;
   }
 
   void scale_and_normalise(float* q, float* k) const noexcept {
@@ -130,13 +196,9 @@ class StepItems {
 
   const core::DeltaRuleProblem& problem_;
   const StepScratch plan_;
+  const StepRuns runs_;
   float* const memory_;
 };
-
-int workers_for(const core::DeltaRuleProblem& problem) noexcept {
-  return static_cast<int>(
-      std::min<int64_t>(worker_count(), std::max<int64_t>(problem.rows.N * problem.HV, 1)));
-}
 
 }  // namespace
 
@@ -147,13 +209,14 @@ Status select_recurrent_step(const core::DeltaRuleProblem& problem,
 }
 
 size_t recurrent_step_workspace(const core::DeltaRuleProblem& problem) noexcept {
-  return static_cast<size_t>(workers_for(problem) * StepScratch(problem).size) * sizeof(float);
+  return static_cast<size_t>(StepRuns(problem).workers * StepScratch(problem).size) * sizeof(float);
 }
 
 Status recurrent_step(const core::DeltaRuleProblem& problem, sluice_workspace workspace,
                       void* /*stream*/) noexcept {
   StepItems items(problem, static_cast<float*>(workspace.data));
-  parallel_for(problem.rows.N * problem.HV, workers_for(problem), items);
+  const StepRuns runs(problem);
+  parallel_for(runs.items(), static_cast<int>(runs.workers), items);
   return ok_status();
 }
 
