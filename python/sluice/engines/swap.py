@@ -6,6 +6,7 @@ both, and logs the first of each reason.
 """
 
 import functools
+import inspect
 import logging
 import re
 import sys
@@ -74,6 +75,14 @@ class Tally:
         if key not in self.handed_back:
             _logger.info("%s handed back to the engine: %s", hook, reason)
         self.handed_back[key] = self.handed_back.get(key, 0) + 1
+
+
+def same_parameters(ours, theirs):
+    """Whether every parameter the engine's function names exists in ours, in the same order."""
+    kinds = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    parameters = inspect.signature(theirs).parameters.values()
+    names = [p.name for p in parameters if p.kind not in kinds]
+    return list(inspect.signature(ours).parameters)[: len(names)] == names
 
 
 def needs_gradient(*tensors):

@@ -70,7 +70,7 @@ def _unfit_chunk(
         v=v,
         gate=g,
         beta=beta,
-        o=v,
+        o=v.new_empty(v.shape),
         A_log=A_log if raw else None,
         dt_bias=(A_log if dt_bias is None else dt_bias) if raw else None,
         gate_space="raw" if raw else "log",

@@ -6,11 +6,10 @@ Sluice does not take goes to SGLang's own operator; the log says which ran and w
 """
 
 import importlib
-import inspect
 import logging
 import os
 
-from ..swap import Tally, run_or_hand_back
+from ..swap import Tally, run_or_hand_back, same_parameters
 from . import conv, ops
 
 _logger = logging.getLogger("sluice.engines")
@@ -30,14 +29,6 @@ kTargets = (
     ("sglang.srt.layers.attention.mamba.causal_conv1d", conv.causal_conv1d_fn),
     ("sglang.kernels.ops.mamba.causal_conv1d_triton", conv.causal_conv1d_update),
 )
-
-
-def same_parameters(ours, theirs):
-    """Whether every parameter the engine's function names exists in ours, in the same order."""
-    kinds = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    parameters = inspect.signature(theirs).parameters.values()
-    names = [p.name for p in parameters if p.kind not in kinds]
-    return list(inspect.signature(ours).parameters)[: len(names)] == names
 
 
 def _around(name, ours):

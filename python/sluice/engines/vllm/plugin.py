@@ -11,8 +11,7 @@ import logging
 import os
 
 from .. import flashinfer
-from ..sglang.plugin import same_parameters
-from ..swap import Swaps, Tally, hook
+from ..swap import Swaps, Tally, hook, same_parameters
 from . import conv, ops
 
 _logger = logging.getLogger("sluice.engines")

@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Small random-weight models of transformers with gated delta rule layers, for the test and the
+benchmark of sluice.engines.transformers."""
+
+import contextlib
+
+import torch
+import transformers
+
+# Sizes that all of the configurations share; linear attention with r = 2 value heads a key head.
+_SIZES = dict(
+    vocab_size=256,
+    hidden_size=64,
+    intermediate_size=128,
+    num_hidden_layers=4,
+    num_attention_heads=4,
+    num_key_value_heads=2,
+    head_dim=16,
+    linear_num_key_heads=2,
+    linear_num_value_heads=4,
+    linear_key_head_dim=32,
+    linear_value_head_dim=32,
+    bos_token_id=1,
+    eos_token_id=2,
+    pad_token_id=0,
+)
+_EXPERTS = dict(
+    num_experts=4,
+    num_experts_per_tok=2,
+    moe_intermediate_size=32,
+    shared_expert_intermediate_size=32,
+)
+# Model: (configuration class, model class, its own sizes).
+MODELS = {
+    "qwen3_next": ("Qwen3NextConfig", "Qwen3NextForCausalLM", _EXPERTS),
+    "qwen3_5": ("Qwen3_5TextConfig", "Qwen3_5ForCausalLM", {}),
+    "qwen3_5_moe": ("Qwen3_5MoeTextConfig", "Qwen3_5MoeForCausalLM", _EXPERTS),
+    "olmo_hybrid": ("OlmoHybridConfig", "OlmoHybridForCausalLM", {}),
+}
+
+
+def installed():
+    """The models that the installed transformers has."""
+    return [m for m, (_, name, _) in MODELS.items() if hasattr(transformers, name)]
+
+
+def build(name, **sizes):
+    """The model with random weights, float32, in evaluation mode. Weights are the same every time;
+    they are larger than the initialiser's, so that logits differ clearly between tokens."""
+    config_class, model_class, own = MODELS[name]
+    config = getattr(transformers, config_class)(**{**_SIZES, **own, **sizes})
+    torch.manual_seed(0)
+    model = getattr(transformers, model_class)(config).eval()
+    with torch.no_grad():
+        for parameter_name, parameter in model.named_parameters():
+            if parameter.dim() >= 2 and "conv1d" not in parameter_name:
+                parameter.mul_(3)
+    return model
+
+
+def left_padded(lengths, seed, vocabulary=256):
+    """Token ids [B, longest] padded on the left with 0, and their mask."""
+    torch.manual_seed(seed)
+    longest = max(lengths)
+    ids = torch.randint(3, vocabulary, (len(lengths), longest))
+    mask = torch.ones_like(ids)
+    for row, length in enumerate(lengths):
+        ids[row, : longest - length] = 0
+        mask[row, : longest - length] = 0
+    return ids, mask
+
+
+@contextlib.contextmanager
+def quiet():
+    """transformers' warning that its fallback runs, once a function, is expected here."""
+    verbosity = transformers.logging.get_verbosity()
+    transformers.logging.set_verbosity_error()
+    try:
+        yield
+    finally:
+        transformers.logging.set_verbosity(verbosity)

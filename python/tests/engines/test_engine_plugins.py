@@ -1,0 +1,189 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Measures the vLLM and SGLang plug-ins: what they replace, what they leave, what they hand back.
+Runs register() in stub modules with the paths and signatures of vllm 0.33.0 and sglang 0.5.23."""
+
+import enum
+import json
+import pathlib
+import sys
+import types
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from engine_reference import close, random_rows, recurrence  # noqa: E402
+
+from sluice.engines import sglang, vllm  # noqa: E402
+from sluice.engines.sglang import plugin as sglang_plugin  # noqa: E402
+from sluice.engines.vllm import plugin as vllm_plugin  # noqa: E402
+
+RECORDED = json.loads(pathlib.Path(__file__).with_name("signatures.json").read_text())
+H, HV, K, V = 2, 4, 16, 24
+
+
+def stub_function(engine, name, change=("", "")):
+    """A function of the engine's recorded signature that returns its own name."""
+    text = RECORDED[engine]["functions"][name]["parameters"].replace(*change)
+    space = {}
+    exec(f"def {name}({text}): return 'engine'", space)
+    return space[name]
+
+
+def stub_module(monkeypatch, path, **contents):
+    """Puts module `path` and its packages into sys.modules."""
+    for end in range(1, path.count(".") + 2):
+        name = ".".join(path.split(".")[:end])
+        if name not in sys.modules or not hasattr(sys.modules[name], "stub"):
+            module = types.ModuleType(name)
+            module.stub, module.__path__ = True, []
+            monkeypatch.setitem(sys.modules, name, module)
+    vars(sys.modules[path]).update(contents)
+    return sys.modules[path]
+
+
+def stub_vllm(monkeypatch, change=("", "")):
+    """vLLM's modules; returns the model's module, which imported its operators by name."""
+    for path, ours in vllm_plugin.kTargets:
+        engine = path.partition(".")[0]
+        name = ours.__name__
+        stub_module(monkeypatch, path, **{name: stub_function(engine, name, change)})
+    model = stub_module(monkeypatch, "vllm.model_executor.layers.mamba.gdn.qwen_gdn_linear_attn")
+    for path, ours in vllm_plugin.kTargets:
+        name = ours.__name__
+        alias = "fla_" + name if name == "chunk_gated_delta_rule" else name
+        if path.startswith("vllm"):
+            setattr(model, alias, getattr(sys.modules[path], name))
+    return model
+
+
+@pytest.fixture(autouse=True)
+def restored():
+    yield
+    vllm.unregister()
+
+
+def call_chunk(function, dtype=torch.float32, **more):
+    rows = [t.unsqueeze(0) for t in random_rows(5, H, HV, K, V, 1)]
+    rows[0] = rows[0].to(dtype)
+    return rows, function(*rows, use_qk_l2norm_in_kernel=True, **more)
+
+
+def test_vllm_is_opt_in(monkeypatch):
+    model = stub_vllm(monkeypatch)
+    monkeypatch.delenv("SLUICE_VLLM", raising=False)
+    assert vllm.register() == []
+    assert call_chunk(model.fla_chunk_gated_delta_rule)[1] == "engine"
+
+
+def test_vllm_operators_are_replaced_where_they_are_looked_up(monkeypatch, caplog):
+    model = stub_vllm(monkeypatch)
+    monkeypatch.setenv("SLUICE_VLLM", "1")
+    before = dict(vars(model))
+    with caplog.at_level("INFO", logger="sluice.engines"):
+        places = vllm.register()
+        rows, (o, final) = call_chunk(model.fla_chunk_gated_delta_rule)
+    assert vllm.register() == [], "loading twice changes nothing"
+    assert f"{model.__name__}.fla_chunk_gated_delta_rule" in places
+    assert "flashinfer.gdn_prefill.chunk_gated_delta_rule" in places
+    assert final is None
+    close(o[0], recurrence(*(t[0] for t in rows), l2=True)[0])
+    assert "vllm.chunk_gated_delta_rule runs on Sluice" in caplog.text
+    vllm.unregister()
+    assert dict(vars(model)) == before
+
+
+def test_vllm_gets_back_what_sluice_does_not_take(monkeypatch, caplog):
+    model = stub_vllm(monkeypatch)
+    monkeypatch.setenv("SLUICE_VLLM", "1")
+    vllm.register()
+    with caplog.at_level("INFO", logger="sluice.engines"):
+        answer = model.causal_conv1d_fn(
+            torch.randn(4, 3), torch.randn(4, 4), None, None, None, activation="gelu"
+        )
+    assert answer == "engine" and "handed back to the engine" in caplog.text
+    with pytest.raises(TypeError):
+        model.causal_conv1d_fn(nonsense=1)
+
+
+def test_vllm_of_another_signature_is_left_alone(monkeypatch, caplog):
+    model = stub_vllm(monkeypatch, ("core_attn_out", "other_name"))
+    monkeypatch.setenv("SLUICE_VLLM", "1")
+    places = vllm.register()
+    assert not [p for p in places if p.endswith("fla_chunk_gated_delta_rule")]
+    assert [p for p in places if p.endswith("causal_conv1d_update")]
+    assert "its signature is not vllm 0.33.0's" in caplog.text
+    assert call_chunk(model.fla_chunk_gated_delta_rule)[1] == "engine"
+
+
+def test_vllm_without_null_block_is_left_alone(monkeypatch, caplog):
+    stub_vllm(monkeypatch, ("null_block_id", "pad_block_id"))
+    monkeypatch.setenv("SLUICE_VLLM", "1")
+    assert vllm.register() == [] and "too old" in caplog.text
+
+
+class StubHooks:
+    """sglang.srt.plugins.hook_registry: register() collects, apply() wraps as SGLang does."""
+
+    class HookType(enum.Enum):
+        AROUND = "around"
+
+    def __init__(self):
+        self.hooks = {}
+        self.HookRegistry = self
+
+    def register(self, target, hook, hook_type):
+        assert hook_type is self.HookType.AROUND
+        self.hooks[target] = hook
+
+    def apply(self):
+        for target, around in self.hooks.items():
+            path, _, name = target.rpartition(".")
+            original = getattr(sys.modules[path], name)
+
+            def wrapper(*args, _hook=around, _original=original, **kwargs):
+                return _hook(_original, *args, **kwargs)
+
+            setattr(sys.modules[path], name, wrapper)
+
+
+def stub_sglang(monkeypatch):
+    for path, ours in sglang_plugin.kTargets:
+        name = ours.__name__
+        stub_module(monkeypatch, path, **{name: stub_function("sglang", name)})
+    hooks = StubHooks()
+    path = "sglang.srt.plugins.hook_registry"
+    stub_module(monkeypatch, path, HookRegistry=hooks, HookType=StubHooks.HookType)
+    return hooks
+
+
+def test_sglang_is_opt_in(monkeypatch):
+    hooks = stub_sglang(monkeypatch)
+    monkeypatch.delenv("SLUICE_SGLANG", raising=False)
+    assert sglang.register() == [] and not hooks.hooks
+
+
+def test_sglang_operators_are_hooked(monkeypatch):
+    hooks = stub_sglang(monkeypatch)
+    monkeypatch.setenv("SLUICE_SGLANG", "1")
+    assert len(sglang.register()) == len(sglang_plugin.kTargets) == len(hooks.hooks)
+    hooks.apply()
+    chunk = sys.modules["sglang.kernels.ops.attention.fla.chunk"].chunk_gated_delta_rule
+    rows, (o, none, h) = call_chunk(chunk)
+    assert none is None and h.shape == (1, 1, HV, V, K)
+    close(o[0], recurrence(*(t[0] for t in rows), l2=True)[0])
+    update = sys.modules["sglang.kernels.ops.mamba.causal_conv1d_triton"].causal_conv1d_update
+    answer = update(
+        torch.randn(1, 4), torch.zeros(1, 4, 3), torch.randn(4, 4), retrieve_next_token=torch.ones(1)
+    )
+    assert answer == "engine", "trees go back to SGLang"
+
+
+def test_sglang_without_the_module_is_left_alone(monkeypatch, caplog):
+    stub_sglang(monkeypatch)
+    monkeypatch.delattr(
+        sys.modules["sglang.kernels.ops.attention.fla.chunk"], "chunk_gated_delta_rule"
+    )
+    monkeypatch.setenv("SLUICE_SGLANG", "1")
+    assert len(sglang.register()) == len(sglang_plugin.kTargets) - 1
+    assert "not hooked" in caplog.text

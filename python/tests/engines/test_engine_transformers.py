@@ -1,0 +1,204 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Measures whether models of transformers give the same logits and tokens with and without Sluice:
+prefill, left-padded batched generation, several turns with one cache.
+Builds small random-weight models from their configurations; the unpatched model is the reference in
+float32, and in bfloat16 its own distance to float32 is the measure."""
+
+import types
+
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("transformers")
+
+if __import__("importlib").util.find_spec("fla") is not None:
+    pytest.skip("with fla installed, transformers' own path needs a GPU", allow_module_level=True)
+
+from small_models import MODELS, build, installed, left_padded, quiet  # noqa: E402
+
+from sluice.engines import transformers as sluice_hf  # noqa: E402
+
+NAMES = [
+    pytest.param(
+        name,
+        marks=() if name in installed() else pytest.mark.skip(f"this transformers has no {name}"),
+    )
+    for name in MODELS
+]
+LEVELS = ["ops", "layer"]
+NEW_TOKENS = 12
+
+
+@pytest.fixture(scope="module")
+def models():
+    """Each model once, and the same weights in bfloat16."""
+    built = {}
+
+    def get(name, dtype=torch.float32):
+        if (name, dtype) not in built:
+            built[name, dtype] = build(name).to(dtype)
+        return built[name, dtype]
+
+    with quiet():
+        yield get
+
+
+def logits_of(model, ids, mask=None):
+    with torch.no_grad():
+        return model(ids, attention_mask=mask).logits.float()
+
+
+def generate(model, ids, mask, **more):
+    return model.generate(
+        ids,
+        attention_mask=mask,
+        max_new_tokens=NEW_TOKENS,
+        min_new_tokens=NEW_TOKENS,
+        do_sample=False,
+        **more,
+    )
+
+
+def turns(model, parts):
+    """Logits of several inputs, one after the other, through one cache."""
+    cache, seen = None, []
+    with torch.no_grad():
+        for ids in parts:
+            answer = model(ids, past_key_values=cache, use_cache=True)
+            cache = answer.past_key_values
+            seen.append(answer.logits.float())
+    return torch.cat(seen, 1)
+
+
+def assert_ran_everything(handle, level):
+    """Nothing was handed back, and the hooks of the level ran."""
+    report = handle.report()
+    assert not report["handed back"]
+    whole = "layer" in report["ran"]
+    functions = {"torch_chunk_gated_delta_rule", "causal_conv1d_fn", "gated norm"}
+    assert (whole and level == "layer") or functions <= set(report["ran"])
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("level", LEVELS)
+def test_prefill_and_left_padded_generation_in_float32(models, name, level):
+    model = models(name)
+    ids, mask = left_padded([100, 37, 71], 1)
+    real = mask.bool()
+    logits, tokens = logits_of(model, ids, mask), generate(model, ids, mask)
+    assert logits.abs().max() > 0.5, "the model says something"
+    with sluice_hf.patched(model, level) as handle:
+        found = logits_of(model, ids, mask)
+        found_tokens = generate(model, ids, mask)
+        assert_ran_everything(handle, level)
+    assert (found - logits)[real].abs().max() <= 1e-5 * max(1.0, logits.abs().max())
+    assert torch.equal(found_tokens, tokens)
+    assert torch.equal(logits_of(model, ids, mask), logits), "restored"
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("level", LEVELS)
+def test_several_turns_with_one_cache(models, name, level):
+    model = models(name)
+    ids, _ = left_padded([150, 150], 2)
+    parts = torch.split(ids, [80, 1, 1, 2, 65, 1], 1)
+    logits = turns(model, parts)
+    with sluice_hf.patched(model, level) as handle:
+        found = turns(model, parts)
+        assert not handle.report()["handed back"]
+    assert (found - logits).abs().max() <= 1e-5 * max(1.0, logits.abs().max())
+    # The cache carries everything: one prefill of all tokens says the same.
+    whole = logits_of(model, ids)
+    assert (found - whole).abs().max() <= 1e-4 * max(1.0, whole.abs().max())
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("level", LEVELS)
+def test_bfloat16_within_the_fallbacks_own_error(models, name, level):
+    exact, model = models(name), models(name, torch.bfloat16)
+    ids, mask = left_padded([90, 60, 33, 90], 3)
+    real = mask.bool()
+    with torch.no_grad():
+        reference = copy_in_float32(exact, model)(ids, attention_mask=mask).logits
+    fallback = logits_of(model, ids, mask)
+    with sluice_hf.patched(model, level) as handle:
+        found = logits_of(model, ids, mask)
+        parts = torch.split(ids[:, -40:], [30, 1, 1, 8], 1)
+        found_turns = turns(model, parts)
+        assert not handle.report()["handed back"]
+
+    def error(logits, truth, rows=...):
+        return float((logits - truth)[rows].pow(2).mean().sqrt())
+
+    own = error(fallback, reference, real)
+    assert own > 0
+    assert error(found, reference, real) <= 1.25 * own
+    with torch.no_grad():
+        truth = turns(copy_in_float32(exact, model), parts)
+    assert error(found_turns, truth) <= 1.25 * error(turns(model, parts), truth)
+
+
+def copy_in_float32(exact, model):
+    """The float32 model with the bfloat16 model's rounded weights."""
+    exact.load_state_dict({k: v.float() for k, v in model.state_dict().items()})
+    return exact
+
+
+def test_gradients_go_to_the_models_own_code(models):
+    model = models("qwen3_5")
+    ids, _ = left_padded([20], 4)
+    with sluice_hf.patched(model) as handle:
+        loss = model(ids, labels=ids).loss
+        loss.backward()
+        report = handle.report()
+    assert not report["ran"]
+    assert any("gradient" in reason for _, reason in report["handed back"])
+    weight = model.model.layers[0].linear_attn.A_log
+    assert weight.grad is not None and weight.grad.abs().sum() > 0
+    model.zero_grad()
+
+
+def test_patch_twice_and_models_without_layers(models):
+    model = models("qwen3_5")
+    module = __import__("sys").modules[type(model.model.layers[0].linear_attn).__module__]
+    original = module.torch_chunk_gated_delta_rule
+    handle = sluice_hf.patch(model)
+    with pytest.raises(ValueError, match="patched already"):
+        sluice_hf.patch(model)
+    other = sluice_hf.patch(build("qwen3_5"), "ops")
+    handle.restore()
+    assert module.torch_chunk_gated_delta_rule is not original, "the other model still wants it"
+    other.restore()
+    other.restore()
+    assert module.torch_chunk_gated_delta_rule is original
+    with pytest.raises(ValueError, match="no gated delta rule layer"):
+        sluice_hf.patch(torch.nn.Linear(2, 2))
+    with pytest.raises(ValueError, match="level"):
+        sluice_hf.patch(model, "everything")
+
+
+class OldGatedDeltaNet(torch.nn.Module):
+    """The style before transformers 5.16: functions are attributes, set in __init__."""
+
+    def __init__(self):
+        super().__init__()
+        self.chunk_gated_delta_rule = lambda *args, **kwargs: "own"
+        self.recurrent_gated_delta_rule = lambda *args, **kwargs: "own"
+        self.causal_conv1d_fn = None
+        self.causal_conv1d_update = lambda *args, **kwargs: "own"
+
+
+def test_layers_that_carry_their_functions():
+    model = torch.nn.Sequential(OldGatedDeltaNet())
+    layer, rows = model[0], torch.randn(1, 3, 2, 16)
+    gates = (-torch.rand(1, 3, 2), torch.rand(1, 3, 2))
+    with sluice_hf.patched(model) as handle:
+        o, none = layer.chunk_gated_delta_rule(
+            rows, rows, rows, g=gates[0], beta=gates[1], use_qk_l2norm_in_kernel=True
+        )
+        assert o.shape == rows.shape and none is None
+        assert layer.causal_conv1d_fn is None, "an absent package stays absent"
+        assert layer.recurrent_gated_delta_rule(rows, rows, rows, gk=rows) == "own"
+        assert handle.report()["ran"] == {"chunk_gated_delta_rule": 1}
+    assert isinstance(layer.chunk_gated_delta_rule, types.FunctionType)
+    assert layer.chunk_gated_delta_rule() == "own"
