@@ -1,0 +1,69 @@
+// A CTA on the CPU: its threads are fibers of one thread, scheduled at random, and the copy engine
+// and the tensor cores work late and at random too. What CUDA kernels of this project need, no
+// more. SPDX-License-Identifier: Apache-2.0
+#ifndef SLUICE_TESTS_EMULATION_EMULATOR_HPP_
+#define SLUICE_TESTS_EMULATION_EMULATOR_HPP_
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <string>
+
+namespace emulation {
+
+struct Index {
+  unsigned x, y = 0, z = 0;
+};
+
+/// The running fiber's.
+extern Index thread, block, block_extent, grid_extent;
+
+/// Runs `kernel` as each of `threads` threads of CTA `cta` of `ctas`, to the end. Empty, or why
+/// not: nobody can go on, or an engine has work left.
+std::string run_cta(unsigned cta, unsigned ctas, unsigned threads, uint64_t seed,
+                    const std::function<void()>& kernel);
+
+/// Lets others run until ready(context) is true.
+void wait_until(bool (*ready)(void*), void* context);
+
+template <class Ready>
+void wait_until(Ready ready) {
+  wait_until([](void* context) { return (*static_cast<Ready*>(context))(); }, &ready);
+}
+
+/// All threads of the calling warp meet.
+void meet_warp();
+
+/// Slot of the calling warp, for collectives: one 64-byte piece a lane.
+struct Exchange {
+  uint32_t words[32][16];
+};
+Exchange& exchange();
+
+/// Named barrier: arrives, and waits if `wait`.
+void named_barrier(uint32_t id, uint32_t threads, bool wait);
+
+/// Work that an engine does some time later, on behalf of the calling thread.
+void copy_later(std::function<void()> work, bool is_store);
+/// Waits until the calling thread's stores are done.
+void wait_for_stores();
+
+/// One thread's part of a warpgroup's product: results and, unless from shared memory, operand A.
+struct ProductPart {
+  float* d;
+  const uint32_t* a;
+};
+/// A product of the calling warpgroup, done later, after those before it.
+using Product = std::function<void(const ProductPart (&)[128])>;
+void multiply_later(const ProductPart& part, const Product& product);
+void close_group();
+void wait_for_groups(int pending);
+
+/// Shared memory of the CTA.
+inline constexpr uint32_t kSharedBytes = 227 * 1024;
+uint8_t* shared_at(uint32_t address);
+uint32_t address_of(const void* pointer);
+
+}  // namespace emulation
+
+#endif  // SLUICE_TESTS_EMULATION_EMULATOR_HPP_
