@@ -48,8 +48,8 @@ size_t describe(char* out, size_t size) noexcept {
       "cuda.device0.compute_capability: %d\n"
       "cuda.driver: %d\n"
       "cuda.runtime: %d\n"
-      "cuda.kernels.fused: chunk_forward, gated delta rule, K = V = 128, bfloat16 or float16, "
-      "16-byte aligned rows, compute capability 9.0\n"
+      "cuda.kernels.fused: chunk_forward, gated delta rule, K of 64 or 128, V of 64, 128 "
+      "or 256, bfloat16 or float16, 16-byte aligned rows, compute capability 9.0\n"
       "cuda.kernels.generic: chunk_forward and recurrent_step, every dtype, rule and stride, "
       "K <= 512, any V, compute capability 8.0 or newer\n"
       "cuda.kernel_wish: %s\n",

@@ -117,6 +117,8 @@ chunk_forward::ChunkForwardParams lower_fused(const DeltaRuleProblem& p) noexcep
   out.H = static_cast<int32_t>(p.H);
   out.HV = static_cast<int32_t>(p.HV);
   out.r = static_cast<int32_t>(p.r);
+  out.K = static_cast<int32_t>(p.K);
+  out.V = static_cast<int32_t>(p.V);
   return out;
 }
 

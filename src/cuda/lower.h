@@ -9,7 +9,7 @@
 
 namespace sluice::cuda {
 
-/// chunk_forward for the fused kernel; K = V = 128.
+/// chunk_forward for the fused kernel.
 chunk_forward::ChunkForwardParams lower_fused(const core::DeltaRuleProblem& problem) noexcept;
 chunk_forward::Tiles lower_tiles(const core::DeltaRuleProblem& problem) noexcept;
 

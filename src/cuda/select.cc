@@ -69,10 +69,10 @@ Status check_fused_options(const DeltaRuleProblem& p, int capability) noexcept {
 }
 
 Status check_fused_sizes(const DeltaRuleProblem& p) noexcept {
-  if (p.K != 128 || p.V != 128) {
+  if ((p.K != 64 && p.K != 128) || (p.V != 64 && p.V != 128 && p.V != 256)) {
     return Status::failure(Code::kUnsupported,
-                           "chunk_forward: K, V = %lld, %lld, expected 128, 128 (fused CUDA "
-                           "kernel)",
+                           "chunk_forward: K, V = %lld, %lld, expected 64 or 128, and 64, 128 or "
+                           "256 (fused CUDA kernel)",
                            static_cast<ll>(p.K), static_cast<ll>(p.V));
   }
   if (!is_16bit_float(p.q) || p.o.dtype.code != p.q.dtype.code || p.o.dtype.bits != 16) {
@@ -81,10 +81,10 @@ Status check_fused_sizes(const DeltaRuleProblem& p) noexcept {
                            "bfloat16 or both float16 (fused CUDA kernel)",
                            p.q.dtype.code, p.q.dtype.bits, p.o.dtype.code, p.o.dtype.bits);
   }
-  if (p.rows.T >= kInt32Limit - 64 || p.rows.N * p.HV >= kInt32Limit) {
+  if (p.rows.T >= kInt32Limit - 64 || p.rows.N * p.HV >= kInt32Limit / 2) {
     return Status::failure(Code::kUnsupported,
                            "chunk_forward: T, N * HV = %lld, %lld, expected below 2^31 - 64 and "
-                           "2^31 (fused CUDA kernel)",
+                           "2^30 (fused CUDA kernel)",
                            static_cast<ll>(p.rows.T), static_cast<ll>(p.rows.N * p.HV));
   }
   return ok_status();
@@ -129,9 +129,19 @@ Status check_generic(const DeltaRuleProblem& p, int capability) noexcept {
   return ok_status();
 }
 
+/// By dtype (bfloat16 first), K (64 first) and V (64 first).
+constexpr core::KernelName kFusedNames[2][2][3] = {
+    {{"cuda.chunk_forward.sm_90a.bf16.k64.v64", "cuda.chunk_forward.sm_90a.bf16.k64.v128",
+      "cuda.chunk_forward.sm_90a.bf16.k64.v256"},
+     {"cuda.chunk_forward.sm_90a.bf16.k128.v64", "cuda.chunk_forward.sm_90a.bf16.k128.v128",
+      "cuda.chunk_forward.sm_90a.bf16.k128.v256"}},
+    {{"cuda.chunk_forward.sm_90a.fp16.k64.v64", "cuda.chunk_forward.sm_90a.fp16.k64.v128",
+      "cuda.chunk_forward.sm_90a.fp16.k64.v256"},
+     {"cuda.chunk_forward.sm_90a.fp16.k128.v64", "cuda.chunk_forward.sm_90a.fp16.k128.v128",
+      "cuda.chunk_forward.sm_90a.fp16.k128.v256"}}};
+
 core::KernelName fused_name(const DeltaRuleProblem& p) noexcept {
-  return p.q.dtype.code == kBf16Code ? "cuda.chunk_forward.sm_90a.bf16.d128"
-                                     : "cuda.chunk_forward.sm_90a.fp16.d128";
+  return kFusedNames[p.q.dtype.code == kBf16Code ? 0 : 1][p.K / 128][p.V / 128];
 }
 
 core::KernelName generic_name(const DeltaRuleProblem& p) noexcept {

@@ -86,6 +86,7 @@ inline sluice::cuda::chunk_forward::ChunkForwardParams basic_params(int N, int T
   p.H = H;
   p.HV = HV;
   p.r = HV / H;
+  p.K = p.V = 128;
   return p;
 }
 

@@ -52,8 +52,11 @@ std::string chosen(const DeltaRuleProblem& p, int capability = 90,
 }
 
 TEST(CudaSelection, FusedWhereItApplies) {
-  EXPECT_EQ(chosen(prefill()), "cuda.chunk_forward.sm_90a.bf16.d128");
-  EXPECT_EQ(chosen(prefill(kFloat16)), "cuda.chunk_forward.sm_90a.fp16.d128");
+  EXPECT_EQ(chosen(prefill()), "cuda.chunk_forward.sm_90a.bf16.k128.v128");
+  EXPECT_EQ(chosen(prefill(kBfloat16, 64, 64)), "cuda.chunk_forward.sm_90a.bf16.k64.v64");
+  EXPECT_EQ(chosen(prefill(kFloat16, 64, 256)), "cuda.chunk_forward.sm_90a.fp16.k64.v256");
+  EXPECT_EQ(chosen(prefill(kBfloat16, 128, 256)), "cuda.chunk_forward.sm_90a.bf16.k128.v256");
+  EXPECT_EQ(chosen(prefill(kFloat16)), "cuda.chunk_forward.sm_90a.fp16.k128.v128");
 }
 
 TEST(CudaSelection, GenericOnEveryOtherGpu) {
@@ -93,10 +96,12 @@ TEST(CudaSelection, WhatTheFusedKernelDoesNotTakeIsGeneric) {
       {"other output", [](DeltaRuleProblem& p) { p.o.dtype = kFloat16; },
        "chunk_forward: q.dtype, o.dtype = {4,16}, {2,16}, expected both bfloat16 or both float16 "
        "(fused CUDA kernel)"},
-      {"K", [](DeltaRuleProblem& p) { p = prefill(kBfloat16, 64, 128); },
-       "chunk_forward: K, V = 64, 128, expected 128, 128 (fused CUDA kernel)"},
-      {"V", [](DeltaRuleProblem& p) { p = prefill(kBfloat16, 128, 256); },
-       "chunk_forward: K, V = 128, 256, expected 128, 128 (fused CUDA kernel)"},
+      {"K", [](DeltaRuleProblem& p) { p = prefill(kBfloat16, 256, 128); },
+       "chunk_forward: K, V = 256, 128, expected 64 or 128, and 64, 128 or 256 (fused CUDA "
+       "kernel)"},
+      {"V", [](DeltaRuleProblem& p) { p = prefill(kBfloat16, 128, 192); },
+       "chunk_forward: K, V = 128, 192, expected 64 or 128, and 64, 128 or 256 (fused CUDA "
+       "kernel)"},
       {"rule", [](DeltaRuleProblem& p) { p.rule = SLUICE_RULE_LINEAR_ATTENTION; },
        "chunk_forward: rule = 1, expected 0 (fused CUDA kernel: GATED_DELTA)"},
       {"address", [](DeltaRuleProblem& p) { p.v.data = reinterpret_cast<void*>(uintptr_t{4104}); },
@@ -108,7 +113,7 @@ TEST(CudaSelection, WhatTheFusedKernelDoesNotTakeIsGeneric) {
        "chunk_forward: q.stride[2] = 0, expected a positive multiple of 8 below 2^38 (fused CUDA "
        "kernel)"},
       {"rows", [](DeltaRuleProblem& p) { p.rows.T = (int64_t{1} << 31) - 64; },
-       "chunk_forward: T, N * HV = 2147483584, 4, expected below 2^31 - 64 and 2^31 (fused CUDA "
+       "chunk_forward: T, N * HV = 2147483584, 4, expected below 2^31 - 64 and 2^30 (fused CUDA "
        "kernel)"}};
   for (const Spoilt& c : cases) {
     DeltaRuleProblem p = prefill();
@@ -121,12 +126,12 @@ TEST(CudaSelection, WhatTheFusedKernelDoesNotTakeIsGeneric) {
 TEST(CudaSelection, UnusedStridesDoNotMatter) {
   DeltaRuleProblem p = prefill();
   p.q.stride[0] = 3;  // B = 1
-  EXPECT_EQ(chosen(p), "cuda.chunk_forward.sm_90a.bf16.d128");
+  EXPECT_EQ(chosen(p), "cuda.chunk_forward.sm_90a.bf16.k128.v128");
 }
 
 TEST(CudaSelection, WishesAreKept) {
   EXPECT_EQ(chosen(prefill(), 90, KernelWish::kGeneric), "cuda.chunk_forward.generic");
-  EXPECT_EQ(chosen(prefill(), 90, KernelWish::kFused), "cuda.chunk_forward.sm_90a.bf16.d128");
+  EXPECT_EQ(chosen(prefill(), 90, KernelWish::kFused), "cuda.chunk_forward.sm_90a.bf16.k128.v128");
   EXPECT_EQ(chosen(prefill(), 100, KernelWish::kFused),
             "chunk_forward: compute capability = 10.0, expected 9.0 (fused CUDA kernel)");
 }

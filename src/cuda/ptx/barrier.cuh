@@ -48,6 +48,19 @@ __device__ __forceinline__ void mbarrier_wait(uint64_t* barrier, uint32_t parity
       : "memory");
 }
 
+/// Whether the phase of the given parity is complete, after a short wait.
+__device__ __forceinline__ uint32_t mbarrier_try(uint64_t* barrier, uint32_t parity) {
+  uint32_t done;
+  asm volatile(
+      "{.reg .pred done;\n"
+      "mbarrier.try_wait.parity.shared::cta.b64 done, [%1], %2;\n"
+      "selp.u32 %0, 1, 0, done;}\n"
+      : "=r"(done)
+      : "r"(shared_address(barrier)), "r"(parity)
+      : "memory");
+  return done;
+}
+
 /// bar.sync: waits for `threads` threads of the CTA at named barrier `id`.
 __device__ __forceinline__ void named_barrier_sync(uint32_t id, uint32_t threads) {
   asm volatile("bar.sync %0, %1;\n" ::"r"(id), "r"(threads) : "memory");

@@ -27,8 +27,7 @@ FOOTER = """
 """
 TYPES = {"__nv_bfloat16": "bf16", "__half": "f16"}
 # (N, A in registers, B transposed i.e. MN-major)
-SHAPES = [(16, True, 0), (32, True, 0), (48, True, 0), (64, True, 0), (128, True, 1),
-          (64, False, 0)]
+SHAPES = [(64, True, 0), (64, True, 1), (128, True, 1), (64, False, 0)]
 
 
 def rows(items, per_line, indent):

@@ -24,22 +24,6 @@ __device__ __forceinline__ void ldmatrix_x4_trans(uint32_t* r, uint32_t address)
                : "memory");
 }
 
-/// One 8x8 matrix; lanes 0..7 name its rows.
-__device__ __forceinline__ void ldmatrix_x1(uint32_t& r, uint32_t address) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x1.shared.b16 {%0}, [%1];\n"
-               : "=r"(r)
-               : "r"(address)
-               : "memory");
-}
-
-/// Two 8x8 matrices, each transposed; lane l < 16 names row l % 8 of matrix l / 8.
-__device__ __forceinline__ void ldmatrix_x2_trans(uint32_t* r, uint32_t address) {
-  asm volatile("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16 {%0, %1}, [%2];\n"
-               : "=r"(r[0]), "=r"(r[1])
-               : "r"(address)
-               : "memory");
-}
-
 /// Stores four 8x8 matrices.
 __device__ __forceinline__ void stmatrix_x4(uint32_t address, const uint32_t* r) {
   asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};\n" ::"r"(address),
@@ -71,6 +55,18 @@ __device__ __forceinline__ void mma_f16_k8(float* d, uint32_t a, uint32_t b) {
       " {%0, %1, %2, %3};\n"
       : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
       : "r"(a), "r"(0), "r"(b));
+}
+
+/// Stores 4 bytes at a shared address.
+__device__ __forceinline__ void store_shared_4(uint32_t address, uint32_t x) {
+  asm volatile("st.shared.b32 [%0], %1;\n" ::"r"(address), "r"(x) : "memory");
+}
+
+/// Stores 16 bytes at a shared address.
+__device__ __forceinline__ void store_shared_16(uint32_t address, const uint32_t (&x)[4]) {
+  asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};\n" ::"r"(address), "r"(x[0]), "r"(x[1]),
+               "r"(x[2]), "r"(x[3])
+               : "memory");
 }
 
 }  // namespace sluice::cuda::ptx

@@ -12,60 +12,6 @@
 
 namespace sluice::cuda::ptx {
 
-/// D[64,16] (+)= A[64,16] B[16,16]; A in registers; B K-major.
-template <int kD, int kA, size_t kDSize, size_t kASize>
-__device__ __forceinline__ void wgmma_rs_n16(__nv_bfloat16, float (&d)[kDSize],
-                                             const uint32_t (&a)[kASize], uint64_t b,
-                                             int accumulate) {
-  static_assert(kD + 8 <= kDSize && kA + 4 <= kASize);
-  asm volatile(
-      "{.reg .pred p; setp.ne.b32 p, %13, 0;\n"
-      "wgmma.mma_async.sync.aligned.m64n16k16.f32.bf16.bf16 {"
-      "%0, %1, %2, %3, %4, %5, %6, %7"
-      "}, {%8, %9, %10, %11}, %12, p, 1, 1, 0;}\n"
-      : "+f"(d[kD + 0]), "+f"(d[kD + 1]), "+f"(d[kD + 2]), "+f"(d[kD + 3]), "+f"(d[kD + 4]),
-        "+f"(d[kD + 5]), "+f"(d[kD + 6]), "+f"(d[kD + 7])
-      : "r"(a[kA + 0]), "r"(a[kA + 1]), "r"(a[kA + 2]), "r"(a[kA + 3]), "l"(b), "r"(accumulate));
-}
-
-/// D[64,32] (+)= A[64,16] B[16,32]; A in registers; B K-major.
-template <int kD, int kA, size_t kDSize, size_t kASize>
-__device__ __forceinline__ void wgmma_rs_n32(__nv_bfloat16, float (&d)[kDSize],
-                                             const uint32_t (&a)[kASize], uint64_t b,
-                                             int accumulate) {
-  static_assert(kD + 16 <= kDSize && kA + 4 <= kASize);
-  asm volatile(
-      "{.reg .pred p; setp.ne.b32 p, %21, 0;\n"
-      "wgmma.mma_async.sync.aligned.m64n32k16.f32.bf16.bf16 {"
-      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"
-      "}, {%16, %17, %18, %19}, %20, p, 1, 1, 0;}\n"
-      : "+f"(d[kD + 0]), "+f"(d[kD + 1]), "+f"(d[kD + 2]), "+f"(d[kD + 3]), "+f"(d[kD + 4]),
-        "+f"(d[kD + 5]), "+f"(d[kD + 6]), "+f"(d[kD + 7]), "+f"(d[kD + 8]), "+f"(d[kD + 9]),
-        "+f"(d[kD + 10]), "+f"(d[kD + 11]), "+f"(d[kD + 12]), "+f"(d[kD + 13]), "+f"(d[kD + 14]),
-        "+f"(d[kD + 15])
-      : "r"(a[kA + 0]), "r"(a[kA + 1]), "r"(a[kA + 2]), "r"(a[kA + 3]), "l"(b), "r"(accumulate));
-}
-
-/// D[64,48] (+)= A[64,16] B[16,48]; A in registers; B K-major.
-template <int kD, int kA, size_t kDSize, size_t kASize>
-__device__ __forceinline__ void wgmma_rs_n48(__nv_bfloat16, float (&d)[kDSize],
-                                             const uint32_t (&a)[kASize], uint64_t b,
-                                             int accumulate) {
-  static_assert(kD + 24 <= kDSize && kA + 4 <= kASize);
-  asm volatile(
-      "{.reg .pred p; setp.ne.b32 p, %29, 0;\n"
-      "wgmma.mma_async.sync.aligned.m64n48k16.f32.bf16.bf16 {"
-      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,"
-      "%16, %17, %18, %19, %20, %21, %22, %23"
-      "}, {%24, %25, %26, %27}, %28, p, 1, 1, 0;}\n"
-      : "+f"(d[kD + 0]), "+f"(d[kD + 1]), "+f"(d[kD + 2]), "+f"(d[kD + 3]), "+f"(d[kD + 4]),
-        "+f"(d[kD + 5]), "+f"(d[kD + 6]), "+f"(d[kD + 7]), "+f"(d[kD + 8]), "+f"(d[kD + 9]),
-        "+f"(d[kD + 10]), "+f"(d[kD + 11]), "+f"(d[kD + 12]), "+f"(d[kD + 13]), "+f"(d[kD + 14]),
-        "+f"(d[kD + 15]), "+f"(d[kD + 16]), "+f"(d[kD + 17]), "+f"(d[kD + 18]), "+f"(d[kD + 19]),
-        "+f"(d[kD + 20]), "+f"(d[kD + 21]), "+f"(d[kD + 22]), "+f"(d[kD + 23])
-      : "r"(a[kA + 0]), "r"(a[kA + 1]), "r"(a[kA + 2]), "r"(a[kA + 3]), "l"(b), "r"(accumulate));
-}
-
 /// D[64,64] (+)= A[64,16] B[16,64]; A in registers; B K-major.
 template <int kD, int kA, size_t kDSize, size_t kASize>
 __device__ __forceinline__ void wgmma_rs_n64(__nv_bfloat16, float (&d)[kDSize],
@@ -78,6 +24,28 @@ __device__ __forceinline__ void wgmma_rs_n64(__nv_bfloat16, float (&d)[kDSize],
       "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,"
       "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
       "}, {%32, %33, %34, %35}, %36, p, 1, 1, 0;}\n"
+      : "+f"(d[kD + 0]), "+f"(d[kD + 1]), "+f"(d[kD + 2]), "+f"(d[kD + 3]), "+f"(d[kD + 4]),
+        "+f"(d[kD + 5]), "+f"(d[kD + 6]), "+f"(d[kD + 7]), "+f"(d[kD + 8]), "+f"(d[kD + 9]),
+        "+f"(d[kD + 10]), "+f"(d[kD + 11]), "+f"(d[kD + 12]), "+f"(d[kD + 13]), "+f"(d[kD + 14]),
+        "+f"(d[kD + 15]), "+f"(d[kD + 16]), "+f"(d[kD + 17]), "+f"(d[kD + 18]), "+f"(d[kD + 19]),
+        "+f"(d[kD + 20]), "+f"(d[kD + 21]), "+f"(d[kD + 22]), "+f"(d[kD + 23]), "+f"(d[kD + 24]),
+        "+f"(d[kD + 25]), "+f"(d[kD + 26]), "+f"(d[kD + 27]), "+f"(d[kD + 28]), "+f"(d[kD + 29]),
+        "+f"(d[kD + 30]), "+f"(d[kD + 31])
+      : "r"(a[kA + 0]), "r"(a[kA + 1]), "r"(a[kA + 2]), "r"(a[kA + 3]), "l"(b), "r"(accumulate));
+}
+
+/// D[64,64] (+)= A[64,16] B[16,64]; A in registers; B MN-major.
+template <int kD, int kA, size_t kDSize, size_t kASize>
+__device__ __forceinline__ void wgmma_rs_n64_mn(__nv_bfloat16, float (&d)[kDSize],
+                                                const uint32_t (&a)[kASize], uint64_t b,
+                                                int accumulate) {
+  static_assert(kD + 32 <= kDSize && kA + 4 <= kASize);
+  asm volatile(
+      "{.reg .pred p; setp.ne.b32 p, %37, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n64k16.f32.bf16.bf16 {"
+      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,"
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
+      "}, {%32, %33, %34, %35}, %36, p, 1, 1, 1;}\n"
       : "+f"(d[kD + 0]), "+f"(d[kD + 1]), "+f"(d[kD + 2]), "+f"(d[kD + 3]), "+f"(d[kD + 4]),
         "+f"(d[kD + 5]), "+f"(d[kD + 6]), "+f"(d[kD + 7]), "+f"(d[kD + 8]), "+f"(d[kD + 9]),
         "+f"(d[kD + 10]), "+f"(d[kD + 11]), "+f"(d[kD + 12]), "+f"(d[kD + 13]), "+f"(d[kD + 14]),
@@ -139,60 +107,6 @@ __device__ __forceinline__ void wgmma_ss_n64(__nv_bfloat16, float (&d)[kDSize], 
       : "l"(a), "l"(b), "r"(accumulate));
 }
 
-/// D[64,16] (+)= A[64,16] B[16,16]; A in registers; B K-major.
-template <int kD, int kA, size_t kDSize, size_t kASize>
-__device__ __forceinline__ void wgmma_rs_n16(__half, float (&d)[kDSize],
-                                             const uint32_t (&a)[kASize], uint64_t b,
-                                             int accumulate) {
-  static_assert(kD + 8 <= kDSize && kA + 4 <= kASize);
-  asm volatile(
-      "{.reg .pred p; setp.ne.b32 p, %13, 0;\n"
-      "wgmma.mma_async.sync.aligned.m64n16k16.f32.f16.f16 {"
-      "%0, %1, %2, %3, %4, %5, %6, %7"
-      "}, {%8, %9, %10, %11}, %12, p, 1, 1, 0;}\n"
-      : "+f"(d[kD + 0]), "+f"(d[kD + 1]), "+f"(d[kD + 2]), "+f"(d[kD + 3]), "+f"(d[kD + 4]),
-        "+f"(d[kD + 5]), "+f"(d[kD + 6]), "+f"(d[kD + 7])
-      : "r"(a[kA + 0]), "r"(a[kA + 1]), "r"(a[kA + 2]), "r"(a[kA + 3]), "l"(b), "r"(accumulate));
-}
-
-/// D[64,32] (+)= A[64,16] B[16,32]; A in registers; B K-major.
-template <int kD, int kA, size_t kDSize, size_t kASize>
-__device__ __forceinline__ void wgmma_rs_n32(__half, float (&d)[kDSize],
-                                             const uint32_t (&a)[kASize], uint64_t b,
-                                             int accumulate) {
-  static_assert(kD + 16 <= kDSize && kA + 4 <= kASize);
-  asm volatile(
-      "{.reg .pred p; setp.ne.b32 p, %21, 0;\n"
-      "wgmma.mma_async.sync.aligned.m64n32k16.f32.f16.f16 {"
-      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"
-      "}, {%16, %17, %18, %19}, %20, p, 1, 1, 0;}\n"
-      : "+f"(d[kD + 0]), "+f"(d[kD + 1]), "+f"(d[kD + 2]), "+f"(d[kD + 3]), "+f"(d[kD + 4]),
-        "+f"(d[kD + 5]), "+f"(d[kD + 6]), "+f"(d[kD + 7]), "+f"(d[kD + 8]), "+f"(d[kD + 9]),
-        "+f"(d[kD + 10]), "+f"(d[kD + 11]), "+f"(d[kD + 12]), "+f"(d[kD + 13]), "+f"(d[kD + 14]),
-        "+f"(d[kD + 15])
-      : "r"(a[kA + 0]), "r"(a[kA + 1]), "r"(a[kA + 2]), "r"(a[kA + 3]), "l"(b), "r"(accumulate));
-}
-
-/// D[64,48] (+)= A[64,16] B[16,48]; A in registers; B K-major.
-template <int kD, int kA, size_t kDSize, size_t kASize>
-__device__ __forceinline__ void wgmma_rs_n48(__half, float (&d)[kDSize],
-                                             const uint32_t (&a)[kASize], uint64_t b,
-                                             int accumulate) {
-  static_assert(kD + 24 <= kDSize && kA + 4 <= kASize);
-  asm volatile(
-      "{.reg .pred p; setp.ne.b32 p, %29, 0;\n"
-      "wgmma.mma_async.sync.aligned.m64n48k16.f32.f16.f16 {"
-      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,"
-      "%16, %17, %18, %19, %20, %21, %22, %23"
-      "}, {%24, %25, %26, %27}, %28, p, 1, 1, 0;}\n"
-      : "+f"(d[kD + 0]), "+f"(d[kD + 1]), "+f"(d[kD + 2]), "+f"(d[kD + 3]), "+f"(d[kD + 4]),
-        "+f"(d[kD + 5]), "+f"(d[kD + 6]), "+f"(d[kD + 7]), "+f"(d[kD + 8]), "+f"(d[kD + 9]),
-        "+f"(d[kD + 10]), "+f"(d[kD + 11]), "+f"(d[kD + 12]), "+f"(d[kD + 13]), "+f"(d[kD + 14]),
-        "+f"(d[kD + 15]), "+f"(d[kD + 16]), "+f"(d[kD + 17]), "+f"(d[kD + 18]), "+f"(d[kD + 19]),
-        "+f"(d[kD + 20]), "+f"(d[kD + 21]), "+f"(d[kD + 22]), "+f"(d[kD + 23])
-      : "r"(a[kA + 0]), "r"(a[kA + 1]), "r"(a[kA + 2]), "r"(a[kA + 3]), "l"(b), "r"(accumulate));
-}
-
 /// D[64,64] (+)= A[64,16] B[16,64]; A in registers; B K-major.
 template <int kD, int kA, size_t kDSize, size_t kASize>
 __device__ __forceinline__ void wgmma_rs_n64(__half, float (&d)[kDSize],
@@ -205,6 +119,28 @@ __device__ __forceinline__ void wgmma_rs_n64(__half, float (&d)[kDSize],
       "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,"
       "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
       "}, {%32, %33, %34, %35}, %36, p, 1, 1, 0;}\n"
+      : "+f"(d[kD + 0]), "+f"(d[kD + 1]), "+f"(d[kD + 2]), "+f"(d[kD + 3]), "+f"(d[kD + 4]),
+        "+f"(d[kD + 5]), "+f"(d[kD + 6]), "+f"(d[kD + 7]), "+f"(d[kD + 8]), "+f"(d[kD + 9]),
+        "+f"(d[kD + 10]), "+f"(d[kD + 11]), "+f"(d[kD + 12]), "+f"(d[kD + 13]), "+f"(d[kD + 14]),
+        "+f"(d[kD + 15]), "+f"(d[kD + 16]), "+f"(d[kD + 17]), "+f"(d[kD + 18]), "+f"(d[kD + 19]),
+        "+f"(d[kD + 20]), "+f"(d[kD + 21]), "+f"(d[kD + 22]), "+f"(d[kD + 23]), "+f"(d[kD + 24]),
+        "+f"(d[kD + 25]), "+f"(d[kD + 26]), "+f"(d[kD + 27]), "+f"(d[kD + 28]), "+f"(d[kD + 29]),
+        "+f"(d[kD + 30]), "+f"(d[kD + 31])
+      : "r"(a[kA + 0]), "r"(a[kA + 1]), "r"(a[kA + 2]), "r"(a[kA + 3]), "l"(b), "r"(accumulate));
+}
+
+/// D[64,64] (+)= A[64,16] B[16,64]; A in registers; B MN-major.
+template <int kD, int kA, size_t kDSize, size_t kASize>
+__device__ __forceinline__ void wgmma_rs_n64_mn(__half, float (&d)[kDSize],
+                                                const uint32_t (&a)[kASize], uint64_t b,
+                                                int accumulate) {
+  static_assert(kD + 32 <= kDSize && kA + 4 <= kASize);
+  asm volatile(
+      "{.reg .pred p; setp.ne.b32 p, %37, 0;\n"
+      "wgmma.mma_async.sync.aligned.m64n64k16.f32.f16.f16 {"
+      "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,"
+      "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
+      "}, {%32, %33, %34, %35}, %36, p, 1, 1, 1;}\n"
       : "+f"(d[kD + 0]), "+f"(d[kD + 1]), "+f"(d[kD + 2]), "+f"(d[kD + 3]), "+f"(d[kD + 4]),
         "+f"(d[kD + 5]), "+f"(d[kD + 6]), "+f"(d[kD + 7]), "+f"(d[kD + 8]), "+f"(d[kD + 9]),
         "+f"(d[kD + 10]), "+f"(d[kD + 11]), "+f"(d[kD + 12]), "+f"(d[kD + 13]), "+f"(d[kD + 14]),

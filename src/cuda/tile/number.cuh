@@ -8,6 +8,8 @@
 
 #include <cstdint>
 
+#include "cuda/ptx/convert.cuh"
+
 namespace sluice::cuda::tile {
 
 /// Pairs of 16-bit numbers in one register, the first in the low half.
@@ -17,9 +19,7 @@ struct Packed;
 template <>
 struct Packed<__nv_bfloat16> {
   static __device__ __forceinline__ uint32_t pack(float first, float second) {
-    uint32_t r;
-    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(second), "f"(first));
-    return r;
+    return ptx::pack_bf16(first, second);
   }
   static __device__ __forceinline__ float first(uint32_t r) { return __uint_as_float(r << 16); }
   static __device__ __forceinline__ float second(uint32_t r) {
@@ -33,9 +33,7 @@ struct Packed<__nv_bfloat16> {
 template <>
 struct Packed<__half> {
   static __device__ __forceinline__ uint32_t pack(float first, float second) {
-    uint32_t r;
-    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(second), "f"(first));
-    return r;
+    return ptx::pack_f16(first, second);
   }
   static __device__ __forceinline__ float first(uint32_t r) {
     return __half2float(__ushort_as_half(static_cast<uint16_t>(r)));
@@ -48,12 +46,7 @@ struct Packed<__half> {
   }
 };
 
-/// 2^x; 0 for very negative x, denormals flushed.
-__device__ __forceinline__ float exp2_fast(float x) {
-  float y;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-  return y;
-}
+using ptx::exp2_fast;
 
 }  // namespace sluice::cuda::tile
 

@@ -60,6 +60,15 @@ struct RingCursor {
   __device__ __forceinline__ void wait(RingBarriers<kStages>& barriers) const {
     wait_phase(&barriers.full[stage], phase);
   }
+  /// Whether the stage's data is there. PERF: asked for several rings in a row, the answers'
+  /// latencies overlap; whoever gets a no then waits.
+  __device__ __forceinline__ uint32_t ready(RingBarriers<kStages>& barriers) const {
+    return ptx::mbarrier_try(&barriers.full[stage], phase);
+  }
+  /// Whether the stage may be written, likewise.
+  __device__ __forceinline__ uint32_t vacant(RingBarriers<kStages>& barriers) const {
+    return ptx::mbarrier_try(&barriers.empty[stage], phase ^ 1u);
+  }
   /// Waits until the stage may be written; at once in the first round.
   __device__ __forceinline__ void acquire(RingBarriers<kStages>& barriers) const {
     wait_phase(&barriers.empty[stage], phase ^ 1u);

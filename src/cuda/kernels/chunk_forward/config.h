@@ -10,32 +10,39 @@ namespace sluice::cuda::chunk_forward {
 
 inline constexpr uint32_t kSmemBytesSm90 = 227 * 1024;
 
-/// One kernel: dtype of q, k, v, o, whether q and k are normalised, and all named constants.
+/// One kernel: dtype of q, k, v, o, whether q and k are normalised, head sizes, and all named
+/// constants. A work item has kV_ columns of V; heads with more make several items.
 /// PERF l2norm as a run-time branch -> template parameter: predicated loads and multiplies left the
 /// aux warpgroup's longest phase.
-template <class Io_, bool kL2Norm_>
+template <class Io_, bool kL2Norm_, int kK_, int kV_>
 struct Config {
   using Io = Io_;
   static constexpr bool kL2Norm = kL2Norm_;
-  static constexpr int kChunk = 64;     ///< tokens per chunk
-  static constexpr int kHeadDim = 128;  ///< K = V
-  static constexpr int kKStages = 3, kQStages = 3, kVStages = 2;
-  static constexpr int kMixStages = 3;  ///< Tmat, P and factors, written by the aux warpgroup
+  static constexpr int kK = kK_, kV = kV_;
+  static constexpr int kChunk = 64;  ///< tokens per chunk
+  static constexpr int kStateGroups = kV / 64, kStateWarps = 4 * kStateGroups;
+  static constexpr int kWorkReaders =
+      7 + kStateWarps;  ///< all but the loader, which fills the ring
+  static constexpr int kKStages = 4, kQStages = 3, kVStages = 2;
+  static constexpr int kFactorStages = 3, kTmatStages = 2, kPStages = 2;
   static constexpr int kGateStages = 4;
   static constexpr int kWorkSlots = 8;
   static constexpr int kThreads = 512;
-  static constexpr int kServiceRegisters = 32, kAuxRegisters = 96, kStateRegisters = 192;
+  static constexpr int kServiceRegisters = 64, kAuxRegisters = 64, kStateRegisters = 192;
   static constexpr uint32_t kHalfTileBytes = kChunk * tile::kRowBytes;  ///< 64 tokens x 64 columns
-  static constexpr uint32_t kTileBytes = 2 * kHalfTileBytes;
+  static constexpr uint32_t kKTileBytes = kK / 64 * kHalfTileBytes;
+  static constexpr uint32_t kVTileBytes = kV / 64 * kHalfTileBytes;
+
+  static_assert((kK == 64 || kK == 128) && (kV == 64 || kV == 128));
 };
 
 /// Barriers of bar.sync; 0 is __syncthreads.
 enum class NamedBarrier : uint32_t {
   kNorms = 1,
-  kPairLow,
-  kPairHigh,
   kOutputLow,
   kOutputHigh,
+  kParkLow,
+  kParkHigh,
   kTurnLow,
   kTurnHigh,
   kCount
@@ -44,11 +51,9 @@ static_assert(static_cast<uint32_t>(NamedBarrier::kCount) <= 16);
 
 /// Warps by role. Warpgroup 0 serves, 1 and 2 hold the state, 3 prepares.
 enum class ServiceWarp : uint32_t { kLoad = 0, kGate = 1, kFinishEven = 2, kFinishOdd = 3 };
-inline constexpr int kStateWarps = 8, kAuxWarps = 4, kFinishWarps = 2;
-/// Warps that read the ring of work items: all but the one that fills it.
-inline constexpr int kWorkReaders = 15;
+inline constexpr int kAuxWarps = 4;
 
-/// One (sequence, value head).
+/// Some columns of V of one (sequence, value head).
 struct WorkItem {
   int32_t seq;  ///< -1: no more work
   int32_t head;
@@ -56,6 +61,7 @@ struct WorkItem {
   int32_t row;    ///< first row within the batch entry
   int32_t tokens;
   int32_t padded;  ///< 1: write zero rows and nothing else
+  int32_t column;  ///< first of its columns of V
 
   __device__ __forceinline__ bool valid() const { return seq >= 0; }
   /// Chunks to compute.
@@ -74,40 +80,47 @@ struct GateStage {
   float row[3][64];  ///< e^{G_i - G_e}, e the last token of block 0, 1 or 2; 1 for i <= e
 };
 
-/// What the state warpgroups need of a chunk besides q, k, v.
-struct MixStage {
-  uint8_t Tmat[8192];            ///< [i][j] io, swizzled; blocks above the diagonal are not written
-  uint8_t P[8192];               ///< like Tmat
+/// What the state warpgroups multiply rows and columns of a chunk by.
+struct FactorStage {
   alignas(16) float recall[64];  ///< e^G rk: columns of S^T Kc^T
   float query[64];               ///< e^G rq scale: columns of S^T Q^T
   float write[64];               ///< e^{G_C - G} rk: rows of Nw in the state update
   float decay;                   ///< e^{G_C}
-  float padding[255 - 3 * 64];
 };
-static_assert(sizeof(MixStage) % tile::kAtomBytes == 0);
+
+/// An 8x8 block of A on the diagonal, of which only the part below it is defined. WHY padded: four
+/// blocks are read at once.
+struct DiagonalBlock {
+  alignas(16) float row[8][8];
+  float padding[4];
+};
 
 /// Shared memory of one CTA.
 template <class C>
 struct SharedMemoryPlan {
-  alignas(1024) uint8_t k[C::kKStages][C::kTileBytes];  ///< [half][token][64], TMA, swizzled
-  uint8_t q[C::kQStages][C::kTileBytes];
-  uint8_t v[C::kVStages][C::kTileBytes];
-  uint8_t o[C::kTileBytes];  ///< of the chunk before, half by half
-  MixStage mix[C::kMixStages];
+  alignas(1024) uint8_t k[C::kKStages][C::kKTileBytes];  ///< [64 columns][token][64], TMA, swizzled
+  uint8_t q[C::kQStages][C::kKTileBytes];
+  uint8_t v[C::kVStages][C::kVTileBytes];
+  uint8_t o[C::kVTileBytes];           ///< of the chunk before, each warp its own columns
+  uint8_t Tmat[C::kTmatStages][8192];  ///< [i][j] io, swizzled; blocks above the diagonal stay zero
+  uint8_t P[C::kPStages][8192];        ///< like Tmat
   uint8_t blocks[2][8192];  ///< fp16 [i][j], swizzled: A, replaced by its inverse; by chunk parity
-  alignas(16) float diagonal[4][16][20];  ///< A's diagonal blocks, transposed; padded rows
-  float norms[2][2][64];                  ///< by chunk parity: rk, rq
+  FactorStage factors[C::kFactorStages];
+  DiagonalBlock diagonal[2][8];  ///< by chunk parity
+  float norms[2][2][64];         ///< by chunk parity: rk, rq
   GateStage gates[C::kGateStages];
   WorkItem work[C::kWorkSlots];
   alignas(8) tile::RingBarriers<C::kKStages> k_ring;
   tile::RingBarriers<C::kQStages> q_ring;
   tile::RingBarriers<C::kVStages> v_ring;
-  tile::RingBarriers<C::kMixStages> mix_ring;
+  tile::RingBarriers<C::kFactorStages> factor_ring;
+  tile::RingBarriers<C::kTmatStages> tmat_ring;
+  tile::RingBarriers<C::kPStages> p_ring;
   tile::RingBarriers<C::kGateStages> gate_ring;
-  tile::RingBarriers<2> block_ring;  ///< of `blocks`
+  tile::RingBarriers<2> block_ring;  ///< of `blocks` and `diagonal`
   tile::RingBarriers<C::kWorkSlots> work_ring;
 };
-static_assert(sizeof(SharedMemoryPlan<Config<uint16_t, false>>) <= kSmemBytesSm90);
+static_assert(sizeof(SharedMemoryPlan<Config<uint16_t, false, 128, 128>>) <= kSmemBytesSm90);
 
 }  // namespace sluice::cuda::chunk_forward
 

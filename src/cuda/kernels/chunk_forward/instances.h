@@ -14,10 +14,15 @@ struct Instance {
   unsigned threads;
 };
 
-const Instance& bf16_d128() noexcept;
-const Instance& bf16_d128_l2norm() noexcept;
-const Instance& fp16_d128() noexcept;
-const Instance& fp16_d128_l2norm() noexcept;
+/// By dtype, K, and columns of V of a work item.
+const Instance& bf16_k128_v128(bool l2norm) noexcept;
+const Instance& bf16_k128_v64(bool l2norm) noexcept;
+const Instance& bf16_k64_v128(bool l2norm) noexcept;
+const Instance& bf16_k64_v64(bool l2norm) noexcept;
+const Instance& fp16_k128_v128(bool l2norm) noexcept;
+const Instance& fp16_k128_v64(bool l2norm) noexcept;
+const Instance& fp16_k64_v128(bool l2norm) noexcept;
+const Instance& fp16_k64_v64(bool l2norm) noexcept;
 
 }  // namespace sluice::cuda::chunk_forward
 

@@ -1,17 +1,28 @@
-// (I + A)^-1 for a strictly lower triangular 64x64 A, by the aux warpgroup.
+// (I + A)^-1 for a strictly lower triangular 64x64 A, by one warp.
 //
-// The diagonal 8x8 blocks are inverted by substitution in float32; blocks are then merged
-// 8 -> 16 -> 32 -> 64 with fp16 operands and float32 accumulation. `blocks` holds A in fp16 below
+// The diagonal 8x8 blocks are inverted by substitution in float32; blocks are then merged,
+// 8 -> 16 -> 32 -> 64, with fp16 operands and float32 accumulation. `blocks` holds A in fp16 below
 // the diagonal blocks at the start and the inverse (as far as later merges need it) at the end.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CUDA_KERNELS_CHUNK_FORWARD_INVERSE_CUH_
 #define SLUICE_CUDA_KERNELS_CHUNK_FORWARD_INVERSE_CUH_
+
+#include <type_traits>
 
 #include "cuda/kernels/chunk_forward/config.h"
 #include "cuda/ptx/matrix.cuh"
 #include "cuda/tile/number.cuh"
 
 namespace sluice::cuda::chunk_forward {
+
+/// Whether A is kept as a sum of two fp16 numbers, the second in the mirrored block above the
+/// diagonal. NUM with fp16 inputs the rounding of A to fp16 would be the largest of all: 2 times
+/// the error of an exact A on correlated keys.
+template <class Io>
+inline constexpr bool kSplitA = std::is_same_v<Io, __half>;
+
+/// What rounding x to fp16 leaves.
+__device__ __forceinline__ float fp16_rest(float x) { return x - __half2float(__float2half_rn(x)); }
 
 /// A swizzled 64x64 tile of 16-bit numbers, 1024-byte aligned, seen as 16x16 blocks that ldmatrix
 /// and stmatrix move; the four 8x8 parts of a block come in the order of an mma A fragment.
@@ -31,13 +42,27 @@ struct BlockTile {
   }
 };
 
-/// acc[2][4] += a * B, B the block (row, column) of `base`.
+/// acc += a * B for a 16x16 block B, as B operands.
+__device__ __forceinline__ void multiply(float (&acc)[2][4], const uint32_t (&a)[4],
+                                         const uint32_t (&b)[4]) {
+  ptx::mma_f16(acc[0], a, b);
+  ptx::mma_f16(acc[1], a, b + 2);
+}
+
+/// acc += a * B, B the block (row, column) of `tile`.
 __device__ __forceinline__ void multiply_block(float (&acc)[2][4], const uint32_t (&a)[4],
                                                const BlockTile& tile, int row, int column) {
   uint32_t b[4];
   ptx::ldmatrix_x4_trans(b, tile.block(row, column));
-  ptx::mma_f16(acc[0], a, b);
-  ptx::mma_f16(acc[1], a, b + 2);
+  multiply(acc, a, b);
+}
+
+/// acc += a * A_rc, the block (row, column) of A below the diagonal.
+template <class Io>
+__device__ __forceinline__ void multiply_a(float (&acc)[2][4], const uint32_t (&a)[4],
+                                           const BlockTile& blocks, int row, int column) {
+  multiply_block(acc, a, blocks, row, column);
+  if constexpr (kSplitA<Io>) multiply_block(acc, a, blocks, column, row);
 }
 
 /// An accumulator as the A operand of the next product. NUM: rounds to fp16.
@@ -45,6 +70,14 @@ __device__ __forceinline__ void to_operand(uint32_t (&a)[4], const float (&acc)[
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
     a[i] = tile::Packed<__half>::pack(acc[i >> 1][(i & 1) * 2], acc[i >> 1][(i & 1) * 2 + 1]);
+  }
+}
+
+/// -acc as an operand. NUM: rounds to fp16.
+__device__ __forceinline__ void to_negative_operand(uint32_t (&a)[4], const float (&acc)[2][4]) {
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    a[i] = tile::Packed<__half>::pack(-acc[i >> 1][(i & 1) * 2], -acc[i >> 1][(i & 1) * 2 + 1]);
   }
 }
 
@@ -65,112 +98,165 @@ __device__ __forceinline__ void store_tmat_block(const BlockTile& tmat, int row,
   ptx::stmatrix_x4(tmat.block(row, column), out);
 }
 
-/// Inverts this warp's two 8x8 diagonal blocks by substitution. Lanes c + 8 h and c + 8 h + 16 own
-/// column c of block h; the lower half-warp stores it to `blocks` for the merges, the upper to
-/// Tmat.
+/// One step of substitution for a row of X = L^-1, from X L = I: x_j -= x_i L_ij for j < i.
+template <int i>
+__device__ __forceinline__ void substitute_step(float (&x)[8], const DiagonalBlock& a) {
+#pragma unroll
+  for (int j = 0; j < i; j += 4) {
+    const float4 l = *reinterpret_cast<const float4*>(&a.row[i][j]);
+    x[j] -= x[i] * l.x;
+    if (j + 1 < i) x[j + 1] -= x[i] * l.y;
+    if (j + 2 < i) x[j + 2] -= x[i] * l.z;
+    if (j + 3 < i) x[j + 3] -= x[i] * l.w;
+  }
+}
+
+/// Stores row `token` of an inverted 8x8 block: to `blocks`, and times beta of the column to Tmat.
 template <class Io>
-__device__ __forceinline__ void substitute_diagonal(const float (&column_of)[16][20],
+__device__ __forceinline__ void store_inverted_row(const float (&x)[8], const BlockTile& blocks,
+                                                   const BlockTile& tmat, uint32_t token,
+                                                   const float* beta) {
+  const uint32_t at = tile::swizzled_piece(token, token / 8);
+  uint32_t out[4];
+#pragma unroll
+  for (int i = 0; i < 4; ++i) out[i] = tile::Packed<__half>::pack(x[2 * i], x[2 * i + 1]);
+  ptx::store_shared_16(blocks.base + at, out);
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const float2 b = *reinterpret_cast<const float2*>(&beta[(token & ~7u) + 2 * i]);
+    out[i] = tile::Packed<Io>::pack(x[2 * i] * b.x, x[2 * i + 1] * b.y);
+  }
+  ptx::store_shared_16(tmat.base + at, out);
+}
+
+/// Inverts the eight 8x8 diagonal blocks by substitution: lane l owns row l % 8 of blocks l / 8 and
+/// l / 8 + 4. PERF both at once: two chains hide each other's latency.
+template <class Io>
+__device__ __forceinline__ void substitute_diagonal(const DiagonalBlock (&diagonal)[8],
                                                     const BlockTile& blocks, const BlockTile& tmat,
-                                                    int block, const float* beta) {
+                                                    const float* beta) {
   int lane = static_cast<int>(threadIdx.x & 31u);
-  // WHY: otherwise store addresses and columns of the unit matrix stay in registers, and spill.
-  asm volatile("" : "+r"(lane));
-  const int c = lane & 7, h = (lane >> 3) & 1;
-  const float* a = &column_of[8 * h][8 * h];
-  float x[8];
+  asm volatile("" : "+r"(lane));  // WHY: as in BlockTile
+  const int row = lane & 7;
+  const DiagonalBlock& low = diagonal[lane >> 3];
+  const DiagonalBlock& high = diagonal[(lane >> 3) + 4];
+  float x[8], y[8];
 #pragma unroll
-  for (int i = 0; i < 8; ++i) x[i] = i == c ? 1.0f : 0.0f;
+  for (int j = 0; j < 8; ++j) x[j] = y[j] = j == row ? 1.0f : 0.0f;
+  substitute_step<7>(x, low), substitute_step<7>(y, high);
+  substitute_step<6>(x, low), substitute_step<6>(y, high);
+  substitute_step<5>(x, low), substitute_step<5>(y, high);
+  substitute_step<4>(x, low), substitute_step<4>(y, high);
+  substitute_step<3>(x, low), substitute_step<3>(y, high);
+  substitute_step<2>(x, low), substitute_step<2>(y, high);
+  substitute_step<1>(x, low), substitute_step<1>(y, high);
+  store_inverted_row<Io>(x, blocks, tmat, static_cast<uint32_t>(lane), beta);
+  store_inverted_row<Io>(y, blocks, tmat, static_cast<uint32_t>(lane) + 32, beta);
+}
+
+/// Merge 8 -> 16 in all four diagonal blocks: X_21 = -X_22 A_21 X_11, A_21 in `blocks`.
+template <class Io>
+__device__ __forceinline__ void merge_diagonals(const BlockTile& blocks, const BlockTile& tmat,
+                                                const float* beta) {
+  int lane = static_cast<int>(threadIdx.x & 31u);
+  asm volatile("" : "+r"(lane));  // WHY: as in BlockTile
+  // Lane l names row l % 8 of an 8x8 part of block l / 8.
+  const auto block = static_cast<uint32_t>(lane >> 3), row = static_cast<uint32_t>(lane & 7);
+  const uint32_t upper = blocks.base + tile::swizzled_piece(block * 16 + row, block * 2);
+  uint32_t x22[4], a21[4], x11[4];
+  ptx::ldmatrix_x4(x22, (upper + 8 * tile::kRowBytes) ^ 16);
+  ptx::ldmatrix_x4_trans(a21, upper + 8 * tile::kRowBytes);
+  ptx::ldmatrix_x4_trans(x11, upper);
+  float left[4][4] = {}, x[4][4] = {};
 #pragma unroll
-  for (int j = 0; j < 7; ++j) {
+  for (int b = 0; b < 4; ++b) ptx::mma_f16_k8(left[b], x22[b], a21[b]);
+  if constexpr (kSplitA<Io>) {
+    ptx::ldmatrix_x4_trans(a21, upper ^ 16);
 #pragma unroll
-    for (int i4 = (j + 1) / 4; i4 < 2; ++i4) {
-      const float4 l = *reinterpret_cast<const float4*>(&a[j * 20 + i4 * 4]);
-      if (i4 * 4 + 0 > j) x[i4 * 4 + 0] -= l.x * x[j];
-      if (i4 * 4 + 1 > j) x[i4 * 4 + 1] -= l.y * x[j];
-      if (i4 * 4 + 2 > j) x[i4 * 4 + 2] -= l.z * x[j];
-      if (i4 * 4 + 3 > j) x[i4 * 4 + 3] -= l.w * x[j];
+    for (int b = 0; b < 4; ++b) ptx::mma_f16_k8(left[b], x22[b], a21[b]);
+  }
+#pragma unroll
+  for (int b = 0; b < 4; ++b) {
+    ptx::mma_f16_k8(x[b], tile::Packed<__half>::pack(left[b][0], left[b][1]), x11[b]);
+  }
+  __syncwarp();  // all lanes have read A_21, which is overwritten
+#pragma unroll
+  for (int b = 0; b < 4; ++b) {
+    const uint32_t at = tile::swizzled_piece(static_cast<uint32_t>(b * 16 + 8 + (lane >> 2)),
+                                             static_cast<uint32_t>(b * 2)) +
+                        static_cast<uint32_t>(lane & 3) * 4;
+    const float2 f = *reinterpret_cast<const float2*>(&beta[b * 16 + (lane & 3) * 2]);
+    ptx::store_shared_4(blocks.base + at, tile::Packed<__half>::pack(-x[b][0], -x[b][1]));
+    ptx::store_shared_4(tmat.base + at, tile::Packed<Io>::pack(-x[b][0] * f.x, -x[b][1] * f.y));
+    // The inverse has no part above the diagonal, where the rest of A_21 was.
+    if constexpr (kSplitA<Io>)
+      ptx::store_shared_4((blocks.base + at - 8 * tile::kRowBytes) ^ 16, 0);
+  }
+}
+
+/// Merge 16 -> 32 in both diagonal blocks: X_ba = -D_b^-1 A_ba D_a^-1 for the pairs of blocks
+/// (a, b) = (0, 1) and (2, 3).
+template <class Io>
+__device__ __forceinline__ void merge_pairs(const BlockTile& blocks, const BlockTile& tmat,
+                                            const float* beta) {
+  uint32_t a[2][4];
+  float left[2][2][4] = {}, x[2][2][4] = {};
+#pragma unroll
+  for (int pair = 0; pair < 2; ++pair) {
+    ptx::ldmatrix_x4(a[pair], blocks.block(2 * pair + 1, 2 * pair + 1));
+    multiply_a<Io>(left[pair], a[pair], blocks, 2 * pair + 1, 2 * pair);
+  }
+#pragma unroll
+  for (int pair = 0; pair < 2; ++pair) {
+    to_operand(a[pair], left[pair]);
+    multiply_block(x[pair], a[pair], blocks, 2 * pair, 2 * pair);
+  }
+  __syncwarp();  // all lanes have read A_ba, which is overwritten
+#pragma unroll
+  for (int pair = 0; pair < 2; ++pair) {
+    to_negative_operand(a[pair], x[pair]);
+    ptx::stmatrix_x4(blocks.block(2 * pair + 1, 2 * pair), a[pair]);
+    store_tmat_block<Io>(tmat, 2 * pair + 1, 2 * pair, x[pair], beta);
+  }
+}
+
+/// Merge 32 -> 64: -X_B A_BA X_A, blocks (2, 0), (2, 1), (3, 0), (3, 1).
+template <class Io>
+__device__ __forceinline__ void merge_halves(const BlockTile& blocks, const BlockTile& tmat,
+                                             const float* beta) {
+  uint32_t left[2][2][4];
+  {
+    uint32_t x22[4], x32[4], x33[4];
+    ptx::ldmatrix_x4(x22, blocks.block(2, 2));
+    ptx::ldmatrix_x4(x32, blocks.block(3, 2));
+    ptx::ldmatrix_x4(x33, blocks.block(3, 3));
+#pragma unroll
+    for (int n = 0; n < 2; ++n) {
+      float sum[2][2][4] = {};
+      multiply_a<Io>(sum[0], x22, blocks, 2, n);
+      multiply_a<Io>(sum[1], x32, blocks, 2, n);
+      multiply_a<Io>(sum[1], x33, blocks, 3, n);
+      to_operand(left[0][n], sum[0]);
+      to_operand(left[1][n], sum[1]);
     }
   }
-  const bool low = lane < 16;
-  const float factor = low ? 1.0f : beta[block * 16 + 8 * h + c];
-  // Row i of a swizzled tile is row 0 with i % 8 exclusive-ored onto the pieces.
-  const uint32_t first = (low ? blocks.base : tmat.base) +
-                         static_cast<uint32_t>(block * (2048 + 32) + h * (1024 + 16) + c * 2);
-#pragma unroll
-  for (int i = 0; i < 8; ++i) {
-    const uint16_t bits =
-        low ? tile::Packed<__half>::bits(x[i]) : tile::Packed<Io>::bits(x[i] * factor);
-    const uint32_t at = (first ^ static_cast<uint32_t>(i << 4)) + i * tile::kRowBytes;
-    asm volatile("st.shared.b16 [%0], %1;\n" ::"r"(at), "h"(bits) : "memory");
-  }
-}
-
-/// Merge 8 -> 16 inside this warp's diagonal block: X_21 = -X_22 A_21 X_11, A_21 in `blocks`.
-template <class Io>
-__device__ __forceinline__ void merge_diagonal(const BlockTile& blocks, const BlockTile& tmat,
-                                               int block, const float* beta) {
-  const uint32_t lane = threadIdx.x & 31u, row = static_cast<uint32_t>(block) * 16,
-                 piece = static_cast<uint32_t>(block) * 2;
-  uint32_t x22, right[2];
-  ptx::ldmatrix_x1(x22, blocks.base + tile::swizzled_piece(row + 8 + (lane & 7u), piece + 1));
-  ptx::ldmatrix_x2_trans(
-      right, blocks.base + tile::swizzled_piece(row + 8 - (lane & 8u) + (lane & 7u), piece));
-  float left[4] = {}, x[4] = {};
-  ptx::mma_f16_k8(left, x22, right[0]);
-  ptx::mma_f16_k8(x, tile::Packed<__half>::pack(left[0], left[1]), right[1]);
-  const uint32_t at = tile::swizzled_piece(row + 8 + (lane >> 2), piece) + (lane & 3u) * 4;
-  const float2 b = *reinterpret_cast<const float2*>(&beta[row + (lane & 3u) * 2]);
-  const uint32_t inverse = tile::Packed<__half>::pack(-x[0], -x[1]);
-  const uint32_t scaled = tile::Packed<Io>::pack(-x[0] * b.x, -x[1] * b.y);
-  __syncwarp();  // all lanes have read A_21, which is overwritten
-  asm volatile("st.shared.b32 [%0], %1;\n" ::"r"(blocks.base + at), "r"(inverse) : "memory");
-  asm volatile("st.shared.b32 [%0], %1;\n" ::"r"(tmat.base + at), "r"(scaled) : "memory");
-}
-
-/// Merge 16 -> 32: X_ba = -D_b^-1 A_ba D_a^-1 for the pair of blocks (a, b) = (b - 1, b), b odd.
-template <class Io>
-__device__ __forceinline__ void merge_pair(const BlockTile& blocks, const BlockTile& tmat, int b,
-                                           const float* beta) {
-  uint32_t a[4];
-  float left[2][4] = {}, x[2][4] = {};
-  ptx::ldmatrix_x4(a, blocks.block(b, b));
-  multiply_block(left, a, blocks, b, b - 1);
-  to_operand(a, left);
-  multiply_block(x, a, blocks, b - 1, b - 1);
-  store_tmat_block<Io>(tmat, b, b - 1, x, beta);
+  float x[2][2][4] = {};
 #pragma unroll
   for (int n = 0; n < 2; ++n) {
-#pragma unroll
-    for (int i = 0; i < 4; ++i) x[n][i] = -x[n][i];
+    uint32_t b[4];
+    ptx::ldmatrix_x4_trans(b, blocks.block(n, 0));
+    multiply(x[0], left[0][n], b);
+    multiply(x[1], left[1][n], b);
   }
-  to_operand(a, x);
-  __syncwarp();
-  ptx::stmatrix_x4(blocks.block(b, b - 1), a);
-}
-
-/// Merge 32 -> 64: blocks (kRow, 0) and (kRow, 1), kRow in {2, 3}, of -X_B A_BA X_A.
-template <class Io, int kRow>
-__device__ __forceinline__ void merge_row(const BlockTile& blocks, const BlockTile& tmat,
-                                          const float* beta) {
-  uint32_t left[2][4];
-#pragma unroll
-  for (int m = 0; m < 2; ++m) {
-    float sum[2][4] = {};
-#pragma unroll
-    for (int p = 2; p <= kRow; ++p) {
-      uint32_t a[4];
-      ptx::ldmatrix_x4(a, blocks.block(kRow, p));
-      multiply_block(sum, a, blocks, p, m);
-    }
-    to_operand(left[m], sum);
-  }
-  float x[2][4] = {};
-  multiply_block(x, left[0], blocks, 0, 0);
-  multiply_block(x, left[1], blocks, 1, 0);
-  store_tmat_block<Io>(tmat, kRow, 0, x, beta);
-  float y[2][4] = {};
-  multiply_block(y, left[1], blocks, 1, 1);
-  store_tmat_block<Io>(tmat, kRow, 1, y, beta);
+  store_tmat_block<Io>(tmat, 2, 0, x[0], beta);
+  store_tmat_block<Io>(tmat, 3, 0, x[1], beta);
+  float y[2][2][4] = {};
+  uint32_t b[4];
+  ptx::ldmatrix_x4_trans(b, blocks.block(1, 1));
+  multiply(y[0], left[0][1], b);
+  multiply(y[1], left[1][1], b);
+  store_tmat_block<Io>(tmat, 2, 1, y[0], beta);
+  store_tmat_block<Io>(tmat, 3, 1, y[1], beta);
 }
 
 }  // namespace sluice::cuda::chunk_forward

@@ -5,12 +5,13 @@
 //         R = Vc - diag(e^G) Kc S,  Nw = Tmat R,  P = scale Gamma * tril(Qc Kc^T)
 //         O = scale diag(e^G) Qc S + P Nw,  S' = e^{G_C} S + Kc^T diag(e^{G_C - G}) Nw
 // Roles   persistent grid, one work item = one (sequence, value head). Warpgroup 0: loader, gate
-//         warp, two store warps. Warpgroups 1, 2: 64 columns of V each, S^T in registers.
-//         Warpgroup 3: Tmat, P and factors, one to two chunks ahead.
+//         warp, two finish warps. Warpgroups 1, 2: 64 columns of V each, S^T in registers.
+//         Warpgroup 3, aux: A, P and factors, two to three chunks ahead.
 // Pipeline (arrows are mbarrier rings; each ring has a full and an empty barrier per stage)
-//         loader --k,q,v--> aux, state      gate --G,beta--> aux --Tmat,P,factors--> state
-//         state --o (in place of v)--> store --v stage free--> loader
-// Memory  SharedMemoryPlan, 218 KB; registers 32 (service), 96 (aux), 192 (state) per thread.
+//         loader --k,q--> aux, state      gate --G,beta--> aux, finish      gate --v--> state
+//         aux --A--> finish --Tmat--> state      aux --factors--> state      aux --P--> state
+//         state --o tile--> copy engine
+// Memory  SharedMemoryPlan, 224 KB; registers 64 (service), 64 (aux), 192 (state) per thread.
 // Floor   163,840 FLOP per token and head: 1.75 us per chunk and head on one SM of an H200.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CUDA_KERNELS_CHUNK_FORWARD_KERNEL_CUH_
@@ -27,29 +28,34 @@ namespace sluice::cuda::chunk_forward {
 /// Initialises all barriers; one thread.
 template <class C>
 __device__ __forceinline__ void init_barriers(SharedMemoryPlan<C>& s) {
-  constexpr uint32_t kTileReaders = kAuxWarps + kStateWarps;
+  constexpr uint32_t kTileReaders = kAuxWarps + C::kStateWarps;
   s.k_ring.init(1, kTileReaders);
   s.q_ring.init(1, kTileReaders);
-  s.v_ring.init(1, kStateWarps);
-  s.mix_ring.init(kAuxWarps + 1, kStateWarps);
+  s.v_ring.init(1, C::kStateWarps);
+  s.factor_ring.init(kAuxWarps, C::kStateWarps);
+  s.tmat_ring.init(1, C::kStateWarps);
+  s.p_ring.init(kAuxWarps, C::kStateWarps);
   s.gate_ring.init(1, kAuxWarps + 1);
   s.block_ring.init(kAuxWarps, 1);
-  s.work_ring.init(1, kWorkReaders);
+  s.work_ring.init(1, C::kWorkReaders);
   ptx::fence_mbarrier_init();
+}
+
+/// Zeroes 16-byte pieces of shared memory, by all threads.
+template <class C>
+__device__ __forceinline__ void zero(void* memory, uint32_t bytes) {
+  for (uint32_t i = threadIdx.x; i < bytes / 16; i += C::kThreads) {
+    static_cast<uint4*>(memory)[i] = make_uint4(0, 0, 0, 0);
+  }
 }
 
 /// Zeroes bytes that no role writes but products read: blocks above the diagonal of Tmat, P and the
 /// inverse.
 template <class C>
 __device__ __forceinline__ void zero_upper_blocks(SharedMemoryPlan<C>& s) {
-  constexpr uint32_t kMix = sizeof(s.mix) / 16, kBlocks = sizeof(s.blocks) / 16;
-  const uint4 zero = make_uint4(0, 0, 0, 0);
-  for (uint32_t i = threadIdx.x; i < kMix; i += C::kThreads) {
-    reinterpret_cast<uint4*>(s.mix)[i] = zero;
-  }
-  for (uint32_t i = threadIdx.x; i < kBlocks; i += C::kThreads) {
-    reinterpret_cast<uint4*>(s.blocks)[i] = zero;
-  }
+  zero<C>(s.Tmat, sizeof(s.Tmat));
+  zero<C>(s.P, sizeof(s.P));
+  zero<C>(s.blocks, sizeof(s.blocks));
   ptx::fence_proxy_async();
 }
 
@@ -86,7 +92,7 @@ __global__ void __launch_bounds__(C::kThreads, 1)
   } else if (warpgroup == 3) {
     ptx::decrease_registers<C::kAuxRegisters>();
     prepare_role<C>(p, s);
-  } else {
+  } else if (static_cast<int>(warpgroup) <= C::kStateGroups) {
     ptx::increase_registers<C::kStateRegisters>();
     state_role<C>(p, s, static_cast<int>(warpgroup) - 1);
   }

@@ -27,16 +27,24 @@ bool encode_maps(ChunkForwardParams& p, const Tiles& tiles) noexcept {
   p.o_batch_stride = tiles.o.batch_stride;
   p.o_token_stride = tiles.o.token_stride;
   p.o_head_stride = tiles.o.head_stride;
-  return tile::encode_token_map(&p.q, tiles.q, 64, 2) &&
-         tile::encode_token_map(&p.k, tiles.k, 64, 2) &&
-         tile::encode_token_map(&p.v, tiles.v, 64, 2) &&
+  const auto k_blocks = static_cast<uint32_t>(p.K) / 64,
+             v_blocks = static_cast<uint32_t>(item_columns(p.V)) / 64;
+  return tile::encode_token_map(&p.q, tiles.q, 64, k_blocks) &&
+         tile::encode_token_map(&p.k, tiles.k, 64, k_blocks) &&
+         tile::encode_token_map(&p.v, tiles.v, 64, v_blocks) &&
          tile::encode_token_map(&p.o, tiles.o, 64, 1);
 }
 
+using GetInstance = const Instance& (*)(bool l2norm) noexcept;
+/// By dtype, K and columns of a work item: bfloat16 first, larger ones first.
+constexpr GetInstance kInstances[2][2][2] = {
+    {{bf16_k128_v128, bf16_k128_v64}, {bf16_k64_v128, bf16_k64_v64}},
+    {{fp16_k128_v128, fp16_k128_v64}, {fp16_k64_v128, fp16_k64_v64}}};
+
 /// The instance for these tiles.
-const Instance& choose(const Tiles& tiles) noexcept {
-  if (tiles.q.is_bf16) return tiles.l2norm ? bf16_d128_l2norm() : bf16_d128();
-  return tiles.l2norm ? fp16_d128_l2norm() : fp16_d128();
+const Instance& choose(const ChunkForwardParams& p, const Tiles& tiles) noexcept {
+  return kInstances[tiles.q.is_bf16 ? 0 : 1][p.K == 128 ? 0 : 1][item_columns(p.V) == 128 ? 0 : 1](
+      tiles.l2norm);
 }
 
 }  // namespace
@@ -44,18 +52,23 @@ const Instance& choose(const Tiles& tiles) noexcept {
 size_t workspace_bytes(int64_t sequences) noexcept { return plan_bytes(sequences); }
 
 int load_kernels() noexcept {
-  for (const Instance* instance :
-       {&bf16_d128(), &bf16_d128_l2norm(), &fp16_d128(), &fp16_d128_l2norm()}) {
-    cudaFuncAttributes attributes{};
-    const cudaError_t error = cudaFuncGetAttributes(&attributes, instance->kernel);
-    if (error != cudaSuccess) return error;
+  for (const auto& of_type : kInstances) {
+    for (const auto& of_k : of_type) {
+      for (const GetInstance get : of_k) {
+        for (const bool l2norm : {false, true}) {
+          cudaFuncAttributes attributes{};
+          const cudaError_t error = cudaFuncGetAttributes(&attributes, get(l2norm).kernel);
+          if (error != cudaSuccess) return error;
+        }
+      }
+    }
   }
   return cudaSuccess;
 }
 
 int launch(ChunkForwardParams params, const Tiles& tiles, void* workspace, void* stream) noexcept {
   const auto cuda_stream = static_cast<cudaStream_t>(stream);
-  const int64_t items = int64_t{params.N} * params.HV;
+  const int64_t items = int64_t{params.N} * params.HV * (params.V / item_columns(params.V));
   if (items == 0) return cudaSuccess;
   const int count = multiprocessors();
   if (count <= 0) return cudaErrorInvalidDevice;
@@ -71,7 +84,7 @@ int launch(ChunkForwardParams params, const Tiles& tiles, void* workspace, void*
     plan_kernel<<<1, kPlanThreads, 0, cuda_stream>>>(params.cu_seqlens, params.N, params.T, order,
                                                      params.ticket);
   }
-  const Instance& instance = choose(tiles);
+  const Instance& instance = choose(params, tiles);
   const auto bytes = static_cast<int>(instance.shared_bytes);
   cudaError_t error =
       cudaFuncSetAttribute(instance.kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);

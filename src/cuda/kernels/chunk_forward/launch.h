@@ -16,6 +16,9 @@ struct Tiles {
   bool l2norm = false;  ///< normalise q and k inside the kernel
 };
 
+/// Columns of V that one work item has: a head with 256 makes two.
+constexpr int item_columns(int V) noexcept { return V == 64 ? 64 : 128; }
+
 /// Scratch bytes for N sequences: the work order and the ticket counter.
 size_t workspace_bytes(int64_t sequences) noexcept;
 

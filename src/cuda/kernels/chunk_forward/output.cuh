@@ -18,7 +18,7 @@ __device__ __forceinline__ void store_rows(const ChunkForwardParams& p, const Wo
   // WHY: keeps this rare path's addresses out of the registers of the loop around it.
   asm volatile("" : "+r"(thread), "+r"(batch), "+r"(head), "+l"(token));
   uint16_t* out = static_cast<uint16_t*>(p.o_data) + batch * p.o_batch_stride +
-                  token * p.o_token_stride + head * p.o_head_stride + half * 64;
+                  token * p.o_token_stride + head * p.o_head_stride + item.column + half * 64;
 #pragma unroll 1
   for (int row = thread >> 3; row < rows; row += 16) {
     const uint32_t piece = static_cast<uint32_t>(thread & 7);
@@ -33,7 +33,6 @@ __device__ __forceinline__ void store_rows(const ChunkForwardParams& p, const Wo
 
 /// Places and stages of the output that a state warpgroup has in hand.
 struct OutputPlace {
-  int mix_stage = 0;  ///< of the chunk whose output is in registers
   int half;           ///< half of V
   uint32_t v_offset;  ///< lane's part in moving 16 tokens x 16 columns of a v tile, transposed
 
@@ -49,30 +48,40 @@ __device__ __forceinline__ void wait_for_store() {
   if ((threadIdx.x & 127u) == 0) ptx::bulk_wait_read();
 }
 
-/// O^T of chunk c, packed, through the o tile to global memory: whole chunks by the
-/// copy engine, a partial one by hand.
+/// O^T of a chunk, packed, to the o tile.
 template <class C>
-__device__ __forceinline__ void store_output(const ChunkForwardParams& p, SharedMemoryPlan<C>& s,
-                                             OutputPlace& at, const WorkItem& item, int c,
-                                             const uint32_t (&o)[16]) {
+__device__ __forceinline__ void park_output(SharedMemoryPlan<C>& s, const OutputPlace& at,
+                                            const uint32_t (&o)[16]) {
   const uint32_t base = ptx::shared_address(s.o) + at.v_offset;
 #pragma unroll
   for (uint32_t i = 0; i < 4; ++i) {
     ptx::stmatrix_x4_trans(base + i * 16 * tile::kRowBytes, o + 4 * i);
   }
+}
+
+/// The o tile, chunk c, to global memory: whole chunks by the copy engine, a partial one by hand.
+template <class C>
+__device__ __forceinline__ void store_output(const ChunkForwardParams& p, SharedMemoryPlan<C>& s,
+                                             const OutputPlace& at, const WorkItem& item, int c) {
   ptx::fence_proxy_async();
-  __syncwarp();
-  // SYNC mix_ring.empty: the product with P, the stage's last reader, is over
-  if ((threadIdx.x & 31u) == 0) ptx::mbarrier_arrive(&s.mix_ring.empty[at.mix_stage]);
   const auto barrier = static_cast<uint32_t>(NamedBarrier::kOutputLow) + at.half;
-  // SYNC kOutputLow, kOutputHigh: the warpgroup waits for all of its half of o
-  ptx::named_barrier_sync(barrier, 128);
   const uint8_t* source = s.o + at.half * C::kHalfTileBytes;
   if (item.rows(c) < C::kChunk) {
+    // SYNC kOutputLow, kOutputHigh: the warpgroup waits for all of its half of o
+    ptx::named_barrier_sync(barrier, 128);
     store_rows(p, item, c * C::kChunk, item.rows(c), at.half, source);
-  } else if ((threadIdx.x & 127u) == 0) {
-    ptx::tma_store(&p.o, source, {0, item.row + c * C::kChunk, at.half, item.head, item.batch});
-    ptx::bulk_commit();
+  } else if ((threadIdx.x & 127u) < 32) {
+    // SYNC kOutputLow, kOutputHigh: the first warp waits for the others' columns of o
+    ptx::named_barrier_sync(barrier, 128);
+    if ((threadIdx.x & 31u) == 0) {
+      ptx::tma_store(
+          &p.o, source,
+          {0, item.row + c * C::kChunk, item.column / 64 + at.half, item.head, item.batch});
+      ptx::bulk_commit();
+    }
+  } else {
+    // SYNC kOutputLow, kOutputHigh: this warp's columns of o are written
+    ptx::named_barrier_arrive(barrier, 128);
   }
 }
 

@@ -16,9 +16,9 @@ using device::Number, device::StatePool, device::TokenScalar;
 
 /// Arguments of the fused kernel. BOUND: B * T < 2^31 and N * HV < 2^31, checked by the launcher.
 struct ChunkForwardParams {
-  CUtensorMap q, k, v;  ///< boxes of 64 tokens x 128 columns
+  CUtensorMap q, k, v;  ///< boxes of 64 tokens x the columns of a work item
   CUtensorMap o;        ///< boxes of 64 tokens x 64 columns
-  void* o_data;         ///< [B,T,HV,128]: the last, partial chunk of a sequence is stored by hand
+  void* o_data;         ///< [B,T,HV,V]: the last, partial chunk of a sequence is stored by hand
   int64_t o_batch_stride, o_token_stride, o_head_stride;  ///< elements
   TokenScalar gate, beta;
   HeadScalar A_log, dt_bias;
@@ -35,7 +35,7 @@ struct ChunkForwardParams {
   GateForm gate_form;
   BetaForm beta_form;
   float scale, beta_factor, l2norm_eps;
-  int32_t N, T, H, HV, r;
+  int32_t N, T, H, HV, r, K, V;
   const int32_t* order;  ///< [N] sequences, longest first; null: 0..N-1
   uint32_t* ticket;      ///< zero at the start; null: work items are dealt round robin
 };

@@ -10,14 +10,14 @@
 
 namespace sluice::cuda::chunk_forward {
 
-/// acc = X Y^T for two [64 tokens][128] tiles.
+/// acc = X Y^T for two [64 tokens][K] tiles.
 template <class C>
 __device__ __forceinline__ void issue_product(float (&acc)[32], const uint8_t* x,
                                               const uint8_t* y) {
   const uint64_t dx = tile::k_major(ptx::shared_address(x));
   const uint64_t dy = tile::k_major(ptx::shared_address(y));
 #pragma unroll
-  for (uint32_t step = 0; step < 8; ++step) {
+  for (uint32_t step = 0; step < C::kK / 16; ++step) {
     const uint32_t at = (step / 4) * C::kHalfTileBytes + (step % 4) * 32;
     ptx::wgmma_ss_n64<0>(typename C::Io{}, acc, tile::advance(dx, at), tile::advance(dy, at),
                          step != 0);
@@ -27,14 +27,16 @@ __device__ __forceinline__ void issue_product(float (&acc)[32], const uint8_t* x
 /// Inverse norms of 64 rows of a tile, two threads a row: sum over one half each. The result is
 /// valid in both threads of the pair (2 row, 2 row + 1).
 template <class C>
-__device__ __forceinline__ float inverse_norm(const uint8_t* tile, float eps) {
+__device__ __forceinline__ float inverse_norm(const uint8_t* data, float eps) {
+  constexpr uint32_t kPieces = C::kK / 16;  // of 16 bytes, in half a row
   const uint32_t thread = threadIdx.x & 127u;
   const uint32_t row = thread >> 1;
-  const uint8_t* half = tile + (thread & 1u) * C::kHalfTileBytes;
   float sum = 0;
 #pragma unroll 2
-  for (uint32_t piece = 0; piece < 8; ++piece) {
-    const uint4 x = *reinterpret_cast<const uint4*>(half + tile::swizzled_piece(row, piece));
+  for (uint32_t i = 0; i < kPieces; ++i) {
+    const uint32_t piece = (thread & 1u) * kPieces + i;
+    const uint4 x = *reinterpret_cast<const uint4*>(data + (piece >> 3) * C::kHalfTileBytes +
+                                                    tile::swizzled_piece(row, piece & 7u));
     const uint32_t words[4] = {x.x, x.y, x.z, x.w};
 #pragma unroll
     for (uint32_t word : words) {
@@ -50,10 +52,11 @@ __device__ __forceinline__ float inverse_norm(const uint8_t* tile, float eps) {
 /// Zeroes rows [rows, 64) of a k tile: the state update multiplies them, and 0 * NaN is NaN.
 template <class C>
 __device__ __forceinline__ void zero_tail(uint8_t* tile, int rows) {
-  for (uint32_t i = threadIdx.x & 127u; i < static_cast<uint32_t>(64 - rows) * 16; i += 128) {
-    const uint32_t row = static_cast<uint32_t>(rows) + (i >> 4);
-    *reinterpret_cast<uint4*>(tile + ((i >> 3) & 1u) * C::kHalfTileBytes + row * tile::kRowBytes +
-                              (i & 7u) * 16) = make_uint4(0, 0, 0, 0);
+  constexpr uint32_t kPieces = C::kK / 8;  // of 16 bytes, in a row
+  for (uint32_t i = threadIdx.x & 127u; i < static_cast<uint32_t>(64 - rows) * kPieces; i += 128) {
+    const uint32_t row = static_cast<uint32_t>(rows) + i / kPieces, piece = i % kPieces;
+    *reinterpret_cast<uint4*>(tile + (piece >> 3) * C::kHalfTileBytes + row * tile::kRowBytes +
+                              (piece & 7u) * 16) = make_uint4(0, 0, 0, 0);
   }
 }
 
@@ -150,30 +153,39 @@ __device__ __forceinline__ void store_a_block(int warp, const float (&kk)[32],
   scale_block<C::kL2Norm, kBlock>(a, kk, row, gate.column, key_norms);
   pack_block<__half>(packed, a);
   ptx::stmatrix_x4(blocks.block(warp, kBlock), packed);
+  if constexpr (kSplitA<typename C::Io>) {
+#pragma unroll
+    for (float& x : a) x = fp16_rest(x);
+    pack_block<__half>(packed, a);
+    ptx::stmatrix_x4(blocks.block(kBlock, warp), packed);
+  }
 }
 
 /// This warp's rows of A: to `blocks` in fp16, but the 8x8 blocks on the diagonal to `diagonal` in
-/// float32, transposed.
+/// float32.
 template <class C>
 __device__ __forceinline__ void store_a(int warp, const float (&kk)[32], const float (&factor)[2],
                                         const GateStage& gate, const float* key_norms,
-                                        float (&diagonal)[16][20], const BlockTile& blocks) {
-  store_a_block<C, 0>(warp, kk, factor, gate, key_norms, blocks);
-  store_a_block<C, 1>(warp, kk, factor, gate, key_norms, blocks);
-  store_a_block<C, 2>(warp, kk, factor, gate, key_norms, blocks);
+                                        DiagonalBlock (&diagonal)[8], const BlockTile& blocks) {
   const int row = static_cast<int>(threadIdx.x & 31u) >> 2;
   const int column = 2 * static_cast<int>(threadIdx.x & 3u);
   float a[8];
   decay_diagonal<C::kL2Norm, 1>(a, kk, warp, factor, gate.G, key_norms);
-  diagonal[column][row] = a[0];
-  diagonal[column + 1][row] = a[1];
-  diagonal[8 + column][8 + row] = a[6];
-  diagonal[8 + column + 1][8 + row] = a[7];
-  const uint32_t at =
+  *reinterpret_cast<float2*>(&diagonal[2 * warp].row[row][column]) = make_float2(a[0], a[1]);
+  *reinterpret_cast<float2*>(&diagonal[2 * warp + 1].row[row][column]) = make_float2(a[6], a[7]);
+  ptx::store_shared_4(
       blocks.base + tile::swizzled_element(static_cast<uint32_t>(warp * 16 + 8 + row),
-                                           static_cast<uint32_t>(warp * 16 + column));
-  asm volatile("st.shared.b32 [%0], %1;\n" ::"r"(at), "r"(tile::Packed<__half>::pack(a[2], a[3]))
-               : "memory");
+                                           static_cast<uint32_t>(warp * 16 + column)),
+      tile::Packed<__half>::pack(a[2], a[3]));
+  if constexpr (kSplitA<typename C::Io>) {
+    ptx::store_shared_4(
+        blocks.base + tile::swizzled_element(static_cast<uint32_t>(warp * 16 + row),
+                                             static_cast<uint32_t>(warp * 16 + 8 + column)),
+        tile::Packed<__half>::pack(fp16_rest(a[2]), fp16_rest(a[3])));
+  }
+  store_a_block<C, 0>(warp, kk, factor, gate, key_norms, blocks);
+  store_a_block<C, 1>(warp, kk, factor, gate, key_norms, blocks);
+  store_a_block<C, 2>(warp, kk, factor, gate, key_norms, blocks);
 }
 
 /// A block of P^T, from registers to P.
@@ -216,27 +228,28 @@ __device__ __forceinline__ void store_p(int warp, const float (&kq)[32], const f
 /// The factors that the state warpgroups apply to rows and columns; threads 0..63 own a token each.
 template <class C>
 __device__ __forceinline__ void store_factors(const ChunkForwardParams& p, const GateStage& gate,
-                                              const float (&norms)[2][64], MixStage& mix) {
+                                              const float (&norms)[2][64], FactorStage& out) {
   const int t = static_cast<int>(threadIdx.x & 127u);
   if (t >= 64) return;
   const float G = gate.G[t], last = gate.G[63];
   const float rk = C::kL2Norm ? norms[0][t] : 1.0f;
   const float rq = C::kL2Norm ? norms[1][t] : 1.0f;
   const float decay = tile::exp2_fast(G);
-  mix.recall[t] = decay * rk;
-  mix.query[t] = decay * rq * p.scale;
-  mix.write[t] = tile::exp2_fast(last - G) * rk;
-  if (t == 63) mix.decay = decay;
+  out.recall[t] = decay * rk;
+  out.query[t] = decay * rq * p.scale;
+  out.write[t] = tile::exp2_fast(last - G) * rk;
+  if (t == 63) out.decay = decay;
 }
 
-/// One role's places in all rings of the aux warpgroup.
+/// The aux warpgroup's places in the rings. WHY few cursors: registers are scarce.
 template <class C>
 struct PrepareCursors {
   tile::RingCursor<C::kKStages> k;
-  tile::RingCursor<C::kQStages> q;
-  tile::RingCursor<C::kMixStages> mix;
+  tile::RingCursor<C::kQStages> q;  ///< and the factors
+  tile::RingCursor<C::kPStages> p;  ///< and `blocks`, `diagonal`, norms
   tile::RingCursor<C::kGateStages> gate;
-  tile::RingCursor<2> blocks;
+
+  static_assert(C::kQStages == C::kFactorStages && C::kPStages == 2);
 };
 
 /// Issues Kc X^T of the chunk at the cursors, X its k or q tile.
@@ -266,126 +279,111 @@ __device__ __forceinline__ void store_norms(const ChunkForwardParams& p, SharedM
   const float rq = inverse_norm<C>(s.q[at.q.stage], p.l2norm_eps);
   const int row = static_cast<int>((threadIdx.x & 127u) >> 1);
   const float norm = (threadIdx.x & 1u) ? rq : rk;
-  s.norms[at.blocks.stage][threadIdx.x & 1u][row] = row < rows ? norm : 0.0f;
+  s.norms[at.p.stage][threadIdx.x & 1u][row] = row < rows ? norm : 0.0f;
   // SYNC kNorms: aux warps wait for all rows' norms
   ptx::named_barrier_sync(static_cast<uint32_t>(NamedBarrier::kNorms), 128);
 }
 
-/// First part of a chunk: A and its inverted 32x32 diagonal blocks. On entry KK^T is in flight, on
-/// return KQ^T.
+/// First part of a chunk: the factors and A. On entry KK^T is in flight.
 template <class C>
-__device__ __forceinline__ void start_chunk(const ChunkForwardParams& p, SharedMemoryPlan<C>& s,
-                                            PrepareCursors<C>& at, float (&kk)[32], float (&kq)[32],
-                                            int rows) {
-  using Io = typename C::Io;
+__device__ __forceinline__ void prepare_keys(const ChunkForwardParams& p, SharedMemoryPlan<C>& s,
+                                             PrepareCursors<C>& at, float (&acc)[32], int rows) {
   const int warp = aux_warp();
   const int row = warp * 16 + static_cast<int>((threadIdx.x & 31u) >> 2);
-  float(&norms)[2][64] = s.norms[at.blocks.stage];
-  // SYNC q_ring.full: the aux warpgroup waits for q
-  at.q.wait(s.q_ring);
-  if constexpr (C::kL2Norm) store_norms<C>(p, s, at, rows);
-  ptx::wgmma_wait<0>();
-  ptx::pin(kk);
-  issue_with_k<C>(s, at, kq, s.q[at.q.stage]);
+  float(&norms)[2][64] = s.norms[at.p.stage];
+  if constexpr (C::kL2Norm) {
+    // SYNC q_ring.full: norms need q
+    at.q.wait(s.q_ring);
+    store_norms<C>(p, s, at, rows);
+  }
+  const uint32_t gate_ready = at.gate.ready(s.gate_ring),
+                 factors_vacant = at.q.vacant(s.factor_ring),
+                 blocks_vacant = at.p.vacant(s.block_ring);
   // SYNC gate_ring.full: the aux warpgroup waits for G and beta
-  at.gate.wait(s.gate_ring);
-  // SYNC mix_ring.empty: the state warpgroups are done with the stage's previous chunk
-  at.mix.acquire(s.mix_ring);
-  // SYNC block_ring.empty: the finish warps are done with the stage's previous chunk
-  at.blocks.acquire(s.block_ring);
+  if (!gate_ready) at.gate.wait(s.gate_ring);
+  // SYNC factor_ring.empty: the state warpgroups are done with the stage's previous chunk
+  if (!factors_vacant) at.q.acquire(s.factor_ring);
+  // SYNC block_ring.empty: the finish warp is done with the stage's previous chunk
+  if (!blocks_vacant) at.p.acquire(s.block_ring);
   const GateStage& gate = s.gates[at.gate.stage];
-  MixStage& mix = s.mix[at.mix.stage];
-  store_factors<C>(p, gate, norms, mix);
+  store_factors<C>(p, gate, norms, s.factors[at.q.stage]);
   const float* key_norms = C::kL2Norm ? norms[0] : nullptr;
   const float factor[2] = {gate.beta[row] * (C::kL2Norm ? norms[0][row] : 1.0f),
                            gate.beta[row + 8] * (C::kL2Norm ? norms[0][row + 8] : 1.0f)};
-  if (rows < C::kChunk) mask_tail(kk, rows);
-  const BlockTile blocks(s.blocks[at.blocks.stage]);
-  store_a<C>(warp, kk, factor, gate, key_norms, s.diagonal[warp], blocks);
-  __syncwarp();
-  const BlockTile tmat(mix.Tmat);
-  substitute_diagonal<Io>(s.diagonal[warp], blocks, tmat, warp, gate.beta);
-  __syncwarp();
-  merge_diagonal<Io>(blocks, tmat, warp, gate.beta);
-  // WHY warps 0 and 1: they have the fewest blocks of A and P.
-  if (warp == 0) {
-    // SYNC kPairLow: warp 0 waits for warp 1's rows of A and its inverted diagonal block
-    ptx::named_barrier_sync(static_cast<uint32_t>(NamedBarrier::kPairLow), 64);
-    merge_pair<Io>(blocks, tmat, 1, gate.beta);
-  } else if (warp == 1) {
-    // SYNC kPairLow: warp 1's rows of A and its inverted diagonal block are written
-    ptx::named_barrier_arrive(static_cast<uint32_t>(NamedBarrier::kPairLow), 64);
-    // SYNC kPairHigh: warp 1 waits for those of warps 2 and 3
-    ptx::named_barrier_sync(static_cast<uint32_t>(NamedBarrier::kPairHigh), 96);
-    merge_pair<Io>(blocks, tmat, 3, gate.beta);
-  } else {
-    // SYNC kPairHigh: the rows and blocks of warps 2 and 3 are written
-    ptx::named_barrier_arrive(static_cast<uint32_t>(NamedBarrier::kPairHigh), 96);
-  }
-  // SYNC block_ring.full: this warp's part of A and of its 32x32 inverses is written
-  at.blocks.commit(s.block_ring);
-}
-
-/// Waits for KQ^T and gives k and q back.
-template <class C>
-__device__ __forceinline__ void finish_queries(SharedMemoryPlan<C>& s, PrepareCursors<C>& at,
-                                               float (&kq)[32], int rows) {
   ptx::wgmma_wait<0>();
-  ptx::pin(kq);
+  ptx::pin(acc);
   if (rows < C::kChunk) {
-    // WHY here: the aux warpgroup's own reads of the tile are over.
+    // WHY here: no product of this warpgroup reads the tile now.
     zero_tail<C>(s.k[at.k.stage], rows);
     ptx::fence_proxy_async();
-    mask_tail(kq, rows);
+    mask_tail(acc, rows);
   }
+  store_a<C>(warp, acc, factor, gate, key_norms, s.diagonal[at.p.stage],
+             BlockTile(s.blocks[at.p.stage]));
+  // SYNC block_ring.full: this warp's rows of A are written
+  at.p.commit(s.block_ring);
+  // SYNC factor_ring.full: the factors and the zeroed tail of k are written
+  at.q.commit(s.factor_ring);
+}
+
+/// Second part: P, left unannounced.
+template <class C>
+__device__ __forceinline__ void prepare_queries(const ChunkForwardParams& p, SharedMemoryPlan<C>& s,
+                                                PrepareCursors<C>& at, float (&acc)[32], int rows) {
+  const int warp = aux_warp(), row = warp * 16 + static_cast<int>((threadIdx.x & 31u) >> 2);
+  const float(&norms)[2][64] = s.norms[at.p.stage];
+  const float factor[2] = {p.scale * (C::kL2Norm ? norms[0][row] : 1.0f),
+                           p.scale * (C::kL2Norm ? norms[0][row + 8] : 1.0f)};
+  // SYNC q_ring.full: the aux warpgroup waits for q
+  at.q.wait(s.q_ring);
+  issue_with_k<C>(s, at, acc, s.q[at.q.stage]);
+  ptx::wgmma_wait<0>();
+  ptx::pin(acc);
+  if (rows < C::kChunk) mask_tail(acc, rows);
   // SYNC k_ring.empty, q_ring.empty: the aux warpgroup has read the tiles
   at.k.release(s.k_ring);
   at.q.release(s.q_ring);
   at.k.next();
   at.q.next();
+  // SYNC p_ring.empty: the state warpgroups are done with the stage's previous P
+  at.p.acquire(s.p_ring);
+  store_p<C>(warp, acc, factor, s.gates[at.gate.stage], C::kL2Norm ? norms[1] : nullptr,
+             BlockTile(s.P[at.p.stage]));
 }
 
-/// Second part: P. The rest of Tmat is left to the finish warps.
+/// Announces P and turns to the next chunk.
 template <class C>
-__device__ __forceinline__ void mix_queries(const ChunkForwardParams& p, SharedMemoryPlan<C>& s,
-                                            PrepareCursors<C>& at, const float (&kq)[32]) {
-  const int warp = aux_warp(), row = warp * 16 + static_cast<int>((threadIdx.x & 31u) >> 2);
-  const float(&norms)[2][64] = s.norms[at.blocks.stage];
-  const float factor[2] = {p.scale * (C::kL2Norm ? norms[0][row] : 1.0f),
-                           p.scale * (C::kL2Norm ? norms[0][row + 8] : 1.0f)};
-  store_p<C>(warp, kq, factor, s.gates[at.gate.stage], C::kL2Norm ? norms[1] : nullptr,
-             BlockTile(s.mix[at.mix.stage].P));
+__device__ __forceinline__ void finish_queries(SharedMemoryPlan<C>& s, PrepareCursors<C>& at) {
+  ptx::fence_proxy_async();
+  // SYNC p_ring.full: P is written
+  at.p.commit(s.p_ring);
   // SYNC gate_ring.empty: G and beta have been read
   at.gate.release(s.gate_ring);
-  ptx::fence_proxy_async();
-  // SYNC mix_ring.full: P, factors, Tmat's diagonal blocks and the zeroed tail of k are written
-  at.mix.commit(s.mix_ring);
   at.gate.next();
-  at.mix.next();
-  at.blocks.next();
+  at.p.next();
 }
 
-/// Aux warpgroup. KQ^T runs under the inverse of the diagonal blocks, the next chunk's KK^T under
-/// P.
+/// Aux warpgroup. WHY one accumulator: the registers of a second one are worth more to the finish
+/// warps; the next KK^T runs under the announcement of P and the factors.
 template <class C>
 __device__ __forceinline__ void prepare_role(const ChunkForwardParams& p, SharedMemoryPlan<C>& s) {
   WorkReader<C> work(s);
   PrepareCursors<C> at;
-  float kk[32], kq[32];
+  float acc[32];
   for (WorkItem item = work.next(); item.valid(); item = work.next()) {
     const int chunks = item.chunks();
     if (chunks == 0) continue;
-    issue_kk<C>(s, at, kk);
+    issue_kk<C>(s, at, acc);
     for (int c = 1; c < chunks; ++c) {
-      start_chunk<C>(p, s, at, kk, kq, C::kChunk);
-      finish_queries<C>(s, at, kq, C::kChunk);
-      issue_kk<C>(s, at, kk);
-      mix_queries<C>(p, s, at, kq);
+      prepare_keys<C>(p, s, at, acc, C::kChunk);
+      prepare_queries<C>(p, s, at, acc, C::kChunk);
+      issue_kk<C>(s, at, acc);
+      finish_queries<C>(s, at);
     }
     const int rows = item.rows(chunks - 1);
-    start_chunk<C>(p, s, at, kk, kq, rows);
-    finish_queries<C>(s, at, kq, rows);
-    mix_queries<C>(p, s, at, kq);
+    prepare_keys<C>(p, s, at, acc, rows);
+    prepare_queries<C>(p, s, at, acc, rows);
+    finish_queries<C>(s, at);
   }
 }
 

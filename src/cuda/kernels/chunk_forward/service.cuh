@@ -9,7 +9,7 @@
 
 namespace sluice::cuda::chunk_forward {
 
-/// Requests one 64 x 128 tile.
+/// Requests one tile of 64 tokens.
 template <int kStages>
 __device__ __forceinline__ void load_tile(uint8_t* destination, const CUtensorMap* map,
                                           tile::RingBarriers<kStages>& ring,
@@ -26,13 +26,16 @@ __device__ __forceinline__ void load_tile(uint8_t* destination, const CUtensorMa
 /// Brings the initial state of an item into the L2, ahead of the state warpgroups' plain loads.
 __device__ __forceinline__ void prefetch_initial(const ChunkForwardParams& p,
                                                  const WorkItem& item) {
-  if (p.initial.data == nullptr || p.has_initial_state != nullptr || item.padded) return;
+  if (p.initial.data == nullptr || p.has_initial_state != nullptr || item.padded ||
+      item.column != 0) {
+    return;
+  }
   const int64_t slot = p.read_slots.data == nullptr ? item.seq : load_index(p.read_slots, item.seq);
-  const int64_t at = slot * p.initial.slot_stride + int64_t{item.head} * 128 * 128;
+  const int64_t at = slot * p.initial.slot_stride + int64_t{item.head} * p.K * p.V;
   const uint32_t size = p.initial.number == Number::kFloat32 ? 4 : 2;
   const char* address = static_cast<const char*>(p.initial.data) + at * size;
   if (reinterpret_cast<uintptr_t>(address) % 16 == 0) {
-    ptx::prefetch_l2(address, 128 * 128 * size);
+    ptx::prefetch_l2(address, static_cast<uint32_t>(p.K * p.V) * size);
   }
 }
 
@@ -46,7 +49,7 @@ __device__ __forceinline__ void load_role(const ChunkForwardParams& p, SharedMem
   uint32_t ticket = blockIdx.x;
   WorkItem item;
   do {
-    item = item_of(p, ticket);
+    item = item_of<C>(p, ticket);
     // SYNC work_ring.empty: all readers have copied the slot's previous item
     work.acquire(s.work_ring);
     s.work[work.stage] = item;
@@ -56,10 +59,16 @@ __device__ __forceinline__ void load_role(const ChunkForwardParams& p, SharedMem
     const int group = key_head(p, item.head);
     const int chunks = item.valid() ? item.chunks() : 0;
     if (item.valid()) prefetch_initial(p, item);
-    for (int c = 0; c < chunks; ++c) {
+    const auto request_k = [&](int c) {
       const ptx::BoxOrigin at{0, item.row + c * C::kChunk, 0, group, item.batch};
-      load_tile(s.k[k.stage], &p.k, s.k_ring, k, at, C::kTileBytes);
-      load_tile(s.q[q.stage], &p.q, s.q_ring, q, at, C::kTileBytes);
+      load_tile(s.k[k.stage], &p.k, s.k_ring, k, at, C::kKTileBytes);
+    };
+    if (chunks > 0) request_k(0);
+    for (int c = 0; c < chunks; ++c) {
+      // WHY a chunk ahead of q: k is needed first and its stages come back last.
+      if (c + 1 < chunks) request_k(c + 1);
+      const ptx::BoxOrigin at{0, item.row + c * C::kChunk, 0, group, item.batch};
+      load_tile(s.q[q.stage], &p.q, s.q_ring, q, at, C::kKTileBytes);
     }
     if (item.valid()) ticket = next_ticket(p, ticket);
   } while (item.valid());
@@ -113,8 +122,8 @@ template <class C>
 __device__ __forceinline__ void load_v(const ChunkForwardParams& p, SharedMemoryPlan<C>& s,
                                        tile::RingCursor<C::kVStages>& v, const WorkItem& item,
                                        int c) {
-  const ptx::BoxOrigin at{0, item.row + c * C::kChunk, 0, item.head, item.batch};
-  load_tile(s.v[v.stage], &p.v, s.v_ring, v, at, C::kTileBytes);
+  const ptx::BoxOrigin at{0, item.row + c * C::kChunk, item.column / 64, item.head, item.batch};
+  load_tile(s.v[v.stage], &p.v, s.v_ring, v, at, C::kVTileBytes);
 }
 
 /// Gate warp: cumulative gates and betas of every chunk, lane l for tokens 2l and 2l + 1; then v of

@@ -1,10 +1,12 @@
-// The state warpgroups: each keeps S^T for 64 of the 128 columns of V in registers.
+// The state warpgroups: each keeps S^T for 64 columns of V in registers.
 //
 // Everything is transposed: rows are columns of V, columns are tokens or columns of K, so that
 // accumulators of one product are the A operand of the next without leaving the registers.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CUDA_KERNELS_CHUNK_FORWARD_STATE_CUH_
 #define SLUICE_CUDA_KERNELS_CHUNK_FORWARD_STATE_CUH_
+
+#include <utility>
 
 #include "cuda/kernels/chunk_forward/output.cuh"
 #include "cuda/kernels/chunk_forward/state_io.cuh"
@@ -15,21 +17,22 @@
 
 namespace sluice::cuda::chunk_forward {
 
-/// out = S^T X^T for a [64 tokens][128] tile X; S^T as packed A fragments.
-template <class C>
-__device__ __forceinline__ void issue_recall(float (&out)[32], const uint32_t (&state)[32],
-                                             uint64_t x) {
-  typename C::Io io{};
-  constexpr uint32_t kHalf = C::kHalfTileBytes;
-  ptx::wgmma_rs_n64<0, 0>(io, out, state, x, 0);
-  ptx::wgmma_rs_n64<0, 4>(io, out, state, tile::advance(x, 32), 1);
-  ptx::wgmma_rs_n64<0, 8>(io, out, state, tile::advance(x, 64), 1);
-  ptx::wgmma_rs_n64<0, 12>(io, out, state, tile::advance(x, 96), 1);
-  ptx::wgmma_rs_n64<0, 16>(io, out, state, tile::advance(x, kHalf), 1);
-  ptx::wgmma_rs_n64<0, 20>(io, out, state, tile::advance(x, kHalf + 32), 1);
-  ptx::wgmma_rs_n64<0, 24>(io, out, state, tile::advance(x, kHalf + 64), 1);
-  ptx::wgmma_rs_n64<0, 28>(io, out, state, tile::advance(x, kHalf + 96), 1);
+/// Steps of out = S^T X^T for a [64 tokens][K] tile X; S^T as packed A fragments.
+template <class C, size_t... kStep>
+__device__ __forceinline__ void issue_recall(float (&out)[32], const uint32_t (&state)[C::kK / 4],
+                                             uint64_t x, std::index_sequence<kStep...>) {
+  (ptx::wgmma_rs_n64<0, 4 * kStep>(typename C::Io{}, out, state,
+                                   tile::advance(x, kStep / 4 * C::kHalfTileBytes + kStep % 4 * 32),
+                                   kStep != 0),
+   ...);
   ptx::wgmma_commit();
+}
+
+/// out = S^T X^T.
+template <class C>
+__device__ __forceinline__ void issue_recall(float (&out)[32], const uint32_t (&state)[C::kK / 4],
+                                             uint64_t x) {
+  issue_recall<C>(out, state, x, std::make_index_sequence<C::kK / 16>());
 }
 
 /// out (+)= R M^T for a lower triangular [64][64] tile M.
@@ -44,15 +47,28 @@ __device__ __forceinline__ void issue_mix(float (&out)[32], const uint32_t (&r)[
   ptx::wgmma_commit();
 }
 
-/// S^T += N Kc for Kc [64 tokens][128], read with tokens as the reduction dimension.
+/// A step of S^T += N Kc, 16 tokens.
+template <int kA>
+__device__ __forceinline__ void update_step(auto io, float (&S)[64], const uint32_t (&n)[16],
+                                            uint64_t k) {
+  ptx::wgmma_rs_n128_mn<0, kA>(io, S, n, k, 1);
+}
+template <int kA>
+__device__ __forceinline__ void update_step(auto io, float (&S)[32], const uint32_t (&n)[16],
+                                            uint64_t k) {
+  ptx::wgmma_rs_n64_mn<0, kA>(io, S, n, k, 1);
+}
+
+/// S^T += N Kc for Kc [64 tokens][K], read with tokens as the reduction dimension.
 template <class C>
-__device__ __forceinline__ void issue_update(float (&S)[64], const uint32_t (&n)[16], uint64_t k) {
+__device__ __forceinline__ void issue_update(float (&S)[C::kK / 2], const uint32_t (&n)[16],
+                                             uint64_t k) {
   typename C::Io io{};
   constexpr uint32_t kStep = 16 * tile::kRowBytes;
-  ptx::wgmma_rs_n128_mn<0, 0>(io, S, n, k, 1);
-  ptx::wgmma_rs_n128_mn<0, 4>(io, S, n, tile::advance(k, kStep), 1);
-  ptx::wgmma_rs_n128_mn<0, 8>(io, S, n, tile::advance(k, 2 * kStep), 1);
-  ptx::wgmma_rs_n128_mn<0, 12>(io, S, n, tile::advance(k, 3 * kStep), 1);
+  update_step<0>(io, S, n, k);
+  update_step<4>(io, S, n, tile::advance(k, kStep));
+  update_step<8>(io, S, n, tile::advance(k, 2 * kStep));
+  update_step<12>(io, S, n, tile::advance(k, 3 * kStep));
   ptx::wgmma_commit();
 }
 
@@ -108,118 +124,153 @@ __device__ __forceinline__ void scale_columns(float (&x)[32], const float* facto
   }
 }
 
-/// One state warpgroup's places in the rings.
+/// One state warpgroup's places in the rings. WHY few cursors: registers are scarce.
 template <class C>
 struct StateCursors {
   tile::RingCursor<C::kKStages> k;
-  tile::RingCursor<C::kQStages> q;
-  tile::RingCursor<C::kVStages> v;
-  tile::RingCursor<C::kMixStages> mix;
+  tile::RingCursor<C::kQStages> q;  ///< and the factors
+  tile::RingCursor<C::kVStages> v;  ///< and Tmat and P
   OutputPlace output;
+
+  static_assert(C::kQStages == C::kFactorStages && C::kVStages == C::kTmatStages &&
+                C::kVStages == C::kPStages);
 
   __device__ __forceinline__ explicit StateCursors(int half) : output(half) {}
 };
 
+/// Ends the products of the chunk at the cursors, of which only that of n and P may still be in
+/// flight, and gives its tiles back.
+template <class C>
+__device__ __forceinline__ void finish_chunk(SharedMemoryPlan<C>& s, StateCursors<C>& at,
+                                             float (&o)[32], uint32_t (&n)[16]) {
+  ptx::wgmma_wait<0>();
+  ptx::pin(o);
+  ptx::pin(n);
+  __syncwarp();
+  if ((threadIdx.x & 31u) == 0) {
+    // SYNC k_ring.empty, factor_ring.empty, p_ring.empty: this warp's reads of them are over
+    ptx::mbarrier_arrive(&s.k_ring.empty[at.k.stage]);
+    ptx::mbarrier_arrive(&s.factor_ring.empty[at.q.stage]);
+    ptx::mbarrier_arrive(&s.p_ring.empty[at.v.stage]);
+  }
+  at.k.next();
+  at.q.next();
+  at.v.next();
+}
+
 /// First half of a chunk, from the state that enters it: R^T, packed, and S^T Qc^T in o. With
 /// kDrain, o holds the output of the chunk before, which is stored under the first product.
 template <class C, bool kDrain>
-__device__ __forceinline__ void read_state(const ChunkForwardParams& p, SharedMemoryPlan<C>& s,
-                                           StateCursors<C>& at, const WorkItem& item, int c,
-                                           const float (&S)[64], float (&o)[32],
-                                           uint32_t (&r)[16]) {
-  uint32_t state[32];
+__device__ __forceinline__ void read_state(SharedMemoryPlan<C>& s, StateCursors<C>& at,
+                                           const WorkItem& item, int c, const float (&S)[C::kK / 2],
+                                           float (&o)[32], uint32_t (&r)[16], uint32_t (&n)[16]) {
+  uint32_t state[C::kK / 4];
   float sk[32];
   pack_all<C>(state, S);
+  if constexpr (kDrain) finish_chunk<C>(s, at, o, n);
   // SYNC k_ring.full: state warpgroups wait for k
   at.k.wait(s.k_ring);
   const auto turns = static_cast<uint32_t>(NamedBarrier::kTurnLow);
-  // SYNC kTurnLow, kTurnHigh: a state warpgroup waits until the other has issued these products
-  ptx::named_barrier_sync(turns + at.output.half, 256);
+  wait_for_store();
+  // SYNC kTurnLow, kTurnHigh: a state warpgroup waits until the other has issued these products,
+  // and until its own thread has waited for the store
+  if constexpr (C::kStateGroups == 2) {
+    ptx::named_barrier_sync(turns + at.output.half, 256);
+  } else {
+    ptx::named_barrier_sync(turns, 128);
+  }
   ptx::wgmma_fence();
   issue_recall<C>(sk, state, tile::k_major(ptx::shared_address(s.k[at.k.stage])));
-  uint32_t packed[16];
-  if constexpr (kDrain) pack_all<C>(packed, o);
+  if constexpr (kDrain) {
+    uint32_t packed[16];
+    pack_all<C>(packed, o);
+    park_output<C>(s, at.output, packed);
+  }
   // SYNC q_ring.full: state warpgroups wait for q
   at.q.wait(s.q_ring);
   ptx::wgmma_fence();
   issue_recall<C>(o, state, tile::k_major(ptx::shared_address(s.q[at.q.stage])));
   // SYNC kTurnLow, kTurnHigh: the other state warpgroup's turn
-  ptx::named_barrier_arrive(turns + 1 - at.output.half, 256);
-  if constexpr (kDrain) store_output<C>(p, s, at.output, item, c - 1, packed);
+  if constexpr (C::kStateGroups == 2) {
+    ptx::named_barrier_arrive(turns + 1 - at.output.half, 256);
+  }
+  const uint32_t v_ready = at.v.ready(s.v_ring), factors_ready = at.q.ready(s.factor_ring);
   // SYNC v_ring.full: state warpgroups wait for v
-  at.v.wait(s.v_ring);
-  // SYNC mix_ring.full: state warpgroups wait for Tmat, P and the factors
-  at.mix.wait(s.mix_ring);
-  // WHY also for S^T Qc^T: keeping it in flight here needs 208 registers.
+  if (!v_ready) at.v.wait(s.v_ring);
+  // SYNC factor_ring.full: state warpgroups wait for the factors
+  if (!factors_ready) at.q.wait(s.factor_ring);
   ptx::wgmma_wait<0>();
   ptx::pin(sk);
   ptx::pin(o);
   ptx::pin(state);
   residual<C>(r, ptx::shared_address(s.v[at.v.stage]) + at.output.v_offset, sk,
-              s.mix[at.mix.stage].recall, item.rows(c));
+              s.factors[at.q.stage].recall, item.rows(c));
   // SYNC q_ring.empty, v_ring.empty: this warp's reads of q and v are over
   at.q.release(s.q_ring);
   at.v.release(s.v_ring);
 }
 
-/// Second half of a chunk: Nw, the state that leaves it, and its output.
+/// Second half of a chunk: Nw and the state that leaves it. On return the product of n, which is Nw
+/// packed, and P, whose sum is the chunk's output, may still be in flight.
 template <class C>
-__device__ __forceinline__ void write_state(SharedMemoryPlan<C>& s, StateCursors<C>& at,
-                                            float (&S)[64], float (&o)[32], uint32_t (&r)[16]) {
-  const MixStage& mix = s.mix[at.mix.stage];
+__device__ __forceinline__ void write_state(const ChunkForwardParams& p, SharedMemoryPlan<C>& s,
+                                            StateCursors<C>& at, const WorkItem& item, int c,
+                                            float (&S)[C::kK / 2], float (&o)[32],
+                                            uint32_t (&r)[16], uint32_t (&n)[16]) {
+  const FactorStage& factors = s.factors[at.q.stage];
   float nw[32];
-  uint32_t n[16];
+  // SYNC tmat_ring.full: state warpgroups wait for Tmat
+  at.v.wait(s.tmat_ring);
   ptx::pin(r);
   ptx::wgmma_fence();
-  issue_mix<C>(nw, r, tile::k_major(ptx::shared_address(mix.Tmat)), 0);
-  const float decay = mix.decay;
+  issue_mix<C>(nw, r, tile::k_major(ptx::shared_address(s.Tmat[at.v.stage])), 0);
+  const float decay = factors.decay;
 #pragma unroll
-  for (int i = 0; i < 64; ++i) S[i] *= decay;
-  scale_columns(o, mix.query);
+  for (int i = 0; i < C::kK / 2; ++i) S[i] *= decay;
+  scale_columns(o, factors.query);
   ptx::wgmma_wait<0>();
   ptx::pin(nw);
   ptx::pin(r);
+  // SYNC tmat_ring.empty: this warp's reads of Tmat are over
+  at.v.release(s.tmat_ring);
   pack_all<C>(n, nw);
-  scale_columns(nw, mix.write);
+  scale_columns(nw, factors.write);
   pack_all<C>(r, nw);
   ptx::wgmma_fence();
   issue_update<C>(S, r, tile::mn_major(ptx::shared_address(s.k[at.k.stage]), C::kHalfTileBytes));
-  issue_mix<C>(o, n, tile::k_major(ptx::shared_address(mix.P)), 1);
-  ptx::wgmma_wait<0>();
+  // SYNC p_ring.full: state warpgroups wait for P
+  at.v.wait(s.p_ring);
+  ptx::wgmma_fence();
+  issue_mix<C>(o, n, tile::k_major(ptx::shared_address(s.P[at.v.stage])), 1);
+  if (c > 0) store_output<C>(p, s, at.output, item, c - 1);
+  ptx::wgmma_wait<1>();
   ptx::pin(S);
-  ptx::pin(o);
-  // SYNC k_ring.empty: this warp's reads of k are over
-  at.k.release(s.k_ring);
-  wait_for_store();
-  at.output.mix_stage = at.mix.stage;
-  at.k.next();
-  at.q.next();
-  at.v.next();
-  at.mix.next();
 }
 
 /// One work item: the recurrence over its chunks, states in and out.
 template <class C>
 __device__ __forceinline__ void run_item(const ChunkForwardParams& p, SharedMemoryPlan<C>& s,
                                          StateCursors<C>& at, const WorkItem& item, int half,
-                                         float (&S)[64], float (&o)[32], uint32_t (&r)[16]) {
+                                         float (&S)[C::kK / 2], float (&o)[32], uint32_t (&r)[16]) {
+  uint32_t n[16];
   load_initial(p, item, half, S);
   const int chunks = item.chunks();
   if (chunks > 0) {
-    read_state<C, false>(p, s, at, item, 0, S, o, r);
-    // WHY halves of two chunks: between them no product is in flight, and the loop closes there.
+    read_state<C, false>(s, at, item, 0, S, o, r, n);
+    // WHY halves of two chunks: a product in flight where a loop closes would be serialised.
     for (int c = 1; c < chunks; ++c) {
-      write_state<C>(s, at, S, o, r);
+      write_state<C>(p, s, at, item, c - 1, S, o, r, n);
       if (p.checkpoints.data != nullptr) store_checkpoint(p, item, half, c - 1, S);
-      read_state<C, true>(p, s, at, item, c, S, o, r);
+      read_state<C, true>(s, at, item, c, S, o, r, n);
     }
-    write_state<C>(s, at, S, o, r);
+    write_state<C>(p, s, at, item, chunks - 1, S, o, r, n);
+    finish_chunk<C>(s, at, o, n);
     if (p.checkpoints.data != nullptr) store_checkpoint(p, item, half, chunks - 1, S);
     pack_all<C>(r, o);
-    // SYNC kOutputLow, kOutputHigh: the copy engine has read the o tile's previous chunk, for which
-    // one thread has waited
-    ptx::named_barrier_sync(static_cast<uint32_t>(NamedBarrier::kOutputLow) + half, 128);
-    store_output<C>(p, s, at.output, item, chunks - 1, r);
+    wait_for_store();
+    ptx::named_barrier_sync(static_cast<uint32_t>(NamedBarrier::kParkLow) + half, 128);
+    park_output<C>(s, at.output, r);
+    store_output<C>(p, s, at.output, item, chunks - 1);
   }
   store_final(p, item, half, S);
   wait_for_store();
@@ -231,10 +282,11 @@ __device__ __forceinline__ void state_role(const ChunkForwardParams& p, SharedMe
                                            int half) {
   tile::RingCursor<C::kWorkSlots> work;
   StateCursors<C> at(half);
-  float S[64], o[32];
+  float S[C::kK / 2], o[32];
   uint32_t r[16];
   // SYNC kTurnLow: the first turn is the lower warpgroup's
-  if (half == 1) ptx::named_barrier_arrive(static_cast<uint32_t>(NamedBarrier::kTurnLow), 256);
+  if (C::kStateGroups == 2 && half == 1)
+    ptx::named_barrier_arrive(static_cast<uint32_t>(NamedBarrier::kTurnLow), 256);
   for (;; work.next()) {
     // SYNC work_ring.full: the state warpgroups wait for the next work item
     work.wait(s.work_ring);

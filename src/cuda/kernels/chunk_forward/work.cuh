@@ -18,7 +18,7 @@ __device__ __forceinline__ int key_head(const ChunkForwardParams& p, int head) {
 
 /// Rows of sequence n, clamped to the tensors whatever cu_seqlens holds.
 __device__ __forceinline__ WorkItem locate(const ChunkForwardParams& p, int seq, int head) {
-  WorkItem item{seq, head, seq, 0, p.T, 0};
+  WorkItem item{seq, head, seq, 0, p.T, 0, 0};
   if (p.cu_seqlens.data != nullptr) {
     const int64_t begin = min(max(load_index(p.cu_seqlens, seq), int64_t{0}), int64_t{p.T});
     const int64_t end = min(max(load_index(p.cu_seqlens, seq + 1), begin), int64_t{p.T});
@@ -31,14 +31,18 @@ __device__ __forceinline__ WorkItem locate(const ChunkForwardParams& p, int seq,
 }
 
 /// The item of a ticket; tickets of one sequence are adjacent so that its heads share k and q in
-/// L2.
+/// L2, and those of one head share everything but v.
+template <class C>
 __device__ __forceinline__ WorkItem item_of(const ChunkForwardParams& p, uint32_t ticket) {
-  if (ticket >= static_cast<uint32_t>(p.N) * static_cast<uint32_t>(p.HV)) {
-    return WorkItem{-1, 0, 0, 0, 0, 0};
-  }
-  const int position = static_cast<int>(ticket / static_cast<uint32_t>(p.HV));
-  const int head = static_cast<int>(ticket % static_cast<uint32_t>(p.HV));
-  return locate(p, p.order == nullptr ? position : p.order[position], head);
+  const auto slices = static_cast<uint32_t>(p.V / C::kV),
+             per_sequence = static_cast<uint32_t>(p.HV) * slices;
+  if (ticket >= static_cast<uint32_t>(p.N) * per_sequence) return WorkItem{-1, 0, 0, 0, 0, 0, 0};
+  const int position = static_cast<int>(ticket / per_sequence);
+  const uint32_t rest = ticket % per_sequence;
+  WorkItem item =
+      locate(p, p.order == nullptr ? position : p.order[position], static_cast<int>(rest / slices));
+  item.column = static_cast<int32_t>(rest % slices) * C::kV;
+  return item;
 }
 
 /// Tickets of one CTA: the first is its index, later ones are taken from the shared counter.

@@ -1,9 +1,0 @@
-// SPDX-License-Identifier: Apache-2.0
-#include "cuda/kernels/chunk_forward/instances.h"
-#include "cuda/kernels/chunk_forward/kernel.cuh"
-
-const sluice::cuda::chunk_forward::Instance&
-sluice::cuda::chunk_forward::bf16_d128_l2norm() noexcept {
-  static const Instance found = make_instance<Config<__nv_bfloat16, true>>();
-  return found;
-}
