@@ -36,9 +36,7 @@ def test_prefill(W, activation):
         close(out[n].T, expected)
         close(final[n], x[n][:, -(W - 1) :])
     alone = conv.causal_conv1d_fn(x, weight, bias, activation=activation)
-    expected = convolution(
-        x[0].T, weight, bias, torch.zeros(D, W - 1), silu=activation is not None
-    )
+    expected = convolution(x[0].T, weight, bias, torch.zeros(D, W - 1), silu=activation is not None)
     close(alone[0].T, expected)
 
 

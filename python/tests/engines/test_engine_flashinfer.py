@@ -187,9 +187,7 @@ def test_verification(form):
         "last": dict(disable_state_update=False),
     }[form]
     reads = torch.tensor([0, 8])
-    o, _ = flashinfer.gated_delta_rule_mtp(
-        q, k, v, pool, reads, A_log, a, dt_bias, b, **arguments
-    )
+    o, _ = flashinfer.gated_delta_rule_mtp(q, k, v, pool, reads, A_log, a, dt_bias, b, **arguments)
     for n in range(B):
         expected, states = recurrence(
             q[n], k[n], v[n], g[n], beta[n], S=before[reads[n]].mT, l2=True

@@ -174,7 +174,10 @@ def test_sglang_operators_are_hooked(monkeypatch):
     close(o[0], recurrence(*(t[0] for t in rows), l2=True)[0])
     update = sys.modules["sglang.kernels.ops.mamba.causal_conv1d_triton"].causal_conv1d_update
     answer = update(
-        torch.randn(1, 4), torch.zeros(1, 4, 3), torch.randn(4, 4), retrieve_next_token=torch.ones(1)
+        torch.randn(1, 4),
+        torch.zeros(1, 4, 3),
+        torch.randn(4, 4),
+        retrieve_next_token=torch.ones(1),
     )
     assert answer == "engine", "trees go back to SGLang"
 

@@ -57,9 +57,7 @@ def test_chunk_updates_the_pool_and_returns_chunk_states(inplace):
             row += 1
             continue
         S0 = before[slot].mT
-        expected, states = recurrence(
-            q[part], k[part], v[part], g[part], beta[part], S=S0, l2=True
-        )
+        expected, states = recurrence(q[part], k[part], v[part], g[part], beta[part], S=S0, l2=True)
         close(o[0, part], expected)
         expected_h = chunk_starts(S0, states, T)
         close(h[0, row : row + len(expected_h)].mT, expected_h)

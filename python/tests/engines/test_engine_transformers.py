@@ -31,16 +31,18 @@ NEW_TOKENS = 12
 
 @pytest.fixture(scope="module")
 def models():
-    """Each model once, and the same weights in bfloat16."""
-    built = {}
+    """Each model once. One thread: the models are too small for more, and tests run beside others."""
+    built, threads = {}, torch.get_num_threads()
 
-    def get(name, dtype=torch.float32):
-        if (name, dtype) not in built:
-            built[name, dtype] = build(name).to(dtype)
-        return built[name, dtype]
+    def get(name):
+        if name not in built:
+            built[name] = build(name)
+        return built[name]
 
+    torch.set_num_threads(1)
     with quiet():
         yield get
+    torch.set_num_threads(threads)
 
 
 def logits_of(model, ids, mask=None):
@@ -112,36 +114,60 @@ def test_several_turns_with_one_cache(models, name, level):
     assert (found - whole).abs().max() <= 1e-4 * max(1.0, whole.abs().max())
 
 
+@pytest.fixture(scope="module")
+def bfloat16_pairs():
+    """(model in bfloat16, the same rounded weights in float32). Where there are experts every token
+    goes to all of them: which experts a token goes to is a jump, not a rounding error."""
+    built = {}
+
+    def get(name):
+        if name not in built:
+            experts = MODELS[name][2].get("num_experts")
+            sizes = {} if experts is None else {"num_experts_per_tok": experts}
+            model = build(name, **sizes).to(torch.bfloat16)
+            exact = build(name, **sizes)
+            exact.load_state_dict({k: v.float() for k, v in model.state_dict().items()})
+            built[name] = (model, exact)
+        return built[name]
+
+    return get
+
+
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("level", LEVELS)
-def test_bfloat16_within_the_fallbacks_own_error(models, name, level):
-    exact, model = models(name), models(name, torch.bfloat16)
+def test_bfloat16_within_the_fallbacks_own_error(models, bfloat16_pairs, name, level):
+    model, exact = bfloat16_pairs(name)
     ids, mask = left_padded([90, 60, 33, 90], 3)
+    parts = torch.split(ids[:, -40:], [30, 1, 1, 8], 1)
     real = mask.bool()
-    with torch.no_grad():
-        reference = copy_in_float32(exact, model)(ids, attention_mask=mask).logits
-    fallback = logits_of(model, ids, mask)
+
+    def both(model):
+        return logits_of(model, ids, mask)[real], turns(model, parts)
+
     with sluice_hf.patched(model, level) as handle:
-        found = logits_of(model, ids, mask)
-        parts = torch.split(ids[:, -40:], [30, 1, 1, 8], 1)
-        found_turns = turns(model, parts)
+        found = both(model)
         assert not handle.report()["handed back"]
-
-    def error(logits, truth, rows=...):
-        return float((logits - truth)[rows].pow(2).mean().sqrt())
-
-    own = error(fallback, reference, real)
-    assert own > 0
-    assert error(found, reference, real) <= 1.25 * own
-    with torch.no_grad():
-        truth = turns(copy_in_float32(exact, model), parts)
-    assert error(found_turns, truth) <= 1.25 * error(turns(model, parts), truth)
+    for ours, own, truth in zip(found, both(model), both(exact), strict=True):
+        fallback_error = (own - truth).pow(2).mean().sqrt()
+        assert fallback_error > 0
+        # NUM: two evaluations with equally many roundings differ by a few per cent.
+        assert (ours - truth).pow(2).mean().sqrt() <= 1.1 * fallback_error
 
 
-def copy_in_float32(exact, model):
-    """The float32 model with the bfloat16 model's rounded weights."""
-    exact.load_state_dict({k: v.float() for k, v in model.state_dict().items()})
-    return exact
+@pytest.mark.parametrize("name", NAMES)
+def test_bfloat16_tokens_but_for_ties(models, bfloat16_pairs, name):
+    model, _ = bfloat16_pairs(name)
+    ids, mask = left_padded([40, 25], 5)
+    with sluice_hf.patched(model) as handle:
+        tokens = generate(model, ids, mask)
+        assert not handle.report()["handed back"]
+    # The unpatched model, given the same tokens, ranks each of them first or within its own noise.
+    mask = torch.cat([mask, torch.ones(2, NEW_TOKENS, dtype=mask.dtype)], 1)
+    logits = logits_of(model, tokens, mask)[:, -NEW_TOKENS - 1 : -1]
+    chosen = logits.gather(2, tokens[:, -NEW_TOKENS:, None])[..., 0]
+    logits[..., 2] = -torch.inf  # the end is not to be chosen before NEW_TOKENS
+    size = logits.nan_to_num(neginf=0).abs().max()
+    assert (logits.amax(2) - chosen).max() <= 0.03 * size
 
 
 def test_gradients_go_to_the_models_own_code(models):
