@@ -63,21 +63,33 @@ SLUICE_INLINE void interleave_tokens(const PairSource& source, uint32_t* pairs) 
   }
 }
 
-/// out [kChunk][kChunk]: products of 16 tokens of `left` with the tokens of k, both in qk_t.
+/// out [kChunk][kChunk]: products of 16 tokens of `left` with the tokens of k, both in qk_t, on and
+/// below the diagonal; the first 8 tokens have none with the last 8.
 SLUICE_INLINE void token_products(const uint32_t* left, const uint32_t* k, int64_t K, float* out) {
-  __m512 sum[kChunk];
+  constexpr size_t kHalf = 8;
+  __m256 first[kHalf];
+  __m512 last[kHalf];
   SLUICE_UNROLL
-  for (size_t r = 0; r < kChunk; ++r) sum[r] = _mm512_setzero_ps();
+  for (size_t r = 0; r < kHalf; ++r) first[r] = _mm256_setzero_ps();
+  SLUICE_UNROLL
+  for (size_t r = 0; r < kHalf; ++r) last[r] = _mm512_setzero_ps();
   for (int64_t i = 0; i < K / 2; ++i) {
-    const __m512i row = load_words(k + i * 2 * kChunk);
+    const __m512i row = load_words(k);
+    const auto half = reinterpret_cast<__m256bh>(_mm512_castsi512_si256(row));
     SLUICE_UNROLL
-    for (size_t r = 0; r < kChunk; ++r) {
-      const int factor = static_cast<int>(left[i * 2 * kChunk + static_cast<int64_t>(r)]);
-      sum[r] = multiply_pairs(sum[r], _mm512_set1_epi32(factor), row);
+    for (size_t r = 0; r < kHalf; ++r) {
+      const auto factor = reinterpret_cast<__m256bh>(_mm256_set1_epi32(static_cast<int>(left[r])));
+      first[r] = _mm256_dpbf16_ps(first[r], factor, half);
+      last[r] = multiply_pairs(last[r], _mm512_set1_epi32(static_cast<int>(left[kHalf + r])), row);
     }
+    left += 2 * kChunk;
+    k += 2 * kChunk;
   }
   SLUICE_UNROLL
-  for (size_t r = 0; r < kChunk; ++r) _mm512_store_ps(out + r * kChunk, sum[r]);
+  for (size_t r = 0; r < kHalf; ++r) {
+    _mm256_store_ps(out + r * kChunk, first[r]);
+    _mm512_store_ps(out + (r + kHalf) * kChunk, last[r]);
+  }
 }
 
 /// 1 / sqrt(sum of squares + eps) of each token, times `factor`.

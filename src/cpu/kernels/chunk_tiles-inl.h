@@ -61,19 +61,19 @@ HWY_INLINE void cover_rows(int64_t total, TileFunction tile) {
 }
 
 /// sum[r][c] = sum over i < K of left[i * kChunk + r] * right[i * right_stride + column c].
-template <size_t kRows, size_t kVectors>
+template <size_t kRows, size_t kVectors, class D = FloatTag>
 HWY_INLINE void multiply(const float* HWY_RESTRICT left, const float* HWY_RESTRICT right,
-                         int64_t right_stride, int64_t K, FloatVec (&sum)[kRows][kVectors]) {
-  const FloatTag d;
+                         int64_t right_stride, int64_t K, hn::Vec<D> (&sum)[kRows][kVectors]) {
+  const D d;
   SLUICE_UNROLL
   for (size_t r = 0; r < kRows; ++r) {
     SLUICE_UNROLL
     for (size_t c = 0; c < kVectors; ++c) sum[r][c] = hn::Zero(d);
   }
   for (int64_t i = 0; i < K; ++i) {
-    FloatVec row[kVectors];
+    hn::Vec<D> row[kVectors];
     SLUICE_UNROLL
-    for (size_t c = 0; c < kVectors; ++c) row[c] = hn::LoadU(d, right + c * kTileLanes);
+    for (size_t c = 0; c < kVectors; ++c) row[c] = hn::LoadU(d, right + c * hn::MaxLanes(d));
     SLUICE_UNROLL
     for (size_t r = 0; r < kRows; ++r) {
       const auto factor = hn::Set(d, left[r]);
@@ -112,7 +112,8 @@ struct PanelRows {
   HWY_INLINE Element* row(int64_t t) const { return first + t * stride; }
 };
 
-/// x_i = beta_i (v_i - D_i S^T k_i) - sum over j < i of A_ij x_j, for kRows tokens from `first`.
+/// x_i = beta_i (v_i - D_i S^T k_i) - sum over j < i of A_ij x_j, for kRows tokens from `first`;
+/// and xe.
 template <size_t kRows, class Element>
 HWY_INLINE void solve_rows(const HeadChunk& chunk, const float* HWY_RESTRICT panel, int64_t first,
                            PanelRows<const Element> v, float* HWY_RESTRICT x) {
@@ -161,9 +162,24 @@ HWY_INLINE void solve_rows(const HeadChunk& chunk, const float* HWY_RESTRICT pan
   }
   SLUICE_UNROLL
   for (size_t r = 0; r < kRows; ++r) {
+    const auto weight = hn::Set(d, chunk.factors.E[static_cast<size_t>(first) + r]);
+    float* HWY_RESTRICT weighted = chunk.xe + (first + static_cast<int64_t>(r)) * kTileColumns;
     SLUICE_UNROLL
     for (size_t c = 0; c < kTileVectors; ++c) {
       hn::StoreU(tile[r][c], d, out + static_cast<int64_t>(r) * chunk.x_stride + c * kTileLanes);
+      hn::StoreU(hn::Mul(weight, tile[r][c]), d, weighted + c * kTileLanes);
+    }
+  }
+}
+
+/// xe of values that need no solving.
+HWY_INLINE void weigh_rows(const HeadChunk& chunk, const float* HWY_RESTRICT x) {
+  const FloatTag d;
+  for (int64_t j = 0; j < chunk.n; ++j) {
+    const auto weight = hn::Set(d, chunk.factors.E[j]);
+    for (size_t c = 0; c < kTileVectors; ++c) {
+      const auto value = hn::LoadU(d, x + j * chunk.x_stride + c * kTileLanes);
+      hn::StoreU(hn::Mul(weight, value), d, chunk.xe + j * kTileColumns + c * kTileLanes);
     }
   }
 }
@@ -270,23 +286,17 @@ HWY_INLINE void update_rows(const HeadChunk& chunk, float* HWY_RESTRICT panel, i
 template <class Element>
 HWY_NOINLINE void advance_panel(const HeadChunk& chunk, PanelRows<const Element> v,
                                 PanelRows<Element> o, int64_t column, float* panel) {
-  const FloatTag d;
   float* const x = chunk.x + column;
   if (chunk.delta_rule) {
     cover_rows(chunk.rows, [&](int64_t first, auto rows) HWY_ATTR {
       solve_rows<rows.value, Element>(chunk, panel, first, v, x);
     });
+  } else {
+    weigh_rows(chunk, x);
   }
   cover_rows(chunk.rows, [&](int64_t first, auto rows) HWY_ATTR {
     output_rows<rows.value, Element>(chunk, panel, first, x, o);
   });
-  for (int64_t j = 0; j < chunk.n; ++j) {
-    const auto weight = hn::Set(d, chunk.factors.E[j]);
-    for (size_t c = 0; c < kTileVectors; ++c) {
-      const auto value = hn::LoadU(d, x + j * chunk.x_stride + c * kTileLanes);
-      hn::StoreU(hn::Mul(weight, value), d, chunk.xe + j * kTileColumns + c * kTileLanes);
-    }
-  }
   const int64_t index = column / kTileColumns;
   const RowsAhead& ahead = chunk.ahead;
   const int64_t K = round_up(chunk.K, static_cast<int64_t>(kSmallRows));
@@ -299,23 +309,37 @@ HWY_NOINLINE void advance_panel(const HeadChunk& chunk, PanelRows<const Element>
   });
 }
 
-/// out [rows][kChunk] = left^T right, both [K][kChunk]: the products q_i . k_j or k_i . k_j.
+/// out[first + r][column..] for one tile of products.
+template <size_t kRows, size_t kVectors, class D>
+HWY_INLINE void product_rows(D d, const float* left, const float* right, int64_t K,
+                             float* HWY_RESTRICT out) {
+  hn::Vec<D> tile[kRows][kVectors];
+  multiply<kRows, kVectors, D>(left, right, kChunk, K, tile);
+  SLUICE_UNROLL
+  for (size_t r = 0; r < kRows; ++r) {
+    SLUICE_UNROLL
+    for (size_t c = 0; c < kVectors; ++c) {
+      hn::StoreU(tile[r][c], d, out + r * static_cast<size_t>(kChunk) + c * hn::MaxLanes(d));
+    }
+  }
+}
+
+/// out [rows][kChunk] = left^T right, both [K][kChunk], on and below the diagonal: the products
+/// q_i . k_j or k_i . k_j. Other entries may stay what they were.
 HWY_NOINLINE void token_products(const float* left, const float* right, int64_t K, int64_t rows,
                                  float* HWY_RESTRICT out) {
-  const FloatTag d;
+  constexpr bool kHalves = kProductColumns == kChunk && kProductVectors == 1;
   for (int64_t column = 0; column < rows; column += kProductColumns) {
     cover_rows(rows, [&](int64_t first, auto tile_rows) HWY_ATTR {
       constexpr size_t kRows = tile_rows.value;
-      FloatVec tile[kRows][kProductVectors];
-      multiply<kRows, kProductVectors>(left + first, right + column, kChunk, K, tile);
-      SLUICE_UNROLL
-      for (size_t r = 0; r < kRows; ++r) {
-        float* const row = out + (first + static_cast<int64_t>(r)) * kChunk + column;
-        SLUICE_UNROLL
-        for (size_t c = 0; c < kProductVectors; ++c) {
-          hn::StoreU(tile[r][c], d, row + c * kTileLanes);
+      if (first + static_cast<int64_t>(kRows) <= column) return;
+      float* const to = out + first * kChunk + column;
+      if constexpr (kHalves) {
+        if (first + static_cast<int64_t>(kRows) <= kChunk / 2) {
+          return product_rows<kRows, 1>(hn::Half<FloatTag>(), left + first, right, K, to);
         }
       }
+      product_rows<kRows, kProductVectors>(FloatTag(), left + first, right + column, K, to);
     });
   }
 }
