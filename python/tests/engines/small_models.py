@@ -35,6 +35,21 @@ MODELS = {
     "qwen3_next": ("Qwen3NextConfig", "Qwen3NextForCausalLM", _EXPERTS),
     "qwen3_5": ("Qwen3_5TextConfig", "Qwen3_5ForCausalLM", {}),
     "qwen3_5_moe": ("Qwen3_5MoeTextConfig", "Qwen3_5MoeForCausalLM", _EXPERTS),
+    "qwen4_exp": (
+        "Qwen4ExpTextConfig",
+        "Qwen4ExpForCausalLM",
+        {
+            **_EXPERTS,
+            "hc_lowrank": 16,
+            "output_gate_type": "sigmoid",
+            "indexer_n_heads": 2,
+            "indexer_kv_heads": 1,
+            "indexer_head_dim": 16,
+            # More than the tests' tokens: every block is selected, nothing jumps.
+            "indexer_budget": 512,
+            "indexer_compress_ratio": 4,
+        },
+    ),
     "olmo_hybrid": ("OlmoHybridConfig", "OlmoHybridForCausalLM", {}),
 }
 
