@@ -48,7 +48,7 @@ def empty_like(tensor):
         return torch.empty_like(
             tensor, memory_format=torch.contiguous_format, requires_grad=False
         )
-    return empty(tensor, tensor.shape)
+    return empty(tensor, getattr(tensor, "shape", ()))
 
 
 def empty(like, shape, dtype=None, zeros=False):

@@ -23,7 +23,8 @@ def info():
 
 
 def implementations():
-    """One dict each: name, description, requirement, available."""
+    """The implementations of this build, one dict each: name, description, requirement, and
+    whether it is available on this machine, now."""
     return _core.implementations()
 
 

@@ -221,9 +221,9 @@ bool Borrowed::view_from_buffer(const char* op, const char* argument, PyObject* 
   Py_buffer& buffer = buffers_[buffer_count_];
   bool bfloat16 = false;
   if (PyObject_GetBuffer(object, &buffer, PyBUF_STRIDES | PyBUF_FORMAT) != 0) {
+    PyErr_Clear();
     bfloat16 = is_bfloat16(object);
     if (!bfloat16) return name_type(op, argument, object);
-    PyErr_Clear();
     PyObject* bits = PyObject_CallMethod(object, "view", "s", "uint16");
     if (bits == nullptr || !keep(bits)) return false;
     if (PyObject_GetBuffer(bits, &buffer, PyBUF_STRIDES | PyBUF_FORMAT) != 0) return false;

@@ -1,0 +1,195 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Measures that the delta rule functions compute the recurrence on NumPy arrays, in every option
+that the Python layer translates. Each case is compared with the float64 recurrence of conftest.py."""
+
+import numpy as np
+import pytest
+from conftest import Inputs, delta_rule, error, sigmoid, softplus
+
+import sluice
+
+TOLERANCE = 1e-5
+
+
+def test_chunk_and_final_state(inputs):
+    o, s = sluice.chunk_gated_delta_rule(
+        *inputs.arguments(), initial_state=inputs.state, output_final_state=True,
+        use_qk_l2norm_in_kernel=True,
+    )
+    expected_o, expected_s = delta_rule(*inputs.arguments(), state=inputs.state, l2=True)
+    assert error(o, expected_o) < TOLERANCE
+    assert error(s, expected_s) < TOLERANCE
+    assert s.dtype == np.float32 and type(o) is np.ndarray
+    assert sluice.last_kernel().startswith("cpu.chunk_forward")
+
+
+def test_no_final_state_is_none(inputs):
+    o, s = sluice.chunk_gated_delta_rule(*inputs.arguments(), use_qk_l2norm_in_kernel=True)
+    assert s is None
+    assert error(o, delta_rule(*inputs.arguments(), l2=True)[0]) < TOLERANCE
+
+
+@pytest.mark.parametrize("scale", [None, 0.0, 0.25])
+def test_scale_zero_is_not_the_default(inputs, scale):
+    o, _ = sluice.chunk_gated_delta_rule(
+        *inputs.arguments(), scale=scale, use_qk_l2norm_in_kernel=True
+    )
+    assert error(o, delta_rule(*inputs.arguments(), scale=scale, l2=True)[0]) < TOLERANCE
+    if scale == 0.0:
+        assert not o.any()
+
+
+def test_raw_gates_and_logits(inputs):
+    A_log = np.array([0.1, -0.5, 0.7, 0.0], np.float32)
+    dt_bias = np.array([1.0, -1.0, 0.5, 0.0], np.float32)
+    logits = inputs.beta * 4 - 2
+    o, _ = sluice.chunk_gated_delta_rule(
+        inputs.q, inputs.k, inputs.v, inputs.g * 3, logits, use_qk_l2norm_in_kernel=True,
+        use_gate_in_kernel=True, A_log=A_log, dt_bias=dt_bias, use_beta_sigmoid_in_kernel=True,
+        allow_neg_eigval=True,
+    )
+    g = -np.exp(A_log.astype(np.float64)) * softplus(inputs.g * 3.0 + dt_bias)
+    expected, _ = delta_rule(
+        inputs.q, inputs.k, inputs.v, g, 2 * sigmoid(logits.astype(np.float64)), l2=True
+    )
+    assert error(o, expected) < TOLERANCE
+
+
+def test_linear_gate_space(inputs):
+    log = sluice.chunk_gated_delta_rule(*inputs.arguments(), use_qk_l2norm_in_kernel=True)[0]
+    linear = sluice.chunk_gated_delta_rule(
+        inputs.q, inputs.k, inputs.v, np.exp(inputs.g), inputs.beta, gate_space="linear",
+        use_qk_l2norm_in_kernel=True,
+    )[0]
+    assert error(linear, log) < TOLERANCE
+
+
+def test_state_v_first_is_the_transpose(inputs):
+    kwargs = dict(output_final_state=True, use_qk_l2norm_in_kernel=True)
+    o, s = sluice.chunk_gated_delta_rule(*inputs.arguments(), initial_state=inputs.state, **kwargs)
+    transposed = np.ascontiguousarray(inputs.state.swapaxes(2, 3))
+    for name in ("state_v_first", "transpose_state_layout"):
+        o2, s2 = sluice.chunk_gated_delta_rule(
+            *inputs.arguments(), initial_state=transposed, **{name: True}, **kwargs
+        )
+        assert np.array_equal(o, o2)
+        assert np.array_equal(s, s2.swapaxes(2, 3))
+
+
+@pytest.mark.parametrize("index", [np.int32, np.int64])
+def test_packed_rows(index):
+    x = Inputs(B=1, T=50, N=3)
+    cu = np.array([0, 20, 20, 50], index)
+    o, s = sluice.chunk_gated_delta_rule(
+        *x.arguments(), initial_state=x.state, output_final_state=True, cu_seqlens=cu,
+        use_qk_l2norm_in_kernel=True,
+    )
+    for n, (first, last) in enumerate(zip(cu[:-1], cu[1:])):
+        parts = [a[:, first:last] for a in x.arguments()]
+        expected_o, expected_s = delta_rule(*parts, state=x.state[n : n + 1], l2=True)
+        assert error(o[:, first:last], expected_o) < TOLERANCE
+        assert error(s[n : n + 1], expected_s) < TOLERANCE
+
+
+@pytest.mark.parametrize("tokens", [1, 16, 17])
+@pytest.mark.parametrize("with_state", [False, True])
+def test_fused_recurrent(tokens, with_state):
+    x = Inputs(T=tokens)
+    state = x.state if with_state else None
+    before = x.state.copy()
+    o, s = sluice.fused_recurrent_gated_delta_rule(
+        x.q, x.k, x.v, x.g, beta=x.beta, initial_state=state, output_final_state=True,
+        use_qk_l2norm_in_kernel=True,
+    )
+    expected_o, expected_s = delta_rule(*x.arguments(), state=state, l2=True)
+    assert error(o, expected_o) < TOLERANCE and error(s, expected_s) < TOLERANCE
+    assert np.array_equal(x.state, before), "the initial state is not written"
+    kernel = "recurrent_step" if tokens <= 16 else "chunk_forward"
+    assert kernel in sluice.last_kernel()
+    alone, none = sluice.fused_recurrent_gated_delta_rule(
+        x.q, x.k, x.v, x.g, beta=x.beta, initial_state=state, use_qk_l2norm_in_kernel=True
+    )
+    assert none is None and error(alone, expected_o) < TOLERANCE
+
+
+def test_fused_recurrent_in_place_on_a_pool():
+    x = Inputs(B=2, T=1, N=5)
+    pool = x.state.copy()
+    slots = np.array([3, -1], np.int64)
+    o, s = sluice.fused_recurrent_gated_delta_rule(
+        x.q, x.k, x.v, x.g, beta=x.beta, initial_state=pool, final_state=pool, read_slots=slots,
+        use_qk_l2norm_in_kernel=True,
+    )
+    assert s is pool
+    parts = [a[:1] for a in x.arguments()]
+    expected_o, expected_s = delta_rule(*parts, state=x.state[3:4], l2=True)
+    assert error(o[:1], expected_o) < TOLERANCE and error(pool[3:4], expected_s) < TOLERANCE
+    assert not o[1].any(), "padded rows are zeros"
+    untouched = [0, 1, 2, 4]
+    assert np.array_equal(pool[untouched], x.state[untouched])
+
+
+def test_packed_steps_with_a_bound():
+    x = Inputs(B=1, T=6, N=2)
+    pool = x.state.copy()
+    o, _ = sluice.fused_recurrent_gated_delta_rule(
+        x.q, x.k, x.v, x.g, beta=x.beta, initial_state=pool, final_state=pool, max_tokens=4,
+        cu_seqlens=np.array([0, 4, 6], np.int32), use_qk_l2norm_in_kernel=True,
+    )
+    assert "recurrent_step" in sluice.last_kernel()
+    parts = [a[:, 4:] for a in x.arguments()]
+    expected_o, expected_s = delta_rule(*parts, state=x.state[1:], l2=True)
+    assert error(o[:, 4:], expected_o) < TOLERANCE and error(pool[1:], expected_s) < TOLERANCE
+
+
+def test_per_token_states_and_rollback():
+    x = Inputs(B=1, T=3, N=4)
+    pool = x.state.copy()
+    columns = np.array([[1, 2, 3]], np.int32)
+    common = dict(qk_norm="l2", initial_state=pool)
+    sluice.ops.recurrent_step(
+        *x.arguments(), read_slots=np.array([[0]], np.int32), write_slots=columns,
+        state_writes="per_token", **common,
+    )
+    parts = [a[:, :2] for a in x.arguments()]
+    _, expected = delta_rule(*parts, state=x.state[:1], l2=True)
+    assert error(pool[2:3], expected) < TOLERANCE
+    token = [a[:, 2:] for a in x.arguments()]
+    o = sluice.ops.recurrent_step(
+        *token, read_slots=columns, num_accepted=np.array([2], np.int32), state_writes="none",
+        **common,
+    )
+    assert error(o, delta_rule(*token, state=pool[2:3], l2=True)[0]) < TOLERANCE
+
+
+def test_checkpoints():
+    x = Inputs(B=1, T=130)
+    pool = np.zeros((2, 4, 64, 32), np.float32)
+    sluice.ops.chunk_forward(
+        *x.arguments(), qk_norm="l2", checkpoints=pool, checkpoint_every=64,
+        checkpoint_slots=np.array([[1, 0]], np.int32),
+    )
+    for slot, tokens in ((1, 64), (0, 128)):
+        parts = [a[:, :tokens] for a in x.arguments()]
+        assert error(pool[slot : slot + 1], delta_rule(*parts, l2=True)[1]) < TOLERANCE
+
+
+def test_simple_gla(inputs):
+    q, k, v, g, _ = inputs.arguments()
+    expected_o, expected_s = delta_rule(q, k, v, g, state=inputs.state, linear=True)
+    kwargs = dict(initial_state=inputs.state, output_final_state=True)
+    o, s = sluice.chunk_simple_gla(q, k, v, g, **kwargs)
+    assert error(o, expected_o) < TOLERANCE and error(s, expected_s) < TOLERANCE
+    first = [a[:, :5] for a in (q, k, v, g)]
+    o, s = sluice.fused_recurrent_simple_gla(*first, **kwargs)
+    expected_o, expected_s = delta_rule(*first, state=inputs.state, linear=True)
+    assert error(o, expected_o) < TOLERANCE and error(s, expected_s) < TOLERANCE
+
+
+@pytest.mark.parametrize("implementation", ["reference", "reference-chunked"])
+def test_implementation(inputs, implementation):
+    o, _ = sluice.chunk_gated_delta_rule(
+        *inputs.arguments(), implementation=implementation, use_qk_l2norm_in_kernel=True
+    )
+    assert "reference" in sluice.last_kernel()
+    assert error(o, delta_rule(*inputs.arguments(), l2=True)[0]) < 1e-6

@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Measures that every refusal is an exception of the right class with a message that names the
+argument. Each case breaks one argument of a good call and matches the whole grammar."""
+
+import pickle
+
+import numpy as np
+import pytest
+from conftest import Inputs
+
+import sluice
+
+
+def call(**changes):
+    x = Inputs(T=4)
+    arguments = dict(q=x.q, k=x.k, v=x.v, g=x.g, beta=x.beta)
+    arguments.update(changes)
+    return sluice.chunk_gated_delta_rule(**arguments)
+
+
+F = np.float32
+CASES = [
+    (dict(v=np.zeros((2, 4, 3, 32), F)), sluice.InvalidArgument, r"v\.shape\[2\] = 3, expected a m"),
+    (dict(k=np.zeros((2, 4, 2, 32), F)), sluice.InvalidArgument, r"k\.shape\[3\] = 32, expected 64"),
+    (dict(k=np.zeros((2, 4, 2, 64), np.float16)), sluice.InvalidArgument, r"k dtype = \{code 2, bits 16\}"),
+    (dict(q=np.zeros((2, 4, 2, 64))), sluice.InvalidArgument, r"q dtype = \{code 2, bits 64\}"),
+    (dict(q=np.zeros((2, 4, 2, 64), ">f4")), sluice.InvalidArgument, "q format = \">f\""),
+    (dict(beta=np.zeros((2, 4, 4, 32), F)), sluice.InvalidArgument, "beta rank = 4, expected 3"),
+    (dict(q=np.zeros((1,) * 6, F)), (sluice.InvalidArgument, ValueError), "rank|unpack"),
+    (dict(A_log=np.zeros(4, F)), sluice.InvalidArgument, "A_log = given, expected absent"),
+    (dict(use_gate_in_kernel=True), sluice.InvalidArgument, "A_log = absent, expected"),
+    (dict(gate_space="alpha"), sluice.InvalidArgument, "gate_space = 'alpha', expected one of log, l"),
+    (dict(head_map=1), sluice.InvalidArgument, "head_map = 1, expected one of block, cyclic"),
+    (dict(scale=float("nan")), sluice.InvalidArgument, "scale = nan, expected a finite"),
+    (dict(scale="big"), TypeError, "scale = 'big', expected a number"),
+    (dict(pad_below=0.5), TypeError, "pad_below = 0.5, expected an integer"),
+    (dict(k=[1, 2]), TypeError, "k = list, expected a torch tensor, a NumPy array or a DLPack"),
+    (dict(cu_seqlens=np.array([0, 9], np.int32)), sluice.InvalidArgument, "expected 1 .packed rows"),
+    (dict(implementation="cuda"), sluice.Unsupported, "implementation = "),
+    (dict(stream=5), sluice.InvalidArgument, "stream = given, expected null"),
+    (dict(stream=object()), TypeError, "stream = object, expected an integer handle"),
+    (dict(workspace=np.zeros((2, 2), F)), sluice.InvalidArgument, "workspace rank = 2, expected 1"),
+    (dict(workspace=np.zeros(1, F)), (sluice.WorkspaceTooSmall, sluice.InvalidArgument), "workspace"),
+    (dict(cp_context=1), sluice.Unsupported, "cp_context = given, expected None"),
+    (dict(head_first=True), sluice.Unsupported, "head_first = True, expected False"),
+    (dict(chunk_size=128), sluice.InvalidArgument, "chunk_size = 128, expected None, 16, 32 or 64"),
+    (dict(allow_neg_eigval=True), sluice.InvalidArgument, "allow_neg_eigval = True, expected False"),
+    (dict(output_final_state=True, read_slots=np.zeros(2, np.int32)), sluice.InvalidArgument,
+     "final_state = None, expected a pool"),
+    (dict(read_slots=np.array([0, 9], np.int32), initial_state=np.zeros((2, 4, 64, 32), F)),
+     sluice.InvalidArgument, r"state\.read_slots\[1,0\] = 9, expected < 2"),
+    (dict(frobnicate=1), TypeError, "unexpected keyword argument 'frobnicate'"),
+]
+
+
+@pytest.mark.parametrize("changes, kind, message", CASES, ids=lambda c: next(iter(c)) if isinstance(c, dict) else "")
+def test_refusals(changes, kind, message):
+    with pytest.raises(kind, match=message):
+        call(**changes)
+
+
+def test_other_functions_refuse():
+    x = Inputs(T=4)
+    with pytest.raises(sluice.Unsupported, match="gk or gv = given"):
+        sluice.fused_recurrent_gated_delta_rule(x.q, x.k, x.v, gk=x.g)
+    with pytest.raises(sluice.InvalidArgument, match="num_accepted = given"):
+        sluice.fused_recurrent_gated_delta_rule(
+            x.q, x.k, x.v, cu_seqlens=np.array([0, 4], np.int32), num_accepted=np.zeros(1, np.int32)
+        )
+    with pytest.raises(sluice.Unsupported, match="g_gamma = given"):
+        sluice.chunk_simple_gla(x.q, x.k, x.v, g_gamma=x.g)
+    with pytest.raises(sluice.InvalidArgument, match="activation = 'gelu', expected one of none, silu"):
+        sluice.causal_conv1d(np.zeros((1, 2, 4), F), np.zeros((4, 4), F), activation="gelu")
+    with pytest.raises(TypeError, match="missing 4 required keyword-only"):
+        sluice.ops.layer_prefill(x.q, conv_weight=1, A_log=1, dt_bias=1, norm_weight=1)
+
+
+def test_classes_are_the_builtin_ones_too():
+    assert issubclass(sluice.InvalidArgument, ValueError)
+    assert issubclass(sluice.Unsupported, NotImplementedError)
+    assert issubclass(sluice.DeviceError, RuntimeError)
+    assert all(issubclass(getattr(sluice, name), sluice.Error) for name in
+               ("InvalidArgument", "Unsupported", "WorkspaceTooSmall", "DeviceError", "InternalError"))
+
+
+def test_exceptions_travel_between_processes():
+    with pytest.raises(sluice.InvalidArgument) as caught:
+        call(gate_space="alpha")
+    copy = pickle.loads(pickle.dumps(caught.value))
+    assert type(copy) is sluice.InvalidArgument and str(copy) == str(caught.value)
+
+
+def test_nothing_is_written_by_a_refused_call():
+    x = Inputs(T=4)
+    out = np.full_like(x.v, 7)
+    with pytest.raises(sluice.Error):
+        call(q=np.zeros((2, 4, 2, 64)), out=out)
+    assert (out == 7).all()
+
+
+def test_supported_says_the_kernel_or_the_reason():
+    x = Inputs(T=4)
+    good = dict(q=x.q, k=x.k, v=x.v, o=np.empty_like(x.v))
+    kernel, refusal = sluice.supported("chunk_forward", **good)
+    assert kernel.startswith("cpu.chunk_forward") and refusal is None
+    kernel, refusal = sluice.supported("chunk_forward", **{**good, "v": x.v[:, :, :3]})
+    assert kernel is None and isinstance(refusal, sluice.InvalidArgument)
+    kernel, refusal = sluice.supported("softmax")
+    assert kernel is None and "op = softmax, expected chunk_forward" in str(refusal)

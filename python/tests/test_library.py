@@ -1,0 +1,176 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Measures threads, processes and what the package says of itself: results from many threads and
+thread counts are compared bit for bit, facts with the installed distribution."""
+
+import importlib.metadata
+import inspect
+import os
+import pathlib
+import pickle
+import subprocess
+import sys
+import threading
+import time
+
+import numpy as np
+import pytest
+from conftest import Inputs
+
+import sluice
+
+
+def run(x, **kwargs):
+    return sluice.chunk_gated_delta_rule(*x.arguments(), use_qk_l2norm_in_kernel=True, **kwargs)[0]
+
+
+@pytest.fixture
+def own_threads():
+    yield
+    sluice.set_num_threads(None)
+
+
+def test_set_num_threads_keeps_the_bits(own_threads):
+    x = Inputs(B=4, T=200)
+    expected = run(x)
+    for threads in (1, 2, 7, None, 3):
+        sluice.set_num_threads(threads)
+        for _ in range(3):
+            assert np.array_equal(run(x), expected)
+
+
+@pytest.mark.parametrize("threads", [-1, 5000])
+def test_set_num_threads_refuses(threads):
+    with pytest.raises(sluice.InvalidArgument, match=f"threads = {threads}, expected 1 to 4096"):
+        sluice.set_num_threads(threads)
+
+
+@pytest.mark.parametrize("pool", [None, 2])
+def test_many_threads_at_once(pool, own_threads):
+    sluice.set_num_threads(pool)
+    inputs = [Inputs(T=60 + 10 * i, seed=i) for i in range(6)]
+    expected = [run(x) for x in inputs]
+    wrong = []
+
+    def work(i):
+        for _ in range(20):
+            if not np.array_equal(run(inputs[i]), expected[i]):
+                wrong.append(i)
+
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
+
+
+def test_other_threads_run_while_an_operator_does():
+    x = Inputs(B=4, T=2000, H=4, HV=8)
+    inside, ticks = threading.Event(), []
+
+    def tick():
+        inside.wait()
+        while inside.is_set():
+            ticks.append(time.perf_counter())
+            time.sleep(0.0005)
+
+    ticker = threading.Thread(target=tick)
+    ticker.start()
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(30)  # the ticker gets on only if the GIL is given away
+    try:
+        inside.set()
+        start = time.perf_counter()
+        run(x)
+        end = time.perf_counter()
+    finally:
+        inside.clear()
+        sys.setswitchinterval(before)
+    ticker.join(timeout=60)
+    assert any(start < t < end for t in ticks)
+
+
+@pytest.mark.parametrize("threads", ["None", "2"])
+def test_fork(threads):
+    code = f"""
+import os, sys, numpy as np, sluice
+sluice.set_num_threads({threads})
+x = np.ones((1, 300, 8, 32), np.float32) / 8
+first = sluice.chunk_gated_delta_rule(x, x, x)[0]
+child = os.fork()
+same = np.array_equal(first, sluice.chunk_gated_delta_rule(x, x, x)[0])
+if child == 0:
+    os._exit(0 if same else 1)
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) or not same)
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+def test_last_kernel_is_of_this_thread():
+    run(Inputs(T=4))
+    seen = []
+    thread = threading.Thread(target=lambda: seen.append(sluice.last_kernel()))
+    thread.start()
+    thread.join()
+    assert seen == [""] and sluice.last_kernel() != ""
+
+
+def test_info_and_version():
+    facts = sluice.info()
+    assert facts["version"] == sluice.__version__ == importlib.metadata.version("sluice-gdn")
+    assert "cpu" in facts["implementations"].split(", ") and facts["cpu.isa"]
+    names = {entry["name"] for entry in sluice.implementations()}
+    assert {"cpu", "reference", "reference-chunked"} <= names
+    sluice.warm_up()
+    with pytest.raises(ValueError, match="device = tpu"):
+        sluice.warm_up("tpu")
+
+
+def test_import_needs_neither_torch_nor_numpy():
+    code = "import sys, sluice; sys.exit(any(m in sys.modules for m in ('torch', 'numpy')))"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_public_functions_are_documented_named_and_picklable():
+    public = [getattr(sluice, name) for name in sluice.__all__]
+    public += [getattr(sluice.ops, name) for name in sluice.ops.__all__]
+    for function in filter(inspect.isfunction, public):
+        assert len(inspect.getdoc(function)) > 60, function
+        assert pickle.loads(pickle.dumps(function)) is function
+        kinds = {p.kind for p in inspect.signature(function).parameters.values()}
+        open_ended = {inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD}
+        assert function is sluice.supported or not kinds & open_ended, function
+
+
+def test_signatures_begin_as_those_of_fla():
+    chunk = list(inspect.signature(sluice.chunk_gated_delta_rule).parameters)
+    assert chunk[:16] == (
+        "q k v g beta scale initial_state output_final_state use_qk_l2norm_in_kernel "
+        "use_beta_sigmoid_in_kernel allow_neg_eigval state_v_first cu_seqlens cu_seqlens_cpu "
+        "chunk_indices cp_context"
+    ).split()
+    step = list(inspect.signature(sluice.fused_recurrent_gated_delta_rule).parameters)
+    assert step[:18] == (
+        "q k v g gk gv beta scale initial_state output_final_state use_qk_l2norm_in_kernel "
+        "use_gate_in_kernel A_log dt_bias use_beta_sigmoid_in_kernel allow_neg_eigval "
+        "state_v_first cu_seqlens"
+    ).split()
+
+
+def test_ops_name_every_argument_of_the_interface():
+    from sluice import _core
+
+    for name in sluice.ops.__all__:
+        parameters = set(inspect.signature(getattr(sluice.ops, name)).parameters)
+        table = {field[0] for field in _core.fields(name)}
+        assert parameters - {"stream", "workspace"} == table, name
+
+
+def test_wheel_carries_what_it_needs():
+    folder = pathlib.Path(sluice.__file__).parent
+    maps = pathlib.Path("/proc/self/maps").read_text()
+    loaded = {line.split()[-1] for line in maps.splitlines() if "libhwy" in line}
+    if not loaded:
+        pytest.skip("Highway is linked statically")
+    assert loaded == {str(folder / "libhwy.so.1")} or os.environ.get("LD_LIBRARY_PATH")
+    assert (folder / "py.typed").exists()

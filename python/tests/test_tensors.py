@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Measures how tensors come in and go out: strides, dtypes, DLPack producers, read-only memory.
+Results for unusual views are compared bit for bit with those for compact copies."""
+
+import numpy as np
+import pytest
+from conftest import Inputs, delta_rule, error
+
+import sluice
+
+
+def run(q, k, v, g, beta, **kwargs):
+    return sluice.chunk_gated_delta_rule(q, k, v, g, beta, use_qk_l2norm_in_kernel=True, **kwargs)[0]
+
+
+class Producer:
+    """A DLPack producer and nothing else; `versioned` chooses the newer capsule."""
+
+    def __init__(self, array, versioned):
+        self.array, self.versioned = array, versioned
+        self.calls = 0
+
+    def __dlpack_device__(self):
+        return self.array.__dlpack_device__()
+
+    def __dlpack__(self, **kwargs):
+        self.calls += 1
+        if not self.versioned and "max_version" in kwargs:
+            raise TypeError("__dlpack__() got an unexpected keyword argument 'max_version'")
+        return self.array.__dlpack__(**kwargs)
+
+
+def test_head_first_and_sliced_views_are_read_in_place(inputs):
+    expected = run(*inputs.arguments())
+    head_first = [np.ascontiguousarray(a.swapaxes(1, 2)).swapaxes(1, 2) for a in inputs.arguments()]
+    assert not head_first[0].flags.c_contiguous
+    assert np.array_equal(run(*head_first), expected)
+    fused = np.concatenate([inputs.q, inputs.k], axis=-1)  # rows of a wider projection
+    K = inputs.q.shape[-1]
+    assert np.array_equal(run(fused[..., :K], fused[..., K:], *inputs.arguments()[2:]), expected)
+
+
+def test_output_into_a_strided_view(inputs):
+    expected = run(*inputs.arguments())
+    wide = np.full((*expected.shape[:3], 80), 7, np.float32)
+    view = wide[..., 8:40]
+    assert run(*inputs.arguments(), out=view) is view
+    assert np.array_equal(view, expected)
+    assert (wide[..., :8] == 7).all() and (wide[..., 40:] == 7).all()
+
+
+def test_negative_strides_of_inputs(inputs):
+    backward = inputs.beta[:, ::-1]
+    assert np.array_equal(
+        run(*inputs.arguments()[:4], backward), run(*inputs.arguments()[:4], backward.copy())
+    )
+
+
+def test_inner_stride_is_refused_not_copied(inputs):
+    with pytest.raises(sluice.InvalidArgument, match=r"chunk_forward: q\.stride\[3\] = 2"):
+        run(np.repeat(inputs.q, 2, axis=-1)[..., ::2], *inputs.arguments()[1:])
+
+
+@pytest.mark.parametrize("versioned", [False, True])
+def test_dlpack_producers(inputs, versioned):
+    producers = [Producer(a, versioned) for a in inputs.arguments()]
+    out = np.empty_like(inputs.v)
+    sluice.ops.chunk_forward(*producers, o=Producer(out, versioned), qk_norm="l2")
+    assert np.array_equal(out, run(*inputs.arguments()))
+    assert all(p.calls for p in producers)
+
+
+def test_outputs_of_a_bare_producer_must_be_given(inputs):
+    with pytest.raises(TypeError, match="pass the outputs"):
+        run(*[Producer(a, True) for a in inputs.arguments()])
+
+
+def test_capsules_are_released(inputs):
+    import sys
+
+    before = sys.getrefcount(inputs.q)
+    out = np.empty_like(inputs.v)
+    for _ in range(3):
+        sluice.ops.chunk_forward(Producer(inputs.q, True), inputs.k, inputs.v, o=out, qk_norm="l2")
+    assert sys.getrefcount(inputs.q) == before
+
+
+def test_read_only_inputs_and_outputs(inputs):
+    expected = run(*inputs.arguments())
+    for array in inputs.arguments():
+        array.setflags(write=False)
+    assert np.array_equal(run(*inputs.arguments()), expected)
+    out = np.empty_like(expected)
+    out.setflags(write=False)
+    with pytest.raises(sluice.InvalidArgument, match="chunk_forward: o = read-only tensor"):
+        run(*inputs.arguments(), out=out)
+
+
+def test_read_only_pool_is_refused_where_it_would_be_updated():
+    x = Inputs(T=1)
+    x.state.setflags(write=False)
+    with pytest.raises(sluice.InvalidArgument, match="initial_state = read-only"):
+        sluice.ops.recurrent_step(*x.arguments(), initial_state=x.state)
+    sluice.ops.recurrent_step(*x.arguments(), initial_state=x.state, final_state=np.empty_like(x.state))
+
+
+def test_float16(inputs):
+    halves = [a.astype(np.float16) for a in inputs.arguments()]
+    out = run(*halves)
+    assert out.dtype == np.float16
+    assert error(out, delta_rule(*halves, l2=True)[0]) < 1e-3
+
+
+def test_bfloat16_of_ml_dtypes(inputs):
+    ml_dtypes = pytest.importorskip("ml_dtypes")
+    parts = [a.astype(ml_dtypes.bfloat16) for a in inputs.arguments()]
+    out = run(*parts)
+    assert out.dtype == ml_dtypes.bfloat16
+    expected, _ = delta_rule(*[a.astype(np.float32) for a in parts], l2=True)
+    assert error(out.astype(np.float32), expected) < 8e-3
+    wide = np.concatenate([parts[0], parts[1]], axis=-1)
+    assert np.array_equal(run(wide[..., :64], wide[..., 64:], *parts[2:]).view("u2"), out.view("u2"))
+
+
+def test_empty_batches_and_rows():
+    x = Inputs(T=0)
+    o, s = sluice.chunk_gated_delta_rule(
+        *x.arguments(), initial_state=x.state, output_final_state=True
+    )
+    assert o.shape == x.v.shape and np.array_equal(s, x.state)
+    x = Inputs(B=1, T=0, N=1)
+    o, s = sluice.chunk_gated_delta_rule(
+        *x.arguments(), cu_seqlens=np.zeros(1, np.int32), output_final_state=True
+    )
+    assert o.shape == x.v.shape and s.shape[0] == 0
+
+
+def test_array_api_namespace(inputs):
+    strict = pytest.importorskip("array_api_strict", reason="array_api_strict is not installed")
+    parts = [strict.asarray(a) for a in inputs.arguments()]
+    o, s = sluice.chunk_gated_delta_rule(
+        *parts, output_final_state=True, use_qk_l2norm_in_kernel=True
+    )
+    assert type(o) is type(parts[0]) and type(s) is type(parts[0])
+    assert np.array_equal(np.from_dlpack(o), run(*inputs.arguments()))

@@ -1,0 +1,176 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Measures the package on torch tensors: eager, under torch.compile, in inference mode, by opcheck,
+and on a GPU where torch has one. Results are compared with NumPy's of the same values, bit for bit."""
+
+import numpy as np
+import pytest
+from conftest import Inputs, delta_rule, error
+
+torch = pytest.importorskip("torch", reason="torch is not installed: its tests are skipped")
+
+import sluice  # noqa: E402
+
+L2 = dict(use_qk_l2norm_in_kernel=True)
+CUDA = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU that torch can use")
+
+
+def tensors(x):
+    return [torch.from_numpy(a.copy()) for a in x.arguments()]
+
+
+def test_same_bits_as_numpy(inputs):
+    o, s = sluice.chunk_gated_delta_rule(
+        *tensors(inputs), initial_state=torch.from_numpy(inputs.state), output_final_state=True, **L2
+    )
+    expected_o, expected_s = sluice.chunk_gated_delta_rule(
+        *inputs.arguments(), initial_state=inputs.state, output_final_state=True, **L2
+    )
+    assert type(o) is torch.Tensor
+    assert np.array_equal(o.numpy(), expected_o) and np.array_equal(s.numpy(), expected_s)
+
+
+def test_strided_views_and_bfloat16(inputs):
+    q, k, v, g, beta = (x.bfloat16() for x in tensors(inputs))
+    head_first = [x.transpose(1, 2).contiguous().transpose(1, 2) for x in (q, k, v, g, beta)]
+    o, _ = sluice.chunk_gated_delta_rule(q, k, v, g, beta, **L2)
+    assert o.dtype == torch.bfloat16 and o.is_contiguous()
+    assert torch.equal(sluice.chunk_gated_delta_rule(*head_first, **L2)[0], o)
+    expected, _ = delta_rule(*[x.float().numpy() for x in (q, k, v, g, beta)], l2=True)
+    assert error(o.float().numpy(), expected) < 8e-3
+
+
+def test_gradient_is_refused_and_parameters_without_it_are_not(inputs):
+    q, *rest = tensors(inputs)
+    weight = torch.nn.Parameter(q)
+    with pytest.raises(sluice.Unsupported, match="q.requires_grad = True, expected .* no backward"):
+        sluice.chunk_gated_delta_rule(weight, *rest, **L2)
+    with torch.no_grad():
+        o, _ = sluice.chunk_gated_delta_rule(weight, *rest, **L2)
+    assert torch.equal(o, sluice.chunk_gated_delta_rule(q, *rest, **L2)[0])
+    with torch.inference_mode():
+        assert torch.equal(o, sluice.chunk_gated_delta_rule(weight, *rest, **L2)[0])
+    with pytest.raises(sluice.Unsupported, match="q.requires_grad = True"):
+        torch.ops.sluice.chunk_forward(q=weight, k=rest[0], v=rest[1], o=torch.empty_like(rest[1]))
+
+
+def prefill(q, k, v, g, beta, state):
+    return sluice.chunk_gated_delta_rule(
+        q * 1.0, k, v, g, beta, initial_state=state, output_final_state=True, **L2
+    )
+
+
+def decode(q, k, v, g, beta, state):
+    o, _ = sluice.fused_recurrent_gated_delta_rule(
+        q, k, v, g, beta=beta, initial_state=state, final_state=state, **L2
+    )
+    return o * 2, state.sum()
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager", "inductor"])
+@pytest.mark.parametrize("function, tokens", [(prefill, 70), (decode, 2)])
+def test_compile_fullgraph(backend, function, tokens):
+    x = Inputs(T=tokens)
+    torch._dynamo.reset()
+    compiled = torch.compile(function, fullgraph=True, backend=backend)
+    for mode in (torch.no_grad, torch.inference_mode):
+        with mode():
+            states = [torch.from_numpy(x.state.copy()) for _ in range(2)]
+            expected = function(*tensors(x), states[0])
+            found = compiled(*tensors(x), states[1])
+            for a, b in zip(expected, found):
+                assert torch.allclose(a, b, rtol=1e-5, atol=1e-5)
+            assert torch.equal(*states)
+
+
+def test_compiled_conv_norm_and_layer():
+    def function(x, weight, state, z, norm):
+        out, final = sluice.causal_conv1d(
+            x, weight, initial_state=state, output_final_state=True, activation="silu"
+        )
+        step = sluice.causal_conv1d_update(x[:, 0], state, weight)
+        return sluice.gated_rms_norm(out, z, norm), final, step, state
+
+    shapes = [(2, 9, 24), (24, 4), (2, 24, 3), (2, 9, 24), (24,)]
+    values = [torch.randn(shape) for shape in shapes]
+    expected = function(*[v.clone() for v in values])
+    found = torch.compile(function, fullgraph=True, backend="aot_eager")(*[v.clone() for v in values])
+    for a, b in zip(expected, found):
+        assert torch.equal(a, b)
+
+
+@pytest.mark.parametrize("op", ["chunk_forward", "chunk_forward_", "recurrent_step", "recurrent_step_"])
+def test_opcheck_of_the_delta_rule(op):
+    x = Inputs(T=4)
+    q, k, v, g, beta = tensors(x)
+    state = torch.from_numpy(x.state)
+    arguments = dict(q=q, k=k, v=v, gate=g, beta=beta, o=torch.empty_like(v), qk_norm="l2",
+                     initial_state=state)
+    if op == "chunk_forward_":
+        arguments["final_state_is_initial"] = True
+    elif not op.endswith("_"):
+        arguments["final_state"] = torch.empty_like(state)
+    torch.library.opcheck(getattr(torch.ops.sluice, op).default, (), arguments)
+
+
+def test_opcheck_of_conv_and_norm():
+    x, weight, state = torch.randn(2, 9, 24), torch.randn(24, 4), torch.randn(2, 24, 3)
+    out = torch.empty_like(x)
+    ops = torch.ops.sluice
+    torch.library.opcheck(ops.gated_rms_norm.default, (), dict(
+        x=x, z=x.clone(), weight=torch.randn(24), out=out, activation="silu"))
+    torch.library.opcheck(ops.causal_conv1d.default, (), dict(
+        x=x, weight=weight, out=out, initial_state=state, final_state=state.clone()))
+    torch.library.opcheck(ops.causal_conv1d_.default, (), dict(
+        x=x, weight=weight, out=out, initial_state=state, final_state_is_initial=True))
+
+
+def test_fake_tensors_have_shapes_without_data(inputs):
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    with FakeTensorMode():
+        q, k = torch.empty(1, 1000, 2, 64), torch.empty(1, 1000, 2, 64)
+        v = torch.empty(1, 1000, 4, 32)
+        o, s = sluice.chunk_gated_delta_rule(q, k, v, output_final_state=True)
+        assert o.shape == v.shape and s.shape == (1, 4, 64, 32)
+
+
+@CUDA
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_cuda_follows_the_tensors_and_the_stream(dtype):
+    x = Inputs(B=1, T=300, K=128, V=128)
+    host = [t.to(dtype) for t in tensors(x)]
+    expected, _ = delta_rule(*[t.float().numpy() for t in host], l2=True)
+    stream = torch.cuda.Stream()
+    with torch.inference_mode(), torch.cuda.stream(stream):
+        device = [t.cuda(non_blocking=True) for t in host]
+        o, _ = sluice.chunk_gated_delta_rule(*device, **L2)
+    explicit, _ = sluice.chunk_gated_delta_rule(*device, stream=stream, **L2)
+    torch.cuda.synchronize()
+    assert "cuda" in sluice.last_kernel()
+    assert torch.equal(o, explicit)
+    assert error(o.float().cpu().numpy(), expected) < (1e-5 if dtype == torch.float32 else 8e-3)
+
+
+@CUDA
+def test_cuda_graph_of_a_decode_step():
+    x = Inputs(T=1, K=128, V=128)
+    q, k, v, g, beta = (t.cuda() for t in tensors(x))
+    state = torch.from_numpy(x.state).cuda()
+    out = torch.empty_like(v)
+
+    def step():
+        sluice.fused_recurrent_gated_delta_rule(
+            q, k, v, g, beta=beta, initial_state=state, final_state=state, out=out, **L2
+        )
+
+    step()
+    torch.cuda.synchronize()
+    state.copy_(torch.from_numpy(x.state))
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        step()
+    graph.replay()
+    torch.cuda.synchronize()
+    expected_o, expected_s = delta_rule(*x.arguments(), state=x.state, l2=True)
+    assert error(out.cpu().numpy(), expected_o) < 1e-5
+    assert error(state.cpu().numpy(), expected_s) < 1e-5
