@@ -1,0 +1,72 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Measures that a wheel is self-contained: its tag, the shared libraries that its files need (those it
+bundles and those every Linux has), and that the extension exports its init function alone.
+
+    check_wheel.py WHEEL        (needs readelf and nm of binutils)
+"""
+
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+import zipfile
+
+# What manylinux lets a wheel expect of the system.
+SYSTEM = {
+    "libc.so.6",
+    "libdl.so.2",
+    "libgcc_s.so.1",
+    "libm.so.6",
+    "libpthread.so.0",
+    "librt.so.1",
+    "libstdc++.so.6",
+    "ld-linux-x86-64.so.2",
+    "ld-linux-aarch64.so.1",
+}
+
+
+def output(*command):
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+
+def findings(wheel, folder):
+    """One line for each thing that is wrong."""
+    if not re.match(r"sluice_gdn-[0-9.]+-cp311-abi3-", wheel.name):
+        yield f"name {wheel.name}: expected the tag cp311-abi3"
+    libraries = sorted(folder.rglob("*.so*"))
+    bundled = {library.name for library in libraries}
+    if "_core.abi3.so" not in bundled:
+        yield "no _core.abi3.so"
+    for library in libraries:
+        dynamic = output("readelf", "-d", str(library))
+        needed = set(re.findall(r"NEEDED.*\[(.+?)\]", dynamic))
+        for name in sorted(needed - SYSTEM - bundled):
+            yield f"{library.name} needs {name}, which is neither bundled nor the system's"
+        paths = re.findall(r"(?:RPATH|RUNPATH).*\[(.+?)\]", dynamic)
+        if any(path != "$ORIGIN" for path in paths):
+            yield f"{library.name} looks for libraries in {paths}"
+        print(f"{library.name}: needs {', '.join(sorted(needed))}")
+    for extension in folder.rglob("_core*.so"):
+        symbols = re.findall(r" [TDBRVW] (\S+)$", output("nm", "-D", "--defined-only", str(extension)), re.M)
+        if symbols != ["PyInit__core"]:
+            yield f"{extension.name} exports {symbols}, expected PyInit__core alone"
+    if not list(folder.rglob("py.typed")):
+        yield "no py.typed"
+    if not list(folder.rglob("licenses/LICENSE")):
+        yield "no LICENSE"
+
+
+def main():
+    wheel = pathlib.Path(sys.argv[1])
+    with tempfile.TemporaryDirectory() as folder:
+        with zipfile.ZipFile(wheel) as archive:
+            archive.extractall(folder)
+        wrong = list(findings(wheel, pathlib.Path(folder)))
+    print("\n".join(wrong) if wrong else f"{wheel.name} is self-contained")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
