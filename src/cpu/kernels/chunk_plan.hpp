@@ -73,6 +73,8 @@ struct ChunkScratch {
   }
 };
 
+constexpr int64_t quotient_up(int64_t a, int64_t b) noexcept { return (a + b - 1) / b; }
+
 /// The cut of a sequence into items: groups of key heads, or of one key head's value heads, or
 /// ranges of columns of one value head.
 struct ChunkCut {
@@ -80,9 +82,9 @@ struct ChunkCut {
   int64_t heads = 1;      ///< value heads per key head and item
   int64_t columns = 1;    ///< columns per item, a multiple of kColumnStep
 
-  int64_t key_groups(int64_t H) const noexcept { return (H + key_heads - 1) / key_heads; }
-  int64_t head_groups(int64_t r) const noexcept { return (r + heads - 1) / heads; }
-  int64_t column_groups(int64_t V) const noexcept { return (V + columns - 1) / columns; }
+  int64_t key_groups(int64_t H) const noexcept { return quotient_up(H, key_heads); }
+  int64_t head_groups(int64_t r) const noexcept { return quotient_up(r, heads); }
+  int64_t column_groups(int64_t V) const noexcept { return quotient_up(V, columns); }
 
   /// Halves items until there are enough for `workers`, or they are one tile wide. `balance` is how
   /// many equal sequences the batch amounts to. Finer cuts repeat the products of q and k.
@@ -96,7 +98,8 @@ struct ChunkCut {
     if (heads == problem.r) {
       const int64_t most =
           std::min(kItemStateBytes / (heads * head_bytes), balance * problem.H / wanted);
-      key_heads = std::clamp<int64_t>(most, 1, problem.H);
+      const int64_t groups = quotient_up(problem.H, std::clamp<int64_t>(most, 1, problem.H));
+      key_heads = quotient_up(problem.H, groups);  // groups of one size, not full ones and a rest
     }
     if (key_heads > 1) return;
     while (balance * problem.H * head_groups(problem.r) * column_groups(problem.V) < wanted) {
