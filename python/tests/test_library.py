@@ -174,3 +174,13 @@ def test_wheel_carries_what_it_needs():
         pytest.skip("Highway is linked statically")
     assert loaded == {str(folder / "libhwy.so.1")} or os.environ.get("LD_LIBRARY_PATH")
     assert (folder / "py.typed").exists()
+
+
+@pytest.mark.parametrize("name", sluice.ops.__all__)
+def test_ops_hand_on_every_argument_as_it_is(name, monkeypatch):
+    seen = {}
+    monkeypatch.setattr(sluice.ops._kinds, "entry", lambda op, tensor: seen.update)
+    function = getattr(sluice.ops, name)
+    given = {parameter: object() for parameter in inspect.signature(function).parameters}
+    function(**given)
+    assert seen == given
