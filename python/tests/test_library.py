@@ -176,11 +176,18 @@ def test_wheel_carries_what_it_needs():
     assert (folder / "py.typed").exists()
 
 
+class Falsy:
+    """A value of its own that counts as false: `value or default` must not replace it."""
+
+    def __bool__(self):
+        return False
+
+
 @pytest.mark.parametrize("name", sluice.ops.__all__)
 def test_ops_hand_on_every_argument_as_it_is(name, monkeypatch):
     seen = {}
     monkeypatch.setattr(sluice.ops._kinds, "entry", lambda op, tensor: seen.update)
     function = getattr(sluice.ops, name)
-    given = {parameter: object() for parameter in inspect.signature(function).parameters}
+    given = {parameter: Falsy() for parameter in inspect.signature(function).parameters}
     function(**given)
     assert seen == given
