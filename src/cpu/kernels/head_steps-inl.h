@@ -14,7 +14,9 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <type_traits>
 
+#include "cpu/isa.hpp"
 #include "cpu/kernels/delta_rule.hpp"
 #include "cpu/kernels/gates-inl.h"
 #include "cpu/kernels/state_panels-inl.h"
@@ -40,22 +42,95 @@ HWY_INLINE StepRow step_row(const HeadSteps& steps, int64_t t, float kq) {
           steps.rule == SLUICE_RULE_GATED_DELTA};
 }
 
+template <class Element>
+HWY_INLINE int64_t sweep_elements(const HeadSteps& steps, const StepRow& row, const Element* from,
+                                  Element* to) {
+  return steps.layout == SLUICE_STATE_KV
+             ? sweep_kv(row, steps.K, steps.V, from, to, steps.next)
+             : sweep_vk(row, steps.K, steps.V, from, to, steps.next, steps.scratch);
+}
+
 /// The one step in place; returns the columns done.
 HWY_INLINE int64_t sweep_in_place(const HeadSteps& steps, float kq) {
-  const bool kv = steps.layout == SLUICE_STATE_KV;
   void* const final = steps.final[0];
-  if (steps.tokens != 1 || steps.initial == nullptr || (!kv && steps.K % kLanes != 0)) return 0;
+  if (steps.tokens != 1 || steps.initial == nullptr) return 0;
+  if (steps.layout == SLUICE_STATE_VK && steps.K % kLanes != 0) return 0;
   if (final != nullptr && !core::same(steps.initial_dtype, steps.final_dtype)) return 0;
   const StepRow row = step_row(steps, 0, kq);
+#if HWY_TARGET == HWY_AVX3 && defined(__x86_64__)
+  if (core::same(steps.initial_dtype, core::kBFloat16) && isa_has_bfloat16_dots()) {
+    return sweep_elements(steps, row, static_cast<const RoundedByMachine*>(steps.initial),
+                          static_cast<RoundedByMachine*>(final));
+  }
+#endif
   int64_t done = 0;
   with_elements(steps.initial, steps.initial_dtype, [&](const auto* from) HWY_ATTR {
-    auto* const to =
-        static_cast<std::remove_const_t<std::remove_pointer_t<decltype(from)>>*>(final);
-    done = kv ? sweep_kv(row, steps.K, steps.V, from, to, steps.next)
-              : sweep_vk(row, steps.K, steps.V, from, to, steps.next, steps.scratch);
+    using Element = std::remove_const_t<std::remove_pointer_t<decltype(from)>>;
+    done = sweep_elements(steps, row, from, static_cast<Element*>(final));
   });
   return done;
 }
+
+/// A panel [K][kStepColumns] between two steps: what the last one writes may still be owed.
+struct SteppedPanel {
+  float* values = nullptr;
+  int64_t K = 0;
+  const float* k = nullptr;  ///< of the step that is owed; null = none
+  float alpha = 0;
+  FloatVec delta[kStepVectors] = {};
+
+  /// The update owed, if any, and u = S^T next_k, w = S^T next_q, if asked for, in one pass.
+  template <bool kUpdate, bool kProducts>
+  HWY_INLINE void pass(const float* HWY_RESTRICT next_k, const float* HWY_RESTRICT next_q,
+                       FloatVec (&u)[kStepVectors], FloatVec (&w)[kStepVectors]) {
+    const FloatTag d;
+    // WHY copies: to the compiler, stores to the panel might change members.
+    const float* HWY_RESTRICT const owed_k = k;
+    float* HWY_RESTRICT at = values;
+    FloatVec owed[kStepVectors];
+    SLUICE_UNROLL
+    for (size_t c = 0; c < kStepVectors; ++c) {
+      u[c] = w[c] = hn::Zero(d);
+      owed[c] = delta[c];
+    }
+    const auto decay = hn::Set(d, alpha);
+    for (int64_t i = 0, rows = K; i < rows; ++i, at += kStepColumns) {
+      SLUICE_UNROLL
+      for (size_t c = 0; c < kStepVectors; ++c) {
+        auto s = hn::Load(d, at + c * kFloatsPerVector);
+        if constexpr (kUpdate) {
+          s = hn::MulAdd(hn::Set(d, owed_k[i]), owed[c], hn::Mul(decay, s));
+          hn::Store(s, d, at + c * kFloatsPerVector);
+        }
+        if constexpr (kProducts) {
+          u[c] = hn::MulAdd(s, hn::Set(d, next_k[i]), u[c]);
+          w[c] = hn::MulAdd(s, hn::Set(d, next_q[i]), w[c]);
+        }
+      }
+    }
+  }
+
+  /// Writes what is owed.
+  HWY_INLINE void settle() {
+    FloatVec u[kStepVectors], w[kStepVectors];
+    if (k != nullptr) pass<true, false>(nullptr, nullptr, u, w);
+    k = nullptr;
+  }
+
+  /// One step; its update is owed afterwards.
+  HWY_INLINE void step(const StepRow& row) {
+    const FloatTag d;
+    FloatVec u[kStepVectors], w[kStepVectors];
+    k != nullptr ? pass<true, true>(row.k, row.q, u, w) : pass<false, true>(row.k, row.q, u, w);
+    SLUICE_UNROLL
+    for (size_t c = 0; c < kStepVectors; ++c) {
+      delta[c] = finish_vector(row, hn::LoadU(d, row.v + c * kFloatsPerVector), u[c], w[c]);
+      hn::StoreU(w[c], d, row.o + c * kFloatsPerVector);
+    }
+    k = row.k;
+    alpha = row.alpha;
+  }
+};
 
 /// All steps on the panel of columns from `first`.
 HWY_INLINE void step_panel(const HeadSteps& steps, const float* kq, int64_t first, float* panel) {
@@ -66,15 +141,24 @@ HWY_INLINE void step_panel(const HeadSteps& steps, const float* kq, int64_t firs
   }
   HWY_ALIGN float v[kStepColumns] = {};
   HWY_ALIGN float o[kStepColumns];
+  const bool whole = at.columns == kStepColumns;
+  SteppedPanel stepped;
+  stepped.values = panel;
+  stepped.K = steps.K;
   for (int64_t t = 0; t < steps.tokens; ++t) {
     StepRow row = step_row(steps, t, kq[t]);
-    std::copy_n(row.v + first, at.columns, v);
     float* const out = row.o + first;
-    row.v = v;
-    row.o = o;
-    step_columns<kStepVectors / 2>(row, steps.K, panel, panel, kStepColumns, nullptr);
-    std::copy_n(o, at.columns, out);
+    row.v += first;
+    row.o = out;
+    if (!whole) {
+      std::copy_n(row.v, at.columns, v);
+      row.v = v;
+      row.o = o;
+    }
+    stepped.step(row);
+    if (!whole) std::copy_n(o, at.columns, out);
     if (steps.final[t] == nullptr) continue;
+    stepped.settle();
     store_panel(panel, steps.final_dtype, steps.layout, steps.K, steps.V, at, steps.final[t]);
   }
 }

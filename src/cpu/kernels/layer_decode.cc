@@ -17,6 +17,7 @@
 // After foreach_target.h, so that they are compiled per target.
 #include "cpu/isa.hpp"
 #include "cpu/kernels/conv_rows-inl.h"
+#include "cpu/kernels/conv_step-inl.h"
 #include "cpu/kernels/norm_rows-inl.h"
 #include "cpu/parallel_for.hpp"
 
@@ -65,6 +66,11 @@ void convolve_row(const core::CausalConvProblem& problem, int64_t n, int64_t fir
       for (int64_t t = 0; t < T; ++t) std::fill_n(target + t * stride + done, block, 0.0f);
       continue;
     }
+    if (is_plain_step(s, block)) {
+      convolve_step(s, first + done, block, target + done);
+      round_through(target + done, block, problem.x.dtype);
+      continue;
+    }
     ConvTile tile;
     tile.start(s, first + done, block);
     tile.fill(0, T);
@@ -101,13 +107,27 @@ class DecodeItem {
       l2_normalise(k_row, K, eps, 1.0f, k_row);
     }
     for (int64_t i = 0; i < delta_.r; ++i) {
-      const bool block = delta_.head_map == SLUICE_HEAD_MAP_BLOCK;
-      value_head(block ? key_head * delta_.r + i : key_head + i * delta_.H);
+      const bool last = i + 1 == delta_.r;
+      const bool known = !last || (worker_count() == 1 && key_head + 1 < delta_.H);
+      const int64_t next = last ? value_head_of(key_head + 1, 0) : value_head_of(key_head, i + 1);
+      value_head(value_head_of(key_head, i), known ? next : -1);
     }
   }
 
  private:
-  void value_head(int64_t h) noexcept {
+  int64_t value_head_of(int64_t key_head, int64_t i) const noexcept {
+    const bool block = delta_.head_map == SLUICE_HEAD_MAP_BLOCK;
+    return block ? key_head * delta_.r + i : key_head + i * delta_.H;
+  }
+
+  /// Where the state of value head h lies that this sequence starts from; null = none.
+  const void* state_of(int64_t h) const noexcept {
+    HeadSteps steps;
+    return h >= 0 && plan_head_states(delta_, n_, h, &steps) ? steps.initial : nullptr;
+  }
+
+  /// next: the head that this worker is likely to do after h, or -1.
+  void value_head(int64_t h, int64_t next) noexcept {
     float *v = scratch_ + plan_.v, *o = scratch_ + plan_.o;
     convolve_row(problem_.conv[2], n_, h * delta_.V, delta_.V, v, plan_.v_stride);
     float alpha[kMaxSteps], beta[kMaxSteps];
@@ -128,6 +148,7 @@ class DecodeItem {
       steps.o = o;
       steps.o_stride = plan_.v_stride;
       steps.rule = delta_.rule;
+      steps.next = state_of(next);
       steps.scratch = scratch_ + plan_.steps;
       run_head_steps(steps);
     }

@@ -60,11 +60,14 @@ class StepItems {
     const int64_t first = item * runs_.length, end = std::min(first + runs_.length, runs_.heads);
     Run run;
     run.scratch = memory_ + worker * plan_.size;
-    Planned next = planned(first);
+    Planned heads[2];
+    heads[first % 2] = planned(first);
     for (int64_t index = first; index < end; ++index) {
-      Planned head = next;
-      if (index + 1 < end) next = planned(index + 1);
-      head.steps.next = index + 1 < end && next.active ? next.steps.initial : nullptr;
+      Planned& head = heads[index % 2];
+      if (index + 1 < end) {
+        const Planned& next = heads[1 - index % 2] = planned(index + 1);
+        if (next.active) head.steps.next = next.steps.initial;
+      }
       step(head, &run);
     }
   }

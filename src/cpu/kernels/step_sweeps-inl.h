@@ -16,11 +16,12 @@
 #define SLUICE_CPU_KERNELS_STEP_SWEEPS_INL_H_
 #endif
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <type_traits>
 
-#include "cpu/kernels/state_panels-inl.h"
+#include "cpu/kernels/step_elements-inl.h"
 #include "cpu/kernels/unroll.hpp"
 #include "hwy/highway.h"
 
@@ -28,19 +29,20 @@ HWY_BEFORE_NAMESPACE();
 namespace sluice::cpu::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-constexpr size_t kFloatsPerVector = HWY_LANES(float);
-constexpr int64_t kLanes = static_cast<int64_t>(kFloatsPerVector);
 constexpr size_t kLineBytes = 64;
 
 /// Vectors of a sweep of a kv state: as many as the registers hold, for long contiguous rows.
 constexpr size_t kSweepVectors = HWY_TARGET == HWY_AVX3 ? 8 : 4;
+constexpr int64_t kSweepColumns = static_cast<int64_t>(kSweepVectors) * kLanes;
+/// Rows of a kv state that are read slice by slice where a slice is not the whole row.
+constexpr int64_t kBlockRows = 8;
 /// Vectors of columns that a sweep of a vk state transposes at once: their sums hide the latency.
 constexpr size_t kTurnVectors = 2;
 constexpr int64_t kTurnColumns = static_cast<int64_t>(kTurnVectors) * kLanes;
 /// Vectors of k that the second sweep of a vk state keeps in registers.
 constexpr size_t kKeptVectors = 8;
 /// Groups of kTurnColumns rows between a vk state's first sweep and what it asks for.
-constexpr int64_t kGroupsAhead = 2;
+constexpr int64_t kGroupsAhead = 4;
 
 /// What one step does to one run of columns.
 struct StepRow {
@@ -56,79 +58,6 @@ struct StepRow {
 /// sweep beside it from its own lines.
 HWY_INLINE void prefetch_line(const std::byte* address) { __builtin_prefetch(address, 0, 2); }
 
-/// Two vectors of columns of a row of S. WHY a pair: bfloat16 widens at one instruction a vector if
-/// the even columns make one vector and the odd ones the other; load_columns() and store_columns()
-/// hold v and o in the same order.
-template <class Element>
-HWY_INLINE void load_pair(const Element* from, FloatVec& a, FloatVec& b) {
-  a = load_vector(from);
-  b = load_vector(from + kFloatsPerVector);
-}
-template <class Element>
-HWY_INLINE void store_pair(FloatVec a, FloatVec b, Element* to) {
-  store_vector(a, to);
-  store_vector(b, to + kFloatsPerVector);
-}
-template <class Element>
-HWY_INLINE void load_columns(const float* from, FloatVec& a, FloatVec& b) {
-  load_pair(from, a, b);
-}
-template <class Element>
-HWY_INLINE void store_columns(FloatVec a, FloatVec b, float* to) {
-  store_pair(a, b, to);
-}
-
-#if HWY_TARGET != HWY_SCALAR
-using WordTag = hn::Repartition<uint32_t, FloatTag>;
-using HalfTag = hn::Repartition<uint16_t, FloatTag>;
-
-HWY_INLINE void load_pair(const uint16_t* from, FloatVec& a, FloatVec& b) {
-  const FloatTag d;
-  const WordTag words;
-  const auto both = hn::BitCast(words, hn::LoadU(HalfTag(), from));
-  a = hn::BitCast(d, hn::ShiftLeft<16>(both));
-  b = hn::BitCast(d, hn::And(both, hn::Set(words, 0xffff0000u)));
-}
-
-/// The bits of x rounded to nearest even at bit 16; the low half is noise. NaN is not looked at.
-HWY_INLINE hn::Vec<WordTag> round_to_high_half(FloatVec x) {
-  const WordTag words;
-  const auto bits = hn::BitCast(words, x);
-  const auto odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(words, 1u));
-  return hn::Add(hn::Add(bits, hn::Set(words, 0x7fffu)), odd);
-}
-
-HWY_INLINE hn::Vec<WordTag> keep_nan_bits(FloatVec x, hn::Vec<WordTag> rounded) {
-  const WordTag words;
-  const auto quiet = hn::Or(hn::BitCast(words, x), hn::Set(words, 0x00400000u));
-  const auto is_nan =
-      hn::MaskFromVec(hn::BitCast(words, hn::VecFromMask(FloatTag(), hn::IsNaN(x))));
-  return hn::IfThenElse(is_nan, quiet, rounded);
-}
-
-HWY_INLINE void store_pair(FloatVec a, FloatVec b, uint16_t* to) {
-  const FloatTag d;
-  const WordTag words;
-  auto even = round_to_high_half(a), odd = round_to_high_half(b);
-  // A sum is NaN where either is; infinities of unlike signs take the detour for nothing.
-  if (HWY_UNLIKELY(!hn::AllFalse(d, hn::IsNaN(hn::Add(a, b))))) {
-    even = keep_nan_bits(a, even);
-    odd = keep_nan_bits(b, odd);
-  }
-  const auto both = hn::Or(hn::ShiftRight<16>(even), hn::And(odd, hn::Set(words, 0xffff0000u)));
-  hn::StoreU(hn::BitCast(HalfTag(), both), HalfTag(), to);
-}
-
-template <>
-HWY_INLINE void load_columns<uint16_t>(const float* from, FloatVec& a, FloatVec& b) {
-  hn::LoadInterleaved2(FloatTag(), from, a, b);
-}
-template <>
-HWY_INLINE void store_columns<uint16_t>(FloatVec a, FloatVec b, float* to) {
-  hn::StoreInterleaved2(a, b, FloatTag(), to);
-}
-#endif
-
 /// delta of one vector of columns from u = S^T k, and o in w's place from w = S^T q.
 HWY_INLINE FloatVec finish_vector(const StepRow& row, FloatVec v, FloatVec u, FloatVec& w) {
   const FloatTag d;
@@ -138,52 +67,58 @@ HWY_INLINE FloatVec finish_vector(const StepRow& row, FloatVec v, FloatVec u, Fl
   return delta;
 }
 
-/// The products of 2 kPairs vectors of columns of S [K][stride].
+/// Adds the products of some rows of S with k and q to u and w, for 2 kPairs vectors of columns.
 template <size_t kPairs, class Element>
-HWY_INLINE void column_products(const StepRow& row, int64_t K, const Element* from, int64_t stride,
-                                FloatVec (&u)[2 * kPairs], FloatVec (&w)[2 * kPairs]) {
+HWY_INLINE void add_products(const float* k, const float* q, int64_t rows, const Element* from,
+                             int64_t stride, float* u_sums, float* w_sums) {
   const FloatTag d;
+  FloatVec u[2 * kPairs], w[2 * kPairs];
   SLUICE_UNROLL
-  for (size_t c = 0; c < 2 * kPairs; ++c) u[c] = w[c] = hn::Zero(d);
-  for (int64_t i = 0; i < K; ++i) {
-    const auto k = hn::Set(d, row.k[i]);
-    const auto q = hn::Set(d, row.q[i]);
+  for (size_t c = 0; c < 2 * kPairs; ++c) {
+    u[c] = hn::Load(d, u_sums + c * kFloatsPerVector);
+    w[c] = hn::Load(d, w_sums + c * kFloatsPerVector);
+  }
+  for (int64_t i = 0; i < rows; ++i) {
+    const auto k_i = hn::Set(d, k[i]);
+    const auto q_i = hn::Set(d, q[i]);
     SLUICE_UNROLL
     for (size_t c = 0; c < 2 * kPairs; c += 2) {
       FloatVec a, b;
       load_pair(from + i * stride + c * kFloatsPerVector, a, b);
-      u[c] = hn::MulAdd(a, k, u[c]);
-      w[c] = hn::MulAdd(a, q, w[c]);
-      u[c + 1] = hn::MulAdd(b, k, u[c + 1]);
-      w[c + 1] = hn::MulAdd(b, q, w[c + 1]);
+      u[c] = hn::MulAdd(a, k_i, u[c]);
+      w[c] = hn::MulAdd(a, q_i, w[c]);
+      u[c + 1] = hn::MulAdd(b, k_i, u[c + 1]);
+      w[c + 1] = hn::MulAdd(b, q_i, w[c + 1]);
     }
+  }
+  SLUICE_UNROLL
+  for (size_t c = 0; c < 2 * kPairs; ++c) {
+    hn::Store(u[c], d, u_sums + c * kFloatsPerVector);
+    hn::Store(w[c], d, w_sums + c * kFloatsPerVector);
   }
 }
 
-/// One step on 2 kPairs vectors of columns: reads S [K][stride] at `from`, writes it to `to` (may
-/// be equal; null: not written). Meanwhile asks for what lies at `ahead` (may be null), a quarter
-/// of what it reads. PERF 119 -> 104 us with that quarter, 117 with half, 141 with all (32 heads of
-/// float32, 128 x 128, cold, Zen 4, 2026-11): the hardware's prefetcher brings the rest, and
-/// better.
+/// Bytes of the next state that the update of one element asks for. PERF a quarter of a float32
+/// state: 104 -> 97 us, half: 105, all: 157; all of a 16-bit state: 88 -> 67 us, a quarter or half:
+/// 83 (32 heads, 128 x 128, cold, Zen 4, 2026-11). What is not asked for comes by the hardware's
+/// prefetcher while the next state is read, which is better as long as it keeps up.
+template <class Element>
+constexpr size_t kAheadPerElement = sizeof(Element) == sizeof(float) ? 1 : sizeof(Element);
+
+/// to = alpha from + k delta^T on some rows of S and 2 kPairs vectors of columns; `to` may be
+/// `from`. Meanwhile asks for what lies at `ahead` (may be null).
 template <size_t kPairs, class Element>
-HWY_INLINE void step_columns(const StepRow& row, int64_t K, const Element* from, Element* to,
-                             int64_t stride, const std::byte* ahead) {
+HWY_INLINE void update_columns(const float* k, float alpha, const float* delta_row, int64_t rows,
+                               const Element* from, Element* to, int64_t stride,
+                               const std::byte* ahead) {
   const FloatTag d;
-  FloatVec u[2 * kPairs], w[2 * kPairs], delta[2 * kPairs];
-  column_products<kPairs>(row, K, from, stride, u, w);
+  constexpr size_t kAheadBytes = 2 * kPairs * kFloatsPerVector * kAheadPerElement<Element>;
+  FloatVec delta[2 * kPairs];
   SLUICE_UNROLL
-  for (size_t c = 0; c < 2 * kPairs; c += 2) {
-    FloatVec v[2];
-    load_columns<Element>(row.v + c * kFloatsPerVector, v[0], v[1]);
-    delta[c] = finish_vector(row, v[0], u[c], w[c]);
-    delta[c + 1] = finish_vector(row, v[1], u[c + 1], w[c + 1]);
-    store_columns<Element>(w[c], w[c + 1], row.o + c * kFloatsPerVector);
-  }
-  if (to == nullptr) return;
-  constexpr size_t kAheadBytes = 2 * kPairs * kFloatsPerVector * sizeof(Element) / 4;
-  const auto alpha = hn::Set(d, row.alpha);
-  for (int64_t i = 0; i < K; ++i) {
-    const auto k = hn::Set(d, row.k[i]);
+  for (size_t c = 0; c < 2 * kPairs; ++c) delta[c] = hn::Load(d, delta_row + c * kFloatsPerVector);
+  const auto decay = hn::Set(d, alpha);
+  for (int64_t i = 0; i < rows; ++i) {
+    const auto k_i = hn::Set(d, k[i]);
     if (ahead != nullptr) {
       for (size_t at = 0; at < kAheadBytes; at += kLineBytes) prefetch_line(ahead + at);
       ahead += kAheadBytes;
@@ -192,32 +127,85 @@ HWY_INLINE void step_columns(const StepRow& row, int64_t K, const Element* from,
     for (size_t c = 0; c < 2 * kPairs; c += 2) {
       FloatVec a, b;
       load_pair(from + i * stride + c * kFloatsPerVector, a, b);
-      store_pair(hn::MulAdd(k, delta[c], hn::Mul(alpha, a)),
-                 hn::MulAdd(k, delta[c + 1], hn::Mul(alpha, b)),
+      store_pair(hn::MulAdd(k_i, delta[c], hn::Mul(decay, a)),
+                 hn::MulAdd(k_i, delta[c + 1], hn::Mul(decay, b)),
                  to + i * stride + c * kFloatsPerVector);
     }
   }
 }
 
-/// The one step of a kv state in place; returns how many columns it did, a multiple of two vectors.
+/// Reads a run of elements for nothing but to have it in L1.
 template <class Element>
-HWY_INLINE int64_t sweep_kv(StepRow row, int64_t K, int64_t V, const Element* from, Element* to,
-                            const void* next) {
-  const auto* ahead = static_cast<const std::byte*>(next);
+HWY_INLINE void touch(const Element* from, int64_t count) {
+  const auto* const bytes = reinterpret_cast<const std::byte*>(from);
+  const int64_t size = count * static_cast<int64_t>(sizeof(Element));
+  for (int64_t at = 0; at < size; at += static_cast<int64_t>(kLineBytes)) {
+    asm volatile("" ::"r"(bytes[at]));
+  }
+}
+
+/// Calls function(first column, pairs of vectors as a constant) for slices of the columns, widest
+/// first.
+template <class Function>
+HWY_INLINE void for_slices(int64_t columns, Function function) {
   int64_t column = 0;
-  const auto slices = [&]<size_t kPairs>(std::integral_constant<size_t, kPairs>) HWY_ATTR {
-    constexpr auto kColumns = static_cast<int64_t>(2 * kPairs * kFloatsPerVector);
-    for (; column + kColumns <= V; column += kColumns) {
-      step_columns<kPairs>(row, K, from + column, to == nullptr ? to : to + column, V, ahead);
-      row.v += kColumns;
-      row.o += kColumns;
-      if (ahead != nullptr) ahead += K * kColumns * static_cast<int64_t>(sizeof(Element)) / 4;
-    }
+  const auto slices = [&](auto pairs) HWY_ATTR {
+    constexpr auto kColumns = static_cast<int64_t>(2 * decltype(pairs)::value) * kLanes;
+    for (; column + kColumns <= columns; column += kColumns) function(column, pairs);
   };
   if constexpr (kSweepVectors > 4) slices(std::integral_constant<size_t, kSweepVectors / 2>());
   slices(std::integral_constant<size_t, 2>());
   slices(std::integral_constant<size_t, 1>());
-  return column;
+}
+
+/// delta in u's place, and o, of whole pairs of vectors of columns held in load_pair()'s order.
+template <class Element>
+HWY_INLINE void finish_columns(const StepRow& row, int64_t columns, float* u_sums,
+                               const float* w_sums) {
+  const FloatTag d;
+  for (int64_t c = 0; c < columns; c += 2 * kLanes) {
+    FloatVec v[2], w[2] = {hn::Load(d, w_sums + c), hn::Load(d, w_sums + c + kLanes)};
+    load_columns<Element>(row.v + c, v[0], v[1]);
+    for (int64_t j = 0; j < 2; ++j) {
+      float* const u = u_sums + c + j * kLanes;
+      hn::Store(finish_vector(row, v[j], hn::Load(d, u), w[j]), d, u);
+    }
+    store_columns<Element>(w[0], w[1], row.o + c);
+  }
+}
+
+/// The one step of a kv state in place; returns how many columns it did, a multiple of two vectors.
+template <class Element>
+HWY_INLINE int64_t sweep_kv(const StepRow& row, int64_t K, int64_t V, const Element* from,
+                            Element* to, const void* next) {
+  const int64_t columns = V / (2 * kLanes) * (2 * kLanes);
+  // WHY blocks: slices of a long row, each over all K rows, would be no stream.
+  const int64_t block = columns <= kSweepColumns ? K : kBlockRows;
+  HWY_ALIGN float u[kMaxHeadDim], w[kMaxHeadDim];
+  std::fill_n(u, columns, 0.0f);
+  std::fill_n(w, columns, 0.0f);
+  for (int64_t i = 0; i < K; i += block) {
+    if (block < K) touch(from + i * V, std::min(block, K - i) * V);
+    for_slices(columns, [&](int64_t c, auto pairs) HWY_ATTR {
+      add_products<decltype(pairs)::value>(row.k + i, row.q + i, std::min(block, K - i),
+                                           from + i * V + c, V, u + c, w + c);
+    });
+  }
+  finish_columns<Element>(row, columns, u, w);
+  if (to == nullptr) return columns;
+  const auto* ahead = static_cast<const std::byte*>(next);
+  for (int64_t i = 0; i < K; i += block) {
+    const int64_t rows = std::min(block, K - i);
+    for_slices(columns, [&](int64_t c, auto pairs) HWY_ATTR {
+      constexpr size_t kPairs = decltype(pairs)::value;
+      update_columns<kPairs>(row.k + i, row.alpha, u + c, rows, from + i * V + c, to + i * V + c, V,
+                             ahead);
+      if (ahead != nullptr)
+        ahead +=
+            rows * static_cast<int64_t>(2 * kPairs * kFloatsPerVector * kAheadPerElement<Element>);
+    });
+  }
+  return columns;
 }
 
 #if HWY_TARGET != HWY_SCALAR
@@ -259,11 +247,16 @@ HWY_INLINE void update_rows(const float* k, float alpha, const float* delta, int
   for (size_t j = 0; j < kVectors; ++j) kept[j] = hn::LoadU(d, k + j * kFloatsPerVector);
   for (int64_t c = 0; c < kTurnColumns; ++c) {
     const auto factor = hn::Set(d, delta[c]);
-    SLUICE_UNROLL
-    for (size_t j = 0; j < kVectors; ++j) {
+    const auto updated = [&](size_t j) HWY_ATTR {
       const auto s = hn::LoadU(d, rows + c * K + j * kFloatsPerVector);
-      store_vector(hn::MulAdd(kept[j], factor, hn::Mul(decay, s)),
-                   to + c * K + j * kFloatsPerVector);
+      return hn::MulAdd(kept[j], factor, hn::Mul(decay, s));
+    };
+    SLUICE_UNROLL
+    for (size_t j = 0; j + 2 <= kVectors; j += 2) {
+      store_in_order(updated(j), updated(j + 1), to + c * K + j * kFloatsPerVector);
+    }
+    if constexpr (kVectors % 2 != 0) {
+      store_vector(updated(kVectors - 1), to + c * K + (kVectors - 1) * kFloatsPerVector);
     }
   }
 }
@@ -307,6 +300,9 @@ HWY_INLINE int64_t sweep_vk(StepRow row, int64_t K, int64_t V, const Element* fr
     constexpr auto kKept = static_cast<int64_t>(kKeptVectors) * kLanes;
     for (; i + kKept <= K; i += kKept) {
       update_rows<kKeptVectors>(row.k + i, row.alpha, delta, K, rows + i, out + i);
+    }
+    for (; i + 2 * kLanes <= K; i += 2 * kLanes) {
+      update_rows<2>(row.k + i, row.alpha, delta, K, rows + i, out + i);
     }
     for (; i < K; i += kLanes) {
       update_rows<1>(row.k + i, row.alpha, delta, K, rows + i, out + i);
