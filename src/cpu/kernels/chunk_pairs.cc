@@ -79,8 +79,31 @@ SLUICE_INLINE void add_earlier(const float* matrix, const float* x, int64_t firs
   }
 }
 
+/// Stores rows first.. of x, and the operand of the update: E_i f_i x_i in pairs of tokens.
+SLUICE_INLINE void store_values(const PairChunk& chunk, int64_t first, const Tile& tile,
+                                Values* values) {
+  float* const x = values->x + first * kPairColumns;
+  uint32_t* const weighted = values->weighted + first / 2 * kPairColumns;
+  SLUICE_UNROLL
+  for (size_t r = 0; r < kRows; r += 2) {
+    const int64_t t = first + static_cast<int64_t>(r);
+    const __m512 low = _mm512_set1_ps(chunk.factors.E[t] * chunk.rows.k_factor[t]);
+    const __m512 high = _mm512_set1_ps(chunk.factors.E[t + 1] * chunk.rows.k_factor[t + 1]);
+    const auto both = static_cast<__mmask16>(t + 1 < chunk.n ? 0xffff : 0);
+    SLUICE_UNROLL
+    for (size_t c = 0; c < kVectors; ++c) {
+      _mm512_store_ps(x + (r * kVectors + c) * kLanes, tile[r][c]);
+      _mm512_store_ps(x + ((r + 1) * kVectors + c) * kLanes, tile[r + 1][c]);
+      _mm512_store_si512(
+          weighted + (r / 2 * kVectors + c) * kLanes,
+          pair_up(_mm512_mul_ps(low, tile[r][c]), _mm512_maskz_mul_ps(both, high, tile[r + 1][c])));
+    }
+  }
+}
+
 SLUICE_INLINE void solve_rows(const PairChunk& chunk, const uint32_t* pairs, int64_t first,
-                              int64_t column, float* x) {
+                              int64_t column, Values* values) {
+  const float* const x = values->x;
   Tile tile;
   multiply(chunk.rows.qk_t + first, pairs, chunk.K, tile);
   const HeadFactors& factors = chunk.factors;
@@ -109,22 +132,21 @@ SLUICE_INLINE void solve_rows(const PairChunk& chunk, const uint32_t* pairs, int
       tile[r][1] = _mm512_fnmadd_ps(a, tile[j][1], tile[r][1]);
     }
   }
-  SLUICE_UNROLL
-  for (size_t r = 0; r < kRows; ++r) {
-    float* const out = x + (first + static_cast<int64_t>(r)) * kPairColumns;
-    _mm512_store_ps(out, tile[r][0]);
-    _mm512_store_ps(out + kLanes, tile[r][1]);
-  }
+  store_values(chunk, first, tile, values);
 }
 
 /// x of linear attention: v.
-SLUICE_INLINE void copy_rows(const PairChunk& chunk, int64_t first, int64_t column, float* x) {
-  for (int64_t t = first; t < first + static_cast<int64_t>(kRows); ++t) {
-    for (int64_t c = 0; c < kPairColumns; c += kLanes) {
-      _mm512_store_ps(x + t * kPairColumns + c,
-                      load_bfloat16(chunk.v + t * chunk.v_stride + column + c));
-    }
+SLUICE_INLINE void copy_rows(const PairChunk& chunk, int64_t first, int64_t column,
+                             Values* values) {
+  const uint16_t* v = chunk.v + first * chunk.v_stride + column;
+  Tile tile;
+  SLUICE_UNROLL
+  for (size_t r = 0; r < kRows; ++r) {
+    tile[r][0] = load_bfloat16(v);
+    tile[r][1] = load_bfloat16(v + kLanes);
+    v += chunk.v_stride;
   }
+  store_values(chunk, first, tile, values);
 }
 
 SLUICE_INLINE void output_rows(const PairChunk& chunk, const uint32_t* pairs, int64_t first,
@@ -176,21 +198,6 @@ SLUICE_INLINE void output_rows(const PairChunk& chunk, const uint32_t* pairs, in
     store_exactly(tile[r][0], o);
     store_exactly(tile[r][1], o + kLanes);
     o += chunk.o_stride;
-  }
-}
-
-/// The operand of the update: E_i f_i x_i in pairs of tokens.
-SLUICE_INLINE void weigh_values(const PairChunk& chunk, Values* values) {
-  for (int64_t t = 0; t < chunk.n; t += 2) {
-    const float* const x = values->x + t * kPairColumns;
-    const __m512 low = _mm512_set1_ps(chunk.factors.E[t] * chunk.rows.k_factor[t]);
-    const __m512 high = _mm512_set1_ps(chunk.factors.E[t + 1] * chunk.rows.k_factor[t + 1]);
-    for (int64_t c = 0; c < kPairColumns; c += kLanes) {
-      const __m512 first = _mm512_mul_ps(low, _mm512_load_ps(x + c));
-      __m512 second = _mm512_mul_ps(high, _mm512_load_ps(x + kPairColumns + c));
-      if (t + 1 == chunk.n) second = _mm512_setzero_ps();
-      _mm512_store_si512(values->weighted + t / 2 * kPairColumns + c, pair_up(first, second));
-    }
   }
 }
 
@@ -256,15 +263,14 @@ void advance_pair_panel(const PairChunk& chunk, int64_t column, float* panel) no
   constexpr int64_t kStep = kRows;
   for (int64_t first = 0; first < chunk.n; first += kStep) {
     if (chunk.delta_rule) {
-      solve_rows(chunk, pairs, first, column, values.x);
+      solve_rows(chunk, pairs, first, column, &values);
     } else {
-      copy_rows(chunk, first, column, values.x);
+      copy_rows(chunk, first, column, &values);
     }
   }
   for (int64_t first = 0; first < chunk.n; first += kStep) {
     output_rows(chunk, pairs, first, column, values.x);
   }
-  weigh_values(chunk, &values);
   const __m512 decay = _mm512_set1_ps(chunk.factors.D[chunk.n - 1]);
   int64_t fetched = 0;
   for (int64_t first = 0; first < chunk.K; first += kStep) {
