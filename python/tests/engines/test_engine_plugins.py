@@ -3,9 +3,11 @@
 Runs register() in stub modules with the paths and signatures of vllm 0.33.0 and sglang 0.5.23."""
 
 import enum
+import importlib
 import json
 import pathlib
 import sys
+import tomllib
 import types
 
 import pytest
@@ -67,6 +69,19 @@ def call_chunk(function, dtype=torch.float32, **more):
     rows = [t.unsqueeze(0) for t in random_rows(5, H, HV, K, V, 1)]
     rows[0] = rows[0].to(dtype)
     return rows, function(*rows, use_qk_l2norm_in_kernel=True, **more)
+
+
+def test_entry_points_name_the_plugins():
+    project = pathlib.Path(__file__).parents[3] / "pyproject.toml"
+    if not project.exists():
+        pytest.skip("tests are not in the source tree")
+    groups = tomllib.loads(project.read_text())["project"]["entry-points"]
+    for group, register in (
+        ("vllm.general_plugins", vllm.register),
+        ("sglang.srt.plugins", sglang.register),
+    ):
+        module, _, name = groups[group]["sluice"].partition(":")
+        assert getattr(importlib.import_module(module), name) is register
 
 
 def test_vllm_is_opt_in(monkeypatch):

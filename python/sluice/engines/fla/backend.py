@@ -31,6 +31,8 @@ def _unfit_views(q, k, v, gradients):
         return f"device {q.device.type}, Sluice has cpu and cuda"
     if needs_gradient(q, k, v, *gradients):
         return "an input requires a gradient, Sluice has no backward pass yet"
+    if not q.dtype == k.dtype == v.dtype:
+        return f"q, k, v of one dtype expected, got {q.dtype}, {k.dtype}, {v.dtype}"
     if any(t.stride(-1) != 1 for t in (q, k, v)):
         return "q, k, v contiguous in the last dimension expected"
     return None

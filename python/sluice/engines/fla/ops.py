@@ -5,8 +5,21 @@ Differences from fla: inputs are not made contiguous (the last dimension must be
 would need a gradient is refused.
 """
 
+import warnings
+
 from ... import functional
 from ..refusal import invalid, only_absent
+
+
+def _state_v_first(op, state_v_first, transpose_state_layout):
+    """state_v_first, or fla's deprecated name of it, with fla's warning."""
+    if transpose_state_layout is None:
+        return state_v_first
+    if state_v_first:
+        invalid(op, "transpose_state_layout", transpose_state_layout, "None", "with state_v_first")
+    text = "transpose_state_layout is deprecated and renamed to state_v_first"
+    warnings.warn(f"{op}: {text}", DeprecationWarning, stacklevel=3)
+    return bool(transpose_state_layout)
 
 
 def _zero_bias(op, use_gate_in_kernel, A_log, dt_bias):
@@ -65,7 +78,7 @@ def chunk_gated_delta_rule(
         use_qk_l2norm_in_kernel=use_qk_l2norm_in_kernel,
         use_beta_sigmoid_in_kernel=use_beta_sigmoid_in_kernel,
         allow_neg_eigval=allow_neg_eigval,
-        state_v_first=state_v_first or bool(transpose_state_layout),
+        state_v_first=_state_v_first(op, state_v_first, transpose_state_layout),
         cu_seqlens=cu_seqlens,
         use_gate_in_kernel=use_gate_in_kernel,
         A_log=A_log,
@@ -117,7 +130,7 @@ def fused_recurrent_gated_delta_rule(
         dt_bias=dt_bias,
         use_beta_sigmoid_in_kernel=use_beta_sigmoid_in_kernel,
         allow_neg_eigval=allow_neg_eigval,
-        state_v_first=state_v_first or bool(transpose_state_layout),
+        state_v_first=_state_v_first(op, state_v_first, transpose_state_layout),
         cu_seqlens=cu_seqlens,
     )
 
