@@ -62,7 +62,7 @@ def empty(like, shape, dtype=None, zeros=False):
     library = _library_of(like)
     make = library.zeros if zeros else library.empty
     kind = like.dtype if dtype is None else library.float32
-    if type(like).__module__.partition(".")[0] in ("numpy", "cupy"):
+    if library.__name__ in ("numpy", "cupy"):
         return make(shape, kind)
     return make(shape, dtype=kind, device=like.device)
 
@@ -72,6 +72,14 @@ def _library_of(tensor):
     name = type(tensor).__module__.partition(".")[0]
     if name in ("numpy", "cupy"):
         return sys.modules[name]
+    if name in ("jax", "jaxlib"):
+        # WHY: JAX arrays may not be written. On the CPU, NumPy's do for outputs.
+        if tensor.__dlpack_device__()[0] == 1:
+            return sys.modules["numpy"]
+        raise TypeError(
+            "sluice: tensor = JAX array on a device, expected outputs to be given (JAX arrays may not "
+            "be written)"
+        )
     namespace = getattr(tensor, "__array_namespace__", None)
     if namespace is None:
         raise TypeError(

@@ -144,3 +144,17 @@ def test_array_api_namespace(inputs):
     )
     assert type(o) is type(parts[0]) and type(s) is type(parts[0])
     assert np.array_equal(np.from_dlpack(o), run(*inputs.arguments()))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_jax_arrays_are_inputs(inputs, dtype):
+    jax = pytest.importorskip("jax", reason="jax is not installed")
+    parts = [jax.numpy.asarray(a).astype(dtype) for a in inputs.arguments()]
+    o, s = sluice.chunk_gated_delta_rule(
+        *parts, output_final_state=True, use_qk_l2norm_in_kernel=True
+    )
+    assert type(o) is np.ndarray and o.dtype == parts[2].dtype
+    expected_o, expected_s = delta_rule(*[np.asarray(a, np.float32) for a in parts], l2=True)
+    tolerance = 1e-5 if dtype == "float32" else 8e-3
+    assert error(o.astype(np.float32), expected_o) < tolerance
+    assert error(s, expected_s) < tolerance
