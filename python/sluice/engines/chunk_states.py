@@ -2,14 +2,14 @@
 """States at the start of every 64-token chunk, which two engines expect as a third return value
 (their prefix caches copy rows of it). All indices are computed on the tensors' device."""
 
-import torch
-
 # Tokens of a chunk in the engines that ask for these states.
 kChunk = 64
 
 
 def _chunk_counts(q, cu_seqlens):
     """(tokens, chunks) of every sequence, int64 [N]."""
+    import torch  # not at import: the shims must be importable without it
+
     if cu_seqlens is None:
         lengths = torch.full((q.shape[0],), q.shape[1], dtype=torch.int64, device=q.device)
     else:
@@ -33,6 +33,8 @@ def chunk_start_states(q, v, cu_seqlens, initial_state, read_slots, state_layout
     chunks of sequences before n + c, the first row of each sequence already filled from
     `initial_state`; arguments: the checkpoint arguments of `ops.chunk_forward`.
     """
+    import torch
+
     K, (HV, V) = q.shape[3], v.shape[2:]
     lengths, counts = _chunk_counts(q, cu_seqlens)
     rows = _row_bound(q, counts, cu_seqlens)
