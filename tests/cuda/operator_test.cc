@@ -67,6 +67,9 @@ std::vector<DeltaConfig> random_configs() {
     DeltaConfig c = base(named("seed", seed), static_cast<uint64_t>(seed));
     draw_tokens(&random, &c);
     draw_states(&random, &c);
+    if (chance(&random, 2)) {
+      c.K = one_of<int64_t>(&random, {64, 128}), c.V = one_of<int64_t>(&random, {64, 128, 256});
+    }
     configs.push_back(c);
   }
   return configs;
