@@ -42,21 +42,13 @@ Conditioning conditioning_of(KeyProfile keys) {
   return correlated ? Conditioning::kCorrelated : Conditioning::kBenign;
 }
 
-/// The limits of one quantity: the yardstick's rules, with two allowances.
+/// The limits of one quantity: the yardstick's rules, with one allowance.
 Tolerance limits_of(const GdnCase& c, const Comparison& yardstick, Quantity quantity) {
   const Conditioning keys = conditioning_of(c.keys);
   // The cap of correlated keys is that of cosine .75; above it the yardstick alone decides.
   const bool capped = c.keys != KeyProfile::kCos90;
-  Tolerance limit =
+  const Tolerance limit =
       from_yardstick(yardstick, capped ? cap(c.io, quantity, keys) : Tolerance{1, 1, 1}, c.io);
-  if (same_dtype(c.io, kF16) && keys == Conditioning::kCorrelated) {
-    // NUM the kernel rounds A to fp16 for the merges of the inverse, which is as coarse as the
-    // operands here: up to 1.93 (o) and 2.57 (states) times the yardstick, where 1.25 is the aim.
-    const double factor = quantity == Quantity::kOutput ? 2.1 : 2.8;
-    limit.whole = factor * yardstick.relative_l2;
-    limit.head = std::max(limit.head, 1.1 * factor * yardstick.worst_head.relative_l2);
-    limit.window = std::max(limit.window, 1.1 * factor * yardstick.worst_window.relative_l2);
-  }
   // NUM the yardstick is exact where nothing rounds to 16 bits; the kernel computes in float32.
   const Tolerance float32 = cap(kF32, quantity, Conditioning::kBenign);
   return {std::max(limit.whole, float32.whole), std::max(limit.head, float32.head),
