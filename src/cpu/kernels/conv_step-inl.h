@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstddef>
 #include <cstdint>
 
 #include "cpu/kernels/activation-inl.h"
@@ -30,14 +31,14 @@ constexpr int64_t kStepLanes = static_cast<int64_t>(HWY_LANES(float));
 /// from and whether it does.
 template <int64_t kColumns>
 struct NewestPlaces {
-  std::array<int32_t, kColumns * kStepLanes> lane{};
-  std::array<int32_t, kColumns * kStepLanes> newest{};
+  static constexpr size_t kPlaces = static_cast<size_t>(kColumns * kStepLanes);
+  std::array<int32_t, kPlaces> lane{}, newest{};
 
   constexpr NewestPlaces() {
-    for (int64_t at = 0; at < kColumns * kStepLanes; ++at) {
-      const auto place = static_cast<size_t>(at);
-      newest[place] = at % kColumns == kColumns - 1 ? -1 : 0;
-      lane[place] = static_cast<int32_t>(newest[place] != 0 ? at / kColumns : 0);
+    for (size_t at = 0; at < kPlaces; ++at) {
+      const bool here = at % kColumns == kColumns - 1;
+      newest[at] = here ? -1 : 0;
+      lane[at] = here ? static_cast<int32_t>(at / kColumns) : 0;
     }
   }
 };

@@ -61,12 +61,13 @@ class StepItems {
     Run run;
     run.scratch = memory_ + worker * plan_.size;
     Planned heads[2];
-    heads[first % 2] = planned(first);
+    plan(first, &heads[first % 2]);
     for (int64_t index = first; index < end; ++index) {
       Planned& head = heads[index % 2];
       if (index + 1 < end) {
-        const Planned& next = heads[1 - index % 2] = planned(index + 1);
-        if (next.active) head.steps.next = next.steps.initial;
+        Planned& next = heads[1 - index % 2];
+        plan(index + 1, &next);
+        head.steps.next = next.active ? next.steps.initial : nullptr;
       }
       step(head, &run);
     }
@@ -87,14 +88,13 @@ class StepItems {
     int64_t n = -1, key_head = -1;
   };
 
-  Planned planned(int64_t index) const noexcept {
-    Planned head;
-    head.n = index / problem_.HV;
-    head.h = index % problem_.HV;
-    head.range = core::token_range(problem_.rows, head.n);
-    head.steps.tokens = head.range.size();
-    head.active = plan_head_states(problem_, head.n, head.h, &head.steps);
-    return head;
+  void plan(int64_t index, Planned* head) const noexcept {
+    head->n = index / problem_.HV;
+    head->h = index % problem_.HV;
+    head->range = core::token_range(problem_.rows, head->n);
+    head->steps.tokens = head->range.size();
+    head->steps.next = nullptr;
+    head->active = plan_head_states(problem_, head->n, head->h, &head->steps);
   }
 
   void step(Planned& head, Run* run) const noexcept {

@@ -98,6 +98,33 @@ HWY_INLINE void add_products(const float* k, const float* q, int64_t rows, const
   }
 }
 
+/// The same for one of the two products and twice as many columns: a whole row of 2 kSweepColumns
+/// keeps its sums in registers if k and q take turns.
+template <class Element>
+HWY_INLINE void add_row_product(const float* k, int64_t rows, const Element* from, int64_t stride,
+                                float* row_sums) {
+  const FloatTag d;
+  FloatVec sums[2 * kSweepVectors];
+  SLUICE_UNROLL
+  for (size_t c = 0; c < 2 * kSweepVectors; ++c) {
+    sums[c] = hn::Load(d, row_sums + c * kFloatsPerVector);
+  }
+  for (int64_t i = 0; i < rows; ++i) {
+    const auto k_i = hn::Set(d, k[i]);
+    SLUICE_UNROLL
+    for (size_t c = 0; c < 2 * kSweepVectors; c += 2) {
+      FloatVec a, b;
+      load_pair(from + i * stride + c * kFloatsPerVector, a, b);
+      sums[c] = hn::MulAdd(a, k_i, sums[c]);
+      sums[c + 1] = hn::MulAdd(b, k_i, sums[c + 1]);
+    }
+  }
+  SLUICE_UNROLL
+  for (size_t c = 0; c < 2 * kSweepVectors; ++c) {
+    hn::Store(sums[c], d, row_sums + c * kFloatsPerVector);
+  }
+}
+
 /// Bytes of the next state that the update of one element asks for. PERF a quarter of a float32
 /// state: 104 -> 97 us, half: 105, all: 157; all of a 16-bit state: 88 -> 67 us, a quarter or half:
 /// 83 (32 heads, 128 x 128, cold, Zen 4, 2026-11). What is not asked for comes by the hardware's
@@ -134,10 +161,10 @@ HWY_INLINE void update_columns(const float* k, float alpha, const float* delta_r
   }
 }
 
-/// Reads a run of elements for nothing but to have it in L1.
+/// Reads one byte of each line of a run of elements, for nothing but to have it in L1.
 template <class Element>
 HWY_INLINE void touch(const Element* from, int64_t count) {
-  const auto* const bytes = reinterpret_cast<const std::byte*>(from);
+  const auto* const bytes = reinterpret_cast<const unsigned char*>(from);
   const int64_t size = count * static_cast<int64_t>(sizeof(Element));
   for (int64_t at = 0; at < size; at += static_cast<int64_t>(kLineBytes)) {
     asm volatile("" ::"r"(bytes[at]));
@@ -185,10 +212,16 @@ HWY_INLINE int64_t sweep_kv(const StepRow& row, int64_t K, int64_t V, const Elem
   std::fill_n(u, columns, 0.0f);
   std::fill_n(w, columns, 0.0f);
   for (int64_t i = 0; i < K; i += block) {
-    if (block < K) touch(from + i * V, std::min(block, K - i) * V);
+    const int64_t rows = std::min(block, K - i);
+    if (kSweepVectors > 4 && columns == 2 * kSweepColumns) {
+      add_row_product(row.k + i, rows, from + i * V, V, u);
+      add_row_product(row.q + i, rows, from + i * V, V, w);
+      continue;
+    }
+    if (block < K) touch(from + i * V, rows * V);
     for_slices(columns, [&](int64_t c, auto pairs) HWY_ATTR {
-      add_products<decltype(pairs)::value>(row.k + i, row.q + i, std::min(block, K - i),
-                                           from + i * V + c, V, u + c, w + c);
+      add_products<decltype(pairs)::value>(row.k + i, row.q + i, rows, from + i * V + c, V, u + c,
+                                           w + c);
     });
   }
   finish_columns<Element>(row, columns, u, w);
