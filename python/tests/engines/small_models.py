@@ -74,13 +74,13 @@ def build(name, **sizes):
 
 
 def left_padded(lengths, seed, vocabulary=256):
-    """Token ids [B, longest] padded on the left with 0, and their mask."""
+    """Token ids [B, longest] padded on the left, and their mask. Padding is any token, not the model's
+    padding token, whose embedding is zero: only the mask says what it is."""
     torch.manual_seed(seed)
     longest = max(lengths)
     ids = torch.randint(3, vocabulary, (len(lengths), longest))
     mask = torch.ones_like(ids)
     for row, length in enumerate(lengths):
-        ids[row, : longest - length] = 0
         mask[row, : longest - length] = 0
     return ids, mask
 

@@ -170,6 +170,25 @@ def test_bfloat16_tokens_but_for_ties(models, bfloat16_pairs, name):
     assert (logits.amax(2) - chosen).max() <= 0.03 * size
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_gated_norm_rounds_where_transformers_rounds(models, bfloat16_pairs, name):
+    model, _ = bfloat16_pairs(name)
+    norm = next(m for m in model.modules() if type(m).__name__.endswith("RMSNormGated"))
+    torch.manual_seed(6)
+    x, z = torch.randn(2, 4096, norm.weight.shape[0], dtype=torch.bfloat16)
+    weight = norm.weight.data
+    # In float32: with a bfloat16 weight transformers rounds once more, between weight and gate.
+    norm.weight.data = torch.rand(weight.shape) + 0.5
+    with torch.no_grad():
+        expected = norm(x, z)
+        with sluice_hf.patched(model) as handle:
+            found = norm(x, z)
+            assert handle.report()["ran"] == {"gated norm": 1}
+    norm.weight.data = weight
+    # Rounded once instead, more than a tenth of the values differ.
+    assert (found != expected).float().mean() < 0.02
+
+
 def test_gradients_go_to_the_models_own_code(models):
     model = models("qwen3_5")
     ids, _ = left_padded([20], 4)

@@ -276,6 +276,15 @@ def test_convolution_prefill_uses_the_first_columns(channel_last, columns):
     assert torch.equal(pool[[0, 1, 3, 5]], before[[0, 1, 3, 5]])
 
 
+def test_convolution_without_initial_states_starts_from_zeros():
+    pool = conv_pool(3, W - 1, True, 23)
+    x, weight = torch.randn(D, 4), torch.randn(D, W)
+    slots = torch.tensor([2], dtype=torch.int32)
+    out = vllm.causal_conv1d_fn(x, weight, None, pool, torch.tensor([0, 4]), cache_indices=slots)
+    close(out.T, convolution(x.T, weight, None, torch.zeros(D, W - 1)))
+    close(pool[2], x[:, -(W - 1) :])
+
+
 @pytest.mark.parametrize("channel_last", [False, True])
 def test_convolution_of_one_token_a_row(channel_last):
     pool = conv_pool(5, W - 1, channel_last, 21)
