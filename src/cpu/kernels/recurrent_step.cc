@@ -82,10 +82,13 @@ class StepItems {
     bool active = false;
   };
 
-  /// What a run keeps from head to head: whose q and k are in the scratch.
+  /// What a run keeps from head to head: whose q and k are in the scratch, and the gates of one
+  /// head's tokens or of heads from gates_first.
   struct Run {
     float* scratch = nullptr;
     int64_t n = -1, key_head = -1;
+    int64_t gates_n = -1, gates_first = -1;
+    float alpha[kMaxSteps], beta[kMaxSteps];
   };
 
   void plan(int64_t index, Planned* head) const noexcept {
@@ -104,12 +107,9 @@ class StepItems {
     steps.V = problem_.V;
     steps.rule = problem_.rule;
     steps.scratch = run->scratch + plan_.panel;
-    float alpha[kMaxSteps], beta[kMaxSteps];
     load_keys(head, run);
     load_values(head, run->scratch);
-    load_gates(head.range, head.h, alpha, beta);
-    steps.alpha = alpha;
-    steps.beta = beta;
+    load_gates(head, run);
     run_head_steps(steps);
     if (steps.o != run->scratch + plan_.o) return;
     for (int64_t t = 0; t < steps.tokens; ++t) {
@@ -178,15 +178,25 @@ class StepItems {
     }
   }
 
-  void load_gates(const core::TokenRange& range, int64_t h, float* alpha,
-                  float* beta) const noexcept {
-    const GateRule rule = gate_rule(problem_, h);
+  /// alpha and beta of the head's tokens. WHY heads together: what one costs is the latency of exp,
+  /// and 16 lanes cost as much.
+  void load_gates(Planned& head, Run* run) const noexcept {
+    const bool together = head.steps.tokens == 1 && problem_.gate_space != SLUICE_GATE_RAW;
+    const int64_t first = together ? head.h / kMaxSteps * kMaxSteps : head.h;
+    const int64_t count = together ? std::min(kMaxSteps, problem_.HV - first) : head.steps.tokens;
+    head.steps.alpha = run->alpha + (together ? head.h - first : 0);
+    head.steps.beta = run->beta + (together ? head.h - first : 0);
+    if (together && run->gates_n == head.n && run->gates_first == first) return;
+    run->gates_n = together ? head.n : -1;
+    run->gates_first = first;
+    const GateRule rule = gate_rule(problem_, head.h);
     float gates[kMaxSteps], betas[kMaxSteps];
-    for (int64_t t = 0; t < range.size(); ++t) {
-      gates[t] = rule.gated ? head_scalar(problem_.gate, range, t, h) : 0.0f;
-      betas[t] = rule.weighted ? head_scalar(problem_.beta, range, t, h) : 0.0f;
+    for (int64_t i = 0; i < count; ++i) {
+      const int64_t t = together ? 0 : i, h = together ? first + i : head.h;
+      gates[i] = rule.gated ? head_scalar(problem_.gate, head.range, t, h) : 0.0f;
+      betas[i] = rule.weighted ? head_scalar(problem_.beta, head.range, t, h) : 0.0f;
     }
-    gates_of_steps(rule, gates, betas, range.size(), alpha, beta);
+    gates_of_steps(rule, gates, betas, count, run->alpha, run->beta);
   }
 
   /// Element (t, h) of gate or beta.
