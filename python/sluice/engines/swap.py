@@ -12,7 +12,7 @@ import re
 import sys
 import types
 
-from .._errors import Unsupported
+from .._errors import InvalidArgument, Unsupported
 
 _logger = logging.getLogger("sluice.engines")
 _MISSING = object()
@@ -93,13 +93,13 @@ def needs_gradient(*tensors):
 
 
 def run_or_hand_back(name, ours, original, tally, args, kwargs, unfit=None):
-    """`ours`, or `original` where `unfit` gives a reason or `ours` raises Unsupported, which it does
-    before anything is written."""
+    """`ours`, or `original` where `unfit` gives a reason or `ours` refuses, which it does before
+    anything is written. A caller's mistake goes to `original` too: it may be none there."""
     reason = unfit(*args, **kwargs) if unfit else None
     if reason is None:
         try:
             result = ours(*args, **kwargs)
-        except Unsupported as error:
+        except (Unsupported, InvalidArgument) as error:
             reason = str(error)
         else:
             tally.count_run(name)

@@ -189,6 +189,31 @@ def test_gated_norm_rounds_where_transformers_rounds(models, bfloat16_pairs, nam
     assert (found != expected).float().mean() < 0.02
 
 
+@pytest.mark.parametrize("level", LEVELS)
+def test_parameters_kept_in_float32(models, level):
+    model = build("qwen3_5").to(torch.bfloat16)
+    for layer in (block.linear_attn for block in model.model.layers[:3]):
+        for owner, name in ((layer, "A_log"), (layer, "dt_bias"), (layer.norm, "weight")):
+            getattr(owner, name).data = getattr(owner, name).data.float()
+    ids, mask = left_padded([30, 20], 7)
+    expected = logits_of(model, ids, mask)
+    with sluice_hf.patched(model, level) as handle:
+        found = logits_of(model, ids, mask)
+        assert not handle.report()["handed back"]
+    assert (found - expected)[mask.bool()].abs().max() <= 0.05 * expected.abs().max()
+
+
+def test_what_no_kernel_takes_goes_to_the_models_own_code(models):
+    model = build("qwen3_5").to(torch.float64)
+    ids, _ = left_padded([30], 8)
+    expected = logits_of(model, ids)
+    with sluice_hf.patched(model) as handle:
+        found = logits_of(model, ids)
+        report = handle.report()
+    assert torch.equal(found, expected) and not report["ran"]
+    assert any("dtype" in reason for _, reason in report["handed back"])
+
+
 def test_gradients_go_to_the_models_own_code(models):
     model = models("qwen3_5")
     ids, _ = left_padded([20], 4)
