@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Measures prefill time and time per generated token of transformers models with and without Sluice.
 Runs random-weight models of realistic head sizes, the ways taking turns within each round after a
-warm-up, and writes the median of the rounds and their quartiles as a Markdown table and as JSON.
+warm-up, and writes medians, quartiles and the median of the rounds' ratios as a table and as JSON; on
+the CPU also the part of that time that is spent in the gated delta rule layers.
 
 Usage: python bench_transformers.py [--device cpu] [--rounds 7] [--out table.md]
 """
@@ -43,6 +44,7 @@ EXPERTS = dict(
 )
 MODELS = {"qwen3_next": {**SIZES, **EXPERTS}, "qwen3_5": SIZES}
 WAYS = (None, "ops", "layer")
+PARTS = ("prefill", "of it in the layers", "one token", "of it in those layers")
 
 
 def synchronize(device):
@@ -50,48 +52,72 @@ def synchronize(device):
         torch.cuda.synchronize()
 
 
-def prefill_time(model, ids, device):
-    synchronize(device)
-    start = time.perf_counter()
-    model(ids, use_cache=True)
-    synchronize(device)
-    return time.perf_counter() - start
+class LayerClock:
+    """Seconds spent in the gated delta rule layers, projections included (CPU only)."""
+
+    def __init__(self, model):
+        self.seconds = 0.0
+        for module in model.modules():
+            if type(module).__name__.endswith("GatedDeltaNet"):
+                module.register_forward_pre_hook(self._enter)
+                module.register_forward_hook(self._leave)
+
+    def _enter(self, *_):
+        self.start = time.perf_counter()
+
+    def _leave(self, *_):
+        self.seconds += time.perf_counter() - self.start
 
 
-def token_time(model, ids, steps, device):
-    """Seconds a token, greedy, after a prefill that is not counted."""
+def timed(clock, device, run, repeats=1):
+    """[seconds of one run, of them in the layers]."""
+    synchronize(device)
+    start, clock.seconds = time.perf_counter(), 0.0
+    for _ in range(repeats):
+        run()
+    synchronize(device)
+    return [(time.perf_counter() - start) / repeats, clock.seconds / repeats]
+
+
+def prefill_time(model, clock, ids, device):
+    return timed(clock, device, lambda: model(ids, use_cache=True))
+
+
+def token_time(model, clock, ids, steps, device):
+    """Greedy tokens after a prefill that is not counted."""
     answer = model(ids, use_cache=True)
     cache, token = answer.past_key_values, answer.logits[:, -1:].argmax(-1)
-    synchronize(device)
-    start = time.perf_counter()
-    for _ in range(steps):
-        answer = model(token, past_key_values=cache, use_cache=True)
-        token = answer.logits[:, -1:].argmax(-1)
-    synchronize(device)
-    return (time.perf_counter() - start) / steps
+
+    def step():
+        nonlocal token
+        token = model(token, past_key_values=cache, use_cache=True).logits[:, -1:].argmax(-1)
+
+    return timed(clock, device, step, steps)
 
 
 def measure(model, ids, arguments):
-    """{way: {"prefill": [s, ..], "token": [s, ..]}}."""
-    times = {way: {"prefill": [], "token": []} for way in WAYS}
+    """{way: {part: [seconds of each round]}}, parts as in PARTS."""
+    times = {way: {part: [] for part in PARTS} for way in WAYS}
+    clock = LayerClock(model)
     for turn in range(arguments.rounds + 1):
         for way in WAYS:
             handle = sluice_hf.patch(model, way) if way else None
-            prefill = prefill_time(model, ids, arguments.device)
-            token = token_time(model, ids[:, :64], arguments.steps, arguments.device)
+            prefill = prefill_time(model, clock, ids, arguments.device)
+            token = token_time(model, clock, ids[:, :64], arguments.steps, arguments.device)
             if handle:
                 assert not handle.report()["handed back"], handle.report()
                 handle.restore()
             if turn > 0:
-                times[way]["prefill"].append(prefill)
-                times[way]["token"].append(token)
+                for part, seconds in zip(PARTS, prefill + token, strict=True):
+                    times[way][part].append(seconds)
     return times
 
 
-def summary(seconds):
-    """Median and quartiles in milliseconds."""
+def summary(seconds, base):
+    """Median and quartiles in milliseconds, and the median of base / seconds over the rounds."""
     low, middle, high = statistics.quantiles(seconds, n=4)
-    return {"median_ms": middle * 1e3, "low_ms": low * 1e3, "high_ms": high * 1e3}
+    ratio = statistics.median(b / s for b, s in zip(base, seconds, strict=True))
+    return {"median_ms": middle * 1e3, "low_ms": low * 1e3, "high_ms": high * 1e3, "ratio": ratio}
 
 
 def rows_of(arguments):
@@ -101,16 +127,13 @@ def rows_of(arguments):
             model = build(name, **MODELS[name]).to(arguments.device, dtype)
             ids = torch.randint(3, 4096, (arguments.batch, arguments.tokens))
             ids = ids.to(arguments.device)
-            for way, times in measure(model, ids, arguments).items():
-                rows.append(
-                    {
-                        "model": name,
-                        "dtype": str(dtype).removeprefix("torch."),
-                        "way": way or "transformers",
-                        "prefill": summary(times["prefill"]),
-                        "token": summary(times["token"]),
-                    }
-                )
+            times = measure(model, ids, arguments)
+            for way in WAYS:
+                row = {"model": name, "dtype": str(dtype).removeprefix("torch.")}
+                row["way"] = way or "transformers"
+                for part in PARTS:
+                    row[part] = summary(times[way][part], times[None][part])
+                rows.append(row)
                 print(rows[-1], flush=True)
     return rows
 
@@ -137,24 +160,18 @@ def machine(arguments):
     }
 
 
-def cell(part, base):
-    ratio = base["median_ms"] / part["median_ms"]
+def cell(part):
     spread = f"{part['low_ms']:.1f} to {part['high_ms']:.1f}"
-    return f"{part['median_ms']:.1f} ({spread}) | {ratio:.2f}x"
+    return f"{part['median_ms']:.1f} ({spread}), {part['ratio']:.2f}x"
 
 
-def table(rows):
+def table(rows, parts):
     lines = [
-        "| model | dtype | way | prefill ms (quartiles) | | ms a token (quartiles) | |",
-        "|---|---|---|---|---|---|---|",
+        "| model | dtype | way | " + " | ".join(f"{part}, ms" for part in parts) + " |",
+        "|---|---|---|" + "---|" * len(parts),
     ]
     for row in rows:
-        base = next(
-            r
-            for r in rows
-            if (r["model"], r["dtype"], r["way"]) == (row["model"], row["dtype"], "transformers")
-        )
-        cells = [cell(row[part], base[part]) for part in ("prefill", "token")]
+        cells = [cell(row[part]) for part in parts]
         lines.append(f"| {row['model']} | {row['dtype']} | {row['way']} | {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 
@@ -175,7 +192,8 @@ def main():
         rows = rows_of(arguments)
     about = machine(arguments)
     facts = ", ".join(f"{k} {v}" for k, v in about.items())
-    arguments.out.write_text(f"{facts}\n\n{table(rows)}")
+    parts = PARTS if arguments.device == "cpu" else PARTS[::2]
+    arguments.out.write_text(f"{facts}\n\n{table(rows, parts)}")
     record = json.dumps({"machine": about, "rows": rows}, indent=1)
     arguments.out.with_suffix(".json").write_text(record + "\n")
 
