@@ -7,7 +7,8 @@
 //         second finds the state in L2. vk: some rows at a time (a row is a column of S), whose
 //         products transpose in registers; the second sweep finds them in L1.
 //         PERF Both sweeps are at the multiply-add limit when the state is in L2; out of memory the
-//         time of the second one is lost unless it asks for the next state: see docs/kernels/cpu.md
+//         time of the second one is lost unless it asks for the next state: see
+//         docs/kernels/cpu_decode.md
 // SPDX-License-Identifier: Apache-2.0
 #if defined(SLUICE_CPU_KERNELS_STEP_SWEEPS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef SLUICE_CPU_KERNELS_STEP_SWEEPS_INL_H_
@@ -126,9 +127,10 @@ HWY_INLINE void add_row_product(const float* k, int64_t rows, const Element* fro
 }
 
 /// Bytes of the next state that the update of one element asks for. PERF a quarter of a float32
-/// state: 104 -> 97 us, half: 105, all: 157; all of a 16-bit state: 88 -> 67 us, a quarter or half:
-/// 83 (32 heads, 128 x 128, cold, Zen 4, 2026-11). What is not asked for comes by the hardware's
-/// prefetcher while the next state is read, which is better as long as it keeps up.
+/// state: 104 -> 97 us, half: 3 % slower than that, all: 34 %; all of a bfloat16 state: 82 -> 67
+/// us, a half or less: 82 to 88 (32 heads, 128 x 128, cold, Zen 4, 2026-11). What is not asked for
+/// comes by the hardware's prefetcher while the next state is read, which is better as long as it
+/// keeps up.
 template <class Element>
 constexpr size_t kAheadPerElement = sizeof(Element) == sizeof(float) ? 1 : sizeof(Element);
 
