@@ -15,12 +15,11 @@ import platform
 import statistics
 import time
 
+import sluice
 import torch
 import transformers
-from small_models import build, quiet
-
-import sluice
 from sluice.engines import transformers as sluice_hf
+from small_models import build, quiet
 
 # One linear-attention layer in four is full attention, as in the released models.
 SIZES = dict(

@@ -14,7 +14,6 @@ import fla.ops.gated_delta_rule
 import fla.utils
 import pytest
 import torch
-
 from sluice.engines import fla as sluice_fla
 from sluice.engines.fla import backend
 

@@ -6,10 +6,9 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from engine_reference import close, convolution, poisoned  # noqa: E402
-
-import sluice  # noqa: E402
-from sluice.engines import causal_conv1d as conv  # noqa: E402
+import sluice
+from engine_reference import close, convolution, poisoned
+from sluice.engines import causal_conv1d as conv
 
 D = 6
 

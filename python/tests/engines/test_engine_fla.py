@@ -12,10 +12,9 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from engine_reference import close, log_gate, random_rows, raw_gates, recurrence  # noqa: E402
-
-import sluice  # noqa: E402
-from sluice.engines import fla  # noqa: E402
+import sluice
+from engine_reference import close, log_gate, random_rows, raw_gates, recurrence
+from sluice.engines import fla
 
 H, HV, K, V = 2, 4, 16, 24
 

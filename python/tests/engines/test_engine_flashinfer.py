@@ -7,7 +7,8 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from engine_reference import (  # noqa: E402
+import sluice
+from engine_reference import (
     close,
     log_gate,
     poisoned,
@@ -15,9 +16,7 @@ from engine_reference import (  # noqa: E402
     raw_gates,
     recurrence,
 )
-
-import sluice  # noqa: E402
-from sluice.engines import flashinfer  # noqa: E402
+from sluice.engines import flashinfer
 
 H, HV, D = 2, 4, 16
 

@@ -14,11 +14,10 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from engine_reference import close, random_rows, recurrence  # noqa: E402
-
-from sluice.engines import sglang, vllm  # noqa: E402
-from sluice.engines.sglang import plugin as sglang_plugin  # noqa: E402
-from sluice.engines.vllm import plugin as vllm_plugin  # noqa: E402
+from engine_reference import close, random_rows, recurrence
+from sluice.engines import sglang, vllm
+from sluice.engines.sglang import plugin as sglang_plugin
+from sluice.engines.vllm import plugin as vllm_plugin
 
 RECORDED = json.loads(pathlib.Path(__file__).with_name("signatures.json").read_text())
 H, HV, K, V = 2, 4, 16, 24

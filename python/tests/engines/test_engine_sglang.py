@@ -7,7 +7,8 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from engine_reference import (  # noqa: E402
+import sluice
+from engine_reference import (
     close,
     convolution,
     log_gate,
@@ -16,9 +17,7 @@ from engine_reference import (  # noqa: E402
     raw_gates,
     recurrence,
 )
-
-import sluice  # noqa: E402
-from sluice.engines import sgl_npu, sglang  # noqa: E402
+from sluice.engines import sgl_npu, sglang
 
 H, HV, K, V = 2, 6, 16, 24
 

@@ -14,9 +14,8 @@ pytest.importorskip("transformers")
 if __import__("importlib").util.find_spec("fla") is not None:
     pytest.skip("with fla installed, transformers' own path needs a GPU", allow_module_level=True)
 
-from small_models import MODELS, build, installed, left_padded, quiet  # noqa: E402
-
-from sluice.engines import transformers as sluice_hf  # noqa: E402
+from sluice.engines import transformers as sluice_hf
+from small_models import MODELS, build, installed, left_padded, quiet
 
 NAMES = [
     pytest.param(

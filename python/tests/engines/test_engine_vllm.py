@@ -7,7 +7,8 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from engine_reference import (  # noqa: E402
+import sluice
+from engine_reference import (
     close,
     convolution,
     log_gate,
@@ -16,9 +17,7 @@ from engine_reference import (  # noqa: E402
     raw_gates,
     recurrence,
 )
-
-import sluice  # noqa: E402
-from sluice.engines import vllm  # noqa: E402
+from sluice.engines import vllm
 
 H, HV, K, V = 2, 4, 16, 24
 
