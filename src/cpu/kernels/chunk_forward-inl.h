@@ -1,15 +1,14 @@
-// Math    Per chunk of n <= 16 tokens and value head, S the state before it, G_i the sums of g
-// inside
-//         the chunk, Gamma_ij = exp(G_i - G_j):
+// Math    Per chunk of n <= 16 tokens and value head, S the state before it, G_i the sums of g in
+// it,
+//         Gamma_ij = exp(G_i - G_j):
 //           x_i = beta_i (v_i - exp(G_i) S^T k_i - sum over j < i of Gamma_ij (k_i . k_j) x_j)
-//           o_i = exp(G_i) S^T q_i + sum over j <= i of Gamma_ij (q_i . k_j) x_j   (q has the
-//           scale) S  <- exp(G_n) S + sum over j of exp(G_n - G_j) k_j x_j^T
+//           o_i = exp(G_i) S^T q_i + sum over j <= i of Gamma_ij (q_i . k_j) x_j   (q is scaled)
+//           S  <- exp(G_n) S + sum over j of exp(G_n - G_j) k_j x_j^T
 //         Linear attention: x_i = v_i.
-// Roles   One item is one sequence and key head, with some of its value heads and state columns.
-//         k_i . k_j and q_i . k_j serve all value heads of the item.
+// Roles   One item is one sequence with some of its key heads (or value heads or columns of one).
+//         It turns to the next key head every kBlock tokens: rows of all heads share pages.
 // Memory  Per panel of kTileColumns columns, 16 KiB of state in L1 for K = 128: products, solve,
-// output
-//         and update run on it one after the other; the panels of the item's heads rest in L2.
+//         output and update run on it in turn, and the next rows are prefetched meanwhile.
 // Numbers NUM: Gamma is the running product of alpha, which never overflows and never divides; G is
 //         summed in double, so that exp(G_n) carries one rounding per chunk.
 // Floor   6 K V multiply-adds (FLOP) per token and value head; see docs/kernels/cpu.md.
@@ -186,9 +185,13 @@ class ChunkRun {
     for (int64_t t = 0; t < n; ++t) {
       read_dense(core::address(problem_.k, range_.batch, token + t, key_head(key), 0),
                  problem_.k.dtype, K, k + t * stride);
-      read_dense(core::address(problem_.q, range_.batch, token + t, key_head(key), 0),
-                 problem_.q.dtype, K, q + t * stride);
-      scale_and_normalise(q + t * stride, k + t * stride);
+      const void* const from = core::address(problem_.q, range_.batch, token + t, key_head(key), 0);
+      if (core::same(problem_.q.dtype, core::kFloat32) && problem_.qk_norm != SLUICE_QK_NORM_L2) {
+        copy_scaled(static_cast<const float*>(from), q + t * stride);
+      } else {
+        read_dense(from, problem_.q.dtype, K, q + t * stride);
+        scale_and_normalise(q + t * stride, k + t * stride);
+      }
       std::fill(k + t * stride + K, k + (t + 1) * stride, 0.0f);
     }
     std::fill(k + n * stride, k + kChunk * stride, 0.0f);
@@ -199,6 +202,18 @@ class ChunkRun {
     if (problem_.rule == SLUICE_RULE_GATED_DELTA) {
       token_products(scratch(plan_.k_t), scratch(plan_.k_t), K, rows, scratch(plan_.kk));
     }
+  }
+
+  /// PERF one pass in place of two: 1 % for K = V = 64.
+  void copy_scaled(const float* HWY_RESTRICT from, float* HWY_RESTRICT q) const noexcept {
+    constexpr int64_t kStep = static_cast<int64_t>(kTileLanes);
+    const FloatTag d;
+    const float scale = static_cast<float>(problem_.scale);
+    int64_t i = 0;
+    for (; i + kStep <= problem_.K; i += kStep) {
+      hn::StoreU(hn::Mul(hn::Set(d, scale), hn::LoadU(d, from + i)), d, q + i);
+    }
+    for (; i < problem_.K; ++i) q[i] = scale * from[i];
   }
 
   void scale_and_normalise(float* q, float* k) const noexcept {
