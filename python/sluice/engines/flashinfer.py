@@ -51,8 +51,8 @@ def chunk_gated_delta_rule(
     max_seqlen=None,
 ):
     """Prefill of packed rows: q, k [tokens,H,K], v [tokens,HV,V], g (ALPHA, float32) and beta
-    [tokens,HV], None = ones; state [N,HV,V,K], or a pool with state_indices [N] (read and written at
-    the same slot; output_state must then be given).
+    [tokens,HV], None = ones; state [N,HV,V,K], or a pool with state_indices [N] (read and written
+    at the same slot; output_state must then be given).
 
     use_cp "auto" or False, backend "auto" or "flashinfer"; max_seqlen is a hint that is not needed.
     Returns o alone, or (o, state) with output_final_state.
@@ -151,9 +151,10 @@ def gated_delta_rule_decode_pretranspose(
     backend="auto",
 ):
     """Decode with states [.,HV,V,K] updated IN PLACE: `state` per batch row, or the pool
-    `initial_state` with initial_state_indices [B] (and output_state_indices [B] to write elsewhere).
-    q, k [B,T,H,K], v [B,T,HV,V], raw a, b [B,T,HV]. intermediate_states_buffer [B,>=T,HV,V,K] takes
-    the state after every token and needs disable_state_update. Returns (o, state or pool)."""
+    `initial_state` with initial_state_indices [B] (and output_state_indices [B] to write
+    elsewhere). q, k [B,T,H,K], v [B,T,HV,V], raw a, b [B,T,HV]. intermediate_states_buffer
+    [B,>=T,HV,V,K] takes the state after every token and needs disable_state_update. Returns (o,
+    state or pool)."""
     op = "flashinfer.gated_delta_rule_decode_pretranspose"
     if backend not in ("auto", "flashinfer"):
         unsupported(op, "backend", backend, "'auto' or 'flashinfer'", "FlashInfer's own backends")
@@ -260,8 +261,8 @@ def gated_delta_rule_mtp(
     """Verification of T drafted tokens: pool [slots,HV,V,K], initial_state_indices [B].
 
     disable_state_update has no default here: FlashInfer's is about to change from True to False.
-    intermediate_states_buffer needs it True; ssm_state_indices [B,T] (a pool slot per token) needs it
-    False. The replayssm windows are refused. Returns (o, initial_state).
+    intermediate_states_buffer needs it True; ssm_state_indices [B,T] (a pool slot per token) needs
+    it False. The replayssm windows are refused. Returns (o, initial_state).
     """
     op = "flashinfer.gated_delta_rule_mtp"
     only_absent(

@@ -79,8 +79,8 @@ def update(
     pad_below=0,
     out=None,
 ):
-    """x [B, D], [B, D, T], or [tokens, D] with query_start_loc. Returns the shape of x, a new tensor
-    unless `out` is given. Without speculation the state is the first W-1 columns."""
+    """x [B, D], [B, D, T], or [tokens, D] with query_start_loc. Returns the shape of x, a new
+    tensor unless `out` is given. Without speculation the state is the first W-1 columns."""
     check_slots(op, "conv_state_indices", conv_state_indices)
     if query_start_loc is not None:
         to_rows, from_rows = (lambda t: t.unsqueeze(0)), (lambda t: t.squeeze(0))

@@ -12,8 +12,8 @@ def longest(cu_seqlens, tokens, columns=None):
     """An upper bound on one sequence's tokens.
 
     columns: how many state slots a sequence has, where the caller's slots are [N, columns]. Without
-    it a batch of as many tokens as sequences is a decode batch of one token each, the engines' rule;
-    on the CPU the lengths themselves are read.
+    it a batch of as many tokens as sequences is a decode batch of one token each, the engines'
+    rule; on the CPU the lengths themselves are read.
     """
     if columns is not None:
         return columns

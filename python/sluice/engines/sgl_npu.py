@@ -28,8 +28,8 @@ def chunk_gated_delta_rule_npu(
     rule), g log [B,T,HV], beta [B,T,HV], state [N,HV,K,V]; packed rows with B = 1 and cu_seqlens.
 
     Returns THREE values: o, the final state (new, float32; None without output_final_state, whose
-    default is True) and h, the states at the start of every 64-token chunk: [B, chunks, HV, K, V] in
-    q's dtype (packed: B = 1, sequence after sequence; on CUDA the packed form may end in unused
+    default is True) and h, the states at the start of every 64-token chunk: [B, chunks, HV, K, V]
+    in q's dtype (packed: B = 1, sequence after sequence; on CUDA the packed form may end in unused
     rows, because the exact count is not known to the host).
     """
     op = "sgl_npu.chunk_gated_delta_rule_npu"

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Measures prefill time and time per generated token of transformers models with and without Sluice.
-Runs random-weight models of realistic head sizes, the ways taking turns within each round after a
-warm-up, and writes medians, quartiles and the median of the rounds' ratios as a table and as JSON; on
-the CPU also the part of that time that is spent in the gated delta rule layers.
+"""Measures prefill time and time per generated token of transformers models with and without
+Sluice. Runs random-weight models of realistic head sizes, the ways taking turns within each round
+after a warm-up, and writes medians, quartiles and the median of the rounds' ratios as a table and
+as JSON; on the CPU also the part of that time that is spent in the gated delta rule layers.
 
 Usage: python bench_transformers.py [--device cpu] [--rounds 7] [--out table.md]
 """

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the shims' tests compare with: the recurrence and the convolution, token by token in float64,
-written from the formulas of include/sluice/sluice.h on plain [tokens, ..] sequences."""
+"""What the shims' tests compare with: the recurrence and the convolution, token by token in
+float64, written from the formulas of include/sluice/sluice.h on plain [tokens, ..] sequences."""
 
 import torch
 
@@ -59,7 +59,8 @@ def recurrence(q, k, v, g, beta, S=None, scale=None, l2=False):
 
 
 def convolution(x, weight, bias, history, silu=True):
-    """One sequence: x [T,D], weight [D,W], history [D,W-1] oldest first. Returns y [T,D] float64."""
+    """One sequence: x [T,D], weight [D,W], history [D,W-1] oldest first. Returns y [T,D]
+    float64."""
     full = torch.cat([history.double(), x.double().T], dim=1)
     W = weight.shape[1]
     rows = [(full[:, t : t + W] * weight.double()).sum(1) for t in range(x.shape[0])]

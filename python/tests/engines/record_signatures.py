@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes signatures.json: the signatures of the engines' functions, read from their wheels or source
-archives without importing them, for test_engine_signatures.py.
+"""Writes signatures.json: the signatures of the engines' functions, read from their wheels or
+source archives without importing them, for test_engine_signatures.py.
 
 Usage: python record_signatures.py ARCHIVE..., e.g. after `pip download --no-deps vllm sglang
 flashinfer-python causal-conv1d fla-core`. Functions of engines that are not given are kept.

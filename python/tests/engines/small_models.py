@@ -74,8 +74,8 @@ def build(name, **sizes):
 
 
 def left_padded(lengths, seed, vocabulary=256):
-    """Token ids [B, longest] padded on the left, and their mask. Padding is any token, not the model's
-    padding token, whose embedding is zero: only the mask says what it is."""
+    """Token ids [B, longest] padded on the left, and their mask. Padding is any token, not the
+    model's padding token, whose embedding is zero: only the mask says what it is."""
     torch.manual_seed(seed)
     longest = max(lengths)
     ids = torch.randint(3, vocabulary, (len(lengths), longest))

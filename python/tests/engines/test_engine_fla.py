@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Measures fla's functions as Sluice runs them, and Sluice as a backend of fla's dispatch.
-Compares with the float64 recurrence; dispatch runs in a stub of fla's registry as of 0.6 and 0.5, and
-in the installed fla where there is one."""
+Compares with the float64 recurrence; dispatch runs in a stub of fla's registry as of 0.6 and 0.5,
+and in the installed fla where there is one."""
 
 import importlib.util
 import logging

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Measures whether sluice.engines.sglang and .sgl_npu compute what SGLang's operators promise: pools
-in place with slot 0 live, chunk start states, verification buffers, and what is refused.
+"""Measures whether sluice.engines.sglang and .sgl_npu compute what SGLang's operators promise:
+pools in place with slot 0 live, chunk start states, verification buffers, and what is refused.
 Compares with the float64 recurrence of engine_reference.py, token by token and slot by slot."""
 
 import pytest

@@ -30,7 +30,8 @@ NEW_TOKENS = 12
 
 @pytest.fixture(scope="module")
 def models():
-    """Each model once. One thread: the models are too small for more, and tests run beside others."""
+    """Each model once. One thread: the models are too small for more, and tests run beside
+    others."""
     built, threads = {}, torch.get_num_threads()
 
     def get(name):

@@ -23,7 +23,8 @@ H, HV, K, V = 2, 4, 16, 24
 
 
 def pages(slots, seed):
-    """A pool whose slots lie apart in memory, as vLLM's pages do: every second row of a larger one."""
+    """A pool whose slots lie apart in memory, as vLLM's pages do: every second row of a larger
+    one."""
     torch.manual_seed(seed)
     return torch.randn(2 * slots, HV, V, K)[::2]
 

@@ -22,9 +22,9 @@ def causal_conv1d_fn(
 ):
     """x [D, tokens] packed, or [B,D,T]; conv_states [slots,D,>= W-1] updated IN PLACE.
 
-    seq_lens_cpu repeats query_start_loc and is not needed; block_table is refused; validate_data asks
-    for checks that are always made. Returns a new tensor of x's shape (one of SGLang's variants
-    overwrites x; every call in SGLang uses the returned tensor)."""
+    seq_lens_cpu repeats query_start_loc and is not needed; block_table is refused; validate_data
+    asks for checks that are always made. Returns a new tensor of x's shape (one of SGLang's
+    variants overwrites x; every call in SGLang uses the returned tensor)."""
     op = "sglang.causal_conv1d_fn"
     only_absent(op, "one state slot a sequence", block_table=block_table)
     return prefill(
@@ -59,8 +59,9 @@ def causal_conv1d_update(
     metadata=None,
     validate_data=False,
 ):
-    """x [B,D] or [B,D,T]; conv_state updated IN PLACE, as a ring with cache_seqlens. The windows and
-    trees of speculative verification are refused; metadata is not needed. Returns a new tensor."""
+    """x [B,D] or [B,D,T]; conv_state updated IN PLACE, as a ring with cache_seqlens. The windows
+    and trees of speculative verification are refused; metadata is not needed. Returns a new
+    tensor."""
     op = "sglang.causal_conv1d_update"
     only_absent(
         op,

@@ -30,8 +30,8 @@ def chunk_gated_delta_rule(
     inplace_update) written at initial_state_indices [N]. SGLang refuses float32, Sluice does not.
 
     Returns (o, None, h): h [1, chunks, HV, V, K] in q's dtype, the states at the start of every
-    64-token chunk, sequence after sequence, which SGLang's prefix cache copies from. On CUDA h may end
-    in unused rows, because the exact count is not known to the host.
+    64-token chunk, sequence after sequence, which SGLang's prefix cache copies from. On CUDA h may
+    end in unused rows, because the exact count is not known to the host.
     """
     op = "sglang.chunk_gated_delta_rule"
     only_absent(op, "token-first tensors", head_first=head_first)
@@ -59,8 +59,8 @@ def chunk_gated_delta_rule(
 
 
 def _step_buffer(op, buffer, slots, steps, tokens):
-    """Per-token writes into a buffer [slots, steps, HV, V, K]: the state after token t of sequence n
-    to [slots[n], t]."""
+    """Per-token writes into a buffer [slots, steps, HV, V, K]: the state after token t of sequence
+    n to [slots[n], t]."""
     import torch
 
     if slots is None:
@@ -125,9 +125,9 @@ def fused_sigmoid_gating_delta_rule_update(
 ):
     """Decode and verification with raw gates a, b [tokens,HV] or [B,T,HV]: the pool
     initial_state_source [slots,HV,V,K] is updated IN PLACE at initial_state_indices [N], unless
-    disable_state_update; with it, intermediate_states_buffer [slots,steps,HV,V,K] can take the state
-    after every token at intermediate_state_indices [N]. softplus_beta 1 and softplus_threshold 20
-    only. Trees, replay windows and a lower bound are refused. Returns o."""
+    disable_state_update; with it, intermediate_states_buffer [slots,steps,HV,V,K] can take the
+    state after every token at intermediate_state_indices [N]. softplus_beta 1 and
+    softplus_threshold 20 only. Trees, replay windows and a lower bound are refused. Returns o."""
     op = "sglang.fused_sigmoid_gating_delta_rule_update"
     only_absent(op, "one gate per value head", is_kda=is_kda, lower_bound=lower_bound)
     only_absent(

@@ -2,8 +2,9 @@
 """Swapping the GDN functions and layers of a model of transformers, reversibly.
 
 Two styles exist: from about transformers 5.16 a layer looks its functions up in its modeling module
-(so they are swapped for every model of that module in the process), before that a layer carries them
-as attributes. The layer's forward and the gated norm's are swapped on the instances of the model.
+(so they are swapped for every model of that module in the process), before that a layer carries
+them as attributes. The layer's forward and the gated norm's are swapped on the instances of the
+model.
 """
 
 import inspect
@@ -141,8 +142,8 @@ class Patch:
         self.layers += 1
 
     def report(self):
-        """{"ran": {hook: calls}, "handed back": {(hook, reason): calls}}; the functions of a modeling
-        module are counted for all of its patched models together."""
+        """{"ran": {hook: calls}, "handed back": {(hook, reason): calls}}; the functions of a
+        modeling module are counted for all of its patched models together."""
         tallies = [self.tally] + [_modules[m][2] for m in self._modules if m in _modules]
         ran, back = {}, {}
         for tally in tallies:
@@ -186,8 +187,8 @@ def patch(model, level="layer"):
     """Swaps Sluice into every gated delta rule layer of `model` (a torch module of transformers).
 
     level: "ops" swaps the functions (delta rule, convolution) and the gated norm; "layer" swaps the
-    whole layer between its projections as well, where its shape is known. Calls that Sluice does not
-    take (gradients, devices, dtypes, options) run the model's own code; `report()` counts them.
+    whole layer between its projections as well, where its shape is known. Calls that Sluice does
+    not take (gradients, devices, dtypes, options) run the model's own code; `report()` counts them.
     Returns a Patch. ValueError if the model has no gated delta rule layer or is patched already.
     """
     if level not in ("ops", "layer"):

@@ -113,7 +113,8 @@ def fused_recurrent_gated_delta_rule(
 ):
     """Decode with log gates. initial_state is the pool [slots,HV,V,K], updated IN PLACE at
     ssm_state_indices: [N] (one token a sequence), or [N,W], the state after token t to column t and
-    the start read from column num_accepted_tokens - 1. beta [B,T,HV] or None = 1. Returns (o, pool).
+    the start read from column num_accepted_tokens - 1. beta [B,T,HV] or None = 1. Returns (o,
+    pool).
 
     inplace_final_state=False (a state per token) only without slots and with one token a sequence.
     """
@@ -246,8 +247,8 @@ def fused_gdn_decode_post_conv_mtp(
 ):
     """Verification after the convolution, with the gated norm: mixed_qkv [tokens, 2HK+HVV], a, b
     [tokens,HV], state_indices [N,W], output_gate and out [tokens,HV,V]. q and k are normalised; a
-    sequence with num_accepted_tokens 0 is padding. W is the bound on its tokens (vLLM's kernel stops
-    at 8 and writes zeros beyond; Sluice takes 16 and refuses more). Returns out."""
+    sequence with num_accepted_tokens 0 is padding. W is the bound on its tokens (vLLM's kernel
+    stops at 8 and writes zeros beyond; Sluice takes 16 and refuses more). Returns out."""
     import torch
 
     op = "vllm.fused_gdn_decode_post_conv_mtp"
