@@ -186,7 +186,7 @@ class Falsy:
 @pytest.mark.parametrize("name", sluice.ops.__all__)
 def test_ops_hand_on_every_argument_as_it_is(name, monkeypatch):
     seen = {}
-    monkeypatch.setattr(sluice.ops._kinds, "entry", lambda op, tensor: seen.update)
+    monkeypatch.setattr(sluice._kinds, "entry", lambda op, tensor: seen.update)
     function = getattr(sluice.ops, name)
     given = {parameter: Falsy() for parameter in inspect.signature(function).parameters}
     function(**given)

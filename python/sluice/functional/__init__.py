@@ -1,0 +1,23 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Functions with the names, parameter order and defaults of flash-linear-attention (fla), over the
+operators of `sluice.ops`. Every parameter is named; parameters after the bare `*` are Sluice's own.
+
+Tensor kinds, devices, streams and errors: see `sluice.ops`. Nothing is copied or made contiguous.
+Gradients are refused: there is no backward pass yet."""
+
+from .conv_norm import causal_conv1d, causal_conv1d_update, gated_rms_norm
+from .gated_delta_rule import chunk_gated_delta_rule, fused_recurrent_gated_delta_rule
+from .layer import gdn_layer_decode, gdn_layer_prefill
+from .simple_gla import chunk_simple_gla, fused_recurrent_simple_gla
+
+__all__ = [
+    "causal_conv1d",
+    "causal_conv1d_update",
+    "chunk_gated_delta_rule",
+    "chunk_simple_gla",
+    "fused_recurrent_gated_delta_rule",
+    "fused_recurrent_simple_gla",
+    "gated_rms_norm",
+    "gdn_layer_decode",
+    "gdn_layer_prefill",
+]

@@ -1,0 +1,149 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The short causal convolution and the gated RMSNorm with fla's signatures."""
+
+from .. import _kinds, ops
+from ._arguments import activation_name, refuse_pool
+
+
+def causal_conv1d(
+    x,
+    weight,
+    bias=None,
+    initial_state=None,
+    output_final_state=False,
+    activation=None,
+    cu_seqlens=None,
+    *,
+    out=None,
+    final_state=None,
+    read_slots=None,
+    write_slots=None,
+    has_initial_state=None,
+    pad_below=0,
+    implementation="auto",
+    stream=None,
+    workspace=None,
+):
+    """Short causal depthwise convolution over whole sequences:
+      out[t,d] = act(bias[d] + sum_{w=0}^{W-1} weight[d,w] x[t-W+1+w, d]).
+
+    Args:
+      x: [B,T,D], any strides. weight: [D,W], W in {2,3,4}. bias: [D] or None.
+      initial_state: [N,D,L], L >= W-1 columns of raw inputs, oldest first; None = zeros.
+      output_final_state: also return the last max(L of initial_state, W-1) inputs, in x's dtype.
+      activation: None, "silu" or "swish".
+      final_state: tensor or pool to write; may be initial_state itself. It is what is returned.
+
+    Returns: (out [B,T,D], final state or None).
+    """
+    if output_final_state and final_state is None:
+        refuse_pool("causal_conv1d", read_slots)
+        n = x.shape[0] if cu_seqlens is None else cu_seqlens.shape[0] - 1
+        columns = weight.shape[1] - 1 if initial_state is None else initial_state.shape[2]
+        final_state = _kinds.empty(x, (n, x.shape[2], columns))
+    out = ops.causal_conv1d(
+        x,
+        weight,
+        bias,
+        out=out,
+        cu_seqlens=cu_seqlens,
+        initial_state=initial_state,
+        final_state=final_state,
+        read_slots=read_slots,
+        write_slots=write_slots,
+        has_initial_state=has_initial_state,
+        pad_below=pad_below,
+        activation=activation_name(activation),
+        implementation=implementation,
+        stream=stream,
+        workspace=workspace,
+    )
+    return out, final_state
+
+
+def causal_conv1d_update(
+    x,
+    conv_state,
+    weight,
+    bias=None,
+    activation=None,
+    cu_seqlens=None,
+    *,
+    out=None,
+    slots=None,
+    num_accepted=None,
+    ring_position=None,
+    pad_below=0,
+    implementation="auto",
+    stream=None,
+    workspace=None,
+):
+    """The next token, or the next few, of each sequence; conv_state is updated IN PLACE.
+
+    Args:
+      x: [B,D] (one token) or [B,T,D].
+      conv_state: [slots,D,L] with free strides, L >= W-1 columns of raw inputs, oldest first, or a
+        ring where ring_position [N] (absolute position of the first input) is given.
+      slots: int32/int64 [N] slots of conv_state, default n; below pad_below is padding.
+      num_accepted: int32/int64 [N], speculation (`sluice_conv_state_io` in sluice.h).
+      weight, bias, activation: as in `causal_conv1d`.
+
+    Returns: out, the shape of x (a new tensor unless given).
+    """
+    single = len(x.shape) == 2
+    result = out
+    if result is None:
+        result = _kinds.empty_like(x)
+    ops.causal_conv1d(
+        x[:, None] if single else x,
+        weight,
+        bias,
+        out=result[:, None] if single else result,
+        cu_seqlens=cu_seqlens,
+        initial_state=conv_state,
+        final_state=conv_state,
+        read_slots=slots,
+        num_accepted=num_accepted,
+        ring_position=ring_position,
+        pad_below=pad_below,
+        conv_state_form="shift" if ring_position is None else "ring",
+        activation=activation_name(activation),
+        implementation=implementation,
+        stream=stream,
+        workspace=workspace,
+    )
+    return result
+
+
+def gated_rms_norm(
+    x,
+    z,
+    weight,
+    eps=1e-6,
+    activation="silu",
+    rounding="once",
+    *,
+    out=None,
+    implementation="auto",
+    stream=None,
+    workspace=None,
+):
+    """Gated RMSNorm, norm before gate: out = x rsqrt(mean(x^2) + eps) * weight * act(z).
+
+    x, z: [.., V] of rank 2 to 4, inner stride 1. weight: [V]. activation: "silu", "swish" or
+    "sigmoid". rounding: "once" (fla) or "hf" (transformers). out: may be x.
+
+    Returns: out.
+    """
+    return ops.gated_rms_norm(
+        x,
+        z,
+        weight,
+        out=out,
+        eps=eps,
+        activation=activation_name(activation),
+        rounding=rounding,
+        implementation=implementation,
+        stream=stream,
+        workspace=workspace,
+    )

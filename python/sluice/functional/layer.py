@@ -1,0 +1,157 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The whole layer, with outputs and states made where they are not given."""
+
+from .. import _kinds, ops
+from ._arguments import activation_name
+
+
+def gdn_layer_prefill(
+    qkv,
+    z=None,
+    b=None,
+    a=None,
+    *,
+    conv_weight,
+    A_log,
+    dt_bias,
+    norm_weight,
+    num_k_heads,
+    num_v_heads,
+    head_k_dim,
+    head_v_dim,
+    conv_bias=None,
+    cu_seqlens=None,
+    conv_state=None,
+    initial_state=None,
+    output_final_state=False,
+    state_v_first=False,
+    has_initial_state=None,
+    scale=None,
+    norm_eps=1e-6,
+    packing="flat",
+    allow_neg_eigval=False,
+    gate_activation="silu",
+    rounding="once",
+    out=None,
+    implementation="auto",
+    stream=None,
+    workspace=None,
+):
+    """The layer between its input projections and out_proj, for whole sequences: convolution +
+    SiLU, gates, l2 norm, delta rule, gated RMSNorm. Arguments as in `sluice.ops.layer_prefill`
+    (which also takes pools and slots), except:
+
+      conv_state: [N,D,L] or None (zeros), D = 2HK+HVV. initial_state: [N,HV,K,V] or None.
+      output_final_state: also return both states, out of place.
+
+    Returns: (out [B,T,HV,V], conv state [N,D,L] in qkv's dtype or None, state float32 or None).
+    """
+    final_state = conv_final = None
+    if output_final_state:
+        n = qkv.shape[0] if cu_seqlens is None else cu_seqlens.shape[0] - 1
+        inner = (head_v_dim, head_k_dim) if state_v_first else (head_k_dim, head_v_dim)
+        final_state = _kinds.empty(qkv, (n, num_v_heads, *inner), "float32")
+        columns = conv_weight.shape[1] - 1 if conv_state is None else conv_state.shape[2]
+        conv_final = _kinds.empty(qkv, (n, conv_weight.shape[0], columns))
+    out = ops.layer_prefill(
+        qkv,
+        z,
+        b,
+        a,
+        conv_weight=conv_weight,
+        A_log=A_log,
+        dt_bias=dt_bias,
+        norm_weight=norm_weight,
+        num_k_heads=num_k_heads,
+        num_v_heads=num_v_heads,
+        head_k_dim=head_k_dim,
+        head_v_dim=head_v_dim,
+        conv_bias=conv_bias,
+        out=out,
+        cu_seqlens=cu_seqlens,
+        conv_initial=conv_state,
+        conv_final=conv_final,
+        initial_state=initial_state,
+        final_state=final_state,
+        state_layout="vk" if state_v_first else "kv",
+        has_initial_state=has_initial_state,
+        scale=scale,
+        norm_eps=norm_eps,
+        packing=packing,
+        eigenvalues="negative" if allow_neg_eigval else "positive",
+        gate_activation=activation_name(gate_activation),
+        rounding=rounding,
+        implementation=implementation,
+        stream=stream,
+        workspace=workspace,
+    )
+    return out, conv_final, final_state
+
+
+def gdn_layer_decode(
+    qkv,
+    z=None,
+    b=None,
+    a=None,
+    *,
+    conv_state,
+    state,
+    conv_weight,
+    A_log,
+    dt_bias,
+    norm_weight,
+    num_k_heads,
+    num_v_heads,
+    head_k_dim,
+    head_v_dim,
+    conv_bias=None,
+    slots=None,
+    pad_below=0,
+    state_v_first=False,
+    scale=None,
+    norm_eps=1e-6,
+    packing="flat",
+    allow_neg_eigval=False,
+    gate_activation="silu",
+    rounding="once",
+    out=None,
+    implementation="auto",
+    stream=None,
+    workspace=None,
+):
+    """`gdn_layer_prefill` for 1 to 16 tokens per sequence; conv_state [slots,D,L] and state
+    [slots,HV,K,V] are updated IN PLACE. slots: int32/int64 [N], default n; below pad_below is
+    padding. `sluice.ops.layer_decode` has the rest (speculation, rings, packed rows).
+
+    Returns: out [B,T,HV,V].
+    """
+    return ops.layer_decode(
+        qkv,
+        z,
+        b,
+        a,
+        conv_weight=conv_weight,
+        A_log=A_log,
+        dt_bias=dt_bias,
+        norm_weight=norm_weight,
+        num_k_heads=num_k_heads,
+        num_v_heads=num_v_heads,
+        head_k_dim=head_k_dim,
+        head_v_dim=head_v_dim,
+        conv_bias=conv_bias,
+        out=out,
+        conv_initial=conv_state,
+        initial_state=state,
+        state_layout="vk" if state_v_first else "kv",
+        read_slots=slots,
+        pad_below=pad_below,
+        scale=scale,
+        norm_eps=norm_eps,
+        packing=packing,
+        eigenvalues="negative" if allow_neg_eigval else "positive",
+        gate_activation=activation_name(gate_activation),
+        rounding=rounding,
+        implementation=implementation,
+        stream=stream,
+        workspace=workspace,
+    )

@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Simple gated linear attention with fla's signatures."""
+
+from .. import ops
+from .._errors import Unsupported
+from ._arguments import MAX_STEP_TOKENS, final_for
+
+
+def chunk_simple_gla(
+    q,
+    k,
+    v,
+    g=None,
+    g_gamma=None,
+    scale=None,
+    initial_state=None,
+    output_final_state=False,
+    state_v_first=False,
+    cu_seqlens=None,
+    *,
+    out=None,
+    final_state=None,
+    implementation="auto",
+    stream=None,
+    workspace=None,
+):
+    """Simple GLA (scalar-gated linear attention) by chunks:
+      S_t = alpha_t S_{t-1} + k_t v_t^T,  o_t = scale S_t^T q_t.
+
+    Arguments as in `chunk_gated_delta_rule`; g [B,T,HV] is the log gate; g_gamma is refused.
+    Returns: (o, final state or None).
+    """
+    if g_gamma is not None:
+        raise Unsupported("chunk_simple_gla: g_gamma = given, expected None (pass g)")
+    final_state = final_for(
+        "chunk_simple_gla", q, v, cu_seqlens, state_v_first, output_final_state, final_state, None
+    )
+    o = ops.chunk_forward(
+        q,
+        k,
+        v,
+        g,
+        o=out,
+        cu_seqlens=cu_seqlens,
+        initial_state=initial_state,
+        final_state=final_state,
+        state_layout="vk" if state_v_first else "kv",
+        scale=scale,
+        rule="linear_attention",
+        implementation=implementation,
+        stream=stream,
+        workspace=workspace,
+    )
+    return o, final_state
+
+
+def fused_recurrent_simple_gla(
+    q,
+    k,
+    v,
+    g=None,
+    g_gamma=None,
+    scale=None,
+    initial_state=None,
+    output_final_state=False,
+    state_v_first=False,
+    cu_seqlens=None,
+    *,
+    out=None,
+    final_state=None,
+    max_tokens=None,
+    implementation="auto",
+    stream=None,
+    workspace=None,
+):
+    """`chunk_simple_gla` token by token, for up to 16 tokens per sequence in one pass; longer rows
+    run by chunks, as in `fused_recurrent_gated_delta_rule`.
+
+    Returns: (o, final state or None).
+    """
+    op = "fused_recurrent_simple_gla"
+    if g_gamma is not None:
+        raise Unsupported(f"{op}: g_gamma = given, expected None (pass g)")
+    steps = cu_seqlens is None and q.shape[1] <= MAX_STEP_TOKENS or max_tokens is not None
+    final_state = final_for(
+        op, q, v, cu_seqlens, state_v_first, output_final_state, final_state, None,
+        zeros=steps and initial_state is None,
+    )
+    shared = dict(
+        o=out,
+        cu_seqlens=cu_seqlens,
+        initial_state=initial_state,
+        final_state=final_state,
+        state_layout="vk" if state_v_first else "kv",
+        scale=scale,
+        rule="linear_attention",
+        implementation=implementation,
+        stream=stream,
+        workspace=workspace,
+    )
+    if steps:
+        if initial_state is None:
+            shared["initial_state"] = final_state
+        shared["state_writes"] = "none" if final_state is None else "last"
+        return ops.recurrent_step(q, k, v, g, max_tokens=max_tokens or 0, **shared), final_state
+    return ops.chunk_forward(q, k, v, g, **shared), final_state

@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The short causal convolution and the gated RMSNorm."""
+
+from .. import _kinds
+
+
+def causal_conv1d(
+    x,
+    weight,
+    bias=None,
+    *,
+    out=None,
+    cu_seqlens=None,
+    initial_state=None,
+    final_state=None,
+    read_slots=None,
+    write_slots=None,
+    has_initial_state=None,
+    num_accepted=None,
+    ring_position=None,
+    pad_below=0,
+    conv_state_form="shift",
+    activation="none",
+    implementation="auto",
+    stream=None,
+    workspace=None,
+):
+    """Short causal depthwise convolution, prefill and update alike:
+      out[t,d] = act(bias[d] + sum_{w=0}^{W-1} weight[d,w] x[t-W+1+w, d]).
+
+    Args:
+      x: [B,T,D], any strides: a channel-first tensor is passed transposed, without a copy.
+      weight: [D,W], W in {2,3,4}, inner stride 1. bias: [D] or None.
+      out: [B,T,D], any strides; must not overlap x. Allocated as x if None.
+      initial_state, final_state: pools [slots,D,L] with free strides, L >= W-1 columns of raw
+        inputs, oldest first. None: zeros / not written. One tensor for both: in place.
+      read_slots, write_slots, has_initial_state, pad_below: as in `chunk_forward`.
+      num_accepted: int32/int64 [N], the speculative window of the "shift" form.
+      ring_position: int32/int64 [N], absolute position of the first input; "ring" form only.
+      activation: "none" or "silu".
+
+    Returns: out.
+    """
+    if out is None:
+        out = _kinds.empty_like(x)
+    _kinds.entry("causal_conv1d", x)(
+        x=x,
+        weight=weight,
+        bias=bias,
+        out=out,
+        cu_seqlens=cu_seqlens,
+        initial_state=initial_state,
+        final_state=final_state,
+        read_slots=read_slots,
+        write_slots=write_slots,
+        has_initial_state=has_initial_state,
+        num_accepted=num_accepted,
+        ring_position=ring_position,
+        pad_below=pad_below,
+        conv_state_form=conv_state_form,
+        activation=activation,
+        implementation=implementation,
+        stream=stream,
+        workspace=workspace,
+    )
+    return out
+
+
+def gated_rms_norm(
+    x,
+    z,
+    weight,
+    *,
+    out=None,
+    eps=1e-6,
+    activation="silu",
+    rounding="once",
+    implementation="auto",
+    stream=None,
+    workspace=None,
+):
+    """Gated RMSNorm, norm before gate: out = x rsqrt(mean(x^2) + eps) * weight * act(z).
+
+    Args:
+      x, z: [.., V] of rank 2 to 4, inner stride 1. weight: [V].
+      out: shape of x, inner stride 1; may be x. Allocated as x if None.
+      eps: > 0. activation: "silu" or "sigmoid".
+      rounding: "once" (float32 to the end, FLA) or "hf" (normalised x rounded to its dtype first).
+
+    Returns: out.
+    """
+    if out is None:
+        out = _kinds.empty_like(x)
+    _kinds.entry("gated_rms_norm", x)(
+        x=x,
+        z=z,
+        weight=weight,
+        out=out,
+        eps=eps,
+        activation=activation,
+        rounding=rounding,
+        implementation=implementation,
+        stream=stream,
+        workspace=workspace,
+    )
+    return out

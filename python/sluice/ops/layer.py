@@ -1,0 +1,218 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The whole layer: prefill and decode."""
+
+from .. import _kinds
+
+
+def _layer(op, qkv, out, num_v_heads, head_v_dim, arguments):
+    if out is None:
+        shape = (qkv.shape[0], qkv.shape[1], num_v_heads, head_v_dim)
+        out = _kinds.empty(qkv, shape)
+    _kinds.entry(op, qkv)(
+        qkv=qkv, out=out, num_v_heads=num_v_heads, head_v_dim=head_v_dim, **arguments
+    )
+    return out
+
+
+def layer_prefill(
+    qkv,
+    z=None,
+    b=None,
+    a=None,
+    *,
+    conv_weight,
+    A_log,
+    dt_bias,
+    norm_weight,
+    num_k_heads,
+    num_v_heads,
+    head_k_dim,
+    head_v_dim,
+    conv_bias=None,
+    out=None,
+    core_out=None,
+    cu_seqlens=None,
+    conv_initial=None,
+    conv_final=None,
+    ring_position=None,
+    initial_state=None,
+    final_state=None,
+    state_layout="kv",
+    read_slots=None,
+    write_slots=None,
+    has_initial_state=None,
+    pad_below=0,
+    scale=None,
+    l2norm_eps=1e-6,
+    norm_eps=1e-6,
+    packing="flat",
+    conv_state_form="shift",
+    eigenvalues="positive",
+    head_map="block",
+    gate_activation="silu",
+    rounding="once",
+    implementation="auto",
+    stream=None,
+    workspace=None,
+):
+    """The whole layer between its input projections and out_proj, for sequences of any length:
+    convolution + SiLU on [q|k|v], gates from a and b, l2 norm of q and k, delta rule, gated norm.
+
+    Args:
+      qkv: packing "flat": [B,T,2HK+HVV] = [q heads | k heads | v heads], with z [B,T,HVV],
+        b [B,T,HV], a [B,T,HV] (Qwen3.5). Packing "interleaved": [B,T,2HK+2HVV], per key head
+        [K q | K k | rV v | rV z], with b [B,T,2HV], per key head [r b | r a] (Qwen3-Next); z and a
+        are None. Row strides are free.
+      conv_weight: [2HK+HVV, W], inner stride 1, channels [q | k | v]. conv_bias: [2HK+HVV] or None.
+      A_log, dt_bias: [HV]. norm_weight: [V].
+      num_k_heads, num_v_heads, head_k_dim, head_v_dim: H, HV, K, V.
+      out: [B,T,HV,V]; allocated in qkv's dtype if None. core_out: optional output [B,T,HV,V], the
+        delta rule's output before the norm.
+      conv_initial, conv_final: convolution state pools [slots,D,L]; initial_state, final_state:
+        recurrent state pools; slots as in `chunk_forward`, for both kinds of state.
+      ring_position: int32/int64 [N], with conv_state_form "ring".
+      gate_activation: of z, "silu" or "sigmoid". rounding: "once", "hf" or "input" (sluice.h).
+
+    Returns: out.
+    """
+    return _layer(
+        "layer_prefill",
+        qkv,
+        out,
+        num_v_heads,
+        head_v_dim,
+        dict(
+            z=z,
+            b=b,
+            a=a,
+            conv_weight=conv_weight,
+            conv_bias=conv_bias,
+            A_log=A_log,
+            dt_bias=dt_bias,
+            norm_weight=norm_weight,
+            core_out=core_out,
+            cu_seqlens=cu_seqlens,
+            conv_initial=conv_initial,
+            conv_final=conv_final,
+            ring_position=ring_position,
+            initial_state=initial_state,
+            final_state=final_state,
+            state_layout=state_layout,
+            read_slots=read_slots,
+            write_slots=write_slots,
+            has_initial_state=has_initial_state,
+            pad_below=pad_below,
+            num_k_heads=num_k_heads,
+            head_k_dim=head_k_dim,
+            scale=scale,
+            l2norm_eps=l2norm_eps,
+            norm_eps=norm_eps,
+            packing=packing,
+            conv_state_form=conv_state_form,
+            eigenvalues=eigenvalues,
+            head_map=head_map,
+            gate_activation=gate_activation,
+            rounding=rounding,
+            implementation=implementation,
+            stream=stream,
+            workspace=workspace,
+        ),
+    )
+
+
+def layer_decode(
+    qkv,
+    z=None,
+    b=None,
+    a=None,
+    *,
+    conv_weight,
+    A_log,
+    dt_bias,
+    norm_weight,
+    num_k_heads,
+    num_v_heads,
+    head_k_dim,
+    head_v_dim,
+    conv_bias=None,
+    out=None,
+    core_out=None,
+    cu_seqlens=None,
+    max_tokens=0,
+    conv_initial=None,
+    conv_final=None,
+    ring_position=None,
+    num_accepted=None,
+    initial_state=None,
+    final_state=None,
+    state_layout="kv",
+    read_slots=None,
+    write_slots=None,
+    has_initial_state=None,
+    pad_below=0,
+    scale=None,
+    l2norm_eps=1e-6,
+    norm_eps=1e-6,
+    packing="flat",
+    conv_state_form="shift",
+    eigenvalues="positive",
+    head_map="block",
+    gate_activation="silu",
+    rounding="once",
+    state_writes="last",
+    implementation="auto",
+    stream=None,
+    workspace=None,
+):
+    """`layer_prefill` for 1 to 16 tokens per sequence; both kinds of state are updated IN PLACE
+    unless conv_final and final_state are given. max_tokens, num_accepted and state_writes as in
+    `recurrent_step`.
+
+    Returns: out.
+    """
+    return _layer(
+        "layer_decode",
+        qkv,
+        out,
+        num_v_heads,
+        head_v_dim,
+        dict(
+            z=z,
+            b=b,
+            a=a,
+            conv_weight=conv_weight,
+            conv_bias=conv_bias,
+            A_log=A_log,
+            dt_bias=dt_bias,
+            norm_weight=norm_weight,
+            core_out=core_out,
+            cu_seqlens=cu_seqlens,
+            max_tokens=max_tokens,
+            conv_initial=conv_initial,
+            conv_final=conv_final,
+            ring_position=ring_position,
+            num_accepted=num_accepted,
+            initial_state=initial_state,
+            final_state=final_state,
+            state_layout=state_layout,
+            read_slots=read_slots,
+            write_slots=write_slots,
+            has_initial_state=has_initial_state,
+            pad_below=pad_below,
+            num_k_heads=num_k_heads,
+            head_k_dim=head_k_dim,
+            scale=scale,
+            l2norm_eps=l2norm_eps,
+            norm_eps=norm_eps,
+            packing=packing,
+            conv_state_form=conv_state_form,
+            eigenvalues=eigenvalues,
+            head_map=head_map,
+            gate_activation=gate_activation,
+            rounding=rounding,
+            state_writes=state_writes,
+            implementation=implementation,
+            stream=stream,
+            workspace=workspace,
+        ),
+    )
