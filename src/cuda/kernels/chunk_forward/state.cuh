@@ -159,7 +159,8 @@ __device__ __forceinline__ void finish_chunk(SharedMemoryPlan<C>& s, StateCursor
 }
 
 /// First half of a chunk, from the state that enters it: R^T, packed, and S^T Qc^T in o. With
-/// kDrain, o holds the output of the chunk before, which is stored under the first product.
+/// kDrain, o holds the output of the chunk before, which goes to the o tile under the first
+/// product.
 template <class C, bool kDrain>
 __device__ __forceinline__ void read_state(SharedMemoryPlan<C>& s, StateCursors<C>& at,
                                            const WorkItem& item, int c, const float (&S)[C::kK / 2],
