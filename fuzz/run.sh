@@ -2,12 +2,15 @@
 # Builds the fuzzers with clang and runs each for a while on its corpus; fails on the first finding,
 # which is left in the build directory. Inputs found on the way stay there too (corpus/), so that a
 # later run goes on from them.
-# Usage: fuzz/run.sh [SECONDS] [BUILD_DIRECTORY]
+# Usage: fuzz/run.sh [SECONDS] [BUILD_DIRECTORY] [SEED]
+# SEED makes a run repeatable (CI's is, so that it judges the change and not the draw); without it
+# every run looks elsewhere.
 # SPDX-License-Identifier: Apache-2.0
 set -euo pipefail
 seconds=${1:-20}
 source_dir=$(cd "$(dirname "$0")/.." && pwd)
 build=${2:-$source_dir/build/fuzz}
+seed=${3:-0}
 compiler=$(command -v clang++ || command -v clang++-14 || command -v clang++-19)
 
 mkdir -p "$build"
@@ -26,7 +29,7 @@ cmake --build "$build" --target safetensors_fuzzer arguments_fuzzer
 export SLUICE_NUM_THREADS=1
 for target in safetensors arguments; do
   mkdir -p "$build/corpus/$target"
-  options=(-max_total_time="$seconds" -timeout=10 -rss_limit_mb=2048 -print_final_stats=1
+  options=(-seed="$seed" -max_total_time="$seconds" -timeout=10 -rss_limit_mb=2048 -print_final_stats=1
     -artifact_prefix="$build/$target-finding-")
   dictionary=$source_dir/fuzz/$target.dict
   if [ -f "$dictionary" ]; then options+=(-dict="$dictionary"); fi

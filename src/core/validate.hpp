@@ -55,6 +55,11 @@ void check_conv_state_io(Checker& c, const ConvStateNames& names, CausalConvProb
 /// num_accepted [N] needs read_slots [N,W].
 void check_num_accepted(Checker& c, const DeltaRuleProblem& p) noexcept;
 
+/// Every view of a valid problem: see settle_strides().
+void settle(DeltaRuleProblem* p) noexcept;
+void settle(CausalConvProblem* p) noexcept;
+void settle(GatedNormProblem* p) noexcept;
+
 /// Host contents: cu_seqlens monotone and in range.
 void check_row_contents(Checker& c, const Rows& rows) noexcept;
 /// Host contents: every slot that is not padding lies inside `pool`.

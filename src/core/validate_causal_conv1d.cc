@@ -55,6 +55,7 @@ Validated validate(const sluice_causal_conv1d_args& a, Depth depth, CausalConvPr
   p->activation = static_cast<sluice_activation>(a.activation);
   p->state = a.state;
   check_conv_state_io(c, kNames, p);
+  if (c.ok()) settle(p);
   if (depth == Depth::kContents && c.device().type == SLUICE_DEVICE_CPU)
     check_conv_contents(c, kNames, *p);
   return {c.status(), c.device(), a.implementation};

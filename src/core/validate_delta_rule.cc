@@ -157,8 +157,9 @@ void check_common(Checker& c, const Args& a, bool step, int64_t max_tokens,
   check_state_io(c, p);
 }
 
-Validated finish(Checker& c, Depth depth, const DeltaRuleProblem& p, int32_t implementation) {
+Validated finish(Checker& c, Depth depth, DeltaRuleProblem& p, int32_t implementation) {
   c.choice("implementation", implementation, 5, "0 to 4 (sluice_implementation)");
+  if (c.ok()) settle(&p);
   if (depth == Depth::kContents && c.device().type == SLUICE_DEVICE_CPU) check_delta_contents(c, p);
   return {c.status(), c.device(), implementation};
 }

@@ -68,6 +68,7 @@ Validated validate(const sluice_gated_rms_norm_args& a, Depth, GatedNormProblem*
   p->eps = a.eps > 0 ? a.eps : 1e-6;
   p->activation = static_cast<sluice_activation>(a.activation);
   p->rounding = static_cast<sluice_norm_rounding>(a.rounding);
+  if (c.ok()) settle(p);
   return {c.status(), c.device(), a.implementation};
 }
 

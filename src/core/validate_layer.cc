@@ -334,6 +334,9 @@ Validated validate(sluice_op op, const sluice_layer_args& args, Depth depth,
   a.state = problem->delta.state;  // with write_slots resolved
   fill_conv(a, r, rows, parts, problem->conv);
   fill_norm(a, r, parts, &problem->norm);
+  settle(&problem->delta);
+  for (CausalConvProblem& conv : problem->conv) settle(&conv);
+  settle(&problem->norm);
   if (depth == Depth::kContents && c.device().type == SLUICE_DEVICE_CPU) {
     check_delta_contents(c, problem->delta);
     check_conv_contents(c, kConvNames, problem->conv[0]);

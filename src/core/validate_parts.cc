@@ -95,6 +95,22 @@ void check_unique_writes(Checker& c, const Tensor& slots, int64_t pad_below) noe
 
 }  // namespace
 
+void settle(DeltaRuleProblem* p) noexcept {
+  sluice_state_io& s = p->state;
+  settle_strides({&p->q, &p->k, &p->v, &p->gate, &p->beta, &p->o, &p->A_log, &p->dt_bias,
+                  &p->rows.cu_seqlens, &s.initial, &s.final, &s.read_slots, &s.write_slots,
+                  &s.has_initial_state, &p->num_accepted, &p->checkpoints, &p->checkpoint_slots});
+}
+
+void settle(CausalConvProblem* p) noexcept {
+  sluice_conv_state_io& s = p->state;
+  settle_strides({&p->x, &p->weight, &p->bias, &p->out, &p->rows.cu_seqlens, &s.initial, &s.final,
+                  &s.read_slots, &s.write_slots, &s.has_initial_state, &s.num_accepted,
+                  &s.ring_position});
+}
+
+void settle(GatedNormProblem* p) noexcept { settle_strides({&p->x, &p->z, &p->weight, &p->out}); }
+
 void check_rows(Checker& c, const char* name, const Tensor& t, const Tensor& cu_seqlens, bool step,
                 int64_t max_tokens, Rows* rows) noexcept {
   if (!c.ok()) return;

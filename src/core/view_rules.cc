@@ -43,6 +43,17 @@ int64_t element_count(const Tensor& t) noexcept {
   return count;
 }
 
+void settle_strides(std::initializer_list<Tensor*> tensors) noexcept {
+  for (Tensor* const t : tensors) {
+    if (!present(*t)) continue;
+    int64_t dense = 1;
+    for (int axis = t->rank - 1; axis >= 0; --axis) {
+      if (t->shape[axis] <= 1) t->stride[axis] = dense;
+      dense = t->stride[axis] * t->shape[axis];
+    }
+  }
+}
+
 void Checker::fail(const char* format, ...) noexcept {
   if (!ok()) return;
   status_.code = Code::kInvalidArgument;

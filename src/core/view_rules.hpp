@@ -73,6 +73,11 @@ class Checker {
 /// Number of elements; shapes were checked.
 int64_t element_count(const Tensor& t) noexcept;
 
+/// Gives every axis of at most one element of the given, checked views the stride of a dense
+/// tensor. Callers may leave anything there, as NumPy and torch do; a backend that multiplies it
+/// would overflow.
+void settle_strides(std::initializer_list<Tensor*> tensors) noexcept;
+
 }  // namespace sluice::core
 
 #endif  // SLUICE_CORE_VIEW_RULES_HPP_
