@@ -24,30 +24,37 @@ _torch = None  # the module sluice._torch, once torch is there
 
 
 def entry(op, tensor):
-    """The function that runs operator `op` for tensors like `tensor`."""
-    if _torch is None and not _meet_torch():
+    """The function that runs operator `op` for tensors like `tensor`: it takes the operator's
+    arguments in the order of `_core.fields(op)`, then stream and workspace; or by keyword.
+
+    PERF: positions, because CPython packs more than 15 keywords, or 30 values, into a dict or a
+    tuple first. Once torch is there, `sluice._torch.entry` stands here.
+    """
+    if not _meet_torch():
         return _CALLS[op]
     return _torch.entry(op, tensor)
 
 
 def _meet_torch():
     """Registers the torch operators as soon as torch has been imported by somebody."""
+    global _torch, entry, empty_like
+    if _torch is not None:
+        return True
     if "torch" not in sys.modules:
         return False
-    global _torch
     from . import _torch as bridge
 
     _torch = bridge
+    entry = bridge.entry
+    empty_like = bridge.empty_like
     return True
 
 
 def empty_like(tensor):
-    """A new compact tensor of the same kind, shape, dtype and device."""
-    torch = sys.modules.get("torch")
-    if torch is not None and isinstance(tensor, torch.Tensor):
-        return torch.empty_like(
-            tensor, memory_format=torch.contiguous_format, requires_grad=False
-        )
+    """A new compact tensor of the same kind, shape, dtype and device. Once torch is there,
+    `sluice._torch.empty_like` stands here."""
+    if _meet_torch():
+        return _torch.empty_like(tensor)
     return empty(tensor, getattr(tensor, "shape", ()))
 
 

@@ -13,7 +13,7 @@ import torch
 
 from . import _core
 from ._errors import Unsupported
-from ._kinds import _CALLS
+from ._kinds import _CALLS, empty
 
 _PAIRS = (("initial_state", "final_state"), ("conv_initial", "conv_final"))
 _TYPES = {"input": "Tensor?", "double": "float", "scale": "float?", "int": "SymInt", "choice": "str"}
@@ -21,15 +21,27 @@ _DEFAULTS = {"input": "None", "double": "0.0", "scale": "None", "int": "0"}
 
 _library = torch.library.Library("sluice", "DEF")
 
+# PERF: looked up once, not at every call.
+_Tensor, _Parameter = torch.Tensor, torch.nn.Parameter
+_empty_like, _contiguous = torch.empty_like, torch.contiguous_format
+_is_compiling, _is_grad_enabled = torch.compiler.is_compiling, torch.is_grad_enabled
+
 
 def entry(op, tensor):
-    """The function that runs operator `op` here and now."""
+    """The function that runs operator `op` here and now (`sluice._kinds.entry`)."""
     kind = type(tensor)
-    if kind is torch.Tensor or kind is torch.nn.Parameter:
-        if torch.compiler.is_compiling():
+    if kind is _Tensor or kind is _Parameter:
+        if _is_compiling():
             return _DISPATCHED[op]
-        return _CHECKED[op] if torch.is_grad_enabled() else _CALLS[op]
-    return _DISPATCHED[op] if isinstance(tensor, torch.Tensor) else _CALLS[op]
+        return _CHECKED[op] if _is_grad_enabled() else _CALLS[op]
+    return _DISPATCHED[op] if isinstance(tensor, _Tensor) else _CALLS[op]
+
+
+def empty_like(tensor):
+    """A new compact tensor of the same kind, shape, dtype and device (`sluice._kinds.empty_like`)."""
+    if isinstance(tensor, _Tensor):
+        return _empty_like(tensor, memory_format=_contiguous)
+    return empty(tensor, getattr(tensor, "shape", ()))
 
 
 def _refuse_gradient(op, arguments):
@@ -99,21 +111,17 @@ def _register(op, in_place):
 
 
 def _dispatched(op):
+    """The operator's call by torch's dispatcher, for the arguments of `entry`."""
+    order = tuple(name for name, _, _, _ in _core.fields(op)) + ("stream", "workspace")
     out_of_place = _register(op, False)
     pairs = _pairs(op)
-    if not pairs:
-
-        def run(stream=None, workspace=None, **arguments):
-            _refuse_for_eager(op, stream, workspace)
-            out_of_place(**arguments)
-
-        return run
-    in_place = _register(op, True)
+    in_place = _register(op, True) if pairs else None
     # The step operators update a pool for which no other place is given.
     updates = {name for name, kind, _, _ in _core.fields(op) if kind == "update"}
 
-    def run_with_states(stream=None, workspace=None, **arguments):
-        _refuse_for_eager(op, stream, workspace)
+    def run(*values, **arguments):
+        arguments.update(zip(order, values))
+        _refuse_for_eager(op, arguments.pop("stream", None), arguments.pop("workspace", None))
         if torch.is_grad_enabled():
             _refuse_gradient(op, arguments)
         writes = arguments.get("state_writes") != "none"
@@ -132,7 +140,7 @@ def _dispatched(op):
         else:
             out_of_place(**arguments)
 
-    return run_with_states
+    return run
 
 
 def _refuse_for_eager(op, stream, workspace):

@@ -32,6 +32,8 @@ class Scratch {
     }
     return data_;
   }
+  /// What is there now: may be nothing.
+  sluice_workspace held() const noexcept { return {data_, size_}; }
   void trim() noexcept {
     if (size_ <= kKeptScratch) return;
     std::free(data_);
@@ -153,26 +155,42 @@ bool check_writable(const Operator& op, const Call& call) noexcept {
   return true;
 }
 
-bool read_keywords(PyObject* const* values, PyObject* names, Call* call) noexcept {
+/// Reads the values of a vectorcall: `count` in the order of the operator's fields, stream and
+/// workspace, then those that `names` names.
+bool read_arguments(PyObject* const* values, Py_ssize_t count, PyObject* names,
+                    Call* call) noexcept {
   const Operator& op = operator_of(call->op);
-  std::memset(static_cast<void*>(&call->arguments), 0, sizeof call->arguments);
+  std::memset(static_cast<void*>(&call->arguments), 0, op.struct_size);
   call->arguments.struct_size = op.struct_size;
   const auto fields = static_cast<int>(op.fields.size());
+  if (count > fields + 2) {
+    PyErr_Format(PyExc_TypeError, "%s: %zd positional arguments, expected at most %d", op.name,
+                 count, fields + 2);
+    return false;
+  }
   const Keywords* keywords = read_names(call->op, names);
   if (keywords == nullptr) return false;
   // A copy: reading a tensor may run Python code, and that another call.
   const Keywords given = *keywords;
+  PyObject* const* named = values + count;
   // The stream first: capsules are exported to it.
+  if (count > fields) call->stream = values[fields];
+  if (count > fields + 1) call->workspace = values[fields + 1];
   for (int i = 0; i < given.count; ++i) {
-    if (given.position[i] == fields) call->stream = values[i];
-    if (given.position[i] == fields + 1) call->workspace = values[i];
+    if (given.position[i] < static_cast<int>(count)) {
+      PyErr_Format(PyExc_TypeError, "%s: keyword argument %d is given by position too", op.name, i);
+      return false;
+    }
+    if (given.position[i] == fields) call->stream = named[i];
+    if (given.position[i] == fields + 1) call->workspace = named[i];
   }
   if (call->stream != nullptr && call->stream != Py_None &&
       !call->borrowed.set_stream(call->stream)) {
     return false;
   }
-  for (int i = 0; i < given.count; ++i) {
-    const int position = given.position[i];
+  const auto total = static_cast<int>(count) + given.count;
+  for (int i = 0; i < total; ++i) {
+    const int position = i < static_cast<int>(count) ? i : given.position[i - count];
     if (position >= fields || values[i] == Py_None) continue;
     const Field& field = op.fields[static_cast<size_t>(position)];
     if (!read_field(op.name, position, field, values[i], call)) return false;
@@ -216,16 +234,12 @@ bool device_workspace(const char* op, size_t bytes, Call* call,
   return true;
 }
 
+/// Scratch memory of the size that the operator asks for.
 bool find_workspace(const Operator& op, Call* call, sluice_workspace* workspace) noexcept {
-  *workspace = {};
-  if (call->workspace != nullptr && call->workspace != Py_None) {
-    return given_workspace(op.name, call, workspace);
-  }
   size_t bytes = 0;
   if (const int code = sluice_workspace_size(call->op, &call->arguments, &bytes); code != 0) {
     return fail(code, "%s", sluice_last_error());
   }
-  if (bytes == 0) return true;
   if (call->device.type == SLUICE_DEVICE_CUDA) {
     return device_workspace(op.name, bytes, call, workspace);
   }
@@ -235,25 +249,43 @@ bool find_workspace(const Operator& op, Call* call, sluice_workspace* workspace)
   return false;
 }
 
+/// The status of the operator, run without the GIL.
+int execute(const Operator& op, const Call& call, sluice_workspace workspace,
+            void* stream) noexcept {
+  int code = 0;
+  inside.fetch_add(1, std::memory_order_relaxed);
+  Py_BEGIN_ALLOW_THREADS;
+  code = op.run(call.arguments, workspace, stream);
+  Py_END_ALLOW_THREADS;
+  inside.fetch_sub(1, std::memory_order_relaxed);
+  return code;
+}
+
 }  // namespace
 
-PyObject* run(int op, PyObject* const* values, PyObject* names, bool refuse_gradients) noexcept {
+PyObject* run(int op, PyObject* const* values, Py_ssize_t count, PyObject* names,
+              bool refuse_gradients) noexcept {
   Call call;
   call.op = op;
   call.refuse_gradients = refuse_gradients;
   const Operator& entry = operator_of(op);
-  sluice_workspace workspace;
+  sluice_workspace workspace{};
   void* stream = nullptr;
-  if (!read_keywords(values, names, &call) || !find_workspace(entry, &call, &workspace) ||
-      !call.borrowed.stream(call.device, &stream)) {
-    return nullptr;
+  if (!read_arguments(values, count, names, &call)) return nullptr;
+  const bool given = call.workspace != nullptr && call.workspace != Py_None;
+  if (given) {
+    if (!given_workspace(entry.name, &call, &workspace)) return nullptr;
+  } else if (call.device.type == SLUICE_DEVICE_CPU) {
+    workspace = host_scratch.held();
   }
-  int code = 0;
-  inside.fetch_add(1, std::memory_order_relaxed);
-  Py_BEGIN_ALLOW_THREADS;
-  code = entry.run(call.arguments, workspace, stream);
-  Py_END_ALLOW_THREADS;
-  inside.fetch_sub(1, std::memory_order_relaxed);
+  if (!call.borrowed.stream(call.device, &stream)) return nullptr;
+  // PERF: asking for the size first would check all arguments twice, 0.4 us of a step. A call whose
+  // workspace is too small has done nothing.
+  int code = execute(entry, call, workspace, stream);
+  if (code == SLUICE_WORKSPACE_TOO_SMALL && !given) {
+    if (!find_workspace(entry, &call, &workspace)) return nullptr;
+    code = execute(entry, call, workspace, stream);
+  }
   host_scratch.trim();
   if (code != SLUICE_OK) {
     fail(code, "%s", sluice_last_error());
@@ -265,7 +297,7 @@ PyObject* run(int op, PyObject* const* values, PyObject* names, bool refuse_grad
 PyObject* kernel_for(int op, PyObject* const* values, PyObject* names) noexcept {
   Call call;
   call.op = op;
-  if (!read_keywords(values, names, &call)) return nullptr;
+  if (!read_arguments(values, 0, names, &call)) return nullptr;
   char kernel[128] = "";
   const int code = sluice_supported(op, &call.arguments, kernel, sizeof kernel);
   if (code == SLUICE_OK) return PyUnicode_FromString(kernel);

@@ -155,24 +155,27 @@ int field_index(int op, PyObject* name) {
 }
 
 // PERF: the names of one place in the code are one constant tuple, and a choice written there one
-// str. The first few are held and known again by address. Under the GIL.
+// str. They are held and known again by address, the last one of each slot. Under the GIL.
 struct KnownNames {
   int op;
   PyObject* names;
   Keywords keywords;
 };
-constexpr int kMostKnownNames = 24;
-KnownNames known_names[kMostKnownNames];
-int oldest_names = 0;
+KnownNames known_names[64];
 
 struct KnownChoice {
   const char* const* choices;
   PyObject* value;
   int position;
 };
-constexpr int kMostKnownChoices = 48;
-KnownChoice known_choices[kMostKnownChoices];
-int known_choices_count = 0;
+KnownChoice known_choices[128];
+
+/// Where objects of that address are kept in a table of `size`; `salt` tells its users apart.
+size_t slot_of(const void* object, size_t salt, size_t size) noexcept {
+  // Objects are aligned to 16 bytes; the product's upper bits depend on all lower ones.
+  const auto bits = (reinterpret_cast<uintptr_t>(object) >> 4) + salt;
+  return static_cast<size_t>((uint64_t{bits} * 0x9E3779B97F4A7C15u) >> 32) % size;
+}
 
 }  // namespace
 
@@ -186,10 +189,8 @@ int operator_named(const char* name) noexcept {
 }
 
 const Keywords* read_names(int op, PyObject* names) noexcept {
-  for (const KnownNames& known : known_names) {
-    if (known.op == op && known.names == names && names != nullptr) return &known.keywords;
-  }
-  static Keywords fresh;  // under the GIL
+  KnownNames& known = known_names[slot_of(names, static_cast<size_t>(op), std::size(known_names))];
+  if (known.op == op && known.names == names && names != nullptr) return &known.keywords;
   Keywords keywords;
   const Py_ssize_t count = names == nullptr ? 0 : PyTuple_Size(names);
   for (Py_ssize_t i = 0; i < count; ++i) {
@@ -202,28 +203,22 @@ const Keywords* read_names(int op, PyObject* names) noexcept {
     }
     keywords.position[keywords.count++] = static_cast<signed char>(position);
   }
-  if (names != nullptr) {  // in turn: names made at run time must not fill the table for good
-    KnownNames& entry = known_names[oldest_names];
-    Py_XDECREF(entry.names);
-    entry = {op, Py_NewRef(names), keywords};
-    oldest_names = (oldest_names + 1) % kMostKnownNames;
-  }
-  fresh = keywords;
-  return &fresh;
+  PyObject* const old = known.names;
+  known = {op, Py_XNewRef(names), keywords};
+  Py_XDECREF(old);
+  return &known.keywords;
 }
 
 int choice_index(const char* const* choices, PyObject* value) noexcept {
-  for (int i = 0; i < known_choices_count; ++i) {
-    if (known_choices[i].value == value && known_choices[i].choices == choices) {
-      return known_choices[i].position;
-    }
-  }
+  const auto salt = reinterpret_cast<uintptr_t>(choices) >> 3;
+  KnownChoice& known = known_choices[slot_of(value, salt, std::size(known_choices))];
+  if (known.value == value && known.choices == choices) return known.position;
   const char* text = PyUnicode_Check(value) ? PyUnicode_AsUTF8AndSize(value, nullptr) : nullptr;
   for (int i = 0; text != nullptr && choices[i] != nullptr; ++i) {
     if (std::strcmp(text, choices[i]) != 0) continue;
-    if (known_choices_count < kMostKnownChoices) {
-      known_choices[known_choices_count++] = {choices, Py_NewRef(value), i};
-    }
+    PyObject* const old = known.value;
+    known = {choices, Py_NewRef(value), i};
+    Py_XDECREF(old);
     return i;
   }
   PyErr_Clear();

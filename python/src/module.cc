@@ -20,12 +20,7 @@ PyObject* error_classes[kCodes];  // set once, at import
 
 template <int op, bool refuse_gradients>
 PyObject* run_operator(PyObject*, PyObject* const* values, Py_ssize_t count, PyObject* names) {
-  if (count != 0) {
-    PyErr_Format(PyExc_TypeError, "%s: %zd positional arguments, expected keywords only",
-                 operator_of(op).name, count);
-    return nullptr;
-  }
-  return run(op, values, names, refuse_gradients);
+  return run(op, values, count, names, refuse_gradients);
 }
 
 /// Operator index of a str; -1 with an exception.

@@ -186,8 +186,28 @@ class Falsy:
 @pytest.mark.parametrize("name", sluice.ops.__all__)
 def test_ops_hand_on_every_argument_as_it_is(name, monkeypatch):
     seen = {}
-    monkeypatch.setattr(sluice._kinds, "entry", lambda op, tensor: seen.update)
+    order = [field for field, _, _, _ in sluice._core.fields(name)] + ["stream", "workspace"]
+
+    def run(*values, **named):
+        seen.update(zip(order, values), **named)
+
+    monkeypatch.setattr(sluice._kinds, "entry", lambda op, tensor: run)
     function = getattr(sluice.ops, name)
     given = {parameter: Falsy() for parameter in inspect.signature(function).parameters}
     function(**given)
     assert seen == given
+
+
+def test_the_extension_takes_arguments_by_position(inputs):
+    """In the order of `fields`, then stream and workspace; and refuses what is given twice."""
+    o, expected = np.empty_like(inputs.v), np.empty_like(inputs.v)
+    arguments = dict(q=inputs.q, k=inputs.k, v=inputs.v, gate=inputs.g, beta=inputs.beta)
+    sluice._core.chunk_forward(*arguments.values(), o, qk_norm="l2")
+    sluice._core.chunk_forward(o=expected, qk_norm="l2", **arguments)
+    assert np.array_equal(o, expected)
+    with pytest.raises(TypeError, match="by position too"):
+        sluice._core.chunk_forward(*arguments.values(), o, beta=inputs.beta)
+    with pytest.raises(TypeError, match="31 positional arguments, expected at most 30"):
+        sluice._core.chunk_forward(*[None] * 31)
+    with pytest.raises(ValueError, match="workspace rank = 4, expected 1"):
+        sluice._core.chunk_forward(*arguments.values(), o, *[None] * 23, inputs.q)

@@ -33,11 +33,8 @@ def refuse_pool(op, read_slots):
         )
 
 
-def final_for(op, q, v, cu_seqlens, state_v_first, wanted, final_state, read_slots, zeros=False):
-    """The given final_state, or a new float32 [N,HV,K,V] ([N,HV,V,K]) where one is wanted."""
-    if final_state is not None or not wanted:
-        return final_state
-    refuse_pool(op, read_slots)
+def new_state(q, v, cu_seqlens, state_v_first, zeros=False):
+    """A new float32 state pool [N,HV,K,V] ([N,HV,V,K]), one slot a sequence."""
     batch, _, _, key_dim = q.shape
     _, _, heads, value_dim = v.shape
     n = batch if cu_seqlens is None else cu_seqlens.shape[0] - 1

@@ -3,7 +3,7 @@
 
 from .. import _kinds
 from .._errors import InvalidArgument, Unsupported
-from ._arguments import MAX_STEP_TOKENS, final_for, refuse_foreign
+from ._arguments import MAX_STEP_TOKENS, new_state, refuse_foreign, refuse_pool
 
 
 def chunk_gated_delta_rule(
@@ -74,7 +74,8 @@ def chunk_gated_delta_rule(
     Returns: (o [B,T,HV,V] in v's dtype, final state or None).
     Errors: InvalidArgument, Unsupported (see `sluice.ops`).
     """
-    refuse_foreign("chunk_gated_delta_rule", cp_context, head_first, chunk_size)
+    if cp_context is not None or head_first or chunk_size is not None:
+        refuse_foreign("chunk_gated_delta_rule", cp_context, head_first, chunk_size)
     if allow_neg_eigval and not use_beta_sigmoid_in_kernel:
         raise InvalidArgument(
             "chunk_gated_delta_rule: allow_neg_eigval = True, expected False without "
@@ -82,41 +83,41 @@ def chunk_gated_delta_rule(
         )
     if transpose_state_layout is not None:
         state_v_first = transpose_state_layout
-    final_state = final_for(
-        "chunk_gated_delta_rule",
-        q, v, cu_seqlens, state_v_first, output_final_state, final_state, read_slots,
-    )
+    if output_final_state and final_state is None:
+        refuse_pool("chunk_gated_delta_rule", read_slots)
+        final_state = new_state(q, v, cu_seqlens, state_v_first)
     o = _kinds.empty_like(v) if out is None else out
     _kinds.entry("chunk_forward", q)(
-        q=q,
-        k=k,
-        v=v,
-        gate=g,
-        beta=beta,
-        o=o,
-        A_log=A_log,
-        dt_bias=dt_bias,
-        cu_seqlens=cu_seqlens,
-        initial_state=initial_state,
-        final_state=final_state,
-        state_layout="vk" if state_v_first else "kv",
-        read_slots=read_slots,
-        write_slots=write_slots,
-        has_initial_state=has_initial_state,
-        pad_below=pad_below,
-        checkpoints=checkpoints,
-        checkpoint_slots=checkpoint_slots,
-        checkpoint_every=checkpoint_every,
-        scale=scale,
-        l2norm_eps=l2norm_eps,
-        gate_space=gate_space or ("raw" if use_gate_in_kernel else "log"),
-        beta_space="logit" if use_beta_sigmoid_in_kernel else "value",
-        eigenvalues="negative" if allow_neg_eigval else "positive",
-        qk_norm="l2" if use_qk_l2norm_in_kernel else "none",
-        head_map=head_map,
-        implementation=implementation,
-        stream=stream,
-        workspace=workspace,
+        q,
+        k,
+        v,
+        g,
+        beta,
+        o,
+        A_log,
+        dt_bias,
+        cu_seqlens,
+        scale,
+        l2norm_eps,
+        gate_space or ("raw" if use_gate_in_kernel else "log"),
+        "logit" if use_beta_sigmoid_in_kernel else "value",
+        "negative" if allow_neg_eigval else "positive",
+        "l2" if use_qk_l2norm_in_kernel else "none",
+        head_map,
+        "gated_delta",  # rule
+        implementation,
+        initial_state,
+        final_state,
+        "vk" if state_v_first else "kv",
+        read_slots,
+        write_slots,
+        has_initial_state,
+        pad_below,
+        checkpoints,
+        checkpoint_slots,
+        checkpoint_every,
+        stream,
+        workspace,
     )
     return o, final_state
 
@@ -169,16 +170,17 @@ def fused_recurrent_gated_delta_rule(
     Returns: (o [B,T,HV,V] in v's dtype, final state or None).
     """
     op = "fused_recurrent_gated_delta_rule"
-    refuse_foreign(op, None, head_first, None)
+    if head_first:
+        refuse_foreign(op, None, head_first, None)
     if gk is not None or gv is not None:
         raise Unsupported(f"{op}: gk or gv = given, expected None (one gate per head)")
     if transpose_state_layout is not None:
         state_v_first = transpose_state_layout
-    steps = cu_seqlens is None and q.shape[1] <= MAX_STEP_TOKENS or max_tokens is not None
-    final_state = final_for(
-        op, q, v, cu_seqlens, state_v_first, output_final_state, final_state, read_slots,
-        zeros=steps and initial_state is None,
-    )
+    steps = max_tokens is not None or (cu_seqlens is None and q.shape[1] <= MAX_STEP_TOKENS)
+    if output_final_state and final_state is None:
+        refuse_pool(op, read_slots)
+        zeros = steps and initial_state is None
+        final_state = new_state(q, v, cu_seqlens, state_v_first, zeros)
     o = _kinds.empty_like(v) if out is None else out
     layout = "vk" if state_v_first else "kv"
     gate_space = gate_space or ("raw" if use_gate_in_kernel else "log")
@@ -187,65 +189,70 @@ def fused_recurrent_gated_delta_rule(
     qk_norm = "l2" if use_qk_l2norm_in_kernel else "none"
     if steps:
         _kinds.entry("recurrent_step", q)(
-            q=q,
-            k=k,
-            v=v,
-            gate=g,
-            beta=beta,
-            o=o,
-            A_log=A_log,
-            dt_bias=dt_bias,
-            cu_seqlens=cu_seqlens,
-            initial_state=final_state if initial_state is None else initial_state,
-            final_state=final_state,
-            state_layout=layout,
-            read_slots=read_slots,
-            write_slots=write_slots,
-            has_initial_state=has_initial_state,
-            pad_below=pad_below,
-            scale=scale,
-            l2norm_eps=l2norm_eps,
-            gate_space=gate_space,
-            beta_space=beta_space,
-            eigenvalues=eigenvalues,
-            qk_norm=qk_norm,
-            head_map=head_map,
-            implementation=implementation,
-            stream=stream,
-            workspace=workspace,
-            max_tokens=max_tokens or 0,
-            num_accepted=num_accepted,
-            state_writes="none" if final_state is None else "last",
+            q,
+            k,
+            v,
+            g,
+            beta,
+            o,
+            A_log,
+            dt_bias,
+            cu_seqlens,
+            scale,
+            l2norm_eps,
+            gate_space,
+            beta_space,
+            eigenvalues,
+            qk_norm,
+            head_map,
+            "gated_delta",  # rule
+            implementation,
+            final_state if initial_state is None else initial_state,
+            final_state,
+            layout,
+            read_slots,
+            write_slots,
+            has_initial_state,
+            pad_below,
+            num_accepted,
+            max_tokens or 0,
+            "none" if final_state is None else "last",
+            stream,
+            workspace,
         )
     else:
         if num_accepted is not None:
             raise InvalidArgument(f"{op}: num_accepted = given, expected None without max_tokens")
         _kinds.entry("chunk_forward", q)(
-            q=q,
-            k=k,
-            v=v,
-            gate=g,
-            beta=beta,
-            o=o,
-            A_log=A_log,
-            dt_bias=dt_bias,
-            cu_seqlens=cu_seqlens,
-            initial_state=initial_state,
-            final_state=final_state,
-            state_layout=layout,
-            read_slots=read_slots,
-            write_slots=write_slots,
-            has_initial_state=has_initial_state,
-            pad_below=pad_below,
-            scale=scale,
-            l2norm_eps=l2norm_eps,
-            gate_space=gate_space,
-            beta_space=beta_space,
-            eigenvalues=eigenvalues,
-            qk_norm=qk_norm,
-            head_map=head_map,
-            implementation=implementation,
-            stream=stream,
-            workspace=workspace,
+            q,
+            k,
+            v,
+            g,
+            beta,
+            o,
+            A_log,
+            dt_bias,
+            cu_seqlens,
+            scale,
+            l2norm_eps,
+            gate_space,
+            beta_space,
+            eigenvalues,
+            qk_norm,
+            head_map,
+            "gated_delta",  # rule
+            implementation,
+            initial_state,
+            final_state,
+            layout,
+            read_slots,
+            write_slots,
+            has_initial_state,
+            pad_below,
+            None,
+            None,
+            0,
+            stream,
+            workspace,
         )
     return o, final_state

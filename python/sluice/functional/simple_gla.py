@@ -3,7 +3,7 @@
 
 from .. import ops
 from .._errors import Unsupported
-from ._arguments import MAX_STEP_TOKENS, final_for
+from ._arguments import MAX_STEP_TOKENS, new_state
 
 
 def chunk_simple_gla(
@@ -32,9 +32,8 @@ def chunk_simple_gla(
     """
     if g_gamma is not None:
         raise Unsupported("chunk_simple_gla: g_gamma = given, expected None (pass g)")
-    final_state = final_for(
-        "chunk_simple_gla", q, v, cu_seqlens, state_v_first, output_final_state, final_state, None
-    )
+    if output_final_state and final_state is None:
+        final_state = new_state(q, v, cu_seqlens, state_v_first)
     o = ops.chunk_forward(
         q,
         k,
@@ -82,10 +81,9 @@ def fused_recurrent_simple_gla(
     if g_gamma is not None:
         raise Unsupported(f"{op}: g_gamma = given, expected None (pass g)")
     steps = cu_seqlens is None and q.shape[1] <= MAX_STEP_TOKENS or max_tokens is not None
-    final_state = final_for(
-        op, q, v, cu_seqlens, state_v_first, output_final_state, final_state, None,
-        zeros=steps and initial_state is None,
-    )
+    if output_final_state and final_state is None:
+        zeros = steps and initial_state is None
+        final_state = new_state(q, v, cu_seqlens, state_v_first, zeros)
     shared = dict(
         o=out,
         cu_seqlens=cu_seqlens,
