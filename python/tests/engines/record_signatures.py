@@ -30,6 +30,8 @@ FUNCTIONS = {
         "fused_recurrent_gated_delta_rule_packed_decode": _VLLM + "fused_recurrent.py",
         "fused_sigmoid_gating_delta_rule_update": _VLLM + "fused_sigmoid_gating.py",
         "fused_gdn_decode_post_conv_mtp": "vllm/_custom_ops.py",
+        "chunk_gated_delta_rule_cpu": "vllm/_custom_ops.py",
+        "fused_sigmoid_gating_delta_rule_update_cpu": "vllm/_custom_ops.py",
         "causal_conv1d_fn": "vllm/model_executor/layers/mamba/ops/causal_conv1d.py",
         "causal_conv1d_update": "vllm/model_executor/layers/mamba/ops/causal_conv1d.py",
     },

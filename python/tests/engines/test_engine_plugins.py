@@ -45,7 +45,7 @@ def stub_module(monkeypatch, path, **contents):
 
 def stub_vllm(monkeypatch, change=("", "")):
     """vLLM's modules; returns the model's module, which imported its operators by name."""
-    for path, ours in vllm_plugin.kTargets:
+    for path, ours in vllm_plugin.kTargets + vllm_plugin.kCpuTargets:
         engine = path.partition(".")[0]
         name = ours.__name__
         stub_module(monkeypatch, path, **{name: stub_function(engine, name, change)})
@@ -130,10 +130,14 @@ def test_vllm_of_another_signature_is_left_alone(monkeypatch, caplog):
     assert call_chunk(model.fla_chunk_gated_delta_rule)[1] == "engine"
 
 
-def test_vllm_without_null_block_is_left_alone(monkeypatch, caplog):
+def test_vllm_without_null_block_gets_the_cpu_operators_alone(monkeypatch, caplog):
     stub_vllm(monkeypatch, ("null_block_id", "pad_block_id"))
     monkeypatch.setenv("SLUICE_VLLM", "1")
-    assert vllm.register() == [] and "too old" in caplog.text
+    assert vllm.register() == [
+        "vllm._custom_ops.chunk_gated_delta_rule_cpu",
+        "vllm._custom_ops.fused_sigmoid_gating_delta_rule_update_cpu",
+    ]
+    assert "no null block" in caplog.text
 
 
 class StubHooks:

@@ -8,6 +8,7 @@ vllm.md says what ran inside vLLM.
 """
 
 from .conv import causal_conv1d_fn, causal_conv1d_update
+from .cpu import chunk_gated_delta_rule_cpu, fused_sigmoid_gating_delta_rule_update_cpu
 from .ops import (
     chunk_gated_delta_rule,
     fused_gdn_decode_post_conv_mtp,
@@ -21,10 +22,12 @@ __all__ = [
     "causal_conv1d_fn",
     "causal_conv1d_update",
     "chunk_gated_delta_rule",
+    "chunk_gated_delta_rule_cpu",
     "fused_gdn_decode_post_conv_mtp",
     "fused_recurrent_gated_delta_rule",
     "fused_recurrent_gated_delta_rule_packed_decode",
     "fused_sigmoid_gating_delta_rule_update",
+    "fused_sigmoid_gating_delta_rule_update_cpu",
     "register",
     "unregister",
 ]

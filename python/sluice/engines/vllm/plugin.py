@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The vllm.general_plugins entry point: vLLM's GDN operators replaced where they are looked up.
 
-Opt-in, because nothing here has run inside a serving engine yet: set SLUICE_VLLM=1. A call that
+Opt-in, because on a GPU nothing here has run inside vLLM yet: set SLUICE_VLLM=1. A call that
 Sluice does not take goes to vLLM's own operator; the log says which ran and why not.
 """
 
@@ -12,7 +12,7 @@ import os
 
 from .. import flashinfer
 from ..swap import Swaps, Tally, hook, same_parameters
-from . import conv, ops
+from . import conv, cpu, ops
 
 _logger = logging.getLogger("sluice.engines")
 _swaps = Swaps()
@@ -31,6 +31,11 @@ kTargets = (
     ("vllm.model_executor.layers.mamba.ops.causal_conv1d", conv.causal_conv1d_fn),
     ("vllm.model_executor.layers.mamba.ops.causal_conv1d", conv.causal_conv1d_update),
     ("flashinfer.gdn_prefill", flashinfer.chunk_gated_delta_rule),
+)
+# What vLLM's attention core for CPUs calls. Its convolutions, whose weights are packed, stay.
+kCpuTargets = (
+    ("vllm._custom_ops", cpu.chunk_gated_delta_rule_cpu),
+    ("vllm._custom_ops", cpu.fused_sigmoid_gating_delta_rule_update_cpu),
 )
 
 
@@ -64,10 +69,14 @@ def register():
         return []
     if _swaps.active():
         return []
-    if not _has_null_block():
-        _logger.warning("vLLM operators not replaced: this vLLM has no null block (too old)")
-        return []
-    places = [place for target in kTargets for place in _replace(*target)]
+    targets = kCpuTargets
+    if _has_null_block():
+        targets = kTargets + kCpuTargets
+    else:
+        _logger.warning(
+            "vLLM's GPU operators not replaced: no null block (a CPU build, or too old)"
+        )
+    places = [place for target in targets for place in _replace(*target)]
     _logger.info("vLLM operators replaced: %s", ", ".join(places) or "none")
     return places
 

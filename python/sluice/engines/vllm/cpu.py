@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+"""vllm._custom_ops of vLLM's CPU build: what its attention core calls between the convolutions.
+
+Pools come as [slots, HV, K, V] and are updated in place. q and k are normalised with eps 1e-5, which
+vLLM's decode kernel does not say but does.
+"""
+
+from ... import ops
+from ..refusal import only_absent, only_value, unsupported
+
+_EPS = 1e-5
+
+
+def _qk_norm(use_qk_l2norm_in_kernel):
+    return "l2" if use_qk_l2norm_in_kernel else "none"
+
+
+def chunk_gated_delta_rule_cpu(
+    query,
+    key,
+    value,
+    g,
+    beta,
+    initial_state,
+    output_final_state,
+    cu_seqlens,
+    head_first,
+    use_qk_l2norm_in_kernel,
+    initial_state_indices,
+    eps=1e-5,
+):
+    """Prefill of packed rows: query, key [1,T,H,K], value [1,T,HV,V], log gate g float32 and beta
+    [1,T,HV], cu_seqlens [N+1]; the pool initial_state is read and updated IN PLACE at
+    initial_state_indices [N], whatever output_final_state says. Returns (o, pool)."""
+    only_absent("vllm.chunk_gated_delta_rule_cpu", "token-first rows", head_first=head_first)
+    o = ops.chunk_forward(
+        query,
+        key,
+        value,
+        g,
+        beta,
+        cu_seqlens=cu_seqlens,
+        initial_state=initial_state,
+        final_state=initial_state,
+        read_slots=initial_state_indices,
+        qk_norm=_qk_norm(use_qk_l2norm_in_kernel),
+        l2norm_eps=eps,
+    )
+    return o, initial_state
+
+
+def fused_sigmoid_gating_delta_rule_update_cpu(
+    A_log,
+    dt_bias,
+    q,
+    k,
+    v,
+    a,
+    b,
+    initial_state_source,
+    initial_state_indices,
+    cu_seqlens,
+    use_qk_l2norm_in_kernel,
+    softplus_beta=1.0,
+    softplus_threshold=20.0,
+):
+    """One token a sequence: q, k [1,N,H,K], v [1,N,HV,V], raw a, b [N,HV]; the pool
+    initial_state_source is updated IN PLACE at initial_state_indices [N]. Returns o [N,1,HV,V]."""
+    op = "vllm.fused_sigmoid_gating_delta_rule_update_cpu"
+    only_value(op, "softplus_beta", softplus_beta, 1.0, "softplus(x)")
+    only_value(op, "softplus_threshold", softplus_threshold, 20.0, "softplus(x) = x above it")
+    if q.shape[1] != len(cu_seqlens) - 1:
+        rule = "one token a sequence"
+        unsupported(op, "tokens", q.shape[1], f"{len(cu_seqlens) - 1}", rule)
+    return ops.recurrent_step(
+        *(x.transpose(0, 1) for x in (q, k, v)),
+        a.unsqueeze(1),
+        b.unsqueeze(1),
+        A_log=A_log,
+        dt_bias=dt_bias,
+        gate_space="raw",
+        beta_space="logit",
+        initial_state=initial_state_source,
+        read_slots=initial_state_indices,
+        qk_norm=_qk_norm(use_qk_l2norm_in_kernel),
+        l2norm_eps=_EPS,
+    )
