@@ -36,6 +36,7 @@ sharded() {
 }
 sharded sluice_cuda_tests sluice_cuda_tests
 sharded sluice_cuda_stress_tests sluice_cuda_stress_tests
+sharded cuda_layer sluice_cuda_layer_tests
 sharded cuda_parity sluice_cuda_parity_tests "--gtest_filter=*Invariance*:*RandomDelta*"
 # The generic kernel alone. Not: the largest counts, which are minutes of the reference, and what only
 # the fused kernel has, error limits of 16 bits and a workspace.

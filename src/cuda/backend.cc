@@ -6,10 +6,15 @@
 
 #include <cstdio>
 
+#include "cuda/causal_conv1d.h"
 #include "cuda/delta_rule.h"
+#include "cuda/gated_rms_norm.h"
 #include "cuda/gpu.h"
 #include "cuda/kernels/chunk_forward/launch.h"
+#include "cuda/kernels/conv1d/launch.h"
+#include "cuda/kernels/gated_norm/launch.h"
 #include "cuda/kernels/generic/launch.h"
+#include "cuda/layer_prefill.h"
 #include "cuda/select.h"
 
 namespace sluice::cuda {
@@ -29,6 +34,8 @@ Status warm_up(int32_t device_index) noexcept {
   const DeviceGuard guard(device_index);
   int error = guard.error();
   if (error == cudaSuccess) error = generic::load_kernels();
+  if (error == cudaSuccess) error = conv1d::load_kernels();
+  if (error == cudaSuccess) error = gated_norm::load_kernels();
   if (error == cudaSuccess && compute_capability(device_index) == kHopperCapability) {
     error = chunk_forward::load_kernels();
   }
@@ -52,6 +59,8 @@ size_t describe(char* out, size_t size) noexcept {
       "or 256, bfloat16 or float16, 16-byte aligned rows, compute capability 9.0\n"
       "cuda.kernels.generic: chunk_forward and recurrent_step, every dtype, rule and stride, "
       "K <= 512, any V, compute capability 8.0 or newer\n"
+      "cuda.kernels.layer: causal_conv1d, gated_rms_norm and layer_prefill, every option, compute "
+      "capability 8.0 or newer\n"
       "cuda.kernel_wish: %s\n",
       count, count > 0 ? compute_capability(0) : 0, driver, runtime, wished_kernel());
   return length > 0 ? static_cast<size_t>(length) : 0;
@@ -69,6 +78,9 @@ core::Backend make_backend() noexcept {
   backend.describe = describe;
   backend.chunk_forward = {select_delta_rule, delta_rule_workspace, run_delta_rule};
   backend.recurrent_step = {select_delta_rule, delta_rule_workspace, run_delta_rule};
+  backend.causal_conv1d = {select_causal_conv1d, causal_conv1d_workspace, run_causal_conv1d};
+  backend.gated_rms_norm = {select_gated_rms_norm, gated_rms_norm_workspace, run_gated_rms_norm};
+  backend.layer_prefill = {select_layer_prefill, layer_prefill_workspace, run_layer_prefill};
   return backend;
 }
 

@@ -32,6 +32,8 @@ T __ldg(const T* pointer) {
   return *pointer;
 }
 inline float __uint_as_float(uint32_t x) { return std::bit_cast<float>(x); }
+inline float __fdividef(float x, float y) { return x / y; }
+#define __expf(x) (std::exp(x))  // glibc has a function of that name
 inline float rsqrtf(float x) { return 1.0f / std::sqrt(x); }
 inline void __syncthreads() { ::emulation::named_barrier(0, ::emulation::block_extent.x, true); }
 inline void __syncwarp(uint32_t = ~0u) { ::emulation::meet_warp(); }

@@ -1,4 +1,4 @@
-// Measures causal_conv1d on the CPU against the float64 reference: widths, forms of state, packs,
+// Measures causal_conv1d on a backend against the float64 reference: widths, forms of state, packs,
 // memory orders, dtypes and random configurations. Outputs may differ by a rounding, states, which
 // are copies, by nothing; everything that may not be written is compared byte for byte.
 // SPDX-License-Identifier: Apache-2.0
@@ -7,6 +7,7 @@
 #include "parity/conv_call.hpp"
 #include "parity/draw.hpp"
 #include "parity/naming.hpp"
+#include "support/case_runner.hpp"
 
 namespace sluice::testing {
 namespace {
@@ -26,7 +27,7 @@ TEST_P(CausalConv1d, MatchesReference) {
   const ConvResult truth = run_conv(c, SLUICE_IMPL_REFERENCE);
   ASSERT_EQ(truth.code, SLUICE_OK) << truth.message;
   EXPECT_EQ(truth.damage, "");
-  const ConvResult found = run_conv(c, SLUICE_IMPL_CPU);
+  const ConvResult found = run_conv(c, implementations_under_test().front());
   const Verdict verdict = judge_conv(c, found, truth);
   EXPECT_TRUE(verdict.pass) << found.kernel << "\n" << verdict.line;
 }

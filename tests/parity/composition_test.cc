@@ -1,4 +1,4 @@
-// Measures that a layer operator on the CPU is what its documentation says: the convolution, the
+// Measures that a layer operator on a backend is what its documentation says: the convolution, the
 // gated delta rule and the gated norm one after the other; and that packings, splits and optional
 // outputs change nothing. Composed of public calls on the same values.
 // SPDX-License-Identifier: Apache-2.0
@@ -6,8 +6,9 @@
 
 #include "parity/layer_call.hpp"
 #include "parity/naming.hpp"
+#include "parity/operator_call.hpp"
 #include "parity/sequences.hpp"
-#include "support/tensors.hpp"
+#include "support/case_runner.hpp"
 
 namespace sluice::testing {
 namespace {
@@ -21,14 +22,15 @@ sluice_tensor heads_of(sluice_tensor t, int64_t first, int64_t heads, int64_t wi
   return t;
 }
 
+sluice_implementation backend() { return implementations_under_test().front(); }
+
 template <class Args>
 void call(sluice_op op, int (*function)(const Args*, sluice_workspace, void*), Args args) {
   args.struct_size = sizeof args;
-  args.implementation = SLUICE_IMPL_CPU;
-  size_t bytes = 0;
-  ASSERT_EQ(sluice_workspace_size(op, &args, &bytes), SLUICE_OK) << sluice_last_error();
-  TestWorkspace workspace(bytes);
-  ASSERT_EQ(function(&args, workspace.get(), nullptr), SLUICE_OK) << sluice_last_error();
+  args.implementation = backend();
+  const CallOutcome outcome = call_operator(op, function, args);
+  ASSERT_EQ(outcome.code, SLUICE_OK) << outcome.message;
+  EXPECT_EQ(outcome.damage, "");
 }
 
 /// core_out and out by separate operators, without states.
@@ -89,7 +91,7 @@ class Composition : public ::testing::TestWithParam<std::tuple<sluice_dtype, int
 std::string config_name(const ::testing::TestParamInfo<std::tuple<sluice_dtype, int>>& test) {
   return named(dtype_name(std::get<0>(test.param)), "_rounding", std::get<1>(test.param));
 }
-INSTANTIATE_TEST_SUITE_P(Cpu, Composition,
+INSTANTIATE_TEST_SUITE_P(Layers, Composition,
                          ::testing::Combine(::testing::Values(kF32, kBF16, kF16),
                                             ::testing::Range(0, 3)),
                          config_name);
@@ -100,7 +102,7 @@ TEST_P(Composition, PrefillIsItsOperatorsInTurn) {
   const LayerResult composed = compose(c);
   for (const auto packing : {SLUICE_PACKING_FLAT, SLUICE_PACKING_INTERLEAVED}) {
     c.packing = packing;
-    const LayerResult layer = run_layer(c, SLUICE_IMPL_CPU);
+    const LayerResult layer = run_layer(c, backend());
     ASSERT_EQ(layer.code, SLUICE_OK) << layer.message;
     EXPECT_TRUE(same_bits(layer.core, composed.core)) << packing;
     EXPECT_TRUE(same_bits(layer.out, composed.out)) << packing;
@@ -111,9 +113,9 @@ TEST_P(Composition, PackingsAgree) {
   for (const auto op : {SLUICE_OP_LAYER_PREFILL, SLUICE_OP_LAYER_DECODE}) {
     LayerConfig c = base();
     c.op = op, c.T = op == SLUICE_OP_LAYER_DECODE ? 4 : 90;
-    const LayerResult flat = run_layer(c, SLUICE_IMPL_CPU);
+    const LayerResult flat = run_layer(c, backend());
     c.packing = SLUICE_PACKING_INTERLEAVED;
-    const LayerResult interleaved = run_layer(c, SLUICE_IMPL_CPU);
+    const LayerResult interleaved = run_layer(c, backend());
     ASSERT_EQ(flat.code, SLUICE_OK) << flat.message;
     ASSERT_EQ(interleaved.code, SLUICE_OK) << interleaved.message;
     EXPECT_TRUE(same_bits(flat.out, interleaved.out));
@@ -127,9 +129,9 @@ TEST_P(Composition, CoreOutputIsOptional) {
   for (const auto op : {SLUICE_OP_LAYER_PREFILL, SLUICE_OP_LAYER_DECODE}) {
     LayerConfig c = base();
     c.op = op, c.T = op == SLUICE_OP_LAYER_DECODE ? 4 : 90;
-    const LayerResult with = run_layer(c, SLUICE_IMPL_CPU);
+    const LayerResult with = run_layer(c, backend());
     c.has_core = false;
-    const LayerResult without = run_layer(c, SLUICE_IMPL_CPU);
+    const LayerResult without = run_layer(c, backend());
     EXPECT_TRUE(same_bits(with.out, without.out));
     EXPECT_TRUE(same_bits(with.state_initial, without.state_initial));
   }

@@ -7,7 +7,7 @@
 #include <numeric>
 #include <utility>
 
-#include "support/tensors.hpp"
+#include "parity/operator_call.hpp"
 
 namespace sluice::testing {
 namespace {
@@ -57,21 +57,16 @@ class Call {
     args.activation = c_.activation;
     args.implementation = implementation;
 
+    const CallOutcome call = call_operator(SLUICE_OP_CAUSAL_CONV1D, sluice_causal_conv1d, args);
     ConvResult result;
-    size_t bytes = 0;
-    result.code = sluice_workspace_size(SLUICE_OP_CAUSAL_CONV1D, &args, &bytes);
-    TestWorkspace workspace(bytes);
-    if (result.code == SLUICE_OK) {
-      result.code = sluice_causal_conv1d(&args, workspace.get(), nullptr);
-    }
-    result.message = sluice_last_error();
-    result.kernel = sluice_last_kernel();
+    result.code = call.code;
+    result.message = call.message;
+    result.kernel = call.kernel;
     if (result.code != SLUICE_OK) return result;
     result.out = to_array(args.out);
     result.initial = to_array(args.state.initial);
     if (!c_.in_place) result.final = to_array(args.state.final);
-    result.damage = damage();
-    if (!workspace.guards_intact()) result.damage += "memory past the workspace; ";
+    result.damage = call.damage + damage();
     return result;
   }
 

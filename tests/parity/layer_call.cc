@@ -6,7 +6,7 @@
 #include <cstring>
 #include <numeric>
 
-#include "support/tensors.hpp"
+#include "parity/operator_call.hpp"
 
 namespace sluice::testing {
 namespace {
@@ -85,23 +85,17 @@ class Call {
   LayerResult run(sluice_implementation implementation) {
     const sluice_layer_args args = arguments(implementation);
     const bool decode = c_.op == SLUICE_OP_LAYER_DECODE;
+    const CallOutcome call = call_operator(
+        c_.op, decode ? sluice_layer_decode : sluice_layer_prefill, args, workspace_fill_);
     LayerResult result;
-    size_t bytes = 0;
-    result.code = sluice_workspace_size(c_.op, &args, &bytes);
-    TestWorkspace workspace(bytes);
-    std::memset(workspace.get().data, workspace_fill_, bytes);
-    if (result.code == SLUICE_OK) {
-      result.code =
-          (decode ? sluice_layer_decode : sluice_layer_prefill)(&args, workspace.get(), nullptr);
-    }
-    result.message = sluice_last_error();
-    result.kernel = sluice_last_kernel();
+    result.code = call.code;
+    result.message = call.message;
+    result.kernel = call.kernel;
     if (result.code != SLUICE_OK) return result;
     result.out = out_.values(), result.core = core_.values();
     result.state_initial = state_initial_.values(), result.conv_initial = conv_initial_.values();
     result.state = state_final_.values(), result.conv = conv_final_.values();
-    result.damage = damage();
-    if (!workspace.guards_intact()) result.damage += "memory past the workspace; ";
+    result.damage = call.damage + damage();
     return result;
   }
 

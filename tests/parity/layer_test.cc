@@ -1,4 +1,4 @@
-// Measures layer_prefill and layer_decode on the CPU against the float64 reference, for both
+// Measures layer_prefill and layer_decode on a backend against the float64 reference, for both
 // packings and every option, and against the separate operators that they are made of. Memory that
 // may not be written is compared byte for byte.
 // SPDX-License-Identifier: Apache-2.0
@@ -8,6 +8,7 @@
 
 #include "parity/layer_call.hpp"
 #include "parity/naming.hpp"
+#include "support/case_runner.hpp"
 
 namespace sluice::testing {
 namespace {
@@ -27,7 +28,7 @@ TEST_P(Layer, MatchesReference) {
   const LayerResult truth = run_layer(c, SLUICE_IMPL_REFERENCE);
   ASSERT_EQ(truth.code, SLUICE_OK) << truth.message;
   EXPECT_EQ(truth.damage, "");
-  const LayerResult found = run_layer(c, SLUICE_IMPL_CPU);
+  const LayerResult found = run_layer(c, implementations_under_test().front());
   const Verdict verdict = judge_layer(c, found, truth);
   EXPECT_TRUE(verdict.pass) << found.kernel << "\n" << verdict.line;
 }
@@ -187,12 +188,15 @@ LayerConfig draw(int seed) {
   return c;
 }
 
-Configs random_configs() {
+Configs random_configs(sluice_op op) {
   Configs configs;
-  for (int seed = 0; seed < kSeeds; ++seed) configs.push_back(draw(seed));
+  for (int seed = 0; seed < kSeeds; ++seed) {
+    if (const LayerConfig c = draw(seed); c.op == op) configs.push_back(c);
+  }
   return configs;
 }
-SLUICE_CONFIGS(Random, random_configs());
+SLUICE_CONFIGS(RandomPrefill, random_configs(SLUICE_OP_LAYER_PREFILL));
+SLUICE_CONFIGS(RandomDecode, random_configs(SLUICE_OP_LAYER_DECODE));
 
 }  // namespace
 }  // namespace sluice::testing

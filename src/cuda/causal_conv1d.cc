@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cuda/causal_conv1d.h"
+
+#include <cuda_runtime_api.h>
+
+#include "cuda/gpu.h"
+#include "cuda/kernels/conv1d/launch.h"
+#include "cuda/lower_views.h"
+#include "cuda/select.h"
+
+namespace sluice::cuda {
+namespace {
+
+using conv1d::ConvParams;
+using core::CausalConvProblem, core::present, core::Tensor;
+
+conv1d::TokenChannels token_channels(const Tensor& t) noexcept {
+  return {t.data, t.stride[0], t.stride[1], t.stride[2], t.stride[3], number_type(t.dtype)};
+}
+
+conv1d::ConvPool pool_of(const Tensor& t) noexcept {
+  if (!present(t)) return {};
+  return {t.data, t.shape[0], t.stride[0], t.stride[1], t.stride[2], number_type(t.dtype)};
+}
+
+bool in_fours(const Tensor& weight) noexcept {
+  const uintptr_t bytes = weight.dtype.bits == 32 ? 16 : 8;
+  return weight.shape[1] == 4 && weight.stride[0] == 4 &&
+         reinterpret_cast<uintptr_t>(weight.data) % bytes == 0;
+}
+
+void lower_state(const sluice_conv_state_io& state, ConvParams* out) noexcept {
+  out->initial = pool_of(state.initial);
+  out->final = pool_of(state.final);
+  out->read_slots = indices_of(state.read_slots);
+  out->write_slots = indices_of(state.write_slots);
+  out->num_accepted = indices_of(state.num_accepted);
+  out->ring = state.form == SLUICE_CONV_STATE_RING;
+  out->ring_position = indices_of(state.ring_position);
+  out->pad_below = state.pad_below;
+  if (!present(state.has_initial_state)) return;
+  out->has_initial_state = static_cast<const uint8_t*>(state.has_initial_state.data);
+  out->has_initial_stride = state.has_initial_state.stride[0];
+}
+
+}  // namespace
+
+ConvParams lower_conv(const CausalConvProblem* problems, int parts) noexcept {
+  const CausalConvProblem& first = problems[0];
+  ConvParams out{};
+  out.parts = parts;
+  for (int i = 0; i < parts; ++i) {
+    const CausalConvProblem& part = problems[i];
+    out.part[i] = {token_channels(part.x), token_channels(part.out), out.D, part.C};
+    out.D += part.G * part.C;
+  }
+  out.weight = first.weight.data;
+  out.weight_stride = first.weight.stride[0];
+  out.weight_number = number_type(first.weight.dtype);
+  out.weight_in_fours = in_fours(first.weight);
+  out.bias = vector_of(first.bias);
+  out.silu = first.activation == SLUICE_ACTIVATION_SILU;
+  out.cu_seqlens = indices_of(first.rows.cu_seqlens);
+  lower_state(first.state, &out);
+  out.B = first.rows.B;
+  out.T = first.rows.T;
+  out.N = first.rows.N;
+  out.W = static_cast<int32_t>(first.W);
+  out.L = static_cast<int32_t>(first.L);
+  return out;
+}
+
+Status select_causal_conv1d(const CausalConvProblem& p, core::KernelName* name) noexcept {
+  const int capability = compute_capability(p.x.device.index);
+  if (capability < kOldestCapability) {
+    return Status::failure(Code::kUnsupported,
+                           "causal_conv1d: compute capability = %d.%d, expected 8.0 or newer "
+                           "(CUDA kernels)",
+                           capability / 10, capability % 10);
+  }
+  constexpr int64_t kMaxColumns = (int64_t{1} << 31) - 1;
+  if (p.L > kMaxColumns) {
+    return Status::failure(Code::kUnsupported,
+                           "causal_conv1d: conv state columns L = %lld, expected below 2^31 (CUDA "
+                           "kernels)",
+                           static_cast<long long>(p.L));
+  }
+  *name = "cuda.causal_conv1d";
+  return ok_status();
+}
+
+size_t causal_conv1d_workspace(const CausalConvProblem&) noexcept { return 0; }
+
+Status run_causal_conv1d(const CausalConvProblem& problem, sluice_workspace,
+                         void* stream) noexcept {
+  const DeviceGuard guard(problem.x.device.index);
+  int error = guard.error();
+  if (error == cudaSuccess) error = conv1d::launch(lower_conv(&problem, 1), stream);
+  if (error == cudaSuccess) return ok_status();
+  return Status::failure(Code::kDeviceError, "causal_conv1d: launch = %s, expected cudaSuccess",
+                         cudaGetErrorName(static_cast<cudaError_t>(error)));
+}
+
+}  // namespace sluice::cuda

@@ -1,0 +1,70 @@
+// What the convolution kernels are told: one POD, passed as a __grid_constant__.
+// SPDX-License-Identifier: Apache-2.0
+#ifndef SLUICE_CUDA_KERNELS_CONV1D_PARAMS_H_
+#define SLUICE_CUDA_KERNELS_CONV1D_PARAMS_H_
+
+#include "cuda/device/views.h"
+
+namespace sluice::cuda::conv1d {
+
+using device::HeadScalar, device::IndexVector, device::Number;
+
+inline constexpr int kMaxWidth = 4;
+inline constexpr int kThreads = 128, kWarps = kThreads / 32;
+
+/// x or out, [B,T,G,C]; strides in elements, any.
+struct TokenChannels {
+  void* data;
+  int64_t batch_stride, token_stride, group_stride, channel_stride;
+  Number number;
+};
+
+/// Channels first .. of D: G groups of C that have tensors of their own (a layer's q, k and v).
+struct ChannelPart {
+  TokenChannels x, out;
+  int64_t first, C;
+};
+
+/// [slots,D,L], any strides, in elements.
+struct ConvPool {
+  void* data;  ///< may be null
+  int64_t slots, slot_stride, channel_stride, column_stride;
+  Number number;
+};
+
+/// What a row of tokens is, for whoever comes after the convolution.
+enum RowKind : uint8_t { kNobodys = 0, kLive = 1, kPadding = 2 };
+
+/// Arguments of the convolution kernels.
+struct ConvParams {
+  ChannelPart part[3];
+  int32_t parts;
+  const void* weight;  ///< [D,W]
+  int64_t weight_stride;
+  Number weight_number;
+  bool weight_in_fours;  ///< W = 4, and a channel's weights are one aligned 4-element load
+  bool ring, silu;
+  HeadScalar bias;                   ///< [D], data may be null
+  ConvPool initial, final;           ///< may be one memory
+  IndexVector cu_seqlens;            ///< [N+1]; null: sequence n is batch entry n
+  IndexVector read_slots;            ///< [N]; null: sequence n has slot n
+  IndexVector write_slots;           ///< likewise
+  IndexVector num_accepted;          ///< [N], may be null
+  IndexVector ring_position;         ///< [N], with `ring` only
+  const uint8_t* has_initial_state;  ///< [N], may be null
+  int64_t has_initial_stride;
+  int64_t pad_below;
+  int64_t B, T, N, D;
+  int32_t W, L;
+  uint8_t* row_kinds;  ///< [B,T] RowKind out, may be null
+  // Of the launch:
+  int64_t tile_tokens;    ///< tokens that a thread walks through
+  int64_t tiles;          ///< of one batch entry
+  int64_t head_warps;     ///< ceil(D / 32), for each of N sequences
+  int64_t channel_warps;  ///< for each tile
+  int64_t warps;          ///< all of them
+};
+
+}  // namespace sluice::cuda::conv1d
+
+#endif  // SLUICE_CUDA_KERNELS_CONV1D_PARAMS_H_

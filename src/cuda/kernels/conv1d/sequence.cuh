@@ -1,0 +1,91 @@
+// Which sequence a row belongs to, and which slots a sequence's states are in.
+// SPDX-License-Identifier: Apache-2.0
+#ifndef SLUICE_CUDA_KERNELS_CONV1D_SEQUENCE_CUH_
+#define SLUICE_CUDA_KERNELS_CONV1D_SEQUENCE_CUH_
+
+#include "cuda/device/store.cuh"
+#include "cuda/kernels/conv1d/params.h"
+
+namespace sluice::cuda::conv1d {
+
+/// Rows begin .. end - 1 of a batch entry, which are sequence n; nobody's with n = -1.
+struct Span {
+  int64_t n, begin, end;
+};
+
+/// Offset n of the packed rows, within the tensors whatever cu_seqlens holds.
+__device__ __forceinline__ int64_t offset_of(const ConvParams& p, int64_t n) {
+  return min(max(device::load_index(p.cu_seqlens, n), int64_t{0}), p.T);
+}
+
+__device__ __forceinline__ Span rows_of(const ConvParams& p, int64_t n) {
+  if (p.cu_seqlens.data == nullptr) return {n, 0, p.T};
+  const int64_t begin = offset_of(p, n);
+  return {n, begin, max(offset_of(p, n + 1), begin)};
+}
+
+/// The span that row `row` of a batch entry is in. WHY a search by each thread: uniform loads from
+/// the L1, log2(N) of them for a tile of tokens, and no thread waits for another one.
+__device__ __forceinline__ Span span_at(const ConvParams& p, int64_t batch, int64_t row) {
+  if (p.cu_seqlens.data == nullptr) return {batch, 0, p.T};
+  int64_t low = 0, high = p.N;  // in between: how many sequences begin at or before the row
+  while (low < high) {
+    const int64_t middle = (low + high) / 2;
+    if (device::load_index(p.cu_seqlens, middle) <= row) {
+      low = middle + 1;
+    } else {
+      high = middle;
+    }
+  }
+  if (low == 0) return {-1, 0, p.N > 0 ? offset_of(p, 0) : p.T};
+  const Span span = rows_of(p, low - 1);
+  return row < span.end ? span : Span{-1, span.end, p.T};
+}
+
+/// Slots past the pool are undefined in sluice.h; here they are padding, so that a wrong index
+/// cannot reach other memory.
+__device__ __forceinline__ bool is_padding(const ConvParams& p, int64_t n) {
+  if (p.read_slots.data == nullptr) return false;
+  const int64_t slot = device::load_index(p.read_slots, n);
+  return slot < p.pad_below || (p.initial.data != nullptr && slot >= p.initial.slots);
+}
+
+/// Slot of `initial` to start from, of `final` for the last state; -1: zeros, none.
+struct Slots {
+  int64_t read, write;
+};
+
+/// For sequences that are no padding.
+__device__ __forceinline__ Slots slots_of(const ConvParams& p, int64_t n) {
+  Slots slots{-1, -1};
+  const bool has_initial =
+      p.has_initial_state == nullptr || p.has_initial_state[n * p.has_initial_stride] != 0;
+  if (p.initial.data != nullptr && has_initial) {
+    slots.read = p.read_slots.data == nullptr ? n : device::load_index(p.read_slots, n);
+  }
+  if (p.final.data == nullptr) return slots;
+  if (p.write_slots.data == nullptr) {
+    slots.write = n;
+    return slots;
+  }
+  const int64_t write = device::load_index(p.write_slots, n);
+  if (write >= p.pad_below && write < p.final.slots) slots.write = write;
+  return slots;
+}
+
+/// The part that channel d belongs to.
+__device__ __forceinline__ const ChannelPart& part_of(const ConvParams& p, int64_t d) {
+  int which = 0;
+  while (which + 1 < p.parts && d >= p.part[which + 1].first) ++which;
+  return p.part[which];
+}
+
+/// Element of row 0 of a batch entry and channel `inside` of a part.
+__device__ __forceinline__ int64_t element_of(const TokenChannels& t, int64_t C, int64_t batch,
+                                              int64_t inside) {
+  return batch * t.batch_stride + inside / C * t.group_stride + inside % C * t.channel_stride;
+}
+
+}  // namespace sluice::cuda::conv1d
+
+#endif  // SLUICE_CUDA_KERNELS_CONV1D_SEQUENCE_CUH_

@@ -1,0 +1,10 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cuda/kernels/gated_norm/instances.h"
+#include "cuda/kernels/gated_norm/kernel.cuh"
+
+namespace sluice::cuda::gated_norm {
+
+const void* rows_by_packs() noexcept { return reinterpret_cast<const void*>(packed_kernel); }
+const void* rows_by_elements() noexcept { return reinterpret_cast<const void*>(element_kernel); }
+
+}  // namespace sluice::cuda::gated_norm

@@ -1,0 +1,53 @@
+// What the gated norm kernels are told: one POD, passed as a __grid_constant__.
+// SPDX-License-Identifier: Apache-2.0
+#ifndef SLUICE_CUDA_KERNELS_GATED_NORM_PARAMS_H_
+#define SLUICE_CUDA_KERNELS_GATED_NORM_PARAMS_H_
+
+#include "cuda/device/views.h"
+
+namespace sluice::cuda::gated_norm {
+
+using device::HeadScalar, device::Number;
+
+inline constexpr int kThreads = 128, kWarps = kThreads / 32;
+inline constexpr int kPack = 8;           ///< elements a lane moves at once
+inline constexpr int64_t kPackedV = 256;  ///< largest V of the packed kernel: 32 lanes
+inline constexpr int64_t kMaxRows = (int64_t{1} << 31) - 1;  ///< of a launch: fast divisions
+
+/// Rows [i0,i1,i2,i3] of V elements, innermost stride 1, the others in elements.
+struct NormRows {
+  void* data;
+  int64_t stride[4];
+  Number number;
+};
+
+/// n / divisor for n < 2^31, without a division.
+struct FastDivisor {
+  uint32_t divisor, factor, shift;
+};
+
+/// Rounding on the way; the output is always rounded once more where it is stored.
+enum class Rounding : int32_t { kNone, kInput, kInputAndNormalised };
+
+/// Arguments of the gated norm kernels.
+struct NormParams {
+  NormRows x, z, out;        ///< out may be the memory of x
+  NormRows copy;             ///< a copy of x as it was read, data may be null: a layer's core_out
+  HeadScalar weight;         ///< [V]
+  const uint8_t* row_kinds;  ///< conv1d::RowKind of [i0,i1], may be null: all rows are live
+  int64_t row_kinds_stride;  ///< of i0
+  int64_t shape[4];
+  int64_t V;
+  float eps;
+  Rounding rounding;
+  Number rounded_to;
+  bool silu;  ///< else sigmoid
+  // Of the launch:
+  uint32_t rows;      ///< at most kMaxRows
+  FastDivisor by[3];  ///< by shape[1], shape[2], shape[3]
+  int32_t lanes;      ///< that share a row: a power of two
+};
+
+}  // namespace sluice::cuda::gated_norm
+
+#endif  // SLUICE_CUDA_KERNELS_GATED_NORM_PARAMS_H_

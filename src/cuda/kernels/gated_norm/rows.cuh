@@ -1,0 +1,77 @@
+// Where a row lies, and what one is worth after the norm.
+// SPDX-License-Identifier: Apache-2.0
+#ifndef SLUICE_CUDA_KERNELS_GATED_NORM_ROWS_CUH_
+#define SLUICE_CUDA_KERNELS_GATED_NORM_ROWS_CUH_
+
+#include "cuda/device/activation.cuh"
+#include "cuda/device/store.cuh"
+#include "cuda/kernels/gated_norm/params.h"
+
+namespace sluice::cuda::gated_norm {
+
+inline constexpr int kNobodysRow = 0, kLiveRow = 1;  ///< of conv1d::RowKind
+
+__device__ __forceinline__ uint32_t divide(uint32_t n, const FastDivisor& by) {
+  const auto high = static_cast<uint32_t>((uint64_t{n} * by.factor) >> 32);
+  return (high + n) >> by.shift;
+}
+
+/// Indices of a row.
+struct Place {
+  uint32_t index[4];
+
+  /// Element of the row's first number.
+  __device__ __forceinline__ int64_t in(const NormRows& rows) const {
+    return index[0] * rows.stride[0] + index[1] * rows.stride[1] + index[2] * rows.stride[2] +
+           index[3] * rows.stride[3];
+  }
+};
+
+__device__ __forceinline__ Place place_of(const NormParams& p, uint32_t row) {
+  Place place{};
+  uint32_t left = row;
+#pragma unroll
+  for (int axis = 3; axis > 0; --axis) {
+    const uint32_t above = divide(left, p.by[axis - 1]);
+    place.index[axis] = left - above * p.by[axis - 1].divisor;
+    left = above;
+  }
+  place.index[0] = left;
+  return place;
+}
+
+/// What the convolution said of the row's token; live where nothing was said.
+__device__ __forceinline__ int kind_of(const NormParams& p, const Place& place) {
+  if (p.row_kinds == nullptr) return kLiveRow;
+  return p.row_kinds[place.index[0] * p.row_kinds_stride + place.index[1]];
+}
+
+/// x as the norm takes it.
+__device__ __forceinline__ float norm_input(const NormParams& p, float x) {
+  return p.rounding == Rounding::kNone ? x : device::rounded(p.rounded_to, x);
+}
+
+/// weight * act(z) * x / rms(x), with factor = 1 / rms(x).
+__device__ __forceinline__ float norm_output(const NormParams& p, float x, float factor,
+                                             float weight, float z) {
+  float normalised = x * factor;
+  if (p.rounding == Rounding::kInputAndNormalised) {
+    normalised = device::rounded(p.rounded_to, normalised);
+  }
+  return normalised * weight * (p.silu ? device::silu(z) : device::sigmoid(z));
+}
+
+/// Sum over a group of `lanes` neighbouring lanes, the same bits in each of them.
+__device__ __forceinline__ float sum_over(float x, int lanes) {
+  for (int mask = 1; mask < lanes; mask *= 2) x += __shfl_xor_sync(0xffffffffu, x, mask);
+  return x;
+}
+
+/// 1 / rms.
+__device__ __forceinline__ float factor_of(const NormParams& p, float sum_of_squares) {
+  return rsqrtf(sum_of_squares / static_cast<float>(p.V) + p.eps);
+}
+
+}  // namespace sluice::cuda::gated_norm
+
+#endif  // SLUICE_CUDA_KERNELS_GATED_NORM_ROWS_CUH_

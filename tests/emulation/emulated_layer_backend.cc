@@ -1,0 +1,129 @@
+// The convolution, the gated norm and layer_prefill of the CUDA backend on the CPU: their host code
+// as it is, their kernels by the emulator. The delta rule between them is the float64 reference
+// here; its kernels have an emulated backend of their own. SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <numeric>
+#include <random>
+
+#include "core/backend.hpp"
+#include "cuda/causal_conv1d.h"
+#include "cuda/delta_rule.h"
+#include "cuda/gated_rms_norm.h"
+#include "cuda/gpu.h"
+#include "cuda/kernels/conv1d/kernel.cuh"
+#include "cuda/kernels/conv1d/launch.h"
+#include "cuda/kernels/gated_norm/kernel.cuh"
+#include "cuda/kernels/gated_norm/launch.h"
+#include "cuda/layer_prefill.h"
+#include "emulated_backend.hpp"
+
+namespace sluice::cuda {
+
+namespace chunk_forward {
+alignas(1024) uint8_t dynamic_shared[emulation::kSharedBytes];  // the emulator asks for it
+}
+
+uint64_t emulation_seed = 1;
+
+int compute_capability(int) noexcept { return 90; }
+DeviceGuard::DeviceGuard(int) noexcept {}
+DeviceGuard::~DeviceGuard() = default;
+
+namespace conv1d {
+namespace {
+
+constexpr void (*kKernels[])(ConvParams) = {
+    conv_kernel<FloatPack, false>, conv_kernel<ShortPack, false>, conv_kernel<ElementPack, false>,
+    conv_kernel<ShortPack, true>, conv_kernel<ElementPack, true>};
+
+}  // namespace
+
+/// Threads never wait for each other, so each runs to its end, all of them in random order; a GPU
+/// of a random size.
+int launch(ConvParams p, void*) noexcept {
+  std::mt19937_64 random(emulation_seed);
+  const Body body = choose_body(p);
+  plan_launch(body, static_cast<int>(random() % 8), &p);
+  const auto ctas = static_cast<unsigned>(std::min<int64_t>((p.warps + kWarps - 1) / kWarps, 300));
+  emulation::block_extent = {kThreads};
+  emulation::grid_extent = {ctas};
+  std::vector<unsigned> order(ctas * kThreads);
+  std::iota(order.begin(), order.end(), 0u);
+  std::shuffle(order.begin(), order.end(), random);
+  for (const unsigned at : order) {
+    emulation::block = {at / kThreads};
+    emulation::thread = {at % kThreads};
+    kKernels[static_cast<int>(body)](p);
+  }
+  return 0;
+}
+
+}  // namespace conv1d
+
+namespace gated_norm {
+
+int launch(const NormParams& params, void*) noexcept {
+  NormParams p = params;
+  if (p.shape[0] * p.shape[1] * p.shape[2] * p.shape[3] == 0) return 0;
+  const bool packs = by_packs(p);
+  plan_launch(&p);
+  const unsigned ctas = 1 + static_cast<unsigned>(emulation_seed % 3);
+  for (unsigned cta = 0; cta < ctas; ++cta) {
+    const std::string trouble = emulation::run_cta(cta, ctas, kThreads, emulation_seed + cta, [&] {
+      packs ? packed_kernel(p) : element_kernel(p);
+    });
+    if (!trouble.empty()) return 1;
+  }
+  return 0;
+}
+
+}  // namespace gated_norm
+
+namespace {
+
+/// What the fused kernel asks of its operands.
+bool tiled(const core::Tensor& t) noexcept {
+  if (reinterpret_cast<uintptr_t>(t.data) % 16 != 0 || t.dtype.bits != 16) return false;
+  for (int axis = 0; axis < 3; ++axis) {
+    if (t.shape[axis] > 1 && t.stride[axis] % 8 != 0) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+Status select_delta_rule(const core::DeltaRuleProblem& p, core::KernelName* name) noexcept {
+  const bool fused = p.K % 64 == 0 && p.V % 64 == 0 && p.o.dtype.code == p.q.dtype.code &&
+                     tiled(p.q) && tiled(p.k) && tiled(p.v) && tiled(p.o);
+  *name = fused ? "emulated.sm_90a.reference" : "emulated.generic";
+  return ok_status();
+}
+
+size_t delta_rule_workspace(const core::DeltaRuleProblem& p) noexcept {
+  return ref::recurrent_backend().chunk_forward.workspace(p);
+}
+
+Status run_delta_rule(const core::DeltaRuleProblem& p, sluice_workspace workspace,
+                      void* stream) noexcept {
+  return ref::recurrent_backend().chunk_forward.run(p, workspace, stream);
+}
+
+const core::Backend& backend() noexcept {
+  static const core::Backend instance = [] {
+    core::Backend made{};
+    made.id = SLUICE_IMPL_CUDA;
+    made.name = "cuda";
+    made.description = "the operators around the delta rule, emulated";
+    made.requirement = "nothing";
+    made.device_type = SLUICE_DEVICE_CUDA;
+    made.available = []() noexcept { return true; };
+    made.chunk_forward = {select_delta_rule, delta_rule_workspace, run_delta_rule};
+    made.causal_conv1d = {select_causal_conv1d, causal_conv1d_workspace, run_causal_conv1d};
+    made.gated_rms_norm = {select_gated_rms_norm, gated_rms_norm_workspace, run_gated_rms_norm};
+    made.layer_prefill = {select_layer_prefill, layer_prefill_workspace, run_layer_prefill};
+    return made;
+  }();
+  return instance;
+}
+
+}  // namespace sluice::cuda

@@ -1,0 +1,93 @@
+// One call of an operator where its implementation computes: on the host, or on device copies of
+// all tensors. SPDX-License-Identifier: Apache-2.0
+#ifndef SLUICE_TESTS_PARITY_OPERATOR_CALL_HPP_
+#define SLUICE_TESTS_PARITY_OPERATOR_CALL_HPP_
+
+#include <cstring>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "support/delta_tensors.hpp"
+#include "support/device_copy.hpp"
+#include "support/tensors.hpp"
+
+namespace sluice::testing {
+
+inline std::vector<sluice_tensor*> tensors_of(sluice_causal_conv1d_args* a) {
+  sluice_conv_state_io& s = a->state;
+  return {&a->x,          &a->weight,           &a->bias,        &a->out,
+          &a->cu_seqlens, &s.initial,           &s.final,        &s.read_slots,
+          &s.write_slots, &s.has_initial_state, &s.num_accepted, &s.ring_position};
+}
+
+inline std::vector<sluice_tensor*> tensors_of(sluice_gated_rms_norm_args* a) {
+  return {&a->x, &a->z, &a->weight, &a->out};
+}
+
+inline std::vector<sluice_tensor*> tensors_of(sluice_chunk_forward_args* a) {
+  return delta_tensors(a);
+}
+
+inline std::vector<sluice_tensor*> tensors_of(sluice_layer_args* a) {
+  sluice_state_io& s = a->state;
+  return {&a->qkv,
+          &a->z,
+          &a->b,
+          &a->a,
+          &a->conv_weight,
+          &a->conv_bias,
+          &a->A_log,
+          &a->dt_bias,
+          &a->norm_weight,
+          &a->out,
+          &a->core_out,
+          &a->cu_seqlens,
+          &a->conv_initial,
+          &a->conv_final,
+          &a->ring_position,
+          &a->num_accepted,
+          &s.initial,
+          &s.final,
+          &s.read_slots,
+          &s.write_slots,
+          &s.has_initial_state};
+}
+
+/// What a call left, beside its outputs.
+struct CallOutcome {
+  int code = SLUICE_OK;
+  std::string message, kernel;
+  std::string damage;  ///< to memory that is nobody's, and device errors; empty = none
+};
+
+/// workspace_fill: its bytes before the call.
+template <class Args>
+CallOutcome call_operator(sluice_op op, int (*function)(const Args*, sluice_workspace, void*),
+                          Args args, int workspace_fill = 0xff) {
+  CallOutcome out;
+  size_t bytes = 0;
+  if (args.implementation == SLUICE_IMPL_CUDA) {
+    const std::unique_ptr<DeviceCopy> device = make_device_copy();
+    device->upload(tensors_of(&args));
+    out.code = sluice_workspace_size(op, &args, &bytes);
+    if (out.code == SLUICE_OK) {
+      out.code = function(&args, device->workspace(bytes, workspace_fill), nullptr);
+    }
+    out.message = sluice_last_error();
+    out.damage = device->download();
+  } else {
+    out.code = sluice_workspace_size(op, &args, &bytes);
+    TestWorkspace workspace(bytes);
+    std::memset(workspace.get().data, workspace_fill, bytes);
+    if (out.code == SLUICE_OK) out.code = function(&args, workspace.get(), nullptr);
+    out.message = sluice_last_error();
+    if (!workspace.guards_intact()) out.damage = "memory past the workspace; ";
+  }
+  out.kernel = sluice_last_kernel();
+  return out;
+}
+
+}  // namespace sluice::testing
+
+#endif  // SLUICE_TESTS_PARITY_OPERATOR_CALL_HPP_
