@@ -22,6 +22,7 @@ from ._library import (
     last_kernel,
     set_num_threads,
     supported,
+    verify,
     warm_up,
 )
 from .functional import (
@@ -67,5 +68,6 @@ __all__ = [
     "recurrent_gated_delta_rule",
     "set_num_threads",
     "supported",
+    "verify",
     "warm_up",
 ]

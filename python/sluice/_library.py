@@ -63,3 +63,13 @@ def warm_up(device="cpu"):
     if kind not in ("cpu", "cuda"):
         raise ValueError(f"warm_up: device = {device}, expected cpu, cuda or cuda:INDEX")
     _core.warm_up(kind == "cuda", int(index or 0))
+
+
+def verify(*paths, device="cpu", implementation="auto", filter="", against=None):
+    """Runs the cases of case files and compares with their recorded answers: `sluice.cases.verify`,
+    which has the arguments. Needs NumPy. Returns a `sluice.cases.Report`."""
+    from . import cases
+
+    return cases.verify(
+        *paths, device=device, implementation=implementation, filter=filter, against=against
+    )

@@ -7,7 +7,11 @@ import re
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-REGIONS = {"readme-cpp": "examples/cpp/prefill.cpp", "readme-c": "examples/c/decode.c"}
+REGIONS = {
+    "readme-cpp": "examples/cpp/prefill.cpp",
+    "readme-c": "examples/c/decode.c",
+    "readme-transformers": "examples/python/transformers_generate.py",
+}
 COMMANDS = ["scripts/quickstart.sh", "scripts/test.sh"]
 
 

@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`python -m sluice bench`: how long prefill and decode take here, at the sizes of a model's layer.
+A quick look, not a benchmark: docs/benchmarks.md has those."""
+
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from . import functional, last_kernel
+
+_ROUNDS = 9
+_SHORTEST = 2e-3  # seconds a round: short calls are repeated
+
+
+class Host:
+    """NumPy arrays on the CPU, float32."""
+
+    dtype = "float32"
+
+    def put(self, array: np.ndarray[Any, Any], io: bool = True) -> Any:
+        return array
+
+    def wait(self) -> None:
+        """Calls return when they are done."""
+
+
+class Gpu:
+    """torch tensors on the current CUDA device, bfloat16."""
+
+    dtype = "bfloat16"
+
+    def __init__(self) -> None:
+        import torch
+
+        self._torch: Any = torch
+
+    def put(self, array: np.ndarray[Any, Any], io: bool = True) -> Any:
+        tensor = self._torch.from_numpy(array).cuda()
+        return tensor.bfloat16() if io else tensor
+
+    def wait(self) -> None:
+        self._torch.cuda.synchronize()
+
+
+def _seconds(place: Host | Gpu, call: Callable[[], object]) -> tuple[float, float, float]:
+    """Quartiles of the time of one call."""
+
+    def once(calls: int) -> float:
+        place.wait()
+        start = time.perf_counter()
+        for _ in range(calls):
+            call()
+        place.wait()
+        return (time.perf_counter() - start) / calls
+
+    once(1)
+    calls = max(1, int(_SHORTEST / max(once(1), 1e-7)))
+    low, middle, high = statistics.quantiles((once(calls) for _ in range(_ROUNDS)), n=4)
+    return low, middle, high
+
+
+def rows(device: str, heads: int, value_heads: int, dim: int, tokens: int, batch: int) -> Iterator[str]:
+    """The table, line by line: prefill of one sequence of `tokens`, one token of `batch` sequences."""
+    place: Host | Gpu = Host() if device == "cpu" else Gpu()
+    yield (
+        f"H {heads}, HV {value_heads}, K = V = {dim}, {place.dtype}; median of {_ROUNDS} rounds "
+        "(quartiles)"
+    )
+    for name, shape in (("prefill", (1, tokens)), ("decode", (batch, 1))):
+        rng = np.random.default_rng(0)
+        draw = rng.standard_normal
+        q, k = (place.put(draw((*shape, heads, dim), np.float32)) for _ in range(2))
+        v = place.put(draw((*shape, value_heads, dim), np.float32))
+        g = place.put(-0.1 * rng.random((*shape, value_heads), np.float32), io=False)
+        beta = place.put(rng.random((*shape, value_heads), np.float32), io=False)
+        state = place.put(np.zeros((shape[0], value_heads, dim, dim), np.float32), io=False)
+        out = place.put(np.empty((*shape, value_heads, dim), np.float32))
+        options = dict(initial_state=state, final_state=state, use_qk_l2norm_in_kernel=True, out=out)
+
+        def call() -> object:
+            if name == "prefill":
+                return functional.chunk_gated_delta_rule(q, k, v, g, beta, **options)
+            return functional.fused_recurrent_gated_delta_rule(q, k, v, g, beta=beta, **options)
+
+        low, middle, high = (1e3 * t for t in _seconds(place, call))
+        count = shape[0] * shape[1]
+        yield (
+            f"{name:8} {count:6} tokens  {middle:9.3f} ms ({low:.3f} to {high:.3f})  "
+            f"{count / middle * 1e3:11.0f} tokens/s  {last_kernel()}"
+        )

@@ -1,0 +1,157 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Measures `python -m sluice` and `sluice.verify`: exit statuses, what is printed, that wrong results
+and broken files are found. Runs them on the tree's case files, on copies with single bytes or values
+changed, and once as a process."""
+
+import json
+import pathlib
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import sluice
+from sluice import __main__ as tool
+from sluice import cases
+from sluice.cases.case import Case, cases_of
+from sluice.cases.checks import judge
+from sluice.cases.execute import execute
+from sluice.cases.self_check import self_check_cases
+
+ROOT = pathlib.Path(__file__).parents[2]
+GOLDEN = ROOT / "tests/golden/hf_prefill.safetensors"
+LAYERS = [ROOT / f"examples/data/qwen3_{name}_layer.safetensors" for name in ("next", "5")]
+needs_tree = pytest.mark.skipif(not GOLDEN.exists(), reason="tests are not in the source tree")
+
+
+@needs_tree
+@pytest.mark.parametrize("path", [GOLDEN, *LAYERS], ids=lambda path: path.stem)
+def test_recorded_answers_hold(path):
+    report = sluice.verify(path)
+    assert report.passed, str(report)
+    assert all(kernel.startswith("cpu.") for kernel in report.kernels.values())
+    assert max(v.whole for v in report.verdicts) < 1e-6
+
+
+@needs_tree
+def test_filter_and_implementation():
+    report = sluice.verify(GOLDEN, filter="model.1x65", implementation="reference")
+    assert report.passed and list(report.kernels.values()) == ["reference.chunk_forward"]
+    with pytest.raises(ValueError, match="no case's name contains 'nothing'"):
+        sluice.verify(GOLDEN, filter="nothing")
+
+
+def test_self_check_and_what_it_would_not_pass():
+    report = cases.self_check()
+    assert report.passed and len(report.kernels) == 7, str(report)
+    refused = cases.self_check(implementation="cuda")
+    assert not refused.passed and (refused.unsupported or "cuda" in str(refused.kernels))
+
+
+@pytest.mark.parametrize("change", ["value", "head", "shift", "nan", "zeros"])
+def test_wrong_results_are_found(change):
+    case = next(c for c in self_check_cases() if c.name == "prefill.64")
+    results, _ = execute(case, "cpu", "auto")
+    o = results["o"]
+    if change == "value":
+        o[0, 3, 1, 5] += 0.5
+    elif change == "head":
+        o[:] = o[:, :, ::-1].copy()
+    elif change == "shift":
+        o[:, 1:] = o[:, :-1].copy()
+    elif change == "nan":
+        o[0, 199, 3, 63] = np.nan
+    else:
+        o[:] = 0
+    failed = [v for v in judge(case, results) if not v.passed]
+    assert [v.tensor for v in failed] == ["o"]
+
+
+def write(path, header, data):
+    text = json.dumps(header).encode()
+    path.write_bytes(len(text).to_bytes(8, "little") + text + data)
+    return path
+
+
+def results_file(path, case, scale):
+    """A file of results for `case`: the answers, o multiplied by `scale`."""
+    header, data = {}, b""
+    for tensor in case.answers():
+        array = case.get(tensor) * (scale if tensor == "o" else 1)
+        name = f"{case.name}.{tensor}"
+        bits = array.astype("<f4").tobytes()
+        span = [len(data), len(data) + len(bits)]
+        header[name] = {"dtype": "F32", "shape": list(array.shape), "data_offsets": span}
+        data += bits
+    return write(path, header, data)
+
+
+@needs_tree
+@pytest.mark.parametrize("scale, status", [(1.0, 0), (1.0001, 1)])
+def test_somebody_elses_results(tmp_path, capsys, scale, status):
+    case = next(c for c in cases_of(GOLDEN) if "1x65" in c.name)
+    path = results_file(tmp_path / "results.safetensors", case, scale)
+    arguments = ["verify", "--against", str(path), "--filter", case.name, str(GOLDEN)]
+    assert tool.main(arguments) == status
+    assert ("FAIL" in capsys.readouterr().out) == (status == 1)
+    path = write(path, {}, b"")
+    assert tool.main(arguments) == 1 and "FAIL: missing" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "content, message",
+    [
+        (b"", "header of 0 bytes"),
+        ((1 << 40).to_bytes(8, "little") + b"{}", "expected it within the file's 10"),
+        ((2).to_bytes(8, "little") + b"[]", "header = list, expected an object"),
+        ((2).to_bytes(8, "little") + b"{x", "header is no JSON"),
+        ((2).to_bytes(8, "little") + b"{}", "not a case file"),
+    ],
+)
+def test_files_that_are_none(tmp_path, capsys, content, message):
+    path = tmp_path / "x.safetensors"
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=message):
+        sluice.verify(path)
+    assert tool.main(["verify", str(path)]) == 1
+    assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "entry, message",
+    [
+        (dict(dtype="F32", shape=[2], data_offsets=[0, 4]), "expected 8 bytes within the 8"),
+        (dict(dtype="F32", shape=[2], data_offsets=[4, 12]), "offsets 4 to 12"),
+        (dict(dtype="F32", shape=[-2], data_offsets=[8, 0]), "offsets 8 to 0"),
+        (dict(dtype="Q8", shape=[2], data_offsets=[0, 8]), "KeyError 'Q8'"),
+        (dict(dtype="F32", shape="x", data_offsets=[0, 8]), "ValueError"),
+        ([], "TypeError"),
+    ],
+)
+def test_tensors_that_do_not_fit_their_file(tmp_path, entry, message):
+    path = write(tmp_path / "x.safetensors", {"a": entry}, bytes(8))
+    with pytest.raises(ValueError, match=message):
+        sluice.verify(path)
+
+
+def test_unknown_operators_are_named():
+    with pytest.raises(ValueError, match="op = attention, expected one of prefill, decode"):
+        execute(Case("c", {"op": "attention"}, {}), "cpu", "auto")
+
+
+def test_info_and_bench(capsys):
+    assert tool.main(["info"]) == 0
+    assert sluice.__version__ in capsys.readouterr().out
+    small = "--heads 1 --value-heads 2 --dim 16 --tokens 20 --batch 2".split()
+    assert tool.main(["bench", *small]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[1].startswith("prefill") and "cpu.recurrent_step" in lines[2]
+
+
+def test_as_a_process():
+    command = [sys.executable, "-m", "sluice"]
+    done = subprocess.run([*command, "--help"], capture_output=True, text=True, check=True)
+    assert "examples:" in done.stdout and "python -m sluice verify" in done.stdout
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 2 and "COMMAND" in done.stderr
