@@ -184,17 +184,9 @@ class Session {
   TestTensor weight_, bias_, A_log_, dt_bias_, norm_weight_, state_, conv_;
 };
 
-TEST_P(Composition, PrefillInPartsThenDecode) {
-  LayerConfig c = base();
-  c.T = 80;
-  Session whole(c), parts(c);
-  const Array expected = whole.run(sluice_layer_prefill, SLUICE_OP_LAYER_PREFILL, 0, 80);
-  std::vector<Array> rows;
-  rows.push_back(parts.run(sluice_layer_prefill, SLUICE_OP_LAYER_PREFILL, 0, 64));
-  EXPECT_TRUE(same_bits(rows[0], take(expected, 1, range(0, 64))));
-  rows.push_back(parts.run(sluice_layer_prefill, SLUICE_OP_LAYER_PREFILL, 64, 9));
-  rows.push_back(parts.run(sluice_layer_decode, SLUICE_OP_LAYER_DECODE, 73, 1));
-  rows.push_back(parts.run(sluice_layer_decode, SLUICE_OP_LAYER_DECODE, 74, 6));
+/// Rows and states of a session in parts against those of one in a piece.
+void expect_alike(const LayerConfig& c, const std::vector<Array>& rows, const Array& expected,
+                  const Session& parts, const Session& whole) {
   const double limit = same_dtype(c.io, kF32) ? 1e-5 : same_dtype(c.io, kF16) ? 3e-4 : 2e-3;
   const Array found = join(rows, 1), state = parts.state(), expected_state = whole.state();
   const Verdict out = judge("out", compare_tokens(view_of(found), view_of(expected)),
@@ -204,6 +196,36 @@ TEST_P(Composition, PrefillInPartsThenDecode) {
       judge("state", compare_states(view_of(state), view_of(expected_state)), {1e-5, 2e-5, 0});
   EXPECT_TRUE(states.pass) << states.line;
   EXPECT_TRUE(same_bits(parts.conv(), whole.conv()));
+}
+
+constexpr auto kPrefill = SLUICE_OP_LAYER_PREFILL, kDecode = SLUICE_OP_LAYER_DECODE;
+
+TEST_P(Composition, PrefillInParts) {
+  LayerConfig c = base();
+  c.T = 80;
+  Session whole(c), parts(c);
+  const Array expected = whole.run(sluice_layer_prefill, kPrefill, 0, 80);
+  std::vector<Array> rows;
+  int64_t first = 0;
+  for (const int64_t count : {64, 9, 1, 2, 4}) {
+    rows.push_back(parts.run(sluice_layer_prefill, kPrefill, first, count));
+    first += count;
+  }
+  EXPECT_TRUE(same_bits(rows[0], take(expected, 1, range(0, 64))));
+  expect_alike(c, rows, expected, parts, whole);
+}
+
+TEST_P(Composition, PrefillInPartsThenDecode) {
+  LayerConfig c = base();
+  c.T = 80;
+  Session whole(c), parts(c);
+  const Array expected = whole.run(sluice_layer_prefill, kPrefill, 0, 80);
+  std::vector<Array> rows;
+  rows.push_back(parts.run(sluice_layer_prefill, kPrefill, 0, 64));
+  rows.push_back(parts.run(sluice_layer_prefill, kPrefill, 64, 9));
+  rows.push_back(parts.run(sluice_layer_decode, kDecode, 73, 1));
+  rows.push_back(parts.run(sluice_layer_decode, kDecode, 74, 6));
+  expect_alike(c, rows, expected, parts, whole);
 }
 
 }  // namespace

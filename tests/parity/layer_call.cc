@@ -52,6 +52,18 @@ Array interleave_ba(const LayerConfig& c, const LayerValues& values) {
   return out;
 }
 
+/// Fills the rows of padded sequences of a [B,T,..] array with NaN.
+void spoil_padded(const LayerConfig& c, Array* array) {
+  const std::vector<int64_t> offsets = c.offsets();
+  const int64_t width = array->size() / std::max<int64_t>(c.batch() * c.rows(), 1);
+  for (const int64_t n : c.padded) {
+    const auto i = static_cast<size_t>(n);
+    const int64_t first = c.packed ? offsets[i] : n * c.T;
+    const int64_t count = c.packed ? offsets[i + 1] - first : c.T;
+    std::fill_n(array->values.begin() + first * width, count * width, std::nan(""));
+  }
+}
+
 class Call {
  public:
   Call(const LayerConfig& config, int workspace_fill)
@@ -59,7 +71,10 @@ class Call {
         workspace_fill_(workspace_fill),
         random_(config.seed * 1000003 + 41),
         N_(config.sequences()) {
-    const LayerValues values = make_layer_values(c_);
+    LayerValues values = make_layer_values(c_);
+    if (c_.nan_pads) {
+      for (Array* array : {&values.qkv, &values.z, &values.b, &values.a}) spoil_padded(c_, array);
+    }
     if (c_.packing == SLUICE_PACKING_INTERLEAVED) {
       qkv_ = tensor(c_.io, interleave_qkvz(c_, values), Freedom::kInput);
       b_ = tensor(c_.io, interleave_ba(c_, values), Freedom::kAnyInput);

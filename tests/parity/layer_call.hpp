@@ -41,6 +41,7 @@ struct LayerConfig {
   int64_t pad_below = 0, columns = 0;
   bool num_accepted = false;
   std::vector<int64_t> padded = {}, fresh = {};
+  bool nan_pads = false;  ///< every input of padded sequences is NaN
 
   int64_t sequences() const { return packed ? static_cast<int64_t>(lengths.size()) : B; }
   int64_t rows() const;  ///< per batch entry

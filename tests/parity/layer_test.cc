@@ -72,6 +72,12 @@ Configs prefill() {
     with("packed_pads", [](LayerConfig& c) {
       c.packed = true, c.lengths = {3, 5, 2}, c.padded = {1}, c.index = kI64, c.pad_below = 1;
     });
+    with("nan_pads",
+         [](LayerConfig& c) { c.B = 3, c.padded = {0, 2}, c.nan_pads = true, c.V = 17; });
+    with("packed_nan_pads", [](LayerConfig& c) {
+      c.packed = true, c.lengths = {7, 2, 1, 5}, c.padded = {1, 3}, c.nan_pads = true;
+      c.K = c.V = 64, c.io = c.out = c.core = c.conv_state = kBF16;
+    });
     with("random_strides", [](LayerConfig& c) { c.wild = true, c.T = 33; });
     with("two_pools", [](LayerConfig& c) { c.in_place = false, c.slots = Slots::kShared; });
     with("no_slots", [](LayerConfig& c) { c.in_place = false, c.slots = Slots::kNone; });
@@ -126,6 +132,7 @@ Configs decode() {
       c.packed = true, c.lengths = {1, 0, 16, 2}, c.rows_past_end = 2, c.padded = {3};
     });
     with("pads", [](LayerConfig& c) { c.padded = {0, 2}; });
+    with("nan_pads", [](LayerConfig& c) { c.padded = {0, 2}, c.nan_pads = true; });
     with("null_slot", [](LayerConfig& c) { c.padded = {1}, c.pad_below = 1; });
     with("fresh", [](LayerConfig& c) { c.fresh = {1}; });
     with("no_states_written", [](LayerConfig& c) { c.state_writes = SLUICE_STATE_WRITE_NONE; });
