@@ -7,11 +7,13 @@
 #include <cstdio>
 
 #include "cuda/causal_conv1d.h"
+#include "cuda/decode.h"
 #include "cuda/delta_rule.h"
 #include "cuda/gated_rms_norm.h"
 #include "cuda/gpu.h"
 #include "cuda/kernels/chunk_forward/launch.h"
 #include "cuda/kernels/conv1d/launch.h"
+#include "cuda/kernels/decode/launch.h"
 #include "cuda/kernels/gated_norm/launch.h"
 #include "cuda/kernels/generic/launch.h"
 #include "cuda/layer_prefill.h"
@@ -38,6 +40,7 @@ Status warm_up(int32_t device_index) noexcept {
   if (error == cudaSuccess) error = gated_norm::load_kernels();
   if (error == cudaSuccess && compute_capability(device_index) == kHopperCapability) {
     error = chunk_forward::load_kernels();
+    if (error == cudaSuccess) error = decode::load_kernels();
   }
   if (error == cudaSuccess) return ok_status();
   return Status::failure(Code::kDeviceError, "warm_up: device %d = %s, expected cudaSuccess",
@@ -57,6 +60,8 @@ size_t describe(char* out, size_t size) noexcept {
       "cuda.runtime: %d\n"
       "cuda.kernels.fused: chunk_forward, gated delta rule, K of 64 or 128, V of 64, 128 "
       "or 256, bfloat16 or float16, 16-byte aligned rows, compute capability 9.0\n"
+      "cuda.kernels.decode: recurrent_step and layer_decode, multiples of 4 up to K = 256 and V = "
+      "1024, states aligned to 16 bytes, compute capability 9.0\n"
       "cuda.kernels.generic: chunk_forward and recurrent_step, every dtype, rule and stride, "
       "K <= 512, any V, compute capability 8.0 or newer\n"
       "cuda.kernels.layer: causal_conv1d, gated_rms_norm and layer_prefill, every option, compute "
@@ -77,9 +82,10 @@ core::Backend make_backend() noexcept {
   backend.warm_up = warm_up;
   backend.describe = describe;
   backend.chunk_forward = {select_delta_rule, delta_rule_workspace, run_delta_rule};
-  backend.recurrent_step = {select_delta_rule, delta_rule_workspace, run_delta_rule};
+  backend.recurrent_step = {select_recurrent_step, recurrent_step_workspace, run_recurrent_step};
   backend.causal_conv1d = {select_causal_conv1d, causal_conv1d_workspace, run_causal_conv1d};
   backend.gated_rms_norm = {select_gated_rms_norm, gated_rms_norm_workspace, run_gated_rms_norm};
+  backend.layer_decode = {select_layer_decode, layer_decode_workspace, run_layer_decode};
   backend.layer_prefill = {select_layer_prefill, layer_prefill_workspace, run_layer_prefill};
   return backend;
 }

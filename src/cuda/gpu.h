@@ -8,8 +8,11 @@ namespace sluice::cuda {
 /// Number of GPUs, 0 if there is no driver.
 int device_count() noexcept;
 
-/// 10 major + minor of a GPU, 0 if it cannot be asked.
+/// 10 major + minor of a GPU, 0 if it cannot be asked. The driver is asked once per GPU.
 int compute_capability(int device) noexcept;
+
+/// Multiprocessors of a GPU, 0 if it cannot be asked.
+int multiprocessors(int device) noexcept;
 
 /// Makes a GPU current while it lives.
 class DeviceGuard {

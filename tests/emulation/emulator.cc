@@ -21,6 +21,9 @@ namespace {
 
 constexpr size_t kStackBytes = 256 * 1024;
 
+/// Stacks of fibers that have ended, for those to come.
+std::vector<std::unique_ptr<char[]>> spare_stacks;
+
 struct Fiber {
   ucontext_t context;
   std::unique_ptr<char[]> stack;
@@ -32,6 +35,8 @@ struct Fiber {
   uint64_t issued = 0;  ///< products
   uint64_t group_end = 0;
   std::deque<uint64_t> groups;  ///< products up to here, of each open group
+  bool in_cluster_barrier = false;
+  uint64_t cluster_generation = 0;  ///< of the barrier that it has arrived at
 };
 
 struct Barrier {
@@ -57,7 +62,20 @@ struct Copy {
   uint64_t due;  ///< round
 };
 
+struct Cta;
+
+struct Cluster {
+  std::vector<Cta*> ctas;
+  uint32_t threads = 0;
+  Barrier barrier;
+};
+
 struct Cta {
+  Index index{}, extent{}, grid{};
+  unsigned left = 0;  ///< fibers that have not ended
+  int naps = 0;       ///< rounds to sit out
+  Cluster* cluster = nullptr;
+  std::vector<uint8_t> shared;  ///< of its own, in a grid
   std::vector<Fiber> fibers;
   std::vector<Barrier> warps;
   std::vector<Exchange> exchanges;
@@ -141,56 +159,141 @@ void wait_until(bool (*ready)(void*), void* context) {
   swapcontext(&fiber.context, &cta->scheduler);
 }
 
-std::string run_cta(unsigned index, unsigned ctas, unsigned threads, uint64_t seed,
-                    const std::function<void()>& kernel) {
-  Cta local;
-  cta = &local;
-  block = {index};
-  grid_extent = {ctas};
-  block_extent = {threads};
-  local.fibers.resize(threads);
-  local.warps.resize(threads / 32);
-  local.exchanges.resize(threads / 32);
-  local.warpgroups.resize(threads / 128);
-  local.random.seed(seed);
-  local.kernel = kernel;
-  std::vector<unsigned> order(threads);
-  for (unsigned i = 0; i < threads; ++i) {
-    order[i] = i;
-    Fiber& fiber = local.fibers[i];
-    fiber.stack = std::make_unique<char[]>(kStackBytes);
+namespace {
+
+void start(Cta& c, unsigned index, unsigned ctas, unsigned threads, uint64_t seed,
+           const std::function<void()>& kernel) {
+  c.index = {index};
+  c.grid = {ctas};
+  c.extent = {threads};
+  c.left = threads;
+  c.fibers.resize(threads);
+  c.warps.resize(threads / 32);
+  c.exchanges.resize(threads / 32);
+  c.warpgroups.resize((threads + 127) / 128);
+  c.random.seed(seed);
+  c.kernel = kernel;
+  for (Fiber& fiber : c.fibers) {
+    if (spare_stacks.empty()) {
+      fiber.stack = std::make_unique_for_overwrite<char[]>(kStackBytes);
+    } else {
+      fiber.stack = std::move(spare_stacks.back());
+      spare_stacks.pop_back();
+    }
     getcontext(&fiber.context);
     fiber.context.uc_stack.ss_sp = fiber.stack.get();
     fiber.context.uc_stack.ss_size = kStackBytes;
     fiber.context.uc_link = nullptr;
     makecontext(&fiber.context, fiber_main, 0);
   }
-  unsigned left = threads;
-  for (unsigned idle = 0; left > 0; ++local.round) {
-    // Warps in random order; lanes of a warp one after the other.
-    const unsigned first = static_cast<unsigned>(local.random() % (threads / 32)) * 32;
-    bool worked = engines_step();
-    for (unsigned i = 0; i < threads; ++i) {
-      const unsigned at = (first + i) % threads;
-      Fiber& fiber = local.fibers[at];
-      if (fiber.done) continue;
-      if (fiber.naps > 0) {
-        --fiber.naps;
-        worked = true;
-        continue;
-      }
-      if (fiber.ready != nullptr && !fiber.ready(fiber.ready_context)) continue;
-      fiber.ready = nullptr;
-      thread = {at};
-      swapcontext(&local.scheduler, &fiber.context);
+}
+
+/// One round: every thread that can go on does, warps from a random one on, lanes of a warp one
+/// after the other. Whether anybody could.
+bool run_round(Cta& c) {
+  cta = &c;
+  block = c.index;
+  grid_extent = c.grid;
+  block_extent = c.extent;
+  const unsigned threads = c.extent.x;
+  const unsigned first = static_cast<unsigned>(c.random() % (threads / 32)) * 32;
+  bool worked = engines_step();
+  for (unsigned i = 0; i < threads; ++i) {
+    const unsigned at = (first + i) % threads;
+    Fiber& fiber = c.fibers[at];
+    if (fiber.done) continue;
+    if (fiber.naps > 0) {
+      --fiber.naps;
       worked = true;
-      if (fiber.done) --left;
+      continue;
     }
-    idle = worked || !engines_idle() ? 0 : idle + 1;
+    if (fiber.ready != nullptr && !fiber.ready(fiber.ready_context)) continue;
+    fiber.ready = nullptr;
+    thread = {at};
+    swapcontext(&c.scheduler, &fiber.context);
+    worked = true;
+    if (!fiber.done) continue;
+    --c.left;
+    spare_stacks.push_back(std::move(fiber.stack));
+  }
+  ++c.round;
+  return worked || !engines_idle();
+}
+
+/// Empty, or what is left of the engines' work after the CTA's end.
+std::string finish(Cta& c) {
+  cta = &c;
+  for (int i = 0; i < 10000 && !engines_idle(); ++i, ++c.round) engines_step();
+  return engines_idle() ? "" : "an engine has work left";
+}
+
+/// A cluster on its way.
+struct Live {
+  Cluster cluster;
+  std::vector<std::unique_ptr<Cta>> ctas;
+};
+
+std::unique_ptr<Live> start_cluster(const Grid& grid, unsigned index, uint64_t seed,
+                                    const std::function<void()>& kernel) {
+  auto live = std::make_unique<Live>();
+  live->cluster.threads = grid.cluster * grid.threads;
+  for (unsigned rank = 0; rank < grid.cluster; ++rank) {
+    auto c = std::make_unique<Cta>();
+    const unsigned number = index * grid.cluster + rank;
+    start(*c, number, grid.ctas, grid.threads, seed + number, kernel);
+    c->cluster = &live->cluster;
+    c->shared.assign(grid.shared_bytes, 0xFF);  // NaN, to whoever reads before anybody wrote
+    live->cluster.ctas.push_back(c.get());
+    live->ctas.push_back(std::move(c));
+  }
+  return live;
+}
+
+}  // namespace
+
+std::string run_cta(unsigned index, unsigned ctas, unsigned threads, uint64_t seed,
+                    const std::function<void()>& kernel) {
+  Cta local;
+  start(local, index, ctas, threads, seed, kernel);
+  for (unsigned idle = 0; local.left > 0;) {
+    idle = run_round(local) ? 0 : idle + 1;
     if (idle > 4) return who_waits();
   }
-  for (int i = 0; i < 10000 && !engines_idle(); ++i, ++local.round) engines_step();
-  return engines_idle() ? "" : "an engine has work left";
+  return finish(local);
+}
+
+std::string run_grid(const Grid& grid, uint64_t seed, const std::function<void()>& kernel) {
+  std::mt19937_64 random(seed);
+  std::vector<unsigned> waiting(grid.ctas / grid.cluster);
+  for (unsigned i = 0; i < waiting.size(); ++i) waiting[i] = i;
+  std::shuffle(waiting.begin(), waiting.end(), random);
+  std::vector<std::unique_ptr<Live>> live;
+  for (unsigned idle = 0; !waiting.empty() || !live.empty();) {
+    while (live.size() < grid.resident && !waiting.empty()) {
+      live.push_back(start_cluster(grid, waiting.back(), seed, kernel));
+      waiting.pop_back();
+    }
+    const size_t at = random() % live.size();
+    Live& chosen = *live[at];
+    Cta& c = *chosen.ctas[random() % chosen.ctas.size()];
+    if (c.left == 0) continue;
+    if (c.naps > 0) {
+      --c.naps;
+      continue;
+    }
+    // Some CTAs are late now and then: no result may depend on who is.
+    if (random() % 32 == 0) c.naps = static_cast<int>(random() % 100);
+    idle = run_round(c) ? 0 : idle + 1;
+    if (idle > 64 * grid.cluster * grid.resident) return who_waits();
+    if (c.left > 0) continue;
+    if (std::string trouble = finish(c); !trouble.empty()) return trouble;
+    // An ended CTA's shared memory is nobody's: what others still read of it is NaN.
+    std::fill(c.shared.begin(), c.shared.end(), uint8_t{0xFF});
+    const bool over = std::all_of(chosen.ctas.begin(), chosen.ctas.end(),
+                                  [](const auto& one) { return one->left == 0; });
+    if (over) live.erase(live.begin() + static_cast<std::ptrdiff_t>(at));
+  }
+  return "";
 }
 
 void meet_warp() {
@@ -247,6 +350,36 @@ void wait_for_groups(int pending) {
   while (static_cast<int>(fiber.groups.size()) > pending) fiber.groups.pop_front();
   const Warpgroup& group = cta->warpgroups[thread.x / 128];
   wait_until([&] { return group.done >= end; });
+}
+
+void cluster_arrive() {
+  Fiber& fiber = running();
+  if (fiber.in_cluster_barrier) fail("a second arrival at the cluster's barrier without a wait");
+  Barrier& barrier = cta->cluster->barrier;
+  fiber.in_cluster_barrier = true;
+  fiber.cluster_generation = barrier.generation;
+  if (++barrier.arrived < cta->cluster->threads) return;
+  barrier.arrived = 0;
+  ++barrier.generation;
+}
+
+void cluster_wait() {
+  Fiber& fiber = running();
+  if (!fiber.in_cluster_barrier) fail("a wait at the cluster's barrier without an arrival");
+  const Barrier& barrier = cta->cluster->barrier;
+  wait_until([&] { return barrier.generation != fiber.cluster_generation; });
+  fiber.in_cluster_barrier = false;
+}
+
+uint8_t* own_shared() { return cta->shared.data(); }
+
+const uint8_t* remote_shared(const void* own, uint32_t rank) {
+  const auto offset = static_cast<const uint8_t*>(own) - cta->shared.data();
+  if (offset < 0 || offset >= static_cast<std::ptrdiff_t>(cta->shared.size())) {
+    fail("a pointer outside of shared memory");
+  }
+  if (rank >= cta->cluster->ctas.size()) fail("a rank outside of the cluster");
+  return cta->cluster->ctas[rank]->shared.data() + offset;
 }
 
 uint8_t* shared_at(uint32_t address) {

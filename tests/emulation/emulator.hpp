@@ -23,6 +23,17 @@ extern Index thread, block, block_extent, grid_extent;
 std::string run_cta(unsigned cta, unsigned ctas, unsigned threads, uint64_t seed,
                     const std::function<void()>& kernel);
 
+/// CTAs that run together, in clusters, each with shared memory of its own.
+struct Grid {
+  unsigned ctas, threads;
+  unsigned cluster = 1;   ///< CTAs of one
+  unsigned resident = 4;  ///< clusters at a time
+  size_t shared_bytes = 0;
+};
+/// Runs `kernel` as every thread of a grid, CTAs in random order and interleaved at random. Empty,
+/// or why not.
+std::string run_grid(const Grid& grid, uint64_t seed, const std::function<void()>& kernel);
+
 /// Lets others run until ready(context) is true.
 void wait_until(bool (*ready)(void*), void* context);
 
@@ -58,6 +69,13 @@ using Product = std::function<void(const ProductPart (&)[128])>;
 void multiply_later(const ProductPart& part, const Product& product);
 void close_group();
 void wait_for_groups(int pending);
+
+/// The cluster's barrier: every thread arrives, then waits.
+void cluster_arrive();
+void cluster_wait();
+/// Shared memory of a CTA in a grid, and the same place in that of a CTA of its cluster.
+uint8_t* own_shared();
+const uint8_t* remote_shared(const void* own, uint32_t rank);
 
 /// Shared memory of the CTA.
 inline constexpr uint32_t kSharedBytes = 227 * 1024;

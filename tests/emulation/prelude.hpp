@@ -11,6 +11,7 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <utility>
 
 #include "emulator.hpp"
 
@@ -32,12 +33,14 @@ T __ldg(const T* pointer) {
   return *pointer;
 }
 inline float __uint_as_float(uint32_t x) { return std::bit_cast<float>(x); }
+inline uint32_t __float_as_uint(float x) { return std::bit_cast<uint32_t>(x); }
 inline float __fdividef(float x, float y) { return x / y; }
 #define __expf(x) (std::exp(x))  // glibc has a function of that name
 inline float rsqrtf(float x) { return 1.0f / std::sqrt(x); }
 inline void __syncthreads() { ::emulation::named_barrier(0, ::emulation::block_extent.x, true); }
 inline void __syncwarp(uint32_t = ~0u) { ::emulation::meet_warp(); }
 inline uint32_t atomicAdd(uint32_t* at, uint32_t x) { return (*at += x) - x; }
+inline uint32_t atomicMax(uint32_t* at, uint32_t x) { return std::exchange(*at, std::max(*at, x)); }
 
 /// The word that `lane` of the warp passes.
 template <class T>

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cuda/decode.h"
+
+#include <cuda_runtime_api.h>
+
+#include <cstring>
+
+#include "cuda/delta_rule.h"
+#include "cuda/gpu.h"
+#include "cuda/kernels/decode/launch.h"
+#include "cuda/layer_prefill.h"
+#include "cuda/select_decode.h"
+
+namespace sluice::cuda {
+namespace {
+
+using core::DeltaRuleProblem, core::LayerProblem;
+
+/// SLUICE_CUDA_KERNEL.
+bool asks_for(const char* kernel) noexcept { return std::strcmp(wished_kernel(), kernel) == 0; }
+
+int device_of(const DeltaRuleProblem& p) noexcept { return p.q.device.index; }
+int device_of(const LayerProblem& p) noexcept { return p.norm.out.device.index; }
+const DeltaRuleProblem& delta_of(const DeltaRuleProblem& p) noexcept { return p; }
+const DeltaRuleProblem& delta_of(const LayerProblem& p) noexcept { return p.delta; }
+
+/// Whether sizes and strides are the decode kernel's, and nobody asked for another one.
+template <class Problem>
+Status check_choice(const Problem& p) noexcept {
+  if (!asks_for("auto") && !asks_for("fused")) {
+    return Status::failure(Code::kUnsupported,
+                           "cuda: SLUICE_CUDA_KERNEL = %s, expected auto or "
+                           "fused (CUDA decode kernel)",
+                           wished_kernel());
+  }
+  return check_decode(p, compute_capability(device_of(p)));
+}
+
+template <class Problem>
+Status enqueue(const char* op, const Problem& p, bool layer, void* stream) noexcept {
+  const int device = device_of(p);
+  const DeviceGuard guard(device);
+  int error = guard.error();
+  if (error == cudaSuccess) {
+    const DeltaRuleProblem& delta = delta_of(p);
+    error = decode::launch(lower_decode(p, multiprocessors(device)), delta.rows.N,
+                           delta.state.layout == SLUICE_STATE_VK, layer, stream);
+  }
+  if (error == cudaSuccess) return ok_status();
+  return Status::failure(Code::kDeviceError, "%s: launch = %s, expected cudaSuccess", op,
+                         cudaGetErrorName(static_cast<cudaError_t>(error)));
+}
+
+Status check_step(const DeltaRuleProblem& p) noexcept {
+  const Status status = check_choice(p);
+  return status.ok() ? check_decode_addresses(p) : status;
+}
+
+}  // namespace
+
+Status select_recurrent_step(const DeltaRuleProblem& p, core::KernelName* name) noexcept {
+  const Status status = check_step(p);
+  if (status.ok()) *name = decode_name(p);
+  return status.ok() || asks_for("fused") ? status : select_delta_rule(p, name);
+}
+
+size_t recurrent_step_workspace(const DeltaRuleProblem&) noexcept { return 0; }
+
+Status run_recurrent_step(const DeltaRuleProblem& p, sluice_workspace workspace,
+                          void* stream) noexcept {
+  return check_step(p).ok() ? enqueue("recurrent_step", p, false, stream)
+                            : run_delta_rule(p, workspace, stream);
+}
+
+Status select_layer_decode(const LayerProblem& p, core::KernelName* name) noexcept {
+  Status status = check_choice(p);
+  if (status.ok()) {
+    status = check_decode_addresses(p);
+    if (status.ok()) *name = decode_name(p);
+    return status;
+  }
+  if (asks_for("fused")) return status;
+  status = select_layer_prefill(p, name);
+  if (status.ok()) *name = "cuda.layer_decode.generic";
+  return status;
+}
+
+size_t layer_decode_workspace(const LayerProblem& p) noexcept {
+  return check_choice(p).ok() ? 0 : layer_prefill_workspace(p);
+}
+
+Status run_layer_decode(const LayerProblem& p, sluice_workspace workspace, void* stream) noexcept {
+  return check_choice(p).ok() ? enqueue("layer_decode", p, true, stream)
+                              : run_layer_prefill(p, workspace, stream);
+}
+
+}  // namespace sluice::cuda

@@ -1,0 +1,7 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cuda/kernels/decode/instances.h"
+#include "cuda/kernels/decode/kernel.cuh"
+
+const void* sluice::cuda::decode::k128_vk(bool layer) noexcept {
+  return layer ? instance<Config<128, true, true>>() : instance<Config<128, true, false>>();
+}

@@ -1,0 +1,20 @@
+// The instantiations of the decode kernel, one translation unit each (inst/).
+// SPDX-License-Identifier: Apache-2.0
+#ifndef SLUICE_CUDA_KERNELS_DECODE_INSTANCES_H_
+#define SLUICE_CUDA_KERNELS_DECODE_INSTANCES_H_
+
+namespace sluice::cuda::decode {
+
+/// The kernel for K up to the number in its name and a layout of states; takes one DecodeParams.
+const void* k32_kv(bool layer) noexcept;
+const void* k32_vk(bool layer) noexcept;
+const void* k64_kv(bool layer) noexcept;
+const void* k64_vk(bool layer) noexcept;
+const void* k128_kv(bool layer) noexcept;
+const void* k128_vk(bool layer) noexcept;
+const void* k256_kv(bool layer) noexcept;
+const void* k256_vk(bool layer) noexcept;
+
+}  // namespace sluice::cuda::decode
+
+#endif  // SLUICE_CUDA_KERNELS_DECODE_INSTANCES_H_

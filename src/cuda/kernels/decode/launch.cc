@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cuda/kernels/decode/launch.h"
+
+#include <cuda_runtime_api.h>
+
+#include "cuda/kernels/decode/instances.h"
+#include "cuda/kernels/decode/plan_grid.hpp"
+
+namespace sluice::cuda::decode {
+namespace {
+
+constexpr size_t kPlainSharedBytes = 48 * 1024;  ///< what needs no attribute
+
+using GetInstance = const void* (*)(bool layer) noexcept;
+/// By K and layout, [K,V] first.
+constexpr GetInstance kInstances[4][2] = {
+    {k32_kv, k32_vk}, {k64_kv, k64_vk}, {k128_kv, k128_vk}, {k256_kv, k256_vk}};
+
+const void* kernel_for(int K, bool is_vk, bool layer) noexcept {
+  const int rounded = rounded_k(K);
+  const int row = rounded == 32 ? 0 : (rounded == 64 ? 1 : (rounded == 128 ? 2 : 3));
+  return kInstances[row][is_vk ? 1 : 0](layer);
+}
+
+}  // namespace
+
+int load_kernels() noexcept {
+  for (const auto& of_k : kInstances) {
+    for (const GetInstance get : of_k) {
+      for (const bool layer : {false, true}) {
+        const cudaError_t error =
+            cudaFuncSetAttribute(get(layer), cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                 static_cast<int>(kMaxSharedBytes));
+        if (error != cudaSuccess) return error;
+      }
+    }
+  }
+  return cudaSuccess;
+}
+
+int launch(const DecodeParams& params, int64_t sequences, bool is_vk, bool layer,
+           void* stream) noexcept {
+  const int64_t ctas = sequences * params.H * params.grid.ctas;
+  if (ctas == 0) return cudaSuccess;
+  const void* const kernel = kernel_for(params.K, is_vk, layer);
+  const StageSizes sizes{rounded_k(params.K), params.rows.max_tokens, params.r, params.grid.tiles,
+                         layer};
+  if (sizes.bytes() > kPlainSharedBytes) {
+    const cudaError_t error = cudaFuncSetAttribute(
+        kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(kMaxSharedBytes));
+    if (error != cudaSuccess) return error;
+  }
+  cudaLaunchAttribute attributes[2] = {};
+  attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attributes[0].val.programmaticStreamSerializationAllowed = 1;
+  attributes[1].id = cudaLaunchAttributeClusterDimension;
+  attributes[1].val.clusterDim.x = static_cast<unsigned>(params.grid.ctas);
+  attributes[1].val.clusterDim.y = attributes[1].val.clusterDim.z = 1;
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(static_cast<unsigned>(ctas));
+  config.blockDim = dim3(static_cast<unsigned>(params.grid.threads));
+  config.dynamicSmemBytes = sizes.bytes();
+  config.stream = static_cast<cudaStream_t>(stream);
+  config.attrs = attributes;
+  config.numAttrs = layer && params.grid.ctas > 1 ? 2 : 1;
+  DecodeParams copy = params;
+  void* arguments[] = {&copy};
+  return cudaLaunchKernelExC(&config, kernel, arguments);
+}
+
+}  // namespace sluice::cuda::decode

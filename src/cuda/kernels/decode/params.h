@@ -1,0 +1,76 @@
+// What the decode kernel is told: one POD, passed as a __grid_constant__.
+// SPDX-License-Identifier: Apache-2.0
+#ifndef SLUICE_CUDA_KERNELS_DECODE_PARAMS_H_
+#define SLUICE_CUDA_KERNELS_DECODE_PARAMS_H_
+
+#include "cuda/device/pools.h"
+#include "cuda/kernels/decode/config.h"
+
+namespace sluice::cuda::decode {
+
+using device::BetaForm, device::BoundedPool, device::GateForm, device::HeadScalar;
+using device::IndexVector, device::Number, device::SlotTable;
+using device::StatePool, device::StateSlots, device::StepRows, device::TokenRows;
+using device::TokenScalar;
+
+/// A vector of numbers.
+struct NumberVector {
+  const void* data;  ///< may be null
+  int64_t stride;
+  Number number;
+};
+
+/// Convolution states of the q, k and v channels: [slots,D,L] each, any strides, in elements.
+struct ConvPool {
+  void* data[3];  ///< null: none
+  int64_t slot_stride, channel_stride, column_stride, slots;
+  Number number;
+};
+
+/// The convolution ahead of the delta rule. Parts: q, k, v.
+struct ConvParams {
+  TokenRows x[3];          ///< [B,T,H,C], C = K, K, r V
+  NumberVector weight[3];  ///< [D,W], W neighbours
+  NumberVector bias[3];    ///< [D], data may be null
+  ConvPool initial, final;
+  IndexVector ring_position;  ///< [N], null with the shift form
+  int32_t W, L;
+  bool in_place;  ///< final is the memory of initial
+};
+
+/// The gated norm behind the delta rule.
+struct NormParams {
+  /// [B,T,H,r,V]; head_stride is that of key heads.
+  TokenRows z, out;
+  int64_t z_member_stride, out_member_stride;
+  NumberVector weight;  ///< [V]
+  float eps;
+  bool silu;          ///< else sigmoid
+  bool round_input;   ///< o is rounded to out's dtype first
+  bool round_normed;  ///< and so is the normalised o
+};
+
+/// Arguments of the decode kernel. BOUND: N H ctas < 2^31, checked by selection.
+struct DecodeParams {
+  TokenRows q, k, v;  ///< [B,T,H,K], [B,T,HV,V]; of a layer: null
+  TokenRows o;        ///< [B,T,HV,V]; of a layer: data may be null
+  TokenScalar gate, beta;
+  HeadScalar A_log, dt_bias;
+  StepRows rows;
+  StateSlots state;
+  int32_t H, K, V, r;
+  int32_t tiles_per_head;  ///< ceil(V / 16)
+  Grid grid;
+  float scale, beta_factor, l2norm_eps;
+  GateForm gate_form;
+  BetaForm beta_form;
+  bool l2norm, delta_rule, head_map_cyclic;
+  bool write_last, write_per_token;  ///< which states go to `final`
+  bool layer;                        ///< conv and norm hold
+  ConvParams conv;
+  NormParams norm;
+};
+
+}  // namespace sluice::cuda::decode
+
+#endif  // SLUICE_CUDA_KERNELS_DECODE_PARAMS_H_

@@ -1,0 +1,118 @@
+// Tokens from global to shared memory: gates and, without a convolution, q, k and v as they are.
+// Everything is requested before anything is waited for.
+// SPDX-License-Identifier: Apache-2.0
+#ifndef SLUICE_CUDA_KERNELS_DECODE_STAGE_CUH_
+#define SLUICE_CUDA_KERNELS_DECODE_STAGE_CUH_
+
+#include "cuda/device/gate.cuh"
+#include "cuda/kernels/decode/unit.cuh"
+
+namespace sluice::cuda::decode {
+
+inline constexpr int kTogether = 4;  ///< numbers that a thread requests at once
+
+/// A place in the rows of the stage.
+struct Channel {
+  int part;    ///< 0: q, 1: k, 2: v
+  int head;    ///< key head or value head
+  int column;  ///< of that head
+  int member;  ///< value head of its key head, of part 2
+  bool exists;
+};
+
+/// Channel `at` of a stage row.
+template <class C>
+__device__ __forceinline__ Channel channel_of(const DecodeParams& p, const Unit& unit, int at) {
+  if (at < 2 * C::kK) {
+    const int column = at % C::kK;
+    return {at / C::kK, unit.key_head, column, 0, column < p.K};
+  }
+  const int local = at - 2 * C::kK;
+  if (unit.first + local / kTileColumns >= unit.last) return {2, 0, 0, 0, false};
+  const Place place = place_of_column(p, unit, local);
+  return {2, place.head, place.column, place.member, place.column < p.V};
+}
+
+/// Some of a thread's numbers of the stage, on their way.
+struct Requested {
+  float x[kTogether];
+};
+
+template <class C>
+__device__ __forceinline__ void request_rows(const DecodeParams& p, const Unit& unit,
+                                             const Stage& s, int first, Requested& out) {
+#pragma unroll
+  for (int n = 0; n < kTogether; ++n) {
+    const int at = first + n * static_cast<int>(blockDim.x);
+    out.x[n] = 0.0f;
+    if (at >= unit.seq.tokens * s.row) continue;
+    const Channel channel = channel_of<C>(p, unit, at % s.row);
+    if (!channel.exists) continue;
+    const TokenRows& rows = channel.part == 0 ? p.q : (channel.part == 1 ? p.k : p.v);
+    out.x[n] = load_element(rows, unit.seq, at / s.row, channel.head, channel.column);
+  }
+}
+
+__device__ __forceinline__ void settle_rows(const Unit& unit, const Stage& s, int first,
+                                            const Requested& in) {
+#pragma unroll
+  for (int n = 0; n < kTogether; ++n) {
+    const int at = first + n * static_cast<int>(blockDim.x);
+    if (at < unit.seq.tokens * s.row) s.rows[at] = in.x[n];
+  }
+}
+
+/// What one (token, value head) needs for alpha and beta.
+struct GateInputs {
+  float gate, beta, A_log, dt_bias;
+};
+
+__device__ __forceinline__ float load_scalar(const TokenScalar& t, const Unit& unit, int token,
+                                             int group, int member) {
+  if (t.data == nullptr) return 0.0f;
+  const char* at = static_cast<const char*>(t.data) + unit.seq.batch * t.batch_bytes +
+                   (unit.seq.row + token) * t.token_bytes + group * t.group_bytes +
+                   member * t.member_bytes;
+  return device::load_number(at, 0, t.number);
+}
+
+/// Entry `at` of [tokens][r].
+__device__ __forceinline__ GateInputs request_gate(const DecodeParams& p, const Unit& unit,
+                                                   int at) {
+  const int token = at / p.r, member = at % p.r;
+  const int head = p.head_map_cyclic ? unit.key_head + member * p.H : unit.key_head * p.r + member;
+  GateInputs in{load_scalar(p.gate, unit, token, head / p.r, head % p.r),
+                load_scalar(p.beta, unit, token, head / p.r, head % p.r), 0.0f, 0.0f};
+  if (p.gate_form == GateForm::kRaw) {
+    in.A_log = device::load_number(p.A_log.data, head * p.A_log.stride, p.A_log.number);
+    in.dt_bias = device::load_number(p.dt_bias.data, head * p.dt_bias.stride, p.dt_bias.number);
+  }
+  return in;
+}
+
+__device__ __forceinline__ void settle_gate(const DecodeParams& p, const Stage& s, int at,
+                                            const GateInputs& in) {
+  device::RawGate raw;
+  if (p.gate_form == GateForm::kRaw) raw = {-expf(in.A_log), in.dt_bias};
+  const device::Decay decay = device::decay_of(p.gate_form, raw, in.gate);
+  // NUM: near one, 1 + expm1(g) is closer to e^g than expf(g) is.
+  s.alpha[at] = decay.alpha < 0.5f ? decay.alpha : 1.0f + decay.minus_one;
+  s.beta[at] = device::write_strength(p.beta_form, p.beta_factor, in.beta);
+}
+
+/// Slots of the states after each token.
+__device__ __forceinline__ void stage_slots(const DecodeParams& p, const Unit& unit,
+                                            const Stage& s) {
+  const int t = static_cast<int>(threadIdx.x);
+  if (!p.write_per_token || t >= unit.seq.tokens) return;
+  int64_t slot = -1;
+  if (t < p.state.write_slots.columns) {
+    slot = device::slot_at(p.state.write_slots, unit.seq.index, t);
+    if (!device::usable_slot(p.state, p.state.write_slots, p.state.final, slot)) slot = -1;
+  }
+  s.write[t] = slot;
+}
+
+}  // namespace sluice::cuda::decode
+
+#endif  // SLUICE_CUDA_KERNELS_DECODE_STAGE_CUH_

@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cuda/kernels/decode/plan_grid.hpp"
+#include "cuda/lower_views.h"
+#include "cuda/select_decode.h"
+
+namespace sluice::cuda {
+namespace {
+
+using core::CausalConvProblem, core::DeltaRuleProblem, core::LayerProblem, core::present;
+using core::Tensor;
+using decode::DecodeParams;
+using device::BetaForm, device::GateForm;
+
+device::TokenRows rows_of(const Tensor& t) noexcept {
+  return {t.data, t.stride[0], t.stride[1], t.stride[2], number_type(t.dtype)};
+}
+
+device::TokenScalar scalar_of(const Tensor& t) noexcept {
+  if (!present(t)) return {};
+  const int64_t bytes = t.dtype.bits / 8;
+  return {t.data,
+          t.stride[0] * bytes,
+          t.stride[1] * bytes,
+          t.stride[2] * bytes,
+          t.stride[3] * bytes,
+          number_type(t.dtype)};
+}
+
+device::SlotTable table_of(const Tensor& t) noexcept {
+  if (!present(t)) return {};
+  const bool columns = t.rank == 2;
+  return {indices_of(t), columns ? t.shape[1] : 1, columns ? t.stride[1] : 0};
+}
+
+device::BoundedPool pool_of(const Tensor& t) noexcept {
+  if (!present(t)) return {};
+  return {{t.data, t.stride[0], number_type(t.dtype)}, t.shape[0]};
+}
+
+decode::NumberVector numbers_of(const Tensor& t) noexcept {
+  return {t.data, t.stride[0], number_type(t.dtype)};
+}
+
+GateForm gate_form(const DeltaRuleProblem& p) noexcept {
+  if (!present(p.gate)) return GateForm::kNone;
+  if (p.gate_space == SLUICE_GATE_RAW) return GateForm::kRaw;
+  return p.gate_space == SLUICE_GATE_LINEAR ? GateForm::kLinear : GateForm::kLog;
+}
+
+BetaForm beta_form(const DeltaRuleProblem& p) noexcept {
+  if (!present(p.beta)) return BetaForm::kNone;
+  return p.beta_space == SLUICE_BETA_LOGIT ? BetaForm::kLogit : BetaForm::kValue;
+}
+
+void lower_state(const DeltaRuleProblem& p, device::StateSlots* out) noexcept {
+  out->initial = pool_of(p.state.initial);
+  out->final = pool_of(p.state.final);
+  out->read_slots = table_of(p.state.read_slots);
+  out->write_slots = table_of(p.state.write_slots);
+  out->num_accepted = indices_of(p.num_accepted);
+  if (present(p.state.has_initial_state)) {
+    out->has_initial_state = static_cast<const uint8_t*>(p.state.has_initial_state.data);
+    out->has_initial_stride = p.state.has_initial_state.stride[0];
+  }
+  out->pad_below = p.state.pad_below;
+}
+
+/// What the delta rule alone and a layer have in common.
+DecodeParams lower_shared(const DeltaRuleProblem& p, bool layer, int multiprocessors) noexcept {
+  DecodeParams out{};
+  out.o = rows_of(p.o);
+  out.gate = scalar_of(p.gate);
+  out.beta = scalar_of(p.beta);
+  out.A_log = vector_of(p.A_log);
+  out.dt_bias = vector_of(p.dt_bias);
+  out.rows = {indices_of(p.rows.cu_seqlens), p.rows.T, static_cast<int32_t>(p.rows.max_tokens)};
+  lower_state(p, &out.state);
+  out.H = static_cast<int32_t>(p.H);
+  out.K = static_cast<int32_t>(p.K);
+  out.V = static_cast<int32_t>(p.V);
+  out.r = static_cast<int32_t>(p.r);
+  out.tiles_per_head = decode::divide_up(out.V, decode::kTileColumns);
+  out.grid = decode::plan_grid(
+      {p.rows.N * p.H, out.r * out.tiles_per_head, out.K, out.r, out.rows.max_tokens, layer},
+      multiprocessors);
+  out.scale = static_cast<float>(p.scale);
+  out.beta_factor = static_cast<float>(p.beta_factor);
+  out.l2norm_eps = static_cast<float>(p.l2norm_eps);
+  out.gate_form = gate_form(p);
+  out.beta_form = beta_form(p);
+  out.l2norm = p.qk_norm == SLUICE_QK_NORM_L2;
+  out.delta_rule = p.rule == SLUICE_RULE_GATED_DELTA;
+  out.head_map_cyclic = p.head_map == SLUICE_HEAD_MAP_CYCLIC;
+  out.write_last = p.state_writes == SLUICE_STATE_WRITE_LAST;
+  out.write_per_token = p.state_writes == SLUICE_STATE_WRITE_PER_TOKEN;
+  return out;
+}
+
+/// The pools of the three parts are slices of one.
+decode::ConvPool conv_pool(const Tensor& q, const Tensor& k, const Tensor& v) noexcept {
+  if (!present(q)) return {};
+  return {{q.data, k.data, v.data}, q.stride[0], q.stride[1], q.stride[2], q.shape[0],
+          number_type(q.dtype)};
+}
+
+void lower_conv(const CausalConvProblem (&parts)[3], decode::ConvParams* out) noexcept {
+  for (int i = 0; i < 3; ++i) {
+    out->x[i] = rows_of(parts[i].x);
+    out->weight[i] = numbers_of(parts[i].weight);
+    out->bias[i] = numbers_of(parts[i].bias);
+  }
+  const auto& [q, k, v] = parts;
+  out->initial = conv_pool(q.state.initial, k.state.initial, v.state.initial);
+  out->final = conv_pool(q.state.final, k.state.final, v.state.final);
+  out->ring_position = indices_of(q.state.ring_position);
+  out->W = static_cast<int32_t>(q.W);
+  out->L = static_cast<int32_t>(q.L);
+  out->in_place = q.state.initial.data == q.state.final.data;
+}
+
+void lower_norm(const core::GatedNormProblem& p, decode::NormParams* out) noexcept {
+  out->z = rows_of(p.z);
+  out->out = rows_of(p.out);
+  out->z_member_stride = p.z.stride[3];
+  out->out_member_stride = p.out.stride[3];
+  out->weight = numbers_of(p.weight);
+  out->eps = static_cast<float>(p.eps);
+  out->silu = p.activation == SLUICE_ACTIVATION_SILU;
+  out->round_input = p.rounding != SLUICE_NORM_ROUND_ONCE;
+  out->round_normed = p.rounding == SLUICE_NORM_ROUND_HF;
+}
+
+}  // namespace
+
+DecodeParams lower_decode(const DeltaRuleProblem& problem, int multiprocessors) noexcept {
+  DecodeParams out = lower_shared(problem, false, multiprocessors);
+  out.q = rows_of(problem.q);
+  out.k = rows_of(problem.k);
+  out.v = rows_of(problem.v);
+  return out;
+}
+
+DecodeParams lower_decode(const LayerProblem& problem, int multiprocessors) noexcept {
+  DecodeParams out = lower_shared(problem.delta, true, multiprocessors);
+  lower_conv(problem.conv, &out.conv);
+  lower_norm(problem.norm, &out.norm);
+  return out;
+}
+
+}  // namespace sluice::cuda

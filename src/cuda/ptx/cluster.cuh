@@ -1,0 +1,43 @@
+// Clusters of CTAs: their barrier (PTX ISA 9.7.13.4) and each other's shared memory (9.7.9.22).
+// Kernels launched without clusters have clusters of one CTA.
+// SPDX-License-Identifier: Apache-2.0
+#ifndef SLUICE_CUDA_PTX_CLUSTER_CUH_
+#define SLUICE_CUDA_PTX_CLUSTER_CUH_
+
+#include "cuda/ptx/barrier.cuh"
+
+namespace sluice::cuda::ptx {
+
+/// Arrives at the cluster's barrier with release semantics; whole warps only.
+__device__ __forceinline__ void cluster_arrive() {
+  asm volatile("barrier.cluster.arrive.release.aligned;\n" ::: "memory");
+}
+
+/// Waits for all threads of the cluster that arrived once more than they waited, with acquire
+/// semantics; whole warps only.
+__device__ __forceinline__ void cluster_wait() {
+  asm volatile("barrier.cluster.wait.acquire.aligned;\n" ::: "memory");
+}
+
+/// The number in the shared memory of the cluster's CTA `rank` that lies where `own` lies here.
+__device__ __forceinline__ float load_remote(const float* own, uint32_t rank) {
+  float x;
+  asm volatile(
+      "{.reg .u32 remote;\n"
+      "mapa.shared::cluster.u32 remote, %1, %2;\n"
+      "ld.shared::cluster.f32 %0, [remote];}\n"
+      : "=f"(x)
+      : "r"(shared_address(own)), "r"(rank)
+      : "memory");
+  return x;
+}
+
+/// Dynamic shared memory of the CTA, 16-byte aligned.
+__device__ __forceinline__ uint8_t* dynamic_memory() {
+  extern __shared__ __align__(16) uint8_t sluice_dynamic_memory[];
+  return sluice_dynamic_memory;
+}
+
+}  // namespace sluice::cuda::ptx
+
+#endif  // SLUICE_CUDA_PTX_CLUSTER_CUH_

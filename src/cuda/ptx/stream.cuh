@@ -1,0 +1,52 @@
+// Wide loads and stores of data that nobody will ask for again soon (PTX ISA 9.7.9.8, 9.7.9.11,
+// 9.7.9.17): past the L1, first to leave the L2. SPDX-License-Identifier: Apache-2.0
+#ifndef SLUICE_CUDA_PTX_STREAM_CUH_
+#define SLUICE_CUDA_PTX_STREAM_CUH_
+
+#include <cstdint>
+
+namespace sluice::cuda::ptx {
+
+/// How the L2 treats an access: what weights leave of it goes first.
+__device__ __forceinline__ uint64_t evict_first() {
+  uint64_t policy;
+  asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+  return policy;
+}
+
+/// 16 bytes at a 16-byte aligned global address.
+__device__ __forceinline__ void load_stream_16(uint32_t (&r)[4], const void* address,
+                                               uint64_t policy) {
+  asm volatile("ld.global.L1::no_allocate.L2::cache_hint.v4.b32 {%0, %1, %2, %3}, [%4], %5;"
+               : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+               : "l"(address), "l"(policy)
+               : "memory");
+}
+
+/// 8 bytes at an 8-byte aligned global address; r[2] and r[3] stay.
+__device__ __forceinline__ void load_stream_8(uint32_t (&r)[4], const void* address,
+                                              uint64_t policy) {
+  asm volatile("ld.global.L1::no_allocate.L2::cache_hint.v2.b32 {%0, %1}, [%2], %3;"
+               : "=r"(r[0]), "=r"(r[1])
+               : "l"(address), "l"(policy)
+               : "memory");
+}
+
+__device__ __forceinline__ void store_stream_16(void* address, const uint32_t (&r)[4],
+                                                uint64_t policy) {
+  asm volatile(
+      "st.global.L1::no_allocate.L2::cache_hint.v4.b32 [%0], {%1, %2, %3, %4}, %5;" ::"l"(address),
+      "r"(r[0]), "r"(r[1]), "r"(r[2]), "r"(r[3]), "l"(policy)
+      : "memory");
+}
+
+__device__ __forceinline__ void store_stream_8(void* address, const uint32_t (&r)[4],
+                                               uint64_t policy) {
+  asm volatile("st.global.L1::no_allocate.L2::cache_hint.v2.b32 [%0], {%1, %2}, %3;" ::"l"(address),
+               "r"(r[0]), "r"(r[1]), "l"(policy)
+               : "memory");
+}
+
+}  // namespace sluice::cuda::ptx
+
+#endif  // SLUICE_CUDA_PTX_STREAM_CUH_

@@ -1,0 +1,23 @@
+// Emulates src/cuda/ptx/cluster.cuh.
+// SPDX-License-Identifier: Apache-2.0
+#ifndef SLUICE_CUDA_PTX_CLUSTER_CUH_
+#define SLUICE_CUDA_PTX_CLUSTER_CUH_
+
+#include <cstring>
+
+#include "cuda/ptx/barrier.cuh"
+
+namespace sluice::cuda::ptx {
+
+inline void cluster_arrive() { emulation::cluster_arrive(); }
+inline void cluster_wait() { emulation::cluster_wait(); }
+inline float load_remote(const float* own, uint32_t rank) {
+  float x;
+  std::memcpy(&x, emulation::remote_shared(own, rank), sizeof x);
+  return x;
+}
+inline uint8_t* dynamic_memory() { return emulation::own_shared(); }
+
+}  // namespace sluice::cuda::ptx
+
+#endif  // SLUICE_CUDA_PTX_CLUSTER_CUH_

@@ -1,0 +1,34 @@
+// Emulates src/cuda/ptx/stream.cuh; an address that is not aligned ends the program.
+// SPDX-License-Identifier: Apache-2.0
+#ifndef SLUICE_CUDA_PTX_STREAM_CUH_
+#define SLUICE_CUDA_PTX_STREAM_CUH_
+
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+
+namespace sluice::cuda::ptx {
+
+template <size_t kBytes>
+const void* aligned(const void* address) {
+  if (reinterpret_cast<uintptr_t>(address) % kBytes != 0) std::abort();
+  return address;
+}
+
+inline uint64_t evict_first() { return 0; }
+inline void load_stream_16(uint32_t (&r)[4], const void* address, uint64_t) {
+  std::memcpy(r, aligned<16>(address), 16);
+}
+inline void load_stream_8(uint32_t (&r)[4], const void* address, uint64_t) {
+  std::memcpy(r, aligned<8>(address), 8);
+}
+inline void store_stream_16(void* address, const uint32_t (&r)[4], uint64_t) {
+  std::memcpy(const_cast<void*>(aligned<16>(address)), r, 16);
+}
+inline void store_stream_8(void* address, const uint32_t (&r)[4], uint64_t) {
+  std::memcpy(const_cast<void*>(aligned<8>(address)), r, 8);
+}
+
+}  // namespace sluice::cuda::ptx
+
+#endif  // SLUICE_CUDA_PTX_STREAM_CUH_

@@ -1,0 +1,126 @@
+// recurrent_step and layer_decode of the CUDA backend on the CPU: their host code as it is, the
+// decode kernel by the emulator. What that kernel does not take is left to the float64 reference,
+// under another name. SPDX-License-Identifier: Apache-2.0
+#include "emulated_decode_backend.hpp"
+
+#include <algorithm>
+#include <vector>
+
+#include "core/backend.hpp"
+#include "cuda/decode.h"
+#include "cuda/delta_rule.h"
+#include "cuda/gpu.h"
+#include "cuda/kernels/decode/kernel.cuh"
+#include "cuda/kernels/decode/launch.h"
+#include "cuda/kernels/decode/plan_grid.hpp"
+#include "cuda/layer_prefill.h"
+
+namespace sluice::cuda::chunk_forward {
+/// Of the emulator's single CTAs, of which there are none here.
+alignas(1024) uint8_t dynamic_shared[emulation::kSharedBytes];
+}  // namespace sluice::cuda::chunk_forward
+
+namespace sluice::cuda {
+
+DecodeEmulation decode_emulation;
+
+int compute_capability(int) noexcept { return 90; }
+int multiprocessors(int) noexcept { return decode_emulation.multiprocessors; }
+DeviceGuard::DeviceGuard(int) noexcept {}
+DeviceGuard::~DeviceGuard() = default;
+const char* wished_kernel() noexcept { return "auto"; }
+
+namespace decode {
+namespace {
+
+using Kernel = void (*)(DecodeParams);
+
+template <bool kVk, bool kLayer>
+Kernel kernel_for(int K) {
+  if (K == 32) return decode_kernel<Config<32, kVk, kLayer>>;
+  if (K == 64) return decode_kernel<Config<64, kVk, kLayer>>;
+  return K == 128 ? decode_kernel<Config<128, kVk, kLayer>>
+                  : decode_kernel<Config<256, kVk, kLayer>>;
+}
+
+Kernel kernel_for(int K, bool is_vk, bool layer) {
+  if (layer) return is_vk ? kernel_for<true, true>(K) : kernel_for<false, true>(K);
+  return is_vk ? kernel_for<true, false>(K) : kernel_for<false, false>(K);
+}
+
+}  // namespace
+
+int launch(const DecodeParams& params, int64_t sequences, bool is_vk, bool layer, void*) noexcept {
+  const int K = rounded_k(params.K);
+  const StageSizes sizes{K, params.rows.max_tokens, params.r, params.grid.tiles, layer};
+  emulation::Grid grid{};
+  grid.ctas = static_cast<unsigned>(sequences * params.H * params.grid.ctas);
+  grid.threads = static_cast<unsigned>(params.grid.threads);
+  grid.cluster = layer ? static_cast<unsigned>(params.grid.ctas) : 1;
+  grid.resident = decode_emulation.resident;
+  grid.shared_bytes = sizes.bytes();
+  const Kernel kernel = kernel_for(K, is_vk, layer);
+  ++decode_emulation.launches;
+  decode_emulation.ctas_of_unit = params.grid.ctas;
+  decode_emulation.trouble =
+      emulation::run_grid(grid, decode_emulation.seed, [&] { kernel(params); });
+  return decode_emulation.trouble.empty() ? 0 : 1;
+}
+
+}  // namespace decode
+
+namespace {
+
+const core::Operator<core::DeltaRuleProblem>& reference() noexcept {
+  return ref::recurrent_backend().recurrent_step;
+}
+
+core::Backend make_backend() noexcept {
+  core::Backend backend{};
+  backend.id = SLUICE_IMPL_CUDA;
+  backend.name = "cuda";
+  backend.description = "the decode kernel, emulated";
+  backend.requirement = "nothing";
+  backend.device_type = SLUICE_DEVICE_CUDA;
+  backend.available = []() noexcept { return true; };
+  backend.recurrent_step = {select_recurrent_step, recurrent_step_workspace, run_recurrent_step};
+  backend.layer_decode = {select_layer_decode, layer_decode_workspace, run_layer_decode};
+  return backend;
+}
+
+}  // namespace
+
+Status select_delta_rule(const core::DeltaRuleProblem&, core::KernelName* name) noexcept {
+  *name = "reference";
+  return ok_status();
+}
+
+Status run_delta_rule(const core::DeltaRuleProblem& problem, sluice_workspace,
+                      void* stream) noexcept {
+  const size_t bytes = (reference().workspace(problem) + 511) / 256 * 256;
+  void* const scratch = std::aligned_alloc(256, bytes);
+  const Status status = reference().run(problem, {scratch, bytes}, stream);
+  std::free(scratch);
+  return status;
+}
+
+Status select_layer_prefill(const core::LayerProblem&, core::KernelName* name) noexcept {
+  *name = "reference";
+  return ok_status();
+}
+
+size_t layer_prefill_workspace(const core::LayerProblem& problem) noexcept {
+  return ref::recurrent_backend().layer_decode.workspace(problem);
+}
+
+Status run_layer_prefill(const core::LayerProblem& problem, sluice_workspace workspace,
+                         void* stream) noexcept {
+  return ref::recurrent_backend().layer_decode.run(problem, workspace, stream);
+}
+
+const core::Backend& backend() noexcept {
+  static const core::Backend instance = make_backend();
+  return instance;
+}
+
+}  // namespace sluice::cuda

@@ -1,0 +1,81 @@
+// Runs the decode kernel's own source on the CPU, CTAs and warps in random order, where the parity
+// suites beside it do not go: every split of a head over CTAs, malformed device data, NaN. Bits are
+// compared wherever two calls have to agree; so are all bytes that a call may not touch.
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "emulated_decode_backend.hpp"
+#include "parity/delta_call.hpp"
+#include "parity/naming.hpp"
+#include "support/case_runner.hpp"
+#include "support/tensors.hpp"
+
+namespace sluice::testing {
+namespace {
+
+using cuda::decode_emulation;
+
+/// Bits, NaN for NaN.
+bool same_bits(const Array& a, const Array& b) {
+  return a.size() == b.size() &&
+         std::equal(a.values.begin(), a.values.end(), b.values.begin(), [](double x, double y) {
+           return x == y ? std::signbit(x) == std::signbit(y) : std::isnan(x) && std::isnan(y);
+         });
+}
+
+DeltaConfig model(const std::string& name) {
+  DeltaConfig c{.name = name, .B = 2, .T = 1, .H = 1, .HV = 2, .K = 128, .V = 128};
+  c.io = c.o = c.gate = c.beta = kBF16;
+  c.gate_space = SLUICE_GATE_RAW, c.beta_space = SLUICE_BETA_LOGIT;
+  c.qk_norm = SLUICE_QK_NORM_L2;
+  return c;
+}
+
+std::vector<DeltaConfig> models() {
+  std::vector<DeltaConfig> configs;
+  for (const auto layout : {SLUICE_STATE_KV, SLUICE_STATE_VK}) {
+    for (const sluice_dtype state : {kF32, kBF16, kF16}) {
+      for (const int64_t K : {64, 128, 256}) {
+        DeltaConfig c = model(named("K", K, layout == SLUICE_STATE_KV ? "_kv_" : "_vk_",
+                                    dtype_name(state)));
+        c.layout = layout, c.initial = c.final = state, c.K = K, c.V = K == 256 ? 64 : 2 * K - 64;
+        c.T = K == 64 ? 3 : 1, c.HV = K == 128 ? 3 : 1, c.B = 1;
+        c.io = c.o = K == 256 ? kF32 : (K == 64 ? kF16 : kBF16);
+        configs.push_back(c);
+      }
+    }
+  }
+  return configs;
+}
+
+class EmulatedDecode : public ::testing::TestWithParam<DeltaConfig> {};
+
+TEST_P(EmulatedDecode, NeitherOrderNorSplitMatter) {
+  const DeltaConfig& c = GetParam();
+  const DeltaResult truth = run_delta(c, SLUICE_IMPL_REFERENCE);
+  ASSERT_EQ(truth.code, SLUICE_OK) << truth.message;
+  DeltaResult first;
+  int splits = 0;
+  for (const int multiprocessors : {1, 4, 100}) {
+    decode_emulation.multiprocessors = multiprocessors;
+    decode_emulation.seed += 1000;
+    const DeltaResult found = run_delta(c, SLUICE_IMPL_CUDA);
+    EXPECT_NE(found.kernel.find("sm_90a"), std::string::npos) << found.kernel;
+    const Verdict verdict = judge_delta(c, found, truth);
+    EXPECT_TRUE(verdict.pass) << verdict.line << decode_emulation.trouble;
+    if (multiprocessors == 1) first = found;
+    EXPECT_TRUE(same_bits(found.o, first.o));
+    EXPECT_TRUE(same_bits(found.final, first.final));
+    splits = std::max(splits, decode_emulation.ctas_of_unit);
+  }
+  EXPECT_GE(splits, 4);
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, EmulatedDecode, ::testing::ValuesIn(models()),
+                         [](const auto& test) { return test.param.name; });
+
+}  // namespace
+}  // namespace sluice::testing

@@ -1,0 +1,93 @@
+// Runs the decode kernel's own source on whole layer steps, CTAs and warps in random order and some
+// of them late: several CTAs of a unit read the convolution columns that they then replace. No bit
+// may depend on the order, on how a unit is cut up, or on what else is in the batch.
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "emulated_decode_backend.hpp"
+#include "parity/layer_call.hpp"
+#include "parity/naming.hpp"
+#include "parity/sequences.hpp"
+
+namespace sluice::testing {
+namespace {
+
+using cuda::decode_emulation;
+
+LayerConfig model(const std::string& name) {
+  LayerConfig c{.name = name, .op = SLUICE_OP_LAYER_DECODE, .B = 2, .T = 1};
+  c.H = 1, c.HV = 2, c.K = 64, c.V = 64;
+  c.io = c.out = c.core = c.conv_state = kBF16;
+  return c;
+}
+
+std::vector<LayerConfig> configs() {
+  std::vector<LayerConfig> all;
+  for (const auto packing : {SLUICE_PACKING_FLAT, SLUICE_PACKING_INTERLEAVED}) {
+    const std::string tail = packing == SLUICE_PACKING_FLAT ? "_flat" : "_interleaved";
+    const auto add = [&](const std::string& name, auto change) {
+      LayerConfig c = model(name + tail);
+      c.packing = packing;
+      change(c);
+      all.push_back(c);
+    };
+    add("model", [](LayerConfig& c) { c.K = c.V = 128, c.H = 2, c.HV = 4; });
+    add("r4_shift", [](LayerConfig& c) { c.HV = 4, c.T = 3, c.L = 4; });
+    add("r3_ring", [](LayerConfig& c) {
+      c.HV = 3, c.form = SLUICE_CONV_STATE_RING, c.L = 3, c.T = 2, c.layout = SLUICE_STATE_VK;
+    });
+    add("two_pools", [](LayerConfig& c) {
+      c.in_place = false, c.form = SLUICE_CONV_STATE_RING, c.L = 5, c.state = kF16;
+    });
+    add("pads", [](LayerConfig& c) {
+      c.B = 4, c.padded = {0, 3}, c.fresh = {2}, c.rounding = SLUICE_NORM_ROUND_HF;
+    });
+    add("packed", [](LayerConfig& c) {
+      c.packed = true, c.lengths = {1, 0, 4, 2}, c.rows_past_end = 2, c.state = kBF16;
+      c.rounding = SLUICE_NORM_ROUND_INPUT, c.HV = 1;
+    });
+    add("speculative", [](LayerConfig& c) {
+      c.T = 4, c.num_accepted = true, c.columns = 4, c.L = 6, c.slots = Slots::kShared;
+      c.state_writes = SLUICE_STATE_WRITE_PER_TOKEN;
+    });
+  }
+  LayerConfig cyclic = model("cyclic");
+  cyclic.H = 2, cyclic.HV = 6, cyclic.head_map = SLUICE_HEAD_MAP_CYCLIC, cyclic.K = 32;
+  all.push_back(cyclic);
+  return all;
+}
+
+class EmulatedLayerDecode : public ::testing::TestWithParam<LayerConfig> {};
+
+TEST_P(EmulatedLayerDecode, NeitherOrderNorSplitMatter) {
+  const LayerConfig& c = GetParam();
+  const LayerResult truth = run_layer(c, SLUICE_IMPL_REFERENCE);
+  ASSERT_EQ(truth.code, SLUICE_OK) << truth.message;
+  LayerResult first;
+  int most = 0;
+  for (const int multiprocessors : {1, 3, 100, 100, 100}) {
+    decode_emulation.multiprocessors = multiprocessors;
+    decode_emulation.seed += 1000;
+    const LayerResult found = run_layer(c, SLUICE_IMPL_CUDA);
+    EXPECT_NE(found.kernel.find("layer_decode.sm_90a"), std::string::npos) << found.kernel;
+    const Verdict verdict = judge_layer(c, found, truth);
+    ASSERT_TRUE(verdict.pass) << verdict.line << decode_emulation.trouble;
+    if (most == 0) first = found;
+    EXPECT_TRUE(same_bits(found.out, first.out));
+    EXPECT_TRUE(same_bits(found.core, first.core));
+    EXPECT_TRUE(same_bits(found.state_initial, first.state_initial));
+    EXPECT_TRUE(same_bits(found.conv_initial, first.conv_initial));
+    EXPECT_TRUE(same_bits(found.state, first.state));
+    EXPECT_TRUE(same_bits(found.conv, first.conv));
+    most = std::max(most, decode_emulation.ctas_of_unit);
+  }
+  EXPECT_GE(most, 4);
+}
+
+INSTANTIATE_TEST_SUITE_P(Layers, EmulatedLayerDecode, ::testing::ValuesIn(configs()),
+                         [](const auto& test) { return test.param.name; });
+
+}  // namespace
+}  // namespace sluice::testing
