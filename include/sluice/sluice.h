@@ -125,6 +125,27 @@ typedef enum sluice_rule {
   SLUICE_RULE_LINEAR_ATTENTION = 1 /**< S <- alpha S + k v^T: simple GLA; beta must be absent */
 } sluice_rule;
 
+/** How chunk_forward spreads a sequence over a GPU. All ways compute the same function; NEVER and
+ *  COLUMNS agree bit for bit, the others to the rounding of the state. CPU backends ignore it. */
+typedef enum sluice_split {
+  SLUICE_SPLIT_AUTO = 0,     /**< the library's choice, from all lengths of the call */
+  SLUICE_SPLIT_NEVER = 1,    /**< one CTA per value head and 128 columns of V */
+  SLUICE_SPLIT_COLUMNS = 2,  /**< one CTA per value head and 64 columns of V */
+  SLUICE_SPLIT_SEGMENTS = 3, /**< split_value (2 to 4096) segments a sequence, joined exactly */
+  SLUICE_SPLIT_LENGTH = 4    /**< segments of split_value tokens (a multiple of 64; 0: the library's
+                                  choice from HV alone): no bit depends on the rest of the batch */
+} sluice_split;
+
+/** Whether segments may begin from zero, some chunks early, where a head has forgotten the rest:
+ *  where its gates since then sum up to less than ln 2^-28. What is dropped is less than 2^-28 of
+ * the longest column of the state then, if |k| <= 1, 0 <= beta <= 2 and g <= 0. */
+typedef enum sluice_history {
+  SLUICE_HISTORY_AUTO =
+      0, /**< may, if qk_norm is L2 and beta logits or absent, so that this holds */
+  SLUICE_HISTORY_STRICT = 1, /**< may not */
+  SLUICE_HISTORY_FORGET = 2  /**< may: the caller says that it holds */
+} sluice_history;
+
 /** Which states recurrent steps write. */
 typedef enum sluice_state_writes {
   SLUICE_STATE_WRITE_LAST = 0, /**< the state after the last token, to write_slots [N] */
@@ -266,6 +287,10 @@ typedef struct sluice_chunk_forward_args {
   int32_t head_map;               /**< sluice_head_map */
   int32_t rule;                   /**< sluice_rule */
   int32_t implementation;         /**< sluice_implementation */
+  int32_t split;                  /**< sluice_split */
+  int32_t split_value;            /**< of SEGMENTS and LENGTH, else 0 */
+  int32_t history;                /**< sluice_history */
+  int32_t reserved;               /**< zero */
 } sluice_chunk_forward_args;
 
 /** gdn_decode: 1 to 16 tokens per sequence, one pass over each state; also speculative

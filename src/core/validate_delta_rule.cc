@@ -145,6 +145,29 @@ void check_checkpoints(Checker& c, const sluice_chunk_forward_args& a,
   p->checkpoint_every = a.checkpoint_every;
 }
 
+void check_split(Checker& c, const sluice_chunk_forward_args& a, DeltaRuleProblem* p) noexcept {
+  c.choice("split", a.split, 5, "0 (AUTO), 1 (NEVER), 2 (COLUMNS), 3 (SEGMENTS) or 4 (LENGTH)");
+  c.choice("history", a.history, 3, "0 (AUTO), 1 (STRICT) or 2 (FORGET)");
+  c.reserved(a.reserved);
+  if (!c.ok()) return;
+  if (a.split == SLUICE_SPLIT_SEGMENTS) {
+    if (a.split_value < 2 || a.split_value > kMostSegments) {
+      c.fail("split_value = %d, expected 2 to %d segments (split SEGMENTS)", a.split_value,
+             kMostSegments);
+    }
+  } else if (a.split == SLUICE_SPLIT_LENGTH) {
+    if (a.split_value < 0 || a.split_value % kCheckpointMultiple != 0) {
+      c.fail("split_value = %d, expected a multiple of %d tokens, or 0 (split LENGTH)",
+             a.split_value, static_cast<int>(kCheckpointMultiple));
+    }
+  } else if (a.split_value != 0) {
+    c.fail("split_value = %d, expected 0 (only with split SEGMENTS or LENGTH)", a.split_value);
+  }
+  p->split = static_cast<sluice_split>(a.split);
+  p->split_value = a.split_value;
+  p->history = static_cast<sluice_history>(a.history);
+}
+
 template <class Args>
 void check_common(Checker& c, const Args& a, bool step, int64_t max_tokens,
                   DeltaRuleProblem* p) noexcept {
@@ -173,6 +196,7 @@ Validated validate(const sluice_chunk_forward_args& args, Depth depth,
   problem->op = SLUICE_OP_CHUNK_FORWARD;
   check_common(c, args, false, 0, problem);
   if (c.ok()) check_checkpoints(c, args, problem);
+  check_split(c, args, problem);
   return finish(c, depth, *problem, args.implementation);
 }
 

@@ -17,8 +17,14 @@ namespace {
 using core::DeltaRuleProblem;
 
 struct Request {
-  KernelWish wish = KernelWish::kAuto;
-  Status status = parse_wish(wished_kernel(), &wish);
+  Wish wish;
+  Status status = parse_wish(wished_kernel(), &wish.kernel);
+
+  Request() noexcept {
+    if (!status.ok()) return;
+    status = parse_split(std::getenv("SLUICE_CUDA_SPLIT"), std::getenv("SLUICE_CUDA_HISTORY"),
+                         &wish.split);
+  }
 };
 
 /// What the environment asks for, read once.
@@ -27,9 +33,13 @@ const Request& request() noexcept {
   return instance;
 }
 
+Gpu gpu_of(const DeltaRuleProblem& p) noexcept {
+  return {compute_capability(p.q.device.index), multiprocessors(p.q.device.index)};
+}
+
 Status choose(const DeltaRuleProblem& p, KernelChoice* choice) noexcept {
   if (!request().status.ok()) return request().status;
-  return choose_kernel(p, compute_capability(p.q.device.index), request().wish, choice);
+  return choose_kernel(p, gpu_of(p), request().wish, choice);
 }
 
 }  // namespace
@@ -50,9 +60,10 @@ Status select_delta_rule(const DeltaRuleProblem& p, core::KernelName* name) noex
 }
 
 size_t delta_rule_workspace(const DeltaRuleProblem& p) noexcept {
-  const bool planned = core::present(p.rows.cu_seqlens) &&
-                       may_be_fused(p, compute_capability(p.q.device.index), request().wish);
-  return planned ? chunk_forward::workspace_bytes(p.rows.N) : 0;
+  const Gpu gpu = gpu_of(p);
+  const Wish& wish = request().wish;
+  if (!may_be_fused(p, gpu, wish)) return 0;
+  return split_workspace(p, choose_split(p, gpu.multiprocessors, wish.split));
 }
 
 Status run_delta_rule(const DeltaRuleProblem& p, sluice_workspace workspace,
@@ -63,7 +74,8 @@ Status run_delta_rule(const DeltaRuleProblem& p, sluice_workspace workspace,
   int error = guard.error();
   if (error == cudaSuccess) {
     error = choice.kernel == DeltaKernel::kFused
-                ? chunk_forward::launch(lower_fused(p), lower_tiles(p), workspace.data, stream)
+                ? chunk_forward::launch(lower_fused(p, choice.split), lower_tiles(p),
+                                        workspace.data, p.q.device.index, stream)
                 : generic::launch(lower_generic(p), stream);
   }
   if (error == cudaSuccess) return ok_status();

@@ -97,8 +97,11 @@ generic::BoundedPool bounded_pool(const Tensor& t) noexcept {
 
 }  // namespace
 
-chunk_forward::ChunkForwardParams lower_fused(const DeltaRuleProblem& p) noexcept {
+chunk_forward::ChunkForwardParams lower_fused(const DeltaRuleProblem& p,
+                                              const chunk_forward::SplitRequest& split) noexcept {
   chunk_forward::ChunkForwardParams out{};
+  out.split.request = split;
+  out.split.keep_initial = present(p.state.initial) && p.state.initial.data == p.state.final.data;
   lower_shared(p, &out);
   out.initial = state_pool(p.state.initial);
   out.final = state_pool(p.state.final);

@@ -10,7 +10,8 @@
 namespace sluice::cuda {
 
 /// chunk_forward for the fused kernel.
-chunk_forward::ChunkForwardParams lower_fused(const core::DeltaRuleProblem& problem) noexcept;
+chunk_forward::ChunkForwardParams lower_fused(const core::DeltaRuleProblem& problem,
+                                              const chunk_forward::SplitRequest& split) noexcept;
 chunk_forward::Tiles lower_tiles(const core::DeltaRuleProblem& problem) noexcept;
 
 /// Either operator for the generic kernel.

@@ -129,19 +129,27 @@ Status check_generic(const DeltaRuleProblem& p, int capability) noexcept {
   return ok_status();
 }
 
+/// Of one dtype, K and V: whole, in 64 columns of V, cut, and both.
+#define SLUICE_FUSED(name)                                                          \
+  {"cuda.chunk_forward.sm_90a." name, "cuda.chunk_forward.sm_90a." name ".columns", \
+   "cuda.chunk_forward.sm_90a." name ".segments",                                   \
+   "cuda.chunk_forward.sm_90a." name ".columns.segments"}
 /// By dtype (bfloat16 first), K (64 first) and V (64 first).
-constexpr core::KernelName kFusedNames[2][2][3] = {
-    {{"cuda.chunk_forward.sm_90a.bf16.k64.v64", "cuda.chunk_forward.sm_90a.bf16.k64.v128",
-      "cuda.chunk_forward.sm_90a.bf16.k64.v256"},
-     {"cuda.chunk_forward.sm_90a.bf16.k128.v64", "cuda.chunk_forward.sm_90a.bf16.k128.v128",
-      "cuda.chunk_forward.sm_90a.bf16.k128.v256"}},
-    {{"cuda.chunk_forward.sm_90a.fp16.k64.v64", "cuda.chunk_forward.sm_90a.fp16.k64.v128",
-      "cuda.chunk_forward.sm_90a.fp16.k64.v256"},
-     {"cuda.chunk_forward.sm_90a.fp16.k128.v64", "cuda.chunk_forward.sm_90a.fp16.k128.v128",
-      "cuda.chunk_forward.sm_90a.fp16.k128.v256"}}};
+constexpr core::KernelName kFusedNames[2][2][3][4] = {
+    {{SLUICE_FUSED("bf16.k64.v64"), SLUICE_FUSED("bf16.k64.v128"), SLUICE_FUSED("bf16.k64.v256")},
+     {SLUICE_FUSED("bf16.k128.v64"), SLUICE_FUSED("bf16.k128.v128"),
+      SLUICE_FUSED("bf16.k128.v256")}},
+    {{SLUICE_FUSED("fp16.k64.v64"), SLUICE_FUSED("fp16.k64.v128"), SLUICE_FUSED("fp16.k64.v256")},
+     {SLUICE_FUSED("fp16.k128.v64"), SLUICE_FUSED("fp16.k128.v128"),
+      SLUICE_FUSED("fp16.k128.v256")}}};
+#undef SLUICE_FUSED
 
-core::KernelName fused_name(const DeltaRuleProblem& p) noexcept {
-  return kFusedNames[p.q.dtype.code == kBf16Code ? 0 : 1][p.K / 128][p.V / 128];
+core::KernelName fused_name(const DeltaRuleProblem& p,
+                            const chunk_forward::SplitRequest& split) noexcept {
+  const bool narrow = p.V > 64 && split.columns == 64,
+             cut = split.rule != chunk_forward::SplitRule::kWhole;
+  return kFusedNames[p.q.dtype.code == kBf16Code ? 0 : 1][p.K / 128][p.V / 128]
+                    [(narrow ? 1 : 0) + (cut ? 2 : 0)];
 }
 
 core::KernelName generic_name(const DeltaRuleProblem& p) noexcept {
@@ -165,21 +173,24 @@ Status parse_wish(const char* name, KernelWish* wish) noexcept {
   return ok_status();
 }
 
-Status choose_kernel(const DeltaRuleProblem& problem, int capability, KernelWish wish,
+Status choose_kernel(const DeltaRuleProblem& problem, const Gpu& gpu, const Wish& wish,
                      KernelChoice* choice) noexcept {
-  if (wish != KernelWish::kGeneric) {
-    Status status = check_fused(problem, capability);
+  if (wish.kernel != KernelWish::kGeneric) {
+    Status status = check_fused(problem, gpu.capability);
     if (status.ok()) status = check_addresses(problem);
-    if (status.ok()) *choice = {DeltaKernel::kFused, fused_name(problem)};
-    if (status.ok() || wish == KernelWish::kFused) return status;
+    if (status.ok()) {
+      const auto split = choose_split(problem, gpu.multiprocessors, wish.split);
+      *choice = {DeltaKernel::kFused, fused_name(problem, split), split};
+    }
+    if (status.ok() || wish.kernel == KernelWish::kFused) return status;
   }
-  const Status status = check_generic(problem, capability);
-  if (status.ok()) *choice = {DeltaKernel::kGeneric, generic_name(problem)};
+  const Status status = check_generic(problem, gpu.capability);
+  if (status.ok()) *choice = {DeltaKernel::kGeneric, generic_name(problem), {}};
   return status;
 }
 
-bool may_be_fused(const DeltaRuleProblem& problem, int capability, KernelWish wish) noexcept {
-  return wish != KernelWish::kGeneric && check_fused(problem, capability).ok();
+bool may_be_fused(const DeltaRuleProblem& problem, const Gpu& gpu, const Wish& wish) noexcept {
+  return wish.kernel != KernelWish::kGeneric && check_fused(problem, gpu.capability).ok();
 }
 
 }  // namespace sluice::cuda

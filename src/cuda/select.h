@@ -5,6 +5,7 @@
 #define SLUICE_CUDA_SELECT_H_
 
 #include "core/backend.hpp"
+#include "cuda/split.h"
 
 namespace sluice::cuda {
 
@@ -16,9 +17,22 @@ enum class DeltaKernel {
 /// SLUICE_CUDA_KERNEL.
 enum class KernelWish { kAuto, kFused, kGeneric };
 
+/// What the environment asks for.
+struct Wish {
+  KernelWish kernel = KernelWish::kAuto;
+  SplitWish split;
+};
+
+/// What a choice depends on besides the problem.
+struct Gpu {
+  int capability = 0;  ///< 10 major + minor
+  int multiprocessors = 0;
+};
+
 struct KernelChoice {
   DeltaKernel kernel = DeltaKernel::kGeneric;
   core::KernelName name = "";
+  chunk_forward::SplitRequest split;  ///< of the fused kernel
 };
 
 /// Lowest compute capability with kernels, 10 major + minor.
@@ -31,12 +45,12 @@ Status parse_wish(const char* name, KernelWish* wish) noexcept;
 
 /// The fused kernel where it applies, else the generic one, else kUnsupported with what is
 /// supported; a wish for one kernel gives that one or its reason to refuse.
-Status choose_kernel(const core::DeltaRuleProblem& problem, int capability, KernelWish wish,
+Status choose_kernel(const core::DeltaRuleProblem& problem, const Gpu& gpu, const Wish& wish,
                      KernelChoice* choice) noexcept;
 
 /// Whether the fused kernel might be chosen for these sizes, dtypes and strides at some address.
 /// WHY: workspaces are asked for before tensors exist.
-bool may_be_fused(const core::DeltaRuleProblem& problem, int capability, KernelWish wish) noexcept;
+bool may_be_fused(const core::DeltaRuleProblem& problem, const Gpu& gpu, const Wish& wish) noexcept;
 
 }  // namespace sluice::cuda
 

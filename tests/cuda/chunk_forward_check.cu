@@ -189,7 +189,33 @@ double compare_state(const Case& c, const Host& x, const std::vector<float>& ht)
   return worst;
 }
 
-bool run_case(const Case& c, std::string& json) {
+/// How sequences are spread over the GPU.
+struct Way {
+  const char* name;
+  SplitRule rule;
+  int value, columns;
+  bool may_forget;
+};
+constexpr Way kWays[] = {{"", SplitRule::kWhole, 0, 128, false},
+                         {"columns", SplitRule::kWhole, 0, 64, false},
+                         {"segments", SplitRule::kCount, 3, 128, false},
+                         {"forget", SplitRule::kCount, 4, 64, true}};
+
+SplitRequest request_of(const Way& way, int N) {
+  int device = 0;
+  SplitRequest request;
+  cudaGetDevice(&device);
+  cudaDeviceGetAttribute(&request.multiprocessors, cudaDevAttrMultiProcessorCount, device);
+  request.rule = way.rule;
+  request.value = way.value;
+  request.columns = way.columns;
+  request.transition_columns = 128;
+  request.most_boundaries = way.value > 0 ? N * (way.value - 1) : 0;
+  request.may_forget = way.may_forget;
+  return request;
+}
+
+bool run_case(const Case& c, const Way& way, std::string& json) {
   Host x = make_inputs(c, 1234);
   reference(c, x);
   const int N = static_cast<int>(c.lengths.size());
@@ -213,7 +239,9 @@ bool run_case(const Case& c, std::string& json) {
   const Buffer g = sluice_test::float_buffer(x.g, T * c.HV),
                beta = sluice_test::float_buffer(x.beta, T * c.HV);
   const Buffer s0 = sluice_test::float_buffer(h0, h0.size());
-  Buffer st(h0.size() * 4 + 16), workspace(workspace_bytes(N)), cu_device(cu.size() * 4);
+  const SplitRequest request = request_of(way, N);
+  Buffer st(h0.size() * 4 + 16), cu_device(cu.size() * 4),
+      workspace(split_layout(N, c.HV, 128, 128, request.most_boundaries).end);
   cudaMemset(st.data, 0xFF, st.bytes);
   cudaMemset(workspace.data, 0xFF, workspace.bytes);
   cudaMemcpy(cu_device.data, cu.data(), cu.size() * 4, cudaMemcpyHostToDevice);
@@ -224,29 +252,31 @@ bool run_case(const Case& c, std::string& json) {
   if (c.h0) p.initial = {s0.data, int64_t{c.HV} * 16384, Number::kFloat32};
   p.final = {st.data, int64_t{c.HV} * 16384, Number::kFloat32};
   p.state_is_vk = c.vk;
+  p.split.request = request;
   Tiles tiles = sluice_test::tiles(q, k, v, o, T, c.H, c.HV, c.bf16);
   tiles.l2norm = c.l2norm;
-  int error = launch(p, tiles, workspace.data, nullptr);
+  int error = launch(p, tiles, workspace.data, 0, nullptr);
   if (error == 0) error = cudaDeviceSynchronize();
   const std::vector<double> out = sluice_test::read_io(c.bf16, o, x.o.size());
   const Error e = compare_output(c, x, out);
   const double es = compare_state(c, x, sluice_test::read_floats(st, h0.size()));
   bool same = error == 0;
   for (int repeat = 0; repeat < 3 && same; ++repeat) {
-    launch(p, tiles, workspace.data, nullptr);
+    launch(p, tiles, workspace.data, 0, nullptr);
     same = sluice_test::read_io(c.bf16, o, x.o.size()) == out;
   }
   const double cap = (c.bf16 ? 0.005 : 0.0008) * (c.keys == Keys::kRandom ? 1 : 3.2);
   const bool ok = error == 0 && same && e.whole <= cap && es <= cap * 1.4;
-  std::printf("%-22s %-6s o %.2e head %.2e window %.2e state %.2e %s%s\n", c.name,
+  std::printf("%-22s %-8s %-6s o %.2e head %.2e window %.2e state %.2e %s%s\n", c.name, way.name,
               ok ? "ok" : "FAILED", e.whole, e.head, e.window, es, same ? "" : "bits differ ",
               error ? cudaGetErrorName(static_cast<cudaError_t>(error)) : "");
   char line[400];
-  std::snprintf(line, sizeof line,
-                "%s\n  {\"case\": \"%s\", \"ok\": %s, \"o\": %.3e, \"worst_head\": %.3e, "
-                "\"worst_window\": %.3e, \"worst_state\": %.3e}",
-                json.empty() ? "" : ",", c.name, ok ? "true" : "false", e.whole, e.head, e.window,
-                es);
+  std::snprintf(
+      line, sizeof line,
+      "%s\n  {\"case\": \"%s\", \"way\": \"%s\", \"ok\": %s, \"o\": %.3e, \"worst_head\": %.3e, "
+      "\"worst_window\": %.3e, \"worst_state\": %.3e}",
+      json.empty() ? "" : ",", c.name, way.name, ok ? "true" : "false", e.whole, e.head, e.window,
+      es);
   json += line;
   return ok;
 }
@@ -288,7 +318,9 @@ int main(int argc, char** argv) {
   for (const Case& c : cases()) {
     int tokens = 0;
     for (int n : c.lengths) tokens += n;
-    if (!small || tokens <= 700) ok &= run_case(c, json);
+    for (const Way& way : kWays) {
+      if (!small || tokens <= 700) ok &= run_case(c, way, json);
+    }
   }
   if (argc > 1 && !small) {
     if (FILE* file = std::fopen(argv[1], "w")) {

@@ -32,6 +32,7 @@ DeltaRuleProblem prefill(sluice_dtype io = kBfloat16, int64_t K = 128, int64_t V
   DeltaRuleProblem p;
   p.rows = {1, 100, 1, {}, 100};
   p.H = 2, p.HV = 4, p.r = 2, p.K = K, p.V = V;
+  p.split = SLUICE_SPLIT_NEVER;
   p.q = p.k = tokens(io, 100, p.H, K);
   p.v = p.o = tokens(io, 100, p.HV, V);
   return p;
@@ -41,7 +42,7 @@ DeltaRuleProblem prefill(sluice_dtype io = kBfloat16, int64_t K = 128, int64_t V
 std::string chosen(const DeltaRuleProblem& p, int capability = 90,
                    KernelWish wish = KernelWish::kAuto) {
   KernelChoice choice;
-  const Status status = choose_kernel(p, capability, wish, &choice);
+  const Status status = choose_kernel(p, {capability, 132}, {wish, {}}, &choice);
   if (!status.ok()) {
     EXPECT_EQ(status.code, Code::kUnsupported);
     return status.message;
@@ -57,6 +58,18 @@ TEST(CudaSelection, FusedWhereItApplies) {
   EXPECT_EQ(chosen(prefill(kFloat16, 64, 256)), "cuda.chunk_forward.sm_90a.fp16.k64.v256");
   EXPECT_EQ(chosen(prefill(kBfloat16, 128, 256)), "cuda.chunk_forward.sm_90a.bf16.k128.v256");
   EXPECT_EQ(chosen(prefill(kFloat16)), "cuda.chunk_forward.sm_90a.fp16.k128.v128");
+}
+
+TEST(CudaSelection, TheNameSaysHowSequencesAreSpread) {
+  DeltaRuleProblem p = prefill();
+  p.split = SLUICE_SPLIT_COLUMNS;
+  EXPECT_EQ(chosen(p), "cuda.chunk_forward.sm_90a.bf16.k128.v128.columns");
+  p.split = SLUICE_SPLIT_SEGMENTS;
+  p.split_value = 2;
+  EXPECT_EQ(chosen(p), "cuda.chunk_forward.sm_90a.bf16.k128.v128.segments");
+  p = prefill(kFloat16, 64, 64);
+  p.split = SLUICE_SPLIT_COLUMNS;
+  EXPECT_EQ(chosen(p), "cuda.chunk_forward.sm_90a.fp16.k64.v64");
 }
 
 TEST(CudaSelection, GenericOnEveryOtherGpu) {
@@ -145,12 +158,12 @@ TEST(CudaSelection, WidestKeys) {
 
 TEST(CudaSelection, WorkspaceDoesNotDependOnAddresses) {
   DeltaRuleProblem p = prefill();
-  EXPECT_TRUE(may_be_fused(p, 90, KernelWish::kAuto));
+  EXPECT_TRUE(may_be_fused(p, {90, 132}, {KernelWish::kAuto, {}}));
   p.v.data = reinterpret_cast<void*>(uintptr_t{2});
-  EXPECT_TRUE(may_be_fused(p, 90, KernelWish::kAuto));
-  EXPECT_FALSE(may_be_fused(p, 90, KernelWish::kGeneric));
-  EXPECT_FALSE(may_be_fused(p, 89, KernelWish::kAuto));
-  EXPECT_FALSE(may_be_fused(prefill(kFloat32), 90, KernelWish::kAuto));
+  EXPECT_TRUE(may_be_fused(p, {90, 132}, {KernelWish::kAuto, {}}));
+  EXPECT_FALSE(may_be_fused(p, {90, 132}, {KernelWish::kGeneric, {}}));
+  EXPECT_FALSE(may_be_fused(p, {89, 132}, {KernelWish::kAuto, {}}));
+  EXPECT_FALSE(may_be_fused(prefill(kFloat32), {90, 132}, {KernelWish::kAuto, {}}));
 }
 
 TEST(CudaSelection, WishesByName) {

@@ -2,9 +2,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <cstdlib>
+#include <utility>
 
 #include "core/backend.hpp"
+#include "cuda/kernels/chunk_forward/join.cuh"
 #include "cuda/kernels/chunk_forward/kernel.cuh"
+#include "cuda/kernels/chunk_forward/launch.h"
+#include "cuda/kernels/chunk_forward/plan.cuh"
 #include "cuda/lower.h"
 #include "cuda/select.h"
 #include "emulated_backend.hpp"
@@ -16,6 +20,8 @@ alignas(1024) uint8_t dynamic_shared[emulation::kSharedBytes];
 namespace sluice::cuda {
 
 uint64_t emulation_seed = 1;
+int emulated_multiprocessors = 4;
+SplitWish emulated_split;
 
 namespace {
 
@@ -29,56 +35,92 @@ CUtensorMap emulated_map(const tile::TokenTensor& tensor, uint32_t column_blocks
   return out;
 }
 
-template <class C>
-std::string run(const ChunkForwardParams& p) {
-  const auto items = static_cast<unsigned>(p.N * p.HV * (p.V / C::kV)), ctas = std::min(items, 3u);
-  for (unsigned cta = 0; cta < ctas; ++cta) {
-    std::fill_n(chunk_forward::dynamic_shared, emulation::kSharedBytes, uint8_t{0xFF});
-    std::string trouble = emulation::run_cta(cta, ctas, C::kThreads, emulation_seed + cta,
-                                             [&] { chunk_forward::chunk_forward_kernel<C>(p); });
-    if (!trouble.empty()) return trouble;
+/// Trouble of the first launch that had any, and the launches after it left out.
+struct Launches {
+  std::string trouble;
+
+  template <class Kernel>
+  void operator()(unsigned ctas, unsigned threads, const Kernel& kernel) {
+    for (unsigned cta = 0; cta < ctas && trouble.empty(); ++cta) {
+      std::fill_n(chunk_forward::dynamic_shared, emulation::kSharedBytes, uint8_t{0xFF});
+      trouble = emulation::run_cta(cta, ctas, threads, emulation_seed + cta, kernel);
+    }
   }
-  return "";
+};
+
+constexpr unsigned kMostCtas = 3;  ///< of the persistent kernels
+
+template <class Io, bool kL2Norm, bool kOutput>
+void run_pass(Launches& launch, const ChunkForwardParams& p, int columns, int64_t items) {
+  const auto pass = [&]<int kK, int kV>(std::integer_sequence<int, kK, kV>) {
+    using C = Config<Io, kL2Norm, kK, kV, kOutput>;
+    launch(static_cast<unsigned>(std::min<int64_t>(items, kMostCtas)), C::kThreads,
+           [&] { chunk_forward::chunk_forward_kernel<C>(p); });
+  };
+  if (p.K == 128 && columns == 128) pass(std::integer_sequence<int, 128, 128>());
+  if (p.K == 128 && columns == 64) pass(std::integer_sequence<int, 128, 64>());
+  if (p.K == 64 && columns == 128 && kOutput) pass(std::integer_sequence<int, 64, 128>());
+  if (p.K == 64 && columns == 64) pass(std::integer_sequence<int, 64, 64>());
 }
 
+/// What the launcher does, with the planner always asked.
 template <class Io, bool kL2Norm>
-std::string run_sizes(const ChunkForwardParams& p) {
-  const bool narrow = chunk_forward::item_columns(p.V) == 64;
-  if (p.K == 128) {
-    return narrow ? run<Config<Io, kL2Norm, 128, 64>>(p) : run<Config<Io, kL2Norm, 128, 128>>(p);
+std::string run(ChunkForwardParams p, const Tiles& tiles, void* workspace) {
+  using namespace chunk_forward;
+  Launches launch;
+  const SplitRequest& request = p.split.request;
+  const int64_t items = int64_t{p.N} * p.HV * (p.V / request.columns);
+  if (request.rule != SplitRule::kWhole) {
+    p.split.lie_in(workspace, p.N, p.HV, p.K, p.V);
+    launch(1, kPlanThreads, [&] { plan_kernel(p); });
+    const auto pairs = static_cast<unsigned>(request.most_boundaries * p.HV);
+    launch((pairs + 7) / 8, kHorizonThreads, [&] { horizon_kernel(p); });
+    p.v = emulated_map(tiles.v, static_cast<uint32_t>(request.transition_columns) / 64);
+    run_pass<Io, kL2Norm, false>(launch, p, request.transition_columns, kMostCtas);
+    const unsigned joins = pairs * static_cast<unsigned>(p.V / kJoinColumns);
+    if (p.K == 128) launch(joins, kJoinThreads<128>, [&] { join_kernel<128>(p); });
+    if (p.K == 64) launch(joins, kJoinThreads<64>, [&] { join_kernel<64>(p); });
   }
-  return narrow ? run<Config<Io, kL2Norm, 64, 64>>(p) : run<Config<Io, kL2Norm, 64, 128>>(p);
+  p.v = emulated_map(tiles.v, static_cast<uint32_t>(request.columns) / 64);
+  run_pass<Io, kL2Norm, true>(launch, p, request.columns, items);
+  return launch.trouble;
 }
 
-template <class Io>
-std::string run_type(const ChunkForwardParams& p, bool l2norm) {
-  return l2norm ? run_sizes<Io, true>(p) : run_sizes<Io, false>(p);
+Status choose(const core::DeltaRuleProblem& p, KernelChoice* choice) noexcept {
+  return choose_kernel(p, {kHopperCapability, emulated_multiprocessors},
+                       {KernelWish::kFused, emulated_split}, choice);
 }
 
-Status choose(const core::DeltaRuleProblem& p, core::KernelName* name) noexcept {
+Status select(const core::DeltaRuleProblem& p, core::KernelName* name) noexcept {
   KernelChoice choice;
-  const Status status = choose_kernel(p, kHopperCapability, KernelWish::kFused, &choice);
-  *name = "cuda.chunk_forward.emulated";
+  const Status status = choose(p, &choice);
+  *name = choice.name;
   return status;
 }
 
-size_t workspace(const core::DeltaRuleProblem&) noexcept { return 0; }
+size_t workspace_of(const core::DeltaRuleProblem& p) noexcept {
+  return split_workspace(p, choose_split(p, emulated_multiprocessors, emulated_split));
+}
 
-Status run_delta_rule(const core::DeltaRuleProblem& problem, sluice_workspace, void*) noexcept {
-  ChunkForwardParams p = lower_fused(problem);
+Status run_delta_rule(const core::DeltaRuleProblem& problem, sluice_workspace workspace,
+                      void*) noexcept {
+  KernelChoice choice;
+  if (const Status status = choose(problem, &choice); !status.ok()) return status;
+  ChunkForwardParams p = lower_fused(problem, choice.split);
   const Tiles tiles = lower_tiles(problem);
-  const auto k_blocks = static_cast<uint32_t>(p.K) / 64,
-             v_blocks = static_cast<uint32_t>(chunk_forward::item_columns(p.V)) / 64;
+  const auto k_blocks = static_cast<uint32_t>(p.K) / 64;
   p.q = emulated_map(tiles.q, k_blocks);
   p.k = emulated_map(tiles.k, k_blocks);
-  p.v = emulated_map(tiles.v, v_blocks);
   p.o = emulated_map(tiles.o, 1);
   p.o_data = tiles.o.data;
   p.o_batch_stride = tiles.o.batch_stride;
   p.o_token_stride = tiles.o.token_stride;
   p.o_head_stride = tiles.o.head_stride;
-  const std::string trouble = tiles.q.is_bf16 ? run_type<__nv_bfloat16>(p, tiles.l2norm)
-                                              : run_type<__half>(p, tiles.l2norm);
+  const auto run_type = [&]<class Io>(Io) {
+    return tiles.l2norm ? run<Io, true>(p, tiles, workspace.data)
+                        : run<Io, false>(p, tiles, workspace.data);
+  };
+  const std::string trouble = tiles.q.is_bf16 ? run_type(__nv_bfloat16{}) : run_type(__half{});
   if (trouble.empty()) return ok_status();
   return Status::failure(Code::kDeviceError, "chunk_forward: emulation = %s", trouble.c_str());
 }
@@ -91,7 +133,7 @@ core::Backend make_backend() noexcept {
   backend.requirement = "nothing";
   backend.device_type = SLUICE_DEVICE_CUDA;
   backend.available = []() noexcept { return true; };
-  backend.chunk_forward = {choose, workspace, run_delta_rule};
+  backend.chunk_forward = {select, workspace_of, run_delta_rule};
   return backend;
 }
 

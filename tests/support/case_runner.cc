@@ -118,7 +118,10 @@ class Call {
     args->implementation = options.implementation;
   }
 
-  void fill_checkpoints(sluice_chunk_forward_args* args) const {
+  void fill_prefill(sluice_chunk_forward_args* args) const {
+    args->split = case_.split;
+    args->split_value = case_.split_value;
+    args->history = case_.history;
     if (!checkpoints_) return;
     args->checkpoints = checkpoints_->view();
     args->checkpoint_slots = checkpoint_slots_.view();
@@ -297,7 +300,7 @@ GdnOutputs run_chunk_forward(const GdnCase& c, const GdnInputs& inputs, const Ru
   const Call call(c, inputs, options, false);
   sluice_chunk_forward_args args{};
   call.fill(&args, options);
-  call.fill_checkpoints(&args);
+  call.fill_prefill(&args);
   return run(SLUICE_OP_CHUNK_FORWARD, sluice_chunk_forward, args, call);
 }
 

@@ -44,9 +44,12 @@ struct GdnCase {
 
   bool slots = false;     ///< a pool larger than N in shuffled order; else slot n is sequence n
   bool in_place = false;  ///< the final state replaces the initial one
-  std::vector<int64_t> padded = {};      ///< sequences whose slot is -1; need slots
-  std::vector<int64_t> no_initial = {};  ///< sequences with has_initial_state false
-  int64_t checkpoint_every = 0;          ///< chunk_forward only; 0 = none
+  std::vector<int64_t> padded = {};        ///< sequences whose slot is -1; need slots
+  std::vector<int64_t> no_initial = {};    ///< sequences with has_initial_state false
+  int64_t checkpoint_every = 0;            ///< chunk_forward only; 0 = none
+  sluice_split split = SLUICE_SPLIT_AUTO;  ///< and the next two: chunk_forward only
+  int32_t split_value = 0;
+  sluice_history history = SLUICE_HISTORY_AUTO;
 
   int64_t sequences() const noexcept;
   /// N+1 offsets, or empty where not packed.

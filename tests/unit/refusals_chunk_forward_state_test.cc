@@ -106,6 +106,43 @@ const Row kStateRows[] = {
      },
      "chunk_forward: checkpoint_every = 96, expected a positive multiple of 64 (whole chunks)"},
 };
+const Row kSplitRows[] = {
+    {"split", [](ChunkScene& s) { s.args.split = 5; },
+     "chunk_forward: split = 5, expected 0 (AUTO), 1 (NEVER), 2 (COLUMNS), 3 (SEGMENTS) or 4 "
+     "(LENGTH)"},
+    {"history", [](ChunkScene& s) { s.args.history = -1; },
+     "chunk_forward: history = -1, expected 0 (AUTO), 1 (STRICT) or 2 (FORGET)"},
+    {"reserved", [](ChunkScene& s) { s.args.reserved = 1; },
+     "chunk_forward: reserved = 1, expected 0"},
+    {"split_value_alone", [](ChunkScene& s) { s.args.split_value = 2; },
+     "chunk_forward: split_value = 2, expected 0 (only with split SEGMENTS or LENGTH)"},
+    {"one_segment",
+     [](ChunkScene& s) {
+       s.args.split = SLUICE_SPLIT_SEGMENTS;
+       s.args.split_value = 1;
+     },
+     "chunk_forward: split_value = 1, expected 2 to 4096 segments (split SEGMENTS)"},
+    {"segments_too_many",
+     [](ChunkScene& s) {
+       s.args.split = SLUICE_SPLIT_SEGMENTS;
+       s.args.split_value = 4097;
+     },
+     "chunk_forward: split_value = 4097, expected 2 to 4096 segments (split SEGMENTS)"},
+    {"split_length",
+     [](ChunkScene& s) {
+       s.args.split = SLUICE_SPLIT_LENGTH;
+       s.args.split_value = 96;
+     },
+     "chunk_forward: split_value = 96, expected a multiple of 64 tokens, or 0 (split LENGTH)"},
+    {"split_length_negative",
+     [](ChunkScene& s) {
+       s.args.split = SLUICE_SPLIT_LENGTH;
+       s.args.split_value = -64;
+     },
+     "chunk_forward: split_value = -64, expected a multiple of 64 tokens, or 0 (split LENGTH)"},
+};
+INSTANTIATE_TEST_SUITE_P(Splits, ChunkForwardStateRefusals, ::testing::ValuesIn(kSplitRows),
+                         row_name<Args>);
 INSTANTIATE_TEST_SUITE_P(States, ChunkForwardStateRefusals, ::testing::ValuesIn(kStateRows),
                          row_name<Args>);
 

@@ -30,6 +30,16 @@ __device__ __forceinline__ void tma_load(void* destination, const CUtensorMap* m
       : "memory");
 }
 
+/// `bytes` (a multiple of 16) in a row from global to shared memory; completes on `barrier`.
+__device__ __forceinline__ void bulk_load(void* destination, const void* source, uint32_t bytes,
+                                          uint64_t* barrier) {
+  asm volatile(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];\n" ::
+          "r"(shared_address(destination)),
+      "l"(source), "r"(bytes), "r"(shared_address(barrier))
+      : "memory");
+}
+
 /// Shared to global memory, as part of this thread's current bulk group.
 __device__ __forceinline__ void tma_store(const CUtensorMap* map, const void* source,
                                           BoxOrigin at) {

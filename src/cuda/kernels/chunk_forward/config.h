@@ -10,14 +10,15 @@ namespace sluice::cuda::chunk_forward {
 
 inline constexpr uint32_t kSmemBytesSm90 = 227 * 1024;
 
-/// One kernel: dtype of q, k, v, o, whether q and k are normalised, head sizes, and all named
-/// constants. A work item has kV_ columns of V; heads with more make several items.
+/// One kernel: dtype of q, k, v, o, whether q and k are normalised, head sizes, what it computes,
+/// and all named constants. A work item has kV_ columns of V; heads with more make several items.
+/// Without kOutput_ it is the transition pass: states of segments, no o, and q is not read.
 /// PERF l2norm as a run-time branch -> template parameter: predicated loads and multiplies left the
 /// aux warpgroup's longest phase.
-template <class Io_, bool kL2Norm_, int kK_, int kV_>
+template <class Io_, bool kL2Norm_, int kK_, int kV_, bool kOutput_ = true>
 struct Config {
   using Io = Io_;
-  static constexpr bool kL2Norm = kL2Norm_;
+  static constexpr bool kL2Norm = kL2Norm_, kOutput = kOutput_;
   static constexpr int kK = kK_, kV = kV_;
   static constexpr int kChunk = 64;  ///< tokens per chunk
   static constexpr int kStateGroups = kV / 64, kStateWarps = 4 * kStateGroups;
@@ -53,15 +54,25 @@ static_assert(static_cast<uint32_t>(NamedBarrier::kCount) <= 16);
 enum class ServiceWarp : uint32_t { kLoad = 0, kGate = 1, kFinishEven = 2, kFinishOdd = 3 };
 inline constexpr int kAuxWarps = 4;
 
-/// Some columns of V of one (sequence, value head).
+/// The state that enters a work item.
+enum class StateSource : int32_t { kInitial, kKept, kZero, kIdentity, kBoundary };
+/// Where the state that leaves it goes: kAdded and kFactor are N and M of split.hpp.
+enum class StateSink : int32_t { kFinal, kNone, kAdded, kFactor };
+
+/// Some columns of V of one (sequence, value head), all of its rows or a segment's.
 struct WorkItem {
   int32_t seq;  ///< -1: no more work
   int32_t head;
   int32_t batch;  ///< batch entry that holds the rows
   int32_t row;    ///< first row within the batch entry
   int32_t tokens;
-  int32_t padded;  ///< 1: write zero rows and nothing else
-  int32_t column;  ///< first of its columns of V
+  int32_t padded;         ///< 1: write zero rows and nothing else
+  int32_t column;         ///< first of its columns of V
+  int32_t first;          ///< chunk of the sequence that its chunk 0 is
+  int32_t skip;           ///< chunks at its start whose outputs and checkpoints are another item's
+  int32_t before, after;  ///< boundaries, see Segment
+  StateSource source;
+  StateSink sink;
 
   __device__ __forceinline__ bool valid() const { return seq >= 0; }
   /// Chunks to compute.

@@ -4,7 +4,8 @@
 //         A = stril(diag(beta) (Gamma * Kc Kc^T)),  Tmat = (I + A)^-1 diag(beta)
 //         R = Vc - diag(e^G) Kc S,  Nw = Tmat R,  P = scale Gamma * tril(Qc Kc^T)
 //         O = scale diag(e^G) Qc S + P Nw,  S' = e^{G_C} S + Kc^T diag(e^{G_C - G}) Nw
-// Roles   persistent grid, one work item = one (sequence, value head). Warpgroup 0: loader, gate
+// Roles   persistent grid, one work item = one (sequence, value head), or a segment of it, see
+//         split.hpp. Warpgroup 0: loader, gate
 //         warp, two finish warps. Warpgroups 1, 2: 64 columns of V each, S^T in registers.
 //         Warpgroup 3, aux: A, P and factors, two to three chunks ahead.
 // Pipeline (arrows are mbarrier rings; each ring has a full and an empty barrier per stage)
@@ -66,6 +67,10 @@ __global__ void __launch_bounds__(C::kThreads, 1)
     chunk_forward_kernel(const __grid_constant__ ChunkForwardParams p) {
   extern __shared__ __align__(1024) uint8_t dynamic_shared[];
   auto& s = *reinterpret_cast<SharedMemoryPlan<C>*>(dynamic_shared);
+  if constexpr (!C::kOutput) {
+    ptx::wait_for_dependencies();
+    if (p.split.header->transitions == 0) return;
+  }
   if (threadIdx.x == 0) {
     init_barriers<C>(s);
     if (p.T > 0) {

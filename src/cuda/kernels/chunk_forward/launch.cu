@@ -4,35 +4,28 @@
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
-#include <initializer_list>
 
 #include "cuda/kernels/chunk_forward/instances.h"
+#include "cuda/kernels/chunk_forward/join.cuh"
 #include "cuda/kernels/chunk_forward/plan.cuh"
 
 namespace sluice::cuda::chunk_forward {
 namespace {
-
-/// Multiprocessors of the current device; -1 if it cannot be asked.
-int multiprocessors() noexcept {
-  int device = 0, count = 0;
-  if (cudaGetDevice(&device) != cudaSuccess) return -1;
-  if (cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device) != cudaSuccess) {
-    return -1;
-  }
-  return count;
-}
 
 bool encode_maps(ChunkForwardParams& p, const Tiles& tiles) noexcept {
   p.o_data = tiles.o.data;
   p.o_batch_stride = tiles.o.batch_stride;
   p.o_token_stride = tiles.o.token_stride;
   p.o_head_stride = tiles.o.head_stride;
-  const auto k_blocks = static_cast<uint32_t>(p.K) / 64,
-             v_blocks = static_cast<uint32_t>(item_columns(p.V)) / 64;
+  const auto k_blocks = static_cast<uint32_t>(p.K) / 64;
   return tile::encode_token_map(&p.q, tiles.q, 64, k_blocks) &&
          tile::encode_token_map(&p.k, tiles.k, 64, k_blocks) &&
-         tile::encode_token_map(&p.v, tiles.v, 64, v_blocks) &&
          tile::encode_token_map(&p.o, tiles.o, 64, 1);
+}
+
+/// v, whose boxes are as wide as a work item.
+bool encode_v(ChunkForwardParams& p, const Tiles& tiles, int columns) noexcept {
+  return tile::encode_token_map(&p.v, tiles.v, 64, static_cast<uint32_t>(columns) / 64);
 }
 
 using GetInstance = const Instance& (*)(bool l2norm) noexcept;
@@ -40,67 +33,125 @@ using GetInstance = const Instance& (*)(bool l2norm) noexcept;
 constexpr GetInstance kInstances[2][2][2] = {
     {{bf16_k128_v128, bf16_k128_v64}, {bf16_k64_v128, bf16_k64_v64}},
     {{fp16_k128_v128, fp16_k128_v64}, {fp16_k64_v128, fp16_k64_v64}}};
+/// By dtype; K and columns: 128 and 128, 128 and 64, 64 and 64.
+constexpr GetInstance kTransitions[2][3] = {
+    {bf16_k128_v128_transition, bf16_k128_v64_transition, bf16_k64_v64_transition},
+    {fp16_k128_v128_transition, fp16_k128_v64_transition, fp16_k64_v64_transition}};
 
-/// The instance for these tiles.
-const Instance& choose(const ChunkForwardParams& p, const Tiles& tiles) noexcept {
-  return kInstances[tiles.q.is_bf16 ? 0 : 1][p.K == 128 ? 0 : 1][item_columns(p.V) == 128 ? 0 : 1](
-      tiles.l2norm);
+/// A launch that may begin while the one before it ends, with `arguments` = the params.
+struct Launcher {
+  cudaStream_t stream;
+  int device;
+  ChunkForwardParams* params;
+  bool follows = false;  ///< after another kernel of this call
+
+  cudaError_t operator()(const void* kernel, dim3 grid, unsigned threads, size_t shared) {
+    cudaLaunchAttribute overlap{};
+    overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    overlap.val.programmaticStreamSerializationAllowed = 1;
+    cudaLaunchConfig_t config{};
+    config.gridDim = grid;
+    config.blockDim = dim3(threads);
+    config.dynamicSmemBytes = shared;
+    config.stream = stream;
+    config.attrs = &overlap;
+    config.numAttrs = follows ? 1 : 0;
+    follows = true;
+    void* arguments[] = {params};
+    return cudaLaunchKernelExC(&config, kernel, arguments);
+  }
+
+  cudaError_t operator()(const Instance& instance, dim3 grid) {
+    // PERF asked of the driver once per GPU, not per launch.
+    const uint64_t bit = device < 64 ? uint64_t{1} << device : 0;
+    if ((instance.granted.load(std::memory_order_relaxed) & bit) == 0) {
+      const cudaError_t error =
+          cudaFuncSetAttribute(instance.kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                               static_cast<int>(instance.shared_bytes));
+      if (error != cudaSuccess) return error;
+      instance.granted.fetch_or(bit, std::memory_order_relaxed);
+    }
+    return (*this)(instance.kernel, grid, instance.threads, instance.shared_bytes);
+  }
+};
+
+template <int kK>
+const Instance& join_instance() noexcept {
+  static const Instance instance{reinterpret_cast<const void*>(&join_kernel<kK>),
+                                 sizeof(JoinMemory<kK>), kJoinThreads<kK>};
+  return instance;
+}
+
+/// The passes between planner and main pass.
+cudaError_t launch_passes(Launcher& launch, ChunkForwardParams& p, const Tiles& tiles) {
+  const SplitRequest& request = p.split.request;
+  const int64_t pairs = int64_t{request.most_boundaries} * p.HV;
+  constexpr int kWarps = kHorizonThreads / 32;
+  cudaError_t error =
+      launch(reinterpret_cast<const void*>(&horizon_kernel),
+             dim3(static_cast<unsigned>((pairs + kWarps - 1) / kWarps)), kHorizonThreads, 0);
+  if (error != cudaSuccess) return error;
+  const int columns = request.transition_columns, shape = columns == 128 ? 0 : p.K == 128 ? 1 : 2;
+  if (!encode_v(p, tiles, columns)) return cudaErrorInvalidValue;
+  const int64_t items = pairs * ((p.V + p.K) / columns);
+  error = launch(kTransitions[tiles.q.is_bf16 ? 0 : 1][shape](tiles.l2norm),
+                 dim3(static_cast<unsigned>(std::min<int64_t>(items, request.multiprocessors))));
+  if (error != cudaSuccess) return error;
+  return launch(p.K == 128 ? join_instance<128>() : join_instance<64>(),
+                dim3(static_cast<unsigned>(pairs * (p.V / kJoinColumns))));
 }
 
 }  // namespace
 
-size_t workspace_bytes(int64_t sequences) noexcept { return plan_bytes(sequences); }
-
 int load_kernels() noexcept {
+  const auto load = [](GetInstance get) {
+    cudaFuncAttributes attributes{};
+    cudaError_t error = cudaFuncGetAttributes(&attributes, get(false).kernel);
+    if (error == cudaSuccess) error = cudaFuncGetAttributes(&attributes, get(true).kernel);
+    return error;
+  };
+  cudaError_t error = cudaSuccess;
   for (const auto& of_type : kInstances) {
     for (const auto& of_k : of_type) {
       for (const GetInstance get : of_k) {
-        for (const bool l2norm : {false, true}) {
-          cudaFuncAttributes attributes{};
-          const cudaError_t error = cudaFuncGetAttributes(&attributes, get(l2norm).kernel);
-          if (error != cudaSuccess) return error;
-        }
+        if (error == cudaSuccess) error = load(get);
       }
     }
   }
-  return cudaSuccess;
+  for (const auto& of_type : kTransitions) {
+    for (const GetInstance get : of_type) {
+      if (error == cudaSuccess) error = load(get);
+    }
+  }
+  return error;
 }
 
-int launch(ChunkForwardParams params, const Tiles& tiles, void* workspace, void* stream) noexcept {
-  const auto cuda_stream = static_cast<cudaStream_t>(stream);
-  const int64_t items = int64_t{params.N} * params.HV * (params.V / item_columns(params.V));
+int launch(ChunkForwardParams params, const Tiles& tiles, void* workspace, int device,
+           void* stream) noexcept {
+  SplitRequest& request = params.split.request;
+  const int64_t items = int64_t{params.N} * params.HV * (params.V / request.columns);
   if (items == 0) return cudaSuccess;
-  const int count = multiprocessors();
-  if (count <= 0) return cudaErrorInvalidDevice;
   if (params.T > 0 && !encode_maps(params, tiles)) return cudaErrorInvalidValue;
-  params.order = nullptr;
-  params.ticket = nullptr;
-  // WHY not for one round of items: every multiprocessor takes one, in whatever order.
-  const bool planned = params.cu_seqlens.data != nullptr && params.N > 1 && items > count;
+  const bool may_cut = request.rule != SplitRule::kWhole && params.T > 0;
+  // WHY not for one round of whole sequences: every multiprocessor takes one, in whatever order.
+  const bool planned = may_cut || (params.cu_seqlens.data != nullptr && params.N > 1 &&
+                                   items > request.multiprocessors);
+  Launcher launcher{static_cast<cudaStream_t>(stream), device, &params};
+  cudaError_t error = cudaSuccess;
   if (planned) {
-    params.ticket = static_cast<uint32_t*>(workspace);
-    auto* order = reinterpret_cast<int32_t*>(static_cast<char*>(workspace) + kTicketBytes);
-    params.order = order;
-    plan_kernel<<<1, kPlanThreads, 0, cuda_stream>>>(params.cu_seqlens, params.N, params.T, order,
-                                                     params.ticket);
+    params.split.lie_in(workspace, params.N, params.HV, params.K, params.V);
+    error = launcher(reinterpret_cast<const void*>(&plan_kernel), dim3(1), kPlanThreads,
+                     sizeof(PlanMemory));
   }
-  const Instance& instance = choose(params, tiles);
-  const auto bytes = static_cast<int>(instance.shared_bytes);
-  cudaError_t error =
-      cudaFuncSetAttribute(instance.kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
+  if (error == cudaSuccess && may_cut) error = launch_passes(launcher, params, tiles);
   if (error != cudaSuccess) return error;
-  cudaLaunchAttribute overlap{};
-  overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  overlap.val.programmaticStreamSerializationAllowed = 1;
-  cudaLaunchConfig_t config{};
-  config.gridDim = dim3(static_cast<unsigned>(std::min<int64_t>(items, count)));
-  config.blockDim = dim3(instance.threads);
-  config.dynamicSmemBytes = instance.shared_bytes;
-  config.stream = cuda_stream;
-  config.attrs = &overlap;
-  config.numAttrs = planned ? 1 : 0;
-  void* arguments[] = {&params};
-  error = cudaLaunchKernelExC(&config, instance.kernel, arguments);
+  if (params.T > 0 && !encode_v(params, tiles, request.columns)) return cudaErrorInvalidValue;
+  const int64_t ctas =
+      may_cut ? request.multiprocessors : std::min<int64_t>(items, request.multiprocessors);
+  error = launcher(
+      kInstances[tiles.q.is_bf16 ? 0 : 1][params.K == 128 ? 0 : 1][request.columns == 128 ? 0 : 1](
+          tiles.l2norm),
+      dim3(static_cast<unsigned>(ctas)));
   return error != cudaSuccess ? error : cudaPeekAtLastError();
 }
 

@@ -16,23 +16,20 @@ struct Tiles {
   bool l2norm = false;  ///< normalise q and k inside the kernel
 };
 
-/// Columns of V that one work item has: a head with 256 makes two.
-constexpr int item_columns(int V) noexcept { return V == 64 ? 64 : 128; }
-
-/// Scratch bytes for N sequences: the work order and the ticket counter.
-size_t workspace_bytes(int64_t sequences) noexcept;
-
 /// Loads all instances onto the current device, which the first launch would do otherwise.
 /// @return a cudaError_t
 int load_kernels() noexcept;
 
-/// Enqueues the kernel, and the planner before it where sequences may differ in length.
-/// @param params all but q, k, v, o (maps and strides), order and ticket filled in
-/// @param workspace at least workspace_bytes(N), 256-byte aligned; may be null if that is 0 or
-///        params.cu_seqlens is null
-/// @param stream a cudaStream_t of the current device
+/// Enqueues the main pass; before it the planner if params.split.request or lengths that may differ
+/// ask for one, and the other passes of a split if the request may cut sequences.
+/// @param params all but q, k, v, o (maps and strides) and the tables of split filled in
+/// @param workspace split_layout().end bytes, 256-byte aligned; may be null if sequences stay whole
+///        and params.cu_seqlens is null
+/// @param device the current device
+/// @param stream a cudaStream_t of it
 /// @return a cudaError_t; 0 is success. Nothing is allocated and nothing waits for the device.
-int launch(ChunkForwardParams params, const Tiles& tiles, void* workspace, void* stream) noexcept;
+int launch(ChunkForwardParams params, const Tiles& tiles, void* workspace, int device,
+           void* stream) noexcept;
 
 }  // namespace sluice::cuda::chunk_forward
 

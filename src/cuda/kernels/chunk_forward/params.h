@@ -8,6 +8,7 @@
 #include <cstdint>
 
 #include "cuda/device/views.h"
+#include "cuda/kernels/chunk_forward/split.hpp"
 
 namespace sluice::cuda::chunk_forward {
 
@@ -36,8 +37,7 @@ struct ChunkForwardParams {
   BetaForm beta_form;
   float scale, beta_factor, l2norm_eps;
   int32_t N, T, H, HV, r, K, V;
-  const int32_t* order;  ///< [N] sequences, longest first; null: 0..N-1
-  uint32_t* ticket;      ///< zero at the start; null: work items are dealt round robin
+  SplitTables split;  ///< null header: sequences are whole, in order, and dealt round robin
 };
 
 }  // namespace sluice::cuda::chunk_forward

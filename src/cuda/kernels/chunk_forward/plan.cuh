@@ -1,44 +1,227 @@
-// The planner: orders sequences longest first, on the device.
+// The planner: cuts sequences into segments and orders those longest first, on the device.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CUDA_KERNELS_CHUNK_FORWARD_PLAN_CUH_
 #define SLUICE_CUDA_KERNELS_CHUNK_FORWARD_PLAN_CUH_
 
+#include "cuda/kernels/chunk_forward/horizon.cuh"
 #include "cuda/kernels/chunk_forward/plan_order.hpp"
-#include "cuda/kernels/chunk_forward/work.cuh"
 
 namespace sluice::cuda::chunk_forward {
 
-inline constexpr int kPlanThreads = 1024;
+inline constexpr int kPlanThreads = 512;
+inline constexpr int kPlanWarps = kPlanThreads / 32;
+/// Chunks that the planner looks back, at most, to see whether a head forgets.
+inline constexpr int kLookBack = 16;
 
-/// Counting sort of the sequences by falling length bucket into `order`; zeroes the ticket. One
-/// CTA.
-__global__ void __launch_bounds__(kPlanThreads)
-    plan_kernel(IndexVector cu_seqlens, int32_t N, int32_t T, int32_t* order, uint32_t* ticket) {
-  __shared__ int counts[kBuckets];
-  ptx::launch_dependents();
-  for (int b = static_cast<int>(threadIdx.x); b < kBuckets; b += kPlanThreads) counts[b] = 0;
-  if (threadIdx.x == 0) *ticket = 0;
+/// Sequences that the model weighs. With more of them there is enough to do without cutting.
+inline constexpr uint32_t kListed = 1024;
+
+/// Shared memory of the planner.
+struct PlanMemory {
+  uint32_t chunks, longest, longest_seq;  ///< of all sequences; of the longest one
+  uint32_t length;                        ///< of a segment
+  uint32_t forgetful, early;              ///< heads that forget, and the sum of their horizons
+  uint32_t boundaries;
+  uint32_t whole;                  ///< 1: cut nothing
+  uint32_t listed, list[kListed];  ///< chunks of the sequences that some cut might touch
+  float times[kMostSegments];
+  uint32_t counts[kBuckets];
+};
+
+/// Chunks of sequence n.
+__device__ __forceinline__ uint32_t chunks_of(const ChunkForwardParams& p, int n) {
+  if (p.cu_seqlens.data == nullptr) return chunks_between(0, p.T, p.T);
+  return chunks_between(load_index(p.cu_seqlens, n), load_index(p.cu_seqlens, n + 1), p.T);
+}
+
+/// Sums, and the longest sequence.
+__device__ __forceinline__ void survey(const ChunkForwardParams& p, PlanMemory& s) {
+  uint32_t sum = 0, longest = 0;
+  for (int n = static_cast<int>(threadIdx.x); n < p.N; n += kPlanThreads) {
+    const uint32_t chunks = chunks_of(p, n);
+    sum += chunks;
+    longest = max(longest, chunks);
+  }
+  if (sum != 0) atomicAdd(&s.chunks, sum);
+  atomicMax(&s.longest, longest);
   __syncthreads();
-  const auto bucket_of = [&](int n) {
-    return length_bucket(
-        chunks_between(load_index(cu_seqlens, n), load_index(cu_seqlens, n + 1), T));
-  };
-  for (int n = static_cast<int>(threadIdx.x); n < N; n += kPlanThreads) {
-    atomicAdd(&counts[bucket_of(n)], 1);
+  for (int n = static_cast<int>(threadIdx.x); n < p.N; n += kPlanThreads) {
+    if (chunks_of(p, n) == s.longest) atomicMax(&s.longest_seq, static_cast<uint32_t>(n));
   }
   __syncthreads();
-  if (threadIdx.x == 0) {
-    int first = 0;
-    for (int b = kBuckets - 1; b >= 0; --b) {
-      const int count = counts[b];
-      counts[b] = first;
-      first += count;
+}
+
+/// Lists the sequences that the shortest segments considered might cut.
+__device__ __forceinline__ void list_long(const ChunkForwardParams& p, PlanMemory& s) {
+  for (int n = static_cast<int>(threadIdx.x); n < p.N; n += kPlanThreads) {
+    const uint32_t chunks = chunks_of(p, n);
+    if (uint64_t{chunks} * 2 * kMostSegments <= s.longest) continue;
+    const uint32_t at = atomicAdd(&s.listed, 1u);
+    if (at < kListed) s.list[at] = chunks;
+  }
+  __syncthreads();
+}
+
+/// Which heads forget, as seen from the middle of the longest sequence.
+__device__ __forceinline__ void sample_horizons(const ChunkForwardParams& p, PlanMemory& s) {
+  if (p.split.request.may_forget) {
+    for (int head = static_cast<int>(threadIdx.x >> 5); head < p.HV; head += kPlanWarps) {
+      const WorkItem item = locate(p, static_cast<int>(s.longest_seq), head);
+      const int horizon = horizon_of(p, item, static_cast<int>(s.longest / 2), kLookBack);
+      if ((threadIdx.x & 31u) == 0 && horizon >= 0) {
+        atomicAdd(&s.forgetful, 1u);
+        atomicAdd(&s.early, static_cast<uint32_t>(horizon));
+      }
     }
   }
   __syncthreads();
-  for (int n = static_cast<int>(threadIdx.x); n < N; n += kPlanThreads) {
-    order[atomicAdd(&counts[bucket_of(n)], 1)] = n;
+}
+
+/// The case that the model judges.
+__device__ __forceinline__ SplitCase case_of(const ChunkForwardParams& p, const PlanMemory& s) {
+  const auto number = [](auto x) { return static_cast<float>(x); };
+  const SplitRequest& request = p.split.request;
+  return {number(s.chunks),
+          number(p.HV),
+          number(p.HV - static_cast<int>(s.forgetful)),
+          s.forgetful > 0 ? number(s.early) / number(s.forgetful) : 0.0f,
+          number(p.V / request.columns),
+          number(p.V / request.transition_columns),
+          number(p.K / request.transition_columns),
+          number(request.multiprocessors),
+          chunk_time(request)};
+}
+
+/// The time of a cut of the longest sequence into n segments; one warp.
+__device__ __forceinline__ float time_of(const ChunkForwardParams& p, const PlanMemory& s,
+                                         uint32_t n) {
+  const uint32_t length = (s.longest + n - 1) / n;
+  Cut cut{length, 0, 0, 0};
+  for (uint32_t i = threadIdx.x & 31u; i < s.listed; i += 32) cut.add(s.list[i]);
+#pragma unroll
+  for (int step = 1; step < 32; step *= 2) {
+    cut.segments += __shfl_xor_sync(~0u, cut.segments, step);
+    cut.boundaries += __shfl_xor_sync(~0u, cut.boundaries, step);
+    cut.chains += __shfl_xor_sync(~0u, cut.chains, step);
   }
+  const bool fits =
+      n == 1 || (length >= static_cast<uint32_t>(kShortestSegment) &&
+                 cut.boundaries <= static_cast<uint32_t>(p.split.request.most_boundaries));
+  return fits ? cut_time(cut, case_of(p, s)) : __uint_as_float(0x7f7fffffu);
+}
+
+/// The length of a segment by the model: the best of kMostSegments cuts.
+__device__ __forceinline__ void choose_length(const ChunkForwardParams& p, PlanMemory& s) {
+  // WHY first: where the work of all fills the GPU for longer than the longest sequence takes,
+  // cutting cannot help, and N may be large.
+  const float work = static_cast<float>(s.chunks) * static_cast<float>(p.HV) *
+                     static_cast<float>(p.V / p.split.request.columns);
+  const bool whole = s.longest < 2 * static_cast<uint32_t>(kShortestSegment) ||
+                     work >= static_cast<float>(s.longest) *
+                                 static_cast<float>(p.split.request.multiprocessors) * 2.0f;
+  if (threadIdx.x == 0) s.length = max(s.longest, 1u);
+  __syncthreads();
+  if (whole) return;
+  list_long(p, s);
+  if (s.listed > kListed) return;
+  sample_horizons(p, s);
+  for (uint32_t n = 1 + (threadIdx.x >> 5); n <= kMostSegments; n += kPlanWarps) {
+    const float time = time_of(p, s, n);
+    if ((threadIdx.x & 31u) == 0) s.times[n - 1] = time;
+  }
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    uint32_t best = 0;
+    for (uint32_t i = 1; i < kMostSegments; ++i) {
+      if (s.times[i] < s.times[best]) best = i;
+    }
+    s.length = (s.longest + best) / (best + 1);
+  }
+  __syncthreads();
+}
+
+/// Segments of a sequence.
+__device__ __forceinline__ uint32_t cut_of(const ChunkForwardParams& p, const PlanMemory& s,
+                                           uint32_t chunks) {
+  return s.whole ? 1 : segments_of(p.split.request, chunks, s.length);
+}
+
+/// Cuts nothing where the boundaries would not fit: offsets that overlap can make too many.
+__device__ __forceinline__ void check_room(const ChunkForwardParams& p, PlanMemory& s) {
+  uint32_t boundaries = 0;
+  for (int n = static_cast<int>(threadIdx.x); n < p.N; n += kPlanThreads) {
+    boundaries += cut_of(p, s, chunks_of(p, n)) - 1;
+  }
+  if (boundaries != 0) atomicAdd(&s.boundaries, boundaries);
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    s.whole = s.boundaries > static_cast<uint32_t>(p.split.request.most_boundaries);
+    s.boundaries = 0;
+  }
+  __syncthreads();
+}
+
+/// Buckets of all segments, as places in the order: counts[b] is where bucket b begins.
+__device__ __forceinline__ void count_segments(const ChunkForwardParams& p, PlanMemory& s) {
+  for (int n = static_cast<int>(threadIdx.x); n < p.N; n += kPlanThreads) {
+    const uint32_t chunks = chunks_of(p, n), count = cut_of(p, s, chunks);
+    // WHY one bucket: segments of a sequence differ by one chunk.
+    atomicAdd(&s.counts[length_bucket((chunks + count - 1) / count)], count);
+  }
+  __syncthreads();
+  if (threadIdx.x == 0) {
+    uint32_t first = 0;
+    for (int b = kBuckets - 1; b >= 0; --b) {
+      const uint32_t count = s.counts[b];
+      s.counts[b] = first;
+      first += count;
+    }
+    p.split.header->segments = first;
+  }
+  __syncthreads();
+}
+
+/// Writes the segments of sequence n. Its boundaries have consecutive numbers.
+__device__ __forceinline__ void write_segments(const ChunkForwardParams& p, PlanMemory& s, int n) {
+  const uint32_t chunks = chunks_of(p, n), count = cut_of(p, s, chunks);
+  Segment* out =
+      p.split.segments + atomicAdd(&s.counts[length_bucket((chunks + count - 1) / count)], count);
+  const auto boundary = count > 1 ? static_cast<int32_t>(atomicAdd(&s.boundaries, count - 1)) : 0;
+  for (uint32_t i = 0; i < count; ++i) {
+    const int32_t first = segment_start(chunks, i, count);
+    const auto at = static_cast<int32_t>(i);
+    const Segment segment{n, first, segment_start(chunks, i + 1, count) - first,
+                          i > 0 ? boundary + at - 1 : -1, i + 1 < count ? boundary + at : -1};
+    out[i] = segment;
+    if (segment.after >= 0) p.split.left[segment.after] = segment;
+  }
+}
+
+/// Writes the plan of a call. One CTA with sizeof(PlanMemory) bytes of dynamic shared memory.
+__global__ void __launch_bounds__(kPlanThreads)
+    plan_kernel(const __grid_constant__ ChunkForwardParams p) {
+  extern __shared__ __align__(1024) uint8_t dynamic_shared[];
+  auto& s = *reinterpret_cast<PlanMemory*>(dynamic_shared);
+  ptx::launch_dependents();
+  for (int b = static_cast<int>(threadIdx.x); b < kBuckets; b += kPlanThreads) s.counts[b] = 0;
+  if (threadIdx.x == 0) {
+    s.chunks = s.longest = s.longest_seq = s.forgetful = s.early = s.boundaries = s.whole =
+        s.listed = 0;
+    s.length = p.split.request.rule == SplitRule::kLength
+                   ? static_cast<uint32_t>(p.split.request.value)
+                   : 1;
+    *p.split.header = {0, 0, 0, 0, 0};
+  }
+  __syncthreads();
+  if (p.split.request.rule == SplitRule::kModel) {
+    survey(p, s);
+    choose_length(p, s);
+  }
+  if (p.split.request.rule != SplitRule::kWhole) check_room(p, s);
+  count_segments(p, s);
+  for (int n = static_cast<int>(threadIdx.x); n < p.N; n += kPlanThreads) write_segments(p, s, n);
+  __syncthreads();
+  if (threadIdx.x == 0) p.split.header->boundaries = s.boundaries;
 }
 
 }  // namespace sluice::cuda::chunk_forward

@@ -1,9 +1,8 @@
-// The planner's arithmetic and the layout of its workspace, as host and device code.
+// The planner's arithmetic on lengths, as host and device code.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CUDA_KERNELS_CHUNK_FORWARD_PLAN_ORDER_HPP_
 #define SLUICE_CUDA_KERNELS_CHUNK_FORWARD_PLAN_ORDER_HPP_
 
-#include <cstddef>
 #include <cstdint>
 
 #include "cuda/tile/swizzle.hpp"
@@ -28,14 +27,6 @@ SLUICE_HOST_DEVICE constexpr uint32_t chunks_between(int64_t begin, int64_t end,
   const int64_t from_first = end > first ? end : first;
   const int64_t last = from_first < T ? from_first : T;
   return static_cast<uint32_t>((last - first + 63) / 64);
-}
-
-/// Bytes of the workspace before the order: the ticket counter, on a line of its own.
-inline constexpr size_t kTicketBytes = 256;
-
-/// Scratch bytes for N sequences: the ticket counter and the order, an int32 each.
-constexpr size_t plan_bytes(int64_t sequences) {
-  return kTicketBytes + static_cast<size_t>(sequences) * sizeof(int32_t);
 }
 
 }  // namespace sluice::cuda::chunk_forward

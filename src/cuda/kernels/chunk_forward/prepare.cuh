@@ -4,72 +4,9 @@
 #define SLUICE_CUDA_KERNELS_CHUNK_FORWARD_PREPARE_CUH_
 
 #include "cuda/kernels/chunk_forward/inverse.cuh"
-#include "cuda/kernels/chunk_forward/work.cuh"
-#include "cuda/ptx/wgmma.cuh"
-#include "cuda/tile/descriptor.hpp"
+#include "cuda/kernels/chunk_forward/prepare_tiles.cuh"
 
 namespace sluice::cuda::chunk_forward {
-
-/// acc = X Y^T for two [64 tokens][K] tiles.
-template <class C>
-__device__ __forceinline__ void issue_product(float (&acc)[32], const uint8_t* x,
-                                              const uint8_t* y) {
-  const uint64_t dx = tile::k_major(ptx::shared_address(x));
-  const uint64_t dy = tile::k_major(ptx::shared_address(y));
-#pragma unroll
-  for (uint32_t step = 0; step < C::kK / 16; ++step) {
-    const uint32_t at = (step / 4) * C::kHalfTileBytes + (step % 4) * 32;
-    ptx::wgmma_ss_n64<0>(typename C::Io{}, acc, tile::advance(dx, at), tile::advance(dy, at),
-                         step != 0);
-  }
-}
-
-/// Inverse norms of 64 rows of a tile, two threads a row: sum over one half each. The result is
-/// valid in both threads of the pair (2 row, 2 row + 1).
-template <class C>
-__device__ __forceinline__ float inverse_norm(const uint8_t* data, float eps) {
-  constexpr uint32_t kPieces = C::kK / 16;  // of 16 bytes, in half a row
-  const uint32_t thread = threadIdx.x & 127u;
-  const uint32_t row = thread >> 1;
-  float sum = 0;
-#pragma unroll 2
-  for (uint32_t i = 0; i < kPieces; ++i) {
-    const uint32_t piece = (thread & 1u) * kPieces + i;
-    const uint4 x = *reinterpret_cast<const uint4*>(data + (piece >> 3) * C::kHalfTileBytes +
-                                                    tile::swizzled_piece(row, piece & 7u));
-    const uint32_t words[4] = {x.x, x.y, x.z, x.w};
-#pragma unroll
-    for (uint32_t word : words) {
-      const float a = tile::Packed<typename C::Io>::first(word);
-      const float b = tile::Packed<typename C::Io>::second(word);
-      sum += a * a + b * b;
-    }
-  }
-  sum += __shfl_xor_sync(~0u, sum, 1);
-  return rsqrtf(sum + eps);
-}
-
-/// Zeroes rows [rows, 64) of a k tile: the state update multiplies them, and 0 * NaN is NaN.
-template <class C>
-__device__ __forceinline__ void zero_tail(uint8_t* tile, int rows) {
-  constexpr uint32_t kPieces = C::kK / 8;  // of 16 bytes, in a row
-  for (uint32_t i = threadIdx.x & 127u; i < static_cast<uint32_t>(64 - rows) * kPieces; i += 128) {
-    const uint32_t row = static_cast<uint32_t>(rows) + i / kPieces, piece = i % kPieces;
-    *reinterpret_cast<uint4*>(tile + (piece >> 3) * C::kHalfTileBytes + row * tile::kRowBytes +
-                              (piece & 7u) * 16) = make_uint4(0, 0, 0, 0);
-  }
-}
-
-/// Zeroes rows and columns at or past `rows` of a raw product: they may come from another sequence.
-__device__ __forceinline__ void mask_tail(float (&x)[32], int rows) {
-  const int lane = static_cast<int>(threadIdx.x & 31u);
-  const int row = static_cast<int>((threadIdx.x >> 5) & 3u) * 16 + (lane >> 2);
-#pragma unroll
-  for (int at = 0; at < 32; ++at) {
-    const int i = row + ((at >> 1) & 1) * 8, j = (at >> 2) * 8 + (lane & 3) * 2 + (at & 1);
-    x[at] = i < rows && j < rows ? x[at] : 0.0f;
-  }
-}
 
 /// out = diag(row) x diag(columns) diag(norms) for block kBlock of this warp's rows of a product.
 template <bool kNorm, int kBlock>
@@ -276,7 +213,7 @@ template <class C>
 __device__ __forceinline__ void store_norms(const ChunkForwardParams& p, SharedMemoryPlan<C>& s,
                                             const PrepareCursors<C>& at, int rows) {
   const float rk = inverse_norm<C>(s.k[at.k.stage], p.l2norm_eps);
-  const float rq = inverse_norm<C>(s.q[at.q.stage], p.l2norm_eps);
+  const float rq = C::kOutput ? inverse_norm<C>(s.q[at.q.stage], p.l2norm_eps) : 0.0f;
   const int row = static_cast<int>((threadIdx.x & 127u) >> 1);
   const float norm = (threadIdx.x & 1u) ? rq : rk;
   s.norms[at.p.stage][threadIdx.x & 1u][row] = row < rows ? norm : 0.0f;
@@ -293,7 +230,7 @@ __device__ __forceinline__ void prepare_keys(const ChunkForwardParams& p, Shared
   float(&norms)[2][64] = s.norms[at.p.stage];
   if constexpr (C::kL2Norm) {
     // SYNC q_ring.full: norms need q
-    at.q.wait(s.q_ring);
+    if constexpr (C::kOutput) at.q.wait(s.q_ring);
     store_norms<C>(p, s, at, rows);
   }
   const uint32_t gate_ready = at.gate.ready(s.gate_ring),
@@ -351,12 +288,23 @@ __device__ __forceinline__ void prepare_queries(const ChunkForwardParams& p, Sha
              BlockTile(s.P[at.p.stage]));
 }
 
-/// Announces P and turns to the next chunk.
+/// Second part without an output: k goes back.
+template <class C>
+__device__ __forceinline__ void skip_queries(SharedMemoryPlan<C>& s, PrepareCursors<C>& at) {
+  // SYNC k_ring.empty: the aux warpgroup has read the tile
+  at.k.release(s.k_ring);
+  at.k.next();
+  at.q.next();
+}
+
+/// Announces P, if there is one, and turns to the next chunk.
 template <class C>
 __device__ __forceinline__ void finish_queries(SharedMemoryPlan<C>& s, PrepareCursors<C>& at) {
-  ptx::fence_proxy_async();
-  // SYNC p_ring.full: P is written
-  at.p.commit(s.p_ring);
+  if constexpr (C::kOutput) {
+    ptx::fence_proxy_async();
+    // SYNC p_ring.full: P is written
+    at.p.commit(s.p_ring);
+  }
   // SYNC gate_ring.empty: G and beta have been read
   at.gate.release(s.gate_ring);
   at.gate.next();
@@ -370,19 +318,26 @@ __device__ __forceinline__ void prepare_role(const ChunkForwardParams& p, Shared
   WorkReader<C> work(s);
   PrepareCursors<C> at;
   float acc[32];
+  const auto prepare_output = [&](int rows) {
+    if constexpr (C::kOutput) {
+      prepare_queries<C>(p, s, at, acc, rows);
+    } else {
+      skip_queries<C>(s, at);
+    }
+  };
   for (WorkItem item = work.next(); item.valid(); item = work.next()) {
     const int chunks = item.chunks();
     if (chunks == 0) continue;
     issue_kk<C>(s, at, acc);
     for (int c = 1; c < chunks; ++c) {
       prepare_keys<C>(p, s, at, acc, C::kChunk);
-      prepare_queries<C>(p, s, at, acc, C::kChunk);
+      prepare_output(C::kChunk);
       issue_kk<C>(s, at, acc);
       finish_queries<C>(s, at);
     }
     const int rows = item.rows(chunks - 1);
     prepare_keys<C>(p, s, at, acc, rows);
-    prepare_queries<C>(p, s, at, acc, rows);
+    prepare_output(rows);
     finish_queries<C>(s, at);
   }
 }

@@ -3,7 +3,7 @@
 #ifndef SLUICE_CUDA_KERNELS_CHUNK_FORWARD_SERVICE_CUH_
 #define SLUICE_CUDA_KERNELS_CHUNK_FORWARD_SERVICE_CUH_
 
-#include "cuda/kernels/chunk_forward/work.cuh"
+#include "cuda/kernels/chunk_forward/gates.cuh"
 #include "cuda/ptx/tma.cuh"
 #include "cuda/tile/number.cuh"
 
@@ -27,11 +27,10 @@ __device__ __forceinline__ void load_tile(uint8_t* destination, const CUtensorMa
 __device__ __forceinline__ void prefetch_initial(const ChunkForwardParams& p,
                                                  const WorkItem& item) {
   if (p.initial.data == nullptr || p.has_initial_state != nullptr || item.padded ||
-      item.column != 0) {
+      item.column != 0 || item.source != StateSource::kInitial) {
     return;
   }
-  const int64_t slot = p.read_slots.data == nullptr ? item.seq : load_index(p.read_slots, item.seq);
-  const int64_t at = slot * p.initial.slot_stride + int64_t{item.head} * p.K * p.V;
+  const int64_t at = initial_at(p, item.seq, item.head);
   const uint32_t size = p.initial.number == Number::kFloat32 ? 4 : 2;
   const char* address = static_cast<const char*>(p.initial.data) + at * size;
   if (reinterpret_cast<uintptr_t>(address) % 16 == 0) {
@@ -67,64 +66,30 @@ __device__ __forceinline__ void load_role(const ChunkForwardParams& p, SharedMem
     for (int c = 0; c < chunks; ++c) {
       // WHY a chunk ahead of q: k is needed first and its stages come back last.
       if (c + 1 < chunks) request_k(c + 1);
-      const ptx::BoxOrigin at{0, item.row + c * C::kChunk, 0, group, item.batch};
-      load_tile(s.q[q.stage], &p.q, s.q_ring, q, at, C::kKTileBytes);
+      if constexpr (C::kOutput) {
+        const ptx::BoxOrigin at{0, item.row + c * C::kChunk, 0, group, item.batch};
+        load_tile(s.q[q.stage], &p.q, s.q_ring, q, at, C::kKTileBytes);
+      }
     }
-    if (item.valid()) ticket = next_ticket(p, ticket);
+    if (item.valid()) ticket = next_ticket<C>(p, ticket);
   } while (item.valid());
 }
 
-/// The gate and beta of one row, activations applied. NUM: float32 whatever the inputs' type.
-struct GateValue {
-  float g, beta;
-};
-
-/// Per-head constants of raw gates.
-struct RawGate {
-  float minus_rate = 0, dt_bias = 0;  ///< -exp(A_log), dt_bias
-};
-
-__device__ __forceinline__ GateValue gate_value(const ChunkForwardParams& p, const RawGate& raw,
-                                                float gate, float beta) {
-  GateValue out{0.0f, 1.0f};
-  if (p.gate_form == GateForm::kLog) {
-    out.g = gate;
-  } else if (p.gate_form == GateForm::kLinear) {
-    out.g = logf(gate);
-  } else if (p.gate_form == GateForm::kRaw) {
-    const float x = gate + raw.dt_bias;
-    out.g = raw.minus_rate * (x > 20.0f ? x : log1pf(expf(x)));
-  }
-  // NUM e^-128 is zero in float32, and a lower bound keeps -inf and cancellation out of the sum.
-  out.g = out.g < -128.0f ? -128.0f : out.g;
-  if (p.beta_form == BetaForm::kValue) out.beta = beta;
-  if (p.beta_form == BetaForm::kLogit) out.beta = 1.0f / (1.0f + expf(-beta));
-  out.beta *= p.beta_factor;
-  return out;
-}
-
-/// Address of a work item's first scalar.
-__device__ __forceinline__ const char* scalar_address(const ChunkForwardParams& p,
-                                                      const TokenScalar& t, const WorkItem& item) {
-  return static_cast<const char*>(t.data) + item.batch * t.batch_bytes + item.row * t.token_bytes +
-         (item.head / p.r) * t.group_bytes + (item.head % p.r) * t.member_bytes;
-}
-
-/// Two consecutive tokens' scalars, as far as `left` tokens are left.
-__device__ __forceinline__ void fetch_pair(float (&out)[2], const char* at, const TokenScalar& t,
-                                           int left) {
-  if (left > 0) out[0] = load_number(at, 0, t.number);
-  if (left > 1) out[1] = load_number(at + t.token_bytes, 0, t.number);
-}
-
-/// Requests v of chunk c; one thread.
+/// Requests v of chunk c; one thread. A factor's v is zero: the copy engine fills boxes outside the
+/// tensor with zeros, here those of a head that there is not.
 template <class C>
 __device__ __forceinline__ void load_v(const ChunkForwardParams& p, SharedMemoryPlan<C>& s,
                                        tile::RingCursor<C::kVStages>& v, const WorkItem& item,
                                        int c) {
-  const ptx::BoxOrigin at{0, item.row + c * C::kChunk, item.column / 64, item.head, item.batch};
+  const int head = !C::kOutput && item.sink == StateSink::kFactor ? p.HV : item.head;
+  const ptx::BoxOrigin at{0, item.row + c * C::kChunk, item.column / 64, head, item.batch};
   load_tile(s.v[v.stage], &p.v, s.v_ring, v, at, C::kVTileBytes);
 }
+
+/// The log gate and beta of one row.
+struct GateValue {
+  float g, beta;
+};
 
 /// Gate warp: cumulative gates and betas of every chunk, lane l for tokens 2l and 2l + 1; then v of
 /// the chunk before.
@@ -135,11 +100,7 @@ __device__ __forceinline__ void gate_role(const ChunkForwardParams& p, SharedMem
   tile::RingCursor<C::kGateStages> cursor;
   tile::RingCursor<C::kVStages> v;
   for (WorkItem item = work.next(); item.valid(); item = work.next()) {
-    RawGate raw;
-    if (p.gate_form == GateForm::kRaw) {
-      raw.minus_rate = -expf(load_number(p.A_log.data, item.head * p.A_log.stride, p.A_log.number));
-      raw.dt_bias = load_number(p.dt_bias.data, item.head * p.dt_bias.stride, p.dt_bias.number);
-    }
+    const RawGate raw = raw_gate(p, item.head);
     const char* gate_at = scalar_address(p, p.gate, item) + 2 * lane * p.gate.token_bytes;
     const char* beta_at = scalar_address(p, p.beta, item) + 2 * lane * p.beta.token_bytes;
     const int chunks = item.chunks();
@@ -154,7 +115,7 @@ __device__ __forceinline__ void gate_role(const ChunkForwardParams& p, SharedMem
       GateValue value[2];
 #pragma unroll
       for (int e = 0; e < 2; ++e) {
-        value[e] = gate_value(p, raw, gate[e], beta[e]);
+        value[e] = {log_gate(p, raw, gate[e]), write_strength(p.beta_form, p.beta_factor, beta[e])};
         if (e >= left) value[e] = {0.0f, 0.0f};
       }
       left -= 64;

@@ -151,7 +151,7 @@ __device__ __forceinline__ void finish_chunk(SharedMemoryPlan<C>& s, StateCursor
     // SYNC k_ring.empty, factor_ring.empty, p_ring.empty: this warp's reads of them are over
     ptx::mbarrier_arrive(&s.k_ring.empty[at.k.stage]);
     ptx::mbarrier_arrive(&s.factor_ring.empty[at.q.stage]);
-    ptx::mbarrier_arrive(&s.p_ring.empty[at.v.stage]);
+    if constexpr (C::kOutput) ptx::mbarrier_arrive(&s.p_ring.empty[at.v.stage]);
   }
   at.k.next();
   at.q.next();
@@ -172,7 +172,7 @@ __device__ __forceinline__ void read_state(SharedMemoryPlan<C>& s, StateCursors<
   // SYNC k_ring.full: state warpgroups wait for k
   at.k.wait(s.k_ring);
   const auto turns = static_cast<uint32_t>(NamedBarrier::kTurnLow);
-  wait_for_store();
+  if constexpr (C::kOutput) wait_for_store();
   // SYNC kTurnLow, kTurnHigh: a state warpgroup waits until the other has issued these products,
   // and until its own thread has waited for the store
   if constexpr (C::kStateGroups == 2) {
@@ -182,15 +182,17 @@ __device__ __forceinline__ void read_state(SharedMemoryPlan<C>& s, StateCursors<
   }
   ptx::wgmma_fence();
   issue_recall<C>(sk, state, tile::k_major(ptx::shared_address(s.k[at.k.stage])));
-  if constexpr (kDrain) {
+  if constexpr (kDrain && C::kOutput) {
     uint32_t packed[16];
     pack_all<C>(packed, o);
     park_output<C>(s, at.output, packed);
   }
-  // SYNC q_ring.full: state warpgroups wait for q
-  at.q.wait(s.q_ring);
-  ptx::wgmma_fence();
-  issue_recall<C>(o, state, tile::k_major(ptx::shared_address(s.q[at.q.stage])));
+  if constexpr (C::kOutput) {
+    // SYNC q_ring.full: state warpgroups wait for q
+    at.q.wait(s.q_ring);
+    ptx::wgmma_fence();
+    issue_recall<C>(o, state, tile::k_major(ptx::shared_address(s.q[at.q.stage])));
+  }
   // SYNC kTurnLow, kTurnHigh: the other state warpgroup's turn
   if constexpr (C::kStateGroups == 2) {
     ptx::named_barrier_arrive(turns + 1 - at.output.half, 256);
@@ -207,7 +209,7 @@ __device__ __forceinline__ void read_state(SharedMemoryPlan<C>& s, StateCursors<
   residual<C>(r, ptx::shared_address(s.v[at.v.stage]) + at.output.v_offset, sk,
               s.factors[at.q.stage].recall, item.rows(c));
   // SYNC q_ring.empty, v_ring.empty: this warp's reads of q and v are over
-  at.q.release(s.q_ring);
+  if constexpr (C::kOutput) at.q.release(s.q_ring);
   at.v.release(s.v_ring);
 }
 
@@ -228,23 +230,27 @@ __device__ __forceinline__ void write_state(const ChunkForwardParams& p, SharedM
   const float decay = factors.decay;
 #pragma unroll
   for (int i = 0; i < C::kK / 2; ++i) S[i] *= decay;
-  scale_columns(o, factors.query);
+  if constexpr (C::kOutput) scale_columns(o, factors.query);
   ptx::wgmma_wait<0>();
   ptx::pin(nw);
   ptx::pin(r);
   // SYNC tmat_ring.empty: this warp's reads of Tmat are over
   at.v.release(s.tmat_ring);
-  pack_all<C>(n, nw);
+  if constexpr (C::kOutput) pack_all<C>(n, nw);
   scale_columns(nw, factors.write);
   pack_all<C>(r, nw);
   ptx::wgmma_fence();
   issue_update<C>(S, r, tile::mn_major(ptx::shared_address(s.k[at.k.stage]), C::kHalfTileBytes));
-  // SYNC p_ring.full: state warpgroups wait for P
-  at.v.wait(s.p_ring);
-  ptx::wgmma_fence();
-  issue_mix<C>(o, n, tile::k_major(ptx::shared_address(s.P[at.v.stage])), 1);
-  if (c > 0) store_output<C>(p, s, at.output, item, c - 1);
-  ptx::wgmma_wait<1>();
+  if constexpr (C::kOutput) {
+    // SYNC p_ring.full: state warpgroups wait for P
+    at.v.wait(s.p_ring);
+    ptx::wgmma_fence();
+    issue_mix<C>(o, n, tile::k_major(ptx::shared_address(s.P[at.v.stage])), 1);
+    if (c > item.skip) store_output<C>(p, s, at.output, item, c - 1);
+    ptx::wgmma_wait<1>();
+  } else {
+    ptx::wgmma_wait<0>();
+  }
   ptx::pin(S);
 }
 
@@ -254,27 +260,29 @@ __device__ __forceinline__ void run_item(const ChunkForwardParams& p, SharedMemo
                                          StateCursors<C>& at, const WorkItem& item, int half,
                                          float (&S)[C::kK / 2], float (&o)[32], uint32_t (&r)[16]) {
   uint32_t n[16];
-  load_initial(p, item, half, S);
+  load_entering<C>(p, item, half, S);
   const int chunks = item.chunks();
   if (chunks > 0) {
     read_state<C, false>(s, at, item, 0, S, o, r, n);
     // WHY halves of two chunks: a product in flight where a loop closes would be serialised.
     for (int c = 1; c < chunks; ++c) {
       write_state<C>(p, s, at, item, c - 1, S, o, r, n);
-      if (p.checkpoints.data != nullptr) store_checkpoint(p, item, half, c - 1, S);
+      if (C::kOutput && p.checkpoints.data != nullptr) store_checkpoint(p, item, half, c - 1, S);
       read_state<C, true>(s, at, item, c, S, o, r, n);
     }
     write_state<C>(p, s, at, item, chunks - 1, S, o, r, n);
     finish_chunk<C>(s, at, o, n);
-    if (p.checkpoints.data != nullptr) store_checkpoint(p, item, half, chunks - 1, S);
-    pack_all<C>(r, o);
-    wait_for_store();
-    ptx::named_barrier_sync(static_cast<uint32_t>(NamedBarrier::kParkLow) + half, 128);
-    park_output<C>(s, at.output, r);
-    store_output<C>(p, s, at.output, item, chunks - 1);
+    if constexpr (C::kOutput) {
+      if (p.checkpoints.data != nullptr) store_checkpoint(p, item, half, chunks - 1, S);
+      pack_all<C>(r, o);
+      wait_for_store();
+      ptx::named_barrier_sync(static_cast<uint32_t>(NamedBarrier::kParkLow) + half, 128);
+      park_output<C>(s, at.output, r);
+      store_output<C>(p, s, at.output, item, chunks - 1);
+    }
   }
-  store_final(p, item, half, S);
-  wait_for_store();
+  store_leaving<C>(p, item, half, S);
+  if constexpr (C::kOutput) wait_for_store();
 }
 
 /// State warpgroup `half`.

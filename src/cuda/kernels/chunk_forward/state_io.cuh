@@ -13,11 +13,12 @@ struct StatePlace {
   int64_t origin;
   int step_v, step_k;  ///< elements between neighbours along v and k
 
-  __device__ __forceinline__ StatePlace(const ChunkForwardParams& p, int column) {
+  /// In a matrix of K rows and V columns, or transposed.
+  __device__ __forceinline__ StatePlace(int K, int V, bool is_vk, int column) {
     const int lane = static_cast<int>(threadIdx.x & 31u);
     const int warp = static_cast<int>((threadIdx.x >> 5) & 3u);
-    step_v = p.state_is_vk ? p.K : 1;
-    step_k = p.state_is_vk ? 1 : p.V;
+    step_v = is_vk ? K : 1;
+    step_k = is_vk ? 1 : V;
     origin = (column + warp * 16 + (lane >> 2)) * step_v + (lane & 3) * 2 * step_k;
   }
   /// BOUND: offsets inside one matrix are below 2^15.
@@ -51,7 +52,7 @@ template <size_t kSize>
 __device__ __forceinline__ void store_state(const ChunkForwardParams& p, const StatePool& pool,
                                             int64_t slot, const WorkItem& item, int half,
                                             const float (&S)[kSize]) {
-  const StatePlace place(p, item.column + half * 64);
+  const StatePlace place(p.K, p.V, p.state_is_vk, item.column + half * 64);
   const int64_t base = slot * pool.slot_stride + int64_t{item.head} * p.K * p.V + place.origin;
   if (pool.number == Number::kFloat32) {
     store_elements(static_cast<float*>(pool.data) + base, place, S);
@@ -62,27 +63,61 @@ __device__ __forceinline__ void store_state(const ChunkForwardParams& p, const S
   }
 }
 
+/// This warpgroup's columns of the state at a boundary.
+__device__ __forceinline__ float* boundary_state(const ChunkForwardParams& p, const WorkItem& item,
+                                                 int boundary) {
+  return p.split.added + (int64_t{boundary} * p.HV + item.head) * p.K * p.V;
+}
+
+/// S^T = columns of the identity.
+template <size_t kSize>
+__device__ __forceinline__ void set_identity(int column, float (&S)[kSize]) {
+  const int lane = static_cast<int>(threadIdx.x & 31u),
+            warp = static_cast<int>((threadIdx.x >> 5) & 3u);
+  const int difference = column + warp * 16 + (lane >> 2) - (lane & 3) * 2;  // v - k of S[0]
+#pragma unroll
+  for (int at = 0; at < static_cast<int>(kSize); ++at) {
+    S[at] = difference + ((at >> 1) & 1) * 8 == (at >> 2) * 8 + (at & 1) ? 1.0f : 0.0f;
+  }
+}
+
 /// S^T at the start of a sequence.
 template <size_t kSize>
 __device__ __forceinline__ void load_initial(const ChunkForwardParams& p, const WorkItem& item,
                                              int half, float (&S)[kSize]) {
-  const bool absent =
-      p.initial.data == nullptr ||
-      (p.has_initial_state != nullptr && p.has_initial_state[item.seq * p.has_initial_stride] == 0);
-  if (absent) {
+  if (starts_from_zeros(p, item.seq)) {
 #pragma unroll
     for (float& x : S) x = 0.0f;
     return;
   }
-  const StatePlace place(p, item.column + half * 64);
-  const int64_t slot = p.read_slots.data == nullptr ? item.seq : load_index(p.read_slots, item.seq);
-  const int64_t base = slot * p.initial.slot_stride + int64_t{item.head} * p.K * p.V + place.origin;
+  const StatePlace place(p.K, p.V, p.state_is_vk, item.column + half * 64);
+  const int64_t base = initial_at(p, item.seq, item.head) + place.origin;
   if (p.initial.number == Number::kFloat32) {
     load_elements(static_cast<const float*>(p.initial.data) + base, place, S);
   } else if (p.initial.number == Number::kBfloat16) {
     load_elements(static_cast<const __nv_bfloat16*>(p.initial.data) + base, place, S);
   } else {
     load_elements(static_cast<const __half*>(p.initial.data) + base, place, S);
+  }
+}
+
+/// S^T that enters a work item.
+template <class C, size_t kSize>
+__device__ __forceinline__ void load_entering(const ChunkForwardParams& p, const WorkItem& item,
+                                              int half, float (&S)[kSize]) {
+  if (item.source == StateSource::kInitial) {
+    load_initial(p, item, half, S);
+  } else if (C::kOutput && item.source != StateSource::kZero) {
+    const StatePlace place(p.K, p.V, false, item.column + half * 64);
+    const float* const from = item.source == StateSource::kKept
+                                  ? factor_at(p, item.after, item.head)
+                                  : boundary_state(p, item, item.before);
+    load_elements(from + place.origin, place, S);
+  } else if (!C::kOutput && item.source == StateSource::kIdentity) {
+    set_identity(item.column + half * 64, S);
+  } else {
+#pragma unroll
+    for (float& x : S) x = 0.0f;
   }
 }
 
@@ -97,12 +132,30 @@ __device__ __forceinline__ void store_final(const ChunkForwardParams& p, const W
   store_state(p, p.final, slot, item, half, S);
 }
 
+/// S^T that leaves a work item. N lies as [K][V]; M as [column][row], the order in which the join
+/// reads it.
+template <class C, size_t kSize>
+__device__ __forceinline__ void store_leaving(const ChunkForwardParams& p, const WorkItem& item,
+                                              int half, const float (&S)[kSize]) {
+  const int column = item.column + half * 64;
+  if constexpr (C::kOutput) {
+    if (item.sink == StateSink::kFinal) store_final(p, item, half, S);
+  } else if (item.sink == StateSink::kAdded) {
+    const StatePlace place(p.K, p.V, false, column);
+    store_elements(boundary_state(p, item, item.after) + place.origin, place, S);
+  } else {
+    const StatePlace place(p.K, p.K, true, column);
+    store_elements(factor_at(p, item.after, item.head) + place.origin, place, S);
+  }
+}
+
 /// S^T after chunk c, if it is one of the states to keep.
 template <size_t kSize>
 __device__ __forceinline__ void store_checkpoint(const ChunkForwardParams& p, const WorkItem& item,
                                                  int half, int c, const float (&S)[kSize]) {
-  if ((c + 1) % p.checkpoint_chunks != 0 || item.rows(c) < 64) return;
-  const int64_t column = (c + 1) / p.checkpoint_chunks - 1;
+  const int after = item.first + c + 1;
+  if (after % p.checkpoint_chunks != 0 || item.rows(c) < 64 || c < item.skip) return;
+  const int64_t column = after / p.checkpoint_chunks - 1;
   if (column >= p.checkpoint_columns) return;
   const int64_t at = item.seq * p.checkpoint_slots.stride + column * p.checkpoint_column_stride;
   const int64_t slot = load_index({p.checkpoint_slots.data, 1, p.checkpoint_slots.is_64bit}, at);

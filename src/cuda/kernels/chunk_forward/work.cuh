@@ -6,6 +6,7 @@
 #include "cuda/device/load.cuh"
 #include "cuda/kernels/chunk_forward/config.h"
 #include "cuda/kernels/chunk_forward/params.h"
+#include "cuda/ptx/barrier.cuh"
 
 namespace sluice::cuda::chunk_forward {
 
@@ -16,9 +17,30 @@ __device__ __forceinline__ int key_head(const ChunkForwardParams& p, int head) {
   return p.head_map_cyclic ? head % p.H : head / p.r;
 }
 
+/// Where M of a boundary lies, or the initial state of the sequence if it is the first one.
+__device__ __forceinline__ float* factor_at(const ChunkForwardParams& p, int boundary, int head) {
+  return p.split.factor + (int64_t{boundary} * p.HV + head) * factor_size(p.K, p.V);
+}
+
+/// Whether sequence n starts from zeros.
+__device__ __forceinline__ bool starts_from_zeros(const ChunkForwardParams& p, int64_t n) {
+  return p.initial.data == nullptr ||
+         (p.has_initial_state != nullptr && p.has_initial_state[n * p.has_initial_stride] == 0);
+}
+
+/// First element of the initial state of a head of sequence n.
+__device__ __forceinline__ int64_t initial_at(const ChunkForwardParams& p, int64_t n, int head) {
+  const int64_t slot = p.read_slots.data == nullptr ? n : load_index(p.read_slots, n);
+  return slot * p.initial.slot_stride + int64_t{head} * p.K * p.V;
+}
+
 /// Rows of sequence n, clamped to the tensors whatever cu_seqlens holds.
 __device__ __forceinline__ WorkItem locate(const ChunkForwardParams& p, int seq, int head) {
-  WorkItem item{seq, head, seq, 0, p.T, 0, 0};
+  WorkItem item{};
+  item.seq = item.batch = seq;
+  item.head = head;
+  item.tokens = p.T;
+  item.before = item.after = -1;
   if (p.cu_seqlens.data != nullptr) {
     const int64_t begin = min(max(load_index(p.cu_seqlens, seq), int64_t{0}), int64_t{p.T});
     const int64_t end = min(max(load_index(p.cu_seqlens, seq + 1), begin), int64_t{p.T});
@@ -30,24 +52,83 @@ __device__ __forceinline__ WorkItem locate(const ChunkForwardParams& p, int seq,
   return item;
 }
 
-/// The item of a ticket; tickets of one sequence are adjacent so that its heads share k and q in
-/// L2, and those of one head share everything but v.
+/// Cuts an item down to chunks first .. first + count - 1, of which the first `skip` only bring the
+/// state up.
+__device__ __forceinline__ void cut_item(WorkItem& item, int first, int count, int skip) {
+  item.row += first * 64;
+  item.tokens = min(item.tokens - first * 64, count * 64);
+  item.first = first;
+  item.skip = skip;
+}
+
+/// Segment `segment` of a head in the main pass.
+__device__ __forceinline__ WorkItem segment_item(const ChunkForwardParams& p,
+                                                 const Segment& segment, int head) {
+  WorkItem item = locate(p, segment.seq, head);
+  int early = 0;
+  if (segment.before >= 0) {
+    const int horizon = p.split.horizon[segment.before * p.HV + head];
+    item.source = horizon < 0 ? StateSource::kBoundary : StateSource::kZero;
+    early = item.padded ? 0 : max(horizon, 0);
+  } else if (segment.after >= 0 && p.split.keep_initial) {
+    item.source = StateSource::kKept;
+  }
+  if (segment.after >= 0) item.sink = StateSink::kNone;
+  item.before = segment.before;
+  item.after = segment.after;
+  cut_item(item, segment.first - early, segment.chunks + early, early);
+  return item;
+}
+
+/// The item of a ticket in the transition pass.
+__device__ __forceinline__ WorkItem transition_item(const ChunkForwardParams& p, uint32_t ticket) {
+  const Transition work = p.split.transitions[ticket];
+  const Segment segment = p.split.left[work.boundary];
+  WorkItem item = locate(p, segment.seq, work.head);
+  int early = 0;
+  if (work.is_factor) {
+    item.source = StateSource::kIdentity;
+  } else if (segment.before >= 0) {
+    early = max(p.split.horizon[segment.before * p.HV + work.head], 0);
+    item.source = StateSource::kZero;
+  }
+  item.sink = work.is_factor ? StateSink::kFactor : StateSink::kAdded;
+  item.before = segment.before;
+  item.after = segment.after;
+  item.column = work.column;
+  cut_item(item, segment.first - early, segment.chunks + early, early);
+  return item;
+}
+
+/// The item of a ticket; tickets of one segment are adjacent so that its heads share k and q in L2,
+/// and those of one head share everything but v.
 template <class C>
 __device__ __forceinline__ WorkItem item_of(const ChunkForwardParams& p, uint32_t ticket) {
+  WorkItem none{};
+  none.seq = -1;
+  if constexpr (!C::kOutput) {
+    return ticket < p.split.header->transitions ? transition_item(p, ticket) : none;
+  }
   const auto slices = static_cast<uint32_t>(p.V / C::kV),
-             per_sequence = static_cast<uint32_t>(p.HV) * slices;
-  if (ticket >= static_cast<uint32_t>(p.N) * per_sequence) return WorkItem{-1, 0, 0, 0, 0, 0, 0};
-  const int position = static_cast<int>(ticket / per_sequence);
-  const uint32_t rest = ticket % per_sequence;
+             per_segment = static_cast<uint32_t>(p.HV) * slices;
+  const bool planned = p.split.header != nullptr;
+  const uint32_t segments = planned ? p.split.header->segments : static_cast<uint32_t>(p.N);
+  if (ticket >= segments * per_segment) return none;
+  const auto position = static_cast<int>(ticket / per_segment);
+  const uint32_t rest = ticket % per_segment;
+  const auto head = static_cast<int>(rest / slices);
   WorkItem item =
-      locate(p, p.order == nullptr ? position : p.order[position], static_cast<int>(rest / slices));
+      planned ? segment_item(p, p.split.segments[position], head) : locate(p, position, head);
   item.column = static_cast<int32_t>(rest % slices) * C::kV;
   return item;
 }
 
 /// Tickets of one CTA: the first is its index, later ones are taken from the shared counter.
+template <class C>
 __device__ __forceinline__ uint32_t next_ticket(const ChunkForwardParams& p, uint32_t ticket) {
-  return p.ticket == nullptr ? ticket + gridDim.x : gridDim.x + atomicAdd(p.ticket, 1u);
+  PlanHeader* const plan = p.split.header;
+  if (plan == nullptr) return ticket + gridDim.x;
+  return gridDim.x + atomicAdd(C::kOutput ? &plan->ticket : &plan->transition_ticket, 1u);
 }
 
 /// Reads the ring of work items, warp by warp.

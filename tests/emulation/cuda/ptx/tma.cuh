@@ -35,7 +35,9 @@ void visit_box(const EmulatedMap& m, const BoxOrigin& at, Visit visit) {
     for (uint32_t row = 0; row < m.map.box[1]; ++row) {
       const uint64_t token = static_cast<uint64_t>(at.c1) + row,
                      block = static_cast<uint64_t>(at.c2) + part;
-      const bool inside = token < m.map.extents[1] && block < m.map.extents[2];
+      const bool inside = token < m.map.extents[1] && block < m.map.extents[2] &&
+                          static_cast<uint64_t>(at.c3) < m.map.extents[3] &&
+                          static_cast<uint64_t>(at.c4) < m.map.extents[4];
       uint8_t* source = m.data + token * m.map.strides[0] + block * m.map.strides[1] +
                         static_cast<uint64_t>(at.c3) * m.map.strides[2] +
                         static_cast<uint64_t>(at.c4) * m.map.strides[3];
@@ -59,6 +61,16 @@ inline void tma_load(void* destination, const CUtensorMap* map, BoxOrigin at, ui
         });
         Mbarrier& b = mbarrier(barrier);
         b.bytes -= static_cast<int32_t>(m.map.box[1] * m.map.box[2] * 128);
+        b.settle();
+      },
+      false);
+}
+inline void bulk_load(void* destination, const void* source, uint32_t bytes, uint64_t* barrier) {
+  emulation::copy_later(
+      [=] {
+        std::memcpy(destination, source, bytes);
+        Mbarrier& b = mbarrier(barrier);
+        b.bytes -= static_cast<int32_t>(bytes);
         b.settle();
       },
       false);

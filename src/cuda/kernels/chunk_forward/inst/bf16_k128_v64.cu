@@ -8,3 +8,10 @@ const sluice::cuda::chunk_forward::Instance& sluice::cuda::chunk_forward::bf16_k
   static const Instance normalising = make_instance<Config<__nv_bfloat16, true, 128, 64>>();
   return l2norm ? normalising : plain;
 }
+
+const sluice::cuda::chunk_forward::Instance& sluice::cuda::chunk_forward::bf16_k128_v64_transition(
+    bool l2norm) noexcept {
+  static const Instance plain = make_instance<Config<__nv_bfloat16, false, 128, 64, false>>();
+  static const Instance normalising = make_instance<Config<__nv_bfloat16, true, 128, 64, false>>();
+  return l2norm ? normalising : plain;
+}

@@ -8,3 +8,10 @@ const sluice::cuda::chunk_forward::Instance& sluice::cuda::chunk_forward::fp16_k
   static const Instance normalising = make_instance<Config<__half, true, 128, 128>>();
   return l2norm ? normalising : plain;
 }
+
+const sluice::cuda::chunk_forward::Instance& sluice::cuda::chunk_forward::fp16_k128_v128_transition(
+    bool l2norm) noexcept {
+  static const Instance plain = make_instance<Config<__half, false, 128, 128, false>>();
+  static const Instance normalising = make_instance<Config<__half, true, 128, 128, false>>();
+  return l2norm ? normalising : plain;
+}

@@ -1,0 +1,68 @@
+// How far back the state at a boundary reaches, head by head, and with it the list of what the
+// transition pass has to compute.
+// SPDX-License-Identifier: Apache-2.0
+#ifndef SLUICE_CUDA_KERNELS_CHUNK_FORWARD_HORIZON_CUH_
+#define SLUICE_CUDA_KERNELS_CHUNK_FORWARD_HORIZON_CUH_
+
+#include "cuda/kernels/chunk_forward/gates.cuh"
+
+namespace sluice::cuda::chunk_forward {
+
+/// Chunks before chunk `first` of the sequence of `item` (a whole one), at most `most`, over which
+/// the head forgets all that is older (kForgotten); -1 where it remembers, where a gate is positive
+/// or NaN, and where history may not be dropped. One warp, the same in all lanes.
+__device__ __forceinline__ int horizon_of(const ChunkForwardParams& p, const WorkItem& item,
+                                          int first, int most) {
+  if (!p.split.request.may_forget || p.gate_form == GateForm::kNone) return -1;
+  const RawGate raw = raw_gate(p, item.head);
+  const int lane = static_cast<int>(threadIdx.x & 31u);
+  const char* at = scalar_address(p, p.gate, item) + 2 * lane * p.gate.token_bytes;
+  float sum = 0.0f;
+  for (int back = 1; back <= min(first, most); ++back) {
+    float gate[2];
+    fetch_pair(gate, at + int64_t{first - back} * 64 * p.gate.token_bytes, p.gate, 2);
+    float part = 0.0f;
+#pragma unroll
+    for (const float x : gate) {
+      const float g = log_gate(p, raw, x);
+      part += g <= 0.0f ? g : __uint_as_float(0x7f800000u);  // NaN too: infinity is never forgotten
+    }
+#pragma unroll
+    for (int step = 1; step < 32; step *= 2) part += __shfl_xor_sync(~0u, part, step);
+    sum += part;
+    if (sum <= kForgotten) return back;
+  }
+  return -1;
+}
+
+inline constexpr int kHorizonThreads = 256;
+
+/// Fills in `horizon` and `transitions`: one warp for each boundary and head.
+__global__ void __launch_bounds__(kHorizonThreads)
+    horizon_kernel(const __grid_constant__ ChunkForwardParams p) {
+  ptx::launch_dependents();
+  ptx::wait_for_dependencies();
+  const auto warp = static_cast<int>((blockIdx.x * kHorizonThreads + threadIdx.x) >> 5);
+  const int boundary = warp / p.HV, head = warp % p.HV;
+  if (boundary >= static_cast<int>(p.split.header->boundaries)) return;
+  const Segment left = p.split.left[boundary];
+  const WorkItem item = locate(p, left.seq, head);
+  const int own = item.padded ? 0 : horizon_of(p, item, left.first + left.chunks, left.chunks);
+  bool multiplies = false;
+  if (own < 0 && left.before >= 0) {
+    multiplies = horizon_of(p, item, left.first, p.split.left[left.before].chunks) < 0;
+  }
+  if ((threadIdx.x & 31u) != 0) return;
+  p.split.horizon[warp] = own;
+  if (own >= 0) return;
+  const int columns = p.split.request.transition_columns;
+  const int added = p.V / columns, factors = multiplies ? p.K / columns : 0;
+  Transition* out = p.split.transitions +
+                    atomicAdd(&p.split.header->transitions, static_cast<uint32_t>(added + factors));
+  for (int i = 0; i < added; ++i) *out++ = {boundary, head, i * columns, 0};
+  for (int i = 0; i < factors; ++i) *out++ = {boundary, head, i * columns, 1};
+}
+
+}  // namespace sluice::cuda::chunk_forward
+
+#endif  // SLUICE_CUDA_KERNELS_CHUNK_FORWARD_HORIZON_CUH_

@@ -1,0 +1,209 @@
+// Cutting long sequences into segments: the tables of a plan, their place in the workspace, and the
+// model of time that chooses how long a segment is. Host and device code.
+//
+// A segment of chunks maps the state that enters it to the one that leaves it, and that map is
+// affine: S' = N + M S. So segments can run at once. The transition pass computes N (from a zero
+// state) and M (from the identity, with v = 0) of each, the join carries the state over the
+// boundaries in order, and the main pass runs every segment from its own start. Nothing is dropped.
+// Where a head has forgotten everything older (horizon.cuh), its segment starts some chunks early
+// from zero instead, and needs neither N nor M.
+// SPDX-License-Identifier: Apache-2.0
+#ifndef SLUICE_CUDA_KERNELS_CHUNK_FORWARD_SPLIT_HPP_
+#define SLUICE_CUDA_KERNELS_CHUNK_FORWARD_SPLIT_HPP_
+
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+
+#include "cuda/tile/swizzle.hpp"
+
+namespace sluice::cuda::chunk_forward {
+
+/// A run of chunks of one sequence.
+struct Segment {
+  int32_t seq;
+  int32_t first, chunks;  ///< chunks first .. first + chunks - 1
+  int32_t before, after;  ///< boundaries that it starts and ends at, -1 at the sequence's ends
+};
+
+/// One work item of the transition pass: columns of N or M of the segment that ends at a boundary.
+struct Transition {
+  int32_t boundary, head, column;
+  int32_t is_factor;  ///< 1: M, else N
+};
+
+/// Start of the workspace. The counts stay there after the call, for whoever asks how it was cut.
+struct PlanHeader {
+  uint32_t segments, boundaries, transitions;
+  uint32_t ticket, transition_ticket;  ///< of the persistent kernels
+};
+
+/// Who says how long a segment is.
+enum class SplitRule : int32_t {
+  kWhole,   ///< nobody: sequences stay whole
+  kModel,   ///< the model of time below, from all lengths of the call
+  kCount,   ///< the caller: that many segments a sequence
+  kLength,  ///< the caller: that many chunks a segment
+};
+
+/// What the host asks of the planner.
+struct SplitRequest {
+  SplitRule rule = SplitRule::kWhole;
+  int32_t value = 0;            ///< of kCount and kLength
+  int32_t multiprocessors = 0;  ///< that the model divides the work by
+  int32_t most_boundaries = 0;  ///< that the workspace has room for
+  int32_t columns = 0;          ///< of V, of a work item of the main pass
+  int32_t transition_columns = 0;
+  bool may_forget = false;  ///< history may be dropped where horizon.cuh allows
+};
+
+/// Floats of a factor's place.
+SLUICE_HOST_DEVICE constexpr int64_t factor_size(int64_t K, int64_t V) {
+  return K * (K > V ? K : V);
+}
+
+/// Bytes before each table of a workspace, from sizes alone.
+struct SplitLayout {
+  size_t segments, left, horizon, transitions, added, factor, end;
+};
+
+constexpr SplitLayout split_layout(int64_t N, int64_t HV, int64_t K, int64_t V,
+                                   int64_t most_boundaries) {
+  const auto aligned = [](int64_t bytes) { return (static_cast<size_t>(bytes) + 255) / 256 * 256; };
+  const int64_t pairs = most_boundaries * HV;
+  SplitLayout at{};
+  at.segments = aligned(sizeof(PlanHeader));
+  at.left = at.segments + aligned((N + most_boundaries) * int64_t{sizeof(Segment)});
+  at.horizon = at.left + aligned(most_boundaries * int64_t{sizeof(Segment)});
+  at.transitions = at.horizon + aligned(pairs * 4);
+  at.added = at.transitions + aligned(pairs * (V + K) / 64 * int64_t{sizeof(Transition)});
+  at.factor = at.added + aligned(pairs * K * V * 4);
+  at.end = at.factor + aligned(pairs * factor_size(K, V) * 4);
+  return at;
+}
+
+/// The plan in device memory. BOUND: boundaries * HV < 2^31.
+struct SplitTables {
+  PlanHeader* header;
+  Segment* segments;        ///< longest first
+  Segment* left;            ///< by boundary: the segment that ends there
+  int32_t* horizon;         ///< [boundaries,HV]: chunks to start early from zero; -1: from the join
+  Transition* transitions;  ///< in no order
+  float* added;             ///< [boundaries,HV,K,V]: N, then the state at the boundary
+  /// [boundaries,HV,K,max(K,V)]: M, column by column; at a sequence's first boundary, which has no
+  /// M, the initial state instead ([K,V]), where `keep_initial` asks for it.
+  float* factor;
+  /// The call writes its final states where it reads the initial ones. WHY: the last segment of a
+  /// sequence may end before the first one begins.
+  bool keep_initial;
+  SplitRequest request;
+
+  /// Points the tables into a workspace of split_layout().end bytes.
+  void lie_in(void* workspace, int64_t N, int64_t HV, int64_t K, int64_t V) noexcept {
+    const SplitLayout at = split_layout(N, HV, K, V, request.most_boundaries);
+    const auto place = [&](auto*& table, size_t offset) {
+      table = reinterpret_cast<std::remove_reference_t<decltype(table)>>(
+          static_cast<char*>(workspace) + offset);
+    };
+    place(header, 0);
+    place(segments, at.segments);
+    place(left, at.left);
+    place(horizon, at.horizon);
+    place(transitions, at.transitions);
+    place(added, at.added);
+    place(factor, at.factor);
+  }
+};
+
+/// ln 2^-28: what decays by more is forgotten. BOUND: with |k| <= 1, 0 <= beta <= 2 and g <= 0 no
+/// chunk lengthens the state, so that what is dropped is below 2^-28 of its largest column.
+inline constexpr float kForgotten = -19.408121f;
+
+/// Least chunks of a segment that the model makes.
+inline constexpr int32_t kShortestSegment = 4;
+/// Most segments that it cuts the longest sequence into.
+inline constexpr int kMostSegments = 64;
+
+/// Times in units of a chunk of the main pass with 128 columns of V. [est] until measured, see
+/// docs/kernels/split.md.
+inline constexpr float kNarrowTime = 0.65f;     ///< the same with 64 columns
+inline constexpr float kTransitionTime = 0.7f;  ///< a chunk of the transition pass
+inline constexpr float kJoinTime = 0.6f;        ///< a boundary of the join
+inline constexpr float kSplitTime = 4.0f;       ///< the launches that a split adds
+
+/// Segments of a sequence of `chunks` chunks in segments of at most `length`.
+SLUICE_HOST_DEVICE constexpr uint32_t segments_of(uint32_t chunks, uint32_t length) {
+  return chunks <= length ? 1 : (chunks + length - 1) / length;
+}
+
+/// Segments of a sequence under a request; `length` is the model's choice.
+SLUICE_HOST_DEVICE constexpr uint32_t segments_of(const SplitRequest& request, uint32_t chunks,
+                                                  uint32_t length) {
+  if (request.rule == SplitRule::kWhole || chunks < 2) return 1;
+  if (request.rule == SplitRule::kCount) {
+    const auto count = static_cast<uint32_t>(request.value);
+    return count < chunks ? count : chunks;
+  }
+  return segments_of(chunks, length);
+}
+
+/// First chunk of segment s of n.
+SLUICE_HOST_DEVICE constexpr int32_t segment_start(uint32_t chunks, uint32_t s, uint32_t n) {
+  return static_cast<int32_t>(uint64_t{chunks} * s / n);
+}
+
+/// One way to cut a batch.
+struct Cut {
+  uint32_t length;      ///< most chunks of a segment
+  uint32_t segments;    ///< of sequences at least half as long
+  uint32_t boundaries;  ///< of all sequences
+  uint32_t chains;      ///< sequences that are cut
+
+  SLUICE_HOST_DEVICE void add(uint32_t chunks) {
+    const uint32_t n = segments_of(chunks, length);
+    if (2 * uint64_t{chunks} > length) segments += n;
+    boundaries += n - 1;
+    chains += n > 1;
+  }
+};
+
+/// What a cut is judged by.
+struct SplitCase {
+  float chunks;         ///< of all sequences
+  float heads, exact;   ///< value heads, and those of them that remember
+  float early;          ///< chunks that a segment of the others starts early, on average
+  float slices;         ///< work items of a head in the main pass
+  float added, factor;  ///< in the transition pass, for N and for M
+  float multiprocessors;
+  float chunk;  ///< time of a chunk of the main pass
+};
+
+/// Time of a chunk of the main pass with these columns.
+SLUICE_HOST_DEVICE constexpr float chunk_time(const SplitRequest& request) {
+  return request.columns == 64 ? kNarrowTime : 1.0f;
+}
+
+/// Time of a cut: equal segments come in whole rounds.
+SLUICE_HOST_DEVICE float cut_time(const Cut& cut, const SplitCase& of) {
+  const auto rounds = [&](float items) {
+    const auto whole = static_cast<float>(static_cast<int64_t>(items / of.multiprocessors));
+    return whole * of.multiprocessors < items ? whole + 1.0f : whole;
+  };
+  const auto boundaries = static_cast<float>(cut.boundaries),
+             chains = static_cast<float>(cut.chains), length = static_cast<float>(cut.length);
+  const float forgetful = of.heads - of.exact;
+  const float early = cut.boundaries > 0 && forgetful > 0 ? of.early : 0.0f;
+  const float work =
+      (of.chunks * of.heads + boundaries * forgetful * early) * of.slices / of.multiprocessors;
+  const float in_rounds =
+      rounds(static_cast<float>(cut.segments) * of.heads * of.slices) * (length + early);
+  const float main_pass = of.chunk * (work > in_rounds ? work : in_rounds);
+  if (cut.boundaries == 0) return main_pass;
+  const float items = of.exact * (boundaries * of.added + (boundaries - chains) * of.factor);
+  const float join = of.exact > 0 ? kJoinTime * (boundaries / chains - 1.0f) : 0.0f;
+  return main_pass + rounds(items) * length * kTransitionTime + join + kSplitTime;
+}
+
+}  // namespace sluice::cuda::chunk_forward
+
+#endif  // SLUICE_CUDA_KERNELS_CHUNK_FORWARD_SPLIT_HPP_

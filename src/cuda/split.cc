@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cuda/split.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+
+namespace sluice::cuda {
+namespace {
+
+using chunk_forward::Cut, chunk_forward::SplitCase, chunk_forward::SplitRequest,
+    chunk_forward::SplitRule;
+using core::DeltaRuleProblem;
+
+/// Most states at boundaries that the planner may ask for, per multiprocessor: 50 MB on an H200.
+constexpr int64_t kPairsPerMultiprocessor = 3;
+/// Heads that remember, as the host has to guess before the device has seen a gate.
+constexpr float kGuessedShare = 0.25f;
+/// Chunks that the others look back, likewise.
+constexpr float kGuessedHorizon = 6.0f;
+
+bool is_empty(const char* text) noexcept { return text == nullptr || *text == '\0'; }
+
+/// Chunks of all sequences, at most.
+int64_t most_chunks(const DeltaRuleProblem& p) noexcept {
+  const bool packed = core::present(p.rows.cu_seqlens);
+  return packed ? p.rows.T / 64 + p.rows.N : p.rows.N * ((p.rows.T + 63) / 64);
+}
+
+bool may_forget(const DeltaRuleProblem& p, const SplitWish& wish) noexcept {
+  if (p.history == SLUICE_HISTORY_FORGET) return true;
+  if (p.history == SLUICE_HISTORY_STRICT || wish.strict) return false;
+  const bool bounded = !core::present(p.beta) || p.beta_space == SLUICE_BETA_LOGIT;
+  return p.qk_norm == SLUICE_QK_NORM_L2 && bounded;
+}
+
+/// The best cut of sequences of equal length, by the model.
+struct Outlook {
+  float time;
+  bool cut;
+};
+
+Outlook look_ahead(const DeltaRuleProblem& p, const SplitRequest& request, int64_t sequences,
+                   int64_t chunks_each, float exact_share) noexcept {
+  const auto number = [](auto x) { return static_cast<float>(x); };
+  const auto heads = number(p.HV);
+  const SplitCase of{number(sequences * chunks_each),
+                     heads,
+                     heads * exact_share,
+                     kGuessedHorizon,
+                     number(p.V / request.columns),
+                     number(p.V / request.transition_columns),
+                     number(p.K / request.transition_columns),
+                     number(request.multiprocessors),
+                     chunk_forward::chunk_time(request)};
+  Outlook best{0.0f, false};
+  for (int64_t n = 1; n <= chunk_forward::kMostSegments; ++n) {
+    const int64_t length = (chunks_each + n - 1) / n, boundaries = sequences * (n - 1);
+    if (n > 1 &&
+        (length < chunk_forward::kShortestSegment || boundaries > request.most_boundaries)) {
+      break;
+    }
+    const Cut cut{static_cast<uint32_t>(length), static_cast<uint32_t>(sequences * n),
+                  static_cast<uint32_t>(boundaries), static_cast<uint32_t>(n > 1 ? sequences : 0)};
+    const float time = chunk_forward::cut_time(cut, of);
+    if (n == 1 || time < best.time) best = {time, n > 1};
+  }
+  return best;
+}
+
+/// Whether the planner should be asked at all: whether some lengths of these sizes gain by a cut.
+bool worth_asking(const DeltaRuleProblem& p, const SplitRequest& request) noexcept {
+  const float share = request.may_forget ? 0.0f : 1.0f;
+  if (!core::present(p.rows.cu_seqlens)) {
+    return look_ahead(p, request, p.rows.N, (p.rows.T + 63) / 64, share).cut;
+  }
+  return p.rows.N > 0 && look_ahead(p, request, 1, (p.rows.T + 63) / 64, share).cut;
+}
+
+/// 128 or 64 columns of V a work item: whichever the model finds faster for equal lengths.
+int32_t choose_columns(const DeltaRuleProblem& p, SplitRequest request) noexcept {
+  if (p.rows.N == 0) return 128;
+  const int64_t chunks_each = std::max<int64_t>(most_chunks(p) / p.rows.N, 1);
+  const float share = request.may_forget ? kGuessedShare : 1.0f;
+  float times[2];
+  for (const int32_t columns : {128, 64}) {
+    request.columns = columns;
+    times[columns / 128] = look_ahead(p, request, p.rows.N, chunks_each, share).time;
+  }
+  return times[0] < times[1] ? 64 : 128;
+}
+
+/// Chunks of a segment that depend on nothing but HV: four rounds of a short prompt's work.
+int32_t own_length(int64_t HV) noexcept {
+  return static_cast<int32_t>(std::clamp<int64_t>(4 * HV, 16, 256));
+}
+
+/// Fills in rule, value and most_boundaries.
+void apply(sluice_split split, int32_t value, const DeltaRuleProblem& p,
+           SplitRequest* request) noexcept {
+  const int64_t chunks = most_chunks(p);
+  int64_t most = 0;
+  if (split == SLUICE_SPLIT_SEGMENTS) {
+    request->rule = SplitRule::kCount;
+    request->value = value;
+    most = std::min(p.rows.N * (value - 1), chunks);
+  } else if (split == SLUICE_SPLIT_LENGTH) {
+    request->rule = SplitRule::kLength;
+    request->value = value > 0 ? value / 64 : own_length(p.HV);
+    most = chunks / request->value;
+  } else if (split == SLUICE_SPLIT_AUTO) {
+    request->rule = SplitRule::kModel;
+    most = std::min(kPairsPerMultiprocessor * request->multiprocessors / p.HV,
+                    chunks / chunk_forward::kShortestSegment);
+  }
+  // BOUND: boundaries * HV * V / 16 is an int32. The planner cuts nothing where there is no room.
+  request->most_boundaries = static_cast<int32_t>(std::min(most, (int64_t{1} << 26) / p.HV));
+}
+
+}  // namespace
+
+Status parse_split(const char* split, const char* history, SplitWish* wish) noexcept {
+  *wish = {};
+  if (!is_empty(history) && std::strcmp(history, "auto") != 0) {
+    if (std::strcmp(history, "strict") != 0) {
+      return Status::failure(Code::kInvalidArgument,
+                             "cuda: SLUICE_CUDA_HISTORY = %s, expected auto or strict", history);
+    }
+    wish->strict = true;
+  }
+  if (is_empty(split)) return ok_status();
+  const struct {
+    const char* name;
+    sluice_split split;
+  } names[] = {{"auto", SLUICE_SPLIT_AUTO},
+               {"never", SLUICE_SPLIT_NEVER},
+               {"columns", SLUICE_SPLIT_COLUMNS},
+               {"length", SLUICE_SPLIT_LENGTH}};
+  for (const auto& known : names) {
+    if (std::strcmp(split, known.name) != 0) continue;
+    wish->split = known.split;
+    return ok_status();
+  }
+  char* end = nullptr;
+  const long count = std::strtol(split, &end, 10);
+  if (*end != '\0' || count < 2 || count > 4096) {
+    return Status::failure(Code::kInvalidArgument,
+                           "cuda: SLUICE_CUDA_SPLIT = %s, expected auto, never, columns, length or "
+                           "2 to 4096 segments",
+                           split);
+  }
+  wish->split = SLUICE_SPLIT_SEGMENTS;
+  wish->value = static_cast<int32_t>(count);
+  return ok_status();
+}
+
+SplitRequest choose_split(const DeltaRuleProblem& p, int multiprocessors,
+                          const SplitWish& wish) noexcept {
+  const bool own = p.split != SLUICE_SPLIT_AUTO;
+  const sluice_split split = own ? p.split : wish.split;
+  SplitRequest request;
+  request.multiprocessors = multiprocessors;
+  request.columns = p.V == 64 || split == SLUICE_SPLIT_COLUMNS ? 64 : 128;
+  request.transition_columns = p.K == 128 && p.V >= 128 ? 128 : 64;
+  request.may_forget = may_forget(p, wish);
+  apply(split, own ? p.split_value : wish.value, p, &request);
+  if (split == SLUICE_SPLIT_AUTO && p.V >= 128) request.columns = choose_columns(p, request);
+  const bool idle = split == SLUICE_SPLIT_AUTO && !worth_asking(p, request);
+  if (idle || request.most_boundaries == 0) {
+    request.rule = SplitRule::kWhole;
+    request.most_boundaries = 0;
+  }
+  return request;
+}
+
+size_t split_workspace(const DeltaRuleProblem& p, const SplitRequest& request) noexcept {
+  if (request.rule == SplitRule::kWhole && !core::present(p.rows.cu_seqlens)) return 0;
+  return chunk_forward::split_layout(p.rows.N, p.HV, p.K, p.V, request.most_boundaries).end;
+}
+
+}  // namespace sluice::cuda

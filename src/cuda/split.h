@@ -1,0 +1,34 @@
+// How the fused prefill kernel spreads long sequences over a GPU: what the caller and the
+// environment ask for, made into a request to the planner. A function of sizes alone.
+// SPDX-License-Identifier: Apache-2.0
+#ifndef SLUICE_CUDA_SPLIT_H_
+#define SLUICE_CUDA_SPLIT_H_
+
+#include "core/problem.hpp"
+#include "cuda/kernels/chunk_forward/split.hpp"
+#include "sluice/status.hpp"
+
+namespace sluice::cuda {
+
+/// SLUICE_CUDA_SPLIT and SLUICE_CUDA_HISTORY: used where the caller leaves the choice.
+struct SplitWish {
+  sluice_split split = SLUICE_SPLIT_AUTO;
+  int32_t value = 0;
+  bool strict = false;
+};
+
+/// `split`: auto, never, columns, length, or a number of segments; `history`: auto or strict. Null
+/// or empty is auto. kInvalidArgument for anything else.
+Status parse_split(const char* split, const char* history, SplitWish* wish) noexcept;
+
+/// The request for a problem that the fused kernel takes.
+chunk_forward::SplitRequest choose_split(const core::DeltaRuleProblem& problem, int multiprocessors,
+                                         const SplitWish& wish) noexcept;
+
+/// Scratch bytes of a request.
+size_t split_workspace(const core::DeltaRuleProblem& problem,
+                       const chunk_forward::SplitRequest& request) noexcept;
+
+}  // namespace sluice::cuda
+
+#endif  // SLUICE_CUDA_SPLIT_H_

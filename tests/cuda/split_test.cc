@@ -1,0 +1,149 @@
+// Measures how a call's sequences are spread over a GPU, as far as the host decides: what caller
+// and environment ask for, what the workspace holds, and what the model of time prefers.
+// SPDX-License-Identifier: Apache-2.0
+#include "cuda/split.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <string>
+
+namespace sluice::cuda {
+namespace {
+
+using chunk_forward::SplitRequest, chunk_forward::SplitRule;
+using core::DeltaRuleProblem;
+
+constexpr int kH200 = 132;  ///< its multiprocessors
+
+/// Packed sequences of T tokens in all; only sizes matter.
+DeltaRuleProblem packed(int64_t N, int64_t T, int64_t HV) {
+  static int64_t present;
+  DeltaRuleProblem p;
+  p.rows = {1, T, N, {}, T};
+  p.rows.cu_seqlens.data = &present;
+  p.HV = HV;
+  p.K = p.V = 128;
+  p.beta.data = &present;
+  return p;
+}
+
+DeltaRuleProblem dense(int64_t B, int64_t T, int64_t HV) {
+  DeltaRuleProblem p = packed(B, T, HV);
+  p.rows = {B, T, B, {}, T};
+  return p;
+}
+
+SplitRequest request_of(const DeltaRuleProblem& p, const SplitWish& wish = {}) {
+  return choose_split(p, kH200, wish);
+}
+
+TEST(CudaSplit, FewHeadsAndLongSequencesAreCut) {
+  for (const int64_t HV : {2, 4, 8, 16}) {
+    const SplitRequest request = request_of(packed(1, 32768, HV));
+    EXPECT_EQ(request.rule, SplitRule::kModel) << HV;
+    EXPECT_GT(request.most_boundaries, 0);
+    EXPECT_LE(request.most_boundaries * HV, 3 * kH200);
+    EXPECT_EQ(request_of(dense(1, 32768, HV)).rule, SplitRule::kModel) << HV;
+  }
+}
+
+TEST(CudaSplit, FullGpusAndShortSequencesAreNot) {
+  EXPECT_EQ(request_of(dense(8, 8192, 64)).rule, SplitRule::kWhole);
+  EXPECT_EQ(request_of(dense(1, 256, 4)).rule, SplitRule::kWhole);
+  EXPECT_EQ(request_of(packed(1, 0, 4)).rule, SplitRule::kWhole);
+  EXPECT_EQ(request_of(packed(0, 0, 4)).rule, SplitRule::kWhole);
+  EXPECT_EQ(request_of(packed(4, 8192, 256)).rule, SplitRule::kWhole);
+}
+
+TEST(CudaSplit, ColumnsWhereHeadsLeaveMultiprocessorsIdle) {
+  EXPECT_EQ(request_of(dense(1, 200, 8)).columns, 64);
+  EXPECT_EQ(request_of(dense(8, 8192, 64)).columns, 128);
+  DeltaRuleProblem p = dense(8, 8192, 64);
+  p.V = 64;
+  EXPECT_EQ(request_of(p).columns, 64);
+}
+
+TEST(CudaSplit, TheCallerComesBeforeTheEnvironment) {
+  DeltaRuleProblem p = packed(2, 32768, 8);
+  SplitWish wish;
+  ASSERT_TRUE(parse_split("never", nullptr, &wish).ok());
+  EXPECT_EQ(request_of(p, wish).rule, SplitRule::kWhole);
+  EXPECT_EQ(request_of(p, wish).columns, 128);
+  ASSERT_TRUE(parse_split("columns", "", &wish).ok());
+  EXPECT_EQ(request_of(p, wish).columns, 64);
+  ASSERT_TRUE(parse_split("7", "auto", &wish).ok());
+  EXPECT_EQ(request_of(p, wish).rule, SplitRule::kCount);
+  EXPECT_EQ(request_of(p, wish).value, 7);
+  EXPECT_EQ(request_of(p, wish).most_boundaries, 2 * 6);
+  p.split = SLUICE_SPLIT_SEGMENTS;
+  p.split_value = 3;
+  EXPECT_EQ(request_of(p, wish).value, 3);
+  p.split = SLUICE_SPLIT_NEVER;
+  EXPECT_EQ(request_of(p, wish).rule, SplitRule::kWhole);
+}
+
+TEST(CudaSplit, LengthDependsOnHeadsAlone) {
+  DeltaRuleProblem p = packed(1, 1 << 20, 8);
+  p.split = SLUICE_SPLIT_LENGTH;
+  const int32_t alone = request_of(p).value;
+  for (const int64_t N : {2, 50, 1000}) {
+    p.rows.N = N;
+    EXPECT_EQ(request_of(p).value, alone);
+    EXPECT_EQ(request_of(p).columns, 128);
+  }
+  p.split_value = 640;
+  EXPECT_EQ(request_of(p).value, 10);
+}
+
+TEST(CudaSplit, HistoryIsDroppedOnlyWhereItIsBounded) {
+  DeltaRuleProblem p = packed(1, 32768, 8);
+  EXPECT_FALSE(request_of(p).may_forget);
+  p.qk_norm = SLUICE_QK_NORM_L2;
+  EXPECT_FALSE(request_of(p).may_forget) << "beta values have no bound";
+  p.beta_space = SLUICE_BETA_LOGIT;
+  EXPECT_TRUE(request_of(p).may_forget);
+  SplitWish strict;
+  ASSERT_TRUE(parse_split(nullptr, "strict", &strict).ok());
+  EXPECT_FALSE(request_of(p, strict).may_forget);
+  p.history = SLUICE_HISTORY_STRICT;
+  EXPECT_FALSE(request_of(p).may_forget);
+  p = packed(1, 32768, 8);
+  p.history = SLUICE_HISTORY_FORGET;
+  EXPECT_TRUE(request_of(p).may_forget);
+}
+
+TEST(CudaSplit, UnknownWishesAreRefused) {
+  SplitWish wish;
+  for (const char* text : {"yes", "1", "0", "-3", "4097", "2x", "99999999999999999999"}) {
+    const Status status = parse_split(text, nullptr, &wish);
+    EXPECT_EQ(status.code, Code::kInvalidArgument);
+    EXPECT_EQ(std::string(status.message),
+              std::string("cuda: SLUICE_CUDA_SPLIT = ") + text +
+                  ", expected auto, never, columns, length or 2 to 4096 segments");
+  }
+  const Status status = parse_split(nullptr, "none", &wish);
+  EXPECT_EQ(std::string(status.message),
+            "cuda: SLUICE_CUDA_HISTORY = none, expected auto or strict");
+}
+
+TEST(CudaSplit, TheWorkspaceHoldsTheTablesOneAfterTheOther) {
+  for (const int64_t boundaries : {0, 1, 17, 300}) {
+    const auto at = chunk_forward::split_layout(5, 8, 64, 256, boundaries);
+    const size_t pairs = static_cast<size_t>(boundaries) * 8;
+    EXPECT_GE(at.segments, sizeof(chunk_forward::PlanHeader));
+    EXPECT_GE(at.left - at.segments,
+              (5 + static_cast<size_t>(boundaries)) * sizeof(chunk_forward::Segment));
+    EXPECT_GE(at.transitions - at.horizon, pairs * 4);
+    EXPECT_GE(at.added - at.transitions, pairs * 5 * sizeof(chunk_forward::Transition));
+    EXPECT_GE(at.factor - at.added, pairs * 64 * 256 * 4);
+    EXPECT_GE(at.end - at.factor, pairs * 64 * 256 * 4);
+    EXPECT_EQ(at.added % 256, 0u);
+    EXPECT_EQ(at.factor % 256, 0u);
+  }
+  EXPECT_EQ(split_workspace(dense(8, 8192, 64), request_of(dense(8, 8192, 64))), 0u);
+  EXPECT_GT(split_workspace(packed(8, 8192, 64), request_of(packed(8, 8192, 64))), 0u);
+}
+
+}  // namespace
+}  // namespace sluice::cuda

@@ -1,0 +1,157 @@
+// Runs the passes of a split on the CPU: planner, horizons, transition pass, join, main pass, on
+// cases whose sequences are cut in every way, and judges them against the recurrence. Also: heads
+// that forget start early from zero and only they do, and malformed offsets stay inside.
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+
+#include "emulated_backend.hpp"
+#include "parity/naming.hpp"
+#include "support/case_runner.hpp"
+
+namespace sluice::testing {
+namespace {
+
+using cuda::chunk_forward::SplitRequest, cuda::chunk_forward::SplitRule;
+
+GdnCase cut_in(const std::string& name, const std::vector<int64_t>& lengths, int32_t segments) {
+  GdnCase c;
+  c.name = name;
+  c.lengths = lengths;
+  c.T = 3;  // rows that belong to nobody
+  for (const int64_t n : lengths) c.T += n;
+  c.HV = 2;
+  c.K = c.V = 128;
+  c.io = kBF16;
+  c.split = SLUICE_SPLIT_SEGMENTS;
+  c.split_value = segments;
+  return c;
+}
+
+std::vector<GdnCase> cases() {
+  std::vector<GdnCase> all;
+  const auto add = [&](const std::string& name, const std::vector<int64_t>& lengths,
+                       int32_t segments, auto change) {
+    GdnCase c = cut_in(name, lengths, segments);
+    change(c);
+    all.push_back(c);
+  };
+  add("two", {200}, 2, [](GdnCase&) {});
+  add("four", {256}, 4, [](GdnCase&) {});
+  add("five_of_unlike", {330, 0, 70, 1, 200}, 5, [](GdnCase& c) { c.HV = 1; });
+  add("zero_gates", {300}, 4, [](GdnCase& c) { c.gates = GateProfile::kZero; });
+  add("no_gates", {200}, 3, [](GdnCase& c) { c.gates = GateProfile::kNone; });
+  add("correlated_fp16", {260}, 3, [](GdnCase& c) {
+    c.io = kF16;
+    c.keys = KeyProfile::kCos75;
+  });
+  add("columns_of_v64", {200}, 3, [](GdnCase& c) {
+    c.V = 64;
+    c.HV = 1;
+  });
+  add("k64", {200}, 3, [](GdnCase& c) { c.K = c.V = 64; });
+  add("k64_v128", {200}, 3, [](GdnCase& c) { c.K = 64; });
+  add("v256", {200}, 3, [](GdnCase& c) {
+    c.V = 256;
+    c.HV = 1;
+  });
+  add("forgetful", {450}, 3, [](GdnCase& c) {
+    c.gates = GateProfile::kMixed;
+    c.HV = 4;
+    c.history = SLUICE_HISTORY_FORGET;
+  });
+  add("forgetful_raw", {300, 200}, 4, [](GdnCase& c) {
+    c.gate_space = SLUICE_GATE_RAW;
+    c.beta_space = SLUICE_BETA_LOGIT;
+    c.gates = GateProfile::kModelLike;
+    c.qk_norm = SLUICE_QK_NORM_L2;
+  });
+  add("loud", {450}, 3, [](GdnCase& c) {
+    c.gates = GateProfile::kStrong;
+    c.initial = StateProfile::kLoud;
+    c.history = SLUICE_HISTORY_FORGET;
+  });
+  add("minus_infinity", {260}, 4, [](GdnCase& c) {
+    c.gates = GateProfile::kMinusInfinity;
+    c.history = SLUICE_HISTORY_FORGET;
+  });
+  add("states", {270, 140, 200}, 3, [](GdnCase& c) {
+    c.state_layout = SLUICE_STATE_VK;
+    c.slots = true;
+    c.padded = {1};
+    c.no_initial = {2};
+    c.checkpoint_every = 64;
+    c.state_dtype = kBF16;
+    c.qk_norm = SLUICE_QK_NORM_L2;
+  });
+  add("in_place", {200, 130}, 2, [](GdnCase& c) { c.slots = c.in_place = true; });
+  add("groups", {200}, 3, [](GdnCase& c) {
+    c.H = 2;
+    c.HV = 4;
+    c.head_map = SLUICE_HEAD_MAP_CYCLIC;
+  });
+  add("batch", {}, 3, [](GdnCase& c) {
+    c.B = 2;
+    c.T = 190;
+    c.HV = 1;
+  });
+  add("by_length", {400, 100}, 0, [](GdnCase& c) {
+    c.split = SLUICE_SPLIT_LENGTH;
+    c.split_value = 128;
+    c.HV = 1;
+  });
+  add("by_model", {1500, 64}, 0, [](GdnCase& c) {
+    c.split = SLUICE_SPLIT_AUTO;
+    c.HV = 1;
+  });
+  add("columns", {140}, 0, [](GdnCase& c) { c.split = SLUICE_SPLIT_COLUMNS; });
+  return all;
+}
+
+/// The request that a case leads to.
+SplitRequest request_of(const GdnCase& c) {
+  core::DeltaRuleProblem p;
+  p.HV = c.HV;
+  p.K = c.K;
+  p.V = c.V;
+  p.rows.T = c.T;
+  p.rows.N = c.sequences();
+  p.split = c.split;
+  p.split_value = c.split_value;
+  p.history = c.history;
+  p.qk_norm = c.qk_norm;
+  p.beta_space = c.beta_space;
+  int64_t present = 0;
+  if (!c.lengths.empty()) p.rows.cu_seqlens.data = &present;
+  p.beta.data = &present;
+  return cuda::choose_split(p, cuda::emulated_multiprocessors, cuda::emulated_split);
+}
+
+class EmulatedSplit : public ::testing::TestWithParam<GdnCase> {
+ protected:
+  void SetUp() override { cuda::emulated_multiprocessors = 132; }
+  void TearDown() override { cuda::emulated_multiprocessors = 4; }
+};
+
+TEST_P(EmulatedSplit, MatchesRecurrence) {
+  const GdnCase& c = GetParam();
+  if (c.split != SLUICE_SPLIT_COLUMNS) {
+    EXPECT_NE(request_of(c).rule, SplitRule::kWhole);
+  }
+  const GdnInputs inputs = make_inputs(c);
+  const GdnOutputs truth = truth_of(c, inputs);
+  ASSERT_EQ(truth.code, SLUICE_OK) << truth.message;
+  cuda::emulation_seed = 77;
+  const GdnOutputs outputs = run_chunk_forward(c, inputs, {.implementation = SLUICE_IMPL_CUDA});
+  ASSERT_EQ(outputs.code, SLUICE_OK) << outputs.message;
+  const Verdict verdict = judge_run(c, inputs, outputs, truth);
+  EXPECT_TRUE(verdict.pass) << outputs.kernel << "\n" << verdict.line;
+}
+
+INSTANTIATE_TEST_SUITE_P(Cases, EmulatedSplit, ::testing::ValuesIn(cases()),
+                         [](const auto& test) { return test.param.name; });
+
+}  // namespace
+}  // namespace sluice::testing
