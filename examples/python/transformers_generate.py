@@ -6,8 +6,8 @@ import torch
 from transformers import Qwen3NextConfig, Qwen3NextForCausalLM
 
 torch.manual_seed(0)
-sizes = dict(vocab_size=512, hidden_size=256, num_hidden_layers=4, num_attention_heads=4, head_dim=64)
-heads = dict(linear_num_key_heads=4, linear_num_value_heads=8)
+sizes = dict(vocab_size=512, hidden_size=256, num_hidden_layers=4)
+heads = dict(num_attention_heads=4, head_dim=64, linear_num_key_heads=4, linear_num_value_heads=8)
 experts = dict(num_experts=4, num_experts_per_tok=2, moe_intermediate_size=128)
 model = Qwen3NextForCausalLM(Qwen3NextConfig(**sizes, **heads, **experts)).eval()
 prompt = torch.randint(3, 512, (2, 300))

@@ -32,7 +32,7 @@ def _verify(arguments: argparse.Namespace) -> int:
 
     if arguments.files:
         report = cases.verify(
-            *arguments.files,
+            arguments.files,
             device=arguments.device,
             implementation=arguments.implementation,
             filter=arguments.filter,
@@ -51,8 +51,14 @@ def _bench(arguments: argparse.Namespace) -> int:
 
     if arguments.threads is not None:
         _library.set_num_threads(arguments.threads)
-    for line in rows(arguments.device, arguments.heads, arguments.value_heads, arguments.dim,
-                     arguments.tokens, arguments.batch):
+    for line in rows(
+        arguments.device,
+        arguments.heads,
+        arguments.value_heads,
+        arguments.dim,
+        arguments.tokens,
+        arguments.batch,
+    ):
         print(line, flush=True)
     return 0
 
@@ -71,9 +77,11 @@ def _parser() -> argparse.ArgumentParser:
     info.set_defaults(run=_info)
 
     verify = commands.add_parser(
-        "verify", help="compare case files with their recorded results (needs NumPy)",
-        description="Runs the cases of FILE.. (docs/case-format.md) in float32 and compares with the "
-        "recorded results. Without files: every operator on random inputs against the reference.",
+        "verify",
+        help="compare case files with their recorded results (needs NumPy)",
+        description="Runs the cases of FILE.. (docs/case-format.md) in float32 and compares "
+        "with the recorded results. Without files: every operator on random inputs "
+        "against the reference.",
     )
     verify.add_argument("files", nargs="*", metavar="FILE")
     verify.add_argument("--device", default="cpu", help="cpu, or cuda (needs torch)")
@@ -83,7 +91,8 @@ def _parser() -> argparse.ArgumentParser:
     verify.set_defaults(run=_verify)
 
     bench = commands.add_parser(
-        "bench", help="a quick look at prefill and decode times (needs NumPy)",
+        "bench",
+        help="a quick look at prefill and decode times (needs NumPy)",
         description="Times prefill of one sequence and one decode step of a batch.",
     )
     bench.add_argument("--device", default="cpu", choices=("cpu", "cuda"))

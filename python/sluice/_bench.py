@@ -62,8 +62,10 @@ def _seconds(place: Host | Gpu, call: Callable[[], object]) -> tuple[float, floa
     return low, middle, high
 
 
-def rows(device: str, heads: int, value_heads: int, dim: int, tokens: int, batch: int) -> Iterator[str]:
-    """The table, line by line: prefill of one sequence of `tokens`, one token of `batch` sequences."""
+def rows(
+    device: str, heads: int, value_heads: int, dim: int, tokens: int, batch: int
+) -> Iterator[str]:
+    """The table, line by line: prefill of one sequence of `tokens`, one token of `batch` others."""
     place: Host | Gpu = Host() if device == "cpu" else Gpu()
     yield (
         f"H {heads}, HV {value_heads}, K = V = {dim}, {place.dtype}; median of {_ROUNDS} rounds "
@@ -78,7 +80,9 @@ def rows(device: str, heads: int, value_heads: int, dim: int, tokens: int, batch
         beta = place.put(rng.random((*shape, value_heads), np.float32), io=False)
         state = place.put(np.zeros((shape[0], value_heads, dim, dim), np.float32), io=False)
         out = place.put(np.empty((*shape, value_heads, dim), np.float32))
-        options = dict(initial_state=state, final_state=state, use_qk_l2norm_in_kernel=True, out=out)
+        options = dict(
+            initial_state=state, final_state=state, use_qk_l2norm_in_kernel=True, out=out
+        )
 
         def call() -> object:
             if name == "prefill":

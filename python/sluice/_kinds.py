@@ -4,8 +4,11 @@ whether a call goes to the extension directly or by torch's dispatcher. Never im
 a tensor of one is there only if somebody imported it."""
 
 import sys
+from collections.abc import Callable
+from typing import Any
 
 from . import _core
+from ._types import T, Tensor
 
 _CALLS = {
     name: getattr(_core, name)
@@ -20,45 +23,37 @@ _CALLS = {
 }
 
 
-_torch = None  # the module sluice._torch, once torch is there
-
-
-def entry(op, tensor):
+def entry(op: str, tensor: Tensor) -> Callable[..., None]:
     """The function that runs operator `op` for tensors like `tensor`: it takes the operator's
     arguments in the order of `_core.fields(op)`, then stream and workspace; or by keyword.
 
     PERF: positions, because CPython packs more than 15 keywords, or 30 values, into a dict or a
     tuple first. Once torch is there, `sluice._torch.entry` stands here.
     """
-    if not _meet_torch():
-        return _CALLS[op]
-    return _torch.entry(op, tensor)
+    torch = _meet_torch()
+    return _CALLS[op] if torch is None else torch.entry(op, tensor)
 
 
-def _meet_torch():
-    """Registers the torch operators as soon as torch has been imported by somebody."""
-    global _torch, entry, empty_like
-    if _torch is not None:
-        return True
+def _meet_torch() -> Any:
+    """Registers the torch operators as soon as torch has been imported by somebody; returns the
+    module `sluice._torch`, or None before."""
     if "torch" not in sys.modules:
-        return False
-    from . import _torch as bridge
+        return None
+    from . import _torch
 
-    _torch = bridge
-    entry = bridge.entry
-    empty_like = bridge.empty_like
-    return True
+    return _torch
 
 
-def empty_like(tensor):
+def empty_like(tensor: T) -> T:
     """A new compact tensor of the same kind, shape, dtype and device. Once torch is there,
     `sluice._torch.empty_like` stands here."""
-    if _meet_torch():
-        return _torch.empty_like(tensor)
+    torch = _meet_torch()
+    if torch is not None:
+        return torch.empty_like(tensor)
     return empty(tensor, getattr(tensor, "shape", ()))
 
 
-def empty(like, shape, dtype=None, zeros=False):
+def empty(like: Any, shape: Any, dtype: Any = None, zeros: bool = False) -> Any:
     """A new compact tensor of the kind and on the device of `like`; dtype None = that of `like`,
     else "float32"."""
     torch = sys.modules.get("torch")
@@ -74,7 +69,7 @@ def empty(like, shape, dtype=None, zeros=False):
     return make(shape, dtype=kind, device=like.device)
 
 
-def _library_of(tensor):
+def _library_of(tensor: Any) -> Any:
     """The array library of a tensor: NumPy, CuPy, or what the array API standard names."""
     name = type(tensor).__module__.partition(".")[0]
     if name in ("numpy", "cupy"):
@@ -84,8 +79,8 @@ def _library_of(tensor):
         if tensor.__dlpack_device__()[0] == 1:
             return sys.modules["numpy"]
         raise TypeError(
-            "sluice: tensor = JAX array on a device, expected outputs to be given (JAX arrays may not "
-            "be written)"
+            "sluice: tensor = JAX array on a device, expected outputs to be given (JAX arrays may "
+            "not be written)"
         )
     namespace = getattr(tensor, "__array_namespace__", None)
     if namespace is None:
@@ -96,8 +91,8 @@ def _library_of(tensor):
     return namespace()
 
 
-def stream_handle(stream):
-    """The integer handle of a stream object: torch and CuPy streams, or the CUDA stream protocol."""
+def stream_handle(stream: Any) -> int:
+    """The integer handle of a stream: torch and CuPy streams, or the CUDA stream protocol."""
     for attribute in ("cuda_stream", "ptr"):
         handle = getattr(stream, attribute, None)
         if isinstance(handle, int):
@@ -111,7 +106,7 @@ def stream_handle(stream):
     )
 
 
-def current_stream(tensor):
+def current_stream(tensor: Any) -> int:
     """Handle of the stream on which the framework of a CUDA tensor works now; 0 (the legacy default
     stream) for frameworks that have no such notion."""
     name = type(tensor).__module__.partition(".")[0]
@@ -123,9 +118,9 @@ def current_stream(tensor):
     return 0
 
 
-def device_scratch(tensor, size, stream):
-    """`size` bytes on the device of `tensor`, from its framework's stream-ordered allocator; stream:
-    the handle of the call's stream if that is not the current one."""
+def device_scratch(tensor: Any, size: int, stream: Any) -> Any:
+    """`size` bytes on the device of `tensor`, from its framework's stream-ordered allocator;
+    stream: the handle of the call's stream if that is not the current one."""
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(tensor, torch.Tensor):
         if stream is None:

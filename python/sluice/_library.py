@@ -1,13 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the library says of itself: version, machine, implementations, kernels, threads."""
 
+import os
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
 from . import _core
 from ._errors import Error
+
+if TYPE_CHECKING:
+    from .cases import Report
 
 __version__ = _core.version()
 
 
-def info():
+def info() -> dict[str, str]:
     """Version, machine and choices made (instruction set, threads, devices) as a dict of strings.
 
     Keys are those of the library's capability report; `version` and `implementations` (the names
@@ -22,19 +29,19 @@ def info():
     return facts
 
 
-def implementations():
+def implementations() -> list[dict[str, Any]]:
     """The implementations of this build, one dict each: name, description, requirement, and
     whether it is available on this machine, now."""
     return _core.implementations()
 
 
-def last_kernel():
+def last_kernel() -> str:
     """Name of the kernel that this thread's last successful operator call ran, e.g.
     "cpu.chunk_forward.avx512"; "" before the first."""
     return _core.last_kernel()
 
 
-def supported(op, **arguments):
+def supported(op: str, **arguments: Any) -> tuple[str, None] | tuple[None, Error]:
     """(kernel name, None) if operator `op` of `sluice.ops` would run on these arguments, else
     (None, the exception that the call would raise).
 
@@ -47,7 +54,7 @@ def supported(op, **arguments):
         return None, refusal
 
 
-def set_num_threads(threads):
+def set_num_threads(threads: int) -> None:
     """Runs the CPU backend on `threads` threads from now on (1 to 4096), or, with None, on its own
     again: SLUICE_NUM_THREADS, else the CPUs this process may use. Results do not depend on it.
 
@@ -56,7 +63,7 @@ def set_num_threads(threads):
     _core.set_num_threads(0 if threads is None else threads)
 
 
-def warm_up(device="cpu"):
+def warm_up(device: str = "cpu") -> None:
     """Starts threads and loads kernels now, so that no later call does. device: "cpu", "cuda" or
     "cuda:1"."""
     kind, _, index = str(device).partition(":")
@@ -65,11 +72,17 @@ def warm_up(device="cpu"):
     _core.warm_up(kind == "cuda", int(index or 0))
 
 
-def verify(*paths, device="cpu", implementation="auto", filter="", against=None):
+def verify(
+    paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
+    device: str = "cpu",
+    implementation: str = "auto",
+    filter: str = "",
+    against: str | os.PathLike[str] | None = None,
+) -> "Report":
     """Runs the cases of case files and compares with their recorded answers: `sluice.cases.verify`,
     which has the arguments. Needs NumPy. Returns a `sluice.cases.Report`."""
     from . import cases
 
     return cases.verify(
-        *paths, device=device, implementation=implementation, filter=filter, against=against
+        paths, device=device, implementation=implementation, filter=filter, against=against
     )

@@ -5,18 +5,29 @@ arguments. Imported when the first torch tensor arrives, so `import sluice` need
 Eager calls on plain tensors do not come through the dispatcher: they go to the extension directly.
 torch.compile, torch.export, fake tensors and other subclasses do.
 
-Each operator writes into tensors that it is given and returns nothing, which is what functionalization
-and CUDA graphs understand best. It exists in two forms: NAME reads its initial states and writes
-final ones; NAME_ updates initial states in place (the schema must say so, and says only so)."""
+Each operator writes into tensors that it is given and returns nothing, which is what
+functionalization and CUDA graphs understand best. It exists in two forms: NAME reads its initial
+states and writes final ones; NAME_ updates initial states in place (the schema must say so, and
+says only so)."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import torch
 
-from . import _core
+from . import _core, _kinds
 from ._errors import Unsupported
 from ._kinds import _CALLS, empty
+from ._types import T, Tensor
 
 _PAIRS = (("initial_state", "final_state"), ("conv_initial", "conv_final"))
-_TYPES = {"input": "Tensor?", "double": "float", "scale": "float?", "int": "SymInt", "choice": "str"}
+_TYPES = {
+    "input": "Tensor?",
+    "double": "float",
+    "scale": "float?",
+    "int": "SymInt",
+    "choice": "str",
+}
 _DEFAULTS = {"input": "None", "double": "0.0", "scale": "None", "int": "0"}
 
 _library = torch.library.Library("sluice", "DEF")
@@ -27,7 +38,7 @@ _empty_like, _contiguous = torch.empty_like, torch.contiguous_format
 _is_compiling, _is_grad_enabled = torch.compiler.is_compiling, torch.is_grad_enabled
 
 
-def entry(op, tensor):
+def entry(op: str, tensor: Tensor) -> Callable[..., None]:
     """The function that runs operator `op` here and now (`sluice._kinds.entry`)."""
     kind = type(tensor)
     if kind is _Tensor or kind is _Parameter:
@@ -37,14 +48,14 @@ def entry(op, tensor):
     return _DISPATCHED[op] if isinstance(tensor, _Tensor) else _CALLS[op]
 
 
-def empty_like(tensor):
-    """A new compact tensor of the same kind, shape, dtype and device (`sluice._kinds.empty_like`)."""
+def empty_like(tensor: T) -> T:
+    """`sluice._kinds.empty_like`."""
     if isinstance(tensor, _Tensor):
         return _empty_like(tensor, memory_format=_contiguous)
     return empty(tensor, getattr(tensor, "shape", ()))
 
 
-def _refuse_gradient(op, arguments):
+def _refuse_gradient(op: str, arguments: Any) -> None:
     for name, value in arguments.items():
         if isinstance(value, torch.Tensor) and value.requires_grad:
             raise Unsupported(
@@ -53,7 +64,7 @@ def _refuse_gradient(op, arguments):
             )
 
 
-def _fields(op, in_place):
+def _fields(op: str, in_place: bool) -> Iterator[tuple[str, str]]:
     """(name, kind) of the arguments of one form: an updated pool is an output of the NAME_ form and
     an input of the other."""
     states = [initial for initial, _ in _PAIRS]
@@ -63,7 +74,7 @@ def _fields(op, in_place):
         yield name, kind
 
 
-def _schema(op, in_place):
+def _schema(op: str, in_place: bool) -> str:
     parts = []
     choices = {name: first for name, kind, first, _ in _core.fields(op) if kind == "choice"}
     for position, (name, kind) in enumerate(_fields(op, in_place)):
@@ -77,12 +88,12 @@ def _schema(op, in_place):
     return f"{op}{'_' if in_place else ''}(*, {', '.join(parts)}) -> ()"
 
 
-def _pairs(op):
+def _pairs(op: str) -> list[tuple[str, str]]:
     names = {name for name, _, _, _ in _core.fields(op)}
     return [pair for pair in _PAIRS if pair[0] in names]
 
 
-def _register(op, in_place):
+def _register(op: str, in_place: bool) -> Callable[..., None]:
     """Defines one form and its kernels; returns the callable."""
     name = f"{op}{'_' if in_place else ''}"
     exact = getattr(torch.Tag, "needs_exact_strides", torch.Tag.needs_fixed_stride_order)
@@ -91,13 +102,13 @@ def _register(op, in_place):
     call = _CALLS[op]
     pairs = _pairs(op) if in_place else []
 
-    def kernel(**arguments):
+    def kernel(**arguments: Any) -> None:
         for initial, final in pairs:
             if arguments.pop(f"{final}_is_initial", False):
                 arguments[final] = arguments[initial]
         call(**arguments)
 
-    def below_autograd(**arguments):
+    def below_autograd(**arguments: Any) -> None:
         if torch.is_grad_enabled():
             _refuse_gradient(op, arguments)
         with torch._C._AutoDispatchBelowAutograd():
@@ -110,16 +121,16 @@ def _register(op, in_place):
     return overload
 
 
-def _dispatched(op):
+def _dispatched(op: str) -> Callable[..., None]:
     """The operator's call by torch's dispatcher, for the arguments of `entry`."""
     order = tuple(name for name, _, _, _ in _core.fields(op)) + ("stream", "workspace")
     out_of_place = _register(op, False)
     pairs = _pairs(op)
-    in_place = _register(op, True) if pairs else None
+    in_place = _register(op, True) if pairs else out_of_place
     # The step operators update a pool for which no other place is given.
     updates = {name for name, kind, _, _ in _core.fields(op) if kind == "update"}
 
-    def run(*values, **arguments):
+    def run(*values: Any, **arguments: Any) -> None:
         arguments.update(zip(order, values))
         _refuse_for_eager(op, arguments.pop("stream", None), arguments.pop("workspace", None))
         if torch.is_grad_enabled():
@@ -143,13 +154,16 @@ def _dispatched(op):
     return run
 
 
-def _refuse_for_eager(op, stream, workspace):
+def _refuse_for_eager(op: str, stream: Any, workspace: Tensor | None) -> None:
     if stream is not None or workspace is not None:
         raise Unsupported(
-            f"{op}: stream or workspace = given, expected None (torch's dispatcher uses the current "
-            "stream)"
+            f"{op}: stream or workspace = given, expected None (torch's dispatcher uses the "
+            "current stream)"
         )
 
 
 _CHECKED = {op: getattr(_core, f"{op}_no_gradient") for op in _CALLS}
 _DISPATCHED = {op: _dispatched(op) for op in _CALLS}
+
+# PERF: from here on, calls do not ask _kinds first whether torch is there.
+vars(_kinds).update(entry=entry, empty_like=empty_like)

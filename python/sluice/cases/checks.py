@@ -4,6 +4,7 @@
 import dataclasses
 import os
 import pathlib
+from collections.abc import Iterable
 
 import numpy as np
 
@@ -18,8 +19,8 @@ _WINDOW = 64
 
 @dataclasses.dataclass(frozen=True)
 class Verdict:
-    """One tensor of one case: relative L2 errors of the whole, of the worst head or sequence, and of
-    the worst window of 64 tokens. The first may be `tolerance`, the others twice that."""
+    """One tensor of one case: relative L2 errors of the whole, of the worst head, and of the
+    worst window of 64 tokens. The first may be `tolerance`, the others twice that."""
 
     case: str
     tensor: str
@@ -125,7 +126,7 @@ def judge(case: Case, results: safetensors.Arrays) -> list[Verdict]:
 
 
 def verify(
-    *paths: str | os.PathLike[str],
+    paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
     device: str = "cpu",
     implementation: str = "auto",
     filter: str = "",
@@ -134,7 +135,7 @@ def verify(
     """Runs every case of the case files `paths` in float32 and compares with the recorded answers.
 
     Args:
-      paths: case files (docs/case-format.md), e.g. tests/golden/hf_prefill.safetensors.
+      paths: one case file or several (docs/case-format.md).
       device: "cpu", or "cuda" (or "cuda:1") for torch tensors there.
       implementation: "auto", "cpu", "cuda", "reference" or "reference-chunked".
       filter: only cases whose name contains this.
@@ -144,10 +145,12 @@ def verify(
     Returns: a Report; `report.passed`, and `print(report)` for the table.
     Errors: ValueError for files that are no case files, or if no case's name contains `filter`;
       OSError for files that cannot be read. What a backend does not support is in
-      `report.unsupported`. 16-bit inputs are the command-line tool's (`sluice verify --dtype bf16`),
+      `report.unsupported`. 16-bit inputs are for the C++ tool (`sluice verify --dtype bf16`),
       whose limits come from the reference.
     """
     others = None if against is None else safetensors.read(pathlib.Path(against))[0]
+    if isinstance(paths, str | os.PathLike):
+        paths = [paths]
     cases = [case for path in paths for case in cases_of(pathlib.Path(path))]
     chosen = [case for case in cases if filter in case.name]
     if not chosen:

@@ -87,7 +87,9 @@ def _decode(case: Case, place: Place, implementation: str) -> Results:
     parts = []
     for step in range(case.fields["steps"]):
         part = slice(step * count, (step + 1) * count)
-        now = {name: None if t is None else t[:, part] for name, t in tokens.items()}
+        now: dict[str, Any] = {
+            name: None if t is None else t[:, part] for name, t in tokens.items()
+        }
         o = ops.recurrent_step(**now, initial_state=state, implementation=implementation, **rest)
         parts.append(place.get(o))
     return {"o": np.concatenate(parts, 1), "final_state": place.get(state)}

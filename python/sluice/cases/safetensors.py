@@ -17,7 +17,9 @@ Arrays = dict[str, np.ndarray[Any, Any]]
 def _header(path: pathlib.Path, data: bytes) -> dict[str, Any]:
     length = int.from_bytes(data[:8], "little")
     if len(data) < 8 or length > min(_LARGEST_HEADER, len(data) - 8):
-        raise ValueError(f"{path}: header of {length} bytes, expected it within the file's {len(data)}")
+        raise ValueError(
+            f"{path}: header of {length} bytes, expected it within the file's {len(data)}"
+        )
     try:
         header = json.loads(data[8 : 8 + length])
     except ValueError as error:

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Random cases of every operator whose answers are the reference's, in double: what a machine without
-case files can be checked with."""
+"""Random cases of every operator whose answers are the reference's, in double: what a machine
+without case files can be checked with."""
 
 from typing import Any
 
@@ -44,8 +44,16 @@ def _layer(rng: np.random.Generator) -> tuple[dict[str, Any], dict[str, Array]]:
         tensors[f"step{i}.z"] = _draw(rng, B, tokens, HV * dim)
         tensors[f"step{i}.b"] = _draw(rng, B, tokens, HV)
         tensors[f"step{i}.a"] = _draw(rng, B, tokens, HV)
-    fields = dict(op="layer", packing="qwen3_5", num_k_heads=H, num_v_heads=HV, head_k_dim=dim,
-                  head_v_dim=dim, conv_width=4, steps=len(steps))
+    fields = dict(
+        op="layer",
+        packing="qwen3_5",
+        num_k_heads=H,
+        num_v_heads=HV,
+        head_k_dim=dim,
+        head_v_dim=dim,
+        conv_width=4,
+        steps=len(steps),
+    )
     return fields, tensors
 
 

@@ -5,21 +5,28 @@ Channel-first activations; states [.., D, >= W-1] of raw inputs, oldest first. N
 no alignment of strides is asked for. Differences: seq_idx is refused, and a gradient is refused.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from .. import ops
 from .pool_conv import activation_name
 from .refusal import invalid, only_absent
 
+if TYPE_CHECKING:
+    import torch
+
 
 def causal_conv1d_fn(
-    x,
-    weight,
-    bias=None,
-    seq_idx=None,
-    initial_states=None,
-    return_final_states=False,
-    final_states_out=None,
-    activation=None,
-):
+    x: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor | None = None,
+    seq_idx: torch.Tensor | None = None,
+    initial_states: torch.Tensor | None = None,
+    return_final_states: bool = False,
+    final_states_out: torch.Tensor | None = None,
+    activation: str | None = None,
+) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
     """x [B,D,L], weight [D,W], bias [D], initial_states [B,D,W-1]; activation None, "silu" or
     "swish". Returns o [B,D,L], or (o, final states [B,D,W-1]) with return_final_states; the states
     go to final_states_out if given."""
@@ -44,14 +51,14 @@ def causal_conv1d_fn(
 
 
 def causal_conv1d_update(
-    x,
-    conv_state,
-    weight,
-    bias=None,
-    activation=None,
-    cache_seqlens=None,
-    conv_state_indices=None,
-):
+    x: torch.Tensor,
+    conv_state: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor | None = None,
+    activation: str | None = None,
+    cache_seqlens: torch.Tensor | None = None,
+    conv_state_indices: torch.Tensor | None = None,
+) -> torch.Tensor:
     """x [B,D] or [B,D,T]; conv_state [slots,D,>= W-1], updated IN PLACE: shifted, or with
     cache_seqlens int32 [B] a ring written at cache_seqlens mod its length. conv_state_indices
     int32 [B]: a negative slot gives zero outputs and leaves its state. Returns the shape of x."""
@@ -70,7 +77,9 @@ def causal_conv1d_update(
     return rows.squeeze(1) if single else rows.transpose(1, 2)
 
 
-def causal_conv1d_varlen_states(x, cu_seqlens, state_len):
+def causal_conv1d_varlen_states(
+    x: torch.Tensor, cu_seqlens: torch.Tensor, state_len: int
+) -> torch.Tensor:
     """The last state_len inputs of every packed sequence: x [tokens, D], cu_seqlens [N+1]. Returns
     [N, D, state_len] in x's dtype, zeros before a sequence's first token. Data movement only."""
     import torch

@@ -2,11 +2,18 @@
 """States at the start of every 64-token chunk, which two engines expect as a third return value
 (their prefix caches copy rows of it). All indices are computed on the tensors' device."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import torch
+
 # Tokens of a chunk in the engines that ask for these states.
 kChunk = 64
 
 
-def _chunk_counts(q, cu_seqlens):
+def _chunk_counts(q: torch.Tensor, cu_seqlens: torch.Tensor) -> Any:
     """(tokens, chunks) of every sequence, int64 [N]."""
     import torch  # not at import: the shims must be importable without it
 
@@ -17,7 +24,7 @@ def _chunk_counts(q, cu_seqlens):
     return lengths, (lengths + (kChunk - 1)) // kChunk
 
 
-def _row_bound(q, counts, cu_seqlens):
+def _row_bound(q: torch.Tensor, counts: Any, cu_seqlens: torch.Tensor) -> Any:
     """How many chunks there are: exact where no GPU has to be waited for, else an upper bound."""
     if cu_seqlens is None:
         return q.shape[0] * ((q.shape[1] + kChunk - 1) // kChunk)
@@ -26,7 +33,14 @@ def _row_bound(q, counts, cu_seqlens):
     return q.shape[1] // kChunk + len(cu_seqlens) - 1
 
 
-def chunk_start_states(q, v, cu_seqlens, initial_state, read_slots, state_layout):
+def chunk_start_states(
+    q: torch.Tensor,
+    v: torch.Tensor,
+    cu_seqlens: torch.Tensor,
+    initial_state: torch.Tensor,
+    read_slots: torch.Tensor,
+    state_layout: str,
+) -> Any:
     """Allocates the states and says how `ops.chunk_forward` fills all but the first of a sequence.
 
     Returns (h, arguments): h [rows, HV, ..] in q's dtype, row of chunk c of sequence n =

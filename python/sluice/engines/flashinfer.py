@@ -8,12 +8,19 @@ core (GQA, more query than key heads, is refused); a scale of 0.0 means the defa
 there; a padded row (negative index) always gives zero outputs and touches no state.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 from .. import ops
 from . import sequences
 from .refusal import check_scale, invalid, only_absent, only_value, unsupported
 
+if TYPE_CHECKING:
+    import torch
 
-def _checkpoint_arguments(op, states, cu_starts, every):
+
+def _checkpoint_arguments(op: str, states: Any, cu_starts: torch.Tensor, every: int) -> Any:
     """The operators' checkpoint arguments from FlashInfer's packed pool and row starts."""
     if every == 0:
         only_absent(op, "without checkpoint_every_n_tokens", state_checkpoints=states)
@@ -29,27 +36,27 @@ def _checkpoint_arguments(op, states, cu_starts, every):
 
 
 def chunk_gated_delta_rule(
-    q,
-    k,
-    v,
-    g=None,
-    beta=None,
-    scale=None,
-    initial_state=None,
-    output_final_state=False,
-    cu_seqlens=None,
-    use_qk_l2norm_in_kernel=False,
-    output=None,
-    output_state=None,
-    state_checkpoints=None,
-    checkpoint_cu_starts=None,
-    checkpoint_every_n_tokens=0,
-    use_cp="auto",
-    state_indices=None,
-    _cp_chunk_len=None,
-    backend="auto",
-    max_seqlen=None,
-):
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    g: torch.Tensor | None = None,
+    beta: torch.Tensor | None = None,
+    scale: float | None = None,
+    initial_state: torch.Tensor | None = None,
+    output_final_state: bool = False,
+    cu_seqlens: torch.Tensor | None = None,
+    use_qk_l2norm_in_kernel: bool = False,
+    output: torch.Tensor | None = None,
+    output_state: torch.Tensor | None = None,
+    state_checkpoints: torch.Tensor | None = None,
+    checkpoint_cu_starts: torch.Tensor | None = None,
+    checkpoint_every_n_tokens: int = 0,
+    use_cp: Any = "auto",
+    state_indices: torch.Tensor | None = None,
+    _cp_chunk_len: int | None = None,
+    backend: Any = "auto",
+    max_seqlen: int | None = None,
+) -> Any:
     """Prefill of packed rows: q, k [tokens,H,K], v [tokens,HV,V], g (ALPHA, float32) and beta
     [tokens,HV], None = ones; state [N,HV,V,K], or a pool with state_indices [N] (read and written
     at the same slot; output_state must then be given).
@@ -95,13 +102,26 @@ def chunk_gated_delta_rule(
     return (o, output_state) if output_final_state else o
 
 
-def _float32():
+def _float32() -> Any:
     import torch
 
     return torch.float32
 
 
-def _decode(op, q, k, v, a, b, A_log, dt_bias, scale, output, use_qk_l2norm, **states):
+def _decode(
+    op: str,
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    a: torch.Tensor,
+    b: torch.Tensor,
+    A_log: torch.Tensor,
+    dt_bias: torch.Tensor,
+    scale: float | None,
+    output: torch.Tensor | None,
+    use_qk_l2norm: bool,
+    **states: Any,
+) -> torch.Tensor:
     return sequences.decode(
         op,
         q,
@@ -120,7 +140,7 @@ def _decode(op, q, k, v, a, b, A_log, dt_bias, scale, output, use_qk_l2norm, **s
     )
 
 
-def _buffer_arguments(buffer, rows, tokens):
+def _buffer_arguments(buffer: Any, rows: Any, tokens: int) -> Any:
     """Per-token writes to a dense buffer [>= B, >= T, HV, V, K], row b, step t."""
     import torch
 
@@ -132,24 +152,24 @@ def _buffer_arguments(buffer, rows, tokens):
 
 
 def gated_delta_rule_decode_pretranspose(
-    q,
-    k,
-    v,
-    state,
-    A_log,
-    a,
-    dt_bias,
-    b,
-    scale=None,
-    output=None,
-    use_qk_l2norm=True,
-    initial_state=None,
-    initial_state_indices=None,
-    output_state_indices=None,
-    intermediate_states_buffer=None,
-    disable_state_update=False,
-    backend="auto",
-):
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    state: torch.Tensor,
+    A_log: torch.Tensor,
+    a: torch.Tensor,
+    dt_bias: torch.Tensor,
+    b: torch.Tensor,
+    scale: float | None = None,
+    output: torch.Tensor | None = None,
+    use_qk_l2norm: bool = True,
+    initial_state: torch.Tensor | None = None,
+    initial_state_indices: torch.Tensor | None = None,
+    output_state_indices: torch.Tensor | None = None,
+    intermediate_states_buffer: torch.Tensor | None = None,
+    disable_state_update: bool = False,
+    backend: Any = "auto",
+) -> Any:
     """Decode with states [.,HV,V,K] updated IN PLACE: `state` per batch row, or the pool
     `initial_state` with initial_state_indices [B] (and output_state_indices [B] to write
     elsewhere). q, k [B,T,H,K], v [B,T,HV,V], raw a, b [B,T,HV]. intermediate_states_buffer
@@ -186,7 +206,9 @@ def gated_delta_rule_decode_pretranspose(
     return o, pool
 
 
-def _writes(op, buffer, disable_state_update, q, output_slots):
+def _writes(
+    op: str, buffer: Any, disable_state_update: bool, q: torch.Tensor, output_slots: torch.Tensor
+) -> Any:
     """Which states a decode call writes."""
     if buffer is not None:
         if not disable_state_update:
@@ -199,19 +221,19 @@ def _writes(op, buffer, disable_state_update, q, output_slots):
 
 
 def gated_delta_rule_decode(
-    q,
-    k,
-    v,
-    state,
-    A_log,
-    a,
-    dt_bias,
-    b,
-    scale=None,
-    output=None,
-    use_qk_l2norm=True,
-    backend="auto",
-):
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    state: torch.Tensor,
+    A_log: torch.Tensor,
+    a: torch.Tensor,
+    dt_bias: torch.Tensor,
+    b: torch.Tensor,
+    scale: float | None = None,
+    output: torch.Tensor | None = None,
+    use_qk_l2norm: bool = True,
+    backend: Any = "auto",
+) -> Any:
     """Decode of one token with the state [B,HV,K,V] (KEY first), in place. Returns (o, state)."""
     op = "flashinfer.gated_delta_rule_decode"
     if backend not in ("auto", "flashinfer"):
@@ -236,28 +258,28 @@ def gated_delta_rule_decode(
 
 
 def gated_delta_rule_mtp(
-    q,
-    k,
-    v,
-    initial_state,
-    initial_state_indices,
-    A_log,
-    a,
-    dt_bias,
-    b,
-    scale=None,
-    output=None,
-    intermediate_states_buffer=None,
-    ssm_state_indices=None,
-    disable_state_update=None,
-    use_qk_l2norm=True,
-    output_state_indices=None,
-    cache_replayssm=False,
-    replayssm_rawv=None,
-    replayssm_rawk=None,
-    replayssm_g=None,
-    replayssm_beta=None,
-):
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    initial_state: torch.Tensor,
+    initial_state_indices: torch.Tensor,
+    A_log: torch.Tensor,
+    a: torch.Tensor,
+    dt_bias: torch.Tensor,
+    b: torch.Tensor,
+    scale: float | None = None,
+    output: torch.Tensor | None = None,
+    intermediate_states_buffer: torch.Tensor | None = None,
+    ssm_state_indices: torch.Tensor | None = None,
+    disable_state_update: bool | None = None,
+    use_qk_l2norm: bool = True,
+    output_state_indices: torch.Tensor | None = None,
+    cache_replayssm: bool = False,
+    replayssm_rawv: torch.Tensor | None = None,
+    replayssm_rawk: torch.Tensor | None = None,
+    replayssm_g: torch.Tensor | None = None,
+    replayssm_beta: torch.Tensor | None = None,
+) -> Any:
     """Verification of T drafted tokens: pool [slots,HV,V,K], initial_state_indices [B].
 
     disable_state_update has no default here: FlashInfer's is about to change from True to False.

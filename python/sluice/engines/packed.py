@@ -1,10 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """Views of packed rows: q, k and v side by side in one row, and gates of one row per token."""
 
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
 from .refusal import invalid
 
+if TYPE_CHECKING:
+    import torch
 
-def split_heads(op, mixed_qkv, HV, K, V):
+
+def split_heads(
+    op: str, mixed_qkv: torch.Tensor, HV: int, K: int, V: int
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Views q, k [rows,H,K] and v [rows,HV,V] of mixed_qkv [rows, 2HK+HVV], H from its width; the
     row stride is free."""
     query_width = mixed_qkv.shape[1] - HV * V
@@ -16,7 +26,7 @@ def split_heads(op, mixed_qkv, HV, K, V):
     return q.unflatten(1, (H, K)), k.unflatten(1, (H, K)), v.unflatten(1, (HV, V))
 
 
-def token_rows(gate, q):
+def token_rows(gate: torch.Tensor, q: torch.Tensor) -> torch.Tensor:
     """A view [B,T,HV] of gates [tokens,HV] (more rows than tokens are left out) or [B,T,HV]."""
     if len(gate.shape) == 3:
         return gate
@@ -24,7 +34,17 @@ def token_rows(gate, q):
     return gate[:rows].unflatten(0, (q.shape[0], q.shape[1]))
 
 
-def packed_decode(op, decode, mixed_qkv, a, b, out, state, slots, **arguments):
+def packed_decode(
+    op: str,
+    decode: Callable[..., torch.Tensor],
+    mixed_qkv: torch.Tensor,
+    a: torch.Tensor,
+    b: torch.Tensor,
+    out: torch.Tensor,
+    state: torch.Tensor,
+    slots: torch.Tensor,
+    **arguments: Any,
+) -> tuple[torch.Tensor, torch.Tensor]:
     """One token a row: mixed_qkv [B, 2HK+HVV], a, b [B,HV], out [B,1,HV,V], state [slots,HV,V,K]
     updated in place at slots [B]. Returns (out, state), as the engines do."""
     HV, V, K = state.shape[-3:]

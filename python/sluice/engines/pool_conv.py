@@ -1,20 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
 """The convolutions of vLLM and SGLang: states in a pool of slots, channel-first activations."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 from .. import ops
 from .refusal import describe, unsupported
 
+if TYPE_CHECKING:
+    import torch
 
-def activation_name(op, activation):
+
+def activation_name(op: str, activation: bool | str | None) -> str:
     """The operators' name of an engine's activation: None, a bool, "silu" or "swish"."""
     if activation is None or activation is False:
         return "none"
     if activation is True or activation in ("silu", "swish"):
         return "silu"
-    return unsupported(op, "activation", activation, "None, 'silu' or 'swish'", "convolution")
+    unsupported(op, "activation", activation, "None, 'silu' or 'swish'", "convolution")
 
 
-def pad_rule(op, pad_slot_id, null_block_id=None):
+def pad_rule(op: str, pad_slot_id: int | None, null_block_id: int | None = None) -> int:
     """pad_below for an engine's padding ids: -1 marks padding, and 0 too where block 0 is null."""
     if pad_slot_id not in (None, -1):
         unsupported(op, "pad_slot_id", pad_slot_id, "-1 or None", "negative slots are padding")
@@ -23,25 +30,25 @@ def pad_rule(op, pad_slot_id, null_block_id=None):
     return 0 if null_block_id is None else 1
 
 
-def check_slots(op, name, slots):
+def check_slots(op: str, name: str, slots: torch.Tensor | None) -> None:
     """Slots of one per sequence: tables of blocks (prefix caching of states) are refused."""
     if slots is not None and len(slots.shape) != 1:
         unsupported(op, name, slots, "[N]", f"one state slot a sequence, not {describe(slots)}")
 
 
 def prefill(
-    op,
-    x,
-    weight,
-    bias,
+    op: str,
+    x: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor,
     *,
-    conv_states,
-    query_start_loc,
-    cache_indices,
-    has_initial_state,
-    activation,
-    pad_below,
-):
+    conv_states: torch.Tensor,
+    query_start_loc: torch.Tensor,
+    cache_indices: torch.Tensor,
+    has_initial_state: torch.Tensor,
+    activation: bool | str | None,
+    pad_below: int,
+) -> torch.Tensor:
     """x [D, tokens] packed, or [B, D, T]. Returns the shape of x; conv_states [slots, D, >= W-1] is
     updated in place in its first W-1 columns. Without has_initial_state every sequence starts from
     zeros, as in both engines."""
@@ -65,20 +72,20 @@ def prefill(
 
 
 def update(
-    op,
-    x,
-    conv_state,
-    weight,
-    bias,
+    op: str,
+    x: torch.Tensor,
+    conv_state: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor,
     *,
-    activation,
-    conv_state_indices,
-    num_accepted=None,
-    query_start_loc=None,
-    ring_position=None,
-    pad_below=0,
-    out=None,
-):
+    activation: bool | str | None,
+    conv_state_indices: torch.Tensor,
+    num_accepted: torch.Tensor | None = None,
+    query_start_loc: torch.Tensor | None = None,
+    ring_position: torch.Tensor | None = None,
+    pad_below: int = 0,
+    out: torch.Tensor | None = None,
+) -> Any:
     """x [B, D], [B, D, T], or [tokens, D] with query_start_loc. Returns the shape of x, a new
     tensor unless `out` is given. Without speculation the state is the first W-1 columns."""
     check_slots(op, "conv_state_indices", conv_state_indices)

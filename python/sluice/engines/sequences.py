@@ -1,14 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
 """Lengths of packed sequences as the shims need them, without waiting for a GPU."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 from .. import ops
 from .refusal import unsupported
+
+if TYPE_CHECKING:
+    import torch
 
 # Tokens per sequence that a recurrent step takes (sluice_recurrent_step_args).
 kMaxStepTokens = 16
 
 
-def longest(cu_seqlens, tokens, columns=None):
+def longest(cu_seqlens: torch.Tensor, tokens: int, columns: int | None = None) -> int:
     """An upper bound on one sequence's tokens.
 
     columns: how many state slots a sequence has, where the caller's slots are [N, columns]. Without
@@ -22,12 +29,23 @@ def longest(cu_seqlens, tokens, columns=None):
     return 1 if tokens == len(cu_seqlens) - 1 else tokens
 
 
-def count(q, cu_seqlens):
+def count(q: torch.Tensor, cu_seqlens: torch.Tensor) -> int:
     """N: the sequences of a call."""
     return q.shape[0] if cu_seqlens is None else len(cu_seqlens) - 1
 
 
-def decode(op, q, k, v, gate, beta, *, columns=None, cu_seqlens=None, **arguments):
+def decode(
+    op: str,
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    gate: torch.Tensor,
+    beta: torch.Tensor,
+    *,
+    columns: int | None = None,
+    cu_seqlens: torch.Tensor | None = None,
+    **arguments: Any,
+) -> torch.Tensor:
     """A recurrent step where sequences are short enough, the chunk form otherwise: both update the
     pool `initial_state` in place, or write `final_state`. Arguments of `ops.recurrent_step`."""
     tokens = q.shape[1]

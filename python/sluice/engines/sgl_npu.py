@@ -5,25 +5,32 @@ Signature as in sgl-kernel-npu's repository (python/sgl_kernel_npu/fla/chunk.py)
 backend: the function runs CPU and CUDA tensors under the same contract.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from .. import ops
 from . import sequences
 from .chunk_states import chunk_start_states
 from .refusal import invalid, only_absent, unsupported
 
+if TYPE_CHECKING:
+    import torch
+
 
 def chunk_gated_delta_rule_npu(
-    q,
-    k,
-    v,
-    g,
-    beta,
-    scale=None,
-    initial_state=None,
-    output_final_state=True,
-    cu_seqlens=None,
-    head_first=False,
-    use_qk_l2norm_in_kernel=False,
-):
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    g: torch.Tensor,
+    beta: torch.Tensor,
+    scale: float | None = None,
+    initial_state: torch.Tensor | None = None,
+    output_final_state: bool = True,
+    cu_seqlens: torch.Tensor | None = None,
+    head_first: bool = False,
+    use_qk_l2norm_in_kernel: bool = False,
+) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor]:
     """q, k [B,T,H,K] and v [B,T,HV,V] in bfloat16 or float16 (float32 is refused, the engine's
     rule), g log [B,T,HV], beta [B,T,HV], state [N,HV,K,V]; packed rows with B = 1 and cu_seqlens.
 

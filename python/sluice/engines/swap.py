@@ -11,6 +11,8 @@ import logging
 import re
 import sys
 import types
+from collections.abc import Callable
+from typing import Any
 
 from .._errors import InvalidArgument, Unsupported
 
@@ -21,16 +23,16 @@ _MISSING = object()
 class Swaps:
     """Attributes that were replaced, and what they were."""
 
-    def __init__(self):
-        self._undo = []
+    def __init__(self) -> None:
+        self._undo: list[tuple[Any, str, Any]] = []
 
-    def put(self, owner, name, value):
+    def put(self, owner: Any, name: str, value: Any) -> None:
         """Sets owner.name = value and remembers what owner itself had under that name."""
         old = vars(owner).get(name, _MISSING)
         setattr(owner, name, value)
         self._undo.append((owner, name, old))
 
-    def put_everywhere(self, old, new, inside):
+    def put_everywhere(self, old: Any, new: Any, inside: Any) -> list[str]:
         """Replaces `old` by `new` in every loaded module whose name starts with a prefix of
         `inside`: `from x import f` leaves copies of f behind. Returns the places, sorted."""
         places = []
@@ -43,11 +45,11 @@ class Swaps:
                     places.append(f"{module_name}.{name}")
         return places
 
-    def active(self):
+    def active(self) -> bool:
         """Whether anything is replaced now."""
         return bool(self._undo)
 
-    def restore(self):
+    def restore(self) -> None:
         """Puts everything back, last first. A second call does nothing."""
         while self._undo:
             owner, name, old = self._undo.pop()
@@ -60,16 +62,16 @@ class Swaps:
 class Tally:
     """How often each hook ran Sluice and how often the engine's function, by reason."""
 
-    def __init__(self):
-        self.ran = {}
-        self.handed_back = {}
+    def __init__(self) -> None:
+        self.ran: dict[str, int] = {}
+        self.handed_back: dict[tuple[str, str], int] = {}
 
-    def count_run(self, hook):
+    def count_run(self, hook: str) -> None:
         if hook not in self.ran:
             _logger.info("%s runs on Sluice", hook)
         self.ran[hook] = self.ran.get(hook, 0) + 1
 
-    def count_back(self, hook, reason):
+    def count_back(self, hook: str, reason: str) -> None:
         # Sizes differ from call to call: without them the reasons are few.
         key = (hook, re.sub(r"\d+", "#", reason))
         if key not in self.handed_back:
@@ -77,7 +79,7 @@ class Tally:
         self.handed_back[key] = self.handed_back.get(key, 0) + 1
 
 
-def same_parameters(ours, theirs):
+def same_parameters(ours: Any, theirs: Any) -> bool:
     """Whether every parameter the engine's function names exists in ours, in the same order."""
     kinds = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
     parameters = inspect.signature(theirs).parameters.values()
@@ -85,14 +87,16 @@ def same_parameters(ours, theirs):
     return list(inspect.signature(ours).parameters)[: len(names)] == names
 
 
-def needs_gradient(*tensors):
+def needs_gradient(*tensors: Any) -> bool:
     """Whether autograd would record an operation on these tensors."""
     import torch
 
     return torch.is_grad_enabled() and any(t is not None and t.requires_grad for t in tensors)
 
 
-def run_or_hand_back(name, ours, original, tally, args, kwargs, unfit=None):
+def run_or_hand_back(
+    name: str, ours: Any, original: Any, tally: Any, args: Any, kwargs: Any, unfit: Any = None
+) -> Any:
     """`ours`, or `original` where `unfit` gives a reason or `ours` refuses, which it does before
     anything is written. A caller's mistake goes to `original` too: it may be none there."""
     reason = unfit(*args, **kwargs) if unfit else None
@@ -108,11 +112,11 @@ def run_or_hand_back(name, ours, original, tally, args, kwargs, unfit=None):
     return original(*args, **kwargs)
 
 
-def hook(name, ours, original, tally, unfit=None):
+def hook(name: str, ours: Any, original: Any, tally: Any, unfit: Any = None) -> Callable[..., Any]:
     """A replacement for `original` that calls run_or_hand_back."""
 
     @functools.wraps(original)
-    def call(*args, **kwargs):
+    def call(*args: Any, **kwargs: Any) -> Any:
         return run_or_hand_back(name, ours, original, tally, args, kwargs, unfit)
 
     return call

@@ -1,21 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the FLA-style functions share: spellings, refusals, states that are not given."""
 
+from typing import Any
+
 from .. import _kinds
 from .._errors import InvalidArgument, Unsupported
+from .._types import T, Tensor
 
 # Tokens per sequence that the step operator takes (kMaxStepTokens of the library).
 MAX_STEP_TOKENS = 16
 
 
-def activation_name(name):
+def activation_name(name: str | None) -> str:
     """fla's and causal_conv1d's spellings of an activation."""
     if name is None:
         return "none"
     return "silu" if name == "swish" else name
 
 
-def refuse_foreign(op, cp_context, head_first, chunk_size):
+def refuse_foreign(op: str, cp_context: Any, head_first: bool, chunk_size: int | None) -> None:
     if cp_context is not None:
         raise Unsupported(f"{op}: cp_context = given, expected None (no context parallelism)")
     if head_first:
@@ -26,17 +29,18 @@ def refuse_foreign(op, cp_context, head_first, chunk_size):
         raise InvalidArgument(f"{op}: chunk_size = {chunk_size}, expected None, 16, 32 or 64")
 
 
-def refuse_pool(op, read_slots):
+def refuse_pool(op: str, read_slots: Tensor | None) -> None:
     if read_slots is not None:
         raise InvalidArgument(
             f"{op}: final_state = None, expected a pool (output_final_state with read_slots)"
         )
 
 
-def new_state(q, v, cu_seqlens, state_v_first, zeros=False):
+def new_state(q: T, v: T, cu_seqlens: Tensor | None, state_v_first: bool, zeros: bool = False) -> T:
     """A new float32 state pool [N,HV,K,V] ([N,HV,V,K]), one slot a sequence."""
     batch, _, _, key_dim = q.shape
     _, _, heads, value_dim = v.shape
     n = batch if cu_seqlens is None else cu_seqlens.shape[0] - 1
     inner = (value_dim, key_dim) if state_v_first else (key_dim, value_dim)
-    return _kinds.empty(q, (n, heads, *inner), "float32", zeros)
+    state: T = _kinds.empty(q, (n, heads, *inner), "float32", zeros)
+    return state

@@ -1,29 +1,32 @@
 # SPDX-License-Identifier: Apache-2.0
 """The short causal convolution and the gated RMSNorm with fla's signatures."""
 
+from typing import Any
+
 from .. import _kinds, ops
+from .._types import T, Tensor
 from ._arguments import activation_name, refuse_pool
 
 
 def causal_conv1d(
-    x,
-    weight,
-    bias=None,
-    initial_state=None,
-    output_final_state=False,
-    activation=None,
-    cu_seqlens=None,
+    x: T,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    initial_state: Tensor | None = None,
+    output_final_state: bool = False,
+    activation: str | None = None,
+    cu_seqlens: Tensor | None = None,
     *,
-    out=None,
-    final_state=None,
-    read_slots=None,
-    write_slots=None,
-    has_initial_state=None,
-    pad_below=0,
-    implementation="auto",
-    stream=None,
-    workspace=None,
-):
+    out: T | None = None,
+    final_state: T | None = None,
+    read_slots: Tensor | None = None,
+    write_slots: Tensor | None = None,
+    has_initial_state: Tensor | None = None,
+    pad_below: int = 0,
+    implementation: str = "auto",
+    stream: Any = None,
+    workspace: Tensor | None = None,
+) -> tuple[T, T | None]:
     """Short causal depthwise convolution over whole sequences:
       out[t,d] = act(bias[d] + sum_{w=0}^{W-1} weight[d,w] x[t-W+1+w, d]).
 
@@ -62,22 +65,22 @@ def causal_conv1d(
 
 
 def causal_conv1d_update(
-    x,
-    conv_state,
-    weight,
-    bias=None,
-    activation=None,
-    cu_seqlens=None,
+    x: T,
+    conv_state: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    activation: str | None = None,
+    cu_seqlens: Tensor | None = None,
     *,
-    out=None,
-    slots=None,
-    num_accepted=None,
-    ring_position=None,
-    pad_below=0,
-    implementation="auto",
-    stream=None,
-    workspace=None,
-):
+    out: T | None = None,
+    slots: Tensor | None = None,
+    num_accepted: Tensor | None = None,
+    ring_position: Tensor | None = None,
+    pad_below: int = 0,
+    implementation: str = "auto",
+    stream: Any = None,
+    workspace: Tensor | None = None,
+) -> T:
     """The next token, or the next few, of each sequence; conv_state is updated IN PLACE.
 
     Args:
@@ -94,11 +97,13 @@ def causal_conv1d_update(
     result = out
     if result is None:
         result = _kinds.empty_like(x)
+    rows: Any = x
+    outputs: Any = result
     ops.causal_conv1d(
-        x[:, None] if single else x,
+        rows[:, None] if single else x,
         weight,
         bias,
-        out=result[:, None] if single else result,
+        out=outputs[:, None] if single else result,
         cu_seqlens=cu_seqlens,
         initial_state=conv_state,
         final_state=conv_state,
@@ -116,18 +121,18 @@ def causal_conv1d_update(
 
 
 def gated_rms_norm(
-    x,
-    z,
-    weight,
-    eps=1e-6,
-    activation="silu",
-    rounding="once",
+    x: T,
+    z: Tensor,
+    weight: Tensor,
+    eps: float = 1e-6,
+    activation: str = "silu",
+    rounding: str = "once",
     *,
-    out=None,
-    implementation="auto",
-    stream=None,
-    workspace=None,
-):
+    out: T | None = None,
+    implementation: str = "auto",
+    stream: Any = None,
+    workspace: Tensor | None = None,
+) -> T:
     """Gated RMSNorm, norm before gate: out = x rsqrt(mean(x^2) + eps) * weight * act(z).
 
     x, z: [.., V] of rank 2 to 4, inner stride 1. weight: [V]. activation: "silu", "swish" or

@@ -1,29 +1,32 @@
 # SPDX-License-Identifier: Apache-2.0
 """Simple gated linear attention with fla's signatures."""
 
+from typing import Any
+
 from .. import ops
 from .._errors import Unsupported
+from .._types import T, Tensor
 from ._arguments import MAX_STEP_TOKENS, new_state
 
 
 def chunk_simple_gla(
-    q,
-    k,
-    v,
-    g=None,
-    g_gamma=None,
-    scale=None,
-    initial_state=None,
-    output_final_state=False,
-    state_v_first=False,
-    cu_seqlens=None,
+    q: T,
+    k: T,
+    v: T,
+    g: Tensor | None = None,
+    g_gamma: Tensor | None = None,
+    scale: float | None = None,
+    initial_state: Tensor | None = None,
+    output_final_state: bool = False,
+    state_v_first: bool = False,
+    cu_seqlens: Tensor | None = None,
     *,
-    out=None,
-    final_state=None,
-    implementation="auto",
-    stream=None,
-    workspace=None,
-):
+    out: T | None = None,
+    final_state: T | None = None,
+    implementation: str = "auto",
+    stream: Any = None,
+    workspace: Tensor | None = None,
+) -> tuple[T, T | None]:
     """Simple GLA (scalar-gated linear attention) by chunks:
       S_t = alpha_t S_{t-1} + k_t v_t^T,  o_t = scale S_t^T q_t.
 
@@ -54,24 +57,24 @@ def chunk_simple_gla(
 
 
 def fused_recurrent_simple_gla(
-    q,
-    k,
-    v,
-    g=None,
-    g_gamma=None,
-    scale=None,
-    initial_state=None,
-    output_final_state=False,
-    state_v_first=False,
-    cu_seqlens=None,
+    q: T,
+    k: T,
+    v: T,
+    g: Tensor | None = None,
+    g_gamma: Tensor | None = None,
+    scale: float | None = None,
+    initial_state: Tensor | None = None,
+    output_final_state: bool = False,
+    state_v_first: bool = False,
+    cu_seqlens: Tensor | None = None,
     *,
-    out=None,
-    final_state=None,
-    max_tokens=None,
-    implementation="auto",
-    stream=None,
-    workspace=None,
-):
+    out: T | None = None,
+    final_state: T | None = None,
+    max_tokens: int | None = None,
+    implementation: str = "auto",
+    stream: Any = None,
+    workspace: Tensor | None = None,
+) -> tuple[T, T | None]:
     """`chunk_simple_gla` token by token, for up to 16 tokens per sequence in one pass; longer rows
     run by chunks, as in `fused_recurrent_gated_delta_rule`.
 

@@ -1,30 +1,33 @@
 # SPDX-License-Identifier: Apache-2.0
 """The short causal convolution and the gated RMSNorm."""
 
+from typing import Any
+
 from .. import _kinds
+from .._types import T, Tensor
 
 
 def causal_conv1d(
-    x,
-    weight,
-    bias=None,
+    x: T,
+    weight: Tensor,
+    bias: Tensor | None = None,
     *,
-    out=None,
-    cu_seqlens=None,
-    initial_state=None,
-    final_state=None,
-    read_slots=None,
-    write_slots=None,
-    has_initial_state=None,
-    num_accepted=None,
-    ring_position=None,
-    pad_below=0,
-    conv_state_form="shift",
-    activation="none",
-    implementation="auto",
-    stream=None,
-    workspace=None,
-):
+    out: T | None = None,
+    cu_seqlens: Tensor | None = None,
+    initial_state: Tensor | None = None,
+    final_state: T | None = None,
+    read_slots: Tensor | None = None,
+    write_slots: Tensor | None = None,
+    has_initial_state: Tensor | None = None,
+    num_accepted: Tensor | None = None,
+    ring_position: Tensor | None = None,
+    pad_below: int = 0,
+    conv_state_form: str = "shift",
+    activation: str = "none",
+    implementation: str = "auto",
+    stream: Any = None,
+    workspace: Tensor | None = None,
+) -> T:
     """Short causal depthwise convolution, prefill and update alike:
       out[t,d] = act(bias[d] + sum_{w=0}^{W-1} weight[d,w] x[t-W+1+w, d]).
 
@@ -67,18 +70,18 @@ def causal_conv1d(
 
 
 def gated_rms_norm(
-    x,
-    z,
-    weight,
+    x: T,
+    z: Tensor,
+    weight: Tensor,
     *,
-    out=None,
-    eps=1e-6,
-    activation="silu",
-    rounding="once",
-    implementation="auto",
-    stream=None,
-    workspace=None,
-):
+    out: T | None = None,
+    eps: float = 1e-6,
+    activation: str = "silu",
+    rounding: str = "once",
+    implementation: str = "auto",
+    stream: Any = None,
+    workspace: Tensor | None = None,
+) -> T:
     """Gated RMSNorm, norm before gate: out = x rsqrt(mean(x^2) + eps) * weight * act(z).
 
     Args:

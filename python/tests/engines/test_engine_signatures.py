@@ -14,9 +14,11 @@ CASES = [(e, f) for e, entry in sorted(RECORDED.items()) for f in sorted(entry["
 
 
 def ours(engine, name):
-    return inspect.signature(
-        getattr(importlib.import_module(f"sluice.engines.{engine}"), name)
-    ).parameters
+    """The parameters without their annotations."""
+    function = getattr(importlib.import_module(f"sluice.engines.{engine}"), name)
+    bare = inspect.Parameter.empty
+    found = inspect.signature(function).parameters
+    return {name: p.replace(annotation=bare) for name, p in found.items()}
 
 
 @pytest.mark.parametrize("engine, name", CASES)

@@ -7,25 +7,31 @@ registration too), FLA_DISABLE_BACKEND_DISPATCH=1 bypasses every backend. fla lo
 backend ran and why one was rejected.
 """
 
+from __future__ import annotations
+
 import logging
 import os
+from typing import TYPE_CHECKING, Any
 
 from ... import supported
 from ..swap import Swaps, Tally, hook, needs_gradient
 from . import ops
 
+if TYPE_CHECKING:
+    import torch
+
 _logger = logging.getLogger("sluice.engines")
 _swaps = Swaps()
-_registry = []
+_registry: list[Any] = []
 tally = Tally()
 
 
-def enabled():
+def enabled() -> bool:
     """False if FLA_SLUICE=0."""
     return os.environ.get("FLA_SLUICE", "1") != "0"
 
 
-def _unfit_views(q, k, v, gradients):
+def _unfit_views(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, gradients: Any) -> str | None:
     """Why tensors cannot be passed to Sluice, or None. Reads no values."""
     if q.device.type not in ("cpu", "cuda"):
         return f"device {q.device.type}, Sluice has cpu and cuda"
@@ -39,24 +45,24 @@ def _unfit_views(q, k, v, gradients):
 
 
 def _unfit_chunk(
-    q,
-    k,
-    v,
-    g,
-    beta,
-    scale=None,
-    initial_state=None,
-    output_final_state=False,
-    use_qk_l2norm_in_kernel=False,
-    use_beta_sigmoid_in_kernel=False,
-    allow_neg_eigval=False,
-    state_v_first=False,
-    cu_seqlens=None,
-    cu_seqlens_cpu=None,
-    chunk_indices=None,
-    cp_context=None,
-    **kwargs,
-):
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    g: torch.Tensor,
+    beta: torch.Tensor,
+    scale: float | None = None,
+    initial_state: torch.Tensor | None = None,
+    output_final_state: bool = False,
+    use_qk_l2norm_in_kernel: bool = False,
+    use_beta_sigmoid_in_kernel: bool = False,
+    allow_neg_eigval: bool = False,
+    state_v_first: bool = False,
+    cu_seqlens: torch.Tensor | None = None,
+    cu_seqlens_cpu: Any = None,
+    chunk_indices: Any = None,
+    cp_context: Any = None,
+    **kwargs: Any,
+) -> str | None:
     """Why a chunk_gated_delta_rule call is left to fla, or None."""
     if cp_context is not None:
         return "context parallelism across devices is not supported"
@@ -83,7 +89,16 @@ def _unfit_chunk(
     return None if refusal is None else str(refusal)
 
 
-def _unfit_recurrent(q, k, v, g=None, gk=None, gv=None, beta=None, **kwargs):
+def _unfit_recurrent(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    g: torch.Tensor | None = None,
+    gk: torch.Tensor | None = None,
+    gv: torch.Tensor | None = None,
+    beta: torch.Tensor | None = None,
+    **kwargs: Any,
+) -> str | None:
     """Why a fused_recurrent_gated_delta_rule call is left to fla, or None."""
     if not enabled():
         return "FLA_SLUICE=0"
@@ -92,7 +107,7 @@ def _unfit_recurrent(q, k, v, g=None, gk=None, gv=None, beta=None, **kwargs):
     return _unfit_views(q, k, v, (g, beta, kwargs.get("initial_state")))
 
 
-def _backend_class(base):
+def _backend_class(base: Any) -> type:
     """The backend, derived from the installed fla's own base class."""
 
     class SluiceBackend(base):
@@ -103,20 +118,24 @@ def _backend_class(base):
         # WHY 2: before FlashQLA (3), which takes fewer of fla's flags; after Ascend's Triton (0).
         priority = 2
 
-        def chunk_gated_delta_rule_verifier(self, *args, **kwargs):
+        def chunk_gated_delta_rule_verifier(
+            self, *args: Any, **kwargs: Any
+        ) -> tuple[bool, str | None]:
             reason = _unfit_chunk(*args, **kwargs)
             if reason is not None:
                 tally.count_back("fla.chunk_gated_delta_rule", reason)
             return reason is None, reason
 
-        def chunk_gated_delta_rule(self, *args, **kwargs):
+        def chunk_gated_delta_rule(
+            self, *args: Any, **kwargs: Any
+        ) -> tuple[torch.Tensor, torch.Tensor | None]:
             tally.count_run("fla.chunk_gated_delta_rule")
             return ops.chunk_gated_delta_rule(*args, **kwargs)
 
     return SluiceBackend
 
 
-def _find_registry():
+def _find_registry() -> tuple[Any, Any]:
     """(base class, registry of gated_delta_rule) of the installed fla, 0.6's or 0.5's."""
     import importlib
 
@@ -127,7 +146,7 @@ def _find_registry():
     return backends.BaseBackend, backends._get_operation_registry("gated_delta_rule")
 
 
-def register(decode=True):
+def register(decode: bool = True) -> bool:
     """Makes Sluice a backend of the installed fla; with `decode`, its recurrent function too.
 
     Needs fla >= 0.5 (ImportError without a backend registry). With FLA_SLUICE=0 nothing is done.
@@ -146,7 +165,7 @@ def register(decode=True):
     return True
 
 
-def _register_decode():
+def _register_decode() -> None:
     """fla does not dispatch its recurrent function: its names are re-assigned instead."""
     import fla.ops.gated_delta_rule as rule
 
@@ -157,7 +176,7 @@ def _register_decode():
     _logger.info("fla decode re-assigned in %s", ", ".join(places))
 
 
-def unregister():
+def unregister() -> None:
     """Undoes `register()`."""
     while _registry:
         _registry.pop()._backends.pop("sluice", None)

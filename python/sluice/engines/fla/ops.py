@@ -5,13 +5,19 @@ Differences from fla: inputs are not made contiguous (the last dimension must be
 would need a gradient is refused.
 """
 
+from __future__ import annotations
+
 import warnings
+from typing import TYPE_CHECKING, Any
 
 from ... import functional
 from ..refusal import invalid, only_absent
 
+if TYPE_CHECKING:
+    import torch
 
-def _state_v_first(op, state_v_first, transpose_state_layout):
+
+def _state_v_first(op: str, state_v_first: bool, transpose_state_layout: bool | None) -> bool:
     """state_v_first, or fla's deprecated name of it, with fla's warning."""
     if transpose_state_layout is None:
         return state_v_first
@@ -22,39 +28,41 @@ def _state_v_first(op, state_v_first, transpose_state_layout):
     return bool(transpose_state_layout)
 
 
-def _zero_bias(op, use_gate_in_kernel, A_log, dt_bias):
+def _zero_bias(
+    op: str, use_gate_in_kernel: bool, A_log: torch.Tensor | None, dt_bias: torch.Tensor | None
+) -> tuple[torch.Tensor | None, torch.Tensor | None]:
     """fla's dt_bias is optional, the operators' is not."""
     if use_gate_in_kernel and A_log is None:
         invalid(op, "A_log", None, "a tensor [HV]", "use_gate_in_kernel")
-    if not use_gate_in_kernel:
+    if not use_gate_in_kernel or A_log is None:
         return None, None
     return A_log, A_log * 0 if dt_bias is None else dt_bias
 
 
 def chunk_gated_delta_rule(
-    q,
-    k,
-    v,
-    g,
-    beta,
-    scale=None,
-    initial_state=None,
-    output_final_state=False,
-    use_qk_l2norm_in_kernel=False,
-    use_beta_sigmoid_in_kernel=False,
-    allow_neg_eigval=False,
-    state_v_first=False,
-    cu_seqlens=None,
-    cu_seqlens_cpu=None,
-    chunk_indices=None,
-    cp_context=None,
-    use_gate_in_kernel=False,
-    A_log=None,
-    dt_bias=None,
-    chunk_size=64,
-    transpose_state_layout=None,
-    head_first=None,
-):
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    g: torch.Tensor,
+    beta: torch.Tensor,
+    scale: float | None = None,
+    initial_state: torch.Tensor | None = None,
+    output_final_state: bool = False,
+    use_qk_l2norm_in_kernel: bool = False,
+    use_beta_sigmoid_in_kernel: bool = False,
+    allow_neg_eigval: bool = False,
+    state_v_first: bool = False,
+    cu_seqlens: torch.Tensor | None = None,
+    cu_seqlens_cpu: Any = None,
+    chunk_indices: Any = None,
+    cp_context: Any = None,
+    use_gate_in_kernel: bool = False,
+    A_log: torch.Tensor | None = None,
+    dt_bias: torch.Tensor | None = None,
+    chunk_size: int = 64,
+    transpose_state_layout: bool | None = None,
+    head_first: bool | None = None,
+) -> tuple[torch.Tensor, torch.Tensor | None]:
     """fla's prefill: q, k [B,T,H,K], v [B,T,HV,V], g, beta [B,T,HV], state [N,HV,K,V].
 
     cu_seqlens_cpu and chunk_indices repeat cu_seqlens and are not read; chunk_size 16, 32 or 64
@@ -87,27 +95,27 @@ def chunk_gated_delta_rule(
 
 
 def fused_recurrent_gated_delta_rule(
-    q,
-    k,
-    v,
-    g=None,
-    gk=None,
-    gv=None,
-    beta=None,
-    scale=None,
-    initial_state=None,
-    output_final_state=False,
-    use_qk_l2norm_in_kernel=False,
-    use_gate_in_kernel=False,
-    A_log=None,
-    dt_bias=None,
-    use_beta_sigmoid_in_kernel=False,
-    allow_neg_eigval=False,
-    state_v_first=False,
-    cu_seqlens=None,
-    transpose_state_layout=None,
-    head_first=None,
-):
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    g: torch.Tensor | None = None,
+    gk: torch.Tensor | None = None,
+    gv: torch.Tensor | None = None,
+    beta: torch.Tensor | None = None,
+    scale: float | None = None,
+    initial_state: torch.Tensor | None = None,
+    output_final_state: bool = False,
+    use_qk_l2norm_in_kernel: bool = False,
+    use_gate_in_kernel: bool = False,
+    A_log: torch.Tensor | None = None,
+    dt_bias: torch.Tensor | None = None,
+    use_beta_sigmoid_in_kernel: bool = False,
+    allow_neg_eigval: bool = False,
+    state_v_first: bool = False,
+    cu_seqlens: torch.Tensor | None = None,
+    transpose_state_layout: bool | None = None,
+    head_first: bool | None = None,
+) -> tuple[torch.Tensor, torch.Tensor | None]:
     """fla's decode, shapes as in chunk_gated_delta_rule, beta None = 1. gk and gv (a decay per
     channel) and a beta per channel [B,T,HV,V] are refused. Returns (o, final state or None)."""
     op = "fla.fused_recurrent_gated_delta_rule"

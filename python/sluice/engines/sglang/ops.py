@@ -1,31 +1,38 @@
 # SPDX-License-Identifier: Apache-2.0
 """sglang.kernels.ops.attention.fla and .linear (sglang.srt.layers.attention.fla in older trees)."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 from ... import ops
 from .. import sequences
 from ..chunk_states import chunk_start_states
 from ..packed import packed_decode, token_rows
 from ..refusal import check_scale, invalid, only_absent, only_value, unsupported
 
+if TYPE_CHECKING:
+    import torch
 
-def _qk_norm(use_qk_l2norm_in_kernel):
+
+def _qk_norm(use_qk_l2norm_in_kernel: bool) -> Any:
     return "l2" if use_qk_l2norm_in_kernel else "none"
 
 
 def chunk_gated_delta_rule(
-    q,
-    k,
-    v,
-    g,
-    beta,
-    scale=None,
-    initial_state=None,
-    initial_state_indices=None,
-    cu_seqlens=None,
-    head_first=False,
-    use_qk_l2norm_in_kernel=False,
-    inplace_update=True,
-):
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    g: torch.Tensor,
+    beta: torch.Tensor,
+    scale: float | None = None,
+    initial_state: torch.Tensor | None = None,
+    initial_state_indices: torch.Tensor | None = None,
+    cu_seqlens: torch.Tensor | None = None,
+    head_first: bool = False,
+    use_qk_l2norm_in_kernel: bool = False,
+    inplace_update: bool = True,
+) -> Any:
     """Prefill: log gate g, beta [B,T,HV]; initial_state is the pool [slots,HV,V,K], read and (with
     inplace_update) written at initial_state_indices [N]. SGLang refuses float32, Sluice does not.
 
@@ -58,7 +65,9 @@ def chunk_gated_delta_rule(
     return o, None, h.view(q.shape[0], len(h) // q.shape[0], *h.shape[1:])
 
 
-def _step_buffer(op, buffer, slots, steps, tokens):
+def _step_buffer(
+    op: str, buffer: Any, slots: torch.Tensor, steps: torch.Tensor, tokens: int
+) -> Any:
     """Per-token writes into a buffer [slots, steps, HV, V, K]: the state after token t of sequence
     n to [slots[n], t]."""
     import torch
@@ -79,8 +88,16 @@ def _step_buffer(op, buffer, slots, steps, tokens):
 
 
 def _state_arguments(
-    op, q, pool, slots, disable_state_update, buffer, buffer_slots, steps, cu_seqlens
-):
+    op: str,
+    q: torch.Tensor,
+    pool: torch.Tensor,
+    slots: torch.Tensor,
+    disable_state_update: bool,
+    buffer: Any,
+    buffer_slots: torch.Tensor,
+    steps: torch.Tensor,
+    cu_seqlens: torch.Tensor,
+) -> Any:
     """Which states a decode call reads and writes."""
     states = dict(initial_state=pool, state_layout="vk", read_slots=slots, cu_seqlens=cu_seqlens)
     if buffer is not None:
@@ -95,34 +112,34 @@ def _state_arguments(
 
 
 def fused_sigmoid_gating_delta_rule_update(
-    A_log,
-    a,
-    dt_bias,
-    softplus_beta,
-    softplus_threshold,
-    q,
-    k,
-    v,
-    b,
-    initial_state_source,
-    initial_state_indices,
-    scale=None,
-    use_qk_l2norm_in_kernel=False,
-    cu_seqlens=None,
-    is_kda=False,
-    lower_bound=None,
-    disable_state_update=False,
-    intermediate_states_buffer=None,
-    intermediate_state_indices=None,
-    cache_steps=None,
-    retrieve_parent_token=None,
-    cache_ring=False,
-    replayssm_rawv=None,
-    replayssm_rawk=None,
-    replayssm_g=None,
-    replayssm_beta=None,
-    match_cutedsl_decode=False,
-):
+    A_log: torch.Tensor,
+    a: torch.Tensor,
+    dt_bias: torch.Tensor,
+    softplus_beta: float,
+    softplus_threshold: float,
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    b: torch.Tensor,
+    initial_state_source: torch.Tensor,
+    initial_state_indices: torch.Tensor,
+    scale: float | None = None,
+    use_qk_l2norm_in_kernel: bool = False,
+    cu_seqlens: torch.Tensor | None = None,
+    is_kda: bool = False,
+    lower_bound: float | None = None,
+    disable_state_update: bool = False,
+    intermediate_states_buffer: torch.Tensor | None = None,
+    intermediate_state_indices: torch.Tensor | None = None,
+    cache_steps: int | None = None,
+    retrieve_parent_token: Any = None,
+    cache_ring: bool = False,
+    replayssm_rawv: torch.Tensor | None = None,
+    replayssm_rawk: torch.Tensor | None = None,
+    replayssm_g: torch.Tensor | None = None,
+    replayssm_beta: torch.Tensor | None = None,
+    match_cutedsl_decode: bool = False,
+) -> Any:
     """Decode and verification with raw gates a, b [tokens,HV] or [B,T,HV]: the pool
     initial_state_source [slots,HV,V,K] is updated IN PLACE at initial_state_indices [N], unless
     disable_state_update; with it, intermediate_states_buffer [slots,steps,HV,V,K] can take the
@@ -172,23 +189,23 @@ def fused_sigmoid_gating_delta_rule_update(
 
 
 def fused_recurrent_gated_delta_rule_update(
-    q,
-    k,
-    v,
-    g,
-    beta=None,
-    scale=None,
-    initial_state_source=None,
-    initial_state_indices=None,
-    cu_seqlens=None,
-    use_qk_l2norm_in_kernel=False,
-    disable_state_update=False,
-    disable_output_calculation=False,
-    intermediate_states_buffer=None,
-    intermediate_state_indices=None,
-    cache_steps=None,
-    retrieve_parent_token=None,
-):
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    g: torch.Tensor,
+    beta: torch.Tensor | None = None,
+    scale: float | None = None,
+    initial_state_source: torch.Tensor | None = None,
+    initial_state_indices: torch.Tensor | None = None,
+    cu_seqlens: torch.Tensor | None = None,
+    use_qk_l2norm_in_kernel: bool = False,
+    disable_state_update: bool = False,
+    disable_output_calculation: bool = False,
+    intermediate_states_buffer: torch.Tensor | None = None,
+    intermediate_state_indices: torch.Tensor | None = None,
+    cache_steps: int | None = None,
+    retrieve_parent_token: Any = None,
+) -> Any:
     """fused_sigmoid_gating_delta_rule_update with log gates g and beta [B,T,HV] (None = 1).
     disable_output_calculation and trees are refused. Returns o."""
     op = "sglang.fused_recurrent_gated_delta_rule_update"
@@ -225,17 +242,17 @@ def fused_recurrent_gated_delta_rule_update(
 
 
 def fused_recurrent_gated_delta_rule_packed_decode(
-    mixed_qkv,
-    a,
-    b,
-    A_log,
-    dt_bias,
-    scale,
-    initial_state,
-    out,
-    ssm_state_indices,
-    use_qk_l2norm_in_kernel=False,
-):
+    mixed_qkv: torch.Tensor,
+    a: torch.Tensor,
+    b: torch.Tensor,
+    A_log: torch.Tensor,
+    dt_bias: torch.Tensor,
+    scale: float,
+    initial_state: torch.Tensor,
+    out: torch.Tensor,
+    ssm_state_indices: torch.Tensor,
+    use_qk_l2norm_in_kernel: bool = False,
+) -> Any:
     """One token a row, as vLLM's, but here only negative slots are padding. Returns (out,
     initial_state)."""
     return packed_decode(

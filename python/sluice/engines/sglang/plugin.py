@@ -8,6 +8,7 @@ Sluice does not take goes to SGLang's own operator; the log says which ran and w
 import importlib
 import logging
 import os
+from typing import Any
 
 from ..swap import Tally, run_or_hand_back, same_parameters
 from . import conv, ops
@@ -31,16 +32,16 @@ kTargets = (
 )
 
 
-def _around(name, ours):
+def _around(name: str, ours: Any) -> Any:
     """SGLang's AROUND hook: fn(original, *args, **kwargs)."""
 
-    def call(original, *args, **kwargs):
+    def call(original: Any, *args: Any, **kwargs: Any) -> Any:
         return run_or_hand_back(name, ours, original, tally, args, kwargs)
 
     return call
 
 
-def register():
+def register() -> list[str]:
     """Registers the hooks (SGLang applies them). Returns the names that were hooked."""
     if os.environ.get("SLUICE_SGLANG", "0") != "1":
         _logger.info("SGLang hooks not registered: SLUICE_SGLANG is not 1")

@@ -5,7 +5,14 @@ Two packings of the projections: separate qkv, z, b, a (Qwen3.5 and its MoE, Qwe
 interleaved qkvz, ba (Qwen3-Next).
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 from ... import ops
+
+if TYPE_CHECKING:
+    import torch
 
 _FLAT = ("in_proj_qkv", "in_proj_z", "in_proj_b", "in_proj_a")
 _INTERLEAVED = ("in_proj_qkvz", "in_proj_ba")
@@ -13,7 +20,7 @@ _PARTS = ("conv1d", "A_log", "dt_bias", "norm", "out_proj", "layer_idx", "activa
 _SIZES = ("num_k_heads", "num_v_heads", "head_k_dim", "head_v_dim", "conv_kernel_size")
 
 
-def packing_of(layer):
+def packing_of(layer: Any) -> str | None:
     """ "flat", "interleaved", or None where the layer is not of a known shape."""
     if not all(hasattr(layer, name) for name in _PARTS + _SIZES):
         return None
@@ -24,7 +31,7 @@ def packing_of(layer):
     return "interleaved" if all(hasattr(layer, name) for name in _INTERLEAVED) else None
 
 
-def unfit(layer, hidden_states, cache, kwargs):
+def unfit(layer: Any, hidden_states: torch.Tensor, cache: Any, kwargs: Any) -> str | None:
     """Why this call goes to the layer's own forward, or None."""
     if hidden_states.device.type not in ("cpu", "cuda"):
         return f"device {hidden_states.device.type}, Sluice has cpu and cuda"
@@ -39,7 +46,7 @@ def unfit(layer, hidden_states, cache, kwargs):
     return None
 
 
-def _inputs(layer, packing, hidden_states):
+def _inputs(layer: Any, packing: str, hidden_states: torch.Tensor) -> list[Any]:
     """The operators' qkv, z, b, a."""
     if packing == "flat":
         return [getattr(layer, name)(hidden_states) for name in _FLAT]
@@ -47,7 +54,7 @@ def _inputs(layer, packing, hidden_states):
     return [qkv, None, b, None]
 
 
-def _constants(layer, packing):
+def _constants(layer: Any, packing: str) -> dict[str, Any]:
     """The arguments that depend on the layer alone."""
     gate = layer.norm.activation
     return dict(
@@ -67,7 +74,14 @@ def _constants(layer, packing):
     )
 
 
-def _prefill(layer, arguments, inputs, cache, conv_state, state):
+def _prefill(
+    layer: Any,
+    arguments: Any,
+    inputs: Any,
+    cache: Any,
+    conv_state: torch.Tensor,
+    state: torch.Tensor,
+) -> torch.Tensor:
     """Any number of tokens; the cache is given both new states."""
     final = conv_final = None
     if cache is not None:
@@ -94,7 +108,13 @@ def _prefill(layer, arguments, inputs, cache, conv_state, state):
     return out
 
 
-def forward(layer, packing, hidden_states, cache_params=None, attention_mask=None):
+def forward(
+    layer: Any,
+    packing: str,
+    hidden_states: torch.Tensor,
+    cache_params: Any = None,
+    attention_mask: torch.Tensor | None = None,
+) -> torch.Tensor:
     """The layer's forward: hidden_states [B,T,hidden], attention_mask [B,T] (zeros mask inputs),
     the cache's states updated as the layer's own forward updates them. Returns [B,T,hidden]."""
     if attention_mask is not None:

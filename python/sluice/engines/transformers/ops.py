@@ -4,13 +4,22 @@
 Names matter: transformers passes a function only the keywords that its signature has.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 from ... import ops
 from .. import sequences
 from ..pool_conv import activation_name
 from ..refusal import only_absent
 
+if TYPE_CHECKING:
+    import torch
 
-def _final(query, value, cu_seqlens, wanted):
+
+def _final(
+    query: torch.Tensor, value: Any, cu_seqlens: torch.Tensor, wanted: bool
+) -> torch.Tensor | None:
     if not wanted:
         return None
     import torch
@@ -20,17 +29,17 @@ def _final(query, value, cu_seqlens, wanted):
 
 
 def chunk_gated_delta_rule(
-    query,
-    key,
-    value,
-    g,
-    beta,
-    chunk_size=64,
-    initial_state=None,
-    output_final_state=False,
-    use_qk_l2norm_in_kernel=False,
-    cu_seqlens=None,
-):
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    g: torch.Tensor,
+    beta: torch.Tensor,
+    chunk_size: int = 64,
+    initial_state: torch.Tensor | None = None,
+    output_final_state: bool = False,
+    use_qk_l2norm_in_kernel: bool = False,
+    cu_seqlens: torch.Tensor | None = None,
+) -> tuple[torch.Tensor, torch.Tensor | None]:
     """query, key [B,T,H,K], value [B,T,HV,V], log gate g and beta [B,T,HV], initial_state
     [N,HV,K,V]. chunk_size chooses nothing. Returns (o, final state float32 or None)."""
     final = _final(query, value, cu_seqlens, output_final_state)
@@ -49,16 +58,16 @@ def chunk_gated_delta_rule(
 
 
 def fused_recurrent_gated_delta_rule(
-    query,
-    key,
-    value,
-    g,
-    beta,
-    initial_state=None,
-    output_final_state=False,
-    use_qk_l2norm_in_kernel=False,
-    cu_seqlens=None,
-):
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    g: torch.Tensor,
+    beta: torch.Tensor,
+    initial_state: torch.Tensor | None = None,
+    output_final_state: bool = False,
+    use_qk_l2norm_in_kernel: bool = False,
+    cu_seqlens: torch.Tensor | None = None,
+) -> tuple[torch.Tensor, torch.Tensor | None]:
     """chunk_gated_delta_rule token by token, out of place. Returns (o, final state or None)."""
     if initial_state is None or (cu_seqlens is None and query.shape[1] > sequences.kMaxStepTokens):
         return chunk_gated_delta_rule(
@@ -90,8 +99,13 @@ def fused_recurrent_gated_delta_rule(
 
 
 def causal_conv1d_fn(
-    hidden_states, weight, bias=None, activation=None, seq_idx=None, cu_seq_lens_q=None
-):
+    hidden_states: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor | None = None,
+    activation: str | None = None,
+    seq_idx: torch.Tensor | None = None,
+    cu_seq_lens_q: torch.Tensor | None = None,
+) -> torch.Tensor:
     """hidden_states [B,D,L], weight [D,W]. Packed rows need cu_seq_lens_q, which transformers'
     layers pass along; seq_idx alone is refused. Returns [B,D,L]."""
     op = "transformers.causal_conv1d_fn"
@@ -106,7 +120,13 @@ def causal_conv1d_fn(
     ).transpose(1, 2)
 
 
-def causal_conv1d_update(hidden_states, conv_state, weight, bias=None, activation=None):
+def causal_conv1d_update(
+    hidden_states: torch.Tensor,
+    conv_state: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor | None = None,
+    activation: str | None = None,
+) -> torch.Tensor:
     """hidden_states [B,D,T], conv_state [B,D,W] (W columns, not W-1), updated IN PLACE. Returns
     [B,D,T]."""
     return ops.causal_conv1d(
@@ -119,7 +139,13 @@ def causal_conv1d_update(hidden_states, conv_state, weight, bias=None, activatio
     ).transpose(1, 2)
 
 
-def gated_rms_norm(hidden_states, gate, weight, eps, activation):
+def gated_rms_norm(
+    hidden_states: torch.Tensor,
+    gate: torch.Tensor,
+    weight: torch.Tensor,
+    eps: float,
+    activation: str,
+) -> torch.Tensor:
     """The forward of transformers' *RMSNormGated modules: hidden_states, gate [.., V]; rounds the
     normalised value to the input's dtype before weight and gate, as they do."""
     return ops.gated_rms_norm(

@@ -7,15 +7,23 @@ them as attributes. The layer's forward and the gated norm's are swapped on the 
 model.
 """
 
+from __future__ import annotations
+
 import inspect
 import logging
 import sys
+from collections import Counter
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from .. import causal_conv1d as conv_package
 from .. import fla
 from ..swap import Swaps, Tally, needs_gradient, run_or_hand_back
 from . import layer as whole_layer
 from . import ops
+
+if TYPE_CHECKING:
+    import torch
 
 _logger = logging.getLogger("sluice.engines")
 
@@ -36,14 +44,14 @@ _LAYER_FUNCTIONS = {
 }
 
 # Modeling modules whose functions are swapped: module -> [patches that want it, its Swaps, Tally].
-_modules = {}
+_modules: dict[Any, list[Any]] = {}
 
 
-def _tensors(args, kwargs):
+def _tensors(args: Any, kwargs: Any) -> list[Any]:
     return [t for t in (*args, *kwargs.values()) if hasattr(t, "requires_grad")]
 
 
-def _unfit_tensors(tensors):
+def _unfit_tensors(tensors: Any) -> str | None:
     """Why these tensors are left to the model's own function, or None."""
     if needs_gradient(*tensors):
         return "an input requires a gradient, Sluice has no backward pass yet"
@@ -53,32 +61,32 @@ def _unfit_tensors(tensors):
     return None
 
 
-def _function_hook(name, ours, original, tally):
+def _function_hook(name: str, ours: Any, original: Any, tally: Any) -> Callable[..., Any]:
     """`ours` with the keywords it names, as transformers itself passes them; else `original`."""
     known = tuple(inspect.signature(ours).parameters)
 
-    def call(*args, **kwargs):
-        def run(*args, **kwargs):
+    def call(*args: Any, **kwargs: Any) -> Any:
+        def run(*args: Any, **kwargs: Any) -> Any:
             return ours(*args, **{k: v for k, v in kwargs.items() if k in known})
 
-        def unfit(*args, **kwargs):
+        def unfit(*args: Any, **kwargs: Any) -> str | None:
             return _unfit_tensors(_tensors(args, kwargs))
 
         return run_or_hand_back(name, run, original, tally, args, kwargs, unfit)
 
     call.__name__ = getattr(original, "__name__", ours.__name__)
-    call.__wrapped__ = original
+    vars(call)["__wrapped__"] = original
     return call
 
 
-def _norm_hook(norm, original, tally):
-    def call(hidden_states, gate):
-        def run(hidden_states, gate):
+def _norm_hook(norm: Any, original: Any, tally: Any) -> Callable[..., Any]:
+    def call(hidden_states: torch.Tensor, gate: torch.Tensor) -> Any:
+        def run(hidden_states: torch.Tensor, gate: torch.Tensor) -> Any:
             return ops.gated_rms_norm(
                 hidden_states, gate, norm.weight, norm.variance_epsilon, norm.activation
             )
 
-        def unfit(hidden_states, gate):
+        def unfit(hidden_states: torch.Tensor, gate: torch.Tensor) -> str | None:
             return _unfit_tensors([hidden_states, gate, norm.weight])
 
         args = (hidden_states, gate)
@@ -87,12 +95,24 @@ def _norm_hook(norm, original, tally):
     return call
 
 
-def _layer_hook(layer, packing, original, tally):
-    def call(hidden_states, cache_params=None, attention_mask=None, **kwargs):
-        def run(hidden_states, cache_params, attention_mask, **_):
+def _layer_hook(layer: Any, packing: str, original: Any, tally: Any) -> Callable[..., Any]:
+    def call(
+        hidden_states: torch.Tensor,
+        cache_params: Any = None,
+        attention_mask: torch.Tensor | None = None,
+        **kwargs: Any,
+    ) -> Any:
+        def run(
+            hidden_states: torch.Tensor, cache_params: Any, attention_mask: torch.Tensor, **_: Any
+        ) -> Any:
             return whole_layer.forward(layer, packing, hidden_states, cache_params, attention_mask)
 
-        def unfit(hidden_states, cache_params, attention_mask, **kwargs):
+        def unfit(
+            hidden_states: torch.Tensor,
+            cache_params: Any,
+            attention_mask: torch.Tensor,
+            **kwargs: Any,
+        ) -> str | None:
             reason = whole_layer.unfit(layer, hidden_states, cache_params, kwargs)
             return reason or _unfit_tensors([hidden_states, layer.A_log])
 
@@ -105,14 +125,14 @@ def _layer_hook(layer, packing, original, tally):
 class Patch:
     """What `patch` did. A context manager: leaving it restores the model."""
 
-    def __init__(self, level):
+    def __init__(self, level: str) -> None:
         self.level = level
         self.layers = 0
         self.tally = Tally()
         self._swaps = Swaps()
-        self._modules = []
+        self._modules: list[Any] = []
 
-    def _take_module(self, module):
+    def _take_module(self, module: Any) -> None:
         record = _modules.setdefault(module, [0, Swaps(), Tally()])
         if record[0] == 0:
             for name, ours in _MODULE_FUNCTIONS.items():
@@ -122,7 +142,7 @@ class Patch:
         record[0] += 1
         self._modules.append(module)
 
-    def _take_layer(self, layer):
+    def _take_layer(self, layer: Any) -> None:
         module = sys.modules[type(layer).__module__]
         if hasattr(module, "torch_chunk_gated_delta_rule") and not hasattr(
             layer, "chunk_gated_delta_rule"
@@ -141,18 +161,18 @@ class Patch:
             self._swaps.put(layer, "forward", hook)
         self.layers += 1
 
-    def report(self):
+    def report(self) -> dict[str, Any]:
         """{"ran": {hook: calls}, "handed back": {(hook, reason): calls}}; the functions of a
         modeling module are counted for all of its patched models together."""
         tallies = [self.tally] + [_modules[m][2] for m in self._modules if m in _modules]
-        ran, back = {}, {}
+        ran: Counter[str] = Counter()
+        back: Counter[tuple[str, str]] = Counter()
         for tally in tallies:
-            for total, part in ((ran, tally.ran), (back, tally.handed_back)):
-                for key, count in part.items():
-                    total[key] = total.get(key, 0) + count
-        return {"ran": ran, "handed back": back}
+            ran.update(tally.ran)
+            back.update(tally.handed_back)
+        return {"ran": dict(ran), "handed back": dict(back)}
 
-    def restore(self):
+    def restore(self) -> None:
         """Puts the model back as it was. A second call does nothing."""
         self._swaps.restore()
         while self._modules:
@@ -161,14 +181,14 @@ class Patch:
             if _modules[module][0] == 0:
                 _modules.pop(module)[1].restore()
 
-    def __enter__(self):
+    def __enter__(self) -> "Patch":
         return self
 
-    def __exit__(self, *_):
+    def __exit__(self, *_: Any) -> None:
         self.restore()
 
 
-def _is_gdn_layer(module):
+def _is_gdn_layer(module: Any) -> bool:
     """A layer that calls the gated delta rule, whatever model it is of."""
     if not type(module).__name__.endswith("GatedDeltaNet"):
         return False
@@ -178,12 +198,12 @@ def _is_gdn_layer(module):
     )
 
 
-def _is_gated_norm(module):
+def _is_gated_norm(module: Any) -> bool:
     name = type(module).__name__
     return name.endswith("RMSNormGated") and hasattr(module, "variance_epsilon")
 
 
-def patch(model, level="layer"):
+def patch(model: Any, level: str = "layer") -> "Patch":
     """Swaps Sluice into every gated delta rule layer of `model` (a torch module of transformers).
 
     level: "ops" swaps the functions (delta rule, convolution) and the gated norm; "layer" swaps the
@@ -210,6 +230,6 @@ def patch(model, level="layer"):
     return handle
 
 
-def patched(model, level="layer"):
+def patched(model: Any, level: str = "layer") -> "Patch":
     """`with patched(model): ...`: patch now, restore at the end of the block."""
     return patch(model, level)

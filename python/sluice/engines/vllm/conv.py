@@ -2,23 +2,30 @@
 """vllm.model_executor.layers.mamba.ops.causal_conv1d: states [slots, D, L] in either memory order
 ([slot][channel][column], or [slot][column][channel] passed transposed)."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 from ..pool_conv import pad_rule, prefill, update
+
+if TYPE_CHECKING:
+    import torch
 
 
 def causal_conv1d_fn(
-    x,
-    weight,
-    bias,
-    conv_states,
-    query_start_loc,
-    cache_indices=None,
-    has_initial_state=None,
-    activation="silu",
-    pad_slot_id=-1,
-    null_block_id=0,
-    metadata=None,
-    validate_data=False,
-):
+    x: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor,
+    conv_states: torch.Tensor,
+    query_start_loc: torch.Tensor,
+    cache_indices: torch.Tensor | None = None,
+    has_initial_state: torch.Tensor | None = None,
+    activation: str = "silu",
+    pad_slot_id: int = -1,
+    null_block_id: int = 0,
+    metadata: Any = None,
+    validate_data: bool = False,
+) -> torch.Tensor:
     """x [D, tokens], weight [D,W]; conv_states updated IN PLACE. metadata is vLLM's launch plan and
     is not needed; validate_data asks for checks that are always made. Returns [D, tokens]."""
     op = "vllm.causal_conv1d_fn"
@@ -37,19 +44,19 @@ def causal_conv1d_fn(
 
 
 def causal_conv1d_update(
-    x,
-    conv_state,
-    weight,
-    bias=None,
-    activation=None,
-    conv_state_indices=None,
-    num_accepted_tokens=None,
-    query_start_loc=None,
-    max_query_len=-1,
-    null_block_id=0,
-    validate_data=False,
-    out=None,
-):
+    x: torch.Tensor,
+    conv_state: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor | None = None,
+    activation: str | None = None,
+    conv_state_indices: torch.Tensor | None = None,
+    num_accepted_tokens: torch.Tensor | None = None,
+    query_start_loc: torch.Tensor | None = None,
+    max_query_len: int = -1,
+    null_block_id: int = 0,
+    validate_data: bool = False,
+    out: torch.Tensor | None = None,
+) -> torch.Tensor:
     """x [B,D], [B,D,T], or [tokens,D] with query_start_loc; conv_state updated IN PLACE, with
     num_accepted_tokens as a sliding window of W-1 + T-1 columns. max_query_len is not needed.
     Returns a new tensor of x's shape, or `out`; vLLM overwrites x where out is None, and every call

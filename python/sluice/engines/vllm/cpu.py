@@ -1,34 +1,41 @@
 # SPDX-License-Identifier: Apache-2.0
 """vllm._custom_ops of vLLM's CPU build: what its attention core calls between the convolutions.
 
-Pools come as [slots, HV, K, V] and are updated in place. q and k are normalised with eps 1e-5, which
-vLLM's decode kernel does not say but does.
+Pools come as [slots, HV, K, V] and are updated in place. q and k are normalised with eps 1e-5,
+which vLLM's decode kernel does not say but does.
 """
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 from ... import ops
 from ..refusal import only_absent, only_value, unsupported
 
+if TYPE_CHECKING:
+    import torch
+
 _EPS = 1e-5
 
 
-def _qk_norm(use_qk_l2norm_in_kernel):
+def _qk_norm(use_qk_l2norm_in_kernel: bool) -> str:
     return "l2" if use_qk_l2norm_in_kernel else "none"
 
 
 def chunk_gated_delta_rule_cpu(
-    query,
-    key,
-    value,
-    g,
-    beta,
-    initial_state,
-    output_final_state,
-    cu_seqlens,
-    head_first,
-    use_qk_l2norm_in_kernel,
-    initial_state_indices,
-    eps=1e-5,
-):
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    g: torch.Tensor,
+    beta: torch.Tensor,
+    initial_state: torch.Tensor,
+    output_final_state: bool,
+    cu_seqlens: torch.Tensor,
+    head_first: bool,
+    use_qk_l2norm_in_kernel: bool,
+    initial_state_indices: torch.Tensor,
+    eps: float = 1e-5,
+) -> tuple[torch.Tensor, torch.Tensor]:
     """Prefill of packed rows: query, key [1,T,H,K], value [1,T,HV,V], log gate g float32 and beta
     [1,T,HV], cu_seqlens [N+1]; the pool initial_state is read and updated IN PLACE at
     initial_state_indices [N], whatever output_final_state says. Returns (o, pool)."""
@@ -50,20 +57,20 @@ def chunk_gated_delta_rule_cpu(
 
 
 def fused_sigmoid_gating_delta_rule_update_cpu(
-    A_log,
-    dt_bias,
-    q,
-    k,
-    v,
-    a,
-    b,
-    initial_state_source,
-    initial_state_indices,
-    cu_seqlens,
-    use_qk_l2norm_in_kernel,
-    softplus_beta=1.0,
-    softplus_threshold=20.0,
-):
+    A_log: torch.Tensor,
+    dt_bias: torch.Tensor,
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    a: torch.Tensor,
+    b: torch.Tensor,
+    initial_state_source: torch.Tensor,
+    initial_state_indices: torch.Tensor,
+    cu_seqlens: torch.Tensor,
+    use_qk_l2norm_in_kernel: bool,
+    softplus_beta: float = 1.0,
+    softplus_threshold: float = 20.0,
+) -> torch.Tensor:
     """One token a sequence: q, k [1,N,H,K], v [1,N,HV,V], raw a, b [N,HV]; the pool
     initial_state_source is updated IN PLACE at initial_state_indices [N]. Returns o [N,1,HV,V]."""
     op = "vllm.fused_sigmoid_gating_delta_rule_update_cpu"
@@ -73,7 +80,9 @@ def fused_sigmoid_gating_delta_rule_update_cpu(
         rule = "one token a sequence"
         unsupported(op, "tokens", q.shape[1], f"{len(cu_seqlens) - 1}", rule)
     return ops.recurrent_step(
-        *(x.transpose(0, 1) for x in (q, k, v)),
+        q.transpose(0, 1),
+        k.transpose(0, 1),
+        v.transpose(0, 1),
         a.unsqueeze(1),
         b.unsqueeze(1),
         A_log=A_log,

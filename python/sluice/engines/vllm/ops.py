@@ -2,34 +2,41 @@
 """vllm.third_party.flash_linear_attention.ops (vllm.model_executor.layers.fla.ops in older trees)
 and vllm._custom_ops.fused_gdn_decode_post_conv_mtp."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 from ... import ops
 from .. import sequences
 from ..packed import packed_decode, split_heads, token_rows
 from ..refusal import check_scale, invalid, only_absent, only_value, unsupported
 
+if TYPE_CHECKING:
+    import torch
+
 # Slots below this are padding: negative ones and vLLM's null block 0.
 kPadBelow = 1
 
 
-def _qk_norm(use_qk_l2norm_in_kernel):
+def _qk_norm(use_qk_l2norm_in_kernel: bool) -> str:
     return "l2" if use_qk_l2norm_in_kernel else "none"
 
 
 def chunk_gated_delta_rule(
-    q,
-    k,
-    v,
-    g,
-    beta,
-    scale=None,
-    initial_state=None,
-    output_final_state=False,
-    cu_seqlens=None,
-    chunk_indices=None,
-    chunk_offsets=None,
-    use_qk_l2norm_in_kernel=False,
-    core_attn_out=None,
-):
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    g: torch.Tensor,
+    beta: torch.Tensor,
+    scale: float | None = None,
+    initial_state: torch.Tensor | None = None,
+    output_final_state: bool = False,
+    cu_seqlens: torch.Tensor | None = None,
+    chunk_indices: Any = None,
+    chunk_offsets: Any = None,
+    use_qk_l2norm_in_kernel: bool = False,
+    core_attn_out: torch.Tensor | None = None,
+) -> tuple[torch.Tensor, torch.Tensor | None]:
     """Prefill: log gate g, beta [B,T,HV], state [N,HV,V,K] in, a new float32 one out.
 
     chunk_indices and chunk_offsets repeat cu_seqlens and are not read. core_attn_out: a flat buffer
@@ -60,13 +67,21 @@ def chunk_gated_delta_rule(
     return o, final
 
 
-def _float32():
+def _float32() -> torch.dtype:
     import torch
 
     return torch.float32
 
 
-def _state_arguments(op, q, state, inplace, cu_seqlens, slots, num_accepted):
+def _state_arguments(
+    op: str,
+    q: torch.Tensor,
+    state: torch.Tensor,
+    inplace: bool,
+    cu_seqlens: torch.Tensor,
+    slots: torch.Tensor,
+    num_accepted: torch.Tensor,
+) -> tuple[torch.Tensor, dict[str, Any]]:
     """(state to return, arguments that say which states a decode call reads and writes)."""
     if state is None:
         invalid(op, "initial_state", None, "a pool [slots,HV,V,K]", "decode")
@@ -98,19 +113,19 @@ def _state_arguments(op, q, state, inplace, cu_seqlens, slots, num_accepted):
 
 
 def fused_recurrent_gated_delta_rule(
-    q,
-    k,
-    v,
-    g,
-    beta=None,
-    scale=None,
-    initial_state=None,
-    inplace_final_state=True,
-    cu_seqlens=None,
-    ssm_state_indices=None,
-    num_accepted_tokens=None,
-    use_qk_l2norm_in_kernel=False,
-):
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    g: torch.Tensor,
+    beta: torch.Tensor | None = None,
+    scale: float | None = None,
+    initial_state: torch.Tensor | None = None,
+    inplace_final_state: bool = True,
+    cu_seqlens: torch.Tensor | None = None,
+    ssm_state_indices: torch.Tensor | None = None,
+    num_accepted_tokens: torch.Tensor | None = None,
+    use_qk_l2norm_in_kernel: bool = False,
+) -> tuple[torch.Tensor, torch.Tensor]:
     """Decode with log gates. initial_state is the pool [slots,HV,V,K], updated IN PLACE at
     ssm_state_indices: [N] (one token a sequence), or [N,W], the state after token t to column t and
     the start read from column num_accepted_tokens - 1. beta [B,T,HV] or None = 1. Returns (o,
@@ -145,24 +160,24 @@ def fused_recurrent_gated_delta_rule(
 
 
 def fused_sigmoid_gating_delta_rule_update(
-    A_log,
-    a,
-    b,
-    dt_bias,
-    q,
-    k,
-    v,
-    beta=1.0,
-    threshold=20.0,
-    scale=None,
-    initial_state=None,
-    inplace_final_state=True,
-    cu_seqlens=None,
-    ssm_state_indices=None,
-    num_accepted_tokens=None,
-    use_qk_l2norm_in_kernel=False,
-    is_kda=False,
-):
+    A_log: torch.Tensor,
+    a: torch.Tensor,
+    b: torch.Tensor,
+    dt_bias: torch.Tensor,
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    beta: float = 1.0,
+    threshold: float = 20.0,
+    scale: float | None = None,
+    initial_state: torch.Tensor | None = None,
+    inplace_final_state: bool = True,
+    cu_seqlens: torch.Tensor | None = None,
+    ssm_state_indices: torch.Tensor | None = None,
+    num_accepted_tokens: torch.Tensor | None = None,
+    use_qk_l2norm_in_kernel: bool = False,
+    is_kda: bool = False,
+) -> tuple[torch.Tensor, torch.Tensor]:
     """fused_recurrent_gated_delta_rule with raw gates: a, b [tokens,HV] or [B,T,HV]. `beta` and
     `threshold` are softplus's parameters, 1 and 20 only. Returns (o, pool)."""
     op = "vllm.fused_sigmoid_gating_delta_rule_update"
@@ -197,17 +212,17 @@ def fused_sigmoid_gating_delta_rule_update(
 
 
 def fused_recurrent_gated_delta_rule_packed_decode(
-    mixed_qkv,
-    a,
-    b,
-    A_log,
-    dt_bias,
-    scale,
-    initial_state,
-    out,
-    ssm_state_indices,
-    use_qk_l2norm_in_kernel=False,
-):
+    mixed_qkv: torch.Tensor,
+    a: torch.Tensor,
+    b: torch.Tensor,
+    A_log: torch.Tensor,
+    dt_bias: torch.Tensor,
+    scale: float,
+    initial_state: torch.Tensor,
+    out: torch.Tensor,
+    ssm_state_indices: torch.Tensor,
+    use_qk_l2norm_in_kernel: bool = False,
+) -> tuple[torch.Tensor, torch.Tensor]:
     """One token a row: mixed_qkv [B, 2HK+HVV] with any row stride, a, b [B,HV], out [B,1,HV,V], the
     pool updated IN PLACE at ssm_state_indices [B]. Returns (out, initial_state)."""
     op = "vllm.fused_recurrent_gated_delta_rule_packed_decode"
@@ -229,22 +244,22 @@ def fused_recurrent_gated_delta_rule_packed_decode(
 
 
 def fused_gdn_decode_post_conv_mtp(
-    mixed_qkv,
-    a,
-    b,
-    A_log,
-    dt_bias,
-    state_indices,
-    cu_seqlens,
-    num_accepted_tokens,
-    state,
-    output_gate,
-    norm_weight,
-    out=None,
-    scale=128**-0.5,
-    norm_eps=1e-5,
-    output_gate_activation="silu",
-):
+    mixed_qkv: torch.Tensor,
+    a: torch.Tensor,
+    b: torch.Tensor,
+    A_log: torch.Tensor,
+    dt_bias: torch.Tensor,
+    state_indices: torch.Tensor,
+    cu_seqlens: torch.Tensor,
+    num_accepted_tokens: torch.Tensor,
+    state: torch.Tensor,
+    output_gate: torch.Tensor,
+    norm_weight: torch.Tensor,
+    out: torch.Tensor | None = None,
+    scale: float = 128**-0.5,
+    norm_eps: float = 1e-5,
+    output_gate_activation: str = "silu",
+) -> torch.Tensor:
     """Verification after the convolution, with the gated norm: mixed_qkv [tokens, 2HK+HVV], a, b
     [tokens,HV], state_indices [N,W], output_gate and out [tokens,HV,V]. q and k are normalised; a
     sequence with num_accepted_tokens 0 is padding. W is the bound on its tokens (vLLM's kernel

@@ -9,6 +9,8 @@ import importlib
 import inspect
 import logging
 import os
+from collections.abc import Callable
+from typing import Any
 
 from .. import flashinfer
 from ..swap import Swaps, Tally, hook, same_parameters
@@ -39,13 +41,13 @@ kCpuTargets = (
 )
 
 
-def _has_null_block():
+def _has_null_block() -> bool:
     """Whether slot 0 is the null slot in this vLLM, as the shims assume."""
     module = importlib.import_module("vllm.model_executor.layers.mamba.ops.causal_conv1d")
     return "null_block_id" in inspect.signature(module.causal_conv1d_update).parameters
 
 
-def _replace(module_name, ours):
+def _replace(module_name: str, ours: Any) -> list[str]:
     """Replaces one function in every loaded module of its package; returns the places."""
     target = f"{module_name}.{ours.__name__}"
     try:
@@ -61,7 +63,7 @@ def _replace(module_name, ours):
     return _swaps.put_everywhere(theirs, ours, (f"{package}.",))
 
 
-def register():
+def register() -> list[str]:
     """Replaces the operators. Idempotent (vLLM may load plug-ins more than once in a process);
     `unregister()` undoes it. Returns the places that were replaced."""
     if os.environ.get("SLUICE_VLLM", "0") != "1":
@@ -69,7 +71,7 @@ def register():
         return []
     if _swaps.active():
         return []
-    targets = kCpuTargets
+    targets: tuple[tuple[str, Callable[..., Any]], ...] = kCpuTargets
     if _has_null_block():
         targets = kTargets + kCpuTargets
     else:
@@ -81,6 +83,6 @@ def register():
     return places
 
 
-def unregister():
+def unregister() -> None:
     """Puts vLLM's own operators back."""
     _swaps.restore()
