@@ -1,8 +1,10 @@
 // The fused prefill kernel as a CUDA backend of its own: CTAs run one after the other on the CPU.
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include <cstdint>
 #include <cstdlib>
 #include <utility>
+#include <vector>
 
 #include "core/backend.hpp"
 #include "cuda/kernels/chunk_forward/join.cuh"
@@ -138,6 +140,27 @@ core::Backend make_backend() noexcept {
 }
 
 }  // namespace
+
+EmulatedPlan emulate_plan(const core::DeltaRuleProblem& problem,
+                          const chunk_forward::SplitRequest& request) {
+  using namespace chunk_forward;
+  ChunkForwardParams p = lower_fused(problem, request);
+  std::vector<uint8_t> memory(
+      split_layout(p.N, p.HV, p.K, p.V, request.most_boundaries).added + 256, 0xFF);
+  const size_t past = (256 - reinterpret_cast<uintptr_t>(memory.data()) % 256) % 256;
+  p.split.lie_in(memory.data() + past, p.N, p.HV, p.K, p.V);
+  Launches launch;
+  launch(1, kPlanThreads, [&] { plan_kernel(p); });
+  const auto pairs = static_cast<unsigned>(request.most_boundaries * p.HV);
+  launch((pairs + 7) / 8, kHorizonThreads, [&] { horizon_kernel(p); });
+  EmulatedPlan out{launch.trouble, *p.split.header, {}, {}, {}, {}};
+  if (!out.trouble.empty()) return out;
+  out.segments.assign(p.split.segments, p.split.segments + out.header.segments);
+  out.left.assign(p.split.left, p.split.left + out.header.boundaries);
+  out.horizon.assign(p.split.horizon, p.split.horizon + out.header.boundaries * unsigned(p.HV));
+  out.transitions.assign(p.split.transitions, p.split.transitions + out.header.transitions);
+  return out;
+}
 
 const core::Backend& backend() noexcept {
   static const core::Backend instance = make_backend();

@@ -4,6 +4,8 @@
 #define SLUICE_TESTS_EMULATION_EMULATED_BACKEND_HPP_
 
 #include <cstdint>
+#include <string>
+#include <vector>
 
 #include "cuda/split.h"
 
@@ -14,6 +16,17 @@ extern uint64_t emulation_seed;
 extern int emulated_multiprocessors;
 /// What the environment would ask for.
 extern SplitWish emulated_split;
+
+/// What the planner leaves in the workspace, with the horizons after it.
+struct EmulatedPlan {
+  std::string trouble;  ///< empty, or why the emulation ended
+  chunk_forward::PlanHeader header;
+  std::vector<chunk_forward::Segment> segments, left;
+  std::vector<int32_t> horizon;
+  std::vector<chunk_forward::Transition> transitions;
+};
+EmulatedPlan emulate_plan(const core::DeltaRuleProblem& problem,
+                          const chunk_forward::SplitRequest& request);
 }  // namespace sluice::cuda
 
 #endif  // SLUICE_TESTS_EMULATION_EMULATED_BACKEND_HPP_

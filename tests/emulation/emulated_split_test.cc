@@ -4,8 +4,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
-#include <cstring>
 
 #include "emulated_backend.hpp"
 #include "parity/naming.hpp"
@@ -148,6 +148,79 @@ TEST_P(EmulatedSplit, MatchesRecurrence) {
   ASSERT_EQ(outputs.code, SLUICE_OK) << outputs.message;
   const Verdict verdict = judge_run(c, inputs, outputs, truth);
   EXPECT_TRUE(verdict.pass) << outputs.kernel << "\n" << verdict.line;
+}
+
+GdnOutputs run_cut(GdnCase c, const GdnInputs& inputs, sluice_history history) {
+  c.history = history;
+  return run_chunk_forward(c, inputs, {.implementation = SLUICE_IMPL_CUDA});
+}
+
+/// Elements of a head's outputs or states, [.., heads, row].
+std::vector<double> of_head(const Array& array, int64_t heads, int64_t head, int64_t row) {
+  std::vector<double> found;
+  for (int64_t at = head * row; at < array.size(); at += heads * row) {
+    const auto first = array.values.begin() + static_cast<std::ptrdiff_t>(at);
+    found.insert(found.end(), first, first + static_cast<std::ptrdiff_t>(row));
+  }
+  return found;
+}
+
+bool any_nan(const std::vector<double>& values) {
+  return std::any_of(values.begin(), values.end(), [](double x) { return std::isnan(x); });
+}
+
+/// A NaN in the initial state is gone where a head has forgotten it, and stays where history
+/// counts.
+TEST(EmulatedHistory, OnlyForgetfulHeadsDropIt) {
+  GdnCase c = cut_in("history", {384}, 3);
+  c.T = 384;
+  c.HV = 4;
+  c.gates = GateProfile::kMixed;  // heads 0 and 1 remember
+  GdnInputs inputs = make_inputs(c);
+  for (double& x : inputs.initial.values) x = std::nan("");
+  const GdnOutputs strict = run_cut(c, inputs, SLUICE_HISTORY_STRICT),
+                   forget = run_cut(c, inputs, SLUICE_HISTORY_FORGET);
+  ASSERT_EQ(forget.code, SLUICE_OK) << forget.message;
+  for (int64_t head = 0; head < 4; ++head) {
+    EXPECT_TRUE(any_nan(of_head(strict.final_state, 4, head, 128 * 128))) << head;
+  }
+  EXPECT_TRUE(any_nan(of_head(forget.final_state, 4, 0, 128 * 128)));
+  EXPECT_TRUE(any_nan(of_head(forget.final_state, 4, 1, 128 * 128)));
+  EXPECT_FALSE(any_nan(of_head(forget.final_state, 4, 3, 128 * 128)));
+}
+
+/// NaN in one head's values reaches no other head, and no bit of theirs.
+TEST(EmulatedContainment, AHeadsNaNStaysThereWhenCut) {
+  GdnCase c = cut_in("containment", {260}, 4);
+  c.T = 260;
+  GdnInputs inputs = make_inputs(c);
+  const GdnOutputs clean = run_cut(c, inputs, SLUICE_HISTORY_STRICT);
+  for (int64_t t = 10; t < 20; ++t) {
+    inputs.v.values[static_cast<size_t>(t * c.HV * c.V)] = std::nan("");
+  }
+  const GdnOutputs spoilt = run_cut(c, inputs, SLUICE_HISTORY_STRICT);
+  ASSERT_EQ(spoilt.code, SLUICE_OK) << spoilt.message;
+  EXPECT_TRUE(any_nan(of_head(spoilt.o, 2, 0, 128)));
+  EXPECT_EQ(of_head(spoilt.o, 2, 1, 128), of_head(clean.o, 2, 1, 128));
+  EXPECT_EQ(of_head(spoilt.final_state, 2, 1, 128 * 128),
+            of_head(clean.final_state, 2, 1, 128 * 128));
+}
+
+/// Whole heads in 64 columns a CTA are the same numbers as in 128.
+TEST(EmulatedColumns, GiveTheSameBits) {
+  GdnCase c = cut_in("columns", {190, 64}, 0);
+  c.HV = 1;
+  const GdnInputs inputs = make_inputs(c);
+  const auto run_as = [&](sluice_split split) {
+    c.split = split;
+    return run_cut(c, inputs, SLUICE_HISTORY_STRICT);
+  };
+  const GdnOutputs wide = run_as(SLUICE_SPLIT_NEVER), narrow = run_as(SLUICE_SPLIT_COLUMNS);
+  EXPECT_EQ(narrow.kernel, wide.kernel + ".columns");
+  EXPECT_EQ(wide.final_state.values, narrow.final_state.values);
+  for (size_t i = 0; i < static_cast<size_t>(254 * c.V); ++i) {
+    ASSERT_EQ(wide.o.values[i], narrow.o.values[i]) << i;
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Cases, EmulatedSplit, ::testing::ValuesIn(cases()),
