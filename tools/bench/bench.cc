@@ -2,6 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/bench/bench.hpp"
 
+#include <utility>
+#include <vector>
+
 namespace sluice::tools {
 
 Action add_bench(CLI::App& app) {
@@ -10,9 +13,18 @@ Action add_bench(CLI::App& app) {
   command->footer(
       "Examples:\n"
       "  sluice bench cpu --model qwen3-next --T 512,2048\n"
-      "  sluice bench prefill --grid marks --json marks.json --svg marks.svg");
-  const Action cpu = add_bench_cpu(*command), prefill = add_bench_prefill(*command);
-  return [command, cpu, prefill] { return command->got_subcommand("cpu") ? cpu() : prefill(); };
+      "  sluice bench prefill --grid marks --json marks.json --svg marks.svg\n"
+      "  sluice bench parts --json parts.json");
+  const std::vector<std::pair<const char*, Action>> actions = {
+      {"cpu", add_bench_cpu(*command)},
+      {"prefill", add_bench_prefill(*command)},
+      {"parts", add_bench_parts(*command)}};
+  return [command, actions] {
+    for (const auto& [name, action] : actions) {
+      if (command->got_subcommand(name)) return action();
+    }
+    return kExitError;
+  };
 }
 
 }  // namespace sluice::tools

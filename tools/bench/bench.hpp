@@ -9,6 +9,7 @@ namespace sluice::tools {
 
 Action add_bench_cpu(CLI::App& bench);
 Action add_bench_prefill(CLI::App& bench);
+Action add_bench_parts(CLI::App& bench);
 
 }  // namespace sluice::tools
 
