@@ -4,7 +4,7 @@
 # The suites once, for the GPU and for tests/emulation.
 add_library(sluice_layer_suites OBJECT
   ${parity}/causal_conv1d_test.cc ${parity}/gated_rms_norm_test.cc ${parity}/layer_test.cc
-  ${parity}/composition_test.cc
+  ${parity}/composition_test.cc ${parity}/mixed_batch_test.cc
   ${parity}/conv_call.cc ${parity}/layer_call.cc ${parity}/free_tensor.cc ${parity}/sequences.cc)
 target_link_libraries(sluice_layer_suites PRIVATE
   sluice_flags sluice_test_support sluice_headers GTest::gtest)
