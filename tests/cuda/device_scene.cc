@@ -155,6 +155,9 @@ sluice_chunk_forward_args DeviceScene::args() const {
   call.gate_space = case_.gate_space;
   call.beta_space = case_.beta_space;
   call.qk_norm = case_.qk_norm;
+  call.split = case_.split;
+  call.split_value = case_.split_value;
+  call.history = case_.history;
   call.implementation = SLUICE_IMPL_CUDA;
   return call;
 }
@@ -265,6 +268,7 @@ GdnCase prefill_case(const std::string& name, const std::vector<int64_t>& length
   c.gates = GateProfile::kMixed;
   c.io = kBF16;
   c.index_dtype = kI32;
+  c.split = SLUICE_SPLIT_NEVER;  // no bit depends on the batch
   return c;
 }
 

@@ -89,7 +89,7 @@ Excerpt excerpt_of(const GdnCase& gdn_case, const GdnInputs& inputs,
                    const std::vector<int64_t>& sequences, int64_t first_key_head,
                    int64_t key_heads);
 
-/// bfloat16, K = V = 128, float32 gates and states, packed.
+/// bfloat16, K = V = 128, float32 gates and states, packed, sequences whole.
 GdnCase prefill_case(const std::string& name, const std::vector<int64_t>& lengths, int64_t H,
                      int64_t HV);
 

@@ -39,16 +39,17 @@ struct Bits {
   }
 };
 
-/// dtype of q, k, v and o, and whether the kernel normalises q and k, whose tails' norms are then
-/// those of another sequence's rows.
-using Variant = std::tuple<sluice_dtype, sluice_qk_norm>;
+/// dtype of q, k, v and o; whether the kernel normalises q and k, whose tails' norms are then those
+/// of another sequence's rows; whether every chunk is a segment of its own.
+using Variant = std::tuple<sluice_dtype, sluice_qk_norm, sluice_split>;
 
 class CudaIsolation : public ::testing::TestWithParam<Variant> {
  protected:
   void SetUp() override {
     SLUICE_SKIP_WITHOUT_GPU();
     case_ = prefill_case("isolation", lengths(), 3, 6);
-    std::tie(case_.io, case_.qk_norm) = GetParam();
+    std::tie(case_.io, case_.qk_norm, case_.split) = GetParam();
+    if (case_.split == SLUICE_SPLIT_LENGTH) case_.split_value = 64;
     inputs_ = make_inputs(case_);
   }
   Bits run(const GdnCase& c, const GdnInputs& inputs) {
@@ -221,15 +222,17 @@ TEST_P(CudaIsolation, MalformedOffsetsWriteNothingOutside) {
 }
 
 std::string variant_name(const ::testing::TestParamInfo<Variant>& test) {
-  const auto [io, norm] = test.param;
-  return std::string(dtype_name(io)) + (norm == SLUICE_QK_NORM_L2 ? "_l2norm" : "");
+  const auto [io, norm, split] = test.param;
+  return std::string(dtype_name(io)) + (norm == SLUICE_QK_NORM_L2 ? "_l2norm" : "") +
+         (split == SLUICE_SPLIT_LENGTH ? "_cut" : "");
 }
 
-INSTANTIATE_TEST_SUITE_P(All, CudaIsolation,
-                         ::testing::Combine(::testing::Values(kBF16, kF16),
-                                            ::testing::Values(SLUICE_QK_NORM_NONE,
-                                                              SLUICE_QK_NORM_L2)),
-                         variant_name);
+INSTANTIATE_TEST_SUITE_P(
+    All, CudaIsolation,
+    ::testing::Combine(::testing::Values(kBF16, kF16),
+                       ::testing::Values(SLUICE_QK_NORM_NONE, SLUICE_QK_NORM_L2),
+                       ::testing::Values(SLUICE_SPLIT_NEVER, SLUICE_SPLIT_LENGTH)),
+    variant_name);
 
 }  // namespace
 }  // namespace sluice::testing

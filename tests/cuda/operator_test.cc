@@ -60,6 +60,14 @@ void draw_states(Random* r, DeltaConfig* c) {
   if (chance(r, 3)) c->checkpoint_every = 64;
 }
 
+void draw_split(Random* r, DeltaConfig* c) {
+  c->split = one_of(r, {SLUICE_SPLIT_AUTO, SLUICE_SPLIT_NEVER, SLUICE_SPLIT_COLUMNS,
+                        SLUICE_SPLIT_SEGMENTS, SLUICE_SPLIT_SEGMENTS, SLUICE_SPLIT_LENGTH});
+  if (c->split == SLUICE_SPLIT_SEGMENTS) c->split_value = static_cast<int32_t>(2 + pick(r, 4));
+  if (c->split == SLUICE_SPLIT_LENGTH) c->split_value = static_cast<int32_t>(64 * pick(r, 3));
+  c->history = one_of(r, {SLUICE_HISTORY_AUTO, SLUICE_HISTORY_STRICT, SLUICE_HISTORY_FORGET});
+}
+
 std::vector<DeltaConfig> random_configs() {
   std::vector<DeltaConfig> configs;
   for (int seed = 0; seed < kSeeds; ++seed) {
@@ -70,6 +78,8 @@ std::vector<DeltaConfig> random_configs() {
     if (chance(&random, 2)) {
       c.K = one_of<int64_t>(&random, {64, 128}), c.V = one_of<int64_t>(&random, {64, 128, 256});
     }
+    Random split(static_cast<uint64_t>(seed) * 7001 + 3);
+    draw_split(&split, &c);
     configs.push_back(c);
   }
   return configs;
@@ -89,6 +99,10 @@ std::vector<DeltaConfig> hard_configs() {
         DeltaConfig c = base(named(gate, key, same_dtype(io, kBF16) ? "bf16" : "fp16"), 3);
         c.B = 2, c.T = 500, c.H = 2, c.HV = 6;
         c.gates = gate_profile, c.keys = key_profile, c.io = c.o = io;
+        c.split = SLUICE_SPLIT_NEVER;
+        configs.push_back(c);
+        c.name += "_cut";
+        c.split = SLUICE_SPLIT_SEGMENTS, c.split_value = 4, c.history = SLUICE_HISTORY_FORGET;
         configs.push_back(c);
       }
     }

@@ -4,6 +4,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
+#include <tuple>
+
 #include "device_scene.hpp"
 #include "parity/naming.hpp"
 
@@ -23,6 +25,8 @@ struct ReplayCase {
   std::string name;
   std::vector<int64_t> captured;
   std::vector<std::vector<int64_t>> replayed;  ///< as many sequences, at most as many rows
+  sluice_split split = SLUICE_SPLIT_NEVER;
+  int32_t split_value = 0;
 };
 
 void PrintTo(const ReplayCase& replay, std::ostream* out) { *out << replay.name; }
@@ -33,8 +37,15 @@ std::vector<ReplayCase> replay_cases() {
   for (const int64_t length : many) rows += length;
   one_long[17] = rows;
   const std::vector<int64_t> reversed(many.rbegin(), many.rend());
-  return {{"few", {100, 64, 29}, {{0, 193, 0}, {1, 0, 191}, {0, 0, 0}, {64, 64, 65}, {0, 0, 1}}},
-          {"planned", many, {reversed, one_long, all_empty, many}}};
+  const std::vector<std::vector<int64_t>> few = {
+      {0, 193, 0}, {1, 0, 191}, {0, 0, 0}, {64, 64, 65}, {0, 0, 1}};
+  const std::vector<std::vector<int64_t>> planned = {reversed, one_long, all_empty, many};
+  return {{"few", {100, 64, 29}, few},
+          {"planned", many, planned},
+          {"few_cut", {100, 64, 29}, few, SLUICE_SPLIT_SEGMENTS, 3},
+          {"planned_cut", many, planned, SLUICE_SPLIT_SEGMENTS, 4},
+          {"by_model", many, planned, SLUICE_SPLIT_AUTO, 0},
+          {"by_length", many, planned, SLUICE_SPLIT_LENGTH, 128}};
 }
 
 /// A captured call, instantiated.
@@ -72,6 +83,8 @@ class CudaReplay : public ::testing::TestWithParam<ReplayCase> {
 TEST_P(CudaReplay, GraphEqualsDirectCall) {
   const ReplayCase& replay = GetParam();
   GdnCase c = prefill_case(replay.name, replay.captured, 2, 4);
+  c.split = replay.split;
+  c.split_value = replay.split_value;
   const GdnInputs inputs = make_inputs(c);
   DeviceScene scene(c, inputs);
   cudaStream_t stream = nullptr;
@@ -103,14 +116,21 @@ TEST_P(CudaReplay, GraphEqualsDirectCall) {
 INSTANTIATE_TEST_SUITE_P(All, CudaReplay, ::testing::ValuesIn(replay_cases()),
                          [](const auto& test) { return test.param.name; });
 
-class CudaRepeat : public ::testing::TestWithParam<sluice_dtype> {
+/// dtype of q, k, v and o; segments of a sequence.
+using Repeat = std::tuple<sluice_dtype, int32_t>;
+
+class CudaRepeat : public ::testing::TestWithParam<Repeat> {
  protected:
   void SetUp() override { SLUICE_SKIP_WITHOUT_GPU(); }
+  static void set_variant(GdnCase* c) {
+    std::tie(c->io, c->split_value) = GetParam();
+    if (c->split_value > 0) c->split = SLUICE_SPLIT_SEGMENTS;
+  }
 };
 
 TEST_P(CudaRepeat, SameBitsEveryRun) {
   GdnCase c = prefill_case("repeat", many_lengths(), 2, 8);
-  c.io = GetParam();
+  set_variant(&c);
   DeviceScene scene(c, make_inputs(c));
   ASSERT_EQ(scene.run(), "");
   const std::vector<std::byte> o = scene.o_bits(), states = scene.state_bits();
@@ -129,7 +149,7 @@ TEST_P(CudaRepeat, TwoStreamsEqualOneAfterTheOther) {
     std::vector<int64_t> lengths = many_lengths();
     if (i == 1) lengths.assign(24, 130);
     GdnCase c = prefill_case(named("stream", i), lengths, 2, 8);
-    c.io = GetParam();
+    set_variant(&c);
     c.seed = static_cast<uint64_t>(i) + 1;
     scenes.emplace_back(c, make_inputs(c));
     ASSERT_EQ(cudaStreamCreateWithFlags(&streams[i], cudaStreamNonBlocking), cudaSuccess);
@@ -195,8 +215,15 @@ TEST(CudaWorkspace, ComesFromSizesAlone) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, CudaRepeat, ::testing::Values(kBF16, kF16),
-                         [](const auto& test) { return std::string(dtype_name(test.param)); });
+std::string repeat_name(const ::testing::TestParamInfo<Repeat>& test) {
+  const auto [io, segments] = test.param;
+  return std::string(dtype_name(io)) + (segments > 0 ? "_cut" : "");
+}
+
+INSTANTIATE_TEST_SUITE_P(All, CudaRepeat,
+                         ::testing::Combine(::testing::Values(kBF16, kF16),
+                                            ::testing::Values(0, 3)),
+                         repeat_name);
 
 }  // namespace
 }  // namespace sluice::testing

@@ -15,6 +15,7 @@ struct StressCase {
   const char* name;
   std::vector<int64_t> lengths;
   int64_t H, HV;
+  int32_t segments = 0;  ///< of a sequence; 0: whole
 };
 
 void PrintTo(const StressCase& stress, std::ostream* out) { *out << stress.name; }
@@ -36,7 +37,9 @@ class CudaStress : public ::testing::TestWithParam<StressCase> {
 };
 
 TEST_P(CudaStress, DelayedRolesGiveTheSameBits) {
-  const GdnCase c = prefill_case(GetParam().name, GetParam().lengths, GetParam().H, GetParam().HV);
+  GdnCase c = prefill_case(GetParam().name, GetParam().lengths, GetParam().H, GetParam().HV);
+  c.split_value = GetParam().segments;
+  if (c.split_value > 0) c.split = SLUICE_SPLIT_SEGMENTS;
   DeviceScene scene(c, make_inputs(c));
   ASSERT_EQ(scene.run(), "");
   const std::vector<std::byte> o = scene.o_bits(), states = scene.state_bits();
@@ -50,7 +53,10 @@ TEST_P(CudaStress, DelayedRolesGiveTheSameBits) {
 std::vector<StressCase> cases() {
   std::vector<int64_t> many;
   for (int64_t n = 0; n < 40; ++n) many.push_back(n * 37 % 150);
-  return {{"planned", many, 2, 4}, {"long", {700, 64, 513}, 1, 3}, {"one", {300}, 1, 1}};
+  return {{"planned", many, 2, 4},
+          {"long", {700, 64, 513}, 1, 3},
+          {"one", {300}, 1, 1},
+          {"cut", {700, 64, 513}, 1, 3, 4}};
 }
 
 INSTANTIATE_TEST_SUITE_P(All, CudaStress, ::testing::ValuesIn(cases()),

@@ -50,6 +50,9 @@ class Call {
     if (c_.op == SLUICE_OP_CHUNK_FORWARD) {
       sluice_chunk_forward_args args{};
       fill(&args, implementation);
+      args.split = c_.split;
+      args.split_value = c_.split_value;
+      args.history = c_.history;
       args.checkpoints = checkpoints_.view();
       args.checkpoint_slots = checkpoint_slots_.view();
       args.checkpoint_every = c_.checkpoint_every;

@@ -56,6 +56,9 @@ struct DeltaConfig {
   std::vector<int64_t> padded_writes = {};  ///< sequences whose write slot is padding
   std::vector<int64_t> fresh = {};          ///< sequences with has_initial_state false
   int64_t checkpoint_every = 0;
+  sluice_split split = SLUICE_SPLIT_AUTO;  ///< and the next two: chunk_forward only
+  int32_t split_value = 0;
+  sluice_history history = SLUICE_HISTORY_AUTO;
 
   sluice_state_writes state_writes = SLUICE_STATE_WRITE_LAST;
   int64_t columns = 0;  ///< of slot tables; 0 = rank 1
