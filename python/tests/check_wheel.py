@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Measures that a wheel is self-contained: its tag, the shared libraries that its files need (those it
-bundles and those every Linux has), and that the extension exports its init function alone.
+"""Measures that a wheel is self-contained: its tag, the shared libraries that its files need (those
+it bundles and those every Linux has) and the versions of them, and that the extension exports its
+init function alone.
 
     check_wheel.py WHEEL        (needs readelf and nm of binutils)
 """
@@ -27,14 +28,27 @@ SYSTEM = {
 }
 
 
+# The newest versions of the system's libraries that symbols may ask for: Debian 12's.
+NEWEST = {"GLIBC": (2, 36), "GLIBCXX": (3, 4, 30)}
+
+
+def newest(libraries, family):
+    """The newest version of a family of symbols that the libraries ask for."""
+    found = set()
+    for library in libraries:
+        needs = output("readelf", "-V", str(library)).partition("version_r")[2]
+        found |= set(re.findall(rf"Name: {family}_([0-9.]+)", needs))
+    return max((tuple(map(int, version.split("."))) for version in found), default=(0,))
+
+
 def output(*command):
     return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
 
 def findings(wheel, folder):
     """One line for each thing that is wrong."""
-    if not re.match(r"sluice_gdn-[0-9.]+-cp311-abi3-", wheel.name):
-        yield f"name {wheel.name}: expected the tag cp311-abi3"
+    if not re.match(r"sluice_gdn-[0-9.]+-cp311-abi3-manylinux_2_\d+_", wheel.name):
+        yield f"name {wheel.name}: expected the tag cp311-abi3-manylinux_2_N"
     libraries = sorted(folder.rglob("*.so*"))
     bundled = {library.name for library in libraries}
     if "_core.abi3.so" not in bundled:
@@ -48,8 +62,14 @@ def findings(wheel, folder):
         if any(path != "$ORIGIN" for path in paths):
             yield f"{library.name} looks for libraries in {paths}"
         print(f"{library.name}: needs {', '.join(sorted(needed))}")
+    for family, most in NEWEST.items():
+        needed = newest(libraries, family)
+        print(f"needs {family} {'.'.join(map(str, needed))}")
+        if needed > most:
+            yield f"needs {family} {needed}, expected at most Debian 12's {most}"
     for extension in folder.rglob("_core*.so"):
-        symbols = re.findall(r" [TDBRVW] (\S+)$", output("nm", "-D", "--defined-only", str(extension)), re.M)
+        table = output("nm", "-D", "--defined-only", str(extension))
+        symbols = re.findall(r" [TDBRVW] (\S+)$", table, re.M)
         if symbols != ["PyInit__core"]:
             yield f"{extension.name} exports {symbols}, expected PyInit__core alone"
     if not list(folder.rglob("py.typed")):

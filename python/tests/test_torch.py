@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Measures the package on torch tensors: eager, under torch.compile, in inference mode, by opcheck,
-and on a GPU where torch has one. Results are compared with NumPy's of the same values, bit for bit."""
+"""Measures the package on torch tensors: eager, under torch.compile, in inference mode, by opcheck;
+test_cuda.py has those on a GPU. Results are compared with NumPy's of the same values, bit for bit."""
 
 import numpy as np
 import pytest
@@ -11,7 +11,6 @@ torch = pytest.importorskip("torch", reason="torch is not installed: its tests a
 import sluice  # noqa: E402
 
 L2 = dict(use_qk_l2norm_in_kernel=True)
-CUDA = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU that torch can use")
 
 
 def tensors(x):
@@ -134,44 +133,3 @@ def test_fake_tensors_have_shapes_without_data(inputs):
         o, s = sluice.chunk_gated_delta_rule(q, k, v, output_final_state=True)
         assert o.shape == v.shape and s.shape == (1, 4, 64, 32)
 
-
-@CUDA
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_cuda_follows_the_tensors_and_the_stream(dtype):
-    x = Inputs(B=1, T=300, K=128, V=128)
-    host = [t.to(dtype) for t in tensors(x)]
-    expected, _ = delta_rule(*[t.float().numpy() for t in host], l2=True)
-    stream = torch.cuda.Stream()
-    with torch.inference_mode(), torch.cuda.stream(stream):
-        device = [t.cuda(non_blocking=True) for t in host]
-        o, _ = sluice.chunk_gated_delta_rule(*device, **L2)
-    explicit, _ = sluice.chunk_gated_delta_rule(*device, stream=stream, **L2)
-    torch.cuda.synchronize()
-    assert "cuda" in sluice.last_kernel()
-    assert torch.equal(o, explicit)
-    assert error(o.float().cpu().numpy(), expected) < (1e-5 if dtype == torch.float32 else 8e-3)
-
-
-@CUDA
-def test_cuda_graph_of_a_decode_step():
-    x = Inputs(T=1, K=128, V=128)
-    q, k, v, g, beta = (t.cuda() for t in tensors(x))
-    state = torch.from_numpy(x.state).cuda()
-    out = torch.empty_like(v)
-
-    def step():
-        sluice.fused_recurrent_gated_delta_rule(
-            q, k, v, g, beta=beta, initial_state=state, final_state=state, out=out, **L2
-        )
-
-    step()
-    torch.cuda.synchronize()
-    state.copy_(torch.from_numpy(x.state))
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        step()
-    graph.replay()
-    torch.cuda.synchronize()
-    expected_o, expected_s = delta_rule(*x.arguments(), state=x.state, l2=True)
-    assert error(out.cpu().numpy(), expected_o) < 1e-5
-    assert error(state.cpu().numpy(), expected_s) < 1e-5

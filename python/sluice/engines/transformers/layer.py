@@ -31,6 +31,15 @@ def packing_of(layer: Any) -> str | None:
     return "interleaved" if all(hasattr(layer, name) for name in _INTERLEAVED) else None
 
 
+def _entry(cache: Any, layer: Any) -> Any:
+    """The cache's entry for the layer, None where its states are kept in another way."""
+    entries = getattr(cache, "layers", ())
+    entry = entries[layer.layer_idx] if layer.layer_idx < len(entries) else None
+    names = ("conv_states", "recurrent_states", "has_previous_state")
+    known = all(isinstance(getattr(entry, name, None), dict) for name in names)
+    return entry if known else None
+
+
 def unfit(layer: Any, hidden_states: torch.Tensor, cache: Any, kwargs: Any) -> str | None:
     """Why this call goes to the layer's own forward, or None."""
     if hidden_states.device.type not in ("cpu", "cuda"):
@@ -39,8 +48,12 @@ def unfit(layer: Any, hidden_states: torch.Tensor, cache: Any, kwargs: Any) -> s
         return f"activation {layer.activation} of the convolution"
     if kwargs.get("cu_seq_lens_q") is not None or kwargs.get("seq_idx") is not None:
         return "packed rows: the layer's own forward with Sluice's functions"
-    if cache is not None and cache.is_recording_past(layer.layer_idx):
-        return "the cache records the past (assisted decoding)"
+    if cache is not None:
+        entry = _entry(cache, layer)
+        if entry is None:
+            return "the cache is not of the form of transformers 5.17 to 5.23"
+        if getattr(entry, "record_past", False):
+            return "the cache records the past (assisted decoding)"
     if hasattr(layer.conv1d, "_hf_hook"):
         return "the convolution's weights are offloaded"
     return None
@@ -122,8 +135,9 @@ def forward(
         hidden_states = masked.to(hidden_states.dtype)
     conv_state = state = None
     if cache_params is not None:
-        conv_state = cache_params.get_conv_state(layer.layer_idx, state_idx=0)
-        state = cache_params.get_recurrent_state(layer.layer_idx, state_idx=0)
+        entry = _entry(cache_params, layer)
+        if entry.has_previous_state[0]:
+            conv_state, state = entry.conv_states[0], entry.recurrent_states[0]
     inputs = _inputs(layer, packing, hidden_states)
     arguments = _constants(layer, packing)
     if conv_state is not None and state is not None and hidden_states.shape[1] == 1:

