@@ -162,9 +162,11 @@ EmulatedPlan emulate_plan(const core::DeltaRuleProblem& problem,
   return out;
 }
 
-const core::Backend& backend() noexcept {
+const core::Backend& emulated_prefill() noexcept {
   static const core::Backend instance = make_backend();
   return instance;
 }
+
+[[gnu::weak]] const core::Backend& backend() noexcept { return emulated_prefill(); }
 
 }  // namespace sluice::cuda

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "core/backend.hpp"
 #include "cuda/split.h"
 
 namespace sluice::cuda {
@@ -16,6 +17,10 @@ extern uint64_t emulation_seed;
 extern int emulated_multiprocessors;
 /// What the environment would ask for.
 extern SplitWish emulated_split;
+
+/// Its chunk_forward: the fused kernel only. Also the CUDA backend of an executable that has no
+/// other.
+const core::Backend& emulated_prefill() noexcept;
 
 /// What the planner leaves in the workspace, with the horizons after it.
 struct EmulatedPlan {

@@ -19,12 +19,6 @@
 
 namespace sluice::cuda {
 
-namespace chunk_forward {
-alignas(1024) uint8_t dynamic_shared[emulation::kSharedBytes];  // the emulator asks for it
-}
-
-uint64_t emulation_seed = 1;
-
 int compute_capability(int) noexcept { return 90; }
 DeviceGuard::DeviceGuard(int) noexcept {}
 DeviceGuard::~DeviceGuard() = default;
@@ -81,31 +75,26 @@ int launch(const NormParams& params, void*) noexcept {
 
 namespace {
 
-/// What the fused kernel asks of its operands.
-bool tiled(const core::Tensor& t) noexcept {
-  if (reinterpret_cast<uintptr_t>(t.data) % 16 != 0 || t.dtype.bits != 16) return false;
-  for (int axis = 0; axis < 3; ++axis) {
-    if (t.shape[axis] > 1 && t.stride[axis] % 8 != 0) return false;
-  }
-  return true;
+/// chunk_forward of the fused kernel where it takes the problem, else of the reference.
+const core::Operator<core::DeltaRuleProblem>& delta_rule(const core::DeltaRuleProblem& p) noexcept {
+  core::KernelName name = "";
+  const bool fused = emulated_prefill().chunk_forward.select(p, &name).ok();
+  return fused ? emulated_prefill().chunk_forward : ref::recurrent_backend().chunk_forward;
 }
 
 }  // namespace
 
 Status select_delta_rule(const core::DeltaRuleProblem& p, core::KernelName* name) noexcept {
-  const bool fused = p.K % 64 == 0 && p.V % 64 == 0 && p.o.dtype.code == p.q.dtype.code &&
-                     tiled(p.q) && tiled(p.k) && tiled(p.v) && tiled(p.o);
-  *name = fused ? "emulated.sm_90a.reference" : "emulated.generic";
-  return ok_status();
+  return delta_rule(p).select(p, name);
 }
 
 size_t delta_rule_workspace(const core::DeltaRuleProblem& p) noexcept {
-  return ref::recurrent_backend().chunk_forward.workspace(p);
+  return delta_rule(p).workspace(p);
 }
 
 Status run_delta_rule(const core::DeltaRuleProblem& p, sluice_workspace workspace,
                       void* stream) noexcept {
-  return ref::recurrent_backend().chunk_forward.run(p, workspace, stream);
+  return delta_rule(p).run(p, workspace, stream);
 }
 
 const core::Backend& backend() noexcept {

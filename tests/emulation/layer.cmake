@@ -1,5 +1,5 @@
 # The operators around the delta rule: the parity suites' own configurations on the emulated kernels.
-add_library(sluice_emulated_layer OBJECT emulator.cc emulated_layer_backend.cc)
+add_library(sluice_emulated_layer OBJECT emulated_layer_backend.cc)
 target_include_directories(sluice_emulated_layer BEFORE PRIVATE ${CMAKE_CURRENT_SOURCE_DIR})
 target_include_directories(sluice_emulated_layer SYSTEM PRIVATE ${CUDAToolkit_INCLUDE_DIRS})
 target_compile_options(sluice_emulated_layer PRIVATE
@@ -12,9 +12,10 @@ set(cuda ${PROJECT_SOURCE_DIR}/src/cuda)
 add_executable(sluice_emulated_layer_tests
   emulated_conv_test.cc emulated_layer_test.cc host_device_copy.cc
   $<TARGET_OBJECTS:sluice_layer_suites>
+  ${cuda}/lower.cc ${cuda}/select.cc ${cuda}/split.cc
   ${cuda}/causal_conv1d.cc ${cuda}/gated_rms_norm.cc ${cuda}/layer_prefill.cc
   ${cuda}/kernels/conv1d/plan.cc ${cuda}/kernels/gated_norm/plan.cc
-  $<TARGET_OBJECTS:sluice_emulated_layer>
+  $<TARGET_OBJECTS:sluice_emulated_layer> $<TARGET_OBJECTS:sluice_emulation>
   $<TARGET_OBJECTS:sluice_core> $<TARGET_OBJECTS:sluice_ref> $<TARGET_OBJECTS:sluice_cpu>)
 target_link_libraries(sluice_emulated_layer_tests PRIVATE
   sluice_flags sluice_headers sluice_test_support
