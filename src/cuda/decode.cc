@@ -51,15 +51,10 @@ Status enqueue(const char* op, const Problem& p, bool layer, void* stream) noexc
                          cudaGetErrorName(static_cast<cudaError_t>(error)));
 }
 
-Status check_step(const DeltaRuleProblem& p) noexcept {
-  const Status status = check_choice(p);
-  return status.ok() ? check_decode_addresses(p) : status;
-}
-
 }  // namespace
 
 Status select_recurrent_step(const DeltaRuleProblem& p, core::KernelName* name) noexcept {
-  const Status status = check_step(p);
+  const Status status = check_choice(p);
   if (status.ok()) *name = decode_name(p);
   return status.ok() || asks_for("fused") ? status : select_delta_rule(p, name);
 }
@@ -68,18 +63,14 @@ size_t recurrent_step_workspace(const DeltaRuleProblem&) noexcept { return 0; }
 
 Status run_recurrent_step(const DeltaRuleProblem& p, sluice_workspace workspace,
                           void* stream) noexcept {
-  return check_step(p).ok() ? enqueue("recurrent_step", p, false, stream)
-                            : run_delta_rule(p, workspace, stream);
+  return check_choice(p).ok() ? enqueue("recurrent_step", p, false, stream)
+                              : run_delta_rule(p, workspace, stream);
 }
 
 Status select_layer_decode(const LayerProblem& p, core::KernelName* name) noexcept {
   Status status = check_choice(p);
-  if (status.ok()) {
-    status = check_decode_addresses(p);
-    if (status.ok()) *name = decode_name(p);
-    return status;
-  }
-  if (asks_for("fused")) return status;
+  if (status.ok()) *name = decode_name(p);
+  if (status.ok() || asks_for("fused")) return status;
   status = select_layer_prefill(p, name);
   if (status.ok()) *name = "cuda.layer_decode.generic";
   return status;

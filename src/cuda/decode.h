@@ -15,8 +15,8 @@ size_t recurrent_step_workspace(const core::DeltaRuleProblem& problem) noexcept;
 Status run_recurrent_step(const core::DeltaRuleProblem& problem, sluice_workspace workspace,
                           void* stream) noexcept;
 
-/// The decode kernel, one launch without workspace; for sizes and strides that it does not take,
-/// what layer_prefill consists of. States whose addresses it does not take are refused.
+/// The decode kernel, one launch without workspace; for sizes that it does not take, what
+/// layer_prefill consists of.
 Status select_layer_decode(const core::LayerProblem& problem, core::KernelName* name) noexcept;
 size_t layer_decode_workspace(const core::LayerProblem& problem) noexcept;
 Status run_layer_decode(const core::LayerProblem& problem, sluice_workspace workspace,

@@ -80,9 +80,10 @@ DecodeParams lower_shared(const DeltaRuleProblem& p, bool layer, int multiproces
   out.V = static_cast<int32_t>(p.V);
   out.r = static_cast<int32_t>(p.r);
   out.tiles_per_head = decode::divide_up(out.V, decode::kTileColumns);
-  out.grid = decode::plan_grid(
-      {p.rows.N * p.H, out.r * out.tiles_per_head, out.K, out.r, out.rows.max_tokens, layer},
-      multiprocessors);
+  out.by_element = layer && !moves_vectors(p);
+  out.grid = decode::plan_grid({p.rows.N * p.H, out.r * out.tiles_per_head, out.K, out.r,
+                                out.rows.max_tokens, layer, out.by_element},
+                               multiprocessors);
   out.scale = static_cast<float>(p.scale);
   out.beta_factor = static_cast<float>(p.beta_factor);
   out.l2norm_eps = static_cast<float>(p.l2norm_eps);

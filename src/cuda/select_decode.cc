@@ -20,14 +20,42 @@ Status check_sizes(const char* op, const DeltaRuleProblem& p, int capability) no
                            "%s: compute capability = %d.%d, expected 9.0 (CUDA decode kernel)", op,
                            capability / 10, capability % 10);
   }
-  if (p.K % kVector != 0 || p.K > decode::kMaxK || p.V % kVector != 0 || p.V > kMaxV) {
+  if (p.K <= decode::kMaxK && p.V <= kMaxV) return ok_status();
+  return Status::failure(Code::kUnsupported,
+                         "%s: K, V = %lld, %lld, expected at most %lld and %lld (CUDA decode "
+                         "kernel)",
+                         op, static_cast<ll>(p.K), static_cast<ll>(p.V),
+                         static_cast<ll>(decode::kMaxK), static_cast<ll>(kMaxV));
+}
+
+/// Four numbers of a state are one access.
+Status check_pool(const char* name, const Tensor& pool) noexcept {
+  if (!present(pool)) return ok_status();
+  const auto bytes = static_cast<uintptr_t>(kVector * pool.dtype.bits / 8);
+  const auto misaligned = reinterpret_cast<uintptr_t>(pool.data) % bytes;
+  if (misaligned != 0) {
     return Status::failure(Code::kUnsupported,
-                           "%s: K, V = %lld, %lld, expected multiples of 4 up to %lld and %lld "
-                           "(CUDA decode kernel)",
-                           op, static_cast<ll>(p.K), static_cast<ll>(p.V),
-                           static_cast<ll>(decode::kMaxK), static_cast<ll>(kMaxV));
+                           "recurrent_step: %s.data address mod %d = %d, expected 0 (CUDA decode "
+                           "kernel)",
+                           name, static_cast<int>(bytes), static_cast<int>(misaligned));
   }
-  return ok_status();
+  if (pool.shape[0] <= 1 || pool.stride[0] % kVector == 0) return ok_status();
+  return Status::failure(Code::kUnsupported,
+                         "recurrent_step: %s.stride[0] = %lld, expected a multiple of 4 (CUDA "
+                         "decode kernel)",
+                         name, static_cast<ll>(pool.stride[0]));
+}
+
+Status check_vectors(const DeltaRuleProblem& p) noexcept {
+  if (p.K % kVector != 0 || p.V % kVector != 0) {
+    return Status::failure(
+        Code::kUnsupported,
+        "recurrent_step: K, V = %lld, %lld, expected multiples of 4 (CUDA decode "
+        "kernel)",
+        static_cast<ll>(p.K), static_cast<ll>(p.V));
+  }
+  const Status status = check_pool("state.initial", p.state.initial);
+  return status.ok() ? check_pool("state.final", p.state.final) : status;
 }
 
 /// Whether some grid's shared memory fits, and its CTAs can be counted even with one tile each.
@@ -45,7 +73,8 @@ Status check_grid(const char* op, const DeltaRuleProblem& p, bool layer) noexcep
                           static_cast<int>(p.K),
                           static_cast<int>(p.r),
                           static_cast<int>(p.rows.max_tokens),
-                          layer};
+                          layer,
+                          layer && !check_vectors(p).ok()};
   const size_t bytes = shared_bytes(work, plan_grid(work, 1));
   if (bytes <= decode::kMaxSharedBytes) return ok_status();
   return Status::failure(Code::kUnsupported,
@@ -56,59 +85,25 @@ Status check_grid(const char* op, const DeltaRuleProblem& p, bool layer) noexcep
                          static_cast<ll>(decode::kMaxSharedBytes));
 }
 
-/// Four numbers of a state are one access.
-Status check_stride(const char* op, const char* name, const Tensor& pool) noexcept {
-  if (!present(pool) || pool.shape[0] <= 1 || pool.stride[0] % kVector == 0) return ok_status();
-  return Status::failure(Code::kUnsupported,
-                         "%s: %s.stride[0] = %lld, expected a multiple of 4 (CUDA decode kernel)",
-                         op, name, static_cast<ll>(pool.stride[0]));
-}
-
-Status check_address(const char* op, const char* name, const Tensor& pool) noexcept {
-  if (!present(pool)) return ok_status();
-  const auto bytes = static_cast<uintptr_t>(kVector * pool.dtype.bits / 8);
-  const auto misaligned = reinterpret_cast<uintptr_t>(pool.data) % bytes;
-  if (misaligned == 0) return ok_status();
-  return Status::failure(Code::kUnsupported,
-                         "%s: %s.data address mod %d = %d, expected 0 (CUDA decode kernel)", op,
-                         name, static_cast<int>(bytes), static_cast<int>(misaligned));
-}
-
-Status check(const char* op, const DeltaRuleProblem& p, int capability, bool layer) noexcept {
-  Status status = check_sizes(op, p, capability);
-  if (status.ok()) status = check_grid(op, p, layer);
-  if (status.ok()) status = check_stride(op, "state.initial", p.state.initial);
-  if (status.ok()) status = check_stride(op, "state.final", p.state.final);
-  return status;
-}
-
-Status check_addresses(const char* op, const DeltaRuleProblem& p) noexcept {
-  const Status status = check_address(op, "state.initial", p.state.initial);
-  return status.ok() ? check_address(op, "state.final", p.state.final) : status;
-}
-
 /// By K: up to 32, 64, 128, 256.
 core::KernelName name_of(int64_t K, const core::KernelName (&names)[4]) noexcept {
-  const int rounded = decode::rounded_k(K);
+  const int rounded = decode::rounded_k(K, false);
   return names[rounded == 32 ? 0 : (rounded == 64 ? 1 : (rounded == 128 ? 2 : 3))];
 }
 
 }  // namespace
 
+bool moves_vectors(const DeltaRuleProblem& problem) noexcept { return check_vectors(problem).ok(); }
+
 Status check_decode(const DeltaRuleProblem& problem, int capability) noexcept {
-  return check("recurrent_step", problem, capability, false);
+  Status status = check_sizes("recurrent_step", problem, capability);
+  if (status.ok()) status = check_vectors(problem);
+  return status.ok() ? check_grid("recurrent_step", problem, false) : status;
 }
 
 Status check_decode(const LayerProblem& problem, int capability) noexcept {
-  return check("layer_decode", problem.delta, capability, true);
-}
-
-Status check_decode_addresses(const DeltaRuleProblem& problem) noexcept {
-  return check_addresses("recurrent_step", problem);
-}
-
-Status check_decode_addresses(const LayerProblem& problem) noexcept {
-  return check_addresses("layer_decode", problem.delta);
+  const Status status = check_sizes("layer_decode", problem.delta, capability);
+  return status.ok() ? check_grid("layer_decode", problem.delta, true) : status;
 }
 
 core::KernelName decode_name(const DeltaRuleProblem& problem) noexcept {
@@ -117,6 +112,7 @@ core::KernelName decode_name(const DeltaRuleProblem& problem) noexcept {
 }
 
 core::KernelName decode_name(const LayerProblem& problem) noexcept {
+  if (!moves_vectors(problem.delta)) return "cuda.layer_decode.sm_90a.by_element";
   return name_of(problem.delta.K,
                  {"cuda.layer_decode.sm_90a.k32", "cuda.layer_decode.sm_90a.k64",
                   "cuda.layer_decode.sm_90a.k128", "cuda.layer_decode.sm_90a.k256"});

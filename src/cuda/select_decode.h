@@ -8,12 +8,13 @@
 
 namespace sluice::cuda {
 
-/// By sizes, dtypes and strides. capability: 10 major + minor. kUnsupported with what is supported.
+/// Whether the decode kernel takes a problem, else what is supported; a layer whatever its strides
+/// and addresses. capability: 10 major + minor.
 Status check_decode(const core::DeltaRuleProblem& problem, int capability) noexcept;
 Status check_decode(const core::LayerProblem& problem, int capability) noexcept;
-/// By the addresses of the states. WHY apart: workspaces are asked for before tensors exist.
-Status check_decode_addresses(const core::DeltaRuleProblem& problem) noexcept;
-Status check_decode_addresses(const core::LayerProblem& problem) noexcept;
+
+/// Whether states can be read and written four numbers at a time; layers are slow where not.
+bool moves_vectors(const core::DeltaRuleProblem& problem) noexcept;
 
 /// Static storage.
 core::KernelName decode_name(const core::DeltaRuleProblem& problem) noexcept;

@@ -51,7 +51,7 @@ Kernel kernel_for(int K, bool is_vk, bool layer) {
 }  // namespace
 
 int launch(const DecodeParams& params, int64_t sequences, bool is_vk, bool layer, void*) noexcept {
-  const int K = rounded_k(params.K);
+  const int K = rounded_k(params.K, params.by_element);
   const StageSizes sizes{K, params.rows.max_tokens, params.r, params.grid.tiles, layer};
   emulation::Grid grid{};
   grid.ctas = static_cast<unsigned>(sequences * params.H * params.grid.ctas);

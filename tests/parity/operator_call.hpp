@@ -29,6 +29,10 @@ inline std::vector<sluice_tensor*> tensors_of(sluice_chunk_forward_args* a) {
   return delta_tensors(a);
 }
 
+inline std::vector<sluice_tensor*> tensors_of(sluice_recurrent_step_args* a) {
+  return delta_tensors(a);
+}
+
 inline std::vector<sluice_tensor*> tensors_of(sluice_layer_args* a) {
   sluice_state_io& s = a->state;
   return {&a->qkv,

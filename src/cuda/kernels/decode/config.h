@@ -21,8 +21,11 @@ inline constexpr size_t kMaxSharedBytes = 227 * 1024;
 template <int kK_, bool kVk_, bool kLayer_>
 struct Config {
   static constexpr int kK = kK_;
-  static constexpr bool kVk = kVk_;            ///< [V,K], else [K,V]
-  static constexpr bool kLayer = kLayer_;      ///< conv, delta rule and norm, else the delta rule
+  static constexpr bool kVk = kVk_;        ///< [V,K], else [K,V]
+  static constexpr bool kLayer = kLayer_;  ///< conv, delta rule and norm, else the delta rule
+  /// Whether it also reads and writes states number by number, any K up to kK and any address: of
+  /// layers, which no other kernel has, and for the largest K alone.
+  static constexpr bool kByElement = kLayer && kK == 256;
   static constexpr int kSteps = kK / 32;       ///< j
   static constexpr int kVectors = 4 * kSteps;  ///< loads of a lane
   /// Lanes along the contiguous dimension are neighbours, so that a load's addresses are too.

@@ -136,7 +136,7 @@ __global__ void __launch_bounds__(kMaxThreads, C::kResident)
   if (C::kLayer) update_states<C>(p, unit, conv, p.grid.ctas > 1 ? 2 * C::kK : 0, s.row);
 #pragma unroll 1
   for (; tile < unit.last; tile += warps) {
-    unpack_tile(p.state.initial.pool.number, state);
+    unpack_tile(p, state);
     run_tile(p, s, unit, tile, lane, state);
     if (tile + warps < unit.last) load_tile(p, unit, tile + warps, lane, state);
   }

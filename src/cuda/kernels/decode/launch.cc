@@ -16,8 +16,7 @@ using GetInstance = const void* (*)(bool layer) noexcept;
 constexpr GetInstance kInstances[4][2] = {
     {k32_kv, k32_vk}, {k64_kv, k64_vk}, {k128_kv, k128_vk}, {k256_kv, k256_vk}};
 
-const void* kernel_for(int K, bool is_vk, bool layer) noexcept {
-  const int rounded = rounded_k(K);
+const void* kernel_for(int rounded, bool is_vk, bool layer) noexcept {
   const int row = rounded == 32 ? 0 : (rounded == 64 ? 1 : (rounded == 128 ? 2 : 3));
   return kInstances[row][is_vk ? 1 : 0](layer);
 }
@@ -42,9 +41,9 @@ int launch(const DecodeParams& params, int64_t sequences, bool is_vk, bool layer
            void* stream) noexcept {
   const int64_t ctas = sequences * params.H * params.grid.ctas;
   if (ctas == 0) return cudaSuccess;
-  const void* const kernel = kernel_for(params.K, is_vk, layer);
-  const StageSizes sizes{rounded_k(params.K), params.rows.max_tokens, params.r, params.grid.tiles,
-                         layer};
+  const int K = rounded_k(params.K, params.by_element);
+  const void* const kernel = kernel_for(K, is_vk, layer);
+  const StageSizes sizes{K, params.rows.max_tokens, params.r, params.grid.tiles, layer};
   if (sizes.bytes() > kPlainSharedBytes) {
     const cudaError_t error = cudaFuncSetAttribute(
         kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(kMaxSharedBytes));

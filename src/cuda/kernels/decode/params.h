@@ -66,6 +66,7 @@ struct DecodeParams {
   BetaForm beta_form;
   bool l2norm, delta_rule, head_map_cyclic;
   bool write_last, write_per_token;  ///< which states go to `final`
+  bool by_element;                   ///< states are not read and written four numbers at a time
   bool layer;                        ///< conv and norm hold
   ConvParams conv;
   NormParams norm;

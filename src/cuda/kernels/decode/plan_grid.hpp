@@ -15,17 +15,19 @@ struct Work {
   int tiles = 0;      ///< of a unit
   int K = 0, r = 0, max_tokens = 0;
   bool layer = false;
+  bool by_element = false;  ///< DecodeParams::by_element
 };
 
 /// K of the instance for key dimension K.
-constexpr int rounded_k(int64_t K) noexcept {
+constexpr int rounded_k(int64_t K, bool by_element) noexcept {
+  if (by_element) return 256;
   return K <= 32 ? 32 : (K <= 64 ? 64 : (K <= 128 ? 128 : 256));
 }
 
 constexpr int divide_up(int a, int b) noexcept { return (a + b - 1) / b; }
 
 constexpr size_t shared_bytes(const Work& w, const Grid& grid) noexcept {
-  return StageSizes{rounded_k(w.K), w.max_tokens, w.r, grid.tiles, w.layer}.bytes();
+  return StageSizes{rounded_k(w.K, w.by_element), w.max_tokens, w.r, grid.tiles, w.layer}.bytes();
 }
 
 /// `ctas` a unit.

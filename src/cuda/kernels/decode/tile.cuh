@@ -3,6 +3,7 @@
 #ifndef SLUICE_CUDA_KERNELS_DECODE_TILE_CUH_
 #define SLUICE_CUDA_KERNELS_DECODE_TILE_CUH_
 
+#include "cuda/device/store.cuh"
 #include "cuda/kernels/decode/unit.cuh"
 #include "cuda/ptx/convert.cuh"
 #include "cuda/ptx/stream.cuh"
@@ -42,8 +43,8 @@ struct Lane {
 template <class C>
 struct VectorWalk {
   char* at;
-  int next_vector, next_step;  ///< bytes; BOUND: a head's state has at most 256 V elements
-  int rows_left;  ///< of K, from the first vector's row; none if its columns are past V
+  int next_vector, next_step;   ///< bytes; BOUND: a head's state has at most 256 V elements
+  int rows_left, columns_left;  ///< of K and V, from the first vector's first element
 
   __device__ __forceinline__ VectorWalk(const DecodeParams& p, const StatePool& pool, int64_t slot,
                                         const Place& place, const Lane<C>& lane) {
@@ -54,12 +55,46 @@ struct VectorWalk {
     at = static_cast<char*>(pool.data) + (head + origin) * bytes;
     next_vector = (C::kVk ? p.K : p.V) * bytes;
     next_step = C::kVk ? 32 * bytes - 3 * next_vector : 29 * next_vector;
-    rows_left = column < p.V ? p.K - row : 0;
+    rows_left = p.K - row;
+    columns_left = p.V - column;
   }
-  /// Whether vector m exists. K and V are multiples of four, so the four of a step do or none.
-  __device__ __forceinline__ bool exists(int m) const { return m / 4 * 32 < rows_left; }
+  /// Whether vector m exists. Where K and V are multiples of four, all of it does or nothing.
+  __device__ __forceinline__ bool exists(int m) const {
+    return m / 4 * 32 < rows_left && columns_left > 0;
+  }
+  /// Whether element i of vector m exists.
+  __device__ __forceinline__ bool exists(int m, int i) const {
+    const int e = C::kVk ? i : m % 4, column = C::kVk ? m % 4 : i;
+    return m / 4 * 32 + e < rows_left && column < columns_left;
+  }
   __device__ __forceinline__ void next(int m) { at += m % 4 == 3 ? next_step : next_vector; }
 };
+
+/// load_tile() of states whose rows are no whole vectors, or not aligned to them: in float32.
+template <class C>
+__device__ __forceinline__ void load_elements(Number number, VectorWalk<C> walk, Tile<C>& tile) {
+#pragma unroll
+  for (int m = 0; m < C::kVectors; ++m, walk.next(m - 1)) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      if (!walk.exists(m, i)) continue;
+      tile.words[m][i] = __float_as_uint(device::load_written(walk.at, i, number));
+    }
+  }
+}
+
+template <class C>
+__device__ __forceinline__ void store_elements(Number number, VectorWalk<C> walk,
+                                               const Tile<C>& tile) {
+#pragma unroll
+  for (int m = 0; m < C::kVectors; ++m, walk.next(m - 1)) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      if (!walk.exists(m, i)) continue;
+      device::store_number(walk.at, i, number, __uint_as_float(tile.words[m][i]));
+    }
+  }
+}
 
 /// Requests the tile, zeros where there is nothing; nothing waits for it here. WHY not through the
 /// read-only cache: the pool may be the one that this launch writes.
@@ -74,6 +109,10 @@ __device__ __forceinline__ void load_tile(const DecodeParams& p, const Unit& uni
   if (unit.seq.read < 0) return;
   const StatePool& pool = p.state.initial.pool;
   VectorWalk<C> walk(p, pool, unit.seq.read, place_of(p, unit, index), lane);
+  if (C::kByElement && p.by_element) {
+    load_elements<C>(pool.number, walk, tile);
+    return;
+  }
   const uint64_t policy = ptx::evict_first();
   if (pool.number == Number::kFloat32) {
 #pragma unroll
@@ -99,8 +138,9 @@ __device__ __forceinline__ void unpack_four(uint32_t (&words)[4]) {
 
 /// What load_tile() requested, in float32.
 template <class C>
-__device__ __forceinline__ void unpack_tile(Number number, Tile<C>& tile) {
-  if (number == Number::kFloat32) return;
+__device__ __forceinline__ void unpack_tile(const DecodeParams& p, Tile<C>& tile) {
+  const Number number = p.state.initial.pool.number;
+  if (number == Number::kFloat32 || (C::kByElement && p.by_element)) return;
   if (number == Number::kBfloat16) {
 #pragma unroll
     for (int m = 0; m < C::kVectors; ++m) unpack_four<__nv_bfloat16>(tile.words[m]);
@@ -122,6 +162,10 @@ __device__ __forceinline__ void store_tile(const DecodeParams& p, const Unit& un
                                            const Lane<C>& lane, int64_t slot, const Tile<C>& tile) {
   const StatePool& pool = p.state.final.pool;
   VectorWalk<C> walk(p, pool, slot, place_of(p, unit, index), lane);
+  if (C::kByElement && p.by_element) {
+    store_elements<C>(pool.number, walk, tile);
+    return;
+  }
   const uint64_t policy = ptx::evict_first();
   if (pool.number == Number::kFloat32) {
 #pragma unroll
