@@ -8,6 +8,8 @@
 namespace sluice::tools {
 
 Action add_bench_cpu(CLI::App& bench);
+Action add_bench_decode(CLI::App& bench);
+Action add_bench_layer(CLI::App& bench);
 Action add_bench_prefill(CLI::App& bench);
 Action add_bench_parts(CLI::App& bench);
 

@@ -1,0 +1,218 @@
+// sluice bench decode and sluice bench layer: time steps of the delta rule and of whole layers on a
+// GPU, in graphs, on cold states, beside a copy of the same run and what peers take.
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/core.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <fstream>
+#include <memory>
+
+#include "support/array.hpp"
+#include "tools/bench/bench.hpp"
+#include "tools/bench/graph_timer.hpp"
+#include "tools/bench/step_problem.hpp"
+#include "tools/call.hpp"
+#include "tools/progress.hpp"
+
+namespace sluice::tools {
+namespace {
+
+constexpr int kWarmUps = 3, kHostCalls = 101;
+
+struct StepSettings {
+  bool layer = false;
+  std::string grid = "marks", commit = "unknown", command, json;
+  std::vector<int64_t> HV, B, T;
+  std::vector<std::string> states;
+  int64_t H = 0, K = 128, V = 128;
+  bool per_token = false;
+  int repeat = 50;
+};
+
+/// The cells asked for: those of the grid, or --HV x --B x --T x --state.
+std::vector<StepCell> cells_of(const StepSettings& s) {
+  if (s.HV.empty() && s.B.empty() && s.T.empty() && s.states.empty())
+    return step_grid(s.grid, s.layer);
+  std::vector<StepCell> cells;
+  const std::vector<std::string> states =
+      s.states.empty() ? std::vector<std::string>{"fp32"} : s.states;
+  for (const std::string& state : states) {
+    for (const int64_t HV : s.HV.empty() ? std::vector<int64_t>{32} : s.HV) {
+      for (const int64_t B : s.B.empty() ? std::vector<int64_t>{1} : s.B) {
+        for (const int64_t T : s.T.empty() ? std::vector<int64_t>{1} : s.T) {
+          const int64_t H = s.H > 0 ? s.H : std::max<int64_t>(HV / 2, 1);
+          cells.push_back({s.layer, H, HV, s.K, s.V, B, T, state, s.per_token, 0});
+        }
+      }
+    }
+  }
+  return cells;
+}
+
+void sort_into(std::vector<double> seconds, double scale, StepRow* row) {
+  std::sort(seconds.begin(), seconds.end());
+  row->us = scale * seconds[seconds.size() / 2];
+  row->us_min = scale * seconds.front();
+  row->us_p90 = scale * seconds[9 * seconds.size() / 10];
+}
+
+double host_microseconds(Machine& machine, StepProblem* problem) {
+  std::vector<double> seconds;
+  machine.synchronize();
+  for (int i = 0; i < kHostCalls; ++i) {
+    const Stopwatch watch;
+    problem->call(i % problem->launches(), nullptr);
+    seconds.push_back(watch.seconds());
+  }
+  machine.synchronize();
+  std::sort(seconds.begin(), seconds.end());
+  return 1e6 * seconds[seconds.size() / 2];
+}
+
+void time_row(Machine& machine, const StepSettings& s, double bytes_per_second, StepRow* row) {
+  StepProblem problem(machine, row->cell);
+  if (const Status status = problem.supported(&row->kernel); !status.ok()) {
+    row->failure = status.message;
+    return;
+  }
+  row->launches = problem.launches();
+  problem.call(0, nullptr);
+  machine.synchronize();
+  row->failure = problem.trouble();
+  if (!row->failure.empty()) return;
+  const std::unique_ptr<GraphTimer> graph = capture_graph([&](void* stream) {
+    for (int64_t i = 0; i < problem.launches(); ++i) problem.call(i, stream);
+  });
+  for (int i = 0; i < kWarmUps; ++i) graph->replay();
+  std::vector<double> seconds;
+  for (int i = 0; i < s.repeat; ++i) seconds.push_back(graph->replay());
+  sort_into(seconds, 1e6 / static_cast<double>(problem.launches()), row);
+  row->host_us = host_microseconds(machine, &problem);
+  row->failure = problem.trouble();
+  row->floor_us = 1e6 * row->bytes / bytes_per_second;
+}
+
+std::vector<StepPeer> peers_of_row(const StepCell& cell) {
+  std::vector<StepPeer> found;
+  for (const StepPeer& peer : parse_step_peers(embedded_step_peers())) {
+    if (peer.op == (cell.layer ? "layer" : "decode") && peer.HV == cell.HV && peer.B == cell.B &&
+        peer.T == cell.T && peer.state == cell.state && !cell.per_token) {
+      found.push_back(peer);
+    }
+  }
+  std::sort(found.begin(), found.end(),
+            [](const StepPeer& a, const StepPeer& b) { return a.us < b.us; });
+  return found;
+}
+
+StepReport measure(Machine& machine, const StepSettings& s) {
+  StepReport report;
+  report.date = utc_now(), report.version = sluice_version(), report.commit = s.commit;
+  report.command = s.command, report.grid = s.grid;
+  report.op = s.layer ? "layer_decode" : "recurrent_step";
+  report.machine = machine.describe(), report.repeat = s.repeat;
+  const Ceilings ceilings = machine.measure_ceilings();
+  report.bytes_per_second = ceilings.bytes_per_second;
+  report.bytes_source = ceilings.bytes_source;
+  const std::vector<StepCell> cells = cells_of(s);
+  for (size_t i = 0; i < cells.size(); ++i) {
+    StepRow& row = report.rows.emplace_back();
+    row.cell = cells[i];
+    row.bytes = step_bytes(cells[i]);
+    row.peers = peers_of_row(cells[i]);
+    show_progress(i, cells.size(),
+                  fmt::format("HV {} B {} {}", row.cell.HV, row.cell.B, row.cell.state));
+    try {
+      time_row(machine, s, report.bytes_per_second, &row);
+    } catch (const std::runtime_error& error) {
+      row.failure = error.what();
+    }
+  }
+  show_progress(1, 1, "");
+  return report;
+}
+
+int bench_steps(const StepSettings& s) {
+  if (const std::string reason = unavailable(Implementation::kCuda); !reason.empty()) {
+    return fail_unavailable(reason);
+  }
+  double start_seconds = 0;
+  const std::unique_ptr<Machine> machine = make_cuda_machine(&start_seconds);
+  if (const int code = sluice_warm_up(machine->device()); code != SLUICE_OK) {
+    return fail(sluice_last_error());
+  }
+  const StepReport report = measure(*machine, s);
+  print_steps(report);
+  if (!s.json.empty()) {
+    std::ofstream file(s.json);
+    file << to_json(report).dump(1) << "\n";
+    file.flush();
+    if (!file) return fail(s.json + " cannot be written");
+  }
+  const bool failed = std::any_of(report.rows.begin(), report.rows.end(),
+                                  [](const StepRow& row) { return !row.failure.empty(); });
+  return failed ? kExitError : kExitDone;
+}
+
+void add_options(CLI::App* command, StepSettings* s) {
+  command->add_option("--grid", s->grid, "marks, or full: HV of 8 to 64, B of 1 to 512")
+      ->check(CLI::IsMember({"marks", "full"}))
+      ->capture_default_str();
+  const CLI::Range sizes(1, 65536);
+  command->add_option("--HV", s->HV, "value heads; with any of these four, in place of the grid")
+      ->delimiter(',')
+      ->check(sizes);
+  command->add_option("--B", s->B, "sequences")->delimiter(',')->check(sizes);
+  command->add_option("--T", s->T, "tokens of a sequence")
+      ->delimiter(',')
+      ->check(CLI::Range(1, 16));
+  command->add_option("--state", s->states, "fp32, bf16, fp16")
+      ->delimiter(',')
+      ->check(CLI::IsMember({"fp32", "bf16", "fp16"}));
+  command->add_option("--H", s->H, "key heads; default HV / 2")->check(sizes);
+  command->add_option("--K", s->K, "key dimension")->check(sizes)->capture_default_str();
+  command->add_option("--V", s->V, "value dimension")->check(sizes)->capture_default_str();
+  if (!s->layer) {
+    command->add_flag("--per-token", s->per_token, "keep the state after every token");
+  }
+  command->add_option("--repeat", s->repeat, "replays of each graph")
+      ->check(CLI::Range(1, 10000))
+      ->capture_default_str();
+  command->add_option("--commit", s->commit, "what to record as the commit measured");
+  command->add_option("--json", s->json, "write everything measured");
+}
+
+Action add_step_command(CLI::App& bench, bool layer) {
+  const std::string name = layer ? "layer" : "decode";
+  CLI::App* command = bench.add_subcommand(
+      name, layer ? "layer_decode on a GPU: one launch a step" : "recurrent_step on a GPU");
+  auto settings = std::make_shared<StepSettings>();
+  settings->layer = layer;
+  add_options(command, settings.get());
+  command->footer(fmt::format(
+      "Inputs: random bfloat16 tokens, raw gates, beta logits, l2 norm inside; slots in random "
+      "order.\nColumns and byte account: docs/kernels/decode.md. Exit status 2 if a row failed, 3 "
+      "without a GPU.\nExamples:\n"
+      "  sluice bench {0} --json {0}.json --commit $(git rev-parse --short HEAD)\n"
+      "  sluice bench {0} --grid full --repeat 20\n"
+      "  sluice bench {0} --HV 32 --B 1,2,4,8 --state fp32,bf16 --T 1{1}",
+      name, layer ? "" : "\n  sluice bench decode --B 32 --T 4 --per-token"));
+  return [command, settings, name] {
+    settings->command = "sluice bench " + name;
+    for (const CLI::Option* option : command->get_options()) {
+      if (option->count() == 0 || option->get_name() == "--json") continue;
+      settings->command += " " + option->get_name();
+      if (option->get_items_expected_max() == 0) continue;
+      settings->command += fmt::format(" {}", fmt::join(option->results(), ","));
+    }
+    return bench_steps(*settings);
+  };
+}
+
+}  // namespace
+
+Action add_bench_decode(CLI::App& bench) { return add_step_command(bench, false); }
+Action add_bench_layer(CLI::App& bench) { return add_step_command(bench, true); }
+
+}  // namespace sluice::tools

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <fmt/core.h>
+
+#include <sstream>
+#include <stdexcept>
+
+#include "tools/bench/step_report.hpp"
+
+namespace sluice::tools {
+namespace {
+
+StepCell cell_of(bool layer, int64_t HV, int64_t B, const std::string& state, double goal_us = 0) {
+  StepCell cell;
+  cell.layer = layer;
+  cell.H = HV >= 16 ? 16 : HV / 2;
+  cell.HV = HV, cell.B = B, cell.state = state, cell.goal_us = goal_us;
+  return cell;
+}
+
+struct Goal {
+  int64_t B;
+  double fp32_us, bf16_us;
+};
+
+std::vector<StepCell> decode_marks() {
+  std::vector<StepCell> cells;
+  constexpr Goal kGoals[] = {
+      {1, 3.0, 2.9}, {4, 5.5, 4.2}, {16, 19, 11}, {64, 68, 37}, {256, 268, 140}};
+  for (const Goal& goal : kGoals) cells.push_back(cell_of(false, 32, goal.B, "fp32", goal.fp32_us));
+  for (const Goal& goal : kGoals) cells.push_back(cell_of(false, 32, goal.B, "bf16", goal.bf16_us));
+  // Speculation: the verification of four tokens, with the last state and with all of them kept.
+  for (const bool per_token : {false, true}) {
+    cells.push_back(cell_of(false, 32, 32, "fp32"));
+    cells.back().T = 4, cells.back().per_token = per_token;
+  }
+  cells.push_back(cell_of(false, 32, 32, "fp32"));
+  return cells;
+}
+
+std::vector<StepCell> layer_marks() {
+  std::vector<StepCell> cells;
+  cells.push_back(cell_of(true, 32, 1, "fp32", 5));
+  cells.push_back(cell_of(true, 32, 32, "fp32", 37));
+  cells.push_back(cell_of(true, 32, 256, "fp32", 280));
+  for (const int64_t B : {1, 32, 256}) cells.push_back(cell_of(true, 32, B, "bf16"));
+  return cells;
+}
+
+int64_t whole_number(const std::string& text, const std::string& line) {
+  size_t used = 0;
+  const int64_t value = std::stoll(text, &used);
+  if (used != text.size()) throw std::runtime_error("no number: " + text + " in " + line);
+  return value;
+}
+
+}  // namespace
+
+double step_bytes(const StepCell& c) {
+  const auto tokens = static_cast<double>(c.B * c.T);
+  const auto states = static_cast<double>(c.B * c.state_bytes());
+  const double written = c.per_token ? static_cast<double>(c.T) : 1.0;
+  const auto channels = static_cast<double>(c.conv_channels());
+  const auto values = static_cast<double>(c.HV * c.V);
+  double bytes = states * (1 + written) + tokens * 4.0 * static_cast<double>(c.HV) +
+                 tokens * 2.0 * (channels + values);
+  if (c.layer) {
+    bytes += tokens * 2.0 * values + static_cast<double>(c.B) * 12.0 * channels + 10.0 * channels;
+  }
+  return bytes;
+}
+
+std::vector<StepPeer> parse_step_peers(const std::string& text) {
+  std::vector<StepPeer> peers;
+  std::istringstream lines(text);
+  std::string line;
+  for (bool header = true; std::getline(lines, line); header = false) {
+    if (header || line.empty()) continue;
+    std::istringstream fields(line);
+    std::vector<std::string> cells;
+    for (std::string cell; std::getline(fields, cell, ',');) cells.push_back(cell);
+    if (cells.size() != 7) throw std::runtime_error("7 columns expected: " + line);
+    StepPeer peer{cells[0], cells[1], 0, 0, 1, cells[5], 0};
+    peer.HV = whole_number(cells[2], line), peer.B = whole_number(cells[3], line);
+    peer.T = whole_number(cells[4], line), peer.us = std::stod(cells[6]);
+    peers.push_back(peer);
+  }
+  return peers;
+}
+
+std::vector<StepCell> step_grid(const std::string& grid, bool layer) {
+  if (grid == "marks") return layer ? layer_marks() : decode_marks();
+  std::vector<StepCell> cells;
+  for (const char* state : {"fp32", "bf16"}) {
+    for (const int64_t HV : {8, 16, 32, 48, 64}) {
+      for (int64_t B = 1; B <= 512; B *= 2) cells.push_back(cell_of(layer, HV, B, state));
+    }
+  }
+  return cells;
+}
+
+}  // namespace sluice::tools

@@ -1,0 +1,49 @@
+// A step as calls: tensors on a machine, and a pool large enough that every launch of a round finds
+// its states cold.
+// SPDX-License-Identifier: Apache-2.0
+#ifndef SLUICE_TOOLS_BENCH_STEP_PROBLEM_HPP_
+#define SLUICE_TOOLS_BENCH_STEP_PROBLEM_HPP_
+
+#include <memory>
+#include <vector>
+
+#include "tools/bench/machine.hpp"
+#include "tools/bench/step_report.hpp"
+
+namespace sluice::tools {
+
+class StepProblem {
+ public:
+  StepProblem(Machine& machine, const StepCell& cell);
+
+  /// Launches of a round: each has B slots (times T with per_token) of its own.
+  int64_t launches() const { return launches_; }
+  /// Call `launch` of a round, enqueued; throws std::runtime_error if it is refused.
+  void call(int64_t launch, void* stream);
+  /// Whether the library has a kernel for it, and its name.
+  Status supported(std::string* kernel) const;
+  /// Empty, or what is wrong with the output of the last call, after synchronize().
+  std::string trouble() const;
+
+ private:
+  std::shared_ptr<void> random_elements(sluice_dtype dtype, int64_t count, double scale);
+  TensorView view(sluice_dtype dtype, std::vector<int64_t> shape, double scale = 1.0);
+  void make_slots();
+  void make_step();
+  void make_layer();
+
+  Machine& machine_;
+  StepCell cell_;
+  int64_t launches_ = 1, slots_ = 0;
+  std::vector<std::shared_ptr<void>> memory_;
+  std::shared_ptr<void> scratch_;
+  size_t scratch_bytes_ = 0;
+  TensorView slot_table_{};  ///< [launches * B] or [launches * B, T]
+  TensorView accepted_{};
+  RecurrentStepArgs step_;
+  LayerArgs layer_;
+};
+
+}  // namespace sluice::tools
+
+#endif  // SLUICE_TOOLS_BENCH_STEP_PROBLEM_HPP_

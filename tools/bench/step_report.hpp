@@ -1,0 +1,83 @@
+// What `sluice bench decode` and `sluice bench layer` are asked for and what they find.
+// SPDX-License-Identifier: Apache-2.0
+#ifndef SLUICE_TOOLS_BENCH_STEP_REPORT_HPP_
+#define SLUICE_TOOLS_BENCH_STEP_REPORT_HPP_
+
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "sluice/sluice.hpp"
+
+namespace sluice::tools {
+
+/// One shape of a step.
+struct StepCell {
+  bool layer = false;  ///< conv, delta rule and norm; else the delta rule alone
+  int64_t H = 16, HV = 32, K = 128, V = 128;
+  int64_t B = 1, T = 1;
+  std::string state = "fp32";  ///< fp32, bf16, fp16
+  bool per_token = false;      ///< a state after each token is kept, not only the last one
+  double goal_us = 0;          ///< 0: none is set
+
+  int64_t state_element_bytes() const { return state == "fp32" ? 4 : 2; }
+  /// Bytes of one sequence's states.
+  int64_t state_bytes() const { return HV * K * V * state_element_bytes(); }
+  int64_t conv_channels() const { return 2 * H * K + HV * V; }
+};
+
+/// Bytes that a step reads and writes at least, 16-bit tokens and parameters: states once each way
+/// (per_token: written once a token), tokens, gates and, of a layer, three columns of convolution
+/// state each way and the parameters.
+double step_bytes(const StepCell& cell);
+
+/// What somebody else's kernels take for a step.
+struct StepPeer {
+  std::string peer, op;  ///< op: decode or layer
+  int64_t HV = 0, B = 0, T = 1;
+  std::string state;
+  double us = 0;
+};
+/// The rows of benchmarks/peers/decode_h200.csv; throws std::runtime_error that names a wrong line.
+std::vector<StepPeer> parse_step_peers(const std::string& text);
+/// The file, compiled in.
+const char* embedded_step_peers();
+
+/// The cells of a grid: "marks" or "full".
+std::vector<StepCell> step_grid(const std::string& grid, bool layer);
+
+/// One cell. What is not known is NaN.
+struct StepRow {
+  StepCell cell;
+  std::string kernel, failure;  ///< failure: why the rest is missing, else empty
+  double us = std::numeric_limits<double>::quiet_NaN(), us_min = us, us_p90 = us;
+  double host_us = us;   ///< until an enqueued call returns
+  int64_t launches = 0;  ///< in the graph, each on states of its own
+  double bytes = 0, floor_us = us;
+  std::vector<StepPeer> peers;  ///< fastest first
+
+  double gb_per_s() const { return 1e-3 * bytes / us; }
+  double share() const { return floor_us / us; }
+  double ratio() const {
+    return peers.empty() ? std::numeric_limits<double>::quiet_NaN() : peers.front().us / us;
+  }
+};
+
+struct StepReport {
+  std::string date, version, commit, command, grid, op;
+  nlohmann::json machine;
+  int repeat = 0;
+  double bytes_per_second = 0;
+  std::string bytes_source;
+  std::vector<StepRow> rows;
+};
+
+/// The record of a run, schema "sluice.bench.step/1" (docs/kernels/decode.md); unknown is null.
+nlohmann::json to_json(const StepReport& report);
+/// The table and what its columns mean, to stdout.
+void print_steps(const StepReport& report);
+
+}  // namespace sluice::tools
+
+#endif  // SLUICE_TOOLS_BENCH_STEP_REPORT_HPP_
