@@ -38,6 +38,7 @@ sharded sluice_cuda_tests sluice_cuda_tests
 sharded sluice_cuda_stress_tests sluice_cuda_stress_tests
 sharded cuda_layer sluice_cuda_layer_tests
 sharded cuda_parity sluice_cuda_parity_tests "--gtest_filter=*Invariance*:*RandomDelta*"
+sharded cuda_parity_decode sluice_cuda_parity_tests "--gtest_filter=*RecurrentStep*:*DecodeSession*"
 # The generic kernel alone. Not: the largest counts, which are minutes of the reference, and what only
 # the fused kernel has, error limits of 16 bits and a workspace.
 export SLUICE_CUDA_KERNEL=generic
@@ -64,6 +65,19 @@ for tool in memcheck racecheck synccheck initcheck; do
   SLUICE_CUDA_KERNEL=generic "$sanitizer" --tool "$tool" --error-exitcode 9 \
     "$folder/sluice_cuda_parity_tests" --gtest_brief=1 --gtest_filter='*RandomDelta*/seed2?' ||
     failed+=("$tool generic")
+done
+for tool in memcheck racecheck synccheck initcheck; do
+  echo "== $tool, layers"
+  "$sanitizer" --tool "$tool" --error-exitcode 9 "$folder/sluice_cuda_layer_tests" --gtest_brief=1 \
+    --gtest_filter='Random/CausalConv1d*seed1?:Random/GatedRmsNorm*seed1?:RandomPrefill/Layer*seed1?' ||
+    failed+=("$tool layers")
+done
+for tool in memcheck racecheck synccheck initcheck; do
+  echo "== $tool, decode kernel"
+  "$sanitizer" --tool "$tool" --error-exitcode 9 "$folder/sluice_cuda_parity_tests" --gtest_brief=1 \
+    --gtest_filter='*RecurrentStep/RandomDelta*/seed2?:*DecodeSession*K128*' || failed+=("$tool decode")
+  "$sanitizer" --tool "$tool" --error-exitcode 9 "$folder/sluice_cuda_layer_tests" --gtest_brief=1 \
+    --gtest_filter='Decode/*T2*:Decode/*r4*' || failed+=("$tool layer decode")
 done
 echo "== racecheck"
 # Its exit code counts for nothing: it reports hand-overs through mbarriers that it cannot follow.

@@ -10,7 +10,7 @@ target_link_libraries(sluice_layer_suites PRIVATE
   sluice_flags sluice_test_support sluice_headers GTest::gtest)
 
 add_executable(sluice_cuda_layer_tests
-  parity_main.cc device_copy.cc $<TARGET_OBJECTS:sluice_layer_suites>)
+  parity_main.cc device_copy.cc layer_replay_test.cc $<TARGET_OBJECTS:sluice_layer_suites>)
 target_link_libraries(sluice_cuda_layer_tests PRIVATE
   sluice_flags sluice_test_support sluice CUDA::cudart_static GTest::gtest)
 add_test(NAME cuda_layer COMMAND sluice_cuda_layer_tests --gtest_brief=1)

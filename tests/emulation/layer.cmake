@@ -10,7 +10,7 @@ target_link_libraries(sluice_emulated_layer PRIVATE sluice_headers)
 
 set(cuda ${PROJECT_SOURCE_DIR}/src/cuda)
 add_executable(sluice_emulated_layer_tests
-  emulated_conv_test.cc emulated_layer_test.cc host_device_copy.cc
+  conv_plan_test.cc emulated_conv_test.cc emulated_layer_test.cc host_device_copy.cc
   $<TARGET_OBJECTS:sluice_layer_suites>
   ${cuda}/lower.cc ${cuda}/select.cc ${cuda}/split.cc
   ${cuda}/causal_conv1d.cc ${cuda}/gated_rms_norm.cc ${cuda}/layer_prefill.cc

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "cuda/kernels/gated_norm/instances.h"
+#include "cuda/kernels/gated_norm/pieces.h"
 
 namespace sluice::cuda::gated_norm {
 namespace {
@@ -14,26 +15,6 @@ namespace {
 constexpr uint32_t kMaxGrid = 1u << 20;
 /// Rows of a lane group of the packed kernel at a time.
 constexpr uint32_t kTogether = 2;
-
-int64_t rows_of(const NormParams& p) noexcept {
-  return p.shape[0] * p.shape[1] * p.shape[2] * p.shape[3];
-}
-
-int64_t bytes_of(const NormRows& rows) noexcept { return rows.number == Number::kFloat32 ? 4 : 2; }
-
-void skip(NormRows* rows, int axis, int64_t count) noexcept {
-  if (rows->data == nullptr) return;
-  rows->data = static_cast<char*>(rows->data) + count * rows->stride[axis] * bytes_of(*rows);
-}
-
-/// Leaves out the first `count` of an axis.
-NormParams without_first(NormParams p, int axis, int64_t count) noexcept {
-  for (NormRows* rows : {&p.x, &p.z, &p.out, &p.copy}) skip(rows, axis, count);
-  if (p.row_kinds != nullptr && axis == 0) p.row_kinds += count * p.row_kinds_stride;
-  if (p.row_kinds != nullptr && axis == 1) p.row_kinds += count;
-  p.shape[axis] -= count;
-  return p;
-}
 
 int launch_one(NormParams p, void* stream) noexcept {
   const bool packs = by_packs(p);
@@ -57,21 +38,7 @@ int load_kernels() noexcept {
 }
 
 int launch(const NormParams& params, void* stream) noexcept {
-  NormParams left = params;
-  int64_t rows = rows_of(left);
-  while (rows > kMaxRows) {
-    // The outermost axis that has more than one entry, cut so that a part fits.
-    int axis = 0;
-    while (left.shape[axis] == 1) ++axis;
-    const int64_t each = rows / left.shape[axis], count = std::max(kMaxRows / each, int64_t{1});
-    NormParams part = left;
-    part.shape[axis] = count;
-    const int error = launch(part, stream);
-    if (error != cudaSuccess) return error;
-    left = without_first(left, axis, count);
-    rows = rows_of(left);
-  }
-  return rows == 0 ? static_cast<int>(cudaSuccess) : launch_one(left, stream);
+  return in_pieces(params, kMaxRows, [&](const NormParams& p) { return launch_one(p, stream); });
 }
 
 }  // namespace sluice::cuda::gated_norm

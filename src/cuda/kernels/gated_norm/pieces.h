@@ -1,0 +1,48 @@
+// More rows than one launch takes, in several. SPDX-License-Identifier: Apache-2.0
+#ifndef SLUICE_CUDA_KERNELS_GATED_NORM_PIECES_H_
+#define SLUICE_CUDA_KERNELS_GATED_NORM_PIECES_H_
+
+#include <algorithm>
+
+#include "cuda/kernels/gated_norm/params.h"
+
+namespace sluice::cuda::gated_norm {
+
+inline int64_t rows_of(const NormParams& p) noexcept {
+  return p.shape[0] * p.shape[1] * p.shape[2] * p.shape[3];
+}
+
+/// The parameters without the first `count` of an axis.
+inline NormParams without_first(NormParams p, int axis, int64_t count) noexcept {
+  for (NormRows* rows : {&p.x, &p.z, &p.out, &p.copy}) {
+    const int64_t bytes = rows->number == Number::kFloat32 ? 4 : 2;
+    if (rows->data == nullptr) continue;
+    rows->data = static_cast<char*>(rows->data) + count * rows->stride[axis] * bytes;
+  }
+  if (p.row_kinds != nullptr && axis == 0) p.row_kinds += count * p.row_kinds_stride;
+  if (p.row_kinds != nullptr && axis == 1) p.row_kinds += count;
+  p.shape[axis] -= count;
+  return p;
+}
+
+/// Calls launch(NormParams) for pieces of at most `most` rows, in order; the first result other
+/// than 0 ends it.
+template <class Launch>
+int in_pieces(NormParams left, int64_t most, const Launch& launch) noexcept {
+  int error = 0;
+  while (error == 0 && rows_of(left) > most) {
+    // The outermost axis that has more than one entry, cut so that a piece fits if it can.
+    int axis = 0;
+    while (left.shape[axis] == 1) ++axis;
+    const int64_t each = rows_of(left) / left.shape[axis];
+    NormParams piece = left;
+    piece.shape[axis] = std::max(most / each, int64_t{1});
+    error = in_pieces(piece, most, launch);
+    left = without_first(left, axis, piece.shape[axis]);
+  }
+  return error == 0 && rows_of(left) > 0 ? launch(left) : error;
+}
+
+}  // namespace sluice::cuda::gated_norm
+
+#endif  // SLUICE_CUDA_KERNELS_GATED_NORM_PIECES_H_
