@@ -2,10 +2,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Measures what one call from Python costs on the host beside the library's own work: a decode step
 of 8 tensors so small that the arithmetic is nothing, for NumPy and torch tensors on the CPU.
-Each row is the median of 30 rounds of 2000 calls; `empty` is the extension called with an argument
-that it refuses at once, `library` the C interface alone through a prebuilt ctypes struct.
+Each row has the least, the median and the quartiles of 100 rounds of 200 calls: on a machine with
+other work the least is the cost. On a GPU the launch is in it and the device's time is not: the
+queue is emptied between rounds, outside of the time; `launch alone` is torch's smallest kernel.
 
-    python benchmarks/python_call.py        (with sluice installed; torch rows where it is)
+    python benchmarks/python_call.py        (with sluice installed; torch and GPU rows where they are)
 """
 
 import statistics
@@ -16,19 +17,21 @@ import numpy as np
 import sluice
 from sluice import _core, ops
 
-CALLS, ROUNDS = 2000, 30
+CALLS, ROUNDS = 200, 100
 
 
-def measure(name, call):
-    """Prints microseconds per call: median, and the quartiles."""
+def measure(name, call, wait=lambda: None):
+    """Prints microseconds per call: the least, median and quartiles."""
     times = []
     for _ in range(ROUNDS):
+        wait()
         start = time.perf_counter_ns()
         for _ in range(CALLS):
             call()
         times.append((time.perf_counter_ns() - start) / CALLS / 1000)
+    wait()
     low, middle, high = statistics.quantiles(times, n=4)
-    print(f"{name:58} {middle:7.2f} us   ({low:.2f} .. {high:.2f})")
+    print(f"{name:62} least {min(times):6.2f} us, median {middle:.2f} ({low:.2f} .. {high:.2f})")
 
 
 def arrays(make):
@@ -38,7 +41,7 @@ def arrays(make):
     return [*floats, make(np.zeros(1, np.int32))]
 
 
-def rows(kind, make):
+def rows(kind, make, wait=lambda: None):
     """Every way in, for one kind of tensors."""
     q, k, v, g, beta, o, state, slots = arrays(make)
 
@@ -55,10 +58,10 @@ def rows(kind, make):
             q, k, v, g, beta=beta, initial_state=state, final_state=state, read_slots=slots, out=out
         )
 
-    measure(f"{kind}: extension, 8 tensors", direct)
-    measure(f"{kind}: ops.recurrent_step, 8 tensors, o given", full)
-    measure(f"{kind}: fused_recurrent_gated_delta_rule, out given", fla)
-    measure(f"{kind}: the same, o allocated", lambda: fla(None))
+    measure(f"{kind}: extension, 8 tensors", direct, wait)
+    measure(f"{kind}: ops.recurrent_step, 8 tensors, o given", full, wait)
+    measure(f"{kind}: fused_recurrent_gated_delta_rule, out given", fla, wait)
+    measure(f"{kind}: the same, o allocated", lambda: fla(None), wait)
     measure(f"{kind}: supported() of the same", lambda: _core.supported(
         "recurrent_step", q=q, k=k, v=v, gate=g, beta=beta, o=o, initial_state=state,
         read_slots=slots))
@@ -89,6 +92,13 @@ def main():
         measure("torch.ops.sluice.recurrent_step_", lambda: torch.ops.sluice.recurrent_step_(
             q=q, k=k, v=v, gate=g, beta=beta, o=o, initial_state=state, read_slots=slots))
     rows("torch, grad mode on", torch.from_numpy)
+    if torch.cuda.is_available():
+        sluice.warm_up("cuda")
+        with torch.inference_mode():
+            tensor = torch.zeros(1, device="cuda")
+            measure("torch, CUDA: launch alone (zero_)", tensor.zero_, torch.cuda.synchronize)
+            rows("torch, CUDA, inference mode", lambda a: torch.from_numpy(a).cuda(),
+                 torch.cuda.synchronize)
 
 
 if __name__ == "__main__":

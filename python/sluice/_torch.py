@@ -35,7 +35,7 @@ _library = torch.library.Library("sluice", "DEF")
 # PERF: looked up once, not at every call.
 _Tensor, _Parameter = torch.Tensor, torch.nn.Parameter
 _empty_like, _contiguous = torch.empty_like, torch.contiguous_format
-_is_compiling, _is_grad_enabled = torch.compiler.is_compiling, torch.is_grad_enabled
+_is_compiling, _is_grad_enabled = torch.compiler.is_dynamo_compiling, torch.is_grad_enabled
 
 
 def entry(op: str, tensor: Tensor) -> Callable[..., None]:

@@ -98,6 +98,20 @@ def test_compiled_conv_norm_and_layer():
         assert torch.equal(a, b)
 
 
+@pytest.mark.parametrize("strict", [False, True])
+def test_export(inputs, strict):
+    class Module(torch.nn.Module):
+        def forward(self, q, k, v, g, beta):
+            return sluice.chunk_gated_delta_rule(q, k, v, g, beta, **L2)[0]
+
+    with torch.no_grad():
+        exported = torch.export.export(Module(), tuple(tensors(inputs)), strict=strict)
+        called = [str(node.target) for node in exported.graph.nodes if node.op == "call_function"]
+        assert "sluice.chunk_forward.default" in called
+        found = exported.module()(*tensors(inputs))
+        assert torch.equal(found, Module()(*tensors(inputs)))
+
+
 @pytest.mark.parametrize("op", ["chunk_forward", "chunk_forward_", "recurrent_step", "recurrent_step_"])
 def test_opcheck_of_the_delta_rule(op):
     x = Inputs(T=4)

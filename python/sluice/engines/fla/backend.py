@@ -71,7 +71,7 @@ def _unfit_chunk(
     if reason is not None:
         return reason
     raw = bool(kwargs.get("use_gate_in_kernel")) and A_log is not None
-    _, refusal = supported(
+    kernel, refusal = supported(
         "chunk_forward",
         q=q,
         k=k,
@@ -86,7 +86,11 @@ def _unfit_chunk(
         initial_state=initial_state,
         state_layout="vk" if state_v_first or kwargs.get("transpose_state_layout") else "kv",
     )
-    return None if refusal is None else str(refusal)
+    if refusal is not None:
+        return str(refusal)
+    if q.device.type == "cuda" and kernel is not None and "generic" in kernel:
+        return f"{kernel} would run, which is right but not fast"
+    return None
 
 
 def _unfit_recurrent(
