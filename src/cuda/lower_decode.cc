@@ -84,6 +84,12 @@ DecodeParams lower_shared(const DeltaRuleProblem& p, bool layer, int multiproces
   out.grid = decode::plan_grid({p.rows.N * p.H, out.r * out.tiles_per_head, out.K, out.r,
                                 out.rows.max_tokens, layer, out.by_element},
                                multiprocessors);
+  const decode::StageSizes stage{decode::rounded_k(out.K, out.by_element), out.rows.max_tokens,
+                                 out.r, out.grid.tiles, layer};
+  out.by_tiles_per_head = decode::Divisor::of(out.tiles_per_head);
+  out.by_row = decode::Divisor::of(stage.row());
+  out.by_columns = decode::Divisor::of(stage.columns());
+  out.by_r = decode::Divisor::of(out.r);
   out.scale = static_cast<float>(p.scale);
   out.beta_factor = static_cast<float>(p.beta_factor);
   out.l2norm_eps = static_cast<float>(p.l2norm_eps);

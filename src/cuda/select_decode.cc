@@ -12,7 +12,7 @@ using ll = long long;
 constexpr int kHopper = 90;
 /// Lanes move four numbers at a time.
 constexpr int64_t kVector = 4;
-constexpr int64_t kMaxV = 1024, kMaxCtas = int64_t{1} << 30, kMaxTiles = 1 << 16;
+constexpr int64_t kMaxV = 1024, kMaxCtas = 1 << 16, kMaxTiles = 1 << 12;
 
 Status check_sizes(const char* op, const DeltaRuleProblem& p, int capability) noexcept {
   if (capability != kHopper) {
@@ -58,15 +58,16 @@ Status check_vectors(const DeltaRuleProblem& p) noexcept {
   return status.ok() ? check_pool("state.final", p.state.final) : status;
 }
 
-/// Whether some grid's shared memory fits, and its CTAs can be counted even with one tile each.
+/// Whether some grid's shared memory fits, and its dimensions are legal.
 Status check_grid(const char* op, const DeltaRuleProblem& p, bool layer) noexcept {
   const int64_t tiles = p.r * ((p.V + decode::kTileColumns - 1) / decode::kTileColumns);
-  if (tiles >= kMaxTiles || p.rows.N >= kMaxCtas || p.rows.N * p.H * tiles >= kMaxCtas) {
+  if (tiles >= kMaxTiles || p.rows.N >= kMaxCtas || p.H >= kMaxCtas) {
     return Status::failure(Code::kUnsupported,
-                           "%s: N, HV, V = %lld, %lld, %lld, expected fewer than 2^30 tiles of 16 "
-                           "columns, 2^16 of a key head (CUDA decode kernel)",
-                           op, static_cast<ll>(p.rows.N), static_cast<ll>(p.HV),
-                           static_cast<ll>(p.V));
+                           "%s: N, H, tiles = %lld, %lld, %lld, expected below 2^16, 2^16 and 2^12 "
+                           "(CUDA decode kernel; a tile is 16 columns of a value head of a key "
+                           "head)",
+                           op, static_cast<ll>(p.rows.N), static_cast<ll>(p.H),
+                           static_cast<ll>(tiles));
   }
   const decode::Work work{p.rows.N * p.H,
                           static_cast<int>(tiles),

@@ -59,6 +59,7 @@ int launch(const DecodeParams& params, int64_t sequences, bool is_vk, bool layer
   grid.cluster = layer ? static_cast<unsigned>(params.grid.ctas) : 1;
   grid.resident = decode_emulation.resident;
   grid.shared_bytes = sizes.bytes();
+  grid.x = static_cast<unsigned>(params.grid.ctas), grid.y = static_cast<unsigned>(params.H);
   const Kernel kernel = kernel_for(K, is_vk, layer);
   ++decode_emulation.launches;
   decode_emulation.ctas_of_unit = params.grid.ctas;

@@ -241,6 +241,10 @@ std::unique_ptr<Live> start_cluster(const Grid& grid, unsigned index, uint64_t s
     auto c = std::make_unique<Cta>();
     const unsigned number = index * grid.cluster + rank;
     start(*c, number, grid.ctas, grid.threads, seed + number, kernel);
+    if (grid.x > 0) {
+      c->index = {number % grid.x, number / grid.x % grid.y, number / grid.x / grid.y};
+      c->grid = {grid.x, grid.y, grid.ctas / grid.x / grid.y};
+    }
     c->cluster = &live->cluster;
     c->shared.assign(grid.shared_bytes, 0xFF);  // NaN, to whoever reads before anybody wrote
     live->cluster.ctas.push_back(c.get());

@@ -29,6 +29,7 @@ struct Grid {
   unsigned cluster = 1;   ///< CTAs of one
   unsigned resident = 4;  ///< clusters at a time
   size_t shared_bytes = 0;
+  unsigned x = 0, y = 1;  ///< extents of the first dimensions, clusters along x; 0: all are along x
 };
 /// Runs `kernel` as every thread of a grid, CTAs in random order and interleaved at random. Empty,
 /// or why not.

@@ -48,31 +48,31 @@ __device__ __forceinline__ bool starts_from_state(const StateSlots& s, int64_t s
   return s.has_initial_state == nullptr || s.has_initial_state[seq * s.has_initial_stride] != 0;
 }
 
-__device__ __forceinline__ void find_slots(const StateSlots& s, Sequence* sequence) {
-  sequence->read = sequence->write = -1;
+/// What find_slots() reads, requested at once.
+struct SlotEntries {
+  int64_t read, write;
+  bool has_initial;
+};
+
+__device__ __forceinline__ SlotEntries request_slots(const StateSlots& s, int64_t seq) {
   int64_t column = 0;
   if (s.num_accepted.data != nullptr) {
-    const int64_t accepted = max(load_index(s.num_accepted, sequence->index), int64_t{1});
+    const int64_t accepted = max(load_index(s.num_accepted, seq), int64_t{1});
     column = min(accepted, s.read_slots.columns) - 1;
   }
-  const int64_t read = slot_at(s.read_slots, sequence->index, column);
-  const bool pooled = s.initial.pool.data != nullptr;
-  sequence->padded = s.read_slots.rows.data != nullptr &&
-                     (read < s.pad_below || (pooled && read >= s.initial.slots));
-  if (sequence->padded) return;
-  if (pooled && starts_from_state(s, sequence->index)) sequence->read = read;
-  if (s.final.pool.data == nullptr) return;
-  const int64_t write = slot_at(s.write_slots, sequence->index, 0);
-  if (usable_slot(s, s.write_slots, s.final, write)) sequence->write = write;
+  return {slot_at(s.read_slots, seq, column), slot_at(s.write_slots, seq, 0),
+          starts_from_state(s, seq)};
 }
 
-__device__ __forceinline__ Sequence find_sequence(const StepRows& rows, const StateSlots& slots,
-                                                  int64_t index) {
-  Sequence s{};
-  s.index = index;
-  find_rows(rows, &s);
-  find_slots(slots, &s);
-  return s;
+__device__ __forceinline__ void find_slots(const StateSlots& s, const SlotEntries& entries,
+                                           Sequence* sequence) {
+  const bool pooled = s.initial.pool.data != nullptr, kept = s.final.pool.data != nullptr;
+  sequence->padded = s.read_slots.rows.data != nullptr &&
+                     (entries.read < s.pad_below || (pooled && entries.read >= s.initial.slots));
+  sequence->read = pooled && entries.has_initial && !sequence->padded ? entries.read : -1;
+  const bool writes =
+      kept && !sequence->padded && usable_slot(s, s.write_slots, s.final, entries.write);
+  sequence->write = writes ? entries.write : -1;
 }
 
 }  // namespace sluice::cuda::device

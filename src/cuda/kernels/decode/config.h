@@ -34,6 +34,15 @@ struct Config {
   static constexpr int kResident = kK <= 128 ? 2 : 1;
 };
 
+/// A divisor known to the host. BOUND: exact for dividend times divisor below 2^40.
+struct Divisor {
+  uint64_t magic = 0;
+  static constexpr int kShift = 40;
+  static constexpr Divisor of(int d) noexcept {
+    return {((uint64_t{1} << kShift) + static_cast<uint64_t>(d) - 1) / static_cast<uint64_t>(d)};
+  }
+};
+
 /// Sizes of a CTA's shared memory.
 struct StageSizes {
   int K;  ///< rounded up as Config::kK is

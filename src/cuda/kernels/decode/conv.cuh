@@ -71,11 +71,19 @@ __device__ __forceinline__ int64_t channel_index(const DecodeParams& p, const Ch
   return int64_t{at.head} * (at.part == 2 ? p.V : p.K) + at.column;
 }
 
+__device__ __forceinline__ RawNumber request_input(const DecodeParams& p, const Unit& unit,
+                                                   const Channel& at, int token) {
+  const TokenRows& x = p.conv.x[at.part];
+  Group group{at.head, 0};
+  if (at.part == 2) group = group_of(p, at.head);
+  return request_number(x.data,
+                        row_offset(x, unit.seq, token, group.group, group.member * p.V + at.column),
+                        x.number);
+}
+
 __device__ __forceinline__ float load_input(const DecodeParams& p, const Unit& unit,
                                             const Channel& at, int token) {
-  if (at.part < 2) return load_element(p.conv.x[at.part], unit.seq, token, at.head, at.column);
-  const int member = at.head % p.r;
-  return load_element(p.conv.x[2], unit.seq, token, at.head / p.r, member * p.V + at.column);
+  return number_of(p.conv.x[0].number, request_input(p, unit, at, token));
 }
 
 __device__ __forceinline__ int64_t state_offset(const ConvPool& pool, int64_t slot, int64_t channel,
@@ -92,7 +100,7 @@ __device__ __forceinline__ float load_column(const ConvPool& pool, int part, int
 
 /// A channel's numbers on their way; index a: of the input a tokens ago.
 struct ConvInputs {
-  float weight[kMaxWidth], history[kMaxWidth], bias;
+  RawNumber weight[kMaxWidth], history[kMaxWidth], bias;
   bool exists;
 };
 
@@ -107,43 +115,44 @@ __device__ __forceinline__ ConvInputs request_channel(const DecodeParams& p, con
   const int64_t d = channel_index(p, channel);
   const NumberVector& weight = c.weight[channel.part];
   const NumberVector& bias = c.bias[channel.part];
+  in.history[0] = request_input(p, unit, channel, 0);
 #pragma unroll
   for (int age = 0; age < kMaxWidth; ++age) {
     if (age >= c.W) continue;
-    in.weight[age] =
-        device::load_number(weight.data, d * weight.stride + c.W - 1 - age, weight.number);
+    in.weight[age] = request_number(weight.data, d * weight.stride + c.W - 1 - age, weight.number);
     if (age == 0 || seq.read < 0) continue;
-    in.history[age] =
-        load_column(c.initial, channel.part, seq.read, d, history_column(c, seq, age));
+    const int64_t offset = state_offset(c.initial, seq.read, d, history_column(c, seq, age));
+    in.history[age] = request_written(c.initial.data[channel.part], offset, c.initial.number);
   }
-  in.history[0] = load_input(p, unit, channel, 0);
-  if (bias.data != nullptr) {
-    in.bias = device::load_number(bias.data, d * bias.stride, bias.number);
-  }
+  if (bias.data != nullptr) in.bias = request_number(bias.data, d * bias.stride, bias.number);
   return in;
 }
 
 /// All tokens of a channel: silu(bias + sum of weights and inputs), oldest input first.
 template <class C>
 __device__ __forceinline__ void settle_channel(const DecodeParams& p, const Unit& unit,
-                                               const Stage& s, int at, ConvInputs& in) {
+                                               const Stage& s, int at, const ConvInputs& in) {
+  const ConvParams& c = p.conv;
   const Channel channel = channel_of<C>(p, unit, at);
+  const float bias = c.bias[0].data == nullptr ? 0.0f : number_of(c.bias[0].number, in.bias);
+  float weight[kMaxWidth], history[kMaxWidth];
+#pragma unroll
+  for (int age = 0; age < kMaxWidth; ++age) {
+    weight[age] = number_of(c.weight[0].number, in.weight[age]);
+    history[age] = number_of(age == 0 ? c.x[0].number : c.initial.number, in.history[age]);
+  }
   for (int t = 0; t < unit.seq.tokens; ++t) {
-    if (!in.exists) {
-      s.rows[t * s.row + at] = 0.0f;
-      continue;
-    }
-    const bool more = t + 1 < unit.seq.tokens;
-    const float next = more ? load_input(p, unit, channel, t + 1) : 0.0f;
-    float sum = in.bias;
+    const bool more = in.exists && t + 1 < unit.seq.tokens;
+    const RawNumber next = more ? request_input(p, unit, channel, t + 1) : 0;
+    float sum = bias;
 #pragma unroll
     for (int age = kMaxWidth - 1; age >= 0; --age) {
-      if (age < p.conv.W) sum = fmaf(in.weight[age], in.history[age], sum);
+      if (age < c.W) sum = fmaf(weight[age], history[age], sum);
     }
-    s.rows[t * s.row + at] = device::silu(sum);
+    s.rows[t * s.row + at] = in.exists ? device::silu(sum) : 0.0f;
 #pragma unroll
-    for (int age = kMaxWidth - 1; age > 0; --age) in.history[age] = in.history[age - 1];
-    in.history[0] = next;
+    for (int age = kMaxWidth - 1; age > 0; --age) history[age] = history[age - 1];
+    history[0] = number_of(c.x[0].number, next);
   }
 }
 

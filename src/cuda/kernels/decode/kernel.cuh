@@ -18,64 +18,97 @@
 #ifndef SLUICE_CUDA_KERNELS_DECODE_KERNEL_CUH_
 #define SLUICE_CUDA_KERNELS_DECODE_KERNEL_CUH_
 
+#include <type_traits>
+
 #include "cuda/kernels/decode/conv.cuh"
 #include "cuda/kernels/decode/norm.cuh"
 #include "cuda/kernels/decode/step.cuh"
 
 namespace sluice::cuda::decode {
 
-/// Fills the stage of the delta rule alone; asks for the first tile's state on the way.
+/// A thread's first numbers of the delta rule alone, requested before anything is known of states.
 template <class C>
-__device__ __forceinline__ void stage_tokens(const DecodeParams& p, const Unit& unit,
-                                             const Stage& s, int tile, const Lane<C>& lane,
-                                             Tile<C>& state) {
-  const int thread = static_cast<int>(threadIdx.x), threads = static_cast<int>(blockDim.x);
-  const int total = unit.seq.tokens * s.row;
-  Requested requested;
-  request_rows<C>(p, unit, s, thread, requested);
-  if (tile < unit.last) load_tile(p, unit, tile, lane, state);
-  settle_rows(unit, s, thread, requested);
-  for (int i = thread + kTogether * threads; i < total; i += kTogether * threads) {
-    request_rows<C>(p, unit, s, i, requested);
-    settle_rows(unit, s, i, requested);
+struct TokenRequest {
+  Requested rows;
+
+  __device__ __forceinline__ TokenRequest(const DecodeParams& p, const Unit& unit,
+                                          const ConvSequence&, const Stage& s) {
+    request_rows<C>(p, unit, s, static_cast<int>(threadIdx.x), rows);
   }
-}
+  /// All of the thread's numbers to shared memory.
+  __device__ __forceinline__ void settle(const DecodeParams& p, const Unit& unit,
+                                         const ConvSequence&, const Stage& s) {
+    const int thread = static_cast<int>(threadIdx.x), threads = static_cast<int>(blockDim.x);
+    settle_rows(p, unit, s, thread, rows);
+    const int total = unit.seq.tokens * s.row;
+    for (int i = thread + kTogether * threads; i < total; i += kTogether * threads) {
+      request_rows<C>(p, unit, s, i, rows);
+      settle_rows(p, unit, s, i, rows);
+    }
+  }
+};
 
 /// The same of a layer: convolved tokens, and the norm's factors.
 template <class C>
-__device__ __forceinline__ void stage_layer(const DecodeParams& p, const Unit& unit,
-                                            const ConvSequence& conv, const Stage& s, int tile,
-                                            const Lane<C>& lane, Tile<C>& state) {
-  const int thread = static_cast<int>(threadIdx.x), threads = static_cast<int>(blockDim.x);
-  const int elements = unit.seq.tokens * s.columns;
-  for (int first = thread; first < s.row; first += kChannelsTogether * threads) {
-    ConvInputs requested[kChannelsTogether] = {};
-#pragma unroll
-    for (int n = 0; n < kChannelsTogether; ++n) {
-      const int at = first + n * threads;
-      if (at < s.row) requested[n] = request_channel<C>(p, unit, conv, at);
-    }
-    if (first == thread && tile < unit.last) load_tile(p, unit, tile, lane, state);
-#pragma unroll
-    for (int n = 0; n < kChannelsTogether; ++n) {
-      const int at = first + n * threads;
-      if (at < s.row) settle_channel<C>(p, unit, s, at, requested[n]);
-    }
-  }
-  for (int i = thread; i < elements; i += threads) {
-    settle_norm(p, s, i, request_norm(p, unit, s, i));
-  }
-}
+struct LayerRequest {
+  ConvInputs channels[kChannelsTogether];
+  NormInputs norm;
 
-/// Decays, write strengths and slots, by the last threads, which have the least to do otherwise.
-__device__ __forceinline__ void stage_scalars(const DecodeParams& p, const Unit& unit,
-                                              const Stage& s) {
+  __device__ __forceinline__ void request(const DecodeParams& p, const Unit& unit,
+                                          const ConvSequence& conv, const Stage& s, int first) {
+#pragma unroll
+    for (int n = 0; n < kChannelsTogether; ++n) {
+      const int at = first + n * static_cast<int>(blockDim.x);
+      channels[n] = {};
+      if (at < s.row) channels[n] = request_channel<C>(p, unit, conv, at);
+    }
+  }
+  __device__ __forceinline__ LayerRequest(const DecodeParams& p, const Unit& unit,
+                                          const ConvSequence& conv, const Stage& s) {
+    request(p, unit, conv, s, static_cast<int>(threadIdx.x));
+    norm = request_norm(p, unit, s, static_cast<int>(threadIdx.x));
+  }
+  __device__ __forceinline__ void settle(const DecodeParams& p, const Unit& unit,
+                                         const ConvSequence& conv, const Stage& s) {
+    const int thread = static_cast<int>(threadIdx.x), threads = static_cast<int>(blockDim.x);
+    for (int first = thread; first < s.row; first += kChannelsTogether * threads) {
+      if (first != thread) request(p, unit, conv, s, first);
+#pragma unroll
+      for (int n = 0; n < kChannelsTogether; ++n) {
+        const int at = first + n * threads;
+        if (at < s.row) settle_channel<C>(p, unit, s, at, channels[n]);
+      }
+    }
+    settle_norm(p, unit, s, thread, norm);
+    for (int i = thread + threads; i < unit.seq.tokens * s.columns; i += threads) {
+      settle_norm(p, unit, s, i, request_norm(p, unit, s, i));
+    }
+  }
+};
+
+/// Fills the stage, and asks for the first tile's state on the way. PERF requests go out in the
+/// order in which their addresses are known: slots, tokens and gates, states.
+template <class C>
+__device__ __forceinline__ void stage_all(const DecodeParams& p, Unit& unit, ConvSequence& conv,
+                                          const Stage& s, int tile, const Lane<C>& lane,
+                                          Tile<C>& state) {
   const int threads = static_cast<int>(blockDim.x);
-  for (int i = threads - 1 - static_cast<int>(threadIdx.x); i < unit.seq.tokens * p.r;
-       i += threads) {
-    settle_gate(p, s, i, request_gate(p, unit, i));
+  // The last threads have the least to do otherwise.
+  const int entry = threads - 1 - static_cast<int>(threadIdx.x);
+  const device::SlotEntries slots = device::request_slots(p.state, unit.seq.index);
+  if (C::kLayer) conv = conv_sequence(p, unit.seq);
+  const GateInputs gate = request_gate(p, unit, entry);
+  using Request = std::conditional_t<C::kLayer, LayerRequest<C>, TokenRequest<C>>;
+  Request request(p, unit, conv, s);
+  device::find_slots(p.state, slots, &unit.seq);
+  if (unit.seq.padded) return;
+  if (tile < unit.last) load_tile(p, unit, tile, lane, state);
+  settle_gate(p, unit, s, entry, gate);
+  for (int i = entry + threads; i < unit.seq.tokens * p.r; i += threads) {
+    settle_gate(p, unit, s, i, request_gate(p, unit, i));
   }
   stage_slots(p, unit, s);
+  request.settle(p, unit, conv, s);
 }
 
 /// The part of a layer behind the delta rule.
@@ -102,33 +135,27 @@ __device__ __forceinline__ void finish_layer(const DecodeParams& p, const Unit& 
   ptx::cluster_wait();
 }
 
-/// @param p by value, in constant memory. Launch with N H p.grid.ctas CTAs of p.grid.threads
-///          threads and StageSizes::bytes() of dynamic shared memory; of a layer with more than one
-///          CTA a unit, in clusters of p.grid.ctas.
+/// @param p by value, in constant memory. Launch with a grid of p.grid.ctas x H x N CTAs of
+///          p.grid.threads threads and StageSizes::bytes() of dynamic shared memory; of a layer
+///          with more than one CTA a unit, in clusters of p.grid.ctas.
 template <class C>
 __global__ void __launch_bounds__(kMaxThreads, C::kResident)
     decode_kernel(const __grid_constant__ DecodeParams p) {
   // SYNC grid: what earlier launches wrote is visible
   ptx::wait_for_dependencies();
   ptx::launch_dependents();
-  const Unit unit = unit_of(p);
+  Unit unit = unit_of(p);
   const Stage s = make_stage<C>(p);
-  if (unit.seq.padded) {
-    write_zeros<C>(p, unit, s);
-    return;
-  }
   const Lane<C> lane;
   const int warps = static_cast<int>(blockDim.x / 32);
   int tile = unit.first + static_cast<int>(threadIdx.x / 32);
   Tile<C> state;
   ConvSequence conv{};
-  if (C::kLayer) {
-    conv = conv_sequence(p, unit.seq);
-    stage_layer(p, unit, conv, s, tile, lane, state);
-  } else {
-    stage_tokens(p, unit, s, tile, lane, state);
+  stage_all(p, unit, conv, s, tile, lane, state);
+  if (unit.seq.padded) {
+    write_zeros<C>(p, unit, s);
+    return;
   }
-  stage_scalars(p, unit, s);
   // SYNC cluster 1: this CTA has read its columns of the conv states
   if (C::kLayer && p.grid.ctas > 1) ptx::cluster_arrive();
   // SYNC CTA: the stage is complete, and v columns (alone in a unit: all) of conv states are read

@@ -39,8 +39,7 @@ int load_kernels() noexcept {
 
 int launch(const DecodeParams& params, int64_t sequences, bool is_vk, bool layer,
            void* stream) noexcept {
-  const int64_t ctas = sequences * params.H * params.grid.ctas;
-  if (ctas == 0) return cudaSuccess;
+  if (sequences == 0) return cudaSuccess;
   const int K = rounded_k(params.K, params.by_element);
   const void* const kernel = kernel_for(K, is_vk, layer);
   const StageSizes sizes{K, params.rows.max_tokens, params.r, params.grid.tiles, layer};
@@ -56,7 +55,8 @@ int launch(const DecodeParams& params, int64_t sequences, bool is_vk, bool layer
   attributes[1].val.clusterDim.x = static_cast<unsigned>(params.grid.ctas);
   attributes[1].val.clusterDim.y = attributes[1].val.clusterDim.z = 1;
   cudaLaunchConfig_t config{};
-  config.gridDim = dim3(static_cast<unsigned>(ctas));
+  config.gridDim = dim3(static_cast<unsigned>(params.grid.ctas), static_cast<unsigned>(params.H),
+                        static_cast<unsigned>(sequences));
   config.blockDim = dim3(static_cast<unsigned>(params.grid.threads));
   config.dynamicSmemBytes = sizes.bytes();
   config.stream = static_cast<cudaStream_t>(stream);

@@ -50,7 +50,7 @@ struct NormParams {
   bool round_normed;  ///< and so is the normalised o
 };
 
-/// Arguments of the decode kernel. BOUND: N H ctas < 2^31, checked by selection.
+/// Arguments of the decode kernel. BOUND: N and H < 2^16, checked by selection.
 struct DecodeParams {
   TokenRows q, k, v;  ///< [B,T,H,K], [B,T,HV,V]; of a layer: null
   TokenRows o;        ///< [B,T,HV,V]; of a layer: data may be null
@@ -59,7 +59,8 @@ struct DecodeParams {
   StepRows rows;
   StateSlots state;
   int32_t H, K, V, r;
-  int32_t tiles_per_head;  ///< ceil(V / 16)
+  int32_t tiles_per_head;                               ///< ceil(V / 16)
+  Divisor by_tiles_per_head, by_row, by_columns, by_r;  ///< of the stage, see StageSizes
   Grid grid;
   float scale, beta_factor, l2norm_eps;
   GateForm gate_form;

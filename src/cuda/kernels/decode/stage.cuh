@@ -35,7 +35,7 @@ __device__ __forceinline__ Channel channel_of(const DecodeParams& p, const Unit&
 
 /// Some of a thread's numbers of the stage, on their way.
 struct Requested {
-  float x[kTogether];
+  RawNumber x[kTogether];
 };
 
 template <class C>
@@ -44,60 +44,69 @@ __device__ __forceinline__ void request_rows(const DecodeParams& p, const Unit& 
 #pragma unroll
   for (int n = 0; n < kTogether; ++n) {
     const int at = first + n * static_cast<int>(blockDim.x);
-    out.x[n] = 0.0f;
+    out.x[n] = 0;
     if (at >= unit.seq.tokens * s.row) continue;
-    const Channel channel = channel_of<C>(p, unit, at % s.row);
+    const Quotient place(at, p.by_row, s.row);
+    const Channel channel = channel_of<C>(p, unit, place.rest);
     if (!channel.exists) continue;
     const TokenRows& rows = channel.part == 0 ? p.q : (channel.part == 1 ? p.k : p.v);
-    out.x[n] = load_element(rows, unit.seq, at / s.row, channel.head, channel.column);
+    const int64_t offset = row_offset(rows, unit.seq, place.whole, channel.head, channel.column);
+    out.x[n] = request_number(rows.data, offset, rows.number);
   }
 }
 
-__device__ __forceinline__ void settle_rows(const Unit& unit, const Stage& s, int first,
-                                            const Requested& in) {
+__device__ __forceinline__ void settle_rows(const DecodeParams& p, const Unit& unit, const Stage& s,
+                                            int first, const Requested& in) {
 #pragma unroll
   for (int n = 0; n < kTogether; ++n) {
     const int at = first + n * static_cast<int>(blockDim.x);
-    if (at < unit.seq.tokens * s.row) s.rows[at] = in.x[n];
+    if (at < unit.seq.tokens * s.row) s.rows[at] = number_of(p.q.number, in.x[n]);
   }
 }
 
-/// What one (token, value head) needs for alpha and beta.
+/// What one (token, value head) needs for alpha and beta, on its way.
 struct GateInputs {
-  float gate, beta, A_log, dt_bias;
+  RawNumber gate, beta, A_log, dt_bias;
 };
 
-__device__ __forceinline__ float load_scalar(const TokenScalar& t, const Unit& unit, int token,
-                                             int group, int member) {
-  if (t.data == nullptr) return 0.0f;
-  const char* at = static_cast<const char*>(t.data) + unit.seq.batch * t.batch_bytes +
-                   (unit.seq.row + token) * t.token_bytes + group * t.group_bytes +
-                   member * t.member_bytes;
-  return device::load_number(at, 0, t.number);
+__device__ __forceinline__ RawNumber request_scalar(const TokenScalar& t, const Unit& unit,
+                                                    int token, const Group& at) {
+  if (t.data == nullptr) return 0;
+  const char* address = static_cast<const char*>(t.data) + unit.seq.batch * t.batch_bytes +
+                        (unit.seq.row + token) * t.token_bytes + at.group * t.group_bytes +
+                        at.member * t.member_bytes;
+  return request_number(address, 0, t.number);
 }
 
 /// Entry `at` of [tokens][r].
 __device__ __forceinline__ GateInputs request_gate(const DecodeParams& p, const Unit& unit,
                                                    int at) {
-  const int token = at / p.r, member = at % p.r;
-  const int head = p.head_map_cyclic ? unit.key_head + member * p.H : unit.key_head * p.r + member;
-  GateInputs in{load_scalar(p.gate, unit, token, head / p.r, head % p.r),
-                load_scalar(p.beta, unit, token, head / p.r, head % p.r), 0.0f, 0.0f};
+  GateInputs in{};
+  if (at >= unit.seq.tokens * p.r) return in;
+  const Quotient place(at, p.by_r, p.r);
+  const int head = head_of(p, unit, place.rest);
+  const Group group = group_of(p, head);
+  in.gate = request_scalar(p.gate, unit, place.whole, group);
+  in.beta = request_scalar(p.beta, unit, place.whole, group);
   if (p.gate_form == GateForm::kRaw) {
-    in.A_log = device::load_number(p.A_log.data, head * p.A_log.stride, p.A_log.number);
-    in.dt_bias = device::load_number(p.dt_bias.data, head * p.dt_bias.stride, p.dt_bias.number);
+    in.A_log = request_number(p.A_log.data, head * p.A_log.stride, p.A_log.number);
+    in.dt_bias = request_number(p.dt_bias.data, head * p.dt_bias.stride, p.dt_bias.number);
   }
   return in;
 }
 
-__device__ __forceinline__ void settle_gate(const DecodeParams& p, const Stage& s, int at,
-                                            const GateInputs& in) {
+__device__ __forceinline__ void settle_gate(const DecodeParams& p, const Unit& unit, const Stage& s,
+                                            int at, const GateInputs& in) {
+  if (at >= unit.seq.tokens * p.r) return;
   device::RawGate raw;
-  if (p.gate_form == GateForm::kRaw) raw = {-expf(in.A_log), in.dt_bias};
-  const device::Decay decay = device::decay_of(p.gate_form, raw, in.gate);
+  if (p.gate_form == GateForm::kRaw) {
+    raw = {-expf(number_of(p.A_log.number, in.A_log)), number_of(p.dt_bias.number, in.dt_bias)};
+  }
+  const device::Decay decay = device::decay_of(p.gate_form, raw, number_of(p.gate.number, in.gate));
   // NUM: near one, 1 + expm1(g) is closer to e^g than expf(g) is.
   s.alpha[at] = decay.alpha < 0.5f ? decay.alpha : 1.0f + decay.minus_one;
-  s.beta[at] = device::write_strength(p.beta_form, p.beta_factor, in.beta);
+  s.beta[at] =
+      device::write_strength(p.beta_form, p.beta_factor, number_of(p.beta.number, in.beta));
 }
 
 /// Slots of the states after each token.

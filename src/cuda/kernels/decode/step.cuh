@@ -86,8 +86,8 @@ __device__ __forceinline__ void advance(const DecodeParams& p, const Stage& s, i
   sweep(s, t, lane, tile, sums);
   float k_factor = 1.0f, q_factor = p.scale;
   if (p.l2norm) {
-    k_factor = 1.0f / sqrtf(sums.kk() + p.l2norm_eps);
-    q_factor *= 1.0f / sqrtf(sums.qq() + p.l2norm_eps);
+    k_factor = rsqrtf(sums.kk() + p.l2norm_eps);
+    q_factor *= rsqrtf(sums.qq() + p.l2norm_eps);
   }
   const float k_q = k_factor * sums.kq();
 #pragma unroll
@@ -107,12 +107,10 @@ __device__ __forceinline__ void emit(const DecodeParams& p, const Stage& s, cons
                                      float (&o)[4]) {
   const int column = at.column + 4 * lane.column, tile = index - unit.first;
   if (!C::kLayer) {
-    const int64_t row = unit.seq.batch * p.o.batch_stride + (unit.seq.row + t) * p.o.token_stride +
-                        at.head * p.o.head_stride;
+    const int64_t row = row_offset(p.o, unit.seq, t, at.head, column);
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
-      if (lane.key == i && column < p.V)
-        device::store_number(p.o.data, row + column + i, p.o.number, o[i]);
+      if (lane.key == i && column < p.V) device::store_number(p.o.data, row + i, p.o.number, o[i]);
     }
     return;
   }

@@ -4,6 +4,7 @@
 #define SLUICE_CUDA_KERNELS_DECODE_UNIT_CUH_
 
 #include "cuda/device/sequence.cuh"
+#include "cuda/device/store.cuh"
 #include "cuda/kernels/decode/params.h"
 #include "cuda/ptx/cluster.cuh"
 
@@ -20,18 +21,26 @@ struct Unit {
   int first, last;
 };
 
+/// All but what the slots say; see device::find_slots().
 __device__ __forceinline__ Unit unit_of(const DecodeParams& p) {
   Unit unit;
-  // BOUND: N H ctas < 2^31.
-  const int block = static_cast<int>(blockIdx.x), index = block / p.grid.ctas;
-  unit.rank = block % p.grid.ctas;
-  unit.key_head = index % p.H;
-  unit.seq = device::find_sequence(p.rows, p.state, index / p.H);
+  unit.rank = static_cast<int>(blockIdx.x);
+  unit.key_head = static_cast<int>(blockIdx.y);
+  unit.seq.index = blockIdx.z;
+  device::find_rows(p.rows, &unit.seq);
   const int tiles = p.r * p.tiles_per_head;
   unit.first = min(unit.rank * p.grid.tiles, tiles);
   unit.last = min(unit.first + p.grid.tiles, tiles);
   return unit;
 }
+
+/// n / d and the rest. PERF integer division is twenty instructions, in every address.
+struct Quotient {
+  int whole, rest;
+  __device__ __forceinline__ Quotient(int n, const Divisor& by, int d)
+      : whole(static_cast<int>((static_cast<uint64_t>(n) * by.magic) >> Divisor::kShift)),
+        rest(n - whole * d) {}
+};
 
 /// Where a tile, or a column of the CTA, lies in V.
 struct Place {
@@ -40,10 +49,24 @@ struct Place {
   int column;  ///< of that head, may be past V in its last tile
 };
 
+/// Value head `member` of the unit's key head.
+__device__ __forceinline__ int head_of(const DecodeParams& p, const Unit& unit, int member) {
+  return p.head_map_cyclic ? unit.key_head + member * p.H : unit.key_head * p.r + member;
+}
+
 __device__ __forceinline__ Place place_of(const DecodeParams& p, const Unit& unit, int tile) {
-  const int member = tile / p.tiles_per_head;
-  const int head = p.head_map_cyclic ? unit.key_head + member * p.H : unit.key_head * p.r + member;
-  return {member, head, tile % p.tiles_per_head * kTileColumns};
+  const Quotient q(tile, p.by_tiles_per_head, p.tiles_per_head);
+  return {q.whole, head_of(p, unit, q.whole), q.rest * kTileColumns};
+}
+
+/// Where a value head lies in [.., HV/r, r, ..].
+struct Group {
+  int group, member;
+};
+
+__device__ __forceinline__ Group group_of(const DecodeParams& p, int head) {
+  const Quotient q(head, p.by_r, p.r);
+  return {q.whole, q.rest};
 }
 
 /// Place of column `local` of the CTA's, 0 <= local < 16 tiles.
@@ -84,12 +107,34 @@ __device__ __forceinline__ Stage make_stage(const DecodeParams& p) {
   return s;
 }
 
-/// Element of a row of numbers.
-__device__ __forceinline__ float load_element(const TokenRows& t, const Sequence& seq, int token,
+/// Offset of an element of a row.
+__device__ __forceinline__ int64_t row_offset(const TokenRows& t, const Sequence& seq, int token,
                                               int head, int64_t at) {
-  const int64_t offset =
-      seq.batch * t.batch_stride + (seq.row + token) * t.token_stride + head * t.head_stride + at;
-  return device::load_number(t.data, offset, t.number);
+  return seq.batch * t.batch_stride + (seq.row + token) * t.token_stride + head * t.head_stride +
+         at;
+}
+
+/// A number as it lies in memory. PERF converted only where it is used: a conversion behind the
+/// load would make each load wait for the one before.
+using RawNumber = uint32_t;
+
+/// Element `index` of an array that the kernel does not write.
+__device__ __forceinline__ RawNumber request_number(const void* data, int64_t index,
+                                                    Number number) {
+  if (number == Number::kFloat32) return __ldg(static_cast<const uint32_t*>(data) + index);
+  return __ldg(static_cast<const uint16_t*>(data) + index);
+}
+
+/// Of an array that it may write.
+__device__ __forceinline__ RawNumber request_written(const void* data, int64_t index,
+                                                     Number number) {
+  if (number == Number::kFloat32) return static_cast<const uint32_t*>(data)[index];
+  return static_cast<const uint16_t*>(data)[index];
+}
+
+__device__ __forceinline__ float number_of(Number number, RawNumber raw) {
+  if (number == Number::kFloat32) return __uint_as_float(raw);
+  return device::from_bits(number, static_cast<unsigned short>(raw));
 }
 
 }  // namespace sluice::cuda::decode
