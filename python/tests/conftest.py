@@ -2,8 +2,24 @@
 """The float64 recurrence that results are judged by, and inputs: token by token, one equation a
 line, sharing nothing with the library."""
 
+import os
+
 import numpy as np
 import pytest
+
+# Where the engines' tests have their tensors: scripts/test_python_cuda.sh says cuda.
+ENGINES_DEVICE = os.environ.get("SLUICE_TEST_DEVICE")
+
+
+@pytest.fixture(autouse=True)
+def device_of_the_engines(request):
+    if not ENGINES_DEVICE or request.path.parent.name != "engines":
+        yield
+        return
+    torch = pytest.importorskip("torch")
+    torch.set_default_device(ENGINES_DEVICE)
+    yield
+    torch.set_default_device(None)
 
 
 def sigmoid(x):
