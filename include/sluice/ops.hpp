@@ -20,6 +20,8 @@ enum class QkNorm : int32_t { kNone, kL2 };
 enum class HeadMap : int32_t { kBlock, kCyclic };
 enum class StateLayout : int32_t { kKV, kVK };
 enum class Rule : int32_t { kGatedDelta, kLinearAttention };
+enum class Split : int32_t { kAuto, kNever, kColumns, kSegments, kLength };
+enum class History : int32_t { kAuto, kStrict, kForget };
 enum class StateWrites : int32_t { kLast, kPerToken, kNone };
 enum class Activation : int32_t { kNone, kSilu, kSigmoid };
 enum class ConvStateForm : int32_t { kShift, kRing };
@@ -65,6 +67,9 @@ struct ChunkForwardArgs {
   HeadMap head_map = HeadMap::kBlock;
   Rule rule = Rule::kGatedDelta;
   Implementation implementation = Implementation::kAuto;
+  Split split = Split::kAuto;
+  int32_t split_value = 0;  ///< of kSegments and kLength
+  History history = History::kAuto;
 
   [[nodiscard]] CArgs c() const noexcept {
     CArgs a{};
@@ -83,6 +88,9 @@ struct ChunkForwardArgs {
     a.head_map = static_cast<int32_t>(head_map);
     a.rule = static_cast<int32_t>(rule);
     a.implementation = static_cast<int32_t>(implementation);
+    a.split = static_cast<int32_t>(split);
+    a.split_value = split_value;
+    a.history = static_cast<int32_t>(history);
     return a;
   }
 };

@@ -109,6 +109,40 @@ TEST(BenchReport, SummaryCountsLossesAndMissingPeers) {
   EXPECT_TRUE(std::isnan(summary_of({}).mean));
 }
 
+// Three ways of each of two cells: the choice is the best of the first one, 1.25 times the best of
+// the second.
+TEST(BenchReport, ChoicesAreComparedWithTheBestForcedWay) {
+  const PrefillReport marks = record("marks");
+  std::vector<PrefillRow> rows;
+  for (size_t cell = 0; cell < 2; ++cell) {
+    for (const char* name : {"auto", "never", "4"}) {
+      PrefillRow& row = rows.emplace_back(marks.rows[cell]);
+      ASSERT_EQ(parse_split_way(name, &row.way), "");
+      row.ms = row.way.split == Split::kNever ? 3 : 1;
+    }
+  }
+  rows[3].ms = 1.25;
+  const ChoiceSummary choices = choices_of(rows);
+  EXPECT_EQ(choices.cells, 2);
+  EXPECT_EQ(choices.within, 1);
+  EXPECT_NEAR(choices.worst, .8, 1e-12);
+  EXPECT_EQ(summary_of(rows).compared, 2);
+  rows.resize(1);
+  EXPECT_EQ(choices_of(rows).cells, 0);
+}
+
+TEST(BenchReport, WaysByName) {
+  SplitWay way;
+  EXPECT_EQ(parse_split_way("16", &way), "");
+  EXPECT_TRUE(way.split == Split::kSegments && way.value == 16);
+  EXPECT_EQ(parse_split_way("length", &way), "");
+  EXPECT_EQ(way.split, Split::kLength);
+  for (const char* text : {"", "1", "4097", "-2", "2x", "Never"}) {
+    EXPECT_NE(parse_split_way(text, &way), "") << text;
+  }
+  EXPECT_EQ(history_of("forget"), History::kForget);
+}
+
 TEST(BenchReport, LargeErrorsAndNaNAreWrong) {
   PrefillRow row;
   EXPECT_TRUE(is_wrong(row, "bf16"));

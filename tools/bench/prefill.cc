@@ -17,7 +17,8 @@ namespace {
 
 struct PrefillOptions {
   PrefillSettings settings;
-  std::vector<std::string> heads, lengths;
+  std::vector<std::string> heads, lengths, ways;
+  bool sweep = false;
   std::string json, svg, from;
   int64_t K = 128, V = 128;
   bool warm = false;
@@ -60,6 +61,18 @@ std::string choose_cells(const PrefillOptions& options, PrefillSettings* s) {
   }
   if (!options.heads.empty() && !options.lengths.empty()) s->grid = "cells";
   for (Cell& cell : s->cells) cell.K = options.K, cell.V = options.V;
+  return {};
+}
+
+// The ways of each cell; what is wrong, empty if nothing.
+std::string choose_ways(const PrefillOptions& options, PrefillSettings* s) {
+  if (options.sweep) s->ways = swept_ways();
+  if (!options.ways.empty()) s->ways.clear();
+  for (const std::string& text : options.ways) {
+    if (std::string trouble = parse_split_way(text, &s->ways.emplace_back()); !trouble.empty()) {
+      return trouble;
+    }
+  }
   return {};
 }
 
@@ -111,6 +124,7 @@ int bench_prefill(PrefillOptions options) {
   PrefillSettings& s = options.settings;
   s.cold = !options.warm;
   if (const std::string trouble = choose_cells(options, &s); !trouble.empty()) return fail(trouble);
+  if (const std::string trouble = choose_ways(options, &s); !trouble.empty()) return fail(trouble);
   if (const std::string reason = unavailable(s.backend); !reason.empty()) {
     return fail_unavailable(reason);
   }
@@ -146,6 +160,18 @@ void add_cell_options(CLI::App* command, PrefillOptions* o) {
       ->check(CLI::IsMember(gate_names()))
       ->capture_default_str();
   add_dtype_option(*command, &o->settings.dtype);
+  CLI::Option* ways = command
+                          ->add_option("--split", o->ways,
+                                       "how sequences are spread over the GPU: auto, never, "
+                                       "columns, length, or a number of segments; several make "
+                                       "several rows")
+                          ->delimiter(',');
+  command->add_flag("--sweep", o->sweep, "auto beside every forced way")->excludes(ways);
+  command
+      ->add_option("--history", o->settings.history,
+                   "whether heads that have forgotten it may drop it (these inputs allow it)")
+      ->check(CLI::IsMember(history_names()))
+      ->capture_default_str();
 }
 
 void add_run_options(CLI::App* command, PrefillOptions* o) {
@@ -198,6 +224,7 @@ Action add_bench_prefill(CLI::App& bench) {
       "  sluice bench prefill --grid published --commit $(git rev-parse --short HEAD) --json "
       "h200.json\n"
       "  sluice bench prefill --heads 16/64,8/32 --lengths 8192x4,28672+4096 --gates slow\n"
+      "  sluice bench prefill --heads 2/8,8/32 --lengths 32768 --sweep --history strict\n"
       "  sluice bench prefill --grid tileops --gates uniform --dtype fp16 --no-error\n"
       "  sluice bench prefill --backend cpu --heads 2/4 --lengths 512 --dtype fp32 --repeat 5\n"
       "  sluice bench prefill --from h200.json --svg h200.svg");

@@ -157,15 +157,15 @@ std::vector<Sample> samples_of(const Cell& cell) {
   return unique;
 }
 
-void measure_errors(Machine& machine, const PrefillInputs& inputs, PrefillProblem* problem,
-                    std::vector<PrefillRow>* rows) {
+void measure_errors(Machine& machine, const PrefillInputs& inputs, History history,
+                    PrefillProblem* problem, std::vector<PrefillRow>* rows) {
   std::mutex mutex;
   JobQueue queue;
   for (size_t i = 0; i < rows->size(); ++i) {
     PrefillRow* row = &(*rows)[i];
     if (!row->failure.empty()) continue;
     show_progress(i, rows->size(), "errors " + heads_text(row->cell));
-    if (!problem->select(row->cell).ok()) continue;
+    if (!problem->select(row->cell, row->way, history).ok()) continue;
     problem->poison();
     problem->call();
     machine.synchronize();

@@ -39,6 +39,8 @@ nlohmann::json to_json(const PrefillRow& row) {
                         {"V", row.cell.V},
                         {"lengths", lengths_text(row.cell.lengths)},
                         {"goal_ms", row.cell.goal_ms > 0 ? row.cell.goal_ms : kUnknown},
+                        {"split", row.way.name},
+                        {"segments", row.segments},
                         {"kernel", row.kernel},
                         {"failure", row.failure},
                         {"ms", row.ms},
@@ -65,6 +67,9 @@ PrefillRow row_from(const nlohmann::json& json) {
   read_cell(json, &row.cell);
   const double goal = number_or_unknown(json, "goal_ms");
   row.cell.goal_ms = std::isnan(goal) ? 0 : goal;
+  const std::string trouble = parse_split_way(json.value("split", "auto"), &row.way);
+  if (!trouble.empty()) throw std::runtime_error(trouble);
+  row.segments = json.value("segments", int64_t{0});
   json.at("kernel").get_to(row.kernel);
   json.at("failure").get_to(row.failure);
   row.ms = number_or_unknown(json, "ms");
@@ -88,16 +93,45 @@ PrefillRow row_from(const nlohmann::json& json) {
 
 }  // namespace
 
+std::vector<PrefillRow> own_choices(const std::vector<PrefillRow>& rows) {
+  std::vector<PrefillRow> out;
+  for (const PrefillRow& row : rows) {
+    if (row.way.split == Split::kAuto) out.push_back(row);
+  }
+  return out.empty() ? rows : out;
+}
+
 PeerSummary summary_of(const std::vector<PrefillRow>& rows) {
   PeerSummary out;
   double logarithms = 0;
-  for (const PrefillRow& row : rows) {
+  for (const PrefillRow& row : own_choices(rows)) {
     if (std::isnan(row.ratio())) continue;
     ++out.compared;
     out.slower += row.ratio() < 1 ? 1 : 0;
     logarithms += std::log(row.ratio());
   }
   if (out.compared > 0) out.mean = std::exp(logarithms / out.compared);
+  return out;
+}
+
+ChoiceSummary choices_of(const std::vector<PrefillRow>& rows) {
+  constexpr double kWithin = 0.95;
+  ChoiceSummary out;
+  for (const PrefillRow& own : rows) {
+    if (own.way.split != Split::kAuto || std::isnan(own.ms)) continue;
+    double best = kUnknown;
+    for (const PrefillRow& forced : rows) {
+      const bool same = heads_text(forced.cell) == heads_text(own.cell) &&
+                        forced.cell.lengths == own.cell.lengths;
+      if (same && forced.way.split != Split::kAuto && !(forced.ms >= best)) best = forced.ms;
+    }
+    if (std::isnan(best)) continue;
+    ++out.cells;
+    out.within += best / own.ms >= kWithin ? 1 : 0;
+    if (out.worst <= best / own.ms) continue;
+    out.worst = best / own.ms;
+    out.worst_cell = heads_text(own.cell) + " " + lengths_text(own.cell.lengths);
+  }
   return out;
 }
 
@@ -117,6 +151,7 @@ std::string short_dtype(sluice_dtype dtype) {
 
 nlohmann::json to_json(const PrefillReport& report) {
   const PeerSummary summary = summary_of(report.rows);
+  const ChoiceSummary choices = choices_of(report.rows);
   nlohmann::json out = {{"schema", kSchema},
                         {"date", report.date},
                         {"sluice", report.version},
@@ -128,6 +163,7 @@ nlohmann::json to_json(const PrefillReport& report) {
                          {{"grid", report.grid},
                           {"gates", report.gates},
                           {"dtype", report.dtype},
+                          {"history", report.history},
                           {"repeat", report.repeat},
                           {"rest_ms", report.rest_ms},
                           {"caches", report.cold ? "cold" : "warm"}}},
@@ -143,7 +179,11 @@ nlohmann::json to_json(const PrefillReport& report) {
                         {"summary",
                          {{"cells_with_peers", summary.compared},
                           {"cells_slower_than_best_peer", summary.slower},
-                          {"geometric_mean_ratio", summary.mean}}},
+                          {"geometric_mean_ratio", summary.mean},
+                          {"cells_with_forced_ways", choices.cells},
+                          {"choices_within_5_percent", choices.within},
+                          {"worst_choice", choices.worst},
+                          {"worst_choice_cell", choices.worst_cell}}},
                         {"rows", nlohmann::json::array()}};
   for (const PrefillRow& row : report.rows) out["rows"].push_back(to_json(row));
   return out;
@@ -178,6 +218,7 @@ PrefillReport prefill_report_from(const nlohmann::json& json) {
     settings.at("grid").get_to(out.grid);
     settings.at("gates").get_to(out.gates);
     settings.at("dtype").get_to(out.dtype);
+    out.history = settings.value("history", "strict");
     settings.at("repeat").get_to(out.repeat);
     settings.at("rest_ms").get_to(out.rest_ms);
     out.cold = settings.at("caches") == "cold";

@@ -58,6 +58,7 @@ void time_cell(Machine& machine, const PrefillSettings& s, const Ceilings& ceili
   for (int i = 0; i < kWarmUps; ++i) problem->call();
   row->kernel = sluice_last_kernel();
   machine.synchronize();
+  row->segments = problem->planned_segments();
   CallTimes times = machine.time_calls([&] { problem->call(); }, s.repeat, s.cold);
   std::sort(times.seconds.begin(), times.seconds.end());
   const size_t count = times.seconds.size();
@@ -71,7 +72,7 @@ void time_cell(Machine& machine, const PrefillSettings& s, const Ceilings& ceili
 
 // Selects a cell; the row's failure is set where it is not supported.
 bool select_cell(const PrefillSettings& s, PrefillProblem* problem, PrefillRow* row) {
-  const Status status = problem->select(row->cell);
+  const Status status = problem->select(row->cell, row->way, history_of(s.history));
   if (status.ok()) return true;
   row->failure = std::string("not supported by ") + backend_name(s.backend) + ": " + status.message;
   if (status.code != Code::kUnsupported) row->failure = status.message;
@@ -91,6 +92,7 @@ PrefillReport empty_report(const Machine& machine, const PrefillSettings& s) {
   report.machine = machine.describe();
   report.repeat = s.repeat;
   report.rest_ms = s.rest_ms;
+  report.history = s.history;
   report.cold = s.cold;
   return report;
 }
@@ -101,11 +103,14 @@ PrefillReport measure_prefill(Machine& machine, double start_seconds, const Pref
   PrefillReport report = empty_report(machine, s);
   report.first_call.start_ms = 1e3 * start_seconds;
   for (const Cell& cell : s.cells) {
-    PrefillRow& row = report.rows.emplace_back();
-    row.cell = cell;
-    row.peers = s.backend == Implementation::kCuda
-                    ? peers_of(all_peers(), cell, s.gates, report.dtype)
-                    : std::vector<PeerTime>();
+    for (const SplitWay& way : s.ways) {
+      PrefillRow& row = report.rows.emplace_back();
+      row.cell = cell;
+      row.way = way;
+      row.peers = s.backend == Implementation::kCuda
+                      ? peers_of(all_peers(), cell, s.gates, report.dtype)
+                      : std::vector<PeerTime>();
+    }
   }
   show_progress(0, s.cells.size(), "inputs");
   const PrefillInputs inputs(s.cells, s.dtype, s.gates);
@@ -122,14 +127,15 @@ PrefillReport measure_prefill(Machine& machine, double start_seconds, const Pref
   for (size_t i = 0; i < report.rows.size(); ++i) {
     PrefillRow& row = report.rows[i];
     show_progress(i, report.rows.size(),
-                  "times " + heads_text(row.cell) + " " + lengths_text(row.cell.lengths));
+                  "times " + heads_text(row.cell) + " " + lengths_text(row.cell.lengths) + " " +
+                      row.way.name);
     try {
       if (select_cell(s, &problem, &row)) time_cell(machine, s, report.ceilings, &problem, &row);
     } catch (const std::runtime_error& error) {
       row.failure = error.what();
     }
   }
-  if (s.errors) measure_errors(machine, inputs, &problem, &report.rows);
+  if (s.errors) measure_errors(machine, inputs, history_of(s.history), &problem, &report.rows);
   show_progress(1, 1, "");
   return report;
 }

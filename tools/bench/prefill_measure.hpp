@@ -23,8 +23,8 @@ std::vector<Sample> samples_of(const Cell& cell);
 
 /// Sets the errors of all rows without a failure: calls each cell once more on poisoned outputs and
 /// compares samples with the float64 reference, on all threads of the host.
-void measure_errors(Machine& machine, const PrefillInputs& inputs, PrefillProblem* problem,
-                    std::vector<PrefillRow>* rows);
+void measure_errors(Machine& machine, const PrefillInputs& inputs, History history,
+                    PrefillProblem* problem, std::vector<PrefillRow>* rows);
 
 }  // namespace sluice::tools
 

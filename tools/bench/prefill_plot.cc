@@ -204,7 +204,9 @@ double draw_heat(const PrefillReport& report, double top, Svg* svg) {
 
 }  // namespace
 
-std::string draw_prefill(const PrefillReport& report) {
+std::string draw_prefill(const PrefillReport& all) {
+  PrefillReport report = all;
+  report.rows = own_choices(all.rows);
   Svg svg(kWidth);
   double y = draw_heading(report, &svg);
   if (report.rows.size() <= kMostBars) {

@@ -51,7 +51,7 @@ PrefillProblem::PrefillProblem(Machine& machine, const PrefillInputs& inputs,
   cu_seqlens_ = machine.allocate((sequences + 1) * sizeof(int32_t));
 }
 
-Status PrefillProblem::select(const Cell& c) {
+Status PrefillProblem::select(const Cell& c, const SplitWay& way, History history) {
   cell_ = c;
   const std::vector<int32_t> offsets = offsets_of(c);
   machine_.upload(cu_seqlens_.get(), offsets.data(), offsets.size() * sizeof(int32_t));
@@ -68,6 +68,9 @@ Status PrefillProblem::select(const Cell& c) {
   args_.cu_seqlens = TensorView(cu_seqlens_.get(), kInt32, {N + 1}, where);
   args_.state.initial = TensorView(initial_.get(), kFloat32, {N, c.HV, c.K, c.V}, where);
   args_.state.final = TensorView(final_.get(), kFloat32, {N, c.HV, c.K, c.V}, where);
+  args_.split = way.split;
+  args_.split_value = way.value;
+  args_.history = history;
   o_bytes_ = static_cast<size_t>(T * c.HV * c.V) * (dtype_.bits / 8u);
   final_bytes_ = static_cast<size_t>(N * c.HV * c.K * c.V) * sizeof(float);
   const Result<WorkspaceSize> size = workspace_size(args_);
@@ -83,6 +86,13 @@ Status PrefillProblem::select(const Cell& c) {
 void PrefillProblem::call() {
   const Status status = chunk_forward(args_, scratch_);
   if (!status.ok()) throw std::runtime_error(status.message);
+}
+
+int64_t PrefillProblem::planned_segments() const {
+  if (std::string(sluice_last_kernel()).find(".segments") == std::string::npos) return 0;
+  uint32_t segments = 0;
+  machine_.download_rows(&segments, workspace_.get(), sizeof segments, sizeof segments, 1);
+  return segments;
 }
 
 void PrefillProblem::poison() {

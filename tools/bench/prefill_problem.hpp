@@ -10,6 +10,7 @@
 
 #include "tools/bench/machine.hpp"
 #include "tools/bench/prefill_inputs.hpp"
+#include "tools/bench/split_way.hpp"
 
 namespace sluice::tools {
 
@@ -19,7 +20,9 @@ class PrefillProblem {
   PrefillProblem(Machine& machine, const PrefillInputs& inputs, const std::vector<Cell>& cells);
 
   /// Points the arguments at a cell. kUnsupported where the backend has no kernel for it.
-  Status select(const Cell& cell);
+  Status select(const Cell& cell, const SplitWay& way, History history);
+  /// Segments of the last call, which the planner leaves in the workspace; 0 without a planner.
+  int64_t planned_segments() const;
   /// One call of the cell selected, enqueued; throws std::runtime_error if it is refused.
   void call();
   /// NaN in o and the final states.

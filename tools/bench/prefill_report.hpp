@@ -11,6 +11,7 @@
 #include "sluice/sluice.hpp"
 #include "tools/bench/floors.hpp"
 #include "tools/bench/peers.hpp"
+#include "tools/bench/split_way.hpp"
 
 namespace sluice::tools {
 
@@ -18,7 +19,9 @@ constexpr double kUnknown = std::numeric_limits<double>::quiet_NaN();
 
 struct PrefillSettings {
   std::vector<Cell> cells;
+  std::vector<SplitWay> ways = {SplitWay{}};  ///< of each cell, one row a way
   std::string grid = "marks", gates = "published", commit = "unknown", command;
+  std::string history = "forget";  ///< the inputs keep what that asks for
   sluice_dtype dtype = kBFloat16;
   Implementation backend = Implementation::kCuda;
   int repeat = 100;
@@ -29,6 +32,8 @@ struct PrefillSettings {
 /// One cell. What is not known is kUnknown.
 struct PrefillRow {
   Cell cell;
+  SplitWay way;
+  int64_t segments = 0;         ///< that the planner made of the sequences; 0: it was not asked
   std::string kernel, failure;  ///< failure: why the rest is missing, else empty
   double ms = kUnknown, ms_min = kUnknown, ms_p90 = kUnknown;
   double host_us = kUnknown;  ///< until an enqueued call returns; not for the host
@@ -51,7 +56,7 @@ struct FirstCall {
 };
 
 struct PrefillReport {
-  std::string date, version, commit, command, grid, gates, dtype, backend;
+  std::string date, version, commit, command, grid, gates, dtype, backend, history;
   nlohmann::json machine;
   int repeat = 0, rest_ms = 0;
   bool cold = true;
@@ -60,12 +65,23 @@ struct PrefillReport {
   std::vector<PrefillRow> rows;
 };
 
+/// The rows where the library chose the way, or all if none is among them.
+std::vector<PrefillRow> own_choices(const std::vector<PrefillRow>& rows);
+
 /// Cells that have a peer, those slower than it, and the geometric mean of the ratios.
 struct PeerSummary {
   int compared = 0, slower = 0;
   double mean = kUnknown;
 };
 PeerSummary summary_of(const std::vector<PrefillRow>& rows);
+
+/// The library's own choice beside the best forced way of the same cell.
+struct ChoiceSummary {
+  int cells = 0, within = 0;  ///< cells with both; those whose choice is within 5 % of the best
+  double worst = kUnknown;    ///< time of the best over that of the choice, least of all cells
+  std::string worst_cell;
+};
+ChoiceSummary choices_of(const std::vector<PrefillRow>& rows);
 
 /// Relative L2 above which results are wrong, not merely rounded.
 double error_limit(const std::string& dtype);

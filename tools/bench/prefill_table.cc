@@ -27,6 +27,8 @@ std::vector<std::string> cells_of(const PrefillRow& row, const PrefillReport& re
   }
   return {heads_text(row.cell),
           lengths_text(row.cell.lengths),
+          row.way.name,
+          row.segments > 0 ? fmt::format("{}", row.segments) : "-",
           cell_text(row.ms, 4),
           cell_text(row.ms_min, 4),
           cell_text(row.ms_p90, 4),
@@ -71,17 +73,20 @@ void print_legend(const PrefillReport& report) {
 }  // namespace
 
 void print_prefill(const PrefillReport& report) {
-  fmt::print("{}, sluice {} ({}), {}, gates {}, {}\n", report.machine.value("name", "?"),
-             report.version, report.commit, report.dtype, report.gates, report.date);
-  Table table({"<heads", "<lengths", "ms", "min", "p90", "us/chunk", "TFLOP/s", "GB/s", "of floor",
-               "err o", "err S", "host us", "<best peer", "peer ms", "x peer", "goal", "<kernel"});
+  fmt::print("{}, sluice {} ({}), {}, gates {}, history {}, {}\n",
+             report.machine.value("name", "?"), report.version, report.commit, report.dtype,
+             report.gates, report.history, report.date);
+  Table table({"<heads", "<lengths", "<split", "seg", "ms", "min", "p90", "us/chunk", "TFLOP/s",
+               "GB/s", "of floor", "err o", "err S", "host us", "<best peer", "peer ms", "x peer",
+               "goal", "<kernel"});
   for (const PrefillRow& row : report.rows) {
     if (row.failure.empty()) table.add(cells_of(row, report));
   }
   table.print();
   for (const PrefillRow& row : report.rows) {
     if (row.failure.empty()) continue;
-    fmt::print("{} {}: {}\n", heads_text(row.cell), lengths_text(row.cell.lengths), row.failure);
+    fmt::print("{} {} {}: {}\n", heads_text(row.cell), lengths_text(row.cell.lengths), row.way.name,
+               row.failure);
   }
   print_legend(report);
   const FirstCall& first = report.first_call;
@@ -94,6 +99,13 @@ void print_prefill(const PrefillReport& report) {
   if (summary.compared > 0) {
     fmt::print("{} of {} cells slower than the best peer; geometric mean of ratios {:.3f}.\n",
                summary.slower, summary.compared, summary.mean);
+  }
+  const ChoiceSummary choices = choices_of(report.rows);
+  if (choices.cells > 0) {
+    fmt::print(
+        "{} of {} choices within 5 % of the best forced way; the worst reaches {:.3f} of it "
+        "({}).\n",
+        choices.within, choices.cells, choices.worst, choices.worst_cell);
   }
 }
 
