@@ -87,7 +87,6 @@ DecodeParams lower_shared(const DeltaRuleProblem& p, bool layer, int multiproces
   const decode::StageSizes stage{decode::rounded_k(out.K, out.by_element), out.rows.max_tokens,
                                  out.r, out.grid.tiles, layer};
   out.by_tiles_per_head = decode::Divisor::of(out.tiles_per_head);
-  out.by_row = decode::Divisor::of(stage.row());
   out.by_columns = decode::Divisor::of(stage.columns());
   out.by_r = decode::Divisor::of(out.r);
   out.scale = static_cast<float>(p.scale);

@@ -11,7 +11,8 @@ target_link_libraries(sluice_emulated_decode PRIVATE sluice_headers)
 set(parity ${PROJECT_SOURCE_DIR}/tests/parity)
 set(cuda ${PROJECT_SOURCE_DIR}/src/cuda)
 add_executable(sluice_emulated_decode_tests
-  emulated_decode_test.cc emulated_layer_decode_test.cc host_device_copy.cc
+  decode_selection_test.cc emulated_decode_test.cc emulated_layer_decode_test.cc
+  host_device_copy.cc
   ${parity}/decode_session_test.cc ${parity}/random_delta_test.cc ${parity}/recurrent_step_test.cc
   ${parity}/delta_call.cc ${parity}/delta_judge.cc
   ${cuda}/decode.cc ${cuda}/lower_decode.cc ${cuda}/select_decode.cc

@@ -39,11 +39,11 @@ struct TokenRequest {
   __device__ __forceinline__ void settle(const DecodeParams& p, const Unit& unit,
                                          const ConvSequence&, const Stage& s) {
     const int thread = static_cast<int>(threadIdx.x), threads = static_cast<int>(blockDim.x);
-    settle_rows(p, unit, s, thread, rows);
-    const int total = unit.seq.tokens * s.row;
+    settle_rows<C>(p, unit, s, thread, rows);
+    const int total = unit.seq.tokens * max(C::kK, s.columns);
     for (int i = thread + kTogether * threads; i < total; i += kTogether * threads) {
       request_rows<C>(p, unit, s, i, rows);
-      settle_rows(p, unit, s, i, rows);
+      settle_rows<C>(p, unit, s, i, rows);
     }
   }
 };

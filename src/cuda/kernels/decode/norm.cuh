@@ -9,12 +9,6 @@
 
 namespace sluice::cuda::decode {
 
-/// Whether column `local` of the CTA is one of V.
-__device__ __forceinline__ bool exists(const DecodeParams& p, const Unit& unit, int local,
-                                       const Place& at) {
-  return unit.first + local / kTileColumns < unit.last && at.column < p.V;
-}
-
 /// z and weight of one element, on their way.
 struct NormInputs {
   RawNumber z, weight;

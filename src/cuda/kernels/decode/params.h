@@ -59,8 +59,8 @@ struct DecodeParams {
   StepRows rows;
   StateSlots state;
   int32_t H, K, V, r;
-  int32_t tiles_per_head;                               ///< ceil(V / 16)
-  Divisor by_tiles_per_head, by_row, by_columns, by_r;  ///< of the stage, see StageSizes
+  int32_t tiles_per_head;                       ///< ceil(V / 16)
+  Divisor by_tiles_per_head, by_columns, by_r;  ///< of the stage, see StageSizes
   Grid grid;
   float scale, beta_factor, l2norm_eps;
   GateForm gate_form;

@@ -9,7 +9,7 @@
 
 namespace sluice::cuda::decode {
 
-inline constexpr int kTogether = 4;  ///< numbers that a thread requests at once
+inline constexpr int kTogether = 2;  ///< numbers of q, k and v each that a thread requests at once
 
 /// A place in the rows of the stage.
 struct Channel {
@@ -35,32 +35,49 @@ __device__ __forceinline__ Channel channel_of(const DecodeParams& p, const Unit&
 
 /// Some of a thread's numbers of the stage, on their way.
 struct Requested {
-  RawNumber x[kTogether];
+  RawNumber q[kTogether], k[kTogether], v[kTogether];
 };
 
+/// Entries first, first + threads, .. of [tokens][K] and of [tokens][columns]. PERF q, k and v one
+/// beside the other, not one behind the other: their places need no branches and no divisions.
 template <class C>
 __device__ __forceinline__ void request_rows(const DecodeParams& p, const Unit& unit,
                                              const Stage& s, int first, Requested& out) {
 #pragma unroll
   for (int n = 0; n < kTogether; ++n) {
     const int at = first + n * static_cast<int>(blockDim.x);
-    out.x[n] = 0;
-    if (at >= unit.seq.tokens * s.row) continue;
-    const Quotient place(at, p.by_row, s.row);
-    const Channel channel = channel_of<C>(p, unit, place.rest);
-    if (!channel.exists) continue;
-    const TokenRows& rows = channel.part == 0 ? p.q : (channel.part == 1 ? p.k : p.v);
-    const int64_t offset = row_offset(rows, unit.seq, place.whole, channel.head, channel.column);
-    out.x[n] = request_number(rows.data, offset, rows.number);
+    const int token = at / C::kK, column = at % C::kK;
+    out.q[n] = out.k[n] = out.v[n] = 0;
+    if (token < unit.seq.tokens && column < p.K) {
+      out.q[n] = request_number(p.q.data, row_offset(p.q, unit.seq, token, unit.key_head, column),
+                                p.q.number);
+      out.k[n] = request_number(p.k.data, row_offset(p.k, unit.seq, token, unit.key_head, column),
+                                p.q.number);
+    }
+    const Quotient value(at, p.by_columns, s.columns);
+    const Place place = place_of_column(p, unit, value.rest);
+    if (value.whole < unit.seq.tokens && exists(p, unit, value.rest, place)) {
+      out.v[n] = request_number(
+          p.v.data, row_offset(p.v, unit.seq, value.whole, place.head, place.column), p.q.number);
+    }
   }
 }
 
+template <class C>
 __device__ __forceinline__ void settle_rows(const DecodeParams& p, const Unit& unit, const Stage& s,
                                             int first, const Requested& in) {
 #pragma unroll
   for (int n = 0; n < kTogether; ++n) {
     const int at = first + n * static_cast<int>(blockDim.x);
-    if (at < unit.seq.tokens * s.row) s.rows[at] = number_of(p.q.number, in.x[n]);
+    const int token = at / C::kK, column = at % C::kK;
+    if (token < unit.seq.tokens) {
+      s.q(token)[column] = number_of(p.q.number, in.q[n]);
+      s.k(token)[column] = number_of(p.q.number, in.k[n]);
+    }
+    const Quotient value(at, p.by_columns, s.columns);
+    if (value.whole < unit.seq.tokens) {
+      s.v(value.whole)[value.rest] = number_of(p.q.number, in.v[n]);
+    }
   }
 }
 

@@ -77,6 +77,12 @@ __device__ __forceinline__ Place place_of_column(const DecodeParams& p, const Un
   return place;
 }
 
+/// Whether column `local` of the CTA is one of V.
+__device__ __forceinline__ bool exists(const DecodeParams& p, const Unit& unit, int local,
+                                       const Place& at) {
+  return unit.first + local / kTileColumns < unit.last && at.column < p.V;
+}
+
 /// The CTA's shared memory, as StageSizes has it. Rows are in float32 and hold zeros past K and V.
 struct Stage {
   float* rows;          ///< [tokens][row]: q, k, v of the CTA's columns; o replaces v

@@ -1,0 +1,91 @@
+// Measures which steps the decode kernel takes, and what it says of the others. Problems are built
+// by hand and spoilt in one thing each; no GPU is needed. SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <string>
+
+#include "cuda/select_decode.h"
+
+namespace sluice::cuda {
+namespace {
+
+using core::DeltaRuleProblem, core::LayerProblem, core::Tensor;
+
+DeltaRuleProblem step(int64_t K = 128, int64_t V = 128) {
+  DeltaRuleProblem p;
+  p.op = SLUICE_OP_RECURRENT_STEP;
+  p.rows = {1, 1, 1, {}, 1};
+  p.H = 2, p.HV = 4, p.r = 2, p.K = K, p.V = V;
+  Tensor pool{};
+  pool.data = reinterpret_cast<void*>(uintptr_t{4096});
+  pool.dtype = {2, 32};
+  pool.rank = 4;
+  pool.shape[0] = 3, pool.stride[0] = p.HV * K * V;
+  p.state.initial = p.state.final = pool;
+  return p;
+}
+
+std::string refusal(const DeltaRuleProblem& p, int capability = 90) {
+  const Status status = check_decode(p, capability);
+  return status.ok() ? "" : status.message;
+}
+
+TEST(DecodeSelection, Steps) {
+  EXPECT_EQ(refusal(step()), "");
+  EXPECT_STREQ(decode_name(step()), "cuda.recurrent_step.sm_90a.k128");
+  EXPECT_STREQ(decode_name(step(20, 12)), "cuda.recurrent_step.sm_90a.k32");
+  EXPECT_STREQ(decode_name(step(60)), "cuda.recurrent_step.sm_90a.k64");
+  EXPECT_STREQ(decode_name(step(132)), "cuda.recurrent_step.sm_90a.k256");
+  EXPECT_EQ(refusal(step(), 100),
+            "recurrent_step: compute capability = 10.0, expected 9.0 (CUDA decode kernel)");
+  EXPECT_EQ(refusal(step(260)),
+            "recurrent_step: K, V = 260, 128, expected at most 256 and 1024 (CUDA decode kernel)");
+  EXPECT_EQ(refusal(step(126)),
+            "recurrent_step: K, V = 126, 128, expected multiples of 4 (CUDA decode kernel)");
+}
+
+struct Spoilt {
+  std::function<void(DeltaRuleProblem&)> spoil;
+  const char* message;
+};
+
+TEST(DecodeSelection, WhatStepsRefuseAndLayersTake) {
+  const Spoilt cases[] = {
+      {[](DeltaRuleProblem& p) { p.state.initial.data = reinterpret_cast<void*>(uintptr_t{4104}); },
+       "recurrent_step: state.initial.data address mod 16 = 8, expected 0 (CUDA decode kernel)"},
+      {[](DeltaRuleProblem& p) { p.state.final.stride[0] += 2; },
+       "recurrent_step: state.final.stride[0] = 65538, expected a multiple of 4 (CUDA decode "
+       "kernel)"},
+      {[](DeltaRuleProblem& p) { p.V = 31; },
+       "recurrent_step: K, V = 128, 31, expected multiples of 4 (CUDA decode kernel)"}};
+  for (const Spoilt& c : cases) {
+    LayerProblem layer;
+    layer.delta = step();
+    EXPECT_TRUE(moves_vectors(layer.delta));
+    EXPECT_STREQ(decode_name(layer), "cuda.layer_decode.sm_90a.k128");
+    c.spoil(layer.delta);
+    EXPECT_EQ(refusal(layer.delta), c.message);
+    EXPECT_FALSE(moves_vectors(layer.delta));
+    EXPECT_TRUE(check_decode(layer, 90).ok());
+    EXPECT_STREQ(decode_name(layer), "cuda.layer_decode.sm_90a.by_element");
+  }
+}
+
+TEST(DecodeSelection, Counts) {
+  DeltaRuleProblem p = step();
+  p.rows.N = 1 << 16;
+  EXPECT_EQ(refusal(p),
+            "recurrent_step: N, H, tiles = 65536, 2, 16, expected below 2^16, 2^16 and 2^12 (CUDA "
+            "decode kernel; a tile is 16 columns of a value head of a key head)");
+  p = step();
+  p.r = 2000, p.HV = 4000;
+  EXPECT_NE(refusal(p), "");
+  LayerProblem layer;
+  layer.delta = step(256, 256);
+  layer.delta.r = 64, layer.delta.HV = 128, layer.delta.rows.max_tokens = 16;
+  EXPECT_NE(check_decode(layer, 90).message[0], '\0');
+}
+
+}  // namespace
+}  // namespace sluice::cuda
