@@ -27,8 +27,9 @@ def entry(op: str, tensor: Tensor) -> Callable[..., None]:
     """The function that runs operator `op` for tensors like `tensor`: it takes the operator's
     arguments in the order of `_core.fields(op)`, then stream and workspace; or by keyword.
 
-    PERF: positions, because CPython packs more than 15 keywords, or 30 values, into a dict or a
-    tuple first. Once torch is there, `sluice._torch.entry` stands here.
+    PERF: positions, because CPython packs more than 15 keywords into a dict first; a step has 30
+    values, the most that it does not pack into a tuple. Once torch is there, `sluice._torch.entry`
+    stands here.
     """
     torch = _meet_torch()
     return _CALLS[op] if torch is None else torch.entry(op, tensor)

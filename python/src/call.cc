@@ -84,7 +84,15 @@ bool read_choice(const char* op, const Field& field, PyObject* value, int32_t* c
 }
 
 bool read_number(const char* op, const Field& field, PyObject* value, Call* call) noexcept {
-  if (field.kind == Kind::kInt) {
+  const bool integer = field.kind == Kind::kInt || field.kind == Kind::kInt32;
+  if (field.kind == Kind::kInt32) {
+    const long long number = PyLong_AsLongLong(value);
+    if (number < INT32_MIN || number > INT32_MAX) {
+      return fail(SLUICE_INVALID_ARGUMENT, "%s: %s = %lld, expected 32 bits", op, field.name,
+                  number);
+    }
+    *call->member<int32_t>(field.offset) = static_cast<int32_t>(number);
+  } else if (field.kind == Kind::kInt) {
     *call->member<int64_t>(field.offset) = PyLong_AsLongLong(value);
   } else {
     *call->member<double>(field.offset) = PyFloat_AsDouble(value);
@@ -95,7 +103,7 @@ bool read_number(const char* op, const Field& field, PyObject* value, Call* call
   const Ref shown(PyObject_Repr(value));
   PyErr_Clear();
   PyErr_Format(PyExc_TypeError, "%s: %s = %.60S, expected %s", op, field.name,
-               shown ? shown.get() : Py_None, field.kind == Kind::kInt ? "an integer" : "a number");
+               shown ? shown.get() : Py_None, integer ? "an integer" : "a number");
   return false;
 }
 

@@ -8,9 +8,9 @@
 namespace sluice::python {
 
 /// Runs operator `op` on the values of a vectorcall: `count` positional ones in the order of its
-/// fields, stream and workspace, then keywords (the tuple `names` or null); None, or null with an exception. The GIL is
-/// released while the library works. refuse_gradients: tensors whose requires_grad is True are
-/// refused.
+/// fields, stream and workspace, then keywords (the tuple `names` or null); None, or null with an
+/// exception. The GIL is released while the library works. refuse_gradients: tensors whose
+/// requires_grad is True are refused.
 PyObject* run(int op, PyObject* const* values, Py_ssize_t count, PyObject* names,
               bool refuse_gradients) noexcept;
 

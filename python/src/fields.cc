@@ -16,6 +16,8 @@ constexpr const char* kQkNorms[] = {"none", "l2", nullptr};
 constexpr const char* kHeadMaps[] = {"block", "cyclic", nullptr};
 constexpr const char* kLayouts[] = {"kv", "vk", nullptr};
 constexpr const char* kRules[] = {"gated_delta", "linear_attention", nullptr};
+constexpr const char* kSplits[] = {"auto", "never", "columns", "segments", "length", nullptr};
+constexpr const char* kHistories[] = {"auto", "strict", "forget", nullptr};
 constexpr const char* kWrites[] = {"last", "per_token", "none", nullptr};
 constexpr const char* kActivations[] = {"none", "silu", "sigmoid", nullptr};
 constexpr const char* kConvForms[] = {"shift", "ring", nullptr};
@@ -65,9 +67,14 @@ using Layer = sluice_layer_args;
       CHOICE(Layer, head_map, kHeadMaps), CHOICE(Layer, gate_activation, kActivations),      \
       CHOICE(Layer, rounding, kRoundings), CHOICE(Layer, implementation, kImplementations)
 
-constexpr Field kChunkForward[] = {DELTA(Chunk), STATE(Chunk, Kind::kInput, nullptr),
-                                   OUT(Chunk, checkpoints), IN(Chunk, checkpoint_slots),
-                                   INT(Chunk, checkpoint_every)};
+constexpr Field kChunkForward[] = {DELTA(Chunk),
+                                   STATE(Chunk, Kind::kInput, nullptr),
+                                   OUT(Chunk, checkpoints),
+                                   IN(Chunk, checkpoint_slots),
+                                   INT(Chunk, checkpoint_every),
+                                   CHOICE(Chunk, split, kSplits),
+                                   {"split_value", Kind::kInt32, offsetof(Chunk, split_value)},
+                                   CHOICE(Chunk, history, kHistories)};
 constexpr Field kRecurrentStep[] = {DELTA(Step), STATE(Step, Kind::kUpdate, "final_state"),
                                     IN(Step, num_accepted), INT(Step, max_tokens),
                                     CHOICE(Step, state_writes, kWrites)};

@@ -19,6 +19,7 @@ enum class Kind {
   kDouble,  ///< float; None = 0, the default
   kScale,   ///< float or None = the operator's default; `other` is its scale_mode
   kInt,     ///< int64_t
+  kInt32,   ///< int32_t
   kChoice   ///< one of `choices`, a null-terminated list in the order of the C enumeration
 };
 

@@ -47,7 +47,7 @@ PyObject* supported(PyObject*, PyObject* const* values, Py_ssize_t count, PyObje
 
 PyObject* fields(PyObject*, PyObject* name) {
   static const char* const kKinds[] = {"input", "output", "update", "double",
-                                       "scale", "int",    "choice"};
+                                       "scale", "int",    "int",    "choice"};
   const int op = operator_index(name);
   if (op < 0) return nullptr;
   Ref list(PyList_New(0));

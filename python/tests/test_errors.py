@@ -107,3 +107,24 @@ def test_supported_says_the_kernel_or_the_reason():
     assert kernel is None and isinstance(refusal, sluice.InvalidArgument)
     kernel, refusal = sluice.supported("softmax")
     assert kernel is None and "op = softmax, expected chunk_forward" in str(refusal)
+
+
+@pytest.mark.parametrize(
+    "changes, message",
+    [
+        (dict(split="columns_64"), "split = 'columns_64', expected one of auto, never, columns"),
+        (dict(split_value=1 << 40), "split_value = 1099511627776, expected 32 bits"),
+        (dict(split="segments", split_value=1), "split_value = 1, expected 2 to 4096"),
+        (dict(history="some"), "history = 'some', expected one of auto, strict, forget"),
+    ],
+)
+def test_refusals_of_how_a_gpu_splits(inputs, changes, message):
+    with pytest.raises(sluice.InvalidArgument, match=message):
+        sluice.ops.chunk_forward(*inputs.arguments(), **changes)
+
+
+def test_ways_of_a_gpu_change_nothing_on_the_cpu(inputs):
+    expected = sluice.ops.chunk_forward(*inputs.arguments(), qk_norm="l2")
+    for changes in (dict(split="segments", split_value=4), dict(split="length"), dict(history="strict")):
+        found = sluice.ops.chunk_forward(*inputs.arguments(), qk_norm="l2", **changes)
+        assert np.array_equal(found, expected)

@@ -119,6 +119,9 @@ def chunk_gated_delta_rule(
         checkpoints,
         checkpoint_slots,
         checkpoint_every,
+        "auto",  # split
+        0,
+        "auto",  # history
         stream,
         workspace,
     )
@@ -252,9 +255,12 @@ def fused_recurrent_gated_delta_rule(
             write_slots,
             has_initial_state,
             pad_below,
-            None,
+            None,  # checkpoints
             None,
             0,
+            "auto",  # split
+            0,
+            "auto",  # history
             stream,
             workspace,
         )

@@ -36,6 +36,9 @@ def chunk_forward(
     qk_norm: str = "none",
     head_map: str = "block",
     rule: str = "gated_delta",
+    split: str = "auto",
+    split_value: int = 0,
+    history: str = "auto",
     implementation: str = "auto",
     stream: Any = None,
     workspace: Tensor | None = None,
@@ -65,6 +68,10 @@ def chunk_forward(
       eigenvalues: "negative" doubles beta. qk_norm: "l2" normalises q and k inside.
       head_map: "block" (value head h reads key head h // r) or "cyclic" (h mod H, ggml).
       rule: "gated_delta" or "linear_attention" (simple GLA: S_t = alpha_t S_{t-1} + k_t v_t^T).
+      split, split_value: how a GPU spreads a sequence: "auto", "never", "columns", "segments"
+        (split_value of them) or "length" (segments of split_value tokens); CPUs ignore it.
+      history: whether segments may begin from zero where a head has forgotten what came before:
+        "auto", "strict" (they may not) or "forget" (see sluice_history in sluice.h).
       implementation: "auto", "cpu", "cuda", "reference", "reference-chunked".
       stream: see the module. workspace: scratch memory of the device (any 1-D tensor), None =
         allocated for the call.
@@ -103,6 +110,9 @@ def chunk_forward(
         checkpoints,
         checkpoint_slots,
         checkpoint_every,
+        split,
+        split_value,
+        history,
         stream,
         workspace,
     )
