@@ -106,6 +106,22 @@ TEST(ConvPlan, DecodeIsHeadsAlone) {
   args.out = view(kBFloat16, {7, 3, 96}, 1 << 20);
   ConvParams p = lowered(args);
   plan_launch(choose_body(p), 132, &p);
+  EXPECT_EQ(p.head_form, HeadForm::kColumnsOutside);  // of no state at all
+  EXPECT_EQ(p.warps, 7);
+  for (const auto form : {HeadForm::kColumnsOutside, HeadForm::kColumnsInside}) {
+    const bool outside = form == HeadForm::kColumnsOutside;
+    const TensorView pool =
+        outside ? view(kBFloat16, {7, 3, 96}).transposed(1, 2) : view(kBFloat16, {7, 96, 3});
+    args.state.initial = args.state.final = pool;
+    p = lowered(args);
+    plan_launch(choose_body(p), 132, &p);
+    EXPECT_EQ(p.head_form, form);
+    EXPECT_EQ(p.warps, 7);
+  }
+  args.state.final = view(kFloat32, {7, 96, 3}, 1 << 22);
+  p = lowered(args);
+  plan_launch(choose_body(p), 132, &p);
+  EXPECT_EQ(p.head_form, HeadForm::kElements);
   EXPECT_EQ(p.warps, 7 * 3);
 }
 

@@ -7,7 +7,7 @@
 
 namespace sluice::cuda::conv1d {
 
-/// How bodies move elements.
+/// Which kernel: how its bodies move elements.
 enum class Body {
   kRowsOfFloats,    ///< channels are neighbours: packs of four floats ..
   kRowsOfShorts,    ///< .. or of four 16-bit numbers,

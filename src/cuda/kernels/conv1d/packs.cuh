@@ -13,6 +13,7 @@ namespace sluice::cuda::conv1d {
 /// weights and windows of eight channels are 64 registers, and the kernel spilled. WHY the type is
 /// asked for at run time: an instance fewer for two instructions an element.
 struct ShortPack {
+  using Bits = unsigned short;  ///< an element as it lies in memory
   static constexpr int kElements = 4;
   static constexpr int kBatch = 8;  ///< loads in flight
   uint2 words;
@@ -21,26 +22,35 @@ struct ShortPack {
     const auto* data = static_cast<const unsigned short*>(t.data);
     return {__ldg(reinterpret_cast<const uint2*>(data + element))};
   }
+  /// From memory that the kernel also writes, and to it.
+  static __device__ __forceinline__ ShortPack load_written(const void* data, int64_t element) {
+    return {*reinterpret_cast<const uint2*>(static_cast<const Bits*>(data) + element)};
+  }
+  __device__ __forceinline__ void store_raw(void* data, int64_t element) const {
+    *reinterpret_cast<uint2*>(static_cast<Bits*>(data) + element) = words;
+  }
+  __device__ __forceinline__ Bits bits(int i) const {
+    return static_cast<Bits>((i < 2 ? words.x : words.y) >> (i % 2 * 16));
+  }
+  static __device__ __forceinline__ ShortPack of(Bits a, Bits b, Bits c, Bits d) {
+    return {{static_cast<uint32_t>(a) | static_cast<uint32_t>(b) << 16,
+             static_cast<uint32_t>(c) | static_cast<uint32_t>(d) << 16}};
+  }
   __device__ __forceinline__ void unpack(Number number, float (&out)[kElements]) const {
-    const uint32_t word[2] = {words.x, words.y};
 #pragma unroll
-    for (int i = 0; i < kElements; ++i) {
-      const auto bits = static_cast<unsigned short>(word[i / 2] >> (i % 2 * 16));
-      out[i] = device::from_bits(number, bits);
-    }
+    for (int i = 0; i < kElements; ++i) out[i] = device::from_bits(number, bits(i));
   }
   static __device__ __forceinline__ void store(const TokenChannels& t, int64_t element,
                                                const float (&values)[kElements]) {
-    uint32_t bits[kElements];
-#pragma unroll
-    for (int i = 0; i < kElements; ++i) bits[i] = device::to_bits(t.number, values[i]);
-    auto* data = static_cast<unsigned short*>(t.data);
-    *reinterpret_cast<uint2*>(data + element) = {bits[0] | bits[1] << 16, bits[2] | bits[3] << 16};
+    of(device::to_bits(t.number, values[0]), device::to_bits(t.number, values[1]),
+       device::to_bits(t.number, values[2]), device::to_bits(t.number, values[3]))
+        .store_raw(t.data, element);
   }
 };
 
 /// The same of float32: 16 bytes.
 struct FloatPack {
+  using Bits = float;
   static constexpr int kElements = 4;
   static constexpr int kBatch = 4;
   float4 values;
@@ -48,12 +58,24 @@ struct FloatPack {
   static __device__ __forceinline__ FloatPack load(const TokenChannels& t, int64_t element) {
     return {__ldg(reinterpret_cast<const float4*>(static_cast<const float*>(t.data) + element))};
   }
+  static __device__ __forceinline__ FloatPack load_written(const void* data, int64_t element) {
+    return {*reinterpret_cast<const float4*>(static_cast<const float*>(data) + element)};
+  }
+  __device__ __forceinline__ void store_raw(void* data, int64_t element) const {
+    *reinterpret_cast<float4*>(static_cast<float*>(data) + element) = values;
+  }
+  __device__ __forceinline__ Bits bits(int i) const {
+    return i < 2 ? (i == 0 ? values.x : values.y) : (i == 2 ? values.z : values.w);
+  }
+  static __device__ __forceinline__ FloatPack of(Bits a, Bits b, Bits c, Bits d) {
+    return {{a, b, c, d}};
+  }
   __device__ __forceinline__ void unpack(Number, float (&out)[kElements]) const {
     out[0] = values.x, out[1] = values.y, out[2] = values.z, out[3] = values.w;
   }
   static __device__ __forceinline__ void store(const TokenChannels& t, int64_t element,
                                                const float (&x)[kElements]) {
-    *reinterpret_cast<float4*>(static_cast<float*>(t.data) + element) = {x[0], x[1], x[2], x[3]};
+    of(x[0], x[1], x[2], x[3]).store_raw(t.data, element);
   }
 };
 

@@ -32,6 +32,13 @@ struct ConvPool {
   Number number;
 };
 
+/// How heads move states.
+enum class HeadForm : int32_t {
+  kElements,        ///< a channel a thread, any form and stride
+  kColumnsOutside,  ///< four channels a thread: a column of theirs is one pack
+  kColumnsInside    ///< four channels a thread: theirs is L packs in a row; L is 3 or 4, no ring
+};
+
 /// What a row of tokens is, for whoever comes after the convolution.
 enum RowKind : uint8_t { kNobodys = 0, kLive = 1, kPadding = 2 };
 
@@ -58,9 +65,10 @@ struct ConvParams {
   int32_t W, L;
   uint8_t* row_kinds;  ///< [B,T] RowKind out, may be null
   // Of the launch:
-  int64_t tile_tokens;    ///< tokens that a thread walks through
-  int64_t tiles;          ///< of one batch entry
-  int64_t head_warps;     ///< ceil(D / 32), for each of N sequences
+  int64_t tile_tokens;  ///< tokens that a thread walks through
+  int64_t tiles;        ///< of one batch entry
+  HeadForm head_form;
+  int64_t head_warps;     ///< for each of N sequences
   int64_t channel_warps;  ///< for each tile
   int64_t warps;          ///< all of them
 };

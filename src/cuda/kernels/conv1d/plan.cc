@@ -32,36 +32,75 @@ bool all_parts(const ConvParams& p, Test test) noexcept {
   return std::all_of(p.part, p.part + p.parts, test);
 }
 
+/// Four neighbouring channels of x and out are packs of one type.
+bool channels_packed(const ConvParams& p) noexcept {
+  return all_parts(p, [](const ChannelPart& c) {
+    return c.x.number == c.out.number && whole_packs(c.C) && rows_packed(c.x) && rows_packed(c.out);
+  });
+}
+
+/// Without packing, W - 1 tokens are the head's. A layer's row kinds are a body's work.
+bool only_heads(const ConvParams& p) noexcept {
+  return p.cu_seqlens.data == nullptr && p.T < p.W && p.row_kinds == nullptr;
+}
+
+bool pool_fits(const ConvPool& pool, Number number) noexcept {
+  const uintptr_t bytes = number == Number::kFloat32 ? 16 : 8;
+  return pool.data == nullptr ||
+         (pool.number == number && reinterpret_cast<uintptr_t>(pool.data) % bytes == 0 &&
+          whole_packs(pool.slot_stride));
+}
+
+bool columns_outside(const ConvPool& pool) noexcept {
+  return pool.data == nullptr || (pool.channel_stride == 1 && whole_packs(pool.column_stride));
+}
+
+bool columns_inside(const ConvPool& pool, int64_t L) noexcept {
+  return pool.data == nullptr || (pool.column_stride == 1 && pool.channel_stride == L);
+}
+
+HeadForm head_form_of(const ConvParams& p) noexcept {
+  const Number number = p.part[0].x.number;
+  const bool fits = channels_packed(p) && p.num_accepted.data == nullptr && p.L <= kMaxWidth &&
+                    pool_fits(p.initial, number) && pool_fits(p.final, number);
+  if (!fits) return HeadForm::kElements;
+  if (columns_outside(p.initial) && columns_outside(p.final)) return HeadForm::kColumnsOutside;
+  const bool inside =
+      !p.ring && p.L >= 3 && columns_inside(p.initial, p.L) && columns_inside(p.final, p.L);
+  return inside ? HeadForm::kColumnsInside : HeadForm::kElements;
+}
+
+Body body_of_rows(const ConvParams& p) noexcept {
+  return p.part[0].x.number == Number::kFloat32 ? Body::kRowsOfFloats : Body::kRowsOfShorts;
+}
+
+Body body_of_lines(const ConvParams& p) noexcept {
+  // WHY floats go one by one: 4 bytes a lane fill a warp's 128 as they are.
+  const bool packed = all_parts(p, [](const ChannelPart& c) {
+    return c.x.number == c.out.number && c.x.number != Number::kFloat32 && lines_packed(c.x) &&
+           lines_packed(c.out);
+  });
+  return packed ? Body::kLinesOfShorts : Body::kLinesOfElements;
+}
+
 }  // namespace
 
 Body choose_body(const ConvParams& p) noexcept {
-  const bool one_type =
-      all_parts(p, [](const ChannelPart& c) { return c.x.number == c.out.number; });
-  const bool floats = p.part[0].x.number == Number::kFloat32;
-  if (one_type && all_parts(p, [](const ChannelPart& c) {
-        return whole_packs(c.C) && rows_packed(c.x) && rows_packed(c.out);
-      })) {
-    return floats ? Body::kRowsOfFloats : Body::kRowsOfShorts;
-  }
+  if (channels_packed(p)) return body_of_rows(p);
   // One token has no neighbours, so its strides say nothing; only rows mark kinds.
   const bool lines = p.T > 1 && p.row_kinds == nullptr && all_parts(p, [](const ChannelPart& c) {
                        return c.x.token_stride == 1 && c.out.token_stride == 1;
                      });
-  if (!lines) return Body::kRowsOfElements;
-  // WHY floats go one by one: 4 bytes a lane fill a warp's 128 as they are.
-  const bool packed = one_type && !floats && all_parts(p, [](const ChannelPart& c) {
-                        return lines_packed(c.x) && lines_packed(c.out);
-                      });
-  return packed ? Body::kLinesOfShorts : Body::kLinesOfElements;
+  return lines ? body_of_lines(p) : Body::kRowsOfElements;
 }
 
 void plan_launch(Body body, int multiprocessors, ConvParams* p) noexcept {
   const bool lines = body == Body::kLinesOfShorts || body == Body::kLinesOfElements;
-  const bool packs = body != Body::kRowsOfElements && body != Body::kLinesOfElements;
-  const int64_t pack = packs ? kPack : 1;
-  p->head_warps = (p->D + 31) / 32;
-  // Without packing, W - 1 tokens are the head's. A layer's row kinds are a body's work.
-  const bool only_heads = p->cu_seqlens.data == nullptr && p->T < p->W && p->row_kinds == nullptr;
+  const bool elements = body == Body::kRowsOfElements || body == Body::kLinesOfElements;
+  const int64_t pack = elements ? 1 : kPack;
+  p->head_form = head_form_of(*p);
+  const int64_t head_channels = p->head_form == HeadForm::kElements ? 32 : 32 * kPack;
+  p->head_warps = (p->D + head_channels - 1) / head_channels;
   if (lines) {
     p->channel_warps = (p->D + kLines - 1) / kLines;
     p->tile_tokens = 32 * pack;
@@ -77,7 +116,7 @@ void plan_launch(Body body, int multiprocessors, ConvParams* p) noexcept {
       p->tile_tokens /= 2;
     }
   }
-  p->tiles = only_heads ? 0 : (p->T + p->tile_tokens - 1) / p->tile_tokens;
+  p->tiles = only_heads(*p) ? 0 : (p->T + p->tile_tokens - 1) / p->tile_tokens;
   p->warps = p->head_warps * p->N + p->B * p->tiles * p->channel_warps;
 }
 
