@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "emulator.hpp"
 
-#include <ucontext.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -11,6 +10,7 @@
 #include <random>
 #include <vector>
 
+#include "context.hpp"
 #include "cuda/shared_memory.hpp"
 
 namespace emulation {
@@ -25,7 +25,7 @@ constexpr size_t kStackBytes = 256 * 1024;
 std::vector<std::unique_ptr<char[]>> spare_stacks;
 
 struct Fiber {
-  ucontext_t context;
+  Context context;
   std::unique_ptr<char[]> stack;
   bool done = false;
   bool (*ready)(void*) = nullptr;
@@ -84,7 +84,7 @@ struct Cta {
   std::vector<Copy> copies;
   uint64_t round = 0;  ///< of the scheduler
   std::mt19937_64 random;
-  ucontext_t scheduler;
+  Context scheduler;
   std::function<void()> kernel;
 };
 
@@ -95,7 +95,7 @@ Fiber& running() { return cta->fibers[thread.x]; }
 void fiber_main() {
   cta->kernel();
   running().done = true;
-  swapcontext(&running().context, &cta->scheduler);
+  running().context.switch_to(cta->scheduler);
 }
 
 [[noreturn]] void fail(const char* what) {
@@ -156,7 +156,7 @@ void wait_until(bool (*ready)(void*), void* context) {
   if (fiber.naps == 0 && ready(context)) return;
   fiber.ready = ready;
   fiber.ready_context = context;
-  swapcontext(&fiber.context, &cta->scheduler);
+  fiber.context.switch_to(cta->scheduler);
 }
 
 namespace {
@@ -180,11 +180,7 @@ void start(Cta& c, unsigned index, unsigned ctas, unsigned threads, uint64_t see
       fiber.stack = std::move(spare_stacks.back());
       spare_stacks.pop_back();
     }
-    getcontext(&fiber.context);
-    fiber.context.uc_stack.ss_sp = fiber.stack.get();
-    fiber.context.uc_stack.ss_size = kStackBytes;
-    fiber.context.uc_link = nullptr;
-    makecontext(&fiber.context, fiber_main, 0);
+    fiber.context.prepare(fiber.stack.get(), kStackBytes, fiber_main);
   }
 }
 
@@ -210,7 +206,7 @@ bool run_round(Cta& c) {
     if (fiber.ready != nullptr && !fiber.ready(fiber.ready_context)) continue;
     fiber.ready = nullptr;
     thread = {at};
-    swapcontext(&c.scheduler, &fiber.context);
+    c.scheduler.switch_to(fiber.context);
     worked = true;
     if (!fiber.done) continue;
     --c.left;
