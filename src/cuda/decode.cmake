@@ -3,7 +3,6 @@ set(decode kernels/decode)
 target_sources(sluice_cuda PRIVATE
   decode.cc lower_decode.cc select_decode.cc
   ${decode}/launch.cc
-  ${decode}/inst/k32_kv.cu ${decode}/inst/k32_vk.cu
   ${decode}/inst/k64_kv.cu ${decode}/inst/k64_vk.cu
   ${decode}/inst/k128_kv.cu ${decode}/inst/k128_vk.cu
   ${decode}/inst/k256_kv.cu ${decode}/inst/k256_vk.cu)

@@ -86,10 +86,10 @@ Status check_grid(const char* op, const DeltaRuleProblem& p, bool layer) noexcep
                          static_cast<ll>(decode::kMaxSharedBytes));
 }
 
-/// By K: up to 32, 64, 128, 256.
-core::KernelName name_of(int64_t K, const core::KernelName (&names)[4]) noexcept {
+/// By K: up to 64, 128, 256.
+core::KernelName name_of(int64_t K, const core::KernelName (&names)[3]) noexcept {
   const int rounded = decode::rounded_k(K, false);
-  return names[rounded == 32 ? 0 : (rounded == 64 ? 1 : (rounded == 128 ? 2 : 3))];
+  return names[rounded == 64 ? 0 : (rounded == 128 ? 1 : 2)];
 }
 
 }  // namespace
@@ -108,15 +108,14 @@ Status check_decode(const LayerProblem& problem, int capability) noexcept {
 }
 
 core::KernelName decode_name(const DeltaRuleProblem& problem) noexcept {
-  return name_of(problem.K, {"cuda.recurrent_step.sm_90a.k32", "cuda.recurrent_step.sm_90a.k64",
-                             "cuda.recurrent_step.sm_90a.k128", "cuda.recurrent_step.sm_90a.k256"});
+  return name_of(problem.K, {"cuda.recurrent_step.sm_90a.k64", "cuda.recurrent_step.sm_90a.k128",
+                             "cuda.recurrent_step.sm_90a.k256"});
 }
 
 core::KernelName decode_name(const LayerProblem& problem) noexcept {
   if (!moves_vectors(problem.delta)) return "cuda.layer_decode.sm_90a.by_element";
-  return name_of(problem.delta.K,
-                 {"cuda.layer_decode.sm_90a.k32", "cuda.layer_decode.sm_90a.k64",
-                  "cuda.layer_decode.sm_90a.k128", "cuda.layer_decode.sm_90a.k256"});
+  return name_of(problem.delta.K, {"cuda.layer_decode.sm_90a.k64", "cuda.layer_decode.sm_90a.k128",
+                                   "cuda.layer_decode.sm_90a.k256"});
 }
 
 }  // namespace sluice::cuda

@@ -34,7 +34,7 @@ std::string refusal(const DeltaRuleProblem& p, int capability = 90) {
 TEST(DecodeSelection, Steps) {
   EXPECT_EQ(refusal(step()), "");
   EXPECT_STREQ(decode_name(step()), "cuda.recurrent_step.sm_90a.k128");
-  EXPECT_STREQ(decode_name(step(20, 12)), "cuda.recurrent_step.sm_90a.k32");
+  EXPECT_STREQ(decode_name(step(20, 12)), "cuda.recurrent_step.sm_90a.k64");
   EXPECT_STREQ(decode_name(step(60)), "cuda.recurrent_step.sm_90a.k64");
   EXPECT_STREQ(decode_name(step(132)), "cuda.recurrent_step.sm_90a.k256");
   EXPECT_EQ(refusal(step(), 100),

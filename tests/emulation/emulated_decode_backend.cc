@@ -37,7 +37,6 @@ using Kernel = void (*)(DecodeParams);
 
 template <bool kVk, bool kLayer>
 Kernel kernel_for(int K) {
-  if (K == 32) return decode_kernel<Config<32, kVk, kLayer>>;
   if (K == 64) return decode_kernel<Config<64, kVk, kLayer>>;
   return K == 128 ? decode_kernel<Config<128, kVk, kLayer>>
                   : decode_kernel<Config<256, kVk, kLayer>>;

@@ -49,7 +49,8 @@ TEST(CudaDecodePlan, EveryTileHasOneCta) {
 TEST(CudaDecodePlan, SmallBatchesAreSplit) {
   EXPECT_EQ(plan_grid(model(1, false), 132).ctas, 8);
   EXPECT_EQ(plan_grid(model(4, false), 132).ctas, 4);
-  EXPECT_EQ(plan_grid(model(256, false), 132).ctas, 2);
+  EXPECT_EQ(plan_grid(model(64, false), 132).ctas, 2);
+  EXPECT_EQ(plan_grid(model(256, false), 132).ctas, 1);
   EXPECT_EQ(plan_grid(model(1, true), 132).ctas, 8);
   EXPECT_EQ(plan_grid(model(4, true), 132).ctas, 4);
   EXPECT_EQ(plan_grid(model(32, true), 132).ctas, 1);

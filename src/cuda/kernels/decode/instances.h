@@ -6,8 +6,6 @@
 namespace sluice::cuda::decode {
 
 /// The kernel for K up to the number in its name and a layout of states; takes one DecodeParams.
-const void* k32_kv(bool layer) noexcept;
-const void* k32_vk(bool layer) noexcept;
 const void* k64_kv(bool layer) noexcept;
 const void* k64_vk(bool layer) noexcept;
 const void* k128_kv(bool layer) noexcept;

@@ -13,12 +13,10 @@ constexpr size_t kPlainSharedBytes = 48 * 1024;  ///< what needs no attribute
 
 using GetInstance = const void* (*)(bool layer) noexcept;
 /// By K and layout, [K,V] first.
-constexpr GetInstance kInstances[4][2] = {
-    {k32_kv, k32_vk}, {k64_kv, k64_vk}, {k128_kv, k128_vk}, {k256_kv, k256_vk}};
+constexpr GetInstance kInstances[3][2] = {{k64_kv, k64_vk}, {k128_kv, k128_vk}, {k256_kv, k256_vk}};
 
 const void* kernel_for(int rounded, bool is_vk, bool layer) noexcept {
-  const int row = rounded == 32 ? 0 : (rounded == 64 ? 1 : (rounded == 128 ? 2 : 3));
-  return kInstances[row][is_vk ? 1 : 0](layer);
+  return kInstances[rounded == 64 ? 0 : (rounded == 128 ? 1 : 2)][is_vk ? 1 : 0](layer);
 }
 
 }  // namespace

@@ -21,7 +21,7 @@ struct Work {
 /// K of the instance for key dimension K.
 constexpr int rounded_k(int64_t K, bool by_element) noexcept {
   if (by_element) return 256;
-  return K <= 32 ? 32 : (K <= 64 ? 64 : (K <= 128 ? 128 : 256));
+  return K <= 64 ? 64 : (K <= 128 ? 128 : 256);
 }
 
 constexpr int divide_up(int a, int b) noexcept { return (a + b - 1) / b; }
@@ -36,13 +36,13 @@ constexpr Grid grid_of(const Work& w, int ctas, int threads) noexcept {
 }
 
 /// The delta rule alone: warps have nothing to do with each other, so tiles are dealt out until
-/// every multiprocessor has a CTA, four tiles (one a warp) at a time; eight, where there are CTAs
-/// for many rounds, so that q and k are staged less often.
+/// every multiprocessor has a CTA, four tiles (one a warp) at a time; up to sixteen, where there
+/// are three rounds of CTAs all the same, so that fewer of them look for slots and stage q and k.
 constexpr Grid plan_step(const Work& w, int processors) noexcept {
-  constexpr int kThreads = 128, kManyRounds = 16;
+  constexpr int kThreads = 128, kResident = 4, kRounds = 3;
   const int64_t tiles = w.units * w.tiles;
-  int per_cta = 4;
-  if (tiles >= int64_t{8} * kManyRounds * processors) per_cta = 8;
+  int per_cta = 16;
+  while (per_cta > 4 && tiles / per_cta < int64_t{processors} * kResident * kRounds) per_cta /= 2;
   while (per_cta > 1 && tiles / per_cta < int64_t{processors} * 3 / 4) per_cta /= 2;
   return grid_of(w, divide_up(w.tiles, std::min(per_cta, w.tiles)), kThreads);
 }

@@ -1,7 +1,0 @@
-// SPDX-License-Identifier: Apache-2.0
-#include "cuda/kernels/decode/instances.h"
-#include "cuda/kernels/decode/kernel.cuh"
-
-const void* sluice::cuda::decode::k32_kv(bool layer) noexcept {
-  return layer ? instance<Config<32, false, true>>() : instance<Config<32, false, false>>();
-}
