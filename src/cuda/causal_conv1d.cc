@@ -65,6 +65,7 @@ ConvParams lower_conv(const CausalConvProblem* problems, int parts) noexcept {
   out.B = first.rows.B;
   out.T = first.rows.T;
   out.N = first.rows.N;
+  out.max_tokens = first.rows.max_tokens;
   out.W = static_cast<int32_t>(first.W);
   out.L = static_cast<int32_t>(first.L);
   return out;

@@ -136,10 +136,14 @@ int finish(const LayerPlan& plan, void* stream) noexcept {
   return gated_norm::launch(params, stream);
 }
 
-Status launch_status(int error) noexcept {
+const char* op_name(const LayerProblem& problem) noexcept {
+  return problem.op == SLUICE_OP_LAYER_PREFILL ? "layer_prefill" : "layer_decode";
+}
+
+Status launch_status(const LayerProblem& problem, int error) noexcept {
   if (error == cudaSuccess) return ok_status();
-  return Status::failure(Code::kDeviceError, "layer_prefill: launch = %s, expected cudaSuccess",
-                         cudaGetErrorName(static_cast<cudaError_t>(error)));
+  return Status::failure(Code::kDeviceError, "%s: launch = %s, expected cudaSuccess",
+                         op_name(problem), cudaGetErrorName(static_cast<cudaError_t>(error)));
 }
 
 }  // namespace
@@ -147,8 +151,8 @@ Status launch_status(int error) noexcept {
 Status select_layer_prefill(const LayerProblem& problem, core::KernelName* name) noexcept {
   if (problem.delta.K > generic::kMaxK) {
     return Status::failure(Code::kUnsupported,
-                           "layer_prefill: head_k_dim = %lld, expected at most %lld (CUDA kernels)",
-                           static_cast<long long>(problem.delta.K),
+                           "%s: head_k_dim = %lld, expected at most %lld (CUDA kernels)",
+                           op_name(problem), static_cast<long long>(problem.delta.K),
                            static_cast<long long>(generic::kMaxK));
   }
   const LayerPlan plan(problem, LayerPlan::kAnyBase);
@@ -169,11 +173,11 @@ Status run_layer_prefill(const LayerProblem& problem, sluice_workspace workspace
   const DeviceGuard guard(plan.delta.q.device.index);
   int error = guard.error();
   if (error == cudaSuccess) error = prepare(plan, stream);
-  if (error != cudaSuccess) return launch_status(error);
+  if (error != cudaSuccess) return launch_status(problem, error);
   const size_t used = plan.delta_workspace - base;
   const Status status = run_delta_rule(
       plan.delta, {reinterpret_cast<void*>(plan.delta_workspace), workspace.size - used}, stream);
-  return status.ok() ? launch_status(finish(plan, stream)) : status;
+  return status.ok() ? launch_status(problem, finish(plan, stream)) : status;
 }
 
 }  // namespace sluice::cuda

@@ -85,8 +85,9 @@ int launch(const NormParams& params, void*) noexcept {
 
 namespace {
 
-/// chunk_forward of the fused kernel where it takes the problem, else of the reference.
+/// chunk_forward of the fused kernel where it takes the problem; all else of the reference.
 const core::Operator<core::DeltaRuleProblem>& delta_rule(const core::DeltaRuleProblem& p) noexcept {
+  if (p.op == SLUICE_OP_RECURRENT_STEP) return ref::recurrent_backend().recurrent_step;
   core::KernelName name = "";
   const bool fused = emulated_prefill().chunk_forward.select(p, &name).ok();
   return fused ? emulated_prefill().chunk_forward : ref::recurrent_backend().chunk_forward;
@@ -120,6 +121,7 @@ const core::Backend& backend() noexcept {
     made.causal_conv1d = {select_causal_conv1d, causal_conv1d_workspace, run_causal_conv1d};
     made.gated_rms_norm = {select_gated_rms_norm, gated_rms_norm_workspace, run_gated_rms_norm};
     made.layer_prefill = {select_layer_prefill, layer_prefill_workspace, run_layer_prefill};
+    made.layer_decode = made.layer_prefill;  // as where the decode kernel does not apply
     return made;
   }();
   return instance;

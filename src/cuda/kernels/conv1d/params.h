@@ -62,6 +62,7 @@ struct ConvParams {
   int64_t has_initial_stride;
   int64_t pad_below;
   int64_t B, T, N, D;
+  int64_t max_tokens;  ///< of one sequence; longer ones are cut
   int32_t W, L;
   uint8_t* row_kinds;  ///< [B,T] RowKind out, may be null
   // Of the launch:

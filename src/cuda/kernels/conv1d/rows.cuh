@@ -103,7 +103,7 @@ __device__ __forceinline__ void rows_item(const ConvParams& p, int64_t index, in
   for (int i = 0; i < Pack::kElements; ++i) column.taps[i] = load_taps(p, d + i);
   for (int64_t row = first; row < last;) {
     const Span span = span_at(p, batch, row);
-    const int64_t to = min(span.end, last);
+    const int64_t to = min(max(span.end, row + 1), last);
     RowKind kind = kNobodys;
     if (span.n >= 0) {
       kind = is_padding(p, span.n) ? kPadding : kLive;
@@ -112,7 +112,7 @@ __device__ __forceinline__ void rows_item(const ConvParams& p, int64_t index, in
       if (kind == kPadding) zero_rows(column, from, to);
     }
     if (p.row_kinds != nullptr && d == 0) mark_rows(p, batch, row, to, kind);
-    row = max(to, row + 1);
+    row = to;
   }
 }
 

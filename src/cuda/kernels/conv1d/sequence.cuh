@@ -20,8 +20,8 @@ __device__ __forceinline__ int64_t offset_of(const ConvParams& p, int64_t n) {
 
 __device__ __forceinline__ Span rows_of(const ConvParams& p, int64_t n) {
   if (p.cu_seqlens.data == nullptr) return {n, 0, p.T};
-  const int64_t begin = offset_of(p, n);
-  return {n, begin, max(offset_of(p, n + 1), begin)};
+  const int64_t begin = offset_of(p, n), end = offset_of(p, n + 1);
+  return {n, begin, begin + min(max(end - begin, int64_t{0}), p.max_tokens)};
 }
 
 /// The span that row `row` of a batch entry is in. WHY a search by each thread: uniform loads from
@@ -37,9 +37,10 @@ __device__ __forceinline__ Span span_at(const ConvParams& p, int64_t batch, int6
       high = middle;
     }
   }
-  if (low == 0) return {-1, 0, p.N > 0 ? offset_of(p, 0) : p.T};
+  const int64_t next = low < p.N ? offset_of(p, low) : p.T;  // where the next sequence begins
+  if (low == 0) return {-1, 0, next};
   const Span span = rows_of(p, low - 1);
-  return row < span.end ? span : Span{-1, span.end, p.T};
+  return row < span.end ? span : Span{-1, span.end, next};
 }
 
 /// Slots past the pool are undefined in sluice.h; here they are padding, so that a wrong index
