@@ -211,3 +211,34 @@ def test_the_extension_takes_arguments_by_position(inputs):
         sluice._core.chunk_forward(*[None] * 34)
     with pytest.raises(ValueError, match="workspace rank = 4, expected 1"):
         sluice._core.chunk_forward(*arguments.values(), o, *[None] * 26, inputs.q)
+
+
+@pytest.mark.parametrize("name", ["chunk_gated_delta_rule", "fused_recurrent_gated_delta_rule"])
+@pytest.mark.parametrize("tokens", [1, 70])
+def test_functions_hand_on_what_the_operators_call_the_same(name, tokens, monkeypatch):
+    seen = {}
+
+    def entry(op, tensor):
+        order = [field for field, _, _, _ in sluice._core.fields(op)] + ["stream", "workspace"]
+        return lambda *values: seen.update(zip(order, values))
+
+    monkeypatch.setattr(sluice._kinds, "entry", entry)
+    x = Inputs(T=tokens)
+    function = getattr(sluice, name)
+    names = list(inspect.signature(function).parameters)
+    same = "scale initial_state A_log dt_bias cu_seqlens final_state read_slots write_slots".split()
+    same += "has_initial_state pad_below checkpoints checkpoint_slots checkpoint_every".split()
+    same += "num_accepted max_tokens head_map l2norm_eps implementation stream workspace".split()
+    given = {parameter: object() for parameter in same if parameter in names}
+    if name.startswith("fused") and tokens > 16:  # by chunks, which have no speculation
+        given.pop("num_accepted")
+        given.pop("max_tokens")
+    q, k, v, g, beta = x.arguments()
+    function(q, k, v, g, beta=beta, out=x, **given)
+    given |= dict(q=q, k=k, v=v, gate=g, beta=beta, o=x)
+    assert {parameter: seen[parameter] for parameter in given} == given
+    flags = dict(use_qk_l2norm_in_kernel=True, state_v_first=True, use_gate_in_kernel=True,
+                 use_beta_sigmoid_in_kernel=True, allow_neg_eigval=True)
+    function(q, k, v, g, beta=beta, out=x, **flags)
+    assert [seen[choice] for choice in ("qk_norm", "state_layout", "gate_space", "beta_space",
+                                        "eigenvalues")] == ["l2", "vk", "raw", "logit", "negative"]
