@@ -50,8 +50,10 @@ std::shared_ptr<void> StepProblem::random_elements(sluice_dtype dtype, int64_t c
   view.data = bytes.data();
   view.dtype = dtype;
   std::mt19937 random(static_cast<unsigned>(count));
-  std::normal_distribution<double> normal(0.0, scale);
-  for (int64_t i = 0; i < pattern; ++i) testing::store_element(view, i, normal(random));
+  std::normal_distribution<double> normal;
+  for (int64_t i = 0; i < pattern && scale > 0; ++i) {
+    testing::store_element(view, i, scale * normal(random));
+  }
   std::shared_ptr<void> memory = machine_.allocate(static_cast<size_t>(count * width));
   for (int64_t done = 0; done < count; done += pattern) {
     const int64_t part = std::min(pattern, count - done);
