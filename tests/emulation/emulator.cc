@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "emulator.hpp"
 
-
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
