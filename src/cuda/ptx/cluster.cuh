@@ -8,15 +8,16 @@
 
 namespace sluice::cuda::ptx {
 
-/// Arrives at the cluster's barrier with release semantics; whole warps only.
+/// Arrives at the cluster's barrier with release semantics. WHY not the aligned form: it asks that
+/// a warp's lanes arrive together, which code behind branches cannot promise.
 __device__ __forceinline__ void cluster_arrive() {
-  asm volatile("barrier.cluster.arrive.release.aligned;\n" ::: "memory");
+  asm volatile("barrier.cluster.arrive.release;\n" ::: "memory");
 }
 
-/// Waits for all threads of the cluster that arrived once more than they waited, with acquire
-/// semantics; whole warps only.
+/// Waits until all threads of the cluster have arrived, with acquire semantics; each thread arrives
+/// once before it waits.
 __device__ __forceinline__ void cluster_wait() {
-  asm volatile("barrier.cluster.wait.acquire.aligned;\n" ::: "memory");
+  asm volatile("barrier.cluster.wait.acquire;\n" ::: "memory");
 }
 
 /// The number in the shared memory of the cluster's CTA `rank` that lies where `own` lies here.
