@@ -82,20 +82,6 @@ bool is_delta_rule(const io::Case& c) {
   return c.op == io::CaseOp::kPrefill || c.op == io::CaseOp::kDecode;
 }
 
-// Exchanges the last two dimensions of a state where the case stores [V,K].
-Array kv_from_stored(const io::Case& c, Array state) {
-  if (c.state_layout == SLUICE_STATE_KV || state.empty()) return state;
-  Array result({state.shape[0], state.shape[1], state.shape[3], state.shape[2]});
-  for (int64_t n = 0; n < state.shape[0]; ++n) {
-    for (int64_t h = 0; h < state.shape[1]; ++h) {
-      for (int64_t i = 0; i < result.shape[2]; ++i) {
-        for (int64_t j = 0; j < result.shape[3]; ++j) result(n, h, i, j) = state(n, h, j, i);
-      }
-    }
-  }
-  return result;
-}
-
 Results delta_rule_yardstick(const io::CaseFile& file, const io::Case& c, sluice_dtype dtype) {
   testing::GdnCase g;
   g.B = c.shape.B, g.T = c.shape.T, g.H = c.shape.H, g.HV = c.shape.HV;
@@ -115,11 +101,10 @@ Results delta_rule_yardstick(const io::CaseFile& file, const io::Case& c, sluice
   inputs.A_log = load(file, c, "A_log");
   inputs.dt_bias = load(file, c, "dt_bias");
   inputs.initial =
-      testing::round_to(g.state_dtype, kv_from_stored(c, load(file, c, "initial_state")));
+      testing::round_to(g.state_dtype, exchange_state(c, load(file, c, "initial_state")));
   testing::YardstickOutputs outputs = testing::yardstick_of(g, inputs);
-  // The exchange is its own inverse.
   return {{"o", std::move(outputs.o)},
-          {"final_state", kv_from_stored(c, std::move(outputs.final_state))}};
+          {"final_state", exchange_state(c, std::move(outputs.final_state))}};
 }
 
 // What the algorithm delivers in `dtype` on this input; empty where nothing says that.
@@ -131,7 +116,9 @@ Results yardstick_of(const io::CaseFile& file, const io::Case& c, sluice_dtype d
 }
 
 void limit_by_caps(const io::CaseFile& file, const io::Case& c, sluice_dtype dtype, Truth* truth) {
-  const bool correlated = is_delta_rule(c) && mean_cosine(load(file, c, "k")) > kCorrelatedCosine;
+  // A layer's norm divides by what the delta rule left, which may be little: its yardstick decides.
+  const bool correlated = c.op == io::CaseOp::kLayer ||
+                          (is_delta_rule(c) && mean_cosine(load(file, c, "k")) > kCorrelatedCosine);
   const auto conditioning = correlated ? Conditioning::kCorrelated : Conditioning::kBenign;
   for (const std::string& tensor : c.expected) {
     const bool state = last_part(tensor) == "final_state";

@@ -7,9 +7,13 @@
 
 namespace sluice::tools {
 
-/// Convolution, delta rule and gated norm in float64, each result stored in `dtype`. Its distance
-/// from the layer in float64 is what a layer in `dtype` may err by.
+/// Convolution, delta rule and gated norm, each result stored in `dtype`, prefill with the rounding
+/// points of chunked kernels. Its distance from the layer in float64 is what a layer in `dtype` may
+/// err by.
 Execution layer_yardstick(const io::CaseFile& file, const io::Case& which, sluice_dtype dtype);
+
+/// A state in the case's layout as [N,HV,K,V], and back.
+testing::Array exchange_state(const io::Case& which, testing::Array state);
 
 }  // namespace sluice::tools
 
