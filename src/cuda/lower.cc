@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cuda/lower.h"
 
+#include "cuda/lower_views.h"
+
 namespace sluice::cuda {
 namespace {
 
 using core::present, core::Tensor, core::DeltaRuleProblem;
-using device::BetaForm, device::GateForm, device::Number;
 
 constexpr int kBf16Code = 4;
 /// Prefill carries the rounding of alpha over so many tokens; see round_alpha(). WHY not longer: a
@@ -15,84 +16,32 @@ constexpr int32_t kPrefillDecaySpan = 64;
 
 bool is_bf16(const Tensor& t) noexcept { return t.dtype.code == kBf16Code; }
 
-Number number_of(const Tensor& t) noexcept {
-  if (t.dtype.bits == 32) return Number::kFloat32;
-  return is_bf16(t) ? Number::kBfloat16 : Number::kFloat16;
-}
-
 tile::TokenTensor token_tensor(const Tensor& t) noexcept {
   return {t.data,      t.shape[0],  t.shape[1],  t.shape[2], t.shape[3],
           t.stride[0], t.stride[1], t.stride[2], is_bf16(t)};
 }
 
-device::TokenScalar token_scalar(const Tensor& t) noexcept {
-  if (!present(t)) return {};
-  const int64_t bytes = t.dtype.bits / 8;
-  return {t.data,
-          t.stride[0] * bytes,
-          t.stride[1] * bytes,
-          t.stride[2] * bytes,
-          t.stride[3] * bytes,
-          number_of(t)};
-}
-
-device::HeadScalar head_scalar(const Tensor& t) noexcept {
-  return present(t) ? device::HeadScalar{t.data, t.stride[0], number_of(t)} : device::HeadScalar{};
-}
-
-device::IndexVector index_vector(const Tensor& t) noexcept {
-  return present(t) ? device::IndexVector{t.data, t.stride[0], t.dtype.bits == 64}
-                    : device::IndexVector{};
-}
-
-device::StatePool state_pool(const Tensor& t) noexcept {
-  return present(t) ? device::StatePool{t.data, t.stride[0], number_of(t)} : device::StatePool{};
-}
-
-GateForm gate_form(const DeltaRuleProblem& p) noexcept {
-  if (!present(p.gate)) return GateForm::kNone;
-  if (p.gate_space == SLUICE_GATE_RAW) return GateForm::kRaw;
-  return p.gate_space == SLUICE_GATE_LINEAR ? GateForm::kLinear : GateForm::kLog;
-}
-
-BetaForm beta_form(const DeltaRuleProblem& p) noexcept {
-  if (!present(p.beta)) return BetaForm::kNone;
-  return p.beta_space == SLUICE_BETA_LOGIT ? BetaForm::kLogit : BetaForm::kValue;
-}
+device::StatePool state_pool(const Tensor& t) noexcept { return pool_of(t).pool; }
 
 /// What both kernels name alike.
 template <class Params>
 void lower_shared(const DeltaRuleProblem& p, Params* out) noexcept {
-  out->gate = token_scalar(p.gate);
-  out->beta = token_scalar(p.beta);
-  out->A_log = head_scalar(p.A_log);
-  out->dt_bias = head_scalar(p.dt_bias);
+  out->gate = scalar_of(p.gate);
+  out->beta = scalar_of(p.beta);
+  out->A_log = vector_of(p.A_log);
+  out->dt_bias = vector_of(p.dt_bias);
   out->gate_form = gate_form(p);
   out->beta_form = beta_form(p);
   out->beta_factor = static_cast<float>(p.beta_factor);
   out->scale = static_cast<float>(p.scale);
   out->l2norm_eps = static_cast<float>(p.l2norm_eps);
   out->head_map_cyclic = p.head_map == SLUICE_HEAD_MAP_CYCLIC;
-  out->cu_seqlens = index_vector(p.rows.cu_seqlens);
+  out->cu_seqlens = indices_of(p.rows.cu_seqlens);
   out->pad_below = p.state.pad_below;
   if (present(p.state.has_initial_state)) {
     out->has_initial_state = static_cast<const uint8_t*>(p.state.has_initial_state.data);
     out->has_initial_stride = p.state.has_initial_state.stride[0];
   }
-}
-
-generic::TokenRows token_rows(const Tensor& t) noexcept {
-  return {t.data, t.stride[0], t.stride[1], t.stride[2], number_of(t)};
-}
-
-generic::SlotTable slot_table(const Tensor& t) noexcept {
-  if (!present(t)) return {};
-  const bool columns = t.rank == 2;
-  return {index_vector(t), columns ? t.shape[1] : 1, columns ? t.stride[1] : 0};
-}
-
-generic::BoundedPool bounded_pool(const Tensor& t) noexcept {
-  return present(t) ? generic::BoundedPool{state_pool(t), t.shape[0]} : generic::BoundedPool{};
 }
 
 }  // namespace
@@ -105,12 +54,12 @@ chunk_forward::ChunkForwardParams lower_fused(const DeltaRuleProblem& p,
   lower_shared(p, &out);
   out.initial = state_pool(p.state.initial);
   out.final = state_pool(p.state.final);
-  out.read_slots = index_vector(p.state.read_slots);
-  out.write_slots = index_vector(p.state.write_slots);
+  out.read_slots = indices_of(p.state.read_slots);
+  out.write_slots = indices_of(p.state.write_slots);
   out.state_is_vk = p.state.layout == SLUICE_STATE_VK;
   out.checkpoints = state_pool(p.checkpoints);
   if (present(p.checkpoints)) {
-    out.checkpoint_slots = index_vector(p.checkpoint_slots);
+    out.checkpoint_slots = indices_of(p.checkpoint_slots);
     out.checkpoint_columns = p.checkpoint_slots.shape[1];
     out.checkpoint_column_stride = p.checkpoint_slots.stride[1];
     out.checkpoint_chunks = p.checkpoint_every / 64;
@@ -133,17 +82,17 @@ chunk_forward::Tiles lower_tiles(const DeltaRuleProblem& p) noexcept {
 generic::GenericParams lower_generic(const DeltaRuleProblem& p) noexcept {
   generic::GenericParams out{};
   lower_shared(p, &out);
-  out.q = token_rows(p.q);
-  out.k = token_rows(p.k);
-  out.v = token_rows(p.v);
-  out.o = token_rows(p.o);
-  out.initial = bounded_pool(p.state.initial);
-  out.final = bounded_pool(p.state.final);
-  out.read_slots = slot_table(p.state.read_slots);
-  out.write_slots = slot_table(p.state.write_slots);
-  out.num_accepted = index_vector(p.num_accepted);
-  out.checkpoints = bounded_pool(p.checkpoints);
-  out.checkpoint_slots = slot_table(p.checkpoint_slots);
+  out.q = rows_of(p.q);
+  out.k = rows_of(p.k);
+  out.v = rows_of(p.v);
+  out.o = rows_of(p.o);
+  out.initial = pool_of(p.state.initial);
+  out.final = pool_of(p.state.final);
+  out.read_slots = table_of(p.state.read_slots);
+  out.write_slots = table_of(p.state.write_slots);
+  out.num_accepted = indices_of(p.num_accepted);
+  out.checkpoints = pool_of(p.checkpoints);
+  out.checkpoint_slots = table_of(p.checkpoint_slots);
   out.checkpoint_every = p.checkpoint_every;
   out.N = p.rows.N;
   out.T = p.rows.T;

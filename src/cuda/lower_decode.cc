@@ -9,47 +9,9 @@ namespace {
 using core::CausalConvProblem, core::DeltaRuleProblem, core::LayerProblem, core::present;
 using core::Tensor;
 using decode::DecodeParams;
-using device::BetaForm, device::GateForm;
-
-device::TokenRows rows_of(const Tensor& t) noexcept {
-  return {t.data, t.stride[0], t.stride[1], t.stride[2], number_type(t.dtype)};
-}
-
-device::TokenScalar scalar_of(const Tensor& t) noexcept {
-  if (!present(t)) return {};
-  const int64_t bytes = t.dtype.bits / 8;
-  return {t.data,
-          t.stride[0] * bytes,
-          t.stride[1] * bytes,
-          t.stride[2] * bytes,
-          t.stride[3] * bytes,
-          number_type(t.dtype)};
-}
-
-device::SlotTable table_of(const Tensor& t) noexcept {
-  if (!present(t)) return {};
-  const bool columns = t.rank == 2;
-  return {indices_of(t), columns ? t.shape[1] : 1, columns ? t.stride[1] : 0};
-}
-
-device::BoundedPool pool_of(const Tensor& t) noexcept {
-  if (!present(t)) return {};
-  return {{t.data, t.stride[0], number_type(t.dtype)}, t.shape[0]};
-}
 
 decode::NumberVector numbers_of(const Tensor& t) noexcept {
   return {t.data, t.stride[0], number_type(t.dtype)};
-}
-
-GateForm gate_form(const DeltaRuleProblem& p) noexcept {
-  if (!present(p.gate)) return GateForm::kNone;
-  if (p.gate_space == SLUICE_GATE_RAW) return GateForm::kRaw;
-  return p.gate_space == SLUICE_GATE_LINEAR ? GateForm::kLinear : GateForm::kLog;
-}
-
-BetaForm beta_form(const DeltaRuleProblem& p) noexcept {
-  if (!present(p.beta)) return BetaForm::kNone;
-  return p.beta_space == SLUICE_BETA_LOGIT ? BetaForm::kLogit : BetaForm::kValue;
 }
 
 void lower_state(const DeltaRuleProblem& p, device::StateSlots* out) noexcept {

@@ -1,11 +1,10 @@
-// Views of validated problems as kernels take them; shared by the lowerings of the operators around
-// the delta rule.
+// Views of validated problems as kernels take them, for all lowerings.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CUDA_LOWER_VIEWS_H_
 #define SLUICE_CUDA_LOWER_VIEWS_H_
 
 #include "core/problem.hpp"
-#include "cuda/device/views.h"
+#include "cuda/device/pools.h"
 
 namespace sluice::cuda {
 
@@ -23,6 +22,43 @@ inline device::IndexVector indices_of(const core::Tensor& t) noexcept {
 inline device::HeadScalar vector_of(const core::Tensor& t) noexcept {
   return core::present(t) ? device::HeadScalar{t.data, t.stride[0], number_type(t.dtype)}
                           : device::HeadScalar{};
+}
+
+inline device::TokenRows rows_of(const core::Tensor& t) noexcept {
+  return {t.data, t.stride[0], t.stride[1], t.stride[2], number_type(t.dtype)};
+}
+
+inline device::TokenScalar scalar_of(const core::Tensor& t) noexcept {
+  if (!core::present(t)) return {};
+  const int64_t bytes = t.dtype.bits / 8;
+  return {t.data,
+          t.stride[0] * bytes,
+          t.stride[1] * bytes,
+          t.stride[2] * bytes,
+          t.stride[3] * bytes,
+          number_type(t.dtype)};
+}
+
+inline device::SlotTable table_of(const core::Tensor& t) noexcept {
+  if (!core::present(t)) return {};
+  const bool columns = t.rank == 2;
+  return {indices_of(t), columns ? t.shape[1] : 1, columns ? t.stride[1] : 0};
+}
+
+inline device::BoundedPool pool_of(const core::Tensor& t) noexcept {
+  if (!core::present(t)) return {};
+  return {{t.data, t.stride[0], number_type(t.dtype)}, t.shape[0]};
+}
+
+inline device::GateForm gate_form(const core::DeltaRuleProblem& p) noexcept {
+  if (!core::present(p.gate)) return device::GateForm::kNone;
+  if (p.gate_space == SLUICE_GATE_RAW) return device::GateForm::kRaw;
+  return p.gate_space == SLUICE_GATE_LINEAR ? device::GateForm::kLinear : device::GateForm::kLog;
+}
+
+inline device::BetaForm beta_form(const core::DeltaRuleProblem& p) noexcept {
+  if (!core::present(p.beta)) return device::BetaForm::kNone;
+  return p.beta_space == SLUICE_BETA_LOGIT ? device::BetaForm::kLogit : device::BetaForm::kValue;
 }
 
 }  // namespace sluice::cuda

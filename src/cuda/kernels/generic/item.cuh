@@ -5,7 +5,7 @@
 #ifndef SLUICE_CUDA_KERNELS_GENERIC_ITEM_CUH_
 #define SLUICE_CUDA_KERNELS_GENERIC_ITEM_CUH_
 
-#include "cuda/device/load.cuh"
+#include "cuda/device/sequence.cuh"
 #include "cuda/kernels/generic/params.h"
 
 namespace sluice::cuda::generic {
@@ -18,13 +18,6 @@ struct Item {
   int64_t write;               ///< slot of `final` for the last state; -1: none
   bool padded;                 ///< zero outputs, no state touched
 };
-
-/// Slot of sequence `seq` in a column of a table.
-__device__ __forceinline__ int64_t load_slot(const SlotTable& table, int64_t seq, int64_t column) {
-  if (table.rows.data == nullptr) return seq;
-  const IndexVector flat{table.rows.data, 1, table.rows.is_64bit};
-  return device::load_index(flat, seq * table.rows.stride + column * table.column_stride);
-}
 
 /// Whether a slot may be touched. Slots past the pool are undefined in sluice.h; here they are
 /// padding, so that a wrong index cannot reach other memory.
@@ -53,7 +46,7 @@ __device__ __forceinline__ void find_slots(const GenericParams& p, Item* item) {
     const int64_t accepted = max(device::load_index(p.num_accepted, item->seq), int64_t{1});
     column = min(accepted, p.read_slots.columns) - 1;
   }
-  const int64_t read = load_slot(p.read_slots, item->seq, column);
+  const int64_t read = device::slot_at(p.read_slots, item->seq, column);
   const bool pooled = p.initial.pool.data != nullptr;
   item->padded = p.read_slots.rows.data != nullptr &&
                  (read < p.pad_below || (pooled && read >= p.initial.slots));
@@ -62,7 +55,7 @@ __device__ __forceinline__ void find_slots(const GenericParams& p, Item* item) {
       p.has_initial_state == nullptr || p.has_initial_state[item->seq * p.has_initial_stride] != 0;
   if (pooled && has_initial) item->read = read;
   if (p.final.pool.data == nullptr || !p.write_last) return;
-  const int64_t write = load_slot(p.write_slots, item->seq, 0);
+  const int64_t write = device::slot_at(p.write_slots, item->seq, 0);
   if (usable(p, p.write_slots, p.final, write)) item->write = write;
 }
 

@@ -3,31 +3,13 @@
 #ifndef SLUICE_CUDA_KERNELS_GENERIC_PARAMS_H_
 #define SLUICE_CUDA_KERNELS_GENERIC_PARAMS_H_
 
-#include "cuda/device/views.h"
+#include "cuda/device/pools.h"
 
 namespace sluice::cuda::generic {
 
-using device::BetaForm, device::GateForm, device::HeadScalar, device::IndexVector;
-using device::Number, device::StatePool, device::TokenScalar;
-
-/// Rows of q, k, v or o: [B,T,heads,D], innermost stride 1, the others in elements.
-struct TokenRows {
-  void* data;
-  int64_t batch_stride, token_stride, head_stride;
-  Number number;
-};
-
-/// A table of slots [N] or [N,columns].
-struct SlotTable {
-  IndexVector rows;  ///< null data: sequence n has slot n
-  int64_t columns, column_stride;
-};
-
-/// A pool and how many slots it has.
-struct BoundedPool {
-  StatePool pool;
-  int64_t slots;
-};
+using device::BetaForm, device::BoundedPool, device::GateForm, device::HeadScalar;
+using device::IndexVector, device::Number, device::SlotTable, device::StatePool, device::TokenRows;
+using device::TokenScalar;
 
 /// Arguments of the generic kernel, both operators.
 struct GenericParams {

@@ -103,7 +103,7 @@ __device__ __forceinline__ void store_passing(const GenericParams& p, const Item
   const BoundedPool& target = p.write_per_token ? p.final : p.checkpoints;
   const int64_t column = (p.write_per_token ? done : done / p.checkpoint_every) - 1;
   if (column >= table.columns) return;
-  const int64_t slot = load_slot(table, item.seq, column);
+  const int64_t slot = device::slot_at(table, item.seq, column);
   if (usable(p, table, target, slot)) store_state(p, item, target.pool, slot, state);
 }
 
