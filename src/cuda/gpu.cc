@@ -48,7 +48,7 @@ int multiprocessors(int device) noexcept {
   return recall(known, device, [](int d) {
     int count = 0;
     return cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, d) == cudaSuccess ? count
-                                                                                           : 0;
+                                                                                            : 0;
   });
 }
 

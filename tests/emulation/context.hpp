@@ -22,8 +22,8 @@ class Context {
     makecontext(&start_, entry, 0);
     begins_ = true;
   }
-  /// Goes on at `to`, until somebody switches back. WHY jumps: swapcontext() asks the system for the
-  /// signal mask each time, and tests switch millions of times.
+  /// Goes on at `to`, until somebody switches back. WHY jumps: swapcontext() asks the system for
+  /// the signal mask each time, and tests switch millions of times.
   [[gnu::noinline]] void switch_to(Context& to) {
     if (_setjmp(here_) != 0) return;
     if (!to.begins_) _longjmp(to.here_, 1);
