@@ -27,7 +27,8 @@ constexpr double kProbeSeconds = 0.02;
 struct BenchSettings {
   std::vector<std::string> models = {"qwen3-next"};
   std::vector<int64_t> tokens = {512, 2048};
-  std::vector<int64_t> batches = {1};
+  std::vector<int64_t> batches = {1}, steps = {1};
+  std::vector<std::string> types = {"fp32"}, layouts = {"kv"};  ///< of decode's states
   std::string op = "both", states = "both", output;
   sluice_dtype dtype = testing::kF32;
   int threads = 1;
@@ -39,16 +40,15 @@ struct BenchSettings {
 struct Row {
   ModelShape model;
   int64_t B = 1, T = 1;
-  bool cold = false;
+  bool decode = false, cold = false;
 
-  bool decode() const { return T == 1; }
-  std::string op() const { return !decode() ? "prefill" : cold ? "decode, cold" : "decode, hot"; }
+  std::string op() const { return !decode ? "prefill" : cold ? "decode, cold" : "decode, hot"; }
 };
 
 // What came of it.
 struct RowResult {
   Row row;
-  double flops = 0, state_bytes = 0;
+  double flops = 0, states = 0;         // states: bytes read and written, a byte each number
   Spread fma_gflops, bandwidth_gbytes;  // of the probes
   std::vector<Measurement> measurements;
 };
@@ -58,24 +58,43 @@ std::vector<Row> plan(const BenchSettings& s) {
   for (const std::string& name : s.models) {
     const ModelShape model = *find_model(name);
     if (s.op != "decode") {
-      for (const int64_t T : s.tokens) rows.push_back({model, 1, T, false});
+      for (const int64_t T : s.tokens) rows.push_back({model, 1, T, false, false});
     }
     if (s.op == "prefill") continue;
     for (const int64_t B : s.batches) {
-      if (s.states != "cold") rows.push_back({model, B, 1, false});
-      if (s.states != "hot") rows.push_back({model, B, 1, true});
+      for (const int64_t T : s.steps) {
+        if (s.states != "cold") rows.push_back({model, B, T, true, false});
+        if (s.states != "hot") rows.push_back({model, B, T, true, true});
+      }
     }
   }
   return rows;
 }
 
+// Of prefill one; of decode every type with every layout.
+std::vector<StateForm> forms_of(const Row& row, const BenchSettings& s) {
+  if (!row.decode) return {StateForm{}};
+  std::vector<StateForm> forms;
+  for (const std::string& type : s.types) {
+    for (const std::string& layout : s.layouts) {
+      forms.push_back({type == "bf16"   ? testing::kBF16
+                       : type == "fp16" ? testing::kF16
+                                        : testing::kF32,
+                       layout == "vk" ? StateLayout::kVK : StateLayout::kKV});
+    }
+  }
+  return forms;
+}
+
 RowResult bench_row(const Row& row, const BenchSettings& s) {
-  const BenchProblem problem(row.model, row.B, row.T, s.dtype);
-  RowResult result{row, problem.flops(), problem.state_bytes(), {}, {}, {}};
+  const BenchProblem problem(row.model, row.B, row.T, row.decode, s.dtype);
+  RowResult result{row, problem.flops(), problem.state_bytes(1), {}, {}, {}};
   const double footprint = problem.state_bytes() / 2;
   const int64_t slots = row.cold ? static_cast<int64_t>(kColdBytes / footprint) + 1 : 1;
   std::vector<std::unique_ptr<Contender>> contenders;
-  contenders.push_back(make_sluice_contender(problem, slots));
+  for (const StateForm& form : forms_of(row, s)) {
+    contenders.push_back(make_sluice_contender(problem, form, slots));
+  }
   if (s.peers) {
     if (auto peer = make_ggml_contender(problem, slots, s.threads)) {
       contenders.push_back(std::move(peer));
@@ -84,8 +103,8 @@ RowResult bench_row(const Row& row, const BenchSettings& s) {
   BandwidthProbe memory(static_cast<size_t>(row.cold ? kColdBytes : footprint));
   std::vector<double> fma, bandwidth;
   result.measurements = measure(problem, contenders, s.measure, [&] {
-    if (!row.decode()) fma.push_back(fma_peak(s.threads, kProbeSeconds));
-    if (row.decode()) bandwidth.push_back(memory.run(s.threads, kProbeSeconds));
+    if (!row.decode) fma.push_back(fma_peak(s.threads, kProbeSeconds));
+    if (row.decode) bandwidth.push_back(memory.run(s.threads, kProbeSeconds));
   });
   result.fma_gflops = spread_of(fma);
   result.bandwidth_gbytes = spread_of(bandwidth);
@@ -105,8 +124,9 @@ void add_table_rows(const RowResult& result, int threads, Table* table) {
       continue;
     }
     const double seconds = judged(m, threads).median;
-    const bool decode = result.row.decode();
-    const double rate = (decode ? result.state_bytes : result.flops) / seconds * 1e-9;
+    const bool decode = result.row.decode;
+    const double bytes = result.states * static_cast<double>(m.state_number_bytes);
+    const double rate = (decode ? bytes : result.flops) / seconds * 1e-9;
     const double limit = decode ? result.bandwidth_gbytes.median : result.fma_gflops.median;
     table->add({result.row.model.name, result.row.op(), std::to_string(result.row.B),
                 std::to_string(result.row.T), m.name, seconds_text(m.wall.median),
@@ -126,7 +146,7 @@ nlohmann::json to_json(const Spread& spread) {
 nlohmann::json to_json(const RowResult& result) {
   const Row& row = result.row;
   nlohmann::json out = {{"model", row.model.name},
-                        {"op", row.decode() ? "decode" : "prefill"},
+                        {"op", row.decode ? "decode" : "prefill"},
                         {"B", row.B},
                         {"T", row.T},
                         {"H", row.model.H},
@@ -134,15 +154,17 @@ nlohmann::json to_json(const RowResult& result) {
                         {"K", row.model.K},
                         {"V", row.model.V},
                         {"flops", result.flops},
-                        {"state_bytes", result.state_bytes},
                         {"cold", row.cold}};
-  out["limit"] = to_json(row.decode() ? result.bandwidth_gbytes : result.fma_gflops);
-  out["limit_unit"] = row.decode() ? "GB/s read and written" : "GFLOP/s FMA";
+  out["limit"] = to_json(row.decode ? result.bandwidth_gbytes : result.fma_gflops);
+  out["limit_unit"] = row.decode ? "GB/s read and written" : "GFLOP/s FMA";
   for (const Measurement& m : result.measurements) {
     nlohmann::json entry = {{"name", m.name},
                             {"wall_seconds", to_json(m.wall)},
                             {"cpu_seconds", to_json(m.cpu)},
                             {"error_sample", m.error}};
+    if (row.decode) {
+      entry["state_bytes"] = result.states * static_cast<double>(m.state_number_bytes);
+    }
     if (!m.failure.empty()) entry["failure"] = m.failure;
     out["measurements"].push_back(std::move(entry));
   }
@@ -201,9 +223,9 @@ int bench_cpu(const BenchSettings& s) {
 
 void add_cpu_options(CLI::App* command, BenchSettings* s) {
   command
-      ->add_option(
-          "--model", s->models,
-          fmt::format("shapes: {}; with -tp2, -tp4 or -tp8", fmt::join(model_names(), ", ")))
+      ->add_option("--model", s->models,
+                   fmt::format("shapes: {}; with -tp2, -tp4 or -tp8; or H/HV, H/HV/KxV",
+                               fmt::join(model_names(), ", ")))
       ->delimiter(',')
       ->capture_default_str()
       ->check([](const std::string& name) {
@@ -219,6 +241,18 @@ void add_cpu_options(CLI::App* command, BenchSettings* s) {
   command->add_option("--B", s->batches, "decode batches")
       ->delimiter(',')
       ->check(CLI::Range(1, 4096))
+      ->capture_default_str();
+  command->add_option("--steps", s->steps, "tokens of a sequence in a decode call")
+      ->delimiter(',')
+      ->check(CLI::Range(1, 16))
+      ->capture_default_str();
+  command->add_option("--state-type", s->types, "decode with states in fp32, bf16, fp16")
+      ->delimiter(',')
+      ->check(CLI::IsMember({"fp32", "bf16", "fp16"}))
+      ->capture_default_str();
+  command->add_option("--state-layout", s->layouts, "decode with states laid out kv, vk")
+      ->delimiter(',')
+      ->check(CLI::IsMember({"kv", "vk"}))
       ->capture_default_str();
   command->add_option("--states", s->states, "decode with hot, cold or both kinds of states")
       ->check(CLI::IsMember({"hot", "cold", "both"}))
@@ -249,6 +283,8 @@ Action add_bench_cpu(CLI::App& bench) {
       "Examples:\n"
       "  sluice bench cpu --model qwen3-next,qwen3.5-27b-tp2 --T 512,2048 -o cpu.json\n"
       "  sluice bench cpu --op decode --B 1,8 --threads 2\n"
+      "  sluice bench cpu --op decode --state-type fp32,bf16 --state-layout kv,vk\n"
+      "  sluice bench cpu --op prefill --model 16/16/64x64,8/24,4/16/256x256 --T 1000\n"
       "  sluice bench cpu --dtype bf16 --op prefill");
   return [settings] { return bench_cpu(*settings); };
 }

@@ -23,10 +23,19 @@ class Contender {
   virtual TensorView output() const = 0;
   virtual HeadMap head_map() const = 0;
   virtual StateLayout state_layout() const = 0;
+  /// Of one number of a state.
+  virtual int64_t state_number_bytes() const { return 4; }
+};
+
+/// How a pool keeps its states.
+struct StateForm {
+  sluice_dtype dtype = testing::kF32;
+  StateLayout layout = StateLayout::kKV;
 };
 
 /// slots: how many sets of B states decode calls rotate through.
-std::unique_ptr<Contender> make_sluice_contender(const BenchProblem& problem, int64_t slots);
+std::unique_ptr<Contender> make_sluice_contender(const BenchProblem& problem, StateForm form,
+                                                 int64_t slots);
 
 /// ggml's ggml_gated_delta_net; null where it was not linked in or does not take the problem.
 std::unique_ptr<Contender> make_ggml_contender(const BenchProblem& problem, int64_t slots,

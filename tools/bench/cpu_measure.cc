@@ -62,6 +62,7 @@ std::vector<Measurement> measure(const BenchProblem& problem,
   std::vector<Samples> samples(contenders.size());
   for (size_t i = 0; i < contenders.size(); ++i) {
     results[i].name = contenders[i]->name();
+    results[i].state_number_bytes = contenders[i]->state_number_bytes();
     results[i].failure = contenders[i]->run();
     if (results[i].failure.empty()) results[i].error = sample_error(problem, *contenders[i]);
   }

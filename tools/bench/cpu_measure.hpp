@@ -20,7 +20,8 @@ Spread spread_of(std::vector<double> samples);
 struct Measurement {
   std::string name, failure;  ///< failure: what run() said, or empty
   Spread wall, cpu;           ///< cpu: of the whole process
-  double error = 0;           ///< relative L2 of the sample against the reference
+  int64_t state_number_bytes = 4;
+  double error = 0;  ///< relative L2 of the sample against the reference
 };
 
 struct MeasureOptions {

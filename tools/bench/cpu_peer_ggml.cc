@@ -16,7 +16,7 @@ class GgmlContender final : public Contender {
  public:
   GgmlContender(const BenchProblem& problem, int64_t slots, int threads)
       : problem_(problem),
-        slots_(problem.decode() ? slots : 1),
+        slots_(problem.decode ? slots : 1),
         states_(testing::kF32, {slots_, problem.initial.size()}),
         results_(testing::kF32, {slots_, result_size(problem)}) {
     for (int64_t slot = 0; slot < slots_; ++slot) {
@@ -101,7 +101,10 @@ class GgmlContender final : public Contender {
 
 std::unique_ptr<Contender> make_ggml_contender(const BenchProblem& problem, int64_t slots,
                                                int threads) {
-  if (!testing::same_dtype(problem.dtype, testing::kF32)) return nullptr;
+  // Its states are square.
+  if (!testing::same_dtype(problem.dtype, testing::kF32) || problem.model.K != problem.model.V) {
+    return nullptr;
+  }
   return std::make_unique<GgmlContender>(problem, slots, threads);
 }
 

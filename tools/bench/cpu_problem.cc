@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdio>
 #include <cstdlib>
 #include <new>
 #include <utility>
@@ -50,9 +51,24 @@ void fill_unit_rows(int64_t width, uint64_t seed, Buffer* out) {
   }
 }
 
+// Numbers of "H/HV" or "H/HV/KxV"; empty if the text is none of these.
+std::optional<ModelShape> parse_shape(const std::string& text) {
+  ModelShape shape{text, 0, 0, 128, 128};
+  int used = 0;
+  long long H = 0, HV = 0, K = 128, V = 128;
+  const int found =
+      std::sscanf(text.c_str(), "%lld/%lld%n/%lldx%lld%n", &H, &HV, &used, &K, &V, &used);
+  const bool whole = (found == 2 || found == 4) && used == static_cast<int>(text.size());
+  const auto small = [](long long x) { return x >= 1 && x <= 1024; };
+  if (!whole || !small(H) || !small(HV) || !small(K) || !small(V) || HV % H != 0) return {};
+  shape.H = H, shape.HV = HV, shape.K = K, shape.V = V;
+  return shape;
+}
+
 }  // namespace
 
 std::optional<ModelShape> find_model(const std::string& name) {
+  if (const auto shape = parse_shape(name)) return shape;
   std::string base = name;
   int64_t parts = 1;
   const size_t suffix = name.rfind("-tp");
@@ -103,10 +119,12 @@ Buffer::Buffer(sluice_dtype dtype, std::vector<int64_t> shape)
   view_ = TensorView(view);
 }
 
-BenchProblem::BenchProblem(ModelShape shape, int64_t batch, int64_t tokens, sluice_dtype type)
+BenchProblem::BenchProblem(ModelShape shape, int64_t batch, int64_t tokens, bool steps,
+                           sluice_dtype type)
     : model(std::move(shape)),
       B(batch),
       T(tokens),
+      decode(steps),
       dtype(type),
       q(type, {B, T, model.H, model.K}),
       k(type, {B, T, model.H, model.K}),
@@ -131,8 +149,18 @@ double BenchProblem::flops() const noexcept {
   return 7.0 * static_cast<double>(model.K * model.V * model.HV * B * T);
 }
 
-double BenchProblem::state_bytes() const noexcept {
-  return 2.0 * sizeof(float) * static_cast<double>(model.K * model.V * model.HV * B);
+double BenchProblem::state_bytes(int64_t number_bytes) const noexcept {
+  return 2.0 * static_cast<double>(number_bytes * model.K * model.V * model.HV * B);
+}
+
+std::vector<int64_t> state_shape(const ModelShape& model, int64_t B, StateLayout layout) {
+  if (layout == StateLayout::kKV) return {B, model.HV, model.K, model.V};
+  return {B, model.HV, model.V, model.K};
+}
+
+TensorView BenchProblem::initial_as(StateLayout layout) const {
+  const std::vector<int64_t> shape = state_shape(model, B, layout);
+  return TensorView(initial.floats(), kFloat32, {shape[0], shape[1], shape[2], shape[3]});
 }
 
 testing::Array sample_answer(const BenchProblem& problem, HeadMap head_map, StateLayout layout) {
@@ -148,7 +176,7 @@ testing::Array sample_answer(const BenchProblem& problem, HeadMap head_map, Stat
   args.gate = sample(problem.gate);
   args.beta = sample(problem.beta);
   args.o = o.view();
-  args.state.initial = problem.initial.view().sliced(0, 0, 1);
+  args.state.initial = problem.initial_as(layout).sliced(0, 0, 1);
   args.state.layout = layout;
   args.head_map = head_map;
   args.implementation = Implementation::kReference;

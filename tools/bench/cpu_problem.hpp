@@ -15,16 +15,16 @@
 
 namespace sluice::tools {
 
-/// Heads of one Gated DeltaNet layer; K = V = 128 in all of these models.
+/// Heads of one Gated DeltaNet layer; K = V = 128 in all named models.
 struct ModelShape {
   std::string name;
   int64_t H = 0, HV = 0, K = 128, V = 128;
 };
 
 /// Shape by name: qwen3-next, qwen3.5-27b, .. with -tp2, -tp4, -tp8 for tensor parallelism, which
-/// divides both head counts.
+/// divides both head counts. Or any other: "H/HV" or "H/HV/KxV", e.g. "8/24/64x64".
 std::optional<ModelShape> find_model(const std::string& name);
-/// Names that find_model() takes, without the -tp forms.
+/// Names of models that find_model() takes, without the -tp forms.
 std::vector<std::string> model_names();
 
 /// A row-major tensor of its own, aligned to 64 bytes.
@@ -49,23 +49,29 @@ class Buffer {
 /// Inputs of the delta rule with what serving sees: unit q and k, normal v, g = -A softplus(normal)
 /// with A from 0.02 to 1 over the heads, beta = sigmoid(normal), states 0.1 * normal.
 struct BenchProblem {
-  BenchProblem(ModelShape model, int64_t batch, int64_t tokens, sluice_dtype dtype);
+  /// decode: T <= 16 tokens go on from a pool's states, in place.
+  BenchProblem(ModelShape model, int64_t batch, int64_t tokens, bool decode, sluice_dtype dtype);
 
   ModelShape model;
   int64_t B, T;
+  bool decode;
   sluice_dtype dtype;
   Buffer q, k, v, gate, beta;  ///< gate and beta are float32
-  Buffer initial;              ///< [B,HV,K,V] float32; K = V, so it serves as [B,HV,V,K] too
+  Buffer initial;              ///< float32, B HV K V numbers: [B,HV,K,V] or [B,HV,V,K]
 
-  bool decode() const noexcept { return T == 1; }
+  /// The initial states as a layout has them: the same memory, other states.
+  TensorView initial_as(StateLayout layout) const;
   /// 7 K V per token and value head, whoever computes it.
   double flops() const noexcept;
-  /// Each sequence's state read once and written once.
-  double state_bytes() const noexcept;
+  /// Each sequence's state read once and written once, numbers of so many bytes.
+  double state_bytes(int64_t number_bytes = 4) const noexcept;
 };
 
 /// Tokens that are checked: the first ones of the first sequence.
 constexpr int64_t kSampleTokens = 64;
+
+/// [B,HV,K,V] or [B,HV,V,K].
+std::vector<int64_t> state_shape(const ModelShape& model, int64_t B, StateLayout layout);
 
 /// The float64 reference's o [1,T',HV,V] for the sample, in the conventions given.
 testing::Array sample_answer(const BenchProblem& problem, HeadMap head_map, StateLayout layout);
