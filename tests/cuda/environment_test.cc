@@ -1,0 +1,94 @@
+// Measures what SLUICE_CUDA_SPLIT and SLUICE_CUDA_HISTORY change, which a process reads once: each
+// value in a child process, by the kernel named for a call or the message that refuses it, with and
+// without a wish of the call's own.
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+
+#include "device_scene.hpp"
+
+namespace sluice::testing {
+namespace {
+
+constexpr const char* kKernel = "cuda.chunk_forward.sm_90a.bf16.k128.v128";
+
+/// Two packed sequences of 4096 rows in all; the views lie nowhere.
+sluice_chunk_forward_args some_call() {
+  uintptr_t address = 0;
+  const auto view = [&](sluice_dtype dtype, std::initializer_list<int64_t> shape) {
+    sluice_tensor t{};
+    t.data = reinterpret_cast<void*>(address += 4096);
+    t.device = {SLUICE_DEVICE_CUDA, 0};
+    t.dtype = dtype;
+    for (const int64_t n : shape) t.shape[t.rank++] = n;
+    int64_t stride = 1;
+    for (int axis = t.rank; axis-- > 0; stride *= t.shape[axis]) t.stride[axis] = stride;
+    return t;
+  };
+  sluice_chunk_forward_args args{};
+  args.struct_size = sizeof args;
+  args.q = view(kBF16, {1, 4096, 4, 128}), args.k = view(kBF16, {1, 4096, 4, 128});
+  args.v = view(kBF16, {1, 4096, 8, 128}), args.o = view(kBF16, {1, 4096, 8, 128});
+  args.cu_seqlens = view(kI32, {3});
+  return args;
+}
+
+/// Ends the process with 0 if the library answers `expected` to a call with this wish of its own.
+[[noreturn]] void expect_in_child(const char* variable, const char* value, sluice_split own,
+                                  const std::string& expected) {
+  setenv(variable, value, 1);
+  sluice_chunk_forward_args args = some_call();
+  args.split = own;
+  if (own == SLUICE_SPLIT_SEGMENTS) args.split_value = 3;
+  char kernel[128] = "";
+  const int code = sluice_supported(SLUICE_OP_CHUNK_FORWARD, &args, kernel, sizeof kernel);
+  const std::string found = code == SLUICE_OK ? kernel : sluice_last_error();
+  std::fprintf(stderr, "%s\n", found.c_str());
+  std::_Exit(found == expected ? 0 : 1);
+}
+
+struct Wish {
+  const char *variable, *value;
+  sluice_split own;
+  std::string expected;
+};
+
+class CudaEnvironmentDeathTest : public ::testing::TestWithParam<Wish> {
+ protected:
+  void SetUp() override { SLUICE_SKIP_WITHOUT_GPU(); }
+};
+
+TEST_P(CudaEnvironmentDeathTest, DecidesWhereTheCallDoesNot) {
+  const Wish& wish = GetParam();
+  ::testing::FLAGS_gtest_death_test_style = "threadsafe";
+  EXPECT_EXIT(expect_in_child(wish.variable, wish.value, wish.own, wish.expected),
+              ::testing::ExitedWithCode(0), "");
+}
+
+const char* const kSplit = "SLUICE_CUDA_SPLIT";
+const std::string kWhole = kKernel, kColumns = kWhole + ".columns", kCut = kWhole + ".segments";
+const Wish kWishes[] = {
+    {kSplit, "never", SLUICE_SPLIT_AUTO, kWhole},
+    {kSplit, "columns", SLUICE_SPLIT_AUTO, kColumns},
+    {kSplit, "length", SLUICE_SPLIT_AUTO, kCut},
+    {kSplit, "4", SLUICE_SPLIT_AUTO, kCut},
+    {kSplit, "auto", SLUICE_SPLIT_AUTO, kCut},
+    {kSplit, "", SLUICE_SPLIT_AUTO, kCut},
+    {kSplit, "4", SLUICE_SPLIT_NEVER, kWhole},
+    {kSplit, "never", SLUICE_SPLIT_COLUMNS, kColumns},
+    {kSplit, "never", SLUICE_SPLIT_SEGMENTS, kCut},
+    {kSplit, "columns", SLUICE_SPLIT_LENGTH, kCut},
+    {kSplit, "often", SLUICE_SPLIT_AUTO,
+     "cuda: SLUICE_CUDA_SPLIT = often, expected auto, never, columns, length or 2 to 4096 "
+     "segments"},
+    {"SLUICE_CUDA_HISTORY", "short", SLUICE_SPLIT_AUTO,
+     "cuda: SLUICE_CUDA_HISTORY = short, expected auto or strict"},
+    {"SLUICE_CUDA_HISTORY", "strict", SLUICE_SPLIT_SEGMENTS, kCut},
+};
+INSTANTIATE_TEST_SUITE_P(All, CudaEnvironmentDeathTest, ::testing::ValuesIn(kWishes));
+
+}  // namespace
+}  // namespace sluice::testing
