@@ -104,25 +104,27 @@ cudaError_t launch_passes(Launcher& launch, ChunkForwardParams& p, const Tiles& 
 }  // namespace
 
 int load_kernels() noexcept {
-  const auto load = [](GetInstance get) {
-    cudaFuncAttributes attributes{};
-    cudaError_t error = cudaFuncGetAttributes(&attributes, get(false).kernel);
-    if (error == cudaSuccess) error = cudaFuncGetAttributes(&attributes, get(true).kernel);
-    return error;
-  };
   cudaError_t error = cudaSuccess;
+  const auto load = [&](const void* kernel) {
+    cudaFuncAttributes attributes{};
+    if (error == cudaSuccess) error = cudaFuncGetAttributes(&attributes, kernel);
+  };
+  const auto load_both = [&](GetInstance get) {
+    load(get(false).kernel);
+    load(get(true).kernel);
+  };
   for (const auto& of_type : kInstances) {
     for (const auto& of_k : of_type) {
-      for (const GetInstance get : of_k) {
-        if (error == cudaSuccess) error = load(get);
-      }
+      for (const GetInstance get : of_k) load_both(get);
     }
   }
   for (const auto& of_type : kTransitions) {
-    for (const GetInstance get : of_type) {
-      if (error == cudaSuccess) error = load(get);
-    }
+    for (const GetInstance get : of_type) load_both(get);
   }
+  load(join_instance<64>().kernel);
+  load(join_instance<128>().kernel);
+  load(reinterpret_cast<const void*>(&plan_kernel));
+  load(reinterpret_cast<const void*>(&horizon_kernel));
   return error;
 }
 
