@@ -116,9 +116,7 @@ Results yardstick_of(const io::CaseFile& file, const io::Case& c, sluice_dtype d
 }
 
 void limit_by_caps(const io::CaseFile& file, const io::Case& c, sluice_dtype dtype, Truth* truth) {
-  // A layer's norm divides by what the delta rule left, which may be little: its yardstick decides.
-  const bool correlated = c.op == io::CaseOp::kLayer ||
-                          (is_delta_rule(c) && mean_cosine(load(file, c, "k")) > kCorrelatedCosine);
+  const bool correlated = is_delta_rule(c) && mean_cosine(load(file, c, "k")) > kCorrelatedCosine;
   const auto conditioning = correlated ? Conditioning::kCorrelated : Conditioning::kBenign;
   for (const std::string& tensor : c.expected) {
     const bool state = last_part(tensor) == "final_state";
