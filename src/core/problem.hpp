@@ -12,6 +12,9 @@ namespace sluice::core {
 
 using Tensor = sluice_tensor;
 
+/// Most segments of a sequence that a caller or the environment may ask for.
+constexpr int kMostWishedSegments = 4096;
+
 /// True where an optional view was given.
 constexpr bool present(const Tensor& tensor) noexcept { return tensor.data != nullptr; }
 

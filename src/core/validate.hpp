@@ -36,8 +36,6 @@ Validated validate(sluice_op op, const sluice_layer_args& args, Depth depth,
 constexpr int64_t kMaxStepTokens = 16;
 /// Checkpoint distances are multiples of this; every backend's chunk divides it.
 constexpr int64_t kCheckpointMultiple = 64;
-/// Most segments that a caller may ask for.
-constexpr int kMostSegments = 4096;
 
 /// Fills rows from the [B,T,..] sizes of `t` and cu_seqlens. max_tokens: 0 for whole-sequence
 /// operators.

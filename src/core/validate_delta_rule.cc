@@ -151,9 +151,9 @@ void check_split(Checker& c, const sluice_chunk_forward_args& a, DeltaRuleProble
   c.reserved(a.reserved);
   if (!c.ok()) return;
   if (a.split == SLUICE_SPLIT_SEGMENTS) {
-    if (a.split_value < 2 || a.split_value > kMostSegments) {
+    if (a.split_value < 2 || a.split_value > kMostWishedSegments) {
       c.fail("split_value = %d, expected 2 to %d segments (split SEGMENTS)", a.split_value,
-             kMostSegments);
+             kMostWishedSegments);
     }
   } else if (a.split == SLUICE_SPLIT_LENGTH) {
     if (a.split_value < 0 || a.split_value % kCheckpointMultiple != 0) {

@@ -143,11 +143,11 @@ Status parse_split(const char* split, const char* history, SplitWish* wish) noex
   }
   char* end = nullptr;
   const long count = std::strtol(split, &end, 10);
-  if (*end != '\0' || count < 2 || count > 4096) {
+  if (*end != '\0' || count < 2 || count > core::kMostWishedSegments) {
     return Status::failure(Code::kInvalidArgument,
                            "cuda: SLUICE_CUDA_SPLIT = %s, expected auto, never, columns, length or "
-                           "2 to 4096 segments",
-                           split);
+                           "2 to %d segments",
+                           split, core::kMostWishedSegments);
   }
   wish->split = SLUICE_SPLIT_SEGMENTS;
   wish->value = static_cast<int32_t>(count);
