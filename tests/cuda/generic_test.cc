@@ -129,8 +129,10 @@ TEST_F(CudaKernelChoice, FollowsTheEnvironment) {
   const bool generic = wish != nullptr && std::strcmp(wish, "generic") == 0;
   const DeltaResult found = run_delta(c, SLUICE_IMPL_CUDA);
   ASSERT_EQ(found.code, SLUICE_OK) << found.message;
-  EXPECT_EQ(found.kernel,
-            generic ? "cuda.chunk_forward.generic" : "cuda.chunk_forward.sm_90a.bf16.k128.v128");
+  // How the call is spread over the GPU, the end of a fused kernel's name, is another choice.
+  const std::string fused = "cuda.chunk_forward.sm_90a.bf16.k128.v128";
+  EXPECT_EQ(generic ? found.kernel : found.kernel.substr(0, fused.size()),
+            generic ? "cuda.chunk_forward.generic" : fused);
 }
 
 TEST_F(CudaKernelChoice, RefusesWiderKeys) {

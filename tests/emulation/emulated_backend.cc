@@ -79,9 +79,8 @@ std::string run(ChunkForwardParams p, const Tiles& tiles, void* workspace) {
     launch((pairs + 7) / 8, kHorizonThreads, [&] { horizon_kernel(p); });
     p.v = emulated_map(tiles.v, static_cast<uint32_t>(request.transition_columns) / 64);
     run_pass<Io, kL2Norm, false>(launch, p, request.transition_columns, kMostCtas);
-    const unsigned joins = pairs * static_cast<unsigned>(p.V / kJoinColumns);
-    if (p.K == 128) launch(joins, kJoinThreads<128>, [&] { join_kernel<128>(p); });
-    if (p.K == 64) launch(joins, kJoinThreads<64>, [&] { join_kernel<64>(p); });
+    if (p.K == 128) launch(kMostCtas, kJoinThreads<128>, [&] { join_kernel<128>(p); });
+    if (p.K == 64) launch(kMostCtas, kJoinThreads<64>, [&] { join_kernel<64>(p); });
   }
   p.v = emulated_map(tiles.v, static_cast<uint32_t>(request.columns) / 64);
   run_pass<Io, kL2Norm, true>(launch, p, request.columns, items);

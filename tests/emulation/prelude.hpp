@@ -67,4 +67,11 @@ T __shfl_xor_sync(uint32_t, T x, int mask) {
   return from_lane(x, (::emulation::thread.x % 32) ^ static_cast<uint32_t>(mask));
 }
 
+/// A bit for every lane: whether its `x` is true.
+inline uint32_t __ballot_sync(uint32_t, bool x) {
+  uint32_t bits = x ? 1u << (::emulation::thread.x % 32) : 0u;
+  for (int step = 1; step < 32; step *= 2) bits |= __shfl_xor_sync(~0u, bits, step);
+  return bits;
+}
+
 #endif  // SLUICE_TESTS_EMULATION_PRELUDE_HPP_

@@ -184,16 +184,29 @@ class Session {
   TestTensor weight_, bias_, A_log_, dt_bias_, norm_weight_, state_, conv_;
 };
 
+/// What rows and states may differ by. WHY not one number: other parts are other chunks. On the CPU
+/// all that is between the roundings of rows is float32; tensor cores round operands of a chunk to
+/// 16 bits, and two such results are as far from each other as from the exact one.
+struct Alike {
+  double rows, states;
+};
+Alike limits(const LayerConfig& c) {
+  const bool half = same_dtype(c.io, kF16), single = same_dtype(c.io, kF32);
+  if (single) return {1e-5, 1e-5};
+  if (backend() != SLUICE_IMPL_CUDA) return {half ? 3e-4 : 2e-3, 1e-5};
+  return half ? Alike{1e-3, 1e-3} : Alike{5e-3, 5e-3};
+}
+
 /// Rows and states of a session in parts against those of one in a piece.
 void expect_alike(const LayerConfig& c, const std::vector<Array>& rows, const Array& expected,
                   const Session& parts, const Session& whole) {
-  const double limit = same_dtype(c.io, kF32) ? 1e-5 : same_dtype(c.io, kF16) ? 3e-4 : 2e-3;
+  const auto [limit, state_limit] = limits(c);
   const Array found = join(rows, 1), state = parts.state(), expected_state = whole.state();
   const Verdict out = judge("out", compare_tokens(view_of(found), view_of(expected)),
                             {limit, 2 * limit, 2 * limit});
   EXPECT_TRUE(out.pass) << out.line;
-  const Verdict states =
-      judge("state", compare_states(view_of(state), view_of(expected_state)), {1e-5, 2e-5, 0});
+  const Verdict states = judge("state", compare_states(view_of(state), view_of(expected_state)),
+                               {state_limit, 2 * state_limit, 0});
   EXPECT_TRUE(states.pass) << states.line;
   EXPECT_TRUE(same_bits(parts.conv(), whole.conv()));
 }

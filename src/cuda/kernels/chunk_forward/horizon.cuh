@@ -5,8 +5,36 @@
 #define SLUICE_CUDA_KERNELS_CHUNK_FORWARD_HORIZON_CUH_
 
 #include "cuda/kernels/chunk_forward/gates.cuh"
+#include "cuda/ptx/lanes.cuh"
 
 namespace sluice::cuda::chunk_forward {
+
+/// Chunks whose gates are on their way at once. PERF one at a time each waits for memory in turn.
+inline constexpr int kChunksAtOnce = 8;
+
+/// Sums of the gates of chunks first - back, first - back - 1, .. of a sequence, for kChunksAtOnce
+/// values of `back` from `from` on, no further than `last`; infinity where one is positive or NaN.
+__device__ __forceinline__ void sum_chunks(const ChunkForwardParams& p, const RawGate& raw,
+                                           const char* at, int first, int from, int last,
+                                           float (&sums)[kChunksAtOnce]) {
+  float gates[kChunksAtOnce][2];
+#pragma unroll
+  for (int i = 0; i < kChunksAtOnce; ++i) {
+    const int back = min(from + i, last);
+    fetch_pair(gates[i], at + int64_t{first - back} * 64 * p.gate.token_bytes, p.gate, 2);
+  }
+#pragma unroll
+  for (int i = 0; i < kChunksAtOnce; ++i) {
+    sums[i] = 0.0f;
+#pragma unroll
+    for (const float x : gates[i]) {
+      const float g = log_gate(p, raw, x);
+      // NaN too: infinity is never forgotten.
+      sums[i] += g <= 0.0f ? g : __uint_as_float(0x7f800000u);
+    }
+  }
+  ptx::sum_over_lanes<0, 5>(sums);
+}
 
 /// Chunks before chunk `first` of the sequence of `item` (a whole one), at most `most`, over which
 /// the head forgets all that is older (kForgotten); -1 where it remembers, where a gate is positive
@@ -15,22 +43,16 @@ __device__ __forceinline__ int horizon_of(const ChunkForwardParams& p, const Wor
                                           int first, int most) {
   if (!p.split.request.may_forget || p.gate_form == GateForm::kNone) return -1;
   const RawGate raw = raw_gate(p, item.head);
-  const int lane = static_cast<int>(threadIdx.x & 31u);
+  const int lane = static_cast<int>(threadIdx.x & 31u), last = min(first, most);
   const char* at = scalar_address(p, p.gate, item) + 2 * lane * p.gate.token_bytes;
   float sum = 0.0f;
-  for (int back = 1; back <= min(first, most); ++back) {
-    float gate[2];
-    fetch_pair(gate, at + int64_t{first - back} * 64 * p.gate.token_bytes, p.gate, 2);
-    float part = 0.0f;
-#pragma unroll
-    for (const float x : gate) {
-      const float g = log_gate(p, raw, x);
-      part += g <= 0.0f ? g : __uint_as_float(0x7f800000u);  // NaN too: infinity is never forgotten
+  for (int from = 1; from <= last; from += kChunksAtOnce) {
+    float sums[kChunksAtOnce];
+    sum_chunks(p, raw, at, first, from, last, sums);
+    for (int i = 0; i < kChunksAtOnce && from + i <= last; ++i) {
+      sum += sums[i];
+      if (sum <= kForgotten) return from + i;
     }
-#pragma unroll
-    for (int step = 1; step < 32; step *= 2) part += __shfl_xor_sync(~0u, part, step);
-    sum += part;
-    if (sum <= kForgotten) return back;
   }
   return -1;
 }

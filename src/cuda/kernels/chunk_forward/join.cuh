@@ -8,129 +8,167 @@
 
 namespace sluice::cuda::chunk_forward {
 
-/// Columns of V that one CTA carries.
-inline constexpr int kJoinColumns = 16;
+/// Columns of V that one CTA carries. PERF a boundary takes a CTA as long as the products of its
+/// columns, or M's way from the L2: about the same with eight.
+inline constexpr int kJoinColumns = 8;
+/// Parts that a sum over rows of the old state is cut into.
+inline constexpr int kJoinParts = 4;
+/// Boundaries whose horizons a CTA knows at once.
+inline constexpr int kJoinWindow = 1024;
 
-/// Threads of a CTA: two rows of M x 8 columns of S x one half of the sum each.
+/// Threads of a CTA: four rows of M x 4 columns of S x one part of the sum each.
 template <int kK>
 inline constexpr int kJoinThreads = 2 * kK;
+
+/// Four neighbouring columns of a state, row by row in the order 0, 4, 8, .. 1, 5, 9, ..
+/// PERF neighbouring threads have every fourth row.
+template <int kK>
+using Columns = float4[kK];
 
 /// Shared memory of a CTA.
 template <int kK>
 struct JoinMemory {
-  alignas(128) float M[2][kK][kK];           ///< [column][row], by turns
-  alignas(16) float S[2][kK][kJoinColumns];  ///< the state before, and the one after, by turns
-  alignas(16) float rest[kK][kJoinColumns];  ///< the second half of the sums
+  alignas(128) float M[2][kK][kK];                 ///< [column][row], by turns
+  alignas(16) Columns<kK> S[2][kJoinColumns / 4];  ///< the states before and after, by turns
+  alignas(16) Columns<kK> parts[kJoinParts][kJoinColumns / 4];
   alignas(8) uint64_t full[2];
+  uint32_t wanted[kJoinWindow / 32];  ///< bit b: the state at boundary b of the window is
 };
 
-/// The boundaries of one chain for one head.
-struct Chain {
-  const ChunkForwardParams& p;
-  int head;
+/// Place of a row in Columns.
+template <int kK>
+__device__ __forceinline__ int place_of_row(int row) {
+  return row % 4 * (kK / 4) + row / 4;
+}
 
-  /// Whether the state at a boundary is wanted.
-  __device__ __forceinline__ bool wanted(int boundary) const {
-    return p.split.horizon[boundary * p.HV + head] < 0;
+/// Walks over the boundaries of a chain for one head. All threads of the CTA together.
+template <int kK>
+struct JoinWalk {
+  const ChunkForwardParams& p;
+  JoinMemory<kK>& s;
+  int head;
+  Chain chain;
+  int at = 0, window = -1;  ///< both count from the chain's first boundary; window: its first one
+  bool wanted_before = false;
+
+  __device__ __forceinline__ int64_t pair(int i) const {
+    return int64_t{chain.first + i} * p.HV + head;
   }
-  /// Whether it is a product, and not N alone; not for the first boundary.
-  __device__ __forceinline__ bool multiplied(int boundary) const {
-    return wanted(boundary) && wanted(boundary - 1);
+
+  /// Horizons of boundaries first .. first + kJoinWindow - 1 of the chain.
+  __device__ __forceinline__ void look(int first) {
+    __syncthreads();
+    for (auto i = static_cast<int>(threadIdx.x); i < kJoinWindow; i += kJoinThreads<kK>) {
+      const bool is_wanted = first + i < chain.count && p.split.horizon[pair(first + i)] < 0;
+      const uint32_t word = __ballot_sync(~0u, is_wanted);
+      if (i % 32 == 0) s.wanted[i / 32] = word;
+    }
+    __syncthreads();
+    window = first;
   }
-  /// The next product after `boundary`, or `end`.
-  __device__ __forceinline__ int next(int boundary, int end) const {
-    do ++boundary;
-    while (boundary < end && !multiplied(boundary));
-    return boundary;
-  }
-  __device__ __forceinline__ int64_t pair(int boundary) const {
-    return int64_t{boundary} * p.HV + head;
+
+  /// The next boundary whose state is a product, and not N alone; chain.count if there is none.
+  __device__ __forceinline__ int next() {
+    for (; at < chain.count; ++at) {
+      if (window < 0 || at - window >= kJoinWindow) look(at);
+      const bool wanted = ((s.wanted[(at - window) / 32] >> ((at - window) % 32)) & 1u) != 0;
+      const bool product = wanted && wanted_before;
+      wanted_before = wanted;
+      if (product) return at++;
+    }
+    return chain.count;
   }
 };
 
 /// Requests M of a boundary; one thread.
 template <int kK>
-__device__ __forceinline__ void request_factor(const Chain& chain, JoinMemory<kK>& s, int boundary,
-                                               int turn) {
+__device__ __forceinline__ void request_factor(const JoinWalk<kK>& walk, int boundary, int turn) {
   constexpr uint32_t kBytes = kK * kK * sizeof(float);
+  JoinMemory<kK>& s = walk.s;
   ptx::mbarrier_arrive_expect(&s.full[turn], kBytes);
-  ptx::bulk_load(s.M[turn], factor_at(chain.p, boundary, chain.head), kBytes, &s.full[turn]);
+  ptx::bulk_load(s.M[turn], factor_at(walk.p, walk.chain.first + boundary, walk.head), kBytes,
+                 &s.full[turn]);
 }
 
-/// out = half `half` of rows 2 `row` and 2 `row` + 1 of M S, 8 columns from `column`.
+/// parts = M S, every thread its part of four rows and four columns.
 template <int kK>
-__device__ __forceinline__ void multiply_rows(const float (&M)[kK][kK],
-                                              const float (&S)[kK][kJoinColumns], int row,
-                                              int column, int half, float (&out)[2][8]) {
-#pragma unroll
-  for (int i = 0; i < 16; ++i) out[i / 8][i % 8] = 0.0f;
+__device__ __forceinline__ void multiply(JoinMemory<kK>& s, int turn) {
+  constexpr int kGroups = kK / 4, kTerms = kK / kJoinParts;
+  const auto thread = static_cast<int>(threadIdx.x);
+  const int group = thread % kGroups, columns = thread / kGroups % 2, part = thread / (2 * kGroups);
+  const Columns<kK>& S = s.S[turn][columns];
+  float4 sum[4] = {};
 #pragma unroll 8
-  for (int k = half * (kK / 2); k < (half + 1) * (kK / 2); ++k) {
-    const float2 m = *reinterpret_cast<const float2*>(&M[k][2 * row]);
-    const float4 low = *reinterpret_cast<const float4*>(&S[k][column]);
-    const float4 high = *reinterpret_cast<const float4*>(&S[k][column + 4]);
-    const float x[8] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
+  for (int k = part * kTerms; k < (part + 1) * kTerms; ++k) {
+    const float4 rows = *reinterpret_cast<const float4*>(&s.M[turn][k][4 * group]);
+    const float4 x = S[place_of_row<kK>(k)];
+    const float m[4] = {rows.x, rows.y, rows.z, rows.w};
 #pragma unroll
-    for (int j = 0; j < 8; ++j) {
-      out[0][j] += m.x * x[j];
-      out[1][j] += m.y * x[j];
+    for (int i = 0; i < 4; ++i) {
+      sum[i].x = fmaf(m[i], x.x, sum[i].x), sum[i].y = fmaf(m[i], x.y, sum[i].y);
+      sum[i].z = fmaf(m[i], x.z, sum[i].z), sum[i].w = fmaf(m[i], x.w, sum[i].w);
     }
   }
+#pragma unroll
+  for (int i = 0; i < 4; ++i) s.parts[part][columns][place_of_row<kK>(4 * group + i)] = sum[i];
+}
+
+/// A thread's four numbers of a state: where they lie in it and in Columns.
+template <int kK>
+struct JoinPlace {
+  int place, columns, row;
+  __device__ __forceinline__ JoinPlace()
+      : place(static_cast<int>(threadIdx.x) % kK),
+        columns(static_cast<int>(threadIdx.x) / kK),
+        row(place % (kK / 4) * 4 + place / (kK / 4)) {}
+  __device__ __forceinline__ float4* in(const JoinWalk<kK>& walk, int boundary, int first) const {
+    const int64_t at = (walk.pair(boundary) * kK + row) * walk.p.V + first + 4 * columns;
+    return reinterpret_cast<float4*>(walk.p.split.added + at);
+  }
+};
+
+__device__ __forceinline__ float4 add(const float4& a, const float4& b) {
+  return {a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w};
 }
 
 /// One step: the state at a boundary from the one before it, to shared and global memory.
 template <int kK>
-__device__ __forceinline__ void carry_over(const Chain& chain, JoinMemory<kK>& s, int boundary,
-                                           int turn, int first) {
-  const auto thread = static_cast<int>(threadIdx.x);
-  const int column = (thread & 1) * 8, row = (thread >> 1) % (kK / 2), half = thread / kK;
-  float* const state = chain.p.split.added + chain.pair(boundary) * kK * chain.p.V + first + column;
-  float added[2][8], sum[2][8];
-  if (half == 0) {
-#pragma unroll
-    for (int i = 0; i < 16; ++i) {
-      added[i / 8][i % 8] = state[int64_t{2 * row + i / 8} * chain.p.V + i % 8];
-    }
-  }
-  multiply_rows<kK>(s.M[turn], s.S[turn], row, column, half, sum);
-  if (half == 1) {
-#pragma unroll
-    for (int i = 0; i < 16; ++i) s.rest[2 * row + i / 8][column + i % 8] = sum[i / 8][i % 8];
-  }
+__device__ __forceinline__ void carry_over(const JoinWalk<kK>& walk, int boundary, int turn,
+                                           int first) {
+  static_assert(kJoinParts == 4);
+  JoinMemory<kK>& s = walk.s;
+  const JoinPlace<kK> mine;
+  float4* const state = mine.in(walk, boundary, first);
+  const float4 added = *state;
+  ptx::mbarrier_wait(&s.full[turn & 1], static_cast<uint32_t>(turn >> 1 & 1));
+  multiply<kK>(s, turn & 1);
   __syncthreads();
-  if (half == 0) {
-#pragma unroll
-    for (int i = 0; i < 16; ++i) {
-      const int k = 2 * row + i / 8, j = i % 8;
-      const float x = added[i / 8][j] + (sum[i / 8][j] + s.rest[k][column + j]);
-      state[int64_t{k} * chain.p.V + j] = x;
-      s.S[turn ^ 1][k][column + j] = x;
-    }
-  }
+  const auto part = [&](int i) { return s.parts[i][mine.columns][mine.place]; };
+  const float4 x = add(added, add(add(part(0), part(1)), add(part(2), part(3))));
+  *state = x;
+  s.S[(turn + 1) & 1][mine.columns][mine.place] = x;
   __syncthreads();
 }
 
 /// Reads the state at a boundary whose N is all of it.
 template <int kK>
-__device__ __forceinline__ void read_state_at(const Chain& chain, JoinMemory<kK>& s, int boundary,
-                                              int turn, int first) {
-  const float* const state = chain.p.split.added + chain.pair(boundary) * kK * chain.p.V + first;
-  for (auto i = static_cast<int>(threadIdx.x); i < kK * kJoinColumns; i += kJoinThreads<kK>) {
-    const int k = i / kJoinColumns, j = i % kJoinColumns;
-    s.S[turn][k][j] = state[int64_t{k} * chain.p.V + j];
-  }
+__device__ __forceinline__ void read_state_at(const JoinWalk<kK>& walk, int boundary, int turn,
+                                              int first) {
+  const JoinPlace<kK> mine;
+  walk.s.S[turn & 1][mine.columns][mine.place] = *mine.in(walk, boundary, first);
   __syncthreads();
 }
 
 /// Copies columns of a sequence's initial state, which other work items of the main pass may
 /// overwrite with the final one, to its place at the first boundary.
 template <int kK>
-__device__ __forceinline__ void keep_initial(const Chain& chain, int boundary, int first) {
-  const ChunkForwardParams& p = chain.p;
-  const int seq = p.split.left[boundary].seq;
+__device__ __forceinline__ void keep_initial(const JoinWalk<kK>& walk, int first) {
+  const ChunkForwardParams& p = walk.p;
+  const int seq = p.split.left[walk.chain.first].seq;
+  if (locate(p, seq, walk.head).padded != 0) return;
   const bool zeros = starts_from_zeros(p, seq);
-  const int64_t base = zeros ? 0 : initial_at(p, seq, chain.head);
-  float* const out = factor_at(p, boundary, chain.head);
+  const int64_t base = zeros ? 0 : initial_at(p, seq, walk.head);
+  float* const out = factor_at(p, walk.chain.first, walk.head);
   for (auto i = static_cast<int>(threadIdx.x); i < kK * kJoinColumns; i += kJoinThreads<kK>) {
     const int k = i / kJoinColumns, v = first + i % kJoinColumns;
     const int64_t at = base + (p.state_is_vk ? int64_t{v} * kK + k : int64_t{k} * p.V + v);
@@ -138,41 +176,49 @@ __device__ __forceinline__ void keep_initial(const Chain& chain, int boundary, i
   }
 }
 
-/// Grid: boundaries x heads x slices of V, slices first; a CTA works where its boundary is the
-/// first of a sequence. Every product waits for the one before it in its own CTA and for nobody
-/// else.
+/// All products of a chain for one head and the CTA's columns. `turn` counts products of the CTA.
+template <int kK>
+__device__ __forceinline__ void walk_chain(JoinWalk<kK>& walk, int first, int& turn) {
+  const auto request = [&](int boundary, int at) {
+    if (threadIdx.x == 0 && boundary < walk.chain.count) request_factor(walk, boundary, at & 1);
+  };
+  int boundary = walk.next();
+  request(boundary, turn);
+  int done = -1;  // boundary whose state s.S holds
+  while (boundary < walk.chain.count) {
+    const int after = walk.next();
+    request(after, turn + 1);
+    if (done != boundary - 1) read_state_at(walk, boundary - 1, turn, first);
+    carry_over(walk, boundary, turn++, first);
+    done = boundary;
+    boundary = after;
+  }
+}
+
+/// Persistent: items are chains x heads x slices of V, slices first. Every product waits for the
+/// one before it in its own CTA and for nobody else.
 template <int kK>
 __global__ void __launch_bounds__(2 * kK)
     join_kernel(const __grid_constant__ ChunkForwardParams p) {
   extern __shared__ __align__(1024) uint8_t dynamic_shared[];
   auto& s = *reinterpret_cast<JoinMemory<kK>*>(dynamic_shared);
-  ptx::wait_for_dependencies();
-  const int slices = p.V / kJoinColumns, pair = static_cast<int>(blockIdx.x) / slices,
-            begin = pair / p.HV, count = static_cast<int>(p.split.header->boundaries);
-  if (begin >= count || p.split.left[begin].before >= 0) return;
-  int end = begin + 1;
-  while (end < count && p.split.left[end].before == end - 1) ++end;
-  const Chain chain{p, pair % p.HV};
-  const int first = static_cast<int>(blockIdx.x) % slices * kJoinColumns;
-  const bool padded = locate(p, p.split.left[begin].seq, chain.head).padded != 0;
-  if (p.split.keep_initial && !padded) keep_initial<kK>(chain, begin, first);
   if (threadIdx.x == 0) {
     ptx::mbarrier_init(&s.full[0], 1);
     ptx::mbarrier_init(&s.full[1], 1);
     ptx::fence_mbarrier_init();
   }
   __syncthreads();
-  int boundary = chain.next(begin, end);
-  if (threadIdx.x == 0 && boundary < end) request_factor<kK>(chain, s, boundary, 0);
-  int done = -1;  // boundary whose state s.S holds
-  for (uint32_t step = 0; boundary < end; ++step) {
-    const int turn = static_cast<int>(step & 1u), after = chain.next(boundary, end);
-    if (threadIdx.x == 0 && after < end) request_factor<kK>(chain, s, after, turn ^ 1);
-    if (done != boundary - 1) read_state_at<kK>(chain, s, boundary - 1, turn, first);
-    ptx::mbarrier_wait(&s.full[turn], (step >> 1) & 1u);
-    carry_over<kK>(chain, s, boundary, turn, first);
-    done = boundary;
-    boundary = after;
+  ptx::launch_dependents();
+  ptx::wait_for_dependencies();
+  const auto slices = static_cast<uint32_t>(p.V / kJoinColumns),
+             heads = static_cast<uint32_t>(p.HV), items = p.split.header->chains * heads * slices;
+  int turn = 0;
+  for (uint32_t item = blockIdx.x; item < items; item += gridDim.x) {
+    const uint32_t pair = item / slices;
+    const auto first = static_cast<int>(item % slices) * kJoinColumns;
+    JoinWalk<kK> walk{p, s, static_cast<int>(pair % heads), p.split.chains[pair / heads]};
+    if (p.split.keep_initial) keep_initial(walk, first);
+    walk_chain(walk, first, turn);
   }
 }
 

@@ -68,6 +68,7 @@ __global__ void __launch_bounds__(C::kThreads, 1)
   extern __shared__ __align__(1024) uint8_t dynamic_shared[];
   auto& s = *reinterpret_cast<SharedMemoryPlan<C>*>(dynamic_shared);
   if constexpr (!C::kOutput) {
+    ptx::launch_dependents();
     ptx::wait_for_dependencies();
     if (p.split.header->transitions == 0) return;
   }

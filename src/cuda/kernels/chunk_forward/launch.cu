@@ -97,8 +97,10 @@ cudaError_t launch_passes(Launcher& launch, ChunkForwardParams& p, const Tiles& 
   error = launch(kTransitions[tiles.q.is_bf16 ? 0 : 1][shape](tiles.l2norm),
                  dim3(static_cast<unsigned>(std::min<int64_t>(items, request.multiprocessors))));
   if (error != cudaSuccess) return error;
+  const int64_t chains = std::min<int64_t>(request.most_boundaries, p.N),
+                joins = chains * p.HV * (p.V / kJoinColumns);
   return launch(p.K == 128 ? join_instance<128>() : join_instance<64>(),
-                dim3(static_cast<unsigned>(pairs * (p.V / kJoinColumns))));
+                dim3(static_cast<unsigned>(std::min<int64_t>(joins, request.multiprocessors))));
 }
 
 }  // namespace

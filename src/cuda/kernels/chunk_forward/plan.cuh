@@ -8,7 +8,7 @@
 
 namespace sluice::cuda::chunk_forward {
 
-inline constexpr int kPlanThreads = 512;
+inline constexpr int kPlanThreads = 1024;
 inline constexpr int kPlanWarps = kPlanThreads / 32;
 /// Chunks that the planner looks back, at most, to see whether a head forgets.
 inline constexpr int kLookBack = 16;
@@ -21,7 +21,7 @@ struct PlanMemory {
   uint32_t chunks, longest, longest_seq;  ///< of all sequences; of the longest one
   uint32_t length;                        ///< of a segment
   uint32_t forgetful, early;              ///< heads that forget, and the sum of their horizons
-  uint32_t boundaries;
+  uint32_t boundaries, chains;
   uint32_t whole;                  ///< 1: cut nothing
   uint32_t listed, list[kListed];  ///< chunks of the sequences that some cut might touch
   float times[kMostSegments];
@@ -110,6 +110,22 @@ __device__ __forceinline__ float time_of(const ChunkForwardParams& p, const Plan
   return fits ? cut_time(cut, case_of(p, s)) : __uint_as_float(0x7f7fffffu);
 }
 
+/// Index of the least of s.times, the first of equals; one warp.
+__device__ __forceinline__ uint32_t fastest_cut(const PlanMemory& s) {
+  uint32_t best = threadIdx.x & 31u;
+#pragma unroll
+  for (uint32_t i = best + 32; i < kMostSegments; i += 32) {
+    if (s.times[i] < s.times[best]) best = i;
+  }
+#pragma unroll
+  for (int step = 1; step < 32; step *= 2) {
+    const uint32_t other = __shfl_xor_sync(~0u, best, step);
+    const float mine = s.times[best], theirs = s.times[other];
+    if (theirs < mine || (theirs == mine && other < best)) best = other;
+  }
+  return best;
+}
+
 /// The length of a segment by the model: the best of kMostSegments cuts.
 __device__ __forceinline__ void choose_length(const ChunkForwardParams& p, PlanMemory& s) {
   // WHY first: where the work of all fills the GPU for longer than the longest sequence takes,
@@ -130,12 +146,9 @@ __device__ __forceinline__ void choose_length(const ChunkForwardParams& p, PlanM
     if ((threadIdx.x & 31u) == 0) s.times[n - 1] = time;
   }
   __syncthreads();
-  if (threadIdx.x == 0) {
-    uint32_t best = 0;
-    for (uint32_t i = 1; i < kMostSegments; ++i) {
-      if (s.times[i] < s.times[best]) best = i;
-    }
-    s.length = (s.longest + best) / (best + 1);
+  if (threadIdx.x < 32) {
+    const uint32_t cuts = fastest_cut(s);
+    if (threadIdx.x == 0) s.length = (s.longest + cuts) / (cuts + 1);
   }
   __syncthreads();
 }
@@ -161,6 +174,30 @@ __device__ __forceinline__ void check_room(const ChunkForwardParams& p, PlanMemo
   __syncthreads();
 }
 
+/// Counts of buckets to places, the last bucket first; one warp. In the last lane: the sum of all.
+__device__ __forceinline__ uint32_t place_buckets(PlanMemory& s) {
+  constexpr int kEach = kBuckets / 32;
+  static_assert(kEach * 32 == kBuckets);
+  const int lane = static_cast<int>(threadIdx.x), last = kBuckets - 1 - kEach * lane;
+  uint32_t sum = 0;
+#pragma unroll
+  for (int i = 0; i < kEach; ++i) sum += s.counts[last - i];
+  uint32_t before = sum;
+#pragma unroll
+  for (int step = 1; step < 32; step *= 2) {
+    const uint32_t other = __shfl_up_sync(~0u, before, step);
+    if (lane >= step) before += other;
+  }
+  uint32_t first = before - sum;
+#pragma unroll
+  for (int i = 0; i < kEach; ++i) {
+    const uint32_t count = s.counts[last - i];
+    s.counts[last - i] = first;
+    first += count;
+  }
+  return first;
+}
+
 /// Buckets of all segments, as places in the order: counts[b] is where bucket b begins.
 __device__ __forceinline__ void count_segments(const ChunkForwardParams& p, PlanMemory& s) {
   for (int n = static_cast<int>(threadIdx.x); n < p.N; n += kPlanThreads) {
@@ -169,14 +206,9 @@ __device__ __forceinline__ void count_segments(const ChunkForwardParams& p, Plan
     atomicAdd(&s.counts[length_bucket((chunks + count - 1) / count)], count);
   }
   __syncthreads();
-  if (threadIdx.x == 0) {
-    uint32_t first = 0;
-    for (int b = kBuckets - 1; b >= 0; --b) {
-      const uint32_t count = s.counts[b];
-      s.counts[b] = first;
-      first += count;
-    }
-    p.split.header->segments = first;
+  if (threadIdx.x < 32) {
+    const uint32_t segments = place_buckets(s);
+    if (threadIdx.x == 31) p.split.header->segments = segments;
   }
   __syncthreads();
 }
@@ -187,6 +219,9 @@ __device__ __forceinline__ void write_segments(const ChunkForwardParams& p, Plan
   Segment* out =
       p.split.segments + atomicAdd(&s.counts[length_bucket((chunks + count - 1) / count)], count);
   const auto boundary = count > 1 ? static_cast<int32_t>(atomicAdd(&s.boundaries, count - 1)) : 0;
+  if (count > 1) {
+    p.split.chains[atomicAdd(&s.chains, 1u)] = {boundary, static_cast<int32_t>(count - 1)};
+  }
   for (uint32_t i = 0; i < count; ++i) {
     const int32_t first = segment_start(chunks, i, count);
     const auto at = static_cast<int32_t>(i);
@@ -205,12 +240,12 @@ __global__ void __launch_bounds__(kPlanThreads)
   ptx::launch_dependents();
   for (int b = static_cast<int>(threadIdx.x); b < kBuckets; b += kPlanThreads) s.counts[b] = 0;
   if (threadIdx.x == 0) {
-    s.chunks = s.longest = s.longest_seq = s.forgetful = s.early = s.boundaries = s.whole =
-        s.listed = 0;
+    s.chunks = s.longest = s.longest_seq = s.forgetful = s.early = s.boundaries = s.chains =
+        s.whole = s.listed = 0;
     s.length = p.split.request.rule == SplitRule::kLength
                    ? static_cast<uint32_t>(p.split.request.value)
                    : 1;
-    *p.split.header = {0, 0, 0, 0, 0};
+    *p.split.header = {};
   }
   __syncthreads();
   if (p.split.request.rule == SplitRule::kModel) {
@@ -221,7 +256,10 @@ __global__ void __launch_bounds__(kPlanThreads)
   count_segments(p, s);
   for (int n = static_cast<int>(threadIdx.x); n < p.N; n += kPlanThreads) write_segments(p, s, n);
   __syncthreads();
-  if (threadIdx.x == 0) p.split.header->boundaries = s.boundaries;
+  if (threadIdx.x == 0) {
+    p.split.header->boundaries = s.boundaries;
+    p.split.header->chains = s.chains;
+  }
 }
 
 }  // namespace sluice::cuda::chunk_forward

@@ -36,6 +36,12 @@ struct Transition {
 struct PlanHeader {
   uint32_t segments, boundaries, transitions;
   uint32_t ticket, transition_ticket;  ///< of the persistent kernels
+  uint32_t chains;
+};
+
+/// The boundaries of one sequence: first .. first + count - 1.
+struct Chain {
+  int32_t first, count;
 };
 
 /// Who says how long a segment is.
@@ -64,7 +70,7 @@ SLUICE_HOST_DEVICE constexpr int64_t factor_size(int64_t K, int64_t V) {
 
 /// Bytes before each table of a workspace, from sizes alone.
 struct SplitLayout {
-  size_t segments, left, horizon, transitions, added, factor, end;
+  size_t segments, left, chains, horizon, transitions, added, factor, end;
 };
 
 constexpr SplitLayout split_layout(int64_t N, int64_t HV, int64_t K, int64_t V,
@@ -74,7 +80,8 @@ constexpr SplitLayout split_layout(int64_t N, int64_t HV, int64_t K, int64_t V,
   SplitLayout at{};
   at.segments = aligned(sizeof(PlanHeader));
   at.left = at.segments + aligned((N + most_boundaries) * int64_t{sizeof(Segment)});
-  at.horizon = at.left + aligned(most_boundaries * int64_t{sizeof(Segment)});
+  at.chains = at.left + aligned(most_boundaries * int64_t{sizeof(Segment)});
+  at.horizon = at.chains + aligned(most_boundaries * int64_t{sizeof(Chain)});
   at.transitions = at.horizon + aligned(pairs * 4);
   at.added = at.transitions + aligned(pairs * (V + K) / 64 * int64_t{sizeof(Transition)});
   at.factor = at.added + aligned(pairs * K * V * 4);
@@ -87,6 +94,7 @@ struct SplitTables {
   PlanHeader* header;
   Segment* segments;        ///< longest first
   Segment* left;            ///< by boundary: the segment that ends there
+  Chain* chains;            ///< in no order
   int32_t* horizon;         ///< [boundaries,HV]: chunks to start early from zero; -1: from the join
   Transition* transitions;  ///< in no order
   float* added;             ///< [boundaries,HV,K,V]: N, then the state at the boundary
@@ -108,6 +116,7 @@ struct SplitTables {
     place(header, 0);
     place(segments, at.segments);
     place(left, at.left);
+    place(chains, at.chains);
     place(horizon, at.horizon);
     place(transitions, at.transitions);
     place(added, at.added);
