@@ -6,11 +6,13 @@ as JSON; on the CPU also the part of that time that is spent in the gated delta 
 
     python benchmarks/transformers_models.py [--device cpu] [--rounds 7] [--out table.md]
 
+Where flash-linear-attention can be imported, its kernels are transformers' own path on a GPU.
 On a GPU the heads and the width are those of Qwen3-Next-80B-A3B, on the CPU a quarter of them. What
 Sluice hands back to transformers is said beside the row, and is part of its time.
 """
 
 import argparse
+import importlib.util
 import json
 import os
 import pathlib
@@ -18,6 +20,7 @@ import platform
 import statistics
 import sys
 import time
+from importlib.metadata import version
 
 import sluice
 import torch
@@ -138,7 +141,8 @@ def summary(seconds, base):
 def rows_of(arguments):
     rows = []
     for name in MODELS:
-        for dtype in (torch.float32, torch.bfloat16):
+        for dtype in arguments.dtypes:
+            dtype = getattr(torch, dtype)
             sizes = GPU_SIZES if arguments.device == "cuda" else SIZES
             model = build(name, **sizes, **MODELS[name]).to(arguments.device, dtype)
             ids = torch.randint(3, 4096, (arguments.batch, arguments.tokens))
@@ -168,6 +172,7 @@ def machine(arguments):
         "load": os.getloadavg()[0],
         "torch": torch.__version__,
         "transformers": transformers.__version__,
+        "fla": version("fla-core") if importlib.util.find_spec("fla") else "none",
         "sluice": sluice.__version__,
         "batch": arguments.batch,
         "tokens": arguments.tokens,
@@ -204,6 +209,7 @@ def main():
     parser.add_argument("--steps", type=int, default=16)
     parser.add_argument("--batch", type=int, default=1)
     parser.add_argument("--tokens", type=int, default=512)
+    parser.add_argument("--dtypes", nargs="+", default=["float32", "bfloat16"])
     parser.add_argument("--out", type=pathlib.Path, default=pathlib.Path("transformers.md"))
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)

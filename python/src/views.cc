@@ -127,6 +127,22 @@ bool is_bfloat16(PyObject* object) noexcept {
   return text != nullptr && std::strcmp(text, "bfloat16") == 0;
 }
 
+/// What object.__dlpack_device__() says; false with an exception set if there is no such answer.
+bool device_of(PyObject* object, dlpack::Device* device) noexcept {
+  const Ref pair(PyObject_CallMethod(object, "__dlpack_device__", nullptr));
+  if (!pair) return false;
+  if (PyTuple_Check(pair.get()) == 0 || PyTuple_Size(pair.get()) != 2) {
+    PyErr_SetString(PyExc_TypeError, "__dlpack_device__() is no pair");
+    return false;
+  }
+  const Ref type(PyNumber_Long(PyTuple_GetItem(pair.get(), 0)));
+  const Ref index(PyNumber_Long(PyTuple_GetItem(pair.get(), 1)));
+  if (!type || !index) return false;
+  *device = {static_cast<int32_t>(PyLong_AsLong(type.get())),
+             static_cast<int32_t>(PyLong_AsLong(index.get()))};
+  return PyErr_Occurred() == nullptr;
+}
+
 /// The capsule of object.__dlpack__: DLPack 1's where the producer knows it.
 Ref export_capsule(PyObject* object, PyObject* stream) noexcept {
   const Ref method(PyObject_GetAttrString(object, "__dlpack__"));
@@ -222,6 +238,12 @@ bool Borrowed::view_from_buffer(const char* op, const char* argument, PyObject* 
   bool bfloat16 = false;
   if (PyObject_GetBuffer(object, &buffer, PyBUF_STRIDES | PyBUF_FORMAT) != 0) {
     PyErr_Clear();
+    // WHY: the type of JAX arrays has both ways in; those on a device refuse the buffer.
+    dlpack::Device device{dlpack::kCpu, 0};
+    if (device_of(object, &device) && device.type != dlpack::kCpu) {
+      return view_from_capsule(op, argument, object, view, read_only);
+    }
+    PyErr_Clear();
     bfloat16 = is_bfloat16(object);
     if (!bfloat16) return name_type(op, argument, object);
     PyObject* bits = PyObject_CallMethod(object, "view", "s", "uint16");
@@ -256,14 +278,8 @@ bool Borrowed::view_from_buffer(const char* op, const char* argument, PyObject* 
 
 bool Borrowed::view_from_capsule(const char* op, const char* argument, PyObject* object,
                                  sluice_tensor* view, bool* read_only) noexcept {
-  const Ref device(PyObject_CallMethod(object, "__dlpack_device__", nullptr));
   dlpack::Device where{0, 0};
-  if (!device || PyTuple_Check(device.get()) == 0) return name_type(op, argument, object);
-  for (int i = 0; i < 2 && i < PyTuple_Size(device.get()); ++i) {
-    const Ref number(PyNumber_Long(PyTuple_GetItem(device.get(), i)));
-    if (!number) return false;
-    (i == 0 ? where.type : where.index) = static_cast<int32_t>(PyLong_AsLong(number.get()));
-  }
+  if (!device_of(object, &where)) return name_type(op, argument, object);
   Ref stream;
   if (where.type == dlpack::kCuda || where.type == dlpack::kCudaManaged) {
     if (!current_stream_of(object)) return false;

@@ -24,6 +24,12 @@ LIMITS = {torch.float32: 1e-5, torch.bfloat16: 8e-3, torch.float16: 1e-3}
 GOLDEN = pathlib.Path(__file__).parents[2] / "tests/golden/hf_prefill.safetensors"
 
 
+@pytest.fixture(autouse=True, scope="module")
+def loaded():
+    """A kernel that is loaded at its first call may wait for the device."""
+    sluice.warm_up("cuda")
+
+
 def tensors(x, dtype=torch.float32, device="cuda"):
     q, k, v, g, beta = (torch.from_numpy(a.copy()).to(device) for a in x.arguments())
     return q.to(dtype), k.to(dtype), v.to(dtype), g, beta

@@ -149,7 +149,8 @@ def test_array_api_namespace(inputs):
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_jax_arrays_are_inputs(inputs, dtype):
     jax = pytest.importorskip("jax", reason="jax is not installed")
-    parts = [jax.numpy.asarray(a).astype(dtype) for a in inputs.arguments()]
+    with jax.default_device(jax.devices("cpu")[0]):
+        parts = [jax.numpy.asarray(a).astype(dtype) for a in inputs.arguments()]
     o, s = sluice.chunk_gated_delta_rule(
         *parts, output_final_state=True, use_qk_l2norm_in_kernel=True
     )
@@ -158,3 +159,21 @@ def test_jax_arrays_are_inputs(inputs, dtype):
     tolerance = 1e-5 if dtype == "float32" else 8e-3
     assert error(o.astype(np.float32), expected_o) < tolerance
     assert error(s, expected_s) < tolerance
+
+
+def test_arrays_on_a_device_whose_type_has_buffers_too(inputs):
+    """As JAX's on a GPU: the buffer is refused, and DLPack is asked, with the stream."""
+    seen = []
+
+    class OnDevice(np.ndarray):
+        def __dlpack_device__(self):
+            return (2, 0)
+
+        def __dlpack__(self, **options):
+            seen.append(options)
+            raise BufferError("asked by DLPack")
+
+    q = np.zeros(inputs.q.shape, "datetime64[s]").view(OnDevice)  # NumPy refuses its buffer
+    with pytest.raises(BufferError, match="asked by DLPack"):
+        sluice.ops.chunk_forward(q, *inputs.arguments()[1:], o=np.empty_like(inputs.v))
+    assert seen[0]["stream"] == 1 and seen[0]["max_version"] == (1, 0)

@@ -184,18 +184,21 @@ def test_backend_in_the_installed_fla(monkeypatch, unregistered, caplog):
 
     monkeypatch.delenv("FLA_SLUICE", raising=False)
     assert fla.register()
-    q, k, v, g, beta = random_rows(70, H, HV, K, V, 7)
+    rows, tolerance = random_rows(70, H, HV, K, V, 7), 2e-5
+    if torch.get_default_device().type == "cuda":  # where small sizes are left to fla
+        rows, tolerance = random_rows(70, H, HV, 128, 128, 7, torch.bfloat16), 2e-2
+    q, k, v, g, beta = rows
     with caplog.at_level(logging.INFO), torch.no_grad():
         o, final = chunk_gated_delta_rule(
             *packed(q, k, v, g, beta), use_qk_l2norm_in_kernel=True, output_final_state=True
         )
     assert "-> sluice" in caplog.text
     expected, states = recurrence(q, k, v, g, beta, l2=True)
-    close(o[0], expected)
-    close(final[0], states[-1])
+    close(o[0], expected, tolerance)
+    close(final[0], states[-1], tolerance)
     from fla.layers import gated_deltanet
 
     o, _ = gated_deltanet.fused_recurrent_gated_delta_rule(
         *packed(q[:3], k[:3], v[:3], g[:3]), beta=beta[None, :3], use_qk_l2norm_in_kernel=True
     )
-    close(o[0], expected[:3])
+    close(o[0], expected[:3], tolerance)
