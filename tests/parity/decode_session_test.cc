@@ -167,6 +167,35 @@ TEST_P(DecodeSession, SpeculationEndsWherePlainDecodingDoes) {
   }
 }
 
+/// Between the tokens of a call the state is float32, whatever is stored; one of the states is not.
+TEST_P(DecodeSession, StatesOfEveryTokenAreRoundedOnce) {
+  const Model m = GetParam();
+  constexpr int64_t kTokens = 4, kFirst = 2;
+  const Tokens tokens(m, 2, kTokens);
+  std::vector<int64_t> slots = range(kFirst, 2 * kTokens);
+  const int64_t skipped = slots[kTokens + 2];
+  slots[kTokens + 2] = -1;
+  Session every(m, kFirst + 2 * kTokens);
+  Model wide = m;
+  wide.state = kF32;
+  Session exact(wide, 2);
+  exact.pool.assign(every.states({0, 1}));
+  const Array before = every.states({0, 1, skipped});
+  const Array o =
+      every.run(tokens, slots_of({0, 1}), table_of(slots, kTokens), SLUICE_STATE_WRITE_PER_TOKEN);
+  for (int64_t t = 0; t < kTokens; ++t) {
+    const Array one = exact.run(tokens.part({0, 1}, t, 1), slots_of({0, 1}));
+    EXPECT_TRUE(same_bits(one, take(o, 1, {t}))) << t;
+    const Array states = TestTensor(m.state, exact.states({0, 1})).values();
+    for (int64_t n = 0; n < 2; ++n) {
+      const int64_t slot = slots[static_cast<size_t>(n * kTokens + t)];
+      if (slot < 0) continue;
+      EXPECT_TRUE(same_bits(take(states, 0, {n}), every.states({slot}))) << n << ", token " << t;
+    }
+  }
+  EXPECT_TRUE(same_bits(before, every.states({0, 1, skipped})));
+}
+
 /// Of the GPU: a CPU refuses such indices.
 TEST_P(DecodeSession, MalformedIndicesReachNothing) {
   if (backend() != SLUICE_IMPL_CUDA) GTEST_SKIP() << "host contents are checked";
@@ -218,6 +247,8 @@ std::vector<Model> models() {
   all.back().layout = SLUICE_STATE_VK;
   all.push_back({.name = "K256_vk_float16", .H = 1, .K = 256, .V = 32, .state = kF16});
   all.back().layout = SLUICE_STATE_VK;
+  all.push_back({.name = "K128_bfloat16", .K = 128, .V = 96, .state = kBF16});
+  all.push_back({.name = "K64_float16", .V = 80, .state = kF16});
   all.push_back({.name = "float32", .HV = 1, .K = 20, .V = 12, .io = kF32});
   return all;
 }

@@ -54,11 +54,11 @@ struct HeadSteps {
   sluice_dtype final_dtype{};
   /// A state of initial_dtype that is stepped after this one, to be fetched meanwhile; or null.
   const void* next = nullptr;
-  float* scratch = nullptr;  ///< head_steps_scratch(K) floats, 64-byte aligned
+  float* scratch = nullptr;  ///< head_steps_scratch() floats, 64-byte aligned
 };
 
-/// Floats of scratch that run_head_steps() needs for key dimension K.
-int64_t head_steps_scratch(int64_t K) noexcept;
+/// Floats of scratch that run_head_steps() needs for at most that many tokens.
+int64_t head_steps_scratch(int64_t K, int64_t V, int64_t tokens) noexcept;
 
 /// Runs the steps on the instruction set in use.
 void run_head_steps(const HeadSteps& steps) noexcept;

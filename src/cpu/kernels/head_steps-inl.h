@@ -1,9 +1,10 @@
-// The steps of one sequence and value head: where the state lies, as step_sweeps-inl.h does it, or
-// through panels.
+// The steps of one sequence and value head: where the state lies, as step_sweeps-inl.h and
+// step_tokens-inl.h do it, or through panels.
 // Roles   Columns of S are independent, so a call walks runs of columns.
-// Memory  One token works on the state in place. Several tokens, states of two dtypes, float16 on
-//         machines without conversions, and columns left over go through a panel [K][columns] that
-//         stays in L1 for all tokens, with the same sums in the same order.
+// Memory  One token, and several on a kv state, work on the state in place. Several tokens on a vk
+//         state, states of two dtypes, no initial state, float16 on machines without conversions,
+//         and columns left over go through a panel [K][columns] that stays in L1 for all tokens,
+//         with the same sums in the same order.
 // SPDX-License-Identifier: Apache-2.0
 #if defined(SLUICE_CPU_KERNELS_HEAD_STEPS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef SLUICE_CPU_KERNELS_HEAD_STEPS_INL_H_
@@ -14,13 +15,13 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <type_traits>
 
 #include "cpu/isa.hpp"
 #include "cpu/kernels/delta_rule.hpp"
 #include "cpu/kernels/gates-inl.h"
 #include "cpu/kernels/state_panels-inl.h"
 #include "cpu/kernels/step_sweeps-inl.h"
+#include "cpu/kernels/step_tokens-inl.h"
 #include "hwy/highway.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -31,43 +32,31 @@ namespace hn = hwy::HWY_NAMESPACE;
 constexpr size_t kStepVectors = HWY_TARGET == HWY_AVX3 ? 2 : 4;
 constexpr int64_t kStepColumns = static_cast<int64_t>(kStepVectors) * kLanes;
 
-HWY_INLINE StepRow step_row(const HeadSteps& steps, int64_t t, float kq) {
-  return {steps.q + t * steps.qk_stride,
-          steps.k + t * steps.qk_stride,
-          steps.v + t * steps.v_stride,
-          steps.o + t * steps.o_stride,
-          steps.alpha[t],
-          steps.beta[t],
-          kq,
-          steps.rule == SLUICE_RULE_GATED_DELTA};
-}
-
 template <class Element>
-HWY_INLINE int64_t sweep_elements(const HeadSteps& steps, const StepRow& row, const Element* from,
-                                  Element* to) {
+HWY_INLINE int64_t sweep_elements(const HeadSteps& steps, const float* kq, const Element* from) {
+  if (steps.tokens > 1) return sweep_tokens(steps, kq, from);
+  const StepRow row = step_row(steps, 0, kq[0]);
+  auto* const to = static_cast<Element*>(steps.final[0]);
   return steps.layout == SLUICE_STATE_KV
              ? sweep_kv(row, steps.K, steps.V, from, to, steps.next)
              : sweep_vk(row, steps.K, steps.V, from, to, steps.next, steps.scratch);
 }
 
-/// The one step in place; returns the columns done.
-HWY_INLINE int64_t sweep_in_place(const HeadSteps& steps, float kq) {
-  void* const final = steps.final[0];
-  if (steps.tokens != 1 || steps.initial == nullptr) return 0;
-  if (steps.layout == SLUICE_STATE_VK && steps.K % kLanes != 0) return 0;
-  if (final != nullptr && !core::same(steps.initial_dtype, steps.final_dtype)) return 0;
-  const StepRow row = step_row(steps, 0, kq);
+/// The steps on the state where it lies; returns the columns done.
+HWY_INLINE int64_t sweep_in_place(const HeadSteps& steps, const float* kq) {
+  if (steps.tokens == 0 || steps.initial == nullptr) return 0;
+  if (steps.layout == SLUICE_STATE_VK && (steps.tokens > 1 || steps.K % kLanes != 0)) return 0;
+  const bool written = std::any_of(steps.final, steps.final + steps.tokens,
+                                   [](const void* state) { return state != nullptr; });
+  if (written && !core::same(steps.initial_dtype, steps.final_dtype)) return 0;
 #if HWY_TARGET == HWY_AVX3 && defined(__x86_64__)
   if (core::same(steps.initial_dtype, core::kBFloat16) && isa_has_bfloat16_dots()) {
-    return sweep_elements(steps, row, static_cast<const RoundedByMachine*>(steps.initial),
-                          static_cast<RoundedByMachine*>(final));
+    return sweep_elements(steps, kq, static_cast<const RoundedByMachine*>(steps.initial));
   }
 #endif
   int64_t done = 0;
-  with_elements(steps.initial, steps.initial_dtype, [&](const auto* from) HWY_ATTR {
-    using Element = std::remove_const_t<std::remove_pointer_t<decltype(from)>>;
-    done = sweep_elements(steps, row, from, static_cast<Element*>(final));
-  });
+  with_elements(steps.initial, steps.initial_dtype,
+                [&](const auto* from) HWY_ATTR { done = sweep_elements(steps, kq, from); });
   return done;
 }
 
@@ -169,7 +158,7 @@ void head_steps(const HeadSteps& steps) {
   for (int64_t t = 0; t < steps.tokens; ++t) {
     kq[t] = dot(steps.k + t * steps.qk_stride, steps.q + t * steps.qk_stride, steps.K);
   }
-  for (int64_t column = sweep_in_place(steps, kq[0]); column < steps.V; column += kStepColumns) {
+  for (int64_t column = sweep_in_place(steps, kq); column < steps.V; column += kStepColumns) {
     step_panel(steps, kq, column, steps.scratch);
   }
 }

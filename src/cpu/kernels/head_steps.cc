@@ -52,7 +52,9 @@ constexpr int64_t kWidestPanel = 32;
 
 }  // namespace
 
-int64_t head_steps_scratch(int64_t K) noexcept { return K * kWidestPanel; }
+int64_t head_steps_scratch(int64_t K, int64_t V, int64_t tokens) noexcept {
+  return K * (tokens > 1 ? std::max(V, kWidestPanel) : kWidestPanel);
+}
 
 void run_head_steps(const HeadSteps& steps) noexcept { HWY_DYNAMIC_DISPATCH(head_steps)(steps); }
 

@@ -43,7 +43,7 @@ struct DecodeScratch {
     z = o + kMaxSteps * v_stride;
     w = z + v_stride;
     steps = w + v_stride;
-    size = steps + lines(head_steps_scratch(delta.K));
+    size = steps + lines(head_steps_scratch(delta.K, delta.V, delta.rows.max_tokens));
   }
 };
 

@@ -34,7 +34,7 @@ struct StepScratch {
     k = take(tokens * problem.K);
     v = take(tokens * problem.V);
     o = take(tokens * problem.V);
-    panel = take(head_steps_scratch(problem.K));
+    panel = take(head_steps_scratch(problem.K, problem.V, tokens));
     size = at;
   }
 };

@@ -136,9 +136,9 @@ constexpr size_t kAheadPerElement = sizeof(Element) == sizeof(float) ? 1 : sizeo
 
 /// to = alpha from + k delta^T on some rows of S and 2 kPairs vectors of columns; `to` may be
 /// `from`. Meanwhile asks for what lies at `ahead` (may be null).
-template <size_t kPairs, class Element>
+template <size_t kPairs, class From, class Element>
 HWY_INLINE void update_columns(const float* k, float alpha, const float* delta_row, int64_t rows,
-                               const Element* from, Element* to, int64_t stride,
+                               const From* from, Element* to, int64_t stride,
                                const std::byte* ahead) {
   const FloatTag d;
   constexpr size_t kAheadBytes = 2 * kPairs * kFloatsPerVector * kAheadPerElement<Element>;
@@ -203,16 +203,20 @@ HWY_INLINE void finish_columns(const StepRow& row, int64_t columns, float* u_sum
   }
 }
 
-/// The one step of a kv state in place; returns how many columns it did, a multiple of two vectors.
+/// Columns of a kv state that the sweeps do.
+HWY_INLINE int64_t whole_columns(int64_t V) { return V / (2 * kLanes) * (2 * kLanes); }
+
+/// Rows of a kv state that a sweep works on together. WHY blocks: slices of a long row, each over
+/// all K rows, would be no stream.
+HWY_INLINE int64_t rows_at_once(int64_t K, int64_t columns) {
+  return columns <= kSweepColumns ? K : kBlockRows;
+}
+
+/// Adds S^T k to u and S^T q to w.
 template <class Element>
-HWY_INLINE int64_t sweep_kv(const StepRow& row, int64_t K, int64_t V, const Element* from,
-                            Element* to, const void* next) {
-  const int64_t columns = V / (2 * kLanes) * (2 * kLanes);
-  // WHY blocks: slices of a long row, each over all K rows, would be no stream.
-  const int64_t block = columns <= kSweepColumns ? K : kBlockRows;
-  HWY_ALIGN float u[kMaxHeadDim], w[kMaxHeadDim];
-  std::fill_n(u, columns, 0.0f);
-  std::fill_n(w, columns, 0.0f);
+HWY_INLINE void products_kv(const StepRow& row, int64_t K, int64_t V, const Element* from, float* u,
+                            float* w) {
+  const int64_t columns = whole_columns(V), block = rows_at_once(K, columns);
   for (int64_t i = 0; i < K; i += block) {
     const int64_t rows = std::min(block, K - i);
     if (kSweepVectors > 4 && columns == 2 * kSweepColumns) {
@@ -226,20 +230,38 @@ HWY_INLINE int64_t sweep_kv(const StepRow& row, int64_t K, int64_t V, const Elem
                                            w + c);
     });
   }
-  finish_columns<Element>(row, columns, u, w);
-  if (to == nullptr) return columns;
+}
+
+/// to = alpha from + k delta^T; meanwhile asks for what lies at `next` (may be null).
+template <class From, class Element>
+HWY_INLINE void update_kv(const StepRow& row, int64_t K, int64_t V, const float* delta,
+                          const From* from, Element* to, const void* next) {
+  const int64_t columns = whole_columns(V), block = rows_at_once(K, columns);
   const auto* ahead = static_cast<const std::byte*>(next);
   for (int64_t i = 0; i < K; i += block) {
     const int64_t rows = std::min(block, K - i);
     for_slices(columns, [&](int64_t c, auto pairs) HWY_ATTR {
       constexpr size_t kPairs = decltype(pairs)::value;
-      update_columns<kPairs>(row.k + i, row.alpha, u + c, rows, from + i * V + c, to + i * V + c, V,
-                             ahead);
+      update_columns<kPairs>(row.k + i, row.alpha, delta + c, rows, from + i * V + c,
+                             to + i * V + c, V, ahead);
       if (ahead != nullptr)
         ahead +=
             rows * static_cast<int64_t>(2 * kPairs * kFloatsPerVector * kAheadPerElement<Element>);
     });
   }
+}
+
+/// The one step of a kv state in place; returns how many columns it did, a multiple of two vectors.
+template <class Element>
+HWY_INLINE int64_t sweep_kv(const StepRow& row, int64_t K, int64_t V, const Element* from,
+                            Element* to, const void* next) {
+  const int64_t columns = whole_columns(V);
+  HWY_ALIGN float u[kMaxHeadDim], w[kMaxHeadDim];
+  std::fill_n(u, columns, 0.0f);
+  std::fill_n(w, columns, 0.0f);
+  products_kv(row, K, V, from, u, w);
+  finish_columns<Element>(row, columns, u, w);
+  if (to != nullptr) update_kv(row, K, V, u, from, to, next);
   return columns;
 }
 
