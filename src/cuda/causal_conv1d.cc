@@ -96,7 +96,9 @@ Status run_causal_conv1d(const CausalConvProblem& problem, sluice_workspace,
                          void* stream) noexcept {
   const DeviceGuard guard(problem.x.device.index);
   int error = guard.error();
-  if (error == cudaSuccess) error = conv1d::launch(lower_conv(&problem, 1), stream);
+  if (error == cudaSuccess) {
+    error = conv1d::launch(lower_conv(&problem, 1), target_of(problem.x.device.index), stream);
+  }
   if (error == cudaSuccess) return ok_status();
   return Status::failure(Code::kDeviceError, "causal_conv1d: launch = %s, expected cudaSuccess",
                          cudaGetErrorName(static_cast<cudaError_t>(error)));

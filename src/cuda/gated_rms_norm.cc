@@ -36,6 +36,7 @@ NormParams lower_norm(const GatedNormProblem& problem, sluice_dtype rounded_to) 
   out.weight = vector_of(problem.weight);
   std::copy_n(problem.out.shape, 4, out.shape);
   out.V = problem.V;
+  out.inverse_V = 1.0f / static_cast<float>(problem.V);
   out.eps = static_cast<float>(problem.eps);
   out.rounding = rounding_of(problem.rounding);
   out.rounded_to = number_type(rounded_to);
@@ -62,7 +63,8 @@ Status run_gated_rms_norm(const GatedNormProblem& problem, sluice_workspace,
   const DeviceGuard guard(problem.out.device.index);
   int error = guard.error();
   if (error == cudaSuccess) {
-    error = gated_norm::launch(lower_norm(problem, problem.x.dtype), stream);
+    error = gated_norm::launch(lower_norm(problem, problem.x.dtype),
+                               target_of(problem.out.device.index), stream);
   }
   if (error == cudaSuccess) return ok_status();
   return Status::failure(Code::kDeviceError, "gated_rms_norm: launch = %s, expected cudaSuccess",

@@ -125,7 +125,7 @@ struct LayerPlan {
 int prepare(const LayerPlan& plan, void* stream) noexcept {
   conv1d::ConvParams params = lower_conv(plan.conv, 3);
   params.row_kinds = plan.row_kinds;
-  return conv1d::launch(params, stream);
+  return conv1d::launch(params, target_of(plan.delta.q.device.index), stream);
 }
 
 int finish(const LayerPlan& plan, void* stream) noexcept {
@@ -133,7 +133,7 @@ int finish(const LayerPlan& plan, void* stream) noexcept {
   params.copy = norm_rows(plan.core_copy);
   params.row_kinds = plan.row_kinds;
   params.row_kinds_stride = plan.delta.rows.T;
-  return gated_norm::launch(params, stream);
+  return gated_norm::launch(params, target_of(plan.delta.q.device.index), stream);
 }
 
 const char* op_name(const LayerProblem& problem) noexcept {

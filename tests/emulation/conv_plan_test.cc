@@ -39,9 +39,9 @@ ConvParams lowered(const CausalConv1dArgs& args) {
 }
 
 TEST(ConvBody, FollowsLayoutTypeAndAlignment) {
-  EXPECT_EQ(choose_body(lowered(conv(kBFloat16, false))), Body::kRowsOfShorts);
+  EXPECT_EQ(choose_body(lowered(conv(kBFloat16, false))), Body::kRowsOfBfloats);
   EXPECT_EQ(choose_body(lowered(conv(kFloat32, false))), Body::kRowsOfFloats);
-  EXPECT_EQ(choose_body(lowered(conv(kFloat16, true))), Body::kLinesOfShorts);
+  EXPECT_EQ(choose_body(lowered(conv(kFloat16, true))), Body::kLinesOfHalves);
   EXPECT_EQ(choose_body(lowered(conv(kFloat32, true))), Body::kLinesOfElements);
   CausalConv1dArgs mixed = conv(kBFloat16, false);
   mixed.out = view(kFloat32, {1, 64, 96}, 1 << 20);
@@ -79,7 +79,7 @@ TEST(ConvBody, LayersGoByPacks) {
       part.out.data = at(1 << 25);
     }
     const ConvParams p = lower_conv(problem.conv, 3);
-    EXPECT_EQ(choose_body(p), Body::kRowsOfShorts);
+    EXPECT_EQ(choose_body(p), Body::kRowsOfBfloats);
     EXPECT_TRUE(p.weight_in_fours);
     EXPECT_EQ(p.D, 2 * H * K + HV * V);
     EXPECT_EQ(p.part[1].first, H * K);
@@ -95,7 +95,7 @@ TEST(ConvPlan, CoversAllTokensOnAnyGpu) {
       EXPECT_GE(p.tiles * p.tile_tokens, p.T);
       EXPECT_LT((p.tiles - 1) * p.tile_tokens, p.T);
       EXPECT_EQ(p.warps, p.head_warps * p.N + p.tiles * p.channel_warps);
-      EXPECT_GE(p.channel_warps * (channel_first ? 4 : 128), p.D);
+      EXPECT_GE(p.channel_warps * (channel_first ? p.lines : 256), p.D);
     }
   }
 }
@@ -105,6 +105,7 @@ TEST(ConvPlan, DecodeIsHeadsAlone) {
   args.x = view(kBFloat16, {7, 3, 96});
   args.out = view(kBFloat16, {7, 3, 96}, 1 << 20);
   ConvParams p = lowered(args);
+  EXPECT_EQ(choose_body(p), Body::kHeadsOfBfloats);
   plan_launch(choose_body(p), 132, &p);
   EXPECT_EQ(p.head_form, HeadForm::kColumnsOutside);  // of no state at all
   EXPECT_EQ(p.warps, 7);
@@ -120,6 +121,7 @@ TEST(ConvPlan, DecodeIsHeadsAlone) {
   }
   args.state.final = view(kFloat32, {7, 96, 3}, 1 << 22);
   p = lowered(args);
+  EXPECT_EQ(choose_body(p), Body::kRowsOfElements);
   plan_launch(choose_body(p), 132, &p);
   EXPECT_EQ(p.head_form, HeadForm::kElements);
   EXPECT_EQ(p.warps, 7 * 3);

@@ -12,46 +12,76 @@
 #include "cuda/gated_rms_norm.h"
 #include "cuda/gpu.h"
 #include "cuda/kernels/conv1d/kernel.cuh"
-#include "cuda/kernels/conv1d/launch.h"
+#include "cuda/kernels/conv1d/pieces.h"
 #include "cuda/kernels/gated_norm/kernel.cuh"
 #include "cuda/kernels/gated_norm/launch.h"
 #include "cuda/kernels/gated_norm/pieces.h"
+#include "cuda/kernels/gated_norm/walk.cuh"
 #include "cuda/layer_prefill.h"
 #include "emulated_backend.hpp"
 
 namespace sluice::cuda {
 
 int compute_capability(int) noexcept { return 90; }
+int multiprocessors(int) noexcept { return 4; }
 DeviceGuard::DeviceGuard(int) noexcept {}
 DeviceGuard::~DeviceGuard() = default;
 
 namespace conv1d {
+
+alignas(16) uint4 head_stage[kStageBytes / 16];  // of the CTA that runs
+
 namespace {
 
 constexpr void (*kKernels[])(ConvParams) = {
-    conv_kernel<FloatPack, false>, conv_kernel<ShortPack, false>, conv_kernel<ElementPack, false>,
-    conv_kernel<ShortPack, true>, conv_kernel<ElementPack, true>};
+    conv_kernel<FloatPack, Items::kRows>,    conv_kernel<BfloatPack, Items::kRows>,
+    conv_kernel<HalfPack, Items::kRows>,     conv_kernel<ElementPack, Items::kRows>,
+    conv_kernel<BfloatPack, Items::kLines>,  conv_kernel<HalfPack, Items::kLines>,
+    conv_kernel<ElementPack, Items::kLines>, conv_kernel<FloatPack, Items::kNone>,
+    conv_kernel<BfloatPack, Items::kNone>,   conv_kernel<HalfPack, Items::kNone>};
 
-}  // namespace
-
-/// Threads never wait for each other, so each runs to its end, all of them in random order; a GPU
-/// of a random size.
-int launch(ConvParams p, void*) noexcept {
-  std::mt19937_64 random(emulation_seed);
-  const Body body = choose_body(p);
-  plan_launch(body, static_cast<int>(random() % 8), &p);
-  const auto ctas = static_cast<unsigned>(std::min<int64_t>((p.warps + kWarps - 1) / kWarps, 300));
-  emulation::block_extent = {kThreads};
-  emulation::grid_extent = {ctas};
+/// Threads that never wait for each other run to their ends, all of a grid in random order.
+void run_threads(void (*kernel)(ConvParams), const ConvParams& p, unsigned ctas,
+                 std::mt19937_64& random) {
   std::vector<unsigned> order(ctas * kThreads);
   std::iota(order.begin(), order.end(), 0u);
   std::shuffle(order.begin(), order.end(), random);
   for (const unsigned at : order) {
     emulation::block = {at / kThreads};
     emulation::thread = {at % kThreads};
-    kKernels[static_cast<int>(body)](p);
+    kernel(p);
+  }
+}
+
+/// CTAs whose warps exchange columns, one after another in random order.
+int run_ctas(void (*kernel)(ConvParams), const ConvParams& p, unsigned ctas,
+             std::mt19937_64& random) {
+  std::vector<unsigned> order(ctas);
+  std::iota(order.begin(), order.end(), 0u);
+  std::shuffle(order.begin(), order.end(), random);
+  for (const unsigned cta : order) {
+    const auto work = [&] { kernel(p); };
+    if (!emulation::run_cta(cta, ctas, kThreads, random(), work).empty()) return 1;
   }
   return 0;
+}
+
+}  // namespace
+
+/// A GPU of a random size, and now and then launches in pieces.
+int launch(const ConvParams& params, const Target&, void*) noexcept {
+  std::mt19937_64 random(emulation_seed);
+  const auto multiprocessors = static_cast<int>(random() % 8);
+  const int64_t most = random() % 4 == 0 ? kWarps : int64_t{1} << 32;
+  return in_launches(params, multiprocessors, most, [&](Body body, const ConvParams& p) {
+    const auto ctas = static_cast<unsigned>((p.warps - p.first_warp + kWarps - 1) / kWarps);
+    emulation::block_extent = {kThreads};
+    emulation::grid_extent = {ctas};
+    const auto kernel = kKernels[static_cast<int>(body)];
+    if (shared_bytes(p) > 0) return run_ctas(kernel, p, ctas, random);
+    run_threads(kernel, p, ctas, random);
+    return 0;
+  });
 }
 
 }  // namespace conv1d
@@ -59,15 +89,17 @@ int launch(ConvParams p, void*) noexcept {
 namespace gated_norm {
 namespace {
 
+constexpr void (*kKernels[])(NormParams) = {
+    walk_kernel<Number::kBfloat16>, walk_kernel<Number::kFloat16>, packed_kernel, element_kernel};
+
 int launch_one(NormParams p) noexcept {
-  const bool packs = by_packs(p);
-  plan_launch(&p);
-  const unsigned ctas = 1 + static_cast<unsigned>(emulation_seed % 3);
+  const Kernel kernel = plan_launch(static_cast<int>(emulation_seed % 5), &p);
+  const auto planned = ctas_of(kernel, p), few = 1 + static_cast<unsigned>(emulation_seed % 3);
+  const bool walks = kernel == Kernel::kWalkBfloats || kernel == Kernel::kWalkHalves;
+  const unsigned ctas = walks ? planned : few;  // the others take any number
   for (unsigned cta = 0; cta < ctas; ++cta) {
-    const std::string trouble = emulation::run_cta(cta, ctas, kThreads, emulation_seed + cta, [&] {
-      packs ? packed_kernel(p) : element_kernel(p);
-    });
-    if (!trouble.empty()) return 1;
+    const auto work = [&] { kKernels[static_cast<int>(kernel)](p); };
+    if (!emulation::run_cta(cta, ctas, kThreads, emulation_seed + cta, work).empty()) return 1;
   }
   return 0;
 }
@@ -75,7 +107,7 @@ int launch_one(NormParams p) noexcept {
 }  // namespace
 
 /// In pieces of 7, 24 or more rows than there are, in turn.
-int launch(const NormParams& params, void*) noexcept {
+int launch(const NormParams& params, const Target&, void*) noexcept {
   static uint64_t calls = 0;
   constexpr int64_t kMost[] = {kMaxRows, 24, 7};
   return in_pieces(params, kMost[(emulation_seed + calls++) % 3], launch_one);

@@ -32,6 +32,15 @@ template <class T>
 T __ldg(const T* pointer) {
   return *pointer;
 }
+/// Bytes of (b, a), each chosen by four bits of the selector.
+inline uint32_t __byte_perm(uint32_t a, uint32_t b, uint32_t selector) {
+  const uint64_t bytes = uint64_t{b} << 32 | a;
+  uint32_t out = 0;
+  for (uint32_t i = 0; i < 4; ++i) {
+    out |= static_cast<uint32_t>(bytes >> (selector >> 4 * i & 7) * 8 & 0xff) << 8 * i;
+  }
+  return out;
+}
 inline float __uint_as_float(uint32_t x) { return std::bit_cast<float>(x); }
 inline uint32_t __float_as_uint(float x) { return std::bit_cast<uint32_t>(x); }
 inline float __fdividef(float x, float y) { return x / y; }

@@ -1,4 +1,4 @@
-// Conversions and the exponential (PTX ISA 9.7.9.21, 9.7.3.20).
+// Conversions, the exponential and the reciprocal (PTX ISA 9.7.9.21, 9.7.3.20, 9.7.3.14).
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CUDA_PTX_CONVERT_CUH_
 #define SLUICE_CUDA_PTX_CONVERT_CUH_
@@ -25,6 +25,13 @@ __device__ __forceinline__ uint32_t pack_f16(float first, float second) {
 __device__ __forceinline__ float exp2_fast(float x) {
   float y;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
+/// 1 / x within 1 ulp; 0 where that is a denormal.
+__device__ __forceinline__ float reciprocal_fast(float x) {
+  float y;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
   return y;
 }
 

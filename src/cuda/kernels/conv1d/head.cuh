@@ -109,14 +109,16 @@ __device__ __forceinline__ void write_narrow(const Head& h, float (&old)[kMaxWid
   }
 }
 
-/// Outputs of the first W - 1 tokens; x1, x2, x3 are the inputs 1, 2, 3 tokens before the first.
-__device__ __forceinline__ void convolve_head(const Head& h, float x3, float x2, float x1) {
-  const Taps taps = load_taps(h.p, h.d);
+/// Outputs of the first W - 1 tokens; before[3 - age] is the input `age` tokens before the first.
+__device__ __forceinline__ void convolve_head(const Head& h, const float (&before)[kMaxWidth - 1]) {
+  const Taps<1> taps = load_taps<1>(h.p, h.d);
   const int64_t count = min(h.tokens, static_cast<int64_t>(h.p.W - 1));
+  float x[kMaxWidth][1] = {{before[0]}, {before[1]}, {before[2]}, {}}, y[1];
   for (int64_t t = 0; t < count; ++t) {
-    const float x0 = h.input(t);
-    h.output(t, convolve(h.p, taps, x3, x2, x1, x0));
-    x3 = x2, x2 = x1, x1 = x0;
+    x[3][0] = h.input(t);
+    convolve(h.p, taps, x[0], x[1], x[2], x[3], y);
+    h.output(t, y[0]);
+    x[0][0] = x[1][0], x[1][0] = x[2][0], x[2][0] = x[3][0];
   }
 }
 
@@ -142,7 +144,7 @@ __device__ __forceinline__ void head_item(const ConvParams& p, int64_t n, int64_
     const int age = kMaxWidth - i, columns = narrow ? p.L : p.W - 1;
     if (h.slots.read >= 0 && age <= columns) old[i] = h.old_column(h.history_column(age));
   }
-  convolve_head(h, old[1], old[2], old[3]);
+  convolve_head(h, {old[1], old[2], old[3]});
   if (h.slots.write < 0 || (h.tokens == 0 && h.in_place())) return;
   if (narrow) {
     write_narrow(h, old);

@@ -5,13 +5,19 @@
 
 namespace sluice::cuda::conv1d {
 
-/// Channels are neighbours: packs of four floats or 16-bit numbers, or single elements of any type.
+/// Channels are neighbours: packs of one type, or single elements of any type.
 const void* rows_of_floats() noexcept;
-const void* rows_of_shorts() noexcept;
+const void* rows_of_bfloats() noexcept;
+const void* rows_of_halves() noexcept;
 const void* rows_of_elements() noexcept;
 /// Tokens are neighbours.
-const void* lines_of_shorts() noexcept;
+const void* lines_of_bfloats() noexcept;
+const void* lines_of_halves() noexcept;
 const void* lines_of_elements() noexcept;
+/// No token but those of heads by packs.
+const void* heads_of_floats() noexcept;
+const void* heads_of_bfloats() noexcept;
+const void* heads_of_halves() noexcept;
 
 }  // namespace sluice::cuda::conv1d
 

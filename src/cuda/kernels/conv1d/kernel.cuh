@@ -2,11 +2,11 @@
 //
 // Math      out[t,d] = act(bias[d] + sum_w weight[d,w] x[t-W+1+w,d]), inputs before the first token
 //           from the state; the state afterwards as sluice.h has it for its form.
-// Roles     a warp is one item. Heads, first: 128 or 32 channels of one sequence, its first W - 1
-//           tokens and its state. Bodies: all later tokens, by packs of four along channels (rows)
-//           or along tokens (lines), or element by element where neither is possible.
-// Pipeline  none: no shared memory, no barrier, no shuffle; a thread never waits for another one.
-// Memory    registers only: weights of 4 channels, 3 inputs before each token, 8 packs in flight.
+// Roles     a warp is one item. Heads, first: some channels of a sequence, its first W - 1 tokens
+//           and its state. Bodies: all later tokens, 16 bytes at a time along
+//           channels (rows) or along tokens (lines), or element by element.
+// Pipeline  eight rows (four lines) of loads in flight a thread, one more for each that is used.
+// Memory    registers; heads exchange columns within a warp where they lie inside (columns.cuh).
 // Floor     docs/kernels/layer.md
 // Rejected  docs/kernels/layer.md
 //
@@ -14,6 +14,7 @@
 #ifndef SLUICE_CUDA_KERNELS_CONV1D_KERNEL_CUH_
 #define SLUICE_CUDA_KERNELS_CONV1D_KERNEL_CUH_
 
+#include "cuda/device/follow.cuh"
 #include "cuda/kernels/conv1d/head.cuh"
 #include "cuda/kernels/conv1d/head_packs.cuh"
 #include "cuda/kernels/conv1d/lines.cuh"
@@ -21,37 +22,41 @@
 
 namespace sluice::cuda::conv1d {
 
-/// CTAs a multiprocessor that the registers must allow: packs take up to 128 of them.
-template <class Pack>
+/// What the items of a kernel after the heads are.
+enum class Items { kRows, kLines, kNone };
+
+/// CTAs a multiprocessor that the registers must allow. PERF a walk through rows has 168 of them
+/// for eight loads in flight: 12 warps have 48 KB on their way, twice what the latency asks for.
+template <class Pack, Items kItems>
 constexpr int resident_ctas() {
-  return Pack::kElements > 1 ? 4 : 6;
+  if (kItems != Items::kRows) return 4;
+  return Pack::kElements == 1 ? 5 : 3;
 }
 
-/// WHY no instance for heads alone (decode): it needs as many registers as one with bodies.
 /// @param p by value, in constant memory
-/// @tparam kTokensInner lines, else rows
-template <class Pack, bool kTokensInner>
-__global__ void __launch_bounds__(kThreads, resident_ctas<Pack>())
+/// @tparam kItems kNone: heads by packs alone, a decode step
+/// WHY rows of packs have no other heads: they would need more registers than the rows (pieces.h).
+template <class Pack, Items kItems>
+__global__ void __launch_bounds__(kThreads, resident_ctas<Pack, kItems>())
     conv_kernel(const __grid_constant__ ConvParams p) {
-  constexpr bool kPackedHeads = Pack::kElements > 1 && !kTokensInner;
+  extern __shared__ __align__(16) uint4 head_stage[];
+  device::follow();
+  constexpr bool kPackedHeads = Pack::kElements > 1 && kItems != Items::kLines;
   const int lane = static_cast<int>(threadIdx.x % 32);
-  const int64_t heads = p.head_warps * p.N;
-  for (int64_t index = int64_t{blockIdx.x} * kWarps + threadIdx.x / 32; index < p.warps;
-       index += int64_t{gridDim.x} * kWarps) {
-    if (index < heads) {
-      const int64_t n = index / p.head_warps, unit = index % p.head_warps * 32 + lane;
-      if constexpr (kPackedHeads) {
-        if (p.head_form != HeadForm::kElements) {
-          if (unit * Pack::kElements < p.D) packed_head_item<Pack>(p, n, unit * Pack::kElements);
-          continue;
-        }
-      }
-      if (unit < p.D) head_item(p, n, unit);
-    } else if constexpr (kTokensInner) {
-      lines_item<Pack>(p, index - heads, lane);
+  const int64_t index = p.first_warp + int64_t{blockIdx.x} * kWarps + threadIdx.x / 32;
+  if (index >= p.warps) return;
+  if (index < p.heads) {
+    const int64_t n = index / p.head_warps, warp = index - n * p.head_warps;
+    if constexpr (kPackedHeads) {
+      uint4* stage = head_stage + threadIdx.x / 32 * kStagePieces;
+      packed_head_item<Pack>(p, n, warp, lane, stage);
     } else {
-      rows_item<Pack>(p, index - heads, lane);
+      if (warp * 32 + lane < p.D) head_item(p, n, warp * 32 + lane);
     }
+  } else if constexpr (kItems == Items::kLines) {
+    lines_item<Pack>(p, index - p.heads, lane);
+  } else if constexpr (kItems == Items::kRows) {
+    rows_item<Pack>(p, index - p.heads, lane);
   }
 }
 

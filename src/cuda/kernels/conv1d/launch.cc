@@ -1,18 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cuda/kernels/conv1d/launch.h"
 
-#include <cuda_runtime_api.h>
-
-#include <algorithm>
-
+#include "cuda/follow.h"
 #include "cuda/kernels/conv1d/instances.h"
+#include "cuda/kernels/conv1d/pieces.h"
 
 namespace sluice::cuda::conv1d {
 namespace {
 
+constexpr int64_t kMaxWarps = int64_t{1} << 32;  ///< of a launch: 2^30 CTAs
+
 /// By Body.
-constexpr const void* (*kKernels[])() noexcept = {rows_of_floats, rows_of_shorts, rows_of_elements,
-                                                  lines_of_shorts, lines_of_elements};
+constexpr const void* (*kKernels[])() noexcept = {
+    rows_of_floats,  rows_of_bfloats,   rows_of_halves,  rows_of_elements, lines_of_bfloats,
+    lines_of_halves, lines_of_elements, heads_of_floats, heads_of_bfloats, heads_of_halves};
 
 }  // namespace
 
@@ -25,22 +26,13 @@ int load_kernels() noexcept {
   return cudaSuccess;
 }
 
-int launch(ConvParams params, void* stream) noexcept {
-  int device = 0, multiprocessors = 0;
-  cudaError_t error = cudaGetDevice(&device);
-  if (error == cudaSuccess) {
-    error = cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device);
-  }
-  if (error != cudaSuccess) return error;
-  const Body body = choose_body(params);
-  plan_launch(body, multiprocessors, &params);
-  if (params.warps == 0) return cudaSuccess;
-  constexpr int64_t kMaxGrid = (int64_t{1} << 31) - 1;
-  const int64_t ctas = (params.warps + kWarps - 1) / kWarps;
-  const dim3 grid(static_cast<unsigned>(std::min(ctas, kMaxGrid)));
-  void* arguments[] = {&params};
-  return cudaLaunchKernel(kKernels[static_cast<int>(body)](), grid, dim3(kThreads), arguments, 0,
-                          static_cast<cudaStream_t>(stream));
+int launch(const ConvParams& params, const Target& target, void* stream) noexcept {
+  const auto launch_one = [&](Body body, ConvParams p) {
+    const auto ctas = static_cast<unsigned>((p.warps - p.first_warp + kWarps - 1) / kWarps);
+    return launch_following(kKernels[static_cast<int>(body)](), dim3(ctas), kThreads,
+                            shared_bytes(p), &p, target, stream);
+  };
+  return in_launches(params, target.multiprocessors, kMaxWarps, launch_one);
 }
 
 }  // namespace sluice::cuda::conv1d

@@ -3,17 +3,25 @@
 #ifndef SLUICE_CUDA_KERNELS_CONV1D_LAUNCH_H_
 #define SLUICE_CUDA_KERNELS_CONV1D_LAUNCH_H_
 
+#include <cstddef>
+
 #include "cuda/kernels/conv1d/params.h"
+#include "cuda/target.h"
 
 namespace sluice::cuda::conv1d {
 
 /// Which kernel: how its bodies move elements.
 enum class Body {
-  kRowsOfFloats,    ///< channels are neighbours: packs of four floats ..
-  kRowsOfShorts,    ///< .. or of four 16-bit numbers,
-  kRowsOfElements,  ///< or one element of any type and stride
-  kLinesOfShorts,   ///< tokens are neighbours: packs of four 16-bit numbers,
-  kLinesOfElements  ///< or one element of any type
+  kRowsOfFloats,  ///< channels are neighbours: 16 bytes of one type ..
+  kRowsOfBfloats,
+  kRowsOfHalves,
+  kRowsOfElements,  ///< .. or one element of any type and stride
+  kLinesOfBfloats,  ///< tokens are neighbours: likewise
+  kLinesOfHalves,
+  kLinesOfElements,
+  kHeadsOfFloats,  ///< no bodies at all, and heads by packs
+  kHeadsOfBfloats,
+  kHeadsOfHalves
 };
 
 /// The fastest body for these strides, types and addresses. Bits do not depend on it.
@@ -22,15 +30,19 @@ Body choose_body(const ConvParams& params) noexcept;
 /// Fills in the members of the launch. Bits do not depend on `multiprocessors`.
 void plan_launch(Body body, int multiprocessors, ConvParams* params) noexcept;
 
+/// Bytes of shared memory of a CTA, of a planned launch.
+size_t shared_bytes(const ConvParams& params) noexcept;
+
 /// Loads all instances onto the current device, which the first launch would do otherwise.
 /// @return a cudaError_t
 int load_kernels() noexcept;
 
-/// Enqueues the kernel. Nothing is allocated and nothing waits for the device.
+/// Enqueues the kernel, in rare forms two. Nothing is allocated and nothing waits for the device.
 /// @param params all but the members of the launch filled in
-/// @param stream a cudaStream_t of the current device
+/// @param target the current device
+/// @param stream a cudaStream_t of it
 /// @return a cudaError_t; 0 is success
-int launch(ConvParams params, void* stream) noexcept;
+int launch(const ConvParams& params, const Target& target, void* stream) noexcept;
 
 }  // namespace sluice::cuda::conv1d
 

@@ -1,5 +1,7 @@
 // Bodies where tokens are neighbours in memory (channel-first views): a thread has the tokens of
-// one pack in a few channels. SPDX-License-Identifier: Apache-2.0
+// one pack and goes through a few channels, kLinesAhead of them in flight. A pack is computed as if
+// it were of one sequence; only what is stored of it knows better, since outputs of a sequence's
+// first W - 1 tokens are the head's. SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CUDA_KERNELS_CONV1D_LINES_CUH_
 #define SLUICE_CUDA_KERNELS_CONV1D_LINES_CUH_
 
@@ -8,121 +10,175 @@
 
 namespace sluice::cuda::conv1d {
 
-inline constexpr int kLines = 4;  ///< channels of a thread
+inline constexpr int kLinesAhead = 4;  ///< channels whose loads are in flight
 
-/// One channel of one batch entry.
-struct Line {
-  const ChannelPart& part;
-  int64_t x_at, out_at;  ///< elements of row 0
+/// Which tokens of a pack the thread stores, a bit each.
+struct Stored {
+  uint32_t live, zero;
+};
 
-  __device__ __forceinline__ float input(int64_t row) const {
-    return device::load_number(part.x.data, x_at + row * part.x.token_stride, part.x.number);
+template <int kCount>
+__device__ __forceinline__ Stored stored_of(const ConvParams& p, int64_t batch, int64_t row) {
+  Stored stored{};
+  Span span{-1, 0, row};
+  bool padding = false;
+#pragma unroll 1
+  for (int i = 0; i < kCount && row + i < p.T; ++i) {
+    if (row + i >= span.end) {
+      span = span_at(p, batch, row + i);
+      padding = span.n >= 0 && is_padding(p, span.n);
+    }
+    if (span.n < 0 || row + i < span.begin + p.W - 1) continue;
+    (padding ? stored.zero : stored.live) |= 1u << i;
+    // The rest of a pack inside a sequence is like this token.
+    if (i == 0 && row + kCount <= span.end) {
+      (padding ? stored.zero : stored.live) = (1u << kCount) - 1;
+      break;
+    }
+  }
+  return stored;
+}
+
+/// Inputs of one channel before they are used: a pack of tokens and the last ones before it.
+template <class Pack>
+struct LineInputs;
+
+template <Number kType>
+struct LineInputs<Pack<kType>> {
+  static constexpr int kTokens = 8;
+  Pack<kType> tokens;
+  uint2 before;  ///< of four tokens
+
+  /// BOUND: tokens past the last row may be another tensor's, so they are not touched.
+  static __device__ __forceinline__ LineInputs load(const ConvParams& p, const Column& line,
+                                                    int64_t row) {
+    LineInputs in{};
+    const char* at = line.x + row * 2;
+    if (row > 0) in.before = __ldg(reinterpret_cast<const uint2*>(at - 8));
+    if (row + kTokens <= p.T) {
+      in.tokens = Pack<kType>::load(at, line.x_number);
+      return in;
+    }
+    uint32_t words[4] = {};
+#pragma unroll
+    for (int i = 0; i < kTokens; ++i) {
+      if (row + i >= p.T) break;
+      const unsigned short bits = __ldg(reinterpret_cast<const unsigned short*>(at) + i);
+      words[i / 2] |= static_cast<uint32_t>(bits) << (i % 2 * 16);
+    }
+    in.tokens.words = {words[0], words[1], words[2], words[3]};
+    return in;
+  }
+  __device__ __forceinline__ void unpack(float (&x)[kMaxWidth - 1 + kTokens]) const {
+    float current[kTokens];
+    tokens.unpack(current);
+    float earlier[2], later[2];
+    Pack<kType>::split(before.x, earlier), Pack<kType>::split(before.y, later);
+    x[0] = earlier[1], x[1] = later[0], x[2] = later[1];
+#pragma unroll
+    for (int i = 0; i < kTokens; ++i) x[kMaxWidth - 1 + i] = current[i];
   }
 };
 
-__device__ __forceinline__ Line line_of(const ConvParams& p, int64_t batch, int64_t d) {
-  const ChannelPart& part = part_of(p, d);
-  return {part, element_of(part.x, part.C, batch, d - part.first),
-          element_of(part.out, part.C, batch, d - part.first)};
-}
+template <>
+struct LineInputs<ElementPack> {
+  static constexpr int kTokens = 1;
+  float x[kMaxWidth];
 
-/// Outputs of a pack of tokens that have W - 1 tokens of their sequence before them.
-template <class Pack>
-__device__ __forceinline__ void convolve_pack(const ConvParams& p, const Line& line, int64_t d,
-                                              int64_t row, const Pack& pack,
-                                              const float (&before)[kMaxWidth - 1]) {
-  const Taps taps = load_taps(p, d);
-  float x[kMaxWidth - 1 + Pack::kElements], current[Pack::kElements], y[Pack::kElements];
-  pack.unpack(line.part.x.number, current);
-#pragma unroll
-  for (int i = 0; i < kMaxWidth - 1; ++i) x[i] = before[i];
-#pragma unroll
-  for (int i = 0; i < Pack::kElements; ++i) x[kMaxWidth - 1 + i] = current[i];
-#pragma unroll
-  for (int i = 0; i < Pack::kElements; ++i) {
-    y[i] = convolve(p, taps, x[i], x[i + 1], x[i + 2], x[i + 3]);
-  }
-  Pack::store(line.part.out, line.out_at + row, y);
-}
-
-/// Tokens of one sequence: the previous pack of each line brings what is before them. BOUND: row is
-/// a multiple of the pack's size and at least W - 1 > 0, so there is a previous pack.
-__device__ __forceinline__ void convolve_lines(const ConvParams& p, int64_t batch, int64_t d,
-                                               int64_t row, ShortPack) {
-  using Pack = ShortPack;
-  Pack packs[kLines] = {}, previous[kLines] = {};
-#pragma unroll
-  for (int c = 0; c < kLines; ++c) {
-    if (d + c >= p.D) continue;
-    const Line line = line_of(p, batch, d + c);
-    packs[c] = Pack::load(line.part.x, line.x_at + row);
-    previous[c] = Pack::load(line.part.x, line.x_at + row - Pack::kElements);
-  }
-#pragma unroll
-  for (int c = 0; c < kLines; ++c) {
-    if (d + c >= p.D) continue;
-    const Line line = line_of(p, batch, d + c);
-    float x[Pack::kElements];
-    previous[c].unpack(line.part.x.number, x);
-    constexpr int kEnd = Pack::kElements;
-    convolve_pack(p, line, d + c, row, packs[c], {x[kEnd - 3], x[kEnd - 2], x[kEnd - 1]});
-  }
-}
-
-__device__ __forceinline__ void convolve_lines(const ConvParams& p, int64_t batch, int64_t d,
-                                               int64_t row, ElementPack) {
-  ElementPack packs[kLines] = {};
-  float before[kLines][kMaxWidth - 1] = {};
-#pragma unroll
-  for (int c = 0; c < kLines; ++c) {
-    if (d + c >= p.D) continue;
-    const Line line = line_of(p, batch, d + c);
-    packs[c] = ElementPack::load(line.part.x, line.x_at + row);
-#pragma unroll
-    for (int age = 1; age < kMaxWidth; ++age) {
-      if (age < p.W) before[c][kMaxWidth - 1 - age] = line.input(row - age);
-    }
-  }
-#pragma unroll
-  for (int c = 0; c < kLines; ++c) {
-    if (d + c >= p.D) continue;
-    convolve_pack(p, line_of(p, batch, d + c), d + c, row, packs[c], before[c]);
-  }
-}
-
-/// One token of one channel: where a sequence begins or ends inside a pack.
-__device__ __forceinline__ void convolve_token(const ConvParams& p, const Line& line, int64_t d,
-                                               int64_t row, bool padding) {
-  float x[kMaxWidth] = {}, y = 0.0f;
-  if (!padding) {
+  static __device__ __forceinline__ LineInputs load(const ConvParams& p, const Column& line,
+                                                    int64_t row) {
+    LineInputs in{};
 #pragma unroll
     for (int age = 0; age < kMaxWidth; ++age) {
-      if (age < p.W) x[kMaxWidth - 1 - age] = line.input(row - age);
+      if (age >= p.W || age > row) continue;
+      in.x[kMaxWidth - 1 - age] = device::load_number(line.x, row - age, line.x_number);
     }
-    y = convolve(p, load_taps(p, d), x[0], x[1], x[2], x[3]);
+    return in;
   }
-  device::store_number(line.part.out.data, line.out_at + row * line.part.out.token_stride,
-                       line.part.out.number, y);
+  __device__ __forceinline__ void unpack(float (&out)[kMaxWidth]) const {
+#pragma unroll
+    for (int i = 0; i < kMaxWidth; ++i) out[i] = x[i];
+  }
+};
+
+template <class Pack>
+__device__ __forceinline__ void store_line(const Column& line, int64_t row, const Stored& stored,
+                                           const float (&y)[Pack::kElements]) {
+  char* at = line.out + row * line.out_step;
+  if (stored.live == (1u << Pack::kElements) - 1) return Pack::store(at, line.out_number, y);
+#pragma unroll
+  for (int i = 0; i < Pack::kElements; ++i) {
+    const bool live = stored.live >> i & 1;
+    if (!live && (stored.zero >> i & 1) == 0) continue;
+    device::store_number(at, i, line.out_number, live ? y[i] : 0.0f);
+  }
 }
 
-/// Lines side by side: index = (group of kLines channels) * (B tiles) + the tile.
+/// Outputs of the pack of tokens at `row` of one channel.
+template <class Pack>
+__device__ __forceinline__ void convolve_line(const ConvParams& p, const Taps<1>& taps,
+                                              const LineInputs<Pack>& in,
+                                              float (&y)[Pack::kElements]) {
+  constexpr int kTokens = Pack::kElements;
+  float x[kMaxWidth - 1 + kTokens];
+  in.unpack(x);
+#pragma unroll
+  for (int i = 0; i < kTokens; ++i) y[i] = taps.bias[0];
+#pragma unroll
+  for (int w = 0; w < kMaxWidth; ++w) {
+    if (w < kMaxWidth - p.W) continue;
+#pragma unroll
+    for (int i = 0; i < kTokens; ++i) y[i] = fmaf(taps.tap[w][0], x[i + w], y[i]);
+  }
+  if (p.silu) activate(y);
+}
+
+/// The line of channel d of a batch entry, found from that of d - 1 where it can be.
+__device__ __forceinline__ void next_line(const ConvParams& p, int64_t batch, int64_t d,
+                                          Column& line) {
+  if (p.parts == 1 && p.part[0].C == p.D) {
+    line.x += p.part[0].x.channel_stride * bytes_of(line.x_number);
+    line.out += p.part[0].out.channel_stride * bytes_of(line.out_number);
+  } else if (d < p.D) {
+    line = column_of(p, batch, d);
+  }
+}
+
+/// Lines side by side: index = (group of p.lines channels) * (B tiles) + the tile.
 template <class Pack>
 __device__ __forceinline__ void lines_item(const ConvParams& p, int64_t index, int lane) {
-  const int64_t tile = index % (p.B * p.tiles), batch = tile / p.tiles;
-  const int64_t d = index / (p.B * p.tiles) * kLines;
-  const int64_t row = (tile % p.tiles * 32 + lane) * Pack::kElements;
+  const int64_t tiles = p.B * p.tiles, group = index / tiles, tile = index - group * tiles;
+  const int64_t batch = tile / p.tiles, first = group * p.lines;
+  const int64_t row = ((tile - batch * p.tiles) * 32 + lane) * Pack::kElements;
   if (row >= p.T) return;
-  const int64_t end = min(row + Pack::kElements, p.T), lines = min(d + kLines, p.D);
-  Span span = span_at(p, batch, row);
-  const bool whole = span.n >= 0 && row + Pack::kElements <= span.end &&
-                     row >= span.begin + p.W - 1 && !is_padding(p, span.n);
-  if (whole) return convolve_lines(p, batch, d, row, Pack{});
-  for (int64_t t = row; t < end; ++t) {
-    if (t >= span.end) span = span_at(p, batch, t);
-    // The first W - 1 tokens are the head's.
-    if (span.n < 0 || t < span.begin + p.W - 1) continue;
-    const bool padding = is_padding(p, span.n);
-    for (int64_t c = d; c < lines; ++c) convolve_token(p, line_of(p, batch, c), c, t, padding);
+  const auto count = static_cast<int>(min(p.D - first, int64_t{p.lines}));
+  Column ahead_line = column_of(p, batch, first), line = ahead_line;
+  LineInputs<Pack> inputs[kLinesAhead] = {};
+  Taps<1> taps[kLinesAhead] = {};
+#pragma unroll
+  for (int c = 0; c < kLinesAhead; ++c) {
+    if (c < count) {
+      inputs[c] = LineInputs<Pack>::load(p, ahead_line, row);
+      taps[c] = load_taps<1>(p, first + c);
+    }
+    next_line(p, batch, first + c + 1, ahead_line);
+  }
+  const Stored stored = stored_of<Pack::kElements>(p, batch, row);
+  for (int base = 0; base < count; base += kLinesAhead) {
+#pragma unroll
+    for (int c = 0; c < kLinesAhead; ++c) {
+      const int at = base + c, later = at + kLinesAhead;
+      if (at >= count) break;
+      float y[Pack::kElements];
+      convolve_line<Pack>(p, taps[c], inputs[c], y);
+      if (later < count) {
+        inputs[c] = LineInputs<Pack>::load(p, ahead_line, row);
+        taps[c] = load_taps<1>(p, first + later);
+      }
+      next_line(p, batch, first + later + 1, ahead_line);
+      store_line<Pack>(line, row, stored, y);
+      next_line(p, batch, first + at + 1, line);
+    }
   }
 }
 

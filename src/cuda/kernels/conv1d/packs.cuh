@@ -1,97 +1,92 @@
-// How body threads move inputs and outputs: four elements of one type at a time, or one element of
-// any type.
+// How threads move inputs and outputs: 16 bytes of one type, or one element of any type.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CUDA_KERNELS_CONV1D_PACKS_CUH_
 #define SLUICE_CUDA_KERNELS_CONV1D_PACKS_CUH_
 
 #include "cuda/device/store.cuh"
 #include "cuda/kernels/conv1d/params.h"
+#include "cuda/ptx/address.cuh"
+#include "cuda/ptx/convert.cuh"
 
 namespace sluice::cuda::conv1d {
 
-/// Four neighbours in x and out, both of one 16-bit type, at aligned addresses. WHY not eight:
-/// weights and windows of eight channels are 64 registers, and the kernel spilled. WHY the type is
-/// asked for at run time: an instance fewer for two instructions an element.
-struct ShortPack {
-  using Bits = unsigned short;  ///< an element as it lies in memory
-  static constexpr int kElements = 4;
-  static constexpr int kBatch = 8;  ///< loads in flight
-  uint2 words;
+/// Neighbours of one type at an aligned address. WHY an instance a type: asking for it at run time
+/// was a branch an element, and conversions one by one.
+template <Number kType>
+struct Pack {
+  static constexpr bool kIsFloat = kType == Number::kFloat32;
+  static constexpr int kElements = kIsFloat ? 4 : 8;
+  uint4 words;
 
-  static __device__ __forceinline__ ShortPack load(const TokenChannels& t, int64_t element) {
-    const auto* data = static_cast<const unsigned short*>(t.data);
-    return {__ldg(reinterpret_cast<const uint2*>(data + element))};
+  /// From memory that the kernel does not write.
+  static __device__ __forceinline__ Pack load(const char* at, Number) {
+    return {__ldg(reinterpret_cast<const uint4*>(at))};
   }
   /// From memory that the kernel also writes, and to it.
-  static __device__ __forceinline__ ShortPack load_written(const void* data, int64_t element) {
-    return {*reinterpret_cast<const uint2*>(static_cast<const Bits*>(data) + element)};
+  static __device__ __forceinline__ Pack load_written(const char* at) {
+    return {*reinterpret_cast<const uint4*>(at)};
   }
-  __device__ __forceinline__ void store_raw(void* data, int64_t element) const {
-    *reinterpret_cast<uint2*>(static_cast<Bits*>(data) + element) = words;
+  __device__ __forceinline__ void store_raw(char* at) const {
+    ptx::store_16(at, words);
   }
-  __device__ __forceinline__ Bits bits(int i) const {
-    return static_cast<Bits>((i < 2 ? words.x : words.y) >> (i % 2 * 16));
+  /// Channels of a word, of 16 bits the low half first.
+  static constexpr int kOfWord = kElements / 4;
+  static __device__ __forceinline__ void split(uint32_t word, float (&out)[kOfWord]) {
+    if constexpr (kIsFloat) {
+      out[0] = __uint_as_float(word);
+    } else if constexpr (kType == Number::kBfloat16) {
+      out[0] = __uint_as_float(word << 16), out[1] = __uint_as_float(word & 0xffff0000u);
+    } else {
+      out[0] = device::from_bits(kType, static_cast<unsigned short>(word));
+      out[1] = device::from_bits(kType, static_cast<unsigned short>(word >> 16));
+    }
   }
-  static __device__ __forceinline__ ShortPack of(Bits a, Bits b, Bits c, Bits d) {
-    return {{static_cast<uint32_t>(a) | static_cast<uint32_t>(b) << 16,
-             static_cast<uint32_t>(c) | static_cast<uint32_t>(d) << 16}};
+  /// Rounds to nearest even.
+  static __device__ __forceinline__ uint32_t joined(const float (&x)[kOfWord]) {
+    if constexpr (kIsFloat) {
+      return __float_as_uint(x[0]);
+    } else {
+      return kType == Number::kBfloat16 ? ptx::pack_bf16(x[0], x[1]) : ptx::pack_f16(x[0], x[1]);
+    }
   }
-  __device__ __forceinline__ void unpack(Number number, float (&out)[kElements]) const {
+  __device__ __forceinline__ void unpack(float (&out)[kElements]) const {
+    const uint32_t word[4] = {words.x, words.y, words.z, words.w};
 #pragma unroll
-    for (int i = 0; i < kElements; ++i) out[i] = device::from_bits(number, bits(i));
+    for (int i = 0; i < 4; ++i) {
+      float x[kOfWord];
+      split(word[i], x);
+#pragma unroll
+      for (int j = 0; j < kOfWord; ++j) out[kOfWord * i + j] = x[j];
+    }
   }
-  static __device__ __forceinline__ void store(const TokenChannels& t, int64_t element,
-                                               const float (&values)[kElements]) {
-    of(device::to_bits(t.number, values[0]), device::to_bits(t.number, values[1]),
-       device::to_bits(t.number, values[2]), device::to_bits(t.number, values[3]))
-        .store_raw(t.data, element);
+  static __device__ __forceinline__ void store(char* at, Number, const float (&x)[kElements]) {
+    uint32_t word[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      float of_word[kOfWord];
+#pragma unroll
+      for (int j = 0; j < kOfWord; ++j) of_word[j] = x[kOfWord * i + j];
+      word[i] = joined(of_word);
+    }
+    Pack{{word[0], word[1], word[2], word[3]}}.store_raw(at);
   }
 };
 
-/// The same of float32: 16 bytes.
-struct FloatPack {
-  using Bits = float;
-  static constexpr int kElements = 4;
-  static constexpr int kBatch = 4;
-  float4 values;
-
-  static __device__ __forceinline__ FloatPack load(const TokenChannels& t, int64_t element) {
-    return {__ldg(reinterpret_cast<const float4*>(static_cast<const float*>(t.data) + element))};
-  }
-  static __device__ __forceinline__ FloatPack load_written(const void* data, int64_t element) {
-    return {*reinterpret_cast<const float4*>(static_cast<const float*>(data) + element)};
-  }
-  __device__ __forceinline__ void store_raw(void* data, int64_t element) const {
-    *reinterpret_cast<float4*>(static_cast<float*>(data) + element) = values;
-  }
-  __device__ __forceinline__ Bits bits(int i) const {
-    return i < 2 ? (i == 0 ? values.x : values.y) : (i == 2 ? values.z : values.w);
-  }
-  static __device__ __forceinline__ FloatPack of(Bits a, Bits b, Bits c, Bits d) {
-    return {{a, b, c, d}};
-  }
-  __device__ __forceinline__ void unpack(Number, float (&out)[kElements]) const {
-    out[0] = values.x, out[1] = values.y, out[2] = values.z, out[3] = values.w;
-  }
-  static __device__ __forceinline__ void store(const TokenChannels& t, int64_t element,
-                                               const float (&x)[kElements]) {
-    of(x[0], x[1], x[2], x[3]).store_raw(t.data, element);
-  }
-};
+using BfloatPack = Pack<Number::kBfloat16>;
+using HalfPack = Pack<Number::kFloat16>;
+using FloatPack = Pack<Number::kFloat32>;
 
 /// One element of whatever type.
 struct ElementPack {
   static constexpr int kElements = 1;
-  static constexpr int kBatch = 8;
   float value;
 
-  static __device__ __forceinline__ ElementPack load(const TokenChannels& t, int64_t element) {
-    return {device::load_number(t.data, element, t.number)};
+  static __device__ __forceinline__ ElementPack load(const char* at, Number number) {
+    return {device::load_number(at, 0, number)};
   }
-  __device__ __forceinline__ void unpack(Number, float (&out)[1]) const { out[0] = value; }
-  static __device__ __forceinline__ void store(const TokenChannels& t, int64_t element,
-                                               const float (&values)[1]) {
-    device::store_number(t.data, element, t.number, values[0]);
+  __device__ __forceinline__ void unpack(float (&out)[1]) const { out[0] = value; }
+  static __device__ __forceinline__ void store(char* at, Number number, const float (&x)[1]) {
+    device::store_number(at, 0, number, x[0]);
   }
 };
 

@@ -11,6 +11,9 @@ using device::HeadScalar, device::IndexVector, device::Number;
 
 inline constexpr int kMaxWidth = 4;
 inline constexpr int kThreads = 128, kWarps = kThreads / 32;
+/// 16-byte pieces of shared memory a warp has where columns lie inside.
+inline constexpr int kStagePieces = 32 * kMaxWidth;
+inline constexpr int kStageBytes = kWarps * kStagePieces * 16;  ///< of a CTA
 
 /// x or out, [B,T,G,C]; strides in elements, any.
 struct TokenChannels {
@@ -35,8 +38,8 @@ struct ConvPool {
 /// How heads move states.
 enum class HeadForm : int32_t {
   kElements,        ///< a channel a thread, any form and stride
-  kColumnsOutside,  ///< four channels a thread: a column of theirs is one pack
-  kColumnsInside    ///< four channels a thread: theirs is L packs in a row; L is 3 or 4, no ring
+  kColumnsOutside,  ///< a pack of channels a thread: a column of theirs is one pack
+  kColumnsInside  ///< a pack of channels a thread: theirs is L packs in a row; L is 3 or 4, no ring
 };
 
 /// What a row of tokens is, for whoever comes after the convolution.
@@ -66,12 +69,15 @@ struct ConvParams {
   int32_t W, L;
   uint8_t* row_kinds;  ///< [B,T] RowKind out, may be null
   // Of the launch:
-  int64_t tile_tokens;  ///< tokens that a thread walks through
+  int32_t tile_tokens;  ///< tokens that a thread walks through
   int64_t tiles;        ///< of one batch entry
+  int32_t lines;        ///< channels that a thread of lines goes through
   HeadForm head_form;
   int64_t head_warps;     ///< for each of N sequences
+  int64_t heads;          ///< warps of all of them
   int64_t channel_warps;  ///< for each tile
   int64_t warps;          ///< all of them
+  int64_t first_warp;     ///< of this launch
 };
 
 }  // namespace sluice::cuda::conv1d

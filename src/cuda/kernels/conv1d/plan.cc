@@ -7,24 +7,23 @@
 namespace sluice::cuda::conv1d {
 namespace {
 
-constexpr int64_t kPack = 4;   ///< elements of a pack
-constexpr int64_t kLines = 4;  ///< channels of a thread of lines
+constexpr int64_t kMaxLines = 16;  ///< channels of a thread of lines, at most
 
-bool whole_packs(int64_t stride) noexcept { return stride % kPack == 0; }
+/// Elements of 16 bytes.
+int64_t pack_of(Number number) noexcept { return number == Number::kFloat32 ? 4 : 8; }
 
-bool aligned(const TokenChannels& t) noexcept {
-  const uintptr_t bytes = t.number == Number::kFloat32 ? 16 : 8;
-  return reinterpret_cast<uintptr_t>(t.data) % bytes == 0;
-}
+bool aligned(const void* data) noexcept { return reinterpret_cast<uintptr_t>(data) % 16 == 0; }
 
 bool rows_packed(const TokenChannels& t) noexcept {
-  return t.channel_stride == 1 && aligned(t) && whole_packs(t.batch_stride) &&
-         whole_packs(t.token_stride) && whole_packs(t.group_stride);
+  const int64_t pack = pack_of(t.number);
+  return t.channel_stride == 1 && aligned(t.data) && t.batch_stride % pack == 0 &&
+         t.token_stride % pack == 0 && t.group_stride % pack == 0;
 }
 
 bool lines_packed(const TokenChannels& t) noexcept {
-  return aligned(t) && whole_packs(t.batch_stride) && whole_packs(t.channel_stride) &&
-         whole_packs(t.group_stride);
+  const int64_t pack = pack_of(t.number);
+  return aligned(t.data) && t.batch_stride % pack == 0 && t.channel_stride % pack == 0 &&
+         t.group_stride % pack == 0;
 }
 
 template <class Test>
@@ -32,10 +31,12 @@ bool all_parts(const ConvParams& p, Test test) noexcept {
   return std::all_of(p.part, p.part + p.parts, test);
 }
 
-/// Four neighbouring channels of x and out are packs of one type.
+/// Neighbouring channels of x and out are packs of one type, that of the first part.
 bool channels_packed(const ConvParams& p) noexcept {
-  return all_parts(p, [](const ChannelPart& c) {
-    return c.x.number == c.out.number && whole_packs(c.C) && rows_packed(c.x) && rows_packed(c.out);
+  const Number number = p.part[0].x.number;
+  return all_parts(p, [&](const ChannelPart& c) {
+    return c.x.number == number && c.out.number == number && c.C % pack_of(number) == 0 &&
+           rows_packed(c.x) && rows_packed(c.out);
   });
 }
 
@@ -45,14 +46,13 @@ bool only_heads(const ConvParams& p) noexcept {
 }
 
 bool pool_fits(const ConvPool& pool, Number number) noexcept {
-  const uintptr_t bytes = number == Number::kFloat32 ? 16 : 8;
   return pool.data == nullptr ||
-         (pool.number == number && reinterpret_cast<uintptr_t>(pool.data) % bytes == 0 &&
-          whole_packs(pool.slot_stride));
+         (pool.number == number && aligned(pool.data) && pool.slot_stride % pack_of(number) == 0);
 }
 
 bool columns_outside(const ConvPool& pool) noexcept {
-  return pool.data == nullptr || (pool.channel_stride == 1 && whole_packs(pool.column_stride));
+  return pool.data == nullptr ||
+         (pool.channel_stride == 1 && pool.column_stride % pack_of(pool.number) == 0);
 }
 
 bool columns_inside(const ConvPool& pool, int64_t L) noexcept {
@@ -70,23 +70,60 @@ HeadForm head_form_of(const ConvParams& p) noexcept {
   return inside ? HeadForm::kColumnsInside : HeadForm::kElements;
 }
 
-Body body_of_rows(const ConvParams& p) noexcept {
-  return p.part[0].x.number == Number::kFloat32 ? Body::kRowsOfFloats : Body::kRowsOfShorts;
+/// Of bodies in the order float32, bfloat16, float16.
+Body of_type(Body floats, Number number) noexcept {
+  return static_cast<Body>(static_cast<int>(floats) + static_cast<int>(number));
 }
 
 Body body_of_lines(const ConvParams& p) noexcept {
   // WHY floats go one by one: 4 bytes a lane fill a warp's 128 as they are.
-  const bool packed = all_parts(p, [](const ChannelPart& c) {
-    return c.x.number == c.out.number && c.x.number != Number::kFloat32 && lines_packed(c.x) &&
-           lines_packed(c.out);
-  });
-  return packed ? Body::kLinesOfShorts : Body::kLinesOfElements;
+  const Number number = p.part[0].x.number;
+  const bool packed = number != Number::kFloat32 && all_parts(p, [&](const ChannelPart& c) {
+                        return c.x.number == number && c.out.number == number &&
+                               lines_packed(c.x) && lines_packed(c.out);
+                      });
+  if (!packed) return Body::kLinesOfElements;
+  return number == Number::kBfloat16 ? Body::kLinesOfBfloats : Body::kLinesOfHalves;
+}
+
+int64_t parts_of(int64_t whole, int64_t part) noexcept { return (whole + part - 1) / part; }
+
+/// Longer tiles read fewer rows twice and load weights less often; shorter ones make more threads:
+/// as long as leaves enough of them to each multiprocessor, within 8 (rows in flight) to 64.
+void plan_rows(int64_t warps_wanted, ConvParams* p) noexcept {
+  p->tile_tokens = 64;
+  while (p->tile_tokens > 8 &&
+         p->B * parts_of(p->T, p->tile_tokens) * p->channel_warps < warps_wanted) {
+    p->tile_tokens /= 2;
+  }
+}
+
+/// Likewise, of channels that a thread goes through with its tokens.
+void plan_lines(int64_t pack, int64_t warps_wanted, ConvParams* p) noexcept {
+  p->tile_tokens = static_cast<int32_t>(32 * pack);
+  const int64_t tiles = p->B * parts_of(p->T, p->tile_tokens);
+  p->lines = kMaxLines;
+  while (p->lines > 4 && tiles * parts_of(p->D, p->lines) < warps_wanted) p->lines /= 2;
+  p->channel_warps = parts_of(p->D, p->lines);
+}
+
+void plan_heads(ConvParams* p) noexcept {
+  p->head_form = head_form_of(*p);
+  const bool packed = p->head_form != HeadForm::kElements;
+  p->head_warps = parts_of(p->D, 32 * (packed ? pack_of(p->part[0].x.number) : 1));
+  p->heads = p->head_warps * p->N;
 }
 
 }  // namespace
 
 Body choose_body(const ConvParams& p) noexcept {
-  if (channels_packed(p)) return body_of_rows(p);
+  const bool packed = channels_packed(p);
+  const Number number = p.part[0].x.number;
+  if (only_heads(p)) {
+    return head_form_of(p) == HeadForm::kElements ? Body::kRowsOfElements
+                                                  : of_type(Body::kHeadsOfFloats, number);
+  }
+  if (packed) return of_type(Body::kRowsOfFloats, number);
   // One token has no neighbours, so its strides say nothing; only rows mark kinds.
   const bool lines = p.T > 1 && p.row_kinds == nullptr && all_parts(p, [](const ChannelPart& c) {
                        return c.x.token_stride == 1 && c.out.token_stride == 1;
@@ -95,29 +132,24 @@ Body choose_body(const ConvParams& p) noexcept {
 }
 
 void plan_launch(Body body, int multiprocessors, ConvParams* p) noexcept {
-  const bool lines = body == Body::kLinesOfShorts || body == Body::kLinesOfElements;
+  plan_heads(p);
+  const int64_t warps_wanted = int64_t{multiprocessors} * 12;
+  const bool lines = body == Body::kLinesOfBfloats || body == Body::kLinesOfHalves ||
+                     body == Body::kLinesOfElements;
   const bool elements = body == Body::kRowsOfElements || body == Body::kLinesOfElements;
-  const int64_t pack = elements ? 1 : kPack;
-  p->head_form = head_form_of(*p);
-  const int64_t head_channels = p->head_form == HeadForm::kElements ? 32 : 32 * kPack;
-  p->head_warps = (p->D + head_channels - 1) / head_channels;
+  const int64_t pack = elements ? 1 : pack_of(p->part[0].x.number);
   if (lines) {
-    p->channel_warps = (p->D + kLines - 1) / kLines;
-    p->tile_tokens = 32 * pack;
+    plan_lines(pack, warps_wanted, p);
   } else {
-    // Longer tiles read fewer rows twice and load weights less often; shorter ones make more
-    // threads: as long as leaves 512 threads to each multiprocessor, within 4 to 64.
-    p->channel_warps = (p->D + 32 * pack - 1) / (32 * pack);
-    const int64_t warps_wanted = int64_t{multiprocessors} * 16;
-    p->tile_tokens = 64;
-    while (p->tile_tokens > 4 &&
-           p->B * ((p->T + p->tile_tokens - 1) / p->tile_tokens) * p->channel_warps <
-               warps_wanted) {
-      p->tile_tokens /= 2;
-    }
+    p->channel_warps = parts_of(p->D, 32 * pack);
+    plan_rows(warps_wanted, p);
   }
-  p->tiles = only_heads(*p) ? 0 : (p->T + p->tile_tokens - 1) / p->tile_tokens;
-  p->warps = p->head_warps * p->N + p->B * p->tiles * p->channel_warps;
+  p->tiles = only_heads(*p) ? 0 : parts_of(p->T, p->tile_tokens);
+  p->warps = p->heads + p->B * p->tiles * p->channel_warps;
+}
+
+size_t shared_bytes(const ConvParams& p) noexcept {
+  return p.head_form == HeadForm::kColumnsInside ? kStageBytes : 0;
 }
 
 }  // namespace sluice::cuda::conv1d

@@ -24,18 +24,25 @@ __device__ __forceinline__ Span rows_of(const ConvParams& p, int64_t n) {
   return {n, begin, begin + min(max(end - begin, int64_t{0}), p.max_tokens)};
 }
 
-/// The span that row `row` of a batch entry is in. WHY a search by each thread: uniform loads from
-/// the L1, log2(N) of them for a tile of tokens, and no thread waits for another one.
-__device__ __forceinline__ Span span_at(const ConvParams& p, int64_t batch, int64_t row) {
+/// The span that row `row` of a batch entry is in, at or after sequence `low` - 1. WHY a search by
+/// each thread: uniform loads from the L1, and no thread waits for another one. PERF three loads at
+/// once in each of log4(N) steps: their latency is what a search costs.
+__device__ __forceinline__ Span span_at(const ConvParams& p, int64_t batch, int64_t row,
+                                        int64_t low = 0) {
   if (p.cu_seqlens.data == nullptr) return {batch, 0, p.T};
-  int64_t low = 0, high = p.N;  // in between: how many sequences begin at or before the row
+  constexpr int kPivots = 3;
+  int64_t high = p.N;  // low .. high: how many sequences begin at or before the row
+#pragma unroll 1
   while (low < high) {
-    const int64_t middle = (low + high) / 2;
-    if (device::load_index(p.cu_seqlens, middle) <= row) {
-      low = middle + 1;
-    } else {
-      high = middle;
+    const int64_t step = ((high - low) >> 2) + 1;
+    int64_t passed = 0;  // of the pivots low + step - 1, low + 2 step - 1, ..
+#pragma unroll
+    for (int i = 1; i <= kPivots; ++i) {
+      const int64_t pivot = low + i * step - 1;
+      if (pivot < high && device::load_index(p.cu_seqlens, pivot) <= row) passed = i * step;
     }
+    low += passed;
+    high = min(high, low + step - 1);
   }
   const int64_t next = low < p.N ? offset_of(p, low) : p.T;  // where the next sequence begins
   if (low == 0) return {-1, 0, next};
@@ -84,7 +91,33 @@ __device__ __forceinline__ const ChannelPart& part_of(const ConvParams& p, int64
 /// Element of row 0 of a batch entry and channel `inside` of a part.
 __device__ __forceinline__ int64_t element_of(const TokenChannels& t, int64_t C, int64_t batch,
                                               int64_t inside) {
-  return batch * t.batch_stride + inside / C * t.group_stride + inside % C * t.channel_stride;
+  const int64_t group = inside / C;
+  return batch * t.batch_stride + group * t.group_stride + (inside - group * C) * t.channel_stride;
+}
+
+/// A channel, or a few neighbours, of a batch entry: where row 0 is, and bytes from row to row.
+struct Column {
+  const char* x;
+  char* out;
+  int64_t x_step, out_step;
+  Number x_number, out_number;
+};
+
+__device__ __forceinline__ int64_t bytes_of(Number number) {
+  return number == Number::kFloat32 ? 4 : 2;
+}
+
+__device__ __forceinline__ Column column_of(const ConvParams& p, int64_t batch, int64_t d) {
+  const ChannelPart& part = part_of(p, d);
+  const TokenChannels &x = part.x, &out = part.out;
+  const int64_t inside = d - part.first, x_bytes = bytes_of(x.number);
+  const int64_t out_bytes = bytes_of(out.number);
+  return {static_cast<const char*>(x.data) + element_of(x, part.C, batch, inside) * x_bytes,
+          static_cast<char*>(out.data) + element_of(out, part.C, batch, inside) * out_bytes,
+          x.token_stride * x_bytes,
+          out.token_stride * out_bytes,
+          x.number,
+          out.number};
 }
 
 }  // namespace sluice::cuda::conv1d

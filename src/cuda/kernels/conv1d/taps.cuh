@@ -8,43 +8,114 @@
 
 namespace sluice::cuda::conv1d {
 
-/// One channel: weights right-aligned, so that tap[3] belongs to the newest input.
+/// kCount channels: weights right-aligned, so that tap[3] belongs to the newest input.
+template <int kCount>
 struct Taps {
-  float tap[kMaxWidth], bias;
+  float tap[kMaxWidth][kCount], bias[kCount];
 };
 
-__device__ __forceinline__ Taps load_taps(const ConvParams& p, int64_t d) {
-  Taps taps{};
-  if (p.weight_in_fours) {
-    if (p.weight_number == Number::kFloat32) {
-      FloatPack{__ldg(static_cast<const float4*>(p.weight) + d)}.unpack(p.weight_number, taps.tap);
-    } else {
-      ShortPack{__ldg(static_cast<const uint2*>(p.weight) + d)}.unpack(p.weight_number, taps.tap);
-    }
-  } else {
+/// W = 4, and a channel's weights are one aligned load.
+template <int kCount>
+__device__ __forceinline__ void load_fours(const ConvParams& p, int64_t d, Taps<kCount>& taps) {
+  if (p.weight_number == Number::kFloat32) {
 #pragma unroll
-    for (int i = 0; i < kMaxWidth; ++i) {
-      const int w = i - (kMaxWidth - p.W);
-      if (w < 0) continue;
-      taps.tap[i] = device::load_number(p.weight, d * p.weight_stride + w, p.weight_number);
+    for (int i = 0; i < kCount; ++i) {
+      const float4 w = __ldg(static_cast<const float4*>(p.weight) + d + i);
+      taps.tap[0][i] = w.x, taps.tap[1][i] = w.y, taps.tap[2][i] = w.z, taps.tap[3][i] = w.w;
+    }
+    return;
+  }
+  uint2 w[kCount];
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) w[i] = __ldg(static_cast<const uint2*>(p.weight) + d + i);
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) {
+    float first[2], second[2];
+    if (p.weight_number == Number::kBfloat16) {
+      BfloatPack::split(w[i].x, first), BfloatPack::split(w[i].y, second);
+    } else {
+      HalfPack::split(w[i].x, first), HalfPack::split(w[i].y, second);
+    }
+    taps.tap[0][i] = first[0], taps.tap[1][i] = first[1];
+    taps.tap[2][i] = second[0], taps.tap[3][i] = second[1];
+  }
+}
+
+/// Any width and stride.
+template <class T, int kCount>
+__device__ __forceinline__ void load_strided(const ConvParams& p, int64_t d, Taps<kCount>& taps) {
+  const T* weights = static_cast<const T*>(p.weight) + d * p.weight_stride;
+#pragma unroll
+  for (int i = 0; i < kCount; ++i, weights += p.weight_stride) {
+#pragma unroll
+    for (int w = 0; w < kMaxWidth; ++w) {
+      const int stored = w - (kMaxWidth - p.W);
+      if (stored >= 0) taps.tap[w][i] = device::to_float(__ldg(weights + stored));
     }
   }
-  if (p.bias.data != nullptr) {
-    taps.bias = device::load_number(p.bias.data, d * p.bias.stride, p.bias.number);
+}
+
+template <class T, int kCount>
+__device__ __forceinline__ void load_bias(const ConvParams& p, int64_t d, Taps<kCount>& taps) {
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) {
+    const T* bias = static_cast<const T*>(p.bias.data) + (d + i) * p.bias.stride;
+    taps.bias[i] = device::to_float(__ldg(bias));
+  }
+}
+
+/// Of channels d .. d + kCount - 1. PERF types are asked for once, not an element.
+template <int kCount>
+__device__ __forceinline__ Taps<kCount> load_taps(const ConvParams& p, int64_t d) {
+  Taps<kCount> taps{};
+  if (p.weight_in_fours) {
+    load_fours(p, d, taps);
+  } else if (p.weight_number == Number::kFloat32) {
+    load_strided<float>(p, d, taps);
+  } else if (p.weight_number == Number::kBfloat16) {
+    load_strided<__nv_bfloat16>(p, d, taps);
+  } else {
+    load_strided<__half>(p, d, taps);
+  }
+  if (p.bias.data == nullptr) return taps;
+  if (p.bias.number == Number::kFloat32) {
+    load_bias<float>(p, d, taps);
+  } else if (p.bias.number == Number::kBfloat16) {
+    load_bias<__nv_bfloat16>(p, d, taps);
+  } else {
+    load_bias<__half>(p, d, taps);
   }
   return taps;
 }
 
-/// act(bias + sum_w weight_w x_w) of inputs, oldest first. WHY the branches: a tap that is not
+template <int kCount>
+__device__ __forceinline__ void add_products(float (&sum)[kCount], const float (&tap)[kCount],
+                                             const float (&x)[kCount]) {
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) sum[i] = fmaf(tap[i], x[i], sum[i]);
+}
+
+template <int kCount>
+__device__ __forceinline__ void activate(float (&y)[kCount]) {
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) y[i] = device::silu(y[i]);
+}
+
+/// y = act(bias + sum_w weight_w x_w) of inputs, oldest first. WHY the branches: a tap that is not
 /// there may meet NaN, and zero times NaN is NaN. Every path sums in this order: one set of bits.
-__device__ __forceinline__ float convolve(const ConvParams& p, const Taps& taps, float x3, float x2,
-                                          float x1, float x0) {
-  float sum = taps.bias;
-  if (p.W > 3) sum = fmaf(taps.tap[0], x3, sum);
-  if (p.W > 2) sum = fmaf(taps.tap[1], x2, sum);
-  sum = fmaf(taps.tap[2], x1, sum);
-  sum = fmaf(taps.tap[3], x0, sum);
-  return p.silu ? device::silu(sum) : sum;
+/// @tparam kUsual W = 4 with SiLU is known
+template <bool kUsual = false, int kCount>
+__device__ __forceinline__ void convolve(const ConvParams& p, const Taps<kCount>& taps,
+                                         const float (&x3)[kCount], const float (&x2)[kCount],
+                                         const float (&x1)[kCount], const float (&x0)[kCount],
+                                         float (&y)[kCount]) {
+#pragma unroll
+  for (int i = 0; i < kCount; ++i) y[i] = taps.bias[i];
+  if (kUsual || p.W > 3) add_products(y, taps.tap[0], x3);
+  if (kUsual || p.W > 2) add_products(y, taps.tap[1], x2);
+  add_products(y, taps.tap[2], x1);
+  add_products(y, taps.tap[3], x0);
+  if (kUsual || p.silu) activate(y);
 }
 
 }  // namespace sluice::cuda::conv1d

@@ -1,7 +1,8 @@
 // Gated RMSNorm: norm before gate.
 //
 // Math      out = x rsqrt(mean(x^2) + eps) * weight * act(z) over rows of V, in float32
-// Roles     packed: a group of lanes has two rows at a time, each lane eight elements of both.
+// Roles     walk (walk.cuh): a group of lanes has a head and goes from token to token.
+//           packed: a group of lanes has two rows at a time, each lane eight elements of both.
 //           by elements: a warp has a row of any V, alignment and stride.
 // Pipeline  none; the sum over a row is one butterfly of shuffles within a warp.
 // Memory    registers only. In place (out is x's memory) every element is read before it is
@@ -15,6 +16,7 @@
 #ifndef SLUICE_CUDA_KERNELS_GATED_NORM_KERNEL_CUH_
 #define SLUICE_CUDA_KERNELS_GATED_NORM_KERNEL_CUH_
 
+#include "cuda/device/follow.cuh"
 #include "cuda/kernels/gated_norm/rows.cuh"
 
 namespace sluice::cuda::gated_norm {
@@ -116,6 +118,7 @@ __device__ __forceinline__ void finish_part(const NormParams& p, const LanePart&
 
 /// V a multiple of 8 up to 256, everything aligned; lanes * 8 >= V.
 __global__ void __launch_bounds__(kThreads, 5) packed_kernel(const __grid_constant__ NormParams p) {
+  device::follow();
   const auto thread = static_cast<int>(threadIdx.x), lanes = p.lanes;
   const int column = thread % lanes * kPack;
   const bool has_column = column < p.V;
@@ -172,6 +175,7 @@ __device__ __forceinline__ void element_row(const NormParams& p, const Place& pl
 
 /// Any V, alignment and stride.
 __global__ void __launch_bounds__(kThreads) element_kernel(const __grid_constant__ NormParams p) {
+  device::follow();
   const int lane = static_cast<int>(threadIdx.x % 32);
   const uint32_t step = gridDim.x * kWarps;
   for (uint32_t row = blockIdx.x * kWarps + threadIdx.x / 32; row < p.rows; row += step) {

@@ -3,33 +3,27 @@
 
 #include <cuda_runtime_api.h>
 
-#include <algorithm>
-
+#include "cuda/follow.h"
 #include "cuda/kernels/gated_norm/instances.h"
 #include "cuda/kernels/gated_norm/pieces.h"
 
 namespace sluice::cuda::gated_norm {
 namespace {
 
-/// WHY a bound: row numbers plus a grid's worth of rows stay within 32 bits.
-constexpr uint32_t kMaxGrid = 1u << 20;
-/// Rows of a lane group of the packed kernel at a time.
-constexpr uint32_t kTogether = 2;
+/// By Kernel.
+constexpr const void* (*kKernels[])() noexcept = {walk_bfloats, walk_halves, rows_by_packs,
+                                                  rows_by_elements};
 
-int launch_one(NormParams p, void* stream) noexcept {
-  const bool packs = by_packs(p);
-  plan_launch(&p);
-  const auto at_once = packs ? kTogether * static_cast<uint32_t>(kThreads / p.lanes) : kWarps;
-  const dim3 grid(std::min((p.rows + at_once - 1) / at_once, kMaxGrid));
-  void* arguments[] = {&p};
-  return cudaLaunchKernel(packs ? rows_by_packs() : rows_by_elements(), grid, dim3(kThreads),
-                          arguments, 0, static_cast<cudaStream_t>(stream));
+int launch_one(NormParams p, const Target& target, void* stream) noexcept {
+  const Kernel kernel = plan_launch(target.multiprocessors, &p);
+  return launch_following(kKernels[static_cast<int>(kernel)](), dim3(ctas_of(kernel, p)), kThreads,
+                          0, &p, target, stream);
 }
 
 }  // namespace
 
 int load_kernels() noexcept {
-  for (const auto kernel : {rows_by_packs, rows_by_elements}) {
+  for (const auto kernel : kKernels) {
     cudaFuncAttributes attributes{};
     const cudaError_t error = cudaFuncGetAttributes(&attributes, kernel());
     if (error != cudaSuccess) return error;
@@ -37,8 +31,9 @@ int load_kernels() noexcept {
   return cudaSuccess;
 }
 
-int launch(const NormParams& params, void* stream) noexcept {
-  return in_pieces(params, kMaxRows, [&](const NormParams& p) { return launch_one(p, stream); });
+int launch(const NormParams& params, const Target& target, void* stream) noexcept {
+  return in_pieces(params, kMaxRows,
+                   [&](const NormParams& p) { return launch_one(p, target, stream); });
 }
 
 }  // namespace sluice::cuda::gated_norm

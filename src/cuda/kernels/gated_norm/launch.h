@@ -4,25 +4,34 @@
 #define SLUICE_CUDA_KERNELS_GATED_NORM_LAUNCH_H_
 
 #include "cuda/kernels/gated_norm/params.h"
+#include "cuda/target.h"
 
 namespace sluice::cuda::gated_norm {
 
-/// Whether rows can be moved by packs: sizes, strides and addresses allow it.
-bool by_packs(const NormParams& params) noexcept;
+enum class Kernel {
+  kWalkBfloats,  ///< evenly spaced rows of one 16-bit type
+  kWalkHalves,
+  kPacks,    ///< rows of up to 256 numbers, aligned, of any types
+  kElements  ///< any
+};
 
-/// Fills in the members of the launch; at most kMaxRows rows.
-void plan_launch(NormParams* params) noexcept;
+/// Which kernel runs, and fills in the members of its launch; at most kMaxRows rows.
+Kernel plan_launch(int multiprocessors, NormParams* params) noexcept;
 
-/// Loads both kernels onto the current device, which the first launch would do otherwise.
+/// CTAs of a planned launch. BOUND: row numbers plus a grid's worth of rows stay within 32 bits.
+uint32_t ctas_of(Kernel kernel, const NormParams& params) noexcept;
+
+/// Loads the kernels onto the current device, which the first launch would do otherwise.
 /// @return a cudaError_t
 int load_kernels() noexcept;
 
 /// Enqueues the kernel; more than kMaxRows rows in several launches. Nothing is allocated and
 /// nothing waits for the device.
 /// @param params all but the members of the launch filled in
-/// @param stream a cudaStream_t of the current device
+/// @param target the current device
+/// @param stream a cudaStream_t of it
 /// @return a cudaError_t; 0 is success
-int launch(const NormParams& params, void* stream) noexcept;
+int launch(const NormParams& params, const Target& target, void* stream) noexcept;
 
 }  // namespace sluice::cuda::gated_norm
 

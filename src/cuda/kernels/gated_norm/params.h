@@ -26,6 +26,18 @@ struct FastDivisor {
   uint32_t divisor, factor, shift;
 };
 
+/// Bytes from token to token, and between heads, which are groups of members.
+struct WalkStrides {
+  int64_t token, group, member;
+};
+
+/// Rows as tokens of heads, where they are evenly spaced; see walk.cuh.
+struct Walk {
+  WalkStrides x, z, out;
+  uint32_t heads, members;  ///< row = token * heads + head; heads of a group
+  uint32_t tile;            ///< tokens that a group of lanes goes through
+};
+
 /// Rounding on the way; the output is always rounded once more where it is stored.
 enum class Rounding : int32_t { kNone, kInput, kInputAndNormalised };
 
@@ -38,7 +50,7 @@ struct NormParams {
   int64_t row_kinds_stride;  ///< of i0
   int64_t shape[4];
   int64_t V;
-  float eps;
+  float inverse_V, eps;
   Rounding rounding;
   Number rounded_to;
   bool silu;  ///< else sigmoid
@@ -46,6 +58,7 @@ struct NormParams {
   uint32_t rows;      ///< at most kMaxRows
   FastDivisor by[3];  ///< by shape[1], shape[2], shape[3]
   int32_t lanes;      ///< that share a row: a power of two
+  Walk walk;          ///< of walk kernels
 };
 
 }  // namespace sluice::cuda::gated_norm

@@ -1,5 +1,7 @@
 // Which kernel runs, and with what arithmetic: host code, tested without a GPU.
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+
 #include "cuda/kernels/gated_norm/launch.h"
 
 namespace sluice::cuda::gated_norm {
@@ -24,18 +26,86 @@ FastDivisor divisor_of(int64_t d) noexcept {
   return out;
 }
 
-}  // namespace
-
+/// Whether rows can be moved by packs: sizes, strides and addresses allow it.
 bool by_packs(const NormParams& p) noexcept {
   return p.V % kPack == 0 && p.V <= kPackedV && packed(p.x) && packed(p.z) && packed(p.out) &&
          (p.copy.data == nullptr || packed(p.copy));
 }
 
-void plan_launch(NormParams* p) noexcept {
+struct Axis {
+  int64_t extent, stride;
+};
+
+/// Two axes as one, where their steps allow it.
+bool merge(const Axis& outer, const Axis& inner, Axis* out) noexcept {
+  *out = {outer.extent * inner.extent, inner.extent == 1 ? outer.stride : inner.stride};
+  return outer.extent == 1 || inner.extent == 1 || outer.stride == inner.extent * inner.stride;
+}
+
+/// The strides of a tensor as tokens and heads. *even: also those of all its rows as one axis.
+bool walk_strides(const NormParams& p, const NormRows& rows, WalkStrides* out, Axis* all,
+                  bool* even) noexcept {
+  const auto axis = [&](int i) { return Axis{p.shape[i], rows.stride[i]}; };
+  Axis tokens{}, heads{};
+  if (!merge(axis(0), axis(1), &tokens)) return false;
+  *even = merge(axis(2), axis(3), &heads) && merge(tokens, heads, all) && *even;
+  *out = {2 * tokens.stride, 2 * rows.stride[2], 2 * rows.stride[3]};
+  return true;
+}
+
+constexpr int64_t kEvenHeads = 32;  ///< rows side by side where all rows are one axis
+constexpr uint32_t kMaxTile = 16;   ///< tokens of a walk
+
+/// Rows side by side that are close in memory, and walks as long as leaves enough of them.
+bool plan_walk(int multiprocessors, NormParams* p) noexcept {
+  const Number type = p->x.number;
+  const bool types = type != Number::kFloat32 && p->z.number == type && p->out.number == type &&
+                     p->rounded_to == type && p->copy.data == nullptr;
+  const bool kinds =
+      p->row_kinds == nullptr || p->shape[0] == 1 || p->row_kinds_stride == p->shape[1];
+  if (!types || !kinds || p->V != int64_t{p->lanes} * kPack) return false;
+  Walk& w = p->walk;
+  Axis x{}, z{}, out{};
+  bool even = p->row_kinds == nullptr;
+  if (!walk_strides(*p, p->x, &w.x, &x, &even) || !walk_strides(*p, p->z, &w.z, &z, &even) ||
+      !walk_strides(*p, p->out, &w.out, &out, &even)) {
+    return false;
+  }
+  w.heads = static_cast<uint32_t>(p->shape[2] * p->shape[3]);
+  w.members = static_cast<uint32_t>(p->shape[3]);
+  if (even) {
+    const auto side = std::min(int64_t{p->rows}, kEvenHeads);
+    w.heads = w.members = static_cast<uint32_t>(side);
+    w.x = {2 * side * x.stride, 0, 2 * x.stride};
+    w.z = {2 * side * z.stride, 0, 2 * z.stride};
+    w.out = {2 * side * out.stride, 0, 2 * out.stride};
+  }
+  w.tile = kMaxTile;
+  const int64_t wanted = int64_t{multiprocessors} * 28 * 16 / p->lanes;
+  while (w.tile > 1 && int64_t{p->rows} / w.tile < wanted) w.tile /= 2;
+  return true;
+}
+
+}  // namespace
+
+Kernel plan_launch(int multiprocessors, NormParams* p) noexcept {
   p->rows = static_cast<uint32_t>(p->shape[0] * p->shape[1] * p->shape[2] * p->shape[3]);
   for (int axis = 1; axis < 4; ++axis) p->by[axis - 1] = divisor_of(p->shape[axis]);
   p->lanes = 1;
   while (p->lanes * kPack < p->V && p->lanes < 32) p->lanes *= 2;
+  if (!by_packs(*p)) return Kernel::kElements;
+  if (!plan_walk(multiprocessors, p)) return Kernel::kPacks;
+  return p->x.number == Number::kBfloat16 ? Kernel::kWalkBfloats : Kernel::kWalkHalves;
+}
+
+uint32_t ctas_of(Kernel kernel, const NormParams& p) noexcept {
+  constexpr uint32_t kMaxGrid = 1u << 20, kTogether = 2;
+  const auto parts = [](uint32_t whole, uint32_t part) { return (whole + part - 1) / part; };
+  const auto groups = static_cast<uint32_t>(kThreads / p.lanes);
+  if (kernel == Kernel::kElements) return std::min(parts(p.rows, kWarps), kMaxGrid);
+  if (kernel == Kernel::kPacks) return std::min(parts(p.rows, kTogether * groups), kMaxGrid);
+  const uint32_t tokens = parts(p.rows, p.walk.heads);
+  return parts(parts(tokens, p.walk.tile) * p.walk.heads, groups);
 }
 
 }  // namespace sluice::cuda::gated_norm

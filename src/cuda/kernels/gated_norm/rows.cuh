@@ -69,7 +69,7 @@ __device__ __forceinline__ float sum_over(float x, int lanes) {
 
 /// 1 / rms.
 __device__ __forceinline__ float factor_of(const NormParams& p, float sum_of_squares) {
-  return rsqrtf(sum_of_squares / static_cast<float>(p.V) + p.eps);
+  return rsqrtf(fmaf(sum_of_squares, p.inverse_V, p.eps));
 }
 
 }  // namespace sluice::cuda::gated_norm

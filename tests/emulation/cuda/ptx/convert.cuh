@@ -20,6 +20,7 @@ inline uint32_t pack_f16(float first, float second) {
          static_cast<uint32_t>(__half_as_ushort(__float2half_rn(second))) << 16;
 }
 inline float exp2_fast(float x) { return x < -126.0f ? 0.0f : std::exp2(x); }
+inline float reciprocal_fast(float x) { return std::abs(x) > 0x1p126f ? 0.0f / x : 1.0f / x; }
 
 }  // namespace sluice::cuda::ptx
 

@@ -3,21 +3,24 @@
 #include "cuda/kernels/conv1d/kernel.cuh"
 
 namespace sluice::cuda::conv1d {
+namespace {
 
-const void* rows_of_floats() noexcept {
-  return reinterpret_cast<const void*>(conv_kernel<FloatPack, false>);
+template <class Pack, Items kItems>
+const void* instance() noexcept {
+  return reinterpret_cast<const void*>(conv_kernel<Pack, kItems>);
 }
-const void* rows_of_shorts() noexcept {
-  return reinterpret_cast<const void*>(conv_kernel<ShortPack, false>);
-}
-const void* rows_of_elements() noexcept {
-  return reinterpret_cast<const void*>(conv_kernel<ElementPack, false>);
-}
-const void* lines_of_shorts() noexcept {
-  return reinterpret_cast<const void*>(conv_kernel<ShortPack, true>);
-}
-const void* lines_of_elements() noexcept {
-  return reinterpret_cast<const void*>(conv_kernel<ElementPack, true>);
-}
+
+}  // namespace
+
+const void* rows_of_floats() noexcept { return instance<FloatPack, Items::kRows>(); }
+const void* rows_of_bfloats() noexcept { return instance<BfloatPack, Items::kRows>(); }
+const void* rows_of_halves() noexcept { return instance<HalfPack, Items::kRows>(); }
+const void* rows_of_elements() noexcept { return instance<ElementPack, Items::kRows>(); }
+const void* lines_of_bfloats() noexcept { return instance<BfloatPack, Items::kLines>(); }
+const void* lines_of_halves() noexcept { return instance<HalfPack, Items::kLines>(); }
+const void* lines_of_elements() noexcept { return instance<ElementPack, Items::kLines>(); }
+const void* heads_of_floats() noexcept { return instance<FloatPack, Items::kNone>(); }
+const void* heads_of_bfloats() noexcept { return instance<BfloatPack, Items::kNone>(); }
+const void* heads_of_halves() noexcept { return instance<HalfPack, Items::kNone>(); }
 
 }  // namespace sluice::cuda::conv1d

@@ -1,9 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cuda/kernels/gated_norm/instances.h"
 #include "cuda/kernels/gated_norm/kernel.cuh"
+#include "cuda/kernels/gated_norm/walk.cuh"
 
 namespace sluice::cuda::gated_norm {
 
+const void* walk_bfloats() noexcept {
+  return reinterpret_cast<const void*>(walk_kernel<Number::kBfloat16>);
+}
+const void* walk_halves() noexcept {
+  return reinterpret_cast<const void*>(walk_kernel<Number::kFloat16>);
+}
 const void* rows_by_packs() noexcept { return reinterpret_cast<const void*>(packed_kernel); }
 const void* rows_by_elements() noexcept { return reinterpret_cast<const void*>(element_kernel); }
 
