@@ -38,10 +38,13 @@ HWY_INLINE StepRow step_row(const HeadSteps& steps, int64_t t, float kq) {
           steps.rule == SLUICE_RULE_GATED_DELTA};
 }
 
-/// Sweeps between two tokens, the last ones, that ask for a quarter of the next float32 state each,
-/// as the last update does. PERF two tokens 166 -> 155 us, four 243 -> 209 us; a half in each: no
-/// faster (32 heads, 128 x 128, cold, Zen 4, 2026-11).
-constexpr int64_t kSweepsThatAsk = 3;
+/// Sweeps between two tokens, the last ones, that ask for as much of the next state as an update
+/// does: a quarter each of a float32 state, and the last update for another; one for all of a
+/// 16-bit state, and the last update for nothing. PERF float32, two tokens 166 -> 155 us, four 243
+/// -> 209 us, halves: level; float16, two tokens 166 -> 146 us (32 heads, 128 x 128, cold, Zen 4,
+/// 2026-11).
+template <class Element>
+constexpr int64_t kSweepsThatAsk = sizeof(Element) == sizeof(float) ? 3 : 1;
 
 /// Where a sweep between two tokens reads the state and where it leaves it.
 template <class From, class Element>
@@ -49,7 +52,7 @@ struct Passage {
   const From* from;
   float* to;
   Element* rounded;        ///< the same once more in the elements of the states; or null
-  const std::byte* ahead;  ///< a quarter of the next state, to be asked for; or null
+  const std::byte* ahead;  ///< a part of the next state, to be asked for; or null
 };
 
 /// One update and the products of the token after it, on some rows of S and 2 kPairs vectors of
@@ -66,7 +69,7 @@ HWY_INLINE void advance_columns(const StepRow& row, const StepRow& next, int64_t
     u[c] = hn::Load(d, u_sums + c * kFloatsPerVector);
     w[c] = hn::Load(d, w_sums + c * kFloatsPerVector);
   }
-  constexpr size_t kAheadBytes = 2 * kPairs * kFloatsPerVector;
+  constexpr size_t kAheadBytes = 2 * kPairs * kFloatsPerVector * kAheadPerElement<Element>;
   const std::byte* ahead = at.ahead;
   const auto decay = hn::Set(d, row.alpha);
   const float* const k = row.k + first;
@@ -128,7 +131,8 @@ HWY_INLINE void advance_kv(const StepRow& row, const StepRow& next, int64_t K, i
       Passage<From, Element> part{at.from + offset, at.to + offset, nullptr, at.ahead};
       if (at.rounded != nullptr) part.rounded = at.rounded + offset;
       if (at.ahead != nullptr)
-        at.ahead += rows * static_cast<int64_t>(2 * decltype(pairs)::value * kFloatsPerVector);
+        at.ahead += rows * static_cast<int64_t>(2 * decltype(pairs)::value * kFloatsPerVector *
+                                                kAheadPerElement<Element>);
       advance_columns<decltype(pairs)::value>(row, next, i, rows, V, sums.u + c, part,
                                               next_sums->u + c, next_sums->w + c);
     });
@@ -165,7 +169,7 @@ HWY_INLINE int64_t sweep_tokens(const HeadSteps& steps, const float* kq, const E
     finish_columns<Element>(row, columns, now.u, now.w);
     float* const place = passing_place<Element>(steps, t);
     auto* const rounded = kRounds ? static_cast<Element*>(steps.final[t]) : nullptr;
-    const bool asks = !kRounds && ahead != nullptr && last - t <= kSweepsThatAsk;
+    const bool asks = ahead != nullptr && last - t <= kSweepsThatAsk<Element>;
     if (passed == nullptr) {
       advance_kv(row, next, K, V, now,
                  Passage<Element, Element>{initial, place, rounded, asks ? ahead : nullptr}, &then);
@@ -173,7 +177,7 @@ HWY_INLINE int64_t sweep_tokens(const HeadSteps& steps, const float* kq, const E
       advance_kv(row, next, K, V, now,
                  Passage<float, Element>{passed, place, rounded, asks ? ahead : nullptr}, &then);
     }
-    if (asks) ahead += K * V;
+    if (asks) ahead = kRounds ? nullptr : ahead + K * V;
     passed = place;
     row = next;
   }
