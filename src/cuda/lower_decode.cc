@@ -27,6 +27,40 @@ void lower_state(const DeltaRuleProblem& p, device::StateSlots* out) noexcept {
   out->pad_below = p.state.pad_below;
 }
 
+/// Whether both pools have states of one 16-bit dtype.
+bool is_16bit(const DeltaRuleProblem& p) noexcept {
+  if (!present(p.state.initial) || !present(p.state.final)) return false;
+  const device::Number number = number_type(p.state.initial.dtype);
+  return number != device::Number::kFloat32 && number == number_type(p.state.final.dtype);
+}
+
+/// Whether each piece of a state that a CTA has in a row is one of 16-byte pieces, and its slot
+/// known from a table's first column.
+bool may_prefetch(const DeltaRuleProblem& p, const decode::Grid& grid) noexcept {
+  const Tensor& pool = p.state.initial;
+  if (!present(pool) || present(p.num_accepted)) return false;
+  const int64_t numbers = 128 / pool.dtype.bits;
+  const int64_t row = p.state.layout == SLUICE_STATE_VK ? p.K : p.V;
+  return row % numbers == 0 && (1 << grid.column_bits) % numbers == 0 &&
+         pool.stride[0] % numbers == 0 && reinterpret_cast<uintptr_t>(pool.data) % 16 == 0;
+}
+
+void lower_grid(const DeltaRuleProblem& p, bool layer, int multiprocessors,
+                DecodeParams* out) noexcept {
+  const decode::Work work{p.rows.N * p.H,       out->V, out->K,         out->r,
+                          out->rows.max_tokens, layer,  out->by_element};
+  out->grid = decode::plan_grid(work, multiprocessors);
+  out->tiles_per_head = decode::tiles_per_head(out->V, out->grid.column_bits);
+  out->by_tiles_per_head = decode::Divisor::of(out->tiles_per_head);
+  out->by_tiles = decode::Divisor::of(out->grid.tiles);
+  out->by_columns = decode::Divisor::of(out->grid.columns());
+  out->packed =
+      !layer && p.state.layout == SLUICE_STATE_KV && out->rows.max_tokens == 1 && is_16bit(p);
+  // PERF more CTAs than are resident would ask the L2 for what it drops before they start
+  out->prefetch =
+      work.units * out->grid.ctas <= 2 * int64_t{multiprocessors} && may_prefetch(p, out->grid);
+}
+
 /// What the delta rule alone and a layer have in common.
 DecodeParams lower_shared(const DeltaRuleProblem& p, bool layer, int multiprocessors) noexcept {
   DecodeParams out{};
@@ -41,15 +75,8 @@ DecodeParams lower_shared(const DeltaRuleProblem& p, bool layer, int multiproces
   out.K = static_cast<int32_t>(p.K);
   out.V = static_cast<int32_t>(p.V);
   out.r = static_cast<int32_t>(p.r);
-  out.tiles_per_head = decode::divide_up(out.V, decode::kTileColumns);
   out.by_element = layer && !moves_vectors(p);
-  out.grid = decode::plan_grid({p.rows.N * p.H, out.r * out.tiles_per_head, out.K, out.r,
-                                out.rows.max_tokens, layer, out.by_element},
-                               multiprocessors);
-  const decode::StageSizes stage{decode::rounded_k(out.K, out.by_element), out.rows.max_tokens,
-                                 out.r, out.grid.tiles, layer};
-  out.by_tiles_per_head = decode::Divisor::of(out.tiles_per_head);
-  out.by_columns = decode::Divisor::of(stage.columns());
+  lower_grid(p, layer, multiprocessors, &out);
   out.by_r = decode::Divisor::of(out.r);
   out.scale = static_cast<float>(p.scale);
   out.beta_factor = static_cast<float>(p.beta_factor);

@@ -60,17 +60,18 @@ Status check_vectors(const DeltaRuleProblem& p) noexcept {
 
 /// Whether some grid's shared memory fits, and its dimensions are legal.
 Status check_grid(const char* op, const DeltaRuleProblem& p, bool layer) noexcept {
-  const int64_t tiles = p.r * ((p.V + decode::kTileColumns - 1) / decode::kTileColumns);
+  constexpr int64_t kColumns = 1 << decode::kMinColumnBits;
+  const int64_t tiles = p.r * ((p.V + kColumns - 1) / kColumns);
   if (tiles >= kMaxTiles || p.rows.N >= kMaxCtas || p.H >= kMaxCtas) {
     return Status::failure(Code::kUnsupported,
                            "%s: N, H, tiles = %lld, %lld, %lld, expected below 2^16, 2^16 and 2^12 "
-                           "(CUDA decode kernel; a tile is 16 columns of a value head of a key "
+                           "(CUDA decode kernel; a tile is 32 columns of a value head of a key "
                            "head)",
                            op, static_cast<ll>(p.rows.N), static_cast<ll>(p.H),
                            static_cast<ll>(tiles));
   }
   const decode::Work work{p.rows.N * p.H,
-                          static_cast<int>(tiles),
+                          static_cast<int>(p.V),
                           static_cast<int>(p.K),
                           static_cast<int>(p.r),
                           static_cast<int>(p.rows.max_tokens),

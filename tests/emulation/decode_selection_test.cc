@@ -76,8 +76,8 @@ TEST(DecodeSelection, Counts) {
   DeltaRuleProblem p = step();
   p.rows.N = 1 << 16;
   EXPECT_EQ(refusal(p),
-            "recurrent_step: N, H, tiles = 65536, 2, 16, expected below 2^16, 2^16 and 2^12 (CUDA "
-            "decode kernel; a tile is 16 columns of a value head of a key head)");
+            "recurrent_step: N, H, tiles = 65536, 2, 8, expected below 2^16, 2^16 and 2^12 (CUDA "
+            "decode kernel; a tile is 32 columns of a value head of a key head)");
   p = step();
   p.r = 2000, p.HV = 4000;
   EXPECT_NE(refusal(p), "");

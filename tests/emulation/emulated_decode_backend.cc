@@ -35,31 +35,32 @@ namespace {
 
 using Kernel = void (*)(DecodeParams);
 
-template <bool kVk, bool kLayer>
+template <bool kVk, bool kLayer, bool kPacked>
 Kernel kernel_for(int K) {
-  if (K == 64) return decode_kernel<Config<64, kVk, kLayer>>;
-  return K == 128 ? decode_kernel<Config<128, kVk, kLayer>>
-                  : decode_kernel<Config<256, kVk, kLayer>>;
+  if (K == 64) return decode_kernel<Config<64, kVk, kLayer, kPacked>>;
+  return K == 128 ? decode_kernel<Config<128, kVk, kLayer, kPacked>>
+                  : decode_kernel<Config<256, kVk, kLayer, kPacked>>;
 }
 
-Kernel kernel_for(int K, bool is_vk, bool layer) {
-  if (layer) return is_vk ? kernel_for<true, true>(K) : kernel_for<false, true>(K);
-  return is_vk ? kernel_for<true, false>(K) : kernel_for<false, false>(K);
+Kernel kernel_for(int K, bool is_vk, bool layer, bool packed) {
+  if (packed) return kernel_for<false, false, true>(K);
+  if (layer) return is_vk ? kernel_for<true, true, false>(K) : kernel_for<false, true, false>(K);
+  return is_vk ? kernel_for<true, false, false>(K) : kernel_for<false, false, false>(K);
 }
 
 }  // namespace
 
 int launch(const DecodeParams& params, int64_t sequences, bool is_vk, bool layer, void*) noexcept {
   const int K = rounded_k(params.K, params.by_element);
-  const StageSizes sizes{K, params.rows.max_tokens, params.r, params.grid.tiles, layer};
+  const StageSizes sizes{K, params.rows.max_tokens, params.r, params.grid, layer};
   emulation::Grid grid{};
   grid.ctas = static_cast<unsigned>(sequences * params.H * params.grid.ctas);
-  grid.threads = static_cast<unsigned>(params.grid.threads);
+  grid.threads = static_cast<unsigned>(32 * warps_of(K));
   grid.cluster = layer ? static_cast<unsigned>(params.grid.ctas) : 1;
   grid.resident = decode_emulation.resident;
   grid.shared_bytes = sizes.bytes();
   grid.x = static_cast<unsigned>(params.grid.ctas), grid.y = static_cast<unsigned>(params.H);
-  const Kernel kernel = kernel_for(K, is_vk, layer);
+  const Kernel kernel = kernel_for(K, is_vk, layer, params.packed);
   ++decode_emulation.launches;
   decode_emulation.ctas_of_unit = params.grid.ctas;
   decode_emulation.trouble =

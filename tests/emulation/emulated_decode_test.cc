@@ -41,7 +41,7 @@ std::vector<DeltaConfig> models() {
       for (const int64_t K : {64, 128, 256}) {
         DeltaConfig c =
             model(named("K", K, layout == SLUICE_STATE_KV ? "_kv_" : "_vk_", dtype_name(state)));
-        c.layout = layout, c.initial = c.final = state, c.K = K, c.V = K == 256 ? 64 : 2 * K - 64;
+        c.layout = layout, c.initial = c.final = state, c.K = K, c.V = K == 128 ? 192 : 128;
         c.T = K == 64 ? 3 : 1, c.HV = K == 128 ? 3 : 1, c.B = 1;
         c.io = c.o = K == 256 ? kF32 : (K == 64 ? kF16 : kBF16);
         configs.push_back(c);

@@ -46,7 +46,7 @@ std::vector<LayerConfig> configs() {
     });
     add("packed", [](LayerConfig& c) {
       c.packed = true, c.lengths = {1, 0, 4, 2}, c.rows_past_end = 2, c.state = kBF16;
-      c.rounding = SLUICE_NORM_ROUND_INPUT, c.HV = 1;
+      c.rounding = SLUICE_NORM_ROUND_INPUT, c.HV = 1, c.V = 128;
     });
     add("speculative", [](LayerConfig& c) {
       c.T = 4, c.num_accepted = true, c.columns = 4, c.L = 6, c.slots = Slots::kShared;

@@ -23,8 +23,9 @@ __device__ __forceinline__ void load_stream_16(uint32_t (&r)[4], const void* add
                : "memory");
 }
 
-/// 8 bytes at an 8-byte aligned global address; r[2] and r[3] stay.
-__device__ __forceinline__ void load_stream_8(uint32_t (&r)[4], const void* address,
+/// 8 bytes at an 8-byte aligned global address; words from r[2] on stay.
+template <int kWords>
+__device__ __forceinline__ void load_stream_8(uint32_t (&r)[kWords], const void* address,
                                               uint64_t policy) {
   asm volatile("ld.global.L1::no_allocate.L2::cache_hint.v2.b32 {%0, %1}, [%2], %3;"
                : "=r"(r[0]), "=r"(r[1])
@@ -40,11 +41,32 @@ __device__ __forceinline__ void store_stream_16(void* address, const uint32_t (&
       : "memory");
 }
 
-__device__ __forceinline__ void store_stream_8(void* address, const uint32_t (&r)[4],
+__device__ __forceinline__ void store_stream_8(void* address, const uint32_t (&r)[2],
                                                uint64_t policy) {
   asm volatile("st.global.L1::no_allocate.L2::cache_hint.v2.b32 [%0], {%1, %2}, %3;" ::"l"(address),
                "r"(r[0]), "r"(r[1]), "l"(policy)
                : "memory");
+}
+
+/// Asks the L2 for `bytes` (a multiple of 16) at a 16-byte aligned global address (PTX ISA
+/// 9.7.9.25.5.2). The L2 is where all writes meet, so that no later load can see less of them.
+__device__ __forceinline__ void prefetch_bulk(const void* address, uint32_t bytes,
+                                              uint64_t policy) {
+  asm volatile("cp.async.bulk.prefetch.L2.global.L2::cache_hint [%0], %1, %2;" ::"l"(address),
+               "r"(bytes), "l"(policy)
+               : "memory");
+}
+
+/// An integer that another kernel may be writing: from the L2, old or new; the L1 keeps nothing.
+__device__ __forceinline__ int64_t peek_64(const void* address) {
+  int64_t x;
+  asm volatile("ld.relaxed.gpu.global.b64 %0, [%1];" : "=l"(x) : "l"(address) : "memory");
+  return x;
+}
+__device__ __forceinline__ int32_t peek_32(const void* address) {
+  int32_t x;
+  asm volatile("ld.relaxed.gpu.global.b32 %0, [%1];" : "=r"(x) : "l"(address) : "memory");
+  return x;
 }
 
 }  // namespace sluice::cuda::ptx

@@ -9,29 +9,40 @@
 namespace sluice::cuda::decode {
 
 inline constexpr int kMaxThreads = 256;
-inline constexpr int kTileColumns = 16;    ///< columns of S that a warp has at a time
+inline constexpr int kVectors = 16;        ///< of four numbers of S, that a thread has at most
+inline constexpr int kMinColumnBits = 5;   ///< of a tile: 32 columns, whole lines of float32
 inline constexpr int64_t kMaxK = 256;      ///< K of the largest instance
 inline constexpr int kMaxTokens = 16;      ///< of a sequence
 inline constexpr int kMaxClusterCtas = 8;  ///< what every GPU with clusters takes
 inline constexpr size_t kMaxSharedBytes = 227 * 1024;
 
-/// One kernel: K rounded up, and the layout of states. A warp has a tile of S, all of its rows and
-/// 16 columns: eight lanes lie along K, four along V, and a lane has rows 32 j + 4 key + e and
-/// columns 4 column + i for e, i < 4. Four neighbours in memory are one load in either layout.
-template <int kK_, bool kVk_, bool kLayer_>
+/// Rows of a tile that a warp of the [K,V] layout has; K is that of an instance: 64, 128, 256.
+constexpr int warp_rows(int K) noexcept { return K > 128 ? 32 : 16; }
+/// Warps of a CTA.
+constexpr int warps_of(int K) noexcept { return K / warp_rows(K); }
+/// Columns of the widest tile, as a power of two: such that a thread has kVectors.
+constexpr int max_column_bits(int K) noexcept { return K > 128 ? 6 : 7; }
+
+/// One kernel: K rounded up, and the layout of states. A CTA has a tile of S at a time, all of its
+/// rows and 32, 64 or 128 columns, in vectors of four neighbours in memory: step.cuh.
+template <int kK_, bool kVk_, bool kLayer_, bool kPacked_ = false>
 struct Config {
   static constexpr int kK = kK_;
   static constexpr bool kVk = kVk_;        ///< [V,K], else [K,V]
   static constexpr bool kLayer = kLayer_;  ///< conv, delta rule and norm, else the delta rule
+  /// One token, states of one 16-bit dtype, [K,V], no layer: they stay as they are in registers, so
+  /// that half as many CTAs more are resident. (The others' registers do not allow more.)
+  static constexpr bool kPacked = kPacked_;
   /// Whether it also reads and writes states number by number, any K up to kK and any address: of
   /// layers, which no other kernel has, and for the largest K alone.
   static constexpr bool kByElement = kLayer && kK == 256;
-  static constexpr int kSteps = kK / 32;       ///< j
-  static constexpr int kVectors = 4 * kSteps;  ///< loads of a lane
-  /// Lanes along the contiguous dimension are neighbours, so that a load's addresses are too.
-  static constexpr int kKeyBit = kVk ? 0 : 2, kColumnBit = kVk ? 3 : 0;
-  /// CTAs of kMaxThreads that the registers of a multiprocessor must hold.
-  static constexpr int kResident = kK <= 128 ? 2 : 1;
+  static constexpr int kWarpRows = warp_rows(kK), kWarps = warps_of(kK), kThreads = 32 * kWarps;
+  /// [V,K]: lanes along a column, loads of a column, columns of a load.
+  static constexpr int kLanes = kK < 128 ? kK / 4 : 32;
+  static constexpr int kPieces = kK > 128 ? kK / 128 : 1, kPerLoad = 32 / kLanes;
+  /// CTAs that the registers of a multiprocessor must hold: 512 threads; 768 packed; 256 of the
+  /// instance that reads states number by number.
+  static constexpr int kResident = (kPacked ? 3 : (kByElement ? 1 : 2)) * kMaxThreads / kThreads;
 };
 
 /// A divisor known to the host. BOUND: exact for dividend times divisor below 2^40.
@@ -43,29 +54,35 @@ struct Divisor {
   }
 };
 
+/// How a launch is cut up: unit = (sequence, key head), its tiles = those of its r value heads.
+struct Grid {
+  int ctas = 1;         ///< of a unit; a cluster where they must know of each other
+  int tiles = 1;        ///< of a CTA, at most
+  int column_bits = 7;  ///< a tile has 2^column_bits columns
+
+  constexpr int columns() const noexcept { return tiles << column_bits; }
+};
+
 /// Sizes of a CTA's shared memory.
 struct StageSizes {
   int K;  ///< rounded up as Config::kK is
   int max_tokens;
   int r;
-  int tiles;   ///< that the CTA has at most
+  Grid grid;
   bool layer;  ///< conv, norm
 
-  constexpr int columns() const noexcept { return tiles * kTileColumns; }
-  /// Numbers of a token's row: q, k, v of the CTA's columns.
-  constexpr int row() const noexcept { return 2 * K + columns(); }
-  constexpr size_t bytes() const noexcept {
-    const int per_token = row() + 2 * r + (layer ? columns() + tiles : 0);
-    return static_cast<size_t>(max_tokens) *
-           (sizeof(int64_t) + sizeof(float) * static_cast<size_t>(per_token));
+  /// Partial sums of a tile: of two tokens in turn, two products, every warp.
+  constexpr int partials() const noexcept { return 4 * warps_of(K) << grid.column_bits; }
+  /// Numbers of a token: q, k, v of the CTA's columns, gates; o, its squares, norm factors.
+  constexpr int per_token() const noexcept {
+    const int columns = grid.columns();
+    return 2 * K + columns + 2 * r + (layer ? 2 * columns + columns / 4 : 0);
   }
-};
-
-/// How a launch is cut up: unit = (sequence, key head), its tiles = those of its r value heads.
-struct Grid {
-  int ctas = 1;   ///< of a unit; a cluster where they must know of each other
-  int tiles = 1;  ///< of a CTA, at most
-  int threads = 128;
+  constexpr size_t bytes() const noexcept {
+    return sizeof(float) * static_cast<size_t>(partials()) +
+           static_cast<size_t>(max_tokens) *
+               (sizeof(int64_t) + sizeof(float) * static_cast<size_t>(per_token()));
+  }
 };
 
 }  // namespace sluice::cuda::decode

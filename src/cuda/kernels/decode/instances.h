@@ -6,12 +6,13 @@
 namespace sluice::cuda::decode {
 
 /// The kernel for K up to the number in its name and a layout of states; takes one DecodeParams.
-const void* k64_kv(bool layer) noexcept;
-const void* k64_vk(bool layer) noexcept;
-const void* k128_kv(bool layer) noexcept;
-const void* k128_vk(bool layer) noexcept;
-const void* k256_kv(bool layer) noexcept;
-const void* k256_vk(bool layer) noexcept;
+/// @param packed DecodeParams::packed
+const void* k64_kv(bool layer, bool packed) noexcept;
+const void* k64_vk(bool layer, bool packed) noexcept;
+const void* k128_kv(bool layer, bool packed) noexcept;
+const void* k128_vk(bool layer, bool packed) noexcept;
+const void* k256_kv(bool layer, bool packed) noexcept;
+const void* k256_vk(bool layer, bool packed) noexcept;
 
 }  // namespace sluice::cuda::decode
 

@@ -4,13 +4,15 @@
 // Math      S <- alpha S + k (beta (v - alpha S^T k))^T, o = scale S^T q, in float32, in one sweep
 //           over the old state: u = S^T k, w = S^T q, delta = beta (v - alpha u),
 //           o = scale (alpha w + (k.q) delta), S <- alpha S + k delta^T.
-// Roles     unit = (sequence, key head), cut into tiles of 16 columns of its value heads. A warp
-// has
-//           a tile at a time, in registers; a CTA has some or all tiles of a unit. Of a layer, the
+// Roles     unit = (sequence, key head), cut into tiles of 128, 64 or 32 columns of its value
+// heads.
+//           A CTA has some or all tiles of a unit, one at a time, in registers; of a layer, the
 //           CTAs of a unit are a cluster.
-// Pipeline  request tokens -> request the state of the first tile -> tokens to shared memory ->
-//           barrier -> per tile: sweep, update, store the state -> (layer) norm and conv states
-// Memory    dynamic shared memory: StageSizes, 1.3 KB at T = 1; registers: K/2 of state a lane.
+// Pipeline  ask the L2 for the state -> wait for earlier launches -> request slots, tokens, then
+// the
+//           state of the first tile -> tokens to shared memory -> barrier -> per tile and token:
+//           sums of a warp -> barrier -> update -> store the state -> (layer) norm, conv states
+// Memory    dynamic shared memory: StageSizes, 18 KiB at T = 1; registers: 64 of state a thread.
 // Floor     state read and written once: 128 KiB per (sequence, value head) in float32.
 // Rejected  docs/kernels/decode.md
 //
@@ -26,24 +28,23 @@
 
 namespace sluice::cuda::decode {
 
-/// A thread's first numbers of the delta rule alone, requested before anything is known of states.
+/// A warp's first row of the delta rule alone, requested before anything is known of states.
 template <class C>
 struct TokenRequest {
-  Requested rows;
+  RowRequest<C> row;
 
   __device__ __forceinline__ TokenRequest(const DecodeParams& p, const Unit& unit,
-                                          const ConvSequence&, const Stage& s) {
-    request_rows<C>(p, unit, s, static_cast<int>(threadIdx.x), rows);
+                                          const ConvSequence&, const Stage&) {
+    request_row(p, unit, static_cast<int>(threadIdx.x / 32), row);
   }
-  /// All of the thread's numbers to shared memory.
+  /// All of the warp's rows to shared memory.
   __device__ __forceinline__ void settle(const DecodeParams& p, const Unit& unit,
                                          const ConvSequence&, const Stage& s) {
-    const int thread = static_cast<int>(threadIdx.x), threads = static_cast<int>(blockDim.x);
-    settle_rows<C>(p, unit, s, thread, rows);
-    const int total = unit.seq.tokens * max(C::kK, s.columns);
-    for (int i = thread + kTogether * threads; i < total; i += kTogether * threads) {
-      request_rows<C>(p, unit, s, i, rows);
-      settle_rows<C>(p, unit, s, i, rows);
+    int item = static_cast<int>(threadIdx.x / 32);
+    settle_row(p, unit, s, item, row);
+    for (item += C::kWarps; item < 3 * unit.seq.tokens; item += C::kWarps) {
+      request_row(p, unit, item, row);
+      settle_row(p, unit, s, item, row);
     }
   }
 };
@@ -90,8 +91,7 @@ struct LayerRequest {
 /// order in which their addresses are known: slots, tokens and gates, states.
 template <class C>
 __device__ __forceinline__ void stage_all(const DecodeParams& p, Unit& unit, ConvSequence& conv,
-                                          const Stage& s, int tile, const Lane<C>& lane,
-                                          Tile<C>& state) {
+                                          const Stage& s, const Lane<C>& lane, Tile<C>& state) {
   const int threads = static_cast<int>(blockDim.x);
   // The last threads have the least to do otherwise.
   const int entry = threads - 1 - static_cast<int>(threadIdx.x);
@@ -102,7 +102,7 @@ __device__ __forceinline__ void stage_all(const DecodeParams& p, Unit& unit, Con
   Request request(p, unit, conv, s);
   device::find_slots(p.state, slots, &unit.seq);
   if (unit.seq.padded) return;
-  if (tile < unit.last) load_tile(p, unit, tile, lane, state);
+  if (unit.first < unit.last) load_tile(p, unit, unit.first, lane, state);
   settle_gate(p, unit, s, entry, gate);
   for (int i = entry + threads; i < unit.seq.tokens * p.r; i += threads) {
     settle_gate(p, unit, s, i, request_gate(p, unit, i));
@@ -135,23 +135,39 @@ __device__ __forceinline__ void finish_layer(const DecodeParams& p, const Unit& 
   ptx::cluster_wait();
 }
 
+/// All tiles of the CTA; the first one's state is requested.
+template <class C, class Form>
+__device__ __forceinline__ void run_tiles(const DecodeParams& p, const Unit& unit, const Stage& s,
+                                          const Lane<C>& lane, Tile<C>& state) {
+  int turn = 0;
+#pragma unroll 1
+  for (int tile = unit.first; tile < unit.last; ++tile) {
+    if constexpr (!C::kPacked) unpack_tile(p, state);
+    run_tile<C, Form>(p, s, unit, tile, lane, &turn, state);
+    if (tile + 1 == unit.last) break;
+    state.clear();
+    load_tile(p, unit, tile + 1, lane, state);
+  }
+}
+
 /// @param p by value, in constant memory. Launch with a grid of p.grid.ctas x H x N CTAs of
-///          p.grid.threads threads and StageSizes::bytes() of dynamic shared memory; of a layer
+///          C::kThreads threads and StageSizes::bytes() of dynamic shared memory; of a layer
 ///          with more than one CTA a unit, in clusters of p.grid.ctas.
 template <class C>
-__global__ void __launch_bounds__(kMaxThreads, C::kResident)
+__global__ void __launch_bounds__(C::kThreads, C::kResident)
     decode_kernel(const __grid_constant__ DecodeParams p) {
+  Unit unit = unit_of(p);
+  if (p.prefetch) prefetch_tiles<C>(p, unit);
   // SYNC grid: what earlier launches wrote is visible
   ptx::wait_for_dependencies();
   ptx::launch_dependents();
-  Unit unit = unit_of(p);
+  device::find_rows(p.rows, &unit.seq);
   const Stage s = make_stage<C>(p);
-  const Lane<C> lane;
-  const int warps = static_cast<int>(blockDim.x / 32);
-  int tile = unit.first + static_cast<int>(threadIdx.x / 32);
+  const Lane<C> lane(p.grid);
   Tile<C> state;
+  state.clear();
   ConvSequence conv{};
-  stage_all(p, unit, conv, s, tile, lane, state);
+  stage_all(p, unit, conv, s, lane, state);
   if (unit.seq.padded) {
     write_zeros<C>(p, unit, s);
     return;
@@ -161,19 +177,29 @@ __global__ void __launch_bounds__(kMaxThreads, C::kResident)
   // SYNC CTA: the stage is complete, and v columns (alone in a unit: all) of conv states are read
   __syncthreads();
   if (C::kLayer) update_states<C>(p, unit, conv, p.grid.ctas > 1 ? 2 * C::kK : 0, s.row);
-#pragma unroll 1
-  for (; tile < unit.last; tile += warps) {
-    unpack_tile(p, state);
-    run_tile(p, s, unit, tile, lane, state);
-    if (tile + warps < unit.last) load_tile(p, unit, tile + warps, lane, state);
+  if constexpr (!C::kPacked) {
+    run_tiles<C, InFloat32>(p, unit, s, lane, state);
+  } else if (p.state.final.pool.number == Number::kBfloat16) {
+    run_tiles<C, In16Bits<__nv_bfloat16>>(p, unit, s, lane, state);
+  } else {
+    run_tiles<C, In16Bits<__half>>(p, unit, s, lane, state);
   }
   if (C::kLayer) finish_layer<C>(p, unit, conv, s);
 }
 
-/// The instance of a Config.
 template <class C>
 const void* instance() noexcept {
   return reinterpret_cast<const void*>(&decode_kernel<C>);
+}
+
+/// The instances of a K and a layout, see Config::kPacked.
+template <int kK, bool kVk>
+const void* instance_of(bool layer, bool packed) noexcept {
+  if (layer) return instance<Config<kK, kVk, true>>();
+  if constexpr (!kVk) {
+    if (packed) return instance<Config<kK, kVk, false, true>>();
+  }
+  return instance<Config<kK, kVk, false>>();
 }
 
 }  // namespace sluice::cuda::decode

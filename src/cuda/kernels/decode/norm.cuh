@@ -6,6 +6,7 @@
 #include "cuda/device/activation.cuh"
 #include "cuda/device/store.cuh"
 #include "cuda/kernels/decode/stage.cuh"
+#include "cuda/ptx/lanes.cuh"
 
 namespace sluice::cuda::decode {
 
@@ -38,16 +39,25 @@ __device__ __forceinline__ void settle_norm(const DecodeParams& p, const Unit& u
   s.gates[at] = number_of(p.norm.weight.number, in.weight) * act;
 }
 
-/// 1 / rms of a value head's o. The sum is that of its tiles in order, whichever CTAs have them, so
-/// that its bits do not depend on the split.
+/// 1 / rms of a value head's o, by a whole warp. The order of the sum is one of columns: a tree
+/// over 32 blocks of four at a time, whichever CTAs have them, so that its bits do not depend on
+/// the split.
 __device__ __forceinline__ float norm_factor(const DecodeParams& p, const Unit& unit,
                                              const Stage& s, int token, int member) {
+  const int bits = p.grid.column_bits, lane = static_cast<int>(threadIdx.x % 32);
   float sum = 0.0f;
-  const int first = member * p.tiles_per_head;
-  for (int tile = first; tile < first + p.tiles_per_head; ++tile) {
-    const int rank = tile / p.grid.tiles;
-    const float* const at = &s.partial[token * s.tiles + tile % p.grid.tiles];
-    sum += rank == unit.rank ? *at : ptx::load_remote(at, static_cast<uint32_t>(rank));
+  for (int first = 0; first < p.V; first += 128) {
+    const int column = first + 4 * lane;
+    float part[1] = {0.0f};
+    if (column < p.V) {
+      const Quotient place(member * p.tiles_per_head + (column >> bits), p.by_tiles, p.grid.tiles);
+      const int local = (place.rest << bits) + (column & ((1 << bits) - 1));
+      const float* const at = &s.squares[(token * s.columns + local) / 4];
+      part[0] =
+          place.whole == unit.rank ? *at : ptx::load_remote(at, static_cast<uint32_t>(place.whole));
+    }
+    ptx::sum_over_lanes<0, 5>(part);
+    sum += part[0];
   }
   return rsqrtf(__fdividef(sum, static_cast<float>(p.V)) + p.norm.eps);
 }
@@ -65,21 +75,25 @@ __device__ __forceinline__ void write_element(const DecodeParams& p, const Unit&
                        core);
 }
 
-/// All rows of the CTA's columns. SYNC: o and the partial sums of the unit are complete.
+/// All rows of the CTA's columns, a warp 32 columns of a token at a time. SYNC: o and the sums of
+/// squares of the unit are complete.
 __device__ __forceinline__ void write_rows(const DecodeParams& p, const Unit& unit,
                                            const Stage& s) {
   const Number number = p.norm.out.number;
-  for (int i = static_cast<int>(threadIdx.x); i < unit.seq.tokens * s.columns;
-       i += static_cast<int>(blockDim.x)) {
-    const Quotient element(i, p.by_columns, s.columns);
-    const int token = element.whole, local = element.rest;
+  const int lane = static_cast<int>(threadIdx.x % 32);
+  for (int first = static_cast<int>(threadIdx.x) - lane; first < unit.seq.tokens * s.columns;
+       first += static_cast<int>(blockDim.x)) {
+    const Quotient element(first, p.by_columns, s.columns);
+    const int token = element.whole, local = element.rest + lane;
     const Place at = place_of_column(p, unit, local);
-    if (!exists(p, unit, local, at)) continue;
-    const float o = s.v(token)[local];
+    if (unit.first + (local >> p.grid.column_bits) >= unit.last) continue;
+    const float factor = norm_factor(p, unit, s, token, at.member);
+    if (at.column >= p.V) continue;
+    const float o = s.o[token * s.columns + local];
     const float x = p.norm.round_input ? device::rounded(number, o) : o;
-    float normed = x * norm_factor(p, unit, s, token, at.member);
+    float normed = x * factor;
     if (p.norm.round_normed) normed = device::rounded(number, normed);
-    write_element(p, unit, token, at, normed * s.gates[i], o);
+    write_element(p, unit, token, at, normed * s.gates[token * s.columns + local], o);
   }
 }
 

@@ -59,8 +59,8 @@ struct DecodeParams {
   StepRows rows;
   StateSlots state;
   int32_t H, K, V, r;
-  int32_t tiles_per_head;                       ///< ceil(V / 16)
-  Divisor by_tiles_per_head, by_columns, by_r;  ///< of the stage, see StageSizes
+  int32_t tiles_per_head;
+  Divisor by_tiles_per_head, by_tiles, by_columns, by_r;  ///< by_tiles, by_columns: of grid
   Grid grid;
   float scale, beta_factor, l2norm_eps;
   GateForm gate_form;
@@ -68,6 +68,8 @@ struct DecodeParams {
   bool l2norm, delta_rule, head_map_cyclic;
   bool write_last, write_per_token;  ///< which states go to `final`
   bool by_element;                   ///< states are not read and written four numbers at a time
+  bool packed;                       ///< Config::kPacked
+  bool prefetch;                     ///< states are asked for ahead of earlier launches' end
   bool layer;                        ///< conv and norm hold
   ConvParams conv;
   NormParams norm;

@@ -12,8 +12,7 @@ namespace sluice::cuda::decode {
 /// A launch's work.
 struct Work {
   int64_t units = 0;  ///< sequences times key heads
-  int tiles = 0;      ///< of a unit
-  int K = 0, r = 0, max_tokens = 0;
+  int V = 0, K = 0, r = 0, max_tokens = 0;
   bool layer = false;
   bool by_element = false;  ///< DecodeParams::by_element
 };
@@ -26,41 +25,65 @@ constexpr int rounded_k(int64_t K, bool by_element) noexcept {
 
 constexpr int divide_up(int a, int b) noexcept { return (a + b - 1) / b; }
 
+constexpr int tiles_per_head(int V, int column_bits) noexcept {
+  return divide_up(V, 1 << column_bits);
+}
+
 constexpr size_t shared_bytes(const Work& w, const Grid& grid) noexcept {
-  return StageSizes{rounded_k(w.K, w.by_element), w.max_tokens, w.r, grid.tiles, w.layer}.bytes();
+  return StageSizes{rounded_k(w.K, w.by_element), w.max_tokens, w.r, grid, w.layer}.bytes();
 }
 
-/// `ctas` a unit.
-constexpr Grid grid_of(const Work& w, int ctas, int threads) noexcept {
-  return {ctas, divide_up(w.tiles, ctas), threads};
+/// Tiles of a unit.
+constexpr int tiles_of(const Work& w, int column_bits) noexcept {
+  return w.r * tiles_per_head(w.V, column_bits);
 }
 
-/// The delta rule alone: warps have nothing to do with each other, so tiles are dealt out until
-/// every multiprocessor has a CTA, four tiles (one a warp) at a time; up to sixteen, where there
-/// are three rounds of CTAs all the same, so that fewer of them look for slots and stage q and k.
+/// The widest tile, no wider than V needs.
+constexpr int widest(const Work& w) noexcept {
+  int bits = max_column_bits(rounded_k(w.K, w.by_element));
+  while (bits > kMinColumnBits && (1 << (bits - 1)) >= w.V) --bits;
+  return bits;
+}
+
+/// CTAs that leave few multiprocessors without one.
+constexpr int64_t enough_ctas(int processors) noexcept { return int64_t{processors} * 3 / 4; }
+
+/// The delta rule alone: one tile a CTA. PERF whole heads are what memory likes best (64 KiB in a
+/// row); they are cut only as long as multiprocessors have nothing to do.
 constexpr Grid plan_step(const Work& w, int processors) noexcept {
-  constexpr int kThreads = 128, kResident = 4, kRounds = 3;
-  const int64_t tiles = w.units * w.tiles;
-  int per_cta = 16;
-  while (per_cta > 4 && tiles / per_cta < int64_t{processors} * kResident * kRounds) per_cta /= 2;
-  while (per_cta > 1 && tiles / per_cta < int64_t{processors} * 3 / 4) per_cta /= 2;
-  return grid_of(w, divide_up(w.tiles, std::min(per_cta, w.tiles)), kThreads);
+  int bits = widest(w);
+  while (bits > kMinColumnBits && w.units * tiles_of(w, bits) < enough_ctas(processors)) --bits;
+  return {tiles_of(w, bits), 1, bits};
+}
+
+constexpr Grid layer_grid(const Work& w, int ctas) noexcept {
+  int bits = widest(w);
+  while (bits > kMinColumnBits && tiles_of(w, bits) < ctas) --bits;
+  return {ctas, divide_up(tiles_of(w, bits), ctas), bits};
 }
 
 /// A layer step: the CTAs of a unit repeat its convolution of q and k and have to wait for each
-/// other, so there are no more of them than it takes to have one on every multiprocessor.
+/// other, so there are no more of them than it takes to have one on every multiprocessor, or two
+/// where heads stay whole.
 constexpr Grid plan_layer(const Work& w, int processors) noexcept {
   int ctas = 1;
-  while (ctas < kMaxClusterCtas && 2 * ctas <= w.tiles && w.units * ctas < processors) ctas *= 2;
-  return grid_of(w, ctas, kMaxThreads);
+  const auto may_double = [&](int tiles) { return 2 * ctas <= std::min(kMaxClusterCtas, tiles); };
+  while (may_double(tiles_of(w, kMinColumnBits)) && w.units * ctas < enough_ctas(processors)) {
+    ctas *= 2;
+  }
+  while (may_double(tiles_of(w, widest(w))) && w.units * ctas < 2 * enough_ctas(processors)) {
+    ctas *= 2;
+  }
+  return layer_grid(w, ctas);
 }
 
 /// The launch's grid; its shared memory is above kMaxSharedBytes where no grid's fits.
 constexpr Grid plan_grid(const Work& w, int processors) noexcept {
-  Grid grid = w.layer ? plan_layer(w, processors) : plan_step(w, processors);
-  const int most = w.layer ? std::min(kMaxClusterCtas, w.tiles) : w.tiles;
+  if (!w.layer) return plan_step(w, processors);
+  Grid grid = plan_layer(w, processors);
+  const int most = std::min(kMaxClusterCtas, tiles_of(w, kMinColumnBits));
   while (shared_bytes(w, grid) > kMaxSharedBytes && grid.ctas < most) {
-    grid = grid_of(w, std::min(2 * grid.ctas, most), grid.threads);
+    grid = layer_grid(w, std::min(2 * grid.ctas, most));
   }
   return grid;
 }

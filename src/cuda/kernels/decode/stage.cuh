@@ -9,8 +9,6 @@
 
 namespace sluice::cuda::decode {
 
-inline constexpr int kTogether = 2;  ///< numbers of q, k and v each that a thread requests at once
-
 /// A place in the rows of the stage.
 struct Channel {
   int part;    ///< 0: q, 1: k, 2: v
@@ -28,56 +26,48 @@ __device__ __forceinline__ Channel channel_of(const DecodeParams& p, const Unit&
     return {at / C::kK, unit.key_head, column, 0, column < p.K};
   }
   const int local = at - 2 * C::kK;
-  if (unit.first + local / kTileColumns >= unit.last) return {2, 0, 0, 0, false};
+  if (unit.first + (local >> p.grid.column_bits) >= unit.last) return {2, 0, 0, 0, false};
   const Place place = place_of_column(p, unit, local);
   return {2, place.head, place.column, place.member, place.column < p.V};
 }
 
-/// Some of a thread's numbers of the stage, on their way.
-struct Requested {
-  RawNumber q[kTogether], k[kTogether], v[kTogether];
+/// A warp's part of one row of q, k or v, on its way: every 32nd number is a lane's.
+template <class C>
+struct RowRequest {
+  static constexpr int kNumbers = (C::kK > 128 ? C::kK : 128) / 32;
+  RawNumber numbers[kNumbers];
 };
 
-/// Entries first, first + threads, .. of [tokens][K] and of [tokens][columns]. PERF q, k and v one
-/// beside the other, not one behind the other: their places need no branches and no divisions.
+/// Row `item` of [tokens][q, k, v], of the delta rule alone: a CTA has one tile. PERF a whole row a
+/// warp: one address a lane, and no divisions.
 template <class C>
-__device__ __forceinline__ void request_rows(const DecodeParams& p, const Unit& unit,
-                                             const Stage& s, int first, Requested& out) {
+__device__ __forceinline__ void request_row(const DecodeParams& p, const Unit& unit, int item,
+                                            RowRequest<C>& out) {
+  const int lane = static_cast<int>(threadIdx.x % 32), part = item % 3;
+  const TokenRows& rows = part == 0 ? p.q : (part == 1 ? p.k : p.v);
+  int head = unit.key_head, first = 0, count = p.K;
+  if (part == 2) {
+    const Place at = place_of(p, unit, unit.first);
+    head = at.head, first = at.column, count = min(1 << p.grid.column_bits, p.V - at.column);
+  }
+  const int64_t at = row_offset(rows, unit.seq, item / 3, head, first + lane);
 #pragma unroll
-  for (int n = 0; n < kTogether; ++n) {
-    const int at = first + n * static_cast<int>(blockDim.x);
-    const int token = at / C::kK, column = at % C::kK;
-    out.q[n] = out.k[n] = out.v[n] = 0;
-    if (token < unit.seq.tokens && column < p.K) {
-      out.q[n] = request_number(p.q.data, row_offset(p.q, unit.seq, token, unit.key_head, column),
-                                p.q.number);
-      out.k[n] = request_number(p.k.data, row_offset(p.k, unit.seq, token, unit.key_head, column),
-                                p.q.number);
-    }
-    const Quotient value(at, p.by_columns, s.columns);
-    const Place place = place_of_column(p, unit, value.rest);
-    if (value.whole < unit.seq.tokens && exists(p, unit, value.rest, place)) {
-      out.v[n] = request_number(
-          p.v.data, row_offset(p.v, unit.seq, value.whole, place.head, place.column), p.q.number);
-    }
+  for (int i = 0; i < RowRequest<C>::kNumbers; ++i) {
+    const bool exists = item < 3 * unit.seq.tokens && 32 * i + lane < count;
+    out.numbers[i] = exists ? request_number(rows.data, at + 32 * i, p.q.number) : 0;
   }
 }
 
 template <class C>
-__device__ __forceinline__ void settle_rows(const DecodeParams& p, const Unit& unit, const Stage& s,
-                                            int first, const Requested& in) {
+__device__ __forceinline__ void settle_row(const DecodeParams& p, const Unit& unit, const Stage& s,
+                                           int item, const RowRequest<C>& in) {
+  if (item >= 3 * unit.seq.tokens) return;
+  const int lane = static_cast<int>(threadIdx.x % 32), part = item % 3;
+  const int count = part == 2 ? s.columns : C::kK;
+  float* const row = s.rows + item / 3 * s.row + part * C::kK + lane;
 #pragma unroll
-  for (int n = 0; n < kTogether; ++n) {
-    const int at = first + n * static_cast<int>(blockDim.x);
-    const int token = at / C::kK, column = at % C::kK;
-    if (token < unit.seq.tokens) {
-      s.q(token)[column] = number_of(p.q.number, in.q[n]);
-      s.k(token)[column] = number_of(p.q.number, in.k[n]);
-    }
-    const Quotient value(at, p.by_columns, s.columns);
-    if (value.whole < unit.seq.tokens) {
-      s.v(value.whole)[value.rest] = number_of(p.q.number, in.v[n]);
-    }
+  for (int i = 0; i < RowRequest<C>::kNumbers; ++i) {
+    if (32 * i < count) row[32 * i] = number_of(p.q.number, in.numbers[i]);
   }
 }
 

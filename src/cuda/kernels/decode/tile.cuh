@@ -1,4 +1,4 @@
-// A warp's tile of S between registers and global memory.
+// A CTA's tile of S between registers and global memory.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CUDA_KERNELS_DECODE_TILE_CUH_
 #define SLUICE_CUDA_KERNELS_DECODE_TILE_CUH_
@@ -11,70 +11,127 @@
 
 namespace sluice::cuda::decode {
 
-/// A lane's part of the tile: vectors of four neighbours in memory. Between load_tile() and
-/// unpack_tile() those of 16-bit states hold two numbers a word, in their first two words.
+/// A thread's part of the tile: vectors of four neighbours in memory. Between load_tile() and
+/// unpack_tile() those of 16-bit states hold two numbers a word; packed ones always do.
 template <class C>
 struct Tile {
-  uint32_t words[C::kVectors][4];
+  static constexpr int kWords = C::kPacked ? 2 : 4;
+  uint32_t words[kVectors][kWords];
 
-  /// Row 32 j + 4 key + e, column 4 column + i.
-  __device__ __forceinline__ uint32_t& word(int j, int e, int i) {
-    return C::kVk ? words[4 * j + i][e] : words[4 * j + e][i];
+  __device__ __forceinline__ void clear() {
+#pragma unroll
+    for (int m = 0; m < kVectors; ++m) {
+#pragma unroll
+      for (int i = 0; i < kWords; ++i) words[m][i] = 0;
+    }
   }
-  __device__ __forceinline__ float get(int j, int e, int i) {
-    return __uint_as_float(word(j, e, i));
-  }
-  __device__ __forceinline__ void set(int j, int e, int i, float x) {
-    word(j, e, i) = __float_as_uint(x);
+  /// PERF packed numbers are converted at each use: without this the compiler keeps what it has
+  /// converted once, or converts long before the use, and spills it.
+  __device__ __forceinline__ void forget_converted(int m) {
+    if constexpr (C::kPacked) asm volatile("" : "+r"(words[m][0]), "+r"(words[m][1]));
   }
 };
 
-/// The lane's place in its warp.
+/// How the vectors of a tile hold numbers.
+struct InFloat32 {
+  static __device__ __forceinline__ void get(const uint32_t (&words)[4], float (&x)[4]) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) x[i] = __uint_as_float(words[i]);
+  }
+  static __device__ __forceinline__ void set(uint32_t (&words)[4], const float (&x)[4]) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) words[i] = __float_as_uint(x[i]);
+  }
+};
+
+template <class T>
+struct In16Bits {
+  static __device__ __forceinline__ void get(const uint32_t (&words)[2], float (&x)[4]) {
+    x[0] = tile::Packed<T>::first(words[0]), x[1] = tile::Packed<T>::second(words[0]);
+    x[2] = tile::Packed<T>::first(words[1]), x[3] = tile::Packed<T>::second(words[1]);
+  }
+  /// Rounds to nearest even.
+  static __device__ __forceinline__ void set(uint32_t (&words)[2], const float (&x)[4]) {
+    words[0] = tile::Packed<T>::pack(x[0], x[1]), words[1] = tile::Packed<T>::pack(x[2], x[3]);
+  }
+};
+
+/// The thread's place in a tile. [K,V]: a load of a warp is some rows of the tile, a lane has four
+/// columns and `vectors` rows in a row. [V,K]: it is some columns, a lane has four rows (of each
+/// piece of 128) of a column; its columns are C::kPerLoad apart.
 template <class C>
 struct Lane {
-  int key, column;
-  __device__ __forceinline__ Lane()
-      : key(static_cast<int>(threadIdx.x >> C::kKeyBit) & 7),
-        column(static_cast<int>(threadIdx.x >> C::kColumnBit) & 3) {}
+  int warp, index;  ///< of the warp's lanes
+  int row, column;  ///< of the tile, of the first vector's first number
+  int vectors;      ///< 4, 8 or 16
+
+  __device__ __forceinline__ explicit Lane(const Grid& grid)
+      : warp(static_cast<int>(threadIdx.x / 32)),
+        index(static_cast<int>(threadIdx.x % 32)),
+        vectors((C::kWarpRows << grid.column_bits) >> 7) {
+    if (C::kVk) {
+      row = 4 * (index % C::kLanes);
+      column = warp * warp_columns() + index / C::kLanes;
+    } else {
+      const int bits = grid.column_bits - 2;
+      row = warp * C::kWarpRows + (index >> bits) * vectors;
+      column = 4 * (index & ((1 << bits) - 1));
+    }
+  }
+  /// [V,K]: columns of the warp.
+  __device__ __forceinline__ int warp_columns() const { return vectors / C::kPieces * C::kPerLoad; }
 };
 
-/// Walks over the lane's vectors of a head's state in a slot.
+/// Walks over the thread's vectors of a head's state in a slot.
 /// PERF one pointer that moves instead of one offset a vector: 16 registers less.
 template <class C>
 struct VectorWalk {
   char* at;
-  int next_vector, next_step;   ///< bytes; BOUND: a head's state has at most 256 V elements
-  int rows_left, columns_left;  ///< of K and V, from the first vector's first element
+  int next_vector, next_column;  ///< bytes; BOUND: a head's state has at most 256 V elements
+  int rows_left, columns_left;   ///< of K and V, from the first vector's first element
+  int vectors;
+  int limit[C::kPieces];  ///< vectors below it exist, of each piece of a column
 
   __device__ __forceinline__ VectorWalk(const DecodeParams& p, const StatePool& pool, int64_t slot,
-                                        const Place& place, const Lane<C>& lane) {
+                                        const Place& place, const Lane<C>& lane)
+      : vectors(lane.vectors) {
     const int bytes = pool.number == Number::kFloat32 ? 4 : 2;
-    const int column = place.column + 4 * lane.column, row = 4 * lane.key;
-    const int origin = C::kVk ? column * p.K + row : row * p.V + column;
+    const int column = place.column + lane.column;
+    const int origin = C::kVk ? column * p.K + lane.row : lane.row * p.V + column;
     const int64_t head = slot * pool.slot_stride + int64_t{place.head} * p.K * p.V;
     at = static_cast<char*>(pool.data) + (head + origin) * bytes;
-    next_vector = (C::kVk ? p.K : p.V) * bytes;
-    next_step = C::kVk ? 32 * bytes - 3 * next_vector : 29 * next_vector;
-    rows_left = p.K - row;
+    next_vector = C::kVk ? 128 * bytes : p.V * bytes;
+    next_column = C::kPerLoad * p.K * bytes - (C::kPieces - 1) * next_vector;
+    rows_left = p.K - lane.row;
     columns_left = p.V - column;
+#pragma unroll
+    for (int piece = 0; piece < C::kPieces; ++piece) {
+      const int rows = rows_left - 128 * piece;
+      const int columns = (columns_left + C::kPerLoad - 1) / C::kPerLoad * C::kPieces;
+      const int most = C::kVk ? (rows > 0 ? columns : 0) : (columns_left > 0 ? rows : 0);
+      limit[piece] = min(vectors, most);
+    }
   }
   /// Whether vector m exists. Where K and V are multiples of four, all of it does or nothing.
   __device__ __forceinline__ bool exists(int m) const {
-    return m / 4 * 32 < rows_left && columns_left > 0;
+    return m < limit[C::kVk ? m % C::kPieces : 0];
   }
   /// Whether element i of vector m exists.
   __device__ __forceinline__ bool exists(int m, int i) const {
-    const int e = C::kVk ? i : m % 4, column = C::kVk ? m % 4 : i;
-    return m / 4 * 32 + e < rows_left && column < columns_left;
+    const int row = C::kVk ? 128 * (m % C::kPieces) + i : m;
+    const int column = C::kVk ? m / C::kPieces * C::kPerLoad : i;
+    return m < vectors && row < rows_left && column < columns_left;
   }
-  __device__ __forceinline__ void next(int m) { at += m % 4 == 3 ? next_step : next_vector; }
+  __device__ __forceinline__ void next(int m) {
+    at += C::kVk && m % C::kPieces == C::kPieces - 1 ? next_column : next_vector;
+  }
 };
 
 /// load_tile() of states whose rows are no whole vectors, or not aligned to them: in float32.
 template <class C>
 __device__ __forceinline__ void load_elements(Number number, VectorWalk<C> walk, Tile<C>& tile) {
 #pragma unroll
-  for (int m = 0; m < C::kVectors; ++m, walk.next(m - 1)) {
+  for (int m = 0; m < kVectors; ++m, walk.next(m - 1)) {
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       if (!walk.exists(m, i)) continue;
@@ -87,7 +144,7 @@ template <class C>
 __device__ __forceinline__ void store_elements(Number number, VectorWalk<C> walk,
                                                const Tile<C>& tile) {
 #pragma unroll
-  for (int m = 0; m < C::kVectors; ++m, walk.next(m - 1)) {
+  for (int m = 0; m < kVectors; ++m, walk.next(m - 1)) {
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       if (!walk.exists(m, i)) continue;
@@ -96,44 +153,43 @@ __device__ __forceinline__ void store_elements(Number number, VectorWalk<C> walk
   }
 }
 
-/// Requests the tile, zeros where there is nothing; nothing waits for it here. WHY not through the
+/// Requests the tile into one that is clear; nothing waits for it here. WHY not through the
 /// read-only cache: the pool may be the one that this launch writes.
 template <class C>
 __device__ __forceinline__ void load_tile(const DecodeParams& p, const Unit& unit, int index,
                                           const Lane<C>& lane, Tile<C>& tile) {
-#pragma unroll
-  for (int m = 0; m < C::kVectors; ++m) {
-#pragma unroll
-    for (int i = 0; i < 4; ++i) tile.words[m][i] = 0;
-  }
   if (unit.seq.read < 0) return;
   const StatePool& pool = p.state.initial.pool;
   VectorWalk<C> walk(p, pool, unit.seq.read, place_of(p, unit, index), lane);
-  if (C::kByElement && p.by_element) {
-    load_elements<C>(pool.number, walk, tile);
-    return;
-  }
   const uint64_t policy = ptx::evict_first();
-  if (pool.number == Number::kFloat32) {
+  if constexpr (C::kPacked) {
 #pragma unroll
-    for (int m = 0; m < C::kVectors; ++m, walk.next(m - 1)) {
-      if (walk.exists(m)) ptx::load_stream_16(tile.words[m], walk.at, policy);
+    for (int m = 0; m < kVectors; ++m, walk.next(m - 1)) {
+      if (walk.exists(m)) ptx::load_stream_8(tile.words[m], walk.at, policy);
     }
   } else {
+    if (C::kByElement && p.by_element) {
+      load_elements<C>(pool.number, walk, tile);
+    } else if (pool.number == Number::kFloat32) {
 #pragma unroll
-    for (int m = 0; m < C::kVectors; ++m, walk.next(m - 1)) {
-      if (walk.exists(m)) ptx::load_stream_8(tile.words[m], walk.at, policy);
+      for (int m = 0; m < kVectors; ++m, walk.next(m - 1)) {
+        if (walk.exists(m)) ptx::load_stream_16(tile.words[m], walk.at, policy);
+      }
+    } else {
+#pragma unroll
+      for (int m = 0; m < kVectors; ++m, walk.next(m - 1)) {
+        if (walk.exists(m)) ptx::load_stream_8(tile.words[m], walk.at, policy);
+      }
     }
   }
 }
 
 template <class T>
 __device__ __forceinline__ void unpack_four(uint32_t (&words)[4]) {
-  const uint32_t low = words[0], high = words[1];
-  words[0] = __float_as_uint(tile::Packed<T>::first(low));
-  words[1] = __float_as_uint(tile::Packed<T>::second(low));
-  words[2] = __float_as_uint(tile::Packed<T>::first(high));
-  words[3] = __float_as_uint(tile::Packed<T>::second(high));
+  const uint32_t packed[2] = {words[0], words[1]};
+  float x[4];
+  In16Bits<T>::get(packed, x);
+  InFloat32::set(words, x);
 }
 
 /// What load_tile() requested, in float32.
@@ -143,47 +199,86 @@ __device__ __forceinline__ void unpack_tile(const DecodeParams& p, Tile<C>& tile
   if (number == Number::kFloat32 || (C::kByElement && p.by_element)) return;
   if (number == Number::kBfloat16) {
 #pragma unroll
-    for (int m = 0; m < C::kVectors; ++m) unpack_four<__nv_bfloat16>(tile.words[m]);
+    for (int m = 0; m < kVectors; ++m) unpack_four<__nv_bfloat16>(tile.words[m]);
   } else {
 #pragma unroll
-    for (int m = 0; m < C::kVectors; ++m) unpack_four<__half>(tile.words[m]);
+    for (int m = 0; m < kVectors; ++m) unpack_four<__half>(tile.words[m]);
   }
 }
 
-template <class T>
-__device__ __forceinline__ void pack_four(const uint32_t (&words)[4], uint32_t (&packed)[4]) {
-  packed[0] = tile::Packed<T>::pack(__uint_as_float(words[0]), __uint_as_float(words[1]));
-  packed[1] = tile::Packed<T>::pack(__uint_as_float(words[2]), __uint_as_float(words[3]));
+/// Vector m of the tile as a 16-bit state has it, rounded to nearest even.
+template <class C>
+__device__ __forceinline__ void pack_four(Number number, const Tile<C>& tile, int m,
+                                          uint32_t (&packed)[2]) {
+  if constexpr (C::kPacked) {
+    packed[0] = tile.words[m][0], packed[1] = tile.words[m][1];
+  } else {
+    float x[4];
+    InFloat32::get(tile.words[m], x);
+    if (number == Number::kBfloat16) {
+      In16Bits<__nv_bfloat16>::set(packed, x);
+    } else {
+      In16Bits<__half>::set(packed, x);
+    }
+  }
 }
 
-/// Rounds to nearest even; the tile stays as it is.
+/// The tile to a slot; it stays as it is.
 template <class C>
 __device__ __forceinline__ void store_tile(const DecodeParams& p, const Unit& unit, int index,
                                            const Lane<C>& lane, int64_t slot, const Tile<C>& tile) {
   const StatePool& pool = p.state.final.pool;
   VectorWalk<C> walk(p, pool, slot, place_of(p, unit, index), lane);
-  if (C::kByElement && p.by_element) {
-    store_elements<C>(pool.number, walk, tile);
-    return;
-  }
   const uint64_t policy = ptx::evict_first();
-  if (pool.number == Number::kFloat32) {
-#pragma unroll
-    for (int m = 0; m < C::kVectors; ++m, walk.next(m - 1)) {
-      if (walk.exists(m)) ptx::store_stream_16(walk.at, tile.words[m], policy);
+  if constexpr (!C::kPacked) {
+    if (C::kByElement && p.by_element) {
+      store_elements<C>(pool.number, walk, tile);
+      return;
     }
-    return;
+    if (pool.number == Number::kFloat32) {
+#pragma unroll
+      for (int m = 0; m < kVectors; ++m, walk.next(m - 1)) {
+        if (walk.exists(m)) ptx::store_stream_16(walk.at, tile.words[m], policy);
+      }
+      return;
+    }
   }
 #pragma unroll
-  for (int m = 0; m < C::kVectors; ++m, walk.next(m - 1)) {
+  for (int m = 0; m < kVectors; ++m, walk.next(m - 1)) {
     if (!walk.exists(m)) continue;
-    uint32_t packed[4];
-    if (pool.number == Number::kBfloat16) {
-      pack_four<__nv_bfloat16>(tile.words[m], packed);
-    } else {
-      pack_four<__half>(tile.words[m], packed);
-    }
+    uint32_t packed[2];
+    pack_four(pool.number, tile, m, packed);
     ptx::store_stream_8(walk.at, packed, policy);
+  }
+}
+
+/// Asks the L2 for the CTA's states ahead of griddepcontrol.wait, where the table of slots may
+/// still be the one before: whatever it holds is clamped to the pool and feeds nothing but this
+/// request. The L2 is where all writes meet, so that what earlier launches write yet is not missed
+/// later. DecodeParams::prefetch promises plain slots and rows of whole 16-byte pieces.
+template <class C>
+__device__ __forceinline__ void prefetch_tiles(const DecodeParams& p, const Unit& unit) {
+  const BoundedPool& pool = p.state.initial;
+  const SlotTable& table = p.state.read_slots;
+  int64_t slot = unit.seq.index;
+  if (table.rows.data != nullptr) {
+    const int64_t at = slot * table.rows.stride;
+    slot = table.rows.is_64bit ? ptx::peek_64(static_cast<const int64_t*>(table.rows.data) + at)
+                               : ptx::peek_32(static_cast<const int32_t*>(table.rows.data) + at);
+  }
+  if (slot < 0 || slot >= pool.slots) return;
+  const uint64_t policy = ptx::evict_first();
+  const int bytes = pool.pool.number == Number::kFloat32 ? 4 : 2;
+  for (int tile = unit.first; tile < unit.last; ++tile) {
+    const Place place = place_of(p, unit, tile);
+    const int columns = min(1 << p.grid.column_bits, p.V - place.column);
+    const int64_t head = slot * pool.pool.slot_stride + int64_t{place.head} * p.K * p.V;
+    const int rows = C::kVk ? columns : p.K, numbers = C::kVk ? p.K : columns;
+    for (int row = static_cast<int>(threadIdx.x); row < rows; row += C::kThreads) {
+      const int first = C::kVk ? (place.column + row) * p.K : row * p.V + place.column;
+      ptx::prefetch_bulk(static_cast<const char*>(pool.pool.data) + (head + first) * bytes,
+                         static_cast<uint32_t>(numbers * bytes), policy);
+    }
   }
 }
 

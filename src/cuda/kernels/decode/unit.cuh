@@ -12,8 +12,8 @@ namespace sluice::cuda::decode {
 
 using device::Sequence;
 
-/// Tiles first .. last - 1 of one (sequence, key head). Tile i is 16 columns of value head
-/// i / tiles_per_head of that key head.
+/// Tiles first .. last - 1 of one (sequence, key head). Tile i is 2^column_bits columns of value
+/// head i / tiles_per_head of that key head.
 struct Unit {
   Sequence seq;
   int key_head;
@@ -21,13 +21,12 @@ struct Unit {
   int first, last;
 };
 
-/// All but what the slots say; see device::find_slots().
+/// What the grid alone says; nothing is read. The rest: device::find_rows(), device::find_slots().
 __device__ __forceinline__ Unit unit_of(const DecodeParams& p) {
   Unit unit;
   unit.rank = static_cast<int>(blockIdx.x);
   unit.key_head = static_cast<int>(blockIdx.y);
   unit.seq.index = blockIdx.z;
-  device::find_rows(p.rows, &unit.seq);
   const int tiles = p.r * p.tiles_per_head;
   unit.first = min(unit.rank * p.grid.tiles, tiles);
   unit.last = min(unit.first + p.grid.tiles, tiles);
@@ -56,7 +55,7 @@ __device__ __forceinline__ int head_of(const DecodeParams& p, const Unit& unit, 
 
 __device__ __forceinline__ Place place_of(const DecodeParams& p, const Unit& unit, int tile) {
   const Quotient q(tile, p.by_tiles_per_head, p.tiles_per_head);
-  return {q.whole, head_of(p, unit, q.whole), q.rest * kTileColumns};
+  return {q.whole, head_of(p, unit, q.whole), q.rest << p.grid.column_bits};
 }
 
 /// Where a value head lies in [.., HV/r, r, ..].
@@ -69,28 +68,30 @@ __device__ __forceinline__ Group group_of(const DecodeParams& p, int head) {
   return {q.whole, q.rest};
 }
 
-/// Place of column `local` of the CTA's, 0 <= local < 16 tiles.
+/// Place of column `local` of the CTA's.
 __device__ __forceinline__ Place place_of_column(const DecodeParams& p, const Unit& unit,
                                                  int local) {
-  Place place = place_of(p, unit, unit.first + local / kTileColumns);
-  place.column += local % kTileColumns;
+  Place place = place_of(p, unit, unit.first + (local >> p.grid.column_bits));
+  place.column += local & ((1 << p.grid.column_bits) - 1);
   return place;
 }
 
 /// Whether column `local` of the CTA is one of V.
 __device__ __forceinline__ bool exists(const DecodeParams& p, const Unit& unit, int local,
                                        const Place& at) {
-  return unit.first + local / kTileColumns < unit.last && at.column < p.V;
+  return unit.first + (local >> p.grid.column_bits) < unit.last && at.column < p.V;
 }
 
 /// The CTA's shared memory, as StageSizes has it. Rows are in float32 and hold zeros past K and V.
 struct Stage {
-  float* rows;          ///< [tokens][row]: q, k, v of the CTA's columns; o replaces v
+  float* partials;      ///< [2][2][warps][columns of a tile]: sums with k and with q
+  float* rows;          ///< [tokens][row]: q, k, v of the CTA's columns
   float* gates;         ///< layer: [tokens][columns], norm weight times act(z)
+  float* o;             ///< layer: [tokens][columns]
+  float* squares;       ///< layer: [tokens][columns / 4], sums of o^2 over four columns
   int64_t* write;       ///< [tokens] slot of the state after that token; -1: none
   float *alpha, *beta;  ///< [tokens][r]
-  float* partial;       ///< layer: [tokens][tiles], sums of o^2 over a tile
-  int K, row, columns, tiles;
+  int K, row, columns;
 
   __device__ __forceinline__ float* q(int t) const { return rows + t * row; }
   __device__ __forceinline__ float* k(int t) const { return rows + t * row + K; }
@@ -100,16 +101,18 @@ struct Stage {
 template <class C>
 __device__ __forceinline__ Stage make_stage(const DecodeParams& p) {
   Stage s;
-  s.K = C::kK, s.tiles = p.grid.tiles, s.columns = p.grid.tiles * kTileColumns;
+  s.K = C::kK, s.columns = p.grid.tiles << p.grid.column_bits;
   s.row = 2 * C::kK + s.columns;
   const int tokens = p.rows.max_tokens;
-  s.rows = reinterpret_cast<float*>(ptx::dynamic_memory());
+  s.partials = reinterpret_cast<float*>(ptx::dynamic_memory());
+  s.rows = s.partials + (4 * C::kWarps << p.grid.column_bits);
   s.gates = s.rows + tokens * s.row;
-  float* const after = s.gates + (C::kLayer ? tokens * s.columns : 0);
+  s.o = s.gates + (C::kLayer ? tokens * s.columns : 0);
+  s.squares = s.o + (C::kLayer ? tokens * s.columns : 0);
+  float* const after = s.squares + (C::kLayer ? tokens * s.columns / 4 : 0);
   s.write = reinterpret_cast<int64_t*>(after);
   s.alpha = after + 2 * tokens;
   s.beta = s.alpha + tokens * p.r;
-  s.partial = s.beta + tokens * p.r;
   return s;
 }
 

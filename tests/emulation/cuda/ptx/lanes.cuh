@@ -10,22 +10,53 @@
 namespace sluice::cuda::ptx {
 
 /// Sum of number `i` over the lanes that differ from `lane` in bits kFirst .. kFirst + bits - 1.
-template <int kFirst>
-float lane_sum(const emulation::Exchange& e, uint32_t lane, int bits, int i) {
+inline float lane_sum(const emulation::Exchange& e, uint32_t lane, int first, int bits, int i) {
   if (bits == 0) return std::bit_cast<float>(e.words[lane][i]);
-  const uint32_t other = lane ^ (1u << (kFirst + bits - 1));
-  return lane_sum<kFirst>(e, lane, bits - 1, i) + lane_sum<kFirst>(e, other, bits - 1, i);
+  const uint32_t other = lane ^ (1u << (first + bits - 1));
+  return lane_sum(e, lane, first, bits - 1, i) + lane_sum(e, other, first, bits - 1, i);
 }
 
-template <int kFirst, int kBits, int kCount>
-void sum_over_lanes(float (&x)[kCount]) {
+/// Shows the warp x, and calls use(exchange, lane).
+template <int kCount, class Use>
+void with_all_lanes(const float (&x)[kCount], Use use) {
   static_assert(kCount <= 16);
   emulation::Exchange& e = emulation::exchange();
   const uint32_t lane = emulation::thread.x % 32;
   for (int i = 0; i < kCount; ++i) e.words[lane][i] = std::bit_cast<uint32_t>(x[i]);
   emulation::meet_warp();
-  for (int i = 0; i < kCount; ++i) x[i] = lane_sum<kFirst>(e, lane, kBits, i);
+  use(e, lane);
   emulation::meet_warp();
+}
+
+template <int kFirst, int kBits, int kCount>
+void sum_over_lanes(float (&x)[kCount]) {
+  with_all_lanes(x, [&](const auto& e, uint32_t lane) {
+    for (int i = 0; i < kCount; ++i) x[i] = lane_sum(e, lane, kFirst, kBits, i);
+  });
+}
+
+template <int kCount>
+void sum_from_bit(int first, float (&x)[kCount]) {
+  with_all_lanes(x, [&](const auto& e, uint32_t lane) {
+    for (int i = 0; i < kCount; ++i) x[i] = lane_sum(e, lane, first, 5 - first, i);
+  });
+}
+
+template <int kLanes>
+float fold_over_lanes(const float (&x)[16]) {
+  float sum = 0;
+  with_all_lanes(x, [&](const auto& e, uint32_t lane) {
+    sum = lane_sum(e, lane, 0, kLanes == 32 ? 5 : 4, static_cast<int>(lane % 16));
+  });
+  return sum;
+}
+
+inline float from_lane(float x, int from) {
+  const float all[1] = {x};
+  float found = 0;
+  with_all_lanes(
+      all, [&](const auto& e, uint32_t) { found = std::bit_cast<float>(e.words[from % 32][0]); });
+  return found;
 }
 
 }  // namespace sluice::cuda::ptx

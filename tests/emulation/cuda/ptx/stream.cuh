@@ -19,14 +19,32 @@ inline uint64_t evict_first() { return 0; }
 inline void load_stream_16(uint32_t (&r)[4], const void* address, uint64_t) {
   std::memcpy(r, aligned<16>(address), 16);
 }
-inline void load_stream_8(uint32_t (&r)[4], const void* address, uint64_t) {
+template <int kWords>
+void load_stream_8(uint32_t (&r)[kWords], const void* address, uint64_t) {
   std::memcpy(r, aligned<8>(address), 8);
 }
 inline void store_stream_16(void* address, const uint32_t (&r)[4], uint64_t) {
   std::memcpy(const_cast<void*>(aligned<16>(address)), r, 16);
 }
-inline void store_stream_8(void* address, const uint32_t (&r)[4], uint64_t) {
+inline void store_stream_8(void* address, const uint32_t (&r)[2], uint64_t) {
   std::memcpy(const_cast<void*>(aligned<8>(address)), r, 8);
+}
+
+/// Reads the bytes, which a memory checker sees.
+inline void prefetch_bulk(const void* address, uint32_t bytes, uint64_t) {
+  if (bytes % 16 != 0) std::abort();
+  const auto* const at = static_cast<const volatile uint8_t*>(aligned<16>(address));
+  for (uint32_t i = 0; i < bytes; i += 16) static_cast<void>(at[i]);
+}
+inline int64_t peek_64(const void* address) {
+  int64_t x;
+  std::memcpy(&x, aligned<8>(address), 8);
+  return x;
+}
+inline int32_t peek_32(const void* address) {
+  int32_t x;
+  std::memcpy(&x, aligned<4>(address), 4);
+  return x;
 }
 
 }  // namespace sluice::cuda::ptx

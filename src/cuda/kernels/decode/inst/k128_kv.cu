@@ -2,6 +2,6 @@
 #include "cuda/kernels/decode/instances.h"
 #include "cuda/kernels/decode/kernel.cuh"
 
-const void* sluice::cuda::decode::k128_kv(bool layer) noexcept {
-  return layer ? instance<Config<128, false, true>>() : instance<Config<128, false, false>>();
+const void* sluice::cuda::decode::k128_kv(bool layer, bool packed) noexcept {
+  return instance_of<128, false>(layer, packed);
 }

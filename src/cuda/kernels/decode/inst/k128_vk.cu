@@ -2,6 +2,6 @@
 #include "cuda/kernels/decode/instances.h"
 #include "cuda/kernels/decode/kernel.cuh"
 
-const void* sluice::cuda::decode::k128_vk(bool layer) noexcept {
-  return layer ? instance<Config<128, true, true>>() : instance<Config<128, true, false>>();
+const void* sluice::cuda::decode::k128_vk(bool layer, bool packed) noexcept {
+  return instance_of<128, true>(layer, packed);
 }

@@ -2,6 +2,6 @@
 #include "cuda/kernels/decode/instances.h"
 #include "cuda/kernels/decode/kernel.cuh"
 
-const void* sluice::cuda::decode::k256_kv(bool layer) noexcept {
-  return layer ? instance<Config<256, false, true>>() : instance<Config<256, false, false>>();
+const void* sluice::cuda::decode::k256_kv(bool layer, bool packed) noexcept {
+  return instance_of<256, false>(layer, packed);
 }

@@ -2,6 +2,6 @@
 #include "cuda/kernels/decode/instances.h"
 #include "cuda/kernels/decode/kernel.cuh"
 
-const void* sluice::cuda::decode::k256_vk(bool layer) noexcept {
-  return layer ? instance<Config<256, true, true>>() : instance<Config<256, true, false>>();
+const void* sluice::cuda::decode::k256_vk(bool layer, bool packed) noexcept {
+  return instance_of<256, true>(layer, packed);
 }
