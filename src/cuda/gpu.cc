@@ -25,9 +25,15 @@ int recall(KnownFact (&known)[kKnownDevices], int device, Ask ask) noexcept {
 
 }  // namespace
 
+// PERF every operator call asks whether there is a GPU; the driver is asked once.
 int device_count() noexcept {
-  int count = 0;
-  if (cudaGetDeviceCount(&count) == cudaSuccess) return count;
+  static std::atomic<int> known{0};
+  int count = known.load(std::memory_order_relaxed);
+  if (count > 0) return count;
+  if (cudaGetDeviceCount(&count) == cudaSuccess) {
+    known.store(count, std::memory_order_relaxed);
+    return count;
+  }
   cudaGetLastError();
   return 0;
 }

@@ -113,6 +113,32 @@ TEST(EmulatedConvBodies, AgreeBitForBit) {
   }
 }
 
+/// Sequences that begin and end inside packs of tokens, and a last pack that is not whole: what is
+/// past the rows is another tensor's, and stays.
+TEST(EmulatedConvBodies, AgreeWherePacksAreCut) {
+  constexpr int64_t kRows = 45;
+  for (const sluice_dtype dtype : {kBF16, kF16}) {
+    for (const int64_t width : {2, 4}) {
+      Array results[2];
+      for (const bool channel_first : {false, true}) {
+        Scene scene(dtype, channel_first, width);
+        sluice_causal_conv1d_args args{};
+        args.struct_size = sizeof args;
+        args.x = scene.x.view(), args.weight = scene.weight.view(), args.out = scene.out.view();
+        args.x.shape[1] = args.out.shape[1] = kRows;
+        const TestTensor offsets = TestTensor::of_indices(kI32, {0, 1, 13, 14, 30, kRows});
+        args.cu_seqlens = offsets.view();
+        args.implementation = SLUICE_IMPL_CUDA;
+        scene.out.assign(make_normal({1, Scene::T, Scene::D}, 7));
+        const CallOutcome call = call_operator(SLUICE_OP_CAUSAL_CONV1D, sluice_causal_conv1d, args);
+        ASSERT_EQ(call.code, SLUICE_OK) << call.message;
+        results[channel_first ? 1 : 0] = scene.out.values();
+      }
+      EXPECT_TRUE(same_bits(results[0], results[1])) << width;
+    }
+  }
+}
+
 /// Two rows of one batch entry 2^31 + 8 elements apart, in address space that is never touched in
 /// between.
 TEST(EmulatedConvStrides, PastTwoToThe31) {

@@ -133,7 +133,7 @@ Body choose_body(const ConvParams& p) noexcept {
 
 void plan_launch(Body body, int multiprocessors, ConvParams* p) noexcept {
   plan_heads(p);
-  const int64_t warps_wanted = int64_t{multiprocessors} * 12;
+  const int64_t warps_wanted = int64_t{multiprocessors} * 24;
   const bool lines = body == Body::kLinesOfBfloats || body == Body::kLinesOfHalves ||
                      body == Body::kLinesOfElements;
   const bool elements = body == Body::kRowsOfElements || body == Body::kLinesOfElements;
