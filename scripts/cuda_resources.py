@@ -47,7 +47,7 @@ def readable(names: list[str]) -> dict[str, str]:
     out = {}
     for mangled, name in zip(names, plain):
         name = re.sub(r"\(bool\)1", "true", re.sub(r"\(bool\)0", "false", name))
-        name = re.sub(r"\((?:int|unsigned int)\)", "", name)
+        name = re.sub(r"\((?:int|unsigned int|sluice::[\w:]+)\)", "", name)  # of enums too
         name = name.split("(")[0].removeprefix("void ")
         out[mangled] = name.replace("sluice::cuda::", "")
     return out

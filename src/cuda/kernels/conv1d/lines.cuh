@@ -155,27 +155,22 @@ __device__ __forceinline__ void lines_item(const ConvParams& p, int64_t index, i
   Column ahead_line = column_of(p, batch, first), line = ahead_line;
   LineInputs<Pack> inputs[kLinesAhead] = {};
   Taps<1> taps[kLinesAhead] = {};
-#pragma unroll
-  for (int c = 0; c < kLinesAhead; ++c) {
-    if (c < count) {
-      inputs[c] = LineInputs<Pack>::load(p, ahead_line, row);
-      taps[c] = load_taps<1>(p, first + c);
-    }
-    next_line(p, batch, first + c + 1, ahead_line);
-  }
   const Stored stored = stored_of<Pack::kElements>(p, batch, row);
-  for (int base = 0; base < count; base += kLinesAhead) {
+  // The first round only loads: one copy of the code that does.
+#pragma unroll 1
+  for (int base = -kLinesAhead; base < count; base += kLinesAhead) {
 #pragma unroll
     for (int c = 0; c < kLinesAhead; ++c) {
       const int at = base + c, later = at + kLinesAhead;
       if (at >= count) break;
-      float y[Pack::kElements];
-      convolve_line<Pack>(p, taps[c], inputs[c], y);
+      float y[Pack::kElements] = {};
+      if (base >= 0) convolve_line<Pack>(p, taps[c], inputs[c], y);
       if (later < count) {
         inputs[c] = LineInputs<Pack>::load(p, ahead_line, row);
         taps[c] = load_taps<1>(p, first + later);
       }
       next_line(p, batch, first + later + 1, ahead_line);
+      if (base < 0) continue;
       store_line<Pack>(line, row, stored, y);
       next_line(p, batch, first + at + 1, line);
     }
