@@ -26,9 +26,7 @@ struct Pack {
   static __device__ __forceinline__ Pack load_written(const char* at) {
     return {*reinterpret_cast<const uint4*>(at)};
   }
-  __device__ __forceinline__ void store_raw(char* at) const {
-    ptx::store_16(at, words);
-  }
+  __device__ __forceinline__ void store_raw(char* at) const { ptx::store_16(at, words); }
   /// Channels of a word, of 16 bits the low half first.
   static constexpr int kOfWord = kElements / 4;
   static __device__ __forceinline__ void split(uint32_t word, float (&out)[kOfWord]) {
