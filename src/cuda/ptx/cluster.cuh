@@ -14,6 +14,12 @@ __device__ __forceinline__ void cluster_arrive() {
   asm volatile("barrier.cluster.arrive.release;\n" ::: "memory");
 }
 
+/// Arrives without ordering this thread's writes: enough where it has only read, and has used what
+/// it read. PERF the release waits until all of its loads and stores have come to an end.
+__device__ __forceinline__ void cluster_arrive_relaxed() {
+  asm volatile("barrier.cluster.arrive.relaxed;\n" ::: "memory");
+}
+
 /// Waits until all threads of the cluster have arrived, with acquire semantics; each thread arrives
 /// once before it waits.
 __device__ __forceinline__ void cluster_wait() {

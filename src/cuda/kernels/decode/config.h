@@ -40,6 +40,8 @@ struct Config {
   /// [V,K]: lanes along a column, loads of a column, columns of a load.
   static constexpr int kLanes = kK < 128 ? kK / 4 : 32;
   static constexpr int kPieces = kK > 128 ? kK / 128 : 1, kPerLoad = 32 / kLanes;
+  /// PERF bodies of the loop over the sums with k and with q: one takes fewer registers.
+  static constexpr int kSumBodies = kLayer ? 1 : 2;
   /// CTAs that the registers of a multiprocessor must hold: 512 threads; 768 packed; 256 of the
   /// instance that reads states number by number.
   static constexpr int kResident = (kPacked ? 3 : (kByElement ? 1 : 2)) * kMaxThreads / kThreads;

@@ -111,27 +111,30 @@ __device__ __forceinline__ void stage_all(const DecodeParams& p, Unit& unit, Con
   request.settle(p, unit, conv, s);
 }
 
-/// The part of a layer behind the delta rule.
+/// The part of a layer behind the delta rule: outputs first, then conv states.
 template <class C>
 __device__ __forceinline__ void finish_layer(const DecodeParams& p, const Unit& unit,
-                                             const ConvSequence& conv, const Stage& s) {
+                                             const Stage& s) {
   if (p.grid.ctas == 1) {
-    // SYNC CTA: o and partial sums of all tiles are complete
+    // SYNC CTA: o and the sums of squares of all tiles are complete
     __syncthreads();
     write_rows(p, unit, s);
+    update_states<C>(p, unit, conv_sequence(p, unit.seq), 0, s.row);
     return;
   }
-  // SYNC cluster 1: every CTA of the unit has read the q and k columns of the conv states
-  ptx::cluster_wait();
-  ptx::cluster_arrive();
-  // SYNC cluster 2: o and partial sums of all CTAs of the unit are complete
+  if (!hands_over(p, unit)) hand_over();
+  // SYNC cluster 2: o and the sums of squares of all CTAs of the unit are complete
   ptx::cluster_wait();
   write_rows(p, unit, s);
-  ptx::cluster_arrive();
+  // SYNC cluster 3: this thread has read what it needs of other CTAs
+  ptx::cluster_arrive_relaxed();
+  // PERF found again, not kept over the delta rule: registers
+  const ConvSequence conv = conv_sequence(p, unit.seq);
   const int channels = 2 * C::kK;
   update_states<C>(p, unit, conv, channels * unit.rank / p.grid.ctas,
                    channels * (unit.rank + 1) / p.grid.ctas);
-  // SYNC cluster 3: nobody reads this CTA's partial sums any more, so it may end
+  update_states<C>(p, unit, conv, channels, s.row);
+  // SYNC cluster 3: nobody reads this CTA's sums any more, so it may end
   ptx::cluster_wait();
 }
 
@@ -139,11 +142,10 @@ __device__ __forceinline__ void finish_layer(const DecodeParams& p, const Unit& 
 template <class C, class Form>
 __device__ __forceinline__ void run_tiles(const DecodeParams& p, const Unit& unit, const Stage& s,
                                           const Lane<C>& lane, Tile<C>& state) {
-  int turn = 0;
 #pragma unroll 1
   for (int tile = unit.first; tile < unit.last; ++tile) {
     if constexpr (!C::kPacked) unpack_tile(p, state);
-    run_tile<C, Form>(p, s, unit, tile, lane, &turn, state);
+    run_tile<C, Form>(p, s, unit, tile, lane, state);
     if (tile + 1 == unit.last) break;
     state.clear();
     load_tile(p, unit, tile + 1, lane, state);
@@ -172,11 +174,10 @@ __global__ void __launch_bounds__(C::kThreads, C::kResident)
     write_zeros<C>(p, unit, s);
     return;
   }
-  // SYNC cluster 1: this CTA has read its columns of the conv states
-  if (C::kLayer && p.grid.ctas > 1) ptx::cluster_arrive();
+  // SYNC cluster 1: this thread has read, and used, its columns of the conv states
+  if (C::kLayer && p.grid.ctas > 1) ptx::cluster_arrive_relaxed();
   // SYNC CTA: the stage is complete, and v columns (alone in a unit: all) of conv states are read
   __syncthreads();
-  if (C::kLayer) update_states<C>(p, unit, conv, p.grid.ctas > 1 ? 2 * C::kK : 0, s.row);
   if constexpr (!C::kPacked) {
     run_tiles<C, InFloat32>(p, unit, s, lane, state);
   } else if (p.state.final.pool.number == Number::kBfloat16) {
@@ -184,7 +185,7 @@ __global__ void __launch_bounds__(C::kThreads, C::kResident)
   } else {
     run_tiles<C, In16Bits<__half>>(p, unit, s, lane, state);
   }
-  if (C::kLayer) finish_layer<C>(p, unit, conv, s);
+  if (C::kLayer) finish_layer<C>(p, unit, s);
 }
 
 template <class C>

@@ -9,6 +9,7 @@
 
 #include "cuda/device/store.cuh"
 #include "cuda/kernels/decode/tile.cuh"
+#include "cuda/ptx/cluster.cuh"
 #include "cuda/ptx/lanes.cuh"
 
 namespace sluice::cuda::decode {
@@ -100,6 +101,20 @@ __device__ __forceinline__ void emit_four(const DecodeParams& p, const Stage& s,
   s.squares[(t * s.columns + local + column) / 4] = sum;
 }
 
+/// The CTA's o is complete, but for what other threads add to it.
+/// SYNC cluster 1: every CTA of the unit has read the q and k columns of the conv states
+/// SYNC cluster 2: this thread's o and squares are written
+__device__ __forceinline__ void hand_over() {
+  ptx::cluster_wait();
+  ptx::cluster_arrive();
+}
+
+/// Whether hand_over() comes with the last token of the last tile. PERF ahead of the state's
+/// stores, whose end the barrier would wait for.
+__device__ __forceinline__ bool hands_over(const DecodeParams& p, const Unit& unit) {
+  return p.grid.ctas > 1 && unit.seq.tokens > 0 && unit.first < unit.last;
+}
+
 /// A token on a tile.
 template <class C>
 struct Token {
@@ -117,10 +132,10 @@ struct Token {
 template <class C, class Form>
 __device__ __forceinline__ void sum_rows(const Lane<C>& lane, Tile<C>& tile, const float* x,
                                          float (&sum)[4]) {
-  float part[2][4];
+  float part[2][4] = {};
 #pragma unroll
   for (int block = 0; block < 4; ++block) {
-    if (4 * block >= lane.vectors) break;
+    if (block > 0 && 4 * block >= lane.vectors) break;
     float four[4], y[4] = {};
     read_four(x + lane.row + 4 * block, four);
 #pragma unroll
@@ -166,20 +181,12 @@ __device__ __forceinline__ void advance_rows(const Token<C>& token, Tile<C>& til
   float* const with_k = s.partials + (turn % 2 != 0 ? 2 * product : 0) + lane.column;
   float* const with_q = with_k + product;
   const bool first_lane = lane.index >> (bits - 2) == 0;
-  float sums[8];
-  {
-    float u[4], w[4];
-    sum_rows<C, Form>(lane, tile, s.k(t), u);
-    sum_rows<C, Form>(lane, tile, s.q(t), w);
-#pragma unroll
-    for (int i = 0; i < 4; ++i) sums[i] = u[i], sums[4 + i] = w[i];
-    ptx::sum_from_bit(bits - 2, sums);
-#pragma unroll
-    for (int i = 0; i < 4; ++i) u[i] = sums[i], w[i] = sums[4 + i];
-    if (first_lane) {
-      write_four(with_k + (lane.warp << bits), u);
-      write_four(with_q + (lane.warp << bits), w);
-    }
+#pragma unroll C::kSumBodies
+  for (int i = 0; i < 2; ++i) {
+    float x[4];
+    sum_rows<C, Form>(lane, tile, i == 0 ? s.k(t) : s.q(t), x);
+    ptx::sum_from_bit(bits - 2, x);
+    if (first_lane) write_four((i == 0 ? with_k : with_q) + (lane.warp << bits), x);
   }
   // SYNC CTA: the warps' sums of this token are complete. Those of the one before are read, so the
   // next token may use their place.
@@ -296,15 +303,16 @@ __device__ __forceinline__ int64_t slot_after(const DecodeParams& p, const Stage
   return p.write_last && t + 1 >= unit.seq.tokens ? unit.seq.write : -1;
 }
 
-/// All tokens of the sequence on one tile. @param turn tokens so far, of all tiles
+/// All tokens of the sequence on one tile.
 template <class C, class Form>
 __device__ __forceinline__ void run_tile(const DecodeParams& p, const Stage& s, const Unit& unit,
-                                         int index, const Lane<C>& lane, int* turn, Tile<C>& tile) {
+                                         int index, const Lane<C>& lane, Tile<C>& tile) {
   const Place at = place_of(p, unit, index);
   const int local = (index - unit.first) << p.grid.column_bits;
 #pragma unroll 1
-  for (int t = 0;; ++*turn) {
-    const Token<C> token{p, s, unit, lane, at, t, local, *turn};
+  for (int t = 0;;) {
+    const int turn = (index - unit.first) * unit.seq.tokens + t;
+    const Token<C> token{p, s, unit, lane, at, t, local, turn};
     if (unit.seq.tokens > 0) {
       if constexpr (C::kVk) {
         advance_columns<C, Form>(token, tile);
@@ -312,11 +320,13 @@ __device__ __forceinline__ void run_tile(const DecodeParams& p, const Stage& s, 
         advance_rows<C, Form>(token, tile);
       }
     }
+    if (C::kLayer && index + 1 == unit.last && t + 1 == unit.seq.tokens && p.grid.ctas > 1) {
+      hand_over();
+    }
     const int64_t slot = slot_after(p, s, unit, t);
     if (slot >= 0) store_tile(p, unit, index, lane, slot, tile);
     if (C::kPacked || ++t >= unit.seq.tokens) break;
   }
-  ++*turn;
 }
 
 }  // namespace sluice::cuda::decode

@@ -10,6 +10,7 @@
 namespace sluice::cuda::ptx {
 
 inline void cluster_arrive() { emulation::cluster_arrive(); }
+inline void cluster_arrive_relaxed() { emulation::cluster_arrive(); }
 inline void cluster_wait() { emulation::cluster_wait(); }
 inline float load_remote(const float* own, uint32_t rank) {
   float x;
