@@ -34,17 +34,6 @@ bool is_16bit(const DeltaRuleProblem& p) noexcept {
   return number != device::Number::kFloat32 && number == number_type(p.state.final.dtype);
 }
 
-/// Whether each piece of a state that a CTA has in a row is one of 16-byte pieces, and its slot
-/// known from a table's first column.
-bool may_prefetch(const DeltaRuleProblem& p, const decode::Grid& grid) noexcept {
-  const Tensor& pool = p.state.initial;
-  if (!present(pool) || present(p.num_accepted)) return false;
-  const int64_t numbers = 128 / pool.dtype.bits;
-  const int64_t row = p.state.layout == SLUICE_STATE_VK ? p.K : p.V;
-  return row % numbers == 0 && (1 << grid.column_bits) % numbers == 0 &&
-         pool.stride[0] % numbers == 0 && reinterpret_cast<uintptr_t>(pool.data) % 16 == 0;
-}
-
 void lower_grid(const DeltaRuleProblem& p, bool layer, int multiprocessors,
                 DecodeParams* out) noexcept {
   const decode::Work work{p.rows.N * p.H,       out->V, out->K,         out->r,
@@ -57,8 +46,8 @@ void lower_grid(const DeltaRuleProblem& p, bool layer, int multiprocessors,
   out->packed =
       !layer && p.state.layout == SLUICE_STATE_KV && out->rows.max_tokens == 1 && is_16bit(p);
   // PERF more CTAs than are resident would ask the L2 for what it drops before they start
-  out->prefetch =
-      work.units * out->grid.ctas <= 2 * int64_t{multiprocessors} && may_prefetch(p, out->grid);
+  out->prefetch = work.units * out->grid.ctas <= 2 * int64_t{multiprocessors} &&
+                  present(p.state.initial) && !present(p.num_accepted);
 }
 
 /// What the delta rule alone and a layer have in common.

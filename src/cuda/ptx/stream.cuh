@@ -48,13 +48,10 @@ __device__ __forceinline__ void store_stream_8(void* address, const uint32_t (&r
                : "memory");
 }
 
-/// Asks the L2 for `bytes` (a multiple of 16) at a 16-byte aligned global address (PTX ISA
-/// 9.7.9.25.5.2). The L2 is where all writes meet, so that no later load can see less of them.
-__device__ __forceinline__ void prefetch_bulk(const void* address, uint32_t bytes,
-                                              uint64_t policy) {
-  asm volatile("cp.async.bulk.prefetch.L2.global.L2::cache_hint [%0], %1, %2;" ::"l"(address),
-               "r"(bytes), "l"(policy)
-               : "memory");
+/// Asks the L2 for the 32 bytes around a global address (PTX ISA 9.7.9.15). The L2 is where all
+/// writes meet, so that no later load can see less of them.
+__device__ __forceinline__ void prefetch_sector(const void* address) {
+  asm volatile("prefetch.global.L2 [%0];" ::"l"(address) : "memory");
 }
 
 /// An integer that another kernel may be writing: from the L2, old or new; the L1 keeps nothing.

@@ -27,7 +27,7 @@ constexpr int max_column_bits(int K) noexcept { return K > 128 ? 6 : 7; }
 /// rows and 32, 64 or 128 columns, in vectors of four neighbours in memory: step.cuh.
 template <int kK_, bool kVk_, bool kLayer_, bool kPacked_ = false>
 struct Config {
-  static constexpr int kK = kK_;
+  static constexpr int kK = kK_, kKBits = kK < 128 ? 6 : (kK == 128 ? 7 : 8);
   static constexpr bool kVk = kVk_;        ///< [V,K], else [K,V]
   static constexpr bool kLayer = kLayer_;  ///< conv, delta rule and norm, else the delta rule
   /// One token, states of one 16-bit dtype, [K,V], no layer: they stay as they are in registers, so

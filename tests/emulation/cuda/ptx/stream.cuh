@@ -30,11 +30,9 @@ inline void store_stream_8(void* address, const uint32_t (&r)[2], uint64_t) {
   std::memcpy(const_cast<void*>(aligned<8>(address)), r, 8);
 }
 
-/// Reads the bytes, which a memory checker sees.
-inline void prefetch_bulk(const void* address, uint32_t bytes, uint64_t) {
-  if (bytes % 16 != 0) std::abort();
-  const auto* const at = static_cast<const volatile uint8_t*>(aligned<16>(address));
-  for (uint32_t i = 0; i < bytes; i += 16) static_cast<void>(at[i]);
+/// Reads a byte, which a memory checker sees.
+inline void prefetch_sector(const void* address) {
+  static_cast<void>(*static_cast<const volatile uint8_t*>(address));
 }
 inline int64_t peek_64(const void* address) {
   int64_t x;
