@@ -14,10 +14,6 @@ using core::DeltaRuleProblem;
 
 /// Most states at boundaries that the planner may ask for, per multiprocessor: 50 MB on an H200.
 constexpr int64_t kPairsPerMultiprocessor = 3;
-/// Heads that remember, as the host has to guess before the device has seen a gate.
-constexpr float kGuessedShare = 0.25f;
-/// Chunks that the others look back, likewise.
-constexpr float kGuessedHorizon = 6.0f;
 
 bool is_empty(const char* text) noexcept { return text == nullptr || *text == '\0'; }
 
@@ -47,7 +43,7 @@ Outlook look_ahead(const DeltaRuleProblem& p, const SplitRequest& request, int64
   const SplitCase of{number(sequences * chunks_each),
                      heads,
                      heads * exact_share,
-                     kGuessedHorizon,
+                     chunk_forward::kGuessedHorizon,
                      number(p.V / request.columns),
                      number(p.V / request.transition_columns),
                      number(p.K / request.transition_columns),
@@ -81,7 +77,7 @@ bool worth_asking(const DeltaRuleProblem& p, const SplitRequest& request) noexce
 int32_t choose_columns(const DeltaRuleProblem& p, SplitRequest request) noexcept {
   if (p.rows.N == 0) return 128;
   const int64_t chunks_each = std::max<int64_t>(most_chunks(p) / p.rows.N, 1);
-  const float share = request.may_forget ? kGuessedShare : 1.0f;
+  const float share = request.may_forget ? chunk_forward::kGuessedShare : 1.0f;
   float times[2];
   for (const int32_t columns : {128, 64}) {
     request.columns = columns;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/backend.hpp"
+#include "cuda/kernels/chunk_forward/horizon.cuh"
 #include "cuda/kernels/chunk_forward/join.cuh"
 #include "cuda/kernels/chunk_forward/kernel.cuh"
 #include "cuda/kernels/chunk_forward/launch.h"

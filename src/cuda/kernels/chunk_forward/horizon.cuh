@@ -9,22 +9,23 @@
 
 namespace sluice::cuda::chunk_forward {
 
-/// Chunks whose gates are on their way at once. PERF one at a time each waits for memory in turn.
-inline constexpr int kChunksAtOnce = 8;
+/// Chunks that are looked at, at most. WHY: to start so many chunks early costs as much as to
+/// remember, so that it does not pay to find out that a head forgets later than that.
+inline constexpr int kLookBack = 16;
 
-/// Sums of the gates of chunks first - back, first - back - 1, .. of a sequence, for kChunksAtOnce
-/// values of `back` from `from` on, no further than `last`; infinity where one is positive or NaN.
+/// Sums of the gates of the kLookBack chunks before chunk `first`, the last chunk first; infinity
+/// where a gate is positive or NaN. Chunks before the sequence count as its first. `at`: address of
+/// the lane's first gate of the sequence. PERF all chunks' gates are on their way at once.
 __device__ __forceinline__ void sum_chunks(const ChunkForwardParams& p, const RawGate& raw,
-                                           const char* at, int first, int from, int last,
-                                           float (&sums)[kChunksAtOnce]) {
-  float gates[kChunksAtOnce][2];
+                                           const char* at, int first, float (&sums)[kLookBack]) {
+  float gates[kLookBack][2];
 #pragma unroll
-  for (int i = 0; i < kChunksAtOnce; ++i) {
-    const int back = min(from + i, last);
-    fetch_pair(gates[i], at + int64_t{first - back} * 64 * p.gate.token_bytes, p.gate, 2);
+  for (int i = 0; i < kLookBack; ++i) {
+    const int64_t token = int64_t{max(first - 1 - i, 0)} * 64;
+    fetch_pair(gates[i], at + token * p.gate.token_bytes, p.gate, 2);
   }
 #pragma unroll
-  for (int i = 0; i < kChunksAtOnce; ++i) {
+  for (int i = 0; i < kLookBack; ++i) {
     sums[i] = 0.0f;
 #pragma unroll
     for (const float x : gates[i]) {
@@ -36,25 +37,25 @@ __device__ __forceinline__ void sum_chunks(const ChunkForwardParams& p, const Ra
   ptx::sum_over_lanes<0, 5>(sums);
 }
 
-/// Chunks before chunk `first` of the sequence of `item` (a whole one), at most `most`, over which
-/// the head forgets all that is older (kForgotten); -1 where it remembers, where a gate is positive
-/// or NaN, and where history may not be dropped. One warp, the same in all lanes.
+/// Chunks before chunk `first` of the sequence of `item` (a whole one), at most `most` and
+/// kLookBack, over which the head forgets all that is older (kForgotten); -1 where it remembers,
+/// where a gate is positive or NaN, and where history may not be dropped. One warp, the same in all
+/// lanes.
 __device__ __forceinline__ int horizon_of(const ChunkForwardParams& p, const WorkItem& item,
                                           int first, int most) {
-  if (!p.split.request.may_forget || p.gate_form == GateForm::kNone) return -1;
+  if (!p.split.request.may_forget || p.gate_form == GateForm::kNone || first <= 0) return -1;
   const RawGate raw = raw_gate(p, item.head);
-  const int lane = static_cast<int>(threadIdx.x & 31u), last = min(first, most);
+  const int lane = static_cast<int>(threadIdx.x & 31u), last = min(min(first, most), kLookBack);
   const char* at = scalar_address(p, p.gate, item) + 2 * lane * p.gate.token_bytes;
-  float sum = 0.0f;
-  for (int from = 1; from <= last; from += kChunksAtOnce) {
-    float sums[kChunksAtOnce];
-    sum_chunks(p, raw, at, first, from, last, sums);
-    for (int i = 0; i < kChunksAtOnce && from + i <= last; ++i) {
-      sum += sums[i];
-      if (sum <= kForgotten) return from + i;
-    }
+  float sums[kLookBack], sum = 0.0f;
+  sum_chunks(p, raw, at, first, sums);
+  int found = -1;
+#pragma unroll
+  for (int i = 0; i < kLookBack; ++i) {
+    sum += sums[i];
+    if (found < 0 && i < last && sum <= kForgotten) found = i + 1;
   }
-  return -1;
+  return found;
 }
 
 inline constexpr int kHorizonThreads = 256;

@@ -13,6 +13,8 @@ namespace sluice::cuda::chunk_forward {
 inline constexpr int kJoinColumns = 8;
 /// Parts that a sum over rows of the old state is cut into.
 inline constexpr int kJoinParts = 4;
+/// Factors M on their way or in use. PERF one alone would wait for the L2 in every product.
+inline constexpr int kJoinStages = 3;
 /// Boundaries whose horizons a CTA knows at once.
 inline constexpr int kJoinWindow = 1024;
 
@@ -28,10 +30,11 @@ using Columns = float4[kK];
 /// Shared memory of a CTA.
 template <int kK>
 struct JoinMemory {
-  alignas(128) float M[2][kK][kK];                 ///< [column][row], by turns
+  alignas(128) float M[kJoinStages][kK][kK];       ///< [column][row], by turns
   alignas(16) Columns<kK> S[2][kJoinColumns / 4];  ///< the states before and after, by turns
   alignas(16) Columns<kK> parts[kJoinParts][kJoinColumns / 4];
-  alignas(8) uint64_t full[2];
+  alignas(8) uint64_t full[kJoinStages];
+  uint32_t item;
   uint32_t wanted[kJoinWindow / 32];  ///< bit b: the state at boundary b of the window is
 };
 
@@ -85,9 +88,10 @@ template <int kK>
 __device__ __forceinline__ void request_factor(const JoinWalk<kK>& walk, int boundary, int turn) {
   constexpr uint32_t kBytes = kK * kK * sizeof(float);
   JoinMemory<kK>& s = walk.s;
-  ptx::mbarrier_arrive_expect(&s.full[turn], kBytes);
-  ptx::bulk_load(s.M[turn], factor_at(walk.p, walk.chain.first + boundary, walk.head), kBytes,
-                 &s.full[turn]);
+  const int stage = turn % kJoinStages;
+  ptx::mbarrier_arrive_expect(&s.full[stage], kBytes);
+  ptx::bulk_load(s.M[stage], factor_at(walk.p, walk.chain.first + boundary, walk.head), kBytes,
+                 &s.full[stage]);
 }
 
 /// parts = M S, every thread its part of four rows and four columns.
@@ -96,11 +100,12 @@ __device__ __forceinline__ void multiply(JoinMemory<kK>& s, int turn) {
   constexpr int kGroups = kK / 4, kTerms = kK / kJoinParts;
   const auto thread = static_cast<int>(threadIdx.x);
   const int group = thread % kGroups, columns = thread / kGroups % 2, part = thread / (2 * kGroups);
-  const Columns<kK>& S = s.S[turn][columns];
+  const Columns<kK>& S = s.S[turn & 1][columns];
+  const auto& M = s.M[turn % kJoinStages];
   float4 sum[4] = {};
 #pragma unroll 8
   for (int k = part * kTerms; k < (part + 1) * kTerms; ++k) {
-    const float4 rows = *reinterpret_cast<const float4*>(&s.M[turn][k][4 * group]);
+    const float4 rows = *reinterpret_cast<const float4*>(&M[k][4 * group]);
     const float4 x = S[place_of_row<kK>(k)];
     const float m[4] = {rows.x, rows.y, rows.z, rows.w};
 #pragma unroll
@@ -140,8 +145,8 @@ __device__ __forceinline__ void carry_over(const JoinWalk<kK>& walk, int boundar
   const JoinPlace<kK> mine;
   float4* const state = mine.in(walk, boundary, first);
   const float4 added = *state;
-  ptx::mbarrier_wait(&s.full[turn & 1], static_cast<uint32_t>(turn >> 1 & 1));
-  multiply<kK>(s, turn & 1);
+  ptx::mbarrier_wait(&s.full[turn % kJoinStages], static_cast<uint32_t>(turn / kJoinStages & 1));
+  multiply<kK>(s, turn);
   __syncthreads();
   const auto part = [&](int i) { return s.parts[i][mine.columns][mine.place]; };
   const float4 x = add(added, add(add(part(0), part(1)), add(part(2), part(3))));
@@ -176,23 +181,36 @@ __device__ __forceinline__ void keep_initial(const JoinWalk<kK>& walk, int first
   }
 }
 
-/// All products of a chain for one head and the CTA's columns. `turn` counts products of the CTA.
+/// All products of a chain for one head and columns of V from `first` on. `turn` counts products of
+/// the CTA.
 template <int kK>
 __device__ __forceinline__ void walk_chain(JoinWalk<kK>& walk, int first, int& turn) {
   const auto request = [&](int boundary, int at) {
-    if (threadIdx.x == 0 && boundary < walk.chain.count) request_factor(walk, boundary, at & 1);
+    if (threadIdx.x == 0 && boundary < walk.chain.count) request_factor(walk, boundary, at);
   };
   int boundary = walk.next();
   request(boundary, turn);
+  int after = walk.next();
+  request(after, turn + 1);
   int done = -1;  // boundary whose state s.S holds
   while (boundary < walk.chain.count) {
-    const int after = walk.next();
-    request(after, turn + 1);
+    const int later = walk.next();
+    request(later, turn + 2);
     if (done != boundary - 1) read_state_at(walk, boundary - 1, turn, first);
     carry_over(walk, boundary, turn++, first);
     done = boundary;
     boundary = after;
+    after = later;
   }
+}
+
+/// The next item of the CTA. All of its threads together.
+template <int kK>
+__device__ __forceinline__ uint32_t next_join(const ChunkForwardParams& p, JoinMemory<kK>& s) {
+  __syncthreads();
+  if (threadIdx.x == 0) s.item = gridDim.x + atomicAdd(&p.split.header->join_ticket, 1u);
+  __syncthreads();
+  return s.item;
 }
 
 /// Persistent: items are chains x heads x slices of V, slices first. Every product waits for the
@@ -203,8 +221,7 @@ __global__ void __launch_bounds__(2 * kK)
   extern __shared__ __align__(1024) uint8_t dynamic_shared[];
   auto& s = *reinterpret_cast<JoinMemory<kK>*>(dynamic_shared);
   if (threadIdx.x == 0) {
-    ptx::mbarrier_init(&s.full[0], 1);
-    ptx::mbarrier_init(&s.full[1], 1);
+    for (uint64_t& barrier : s.full) ptx::mbarrier_init(&barrier, 1);
     ptx::fence_mbarrier_init();
   }
   __syncthreads();
@@ -213,7 +230,7 @@ __global__ void __launch_bounds__(2 * kK)
   const auto slices = static_cast<uint32_t>(p.V / kJoinColumns),
              heads = static_cast<uint32_t>(p.HV), items = p.split.header->chains * heads * slices;
   int turn = 0;
-  for (uint32_t item = blockIdx.x; item < items; item += gridDim.x) {
+  for (uint32_t item = blockIdx.x; item < items; item = next_join(p, s)) {
     const uint32_t pair = item / slices;
     const auto first = static_cast<int>(item % slices) * kJoinColumns;
     JoinWalk<kK> walk{p, s, static_cast<int>(pair % heads), p.split.chains[pair / heads]};

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "cuda/kernels/chunk_forward/horizon.cuh"
 #include "cuda/kernels/chunk_forward/instances.h"
 #include "cuda/kernels/chunk_forward/join.cuh"
 #include "cuda/kernels/chunk_forward/plan.cuh"

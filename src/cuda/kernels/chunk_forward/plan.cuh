@@ -3,24 +3,21 @@
 #ifndef SLUICE_CUDA_KERNELS_CHUNK_FORWARD_PLAN_CUH_
 #define SLUICE_CUDA_KERNELS_CHUNK_FORWARD_PLAN_CUH_
 
-#include "cuda/kernels/chunk_forward/horizon.cuh"
 #include "cuda/kernels/chunk_forward/plan_order.hpp"
+#include "cuda/kernels/chunk_forward/work.cuh"
 
 namespace sluice::cuda::chunk_forward {
 
 inline constexpr int kPlanThreads = 1024;
 inline constexpr int kPlanWarps = kPlanThreads / 32;
-/// Chunks that the planner looks back, at most, to see whether a head forgets.
-inline constexpr int kLookBack = 16;
 
 /// Sequences that the model weighs. With more of them there is enough to do without cutting.
 inline constexpr uint32_t kListed = 1024;
 
 /// Shared memory of the planner.
 struct PlanMemory {
-  uint32_t chunks, longest, longest_seq;  ///< of all sequences; of the longest one
-  uint32_t length;                        ///< of a segment
-  uint32_t forgetful, early;              ///< heads that forget, and the sum of their horizons
+  uint32_t chunks, longest;  ///< of all sequences; of the longest one
+  uint32_t length;           ///< of a segment
   uint32_t boundaries, chains;
   uint32_t whole;                  ///< 1: cut nothing
   uint32_t listed, list[kListed];  ///< chunks of the sequences that some cut might touch
@@ -34,46 +31,37 @@ __device__ __forceinline__ uint32_t chunks_of(const ChunkForwardParams& p, int n
   return chunks_between(load_index(p.cu_seqlens, n), load_index(p.cu_seqlens, n + 1), p.T);
 }
 
+/// Calls f(n, chunks of sequence n) for the thread's sequences; `mine` are those of the first one.
+template <class F>
+__device__ __forceinline__ void for_sequences(const ChunkForwardParams& p, uint32_t mine,
+                                              const F& f) {
+  for (auto n = static_cast<int>(threadIdx.x); n < p.N; n += kPlanThreads) {
+    f(n, n < kPlanThreads ? mine : chunks_of(p, n));
+  }
+}
+
 /// Sums, and the longest sequence.
-__device__ __forceinline__ void survey(const ChunkForwardParams& p, PlanMemory& s) {
+__device__ __forceinline__ void survey(const ChunkForwardParams& p, PlanMemory& s, uint32_t mine) {
   uint32_t sum = 0, longest = 0;
-  for (int n = static_cast<int>(threadIdx.x); n < p.N; n += kPlanThreads) {
-    const uint32_t chunks = chunks_of(p, n);
+  for_sequences(p, mine, [&](int, uint32_t chunks) {
     sum += chunks;
     longest = max(longest, chunks);
-  }
-  if (sum != 0) atomicAdd(&s.chunks, sum);
-  atomicMax(&s.longest, longest);
-  __syncthreads();
-  for (int n = static_cast<int>(threadIdx.x); n < p.N; n += kPlanThreads) {
-    if (chunks_of(p, n) == s.longest) atomicMax(&s.longest_seq, static_cast<uint32_t>(n));
+  });
+  if (sum != 0) {
+    atomicAdd(&s.chunks, sum);
+    atomicMax(&s.longest, longest);
   }
   __syncthreads();
 }
 
 /// Lists the sequences that the shortest segments considered might cut.
-__device__ __forceinline__ void list_long(const ChunkForwardParams& p, PlanMemory& s) {
-  for (int n = static_cast<int>(threadIdx.x); n < p.N; n += kPlanThreads) {
-    const uint32_t chunks = chunks_of(p, n);
-    if (uint64_t{chunks} * 2 * kMostSegments <= s.longest) continue;
+__device__ __forceinline__ void list_long(const ChunkForwardParams& p, PlanMemory& s,
+                                          uint32_t mine) {
+  for_sequences(p, mine, [&](int, uint32_t chunks) {
+    if (uint64_t{chunks} * 2 * kMostSegments <= s.longest) return;
     const uint32_t at = atomicAdd(&s.listed, 1u);
     if (at < kListed) s.list[at] = chunks;
-  }
-  __syncthreads();
-}
-
-/// Which heads forget, as seen from the middle of the longest sequence.
-__device__ __forceinline__ void sample_horizons(const ChunkForwardParams& p, PlanMemory& s) {
-  if (p.split.request.may_forget) {
-    for (int head = static_cast<int>(threadIdx.x >> 5); head < p.HV; head += kPlanWarps) {
-      const WorkItem item = locate(p, static_cast<int>(s.longest_seq), head);
-      const int horizon = horizon_of(p, item, static_cast<int>(s.longest / 2), kLookBack);
-      if ((threadIdx.x & 31u) == 0 && horizon >= 0) {
-        atomicAdd(&s.forgetful, 1u);
-        atomicAdd(&s.early, static_cast<uint32_t>(horizon));
-      }
-    }
-  }
+  });
   __syncthreads();
 }
 
@@ -83,8 +71,8 @@ __device__ __forceinline__ SplitCase case_of(const ChunkForwardParams& p, const 
   const SplitRequest& request = p.split.request;
   return {number(s.chunks),
           number(p.HV),
-          number(p.HV - static_cast<int>(s.forgetful)),
-          s.forgetful > 0 ? number(s.early) / number(s.forgetful) : 0.0f,
+          number(p.HV) * (request.may_forget ? kGuessedShare : 1.0f),
+          kGuessedHorizon,
           number(p.V / request.columns),
           number(p.V / request.transition_columns),
           number(p.K / request.transition_columns),
@@ -127,7 +115,8 @@ __device__ __forceinline__ uint32_t fastest_cut(const PlanMemory& s) {
 }
 
 /// The length of a segment by the model: the best of kMostSegments cuts.
-__device__ __forceinline__ void choose_length(const ChunkForwardParams& p, PlanMemory& s) {
+__device__ __forceinline__ void choose_length(const ChunkForwardParams& p, PlanMemory& s,
+                                              uint32_t mine) {
   // WHY first: where the work of all fills the GPU for longer than the longest sequence takes,
   // cutting cannot help, and N may be large.
   const float work = static_cast<float>(s.chunks) * static_cast<float>(p.HV) *
@@ -138,9 +127,8 @@ __device__ __forceinline__ void choose_length(const ChunkForwardParams& p, PlanM
   if (threadIdx.x == 0) s.length = max(s.longest, 1u);
   __syncthreads();
   if (whole) return;
-  list_long(p, s);
+  list_long(p, s, mine);
   if (s.listed > kListed) return;
-  sample_horizons(p, s);
   for (uint32_t n = 1 + (threadIdx.x >> 5); n <= kMostSegments; n += kPlanWarps) {
     const float time = time_of(p, s, n);
     if ((threadIdx.x & 31u) == 0) s.times[n - 1] = time;
@@ -160,11 +148,10 @@ __device__ __forceinline__ uint32_t cut_of(const ChunkForwardParams& p, const Pl
 }
 
 /// Cuts nothing where the boundaries would not fit: offsets that overlap can make too many.
-__device__ __forceinline__ void check_room(const ChunkForwardParams& p, PlanMemory& s) {
+__device__ __forceinline__ void check_room(const ChunkForwardParams& p, PlanMemory& s,
+                                           uint32_t mine) {
   uint32_t boundaries = 0;
-  for (int n = static_cast<int>(threadIdx.x); n < p.N; n += kPlanThreads) {
-    boundaries += cut_of(p, s, chunks_of(p, n)) - 1;
-  }
+  for_sequences(p, mine, [&](int, uint32_t chunks) { boundaries += cut_of(p, s, chunks) - 1; });
   if (boundaries != 0) atomicAdd(&s.boundaries, boundaries);
   __syncthreads();
   if (threadIdx.x == 0) {
@@ -199,12 +186,13 @@ __device__ __forceinline__ uint32_t place_buckets(PlanMemory& s) {
 }
 
 /// Buckets of all segments, as places in the order: counts[b] is where bucket b begins.
-__device__ __forceinline__ void count_segments(const ChunkForwardParams& p, PlanMemory& s) {
-  for (int n = static_cast<int>(threadIdx.x); n < p.N; n += kPlanThreads) {
-    const uint32_t chunks = chunks_of(p, n), count = cut_of(p, s, chunks);
+__device__ __forceinline__ void count_segments(const ChunkForwardParams& p, PlanMemory& s,
+                                               uint32_t mine) {
+  for_sequences(p, mine, [&](int, uint32_t chunks) {
+    const uint32_t count = cut_of(p, s, chunks);
     // WHY one bucket: segments of a sequence differ by one chunk.
     atomicAdd(&s.counts[length_bucket((chunks + count - 1) / count)], count);
-  }
+  });
   __syncthreads();
   if (threadIdx.x < 32) {
     const uint32_t segments = place_buckets(s);
@@ -214,8 +202,9 @@ __device__ __forceinline__ void count_segments(const ChunkForwardParams& p, Plan
 }
 
 /// Writes the segments of sequence n. Its boundaries have consecutive numbers.
-__device__ __forceinline__ void write_segments(const ChunkForwardParams& p, PlanMemory& s, int n) {
-  const uint32_t chunks = chunks_of(p, n), count = cut_of(p, s, chunks);
+__device__ __forceinline__ void write_segments(const ChunkForwardParams& p, PlanMemory& s, int n,
+                                               uint32_t chunks) {
+  const uint32_t count = cut_of(p, s, chunks);
   Segment* out =
       p.split.segments + atomicAdd(&s.counts[length_bucket((chunks + count - 1) / count)], count);
   const auto boundary = count > 1 ? static_cast<int32_t>(atomicAdd(&s.boundaries, count - 1)) : 0;
@@ -240,21 +229,22 @@ __global__ void __launch_bounds__(kPlanThreads)
   ptx::launch_dependents();
   for (int b = static_cast<int>(threadIdx.x); b < kBuckets; b += kPlanThreads) s.counts[b] = 0;
   if (threadIdx.x == 0) {
-    s.chunks = s.longest = s.longest_seq = s.forgetful = s.early = s.boundaries = s.chains =
-        s.whole = s.listed = 0;
+    s.chunks = s.longest = s.boundaries = s.chains = s.whole = s.listed = 0;
     s.length = p.split.request.rule == SplitRule::kLength
                    ? static_cast<uint32_t>(p.split.request.value)
                    : 1;
     *p.split.header = {};
   }
+  const auto thread = static_cast<int>(threadIdx.x);
+  const uint32_t mine = thread < p.N ? chunks_of(p, thread) : 0;
   __syncthreads();
   if (p.split.request.rule == SplitRule::kModel) {
-    survey(p, s);
-    choose_length(p, s);
+    survey(p, s, mine);
+    choose_length(p, s, mine);
   }
-  if (p.split.request.rule != SplitRule::kWhole) check_room(p, s);
-  count_segments(p, s);
-  for (int n = static_cast<int>(threadIdx.x); n < p.N; n += kPlanThreads) write_segments(p, s, n);
+  if (p.split.request.rule != SplitRule::kWhole) check_room(p, s, mine);
+  count_segments(p, s, mine);
+  for_sequences(p, mine, [&](int n, uint32_t chunks) { write_segments(p, s, n, chunks); });
   __syncthreads();
   if (threadIdx.x == 0) {
     p.split.header->boundaries = s.boundaries;

@@ -35,8 +35,8 @@ struct Transition {
 /// Start of the workspace. The counts stay there after the call, for whoever asks how it was cut.
 struct PlanHeader {
   uint32_t segments, boundaries, transitions;
-  uint32_t ticket, transition_ticket;  ///< of the persistent kernels
   uint32_t chains;
+  uint32_t ticket, transition_ticket, join_ticket;  ///< of the persistent kernels
 };
 
 /// The boundaries of one sequence: first .. first + count - 1.
@@ -133,12 +133,18 @@ inline constexpr int32_t kShortestSegment = 4;
 /// Most segments that it cuts the longest sequence into.
 inline constexpr int kMostSegments = 64;
 
+/// Heads that remember and chunks that the others start early, where history may be dropped: a
+/// guess. WHY not looked up: gates of one place are a microsecond from the planner, and the best
+/// cut depends little on them.
+inline constexpr float kGuessedShare = 0.25f;
+inline constexpr float kGuessedHorizon = 4.0f;
+
 /// Times in units of a chunk of the main pass with 128 columns of V. [est] until measured, see
 /// docs/kernels/split.md.
-inline constexpr float kNarrowTime = 0.65f;     ///< the same with 64 columns
-inline constexpr float kTransitionTime = 0.7f;  ///< a chunk of the transition pass
-inline constexpr float kJoinTime = 0.6f;        ///< a boundary of the join
-inline constexpr float kSplitTime = 4.0f;       ///< the launches that a split adds
+inline constexpr float kNarrowTime = 0.78f;     ///< the same with 64 columns
+inline constexpr float kTransitionTime = 0.62f;  ///< a chunk of the transition pass
+inline constexpr float kJoinTime = 0.7f;        ///< a boundary of the join
+inline constexpr float kSplitTime = 8.0f;       ///< the launches that a split adds
 
 /// Segments of a sequence of `chunks` chunks in segments of at most `length`.
 SLUICE_HOST_DEVICE constexpr uint32_t segments_of(uint32_t chunks, uint32_t length) {
