@@ -77,7 +77,8 @@ std::string run(ChunkForwardParams p, const Tiles& tiles, void* workspace) {
     p.split.lie_in(workspace, p.N, p.HV, p.K, p.V);
     launch(1, kPlanThreads, [&] { plan_kernel(p); });
     const auto pairs = static_cast<unsigned>(request.most_boundaries * p.HV);
-    launch((pairs + 7) / 8, kHorizonThreads, [&] { horizon_kernel(p); });
+    launch((pairs + kHorizonThreads / 32 - 1) / (kHorizonThreads / 32), kHorizonThreads,
+           [&] { horizon_kernel(p); });
     p.v = emulated_map(tiles.v, static_cast<uint32_t>(request.transition_columns) / 64);
     run_pass<Io, kL2Norm, false>(launch, p, request.transition_columns, kMostCtas);
     if (p.K == 128) launch(kMostCtas, kJoinThreads<128>, [&] { join_kernel<128>(p); });
@@ -152,7 +153,8 @@ EmulatedPlan emulate_plan(const core::DeltaRuleProblem& problem,
   Launches launch;
   launch(1, kPlanThreads, [&] { plan_kernel(p); });
   const auto pairs = static_cast<unsigned>(request.most_boundaries * p.HV);
-  launch((pairs + 7) / 8, kHorizonThreads, [&] { horizon_kernel(p); });
+  launch((pairs + kHorizonThreads / 32 - 1) / (kHorizonThreads / 32), kHorizonThreads,
+         [&] { horizon_kernel(p); });
   EmulatedPlan out{launch.trouble, *p.split.header, {}, {}, {}, {}};
   if (!out.trouble.empty()) return out;
   out.segments.assign(p.split.segments, p.split.segments + out.header.segments);

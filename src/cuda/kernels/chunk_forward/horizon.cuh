@@ -58,7 +58,8 @@ __device__ __forceinline__ int horizon_of(const ChunkForwardParams& p, const Wor
   return found;
 }
 
-inline constexpr int kHorizonThreads = 256;
+/// PERF few warps a CTA: every lane reads a sector of its own, and an SM takes one a cycle.
+inline constexpr int kHorizonThreads = 64;
 
 /// Fills in `horizon` and `transitions`: one warp for each boundary and head.
 __global__ void __launch_bounds__(kHorizonThreads)

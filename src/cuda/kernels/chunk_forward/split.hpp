@@ -137,14 +137,15 @@ inline constexpr int kMostSegments = 64;
 /// guess. WHY not looked up: gates of one place are a microsecond from the planner, and the best
 /// cut depends little on them.
 inline constexpr float kGuessedShare = 0.25f;
-inline constexpr float kGuessedHorizon = 4.0f;
+inline constexpr float kGuessedHorizon = 6.5f;
 
-/// Times in units of a chunk of the main pass with 128 columns of V. [est] until measured, see
-/// docs/kernels/split.md.
-inline constexpr float kNarrowTime = 0.78f;     ///< the same with 64 columns
-inline constexpr float kTransitionTime = 0.62f;  ///< a chunk of the transition pass
-inline constexpr float kJoinTime = 0.7f;        ///< a boundary of the join
-inline constexpr float kSplitTime = 8.0f;       ///< the launches that a split adds
+/// Times in units of a chunk of the main pass with 128 columns of V (2.13 us): fitted to 270 forced
+/// cuts on an H200, see docs/kernels/split.md.
+inline constexpr float kNarrowTime = 0.77f;      ///< the same with 64 columns
+inline constexpr float kItemTime = 9.4f;         ///< to begin and to end a work item
+inline constexpr float kTransitionTime = 0.74f;  ///< a chunk of the transition pass
+inline constexpr float kJoinTime = 1.4f;         ///< a boundary of the join
+inline constexpr float kSplitTime = 10.3f;       ///< the launches that a split adds
 
 /// Segments of a sequence of `chunks` chunks in segments of at most `length`.
 SLUICE_HOST_DEVICE constexpr uint32_t segments_of(uint32_t chunks, uint32_t length) {
@@ -208,15 +209,15 @@ SLUICE_HOST_DEVICE float cut_time(const Cut& cut, const SplitCase& of) {
              chains = static_cast<float>(cut.chains), length = static_cast<float>(cut.length);
   const float forgetful = of.heads - of.exact;
   const float early = cut.boundaries > 0 && forgetful > 0 ? of.early : 0.0f;
-  const float work =
-      (of.chunks * of.heads + boundaries * forgetful * early) * of.slices / of.multiprocessors;
-  const float in_rounds =
-      rounds(static_cast<float>(cut.segments) * of.heads * of.slices) * (length + early);
+  const float added = boundaries * (forgetful * early + of.heads * kItemTime);
+  const float work = (of.chunks * of.heads + added) * of.slices / of.multiprocessors;
+  const float in_rounds = rounds(static_cast<float>(cut.segments) * of.heads * of.slices) *
+                          (length + early + kItemTime);
   const float main_pass = of.chunk * (work > in_rounds ? work : in_rounds);
   if (cut.boundaries == 0) return main_pass;
   const float items = of.exact * (boundaries * of.added + (boundaries - chains) * of.factor);
   const float join = of.exact > 0 ? kJoinTime * (boundaries / chains - 1.0f) : 0.0f;
-  return main_pass + rounds(items) * length * kTransitionTime + join + kSplitTime;
+  return main_pass + rounds(items) * (length + kItemTime) * kTransitionTime + join + kSplitTime;
 }
 
 }  // namespace sluice::cuda::chunk_forward
