@@ -2,6 +2,7 @@
 #include "cuda/split.h"
 
 #include <algorithm>
+#include <array>
 #include <cstdlib>
 #include <cstring>
 
@@ -64,26 +65,68 @@ Outlook look_ahead(const DeltaRuleProblem& p, const SplitRequest& request, int64
   return best;
 }
 
-/// Whether the planner should be asked at all: whether some lengths of these sizes gain by a cut.
-bool worth_asking(const DeltaRuleProblem& p, const SplitRequest& request) noexcept {
-  const float share = request.may_forget ? 0.0f : 1.0f;
-  if (!core::present(p.rows.cu_seqlens)) {
-    return look_ahead(p, request, p.rows.N, (p.rows.T + 63) / 64, share).cut;
-  }
-  return p.rows.N > 0 && look_ahead(p, request, 1, (p.rows.T + 63) / 64, share).cut;
+/// Heads that remember, of all.
+float exact_share(const SplitRequest& request) noexcept {
+  return request.may_forget ? chunk_forward::kGuessedShare : 1.0f;
 }
 
-/// 128 or 64 columns of V a work item: whichever the model finds faster for equal lengths.
-int32_t choose_columns(const DeltaRuleProblem& p, SplitRequest request) noexcept {
-  if (p.rows.N == 0) return 128;
-  const int64_t chunks_each = std::max<int64_t>(most_chunks(p) / p.rows.N, 1);
-  const float share = request.may_forget ? chunk_forward::kGuessedShare : 1.0f;
-  float times[2];
-  for (const int32_t columns : {128, 64}) {
-    request.columns = columns;
-    times[columns / 128] = look_ahead(p, request, p.rows.N, chunks_each, share).time;
+/// What the host expects of lengths that it does not know: sequences of equal length, and, of a
+/// packed batch of several, one that has all tokens.
+struct Expectation {
+  Outlook equal, skewed;
+};
+
+Expectation expect(const DeltaRuleProblem& p, const SplitRequest& request) noexcept {
+  const float share = exact_share(request);
+  const bool packed = core::present(p.rows.cu_seqlens);
+  const int64_t chunks =
+      p.rows.N == 1 ? (p.rows.T + 63) / 64 : std::max<int64_t>(most_chunks(p) / p.rows.N, 1);
+  const Outlook equal = look_ahead(p, request, p.rows.N, chunks, share);
+  if (!packed || p.rows.N == 1) return {equal, equal};
+  return {equal, look_ahead(p, request, 1, (p.rows.T + 63) / 64, share)};
+}
+
+/// 128 or 64 columns of V a work item, whichever the model finds faster; and the rule kWhole where
+/// no expected lengths gain by a cut.
+void choose_way(const DeltaRuleProblem& p, SplitRequest* request) noexcept {
+  if (p.rows.N == 0 || p.rows.T == 0) {
+    request->rule = SplitRule::kWhole;
+    return;
   }
-  return times[0] < times[1] ? 64 : 128;
+  request->columns = p.V >= 128 ? 128 : 64;
+  Expectation best = expect(p, *request);
+  if (p.V >= 128) {
+    SplitRequest narrow = *request;
+    narrow.columns = 64;
+    const Expectation other = expect(p, narrow);
+    if (other.equal.time + other.skewed.time < best.equal.time + best.skewed.time) {
+      request->columns = 64;
+      best = other;
+    }
+  }
+  if (!best.equal.cut && !best.skewed.cut) request->rule = SplitRule::kWhole;
+}
+
+/// choose_way(), remembered. PERF a model asks for the same sizes layer after layer, and the model
+/// of time takes microseconds.
+void recall_way(const DeltaRuleProblem& p, SplitRequest* request) noexcept {
+  using Key = std::array<int64_t, 8>;
+  static thread_local Key known{};
+  static thread_local SplitRequest answer;
+  const Key key{p.rows.N,
+                p.rows.T,
+                core::present(p.rows.cu_seqlens),
+                p.HV,
+                p.K,
+                p.V,
+                request->may_forget,
+                request->multiprocessors};
+  if (key != known) {
+    answer = *request;
+    choose_way(p, &answer);
+    known = key;
+  }
+  *request = answer;
 }
 
 /// Chunks of a segment that depend on nothing but HV: four rounds of a short prompt's work.
@@ -160,9 +203,8 @@ SplitRequest choose_split(const DeltaRuleProblem& p, int multiprocessors,
   request.transition_columns = p.K == 128 && p.V >= 128 ? 128 : 64;
   request.may_forget = may_forget(p, wish);
   apply(split, own ? p.split_value : wish.value, p, &request);
-  if (split == SLUICE_SPLIT_AUTO && p.V >= 128) request.columns = choose_columns(p, request);
-  const bool idle = split == SLUICE_SPLIT_AUTO && !worth_asking(p, request);
-  if (idle || request.most_boundaries == 0) {
+  if (split == SLUICE_SPLIT_AUTO) recall_way(p, &request);
+  if (request.rule == SplitRule::kWhole || request.most_boundaries == 0) {
     request.rule = SplitRule::kWhole;
     request.most_boundaries = 0;
   }

@@ -13,23 +13,41 @@ namespace sluice::cuda::chunk_forward {
 /// remember, so that it does not pay to find out that a head forgets later than that.
 inline constexpr int kLookBack = 16;
 
-/// Sums of the gates of the kLookBack chunks before chunk `first`, the last chunk first; infinity
-/// where a gate is positive or NaN. Chunks before the sequence count as its first. `at`: address of
-/// the lane's first gate of the sequence. PERF all chunks' gates are on their way at once.
-__device__ __forceinline__ void sum_chunks(const ChunkForwardParams& p, const RawGate& raw,
-                                           const char* at, int first, float (&sums)[kLookBack]) {
-  float gates[kLookBack][2];
+/// The lane's two gates of each of the kLookBack chunks before chunk `first`, the last chunk first,
+/// as numbers of type Raw lie in memory; chunks before the sequence count as its first. `at`:
+/// address of the lane's first gate of the sequence.
+template <class Raw>
+__device__ __forceinline__ void request_gates(const char* at, int64_t token_bytes, int first,
+                                              uint32_t (&raw)[kLookBack][2]) {
 #pragma unroll
   for (int i = 0; i < kLookBack; ++i) {
-    const int64_t token = int64_t{max(first - 1 - i, 0)} * 64;
-    fetch_pair(gates[i], at + token * p.gate.token_bytes, p.gate, 2);
+    const char* const gate = at + int64_t{max(first - 1 - i, 0)} * 64 * token_bytes;
+    raw[i][0] = *reinterpret_cast<const Raw*>(gate);
+    raw[i][1] = *reinterpret_cast<const Raw*>(gate + token_bytes);
+  }
+}
+
+/// Sums of the gates of these chunks; infinity where a gate is positive or NaN. PERF all gates are
+/// on their way before the first is converted: conversion depends on their type, and a branch
+/// behind each load would make the next one wait.
+__device__ __forceinline__ void sum_chunks(const ChunkForwardParams& p, const RawGate& constants,
+                                           const char* at, int first, float (&sums)[kLookBack]) {
+  const Number number = p.gate.number;
+  uint32_t raw[kLookBack][2];
+  if (number == Number::kFloat32) {
+    request_gates<uint32_t>(at, p.gate.token_bytes, first, raw);
+  } else {
+    request_gates<uint16_t>(at, p.gate.token_bytes, first, raw);
   }
 #pragma unroll
   for (int i = 0; i < kLookBack; ++i) {
     sums[i] = 0.0f;
 #pragma unroll
-    for (const float x : gates[i]) {
-      const float g = log_gate(p, raw, x);
+    for (const uint32_t x : raw[i]) {
+      const float gate = number == Number::kFloat32
+                             ? __uint_as_float(x)
+                             : device::from_bits(number, static_cast<unsigned short>(x));
+      const float g = log_gate(p, constants, gate);
       // NaN too: infinity is never forgotten.
       sums[i] += g <= 0.0f ? g : __uint_as_float(0x7f800000u);
     }
