@@ -4,6 +4,7 @@
 #ifndef SLUICE_CUDA_KERNELS_CHUNK_FORWARD_HORIZON_CUH_
 #define SLUICE_CUDA_KERNELS_CHUNK_FORWARD_HORIZON_CUH_
 
+#include "cuda/device/store.cuh"
 #include "cuda/kernels/chunk_forward/gates.cuh"
 #include "cuda/ptx/lanes.cuh"
 
