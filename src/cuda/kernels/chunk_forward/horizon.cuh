@@ -14,71 +14,76 @@ namespace sluice::cuda::chunk_forward {
 /// remember, so that it does not pay to find out that a head forgets later than that.
 inline constexpr int kLookBack = 16;
 
+inline constexpr int kHorizonWarps = 2;
+
 /// The lane's two gates of each of the kLookBack chunks before chunk `first`, the last chunk first,
-/// as numbers of type Raw lie in memory; chunks before the sequence count as its first. `at`:
-/// address of the lane's first gate of the sequence.
+/// as numbers of type Raw lie in memory, to `out`; chunks before the sequence count as its first.
+/// `at`: address of the lane's first gate of the sequence. PERF eight chunks are on their way at
+/// once.
 template <class Raw>
-__device__ __forceinline__ void request_gates(const char* at, int64_t token_bytes, int first,
-                                              uint32_t (&raw)[kLookBack][2]) {
+__device__ __forceinline__ void fetch_gates(const char* at, int64_t token_bytes, int first,
+                                            uint2 (&out)[kLookBack][32]) {
+  constexpr int kTogether = 8;
+#pragma unroll 1
+  for (int batch = 0; batch < kLookBack; batch += kTogether) {
+    uint2 raw[kTogether];
 #pragma unroll
-  for (int i = 0; i < kLookBack; ++i) {
-    const char* const gate = at + int64_t{max(first - 1 - i, 0)} * 64 * token_bytes;
-    raw[i][0] = *reinterpret_cast<const Raw*>(gate);
-    raw[i][1] = *reinterpret_cast<const Raw*>(gate + token_bytes);
+    for (int i = 0; i < kTogether; ++i) {
+      const char* const gate = at + int64_t{max(first - 1 - batch - i, 0)} * 64 * token_bytes;
+      raw[i] = {*reinterpret_cast<const Raw*>(gate),
+                *reinterpret_cast<const Raw*>(gate + token_bytes)};
+    }
+#pragma unroll
+    for (int i = 0; i < kTogether; ++i) out[batch + i][threadIdx.x & 31u] = raw[i];
   }
 }
 
-/// Sums of the gates of these chunks; infinity where a gate is positive or NaN. PERF all gates are
-/// on their way before the first is converted: conversion depends on their type, and a branch
-/// behind each load would make the next one wait.
-__device__ __forceinline__ void sum_chunks(const ChunkForwardParams& p, const RawGate& constants,
-                                           const char* at, int first, float (&sums)[kLookBack]) {
+/// log alpha of a gate as it lies in memory; infinity where it is positive or NaN.
+__device__ __forceinline__ float bounded_gate(const ChunkForwardParams& p, const RawGate& constants,
+                                              uint32_t raw) {
   const Number number = p.gate.number;
-  uint32_t raw[kLookBack][2];
-  if (number == Number::kFloat32) {
-    request_gates<uint32_t>(at, p.gate.token_bytes, first, raw);
-  } else {
-    request_gates<uint16_t>(at, p.gate.token_bytes, first, raw);
-  }
-#pragma unroll
-  for (int i = 0; i < kLookBack; ++i) {
-    sums[i] = 0.0f;
-#pragma unroll
-    for (const uint32_t x : raw[i]) {
-      const float gate = number == Number::kFloat32
-                             ? __uint_as_float(x)
-                             : device::from_bits(number, static_cast<unsigned short>(x));
-      const float g = log_gate(p, constants, gate);
-      // NaN too: infinity is never forgotten.
-      sums[i] += g <= 0.0f ? g : __uint_as_float(0x7f800000u);
-    }
-  }
-  ptx::sum_over_lanes<0, 5>(sums);
+  const float gate = number == Number::kFloat32
+                         ? __uint_as_float(raw)
+                         : device::from_bits(number, static_cast<unsigned short>(raw));
+  const float g = log_gate(p, constants, gate);
+  return g <= 0.0f ? g : __uint_as_float(0x7f800000u);
 }
 
 /// Chunks before chunk `first` of the sequence of `item` (a whole one), at most `most` and
 /// kLookBack, over which the head forgets all that is older (kForgotten); -1 where it remembers,
-/// where a gate is positive or NaN, and where history may not be dropped. One warp, the same in all
-/// lanes.
+/// where a gate is positive or NaN (infinity is never forgotten), and where history may not be
+/// dropped. One warp, the same in all lanes.
 __device__ __forceinline__ int horizon_of(const ChunkForwardParams& p, const WorkItem& item,
                                           int first, int most) {
+  __shared__ uint2 gates[kHorizonWarps][kLookBack][32];
   if (!p.split.request.may_forget || p.gate_form == GateForm::kNone || first <= 0) return -1;
-  const RawGate raw = raw_gate(p, item.head);
-  const int lane = static_cast<int>(threadIdx.x & 31u), last = min(min(first, most), kLookBack);
+  const RawGate constants = raw_gate(p, item.head);
+  const auto lane = threadIdx.x & 31u;
+  auto& mine = gates[threadIdx.x >> 5];
   const char* at = scalar_address(p, p.gate, item) + 2 * lane * p.gate.token_bytes;
-  float sums[kLookBack], sum = 0.0f;
-  sum_chunks(p, raw, at, first, sums);
-  int found = -1;
-#pragma unroll
-  for (int i = 0; i < kLookBack; ++i) {
-    sum += sums[i];
-    if (found < 0 && i < last && sum <= kForgotten) found = i + 1;
+  if (p.gate.number == Number::kFloat32) {
+    fetch_gates<uint32_t>(at, p.gate.token_bytes, first, mine);
+  } else {
+    fetch_gates<uint16_t>(at, p.gate.token_bytes, first, mine);
   }
-  return found;
+  const int last = min(min(first, most), kLookBack);
+  float sum = 0.0f;
+  // PERF no copy of the activations for each chunk: code that runs once is fetched from memory.
+#pragma unroll 1
+  for (int i = 0; i < last; ++i) {
+    const uint2 raw = mine[i][lane];
+    float part[1] = {0.0f};
+#pragma unroll 1
+    for (int e = 0; e < 2; ++e) part[0] += bounded_gate(p, constants, e == 0 ? raw.x : raw.y);
+    ptx::sum_over_lanes<0, 5>(part);
+    sum += part[0];
+    if (sum <= kForgotten) return i + 1;
+  }
+  return -1;
 }
 
 /// PERF few warps a CTA: every lane reads a sector of its own, and an SM takes one a cycle.
-inline constexpr int kHorizonThreads = 64;
+inline constexpr int kHorizonThreads = 32 * kHorizonWarps;
 
 /// Fills in `horizon` and `transitions`: one warp for each boundary and head.
 __global__ void __launch_bounds__(kHorizonThreads)
@@ -90,10 +95,16 @@ __global__ void __launch_bounds__(kHorizonThreads)
   if (boundary >= static_cast<int>(p.split.header->boundaries)) return;
   const Segment left = p.split.left[boundary];
   const WorkItem item = locate(p, left.seq, head);
-  const int own = item.padded ? 0 : horizon_of(p, item, left.first + left.chunks, left.chunks);
+  // How far the state at this boundary reaches back, then that at the one before.
+  int own = 0;
   bool multiplies = false;
-  if (own < 0 && left.before >= 0) {
-    multiplies = horizon_of(p, item, left.first, p.split.left[left.before].chunks) < 0;
+#pragma unroll 1
+  for (int before = 0; before < 2 && !item.padded; ++before) {
+    if (before == 1 && (own >= 0 || left.before < 0)) break;
+    const int chunks = before == 0 ? left.chunks : p.split.left[left.before].chunks;
+    const int found = horizon_of(p, item, left.first + (before == 0 ? chunks : 0), chunks);
+    if (before == 0) own = found;
+    if (before == 1) multiplies = found < 0;
   }
   if ((threadIdx.x & 31u) != 0) return;
   p.split.horizon[warp] = own;

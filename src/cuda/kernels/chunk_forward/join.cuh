@@ -61,6 +61,7 @@ struct JoinWalk {
   /// Horizons of boundaries first .. first + kJoinWindow - 1 of the chain.
   __device__ __forceinline__ void look(int first) {
     __syncthreads();
+#pragma unroll 1
     for (auto i = static_cast<int>(threadIdx.x); i < kJoinWindow; i += kJoinThreads<kK>) {
       const bool is_wanted = first + i < chain.count && p.split.horizon[pair(first + i)] < 0;
       const uint32_t word = __ballot_sync(~0u, is_wanted);
@@ -174,6 +175,7 @@ __device__ __forceinline__ void keep_initial(const JoinWalk<kK>& walk, int first
   const bool zeros = starts_from_zeros(p, seq);
   const int64_t base = zeros ? 0 : initial_at(p, seq, walk.head);
   float* const out = factor_at(p, walk.chain.first, walk.head);
+#pragma unroll 1
   for (auto i = static_cast<int>(threadIdx.x); i < kK * kJoinColumns; i += kJoinThreads<kK>) {
     const int k = i / kJoinColumns, v = first + i % kJoinColumns;
     const int64_t at = base + (p.state_is_vk ? int64_t{v} * kK + k : int64_t{k} * p.V + v);
@@ -182,25 +184,22 @@ __device__ __forceinline__ void keep_initial(const JoinWalk<kK>& walk, int first
 }
 
 /// All products of a chain for one head and columns of V from `first` on. `turn` counts products of
-/// the CTA.
+/// the CTA. PERF one place that looks for products: code that runs once is fetched from memory.
 template <int kK>
 __device__ __forceinline__ void walk_chain(JoinWalk<kK>& walk, int first, int& turn) {
-  const auto request = [&](int boundary, int at) {
-    if (threadIdx.x == 0 && boundary < walk.chain.count) request_factor(walk, boundary, at);
-  };
-  int boundary = walk.next();
-  request(boundary, turn);
-  int after = walk.next();
-  request(after, turn + 1);
-  int done = -1;  // boundary whose state s.S holds
-  while (boundary < walk.chain.count) {
-    const int later = walk.next();
-    request(later, turn + 2);
+  static_assert(kJoinStages == 3);
+  int boundary = -1, after = -1, later = -1;  // products that are asked for; -1: none yet
+  int done = -1;                              // boundary whose state s.S holds
+  for (int asked = turn;; ++asked) {
+    boundary = after;
+    after = later;
+    later = walk.next();
+    if (threadIdx.x == 0 && later < walk.chain.count) request_factor(walk, later, asked);
+    if (boundary < 0) continue;
+    if (boundary >= walk.chain.count) return;
     if (done != boundary - 1) read_state_at(walk, boundary - 1, turn, first);
     carry_over(walk, boundary, turn++, first);
     done = boundary;
-    boundary = after;
-    after = later;
   }
 }
 
@@ -216,7 +215,7 @@ __device__ __forceinline__ uint32_t next_join(const ChunkForwardParams& p, JoinM
 /// Persistent: items are chains x heads x slices of V, slices first. Every product waits for the
 /// one before it in its own CTA and for nobody else.
 template <int kK>
-__global__ void __launch_bounds__(2 * kK)
+__global__ void __launch_bounds__(2 * kK, 1)
     join_kernel(const __grid_constant__ ChunkForwardParams p) {
   extern __shared__ __align__(1024) uint8_t dynamic_shared[];
   auto& s = *reinterpret_cast<JoinMemory<kK>*>(dynamic_shared);

@@ -25,8 +25,8 @@ struct PlanMemory {
   uint32_t counts[kBuckets];
 };
 
-/// Chunks of sequence n.
-__device__ __forceinline__ uint32_t chunks_of(const ChunkForwardParams& p, int n) {
+/// Chunks of sequence n. PERF one copy of it: code that runs once is fetched from memory.
+__device__ __noinline__ uint32_t chunks_of(const ChunkForwardParams& p, int n) {
   if (p.cu_seqlens.data == nullptr) return chunks_between(0, p.T, p.T);
   return chunks_between(load_index(p.cu_seqlens, n), load_index(p.cu_seqlens, n + 1), p.T);
 }
@@ -35,6 +35,7 @@ __device__ __forceinline__ uint32_t chunks_of(const ChunkForwardParams& p, int n
 template <class F>
 __device__ __forceinline__ void for_sequences(const ChunkForwardParams& p, uint32_t mine,
                                               const F& f) {
+#pragma unroll 1
   for (auto n = static_cast<int>(threadIdx.x); n < p.N; n += kPlanThreads) {
     f(n, n < kPlanThreads ? mine : chunks_of(p, n));
   }
@@ -85,8 +86,9 @@ __device__ __forceinline__ float time_of(const ChunkForwardParams& p, const Plan
                                          uint32_t n) {
   const uint32_t length = (s.longest + n - 1) / n;
   Cut cut{length, 0, 0, 0};
+#pragma unroll 1
   for (uint32_t i = threadIdx.x & 31u; i < s.listed; i += 32) cut.add(s.list[i]);
-#pragma unroll
+#pragma unroll 1
   for (int step = 1; step < 32; step *= 2) {
     cut.segments += __shfl_xor_sync(~0u, cut.segments, step);
     cut.boundaries += __shfl_xor_sync(~0u, cut.boundaries, step);
@@ -129,6 +131,7 @@ __device__ __forceinline__ void choose_length(const ChunkForwardParams& p, PlanM
   if (whole) return;
   list_long(p, s, mine);
   if (s.listed > kListed) return;
+#pragma unroll 1
   for (uint32_t n = 1 + (threadIdx.x >> 5); n <= kMostSegments; n += kPlanWarps) {
     const float time = time_of(p, s, n);
     if ((threadIdx.x & 31u) == 0) s.times[n - 1] = time;
@@ -211,6 +214,7 @@ __device__ __forceinline__ void write_segments(const ChunkForwardParams& p, Plan
   if (count > 1) {
     p.split.chains[atomicAdd(&s.chains, 1u)] = {boundary, static_cast<int32_t>(count - 1)};
   }
+#pragma unroll 1
   for (uint32_t i = 0; i < count; ++i) {
     const int32_t first = segment_start(chunks, i, count);
     const auto at = static_cast<int32_t>(i);
