@@ -54,10 +54,9 @@ __device__ __forceinline__ float bounded_gate(const ChunkForwardParams& p, const
 /// where a gate is positive or NaN (infinity is never forgotten), and where history may not be
 /// dropped. One warp, the same in all lanes.
 __device__ __forceinline__ int horizon_of(const ChunkForwardParams& p, const WorkItem& item,
-                                          int first, int most) {
+                                          const RawGate& constants, int first, int most) {
   __shared__ uint2 gates[kHorizonWarps][kLookBack][32];
   if (!p.split.request.may_forget || p.gate_form == GateForm::kNone || first <= 0) return -1;
-  const RawGate constants = raw_gate(p, item.head);
   const auto lane = threadIdx.x & 31u;
   auto& mine = gates[threadIdx.x >> 5];
   const char* at = scalar_address(p, p.gate, item) + 2 * lane * p.gate.token_bytes;
@@ -95,6 +94,8 @@ __global__ void __launch_bounds__(kHorizonThreads)
   if (boundary >= static_cast<int>(p.split.header->boundaries)) return;
   const Segment left = p.split.left[boundary];
   const WorkItem item = locate(p, left.seq, head);
+  // WHY not in the loop: nvcc 13.0 loads A_log ahead of a loop that may have to, null or not.
+  const RawGate constants = raw_gate(p, head);
   // How far the state at this boundary reaches back, then that at the one before.
   int own = 0;
   bool multiplies = false;
@@ -102,7 +103,8 @@ __global__ void __launch_bounds__(kHorizonThreads)
   for (int before = 0; before < 2 && !item.padded; ++before) {
     if (before == 1 && (own >= 0 || left.before < 0)) break;
     const int chunks = before == 0 ? left.chunks : p.split.left[left.before].chunks;
-    const int found = horizon_of(p, item, left.first + (before == 0 ? chunks : 0), chunks);
+    const int found =
+        horizon_of(p, item, constants, left.first + (before == 0 ? chunks : 0), chunks);
     if (before == 0) own = found;
     if (before == 1) multiplies = found < 0;
   }

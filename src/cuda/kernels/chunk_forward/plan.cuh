@@ -25,8 +25,8 @@ struct PlanMemory {
   uint32_t counts[kBuckets];
 };
 
-/// Chunks of sequence n. PERF one copy of it: code that runs once is fetched from memory.
-__device__ __attribute__((noinline)) uint32_t chunks_of(const ChunkForwardParams& p, int n) {
+/// Chunks of sequence n.
+__device__ __forceinline__ uint32_t chunks_of(const ChunkForwardParams& p, int n) {
   if (p.cu_seqlens.data == nullptr) return chunks_between(0, p.T, p.T);
   return chunks_between(load_index(p.cu_seqlens, n), load_index(p.cu_seqlens, n + 1), p.T);
 }
