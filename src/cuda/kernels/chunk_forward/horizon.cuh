@@ -65,20 +65,28 @@ __device__ __forceinline__ int horizon_of(const ChunkForwardParams& p, const Wor
   } else {
     fetch_gates<uint16_t>(at, p.gate.token_bytes, first, mine);
   }
-  const int last = min(min(first, most), kLookBack);
-  float sum = 0.0f;
   // PERF no copy of the activations for each chunk: code that runs once is fetched from memory.
 #pragma unroll 1
-  for (int i = 0; i < last; ++i) {
-    const uint2 raw = mine[i][lane];
-    float part[1] = {0.0f};
-#pragma unroll 1
-    for (int e = 0; e < 2; ++e) part[0] += bounded_gate(p, constants, e == 0 ? raw.x : raw.y);
-    ptx::sum_over_lanes<0, 5>(part);
-    sum += part[0];
-    if (sum <= kForgotten) return i + 1;
+  for (int i = 0; i < 2 * kLookBack; ++i) {
+    uint2& two = mine[i / 2][lane];
+    uint32_t& raw = i % 2 == 0 ? two.x : two.y;
+    raw = __float_as_uint(bounded_gate(p, constants, raw));
   }
-  return -1;
+  float sums[kLookBack];
+#pragma unroll
+  for (int i = 0; i < kLookBack; ++i) {
+    sums[i] = __uint_as_float(mine[i][lane].x) + __uint_as_float(mine[i][lane].y);
+  }
+  ptx::sum_over_lanes<0, 5>(sums);
+  const int last = min(min(first, most), kLookBack);
+  int found = -1;
+  float sum = 0.0f;
+#pragma unroll
+  for (int i = 0; i < kLookBack; ++i) {
+    sum += sums[i];
+    if (found < 0 && i < last && sum <= kForgotten) found = i + 1;
+  }
+  return found;
 }
 
 /// PERF few warps a CTA: every lane reads a sector of its own, and an SM takes one a cycle.

@@ -139,13 +139,13 @@ inline constexpr int kMostSegments = 64;
 inline constexpr float kGuessedShare = 0.25f;
 inline constexpr float kGuessedHorizon = 6.5f;
 
-/// Times in units of a chunk of the main pass with 128 columns of V (2.13 us): fitted to 270 forced
+/// Times in units of a chunk of the main pass with 128 columns of V (2.12 us): fitted to 270 forced
 /// cuts on an H200, see docs/kernels/split.md.
-inline constexpr float kNarrowTime = 0.77f;      ///< the same with 64 columns
-inline constexpr float kItemTime = 9.4f;         ///< to begin and to end a work item
-inline constexpr float kTransitionTime = 0.74f;  ///< a chunk of the transition pass
-inline constexpr float kJoinTime = 1.4f;         ///< a boundary of the join
-inline constexpr float kSplitTime = 10.3f;       ///< the launches that a split adds
+inline constexpr float kNarrowTime = 0.78f;      ///< the same with 64 columns
+inline constexpr float kItemTime = 7.3f;         ///< to begin and to end a work item
+inline constexpr float kTransitionTime = 0.77f;  ///< a chunk of the transition pass
+inline constexpr float kJoinTime = 0.79f;        ///< a boundary of the join
+inline constexpr float kSplitTime = 9.0f;        ///< the launches that a split adds
 
 /// Segments of a sequence of `chunks` chunks in segments of at most `length`.
 SLUICE_HOST_DEVICE constexpr uint32_t segments_of(uint32_t chunks, uint32_t length) {
