@@ -127,6 +127,13 @@ bool is_bfloat16(PyObject* object) noexcept {
   return text != nullptr && std::strcmp(text, "bfloat16") == 0;
 }
 
+/// Whether object.view() is NumPy's, which copies nothing. JAX's makes a new array, on the default
+/// device and not on that of the object.
+bool is_numpy(PyObject* object) noexcept {
+  return PyObject_HasAttrString(reinterpret_cast<PyObject*>(Py_TYPE(object)),
+                                "__array_interface__") != 0;
+}
+
 /// What object.__dlpack_device__() says; false with an exception set if there is no such answer.
 bool device_of(PyObject* object, dlpack::Device* device) noexcept {
   const Ref pair(PyObject_CallMethod(object, "__dlpack_device__", nullptr));
@@ -241,11 +248,12 @@ bool Borrowed::view_from_buffer(const char* op, const char* argument, PyObject* 
     // WHY: the type of JAX arrays has both ways in; those on a device refuse the buffer.
     dlpack::Device device{dlpack::kCpu, 0};
     if (device_of(object, &device) && device.type != dlpack::kCpu) {
-      return view_from_capsule(op, argument, object, view, read_only);
+      return view_from_refused(op, argument, object, view, read_only);
     }
     PyErr_Clear();
     bfloat16 = is_bfloat16(object);
     if (!bfloat16) return name_type(op, argument, object);
+    if (!is_numpy(object)) return view_from_refused(op, argument, object, view, read_only);
     PyObject* bits = PyObject_CallMethod(object, "view", "s", "uint16");
     if (bits == nullptr || !keep(bits)) return false;
     if (PyObject_GetBuffer(bits, &buffer, PyBUF_STRIDES | PyBUF_FORMAT) != 0) return false;
@@ -274,6 +282,14 @@ bool Borrowed::view_from_buffer(const char* op, const char* argument, PyObject* 
   tensor.strides = stride;
   *read_only = buffer.readonly != 0;
   return convert(op, argument, tensor, view);
+}
+
+bool Borrowed::view_from_refused(const char* op, const char* argument, PyObject* object,
+                                 sluice_tensor* view, bool* read_only) noexcept {
+  const bool good = view_from_capsule(op, argument, object, view, read_only);
+  // WHY: JAX's buffers are read-only, and its capsules do not say so.
+  *read_only = true;
+  return good;
 }
 
 bool Borrowed::view_from_capsule(const char* op, const char* argument, PyObject* object,

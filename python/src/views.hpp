@@ -35,6 +35,9 @@ class Borrowed {
  private:
   bool view_from_buffer(const char* op, const char* argument, PyObject* object, sluice_tensor* view,
                         bool* read_only) noexcept;
+  /// A capsule of an object whose type has buffers too, but which refused to give one.
+  bool view_from_refused(const char* op, const char* argument, PyObject* object,
+                         sluice_tensor* view, bool* read_only) noexcept;
   bool view_from_capsule(const char* op, const char* argument, PyObject* object,
                          sluice_tensor* view, bool* read_only) noexcept;
   bool keep(PyObject* object) noexcept;

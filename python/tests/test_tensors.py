@@ -147,10 +147,12 @@ def test_array_api_namespace(inputs):
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_jax_arrays_are_inputs(inputs, dtype):
+def test_jax_arrays_are_inputs(inputs, dtype, monkeypatch):
     jax = pytest.importorskip("jax", reason="jax is not installed")
     with jax.default_device(jax.devices("cpu")[0]):
         parts = [jax.numpy.asarray(a).astype(dtype) for a in inputs.arguments()]
+    # It would make a new array, and that where JAX computes by default: on a GPU that is there.
+    monkeypatch.setattr(type(parts[0]), "view", None)
     o, s = sluice.chunk_gated_delta_rule(
         *parts, output_final_state=True, use_qk_l2norm_in_kernel=True
     )
@@ -159,6 +161,8 @@ def test_jax_arrays_are_inputs(inputs, dtype):
     tolerance = 1e-5 if dtype == "float32" else 8e-3
     assert error(o.astype(np.float32), expected_o) < tolerance
     assert error(s, expected_s) < tolerance
+    with pytest.raises(sluice.InvalidArgument, match="chunk_forward: o = read-only tensor"):
+        run(*parts, out=parts[2])
 
 
 def test_arrays_on_a_device_whose_type_has_buffers_too(inputs):

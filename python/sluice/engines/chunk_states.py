@@ -24,11 +24,16 @@ def _chunk_counts(q: torch.Tensor, cu_seqlens: torch.Tensor) -> Any:
     return lengths, (lengths + (kChunk - 1)) // kChunk
 
 
+def _known_to_host(counts: Any) -> bool:
+    """Whether values can be read without waiting for a GPU."""
+    return bool(counts.device.type == "cpu")
+
+
 def _row_bound(q: torch.Tensor, counts: Any, cu_seqlens: torch.Tensor) -> Any:
     """How many chunks there are: exact where no GPU has to be waited for, else an upper bound."""
     if cu_seqlens is None:
         return q.shape[0] * ((q.shape[1] + kChunk - 1) // kChunk)
-    if counts.device.type == "cpu":
+    if _known_to_host(counts):
         return int(counts.sum())
     return q.shape[1] // kChunk + len(cu_seqlens) - 1
 

@@ -79,6 +79,15 @@ def close(found, expected, tolerance=2e-5):
     assert error <= tolerance * size, f"error {error} of {size}"
 
 
+def relative_error(found, expected):
+    """||found - expected|| / ||expected||; infinite where one is not finite."""
+    found, expected = found.double(), expected.double()
+    assert found.shape == expected.shape, (found.shape, expected.shape)
+    if not (torch.isfinite(found).all() and torch.isfinite(expected).all()):
+        return float("inf")
+    return float((found - expected).norm() / expected.norm())
+
+
 def poisoned(shape, dtype=torch.float32):
     """An output that was not written shows as NaN."""
     return torch.full(shape, float("nan"), dtype=dtype)

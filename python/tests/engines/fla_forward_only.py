@@ -2,7 +2,9 @@
 """A pytest plug-in that runs fla's own tests of the gated delta rule with Sluice as the backend.
 
 Sluice has no backward pass: gradients are off, `backward()` does nothing, and a comparison of two
-absent gradients is left out. A call that Sluice hands back fails the test, so a pass is Sluice's.
+absent gradients is left out; the tests that do arithmetic with one are expected to end there, after
+o and the state were compared. A call that Sluice hands back fails the test, so a pass is Sluice's;
+q, k and v of several dtypes are handed back by rule, and a test of those is listed as skipped.
 On a GPU the generic kernel counts too: this is about results.
 Usage, with fla installed and its tests at hand:
   python -m pytest -p fla_forward_only TESTS/ops/test_gdn.py -k "chunk or fused_recurrent"
@@ -21,13 +23,19 @@ from sluice.engines.fla import backend
 _compare = fla.utils.assert_close
 # A test asks for fla's own ValueError: Sluice refuses the call too, and hands it back.
 _MISTAKE = "transpose_state_layout = True, expected None (with state_v_first)"
+# fla's kernels convert in registers; Sluice takes one dtype and copies nothing.
+_SEVERAL_DTYPES = "q, k, v of one dtype expected"
+# They transpose a gradient, after they compared o and the state.
+_ENDS_AT_A_GRADIENT = "test_chunk_state_v_first"
 _outcomes = []
+_compared = set()
 
 
 def _assert_close(name, reference, found, *args, **kwargs):
     if reference is None and found is None:
         return
     _compare(name, reference, found, *args, **kwargs)
+    _compared.add(name.strip())
 
 
 fla.utils.assert_close = _assert_close
@@ -55,22 +63,40 @@ def _sluice_takes_every_call(request):
     request.module.IS_NPU = True
     backend.tally.ran.clear()
     backend.tally.handed_back.clear()
+    _compared.clear()
     with torch.no_grad():
         yield
-    if getattr(request.node, "call_passed", False):
-        reasons = [reason for _, reason in backend.tally.handed_back]
-        assert all(_MISTAKE in reason for reason in reasons), reasons
-        assert backend.tally.ran, "the test did not reach Sluice"
+    if not getattr(request.node, "call_as_expected", False):
+        return
+    if request.node.name.startswith(_ENDS_AT_A_GRADIENT):
+        assert {"o", "ht"} <= _compared, _compared
+    reasons = [reason for _, reason in backend.tally.handed_back]
+    several = [reason for reason in reasons if reason.startswith(_SEVERAL_DTYPES)]
+    others = [reason for reason in reasons if _MISTAKE not in reason and reason not in several]
+    assert not others, others
+    if several:
+        pytest.skip(f"handed back to fla: {several[0]}")
+    assert backend.tally.ran, "the test did not reach Sluice"
 
 
-@pytest.hookimpl(hookwrapper=True)
+def pytest_collection_modifyitems(items):
+    why = "o and the state were compared, the gradient is None"
+    for item in items:
+        if item.name.startswith(_ENDS_AT_A_GRADIENT):
+            item.add_marker(pytest.mark.xfail(raises=AttributeError, strict=True, reason=why))
+
+
+@pytest.hookimpl(hookwrapper=True, tryfirst=True)  # after pytest has looked at xfail
 def pytest_runtest_makereport(item, call):
     report = (yield).get_result()
+    expected = getattr(report, "wasxfail", None) if report.skipped else None
     if report.when == "call":
-        item.call_passed = report.passed
+        item.call_as_expected = report.passed or expected is not None
     if report.skipped or report.failed or report.when == "teardown":
         reason = ""
-        if report.skipped:
+        if expected is not None:
+            reason = expected
+        elif report.skipped:
             reason = str(report.longrepr[2]).removeprefix("Skipped: ")
         elif report.failed:
             reason = str(call.excinfo.value).strip().split("\n")[0][:160]

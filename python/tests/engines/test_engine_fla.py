@@ -13,7 +13,14 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import sluice
-from engine_reference import close, log_gate, random_rows, raw_gates, recurrence
+from engine_reference import (
+    close,
+    log_gate,
+    random_rows,
+    raw_gates,
+    recurrence,
+    relative_error,
+)
 from sluice.engines import fla
 
 H, HV, K, V = 2, 4, 16, 24
@@ -21,6 +28,25 @@ H, HV, K, V = 2, 4, 16, 24
 
 def packed(*tensors):
     return [t.unsqueeze(0) for t in tensors]
+
+
+def on_gpu():
+    return torch.get_default_device().type == "cuda"
+
+
+def rows_for_the_backend(tokens, seed):
+    """Rows that the backend takes: on a GPU the generic kernel's are left to fla."""
+    if on_gpu():
+        return random_rows(tokens, H, HV, 128, 128, seed, torch.bfloat16)
+    return random_rows(tokens, H, HV, K, V, seed)
+
+
+def near(found, expected):
+    """On a GPU, whose rows are bfloat16 there, by the cap of o and states (docs/math.md, 7)."""
+    if on_gpu():
+        assert relative_error(found, expected) <= 5e-3
+    else:
+        close(found, expected)
 
 
 @pytest.mark.parametrize("name", ["chunk_gated_delta_rule", "fused_recurrent_gated_delta_rule"])
@@ -142,7 +168,7 @@ def unregistered():
 def test_backend_in_a_stub_of_fla(monkeypatch, unregistered, caplog, version):
     registry, modules = stub_modules(monkeypatch, version)
     monkeypatch.delenv("FLA_SLUICE", raising=False)
-    rows = packed(*random_rows(5, H, HV, K, V, 6))
+    rows = packed(*rows_for_the_backend(5, 6))
     with caplog.at_level(logging.INFO, logger="sluice.engines"):
         assert fla.register() is True and fla.register() is True
     assert "fla backend registered" in caplog.text and "fla.layers" in caplog.text
@@ -152,7 +178,9 @@ def test_backend_in_a_stub_of_fla(monkeypatch, unregistered, caplog, version):
 
     o, _ = call(*rows, use_qk_l2norm_in_kernel=True)
     q, k, v, g, beta = (t[0] for t in rows)
-    close(o[0], recurrence(q, k, v, g, beta, l2=True)[0])
+    near(o[0], recurrence(q, k, v, g, beta, l2=True)[0])
+    if on_gpu():
+        assert call(*packed(*random_rows(5, H, HV, K, V, 6))) == "fla"
     needs_gradient = [rows[0].clone().requires_grad_(), *rows[1:]]
     assert call(*needs_gradient) == "fla"
     with torch.no_grad():
@@ -184,21 +212,18 @@ def test_backend_in_the_installed_fla(monkeypatch, unregistered, caplog):
 
     monkeypatch.delenv("FLA_SLUICE", raising=False)
     assert fla.register()
-    rows, tolerance = random_rows(70, H, HV, K, V, 7), 2e-5
-    if torch.get_default_device().type == "cuda":  # where small sizes are left to fla
-        rows, tolerance = random_rows(70, H, HV, 128, 128, 7, torch.bfloat16), 2e-2
-    q, k, v, g, beta = rows
+    q, k, v, g, beta = rows_for_the_backend(70, 7)
     with caplog.at_level(logging.INFO), torch.no_grad():
         o, final = chunk_gated_delta_rule(
             *packed(q, k, v, g, beta), use_qk_l2norm_in_kernel=True, output_final_state=True
         )
     assert "-> sluice" in caplog.text
     expected, states = recurrence(q, k, v, g, beta, l2=True)
-    close(o[0], expected, tolerance)
-    close(final[0], states[-1], tolerance)
+    near(o[0], expected)
+    near(final[0], states[-1])
     from fla.layers import gated_deltanet
 
     o, _ = gated_deltanet.fused_recurrent_gated_delta_rule(
         *packed(q[:3], k[:3], v[:3], g[:3]), beta=beta[None, :3], use_qk_l2norm_in_kernel=True
     )
-    close(o[0], expected[:3], tolerance)
+    near(o[0], expected[:3])

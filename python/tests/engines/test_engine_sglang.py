@@ -17,7 +17,7 @@ from engine_reference import (
     raw_gates,
     recurrence,
 )
-from sluice.engines import sgl_npu, sglang
+from sluice.engines import chunk_states, sgl_npu, sglang
 
 H, HV, K, V = 2, 6, 16, 24
 
@@ -32,8 +32,20 @@ def chunk_starts(S0, states, tokens):
     return torch.stack(at) if tokens else torch.zeros(0, *S0.shape).double()
 
 
+@pytest.fixture(params=["counted", "bounded"])
+def chunk_rows(request, monkeypatch):
+    """Says how many rows h has for packed rows: as many as chunks, and on a GPU, where the host does
+    not know those, T // 64 + N. The CPU runs that too."""
+    counted = request.param == "counted"
+    if counted and torch.get_default_device().type != "cpu":
+        pytest.skip("chunks are not counted on a GPU")
+    if not counted:
+        monkeypatch.setattr(chunk_states, "_known_to_host", lambda counts: False)
+    return lambda chunks, T, N: chunks if counted else T // 64 + N
+
+
 @pytest.mark.parametrize("inplace", [True, False])
-def test_chunk_updates_the_pool_and_returns_chunk_states(inplace):
+def test_chunk_updates_the_pool_and_returns_chunk_states(inplace, chunk_rows):
     lengths, starts = [130, 0, 64, 3], [0, 130, 130, 194, 197]
     q, k, v, g, beta = random_rows(197, H, HV, K, V, 1)
     pool = torch.randn(6, HV, V, K)
@@ -47,7 +59,7 @@ def test_chunk_updates_the_pool_and_returns_chunk_states(inplace):
         use_qk_l2norm_in_kernel=True,
         inplace_update=inplace,
     )
-    assert none is None and h.shape == (1, 3 + 0 + 1 + 1, HV, V, K)
+    assert none is None and h.shape == (1, chunk_rows(3 + 0 + 1 + 1, 197, 4), HV, V, K)
     row, written = 0, []
     for n, (T, slot) in enumerate(zip(lengths, slots.tolist(), strict=True)):
         part = slice(starts[n], starts[n] + T)
@@ -64,12 +76,13 @@ def test_chunk_updates_the_pool_and_returns_chunk_states(inplace):
         if inplace and T:
             close(pool[slot], states[-1].mT)
             written.append(slot)
+    assert row == 3 + 0 + 1 + 1 and (h[0, row:] == 0).all()
     untouched = [s for s in range(6) if s not in written]
     assert torch.equal(pool[untouched], before[untouched])
 
 
 @pytest.mark.parametrize("packed_rows", [True, False])
-def test_npu_returns_output_state_and_chunk_states(packed_rows):
+def test_npu_returns_output_state_and_chunk_states(packed_rows, chunk_rows):
     B, T = 2, 100
     q, k, v, g, beta = random_rows(B * T, H, HV, K, V, 2)
     q, k, v = (t.to(torch.bfloat16) for t in (q, k, v))
@@ -83,7 +96,8 @@ def test_npu_returns_output_state_and_chunk_states(packed_rows):
         *rows, initial_state=S0, cu_seqlens=cu, use_qk_l2norm_in_kernel=True
     )
     assert torch.equal(S0, before) and final.dtype == torch.float32
-    assert h.dtype == torch.bfloat16 and h.shape[:2] == ((1, 4) if packed_rows else (2, 2))
+    rows_of_h = (1, chunk_rows(4, B * T, B)) if packed_rows else (2, 2)
+    assert h.dtype == torch.bfloat16 and h.shape[:2] == rows_of_h
     for n in range(B):
         part = slice(n * T, n * T + T)
         expected, states = recurrence(
@@ -92,6 +106,7 @@ def test_npu_returns_output_state_and_chunk_states(packed_rows):
         close(o.flatten(0, 1)[part], expected, 1e-2)
         close(final[n], states[-1], 1e-3)
         close(h.flatten(0, 1)[2 * n : 2 * n + 2], chunk_starts(before[n], states, T), 1e-2)
+    assert (h.flatten(0, 1)[4:] == 0).all()
 
 
 def test_npu_without_final_state_and_float32():
