@@ -53,6 +53,19 @@ std::vector<LayerConfig> configs() {
       c.state_writes = SLUICE_STATE_WRITE_PER_TOKEN;
     });
   }
+  for (const sluice_dtype io : {kBF16, kF16}) {
+    for (const int64_t L : {3, 4}) {
+      // What conv_pairs.cuh takes; with T = 3 rows that outlast the CTA, and an empty sequence.
+      LayerConfig c = model(named("pairs_", dtype_name(io), "_L", L));
+      c.io = c.out = c.parameters = c.conv_state = io, c.L = L, c.HV = L == 3 ? 2 : 4;
+      c.packed = L == 4, c.lengths = {3, 0, 1}, c.fresh = {2};
+      c.in_place = L == 3, c.has_bias = L == 3, c.state = io;
+      all.push_back(c);
+      c.name += "_outside", c.conv_outside = true;
+      c.packed = !c.packed;
+      all.push_back(c);
+    }
+  }
   LayerConfig cyclic = model("cyclic");
   cyclic.H = 2, cyclic.HV = 6, cyclic.head_map = SLUICE_HEAD_MAP_CYCLIC, cyclic.K = 32;
   all.push_back(cyclic);

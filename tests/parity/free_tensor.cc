@@ -45,11 +45,13 @@ void FreeTensor::lay_out(Freedom freedom, Random* random) {
   const auto rank = static_cast<size_t>(view_.rank);
   std::vector<size_t> order(rank);  // outermost in memory first
   std::iota(order.begin(), order.end(), size_t{0});
-  const bool dense = freedom == Freedom::kDense, pool = freedom == Freedom::kPool;
+  const bool swapped = freedom == Freedom::kSwapped;
+  const bool dense = freedom == Freedom::kDense || swapped, pool = freedom == Freedom::kPool;
   const bool inner = freedom == Freedom::kInput || freedom == Freedom::kOutput;
   for (size_t i = inner ? rank - 1 : rank; !dense && !pool && i > 1; --i) {
     std::swap(order[i - 1], order[static_cast<size_t>(pick(random, static_cast<int64_t>(i)))]);
   }
+  if (swapped) std::swap(order[rank - 1], order[rank - 2]);
   int64_t extent = 1, origin = 0;
   for (size_t place = rank; place-- > 0;) {
     const size_t dimension = order[place];

@@ -16,6 +16,7 @@ namespace sluice::testing {
 /// What the operator asks of a view's strides.
 enum class Freedom {
   kDense,      ///< row-major
+  kSwapped,    ///< row-major with the last two dimensions exchanged
   kInput,      ///< inner stride 1, other dimensions anyhow
   kAnyInput,   ///< anyhow
   kOutput,     ///< inner stride 1, other dimensions permuted and padded

@@ -158,11 +158,12 @@ class Call {
     state_initial_ = FreeTensor(c_.state, state, free(Freedom::kPool), &random_);
     state_initial_.assign(make_normal(state, c_.seed + 20).values);
     const std::vector<int64_t> conv{slots_, c_.channels(), L};
-    conv_initial_ = FreeTensor(c_.conv_state, conv, free(Freedom::kAnyOutput), &random_);
+    const Freedom layout = c_.conv_outside ? Freedom::kSwapped : free(Freedom::kAnyOutput);
+    conv_initial_ = FreeTensor(c_.conv_state, conv, layout, &random_);
     conv_initial_.assign(make_normal(conv, c_.seed + 21).values);
     if (c_.in_place) return;
     state_final_ = FreeTensor(c_.state, state, free(Freedom::kPool), &random_);
-    conv_final_ = FreeTensor(c_.conv_state, conv, free(Freedom::kAnyOutput), &random_);
+    conv_final_ = FreeTensor(c_.conv_state, conv, layout, &random_);
   }
 
   sluice_layer_args arguments(sluice_implementation implementation) const {

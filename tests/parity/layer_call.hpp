@@ -18,7 +18,8 @@ struct LayerConfig {
   uint64_t seed = 1;
   sluice_op op = SLUICE_OP_LAYER_PREFILL;
   int64_t B = 2, T = 5, H = 2, HV = 4, K = 24, V = 16, W = 4;
-  int64_t L = 0;  ///< columns of the convolution states; 0 = W - 1
+  int64_t L = 0;              ///< columns of the convolution states; 0 = W - 1
+  bool conv_outside = false;  ///< dense convolution states [slots,L,D] in memory
   bool packed = false;
   std::vector<int64_t> lengths = {};
   int64_t rows_past_end = 0;

@@ -75,13 +75,15 @@ struct StageSizes {
 
   /// Partial sums of a tile: of two tokens in turn, two products, every warp.
   constexpr int partials() const noexcept { return 4 * warps_of(K) << grid.column_bits; }
+  /// New conv states of q and k, which wait for the cluster: conv_pairs.cuh.
+  constexpr int conv_words() const noexcept { return layer && grid.ctas > 1 ? 4 * K : 0; }
   /// Numbers of a token: q, k, v of the CTA's columns, gates; o, its squares, norm factors.
   constexpr int per_token() const noexcept {
     const int columns = grid.columns();
     return 2 * K + columns + 2 * r + (layer ? 2 * columns + columns / 4 : 0);
   }
   constexpr size_t bytes() const noexcept {
-    return sizeof(float) * static_cast<size_t>(partials()) +
+    return sizeof(float) * static_cast<size_t>(partials() + conv_words()) +
            static_cast<size_t>(max_tokens) *
                (sizeof(int64_t) + sizeof(float) * static_cast<size_t>(per_token()));
   }

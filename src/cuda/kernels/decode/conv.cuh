@@ -19,7 +19,6 @@
 namespace sluice::cuda::decode {
 
 inline constexpr int kMaxWidth = 4;
-inline constexpr int kChannelsTogether = 2;  ///< that a thread requests at once
 
 /// What a sequence does with its convolution state.
 struct ConvSequence {
@@ -141,6 +140,7 @@ __device__ __forceinline__ void settle_channel(const DecodeParams& p, const Unit
     weight[age] = number_of(c.weight[0].number, in.weight[age]);
     history[age] = number_of(age == 0 ? c.x[0].number : c.initial.number, in.history[age]);
   }
+#pragma unroll 1
   for (int t = 0; t < unit.seq.tokens; ++t) {
     const bool more = in.exists && t + 1 < unit.seq.tokens;
     const RawNumber next = more ? request_input(p, unit, channel, t + 1) : 0;
@@ -153,6 +153,18 @@ __device__ __forceinline__ void settle_channel(const DecodeParams& p, const Unit
 #pragma unroll
     for (int age = kMaxWidth - 1; age > 0; --age) history[age] = history[age - 1];
     history[0] = number_of(c.x[0].number, next);
+  }
+}
+
+/// All channels of all tokens to the stage, one at a time: two take more registers than the state
+/// leaves.
+template <class C>
+__device__ __forceinline__ void convolve_channels(const DecodeParams& p, const Unit& unit,
+                                                  const Stage& s) {
+  const ConvSequence seq = conv_sequence(p, unit.seq);
+#pragma unroll 1
+  for (int at = static_cast<int>(threadIdx.x); at < s.row; at += C::kThreads) {
+    settle_channel<C>(p, unit, s, at, request_channel<C>(p, unit, seq, at));
   }
 }
 
@@ -218,6 +230,18 @@ __device__ __forceinline__ void update_states(const DecodeParams& p, const Unit&
       shift_channel(u);
     }
   }
+}
+
+/// New states of the CTA's share of q and k channels, and of all its v channels.
+template <class C>
+__device__ __forceinline__ void update_channels(const DecodeParams& p, const Unit& unit,
+                                                const Stage& s) {
+  // PERF found again, not kept over the delta rule: registers
+  const ConvSequence seq = conv_sequence(p, unit.seq);
+  constexpr int kChannels = 2 * C::kK;
+  update_states<C>(p, unit, seq, kChannels * unit.rank / p.grid.ctas,
+                   kChannels * (unit.rank + 1) / p.grid.ctas);
+  update_states<C>(p, unit, seq, kChannels, s.row);
 }
 
 }  // namespace sluice::cuda::decode

@@ -22,7 +22,7 @@
 
 #include <type_traits>
 
-#include "cuda/kernels/decode/conv.cuh"
+#include "cuda/kernels/decode/conv_pairs.cuh"
 #include "cuda/kernels/decode/norm.cuh"
 #include "cuda/kernels/decode/step.cuh"
 
@@ -33,13 +33,13 @@ template <class C>
 struct TokenRequest {
   RowRequest<C> row;
 
-  __device__ __forceinline__ TokenRequest(const DecodeParams& p, const Unit& unit,
-                                          const ConvSequence&, const Stage&) {
+  __device__ __forceinline__ TokenRequest(const DecodeParams& p, const Unit& unit, const Stage&) {
     request_row(p, unit, static_cast<int>(threadIdx.x / 32), row);
   }
+  __device__ __forceinline__ void request_states(const DecodeParams&, const Unit&, const Stage&,
+                                                 const device::SlotEntries&) {}
   /// All of the warp's rows to shared memory.
-  __device__ __forceinline__ void settle(const DecodeParams& p, const Unit& unit,
-                                         const ConvSequence&, const Stage& s) {
+  __device__ __forceinline__ void settle(const DecodeParams& p, const Unit& unit, const Stage& s) {
     int item = static_cast<int>(threadIdx.x / 32);
     settle_row(p, unit, s, item, row);
     for (item += C::kWarps; item < 3 * unit.seq.tokens; item += C::kWarps) {
@@ -52,90 +52,107 @@ struct TokenRequest {
 /// The same of a layer: convolved tokens, and the norm's factors.
 template <class C>
 struct LayerRequest {
-  ConvInputs channels[kChannelsTogether];
+  PairInputs pair{};
   NormInputs norm;
-
-  __device__ __forceinline__ void request(const DecodeParams& p, const Unit& unit,
-                                          const ConvSequence& conv, const Stage& s, int first) {
-#pragma unroll
-    for (int n = 0; n < kChannelsTogether; ++n) {
-      const int at = first + n * static_cast<int>(blockDim.x);
-      channels[n] = {};
-      if (at < s.row) channels[n] = request_channel<C>(p, unit, conv, at);
-    }
-  }
-  __device__ __forceinline__ LayerRequest(const DecodeParams& p, const Unit& unit,
-                                          const ConvSequence& conv, const Stage& s) {
-    request(p, unit, conv, s, static_cast<int>(threadIdx.x));
+  int write = -1;  ///< slot of the conv state
+  __device__ __forceinline__ LayerRequest(const DecodeParams& p, const Unit& unit, const Stage& s) {
+    const int at = 2 * static_cast<int>(threadIdx.x);
+    if (p.conv.by_pairs && at < s.row) request_pair<C>(p, unit, at, pair);
     norm = request_norm(p, unit, s, static_cast<int>(threadIdx.x));
   }
-  __device__ __forceinline__ void settle(const DecodeParams& p, const Unit& unit,
-                                         const ConvSequence& conv, const Stage& s) {
-    const int thread = static_cast<int>(threadIdx.x), threads = static_cast<int>(blockDim.x);
-    for (int first = thread; first < s.row; first += kChannelsTogether * threads) {
-      if (first != thread) request(p, unit, conv, s, first);
-#pragma unroll
-      for (int n = 0; n < kChannelsTogether; ++n) {
-        const int at = first + n * threads;
-        if (at < s.row) settle_channel<C>(p, unit, s, at, channels[n]);
-      }
+  __device__ __forceinline__ void request_states(const DecodeParams& p, const Unit& unit,
+                                                 const Stage& s,
+                                                 const device::SlotEntries& entries) {
+    if (!p.conv.by_pairs) return;
+    const int first = 2 * static_cast<int>(threadIdx.x);
+    const ConvSlots slots = conv_slots(p, entries);
+    write = slots.write;
+    // PERF rows longer than the CTA: here, where registers do not hold a state yet
+#pragma unroll 1
+    for (int at = first + 2 * C::kThreads; at < s.row; at += 2 * C::kThreads) {
+      PairInputs more{};
+      request_pair<C>(p, unit, at, more);
+      request_pair_state<C>(p, unit, slots.read, at, more);
+      settle_pair<C>(p, unit, s, write, at, more);
     }
+    if (first < s.row) request_pair_state<C>(p, unit, slots.read, first, pair);
+  }
+  __device__ __forceinline__ void settle(const DecodeParams& p, const Unit& unit, const Stage& s) {
+    const int thread = static_cast<int>(threadIdx.x);
     settle_norm(p, unit, s, thread, norm);
-    for (int i = thread + threads; i < unit.seq.tokens * s.columns; i += threads) {
+    for (int i = thread + C::kThreads; i < unit.seq.tokens * s.columns; i += C::kThreads) {
       settle_norm(p, unit, s, i, request_norm(p, unit, s, i));
     }
+    if (!p.conv.by_pairs) {
+      convolve_channels<C>(p, unit, s);
+      return;
+    }
+    if (2 * thread < s.row) settle_pair<C>(p, unit, s, write, 2 * thread, pair);
   }
 };
 
 /// Fills the stage, and asks for the first tile's state on the way. PERF requests go out in the
 /// order in which their addresses are known: slots, tokens and gates, states.
 template <class C>
-__device__ __forceinline__ void stage_all(const DecodeParams& p, Unit& unit, ConvSequence& conv,
-                                          const Stage& s, const Lane<C>& lane, Tile<C>& state) {
-  const int threads = static_cast<int>(blockDim.x);
+__device__ __forceinline__ void stage_all(const DecodeParams& p, Unit& unit, const Stage& s,
+                                          const Lane<C>& lane, Tile<C>& state) {
   // The last threads have the least to do otherwise.
-  const int entry = threads - 1 - static_cast<int>(threadIdx.x);
+  const int entry = C::kThreads - 1 - static_cast<int>(threadIdx.x);
   const device::SlotEntries slots = device::request_slots(p.state, unit.seq.index);
-  if (C::kLayer) conv = conv_sequence(p, unit.seq);
   const GateInputs gate = request_gate(p, unit, entry);
   using Request = std::conditional_t<C::kLayer, LayerRequest<C>, TokenRequest<C>>;
-  Request request(p, unit, conv, s);
+  Request request(p, unit, s);
   device::find_slots(p.state, slots, &unit.seq);
   if (unit.seq.padded) return;
+  request.request_states(p, unit, s, slots);
   if (unit.first < unit.last) load_tile(p, unit, unit.first, lane, state);
   settle_gate(p, unit, s, entry, gate);
-  for (int i = entry + threads; i < unit.seq.tokens * p.r; i += threads) {
+  for (int i = entry + C::kThreads; i < unit.seq.tokens * p.r; i += C::kThreads) {
     settle_gate(p, unit, s, i, request_gate(p, unit, i));
   }
   stage_slots(p, unit, s);
-  request.settle(p, unit, conv, s);
+  request.settle(p, unit, s);
 }
 
 /// The part of a layer behind the delta rule: outputs first, then conv states.
 template <class C>
 __device__ __forceinline__ void finish_layer(const DecodeParams& p, const Unit& unit,
                                              const Stage& s) {
-  if (p.grid.ctas == 1) {
+  const bool alone = p.grid.ctas == 1;
+  if (alone) {
     // SYNC CTA: o and the sums of squares of all tiles are complete
     __syncthreads();
-    write_rows(p, unit, s);
-    update_states<C>(p, unit, conv_sequence(p, unit.seq), 0, s.row);
-    return;
+  } else {
+    if (!hands_over(p, unit)) hand_over();
+    // SYNC cluster 2: o and the sums of squares of all CTAs of the unit are complete
+    ptx::cluster_wait();
   }
-  if (!hands_over(p, unit)) hand_over();
-  // SYNC cluster 2: o and the sums of squares of all CTAs of the unit are complete
-  ptx::cluster_wait();
   write_rows(p, unit, s);
   // SYNC cluster 3: this thread has read what it needs of other CTAs
-  ptx::cluster_arrive_relaxed();
-  // PERF found again, not kept over the delta rule: registers
-  const ConvSequence conv = conv_sequence(p, unit.seq);
-  const int channels = 2 * C::kK;
-  update_states<C>(p, unit, conv, channels * unit.rank / p.grid.ctas,
-                   channels * (unit.rank + 1) / p.grid.ctas);
-  update_states<C>(p, unit, conv, channels, s.row);
+  if (!alone) ptx::cluster_arrive_relaxed();
+  if (!p.conv.by_pairs) {
+    update_channels<C>(p, unit, s);
+  } else if (!alone) {
+    store_shared_pairs<C>(p, unit, s);
+  }
   // SYNC cluster 3: nobody reads this CTA's sums any more, so it may end
-  ptx::cluster_wait();
+  if (!alone) ptx::cluster_wait();
+}
+
+/// Asks the L2 for what the CTA reads ahead of griddepcontrol.wait. DecodeParams::prefetch promises
+/// plain slots.
+template <class C>
+__device__ __forceinline__ void prefetch_all(const DecodeParams& p, const Unit& unit) {
+  const int64_t slot = peek_slot(p, unit.seq.index);
+  prefetch_tiles<C>(p, unit, slot, unit.first, unit.last);
+  if constexpr (C::kLayer) {
+    if (!p.conv.by_pairs || slot < 0) return;
+    const int row = 2 * C::kK + (p.grid.tiles << p.grid.column_bits);
+#pragma unroll 1
+    for (int at = 2 * static_cast<int>(threadIdx.x); at < row; at += 2 * C::kThreads) {
+      prefetch_pair<C>(p, unit, slot, at);
+    }
+  }
 }
 
 /// All tiles of the CTA; the first one's state is requested.
@@ -148,7 +165,12 @@ __device__ __forceinline__ void run_tiles(const DecodeParams& p, const Unit& uni
     run_tile<C, Form>(p, s, unit, tile, lane, state);
     if (tile + 1 == unit.last) break;
     state.clear();
-    load_tile(p, unit, tile + 1, lane, state);
+    Unit again = unit;
+    // PERF found again, not kept over the tile before: registers
+    if (C::kLayer) {
+      device::find_slots(p.state, device::request_slots(p.state, unit.seq.index), &again.seq);
+    }
+    load_tile(p, again, tile + 1, lane, state);
   }
 }
 
@@ -159,7 +181,7 @@ template <class C>
 __global__ void __launch_bounds__(C::kThreads, C::kResident)
     decode_kernel(const __grid_constant__ DecodeParams p) {
   Unit unit = unit_of(p);
-  if (p.prefetch) prefetch_tiles<C>(p, unit);
+  if (p.prefetch) prefetch_all<C>(p, unit);
   // SYNC grid: what earlier launches wrote is visible
   ptx::wait_for_dependencies();
   ptx::launch_dependents();
@@ -168,8 +190,7 @@ __global__ void __launch_bounds__(C::kThreads, C::kResident)
   const Lane<C> lane(p.grid);
   Tile<C> state;
   state.clear();
-  ConvSequence conv{};
-  stage_all(p, unit, conv, s, lane, state);
+  stage_all(p, unit, s, lane, state);
   if (unit.seq.padded) {
     write_zeros<C>(p, unit, s);
     return;

@@ -35,7 +35,9 @@ struct ConvParams {
   ConvPool initial, final;
   IndexVector ring_position;  ///< [N], null with the shift form
   int32_t W, L;
-  bool in_place;  ///< final is the memory of initial
+  bool in_place;        ///< final is the memory of initial
+  bool by_pairs;        ///< conv_pairs.cuh takes it: everything of two channels is whole words
+  bool columns_inside;  ///< by_pairs: [slots,D,L] are neighbours in memory, else [slots,L,D]
 };
 
 /// The gated norm behind the delta rule.

@@ -252,27 +252,29 @@ __device__ __forceinline__ void store_tile(const DecodeParams& p, const Unit& un
   }
 }
 
-/// Asks the L2 for the CTA's states ahead of griddepcontrol.wait, where the table of slots may
-/// still be the one before: whatever it holds is clamped to the pool and feeds nothing but this
-/// request. The L2 is where all writes meet, so that what earlier launches write yet is not missed
-/// later. DecodeParams::prefetch promises plain slots and rows of whole 16-byte pieces.
+/// The sequence's slot as it is ahead of griddepcontrol.wait, where the table may still be the one
+/// before: good for requests to the L2 alone, and clamped by whoever makes them.
+__device__ __forceinline__ int64_t peek_slot(const DecodeParams& p, int64_t sequence) {
+  const IndexVector& rows = p.state.read_slots.rows;
+  if (rows.data == nullptr) return sequence;
+  const int64_t at = sequence * rows.stride;
+  return rows.is_64bit ? ptx::peek_64(static_cast<const int64_t*>(rows.data) + at)
+                       : ptx::peek_32(static_cast<const int32_t*>(rows.data) + at);
+}
+
+/// Asks the L2 for tiles first .. last - 1 of a slot. The L2 is where all writes meet, so that what
+/// earlier launches write yet is not missed later.
 template <class C>
-__device__ __forceinline__ void prefetch_tiles(const DecodeParams& p, const Unit& unit) {
+__device__ __forceinline__ void prefetch_tiles(const DecodeParams& p, const Unit& unit,
+                                               int64_t slot, int first, int last) {
   const BoundedPool& pool = p.state.initial;
-  const SlotTable& table = p.state.read_slots;
-  int64_t slot = unit.seq.index;
-  if (table.rows.data != nullptr) {
-    const int64_t at = slot * table.rows.stride;
-    slot = table.rows.is_64bit ? ptx::peek_64(static_cast<const int64_t*>(table.rows.data) + at)
-                               : ptx::peek_32(static_cast<const int32_t*>(table.rows.data) + at);
-  }
   if (slot < 0 || slot >= pool.slots) return;
   // PERF by sectors: bulk requests are made by one lane after the other
   const bool wide = pool.pool.number == Number::kFloat32;
   const int bits = p.grid.column_bits, bytes = wide ? 4 : 2, sector = wide ? 8 : 16;
   const int rows = C::kVk ? 1 << bits : C::kK;
   const int sector_bits = (C::kVk ? C::kKBits : bits) - (wide ? 3 : 4);  // of a row, as a power
-  for (int tile = unit.first; tile < unit.last; ++tile) {
+  for (int tile = first; tile < last; ++tile) {
     const Place place = place_of(p, unit, tile);
     const int64_t head = slot * pool.pool.slot_stride + int64_t{place.head} * p.K * p.V;
     for (int i = static_cast<int>(threadIdx.x); i < rows << sector_bits; i += C::kThreads) {

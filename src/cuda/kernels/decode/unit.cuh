@@ -85,6 +85,7 @@ __device__ __forceinline__ bool exists(const DecodeParams& p, const Unit& unit, 
 /// The CTA's shared memory, as StageSizes has it. Rows are in float32 and hold zeros past K and V.
 struct Stage {
   float* partials;      ///< [2][2][warps][columns of a tile]: sums with k and with q
+  uint4* conv;          ///< layer, several CTAs a unit: [K] pairs of q and k, new states
   float* rows;          ///< [tokens][row]: q, k, v of the CTA's columns
   float* gates;         ///< layer: [tokens][columns], norm weight times act(z)
   float* o;             ///< layer: [tokens][columns]
@@ -106,6 +107,8 @@ __device__ __forceinline__ Stage make_stage(const DecodeParams& p) {
   const int tokens = p.rows.max_tokens;
   s.partials = reinterpret_cast<float*>(ptx::dynamic_memory());
   s.rows = s.partials + (4 * C::kWarps << p.grid.column_bits);
+  s.conv = reinterpret_cast<uint4*>(s.rows);
+  if (C::kLayer && p.grid.ctas > 1) s.rows += 4 * C::kK;
   s.gates = s.rows + tokens * s.row;
   s.o = s.gates + (C::kLayer ? tokens * s.columns : 0);
   s.squares = s.o + (C::kLayer ? tokens * s.columns : 0);
