@@ -2,11 +2,13 @@
 # Tests a built wheel on a machine with a GPU, then measures: call cost, models of transformers.
 #   scripts/test_python_cuda.sh WHEEL [folder for results]      (default: build/python-cuda)
 # WHEEL comes from scripts/build_wheel.sh with a library that has its CUDA half. It is installed
-# into a folder of its own; torch, pytest and NumPy are those of `python3` (or $PYTHON), and transformers,
-# CuPy and JAX where that has them. Nothing is downloaded. Output: PART.log, PART.xml in the folder.
+# into a folder of its own; torch, pytest and NumPy are those of `python3` (or $PYTHON), and
+# transformers, CuPy and JAX where that has them. Nothing is downloaded. Output in the folder:
+# PART.log, PART.xml.
 # SLUICE_PARTS="gpu host" runs these parts only. SLUICE_PART_SECONDS=300 ends a part that takes
-# longer. The fla parts need SLUICE_FLA=FOLDER, with the packages fla and einops in it, and
-# FLA_TESTS=FILE, fla's tests/ops/test_gdn.py.
+# longer. SLUICE_PYTEST="-k jax" goes to pytest in the parts that are Sluice's own tests. The fla
+# parts need SLUICE_FLA=FOLDER, with the packages fla and einops in it, and FLA_TESTS=FILE, fla's
+# tests/ops/test_gdn.py.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit 1
 wheel=$(realpath "${1:?the wheel}")
@@ -15,6 +17,7 @@ mkdir -p "$results"
 python=${PYTHON:-python3}
 every="command-line gpu transformers engines host fla-backend fla call-cost bench models models-fla"
 parts=" ${SLUICE_PARTS:-$every} "
+read -ra chosen <<<"${SLUICE_PYTEST:-}"
 fla=${SLUICE_FLA:+$(realpath "$SLUICE_FLA")}
 here=$PWD
 site=$(mktemp -d)
@@ -57,7 +60,7 @@ tests() {
   local name=$1
   shift
   part "$name" "$python" -m pytest -v -rsf --tb=short -p no:cacheprovider \
-    -c "$here/pyproject.toml" "--junitxml=$results/$name.xml" "$@"
+    -c "$here/pyproject.toml" "--junitxml=$results/$name.xml" "$@" "${chosen[@]}"
 }
 engines=$here/python/tests/engines
 part command-line "$python" -m sluice verify --device cuda
@@ -72,7 +75,7 @@ if [ -n "$fla" ]; then
   SLUICE_TEST_DEVICE=cuda PYTHONPATH=$site:$fla tests fla-backend "$engines/test_engine_fla.py"
   if [ -n "${FLA_TESTS:-}" ]; then
     PYTHONPATH=$site:$fla:$engines FLA_SLUICE_LIST=$results/fla_tests.tsv part fla \
-      "$python" -m pytest -q --tb=line -p no:cacheprovider -p fla_forward_only "$FLA_TESTS" \
+      "$python" -m pytest -q -rsx --tb=line -p no:cacheprovider -p fla_forward_only "$FLA_TESTS" \
       -k "(fused_recurrent or chunk) and not flash and not guard"
   fi
 fi
