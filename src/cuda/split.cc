@@ -31,63 +31,81 @@ bool may_forget(const DeltaRuleProblem& p, const SplitWish& wish) noexcept {
   return p.qk_norm == SLUICE_QK_NORM_L2 && bounded;
 }
 
-/// The best cut of sequences of equal length, by the model.
+/// What the model says of lengths that the host expects.
 struct Outlook {
-  float time;
-  bool cut;
+  float time;   ///< of the best cut, or of none
+  float whole;  ///< of none
 };
 
-Outlook look_ahead(const DeltaRuleProblem& p, const SplitRequest& request, int64_t sequences,
-                   int64_t chunks_each, float exact_share) noexcept {
+/// `chunks` of all sequences; `sequences` of them have `longest` each, and the others are short.
+struct Lengths {
+  int64_t chunks, sequences, longest;
+};
+
+Outlook look_ahead(const DeltaRuleProblem& p, const SplitRequest& request,
+                   const Lengths& lengths) noexcept {
   const auto number = [](auto x) { return static_cast<float>(x); };
   const auto heads = number(p.HV);
-  const SplitCase of{number(sequences * chunks_each),
+  const SplitCase of{number(lengths.chunks),
                      heads,
-                     heads * exact_share,
+                     heads * (request.may_forget ? chunk_forward::kGuessedShare : 1.0f),
                      chunk_forward::kGuessedHorizon,
                      number(p.V / request.columns),
                      number(p.V / request.transition_columns),
                      number(p.K / request.transition_columns),
                      number(request.multiprocessors),
                      chunk_forward::chunk_time(request)};
-  Outlook best{0.0f, false};
+  Outlook best{};
   for (int64_t n = 1; n <= chunk_forward::kMostSegments; ++n) {
-    const int64_t length = (chunks_each + n - 1) / n, boundaries = sequences * (n - 1);
+    const int64_t length = (lengths.longest + n - 1) / n, boundaries = lengths.sequences * (n - 1);
     if (n > 1 &&
         (length < chunk_forward::kShortestSegment || boundaries > request.most_boundaries)) {
       break;
     }
-    const Cut cut{static_cast<uint32_t>(length), static_cast<uint32_t>(sequences * n),
-                  static_cast<uint32_t>(boundaries), static_cast<uint32_t>(n > 1 ? sequences : 0)};
+    const Cut cut{static_cast<uint32_t>(length), static_cast<uint32_t>(lengths.sequences * n),
+                  static_cast<uint32_t>(boundaries),
+                  static_cast<uint32_t>(n > 1 ? lengths.sequences : 0)};
     const float time = chunk_forward::cut_time(cut, of);
-    if (n == 1 || time < best.time) best = {time, n > 1};
+    if (n == 1) best = {time, time};
+    best.time = std::min(best.time, time);
   }
   return best;
 }
 
-/// Heads that remember, of all.
-float exact_share(const SplitRequest& request) noexcept {
-  return request.may_forget ? chunk_forward::kGuessedShare : 1.0f;
-}
-
-/// What the host expects of lengths that it does not know: sequences of equal length, and, of a
-/// packed batch of several, one that has all tokens.
+/// What the host expects of lengths that it does not know: sequences of equal length, or one that
+/// has somewhat more than half of all tokens.
 struct Expectation {
   Outlook equal, skewed;
 };
 
 Expectation expect(const DeltaRuleProblem& p, const SplitRequest& request) noexcept {
-  const float share = exact_share(request);
-  const bool packed = core::present(p.rows.cu_seqlens);
-  const int64_t chunks =
-      p.rows.N == 1 ? (p.rows.T + 63) / 64 : std::max<int64_t>(most_chunks(p) / p.rows.N, 1);
-  const Outlook equal = look_ahead(p, request, p.rows.N, chunks, share);
-  if (!packed || p.rows.N == 1) return {equal, equal};
-  return {equal, look_ahead(p, request, 1, (p.rows.T + 63) / 64, share)};
+  const int64_t N = p.rows.N;
+  if (!core::present(p.rows.cu_seqlens) || N == 1) {
+    const int64_t chunks = (p.rows.T + 63) / 64;
+    const Outlook known = look_ahead(p, request, {N * chunks, N, chunks});
+    return {known, known};
+  }
+  const int64_t chunks = most_chunks(p), each = std::max<int64_t>(chunks / N, 1);
+  return {look_ahead(p, request, {chunks, N, each}),
+          look_ahead(p, request, {chunks, 1, (chunks + each) / 2})};
 }
 
-/// 128 or 64 columns of V a work item, whichever the model finds faster; and the rule kWhole where
-/// no expected lengths gain by a cut. WHY 64 columns are not cut: that was never the fastest way.
+/// Time of a chain of launches that finds nothing to cut, in chunks as the model's.
+constexpr float kAskTime = 6.0f;
+
+/// Whether the planner is asked, rather than all sequences left whole in `wide` or `narrow` items.
+/// WHY not for any gain of unknown lengths: to ask costs as much as it would gain in short calls.
+bool is_worth_asking(const DeltaRuleProblem& p, const Expectation& wide,
+                     const Expectation& narrow) noexcept {
+  const float equal = std::min(wide.equal.whole, narrow.equal.whole),
+              skewed = std::min(wide.skewed.whole, narrow.skewed.whole);
+  const float gain = 1.0f - std::min(wide.equal.time / equal, wide.skewed.time / skewed);
+  const bool is_known = !core::present(p.rows.cu_seqlens) || p.rows.N == 1;
+  return gain > (is_known ? 0.0f : 2.0f * kAskTime / (equal + kAskTime));
+}
+
+/// 128 or 64 columns of V a work item; and the rule kWhole where expected lengths gain too little
+/// by a cut. WHY 64 columns are not cut: that was never the fastest way.
 void choose_way(const DeltaRuleProblem& p, SplitRequest* request) noexcept {
   SplitRequest whole = *request;
   whole.rule = SplitRule::kWhole;
@@ -96,18 +114,15 @@ void choose_way(const DeltaRuleProblem& p, SplitRequest* request) noexcept {
     *request = whole;
     return;
   }
-  const Expectation best = expect(p, *request);
-  const bool gains = best.equal.cut || best.skewed.cut;
-  if (p.V >= 128) {
-    whole.columns = 64;
-    const Expectation narrow = expect(p, whole);
-    const bool is_faster =
-        narrow.equal.time + narrow.skewed.time < best.equal.time + best.skewed.time;
-    whole.columns = is_faster ? 64 : 128;
-    if (!is_faster && gains) return;
-  } else if (gains) {
-    return;
-  }
+  const Expectation wide = expect(p, *request);
+  whole.columns = 64;
+  const Expectation narrow = p.V >= 128 ? expect(p, whole) : wide;
+  if (is_worth_asking(p, wide, narrow)) return;
+  // Equal lengths count twice.
+  const auto cost = [](const Expectation& of) {
+    return of.equal.whole * of.equal.whole * of.skewed.whole;
+  };
+  whole.columns = cost(narrow) < cost(wide) ? 64 : request->columns;
   *request = whole;
 }
 
