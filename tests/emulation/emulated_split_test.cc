@@ -102,7 +102,7 @@ std::vector<GdnCase> cases() {
     c.split_value = 128;
     c.HV = 1;
   });
-  add("by_model", {5000, 64}, 0, [](GdnCase& c) {
+  add("by_model", {5000}, 0, [](GdnCase& c) {
     c.split = SLUICE_SPLIT_AUTO;
     c.HV = 1;
   });
