@@ -171,7 +171,7 @@ void apply(sluice_split split, int32_t value, const DeltaRuleProblem& p,
     most = std::min(kPairsPerMultiprocessor * request->multiprocessors / p.HV,
                     chunks / chunk_forward::kShortestSegment);
   }
-  // BOUND: boundaries * HV * V / 16 is an int32. The planner cuts nothing where there is no room.
+  // BOUND: boundaries * HV * V / 8 is a uint32. The planner cuts nothing where there is no room.
   request->most_boundaries = static_cast<int32_t>(std::min(most, (int64_t{1} << 26) / p.HV));
 }
 

@@ -1,4 +1,4 @@
-// Gates and betas of single tokens, as the gate warp and the planner read them.
+// Gates and betas of single tokens, as the gate warp and the horizons read them.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CUDA_KERNELS_CHUNK_FORWARD_GATES_CUH_
 #define SLUICE_CUDA_KERNELS_CHUNK_FORWARD_GATES_CUH_
