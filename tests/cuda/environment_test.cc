@@ -6,6 +6,7 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <ostream>
 #include <string>
 
 #include "device_scene.hpp"
@@ -61,6 +62,10 @@ struct Wish {
   sluice_split own;
   std::string expected;
 };
+
+void PrintTo(const Wish& wish, std::ostream* out) {
+  *out << wish.variable << "=" << wish.value << " beside split " << wish.own;
+}
 
 class CudaEnvironmentDeathTest : public ::testing::TestWithParam<Wish> {
  protected:
