@@ -105,7 +105,7 @@ bool is_worth_asking(const DeltaRuleProblem& p, const Expectation& wide,
 }
 
 /// 128 or 64 columns of V a work item; and the rule kWhole where expected lengths gain too little
-/// by a cut. WHY 64 columns are not cut: that was never the fastest way.
+/// by a cut. WHY 64 columns are not cut: slower than one of the two wherever it was measured.
 void choose_way(const DeltaRuleProblem& p, SplitRequest* request) noexcept {
   SplitRequest whole = *request;
   whole.rule = SplitRule::kWhole;
