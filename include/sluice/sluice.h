@@ -62,7 +62,8 @@ typedef enum sluice_op {
   SLUICE_OP_GATED_RMS_NORM = 3,
   SLUICE_OP_LAYER_PREFILL = 4,
   SLUICE_OP_LAYER_DECODE = 5,
-  SLUICE_OP_COUNT = 6
+  SLUICE_OP_CHUNK_STAGE = 6,
+  SLUICE_OP_COUNT = 7
 } sluice_op;
 
 /** Which implementation runs; the environment variable SLUICE_IMPL overrides AUTO by name. */
@@ -124,6 +125,34 @@ typedef enum sluice_rule {
       0, /**< S <- alpha S + k (beta (v - (alpha S)^T k))^T; no gate: delta rule */
   SLUICE_RULE_LINEAR_ATTENTION = 1 /**< S <- alpha S + k v^T: simple GLA; beta must be absent */
 } sluice_rule;
+
+/** A stage of the chunk form (sluice_chunk_stage_args); in this order they are a prefill. */
+typedef enum sluice_stage {
+  SLUICE_STAGE_CHUNK_CUMSUM = 0,
+  SLUICE_STAGE_SCALED_DOT_KKT = 1,
+  SLUICE_STAGE_SOLVE_TRIL = 2,
+  SLUICE_STAGE_WY_FAST = 3,
+  SLUICE_STAGE_CHUNK_H = 4,
+  SLUICE_STAGE_CHUNK_O = 5
+} sluice_stage;
+
+/** Which way chunk_cumsum sums inside a chunk. */
+typedef enum sluice_direction {
+  SLUICE_DIRECTION_FORWARD = 0, /**< tokens up to and with i */
+  SLUICE_DIRECTION_REVERSE = 1  /**< tokens from i on */
+} sluice_direction;
+
+/** Which strict triangle of A solve_tril reads; the inverse is of the same kind. */
+typedef enum sluice_triangle {
+  SLUICE_TRIANGLE_LOWER = 0, /**< A_ij, i > j */
+  SLUICE_TRIANGLE_UPPER = 1  /**< A_ij, i < j */
+} sluice_triangle;
+
+/** How the matrices of solve_tril lie. */
+typedef enum sluice_matrices {
+  SLUICE_MATRICES_CHUNKS = 0, /**< [B,T,HV,C], the rows of chunks, as the other stages have them */
+  SLUICE_MATRICES_BATCHED = 1 /**< [.., n, n], rank 2 to 4; no cu_seqlens */
+} sluice_matrices;
 
 /** How chunk_forward spreads a sequence over a GPU. All ways compute the same function; NEVER and
  *  COLUMNS agree bit for bit, the others to the rounding of the state. CPU backends ignore it. */
@@ -330,6 +359,81 @@ typedef struct sluice_recurrent_step_args {
   int32_t reserved;           /**< zero */
 } sluice_recurrent_step_args;
 
+/* ------------------------------------------------------------------ the stages of a prefill ----
+ */
+
+/** One stage of the chunk form of sluice_chunk_forward_args: the tensors between the stages are the
+ *  caller's, so any stage may be replaced by a kernel of his own. One struct serves all stages:
+ *  filled once, called with stage = 0 .. 5, it is a prefill. A stage looks at the views that its
+ *  line below names and at no others. Equations: docs/math.md section 2; page: docs/stages.md.
+ *
+ *  Per sequence, chunk of C tokens and value head h with key head h' (head_map), tokens i, j of the
+ *  chunk, G_i the sum of g over the chunk's tokens up to i, S the state that enters the chunk:
+ *
+ *    CHUNK_CUMSUM    gate -> g_cumsum          G_i = sum over j <= i of g_j (REVERSE: j >= i)
+ *    SCALED_DOT_KKT  k, beta, G -> A           A_ij = beta_i exp(G_i - G_j) (k_i . k_j), i > j
+ *    SOLVE_TRIL      A -> A_inverse            (I + A)^-1; `triangle` says which part of A is read
+ *    WY_FAST         k, v, beta, G, A_inverse -> u, w
+ *                                              u = A_inverse diag(beta) v
+ *                                              w = A_inverse diag(beta exp(G)) k
+ *    CHUNK_H         k, u, w, G -> h, v_new, state.final; from state.initial
+ *                                              h = S, v_new = u - w S,
+ *                                              S <- exp(G_C) S + k^T diag(exp(G_C - G)) v_new
+ *    CHUNK_O         q, k, v_new, G, h -> o    o = scale (diag(exp G) q h
+ *                                                   + (exp(G_i - G_j) q k^T, i >= j) v_new)
+ *
+ *  Rule LINEAR_ATTENTION (simple GLA) has no delta term: CHUNK_H and CHUNK_O read v in place of u
+ *  and v_new, w is not read and v_new not written; the other stages know no rule.
+ *
+ *  CHUNK_O without h computes the states itself, from state.initial, and writes state.final: with
+ *  LINEAR_ATTENTION that is simple GLA as one call. With h, `state` is not looked at.
+ *
+ *  G is g_cumsum where that view is given, else the sums of `gate`; without both there is no decay,
+ *  and that is the same, bit for bit, as zeros in `gate` or in g_cumsum. Each g of `gate` is
+ *  clamped at -128 below, so that -inf is legal there. g_cumsum must be finite. Exponents are
+ *  differences of G and not clamped: g > 0, growth, is legal.
+ *
+ *  Packed batches are those of sluice_chunk_forward_args: chunks start anew with each sequence, and
+ *  the last one of a sequence may be shorter. Chunk c of sequence n is entry c of row n of h, or
+ *  with cu_seqlens entry c + sum over m < n of ceil(tokens of m / C) of row 0. h must have room for
+ *  all chunks: fewer are refused on the CPU with cu_seqlens (else always) and undefined on CUDA.
+ *  Rows at or past c_N, and chunks of h past the last, are neither read nor written.
+ *
+ *  All C entries of a row of A and A_inverse are written: zeros outside the triangle (A has zeros
+ *  on the diagonal, A_inverse ones), also in columns past the end of a short chunk. Read is only
+ *  the triangle, within the chunk's tokens. Every output is rounded once, when it is stored; CPU
+ *  backends go on with what they computed, not with what they stored. */
+typedef struct sluice_chunk_stage_args {
+  size_t struct_size;
+  sluice_tensor q;          /**< [B,T,H,K] inner stride 1; dtype of k */
+  sluice_tensor k;          /**< [B,T,H,K] inner stride 1 */
+  sluice_tensor v;          /**< [B,T,HV,V] inner stride 1; dtype of k */
+  sluice_tensor gate;       /**< optional [B,T,HV], natural logarithms; CHUNK_CUMSUM needs it */
+  sluice_tensor beta;       /**< optional [B,T,HV]: absent = 1 */
+  sluice_tensor g_cumsum;   /**< optional float32 [B,T,HV]; CHUNK_CUMSUM needs it */
+  sluice_tensor A;          /**< [B,T,HV,C] inner stride 1: row t holds token t's A_ij */
+  sluice_tensor A_inverse;  /**< [B,T,HV,C] inner stride 1, own dtype */
+  sluice_tensor w;          /**< [B,T,HV,K] inner stride 1 */
+  sluice_tensor u;          /**< [B,T,HV,V] inner stride 1 */
+  sluice_tensor v_new;      /**< [B,T,HV,V] inner stride 1; CHUNK_H: optional */
+  sluice_tensor h;          /**< [B,chunks,HV,K,V] (or V,K: state.layout), matrices contiguous:
+                                 the states that enter the chunks; CHUNK_H, CHUNK_O: optional */
+  sluice_tensor o;          /**< [B,T,HV,V] out, inner stride 1 */
+  sluice_tensor cu_seqlens; /**< optional int32/int64 [N+1], B = 1 */
+  sluice_state_io state;    /**< CHUNK_H, and CHUNK_O without h */
+  double scale;             /**< of CHUNK_O, read with SLUICE_SCALE_VALUE */
+  int32_t scale_mode;       /**< sluice_scale_mode */
+  int32_t stage;            /**< sluice_stage */
+  int32_t chunk_size;       /**< C: 16, 32, 64 or 128; 0 = 64 (batched matrices: their n) */
+  int32_t rule;             /**< sluice_rule, of CHUNK_H and CHUNK_O */
+  int32_t head_map;         /**< sluice_head_map */
+  int32_t direction;        /**< sluice_direction, of CHUNK_CUMSUM */
+  int32_t triangle;         /**< sluice_triangle, of SOLVE_TRIL */
+  int32_t matrices;         /**< sluice_matrices, of SOLVE_TRIL */
+  int32_t implementation;   /**< sluice_implementation */
+  int32_t reserved;         /**< zero */
+} sluice_chunk_stage_args;
+
 /* --------------------------------------------------------------------- the layer's other ops ----
  */
 
@@ -443,6 +547,9 @@ typedef struct sluice_layer_args {
 /** See sluice_chunk_forward_args. */
 SLUICE_API int sluice_chunk_forward(const sluice_chunk_forward_args* args,
                                     sluice_workspace workspace, void* stream);
+/** See sluice_chunk_stage_args. */
+SLUICE_API int sluice_chunk_stage(const sluice_chunk_stage_args* args, sluice_workspace workspace,
+                                  void* stream);
 /** See sluice_recurrent_step_args. */
 SLUICE_API int sluice_recurrent_step(const sluice_recurrent_step_args* args,
                                      sluice_workspace workspace, void* stream);

@@ -4,6 +4,7 @@
 #define SLUICE_SLUICE_HPP_
 
 #include "sluice/ops.hpp"
+#include "sluice/stages.hpp"
 #include "sluice/status.hpp"
 #include "sluice/tensor_view.hpp"
 #include "sluice/workspace.hpp"

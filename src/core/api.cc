@@ -62,6 +62,15 @@ Status perform_layer(sluice_op op, const void* pointer, Operator<LayerProblem> B
   return dispatch(name, call, problem, member, request);
 }
 
+Status perform_stage(const void* pointer, Call* request) noexcept {
+  sluice_chunk_stage_args args;
+  if (Status s = read_args("chunk_stage", pointer, &args); !s.ok()) return s;
+  const Depth depth = request->action == Action::kRun ? Depth::kContents : Depth::kShapes;
+  ChunkStageProblem problem;
+  const Validated call = validate(args, depth, &problem);
+  return dispatch(stage_name(problem.stage), call, problem, &Backend::chunk_stage, request);
+}
+
 Status perform(int op, const void* args, Call* request) noexcept {
   switch (op) {
     case SLUICE_OP_CHUNK_FORWARD:
@@ -80,6 +89,8 @@ Status perform(int op, const void* args, Call* request) noexcept {
       return perform_layer(SLUICE_OP_LAYER_PREFILL, args, &Backend::layer_prefill, request);
     case SLUICE_OP_LAYER_DECODE:
       return perform_layer(SLUICE_OP_LAYER_DECODE, args, &Backend::layer_decode, request);
+    case SLUICE_OP_CHUNK_STAGE:
+      return perform_stage(args, request);
     default:
       return Status::failure(Code::kInvalidArgument,
                              "sluice: op = %d, expected 0 to %d (sluice_op)", op,
@@ -118,6 +129,11 @@ extern "C" {
 int sluice_chunk_forward(const sluice_chunk_forward_args* args, sluice_workspace workspace,
                          void* stream) {
   return run(SLUICE_OP_CHUNK_FORWARD, args, workspace, stream);
+}
+
+int sluice_chunk_stage(const sluice_chunk_stage_args* args, sluice_workspace workspace,
+                       void* stream) {
+  return run(SLUICE_OP_CHUNK_STAGE, args, workspace, stream);
 }
 
 int sluice_recurrent_step(const sluice_recurrent_step_args* args, sluice_workspace workspace,

@@ -44,6 +44,7 @@ struct Backend {
   Operator<GatedNormProblem> gated_rms_norm;
   Operator<LayerProblem> layer_prefill;
   Operator<LayerProblem> layer_decode;
+  Operator<ChunkStageProblem> chunk_stage;
 };
 
 }  // namespace sluice::core

@@ -62,6 +62,50 @@ struct DeltaRuleProblem {
   }
 };
 
+/// Chunks of C tokens that `tokens` tokens make; the last one may be shorter.
+constexpr int64_t chunk_count(int64_t tokens, int64_t C) noexcept { return (tokens + C - 1) / C; }
+
+/// Name of a stage in messages and kernel names, e.g. "chunk_h".
+constexpr const char* stage_name(sluice_stage stage) noexcept {
+  constexpr const char* kNames[] = {"chunk_cumsum", "scaled_dot_kkt", "solve_tril",
+                                    "wy_fast",      "chunk_h",        "chunk_o"};
+  return kNames[stage];
+}
+constexpr int kStages = SLUICE_STAGE_CHUNK_O + 1;
+
+/// One stage of the chunk form. Views that the stage does not name are absent; shapes are those of
+/// sluice.h. Batched matrices of solve_tril are rows of B' = batch entries, T = n tokens, one chunk
+/// each (all as A and A_inverse [B',n,HV',n] by strides).
+struct ChunkStageProblem {
+  sluice_stage stage = SLUICE_STAGE_CHUNK_CUMSUM;
+  Rows rows;
+  int64_t H = 0, HV = 0, K = 0, V = 0;  ///< those that the stage has; else 0
+  int64_t r = 0;                        ///< HV / H
+  int64_t C = 0;                        ///< tokens of a chunk: 16, 32, 64 or 128
+  Tensor q{}, k{};
+  /// The values that the stage reads: v (wy_fast, and any with LINEAR_ATTENTION), u (chunk_h),
+  /// v_new (chunk_o).
+  Tensor values{};
+  Tensor gate{}, beta{};  ///< [B,T,HV]; gate is absent where g_cumsum is an input
+  Tensor g_cumsum{};
+  Tensor A{}, A_inverse{};
+  Tensor w{};      ///< out (wy_fast), in (chunk_h; absent: LINEAR_ATTENTION)
+  Tensor u{};      ///< out (wy_fast)
+  Tensor v_new{};  ///< out (chunk_h)
+  Tensor h{};      ///< out (chunk_h), in (chunk_o; absent: states from `state`)
+  Tensor o{};
+  sluice_state_io state{};  ///< write_slots = read_slots where the caller gave none
+  double scale = 0;
+  sluice_head_map head_map = SLUICE_HEAD_MAP_BLOCK;
+  sluice_direction direction = SLUICE_DIRECTION_FORWARD;
+  sluice_triangle triangle = SLUICE_TRIANGLE_LOWER;
+
+  /// Key head that value head h reads.
+  int64_t key_head(int64_t head) const noexcept {
+    return head_map == SLUICE_HEAD_MAP_BLOCK ? head / r : head % H;
+  }
+};
+
 /// Short causal convolution over D = G * C channels; channel d = (d / C, d % C). x and out are rank
 /// 4 [B,T,G,C], weight [D,W], bias [D], states [slots,D,L].
 struct CausalConvProblem {

@@ -19,6 +19,8 @@ struct Validated {
 
 Validated validate(const sluice_chunk_forward_args& args, Depth depth,
                    DeltaRuleProblem* problem) noexcept;
+Validated validate(const sluice_chunk_stage_args& args, Depth depth,
+                   ChunkStageProblem* problem) noexcept;
 Validated validate(const sluice_recurrent_step_args& args, Depth depth,
                    DeltaRuleProblem* problem) noexcept;
 Validated validate(const sluice_causal_conv1d_args& args, Depth depth,
@@ -57,6 +59,7 @@ void check_num_accepted(Checker& c, const DeltaRuleProblem& p) noexcept;
 
 /// Every view of a valid problem: see settle_strides().
 void settle(DeltaRuleProblem* p) noexcept;
+void settle(ChunkStageProblem* p) noexcept;
 void settle(CausalConvProblem* p) noexcept;
 void settle(GatedNormProblem* p) noexcept;
 

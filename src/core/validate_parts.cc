@@ -102,6 +102,13 @@ void settle(DeltaRuleProblem* p) noexcept {
                   &s.has_initial_state, &p->num_accepted, &p->checkpoints, &p->checkpoint_slots});
 }
 
+void settle(ChunkStageProblem* p) noexcept {
+  sluice_state_io& s = p->state;
+  settle_strides({&p->q, &p->k, &p->values, &p->gate, &p->beta, &p->g_cumsum, &p->A, &p->A_inverse,
+                  &p->w, &p->u, &p->v_new, &p->h, &p->o, &p->rows.cu_seqlens, &s.initial, &s.final,
+                  &s.read_slots, &s.write_slots, &s.has_initial_state});
+}
+
 void settle(CausalConvProblem* p) noexcept {
   sluice_conv_state_io& s = p->state;
   settle_strides({&p->x, &p->weight, &p->bias, &p->out, &p->rows.cu_seqlens, &s.initial, &s.final,

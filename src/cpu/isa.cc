@@ -35,9 +35,9 @@ constexpr Isa kIsas[] = {
     {HWY_SCALAR, "scalar"},
 };
 
-constexpr const char* kOpNames[SLUICE_OP_COUNT] = {"chunk_forward", "recurrent_step",
-                                                   "causal_conv1d", "gated_rms_norm",
-                                                   "layer_prefill", "layer_decode"};
+constexpr const char* kOpNames[SLUICE_OP_COUNT] = {
+    "chunk_forward", "recurrent_step", "causal_conv1d", "gated_rms_norm",
+    "layer_prefill", "layer_decode",   "chunk_stage"};
 
 // The baseline needs no support of the machine, so Highway does not report it.
 int64_t usable_targets() noexcept {

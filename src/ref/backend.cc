@@ -4,6 +4,7 @@
 
 #include "ref/causal_conv1d.hpp"
 #include "ref/chunk_form.hpp"
+#include "ref/chunk_stage.hpp"
 #include "ref/delta_rule.hpp"
 #include "ref/gated_rms_norm.hpp"
 #include "ref/layer.hpp"
@@ -49,6 +50,21 @@ Status run_layer(const core::LayerProblem& problem, sluice_workspace workspace,
   return ok_status();
 }
 
+Status run_stage(const core::ChunkStageProblem& problem, sluice_workspace workspace,
+                 void* /*stream*/) noexcept {
+  chunk_stage(problem, Arena(workspace.data));
+  return ok_status();
+}
+
+/// The stages have one table for both backends: they are pieces of the chunk form.
+Status select_stage(const core::ChunkStageProblem& problem, core::KernelName* name) noexcept {
+  constexpr const char* kNames[] = {"reference.chunk_cumsum", "reference.scaled_dot_kkt",
+                                    "reference.solve_tril",   "reference.wy_fast",
+                                    "reference.chunk_h",      "reference.chunk_o"};
+  if (name != nullptr) *name = kNames[problem.stage];
+  return ok_status();
+}
+
 constexpr const char* kRecurrentForward = "reference.chunk_forward";
 constexpr const char* kChunkedForward = "reference-chunked.chunk_forward";
 constexpr const char* kStep = "reference.recurrent_step";
@@ -84,6 +100,7 @@ core::Backend table(sluice_implementation id, const char* name, const char* desc
                             no_workspace<core::GatedNormProblem>, run_norm};
   backend.layer_prefill = {select<Layer, kLayerPrefill>, layer_workspace, run_layer};
   backend.layer_decode = {select<Layer, kLayerDecode>, layer_workspace, run_layer};
+  backend.chunk_stage = {select_stage, chunk_stage_workspace, run_stage};
   return backend;
 }
 

@@ -22,6 +22,11 @@ double activate(sluice_activation activation, double x) noexcept {
   }
 }
 
+double clamped_log_gate(double g) noexcept {
+  // WHY: written so that NaN passes, where std::max would swallow it.
+  return g < kLowestLogGate ? kLowestLogGate : g;
+}
+
 namespace {
 
 double unclamped_log_gate(const core::DeltaRuleProblem& problem, double gate, int64_t h) noexcept {
@@ -41,9 +46,7 @@ double log_gate(const core::DeltaRuleProblem& problem, int64_t batch, int64_t to
                 int64_t h) noexcept {
   if (!core::present(problem.gate)) return 0.0;
   const double gate = load(problem.gate, batch, token, h / problem.r, h % problem.r);
-  const double g = unclamped_log_gate(problem, gate, h);
-  // WHY: written so that NaN passes, where std::max would swallow it.
-  return g < kLowestLogGate ? kLowestLogGate : g;
+  return clamped_log_gate(unclamped_log_gate(problem, gate, h));
 }
 
 double write_strength(const core::DeltaRuleProblem& problem, int64_t batch, int64_t token,

@@ -18,6 +18,8 @@ double softplus(double x) noexcept;
 /// silu(x) = x sigmoid(x); NONE is the identity.
 double activate(sluice_activation activation, double x) noexcept;
 
+/// g, but at least kLowestLogGate.
+double clamped_log_gate(double g) noexcept;
 /// g of value head h at (batch, token), clamped: the gate itself, ln(alpha), or
 /// -exp(A_log) softplus(a + dt_bias); 0 without a gate.
 double log_gate(const core::DeltaRuleProblem& problem, int64_t batch, int64_t token,

@@ -1,0 +1,383 @@
+// chunk_stage: the views that each stage names, checked and collected; all others are not looked
+// at. SPDX-License-Identifier: Apache-2.0
+#include <cmath>
+
+#include "core/host_access.hpp"
+#include "core/validate.hpp"
+
+namespace sluice::core {
+namespace {
+
+using ll = long long;
+using Args = sluice_chunk_stage_args;
+
+constexpr int64_t kDefaultChunk = 64;
+
+bool chunk_size_exists(int64_t C) noexcept { return C == 16 || C == 32 || C == 64 || C == 128; }
+
+/// The rules of one call. Each check_*() reads what it names and fills the problem's view.
+class StageRules {
+ public:
+  StageRules(const Args& args, ChunkStageProblem* problem) noexcept
+      : c_(stage_name(problem->stage)), a_(args), p_(*problem) {}
+
+  void check() noexcept {
+    c_.choice("rule", a_.rule, 2, "0 (GATED_DELTA) or 1 (LINEAR_ATTENTION)");
+    c_.choice("head_map", a_.head_map, 2, "0 (BLOCK) or 1 (CYCLIC)");
+    c_.choice("direction", a_.direction, 2, "0 (FORWARD) or 1 (REVERSE)");
+    c_.choice("triangle", a_.triangle, 2, "0 (LOWER) or 1 (UPPER)");
+    c_.choice("matrices", a_.matrices, 2, "0 (CHUNKS) or 1 (BATCHED)");
+    c_.choice("implementation", a_.implementation, 5, "0 to 4 (sluice_implementation)");
+    c_.reserved(a_.reserved);
+    if (!c_.ok()) return;
+    p_.head_map = static_cast<sluice_head_map>(a_.head_map);
+    p_.direction = static_cast<sluice_direction>(a_.direction);
+    p_.triangle = static_cast<sluice_triangle>(a_.triangle);
+    check_chunk_size();
+    switch (p_.stage) {
+      case SLUICE_STAGE_CHUNK_CUMSUM:
+        return chunk_cumsum();
+      case SLUICE_STAGE_SCALED_DOT_KKT:
+        return scaled_dot_kkt();
+      case SLUICE_STAGE_SOLVE_TRIL:
+        return solve_tril();
+      case SLUICE_STAGE_WY_FAST:
+        return wy_fast();
+      case SLUICE_STAGE_CHUNK_H:
+        return chunk_h();
+      case SLUICE_STAGE_CHUNK_O:
+        return chunk_o();
+    }
+  }
+
+  void check_contents() noexcept {
+    check_row_contents(c_, p_.rows);
+    check_slot_contents(c_, "state.read_slots", p_.state.read_slots, p_.state.pad_below,
+                        p_.state.initial);
+    check_slot_contents(c_, "state.write_slots", p_.state.write_slots, p_.state.pad_below,
+                        p_.state.final);
+    if (!c_.ok() || !present(p_.h) || !present(p_.rows.cu_seqlens)) return;
+    int64_t chunks = 0;
+    for (int64_t n = 0; n < p_.rows.N; ++n) {
+      chunks += chunk_count(token_range(p_.rows, n).size(), p_.C);
+    }
+    c_.dimension_at_least("h", p_.h, 1, chunks, "chunks of all sequences");
+  }
+
+  const Checker& checker() const noexcept { return c_; }
+
+ private:
+  // ------------------------------------------------------------------------------ stages ----
+
+  void chunk_cumsum() noexcept {
+    if (!c_.required("gate", a_.gate, 3, Dtypes::kFloat)) return;
+    p_.HV = a_.gate.shape[2];
+    p_.gate = a_.gate;
+    c_.dimension_at_least("gate", a_.gate, 2, 1, "value heads HV");
+    rows("gate", a_.gate);
+    if (c_.required("g_cumsum", a_.g_cumsum, 3, Dtypes::kFloat)) {
+      check_per_token("g_cumsum", a_.g_cumsum, 3);
+      single_precision("g_cumsum", a_.g_cumsum);
+      c_.writable("g_cumsum", a_.g_cumsum);
+      c_.distinct("g_cumsum", a_.g_cumsum, "gate", a_.gate);
+    }
+    p_.g_cumsum = a_.g_cumsum;
+  }
+
+  void scaled_dot_kkt() noexcept {
+    keys();
+    if (!c_.required("A", a_.A, 4, Dtypes::kFloat)) return;
+    value_heads("A", a_.A);
+    write_strengths();
+    gates();
+    matrix("A", a_.A, &p_.A);
+    output("A", a_.A, {{"k", &p_.k}, {"beta", &p_.beta}});
+  }
+
+  void solve_tril() noexcept {
+    if (a_.matrices == SLUICE_MATRICES_BATCHED) {
+      batched("A", a_.A, &p_.A);
+      batched("A_inverse", a_.A_inverse, &p_.A_inverse);
+      c_.absent("cu_seqlens", a_.cu_seqlens, "matrices are BATCHED");
+      if (!c_.ok()) return;
+      p_.C = p_.A.shape[3];
+      if (a_.chunk_size != 0 && a_.chunk_size != p_.C) {
+        c_.fail("chunk_size = %d, expected 0 or n = %lld of A (matrices are BATCHED)",
+                a_.chunk_size, static_cast<ll>(p_.C));
+      }
+    } else {
+      if (!c_.required("A", a_.A, 4, Dtypes::kFloat)) return;
+      if (!c_.required("A_inverse", a_.A_inverse, 4, Dtypes::kFloat)) return;
+      p_.A = a_.A;
+      p_.A_inverse = a_.A_inverse;
+    }
+    p_.HV = p_.A.shape[2];
+    c_.dimension_at_least("A", p_.A, 2, 1, "value heads HV");
+    rows("A", p_.A);
+    matrix("A", p_.A, &p_.A);
+    matrix("A_inverse", p_.A_inverse, &p_.A_inverse);
+    output("A_inverse", p_.A_inverse, {{"A", &p_.A}});
+  }
+
+  void wy_fast() noexcept {
+    keys();
+    values("v", a_.v, true);
+    write_strengths();
+    gates();
+    if (!c_.required("A_inverse", a_.A_inverse, 4, Dtypes::kFloat)) return;
+    matrix("A_inverse", a_.A_inverse, &p_.A_inverse);
+    like_values("u", a_.u, &p_.u);
+    like_keys("w", a_.w, &p_.w);
+    output("u", p_.u, {{"k", &p_.k}, {"v", &p_.values}, {"A_inverse", &p_.A_inverse}});
+    output("w", p_.w,
+           {{"k", &p_.k}, {"v", &p_.values}, {"A_inverse", &p_.A_inverse}, {"u", &p_.u}});
+  }
+
+  void chunk_h() noexcept {
+    const bool delta = a_.rule == SLUICE_RULE_GATED_DELTA;
+    keys();
+    values(delta ? "u" : "v", delta ? a_.u : a_.v, !delta);
+    gates();
+    if (delta) {
+      like_keys("w", a_.w, &p_.w);
+      if (c_.ok() && present(a_.v_new)) like_values("v_new", a_.v_new, &p_.v_new);
+      if (present(p_.v_new)) {
+        output("v_new", p_.v_new, {{"k", &p_.k}, {"u", &p_.values}, {"w", &p_.w}});
+      }
+    }
+    states();
+    chunk_states();
+    if (present(p_.h)) {
+      output("h", p_.h,
+             {{"k", &p_.k},
+              {delta ? "u" : "v", &p_.values},
+              {"w", &p_.w},
+              {"v_new", &p_.v_new},
+              {"state.initial", &p_.state.initial},
+              {"state.final", &p_.state.final}});
+    }
+  }
+
+  void chunk_o() noexcept {
+    const bool delta = a_.rule == SLUICE_RULE_GATED_DELTA;
+    const char* const name = delta ? "v_new" : "v";
+    if (!c_.required("q", a_.q, 4, Dtypes::kFloat)) return;
+    keys();
+    for (int axis = 0; axis < 4; ++axis)
+      c_.dimension("q", a_.q, axis, a_.k.shape[axis], "shape of k");
+    c_.same_dtype("q", a_.q, "k", a_.k);
+    c_.inner_contiguous("q", a_.q);
+    p_.q = a_.q;
+    values(name, delta ? a_.v_new : a_.v, !delta);
+    gates();
+    scale();
+    like_values("o", a_.o, &p_.o);
+    if (c_.ok() && !present(a_.h)) states();
+    chunk_states();
+    output("o", p_.o, {{"q", &p_.q}, {"k", &p_.k}, {name, &p_.values}, {"h", &p_.h}});
+  }
+
+  // ------------------------------------------------------------------------------- parts ----
+
+  void check_chunk_size() noexcept {
+    p_.C = a_.chunk_size == 0 ? kDefaultChunk : a_.chunk_size;
+    if (!chunk_size_exists(p_.C)) {
+      c_.fail("chunk_size = %d, expected 16, 32, 64 or 128 (0 = %lld)", a_.chunk_size,
+              static_cast<ll>(kDefaultChunk));
+    }
+  }
+
+  void rows(const char* name, const Tensor& t) noexcept {
+    check_rows(c_, name, t, a_.cu_seqlens, false, 0, &p_.rows);
+  }
+
+  void keys() noexcept {
+    if (!c_.required("k", a_.k, 4, Dtypes::kFloat)) return;
+    p_.H = a_.k.shape[2];
+    p_.K = a_.k.shape[3];
+    c_.dimension_at_least("k", a_.k, 2, 1, "key heads H");
+    c_.dimension_at_least("k", a_.k, 3, 1, "head dimension K");
+    c_.inner_contiguous("k", a_.k);
+    rows("k", a_.k);
+    p_.k = a_.k;
+  }
+
+  /// HV from axis 2 of a view of token rows.
+  void value_heads(const char* name, const Tensor& t) noexcept {
+    p_.HV = t.shape[2];
+    c_.dimension_at_least(name, t, 2, 1, "value heads HV");
+    c_.dimension(name, t, 0, p_.rows.B, "B of k");
+    c_.dimension(name, t, 1, p_.rows.T, "T of k");
+    if (c_.ok() && p_.HV % p_.H != 0) {
+      c_.fail("%s.shape[2] = %lld, expected a multiple of H = %lld (grouped value heads)", name,
+              static_cast<ll>(p_.HV), static_cast<ll>(p_.H));
+    }
+    if (c_.ok()) p_.r = p_.HV / p_.H;
+  }
+
+  /// The values [B,T,HV,V] that the stage reads.
+  void values(const char* name, const Tensor& t, bool caller_values) noexcept {
+    if (!c_.required(name, t, 4, Dtypes::kFloat)) return;
+    value_heads(name, t);
+    p_.V = t.shape[3];
+    c_.dimension_at_least(name, t, 3, 1, "head dimension V");
+    if (caller_values) c_.same_dtype(name, t, "k", a_.k);
+    c_.inner_contiguous(name, t);
+    p_.values = t;
+  }
+
+  /// A view [B,T,HV,columns].
+  void token_rows(const char* name, const Tensor& t, int64_t columns, const char* what,
+                  Tensor* into) noexcept {
+    if (!c_.required(name, t, 4, Dtypes::kFloat)) return;
+    check_per_token(name, t, 3);
+    c_.dimension(name, t, 3, columns, what);
+    c_.inner_contiguous(name, t);
+    *into = t;
+  }
+  void like_values(const char* name, const Tensor& t, Tensor* into) noexcept {
+    token_rows(name, t, p_.V, "head dimension V", into);
+  }
+  void like_keys(const char* name, const Tensor& t, Tensor* into) noexcept {
+    token_rows(name, t, p_.K, "head dimension K", into);
+  }
+  void matrix(const char* name, const Tensor& t, Tensor* into) noexcept {
+    token_rows(name, t, p_.C, "tokens of a chunk", into);
+  }
+
+  /// The first `axes` of B, T, HV.
+  void check_per_token(const char* name, const Tensor& t, int axes) noexcept {
+    const int64_t sizes[] = {p_.rows.B, p_.rows.T, p_.HV};
+    constexpr const char* kWhat[] = {"batch entries B", "tokens T", "value heads HV"};
+    for (int axis = 0; axis < axes; ++axis) {
+      c_.dimension(name, t, axis, sizes[axis], kWhat[axis]);
+    }
+  }
+
+  void single_precision(const char* name, const Tensor& t) noexcept {
+    if (c_.ok() && !same(t.dtype, kFloat32)) {
+      c_.fail("%s dtype = {code %d, bits %d}, expected float32 (sums lose too much in 16 bits)",
+              name, t.dtype.code, t.dtype.bits);
+    }
+  }
+
+  void write_strengths() noexcept {
+    if (c_.optional("beta", a_.beta, 3, Dtypes::kFloat)) check_per_token("beta", a_.beta, 3);
+    p_.beta = a_.beta;
+  }
+
+  /// G of the stages after the first: g_cumsum, else the sums of gate.
+  void gates() noexcept {
+    if (present(a_.g_cumsum)) {
+      if (!c_.optional("g_cumsum", a_.g_cumsum, 3, Dtypes::kFloat)) return;
+      check_per_token("g_cumsum", a_.g_cumsum, 3);
+      single_precision("g_cumsum", a_.g_cumsum);
+      p_.g_cumsum = a_.g_cumsum;
+    } else if (c_.optional("gate", a_.gate, 3, Dtypes::kFloat)) {
+      check_per_token("gate", a_.gate, 3);
+      p_.gate = a_.gate;
+    }
+  }
+
+  void scale() noexcept {
+    c_.choice("scale_mode", a_.scale_mode, 2, "0 (DEFAULT) or 1 (VALUE)");
+    if (c_.ok() && a_.scale_mode == SLUICE_SCALE_VALUE && !std::isfinite(a_.scale)) {
+      c_.fail("scale = %g, expected a finite number", a_.scale);
+    }
+    if (!c_.ok()) return;
+    p_.scale = a_.scale_mode == SLUICE_SCALE_VALUE ? a_.scale : 1.0 / std::sqrt(double(p_.K));
+  }
+
+  /// [.., n, n] of rank 2 to 4 as [B', n, HV', n].
+  void batched(const char* name, const Tensor& t, Tensor* into) noexcept {
+    const int rank = t.rank < 2 || t.rank > 4 ? 4 : t.rank;
+    if (!c_.required(name, t, rank, Dtypes::kFloat)) return;
+    const int64_t n = t.shape[rank - 1];
+    c_.dimension(name, t, rank - 2, n, "square matrices");
+    if (c_.ok() && !chunk_size_exists(n)) {
+      c_.fail("%s.shape[%d] = %lld, expected 16, 32, 64 or 128", name, rank - 1,
+              static_cast<ll>(n));
+    }
+    Tensor m = t;
+    m.rank = 4;
+    const int batch = rank - 3, head = rank == 4 ? 1 : -1;  // axes of t; negative: there is none
+    const auto axis = [&](int to, int from) {
+      m.shape[to] = from < 0 ? 1 : t.shape[from];
+      m.stride[to] = from < 0 ? 0 : t.stride[from];
+    };
+    axis(0, rank == 4 ? 0 : batch);
+    axis(1, rank - 2);
+    axis(2, head);
+    axis(3, rank - 1);
+    *into = m;
+  }
+
+  void states() noexcept {
+    if (!c_.ok()) return;
+    DeltaRuleProblem delta;
+    delta.rows = p_.rows;
+    delta.HV = p_.HV, delta.K = p_.K, delta.V = p_.V;
+    delta.state = a_.state;
+    check_state_io(c_, &delta);
+    p_.state = delta.state;
+  }
+
+  /// h: room for all chunks, whole matrices in one piece.
+  void chunk_states() noexcept {
+    if (!c_.ok() || !present(a_.h)) return;
+    c_.choice("state.layout", a_.state.layout, 2, "0 (KV) or 1 (VK)");
+    if (!c_.optional("h", a_.h, 5, Dtypes::kFloat)) return;
+    const bool kv = a_.state.layout == SLUICE_STATE_KV;
+    const bool packed = present(p_.rows.cu_seqlens);
+    c_.dimension("h", a_.h, 0, p_.rows.B, "batch entries B");
+    c_.dimension_at_least("h", a_.h, 1, packed ? 0 : chunk_count(p_.rows.T, p_.C),
+                          "chunks of a sequence");
+    c_.dimension("h", a_.h, 2, p_.HV, "value heads HV");
+    c_.dimension("h", a_.h, 3, kv ? p_.K : p_.V, kv ? "K, layout KV" : "V, layout VK");
+    c_.dimension("h", a_.h, 4, kv ? p_.V : p_.K, kv ? "V, layout KV" : "K, layout VK");
+    c_.inner_contiguous("h", a_.h);
+    if (c_.ok() && a_.h.shape[3] > 1 && a_.h.stride[3] != a_.h.shape[4]) {
+      c_.fail("h.stride[3] = %lld, expected %lld (matrices in one piece)",
+              static_cast<ll>(a_.h.stride[3]), static_cast<ll>(a_.h.shape[4]));
+    }
+    p_.h = a_.h;
+    p_.state.layout = a_.state.layout;
+  }
+
+  struct Input {
+    const char* name;
+    const Tensor* view;
+  };
+  void output(const char* name, const Tensor& t, std::initializer_list<Input> inputs) noexcept {
+    c_.writable(name, t);
+    for (const Input& input : inputs) {
+      if (present(*input.view)) c_.distinct(name, t, input.name, *input.view);
+    }
+  }
+
+  Checker c_;
+  const Args& a_;
+  ChunkStageProblem& p_;
+};
+
+}  // namespace
+
+Validated validate(const Args& args, Depth depth, ChunkStageProblem* problem) noexcept {
+  *problem = {};
+  if (args.stage < 0 || args.stage >= kStages) {
+    Checker c("chunk_stage");
+    c.choice("stage", args.stage, kStages,
+             "0 (CHUNK_CUMSUM), 1 (SCALED_DOT_KKT), 2 (SOLVE_TRIL), 3 (WY_FAST), 4 (CHUNK_H) or "
+             "5 (CHUNK_O)");
+    return {c.status(), c.device(), args.implementation};
+  }
+  problem->stage = static_cast<sluice_stage>(args.stage);
+  StageRules rules(args, problem);
+  rules.check();
+  if (rules.checker().ok()) settle(problem);
+  const bool host = rules.checker().device().type == SLUICE_DEVICE_CPU;
+  if (depth == Depth::kContents && host && rules.checker().ok()) rules.check_contents();
+  return {rules.checker().status(), rules.checker().device(), args.implementation};
+}
+
+}  // namespace sluice::core
