@@ -3,6 +3,7 @@
 
 import argparse
 import sys
+from typing import Any
 
 from . import Error, _library
 
@@ -13,6 +14,7 @@ _EXAMPLES = """examples:
   python -m sluice verify --device cuda --filter model tests/golden/hf_prefill.safetensors
   python -m sluice verify --against my_results.safetensors tests/golden/hf_prefill.safetensors
   python -m sluice bench --tokens 2048 --batch 8
+  python -m sluice report --quick -o report.html
 
 exit status: 0 done, 1 wrong results or an error, 2 unknown arguments, 3 not supported here
 """
@@ -106,7 +108,23 @@ def _parser() -> argparse.ArgumentParser:
         bench.add_argument(f"--{name}", type=int, default=default, help=f"{text} ({default})")
     bench.add_argument("--threads", type=int, help="threads of the CPU backend")
     bench.set_defaults(run=_bench)
+    _add_report(commands)
     return parser
+
+
+def _add_report(commands: Any) -> None:
+    """The report, whose modules need NumPy."""
+    try:
+        from .report import command
+    except ImportError as error:
+        report = commands.add_parser("report", help="accuracy and speed as a page (needs NumPy)")
+        report.set_defaults(run=_missing, error=str(error))
+    else:
+        command.add(commands)
+
+
+def _missing(arguments: argparse.Namespace) -> int:
+    raise ImportError(arguments.error)
 
 
 def main(argv: list[str] | None = None) -> int:

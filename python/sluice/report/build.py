@@ -1,0 +1,197 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs the parts of a report in order, keeps what is finished, and puts the report together."""
+
+import pathlib
+import time
+from collections.abc import Callable
+from typing import Any
+
+from .. import _library, cases
+from . import (
+    environment,
+    first_call,
+    ladder,
+    manifest,
+    peers,
+    records,
+    stages,
+    timing,
+    tool,
+)
+from .progress import Progress
+from .state import State
+
+SCHEMA = "sluice.report/1"
+Part = tuple[str, Callable[[Callable[[float], None]], Any]]
+
+
+class Plan:
+    """What one report is asked: device, quick or full, tool, commit."""
+
+    def __init__(
+        self, device: str, quick: bool, tool_path: pathlib.Path | None, commit: str, speed: bool
+    ) -> None:
+        self.device = device
+        self.quick = quick
+        self.tool = tool_path
+        self.commit = commit
+        self.speed = speed
+        self.manifest = manifest.load()
+        self.facts = environment.describe(device, commit)
+        if tool_path is not None:
+            self.facts["tool"] = f"sluice bench, {tool.version(tool_path)}"
+
+    def fingerprint(self) -> dict[str, Any]:
+        """What finished parts must agree in with a report that takes them over."""
+        return {
+            "version": _library.__version__,
+            "commit": self.commit,
+            "device": environment.device_name(self.facts),
+            "quick": self.quick,
+            "tool": self.facts.get("tool", "none"),
+        }
+
+    def parts(self) -> list[Part]:
+        """(name, function of a progress callback) in the order in which they run."""
+        listed: list[Part] = [("operators", lambda step: self._operators())]
+        for dtype in self.manifest["ladder"]["limits"]:
+            listed.append((f"accuracy {dtype}", self._accuracy(dtype)))
+            if stages.installed():
+                listed.append((f"stages {dtype}", self._stages(dtype)))
+        listed.append(("first call", lambda step: first_call.measure(self.device)))
+        if not self.speed:
+            return listed
+        for workload in self.manifest["workloads"]:
+            if workload["backend"] == self.device and not (
+                self.quick and workload.get("full only")
+            ):
+                listed += self._speed(workload)
+        if self.tool is None and self.device == "cuda":
+            for workload in self.manifest["workloads"][:2]:
+                listed += self._speed(workload)
+        if peers.installed(self.device):
+            listed.append(("peers", lambda step: peers.measure(self.device, self.quick)))
+        return listed
+
+    def _operators(self) -> dict[str, Any]:
+        report = cases.self_check(self.device)
+        rows = [
+            {"case": v.case, "kernel": report.kernels[v.case], "tensor": v.tensor}
+            | {"whole": v.whole, "head": v.head, "window": v.window}
+            | {"limit": v.tolerance, "passed": v.passed}
+            for v in report.verdicts
+        ]
+        return {"rows": rows, "refused": report.unsupported}
+
+    def _accuracy(self, dtype: str) -> Callable[[Callable[[float], None]], Any]:
+        return lambda step: ladder.measure(self.manifest, dtype, self.device, self.quick, step)
+
+    def _stages(self, dtype: str) -> Callable[[Callable[[float], None]], Any]:
+        return lambda step: stages.measure(self.manifest, dtype, self.device, self.quick)
+
+    def _speed(self, workload: dict[str, Any]) -> list[Part]:
+        path = self.tool
+        if path is None:
+            run = {"chunk_forward": timing.prefill, "recurrent_step": timing.decode}
+            if workload["op"] not in run or "heads" not in workload or "lengths" in workload:
+                return []
+            call = run[workload["op"]]
+            return [
+                (
+                    f"speed: {workload['name']}",
+                    lambda step: call(self.device, workload, self.quick, self.commit),
+                )
+            ]
+
+        def calling(arguments: list[str]) -> Callable[[Callable[[float], None]], Any]:
+            return lambda step: tool.record(path, arguments, self.commit)
+
+        commands = tool.arguments_of(workload, self.quick)
+        return [
+            (f"speed: {workload['name']}" + (f" {i + 1}" if i else ""), calling(arguments))
+            for i, arguments in enumerate(commands)
+        ]
+
+
+def run(plan: Plan, state: State, progress: Progress) -> dict[str, Any]:
+    """Every part, from the state file or now. A part that fails is a result too, with its reason,
+    and is tried again by the next report that resumes."""
+    results = {}
+    for name, function in plan.parts():
+        progress.begin(name)
+        kept = state.get(name)
+        if kept is not None:
+            results[name] = {**kept, "resumed": True}
+            progress.end(name, "taken from the interrupted run")
+            continue
+        start = time.monotonic()
+        try:
+            data = function(lambda share: progress.step(name, share))
+            result = {"status": "done", "data": data}
+        except (RuntimeError, ValueError, OSError, ImportError, NotImplementedError) as error:
+            result = {"status": "failed", "reason": f"{type(error).__name__}: {error}"}
+        result["seconds"] = round(time.monotonic() - start, 3)
+        if result["status"] == "done":
+            state.put(name, result)
+        results[name] = result
+        progress.end(name, str(result.get("reason", f"{result['seconds']} s")))
+    return results
+
+
+def assemble(plan: Plan, results: dict[str, Any], folders: list[pathlib.Path]) -> dict[str, Any]:
+    """The report as JSON: results of this machine, then committed records; each row knows its
+    source, each source says whether it is of here."""
+    sources: list[dict[str, Any]] = []
+    rows: list[dict[str, Any]] = []
+
+    def add(record: dict[str, Any], here: bool, file: str) -> None:
+        sources.append(records.source_of(record, here, file))
+        rows.extend(records.rows_of(record, len(sources) - 1, plan.manifest))
+
+    for name, result in results.items():
+        if name.startswith("speed: ") and result["status"] == "done":
+            add(result["data"], True, "")
+    for folder in folders:
+        for file, record in records.read_folder(folder):
+            add(record, False, f"{folder.name}/{file}")
+    return {
+        "schema": SCHEMA,
+        "version": _library.__version__,
+        "date": environment.now(),
+        "quick": plan.quick,
+        "device": environment.device_name(plan.facts),
+        "environment": plan.facts,
+        "parts": {
+            name: result for name, result in results.items() if not name.startswith("speed: ")
+        },
+        "speed": {
+            name: {key: value for key, value in result.items() if key != "data"}
+            for name, result in results.items()
+            if name.startswith("speed: ")
+        },
+        "sources": sources,
+        "rows": rows,
+        "summary": summary(results),
+    }
+
+
+def summary(results: dict[str, Any]) -> dict[str, Any]:
+    """Counts over the accuracy parts and the parts that failed."""
+    checked = failed = refused = 0
+    for result in results.values():
+        data = result.get("data")
+        if (
+            result["status"] != "done"
+            or not isinstance(data, dict)
+            or "passed" not in (data.get("rows") or [{}])[0]
+        ):
+            continue
+        for row in data["rows"]:
+            if row.get("refused"):
+                refused += 1
+                continue
+            checked += 1
+            failed += not row["passed"]
+        refused += len(data.get("refused", {}))
+    broken = [name for name, result in results.items() if result["status"] == "failed"]
+    return {"tensors": checked, "wrong": failed, "refused": refused, "parts failed": broken}

@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command `python -m sluice report`: options, files, exit status."""
+
+import argparse
+import json
+import os
+import pathlib
+import sys
+from typing import Any
+
+from .. import _library
+from . import build, charts, environment, page, sections, speed_sections, tool
+from .progress import Progress
+from .state import State
+
+_DESCRIPTION = """Runs accuracy and speed on this machine and writes one HTML page that needs nothing
+else, and the same as JSON. Finished parts are kept beside the page until it is complete: after an
+interruption the same command goes on. Numbers of other machines come from records (--results) and
+are labelled with device, commit and version. Charts need matplotlib (sluice-gdn[report])."""
+
+
+def add(commands: Any) -> None:
+    """Adds the command to the parser of `python -m sluice`."""
+    parser = commands.add_parser(
+        "report", help="accuracy and speed as an HTML page and JSON", description=_DESCRIPTION
+    )
+    parser.add_argument(
+        "-o", "--output", default="sluice-report.html", metavar="FILE.html", help="the page"
+    )
+    parser.add_argument("--quick", action="store_true", help="fewer lengths, fewer repetitions")
+    parser.add_argument("--device", default="auto", choices=("auto", "cpu", "cuda"))
+    parser.add_argument(
+        "--results",
+        action="append",
+        metavar="DIR",
+        help="records to show beside (default: benchmarks/results/h200 of a source tree)",
+    )
+    parser.add_argument("--no-results", action="store_true", help="this machine's numbers alone")
+    parser.add_argument("--tool", help="the benchmark tool (default: $SLUICE_TOOL, PATH, a build)")
+    parser.add_argument("--commit", help="what to record as the commit measured")
+    parser.add_argument("--no-speed", action="store_true", help="accuracy and first call alone")
+    parser.add_argument("--no-charts", action="store_true", help="tables alone")
+    parser.add_argument("--fresh", action="store_true", help="drop what an interrupted run left")
+    parser.add_argument("--from", dest="json", metavar="FILE.json", help="only draw a report again")
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Status 0, or 1 if an error is outside its limit, 130 if it was interrupted."""
+    draw = not arguments.no_charts
+    missing = charts.available() if draw else ""
+    if missing:
+        print(f"sluice: {missing}; the page will have tables alone", file=sys.stderr)
+    output = pathlib.Path(arguments.output)
+    if arguments.json:
+        report = json.loads(pathlib.Path(arguments.json).read_text(encoding="utf-8"))
+        if not isinstance(report, dict) or report.get("schema") != build.SCHEMA:
+            raise ValueError(f"{arguments.json}: no report of schema {build.SCHEMA}")
+        _write(output, html_of(report, draw and not missing))
+        return 0
+    plan = build.Plan(
+        _device(arguments.device),
+        arguments.quick,
+        tool.find(arguments.tool),
+        arguments.commit or os.environ.get("SLUICE_COMMIT") or "unknown",
+        not arguments.no_speed,
+    )
+    folders = [] if arguments.no_results else _folders(arguments.results)
+    state = _state(output, plan, arguments.fresh)
+    try:
+        results = build.run(plan, state, Progress(len(plan.parts())))
+    except KeyboardInterrupt:
+        print("\nsluice: interrupted; the same command goes on from here", file=sys.stderr)
+        return 130
+    report = build.assemble(plan, results, folders)
+    _write(output.with_suffix(".json"), json.dumps(report, indent=1) + "\n")
+    _write(output, html_of(report, draw and not missing))
+    state.remove()
+    print(f"{output}, {output.with_suffix('.json')}: {report['summary']}")
+    return 1 if report["summary"]["wrong"] else 0
+
+
+def html_of(report: dict[str, Any], draw: bool) -> str:
+    """The page of a report; draw: with charts."""
+    found: list[sections.Section] = [sections.accuracy(report, draw), sections.stages(report)]
+    for section in (
+        speed_sections.grid,
+        speed_sections.growth,
+        speed_sections.decode,
+        speed_sections.layer,
+        speed_sections.roofline,
+    ):
+        found.append(section(report, draw))
+    found += [sections.peers(report), sections.first_call(report)]
+    found += [sections.environment(report), sections.sources(report)]
+    lead = sections.lead(report)
+    if not draw:
+        lead += page.note(charts.available() or "Charts were left out (--no-charts).")
+    return page.document(f"Sluice {report['version']} on {report['device']}", lead, found)
+
+
+def _device(choice: str) -> str:
+    if choice != "auto":
+        return choice
+    cuda = any(i["name"] == "cuda" and i["available"] for i in _library.implementations())
+    return "cuda" if cuda and environment.gpu_name() else "cpu"
+
+
+def _tree() -> pathlib.Path | None:
+    root = pathlib.Path(__file__).resolve().parents[3]
+    return root if (root / "include/sluice/sluice.h").exists() else None
+
+
+def _folders(given: list[str] | None) -> list[pathlib.Path]:
+    if given:
+        folders = [pathlib.Path(name) for name in given]
+        for folder in folders:
+            if not folder.is_dir():
+                raise FileNotFoundError(f"--results {folder} is no directory")
+        return folders
+    tree = _tree()
+    default = (tree or pathlib.Path()) / "benchmarks/results/h200"
+    return [default] if default.is_dir() else []
+
+
+def _state(output: pathlib.Path, plan: build.Plan, fresh: bool) -> State:
+    path = output.with_name(output.name + ".state.json")
+    if fresh:
+        path.unlink(missing_ok=True)
+    state = State(path, plan.fingerprint())
+    if state.dropped:
+        print(f"sluice: {path} is not used: {state.dropped}", file=sys.stderr)
+    if state.resumed:
+        print(f"sluice: {state.resumed} parts are finished already ({path})", file=sys.stderr)
+    return state
+
+
+def _write(path: pathlib.Path, content: str) -> None:
+    path.write_text(content, encoding="utf-8")

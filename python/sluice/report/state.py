@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The state file: what an interrupted report has finished, and for which machine and library."""
+
+import json
+import os
+import pathlib
+from typing import Any
+
+SCHEMA = "sluice.report.state/1"
+
+
+class State:
+    """Finished parts by name. A file of another machine, version or choice of options is dropped:
+    its numbers would be labelled wrongly."""
+
+    def __init__(self, path: pathlib.Path, fingerprint: dict[str, Any]) -> None:
+        self.path = path
+        self._fingerprint = fingerprint
+        self._parts: dict[str, Any] = {}
+        self.resumed = 0
+        self.dropped = ""
+        if path.exists():
+            self._read()
+
+    def _read(self) -> None:
+        try:
+            content = json.loads(self.path.read_text(encoding="utf-8"))
+        except ValueError:
+            self.dropped = "it is no JSON"
+            return
+        if not isinstance(content, dict) or content.get("schema") != SCHEMA:
+            self.dropped = "it is no state of a report"
+            return
+        theirs = content["fingerprint"]
+        other = [key for key in self._fingerprint if theirs.get(key) != self._fingerprint[key]]
+        if other:
+            self.dropped = f"another {', '.join(other)}"
+            return
+        self._parts = content["parts"]
+        self.resumed = len(self._parts)
+
+    def get(self, part: str) -> Any:
+        """What the part gave, or None if it has not run."""
+        return self._parts.get(part)
+
+    def put(self, part: str, result: Any) -> None:
+        """Keeps a finished part, on the disk too before this returns."""
+        self._parts[part] = result
+        content = {"schema": SCHEMA, "fingerprint": self._fingerprint, "parts": self._parts}
+        other = self.path.with_name(self.path.name + ".new")
+        other.write_text(json.dumps(content), encoding="utf-8")
+        os.replace(other, self.path)
+
+    def remove(self) -> None:
+        """The report is complete: the next one measures anew."""
+        self.path.unlink(missing_ok=True)

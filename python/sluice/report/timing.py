@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Prefill and decode times by the Python package alone, for machines without the benchmark tool: wall
+time of calls, coarser than the tool's (host cost included, inputs warm). Records have the tool's
+schemas."""
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from .. import _bench, functional, last_kernel
+from .._library import __version__
+from . import environment, manifest
+
+_PROBE_BYTES = 1 << 27
+_PROBE_SIZE = 1024
+_COMMAND = "python -m sluice report, without the tool"
+
+
+def _best(call: Callable[[], object], wait: Callable[[], None]) -> float:
+    times = []
+    for _ in range(4):
+        wait()
+        start = time.perf_counter()
+        call()
+        wait()
+        times.append(time.perf_counter() - start)
+    return min(times[1:])
+
+
+def ceilings(place: Any) -> dict[str, Any]:
+    """FLOP and bytes a second of a matrix product and a copy: NumPy's on the host (its own threads),
+    torch's on a GPU."""
+    rng = np.random.default_rng(0)
+    square = place.put(rng.standard_normal((_PROBE_SIZE, _PROBE_SIZE), np.float32))
+    block = place.put(np.zeros(_PROBE_BYTES // 4, np.float32), io=False)
+    other = place.put(np.zeros(_PROBE_BYTES // 4, np.float32), io=False)
+
+    def copy() -> None:
+        other[:] = block
+
+    product = _best(lambda: square @ square, place.wait)
+    moved = _best(copy, place.wait)
+    who = "NumPy" if isinstance(place, _bench.Host) else "torch"
+    return {
+        "flop_per_second": 2 * _PROBE_SIZE**3 / product,
+        "flop_source": f"{place.dtype} matrix product of {who}",
+        "bytes_per_second": 2 * _PROBE_BYTES / moved,
+        "bytes_source": f"copy by {who}, bytes read and written",
+    }
+
+
+def _inputs(place: Any, shape: tuple[int, int], H: int, HV: int) -> tuple[list[Any], Any, Any]:
+    rng = np.random.default_rng(0)
+    dim = 128
+    tensors = [
+        place.put(rng.standard_normal((*shape, heads, dim), np.float32)) for heads in (H, H, HV)
+    ]
+    gate = place.put(-0.1 * rng.random((*shape, HV), np.float32), io=False)
+    beta = place.put(rng.random((*shape, HV), np.float32), io=False)
+    state = place.put(np.zeros((shape[0], HV, dim, dim), np.float32), io=False)
+    return tensors, (gate, beta), state
+
+
+def _time(place: Any, shape: tuple[int, int], H: int, HV: int, decode: bool) -> dict[str, Any]:
+    (q, k, v), (gate, beta), state = _inputs(place, shape, H, HV)
+    options = {"initial_state": state, "final_state": state, "use_qk_l2norm_in_kernel": True}
+
+    def call() -> object:
+        if decode:
+            return functional.fused_recurrent_gated_delta_rule(q, k, v, gate, beta=beta, **options)
+        return functional.chunk_gated_delta_rule(q, k, v, gate, beta, **options)
+
+    low, middle, high = _bench._seconds(place, call)
+    row = {"H": H, "HV": HV, "K": 128, "V": 128, "kernel": last_kernel(), "failure": ""}
+    return {**row, "low": low, "middle": middle, "high": high, "peers": []}
+
+
+def prefill(device: str, workload: dict[str, Any], quick: bool, commit: str) -> dict[str, Any]:
+    """A record as of `sluice bench prefill`: one sequence of each length."""
+    place = _bench.Host() if device == "cpu" else _bench.Gpu()
+    H, HV = (int(n) for n in workload["heads"][0].split("/"))
+    dtype = {"float32": "fp32", "bfloat16": "bf16"}[place.dtype]
+    found, rows = ceilings(place), []
+    content = manifest.load()
+    for T in workload["quick tokens"] if quick else workload["tokens"]:
+        row = _time(place, (1, T), H, HV, decode=False)
+        symbols = dict(tokens=T, N=1, H=H, HV=HV, K=128, V=128, e=4 if dtype == "fp32" else 2)
+        flops = manifest.cost(content, "chunk_forward", "chunk", "flops", **symbols) or 0.0
+        moved = manifest.cost(content, "chunk_forward", "chunk", "bytes", **symbols) or 0.0
+        floor = max(flops / found["flop_per_second"], moved / found["bytes_per_second"])
+        row.update(
+            lengths=f"{T}x1",
+            ms=1e3 * row["middle"],
+            ms_min=1e3 * row["low"],
+            ms_p90=1e3 * row["high"],
+            tflops=1e-12 * flops / row["middle"],
+            gb_per_s=1e-9 * moved / row["middle"],
+            share_of_floor=floor / row["middle"],
+        )
+        rows.append(row)
+    return _record("prefill", device, commit, rows, ceilings=found, settings={"dtype": dtype})
+
+
+def decode(device: str, workload: dict[str, Any], quick: bool, commit: str) -> dict[str, Any]:
+    """A record as of `sluice bench decode`: one token, float32 states, which stay warm."""
+    place = _bench.Host() if device == "cpu" else _bench.Gpu()
+    H, HV = (int(n) for n in workload["heads"][0].split("/"))
+    found, rows = ceilings(place), []
+    for B in workload["quick batches"] if quick else workload["batches"]:
+        row = _time(place, (B, 1), H, HV, decode=True)
+        states = 2 * 4 * 128 * 128 * HV * B
+        row.update(
+            B=B,
+            T=1,
+            state="fp32",
+            writes="last",
+            us=1e6 * row["middle"],
+            us_min=1e6 * row["low"],
+            us_p90=1e6 * row["high"],
+            share_of_copy=states / row["middle"] / found["bytes_per_second"],
+        )
+        rows.append(row)
+    extra = {"op": "recurrent_step", "bytes_per_second": found["bytes_per_second"]}
+    return _record("step", device, commit, rows, **extra)
+
+
+def _record(
+    kind: str, device: str, commit: str, rows: list[dict[str, Any]], **more: Any
+) -> dict[str, Any]:
+    name = environment.gpu_name() if device == "cuda" else environment.cpu_name()
+    return {
+        "schema": f"sluice.bench.{kind}/1",
+        "date": environment.now(),
+        "sluice": __version__,
+        "commit": commit,
+        "command": _COMMAND,
+        "machine": {"name": name},
+        "rows": rows,
+        **more,
+    }
