@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Checks that ops/manifest.json is true: every operator, tensor and default of sluice.h is in it, the
+"""Checks that ops/manifest.json is true: every operator and tensor of sluice.h is in it, the backends,
 files and tests it names exist, and its formulas give the FLOP and bytes that the benchmark tool
 recorded. Reads the header, the tree and the committed records; exits 1 on a finding.
 
@@ -70,8 +70,8 @@ def check_fields(content):
         for tensor in tensors:
             if tensor["dtype"] not in known:
                 yield f"{owner}.{tensor['name']}: dtype {tensor['dtype']} is not defined"
-            if tensor["role"] not in ("in", "out"):
-                yield f"{owner}.{tensor['name']}: role {tensor['role']}, expected in or out"
+            if tensor["role"] not in ("in", "out", "inout"):
+                yield f"{owner}.{tensor['name']}: role {tensor['role']}, expected in, out or inout"
             if not SHAPE.match(tensor["shape"]):
                 yield f"{owner}.{tensor['name']}: shape {tensor['shape']} is not understood"
     names = {entry["name"] for entry in content["operators"]}
@@ -92,6 +92,15 @@ def check_formulas(content):
             for what in ("flops", "bytes"):
                 if cost[what] is not None and not manifest.evaluate(cost[what], some) > 0:
                     yield f"{entry['name']}: {what} of {model} are not positive"
+
+
+def check_backends(content):
+    for room, name in (("ref", "reference"), ("cpu", "cpu"), ("cuda", "cuda")):
+        table = (ROOT / f"src/{room}/backend.cc").read_text()
+        for entry in content["operators"]:
+            has = re.search(rf"\.{entry['name']}\s*=", table) is not None
+            if has != (name in entry["backends"]):
+                yield f"{entry['name']}: src/{room}/backend.cc {'has' if has else 'lacks'} it"
 
 
 def check_names(content):
@@ -168,7 +177,7 @@ def check_records(content, paths):
                 yield f"{path.name}: {op} {model} {what} = {expected}, the manifest says {value}"
                 break
     for entry in content["operators"]:
-        if not any(op == entry["name"] for op, _, _ in compared):
+        if entry["bench"] and not any(op == entry["name"] for op, _, _ in compared):
             yield f"{entry['name']}: no record has a number to compare its costs with"
 
 
@@ -212,8 +221,9 @@ def operator_lines(entry):
     tests = [f"`{t.partition(':')[2]}` ([{pathlib.Path(t.partition(':')[0]).name}](../{t.partition(':')[0]}))"
              for t in entry["tests"]]
     lines += ["", "Source: " + ", ".join(f"[{s}](../{s})" for s in entry["source"]) + ".",
-              "", "Tests: " + ", ".join(tests) + ".",
-              "", "Benchmarks: " + ", ".join(f"`{bench}`" for bench in entry["bench"]) + "."]
+              "", "Tests: " + ", ".join(tests) + "."]
+    if entry["bench"]:
+        lines += ["", "Benchmarks: " + ", ".join(f"`{bench}`" for bench in entry["bench"]) + "."]
     return lines
 
 
@@ -234,7 +244,7 @@ def main():
         return 0
     extra = [pathlib.Path(name) for name in sys.argv[1:]]
     findings = []
-    for check in (check_header, check_fields, check_formulas, check_names):
+    for check in (check_header, check_fields, check_formulas, check_backends, check_names):
         findings += check(content)
     findings += check_records(content, [*records(), *extra])
     if not DOCUMENT.exists() or DOCUMENT.read_text() != document(content):

@@ -68,7 +68,7 @@ def _race(peer: Callable[..., Any], device: str, *tensors: Any) -> dict[str, Any
     import torch
 
     q, k, v, gate, beta = tensors
-    options = {"output_final_state": True, "use_qk_l2norm_in_kernel": True}
+    options: dict[str, Any] = {"output_final_state": True, "use_qk_l2norm_in_kernel": True}
     outputs: list[Any] = [None, None]
 
     def once(which: int) -> float:

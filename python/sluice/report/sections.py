@@ -111,7 +111,7 @@ def _ladder_table(ladders: list[dict[str, Any]]) -> str:
     rows: list[list[page.Cell]] = []
     for data in ladders:
         for row in data["rows"]:
-            cells = [row["case"], data["dtype"], row["tensor"]]
+            cells: list[page.Cell] = [row["case"], data["dtype"], row["tensor"]]
             if row.get("refused"):
                 rows.append([*cells, None, None, None, row["refused"]])
                 continue
@@ -149,10 +149,8 @@ def stages(report: Report) -> Section:
         for row in data["rows"]:
             error = row.get("refused") or row.get("whole")
             profile = f"gates {row['gates']}, keys {row['keys']}"
-            rows.append(
-                [row["stage"], data["dtype"], profile, row["tensor"], error, data["limit"]]
-                + [row["passed"]]
-            )
+            cells: list[page.Cell] = [row["stage"], data["dtype"], profile, row["tensor"], error]
+            rows.append([*cells, data["limit"], row["passed"]])
     head = ["stage", "dtype", "profile", "tensor", "error", "limit", "within"]
     return "stages", "Stages", content + page.table("Relative L2 error", head, rows)
 
@@ -176,10 +174,8 @@ def first_call(report: Report) -> Section:
         if not call or call.get("first_ms") is None:
             continue
         where = "here" if entry["here"] else f"record {entry['file']}"
-        rows.append(
-            [f"{entry['device']} ({where})", page.duration(1e-3 * call["first_ms"])]
-            + [page.duration(1e-3 * call["second_ms"]), entry["commit"]]
-        )
+        times = [page.duration(1e-3 * call[name]) for name in ("first_ms", "second_ms")]
+        rows.append([f"{entry['device']} ({where})", *times, entry["commit"]])
     if rows:
         head = ["device", "first call", "second call", "commit"]
         content += page.table("In processes of the benchmark tool", head, rows)
@@ -195,7 +191,8 @@ def peers(report: Report) -> Section:
         )
         return "peers", "Peers in this process", page.note(words)
     rows: list[list[page.Cell]] = []
-    for row in found[0]:
+    listed: Any = found[0]
+    for row in listed:
         head: list[page.Cell] = [
             row["peer"],
             f"{row['H']}/{row['HV']}",

@@ -128,7 +128,8 @@ def growth(report: Report, draw: bool) -> Section:
         chosen = sorted(named.items(), key=lambda item: -len(item[1]))[:_MOST_LINES]
         content += "".join(page.source(source) for source in used[key])
         points = {
-            name: [(T, 1e3 * row["seconds"]) for T, row in line.items()] for name, line in chosen
+            name: [(float(T), 1e3 * row["seconds"]) for T, row in line.items()]
+            for name, line in chosen
         }
         label = "Prefill of one sequence: milliseconds by tokens, a line for each H/HV and dtype"
         if draw:

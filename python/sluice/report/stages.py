@@ -80,8 +80,8 @@ def measure(manifest: dict[str, Any], dtype: str, device: str, quick: bool) -> d
                 rows.append({**common, "tensor": "", "refused": str(refusal), "passed": False})
                 continue
             for name in outputs:
-                difference = np.linalg.norm(results[name] - truth[name])
-                error = float(difference / max(np.linalg.norm(truth[name]), 1e-30))
+                difference = float(np.linalg.norm(results[name] - truth[name]))
+                error = difference / max(float(np.linalg.norm(truth[name])), 1e-30)
                 rows.append({**common, "tensor": name, "whole": error, "passed": error <= limit})
     return {"dtype": dtype, "limit": limit, "heads": heads, "rows": rows}
 
