@@ -74,11 +74,16 @@ const Isa& requested_or_best() noexcept {
 struct Choice {
   const Isa& isa = requested_or_best();
   std::array<char[48], SLUICE_OP_COUNT> names{};
+  std::array<char[48], core::kStages> stage_names{};
 
   Choice() noexcept {
     hwy::GetChosenTarget().Update(isa.target);
     for (size_t op = 0; op < names.size(); ++op) {
       std::snprintf(names[op], sizeof names[op], "cpu.%s.%s", kOpNames[op], isa.name);
+    }
+    for (size_t stage = 0; stage < stage_names.size(); ++stage) {
+      std::snprintf(stage_names[stage], sizeof stage_names[stage], "cpu.%s.%s",
+                    core::stage_name(static_cast<sluice_stage>(stage)), isa.name);
     }
   }
 };
@@ -110,6 +115,10 @@ const char* isa_name() noexcept { return choice().isa.name; }
 
 core::KernelName kernel_name(sluice_op op) noexcept {
   return choice().names[static_cast<size_t>(op)];
+}
+
+core::KernelName stage_kernel_name(sluice_stage stage) noexcept {
+  return choice().stage_names[static_cast<size_t>(stage)];
 }
 
 size_t list_isas(char* out, size_t size) noexcept {

@@ -26,6 +26,8 @@ bool isa_has_bfloat16_dots() noexcept;
 
 /// "cpu.<operator>.<isa>", static storage.
 core::KernelName kernel_name(sluice_op op) noexcept;
+/// "cpu.<stage>.<isa>", static storage.
+core::KernelName stage_kernel_name(sluice_stage stage) noexcept;
 
 /// Appends the names of the instruction sets that this machine could run, best first, with a space
 /// before each. Returns the length; writes at most size bytes, always terminated where size > 0.

@@ -21,6 +21,29 @@ inline std::vector<sluice_tensor*> tensors_of(sluice_causal_conv1d_args* a) {
           &s.write_slots, &s.has_initial_state, &s.num_accepted, &s.ring_position};
 }
 
+inline std::vector<sluice_tensor*> tensors_of(sluice_chunk_stage_args* a) {
+  sluice_state_io& s = a->state;
+  return {&a->q,
+          &a->k,
+          &a->v,
+          &a->gate,
+          &a->beta,
+          &a->g_cumsum,
+          &a->A,
+          &a->A_inverse,
+          &a->w,
+          &a->u,
+          &a->v_new,
+          &a->h,
+          &a->o,
+          &a->cu_seqlens,
+          &s.initial,
+          &s.final,
+          &s.read_slots,
+          &s.write_slots,
+          &s.has_initial_state};
+}
+
 inline std::vector<sluice_tensor*> tensors_of(sluice_gated_rms_norm_args* a) {
   return {&a->x, &a->z, &a->weight, &a->out};
 }

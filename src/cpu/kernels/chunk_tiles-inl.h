@@ -326,8 +326,8 @@ HWY_INLINE void product_rows(D d, const float* left, const float* right, int64_t
 
 /// out [rows][kChunk] = left^T right, both [K][kChunk], on and below the diagonal: the products
 /// q_i . k_j or k_i . k_j. Other entries may stay what they were.
-HWY_NOINLINE void token_products(const float* left, const float* right, int64_t K, int64_t rows,
-                                 float* HWY_RESTRICT out) {
+inline HWY_NOINLINE void token_products(const float* left, const float* right, int64_t K,
+                                        int64_t rows, float* HWY_RESTRICT out) {
   constexpr bool kHalves = kProductColumns == kChunk && kProductVectors == 1;
   for (int64_t column = 0; column < rows; column += kProductColumns) {
     cover_rows(rows, [&](int64_t first, auto tile_rows) HWY_ATTR {

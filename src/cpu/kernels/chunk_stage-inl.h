@@ -1,0 +1,369 @@
+// Math    docs/math.md (4) to (11), one stage a call; see sluice_chunk_stage_args.
+// Roles   One item is a chunk with a key head and all its value heads, or, where a state is
+// carried,
+//         a sequence with some columns of a value head's state.
+// Memory  Rows become float32 in scratch once an item; about 300 KiB for C = 64, K = V = 128.
+// Numbers NUM: G is a pair of floats (a sum in double), so that differences of strong gates keep
+//         float32's precision; g_cumsum as an input has it or has not.
+// Floor   2 K V, 2 C K and C V multiply-adds a token, by stage; see docs/stages.md.
+// SPDX-License-Identifier: Apache-2.0
+#if defined(SLUICE_CPU_KERNELS_CHUNK_STAGE_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef SLUICE_CPU_KERNELS_CHUNK_STAGE_INL_H_
+#undef SLUICE_CPU_KERNELS_CHUNK_STAGE_INL_H_
+#else
+#define SLUICE_CPU_KERNELS_CHUNK_STAGE_INL_H_
+#endif
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+
+#include "core/host_access.hpp"
+#include "cpu/kernels/chunk_stage.hpp"
+#include "cpu/kernels/gates-inl.h"
+#include "cpu/kernels/stage_tiles-inl.h"
+#include "cpu/kernels/state_panels-inl.h"
+#include "hwy/highway.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace sluice::cpu::HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+/// The matrices of an item's scratch, and what several stages do with them.
+class StageRows {
+ public:
+  StageRows(const core::ChunkStageProblem& problem, const StageScratch& layout,
+            float* scratch) noexcept
+      : p_(problem), layout_(layout), scratch_(scratch) {}
+
+ protected:
+  float* at(int64_t offset) const noexcept { return scratch_ + offset; }
+  RightMatrix k_t() const noexcept { return {at(layout_.k_t), layout_.C_stride}; }
+  LeftMatrix rows_of(int64_t offset, int64_t stride) const noexcept {
+    return {at(offset), stride, 1};
+  }
+  LeftMatrix square(int64_t offset) const noexcept { return rows_of(offset, layout_.C_stride); }
+
+  float* high() const noexcept { return at(layout_.sums); }
+  float* low() const noexcept { return high() + layout_.C_stride; }
+  float* until() const noexcept { return low() + layout_.C_stride; }    ///< exp(G_i)
+  float* since() const noexcept { return until() + layout_.C_stride; }  ///< exp(G_n - G_i)
+  float* beta() const noexcept { return since() + layout_.C_stride; }
+
+  static int64_t tile_rows(int64_t n) noexcept {
+    return round_up(n, static_cast<int64_t>(kSmallRows));
+  }
+
+  /// Rows of a chunk from `head`, columns first .. first + count - 1, as float32.
+  void load_rows(const core::Tensor& view, const StageChunk& chunk, int64_t head, int64_t first,
+                 int64_t count, float* to, int64_t stride) const noexcept {
+    const core::TokenRange& t = chunk.tokens;
+    for (int64_t i = 0; i < t.size(); ++i) {
+      float* const row = to + i * stride;
+      read_dense(core::address(view, t.batch, t.begin + i, head, first), view.dtype, count, row);
+      std::fill(row + count, row + stride, 0.0f);
+    }
+    std::fill(to + t.size() * stride, to + tile_rows(t.size()) * stride, 0.0f);
+  }
+  void store_rows(const float* from, int64_t stride, const StageChunk& chunk, int64_t head,
+                  int64_t first, int64_t count, const core::Tensor& view) const noexcept {
+    const core::TokenRange& t = chunk.tokens;
+    for (int64_t i = 0; i < t.size(); ++i) {
+      write_dense(from + i * stride, count, core::address(view, t.batch, t.begin + i, head, first),
+                  view.dtype);
+    }
+  }
+
+  void load_keys(const core::Tensor& view, const StageChunk& chunk, int64_t key_head,
+                 int64_t to) const noexcept {
+    load_rows(view, chunk, key_head, 0, p_.K, at(to), layout_.K_stride);
+  }
+  /// k of the chunk, and its transpose.
+  void load_k(const StageChunk& chunk, int64_t key_head) const noexcept {
+    load_keys(p_.k, chunk, key_head, layout_.k);
+    transpose(at(layout_.k), tile_rows(chunk.count()), p_.K, layout_.K_stride, at(layout_.k_t),
+              layout_.C_stride);
+    for (int64_t i = 0; i < p_.K; ++i) {
+      float* const row = at(layout_.k_t) + i * layout_.C_stride;
+      std::fill(row + tile_rows(chunk.count()), row + layout_.C_stride, 0.0f);
+    }
+  }
+
+  /// products = left k^T on and below the diagonal.
+  void token_products(int64_t left, int64_t n) const noexcept {
+    product<false, true>(rows_of(left, layout_.K_stride), k_t(), tile_rows(n), layout_.C_stride,
+                         p_.K, Into::kSet, {at(layout_.products), layout_.C_stride});
+  }
+
+  void load_sums(const StageChunk& chunk, int64_t head) const noexcept {
+    const core::TokenRange& t = chunk.tokens;
+    std::fill(high(), high() + 2 * layout_.C_stride, 0.0f);
+    double sum = 0;
+    for (int64_t i = 0; i < t.size(); ++i) {
+      if (core::present(p_.g_cumsum)) {
+        high()[i] = core::load_float(core::address(p_.g_cumsum, t.batch, t.begin + i, head),
+                                     core::kFloat32);
+      } else if (core::present(p_.gate)) {
+        sum += clamped(
+            core::load_float(core::address(p_.gate, t.batch, t.begin + i, head), p_.gate.dtype));
+        high()[i] = static_cast<float>(sum);
+        const double rest = sum - static_cast<double>(high()[i]);
+        low()[i] = std::isfinite(sum) ? static_cast<float>(rest) : 0.0f;
+      }
+    }
+  }
+  // WHY: written so that NaN passes, where std::max would swallow it.
+  static double clamped(float g) noexcept {
+    return static_cast<double>(g < kSmallestGate ? kSmallestGate : g);
+  }
+
+  /// exp(G_i) and exp(G_n - G_i), from the sums loaded.
+  void decay_ends(int64_t n) const noexcept {
+    const FloatTag d;
+    const auto last_high = hn::Set(d, high()[n - 1]), last_low = hn::Set(d, low()[n - 1]);
+    for (int64_t i = 0; i < layout_.C_stride; i += static_cast<int64_t>(kTileLanes)) {
+      const auto G_high = hn::LoadU(d, high() + i), G_low = hn::LoadU(d, low() + i);
+      hn::StoreU(exp_any(hn::Add(G_high, G_low)), d, until() + i);
+      const auto rest = hn::Add(hn::Sub(last_high, G_high), hn::Sub(last_low, G_low));
+      hn::StoreU(exp_any(rest), d, since() + i);
+    }
+  }
+
+  void load_beta(const StageChunk& chunk, int64_t head) const noexcept {
+    const core::TokenRange& t = chunk.tokens;
+    std::fill(beta(), beta() + layout_.C_stride, 0.0f);
+    for (int64_t i = 0; i < t.size(); ++i) {
+      beta()[i] =
+          !core::present(p_.beta)
+              ? 1.0f
+              : core::load_float(core::address(p_.beta, t.batch, t.begin + i, head), p_.beta.dtype);
+    }
+  }
+
+  /// left_ij = factor_i exp(G_i - G_j) products_ij for j < i + columns_on, else 0; columns_on is 0
+  /// below the diagonal, 1 with it.
+  void decayed_products(int64_t n, const float* factor, int64_t columns_on) const noexcept {
+    const FloatTag d;
+    for (int64_t i = 0; i < tile_rows(n); ++i) {
+      const auto by = hn::Set(d, factor[i]);
+      const auto G_high = hn::Set(d, high()[i]), G_low = hn::Set(d, low()[i]);
+      const auto end = hn::Set(d, static_cast<float>(i + columns_on));
+      const float* const from = at(layout_.products) + i * layout_.C_stride;
+      float* const to = at(layout_.left) + i * layout_.C_stride;
+      for (int64_t j = 0; j < layout_.C_stride; j += static_cast<int64_t>(kTileLanes)) {
+        auto value = hn::Zero(d);
+        if (j < i + columns_on) {
+          const auto rest = hn::Add(hn::Sub(G_high, hn::LoadU(d, high() + j)),
+                                    hn::Sub(G_low, hn::LoadU(d, low() + j)));
+          value = hn::Mul(by, hn::Mul(exp_any(rest), hn::LoadU(d, from + j)));
+          const auto column = hn::Iota(d, static_cast<float>(j));
+          value = hn::IfThenElse(hn::Lt(column, end), value, hn::Zero(d));
+        }
+        hn::StoreU(value, d, to + j);
+      }
+    }
+  }
+
+  /// out = scale (diag(exp G) q S + left values), n rows of V_stride columns; values and sums of
+  /// the head, q and the products of the chunk are loaded.
+  void read_out(int64_t n) const noexcept {
+    const int64_t rows = tile_rows(n), stride = layout_.V_stride;
+    const OutMatrix out{at(layout_.out), stride};
+    std::fill(beta(), beta() + layout_.C_stride, 1.0f);
+    decayed_products(n, beta(), 1);
+    product<false>(rows_of(layout_.q, layout_.K_stride), {at(layout_.state), stride}, rows, stride,
+                   p_.K, Into::kSet, out);
+    for (int64_t i = 0; i < rows; ++i) scale_row(until()[i], stride, out.data + i * stride);
+    product<true>(square(layout_.left), {at(layout_.values), stride}, rows, stride, n, Into::kAdd,
+                  out);
+    const float scale = static_cast<float>(p_.scale);
+    for (int64_t i = 0; i < n; ++i) scale_row(scale, stride, out.data + i * stride);
+  }
+
+  sluice_state_layout state_layout() const noexcept {
+    return static_cast<sluice_state_layout>(p_.state.layout);
+  }
+
+  const core::ChunkStageProblem& p_;
+  const StageScratch& layout_;
+  float* scratch_;
+};
+
+/// The stages whose chunks know nothing of each other.
+class ChunkStage : StageRows {
+ public:
+  explicit ChunkStage(const StageChunkItem& item) noexcept
+      : StageRows(item.problem, item.layout, item.scratch), chunk_(item.chunk), lane_(item.lane) {}
+
+  void run() const noexcept {
+    switch (p_.stage) {
+      case SLUICE_STAGE_CHUNK_CUMSUM:
+        return cumsum();
+      case SLUICE_STAGE_SOLVE_TRIL:
+        return solve();
+      case SLUICE_STAGE_SCALED_DOT_KKT:
+        load_k(chunk_, lane_);
+        token_products(layout_.k, chunk_.count());
+        break;
+      case SLUICE_STAGE_WY_FAST:
+        load_keys(p_.k, chunk_, lane_, layout_.k);
+        break;
+      default:
+        load_k(chunk_, lane_);
+        load_keys(p_.q, chunk_, lane_, layout_.q);
+        token_products(layout_.q, chunk_.count());
+    }
+    const bool block = p_.head_map == SLUICE_HEAD_MAP_BLOCK;
+    for (int64_t i = 0; i < p_.r; ++i) {
+      const int64_t head = block ? lane_ * p_.r + i : lane_ + i * p_.H;
+      load_sums(chunk_, head);
+      if (p_.stage == SLUICE_STAGE_SCALED_DOT_KKT) {
+        kkt(head);
+      } else if (p_.stage == SLUICE_STAGE_WY_FAST) {
+        wy(head);
+      } else {
+        outputs(head);
+      }
+    }
+  }
+
+ private:
+  /// All heads at once: rows of the gate are read as they lie.
+  void cumsum() const noexcept {
+    const core::TokenRange& t = chunk_.tokens;
+    float* const row = high();
+    double* const sums = reinterpret_cast<double*>(row + round_up(p_.HV, kFloatsPerLine));
+    std::fill(sums, sums + p_.HV, 0.0);
+    const bool reverse = p_.direction == SLUICE_DIRECTION_REVERSE;
+    for (int64_t i = 0; i < t.size(); ++i) {
+      const int64_t token = reverse ? t.end - 1 - i : t.begin + i;
+      read_strided(core::address(p_.gate, t.batch, token, 0), p_.gate.dtype, p_.gate.stride[2],
+                   p_.HV, row);
+      for (int64_t h = 0; h < p_.HV; ++h) {
+        sums[h] += clamped(row[h]);
+        row[h] = static_cast<float>(sums[h]);
+      }
+      write_strided(row, p_.HV, core::address(p_.g_cumsum, t.batch, token, 0), core::kFloat32,
+                    p_.g_cumsum.stride[2]);
+    }
+  }
+
+  void kkt(int64_t head) const noexcept {
+    load_beta(chunk_, head);
+    decayed_products(chunk_.count(), beta(), 0);
+    store_rows(at(layout_.left), layout_.C_stride, chunk_, head, 0, p_.C, p_.A);
+  }
+
+  /// X = (I + A)^-1 by blocks of rows: what lies above a block is a product, the block itself is
+  /// substituted forward. An upper triangle is a lower one with rows and columns in reverse.
+  void solve() const noexcept {
+    const int64_t n = chunk_.count(), stride = layout_.C_stride;
+    load_triangle();
+    float* const X = at(layout_.right);
+    for (int64_t first = 0; first < n; first += kSolveRows) {
+      const int64_t rows = std::min(kSolveRows, tile_rows(n) - first);
+      float* const block = X + first * stride;
+      std::fill(block, block + rows * stride, 0.0f);
+      const LeftMatrix A{at(layout_.left) + first * stride, stride, 1};
+      product<false>(A, {X, stride}, rows, round_up(first, kStageColumns), first, Into::kSubtract,
+                     {block, stride});
+      for (int64_t i = first; i < std::min(first + kSolveRows, n); ++i) substitute(first, i);
+    }
+    store_triangle();
+  }
+  static constexpr int64_t kSolveRows = 16;
+
+  /// Row i of X: e_i - sum over first <= j < i of A_ij row j, on top of what it holds.
+  void substitute(int64_t first, int64_t i) const noexcept {
+    const FloatTag d;
+    const int64_t stride = layout_.C_stride;
+    float* const row = at(layout_.right) + i * stride;
+    const float* const A = at(layout_.left) + i * stride;
+    row[i] += 1.0f;
+    for (int64_t j = first; j < i; ++j) {
+      const float* const other = at(layout_.right) + j * stride;
+      const auto factor = hn::Set(d, A[j]);
+      for (int64_t c = 0; c <= j; c += static_cast<int64_t>(kTileLanes)) {
+        hn::StoreU(hn::NegMulAdd(factor, hn::LoadU(d, other + c), hn::LoadU(d, row + c)), d,
+                   row + c);
+      }
+    }
+  }
+
+  bool upper() const noexcept { return p_.triangle == SLUICE_TRIANGLE_UPPER; }
+
+  /// The strict triangle as a lower one, zeros elsewhere.
+  void load_triangle() const noexcept {
+    const core::TokenRange& t = chunk_.tokens;
+    const int64_t n = t.size(), stride = layout_.C_stride;
+    float* const A = at(layout_.left);
+    std::fill(A, A + tile_rows(n) * stride, 0.0f);
+    for (int64_t i = 0; i < n; ++i) {
+      const int64_t token = upper() ? t.end - 1 - i : t.begin + i;
+      // The last i entries of a row's n are what lies above the diagonal.
+      const int64_t column = upper() ? n - i : 0;
+      float* const row = A + i * stride;
+      read_dense(core::address(p_.A, t.batch, token, lane_, column), p_.A.dtype, i, row);
+      if (upper()) std::reverse(row, row + i);
+    }
+  }
+  void store_triangle() const noexcept {
+    const core::TokenRange& t = chunk_.tokens;
+    const int64_t n = t.size();
+    for (int64_t i = 0; i < n; ++i) {
+      float* const row = at(layout_.right) + i * layout_.C_stride;
+      std::fill(row + i + 1, row + p_.C, 0.0f);
+      if (upper()) std::reverse(row, row + n);
+      const int64_t token = upper() ? t.end - 1 - i : t.begin + i;
+      write_dense(row, p_.C, core::address(p_.A_inverse, t.batch, token, lane_, 0),
+                  p_.A_inverse.dtype);
+    }
+  }
+
+  void wy(int64_t head) const noexcept {
+    const int64_t n = chunk_.count(), rows = tile_rows(n);
+    load_beta(chunk_, head);
+    decay_ends(n);
+    load_rows(p_.A_inverse, chunk_, head, 0, p_.C, at(layout_.left), layout_.C_stride);
+    weigh_columns(rows, beta());
+    load_rows(p_.values, chunk_, head, 0, p_.V, at(layout_.values), layout_.V_stride);
+    float* const out = at(layout_.out);
+    product<true>(square(layout_.left), {at(layout_.values), layout_.V_stride}, rows,
+                  layout_.V_stride, n, Into::kSet, {out, layout_.V_stride});
+    store_rows(out, layout_.V_stride, chunk_, head, 0, p_.V, p_.u);
+    weigh_columns(rows, until());
+    product<true>(square(layout_.left), {at(layout_.k), layout_.K_stride}, rows, layout_.K_stride,
+                  n, Into::kSet, {out, layout_.K_stride});
+    store_rows(out, layout_.K_stride, chunk_, head, 0, p_.K, p_.w);
+  }
+
+  /// left <- left diag(factor).
+  void weigh_columns(int64_t rows, const float* factor) const noexcept {
+    const FloatTag d;
+    for (int64_t i = 0; i < rows; ++i) {
+      float* const row = at(layout_.left) + i * layout_.C_stride;
+      for (int64_t j = 0; j < layout_.C_stride; j += static_cast<int64_t>(kTileLanes)) {
+        hn::StoreU(hn::Mul(hn::LoadU(d, row + j), hn::LoadU(d, factor + j)), d, row + j);
+      }
+    }
+  }
+
+  void outputs(int64_t head) const noexcept {
+    const int64_t n = chunk_.count();
+    decay_ends(n);
+    load_rows(p_.values, chunk_, head, 0, p_.V, at(layout_.values), layout_.V_stride);
+    load_panel(core::address(p_.h, chunk_.h_row, chunk_.h_entry, head, 0, 0), p_.h.dtype,
+               state_layout(), p_.K, p_.V, {0, p_.V, layout_.V_stride}, at(layout_.state));
+    read_out(n);
+    store_rows(at(layout_.out), layout_.V_stride, chunk_, head, 0, p_.V, p_.o);
+  }
+
+  const StageChunk& chunk_;
+  int64_t lane_;
+};
+
+}  // namespace sluice::cpu::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#endif  // SLUICE_CPU_KERNELS_CHUNK_STAGE_INL_H_
