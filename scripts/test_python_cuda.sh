@@ -8,16 +8,19 @@
 # SLUICE_PARTS="gpu host" runs these parts only. SLUICE_PART_SECONDS=300 ends a part that takes
 # longer. SLUICE_PYTEST="-k jax" goes to pytest in the parts that are Sluice's own tests. The fla
 # parts need SLUICE_FLA=FOLDER, with the packages fla and einops in it, and FLA_TESTS=FILE, fla's
-# tests/ops/test_gdn.py.
+# tests/ops/test_gdn.py. The part report (docs/report.md) leaves report.html and report.json; it takes
+# speed from the benchmark tool SLUICE_TOOL=FILE, and SLUICE_COMMIT as the commit measured.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit 1
 wheel=$(realpath "${1:?the wheel}")
 results=$(realpath -m "${2:-build/python-cuda}")
 mkdir -p "$results"
 python=${PYTHON:-python3}
-every="command-line gpu transformers engines host fla-backend fla call-cost bench models models-fla"
+every="command-line gpu transformers engines host fla-backend fla call-cost bench report models models-fla"
 parts=" ${SLUICE_PARTS:-$every} "
 read -ra chosen <<<"${SLUICE_PYTEST:-}"
+[ -z "${SLUICE_TOOL:-}" ] || SLUICE_TOOL=$(realpath "$SLUICE_TOOL")
+export SLUICE_TOOL=${SLUICE_TOOL:-}
 fla=${SLUICE_FLA:+$(realpath "$SLUICE_FLA")}
 here=$PWD
 site=$(mktemp -d)
@@ -81,6 +84,9 @@ if [ -n "$fla" ]; then
 fi
 part call-cost "$python" "$here/benchmarks/python_call.py"
 part bench "$python" -m sluice bench --device cuda --tokens 8192 --batch 64
+# With fla on the path where it is given: the report times it in the same process then.
+PYTHONPATH=$site${fla:+:$fla} part report "$python" -m sluice report --device cuda --no-results --fresh \
+  -o "$results/report.html"
 models=("$python" "$here/benchmarks/transformers_models.py" --device cuda --tokens 4096
   --steps 32 --rounds 5)
 part models "${models[@]}" --out "$results/transformers_cuda.md"

@@ -62,16 +62,18 @@ class Plan:
         if not self.speed:
             return listed
         for workload in self.manifest["workloads"]:
-            if workload["backend"] == self.device and not (
-                self.quick and workload.get("full only")
-            ):
-                listed += self._speed(workload)
-        if self.tool is None and self.device == "cuda":
-            for workload in self.manifest["workloads"][:2]:
+            if self._fits(workload):
                 listed += self._speed(workload)
         if peers.installed(self.device):
             listed.append(("peers", lambda step: peers.measure(self.device, self.quick)))
         return listed
+
+    def _fits(self, workload: dict[str, Any]) -> bool:
+        if self.tool is None:  # what Python can time itself, on any device
+            return "tokens" in workload or "batches" in workload
+        return workload["backend"] == self.device and not (
+            self.quick and workload.get("full only")
+        )
 
     def _operators(self) -> dict[str, Any]:
         report = cases.self_check(self.device)
@@ -93,8 +95,6 @@ class Plan:
         path = self.tool
         if path is None:
             run = {"chunk_forward": timing.prefill, "recurrent_step": timing.decode}
-            if workload["op"] not in run or "heads" not in workload or "lengths" in workload:
-                return []
             call = run[workload["op"]]
             return [
                 (

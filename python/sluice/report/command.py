@@ -73,11 +73,18 @@ def run(arguments: argparse.Namespace) -> int:
         print("\nsluice: interrupted; the same command goes on from here", file=sys.stderr)
         return 130
     report = build.assemble(plan, results, folders)
-    _write(output.with_suffix(".json"), json.dumps(report, indent=1) + "\n")
+    _write(output.with_suffix(".json"), json_of(report))
     _write(output, html_of(report, draw and not missing))
     state.remove()
     print(f"{output}, {output.with_suffix('.json')}: {report['summary']}")
     return 1 if report["summary"]["wrong"] else 0
+
+
+def json_of(report: dict[str, Any]) -> str:
+    """The report as text, a line for each benchmark row."""
+    head = json.dumps({key: value for key, value in report.items() if key != "rows"}, indent=1)
+    rows = ",\n  ".join(json.dumps(row) for row in report["rows"])
+    return f'{head[:-2]},\n "rows": [\n  {rows}\n ]\n}}\n'
 
 
 def html_of(report: dict[str, Any], draw: bool) -> str:

@@ -2,10 +2,13 @@
 """Peers that happen to be installed, run in this process beside Sluice, in turns, on the same
 inputs: transformers' own torch layers, and flash-linear-attention on a GPU."""
 
+import contextlib
 import importlib.util
+import os
 import statistics
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -27,6 +30,20 @@ def installed(device: str) -> dict[str, str]:
     if device == "cuda" and importlib.util.find_spec("fla") is not None:
         peers["fla"] = f"flash-linear-attention {versions.get('fla', '')}".strip()
     return peers
+
+
+@contextlib.contextmanager
+def _without_sluice_in_fla() -> Iterator[None]:
+    """An installed Sluice is a backend of fla (docs/engines/fla.md): here it would race itself."""
+    before = os.environ.get("FLA_SLUICE")
+    os.environ["FLA_SLUICE"] = "0"
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["FLA_SLUICE"]
+        else:
+            os.environ["FLA_SLUICE"] = before
 
 
 def _entry(name: str) -> Callable[..., Any]:
@@ -54,10 +71,14 @@ def measure(device: str, quick: bool) -> list[dict[str, Any]]:
         q, k, v = (t.to(device, dtype) for t in tensors)
         gate, beta = gate.to(device), beta.to(device)
         for name, label in installed(device).items():
-            row = {"peer": label, "tokens": tokens, "H": _HEADS, "HV": _HEADS, "dim": _DIM}
+            row: dict[str, Any] = {"peer": label, "tokens": tokens, "H": _HEADS, "HV": _HEADS, "dim": _DIM}
             row["dtype"] = str(dtype).rpartition(".")[2]
             try:
-                row.update(_race(_entry(name), device, q, k, v, gate, beta))
+                with _without_sluice_in_fla():
+                    entry = _entry(name)
+                    if name == "fla" and label.endswith("attention"):  # a folder, not installed
+                        row["peer"] += f" {getattr(sys.modules['fla'], '__version__', '')}"
+                    row.update(_race(entry, device, q, k, v, gate, beta))
             except Exception as error:  # a peer's failure is a row, not the end of the report
                 row["failure"] = f"{type(error).__name__}: {error}"[:300]
             rows.append(row)
