@@ -177,7 +177,7 @@ def roofline(
     roof = np.minimum(flop_per_second, grid * bytes_per_second)
     axis.plot(grid, 1e-12 * roof, color=INK, alpha=0.7, linewidth=1.4)
     for i, (kernel, intensity, speed) in enumerate(points):
-        axis.plot([intensity], [1e-12 * speed], _MARKERS[i % 6], color=SERIES[i % 6],
+        axis.plot([intensity], [1e-12 * speed], _MARKERS[i % 6], color=SERIES[(i + i // 6) % 6],
                   markersize=6, label=kernel)  # fmt: skip
     axis.set_xscale("log")
     axis.set_yscale("log")
@@ -204,7 +204,7 @@ def dots(
         axis.axvline(limits[line], color=SERIES[i % 6], linestyle="--", linewidth=1)
     axis.set_xscale("log")
     axis.set_ylim(len(cases) - 0.5, -0.5)
-    axis.set_yticks(range(len(cases)), cases, fontsize=7)
+    axis.set_yticks(range(len(cases)), cases, fontsize=8)
     axis.set_xlabel("relative L2 error against float64, the worst of whole, head / 2, window / 2")
     axis.legend(fontsize=8, frameon=False, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=3)
     return chart.svg()

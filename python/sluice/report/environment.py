@@ -6,12 +6,21 @@ import importlib.metadata
 import os
 import platform
 import re
-import sys
 from typing import Any
 
 from .. import _library
 
 _PACKAGES = ("numpy", "ml_dtypes", "matplotlib", "torch", "triton", "transformers", "fla")
+# Of the library; others may hold paths.
+_VARIABLES = (
+    "SLUICE_CPU_ISA",
+    "SLUICE_CUDA_HISTORY",
+    "SLUICE_CUDA_KERNEL",
+    "SLUICE_CUDA_SPLIT",
+    "SLUICE_DEBUG",
+    "SLUICE_IMPL",
+    "SLUICE_NUM_THREADS",
+)
 _DISTRIBUTIONS = {"fla": "flash-linear-attention"}
 
 
@@ -63,12 +72,11 @@ def describe(device: str, commit: str) -> dict[str, Any]:
         "python": platform.python_version(),
         "packages": package_versions(),
         "library": {k: v for k, v in _library.info().items() if k != "version"},
-        "variables": {k: v for k, v in sorted(os.environ.items()) if k.startswith("SLUICE_")},
+        "variables": {k: v for k, v in sorted(os.environ.items()) if k in _VARIABLES},
         "device": device,
     }
     if device == "cuda":
         facts["gpu"] = gpu_name() or "unknown"
-    facts["python build"] = sys.version.partition("(")[0].strip()
     return facts
 
 
