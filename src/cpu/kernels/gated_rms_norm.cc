@@ -7,12 +7,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cpu/kernels/gated_rms_norm.hpp"
 
+#include "cpu/kernels/row_tiles.hpp"
+
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "cpu/kernels/gated_rms_norm.cc"
 #include "hwy/foreach_target.h"
 // After foreach_target.h, so that they are compiled per target.
 #include "cpu/isa.hpp"
 #include "cpu/kernels/norm_rows-inl.h"
+#include "cpu/kernels/step_elements-inl.h"
 #include "cpu/parallel_for.hpp"
 
 HWY_BEFORE_NAMESPACE();
@@ -21,15 +24,45 @@ namespace {
 
 constexpr int64_t kItemRows = 32;
 
+/// out = factor x weight act(z) for whole pairs of vectors; out may be x.
+template <bool kSilu, class Element>
+void norm_in_place(const float* x, float factor, const float* weight, const void* gates,
+                   int64_t count, void* target) noexcept {
+  const FloatTag d;
+  const auto f = hn::Set(d, factor);
+  const auto* z = static_cast<const Element*>(gates);
+  auto* out = static_cast<Element*>(target);
+  for (int64_t i = 0; i < count; i += 2 * kLanes) {
+    FloatVec values[2], weights[2], gate[2];
+    load_columns<Element>(x + i, values[0], values[1]);
+    load_columns<Element>(weight + i, weights[0], weights[1]);
+    load_pair(z + i, gate[0], gate[1]);
+    SLUICE_UNROLL
+    for (size_t j = 0; j < 2; ++j) {
+      const auto act = kSilu ? silu(d, gate[j]) : sigmoid(d, gate[j]);
+      values[j] = hn::Mul(hn::Mul(hn::Mul(f, values[j]), weights[j]), act);
+    }
+    store_pair(values[0], values[1], out + i);
+  }
+}
+
+using NormFunction = void (*)(const float*, float, const float*, const void*, int64_t, void*);
+
+template <class Element>
+NormFunction norm_function(bool with_silu) noexcept {
+  return with_silu ? norm_in_place<true, Element> : norm_in_place<false, Element>;
+}
+
 /// A block of rows; a row is an index into the four outer dimensions, row-major.
 class RowBlock {
  public:
   RowBlock(const core::GatedNormProblem& problem, const NormRule& rule) noexcept
-      : problem_(problem), rule_(rule) {}
+      : problem_(problem), rule_(rule), direct_(is_direct(problem, rule)) {}
 
   /// Rows begin .. end - 1, at most kItemRows.
   void run(int64_t begin, int64_t end) noexcept {
     const int64_t rows = locate(begin, end);
+    if (direct_) return run_direct(rows);
     for (int64_t i = 0; i < rows; ++i) factors_[i] = factor(i);
     for (int64_t first = 0; first < problem_.V; first += kNormColumns) {
       const int64_t count = std::min(kNormColumns, problem_.V - first);
@@ -59,6 +92,33 @@ class RowBlock {
   }
 
  private:
+  /// Whether rows are worked on where they lie: what a layer makes of its float32 core output.
+  static bool is_direct(const core::GatedNormProblem& p, const NormRule& rule) noexcept {
+    const bool floats = core::same(p.z.dtype, core::kFloat32);
+    return core::same(p.x.dtype, core::kFloat32) && core::same(p.z.dtype, p.out.dtype) &&
+           (floats || core::same(p.z.dtype, core::kBFloat16)) && !rule.round_normalised &&
+           !(rule.round_x && !floats) && p.V % (2 * kLanes) == 0 && p.V <= kNormColumns;
+  }
+
+  /// All columns of rows that is_direct() takes: the same sums and products as the others.
+  void run_direct(int64_t rows) noexcept {
+    read_strided(core::address(problem_.weight, 0), problem_.weight.dtype,
+                 problem_.weight.stride[0], problem_.V, weight_);
+    const bool with_silu = rule_.activation == SLUICE_ACTIVATION_SILU;
+    const NormFunction norm = core::same(problem_.z.dtype, core::kFloat32)
+                                  ? norm_function<float>(with_silu)
+#if HWY_TARGET == HWY_AVX3 && defined(__x86_64__)
+                              : isa_has_bfloat16_dots() ? norm_function<RoundedByMachine>(with_silu)
+#endif
+                                                        : norm_function<uint16_t>(with_silu);
+    for (int64_t i = 0; i < rows; ++i) {
+      const auto* x = static_cast<const float*>(element(problem_.x, x_rows_[i], 0));
+      const float factor = rms_factor(sum_of_squares(x, problem_.V), problem_.V, problem_.eps);
+      norm(x, factor, weight_, element(problem_.z, z_rows_[i], 0), problem_.V,
+           element(problem_.out, out_rows_[i], 0));
+    }
+  }
+
   /// Fills the offsets of the rows' first elements; returns the number of rows.
   int64_t locate(int64_t begin, int64_t end) noexcept {
     const int64_t* shape = problem_.out.shape;
@@ -99,6 +159,7 @@ class RowBlock {
 
   const core::GatedNormProblem& problem_;
   NormRule rule_;
+  bool direct_;
   HWY_ALIGN float x_[kNormColumns];
   HWY_ALIGN float z_[kNormColumns];
   HWY_ALIGN float weight_[kNormColumns];
@@ -106,37 +167,19 @@ class RowBlock {
   float factors_[kItemRows];
 };
 
-/// The sequence that row `token` of a batch entry lies in, or the first one after it.
-int64_t sequence_at(const core::Rows& rows, int64_t batch, int64_t token) noexcept {
-  if (!core::present(rows.cu_seqlens)) return batch;
-  int64_t low = 0, high = rows.N;
-  while (low < high) {
-    const int64_t middle = low + (high - low) / 2;
-    if (core::token_range(rows, middle).end > token) {
-      high = middle;
-    } else {
-      low = middle + 1;
-    }
-  }
-  return low;
-}
-
 /// Runs or zeroes rows of `block` that belong to tokens begin .. end - 1 of a batch entry.
 void norm_tokens(RowBlock& block, const core::DeltaRuleProblem& delta, int64_t batch, int64_t begin,
                  int64_t end) noexcept {
-  const core::Rows& rows = delta.rows;
-  for (int64_t n = sequence_at(rows, batch, begin); n < rows.N; ++n) {
-    const core::TokenRange range = core::token_range(rows, n);
-    if (range.batch != batch || range.begin >= end) return;
-    const int64_t base = batch * rows.T;
-    const int64_t first = (base + std::max(begin, range.begin)) * delta.HV;
-    const int64_t last = (base + std::min(end, range.end)) * delta.HV;
+  const auto run = [&](int64_t n, const core::TokenRange&, int64_t from, int64_t to) {
+    const int64_t base = batch * delta.rows.T;
+    const int64_t first = (base + from) * delta.HV, last = (base + to) * delta.HV;
     const bool padded = core::plan_slots(delta.state, delta.num_accepted, n).padded;
     for (int64_t row = first; row < last; row += kItemRows) {
       const int64_t stop = std::min(row + kItemRows, last);
       padded ? block.zero(row, stop) : block.run(row, stop);
     }
-  }
+  };
+  for_sequences(delta.rows, batch, begin, end, run);
 }
 
 /// PERF: below this many elements (about 20 us) waking threads costs more than they save.

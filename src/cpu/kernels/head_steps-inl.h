@@ -66,7 +66,9 @@ struct SteppedPanel {
   int64_t K = 0;
   const float* k = nullptr;  ///< of the step that is owed; null = none
   float alpha = 0;
-  FloatVec delta[kStepVectors] = {};
+  /// WHY floats: a member of vector type would be initialised in a constructor that is compiled for
+  /// no instruction set, which GCC refuses on Arm.
+  HWY_ALIGN float delta[kStepVectors * kFloatsPerVector] = {};
   const std::byte* ahead = nullptr;  ///< what the next pass asks for meanwhile; null = nothing
   int64_t ahead_per_row = 0;         ///< bytes
 
@@ -82,7 +84,7 @@ struct SteppedPanel {
     SLUICE_UNROLL
     for (size_t c = 0; c < kStepVectors; ++c) {
       u[c] = w[c] = hn::Zero(d);
-      owed[c] = delta[c];
+      owed[c] = hn::Load(d, delta + c * kFloatsPerVector);
     }
     const auto decay = hn::Set(d, alpha);
     const std::byte* asked = ahead;
@@ -120,7 +122,8 @@ struct SteppedPanel {
     k != nullptr ? pass<true, true>(row.k, row.q, u, w) : pass<false, true>(row.k, row.q, u, w);
     SLUICE_UNROLL
     for (size_t c = 0; c < kStepVectors; ++c) {
-      delta[c] = finish_vector(row, hn::LoadU(d, row.v + c * kFloatsPerVector), u[c], w[c]);
+      const auto v = hn::LoadU(d, row.v + c * kFloatsPerVector);
+      hn::Store(finish_vector(row, v, u[c], w[c]), d, delta + c * kFloatsPerVector);
       hn::StoreU(w[c], d, row.o + c * kFloatsPerVector);
     }
     k = row.k;

@@ -25,7 +25,7 @@ namespace hn = hwy::HWY_NAMESPACE;
 constexpr int64_t kNormColumns = 512;
 static_assert(kNormColumns % (HWY_MAX_BYTES / sizeof(float)) == 0);
 
-/// sum(x^2) of `count` floats, zero-padded to whole vectors and vector-aligned.
+/// sum(x^2) of `count` floats, zero-padded to whole vectors.
 inline float sum_of_squares(const float* x, int64_t count) noexcept {
   const FloatTag d;
   const int64_t lanes = float_lanes();
@@ -33,12 +33,12 @@ inline float sum_of_squares(const float* x, int64_t count) noexcept {
   auto even = hn::Zero(d), odd = hn::Zero(d);
   int64_t i = 0;
   for (; i + lanes < count; i += 2 * lanes) {
-    const auto a = hn::Load(d, x + i), b = hn::Load(d, x + i + lanes);
+    const auto a = hn::LoadU(d, x + i), b = hn::LoadU(d, x + i + lanes);
     even = hn::MulAdd(a, a, even);
     odd = hn::MulAdd(b, b, odd);
   }
   if (i < count) {
-    const auto a = hn::Load(d, x + i);
+    const auto a = hn::LoadU(d, x + i);
     even = hn::MulAdd(a, a, even);
   }
   return hn::GetLane(hn::SumOfLanes(d, hn::Add(even, odd)));
