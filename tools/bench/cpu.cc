@@ -3,6 +3,7 @@
 #include <fmt/core.h>
 #include <fmt/ranges.h>
 
+#include <cmath>
 #include <cstdlib>
 #include <fstream>
 #include <memory>
@@ -12,6 +13,7 @@
 #include "tools/bench/bench.hpp"
 #include "tools/bench/cpu_measure.hpp"
 #include "tools/bench/cpu_probe.hpp"
+#include "tools/bench/host_memory.hpp"
 #include "tools/commands.hpp"
 #include "tools/progress.hpp"
 #include "tools/table.hpp"
@@ -32,7 +34,8 @@ struct BenchSettings {
   std::string op = "both", states = "both", output;
   sluice_dtype dtype = testing::kF32;
   int threads = 1;
-  bool peers = true;
+  std::string pages = "huge";
+  bool peers = true, layer = false;
   MeasureOptions measure;
 };
 
@@ -50,6 +53,7 @@ struct RowResult {
   Row row;
   double flops = 0, states = 0;         // states: bytes read and written, a byte each number
   Spread fma_gflops, bandwidth_gbytes;  // of the probes
+  double huge_page_bytes = 0;           // of the process, while the row ran
   std::vector<Measurement> measurements;
 };
 
@@ -86,20 +90,29 @@ std::vector<StateForm> forms_of(const Row& row, const BenchSettings& s) {
   return forms;
 }
 
+// "1.5 MiB".
+std::string size_text(size_t bytes) {
+  const auto kibibytes = static_cast<double>(bytes) / 1024;
+  return kibibytes < 1000 ? fmt::format("{:.0f} KiB", kibibytes)
+                          : fmt::format("{:.1f} MiB", kibibytes / 1024);
+}
+
 RowResult bench_row(const Row& row, const BenchSettings& s) {
   const BenchProblem problem(row.model, row.B, row.T, row.decode, s.dtype);
-  RowResult result{row, problem.flops(), problem.state_bytes(1), {}, {}, {}};
+  RowResult result{row, problem.flops(), problem.state_bytes(1), {}, {}, 0, {}};
   const double footprint = problem.state_bytes() / 2;
   const int64_t slots = row.cold ? static_cast<int64_t>(kColdBytes / footprint) + 1 : 1;
   std::vector<std::unique_ptr<Contender>> contenders;
   for (const StateForm& form : forms_of(row, s)) {
     contenders.push_back(make_sluice_contender(problem, form, slots));
   }
-  if (s.peers) {
-    if (auto peer = make_ggml_contender(problem, slots, s.threads)) {
-      contenders.push_back(std::move(peer));
-    }
-  }
+  const auto add = [&](std::unique_ptr<Contender> contender) {
+    if (contender != nullptr) contenders.push_back(std::move(contender));
+  };
+  if (s.threads > 1) add(make_one_thread_contender(problem, slots));
+  if (s.layer) add(make_layer_contender(problem, slots));
+  if (s.peers) add(make_ggml_contender(problem, slots, s.threads));
+  if (s.peers) add(make_ik_contender(problem, slots, s.threads));
   BandwidthProbe memory(static_cast<size_t>(row.cold ? kColdBytes : footprint));
   std::vector<double> fma, bandwidth;
   result.measurements = measure(problem, contenders, s.measure, [&] {
@@ -108,6 +121,7 @@ RowResult bench_row(const Row& row, const BenchSettings& s) {
   });
   result.fma_gflops = spread_of(fma);
   result.bandwidth_gbytes = spread_of(bandwidth);
+  result.huge_page_bytes = tools::huge_page_bytes();
   return result;
 }
 
@@ -119,7 +133,7 @@ void add_table_rows(const RowResult& result, int threads, Table* table) {
   for (const Measurement& m : result.measurements) {
     if (!m.failure.empty()) {
       table->add({result.row.model.name, result.row.op(), std::to_string(result.row.B),
-                  std::to_string(result.row.T), m.name, "failed", "", "", "", "", "", "", ""});
+                  std::to_string(result.row.T), m.name, "failed", "", "", "", "", "", "", "", ""});
       fmt::print(stderr, "{}: {}\n", m.name, m.failure);
       continue;
     }
@@ -135,7 +149,9 @@ void add_table_rows(const RowResult& result, int threads, Table* table) {
                 number_text(static_cast<double>(result.row.B * result.row.T) / m.wall.median),
                 fmt::format("{:.1f} {}", rate, decode ? "GB/s" : "GFLOP/s"),
                 fmt::format("{:.2f}", rate / limit),
-                fmt::format("{:.2f}", seconds / judged(own, threads).median), error_text(m.error)});
+                fmt::format("{:.2f}", seconds / judged(own, threads).median),
+                m.scratch_bytes == 0 ? "" : size_text(m.scratch_bytes),
+                std::isnan(m.error) ? "" : error_text(m.error)});
   }
 }
 
@@ -161,6 +177,7 @@ nlohmann::json to_json(const RowResult& result) {
     nlohmann::json entry = {{"name", m.name},
                             {"wall_seconds", to_json(m.wall)},
                             {"cpu_seconds", to_json(m.cpu)},
+                            {"scratch_bytes", m.scratch_bytes},
                             {"error_sample", m.error}};
     if (row.decode) {
       entry["state_bytes"] = result.states * static_cast<double>(m.state_number_bytes);
@@ -179,6 +196,7 @@ nlohmann::json machine(const BenchSettings& s) {
           {"hardware_threads", std::thread::hardware_concurrency()},
           {"threads", s.threads},
           {"dtype", testing::dtype_name(s.dtype)},
+          {"pages", s.pages},
           {"sluice", sluice_version()},
           {"capability", text.data()},
           {"rounds", s.measure.rounds},
@@ -189,9 +207,10 @@ int bench_cpu(const BenchSettings& s) {
   // Read by the library when its threads start, which has not happened yet.
   setenv("SLUICE_NUM_THREADS", std::to_string(s.threads).c_str(), 1);
   sluice_warm_up(kCpuDevice);
+  ask_for_huge_pages(s.pages == "huge");
   nlohmann::json report = machine(s);
   Table table({"<model", "<op", "B", "T", "<who", "wall", "+-", "cpu", "tokens/s", "rate",
-               "of peak", "time/sluice", "error"});
+               "of peak", "time/sluice", "scratch", "error"});
   const std::vector<Row> rows = plan(s);
   bool failed = false;
   for (size_t i = 0; i < rows.size(); ++i) {
@@ -200,11 +219,13 @@ int bench_cpu(const BenchSettings& s) {
     const RowResult result = bench_row(rows[i], s);
     add_table_rows(result, s.threads, &table);
     report["rows"].push_back(to_json(result));
+    report["rows"].back()["huge_page_bytes"] = result.huge_page_bytes;
     for (const Measurement& m : result.measurements) failed = failed || !m.failure.empty();
   }
   show_progress(rows.size(), rows.size(), "");
-  fmt::print("{}, {} thread{}, {}\n", cpu_name(), s.threads, s.threads == 1 ? "" : "s",
-             testing::dtype_name(s.dtype));
+  report["peak_resident_bytes"] = peak_resident_bytes();
+  fmt::print("{}, {} thread{}, {}, {} pages\n", cpu_name(), s.threads, s.threads == 1 ? "" : "s",
+             testing::dtype_name(s.dtype), s.pages);
   table.print();
   fmt::print(
       "Medians of {} interleaved rounds; +- is half the middle half's width. rate and ratio by {} "
@@ -267,6 +288,12 @@ void add_cpu_options(CLI::App* command, BenchSettings* s) {
   command->add_option("--seconds", s->measure.seconds, "at least, of each turn in a round")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
+  command
+      ->add_option("--pages", s->pages,
+                   "of everybody's memory: huge (2 MiB, where the system grants them) or small")
+      ->check(CLI::IsMember({"huge", "small"}))
+      ->capture_default_str();
+  command->add_flag("--layer", s->layer, "time the whole layer beside its delta rule");
   command->add_flag("!--no-peers", s->peers, "leave out the peers that were linked in");
   command->add_option("-o,--output", s->output, "write everything measured as JSON");
 }
@@ -279,13 +306,15 @@ Action add_bench_cpu(CLI::App& bench) {
   add_cpu_options(cpu, settings.get());
   cpu->footer(
       "Peers are linked in when the build is configured with -DSLUICE_GGML_DIR=<build directory>\n"
-      "-DSLUICE_GGML_SOURCE_DIR=<source directory>. Everything runs in one process, in turns.\n"
+      "-DSLUICE_GGML_SOURCE_DIR=<source directory> -DSLUICE_IK_LLAMA_DIR=<source directory>.\n"
+      "Everything runs in one process, in turns. With several threads Sluice on one thread takes "
+      "its\nturns too, so that its time/sluice is the speed-up.\n"
       "Examples:\n"
       "  sluice bench cpu --model qwen3-next,qwen3.5-27b-tp2 --T 512,2048 -o cpu.json\n"
       "  sluice bench cpu --op decode --B 1,8 --threads 2\n"
       "  sluice bench cpu --op decode --state-type fp32,bf16 --state-layout kv,vk\n"
       "  sluice bench cpu --op prefill --model 16/16/64x64,8/24,4/16/256x256 --T 1000\n"
-      "  sluice bench cpu --dtype bf16 --op prefill");
+      "  sluice bench cpu --dtype bf16 --op prefill --layer");
   return [settings] { return bench_cpu(*settings); };
 }
 

@@ -27,6 +27,7 @@ class SluiceContender final : public Contender {
   HeadMap head_map() const override { return HeadMap::kBlock; }
   StateLayout state_layout() const override { return form_.layout; }
   int64_t state_number_bytes() const override { return form_.dtype.bits / 8; }
+  size_t scratch_bytes() const override { return scratch_.bytes(); }
 
   std::string run() override {
     const Status status = problem_.decode ? step() : prefill();
@@ -52,7 +53,7 @@ class SluiceContender final : public Contender {
     args.state.initial = problem_.initial_as(form_.layout);
     args.state.final = pool_.view();
     const Result<WorkspaceSize> size = workspace_size(args);
-    return size.ok() ? chunk_forward(args, memory_.reserve(size.value.bytes)) : size.status;
+    return size.ok() ? chunk_forward(args, scratch_.reserve(size.value.bytes)) : size.status;
   }
 
   Status step() {
@@ -61,17 +62,57 @@ class SluiceContender final : public Contender {
     args.state.initial = pool_.view().sliced(0, next_ * problem_.B, problem_.B);
     next_ = (next_ + 1) % slots_;
     const Result<WorkspaceSize> size = workspace_size(args);
-    return size.ok() ? recurrent_step(args, memory_.reserve(size.value.bytes)) : size.status;
+    return size.ok() ? recurrent_step(args, scratch_.reserve(size.value.bytes)) : size.status;
   }
 
   const BenchProblem& problem_;
   StateForm form_;
   int64_t slots_, next_ = 0;
   Buffer o_, pool_;
-  HostWorkspace memory_;
+  Scratch scratch_;
+};
+
+/// Between its run()s the library's own pool is back.
+class OneThreadContender final : public Contender {
+ public:
+  OneThreadContender(const BenchProblem& problem, int64_t slots)
+      : inner_(problem, StateForm{}, slots) {}
+
+  std::string name() const override { return inner_.name() + ", 1 thread"; }
+  TensorView output() const override { return inner_.output(); }
+  HeadMap head_map() const override { return inner_.head_map(); }
+  StateLayout state_layout() const override { return inner_.state_layout(); }
+  size_t scratch_bytes() const override { return inner_.scratch_bytes(); }
+
+  std::string run() override {
+    if (sluice_set_executor(run_in_turn, nullptr, 1) != SLUICE_OK) return sluice_last_error();
+    std::string failure = inner_.run();
+    sluice_set_executor(nullptr, nullptr, 0);
+    return failure;
+  }
+
+ private:
+  static void run_in_turn(void*, int64_t count, void (*task)(void*, int64_t), void* context) {
+    for (int64_t i = 0; i < count; ++i) task(context, i);
+  }
+
+  SluiceContender inner_;
 };
 
 }  // namespace
+
+Workspace Scratch::reserve(size_t bytes) {
+  if (memory_ == nullptr || bytes > bytes_) {
+    memory_ = std::make_unique<Buffer>(testing::kF32,
+                                       std::vector<int64_t>{static_cast<int64_t>(bytes / 4 + 1)});
+    bytes_ = bytes;
+  }
+  return {memory_->view().data, bytes_};
+}
+
+std::unique_ptr<Contender> make_one_thread_contender(const BenchProblem& problem, int64_t slots) {
+  return std::make_unique<OneThreadContender>(problem, slots);
+}
 
 std::unique_ptr<Contender> make_sluice_contender(const BenchProblem& problem, StateForm form,
                                                  int64_t slots) {

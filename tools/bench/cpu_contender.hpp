@@ -19,12 +19,30 @@ class Contender {
   virtual std::string name() const = 0;
   /// One call. Returns what went wrong, or an empty string.
   virtual std::string run() = 0;
+  /// Lets no thread of its own spin while others take their turns.
+  virtual void rest() {}
   /// The outputs [B,T,HV,V] of the last call.
   virtual TensorView output() const = 0;
   virtual HeadMap head_map() const = 0;
   virtual StateLayout state_layout() const = 0;
+  /// Whether output() answers the problem's own inputs.
+  virtual bool comparable() const { return true; }
+  /// Working memory beside inputs, outputs and states, as far as it is known.
+  virtual size_t scratch_bytes() const { return 0; }
   /// Of one number of a state.
   virtual int64_t state_number_bytes() const { return 4; }
+};
+
+/// Working memory of Sluice's calls.
+class Scratch {
+ public:
+  /// At least `bytes`.
+  Workspace reserve(size_t bytes);
+  size_t bytes() const noexcept { return bytes_; }
+
+ private:
+  std::unique_ptr<Buffer> memory_;
+  size_t bytes_ = 0;
 };
 
 /// How a pool keeps its states.
@@ -37,9 +55,20 @@ struct StateForm {
 std::unique_ptr<Contender> make_sluice_contender(const BenchProblem& problem, StateForm form,
                                                  int64_t slots);
 
+/// The same on one of the library's threads, whatever SLUICE_NUM_THREADS says.
+std::unique_ptr<Contender> make_one_thread_contender(const BenchProblem& problem, int64_t slots);
+
+/// layer_prefill or layer_decode of a layer with the problem's sizes: convolution, gates, delta
+/// rule and norm, on inputs of its own.
+std::unique_ptr<Contender> make_layer_contender(const BenchProblem& problem, int64_t slots);
+
 /// ggml's ggml_gated_delta_net; null where it was not linked in or does not take the problem.
 std::unique_ptr<Contender> make_ggml_contender(const BenchProblem& problem, int64_t slots,
                                                int threads);
+
+/// ik_llama.cpp's fused delta rule; null where it was not linked in or does not take the problem.
+std::unique_ptr<Contender> make_ik_contender(const BenchProblem& problem, int64_t slots,
+                                             int threads);
 
 }  // namespace sluice::tools
 

@@ -15,6 +15,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 double sample_error(const BenchProblem& problem, const Contender& contender) {
+  if (!contender.comparable()) return std::numeric_limits<double>::quiet_NaN();
   const testing::Array answer =
       sample_answer(problem, contender.head_map(), contender.state_layout());
   if (answer.empty()) return std::numeric_limits<double>::quiet_NaN();
@@ -42,6 +43,7 @@ bool run_turn(Contender& contender, double seconds, Measurement* out, Samples* s
   } while (elapsed < seconds);
   samples->wall.push_back(elapsed / calls);
   samples->cpu.push_back((process_seconds() - cpu) / calls);
+  contender.rest();
   return true;
 }
 
@@ -65,6 +67,8 @@ std::vector<Measurement> measure(const BenchProblem& problem,
     results[i].state_number_bytes = contenders[i]->state_number_bytes();
     results[i].failure = contenders[i]->run();
     if (results[i].failure.empty()) results[i].error = sample_error(problem, *contenders[i]);
+    results[i].scratch_bytes = contenders[i]->scratch_bytes();
+    contenders[i]->rest();
   }
   for (int round = 0; round < options.rounds; ++round) {
     for (size_t i = 0; i < contenders.size(); ++i) {

@@ -21,7 +21,8 @@ struct Measurement {
   std::string name, failure;  ///< failure: what run() said, or empty
   Spread wall, cpu;           ///< cpu: of the whole process
   int64_t state_number_bytes = 4;
-  double error = 0;  ///< relative L2 of the sample against the reference
+  size_t scratch_bytes = 0;
+  double error = 0;  ///< relative L2 of the sample against the reference, NaN if not comparable
 };
 
 struct MeasureOptions {

@@ -60,6 +60,9 @@ class GgmlContender final : public Contender {
     return ggml_graph_compute(graph_, &plan_) == GGML_STATUS_SUCCESS ? "" : "ggml_graph_compute";
   }
 
+  // Its threads poll for a while after a call; the next call wakes them.
+  void rest() override { ggml_threadpool_pause(pool_); }
+
  private:
   static int64_t result_size(const BenchProblem& problem) {
     return problem.v.size() + problem.initial.size();

@@ -7,13 +7,14 @@
 #include <atomic>
 #include <chrono>
 #include <fstream>
-#include <new>
 #include <thread>
 #include <vector>
 
 #if defined(__x86_64__)
 #include <immintrin.h>
 #endif
+
+#include "tools/bench/host_memory.hpp"
 
 namespace sluice::tools {
 
@@ -164,8 +165,7 @@ double fma_peak(int threads, double seconds) {
 
 BandwidthProbe::BandwidthProbe(size_t bytes)
     : count_(bytes / kLine * kLine / sizeof(float)),
-      values_(static_cast<float*>(std::aligned_alloc(kLine, bytes / kLine * kLine))) {
-  if (!values_) throw std::bad_alloc();
+      values_(static_cast<float*>(allocate_pages(bytes / kLine * kLine))) {
   std::fill_n(values_.get(), count_, 1.0f);
 }
 

@@ -5,15 +5,13 @@
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
-#include <new>
 #include <utility>
 
 #include "support/generate.hpp"
+#include "tools/bench/host_memory.hpp"
 
 namespace sluice::tools {
 namespace {
-
-constexpr size_t kAlignment = 64;
 
 // Model configurations: key heads and value heads of the linear attention layers.
 const std::vector<ModelShape>& models() {
@@ -29,11 +27,6 @@ double bell(testing::Random* random) {
   double sum = -2.0;
   for (int i = 0; i < 4; ++i) sum += random->uniform();
   return sum * std::sqrt(3.0);
-}
-
-void fill_bell(double factor, uint64_t seed, Buffer* out) {
-  testing::Random random(seed);
-  for (int64_t i = 0; i < out->size(); ++i) out->set(i, factor * bell(&random));
 }
 
 void fill_unit_rows(int64_t width, uint64_t seed, Buffer* out) {
@@ -67,6 +60,11 @@ std::optional<ModelShape> parse_shape(const std::string& text) {
 
 }  // namespace
 
+void fill_normal(double factor, uint64_t seed, Buffer* out) {
+  testing::Random random(seed);
+  for (int64_t i = 0; i < out->size(); ++i) out->set(i, factor * bell(&random));
+}
+
 std::optional<ModelShape> find_model(const std::string& name) {
   if (const auto shape = parse_shape(name)) return shape;
   std::string base = name;
@@ -99,12 +97,8 @@ void Buffer::Free::operator()(void* p) const noexcept { std::free(p); }
 
 Buffer::Buffer(sluice_dtype dtype, std::vector<int64_t> shape)
     : size_(testing::element_count(shape)) {
-  const size_t bytes = static_cast<size_t>(size_) * (dtype.bits / 8u);
-  const size_t rounded = std::max<size_t>((bytes + kAlignment - 1) / kAlignment * kAlignment, 64);
-  memory_.reset(std::aligned_alloc(kAlignment, rounded));
-  if (!memory_) throw std::bad_alloc();
-  // Touched here, so that no run pays for page faults.
-  std::fill_n(static_cast<std::byte*>(memory_.get()), rounded, std::byte{0});
+  // Every page is touched there, so that no run pays for page faults.
+  memory_.reset(allocate_pages(static_cast<size_t>(size_) * (dtype.bits / 8u)));
   sluice_tensor view{};
   view.data = memory_.get();
   view.device = kCpuDevice;
@@ -134,8 +128,8 @@ BenchProblem::BenchProblem(ModelShape shape, int64_t batch, int64_t tokens, bool
       initial(testing::kF32, {B, model.HV, model.K, model.V}) {
   fill_unit_rows(model.K, 1, &q);
   fill_unit_rows(model.K, 2, &k);
-  fill_bell(1.0, 3, &v);
-  fill_bell(0.1, 4, &initial);
+  fill_normal(1.0, 3, &v);
+  fill_normal(0.1, 4, &initial);
   testing::Random random(5);
   for (int64_t i = 0; i < gate.size(); ++i) {
     const auto head = static_cast<double>(i % model.HV);

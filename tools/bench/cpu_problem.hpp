@@ -27,7 +27,7 @@ std::optional<ModelShape> find_model(const std::string& name);
 /// Names of models that find_model() takes, without the -tp forms.
 std::vector<std::string> model_names();
 
-/// A row-major tensor of its own, aligned to 64 bytes.
+/// A row-major tensor of its own, from allocate_pages().
 class Buffer {
  public:
   Buffer(sluice_dtype dtype, std::vector<int64_t> shape);
@@ -45,6 +45,9 @@ class Buffer {
   TensorView view_;
   int64_t size_ = 0;
 };
+
+/// factor times something near enough to normal for timing.
+void fill_normal(double factor, uint64_t seed, Buffer* out);
 
 /// Inputs of the delta rule with what serving sees: unit q and k, normal v, g = -A softplus(normal)
 /// with A from 0.02 to 1 over the heads, beta = sigmoid(normal), states 0.1 * normal.

@@ -1,0 +1,93 @@
+// The fused delta rule of ik_llama.cpp as a peer: its iqk_fused_delta_net, called as its graph
+// does. Token by token in float32, states [K,V], updated in place where they are read. q and k come
+// as [B,H,T,K], which its callers produce by a copy that is not timed; beta comes as a logit.
+// It brings no threads of its own, so it runs on one. SPDX-License-Identifier: Apache-2.0
+#include <cmath>
+#include <cstring>
+
+#include "tools/bench/cpu_contender.hpp"
+
+// As ggml/src/iqk/iqk_mul_mat.h declares it. repeat_type 0: value head h reads key head h / r.
+extern "C" bool iqk_fused_delta_net(int head_dim, int n_heads, int gqa_ratio, int repeat_type,
+                                    int n_tokens, int n_seqs, size_t v_token, size_t v_head,
+                                    size_t v_sequence, const float* q, const float* k,
+                                    const float* v, const float* g, const float* beta,
+                                    const float* state_in, float* out, float* state_out,
+                                    float* saved_steps, int state_step_stride, int thread,
+                                    int threads);
+
+namespace sluice::tools {
+namespace {
+
+// [B,T,H,K] -> [B,H,T,K].
+void put_heads_first(const Buffer& from, const BenchProblem& problem, Buffer* to) {
+  const int64_t B = problem.B, T = problem.T, H = problem.model.H, K = problem.model.K;
+  for (int64_t b = 0; b < B; ++b) {
+    for (int64_t t = 0; t < T; ++t) {
+      for (int64_t h = 0; h < H; ++h) {
+        std::memcpy(to->floats() + ((b * H + h) * T + t) * K,
+                    from.floats() + ((b * T + t) * H + h) * K,
+                    static_cast<size_t>(K) * sizeof(float));
+      }
+    }
+  }
+}
+
+class IkContender final : public Contender {
+ public:
+  IkContender(const BenchProblem& problem, int64_t slots)
+      : problem_(problem),
+        slots_(problem.decode ? slots : 1),
+        q_(testing::kF32, {problem.q.size()}),
+        k_(testing::kF32, {problem.k.size()}),
+        logits_(testing::kF32, {problem.beta.size()}),
+        o_(testing::kF32, {problem.B, problem.T, problem.model.HV, problem.model.V}),
+        pool_(testing::kF32, {slots_, problem.initial.size()}) {
+    put_heads_first(problem.q, problem, &q_);
+    put_heads_first(problem.k, problem, &k_);
+    for (int64_t i = 0; i < logits_.size(); ++i) {
+      const double beta = problem.beta.get(i);
+      logits_.set(i, std::log(beta / (1.0 - beta)));
+    }
+    for (int64_t slot = 0; slot < slots_; ++slot) {
+      std::memcpy(pool_.floats() + slot * problem.initial.size(), problem.initial.floats(),
+                  static_cast<size_t>(problem.initial.size()) * sizeof(float));
+    }
+  }
+
+  std::string name() const override { return "ik_llama fused"; }
+  TensorView output() const override { return o_.view(); }
+  HeadMap head_map() const override { return HeadMap::kBlock; }
+  StateLayout state_layout() const override { return StateLayout::kKV; }
+
+  std::string run() override {
+    const ModelShape& m = problem_.model;
+    float* const state = pool_.floats() + next_ * problem_.initial.size();
+    next_ = (next_ + 1) % slots_;
+    const auto V = static_cast<size_t>(m.V), row = static_cast<size_t>(m.HV * m.V);
+    const bool done = iqk_fused_delta_net(
+        static_cast<int>(m.K), static_cast<int>(m.HV), static_cast<int>(m.HV / m.H), 0,
+        static_cast<int>(problem_.T), static_cast<int>(problem_.B), row, V,
+        row * static_cast<size_t>(problem_.T), q_.floats(), k_.floats(), problem_.v.floats(),
+        problem_.gate.floats(), logits_.floats(),
+        problem_.decode ? state : problem_.initial.floats(), o_.floats(), state, nullptr, 0, 0, 1);
+    return done ? "" : "iqk_fused_delta_net";
+  }
+
+ private:
+  const BenchProblem& problem_;
+  int64_t slots_, next_ = 0;
+  Buffer q_, k_, logits_, o_, pool_;
+};
+
+}  // namespace
+
+std::unique_ptr<Contender> make_ik_contender(const BenchProblem& problem, int64_t slots,
+                                             int threads) {
+  const ModelShape& m = problem.model;
+  const bool sizes = m.K == m.V && (m.K == 64 || m.K == 128);
+  if (threads != 1 || !sizes || !testing::same_dtype(problem.dtype, testing::kF32)) return nullptr;
+  return std::make_unique<IkContender>(problem, slots);
+}
+
+}  // namespace sluice::tools
