@@ -23,6 +23,7 @@ enum class Rule : int32_t { kGatedDelta, kLinearAttention };
 enum class Split : int32_t { kAuto, kNever, kColumns, kSegments, kLength };
 enum class History : int32_t { kAuto, kStrict, kForget };
 enum class StateWrites : int32_t { kLast, kPerToken, kNone };
+enum class RingFold : int32_t { kAuto, kAlways };
 enum class Activation : int32_t { kNone, kSilu, kSigmoid };
 enum class ConvStateForm : int32_t { kShift, kRing };
 enum class NormRounding : int32_t { kOnce, kHf, kInput };
@@ -95,6 +96,16 @@ struct ChunkForwardArgs {
   }
 };
 
+/// sluice_replay_ring.
+struct ReplayRing {
+  TensorView k{}, delta{}, decay{}, position{}, checkpoint{}, next_checkpoint{};
+  RingFold fold = RingFold::kAuto;
+
+  [[nodiscard]] sluice_replay_ring c() const noexcept {
+    return {k, delta, decay, position, checkpoint, next_checkpoint, static_cast<int32_t>(fold), 0};
+  }
+};
+
 /// sluice_recurrent_step_args.
 struct RecurrentStepArgs {
   using CArgs = sluice_recurrent_step_args;
@@ -114,6 +125,7 @@ struct RecurrentStepArgs {
   Rule rule = Rule::kGatedDelta;
   StateWrites state_writes = StateWrites::kLast;
   Implementation implementation = Implementation::kAuto;
+  ReplayRing ring{};
 
   [[nodiscard]] CArgs c() const noexcept {
     CArgs a{};
@@ -121,6 +133,7 @@ struct RecurrentStepArgs {
     a.q = q, a.k = k, a.v = v, a.gate = gate, a.beta = beta, a.o = o;
     a.A_log = A_log, a.dt_bias = dt_bias, a.cu_seqlens = cu_seqlens;
     a.num_accepted = num_accepted;
+    a.ring = ring.c();
     a.state = state.c();
     a.max_tokens = max_tokens;
     a.scale = scale.value_or(0), a.scale_mode = scale.has_value() ? 1 : 0;

@@ -322,6 +322,47 @@ typedef struct sluice_chunk_forward_args {
   int32_t reserved;               /**< zero */
 } sluice_chunk_forward_args;
 
+/** When a step with a replay ring folds entries into the state. */
+typedef enum sluice_ring_fold {
+  SLUICE_RING_FOLD_AUTO = 0,  /**< where the next call's tokens would not fit otherwise */
+  SLUICE_RING_FOLD_ALWAYS = 1 /**< in this call: T = 0 tokens leave the whole state in the pool */
+} sluice_ring_fold;
+
+/** Replay ring of recurrent_step, used where `k` is given: what recent tokens wrote is kept beside
+ *  the state, which is read in every call and written rarely.
+ *
+ *  Sequence n, whose slot is s = read_slots[n], has seen p = position[n] accepted tokens; the pool
+ *  holds S0, its state after c = checkpoint[n] of them. Token i is entry i mod L of the ring:
+ *    k[s,i mod L,h']    its normalised key
+ *    delta[s,i mod L,h] beta_i (v_i - alpha_i S_{i-1}^T k_i), with rule LINEAR_ATTENTION v_i
+ *    decay[s,i mod L,h] alpha_i = exp(g_i)
+ *  A call reads entries c .. p-1 and S0 (read only), S_p = alpha_p .. alpha_{c+1} S0
+ *  + sum_{i=c+1..p} alpha_p .. alpha_{i+1} k_i delta_i^T, and writes entries p .. p+T-1, no other.
+ *  It folds if p - c > L - 2 M, M = T or max_tokens: S_p goes to the pool, rounded once, and the
+ *  sequence's checkpoint becomes p, else it stays c. Which one it is depends on nothing but these
+ *  numbers, and is written to next_checkpoint[n] where given.
+ *
+ *  After the call p grows by the tokens that were accepted, 0 to T of them: rollback is that number
+ *  alone, plain decoding is T = 1. On the next call 0 <= p - c <= L - M must hold (refused on the
+ *  CPU, clamped on CUDA), which it does if M is the same. A token's own output sees its delta in
+ *  float32, later tokens see entries as they are stored, in this call too.
+ *
+ *  A fresh ring has p = c (any number, e.g. 0) and its contents do not matter. has_initial_state
+ *  false: S_p = 0 whatever slot and ring hold, and the call folds. Padded rows touch neither
+ *  entries nor next_checkpoint; a row without tokens may fold. state.final may only be the memory
+ *  of `initial`; write_slots and num_accepted are absent, read_slots has rank 1, state_writes is
+ *  LAST. */
+typedef struct sluice_replay_ring {
+  sluice_tensor k;          /**< [slots,L,H,K], L in max(2, 2 M) .. 16; its slots are the pool's */
+  sluice_tensor delta;      /**< [slots,L,HV,V] own dtype; each slot contiguous, slot stride free */
+  sluice_tensor decay;      /**< [slots,L,HV] float32, likewise */
+  sluice_tensor position;   /**< int32/int64 [N], below 2^31 */
+  sluice_tensor checkpoint; /**< int32/int64 [N] */
+  sluice_tensor next_checkpoint; /**< optional out, int32/int64 [N], not the memory of checkpoint */
+  int32_t fold;                  /**< sluice_ring_fold */
+  int32_t reserved;              /**< zero */
+} sluice_replay_ring;
+
 /** gdn_decode: 1 to 16 tokens per sequence, one pass over each state; also speculative
  * verification.
  *
@@ -330,7 +371,8 @@ typedef struct sluice_chunk_forward_args {
  *  refused on the CPU, clamped on CUDA). The pool is updated in place unless state.final is given.
  *
  *  num_accepted [N]: the start state is column max(num_accepted[n], 1) - 1 of read_slots [N,W]
- *  (clamped to W-1): with one state slot per drafted token, rollback is that number. */
+ *  (clamped to W-1): with one state slot per drafted token, rollback is that number.
+ *  `ring` does without those slots. */
 typedef struct sluice_recurrent_step_args {
   size_t struct_size;
   sluice_tensor q;            /**< [B,T,H,K] inner stride 1 */
@@ -357,6 +399,7 @@ typedef struct sluice_recurrent_step_args {
   int32_t state_writes;       /**< sluice_state_writes */
   int32_t implementation;     /**< sluice_implementation */
   int32_t reserved;           /**< zero */
+  sluice_replay_ring ring;    /**< optional: states are written rarely */
 } sluice_recurrent_step_args;
 
 /* ------------------------------------------------------------------ the stages of a prefill ----

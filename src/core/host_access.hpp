@@ -138,6 +138,49 @@ SlotPlan plan_slots(const StateIo& state, const Tensor& num_accepted, int64_t n)
   return plan;
 }
 
+/// What a call does with the replay ring of a sequence, by the rules of sluice.h.
+struct RingPlan {
+  int64_t live = 0;      ///< entries ahead of the call's tokens
+  int64_t position = 0;  ///< tokens ahead of them; entry of token i: i mod L
+  int64_t L = 0;
+  bool fold = false;  ///< live entries go into the state, the checkpoint to `position`
+
+  /// Entry number e, counted from the first live one on.
+  int64_t place(int64_t e) const noexcept { return (position - live + e) % L; }
+};
+
+/// Cursors were checked. A row that starts from zeros has no live entries and folds.
+inline RingPlan plan_ring(const DeltaRuleProblem& p, int64_t n) noexcept {
+  RingPlan plan;
+  plan.L = p.ring.k.shape[1];
+  plan.position = slot_at(p.ring.position, n, 0);
+  const int64_t live = plan.position - slot_at(p.ring.checkpoint, n, 0);
+  const bool starts = has_initial(p.state.has_initial_state, n);
+  plan.live = starts ? live : 0;
+  plan.fold =
+      !starts || p.ring.fold == SLUICE_RING_FOLD_ALWAYS || live > plan.L - 2 * p.rows.max_tokens;
+  return plan;
+}
+
+/// Stores an int32/int64 element at `address`.
+inline void store_index(void* address, sluice_dtype dtype, int64_t value) noexcept {
+  const int32_t narrow = static_cast<int32_t>(value);
+  if (same(dtype, kInt64)) {
+    std::memcpy(address, &value, sizeof value);
+  } else {
+    std::memcpy(address, &narrow, sizeof narrow);
+  }
+}
+
+/// next_checkpoint[n], where it is given.
+inline void store_next_checkpoint(const DeltaRuleProblem& p, int64_t n,
+                                  const RingPlan& plan) noexcept {
+  const Tensor& next = p.ring.next_checkpoint;
+  if (!present(next)) return;
+  const int64_t kept = slot_at(p.ring.checkpoint, n, 0);
+  store_index(address(next, n), next.dtype, plan.fold ? plan.position : kept);
+}
+
 }  // namespace sluice::core
 
 #endif  // SLUICE_CORE_HOST_ACCESS_HPP_

@@ -41,6 +41,8 @@ struct DeltaRuleProblem {
   /// write_slots = read_slots where the caller gave none.
   sluice_state_io state{};
   Tensor num_accepted{};  ///< steps only
+  /// Steps only; used where its k is present: then states are in place, num_accepted is absent.
+  sluice_replay_ring ring{};
   Tensor checkpoints{}, checkpoint_slots{};
   int64_t checkpoint_every = 0;
   double scale = 0;

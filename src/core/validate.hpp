@@ -56,6 +56,9 @@ struct ConvStateNames {
 void check_conv_state_io(Checker& c, const ConvStateNames& names, CausalConvProblem* p) noexcept;
 /// num_accepted [N] needs read_slots [N,W].
 void check_num_accepted(Checker& c, const DeltaRuleProblem& p) noexcept;
+/// The replay ring of a step, or that there is none (validate_ring.cc). write_slots: the caller's.
+void check_ring(Checker& c, const sluice_replay_ring& ring, const Tensor& write_slots,
+                DeltaRuleProblem* p) noexcept;
 
 /// Every view of a valid problem: see settle_strides().
 void settle(DeltaRuleProblem* p) noexcept;
@@ -69,6 +72,8 @@ void check_row_contents(Checker& c, const Rows& rows) noexcept;
 void check_slot_contents(Checker& c, const char* name, const Tensor& slots, int64_t pad_below,
                          const Tensor& pool) noexcept;
 void check_delta_contents(Checker& c, const DeltaRuleProblem& p) noexcept;
+/// Host contents: cursors of the replay ring.
+void check_ring_contents(Checker& c, const DeltaRuleProblem& p) noexcept;
 void check_conv_contents(Checker& c, const ConvStateNames& names,
                          const CausalConvProblem& p) noexcept;
 

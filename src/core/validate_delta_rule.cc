@@ -211,6 +211,7 @@ Validated validate(const sluice_recurrent_step_args& args, Depth depth,
   problem->num_accepted = args.num_accepted;
   check_common(c, args, true, args.max_tokens, problem);
   if (c.ok()) check_num_accepted(c, *problem);
+  if (c.ok()) check_ring(c, args.ring, args.state.write_slots, problem);
   return finish(c, depth, *problem, args.implementation);
 }
 

@@ -97,9 +97,29 @@ void check_unique_writes(Checker& c, const Tensor& slots, int64_t pad_below) noe
 
 void settle(DeltaRuleProblem* p) noexcept {
   sluice_state_io& s = p->state;
-  settle_strides({&p->q, &p->k, &p->v, &p->gate, &p->beta, &p->o, &p->A_log, &p->dt_bias,
-                  &p->rows.cu_seqlens, &s.initial, &s.final, &s.read_slots, &s.write_slots,
-                  &s.has_initial_state, &p->num_accepted, &p->checkpoints, &p->checkpoint_slots});
+  settle_strides({&p->q,
+                  &p->k,
+                  &p->v,
+                  &p->gate,
+                  &p->beta,
+                  &p->o,
+                  &p->A_log,
+                  &p->dt_bias,
+                  &p->rows.cu_seqlens,
+                  &s.initial,
+                  &s.final,
+                  &s.read_slots,
+                  &s.write_slots,
+                  &s.has_initial_state,
+                  &p->num_accepted,
+                  &p->checkpoints,
+                  &p->checkpoint_slots,
+                  &p->ring.k,
+                  &p->ring.delta,
+                  &p->ring.decay,
+                  &p->ring.position,
+                  &p->ring.checkpoint,
+                  &p->ring.next_checkpoint});
 }
 
 void settle(ChunkStageProblem* p) noexcept {
@@ -306,6 +326,7 @@ void check_delta_contents(Checker& c, const DeltaRuleProblem& p) noexcept {
   check_slot_contents(c, "state.write_slots", p.state.write_slots, p.state.pad_below,
                       p.state.final);
   check_slot_contents(c, "checkpoint_slots", p.checkpoint_slots, p.state.pad_below, p.checkpoints);
+  check_ring_contents(c, p);
   if (c.ok() && debug_checks()) {
     check_gate_values(c, p);
     if (present(p.state.final)) check_unique_writes(c, p.state.write_slots, p.state.pad_below);

@@ -14,6 +14,7 @@
 #include "cuda/kernels/chunk_forward/launch.h"
 #include "cuda/kernels/conv1d/launch.h"
 #include "cuda/kernels/decode/launch.h"
+#include "cuda/kernels/decode/ring_launch.h"
 #include "cuda/kernels/gated_norm/launch.h"
 #include "cuda/kernels/generic/launch.h"
 #include "cuda/layer_prefill.h"
@@ -41,6 +42,7 @@ Status warm_up(int32_t device_index) noexcept {
   if (error == cudaSuccess && compute_capability(device_index) == kHopperCapability) {
     error = chunk_forward::load_kernels();
     if (error == cudaSuccess) error = decode::load_kernels();
+    if (error == cudaSuccess) error = decode::load_ring_kernels();
   }
   if (error == cudaSuccess) return ok_status();
   return Status::failure(Code::kDeviceError, "warm_up: device %d = %s, expected cudaSuccess",
@@ -62,6 +64,9 @@ size_t describe(char* out, size_t size) noexcept {
       "or 256, bfloat16 or float16, 16-byte aligned rows, compute capability 9.0\n"
       "cuda.kernels.decode: recurrent_step and layer_decode, K <= 256, V <= 1024, steps with K and "
       "V of multiples of 4 and states aligned to 4 numbers, compute capability 9.0\n"
+      "cuda.kernels.ring: recurrent_step with a replay ring, K <= 128, as decode otherwise; "
+      "entries "
+      "aligned to 4 numbers\n"
       "cuda.kernels.generic: chunk_forward and recurrent_step, every dtype, rule and stride, "
       "K <= 512, any V, compute capability 8.0 or newer\n"
       "cuda.kernels.layer: causal_conv1d, gated_rms_norm and layer_prefill, every option, compute "

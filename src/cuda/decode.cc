@@ -8,6 +8,7 @@
 #include "cuda/delta_rule.h"
 #include "cuda/gpu.h"
 #include "cuda/kernels/decode/launch.h"
+#include "cuda/kernels/decode/ring_launch.h"
 #include "cuda/layer_prefill.h"
 #include "cuda/select_decode.h"
 
@@ -24,6 +25,9 @@ int device_of(const LayerProblem& p) noexcept { return p.norm.out.device.index; 
 const DeltaRuleProblem& delta_of(const DeltaRuleProblem& p) noexcept { return p; }
 const DeltaRuleProblem& delta_of(const LayerProblem& p) noexcept { return p.delta; }
 
+bool has_ring(const DeltaRuleProblem& p) noexcept { return core::present(p.ring.k); }
+bool has_ring(const LayerProblem&) noexcept { return false; }
+
 /// Whether sizes and strides are the decode kernel's, and nobody asked for another one.
 template <class Problem>
 Status check_choice(const Problem& p) noexcept {
@@ -33,7 +37,8 @@ Status check_choice(const Problem& p) noexcept {
                            "fused (CUDA decode kernel)",
                            wished_kernel());
   }
-  return check_decode(p, compute_capability(device_of(p)));
+  const int capability = compute_capability(device_of(p));
+  return has_ring(p) ? check_ring(delta_of(p), capability) : check_decode(p, capability);
 }
 
 template <class Problem>
@@ -43,8 +48,11 @@ Status enqueue(const char* op, const Problem& p, bool layer, void* stream) noexc
   int error = guard.error();
   if (error == cudaSuccess) {
     const DeltaRuleProblem& delta = delta_of(p);
-    error = decode::launch(lower_decode(p, multiprocessors(device)), delta.rows.N,
-                           delta.state.layout == SLUICE_STATE_VK, layer, stream);
+    const bool is_vk = delta.state.layout == SLUICE_STATE_VK;
+    const int processors = multiprocessors(device);
+    error = has_ring(p)
+                ? decode::launch_ring(lower_ring(delta, processors), delta.rows.N, is_vk, stream)
+                : decode::launch(lower_decode(p, processors), delta.rows.N, is_vk, layer, stream);
   }
   if (error == cudaSuccess) return ok_status();
   return Status::failure(Code::kDeviceError, "%s: launch = %s, expected cudaSuccess", op,
@@ -55,8 +63,8 @@ Status enqueue(const char* op, const Problem& p, bool layer, void* stream) noexc
 
 Status select_recurrent_step(const DeltaRuleProblem& p, core::KernelName* name) noexcept {
   const Status status = check_choice(p);
-  if (status.ok()) *name = decode_name(p);
-  return status.ok() || asks_for("fused") ? status : select_delta_rule(p, name);
+  if (status.ok()) *name = has_ring(p) ? ring_name(p) : decode_name(p);
+  return status.ok() || asks_for("fused") || has_ring(p) ? status : select_delta_rule(p, name);
 }
 
 size_t recurrent_step_workspace(const DeltaRuleProblem&) noexcept { return 0; }

@@ -4,7 +4,7 @@
 #define SLUICE_CUDA_SELECT_DECODE_H_
 
 #include "core/backend.hpp"
-#include "cuda/kernels/decode/params.h"
+#include "cuda/kernels/decode/ring_params.h"
 
 namespace sluice::cuda {
 
@@ -24,6 +24,11 @@ core::KernelName decode_name(const core::LayerProblem& problem) noexcept;
 decode::DecodeParams lower_decode(const core::DeltaRuleProblem& problem,
                                   int multiprocessors) noexcept;
 decode::DecodeParams lower_decode(const core::LayerProblem& problem, int multiprocessors) noexcept;
+
+/// Of problems with a replay ring; no other kernel takes them.
+Status check_ring(const core::DeltaRuleProblem& problem, int capability) noexcept;
+core::KernelName ring_name(const core::DeltaRuleProblem& problem) noexcept;
+decode::RingParams lower_ring(const core::DeltaRuleProblem& problem, int multiprocessors) noexcept;
 
 }  // namespace sluice::cuda
 

@@ -32,6 +32,14 @@ Status run_delta_rule(const core::DeltaRuleProblem& problem, sluice_workspace wo
   return ok_status();
 }
 
+Status run_steps(const core::DeltaRuleProblem& problem, sluice_workspace workspace,
+                 void* /*stream*/) noexcept {
+  const Arena arena(workspace.data);
+  core::present(problem.ring.k) ? ring_steps(problem, arena)
+                                : delta_rule<RecurrentForm>(problem, arena);
+  return ok_status();
+}
+
 Status run_conv(const core::CausalConvProblem& problem, sluice_workspace /*workspace*/,
                 void* /*stream*/) noexcept {
   causal_conv1d(problem);
@@ -92,8 +100,7 @@ core::Backend table(sluice_implementation id, const char* name, const char* desc
   backend.warm_up = nothing_to_warm_up;
   backend.chunk_forward = {select<Delta, kForward>, delta_rule_workspace<Form>,
                            run_delta_rule<Form>};
-  backend.recurrent_step = {select<Delta, kStep>, delta_rule_workspace<RecurrentForm>,
-                            run_delta_rule<RecurrentForm>};
+  backend.recurrent_step = {select<Delta, kStep>, delta_rule_workspace<RecurrentForm>, run_steps};
   backend.causal_conv1d = {select<core::CausalConvProblem, kConv>,
                            no_workspace<core::CausalConvProblem>, run_conv};
   backend.gated_rms_norm = {select<core::GatedNormProblem, kNorm>,

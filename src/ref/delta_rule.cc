@@ -2,6 +2,7 @@
 #include "ref/delta_rule.hpp"
 
 #include <algorithm>
+#include <cmath>
 
 #include "ref/access.hpp"
 #include "ref/chunk_form.hpp"
@@ -132,6 +133,64 @@ void run_head(const DeltaRuleProblem& problem, int64_t n, int64_t h, const core:
   }
 }
 
+/// S <- S with entry `place` of the replay ring in it, as it is stored.
+void replay_entry(const DeltaRuleProblem& problem, int64_t slot, int64_t place, int64_t h,
+                  Matrix S) noexcept {
+  const sluice_replay_ring& ring = problem.ring;
+  const double alpha = load(ring.decay, slot, place, h);
+  const int64_t key_head = problem.key_head(h);
+  for (int64_t i = 0; i < S.rows; ++i) {
+    const double k = load(ring.k, slot, place, key_head, i);
+    for (int64_t j = 0; j < S.cols; ++j) {
+      S(i, j) = alpha * S(i, j) + k * load(ring.delta, slot, place, h, j);
+    }
+  }
+}
+
+/// One token on S: its output, and its entry of the ring, through which S gets it.
+void step_into_ring(const DeltaRuleProblem& problem, int64_t slot, int64_t place, int64_t h,
+                    const Block& token, const Scratch<RecurrentForm>& scratch) noexcept {
+  const Matrix S = scratch.S;
+  const Vector delta = scratch.form.delta, o = scratch.o.row(0);
+  const Vector q = token.q.row(0), k = token.k.row(0), v = token.v.row(0);
+  const double alpha = std::exp(token.g[0]);
+  read(S, k, scratch.form.prediction);
+  read(S, q, o);
+  double kq = 0.0;
+  for (int64_t i = 0; i < k.size; ++i) kq += k[i] * q[i];
+  for (int64_t j = 0; j < o.size; ++j) {
+    const double error = v[j] - alpha * scratch.form.prediction[j];
+    delta[j] = token.rule == SLUICE_RULE_LINEAR_ATTENTION ? v[j] : token.beta[0] * error;
+    o[j] = token.scale * (alpha * o[j] + kq * delta[j]);
+    store(problem.ring.delta, delta[j], slot, place, h, j);
+  }
+  for (int64_t i = 0; i < k.size; ++i) {
+    store(problem.ring.k, k[i], slot, place, problem.key_head(h), i);
+  }
+  store(problem.ring.decay, alpha, slot, place, h);
+  replay_entry(problem, slot, place, h, S);
+}
+
+/// run_head() with a replay ring: the state is rebuilt from its entries.
+void run_ring_head(const DeltaRuleProblem& problem, int64_t n, int64_t h,
+                   const core::SlotPlan& plan, Scratch<RecurrentForm>& scratch) noexcept {
+  const TokenRange range = core::token_range(problem.rows, n);
+  const core::RingPlan ring = core::plan_ring(problem, n);
+  initial_state(problem, plan.read, h, scratch.S);
+  for (int64_t e = 0; e < ring.live; ++e) {
+    replay_entry(problem, plan.write, ring.place(e), h, scratch.S);
+  }
+  if (ring.fold) store_state(problem.state.initial, problem.state.layout, plan.write, h, scratch.S);
+  for (int64_t t = 0; t < range.size(); ++t) {
+    const int64_t token = range.begin + t;
+    const Block block = load_block(problem, range.batch, token, 1, h, scratch);
+    step_into_ring(problem, plan.write, ring.place(ring.live + t), h, block, scratch);
+    for (int64_t j = 0; j < problem.V; ++j) {
+      store(problem.o, scratch.o(0, j), range.batch, token, h, j);
+    }
+  }
+}
+
 void zero_outputs(const DeltaRuleProblem& problem, int64_t n) noexcept {
   const TokenRange range = core::token_range(problem.rows, n);
   for (int64_t t = range.begin; t < range.end; ++t) {
@@ -160,6 +219,19 @@ void delta_rule(const DeltaRuleProblem& problem, Arena arena) noexcept {
       continue;
     }
     for (int64_t h = 0; h < problem.HV; ++h) run_head(problem, n, h, plan, scratch);
+  }
+}
+
+void ring_steps(const DeltaRuleProblem& problem, Arena arena) noexcept {
+  Scratch<RecurrentForm> scratch(problem, arena);
+  for (int64_t n = 0; n < problem.rows.N; ++n) {
+    const core::SlotPlan plan = core::plan_slots(problem.state, problem.num_accepted, n);
+    if (plan.padded) {
+      zero_outputs(problem, n);
+      continue;
+    }
+    for (int64_t h = 0; h < problem.HV; ++h) run_ring_head(problem, n, h, plan, scratch);
+    core::store_next_checkpoint(problem, n, core::plan_ring(problem, n));
   }
 }
 

@@ -17,6 +17,9 @@ size_t delta_rule_workspace(const core::DeltaRuleProblem& problem) noexcept;
 template <class Form>
 void delta_rule(const core::DeltaRuleProblem& problem, Arena arena) noexcept;
 
+/// Steps with a replay ring; the workspace is that of RecurrentForm.
+void ring_steps(const core::DeltaRuleProblem& problem, Arena arena) noexcept;
+
 }  // namespace sluice::ref
 
 #endif  // SLUICE_REF_DELTA_RULE_HPP_

@@ -126,6 +126,79 @@ TEST_F(CudaDecode, GraphFollowsDeviceMemory) {
   }
 }
 
+/// The step with a replay ring of its own; cursors in device memory.
+struct RingScene : StepScene {
+  static constexpr int64_t kL = 8;
+  DeviceTensor keys, deltas, decays, position, checkpoint, next;
+
+  RingScene(int64_t sequences, int64_t pool_slots)
+      : StepScene(sequences, pool_slots),
+        keys(kF32, make_normal({pool_slots, kL, H, K}, 9)),
+        deltas(kBF16, make_normal({pool_slots, kL, HV, V}, 10)),
+        decays(kF32, make_normal({pool_slots, kL, HV}, 11)),
+        position(kI32, counted(N, 0)),
+        checkpoint(kI32, counted(N, 0)),
+        next(kI32, counted(N, 0)) {}
+  int enqueue(cudaStream_t stream) const {
+    sluice_recurrent_step_args a = args();
+    a.ring = {keys.view(),
+              deltas.view(),
+              decays.view(),
+              position.view(),
+              checkpoint.view(),
+              next.view(),
+              0,
+              0};
+    return sluice_recurrent_step(&a, {}, stream);
+  }
+};
+
+/// Cursors and slots change between replays; so does who folds.
+TEST_F(CudaDecode, ReplayRingGraphFollowsDeviceMemory) {
+  constexpr int64_t kN = 21, kSlots = 70;
+  RingScene captured(kN, kSlots), direct(kN, kSlots);
+  char kernel[64];
+  sluice_recurrent_step_args probe = captured.args();
+  probe.ring = {captured.keys.view(),
+                captured.deltas.view(),
+                captured.decays.view(),
+                captured.position.view(),
+                captured.checkpoint.view(),
+                {},
+                0,
+                0};
+  if (sluice_supported(SLUICE_OP_RECURRENT_STEP, &probe, kernel, sizeof kernel) != SLUICE_OK) {
+    GTEST_SKIP() << sluice_last_error();
+  }
+  const Stream stream;
+  const Graph graph(stream, [&](cudaStream_t s) { return captured.enqueue(s); });
+  for (int64_t round = 0; round < 5; ++round) {
+    Array slots = counted(kN, 9 * round), position = counted(kN, 3 * round), checkpoint = position;
+    for (int64_t n = 0; n < kN; ++n) {
+      if (n % 4 == 0) slots(n) = -1;
+      checkpoint(n) = std::max(0.0, checkpoint(n) - static_cast<double>((n + round) % kL));
+    }
+    for (RingScene* scene : {&captured, &direct}) {
+      scene->slots.assign(slots), scene->position.assign(position);
+      scene->checkpoint.assign(checkpoint), scene->o.poison();
+    }
+    graph.launch(stream);
+    ASSERT_EQ(direct.enqueue(stream.handle), SLUICE_OK) << sluice_last_error();
+    ASSERT_EQ(cudaStreamSynchronize(stream.handle), cudaSuccess);
+    EXPECT_TRUE(captured.o.bytes() == direct.o.bytes()) << round;
+    EXPECT_TRUE(captured.pool.bytes() == direct.pool.bytes()) << round;
+    EXPECT_TRUE(captured.keys.bytes() == direct.keys.bytes()) << round;
+    EXPECT_TRUE(captured.deltas.bytes() == direct.deltas.bytes()) << round;
+    const Array next = captured.next.values();
+    for (int64_t n = 0; n < kN; ++n) {
+      const bool folds = position(n) - checkpoint(n) > kL - 2;
+      EXPECT_TRUE(slots(n) < 0 || next(n) == (folds ? position(n) : checkpoint(n))) << n;
+    }
+    EXPECT_TRUE(captured.o.guards_intact() && captured.pool.guards_intact() &&
+                captured.keys.guards_intact() && captured.deltas.guards_intact());
+  }
+}
+
 /// Slot 1 lies past 2^31 elements.
 TEST_F(CudaDecode, PoolsPast2To31Elements) {
   StepScene near(1, 2), far(1, 1);

@@ -14,8 +14,9 @@ add_executable(sluice_emulated_decode_tests
   decode_selection_test.cc emulated_decode_test.cc emulated_layer_decode_test.cc
   host_device_copy.cc
   ${parity}/decode_session_test.cc ${parity}/random_delta_test.cc ${parity}/recurrent_step_test.cc
+  ${parity}/replay_ring_test.cc
   ${parity}/delta_call.cc ${parity}/delta_judge.cc
-  ${cuda}/decode.cc ${cuda}/lower_decode.cc ${cuda}/select_decode.cc
+  ${cuda}/decode.cc ${cuda}/lower_decode.cc ${cuda}/lower_ring.cc ${cuda}/select_decode.cc
   $<TARGET_OBJECTS:sluice_layer_suites>
   $<TARGET_OBJECTS:sluice_emulated_decode>
   $<TARGET_OBJECTS:sluice_core> $<TARGET_OBJECTS:sluice_ref> $<TARGET_OBJECTS:sluice_cpu>)
@@ -25,5 +26,5 @@ target_link_libraries(sluice_emulated_decode_tests PRIVATE
   GTest::gtest_main)
 target_compile_options(sluice_emulated_decode_tests PRIVATE -Wno-psabi)
 add_test(NAME emulated_decode COMMAND sluice_emulated_decode_tests --gtest_brief=1
-  --gtest_filter=*Decode*:*RecurrentStep*:-*Composition*)
+  --gtest_filter=*Decode*:*RecurrentStep*:*ReplayRing*:-*Composition*)
 set_tests_properties(emulated_decode PROPERTIES LABELS cpu)

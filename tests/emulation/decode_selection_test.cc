@@ -45,6 +45,47 @@ TEST(DecodeSelection, Steps) {
             "recurrent_step: K, V = 126, 128, expected multiples of 4 (CUDA decode kernel)");
 }
 
+/// step() with a ring of ten entries.
+DeltaRuleProblem ring_step(int64_t K = 128) {
+  DeltaRuleProblem p = step(K);
+  const auto entries = [&](int64_t heads, int64_t D) {
+    Tensor t = p.state.initial;
+    t.dtype = {4, 16};
+    t.shape[1] = 10, t.stride[1] = heads * D, t.stride[0] = 10 * heads * D;
+    return t;
+  };
+  p.ring.k = entries(p.H, K), p.ring.delta = entries(p.HV, p.V), p.ring.decay = entries(p.HV, 1);
+  return p;
+}
+
+TEST(DecodeSelection, Rings) {
+  const auto refused = [](const DeltaRuleProblem& p) -> std::string {
+    const Status status = check_ring(p, 90);
+    return status.ok() ? "" : status.message;
+  };
+  EXPECT_EQ(refused(ring_step()), "");
+  EXPECT_STREQ(ring_name(ring_step()), "cuda.recurrent_step.sm_90a.ring_k128");
+  EXPECT_STREQ(ring_name(ring_step(48)), "cuda.recurrent_step.sm_90a.ring_k64");
+  EXPECT_EQ(refused(ring_step(132)),
+            "recurrent_step: K = 132, expected at most 128 (CUDA ring kernel)");
+  EXPECT_EQ(refused(ring_step(126)),
+            "recurrent_step: K, V = 126, 128, expected multiples of 4 (CUDA decode kernel)");
+  DeltaRuleProblem p = ring_step();
+  p.ring.k.data = reinterpret_cast<void*>(uintptr_t{4100});
+  EXPECT_EQ(refused(p),
+            "recurrent_step: ring.k.data address mod 8 = 4, expected 0 (CUDA ring kernel)");
+  p = ring_step();
+  p.ring.delta.stride[0] += 2;
+  EXPECT_EQ(refused(p),
+            "recurrent_step: ring.delta.stride[0] = 5122, expected a multiple of 4 (CUDA ring "
+            "kernel)");
+  p = ring_step();
+  p.rows.max_tokens = 8, p.V = 32, p.r = 3300, p.HV = 6600;
+  EXPECT_EQ(refused(p),
+            "recurrent_step: r, tokens = 3300, 8 need 245028 bytes of shared memory, expected at "
+            "most 232448 (CUDA ring kernel)");
+}
+
 struct Spoilt {
   std::function<void(DeltaRuleProblem&)> spoil;
   const char* message;

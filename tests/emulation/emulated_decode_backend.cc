@@ -13,6 +13,8 @@
 #include "cuda/kernels/decode/kernel.cuh"
 #include "cuda/kernels/decode/launch.h"
 #include "cuda/kernels/decode/plan_grid.hpp"
+#include "cuda/kernels/decode/ring.cuh"
+#include "cuda/kernels/decode/ring_launch.h"
 #include "cuda/layer_prefill.h"
 
 namespace sluice::cuda::chunk_forward {
@@ -65,6 +67,27 @@ int launch(const DecodeParams& params, int64_t sequences, bool is_vk, bool layer
   decode_emulation.ctas_of_unit = params.grid.ctas;
   decode_emulation.trouble =
       emulation::run_grid(grid, decode_emulation.seed, [&] { kernel(params); });
+  return decode_emulation.trouble.empty() ? 0 : 1;
+}
+
+int launch_ring(const RingParams& params, int64_t sequences, bool is_vk, void*) noexcept {
+  const RingSizes sizes = ring_sizes(params, is_vk);
+  emulation::Grid grid{};
+  grid.ctas = static_cast<unsigned>(sequences * params.step.H * params.step.grid.ctas);
+  grid.threads = static_cast<unsigned>(32 * warps_of(sizes.K));
+  grid.cluster = 1;
+  grid.resident = decode_emulation.resident;
+  grid.shared_bytes = sizes.bytes();
+  grid.x = static_cast<unsigned>(params.step.grid.ctas);
+  grid.y = static_cast<unsigned>(params.step.H);
+  void (*const narrow)(RingParams) =
+      is_vk ? ring_kernel<Config<64, true, false>> : ring_kernel<Config<64, false, false>>;
+  void (*const wide)(RingParams) =
+      is_vk ? ring_kernel<Config<128, true, false>> : ring_kernel<Config<128, false, false>>;
+  ++decode_emulation.launches;
+  decode_emulation.ctas_of_unit = params.step.grid.ctas;
+  decode_emulation.trouble = emulation::run_grid(grid, decode_emulation.seed,
+                                                 [&] { (sizes.K == 64 ? narrow : wide)(params); });
   return decode_emulation.trouble.empty() ? 0 : 1;
 }
 

@@ -10,6 +10,7 @@
 #include "emulated_decode_backend.hpp"
 #include "parity/delta_call.hpp"
 #include "parity/naming.hpp"
+#include "parity/ring_session.hpp"
 #include "support/case_runner.hpp"
 #include "support/tensors.hpp"
 
@@ -17,14 +18,6 @@ namespace sluice::testing {
 namespace {
 
 using cuda::decode_emulation;
-
-/// Bits, NaN for NaN.
-bool same_bits(const Array& a, const Array& b) {
-  return a.size() == b.size() &&
-         std::equal(a.values.begin(), a.values.end(), b.values.begin(), [](double x, double y) {
-           return x == y ? std::signbit(x) == std::signbit(y) : std::isnan(x) && std::isnan(y);
-         });
-}
 
 DeltaConfig model(const std::string& name) {
   DeltaConfig c{.name = name, .B = 2, .T = 1, .H = 1, .HV = 2, .K = 128, .V = 128};
@@ -72,6 +65,30 @@ TEST_P(EmulatedDecode, NeitherOrderNorSplitMatter) {
     splits = std::max(splits, decode_emulation.ctas_of_unit);
   }
   EXPECT_GE(splits, 4);
+}
+
+/// The same of a replay ring, several calls in a row: folds, and entries of one to four tokens.
+TEST(EmulatedReplayRing, NeitherOrderNorSplitMatter) {
+  for (const auto layout : {SLUICE_STATE_KV, SLUICE_STATE_VK}) {
+    RingModel model{.name = "", .HV = 2, .K = 128, .V = 160, .L = 10, .layout = layout};
+    model.key = model.delta = kBF16;
+    std::vector<Array> first;
+    for (const int multiprocessors : {1, 100}) {
+      decode_emulation.multiprocessors = multiprocessors;
+      decode_emulation.seed += 1000;
+      RingSession session(model, 1, SLUICE_IMPL_CUDA);
+      for (uint64_t call = 0; call < 5; ++call) {
+        const Array o = session.run(RingTokens(model, 1, 4, 50 * call), {0});
+        EXPECT_EQ(session.kernel, "cuda.recurrent_step.sm_90a.ring_k128");
+        if (multiprocessors == 1) first.push_back(o);
+        EXPECT_TRUE(same_bits(o, first[call])) << call;
+        session.accept(0, 1 + static_cast<int64_t>(call) % 4);
+      }
+      if (multiprocessors == 1) first.push_back(session.pool.values());
+      EXPECT_TRUE(same_bits(session.pool.values(), first.back()));
+      EXPECT_EQ(decode_emulation.ctas_of_unit, multiprocessors == 1 ? 4 : 10);
+    }
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, EmulatedDecode, ::testing::ValuesIn(models()),

@@ -21,7 +21,9 @@ std::vector<sluice_tensor*> delta_tensors(Args* args) {
   if constexpr (std::is_same_v<Args, sluice_chunk_forward_args>) {
     list.insert(list.end(), {&args->checkpoints, &args->checkpoint_slots});
   } else {
-    list.push_back(&args->num_accepted);
+    sluice_replay_ring& r = args->ring;
+    list.insert(list.end(), {&args->num_accepted, &r.k, &r.delta, &r.decay, &r.position,
+                             &r.checkpoint, &r.next_checkpoint});
   }
   return list;
 }

@@ -24,6 +24,36 @@ TEST(BenchSteps, BytesByHand) {
   EXPECT_EQ(step_bytes(c), 3 * (2 * 128 + 80 + 8 + 32 + 288) + 240);
 }
 
+TEST(BenchSteps, RingBytesByHand) {
+  StepCell c;
+  c.H = 1, c.HV = 2, c.K = 4, c.V = 8, c.B = 3, c.ring = 3;
+  // One token a call: 0, 1, 2 live entries in turn, the last of which folds.
+  EXPECT_EQ(ring_samples(c, 5), (std::vector<int64_t>{0, 1, 2, 1, 2}));
+  // Of 3000 samples all but the first are 1 and 2 in turn; an entry: 4 + 16 numbers and 2 decays.
+  const double live = (1500 + 2 * 1499) / 3000.0, folds = 1499 / 3000.0;
+  EXPECT_NEAR(step_bytes(c), 3 * ((1 + folds) * 256 + 80 + 8 + (live + 1) * 88), 1e-6);
+  c.entry = "bf16";
+  EXPECT_NEAR(step_bytes(c), 3 * ((1 + folds) * 256 + 80 + 8 + (live + 1) * 48), 1e-6);
+  c.T = 4, c.ring = 16;
+  for (const int64_t sample : ring_samples(c, 1000)) EXPECT_LE(sample, 12);
+}
+
+TEST(BenchSteps, WhatARingSaves) {
+  StepReport report;
+  const auto add = [&](int64_t T, bool per_token, int64_t ring, double us) {
+    StepRow& row = report.rows.emplace_back();
+    row.cell.T = T, row.cell.per_token = per_token, row.cell.ring = ring, row.us = us;
+    row.bytes = step_bytes(row.cell);
+  };
+  add(1, false, 0, 40), add(4, true, 0, 100), add(4, false, 16, 50);
+  const nlohmann::json ring = to_json(report)["rows"][2]["ring"];
+  EXPECT_EQ(ring["saved_us"], 50.0);
+  EXPECT_EQ(ring["us_over_plain_step"], 1.25);
+  EXPECT_NEAR(ring["saved_gb"], 1e-9 * (report.rows[1].bytes - report.rows[2].bytes), 1e-12);
+  EXPECT_TRUE(to_json(report)["rows"][0]["ring"].is_null());
+  EXPECT_EQ(row_without_ring(report, report.rows[2].cell, 3), nullptr);
+}
+
 TEST(BenchSteps, GridsHaveTheMarks) {
   int goals = 0;
   for (const bool layer : {false, true}) {

@@ -27,6 +27,8 @@ struct StepSettings {
   std::vector<std::string> states;
   int64_t H = 0, K = 128, V = 128;
   bool per_token = false;
+  int64_t ring = 0;
+  std::string entry = "fp32";
   int repeat = 50;
 };
 
@@ -42,7 +44,7 @@ std::vector<StepCell> cells_of(const StepSettings& s) {
       for (const int64_t B : s.B.empty() ? std::vector<int64_t>{1} : s.B) {
         for (const int64_t T : s.T.empty() ? std::vector<int64_t>{1} : s.T) {
           const int64_t H = s.H > 0 ? s.H : std::max<int64_t>(HV / 2, 1);
-          cells.push_back({s.layer, H, HV, s.K, s.V, B, T, state, s.per_token, 0});
+          cells.push_back({s.layer, H, HV, s.K, s.V, B, T, state, s.per_token, 0, s.ring, s.entry});
         }
       }
     }
@@ -97,7 +99,7 @@ std::vector<StepPeer> peers_of_row(const StepCell& cell) {
   std::vector<StepPeer> found;
   for (const StepPeer& peer : parse_step_peers(embedded_step_peers())) {
     if (peer.op == (cell.layer ? "layer" : "decode") && peer.HV == cell.HV && peer.B == cell.B &&
-        peer.T == cell.T && peer.state == cell.state && !cell.per_token) {
+        peer.T == cell.T && peer.state == cell.state && !cell.per_token && cell.ring == 0) {
       found.push_back(peer);
     }
   }
@@ -175,6 +177,11 @@ void add_options(CLI::App* command, StepSettings* s) {
   command->add_option("--V", s->V, "value dimension")->check(sizes)->capture_default_str();
   if (!s->layer) {
     command->add_flag("--per-token", s->per_token, "keep the state after every token");
+    command->add_option("--ring", s->ring, "entries of a replay ring; at least twice T")
+        ->check(CLI::Range(2, 16));
+    command->add_option("--entry", s->entry, "fp32, bf16, fp16: keys and deltas of the ring")
+        ->check(CLI::IsMember({"fp32", "bf16", "fp16"}))
+        ->capture_default_str();
   }
   command->add_option("--repeat", s->repeat, "replays of each graph")
       ->check(CLI::Range(1, 10000))
@@ -197,7 +204,10 @@ Action add_step_command(CLI::App& bench, bool layer) {
       "  sluice bench {0} --json {0}.json --commit $(git rev-parse --short HEAD)\n"
       "  sluice bench {0} --grid full --repeat 20\n"
       "  sluice bench {0} --HV 32 --B 1,2,4,8 --state fp32,bf16 --T 1{1}",
-      name, layer ? "" : "\n  sluice bench decode --B 32 --T 4 --per-token"));
+      name,
+      layer ? ""
+            : "\n  sluice bench decode --B 32 --T 4 --per-token\n  sluice bench decode --B 32 --T "
+              "4 --ring 16"));
   return [command, settings, name] {
     settings->command = "sluice bench " + name;
     for (const CLI::Option* option : command->get_options()) {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/core.h>
 
+#include <numeric>
+#include <random>
 #include <sstream>
 #include <stdexcept>
 
@@ -16,6 +18,8 @@ StepCell cell_of(bool layer, int64_t HV, int64_t B, const std::string& state, do
   cell.HV = HV, cell.B = B, cell.state = state, cell.goal_us = goal_us;
   return cell;
 }
+
+constexpr int kRingSamples = 3000;
 
 struct Goal {
   int64_t B;
@@ -34,6 +38,18 @@ std::vector<StepCell> decode_marks() {
     cells.back().T = 4, cells.back().per_token = per_token;
   }
   cells.push_back(cell_of(false, 32, 32, "fp32"));
+  // The replay ring: plain decoding, and the same verification.
+  struct Ring {
+    int64_t B, T;
+    const char *state, *entry;
+  };
+  constexpr Ring kRings[] = {{1, 1, "fp32", "fp32"},   {32, 1, "fp32", "fp32"},
+                             {256, 1, "fp32", "fp32"}, {256, 1, "bf16", "bf16"},
+                             {32, 4, "fp32", "fp32"},  {32, 4, "fp32", "bf16"}};
+  for (const Ring& ring : kRings) {
+    cells.push_back(cell_of(false, 32, ring.B, ring.state));
+    cells.back().T = ring.T, cells.back().ring = 16, cells.back().entry = ring.entry;
+  }
   return cells;
 }
 
@@ -55,14 +71,39 @@ int64_t whole_number(const std::string& text, const std::string& line) {
 
 }  // namespace
 
+bool ring_folds(const StepCell& cell, int64_t live) { return live > cell.ring - 2 * cell.T; }
+
+std::vector<int64_t> ring_samples(const StepCell& cell, int64_t count) {
+  std::vector<int64_t> samples;
+  std::mt19937 random(5);
+  for (int64_t live = 0; static_cast<int64_t>(samples.size()) < count;) {
+    samples.push_back(live);
+    live = (ring_folds(cell, live) ? 0 : live) + 1 + static_cast<int64_t>(random()) % cell.T;
+  }
+  return samples;
+}
+
 double step_bytes(const StepCell& c) {
   const auto tokens = static_cast<double>(c.B * c.T);
   const auto states = static_cast<double>(c.B * c.state_bytes());
-  const double written = c.per_token ? static_cast<double>(c.T) : 1.0;
+  double written = c.per_token ? static_cast<double>(c.T) : 1.0, entries = 0;
+  if (c.ring > 0) {
+    const std::vector<int64_t> samples = ring_samples(c, kRingSamples);
+    const auto mean = [&](auto value) {
+      const auto add = [&](double sum, int64_t live) {
+        return sum + static_cast<double>(value(live));
+      };
+      return std::accumulate(samples.begin(), samples.end(), 0.0, add) / kRingSamples;
+    };
+    const int64_t width = c.entry == "fp32" ? 4 : 2;
+    written = mean([&](int64_t live) { return ring_folds(c, live) ? 1 : 0; });
+    entries = (mean([](int64_t live) { return live; }) + static_cast<double>(c.T)) *
+              static_cast<double>(width * (c.H * c.K + c.HV * c.V) + 4 * c.HV);
+  }
   const auto channels = static_cast<double>(c.conv_channels());
   const auto values = static_cast<double>(c.HV * c.V);
   double bytes = states * (1 + written) + tokens * 4.0 * static_cast<double>(c.HV) +
-                 tokens * 2.0 * (channels + values);
+                 tokens * 2.0 * (channels + values) + static_cast<double>(c.B) * entries;
   if (c.layer) {
     bytes += tokens * 2.0 * values + static_cast<double>(c.B) * 12.0 * channels + 10.0 * channels;
   }

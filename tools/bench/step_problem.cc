@@ -118,6 +118,37 @@ void StepProblem::make_step() {
     step_.state_writes = StateWrites::kPerToken;
     step_.num_accepted = accepted_;
   }
+  if (c.ring > 0) make_ring();
+}
+
+/// Cursors of sequences that are anywhere in their rings, the same ones in every replay.
+void StepProblem::make_ring() {
+  const StepCell& c = cell_;
+  const int64_t rows = launches_ * c.B;
+  step_.ring.k = view(dtype_of(c.entry), {slots_, c.ring, c.H, c.K}, 0.1);
+  step_.ring.delta = view(dtype_of(c.entry), {slots_, c.ring, c.HV, c.V}, 0.1);
+  step_.ring.decay = view(testing::kF32, {slots_, c.ring, c.HV});
+  const std::vector<float> decays(static_cast<size_t>(slots_ * c.ring * c.HV), 0.95f);
+  machine_.upload(step_.ring.decay.data, decays.data(), decays.size() * sizeof(float));
+  const std::vector<int64_t> samples = ring_samples(c, rows);
+  std::vector<int32_t> positions, checkpoints;
+  for (int64_t row = 0; row < rows; ++row) {
+    positions.push_back(static_cast<int32_t>(1000 + row));
+    checkpoints.push_back(positions.back() -
+                          static_cast<int32_t>(samples[static_cast<size_t>(row)]));
+  }
+  position_ = view(testing::kI32, {rows}, 0.0);
+  checkpoint_ = view(testing::kI32, {rows}, 0.0);
+  step_.ring.next_checkpoint = view(testing::kI32, {c.B}, 0.0);
+  machine_.upload(position_.data, positions.data(), positions.size() * sizeof(int32_t));
+  machine_.upload(checkpoint_.data, checkpoints.data(), checkpoints.size() * sizeof(int32_t));
+  take_cursors(0);
+}
+
+void StepProblem::take_cursors(int64_t launch) {
+  if (cell_.ring == 0) return;
+  step_.ring.position = position_.sliced(0, launch * cell_.B, cell_.B);
+  step_.ring.checkpoint = checkpoint_.sliced(0, launch * cell_.B, cell_.B);
 }
 
 void StepProblem::make_layer() {
@@ -147,7 +178,8 @@ void StepProblem::make_layer() {
 
 Status StepProblem::supported(std::string* kernel) const {
   RecurrentStepArgs step = step_;
-  step.state.read_slots = step.state.write_slots = slot_table_.sliced(0, 0, cell_.B);
+  step.state.read_slots = slot_table_.sliced(0, 0, cell_.B);
+  if (cell_.per_token) step.state.write_slots = step.state.read_slots;
   const Result<KernelChoice> choice = cell_.layer
                                           ? sluice::supported(SLUICE_OP_LAYER_DECODE, layer_)
                                           : sluice::supported(SLUICE_OP_RECURRENT_STEP, step);
@@ -164,6 +196,7 @@ void StepProblem::call(int64_t launch, void* stream) {
   } else {
     step_.state.read_slots = slots;
     if (cell_.per_token) step_.state.write_slots = slots;
+    take_cursors(launch);
     status = recurrent_step(step_, {}, stream);
   }
   if (!status.ok()) throw std::runtime_error(status.message);

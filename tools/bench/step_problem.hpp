@@ -31,6 +31,8 @@ class StepProblem {
   void make_slots();
   void make_step();
   void make_layer();
+  void make_ring();
+  void take_cursors(int64_t launch);
 
   Machine& machine_;
   StepCell cell_;
@@ -40,6 +42,7 @@ class StepProblem {
   size_t scratch_bytes_ = 0;
   TensorView slot_table_{};  ///< [launches * B] or [launches * B, T]
   TensorView accepted_{};
+  TensorView position_{}, checkpoint_{};  ///< [launches * B]
   RecurrentStepArgs step_;
   LayerArgs layer_;
 };

@@ -20,6 +20,8 @@ struct StepCell {
   std::string state = "fp32";  ///< fp32, bf16, fp16
   bool per_token = false;      ///< a state after each token is kept, not only the last one
   double goal_us = 0;          ///< 0: none is set
+  int64_t ring = 0;            ///< entries of the replay ring; 0: none
+  std::string entry = "fp32";  ///< of its keys and deltas: fp32, bf16, fp16
 
   int64_t state_element_bytes() const { return state == "fp32" ? 4 : 2; }
   /// Bytes of one sequence's states.
@@ -27,9 +29,16 @@ struct StepCell {
   int64_t conv_channels() const { return 2 * H * K + HV * V; }
 };
 
+/// How many entries of a replay ring sequences have live as time goes by, and how often a call
+/// folds: samples of one sequence whose calls accept 1 to T tokens, each number as likely.
+std::vector<int64_t> ring_samples(const StepCell& cell, int64_t count);
+/// Whether a call with that many live entries folds.
+bool ring_folds(const StepCell& cell, int64_t live);
+
 /// Bytes that a step reads and writes at least, 16-bit tokens and parameters: states once each way
 /// (per_token: written once a token), tokens, gates and, of a layer, three columns of convolution
-/// state each way and the parameters.
+/// state each way and the parameters. With a replay ring: states once, and once more by the share
+/// of calls that fold; live entries read, the tokens' ones written.
 double step_bytes(const StepCell& cell);
 
 /// What somebody else's kernels take for a step.
@@ -63,6 +72,11 @@ struct StepRow {
     return peers.empty() ? std::numeric_limits<double>::quiet_NaN() : peers.front().us / us;
   }
 };
+
+struct StepReport;
+/// The row of the same run that does without the ring: of T tokens with a state each, or of one
+/// plain token; null if it was not measured.
+const StepRow* row_without_ring(const StepReport& report, const StepCell& cell, int64_t T);
 
 struct StepReport {
   std::string date, version, commit, command, grid, op;

@@ -8,6 +8,7 @@
 #include "cpu/isa.hpp"
 #include "cpu/kernels/delta_rule.hpp"
 #include "cpu/kernels/load_store.hpp"
+#include "cpu/kernels/ring_step.hpp"
 #include "cpu/kernels/size_limits.hpp"
 #include "cpu/parallel_for.hpp"
 
@@ -222,11 +223,16 @@ Status select_recurrent_step(const core::DeltaRuleProblem& problem,
 }
 
 size_t recurrent_step_workspace(const core::DeltaRuleProblem& problem) noexcept {
+  if (core::present(problem.ring.k)) return ring_step_workspace(problem);
   return static_cast<size_t>(StepRuns(problem).workers * StepScratch(problem).size) * sizeof(float);
 }
 
 Status recurrent_step(const core::DeltaRuleProblem& problem, sluice_workspace workspace,
                       void* /*stream*/) noexcept {
+  if (core::present(problem.ring.k)) {
+    ring_step(problem, static_cast<float*>(workspace.data));
+    return ok_status();
+  }
   StepItems items(problem, static_cast<float*>(workspace.data));
   const StepRuns runs(problem);
   parallel_for(runs.items(), static_cast<int>(runs.workers), items);
