@@ -176,7 +176,8 @@ TEST_F(CudaDecode, ReplayRingGraphFollowsDeviceMemory) {
     Array slots = counted(kN, 9 * round), position = counted(kN, 3 * round), checkpoint = position;
     for (int64_t n = 0; n < kN; ++n) {
       if (n % 4 == 0) slots(n) = -1;
-      checkpoint(n) = std::max(0.0, checkpoint(n) - static_cast<double>((n + round) % kL));
+      checkpoint(n) =
+          std::max(0.0, checkpoint(n) - static_cast<double>((n + round) % RingScene::kL));
     }
     for (RingScene* scene : {&captured, &direct}) {
       scene->slots.assign(slots), scene->position.assign(position);
@@ -191,7 +192,7 @@ TEST_F(CudaDecode, ReplayRingGraphFollowsDeviceMemory) {
     EXPECT_TRUE(captured.deltas.bytes() == direct.deltas.bytes()) << round;
     const Array next = captured.next.values();
     for (int64_t n = 0; n < kN; ++n) {
-      const bool folds = position(n) - checkpoint(n) > kL - 2;
+      const bool folds = position(n) - checkpoint(n) > RingScene::kL - 2;
       EXPECT_TRUE(slots(n) < 0 || next(n) == (folds ? position(n) : checkpoint(n))) << n;
     }
     EXPECT_TRUE(captured.o.guards_intact() && captured.pool.guards_intact() &&

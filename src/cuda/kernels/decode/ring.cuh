@@ -10,7 +10,7 @@
 // Pipeline  wait for earlier launches -> slots and cursors -> state, entries, tokens requested ->
 //           barrier -> keys, weights -> barrier -> shares -> products with S0 -> barrier ->
 //           columns, one token after the other -> (fold) state stored
-// Memory    dynamic shared memory: RingSizes, 28 KiB at T = 1, 57 KiB at T = 4
+// Memory    dynamic shared memory: RingSizes, 26 KiB at T = 1, 55 KiB at T = 4
 // Floor     state read: 64 KiB per (sequence, value head) in float32; entries 768 bytes each.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CUDA_KERNELS_DECODE_RING_CUH_
