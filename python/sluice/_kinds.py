@@ -19,6 +19,7 @@ _CALLS = {
         "gated_rms_norm",
         "layer_prefill",
         "layer_decode",
+        "chunk_stage",
     )
 }
 

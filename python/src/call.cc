@@ -148,6 +148,9 @@ bool check_writable(const Operator& op, const Call& call) noexcept {
   int position = 0;
   for (const Field& field : op.fields) {
     bool written = field.kind == Kind::kOutput;
+    if (written && field.other != 0) {
+      written = (field.other >> call.arguments.chunk_stage.stage & 1) != 0;
+    }
     if (field.kind == Kind::kUpdate) {
       int other = 0;
       while (std::strcmp(op.fields[static_cast<size_t>(other)].name, field.unless) != 0) ++other;

@@ -23,6 +23,11 @@ constexpr const char* kActivations[] = {"none", "silu", "sigmoid", nullptr};
 constexpr const char* kConvForms[] = {"shift", "ring", nullptr};
 constexpr const char* kRoundings[] = {"once", "hf", "input", nullptr};
 constexpr const char* kPackings[] = {"flat", "interleaved", nullptr};
+constexpr const char* kStages[] = {"chunk_cumsum", "scaled_dot_kkt", "solve_tril", "wy_fast",
+                                   "chunk_h",      "chunk_o",        nullptr};
+constexpr const char* kDirections[] = {"forward", "reverse", nullptr};
+constexpr const char* kTriangles[] = {"lower", "upper", nullptr};
+constexpr const char* kMatrices[] = {"chunks", "batched", nullptr};
 constexpr const char* kImplementations[] = {"auto", "reference", "reference-chunked",
                                             "cpu",  "cuda",      nullptr};
 
@@ -31,10 +36,13 @@ using Step = sluice_recurrent_step_args;
 using Conv = sluice_causal_conv1d_args;
 using Norm = sluice_gated_rms_norm_args;
 using Layer = sluice_layer_args;
+using Stage = sluice_chunk_stage_args;
 
 // NOLINTBEGIN: offsetof into C structs needs the macro forms.
 #define IN(S, m) {#m, Kind::kInput, offsetof(S, m)}
 #define OUT(S, m) {#m, Kind::kOutput, offsetof(S, m)}
+#define MADE(m, stage) {#m, Kind::kOutput, offsetof(Stage, m), nullptr, size_t{1} << (stage)}
+#define INT32(S, m) {#m, Kind::kInt32, offsetof(S, m)}
 #define INT(S, m) {#m, Kind::kInt, offsetof(S, m)}
 #define REAL(S, m) {#m, Kind::kDouble, offsetof(S, m)}
 #define SCALE(S) {"scale", Kind::kScale, offsetof(S, scale), nullptr, offsetof(S, scale_mode)}
@@ -73,7 +81,7 @@ constexpr Field kChunkForward[] = {DELTA(Chunk),
                                    IN(Chunk, checkpoint_slots),
                                    INT(Chunk, checkpoint_every),
                                    CHOICE(Chunk, split, kSplits),
-                                   {"split_value", Kind::kInt32, offsetof(Chunk, split_value)},
+                                   INT32(Chunk, split_value),
                                    CHOICE(Chunk, history, kHistories)};
 constexpr Field kRecurrentStep[] = {DELTA(Step), STATE(Step, Kind::kUpdate, "final_state"),
                                     IN(Step, num_accepted), INT(Step, max_tokens),
@@ -105,9 +113,33 @@ constexpr Field kLayerPrefill[] = {LAYER(Kind::kInput, nullptr),
 constexpr Field kLayerDecode[] = {
     LAYER(Kind::kUpdate, "conv_final"), STATE(Layer, Kind::kUpdate, "final_state"),
     IN(Layer, num_accepted), INT(Layer, max_tokens), CHOICE(Layer, state_writes, kWrites)};
+constexpr Field kChunkStage[] = {CHOICE(Stage, stage, kStages),
+                                 IN(Stage, q),
+                                 IN(Stage, k),
+                                 IN(Stage, v),
+                                 IN(Stage, gate),
+                                 IN(Stage, beta),
+                                 MADE(g_cumsum, SLUICE_STAGE_CHUNK_CUMSUM),
+                                 MADE(A, SLUICE_STAGE_SCALED_DOT_KKT),
+                                 MADE(A_inverse, SLUICE_STAGE_SOLVE_TRIL),
+                                 MADE(w, SLUICE_STAGE_WY_FAST),
+                                 MADE(u, SLUICE_STAGE_WY_FAST),
+                                 MADE(v_new, SLUICE_STAGE_CHUNK_H),
+                                 MADE(h, SLUICE_STAGE_CHUNK_H),
+                                 OUT(Stage, o),
+                                 IN(Stage, cu_seqlens),
+                                 STATE(Stage, Kind::kInput, nullptr),
+                                 SCALE(Stage),
+                                 INT32(Stage, chunk_size),
+                                 CHOICE(Stage, rule, kRules),
+                                 CHOICE(Stage, head_map, kHeadMaps),
+                                 CHOICE(Stage, direction, kDirections),
+                                 CHOICE(Stage, triangle, kTriangles),
+                                 CHOICE(Stage, matrices, kMatrices),
+                                 CHOICE(Stage, implementation, kImplementations)};
 // NOLINTEND
 
-const Operator kOperators[SLUICE_OP_COUNT] = {
+const Operator kOperators[] = {
     {"chunk_forward", sizeof(Chunk), kChunkForward,
      [](const Arguments& a, sluice_workspace w, void* s) {
        return sluice_chunk_forward(&a.chunk_forward, w, s);
@@ -132,7 +164,13 @@ const Operator kOperators[SLUICE_OP_COUNT] = {
      [](const Arguments& a, sluice_workspace w, void* s) {
        return sluice_layer_decode(&a.layer, w, s);
      }},
+    {"chunk_stage", sizeof(Stage), kChunkStage,
+     [](const Arguments& a, sluice_workspace w, void* s) {
+       return sluice_chunk_stage(&a.chunk_stage, w, s);
+     }},
 };
+
+static_assert(std::size(kOperators) == SLUICE_OP_COUNT);
 
 /// Field positions by the address of the interned name: keywords in compiled code are interned.
 using Index = std::unordered_map<PyObject*, int>;

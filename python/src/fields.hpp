@@ -14,7 +14,7 @@ namespace sluice::python {
 
 enum class Kind {
   kInput,   ///< a tensor that is read
-  kOutput,  ///< a tensor that is written
+  kOutput,  ///< a tensor that is written; of stages, by those of the bits of `other`
   kUpdate,  ///< read, and written where `unless` is not given: pools updated in place
   kDouble,  ///< float; None = 0, the default
   kScale,   ///< float or None = the operator's default; `other` is its scale_mode
@@ -40,6 +40,7 @@ union Arguments {
   sluice_causal_conv1d_args causal_conv1d;
   sluice_gated_rms_norm_args gated_rms_norm;
   sluice_layer_args layer;
+  sluice_chunk_stage_args chunk_stage;
 };
 
 struct Operator {

@@ -30,7 +30,7 @@ int operator_index(PyObject* name) noexcept {
   if (op < 0 && PyErr_Occurred() == nullptr) {
     fail(SLUICE_INVALID_ARGUMENT,
          "sluice: op = %.60s, expected chunk_forward, recurrent_step, causal_conv1d, "
-         "gated_rms_norm, layer_prefill or layer_decode",
+         "gated_rms_norm, layer_prefill, layer_decode or chunk_stage",
          text == nullptr ? "?" : text);
   }
   return op;
@@ -127,6 +127,7 @@ PyMethodDef methods[] = {OPERATOR("chunk_forward", SLUICE_OP_CHUNK_FORWARD),
                          OPERATOR("gated_rms_norm", SLUICE_OP_GATED_RMS_NORM),
                          OPERATOR("layer_prefill", SLUICE_OP_LAYER_PREFILL),
                          OPERATOR("layer_decode", SLUICE_OP_LAYER_DECODE),
+                         OPERATOR("chunk_stage", SLUICE_OP_CHUNK_STAGE),
                          {"supported", as_method(supported), kFast, nullptr},
                          {"fields", fields, METH_O, nullptr},
                          {"version", version, METH_NOARGS, nullptr},

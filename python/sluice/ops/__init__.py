@@ -16,6 +16,7 @@ Every refusal is a sluice.Error: InvalidArgument (a ValueError) for the caller's
 Unsupported (a NotImplementedError) where no kernel does it. After a refusal nothing was written.
 """
 
+from .chunk_stage import chunk_stage
 from .conv_norm import causal_conv1d, gated_rms_norm
 from .delta_rule import chunk_forward, recurrent_step
 from .layer import layer_decode, layer_prefill
@@ -23,6 +24,7 @@ from .layer import layer_decode, layer_prefill
 __all__ = [
     "causal_conv1d",
     "chunk_forward",
+    "chunk_stage",
     "gated_rms_norm",
     "layer_decode",
     "layer_prefill",

@@ -71,9 +71,7 @@ class Plan:
     def _fits(self, workload: dict[str, Any]) -> bool:
         if self.tool is None:  # what Python can time itself, on any device
             return "tokens" in workload or "batches" in workload
-        return workload["backend"] == self.device and not (
-            self.quick and workload.get("full only")
-        )
+        return workload["backend"] == self.device and not (self.quick and workload.get("full only"))
 
     def _operators(self) -> dict[str, Any]:
         report = cases.self_check(self.device)

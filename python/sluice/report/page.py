@@ -56,7 +56,9 @@ def table(caption: str, head: Sequence[str], rows: Sequence[Sequence[Cell]]) -> 
     for row in rows:
         cells = [f'<th scope="row">{html.escape(text(row[0]))}</th>']
         for value in row[1:]:
-            kind = "bad" if value is False else _kind(value) or ("text" if words[len(cells)] else "")
+            kind = (
+                "bad" if value is False else _kind(value) or ("text" if words[len(cells)] else "")
+            )
             mark = f' class="{kind}"' if kind else ""
             cells.append(f"<td{mark}>{html.escape(text(value))}</td>")
         lines.append(f"<tr>{''.join(cells)}</tr>")

@@ -71,7 +71,13 @@ def measure(device: str, quick: bool) -> list[dict[str, Any]]:
         q, k, v = (t.to(device, dtype) for t in tensors)
         gate, beta = gate.to(device), beta.to(device)
         for name, label in installed(device).items():
-            row: dict[str, Any] = {"peer": label, "tokens": tokens, "H": _HEADS, "HV": _HEADS, "dim": _DIM}
+            row: dict[str, Any] = {
+                "peer": label,
+                "tokens": tokens,
+                "H": _HEADS,
+                "HV": _HEADS,
+                "dim": _DIM,
+            }
             row["dtype"] = str(dtype).rpartition(".")[2]
             try:
                 with _without_sluice_in_fla():

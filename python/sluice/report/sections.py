@@ -150,8 +150,8 @@ def stages(report: Report) -> Section:
             error = row.get("refused") or row.get("whole")
             profile = f"gates {row['gates']}, keys {row['keys']}"
             cells: list[page.Cell] = [row["stage"], data["dtype"], profile, row["tensor"], error]
-            rows.append([*cells, data["limit"], row["passed"]])
-    head = ["stage", "dtype", "profile", "tensor", "error", "limit", "within"]
+            rows.append([*cells, data["limit"], row["passed"], row.get("kernel")])
+    head = ["stage", "dtype", "profile", "tensor", "error", "limit", "within", "kernel"]
     return "stages", "Stages", content + page.table("Relative L2 error", head, rows)
 
 

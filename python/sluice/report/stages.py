@@ -8,6 +8,7 @@ import numpy as np
 
 from .. import _core, ops
 from .._errors import Unsupported
+from .._library import last_kernel
 from . import ladder
 
 # Stage -> (its inputs, its outputs), names as in sluice_chunk_stage_args. In this order every input
@@ -79,10 +80,12 @@ def measure(manifest: dict[str, Any], dtype: str, device: str, quick: bool) -> d
             except Unsupported as refusal:
                 rows.append({**common, "tensor": "", "refused": str(refusal), "passed": False})
                 continue
+            kernel = last_kernel()
             for name in outputs:
                 difference = float(np.linalg.norm(results[name] - truth[name]))
                 error = difference / max(float(np.linalg.norm(truth[name])), 1e-30)
-                rows.append({**common, "tensor": name, "whole": error, "passed": error <= limit})
+                row = {**common, "tensor": name, "kernel": kernel, "whole": error}
+                rows.append({**row, "passed": error <= limit})
     return {"dtype": dtype, "limit": limit, "heads": heads, "rows": rows}
 
 
@@ -99,7 +102,5 @@ def _run(
     shapes = _shapes(B, T, heads)
     for name in outputs:
         placed[name] = place(np.zeros(shapes[name], np.float32), name in _TOKENS)
-    ops.chunk_stage(  # type: ignore[attr-defined]
-        stage, **placed, chunk_size=_CHUNK, implementation=implementation
-    )
+    ops.chunk_stage(stage, **placed, chunk_size=_CHUNK, implementation=implementation)
     return {name: ladder.fetched(placed[name]) for name in outputs}
