@@ -12,8 +12,7 @@ class SluiceContender final : public Contender {
         slots_(slots),
         o_(problem.dtype, {problem.B, problem.T, problem.model.HV, problem.model.V}),
         pool_(form.dtype, state_shape(problem.model, slots * problem.B, form.layout)) {
-    const int64_t size = problem.initial.size();
-    for (int64_t i = 0; i < pool_.size(); ++i) pool_.set(i, problem.initial.get(i % size));
+    pool_.fill_with(problem.initial);
   }
 
   std::string name() const override {

@@ -31,8 +31,7 @@ class LayerContender final : public Contender {
     }
     fill_normal(0.5, ++seed, &weight_);
     for (int64_t h = 0; h < A_log_.size(); ++h) A_log_.set(h, h % 4 == 0 ? -20.0 : -1.0);
-    const int64_t size = problem.initial.size();
-    for (int64_t i = 0; i < pool_.size(); ++i) pool_.set(i, problem.initial.get(i % size));
+    pool_.fill_with(problem.initial);
   }
 
   std::string name() const override {

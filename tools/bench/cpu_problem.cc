@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <utility>
 
 #include "support/generate.hpp"
@@ -111,6 +112,17 @@ Buffer::Buffer(sluice_dtype dtype, std::vector<int64_t> shape)
     stride *= shape[i];
   }
   view_ = TensorView(view);
+}
+
+void Buffer::fill_with(const Buffer& source) noexcept {
+  const int64_t once = std::min(size_, source.size());
+  for (int64_t i = 0; i < once; ++i) set(i, source.get(i));
+  auto* const bytes = static_cast<std::byte*>(memory_.get());
+  const int64_t element = view_.dtype.bits / 8;
+  for (int64_t at = once; at < size_; at += once) {
+    std::memcpy(bytes + at * element, bytes,
+                static_cast<size_t>(std::min(once, size_ - at) * element));
+  }
 }
 
 BenchProblem::BenchProblem(ModelShape shape, int64_t batch, int64_t tokens, bool steps,

@@ -35,6 +35,8 @@ class Buffer {
   int64_t size() const noexcept { return size_; }
   float* floats() const noexcept { return static_cast<float*>(view_.data); }
   void set(int64_t i, double value) noexcept { testing::store_element(view_, i, value); }
+  /// Rounds all of `source` into the first elements, and those into the rest, again and again.
+  void fill_with(const Buffer& source) noexcept;
   double get(int64_t i) const noexcept { return testing::load_element(view_, i); }
 
  private:
