@@ -99,6 +99,23 @@ def test_records_become_rows_with_the_tools_own_costs():
         records.rows_of({"schema": "other", "rows": [{}]}, 0, content)
 
 
+@needs_tree
+def test_rows_that_are_not_what_they_look_like():
+    """A replay ring's bytes are the tool's; a layer, or one thread beside two, is no decode row."""
+    content = manifest.load()
+    found = dict(records.read_folder(RESULTS))
+    record = {**found["decode.json"], "rows": [dict(found["decode.json"]["rows"][0])]}
+    record["rows"][0].update(bytes=123.0, ring={"entries": 16}, writes="ring 16 fp32")
+    assert records.rows_of(record, 0, content)[0]["bytes"] == 123.0
+    path = RESULTS.parent / "zen4-2vcpu/2026-11-21-cpu-decode.json"
+    record = json.loads(path.read_text())
+    before = len(records.rows_of(record, 0, content))
+    for extra in (", layer", ", 1 thread"):
+        copy = dict(record["rows"][0]["measurements"][0], name="sluice 0.1.0" + extra)
+        record["rows"][0]["measurements"].append(copy)
+    assert len(records.rows_of(record, 0, content)) == before > 0
+
+
 @pytest.fixture(scope="module")
 def quick(tmp_path_factory):
     """A quick report of this machine without the tool, H200 records beside."""

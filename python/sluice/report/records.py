@@ -138,6 +138,7 @@ def _step(row: Row, record: dict[str, Any]) -> Row:
         low=_scaled(row["us_min"], 1e-6),
         high=_scaled(row["us_p90"], 1e-6),
         share=row["share_of_copy"],
+        bytes=row.get("bytes") if row.get("ring") else None,
         peers=[{"who": p["peer"], "seconds": 1e-6 * p["us"], "from": ""} for p in row["peers"]],
     )
 
@@ -168,7 +169,8 @@ def _host(row: Row, record: dict[str, Any]) -> list[Row]:
     time = "cpu_seconds" if record.get("threads") == 1 else "wall_seconds"
     rows = []
     for entry in row["measurements"]:
-        if entry.get("failure"):
+        # The layer beside its delta rule, and one thread beside several, are other rows.
+        if entry.get("failure") or "layer" in entry["name"] or "1 thread" in entry["name"]:
             continue
         ours = entry["name"].startswith("sluice")
         half = "bfloat16" in entry["name"] or "float16" in entry["name"]
@@ -210,7 +212,8 @@ def _add_costs(row: Row, manifest: dict[str, Any]) -> None:
         columns=1 if str(row["shape"]).startswith("ring") else 3,
     )
     for what in ("flops", "bytes"):
-        row[what] = manifests.cost(manifest, row["op"], row["model"], what, **symbols)
+        known = row.get(what)  # a replay ring's bytes, a mean over time that no formula has
+        row[what] = known or manifests.cost(manifest, row["op"], row["model"], what, **symbols)
     if row["flops"] is None:
         row["flops"] = manifests.cost(manifest, row["op"], "chunk", "flops", **symbols)
 
