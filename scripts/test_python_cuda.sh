@@ -9,7 +9,8 @@
 # longer. SLUICE_PYTEST="-k jax" goes to pytest in the parts that are Sluice's own tests. The fla
 # parts need SLUICE_FLA=FOLDER, with the packages fla and einops in it, and FLA_TESTS=FILE, fla's
 # tests/ops/test_gdn.py. The part report (docs/report.md) leaves report.html and report.json; it takes
-# speed from the benchmark tool SLUICE_TOOL=FILE, and SLUICE_COMMIT as the commit measured.
+# speed from the benchmark tool SLUICE_TOOL=FILE, SLUICE_COMMIT as the commit measured, and begins
+# nothing after SLUICE_REPORT_SECONDS (600).
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit 1
 wheel=$(realpath "${1:?the wheel}")
@@ -86,7 +87,7 @@ part call-cost "$python" "$here/benchmarks/python_call.py"
 part bench "$python" -m sluice bench --device cuda --tokens 8192 --batch 64
 # With fla on the path where it is given: the report times it in the same process then.
 PYTHONPATH=$site${fla:+:$fla} part report "$python" -m sluice report --device cuda --no-results --fresh \
-  -o "$results/report.html"
+  --seconds "${SLUICE_REPORT_SECONDS:-600}" -o "$results/report.html"
 models=("$python" "$here/benchmarks/transformers_models.py" --device cuda --tokens 4096
   --steps 32 --rounds 5)
 part models "${models[@]}" --out "$results/transformers_cuda.md"

@@ -67,6 +67,12 @@ def test_a_failed_part_is_a_result_and_tried_again(tmp_path):
     assert plan.calls == ["a"]
 
 
+def test_nothing_begins_after_its_time(tmp_path):
+    plan = Plan(["a", "b"])
+    results = build.run(plan, State(tmp_path / "state", FINGERPRINT), Progress(2), seconds=-1)
+    assert plan.calls == [] and "not begun within -1 s" in results["b"]["reason"]
+
+
 @pytest.mark.parametrize("key", list(FINGERPRINT))
 def test_parts_of_another_machine_or_version_are_dropped(tmp_path, key):
     path = tmp_path / "state.json"

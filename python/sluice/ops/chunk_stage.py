@@ -62,7 +62,7 @@ def chunk_stage(
     slots and head_map as in `chunk_forward`. docs/stages.md; exact contract:
     sluice_chunk_stage_args in sluice.h.
     """
-    some = next((t for t in (k, gate, A, q, v) if t is not None), None)
+    some: Any = next((t for t in (k, gate, A, q, v) if t is not None), None)
     _kinds.entry("chunk_stage", some)(
         stage,
         q,

@@ -111,10 +111,13 @@ class Plan:
         ]
 
 
-def run(plan: Plan, state: State, progress: Progress) -> dict[str, Any]:
+def run(
+    plan: Plan, state: State, progress: Progress, seconds: float = float("inf")
+) -> dict[str, Any]:
     """Every part, from the state file or now. A part that fails is a result too, with its reason,
-    and is tried again by the next report that resumes."""
+    and is tried again by the next report that resumes; none begins after `seconds`."""
     results = {}
+    begin = time.monotonic()
     for name, function in plan.parts():
         progress.begin(name)
         kept = state.get(name)
@@ -124,6 +127,8 @@ def run(plan: Plan, state: State, progress: Progress) -> dict[str, Any]:
             continue
         start = time.monotonic()
         try:
+            if start - begin > seconds:
+                raise RuntimeError(f"not begun within {seconds:g} s (--seconds)")
             data = function(lambda share: progress.step(name, share))
             result = {"status": "done", "data": data}
         except (RuntimeError, ValueError, OSError, ImportError, NotImplementedError) as error:

@@ -40,6 +40,9 @@ def add(commands: Any) -> None:
     parser.add_argument("--commit", help="what to record as the commit measured")
     parser.add_argument("--no-speed", action="store_true", help="accuracy and first call alone")
     parser.add_argument("--no-charts", action="store_true", help="tables alone")
+    parser.add_argument(
+        "--seconds", type=float, default=float("inf"), help="begin no part after so many seconds"
+    )
     parser.add_argument("--fresh", action="store_true", help="drop what an interrupted run left")
     parser.add_argument("--from", dest="json", metavar="FILE.json", help="only draw a report again")
     parser.set_defaults(run=run)
@@ -68,7 +71,7 @@ def run(arguments: argparse.Namespace) -> int:
     folders = [] if arguments.no_results else _folders(arguments.results)
     state = _state(output, plan, arguments.fresh)
     try:
-        results = build.run(plan, state, Progress(len(plan.parts())))
+        results = build.run(plan, state, Progress(len(plan.parts())), arguments.seconds)
     except KeyboardInterrupt:
         print("\nsluice: interrupted; the same command goes on from here", file=sys.stderr)
         return 130

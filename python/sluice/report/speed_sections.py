@@ -153,14 +153,16 @@ def decode(report: Report, draw: bool) -> Section:
     for source, rows in sorted(
         _by_source(report, "recurrent_step"), key=lambda item: (not item[0]["here"], -len(item[1]))
     ):
-        rows = [
-            r for r in rows if r["T"] == 1 and r["writes"] == "last" and r["shape"] in ("", "kv")
-        ]
-        if not rows or (source["here"], source["device"]) in seen:
-            continue
-        seen.add((source["here"], source["device"]))
-        content += page.source(source)
-        content += _curves(report, source, rows, draw, "decode", "Decode of one token")
+        others = [r for r in rows if r["T"] > 1 or r["writes"] != "last"]
+        rows = [r for r in rows if r not in others and r["shape"] in ("", "kv")]
+        fresh = (source["here"], source["device"]) not in seen
+        if others or (rows and fresh):
+            content += page.source(source)
+        if rows and fresh:
+            seen.add((source["here"], source["device"]))
+            content += _curves(report, source, rows, draw, "decode", "Decode of one token")
+        if others:
+            content += page.folded("Several tokens, replay rings", _steps_table(others, source))
     return "decode", "Decode", content or page.note("Not measured, no record given.")
 
 
@@ -203,6 +205,17 @@ def _curves(
         )
     head = ["cell", "time", "GB/s", "share of copy", "error o", "peer", "its time", "ratio"]
     return content + page.folded("Table", page.table(title, head, body))
+
+
+def _steps_table(rows: list[Row], source: dict[str, Any]) -> str:
+    body: list[list[page.Cell]] = [
+        [f"HV {row['HV']}, B {row['B']}, T {row['T']}, {row['state']}", row["writes"]]
+        + [page.duration(row["seconds"]), 1e-9 * row["bytes"] / row["seconds"]]
+        + [_share(row, source), row["kernel"]]
+        for row in rows
+    ]
+    head = ["cell", "states written", "time", "GB/s", "share of copy", "kernel"]
+    return page.table("Verification of several tokens, and rings", head, body)
 
 
 def layer(report: Report, draw: bool) -> Section:
