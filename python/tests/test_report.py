@@ -10,7 +10,7 @@ import re
 import pytest
 
 from sluice import __main__ as tool_main
-from sluice.report import build, charts, command, manifest, page, records, tool
+from sluice.report import build, charts, command, manifest, page, records, stages, tool
 from sluice.report.progress import Progress
 from sluice.report.state import State
 
@@ -246,3 +246,21 @@ def test_workloads_are_commands_of_the_tool():
                 assert ("--backend" in arguments or arguments[0] == "cpu") == (
                     workload["backend"] == "cpu"
                 )
+
+
+def test_a_wrong_stage_is_found(monkeypatch):
+    small = manifest.load()
+    small["ladder"]["lengths"] = [{"name": "70", "lengths": [70, 3], "quick": True}]
+    right = stages.measure(small, "float32", "cpu", True)["rows"]
+    assert [row["stage"] for row in right][:2] == ["chunk_cumsum", "scaled_dot_kkt"]
+    assert len(right) == 8 and all(row["passed"] for row in right)
+    run = stages.ops.chunk_stage
+
+    def wrong(stage, **arguments):
+        run(stage, **arguments)
+        if stage == "solve_tril" and arguments["implementation"] == "auto":
+            arguments["A_inverse"][0, 72] = 0
+
+    monkeypatch.setattr(stages.ops, "chunk_stage", wrong)
+    rows = stages.measure(small, "float32", "cpu", True)["rows"]
+    assert [row["tensor"] for row in rows if not row["passed"]] == ["A_inverse"]

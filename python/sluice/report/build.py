@@ -87,7 +87,7 @@ class Plan:
         return lambda step: ladder.measure(self.manifest, dtype, self.device, self.quick, step)
 
     def _stages(self, dtype: str) -> Callable[[Callable[[float], None]], Any]:
-        return lambda step: stages.measure(self.manifest, dtype, self.device, self.quick)
+        return lambda step: stages.measure(self.manifest, dtype, self.device, self.quick, step)
 
     def _speed(self, workload: dict[str, Any]) -> list[Part]:
         path = self.tool

@@ -143,16 +143,33 @@ def stages(report: Report) -> Section:
     if not found:
         words = "This library has no operators for single stages, so none was measured."
         return "stages", "Stages", page.note(words)
-    content = page.source(own_source(report, "each stage on its twin's inputs"))
+    content = page.source(own_source(report, "each stage on its twin's inputs, the ladder's cases"))
+    head = ["stage", "dtype", "kernel", "tensors", "limit", "worst error", "its case", "all within"]
+    content += page.table("The worst of each stage", head, _worst_stages(found))
     rows: list[list[page.Cell]] = []
     for data in found:
         for row in data["rows"]:
-            error = row.get("refused") or row.get("whole")
-            profile = f"gates {row['gates']}, keys {row['keys']}"
-            cells: list[page.Cell] = [row["stage"], data["dtype"], profile, row["tensor"], error]
-            rows.append([*cells, data["limit"], row["passed"], row.get("kernel")])
-    head = ["stage", "dtype", "profile", "tensor", "error", "limit", "within", "kernel"]
-    return "stages", "Stages", content + page.table("Relative L2 error", head, rows)
+            cells: list[page.Cell] = [row["stage"], data["dtype"], row["case"], row["tensor"]]
+            rows.append([*cells, row.get("refused") or row["whole"], row["passed"]])
+    head = ["stage", "dtype", "case", "tensor", "error", "within"]
+    content += page.folded("Every case", page.table("Relative L2 error", head, rows))
+    return "stages", "Stages", content
+
+
+def _worst_stages(found: list[dict[str, Any]]) -> list[list[page.Cell]]:
+    lines: list[list[page.Cell]] = []
+    for data in found:
+        for stage in dict.fromkeys(row["stage"] for row in data["rows"]):
+            rows = [r for r in data["rows"] if r["stage"] == stage and not r.get("refused")]
+            if not rows:
+                lines.append([stage, data["dtype"], "refused", 0, data["limit"], None, None, None])
+                continue
+            worst = max(rows, key=lambda row: float(row["whole"]))
+            lines.append(
+                [stage, data["dtype"], worst["kernel"], len(rows), data["limit"], worst["whole"]]
+                + [f"{worst['tensor']}, {worst['case']}", all(row["passed"] for row in rows)]
+            )
+    return lines
 
 
 def first_call(report: Report) -> Section:

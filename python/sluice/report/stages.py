@@ -2,6 +2,7 @@
 """The single stages of the chunk form, each against its float64 twin. This table is the one place to
 plug a stage in; a library without `sluice.ops.chunk_stage` has none of them."""
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ import numpy as np
 from .. import _core, ops
 from .._errors import Unsupported
 from .._library import last_kernel
-from . import ladder
+from .ladder import fetched, gates_of, items, keys_of, placer, rounded
 
 # Stage -> (its inputs, its outputs), names as in sluice_chunk_stage_args. In this order every input
 # of a stage is there when its turn comes.
@@ -22,6 +23,7 @@ STAGES: dict[str, tuple[list[str], list[str]]] = {
     "chunk_o": (["q", "k", "v_new", "g_cumsum", "h"], ["o"]),
 }
 _CHUNK = 64
+_MOST_TOKENS = 1000  # the twin is one thread in double; longer sequences only repeat chunks
 _TOKENS = ("q", "k", "v", "A", "A_inverse", "u", "w", "v_new", "h", "o")
 
 
@@ -32,75 +34,100 @@ def installed() -> list[str]:
     return list(STAGES)
 
 
-def _shapes(B: int, T: int, heads: dict[str, int]) -> dict[str, tuple[int, ...]]:
-    H, HV, K, V = (heads[name] for name in ("H", "HV", "K", "V"))
+def _shapes(T: int, chunks: int, heads: dict[str, int]) -> dict[str, tuple[int, ...]]:
+    HV, K, V = (heads[name] for name in ("HV", "K", "V"))
     return {
-        "g_cumsum": (B, T, HV),
-        "A": (B, T, HV, _CHUNK),
-        "A_inverse": (B, T, HV, _CHUNK),
-        "u": (B, T, HV, V),
-        "w": (B, T, HV, K),
-        "v_new": (B, T, HV, V),
-        "h": (B, -(-T // _CHUNK), HV, K, V),
-        "o": (B, T, HV, V),
+        "g_cumsum": (1, T, HV),
+        "A": (1, T, HV, _CHUNK),
+        "A_inverse": (1, T, HV, _CHUNK),
+        "u": (1, T, HV, V),
+        "w": (1, T, HV, K),
+        "v_new": (1, T, HV, V),
+        "h": (1, chunks, HV, K, V),
+        "o": (1, T, HV, V),
     }
 
 
-def measure(manifest: dict[str, Any], dtype: str, device: str, quick: bool) -> dict[str, Any]:
-    """A row for each stage, profile and output. Every stage gets inputs that the float64 twin made
-    and that were rounded to `dtype`, so that errors do not add up along the chain."""
-    heads = manifest["ladder"]["heads"]
-    limit = manifest["ladder"]["limits"][dtype]
-    place = ladder.placer(dtype, device)
+def measure(
+    manifest: dict[str, Any],
+    dtype: str,
+    device: str,
+    quick: bool,
+    step: Callable[[float], None] = lambda share: None,
+) -> dict[str, Any]:
+    """A row for each shorter case of the ladder, stage and output. Every stage gets inputs that the float64
+    twin made and that were rounded to `dtype`, so that errors do not add up along the chain."""
+    ladder = manifest["ladder"]
+    limit = ladder["limits"][dtype]
+    listed = [i for i in items(manifest, quick) if sum(i["lengths"]) <= _MOST_TOKENS]
     rows = []
-    for gates, keys in (("slow", "random"), ("strong", "silu"), ("slow", "cos75")):
-        rng = np.random.default_rng(7)
-        T = 200 if quick else 1000
-        tensors: dict[str, Any] = {
-            "q": rng.standard_normal((1, T, heads["H"], heads["K"])) * heads["K"] ** -0.5,
-            "k": ladder.keys_of(keys, rng, (1, T, heads["H"], heads["K"])),
-            "v": rng.standard_normal((1, T, heads["HV"], heads["V"])),
-            "gate": ladder.gates_of(gates, rng, T, heads["HV"]),
-            "beta": 1 / (1 + np.exp(-rng.standard_normal((1, T, heads["HV"])))),
+    for i, item in enumerate(listed):
+        step(i / len(listed))
+        rows += _case_rows(item, ladder["heads"], dtype, device, limit)
+    return {"dtype": dtype, "limit": limit, "heads": ladder["heads"], "rows": rows}
+
+
+def _case_rows(
+    item: dict[str, Any], heads: dict[str, int], dtype: str, device: str, limit: float
+) -> list[dict[str, Any]]:
+    rng = np.random.default_rng(7)
+    lengths = item["lengths"]
+    T, chunks = sum(lengths), sum(-(-length // _CHUNK) for length in lengths)
+    shapes = _shapes(T, chunks, heads)
+    gates = gates_of(item["gates"], rng, T, heads["HV"])
+    tensors: dict[str, Any] = {
+        "q": rng.standard_normal((1, T, heads["H"], heads["K"])) * heads["K"] ** -0.5,
+        "k": keys_of(item["keys"], rng, (1, T, heads["H"], heads["K"])),
+        "v": rng.standard_normal((1, T, heads["HV"], heads["V"])),
+        "gate": np.zeros((1, T, heads["HV"])) if gates is None else gates[None],
+        "beta": 1 / (1 + np.exp(-rng.standard_normal((1, T, heads["HV"])))),
+    }
+    offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+    rows = []
+    for stage in installed():
+        inputs, outputs = STAGES[stage]
+        given = {
+            name: rounded(tensors[name], dtype)
+            if name in _TOKENS
+            else tensors[name].astype(np.float32)
+            for name in inputs
         }
-        tensors["gate"] = tensors["gate"][None]
-        for stage in installed():
-            inputs, outputs = STAGES[stage]
-            given = {
-                name: ladder.rounded(tensors[name], dtype)
-                if name in _TOKENS
-                else tensors[name].astype(np.float32)
-                for name in inputs
-            }
-            truth = _run(stage, given, outputs, heads, ladder.placer("float32", "cpu"), "reference")
-            tensors.update(truth)
-            common = {"stage": stage, "gates": gates, "keys": keys}
-            try:
-                results = _run(stage, given, outputs, heads, place, "auto")
-            except Unsupported as refusal:
-                rows.append({**common, "tensor": "", "refused": str(refusal), "passed": False})
-                continue
-            kernel = last_kernel()
-            for name in outputs:
-                difference = float(np.linalg.norm(results[name] - truth[name]))
-                error = difference / max(float(np.linalg.norm(truth[name])), 1e-30)
-                row = {**common, "tensor": name, "kernel": kernel, "whole": error}
-                rows.append({**row, "passed": error <= limit})
-    return {"dtype": dtype, "limit": limit, "heads": heads, "rows": rows}
+        made = {name: shapes[name] for name in outputs}
+        truth = _run(stage, given, made, offsets, placer("float32", "cpu"), "reference")
+        tensors.update(truth)
+        common = {"case": item["name"], "stage": stage}
+        try:
+            results = _run(stage, given, made, offsets, placer(dtype, device), "auto")
+        except Unsupported as refusal:
+            rows.append({**common, "tensor": "", "refused": str(refusal), "passed": False})
+            continue
+        kernel = last_kernel()
+        for name in outputs:
+            error = _error(results[name], truth[name])
+            row = {**common, "tensor": name, "kernel": kernel, "whole": error}
+            rows.append({**row, "passed": error <= limit})
+    return rows
+
+
+def _error(x: Any, truth: Any) -> float:
+    """Relative L2, in double; infinite where there is a NaN."""
+    difference = np.asarray(x, np.float64) - truth
+    error = float(np.sqrt(np.sum(difference * difference)))
+    norm = float(np.sqrt(np.sum(np.square(truth, dtype=np.float64))))
+    return error / max(norm, 1e-30) if np.isfinite(error) else float("inf")
 
 
 def _run(
     stage: str,
     given: dict[str, Any],
-    outputs: list[str],
-    heads: dict[str, int],
+    made: dict[str, tuple[int, ...]],
+    offsets: Any,
     place: Any,
     implementation: str,
 ) -> dict[str, Any]:
     placed = {name: place(array, name in _TOKENS) for name, array in given.items()}
-    B, T = next(iter(given.values())).shape[:2]
-    shapes = _shapes(B, T, heads)
-    for name in outputs:
-        placed[name] = place(np.zeros(shapes[name], np.float32), name in _TOKENS)
-    ops.chunk_stage(stage, **placed, chunk_size=_CHUNK, implementation=implementation)
-    return {name: ladder.fetched(placed[name]) for name in outputs}
+    for name, shape in made.items():
+        placed[name] = place(np.zeros(shape, np.float32), name in _TOKENS)
+    options: dict[str, Any] = {"chunk_size": _CHUNK, "implementation": implementation}
+    ops.chunk_stage(stage, **placed, cu_seqlens=place(offsets, False), **options)
+    return {name: fetched(placed[name]) for name in made}
