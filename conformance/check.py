@@ -5,9 +5,9 @@
 Usage: check.py CASES.safetensors [--against RESULTS.safetensors] [--filter TEXT]
 
 With --against, the tensors of RESULTS are compared with the expected ones of CASES by name.
-Without, this script computes prefill and decode cases itself, in float64, token by token: a second
-opinion on the recorded answers. The format is described in docs/case-format.md. Exit status 1 if a
-result is wrong.
+Without, this script computes prefill and decode cases (token by token) and stages itself, in
+float64: a second opinion on the recorded answers. The format is described in docs/case-format.md.
+Exit status 1 if a result is wrong.
 """
 
 import argparse
@@ -19,6 +19,7 @@ import numpy as np
 
 DTYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2", "I64": "<i8", "I32": "<i4"}
 WINDOW = 64
+STAGE_ROWS = ("g_cumsum", "A", "A_inverse", "u", "w", "v_new")
 
 
 def read_safetensors(path):
@@ -42,7 +43,7 @@ def read_safetensors(path):
 class Case:
     """A description and its tensors; token tensors are token-first."""
 
-    HEAD_FIRST = ("q", "k", "v", "g", "beta", "o")
+    HEAD_FIRST = ("q", "k", "v", "g", "beta", "o") + STAGE_ROWS
 
     def __init__(self, name, fields, tensors):
         self.name, self.fields, self.tensors = name, fields, tensors
@@ -55,6 +56,10 @@ class Case:
     def expected(self):
         """Names of the expected tensors, without the case's name."""
         ends = ("o", "out", "core_out", "norm_out", "output", "final_state", "final_conv_state")
+        if self.fields["op"] == "stages":
+            # A that was made up for the solve is an input.
+            made_up = () if self.get("k") is not None else ("A",)
+            ends += ("h",) + tuple(name for name in STAGE_ROWS if name not in made_up)
         prefix = self.name + "."
         names = [name[len(prefix) :] for name in self.tensors if name.startswith(prefix)]
         return sorted(name for name in names if name.split(".")[-1] in ends)
@@ -116,6 +121,94 @@ def compute(case):
     return {"o": o, "final_state": np.array(states).reshape((-1,) + state_shape)}
 
 
+def chunks(case):
+    """(sequence, batch entry, entry of h, first row, end) of each chunk."""
+    C, packed = case.fields["chunk_size"], case.get("cu_seqlens") is not None
+    rows = next(case.get(n) for n in ("g", "k", "A", "v") if case.get(n) is not None)
+    sequences = case.sequences() if packed else [(b, 0, rows.shape[1]) for b in range(len(rows))]
+    entry = 0
+    for n, (b, first, end) in enumerate(sequences):
+        entry = entry if packed else 0
+        for start in range(first, end, C):
+            yield n, b, entry, start, min(start + C, end)
+            entry += 1
+
+
+def solve_chunks(case, out):
+    """A_inverse by a general inverse of I + the triangle."""
+    A, upper = case.get("A"), case.fields.get("triangle") == "upper"
+    out["A_inverse"] = np.full(A.shape, np.nan)
+    for _, b, _, s, e in chunks(case):
+        out["A_inverse"][b, s:e] = 0
+        for h in range(A.shape[2]):
+            square = A[b, s:e, h, : e - s]
+            strict = np.triu(square, 1) if upper else np.tril(square, -1)
+            out["A_inverse"][b, s:e, h, : e - s] = np.linalg.inv(np.eye(e - s) + strict)
+
+
+def compute_stages(case):
+    """Every recorded stage from what is recorded of those before it, in float64."""
+    wanted, out = case.expected(), {}
+    if "A_inverse" in wanted:
+        solve_chunks(case, out)
+    g = case.get("g")
+    if "g_cumsum" in wanted:
+        out["g_cumsum"] = np.full(g.shape, np.nan)
+        back = -1 if case.fields.get("direction") == "reverse" else 1
+        for _, b, _, s, e in chunks(case):
+            steps = np.maximum(g[b, s:e], -128)
+            out["g_cumsum"][b, s:e] = np.cumsum(steps[::back], axis=0)[::back]
+    if case.get("k") is None:
+        return out
+    q, k, v, beta = (case.get(name) for name in ("q", "k", "v", "beta"))
+    delta, HV, H, K = "u" in wanted, v.shape[2], k.shape[2], k.shape[3]
+    cyclic = case.fields.get("head_map", "block") == "cyclic"
+    heads = np.arange(HV) % H if cyclic else np.arange(HV) // (HV // H)
+    scale = case.fields.get("scale")
+    scale = K**-0.5 if scale is None else scale
+    vk, initial = case.fields.get("state_layout") == "vk", case.get("initial_state")
+    turn = (lambda x: x.swapaxes(-1, -2)) if vk else (lambda x: x)
+    shape = turn(np.empty((HV, K, v.shape[3]))).shape
+    N = len(case.get("cu_seqlens")) - 1 if case.get("cu_seqlens") is not None else v.shape[0]
+    states = np.zeros((N,) + shape) if initial is None else initial.copy()
+    for name in wanted:
+        if name not in out and name != "final_state":
+            out[name] = np.full(case.get(name).shape, np.nan)
+    if "final_state" in wanted:
+        out["final_state"] = states
+    sums, inverse = case.get("g_cumsum"), case.get("A_inverse")
+    for n, b, entry, s, e in chunks(case):
+        for h in range(HV):
+            size, row = e - s, (b, slice(s, e), h)
+            G = sums[row] if sums is not None else np.zeros(size)
+            kh, w, strength = k[b, s:e, heads[h]], None, np.ones(size)
+            if beta is not None:
+                strength = beta[row]
+            with np.errstate(over="ignore"):
+                gamma = np.tril(np.exp(np.minimum(G[:, None] - G[None, :], 700)))
+            values = v[row]
+            if delta:
+                out["A"][row] = 0
+                out["A"][row][:, :size] = np.tril(strength[:, None] * gamma * (kh @ kh.T), -1)
+                weighted = inverse[row][:, :size] * strength
+                out["u"][row] = weighted @ v[row]
+                out["w"][row] = (weighted * np.exp(G)) @ kh
+                values, w = case.get("v_new")[row], case.get("w")[row]
+            S = turn(states[n, h])
+            if "h" in wanted:
+                out["h"][b, entry, h] = turn(S)
+            new = case.get("u")[row] - w @ S if delta else values
+            if delta:
+                out["v_new"][row] = new
+            given = turn(case.get("h")[b, entry, h]) if "h" in wanted else S
+            qh = q[b, s:e, heads[h]]
+            inside = (gamma * (qh @ kh.T)) @ values
+            out["o"][row] = scale * (np.exp(G)[:, None] * (qh @ given) + inside)
+            S = np.exp(G[-1]) * S + (kh * np.exp(G[-1] - G)[:, None]).T @ new
+            states[n, h] = turn(S)
+    return out
+
+
 def relative(x, reference):
     """||x - reference|| / ||reference||; infinite on NaN, or if only the reference is 0."""
     norm, distance = np.linalg.norm(reference), np.linalg.norm(x - reference)
@@ -131,7 +224,7 @@ def errors(case, tensor, x, reference):
         parts = [(x[n, h], reference[n, h]) for n in range(x.shape[0]) for h in range(x.shape[1])]
         return relative(x, reference), max((relative(*part) for part in parts), default=0.0), 0.0
     conv1d = case.fields["op"] == "conv1d"
-    if last not in ("o", "core_out", "norm_out") and not (conv1d and last == "out"):
+    if last not in ("o", "core_out", "norm_out") + STAGE_ROWS and not (conv1d and last == "out"):
         return relative(x, reference), 0.0, 0.0
     if x.ndim == 3:
         x, reference = x[:, :, None], reference[:, :, None]
@@ -191,6 +284,8 @@ def main():
             results = {tensor: case.get(tensor, other) for tensor in case.expected()}
         elif fields["op"] in ("prefill", "decode"):
             results = compute(case)
+        elif fields["op"] == "stages":
+            results = compute_stages(case)
         else:
             print(f"{name}  skipped: op {fields['op']} needs --against")
             continue

@@ -17,6 +17,13 @@ std::vector<sluice_tensor*> views_of(RecurrentStepArgs* a) {
           &a->o, &a->A_log, &a->dt_bias, &a->state.initial, &a->state.final};
 }
 
+std::vector<sluice_tensor*> views_of(ChunkStageArgs* a) {
+  return {&a->q,          &a->k, &a->v,         &a->gate,       &a->beta,
+          &a->g_cumsum,   &a->A, &a->A_inverse, &a->w,          &a->u,
+          &a->v_new,      &a->h, &a->o,         &a->cu_seqlens, &a->state.initial,
+          &a->state.final};
+}
+
 std::vector<sluice_tensor*> views_of(CausalConv1dArgs* a) {
   return {&a->x, &a->weight, &a->bias, &a->out, &a->cu_seqlens, &a->state.initial, &a->state.final};
 }

@@ -174,7 +174,8 @@ Execution execute_gated_norm(const io::CaseFile& file, const io::Case& c,
 
 bool stored_head_first(const io::Case& c, const std::string& tensor) {
   if (!c.head_first) return false;
-  for (const char* name : {"q", "k", "v", "g", "beta", "o"}) {
+  for (const char* name :
+       {"q", "k", "v", "g", "beta", "o", "g_cumsum", "A", "A_inverse", "u", "w", "v_new"}) {
     if (tensor == name) return true;
   }
   return false;
@@ -219,6 +220,8 @@ Execution execute(const io::CaseFile& file, const io::Case& c, const ExecuteOpti
       return execute_conv1d(file, c, options);
     case io::CaseOp::kGatedNorm:
       return execute_gated_norm(file, c, options);
+    case io::CaseOp::kStages:
+      return execute_stages(file, c, options);
     case io::CaseOp::kLayer:
       break;
   }

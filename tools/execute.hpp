@@ -24,6 +24,8 @@ struct ExecuteOptions {
   sluice_dtype outputs = testing::kF32;
   /// Memory order of token tensors; by default the case's own.
   std::optional<bool> head_first = std::nullopt;
+  /// Stages read what the ones before have computed, not what the case records of them.
+  bool chained = false;
 };
 
 /// One call of an operator.

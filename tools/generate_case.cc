@@ -163,6 +163,9 @@ Draft draft_case(const CaseRecipe& recipe) {
     case io::CaseOp::kLayer:
       draft = draft_layer(recipe);
       break;
+    case io::CaseOp::kStages:
+      draft = draft_stages(recipe);
+      break;
   }
   draft.description["op"] = io::case_op_name(recipe.op);
   for (const std::string& name : draft.activations) {

@@ -14,6 +14,10 @@
 
 namespace sluice::tools {
 
+/// Which results a case of op stages records: all, all but h (simple GLA as one call), the sums in
+/// reverse alone, or the inverse of upper triangles alone.
+enum class StageParts { kAll, kOneCall, kReverse, kUpper };
+
 /// What to make. Sizes and profiles are those of `gdn`; the rest belongs to single operators.
 struct CaseRecipe {
   std::string name;
@@ -24,6 +28,8 @@ struct CaseRecipe {
   int64_t conv_width = 4;  ///< conv1d and layer
   int64_t channels = 64;   ///< conv1d
   sluice_packing packing = SLUICE_PACKING_FLAT;
+  int64_t chunk_size = 64;  ///< stages
+  StageParts parts = StageParts::kAll;
 };
 
 /// A case as it will stand in a file, results still zeros.
@@ -35,6 +41,8 @@ struct Draft {
 };
 
 Draft draft_case(const CaseRecipe& recipe);
+/// The draft of op stages, not yet rounded.
+Draft draft_stages(const CaseRecipe& recipe);
 
 }  // namespace sluice::tools
 

@@ -32,6 +32,11 @@ std::vector<int64_t> cu_seqlens_of(const io::CaseFile& file, const io::Case& c) 
   return entry == nullptr ? std::vector<int64_t>() : io::read_integers(*entry);
 }
 
+// Tensors whose rows are no tokens.
+bool is_state(const std::string& tensor) {
+  return last_part(tensor) == "final_state" || tensor == "h";
+}
+
 // Rows that a comparison of tokens would visit.
 bool has_rows(const Array& truth, const std::vector<int64_t>& cu_seqlens) {
   return truth.size() > 0 && (cu_seqlens.empty() || cu_seqlens.back() > 0);
@@ -43,6 +48,8 @@ Comparison compare(const io::CaseFile& file, const io::Case& c, const std::strin
   const std::string part = last_part(tensor);
   const bool recurrent_state = part == "final_state" && c.op != io::CaseOp::kConv1d;
   if (recurrent_state && x.rank == 4 && ref.rank == 4) return testing::compare_states(x, ref);
+  // Chunks are to h what tokens are to outputs.
+  if (part == "h" && x.rank == 5 && ref.rank == 5) return testing::compare_tokens(x, ref);
   const bool whole = c.op == io::CaseOp::kGatedNorm || part == "final_state" ||
                      part == "final_conv_state" || x.rank != ref.rank;
   if (whole) return testing::compare_whole(x, ref);
@@ -119,7 +126,7 @@ void limit_by_caps(const io::CaseFile& file, const io::Case& c, sluice_dtype dty
   const bool correlated = is_delta_rule(c) && mean_cosine(load(file, c, "k")) > kCorrelatedCosine;
   const auto conditioning = correlated ? Conditioning::kCorrelated : Conditioning::kBenign;
   for (const std::string& tensor : c.expected) {
-    const bool state = last_part(tensor) == "final_state";
+    const bool state = is_state(tensor);
     truth->limits[tensor] =
         testing::cap(dtype, state ? Quantity::kState : Quantity::kOutput, conditioning);
   }
@@ -172,8 +179,7 @@ std::vector<Judgement> judge_case(const io::CaseFile& file, const io::Case& c,
     } else if (found->second.shape != expected.shape) {
       next.verdict = {false, label + "  FAIL: shape " + io::shape_text(found->second.shape) +
                                  ", expected " + io::shape_text(expected.shape)};
-    } else if (!has_rows(expected, last_part(tensor) == "final_state" ? std::vector<int64_t>()
-                                                                      : cu_seqlens)) {
+    } else if (!has_rows(expected, is_state(tensor) ? std::vector<int64_t>() : cu_seqlens)) {
       next.verdict = {true, label + "  no elements  PASS"};
     } else {
       next.comparison = compare(file, c, tensor, found->second, expected);

@@ -11,6 +11,7 @@
 #include "tools/commands.hpp"
 #include "tools/execute.hpp"
 #include "tools/generate_case.hpp"
+#include "tools/make_suite.hpp"
 
 namespace sluice::tools {
 namespace {
@@ -26,16 +27,19 @@ struct MakeSettings {
   std::string path;
   std::string op = "prefill", keys = "random", gates = "slow", betas = "sigmoid";
   std::string initial = "random", gate_space = "log", layout = "bthd", state_layout = "kv";
-  std::string packing = "qwen3_5";
+  std::string packing = "qwen3_5", rule = "gated_delta", part = "all", suite;
   double tolerance = 1e-5;
   bool l2norm = false, append = false;
 };
 
-const std::map<std::string, io::CaseOp> kOps = {{"prefill", io::CaseOp::kPrefill},
-                                                {"decode", io::CaseOp::kDecode},
-                                                {"conv1d", io::CaseOp::kConv1d},
-                                                {"gated_norm", io::CaseOp::kGatedNorm},
-                                                {"layer", io::CaseOp::kLayer}};
+const std::map<std::string, io::CaseOp> kOps = {
+    {"prefill", io::CaseOp::kPrefill}, {"decode", io::CaseOp::kDecode},
+    {"conv1d", io::CaseOp::kConv1d},   {"gated_norm", io::CaseOp::kGatedNorm},
+    {"layer", io::CaseOp::kLayer},     {"stages", io::CaseOp::kStages}};
+const std::map<std::string, StageParts> kParts = {{"all", StageParts::kAll},
+                                                  {"one-call", StageParts::kOneCall},
+                                                  {"reverse", StageParts::kReverse},
+                                                  {"upper", StageParts::kUpper}};
 const std::map<std::string, KeyProfile> kKeys = {{"random", KeyProfile::kRandomUnit},
                                                  {"silu", KeyProfile::kSiluLike},
                                                  {"cos75", KeyProfile::kCos75},
@@ -85,6 +89,8 @@ void resolve(MakeSettings* s) {
   c.qk_norm = s->l2norm ? SLUICE_QK_NORM_L2 : SLUICE_QK_NORM_NONE;
   c.state_layout = s->state_layout == "vk" ? SLUICE_STATE_VK : SLUICE_STATE_KV;
   s->recipe.head_first = s->layout == "bhtd";
+  c.rule = s->rule == "linear_attention" ? SLUICE_RULE_LINEAR_ATTENTION : SLUICE_RULE_GATED_DELTA;
+  s->recipe.parts = kParts.at(s->part);
   s->recipe.packing = s->packing == "qwen3_next" ? SLUICE_PACKING_INTERLEAVED : SLUICE_PACKING_FLAT;
   if (!c.lengths.empty()) {
     c.B = 1;
@@ -96,8 +102,9 @@ void resolve(MakeSettings* s) {
 std::string check(const MakeSettings& s) {
   const testing::GdnCase& c = s.recipe.gdn;
   if (c.HV % c.H != 0) return fmt::format("--HV {} is no multiple of --H {}", c.HV, c.H);
-  const bool packs = s.recipe.op == io::CaseOp::kPrefill || s.recipe.op == io::CaseOp::kConv1d;
-  if (!c.lengths.empty() && !packs) return "--lengths goes with --op prefill or conv1d";
+  const bool packs = s.recipe.op == io::CaseOp::kPrefill || s.recipe.op == io::CaseOp::kConv1d ||
+                     s.recipe.op == io::CaseOp::kStages;
+  if (!c.lengths.empty() && !packs) return "--lengths goes with --op prefill, stages or conv1d";
   if (s.recipe.op == io::CaseOp::kDecode && (c.T % s.recipe.steps != 0 || c.T < s.recipe.steps)) {
     return fmt::format("--T {} is no multiple of --steps {}", c.T, s.recipe.steps);
   }
@@ -138,6 +145,7 @@ Status answer(const MakeSettings& s, Draft* draft) {
   ExecuteOptions options;
   options.implementation = Implementation::kReference;
   options.inputs = s.recipe.gdn.io;
+  options.chained = true;
   Execution execution = execute(cases, c, options);
   for (const std::string& tensor : c.expected) {
     if (!execution.status.ok()) break;
@@ -161,19 +169,16 @@ Status take_over(const std::string& path, io::SafetensorsWriter* writer, nlohman
   return ok_status();
 }
 
-int make_case(MakeSettings settings) {
+/// Drafts and answers one case and adds it to a file.
+Status add_case(MakeSettings settings, io::SafetensorsWriter* writer, nlohmann::json* cases) {
   resolve(&settings);
-  if (const std::string reason = check(settings); !reason.empty()) return fail(reason);
-  io::SafetensorsWriter writer;
-  nlohmann::json cases = nlohmann::json::object();
-  if (settings.append) {
-    if (const Status status = take_over(settings.path, &writer, &cases); !status.ok()) {
-      return fail(status.message);
-    }
-    if (cases.contains(settings.recipe.name)) {
-      return fail(settings.path + " has a case '" + settings.recipe.name +
-                  "'; give another --name");
-    }
+  if (const std::string reason = check(settings); !reason.empty()) {
+    return Status::failure(Code::kInvalidArgument, "%s", reason.c_str());
+  }
+  const std::string& name = settings.recipe.name;
+  if (cases->contains(name)) {
+    return Status::failure(Code::kInvalidArgument, "%s has a case '%s'; give another --name",
+                           settings.path.c_str(), name.c_str());
   }
   Draft draft = draft_case(settings.recipe);
   draft.description["tolerance_rel_l2"] = settings.tolerance;
@@ -183,12 +188,49 @@ int make_case(MakeSettings settings) {
                                     {"gates", settings.gates},
                                     {"betas", settings.betas},
                                     {"initial", settings.initial}};
-  if (const Status status = answer(settings, &draft); !status.ok()) return fail(status.message);
-  add_draft(draft, settings, &writer);
-  cases[settings.recipe.name] = draft.description;
+  if (const Status status = answer(settings, &draft); !status.ok()) return status;
+  add_draft(draft, settings, writer);
+  (*cases)[name] = draft.description;
+  return ok_status();
+}
+
+/// The settings of one row of a suite.
+MakeSettings of_row(const MakeSettings& base, const SuiteRow& row) {
+  MakeSettings s = base;
+  testing::GdnCase& c = s.recipe.gdn;
+  s.op = row.op, s.part = row.part, s.rule = row.rule, s.keys = row.keys, s.gates = row.gates;
+  s.recipe.name = row.name, s.recipe.steps = row.steps, s.recipe.chunk_size = row.chunk;
+  s.layout = row.head_first ? "bhtd" : "bthd";
+  s.state_layout = row.vk ? "vk" : "kv";
+  s.tolerance = row.tolerance;
+  s.l2norm = row.op == "prefill";
+  c.B = row.B, c.T = row.T, c.lengths = row.lengths;
+  c.H = row.H, c.HV = row.HV, c.K = row.K, c.V = row.V;
+  c.seed = row.seed;
+  return s;
+}
+
+int make_case(const MakeSettings& settings) {
+  io::SafetensorsWriter writer;
+  nlohmann::json cases = nlohmann::json::object();
+  if (settings.append) {
+    if (const Status status = take_over(settings.path, &writer, &cases); !status.ok()) {
+      return fail(status.message);
+    }
+  }
+  std::vector<MakeSettings> wanted;
+  for (const SuiteRow& row : suite_rows(settings.suite)) wanted.push_back(of_row(settings, row));
+  if (settings.suite.empty()) wanted.push_back(settings);
+  for (const MakeSettings& one : wanted) {
+    if (const Status status = add_case(one, &writer, &cases); !status.ok()) {
+      return fail(status.message);
+    }
+  }
   writer.set_metadata(io::kCasesKey, cases.dump());
   if (const Status status = writer.write(settings.path); !status.ok()) return fail(status.message);
-  fmt::print("{}: case {} ({})\n", settings.path, settings.recipe.name, settings.op);
+  fmt::print("{}: {} case{} written{}\n", settings.path, wanted.size(),
+             wanted.size() == 1 ? "" : "s",
+             settings.suite.empty() ? fmt::format(" ({})", settings.op) : "");
   return kExitDone;
 }
 
@@ -215,6 +257,9 @@ void add_shape_options(CLI::App* command, MakeSettings* s) {
   command->add_option("--channels", s->recipe.channels, "convolution channels (conv1d)")
       ->check(CLI::Range(1, 1 << 20))
       ->capture_default_str();
+  command->add_option("--chunk", s->recipe.chunk_size, "tokens of a chunk (stages)")
+      ->check(CLI::IsMember({16, 32, 64, 128}))
+      ->capture_default_str();
 }
 
 void add_profile_options(CLI::App* command, MakeSettings* s) {
@@ -224,6 +269,10 @@ void add_profile_options(CLI::App* command, MakeSettings* s) {
   choice(command, "--initial", &s->initial, kStates, "initial states");
   command->add_option("--seed", s->recipe.gdn.seed, "of the generator")->capture_default_str();
   command->add_flag("--l2norm", s->l2norm, "normalise q and k in the operator");
+  command->add_option("--rule", s->rule, "gated_delta, or linear_attention: simple GLA")
+      ->check(CLI::IsMember({"gated_delta", "linear_attention"}))
+      ->capture_default_str();
+  choice(command, "--part", &s->part, kParts, "stages: which results");
   command->add_option("--gate-space", s->gate_space, "log, linear or raw")
       ->check(CLI::IsMember({"log", "linear", "raw"}))
       ->capture_default_str();
@@ -248,6 +297,13 @@ Action add_make_case(CLI::App& app) {
   command->add_flag("--append", settings->append, "add the case to that file");
   command->add_option("--name", settings->recipe.name, "of the case (default: op.gates.seed)");
   choice(command, "--op", &settings->op, kOps, "operator");
+  command
+      ->add_option(
+          "--suite", settings->suite,
+          "many cases at once: conformance (every operator and stage, a ladder of lengths, "
+          "packs, gates and keys), or smoke (a small cut of it); other options but --dtype "
+          "do not count")
+      ->check(CLI::IsMember({"conformance", "smoke"}));
   add_shape_options(command, settings.get());
   add_profile_options(command, settings.get());
   add_dtype_option(*command, &settings->recipe.gdn.io);
@@ -260,6 +316,7 @@ Action add_make_case(CLI::App& app) {
       "Examples:\n"
       "  sluice make-case -o case.safetensors --H 2 --HV 4 --K 128 --V 128 --lengths 96,0,300\n"
       "  sluice make-case -o case.safetensors --append --gates strong --keys cos75 --T 1024\n"
+      "  sluice make-case -o kit.safetensors --suite conformance\n"
       "  sluice make-case -o layer.safetensors --op layer --packing qwen3_next --T 100 --steps 4\n"
       "  sluice verify case.safetensors");
   return [settings] { return make_case(*settings); };

@@ -32,7 +32,8 @@ Results results_from(const io::SafetensorsFile& file, const io::Case& c) {
     testing::Array array;
     array.shape = entry->shape;
     array.values = io::read_floats(*entry);
-    const bool exchange = stored_head_first(c, tensor) && array.shape.size() == 4;
+    const bool exchange =
+        stored_head_first(c, tensor) && array.shape.size() >= 3 && array.shape.size() <= 4;
     results[tensor] = exchange ? exchange_tokens_and_heads(array) : array;
   }
   return results;

@@ -185,11 +185,36 @@ void read_gated_norm_fields(Fields& fields, Case* out) {
       &out->rounding);
 }
 
+void read_stage_fields(Fields& fields, Case* out) {
+  fields.integer("chunk_size", &out->shape.C, true);
+  fields.choose<bool>("layout", {{"bthd", false}, {"bhtd", true}}, &out->head_first);
+  fields.choose<sluice_state_layout>(
+      "state_layout", {{"kv", SLUICE_STATE_KV}, {"vk", SLUICE_STATE_VK}}, &out->state_layout);
+  fields.optional_number("scale", &out->scale);
+  fields.choose<sluice_head_map>(
+      "head_map", {{"block", SLUICE_HEAD_MAP_BLOCK}, {"cyclic", SLUICE_HEAD_MAP_CYCLIC}},
+      &out->head_map);
+  fields.choose<sluice_rule>("rule",
+                             {{"gated_delta", SLUICE_RULE_GATED_DELTA},
+                              {"linear_attention", SLUICE_RULE_LINEAR_ATTENTION}},
+                             &out->rule);
+  fields.choose<sluice_direction>(
+      "direction", {{"forward", SLUICE_DIRECTION_FORWARD}, {"reverse", SLUICE_DIRECTION_REVERSE}},
+      &out->direction);
+  fields.choose<sluice_triangle>(
+      "triangle", {{"lower", SLUICE_TRIANGLE_LOWER}, {"upper", SLUICE_TRIANGLE_UPPER}},
+      &out->triangle);
+}
+
 std::string check_combination(const Case& c) {
   if (c.op == CaseOp::kLayer && c.shape.HV % c.shape.H != 0) {
     return "field 'num_v_heads' = " + std::to_string(c.shape.HV) +
            ", expected a multiple of num_k_heads = " + std::to_string(c.shape.H) +
            " (grouped value heads)";
+  }
+  const int64_t C = c.shape.C;
+  if (c.op == CaseOp::kStages && C != 16 && C != 32 && C != 64 && C != 128) {
+    return "field 'chunk_size' = " + std::to_string(C) + ", expected 16, 32, 64 or 128";
   }
   const bool interleaved = c.op == CaseOp::kLayer && c.packing == SLUICE_PACKING_INTERLEAVED;
   if (interleaved && c.head_map != SLUICE_HEAD_MAP_BLOCK) {
@@ -208,7 +233,8 @@ std::string read_case_fields(const json& description, Case* out) {
                          {"decode", CaseOp::kDecode},
                          {"conv1d", CaseOp::kConv1d},
                          {"gated_norm", CaseOp::kGatedNorm},
-                         {"layer", CaseOp::kLayer}},
+                         {"layer", CaseOp::kLayer},
+                         {"stages", CaseOp::kStages}},
                         &out->op, true);
   fields.number("tolerance_rel_l2", 0, &out->tolerance);
   for (const char* name : {"text", "note", "generator"}) fields.ignore(name);
@@ -229,6 +255,9 @@ std::string read_case_fields(const json& description, Case* out) {
       break;
     case CaseOp::kLayer:
       read_layer_fields(fields, out);
+      break;
+    case CaseOp::kStages:
+      read_stage_fields(fields, out);
       break;
   }
   const std::string reason = fields.finish();

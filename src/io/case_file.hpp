@@ -19,7 +19,7 @@ namespace sluice::io {
 /// The metadata key that holds the descriptions.
 constexpr const char* kCasesKey = "sluice.cases";
 
-enum class CaseOp { kPrefill, kDecode, kConv1d, kGatedNorm, kLayer };
+enum class CaseOp { kPrefill, kDecode, kConv1d, kGatedNorm, kLayer, kStages };
 
 /// The name in a description, e.g. "gated_norm".
 const char* case_op_name(CaseOp op) noexcept;
@@ -29,6 +29,7 @@ struct CaseShape {
   int64_t B = 0, T = 0, N = 0, H = 0, HV = 0, K = 0, V = 0;
   int64_t D = 0, W = 0, L = 0;  ///< convolution channels, width, state columns
   int64_t hidden = 0;           ///< rows of out_proj_weight
+  int64_t C = 0, chunks = 0;    ///< stages: tokens of a chunk, chunks of a row of h
 };
 
 /// One case. Every field has been checked, every tensor it names exists and has the right shape.
@@ -55,6 +56,8 @@ struct Case {
   double norm_eps = 1e-6;
   sluice_norm_rounding rounding = SLUICE_NORM_ROUND_ONCE;
   sluice_packing packing = SLUICE_PACKING_FLAT;
+  sluice_direction direction = SLUICE_DIRECTION_FORWARD;  ///< stages: of g_cumsum
+  sluice_triangle triangle = SLUICE_TRIANGLE_LOWER;       ///< stages: of A
 
   /// Tensors of this case without the case's name: results to compare with, in order.
   std::vector<std::string> expected;

@@ -1,0 +1,135 @@
+// Measures whether cases of op stages are understood, and refused where a result is recorded
+// without what its stage reads. How: a valid chain is written, then changed in one place, and the
+// message compared. SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "io/case_file.hpp"
+#include "io/safetensors_writer.hpp"
+
+namespace sluice::io {
+namespace {
+
+struct Draft {
+  nlohmann::json description = {{"op", "stages"}, {"chunk_size", 16}};
+  std::map<std::string, std::vector<int64_t>> floats = {
+      {"q", {1, 40, 2, 4}},         {"k", {1, 40, 2, 4}},
+      {"v", {1, 40, 6, 3}},         {"g", {1, 40, 6}},
+      {"beta", {1, 40, 6}},         {"g_cumsum", {1, 40, 6}},
+      {"A", {1, 40, 6, 16}},        {"A_inverse", {1, 40, 6, 16}},
+      {"u", {1, 40, 6, 3}},         {"w", {1, 40, 6, 4}},
+      {"v_new", {1, 40, 6, 3}},     {"h", {1, 4, 6, 4, 3}},
+      {"o", {1, 40, 6, 3}},         {"initial_state", {3, 6, 4, 3}},
+      {"final_state", {3, 6, 4, 3}}};
+  std::vector<int64_t> cu_seqlens = {0, 17, 17, 40};
+
+  Status read(CaseFile* out) const {
+    SafetensorsWriter writer;
+    for (const auto& [name, shape] : floats) {
+      size_t size = 1;
+      for (const int64_t n : shape) size *= static_cast<size_t>(n);
+      writer.add_floats("c." + name, ElementType::kF32, shape, std::vector<double>(size, 0.5));
+    }
+    if (!cu_seqlens.empty()) {
+      writer.add_integers("c.cu_seqlens", {static_cast<int64_t>(cu_seqlens.size())}, cu_seqlens);
+    }
+    writer.set_metadata(kCasesKey, nlohmann::json{{"c", description}}.dump());
+    const std::vector<std::byte> bytes = writer.serialize();
+    SafetensorsFile file;
+    const Status status = SafetensorsFile::parse(bytes, "draft", &file);
+    return status.ok() ? read_cases(std::move(file), out) : status;
+  }
+};
+
+TEST(CaseStages, AWholeChainIsUnderstood) {
+  CaseFile file;
+  const Status status = Draft().read(&file);
+  ASSERT_TRUE(status.ok()) << status.message;
+  const Case& c = file.cases.front();
+  EXPECT_EQ(c.op, CaseOp::kStages);
+  EXPECT_EQ(c.shape.C, 16);
+  EXPECT_EQ(c.shape.N, 3);
+  EXPECT_EQ(c.shape.chunks, 4);  // 17 tokens make two, 23 two
+  EXPECT_EQ(c.expected, (std::vector<std::string>{"g_cumsum", "A", "A_inverse", "u", "w", "v_new",
+                                                  "h", "o", "final_state"}));
+}
+
+TEST(CaseStages, SingleStagesAreUnderstood) {
+  Draft solve;
+  solve.description["triangle"] = "upper";
+  solve.floats = {{"A", {2, 40, 6, 16}}, {"A_inverse", {2, 40, 6, 16}}};
+  solve.cu_seqlens = {};
+  CaseFile file;
+  ASSERT_TRUE(solve.read(&file).ok());
+  EXPECT_EQ(file.cases.front().expected, std::vector<std::string>{"A_inverse"});
+  EXPECT_EQ(file.cases.front().triangle, SLUICE_TRIANGLE_UPPER);
+
+  Draft gla;
+  gla.description["rule"] = "linear_attention";
+  for (const char* name : {"beta", "A", "A_inverse", "u", "w", "v_new", "h"})
+    gla.floats.erase(name);
+  ASSERT_TRUE(gla.read(&file).ok());
+  EXPECT_EQ(file.cases.front().expected,
+            (std::vector<std::string>{"g_cumsum", "o", "final_state"}));
+}
+
+struct Wrong {
+  const char* name;
+  std::function<void(Draft&)> spoil;
+  const char* message;
+};
+void PrintTo(const Wrong& wrong, std::ostream* out) { *out << wrong.name; }
+
+class WrongStages : public ::testing::TestWithParam<Wrong> {};
+
+TEST_P(WrongStages, IsRefusedByName) {
+  Draft draft;
+  GetParam().spoil(draft);
+  CaseFile file;
+  const Status status = draft.read(&file);
+  EXPECT_EQ(status.code, Code::kInvalidArgument);
+  EXPECT_NE(std::string(status.message).find(GetParam().message), std::string::npos)
+      << status.message;
+}
+
+const Wrong kWrong[] = {
+    {"no_chunk_size", [](Draft& d) { d.description.erase("chunk_size"); },
+     "field 'chunk_size' is missing"},
+    {"chunk_size", [](Draft& d) { d.description["chunk_size"] = 48; },
+     "field 'chunk_size' = 48, expected 16, 32, 64 or 128"},
+    {"gate_space", [](Draft& d) { d.description["gate_space"] = "log"; },
+     "field 'gate_space' is unknown"},
+    {"matrix", [](Draft& d) { d.floats["A"] = {1, 40, 6, 8}; },
+     "tensor 'A' shape = [1, 40, 6, 8], expected [B=1, T=40, HV=6, C=16]"},
+    {"chunks", [](Draft& d) { d.floats["h"] = {1, 3, 6, 4, 3}; },
+     "tensor 'h' shape = [1, 3, 6, 4, 3], expected [B=1, chunks=4, HV=6, K=4, V=3]"},
+    {"sums_of_nothing", [](Draft& d) { d.floats.erase("g"); },
+     "tensor 'g' is missing (read for 'g_cumsum')"},
+    {"solve_of_nothing", [](Draft& d) { d.floats.erase("A"); },
+     "tensor 'A' is missing (read for 'A_inverse')"},
+    {"half_of_wy", [](Draft& d) { d.floats.erase("w"); }, "tensor 'w' is missing (read for 'u')"},
+    {"outputs_of_nothing", [](Draft& d) { d.floats.erase("v_new"); },
+     "tensor 'v_new' is missing (read for 'h')"},
+    {"state_of_nothing",
+     [](Draft& d) {
+       for (const char* name : {"h", "v_new", "o"}) d.floats.erase(name);
+     },
+     "tensor 'final_state' is given, expected with 'h' or 'o'"},
+    {"nothing", [](Draft& d) { d.floats = {{"k", {1, 40, 2, 4}}, {"g", {1, 40, 6}}}; },
+     "records no result of a stage"},
+    {"reverse", [](Draft& d) { d.description["direction"] = "reverse"; },
+     "field 'direction' = \"reverse\", expected \"forward\" where other stages read the sums"},
+    {"groups", [](Draft& d) { d.floats["q"] = d.floats["k"] = {1, 40, 4, 4}; },
+     "HV = 6, expected a multiple of H = 4"},
+    {"offsets", [](Draft& d) { d.cu_seqlens = {0, 17, 16, 40}; }, "'cu_seqlens' [2] = 16"},
+};
+INSTANTIATE_TEST_SUITE_P(CaseStages, WrongStages, ::testing::ValuesIn(kWrong),
+                         [](const auto& row) { return std::string(row.param.name); });
+
+}  // namespace
+}  // namespace sluice::io

@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/make_suite.hpp"
+
+#include <fmt/core.h>
+
+namespace sluice::tools {
+namespace {
+
+/// What a row of the ladder is made of: the delta rule and simple GLA, fused and in stages.
+struct Family {
+  const char *name, *op, *part, *rule;
+};
+constexpr Family kFamilies[] = {{"prefill", "prefill", "all", "gated_delta"},
+                                {"simple_gla", "prefill", "all", "linear_attention"},
+                                {"stages", "stages", "all", "gated_delta"},
+                                {"simple_gla_stages", "stages", "all", "linear_attention"},
+                                {"simple_gla_sums", "stages", "one-call", "linear_attention"}};
+
+class Suite {
+ public:
+  explicit Suite(bool smoke) : smoke_(smoke) {}
+
+  std::vector<SuiteRow> rows() && {
+    lengths();
+    packs();
+    profiles();
+    sizes();
+    single_stages();
+    other_operators();
+    return std::move(rows_);
+  }
+
+ private:
+  template <class Change>
+  void families(const std::string& what, Change change) {
+    for (const Family& family : kFamilies) {
+      SuiteRow row;
+      row.name = fmt::format("{}.{}", family.name, what);
+      row.op = family.op, row.part = family.part, row.rule = family.rule;
+      change(&row);
+      add(row);
+    }
+  }
+  void add(SuiteRow row) {
+    row.seed = rows_.size() + 1;
+    // A small cut: the same kinds of cases, short and narrow.
+    if (smoke_) {
+      if (row.T > 150) return;
+      row.K = row.K / 4 + 1, row.V = row.V / 4 + 1;
+    }
+    rows_.push_back(std::move(row));
+  }
+
+  void lengths() {
+    for (const int64_t T : {1, 63, 64, 65, 127, 128, 129, 255, 447, 1024, 1920, 4096}) {
+      families(fmt::format("T{}", T), [&](SuiteRow* row) {
+        row->T = T, row->chunk = T % 2 == 0 ? 64 : 128;
+        // Long rows show lost states where decay is slow.
+        row->gates = T > 1000 ? "slow" : "flashqla";
+      });
+    }
+  }
+
+  void packs() {
+    const std::vector<std::vector<int64_t>> kPacks = {
+        {256, 256},
+        {128, 128, 128},
+        {150, 300},
+        {129, 255},
+        {1, 17, 128, 129, 255},
+        {0, 5, 0, 64, 0},
+        {128, 256, 384, 512, 768},
+        {1, 63, 64, 65, 127, 128, 129, 447, 512, 640, 1920}};
+    for (size_t i = 0; i < kPacks.size(); ++i) {
+      families(fmt::format("pack{}", i), [&](SuiteRow* row) {
+        row->lengths = kPacks[i];
+        row->T = 0;
+        for (const int64_t length : kPacks[i]) row->T += length;
+        row->chunk = i % 2 == 0 ? 64 : 128;
+      });
+    }
+  }
+
+  void profiles() {
+    for (const char* gates :
+         {"none", "zero", "slow", "strong", "model", "resets", "minus-infinity", "half-zeros"}) {
+      families(fmt::format("gates_{}", gates),
+               [&](SuiteRow* row) { row->gates = gates, row->T = 150; });
+    }
+    for (const char* keys : {"random", "cos75", "cos90"}) {
+      families(fmt::format("keys_{}", keys), [&](SuiteRow* row) {
+        row->keys = keys, row->gates = "slow", row->T = 150;
+        row->tolerance = 1e-4;  // correlated keys amplify float32's own rounding
+      });
+    }
+  }
+
+  void sizes() {
+    const struct {
+      int64_t H, HV, K, V;
+    } kSizes[] = {{2, 6, 128, 128}, {1, 1, 60, 100}, {1, 4, 64, 128}, {3, 3, 100, 60}};
+    for (const auto& s : kSizes) {
+      families(fmt::format("H{}_HV{}_K{}_V{}", s.H, s.HV, s.K, s.V), [&](SuiteRow* row) {
+        row->H = s.H, row->HV = s.HV, row->K = s.K, row->V = s.V, row->T = 100, row->B = 2;
+      });
+    }
+    families("head_first_vk",
+             [](SuiteRow* row) { row->head_first = row->vk = true, row->V = 48, row->T = 100; });
+    for (const int64_t chunk : {16, 32, 64, 128}) {
+      SuiteRow row;
+      row.name = fmt::format("stages.chunk{}", chunk), row.op = "stages";
+      row.chunk = chunk, row.T = 150;
+      add(row);
+    }
+  }
+
+  void single_stages() {
+    for (const int64_t n : {16, 32, 64, 128}) {
+      SuiteRow row;
+      row.name = fmt::format("solve_upper.{}", n), row.op = "stages", row.part = "upper";
+      row.chunk = n, row.T = 150;
+      add(row);
+    }
+    SuiteRow reverse;
+    reverse.name = "cumsum_reverse", reverse.op = "stages", reverse.part = "reverse";
+    reverse.gates = "strong", reverse.T = 150;
+    add(reverse);
+  }
+
+  void other_operators() {
+    for (const char* gates : {"slow", "strong"}) {
+      SuiteRow decode;
+      decode.name = fmt::format("decode.{}", gates), decode.op = "decode", decode.gates = gates;
+      decode.T = decode.steps = 24, decode.B = 3;
+      add(decode);
+    }
+    for (const char* op : {"layer", "conv1d", "gated_norm"}) {
+      SuiteRow row;
+      row.name = op, row.op = op, row.B = 2, row.T = 100;
+      row.steps = row.op == "layer" ? 5 : 1;
+      add(row);
+    }
+  }
+
+  bool smoke_;
+  std::vector<SuiteRow> rows_;
+};
+
+}  // namespace
+
+std::vector<SuiteRow> suite_rows(const std::string& suite) {
+  return suite.empty() ? std::vector<SuiteRow>() : Suite(suite == "smoke").rows();
+}
+
+}  // namespace sluice::tools
