@@ -8,6 +8,9 @@ import pytest
 import sluice
 from conftest import Inputs, delta_rule, error
 from sluice import ops
+from sluice.cases.case import Case
+from sluice.cases.checks import judge
+from sluice.cases.execute import execute
 
 C = 64
 
@@ -87,6 +90,36 @@ def test_only_what_a_stage_writes_must_be_writable():
         ops.chunk_stage("chunk_cumsum", **chain)
     with pytest.raises(sluice.InvalidArgument, match="stage = 'chunk_p', expected one of chunk_cu"):
         ops.chunk_stage("chunk_p", **chain)
+
+
+def case_of(chain, **fields):
+    renamed = {"g" if name == "gate" else name: array for name, array in chain.items()}
+    named = {f"c.{name}": array for name, array in renamed.items()}
+    return Case("c", {"op": "stages", "chunk_size": C, **fields}, named)
+
+
+@pytest.mark.parametrize("wrong", [None, "A_inverse", "w", "h", "final_state"])
+def test_recorded_stages_are_judged_alone(wrong):
+    chain = chain_of(unit_keys(Inputs(T=150)), implementation="reference")
+    for stage in STAGES:
+        ops.chunk_stage(stage, **chain)
+    chain.pop("implementation")
+    case = case_of(chain)
+    assert len(case.answers()) == 9
+    results, kernel = execute(case, "cpu", "auto")
+    assert kernel.startswith("cpu.chunk_o") and set(results) == set(case.answers())
+    if wrong:
+        results[wrong][..., -1] *= 1.01
+    assert [v.tensor for v in judge(case, results) if not v.passed] == ([wrong] if wrong else [])
+
+
+def test_recorded_simple_gla_without_states_of_chunks():
+    x = Inputs(T=100)
+    o, state = delta_rule(x.q, x.k, x.v, x.g, state=x.state, linear=True)
+    given = dict(q=x.q, k=x.k, v=x.v, gate=x.g, initial_state=x.state, o=o, final_state=state)
+    case = case_of(given, rule="linear_attention")
+    verdicts = judge(case, execute(case, "cpu", "auto")[0])
+    assert [v.tensor for v in verdicts] == ["final_state", "o"] and all(v.passed for v in verdicts)
 
 
 def test_operators_that_there_are_not():

@@ -7,6 +7,7 @@ import numpy as np
 
 from .. import _library, ops
 from .case import Array, Case
+from .stages import execute_stages
 
 Results = dict[str, Array]
 
@@ -208,6 +209,7 @@ _OPERATORS = {
     "layer": _layer,
     "conv1d": _conv1d,
     "gated_norm": _gated_norm,
+    "stages": execute_stages,
 }
 
 
