@@ -14,6 +14,7 @@
 #include "cuda/tile/descriptor.hpp"
 #include "cuda/tile/number.cuh"
 #include "cuda/tile/tensor_map.h"
+#include "small_wrappers.h"
 
 namespace {
 namespace ptx = sluice::cuda::ptx;
@@ -188,6 +189,7 @@ bool check(bool is_bf16, const char* name) {
 int main() {
   int devices = 0;
   if (cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0) return 77;  // skipped
-  const bool ok = check<__nv_bfloat16>(true, "bf16") & check<__half>(false, "fp16");
+  const bool ok = check<__nv_bfloat16>(true, "bf16") & check<__half>(false, "fp16") &
+                  sluice::testing::check_small_wrappers();
   return ok ? 0 : 1;
 }

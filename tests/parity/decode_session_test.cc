@@ -136,6 +136,28 @@ TEST_P(DecodeSession, TokensInOneCallOrInSeveral) {
   EXPECT_TRUE(same_bits(together.states({0, 1}), apart.states({0, 1})));
 }
 
+/// Of the GPU: sums go in one order, whichever way a float32 state lies.
+TEST_P(DecodeSession, LayoutsGiveTheSameBits) {
+  if (backend() != SLUICE_IMPL_CUDA) GTEST_SKIP() << "layouts are swept each its own way";
+  Model m = GetParam();
+  m.state = kF32, m.layout = SLUICE_STATE_KV;
+  const Tokens tokens(m, 2, 3);
+  Session kv(m, 2);
+  m.layout = SLUICE_STATE_VK;
+  Session vk(m, 2);
+  const auto transposed = [&](const Array& states) {
+    Array out({2, m.HV, m.V, m.K});
+    for (int64_t i = 0; i < out.size(); ++i) {
+      const int64_t row = i / m.K % m.V, column = i % m.K, head = i / m.K / m.V;
+      out.values[static_cast<size_t>(i)] = states(0, head, column, row);
+    }
+    return out;
+  };
+  vk.pool.assign(transposed(kv.pool.values()));
+  EXPECT_TRUE(same_bits(kv.run(tokens, slots_of({1, 0})), vk.run(tokens, slots_of({1, 0}))));
+  EXPECT_TRUE(same_bits(transposed(kv.pool.values()), vk.pool.values()));
+}
+
 /// Rounds of three drafted tokens, of which a random number is accepted.
 TEST_P(DecodeSession, SpeculationEndsWherePlainDecodingDoes) {
   Model m = GetParam();

@@ -114,6 +114,8 @@ __device__ __forceinline__ void fold_tile(const RingParams& p, const RingStage& 
       read_four(key, k);
     } else {
       read_four(delta + lane.column, d);
+#pragma unroll
+      for (int i = 0; i < 4; ++i) d[i] *= weight;
     }
 #pragma unroll
     for (int m = 0; m < kVectors; ++m) {
@@ -131,9 +133,8 @@ __device__ __forceinline__ void fold_tile(const RingParams& p, const RingStage& 
 #pragma unroll
         for (int i = 0; i < 4; ++i) x[i] = fmaf(k[i], scaled, x[i]);
       } else {
-        const float scaled = weight * k[m % 4];
 #pragma unroll
-        for (int i = 0; i < 4; ++i) x[i] = fmaf(scaled, d[i], x[i]);
+        for (int i = 0; i < 4; ++i) x[i] = fmaf(k[m % 4], d[i], x[i]);
       }
       InFloat32::set(tile.words[m], x);
     }
