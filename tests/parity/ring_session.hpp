@@ -136,15 +136,19 @@ class RingSession {
   static int64_t at(const std::vector<int64_t>& list, int64_t slot) {
     return list[static_cast<size_t>(slot)];
   }
+  /// Padding has no cursor, nor has what lies past the pool.
+  static bool exists(const std::vector<int64_t>& list, int64_t slot) {
+    return slot >= 0 && slot < static_cast<int64_t>(list.size());
+  }
   static SlotList cursors(const std::vector<int64_t>& of_slot, const SlotList& slots) {
     SlotList out;
-    for (const int64_t slot : slots) out.push_back(slot < 0 ? -99 : at(of_slot, slot));
+    for (const int64_t slot : slots) out.push_back(exists(of_slot, slot) ? at(of_slot, slot) : -99);
     return out;
   }
   void follow(const SlotList& slots, const Array& next) {
     for (size_t n = 0; n < slots.size(); ++n) {
       const auto found = static_cast<int64_t>(next.values[n]);
-      if (slots[n] < 0) {
+      if (!exists(checkpoint, slots[n])) {
         EXPECT_EQ(found, -77) << "next_checkpoint of a padded row";
       } else {
         checkpoint[static_cast<size_t>(slots[n])] = found;
