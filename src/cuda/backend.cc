@@ -17,8 +17,10 @@
 #include "cuda/kernels/decode/ring_launch.h"
 #include "cuda/kernels/gated_norm/launch.h"
 #include "cuda/kernels/generic/launch.h"
+#include "cuda/kernels/stages/launch.h"
 #include "cuda/layer_prefill.h"
 #include "cuda/select.h"
+#include "cuda/stages.h"
 
 namespace sluice::cuda {
 namespace {
@@ -39,6 +41,7 @@ Status warm_up(int32_t device_index) noexcept {
   if (error == cudaSuccess) error = generic::load_kernels();
   if (error == cudaSuccess) error = conv1d::load_kernels();
   if (error == cudaSuccess) error = gated_norm::load_kernels();
+  if (error == cudaSuccess) error = stages::load_kernels();
   if (error == cudaSuccess && compute_capability(device_index) == kHopperCapability) {
     error = chunk_forward::load_kernels();
     if (error == cudaSuccess) error = decode::load_kernels();
@@ -71,6 +74,11 @@ size_t describe(char* out, size_t size) noexcept {
       "K <= 512, any V, compute capability 8.0 or newer\n"
       "cuda.kernels.layer: causal_conv1d, gated_rms_norm and layer_prefill, every option, compute "
       "capability 8.0 or newer\n"
+      "cuda.kernels.stages: chunk_stage, every option with K <= 512 where states are carried; by "
+      "tensor "
+      "cores: bfloat16 or float16, chunks of 64 or 128, K and V of multiples of 64 (64 or 128 for "
+      "K "
+      "with states), 16-byte aligned rows\n"
       "cuda.kernel_wish: %s\n",
       count, count > 0 ? compute_capability(0) : 0, driver, runtime, wished_kernel());
   return length > 0 ? static_cast<size_t>(length) : 0;
@@ -91,6 +99,7 @@ core::Backend make_backend() noexcept {
   backend.causal_conv1d = {select_causal_conv1d, causal_conv1d_workspace, run_causal_conv1d};
   backend.gated_rms_norm = {select_gated_rms_norm, gated_rms_norm_workspace, run_gated_rms_norm};
   backend.layer_decode = {select_layer_decode, layer_decode_workspace, run_layer_decode};
+  backend.chunk_stage = {select_chunk_stage, chunk_stage_workspace, run_chunk_stage};
   backend.layer_prefill = {select_layer_prefill, layer_prefill_workspace, run_layer_prefill};
   return backend;
 }

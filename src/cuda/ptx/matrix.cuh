@@ -48,6 +48,15 @@ __device__ __forceinline__ void mma_f16(float* d, const uint32_t* a, const uint3
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 
+/// D[16,8] += A[16,16] B[16,8], bfloat16 operands, float32 accumulator.
+__device__ __forceinline__ void mma_bf16(float* d, const uint32_t* a, const uint32_t* b) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7},"
+      " {%8, %9}, {%0, %1, %2, %3};\n"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+
 /// D[16,8] += A[16,8] B[8,8] with rows 8..15 of A zero; float16 operands, float32 accumulator.
 __device__ __forceinline__ void mma_f16_k8(float* d, uint32_t a, uint32_t b) {
   asm volatile(

@@ -3,6 +3,7 @@
 #ifndef SLUICE_CUDA_PTX_MATRIX_CUH_
 #define SLUICE_CUDA_PTX_MATRIX_CUH_
 
+#include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
 #include <cstring>
@@ -70,9 +71,13 @@ inline void stmatrix_x4_trans(uint32_t address, const uint32_t* r) {
 inline float half_of(uint32_t word, uint32_t index) {
   return __half2float(__ushort_as_half(static_cast<uint16_t>(index != 0 ? word >> 16 : word)));
 }
+inline float bfloat_of(uint32_t word, uint32_t index) {
+  return __bfloat162float(
+      __ushort_as_bfloat16(static_cast<uint16_t>(index != 0 ? word >> 16 : word)));
+}
 /// D[16,8] += A[16,8 kWords] B[8 kWords,8]; words of a lane: A by (k / 8, row / 8), then B by k
 /// / 8.
-template <uint32_t kWords>
+template <uint32_t kWords, float (*kNumber)(uint32_t, uint32_t) = half_of>
 void multiply_fragments(float* d) {
   const uint32_t lane = lane_of_thread();
   const emulation::Exchange& e = emulation::exchange();
@@ -80,19 +85,22 @@ void multiply_fragments(float* d) {
     const uint32_t row = lane / 4, upper = at / 2, column = lane % 4 * 2 + at % 2;
     for (uint32_t k = 0; k < 8 * kWords; ++k) {
       const uint32_t from = k % 8 / 2;
-      d[at] += half_of(e.words[row * 4 + from][k / 8 * 2 + upper], k % 2) *
-               half_of(e.words[column * 4 + from][8 + k / 8], k % 2);
+      d[at] += kNumber(e.words[row * 4 + from][k / 8 * 2 + upper], k % 2) *
+               kNumber(e.words[column * 4 + from][8 + k / 8], k % 2);
     }
   }
 }
-inline void mma_f16(float* d, const uint32_t* a, const uint32_t* b) {
+template <float (*kNumber)(uint32_t, uint32_t)>
+void mma_16(float* d, const uint32_t* a, const uint32_t* b) {
   uint32_t(&words)[16] = emulation::exchange().words[lane_of_thread()];
   for (int i = 0; i < 4; ++i) words[i] = a[i];
   for (int i = 0; i < 2; ++i) words[8 + i] = b[i];
   emulation::meet_warp();
-  multiply_fragments<2>(d);
+  multiply_fragments<2, kNumber>(d);
   emulation::meet_warp();
 }
+inline void mma_f16(float* d, const uint32_t* a, const uint32_t* b) { mma_16<half_of>(d, a, b); }
+inline void mma_bf16(float* d, const uint32_t* a, const uint32_t* b) { mma_16<bfloat_of>(d, a, b); }
 inline void mma_f16_k8(float* d, uint32_t a, uint32_t b) {
   uint32_t(&words)[16] = emulation::exchange().words[lane_of_thread()];
   words[0] = a;

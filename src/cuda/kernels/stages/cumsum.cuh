@@ -1,0 +1,86 @@
+// chunk_cumsum: sums of log gates inside chunks.
+//
+// Math      G_i = sum over j <= i of g_j (reverse: j >= i), g clamped at -128
+// Roles     a CTA has one chunk and 32 heads; a warp scans one head after the other
+// Memory    17 KB of shared memory: the chunk's gates, turned so that both ways of lying in
+//           memory (heads or tokens next to each other) are read and written in whole sectors
+// Floor     docs/kernels/stages.md
+//
+// SPDX-License-Identifier: Apache-2.0
+#ifndef SLUICE_CUDA_KERNELS_STAGES_CUMSUM_CUH_
+#define SLUICE_CUDA_KERNELS_STAGES_CUMSUM_CUH_
+
+#include "cuda/device/follow.cuh"
+#include "cuda/kernels/stages/config.h"
+#include "cuda/kernels/stages/work.cuh"
+
+namespace sluice::cuda::stages {
+
+struct GateTile {
+  float g[kSumHeads][kMostTokens + 1];
+};
+
+/// Calls move(token, head of the tile) for all tokens of a chunk, neighbours in memory by
+/// neighbours of a warp.
+template <class Move>
+__device__ __forceinline__ void for_each_gate(const TokenRows& rows, int tokens, int heads,
+                                              const Move& move) {
+  const bool heads_inside = rows.head_stride <= rows.token_stride;
+#pragma unroll 4
+  for (auto i = static_cast<int>(threadIdx.x); i < kSumHeads * kMostTokens; i += kSumThreads) {
+    const int token = heads_inside ? i / kSumHeads : i % kMostTokens;
+    const int head = heads_inside ? i % kSumHeads : i / kMostTokens;
+    if (token < tokens && head < heads) move(token, head);
+  }
+}
+
+/// Scans one head's gates in place, four tokens a lane; one warp.
+__device__ __forceinline__ void scan_head(float (&g)[kMostTokens + 1], int tokens, bool reverse) {
+  constexpr int kEach = kMostTokens / 32;
+  const auto lane = static_cast<int>(threadIdx.x % 32);
+  float x[kEach], sum = 0.0f;
+#pragma unroll
+  for (int i = 0; i < kEach; ++i) {
+    const int step = lane * kEach + i, token = reverse ? tokens - 1 - step : step;
+    sum += step < tokens ? g[token] : 0.0f;
+    x[i] = sum;
+  }
+  const float before = sum_before_lane(sum);
+#pragma unroll
+  for (int i = 0; i < kEach; ++i) {
+    const int step = lane * kEach + i;
+    if (step < tokens) g[reverse ? tokens - 1 - step : step] = before + x[i];
+  }
+}
+
+/// Items are slots x groups of 32 heads.
+__global__ void __launch_bounds__(kSumThreads)
+    cumsum_kernel(const __grid_constant__ StageParams p, int64_t items) {
+  extern __shared__ __align__(1024) uint8_t dynamic_shared[];
+  auto& tile = *reinterpret_cast<GateTile*>(dynamic_shared);
+  device::follow();
+  const int64_t groups = (p.HV + kSumHeads - 1) / kSumHeads;
+  for (int64_t item = blockIdx.x; item < items; item += gridDim.x) {
+    const Chunk chunk = chunk_of(p, item / groups);
+    const int64_t first = item % groups * kSumHeads;
+    const auto heads = static_cast<int>(min(p.HV - first, int64_t{kSumHeads}));
+    for_each_gate(p.gate, chunk.tokens, heads, [&](int token, int head) {
+      tile.g[head][token] = clamped_gate(token_number(p.gate, chunk, first + head, token));
+    });
+    __syncthreads();
+    for (auto head = static_cast<int>(threadIdx.x / 32); head < heads; head += kSumThreads / 32) {
+      scan_head(tile.g[head], chunk.tokens, p.reverse);
+    }
+    __syncthreads();
+    for_each_gate(p.g_cumsum, chunk.tokens, heads, [&](int token, int head) {
+      static_cast<float*>(
+          p.g_cumsum.data)[at(p.g_cumsum, chunk.batch, chunk.row + token, first + head)] =
+          tile.g[head][token];
+    });
+    __syncthreads();
+  }
+}
+
+}  // namespace sluice::cuda::stages
+
+#endif  // SLUICE_CUDA_KERNELS_STAGES_CUMSUM_CUH_

@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cuda/kernels/stages/gla.cuh"
+#include "cuda/kernels/stages/instances.h"
+#include "cuda/kernels/stages/kkt.cuh"
+#include "cuda/kernels/stages/states.cuh"
+#include "cuda/kernels/stages/wy.cuh"
+
+namespace sluice::cuda::stages {
+using Io = __nv_bfloat16;
+
+const void* bf16_kkt() noexcept { return reinterpret_cast<const void*>(kkt_kernel<Io>); }
+const void* bf16_wy() noexcept { return reinterpret_cast<const void*>(wy_kernel<Io>); }
+const void* bf16_outputs() noexcept { return reinterpret_cast<const void*>(outputs_kernel<Io>); }
+const void* bf16_states(bool wide) noexcept {
+  return wide ? reinterpret_cast<const void*>(states_kernel<Io, 2>)
+              : reinterpret_cast<const void*>(states_kernel<Io, 1>);
+}
+const void* bf16_gla(bool wide) noexcept {
+  return wide ? reinterpret_cast<const void*>(gla_kernel<Io, 2>)
+              : reinterpret_cast<const void*>(gla_kernel<Io, 1>);
+}
+
+}  // namespace sluice::cuda::stages

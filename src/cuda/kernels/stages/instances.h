@@ -1,0 +1,30 @@
+// The stage kernels; all take (StageParams, int64 items).
+// SPDX-License-Identifier: Apache-2.0
+#ifndef SLUICE_CUDA_KERNELS_STAGES_INSTANCES_H_
+#define SLUICE_CUDA_KERNELS_STAGES_INSTANCES_H_
+
+namespace sluice::cuda::stages {
+
+// Any dtype and stride.
+const void* cumsum() noexcept;
+const void* solve() noexcept;
+const void* plain_kkt() noexcept;
+const void* plain_wy() noexcept;
+const void* plain_chain() noexcept;
+const void* plain_outputs() noexcept;
+
+// By tensor cores; `wide`: K = 128, else 64.
+const void* bf16_kkt() noexcept;
+const void* bf16_wy() noexcept;
+const void* bf16_outputs() noexcept;
+const void* bf16_states(bool wide) noexcept;
+const void* bf16_gla(bool wide) noexcept;
+const void* fp16_kkt() noexcept;
+const void* fp16_wy() noexcept;
+const void* fp16_outputs() noexcept;
+const void* fp16_states(bool wide) noexcept;
+const void* fp16_gla(bool wide) noexcept;
+
+}  // namespace sluice::cuda::stages
+
+#endif  // SLUICE_CUDA_KERNELS_STAGES_INSTANCES_H_

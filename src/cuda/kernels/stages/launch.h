@@ -1,0 +1,47 @@
+// Host side of the stage kernels.
+// SPDX-License-Identifier: Apache-2.0
+#ifndef SLUICE_CUDA_KERNELS_STAGES_LAUNCH_H_
+#define SLUICE_CUDA_KERNELS_STAGES_LAUNCH_H_
+
+#include "cuda/kernels/stages/params.h"
+#include "cuda/target.h"
+
+namespace sluice::cuda::stages {
+
+enum class Kernel {
+  kCumsum,
+  kSolve,
+  kPlainKkt,  ///< the plain ones: any dtype and stride
+  kPlainWy,
+  kPlainChain,    ///< chunk_h, and chunk_o without h
+  kPlainOutputs,  ///< chunk_o with h
+  kKkt,           ///< from here on: 16-bit numbers by tensor cores
+  kWy,
+  kOutputs,
+  kStates,
+  kGla,
+};
+constexpr bool is_plain(Kernel kernel) noexcept { return kernel < Kernel::kKkt; }
+
+/// Extents of a launch.
+struct Launch {
+  int64_t items;  ///< CTAs that have work to do
+  int threads;
+  int64_t shared_bytes;  ///< dynamic
+};
+/// Host code, tested without a GPU.
+Launch plan_launch(Kernel kernel, const StageParams& params) noexcept;
+
+/// Loads the kernels onto the current device, which the first launch would do otherwise.
+/// @return a cudaError_t
+int load_kernels() noexcept;
+
+/// Enqueues the kernel; nothing is allocated and nothing waits for the device.
+/// @param target the current device
+/// @param stream a cudaStream_t of it
+/// @return a cudaError_t; 0 is success
+int launch(Kernel kernel, const StageParams& params, const Target& target, void* stream) noexcept;
+
+}  // namespace sluice::cuda::stages
+
+#endif  // SLUICE_CUDA_KERNELS_STAGES_LAUNCH_H_

@@ -1,0 +1,215 @@
+// Products of 64 x 64 tiles of 16-bit numbers, by warps (mma.m16n8k16), and how tiles come and go.
+//
+// Tiles lie in shared memory as 64 rows of 128 bytes, their 16-byte pieces permuted by row
+// (tile/swizzle.hpp), so that ldmatrix meets no bank twice. A warp has 16 rows of a result; lane l
+// has rows l / 4 and l / 4 + 8 and columns 8 j + l % 4 * 2 and the next of its tiles j of 8
+// columns. SPDX-License-Identifier: Apache-2.0
+#ifndef SLUICE_CUDA_KERNELS_STAGES_MMA_CUH_
+#define SLUICE_CUDA_KERNELS_STAGES_MMA_CUH_
+
+#include <type_traits>
+
+#include "cuda/kernels/stages/config.h"
+#include "cuda/kernels/stages/work.cuh"
+#include "cuda/ptx/async_copy.cuh"
+#include "cuda/ptx/barrier.cuh"
+#include "cuda/ptx/matrix.cuh"
+#include "cuda/tile/number.cuh"
+#include "cuda/tile/swizzle.hpp"
+
+namespace sluice::cuda::stages {
+
+inline constexpr uint32_t kTile = kTileBytes;
+
+__device__ __forceinline__ int warp() { return static_cast<int>(threadIdx.x / 32); }
+__device__ __forceinline__ int lane() { return static_cast<int>(threadIdx.x % 32); }
+/// Row (0 or 8 added by the caller) and first of two columns of this lane in a result.
+__device__ __forceinline__ int lane_row() { return lane() / 4; }
+__device__ __forceinline__ int lane_column() { return lane() % 4 * 2; }
+
+template <class Io>
+__device__ __forceinline__ void mma(float (&d)[4], const uint32_t* a, const uint32_t* b) {
+  if constexpr (std::is_same_v<Io, __half>) {
+    ptx::mma_f16(d, a, b);
+  } else {
+    ptx::mma_bf16(d, a, b);
+  }
+}
+
+/// Address of what this lane names of four 8x8 matrices of a tile: two by two, `down` those that
+/// differ in bit 0 lie below each other (else side by side).
+template <bool kDown>
+__device__ __forceinline__ uint32_t quad_address(uint32_t tile, int row, int column) {
+  const int low = lane() / 8 % 2, high = lane() / 16;
+  const int r = row + lane() % 8 + 8 * (kDown ? low : high);
+  const int piece = column / 8 + (kDown ? high : low);
+  return tile + tile::swizzled_piece(static_cast<uint32_t>(r), static_cast<uint32_t>(piece));
+}
+
+/// Left operand: rows row .. row + 15, terms column .. column + 15 of a tile [row][term].
+__device__ __forceinline__ void load_left(uint32_t (&a)[4], uint32_t tile, int row, int column) {
+  ptx::ldmatrix_x4(a, quad_address<true>(tile, row, column));
+}
+/// The same of a tile [term][row].
+__device__ __forceinline__ void load_left_turned(uint32_t (&a)[4], uint32_t tile, int row,
+                                                 int term) {
+  ptx::ldmatrix_x4_trans(a, quad_address<false>(tile, term, row));
+}
+/// Right operand: 16 terms and 16 columns of a tile [term][column]; two of a lane's words a tile.
+__device__ __forceinline__ void load_right(uint32_t (&b)[4], uint32_t tile, int term, int column) {
+  ptx::ldmatrix_x4_trans(b, quad_address<true>(tile, term, column));
+}
+/// The same of a tile [column][term].
+__device__ __forceinline__ void load_right_turned(uint32_t (&b)[4], uint32_t tile, int term,
+                                                  int column) {
+  ptx::ldmatrix_x4(b, quad_address<false>(tile, column, term));
+}
+
+/// A warp's 16 rows and 8 kTiles columns of a result.
+template <int kTiles>
+using Part = float[kTiles][4];
+
+template <int kTiles>
+__device__ __forceinline__ void clear(Part<kTiles>& part) {
+#pragma unroll
+  for (int j = 0; j < kTiles; ++j) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) part[j][i] = 0.0f;
+  }
+}
+
+/// Calls use(row of 16, column of 8 kTiles, first, second) for every pair of the lane's numbers.
+template <int kTiles, class Use>
+__device__ __forceinline__ void for_each_pair(Part<kTiles>& part, const Use& use) {
+#pragma unroll
+  for (int j = 0; j < kTiles; ++j) {
+    use(lane_row(), 8 * j + lane_column(), part[j][0], part[j][1]);
+    use(lane_row() + 8, 8 * j + lane_column(), part[j][2], part[j][3]);
+  }
+}
+
+/// sum += a right[16 terms from `term` on][columns from `column` on].
+template <class Io, bool kTurned, int kTiles>
+__device__ __forceinline__ void multiply_step(Part<kTiles>& sum, const uint32_t (&a)[4],
+                                              uint32_t right, int term, int column) {
+#pragma unroll
+  for (int j = 0; j < kTiles; j += 2) {
+    uint32_t b[4];
+    if constexpr (kTurned) {
+      load_right_turned(b, right, term, column + 8 * j);
+    } else {
+      load_right(b, right, term, column + 8 * j);
+    }
+    mma<Io>(sum[j], a, b);
+    mma<Io>(sum[j + 1], a, b + 2);
+  }
+}
+
+/// sum += left[rows of the warp][64 terms] right[64 terms][columns]; kTurned: right is
+/// [column][term].
+template <class Io, bool kTurned, int kTiles>
+__device__ __forceinline__ void multiply(Part<kTiles>& sum, uint32_t left, int row, uint32_t right,
+                                         int column) {
+#pragma unroll
+  for (int term = 0; term < 64; term += 16) {
+    uint32_t a[4];
+    load_left(a, left, row, term);
+    multiply_step<Io, kTurned, kTiles>(sum, a, right, term, column);
+  }
+}
+
+/// 16 rows and 64 columns of a result as a left operand of 64 terms.
+struct LeftPart {
+  uint32_t a[4][4];
+};
+template <class Io>
+__device__ __forceinline__ LeftPart as_left(const Part<8>& part) {
+  using P = tile::Packed<Io>;
+  LeftPart left;
+#pragma unroll
+  for (int s = 0; s < 4; ++s) {
+    left.a[s][0] = P::pack(part[2 * s][0], part[2 * s][1]);
+    left.a[s][1] = P::pack(part[2 * s][2], part[2 * s][3]);
+    left.a[s][2] = P::pack(part[2 * s + 1][0], part[2 * s + 1][1]);
+    left.a[s][3] = P::pack(part[2 * s + 1][2], part[2 * s + 1][3]);
+  }
+  return left;
+}
+/// sum += left right[64 terms][columns].
+template <class Io, int kTiles>
+__device__ __forceinline__ void multiply(Part<kTiles>& sum, const LeftPart& left, uint32_t right,
+                                         int column) {
+#pragma unroll
+  for (int s = 0; s < 4; ++s) {
+    multiply_step<Io, false, kTiles>(sum, left.a[s], right, 16 * s, column);
+  }
+}
+
+/// Requests rows row0 .. row0 + 63 and columns column .. column + 63 of a chunk; zeros past its
+/// end. All threads of a CTA of kThreads.
+template <int kThreads>
+__device__ __forceinline__ void request_tile(uint32_t tile, const TokenRows& rows,
+                                             const Chunk& chunk, int64_t head, int row0,
+                                             int64_t column) {
+  const auto* data =
+      static_cast<const uint16_t*>(rows.data) + at(rows, chunk.batch, chunk.row, head) + column;
+#pragma unroll
+  for (int i = static_cast<int>(threadIdx.x); i < 512; i += kThreads) {
+    const int row = i / 8, piece = i % 8;
+    const bool inside = row0 + row < chunk.tokens;
+    const auto* from = data + (inside ? row0 + row : 0) * rows.token_stride + 8 * piece;
+    ptx::copy_async_16(
+        tile + tile::swizzled_piece(static_cast<uint32_t>(row), static_cast<uint32_t>(piece)), from,
+        inside);
+  }
+}
+
+/// Requests rows k0 .. k0 + 63 and columns .. + 63 of a dense matrix [K][V] of 16-bit numbers.
+template <int kThreads>
+__device__ __forceinline__ void request_matrix(uint32_t tile, const uint16_t* first, int64_t V) {
+#pragma unroll
+  for (int i = static_cast<int>(threadIdx.x); i < 512; i += kThreads) {
+    const int row = i / 8, piece = i % 8;
+    ptx::copy_async_16(
+        tile + tile::swizzled_piece(static_cast<uint32_t>(row), static_cast<uint32_t>(piece)),
+        first + row * V + 8 * piece, true);
+  }
+}
+
+/// A pair of numbers at (row, column) of a tile; column is even.
+__device__ __forceinline__ uint32_t pair_address(uint32_t tile, int row, int column) {
+  return tile + tile::swizzled_element(static_cast<uint32_t>(row), static_cast<uint32_t>(column));
+}
+
+/// Rounds a warp's rows into a tile: rows row .. row + 15, columns from `column` on.
+template <class Io, int kTiles>
+__device__ __forceinline__ void put_part(uint32_t tile, int row, int column, Part<kTiles>& part) {
+  for_each_pair<kTiles>(part, [&](int i, int j, float x, float y) {
+    ptx::store_shared_4(pair_address(tile, row + i, column + j), tile::Packed<Io>::pack(x, y));
+  });
+}
+
+/// Copies 16 rows of kPieces 16-byte pieces from a tile to the chunk's rows from row0 on and
+/// columns from `to_column` on, those that exist. One warp, which sees what it has put there.
+template <int kPieces>
+__device__ __forceinline__ void store_rows(const uint8_t* tile, int row, int column,
+                                           const TokenRows& rows, const Chunk& chunk, int64_t head,
+                                           int row0, int64_t to_column) {
+  auto* data =
+      static_cast<uint16_t*>(rows.data) + at(rows, chunk.batch, chunk.row, head) + to_column;
+  __syncwarp();
+#pragma unroll
+  for (int i = lane(); i < 16 * kPieces; i += 32) {
+    const int r = i / kPieces, piece = i % kPieces;
+    if (row0 + r >= chunk.tokens) continue;
+    const uint32_t from = tile::swizzled_piece(static_cast<uint32_t>(row + r),
+                                               static_cast<uint32_t>(column / 8 + piece));
+    *reinterpret_cast<uint4*>(data + (row0 + r) * rows.token_stride + 8 * piece) =
+        *reinterpret_cast<const uint4*>(tile + from);
+  }
+  __syncwarp();
+}
+
+}  // namespace sluice::cuda::stages
+
+#endif  // SLUICE_CUDA_KERNELS_STAGES_MMA_CUH_

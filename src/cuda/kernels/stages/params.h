@@ -1,0 +1,41 @@
+// What the stage kernels are told: one POD for all of them, passed as a __grid_constant__.
+// SPDX-License-Identifier: Apache-2.0
+#ifndef SLUICE_CUDA_KERNELS_STAGES_PARAMS_H_
+#define SLUICE_CUDA_KERNELS_STAGES_PARAMS_H_
+
+#include "cuda/device/pools.h"
+
+namespace sluice::cuda::stages {
+
+using device::IndexVector, device::Number, device::StateSlots, device::TokenRows;
+
+/// The states that enter the chunks, [B,chunks,HV,K,V] or [..,V,K]; each matrix dense.
+struct ChunkStates {
+  void* data;  ///< may be null
+  int64_t batch_stride, chunk_stride, head_stride;
+  Number number;
+};
+
+/// Views that a stage does not have are null. Rows are [B,T,HV,..]; q and k [B,T,H,K].
+struct StageParams {
+  TokenRows q, k;
+  TokenRows values;          ///< v, u or v_new: what the stage reads
+  TokenRows gate, g_cumsum;  ///< [B,T,HV]; at most one is read
+  TokenRows beta;            ///< [B,T,HV]
+  TokenRows A, A_inverse;    ///< [B,T,HV,C]
+  TokenRows w, u, v_new, o;
+  ChunkStates h;
+  StateSlots state;
+  IndexVector cu_seqlens;         ///< [N+1]; null: sequence n is batch entry n
+  int64_t N, T, H, HV, K, V, r;   ///< those that the stage has
+  int64_t slots;                  ///< chunks of a batch entry, or a bound on those of all sequences
+  int64_t row_step, column_step;  ///< elements between neighbours in a state
+  int32_t C;                      ///< tokens of a chunk
+  float scale;
+  bool head_map_cyclic, reverse, upper;
+  bool has_gates;  ///< gate or g_cumsum is given
+};
+
+}  // namespace sluice::cuda::stages
+
+#endif  // SLUICE_CUDA_KERNELS_STAGES_PARAMS_H_

@@ -1,0 +1,81 @@
+// Extents of launches: host code, tested without a GPU.
+// SPDX-License-Identifier: Apache-2.0
+#include "cuda/kernels/stages/config.h"
+#include "cuda/kernels/stages/launch.h"
+
+namespace sluice::cuda::stages {
+namespace {
+
+constexpr int64_t kNumbers = 4 * 128;  ///< bytes of one float32 for each token of a chunk
+
+constexpr int64_t parts(int64_t whole, int64_t part) noexcept { return (whole + part - 1) / part; }
+
+/// Shared bytes of the kernels of tiles, for blocks = C / 64 and widths = K / 64.
+int64_t tile_bytes(Kernel kernel, int64_t blocks, int64_t widths) noexcept {
+  switch (kernel) {
+    case Kernel::kKkt:
+      return blocks * widths * kTileBytes + 2 * kNumbers;
+    case Kernel::kWy:
+      return (4 * blocks + 1) * kTileBytes + 2 * kNumbers;
+    case Kernel::kOutputs:
+      return (2 * widths + blocks * (widths + 1) + 1) * kTileBytes + kNumbers;
+    default:  // kStates, kGla: two blocks of two operands and values, S, v_new or o
+      return (2 * (2 * widths + 1) + widths + 1) * kTileBytes + kNumbers;
+  }
+}
+
+int64_t plain_bytes(Kernel kernel, int64_t K, int64_t C) noexcept {
+  constexpr int64_t kOperands = 4 * 16 * (kPlainRows + 4 + kPlainColumns + 2);
+  constexpr int64_t kChain =
+      kOperands + kNumbers + 4 * (kPlainRows * (kPlainColumns + 1) + 128 * kPlainColumns);
+  switch (kernel) {
+    case Kernel::kCumsum:
+      return 4 * kSumHeads * (128 + 1);
+    case Kernel::kSolve:
+      return solve_bytes(C);
+    case Kernel::kPlainChain:
+      return kChain + plain_chain_bytes(K);
+    case Kernel::kPlainOutputs:
+      return kChain;
+    default:
+      return kOperands + 2 * kNumbers;
+  }
+}
+
+int threads_of(Kernel kernel) noexcept {
+  if (kernel == Kernel::kSolve) return kSolveThreads;
+  if (kernel == Kernel::kCumsum) return kSumThreads;
+  if (kernel == Kernel::kStates) return kChainThreads;
+  return is_plain(kernel) ? kPlainThreads : kBlockThreads;
+}
+
+int64_t items_of(Kernel kernel, const StageParams& p) noexcept {
+  const int64_t chunks = p.cu_seqlens.data != nullptr ? p.slots : p.N * p.slots;
+  switch (kernel) {
+    case Kernel::kCumsum:
+      return chunks * parts(p.HV, kSumHeads);
+    case Kernel::kPlainChain:
+      return p.N * p.HV * parts(p.V, kPlainColumns);
+    case Kernel::kPlainOutputs:
+      return chunks * p.HV * parts(p.V, kPlainColumns);
+    case Kernel::kStates:
+    case Kernel::kGla:
+      return p.N * p.HV * (p.V / kColumns);
+    case Kernel::kKkt:
+    case Kernel::kWy:
+    case Kernel::kOutputs:
+      return chunks * p.HV * (p.C / kRows);
+    default:
+      return chunks * p.HV;
+  }
+}
+
+}  // namespace
+
+Launch plan_launch(Kernel kernel, const StageParams& p) noexcept {
+  const int64_t bytes = is_plain(kernel) ? plain_bytes(kernel, p.K, p.C)
+                                         : tile_bytes(kernel, p.C / kRows, p.K / kColumns);
+  return {items_of(kernel, p), threads_of(kernel), bytes};
+}
+
+}  // namespace sluice::cuda::stages

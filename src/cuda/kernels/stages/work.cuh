@@ -1,0 +1,169 @@
+// Work items: which tokens, head and part a CTA has, and the sums of gates of its chunk.
+// SPDX-License-Identifier: Apache-2.0
+#ifndef SLUICE_CUDA_KERNELS_STAGES_WORK_CUH_
+#define SLUICE_CUDA_KERNELS_STAGES_WORK_CUH_
+
+#include "cuda/device/sequence.cuh"
+#include "cuda/device/store.cuh"
+#include "cuda/kernels/stages/params.h"
+
+namespace sluice::cuda::stages {
+
+inline constexpr int kMostTokens = 128;  ///< of a chunk
+
+/// Tokens row .. row + tokens - 1 of a batch entry: a chunk of a sequence.
+struct Chunk {
+  int64_t seq, batch, row;
+  int64_t number;  ///< in its sequence
+  int tokens;      ///< none: the slot is empty
+};
+
+/// Offset of element 0 of a row of tokens.
+__device__ __forceinline__ int64_t at(const TokenRows& rows, int64_t batch, int64_t row,
+                                      int64_t head) {
+  return batch * rows.batch_stride + row * rows.token_stride + head * rows.head_stride;
+}
+
+__device__ __forceinline__ int64_t key_head(const StageParams& p, int64_t head) {
+  return p.head_map_cyclic ? head % p.H : head / p.r;
+}
+
+/// First row of packed sequence n, clamped to the tensors whatever cu_seqlens holds.
+__device__ __forceinline__ int64_t first_row(const StageParams& p, int64_t n) {
+  return min(max(device::load_index(p.cu_seqlens, n), int64_t{0}), p.T);
+}
+
+/// The chunk of a slot. Without cu_seqlens slot s is chunk s % chunks of sequence s / chunks.
+/// Packed sequence n has the slots from floor(cu[n] / C) + n on: enough, as ceil(l / C) <= floor((c
+/// + l) / C) - floor(c / C) + 1, and ascending, so that a search finds n; some stay empty.
+__device__ __forceinline__ Chunk chunk_of(const StageParams& p, int64_t slot) {
+  int64_t end = p.T;
+  Chunk chunk{};
+  if (p.cu_seqlens.data == nullptr) {
+    chunk.seq = chunk.batch = slot / p.slots;
+    chunk.number = slot % p.slots;
+  } else {
+    int64_t low = 0, high = p.N;  // low has a slot at or before this one, high has not
+    while (high - low > 1) {
+      const int64_t middle = (low + high) / 2;
+      if (first_row(p, middle) / p.C + middle <= slot) {
+        low = middle;
+      } else {
+        high = middle;
+      }
+    }
+    const int64_t begin = first_row(p, low);
+    end = max(first_row(p, low + 1), begin);
+    chunk.seq = low;
+    chunk.number = slot - begin / p.C - low;
+    chunk.row = begin;
+  }
+  chunk.row += chunk.number * p.C;
+  chunk.tokens = static_cast<int>(max(min(end - chunk.row, int64_t{p.C}), int64_t{0}));
+  return chunk;
+}
+
+/// The whole of sequence n as one range of tokens, in `row` and the return value.
+__device__ __forceinline__ int64_t tokens_of(const StageParams& p, int64_t n, Chunk* first) {
+  *first = {n, p.cu_seqlens.data == nullptr ? n : 0, 0, 0, 0};
+  if (p.cu_seqlens.data == nullptr) return p.T;
+  first->row = first_row(p, n);
+  return max(first_row(p, n + 1), first->row) - first->row;
+}
+
+/// Chunks of the sequences before `seq`, where h counts them. Whole warps; all lanes get it.
+__device__ __forceinline__ int64_t chunks_before(const StageParams& p, int64_t seq) {
+  if (p.cu_seqlens.data == nullptr) return 0;
+  int count = 0;  // BOUND: at most T / C + N chunks, and launches have fewer than 2^31
+  for (int64_t n = threadIdx.x % 32; n < seq; n += 32) {
+    const int64_t begin = first_row(p, n);
+    count += static_cast<int>((max(first_row(p, n + 1), begin) - begin + p.C - 1) / p.C);
+  }
+  for (int step = 16; step > 0; step /= 2) count += __shfl_xor_sync(~0u, count, step);
+  return count;
+}
+
+/// Offset of the state that enters a chunk; `before` is chunks_before() of its sequence.
+__device__ __forceinline__ int64_t state_at(const StageParams& p, const Chunk& chunk,
+                                            int64_t before, int64_t head) {
+  return chunk.batch * p.h.batch_stride + (before + chunk.number) * p.h.chunk_stride +
+         head * p.h.head_stride;
+}
+
+/// Where sequence n's state comes from and goes to.
+__device__ __forceinline__ device::Sequence slots_of(const StageParams& p, int64_t n) {
+  device::Sequence sequence{};
+  sequence.index = n;
+  device::find_slots(p.state, device::request_slots(p.state, n), &sequence);
+  return sequence;
+}
+
+/// A log gate as sluice.h has it. NUM: NaN passes the clamp.
+__device__ __forceinline__ float clamped_gate(float g) { return g < -128.0f ? -128.0f : g; }
+
+__device__ __forceinline__ float token_number(const TokenRows& rows, const Chunk& chunk,
+                                              int64_t head, int token) {
+  return device::load_number(rows.data, at(rows, chunk.batch, chunk.row + token, head),
+                             rows.number);
+}
+
+/// x of the lanes before this one, summed; no cancellation. Whole warps.
+__device__ __forceinline__ float sum_before_lane(float x) {
+  const auto lane = static_cast<int>(threadIdx.x % 32);
+  for (int step = 1; step < 32; step *= 2) {
+    const float before = __shfl_up_sync(~0u, x, step);
+    if (lane >= step) x += before;
+  }
+  x = __shfl_up_sync(~0u, x, 1);
+  return lane == 0 ? 0.0f : x;
+}
+
+inline constexpr int kLaneTokens = kMostTokens / 32;  ///< lane l has tokens 4 l .. 4 l + 3
+
+/// The numbers that a lane's G comes from, on their way: gates, or sums where those are given.
+struct LaneGates {
+  float x[kLaneTokens];
+};
+__device__ __forceinline__ LaneGates request_gates(const StageParams& p, const Chunk& chunk,
+                                                   int64_t head) {
+  LaneGates gates{};
+  const TokenRows& rows = p.g_cumsum.data != nullptr ? p.g_cumsum : p.gate;
+#pragma unroll
+  for (int i = 0; i < kLaneTokens; ++i) {
+    const int token = static_cast<int>(threadIdx.x % 32) * kLaneTokens + i;
+    if (rows.data == nullptr) continue;
+    if (token < chunk.tokens) {
+      gates.x[i] = token_number(rows, chunk, head, token);
+    } else if (p.g_cumsum.data != nullptr) {
+      gates.x[i] = token_number(rows, chunk, head, chunk.tokens - 1);
+    }
+  }
+  return gates;
+}
+
+/// G[i] of tokens 0 .. 127 of the chunk, those past its end as the last one's, by one warp. Zeros
+/// without gates.
+__device__ __forceinline__ void put_sums(const StageParams& p, LaneGates gates,
+                                         float (&G)[kMostTokens]) {
+  const bool summed = p.g_cumsum.data != nullptr;
+  float sum = 0.0f;
+#pragma unroll
+  for (float& x : gates.x) {
+    if (summed) continue;
+    sum += clamped_gate(x);
+    x = sum;
+  }
+  const float before = sum_before_lane(sum);
+  const auto lane = static_cast<int>(threadIdx.x % 32);
+#pragma unroll
+  for (int i = 0; i < kLaneTokens; ++i) G[lane * kLaneTokens + i] = before + gates.x[i];
+}
+
+__device__ __forceinline__ void load_sums(const StageParams& p, const Chunk& chunk, int64_t head,
+                                          float (&G)[kMostTokens]) {
+  put_sums(p, request_gates(p, chunk, head), G);
+}
+
+}  // namespace sluice::cuda::stages
+
+#endif  // SLUICE_CUDA_KERNELS_STAGES_WORK_CUH_

@@ -1,0 +1,31 @@
+// Copies of threads from global to shared memory that do not wait (PTX ISA 9.7.9.25.3).
+// SPDX-License-Identifier: Apache-2.0
+#ifndef SLUICE_CUDA_PTX_ASYNC_COPY_CUH_
+#define SLUICE_CUDA_PTX_ASYNC_COPY_CUH_
+
+#include <cstdint>
+
+namespace sluice::cuda::ptx {
+
+/// 16 bytes from an aligned global to an aligned shared address, past the L1; zeros, and no look at
+/// memory, unless `wanted`.
+__device__ __forceinline__ void copy_async_16(uint32_t to, const void* from, bool wanted) {
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;\n" ::"r"(to), "l"(from),
+               "r"(wanted ? 16 : 0)
+               : "memory");
+}
+
+/// Ends the calling thread's group of copies.
+__device__ __forceinline__ void close_copies() {
+  asm volatile("cp.async.commit_group;\n" ::: "memory");
+}
+
+/// Waits until at most kPending of the thread's groups are under way.
+template <int kPending>
+__device__ __forceinline__ void wait_for_copies() {
+  asm volatile("cp.async.wait_group %0;\n" ::"n"(kPending) : "memory");
+}
+
+}  // namespace sluice::cuda::ptx
+
+#endif  // SLUICE_CUDA_PTX_ASYNC_COPY_CUH_

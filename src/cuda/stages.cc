@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cuda/stages.h"
+
+#include <cuda_runtime_api.h>
+
+#include <initializer_list>
+
+#include "cuda/gpu.h"
+#include "cuda/kernels/stages/config.h"
+#include "cuda/lower_views.h"
+#include "cuda/select.h"
+
+namespace sluice::cuda {
+namespace {
+
+using core::ChunkStageProblem, core::present, core::Tensor;
+using stages::Kernel;
+using ll = long long;
+
+/// The view by whose device a stage goes.
+const Tensor& written(const ChunkStageProblem& p) noexcept {
+  switch (p.stage) {
+    case SLUICE_STAGE_CHUNK_CUMSUM:
+      return p.g_cumsum;
+    case SLUICE_STAGE_SCALED_DOT_KKT:
+      return p.A;
+    case SLUICE_STAGE_SOLVE_TRIL:
+      return p.A_inverse;
+    case SLUICE_STAGE_WY_FAST:
+      return p.u;
+    case SLUICE_STAGE_CHUNK_H:
+      return p.k;
+    default:
+      return p.o;
+  }
+}
+
+/// [B,T,HV,..] and [B,T,HV].
+device::TokenRows token_rows(const Tensor& t) noexcept {
+  return present(t) ? rows_of(t) : device::TokenRows{};
+}
+
+// --------------------------------------------------------------------------------- choice ----
+
+/// Whether rows are 16 bytes after 16 bytes wherever one starts.
+bool aligned(const Tensor& t) noexcept {
+  const int64_t each = 128 / t.dtype.bits;
+  bool even = reinterpret_cast<uintptr_t>(t.data) % 16 == 0;
+  for (int axis = 0; axis < t.rank - 1; ++axis) {
+    even = even && (t.shape[axis] <= 1 || t.stride[axis] % each == 0);
+  }
+  return even;
+}
+
+/// Whether all views that are present are aligned and of one 16-bit dtype, that of k.
+bool tiles(const ChunkStageProblem& p, std::initializer_list<const Tensor*> views) noexcept {
+  const sluice_dtype io = p.k.dtype;
+  for (const Tensor* view : views) {
+    if (!present(*view)) continue;
+    if (view->dtype.bits != 16 || view->dtype.code != io.code || !aligned(*view)) return false;
+  }
+  return (p.C == 64 || p.C == 128) && p.K % 64 == 0 && p.V % 64 == 0;
+}
+
+/// What carries a state keeps K rows of it in registers.
+bool carried(const ChunkStageProblem& p) noexcept { return p.K == 64 || p.K == 128; }
+bool tiled_states(const ChunkStageProblem& p) noexcept {
+  return !present(p.h) || p.state.layout == SLUICE_STATE_KV;
+}
+
+/// The kernel of tensor cores of a stage, if it has one that takes the problem.
+bool choose_tiles(const ChunkStageProblem& p, Kernel* kernel) noexcept {
+  const bool narrow = p.K <= stages::kTileMaxK, kv = tiled_states(p);
+  switch (p.stage) {
+    case SLUICE_STAGE_SCALED_DOT_KKT:
+      *kernel = Kernel::kKkt;
+      return narrow && tiles(p, {&p.k}) && aligned(p.A);
+    case SLUICE_STAGE_WY_FAST:
+      *kernel = Kernel::kWy;
+      return tiles(p, {&p.k, &p.values, &p.u, &p.w}) && aligned(p.A_inverse);
+    case SLUICE_STAGE_CHUNK_H:
+      *kernel = Kernel::kStates;
+      return carried(p) && kv && tiles(p, {&p.k, &p.values, &p.w, &p.v_new, &p.h});
+    case SLUICE_STAGE_CHUNK_O:
+      *kernel = present(p.h) ? Kernel::kOutputs : Kernel::kGla;
+      return (present(p.h) ? narrow && kv : carried(p)) &&
+             tiles(p, {&p.q, &p.k, &p.values, &p.h, &p.o});
+    default:
+      return false;
+  }
+}
+
+Kernel plain_kernel(const ChunkStageProblem& p) noexcept {
+  switch (p.stage) {
+    case SLUICE_STAGE_CHUNK_CUMSUM:
+      return Kernel::kCumsum;
+    case SLUICE_STAGE_SCALED_DOT_KKT:
+      return Kernel::kPlainKkt;
+    case SLUICE_STAGE_SOLVE_TRIL:
+      return Kernel::kSolve;
+    case SLUICE_STAGE_WY_FAST:
+      return Kernel::kPlainWy;
+    case SLUICE_STAGE_CHUNK_H:
+      return Kernel::kPlainChain;
+    default:
+      return present(p.h) ? Kernel::kPlainOutputs : Kernel::kPlainChain;
+  }
+}
+
+/// Most dynamic shared bytes of a CTA.
+int64_t shared_limit(int capability) noexcept {
+  if (capability == 80 || capability == 87) return 163 * 1024;
+  const bool small = capability == 86 || capability == 89 || capability >= 120;
+  return (small ? 99 : 227) * 1024;
+}
+
+core::KernelName name_of(Kernel kernel, const ChunkStageProblem& p) noexcept {
+  switch (kernel) {
+    case Kernel::kCumsum:
+      return "cuda.chunk_cumsum";
+    case Kernel::kSolve:
+      return "cuda.solve_tril";
+    case Kernel::kPlainKkt:
+      return "cuda.scaled_dot_kkt.plain";
+    case Kernel::kPlainWy:
+      return "cuda.wy_fast.plain";
+    case Kernel::kPlainChain:
+      return p.stage == SLUICE_STAGE_CHUNK_H ? "cuda.chunk_h.plain" : "cuda.chunk_o.plain.states";
+    case Kernel::kPlainOutputs:
+      return "cuda.chunk_o.plain";
+    case Kernel::kKkt:
+      return "cuda.scaled_dot_kkt.tiles";
+    case Kernel::kWy:
+      return "cuda.wy_fast.tiles";
+    case Kernel::kOutputs:
+      return "cuda.chunk_o.tiles";
+    case Kernel::kStates:
+      return "cuda.chunk_h.tiles";
+    default:
+      return "cuda.chunk_o.tiles.states";
+  }
+}
+
+// ------------------------------------------------------------------------------- lowering ----
+
+device::StateSlots state_slots(const sluice_state_io& state) noexcept {
+  device::StateSlots out{};
+  out.initial = pool_of(state.initial);
+  out.final = pool_of(state.final);
+  out.read_slots = table_of(state.read_slots);
+  out.write_slots = table_of(state.write_slots);
+  if (present(state.has_initial_state)) {
+    out.has_initial_state = static_cast<const uint8_t*>(state.has_initial_state.data);
+    out.has_initial_stride = state.has_initial_state.stride[0];
+  }
+  out.pad_below = state.pad_below;
+  return out;
+}
+
+}  // namespace
+
+stages::StageParams lower_stage(const ChunkStageProblem& p) noexcept {
+  stages::StageParams out{};
+  out.q = token_rows(p.q), out.k = token_rows(p.k), out.values = token_rows(p.values);
+  out.gate = token_rows(p.gate), out.g_cumsum = token_rows(p.g_cumsum);
+  out.beta = token_rows(p.beta);
+  out.A = token_rows(p.A), out.A_inverse = token_rows(p.A_inverse);
+  out.w = token_rows(p.w), out.u = token_rows(p.u);
+  out.v_new = token_rows(p.v_new), out.o = token_rows(p.o);
+  if (present(p.h)) {
+    out.h = {p.h.data, p.h.stride[0], p.h.stride[1], p.h.stride[2], number_type(p.h.dtype)};
+  }
+  out.state = state_slots(p.state);
+  out.cu_seqlens = indices_of(p.rows.cu_seqlens);
+  out.N = p.rows.N, out.T = p.rows.T;
+  out.H = p.H, out.HV = p.HV, out.K = p.K, out.V = p.V, out.r = p.r;
+  const bool packed = present(p.rows.cu_seqlens);
+  out.slots = packed ? p.rows.T / p.C + p.rows.N : core::chunk_count(p.rows.T, p.C);
+  const bool is_vk = p.state.layout == SLUICE_STATE_VK;
+  out.row_step = is_vk ? 1 : p.V;
+  out.column_step = is_vk ? p.K : 1;
+  out.C = static_cast<int32_t>(p.C);
+  out.scale = static_cast<float>(p.scale);
+  out.head_map_cyclic = p.head_map == SLUICE_HEAD_MAP_CYCLIC;
+  out.reverse = p.direction == SLUICE_DIRECTION_REVERSE;
+  out.upper = p.triangle == SLUICE_TRIANGLE_UPPER;
+  out.has_gates = present(p.gate) || present(p.g_cumsum);
+  return out;
+}
+
+Status choose_stage_kernel(const ChunkStageProblem& p, int capability, Kernel* kernel,
+                           core::KernelName* name) noexcept {
+  if (capability < kOldestCapability) {
+    return Status::failure(Code::kUnsupported,
+                           "%s: compute capability = %d.%d, expected 8.0 or newer (CUDA kernels)",
+                           core::stage_name(p.stage), capability / 10, capability % 10);
+  }
+  const auto fits = [&] {
+    return stages::plan_launch(*kernel, lower_stage(p)).shared_bytes <= shared_limit(capability);
+  };
+  if (!choose_tiles(p, kernel) || !fits()) *kernel = plain_kernel(p);
+  if (*kernel == Kernel::kPlainChain && p.K > stages::kPlainMaxK) {
+    return Status::failure(
+        Code::kUnsupported, "%s: k.shape[3] = %lld, expected at most %lld (CUDA kernels)",
+        core::stage_name(p.stage), static_cast<ll>(p.K), static_cast<ll>(stages::kPlainMaxK));
+  }
+  *name = name_of(*kernel, p);
+  return ok_status();
+}
+
+Status select_chunk_stage(const ChunkStageProblem& p, core::KernelName* name) noexcept {
+  Kernel kernel{};
+  return choose_stage_kernel(p, compute_capability(written(p).device.index), &kernel, name);
+}
+
+size_t chunk_stage_workspace(const ChunkStageProblem&) noexcept { return 0; }
+
+Status run_chunk_stage(const ChunkStageProblem& p, sluice_workspace, void* stream) noexcept {
+  const int device = written(p).device.index;
+  Kernel kernel{};
+  core::KernelName name = "";
+  const Status status = choose_stage_kernel(p, compute_capability(device), &kernel, &name);
+  if (!status.ok()) return status;
+  const DeviceGuard guard(device);
+  int error = guard.error();
+  if (error == cudaSuccess) {
+    error = stages::launch(kernel, lower_stage(p), target_of(device), stream);
+  }
+  if (error == cudaSuccess) return ok_status();
+  return Status::failure(Code::kDeviceError, "%s: launch = %s, expected cudaSuccess",
+                         core::stage_name(p.stage),
+                         cudaGetErrorName(static_cast<cudaError_t>(error)));
+}
+
+}  // namespace sluice::cuda

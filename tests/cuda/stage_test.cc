@@ -1,0 +1,210 @@
+// Measures every stage on CUDA views against the float64 reference on the same inputs: dtypes,
+// lengths, packings, strides, chunk sizes, state layouts. Outputs start as NaN, so that what is not
+// written, or written where nothing belongs, shows. SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "stage_scene.hpp"
+#include "support/comparer.hpp"
+
+namespace sluice::testing {
+namespace {
+
+constexpr auto kDelta = SLUICE_RULE_GATED_DELTA;
+constexpr auto kGla = SLUICE_RULE_LINEAR_ATTENTION;
+const std::vector<int64_t> kLengths = {65, 0, 1, 200, 64};
+
+/// Relative error of what is computed with operands of `io` and stored in `out`. NUM: a rounding
+/// costs 2^-9 / sqrt(3) in bfloat16, 2^-12 / sqrt(3) in float16; operands are rounded up to thrice.
+double bound(sluice_dtype io, sluice_dtype out) {
+  const auto of = [](sluice_dtype d) {
+    return same_dtype(d, kF32) ? 4e-6 : same_dtype(d, kBF16) ? 4e-3 : 5e-4;
+  };
+  return std::max(of(io), of(out));
+}
+
+class CudaStage : public ::testing::TestWithParam<StageConfig> {};
+
+TEST_P(CudaStage, MatchesReference) {
+  const StageConfig& c = GetParam();
+  const StageResult truth = run_stage(c, SLUICE_IMPL_REFERENCE, true);
+  ASSERT_EQ(truth.code, SLUICE_OK) << truth.message;
+  const StageResult found = run_stage(c, SLUICE_IMPL_CUDA, false);
+  ASSERT_EQ(found.code, SLUICE_OK) << found.message;
+  EXPECT_EQ(found.damage, "");
+  ASSERT_EQ(found.outputs.size(), truth.outputs.size());
+  for (size_t i = 0; i < found.outputs.size(); ++i) {
+    const auto& [name, values] = found.outputs[i];
+    const sluice_dtype stored = name == "A"           ? c.A
+                                : name == "A_inverse" ? c.A_inverse
+                                : name == "final"     ? c.state
+                                : name == "h"         ? c.h
+                                : name == "g_cumsum"  ? kF32
+                                                      : c.io;
+    const bool float32 = name == "g_cumsum" || name == "A_inverse";
+    const double whole = bound(float32 ? kF32 : c.io, stored);
+    const Comparison comparison = compare_whole(view_of(values), view_of(truth.outputs[i].second));
+    const Verdict verdict = judge(c.name + " " + name, comparison, {whole, 2 * whole, 2 * whole});
+    EXPECT_TRUE(verdict.pass) << found.kernel << "\n" << verdict.line;
+  }
+  const bool tiles = c.name.find("tiles") != std::string::npos;
+  EXPECT_EQ(found.kernel.find("tiles") != std::string::npos, tiles) << found.kernel;
+}
+
+/// Fills in what follows from the name: "plain" for the kernels of any dtype.
+struct Add {
+  std::vector<StageConfig>* all;
+  template <class Change>
+  void operator()(const char* name, sluice_stage stage, Change change) const {
+    StageConfig c;
+    c.name = name, c.stage = stage, c.seed = all->size() + 1;
+    change(c);
+    all->push_back(c);
+  }
+};
+
+void add_sums(const Add& add) {
+  constexpr auto kStage = SLUICE_STAGE_CHUNK_CUMSUM;
+  add("cumsum", kStage, [](auto& c) { c.HV = 33, c.gates = GateProfile::kMinusInfinity; });
+  add("cumsum_reverse_packed", kStage, [](auto& c) {
+    c.lengths = kLengths, c.direction = SLUICE_DIRECTION_REVERSE, c.gate = kBF16;
+  });
+  add("cumsum_head_first_c128", kStage, [](auto& c) {
+    c.placement = Placement::kHeadFirst, c.C = 128, c.B = 2, c.gate = kF16, c.index = kI64;
+  });
+}
+
+void add_kkt(const Add& add) {
+  constexpr auto kStage = SLUICE_STAGE_SCALED_DOT_KKT;
+  add("kkt_tiles", kStage, [](auto& c) { c.K = 128, c.B = 2; });
+  add("kkt_tiles_c128_packed", kStage,
+      [](auto& c) { c.C = 128, c.lengths = kLengths, c.A = kBF16, c.io = kF16, c.summed = false; });
+  add("kkt_tiles_head_first", kStage,
+      [](auto& c) { c.placement = Placement::kHeadFirst, c.has_beta = false, c.K = 192; });
+  add("kkt_plain_float32", kStage, [](auto& c) {
+    c.io = kF32, c.K = 20, c.C = 32, c.HV = 3, c.placement = Placement::kFusedRow;
+  });
+  add("kkt_plain_c128", kStage, [](auto& c) {
+    c.C = 128, c.K = 100, c.A = kF16, c.H = 2, c.HV = 4, c.head_map = SLUICE_HEAD_MAP_CYCLIC;
+  });
+}
+
+void add_solves(const Add& add) {
+  constexpr auto kStage = SLUICE_STAGE_SOLVE_TRIL;
+  constexpr int64_t kSizes[] = {16, 32, 64, 128};
+  for (const int64_t n : kSizes) {
+    for (const auto triangle : {SLUICE_TRIANGLE_LOWER, SLUICE_TRIANGLE_UPPER}) {
+      const bool upper = triangle == SLUICE_TRIANGLE_UPPER;
+      const std::string name = std::string(upper ? "solve_upper" : "solve") + std::to_string(n);
+      add(name.c_str(), kStage, [&](auto& c) {
+        c.C = n, c.triangle = triangle, c.T = n + n / 2 + 3, c.A_inverse = upper ? kF32 : kBF16;
+      });
+    }
+  }
+  add("solve_packed", kStage, [](auto& c) { c.lengths = kLengths, c.A = kBF16, c.index = kI64; });
+  add("solve_batched", kStage,
+      [](auto& c) { c.matrices = SLUICE_MATRICES_BATCHED, c.T = c.C = 32, c.B = 2, c.HV = 3; });
+}
+
+void add_wy(const Add& add) {
+  constexpr auto kStage = SLUICE_STAGE_WY_FAST;
+  add("wy_tiles", kStage, [](auto& c) { c.K = 128, c.V = 64, c.B = 2; });
+  add("wy_tiles_c128_packed", kStage, [](auto& c) {
+    c.C = 128, c.lengths = kLengths, c.io = c.A_inverse = kF16, c.V = 128, c.summed = false;
+  });
+  add("wy_tiles_head_first", kStage, [](auto& c) {
+    c.placement = Placement::kHeadFirst, c.A_inverse = kF32, c.gates = GateProfile::kNone;
+  });
+  add("wy_plain_float32", kStage,
+      [](auto& c) { c.io = c.A_inverse = kF32, c.K = 20, c.V = 33, c.C = 16, c.has_beta = false; });
+  add("wy_plain_c128", kStage, [](auto& c) { c.C = 128, c.K = 72, c.V = 40, c.io = kF16; });
+}
+
+void add_states(const Add& add) {
+  constexpr auto kStage = SLUICE_STAGE_CHUNK_H;
+  add("h_tiles", kStage, [](auto& c) { c.K = 128, c.B = 2; });
+  add("h_tiles_c128_packed", kStage, [](auto& c) {
+    c.C = 128, c.lengths = kLengths, c.io = c.h = kF16, c.V = 128, c.slots = true;
+  });
+  add("h_tiles_gla_head_first", kStage, [](auto& c) {
+    c.placement = Placement::kHeadFirst, c.rule = kGla, c.has_initial = false, c.summed = false;
+  });
+  add("h_tiles_only_final", kStage, [](auto& c) {
+    c.with_h = false, c.layout = SLUICE_STATE_VK, c.state = kBF16, c.gates = GateProfile::kNone;
+  });
+  add("h_plain_float32", kStage, [](auto& c) {
+    c.io = c.h = kF32, c.K = 20, c.V = 33, c.C = 32, c.lengths = kLengths, c.slots = true;
+  });
+  add("h_plain_vk", kStage, [](auto& c) { c.layout = SLUICE_STATE_VK, c.C = 128, c.h = kF32; });
+}
+
+void add_outputs(const Add& add) {
+  constexpr auto kStage = SLUICE_STAGE_CHUNK_O;
+  add("o_tiles", kStage, [](auto& c) { c.K = c.V = 128, c.B = 2; });
+  add("o_tiles_c128_packed", kStage, [](auto& c) {
+    c.C = 128, c.lengths = kLengths, c.io = c.h = kF16, c.rule = kGla, c.summed = false;
+  });
+  add("o_tiles_head_first", kStage,
+      [](auto& c) { c.placement = Placement::kHeadFirst, c.gates = GateProfile::kNone; });
+  add("o_plain_float32", kStage,
+      [](auto& c) { c.io = c.h = kF32, c.K = 20, c.V = 33, c.C = 32, c.lengths = kLengths; });
+  add("o_plain_vk", kStage, [](auto& c) { c.layout = SLUICE_STATE_VK, c.C = 128; });
+}
+
+void add_gla(const Add& add) {
+  constexpr auto kStage = SLUICE_STAGE_CHUNK_O;
+  add("gla_tiles", kStage, [](auto& c) { c.rule = kGla, c.with_h = false, c.K = 128, c.B = 2; });
+  add("gla_tiles_c128_packed", kStage, [](auto& c) {
+    c.rule = kGla, c.with_h = false, c.C = 128, c.lengths = kLengths, c.io = kF16;
+    c.slots = true, c.V = 128, c.layout = SLUICE_STATE_VK;
+  });
+  add("gla_tiles_resets", kStage, [](auto& c) {
+    c.rule = kGla, c.with_h = false, c.gates = GateProfile::kResets, c.summed = false;
+    c.placement = Placement::kHeadFirst, c.has_initial = false;
+  });
+  add("gla_tiles_no_gates", kStage,
+      [](auto& c) { c.rule = kGla, c.with_h = false, c.gates = GateProfile::kNone, c.C = 128; });
+  add("gla_plain_float32", kStage, [](auto& c) {
+    c.rule = kGla, c.with_h = false, c.io = kF32, c.K = 20, c.V = 33, c.C = 16;
+    c.lengths = kLengths, c.slots = true;
+  });
+  add("o_plain_carries", kStage, [](auto& c) { c.with_h = false, c.K = 72, c.C = 128; });
+}
+
+std::vector<StageConfig> configs() {
+  std::vector<StageConfig> all;
+  const Add add{&all};
+  for (const auto part : {add_sums, add_kkt, add_solves, add_wy, add_states, add_outputs, add_gla})
+    part(add);
+  return all;
+}
+
+INSTANTIATE_TEST_SUITE_P(All, CudaStage, ::testing::ValuesIn(configs()),
+                         [](const auto& test) { return test.param.name; });
+
+/// Without gates the result is that of zeros, bit for bit.
+TEST(CudaSimpleGla, AbsentGateIsZeroGate) {
+  for (const sluice_dtype io : {kBF16, kF32}) {
+    for (const bool with_h : {false, true}) {
+      StageConfig c;
+      c.rule = kGla, c.io = c.h = io, c.with_h = with_h, c.gates = GateProfile::kNone;
+      const StageResult none = run_stage(c, SLUICE_IMPL_CUDA, false);
+      c.gates = GateProfile::kZero;
+      for (const bool summed : {false, true}) {
+        c.summed = summed;
+        const StageResult zero = run_stage(c, SLUICE_IMPL_CUDA, false);
+        ASSERT_EQ(zero.code, SLUICE_OK) << zero.message;
+        for (size_t i = 0; i < zero.outputs.size(); ++i) {
+          const Comparison same =
+              compare_whole(view_of(zero.outputs[i].second), view_of(none.outputs[i].second));
+          EXPECT_EQ(same.fault, "");
+          EXPECT_EQ(same.max_abs, 0.0) << none.outputs[i].first << " " << dtype_name(io);
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace sluice::testing

@@ -1,0 +1,12 @@
+# The stages of a prefill: one suite, for the GPU and for tests/emulation.
+add_library(sluice_stage_suite OBJECT stage_scene.cc stage_test.cc)
+target_link_libraries(sluice_stage_suite PRIVATE
+  sluice_flags sluice_test_support sluice_headers GTest::gtest)
+
+add_executable(sluice_cuda_stage_tests
+  parity_main.cc device_copy.cc $<TARGET_OBJECTS:sluice_stage_suite>)
+target_link_libraries(sluice_cuda_stage_tests PRIVATE
+  sluice_flags sluice_test_support sluice CUDA::cudart_static GTest::gtest)
+add_test(NAME cuda_stages COMMAND sluice_cuda_stage_tests --gtest_brief=1)
+# 77: the machine has no GPU
+set_tests_properties(cuda_stages PROPERTIES LABELS cuda SKIP_RETURN_CODE 77)

@@ -1,0 +1,101 @@
+// chunk_stage of the CUDA backend on the CPU: its host code as it is, its kernels by the emulator,
+// fewer CTAs than items, so that each does several. SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <cstdio>
+
+#include "core/backend.hpp"
+#include "cuda/gpu.h"
+#include "cuda/kernels/stages/cumsum.cuh"
+#include "cuda/kernels/stages/gla.cuh"
+#include "cuda/kernels/stages/kkt.cuh"
+#include "cuda/kernels/stages/plain_chain.cuh"
+#include "cuda/kernels/stages/solve.cuh"
+#include "cuda/kernels/stages/states.cuh"
+#include "cuda/kernels/stages/wy.cuh"
+#include "cuda/stages.h"
+
+namespace sluice::cuda::chunk_forward {
+alignas(1024) uint8_t dynamic_shared[emulation::kSharedBytes];
+}  // namespace sluice::cuda::chunk_forward
+
+namespace sluice::cuda {
+
+int compute_capability(int) noexcept { return 90; }
+int multiprocessors(int) noexcept { return 4; }
+DeviceGuard::DeviceGuard(int) noexcept {}
+DeviceGuard::~DeviceGuard() = default;
+
+namespace stages {
+
+/// The array that the emulator knows, under the name that these kernels have for it.
+extern uint8_t dynamic_shared[]
+    __attribute__((alias("_ZN6sluice4cuda13chunk_forward14dynamic_sharedE"), aligned(1024)));
+
+namespace {
+
+using Function = void (*)(StageParams, int64_t);
+
+template <class Io>
+Function tile_function(Kernel kernel, bool wide) {
+  switch (kernel) {
+    case Kernel::kKkt:
+      return kkt_kernel<Io>;
+    case Kernel::kWy:
+      return wy_kernel<Io>;
+    case Kernel::kOutputs:
+      return outputs_kernel<Io>;
+    case Kernel::kStates:
+      return wide ? states_kernel<Io, 2> : states_kernel<Io, 1>;
+    default:
+      return wide ? gla_kernel<Io, 2> : gla_kernel<Io, 1>;
+  }
+}
+
+Function function_of(Kernel kernel, const StageParams& p) {
+  constexpr Function kPlain[] = {cumsum_kernel,   solve_kernel,       plain_kkt_kernel,
+                                 plain_wy_kernel, plain_chain_kernel, plain_outputs_kernel};
+  if (is_plain(kernel)) return kPlain[static_cast<int>(kernel)];
+  return p.k.number == Number::kBfloat16 ? tile_function<__nv_bfloat16>(kernel, p.K == 128)
+                                         : tile_function<__half>(kernel, p.K == 128);
+}
+
+}  // namespace
+
+int launch(Kernel kernel, const StageParams& params, const Target&, void*) noexcept {
+  static uint64_t seed = 1;
+  const Launch plan = plan_launch(kernel, params);
+  const Function function = function_of(kernel, params);
+  const auto ctas = static_cast<unsigned>(std::min<int64_t>(plan.items, 3));
+  for (unsigned cta = 0; cta < ctas; ++cta) {
+    // NaN, to whoever reads before anybody wrote; the end of what was asked for is a guard.
+    std::fill_n(chunk_forward::dynamic_shared, emulation::kSharedBytes, uint8_t{0xFF});
+    const std::string trouble = emulation::run_cta(cta, ctas, static_cast<unsigned>(plan.threads),
+                                                   ++seed, [&] { function(params, plan.items); });
+    if (!trouble.empty()) std::fprintf(stderr, "emulation: %s\n", trouble.c_str());
+    const uint8_t* const end = chunk_forward::dynamic_shared + plan.shared_bytes;
+    const uint8_t* const past = chunk_forward::dynamic_shared + emulation::kSharedBytes;
+    const bool within = std::all_of(end, past, [](uint8_t x) { return x == 0xFF; });
+    if (!within) std::fprintf(stderr, "emulation: shared memory past the launch's\n");
+    if (!trouble.empty() || !within) return 1;
+  }
+  return 0;
+}
+
+}  // namespace stages
+
+const core::Backend& backend() noexcept {
+  static const core::Backend instance = [] {
+    core::Backend made{};
+    made.id = SLUICE_IMPL_CUDA;
+    made.name = "cuda";
+    made.description = "the stages, emulated";
+    made.requirement = "nothing";
+    made.device_type = SLUICE_DEVICE_CUDA;
+    made.available = []() noexcept { return true; };
+    made.chunk_stage = {select_chunk_stage, chunk_stage_workspace, run_chunk_stage};
+    return made;
+  }();
+  return instance;
+}
+
+}  // namespace sluice::cuda

@@ -1,0 +1,22 @@
+# The stages of a prefill: the GPU's own suite on the emulated kernels.
+add_library(sluice_emulated_stages OBJECT emulator.cc emulated_stage_backend.cc)
+target_include_directories(sluice_emulated_stages BEFORE PRIVATE ${CMAKE_CURRENT_SOURCE_DIR})
+target_include_directories(sluice_emulated_stages SYSTEM PRIVATE ${CUDAToolkit_INCLUDE_DIRS})
+target_compile_options(sluice_emulated_stages PRIVATE
+  -Wall -Wextra -Werror -Wno-unknown-pragmas -Wno-unused-value -Wno-restrict)
+set_source_files_properties(emulated_stage_backend.cc PROPERTIES
+  COMPILE_OPTIONS "-include;${CMAKE_CURRENT_SOURCE_DIR}/prelude.hpp;-O1")
+target_link_libraries(sluice_emulated_stages PRIVATE sluice_headers)
+
+add_executable(sluice_emulated_stage_tests
+  host_device_copy.cc $<TARGET_OBJECTS:sluice_stage_suite>
+  ${PROJECT_SOURCE_DIR}/src/cuda/stages.cc ${PROJECT_SOURCE_DIR}/src/cuda/kernels/stages/plan.cc
+  $<TARGET_OBJECTS:sluice_emulated_stages>
+  $<TARGET_OBJECTS:sluice_core> $<TARGET_OBJECTS:sluice_ref> $<TARGET_OBJECTS:sluice_cpu>)
+target_link_libraries(sluice_emulated_stage_tests PRIVATE
+  sluice_flags sluice_headers sluice_test_support
+  $<TARGET_PROPERTY:sluice_cpu,LINK_LIBRARIES> CUDA::cudart_static Threads::Threads
+  GTest::gtest_main)
+target_compile_options(sluice_emulated_stage_tests PRIVATE -Wno-psabi)
+add_test(NAME emulated_stages COMMAND sluice_emulated_stage_tests --gtest_brief=1)
+set_tests_properties(emulated_stages PROPERTIES LABELS cpu)
