@@ -16,13 +16,12 @@ Action add_bench(CLI::App& app) {
       "  sluice bench prefill --grid marks --json marks.json --svg marks.svg\n"
       "  sluice bench decode --json decode.json\n"
       "  sluice bench layer --B 1,32 --state bf16\n"
-      "  sluice bench parts --json parts.json");
+      "  sluice bench parts --json parts.json\n"
+      "  sluice bench stages --json stages.json");
   const std::vector<std::pair<const char*, Action>> actions = {
-      {"cpu", add_bench_cpu(*command)},
-      {"prefill", add_bench_prefill(*command)},
-      {"decode", add_bench_decode(*command)},
-      {"layer", add_bench_layer(*command)},
-      {"parts", add_bench_parts(*command)}};
+      {"cpu", add_bench_cpu(*command)},       {"prefill", add_bench_prefill(*command)},
+      {"decode", add_bench_decode(*command)}, {"layer", add_bench_layer(*command)},
+      {"parts", add_bench_parts(*command)},   {"stages", add_bench_stages(*command)}};
   return [command, actions] {
     for (const auto& [name, action] : actions) {
       if (command->got_subcommand(name)) return action();

@@ -12,6 +12,7 @@ Action add_bench_decode(CLI::App& bench);
 Action add_bench_layer(CLI::App& bench);
 Action add_bench_prefill(CLI::App& bench);
 Action add_bench_parts(CLI::App& bench);
+Action add_bench_stages(CLI::App& bench);
 
 }  // namespace sluice::tools
 

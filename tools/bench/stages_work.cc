@@ -1,0 +1,271 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/bench/stages_work.hpp"
+
+#include <fmt/core.h>
+
+#include <algorithm>
+#include <cmath>
+#include <stdexcept>
+
+#include "support/array.hpp"
+#include "tools/bench/prefill_inputs.hpp"
+
+namespace sluice::tools {
+namespace {
+
+enum Tensor {
+  kQ,
+  kK,
+  kV,
+  kO,
+  kFusedO,
+  kU,
+  kW,
+  kVNew,
+  kA,
+  kInverse,
+  kH,
+  kGate,
+  kBeta,
+  kSums,
+  kFinal
+};
+constexpr int kTensors = kFinal + 1;
+/// Rows of random numbers, repeated over every tensor.
+constexpr int64_t kBlockRows = 8192;
+/// Rows of o that difference() looks at.
+constexpr int64_t kComparedRows = 4096;
+
+/// Bytes of a tensor of a cell.
+size_t bytes_of(const StagesCell& c, int tensor, size_t element) {
+  const int64_t keys = c.tokens() * c.H * c.K, values = c.tokens() * c.HV * c.V;
+  const auto sized = [&](int64_t count, size_t each) { return static_cast<size_t>(count) * each; };
+  switch (tensor) {
+    case kQ:
+    case kK:
+      return sized(keys, element);
+    case kW:
+      return c.chain ? sized(c.tokens() * c.HV * c.K, element) : 0;
+    case kU:
+    case kVNew:
+    case kFusedO:
+      return c.chain ? sized(values, element) : 0;
+    case kA:
+      return c.chain ? sized(c.tokens() * c.HV * c.C, 4) : 0;
+    case kInverse:
+      return c.chain ? sized(c.tokens() * c.HV * c.C, element) : 0;
+    case kH:
+      return sized(c.chunks() * c.HV * c.K * c.V, element);
+    case kGate:
+    case kBeta:
+    case kSums:
+      return sized(c.tokens() * c.HV, 4);
+    case kFinal:
+      return sized(c.B * c.HV * c.K * c.V, 4);
+    default:
+      return sized(values, element);
+  }
+}
+
+void require(const Status& status) {
+  if (!status.ok()) throw std::runtime_error(status.message);
+}
+
+Stage stage_of(StagesItem item) noexcept {
+  constexpr Stage kStages[] = {Stage::kChunkCumsum, Stage::kScaledDotKkt, Stage::kSolveTril,
+                               Stage::kWyFast,      Stage::kChunkH,       Stage::kChunkO,
+                               Stage::kChunkO,      Stage::kChunkH,       Stage::kChunkO};
+  return kStages[static_cast<int>(item)];
+}
+
+constexpr StagesItem kChain[] = {StagesItem::kCumsum, StagesItem::kKkt,    StagesItem::kSolve,
+                                 StagesItem::kWy,     StagesItem::kStates, StagesItem::kOutputs};
+
+}  // namespace
+
+std::string StagesCell::text() const {
+  return fmt::format("{}x{}{}{}", B, T, packed ? " packed" : "", head_first ? " head first" : "");
+}
+
+const char* item_name(StagesItem item) noexcept {
+  constexpr const char* kNames[] = {"chunk_cumsum", "scaled_dot_kkt", "solve_tril", "wy_fast",
+                                    "chunk_h",      "chunk_o",        "simple_gla", "gla chunk_h",
+                                    "gla chunk_o",  "chunk_forward"};
+  return kNames[static_cast<int>(item)];
+}
+
+std::vector<StagesItem> items_of(const StagesCell& cell) {
+  if (!cell.chain) {
+    return {StagesItem::kSimpleGla, StagesItem::kGlaStates, StagesItem::kGlaOutputs};
+  }
+  std::vector<StagesItem> items(std::begin(kChain), std::end(kChain));
+  items.push_back(StagesItem::kFused);
+  return items;
+}
+
+StagesCost cost_of(const StagesCell& c, StagesItem item) noexcept {
+  const auto C = static_cast<double>(c.C), K = static_cast<double>(c.K);
+  const auto V = static_cast<double>(c.V), r = static_cast<double>(c.HV) / static_cast<double>(c.H);
+  const double e = 2, state = e * K * V;
+  StagesCost one;  // of a chunk and value head
+  switch (item) {
+    case StagesItem::kCumsum:
+      one = {C, 8 * C};
+      break;
+    case StagesItem::kKkt:
+      one = {C * C * K, e * C * K / r + 4 * C * C + 8 * C};
+      break;
+    case StagesItem::kSolve:
+      one = {C * C * C / 3, (4 + e) * C * C};
+      break;
+    case StagesItem::kWy:
+      one = {C * C * (K + V), e * (C * C + 2 * C * V + C * K * (1 + 1 / r)) + 8 * C};
+      break;
+    case StagesItem::kStates:
+      one = {4 * C * K * V, e * C * (K / r + K + 2 * V) + state + 4 * C};
+      break;
+    case StagesItem::kGlaStates:
+      one = {2 * C * K * V, e * C * (K / r + V) + state + 4 * C};
+      break;
+    case StagesItem::kOutputs:
+    case StagesItem::kGlaOutputs:
+      one = {2 * C * K * V + C * C * (K + V), e * C * (2 * K / r + 2 * V) + state + 4 * C};
+      break;
+    case StagesItem::kSimpleGla:
+      one = {4 * C * K * V + C * C * (K + V), e * C * (2 * K / r + 2 * V) + 4 * C};
+      break;
+    case StagesItem::kFused:
+      one = {6 * C * K * V + 2 * C * C * (K + V) + C * C * C / 3,
+             e * C * (2 * K / r + 2 * V) + 8 * C};
+      break;
+  }
+  const double count = static_cast<double>(c.tokens() * c.HV) / C;
+  return {one.flops * count, one.bytes * count};
+}
+
+StagesWork::StagesWork(Machine& machine, sluice_dtype dtype, const std::vector<StagesCell>& cells)
+    : machine_(machine), dtype_{dtype}, bytes_(kTensors, 0), memory_(kTensors) {
+  int64_t sequences = 0;
+  for (const StagesCell& cell : cells) {
+    for (int t = 0; t < kTensors; ++t) {
+      const size_t bytes = bytes_of(cell, t, dtype.bits / 8u);
+      bytes_[static_cast<size_t>(t)] = std::max(bytes_[static_cast<size_t>(t)], bytes);
+    }
+    sequences = std::max(sequences, cell.B);
+  }
+  for (size_t t = 0; t < memory_.size(); ++t) memory_[t] = machine.allocate(bytes_[t]);
+  offsets_ = machine.allocate(static_cast<size_t>(sequences + 1) * sizeof(int32_t));
+  fill_inputs();
+}
+
+void StagesWork::fill_inputs() {
+  const auto fill = [&](int tensor, const Bytes& block) {
+    auto* to = static_cast<std::byte*>(memory_[static_cast<size_t>(tensor)].get());
+    for (size_t at = 0; at < bytes_[static_cast<size_t>(tensor)]; at += block.size()) {
+      const size_t left = bytes_[static_cast<size_t>(tensor)] - at;
+      machine_.upload(to + at, block.data(), std::min(block.size(), left));
+    }
+  };
+  fill(kQ, random_rows(kBlockRows, 128, true, 1.0, dtype_, 1));
+  fill(kK, random_rows(kBlockRows, 128, true, 1.0, dtype_, 2));
+  fill(kV, random_rows(kBlockRows, 128, false, 1.0, dtype_, 3));
+  fill(kGate, random_gates("published", kBlockRows, 16, 4));
+  fill(kBeta, random_betas(kBlockRows * 16, 5));
+}
+
+/// [B,T,heads,columns], or [1,B T,..] where packed.
+TensorView StagesWork::rows(int tensor, int64_t heads, int64_t columns) const {
+  const int64_t B = cell_.packed ? 1 : cell_.B, T = cell_.tokens() / B;
+  const DType type = tensor == kA ? kFloat32 : dtype_;
+  const int64_t row = heads * columns;
+  const void* const data = memory_[static_cast<size_t>(tensor)].get();
+  if (cell_.head_first) {
+    return {
+        data, type, {B, T, heads, columns}, {T * row, columns, T * columns, 1}, machine_.device()};
+  }
+  return {data, type, {B, T, heads, columns}, machine_.device()};
+}
+
+TensorView StagesWork::numbers(int tensor) const {
+  const int64_t B = cell_.packed ? 1 : cell_.B, T = cell_.tokens() / B, HV = cell_.HV;
+  const void* const data = memory_[static_cast<size_t>(tensor)].get();
+  if (cell_.head_first) {
+    return {data, kFloat32, {B, T, HV}, {T * HV, 1, T}, machine_.device()};
+  }
+  return {data, kFloat32, {B, T, HV}, machine_.device()};
+}
+
+void StagesWork::upload_offsets() {
+  std::vector<int32_t> offsets;
+  for (int64_t n = 0; n <= cell_.B; ++n) offsets.push_back(static_cast<int32_t>(n * cell_.T));
+  machine_.upload(offsets_.get(), offsets.data(), offsets.size() * sizeof(int32_t));
+}
+
+void StagesWork::select(const StagesCell& c) {
+  cell_ = c;
+  upload_offsets();
+  const sluice_device where = machine_.device();
+  const auto memory = [&](int tensor) { return memory_[static_cast<size_t>(tensor)].get(); };
+  const int64_t B = c.packed ? 1 : c.B;
+  stage_ = {};
+  stage_.chunk_size = static_cast<int32_t>(c.C);
+  stage_.q = rows(kQ, c.H, c.K), stage_.k = rows(kK, c.H, c.K), stage_.v = rows(kV, c.HV, c.V);
+  stage_.gate = numbers(kGate), stage_.g_cumsum = numbers(kSums);
+  stage_.h = TensorView(memory(kH), dtype_, {B, c.chunks() / B, c.HV, c.K, c.V}, where);
+  stage_.o = rows(kO, c.HV, c.V);
+  stage_.state.final = TensorView(memory(kFinal), kFloat32, {c.B, c.HV, c.K, c.V}, where);
+  if (c.packed) stage_.cu_seqlens = TensorView(offsets_.get(), kInt32, {c.B + 1}, where);
+  gla_ = stage_;
+  gla_.rule = Rule::kLinearAttention;
+  gla_.g_cumsum = {};
+  if (!c.chain) return;
+  stage_.beta = numbers(kBeta);
+  stage_.A = rows(kA, c.HV, c.C), stage_.A_inverse = rows(kInverse, c.HV, c.C);
+  stage_.w = rows(kW, c.HV, c.K), stage_.u = rows(kU, c.HV, c.V);
+  stage_.v_new = rows(kVNew, c.HV, c.V);
+  fused_ = {};
+  fused_.q = stage_.q, fused_.k = stage_.k, fused_.v = stage_.v;
+  fused_.gate = stage_.gate, fused_.beta = stage_.beta;
+  fused_.o = rows(kFusedO, c.HV, c.V);
+  fused_.cu_seqlens = stage_.cu_seqlens;
+  fused_.state.final = stage_.state.final;
+  const Result<WorkspaceSize> size = workspace_size(fused_);
+  require(size.status);
+  if (size.value.bytes <= workspace_bytes_) return;
+  workspace_bytes_ = size.value.bytes;
+  workspace_ = machine_.allocate(workspace_bytes_);
+}
+
+void StagesWork::call(StagesItem item, void* stream) {
+  if (item == StagesItem::kFused) {
+    return require(chunk_forward(fused_, {workspace_.get(), workspace_bytes_}, stream));
+  }
+  const bool gla = item == StagesItem::kSimpleGla || item == StagesItem::kGlaStates ||
+                   item == StagesItem::kGlaOutputs;
+  ChunkStageArgs args = (gla ? gla_ : stage_).of(stage_of(item));
+  if (item == StagesItem::kSimpleGla) args.h = {};
+  require(chunk_stage(args, {}, stream));
+}
+
+void StagesWork::call_chain(void* stream) {
+  for (const StagesItem item : kChain) call(item, stream);
+}
+
+double StagesWork::difference() const {
+  const int64_t count = std::min(cell_.tokens(), kComparedRows) * cell_.HV * cell_.V;
+  const size_t bytes = static_cast<size_t>(count) * (dtype_.bits / 8u);
+  std::vector<std::byte> chain(bytes), fused(bytes);
+  machine_.download_rows(chain.data(), stage_.o.data, bytes, bytes, 1);
+  machine_.download_rows(fused.data(), fused_.o.data, bytes, bytes, 1);
+  sluice_tensor a{}, b{};
+  a.data = chain.data(), b.data = fused.data();
+  a.dtype = b.dtype = dtype_;
+  double error = 0, whole = 0;
+  for (int64_t i = 0; i < count; ++i) {
+    const double x = testing::load_element(a, i), y = testing::load_element(b, i);
+    error += (x - y) * (x - y), whole += y * y;
+  }
+  return std::sqrt(error / whole);
+}
+
+}  // namespace sluice::tools
