@@ -31,10 +31,29 @@ bool may_forget(const DeltaRuleProblem& p, const SplitWish& wish) noexcept {
   return p.qk_norm == SLUICE_QK_NORM_L2 && bounded;
 }
 
+/// Whether all sequences have one length, as far as sizes tell: a packed one may be shorter.
+bool is_even(const DeltaRuleProblem& p) noexcept {
+  return !core::present(p.rows.cu_seqlens) || p.rows.N == 1;
+}
+
+/// Segments of equal length, without a planner; false where numbers would not fit.
+bool cut_evenly(const DeltaRuleProblem& p, int64_t count, int32_t shortest,
+                SplitRequest* request) noexcept {
+  const int64_t value = std::min(count, (p.rows.T + 63) / 64), boundaries = p.rows.N * (value - 1);
+  // BOUND: items of the transition pass are an int32.
+  if (boundaries * p.HV * (p.K + p.V) / 64 >= int64_t{1} << 31) return false;
+  request->rule = value > 1 ? SplitRule::kEven : SplitRule::kWhole;
+  request->value = static_cast<int32_t>(value);
+  request->shortest = shortest;
+  request->most_boundaries = static_cast<int32_t>(boundaries);
+  return true;
+}
+
 /// What the model says of lengths that the host expects.
 struct Outlook {
-  float time;   ///< of the best cut, or of none
-  float whole;  ///< of none
+  float time;     ///< of the best cut, or of none
+  float whole;    ///< of none
+  int32_t count;  ///< segments a sequence of the best cut
 };
 
 /// `chunks` of all sequences; `sequences` of them have `longest` each, and the others are short.
@@ -66,8 +85,8 @@ Outlook look_ahead(const DeltaRuleProblem& p, const SplitRequest& request,
                   static_cast<uint32_t>(boundaries),
                   static_cast<uint32_t>(n > 1 ? lengths.sequences : 0)};
     const float time = chunk_forward::cut_time(cut, of);
-    if (n == 1) best = {time, time};
-    best.time = std::min(best.time, time);
+    if (n == 1) best = {time, time, 1};
+    if (time < best.time) best.time = time, best.count = static_cast<int32_t>(n);
   }
   return best;
 }
@@ -80,7 +99,7 @@ struct Expectation {
 
 Expectation expect(const DeltaRuleProblem& p, const SplitRequest& request) noexcept {
   const int64_t N = p.rows.N;
-  if (!core::present(p.rows.cu_seqlens) || N == 1) {
+  if (is_even(p)) {
     const int64_t chunks = (p.rows.T + 63) / 64;
     const Outlook known = look_ahead(p, request, {N * chunks, N, chunks});
     return {known, known};
@@ -100,8 +119,27 @@ bool is_worth_asking(const DeltaRuleProblem& p, const Expectation& wide,
   const float equal = std::min(wide.equal.whole, narrow.equal.whole),
               skewed = std::min(wide.skewed.whole, narrow.skewed.whole);
   const float gain = 1.0f - std::min(wide.equal.time / equal, wide.skewed.time / skewed);
-  const bool is_known = !core::present(p.rows.cu_seqlens) || p.rows.N == 1;
-  return gain > (is_known ? 0.0f : 2.0f * kAskTime / (equal + kAskTime));
+  return gain > (is_even(p) ? 0.0f : 2.0f * kAskTime / (equal + kAskTime));
+}
+
+/// One number of both lengths: equal ones count twice.
+float weigh(float equal, float skewed) noexcept { return equal * equal * skewed; }
+
+/// What is expected of segments; decides whether heads may forget. WHY not always where they are
+/// allowed to: early starts lengthen the main pass, and where the transition pass fits the GPU in
+/// one round anyway, what they save there is not on the way of anything.
+Expectation expect_segments(const DeltaRuleProblem& p, SplitRequest* request) noexcept {
+  const Expectation forgetful = expect(p, *request);
+  if (!request->may_forget) return forgetful;
+  SplitRequest all = *request;
+  all.may_forget = false;
+  const Expectation exact = expect(p, all);
+  if (weigh(exact.equal.time, exact.skewed.time) >=
+      weigh(forgetful.equal.time, forgetful.skewed.time)) {
+    return forgetful;
+  }
+  request->may_forget = false;
+  return exact;
 }
 
 /// 128 or 64 columns of V a work item; and the rule kWhole where expected lengths gain too little
@@ -114,14 +152,14 @@ void choose_way(const DeltaRuleProblem& p, SplitRequest* request) noexcept {
     *request = whole;
     return;
   }
-  const Expectation wide = expect(p, *request);
+  const Expectation wide = expect_segments(p, request);
   whole.columns = 64;
   const Expectation narrow = p.V >= 128 ? expect(p, whole) : wide;
-  if (is_worth_asking(p, wide, narrow)) return;
-  // Equal lengths count twice.
-  const auto cost = [](const Expectation& of) {
-    return of.equal.whole * of.equal.whole * of.skewed.whole;
-  };
+  if (is_worth_asking(p, wide, narrow)) {
+    if (is_even(p)) cut_evenly(p, wide.equal.count, chunk_forward::kShortestSegment, request);
+    return;
+  }
+  const auto cost = [](const Expectation& of) { return weigh(of.equal.whole, of.skewed.whole); };
   whole.columns = cost(narrow) < cost(wide) ? 64 : request->columns;
   *request = whole;
 }
@@ -161,6 +199,7 @@ void apply(sluice_split split, int32_t value, const DeltaRuleProblem& p,
   if (split == SLUICE_SPLIT_SEGMENTS) {
     request->rule = SplitRule::kCount;
     request->value = value;
+    if (is_even(p) && cut_evenly(p, value, 1, request)) return;
     most = std::min(p.rows.N * (value - 1), chunks);
   } else if (split == SLUICE_SPLIT_LENGTH) {
     request->rule = SplitRule::kLength;

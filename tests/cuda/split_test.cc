@@ -41,10 +41,12 @@ SplitRequest request_of(const DeltaRuleProblem& p, const SplitWish& wish = {}) {
 TEST(CudaSplit, FewHeadsAndLongSequencesAreCut) {
   for (const int64_t HV : {2, 4, 8, 16}) {
     const SplitRequest request = request_of(packed(1, 32768, HV));
-    EXPECT_EQ(request.rule, SplitRule::kModel) << HV;
+    EXPECT_EQ(request.rule, SplitRule::kEven) << HV;
     EXPECT_GT(request.most_boundaries, 0);
     EXPECT_LE(request.most_boundaries * HV, 3 * kH200);
-    EXPECT_EQ(request_of(dense(1, 32768, HV)).rule, SplitRule::kModel) << HV;
+    EXPECT_EQ(request.most_boundaries, request.value - 1);
+    EXPECT_EQ(request_of(dense(1, 32768, HV)).value, request.value) << HV;
+    EXPECT_EQ(request_of(packed(2, 65536, HV)).rule, SplitRule::kModel) << HV;
   }
 }
 
@@ -83,6 +85,42 @@ TEST(CudaSplit, TheCallerComesBeforeTheEnvironment) {
   EXPECT_EQ(request_of(p, wish).rule, SplitRule::kWhole);
 }
 
+TEST(CudaSplit, EvenSegmentsCoverASequenceOnce) {
+  SplitRequest request;
+  request.rule = SplitRule::kEven;
+  for (const int32_t shortest : {1, 4}) {
+    for (const int32_t value : {2, 3, 16}) {
+      request.value = value;
+      request.shortest = shortest;
+      for (uint32_t chunks = 0; chunks < 70; ++chunks) {
+        const int32_t count = chunk_forward::even_count(request, chunks);
+        int32_t next = 0;
+        for (int32_t at = 0; at < value; ++at) {
+          const auto segment = chunk_forward::even_segment(request, 5, chunks, at);
+          ASSERT_EQ(segment.seq, 5);
+          ASSERT_EQ(segment.chunks >= 0, at < count);
+          if (at >= count) continue;
+          ASSERT_EQ(segment.first, next);
+          ASSERT_TRUE(count == 1 || segment.chunks >= shortest);
+          ASSERT_EQ(segment.before, at == 0 ? -1 : 5 * (value - 1) + at - 1);
+          ASSERT_EQ(segment.after, at + 1 == count ? -1 : 5 * (value - 1) + at);
+          next += segment.chunks;
+        }
+        ASSERT_EQ(next, static_cast<int32_t>(chunks));
+      }
+    }
+  }
+}
+
+TEST(CudaSplit, HeadsRememberWhereEarlyStartsWouldCostMore) {
+  const auto forgetful = [](DeltaRuleProblem p) {
+    p.history = SLUICE_HISTORY_FORGET;
+    return request_of(p).may_forget;
+  };
+  EXPECT_FALSE(forgetful(packed(1, 8192, 8)));
+  EXPECT_TRUE(forgetful(packed(1, 32768, 16)));
+}
+
 TEST(CudaSplit, LengthDependsOnHeadsAlone) {
   DeltaRuleProblem p = packed(1, 1 << 20, 8);
   p.split = SLUICE_SPLIT_LENGTH;
@@ -97,7 +135,7 @@ TEST(CudaSplit, LengthDependsOnHeadsAlone) {
 }
 
 TEST(CudaSplit, HistoryIsDroppedOnlyWhereItIsBounded) {
-  DeltaRuleProblem p = packed(1, 32768, 8);
+  DeltaRuleProblem p = packed(1, 32768, 16);
   EXPECT_FALSE(request_of(p).may_forget);
   p.qk_norm = SLUICE_QK_NORM_L2;
   EXPECT_FALSE(request_of(p).may_forget) << "beta values have no bound";
@@ -108,7 +146,7 @@ TEST(CudaSplit, HistoryIsDroppedOnlyWhereItIsBounded) {
   EXPECT_FALSE(request_of(p, strict).may_forget);
   p.history = SLUICE_HISTORY_STRICT;
   EXPECT_FALSE(request_of(p).may_forget);
-  p = packed(1, 32768, 8);
+  p = packed(1, 32768, 16);
   p.history = SLUICE_HISTORY_FORGET;
   EXPECT_TRUE(request_of(p).may_forget);
 }

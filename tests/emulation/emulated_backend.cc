@@ -66,6 +66,14 @@ void run_pass(Launches& launch, const ChunkForwardParams& p, int columns, int64_
   if (p.K == 64 && columns == 64) pass(std::integer_sequence<int, 64, 64>());
 }
 
+void launch_horizons(Launches& launch, const ChunkForwardParams& p) {
+  using namespace chunk_forward;
+  if (!p.split.request.may_forget) return;
+  const auto pairs = static_cast<unsigned>(p.split.request.most_boundaries * p.HV);
+  launch((pairs + kHorizonThreads / 32 - 1) / (kHorizonThreads / 32), kHorizonThreads,
+         [&] { horizon_kernel(p); });
+}
+
 /// What the launcher does, with the planner always asked.
 template <class Io, bool kL2Norm>
 std::string run(ChunkForwardParams p, const Tiles& tiles, void* workspace) {
@@ -75,10 +83,9 @@ std::string run(ChunkForwardParams p, const Tiles& tiles, void* workspace) {
   const int64_t items = int64_t{p.N} * p.HV * (p.V / request.columns);
   if (request.rule != SplitRule::kWhole) {
     p.split.lie_in(workspace, p.N, p.HV, p.K, p.V);
-    launch(1, kPlanThreads, [&] { plan_kernel(p); });
-    const auto pairs = static_cast<unsigned>(request.most_boundaries * p.HV);
-    launch((pairs + kHorizonThreads / 32 - 1) / (kHorizonThreads / 32), kHorizonThreads,
-           [&] { horizon_kernel(p); });
+    if (request.rule != SplitRule::kEven) launch(1, kPlanThreads, [&] { plan_kernel(p); });
+    if (request.rule == SplitRule::kEven && request.may_forget) *p.split.header = {};
+    launch_horizons(launch, p);
     p.v = emulated_map(tiles.v, static_cast<uint32_t>(request.transition_columns) / 64);
     run_pass<Io, kL2Norm, false>(launch, p, request.transition_columns, kMostCtas);
     if (p.K == 128) launch(kMostCtas, kJoinThreads<128>, [&] { join_kernel<128>(p); });
@@ -152,9 +159,7 @@ EmulatedPlan emulate_plan(const core::DeltaRuleProblem& problem,
   p.split.lie_in(memory.data() + past, p.N, p.HV, p.K, p.V);
   Launches launch;
   launch(1, kPlanThreads, [&] { plan_kernel(p); });
-  const auto pairs = static_cast<unsigned>(request.most_boundaries * p.HV);
-  launch((pairs + kHorizonThreads / 32 - 1) / (kHorizonThreads / 32), kHorizonThreads,
-         [&] { horizon_kernel(p); });
+  launch_horizons(launch, p);
   EmulatedPlan out{launch.trouble, *p.split.header, {}, {}, {}, {}};
   if (!out.trouble.empty()) return out;
   out.segments.assign(p.split.segments, p.split.segments + out.header.segments);

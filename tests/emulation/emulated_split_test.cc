@@ -57,6 +57,16 @@ std::vector<GdnCase> cases() {
     c.V = 256;
     c.HV = 1;
   });
+  add("dense", {}, 3, [](GdnCase& c) {
+    c.B = 2;
+    c.T = 300;
+    c.HV = 1;
+  });
+  add("dense_too_short_for_all", {}, 5, [](GdnCase& c) {
+    c.B = 2;
+    c.T = 200;
+    c.HV = 1;
+  });
   add("forgetful", {450}, 3, [](GdnCase& c) {
     c.gates = GateProfile::kMixed;
     c.HV = 4;

@@ -51,12 +51,12 @@ __device__ __forceinline__ float bounded_gate(const ChunkForwardParams& p, const
 
 /// Chunks before chunk `first` of the sequence of `item` (a whole one), at most `most` and
 /// kLookBack, over which the head forgets all that is older (kForgotten); -1 where it remembers,
-/// where a gate is positive or NaN (infinity is never forgotten), and where history may not be
-/// dropped. One warp, the same in all lanes.
+/// and where a gate is positive or NaN (infinity is never forgotten). One warp, the same in all
+/// lanes.
 __device__ __forceinline__ int horizon_of(const ChunkForwardParams& p, const WorkItem& item,
                                           const RawGate& constants, int first, int most) {
   __shared__ uint2 gates[kHorizonWarps][kLookBack][32];
-  if (!p.split.request.may_forget || p.gate_form == GateForm::kNone || first <= 0) return -1;
+  if (p.gate_form == GateForm::kNone || first <= 0) return -1;
   const auto lane = threadIdx.x & 31u;
   auto& mine = gates[threadIdx.x >> 5];
   const char* at = scalar_address(p, p.gate, item) + 2 * lane * p.gate.token_bytes;
@@ -92,39 +92,39 @@ __device__ __forceinline__ int horizon_of(const ChunkForwardParams& p, const Wor
 /// PERF few warps a CTA: every lane reads a sector of its own, and an SM takes one a cycle.
 inline constexpr int kHorizonThreads = 32 * kHorizonWarps;
 
-/// Fills in `horizon` and `transitions`: one warp for each boundary and head.
+/// Fills in `horizon` and `transitions` where history may be dropped: one warp for each boundary
+/// and head. Where it may not, the planner has done it.
 __global__ void __launch_bounds__(kHorizonThreads)
     horizon_kernel(const __grid_constant__ ChunkForwardParams p) {
   ptx::launch_dependents();
   ptx::wait_for_dependencies();
   const auto warp = static_cast<int>((blockIdx.x * kHorizonThreads + threadIdx.x) >> 5);
   const int boundary = warp / p.HV, head = warp % p.HV;
-  if (boundary >= static_cast<int>(p.split.header->boundaries)) return;
-  const Segment left = p.split.left[boundary];
+  const PlanView plan{p};
+  if (boundary >= plan.boundaries()) return;
+  const Segment left = plan.left(boundary);
+  if (left.after < 0) return;
   const WorkItem item = locate(p, left.seq, head);
   // WHY not in the loop: nvcc 13.0 loads A_log ahead of a loop that may have to, null or not.
   const RawGate constants = raw_gate(p, head);
   // How far the state at this boundary reaches back, then that at the one before.
+  Segment at = left;
   int own = 0;
   bool multiplies = false;
 #pragma unroll 1
   for (int before = 0; before < 2 && !item.padded; ++before) {
-    if (before == 1 && (own >= 0 || left.before < 0)) break;
-    const int chunks = before == 0 ? left.chunks : p.split.left[left.before].chunks;
-    const int found =
-        horizon_of(p, item, constants, left.first + (before == 0 ? chunks : 0), chunks);
+    if (before == 1) {
+      if (own >= 0 || left.before < 0) break;
+      at = plan.left(left.before);
+    }
+    const int found = horizon_of(p, item, constants, at.first + at.chunks, at.chunks);
     if (before == 0) own = found;
     if (before == 1) multiplies = found < 0;
   }
   if ((threadIdx.x & 31u) != 0) return;
   p.split.horizon[warp] = own;
   if (own >= 0) return;
-  const int columns = p.split.request.transition_columns;
-  const int added = p.V / columns, factors = multiplies ? p.K / columns : 0;
-  Transition* out = p.split.transitions +
-                    atomicAdd(&p.split.header->transitions, static_cast<uint32_t>(added + factors));
-  for (int i = 0; i < added; ++i) *out++ = {boundary, head, i * columns, 0};
-  for (int i = 0; i < factors; ++i) *out++ = {boundary, head, i * columns, 1};
+  list_transitions(p, boundary, head, multiplies, &p.split.header->transitions);
 }
 
 }  // namespace sluice::cuda::chunk_forward

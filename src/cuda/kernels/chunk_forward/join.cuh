@@ -63,7 +63,8 @@ struct JoinWalk {
     __syncthreads();
 #pragma unroll 1
     for (auto i = static_cast<int>(threadIdx.x); i < kJoinWindow; i += kJoinThreads<kK>) {
-      const bool is_wanted = first + i < chain.count && p.split.horizon[pair(first + i)] < 0;
+      const bool is_wanted =
+          first + i < chain.count && PlanView{p}.horizon(chain.first + first + i, head) < 0;
       const uint32_t word = __ballot_sync(~0u, is_wanted);
       if (i % 32 == 0) s.wanted[i / 32] = word;
     }
@@ -170,7 +171,7 @@ __device__ __forceinline__ void read_state_at(const JoinWalk<kK>& walk, int boun
 template <int kK>
 __device__ __forceinline__ void keep_initial(const JoinWalk<kK>& walk, int first) {
   const ChunkForwardParams& p = walk.p;
-  const int seq = p.split.left[walk.chain.first].seq;
+  const int seq = PlanView{p}.sequence(walk.chain);
   if (locate(p, seq, walk.head).padded != 0) return;
   const bool zeros = starts_from_zeros(p, seq);
   const int64_t base = zeros ? 0 : initial_at(p, seq, walk.head);
@@ -205,8 +206,10 @@ __device__ __forceinline__ void walk_chain(JoinWalk<kK>& walk, int first, int& t
 
 /// The next item of the CTA. All of its threads together.
 template <int kK>
-__device__ __forceinline__ uint32_t next_join(const ChunkForwardParams& p, JoinMemory<kK>& s) {
+__device__ __forceinline__ uint32_t next_join(const ChunkForwardParams& p, JoinMemory<kK>& s,
+                                              uint32_t item) {
   __syncthreads();
+  if (!PlanView{p}.has_lists()) return item + gridDim.x;
   if (threadIdx.x == 0) s.item = gridDim.x + atomicAdd(&p.split.header->join_ticket, 1u);
   __syncthreads();
   return s.item;
@@ -226,13 +229,16 @@ __global__ void __launch_bounds__(2 * kK, 1)
   __syncthreads();
   ptx::launch_dependents();
   ptx::wait_for_dependencies();
+  const PlanView plan{p};
+  if (blockIdx.x == 0 && threadIdx.x == 0) plan.leave_counts();
   const auto slices = static_cast<uint32_t>(p.V / kJoinColumns),
-             heads = static_cast<uint32_t>(p.HV), items = p.split.header->chains * heads * slices;
+             heads = static_cast<uint32_t>(p.HV), items = plan.chains() * heads * slices;
   int turn = 0;
-  for (uint32_t item = blockIdx.x; item < items; item = next_join(p, s)) {
+  for (uint32_t item = blockIdx.x; item < items; item = next_join(p, s, item)) {
     const uint32_t pair = item / slices;
     const auto first = static_cast<int>(item % slices) * kJoinColumns;
-    JoinWalk<kK> walk{p, s, static_cast<int>(pair % heads), p.split.chains[pair / heads]};
+    JoinWalk<kK> walk{p, s, static_cast<int>(pair % heads),
+                      plan.chain(static_cast<int>(pair / heads))};
     if (p.split.keep_initial) keep_initial(walk, first);
     walk_chain(walk, first, turn);
   }

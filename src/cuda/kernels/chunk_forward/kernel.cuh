@@ -70,7 +70,7 @@ __global__ void __launch_bounds__(C::kThreads, 1)
   if constexpr (!C::kOutput) {
     ptx::launch_dependents();
     ptx::wait_for_dependencies();
-    if (p.split.header->transitions == 0) return;
+    if (PlanView{p}.transitions() == 0) return;
   }
   if (threadIdx.x == 0) {
     init_barriers<C>(s);

@@ -83,14 +83,27 @@ const Instance& join_instance() noexcept {
   return instance;
 }
 
+/// The planner; of equal segments, what clears the counters that horizons need.
+cudaError_t launch_plan(Launcher& launch, const ChunkForwardParams& p) {
+  const SplitRequest& request = p.split.request;
+  if (request.rule != SplitRule::kEven) {
+    return launch(reinterpret_cast<const void*>(&plan_kernel), dim3(1), kPlanThreads,
+                  sizeof(PlanMemory));
+  }
+  if (!request.may_forget) return cudaSuccess;
+  return cudaMemsetAsync(p.split.header, 0, sizeof(PlanHeader), launch.stream);
+}
+
 /// The passes between planner and main pass.
 cudaError_t launch_passes(Launcher& launch, ChunkForwardParams& p, const Tiles& tiles) {
   const SplitRequest& request = p.split.request;
   const int64_t pairs = int64_t{request.most_boundaries} * p.HV;
   constexpr int kWarps = kHorizonThreads / 32;
-  cudaError_t error =
-      launch(reinterpret_cast<const void*>(&horizon_kernel),
-             dim3(static_cast<unsigned>((pairs + kWarps - 1) / kWarps)), kHorizonThreads, 0);
+  cudaError_t error = cudaSuccess;
+  if (request.may_forget) {
+    error = launch(reinterpret_cast<const void*>(&horizon_kernel),
+                   dim3(static_cast<unsigned>((pairs + kWarps - 1) / kWarps)), kHorizonThreads, 0);
+  }
   if (error != cudaSuccess) return error;
   const int columns = request.transition_columns, shape = columns == 128 ? 0 : p.K == 128 ? 1 : 2;
   if (!encode_v(p, tiles, columns)) return cudaErrorInvalidValue;
@@ -145,8 +158,7 @@ int launch(ChunkForwardParams params, const Tiles& tiles, void* workspace, int d
   cudaError_t error = cudaSuccess;
   if (planned) {
     params.split.lie_in(workspace, params.N, params.HV, params.K, params.V);
-    error = launcher(reinterpret_cast<const void*>(&plan_kernel), dim3(1), kPlanThreads,
-                     sizeof(PlanMemory));
+    error = launch_plan(launcher, params);
   }
   if (error == cudaSuccess && may_cut) error = launch_passes(launcher, params, tiles);
   if (error != cudaSuccess) return error;

@@ -3,7 +3,6 @@
 #ifndef SLUICE_CUDA_KERNELS_CHUNK_FORWARD_PLAN_CUH_
 #define SLUICE_CUDA_KERNELS_CHUNK_FORWARD_PLAN_CUH_
 
-#include "cuda/kernels/chunk_forward/plan_order.hpp"
 #include "cuda/kernels/chunk_forward/work.cuh"
 
 namespace sluice::cuda::chunk_forward {
@@ -18,18 +17,12 @@ inline constexpr uint32_t kListed = 1024;
 struct PlanMemory {
   uint32_t chunks, longest;  ///< of all sequences; of the longest one
   uint32_t length;           ///< of a segment
-  uint32_t boundaries, chains;
+  uint32_t boundaries, chains, transitions;
   uint32_t whole;                  ///< 1: cut nothing
   uint32_t listed, list[kListed];  ///< chunks of the sequences that some cut might touch
   float times[kMostSegments];
   uint32_t counts[kBuckets];
 };
-
-/// Chunks of sequence n.
-__device__ __forceinline__ uint32_t chunks_of(const ChunkForwardParams& p, int n) {
-  if (p.cu_seqlens.data == nullptr) return chunks_between(0, p.T, p.T);
-  return chunks_between(load_index(p.cu_seqlens, n), load_index(p.cu_seqlens, n + 1), p.T);
-}
 
 /// Calls f(n, chunks of sequence n) for the thread's sequences; `mine` are those of the first one.
 template <class F>
@@ -225,6 +218,21 @@ __device__ __forceinline__ void write_segments(const ChunkForwardParams& p, Plan
   }
 }
 
+/// Horizons and transitions where no head may forget.
+__device__ __forceinline__ void remember_all(const ChunkForwardParams& p, PlanMemory& s) {
+  const uint32_t pairs = s.boundaries * static_cast<uint32_t>(p.HV);
+#pragma unroll 1
+  for (uint32_t pair = threadIdx.x; pair < pairs; pair += kPlanThreads) {
+    const auto boundary = static_cast<int>(pair / static_cast<uint32_t>(p.HV)),
+               head = static_cast<int>(pair) - boundary * p.HV;
+    const Segment left = p.split.left[boundary];
+    const bool padded = locate(p, left.seq, head).padded != 0;
+    p.split.horizon[pair] = padded ? 0 : -1;
+    if (!padded) list_transitions(p, boundary, head, left.before >= 0, &s.transitions);
+  }
+  __syncthreads();
+}
+
 /// Writes the plan of a call. One CTA with sizeof(PlanMemory) bytes of dynamic shared memory.
 __global__ void __launch_bounds__(kPlanThreads)
     plan_kernel(const __grid_constant__ ChunkForwardParams p) {
@@ -233,7 +241,7 @@ __global__ void __launch_bounds__(kPlanThreads)
   ptx::launch_dependents();
   for (int b = static_cast<int>(threadIdx.x); b < kBuckets; b += kPlanThreads) s.counts[b] = 0;
   if (threadIdx.x == 0) {
-    s.chunks = s.longest = s.boundaries = s.chains = s.whole = s.listed = 0;
+    s.chunks = s.longest = s.boundaries = s.chains = s.transitions = s.whole = s.listed = 0;
     s.length = p.split.request.rule == SplitRule::kLength
                    ? static_cast<uint32_t>(p.split.request.value)
                    : 1;
@@ -250,9 +258,11 @@ __global__ void __launch_bounds__(kPlanThreads)
   count_segments(p, s, mine);
   for_sequences(p, mine, [&](int n, uint32_t chunks) { write_segments(p, s, n, chunks); });
   __syncthreads();
+  if (!p.split.request.may_forget) remember_all(p, s);
   if (threadIdx.x == 0) {
     p.split.header->boundaries = s.boundaries;
     p.split.header->chains = s.chains;
+    if (!p.split.request.may_forget) p.split.header->transitions = s.transitions;
   }
 }
 

@@ -22,7 +22,7 @@ namespace sluice::cuda::chunk_forward {
 /// A run of chunks of one sequence.
 struct Segment {
   int32_t seq;
-  int32_t first, chunks;  ///< chunks first .. first + chunks - 1
+  int32_t first, chunks;  ///< chunks first .. first + chunks - 1; -1 chunks: there is none
   int32_t before, after;  ///< boundaries that it starts and ends at, -1 at the sequence's ends
 };
 
@@ -48,6 +48,7 @@ struct Chain {
 enum class SplitRule : int32_t {
   kWhole,   ///< nobody: sequences stay whole
   kModel,   ///< the model of time below, from all lengths of the call
+  kEven,    ///< the host, of lengths that are known to be equal: as many segments of each, no table
   kCount,   ///< the caller: that many segments a sequence
   kLength,  ///< the caller: that many chunks a segment
 };
@@ -55,7 +56,8 @@ enum class SplitRule : int32_t {
 /// What the host asks of the planner.
 struct SplitRequest {
   SplitRule rule = SplitRule::kWhole;
-  int32_t value = 0;            ///< of kCount and kLength
+  int32_t value = 0;            ///< of kEven, kCount and kLength
+  int32_t shortest = 1;         ///< least chunks of a segment of kEven
   int32_t multiprocessors = 0;  ///< that the model divides the work by
   int32_t most_boundaries = 0;  ///< that the workspace has room for
   int32_t columns = 0;          ///< of V, of a work item of the main pass
@@ -145,7 +147,8 @@ inline constexpr float kNarrowTime = 0.78f;      ///< the same with 64 columns
 inline constexpr float kItemTime = 7.3f;         ///< to begin and to end a work item
 inline constexpr float kTransitionTime = 0.77f;  ///< a chunk of the transition pass
 inline constexpr float kJoinTime = 0.79f;        ///< a boundary of the join
-inline constexpr float kSplitTime = 9.0f;        ///< the launches that a split adds
+inline constexpr float kSplitTime = 7.0f;        ///< the launches that a split adds
+inline constexpr float kHorizonTime = 4.0f;      ///< the look back, where heads may forget
 
 /// Segments of a sequence of `chunks` chunks in segments of at most `length`.
 SLUICE_HOST_DEVICE constexpr uint32_t segments_of(uint32_t chunks, uint32_t length) {
@@ -163,9 +166,29 @@ SLUICE_HOST_DEVICE constexpr uint32_t segments_of(const SplitRequest& request, u
   return segments_of(chunks, length);
 }
 
-/// First chunk of segment s of n.
+/// First chunk of segment s of n; n <= chunks or chunks = 0.
 SLUICE_HOST_DEVICE constexpr int32_t segment_start(uint32_t chunks, uint32_t s, uint32_t n) {
-  return static_cast<int32_t>(uint64_t{chunks} * s / n);
+  const uint32_t longer = chunks % n;
+  return static_cast<int32_t>(chunks / n * s + (s < longer ? s : longer));
+}
+
+/// Segments of a sequence under kEven. WHY not always `value`: a graph may be replayed with a
+/// sequence that is much shorter than its tensors.
+SLUICE_HOST_DEVICE constexpr int32_t even_count(const SplitRequest& request, uint32_t chunks) {
+  const auto most = static_cast<int32_t>(chunks) / request.shortest;
+  return most < 1 ? 1 : most < request.value ? most : request.value;
+}
+
+/// Segment `at` of a sequence under kEven, whose boundaries have the numbers from
+/// seq * (value - 1) on; one of -1 chunks past the last.
+SLUICE_HOST_DEVICE constexpr Segment even_segment(const SplitRequest& request, int32_t seq,
+                                                  uint32_t chunks, int32_t at) {
+  const int32_t count = even_count(request, chunks), boundary = seq * (request.value - 1) + at;
+  if (at >= count) return {seq, 0, -1, -1, -1};
+  const auto n = static_cast<uint32_t>(count), s = static_cast<uint32_t>(at);
+  const int32_t first = segment_start(chunks, s, n);
+  return {seq, first, segment_start(chunks, s + 1, n) - first, at > 0 ? boundary - 1 : -1,
+          at + 1 < count ? boundary : -1};
 }
 
 /// One way to cut a batch.
@@ -208,7 +231,8 @@ SLUICE_HOST_DEVICE float cut_time(const Cut& cut, const SplitCase& of) {
   const auto boundaries = static_cast<float>(cut.boundaries),
              chains = static_cast<float>(cut.chains), length = static_cast<float>(cut.length);
   const float forgetful = of.heads - of.exact;
-  const float early = cut.boundaries > 0 && forgetful > 0 ? of.early : 0.0f;
+  const float wanted = cut.boundaries > 0 && forgetful > 0 ? of.early : 0.0f;
+  const float early = wanted < length ? wanted : length;
   const float added = boundaries * (forgetful * early + of.heads * kItemTime);
   const float work = (of.chunks * of.heads + added) * of.slices / of.multiprocessors;
   const float in_rounds = rounds(static_cast<float>(cut.segments) * of.heads * of.slices) *
@@ -217,7 +241,8 @@ SLUICE_HOST_DEVICE float cut_time(const Cut& cut, const SplitCase& of) {
   if (cut.boundaries == 0) return main_pass;
   const float items = of.exact * (boundaries * of.added + (boundaries - chains) * of.factor);
   const float join = of.exact > 0 ? kJoinTime * (boundaries / chains - 1.0f) : 0.0f;
-  return main_pass + rounds(items) * (length + kItemTime) * kTransitionTime + join + kSplitTime;
+  const float launches = kSplitTime + (forgetful > 0 ? kHorizonTime : 0.0f);
+  return main_pass + rounds(items) * (length + kItemTime) * kTransitionTime + join + launches;
 }
 
 }  // namespace sluice::cuda::chunk_forward

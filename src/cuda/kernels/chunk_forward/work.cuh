@@ -6,6 +6,7 @@
 #include "cuda/device/load.cuh"
 #include "cuda/kernels/chunk_forward/config.h"
 #include "cuda/kernels/chunk_forward/params.h"
+#include "cuda/kernels/chunk_forward/plan_view.cuh"
 #include "cuda/ptx/barrier.cuh"
 
 namespace sluice::cuda::chunk_forward {
@@ -61,13 +62,37 @@ __device__ __forceinline__ void cut_item(WorkItem& item, int first, int count, i
   item.skip = skip;
 }
 
+/// Lists what the transition pass has to compute for a head that remembers at a boundary: N, and M
+/// if the state at the boundary before matters. `count`: of all that is listed.
+__device__ __forceinline__ void list_transitions(const ChunkForwardParams& p, int boundary,
+                                                 int head, bool multiplies, uint32_t* count) {
+  const int columns = p.split.request.transition_columns;
+  const int added = p.V / columns, factors = multiplies ? p.K / columns : 0;
+  Transition* const out =
+      p.split.transitions + atomicAdd(count, static_cast<uint32_t>(added + factors));
+#pragma unroll 1
+  for (int i = 0; i < added + factors; ++i) {
+    const int is_factor = i >= added ? 1 : 0;
+    out[i] = {boundary, head, (i - is_factor * added) * columns, is_factor};
+  }
+}
+
+/// An item of no rows that starts from zero and stores nothing.
+__device__ __forceinline__ WorkItem empty_item(WorkItem item) {
+  item.tokens = item.padded = 0;
+  item.source = StateSource::kZero;
+  item.sink = StateSink::kNone;
+  return item;
+}
+
 /// Segment `segment` of a head in the main pass.
 __device__ __forceinline__ WorkItem segment_item(const ChunkForwardParams& p,
                                                  const Segment& segment, int head) {
   WorkItem item = locate(p, segment.seq, head);
+  if (segment.chunks < 0) return empty_item(item);
   int early = 0;
   if (segment.before >= 0) {
-    const int horizon = p.split.horizon[segment.before * p.HV + head];
+    const int horizon = PlanView{p}.horizon(segment.before, head);
     item.source = horizon < 0 ? StateSource::kBoundary : StateSource::kZero;
     early = item.padded ? 0 : max(horizon, 0);
   } else if (segment.after >= 0 && p.split.keep_initial) {
@@ -80,22 +105,29 @@ __device__ __forceinline__ WorkItem segment_item(const ChunkForwardParams& p,
   return item;
 }
 
-/// The item of a ticket in the transition pass.
+/// The item of a ticket in the transition pass. PERF those of padded sequences and of boundaries
+/// that an even plan has in vain store zeros where nobody looks: no list leaves them out.
 __device__ __forceinline__ WorkItem transition_item(const ChunkForwardParams& p, uint32_t ticket) {
-  const Transition work = p.split.transitions[ticket];
-  const Segment segment = p.split.left[work.boundary];
+  const PlanView plan{p};
+  const Transition work = plan.transition(static_cast<int>(ticket));
+  const Segment segment = plan.left(work.boundary);
   WorkItem item = locate(p, segment.seq, work.head);
+  item.column = work.column;
+  item.after = work.boundary;
+  if (item.padded || segment.after < 0) {
+    item = empty_item(item);
+    item.sink = work.is_factor ? StateSink::kFactor : StateSink::kAdded;
+    return item;
+  }
   int early = 0;
   if (work.is_factor) {
     item.source = StateSource::kIdentity;
   } else if (segment.before >= 0) {
-    early = max(p.split.horizon[segment.before * p.HV + work.head], 0);
+    early = max(plan.horizon(segment.before, work.head), 0);
     item.source = StateSource::kZero;
   }
   item.sink = work.is_factor ? StateSink::kFactor : StateSink::kAdded;
   item.before = segment.before;
-  item.after = segment.after;
-  item.column = work.column;
   cut_item(item, segment.first - early, segment.chunks + early, early);
   return item;
 }
@@ -107,27 +139,29 @@ __device__ __forceinline__ WorkItem item_of(const ChunkForwardParams& p, uint32_
   WorkItem none{};
   none.seq = -1;
   if constexpr (!C::kOutput) {
-    return ticket < p.split.header->transitions ? transition_item(p, ticket) : none;
+    return ticket < PlanView{p}.transitions() ? transition_item(p, ticket) : none;
   }
   const auto slices = static_cast<uint32_t>(p.V / C::kV),
              per_segment = static_cast<uint32_t>(p.HV) * slices;
   const bool planned = p.split.header != nullptr;
-  const uint32_t segments = planned ? p.split.header->segments : static_cast<uint32_t>(p.N);
+  const PlanView plan{p};
+  const uint32_t segments = planned ? plan.segments() : static_cast<uint32_t>(p.N);
   if (ticket >= segments * per_segment) return none;
   const auto position = static_cast<int>(ticket / per_segment);
   const uint32_t rest = ticket % per_segment;
   const auto head = static_cast<int>(rest / slices);
   WorkItem item =
-      planned ? segment_item(p, p.split.segments[position], head) : locate(p, position, head);
+      planned ? segment_item(p, plan.segment(position), head) : locate(p, position, head);
   item.column = static_cast<int32_t>(rest % slices) * C::kV;
   return item;
 }
 
-/// Tickets of one CTA: the first is its index, later ones are taken from the shared counter.
+/// Tickets of one CTA: the first is its index, later ones are taken from the shared counter if
+/// anything before this pass could clear it.
 template <class C>
 __device__ __forceinline__ uint32_t next_ticket(const ChunkForwardParams& p, uint32_t ticket) {
   PlanHeader* const plan = p.split.header;
-  if (plan == nullptr) return ticket + gridDim.x;
+  if (plan == nullptr || !PlanView{p}.has_lists()) return ticket + gridDim.x;
   return gridDim.x + atomicAdd(C::kOutput ? &plan->ticket : &plan->transition_ticket, 1u);
 }
 

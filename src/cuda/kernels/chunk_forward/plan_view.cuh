@@ -1,0 +1,107 @@
+// The plan of a call as its passes read it: from the planner's tables or, of equal segments
+// (SplitRule::kEven), by arithmetic.
+// SPDX-License-Identifier: Apache-2.0
+#ifndef SLUICE_CUDA_KERNELS_CHUNK_FORWARD_PLAN_VIEW_CUH_
+#define SLUICE_CUDA_KERNELS_CHUNK_FORWARD_PLAN_VIEW_CUH_
+
+#include "cuda/device/load.cuh"
+#include "cuda/kernels/chunk_forward/params.h"
+#include "cuda/kernels/chunk_forward/plan_order.hpp"
+
+namespace sluice::cuda::chunk_forward {
+
+/// Chunks of sequence n.
+__device__ __forceinline__ uint32_t chunks_of(const ChunkForwardParams& p, int n) {
+  if (p.cu_seqlens.data == nullptr) return chunks_between(0, p.T, p.T);
+  return chunks_between(device::load_index(p.cu_seqlens, n),
+                        device::load_index(p.cu_seqlens, n + 1), p.T);
+}
+
+/// What the passes ask of a plan.
+struct PlanView {
+  const ChunkForwardParams& p;
+
+  __device__ __forceinline__ bool is_even() const {
+    return p.split.request.rule == SplitRule::kEven;
+  }
+  /// Whether horizons and transitions lie in tables: where heads may forget, or lengths differ.
+  __device__ __forceinline__ bool has_lists() const {
+    return !is_even() || p.split.request.may_forget;
+  }
+  /// Segments into which a sequence may be cut, and its boundaries then.
+  __device__ __forceinline__ int pieces() const { return p.split.request.value; }
+  __device__ __forceinline__ int cuts() const { return pieces() - 1; }
+
+  __device__ __forceinline__ uint32_t segments() const {
+    return is_even() ? static_cast<uint32_t>(p.N * pieces()) : p.split.header->segments;
+  }
+  /// The segment at a position of the order; one of -1 chunks where a sequence is too short.
+  __device__ __forceinline__ Segment segment(int position) const {
+    if (!is_even()) return p.split.segments[position];
+    const int seq = position / pieces();
+    return even_segment(p.split.request, seq, chunks_of(p, seq), position - seq * pieces());
+  }
+
+  __device__ __forceinline__ int boundaries() const {
+    return is_even() ? p.N * cuts() : static_cast<int>(p.split.header->boundaries);
+  }
+  /// The segment that ends at a boundary; its `after` is -1 where the sequence is too short for it.
+  __device__ __forceinline__ Segment left(int boundary) const {
+    if (!is_even()) return p.split.left[boundary];
+    const int seq = boundary / cuts();
+    return even_segment(p.split.request, seq, chunks_of(p, seq), boundary - seq * cuts());
+  }
+  __device__ __forceinline__ int horizon(int boundary, int head) const {
+    return has_lists() ? p.split.horizon[int64_t{boundary} * p.HV + head] : -1;
+  }
+
+  __device__ __forceinline__ uint32_t chains() const {
+    return is_even() ? static_cast<uint32_t>(p.N) : p.split.header->chains;
+  }
+  __device__ __forceinline__ Chain chain(int i) const {
+    if (!is_even()) return p.split.chains[i];
+    return {i * cuts(), even_count(p.split.request, chunks_of(p, i)) - 1};
+  }
+  /// The sequence of a chain.
+  __device__ __forceinline__ int sequence(const Chain& chain) const {
+    return is_even() ? chain.first / cuts() : p.split.left[chain.first].seq;
+  }
+
+  __device__ __forceinline__ uint32_t transitions() const {
+    if (has_lists()) return p.split.header->transitions;
+    const int columns = p.split.request.transition_columns;
+    return static_cast<uint32_t>(p.N * p.HV *
+                                 (cuts() * (p.V / columns) + (cuts() - 1) * (p.K / columns)));
+  }
+  /// Work of the transition pass. Without a list: all N, then all M, heads and columns first.
+  __device__ __forceinline__ Transition transition(int ticket) const {
+    if (has_lists()) return p.split.transitions[ticket];
+    const int columns = p.split.request.transition_columns, slices = p.V / columns,
+              added = p.N * cuts() * p.HV * slices;
+    if (ticket < added) {
+      const int pair = ticket / slices;
+      return {pair / p.HV, pair % p.HV, (ticket - pair * slices) * columns, 0};
+    }
+    const int parts = p.K / columns, pair = (ticket - added) / parts, inner = pair / p.HV;
+    // The first boundary of a sequence has no M.
+    return {inner + inner / max(cuts() - 1, 1) + 1, pair % p.HV,
+            (ticket - added - pair * parts) * columns, 1};
+  }
+
+  /// Writes the counts that a caller may read after the call, where no planner has; one thread.
+  __device__ __forceinline__ void leave_counts() const {
+    if (!is_even()) return;
+    uint32_t segments = 0;
+#pragma unroll 1
+    for (int n = 0; n < p.N; ++n) {
+      segments += static_cast<uint32_t>(even_count(p.split.request, chunks_of(p, n)));
+    }
+    p.split.header->segments = segments;
+    p.split.header->boundaries = segments - static_cast<uint32_t>(p.N);
+    if (!has_lists()) p.split.header->transitions = transitions();
+  }
+};
+
+}  // namespace sluice::cuda::chunk_forward
+
+#endif  // SLUICE_CUDA_KERNELS_CHUNK_FORWARD_PLAN_VIEW_CUH_
