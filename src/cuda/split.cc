@@ -73,7 +73,7 @@ Outlook look_ahead(const DeltaRuleProblem& p, const SplitRequest& request,
                      number(p.V / request.transition_columns),
                      number(p.K / request.transition_columns),
                      number(request.multiprocessors),
-                     chunk_forward::chunk_time(request)};
+                     chunk_forward::chunk_time(request.columns)};
   Outlook best{};
   for (int64_t n = 1; n <= chunk_forward::kMostSegments; ++n) {
     const int64_t length = (lengths.longest + n - 1) / n, boundaries = lengths.sequences * (n - 1);
@@ -157,6 +157,7 @@ void choose_way(const DeltaRuleProblem& p, SplitRequest* request) noexcept {
   const Expectation narrow = p.V >= 128 ? expect(p, whole) : wide;
   if (is_worth_asking(p, wide, narrow)) {
     if (is_even(p)) cut_evenly(p, wide.equal.count, chunk_forward::kShortestSegment, request);
+    request->or_narrow = !is_even(p) && narrow.equal.whole < wide.equal.whole;
     return;
   }
   const auto cost = [](const Expectation& of) { return weigh(of.equal.whole, of.skewed.whole); };

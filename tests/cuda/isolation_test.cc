@@ -39,6 +39,22 @@ struct Bits {
   }
 };
 
+/// Lengths that the host does not know: the planner cuts nothing here and hands the call to items
+/// of 64 columns, whose bits are those of whole sequences.
+TEST(CudaUncut, NarrowItemsHaveTheBitsOfWholeSequences) {
+  SLUICE_SKIP_WITHOUT_GPU();
+  GdnCase c = prefill_case("uncut", {4096, 4096, 4096, 4096}, 4, 16);
+  const GdnInputs inputs = make_inputs(c);
+  c.split = SLUICE_SPLIT_AUTO;
+  DeviceScene planned(c, inputs);
+  ASSERT_EQ(planned.run(), "");
+  c.split = SLUICE_SPLIT_NEVER;
+  DeviceScene whole(c, inputs);
+  ASSERT_EQ(whole.run(), "");
+  EXPECT_EQ(planned.o_bits(), whole.o_bits());
+  EXPECT_EQ(planned.state_bits(), whole.state_bits());
+}
+
 /// dtype of q, k, v and o; whether the kernel normalises q and k, whose tails' norms are then those
 /// of another sequence's rows; whether every chunk is a segment of its own.
 using Variant = std::tuple<sluice_dtype, sluice_qk_norm, sluice_split>;

@@ -112,6 +112,12 @@ TEST(CudaSplit, EvenSegmentsCoverASequenceOnce) {
   }
 }
 
+TEST(CudaSplit, UnknownLengthsKeepBothWidthsOpen) {
+  EXPECT_TRUE(request_of(packed(4, 32768, 16)).or_narrow);
+  EXPECT_FALSE(request_of(packed(1, 32768, 16)).or_narrow) << "its length is known";
+  EXPECT_FALSE(request_of(packed(2, 65536, 64)).or_narrow) << "64 columns would not help";
+}
+
 TEST(CudaSplit, HeadsRememberWhereEarlyStartsWouldCostMore) {
   const auto forgetful = [](DeltaRuleProblem p) {
     p.history = SLUICE_HISTORY_FORGET;

@@ -93,6 +93,10 @@ std::string run(ChunkForwardParams p, const Tiles& tiles, void* workspace) {
   }
   p.v = emulated_map(tiles.v, static_cast<uint32_t>(request.columns) / 64);
   run_pass<Io, kL2Norm, true>(launch, p, request.columns, items);
+  if (request.or_narrow) {
+    p.v = emulated_map(tiles.v, 1);
+    run_pass<Io, kL2Norm, true>(launch, p, 64, items * (request.columns / 64));
+  }
   return launch.trouble;
 }
 

@@ -133,6 +133,21 @@ TEST(EmulatedPlan, OnlyTheLongSequenceIsCut) {
   EXPECT_EQ(plan.segments[0].seq, 13);
 }
 
+TEST(EmulatedPlan, ItemsAreNarrowWhereNothingIsCutAndTheyAreFaster) {
+  SplitRequest request = request_for(SplitRule::kModel, 0, 190);
+  request.or_narrow = true;
+  const auto header = [&](const std::vector<int64_t>& lengths, int64_t HV) {
+    return emulate_plan(Batch::of_lengths(lengths, HV).problem, request).header;
+  };
+  EXPECT_EQ(header({8192, 8192, 8192, 8192}, 16).narrow, 1u);
+  EXPECT_EQ(header({8192, 8192, 8192, 8192}, 16).boundaries, 0u);
+  EXPECT_EQ(header({8192, 8192, 8192, 8192}, 30).narrow, 0u) << "two rounds";
+  EXPECT_EQ(header({30000, 64, 64, 64}, 2).narrow, 0u);
+  EXPECT_GT(header({30000, 64, 64, 64}, 2).boundaries, 0u);
+  request.or_narrow = false;
+  EXPECT_EQ(header({8192, 8192, 8192, 8192}, 16).narrow, 0u);
+}
+
 TEST(EmulatedPlan, NothingIsCutWhereAllAreBusy) {
   const Batch batch = Batch::of_lengths(std::vector<int64_t>(300, 640), 2);
   const EmulatedPlan plan = emulate_plan(batch.problem, request_for(SplitRule::kModel, 0, 190));

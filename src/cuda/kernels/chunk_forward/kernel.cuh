@@ -60,6 +60,12 @@ __device__ __forceinline__ void zero_upper_blocks(SharedMemoryPlan<C>& s) {
   ptx::fence_proxy_async();
 }
 
+/// Whether items of this width take the main pass: the planner may have chosen between two.
+template <class C>
+__device__ __forceinline__ bool takes_pass(const ChunkForwardParams& p) {
+  return !p.split.request.or_narrow || (p.split.header->narrow != 0) == (C::kV == 64);
+}
+
 /// See the head of this file. Launch with Config::kThreads threads, sizeof(SharedMemoryPlan) bytes
 /// of dynamic shared memory (1024-byte aligned) and at most as many CTAs as are resident at once.
 template <class C>
@@ -84,6 +90,7 @@ __global__ void __launch_bounds__(C::kThreads, 1)
   zero_upper_blocks(s);
   __syncthreads();
   ptx::wait_for_dependencies();
+  if (C::kOutput && !takes_pass<C>(p)) return;
   const uint32_t warpgroup = threadIdx.x >> 7;
   if (warpgroup == 0) {
     ptx::decrease_registers<C::kServiceRegisters>();

@@ -117,6 +117,17 @@ cudaError_t launch_passes(Launcher& launch, ChunkForwardParams& p, const Tiles& 
                 dim3(static_cast<unsigned>(std::min<int64_t>(joins, request.multiprocessors))));
 }
 
+/// The main pass with items of so many columns.
+cudaError_t launch_main(Launcher& launch, ChunkForwardParams& p, const Tiles& tiles, int columns) {
+  const SplitRequest& request = p.split.request;
+  const int64_t items = int64_t{p.N} * p.HV * (p.V / columns), most = request.multiprocessors;
+  const bool may_cut = request.rule != SplitRule::kWhole && p.T > 0;
+  if (p.T > 0 && !encode_v(p, tiles, columns)) return cudaErrorInvalidValue;
+  const auto& of_k = kInstances[tiles.q.is_bf16 ? 0 : 1][p.K == 128 ? 0 : 1];
+  return launch(of_k[columns == 128 ? 0 : 1](tiles.l2norm),
+                dim3(static_cast<unsigned>(may_cut ? most : std::min(items, most))));
+}
+
 }  // namespace
 
 int load_kernels() noexcept {
@@ -162,13 +173,10 @@ int launch(ChunkForwardParams params, const Tiles& tiles, void* workspace, int d
   }
   if (error == cudaSuccess && may_cut) error = launch_passes(launcher, params, tiles);
   if (error != cudaSuccess) return error;
-  if (params.T > 0 && !encode_v(params, tiles, request.columns)) return cudaErrorInvalidValue;
-  const int64_t ctas =
-      may_cut ? request.multiprocessors : std::min<int64_t>(items, request.multiprocessors);
-  error = launcher(
-      kInstances[tiles.q.is_bf16 ? 0 : 1][params.K == 128 ? 0 : 1][request.columns == 128 ? 0 : 1](
-          tiles.l2norm),
-      dim3(static_cast<unsigned>(ctas)));
+  error = launch_main(launcher, params, tiles, request.columns);
+  if (error == cudaSuccess && request.or_narrow) {
+    error = launch_main(launcher, params, tiles, 64);
+  }
   return error != cudaSuccess ? error : cudaPeekAtLastError();
 }
 

@@ -18,6 +18,7 @@ struct PlanMemory {
   uint32_t chunks, longest;  ///< of all sequences; of the longest one
   uint32_t length;           ///< of a segment
   uint32_t boundaries, chains, transitions;
+  uint32_t narrow;                 ///< 1: uncut, items of 64 columns are faster
   uint32_t whole;                  ///< 1: cut nothing
   uint32_t listed, list[kListed];  ///< chunks of the sequences that some cut might touch
   float times[kMostSegments];
@@ -59,24 +60,24 @@ __device__ __forceinline__ void list_long(const ChunkForwardParams& p, PlanMemor
   __syncthreads();
 }
 
-/// The case that the model judges.
-__device__ __forceinline__ SplitCase case_of(const ChunkForwardParams& p, const PlanMemory& s) {
+/// The case that the model judges, with main items of so many columns.
+__device__ __forceinline__ SplitCase case_of(const ChunkForwardParams& p, const PlanMemory& s,
+                                             int columns) {
   const auto number = [](auto x) { return static_cast<float>(x); };
   const SplitRequest& request = p.split.request;
   return {number(s.chunks),
           number(p.HV),
           number(p.HV) * (request.may_forget ? kGuessedShare : 1.0f),
           kGuessedHorizon,
-          number(p.V / request.columns),
+          number(p.V / columns),
           number(p.V / request.transition_columns),
           number(p.K / request.transition_columns),
           number(request.multiprocessors),
-          chunk_time(request)};
+          chunk_time(columns)};
 }
 
 /// The time of a cut of the longest sequence into n segments; one warp.
-__device__ __forceinline__ float time_of(const ChunkForwardParams& p, const PlanMemory& s,
-                                         uint32_t n) {
+__device__ __forceinline__ float time_of(const ChunkForwardParams& p, PlanMemory& s, uint32_t n) {
   const uint32_t length = (s.longest + n - 1) / n;
   Cut cut{length, 0, 0, 0};
 #pragma unroll 1
@@ -90,7 +91,12 @@ __device__ __forceinline__ float time_of(const ChunkForwardParams& p, const Plan
   const bool fits =
       n == 1 || (length >= static_cast<uint32_t>(kShortestSegment) &&
                  cut.boundaries <= static_cast<uint32_t>(p.split.request.most_boundaries));
-  return fits ? cut_time(cut, case_of(p, s)) : __uint_as_float(0x7f7fffffu);
+  if (!fits) return __uint_as_float(0x7f7fffffu);
+  const float time = cut_time(cut, case_of(p, s, p.split.request.columns));
+  if (n > 1 || !p.split.request.or_narrow) return time;
+  const float narrow = cut_time(cut, case_of(p, s, 64));
+  s.narrow = narrow < time;
+  return min(time, narrow);
 }
 
 /// Index of the least of s.times, the first of equals; one warp.
@@ -241,7 +247,8 @@ __global__ void __launch_bounds__(kPlanThreads)
   ptx::launch_dependents();
   for (int b = static_cast<int>(threadIdx.x); b < kBuckets; b += kPlanThreads) s.counts[b] = 0;
   if (threadIdx.x == 0) {
-    s.chunks = s.longest = s.boundaries = s.chains = s.transitions = s.whole = s.listed = 0;
+    s.chunks = s.longest = s.boundaries = s.chains = s.transitions = s.narrow = s.whole = s.listed =
+        0;
     s.length = p.split.request.rule == SplitRule::kLength
                    ? static_cast<uint32_t>(p.split.request.value)
                    : 1;
@@ -261,6 +268,7 @@ __global__ void __launch_bounds__(kPlanThreads)
   if (!p.split.request.may_forget) remember_all(p, s);
   if (threadIdx.x == 0) {
     p.split.header->boundaries = s.boundaries;
+    p.split.header->narrow = s.boundaries == 0 ? s.narrow : 0;
     p.split.header->chains = s.chains;
     if (!p.split.request.may_forget) p.split.header->transitions = s.transitions;
   }

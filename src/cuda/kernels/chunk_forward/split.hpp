@@ -37,6 +37,7 @@ struct PlanHeader {
   uint32_t segments, boundaries, transitions;
   uint32_t chains;
   uint32_t ticket, transition_ticket, join_ticket;  ///< of the persistent kernels
+  uint32_t narrow;  ///< 1: nothing is cut, and items of 64 columns take the main pass
 };
 
 /// The boundaries of one sequence: first .. first + count - 1.
@@ -63,6 +64,7 @@ struct SplitRequest {
   int32_t columns = 0;          ///< of V, of a work item of the main pass
   int32_t transition_columns = 0;
   bool may_forget = false;  ///< history may be dropped where horizon.cuh allows
+  bool or_narrow = false;   ///< where kModel cuts nothing, items may have 64 columns
 };
 
 /// Floats of a factor's place.
@@ -218,8 +220,8 @@ struct SplitCase {
 };
 
 /// Time of a chunk of the main pass with these columns.
-SLUICE_HOST_DEVICE constexpr float chunk_time(const SplitRequest& request) {
-  return request.columns == 64 ? kNarrowTime : 1.0f;
+SLUICE_HOST_DEVICE constexpr float chunk_time(int columns) {
+  return columns == 64 ? kNarrowTime : 1.0f;
 }
 
 /// Time of a cut: equal segments come in whole rounds.

@@ -264,16 +264,16 @@ __device__ __forceinline__ void run_item(const ChunkForwardParams& p, SharedMemo
   const int chunks = item.chunks();
   if (chunks > 0) {
     read_state<C, false>(s, at, item, 0, S, o, r, n);
-    // WHY halves of two chunks: a product in flight where a loop closes would be serialised.
-    for (int c = 1; c < chunks; ++c) {
+    // WHY halves of two chunks: a product in flight where a loop closes would be serialised. PERF
+    // one copy of the second half: code that runs for the first time is fetched from memory.
+    for (int c = 1;; ++c) {
       write_state<C>(p, s, at, item, c - 1, S, o, r, n);
       if (C::kOutput && p.checkpoints.data != nullptr) store_checkpoint(p, item, half, c - 1, S);
+      if (c == chunks) break;
       read_state<C, true>(s, at, item, c, S, o, r, n);
     }
-    write_state<C>(p, s, at, item, chunks - 1, S, o, r, n);
     finish_chunk<C>(s, at, o, n);
     if constexpr (C::kOutput) {
-      if (p.checkpoints.data != nullptr) store_checkpoint(p, item, half, chunks - 1, S);
       pack_all<C>(r, o);
       wait_for_store();
       ptx::named_barrier_sync(static_cast<uint32_t>(NamedBarrier::kParkLow) + half, 128);
