@@ -88,12 +88,12 @@ TEST_P(ReplayRing, EveryCallMatchesTheReference) {
 void expect_plain_decoding(const Model& model, int64_t T, sluice_implementation implementation) {
   Model m = model;
   m.io = m.state = m.key = m.delta = kF32;
-  constexpr int64_t kRounds = 34;
-  const Tokens tokens(m, 2, T * kRounds);
+  const int64_t rounds = T == 1 ? 34 : 22;
+  const Tokens tokens(m, 2, T * rounds);
   Session ring(m, 2, implementation), plain(m, 2, SLUICE_IMPL_REFERENCE);
   Random random(7);
   int64_t done[2] = {0, 0}, folds = 0, rejected = 0;
-  for (int64_t round = 0; round < kRounds; ++round) {
+  for (int64_t round = 0; round < rounds; ++round) {
     Tokens drafts = tokens.part({0, 1}, 0, T);
     for (const int64_t n : {0, 1}) {
       const Tokens own = tokens.part({n}, done[n], T);
@@ -214,7 +214,7 @@ TEST_P(ReplayRing, WhatIsNotFiniteStaysWhereItIs) {
   const Model& m = GetParam();
   constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
   Session clean(m, 2), forgetful(m, 2), spoilt(m, 2);
-  for (uint64_t call = 0; call < 9; ++call) {
+  for (uint64_t call = 0; call < 6; ++call) {
     Tokens tokens(m, 2, 2, 50 * call);
     const Array expected = clean.run(tokens, {0, 1});
     Tokens forgets = tokens;
