@@ -10,7 +10,17 @@ import re
 import pytest
 
 from sluice import __main__ as tool_main
-from sluice.report import build, charts, command, manifest, page, records, stages, tool
+from sluice.report import (
+    build,
+    charts,
+    command,
+    manifest,
+    page,
+    records,
+    speed_sections,
+    stages,
+    tool,
+)
 from sluice.report.progress import Progress
 from sluice.report.state import State
 
@@ -122,6 +132,24 @@ def test_rows_that_are_not_what_they_look_like():
     assert len(records.rows_of(record, 0, content)) == before > 0
 
 
+def test_rows_of_stages():
+    cell = dict(shape="1x1024", B=1, T=1024, H=16, HV=16, K=128, V=128, C=64, kernel="cuda.x",
+                ms=0.1, ms_min=0.1, ms_p90=0.1, share_of_floor=None, difference=None, failure="")  # fmt: skip
+    flops, moved = 64 * 64 * 128 * 256, (2 * 64 * 128 + 4 * 64 * 64 + 8 * 64) * 256
+    one = dict(cell, what="scaled_dot_kkt", tflop_per_s=flops / 1e8, gb_per_s=moved / 1e5)
+    chain = dict(cell, what="chain", tflop_per_s=None, gb_per_s=None)
+    record = dict(schema="sluice.bench.stages/1", dtype="bf16", rows=[one, chain])
+    content = manifest.load()
+    rows = records.rows_of(record, 0, content)
+    symbols = dict(tokens=1024, N=1, H=16, HV=16, K=128, V=128, e=2, C=64)
+    for what in ("flops", "bytes"):
+        expected = manifest.cost(content, "chunk_stage", "scaled_dot_kkt", what, **symbols)
+        assert rows[0][what] == pytest.approx(expected)
+    source = records.source_of({**record, "machine": {"name": "GPU"}}, False, "x/stages.json")
+    text = speed_sections.stages({"rows": rows, "sources": [source]})
+    assert "scaled_dot_kkt" in text and "record, not measured here" in text
+
+
 @pytest.fixture(scope="module")
 def quick(tmp_path_factory):
     """A quick report of this machine without the tool, H200 records beside."""
@@ -148,7 +176,7 @@ def test_the_json_has_what_it_should(quick):
     assert report["summary"]["wrong"] == 0 and report["summary"]["tensors"] >= 4
     assert report["summary"]["parts failed"] == [] or "ml_dtypes" in str(report)
     for row in report["rows"]:
-        assert row["seconds"] > 0 and row["flops"] > 0
+        assert row["seconds"] > 0 and (row["flops"] > 0 or row["op"] == "chunk_stage")
         assert 0 <= row["source"] < len(report["sources"])
     ladder = report["parts"]["accuracy float32"]["data"]
     assert {"whole", "head", "window", "passed", "tensor"} <= set(ladder["rows"][0])
@@ -242,7 +270,7 @@ def test_workloads_are_commands_of_the_tool():
     for workload in manifest.load()["workloads"]:
         for quickly in (True, False):
             for arguments in tool.arguments_of(workload, quickly):
-                assert arguments[0] in ("prefill", "cpu", "decode", "layer", "parts")
+                assert arguments[0] in ("prefill", "cpu", "decode", "layer", "parts", "stages")
                 assert ("--backend" in arguments or arguments[0] == "cpu") == (
                     workload["backend"] == "cpu"
                 )

@@ -92,7 +92,9 @@ def json_of(report: dict[str, Any]) -> str:
 
 def html_of(report: dict[str, Any], draw: bool) -> str:
     """The page of a report; draw: with charts."""
-    found: list[sections.Section] = [sections.accuracy(report, draw), sections.stages(report)]
+    found: list[sections.Section] = [sections.accuracy(report, draw)]
+    ident, heading, content = sections.stages(report)
+    found.append((ident, heading, content + speed_sections.stages(report)))
     for section in (
         speed_sections.grid,
         speed_sections.growth,

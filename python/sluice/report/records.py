@@ -43,6 +43,7 @@ def source_of(record: dict[str, Any], here: bool, file: str = "") -> dict[str, A
         or record.get("bytes_per_second")
         or record.get("copy_bytes_per_second"),
     }
+    speeds["flop_per_second"] = speeds["flop_per_second"] or record.get("flop_per_second")
     if "schema" not in record and record.get("rows"):
         limits = [(row["limit_unit"], row["limit"]["median"]) for row in record["rows"]]
         for key, unit in (("flop_per_second", "GFLOP/s"), ("bytes_per_second", "GB/s")):
@@ -72,6 +73,8 @@ def rows_of(record: dict[str, Any], source: int, manifest: dict[str, Any]) -> li
         rows = [_step(row, record) for row in record["rows"]]
     elif schema == "sluice.bench.parts/1":
         rows = [_part(row, record) for row in record["rows"]]
+    elif schema == "sluice.bench.stages/1":
+        rows = [_stage(row, record) for row in record["rows"]]
     elif not schema and record.get("rows") and "measurements" in record["rows"][0]:
         rows = [entry for row in record["rows"] for entry in _host(row, record)]
     else:
@@ -163,6 +166,32 @@ def _part(row: Row, record: dict[str, Any]) -> Row:
     )
 
 
+def _stage(row: Row, record: dict[str, Any]) -> Row:
+    """A stage, the chain of all, its graph, the fused prefill, simple GLA: `part` says which."""
+    flops, moved = row["tflop_per_s"], row["gb_per_s"]
+    seconds = _scaled(row["ms"], 1e-3)
+    return _common(
+        row,
+        op="chunk_stage",
+        model=None,
+        part=row["what"],
+        kernel=row["kernel"],
+        lengths=f"{row['T']}x{row['B']}",
+        T=row["T"],
+        B=row["B"],
+        C=row["C"],
+        dtype=record["dtype"],
+        seconds=seconds,
+        low=_scaled(row["ms_min"], 1e-3),
+        high=_scaled(row["ms_p90"], 1e-3),
+        share=row["share_of_floor"],
+        shape=row["shape"],
+        difference=row["difference"],
+        flops=None if seconds is None or flops is None else 1e12 * flops * seconds,
+        bytes=None if seconds is None or moved is None else 1e9 * moved * seconds,
+    )
+
+
 def _host(row: Row, record: dict[str, Any]) -> list[Row]:
     """One row for each contender of `sluice bench cpu`; the first of them is Sluice."""
     decode = row["op"] == "decode"
@@ -199,7 +228,9 @@ def _host(row: Row, record: dict[str, Any]) -> list[Row]:
 
 
 def _add_costs(row: Row, manifest: dict[str, Any]) -> None:
-    """FLOP and bytes by the op manifest."""
+    """FLOP and bytes by the op manifest; of stages by the tool, whose formulas these are."""
+    if row["model"] is None:
+        return
     dense = row["model"] in ("chunk",)
     tokens = row["T"] if dense and row["op"] == "chunk_forward" else (row["T"] * row["B"])
     width = 2 * row["H"] * row["K"] + row["HV"] * row["V"]

@@ -10,6 +10,7 @@ from .sections import Report, Section
 
 Row = dict[str, Any]
 _MOST_LINES = 6
+_RATES = (("flops", 1e-12), ("bytes", 1e-9))
 
 
 def _by_source(report: Report, op: str) -> Iterator[tuple[dict[str, Any], list[Row]]]:
@@ -295,6 +296,23 @@ def roofline(report: Report, draw: bool) -> Section:
             "16-bit kernels of a CPU may lie above it."
         )
     return "roofline", "Roofline", content or page.note("No ceilings were measured or given.")
+
+
+def stages(report: Report) -> str:
+    """The stages, their chain plain and as a graph, and the fused prefill: rows of the tool."""
+    content = ""
+    for source, rows in _by_source(report, "chunk_stage"):
+        content += page.source(source)
+        body: list[list[page.Cell]] = [
+            [f"{row['shape']}, H {row['H']}, C {row['C']}", row["part"]]
+            + [page.duration(row["seconds"])]
+            + [row[what] and factor * row[what] / row["seconds"] for what, factor in _RATES]
+            + [row["share"], row["difference"], row["kernel"]]
+            for row in rows
+        ]
+        head = ["cell", "what", "time", "TFLOP/s", "GB/s", "share of floor", "apart", "kernel"]
+        content += page.table("Stages and the fused prefill", head, body)
+    return content
 
 
 def _of_roof(row: Row, flops: float, moved: float) -> float:

@@ -106,6 +106,10 @@ def arguments_of(workload: dict[str, Any], quick: bool) -> list[list[str]]:
         slow = workload.get("full only", False) or not workload.get("grid")
         timing = ["--repeat", "20", "--rest", "20", "--no-error"] if slow else ["--repeat", "50"]
         return [["prefill", *cells, *timing]]
+    if workload["op"] == "chunk_stage":
+        chains, gla = workload["tokens of chains"], workload["tokens of simple GLA"]
+        lists = [",".join(str(T) for T in (T[:1] if quick else T)) for T in (chains, gla)]
+        return [["stages", "--T", lists[0], "--gla-T", lists[1], "--repeat", "20"]]
     if workload["op"] in ("recurrent_step", "layer_decode"):
         name = "decode" if workload["op"] == "recurrent_step" else "layer"
         return [[name, "--grid", choice("grid"), "--repeat", "20"]]
