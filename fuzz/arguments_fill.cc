@@ -114,6 +114,52 @@ void Scene::fill_step(sluice_recurrent_step_args* args) {
   if (bytes_.flag()) args->num_accepted = indices({N}, columns + 1);
 }
 
+void Scene::fill_stage(sluice_chunk_stage_args* args) {
+  Sizes s = draw_sizes(&bytes_, 20);
+  const sluice_dtype io = float_type();
+  if (bytes_.flag()) {  // packed
+    s.B = 1;
+    s.N = bytes_.below(4);
+    args->cu_seqlens = offsets(s.N, s.T);
+  }
+  const int64_t C = int64_t{16} << bytes_.below(3);
+  args->stage = static_cast<int32_t>(bytes_.below(6));
+  args->chunk_size = static_cast<int32_t>(C);
+  args->rule = static_cast<int32_t>(bytes_.below(2));
+  args->head_map = static_cast<int32_t>(bytes_.below(2));
+  args->direction = static_cast<int32_t>(bytes_.below(2));
+  args->triangle = static_cast<int32_t>(bytes_.below(2));
+  args->state.layout = static_cast<int32_t>(bytes_.below(2));
+  const auto rows = [&](sluice_dtype dtype, int64_t columns) {
+    return tensor(dtype, {s.B, s.T, s.HV, columns});
+  };
+  args->q = tensor(io, {s.B, s.T, s.H, s.K});
+  args->k = tensor(io, {s.B, s.T, s.H, s.K});
+  args->v = rows(io, s.V);
+  if (bytes_.flag()) args->gate = tensor(float_type(), {s.B, s.T, s.HV});
+  if (bytes_.flag()) args->beta = tensor(float_type(), {s.B, s.T, s.HV});
+  if (bytes_.flag()) args->g_cumsum = tensor(kF32, {s.B, s.T, s.HV});
+  args->A = rows(float_type(), C);
+  args->A_inverse = rows(float_type(), C);
+  args->w = rows(float_type(), s.K);
+  args->u = rows(float_type(), s.V);
+  args->v_new = rows(float_type(), s.V);
+  args->o = rows(float_type(), s.V);
+  const bool kv = args->state.layout == SLUICE_STATE_KV;
+  const int64_t first = kv ? s.K : s.V, second = kv ? s.V : s.K, slots = s.N + bytes_.below(3);
+  if (bytes_.flag()) {
+    args->h = tensor(float_type(), {s.B, bytes_.below(6), s.HV, first, second});
+  }
+  if (bytes_.flag()) args->state.initial = tensor(float_type(), {slots, s.HV, first, second});
+  if (bytes_.flag()) args->state.final = tensor(float_type(), {slots, s.HV, first, second});
+  fill_slots(&args->state, s.N, slots);
+  if (bytes_.below(8) != 7) return;
+  args->matrices = SLUICE_MATRICES_BATCHED;
+  args->cu_seqlens = {};
+  args->A = tensor(float_type(), {s.HV, C, C});
+  args->A_inverse = tensor(float_type(), {s.HV, C, C});
+}
+
 void Scene::fill_conv(sluice_causal_conv1d_args* args) {
   Sizes s = draw_sizes(&bytes_, 20);
   const int64_t D = 1 + bytes_.below(20), W = 1 + bytes_.below(5);

@@ -85,6 +85,18 @@ constexpr ViewField kLayerFields[] = {{offsetof(sluice_layer_args, qkv), false},
                                       {offsetof(sluice_layer_args, ring_position), false},
                                       {offsetof(sluice_layer_args, num_accepted), false},
                                       SLUICE_STATE_FIELDS(sluice_layer_args, true)};
+
+// What one stage writes another one reads: all of it counts as output.
+using StageArgs = sluice_chunk_stage_args;
+constexpr ViewField kStageFields[] = {
+    {offsetof(StageArgs, q), false},      {offsetof(StageArgs, k), false},
+    {offsetof(StageArgs, v), false},      {offsetof(StageArgs, gate), false},
+    {offsetof(StageArgs, beta), false},   {offsetof(StageArgs, g_cumsum), true},
+    {offsetof(StageArgs, A), true},       {offsetof(StageArgs, A_inverse), true},
+    {offsetof(StageArgs, w), true},       {offsetof(StageArgs, u), true},
+    {offsetof(StageArgs, v_new), true},   {offsetof(StageArgs, h), true},
+    {offsetof(StageArgs, o), true},       {offsetof(StageArgs, cu_seqlens), false},
+    SLUICE_STATE_FIELDS(StageArgs, false)};
 #undef SLUICE_STATE_FIELDS
 
 // First and last byte of a view relative to its data; false where that overflows.
@@ -136,6 +148,9 @@ Scene::Scene(Bytes bytes) : bytes_(bytes) {
       break;
     case SLUICE_OP_GATED_RMS_NORM:
       build<sluice_gated_rms_norm_args>(kNormFields, [this](auto* args) { fill_norm(args); });
+      break;
+    case SLUICE_OP_CHUNK_STAGE:
+      build<StageArgs>(kStageFields, [this](auto* args) { fill_stage(args); });
       break;
     default:
       build<sluice_layer_args>(kLayerFields, [this](auto* args) { fill_layer(args); });
@@ -334,6 +349,8 @@ int Scene::run(sluice_workspace workspace) const {
                                    nullptr);
     case SLUICE_OP_LAYER_PREFILL:
       return sluice_layer_prefill(static_cast<const sluice_layer_args*>(args), workspace, nullptr);
+    case SLUICE_OP_CHUNK_STAGE:
+      return sluice_chunk_stage(static_cast<const StageArgs*>(args), workspace, nullptr);
     default:
       return sluice_layer_decode(static_cast<const sluice_layer_args*>(args), workspace, nullptr);
   }

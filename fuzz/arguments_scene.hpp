@@ -57,6 +57,7 @@ class Scene {
   void build(std::span<const ViewField> fields, Fill fill);
   void fill_chunk(sluice_chunk_forward_args* args);
   void fill_step(sluice_recurrent_step_args* args);
+  void fill_stage(sluice_chunk_stage_args* args);
   void fill_conv(sluice_causal_conv1d_args* args);
   void fill_norm(sluice_gated_rms_norm_args* args);
   void fill_layer(sluice_layer_args* args);

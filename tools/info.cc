@@ -21,6 +21,36 @@ std::string kernel_of(int op, const Args& args) {
   return choice.ok() ? choice.value.name : std::string("none: ") + choice.status.message;
 }
 
+// The kernels of the stages, for chunks of 64 tokens.
+void add_stages(sluice_device where, sluice_dtype io, Table* table) {
+  constexpr int64_t T = 1, H = 16, HV = 32, K = 128, V = 128, C = 64;
+  const TestTensor keys(io, {1, T, H, K}), values(io, {1, T, HV, V}), outputs(io, {1, T, HV, V}),
+      products(io, {1, T, HV, C}), inverse(io, {1, T, HV, C}), w(io, {1, T, HV, K}),
+      u(io, {1, T, HV, V}), v_new(io, {1, T, HV, V}), gates(testing::kF32, {1, T, HV}),
+      sums(testing::kF32, {1, T, HV}), h(io, {1, 1, HV, K, V});
+  const auto view = [where](const TestTensor& tensor) {
+    TensorView out(tensor.view());
+    out.device = where;
+    return out;
+  };
+  ChunkStageArgs args;
+  args.q = args.k = view(keys);
+  args.v = view(values);
+  args.gate = args.beta = view(gates);
+  args.g_cumsum = view(sums);
+  args.A = view(products), args.A_inverse = view(inverse);
+  args.w = view(w), args.u = view(u), args.v_new = view(v_new);
+  args.h = view(h), args.o = view(outputs);
+  constexpr const char* kNames[] = {"chunk_cumsum", "scaled_dot_kkt", "solve_tril",
+                                    "wy_fast",      "chunk_h",        "chunk_o"};
+  for (int32_t stage = 0; stage <= static_cast<int32_t>(Stage::kChunkO); ++stage) {
+    table->add(
+        {kNames[stage], kernel_of(SLUICE_OP_CHUNK_STAGE, args.of(static_cast<Stage>(stage)))});
+  }
+  args.h = {};
+  table->add({"simple_gla", kernel_of(SLUICE_OP_CHUNK_STAGE, simple_gla_args(args))});
+}
+
 // Which kernels a Qwen3-Next layer would get there. The memory is the host's: nothing is computed.
 void print_kernels(sluice_device where, sluice_dtype io) {
   constexpr int64_t T = 1, H = 16, HV = 32, K = 128, V = 128, D = 2 * H * K + HV * V;
@@ -78,6 +108,7 @@ void print_kernels(sluice_device where, sluice_dtype io) {
   layer.num_k_heads = H, layer.num_v_heads = HV, layer.head_k_dim = K, layer.head_v_dim = V;
   table.add({"layer_prefill", kernel_of(SLUICE_OP_LAYER_PREFILL, layer)});
   table.add({"layer_decode", kernel_of(SLUICE_OP_LAYER_DECODE, layer)});
+  add_stages(where, io, &table);
   table.print();
 }
 
