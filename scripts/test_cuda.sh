@@ -37,6 +37,7 @@ sharded() {
 sharded sluice_cuda_tests sluice_cuda_tests
 sharded sluice_cuda_stress_tests sluice_cuda_stress_tests
 sharded cuda_layer sluice_cuda_layer_tests
+sharded cuda_stages sluice_cuda_stage_tests
 sharded cuda_parity sluice_cuda_parity_tests "--gtest_filter=*Invariance*:*RandomDelta*"
 sharded cuda_parity_decode sluice_cuda_parity_tests "--gtest_filter=*RecurrentStep*:*DecodeSession*:*ReplayRing*"
 # The generic kernel alone. Not: the largest counts, which are minutes of the reference, and what only
@@ -72,6 +73,11 @@ for tool in memcheck racecheck synccheck initcheck; do
   "$sanitizer" --tool "$tool" --error-exitcode 9 "$folder/sluice_cuda_layer_tests" --gtest_brief=1 \
     --gtest_filter='Random/CausalConv1d*seed1?:Random/GatedRmsNorm*seed1?:RandomPrefill/Layer*seed1?' ||
     failed+=("$tool layers")
+done
+for tool in memcheck racecheck synccheck initcheck; do
+  echo "== $tool, stages"
+  "$sanitizer" --tool "$tool" --error-exitcode 9 "$folder/sluice_cuda_stage_tests" --gtest_brief=1 ||
+    failed+=("$tool stages")
 done
 for tool in memcheck racecheck synccheck initcheck; do
   echo "== $tool, decode kernel"

@@ -18,7 +18,7 @@ Status choose_stage_kernel(const core::ChunkStageProblem& problem, int capabilit
                            stages::Kernel* kernel, core::KernelName* name) noexcept;
 
 Status select_chunk_stage(const core::ChunkStageProblem& problem, core::KernelName* name) noexcept;
-/// None.
+/// The segments' states of simple GLA; none otherwise.
 size_t chunk_stage_workspace(const core::ChunkStageProblem& problem) noexcept;
 /// Enqueues on `stream` of the views' GPU; neither allocates nor waits.
 Status run_chunk_stage(const core::ChunkStageProblem& problem, sluice_workspace workspace,

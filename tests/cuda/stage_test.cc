@@ -165,6 +165,14 @@ void add_gla(const Add& add) {
   });
   add("gla_tiles_no_gates", kStage,
       [](auto& c) { c.rule = kGla, c.with_h = false, c.gates = GateProfile::kNone, c.C = 128; });
+  add("gla_tiles_segments", kStage, [](auto& c) {
+    c.rule = kGla, c.with_h = false, c.T = 1100, c.state = kBF16, c.layout = SLUICE_STATE_VK;
+    c.HV = 1;
+  });
+  add("gla_tiles_segments_packed", kStage, [](auto& c) {
+    c.rule = kGla, c.with_h = false, c.lengths = {1030, 0, 512}, c.HV = 1, c.C = 128;
+    c.slots = true;
+  });
   add("gla_plain_float32", kStage, [](auto& c) {
     c.rule = kGla, c.with_h = false, c.io = kF32, c.K = 20, c.V = 33, c.C = 16;
     c.lengths = kLengths, c.slots = true;

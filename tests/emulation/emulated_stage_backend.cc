@@ -7,6 +7,7 @@
 #include "cuda/gpu.h"
 #include "cuda/kernels/stages/cumsum.cuh"
 #include "cuda/kernels/stages/gla.cuh"
+#include "cuda/kernels/stages/join.cuh"
 #include "cuda/kernels/stages/kkt.cuh"
 #include "cuda/kernels/stages/plain_chain.cuh"
 #include "cuda/kernels/stages/solve.cuh"
@@ -53,7 +54,8 @@ Function tile_function(Kernel kernel, bool wide) {
 
 Function function_of(Kernel kernel, const StageParams& p) {
   constexpr Function kPlain[] = {cumsum_kernel,   solve_kernel,       plain_kkt_kernel,
-                                 plain_wy_kernel, plain_chain_kernel, plain_outputs_kernel};
+                                 plain_wy_kernel, plain_chain_kernel, plain_outputs_kernel,
+                                 join_kernel};
   if (is_plain(kernel)) return kPlain[static_cast<int>(kernel)];
   return p.k.number == Number::kBfloat16 ? tile_function<__nv_bfloat16>(kernel, p.K == 128)
                                          : tile_function<__half>(kernel, p.K == 128);

@@ -218,6 +218,9 @@ void StagesWork::select(const StagesCell& c) {
   gla_ = stage_;
   gla_.rule = Rule::kLinearAttention;
   gla_.g_cumsum = {};
+  ChunkStageArgs alone = simple_gla_args(gla_);
+  alone.h = {};
+  reserve(workspace_size(alone));
   if (!c.chain) return;
   stage_.beta = numbers(kBeta);
   stage_.A = rows(kA, c.HV, c.C), stage_.A_inverse = rows(kInverse, c.HV, c.C);
@@ -229,7 +232,10 @@ void StagesWork::select(const StagesCell& c) {
   fused_.o = rows(kFusedO, c.HV, c.V);
   fused_.cu_seqlens = stage_.cu_seqlens;
   fused_.state.final = stage_.state.final;
-  const Result<WorkspaceSize> size = workspace_size(fused_);
+  reserve(workspace_size(fused_));
+}
+
+void StagesWork::reserve(const Result<WorkspaceSize>& size) {
   require(size.status);
   if (size.value.bytes <= workspace_bytes_) return;
   workspace_bytes_ = size.value.bytes;
@@ -244,7 +250,7 @@ void StagesWork::call(StagesItem item, void* stream) {
                    item == StagesItem::kGlaOutputs;
   ChunkStageArgs args = (gla ? gla_ : stage_).of(stage_of(item));
   if (item == StagesItem::kSimpleGla) args.h = {};
-  require(chunk_stage(args, {}, stream));
+  require(chunk_stage(args, {workspace_.get(), workspace_bytes_}, stream));
 }
 
 void StagesWork::call_chain(void* stream) {

@@ -64,6 +64,7 @@ class StagesWork {
  private:
   TensorView rows(int tensor, int64_t heads, int64_t columns) const;
   TensorView numbers(int tensor) const;
+  void reserve(const Result<WorkspaceSize>& size);
   void upload_offsets();
   void fill_inputs();
 

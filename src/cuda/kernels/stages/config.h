@@ -25,13 +25,15 @@ constexpr int64_t plain_chain_bytes(int64_t K) noexcept { return 4 * kPlainColum
 
 // ------------------------------------------------------- 16-bit numbers, by tensor cores ----
 
-inline constexpr int kRows = 64;             ///< tokens of a block
-inline constexpr int kColumns = 64;          ///< of a tile: 128 bytes a row
-inline constexpr int64_t kTileBytes = 8192;  ///< 64 x 64 numbers of 16 bits
-inline constexpr int64_t kTileMaxK = 256;    ///< of stages of one chunk
-inline constexpr int64_t kChainMaxK = 128;   ///< of stages that carry a state: 64 or this
-inline constexpr int kBlockThreads = 128;    ///< of a CTA that has a block of rows
-inline constexpr int kChainThreads = 256;    ///< of a CTA that carries a state
+inline constexpr int kRows = 64;               ///< tokens of a block
+inline constexpr int kColumns = 64;            ///< of a tile: 128 bytes a row
+inline constexpr int64_t kTileBytes = 8192;    ///< 64 x 64 numbers of 16 bits
+inline constexpr int64_t kTileMaxK = 256;      ///< of stages of one chunk
+inline constexpr int64_t kChainMaxK = 128;     ///< of stages that carry a state: 64 or this
+inline constexpr int kBlockThreads = 128;      ///< of a CTA that has a block of rows
+inline constexpr int kJoinThreads = 256;       ///< four numbers of a state each
+inline constexpr int64_t kLeastSegment = 512;  ///< tokens
+inline constexpr int kChainThreads = 256;      ///< of a CTA that carries a state
 
 }  // namespace sluice::cuda::stages
 

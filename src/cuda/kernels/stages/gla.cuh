@@ -6,6 +6,9 @@
 //           float32: warp w has rows 16 w + 64 b; of o it has rows 16 w
 // Pipeline  the next block's q, k, v on their way:
 //           S rounded -> barrier -> P = q k^T, o = q S + P v, S += k^T v -> barrier
+// Segments  where there are fewer sequences and heads than multiprocessors: one pass finds what
+// each
+//           segment of a sequence adds to S, join.cuh what each starts from, a second pass o
 // Memory    tiles of 8 KB: two blocks of q, k (K / 64 each) and v, S (K / 64), o: 104 KB at K =
 // 128,
 //           two CTAs on a multiprocessor
@@ -35,7 +38,9 @@ struct GlaMemory {
 /// What a CTA works on.
 struct GlaWork {
   int64_t head, keys, column;  ///< column: the first of 64
-  Chunk sequence;              ///< all of its tokens as one chunk
+  int64_t slot;                ///< of the segment
+  Chunk sequence;              ///< all tokens of the sequence, or of the segment, as one chunk
+  bool first, last;            ///< of its sequence
 };
 
 template <int kBlocks>
@@ -44,8 +49,10 @@ __device__ __forceinline__ void request_block(const StageParams& p, const GlaWor
   auto& block = s.ring[turn];
 #pragma unroll 1  // WHY: addresses of all tiles at once would spill
   for (int b = 0; b < kBlocks; ++b) {
-    request_tile<kBlockThreads>(ptx::shared_address(block.q[b]), p.q, work.sequence, work.keys,
-                                row0, b * kColumns);
+    if (!p.segments.states_only) {
+      request_tile<kBlockThreads>(ptx::shared_address(block.q[b]), p.q, work.sequence, work.keys,
+                                  row0, b * kColumns);
+    }
     request_tile<kBlockThreads>(ptx::shared_address(block.k[b]), p.k, work.sequence, work.keys,
                                 row0, b * kColumns);
   }
@@ -80,11 +87,11 @@ __device__ __forceinline__ void gla_outputs(const StageParams& p, const GlaWork&
   store_rows<8>(s.o, row, 0, p.o, work.sequence, work.head, row0 + row, work.column);
 }
 
-/// All tokens of a sequence, 64 at a time. Chunks of 128 are two blocks: what their second one
-/// starts from is S decayed by the first.
+/// All tokens of a sequence or segment, 64 at a time; the sum of their gates. Chunks of 128 are two
+/// blocks: what their second one starts from is S decayed by the first.
 template <class Io, int kBlocks>
-__device__ __forceinline__ void walk_gla(const StageParams& p, const GlaWork& work,
-                                         GlaMemory<kBlocks>& s, StatePart<kBlocks, 8>& S) {
+__device__ __forceinline__ float walk_gla(const StageParams& p, const GlaWork& work,
+                                          GlaMemory<kBlocks>& s, StatePart<kBlocks, 8>& S) {
   const int tokens = work.sequence.tokens, C = p.C;
   const auto gates_from = [&](int row0) {
     Chunk chunk = work.sequence;
@@ -94,11 +101,13 @@ __device__ __forceinline__ void walk_gla(const StageParams& p, const GlaWork& wo
   };
   request_block<kBlocks>(p, work, 0, s, 0);
   LaneGates gates{};
+  float sum = 0.0f;
   if (warp() == 0) gates = gates_from(0);
   for (int row0 = 0, turn = 0; row0 < tokens; row0 += kRows, turn ^= 1) {
     const int inside = row0 % C;  // the chunk's
 #pragma unroll
     for (int b = 0; b < kBlocks; ++b) {
+      if (p.segments.states_only) continue;
       put_part<Io, 8>(ptx::shared_address(s.S[b]), 16 * warp(), 0, S[b]);
     }
     if (warp() == 0 && inside == 0) put_sums(p, gates, s.G);
@@ -109,7 +118,8 @@ __device__ __forceinline__ void walk_gla(const StageParams& p, const GlaWork& wo
     if (warp() == 0 && next) gates = gates_from(row0 + kRows);
     const float* const G = s.G + inside;
     const float before = inside == 0 ? 0.0f : G[-1], last = G[kRows - 1];
-    gla_outputs<Io, kBlocks>(p, work, row0, s, turn, G, before);
+    sum += last - before;
+    if (!p.segments.states_only) gla_outputs<Io, kBlocks>(p, work, row0, s, turn, G, before);
     scale_carried<kBlocks, 8>(S, decay(last - before));
     const auto& block = s.ring[turn];
     if (p.has_gates) {
@@ -121,6 +131,46 @@ __device__ __forceinline__ void walk_gla(const StageParams& p, const GlaWork& wo
     }
     __syncthreads();  // SYNC: nobody reads S, G or these tokens
   }
+  return sum;
+}
+
+/// What a CTA has: a sequence or a segment of one. False: an empty slot.
+__device__ __forceinline__ bool find_gla_work(const StageParams& p, int64_t item, GlaWork* work) {
+  const int64_t slices = p.V / kColumns;
+  work->head = item / slices % p.HV;
+  work->keys = key_head(p, work->head);
+  work->column = item % slices * kColumns;
+  work->slot = item / slices / p.HV;
+  work->first = work->last = true;
+  if (p.segments.tokens == 0) {
+    work->sequence.tokens = static_cast<int>(tokens_of(p, work->slot, &work->sequence));
+    return true;
+  }
+  work->sequence = span_of(p, work->slot, p.segments.tokens, p.segments.slots);
+  const Chunk& segment = work->sequence;
+  Chunk whole;
+  const int64_t tokens = tokens_of(p, segment.seq, &whole);
+  work->first = segment.number == 0;
+  work->last = segment.number * p.segments.tokens + segment.tokens >= tokens;
+  return work->first || segment.tokens > 0;
+}
+
+/// Place of S(k, column) of a segment's state.
+__device__ __forceinline__ float* segment_number(const StageParams& p, const GlaWork& work, int k,
+                                                 int column) {
+  return p.segments.states + ((work.slot * p.HV + work.head) * p.K + k) * p.V + work.column +
+         column;
+}
+
+/// Finds what a segment adds to the state that it starts from.
+template <class Io, int kBlocks>
+__device__ __forceinline__ void run_segment(const StageParams& p, const GlaWork& work,
+                                            GlaMemory<kBlocks>& s, StatePart<kBlocks, 8>& S) {
+  for_each_state_number<kBlocks, 8>(S, [](int, int, float& x) { x = 0.0f; });
+  const float sum = walk_gla<Io, kBlocks>(p, work, s, S);
+  for_each_state_number<kBlocks, 8>(
+      S, [&](int k, int column, float& x) { *segment_number(p, work, k, column) = x; });
+  if (threadIdx.x == 0) p.segments.decays[work.slot * p.HV + work.head] = sum;
 }
 
 /// Outputs of a padded sequence.
@@ -132,30 +182,34 @@ __device__ __forceinline__ void zero_outputs(const StageParams& p, const GlaWork
   }
 }
 
-/// Items are sequences x heads x 64 columns of V.
+/// Items are sequences (or segments) x heads x 64 columns of V.
 template <class Io, int kBlocks>
 __global__ void __launch_bounds__(kBlockThreads, 2)
     gla_kernel(const __grid_constant__ StageParams p, int64_t items) {
   extern __shared__ __align__(1024) uint8_t dynamic_shared[];
   auto& s = *reinterpret_cast<GlaMemory<kBlocks>*>(dynamic_shared);
-  const int64_t slices = p.V / kColumns;
   device::follow();
   for (int64_t item = blockIdx.x; item < items; item += gridDim.x) {
     GlaWork work{};
-    work.head = item / slices % p.HV;
-    work.keys = key_head(p, work.head);
-    work.column = item % slices * kColumns;
-    const int64_t seq = item / slices / p.HV;
-    work.sequence.tokens = static_cast<int>(tokens_of(p, seq, &work.sequence));
-    const device::Sequence slots = slots_of(p, seq);
+    if (!find_gla_work(p, item, &work)) continue;
+    const device::Sequence slots = slots_of(p, work.sequence.seq);
     if (slots.padded) {
-      zero_outputs(p, work);
+      if (!p.segments.states_only) zero_outputs(p, work);
       continue;
     }
     StatePart<kBlocks, 8> S;
-    load_carried<kBlocks, 8>(p, slots.read, work.head, work.column, S);
+    if (p.segments.states_only) {
+      if (!work.last) run_segment<Io, kBlocks>(p, work, s, S);
+      continue;
+    }
+    if (work.first) {
+      load_carried<kBlocks, 8>(p, slots.read, work.head, work.column, S);
+    } else {
+      for_each_state_number<kBlocks, 8>(
+          S, [&](int k, int column, float& x) { x = *segment_number(p, work, k, column); });
+    }
     if (work.sequence.tokens > 0) walk_gla<Io, kBlocks>(p, work, s, S);
-    store_carried<kBlocks, 8>(p, slots.write, work.head, work.column, S);
+    if (work.last) store_carried<kBlocks, 8>(p, slots.write, work.head, work.column, S);
   }
 }
 

@@ -12,6 +12,7 @@ const void* plain_kkt() noexcept;
 const void* plain_wy() noexcept;
 const void* plain_chain() noexcept;
 const void* plain_outputs() noexcept;
+const void* join() noexcept;
 
 // By tensor cores; `wide`: K = 128, else 64.
 const void* bf16_kkt() noexcept;

@@ -13,8 +13,8 @@ namespace {
 constexpr int kKernels = static_cast<int>(Kernel::kGla) + 1;
 
 const void* plain_function(Kernel kernel) noexcept {
-  constexpr const void* (*kPlain[])() noexcept = {cumsum,   solve,       plain_kkt,
-                                                  plain_wy, plain_chain, plain_outputs};
+  constexpr const void* (*kPlain[])() noexcept = {cumsum,      solve,         plain_kkt, plain_wy,
+                                                  plain_chain, plain_outputs, join};
   return kPlain[static_cast<int>(kernel)]();
 }
 

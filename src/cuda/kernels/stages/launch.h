@@ -15,6 +15,7 @@ enum class Kernel {
   kPlainWy,
   kPlainChain,    ///< chunk_h, and chunk_o without h
   kPlainOutputs,  ///< chunk_o with h
+  kJoin,          ///< between the passes of simple GLA in segments
   kKkt,           ///< from here on: 16-bit numbers by tensor cores
   kWy,
   kOutputs,
@@ -31,6 +32,13 @@ struct Launch {
 };
 /// Host code, tested without a GPU.
 Launch plan_launch(Kernel kernel, const StageParams& params) noexcept;
+
+/// Tokens of a segment of simple GLA by tensor cores; 0: there are sequences and heads enough.
+int64_t segment_tokens(const StageParams& params, int multiprocessors) noexcept;
+/// Bytes of what the segments add, and of their decays.
+int64_t segment_bytes(const StageParams& params, int64_t tokens) noexcept;
+/// Cuts sequences, with that memory.
+void cut(int64_t tokens, void* memory, StageParams* params) noexcept;
 
 /// Loads the kernels onto the current device, which the first launch would do otherwise.
 /// @return a cudaError_t

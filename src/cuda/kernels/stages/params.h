@@ -16,6 +16,15 @@ struct ChunkStates {
   Number number;
 };
 
+/// How simple GLA is spread over a GPU: sequences cut into segments, whose states come first.
+struct Segments {
+  int64_t tokens;    ///< of a segment, a multiple of C; 0: sequences are not cut
+  int64_t slots;     ///< segments of a batch entry, or a bound on those of all sequences
+  float* states;     ///< [slots,HV,K,V]: what a segment adds, then what it starts from
+  float* decays;     ///< [slots,HV]: sums of its gates
+  bool states_only;  ///< this pass finds what segments add
+};
+
 /// Views that a stage does not have are null. Rows are [B,T,HV,..]; q and k [B,T,H,K].
 struct StageParams {
   TokenRows q, k;
@@ -33,7 +42,8 @@ struct StageParams {
   int32_t C;                      ///< tokens of a chunk
   float scale;
   bool head_map_cyclic, reverse, upper;
-  bool has_gates;  ///< gate or g_cumsum is given
+  Segments segments;  ///< of simple GLA
+  bool has_gates;     ///< gate or g_cumsum is given
 };
 
 }  // namespace sluice::cuda::stages

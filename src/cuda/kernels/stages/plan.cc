@@ -37,6 +37,8 @@ int64_t plain_bytes(Kernel kernel, int64_t K, int64_t C) noexcept {
       return kChain + plain_chain_bytes(K);
     case Kernel::kPlainOutputs:
       return kChain;
+    case Kernel::kJoin:
+      return 0;
     default:
       return kOperands + 2 * kNumbers;
   }
@@ -46,7 +48,13 @@ int threads_of(Kernel kernel) noexcept {
   if (kernel == Kernel::kSolve) return kSolveThreads;
   if (kernel == Kernel::kCumsum) return kSumThreads;
   if (kernel == Kernel::kStates) return kChainThreads;
+  if (kernel == Kernel::kJoin) return kJoinThreads;
   return is_plain(kernel) ? kPlainThreads : kBlockThreads;
+}
+
+/// Slots of segments in all.
+int64_t segment_slots(const StageParams& p) noexcept {
+  return p.cu_seqlens.data != nullptr ? p.segments.slots : p.N * p.segments.slots;
 }
 
 int64_t items_of(Kernel kernel, const StageParams& p) noexcept {
@@ -59,8 +67,11 @@ int64_t items_of(Kernel kernel, const StageParams& p) noexcept {
     case Kernel::kPlainOutputs:
       return chunks * p.HV * parts(p.V, kPlainColumns);
     case Kernel::kStates:
-    case Kernel::kGla:
       return p.N * p.HV * (p.V / kColumns);
+    case Kernel::kGla:
+      return (p.segments.tokens == 0 ? p.N : segment_slots(p)) * p.HV * (p.V / kColumns);
+    case Kernel::kJoin:
+      return p.N * p.HV * (p.K * p.V / (4 * kJoinThreads));
     case Kernel::kKkt:
     case Kernel::kWy:
     case Kernel::kOutputs:
@@ -76,6 +87,32 @@ Launch plan_launch(Kernel kernel, const StageParams& p) noexcept {
   const int64_t bytes = is_plain(kernel) ? plain_bytes(kernel, p.K, p.C)
                                          : tile_bytes(kernel, p.C / kRows, p.K / kColumns);
   return {items_of(kernel, p), threads_of(kernel), bytes};
+}
+
+int64_t segment_tokens(const StageParams& p, int multiprocessors) noexcept {
+  const int64_t units = p.N * p.HV * (p.V / kColumns);
+  const int64_t tokens = p.cu_seqlens.data != nullptr ? p.T : p.N * p.T;
+  if (units >= multiprocessors || p.T < 2 * kLeastSegment) return 0;
+  // Two CTAs for each multiprocessor, and whole chunks.
+  const int64_t work = tokens * p.HV * (p.V / kColumns);
+  const int64_t fair = parts(parts(work, 2 * int64_t{multiprocessors}), 128) * 128;
+  return fair > kLeastSegment ? fair : kLeastSegment;
+}
+
+void cut(int64_t tokens, void* memory, StageParams* p) noexcept {
+  const bool packed = p->cu_seqlens.data != nullptr;
+  p->segments.tokens = tokens;
+  p->segments.slots = packed ? p->T / tokens + p->N : parts(p->T, tokens);
+  p->segments.states = static_cast<float*>(memory);
+  if (memory == nullptr) return;
+  p->segments.decays = p->segments.states + segment_slots(*p) * p->HV * p->K * p->V;
+}
+
+int64_t segment_bytes(const StageParams& params, int64_t tokens) noexcept {
+  if (tokens == 0) return 0;
+  StageParams p = params;
+  cut(tokens, nullptr, &p);
+  return 4 * segment_slots(p) * p.HV * (p.K * p.V + 1);
 }
 
 }  // namespace sluice::cuda::stages

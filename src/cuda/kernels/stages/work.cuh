@@ -33,20 +33,22 @@ __device__ __forceinline__ int64_t first_row(const StageParams& p, int64_t n) {
   return min(max(device::load_index(p.cu_seqlens, n), int64_t{0}), p.T);
 }
 
-/// The chunk of a slot. Without cu_seqlens slot s is chunk s % chunks of sequence s / chunks.
-/// Packed sequence n has the slots from floor(cu[n] / C) + n on: enough, as ceil(l / C) <= floor((c
-/// + l) / C) - floor(c / C) + 1, and ascending, so that a search finds n; some stay empty.
-__device__ __forceinline__ Chunk chunk_of(const StageParams& p, int64_t slot) {
+/// The span of `length` tokens of a slot. Without cu_seqlens slot s is span s % slots of sequence s
+/// / slots. Packed sequence n has the slots from floor(cu[n] / length) + n on: enough, as ceil(l /
+/// L) <= floor((c + l) / L) - floor(c / L) + 1, and ascending, so that a search finds n; some stay
+/// empty.
+__device__ __forceinline__ Chunk span_of(const StageParams& p, int64_t slot, int64_t length,
+                                         int64_t slots) {
   int64_t end = p.T;
-  Chunk chunk{};
+  Chunk span{};
   if (p.cu_seqlens.data == nullptr) {
-    chunk.seq = chunk.batch = slot / p.slots;
-    chunk.number = slot % p.slots;
+    span.seq = span.batch = slot / slots;
+    span.number = slot % slots;
   } else {
     int64_t low = 0, high = p.N;  // low has a slot at or before this one, high has not
     while (high - low > 1) {
       const int64_t middle = (low + high) / 2;
-      if (first_row(p, middle) / p.C + middle <= slot) {
+      if (first_row(p, middle) / length + middle <= slot) {
         low = middle;
       } else {
         high = middle;
@@ -54,13 +56,16 @@ __device__ __forceinline__ Chunk chunk_of(const StageParams& p, int64_t slot) {
     }
     const int64_t begin = first_row(p, low);
     end = max(first_row(p, low + 1), begin);
-    chunk.seq = low;
-    chunk.number = slot - begin / p.C - low;
-    chunk.row = begin;
+    span.seq = low;
+    span.number = slot - begin / length - low;
+    span.row = begin;
   }
-  chunk.row += chunk.number * p.C;
-  chunk.tokens = static_cast<int>(max(min(end - chunk.row, int64_t{p.C}), int64_t{0}));
-  return chunk;
+  span.row += span.number * length;
+  span.tokens = static_cast<int>(max(min(end - span.row, length), int64_t{0}));
+  return span;
+}
+__device__ __forceinline__ Chunk chunk_of(const StageParams& p, int64_t slot) {
+  return span_of(p, slot, p.C, p.slots);
 }
 
 /// The whole of sequence n as one range of tokens, in `row` and the return value.
