@@ -1,0 +1,94 @@
+// Measures which kernel each stage gets on which GPU: sizes, dtypes, strides and shared memory as
+// they are in a problem, compute capabilities as numbers. Host code alone; nothing is launched.
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include "cuda/stages.h"
+
+namespace sluice::cuda {
+namespace {
+
+using stages::Kernel;
+
+alignas(16) uint16_t memory[64];  // only its address counts
+
+core::Tensor rows(int64_t heads, int64_t columns, sluice_dtype dtype) {
+  core::Tensor t{};
+  t.data = memory, t.dtype = dtype, t.rank = 4;
+  const int64_t shape[] = {2, 300, heads, columns};
+  int64_t step = 1;
+  for (int axis = 3; axis >= 0; --axis) {
+    t.shape[axis] = shape[axis], t.stride[axis] = step;
+    step *= shape[axis];
+  }
+  return t;
+}
+
+/// Simple GLA as one call, bfloat16.
+core::ChunkStageProblem gla(int64_t K = 128, int64_t V = 128) {
+  constexpr sluice_dtype kBf16{4, 16};
+  core::ChunkStageProblem p;
+  p.stage = SLUICE_STAGE_CHUNK_O;
+  p.rows = {2, 300, 2, {}, 300};
+  p.H = p.HV = 3, p.r = 1, p.K = K, p.V = V, p.C = 64;
+  p.q = p.k = rows(3, K, kBf16);
+  p.values = p.o = rows(3, V, kBf16);
+  return p;
+}
+
+std::string name_of(const core::ChunkStageProblem& p, int capability = 90) {
+  Kernel kernel{};
+  core::KernelName name = "";
+  const Status status = choose_stage_kernel(p, capability, &kernel, &name);
+  return status.ok() ? name : status.message;
+}
+
+TEST(StageSelection, TensorCoresWhereRowsAllowIt) {
+  EXPECT_EQ(name_of(gla()), "cuda.chunk_o.tiles.states");
+  EXPECT_EQ(name_of(gla(64, 192)), "cuda.chunk_o.tiles.states");
+  EXPECT_EQ(name_of(gla(192)), "cuda.chunk_o.plain.states");
+  EXPECT_EQ(name_of(gla(128, 96)), "cuda.chunk_o.plain.states");
+  core::ChunkStageProblem p = gla();
+  p.C = 32;
+  EXPECT_EQ(name_of(p), "cuda.chunk_o.plain.states");
+  p = gla();
+  p.q.stride[1] += 4;
+  EXPECT_EQ(name_of(p), "cuda.chunk_o.plain.states");
+  p = gla();
+  p.o.data = memory + 4;
+  EXPECT_EQ(name_of(p), "cuda.chunk_o.plain.states");
+  p = gla();
+  p.values.dtype = {2, 32};
+  EXPECT_EQ(name_of(p), "cuda.chunk_o.plain.states");
+}
+
+TEST(StageSelection, SharedMemoryDecides) {
+  for (const int capability : {80, 87, 90, 100}) {
+    EXPECT_EQ(name_of(gla(), capability), "cuda.chunk_o.tiles.states") << capability;
+  }
+  for (const int capability : {86, 89, 120}) {
+    EXPECT_EQ(name_of(gla(), capability), "cuda.chunk_o.plain.states") << capability;
+    EXPECT_EQ(name_of(gla(64), capability), "cuda.chunk_o.tiles.states") << capability;
+  }
+}
+
+TEST(StageSelection, RefusesByName) {
+  EXPECT_EQ(name_of(gla(), 75),
+            "chunk_o: compute capability = 7.5, expected 8.0 or newer (CUDA kernels)");
+  EXPECT_EQ(name_of(gla(576)), "chunk_o: k.shape[3] = 576, expected at most 512 (CUDA kernels)");
+}
+
+TEST(StageSelection, FewHeadsAreCutIntoSegments) {
+  stages::StageParams p = lower_stage(gla());
+  EXPECT_EQ(stages::segment_tokens(p, 132), 0);  // 300 tokens are too few
+  p.T = 65536;
+  const int64_t tokens = stages::segment_tokens(p, 132);
+  EXPECT_EQ(tokens, 3072);  // 2 x 65536 x 3 x 2 / 264, in whole chunks
+  EXPECT_EQ(stages::segment_bytes(p, tokens), 4 * 2 * 22 * 3 * (128 * 128 + 1));
+  stages::cut(tokens, memory, &p);
+  EXPECT_EQ(stages::plan_launch(Kernel::kGla, p).items, 2 * 22 * 3 * 2);
+  EXPECT_EQ(stages::segment_tokens(p, 12), 0);  // 12 CTAs fill 12 multiprocessors
+}
+
+}  // namespace
+}  // namespace sluice::cuda
