@@ -20,12 +20,13 @@ StageResult run(const StageConfig& c, int fill = 0xff) {
   return r;
 }
 
-void expect_same(const StageResult& a, const StageResult& b) {
-  ASSERT_EQ(a.outputs.size(), b.outputs.size());
-  for (size_t i = 0; i < a.outputs.size(); ++i) {
-    EXPECT_TRUE(same_bits(a.outputs[i].values, b.outputs[i].values)) << a.outputs[i].name;
-  }
+bool same_outputs(const StageResult& a, const StageResult& b) {
+  return std::equal(
+      a.outputs.begin(), a.outputs.end(), b.outputs.begin(), b.outputs.end(),
+      [](const StageOutput& x, const StageOutput& y) { return same_bits(x.values, y.values); });
 }
+
+void expect_same(const StageResult& a, const StageResult& b) { EXPECT_TRUE(same_outputs(a, b)); }
 
 template <class Body>
 void for_each_kind(Body body) {
@@ -56,20 +57,22 @@ TEST(StageBits, ThreadsOrderAndWorkspaceDoNotMatter) {
 
 TEST(StageBits, StridesDoNotMatter) {
   for_each_kind([](StageConfig c) {
-    c.lengths = {64, 0, 3, 70};
-    c.gates = GateProfile::kNone;  // random views of gates may be broadcast
+    c.lengths = {64, 0, 3, 70}, c.K = 12, c.V = 20;
+    c.gates = GateProfile::kNone;  // views of gates would be broadcast too often
     c.beta = false;
     if (c.stage == SLUICE_STAGE_CHUNK_CUMSUM) return;
-    // WHY this seed: the views drawn are permuted, padded and reversed, none is broadcast.
-    StageConfig wild = c;
-    wild.wild = true;
-    for (wild.seed = c.seed = 1; c.seed < 6; wild.seed = ++c.seed) {
-      const StageResult truth = run_stage(wild, SLUICE_IMPL_REFERENCE, kF32);
-      if (same_bits(truth.outputs[0].values,
-                    run_stage(c, SLUICE_IMPL_REFERENCE, kF32).outputs[0].values)) {
-        expect_same(run(wild), run(c));
-      }
+    int compared = 0;
+    for (c.seed = 1; c.seed < 13; ++c.seed) {
+      StageConfig wild = c;
+      wild.wild = true;
+      // Where a view was broadcast the inputs are others; the reference tells.
+      const StageResult truth = run_stage(c, SLUICE_IMPL_REFERENCE, kF32);
+      const StageResult again = run_stage(wild, SLUICE_IMPL_REFERENCE, kF32);
+      if (!same_outputs(truth, again)) continue;
+      expect_same(run(wild), run(c));
+      ++compared;
     }
+    EXPECT_GE(compared, 3);
   });
 }
 
