@@ -1,0 +1,114 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Measures simple GLA and its stage chunk_o on a GPU beside FLA's Triton kernels, in one process: median of
+calls that find the L2 full of other data, launches recorded in CUDA graphs so that neither side's host time
+counts; the difference of the outputs. --out writes JSON.
+
+    python benchmarks/simple_gla_peers.py [--shapes 24x6144x20,1x8192x16] [--seconds 60] [--out FILE]
+
+Shapes are batch x tokens x heads, K = V = 128, bfloat16, chunks of 64, gates -U(0, 0.1). FLA tunes its kernels
+in its first call, which is not timed.
+"""
+
+import argparse
+import json
+import statistics
+import time
+from importlib.metadata import version
+
+import sluice
+import torch
+from fla.ops.common.chunk_h import chunk_fwd_h
+from fla.ops.common.chunk_o import chunk_fwd_o
+from fla.ops.simple_gla import chunk_simple_gla
+from fla.ops.utils import chunk_local_cumsum
+from sluice import ops
+
+D = 128
+LADDER = "24x6144x20," + ",".join(f"1x{1024 * n}x16" for n in (1, 2, 4, 8, 16, 32, 64, 128))
+
+
+def milliseconds(call, repeat=15):
+    """Median time of one replay of a graph of the call."""
+    for _ in range(2):
+        call()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        call()
+    sweep = torch.empty(256 << 20, dtype=torch.int8, device="cuda")
+    pairs = []
+    for i in range(repeat):
+        sweep.fill_(i)
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        begin.record()
+        graph.replay()
+        end.record()
+        pairs.append((begin, end))
+    torch.cuda.synchronize()
+    return statistics.median(a.elapsed_time(b) for a, b in pairs)
+
+
+def difference(a, b):
+    return ((a.float() - b.float()).norm() / b.float().norm()).item()
+
+
+def rows(B, T, H):
+    """One row for the operator, one for the stage on given states."""
+    q, k, v = (torch.randn(B, T, H, D, dtype=torch.bfloat16, device="cuda") for _ in range(3))
+    g = -0.1 * torch.rand(B, T, H, device="cuda")
+    scale = D**-0.5
+    o = torch.empty_like(v)
+    out = {}
+
+    def ours():
+        ops.chunk_stage("chunk_o", q=q, k=k, v=v, gate=g, o=o, scale=scale, chunk_size=64)
+
+    def theirs():
+        out["o"] = chunk_simple_gla(q, k, v, g=g, scale=scale)[0]
+
+    row = {"what": "simple_gla", "ms": milliseconds(ours), "fla_ms": milliseconds(theirs)}
+    yield row | {"difference": difference(o, out["o"])}
+    G = chunk_local_cumsum(g, chunk_size=64)
+    h, _ = chunk_fwd_h(k, v, g=G, chunk_size=64)
+    h = h.view(B, -1, H, D, D)
+
+    def our_stage():
+        ops.chunk_stage("chunk_o", q=q, k=k, v=v, g_cumsum=G, h=h, o=o, scale=scale, chunk_size=64)
+
+    def their_stage():
+        out["o"] = chunk_fwd_o(q, k, v, h, g=G, scale=scale, chunk_size=64)
+
+    row = {"what": "chunk_o", "ms": milliseconds(our_stage), "fla_ms": milliseconds(their_stage)}
+    yield row | {"difference": difference(o, out["o"])}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--shapes", default=LADDER, help=f"default: {LADDER}")
+    parser.add_argument("--seconds", type=float, default=60, help="no new shape after so many")
+    parser.add_argument("--commit", default="unknown")
+    parser.add_argument("--out")
+    options = parser.parse_args()
+    torch.manual_seed(1)
+    torch.set_grad_enabled(False)
+    record = {"schema": "sluice.bench.simple_gla_peers/1", "device": torch.cuda.get_device_name(),
+              "commit": options.commit, "sluice": sluice.__version__, "rows": [],
+              "versions": {name: version(name) for name in ("torch", "triton", "flash-linear-attention")}}
+    print(f"{'B x T x H':>14}  {'what':<10}  {'ms':>8}  {'FLA ms':>8}  {'x':>5}  differs")
+    start = time.time()
+    for shape in options.shapes.split(","):
+        if time.time() - start > options.seconds:
+            break
+        for row in rows(*map(int, shape.split("x"))):
+            record["rows"].append({"shape": shape} | row)
+            print(f"{shape:>14}  {row['what']:<10}  {row['ms']:8.4f}  {row['fla_ms']:8.4f}  "
+                  f"{row['fla_ms'] / row['ms']:5.2f}  {row['difference']:.1e}", flush=True)
+    if options.out:
+        with open(options.out, "w") as file:
+            json.dump(record, file, indent=1)
+            file.write("\n")
+
+
+if __name__ == "__main__":
+    main()
