@@ -24,7 +24,7 @@ from fla.ops.simple_gla import chunk_simple_gla
 from fla.ops.utils import chunk_local_cumsum
 from sluice import ops
 
-D = 128
+D, RULE = 128, "linear_attention"
 LADDER = "24x6144x20," + ",".join(f"1x{1024 * n}x16" for n in (1, 2, 4, 8, 16, 32, 64, 128))
 
 
@@ -62,7 +62,7 @@ def rows(B, T, H):
     out = {}
 
     def ours():
-        ops.chunk_stage("chunk_o", q=q, k=k, v=v, gate=g, o=o, scale=scale, chunk_size=64)
+        ops.chunk_stage("chunk_o", q=q, k=k, v=v, gate=g, o=o, scale=scale, rule=RULE)
 
     def theirs():
         out["o"] = chunk_simple_gla(q, k, v, g=g, scale=scale)[0]
@@ -74,7 +74,7 @@ def rows(B, T, H):
     h = h.view(B, -1, H, D, D)
 
     def our_stage():
-        ops.chunk_stage("chunk_o", q=q, k=k, v=v, g_cumsum=G, h=h, o=o, scale=scale, chunk_size=64)
+        ops.chunk_stage("chunk_o", q=q, k=k, v=v, g_cumsum=G, h=h, o=o, scale=scale, rule=RULE)
 
     def their_stage():
         out["o"] = chunk_fwd_o(q, k, v, h, g=G, scale=scale, chunk_size=64)

@@ -81,7 +81,7 @@ __device__ __forceinline__ void gla_outputs(const StageParams& p, const GlaWork&
     const float factor = decay(G[row + r] - before);
     x *= factor, y *= factor;
   });
-  multiply<Io, 8>(out, scores, ptx::shared_address(block.v), 0, triangle_columns(row, 0, 0));
+  multiply<Io, 8>(out, scores, ptx::shared_address(block.v), 0);
   for_each_pair<8>(out, [&](int, int, float& x, float& y) { x *= p.scale, y *= p.scale; });
   put_part<Io, 8>(ptx::shared_address(s.o), row, 0, out);
   store_rows<8>(s.o, row, 0, p.o, work.sequence, work.head, row0 + row, work.column);

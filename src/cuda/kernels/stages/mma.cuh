@@ -88,15 +88,12 @@ __device__ __forceinline__ void for_each_pair(Part<kTiles>& part, const Use& use
   }
 }
 
-/// sum += a right[16 terms from `term` on][columns from `column` on], the first `columns` of them,
-/// a multiple of 16.
+/// sum += a right[16 terms from `term` on][columns from `column` on].
 template <class Io, bool kTurned, int kTiles>
 __device__ __forceinline__ void multiply_step(Part<kTiles>& sum, const uint32_t (&a)[4],
-                                              uint32_t right, int term, int column,
-                                              int columns = 8 * kTiles) {
+                                              uint32_t right, int term, int column) {
 #pragma unroll
   for (int j = 0; j < kTiles; j += 2) {
-    if (8 * j >= columns) continue;
     uint32_t b[4];
     if constexpr (kTurned) {
       load_right_turned(b, right, term, column + 8 * j);
@@ -112,12 +109,12 @@ __device__ __forceinline__ void multiply_step(Part<kTiles>& sum, const uint32_t 
 /// [column][term].
 template <class Io, bool kTurned, int kTiles>
 __device__ __forceinline__ void multiply(Part<kTiles>& sum, uint32_t left, int row, uint32_t right,
-                                         int column, int columns = 8 * kTiles) {
+                                         int column) {
 #pragma unroll
   for (int term = 0; term < 64; term += 16) {
     uint32_t a[4];
     load_left(a, left, row, term);
-    multiply_step<Io, kTurned, kTiles>(sum, a, right, term, column, columns);
+    multiply_step<Io, kTurned, kTiles>(sum, a, right, term, column);
   }
 }
 
@@ -138,13 +135,12 @@ __device__ __forceinline__ LeftPart as_left(const Part<8>& part) {
   }
   return left;
 }
-/// sum += left right[64 terms][columns], of the first `terms` terms, a multiple of 16.
+/// sum += left right[64 terms][columns].
 template <class Io, int kTiles>
 __device__ __forceinline__ void multiply(Part<kTiles>& sum, const LeftPart& left, uint32_t right,
-                                         int column, int terms = 64) {
+                                         int column) {
 #pragma unroll
   for (int s = 0; s < 4; ++s) {
-    if (16 * s >= terms) continue;
     multiply_step<Io, false, kTiles>(sum, left.a[s], right, 16 * s, column);
   }
 }

@@ -47,11 +47,6 @@ __device__ __forceinline__ void request_values(const StageParams& p, const Outpu
   ptx::close_copies();
 }
 
-/// Columns of a block from column0 on that the warp's rows from row0 + row on have in a triangle.
-__device__ __forceinline__ int triangle_columns(int row, int row0, int column0) {
-  return min(row0 + row + 16 - column0, kColumns);
-}
-
 /// exp(G_i - G_j) (q_i . k_j) for the warp's rows i and one block of columns j <= i.
 template <class Io>
 __device__ __forceinline__ LeftPart scores_of(uint32_t q, uint32_t k, int widths, const float* G,
@@ -59,8 +54,7 @@ __device__ __forceinline__ LeftPart scores_of(uint32_t q, uint32_t k, int widths
   Part<8> part;
   clear<8>(part);
   for (uint32_t w = 0; w < static_cast<uint32_t>(widths); ++w) {
-    multiply<Io, true, 8>(part, q + w * kTile, row, k + w * kTile, 0,
-                          triangle_columns(row, row0, column0));
+    multiply<Io, true, 8>(part, q + w * kTile, row, k + w * kTile, 0);
   }
   for_each_pair<8>(part, [&](int r, int c, float& x, float& y) {
     const int i = row0 + row + r, j = column0 + c;
@@ -122,8 +116,7 @@ __global__ void __launch_bounds__(kBlockThreads, 3)
 #pragma unroll
       for (int b = 0; b < 2; ++b) {
         if (b > block) continue;
-        multiply<Io, 8>(out, scores[b], tiles.v + static_cast<uint32_t>(b) * kTile, 0,
-                        triangle_columns(row, row0, b * kRows));
+        multiply<Io, 8>(out, scores[b], tiles.v + static_cast<uint32_t>(b) * kTile, 0);
       }
       for_each_pair<8>(out, [&](int, int, float& x, float& y) { x *= p.scale, y *= p.scale; });
       put_part<Io, 8>(tiles.o, row, 0, out);
