@@ -293,17 +293,19 @@ class ChunkRun {
   }
 
   PairRows pair_rows() const noexcept {
-    const auto words = [&](int64_t at) { return reinterpret_cast<uint32_t*>(scratch(at)); };
-    return {words(plan_.k_t),  words(plan_.k_rows),     scratch(plan_.kk),
-            scratch(plan_.qk), scratch(plan_.k_factor), scratch(plan_.q_factor)};
+    return {reinterpret_cast<uint32_t*>(scratch(plan_.k_t)),
+            reinterpret_cast<uint32_t*>(scratch(plan_.k_rows)),
+            scratch(plan_.kk),
+            scratch(plan_.qk),
+            scratch(plan_.k_factor),
+            scratch(plan_.q_factor)};
   }
 
   /// advance() on bfloat16 dot products.
   void advance_pairs(int64_t key, int64_t index, int64_t token, int64_t n,
                      const RowsAhead& ahead) const noexcept {
     const int64_t h = value_head(key, index);
-    const int64_t v_bytes = item_.columns * core::element_size(problem_.v.dtype);
-    const int64_t o_bytes = item_.columns * core::element_size(problem_.o.dtype);
+    const size_t row_bytes = static_cast<size_t>(item_.columns) * sizeof(uint16_t);
     PairChunk chunk;
     chunk.n = n;
     chunk.K = problem_.K;
@@ -314,29 +316,28 @@ class ChunkRun {
     chunk.ahead = ahead;
     prepare(token, n, h, &chunk.factors);
     const auto address = [&](const core::Tensor& view, int64_t t) {
-      return core::address(view, range_.batch, token + t, h, item_.first_column);
+      return static_cast<uint16_t*>(
+          core::address(view, range_.batch, token + t, h, item_.first_column));
     };
-    chunk.v = static_cast<const uint16_t*>(address(problem_.v, 0));
+    chunk.v = address(problem_.v, 0);
     chunk.v_stride = problem_.v.stride[1];
     chunk.o = address(problem_.o, 0);
     chunk.o_stride = problem_.o.stride[1];
-    chunk.o_is_float = core::same(problem_.o.dtype, core::kFloat32);
     if (n < kChunk) {
       auto* const v = reinterpret_cast<uint16_t*>(scratch(plan_.x));
       std::fill_n(v, kChunk * item_.columns, uint16_t{0});
       for (int64_t t = 0; t < n; ++t) {
-        std::memcpy(v + t * item_.columns, address(problem_.v, t), static_cast<size_t>(v_bytes));
+        std::memcpy(v + t * item_.columns, address(problem_.v, t), row_bytes);
       }
       chunk.v = v;
-      chunk.o = scratch(plan_.o);
+      chunk.o = reinterpret_cast<uint16_t*>(scratch(plan_.o));
       chunk.v_stride = chunk.o_stride = item_.columns;
     }
     for (int64_t column = 0; column < item_.columns; column += kPairColumns) {
       advance_pair_panel(chunk, column, panel(key, index, column));
     }
     for (int64_t t = 0; n < kChunk && t < n; ++t) {
-      std::memcpy(address(problem_.o, t), static_cast<std::byte*>(chunk.o) + t * o_bytes,
-                  static_cast<size_t>(o_bytes));
+      std::memcpy(address(problem_.o, t), chunk.o + t * item_.columns, row_bytes);
     }
   }
 

@@ -16,12 +16,12 @@ namespace {
 HWY_EXPORT(chunk_item);
 
 /// Whether the products of this problem are bfloat16 dot products: where its rows are bfloat16, in
-/// whole panels, and the instruction set in use has them. WHY not any float32 o: who asks for it of
-/// bfloat16 rows may want what float32 arithmetic gives. A layer rounds what it makes of o.
-bool runs_on_pairs(const core::DeltaRuleProblem& problem, OutputUse use) noexcept {
+/// whole panels, and the instruction set in use has them. WHY not with a float32 o: who asks for
+/// one of bfloat16 rows goes on with it as float32 arithmetic gives it; so do layers.
+bool runs_on_pairs(const core::DeltaRuleProblem& problem) noexcept {
   return core::same(problem.v.dtype, core::kBFloat16) &&
-         (use == OutputUse::kLayer || core::same(problem.o.dtype, core::kBFloat16)) &&
-         problem.K % kPairRows == 0 && problem.V % kPairColumns == 0 && isa_has_bfloat16_dots();
+         core::same(problem.o.dtype, core::kBFloat16) && problem.K % kPairRows == 0 &&
+         problem.V % kPairColumns == 0 && isa_has_bfloat16_dots();
 }
 
 /// How the memory of a call is used: one int64 per sequence (their order), then scratch.
@@ -29,10 +29,10 @@ struct ChunkMemory {
   int64_t order_bytes;
   ChunkScratch scratch;
 
-  ChunkMemory(const core::DeltaRuleProblem& problem, const ChunkCut& cut, OutputUse use) noexcept
+  ChunkMemory(const core::DeltaRuleProblem& problem, const ChunkCut& cut) noexcept
       : order_bytes(round_up(problem.rows.N * static_cast<int64_t>(sizeof(int64_t)), 64)),
         scratch(problem.K, std::min(cut.columns, problem.V), cut.key_heads * cut.heads,
-                runs_on_pairs(problem, use)) {}
+                runs_on_pairs(problem)) {}
 };
 
 /// The cut that every content of cu_seqlens may need: one sequence may hold all tokens, and then
@@ -76,28 +76,19 @@ Status select_chunk_forward(const core::DeltaRuleProblem& problem,
 }
 
 size_t chunk_forward_workspace(const core::DeltaRuleProblem& problem) noexcept {
-  return chunk_forward_workspace(problem, OutputUse::kCaller);
-}
-
-Status chunk_forward(const core::DeltaRuleProblem& problem, sluice_workspace workspace,
-                     void* /*stream*/) noexcept {
-  return chunk_forward(problem, workspace, OutputUse::kCaller);
-}
-
-size_t chunk_forward_workspace(const core::DeltaRuleProblem& problem, OutputUse use) noexcept {
-  const ChunkMemory memory(problem, widest_cut(problem), use);
+  const ChunkMemory memory(problem, widest_cut(problem));
   const int64_t scratch = workers_for(problem) * memory.scratch.size;
   return static_cast<size_t>(memory.order_bytes) + static_cast<size_t>(scratch) * sizeof(float);
 }
 
 Status chunk_forward(const core::DeltaRuleProblem& problem, sluice_workspace workspace,
-                     OutputUse use) noexcept {
+                     void* /*stream*/) noexcept {
   const core::Rows& rows = problem.rows;
   if (rows.N == 0) return ok_status();
   int64_t* const order = static_cast<int64_t*>(workspace.data);
   const int64_t balance = order_sequences(rows, order);
   const ChunkCut cut(problem, balance, worker_count());
-  const ChunkMemory memory(problem, cut, use);
+  const ChunkMemory memory(problem, cut);
   std::byte* const base = static_cast<std::byte*>(workspace.data) + memory.order_bytes;
   float* const scratch = reinterpret_cast<float*>(base);
   const int64_t key_groups = cut.key_groups(problem.H);

@@ -149,44 +149,6 @@ SLUICE_INLINE void copy_rows(const PairChunk& chunk, int64_t first, int64_t colu
   store_values(chunk, first, tile, values);
 }
 
-/// Rows first.. of o, rounded once if at all.
-SLUICE_INLINE void store_outputs(const PairChunk& chunk, int64_t first, int64_t column,
-                                 const Tile& tile) {
-  if (chunk.o_is_float) {
-    float* o = static_cast<float*>(chunk.o) + first * chunk.o_stride + column;
-    SLUICE_UNROLL
-    for (size_t r = 0; r < kRows; ++r) {
-      _mm512_storeu_ps(o, tile[r][0]);
-      _mm512_storeu_ps(o + kLanes, tile[r][1]);
-      o += chunk.o_stride;
-    }
-    return;
-  }
-  constexpr int kSubnormal = 0x20;
-  unsigned subnormal = 0;
-  SLUICE_UNROLL
-  for (size_t r = 0; r < kRows; ++r) {
-    subnormal |= _mm512_fpclass_ps_mask(tile[r][0], kSubnormal);
-    subnormal |= _mm512_fpclass_ps_mask(tile[r][1], kSubnormal);
-  }
-  uint16_t* o = static_cast<uint16_t*>(chunk.o) + first * chunk.o_stride + column;
-  if (subnormal == 0) {
-    SLUICE_UNROLL
-    for (size_t r = 0; r < kRows; ++r) {
-      _mm512_storeu_si512(o,
-                          reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(tile[r][1], tile[r][0])));
-      o += chunk.o_stride;
-    }
-    return;
-  }
-  SLUICE_UNROLL
-  for (size_t r = 0; r < kRows; ++r) {
-    store_exactly(tile[r][0], o);
-    store_exactly(tile[r][1], o + kLanes);
-    o += chunk.o_stride;
-  }
-}
-
 SLUICE_INLINE void output_rows(const PairChunk& chunk, const uint32_t* pairs, int64_t first,
                                int64_t column, const float* x) {
   Tile tile;
@@ -214,7 +176,29 @@ SLUICE_INLINE void output_rows(const PairChunk& chunk, const uint32_t* pairs, in
       tile[r][1] = _mm512_fmadd_ps(p, x1, tile[r][1]);
     }
   }
-  store_outputs(chunk, first, column, tile);
+  constexpr int kSubnormal = 0x20;
+  unsigned subnormal = 0;
+  SLUICE_UNROLL
+  for (size_t r = 0; r < kRows; ++r) {
+    subnormal |= _mm512_fpclass_ps_mask(tile[r][0], kSubnormal);
+    subnormal |= _mm512_fpclass_ps_mask(tile[r][1], kSubnormal);
+  }
+  uint16_t* o = chunk.o + first * chunk.o_stride + column;
+  if (subnormal == 0) {
+    SLUICE_UNROLL
+    for (size_t r = 0; r < kRows; ++r) {
+      _mm512_storeu_si512(o,
+                          reinterpret_cast<__m512i>(_mm512_cvtne2ps_pbh(tile[r][1], tile[r][0])));
+      o += chunk.o_stride;
+    }
+    return;
+  }
+  SLUICE_UNROLL
+  for (size_t r = 0; r < kRows; ++r) {
+    store_exactly(tile[r][0], o);
+    store_exactly(tile[r][1], o + kLanes);
+    o += chunk.o_stride;
+  }
 }
 
 /// Rows first..first+7 of the state, and their pairs.

@@ -50,9 +50,8 @@ struct PairChunk {
   HeadFactors factors;
   const uint16_t* v;  ///< row t at v + t * v_stride, kChunk or n rows up to 8
   int64_t v_stride;
-  void* o;  ///< likewise: bfloat16 or float32
+  uint16_t* o;  ///< likewise
   int64_t o_stride;
-  bool o_is_float;
   RowsAhead ahead;
 };
 

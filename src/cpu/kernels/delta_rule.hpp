@@ -18,10 +18,6 @@ namespace sluice::cpu {
 Status select_chunk_forward(const core::DeltaRuleProblem&, core::KernelName*) noexcept;
 size_t chunk_forward_workspace(const core::DeltaRuleProblem&) noexcept;
 Status chunk_forward(const core::DeltaRuleProblem&, sluice_workspace, void* stream) noexcept;
-/// Who reads o: the caller, or a layer that goes on with it in float32 and rounds its own result.
-enum class OutputUse { kCaller, kLayer };
-size_t chunk_forward_workspace(const core::DeltaRuleProblem&, OutputUse) noexcept;
-Status chunk_forward(const core::DeltaRuleProblem&, sluice_workspace, OutputUse) noexcept;
 
 /// recurrent_step: see sluice_recurrent_step_args and core::Operator.
 Status select_recurrent_step(const core::DeltaRuleProblem&, core::KernelName*) noexcept;

@@ -111,8 +111,6 @@ struct LayerPlan {
   uintptr_t next_;
 };
 
-constexpr OutputUse kUse = OutputUse::kLayer;
-
 }  // namespace
 
 Status select_layer_prefill(const LayerProblem& problem, core::KernelName* name) noexcept {
@@ -122,7 +120,7 @@ Status select_layer_prefill(const LayerProblem& problem, core::KernelName* name)
 
 size_t layer_prefill_workspace(const LayerProblem& problem) noexcept {
   const LayerPlan plan(problem, LayerPlan::kAnyBase);
-  return plan.delta_workspace - LayerPlan::kAnyBase + chunk_forward_workspace(plan.delta, kUse);
+  return plan.delta_workspace - LayerPlan::kAnyBase + chunk_forward_workspace(plan.delta);
 }
 
 Status layer_prefill(const LayerProblem& problem, sluice_workspace workspace,
@@ -135,7 +133,7 @@ Status layer_prefill(const LayerProblem& problem, sluice_workspace workspace,
   }
   const size_t used = plan.delta_workspace - base;
   Status status = chunk_forward(
-      plan.delta, {reinterpret_cast<void*>(plan.delta_workspace), workspace.size - used}, kUse);
+      plan.delta, {reinterpret_cast<void*>(plan.delta_workspace), workspace.size - used}, stream);
   if (!status.ok()) return status;
   if (plan.converts) {
     HWY_DYNAMIC_DISPATCH(convert_rows)(problem.delta.rows, plan.delta.o, problem.delta.o);
