@@ -22,6 +22,7 @@ from fla.ops.common.chunk_h import chunk_fwd_h
 from fla.ops.common.chunk_o import chunk_fwd_o
 from fla.ops.simple_gla import chunk_simple_gla
 from fla.ops.utils import chunk_local_cumsum
+from fla.ops.utils.constant import RCP_LN2
 from sluice import ops
 
 D, RULE = 128, "linear_attention"
@@ -70,14 +71,15 @@ def rows(B, T, H):
     row = {"what": "simple_gla", "ms": milliseconds(ours), "fla_ms": milliseconds(theirs)}
     yield row | {"difference": difference(o, out["o"])}
     G = chunk_local_cumsum(g, chunk_size=64)
-    h, _ = chunk_fwd_h(k, v, g=G, chunk_size=64)
+    theirs_G = chunk_local_cumsum(g, chunk_size=64, scale=RCP_LN2)  # FLA's kernels raise 2 to it
+    h, _ = chunk_fwd_h(k, v, g=theirs_G, chunk_size=64)
     h = h.view(B, -1, H, D, D)
 
     def our_stage():
         ops.chunk_stage("chunk_o", q=q, k=k, v=v, g_cumsum=G, h=h, o=o, scale=scale, rule=RULE)
 
     def their_stage():
-        out["o"] = chunk_fwd_o(q, k, v, h, g=G, scale=scale, chunk_size=64)
+        out["o"] = chunk_fwd_o(q, k, v, h, g=theirs_G, scale=scale, chunk_size=64)
 
     row = {"what": "chunk_o", "ms": milliseconds(our_stage), "fla_ms": milliseconds(their_stage)}
     yield row | {"difference": difference(o, out["o"])}

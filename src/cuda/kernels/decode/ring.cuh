@@ -112,7 +112,7 @@ __device__ __forceinline__ void fold_tile(const RingParams& p, const RingStage& 
     float k[4], d[4] = {};
     if (C::kVk) {
       read_four(key, k);
-    } else {
+    } else if (e > 0) {
       read_four(delta + lane.column, d);
 #pragma unroll
       for (int i = 0; i < 4; ++i) d[i] *= weight;
