@@ -104,6 +104,7 @@ def test_broken_state_files_are_dropped(tmp_path, content):
 def test_records_become_rows_with_the_tools_own_costs():
     content = manifest.load()
     found = dict(records.read_folder(RESULTS))
+    assert "stages.json" in found and not {"report.json", "simple_gla_fla.json"} & set(found)
     rows = records.rows_of(found["prefill_marks.json"], 3, content)
     raw = found["prefill_marks.json"]["rows"][0]
     assert rows[0]["source"] == 3 and rows[0]["seconds"] == pytest.approx(1e-3 * raw["ms"])

@@ -67,14 +67,8 @@ def source_of(record: dict[str, Any], here: bool, file: str = "") -> dict[str, A
 def rows_of(record: dict[str, Any], source: int, manifest: dict[str, Any]) -> list[Row]:
     """The rows of a record that did not fail; ValueError for a schema that is not known."""
     schema = record.get("schema", "")
-    if schema == "sluice.bench.prefill/1":
-        rows = [_prefill(row, record) for row in record["rows"]]
-    elif schema == "sluice.bench.step/1":
-        rows = [_step(row, record) for row in record["rows"]]
-    elif schema == "sluice.bench.parts/1":
-        rows = [_part(row, record) for row in record["rows"]]
-    elif schema == "sluice.bench.stages/1":
-        rows = [_stage(row, record) for row in record["rows"]]
+    if schema in _TABLES:
+        rows = [_TABLES[schema](row, record) for row in record["rows"]]
     elif not schema and record.get("rows") and "measurements" in record["rows"][0]:
         rows = [entry for row in record["rows"] for entry in _host(row, record)]
     else:
@@ -249,6 +243,14 @@ def _add_costs(row: Row, manifest: dict[str, Any]) -> None:
         row["flops"] = manifests.cost(manifest, row["op"], "chunk", "flops", **symbols)
 
 
+_TABLES = {
+    "sluice.bench.prefill/1": _prefill,
+    "sluice.bench.step/1": _step,
+    "sluice.bench.parts/1": _part,
+    "sluice.bench.stages/1": _stage,
+}
+
+
 def read_folder(folder: pathlib.Path) -> list[tuple[str, dict[str, Any]]]:
     """(file name, record) of every record of `sluice bench` in a folder, oldest first; other JSON
     is left alone."""
@@ -258,6 +260,6 @@ def read_folder(folder: pathlib.Path) -> list[tuple[str, dict[str, Any]]]:
         if not isinstance(content, dict) or not content.get("rows"):
             continue
         host = "schema" not in content and "measurements" in content["rows"][0]
-        if str(content.get("schema", "")).startswith("sluice.bench.") or host:
+        if content.get("schema") in _TABLES or host:
             found.append((path.name, content))
     return sorted(found, key=lambda item: str(item[1].get("date", "")))

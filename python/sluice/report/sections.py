@@ -234,7 +234,8 @@ def peers(report: Report) -> Section:
     content = page.source(own_source(report, "in turns, medians of 5, wall time"))
     content += page.table("Prefill with l2 norm and final state, K = V = 128", names, rows)
     content += page.note(
-        "transformers' row is its own torch layer, a reference that loops over chunks in Python."
+        "transformers' row is its torch layer, which loops over chunks in Python; where it finds "
+        "flash-linear-attention it may run those kernels instead."
     )
     return "peers", "Peers in this process", content
 
