@@ -61,6 +61,26 @@ std::string scientific(double value) {
   return text;
 }
 
+/// Errors against the recurrence, the kernel's and the yardstick's.
+struct Errors {
+  Comparison o, yardstick_o, state, yardstick_state;
+};
+
+void measure(const GdnCase& c, Errors* errors) {
+  const GdnInputs inputs = make_inputs(c);
+  DeviceScene scene(c, inputs);
+  ASSERT_EQ(scene.run(), "");
+  const GdnOutputs found = scene.outputs(), truth = truth_of(c, inputs);
+  ASSERT_EQ(truth.code, SLUICE_OK) << truth.message;
+  const YardstickOutputs yardstick = yardstick_of(c, inputs);
+  const std::vector<int64_t> rows = c.cu_seqlens();
+  errors->o = compare_tokens(view_of(found.o), view_of(truth.o), rows);
+  errors->yardstick_o = compare_tokens(view_of(yardstick.o), view_of(truth.o), rows);
+  errors->state = compare_states(view_of(found.final_state), view_of(truth.final_state));
+  errors->yardstick_state =
+      compare_states(view_of(yardstick.final_state), view_of(truth.final_state));
+}
+
 class CudaAccuracy : public ::testing::TestWithParam<GdnCase> {
  protected:
   void SetUp() override { SLUICE_SKIP_WITHOUT_GPU(); }
@@ -87,19 +107,10 @@ class CudaAccuracyOverDraws : public ::testing::TestWithParam<GdnCase> {
 };
 
 TEST_P(CudaAccuracy, NearTheRecurrenceAndTheYardstick) {
-  const GdnCase& c = GetParam();
-  const GdnInputs inputs = make_inputs(c);
-  DeviceScene scene(c, inputs);
-  ASSERT_EQ(scene.run(), "");
-  const GdnOutputs found = scene.outputs(), truth = truth_of(c, inputs);
-  ASSERT_EQ(truth.code, SLUICE_OK) << truth.message;
-  const YardstickOutputs yardstick = yardstick_of(c, inputs);
-  const std::vector<int64_t> rows = c.cu_seqlens();
-  judge_beside("o", compare_tokens(view_of(found.o), view_of(truth.o), rows),
-               compare_tokens(view_of(yardstick.o), view_of(truth.o), rows), Quantity::kOutput);
-  judge_beside("state", compare_states(view_of(found.final_state), view_of(truth.final_state)),
-               compare_states(view_of(yardstick.final_state), view_of(truth.final_state)),
-               Quantity::kState);
+  Errors errors;
+  ASSERT_NO_FATAL_FAILURE(measure(GetParam(), &errors));
+  judge_beside("o", errors.o, errors.yardstick_o, Quantity::kOutput);
+  judge_beside("state", errors.state, errors.yardstick_state, Quantity::kState);
 }
 
 /// Every gate profile with every key profile.
@@ -199,17 +210,10 @@ TEST_P(CudaAccuracyOverDraws, MeanErrorIsWithinAQuarterOfTheYardsticks) {
   for (uint64_t seed = 1; seed <= 12; ++seed) {
     GdnCase c = GetParam();
     c.seed = seed;
-    const GdnInputs inputs = make_inputs(c);
-    DeviceScene scene(c, inputs);
-    ASSERT_EQ(scene.run(), "");
-    const GdnOutputs found = scene.outputs(), truth = truth_of(c, inputs);
-    ASSERT_EQ(truth.code, SLUICE_OK) << truth.message;
-    const YardstickOutputs yardstick = yardstick_of(c, inputs);
-    const std::vector<int64_t> rows = c.cu_seqlens();
-    o.add(compare_tokens(view_of(found.o), view_of(truth.o), rows),
-          compare_tokens(view_of(yardstick.o), view_of(truth.o), rows));
-    state.add(compare_states(view_of(found.final_state), view_of(truth.final_state)),
-              compare_states(view_of(yardstick.final_state), view_of(truth.final_state)));
+    Errors errors;
+    ASSERT_NO_FATAL_FAILURE(measure(c, &errors));
+    o.add(errors.o, errors.yardstick_o);
+    state.add(errors.state, errors.yardstick_state);
   }
   const char* const scopes[] = {"whole", "head", "window"};
   for (int i = 0; i < 3; ++i) {

@@ -2,10 +2,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/bench/bench.hpp"
 
+#include <fstream>
 #include <utility>
 #include <vector>
 
 namespace sluice::tools {
+
+int write_record(const std::string& path, const std::string& text, int status) {
+  if (path.empty()) return status;
+  std::ofstream file(path);
+  file << text;
+  file.flush();
+  return file ? status : fail(path + " cannot be written");
+}
 
 Action add_bench(CLI::App& app) {
   CLI::App* command = app.add_subcommand("bench", "Time the operators");

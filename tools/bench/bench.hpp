@@ -3,6 +3,8 @@
 #ifndef SLUICE_TOOLS_BENCH_BENCH_HPP_
 #define SLUICE_TOOLS_BENCH_BENCH_HPP_
 
+#include <string>
+
 #include "tools/commands.hpp"
 
 namespace sluice::tools {
@@ -13,6 +15,10 @@ Action add_bench_layer(CLI::App& bench);
 Action add_bench_prefill(CLI::App& bench);
 Action add_bench_parts(CLI::App& bench);
 Action add_bench_stages(CLI::App& bench);
+
+/// Writes what was measured where the user asked for it; an empty path asks for nothing. Returns
+/// `status`, or kExitError behind a message that names a file that cannot be written.
+int write_record(const std::string& path, const std::string& text, int status);
 
 }  // namespace sluice::tools
 

@@ -5,7 +5,6 @@
 
 #include <cmath>
 #include <cstdlib>
-#include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <thread>
@@ -234,12 +233,7 @@ int bench_cpu(const BenchSettings& s) {
       "read and written,\nof in-place read and write; both measured beside. error: the first {} "
       "tokens against float64.\n",
       s.measure.rounds, s.threads == 1 ? "CPU" : "wall", kSampleTokens);
-  if (!s.output.empty()) {
-    std::ofstream file(s.output);
-    file << report.dump(1) << '\n';
-    if (!file) return fail(s.output + " cannot be written");
-  }
-  return failed ? kExitWrong : kExitDone;
+  return write_record(s.output, report.dump(1) + '\n', failed ? kExitWrong : kExitDone);
 }
 
 void add_cpu_options(CLI::App* command, BenchSettings* s) {

@@ -76,21 +76,11 @@ std::string choose_ways(const PrefillOptions& options, PrefillSettings* s) {
   return {};
 }
 
-bool write_file(const std::string& path, const std::string& text) {
-  std::ofstream file(path);
-  file << text;
-  file.flush();
-  return static_cast<bool>(file);
-}
-
 int write_outputs(const PrefillReport& report, const PrefillOptions& options) {
-  if (!options.json.empty() && !write_file(options.json, record_text(to_json(report)))) {
-    return fail(options.json + " cannot be written");
-  }
-  if (!options.svg.empty() && !write_file(options.svg, draw_prefill(report))) {
-    return fail(options.svg + " cannot be written");
-  }
-  return kExitDone;
+  const int status = write_record(options.json, record_text(to_json(report)), kExitDone);
+  return status == kExitDone && !options.svg.empty()
+             ? write_record(options.svg, draw_prefill(report), status)
+             : status;
 }
 
 int redraw(const PrefillOptions& options) {

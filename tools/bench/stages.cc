@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <fstream>
 #include <memory>
 
 #include "tools/bench/bench.hpp"
@@ -244,11 +243,7 @@ int bench_stages(const StagesOptions& o) {
   }
   show_progress(1, 1, "");
   print_rows(rows, ceilings, *machine);
-  if (o.json.empty()) return status;
-  std::ofstream file(o.json);
-  file << record_text(to_json(rows, o, *machine, ceilings));
-  file.flush();
-  return file ? status : fail(o.json + " cannot be written");
+  return write_record(o.json, record_text(to_json(rows, o, *machine, ceilings)), status);
 }
 
 }  // namespace

@@ -5,7 +5,6 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <fstream>
 #include <memory>
 
 #include "support/array.hpp"
@@ -146,15 +145,9 @@ int bench_steps(const StepSettings& s) {
   }
   const StepReport report = measure(*machine, s);
   print_steps(report);
-  if (!s.json.empty()) {
-    std::ofstream file(s.json);
-    file << to_json(report).dump(1) << "\n";
-    file.flush();
-    if (!file) return fail(s.json + " cannot be written");
-  }
   const bool failed = std::any_of(report.rows.begin(), report.rows.end(),
                                   [](const StepRow& row) { return !row.failure.empty(); });
-  return failed ? kExitError : kExitDone;
+  return write_record(s.json, to_json(report).dump(1) + "\n", failed ? kExitError : kExitDone);
 }
 
 void add_options(CLI::App* command, StepSettings* s) {
