@@ -12,7 +12,6 @@ in its first call, which is not timed.
 
 import argparse
 import json
-import statistics
 import time
 from importlib.metadata import version
 
@@ -23,35 +22,11 @@ from fla.ops.common.chunk_o import chunk_fwd_o
 from fla.ops.simple_gla import chunk_simple_gla
 from fla.ops.utils import chunk_local_cumsum
 from fla.ops.utils.constant import RCP_LN2
+from graph_time import difference, milliseconds
 from sluice import ops
 
 D, RULE = 128, "linear_attention"
 LADDER = "24x6144x20," + ",".join(f"1x{1024 * n}x16" for n in (1, 2, 4, 8, 16, 32, 64, 128))
-
-
-def milliseconds(call, repeat=15):
-    """Median time of one replay of a graph of the call."""
-    for _ in range(2):
-        call()
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        call()
-    sweep = torch.empty(256 << 20, dtype=torch.int8, device="cuda")
-    pairs = []
-    for i in range(repeat):
-        sweep.fill_(i)
-        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        begin.record()
-        graph.replay()
-        end.record()
-        pairs.append((begin, end))
-    torch.cuda.synchronize()
-    return statistics.median(a.elapsed_time(b) for a, b in pairs)
-
-
-def difference(a, b):
-    return ((a.float() - b.float()).norm() / b.float().norm()).item()
 
 
 def rows(B, T, H):

@@ -1,0 +1,33 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Times a torch call on a GPU without host time, for the benchmarks beside Triton kernels: median of
+replays of a CUDA graph of the call that find the L2 full of other data."""
+
+import statistics
+
+import torch
+
+
+def milliseconds(call, repeat=15):
+    """Median time of one replay of a graph of the call."""
+    for _ in range(2):
+        call()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        call()
+    sweep = torch.empty(256 << 20, dtype=torch.int8, device="cuda")
+    pairs = []
+    for i in range(repeat):
+        sweep.fill_(i)
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        begin.record()
+        graph.replay()
+        end.record()
+        pairs.append((begin, end))
+    torch.cuda.synchronize()
+    return statistics.median(a.elapsed_time(b) for a, b in pairs)
+
+
+def difference(a, b):
+    """Relative L2 distance."""
+    return ((a.float() - b.float()).norm() / b.float().norm()).item()
