@@ -93,7 +93,7 @@ __device__ __forceinline__ int horizon_of(const ChunkForwardParams& p, const Wor
 inline constexpr int kHorizonThreads = 32 * kHorizonWarps;
 
 /// Fills in `horizon` and `transitions` where history may be dropped: one warp for each boundary
-/// and head. Where it may not, the planner has done it.
+/// and head. Where it may not, the planner has done it, or arithmetic does (PlanView).
 __global__ void __launch_bounds__(kHorizonThreads)
     horizon_kernel(const __grid_constant__ ChunkForwardParams p) {
   ptx::launch_dependents();

@@ -91,11 +91,8 @@ struct PlanView {
   /// Writes the counts that a caller may read after the call, where no planner has; one thread.
   __device__ __forceinline__ void leave_counts() const {
     if (!is_even()) return;
-    uint32_t segments = 0;
-#pragma unroll 1
-    for (int n = 0; n < p.N; ++n) {
-      segments += static_cast<uint32_t>(even_count(p.split.request, chunks_of(p, n)));
-    }
+    // One sequence, or several of the same length.
+    const auto segments = static_cast<uint32_t>(p.N * even_count(p.split.request, chunks_of(p, 0)));
     p.split.header->segments = segments;
     p.split.header->boundaries = segments - static_cast<uint32_t>(p.N);
     if (!has_lists()) p.split.header->transitions = transitions();
