@@ -71,6 +71,7 @@ struct ChunkForwardArgs {
   Split split = Split::kAuto;
   int32_t split_value = 0;  ///< of kSegments and kLength
   History history = History::kAuto;
+  int64_t max_tokens = 0;  ///< with cu_seqlens: a bound on one sequence's tokens; 0 = unknown
 
   [[nodiscard]] CArgs c() const noexcept {
     CArgs a{};
@@ -92,6 +93,7 @@ struct ChunkForwardArgs {
     a.split = static_cast<int32_t>(split);
     a.split_value = split_value;
     a.history = static_cast<int32_t>(history);
+    a.max_tokens = max_tokens;
     return a;
   }
 };

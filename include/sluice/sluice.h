@@ -320,6 +320,10 @@ typedef struct sluice_chunk_forward_args {
   int32_t split_value;            /**< of SEGMENTS and LENGTH, else 0 */
   int32_t history;                /**< sluice_history */
   int32_t reserved;               /**< zero */
+  int64_t max_tokens; /**< with cu_seqlens, optional: the host's bound on one sequence's tokens. It
+                           steers how a GPU spreads the work (N times it = T: lengths are known to
+                           be equal) and nothing else: a longer sequence is computed all the same.
+                           0 = unknown */
 } sluice_chunk_forward_args;
 
 /** When a step with a replay ring folds entries into the state. */
@@ -571,7 +575,7 @@ typedef struct sluice_layer_args {
   int64_t num_v_heads;         /**< HV */
   int64_t head_k_dim;          /**< K */
   int64_t head_v_dim;          /**< V */
-  int64_t max_tokens;          /**< decode with cu_seqlens: 1..16 */
+  int64_t max_tokens;          /**< with cu_seqlens; decode: 1..16; prefill: as in chunk_forward */
   double scale;                /**< read with SLUICE_SCALE_VALUE */
   double l2norm_eps;           /**< 0 = 1e-6 */
   double norm_eps;             /**< 0 = 1e-6 */

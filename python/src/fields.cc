@@ -82,7 +82,8 @@ constexpr Field kChunkForward[] = {DELTA(Chunk),
                                    INT(Chunk, checkpoint_every),
                                    CHOICE(Chunk, split, kSplits),
                                    INT32(Chunk, split_value),
-                                   CHOICE(Chunk, history, kHistories)};
+                                   CHOICE(Chunk, history, kHistories),
+                                   INT(Chunk, max_tokens)};
 constexpr Field kRecurrentStep[] = {DELTA(Step), STATE(Step, Kind::kUpdate, "final_state"),
                                     IN(Step, num_accepted), INT(Step, max_tokens),
                                     CHOICE(Step, state_writes, kWrites)};
@@ -109,7 +110,7 @@ constexpr Field kGatedRmsNorm[] = {IN(Norm, x),
                                    CHOICE(Norm, rounding, kRoundings),
                                    CHOICE(Norm, implementation, kImplementations)};
 constexpr Field kLayerPrefill[] = {LAYER(Kind::kInput, nullptr),
-                                   STATE(Layer, Kind::kInput, nullptr)};
+                                   STATE(Layer, Kind::kInput, nullptr), INT(Layer, max_tokens)};
 constexpr Field kLayerDecode[] = {
     LAYER(Kind::kUpdate, "conv_final"), STATE(Layer, Kind::kUpdate, "final_state"),
     IN(Layer, num_accepted), INT(Layer, max_tokens), CHOICE(Layer, state_writes, kWrites)};

@@ -91,6 +91,27 @@ def test_packed_rows(index):
         assert error(s[n : n + 1], expected_s) < TOLERANCE
 
 
+@pytest.mark.parametrize(
+    "offsets, expected",
+    [(None, 0), ([0], 0), ([0, 20, 20, 50], 30), (np.array([0, 7, 9], np.int64), 7)],
+)
+def test_the_longest_of_offsets_in_host_memory(offsets, expected):
+    from sluice.functional._arguments import longest
+
+    assert longest(offsets) == expected
+
+
+@pytest.mark.parametrize("told", [30, 50, 3])
+def test_a_bound_on_lengths_changes_no_number(told):
+    x = Inputs(B=1, T=50, N=3)
+    cu = np.array([0, 20, 20, 50], np.int32)
+    common = dict(initial_state=x.state, cu_seqlens=cu, qk_norm="l2")
+    expected = sluice.ops.chunk_forward(*x.arguments(), **common)
+    assert np.array_equal(sluice.ops.chunk_forward(*x.arguments(), max_tokens=told, **common), expected)
+    with pytest.raises(sluice.InvalidArgument, match="max_tokens = -1, expected >= 0"):
+        sluice.ops.chunk_forward(*x.arguments(), max_tokens=-1, **common)
+
+
 @pytest.mark.parametrize("tokens", [1, 16, 17])
 @pytest.mark.parametrize("with_state", [False, True])
 def test_fused_recurrent(tokens, with_state):

@@ -26,6 +26,8 @@ struct Rows {
   Tensor cu_seqlens{};  ///< int32/int64 [N+1] or absent
   /// Host's bound on one sequence's tokens: T, or max_tokens of a packed decode call.
   int64_t max_tokens = 0;
+  /// The caller's word that no packed sequence is longer, 0: none. Only speed depends on it.
+  int64_t longest = 0;
 };
 
 /// Both delta rule operators: chunk_forward and recurrent_step are one recurrence.

@@ -39,8 +39,8 @@ constexpr int64_t kMaxStepTokens = 16;
 /// Checkpoint distances are multiples of this; every backend's chunk divides it.
 constexpr int64_t kCheckpointMultiple = 64;
 
-/// Fills rows from the [B,T,..] sizes of `t` and cu_seqlens. max_tokens: 0 for whole-sequence
-/// operators.
+/// Fills rows from the [B,T,..] sizes of `t` and cu_seqlens. max_tokens: of packed rows; a bound in
+/// steps, else a hint (0: none).
 void check_rows(Checker& c, const char* name, const Tensor& t, const Tensor& cu_seqlens, bool step,
                 int64_t max_tokens, Rows* rows) noexcept;
 /// One pool [slots,HV,K,V] / [slots,HV,V,K] with contiguous inner block. min_slots: least slots.

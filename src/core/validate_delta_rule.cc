@@ -194,7 +194,7 @@ Validated validate(const sluice_chunk_forward_args& args, Depth depth,
   Checker c("chunk_forward");
   *problem = {};
   problem->op = SLUICE_OP_CHUNK_FORWARD;
-  check_common(c, args, false, 0, problem);
+  check_common(c, args, false, args.max_tokens, problem);
   if (c.ok()) check_checkpoints(c, args, problem);
   check_split(c, args, problem);
   return finish(c, depth, *problem, args.implementation);

@@ -1,5 +1,6 @@
 // Rules that several operators share: rows, state pools, slots, and what host memory holds.
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
@@ -156,7 +157,11 @@ void check_rows(Checker& c, const char* name, const Tensor& t, const Tensor& cu_
       c.fail("max_tokens = %lld, expected 1 to %lld (bound on one sequence's tokens)",
              static_cast<ll>(max_tokens), static_cast<ll>(kMaxStepTokens));
     }
+    if (!step && c.ok() && max_tokens < 0) {
+      c.fail("max_tokens = %lld, expected >= 0 (0: unknown)", static_cast<ll>(max_tokens));
+    }
     if (step) rows->max_tokens = max_tokens;
+    if (!step && max_tokens > 0) rows->longest = std::min(max_tokens, T);
   } else if (step && c.ok() && T > kMaxStepTokens) {
     c.fail("%s.shape[1] = %lld, expected <= %lld tokens (longer rows are a prefill's)", name,
            static_cast<ll>(T), static_cast<ll>(kMaxStepTokens));

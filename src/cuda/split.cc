@@ -31,15 +31,26 @@ bool may_forget(const DeltaRuleProblem& p, const SplitWish& wish) noexcept {
   return p.qk_norm == SLUICE_QK_NORM_L2 && bounded;
 }
 
-/// Whether all sequences have one length, as far as sizes tell: a packed one may be shorter.
+/// Whether the longest sequence of several packed ones is known.
+bool is_bounded(const DeltaRuleProblem& p) noexcept {
+  return core::present(p.rows.cu_seqlens) && p.rows.N > 1 && p.rows.longest > 0;
+}
+
+/// Whether all sequences have one length, as far as numbers tell: a packed one may be shorter.
 bool is_even(const DeltaRuleProblem& p) noexcept {
-  return !core::present(p.rows.cu_seqlens) || p.rows.N == 1;
+  if (!core::present(p.rows.cu_seqlens) || p.rows.N == 1) return true;
+  return is_bounded(p) && p.rows.longest * p.rows.N == p.rows.T;
+}
+
+/// Chunks of a sequence of an even batch.
+int64_t even_chunks(const DeltaRuleProblem& p) noexcept {
+  return ((is_bounded(p) ? p.rows.longest : p.rows.T) + 63) / 64;
 }
 
 /// Segments of equal length, without a planner; false where numbers would not fit.
 bool cut_evenly(const DeltaRuleProblem& p, int64_t count, int32_t shortest,
                 SplitRequest* request) noexcept {
-  const int64_t value = std::min(count, (p.rows.T + 63) / 64), boundaries = p.rows.N * (value - 1);
+  const int64_t value = std::min(count, even_chunks(p)), boundaries = p.rows.N * (value - 1);
   // BOUND: items of the transition pass are an int32.
   if (boundaries * p.HV * (p.K + p.V) / 64 >= int64_t{1} << 31) return false;
   request->rule = value > 1 ? SplitRule::kEven : SplitRule::kWhole;
@@ -92,7 +103,8 @@ Outlook look_ahead(const DeltaRuleProblem& p, const SplitRequest& request,
 }
 
 /// What the host expects of lengths that it does not know: sequences of equal length, or one that
-/// has somewhat more than half of all tokens.
+/// has somewhat more than half of all tokens; where it knows the longest, as many of these as there
+/// may be.
 struct Expectation {
   Outlook equal, skewed;
 };
@@ -100,11 +112,17 @@ struct Expectation {
 Expectation expect(const DeltaRuleProblem& p, const SplitRequest& request) noexcept {
   const int64_t N = p.rows.N;
   if (is_even(p)) {
-    const int64_t chunks = (p.rows.T + 63) / 64;
+    const int64_t chunks = even_chunks(p);
     const Outlook known = look_ahead(p, request, {N * chunks, N, chunks});
     return {known, known};
   }
   const int64_t chunks = most_chunks(p), each = std::max<int64_t>(chunks / N, 1);
+  if (is_bounded(p)) {
+    const int64_t most = (p.rows.longest + 63) / 64, sequences = p.rows.T / p.rows.longest;
+    const Outlook known =
+        look_ahead(p, request, {chunks, std::clamp<int64_t>(sequences, 1, N), most});
+    return {known, known};
+  }
   return {look_ahead(p, request, {chunks, N, each}),
           look_ahead(p, request, {chunks, 1, (chunks + each) / 2})};
 }
@@ -119,7 +137,8 @@ bool is_worth_asking(const DeltaRuleProblem& p, const Expectation& wide,
   const float equal = std::min(wide.equal.whole, narrow.equal.whole),
               skewed = std::min(wide.skewed.whole, narrow.skewed.whole);
   const float gain = 1.0f - std::min(wide.equal.time / equal, wide.skewed.time / skewed);
-  return gain > (is_even(p) ? 0.0f : 2.0f * kAskTime / (equal + kAskTime));
+  if (is_even(p)) return gain > 0.0f;
+  return gain > (is_bounded(p) ? 1.0f : 2.0f) * kAskTime / (equal + kAskTime);
 }
 
 /// One number of both lengths: equal ones count twice.
@@ -157,7 +176,7 @@ void choose_way(const DeltaRuleProblem& p, SplitRequest* request) noexcept {
   const Expectation narrow = p.V >= 128 ? expect(p, whole) : wide;
   if (is_worth_asking(p, wide, narrow)) {
     if (is_even(p)) cut_evenly(p, wide.equal.count, chunk_forward::kShortestSegment, request);
-    request->or_narrow = !is_even(p) && narrow.equal.whole < wide.equal.whole;
+    request->or_narrow = !is_even(p) && !is_bounded(p) && narrow.equal.whole < wide.equal.whole;
     return;
   }
   const auto cost = [](const Expectation& of) { return weigh(of.equal.whole, of.skewed.whole); };
@@ -168,17 +187,11 @@ void choose_way(const DeltaRuleProblem& p, SplitRequest* request) noexcept {
 /// choose_way(), remembered. PERF a model asks for the same sizes layer after layer, and the model
 /// of time takes microseconds.
 void recall_way(const DeltaRuleProblem& p, SplitRequest* request) noexcept {
-  using Key = std::array<int64_t, 8>;
+  using Key = std::array<int64_t, 9>;
   static thread_local Key known{};
   static thread_local SplitRequest answer;
-  const Key key{p.rows.N,
-                p.rows.T,
-                core::present(p.rows.cu_seqlens),
-                p.HV,
-                p.K,
-                p.V,
-                request->may_forget,
-                request->multiprocessors};
+  const Key key{p.rows.N, p.rows.T, p.rows.longest,      core::present(p.rows.cu_seqlens), p.HV,
+                p.K,      p.V,      request->may_forget, request->multiprocessors};
   if (key != known) {
     answer = *request;
     choose_way(p, &answer);
@@ -261,6 +274,7 @@ SplitRequest choose_split(const DeltaRuleProblem& p, int multiprocessors,
   request.columns = p.V == 64 || split == SLUICE_SPLIT_COLUMNS ? 64 : 128;
   request.transition_columns = p.K == 128 && p.V >= 128 ? 128 : 64;
   request.may_forget = may_forget(p, wish);
+  request.in_order = is_even(p);
   apply(split, own ? p.split_value : wish.value, p, &request);
   if (split == SLUICE_SPLIT_AUTO) recall_way(p, &request);
   if (request.rule == SplitRule::kWhole || request.most_boundaries == 0) {
@@ -271,7 +285,7 @@ SplitRequest choose_split(const DeltaRuleProblem& p, int multiprocessors,
 }
 
 size_t split_workspace(const DeltaRuleProblem& p, const SplitRequest& request) noexcept {
-  if (request.rule == SplitRule::kWhole && !core::present(p.rows.cu_seqlens)) return 0;
+  if (request.rule == SplitRule::kWhole && request.in_order) return 0;
   return chunk_forward::split_layout(p.rows.N, p.HV, p.K, p.V, request.most_boundaries).end;
 }
 

@@ -28,6 +28,13 @@ DeltaRuleProblem packed(int64_t N, int64_t T, int64_t HV) {
   return p;
 }
 
+/// packed() whose longest sequence is known.
+DeltaRuleProblem bounded(int64_t N, int64_t T, int64_t HV, int64_t longest) {
+  DeltaRuleProblem p = packed(N, T, HV);
+  p.rows.longest = longest;
+  return p;
+}
+
 DeltaRuleProblem dense(int64_t B, int64_t T, int64_t HV) {
   DeltaRuleProblem p = packed(B, T, HV);
   p.rows = {B, T, B, {}, T};
@@ -110,6 +117,25 @@ TEST(CudaSplit, EvenSegmentsCoverASequenceOnce) {
       }
     }
   }
+}
+
+TEST(CudaSplit, LengthsKnownToBeEqualNeedNoPlanner) {
+  const SplitRequest cut = request_of(bounded(2, 65536, 8, 32768));
+  EXPECT_EQ(cut.rule, SplitRule::kEven);
+  EXPECT_EQ(cut.most_boundaries, 2 * (cut.value - 1));
+  const DeltaRuleProblem whole = bounded(8, 32768, 64, 4096);
+  EXPECT_EQ(request_of(whole).rule, SplitRule::kWhole);
+  EXPECT_TRUE(request_of(whole).in_order);
+  EXPECT_EQ(split_workspace(whole, request_of(whole)), 0u);
+  EXPECT_FALSE(request_of(packed(8, 32768, 64)).in_order);
+  EXPECT_EQ(request_of(bounded(4, 32768, 16, 8192)).columns, 64) << "no chain that finds nothing";
+}
+
+TEST(CudaSplit, ALongestSequenceSaysWhatACutGains) {
+  EXPECT_EQ(request_of(bounded(2, 32768, 16, 28672)).rule, SplitRule::kModel);
+  EXPECT_FALSE(request_of(bounded(2, 32768, 16, 28672)).or_narrow);
+  EXPECT_EQ(request_of(bounded(16, 32768, 16, 3000)).rule, SplitRule::kWhole);
+  EXPECT_EQ(request_of(bounded(2, 32768, 16, 0)).rule, request_of(packed(2, 32768, 16)).rule);
 }
 
 TEST(CudaSplit, UnknownLengthsKeepBothWidthsOpen) {

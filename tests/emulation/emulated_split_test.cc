@@ -116,6 +116,15 @@ std::vector<GdnCase> cases() {
     c.split = SLUICE_SPLIT_AUTO;
     c.HV = 1;
   });
+  add("known_to_be_equal", {200, 200}, 3, [](GdnCase& c) {
+    c.T = 400;
+    c.max_tokens = 200;
+  });
+  add("said_to_be_equal", {330, 70}, 3, [](GdnCase& c) {
+    c.T = 400;
+    c.max_tokens = 200;
+    c.HV = 1;
+  });
   add("columns", {140}, 0, [](GdnCase& c) { c.split = SLUICE_SPLIT_COLUMNS; });
   return all;
 }
@@ -128,6 +137,7 @@ SplitRequest request_of(const GdnCase& c) {
   p.V = c.V;
   p.rows.T = c.T;
   p.rows.N = c.sequences();
+  p.rows.longest = c.max_tokens;
   p.split = c.split;
   p.split_value = c.split_value;
   p.history = c.history;
@@ -149,6 +159,9 @@ TEST_P(EmulatedSplit, MatchesRecurrence) {
   const GdnCase& c = GetParam();
   if (c.split != SLUICE_SPLIT_COLUMNS) {
     EXPECT_NE(request_of(c).rule, SplitRule::kWhole);
+    if (c.max_tokens > 0) {
+      EXPECT_EQ(request_of(c).rule, SplitRule::kEven);
+    }
   }
   const GdnInputs inputs = make_inputs(c);
   const GdnOutputs truth = truth_of(c, inputs);

@@ -122,6 +122,7 @@ class Call {
     args->split = case_.split;
     args->split_value = case_.split_value;
     args->history = case_.history;
+    args->max_tokens = case_.max_tokens;
     if (!checkpoints_) return;
     args->checkpoints = checkpoints_->view();
     args->checkpoint_slots = checkpoint_slots_.view();

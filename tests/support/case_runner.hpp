@@ -50,6 +50,7 @@ struct GdnCase {
   sluice_split split = SLUICE_SPLIT_AUTO;  ///< and the next two: chunk_forward only
   int32_t split_value = 0;
   sluice_history history = SLUICE_HISTORY_AUTO;
+  int64_t max_tokens = 0;  ///< what a packed prefill is told, true or not
 
   int64_t sequences() const noexcept;
   /// N+1 offsets, or empty where not packed.

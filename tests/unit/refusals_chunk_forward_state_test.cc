@@ -114,6 +114,12 @@ const Row kSplitRows[] = {
      "chunk_forward: history = -1, expected 0 (AUTO), 1 (STRICT) or 2 (FORGET)"},
     {"reserved", [](ChunkScene& s) { s.args.reserved = 1; },
      "chunk_forward: reserved = 1, expected 0"},
+    {"max_tokens",
+     [](ChunkScene& s) {
+       pack(s, {0, 3, 6});
+       s.args.max_tokens = -1;
+     },
+     "chunk_forward: max_tokens = -1, expected >= 0 (0: unknown)"},
     {"split_value_alone", [](ChunkScene& s) { s.args.split_value = 2; },
      "chunk_forward: split_value = 2, expected 0 (only with split SEGMENTS or LENGTH)"},
     {"one_segment",

@@ -254,6 +254,12 @@ const Row kStateRows[] = {
      "layer_prefill: state.read_slots rank = 2, expected 1"},
     {"offsets_with_batch", [](LayerScene& s) { s.args.cu_seqlens = s.memory->indices({0, 1}); },
      "layer_prefill: qkv.shape[0] = 2, expected 1 (packed rows have one batch entry)"},
+    {"max_tokens",
+     [](LayerScene& s) {
+       pack(s, {0, 3, 6});
+       s.args.max_tokens = -1;
+     },
+     "layer_prefill: max_tokens = -1, expected >= 0 (0: unknown)"},
     {"offsets_past_end", [](LayerScene& s) { pack(s, {0, 3, 9}); },
      "layer_prefill: cu_seqlens[2] = 9, expected >= 3 (ascending from 0, at most T = 6)",
      Seen::kByCall},

@@ -162,6 +162,8 @@ void add_cell_options(CLI::App* command, PrefillOptions* o) {
                    "whether heads that have forgotten it may drop it (these inputs allow it)")
       ->check(CLI::IsMember(history_names()))
       ->capture_default_str();
+  command->add_flag("!--unknown-lengths", o->settings.lengths_known,
+                    "withhold max_tokens, so that the lengths are on the device alone");
 }
 
 void add_run_options(CLI::App* command, PrefillOptions* o) {

@@ -164,6 +164,7 @@ nlohmann::json to_json(const PrefillReport& report) {
                           {"gates", report.gates},
                           {"dtype", report.dtype},
                           {"history", report.history},
+                          {"max_tokens", report.lengths_known ? "given" : "withheld"},
                           {"repeat", report.repeat},
                           {"rest_ms", report.rest_ms},
                           {"caches", report.cold ? "cold" : "warm"}}},
@@ -219,6 +220,7 @@ PrefillReport prefill_report_from(const nlohmann::json& json) {
     settings.at("gates").get_to(out.gates);
     settings.at("dtype").get_to(out.dtype);
     out.history = settings.value("history", "strict");
+    out.lengths_known = settings.value("max_tokens", "withheld") == "given";
     settings.at("repeat").get_to(out.repeat);
     settings.at("rest_ms").get_to(out.rest_ms);
     out.cold = settings.at("caches") == "cold";

@@ -35,8 +35,9 @@ std::vector<int32_t> offsets_of(const Cell& cell) {
 }
 
 PrefillProblem::PrefillProblem(Machine& machine, const PrefillInputs& inputs,
-                               const std::vector<Cell>& cells)
+                               const std::vector<Cell>& cells, bool lengths_known)
     : machine_(machine),
+      lengths_known_(lengths_known),
       dtype_(inputs.dtype),
       q_(uploaded(machine, inputs.q)),
       k_(uploaded(machine, inputs.k)),
@@ -71,6 +72,7 @@ Status PrefillProblem::select(const Cell& c, const SplitWay& way, History histor
   args_.split = way.split;
   args_.split_value = way.value;
   args_.history = history;
+  if (lengths_known_) args_.max_tokens = *std::max_element(c.lengths.begin(), c.lengths.end());
   o_bytes_ = static_cast<size_t>(T * c.HV * c.V) * (dtype_.bits / 8u);
   final_bytes_ = static_cast<size_t>(N * c.HV * c.K * c.V) * sizeof(float);
   const Result<WorkspaceSize> size = workspace_size(args_);

@@ -17,7 +17,9 @@ namespace sluice::tools {
 /// Inputs, outputs and scratch on a machine, for one cell at a time.
 class PrefillProblem {
  public:
-  PrefillProblem(Machine& machine, const PrefillInputs& inputs, const std::vector<Cell>& cells);
+  /// `lengths_known`: calls are told the longest sequence.
+  PrefillProblem(Machine& machine, const PrefillInputs& inputs, const std::vector<Cell>& cells,
+                 bool lengths_known);
 
   /// Points the arguments at a cell. kUnsupported where the backend has no kernel for it.
   Status select(const Cell& cell, const SplitWay& way, History history);
@@ -33,6 +35,7 @@ class PrefillProblem {
 
  private:
   Machine& machine_;
+  bool lengths_known_;
   sluice_dtype dtype_;
   Cell cell_;
   std::shared_ptr<void> q_, k_, v_, beta_, initial_, o_, final_, cu_seqlens_, workspace_;

@@ -27,6 +27,7 @@ struct PrefillSettings {
   int repeat = 100;
   int rest_ms = 300;  ///< idle before each cell, so that none finds clocks that another lowered
   bool cold = true, errors = true;
+  bool lengths_known = true;  ///< calls are told the longest sequence (max_tokens)
 };
 
 /// One cell. What is not known is kUnknown.
@@ -59,7 +60,7 @@ struct PrefillReport {
   std::string date, version, commit, command, grid, gates, dtype, backend, history;
   nlohmann::json machine;
   int repeat = 0, rest_ms = 0;
-  bool cold = true;
+  bool cold = true, lengths_known = true;
   Ceilings ceilings;
   FirstCall first_call;
   std::vector<PrefillRow> rows;

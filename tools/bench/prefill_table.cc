@@ -73,9 +73,9 @@ void print_legend(const PrefillReport& report) {
 }  // namespace
 
 void print_prefill(const PrefillReport& report) {
-  fmt::print("{}, sluice {} ({}), {}, gates {}, history {}, {}\n",
+  fmt::print("{}, sluice {} ({}), {}, gates {}, history {}, longest sequence {}, {}\n",
              report.machine.value("name", "?"), report.version, report.commit, report.dtype,
-             report.gates, report.history, report.date);
+             report.gates, report.history, report.lengths_known ? "known" : "unknown", report.date);
   Table table({"<heads", "<lengths", "<split", "seg", "ms", "min", "p90", "us/chunk", "TFLOP/s",
                "GB/s", "of floor", "err o", "err S", "host us", "<best peer", "peer ms", "x peer",
                "goal", "<kernel"});

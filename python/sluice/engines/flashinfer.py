@@ -61,7 +61,8 @@ def chunk_gated_delta_rule(
     [tokens,HV], None = ones; state [N,HV,V,K], or a pool with state_indices [N] (read and written
     at the same slot; output_state must then be given).
 
-    use_cp "auto" or False, backend "auto" or "flashinfer"; max_seqlen is a hint that is not needed.
+    use_cp "auto" or False, backend "auto" or "flashinfer"; max_seqlen, where
+    given, bounds one sequence's tokens and steers how the GPU is filled.
     Returns o alone, or (o, state) with output_final_state.
     """
     op = "flashinfer.chunk_gated_delta_rule"
@@ -94,6 +95,7 @@ def chunk_gated_delta_rule(
         scale=scale or None,
         gate_space="linear",
         qk_norm="l2" if use_qk_l2norm_in_kernel else "none",
+        max_tokens=max_seqlen or 0,
         **_checkpoint_arguments(
             op, state_checkpoints, checkpoint_cu_starts, checkpoint_every_n_tokens
         ),

@@ -36,6 +36,15 @@ def refuse_pool(op: str, read_slots: Tensor | None) -> None:
         )
 
 
+def longest(cu_seqlens_cpu: Any) -> int:
+    """Tokens of the longest sequence by offsets in host memory; 0 where there are none."""
+    device = getattr(cu_seqlens_cpu, "device", None)
+    if cu_seqlens_cpu is None or getattr(device, "type", "cpu") != "cpu":
+        return 0
+    offsets = list(cu_seqlens_cpu) if device is None else cu_seqlens_cpu.tolist()
+    return max((int(b - a) for a, b in zip(offsets, offsets[1:])), default=0)
+
+
 def new_state(q: T, v: T, cu_seqlens: Tensor | None, state_v_first: bool, zeros: bool = False) -> T:
     """A new float32 state pool [N,HV,K,V] ([N,HV,V,K]), one slot a sequence."""
     batch, _, _, key_dim = q.shape

@@ -6,7 +6,7 @@ from typing import Any
 from .. import _kinds
 from .._errors import InvalidArgument, Unsupported
 from .._types import T, Tensor
-from ._arguments import MAX_STEP_TOKENS, new_state, refuse_foreign, refuse_pool
+from ._arguments import MAX_STEP_TOKENS, longest, new_state, refuse_foreign, refuse_pool
 
 
 def chunk_gated_delta_rule(
@@ -63,7 +63,8 @@ def chunk_gated_delta_rule(
       use_qk_l2norm_in_kernel: x * rsqrt(sum x^2 + l2norm_eps) on q and k.
       allow_neg_eigval: doubles beta (needs use_beta_sigmoid_in_kernel, as in fla).
       cu_seqlens: int32/int64 [N+1]; B must be 1.
-      cu_seqlens_cpu, chunk_indices: accepted, not needed: they repeat cu_seqlens.
+      cu_seqlens_cpu: cu_seqlens in host memory: the longest sequence, if known, steers how a GPU
+        spreads the work and nothing else. chunk_indices: accepted, not needed.
       chunk_size: None, 16, 32 or 64: accepted; the kernel has its own.
       transpose_state_layout: fla's older name of state_v_first.
       cp_context, head_first: refused if given (Unsupported).
@@ -122,6 +123,7 @@ def chunk_gated_delta_rule(
         "auto",  # split
         0,
         "auto",  # history
+        longest(cu_seqlens_cpu),
         stream,
         workspace,
     )
@@ -261,6 +263,7 @@ def fused_recurrent_gated_delta_rule(
             "auto",  # split
             0,
             "auto",  # history
+            0,  # max_tokens
             stream,
             workspace,
         )

@@ -39,6 +39,7 @@ def chunk_forward(
     split: str = "auto",
     split_value: int = 0,
     history: str = "auto",
+    max_tokens: int = 0,
     implementation: str = "auto",
     stream: Any = None,
     workspace: Tensor | None = None,
@@ -72,6 +73,8 @@ def chunk_forward(
         (split_value of them) or "length" (segments of split_value tokens); CPUs ignore it.
       history: whether segments may begin from zero where a head has forgotten what came before:
         "auto", "strict" (they may not) or "forget" (see sluice_history in sluice.h).
+      max_tokens: with cu_seqlens: a bound on one sequence's tokens that the host knows; 0: none. It
+        steers how a GPU spreads the work and nothing else.
       implementation: "auto", "cpu", "cuda", "reference", "reference-chunked".
       stream: see the module. workspace: scratch memory of the device (any 1-D tensor), None =
         allocated for the call.
@@ -113,6 +116,7 @@ def chunk_forward(
         split,
         split_value,
         history,
+        max_tokens,
         stream,
         workspace,
     )

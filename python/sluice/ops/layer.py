@@ -54,6 +54,7 @@ def layer_prefill(
     head_map: str = "block",
     gate_activation: str = "silu",
     rounding: str = "once",
+    max_tokens: int = 0,
     implementation: str = "auto",
     stream: Any = None,
     workspace: Tensor | None = None,
@@ -74,6 +75,7 @@ def layer_prefill(
       conv_initial, conv_final: convolution state pools [slots,D,L]; initial_state, final_state:
         recurrent state pools; slots as in `chunk_forward`, for both kinds of state.
       ring_position: int32/int64 [N], with conv_state_form "ring".
+      max_tokens: with cu_seqlens: a bound on one sequence's tokens, as in `chunk_forward`.
       gate_activation: of z, "silu" or "sigmoid". rounding: "once", "hf" or "input" (sluice.h).
 
     Returns: out.
@@ -116,6 +118,7 @@ def layer_prefill(
             head_map=head_map,
             gate_activation=gate_activation,
             rounding=rounding,
+            max_tokens=max_tokens,
             implementation=implementation,
             stream=stream,
             workspace=workspace,

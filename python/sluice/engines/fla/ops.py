@@ -65,7 +65,7 @@ def chunk_gated_delta_rule(
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
     """fla's prefill: q, k [B,T,H,K], v [B,T,HV,V], g, beta [B,T,HV], state [N,HV,K,V].
 
-    cu_seqlens_cpu and chunk_indices repeat cu_seqlens and are not read; chunk_size 16, 32 or 64
+    cu_seqlens_cpu tells the longest sequence; chunk_indices is not read; chunk_size 16, 32 or 64
     chooses nothing (Sluice's kernels have their own chunks); cp_context and head_first are refused.
     Returns (o, final state float32 or None).
     """
@@ -88,6 +88,7 @@ def chunk_gated_delta_rule(
         allow_neg_eigval=allow_neg_eigval,
         state_v_first=_state_v_first(op, state_v_first, transpose_state_layout),
         cu_seqlens=cu_seqlens,
+        cu_seqlens_cpu=cu_seqlens_cpu,
         use_gate_in_kernel=use_gate_in_kernel,
         A_log=A_log,
         dt_bias=dt_bias,

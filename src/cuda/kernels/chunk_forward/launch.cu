@@ -163,8 +163,7 @@ int launch(ChunkForwardParams params, const Tiles& tiles, void* workspace, int d
   if (params.T > 0 && !encode_maps(params, tiles)) return cudaErrorInvalidValue;
   const bool may_cut = request.rule != SplitRule::kWhole && params.T > 0;
   // WHY not for one round of whole sequences: every multiprocessor takes one, in whatever order.
-  const bool planned = may_cut || (params.cu_seqlens.data != nullptr && params.N > 1 &&
-                                   items > request.multiprocessors);
+  const bool planned = may_cut || (!request.in_order && items > request.multiprocessors);
   Launcher launcher{static_cast<cudaStream_t>(stream), device, &params};
   cudaError_t error = cudaSuccess;
   if (planned) {

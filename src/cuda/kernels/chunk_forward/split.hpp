@@ -65,6 +65,7 @@ struct SplitRequest {
   int32_t transition_columns = 0;
   bool may_forget = false;  ///< history may be dropped where horizon.cuh allows
   bool or_narrow = false;   ///< where kModel cuts nothing, items may have 64 columns
+  bool in_order = false;    ///< lengths are equal: whole sequences need not be put in order
 };
 
 /// Floats of a factor's place.
