@@ -137,8 +137,7 @@ bool is_worth_asking(const DeltaRuleProblem& p, const Expectation& wide,
   const float equal = std::min(wide.equal.whole, narrow.equal.whole),
               skewed = std::min(wide.skewed.whole, narrow.skewed.whole);
   const float gain = 1.0f - std::min(wide.equal.time / equal, wide.skewed.time / skewed);
-  if (is_even(p)) return gain > 0.0f;
-  return gain > (is_bounded(p) ? 1.0f : 2.0f) * kAskTime / (equal + kAskTime);
+  return gain > (is_even(p) ? 0.0f : 2.0f * kAskTime / (equal + kAskTime));
 }
 
 /// One number of both lengths: equal ones count twice.
