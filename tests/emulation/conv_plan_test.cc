@@ -127,5 +127,34 @@ TEST(ConvPlan, DecodeIsHeadsAlone) {
   EXPECT_EQ(p.warps, 7 * 3);
 }
 
+TEST(ConvPlan, OneTokenInTheFormsOfModelsIsAnUpdate) {
+  CausalConv1dArgs args = conv(kBFloat16, false);
+  args.x = view(kBFloat16, {7, 1, 96});
+  args.out = view(kBFloat16, {7, 1, 96}, 1 << 20);
+  args.state.initial = args.state.final = view(kBFloat16, {7, 96, 4});
+  ConvParams p = lowered(args);
+  EXPECT_EQ(choose_body(p), Body::kUpdatesOfBfloats);
+  plan_launch(choose_body(p), 132, &p);
+  EXPECT_EQ(p.warps, 7 * 2);
+  EXPECT_EQ(shared_bytes(Body::kUpdatesOfBfloats, p), 0u);
+  const auto body_after = [&](auto change) {
+    CausalConv1dArgs other = args;
+    change(other);
+    return choose_body(lowered(other));
+  };
+  EXPECT_EQ(
+      body_after([](auto& a) { a.state.initial = a.state.final = view(kBFloat16, {7, 96, 5}); }),
+      Body::kRowsOfElements);
+  EXPECT_EQ(body_after([](auto& a) { a.weight = view(kFloat32, {96, 4}); }), Body::kHeadsOfBfloats);
+  EXPECT_EQ(body_after([](auto& a) { a.weight = view(kBFloat16, {96, 3}); }),
+            Body::kHeadsOfBfloats);
+  EXPECT_EQ(body_after([](auto& a) { a.bias = view(kFloat32, {96}); }), Body::kHeadsOfBfloats);
+  EXPECT_EQ(body_after([](auto& a) {
+              a.x = a.out = view(kBFloat16, {7, 2, 96});
+              a.out.data = at(1 << 20);
+            }),
+            Body::kHeadsOfBfloats);
+}
+
 }  // namespace
 }  // namespace sluice::cuda::conv1d

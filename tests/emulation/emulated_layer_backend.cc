@@ -13,6 +13,7 @@
 #include "cuda/gpu.h"
 #include "cuda/kernels/conv1d/kernel.cuh"
 #include "cuda/kernels/conv1d/pieces.h"
+#include "cuda/kernels/conv1d/update.cuh"
 #include "cuda/kernels/gated_norm/kernel.cuh"
 #include "cuda/kernels/gated_norm/launch.h"
 #include "cuda/kernels/gated_norm/pieces.h"
@@ -33,12 +34,18 @@ alignas(16) uint4 head_stage[kStageBytes / 16];  // of the CTA that runs
 
 namespace {
 
-constexpr void (*kKernels[])(ConvParams) = {
-    conv_kernel<FloatPack, Items::kRows>,    conv_kernel<BfloatPack, Items::kRows>,
-    conv_kernel<HalfPack, Items::kRows>,     conv_kernel<ElementPack, Items::kRows>,
-    conv_kernel<BfloatPack, Items::kLines>,  conv_kernel<HalfPack, Items::kLines>,
-    conv_kernel<ElementPack, Items::kLines>, conv_kernel<FloatPack, Items::kNone>,
-    conv_kernel<BfloatPack, Items::kNone>,   conv_kernel<HalfPack, Items::kNone>};
+constexpr void (*kKernels[])(ConvParams) = {conv_kernel<FloatPack, Items::kRows>,
+                                            conv_kernel<BfloatPack, Items::kRows>,
+                                            conv_kernel<HalfPack, Items::kRows>,
+                                            conv_kernel<ElementPack, Items::kRows>,
+                                            conv_kernel<BfloatPack, Items::kLines>,
+                                            conv_kernel<HalfPack, Items::kLines>,
+                                            conv_kernel<ElementPack, Items::kLines>,
+                                            conv_kernel<FloatPack, Items::kNone>,
+                                            conv_kernel<BfloatPack, Items::kNone>,
+                                            conv_kernel<HalfPack, Items::kNone>,
+                                            update_kernel<BfloatPack>,
+                                            update_kernel<HalfPack>};
 
 /// Threads that never wait for each other run to their ends, all of a grid in random order.
 void run_threads(void (*kernel)(ConvParams), const ConvParams& p, unsigned ctas,
@@ -78,7 +85,7 @@ int launch(const ConvParams& params, const Target&, void*) noexcept {
     emulation::block_extent = {kThreads};
     emulation::grid_extent = {ctas};
     const auto kernel = kKernels[static_cast<int>(body)];
-    if (shared_bytes(p) > 0) return run_ctas(kernel, p, ctas, random);
+    if (shared_bytes(body, p) > 0) return run_ctas(kernel, p, ctas, random);
     run_threads(kernel, p, ctas, random);
     return 0;
   });
@@ -89,13 +96,17 @@ int launch(const ConvParams& params, const Target&, void*) noexcept {
 namespace gated_norm {
 namespace {
 
-constexpr void (*kKernels[])(NormParams) = {
-    walk_kernel<Number::kBfloat16>, walk_kernel<Number::kFloat16>, packed_kernel, element_kernel};
+constexpr void (*kKernels[])(NormParams) = {walk_kernel<Number::kBfloat16, 4>,
+                                            walk_kernel<Number::kFloat16, 4>,
+                                            walk_kernel<Number::kBfloat16, 1>,
+                                            walk_kernel<Number::kFloat16, 1>,
+                                            packed_kernel,
+                                            element_kernel};
 
 int launch_one(NormParams p) noexcept {
   const Kernel kernel = plan_launch(static_cast<int>(emulation_seed % 5), &p);
   const auto planned = ctas_of(kernel, p), few = 1 + static_cast<unsigned>(emulation_seed % 3);
-  const bool walks = kernel == Kernel::kWalkBfloats || kernel == Kernel::kWalkHalves;
+  const bool walks = kernel != Kernel::kPacks && kernel != Kernel::kElements;
   const unsigned ctas = walks ? planned : few;  // the others take any number
   for (unsigned cta = 0; cta < ctas; ++cta) {
     const auto work = [&] { kKernels[static_cast<int>(kernel)](p); };

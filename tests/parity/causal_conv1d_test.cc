@@ -137,6 +137,38 @@ Configs options() {
 }
 SLUICE_CONFIGS(Options, options());
 
+/// One token of each sequence in the forms of models, which GPUs have a kernel for.
+Configs updates() {
+  Configs configs;
+  for (const sluice_dtype type : {kBF16, kF16}) {
+    for (const bool outside : {false, true}) {
+      for (const int64_t L : {3, 4}) {
+        const auto with = [&](const std::string& name, auto change) {
+          ConvConfig c{.name = named(name, "_", dtype_name(type), outside ? "_outside_L" : "_L", L),
+                       .B = 5,
+                       .T = 1,
+                       .D = 200,
+                       .L = L};
+          c.x = c.weight = c.bias = c.out = c.initial = c.final = type;
+          c.columns_outside = outside;
+          change(c);
+          configs.push_back(c);
+        };
+        with("in_place", [](ConvConfig& c) { c.in_place = true, c.slots = Slots::kRead; });
+        with("no_bias", [](ConvConfig& c) { c.has_bias = false, c.D = 8; });
+        with("pads", [](ConvConfig& c) {
+          c.padded = {0, 2}, c.padded_writes = {1}, c.fresh = {3}, c.slots = Slots::kSeparate;
+          c.pad_below = 1, c.activation = SLUICE_ACTIVATION_NONE;
+        });
+        with("no_initial", [](ConvConfig& c) { c.has_initial = false; });
+        with("no_final", [](ConvConfig& c) { c.has_final = false; });
+      }
+    }
+  }
+  return configs;
+}
+SLUICE_CONFIGS(Updates, updates());
+
 ConvConfig draw(int seed) {
   Random random(static_cast<uint64_t>(seed) * 104729 + 3);
   Random* r = &random;

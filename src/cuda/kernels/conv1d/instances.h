@@ -18,6 +18,9 @@ const void* lines_of_elements() noexcept;
 const void* heads_of_floats() noexcept;
 const void* heads_of_bfloats() noexcept;
 const void* heads_of_halves() noexcept;
+/// One token of each sequence.
+const void* updates_of_bfloats() noexcept;
+const void* updates_of_halves() noexcept;
 
 }  // namespace sluice::cuda::conv1d
 

@@ -21,7 +21,9 @@ enum class Body {
   kLinesOfElements,
   kHeadsOfFloats,  ///< no bodies at all, and heads by packs
   kHeadsOfBfloats,
-  kHeadsOfHalves
+  kHeadsOfHalves,
+  kUpdatesOfBfloats,  ///< one token of each sequence, in the forms of models
+  kUpdatesOfHalves
 };
 
 /// The fastest body for these strides, types and addresses. Bits do not depend on it.
@@ -31,7 +33,7 @@ Body choose_body(const ConvParams& params) noexcept;
 void plan_launch(Body body, int multiprocessors, ConvParams* params) noexcept;
 
 /// Bytes of shared memory of a CTA, of a planned launch.
-size_t shared_bytes(const ConvParams& params) noexcept;
+size_t shared_bytes(Body body, const ConvParams& params) noexcept;
 
 /// Loads all instances onto the current device, which the first launch would do otherwise.
 /// @return a cudaError_t

@@ -9,6 +9,8 @@ namespace {
 
 constexpr int64_t kMaxLines = 16;  ///< channels of a thread of lines, at most
 
+int64_t parts_of(int64_t whole, int64_t part) noexcept { return (whole + part - 1) / part; }
+
 /// Elements of 16 bytes.
 int64_t pack_of(Number number) noexcept { return number == Number::kFloat32 ? 4 : 8; }
 
@@ -70,6 +72,17 @@ HeadForm head_form_of(const ConvParams& p) noexcept {
   return inside ? HeadForm::kColumnsInside : HeadForm::kElements;
 }
 
+/// What update.cuh is for: one token of each sequence, all of it in one 16-bit type and packs.
+bool is_update(const ConvParams& p) noexcept {
+  const Number number = p.part[0].x.number;
+  const bool bias_fits = p.bias.data == nullptr ||
+                         (p.bias.number == number && p.bias.stride == 1 && aligned(p.bias.data));
+  return number != Number::kFloat32 && p.parts == 1 && p.part[0].C == p.D && p.T == 1 &&
+         p.W == kMaxWidth && p.L <= kMaxWidth && !p.ring && p.weight_in_fours &&
+         p.weight_number == number && aligned(p.weight) && bias_fits &&
+         p.N * parts_of(p.D, 64) < int64_t{1} << 31 && head_form_of(p) != HeadForm::kElements;
+}
+
 /// Of bodies in the order float32, bfloat16, float16.
 Body of_type(Body floats, Number number) noexcept {
   return static_cast<Body>(static_cast<int>(floats) + static_cast<int>(number));
@@ -85,8 +98,6 @@ Body body_of_lines(const ConvParams& p) noexcept {
   if (!packed) return Body::kLinesOfElements;
   return number == Number::kBfloat16 ? Body::kLinesOfBfloats : Body::kLinesOfHalves;
 }
-
-int64_t parts_of(int64_t whole, int64_t part) noexcept { return (whole + part - 1) / part; }
 
 /// Longer tiles read fewer rows twice and load weights less often; shorter ones make more threads:
 /// as long as leaves enough of them to each multiprocessor, within 8 (rows in flight) to 64.
@@ -107,11 +118,16 @@ void plan_lines(int64_t pack, int64_t warps_wanted, ConvParams* p) noexcept {
   p->channel_warps = parts_of(p->D, p->lines);
 }
 
-void plan_heads(ConvParams* p) noexcept {
+void plan_heads(bool updates, ConvParams* p) noexcept {
   p->head_form = head_form_of(*p);
   const bool packed = p->head_form != HeadForm::kElements;
-  p->head_warps = parts_of(p->D, 32 * (packed ? pack_of(p->part[0].x.number) : 1));
+  const int64_t pack = updates ? 2 : packed ? pack_of(p->part[0].x.number) : 1;
+  p->head_warps = parts_of(p->D, 32 * pack);
   p->heads = p->head_warps * p->N;
+}
+
+bool is_of_updates(Body body) noexcept {
+  return body == Body::kUpdatesOfBfloats || body == Body::kUpdatesOfHalves;
 }
 
 }  // namespace
@@ -119,6 +135,9 @@ void plan_heads(ConvParams* p) noexcept {
 Body choose_body(const ConvParams& p) noexcept {
   const bool packed = channels_packed(p);
   const Number number = p.part[0].x.number;
+  if (only_heads(p) && is_update(p)) {
+    return number == Number::kBfloat16 ? Body::kUpdatesOfBfloats : Body::kUpdatesOfHalves;
+  }
   if (only_heads(p)) {
     return head_form_of(p) == HeadForm::kElements ? Body::kRowsOfElements
                                                   : of_type(Body::kHeadsOfFloats, number);
@@ -132,7 +151,7 @@ Body choose_body(const ConvParams& p) noexcept {
 }
 
 void plan_launch(Body body, int multiprocessors, ConvParams* p) noexcept {
-  plan_heads(p);
+  plan_heads(is_of_updates(body), p);
   const int64_t warps_wanted = int64_t{multiprocessors} * 24;
   const bool lines = body == Body::kLinesOfBfloats || body == Body::kLinesOfHalves ||
                      body == Body::kLinesOfElements;
@@ -148,8 +167,8 @@ void plan_launch(Body body, int multiprocessors, ConvParams* p) noexcept {
   p->warps = p->heads + p->B * p->tiles * p->channel_warps;
 }
 
-size_t shared_bytes(const ConvParams& p) noexcept {
-  return p.head_form == HeadForm::kColumnsInside ? kStageBytes : 0;
+size_t shared_bytes(Body body, const ConvParams& p) noexcept {
+  return p.head_form == HeadForm::kColumnsInside && !is_of_updates(body) ? kStageBytes : 0;
 }
 
 }  // namespace sluice::cuda::conv1d

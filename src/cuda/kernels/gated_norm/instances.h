@@ -5,8 +5,10 @@
 
 namespace sluice::cuda::gated_norm {
 
-const void* walk_bfloats() noexcept;
-const void* walk_halves() noexcept;
+const void* four_bfloats() noexcept;
+const void* four_halves() noexcept;
+const void* one_bfloats() noexcept;
+const void* one_halves() noexcept;
 const void* rows_by_packs() noexcept;
 const void* rows_by_elements() noexcept;
 

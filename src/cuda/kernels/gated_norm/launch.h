@@ -9,8 +9,10 @@
 namespace sluice::cuda::gated_norm {
 
 enum class Kernel {
-  kWalkBfloats,  ///< evenly spaced rows of one 16-bit type
-  kWalkHalves,
+  kFourBfloats,  ///< evenly spaced rows of one 16-bit type, four tokens together ..
+  kFourHalves,
+  kOneBfloats,  ///< .. or one by one
+  kOneHalves,
   kPacks,    ///< rows of up to 256 numbers, aligned, of any types
   kElements  ///< any
 };

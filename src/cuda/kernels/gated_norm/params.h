@@ -35,7 +35,6 @@ struct WalkStrides {
 struct Walk {
   WalkStrides x, z, out;
   uint32_t heads, members;  ///< row = token * heads + head; heads of a group
-  uint32_t tile;            ///< tokens that a group of lanes goes through
 };
 
 /// Rounding on the way; the output is always rounded once more where it is stored.

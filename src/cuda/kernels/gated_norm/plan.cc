@@ -54,10 +54,9 @@ bool walk_strides(const NormParams& p, const NormRows& rows, WalkStrides* out, A
 }
 
 constexpr int64_t kEvenHeads = 32;  ///< rows side by side where all rows are one axis
-constexpr uint32_t kMaxTile = 16;   ///< tokens of a walk
 
-/// Rows side by side that are close in memory, and walks as long as leaves enough of them.
-bool plan_walk(int multiprocessors, NormParams* p) noexcept {
+/// Rows side by side that are close in memory.
+bool plan_walk(NormParams* p) noexcept {
   const Number type = p->x.number;
   const bool types = type != Number::kFloat32 && p->z.number == type && p->out.number == type &&
                      p->rounded_to == type && p->copy.data == nullptr;
@@ -80,10 +79,12 @@ bool plan_walk(int multiprocessors, NormParams* p) noexcept {
     w.z = {2 * side * z.stride, 0, 2 * z.stride};
     w.out = {2 * side * out.stride, 0, 2 * out.stride};
   }
-  w.tile = kMaxTile;
-  const int64_t wanted = int64_t{multiprocessors} * 28 * 16 / p->lanes;
-  while (w.tile > 1 && int64_t{p->rows} / w.tile < wanted) w.tile /= 2;
   return true;
+}
+
+/// Tokens of a group of lanes.
+uint32_t tokens_of(Kernel kernel) noexcept {
+  return kernel == Kernel::kFourBfloats || kernel == Kernel::kFourHalves ? 4 : 1;
 }
 
 }  // namespace
@@ -94,8 +95,11 @@ Kernel plan_launch(int multiprocessors, NormParams* p) noexcept {
   p->lanes = 1;
   while (p->lanes * kPack < p->V && p->lanes < 32) p->lanes *= 2;
   if (!by_packs(*p)) return Kernel::kElements;
-  if (!plan_walk(multiprocessors, p)) return Kernel::kPacks;
-  return p->x.number == Number::kBfloat16 ? Kernel::kWalkBfloats : Kernel::kWalkHalves;
+  if (!plan_walk(p)) return Kernel::kPacks;
+  // Four together as long as that leaves enough groups to each multiprocessor.
+  const bool four = int64_t{p->rows} / 4 >= int64_t{multiprocessors} * 28 * 16 / p->lanes;
+  if (p->x.number == Number::kBfloat16) return four ? Kernel::kFourBfloats : Kernel::kOneBfloats;
+  return four ? Kernel::kFourHalves : Kernel::kOneHalves;
 }
 
 uint32_t ctas_of(Kernel kernel, const NormParams& p) noexcept {
@@ -105,7 +109,7 @@ uint32_t ctas_of(Kernel kernel, const NormParams& p) noexcept {
   if (kernel == Kernel::kElements) return std::min(parts(p.rows, kWarps), kMaxGrid);
   if (kernel == Kernel::kPacks) return std::min(parts(p.rows, kTogether * groups), kMaxGrid);
   const uint32_t tokens = parts(p.rows, p.walk.heads);
-  return parts(parts(tokens, p.walk.tile) * p.walk.heads, groups);
+  return parts(parts(tokens, tokens_of(kernel)) * p.walk.heads, groups);
 }
 
 }  // namespace sluice::cuda::gated_norm

@@ -1,5 +1,5 @@
-// Rows of 16-bit numbers of one type, walked: a group of V/8 lanes has a head and goes from token
-// to token with the weights of its columns in registers and the loads of kTokens rows in flight.
+// Rows of 16-bit numbers of one type: a group of V/8 lanes has a head of kTokens tokens, all of
+// their loads in flight at once and the weights of its columns in registers.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CUDA_KERNELS_GATED_NORM_WALK_CUH_
 #define SLUICE_CUDA_KERNELS_GATED_NORM_WALK_CUH_
@@ -10,8 +10,6 @@
 #include "cuda/ptx/convert.cuh"
 
 namespace sluice::cuda::gated_norm {
-
-inline constexpr int kTokens = 4;  ///< rows of a lane group in flight
 
 /// Eight neighbours of a 16-bit type.
 template <Number kType>
@@ -47,6 +45,7 @@ struct Eight {
 };
 
 /// Sums of kTokens rows over the lanes of a group, the same bits in each of them.
+template <int kTokens>
 __device__ __forceinline__ void sum_rows(float (&sum)[kTokens], int lanes) {
 #pragma unroll
   for (int mask = 1; mask < 32; mask *= 2) {
@@ -99,52 +98,62 @@ __device__ __forceinline__ char* place_at(const WalkStrides& strides, const void
   return const_cast<char*>(static_cast<const char*>(data)) + bytes + column * 2;
 }
 
+/// The weights of a lane's columns. PERF their type is asked for once, not a number.
+__device__ __forceinline__ void load_weights(const HeadScalar& weight, int column,
+                                             float (&out)[kPack]) {
+  const auto load_all = [&](const auto* data) {
+#pragma unroll
+    for (int i = 0; i < kPack; ++i) {
+      out[i] = device::to_float(__ldg(data + (column + i) * weight.stride));
+    }
+  };
+  if (weight.number == Number::kFloat32) return load_all(static_cast<const float*>(weight.data));
+  if (weight.number == Number::kBfloat16) {
+    return load_all(static_cast<const __nv_bfloat16*>(weight.data));
+  }
+  load_all(static_cast<const __half*>(weight.data));
+}
+
 /// V / 8 a power of two up to 32; x, z and out of one 16-bit type, tokens evenly spaced.
-template <Number kType>
+/// @tparam kTokens 4, or 1 where there are few rows: PERF less code, which is fetched as it runs
+template <Number kType, int kTokens>
 __global__ void __launch_bounds__(kThreads, 5) walk_kernel(const __grid_constant__ NormParams p) {
   device::follow();
   const Walk& w = p.walk;
   const auto thread = static_cast<int>(threadIdx.x);
   const auto per_cta = static_cast<uint32_t>(kThreads / p.lanes);
   const uint32_t group = blockIdx.x * per_cta + static_cast<uint32_t>(thread / p.lanes);
-  const uint32_t tile = group / w.heads, head = group - tile * w.heads, first = tile * w.tile;
+  const uint32_t tile = group / w.heads, head = group - tile * w.heads, first = tile * kTokens;
   const int column = thread % p.lanes * kPack;
   // Of this group. WHY groups without rows go along: all lanes of a warp take part in a sum.
   const uint32_t tokens = (p.rows - head + w.heads - 1) / w.heads;
-  const uint32_t count = first < tokens ? min(w.tile, tokens - first) : 0;
+  const uint32_t count = first < tokens ? tokens - first : 0;
   const char* x = place_at(w.x, p.x.data, first, head, w.members, column);
   const char* z = place_at(w.z, p.z.data, first, head, w.members, column);
   char* out = place_at(w.out, p.out.data, first, head, w.members, column);
-  float weight[kPack];
+  Eight<kType> packed_x[kTokens] = {}, packed_z[kTokens] = {};
+  int kind[kTokens] = {};
+  float factor[kTokens], weight[kPack];
 #pragma unroll
-  for (int i = 0; i < kPack; ++i) {
-    weight[i] = device::load_number(p.weight.data, (column + i) * p.weight.stride, p.weight.number);
+  for (uint32_t j = 0; j < kTokens; ++j) {
+    if (j < count) {
+      packed_x[j] = Eight<kType>::load(x), packed_z[j] = Eight<kType>::load(z);
+      kind[j] = p.row_kinds == nullptr ? kLiveRow : p.row_kinds[first + j];
+    }
+    ptx::advance(x, w.x.token);
+    ptx::advance(z, w.z.token);
   }
-#pragma unroll 1
-  for (uint32_t base = 0; base < w.tile; base += kTokens) {
-    Eight<kType> packed_x[kTokens] = {}, packed_z[kTokens] = {};
-    int kind[kTokens] = {};
-    float factor[kTokens];
+  load_weights(p.weight, column, weight);
 #pragma unroll
-    for (uint32_t j = 0; j < kTokens; ++j) {
-      if (base + j < count) {
-        packed_x[j] = Eight<kType>::load(x), packed_z[j] = Eight<kType>::load(z);
-        kind[j] = p.row_kinds == nullptr ? kLiveRow : p.row_kinds[first + base + j];
-      }
-      ptx::advance(x, w.x.token);
-      ptx::advance(z, w.z.token);
+  for (int j = 0; j < kTokens; ++j) factor[j] = squares(packed_x[j]);
+  sum_rows(factor, p.lanes);
+#pragma unroll
+  for (int j = 0; j < kTokens; ++j) {
+    if (kind[j] != kNobodysRow) {
+      finish_row(p, packed_x[j], packed_z[j], factor_of(p, factor[j]), weight, kind[j] == kLiveRow,
+                 out);
     }
-#pragma unroll
-    for (int j = 0; j < kTokens; ++j) factor[j] = squares(packed_x[j]);
-    sum_rows(factor, p.lanes);
-#pragma unroll
-    for (int j = 0; j < kTokens; ++j) {
-      if (kind[j] != kNobodysRow) {
-        finish_row(p, packed_x[j], packed_z[j], factor_of(p, factor[j]), weight,
-                   kind[j] == kLiveRow, out);
-      }
-      ptx::advance(out, w.out.token);
-    }
+    ptx::advance(out, w.out.token);
   }
 }
 

@@ -5,11 +5,17 @@
 
 namespace sluice::cuda::gated_norm {
 
-const void* walk_bfloats() noexcept {
-  return reinterpret_cast<const void*>(walk_kernel<Number::kBfloat16>);
+const void* four_bfloats() noexcept {
+  return reinterpret_cast<const void*>(walk_kernel<Number::kBfloat16, 4>);
 }
-const void* walk_halves() noexcept {
-  return reinterpret_cast<const void*>(walk_kernel<Number::kFloat16>);
+const void* four_halves() noexcept {
+  return reinterpret_cast<const void*>(walk_kernel<Number::kFloat16, 4>);
+}
+const void* one_bfloats() noexcept {
+  return reinterpret_cast<const void*>(walk_kernel<Number::kBfloat16, 1>);
+}
+const void* one_halves() noexcept {
+  return reinterpret_cast<const void*>(walk_kernel<Number::kFloat16, 1>);
 }
 const void* rows_by_packs() noexcept { return reinterpret_cast<const void*>(packed_kernel); }
 const void* rows_by_elements() noexcept { return reinterpret_cast<const void*>(element_kernel); }
