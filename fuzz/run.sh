@@ -17,6 +17,7 @@ mkdir -p "$build"
 launcher=()
 if command -v ccache >/dev/null; then launcher=(-DCMAKE_CXX_COMPILER_LAUNCHER=ccache); fi
 cmake -S "$source_dir" -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo \
+  -DCMAKE_CXX_FLAGS_RELWITHDEBINFO="-O1 -g1" -DCMAKE_C_FLAGS_RELWITHDEBINFO="-O1 -g1" -DSLUICE_CPU_BASELINE=ON \
   -DCMAKE_C_COMPILER="${compiler/clang++/clang}" -DCMAKE_CXX_COMPILER="$compiler" \
   -DCMAKE_CXX_FLAGS=-fsanitize=fuzzer-no-link "${launcher[@]}" \
   -DSLUICE_SANITIZE=address,undefined -DSLUICE_CUDA=OFF -DSLUICE_WERROR=OFF \

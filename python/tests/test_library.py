@@ -207,10 +207,10 @@ def test_the_extension_takes_arguments_by_position(inputs):
     assert np.array_equal(o, expected)
     with pytest.raises(TypeError, match="by position too"):
         sluice._core.chunk_forward(*arguments.values(), o, beta=inputs.beta)
-    with pytest.raises(TypeError, match="34 positional arguments, expected at most 33"):
-        sluice._core.chunk_forward(*[None] * 34)
+    with pytest.raises(TypeError, match="35 positional arguments, expected at most 34"):
+        sluice._core.chunk_forward(*[None] * 35)
     with pytest.raises(ValueError, match="workspace rank = 4, expected 1"):
-        sluice._core.chunk_forward(*arguments.values(), o, *[None] * 26, inputs.q)
+        sluice._core.chunk_forward(*arguments.values(), o, *[None] * 27, inputs.q)
 
 
 @pytest.mark.parametrize("name", ["chunk_gated_delta_rule", "fused_recurrent_gated_delta_rule"])
