@@ -14,6 +14,7 @@
 
 namespace emulation {
 
+std::function<void()> earlier_launches;
 Index thread{}, block{}, block_extent{}, grid_extent{};
 
 namespace {

@@ -18,6 +18,10 @@ struct Index {
 /// The running fiber's.
 extern Index thread, block, block_extent, grid_extent;
 
+/// What earlier launches have left to do when a kernel starts; each thread that waits for them runs
+/// it. Empty: nothing.
+extern std::function<void()> earlier_launches;
+
 /// Runs `kernel` as each of `threads` threads of CTA `cta` of `ctas`, to the end. Empty, or why
 /// not: nobody can go on, or an engine has work left.
 std::string run_cta(unsigned cta, unsigned ctas, unsigned threads, uint64_t seed,

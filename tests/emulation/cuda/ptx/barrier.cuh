@@ -53,7 +53,9 @@ inline void named_barrier_arrive(uint32_t id, uint32_t threads) {
 }
 inline void fence_proxy_async() {}
 inline void launch_dependents() {}
-inline void wait_for_dependencies() {}
+inline void wait_for_dependencies() {
+  if (emulation::earlier_launches) emulation::earlier_launches();
+}
 
 }  // namespace sluice::cuda::ptx
 
