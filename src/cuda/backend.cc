@@ -15,6 +15,7 @@
 #include "cuda/kernels/conv1d/launch.h"
 #include "cuda/kernels/decode/launch.h"
 #include "cuda/kernels/decode/ring_launch.h"
+#include "cuda/kernels/decode/single_launch.h"
 #include "cuda/kernels/gated_norm/launch.h"
 #include "cuda/kernels/generic/launch.h"
 #include "cuda/kernels/stages/launch.h"
@@ -46,6 +47,7 @@ Status warm_up(int32_t device_index) noexcept {
     error = chunk_forward::load_kernels();
     if (error == cudaSuccess) error = decode::load_kernels();
     if (error == cudaSuccess) error = decode::load_ring_kernels();
+    if (error == cudaSuccess) error = decode::load_single_kernels();
   }
   if (error == cudaSuccess) return ok_status();
   return Status::failure(Code::kDeviceError, "warm_up: device %d = %s, expected cudaSuccess",

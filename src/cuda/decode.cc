@@ -9,6 +9,7 @@
 #include "cuda/gpu.h"
 #include "cuda/kernels/decode/launch.h"
 #include "cuda/kernels/decode/ring_launch.h"
+#include "cuda/kernels/decode/single_launch.h"
 #include "cuda/layer_prefill.h"
 #include "cuda/select_decode.h"
 
@@ -41,19 +42,31 @@ Status check_choice(const Problem& p) noexcept {
   return has_ring(p) ? check_ring(delta_of(p), capability) : check_decode(p, capability);
 }
 
+/// The kernel of its own that takes a step, or the one for all.
+int launch_step(const DeltaRuleProblem& p, int device, void* stream) noexcept {
+  const int processors = multiprocessors(device);
+  const bool is_vk = p.state.layout == SLUICE_STATE_VK;
+  if (has_ring(p)) {
+    return decode::launch_ring(lower_ring(p, processors), p.rows.N, is_vk, stream);
+  }
+  if (takes_single(p)) {
+    return decode::launch_single(lower_single(p, processors), single_kind(p, processors), p.rows.N,
+                                 stream);
+  }
+  return decode::launch(lower_decode(p, processors), p.rows.N, is_vk, false, stream);
+}
+
+int launch_step(const LayerProblem& p, int device, void* stream) noexcept {
+  return decode::launch(lower_decode(p, multiprocessors(device)), p.delta.rows.N,
+                        p.delta.state.layout == SLUICE_STATE_VK, true, stream);
+}
+
 template <class Problem>
-Status enqueue(const char* op, const Problem& p, bool layer, void* stream) noexcept {
+Status enqueue(const char* op, const Problem& p, void* stream) noexcept {
   const int device = device_of(p);
   const DeviceGuard guard(device);
   int error = guard.error();
-  if (error == cudaSuccess) {
-    const DeltaRuleProblem& delta = delta_of(p);
-    const bool is_vk = delta.state.layout == SLUICE_STATE_VK;
-    const int processors = multiprocessors(device);
-    error = has_ring(p)
-                ? decode::launch_ring(lower_ring(delta, processors), delta.rows.N, is_vk, stream)
-                : decode::launch(lower_decode(p, processors), delta.rows.N, is_vk, layer, stream);
-  }
+  if (error == cudaSuccess) error = launch_step(p, device, stream);
   if (error == cudaSuccess) return ok_status();
   return Status::failure(Code::kDeviceError, "%s: launch = %s, expected cudaSuccess", op,
                          cudaGetErrorName(static_cast<cudaError_t>(error)));
@@ -71,7 +84,7 @@ size_t recurrent_step_workspace(const DeltaRuleProblem&) noexcept { return 0; }
 
 Status run_recurrent_step(const DeltaRuleProblem& p, sluice_workspace workspace,
                           void* stream) noexcept {
-  return check_choice(p).ok() ? enqueue("recurrent_step", p, false, stream)
+  return check_choice(p).ok() ? enqueue("recurrent_step", p, stream)
                               : run_delta_rule(p, workspace, stream);
 }
 
@@ -89,7 +102,7 @@ size_t layer_decode_workspace(const LayerProblem& p) noexcept {
 }
 
 Status run_layer_decode(const LayerProblem& p, sluice_workspace workspace, void* stream) noexcept {
-  return check_choice(p).ok() ? enqueue("layer_decode", p, true, stream)
+  return check_choice(p).ok() ? enqueue("layer_decode", p, stream)
                               : run_layer_prefill(p, workspace, stream);
 }
 

@@ -109,6 +109,7 @@ Status check_decode(const LayerProblem& problem, int capability) noexcept {
 }
 
 core::KernelName decode_name(const DeltaRuleProblem& problem) noexcept {
+  if (takes_single(problem)) return "cuda.recurrent_step.sm_90a.single_k128";
   return name_of(problem.K, {"cuda.recurrent_step.sm_90a.k64", "cuda.recurrent_step.sm_90a.k128",
                              "cuda.recurrent_step.sm_90a.k256"});
 }

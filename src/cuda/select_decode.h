@@ -5,6 +5,7 @@
 
 #include "core/backend.hpp"
 #include "cuda/kernels/decode/ring_params.h"
+#include "cuda/kernels/decode/single_params.h"
 
 namespace sluice::cuda {
 
@@ -24,6 +25,12 @@ core::KernelName decode_name(const core::LayerProblem& problem) noexcept;
 decode::DecodeParams lower_decode(const core::DeltaRuleProblem& problem,
                                   int multiprocessors) noexcept;
 decode::DecodeParams lower_decode(const core::LayerProblem& problem, int multiprocessors) noexcept;
+
+/// Whether the kernel of single tokens takes a problem that check_decode() accepts.
+bool takes_single(const core::DeltaRuleProblem& problem) noexcept;
+decode::SingleKind single_kind(const core::DeltaRuleProblem& problem, int multiprocessors) noexcept;
+decode::SingleParams lower_single(const core::DeltaRuleProblem& problem,
+                                  int multiprocessors) noexcept;
 
 /// Of problems with a replay ring; no other kernel takes them.
 Status check_ring(const core::DeltaRuleProblem& problem, int capability) noexcept;

@@ -16,7 +16,8 @@ add_executable(sluice_emulated_decode_tests
   ${parity}/decode_session_test.cc ${parity}/random_delta_test.cc ${parity}/recurrent_step_test.cc
   ${parity}/replay_ring_test.cc
   ${parity}/delta_call.cc ${parity}/delta_judge.cc
-  ${cuda}/decode.cc ${cuda}/lower_decode.cc ${cuda}/lower_ring.cc ${cuda}/select_decode.cc
+  ${cuda}/decode.cc ${cuda}/lower_decode.cc ${cuda}/lower_ring.cc ${cuda}/lower_single.cc
+  ${cuda}/select_decode.cc
   $<TARGET_OBJECTS:sluice_layer_suites>
   $<TARGET_OBJECTS:sluice_emulated_decode>
   $<TARGET_OBJECTS:sluice_core> $<TARGET_OBJECTS:sluice_ref> $<TARGET_OBJECTS:sluice_cpu>)

@@ -45,6 +45,71 @@ TEST(DecodeSelection, Steps) {
             "recurrent_step: K, V = 126, 128, expected multiples of 4 (CUDA decode kernel)");
 }
 
+/// step() as the kernel of single tokens takes it: two sequences of bfloat16 tokens.
+DeltaRuleProblem single_step() {
+  DeltaRuleProblem p = step();
+  p.rows = {2, 1, 2, {}, 1};
+  const auto rows = [&](int64_t heads) {
+    Tensor t{};
+    t.data = reinterpret_cast<void*>(uintptr_t{8192});
+    t.dtype = {4, 16};
+    t.rank = 4;
+    t.shape[0] = 2, t.shape[1] = 1, t.shape[2] = heads, t.shape[3] = 128;
+    t.stride[0] = heads * 128, t.stride[1] = heads * 128, t.stride[2] = 128, t.stride[3] = 1;
+    return t;
+  };
+  p.q = p.k = rows(p.H), p.v = p.o = rows(p.HV);
+  return p;
+}
+
+TEST(DecodeSelection, SingleTokens) {
+  EXPECT_TRUE(takes_single(single_step()));
+  EXPECT_STREQ(decode_name(single_step()), "cuda.recurrent_step.sm_90a.single_k128");
+  const std::function<void(DeltaRuleProblem&)> spoilers[] = {
+      [](auto& p) { p.K = 64; },
+      [](auto& p) { p.V = 256; },
+      [](auto& p) { p.state.layout = SLUICE_STATE_VK; },
+      [](auto& p) { p.rows.max_tokens = 2; },
+      [](auto& p) { p.rows.cu_seqlens = p.q; },
+      [](auto& p) { p.num_accepted = p.q; },
+      [](auto& p) { p.q.dtype = p.k.dtype = p.v.dtype = p.o.dtype = {2, 32}; },
+      [](auto& p) { p.o.dtype = {2, 32}; },
+      [](auto& p) { p.o.dtype = {2, 16}; },
+      [](auto& p) { p.state.final.dtype = {4, 16}; },
+      [](auto& p) { p.state.initial.dtype = p.state.final.dtype = {2, 16}; },
+      [](auto& p) { p.state.initial.data = p.state.final.data = nullptr; },
+      [](auto& p) { p.state.initial.stride[0] = int64_t{1} << 30; },
+      [](auto& p) { p.state.final.shape[0] = 0; },
+      [](auto& p) { p.state.pad_below = int64_t{1} << 40; },
+      [](auto& p) { p.q.data = reinterpret_cast<void*>(uintptr_t{8194}); },
+      [](auto& p) { p.k.stride[0] += 4; },
+      [](auto& p) { p.v.stride[2] += 4; },
+      [](auto& p) { p.v.stride[0] = -p.v.stride[0]; },
+      [](auto& p) { p.o.stride[0] = int64_t{1} << 40; },
+  };
+  for (const auto& spoil : spoilers) {
+    DeltaRuleProblem p = single_step();
+    spoil(p);
+    EXPECT_FALSE(takes_single(p)) << &spoil - spoilers;
+  }
+  DeltaRuleProblem p = single_step();
+  p.state.initial.dtype = p.state.final.dtype = {4, 16};
+  EXPECT_TRUE(takes_single(p));
+  p.state.final.data = nullptr;
+  EXPECT_TRUE(takes_single(p));
+}
+
+TEST(DecodeSelection, SinglePlans) {
+  using decode::plan_single, decode::SingleCut, device::Number;
+  EXPECT_EQ(plan_single(64, Number::kFloat32, 132).cut, SingleCut::kNarrow);
+  EXPECT_EQ(plan_single(128, Number::kFloat32, 132).cut, SingleCut::kWide);
+  EXPECT_EQ(single_kind(single_step(), 100).cut, SingleCut::kNarrow);
+  EXPECT_EQ(single_kind(single_step(), 1).cut, SingleCut::kWide);
+  EXPECT_TRUE(lower_single(single_step(), 100).prefetch);
+  EXPECT_FALSE(lower_single(single_step(), 2).prefetch);
+  EXPECT_FALSE(lower_single(single_step(), 2).early);
+}
+
 /// step() with a ring of ten entries.
 DeltaRuleProblem ring_step(int64_t K = 128) {
   DeltaRuleProblem p = step(K);

@@ -4,6 +4,7 @@
 #include "emulated_decode_backend.hpp"
 
 #include <algorithm>
+#include <cstring>
 #include <vector>
 
 #include "core/backend.hpp"
@@ -15,6 +16,8 @@
 #include "cuda/kernels/decode/plan_grid.hpp"
 #include "cuda/kernels/decode/ring.cuh"
 #include "cuda/kernels/decode/ring_launch.h"
+#include "cuda/kernels/decode/single.cuh"
+#include "cuda/kernels/decode/single_launch.h"
 #include "cuda/layer_prefill.h"
 
 namespace sluice::cuda::chunk_forward {
@@ -50,6 +53,42 @@ Kernel kernel_for(int K, bool is_vk, bool layer, bool packed) {
   return is_vk ? kernel_for<true, false, false>(K) : kernel_for<false, false, false>(K);
 }
 
+/// A table of slots that holds others, or nonsense, for a thread until it has waited for earlier
+/// launches. BOUND: threads read their slots ahead of their first barrier.
+class LateSlots {
+ public:
+  LateSlots(const void* data, int64_t stride_bytes, bool is_64bit, int64_t sequences)
+      : data_(static_cast<char*>(const_cast<void*>(data))),
+        stride_(stride_bytes),
+        width_(is_64bit ? 8 : 4) {
+    if (data == nullptr || !decode_emulation.late_slots) return;
+    entries_.resize(static_cast<size_t>(sequences));
+    for (size_t n = 0; n < entries_.size(); ++n) std::memcpy(&entries_[n], at(n), width_);
+    emulation::earlier_launches = [this] { end(); };
+  }
+  LateSlots(const LateSlots&) = delete;
+  LateSlots& operator=(const LateSlots&) = delete;
+  ~LateSlots() {
+    end();
+    emulation::earlier_launches = nullptr;
+  }
+  /// Ahead of a thread.
+  void begin() {
+    const int64_t wrong[] = {-5, int64_t{1} << 30, 1, 0};
+    for (size_t n = 0; n < entries_.size(); ++n) std::memcpy(at(n), &wrong[n % 4], width_);
+  }
+
+ private:
+  char* at(size_t n) { return data_ + static_cast<int64_t>(n) * stride_; }
+  void end() {
+    for (size_t n = 0; n < entries_.size(); ++n) std::memcpy(at(n), &entries_[n], width_);
+  }
+  char* data_;
+  int64_t stride_;
+  size_t width_;
+  std::vector<int64_t> entries_;
+};
+
 }  // namespace
 
 int launch(const DecodeParams& params, int64_t sequences, bool is_vk, bool layer, void*) noexcept {
@@ -63,10 +102,14 @@ int launch(const DecodeParams& params, int64_t sequences, bool is_vk, bool layer
   grid.shared_bytes = sizes.bytes();
   grid.x = static_cast<unsigned>(params.grid.ctas), grid.y = static_cast<unsigned>(params.H);
   const Kernel kernel = kernel_for(K, is_vk, layer, params.packed);
+  const IndexVector& slots = params.state.read_slots.rows;
+  LateSlots late(slots.data, slots.stride * (slots.is_64bit ? 8 : 4), slots.is_64bit, sequences);
   ++decode_emulation.launches;
   decode_emulation.ctas_of_unit = params.grid.ctas;
-  decode_emulation.trouble =
-      emulation::run_grid(grid, decode_emulation.seed, [&] { kernel(params); });
+  decode_emulation.trouble = emulation::run_grid(grid, decode_emulation.seed, [&] {
+    late.begin();
+    kernel(params);
+  });
   return decode_emulation.trouble.empty() ? 0 : 1;
 }
 
@@ -88,6 +131,30 @@ int launch_ring(const RingParams& params, int64_t sequences, bool is_vk, void*) 
   decode_emulation.ctas_of_unit = params.step.grid.ctas;
   decode_emulation.trouble = emulation::run_grid(grid, decode_emulation.seed,
                                                  [&] { (sizes.K == 64 ? narrow : wide)(params); });
+  return decode_emulation.trouble.empty() ? 0 : 1;
+}
+
+int launch_single(const SingleParams& params, const SingleKind& kind, int64_t sequences,
+                  void*) noexcept {
+  const SingleInstance instance = kind.tokens == Number::kBfloat16
+                                      ? single_instance<__nv_bfloat16>(kind)
+                                      : single_instance<__half>(kind);
+  emulation::Grid grid{};
+  grid.x = params.r * instance.ctas_of_head, grid.y = params.H;
+  grid.ctas = static_cast<unsigned>(sequences) * grid.y * grid.x;
+  grid.threads = instance.threads;
+  grid.cluster = 1;
+  grid.resident = decode_emulation.resident;
+  grid.shared_bytes = instance.shared_bytes;
+  const SingleSlots& slots = params.read_slots;
+  LateSlots late(slots.data, slots.sequence_bytes, slots.is_64bit, sequences);
+  const auto kernel = reinterpret_cast<void (*)(SingleParams)>(const_cast<void*>(instance.kernel));
+  ++decode_emulation.launches;
+  decode_emulation.ctas_of_unit = static_cast<int>(grid.x);
+  decode_emulation.trouble = emulation::run_grid(grid, decode_emulation.seed, [&] {
+    late.begin();
+    kernel(params);
+  });
   return decode_emulation.trouble.empty() ? 0 : 1;
 }
 

@@ -41,6 +41,13 @@ std::vector<DeltaConfig> models() {
       }
     }
   }
+  for (const sluice_dtype io : {kBF16, kF16}) {
+    for (const sluice_dtype state : {kF32, io}) {
+      DeltaConfig c = model(named("single_", dtype_name(io), "_", dtype_name(state)));
+      c.io = c.o = io, c.initial = c.final = state, c.HV = 4, c.H = 2;
+      configs.push_back(c);
+    }
+  }
   return configs;
 }
 
@@ -57,6 +64,8 @@ TEST_P(EmulatedDecode, NeitherOrderNorSplitMatter) {
     decode_emulation.seed += 1000;
     const DeltaResult found = run_delta(c, SLUICE_IMPL_CUDA);
     EXPECT_NE(found.kernel.find("sm_90a"), std::string::npos) << found.kernel;
+    const bool single = c.name.find("single") == 0;
+    EXPECT_EQ(found.kernel == "cuda.recurrent_step.sm_90a.single_k128", single) << found.kernel;
     const Verdict verdict = judge_delta(c, found, truth);
     EXPECT_TRUE(verdict.pass) << verdict.line << decode_emulation.trouble;
     if (multiprocessors == 1) first = found;
@@ -65,6 +74,20 @@ TEST_P(EmulatedDecode, NeitherOrderNorSplitMatter) {
     splits = std::max(splits, decode_emulation.ctas_of_unit);
   }
   EXPECT_GE(splits, 4);
+}
+
+/// Kernels read slots ahead of earlier launches' end, and may use only what is true behind it.
+TEST_P(EmulatedDecode, SlotsMayBeWrittenByTheLaunchBefore) {
+  DeltaConfig c = GetParam();
+  c.B = 4, c.slots = Slots::kRead, c.has_final = false;
+  decode_emulation.multiprocessors = 100;
+  const DeltaResult early = run_delta(c, SLUICE_IMPL_CUDA);
+  decode_emulation.late_slots = true;
+  const DeltaResult late = run_delta(c, SLUICE_IMPL_CUDA);
+  decode_emulation.late_slots = false;
+  EXPECT_EQ(late.damage, "");
+  EXPECT_TRUE(same_bits(late.o, early.o));
+  EXPECT_TRUE(same_bits(late.initial, early.initial));
 }
 
 /// States with their last two dimensions exchanged.

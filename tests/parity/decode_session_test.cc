@@ -123,6 +123,20 @@ TEST_P(DecodeSession, BatchMatesDoNotMatter) {
   }
 }
 
+/// A call of one token, cut up in as many ways as batches are large.
+TEST_P(DecodeSession, OneTokenInAnyBatch) {
+  const Model& m = GetParam();
+  const int64_t N = 9;
+  const Tokens tokens(m, N, 1);
+  Session together(m, N), alone(m, N);
+  const Array all = together.run(tokens, slots_of(range(0, N)));
+  for (const int64_t n : {3, 8}) {
+    const Array one = alone.run(tokens.part({n}, 0, 1), slots_of({n}));
+    EXPECT_TRUE(same_bits(one, take(all, 0, {n})));
+    EXPECT_TRUE(same_bits(alone.states({n}), together.states({n})));
+  }
+}
+
 TEST_P(DecodeSession, TokensInOneCallOrInSeveral) {
   Model m = GetParam();
   m.state = kF32;  // what is stored between calls is rounded otherwise
@@ -271,6 +285,11 @@ std::vector<Model> models() {
   all.back().layout = SLUICE_STATE_VK;
   all.push_back({.name = "K128_bfloat16", .K = 128, .V = 96, .state = kBF16});
   all.push_back({.name = "K64_float16", .V = 80, .state = kF16});
+  all.push_back({.name = "K128_whole_heads", .HV = 16, .K = 128, .V = 128});
+  all.push_back({.name = "K128_whole_heads_bfloat16", .K = 128, .V = 128});
+  all.back().state = kBF16;
+  all.push_back({.name = "K128_whole_heads_float16", .K = 128, .V = 128, .io = kF16});
+  all.back().state = kF16;
   all.push_back({.name = "float32", .HV = 1, .K = 20, .V = 12, .io = kF32});
   return all;
 }

@@ -162,6 +162,51 @@ Configs options() {
 }
 SLUICE_CONFIGS(Options, options());
 
+/// One token on whole heads of 128 x 128, which a GPU has a kernel of its own for.
+Configs one_token() {
+  Configs configs;
+  for (const sluice_dtype io : {kBF16, kF16}) {
+    for (const sluice_dtype state : {kF32, io}) {
+      const std::string tail = named("_", dtype_name(io), "_", dtype_name(state));
+      DeltaConfig base{.name = "", .B = 3, .T = 1, .H = 2, .HV = 4, .K = 128, .V = 128};
+      base.io = base.o = base.gate = io, base.initial = base.final = state;
+      base.gate_space = SLUICE_GATE_RAW, base.beta_space = SLUICE_BETA_LOGIT;
+      base.qk_norm = SLUICE_QK_NORM_L2, base.has_final = false, base.slots = Slots::kRead;
+      const auto with = [&](const std::string& name, auto change) {
+        add(&configs, base, name + tail, change);
+      };
+      with("model", [](DeltaConfig&) {});
+      with("r3_cyclic", [](DeltaConfig& c) { c.HV = 6, c.head_map = SLUICE_HEAD_MAP_CYCLIC; });
+      with("log_gate_no_norm", [](DeltaConfig& c) {
+        c.gate_space = SLUICE_GATE_LOG, c.qk_norm = SLUICE_QK_NORM_NONE, c.gate = kF32;
+      });
+      with("linear_gate_values", [](DeltaConfig& c) {
+        c.gate_space = SLUICE_GATE_LINEAR, c.beta_space = SLUICE_BETA_VALUE, c.beta = kBF16;
+      });
+      with("no_gate_no_beta", [](DeltaConfig& c) {
+        c.gates = GateProfile::kNone, c.betas = BetaProfile::kAbsent;
+        c.gate_space = SLUICE_GATE_LOG, c.beta_space = SLUICE_BETA_VALUE;
+      });
+      with("linear_attention", [](DeltaConfig& c) {
+        c.rule = SLUICE_RULE_LINEAR_ATTENTION, c.beta_space = SLUICE_BETA_VALUE;
+      });
+      with("dense_two_pools", [](DeltaConfig& c) { c.slots = Slots::kNone, c.has_final = true; });
+      with("separate_int64", [](DeltaConfig& c) {
+        c.slots = Slots::kSeparate, c.index = kI64, c.padded = {1}, c.padded_writes = {0};
+      });
+      with("null_slot", [](DeltaConfig& c) { c.padded = {0, 2}, c.pad_below = 1; });
+      with("fresh_over_nan", [](DeltaConfig& c) { c.fresh = {0, 2}; });
+      with("per_token", [](DeltaConfig& c) {
+        c.state_writes = SLUICE_STATE_WRITE_PER_TOKEN, c.slots = Slots::kShared, c.columns = 1;
+      });
+      with("none", [](DeltaConfig& c) { c.state_writes = SLUICE_STATE_WRITE_NONE; });
+      with("random_strides", [](DeltaConfig& c) { c.wild = true; });
+    }
+  }
+  return configs;
+}
+SLUICE_CONFIGS(OneToken, one_token());
+
 /// Slots, pads and masks; in place, and from one pool to another.
 Configs slots() {
   Configs configs;

@@ -3,6 +3,8 @@
 #ifndef SLUICE_CUDA_KERNELS_DECODE_INSTANCES_H_
 #define SLUICE_CUDA_KERNELS_DECODE_INSTANCES_H_
 
+#include "cuda/kernels/decode/single_params.h"
+
 namespace sluice::cuda::decode {
 
 /// The kernel for K up to the number in its name and a layout of states; takes one DecodeParams.
@@ -13,6 +15,11 @@ const void* k128_kv(bool layer, bool packed) noexcept;
 const void* k128_vk(bool layer, bool packed) noexcept;
 const void* k256_kv(bool layer, bool packed) noexcept;
 const void* k256_vk(bool layer, bool packed) noexcept;
+
+/// The kernel of single tokens of 16 bits.
+/// @param kind has_single() accepts it
+SingleInstance single_bf16(const SingleKind& kind) noexcept;
+SingleInstance single_fp16(const SingleKind& kind) noexcept;
 
 }  // namespace sluice::cuda::decode
 

@@ -102,18 +102,29 @@ __device__ __forceinline__ GateInputs request_gate(const DecodeParams& p, const 
   return in;
 }
 
-__device__ __forceinline__ void settle_gate(const DecodeParams& p, const Unit& unit, const Stage& s,
-                                            int at, const GateInputs& in) {
-  if (at >= unit.seq.tokens * p.r) return;
+struct Gates {
+  float alpha, beta;
+};
+
+/// @param p DecodeParams, or others with gates
+template <class Params>
+__device__ __forceinline__ Gates gates_of(const Params& p, const GateInputs& in) {
   device::RawGate raw;
   if (p.gate_form == GateForm::kRaw) {
     raw = {-expf(number_of(p.A_log.number, in.A_log)), number_of(p.dt_bias.number, in.dt_bias)};
   }
   const device::Decay decay = device::decay_of(p.gate_form, raw, number_of(p.gate.number, in.gate));
   // NUM: near one, 1 + expm1(g) is closer to e^g than expf(g) is.
-  s.alpha[at] = decay.alpha < 0.5f ? decay.alpha : 1.0f + decay.minus_one;
-  s.beta[at] =
-      device::write_strength(p.beta_form, p.beta_factor, number_of(p.beta.number, in.beta));
+  return {decay.alpha < 0.5f ? decay.alpha : 1.0f + decay.minus_one,
+          device::write_strength(p.beta_form, p.beta_factor, number_of(p.beta.number, in.beta))};
+}
+
+__device__ __forceinline__ void settle_gate(const DecodeParams& p, const Unit& unit, const Stage& s,
+                                            int at, const GateInputs& in) {
+  if (at >= unit.seq.tokens * p.r) return;
+  const Gates gates = gates_of(p, in);
+  s.alpha[at] = gates.alpha;
+  s.beta[at] = gates.beta;
 }
 
 /// Slots of the states after each token.

@@ -43,6 +43,24 @@ struct TokenFactors {
   }
 };
 
+/// Products of a token's rows with each other.
+struct RowProducts {
+  float k_k, q_q, k_q;
+};
+
+/// @param p DecodeParams, or others of a step
+template <class Params>
+__device__ __forceinline__ TokenFactors factors_from(const Params& p, float alpha, float beta,
+                                                     const RowProducts& rows) {
+  TokenFactors f{alpha, beta, 1.0f, p.scale, 0.0f, p.delta_rule};
+  if (p.l2norm) {
+    f.k = rsqrtf(rows.k_k + p.l2norm_eps);
+    f.q *= rsqrtf(rows.q_q + p.l2norm_eps);
+  }
+  f.k_q = f.k * rows.k_q;
+  return f;
+}
+
 /// The factors, by every warp for itself. l2 norms of k and q are among them.
 template <class C>
 __device__ __forceinline__ TokenFactors factors_of(const DecodeParams& p, const Stage& s, int t,
@@ -66,14 +84,8 @@ __device__ __forceinline__ TokenFactors factors_of(const DecodeParams& p, const 
 #pragma unroll
     for (int i = 0; i < 3; ++i) sums[i] += sums[3 + i];
   }
-  TokenFactors f{
-      s.alpha[t * p.r + member], s.beta[t * p.r + member], 1.0f, p.scale, 0.0f, p.delta_rule};
-  if (p.l2norm) {
-    f.k = rsqrtf(sums[0] + p.l2norm_eps);
-    f.q *= rsqrtf(sums[1] + p.l2norm_eps);
-  }
-  f.k_q = f.k * sums[2];
-  return f;
+  return factors_from(p, s.alpha[t * p.r + member], s.beta[t * p.r + member],
+                      {sums[0], sums[1], sums[2]});
 }
 
 /// Four columns of o, from `column` of the tile on, to their place: of a layer in shared memory for
