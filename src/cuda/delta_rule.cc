@@ -16,30 +16,13 @@ namespace {
 
 using core::DeltaRuleProblem;
 
-struct Request {
-  Wish wish;
-  Status status = parse_wish(wished_kernel(), &wish.kernel);
-
-  Request() noexcept {
-    if (!status.ok()) return;
-    status = parse_split(std::getenv("SLUICE_CUDA_SPLIT"), std::getenv("SLUICE_CUDA_HISTORY"),
-                         &wish.split);
-  }
-};
-
-/// What the environment asks for, read once.
-const Request& request() noexcept {
-  static const Request instance;
-  return instance;
-}
-
 Gpu gpu_of(const DeltaRuleProblem& p) noexcept {
   return {compute_capability(p.q.device.index), multiprocessors(p.q.device.index)};
 }
 
 Status choose(const DeltaRuleProblem& p, KernelChoice* choice) noexcept {
-  if (!request().status.ok()) return request().status;
-  return choose_kernel(p, gpu_of(p), request().wish, choice);
+  if (!environment().status.ok()) return environment().status;
+  return choose_kernel(p, gpu_of(p), environment().wish, choice);
 }
 
 }  // namespace
@@ -61,7 +44,7 @@ Status select_delta_rule(const DeltaRuleProblem& p, core::KernelName* name) noex
 
 size_t delta_rule_workspace(const DeltaRuleProblem& p) noexcept {
   const Gpu gpu = gpu_of(p);
-  const Wish& wish = request().wish;
+  const Wish& wish = environment().wish;
   if (!may_be_fused(p, gpu, wish)) return 0;
   return split_workspace(p, choose_split(p, gpu.multiprocessors, wish.split));
 }

@@ -71,6 +71,7 @@ chunk_forward::ChunkForwardParams lower_fused(const DeltaRuleProblem& p,
   out.r = static_cast<int32_t>(p.r);
   out.K = static_cast<int32_t>(p.K);
   out.V = static_cast<int32_t>(p.V);
+  out.linear = p.rule == SLUICE_RULE_LINEAR_ATTENTION;
   return out;
 }
 

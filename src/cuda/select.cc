@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cuda/select.h"
 
+#include <cstdlib>
 #include <cstring>
 #include <initializer_list>
 
@@ -17,6 +18,10 @@ constexpr int64_t kInt32Limit = int64_t{1} << 31;
 
 bool is_16bit_float(const Tensor& t) noexcept {
   return t.dtype.bits == 16 && (t.dtype.code == kBf16Code || t.dtype.code == kFloatCode);
+}
+
+bool is_linear(const DeltaRuleProblem& p) noexcept {
+  return p.rule == SLUICE_RULE_LINEAR_ATTENTION;
 }
 
 const char* op_name(const DeltaRuleProblem& p) noexcept {
@@ -60,21 +65,36 @@ Status check_fused_options(const DeltaRuleProblem& p, int capability) noexcept {
                            "kernel)",
                            capability / 10, capability % 10);
   }
-  if (p.rule != SLUICE_RULE_GATED_DELTA) {
+  if (is_linear(p) && p.qk_norm != SLUICE_QK_NORM_NONE) {
     return Status::failure(Code::kUnsupported,
-                           "chunk_forward: rule = %d, expected 0 (fused CUDA kernel: GATED_DELTA)",
-                           static_cast<int>(p.rule));
+                           "chunk_forward: qk_norm = %d, expected 0 with rule 1 (fused CUDA "
+                           "kernel of LINEAR_ATTENTION)",
+                           static_cast<int>(p.qk_norm));
   }
   return ok_status();
 }
 
-Status check_fused_sizes(const DeltaRuleProblem& p) noexcept {
-  if ((p.K != 64 && p.K != 128) || (p.V != 64 && p.V != 128 && p.V != 256)) {
+/// K and V. Work items of linear attention have 64 or 128 columns, of as many as there are.
+Status check_fused_heads(const DeltaRuleProblem& p) noexcept {
+  const bool wide = p.K == 64 || p.K == 128;
+  if (is_linear(p)) {
+    if (wide && p.V % 64 == 0 && p.V > 0) return ok_status();
+    return Status::failure(Code::kUnsupported,
+                           "chunk_forward: K, V = %lld, %lld, expected 64 or 128, and a multiple "
+                           "of 64 (fused CUDA kernel of LINEAR_ATTENTION)",
+                           static_cast<ll>(p.K), static_cast<ll>(p.V));
+  }
+  if (!wide || (p.V != 64 && p.V != 128 && p.V != 256)) {
     return Status::failure(Code::kUnsupported,
                            "chunk_forward: K, V = %lld, %lld, expected 64 or 128, and 64, 128 or "
                            "256 (fused CUDA kernel)",
                            static_cast<ll>(p.K), static_cast<ll>(p.V));
   }
+  return ok_status();
+}
+
+Status check_fused_sizes(const DeltaRuleProblem& p) noexcept {
+  if (const Status status = check_fused_heads(p); !status.ok()) return status;
   if (!is_16bit_float(p.q) || p.o.dtype.code != p.q.dtype.code || p.o.dtype.bits != 16) {
     return Status::failure(Code::kUnsupported,
                            "chunk_forward: q.dtype, o.dtype = {%d,%d}, {%d,%d}, expected both "
@@ -142,14 +162,19 @@ constexpr core::KernelName kFusedNames[2][2][3][4] = {
     {{SLUICE_FUSED("fp16.k64.v64"), SLUICE_FUSED("fp16.k64.v128"), SLUICE_FUSED("fp16.k64.v256")},
      {SLUICE_FUSED("fp16.k128.v64"), SLUICE_FUSED("fp16.k128.v128"),
       SLUICE_FUSED("fp16.k128.v256")}}};
+/// Of linear attention, by dtype and K.
+constexpr core::KernelName kLinearNames[2][2][4] = {
+    {SLUICE_FUSED("linear.bf16.k64"), SLUICE_FUSED("linear.bf16.k128")},
+    {SLUICE_FUSED("linear.fp16.k64"), SLUICE_FUSED("linear.fp16.k128")}};
 #undef SLUICE_FUSED
 
 core::KernelName fused_name(const DeltaRuleProblem& p,
                             const chunk_forward::SplitRequest& split) noexcept {
   const bool narrow = p.V > 64 && split.columns == 64,
              cut = split.rule != chunk_forward::SplitRule::kWhole;
-  return kFusedNames[p.q.dtype.code == kBf16Code ? 0 : 1][p.K / 128][p.V / 128]
-                    [(narrow ? 1 : 0) + (cut ? 2 : 0)];
+  const int type = p.q.dtype.code == kBf16Code ? 0 : 1, way = (narrow ? 1 : 0) + (cut ? 2 : 0);
+  if (is_linear(p)) return kLinearNames[type][p.K / 128][way];
+  return kFusedNames[type][p.K / 128][p.V / 128][way];
 }
 
 core::KernelName generic_name(const DeltaRuleProblem& p) noexcept {
@@ -171,6 +196,18 @@ Status parse_wish(const char* name, KernelWish* wish) noexcept {
                            "cuda: SLUICE_CUDA_KERNEL = %s, expected auto, fused or generic", name);
   }
   return ok_status();
+}
+
+const Request& environment() noexcept {
+  static const Request instance = [] {
+    Request request;
+    request.status = parse_wish(std::getenv("SLUICE_CUDA_KERNEL"), &request.wish.kernel);
+    if (!request.status.ok()) return request;
+    request.status = parse_split(std::getenv("SLUICE_CUDA_SPLIT"),
+                                 std::getenv("SLUICE_CUDA_HISTORY"), &request.wish.split);
+    return request;
+  }();
+  return instance;
 }
 
 Status choose_kernel(const DeltaRuleProblem& problem, const Gpu& gpu, const Wish& wish,

@@ -10,7 +10,7 @@
 namespace sluice::cuda {
 
 enum class DeltaKernel {
-  kFused,    ///< kernels/chunk_forward: Hopper, K = V = 128, 16-bit
+  kFused,    ///< kernels/chunk_forward, linear_attention: Hopper, K of 64 or 128, 16-bit
   kGeneric,  ///< kernels/generic: token by token, everything else
 };
 
@@ -42,6 +42,13 @@ inline constexpr int kHopperCapability = 90;
 
 /// `name` as a wish; null or empty is auto. kInvalidArgument for unknown names.
 Status parse_wish(const char* name, KernelWish* wish) noexcept;
+
+/// What the environment asks for, read once, or why that is not possible.
+struct Request {
+  Wish wish;
+  Status status = ok_status();
+};
+const Request& environment() noexcept;
 
 /// The fused kernel where it applies, else the generic one, else kUnsupported with what is
 /// supported; a wish for one kernel gives that one or its reason to refuse.

@@ -24,7 +24,12 @@ int64_t most_chunks(const DeltaRuleProblem& p) noexcept {
   return packed ? p.rows.T / 64 + p.rows.N : p.rows.N * ((p.rows.T + 63) / 64);
 }
 
+bool is_linear(const DeltaRuleProblem& p) noexcept {
+  return p.rule == SLUICE_RULE_LINEAR_ATTENTION;
+}
+
 bool may_forget(const DeltaRuleProblem& p, const SplitWish& wish) noexcept {
+  if (is_linear(p)) return false;
   if (p.history == SLUICE_HISTORY_FORGET) return true;
   if (p.history == SLUICE_HISTORY_STRICT || wish.strict) return false;
   const bool bounded = !core::present(p.beta) || p.beta_space == SLUICE_BETA_LOGIT;
@@ -172,7 +177,7 @@ void choose_way(const DeltaRuleProblem& p, SplitRequest* request) noexcept {
   }
   const Expectation wide = expect_segments(p, request);
   whole.columns = 64;
-  const Expectation narrow = p.V >= 128 ? expect(p, whole) : wide;
+  const Expectation narrow = p.V % 128 == 0 ? expect(p, whole) : wide;
   if (is_worth_asking(p, wide, narrow)) {
     if (is_even(p)) cut_evenly(p, wide.equal.count, chunk_forward::kShortestSegment, request);
     request->or_narrow = !is_even(p) && !is_bounded(p) && narrow.equal.whole < wide.equal.whole;
@@ -186,11 +191,11 @@ void choose_way(const DeltaRuleProblem& p, SplitRequest* request) noexcept {
 /// choose_way(), remembered. PERF a model asks for the same sizes layer after layer, and the model
 /// of time takes microseconds.
 void recall_way(const DeltaRuleProblem& p, SplitRequest* request) noexcept {
-  using Key = std::array<int64_t, 9>;
+  using Key = std::array<int64_t, 10>;
   static thread_local Key known{};
   static thread_local SplitRequest answer;
   const Key key{p.rows.N, p.rows.T, p.rows.longest,      core::present(p.rows.cu_seqlens), p.HV,
-                p.K,      p.V,      request->may_forget, request->multiprocessors};
+                p.K,      p.V,      request->may_forget, request->multiprocessors,          is_linear(p)};
   if (key != known) {
     answer = *request;
     choose_way(p, &answer);
@@ -270,8 +275,10 @@ SplitRequest choose_split(const DeltaRuleProblem& p, int multiprocessors,
   const sluice_split split = own ? p.split : wish.split;
   SplitRequest request;
   request.multiprocessors = multiprocessors;
-  request.columns = p.V == 64 || split == SLUICE_SPLIT_COLUMNS ? 64 : 128;
-  request.transition_columns = p.K == 128 && p.V >= 128 ? 128 : 64;
+  const bool wide = p.V % 128 == 0;
+  request.columns = !wide || split == SLUICE_SPLIT_COLUMNS ? 64 : 128;
+  request.transition_columns = (p.K == 128 || is_linear(p)) && wide ? 128 : 64;
+  request.scalar_factors = is_linear(p);
   request.may_forget = may_forget(p, wish);
   request.in_order = is_even(p);
   apply(split, own ? p.split_value : wish.value, p, &request);

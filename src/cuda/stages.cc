@@ -3,10 +3,13 @@
 
 #include <cuda_runtime_api.h>
 
+#include <algorithm>
 #include <initializer_list>
 
 #include "cuda/gpu.h"
+#include "cuda/kernels/chunk_forward/launch.h"
 #include "cuda/kernels/stages/config.h"
+#include "cuda/lower.h"
 #include "cuda/lower_views.h"
 #include "cuda/select.h"
 
@@ -157,6 +160,50 @@ device::StateSlots state_slots(const sluice_state_io& state) noexcept {
   return out;
 }
 
+/// [B,T,HV] as [B,T,HV/r,r].
+Tensor by_group(Tensor t, int64_t r) noexcept {
+  if (!present(t)) return t;
+  t.rank = 4;
+  t.shape[3] = r, t.stride[3] = t.stride[2];
+  t.shape[2] /= r, t.stride[2] *= r;
+  return t;
+}
+
+/// By dtype (bfloat16 first) and K (64 first): whole, in 64 columns of V, cut, and both.
+#define SLUICE_LINEAR(name)                                             \
+  {"cuda.chunk_o.sm_90a." name, "cuda.chunk_o.sm_90a." name ".columns", \
+   "cuda.chunk_o.sm_90a." name ".segments", "cuda.chunk_o.sm_90a." name ".columns.segments"}
+constexpr core::KernelName kLinearNames[2][2][4] = {
+    {SLUICE_LINEAR("bf16.k64"), SLUICE_LINEAR("bf16.k128")},
+    {SLUICE_LINEAR("fp16.k64"), SLUICE_LINEAR("fp16.k128")}};
+#undef SLUICE_LINEAR
+
+core::KernelName linear_name(const ChunkStageProblem& p,
+                             const chunk_forward::SplitRequest& split) noexcept {
+  const bool narrow = p.V > 64 && split.columns == 64,
+             cut = split.rule != chunk_forward::SplitRule::kWhole;
+  const bool is_bf16 = number_type(p.k.dtype) == device::Number::kBfloat16;
+  return kLinearNames[is_bf16 ? 0 : 1][p.K / 128][(narrow ? 1 : 0) + (cut ? 2 : 0)];
+}
+
+/// Whether linear attention's kernel takes the stage.
+bool choose_linear(const ChunkStageProblem& p, const Gpu& gpu, const Wish& wish,
+                   StageChoice* choice) noexcept {
+  const bool carries = p.stage == SLUICE_STAGE_CHUNK_O && !present(p.h);
+  const bool whole = p.C == 64 || p.C == 128;
+  const bool one_type = p.k.dtype.code == p.q.dtype.code && p.values.dtype.code == p.q.dtype.code &&
+                        p.k.dtype.bits == 16 && p.values.dtype.bits == 16;
+  if (!carries || !whole || !one_type || wish.kernel == KernelWish::kGeneric) return false;
+  KernelChoice found;
+  if (!choose_kernel(as_linear_attention(p), gpu, {KernelWish::kFused, wish.split}, &found).ok()) {
+    return false;
+  }
+  choice->linear = true;
+  choice->split = found.split;
+  choice->name = linear_name(p, found.split);
+  return true;
+}
+
 /// One launch, or three where simple GLA is cut into segments.
 int launch_stage(Kernel kernel, stages::StageParams params, void* memory, const Target& target,
                  void* stream) noexcept {
@@ -204,13 +251,37 @@ stages::StageParams lower_stage(const ChunkStageProblem& p) noexcept {
   return out;
 }
 
-Status choose_stage_kernel(const ChunkStageProblem& p, int capability, Kernel* kernel,
-                           core::KernelName* name) noexcept {
+core::DeltaRuleProblem as_linear_attention(const ChunkStageProblem& p) noexcept {
+  core::DeltaRuleProblem out;
+  out.rows = p.rows;
+  out.H = p.H, out.HV = p.HV, out.K = p.K, out.V = p.V, out.r = p.r;
+  out.q = p.q, out.k = p.k, out.v = p.values, out.o = p.o;
+  out.gate = by_group(present(p.g_cumsum) ? p.g_cumsum : p.gate, p.r);
+  out.state = p.state;
+  out.scale = p.scale;
+  out.head_map = p.head_map;
+  out.rule = SLUICE_RULE_LINEAR_ATTENTION;
+  return out;
+}
+
+chunk_forward::ChunkForwardParams lower_linear_stage(
+    const ChunkStageProblem& p, const chunk_forward::SplitRequest& split) noexcept {
+  chunk_forward::ChunkForwardParams out = lower_fused(as_linear_attention(p), split);
+  if (present(p.g_cumsum)) out.sum_chunks = static_cast<int32_t>(p.C / 64);
+  return out;
+}
+
+Status choose_stage_kernel(const ChunkStageProblem& p, const Gpu& gpu, const Wish& wish,
+                           StageChoice* choice) noexcept {
+  const int capability = gpu.capability;
+  *choice = {};
   if (capability < kOldestCapability) {
     return Status::failure(Code::kUnsupported,
                            "%s: compute capability = %d.%d, expected 8.0 or newer (CUDA kernels)",
                            core::stage_name(p.stage), capability / 10, capability % 10);
   }
+  if (choose_linear(p, gpu, wish, choice)) return ok_status();
+  Kernel* const kernel = &choice->kernel;
   const auto fits = [&] {
     return stages::plan_launch(*kernel, lower_stage(p)).shared_bytes <= shared_limit(capability);
   };
@@ -220,13 +291,26 @@ Status choose_stage_kernel(const ChunkStageProblem& p, int capability, Kernel* k
         Code::kUnsupported, "%s: k.shape[3] = %lld, expected at most %lld (CUDA kernels)",
         core::stage_name(p.stage), static_cast<ll>(p.K), static_cast<ll>(stages::kPlainMaxK));
   }
-  *name = name_of(*kernel, p);
+  choice->name = name_of(*kernel, p);
   return ok_status();
 }
 
+namespace {
+
+Status choose(const ChunkStageProblem& p, StageChoice* choice) noexcept {
+  if (!environment().status.ok()) return environment().status;
+  const int device = written(p).device.index;
+  return choose_stage_kernel(p, {compute_capability(device), multiprocessors(device)},
+                             environment().wish, choice);
+}
+
+}  // namespace
+
 Status select_chunk_stage(const ChunkStageProblem& p, core::KernelName* name) noexcept {
-  Kernel kernel{};
-  return choose_stage_kernel(p, compute_capability(written(p).device.index), &kernel, name);
+  StageChoice choice;
+  const Status status = choose(p, &choice);
+  *name = choice.name;
+  return status;
 }
 
 size_t chunk_stage_workspace(const ChunkStageProblem& p) noexcept {
@@ -234,22 +318,30 @@ size_t chunk_stage_workspace(const ChunkStageProblem& p) noexcept {
   const bool gla = p.stage == SLUICE_STAGE_CHUNK_O && !present(p.h) && carried(p) &&
                    p.V % stages::kColumns == 0 && (p.C == 64 || p.C == 128) && p.k.dtype.bits == 16;
   if (!gla) return 0;
+  const int device = p.o.device.index, processors = multiprocessors(device);
   const stages::StageParams params = lower_stage(p);
-  const int64_t tokens = stages::segment_tokens(params, multiprocessors(p.o.device.index));
-  return static_cast<size_t>(stages::segment_bytes(params, tokens));
+  const int64_t tokens = stages::segment_tokens(params, processors);
+  const auto segments = static_cast<size_t>(stages::segment_bytes(params, tokens));
+  const core::DeltaRuleProblem linear = as_linear_attention(p);
+  const Wish& wish = environment().wish;
+  if (!may_be_fused(linear, {compute_capability(device), processors}, wish)) return segments;
+  return std::max(segments, split_workspace(linear, choose_split(linear, processors, wish.split)));
 }
 
 Status run_chunk_stage(const ChunkStageProblem& p, sluice_workspace workspace,
                        void* stream) noexcept {
   const int device = written(p).device.index;
-  Kernel kernel{};
-  core::KernelName name = "";
-  const Status status = choose_stage_kernel(p, compute_capability(device), &kernel, &name);
-  if (!status.ok()) return status;
+  StageChoice choice;
+  if (const Status status = choose(p, &choice); !status.ok()) return status;
   const DeviceGuard guard(device);
   int error = guard.error();
   if (error == cudaSuccess) {
-    error = launch_stage(kernel, lower_stage(p), workspace.data, target_of(device), stream);
+    error = choice.linear
+                ? chunk_forward::launch(lower_linear_stage(p, choice.split),
+                                        lower_tiles(as_linear_attention(p)), workspace.data,
+                                        device, stream)
+                : launch_stage(choice.kernel, lower_stage(p), workspace.data, target_of(device),
+                               stream);
   }
   if (error == cudaSuccess) return ok_status();
   return Status::failure(Code::kDeviceError, "%s: launch = %s, expected cudaSuccess",

@@ -4,18 +4,34 @@
 #define SLUICE_CUDA_STAGES_H_
 
 #include "core/backend.hpp"
+#include "cuda/kernels/chunk_forward/params.h"
 #include "cuda/kernels/stages/launch.h"
+#include "cuda/select.h"
 
 namespace sluice::cuda {
 
 /// A stage for any of its kernels: no checks, no CUDA calls.
 stages::StageParams lower_stage(const core::ChunkStageProblem& problem) noexcept;
 
-/// The kernel of tensor cores where sizes, dtypes, strides and the GPU allow it, else the plain
-/// one; kUnsupported where neither goes: K above 512 in stages that carry a state, GPUs before 8.0.
-/// @param capability 10 major + minor
-Status choose_stage_kernel(const core::ChunkStageProblem& problem, int capability,
-                           stages::Kernel* kernel, core::KernelName* name) noexcept;
+/// chunk_o that carries its states as a chunk_forward of linear attention; its gates may be sums
+/// (lower_linear_stage()).
+core::DeltaRuleProblem as_linear_attention(const core::ChunkStageProblem& problem) noexcept;
+chunk_forward::ChunkForwardParams lower_linear_stage(
+    const core::ChunkStageProblem& problem, const chunk_forward::SplitRequest& split) noexcept;
+
+/// What a stage runs.
+struct StageChoice {
+  stages::Kernel kernel{};
+  core::KernelName name = "";
+  bool linear = false;  ///< kernels/linear_attention with `split`, and not `kernel`
+  chunk_forward::SplitRequest split;
+};
+
+/// Linear attention's own kernel, or the one of tensor cores, where sizes, dtypes, strides and the
+/// GPU allow it, else the plain one; kUnsupported where none goes: K above 512 in stages that carry
+/// a state, GPUs before 8.0.
+Status choose_stage_kernel(const core::ChunkStageProblem& problem, const Gpu& gpu,
+                           const Wish& wish, StageChoice* choice) noexcept;
 
 Status select_chunk_stage(const core::ChunkStageProblem& problem, core::KernelName* name) noexcept;
 /// The segments' states of simple GLA; none otherwise.

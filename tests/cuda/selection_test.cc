@@ -38,6 +38,12 @@ DeltaRuleProblem prefill(sluice_dtype io = kBfloat16, int64_t K = 128, int64_t V
   return p;
 }
 
+DeltaRuleProblem linear(sluice_dtype io = kBfloat16, int64_t K = 128, int64_t V = 128) {
+  DeltaRuleProblem p = prefill(io, K, V);
+  p.rule = SLUICE_RULE_LINEAR_ATTENTION;
+  return p;
+}
+
 /// Name of the kernel chosen, or the message of the refusal.
 std::string chosen(const DeltaRuleProblem& p, int capability = 90,
                    KernelWish wish = KernelWish::kAuto) {
@@ -58,6 +64,20 @@ TEST(CudaSelection, FusedWhereItApplies) {
   EXPECT_EQ(chosen(prefill(kFloat16, 64, 256)), "cuda.chunk_forward.sm_90a.fp16.k64.v256");
   EXPECT_EQ(chosen(prefill(kBfloat16, 128, 256)), "cuda.chunk_forward.sm_90a.bf16.k128.v256");
   EXPECT_EQ(chosen(prefill(kFloat16)), "cuda.chunk_forward.sm_90a.fp16.k128.v128");
+}
+
+TEST(CudaSelection, LinearAttentionHasItsOwnKernel) {
+  EXPECT_EQ(chosen(linear()), "cuda.chunk_forward.sm_90a.linear.bf16.k128");
+  EXPECT_EQ(chosen(linear(kFloat16, 64, 64)), "cuda.chunk_forward.sm_90a.linear.fp16.k64");
+  // Items of 128 columns do not go into every V.
+  EXPECT_EQ(chosen(linear(kFloat16, 64, 320)), "cuda.chunk_forward.sm_90a.linear.fp16.k64.columns");
+  DeltaRuleProblem p = linear();
+  p.split = SLUICE_SPLIT_COLUMNS;
+  EXPECT_EQ(chosen(p), "cuda.chunk_forward.sm_90a.linear.bf16.k128.columns");
+  p.split = SLUICE_SPLIT_SEGMENTS, p.split_value = 2;
+  EXPECT_EQ(chosen(p), "cuda.chunk_forward.sm_90a.linear.bf16.k128.segments");
+  EXPECT_EQ(chosen(p, 90, KernelWish::kGeneric), "cuda.chunk_forward.generic");
+  EXPECT_EQ(chosen(p, 80), "cuda.chunk_forward.generic");
 }
 
 TEST(CudaSelection, TheNameSaysHowSequencesAreSpread) {
@@ -115,8 +135,13 @@ TEST(CudaSelection, WhatTheFusedKernelDoesNotTakeIsGeneric) {
       {"V", [](DeltaRuleProblem& p) { p = prefill(kBfloat16, 128, 192); },
        "chunk_forward: K, V = 128, 192, expected 64 or 128, and 64, 128 or 256 (fused CUDA "
        "kernel)"},
-      {"rule", [](DeltaRuleProblem& p) { p.rule = SLUICE_RULE_LINEAR_ATTENTION; },
-       "chunk_forward: rule = 1, expected 0 (fused CUDA kernel: GATED_DELTA)"},
+      {"norm",
+       [](DeltaRuleProblem& p) { p = linear(), p.qk_norm = SLUICE_QK_NORM_L2; },
+       "chunk_forward: qk_norm = 1, expected 0 with rule 1 (fused CUDA kernel of "
+       "LINEAR_ATTENTION)"},
+      {"V of linear attention", [](DeltaRuleProblem& p) { p = linear(kBfloat16, 128, 96); },
+       "chunk_forward: K, V = 128, 96, expected 64 or 128, and a multiple of 64 (fused CUDA kernel "
+       "of LINEAR_ATTENTION)"},
       {"address", [](DeltaRuleProblem& p) { p.v.data = reinterpret_cast<void*>(uintptr_t{4104}); },
        "chunk_forward: v.data address mod 16 = 8, expected 0 (fused CUDA kernel)"},
       {"odd stride", [](DeltaRuleProblem& p) { p.k.stride[1] = 260; },

@@ -10,3 +10,8 @@ target_link_libraries(sluice_cuda_stage_tests PRIVATE
 add_test(NAME cuda_stages COMMAND sluice_cuda_stage_tests --gtest_brief=1)
 # 77: the machine has no GPU
 set_tests_properties(cuda_stages PROPERTIES LABELS cuda SKIP_RETURN_CODE 77)
+# Simple GLA as every other GPU has it.
+add_test(NAME cuda_stages_generic
+  COMMAND sluice_cuda_stage_tests --gtest_brief=1 --gtest_filter=*gla*:*SimpleGla*)
+set_tests_properties(cuda_stages_generic PROPERTIES LABELS cuda SKIP_RETURN_CODE 77
+  ENVIRONMENT SLUICE_CUDA_KERNEL=generic)

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <cstdint>
+#include <cstdio>
 #include <cstdlib>
 #include <utility>
 #include <vector>
@@ -12,12 +13,14 @@
 #include "cuda/kernels/chunk_forward/kernel.cuh"
 #include "cuda/kernels/chunk_forward/launch.h"
 #include "cuda/kernels/chunk_forward/plan.cuh"
+#include "cuda/kernels/linear_attention/join.cuh"
+#include "cuda/kernels/linear_attention/kernel.cuh"
 #include "cuda/lower.h"
 #include "cuda/select.h"
 #include "emulated_backend.hpp"
 
 namespace sluice::cuda::chunk_forward {
-alignas(1024) uint8_t dynamic_shared[emulation::kSharedBytes];
+[[gnu::weak]] alignas(1024) uint8_t dynamic_shared[emulation::kSharedBytes];
 }
 
 namespace sluice::cuda {
@@ -53,8 +56,22 @@ struct Launches {
 
 constexpr unsigned kMostCtas = 3;  ///< of the persistent kernels
 
+template <class Io, bool kOutput>
+void run_linear_pass(Launches& launch, const ChunkForwardParams& p, int columns, int64_t items) {
+  const auto pass = [&]<int kK, int kV>(std::integer_sequence<int, kK, kV>) {
+    using C = linear_attention::Config<Io, kK, kV, kOutput>;
+    launch(static_cast<unsigned>(std::min<int64_t>(items, kMostCtas)), C::kThreads,
+           [&] { linear_attention::linear_attention_kernel<C>(p); });
+  };
+  if (p.K == 128 && columns == 128) pass(std::integer_sequence<int, 128, 128>());
+  if (p.K == 128 && columns == 64) pass(std::integer_sequence<int, 128, 64>());
+  if (p.K == 64 && columns == 128) pass(std::integer_sequence<int, 64, 128>());
+  if (p.K == 64 && columns == 64) pass(std::integer_sequence<int, 64, 64>());
+}
+
 template <class Io, bool kL2Norm, bool kOutput>
 void run_pass(Launches& launch, const ChunkForwardParams& p, int columns, int64_t items) {
+  if (p.linear) return run_linear_pass<Io, kOutput>(launch, p, columns, items);
   const auto pass = [&]<int kK, int kV>(std::integer_sequence<int, kK, kV>) {
     using C = Config<Io, kL2Norm, kK, kV, kOutput>;
     launch(static_cast<unsigned>(std::min<int64_t>(items, kMostCtas)), C::kThreads,
@@ -88,8 +105,13 @@ std::string run(ChunkForwardParams p, const Tiles& tiles, void* workspace) {
     launch_horizons(launch, p);
     p.v = emulated_map(tiles.v, static_cast<uint32_t>(request.transition_columns) / 64);
     run_pass<Io, kL2Norm, false>(launch, p, request.transition_columns, kMostCtas);
-    if (p.K == 128) launch(kMostCtas, kJoinThreads<128>, [&] { join_kernel<128>(p); });
-    if (p.K == 64) launch(kMostCtas, kJoinThreads<64>, [&] { join_kernel<64>(p); });
+    if (p.linear) {
+      launch(kMostCtas, linear_attention::kJoinThreads, [&] { linear_attention::join_kernel(p); });
+    } else if (p.K == 128) {
+      launch(kMostCtas, kJoinThreads<128>, [&] { chunk_forward::join_kernel<128>(p); });
+    } else {
+      launch(kMostCtas, kJoinThreads<64>, [&] { chunk_forward::join_kernel<64>(p); });
+    }
   }
   p.v = emulated_map(tiles.v, static_cast<uint32_t>(request.columns) / 64);
   run_pass<Io, kL2Norm, true>(launch, p, request.columns, items);
@@ -99,6 +121,31 @@ std::string run(ChunkForwardParams p, const Tiles& tiles, void* workspace) {
   }
   return launch.trouble;
 }
+
+std::string trouble;  ///< of the last launch that had any
+
+}  // namespace
+
+int chunk_forward::launch(ChunkForwardParams p, const Tiles& tiles, void* workspace, int,
+                          void*) noexcept {
+  const auto k_blocks = static_cast<uint32_t>(p.K) / 64;
+  p.q = emulated_map(tiles.q, k_blocks);
+  p.k = emulated_map(tiles.k, k_blocks);
+  p.o = emulated_map(tiles.o, 1);
+  p.o_data = tiles.o.data;
+  p.o_batch_stride = tiles.o.batch_stride;
+  p.o_token_stride = tiles.o.token_stride;
+  p.o_head_stride = tiles.o.head_stride;
+  const auto run_type = [&]<class Io>(Io) {
+    return tiles.l2norm ? run<Io, true>(p, tiles, workspace) : run<Io, false>(p, tiles, workspace);
+  };
+  const std::string found = tiles.q.is_bf16 ? run_type(__nv_bfloat16{}) : run_type(__half{});
+  if (!found.empty()) std::fprintf(stderr, "emulation: %s\n", found.c_str());
+  if (!found.empty()) trouble = found;
+  return found.empty() ? 0 : 1;
+}
+
+namespace {
 
 Status choose(const core::DeltaRuleProblem& p, KernelChoice* choice) noexcept {
   return choose_kernel(p, {kHopperCapability, emulated_multiprocessors},
@@ -120,22 +167,9 @@ Status run_delta_rule(const core::DeltaRuleProblem& problem, sluice_workspace wo
                       void*) noexcept {
   KernelChoice choice;
   if (const Status status = choose(problem, &choice); !status.ok()) return status;
-  ChunkForwardParams p = lower_fused(problem, choice.split);
-  const Tiles tiles = lower_tiles(problem);
-  const auto k_blocks = static_cast<uint32_t>(p.K) / 64;
-  p.q = emulated_map(tiles.q, k_blocks);
-  p.k = emulated_map(tiles.k, k_blocks);
-  p.o = emulated_map(tiles.o, 1);
-  p.o_data = tiles.o.data;
-  p.o_batch_stride = tiles.o.batch_stride;
-  p.o_token_stride = tiles.o.token_stride;
-  p.o_head_stride = tiles.o.head_stride;
-  const auto run_type = [&]<class Io>(Io) {
-    return tiles.l2norm ? run<Io, true>(p, tiles, workspace.data)
-                        : run<Io, false>(p, tiles, workspace.data);
-  };
-  const std::string trouble = tiles.q.is_bf16 ? run_type(__nv_bfloat16{}) : run_type(__half{});
-  if (trouble.empty()) return ok_status();
+  const int error = chunk_forward::launch(lower_fused(problem, choice.split), lower_tiles(problem),
+                                          workspace.data, 0, nullptr);
+  if (error == 0) return ok_status();
   return Status::failure(Code::kDeviceError, "chunk_forward: emulation = %s", trouble.c_str());
 }
 

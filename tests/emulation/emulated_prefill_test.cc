@@ -27,6 +27,8 @@ GdnCase fused(const std::string& name, const std::vector<int64_t>& lengths) {
   return c;
 }
 
+constexpr auto kLinear = SLUICE_RULE_LINEAR_ATTENTION;
+
 std::vector<GdnCase> cases() {
   std::vector<GdnCase> all;
   for (const sluice_dtype io : {kBF16, kF16}) {
@@ -70,6 +72,31 @@ std::vector<GdnCase> cases() {
       c.gate_space = SLUICE_GATE_LINEAR;
     });
     add("resets", {150}, [](GdnCase& c) { c.gates = GateProfile::kResets; });
+    add("linear", {1, 64, 0, 130, 65, 63}, [](GdnCase& c) { c.rule = kLinear; });
+    add("linear_states", {140, 3, 64}, [](GdnCase& c) {
+      c.rule = kLinear;
+      c.state_layout = SLUICE_STATE_VK;
+      c.slots = true;
+      c.padded = {1};
+      c.checkpoint_every = 64;
+      c.V = 256;
+    });
+    add("linear_in_place", {90, 64}, [](GdnCase& c) {
+      c.rule = kLinear;
+      c.slots = c.in_place = true;
+      c.no_initial = {1};
+      c.state_dtype = kBF16;
+      c.gate_space = SLUICE_GATE_LINEAR;
+      c.K = c.V = 64;
+    });
+    add("linear_groups", {66, 200}, [](GdnCase& c) {
+      c.rule = kLinear;
+      c.gate_space = SLUICE_GATE_RAW;
+      c.H = 2;
+      c.HV = 6;
+      c.V = 192;
+      c.head_map = SLUICE_HEAD_MAP_CYCLIC;
+    });
     add("groups", {66}, [](GdnCase& c) {
       c.H = 2;
       c.HV = 6;

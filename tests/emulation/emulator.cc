@@ -371,7 +371,7 @@ void cluster_wait() {
   fiber.in_cluster_barrier = false;
 }
 
-uint8_t* own_shared() { return cta->shared.data(); }
+uint8_t* own_shared() { return cta->shared.empty() ? shared_memory() : cta->shared.data(); }
 
 const uint8_t* remote_shared(const void* own, uint32_t rank) {
   const auto offset = static_cast<const uint8_t*>(own) - cta->shared.data();

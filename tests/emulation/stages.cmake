@@ -1,5 +1,5 @@
 # The stages of a prefill: the GPU's own suite on the emulated kernels.
-add_library(sluice_emulated_stages OBJECT emulator.cc emulated_stage_backend.cc)
+add_library(sluice_emulated_stages OBJECT emulated_stage_backend.cc)
 target_include_directories(sluice_emulated_stages BEFORE PRIVATE ${CMAKE_CURRENT_SOURCE_DIR})
 target_include_directories(sluice_emulated_stages SYSTEM PRIVATE ${CUDAToolkit_INCLUDE_DIRS})
 target_compile_options(sluice_emulated_stages PRIVATE
@@ -11,7 +11,9 @@ target_link_libraries(sluice_emulated_stages PRIVATE sluice_headers)
 add_executable(sluice_emulated_stage_tests
   host_device_copy.cc stage_selection_test.cc $<TARGET_OBJECTS:sluice_stage_suite>
   ${PROJECT_SOURCE_DIR}/src/cuda/stages.cc ${PROJECT_SOURCE_DIR}/src/cuda/kernels/stages/plan.cc
-  $<TARGET_OBJECTS:sluice_emulated_stages>
+  ${PROJECT_SOURCE_DIR}/src/cuda/lower.cc ${PROJECT_SOURCE_DIR}/src/cuda/select.cc
+  ${PROJECT_SOURCE_DIR}/src/cuda/split.cc
+  $<TARGET_OBJECTS:sluice_emulated_stages> $<TARGET_OBJECTS:sluice_emulation>
   $<TARGET_OBJECTS:sluice_core> $<TARGET_OBJECTS:sluice_ref> $<TARGET_OBJECTS:sluice_cpu>)
 target_link_libraries(sluice_emulated_stage_tests PRIVATE
   sluice_flags sluice_headers sluice_test_support
@@ -20,3 +22,8 @@ target_link_libraries(sluice_emulated_stage_tests PRIVATE
 target_compile_options(sluice_emulated_stage_tests PRIVATE -Wno-psabi)
 add_test(NAME emulated_stages COMMAND sluice_emulated_stage_tests --gtest_brief=1)
 set_tests_properties(emulated_stages PROPERTIES LABELS cpu)
+# Simple GLA as every other GPU has it.
+add_test(NAME emulated_stages_generic
+  COMMAND sluice_emulated_stage_tests --gtest_brief=1 --gtest_filter=*gla*:*SimpleGla*)
+set_tests_properties(emulated_stages_generic PROPERTIES LABELS cpu
+  ENVIRONMENT SLUICE_CUDA_KERNEL=generic)

@@ -39,9 +39,9 @@ __device__ __forceinline__ float load_remote(const float* own, uint32_t rank) {
   return x;
 }
 
-/// Dynamic shared memory of the CTA, 16-byte aligned.
+/// Dynamic shared memory of the CTA, 1024-byte aligned.
 __device__ __forceinline__ uint8_t* dynamic_memory() {
-  extern __shared__ __align__(16) uint8_t sluice_dynamic_memory[];
+  extern __shared__ __align__(1024) uint8_t sluice_dynamic_memory[];
   return sluice_dynamic_memory;
 }
 

@@ -1,9 +1,13 @@
 #!/usr/bin/env python3
-"""Writes wgmma_shapes.cuh: one function per wgmma shape and operand source that the kernels use.
+"""Writes wgmma_shapes.cuh, or wgmma_shared_shapes.cuh, whose operands lie in shared memory: one function per
+wgmma shape and operand source that the kernels use.
 
 Usage: python3 gen_wgmma.py > wgmma_shapes.cuh
+       python3 gen_wgmma.py shared > wgmma_shared_shapes.cuh
 """
 # SPDX-License-Identifier: Apache-2.0
+
+import sys
 
 HEADER = """\
 // Warpgroup matrix multiply-accumulate, one function per shape (PTX ISA 9.7.15.5, wgmma.mma_async).
@@ -28,6 +32,7 @@ FOOTER = """
 TYPES = {"__nv_bfloat16": "bf16", "__half": "f16"}
 # (N, A in registers, B transposed i.e. MN-major)
 SHAPES = [(64, True, 0), (64, True, 1), (128, True, 1), (64, False, 0)]
+SHARED_SHAPES = [(64, False, 1), (128, False, 1)]
 
 
 def rows(items, per_line, indent):
@@ -76,8 +81,12 @@ def function(ctype, ptype, n, a_regs, trans_b):
 
 
 def main():
-    print(HEADER + "\n".join(function(c, p, *s) for c, p in TYPES.items() for s in SHAPES) + FOOTER,
-          end="")
+    shared = sys.argv[1:] == ["shared"]
+    shapes = SHARED_SHAPES if shared else SHAPES
+    text = HEADER + "\n".join(function(c, p, *s) for c, p in TYPES.items() for s in shapes) + FOOTER
+    if shared:
+        text = text.replace("WGMMA_SHAPES", "WGMMA_SHARED_SHAPES")
+    print(text, end="")
 
 
 if __name__ == "__main__":

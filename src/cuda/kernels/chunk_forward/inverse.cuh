@@ -11,6 +11,7 @@
 
 #include "cuda/kernels/chunk_forward/config.h"
 #include "cuda/ptx/matrix.cuh"
+#include "cuda/tile/block_tile.cuh"
 #include "cuda/tile/number.cuh"
 
 namespace sluice::cuda::chunk_forward {
@@ -24,23 +25,7 @@ inline constexpr bool kSplitA = std::is_same_v<Io, __half>;
 /// What rounding x to fp16 leaves.
 __device__ __forceinline__ float fp16_rest(float x) { return x - __half2float(__float2half_rn(x)); }
 
-/// A swizzled 64x64 tile of 16-bit numbers, 1024-byte aligned, seen as 16x16 blocks that ldmatrix
-/// and stmatrix move; the four 8x8 parts of a block come in the order of an mma A fragment.
-struct BlockTile {
-  uint32_t base;  ///< shared address
-  uint32_t lane;  ///< this lane's address for block (0, 0)
-
-  __device__ __forceinline__ explicit BlockTile(const void* tile)
-      : base(ptx::shared_address(tile)),
-        lane(base + tile::swizzled_piece(threadIdx.x & 15u, (threadIdx.x >> 4) & 1u)) {
-    // WHY: otherwise all blocks' addresses are kept in registers across chunks, and spill.
-    asm volatile("" : "+r"(lane));
-  }
-  /// Columns of blocks are bits 5 and 6 of the address, which the swizzle permutes by exclusive or.
-  __device__ __forceinline__ uint32_t block(int row, int column) const {
-    return (lane + static_cast<uint32_t>(row) * 2048) ^ (static_cast<uint32_t>(column) * 32);
-  }
-};
+using tile::BlockTile;
 
 /// acc += a * B for a 16x16 block B, as B operands.
 __device__ __forceinline__ void multiply(float (&acc)[2][4], const uint32_t (&a)[4],

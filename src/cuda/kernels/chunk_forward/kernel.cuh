@@ -42,14 +42,6 @@ __device__ __forceinline__ void init_barriers(SharedMemoryPlan<C>& s) {
   ptx::fence_mbarrier_init();
 }
 
-/// Zeroes 16-byte pieces of shared memory, by all threads.
-template <class C>
-__device__ __forceinline__ void zero(void* memory, uint32_t bytes) {
-  for (uint32_t i = threadIdx.x; i < bytes / 16; i += C::kThreads) {
-    static_cast<uint4*>(memory)[i] = make_uint4(0, 0, 0, 0);
-  }
-}
-
 /// Zeroes bytes that no role writes but products read: blocks above the diagonal of Tmat, P and the
 /// inverse.
 template <class C>
@@ -58,12 +50,6 @@ __device__ __forceinline__ void zero_upper_blocks(SharedMemoryPlan<C>& s) {
   zero<C>(s.P, sizeof(s.P));
   zero<C>(s.blocks, sizeof(s.blocks));
   ptx::fence_proxy_async();
-}
-
-/// Whether items of this width take the main pass: the planner may have chosen between two.
-template <class C>
-__device__ __forceinline__ bool takes_pass(const ChunkForwardParams& p) {
-  return !p.split.request.or_narrow || (p.split.header->narrow != 0) == (C::kV == 64);
 }
 
 /// See the head of this file. Launch with Config::kThreads threads, sizeof(SharedMemoryPlan) bytes

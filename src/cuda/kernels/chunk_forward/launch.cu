@@ -9,6 +9,7 @@
 #include "cuda/kernels/chunk_forward/instances.h"
 #include "cuda/kernels/chunk_forward/join.cuh"
 #include "cuda/kernels/chunk_forward/plan.cuh"
+#include "cuda/kernels/linear_attention/instances.h"
 
 namespace sluice::cuda::chunk_forward {
 namespace {
@@ -38,6 +39,28 @@ constexpr GetInstance kInstances[2][2][2] = {
 constexpr GetInstance kTransitions[2][3] = {
     {bf16_k128_v128_transition, bf16_k128_v64_transition, bf16_k64_v64_transition},
     {fp16_k128_v128_transition, fp16_k128_v64_transition, fp16_k64_v64_transition}};
+
+using GetLinear = const Instance& (*)(int columns) noexcept;
+/// Of linear attention, by dtype and K.
+constexpr GetLinear kLinear[2][2] = {
+    {linear_attention::bf16_k128, linear_attention::bf16_k64},
+    {linear_attention::fp16_k128, linear_attention::fp16_k64}};
+constexpr GetLinear kLinearTransitions[2][2] = {
+    {linear_attention::bf16_k128_transition, linear_attention::bf16_k64_transition},
+    {linear_attention::fp16_k128_transition, linear_attention::fp16_k64_transition}};
+
+/// The main pass with items of so many columns.
+const Instance& main_instance(const ChunkForwardParams& p, const Tiles& tiles, int columns) {
+  const int type = tiles.q.is_bf16 ? 0 : 1, of_k = p.K == 128 ? 0 : 1;
+  if (p.linear) return kLinear[type][of_k](columns);
+  return kInstances[type][of_k][columns == 128 ? 0 : 1](tiles.l2norm);
+}
+
+const Instance& transition_instance(const ChunkForwardParams& p, const Tiles& tiles, int columns) {
+  const int type = tiles.q.is_bf16 ? 0 : 1;
+  if (p.linear) return kLinearTransitions[type][p.K == 128 ? 0 : 1](columns);
+  return kTransitions[type][columns == 128 ? 0 : p.K == 128 ? 1 : 2](tiles.l2norm);
+}
 
 /// A launch that may begin while the one before it ends, with `arguments` = the params.
 struct Launcher {
@@ -94,6 +117,9 @@ cudaError_t launch_plan(Launcher& launch, const ChunkForwardParams& p) {
   return cudaMemsetAsync(p.split.header, 0, sizeof(PlanHeader), launch.stream);
 }
 
+/// Most CTAs of a join of linear attention, which are small.
+constexpr int64_t kMostJoins = 8192;
+
 /// The passes between planner and main pass.
 cudaError_t launch_passes(Launcher& launch, ChunkForwardParams& p, const Tiles& tiles) {
   const SplitRequest& request = p.split.request;
@@ -105,14 +131,20 @@ cudaError_t launch_passes(Launcher& launch, ChunkForwardParams& p, const Tiles& 
                    dim3(static_cast<unsigned>((pairs + kWarps - 1) / kWarps)), kHorizonThreads, 0);
   }
   if (error != cudaSuccess) return error;
-  const int columns = request.transition_columns, shape = columns == 128 ? 0 : p.K == 128 ? 1 : 2;
+  const int columns = request.transition_columns;
   if (!encode_v(p, tiles, columns)) return cudaErrorInvalidValue;
-  const int64_t items = pairs * ((p.V + p.K) / columns);
-  error = launch(kTransitions[tiles.q.is_bf16 ? 0 : 1][shape](tiles.l2norm),
+  const int64_t items = pairs * ((p.V + (request.scalar_factors ? 0 : p.K)) / columns);
+  error = launch(transition_instance(p, tiles, columns),
                  dim3(static_cast<unsigned>(std::min<int64_t>(items, request.multiprocessors))));
   if (error != cudaSuccess) return error;
-  const int64_t chains = std::min<int64_t>(request.most_boundaries, p.N),
-                joins = chains * p.HV * (p.V / kJoinColumns);
+  const int64_t chains = std::min<int64_t>(request.most_boundaries, p.N);
+  if (p.linear) {
+    const Instance& join = linear_attention::join();
+    const int64_t joins = chains * p.HV * (p.K * p.V / (4 * int64_t{join.threads}));
+    return launch(join.kernel, dim3(static_cast<unsigned>(std::min<int64_t>(joins, kMostJoins))),
+                  join.threads, 0);
+  }
+  const int64_t joins = chains * p.HV * (p.V / kJoinColumns);
   return launch(p.K == 128 ? join_instance<128>() : join_instance<64>(),
                 dim3(static_cast<unsigned>(std::min<int64_t>(joins, request.multiprocessors))));
 }
@@ -123,8 +155,7 @@ cudaError_t launch_main(Launcher& launch, ChunkForwardParams& p, const Tiles& ti
   const int64_t items = int64_t{p.N} * p.HV * (p.V / columns), most = request.multiprocessors;
   const bool may_cut = request.rule != SplitRule::kWhole && p.T > 0;
   if (p.T > 0 && !encode_v(p, tiles, columns)) return cudaErrorInvalidValue;
-  const auto& of_k = kInstances[tiles.q.is_bf16 ? 0 : 1][p.K == 128 ? 0 : 1];
-  return launch(of_k[columns == 128 ? 0 : 1](tiles.l2norm),
+  return launch(main_instance(p, tiles, columns),
                 dim3(static_cast<unsigned>(may_cut ? most : std::min(items, most))));
 }
 
@@ -148,6 +179,13 @@ int load_kernels() noexcept {
   for (const auto& of_type : kTransitions) {
     for (const GetInstance get : of_type) load_both(get);
   }
+  for (const auto* of_type : {kLinear, kLinearTransitions}) {
+    for (int i = 0; i < 4; ++i) {
+      load(of_type[i / 2][i % 2](128).kernel);
+      load(of_type[i / 2][i % 2](64).kernel);
+    }
+  }
+  load(linear_attention::join().kernel);
   load(join_instance<64>().kernel);
   load(join_instance<128>().kernel);
   load(reinterpret_cast<const void*>(&plan_kernel));

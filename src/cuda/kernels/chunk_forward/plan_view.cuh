@@ -67,11 +67,16 @@ struct PlanView {
     return is_even() ? chain.first / cuts() : p.split.left[chain.first].seq;
   }
 
+  /// Work items of the transition pass for one M.
+  __device__ __forceinline__ int factor_items() const {
+    const SplitRequest& request = p.split.request;
+    return request.scalar_factors ? 0 : p.K / request.transition_columns;
+  }
   __device__ __forceinline__ uint32_t transitions() const {
     if (has_lists()) return p.split.header->transitions;
     const int columns = p.split.request.transition_columns;
     return static_cast<uint32_t>(p.N * p.HV *
-                                 (cuts() * (p.V / columns) + (cuts() - 1) * (p.K / columns)));
+                                 (cuts() * (p.V / columns) + (cuts() - 1) * factor_items()));
   }
   /// Work of the transition pass. Without a list: all N, then all M, heads and columns first.
   __device__ __forceinline__ Transition transition(int ticket) const {
@@ -82,7 +87,7 @@ struct PlanView {
       const int pair = ticket / slices;
       return {pair / p.HV, pair % p.HV, (ticket - pair * slices) * columns, 0};
     }
-    const int parts = p.K / columns, pair = (ticket - added) / parts, inner = pair / p.HV;
+    const int parts = factor_items(), pair = (ticket - added) / parts, inner = pair / p.HV;
     // The first boundary of a sequence has no M.
     return {inner + inner / max(cuts() - 1, 1) + 1, pair % p.HV,
             (ticket - added - pair * parts) * columns, 1};

@@ -66,6 +66,7 @@ struct SplitRequest {
   bool may_forget = false;  ///< history may be dropped where horizon.cuh allows
   bool or_narrow = false;   ///< where kModel cuts nothing, items may have 64 columns
   bool in_order = false;    ///< lengths are equal: whole sequences need not be put in order
+  bool scalar_factors = false;  ///< linear attention: M is a number, which needs no work items
 };
 
 /// Floats of a factor's place.

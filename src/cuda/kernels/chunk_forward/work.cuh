@@ -67,7 +67,7 @@ __device__ __forceinline__ void cut_item(WorkItem& item, int first, int count, i
 __device__ __forceinline__ void list_transitions(const ChunkForwardParams& p, int boundary,
                                                  int head, bool multiplies, uint32_t* count) {
   const int columns = p.split.request.transition_columns;
-  const int added = p.V / columns, factors = multiplies ? p.K / columns : 0;
+  const int added = p.V / columns, factors = multiplies ? PlanView{p}.factor_items() : 0;
   Transition* const out =
       p.split.transitions + atomicAdd(count, static_cast<uint32_t>(added + factors));
 #pragma unroll 1
@@ -163,6 +163,20 @@ __device__ __forceinline__ uint32_t next_ticket(const ChunkForwardParams& p, uin
   PlanHeader* const plan = p.split.header;
   if (plan == nullptr || !PlanView{p}.has_lists()) return ticket + gridDim.x;
   return gridDim.x + atomicAdd(C::kOutput ? &plan->ticket : &plan->transition_ticket, 1u);
+}
+
+/// Whether items of this width take the main pass: the planner may have chosen between two.
+template <class C>
+__device__ __forceinline__ bool takes_pass(const ChunkForwardParams& p) {
+  return !p.split.request.or_narrow || (p.split.header->narrow != 0) == (C::kV == 64);
+}
+
+/// Zeroes 16-byte pieces of shared memory, by all threads.
+template <class C>
+__device__ __forceinline__ void zero(void* memory, uint32_t bytes) {
+  for (uint32_t i = threadIdx.x; i < bytes / 16; i += C::kThreads) {
+    static_cast<uint4*>(memory)[i] = make_uint4(0, 0, 0, 0);
+  }
 }
 
 /// Reads the ring of work items, warp by warp.

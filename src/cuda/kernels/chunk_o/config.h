@@ -1,0 +1,72 @@
+// Tile constants, shared-memory plan and parameters of the kernel of outputs from given states.
+// SPDX-License-Identifier: Apache-2.0
+#ifndef SLUICE_CUDA_KERNELS_CHUNK_O_CONFIG_H_
+#define SLUICE_CUDA_KERNELS_CHUNK_O_CONFIG_H_
+
+#include <cuda.h>
+
+#include "cuda/kernels/stages/params.h"
+#include "cuda/tile/pipeline.cuh"
+#include "cuda/tile/swizzle.hpp"
+
+namespace sluice::cuda::chunk_o {
+
+/// One kernel: dtype of q, k, v, h, o, head sizes. A work item has kV_ columns of V.
+template <class Io_, int kK_, int kV_>
+struct Config {
+  using Io = Io_;
+  static constexpr int kK = kK_, kV = kV_;
+  static constexpr int kChunk = 64;                 ///< tokens per chunk
+  static constexpr int kGroups = 2;                 ///< warpgroups that compute, items by turns
+  static constexpr int kStages = kK + kV <= 192 ? 4 : 2;
+  static constexpr int kThreads = 128 * (1 + kGroups);
+  static constexpr int kServiceRegisters = 56, kComputeRegisters = 216;
+  static constexpr uint32_t kHalfTileBytes = kChunk * tile::kRowBytes;  ///< 64 rows x 64 columns
+  static constexpr uint32_t kKTileBytes = kK / 64 * kHalfTileBytes;
+  static constexpr uint32_t kVTileBytes = kV / 64 * kHalfTileBytes;
+  static constexpr uint32_t kHTileBytes = kK / 64 * kVTileBytes;
+  static constexpr uint32_t kHBlockBytes = kK / 64 * kHalfTileBytes;  ///< 64 columns of h
+  static constexpr uint32_t kStageBytes = 2 * kKTileBytes + kVTileBytes + kHTileBytes;
+
+  static_assert((kK == 64 || kK == 128) && (kV == 64 || kV == 128));
+};
+
+/// Some columns of o of one (chunk, value head).
+struct Item {
+  int32_t tokens;  ///< 0: no more work
+  int32_t row;     ///< first row within the batch entry
+  int32_t batch, head, column;
+};
+
+/// One item's operands.
+template <class C>
+struct Stage {
+  alignas(1024) uint8_t q[C::kKTileBytes], k[C::kKTileBytes];  ///< [64 columns][token][64]
+  uint8_t v[C::kVTileBytes];                                   ///< likewise
+  uint8_t h[C::kHTileBytes];                                   ///< [64 columns][k][64]
+};
+
+/// Shared memory of one CTA.
+template <class C>
+struct SharedMemoryPlan {
+  Stage<C> stage[C::kStages];
+  uint8_t o[C::kGroups][C::kVTileBytes];
+  alignas(16) float G[C::kStages][128];  ///< sums of gates
+  Item item[C::kStages];
+  alignas(8) tile::RingBarriers<C::kStages> ring;
+};
+static_assert(sizeof(SharedMemoryPlan<Config<uint16_t, 128, 128>>) <= 227 * 1024);
+static_assert(sizeof(SharedMemoryPlan<Config<uint16_t, 128, 64>>) <= 227 * 1024);
+static_assert(sizeof(SharedMemoryPlan<Config<uint16_t, 64, 128>>) <= 227 * 1024);
+
+/// Arguments of the kernel.
+struct OutputParams {
+  CUtensorMap q, k, v, o;  ///< boxes of 64 tokens x the columns of an item
+  CUtensorMap h;           ///< boxes of K rows x the columns of an item; chunks count as batch
+  stages::StageParams stage;
+  int32_t h_per_batch;  ///< states between those of neighbouring batch entries
+};
+
+}  // namespace sluice::cuda::chunk_o
+
+#endif  // SLUICE_CUDA_KERNELS_CHUNK_O_CONFIG_H_

@@ -1,0 +1,86 @@
+// Tile constants, shared-memory plan and warps of the linear attention kernel. It is made of the
+// parts of chunk_forward: work items, the plan of segments, loader, state and output moves.
+// SPDX-License-Identifier: Apache-2.0
+#ifndef SLUICE_CUDA_KERNELS_LINEAR_ATTENTION_CONFIG_H_
+#define SLUICE_CUDA_KERNELS_LINEAR_ATTENTION_CONFIG_H_
+
+#include "cuda/kernels/chunk_forward/config.h"
+#include "cuda/kernels/chunk_forward/params.h"
+
+namespace sluice::cuda::linear_attention {
+
+/// One kernel: dtype of q, k, v, o, head sizes, what it computes, and all named constants. A work
+/// item has kV_ columns of V. Without kOutput_ it is the transition pass: what segments add to the
+/// state and by how much they decay it; no o, and q is not read.
+template <class Io_, int kK_, int kV_, bool kOutput_ = true>
+struct Config {
+  using Io = Io_;
+  static constexpr bool kOutput = kOutput_;
+  static constexpr int kK = kK_, kV = kV_;
+  static constexpr int kChunk = 64;  ///< tokens per chunk
+  static constexpr int kStateGroups = kV / 64, kStateWarps = 4 * kStateGroups;
+  static constexpr int kScoreWarps = kOutput ? 4 : 0;
+  /// Of work items: gate and value warp, scores and state warpgroups.
+  static constexpr int kWorkReaders = 2 + kScoreWarps + kStateWarps;
+  static constexpr int kKStages = kV == 64 ? 5 : 4, kQStages = 4, kVStages = kV == 64 ? 4 : 3;
+  static constexpr int kPStages = 2, kGateStages = 4;
+  static constexpr int kWorkSlots = 8;
+  static constexpr int kThreads = 128 * (2 + kStateGroups);
+  static constexpr int kServiceRegisters = 56, kScoreRegisters = 72;
+  static constexpr int kStateRegisters = kV == 64 ? 240 : 192;
+  static constexpr uint32_t kHalfTileBytes = kChunk * tile::kRowBytes;  ///< 64 tokens x 64 columns
+  static constexpr uint32_t kKTileBytes = kK / 64 * kHalfTileBytes;
+  static constexpr uint32_t kVTileBytes = kV / 64 * kHalfTileBytes;
+
+  static_assert((kK == 64 || kK == 128) && (kV == 64 || kV == 128));
+};
+
+/// Warps of the service warpgroup; the last one has nothing to do. Warpgroup 1 has the scores, the
+/// others the state.
+enum class ServiceWarp : uint32_t { kLoad = 0, kGate = 1, kValues = 2 };
+
+/// Cumulative gate in units of log2, and what rows and columns of a chunk are multiplied by.
+struct GateStage {
+  alignas(16) float G[64];
+  float query[64];  ///< e^G scale: columns of S^T Q^T
+  float write[64];  ///< e^{G_C - G}: columns of V^T in the state update
+  float decay;      ///< e^{G_C}
+};
+
+}  // namespace sluice::cuda::linear_attention
+
+namespace sluice::cuda::chunk_forward {
+
+/// Shared memory of one CTA of the linear attention kernel; members as loader and outputs want
+/// them.
+template <class Io, int kK, int kV, bool kOutput>
+struct SharedMemoryPlan<linear_attention::Config<Io, kK, kV, kOutput>> {
+  using C = linear_attention::Config<Io, kK, kV, kOutput>;
+  alignas(1024) uint8_t k[C::kKStages][C::kKTileBytes];  ///< [64 columns][token][64], TMA, swizzled
+  uint8_t q[C::kQStages][C::kKTileBytes];
+  uint8_t v[C::kVStages][C::kVTileBytes];
+  uint8_t o[C::kVTileBytes];      ///< of the chunk before, each warp its own columns
+  uint8_t P[C::kPStages][8192];   ///< [i][j] io, swizzled; blocks above the diagonal stay zero
+  linear_attention::GateStage gates[C::kGateStages];
+  WorkItem work[C::kWorkSlots];
+  alignas(8) tile::RingBarriers<C::kKStages> k_ring;
+  tile::RingBarriers<C::kQStages> q_ring;
+  tile::RingBarriers<C::kVStages> v_ring;
+  tile::RingBarriers<C::kPStages> p_ring;
+  tile::RingBarriers<C::kGateStages> gate_ring;
+  tile::RingBarriers<C::kWorkSlots> work_ring;
+};
+static_assert(sizeof(SharedMemoryPlan<linear_attention::Config<uint16_t, 128, 128>>) <=
+              kSmemBytesSm90);
+static_assert(sizeof(SharedMemoryPlan<linear_attention::Config<uint16_t, 128, 64>>) <=
+              kSmemBytesSm90);
+
+}  // namespace sluice::cuda::chunk_forward
+
+namespace sluice::cuda::linear_attention {
+
+using chunk_forward::ChunkForwardParams, chunk_forward::SharedMemoryPlan, chunk_forward::WorkItem;
+
+}  // namespace sluice::cuda::linear_attention
+
+#endif  // SLUICE_CUDA_KERNELS_LINEAR_ATTENTION_CONFIG_H_

@@ -1,0 +1,26 @@
+// The instantiations of the linear attention kernel (inst/).
+// SPDX-License-Identifier: Apache-2.0
+#ifndef SLUICE_CUDA_KERNELS_LINEAR_ATTENTION_INSTANCES_H_
+#define SLUICE_CUDA_KERNELS_LINEAR_ATTENTION_INSTANCES_H_
+
+#include "cuda/kernels/chunk_forward/instances.h"
+
+namespace sluice::cuda::linear_attention {
+
+using chunk_forward::Instance;
+
+/// By dtype and K; `columns` of V of a work item: 128 or 64.
+const Instance& bf16_k128(int columns) noexcept;
+const Instance& bf16_k64(int columns) noexcept;
+const Instance& fp16_k128(int columns) noexcept;
+const Instance& fp16_k64(int columns) noexcept;
+/// The transition pass.
+const Instance& bf16_k128_transition(int columns) noexcept;
+const Instance& bf16_k64_transition(int columns) noexcept;
+const Instance& fp16_k128_transition(int columns) noexcept;
+const Instance& fp16_k64_transition(int columns) noexcept;
+const Instance& join() noexcept;
+
+}  // namespace sluice::cuda::linear_attention
+
+#endif  // SLUICE_CUDA_KERNELS_LINEAR_ATTENTION_INSTANCES_H_

@@ -1,0 +1,92 @@
+// The join of linear attention: carries states over the boundaries of a sequence,
+// S = N + M S_before with a number M, in float32.
+// SPDX-License-Identifier: Apache-2.0
+#ifndef SLUICE_CUDA_KERNELS_LINEAR_ATTENTION_JOIN_CUH_
+#define SLUICE_CUDA_KERNELS_LINEAR_ATTENTION_JOIN_CUH_
+
+#include "cuda/kernels/chunk_forward/work.cuh"
+
+namespace sluice::cuda::linear_attention {
+
+using chunk_forward::ChunkForwardParams, chunk_forward::PlanView;
+
+inline constexpr int kJoinThreads = 128;  ///< four numbers of a state each
+
+/// Copies four numbers of a sequence's initial state, which other work items of the main pass may
+/// overwrite with the final one, to its place at the first boundary.
+__device__ __forceinline__ void keep_initial(const ChunkForwardParams& p,
+                                             const chunk_forward::Chain& chain, int head,
+                                             int element) {
+  const int seq = PlanView{p}.sequence(chain);
+  if (chunk_forward::locate(p, seq, head).padded != 0) return;
+  const bool zeros = chunk_forward::starts_from_zeros(p, seq);
+  const int64_t base = zeros ? 0 : chunk_forward::initial_at(p, seq, head);
+  float* const out = chunk_forward::factor_at(p, chain.first, head);
+#pragma unroll
+  for (int i = element; i < element + 4; ++i) {
+    const int k = i / p.V, v = i % p.V;
+    const int64_t at = base + (p.state_is_vk ? int64_t{v} * p.K + k : int64_t{i});
+    out[i] =
+        zeros ? 0.0f : chunk_forward::load_number(p.initial.data, at, p.initial.number);
+  }
+}
+
+/// Boundaries whose numbers are on their way at once.
+inline constexpr int kJoinAhead = 8;
+
+/// S at all boundaries of a chain, four numbers of it.
+__device__ __forceinline__ void walk_chain(const ChunkForwardParams& p,
+                                           const chunk_forward::Chain& chain, int head,
+                                           float4* states) {
+  const int64_t step = int64_t{p.HV} * p.K * p.V / 4;
+  float4 S{};
+  for (int first = 0; first < chain.count; first += kJoinAhead) {
+    float4 added[kJoinAhead];
+    float kept[kJoinAhead];
+#pragma unroll
+    for (int i = 0; i < kJoinAhead; ++i) {
+      const int at = min(first + i, chain.count - 1);
+      added[i] = states[at * step];
+      kept[i] = at == 0 ? 0.0f : *chunk_forward::factor_at(p, chain.first + at, head);
+    }
+#pragma unroll
+    for (int i = 0; i < kJoinAhead; ++i) {
+      if (first + i >= chain.count) break;
+      const float4& n = added[i];
+      if (first + i == 0) {
+        S = n;
+        continue;
+      }
+      S = {fmaf(kept[i], S.x, n.x), fmaf(kept[i], S.y, n.y), fmaf(kept[i], S.z, n.z),
+           fmaf(kept[i], S.w, n.w)};
+      states[(first + i) * step] = S;
+    }
+  }
+}
+
+/// Items are chains x heads x K V / 512.
+__global__ void __launch_bounds__(kJoinThreads)
+    join_kernel(const __grid_constant__ ChunkForwardParams p) {
+  ptx::launch_dependents();
+  ptx::wait_for_dependencies();
+  const PlanView plan{p};
+  if (blockIdx.x == 0 && threadIdx.x == 0) plan.leave_counts();
+  const int size = p.K * p.V, parts = size / (4 * kJoinThreads);
+  const uint32_t items = plan.chains() * static_cast<uint32_t>(p.HV * parts);
+  for (uint32_t item = blockIdx.x; item < items; item += gridDim.x) {
+    const auto pair = static_cast<int>(item / static_cast<uint32_t>(parts));
+    const int head = pair % p.HV;
+    const chunk_forward::Chain chain = plan.chain(pair / p.HV);
+    const int element =
+        (static_cast<int>(item % static_cast<uint32_t>(parts)) * kJoinThreads +
+         static_cast<int>(threadIdx.x)) * 4;
+    if (p.split.keep_initial) keep_initial(p, chain, head, element);
+    float4* const states =
+        reinterpret_cast<float4*>(p.split.added + (int64_t{chain.first} * p.HV + head) * size + element);
+    walk_chain(p, chain, head, states);
+  }
+}
+
+}  // namespace sluice::cuda::linear_attention
+
+#endif  // SLUICE_CUDA_KERNELS_LINEAR_ATTENTION_JOIN_CUH_

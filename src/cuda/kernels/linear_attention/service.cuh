@@ -1,0 +1,147 @@
+// The service warpgroup beside chunk_forward's loader: gates and their factors, and v.
+// SPDX-License-Identifier: Apache-2.0
+#ifndef SLUICE_CUDA_KERNELS_LINEAR_ATTENTION_SERVICE_CUH_
+#define SLUICE_CUDA_KERNELS_LINEAR_ATTENTION_SERVICE_CUH_
+
+#include "cuda/kernels/chunk_forward/service.cuh"
+#include "cuda/kernels/linear_attention/config.h"
+
+namespace sluice::cuda::linear_attention {
+
+using chunk_forward::RawGate;
+
+/// Two gates of a chunk as they lie in memory, and the sum before the chunk where they are sums.
+struct LaneGates {
+  float x[2], before;
+};
+
+/// Where an item's gates come from. Lane l has tokens 2l and 2l + 1.
+struct GateSource {
+  const ChunkForwardParams& p;
+  const char* data;  ///< of the item's first token
+  int tokens, first;
+
+  __device__ __forceinline__ GateSource(const ChunkForwardParams& p_, const WorkItem& item)
+      : p(p_),
+        data(chunk_forward::scalar_address(p_, p_.gate, item)),
+        tokens(item.tokens),
+        first(item.first) {}
+
+  __device__ __forceinline__ float number(int token) const {
+    return chunk_forward::load_number(data + token * p.gate.token_bytes, 0, p.gate.number);
+  }
+
+  /// Requests the gates of chunk c, those past the end as zeros; sums as the last one.
+  __device__ __forceinline__ LaneGates request(int c) const {
+    LaneGates gates{};
+    const int token = c * 64 + 2 * static_cast<int>(threadIdx.x & 31u);
+    if (p.gate.data == nullptr || c * 64 >= tokens) return gates;
+    const bool summed = p.sum_chunks != 0;
+#pragma unroll
+    for (int e = 0; e < 2; ++e) {
+      if (token + e < tokens || summed) gates.x[e] = number(min(token + e, tokens - 1));
+    }
+    // A sum over two chunks goes on in the second one.
+    if (summed && (first + c) % p.sum_chunks != 0) gates.before = number(c * 64 - 1);
+    return gates;
+  }
+};
+
+/// G of two tokens from the gates, without the factor of log2. NUM: no cancellation, so that a
+/// large gate, or NaN, leaves the tokens before it as they are.
+__device__ __forceinline__ float2 sum_gates(const ChunkForwardParams& p, const RawGate& raw,
+                                            const LaneGates& gates, bool (&inside)[2]) {
+  if (p.sum_chunks != 0) return {gates.x[0] - gates.before, gates.x[1] - gates.before};
+  const int lane = static_cast<int>(threadIdx.x & 31u);
+  float g[2];
+#pragma unroll
+  for (int e = 0; e < 2; ++e) {
+    g[e] = inside[e] ? chunk_forward::log_gate(p, raw, gates.x[e]) : 0.0f;
+  }
+  const float both = g[0] + g[1];
+  float sum = both;
+#pragma unroll
+  for (int step = 1; step < 32; step *= 2) {
+    const float other = __shfl_up_sync(~0u, sum, step);
+    if (lane >= step) sum += other;
+  }
+  sum = __shfl_up_sync(~0u, sum, 1);
+  const float before = lane == 0 ? 0.0f : sum;
+  return {before + g[0], before + both};
+}
+
+/// One lane's part of a gate stage.
+__device__ __forceinline__ void put_gates(GateStage& out, float2 sums, float scale) {
+  constexpr float kLog2e = 1.4426950408889634f;
+  const int lane = static_cast<int>(threadIdx.x & 31u);
+  const float2 G = make_float2(sums.x * kLog2e, sums.y * kLog2e);
+  const float last = __shfl_sync(~0u, G.y, 31);
+  *reinterpret_cast<float2*>(&out.G[2 * lane]) = G;
+  *reinterpret_cast<float2*>(&out.query[2 * lane]) =
+      make_float2(tile::exp2_fast(G.x) * scale, tile::exp2_fast(G.y) * scale);
+  *reinterpret_cast<float2*>(&out.write[2 * lane]) =
+      make_float2(tile::exp2_fast(last - G.x), tile::exp2_fast(last - G.y));
+  if (lane == 31) out.decay = tile::exp2_fast(last);
+}
+
+/// Chunks whose gates are on their way. PERF memory is further away than one chunk takes.
+inline constexpr int kGatesAhead = 4;
+
+/// Gate warp: cumulative gates and factors of every chunk.
+template <class C>
+__device__ __forceinline__ void gate_role(const ChunkForwardParams& p, SharedMemoryPlan<C>& s) {
+  const int lane = static_cast<int>(threadIdx.x & 31u);
+  chunk_forward::WorkReader<C> work(s);
+  tile::RingCursor<C::kGateStages> cursor;
+  for (WorkItem item = work.next(); item.valid(); item = work.next()) {
+    const RawGate raw = chunk_forward::raw_gate(p, item.head);
+    const GateSource source(p, item);
+    const int chunks = item.chunks();
+    LaneGates gates[kGatesAhead];
+#pragma unroll
+    for (int i = 0; i < kGatesAhead; ++i) gates[i] = source.request(i);
+    float total = 0.0f;
+#pragma unroll 1
+    for (int round = 0; round < chunks; round += kGatesAhead) {
+#pragma unroll
+      for (int i = 0; i < kGatesAhead; ++i) {
+        const int c = round + i;
+        if (c >= chunks) break;
+        const int left = item.rows(c) - 2 * lane;
+        bool inside[2] = {left > 0, left > 1};
+        const float2 sums = sum_gates(p, raw, gates[i], inside);
+        gates[i] = source.request(c + kGatesAhead);
+        // SYNC gate_ring.empty: scores and state are done with the stage's previous chunk
+        cursor.acquire(s.gate_ring);
+        put_gates(s.gates[cursor.stage], sums, p.scale);
+        // SYNC gate_ring.full: G and the factors of the chunk are written
+        cursor.commit(s.gate_ring);
+        cursor.next();
+        if constexpr (!C::kOutput) total += __shfl_sync(~0u, sums.y, 31);
+      }
+    }
+    if constexpr (!C::kOutput) {
+      // M of the segment; a sequence's first boundary needs none.
+      const bool wanted = item.before >= 0 && item.column == 0 && chunks > 0 && lane == 0;
+      if (wanted) *chunk_forward::factor_at(p, item.after, item.head) = expf(total);
+    }
+  }
+}
+
+/// Value warp: requests v of every chunk.
+template <class C>
+__device__ __forceinline__ void values_role(const ChunkForwardParams& p, SharedMemoryPlan<C>& s) {
+  chunk_forward::WorkReader<C> work(s);
+  tile::RingCursor<C::kVStages> v;
+  for (WorkItem item = work.next(); item.valid(); item = work.next()) {
+    if ((threadIdx.x & 31u) == 0) {
+      const int chunks = item.chunks();
+      for (int c = 0; c < chunks; ++c) chunk_forward::load_v(p, s, v, item, c);
+    }
+    __syncwarp();
+  }
+}
+
+}  // namespace sluice::cuda::linear_attention
+
+#endif  // SLUICE_CUDA_KERNELS_LINEAR_ATTENTION_SERVICE_CUH_
