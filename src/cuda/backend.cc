@@ -12,6 +12,7 @@
 #include "cuda/gated_rms_norm.h"
 #include "cuda/gpu.h"
 #include "cuda/kernels/chunk_forward/launch.h"
+#include "cuda/kernels/chunk_o/launch.h"
 #include "cuda/kernels/conv1d/launch.h"
 #include "cuda/kernels/decode/launch.h"
 #include "cuda/kernels/decode/ring_launch.h"
@@ -45,6 +46,7 @@ Status warm_up(int32_t device_index) noexcept {
   if (error == cudaSuccess) error = stages::load_kernels();
   if (error == cudaSuccess && compute_capability(device_index) == kHopperCapability) {
     error = chunk_forward::load_kernels();
+    if (error == cudaSuccess) error = chunk_o::load_kernels();
     if (error == cudaSuccess) error = decode::load_kernels();
     if (error == cudaSuccess) error = decode::load_ring_kernels();
     if (error == cudaSuccess) error = decode::load_single_kernels();

@@ -8,18 +8,10 @@ namespace {
 
 using core::present, core::Tensor, core::DeltaRuleProblem;
 
-constexpr int kBf16Code = 4;
 /// Prefill carries the rounding of alpha over so many tokens; see round_alpha(). WHY not longer: a
 /// prefill that goes on from a checkpoint has to give the same bits. Steps carry nothing, so that a
 /// call of several tokens gives the bits of as many calls.
 constexpr int32_t kPrefillDecaySpan = 64;
-
-bool is_bf16(const Tensor& t) noexcept { return t.dtype.code == kBf16Code; }
-
-tile::TokenTensor token_tensor(const Tensor& t) noexcept {
-  return {t.data,      t.shape[0],  t.shape[1],  t.shape[2], t.shape[3],
-          t.stride[0], t.stride[1], t.stride[2], is_bf16(t)};
-}
 
 device::StatePool state_pool(const Tensor& t) noexcept { return pool_of(t).pool; }
 

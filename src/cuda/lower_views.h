@@ -5,6 +5,7 @@
 
 #include "core/problem.hpp"
 #include "cuda/device/pools.h"
+#include "cuda/tile/token_map.hpp"
 
 namespace sluice::cuda {
 
@@ -26,6 +27,12 @@ inline device::HeadScalar vector_of(const core::Tensor& t) noexcept {
 
 inline device::TokenRows rows_of(const core::Tensor& t) noexcept {
   return {t.data, t.stride[0], t.stride[1], t.stride[2], number_type(t.dtype)};
+}
+
+/// A tensor of 16-bit numbers for a map of the copy engine.
+inline tile::TokenTensor token_tensor(const core::Tensor& t) noexcept {
+  return {t.data,      t.shape[0],  t.shape[1],  t.shape[2], t.shape[3],
+          t.stride[0], t.stride[1], t.stride[2], number_type(t.dtype) == device::Number::kBfloat16};
 }
 
 inline device::TokenScalar scalar_of(const core::Tensor& t) noexcept {

@@ -170,54 +170,72 @@ Tensor by_group(Tensor t, int64_t r) noexcept {
 }
 
 /// By dtype (bfloat16 first) and K (64 first): whole, in 64 columns of V, cut, and both.
-#define SLUICE_LINEAR(name)                                             \
-  {"cuda.chunk_o.sm_90a." name, "cuda.chunk_o.sm_90a." name ".columns", \
-   "cuda.chunk_o.sm_90a." name ".segments", "cuda.chunk_o.sm_90a." name ".columns.segments"}
+#define SLUICE_LINEAR(name)                                                           \
+  {"cuda.chunk_o.sm_90a.states." name, "cuda.chunk_o.sm_90a.states." name ".columns", \
+   "cuda.chunk_o.sm_90a.states." name ".segments",                                    \
+   "cuda.chunk_o.sm_90a.states." name ".columns.segments"}
 constexpr core::KernelName kLinearNames[2][2][4] = {
     {SLUICE_LINEAR("bf16.k64"), SLUICE_LINEAR("bf16.k128")},
     {SLUICE_LINEAR("fp16.k64"), SLUICE_LINEAR("fp16.k128")}};
 #undef SLUICE_LINEAR
+constexpr core::KernelName kOutputNames[2][2] = {
+    {"cuda.chunk_o.sm_90a.bf16.k64", "cuda.chunk_o.sm_90a.bf16.k128"},
+    {"cuda.chunk_o.sm_90a.fp16.k64", "cuda.chunk_o.sm_90a.fp16.k128"}};
+
+int type_index(const ChunkStageProblem& p) noexcept {
+  return number_type(p.k.dtype) == device::Number::kBfloat16 ? 0 : 1;
+}
 
 core::KernelName linear_name(const ChunkStageProblem& p,
                              const chunk_forward::SplitRequest& split) noexcept {
   const bool narrow = p.V > 64 && split.columns == 64,
              cut = split.rule != chunk_forward::SplitRule::kWhole;
-  const bool is_bf16 = number_type(p.k.dtype) == device::Number::kBfloat16;
-  return kLinearNames[is_bf16 ? 0 : 1][p.K / 128][(narrow ? 1 : 0) + (cut ? 2 : 0)];
+  return kLinearNames[type_index(p)][p.K / 128][(narrow ? 1 : 0) + (cut ? 2 : 0)];
 }
 
-/// Whether linear attention's kernel takes the stage.
+/// Whether linear attention's kernel takes a chunk_o without h.
 bool choose_linear(const ChunkStageProblem& p, const Gpu& gpu, const Wish& wish,
                    StageChoice* choice) noexcept {
-  const bool carries = p.stage == SLUICE_STAGE_CHUNK_O && !present(p.h);
-  const bool whole = p.C == 64 || p.C == 128;
-  const bool one_type = p.k.dtype.code == p.q.dtype.code && p.values.dtype.code == p.q.dtype.code &&
-                        p.k.dtype.bits == 16 && p.values.dtype.bits == 16;
-  if (!carries || !whole || !one_type || wish.kernel == KernelWish::kGeneric) return false;
   KernelChoice found;
-  if (!choose_kernel(as_linear_attention(p), gpu, {KernelWish::kFused, wish.split}, &found).ok()) {
-    return false;
-  }
-  choice->linear = true;
+  const Wish fused{KernelWish::kFused, wish.split};
+  if (!choose_kernel(as_linear_attention(p), gpu, fused, &found).ok()) return false;
+  choice->way = StageWay::kLinear;
   choice->split = found.split;
   choice->name = linear_name(p, found.split);
   return true;
 }
 
-/// One launch, or three where simple GLA is cut into segments.
-int launch_stage(Kernel kernel, stages::StageParams params, void* memory, const Target& target,
-                 void* stream) noexcept {
-  const int64_t tokens =
-      kernel == Kernel::kGla ? stages::segment_tokens(params, target.multiprocessors) : 0;
-  if (tokens > 0) {
-    stages::cut(tokens, memory, &params);
-    params.segments.states_only = true;
-    int error = stages::launch(kernel, params, target, stream);
-    if (error == cudaSuccess) error = stages::launch(Kernel::kJoin, params, target, stream);
-    if (error != cudaSuccess) return error;
-    params.segments.states_only = false;
+/// States from those of one batch entry to those of the next; 0: no whole number.
+int64_t states_per_batch(const ChunkStageProblem& p) noexcept {
+  if (p.rows.B == 1) return 1;
+  return p.h.stride[0] % p.h.stride[1] == 0 ? p.h.stride[0] / p.h.stride[1] : 0;
+}
+
+/// Whether a chunk_o with h has numbers that its own kernel's tensor maps can name.
+bool choose_outputs(const ChunkStageProblem& p, StageChoice* choice) noexcept {
+  constexpr int64_t kLimit = int64_t{1} << 31;
+  const int64_t per_batch = states_per_batch(p);
+  if (p.C != 64 || !carried(p) || p.state.layout != SLUICE_STATE_KV || per_batch <= 0) return false;
+  if (p.rows.T >= kLimit - 64 || per_batch * p.rows.B + p.h.shape[1] >= kLimit) return false;
+  for (const Tensor* t : {&p.q, &p.k, &p.values, &p.h, &p.o}) {
+    for (int axis = 0; axis < 3; ++axis) {
+      if (t->shape[axis] > 1 && (t->stride[axis] <= 0 || t->stride[axis] >= kLimit * 128)) {
+        return false;
+      }
+    }
   }
-  return stages::launch(kernel, params, target, stream);
+  choice->way = StageWay::kOutputs;
+  choice->name = kOutputNames[type_index(p)][p.K / 128];
+  return true;
+}
+
+/// Whether one of Hopper's own kernels takes the stage.
+bool choose_hopper(const ChunkStageProblem& p, const Gpu& gpu, const Wish& wish,
+                   StageChoice* choice) noexcept {
+  if (p.stage != SLUICE_STAGE_CHUNK_O || gpu.capability != kHopperCapability) return false;
+  if (wish.kernel == KernelWish::kGeneric) return false;
+  if (!tiles(p, {&p.q, &p.k, &p.values, &p.h, &p.o})) return false;
+  return present(p.h) ? choose_outputs(p, choice) : choose_linear(p, gpu, wish, choice);
 }
 
 }  // namespace
@@ -271,6 +289,16 @@ chunk_forward::ChunkForwardParams lower_linear_stage(
   return out;
 }
 
+chunk_o::Tiles lower_output_tiles(const ChunkStageProblem& p) noexcept {
+  const Tensor& h = p.h;
+  const int64_t states = (p.rows.B - 1) * states_per_batch(p) + h.shape[1];
+  const tile::TokenTensor as_rows{h.data,      states, p.K,
+                                  p.HV,        p.V,    h.stride[1],
+                                  p.V,         h.stride[2],
+                                  type_index(p) == 0};
+  return {token_tensor(p.q), token_tensor(p.k), token_tensor(p.values), as_rows, token_tensor(p.o)};
+}
+
 Status choose_stage_kernel(const ChunkStageProblem& p, const Gpu& gpu, const Wish& wish,
                            StageChoice* choice) noexcept {
   const int capability = gpu.capability;
@@ -280,7 +308,7 @@ Status choose_stage_kernel(const ChunkStageProblem& p, const Gpu& gpu, const Wis
                            "%s: compute capability = %d.%d, expected 8.0 or newer (CUDA kernels)",
                            core::stage_name(p.stage), capability / 10, capability % 10);
   }
-  if (choose_linear(p, gpu, wish, choice)) return ok_status();
+  if (choose_hopper(p, gpu, wish, choice)) return ok_status();
   Kernel* const kernel = &choice->kernel;
   const auto fits = [&] {
     return stages::plan_launch(*kernel, lower_stage(p)).shared_bytes <= shared_limit(capability);
@@ -302,6 +330,36 @@ Status choose(const ChunkStageProblem& p, StageChoice* choice) noexcept {
   const int device = written(p).device.index;
   return choose_stage_kernel(p, {compute_capability(device), multiprocessors(device)},
                              environment().wish, choice);
+}
+
+/// One launch, or three where simple GLA is cut into segments.
+int launch_segments(Kernel kernel, stages::StageParams params, void* memory, const Target& target,
+                    void* stream) noexcept {
+  const int64_t tokens =
+      kernel == Kernel::kGla ? stages::segment_tokens(params, target.multiprocessors) : 0;
+  if (tokens > 0) {
+    stages::cut(tokens, memory, &params);
+    params.segments.states_only = true;
+    int error = stages::launch(kernel, params, target, stream);
+    if (error == cudaSuccess) error = stages::launch(Kernel::kJoin, params, target, stream);
+    if (error != cudaSuccess) return error;
+    params.segments.states_only = false;
+  }
+  return stages::launch(kernel, params, target, stream);
+}
+
+int launch_stage(const ChunkStageProblem& p, const StageChoice& choice, void* memory, int device,
+                 void* stream) noexcept {
+  switch (choice.way) {
+    case StageWay::kLinear:
+      return chunk_forward::launch(lower_linear_stage(p, choice.split),
+                                   lower_tiles(as_linear_attention(p)), memory, device, stream);
+    case StageWay::kOutputs:
+      return chunk_o::launch(lower_stage(p), lower_output_tiles(p),
+                             static_cast<int32_t>(states_per_batch(p)), target_of(device), stream);
+    default:
+      return launch_segments(choice.kernel, lower_stage(p), memory, target_of(device), stream);
+  }
 }
 
 }  // namespace
@@ -336,12 +394,7 @@ Status run_chunk_stage(const ChunkStageProblem& p, sluice_workspace workspace,
   const DeviceGuard guard(device);
   int error = guard.error();
   if (error == cudaSuccess) {
-    error = choice.linear
-                ? chunk_forward::launch(lower_linear_stage(p, choice.split),
-                                        lower_tiles(as_linear_attention(p)), workspace.data,
-                                        device, stream)
-                : launch_stage(choice.kernel, lower_stage(p), workspace.data, target_of(device),
-                               stream);
+    error = launch_stage(p, choice, workspace.data, device, stream);
   }
   if (error == cudaSuccess) return ok_status();
   return Status::failure(Code::kDeviceError, "%s: launch = %s, expected cudaSuccess",

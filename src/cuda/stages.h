@@ -5,6 +5,7 @@
 
 #include "core/backend.hpp"
 #include "cuda/kernels/chunk_forward/params.h"
+#include "cuda/kernels/chunk_o/launch.h"
 #include "cuda/kernels/stages/launch.h"
 #include "cuda/select.h"
 
@@ -19,15 +20,24 @@ core::DeltaRuleProblem as_linear_attention(const core::ChunkStageProblem& proble
 chunk_forward::ChunkForwardParams lower_linear_stage(
     const core::ChunkStageProblem& problem, const chunk_forward::SplitRequest& split) noexcept;
 
-/// What a stage runs.
-struct StageChoice {
-  stages::Kernel kernel{};
-  core::KernelName name = "";
-  bool linear = false;  ///< kernels/linear_attention with `split`, and not `kernel`
-  chunk_forward::SplitRequest split;
+/// chunk_o from given states for its own kernel; h as if all batch entries were one.
+chunk_o::Tiles lower_output_tiles(const core::ChunkStageProblem& problem) noexcept;
+
+enum class StageWay {
+  kStage,    ///< kernels/stages
+  kLinear,   ///< kernels/linear_attention: chunk_o that carries its states, on Hopper
+  kOutputs,  ///< kernels/chunk_o: from given ones, on Hopper
 };
 
-/// Linear attention's own kernel, or the one of tensor cores, where sizes, dtypes, strides and the
+/// What a stage runs.
+struct StageChoice {
+  StageWay way = StageWay::kStage;
+  core::KernelName name = "";
+  stages::Kernel kernel{};            ///< of kStage
+  chunk_forward::SplitRequest split;  ///< of kLinear
+};
+
+/// Hopper's own kernels, or the one of tensor cores, where sizes, dtypes, strides and the
 /// GPU allow it, else the plain one; kUnsupported where none goes: K above 512 in stages that carry
 /// a state, GPUs before 8.0.
 Status choose_stage_kernel(const core::ChunkStageProblem& problem, const Gpu& gpu,

@@ -5,6 +5,8 @@
 
 #include "core/backend.hpp"
 #include "cuda/gpu.h"
+#include "cuda/kernels/chunk_o/kernel.cuh"
+#include "cuda/kernels/chunk_o/launch.h"
 #include "cuda/kernels/stages/cumsum.cuh"
 #include "cuda/kernels/stages/gla.cuh"
 #include "cuda/kernels/stages/join.cuh"
@@ -84,6 +86,60 @@ int launch(Kernel kernel, const StageParams& params, const Target&, void*) noexc
 }
 
 }  // namespace stages
+
+namespace chunk_o {
+namespace {
+
+CUtensorMap emulated_map(const tile::TokenTensor& tensor, uint32_t rows, int64_t columns) {
+  const ptx::EmulatedMap map{static_cast<uint8_t*>(tensor.data),
+                             tile::token_map(tensor, rows, static_cast<uint32_t>(columns / 64))};
+  CUtensorMap out{};
+  std::memcpy(static_cast<void*>(&out), &map, sizeof map);
+  return out;
+}
+
+template <class C>
+int run(const OutputParams& p, int64_t items) {
+  static uint64_t seed = 1;
+  const auto ctas = static_cast<unsigned>(std::min<int64_t>(items, 3));
+  for (unsigned cta = 0; cta < ctas; ++cta) {
+    std::fill_n(chunk_forward::dynamic_shared, emulation::kSharedBytes, uint8_t{0xFF});
+    const std::string trouble = emulation::run_cta(cta, ctas, C::kThreads, ++seed,
+                                                   [&] { chunk_o_kernel<C>(p, items); });
+    if (trouble.empty()) continue;
+    std::fprintf(stderr, "emulation: %s\n", trouble.c_str());
+    return 1;
+  }
+  return 0;
+}
+
+template <class Io>
+int run_sizes(const OutputParams& p, int64_t items) {
+  const bool wide = columns_of(p.stage.V) == 128;
+  if (p.stage.K == 128) {
+    return wide ? run<Config<Io, 128, 128>>(p, items) : run<Config<Io, 128, 64>>(p, items);
+  }
+  return wide ? run<Config<Io, 64, 128>>(p, items) : run<Config<Io, 64, 64>>(p, items);
+}
+
+}  // namespace
+
+int launch(const stages::StageParams& params, const Tiles& tiles, int32_t h_per_batch,
+           const Target&, void*) noexcept {
+  const int columns = columns_of(params.V);
+  const int64_t slots = params.cu_seqlens.data != nullptr ? params.slots : params.N * params.slots;
+  const int64_t items = slots * params.HV * (params.V / columns);
+  const OutputParams p{emulated_map(tiles.q, 64, params.K),
+                       emulated_map(tiles.k, 64, params.K),
+                       emulated_map(tiles.v, 64, columns),
+                       emulated_map(tiles.o, 64, columns),
+                       emulated_map(tiles.h, static_cast<uint32_t>(params.K), columns),
+                       params,
+                       h_per_batch};
+  return tiles.q.is_bf16 ? run_sizes<__nv_bfloat16>(p, items) : run_sizes<__half>(p, items);
+}
+
+}  // namespace chunk_o
 
 const core::Backend& backend() noexcept {
   static const core::Backend instance = [] {

@@ -63,13 +63,13 @@ TEST(StageSelection, TensorCoresWhereRowsAllowIt) {
 }
 
 TEST(StageSelection, HopperHasItsOwnSimpleGla) {
-  EXPECT_EQ(name_of(gla(), 90), "cuda.chunk_o.sm_90a.bf16.k128.columns");
-  EXPECT_EQ(name_of(gla(64, 192), 90), "cuda.chunk_o.sm_90a.bf16.k64.columns");
+  EXPECT_EQ(name_of(gla(), 90), "cuda.chunk_o.sm_90a.states.bf16.k128.columns");
+  EXPECT_EQ(name_of(gla(64, 192), 90), "cuda.chunk_o.sm_90a.states.bf16.k64.columns");
   Wish wish;
   wish.split.split = SLUICE_SPLIT_NEVER;
-  EXPECT_EQ(name_of(gla(), 90, wish), "cuda.chunk_o.sm_90a.bf16.k128");
+  EXPECT_EQ(name_of(gla(), 90, wish), "cuda.chunk_o.sm_90a.states.bf16.k128");
   wish.split.split = SLUICE_SPLIT_SEGMENTS, wish.split.value = 2;
-  EXPECT_EQ(name_of(gla(), 90, wish), "cuda.chunk_o.sm_90a.bf16.k128.segments");
+  EXPECT_EQ(name_of(gla(), 90, wish), "cuda.chunk_o.sm_90a.states.bf16.k128.segments");
   wish.kernel = KernelWish::kGeneric;
   EXPECT_EQ(name_of(gla(), 90, wish), "cuda.chunk_o.tiles.states");
   core::ChunkStageProblem p = gla();
@@ -83,7 +83,16 @@ TEST(StageSelection, HopperHasItsOwnSimpleGla) {
   EXPECT_EQ(name_of(p, 90), "cuda.chunk_o.plain.states");
   p = gla();
   p.h = rows(3, 128, {4, 16});
+  EXPECT_EQ(name_of(p, 90), "cuda.chunk_o.sm_90a.bf16.k128");
+  EXPECT_EQ(name_of(p, 100), "cuda.chunk_o.tiles");
+  EXPECT_EQ(name_of(p, 90, wish), "cuda.chunk_o.tiles");
+  p.C = 128;
   EXPECT_EQ(name_of(p, 90), "cuda.chunk_o.tiles");
+  p.C = 64;
+  p.h.stride[0] += 8;  // of two batch entries, no multiple of a chunk's
+  EXPECT_EQ(name_of(p, 90), "cuda.chunk_o.tiles");
+  p.state.layout = SLUICE_STATE_VK;
+  EXPECT_EQ(name_of(p, 90), "cuda.chunk_o.plain");
 }
 
 TEST(StageSelection, SharedMemoryDecides) {

@@ -12,12 +12,14 @@
 #define SLUICE_CUDA_KERNELS_CHUNK_O_KERNEL_CUH_
 
 #include "cuda/device/follow.cuh"
+#include "cuda/kernels/chunk_forward/instances.h"
 #include "cuda/kernels/chunk_forward/prepare_tiles.cuh"
 #include "cuda/kernels/chunk_o/config.h"
 #include "cuda/kernels/stages/numbers.cuh"
 #include "cuda/ptx/cluster.cuh"
 #include "cuda/ptx/matrix.cuh"
 #include "cuda/ptx/tma.cuh"
+#include "cuda/ptx/wgmma_shared_shapes.cuh"
 #include "cuda/tile/block_tile.cuh"
 
 namespace sluice::cuda::chunk_o {
@@ -318,6 +320,13 @@ __global__ void __launch_bounds__(C::kThreads, 1)
     ptx::increase_registers<C::kComputeRegisters>();
     compute_role<C>(p, s, static_cast<int>(warpgroup) - 1);
   }
+}
+
+/// The instance of a Config.
+template <class C>
+chunk_forward::Instance make_instance() noexcept {
+  return {reinterpret_cast<const void*>(&chunk_o_kernel<C>), sizeof(SharedMemoryPlan<C>),
+          C::kThreads};
 }
 
 }  // namespace sluice::cuda::chunk_o
