@@ -31,8 +31,9 @@ inline device::TokenRows rows_of(const core::Tensor& t) noexcept {
 
 /// A tensor of 16-bit numbers for a map of the copy engine.
 inline tile::TokenTensor token_tensor(const core::Tensor& t) noexcept {
-  return {t.data,      t.shape[0],  t.shape[1],  t.shape[2], t.shape[3],
-          t.stride[0], t.stride[1], t.stride[2], number_type(t.dtype) == device::Number::kBfloat16};
+  return {t.data,      t.shape[0],  t.shape[1],
+          t.shape[2],  t.shape[3],  t.stride[0],
+          t.stride[1], t.stride[2], number_type(t.dtype) == device::Number::kBfloat16};
 }
 
 inline device::TokenScalar scalar_of(const core::Tensor& t) noexcept {

@@ -81,15 +81,15 @@ Outlook look_ahead(const DeltaRuleProblem& p, const SplitRequest& request,
                    const Lengths& lengths) noexcept {
   const auto number = [](auto x) { return static_cast<float>(x); };
   const auto heads = number(p.HV);
-  const SplitCase of{number(lengths.chunks),
-                     heads,
-                     heads * (request.may_forget ? chunk_forward::kGuessedShare : 1.0f),
-                     chunk_forward::kGuessedHorizon,
-                     number(p.V / request.columns),
-                     number(p.V / request.transition_columns),
-                     number(p.K / request.transition_columns),
-                     number(request.multiprocessors),
-                     chunk_forward::chunk_time(request.columns)};
+  SplitCase of{number(lengths.chunks),
+               heads,
+               heads * (request.may_forget ? chunk_forward::kGuessedShare : 1.0f),
+               chunk_forward::kGuessedHorizon,
+               number(p.V / request.columns),
+               number(p.V / request.transition_columns),
+               request.scalar_factors ? 0.0f : number(p.K / request.transition_columns),
+               number(request.multiprocessors)};
+  of.cost(is_linear(p), request.columns);
   Outlook best{};
   for (int64_t n = 1; n <= chunk_forward::kMostSegments; ++n) {
     const int64_t length = (lengths.longest + n - 1) / n, boundaries = lengths.sequences * (n - 1);
@@ -194,8 +194,9 @@ void recall_way(const DeltaRuleProblem& p, SplitRequest* request) noexcept {
   using Key = std::array<int64_t, 10>;
   static thread_local Key known{};
   static thread_local SplitRequest answer;
-  const Key key{p.rows.N, p.rows.T, p.rows.longest,      core::present(p.rows.cu_seqlens), p.HV,
-                p.K,      p.V,      request->may_forget, request->multiprocessors,          is_linear(p)};
+  const Key key{
+      p.rows.N, p.rows.T, p.rows.longest,      core::present(p.rows.cu_seqlens), p.HV,
+      p.K,      p.V,      request->may_forget, request->multiprocessors,         is_linear(p)};
   if (key != known) {
     answer = *request;
     choose_way(p, &answer);

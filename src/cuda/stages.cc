@@ -160,84 +160,6 @@ device::StateSlots state_slots(const sluice_state_io& state) noexcept {
   return out;
 }
 
-/// [B,T,HV] as [B,T,HV/r,r].
-Tensor by_group(Tensor t, int64_t r) noexcept {
-  if (!present(t)) return t;
-  t.rank = 4;
-  t.shape[3] = r, t.stride[3] = t.stride[2];
-  t.shape[2] /= r, t.stride[2] *= r;
-  return t;
-}
-
-/// By dtype (bfloat16 first) and K (64 first): whole, in 64 columns of V, cut, and both.
-#define SLUICE_LINEAR(name)                                                           \
-  {"cuda.chunk_o.sm_90a.states." name, "cuda.chunk_o.sm_90a.states." name ".columns", \
-   "cuda.chunk_o.sm_90a.states." name ".segments",                                    \
-   "cuda.chunk_o.sm_90a.states." name ".columns.segments"}
-constexpr core::KernelName kLinearNames[2][2][4] = {
-    {SLUICE_LINEAR("bf16.k64"), SLUICE_LINEAR("bf16.k128")},
-    {SLUICE_LINEAR("fp16.k64"), SLUICE_LINEAR("fp16.k128")}};
-#undef SLUICE_LINEAR
-constexpr core::KernelName kOutputNames[2][2] = {
-    {"cuda.chunk_o.sm_90a.bf16.k64", "cuda.chunk_o.sm_90a.bf16.k128"},
-    {"cuda.chunk_o.sm_90a.fp16.k64", "cuda.chunk_o.sm_90a.fp16.k128"}};
-
-int type_index(const ChunkStageProblem& p) noexcept {
-  return number_type(p.k.dtype) == device::Number::kBfloat16 ? 0 : 1;
-}
-
-core::KernelName linear_name(const ChunkStageProblem& p,
-                             const chunk_forward::SplitRequest& split) noexcept {
-  const bool narrow = p.V > 64 && split.columns == 64,
-             cut = split.rule != chunk_forward::SplitRule::kWhole;
-  return kLinearNames[type_index(p)][p.K / 128][(narrow ? 1 : 0) + (cut ? 2 : 0)];
-}
-
-/// Whether linear attention's kernel takes a chunk_o without h.
-bool choose_linear(const ChunkStageProblem& p, const Gpu& gpu, const Wish& wish,
-                   StageChoice* choice) noexcept {
-  KernelChoice found;
-  const Wish fused{KernelWish::kFused, wish.split};
-  if (!choose_kernel(as_linear_attention(p), gpu, fused, &found).ok()) return false;
-  choice->way = StageWay::kLinear;
-  choice->split = found.split;
-  choice->name = linear_name(p, found.split);
-  return true;
-}
-
-/// States from those of one batch entry to those of the next; 0: no whole number.
-int64_t states_per_batch(const ChunkStageProblem& p) noexcept {
-  if (p.rows.B == 1) return 1;
-  return p.h.stride[0] % p.h.stride[1] == 0 ? p.h.stride[0] / p.h.stride[1] : 0;
-}
-
-/// Whether a chunk_o with h has numbers that its own kernel's tensor maps can name.
-bool choose_outputs(const ChunkStageProblem& p, StageChoice* choice) noexcept {
-  constexpr int64_t kLimit = int64_t{1} << 31;
-  const int64_t per_batch = states_per_batch(p);
-  if (p.C != 64 || !carried(p) || p.state.layout != SLUICE_STATE_KV || per_batch <= 0) return false;
-  if (p.rows.T >= kLimit - 64 || per_batch * p.rows.B + p.h.shape[1] >= kLimit) return false;
-  for (const Tensor* t : {&p.q, &p.k, &p.values, &p.h, &p.o}) {
-    for (int axis = 0; axis < 3; ++axis) {
-      if (t->shape[axis] > 1 && (t->stride[axis] <= 0 || t->stride[axis] >= kLimit * 128)) {
-        return false;
-      }
-    }
-  }
-  choice->way = StageWay::kOutputs;
-  choice->name = kOutputNames[type_index(p)][p.K / 128];
-  return true;
-}
-
-/// Whether one of Hopper's own kernels takes the stage.
-bool choose_hopper(const ChunkStageProblem& p, const Gpu& gpu, const Wish& wish,
-                   StageChoice* choice) noexcept {
-  if (p.stage != SLUICE_STAGE_CHUNK_O || gpu.capability != kHopperCapability) return false;
-  if (wish.kernel == KernelWish::kGeneric) return false;
-  if (!tiles(p, {&p.q, &p.k, &p.values, &p.h, &p.o})) return false;
-  return present(p.h) ? choose_outputs(p, choice) : choose_linear(p, gpu, wish, choice);
-}
-
 }  // namespace
 
 stages::StageParams lower_stage(const ChunkStageProblem& p) noexcept {
@@ -269,36 +191,6 @@ stages::StageParams lower_stage(const ChunkStageProblem& p) noexcept {
   return out;
 }
 
-core::DeltaRuleProblem as_linear_attention(const ChunkStageProblem& p) noexcept {
-  core::DeltaRuleProblem out;
-  out.rows = p.rows;
-  out.H = p.H, out.HV = p.HV, out.K = p.K, out.V = p.V, out.r = p.r;
-  out.q = p.q, out.k = p.k, out.v = p.values, out.o = p.o;
-  out.gate = by_group(present(p.g_cumsum) ? p.g_cumsum : p.gate, p.r);
-  out.state = p.state;
-  out.scale = p.scale;
-  out.head_map = p.head_map;
-  out.rule = SLUICE_RULE_LINEAR_ATTENTION;
-  return out;
-}
-
-chunk_forward::ChunkForwardParams lower_linear_stage(
-    const ChunkStageProblem& p, const chunk_forward::SplitRequest& split) noexcept {
-  chunk_forward::ChunkForwardParams out = lower_fused(as_linear_attention(p), split);
-  if (present(p.g_cumsum)) out.sum_chunks = static_cast<int32_t>(p.C / 64);
-  return out;
-}
-
-chunk_o::Tiles lower_output_tiles(const ChunkStageProblem& p) noexcept {
-  const Tensor& h = p.h;
-  const int64_t states = (p.rows.B - 1) * states_per_batch(p) + h.shape[1];
-  const tile::TokenTensor as_rows{h.data,      states, p.K,
-                                  p.HV,        p.V,    h.stride[1],
-                                  p.V,         h.stride[2],
-                                  type_index(p) == 0};
-  return {token_tensor(p.q), token_tensor(p.k), token_tensor(p.values), as_rows, token_tensor(p.o)};
-}
-
 Status choose_stage_kernel(const ChunkStageProblem& p, const Gpu& gpu, const Wish& wish,
                            StageChoice* choice) noexcept {
   const int capability = gpu.capability;
@@ -308,7 +200,10 @@ Status choose_stage_kernel(const ChunkStageProblem& p, const Gpu& gpu, const Wis
                            "%s: compute capability = %d.%d, expected 8.0 or newer (CUDA kernels)",
                            core::stage_name(p.stage), capability / 10, capability % 10);
   }
-  if (choose_hopper(p, gpu, wish, choice)) return ok_status();
+  if (p.stage == SLUICE_STAGE_CHUNK_O && tiles(p, {&p.q, &p.k, &p.values, &p.h, &p.o}) &&
+      choose_hopper(p, gpu, wish, choice)) {
+    return ok_status();
+  }
   Kernel* const kernel = &choice->kernel;
   const auto fits = [&] {
     return stages::plan_launch(*kernel, lower_stage(p)).shared_bytes <= shared_limit(capability);

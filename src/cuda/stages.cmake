@@ -4,5 +4,5 @@ add_library(sluice_cuda_stages OBJECT
 set_target_properties(sluice_cuda_stages PROPERTIES CUDA_ARCHITECTURES "80-real;90")
 target_compile_options(sluice_cuda_stages PRIVATE --compress-mode=size)
 target_sources(sluice_cuda PRIVATE
-  stages.cc kernels/stages/launch.cc kernels/stages/plan.cc)
+  stages.cc stages_hopper.cc kernels/stages/launch.cc kernels/stages/plan.cc)
 target_sources(sluice_cuda INTERFACE $<TARGET_OBJECTS:sluice_cuda_stages>)

@@ -135,8 +135,7 @@ TEST(CudaSelection, WhatTheFusedKernelDoesNotTakeIsGeneric) {
       {"V", [](DeltaRuleProblem& p) { p = prefill(kBfloat16, 128, 192); },
        "chunk_forward: K, V = 128, 192, expected 64 or 128, and 64, 128 or 256 (fused CUDA "
        "kernel)"},
-      {"norm",
-       [](DeltaRuleProblem& p) { p = linear(), p.qk_norm = SLUICE_QK_NORM_L2; },
+      {"norm", [](DeltaRuleProblem& p) { p = linear(), p.qk_norm = SLUICE_QK_NORM_L2; },
        "chunk_forward: qk_norm = 1, expected 0 with rule 1 (fused CUDA kernel of "
        "LINEAR_ATTENTION)"},
       {"V of linear attention", [](DeltaRuleProblem& p) { p = linear(kBfloat16, 128, 96); },

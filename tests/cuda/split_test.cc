@@ -73,6 +73,32 @@ TEST(CudaSplit, ColumnsWhereHeadsLeaveMultiprocessorsIdle) {
   EXPECT_EQ(request_of(p).columns, 64);
 }
 
+TEST(CudaSplit, LinearAttentionHasItsOwnTimes) {
+  const auto linear = [](DeltaRuleProblem p) {
+    p.rule = SLUICE_RULE_LINEAR_ATTENTION;
+    p.beta = {};
+    p.history = SLUICE_HISTORY_FORGET;  // it forgets nothing
+    return p;
+  };
+  const SplitRequest whole = request_of(linear(dense(24, 6144, 20)));
+  EXPECT_EQ(whole.rule, SplitRule::kWhole);
+  EXPECT_EQ(whole.columns, 128);
+  const SplitRequest narrow = request_of(linear(dense(1, 1024, 16)));
+  EXPECT_EQ(narrow.rule, SplitRule::kWhole);
+  EXPECT_EQ(narrow.columns, 64);
+  const SplitRequest cut = request_of(linear(dense(1, 65536, 16)));
+  EXPECT_EQ(cut.rule, SplitRule::kEven);
+  EXPECT_EQ(cut.value, 8);  // 128 items for 132 multiprocessors
+  EXPECT_TRUE(cut.scalar_factors);
+  EXPECT_FALSE(cut.may_forget);
+  EXPECT_EQ(request_of(linear(packed(2, 65536, 4))).rule, SplitRule::kModel);
+  DeltaRuleProblem odd = linear(dense(1, 65536, 16));
+  odd.V = 192;
+  EXPECT_EQ(request_of(odd).columns, 64);
+  EXPECT_EQ(request_of(odd).transition_columns, 64);
+  EXPECT_EQ(request_of(dense(1, 65536, 16)).columns, 128);  // remembered by rule
+}
+
 TEST(CudaSplit, TheCallerComesBeforeTheEnvironment) {
   DeltaRuleProblem p = packed(2, 32768, 8);
   SplitWish wish;

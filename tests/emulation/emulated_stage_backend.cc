@@ -104,8 +104,8 @@ int run(const OutputParams& p, int64_t items) {
   const auto ctas = static_cast<unsigned>(std::min<int64_t>(items, 3));
   for (unsigned cta = 0; cta < ctas; ++cta) {
     std::fill_n(chunk_forward::dynamic_shared, emulation::kSharedBytes, uint8_t{0xFF});
-    const std::string trouble = emulation::run_cta(cta, ctas, C::kThreads, ++seed,
-                                                   [&] { chunk_o_kernel<C>(p, items); });
+    const std::string trouble =
+        emulation::run_cta(cta, ctas, C::kThreads, ++seed, [&] { chunk_o_kernel<C>(p, items); });
     if (trouble.empty()) continue;
     std::fprintf(stderr, "emulation: %s\n", trouble.c_str());
     return 1;

@@ -42,9 +42,8 @@ constexpr GetInstance kTransitions[2][3] = {
 
 using GetLinear = const Instance& (*)(int columns) noexcept;
 /// Of linear attention, by dtype and K.
-constexpr GetLinear kLinear[2][2] = {
-    {linear_attention::bf16_k128, linear_attention::bf16_k64},
-    {linear_attention::fp16_k128, linear_attention::fp16_k64}};
+constexpr GetLinear kLinear[2][2] = {{linear_attention::bf16_k128, linear_attention::bf16_k64},
+                                     {linear_attention::fp16_k128, linear_attention::fp16_k64}};
 constexpr GetLinear kLinearTransitions[2][2] = {
     {linear_attention::bf16_k128_transition, linear_attention::bf16_k64_transition},
     {linear_attention::fp16_k128_transition, linear_attention::fp16_k64_transition}};

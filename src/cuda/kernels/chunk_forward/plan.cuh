@@ -65,15 +65,16 @@ __device__ __forceinline__ SplitCase case_of(const ChunkForwardParams& p, const 
                                              int columns) {
   const auto number = [](auto x) { return static_cast<float>(x); };
   const SplitRequest& request = p.split.request;
-  return {number(s.chunks),
-          number(p.HV),
-          number(p.HV) * (request.may_forget ? kGuessedShare : 1.0f),
-          kGuessedHorizon,
-          number(p.V / columns),
-          number(p.V / request.transition_columns),
-          number(p.K / request.transition_columns),
-          number(request.multiprocessors),
-          chunk_time(columns)};
+  SplitCase of{number(s.chunks),
+               number(p.HV),
+               number(p.HV) * (request.may_forget ? kGuessedShare : 1.0f),
+               kGuessedHorizon,
+               number(p.V / columns),
+               number(p.V / request.transition_columns),
+               number(PlanView{p}.factor_items()),
+               number(request.multiprocessors)};
+  of.cost(p.linear, columns);
+  return of;
 }
 
 /// The time of a cut of the longest sequence into n segments; one warp.

@@ -63,9 +63,9 @@ struct SplitRequest {
   int32_t most_boundaries = 0;  ///< that the workspace has room for
   int32_t columns = 0;          ///< of V, of a work item of the main pass
   int32_t transition_columns = 0;
-  bool may_forget = false;  ///< history may be dropped where horizon.cuh allows
-  bool or_narrow = false;   ///< where kModel cuts nothing, items may have 64 columns
-  bool in_order = false;    ///< lengths are equal: whole sequences need not be put in order
+  bool may_forget = false;      ///< history may be dropped where horizon.cuh allows
+  bool or_narrow = false;       ///< where kModel cuts nothing, items may have 64 columns
+  bool in_order = false;        ///< lengths are equal: whole sequences need not be put in order
   bool scalar_factors = false;  ///< linear attention: M is a number, which needs no work items
 };
 
@@ -145,14 +145,25 @@ inline constexpr int kMostSegments = 64;
 inline constexpr float kGuessedShare = 0.25f;
 inline constexpr float kGuessedHorizon = 6.5f;
 
-/// Times in units of a chunk of the main pass with 128 columns of V (2.12 us): fitted to 270 forced
-/// cuts on an H200, see docs/kernels/split.md.
-inline constexpr float kNarrowTime = 0.78f;      ///< the same with 64 columns
-inline constexpr float kItemTime = 7.3f;         ///< to begin and to end a work item
-inline constexpr float kTransitionTime = 0.77f;  ///< a chunk of the transition pass
-inline constexpr float kJoinTime = 0.79f;        ///< a boundary of the join
-inline constexpr float kSplitTime = 7.0f;        ///< the launches that a split adds
-inline constexpr float kHorizonTime = 4.0f;      ///< the look back, where heads may forget
+/// Times in units of a chunk of the main pass with 128 columns of V.
+struct SplitCosts {
+  float narrow;           ///< the same with 64 columns
+  float full;             ///< a chunk of 128 columns where all multiprocessors want memory
+  float narrow_full;      ///< and one of 64
+  float item;             ///< to begin and to end a work item
+  float transition;       ///< a chunk of the transition pass
+  float transition_full;  ///< likewise where all multiprocessors want memory
+  float join;             ///< a boundary of the join
+  float split;            ///< the launches that a split adds
+  float horizon;          ///< the look back, where heads may forget
+};
+
+/// Fitted to forced cuts on an H200: 270 of the delta rule, whose unit is 2.12 us, see
+/// docs/kernels/split.md; linear attention's is 1.58 us, see docs/kernels/linear_attention.md.
+SLUICE_HOST_DEVICE constexpr SplitCosts split_costs(bool linear) {
+  return linear ? SplitCosts{0.75f, 1.4f, 0.85f, 5.9f, 0.52f, 0.64f, 0.05f, 10.9f, 0.0f}
+                : SplitCosts{0.78f, 1.0f, 0.78f, 7.3f, 0.77f, 0.0f, 0.79f, 7.0f, 4.0f};
+}
 
 /// Segments of a sequence of `chunks` chunks in segments of at most `length`.
 SLUICE_HOST_DEVICE constexpr uint32_t segments_of(uint32_t chunks, uint32_t length) {
@@ -218,13 +229,16 @@ struct SplitCase {
   float slices;         ///< work items of a head in the main pass
   float added, factor;  ///< in the transition pass, for N and for M
   float multiprocessors;
-  float chunk;  ///< time of a chunk of the main pass
-};
+  float chunk = 0, full = 0;  ///< a chunk of the main pass: alone, and with all others busy
+  SplitCosts costs = {};
 
-/// Time of a chunk of the main pass with these columns.
-SLUICE_HOST_DEVICE constexpr float chunk_time(int columns) {
-  return columns == 64 ? kNarrowTime : 1.0f;
-}
+  /// Fills in what main items of so many columns cost.
+  SLUICE_HOST_DEVICE void cost(bool linear, int columns) {
+    costs = split_costs(linear);
+    chunk = columns == 64 ? costs.narrow : 1.0f;
+    full = columns == 64 ? costs.narrow_full : costs.full;
+  }
+};
 
 /// Time of a cut: equal segments come in whole rounds.
 SLUICE_HOST_DEVICE float cut_time(const Cut& cut, const SplitCase& of) {
@@ -237,16 +251,19 @@ SLUICE_HOST_DEVICE float cut_time(const Cut& cut, const SplitCase& of) {
   const float forgetful = of.heads - of.exact;
   const float wanted = cut.boundaries > 0 && forgetful > 0 ? of.early : 0.0f;
   const float early = wanted < length ? wanted : length;
-  const float added = boundaries * (forgetful * early + of.heads * kItemTime);
-  const float work = (of.chunks * of.heads + added) * of.slices / of.multiprocessors;
+  const SplitCosts& costs = of.costs;
+  const float added = boundaries * (forgetful * early + of.heads * costs.item);
+  const float work = (of.chunks * of.heads + added) * of.slices / of.multiprocessors * of.full;
   const float in_rounds = rounds(static_cast<float>(cut.segments) * of.heads * of.slices) *
-                          (length + early + kItemTime);
-  const float main_pass = of.chunk * (work > in_rounds ? work : in_rounds);
+                          (length + early + costs.item) * of.chunk;
+  const float main_pass = work > in_rounds ? work : in_rounds;
   if (cut.boundaries == 0) return main_pass;
   const float items = of.exact * (boundaries * of.added + (boundaries - chains) * of.factor);
-  const float join = of.exact > 0 ? kJoinTime * (boundaries / chains - 1.0f) : 0.0f;
-  const float launches = kSplitTime + (forgetful > 0 ? kHorizonTime : 0.0f);
-  return main_pass + rounds(items) * (length + kItemTime) * kTransitionTime + join + launches;
+  const float in_turn = rounds(items) * (length + costs.item) * costs.transition;
+  const float moved = items * length / of.multiprocessors * costs.transition_full;
+  const float join = of.exact > 0 ? costs.join * (boundaries / chains - 1.0f) : 0.0f;
+  const float launches = costs.split + (forgetful > 0 ? costs.horizon : 0.0f);
+  return main_pass + (in_turn > moved ? in_turn : moved) + join + launches;
 }
 
 }  // namespace sluice::cuda::chunk_forward

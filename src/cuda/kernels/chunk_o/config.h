@@ -16,8 +16,8 @@ template <class Io_, int kK_, int kV_>
 struct Config {
   using Io = Io_;
   static constexpr int kK = kK_, kV = kV_;
-  static constexpr int kChunk = 64;                 ///< tokens per chunk
-  static constexpr int kGroups = 2;                 ///< warpgroups that compute, items by turns
+  static constexpr int kChunk = 64;  ///< tokens per chunk
+  static constexpr int kGroups = 2;  ///< warpgroups that compute, items by turns
   static constexpr int kStages = kK + kV == 128 ? 4 : kK + kV == 192 ? 3 : 2;
   static constexpr int kThreads = 128 * (1 + kGroups);
   static constexpr int kServiceRegisters = 56, kComputeRegisters = 216;

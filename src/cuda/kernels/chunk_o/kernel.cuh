@@ -58,8 +58,8 @@ __device__ __forceinline__ void load_role(const OutputParams& p, SharedMemoryPla
     stages::Chunk chunk;
     const Item item = item_at<C>(p.stage, number, &chunk);
     if (item.tokens == 0) continue;
-    const int64_t state = chunk.batch * p.h_per_batch +
-                          stages::chunks_before(p.stage, chunk.seq) + chunk.number;
+    const int64_t state =
+        chunk.batch * p.h_per_batch + stages::chunks_before(p.stage, chunk.seq) + chunk.number;
     if (first_lane) {
       // SYNC ring.empty: the warpgroup is done with the stage's previous item
       cursor.acquire(s.ring);
@@ -200,8 +200,8 @@ struct ValueTile {
 template <class C>
 __device__ __forceinline__ void store_tail(const stages::TokenRows& o, const Item& item,
                                            const uint8_t* tile) {
-  auto* const out = static_cast<uint16_t*>(o.data) +
-                    stages::at(o, item.batch, item.row, item.head) + item.column;
+  auto* const out =
+      static_cast<uint16_t*>(o.data) + stages::at(o, item.batch, item.row, item.head) + item.column;
   constexpr int kPieces = C::kV / 8;
   for (int i = static_cast<int>(threadIdx.x & 127u); i < item.tokens * kPieces; i += 128) {
     const auto row = static_cast<uint32_t>(i / kPieces), piece = static_cast<uint32_t>(i % kPieces);

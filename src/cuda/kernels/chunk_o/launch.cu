@@ -53,8 +53,7 @@ int launch(const stages::StageParams& params, const Tiles& tiles, int32_t h_per_
   overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
   overlap.val.programmaticStreamSerializationAllowed = 1;
   cudaLaunchConfig_t config{};
-  config.gridDim =
-      dim3(static_cast<unsigned>(std::min<int64_t>(items, target.multiprocessors)));
+  config.gridDim = dim3(static_cast<unsigned>(std::min<int64_t>(items, target.multiprocessors)));
   config.blockDim = dim3(instance.threads);
   config.dynamicSmemBytes = instance.shared_bytes;
   config.stream = static_cast<cudaStream_t>(stream);

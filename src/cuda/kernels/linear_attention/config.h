@@ -59,8 +59,8 @@ struct SharedMemoryPlan<linear_attention::Config<Io, kK, kV, kOutput>> {
   alignas(1024) uint8_t k[C::kKStages][C::kKTileBytes];  ///< [64 columns][token][64], TMA, swizzled
   uint8_t q[C::kQStages][C::kKTileBytes];
   uint8_t v[C::kVStages][C::kVTileBytes];
-  uint8_t o[C::kVTileBytes];      ///< of the chunk before, each warp its own columns
-  uint8_t P[C::kPStages][8192];   ///< [i][j] io, swizzled; blocks above the diagonal stay zero
+  uint8_t o[C::kVTileBytes];     ///< of the chunk before, each warp its own columns
+  uint8_t P[C::kPStages][8192];  ///< [i][j] io, swizzled; blocks above the diagonal stay zero
   linear_attention::GateStage gates[C::kGateStages];
   WorkItem work[C::kWorkSlots];
   alignas(8) tile::RingBarriers<C::kKStages> k_ring;

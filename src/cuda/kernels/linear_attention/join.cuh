@@ -26,8 +26,7 @@ __device__ __forceinline__ void keep_initial(const ChunkForwardParams& p,
   for (int i = element; i < element + 4; ++i) {
     const int k = i / p.V, v = i % p.V;
     const int64_t at = base + (p.state_is_vk ? int64_t{v} * p.K + k : int64_t{i});
-    out[i] =
-        zeros ? 0.0f : chunk_forward::load_number(p.initial.data, at, p.initial.number);
+    out[i] = zeros ? 0.0f : chunk_forward::load_number(p.initial.data, at, p.initial.number);
   }
 }
 
@@ -77,12 +76,12 @@ __global__ void __launch_bounds__(kJoinThreads)
     const auto pair = static_cast<int>(item / static_cast<uint32_t>(parts));
     const int head = pair % p.HV;
     const chunk_forward::Chain chain = plan.chain(pair / p.HV);
-    const int element =
-        (static_cast<int>(item % static_cast<uint32_t>(parts)) * kJoinThreads +
-         static_cast<int>(threadIdx.x)) * 4;
+    const int element = (static_cast<int>(item % static_cast<uint32_t>(parts)) * kJoinThreads +
+                         static_cast<int>(threadIdx.x)) *
+                        4;
     if (p.split.keep_initial) keep_initial(p, chain, head, element);
-    float4* const states =
-        reinterpret_cast<float4*>(p.split.added + (int64_t{chain.first} * p.HV + head) * size + element);
+    float4* const states = reinterpret_cast<float4*>(
+        p.split.added + (int64_t{chain.first} * p.HV + head) * size + element);
     walk_chain(p, chain, head, states);
   }
 }

@@ -37,19 +37,6 @@ __device__ __forceinline__ void init_barriers(SharedMemoryPlan<C>& s) {
   ptx::fence_mbarrier_init();
 }
 
-/// The roles of the service warpgroup.
-template <class C>
-__device__ __forceinline__ void serve(const ChunkForwardParams& p, SharedMemoryPlan<C>& s) {
-  const auto warp = static_cast<ServiceWarp>(threadIdx.x >> 5);
-  if (warp == ServiceWarp::kLoad) {
-    if (threadIdx.x == 0) chunk_forward::load_role<C>(p, s);
-  } else if (warp == ServiceWarp::kGate) {
-    linear_attention::gate_role<C>(p, s);
-  } else if (warp == ServiceWarp::kValues) {
-    values_role<C>(p, s);
-  }
-}
-
 /// See the head of this file. Launch with Config::kThreads threads, sizeof(SharedMemoryPlan) bytes
 /// of dynamic shared memory (1024-byte aligned) and at most as many CTAs as are resident at once.
 template <class C>

@@ -34,8 +34,8 @@ __device__ __forceinline__ void decay_scores(PackedScores& out, const float (&x)
         const float first = tile::exp2_fast(g_row[i] - g.x) * scale * x[at];
         const float second = tile::exp2_fast(g_row[i] - g.y) * scale * x[at + 1];
         // WHY a choice: above the diagonal the exponential may be infinite.
-        out[block][2 * t + i] = tile::Packed<Io>::pack(difference >= 0 ? first : 0.0f,
-                                                       difference >= 1 ? second : 0.0f);
+        out[block][2 * t + i] =
+            tile::Packed<Io>::pack(difference >= 0 ? first : 0.0f, difference >= 1 ? second : 0.0f);
       }
     }
   }

@@ -142,6 +142,19 @@ __device__ __forceinline__ void values_role(const ChunkForwardParams& p, SharedM
   }
 }
 
+/// The roles of the service warpgroup.
+template <class C>
+__device__ __forceinline__ void serve(const ChunkForwardParams& p, SharedMemoryPlan<C>& s) {
+  const auto warp = static_cast<ServiceWarp>(threadIdx.x >> 5);
+  if (warp == ServiceWarp::kLoad) {
+    if (threadIdx.x == 0) chunk_forward::load_role<C>(p, s);
+  } else if (warp == ServiceWarp::kGate) {
+    linear_attention::gate_role<C>(p, s);
+  } else if (warp == ServiceWarp::kValues) {
+    values_role<C>(p, s);
+  }
+}
+
 }  // namespace sluice::cuda::linear_attention
 
 #endif  // SLUICE_CUDA_KERNELS_LINEAR_ATTENTION_SERVICE_CUH_

@@ -2,10 +2,11 @@
 #include "cuda/kernels/chunk_o/instances.h"
 #include "cuda/kernels/chunk_o/kernel.cuh"
 
-const sluice::cuda::chunk_o::Instance& sluice::cuda::chunk_o::bf16(bool wide, int columns) noexcept {
-  static const Instance instances[2][2] = {
-      {make_instance<Config<__nv_bfloat16, 64, 64>>(), make_instance<Config<__nv_bfloat16, 64, 128>>()},
-      {make_instance<Config<__nv_bfloat16, 128, 64>>(),
-       make_instance<Config<__nv_bfloat16, 128, 128>>()}};
+const sluice::cuda::chunk_o::Instance& sluice::cuda::chunk_o::bf16(bool wide,
+                                                                   int columns) noexcept {
+  static const Instance instances[2][2] = {{make_instance<Config<__nv_bfloat16, 64, 64>>(),
+                                            make_instance<Config<__nv_bfloat16, 64, 128>>()},
+                                           {make_instance<Config<__nv_bfloat16, 128, 64>>(),
+                                            make_instance<Config<__nv_bfloat16, 128, 128>>()}};
   return instances[wide ? 1 : 0][columns / 128];
 }

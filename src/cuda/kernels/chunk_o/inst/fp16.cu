@@ -2,10 +2,10 @@
 #include "cuda/kernels/chunk_o/instances.h"
 #include "cuda/kernels/chunk_o/kernel.cuh"
 
-const sluice::cuda::chunk_o::Instance& sluice::cuda::chunk_o::fp16(bool wide, int columns) noexcept {
+const sluice::cuda::chunk_o::Instance& sluice::cuda::chunk_o::fp16(bool wide,
+                                                                   int columns) noexcept {
   static const Instance instances[2][2] = {
       {make_instance<Config<__half, 64, 64>>(), make_instance<Config<__half, 64, 128>>()},
-      {make_instance<Config<__half, 128, 64>>(),
-       make_instance<Config<__half, 128, 128>>()}};
+      {make_instance<Config<__half, 128, 64>>(), make_instance<Config<__half, 128, 128>>()}};
   return instances[wide ? 1 : 0][columns / 128];
 }

@@ -2,8 +2,7 @@
 #include "cuda/kernels/linear_attention/instances.h"
 #include "cuda/kernels/linear_attention/join.cuh"
 
-const sluice::cuda::linear_attention::Instance&
-sluice::cuda::linear_attention::join() noexcept {
+const sluice::cuda::linear_attention::Instance& sluice::cuda::linear_attention::join() noexcept {
   static const Instance instance{reinterpret_cast<const void*>(&join_kernel), 0, kJoinThreads};
   return instance;
 }
