@@ -69,6 +69,8 @@ size_t describe(char* out, size_t size) noexcept {
       "cuda.runtime: %d\n"
       "cuda.kernels.fused: chunk_forward, gated delta rule, K of 64 or 128, V of 64, 128 "
       "or 256, bfloat16 or float16, 16-byte aligned rows, compute capability 9.0\n"
+      "cuda.kernels.linear_attention: chunk_forward of that rule without l2norm and chunk_o, K of "
+      "64 or 128, any multiple of 64 for V, otherwise as fused\n"
       "cuda.kernels.decode: recurrent_step and layer_decode, K <= 256, V <= 1024, steps with K and "
       "V of multiples of 4 and states aligned to 4 numbers, compute capability 9.0\n"
       "cuda.kernels.ring: recurrent_step with a replay ring, K <= 128, as decode otherwise; "
