@@ -30,6 +30,8 @@ GdnCase cut_in(const std::string& name, const std::vector<int64_t>& lengths, int
   return c;
 }
 
+constexpr auto kLinear = SLUICE_RULE_LINEAR_ATTENTION;
+
 std::vector<GdnCase> cases() {
   std::vector<GdnCase> all;
   const auto add = [&](const std::string& name, const std::vector<int64_t>& lengths,
@@ -102,6 +104,32 @@ std::vector<GdnCase> cases() {
     c.HV = 4;
     c.head_map = SLUICE_HEAD_MAP_CYCLIC;
   });
+  add("linear", {450, 0, 64, 1, 130}, 4, [](GdnCase& c) {
+    c.rule = kLinear;
+    c.history = SLUICE_HISTORY_FORGET;  // it does not
+  });
+  add("linear_states", {270, 140, 200}, 3, [](GdnCase& c) {
+    c.rule = kLinear;
+    c.state_layout = SLUICE_STATE_VK;
+    c.slots = true;
+    c.padded = {1};
+    c.no_initial = {2};
+    c.checkpoint_every = 64;
+    c.state_dtype = kBF16;
+    c.K = 64;
+  });
+  add("linear_in_place", {300, 130}, 3, [](GdnCase& c) {
+    c.rule = kLinear;
+    c.slots = c.in_place = true;
+    c.V = 64;
+    c.io = kF16;
+  });
+  add("linear_many_boundaries", {}, 12, [](GdnCase& c) {
+    c.rule = kLinear;
+    c.T = 800;
+    c.HV = 1;
+    c.gates = GateProfile::kResets;
+  });
   add("batch", {}, 3, [](GdnCase& c) {
     c.B = 2;
     c.T = 190;
@@ -145,7 +173,8 @@ SplitRequest request_of(const GdnCase& c) {
   p.beta_space = c.beta_space;
   int64_t present = 0;
   if (!c.lengths.empty()) p.rows.cu_seqlens.data = &present;
-  p.beta.data = &present;
+  p.rule = c.rule;
+  if (c.rule == SLUICE_RULE_GATED_DELTA) p.beta.data = &present;
   return cuda::choose_split(p, cuda::emulated_multiprocessors, cuda::emulated_split);
 }
 
