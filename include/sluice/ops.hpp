@@ -242,6 +242,7 @@ struct LayerArgs {
   NormRounding rounding = NormRounding::kOnce;
   StateWrites state_writes = StateWrites::kLast;
   Implementation implementation = Implementation::kAuto;
+  ReplayRing ring{};  ///< layer_decode
 
   [[nodiscard]] CArgs c() const noexcept {
     CArgs c{};
@@ -266,6 +267,7 @@ struct LayerArgs {
     c.rounding = static_cast<int32_t>(rounding);
     c.state_writes = static_cast<int32_t>(state_writes);
     c.implementation = static_cast<int32_t>(implementation);
+    c.ring = ring.c();
     return c;
   }
 };

@@ -332,8 +332,8 @@ typedef enum sluice_ring_fold {
   SLUICE_RING_FOLD_ALWAYS = 1 /**< in this call: T = 0 tokens leave the whole state in the pool */
 } sluice_ring_fold;
 
-/** Replay ring of recurrent_step, used where `k` is given: what recent tokens wrote is kept beside
- *  the state, which is read in every call and written rarely.
+/** Replay ring of recurrent_step and layer_decode, used where `k` is given: what recent tokens
+ * wrote is kept beside the state, which is read in every call and written rarely.
  *
  *  Sequence n, whose slot is s = read_slots[n], has seen p = position[n] accepted tokens; the pool
  *  holds S0, its state after c = checkpoint[n] of them. Token i is entry i mod L of the ring:
@@ -354,8 +354,8 @@ typedef enum sluice_ring_fold {
  *  A fresh ring has p = c (any number, e.g. 0) and its contents do not matter. has_initial_state
  *  false: S_p = 0 whatever slot and ring hold, and the call folds. Padded rows touch neither
  *  entries nor next_checkpoint; a row without tokens may fold. state.final may only be the memory
- *  of `initial`; write_slots and num_accepted are absent, read_slots has rank 1, state_writes is
- *  LAST. */
+ *  of `initial`; write_slots and num_accepted are absent (of a layer: sluice_layer_args),
+ * read_slots has rank 1, state_writes is LAST. */
 typedef struct sluice_replay_ring {
   sluice_tensor k;          /**< [slots,L,H,K], L in max(2, 2 M) .. 16; its slots are the pool's */
   sluice_tensor delta;      /**< [slots,L,HV,V] own dtype; each slot contiguous, slot stride free */
@@ -548,7 +548,13 @@ typedef struct sluice_gated_rms_norm_args {
  *  Packing INTERLEAVED: qkv [B,T,2HK+2HVV], per key head [K q | K k | rV v | rV z];
  *                       b [B,T,2HV], per key head [r b | r a]; z and a absent; head_map BLOCK.
  *  Row strides are free in both: slices of a wider projection need no copy.
- *  Convolution channels are always in the order [q | k | v]. */
+ *  Convolution channels are always in the order [q | k | v].
+ *
+ *  With `ring` (decode only) recurrent states are those of sluice_replay_ring, whose rules hold.
+ *  Convolution states are written in every call, and rolled back in one of two ways: form RING with
+ *  ring_position the memory of ring.position and L >= W-1+T columns, where position alone does it;
+ *  or form SHIFT with num_accepted, which then holds for convolution states alone (read_slots stays
+ *  [N]). Where all tokens are accepted, T = 1, SHIFT without num_accepted will do. */
 typedef struct sluice_layer_args {
   size_t struct_size;
   sluice_tensor qkv;         /**< inner stride 1 */
@@ -589,6 +595,7 @@ typedef struct sluice_layer_args {
   int32_t state_writes;        /**< decode: sluice_state_writes */
   int32_t implementation;      /**< sluice_implementation */
   int32_t reserved;            /**< zero */
+  sluice_replay_ring ring;     /**< decode, optional: recurrent states are written rarely */
 } sluice_layer_args;
 
 /** See sluice_chunk_forward_args. */

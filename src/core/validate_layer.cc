@@ -195,7 +195,8 @@ void fill_delta(const sluice_layer_args& a, int64_t r, const Rows& rows, DeltaRu
   p->qk_norm = SLUICE_QK_NORM_L2;
   p->head_map = static_cast<sluice_head_map>(a.head_map);
   p->state = a.state;
-  p->num_accepted = a.num_accepted;
+  // With a replay ring it is the convolution states' alone.
+  if (!present(a.ring.k)) p->num_accepted = a.num_accepted;
   p->state_writes = static_cast<sluice_state_writes>(a.state_writes);
 }
 
@@ -308,6 +309,7 @@ Validated validate(sluice_op op, const sluice_layer_args& args, Depth depth,
   check_choices(c, a);
   if (!decode) {
     c.absent("num_accepted", a.num_accepted, "only in layer_decode");
+    c.absent("ring.k", a.ring.k, "only in layer_decode");
     if (c.ok() && a.state_writes != SLUICE_STATE_WRITE_LAST) {
       c.fail("state_writes = %d, expected 0 (LAST) in prefill", a.state_writes);
     }
@@ -328,6 +330,7 @@ Validated validate(sluice_op op, const sluice_layer_args& args, Depth depth,
     fill_delta(a, r, rows, &problem->delta);
     check_state_io(c, &problem->delta);
     check_num_accepted(c, problem->delta);
+    check_ring(c, a.ring, args.state.write_slots, &problem->delta);
     check_conv_pools(c, a, rows, decode);
   }
   if (!c.ok()) return {c.status(), c.device(), a.implementation};

@@ -27,7 +27,7 @@ const DeltaRuleProblem& delta_of(const DeltaRuleProblem& p) noexcept { return p;
 const DeltaRuleProblem& delta_of(const LayerProblem& p) noexcept { return p.delta; }
 
 bool has_ring(const DeltaRuleProblem& p) noexcept { return core::present(p.ring.k); }
-bool has_ring(const LayerProblem&) noexcept { return false; }
+bool has_ring(const LayerProblem& p) noexcept { return has_ring(p.delta); }
 
 /// Whether sizes and strides are the decode kernel's, and nobody asked for another one.
 template <class Problem>
@@ -39,7 +39,7 @@ Status check_choice(const Problem& p) noexcept {
                            wished_kernel());
   }
   const int capability = compute_capability(device_of(p));
-  return has_ring(p) ? check_ring(delta_of(p), capability) : check_decode(p, capability);
+  return has_ring(p) ? check_ring(p, capability) : check_decode(p, capability);
 }
 
 /// The kernel of its own that takes a step, or the one for all.
@@ -57,8 +57,12 @@ int launch_step(const DeltaRuleProblem& p, int device, void* stream) noexcept {
 }
 
 int launch_step(const LayerProblem& p, int device, void* stream) noexcept {
-  return decode::launch(lower_decode(p, multiprocessors(device)), p.delta.rows.N,
-                        p.delta.state.layout == SLUICE_STATE_VK, true, stream);
+  const int processors = multiprocessors(device);
+  const bool is_vk = p.delta.state.layout == SLUICE_STATE_VK;
+  if (has_ring(p)) {
+    return decode::launch_ring(lower_ring(p, processors), p.delta.rows.N, is_vk, stream);
+  }
+  return decode::launch(lower_decode(p, processors), p.delta.rows.N, is_vk, true, stream);
 }
 
 template <class Problem>
@@ -90,8 +94,8 @@ Status run_recurrent_step(const DeltaRuleProblem& p, sluice_workspace workspace,
 
 Status select_layer_decode(const LayerProblem& p, core::KernelName* name) noexcept {
   Status status = check_choice(p);
-  if (status.ok()) *name = decode_name(p);
-  if (status.ok() || asks_for("fused")) return status;
+  if (status.ok()) *name = has_ring(p) ? ring_name(p) : decode_name(p);
+  if (status.ok() || asks_for("fused") || has_ring(p)) return status;
   status = select_layer_prefill(p, name);
   if (status.ok()) *name = "cuda.layer_decode.generic";
   return status;

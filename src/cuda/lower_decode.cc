@@ -39,8 +39,8 @@ bool is_16bit(const DeltaRuleProblem& p) noexcept {
 
 void lower_grid(const DeltaRuleProblem& p, bool layer, int multiprocessors,
                 DecodeParams* out) noexcept {
-  const decode::Work work{p.rows.N * p.H,       out->V, out->K,         out->r,
-                          out->rows.max_tokens, layer,  out->by_element};
+  const decode::Work work{p.rows.N * p.H,       out->V, out->K,          out->r,
+                          out->rows.max_tokens, layer,  out->by_element, present(p.ring.k)};
   out->grid = decode::plan_grid(work, multiprocessors);
   out->tiles_per_head = decode::tiles_per_head(out->V, out->grid.column_bits);
   out->by_tiles_per_head = decode::Divisor::of(out->tiles_per_head);
@@ -128,7 +128,7 @@ void lower_pairs(const LayerProblem& p, decode::ConvParams* out) noexcept {
   };
   out->columns_inside = all_have(true);
   out->by_pairs = (out->columns_inside || all_have(false)) && even(p.delta.V) &&
-                  !present(p.conv[0].state.ring_position) && !present(p.delta.num_accepted);
+                  !present(p.conv[0].state.ring_position) && !present(p.conv[0].state.num_accepted);
 }
 
 void lower_conv(const CausalConvProblem (&parts)[3], decode::ConvParams* out) noexcept {
@@ -173,6 +173,9 @@ DecodeParams lower_decode(const LayerProblem& problem, int multiprocessors) noex
   lower_conv(problem.conv, &out.conv);
   lower_pairs(problem, &out.conv);
   lower_norm(problem.norm, &out.norm);
+  out.layer = true;
+  // With a replay ring it is the convolution states' alone: slots have one column.
+  out.state.num_accepted = indices_of(problem.conv[0].state.num_accepted);
   return out;
 }
 

@@ -34,8 +34,11 @@ decode::SingleParams lower_single(const core::DeltaRuleProblem& problem,
 
 /// Of problems with a replay ring; no other kernel takes them.
 Status check_ring(const core::DeltaRuleProblem& problem, int capability) noexcept;
+Status check_ring(const core::LayerProblem& problem, int capability) noexcept;
 core::KernelName ring_name(const core::DeltaRuleProblem& problem) noexcept;
+core::KernelName ring_name(const core::LayerProblem& problem) noexcept;
 decode::RingParams lower_ring(const core::DeltaRuleProblem& problem, int multiprocessors) noexcept;
+decode::RingParams lower_ring(const core::LayerProblem& problem, int multiprocessors) noexcept;
 
 }  // namespace sluice::cuda
 

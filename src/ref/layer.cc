@@ -85,7 +85,11 @@ void layer(const LayerProblem& problem, Arena arena) noexcept {
   delta.k = dense_view(scratch.k, B, T, delta.H, delta.K);
   delta.v = dense_view(scratch.v, B, T, delta.HV, delta.V);
   delta.o = dense_view(scratch.core, B, T, delta.HV, delta.V);
-  delta_rule<RecurrentForm>(delta, arena);
+  if (core::present(delta.ring.k)) {
+    ring_steps(delta, arena);
+  } else {
+    delta_rule<RecurrentForm>(delta, arena);
+  }
 
   core::GatedNormProblem norm = problem.norm;
   norm.x = dense_view(scratch.core, B, T, delta.HV / delta.r, delta.r, delta.V);

@@ -14,7 +14,7 @@ add_executable(sluice_emulated_decode_tests
   decode_selection_test.cc emulated_decode_test.cc emulated_layer_decode_test.cc
   host_device_copy.cc
   ${parity}/decode_session_test.cc ${parity}/random_delta_test.cc ${parity}/recurrent_step_test.cc
-  ${parity}/replay_ring_test.cc
+  ${parity}/replay_ring_test.cc ${parity}/ring_layer_test.cc
   ${parity}/delta_call.cc ${parity}/delta_judge.cc
   ${cuda}/decode.cc ${cuda}/lower_decode.cc ${cuda}/lower_ring.cc ${cuda}/lower_single.cc
   ${cuda}/select_decode.cc

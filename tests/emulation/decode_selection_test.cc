@@ -147,8 +147,38 @@ TEST(DecodeSelection, Rings) {
   p = ring_step();
   p.rows.max_tokens = 8, p.V = 32, p.r = 3300, p.HV = 6600;
   EXPECT_EQ(refused(p),
-            "recurrent_step: r, tokens = 3300, 8 need 245028 bytes of shared memory, expected at "
+            "recurrent_step: r, tokens = 3300, 8 need 260644 bytes of shared memory, expected at "
             "most 232448 (CUDA ring kernel)");
+}
+
+TEST(DecodeSelection, RingsOfLayers) {
+  const auto refused = [](const DeltaRuleProblem& delta) -> std::string {
+    LayerProblem layer;
+    layer.delta = delta;
+    const Status status = check_ring(layer, 90);
+    return status.ok() ? "" : status.message;
+  };
+  LayerProblem layer;
+  layer.delta = ring_step();
+  EXPECT_EQ(refused(layer.delta), "");
+  EXPECT_STREQ(ring_name(layer), "cuda.layer_decode.sm_90a.ring_k128");
+  EXPECT_EQ(refused(ring_step(132)),
+            "layer_decode: K = 132, expected at most 128 (CUDA ring kernel)");
+  DeltaRuleProblem p = ring_step();
+  p.state.initial.data = p.state.final.data = reinterpret_cast<void*>(uintptr_t{4104});
+  EXPECT_EQ(refused(p),
+            "layer_decode: state.initial = no vectors, expected K, V, slot stride and address to "
+            "be multiples of 4 numbers (CUDA ring kernel)");
+  p = ring_step();
+  p.r = 9, p.HV = 18;
+  EXPECT_EQ(
+      refused(p),
+      "layer_decode: r, V = 9, 128 make 9 tiles, expected at most 8 (CUDA ring kernel; a tile "
+      "is 128 columns of a value head of a key head)");
+  p = ring_step();
+  p.ring.k.data = reinterpret_cast<void*>(uintptr_t{4100});
+  EXPECT_EQ(refused(p),
+            "layer_decode: ring.k.data address mod 8 = 4, expected 0 (CUDA ring kernel)");
 }
 
 struct Spoilt {

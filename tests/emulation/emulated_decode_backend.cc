@@ -89,6 +89,26 @@ class LateSlots {
   std::vector<int64_t> entries_;
 };
 
+using RingKernel = void (*)(RingParams);
+
+template <bool kVk, bool kLayer>
+RingKernel ring_kernel_for(int K, bool packed) {
+  if (packed) {
+    return K == 64 ? ring_kernel<Config<64, kVk, kLayer, true>>
+                   : ring_kernel<Config<128, kVk, kLayer, true>>;
+  }
+  return K == 64 ? ring_kernel<Config<64, kVk, kLayer>> : ring_kernel<Config<128, kVk, kLayer>>;
+}
+
+RingKernel ring_kernel_for(int K, bool is_vk, const DecodeParams& step) {
+  if (step.layer) {
+    return is_vk ? ring_kernel_for<true, true>(K, step.packed)
+                 : ring_kernel_for<false, true>(K, step.packed);
+  }
+  return is_vk ? ring_kernel_for<true, false>(K, step.packed)
+               : ring_kernel_for<false, false>(K, step.packed);
+}
+
 }  // namespace
 
 int launch(const DecodeParams& params, int64_t sequences, bool is_vk, bool layer, void*) noexcept {
@@ -114,23 +134,20 @@ int launch(const DecodeParams& params, int64_t sequences, bool is_vk, bool layer
 }
 
 int launch_ring(const RingParams& params, int64_t sequences, bool is_vk, void*) noexcept {
-  const RingSizes sizes = ring_sizes(params, is_vk);
+  const RingSizes sizes = ring_sizes(params);
   emulation::Grid grid{};
   grid.ctas = static_cast<unsigned>(sequences * params.step.H * params.step.grid.ctas);
   grid.threads = static_cast<unsigned>(32 * warps_of(sizes.K));
-  grid.cluster = 1;
+  grid.cluster = params.step.layer ? static_cast<unsigned>(params.step.grid.ctas) : 1;
   grid.resident = decode_emulation.resident;
   grid.shared_bytes = sizes.bytes();
   grid.x = static_cast<unsigned>(params.step.grid.ctas);
   grid.y = static_cast<unsigned>(params.step.H);
-  void (*const narrow)(RingParams) =
-      is_vk ? ring_kernel<Config<64, true, false>> : ring_kernel<Config<64, false, false>>;
-  void (*const wide)(RingParams) =
-      is_vk ? ring_kernel<Config<128, true, false>> : ring_kernel<Config<128, false, false>>;
+  const RingKernel kernel = ring_kernel_for(sizes.K, is_vk, params.step);
   ++decode_emulation.launches;
   decode_emulation.ctas_of_unit = params.step.grid.ctas;
-  decode_emulation.trouble = emulation::run_grid(grid, decode_emulation.seed,
-                                                 [&] { (sizes.K == 64 ? narrow : wide)(params); });
+  decode_emulation.trouble =
+      emulation::run_grid(grid, decode_emulation.seed, [&] { kernel(params); });
   return decode_emulation.trouble.empty() ? 0 : 1;
 }
 

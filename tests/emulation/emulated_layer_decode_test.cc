@@ -9,6 +9,7 @@
 #include "emulated_decode_backend.hpp"
 #include "parity/layer_call.hpp"
 #include "parity/naming.hpp"
+#include "parity/ring_layer_session.hpp"
 #include "parity/sequences.hpp"
 
 namespace sluice::testing {
@@ -97,6 +98,38 @@ TEST_P(EmulatedLayerDecode, NeitherOrderNorSplitMatter) {
     most = std::max(most, decode_emulation.ctas_of_unit);
   }
   EXPECT_GE(most, 4);
+}
+
+/// The same of a replay ring, several calls in a row, and in one launch each.
+TEST(EmulatedReplayRingLayer, NeitherOrderNorSplitMatter) {
+  for (const auto form : {SLUICE_CONV_STATE_RING, SLUICE_CONV_STATE_SHIFT}) {
+    RingLayerModel model{.name = "", .HV = 2, .K = 128, .V = 96, .L = 10, .io = kBF16};
+    model.form = form;
+    std::vector<Array> first;
+    for (const int multiprocessors : {1, 100, 100}) {
+      decode_emulation.multiprocessors = multiprocessors;
+      decode_emulation.seed += 1000;
+      decode_emulation.launches = 0;
+      RingLayerSession session(model, 1, SLUICE_IMPL_CUDA);
+      const bool is_first = first.empty();
+      for (uint64_t call = 0; call < 5; ++call) {
+        const Array out = session.run(LayerTokens(model, 1, 4, 50 * call), {0});
+        EXPECT_EQ(session.kernel, "cuda.layer_decode.sm_90a.ring_k128");
+        EXPECT_EQ(decode_emulation.trouble, "");
+        if (is_first) first.push_back(out);
+        EXPECT_TRUE(same_bits(out, first[call])) << call;
+        session.accept(0, 1 + static_cast<int64_t>(call) % 4);
+      }
+      EXPECT_EQ(decode_emulation.launches, 5);
+      for (const TestTensor* pool : {&session.pool, &session.conv, &session.deltas}) {
+        if (is_first) first.push_back(pool->values());
+      }
+      EXPECT_TRUE(same_bits(session.pool.values(), first[5]));
+      EXPECT_TRUE(same_bits(session.conv.values(), first[6]));
+      EXPECT_TRUE(same_bits(session.deltas.values(), first[7]));
+      EXPECT_EQ(decode_emulation.ctas_of_unit, multiprocessors == 1 ? 2 : 6);
+    }
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Layers, EmulatedLayerDecode, ::testing::ValuesIn(configs()),

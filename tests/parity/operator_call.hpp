@@ -58,6 +58,7 @@ inline std::vector<sluice_tensor*> tensors_of(sluice_recurrent_step_args* a) {
 
 inline std::vector<sluice_tensor*> tensors_of(sluice_layer_args* a) {
   sluice_state_io& s = a->state;
+  sluice_replay_ring& r = a->ring;
   return {&a->qkv,
           &a->z,
           &a->b,
@@ -78,7 +79,13 @@ inline std::vector<sluice_tensor*> tensors_of(sluice_layer_args* a) {
           &s.final,
           &s.read_slots,
           &s.write_slots,
-          &s.has_initial_state};
+          &s.has_initial_state,
+          &r.k,
+          &r.delta,
+          &r.decay,
+          &r.position,
+          &r.checkpoint,
+          &r.next_checkpoint};
 }
 
 /// What a call left, beside its outputs.

@@ -9,6 +9,7 @@
 #include "cpu/kernels/layer_decode.hpp"
 
 #include "cpu/kernels/delta_rule.hpp"
+#include "cpu/kernels/layer_prefill.hpp"
 #include "cpu/kernels/size_limits.hpp"
 
 #undef HWY_TARGET_INCLUDE
@@ -226,11 +227,14 @@ Status select_layer_decode(const core::LayerProblem& problem, core::KernelName* 
 }
 
 size_t layer_decode_workspace(const core::LayerProblem& problem) noexcept {
+  if (core::present(problem.delta.ring.k)) return layer_prefill_workspace(problem);
   const DecodeScratch plan(problem.delta);
   return static_cast<size_t>(plan.size) * sizeof(float) * static_cast<size_t>(worker_count());
 }
 
-Status layer_decode(const core::LayerProblem& problem, sluice_workspace workspace, void*) noexcept {
+Status layer_decode(const core::LayerProblem& problem, sluice_workspace workspace,
+                    void* stream) noexcept {
+  if (core::present(problem.delta.ring.k)) return layer_prefill(problem, workspace, stream);
   HWY_DYNAMIC_DISPATCH(decode_layer)(problem, static_cast<float*>(workspace.data));
   return ok_status();
 }

@@ -18,7 +18,7 @@ size_t layer_decode_workspace(const core::LayerProblem& problem) noexcept;
 /// Convolution, gates, delta steps and gated norm of a (sequence, key head) while its data is in
 /// cache. The bits are those of causal_conv1d, recurrent_step and gated_rms_norm called one after
 /// the other, with q, k and v in qkv's dtype and the core output in float32 (ROUND_ONCE) or out's
-/// dtype (other roundings).
+/// dtype (other roundings). With a replay ring it is these three, one after the other.
 Status layer_decode(const core::LayerProblem& problem, sluice_workspace workspace,
                     void* stream) noexcept;
 

@@ -111,6 +111,15 @@ struct LayerPlan {
   uintptr_t next_;
 };
 
+/// Steps with a replay ring come here too: layer_prefill.hpp.
+bool by_steps(const core::DeltaRuleProblem& delta) noexcept {
+  return delta.op == SLUICE_OP_RECURRENT_STEP;
+}
+
+size_t delta_workspace(const core::DeltaRuleProblem& delta) noexcept {
+  return by_steps(delta) ? recurrent_step_workspace(delta) : chunk_forward_workspace(delta);
+}
+
 }  // namespace
 
 Status select_layer_prefill(const LayerProblem& problem, core::KernelName* name) noexcept {
@@ -120,7 +129,7 @@ Status select_layer_prefill(const LayerProblem& problem, core::KernelName* name)
 
 size_t layer_prefill_workspace(const LayerProblem& problem) noexcept {
   const LayerPlan plan(problem, LayerPlan::kAnyBase);
-  return plan.delta_workspace - LayerPlan::kAnyBase + chunk_forward_workspace(plan.delta);
+  return plan.delta_workspace - LayerPlan::kAnyBase + delta_workspace(plan.delta);
 }
 
 Status layer_prefill(const LayerProblem& problem, sluice_workspace workspace,
@@ -132,7 +141,8 @@ Status layer_prefill(const LayerProblem& problem, sluice_workspace workspace,
     if (!status.ok()) return status;
   }
   const size_t used = plan.delta_workspace - base;
-  Status status = chunk_forward(
+  const auto run_delta = by_steps(plan.delta) ? recurrent_step : chunk_forward;
+  Status status = run_delta(
       plan.delta, {reinterpret_cast<void*>(plan.delta_workspace), workspace.size - used}, stream);
   if (!status.ok()) return status;
   if (plan.converts) {

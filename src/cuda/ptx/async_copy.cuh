@@ -5,6 +5,8 @@
 
 #include <cstdint>
 
+#include "cuda/ptx/address.cuh"
+
 namespace sluice::cuda::ptx {
 
 /// 16 bytes from an aligned global to an aligned shared address, past the L1; zeros, and no look at
@@ -13,6 +15,20 @@ __device__ __forceinline__ void copy_async_16(uint32_t to, const void* from, boo
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;\n" ::"r"(to), "l"(from),
                "r"(wanted ? 16 : 0)
                : "memory");
+}
+
+/// kBytes (8 or 16) from an aligned global address to aligned shared memory; zeros, and no look at
+/// memory, unless `wanted`. Waited for by wait_for_all_copies().
+template <int kBytes>
+__device__ __forceinline__ void copy_async(void* to, const void* from, bool wanted) {
+  asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;\n" ::"r"(shared_address(to)),
+               "l"(from), "n"(kBytes), "r"(wanted ? kBytes : 0)
+               : "memory");
+}
+
+/// Waits until all copies of the calling thread are done.
+__device__ __forceinline__ void wait_for_all_copies() {
+  asm volatile("cp.async.wait_all;\n" ::: "memory");
 }
 
 /// Ends the calling thread's group of copies.

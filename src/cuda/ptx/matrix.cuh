@@ -1,5 +1,5 @@
 // Warp-level 8x8 matrix moves and products: ldmatrix (PTX ISA 9.7.14.5.15), stmatrix
-// (9.7.14.5.16), mma.m16n8k16 (9.7.14.5.8).
+// (9.7.14.5.16), mma.m16n8k16 (9.7.14.5.8), mma.m16n8k8 (9.7.14.5.7).
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CUDA_PTX_MATRIX_CUH_
 #define SLUICE_CUDA_PTX_MATRIX_CUH_
@@ -64,6 +64,16 @@ __device__ __forceinline__ void mma_f16_k8(float* d, uint32_t a, uint32_t b) {
       " {%0, %1, %2, %3};\n"
       : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
       : "r"(a), "r"(0), "r"(b));
+}
+
+/// D[16,8] += A[16,8] B[8,8], TF32 operands: float32 whose last 13 bits are not looked at.
+__device__ __forceinline__ void mma_tf32(float (&d)[4], const uint32_t (&a)[4],
+                                         const uint32_t (&b)[2]) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7},"
+      " {%8, %9}, {%0, %1, %2, %3};\n"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 
 /// Stores 4 bytes at a shared address.

@@ -15,6 +15,7 @@ struct Work {
   int V = 0, K = 0, r = 0, max_tokens = 0;
   bool layer = false;
   bool by_element = false;  ///< DecodeParams::by_element
+  bool ring = false;        ///< with a replay ring
 };
 
 /// K of the instance for key dimension K.
@@ -77,9 +78,18 @@ constexpr Grid plan_layer(const Work& w, int processors) noexcept {
   return layer_grid(w, ctas);
 }
 
+/// A layer step with a replay ring: one tile a CTA as in a step, and no more of them than a cluster
+/// takes, where that is possible.
+constexpr Grid plan_ring_layer(const Work& w, int processors) noexcept {
+  int bits = plan_step(w, processors).column_bits;
+  while (bits < widest(w) && tiles_of(w, bits) > kMaxClusterCtas) ++bits;
+  return {tiles_of(w, bits), 1, bits};
+}
+
 /// The launch's grid; its shared memory is above kMaxSharedBytes where no grid's fits.
 constexpr Grid plan_grid(const Work& w, int processors) noexcept {
   if (!w.layer) return plan_step(w, processors);
+  if (w.ring) return plan_ring_layer(w, processors);
   Grid grid = plan_layer(w, processors);
   const int most = std::min(kMaxClusterCtas, tiles_of(w, kMinColumnBits));
   while (shared_bytes(w, grid) > kMaxSharedBytes && grid.ctas < most) {

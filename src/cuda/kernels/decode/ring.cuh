@@ -1,144 +1,147 @@
 // The decode kernel with a replay ring: 1 to 8 tokens of every sequence from a state that is read
-// once and written rarely. docs/kernels/decode.md has its format and byte account.
+// once and written rarely, the delta rule alone or a whole layer step. docs/kernels/decode.md has
+// its format and byte account.
 //
 // Math      A_i: product of the decays behind entry i, ahead of the token.
 //           S^T k = A_0 S0^T k + sum_i A_i (k_i.k) delta_i, the same with q;
 //           delta = beta (v - alpha S^T k), o = scale (alpha S^T q + (k.q) delta).
 //           Fold: S0 <- A_0 S0 + sum_i A_i k_i delta_i^T ahead of the first token.
-// Roles     a CTA has one tile of a head, as kernel.cuh has; a warp normalises a token and has
-//           pairs of entries and tokens; at the end a thread has a column.
-// Pipeline  wait for earlier launches -> slots and cursors -> state, entries, tokens requested ->
-//           barrier -> keys, weights -> barrier -> shares -> products with S0 -> barrier ->
-//           columns, one token after the other -> (fold) state stored
-// Memory    dynamic shared memory: RingSizes, 26 KiB at T = 1, 55 KiB at T = 4
+// Roles     a CTA has one tile of a head, as kernel.cuh has; a warp has 32 of its columns and a
+//           share of the rows, and normalises a token; at the end two lanes have a column.
+// Pipeline  wait for earlier launches -> slots and cursors -> entries, state, tokens requested ->
+//           keys, weights -> barrier (of layers two) -> products of entries, products with S0,
+//           (fold) state stored -> barrier -> shares -> barrier -> columns, one token after the
+//           other -> (layer) norm, conv states
+// Products  on tensor cores, float32 as two TF32 numbers: ring_products.cuh
+// Memory    dynamic shared memory: RingSizes, 23 KiB at T = 1, 37 KiB at T = 4
 // Floor     state read: 64 KiB per (sequence, value head) in float32; entries 768 bytes each.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CUDA_KERNELS_DECODE_RING_CUH_
 #define SLUICE_CUDA_KERNELS_DECODE_RING_CUH_
 
 #include "cuda/kernels/decode/kernel.cuh"
+#include "cuda/kernels/decode/ring_products.cuh"
 #include "cuda/kernels/decode/ring_stage.cuh"
 
 namespace sluice::cuda::decode {
 
-/// S0^T k and S0^T q of all tokens to shared memory, without factors: of [K,V] every warp's sums.
-template <class C>
-__device__ __forceinline__ void multiply_state(const RingParams& p, const RingStage& r,
-                                               const Unit& unit, const Lane<C>& lane,
-                                               Tile<C>& tile) {
-  const int bits = p.step.grid.column_bits;
-#pragma unroll 1
-  for (int i = 0; i < 2 * unit.seq.tokens; ++i) {
-    const float* const x = i % 2 == 0 ? r.s.k(i / 2) : r.s.q(i / 2);
-    if constexpr (C::kVk) {
-      const int columns = lane.warp_columns();
-      const int own = lane.index % 16 * C::kPerLoad + lane.index / 16 % C::kPerLoad;
-      const float sum = sum_columns<C, InFloat32>(lane, tile, x);
-      if (own < columns && lane_of<C>(own) == lane.index) {
-        r.s.partials[(i << bits) + lane.warp * columns + own] = sum;
-      }
+/// The sum of a column over the warps that share it, a binary tree.
+__device__ __forceinline__ float sum_column(const float* partials, int splits, int stride) {
+  float sum = partials[0];
+  if (splits > 1) sum += partials[stride];
+  if (splits > 2) sum += partials[2 * stride] + partials[3 * stride];
+  if (splits > 4) {
+    sum += (partials[4 * stride] + partials[5 * stride]) +
+           (partials[6 * stride] + partials[7 * stride]);
+  }
+  return sum;
+}
+
+/// S^T k and S^T q of a column ahead of the round's tokens, without what those write; a neighbour
+/// lane has the other entries.
+__device__ __forceinline__ void sum_entries(const RingStage& r, const RingCursor& cursor,
+                                            int tokens, int first, int column,
+                                            float (&sums)[2 * kRound]) {
+  const int half = static_cast<int>(threadIdx.x % 2);
+#pragma unroll
+  for (int i = 0; i < kRound; ++i) {
+    sums[2 * i] = sums[2 * i + 1] = 0.0f;
+    if (first + i >= tokens) continue;
+    const float sum = sum_column(r.partial(0, first + i) + half * r.s.columns + column, r.splits,
+                                 r.tokens * r.partial_row());
+    const float2 share = *r.share(RingStage::kStateShare, first + i);
+    if (half == 0) {
+      sums[2 * i] = share.x * sum;
     } else {
-      float sum[4];
-      sum_rows<C, InFloat32>(lane, tile, x, sum);
-      ptx::sum_from_bit(bits - 2, sum);
-      if (lane.index >> (bits - 2) == 0) {
-        write_four(r.s.partials + ((i * C::kWarps + lane.warp) << bits) + lane.column, sum);
-      }
+      sums[2 * i + 1] = share.y * sum;
     }
   }
+#pragma unroll 2
+  for (int e = half; e < cursor.live + first; e += 2) {
+    const float delta = r.delta(e)[column];
+#pragma unroll
+    for (int i = 0; i < kRound; ++i) {
+      if (first + i >= tokens) break;
+      const float2 share = *r.share(e, first + i);
+      sums[2 * i] = fmaf(share.x, delta, sums[2 * i]);
+      sums[2 * i + 1] = fmaf(share.y, delta, sums[2 * i + 1]);
+    }
+  }
+  ptx::sum_over_lanes<0, 1>(sums);
 }
 
-/// The sum of a column over kWarps warps, a binary tree.
-template <int kWarps>
-__device__ __forceinline__ float sum_column(const float* partials, int bits) {
-  if constexpr (kWarps == 1) {
-    return partials[0];
-  } else {
-    return sum_column<kWarps / 2>(partials, bits) +
-           sum_column<kWarps / 2>(partials + (kWarps / 2 << bits), bits);
+/// A column's output of a token; both of its lanes call it. Of a layer it goes to shared memory for
+/// the norm, with the sum of squares of four columns.
+template <class C>
+__device__ __forceinline__ void emit_column(const RingParams& p, const RingStage& r,
+                                            const Unit& unit, const Place& at, int t, int column,
+                                            float o) {
+  const DecodeParams& step = p.step;
+  const int lane = static_cast<int>(threadIdx.x % 32), left = step.V - at.column - column;
+  if constexpr (C::kLayer) {
+    const float x = step.norm.round_input ? device::rounded(step.norm.out.number, o) : o;
+    float sum = 0.0f;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const float square_of = ptx::from_lane(x, lane / 8 * 8 + 2 * i);
+      if (i < left) sum = fmaf(square_of, square_of, sum);
+    }
+    if (lane % 2 == 0) r.s.o[t * r.s.columns + column] = o;
+    if (lane % 8 == 0) r.s.squares[(t * r.s.columns + column) / 4] = sum;
+  } else if (lane % 2 == 0 && left > 0) {
+    device::store_number(step.o.data, row_offset(step.o, unit.seq, t, at.head, at.column + column),
+                         step.o.number, o);
   }
 }
 
-/// A column of all tokens, one after the other: outputs and deltas.
+/// Outputs and deltas of a column, four tokens at a time; two lanes have it.
 template <class C>
 __device__ __forceinline__ void run_column(const RingParams& p, const RingStage& r,
                                            const Unit& unit, const Place& at,
                                            const RingCursor& cursor, int column) {
-  constexpr int kSums = C::kVk ? 1 : C::kWarps;
-  const int bits = p.step.grid.column_bits;
-  if (at.column + column >= p.step.V) return;
+  const int tokens = unit.seq.tokens, half = static_cast<int>(threadIdx.x % 2);
 #pragma unroll 1
-  for (int t = 0; t < unit.seq.tokens; ++t) {
-    const float* const partials = r.s.partials + (2 * t * kSums << bits) + column;
-    const float4 f = r.factors[t];
-    const float weight = r.weights[t * RingStage::kWeights];
-    const float alpha = r.s.alpha[t * p.step.r + at.member];
-    float u = weight * (f.x * sum_column<kSums>(partials, bits));
-    float w = alpha * weight * (f.y * sum_column<kSums>(partials + (kSums << bits), bits));
-#pragma unroll 4
-    for (int e = 0; e < cursor.live + t; ++e) {
-      const float2 share = r.shares[t * kMaxRingEntries + e];
-      const float delta = r.deltas[(e << bits) + column];
-      u = fmaf(share.x, delta, u);
-      w = fmaf(share.y, delta, w);
+  for (int first = 0; first < tokens; first += kRound) {
+    float sums[2 * kRound], deltas[kRound];
+    sum_entries(r, cursor, tokens, first, column, sums);
+#pragma unroll
+    for (int i = 0; i < kRound; ++i) {
+      const int t = first + i, e = cursor.live + t;
+      if (t >= tokens) break;
+      float u = sums[2 * i], w = sums[2 * i + 1];
+#pragma unroll
+      for (int j = 0; j < i; ++j) {
+        const float2 share = *r.share(cursor.live + first + j, t);
+        u = fmaf(share.x, deltas[j], u);
+        w = fmaf(share.y, deltas[j], w);
+      }
+      float v = r.s.v(t)[column];
+      const float alpha = r.s.alpha[t * p.step.r + at.member];
+      if (p.step.delta_rule) v = r.s.beta[t * p.step.r + at.member] * (v - alpha * u);
+      const float o = fmaf(r.factors[t].z, v, w);
+      deltas[i] = device::rounded(p.delta.number, v);
+      emit_column<C>(p, r, unit, at, t, column, o);
+      if (half == 0) continue;
+      r.delta(e)[column] = deltas[i];
+      if (at.column + column >= p.step.V) continue;
+      const int64_t entry =
+          entry_offset(p.delta, unit.seq.write, cursor.place(e), at.head, p.step.V) + at.column;
+      device::store_number(p.delta.data, entry + column, p.delta.number, deltas[i]);
     }
-    float v = r.s.v(t)[column];
-    if (p.step.delta_rule) v = r.s.beta[t * p.step.r + at.member] * (v - alpha * u);
-    device::store_number(p.step.o.data,
-                         row_offset(p.step.o, unit.seq, t, at.head, at.column + column),
-                         p.step.o.number, fmaf(f.z, v, w));
-    const int e = cursor.live + t;
-    v = device::rounded(p.delta.number, v);
-    r.deltas[(e << bits) + column] = v;
-    const int64_t entry =
-        entry_offset(p.delta, unit.seq.write, cursor.place(e), at.head, p.step.V) + at.column;
-    device::store_number(p.delta.data, entry + column, p.delta.number, v);
+    // SYNC warp: deltas of this round, for the next one's lanes
+    __syncwarp();
   }
 }
 
-/// The tile with all live entries in it.
-template <class C>
-__device__ __forceinline__ void fold_tile(const RingParams& p, const RingStage& r,
-                                          const RingCursor& cursor, const Lane<C>& lane,
-                                          Tile<C>& tile) {
-  const int bits = p.step.grid.column_bits;
-  float decay = r.weights[0];
-#pragma unroll 1
-  for (int e = 0; e <= cursor.live; ++e) {
-    // The first round only decays.
-    const float weight = e == 0 ? 0.0f : r.weights[e];
-    const float* const key = r.keys + max(e - 1, 0) * C::kK + lane.row;
-    const float* const delta = r.deltas + (max(e - 1, 0) << bits);
-    float k[4], d[4] = {};
-    if (C::kVk) {
-      read_four(key, k);
-    } else if (e > 0) {
-      read_four(delta + lane.column, d);
-#pragma unroll
-      for (int i = 0; i < 4; ++i) d[i] *= weight;
-    }
-#pragma unroll
-    for (int m = 0; m < kVectors; ++m) {
-      if (m >= lane.vectors) break;
-      if (!C::kVk && m % 4 == 0) read_four(key + m, k);
-      float x[4];
-      InFloat32::get(tile.words[m], x);
-      if (e == 0) {
-#pragma unroll
-        for (int i = 0; i < 4; ++i) x[i] *= decay;
-      } else if (C::kVk) {
-        const int column =
-            lane.warp * lane.warp_columns() + m * C::kPerLoad + lane.index / C::kLanes;
-        const float scaled = weight * delta[column];
-#pragma unroll
-        for (int i = 0; i < 4; ++i) x[i] = fmaf(k[i], scaled, x[i]);
-      } else {
-#pragma unroll
-        for (int i = 0; i < 4; ++i) x[i] = fmaf(k[m % 4], d[i], x[i]);
-      }
-      InFloat32::set(tile.words[m], x);
-    }
-  }
+/// Everything that needs S0: its products, and the fold.
+template <class C, class Form>
+__device__ __forceinline__ void use_state(const RingParams& p, const RingStage& r, const Unit& unit,
+                                          const RingCursor& cursor, const RingLane<C>& lane,
+                                          Tile<C>& state) {
+  multiply_state<C, Form>(p, r, unit, lane, state);
+  if (!cursor.folds) return;
+  fold_tile<C, Form>(r, cursor, lane, state);
+  store_ring_tile(p.step, unit, lane, state);
 }
 
 /// Decays of the tokens to the ring, and the next checkpoint.
@@ -162,43 +165,49 @@ __device__ __forceinline__ void enter_scalars(const RingParams& p, const RingSta
   }
 }
 
-/// Requests everything and fills the stage but for what depends on norms. Padding: does nothing.
+/// Requests everything and fills the stage, of a layer but for what depends on norms. Padding: does
+/// nothing.
 template <class C>
 __device__ __forceinline__ RingCursor stage_ring(const RingParams& params, Unit& unit,
-                                                 const RingStage& r, const Lane<C>& lane,
+                                                 const RingStage& r, const RingLane<C>& lane,
                                                  Tile<C>& state) {
   const DecodeParams& p = params.step;
-  const int entry = C::kThreads - 1 - static_cast<int>(threadIdx.x);
-  const device::SlotEntries slots = device::request_slots(p.state, unit.seq.index);
-  const RingCursor cursor = find_cursor(params, unit.seq.index, slots.has_initial);
-  const GateInputs gate = request_gate(p, unit, entry);
-  TokenRequest<C> tokens(p, unit, r.s);
-  device::find_slots(p.state, slots, &unit.seq);
-  if (unit.seq.padded) return cursor;
-  load_tile(p, unit, unit.first, lane, state);
   const Place at = place_of(p, unit, unit.first);
-  EntryRequest<C> entries;
-  request_entries(params, unit, at, cursor, 0, entries);
-  const float decay = request_decay(params, unit, at, cursor);
-  settle_gate(p, unit, r.s, entry, gate);
-  for (int i = entry + C::kThreads; i < unit.seq.tokens * p.r; i += C::kThreads) {
-    settle_gate(p, unit, r.s, i, request_gate(p, unit, i));
+  // The last warp has the least to do otherwise.
+  const bool has_scalars = lane.warp == C::kWarps - 1;
+  const device::SlotEntries slots = device::request_slots(p.state, unit.seq.index);
+  const CursorRequest cursors(params, unit.seq.index);
+  RingScalars scalars;
+  if (has_scalars) scalars.request(p, unit, at.member);
+  using Request = std::conditional_t<C::kLayer, LayerRequest<C>, RingTokens<C>>;
+  Request request(p, unit, r.s);
+  device::find_slots(p.state, slots, &unit.seq);
+  if (unit.seq.padded) return {};
+  request.request_states(p, unit, r.s, slots);
+  // PERF ahead of all that can wait
+  load_ring_tile(p, unit, lane, state);
+  const RingCursor cursor = cursors.settle(params, slots.has_initial);
+  request_entries<C>(params, r, unit, at, cursor);
+  if (has_scalars) scalars.request_decay(params, unit, at, cursor);
+  if (has_scalars) scalars.settle(p, unit, r, cursor, at.member);
+  if constexpr (C::kLayer) {
+    request.settle(p, unit, r.s);
+  } else {
+    request.settle(params, unit, r, cursor);
   }
-  tokens.settle(p, unit, r.s);
-  settle_entries(params, r, cursor, 0, entries);
-#pragma unroll 1
-  for (int first = C::kWarps; first < cursor.live; first += C::kWarps) {
-    request_entries(params, unit, at, cursor, first, entries);
-    settle_entries(params, r, cursor, first, entries);
-  }
-  if (static_cast<int>(threadIdx.x) < cursor.live) r.decays[threadIdx.x] = decay;
+  settle_entries<C>(params, r, cursor);
   return cursor;
 }
 
-/// @param p by value, in constant memory. Launch with a grid of step.grid.ctas x H x N CTAs of
-///          C::kThreads threads and RingSizes::bytes() of dynamic shared memory.
+/// CTAs that the registers of a multiprocessor must hold.
 template <class C>
-__global__ void __launch_bounds__(C::kThreads, C::kResident)
+inline constexpr int kRingResident = 2 * kMaxThreads / C::kThreads;
+
+/// @param p by value, in constant memory. Launch with a grid of step.grid.ctas x H x N CTAs of
+///          C::kThreads threads and RingSizes::bytes() of dynamic shared memory; of a layer
+///          with more than one CTA a unit, in clusters of step.grid.ctas.
+template <class C>
+__global__ void __launch_bounds__(C::kThreads, kRingResident<C>)
     ring_kernel(const __grid_constant__ RingParams p) {
   Unit unit = unit_of(p.step);
   if (p.step.prefetch) prefetch_all<C>(p.step, unit);
@@ -207,32 +216,56 @@ __global__ void __launch_bounds__(C::kThreads, C::kResident)
   ptx::launch_dependents();
   device::find_rows(p.step.rows, &unit.seq);
   const RingStage r = make_ring_stage<C>(p);
-  const Lane<C> lane(p.step.grid);
+  const RingLane<C> lane(p.step.grid);
   Tile<C> state;
-  state.clear();
   const RingCursor cursor = stage_ring(p, unit, r, lane, state);
   if (unit.seq.padded) {
     write_zeros<C>(p.step, unit, r.s);
     return;
   }
   const Place at = place_of(p.step, unit, unit.first);
-  // SYNC CTA: tokens, gates and live entries are complete
+  // SYNC cluster 1: this thread has read, and used, its columns of the conv states
+  if (C::kLayer && p.step.grid.ctas > 1) ptx::cluster_arrive_relaxed();
+  if constexpr (C::kLayer) {
+    // SYNC CTA: tokens are complete, and v columns of conv states are read
+    __syncthreads();
+    enter_staged_tokens<C>(p, r, unit, cursor);
+  }
+  // SYNC CTA: tokens, weights and all entries but the tokens' deltas are complete
   __syncthreads();
-  weigh_entries(p, r, cursor, unit.seq.tokens, at.member);
-  enter_keys(p, r, unit, at, cursor, lane);
-  // SYNC CTA: keys of all entries, factors and weights are complete
+  multiply_entries(p, r, unit, lane);
+  if constexpr (!C::kPacked) {
+    use_state<C, InFloat32>(p, r, unit, cursor, lane, state);
+  } else if (p.step.state.final.pool.number == Number::kBfloat16) {
+    use_state<C, In16Bits<__nv_bfloat16>>(p, r, unit, cursor, lane, state);
+  } else {
+    use_state<C, In16Bits<__half>>(p, r, unit, cursor, lane, state);
+  }
+  // SYNC CTA: the warps' products of entries and sums with S0 are complete
   __syncthreads();
-  share_entries(p, r, unit, at.member, cursor, lane);
-  unpack_tile(p.step, state);
-  multiply_state(p, r, unit, lane, state);
-  // SYNC CTA: shares and products are complete
+  share_entries<C>(p, r, unit, at.member, cursor);
+  // SYNC CTA: shares are complete
   __syncthreads();
-  const int column = static_cast<int>(threadIdx.x);
-  if (column < r.s.columns) run_column<C>(p, r, unit, at, cursor, column);
+  for (int pair = static_cast<int>(threadIdx.x); pair < 2 * r.s.columns; pair += C::kThreads) {
+    run_column<C>(p, r, unit, at, cursor, pair / 2);
+  }
   enter_scalars(p, r, unit, at, cursor);
-  if (!cursor.folds) return;
-  fold_tile(p, r, cursor, lane, state);
-  store_tile(p.step, unit, unit.first, lane, unit.seq.write, state);
+  if constexpr (C::kLayer) {
+    if (hands_over(p.step, unit)) hand_over();
+    finish_layer<C>(p.step, unit, r.s);
+  }
+}
+
+template <int kK, bool kVk, bool kLayer>
+const void* ring_instance(bool packed) noexcept {
+  return packed ? reinterpret_cast<const void*>(&ring_kernel<Config<kK, kVk, kLayer, true>>)
+                : reinterpret_cast<const void*>(&ring_kernel<Config<kK, kVk, kLayer>>);
+}
+
+/// The instances of a K and a layout.
+template <int kK, bool kVk>
+const void* ring_instance(bool layer, bool packed) noexcept {
+  return layer ? ring_instance<kK, kVk, true>(packed) : ring_instance<kK, kVk, false>(packed);
 }
 
 }  // namespace sluice::cuda::decode

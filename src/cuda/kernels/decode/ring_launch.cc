@@ -10,9 +10,9 @@ namespace {
 
 constexpr size_t kPlainSharedBytes = 48 * 1024;  ///< what needs no attribute
 
-const void* kernel_for(int K, bool is_vk) noexcept {
-  if (K == 64) return is_vk ? ring_k64_vk() : ring_k64_kv();
-  return is_vk ? ring_k128_vk() : ring_k128_kv();
+const void* kernel_for(int K, bool is_vk, bool layer, bool packed) noexcept {
+  if (K == 64) return is_vk ? ring_k64_vk(layer, packed) : ring_k64_kv(layer, packed);
+  return is_vk ? ring_k128_vk(layer, packed) : ring_k128_kv(layer, packed);
 }
 
 int allow_shared(const void* kernel) noexcept {
@@ -24,8 +24,10 @@ int allow_shared(const void* kernel) noexcept {
 
 int load_ring_kernels() noexcept {
   for (const int K : {64, kMaxRingK}) {
-    for (const bool is_vk : {false, true}) {
-      if (const int error = allow_shared(kernel_for(K, is_vk)); error != cudaSuccess) return error;
+    for (int form = 0; form < 8; ++form) {
+      const int error =
+          allow_shared(kernel_for(K, form / 4 != 0, form / 2 % 2 != 0, form % 2 != 0));
+      if (error != cudaSuccess) return error;
     }
   }
   return cudaSuccess;
@@ -33,22 +35,25 @@ int load_ring_kernels() noexcept {
 
 int launch_ring(const RingParams& params, int64_t sequences, bool is_vk, void* stream) noexcept {
   if (sequences == 0) return cudaSuccess;
-  const RingSizes sizes = ring_sizes(params, is_vk);
-  const void* const kernel = kernel_for(sizes.K, is_vk);
+  const RingSizes sizes = ring_sizes(params);
+  const void* const kernel = kernel_for(sizes.K, is_vk, params.step.layer, params.step.packed);
   if (sizes.bytes() > kPlainSharedBytes) {
     if (const int error = allow_shared(kernel); error != cudaSuccess) return error;
   }
-  cudaLaunchAttribute overlap{};
-  overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  overlap.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchAttribute attributes[2] = {};
+  attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attributes[0].val.programmaticStreamSerializationAllowed = 1;
+  attributes[1].id = cudaLaunchAttributeClusterDimension;
+  attributes[1].val.clusterDim.x = static_cast<unsigned>(params.step.grid.ctas);
+  attributes[1].val.clusterDim.y = attributes[1].val.clusterDim.z = 1;
   cudaLaunchConfig_t config{};
   config.gridDim = dim3(static_cast<unsigned>(params.step.grid.ctas),
                         static_cast<unsigned>(params.step.H), static_cast<unsigned>(sequences));
   config.blockDim = dim3(static_cast<unsigned>(32 * warps_of(sizes.K)));
   config.dynamicSmemBytes = sizes.bytes();
   config.stream = static_cast<cudaStream_t>(stream);
-  config.attrs = &overlap;
-  config.numAttrs = 1;
+  config.attrs = attributes;
+  config.numAttrs = params.step.layer && params.step.grid.ctas > 1 ? 2 : 1;
   RingParams copy = params;
   void* arguments[] = {&copy};
   return cudaLaunchKernelExC(&config, kernel, arguments);

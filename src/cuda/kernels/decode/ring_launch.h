@@ -8,19 +8,21 @@
 namespace sluice::cuda::decode {
 
 /// The instances for K up to the number in their name, one translation unit each (inst/).
-const void* ring_k64_kv() noexcept;
-const void* ring_k64_vk() noexcept;
-const void* ring_k128_kv() noexcept;
-const void* ring_k128_vk() noexcept;
+/// @param layer DecodeParams::layer
+/// @param packed states have 16 bits
+const void* ring_k64_kv(bool layer, bool packed) noexcept;
+const void* ring_k64_vk(bool layer, bool packed) noexcept;
+const void* ring_k128_kv(bool layer, bool packed) noexcept;
+const void* ring_k128_vk(bool layer, bool packed) noexcept;
 
 /// Shared memory of a CTA.
-constexpr RingSizes ring_sizes(const RingParams& p, bool is_vk) noexcept {
+constexpr RingSizes ring_sizes(const RingParams& p) noexcept {
   return {p.step.K <= 64 ? 64 : kMaxRingK,
-          1 << p.step.grid.column_bits,
+          p.step.grid.column_bits,
           p.step.rows.max_tokens,
           p.step.r,
-          p.L,
-          is_vk};
+          p.step.layer,
+          p.step.grid.ctas};
 }
 
 /// As load_kernels() and launch() of launch.h.

@@ -19,7 +19,7 @@ struct RingArray {
   Number number;
 };
 
-/// Arguments of the ring kernel. step: one tile a CTA, not packed, states in place.
+/// Arguments of the ring kernel. step: one tile a CTA, states in place.
 struct RingParams {
   DecodeParams step;
   RingArray k, delta, decay;
@@ -29,21 +29,34 @@ struct RingParams {
   bool always;  ///< fold, whatever fits
 };
 
-/// Sizes of a CTA's shared memory, in floats; ring.cuh has the same order.
-struct RingSizes {
-  int K;        ///< of the instance
-  int columns;  ///< of a tile
-  int max_tokens, r, L;
-  bool is_vk;
+/// Floats behind each row of keys, of deltas and of sums with S0 in shared memory. PERF lanes of a
+/// fragment meet in few banks.
+inline constexpr int kKeyPad = 8, kDeltaPad = 16, kPartialPad = 8;
 
-  /// Products of S0 with k and q: of [K,V] those of every warp.
-  constexpr int partials() const noexcept {
-    return 2 * max_tokens * columns * (is_vk ? 1 : warps_of(K));
+/// Sizes of a CTA's shared memory, in floats; make_ring_stage() has the same order.
+struct RingSizes {
+  int K;  ///< of the instance
+  int column_bits;
+  int max_tokens, r;
+  bool layer;
+  int ctas;  ///< of a unit
+
+  constexpr int entries() const noexcept {
+    return kMaxRingEntries * (K + kKeyPad + (1 << column_bits) + kDeltaPad);
+  }
+  /// Warps that share 32 columns.
+  constexpr int splits() const noexcept { return warps_of(K) >> (column_bits - kMinColumnBits); }
+  /// New conv states of q and k, which wait for the cluster: conv_pairs.cuh.
+  constexpr int conv_words() const noexcept { return layer && ctas > 1 ? 4 * K : 0; }
+  constexpr int per_token() const noexcept {
+    const int columns = 1 << column_bits;
+    return splits() * (2 * columns + kPartialPad) + 2 * K + columns +
+           2 * warps_of(K) * kMaxRingEntries + 4 + (kMaxRingEntries + 1) + 2 * r +
+           (layer ? 2 * columns + columns / 4 : 0);
   }
   constexpr int floats() const noexcept {
-    return partials() + max_tokens * (2 * K + columns) + L * (K + columns) + 4 * max_tokens +
-           2 * max_tokens * kMaxRingEntries + (max_tokens + 1) * (kMaxRingEntries + 1) +
-           kMaxRingEntries + 2 * max_tokens * r;
+    return entries() + conv_words() + max_tokens * per_token() +
+           2 * kMaxRingEntries * kMaxRingTokens + (kMaxRingEntries + 1) + kMaxRingEntries;
   }
   constexpr size_t bytes() const noexcept { return sizeof(float) * static_cast<size_t>(floats()); }
 };

@@ -5,8 +5,10 @@
 #define SLUICE_CUDA_KERNELS_DECODE_RING_STAGE_CUH_
 
 #include "cuda/kernels/decode/ring_params.h"
+#include "cuda/kernels/decode/ring_tile.cuh"
 #include "cuda/kernels/decode/stage.cuh"
 #include "cuda/kernels/decode/step.cuh"
+#include "cuda/ptx/async_copy.cuh"
 
 namespace sluice::cuda::decode {
 
@@ -24,67 +26,90 @@ struct RingCursor {
   }
 };
 
-/// Cursors, clamped to what the ring can hold.
-__device__ __forceinline__ RingCursor find_cursor(const RingParams& p, int64_t sequence,
-                                                  bool starts) {
-  const int64_t position = device::load_index(p.position, sequence);
-  const int64_t checkpoint = device::load_index(p.checkpoint, sequence);
-  RingCursor c;
-  c.L = p.L;
-  c.position = min(max(position, int64_t{0}), int64_t{INT32_MAX});
-  const int most = p.L - p.step.rows.max_tokens;
-  const int64_t before = min(c.position - checkpoint, c.position);
-  const int live = static_cast<int>(min(max(before, int64_t{0}), int64_t{most}));
-  c.live = starts ? live : 0;
-  c.first =
-      static_cast<int>(static_cast<uint32_t>(c.position - c.live) % static_cast<uint32_t>(p.L));
-  c.folds = p.always || !starts || live > most - p.step.rows.max_tokens;
-  return c;
-}
+/// A sequence's cursors as they lie in memory, on their way.
+struct CursorRequest {
+  int64_t position, checkpoint;
+
+  __device__ __forceinline__ CursorRequest(const RingParams& p, int64_t sequence)
+      : position(device::load_index(p.position, sequence)),
+        checkpoint(device::load_index(p.checkpoint, sequence)) {}
+  /// Clamped to what the ring can hold.
+  __device__ __forceinline__ RingCursor settle(const RingParams& p, bool starts) const {
+    RingCursor c;
+    c.L = p.L;
+    c.position = min(max(position, int64_t{0}), int64_t{INT32_MAX});
+    const int most = p.L - p.step.rows.max_tokens;
+    const int64_t before = min(c.position - checkpoint, c.position);
+    const int live = static_cast<int>(min(max(before, int64_t{0}), int64_t{most}));
+    c.live = starts ? live : 0;
+    c.first =
+        static_cast<int>(static_cast<uint32_t>(c.position - c.live) % static_cast<uint32_t>(p.L));
+    c.folds = p.always || !starts || live > most - p.step.rows.max_tokens;
+    return c;
+  }
+};
 
 /// The CTA's shared memory; sizes: RingSizes.
 struct RingStage {
-  Stage s;               ///< partials, rows, alpha, beta
-  float4* factors;       ///< [tokens] of k, of q, of delta in the token's own output
-  float *keys, *deltas;  ///< entries, [L][K] and [L][columns], the call's behind the live ones
-  /// [tokens][entries]: what delta of an entry counts in S^T k and in the output of a token.
+  Stage s;  ///< rows, alpha, beta; partials: sums with S0, [splits][tokens][k, q][columns]
+  int tokens, splits;  ///< splits: warps that share 32 columns
+  /// Entries, [kMaxRingEntries] rows, the call's behind the live ones.
+  float *keys, *deltas;
+  float2* products;  ///< [warps][tokens][entries], k_i.k and k_i.q over a warp's rows
+  float4* factors;   ///< [tokens] of k, of q, of delta in the token's own output
+  /// [entries][kMaxRingTokens]: what delta of an entry counts in S^T k and in the output of a
+  /// token. The last place, where no entry is earlier than a token, is S0's.
   float2* shares;
   /// [tokens + 1][1 + entries]: products of the decays behind S0, and behind each entry, ahead of a
   /// token.
   float* weights;
   float* decays;  ///< of live entries
 
-  static constexpr int kWeights = kMaxRingEntries + 1;
+  static constexpr int kWeights = kMaxRingEntries + 1, kStateShare = kMaxRingEntries - 1;
+
+  __device__ __forceinline__ int partial_row() const { return 2 * s.columns + kPartialPad; }
+  __device__ __forceinline__ float* key(int e) const { return keys + e * (s.K + kKeyPad); }
+  __device__ __forceinline__ float* delta(int e) const {
+    return deltas + e * (s.columns + kDeltaPad);
+  }
+  /// Sums with k of a token, by the warps that have part `split` of the rows; those with q follow.
+  __device__ __forceinline__ float* partial(int split, int t) const {
+    return s.partials + (split * tokens + t) * partial_row();
+  }
+  __device__ __forceinline__ float2* share(int e, int t) const {
+    return shares + e * kMaxRingTokens + t;
+  }
 };
 
 template <class C>
 __device__ __forceinline__ RingStage make_ring_stage(const RingParams& p) {
   RingStage r;
-  const int tokens = p.step.rows.max_tokens;
-  r.s.K = C::kK, r.s.columns = 1 << p.step.grid.column_bits;
+  const int tokens = p.step.rows.max_tokens, bits = p.step.grid.column_bits;
+  r.tokens = tokens, r.splits = C::kWarps >> (bits - kMinColumnBits);
+  r.s.K = C::kK, r.s.columns = 1 << bits;
   r.s.row = 2 * C::kK + r.s.columns;
   r.s.partials = reinterpret_cast<float*>(ptx::dynamic_memory());
-  r.s.rows = r.s.partials + 2 * tokens * r.s.columns * (C::kVk ? 1 : C::kWarps);
-  r.keys = r.s.rows + tokens * r.s.row;
-  r.deltas = r.keys + p.L * C::kK;
-  float* const after = r.deltas + p.L * r.s.columns;
-  r.factors = reinterpret_cast<float4*>(after);
-  r.shares = reinterpret_cast<float2*>(after + 4 * tokens);
-  r.weights = after + 4 * tokens + 2 * tokens * kMaxRingEntries;
+  r.s.rows = r.s.partials + r.splits * tokens * r.partial_row();
+  if (C::kLayer) {
+    r.s.gates = r.s.rows + tokens * r.s.row;
+    r.s.o = r.s.gates + tokens * r.s.columns;
+    r.s.squares = r.s.o + tokens * r.s.columns;
+    r.s.conv = reinterpret_cast<uint4*>(r.s.squares + tokens * r.s.columns / 4);
+    r.keys = reinterpret_cast<float*>(r.s.conv + (p.step.grid.ctas > 1 ? C::kK : 0));
+  } else {
+    r.keys = r.s.rows + tokens * r.s.row;
+  }
+  r.deltas = r.keys + kMaxRingEntries * (C::kK + kKeyPad);
+  float* const after = r.deltas + kMaxRingEntries * (r.s.columns + kDeltaPad);
+  r.products = reinterpret_cast<float2*>(after);
+  r.factors = reinterpret_cast<float4*>(r.products + C::kWarps * tokens * kMaxRingEntries);
+  r.shares = reinterpret_cast<float2*>(r.factors + tokens);
+  r.weights = reinterpret_cast<float*>(r.shares + kMaxRingEntries * kMaxRingTokens);
   r.decays = r.weights + (tokens + 1) * RingStage::kWeights;
   r.s.alpha = r.decays + kMaxRingEntries;
   r.s.beta = r.s.alpha + tokens * p.step.r;
   return r;
 }
-
-/// A warp's share of some live entries, on its way: rows of keys and deltas in turn, a lane four
-/// numbers of each. WHY not through the read-only cache: this launch writes other entries.
-template <class C>
-struct EntryRequest {
-  /// PERF two rows a warp at a time: all entries at once would cost eight registers more
-  static constexpr int kRows = 2;
-  uint32_t words[kRows][4];
-};
 
 /// Element 0 of entry number `place` of a head.
 __device__ __forceinline__ int64_t entry_offset(const RingArray& a, int64_t slot, int place,
@@ -92,140 +117,229 @@ __device__ __forceinline__ int64_t entry_offset(const RingArray& a, int64_t slot
   return slot * a.slot_stride + int64_t{place} * a.entry_stride + int64_t{head} * D;
 }
 
-/// Entries first .. first + C::kWarps - 1, as far as they are live.
+/// Rows of keys and deltas of all live entries in turn, a warp some of them, a lane four numbers.
 template <class C>
-__device__ __forceinline__ void request_entries(const RingParams& p, const Unit& unit,
-                                                const Place& at, const RingCursor& cursor,
-                                                int first, EntryRequest<C>& out) {
-  const int warp = static_cast<int>(threadIdx.x / 32), lane = static_cast<int>(threadIdx.x % 32);
-  const uint64_t policy = ptx::evict_first();
-  const int64_t slot = unit.seq.write;
-#pragma unroll
-  for (int i = 0; i < EntryRequest<C>::kRows; ++i) {
-    const int row = 2 * first + warp + C::kWarps * i;
-    const bool is_key = row % 2 == 0;
-    const RingArray& a = is_key ? p.k : p.delta;
-    const int columns = min(1 << p.step.grid.column_bits, p.step.V - at.column);
-#pragma unroll
-    for (int word = 0; word < 4; ++word) out.words[i][word] = 0;
-    if (row >= 2 * cursor.live || 4 * lane >= (is_key ? p.step.K : columns)) continue;
+struct EntryRow {
+  bool is_key;
+  int e;
+  float* to;  ///< in shared memory
+  bool fits;  ///< whether the lane has numbers of the row
+  __device__ __forceinline__ EntryRow(const RingStage& r, int row)
+      : is_key(row % 2 == 0), e(row / 2) {
+    const int four = 4 * static_cast<int>(threadIdx.x % 32);
+    to = (is_key ? r.key(e) : r.delta(e)) + four;
+    fits = four < (is_key ? C::kK : r.s.columns);
+  }
+};
+
+/// Requests live entries as they lie in memory, zeros past K and V. WHY not through registers:
+/// those have the state.
+template <class C>
+__device__ __forceinline__ void request_entries(const RingParams& p, const RingStage& r,
+                                                const Unit& unit, const Place& at,
+                                                const RingCursor& cursor) {
+  const int four = 4 * static_cast<int>(threadIdx.x % 32);
+#pragma unroll 1
+  for (int i = static_cast<int>(threadIdx.x / 32); i < 2 * cursor.live; i += C::kWarps) {
+    const EntryRow<C> row(r, i);
+    if (!row.fits) continue;
+    const RingArray& a = row.is_key ? p.k : p.delta;
+    const int place = cursor.place(row.e), column = row.is_key ? 0 : at.column;
     const int64_t head =
-        entry_offset(a, slot, cursor.place(row / 2), is_key ? unit.key_head : at.head,
-                     is_key ? p.step.K : p.step.V);
-    const int64_t element = head + (is_key ? 0 : at.column) + 4 * lane;
-    const char* const address =
-        static_cast<const char*>(a.data) + element * (a.number == Number::kFloat32 ? 4 : 2);
+        entry_offset(a, unit.seq.write, place, row.is_key ? unit.key_head : at.head,
+                     row.is_key ? p.step.K : p.step.V);
+    const bool exists = column + four < (row.is_key ? p.step.K : p.step.V);
+    const int64_t element = exists ? head + column + four : 0;
     if (a.number == Number::kFloat32) {
-      ptx::load_stream_16(out.words[i], address, policy);
+      ptx::copy_async<16>(row.to, static_cast<const float*>(a.data) + element, exists);
     } else {
-      ptx::load_stream_8(out.words[i], address, policy);
+      ptx::copy_async<8>(row.to, static_cast<const uint16_t*>(a.data) + element, exists);
     }
   }
 }
 
-/// The decay of the thread's live entry.
-__device__ __forceinline__ float request_decay(const RingParams& p, const Unit& unit,
-                                               const Place& at, const RingCursor& cursor) {
-  const int e = static_cast<int>(threadIdx.x);
-  if (e >= cursor.live) return 1.0f;
-  const int64_t entry = entry_offset(p.decay, unit.seq.write, cursor.place(e), at.head, 1);
-  return static_cast<const float*>(p.decay.data)[entry];
-}
-
-/// What request_entries() asked for, to shared memory in float32, zeros past K and V.
+/// Waits for request_entries(), and makes float32 of 16 bits where they lie.
 template <class C>
 __device__ __forceinline__ void settle_entries(const RingParams& p, const RingStage& r,
-                                               const RingCursor& cursor, int first,
-                                               EntryRequest<C>& in) {
-  const int warp = static_cast<int>(threadIdx.x / 32), lane = static_cast<int>(threadIdx.x % 32);
-#pragma unroll
-  for (int i = 0; i < EntryRequest<C>::kRows; ++i) {
-    const int row = 2 * first + warp + C::kWarps * i;
-    const bool is_key = row % 2 == 0;
-    const Number number = is_key ? p.k.number : p.delta.number;
-    const int count = is_key ? C::kK : r.s.columns;
-    if (row >= 2 * cursor.live || 4 * lane >= count) continue;
+                                               const RingCursor& cursor) {
+  ptx::wait_for_all_copies();
+  if (p.k.number == Number::kFloat32 && p.delta.number == Number::kFloat32) return;
+#pragma unroll 1
+  for (int i = static_cast<int>(threadIdx.x / 32); i < 2 * cursor.live; i += C::kWarps) {
+    const EntryRow<C> row(r, i);
+    const Number number = row.is_key ? p.k.number : p.delta.number;
+    if (!row.fits || number == Number::kFloat32) continue;
+    uint32_t words[4] = {__float_as_uint(row.to[0]), __float_as_uint(row.to[1])};
     if (number == Number::kBfloat16) {
-      unpack_four<__nv_bfloat16>(in.words[i]);
-    } else if (number == Number::kFloat16) {
-      unpack_four<__half>(in.words[i]);
+      unpack_four<__nv_bfloat16>(words);
+    } else {
+      unpack_four<__half>(words);
     }
     float x[4];
-    InFloat32::get(in.words[i], x);
-    write_four((is_key ? r.keys : r.deltas) + row / 2 * count + 4 * lane, x);
+    InFloat32::get(words, x);
+    write_four(row.to, x);
   }
 }
 
-/// RingStage::weights: a thread has S0 or an entry, and goes through the decays behind it.
-__device__ __forceinline__ void weigh_entries(const RingParams& p, const RingStage& r,
-                                              const RingCursor& cursor, int tokens, int member) {
-  const int entries = cursor.live + tokens, e = static_cast<int>(threadIdx.x) - 1;
-  if (e >= entries) return;
-  float product = 1.0f;
+/// Gates of the CTA's value head and decays of live entries on their way, of one warp: lane e has
+/// entry e, lane 16 + t token t.
+struct RingScalars {
+  GateInputs gate{};
+  float decay = 1.0f;
+  int token = -1;  ///< -1: none
+
+  __device__ __forceinline__ void request(const DecodeParams& p, const Unit& unit, int member) {
+    const int t = static_cast<int>(threadIdx.x % 32) - kMaxRingEntries;
+    token = t < unit.seq.tokens ? max(t, -1) : -1;
+    if (token >= 0) gate = request_gate(p, unit, token * p.r + member);
+  }
+  __device__ __forceinline__ void request_decay(const RingParams& p, const Unit& unit,
+                                                const Place& at, const RingCursor& cursor) {
+    const int e = static_cast<int>(threadIdx.x % 32);
+    if (e >= cursor.live) return;
+    const int64_t entry = entry_offset(p.decay, unit.seq.write, cursor.place(e), at.head, 1);
+    decay = static_cast<const float*>(p.decay.data)[entry];
+  }
+  /// Also RingStage::weights: a lane has S0 or an entry, and goes through the decays behind it.
+  __device__ __forceinline__ void settle(const DecodeParams& p, const Unit& unit,
+                                         const RingStage& r, const RingCursor& cursor,
+                                         int member) const {
+    const int lane = static_cast<int>(threadIdx.x % 32);
+    if (token >= 0) settle_gate(p, unit, r.s, token * p.r + member, gate);
+    if (lane < cursor.live) r.decays[lane] = decay;
+    // SYNC warp: decays of all entries and tokens
+    __syncwarp();
+    const int entries = cursor.live + unit.seq.tokens, e = lane - 1;
+    if (e >= entries) return;
+    float product = 1.0f;
 #pragma unroll 1
-  for (int i = e + 1; i <= entries; ++i) {
-    const int t = i - cursor.live;
-    if (t >= 0) r.weights[t * RingStage::kWeights + 1 + e] = product;
-    if (i < entries) product *= t < 0 ? r.decays[i] : r.s.alpha[t * p.step.r + member];
+    for (int i = e + 1; i <= entries; ++i) {
+      const int t = i - cursor.live;
+      if (t >= 0) r.weights[t * RingStage::kWeights + 1 + e] = product;
+      if (i < entries) product *= t < 0 ? r.decays[i] : r.s.alpha[t * p.r + member];
+    }
   }
-}
+};
 
-/// Factors of the warp's tokens, and their keys as later tokens see them: to shared memory, and by
-/// the first CTA of a key head to the ring.
+/// Factors of a token, by a whole warp, and its key as later tokens see it: to shared memory, and
+/// by the first CTA of a key head to the ring. Lanes have every 32nd number of k and q.
 template <class C>
-__device__ __forceinline__ void enter_keys(const RingParams& p, const RingStage& r,
-                                           const Unit& unit, const Place& at,
-                                           const RingCursor& cursor, const Lane<C>& lane) {
-#pragma unroll 1
-  for (int t = lane.warp; t < unit.seq.tokens; t += C::kWarps) {
-    const TokenFactors f = factors_of(p.step, r.s, t, at.member, lane);
-    if (lane.index == 0) r.factors[t] = make_float4(f.k, f.q, f.q * f.k_q, 0.0f);
-    const int row = 4 * lane.index, e = cursor.live + t;
-    if (row >= C::kK) continue;
-    float k[4];
-    read_four(r.s.k(t) + row, k);
+__device__ __forceinline__ void enter_token(const RingParams& p, const RingStage& r,
+                                            const Unit& unit, const RingCursor& cursor, int t,
+                                            const float (&k)[4], const float (&q)[4]) {
+  const int lane = static_cast<int>(threadIdx.x % 32), e = cursor.live + t;
+  float sums[3] = {};
 #pragma unroll
-    for (int i = 0; i < 4; ++i) k[i] = device::rounded(p.k.number, f.k * k[i]);
-    write_four(r.keys + e * C::kK + row, k);
-    if (unit.rank != 0) continue;
-    const int64_t entry =
-        entry_offset(p.k, unit.seq.write, cursor.place(e), unit.key_head, p.step.K);
+  for (int i = 0; i < 4; ++i) {
+    sums[0] = fmaf(k[i], k[i], sums[0]);
+    sums[1] = fmaf(q[i], q[i], sums[1]);
+    sums[2] = fmaf(k[i], q[i], sums[2]);
+  }
+  ptx::sum_over_lanes<0, 5>(sums);
+  float of_k = 1.0f, of_q = p.step.scale;
+  if (p.step.l2norm) {
+    of_k = rsqrtf(sums[0] + p.step.l2norm_eps);
+    of_q *= rsqrtf(sums[1] + p.step.l2norm_eps);
+  }
+  if (lane == 0) r.factors[t] = make_float4(of_k, of_q, of_q * (of_k * sums[2]), 0.0f);
+  const int64_t entry = entry_offset(p.k, unit.seq.write, cursor.place(e), unit.key_head, p.step.K);
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      if (row + i < p.step.K) device::store_number(p.k.data, entry + row + i, p.k.number, k[i]);
+  for (int i = 0; i < C::kK / 32; ++i) {
+    const int row = 32 * i + lane;
+    const float key = device::rounded(p.k.number, of_k * k[i]);
+    r.key(e)[row] = key;
+    if (unit.rank == 0 && row < p.step.K) {
+      device::store_number(p.k.data, entry + row, p.k.number, key);
     }
   }
 }
 
-/// RingStage::shares of every token's earlier entries; a warp has a pair at a time.
+/// enter_token() of all tokens, whose rows the stage has.
+template <class C>
+__device__ __forceinline__ void enter_staged_tokens(const RingParams& p, const RingStage& r,
+                                                    const Unit& unit, const RingCursor& cursor) {
+  const int lane = static_cast<int>(threadIdx.x % 32);
+#pragma unroll 1
+  for (int t = static_cast<int>(threadIdx.x / 32); t < unit.seq.tokens; t += C::kWarps) {
+    float k[4] = {}, q[4] = {};
+#pragma unroll
+    for (int i = 0; i < C::kK / 32; ++i) {
+      k[i] = r.s.k(t)[32 * i + lane], q[i] = r.s.q(t)[32 * i + lane];
+    }
+    enter_token<C>(p, r, unit, cursor, t, k, q);
+  }
+}
+
+/// Rows of the delta rule alone, a warp's first ones requested before anything is known of states:
+/// q and k of a token, or its v.
+template <class C>
+struct RingTokens {
+  RowRequest<C> rows[2];
+
+  __device__ __forceinline__ RingTokens(const DecodeParams& p, const Unit& unit, const Stage&) {
+    request(p, unit, static_cast<int>(threadIdx.x / 32));
+  }
+  __device__ __forceinline__ void request_states(const DecodeParams&, const Unit&, const Stage&,
+                                                 const device::SlotEntries&) {}
+  __device__ __forceinline__ void request(const DecodeParams& p, const Unit& unit, int item) {
+    const int t = item - unit.seq.tokens;
+    request_row(p, unit, t < 0 ? 3 * item : 3 * t + 2, rows[0]);
+    if (t < 0) request_row(p, unit, 3 * item + 1, rows[1]);
+  }
+  /// All of the warp's rows to shared memory, with what enter_token() makes of them.
+  __device__ __forceinline__ void settle(const RingParams& p, const Unit& unit, const RingStage& r,
+                                         const RingCursor& cursor) {
+    const int tokens = unit.seq.tokens;
+#pragma unroll 1
+    for (int item = static_cast<int>(threadIdx.x / 32); item < 2 * tokens;) {
+      const int t = item - tokens;
+      settle_row(p.step, unit, r.s, t < 0 ? 3 * item : 3 * t + 2, rows[0]);
+      if (t < 0) {
+        settle_row(p.step, unit, r.s, 3 * item + 1, rows[1]);
+        float k[4], q[4];
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          q[i] = number_of(p.step.q.number, rows[0].numbers[i]);
+          k[i] = number_of(p.step.q.number, rows[1].numbers[i]);
+        }
+        enter_token<C>(p, r, unit, cursor, item, k, q);
+      }
+      item += C::kWarps;
+      if (item < 2 * tokens) request(p.step, unit, item);
+    }
+  }
+};
+
+/// The sum of kWarps products, a binary tree.
+template <int kWarps>
+__device__ __forceinline__ float2 sum_products(const float2* products, int stride) {
+  if constexpr (kWarps == 1) {
+    return products[0];
+  } else {
+    const float2 a = sum_products<kWarps / 2>(products, stride);
+    const float2 b = sum_products<kWarps / 2>(products + kWarps / 2 * stride, stride);
+    return make_float2(a.x + b.x, a.y + b.y);
+  }
+}
+
+/// RingStage::shares; a thread has an entry and a token.
 template <class C>
 __device__ __forceinline__ void share_entries(const RingParams& p, const RingStage& r,
                                               const Unit& unit, int member,
-                                              const RingCursor& cursor, const Lane<C>& lane) {
-  const int row = 4 * (lane.index % C::kLanes);
-#pragma unroll 1
-  for (int t = 0; t < unit.seq.tokens; ++t) {
-    float k[4], q[4];
-    read_four(r.s.k(t) + row, k);
-    read_four(r.s.q(t) + row, q);
-    const float4 f = r.factors[t];
-#pragma unroll 1
-    for (int e = lane.warp; e < cursor.live + t; e += C::kWarps) {
-      float key[4], sums[2] = {};
-      read_four(r.keys + e * C::kK + row, key);
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        sums[0] = fmaf(key[i], k[i], sums[0]);
-        sums[1] = fmaf(key[i], q[i], sums[1]);
-      }
-      ptx::sum_over_lanes<0, C::kLanes == 16 ? 4 : 5>(sums);
-      if (lane.index != 0) continue;
-      const float weight = r.weights[t * RingStage::kWeights + 1 + e];
-      const float alpha = r.s.alpha[t * p.step.r + member];
-      r.shares[t * kMaxRingEntries + e] =
-          make_float2(weight * (f.x * sums[0]), alpha * weight * (f.y * sums[1]));
-    }
+                                              const RingCursor& cursor) {
+  static_assert(C::kThreads >= kMaxRingEntries * kMaxRingTokens);
+  const int e = static_cast<int>(threadIdx.x) % kMaxRingEntries;
+  const int t = static_cast<int>(threadIdx.x) / kMaxRingEntries;
+  const bool is_state = e == RingStage::kStateShare;
+  if (t >= unit.seq.tokens || (!is_state && e >= cursor.live + t)) return;
+  const float4 f = r.factors[t];
+  const float weight = r.weights[t * RingStage::kWeights + (is_state ? 0 : 1 + e)];
+  const float alpha = r.s.alpha[t * p.step.r + member];
+  float2 sum = make_float2(1.0f, 1.0f);
+  if (!is_state) {
+    sum = sum_products<C::kWarps>(r.products + t * kMaxRingEntries + e, r.tokens * kMaxRingEntries);
   }
+  *r.share(e, t) = make_float2(weight * (f.x * sum.x), alpha * weight * (f.y * sum.y));
 }
 
 }  // namespace sluice::cuda::decode

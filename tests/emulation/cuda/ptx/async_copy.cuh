@@ -7,6 +7,9 @@
 #include <cstdlib>
 #include <cstring>
 #include <deque>
+#include <functional>
+#include <map>
+#include <utility>
 #include <vector>
 
 #include "emulator.hpp"
@@ -52,6 +55,29 @@ inline void wait_for_copies() {
     for (const LateCopy& copy : groups.front()) do_copy(copy);
     groups.pop_front();
   }
+}
+
+/// Those of copy_async(), of CTAs that run together.
+using OwnCopies = std::vector<std::function<void()>>;
+inline OwnCopies& own_copies() {
+  static std::map<std::pair<const void*, unsigned>, OwnCopies> all;
+  return all[{emulation::own_shared(), emulation::thread.x}];
+}
+template <int kBytes>
+void copy_async(void* to, const void* from, bool wanted) {
+  if (reinterpret_cast<uintptr_t>(from) % kBytes != 0) std::abort();
+  if (reinterpret_cast<uintptr_t>(to) % kBytes != 0) std::abort();
+  own_copies().push_back([=] {
+    if (wanted) {
+      std::memcpy(to, from, kBytes);
+    } else {
+      std::memset(to, 0, kBytes);
+    }
+  });
+}
+inline void wait_for_all_copies() {
+  for (const auto& copy : own_copies()) copy();
+  own_copies().clear();
 }
 
 }  // namespace sluice::cuda::ptx

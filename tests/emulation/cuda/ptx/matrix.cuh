@@ -6,6 +6,7 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
+#include <bit>
 #include <cstring>
 
 #include "emulator.hpp"
@@ -108,6 +109,25 @@ inline void mma_f16_k8(float* d, uint32_t a, uint32_t b) {
   words[8] = b;
   emulation::meet_warp();
   multiply_fragments<1>(d);
+  emulation::meet_warp();
+}
+/// Rows and columns that share a lane's numbers are independent; a last-place order of sums is not
+/// the hardware's.
+inline void mma_tf32(float (&d)[4], const uint32_t (&a)[4], const uint32_t (&b)[2]) {
+  constexpr uint32_t kSeen = ~uint32_t{0x1fff};
+  const uint32_t lane = lane_of_thread();
+  const emulation::Exchange& e = emulation::exchange();
+  uint32_t(&words)[16] = emulation::exchange().words[lane];
+  for (int i = 0; i < 4; ++i) words[i] = a[i] & kSeen;
+  for (int i = 0; i < 2; ++i) words[8 + i] = b[i] & kSeen;
+  emulation::meet_warp();
+  for (uint32_t at = 0; at < 4; ++at) {
+    const uint32_t row = lane / 4, upper = at / 2, column = lane % 4 * 2 + at % 2;
+    for (uint32_t k = 0; k < 8; ++k) {
+      d[at] += std::bit_cast<float>(e.words[row * 4 + k % 4][k / 4 * 2 + upper]) *
+               std::bit_cast<float>(e.words[column * 4 + k % 4][8 + k / 4]);
+    }
+  }
   emulation::meet_warp();
 }
 inline void store_shared_4(uint32_t address, uint32_t x) {

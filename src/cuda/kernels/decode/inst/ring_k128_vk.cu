@@ -2,6 +2,6 @@
 #include "cuda/kernels/decode/ring.cuh"
 #include "cuda/kernels/decode/ring_launch.h"
 
-const void* sluice::cuda::decode::ring_k128_vk() noexcept {
-  return reinterpret_cast<const void*>(&ring_kernel<Config<128, true, false>>);
+const void* sluice::cuda::decode::ring_k128_vk(bool layer, bool packed) noexcept {
+  return ring_instance<128, true>(layer, packed);
 }
