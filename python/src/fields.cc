@@ -20,6 +20,7 @@ constexpr const char* kSplits[] = {"auto", "never", "columns", "segments", "leng
 constexpr const char* kHistories[] = {"auto", "strict", "forget", nullptr};
 constexpr const char* kWrites[] = {"last", "per_token", "none", nullptr};
 constexpr const char* kActivations[] = {"none", "silu", "sigmoid", nullptr};
+constexpr const char* kRingFolds[] = {"auto", "always", nullptr};
 constexpr const char* kConvForms[] = {"shift", "ring", nullptr};
 constexpr const char* kRoundings[] = {"once", "hf", "input", nullptr};
 constexpr const char* kPackings[] = {"flat", "interleaved", nullptr};
@@ -57,6 +58,16 @@ using Stage = sluice_chunk_stage_args;
   {"initial_state", initial_kind, offsetof(S, state.initial), nullptr, 0, unless}, \
       {"final_state", Kind::kOutput, offsetof(S, state.final)},                    \
       {"state_layout", Kind::kChoice, offsetof(S, state.layout), kLayouts}, SLOTS(S)
+// Of the replay ring; "ring" alone names the convolution's. Entries are read, too.
+#define REPLAY(S)                                                                     \
+  {"replay_k", Kind::kOutput, offsetof(S, ring.k)},                                   \
+      {"replay_delta", Kind::kOutput, offsetof(S, ring.delta)},                       \
+      {"replay_decay", Kind::kOutput, offsetof(S, ring.decay)},                       \
+      {"replay_position", Kind::kInput, offsetof(S, ring.position)},                  \
+      {"replay_checkpoint", Kind::kInput, offsetof(S, ring.checkpoint)},              \
+      {"replay_next_checkpoint", Kind::kOutput, offsetof(S, ring.next_checkpoint)}, { \
+    "replay_fold", Kind::kChoice, offsetof(S, ring.fold), kRingFolds                  \
+  }
 #define DELTA(S)                                                                                   \
   IN(S, q), IN(S, k), IN(S, v), IN(S, gate), IN(S, beta), OUT(S, o), IN(S, A_log), IN(S, dt_bias), \
       IN(S, cu_seqlens), SCALE(S), REAL(S, l2norm_eps), CHOICE(S, gate_space, kGateSpaces),        \
@@ -84,9 +95,9 @@ constexpr Field kChunkForward[] = {DELTA(Chunk),
                                    INT32(Chunk, split_value),
                                    CHOICE(Chunk, history, kHistories),
                                    INT(Chunk, max_tokens)};
-constexpr Field kRecurrentStep[] = {DELTA(Step), STATE(Step, Kind::kUpdate, "final_state"),
-                                    IN(Step, num_accepted), INT(Step, max_tokens),
-                                    CHOICE(Step, state_writes, kWrites)};
+constexpr Field kRecurrentStep[] = {
+    DELTA(Step),           STATE(Step, Kind::kUpdate, "final_state"), IN(Step, num_accepted),
+    INT(Step, max_tokens), CHOICE(Step, state_writes, kWrites),       REPLAY(Step)};
 constexpr Field kCausalConv1d[] = {
     IN(Conv, x),
     IN(Conv, weight),
@@ -111,9 +122,12 @@ constexpr Field kGatedRmsNorm[] = {IN(Norm, x),
                                    CHOICE(Norm, implementation, kImplementations)};
 constexpr Field kLayerPrefill[] = {LAYER(Kind::kInput, nullptr),
                                    STATE(Layer, Kind::kInput, nullptr), INT(Layer, max_tokens)};
-constexpr Field kLayerDecode[] = {
-    LAYER(Kind::kUpdate, "conv_final"), STATE(Layer, Kind::kUpdate, "final_state"),
-    IN(Layer, num_accepted), INT(Layer, max_tokens), CHOICE(Layer, state_writes, kWrites)};
+constexpr Field kLayerDecode[] = {LAYER(Kind::kUpdate, "conv_final"),
+                                  STATE(Layer, Kind::kUpdate, "final_state"),
+                                  IN(Layer, num_accepted),
+                                  INT(Layer, max_tokens),
+                                  CHOICE(Layer, state_writes, kWrites),
+                                  REPLAY(Layer)};
 constexpr Field kChunkStage[] = {CHOICE(Stage, stage, kStages),
                                  IN(Stage, q),
                                  IN(Stage, k),

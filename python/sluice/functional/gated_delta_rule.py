@@ -225,6 +225,13 @@ def fused_recurrent_gated_delta_rule(
             num_accepted,
             max_tokens or 0,
             "none" if final_state is None else "last",
+            None,  # replay ring
+            None,
+            None,
+            None,
+            None,
+            None,
+            "auto",
             stream,
             workspace,
         )

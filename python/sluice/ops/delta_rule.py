@@ -152,6 +152,13 @@ def recurrent_step(
     head_map: str = "block",
     rule: str = "gated_delta",
     state_writes: str = "last",
+    replay_k: Tensor | None = None,
+    replay_delta: Tensor | None = None,
+    replay_decay: Tensor | None = None,
+    replay_position: Tensor | None = None,
+    replay_checkpoint: Tensor | None = None,
+    replay_next_checkpoint: Tensor | None = None,
+    replay_fold: str = "auto",
     implementation: str = "auto",
     stream: Any = None,
     workspace: Tensor | None = None,
@@ -166,6 +173,11 @@ def recurrent_step(
       num_accepted: int32/int64 [N]: start from column max(num_accepted[n], 1) - 1 of read_slots.
       state_writes: "last" (the state after the last token), "per_token" (the state after token t
         to column t of write_slots [N, >= T]) or "none" (outputs only).
+      replay_k [slots,L,H,K], replay_delta [slots,L,HV,V], replay_decay float32 [slots,L,HV]: the
+        entries of a replay ring (`sluice_replay_ring` in sluice.h), updated IN PLACE; states are
+        written rarely. replay_position, replay_checkpoint: int32/int64 [N], tokens that a sequence
+        has accepted and those that its state holds. replay_next_checkpoint: optional output, what
+        to pass as replay_checkpoint next. replay_fold: "auto", or "always": in this call.
 
     Returns: o.
     """
@@ -200,6 +212,13 @@ def recurrent_step(
         num_accepted,
         max_tokens,
         state_writes,
+        replay_k,
+        replay_delta,
+        replay_decay,
+        replay_position,
+        replay_checkpoint,
+        replay_next_checkpoint,
+        replay_fold,
         stream,
         workspace,
     )

@@ -166,13 +166,22 @@ def layer_decode(
     gate_activation: str = "silu",
     rounding: str = "once",
     state_writes: str = "last",
+    replay_k: Tensor | None = None,
+    replay_delta: Tensor | None = None,
+    replay_decay: Tensor | None = None,
+    replay_position: Tensor | None = None,
+    replay_checkpoint: Tensor | None = None,
+    replay_next_checkpoint: Tensor | None = None,
+    replay_fold: str = "auto",
     implementation: str = "auto",
     stream: Any = None,
     workspace: Tensor | None = None,
 ) -> T:
     """`layer_prefill` for 1 to 16 tokens per sequence; both kinds of state are updated IN PLACE
-    unless conv_final and final_state are given. max_tokens, num_accepted and state_writes as in
-    `recurrent_step`.
+    unless conv_final and final_state are given. max_tokens, num_accepted, state_writes and the
+    replay ring (replay_k ..) as in `recurrent_step`. With a ring, convolution states are rolled
+    back by ring_position (conv_state_form "ring", the same tensor as replay_position, L >= W-1+T)
+    or by num_accepted ("shift"), which then holds for them alone.
 
     Returns: out.
     """
@@ -217,6 +226,13 @@ def layer_decode(
             gate_activation=gate_activation,
             rounding=rounding,
             state_writes=state_writes,
+            replay_k=replay_k,
+            replay_delta=replay_delta,
+            replay_decay=replay_decay,
+            replay_position=replay_position,
+            replay_checkpoint=replay_checkpoint,
+            replay_next_checkpoint=replay_next_checkpoint,
+            replay_fold=replay_fold,
             implementation=implementation,
             stream=stream,
             workspace=workspace,
