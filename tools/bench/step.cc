@@ -170,12 +170,12 @@ void add_options(CLI::App* command, StepSettings* s) {
   command->add_option("--V", s->V, "value dimension")->check(sizes)->capture_default_str();
   if (!s->layer) {
     command->add_flag("--per-token", s->per_token, "keep the state after every token");
-    command->add_option("--ring", s->ring, "entries of a replay ring; at least twice T")
-        ->check(CLI::Range(2, 16));
-    command->add_option("--entry", s->entry, "fp32, bf16, fp16: keys and deltas of the ring")
-        ->check(CLI::IsMember({"fp32", "bf16", "fp16"}))
-        ->capture_default_str();
   }
+  command->add_option("--ring", s->ring, "entries of a replay ring; at least twice T")
+      ->check(CLI::Range(2, 16));
+  command->add_option("--entry", s->entry, "fp32, bf16, fp16: keys and deltas of the ring")
+      ->check(CLI::IsMember({"fp32", "bf16", "fp16"}))
+      ->capture_default_str();
   command->add_option("--repeat", s->repeat, "replays of each graph")
       ->check(CLI::Range(1, 10000))
       ->capture_default_str();
@@ -198,7 +198,7 @@ Action add_step_command(CLI::App& bench, bool layer) {
       "  sluice bench {0} --grid full --repeat 20\n"
       "  sluice bench {0} --HV 32 --B 1,2,4,8 --state fp32,bf16 --T 1{1}",
       name,
-      layer ? ""
+      layer ? "\n  sluice bench layer --B 32 --T 4 --ring 16"
             : "\n  sluice bench decode --B 32 --T 4 --per-token\n  sluice bench decode --B 32 --T "
               "4 --ring 16"));
   return [command, settings, name] {

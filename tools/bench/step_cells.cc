@@ -26,6 +26,21 @@ struct Goal {
   double fp32_us, bf16_us;
 };
 
+/// The replay ring: plain decoding, and the verification of four tokens.
+void add_rings(bool layer, std::vector<StepCell>* cells) {
+  struct Ring {
+    int64_t B, T;
+    const char *state, *entry;
+  };
+  constexpr Ring kRings[] = {{1, 1, "fp32", "fp32"},   {32, 1, "fp32", "fp32"},
+                             {256, 1, "fp32", "fp32"}, {256, 1, "bf16", "bf16"},
+                             {32, 4, "fp32", "fp32"},  {32, 4, "fp32", "bf16"}};
+  for (const Ring& ring : kRings) {
+    cells->push_back(cell_of(layer, 32, ring.B, ring.state));
+    cells->back().T = ring.T, cells->back().ring = 16, cells->back().entry = ring.entry;
+  }
+}
+
 std::vector<StepCell> decode_marks() {
   std::vector<StepCell> cells;
   constexpr Goal kGoals[] = {
@@ -38,18 +53,7 @@ std::vector<StepCell> decode_marks() {
     cells.back().T = 4, cells.back().per_token = per_token;
   }
   cells.push_back(cell_of(false, 32, 32, "fp32"));
-  // The replay ring: plain decoding, and the same verification.
-  struct Ring {
-    int64_t B, T;
-    const char *state, *entry;
-  };
-  constexpr Ring kRings[] = {{1, 1, "fp32", "fp32"},   {32, 1, "fp32", "fp32"},
-                             {256, 1, "fp32", "fp32"}, {256, 1, "bf16", "bf16"},
-                             {32, 4, "fp32", "fp32"},  {32, 4, "fp32", "bf16"}};
-  for (const Ring& ring : kRings) {
-    cells.push_back(cell_of(false, 32, ring.B, ring.state));
-    cells.back().T = ring.T, cells.back().ring = 16, cells.back().entry = ring.entry;
-  }
+  add_rings(false, &cells);
   return cells;
 }
 
@@ -59,6 +63,7 @@ std::vector<StepCell> layer_marks() {
   cells.push_back(cell_of(true, 32, 32, "fp32", 37));
   cells.push_back(cell_of(true, 32, 256, "fp32", 280));
   for (const int64_t B : {1, 32, 256}) cells.push_back(cell_of(true, 32, B, "bf16"));
+  add_rings(true, &cells);
   return cells;
 }
 
@@ -105,7 +110,9 @@ double step_bytes(const StepCell& c) {
   double bytes = states * (1 + written) + tokens * 4.0 * static_cast<double>(c.HV) +
                  tokens * 2.0 * (channels + values) + static_cast<double>(c.B) * entries;
   if (c.layer) {
-    bytes += tokens * 2.0 * values + static_cast<double>(c.B) * 12.0 * channels + 10.0 * channels;
+    const auto columns = static_cast<double>(kConvWidth - 1 + c.conv_columns());
+    bytes += tokens * 2.0 * values + static_cast<double>(c.B) * 2.0 * columns * channels +
+             10.0 * channels;
   }
   return bytes;
 }

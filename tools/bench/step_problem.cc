@@ -15,7 +15,6 @@ namespace {
 // Several times the L2 of any GPU.
 constexpr int64_t kColdBytes = int64_t{1} << 30;
 constexpr int64_t kFewestLaunches = 8, kMostLaunches = 256;
-constexpr int64_t kConvWidth = 4;
 // Random numbers are made once and repeated: tensors may have billions of elements.
 constexpr int64_t kPattern = 1 << 20;
 
@@ -118,18 +117,18 @@ void StepProblem::make_step() {
     step_.state_writes = StateWrites::kPerToken;
     step_.num_accepted = accepted_;
   }
-  if (c.ring > 0) make_ring();
+  if (c.ring > 0) make_ring(&step_.ring);
 }
 
 /// Cursors of sequences that are anywhere in their rings, the same ones in every replay.
-void StepProblem::make_ring() {
+void StepProblem::make_ring(ReplayRing* ring) {
   const StepCell& c = cell_;
   const int64_t rows = launches_ * c.B;
-  step_.ring.k = view(dtype_of(c.entry), {slots_, c.ring, c.H, c.K}, 0.1);
-  step_.ring.delta = view(dtype_of(c.entry), {slots_, c.ring, c.HV, c.V}, 0.1);
-  step_.ring.decay = view(testing::kF32, {slots_, c.ring, c.HV});
+  ring->k = view(dtype_of(c.entry), {slots_, c.ring, c.H, c.K}, 0.1);
+  ring->delta = view(dtype_of(c.entry), {slots_, c.ring, c.HV, c.V}, 0.1);
+  ring->decay = view(testing::kF32, {slots_, c.ring, c.HV});
   const std::vector<float> decays(static_cast<size_t>(slots_ * c.ring * c.HV), 0.95f);
-  machine_.upload(step_.ring.decay.data, decays.data(), decays.size() * sizeof(float));
+  machine_.upload(ring->decay.data, decays.data(), decays.size() * sizeof(float));
   const std::vector<int64_t> samples = ring_samples(c, rows);
   std::vector<int32_t> positions, checkpoints;
   for (int64_t row = 0; row < rows; ++row) {
@@ -139,16 +138,16 @@ void StepProblem::make_ring() {
   }
   position_ = view(testing::kI32, {rows}, 0.0);
   checkpoint_ = view(testing::kI32, {rows}, 0.0);
-  step_.ring.next_checkpoint = view(testing::kI32, {c.B}, 0.0);
+  ring->next_checkpoint = view(testing::kI32, {c.B}, 0.0);
   machine_.upload(position_.data, positions.data(), positions.size() * sizeof(int32_t));
   machine_.upload(checkpoint_.data, checkpoints.data(), checkpoints.size() * sizeof(int32_t));
-  take_cursors(0);
+  take_cursors(0, ring);
 }
 
-void StepProblem::take_cursors(int64_t launch) {
+void StepProblem::take_cursors(int64_t launch, ReplayRing* ring) const {
   if (cell_.ring == 0) return;
-  step_.ring.position = position_.sliced(0, launch * cell_.B, cell_.B);
-  step_.ring.checkpoint = checkpoint_.sliced(0, launch * cell_.B, cell_.B);
+  ring->position = position_.sliced(0, launch * cell_.B, cell_.B);
+  ring->checkpoint = checkpoint_.sliced(0, launch * cell_.B, cell_.B);
 }
 
 void StepProblem::make_layer() {
@@ -164,12 +163,18 @@ void StepProblem::make_layer() {
   layer_.dt_bias = view(testing::kF32, {c.HV});
   layer_.norm_weight = view(io, {c.V});
   layer_.out = view(io, {c.B, c.T, c.HV, c.V}, 0.0);
-  layer_.conv_initial = view(io, {slots_, D, kConvWidth - 1});
+  layer_.conv_initial = view(io, {slots_, D, c.conv_columns()});
   layer_.state.initial = view(dtype_of(c.state), {slots_, c.HV, c.K, c.V}, 0.1);
   layer_.num_k_heads = c.H, layer_.num_v_heads = c.HV;
   layer_.head_k_dim = c.K, layer_.head_v_dim = c.V;
   layer_.implementation = Implementation::kCuda;
   layer_.state.read_slots = slot_table_.sliced(0, 0, c.B);
+  if (c.ring > 0) make_ring(&layer_.ring);
+  if (c.drafts()) {
+    const std::vector<int32_t> accepted(static_cast<size_t>(c.B), 2);
+    layer_.num_accepted = view(testing::kI32, {c.B}, 0.0);
+    machine_.upload(layer_.num_accepted.data, accepted.data(), accepted.size() * sizeof(int32_t));
+  }
   const Result<WorkspaceSize> size = layer_decode_workspace(layer_);
   if (!size.ok() || size.value.bytes == 0) return;
   scratch_ = machine_.allocate(size.value.bytes);
@@ -192,11 +197,12 @@ void StepProblem::call(int64_t launch, void* stream) {
   Status status;
   if (cell_.layer) {
     layer_.state.read_slots = slots;
+    take_cursors(launch, &layer_.ring);
     status = layer_decode(layer_, {scratch_.get(), scratch_bytes_}, stream);
   } else {
     step_.state.read_slots = slots;
     if (cell_.per_token) step_.state.write_slots = slots;
-    take_cursors(launch);
+    take_cursors(launch, &step_.ring);
     status = recurrent_step(step_, {}, stream);
   }
   if (!status.ok()) throw std::runtime_error(status.message);

@@ -31,8 +31,8 @@ class StepProblem {
   void make_slots();
   void make_step();
   void make_layer();
-  void make_ring();
-  void take_cursors(int64_t launch);
+  void make_ring(ReplayRing* ring);
+  void take_cursors(int64_t launch, ReplayRing* ring) const;
 
   Machine& machine_;
   StepCell cell_;

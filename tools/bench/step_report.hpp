@@ -12,6 +12,8 @@
 
 namespace sluice::tools {
 
+inline constexpr int64_t kConvWidth = 4;
+
 /// One shape of a step.
 struct StepCell {
   bool layer = false;  ///< conv, delta rule and norm; else the delta rule alone
@@ -27,6 +29,10 @@ struct StepCell {
   /// Bytes of one sequence's states.
   int64_t state_bytes() const { return HV * K * V * state_element_bytes(); }
   int64_t conv_channels() const { return 2 * H * K + HV * V; }
+  /// A layer with a replay ring and more than one token: drafts, of which some were accepted.
+  bool drafts() const { return layer && ring > 0 && T > 1; }
+  /// Columns of a convolution state.
+  int64_t conv_columns() const { return drafts() ? kConvWidth - 2 + T : kConvWidth - 1; }
 };
 
 /// How many entries of a replay ring sequences have live as time goes by, and how often a call
@@ -37,8 +43,9 @@ bool ring_folds(const StepCell& cell, int64_t live);
 
 /// Bytes that a step reads and writes at least, 16-bit tokens and parameters: states once each way
 /// (per_token: written once a token), tokens, gates and, of a layer, three columns of convolution
-/// state each way and the parameters. With a replay ring: states once, and once more by the share
-/// of calls that fold; live entries read, the tokens' ones written.
+/// state each way (of drafts: two and the tokens' written) and the parameters. With a replay ring:
+/// states once, and once more by the share of calls that fold; live entries read, the tokens' ones
+/// written.
 double step_bytes(const StepCell& cell);
 
 /// What somebody else's kernels take for a step.
