@@ -15,7 +15,6 @@
 #include "cuda/kernels/chunk_forward/plan.cuh"
 #include "cuda/kernels/linear_attention/join.cuh"
 #include "cuda/kernels/linear_attention/kernel.cuh"
-#include "cuda/kernels/linear_attention/relay.cuh"
 #include "cuda/lower.h"
 #include "cuda/select.h"
 #include "emulated_backend.hpp"
@@ -60,14 +59,9 @@ constexpr unsigned kMostCtas = 3;  ///< of the persistent kernels
 template <class Io, bool kOutput>
 void run_linear_pass(Launches& launch, const ChunkForwardParams& p, int columns, int64_t items) {
   const auto pass = [&]<int kK, int kV>(std::integer_sequence<int, kK, kV>) {
-    const auto ctas = static_cast<unsigned>(std::min<int64_t>(items, kMostCtas));
-    if constexpr (kV == 64 && kOutput) {
-      using C = linear_attention::RelayConfig<Io, kK>;
-      launch(ctas, C::kThreads, [&] { linear_attention::linear_relay_kernel<C>(p); });
-    } else {
-      using C = linear_attention::Config<Io, kK, kV, kOutput>;
-      launch(ctas, C::kThreads, [&] { linear_attention::linear_attention_kernel<C>(p); });
-    }
+    using C = linear_attention::Config<Io, kK, kV, kOutput>;
+    launch(static_cast<unsigned>(std::min<int64_t>(items, kMostCtas)), C::kThreads,
+           [&] { linear_attention::linear_attention_kernel<C>(p); });
   };
   if (p.K == 128 && columns == 128) pass(std::integer_sequence<int, 128, 128>());
   if (p.K == 128 && columns == 64) pass(std::integer_sequence<int, 128, 64>());

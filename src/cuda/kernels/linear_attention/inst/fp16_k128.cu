@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cuda/kernels/linear_attention/instances.h"
 #include "cuda/kernels/linear_attention/kernel.cuh"
-#include "cuda/kernels/linear_attention/relay.cuh"
 
 namespace sluice::cuda::linear_attention {
 
 const Instance& fp16_k128(int columns) noexcept {
   static const Instance wide = make_instance<Config<__half, 128, 128>>();
-  static const Instance narrow = make_relay_instance<RelayConfig<__half, 128>>();
+  static const Instance narrow = make_instance<Config<__half, 128, 64>>();
   return columns == 128 ? wide : narrow;
 }
 

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cuda/kernels/linear_attention/instances.h"
 #include "cuda/kernels/linear_attention/kernel.cuh"
-#include "cuda/kernels/linear_attention/relay.cuh"
 
 namespace sluice::cuda::linear_attention {
 
 const Instance& fp16_k64(int columns) noexcept {
   static const Instance wide = make_instance<Config<__half, 64, 128>>();
-  static const Instance narrow = make_relay_instance<RelayConfig<__half, 64>>();
+  static const Instance narrow = make_instance<Config<__half, 64, 64>>();
   return columns == 128 ? wide : narrow;
 }
 
