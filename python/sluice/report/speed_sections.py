@@ -223,8 +223,12 @@ def layer(report: Report, draw: bool) -> Section:
     """Whole layer steps, and the parts around the delta rule."""
     content = ""
     for source, rows in _by_source(report, "layer_decode"):
+        plain = [row for row in rows if row["T"] == 1 and row["writes"] == "last"]
+        others = [row for row in rows if row not in plain]
         content += page.source(source)
-        content += _curves(report, source, rows, draw, "layer", "One layer step")
+        content += _curves(report, source, plain, draw, "layer", "One layer step")
+        if others:
+            content += page.folded("Several tokens, replay rings", _steps_table(others, source))
     for source, rows in _by_source(report, "layer_prefill"):
         others = [
             row
