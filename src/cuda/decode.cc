@@ -23,8 +23,6 @@ bool asks_for(const char* kernel) noexcept { return std::strcmp(wished_kernel(),
 
 int device_of(const DeltaRuleProblem& p) noexcept { return p.q.device.index; }
 int device_of(const LayerProblem& p) noexcept { return p.norm.out.device.index; }
-const DeltaRuleProblem& delta_of(const DeltaRuleProblem& p) noexcept { return p; }
-const DeltaRuleProblem& delta_of(const LayerProblem& p) noexcept { return p.delta; }
 
 bool has_ring(const DeltaRuleProblem& p) noexcept { return core::present(p.ring.k); }
 bool has_ring(const LayerProblem& p) noexcept { return has_ring(p.delta); }
