@@ -148,6 +148,14 @@ void add_outputs(const Add& add) {
   });
   add("o_tiles_head_first", kStage,
       [](auto& c) { c.placement = Placement::kHeadFirst, c.gates = GateProfile::kNone; });
+  add("o_tiles_edges", kStage, [](auto& c) {
+    c.lengths = {0, 1, 63, 64, 65, 127, 128, 129}, c.V = 192;
+    c.gates = GateProfile::kMinusInfinity, c.io = c.h = kF16;
+  });
+  add("o_tiles_v256_groups", kStage, [](auto& c) {
+    c.H = 2, c.HV = 4, c.head_map = SLUICE_HEAD_MAP_CYCLIC, c.K = 128, c.V = 256, c.B = 2;
+    c.summed = false;
+  });
   add("o_plain_float32", kStage,
       [](auto& c) { c.io = c.h = kF32, c.K = 20, c.V = 33, c.C = 32, c.lengths = kLengths; });
   add("o_plain_vk", kStage, [](auto& c) { c.layout = SLUICE_STATE_VK, c.C = 128; });
@@ -173,6 +181,18 @@ void add_gla(const Add& add) {
   add("gla_tiles_segments_packed", kStage, [](auto& c) {
     c.rule = kGla, c.with_h = false, c.lengths = {1030, 0, 512}, c.HV = 1, c.C = 128;
     c.slots = true;
+  });
+  add("gla_tiles_edges", kStage, [](auto& c) {
+    c.rule = kGla, c.with_h = false, c.lengths = {0, 1, 63, 64, 65, 127, 128, 129}, c.V = 192;
+    c.gates = GateProfile::kMinusInfinity, c.summed = false, c.gate = kBF16;
+  });
+  add("gla_tiles_groups", kStage, [](auto& c) {
+    c.rule = kGla, c.with_h = false, c.H = 2, c.HV = 4, c.head_map = SLUICE_HEAD_MAP_CYCLIC;
+    c.K = 128, c.V = 256, c.io = c.gate = kF16, c.lengths = {70, 200}, c.summed = false;
+  });
+  add("gla_tiles_segments_c128_of_odd_chunks", kStage, [](auto& c) {
+    c.rule = kGla, c.with_h = false, c.T = 1000, c.C = 128, c.HV = 1;
+    c.placement = Placement::kHeadFirst;
   });
   add("gla_plain_float32", kStage, [](auto& c) {
     c.rule = kGla, c.with_h = false, c.io = kF32, c.K = 20, c.V = 33, c.C = 16;

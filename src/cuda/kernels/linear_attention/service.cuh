@@ -5,6 +5,7 @@
 
 #include "cuda/kernels/chunk_forward/service.cuh"
 #include "cuda/kernels/linear_attention/config.h"
+#include "cuda/ptx/scalar.cuh"
 
 namespace sluice::cuda::linear_attention {
 
@@ -12,52 +13,65 @@ using chunk_forward::RawGate;
 
 /// Two gates of a chunk as they lie in memory, and the sum before the chunk where they are sums.
 struct LaneGates {
-  float x[2], before;
+  uint32_t x[2], before;
 };
 
 /// Where an item's gates come from. Lane l has tokens 2l and 2l + 1.
 struct GateSource {
   const ChunkForwardParams& p;
-  const char* data;  ///< of the item's first token
+  const char* data;  ///< of the item's first token; null: no gates
   int tokens, first;
 
   __device__ __forceinline__ GateSource(const ChunkForwardParams& p_, const WorkItem& item)
       : p(p_),
-        data(chunk_forward::scalar_address(p_, p_.gate, item)),
+        data(p_.gate.data == nullptr || item.tokens == 0
+                 ? nullptr
+                 : chunk_forward::scalar_address(p_, p_.gate, item)),
         tokens(item.tokens),
         first(item.first) {}
 
-  __device__ __forceinline__ float number(int token) const {
-    return chunk_forward::load_number(data + token * p.gate.token_bytes, 0, p.gate.number);
+  __device__ __forceinline__ uint32_t bits(int token) const {
+    return ptx::load_bits(data + token * p.gate.token_bytes,
+                          p.gate.number == device::Number::kFloat32);
+  }
+  /// Bits as a number.
+  __device__ __forceinline__ float number(uint32_t bits) const {
+    if (p.gate.number == device::Number::kFloat32) return __uint_as_float(bits);
+    if (p.gate.number == device::Number::kBfloat16) return __uint_as_float(bits << 16);
+    return tile::Packed<__half>::first(bits);
   }
 
-  /// Requests the gates of chunk c, those past the end as zeros; sums as the last one.
+  /// Requests the gates of chunk c; past the end those of the last token.
   __device__ __forceinline__ LaneGates request(int c) const {
     LaneGates gates{};
+    if (data == nullptr) return gates;
     const int token = c * 64 + 2 * static_cast<int>(threadIdx.x & 31u);
-    if (p.gate.data == nullptr || c * 64 >= tokens) return gates;
-    const bool summed = p.sum_chunks != 0;
 #pragma unroll
-    for (int e = 0; e < 2; ++e) {
-      if (token + e < tokens || summed) gates.x[e] = number(min(token + e, tokens - 1));
-    }
-    // A sum over two chunks goes on in the second one.
-    if (summed && (first + c) % p.sum_chunks != 0) gates.before = number(c * 64 - 1);
+    for (int e = 0; e < 2; ++e) gates.x[e] = bits(min(token + e, tokens - 1));
+    // A segment may begin with a second chunk: the token before it is the sequence's too.
+    if (p.sum_chunks > 1) gates.before = bits(max(min(c * 64, tokens) - 1, first > 0 ? -1 : 0));
     return gates;
+  }
+  /// Whether sums go on from the chunk before: one over two chunks in the second one.
+  __device__ __forceinline__ bool goes_on(int c) const {
+    return p.sum_chunks > 1 && (first + c) % p.sum_chunks != 0;
   }
 };
 
 /// G of two tokens from the gates, without the factor of log2. NUM: no cancellation, so that a
 /// large gate, or NaN, leaves the tokens before it as they are.
-__device__ __forceinline__ float2 sum_gates(const ChunkForwardParams& p, const RawGate& raw,
-                                            const LaneGates& gates, bool (&inside)[2]) {
-  if (p.sum_chunks != 0) return {gates.x[0] - gates.before, gates.x[1] - gates.before};
+__device__ __forceinline__ float2 sum_gates(const GateSource& source, const RawGate& raw,
+                                            const LaneGates& gates, int c, int left) {
+  const ChunkForwardParams& p = source.p;
+  const float x[2] = {source.number(gates.x[0]), source.number(gates.x[1])};
+  if (p.sum_chunks != 0) {
+    const float before = source.goes_on(c) ? source.number(gates.before) : 0.0f;
+    return {x[0] - before, x[1] - before};
+  }
   const int lane = static_cast<int>(threadIdx.x & 31u);
   float g[2];
 #pragma unroll
-  for (int e = 0; e < 2; ++e) {
-    g[e] = inside[e] ? chunk_forward::log_gate(p, raw, gates.x[e]) : 0.0f;
-  }
+  for (int e = 0; e < 2; ++e) g[e] = e < left ? chunk_forward::log_gate(p, raw, x[e]) : 0.0f;
   const float both = g[0] + g[1];
   float sum = both;
 #pragma unroll
@@ -107,9 +121,7 @@ __device__ __forceinline__ void gate_role(const ChunkForwardParams& p, SharedMem
       for (int i = 0; i < kGatesAhead; ++i) {
         const int c = round + i;
         if (c >= chunks) break;
-        const int left = item.rows(c) - 2 * lane;
-        bool inside[2] = {left > 0, left > 1};
-        const float2 sums = sum_gates(p, raw, gates[i], inside);
+        const float2 sums = sum_gates(source, raw, gates[i], c, item.tokens - c * 64 - 2 * lane);
         gates[i] = source.request(c + kGatesAhead);
         // SYNC gate_ring.empty: scores and state are done with the stage's previous chunk
         cursor.acquire(s.gate_ring);
