@@ -123,7 +123,7 @@ void Scene::fill_stage(sluice_chunk_stage_args* args) {
     args->cu_seqlens = offsets(s.N, s.T);
   }
   const int64_t C = int64_t{16} << bytes_.below(3);
-  args->stage = static_cast<int32_t>(bytes_.below(6));
+  args->stage = static_cast<int32_t>(bytes_.below(8));
   args->chunk_size = static_cast<int32_t>(C);
   args->rule = static_cast<int32_t>(bytes_.below(2));
   args->head_map = static_cast<int32_t>(bytes_.below(2));

@@ -126,14 +126,17 @@ typedef enum sluice_rule {
   SLUICE_RULE_LINEAR_ATTENTION = 1 /**< S <- alpha S + k v^T: simple GLA; beta must be absent */
 } sluice_rule;
 
-/** A stage of the chunk form (sluice_chunk_stage_args); in this order they are a prefill. */
+/** A stage of the chunk form (sluice_chunk_stage_args). The first six in this order are a prefill,
+ * and so are CUMSUM_KKT, SOLVE_WY, CHUNK_H, CHUNK_O. */
 typedef enum sluice_stage {
   SLUICE_STAGE_CHUNK_CUMSUM = 0,
   SLUICE_STAGE_SCALED_DOT_KKT = 1,
   SLUICE_STAGE_SOLVE_TRIL = 2,
   SLUICE_STAGE_WY_FAST = 3,
   SLUICE_STAGE_CHUNK_H = 4,
-  SLUICE_STAGE_CHUNK_O = 5
+  SLUICE_STAGE_CHUNK_O = 5,
+  SLUICE_STAGE_CUMSUM_KKT = 6, /**< CHUNK_CUMSUM and SCALED_DOT_KKT in one */
+  SLUICE_STAGE_SOLVE_WY = 7    /**< SOLVE_TRIL and WY_FAST in one */
 } sluice_stage;
 
 /** Which way chunk_cumsum sums inside a chunk. */
@@ -411,8 +414,9 @@ typedef struct sluice_recurrent_step_args {
 
 /** One stage of the chunk form of sluice_chunk_forward_args: the tensors between the stages are the
  *  caller's, so any stage may be replaced by a kernel of his own. One struct serves all stages:
- *  filled once, called with stage = 0 .. 5, it is a prefill. A stage looks at the views that its
- *  line below names and at no others. Equations: docs/math.md section 2; page: docs/stages.md.
+ *  filled once, called with stage = 0 .. 5 (or 6, 7, 4, 5), it is a prefill. A stage looks at the
+ * views that its line below names and at no others. Equations: docs/math.md section 2; page:
+ * docs/stages.md.
  *
  *  Per sequence, chunk of C tokens and value head h with key head h' (head_map), tokens i, j of the
  *  chunk, G_i the sum of g over the chunk's tokens up to i, S the state that enters the chunk:
@@ -428,6 +432,14 @@ typedef struct sluice_recurrent_step_args {
  *                                              S <- exp(G_C) S + k^T diag(exp(G_C - G)) v_new
  *    CHUNK_O         q, k, v_new, G, h -> o    o = scale (diag(exp G) q h
  *                                                   + (exp(G_i - G_j) q k^T, i >= j) v_new)
+ *
+ *  Two pairs in one stage each, with the results of the two on float32 in between:
+ *
+ *    CUMSUM_KKT      gate, k, beta -> g_cumsum, A   CHUNK_CUMSUM, forward, and SCALED_DOT_KKT from
+ *                                              the gates
+ *    SOLVE_WY        k, v, beta, G, A -> u, w   SOLVE_TRIL of the lower triangle and WY_FAST; the
+ *                                              inverse never goes to memory, but to A_inverse where
+ *                                              that view is given
  *
  *  Rule LINEAR_ATTENTION (simple GLA) has no delta term: CHUNK_H and CHUNK_O read v in place of u
  *  and v_new, w is not read and v_new not written; the other stages know no rule.
@@ -455,11 +467,12 @@ typedef struct sluice_chunk_stage_args {
   sluice_tensor q;          /**< [B,T,H,K] inner stride 1; dtype of k */
   sluice_tensor k;          /**< [B,T,H,K] inner stride 1 */
   sluice_tensor v;          /**< [B,T,HV,V] inner stride 1; dtype of k */
-  sluice_tensor gate;       /**< optional [B,T,HV], natural logarithms; CHUNK_CUMSUM needs it */
+  sluice_tensor gate;       /**< optional [B,T,HV], natural logarithms; CHUNK_CUMSUM and
+                                 CUMSUM_KKT need it */
   sluice_tensor beta;       /**< optional [B,T,HV]: absent = 1 */
-  sluice_tensor g_cumsum;   /**< optional float32 [B,T,HV]; CHUNK_CUMSUM needs it */
+  sluice_tensor g_cumsum;   /**< optional float32 [B,T,HV]; CHUNK_CUMSUM and CUMSUM_KKT write it */
   sluice_tensor A;          /**< [B,T,HV,C] inner stride 1: row t holds token t's A_ij */
-  sluice_tensor A_inverse;  /**< [B,T,HV,C] inner stride 1, own dtype */
+  sluice_tensor A_inverse;  /**< [B,T,HV,C] inner stride 1, own dtype; SOLVE_WY: optional */
   sluice_tensor w;          /**< [B,T,HV,K] inner stride 1 */
   sluice_tensor u;          /**< [B,T,HV,V] inner stride 1 */
   sluice_tensor v_new;      /**< [B,T,HV,V] inner stride 1; CHUNK_H: optional */

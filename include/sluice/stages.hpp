@@ -11,7 +11,16 @@
 
 namespace sluice {
 
-enum class Stage : int32_t { kChunkCumsum, kScaledDotKkt, kSolveTril, kWyFast, kChunkH, kChunkO };
+enum class Stage : int32_t {
+  kChunkCumsum,
+  kScaledDotKkt,
+  kSolveTril,
+  kWyFast,
+  kChunkH,
+  kChunkO,
+  kCumsumKkt,  ///< the first two in one
+  kSolveWy     ///< the next two in one
+};
 enum class Direction : int32_t { kForward, kReverse };
 enum class Triangle : int32_t { kLower, kUpper };
 enum class Matrices : int32_t { kChunks, kBatched };
@@ -99,6 +108,18 @@ inline Status chunk_o(const ChunkStageArgs& args, Workspace workspace = {},
   return chunk_stage(args.of(Stage::kChunkO), workspace, stream);
 }
 
+/// chunk_cumsum() and scaled_dot_kkt() in one: gate, k, beta -> g_cumsum, A.
+inline Status cumsum_kkt(const ChunkStageArgs& args, Workspace workspace = {},
+                         Stream stream = nullptr) noexcept {
+  return chunk_stage(args.of(Stage::kCumsumKkt), workspace, stream);
+}
+/// solve_tril() and wy_fast() in one: A, k, v, beta, G -> u, w; the inverse goes nowhere but to
+/// A_inverse, if that is given.
+inline Status solve_wy(const ChunkStageArgs& args, Workspace workspace = {},
+                       Stream stream = nullptr) noexcept {
+  return chunk_stage(args.of(Stage::kSolveWy), workspace, stream);
+}
+
 /// Simple GLA, S <- exp(g) S + k v^T, o = scale S^T q, as one call: q, k, v, gate or g_cumsum,
 /// state -> o. chunk_o() with the rule LINEAR_ATTENTION; give `h` to read states of your own.
 [[nodiscard]] inline ChunkStageArgs simple_gla_args(ChunkStageArgs args) noexcept {
@@ -111,15 +132,16 @@ inline Status simple_gla(const ChunkStageArgs& args, Workspace workspace = {},
   return chunk_stage(simple_gla_args(args), workspace, stream);
 }
 
-/// Bytes of workspace of the largest of all six stages with these arguments, for a chain that
-/// shares one workspace; workspace_size(args.of(stage)) is one stage's.
+/// Bytes of workspace of the largest of the stages that these arguments are enough for, for a chain
+/// that shares one workspace; the first stage's error if they are enough for none.
+/// workspace_size(args.of(stage)) is one stage's.
 [[nodiscard]] inline Result<WorkspaceSize> chunk_stages_workspace(
     const ChunkStageArgs& args) noexcept {
-  Result<WorkspaceSize> largest;
-  for (int32_t stage = 0; stage <= static_cast<int32_t>(Stage::kChunkO); ++stage) {
+  Result<WorkspaceSize> largest = workspace_size(args.of(Stage::kChunkCumsum));
+  for (int32_t stage = 1; stage <= static_cast<int32_t>(Stage::kSolveWy); ++stage) {
     const Result<WorkspaceSize> one = workspace_size(args.of(static_cast<Stage>(stage)));
-    if (!one.status.ok()) return one;
-    if (one.value.bytes > largest.value.bytes) largest = one;
+    if (!one.ok()) continue;
+    if (!largest.ok() || one.value.bytes > largest.value.bytes) largest = one;
   }
   return largest;
 }

@@ -24,8 +24,9 @@ constexpr const char* kRingFolds[] = {"auto", "always", nullptr};
 constexpr const char* kConvForms[] = {"shift", "ring", nullptr};
 constexpr const char* kRoundings[] = {"once", "hf", "input", nullptr};
 constexpr const char* kPackings[] = {"flat", "interleaved", nullptr};
-constexpr const char* kStages[] = {"chunk_cumsum", "scaled_dot_kkt", "solve_tril", "wy_fast",
-                                   "chunk_h",      "chunk_o",        nullptr};
+constexpr const char* kStages[] = {"chunk_cumsum", "scaled_dot_kkt", "solve_tril",
+                                   "wy_fast",      "chunk_h",        "chunk_o",
+                                   "cumsum_kkt",   "solve_wy",       nullptr};
 constexpr const char* kDirections[] = {"forward", "reverse", nullptr};
 constexpr const char* kTriangles[] = {"lower", "upper", nullptr};
 constexpr const char* kMatrices[] = {"chunks", "batched", nullptr};
@@ -43,6 +44,8 @@ using Stage = sluice_chunk_stage_args;
 #define IN(S, m) {#m, Kind::kInput, offsetof(S, m)}
 #define OUT(S, m) {#m, Kind::kOutput, offsetof(S, m)}
 #define MADE(m, stage) {#m, Kind::kOutput, offsetof(Stage, m), nullptr, size_t{1} << (stage)}
+#define MADE_BY(m, one, other) \
+  {#m, Kind::kOutput, offsetof(Stage, m), nullptr, size_t{1} << (one) | size_t{1} << (other)}
 #define INT32(S, m) {#m, Kind::kInt32, offsetof(S, m)}
 #define INT(S, m) {#m, Kind::kInt, offsetof(S, m)}
 #define REAL(S, m) {#m, Kind::kDouble, offsetof(S, m)}
@@ -128,30 +131,31 @@ constexpr Field kLayerDecode[] = {LAYER(Kind::kUpdate, "conv_final"),
                                   INT(Layer, max_tokens),
                                   CHOICE(Layer, state_writes, kWrites),
                                   REPLAY(Layer)};
-constexpr Field kChunkStage[] = {CHOICE(Stage, stage, kStages),
-                                 IN(Stage, q),
-                                 IN(Stage, k),
-                                 IN(Stage, v),
-                                 IN(Stage, gate),
-                                 IN(Stage, beta),
-                                 MADE(g_cumsum, SLUICE_STAGE_CHUNK_CUMSUM),
-                                 MADE(A, SLUICE_STAGE_SCALED_DOT_KKT),
-                                 MADE(A_inverse, SLUICE_STAGE_SOLVE_TRIL),
-                                 MADE(w, SLUICE_STAGE_WY_FAST),
-                                 MADE(u, SLUICE_STAGE_WY_FAST),
-                                 MADE(v_new, SLUICE_STAGE_CHUNK_H),
-                                 MADE(h, SLUICE_STAGE_CHUNK_H),
-                                 OUT(Stage, o),
-                                 IN(Stage, cu_seqlens),
-                                 STATE(Stage, Kind::kInput, nullptr),
-                                 SCALE(Stage),
-                                 INT32(Stage, chunk_size),
-                                 CHOICE(Stage, rule, kRules),
-                                 CHOICE(Stage, head_map, kHeadMaps),
-                                 CHOICE(Stage, direction, kDirections),
-                                 CHOICE(Stage, triangle, kTriangles),
-                                 CHOICE(Stage, matrices, kMatrices),
-                                 CHOICE(Stage, implementation, kImplementations)};
+constexpr Field kChunkStage[] = {
+    CHOICE(Stage, stage, kStages),
+    IN(Stage, q),
+    IN(Stage, k),
+    IN(Stage, v),
+    IN(Stage, gate),
+    IN(Stage, beta),
+    MADE_BY(g_cumsum, SLUICE_STAGE_CHUNK_CUMSUM, SLUICE_STAGE_CUMSUM_KKT),
+    MADE_BY(A, SLUICE_STAGE_SCALED_DOT_KKT, SLUICE_STAGE_CUMSUM_KKT),
+    MADE_BY(A_inverse, SLUICE_STAGE_SOLVE_TRIL, SLUICE_STAGE_SOLVE_WY),
+    MADE_BY(w, SLUICE_STAGE_WY_FAST, SLUICE_STAGE_SOLVE_WY),
+    MADE_BY(u, SLUICE_STAGE_WY_FAST, SLUICE_STAGE_SOLVE_WY),
+    MADE(v_new, SLUICE_STAGE_CHUNK_H),
+    MADE(h, SLUICE_STAGE_CHUNK_H),
+    OUT(Stage, o),
+    IN(Stage, cu_seqlens),
+    STATE(Stage, Kind::kInput, nullptr),
+    SCALE(Stage),
+    INT32(Stage, chunk_size),
+    CHOICE(Stage, rule, kRules),
+    CHOICE(Stage, head_map, kHeadMaps),
+    CHOICE(Stage, direction, kDirections),
+    CHOICE(Stage, triangle, kTriangles),
+    CHOICE(Stage, matrices, kMatrices),
+    CHOICE(Stage, implementation, kImplementations)};
 // NOLINTEND
 
 const Operator kOperators[] = {

@@ -71,11 +71,11 @@ constexpr int64_t chunk_count(int64_t tokens, int64_t C) noexcept { return (toke
 
 /// Name of a stage in messages and kernel names, e.g. "chunk_h".
 constexpr const char* stage_name(sluice_stage stage) noexcept {
-  constexpr const char* kNames[] = {"chunk_cumsum", "scaled_dot_kkt", "solve_tril",
-                                    "wy_fast",      "chunk_h",        "chunk_o"};
+  constexpr const char* kNames[] = {"chunk_cumsum", "scaled_dot_kkt", "solve_tril", "wy_fast",
+                                    "chunk_h",      "chunk_o",        "cumsum_kkt", "solve_wy"};
   return kNames[stage];
 }
-constexpr int kStages = SLUICE_STAGE_CHUNK_O + 1;
+constexpr int kStages = SLUICE_STAGE_SOLVE_WY + 1;
 
 /// One stage of the chunk form. Views that the stage does not name are absent; shapes are those of
 /// sluice.h. Batched matrices of solve_tril are rows of B' = batch entries, T = n tokens, one chunk
@@ -87,16 +87,17 @@ struct ChunkStageProblem {
   int64_t r = 0;                        ///< HV / H
   int64_t C = 0;                        ///< tokens of a chunk: 16, 32, 64 or 128
   Tensor q{}, k{};
-  /// The values that the stage reads: v (wy_fast, and any with LINEAR_ATTENTION), u (chunk_h),
-  /// v_new (chunk_o).
+  /// The values that the stage reads: v (wy_fast, solve_wy, and any with LINEAR_ATTENTION), u
+  /// (chunk_h), v_new (chunk_o).
   Tensor values{};
   Tensor gate{}, beta{};  ///< [B,T,HV]; gate is absent where g_cumsum is an input
-  Tensor g_cumsum{};
-  Tensor A{}, A_inverse{};
-  Tensor w{};      ///< out (wy_fast), in (chunk_h; absent: LINEAR_ATTENTION)
-  Tensor u{};      ///< out (wy_fast)
-  Tensor v_new{};  ///< out (chunk_h)
-  Tensor h{};      ///< out (chunk_h), in (chunk_o; absent: states from `state`)
+  Tensor g_cumsum{};      ///< out (chunk_cumsum, cumsum_kkt), else in
+  Tensor A{};             ///< out (scaled_dot_kkt, cumsum_kkt), in (solve_tril, solve_wy)
+  Tensor A_inverse{};     ///< out (solve_tril; solve_wy, optional), in (wy_fast)
+  Tensor w{};             ///< out (wy_fast, solve_wy), in (chunk_h; absent: LINEAR_ATTENTION)
+  Tensor u{};             ///< out (wy_fast, solve_wy)
+  Tensor v_new{};         ///< out (chunk_h)
+  Tensor h{};             ///< out (chunk_h), in (chunk_o; absent: states from `state`)
   Tensor o{};
   sluice_state_io state{};  ///< write_slots = read_slots where the caller gave none
   double scale = 0;

@@ -34,20 +34,12 @@ class StageRules {
     p_.direction = static_cast<sluice_direction>(a_.direction);
     p_.triangle = static_cast<sluice_triangle>(a_.triangle);
     check_chunk_size();
-    switch (p_.stage) {
-      case SLUICE_STAGE_CHUNK_CUMSUM:
-        return chunk_cumsum();
-      case SLUICE_STAGE_SCALED_DOT_KKT:
-        return scaled_dot_kkt();
-      case SLUICE_STAGE_SOLVE_TRIL:
-        return solve_tril();
-      case SLUICE_STAGE_WY_FAST:
-        return wy_fast();
-      case SLUICE_STAGE_CHUNK_H:
-        return chunk_h();
-      case SLUICE_STAGE_CHUNK_O:
-        return chunk_o();
-    }
+    // In the order of sluice_stage.
+    constexpr void (StageRules::* kStageRules[kStages])() noexcept = {
+        &StageRules::chunk_cumsum, &StageRules::scaled_dot_kkt, &StageRules::solve_tril,
+        &StageRules::wy_fast,      &StageRules::chunk_h,        &StageRules::chunk_o,
+        &StageRules::cumsum_kkt,   &StageRules::solve_wy};
+    (this->*kStageRules[p_.stage])();
   }
 
   void check_contents() noexcept {
@@ -72,26 +64,27 @@ class StageRules {
   void chunk_cumsum() noexcept {
     if (!c_.required("gate", a_.gate, 3, Dtypes::kFloat)) return;
     p_.HV = a_.gate.shape[2];
-    p_.gate = a_.gate;
     c_.dimension_at_least("gate", a_.gate, 2, 1, "value heads HV");
     rows("gate", a_.gate);
-    if (c_.required("g_cumsum", a_.g_cumsum, 3, Dtypes::kFloat)) {
-      check_per_token("g_cumsum", a_.g_cumsum, 3);
-      single_precision("g_cumsum", a_.g_cumsum);
-      c_.writable("g_cumsum", a_.g_cumsum);
-      c_.distinct("g_cumsum", a_.g_cumsum, "gate", a_.gate);
-    }
-    p_.g_cumsum = a_.g_cumsum;
+    summed_gates();
   }
 
   void scaled_dot_kkt() noexcept {
-    keys();
-    if (!c_.required("A", a_.A, 4, Dtypes::kFloat)) return;
-    value_heads("A", a_.A);
-    write_strengths();
+    key_products();
     gates();
-    matrix("A", a_.A, &p_.A);
-    output("A", a_.A, {{"k", &p_.k}, {"beta", &p_.beta}});
+  }
+
+  /// The sums are an output, whatever reads them later.
+  void cumsum_kkt() noexcept {
+    key_products();
+    if (!c_.required("gate", a_.gate, 3, Dtypes::kFloat)) return;
+    check_per_token("gate", a_.gate, 3);
+    summed_gates();
+    if (!c_.ok()) return;
+    for (const Input& other : {Input{"k", &p_.k}, {"beta", &p_.beta}, {"A", &p_.A}}) {
+      if (present(*other.view)) c_.distinct("g_cumsum", p_.g_cumsum, other.name, *other.view);
+    }
+    c_.distinct("A", p_.A, "gate", p_.gate);
   }
 
   void solve_tril() noexcept {
@@ -119,18 +112,14 @@ class StageRules {
     output("A_inverse", p_.A_inverse, {{"A", &p_.A}});
   }
 
-  void wy_fast() noexcept {
-    keys();
-    values("v", a_.v, true);
-    write_strengths();
-    gates();
-    if (!c_.required("A_inverse", a_.A_inverse, 4, Dtypes::kFloat)) return;
+  void wy_fast() noexcept { updates("A_inverse", a_.A_inverse, &p_.A_inverse); }
+
+  void solve_wy() noexcept {
+    updates("A", a_.A, &p_.A);
+    if (!c_.ok() || !present(a_.A_inverse)) return;
     matrix("A_inverse", a_.A_inverse, &p_.A_inverse);
-    like_values("u", a_.u, &p_.u);
-    like_keys("w", a_.w, &p_.w);
-    output("u", p_.u, {{"k", &p_.k}, {"v", &p_.values}, {"A_inverse", &p_.A_inverse}});
-    output("w", p_.w,
-           {{"k", &p_.k}, {"v", &p_.values}, {"A_inverse", &p_.A_inverse}, {"u", &p_.u}});
+    output("A_inverse", p_.A_inverse,
+           {{"k", &p_.k}, {"v", &p_.values}, {"A", &p_.A}, {"u", &p_.u}, {"w", &p_.w}});
   }
 
   void chunk_h() noexcept {
@@ -178,6 +167,42 @@ class StageRules {
   }
 
   // ------------------------------------------------------------------------------- parts ----
+
+  /// Sums of the gates that p_.rows and p_.HV are known for.
+  void summed_gates() noexcept {
+    p_.gate = a_.gate;
+    if (c_.required("g_cumsum", a_.g_cumsum, 3, Dtypes::kFloat)) {
+      check_per_token("g_cumsum", a_.g_cumsum, 3);
+      single_precision("g_cumsum", a_.g_cumsum);
+      c_.writable("g_cumsum", a_.g_cumsum);
+      c_.distinct("g_cumsum", a_.g_cumsum, "gate", a_.gate);
+    }
+    p_.g_cumsum = a_.g_cumsum;
+  }
+
+  /// k and beta, and A as an output.
+  void key_products() noexcept {
+    keys();
+    if (!c_.required("A", a_.A, 4, Dtypes::kFloat)) return;
+    value_heads("A", a_.A);
+    write_strengths();
+    matrix("A", a_.A, &p_.A);
+    output("A", a_.A, {{"k", &p_.k}, {"beta", &p_.beta}});
+  }
+
+  /// u and w, which come from k, v, beta, gates and the matrix `name`.
+  void updates(const char* name, const Tensor& given, Tensor* into) noexcept {
+    keys();
+    values("v", a_.v, true);
+    write_strengths();
+    gates();
+    if (!c_.required(name, given, 4, Dtypes::kFloat)) return;
+    matrix(name, given, into);
+    like_values("u", a_.u, &p_.u);
+    like_keys("w", a_.w, &p_.w);
+    output("u", p_.u, {{"k", &p_.k}, {"v", &p_.values}, {name, into}});
+    output("w", p_.w, {{"k", &p_.k}, {"v", &p_.values}, {name, into}, {"u", &p_.u}});
+  }
 
   void check_chunk_size() noexcept {
     p_.C = a_.chunk_size == 0 ? kDefaultChunk : a_.chunk_size;
@@ -298,18 +323,7 @@ class StageRules {
       c_.fail("%s.shape[%d] = %lld, expected 16, 32, 64 or 128", name, rank - 1,
               static_cast<ll>(n));
     }
-    Tensor m = t;
-    m.rank = 4;
-    const int batch = rank - 3, head = rank == 4 ? 1 : -1;  // axes of t; negative: there is none
-    const auto axis = [&](int to, int from) {
-      m.shape[to] = from < 0 ? 1 : t.shape[from];
-      m.stride[to] = from < 0 ? 0 : t.stride[from];
-    };
-    axis(0, rank == 4 ? 0 : batch);
-    axis(1, rank - 2);
-    axis(2, head);
-    axis(3, rank - 1);
-    *into = m;
+    *into = rows_of_matrices(t);
   }
 
   void states() noexcept {
@@ -367,8 +381,8 @@ Validated validate(const Args& args, Depth depth, ChunkStageProblem* problem) no
   if (args.stage < 0 || args.stage >= kStages) {
     Checker c("chunk_stage");
     c.choice("stage", args.stage, kStages,
-             "0 (CHUNK_CUMSUM), 1 (SCALED_DOT_KKT), 2 (SOLVE_TRIL), 3 (WY_FAST), 4 (CHUNK_H) or "
-             "5 (CHUNK_O)");
+             "0 (CHUNK_CUMSUM), 1 (SCALED_DOT_KKT), 2 (SOLVE_TRIL), 3 (WY_FAST), 4 (CHUNK_H), "
+             "5 (CHUNK_O), 6 (CUMSUM_KKT) or 7 (SOLVE_WY)");
     return {c.status(), c.device(), args.implementation};
   }
   problem->stage = static_cast<sluice_stage>(args.stage);

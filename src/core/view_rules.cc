@@ -230,4 +230,20 @@ void Checker::reserved(int32_t value) noexcept {
   if (ok() && value != 0) fail("reserved = %d, expected 0", value);
 }
 
+Tensor rows_of_matrices(const Tensor& t) noexcept {
+  const int rank = t.rank < 2 || t.rank > 4 ? 4 : t.rank;
+  Tensor m = t;
+  m.rank = 4;
+  const int batch = rank - 3, head = rank == 4 ? 1 : -1;  // axes of t; negative: there is none
+  const auto axis = [&](int to, int from) {
+    m.shape[to] = from < 0 ? 1 : t.shape[from];
+    m.stride[to] = from < 0 ? 0 : t.stride[from];
+  };
+  axis(0, rank == 4 ? 0 : batch);
+  axis(1, rank - 2);
+  axis(2, head);
+  axis(3, rank - 1);
+  return m;
+}
+
 }  // namespace sluice::core

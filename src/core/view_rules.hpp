@@ -78,6 +78,9 @@ int64_t element_count(const Tensor& t) noexcept;
 /// would overflow.
 void settle_strides(std::initializer_list<Tensor*> tensors) noexcept;
 
+/// Matrices [.., n, n] of rank 2 to 4 as [B', n, HV', n].
+Tensor rows_of_matrices(const Tensor& matrices) noexcept;
+
 }  // namespace sluice::core
 
 #endif  // SLUICE_CORE_VIEW_RULES_HPP_

@@ -26,10 +26,12 @@ const Tensor& written(const ChunkStageProblem& p) noexcept {
     case SLUICE_STAGE_CHUNK_CUMSUM:
       return p.g_cumsum;
     case SLUICE_STAGE_SCALED_DOT_KKT:
+    case SLUICE_STAGE_CUMSUM_KKT:
       return p.A;
     case SLUICE_STAGE_SOLVE_TRIL:
       return p.A_inverse;
     case SLUICE_STAGE_WY_FAST:
+    case SLUICE_STAGE_SOLVE_WY:
       return p.u;
     case SLUICE_STAGE_CHUNK_H:
       return p.k;
@@ -76,11 +78,15 @@ bool choose_tiles(const ChunkStageProblem& p, Kernel* kernel) noexcept {
   const bool narrow = p.K <= stages::kTileMaxK, kv = tiled_states(p);
   switch (p.stage) {
     case SLUICE_STAGE_SCALED_DOT_KKT:
+    case SLUICE_STAGE_CUMSUM_KKT:
       *kernel = Kernel::kKkt;
       return narrow && tiles(p, {&p.k}) && aligned(p.A);
     case SLUICE_STAGE_WY_FAST:
       *kernel = Kernel::kWy;
       return tiles(p, {&p.k, &p.values, &p.u, &p.w}) && aligned(p.A_inverse);
+    case SLUICE_STAGE_SOLVE_WY:
+      *kernel = Kernel::kSolveWy;
+      return tiles(p, {&p.k, &p.values, &p.u, &p.w});
     case SLUICE_STAGE_CHUNK_H:
       *kernel = Kernel::kStates;
       return carried(p) && kv && tiles(p, {&p.k, &p.values, &p.w, &p.v_new, &p.h});
@@ -98,11 +104,14 @@ Kernel plain_kernel(const ChunkStageProblem& p) noexcept {
     case SLUICE_STAGE_CHUNK_CUMSUM:
       return Kernel::kCumsum;
     case SLUICE_STAGE_SCALED_DOT_KKT:
+    case SLUICE_STAGE_CUMSUM_KKT:
       return Kernel::kPlainKkt;
     case SLUICE_STAGE_SOLVE_TRIL:
       return Kernel::kSolve;
     case SLUICE_STAGE_WY_FAST:
       return Kernel::kPlainWy;
+    case SLUICE_STAGE_SOLVE_WY:
+      return Kernel::kPlainSolveWy;
     case SLUICE_STAGE_CHUNK_H:
       return Kernel::kPlainChain;
     default:
@@ -118,23 +127,28 @@ int64_t shared_limit(int capability) noexcept {
 }
 
 core::KernelName name_of(Kernel kernel, const ChunkStageProblem& p) noexcept {
+  const bool sums = p.stage == SLUICE_STAGE_CUMSUM_KKT;
   switch (kernel) {
     case Kernel::kCumsum:
       return "cuda.chunk_cumsum";
     case Kernel::kSolve:
       return "cuda.solve_tril";
     case Kernel::kPlainKkt:
-      return "cuda.scaled_dot_kkt.plain";
+      return sums ? "cuda.cumsum_kkt.plain" : "cuda.scaled_dot_kkt.plain";
     case Kernel::kPlainWy:
       return "cuda.wy_fast.plain";
+    case Kernel::kPlainSolveWy:
+      return "cuda.solve_wy.plain";
     case Kernel::kPlainChain:
       return p.stage == SLUICE_STAGE_CHUNK_H ? "cuda.chunk_h.plain" : "cuda.chunk_o.plain.states";
     case Kernel::kPlainOutputs:
       return "cuda.chunk_o.plain";
     case Kernel::kKkt:
-      return "cuda.scaled_dot_kkt.tiles";
+      return sums ? "cuda.cumsum_kkt.tiles" : "cuda.scaled_dot_kkt.tiles";
     case Kernel::kWy:
       return "cuda.wy_fast.tiles";
+    case Kernel::kSolveWy:
+      return "cuda.solve_wy.tiles";
     case Kernel::kOutputs:
       return "cuda.chunk_o.tiles";
     case Kernel::kStates:
@@ -165,7 +179,9 @@ device::StateSlots state_slots(const sluice_state_io& state) noexcept {
 stages::StageParams lower_stage(const ChunkStageProblem& p) noexcept {
   stages::StageParams out{};
   out.q = token_rows(p.q), out.k = token_rows(p.k), out.values = token_rows(p.values);
-  out.gate = token_rows(p.gate), out.g_cumsum = token_rows(p.g_cumsum);
+  const bool sums = p.stage == SLUICE_STAGE_CUMSUM_KKT;
+  out.gate = token_rows(p.gate);
+  (sums ? out.sums : out.g_cumsum) = token_rows(p.g_cumsum);
   out.beta = token_rows(p.beta);
   out.A = token_rows(p.A), out.A_inverse = token_rows(p.A_inverse);
   out.w = token_rows(p.w), out.u = token_rows(p.u);
@@ -183,6 +199,7 @@ stages::StageParams lower_stage(const ChunkStageProblem& p) noexcept {
   out.row_step = is_vk ? 1 : p.V;
   out.column_step = is_vk ? p.K : 1;
   out.C = static_cast<int32_t>(p.C);
+  out.columns = stages::kColumns;
   out.scale = static_cast<float>(p.scale);
   out.head_map_cyclic = p.head_map == SLUICE_HEAD_MAP_CYCLIC;
   out.reverse = p.direction == SLUICE_DIRECTION_REVERSE;
@@ -230,6 +247,7 @@ Status choose(const ChunkStageProblem& p, StageChoice* choice) noexcept {
 /// One launch, or three where simple GLA is cut into segments.
 int launch_segments(Kernel kernel, stages::StageParams params, void* memory, const Target& target,
                     void* stream) noexcept {
+  params.columns = stages::state_columns(params, target.multiprocessors);
   const int64_t tokens =
       kernel == Kernel::kGla ? stages::segment_tokens(params, target.multiprocessors) : 0;
   if (tokens > 0) {

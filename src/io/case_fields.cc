@@ -204,6 +204,7 @@ void read_stage_fields(Fields& fields, Case* out) {
   fields.choose<sluice_triangle>(
       "triangle", {{"lower", SLUICE_TRIANGLE_LOWER}, {"upper", SLUICE_TRIANGLE_UPPER}},
       &out->triangle);
+  fields.choose<bool>("fused", {{"none", false}, {"pairs", true}}, &out->fused_pairs);
 }
 
 std::string check_combination(const Case& c) {

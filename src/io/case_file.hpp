@@ -58,6 +58,7 @@ struct Case {
   sluice_packing packing = SLUICE_PACKING_FLAT;
   sluice_direction direction = SLUICE_DIRECTION_FORWARD;  ///< stages: of g_cumsum
   sluice_triangle triangle = SLUICE_TRIANGLE_LOWER;       ///< stages: of A
+  bool fused_pairs = false;  ///< stages: cumsum_kkt and solve_wy in place of the first four
 
   /// Tensors of this case without the case's name: results to compare with, in order.
   std::vector<std::string> expected;

@@ -90,6 +90,13 @@ void match_stages(Matcher& match, Case* out) {
         "field 'direction' = \"reverse\", expected \"forward\" where other stages read "
         "the sums");
   }
+  if (out->fused_pairs) {
+    for (const char* result : {"g_cumsum", "A", "u"}) {
+      if (match.get(result, false) != nullptr) continue;
+      match.complain(std::string("field 'fused' = \"pairs\", expected \"none\" without ") +
+                     Matcher::quoted(result));
+    }
+  }
   const int64_t H = match.size("H"), HV = match.size("HV");
   if (keys && (H < 1 || HV % H != 0)) {
     match.complain("tensor 'v' heads HV = " + std::to_string(HV) +

@@ -68,7 +68,8 @@ Status run_stage(const core::ChunkStageProblem& problem, sluice_workspace worksp
 Status select_stage(const core::ChunkStageProblem& problem, core::KernelName* name) noexcept {
   constexpr const char* kNames[] = {"reference.chunk_cumsum", "reference.scaled_dot_kkt",
                                     "reference.solve_tril",   "reference.wy_fast",
-                                    "reference.chunk_h",      "reference.chunk_o"};
+                                    "reference.chunk_h",      "reference.chunk_o",
+                                    "reference.cumsum_kkt",   "reference.solve_wy"};
   if (name != nullptr) *name = kNames[problem.stage];
   return ok_status();
 }

@@ -65,6 +65,10 @@ class HeadStage {
         return states(chunk, n);
       case SLUICE_STAGE_CHUNK_O:
         return outputs(chunk, n);
+      case SLUICE_STAGE_CUMSUM_KKT:
+        return cumsum_kkt(chunk, n);
+      case SLUICE_STAGE_SOLVE_WY:
+        return solve_wy(chunk, n);
     }
   }
 
@@ -112,25 +116,21 @@ class HeadStage {
     }
   }
 
-  void kkt(const Chunk& chunk, int64_t n) noexcept {
-    const Matrix A = square(s_.A, n);
-    decay_mask(sums(chunk, n), square(s_.Gamma, n));
-    scaled_dot_kkt(strengths(chunk, n), square(s_.Gamma, n), keys(p_.k, s_.k, chunk, n), A);
-    store_square(p_.A, chunk, A);
+  void kkt(const Chunk& chunk, int64_t n) noexcept { products(chunk, sums(chunk, n)); }
+
+  void cumsum_kkt(const Chunk& chunk, int64_t n) noexcept {
+    const Vector G = summed_gates(chunk, n);
+    for (int64_t i = 0; i < n; ++i) {
+      store(p_.g_cumsum, G[i], chunk.tokens.batch, chunk.tokens.begin + i, h_);
+    }
+    products(chunk, G);
   }
 
   /// An upper triangle is a lower one with rows and columns in reverse.
   void solve(const Chunk& chunk, int64_t n) noexcept {
     const bool upper = p_.triangle == SLUICE_TRIANGLE_UPPER;
     const auto place = [&](int64_t i) { return upper ? n - 1 - i : i; };
-    const Matrix A = square(s_.A, n), inverse = square(s_.Tmat, n), result = square(s_.Gamma, n);
-    for (int64_t i = 0; i < n; ++i) {
-      s_.beta[i] = 1.0;
-      for (int64_t j = 0; j < i; ++j) {
-        A(i, j) = load(p_.A, chunk.tokens.batch, chunk.tokens.begin + place(i), h_, place(j));
-      }
-    }
-    solve_tril(A, {s_.beta.data, n}, inverse);
+    const Matrix inverse = inverted(chunk, n, place), result = square(s_.Gamma, n);
     for (int64_t i = 0; i < n; ++i) {
       for (int64_t j = 0; j < n; ++j) result(place(i), place(j)) = j <= i ? inverse(i, j) : 0.0;
     }
@@ -138,18 +138,19 @@ class HeadStage {
   }
 
   void wy(const Chunk& chunk, int64_t n) noexcept {
-    const Matrix Tmat = square(s_.Tmat, n), u = s_.out.top(n), w = s_.w.top(n);
-    const Vector beta = strengths(chunk, n);
+    const Matrix Tmat = square(s_.Tmat, n);
     for (int64_t i = 0; i < n; ++i) {
       for (int64_t j = 0; j <= i; ++j) {
-        Tmat(i, j) =
-            load(p_.A_inverse, chunk.tokens.batch, chunk.tokens.begin + i, h_, j) * beta[j];
+        Tmat(i, j) = load(p_.A_inverse, chunk.tokens.batch, chunk.tokens.begin + i, h_, j);
       }
     }
-    wy_values(Tmat, value_rows(chunk, n), u);
-    wy_keys(Tmat, sums(chunk, n), keys(p_.k, s_.k, chunk, n), w);
-    store_rows(p_.u, chunk, [&](int64_t i, int64_t j) { return u(i, j); });
-    store_rows(p_.w, chunk, [&](int64_t i, int64_t j) { return w(i, j); });
+    updates(chunk, n, Tmat);
+  }
+
+  void solve_wy(const Chunk& chunk, int64_t n) noexcept {
+    const Matrix inverse = inverted(chunk, n, [](int64_t i) { return i; });
+    if (core::present(p_.A_inverse)) store_square(p_.A_inverse, chunk, inverse);
+    updates(chunk, n, inverse);
   }
 
   void states(const Chunk& chunk, int64_t n) noexcept {
@@ -182,6 +183,42 @@ class HeadStage {
 
   static Matrix square(Matrix buffer, int64_t n) noexcept { return {buffer.data, n, n}; }
 
+  /// A from the sums G of the chunk's gates.
+  void products(const Chunk& chunk, Vector G) noexcept {
+    const int64_t n = G.size;
+    const Matrix A = square(s_.A, n);
+    decay_mask(G, square(s_.Gamma, n));
+    scaled_dot_kkt(strengths(chunk, n), square(s_.Gamma, n), keys(p_.k, s_.k, chunk, n), A);
+    store_square(p_.A, chunk, A);
+  }
+
+  /// (I + A)^-1 of the triangle whose row i is token place(i).
+  template <class Place>
+  Matrix inverted(const Chunk& chunk, int64_t n, const Place& place) noexcept {
+    const Matrix A = square(s_.A, n), inverse = square(s_.Tmat, n);
+    for (int64_t i = 0; i < n; ++i) {
+      s_.beta[i] = 1.0;
+      for (int64_t j = 0; j < i; ++j) {
+        A(i, j) = load(p_.A, chunk.tokens.batch, chunk.tokens.begin + place(i), h_, place(j));
+      }
+    }
+    solve_tril(A, {s_.beta.data, n}, inverse);
+    return inverse;
+  }
+
+  /// u and w from the inverse, which becomes Tmat.
+  void updates(const Chunk& chunk, int64_t n, Matrix Tmat) noexcept {
+    const Matrix u = s_.out.top(n), w = s_.w.top(n);
+    const Vector beta = strengths(chunk, n);
+    for (int64_t i = 0; i < n; ++i) {
+      for (int64_t j = 0; j <= i; ++j) Tmat(i, j) *= beta[j];
+    }
+    wy_values(Tmat, value_rows(chunk, n), u);
+    wy_keys(Tmat, sums(chunk, n), keys(p_.k, s_.k, chunk, n), w);
+    store_rows(p_.u, chunk, [&](int64_t i, int64_t j) { return u(i, j); });
+    store_rows(p_.w, chunk, [&](int64_t i, int64_t j) { return w(i, j); });
+  }
+
   double gate(const Chunk& chunk, int64_t i) const noexcept {
     if (!core::present(p_.gate)) return 0.0;
     return clamped_log_gate(load(p_.gate, chunk.tokens.batch, chunk.tokens.begin + i, h_));
@@ -195,6 +232,10 @@ class HeadStage {
       }
       return G;
     }
+    return summed_gates(chunk, n);
+  }
+  Vector summed_gates(const Chunk& chunk, int64_t n) noexcept {
+    const Vector G{s_.G.data, n};
     for (int64_t i = 0; i < n; ++i) s_.g[i] = gate(chunk, i);
     chunk_cumsum({s_.g.data, n}, G);
     return G;

@@ -110,6 +110,20 @@ std::vector<DeltaConfig> hard_configs() {
   return configs;
 }
 
+/// Key and value heads of published models' tensor-parallel slices.
+std::vector<DeltaConfig> slice_configs() {
+  std::vector<DeltaConfig> configs;
+  for (const auto [H, HV] : {std::pair<int64_t, int64_t>{8, 16}, {4, 12}, {1, 4}, {4, 8}, {2, 8}}) {
+    DeltaConfig c = base(named("H", H, "_HV", HV), 4);
+    c.T = 300, c.H = H, c.HV = HV;
+    configs.push_back(c);
+    c.name += "_packed";
+    c.lengths = {65, 0, 1, 200};
+    configs.push_back(c);
+  }
+  return configs;
+}
+
 class CudaChunkForward : public ::testing::TestWithParam<DeltaConfig> {
  protected:
   void SetUp() override {
@@ -135,6 +149,8 @@ std::string config_name(const ::testing::TestParamInfo<DeltaConfig>& info) {
   return info.param.name;
 }
 INSTANTIATE_TEST_SUITE_P(Random, CudaChunkForward, ::testing::ValuesIn(random_configs()),
+                         config_name);
+INSTANTIATE_TEST_SUITE_P(Slices, CudaChunkForward, ::testing::ValuesIn(slice_configs()),
                          config_name);
 INSTANTIATE_TEST_SUITE_P(Hard, CudaChunkForward, ::testing::ValuesIn(hard_configs()), config_name);
 

@@ -148,6 +148,7 @@ class Scene {
             for (int64_t j = 0; j < c_.C; ++j) {
               const bool read = j < n && (upper ? j > i : j < i);
               if (inverse && j == i) out(b, row, h, j) = 1.0;
+              if (c_.ones) out(b, row, h, j) = 1.0;
               if (!read && !(inverse && j == i)) out(b, row, h, j) = kNaN;
             }
           }
@@ -163,7 +164,8 @@ class Scene {
     args_.k = input(c_.io, make_keys(KeyProfile::kSiluLike, keys, c_.seed + 2));
     args_.v = input(c_.io, make_values(ValueProfile::kRandom, values, c_.seed + 3));
     const Array g = make_gates(c_.gates, {B, T, c_.HV}, c_.seed + 4);
-    if (!g.empty() && (!c_.summed || is(SLUICE_STAGE_CHUNK_CUMSUM))) {
+    const bool sums_gates = is(SLUICE_STAGE_CHUNK_CUMSUM) || is(SLUICE_STAGE_CUMSUM_KKT);
+    if (!g.empty() && (!c_.summed || sums_gates)) {
       args_.gate = scalars(c_.gate, g);
     } else if (!g.empty()) {
       args_.g_cumsum = scalars(kF32, sums(g));
@@ -171,8 +173,13 @@ class Scene {
     if (c_.has_beta) {
       args_.beta = scalars(c_.beta, make_betas(BetaProfile::kSigmoid, {B, T, c_.HV}, c_.seed + 5));
     }
-    if (is(SLUICE_STAGE_SOLVE_TRIL)) args_.A = input(c_.A, triangle(B, T, false));
-    if (is(SLUICE_STAGE_WY_FAST)) args_.A_inverse = input(c_.A_inverse, triangle(B, T, true));
+    if (is(SLUICE_STAGE_SOLVE_TRIL) || is(SLUICE_STAGE_SOLVE_WY)) {
+      args_.A = input(c_.A, triangle(B, T, false));
+    }
+    if (is(SLUICE_STAGE_WY_FAST)) {
+      args_.A_inverse =
+          input(c_.A_inverse, c_.inverse != nullptr ? *c_.inverse : triangle(B, T, true));
+    }
     if (is(SLUICE_STAGE_CHUNK_H)) {
       args_.u = input(c_.io, make_normal(values, c_.seed + 8));
       args_.w = input(c_.io, scaled(make_normal({B, T, c_.HV, c_.K}, c_.seed + 9), 0.02));
@@ -226,6 +233,13 @@ class Scene {
       case SLUICE_STAGE_SOLVE_TRIL:
         args_.A_inverse = output("A_inverse", c_.A_inverse, matrix);
         break;
+      case SLUICE_STAGE_CUMSUM_KKT:
+        args_.g_cumsum = output("g_cumsum", kF32, {B, T, c_.HV});
+        args_.A = output("A", c_.A, matrix);
+        break;
+      case SLUICE_STAGE_SOLVE_WY:
+        if (c_.with_inverse) args_.A_inverse = output("A_inverse", c_.A_inverse, matrix);
+        [[fallthrough]];
       case SLUICE_STAGE_WY_FAST:
         args_.u = output("u", c_.io, values);
         args_.w = output("w", c_.io, {B, T, c_.HV, c_.K});

@@ -27,6 +27,9 @@ struct StageConfig {
   GateProfile gates = GateProfile::kFlashQla;
   bool summed = true;  ///< g_cumsum is given, else gate
   bool has_beta = true, with_h = true, has_initial = true, slots = false;
+  bool with_inverse = false;       ///< solve_wy writes A_inverse too
+  bool ones = false;               ///< A is the strict triangle of ones
+  const Array* inverse = nullptr;  ///< what wy_fast reads as A_inverse, else random numbers
   sluice_state_layout layout = SLUICE_STATE_KV;
   sluice_head_map head_map = SLUICE_HEAD_MAP_BLOCK;
   sluice_direction direction = SLUICE_DIRECTION_FORWARD;

@@ -103,6 +103,9 @@ void add_solves(const Add& add) {
       });
     }
   }
+  add("solve_float32_c128_fused_rows", kStage, [](auto& c) {
+    c.C = 128, c.T = 300, c.A_inverse = kF32, c.placement = Placement::kFusedRow;
+  });
   add("solve_packed", kStage, [](auto& c) { c.lengths = kLengths, c.A = kBF16, c.index = kI64; });
   add("solve_batched", kStage,
       [](auto& c) { c.matrices = SLUICE_MATRICES_BATCHED, c.T = c.C = 32, c.B = 2, c.HV = 3; });
@@ -120,6 +123,35 @@ void add_wy(const Add& add) {
   add("wy_plain_float32", kStage,
       [](auto& c) { c.io = c.A_inverse = kF32, c.K = 20, c.V = 33, c.C = 16, c.has_beta = false; });
   add("wy_plain_c128", kStage, [](auto& c) { c.C = 128, c.K = 72, c.V = 40, c.io = kF16; });
+}
+
+void add_pairs(const Add& add) {
+  constexpr auto kSums = SLUICE_STAGE_CUMSUM_KKT, kSolve = SLUICE_STAGE_SOLVE_WY;
+  add("cumsum_kkt_tiles", kSums, [](auto& c) { c.K = 128, c.B = 2, c.gate = kBF16; });
+  add("cumsum_kkt_tiles_c128_packed", kSums, [](auto& c) {
+    c.C = 128, c.lengths = kLengths, c.io = c.A = kF16, c.gates = GateProfile::kMinusInfinity;
+  });
+  add("cumsum_kkt_plain_head_first", kSums, [](auto& c) {
+    c.io = kF32, c.K = 20, c.C = 32, c.HV = 3, c.placement = Placement::kHeadFirst;
+  });
+  add("solve_wy_tiles", kSolve, [](auto& c) { c.K = 128, c.V = 64, c.B = 2; });
+  add("solve_wy_tiles_inverse_packed", kSolve, [](auto& c) {
+    c.lengths = kLengths, c.with_inverse = true, c.A = kBF16, c.A_inverse = kF32;
+  });
+  add("solve_wy_tiles_c128_packed", kSolve, [](auto& c) {
+    c.C = 128, c.lengths = kLengths, c.io = kF16, c.V = 128, c.summed = false;
+    c.with_inverse = true;
+  });
+  add("solve_wy_tiles_c128_head_first", kSolve, [](auto& c) {
+    c.C = 128, c.placement = Placement::kHeadFirst, c.gates = GateProfile::kNone;
+    c.has_beta = false;
+  });
+  for (const int64_t C : {16, 32, 64, 128}) {
+    const std::string name = "solve_wy_plain_c" + std::to_string(C);
+    add(name.c_str(), kSolve, [&](auto& c) {
+      c.C = C, c.io = kF32, c.K = 20, c.V = 33, c.with_inverse = C < 64, c.A_inverse = kF32;
+    });
+  }
 }
 
 void add_states(const Add& add) {
@@ -204,13 +236,71 @@ void add_gla(const Add& add) {
 std::vector<StageConfig> configs() {
   std::vector<StageConfig> all;
   const Add add{&all};
-  for (const auto part : {add_sums, add_kkt, add_solves, add_wy, add_states, add_outputs, add_gla})
+  for (const auto part :
+       {add_sums, add_kkt, add_solves, add_wy, add_pairs, add_states, add_outputs, add_gla})
     part(add);
   return all;
 }
 
 INSTANTIATE_TEST_SUITE_P(All, CudaStage, ::testing::ValuesIn(configs()),
                          [](const auto& test) { return test.param.name; });
+
+/// The inverse of the triangle of ones is one beside -1 below it, exactly; so is that of A when
+/// only what lies next to the diagonal is not zero.
+TEST(CudaSolve, TriangleOfOnesIsExact) {
+  for (const int64_t n : {16, 32, 64, 128}) {
+    StageConfig c;
+    c.stage = SLUICE_STAGE_SOLVE_TRIL, c.C = c.T = n, c.HV = 1, c.A_inverse = kF32;
+    c.ones = true;
+    const StageResult found = run_stage(c, SLUICE_IMPL_CUDA, false);
+    ASSERT_EQ(found.code, SLUICE_OK) << found.message;
+    for (int64_t i = 0; i < n; ++i) {
+      for (int64_t j = 0; j < n; ++j) {
+        const double expected = i == j ? 1.0 : i == j + 1 ? -1.0 : 0.0;
+        ASSERT_EQ(found.outputs[0].second(0, i, 0, j), expected) << n << " " << i << " " << j;
+      }
+    }
+  }
+}
+
+/// A pair has the bits of its two stages, with float32 in between.
+TEST(CudaPairs, HaveTheBitsOfTwoStages) {
+  StageConfig c;
+  c.T = 200, c.K = c.V = 128, c.A_inverse = kF32, c.with_inverse = true;
+  for (const int64_t C : {64, 128}) {
+    c.C = C;
+    c.stage = SLUICE_STAGE_SOLVE_WY;
+    const StageResult pair = run_stage(c, SLUICE_IMPL_CUDA, false);
+    ASSERT_EQ(pair.outputs.size(), 3u) << pair.message;
+    c.stage = SLUICE_STAGE_SOLVE_TRIL;
+    const StageResult solve = run_stage(c, SLUICE_IMPL_CUDA, false);
+    EXPECT_EQ(
+        compare_whole(view_of(pair.outputs[0].second), view_of(solve.outputs[0].second)).max_abs,
+        0.0);
+    c.stage = SLUICE_STAGE_WY_FAST;
+    c.inverse = &solve.outputs[0].second;
+    const StageResult wy = run_stage(c, SLUICE_IMPL_CUDA, false);
+    c.inverse = nullptr;
+    for (size_t i = 0; i < 2; ++i) {
+      EXPECT_EQ(
+          compare_whole(view_of(pair.outputs[i + 1].second), view_of(wy.outputs[i].second)).max_abs,
+          0.0);
+    }
+    c.stage = SLUICE_STAGE_CUMSUM_KKT;
+    const StageResult sums = run_stage(c, SLUICE_IMPL_CUDA, false);
+    c.stage = SLUICE_STAGE_CHUNK_CUMSUM;
+    const StageResult alone = run_stage(c, SLUICE_IMPL_CUDA, false);
+    EXPECT_EQ(
+        compare_whole(view_of(sums.outputs[0].second), view_of(alone.outputs[0].second)).max_abs,
+        0.0);
+    c.stage = SLUICE_STAGE_SCALED_DOT_KKT, c.summed = false;
+    const StageResult kkt = run_stage(c, SLUICE_IMPL_CUDA, false);
+    c.summed = true;
+    EXPECT_EQ(
+        compare_whole(view_of(sums.outputs[1].second), view_of(kkt.outputs[0].second)).max_abs,
+        0.0);
+  }
+}
 
 /// Without gates the result is that of zeros, bit for bit.
 TEST(CudaSimpleGla, AbsentGateIsZeroGate) {

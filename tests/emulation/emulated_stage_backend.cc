@@ -13,6 +13,7 @@
 #include "cuda/kernels/stages/kkt.cuh"
 #include "cuda/kernels/stages/plain_chain.cuh"
 #include "cuda/kernels/stages/solve.cuh"
+#include "cuda/kernels/stages/solve_wy.cuh"
 #include "cuda/kernels/stages/states.cuh"
 #include "cuda/kernels/stages/wy.cuh"
 #include "cuda/stages.h"
@@ -39,8 +40,10 @@ namespace {
 using Function = void (*)(StageParams, int64_t);
 
 template <class Io>
-Function tile_function(Kernel kernel, bool wide) {
+Function tile_function(Kernel kernel, bool wide, bool narrow, int C) {
   switch (kernel) {
+    case Kernel::kSolveWy:
+      return C == 128 ? solve_wy_kernel<Io, 128> : solve_wy_kernel<Io, 64>;
     case Kernel::kKkt:
       return kkt_kernel<Io>;
     case Kernel::kWy:
@@ -48,19 +51,45 @@ Function tile_function(Kernel kernel, bool wide) {
     case Kernel::kOutputs:
       return outputs_kernel<Io>;
     case Kernel::kStates:
-      return wide ? states_kernel<Io, 2> : states_kernel<Io, 1>;
+      if (narrow) return wide ? states_kernel<Io, 2, 2> : states_kernel<Io, 1, 2>;
+      return wide ? states_kernel<Io, 2, 4> : states_kernel<Io, 1, 4>;
     default:
       return wide ? gla_kernel<Io, 2> : gla_kernel<Io, 1>;
   }
 }
 
+template <int C>
+Function solver(Kernel kernel) {
+  return kernel == Kernel::kSolve ? solve_kernel<C> : plain_solve_wy_kernel<C>;
+}
+
+Function plain_function(Kernel kernel, int C) {
+  switch (kernel) {
+    case Kernel::kCumsum:
+      return cumsum_kernel;
+    case Kernel::kPlainKkt:
+      return plain_kkt_kernel;
+    case Kernel::kPlainWy:
+      return plain_wy_kernel;
+    case Kernel::kPlainChain:
+      return plain_chain_kernel;
+    case Kernel::kPlainOutputs:
+      return plain_outputs_kernel;
+    case Kernel::kJoin:
+      return join_kernel;
+    default:
+      return C == 16   ? solver<16>(kernel)
+             : C == 32 ? solver<32>(kernel)
+             : C == 64 ? solver<64>(kernel)
+                       : solver<128>(kernel);
+  }
+}
+
 Function function_of(Kernel kernel, const StageParams& p) {
-  constexpr Function kPlain[] = {cumsum_kernel,   solve_kernel,       plain_kkt_kernel,
-                                 plain_wy_kernel, plain_chain_kernel, plain_outputs_kernel,
-                                 join_kernel};
-  if (is_plain(kernel)) return kPlain[static_cast<int>(kernel)];
-  return p.k.number == Number::kBfloat16 ? tile_function<__nv_bfloat16>(kernel, p.K == 128)
-                                         : tile_function<__half>(kernel, p.K == 128);
+  if (is_plain(kernel)) return plain_function(kernel, p.C);
+  const bool wide = p.K == 128, narrow = p.columns < kColumns;
+  return p.k.number == Number::kBfloat16 ? tile_function<__nv_bfloat16>(kernel, wide, narrow, p.C)
+                                         : tile_function<__half>(kernel, wide, narrow, p.C);
 }
 
 }  // namespace

@@ -9,7 +9,7 @@ set_source_files_properties(emulated_stage_backend.cc PROPERTIES
 target_link_libraries(sluice_emulated_stages PRIVATE sluice_headers)
 
 add_executable(sluice_emulated_stage_tests
-  host_device_copy.cc stage_selection_test.cc $<TARGET_OBJECTS:sluice_stage_suite>
+  host_device_copy.cc stage_selection_test.cc stage_plan_test.cc $<TARGET_OBJECTS:sluice_stage_suite>
   ${PROJECT_SOURCE_DIR}/src/cuda/stages.cc ${PROJECT_SOURCE_DIR}/src/cuda/stages_hopper.cc
   ${PROJECT_SOURCE_DIR}/src/cuda/kernels/stages/plan.cc
   ${PROJECT_SOURCE_DIR}/src/cuda/lower.cc ${PROJECT_SOURCE_DIR}/src/cuda/select.cc

@@ -124,7 +124,10 @@ Cases heads() {
                              {4, 16},
                              {3, 12},
                              {1, 5},
-                             {1, 3}}) {
+                             {1, 3},
+                             {8, 16},
+                             {4, 12},
+                             {1, 4}}) {
     for (const bool cyclic : {false, true}) {
       GdnCase c{.name = named("H", H, "_HV", HV)};
       if (cyclic) c.name += "_cyclic", c.head_map = SLUICE_HEAD_MAP_CYCLIC;

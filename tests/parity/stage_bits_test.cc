@@ -60,7 +60,7 @@ TEST(StageBits, StridesDoNotMatter) {
     c.lengths = {64, 0, 3, 70}, c.K = 12, c.V = 20;
     c.gates = GateProfile::kNone;  // views of gates would be broadcast too often
     c.beta = false;
-    if (c.stage == SLUICE_STAGE_CHUNK_CUMSUM) return;
+    if (sums_gates(c)) return;
     int compared = 0;
     for (c.seed = 1; c.seed < 13; ++c.seed) {
       StageConfig wild = c;
@@ -78,7 +78,7 @@ TEST(StageBits, StridesDoNotMatter) {
 
 TEST(StageBits, AbsentGateIsZeroGate) {
   for_each_kind([](StageConfig c) {
-    if (c.stage == SLUICE_STAGE_CHUNK_CUMSUM) return;
+    if (sums_gates(c)) return;
     c.gates = GateProfile::kNone;
     const StageResult absent = run(c);
     c.gates = GateProfile::kZero;
@@ -115,6 +115,7 @@ struct Chain {
   ChunkForwardArgs fused;
   std::vector<TestTensor> memory;
   HostWorkspace scratch;
+  size_t most_bytes = 0;  ///< of workspace, of any stage
 
   TensorView input(const Array& array) {
     return TensorView(memory.emplace_back(kF32, array).view());
@@ -148,14 +149,20 @@ struct Chain {
     fused.beta = args.beta, fused.state = args.state, fused.cu_seqlens = args.cu_seqlens;
     fused.rule = rule;
     fused.o = output({1, T, HV, V}), fused.state.final = output({N, HV, K, V});
+    const Result<WorkspaceSize> size = chunk_stages_workspace(args);
+    EXPECT_TRUE(size.ok()) << size.status.message;
+    most_bytes = size.value.bytes;
+  }
+
+  using StageFunction = Status (*)(const ChunkStageArgs&, Workspace, Stream) noexcept;
+  void call(StageFunction stage) {
+    ASSERT_TRUE(stage(args, scratch.reserve(most_bytes), nullptr).ok()) << sluice_last_error();
   }
 
   void run() {
-    const Result<WorkspaceSize> size = chunk_stages_workspace(args);
-    ASSERT_TRUE(size.ok()) << size.status.message;
-    const Workspace workspace = scratch.reserve(size.value.bytes);
-    for (const auto stage : {chunk_cumsum, scaled_dot_kkt, solve_tril, wy_fast, chunk_h, chunk_o}) {
-      ASSERT_TRUE(stage(args, workspace, nullptr).ok()) << sluice_last_error();
+    for (const StageFunction stage :
+         {chunk_cumsum, scaled_dot_kkt, solve_tril, wy_fast, chunk_h, chunk_o}) {
+      call(stage);
     }
     HostWorkspace forward;
     const Workspace own = forward.reserve(workspace_size(fused).value.bytes);
@@ -177,6 +184,30 @@ TEST(StageChainOnCpu, IsChunkForward) {
         EXPECT_EQ(final.fault, "");
         EXPECT_LE(final.worst_head.relative_l2, 2e-5);
       }
+    }
+  }
+}
+
+TEST(StageChainOnCpu, PairsHaveTheBitsOfTwoStages) {
+  const std::vector<std::vector<int64_t>> kPacks = {{}, {0, 64, 64, 193, 200}};
+  for (const int32_t chunk : {16, 64, 128}) {
+    for (const std::vector<int64_t>& cu : kPacks) {
+      Chain two(Rule::kGatedDelta, chunk, cu), one(Rule::kGatedDelta, chunk, cu);
+      const TensorView sums = two.args.g_cumsum;
+      two.call(chunk_cumsum);
+      two.args.g_cumsum = {};  // a pair's sums are not rounded in between
+      two.call(scaled_dot_kkt), two.call(solve_tril), two.call(wy_fast);
+      one.call(cumsum_kkt);
+      EXPECT_TRUE(same_bits(to_array(one.args.g_cumsum), to_array(sums)));
+      EXPECT_TRUE(same_bits(to_array(one.args.A), to_array(two.args.A)));
+      one.args.g_cumsum = {};
+      one.call(solve_wy);
+      EXPECT_TRUE(same_bits(to_array(one.args.A_inverse), to_array(two.args.A_inverse)));
+      one.args.A_inverse = {};
+      one.args.w = one.output({1, one.T, one.HV, one.K});
+      one.call(solve_wy);
+      EXPECT_TRUE(same_bits(to_array(one.args.u), to_array(two.args.u)));
+      EXPECT_TRUE(same_bits(to_array(one.args.w), to_array(two.args.w)));
     }
   }
 }

@@ -53,6 +53,13 @@ class StageCall {
         args_.gate = input(c_.gate, gates(), Freedom::kAnyInput);
         args_.g_cumsum = output("g_cumsum", kF32, {c_.B, c_.T, c_.HV}, Freedom::kAnyOutput);
         return;
+      case SLUICE_STAGE_CUMSUM_KKT:
+        args_.k = keys(2);
+        args_.gate = input(c_.gate, gates(), Freedom::kAnyInput);
+        give_beta();
+        args_.g_cumsum = output("g_cumsum", kF32, {c_.B, c_.T, c_.HV}, Freedom::kAnyOutput);
+        args_.A = output("A", out_, rows(c_.C), Freedom::kOutput);
+        return;
       case SLUICE_STAGE_SCALED_DOT_KKT:
         args_.k = keys(2);
         give_gates();
@@ -69,8 +76,16 @@ class StageCall {
         give_gates();
         give_beta();
         args_.A_inverse = input(c_.h, matrices(), Freedom::kOutput);
-        args_.u = output("u", out_, rows(c_.V), Freedom::kOutput);
-        args_.w = output("w", out_, rows(c_.K), Freedom::kOutput);
+        give_updates();
+        return;
+      case SLUICE_STAGE_SOLVE_WY:
+        args_.k = keys(2);
+        args_.v = values(3, c_.io);
+        give_gates();
+        give_beta();
+        args_.A = input(c_.h, matrices(), Freedom::kOutput);
+        if (c_.v_new) args_.A_inverse = output("A_inverse", out_, matrix_shape(), Freedom::kOutput);
+        give_updates();
         return;
       case SLUICE_STAGE_CHUNK_H:
         args_.k = keys(2);
@@ -167,6 +182,10 @@ class StageCall {
     args_.beta = input(c_.gate, make_betas(BetaProfile::kSigmoid, {c_.B, c_.T, c_.HV}, c_.seed + 6),
                        Freedom::kAnyInput);
   }
+  void give_updates() {
+    args_.u = output("u", out_, rows(c_.V), Freedom::kOutput);
+    args_.w = output("w", out_, rows(c_.K), Freedom::kOutput);
+  }
   void give_states() {
     const int64_t N = c_.sequences(), slots = c_.slots ? N + 2 : N;
     std::vector<int64_t> shape = states_shape();
@@ -208,7 +227,7 @@ class StageCall {
   /// What a solve reads, or with its diagonal what wy_fast reads; NaN in the rest.
   Array matrices() const {
     const bool inverse = c_.stage == SLUICE_STAGE_WY_FAST;
-    const bool upper = c_.triangle == SLUICE_TRIANGLE_UPPER && !inverse;
+    const bool upper = c_.triangle == SLUICE_TRIANGLE_UPPER && c_.stage == SLUICE_STAGE_SOLVE_TRIL;
     Array m = make_normal(matrix_shape(), c_.seed + 9);
     for (int64_t at = 0; at < m.size(); ++at) {
       double& x = m.values[static_cast<size_t>(at)];

@@ -28,7 +28,8 @@ struct StageConfig {
   KeyProfile keys = KeyProfile::kSiluLike;
   GateProfile gates = GateProfile::kFlashQla;
   double growth = 0;  ///< added to every gate
-  bool beta = true, cumulated = true, supplied_h = true, v_new = true;
+  bool beta = true, cumulated = true, supplied_h = true;
+  bool v_new = true;  ///< and A_inverse of solve_wy: an output that may be absent
   bool initial = true, final = true;
   std::vector<int64_t> padded = {};  ///< sequences whose slot is -1
   bool slots = false;                ///< a pool in shuffled order; padded ones need it
@@ -77,7 +78,13 @@ inline constexpr StageKind kStageKinds[] = {
     {"chunk_h_linear", SLUICE_STAGE_CHUNK_H, SLUICE_RULE_LINEAR_ATTENTION, true},
     {"chunk_o", SLUICE_STAGE_CHUNK_O, SLUICE_RULE_GATED_DELTA, true},
     {"simple_gla", SLUICE_STAGE_CHUNK_O, SLUICE_RULE_LINEAR_ATTENTION, false},
+    {"cumsum_kkt", SLUICE_STAGE_CUMSUM_KKT, SLUICE_RULE_GATED_DELTA, true},
+    {"solve_wy", SLUICE_STAGE_SOLVE_WY, SLUICE_RULE_GATED_DELTA, true},
 };
+/// Stages that have no result without a gate.
+inline bool sums_gates(const StageConfig& c) {
+  return c.stage == SLUICE_STAGE_CHUNK_CUMSUM || c.stage == SLUICE_STAGE_CUMSUM_KKT;
+}
 inline StageConfig of_kind(const StageKind& kind) {
   StageConfig c;
   c.kind = kind.name, c.stage = kind.stage, c.rule = kind.rule, c.supplied_h = kind.supplied_h;

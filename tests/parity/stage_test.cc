@@ -129,7 +129,7 @@ std::vector<StageConfig> gates() {
     c->gates = GateProfile::kZero, c->growth = 0.02, c->cumulated = false, c->T = 150;
   });
   for_kinds(&configs, "none", [](StageConfig* c) {
-    if (c->stage != SLUICE_STAGE_CHUNK_CUMSUM) c->gates = GateProfile::kNone;
+    if (!sums_gates(*c)) c->gates = GateProfile::kNone;
   });
   return configs;
 }
@@ -212,7 +212,7 @@ StageConfig draw(uint64_t seed) {
 
 std::vector<StageConfig> random_configs() {
   std::vector<StageConfig> configs;
-  for (uint64_t seed = 0; seed < 104; ++seed) configs.push_back(draw(seed));
+  for (uint64_t seed = 0; seed < 130; ++seed) configs.push_back(draw(seed));
   return configs;
 }
 SLUICE_CONFIGS(Random, random_configs());

@@ -59,6 +59,20 @@ TEST(CaseStages, AWholeChainIsUnderstood) {
                                                   "h", "o", "final_state"}));
 }
 
+TEST(CaseStages, FusedPairsAreUnderstood) {
+  Draft pairs;
+  pairs.description["fused"] = "pairs";
+  CaseFile file;
+  ASSERT_TRUE(pairs.read(&file).ok());
+  EXPECT_TRUE(file.cases.front().fused_pairs);
+  pairs.floats.erase("g_cumsum");
+  const Status status = pairs.read(&file);
+  EXPECT_NE(std::string(status.message)
+                .find("field 'fused' = \"pairs\", expected \"none\" without tensor 'g_cumsum'"),
+            std::string::npos)
+      << status.message;
+}
+
 TEST(CaseStages, SingleStagesAreUnderstood) {
   Draft solve;
   solve.description["triangle"] = "upper";

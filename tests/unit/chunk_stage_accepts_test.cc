@@ -20,7 +20,7 @@ void spoil_others(StageScene& s, std::initializer_list<sluice_tensor*> named) {
 }
 
 TEST(ChunkStageAccepts, OneStructForAllStages) {
-  for (const auto stage : {kCumsum, kKkt, kSolve, kWy, kStates, kOutputs}) {
+  for (const auto stage : {kCumsum, kKkt, kSolve, kWy, kStates, kOutputs, kCumsumKkt, kSolveWy}) {
     SCOPED_TRACE(stage);
     expect_accepted(kOp, valid_scene(stage));
   }
@@ -55,6 +55,16 @@ TEST(ChunkStageAccepts, ViewsOfOtherStagesAreNotLookedAt) {
        [](StageScene& s) {
          spoil_others(
              s, {&s.args.q, &s.args.k, &s.args.v_new, &s.args.g_cumsum, &s.args.h, &s.args.o});
+       }},
+      {kCumsumKkt,
+       [](StageScene& s) {
+         spoil_others(s, {&s.args.k, &s.args.gate, &s.args.beta, &s.args.g_cumsum, &s.args.A});
+       }},
+      {kSolveWy,
+       [](StageScene& s) {
+         s.args.A_inverse = {};
+         spoil_others(s, {&s.args.k, &s.args.v, &s.args.beta, &s.args.g_cumsum, &s.args.A,
+                          &s.args.A_inverse, &s.args.u, &s.args.w});
        }},
   };
   for (const auto& [stage, spoil] : rows) {
@@ -92,6 +102,10 @@ TEST(ChunkStageFacade, NamesChooseStages) {
                "solve_tril: A = absent, expected a view of rank 4 (required)");
   EXPECT_STREQ(wy_fast(args, workspace).message,
                "wy_fast: k = absent, expected a view of rank 4 (required)");
+  EXPECT_STREQ(cumsum_kkt(args, workspace).message,
+               "cumsum_kkt: k = absent, expected a view of rank 4 (required)");
+  EXPECT_STREQ(solve_wy(args, workspace).message,
+               "solve_wy: k = absent, expected a view of rank 4 (required)");
   EXPECT_STREQ(chunk_h(args, workspace).message,
                "chunk_h: k = absent, expected a view of rank 4 (required)");
   EXPECT_STREQ(chunk_o(args, workspace).message,

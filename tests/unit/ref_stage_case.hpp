@@ -41,11 +41,12 @@ struct StageCase {
     p.rows = {in.B, in.T, sequences(), index.view(), in.T};
     p.H = in.H, p.HV = in.HV, p.K = in.K, p.V = in.V, p.r = in.HV / in.H, p.C = C;
     p.q = view_of(in.q), p.k = view_of(in.k), p.beta = view_of(in.beta);
-    const bool cumulated = cumulated_gates && stage != SLUICE_STAGE_CHUNK_CUMSUM;
-    if (cumulated || stage == SLUICE_STAGE_CHUNK_CUMSUM) p.g_cumsum = view_of(g_cumsum);
+    const bool sums = stage == SLUICE_STAGE_CHUNK_CUMSUM || stage == SLUICE_STAGE_CUMSUM_KKT;
+    const bool cumulated = cumulated_gates && !sums;
+    if (cumulated || sums) p.g_cumsum = view_of(g_cumsum);
     if (!cumulated) p.gate = view_of(in.g);
     p.A = view_of(A), p.A_inverse = view_of(A_inverse);
-    const bool writes_w = stage == SLUICE_STAGE_WY_FAST;
+    const bool writes_w = stage == SLUICE_STAGE_WY_FAST || stage == SLUICE_STAGE_SOLVE_WY;
     if (delta || writes_w) p.w = view_of(w);
     p.u = view_of(u);
     if (stage == SLUICE_STAGE_CHUNK_H && delta) p.v_new = view_of(v_new);

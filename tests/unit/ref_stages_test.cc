@@ -189,6 +189,31 @@ TEST(StageWy, AppliesTheInverseToValuesAndGatedKeys) {
   }
 }
 
+TEST(StagePairs, AreTheirTwoStages) {
+  for (const int64_t C : {16, 64, 128}) {
+    StageCase two(make_case(SLUICE_RULE_GATED_DELTA, KeyProfile::kCos75, GateProfile::kMixed), C);
+    StageCase one = two;
+    for (const sluice_stage stage : {SLUICE_STAGE_CHUNK_CUMSUM, SLUICE_STAGE_SCALED_DOT_KKT,
+                                     SLUICE_STAGE_SOLVE_TRIL, SLUICE_STAGE_WY_FAST}) {
+      two.run(stage);
+    }
+    one.run(SLUICE_STAGE_CUMSUM_KKT);
+    EXPECT_EQ(one.g_cumsum.values, two.g_cumsum.values);
+    EXPECT_EQ(one.A.values, two.A.values);
+    for (const bool inverse : {true, false}) {
+      core::ChunkStageProblem p = one.problem(SLUICE_STAGE_SOLVE_WY);
+      p.triangle = SLUICE_TRIANGLE_UPPER;  // that is solve_tril's alone
+      if (!inverse) p.A_inverse = {};
+      one.u = Array(two.u.shape, std::nan("")), one.w = Array(two.w.shape, std::nan(""));
+      p.u = view_of(one.u), p.w = view_of(one.w);
+      one.run(p);
+      EXPECT_EQ(one.u.values, two.u.values);
+      EXPECT_EQ(one.w.values, two.w.values);
+    }
+    EXPECT_EQ(one.A_inverse.values, two.A_inverse.values);
+  }
+}
+
 TEST(StageStates, EnterTheirChunks) {
   for (const sluice_rule rule : {SLUICE_RULE_GATED_DELTA, SLUICE_RULE_LINEAR_ATTENTION}) {
     const Case source = make_case(rule, KeyProfile::kSiluLike, GateProfile::kFlashQla);

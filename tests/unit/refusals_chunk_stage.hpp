@@ -46,6 +46,8 @@ inline constexpr auto kSolve = SLUICE_STAGE_SOLVE_TRIL;
 inline constexpr auto kWy = SLUICE_STAGE_WY_FAST;
 inline constexpr auto kStates = SLUICE_STAGE_CHUNK_H;
 inline constexpr auto kOutputs = SLUICE_STAGE_CHUNK_O;
+inline constexpr auto kCumsumKkt = SLUICE_STAGE_CUMSUM_KKT;
+inline constexpr auto kSolveWy = SLUICE_STAGE_SOLVE_WY;
 
 /// One packed row of `kT` tokens.
 inline void pack(StageScene& s, std::initializer_list<int64_t> offsets) {

@@ -27,9 +27,9 @@ TEST_P(ChunkStageRefusals, NamesArgumentAndWritesNothing) {
 
 const StageRow kRefusedAnywhere[] = {
     {kCumsum,
-     {"stage", [](StageScene& s) { s.args.stage = 6; },
-      "chunk_stage: stage = 6, expected 0 (CHUNK_CUMSUM), 1 (SCALED_DOT_KKT), 2 (SOLVE_TRIL), "
-      "3 (WY_FAST), 4 (CHUNK_H) or 5 (CHUNK_O)"}},
+     {"stage", [](StageScene& s) { s.args.stage = 8; },
+      "chunk_stage: stage = 8, expected 0 (CHUNK_CUMSUM), 1 (SCALED_DOT_KKT), 2 (SOLVE_TRIL), "
+      "3 (WY_FAST), 4 (CHUNK_H), 5 (CHUNK_O), 6 (CUMSUM_KKT) or 7 (SOLVE_WY)"}},
     {kKkt,
      {"chunk_size", [](StageScene& s) { s.args.chunk_size = 48; },
       "scaled_dot_kkt: chunk_size = 48, expected 16, 32, 64 or 128 (0 = 64)"}},
@@ -253,6 +253,61 @@ const StageRow kRefusedValues[] = {
       },
       "chunk_o: state.layout = 3, expected 0 (KV) or 1 (VK)"}},
 };
+const StageRow kRefusedPairs[] = {
+    {kCumsumKkt,
+     {"pair_k_absent", [](StageScene& s) { s.args.k = {}; },
+      "cumsum_kkt: k = absent, expected a view of rank 4 (required)"}},
+    {kCumsumKkt,
+     {"pair_gate_absent", [](StageScene& s) { s.args.gate = {}; },
+      "cumsum_kkt: gate = absent, expected a view of rank 3 (required)"}},
+    {kCumsumKkt,
+     {"pair_sums_absent", [](StageScene& s) { s.args.g_cumsum = {}; },
+      "cumsum_kkt: g_cumsum = absent, expected a view of rank 3 (required)"}},
+    {kCumsumKkt,
+     {"pair_sums_dtype", [](StageScene& s) { s.args.g_cumsum.dtype = kBFloat16; },
+      "cumsum_kkt: g_cumsum dtype = {code 4, bits 16}, expected float32 (sums lose too much in "
+      "16 bits)"}},
+    {kCumsumKkt,
+     {"pair_gate_tokens", [](StageScene& s) { s.args.gate.shape[1] = 3; },
+      "cumsum_kkt: gate.shape[1] = 3, expected 19 (tokens T)"}},
+    {kCumsumKkt,
+     {"pair_sums_in_place", [](StageScene& s) { s.args.gate.data = s.args.g_cumsum.data; },
+      "cumsum_kkt: g_cumsum.data = gate.data, expected other memory (this operator cannot work "
+      "in place)"}},
+    {kCumsumKkt,
+     {"pair_sums_over_beta", [](StageScene& s) { s.args.beta.data = s.args.g_cumsum.data; },
+      "cumsum_kkt: g_cumsum.data = beta.data, expected other memory (this operator cannot work "
+      "in place)"}},
+    {kCumsumKkt,
+     {"pair_A_over_gate", [](StageScene& s) { s.args.gate.data = s.args.A.data; },
+      "cumsum_kkt: A.data = gate.data, expected other memory (this operator cannot work in "
+      "place)"}},
+    {kSolveWy,
+     {"pair_A_absent", [](StageScene& s) { s.args.A = {}; },
+      "solve_wy: A = absent, expected a view of rank 4 (required)"}},
+    {kSolveWy,
+     {"pair_A_columns", [](StageScene& s) { s.args.A.shape[3] = 8; },
+      "solve_wy: A.shape[3] = 8, expected 16 (tokens of a chunk)"}},
+    {kSolveWy,
+     {"pair_v_dtype", [](StageScene& s) { s.args.v.dtype = kBFloat16; },
+      "solve_wy: v dtype = {code 4, bits 16}, expected {code 2, bits 32} (that of k)"}},
+    {kSolveWy,
+     {"pair_u_absent", [](StageScene& s) { s.args.u = {}; },
+      "solve_wy: u = absent, expected a view of rank 4 (required)"}},
+    {kSolveWy,
+     {"pair_inverse_columns", [](StageScene& s) { s.args.A_inverse.shape[3] = 8; },
+      "solve_wy: A_inverse.shape[3] = 8, expected 16 (tokens of a chunk)"}},
+    {kSolveWy,
+     {"pair_inverse_in_place", [](StageScene& s) { s.args.A_inverse = s.args.A; },
+      "solve_wy: A_inverse.data = A.data, expected other memory (this operator cannot work in "
+      "place)"}},
+    {kSolveWy,
+     {"pair_one_output", [](StageScene& s) { s.args.w.data = s.args.A.data; },
+      "solve_wy: w.data = A.data, expected other memory (this operator cannot work in place)"}},
+};
+INSTANTIATE_TEST_SUITE_P(Pairs, ChunkStageRefusals, ::testing::ValuesIn(kRefusedPairs),
+                         stage_row_name);
+
 INSTANTIATE_TEST_SUITE_P(Values, ChunkStageRefusals, ::testing::ValuesIn(kRefusedValues),
                          stage_row_name);
 

@@ -100,8 +100,9 @@ class StageRows {
     const core::TokenRange& t = chunk.tokens;
     std::fill(high(), high() + 2 * layout_.C_stride, 0.0f);
     double sum = 0;
+    const bool summed = core::present(p_.g_cumsum) && p_.stage != SLUICE_STAGE_CUMSUM_KKT;
     for (int64_t i = 0; i < t.size(); ++i) {
-      if (core::present(p_.g_cumsum)) {
+      if (summed) {
         high()[i] = core::load_float(core::address(p_.g_cumsum, t.batch, t.begin + i, head),
                                      core::kFloat32);
       } else if (core::present(p_.gate)) {
@@ -201,12 +202,15 @@ class ChunkStage : StageRows {
       case SLUICE_STAGE_CHUNK_CUMSUM:
         return cumsum();
       case SLUICE_STAGE_SOLVE_TRIL:
-        return solve();
+        solve(lane_);
+        return store_triangle(lane_);
       case SLUICE_STAGE_SCALED_DOT_KKT:
+      case SLUICE_STAGE_CUMSUM_KKT:
         load_k(chunk_, lane_);
         token_products(layout_.k, chunk_.count());
         break;
       case SLUICE_STAGE_WY_FAST:
+      case SLUICE_STAGE_SOLVE_WY:
         load_keys(p_.k, chunk_, lane_, layout_.k);
         break;
       default:
@@ -217,18 +221,41 @@ class ChunkStage : StageRows {
     const bool block = p_.head_map == SLUICE_HEAD_MAP_BLOCK;
     for (int64_t i = 0; i < p_.r; ++i) {
       const int64_t head = block ? lane_ * p_.r + i : lane_ + i * p_.H;
-      load_sums(chunk_, head);
-      if (p_.stage == SLUICE_STAGE_SCALED_DOT_KKT) {
-        kkt(head);
-      } else if (p_.stage == SLUICE_STAGE_WY_FAST) {
-        wy(head);
-      } else {
-        outputs(head);
-      }
+      stage_of_head(head);
     }
   }
 
  private:
+  void stage_of_head(int64_t head) const noexcept {
+    load_sums(chunk_, head);
+    switch (p_.stage) {
+      case SLUICE_STAGE_CUMSUM_KKT:
+        store_sums(head);
+        return kkt(head);
+      case SLUICE_STAGE_SCALED_DOT_KKT:
+        return kkt(head);
+      case SLUICE_STAGE_WY_FAST:
+        load_rows(p_.A_inverse, chunk_, head, 0, p_.C, at(layout_.left), layout_.C_stride);
+        return wy(head);
+      case SLUICE_STAGE_SOLVE_WY:
+        solve(head);
+        if (core::present(p_.A_inverse)) store_triangle(head);
+        std::copy_n(at(layout_.right), tile_rows(chunk_.count()) * layout_.C_stride,
+                    at(layout_.left));
+        return wy(head);
+      default:
+        return outputs(head);
+    }
+  }
+
+  void store_sums(int64_t head) const noexcept {
+    const core::TokenRange& t = chunk_.tokens;
+    for (int64_t i = 0; i < t.size(); ++i) {
+      core::store_float(core::address(p_.g_cumsum, t.batch, t.begin + i, head), core::kFloat32,
+                        high()[i]);
+    }
+  }
+
   /// All heads at once: rows of the gate are read as they lie.
   void cumsum() const noexcept {
     const core::TokenRange& t = chunk_.tokens;
@@ -257,9 +284,9 @@ class ChunkStage : StageRows {
 
   /// X = (I + A)^-1 by blocks of rows: what lies above a block is a product, the block itself is
   /// substituted forward. An upper triangle is a lower one with rows and columns in reverse.
-  void solve() const noexcept {
+  void solve(int64_t head) const noexcept {
     const int64_t n = chunk_.count(), stride = layout_.C_stride;
-    load_triangle();
+    load_triangle(head);
     float* const X = at(layout_.right);
     for (int64_t first = 0; first < n; first += kSolveRows) {
       const int64_t rows = std::min(kSolveRows, tile_rows(n) - first);
@@ -270,7 +297,6 @@ class ChunkStage : StageRows {
                      {block, stride});
       for (int64_t i = first; i < std::min(first + kSolveRows, n); ++i) substitute(first, i);
     }
-    store_triangle();
   }
   static constexpr int64_t kSolveRows = 16;
 
@@ -291,10 +317,12 @@ class ChunkStage : StageRows {
     }
   }
 
-  bool upper() const noexcept { return p_.triangle == SLUICE_TRIANGLE_UPPER; }
+  bool upper() const noexcept {
+    return p_.stage == SLUICE_STAGE_SOLVE_TRIL && p_.triangle == SLUICE_TRIANGLE_UPPER;
+  }
 
   /// The strict triangle as a lower one, zeros elsewhere.
-  void load_triangle() const noexcept {
+  void load_triangle(int64_t head) const noexcept {
     const core::TokenRange& t = chunk_.tokens;
     const int64_t n = t.size(), stride = layout_.C_stride;
     float* const A = at(layout_.left);
@@ -304,11 +332,11 @@ class ChunkStage : StageRows {
       // The last i entries of a row's n are what lies above the diagonal.
       const int64_t column = upper() ? n - i : 0;
       float* const row = A + i * stride;
-      read_dense(core::address(p_.A, t.batch, token, lane_, column), p_.A.dtype, i, row);
+      read_dense(core::address(p_.A, t.batch, token, head, column), p_.A.dtype, i, row);
       if (upper()) std::reverse(row, row + i);
     }
   }
-  void store_triangle() const noexcept {
+  void store_triangle(int64_t head) const noexcept {
     const core::TokenRange& t = chunk_.tokens;
     const int64_t n = t.size();
     for (int64_t i = 0; i < n; ++i) {
@@ -316,16 +344,16 @@ class ChunkStage : StageRows {
       std::fill(row + i + 1, row + p_.C, 0.0f);
       if (upper()) std::reverse(row, row + n);
       const int64_t token = upper() ? t.end - 1 - i : t.begin + i;
-      write_dense(row, p_.C, core::address(p_.A_inverse, t.batch, token, lane_, 0),
+      write_dense(row, p_.C, core::address(p_.A_inverse, t.batch, token, head, 0),
                   p_.A_inverse.dtype);
     }
   }
 
+  /// From the inverse in `left`.
   void wy(int64_t head) const noexcept {
     const int64_t n = chunk_.count(), rows = tile_rows(n);
     load_beta(chunk_, head);
     decay_ends(n);
-    load_rows(p_.A_inverse, chunk_, head, 0, p_.C, at(layout_.left), layout_.C_stride);
     weigh_columns(rows, beta());
     load_rows(p_.values, chunk_, head, 0, p_.V, at(layout_.values), layout_.V_stride);
     float* const out = at(layout_.out);

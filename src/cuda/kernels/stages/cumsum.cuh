@@ -21,16 +21,19 @@ struct GateTile {
 };
 
 /// Calls move(token, head of the tile) for all tokens of a chunk, neighbours in memory by
-/// neighbours of a warp.
+/// neighbours of a warp, as many as there are: PERF a warp whose lanes are all wanted loads twice
+/// as much at a time.
 template <class Move>
 __device__ __forceinline__ void for_each_gate(const TokenRows& rows, int tokens, int heads,
                                               const Move& move) {
   const bool heads_inside = rows.head_stride <= rows.token_stride;
+  const int inner = heads_inside ? heads : tokens, outer = heads_inside ? tokens : heads;
+  int shift = 0;
+  while (1 << shift < inner) ++shift;
 #pragma unroll 4
-  for (auto i = static_cast<int>(threadIdx.x); i < kSumHeads * kMostTokens; i += kSumThreads) {
-    const int token = heads_inside ? i / kSumHeads : i % kMostTokens;
-    const int head = heads_inside ? i % kSumHeads : i / kMostTokens;
-    if (token < tokens && head < heads) move(token, head);
+  for (auto i = static_cast<int>(threadIdx.x); i < outer << shift; i += kSumThreads) {
+    const int in = i & ((1 << shift) - 1), out = i >> shift;
+    if (in < inner) move(heads_inside ? out : in, heads_inside ? in : out);
   }
 }
 

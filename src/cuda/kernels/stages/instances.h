@@ -7,23 +7,26 @@ namespace sluice::cuda::stages {
 
 // Any dtype and stride.
 const void* cumsum() noexcept;
-const void* solve() noexcept;
+const void* solve(int C) noexcept;
+const void* plain_solve_wy(int C) noexcept;
 const void* plain_kkt() noexcept;
 const void* plain_wy() noexcept;
 const void* plain_chain() noexcept;
 const void* plain_outputs() noexcept;
 const void* join() noexcept;
 
-// By tensor cores; `wide`: K = 128, else 64.
+// By tensor cores; `wide`: K = 128, else 64; `narrow`: a CTA has 32 columns of V, else 64.
 const void* bf16_kkt() noexcept;
 const void* bf16_wy() noexcept;
+const void* bf16_solve_wy(int C) noexcept;  ///< C of 64 or 128
 const void* bf16_outputs() noexcept;
-const void* bf16_states(bool wide) noexcept;
+const void* bf16_states(bool wide, bool narrow) noexcept;
 const void* bf16_gla(bool wide) noexcept;
 const void* fp16_kkt() noexcept;
 const void* fp16_wy() noexcept;
+const void* fp16_solve_wy(int C) noexcept;  ///< C of 64 or 128
 const void* fp16_outputs() noexcept;
-const void* fp16_states(bool wide) noexcept;
+const void* fp16_states(bool wide, bool narrow) noexcept;
 const void* fp16_gla(bool wide) noexcept;
 
 }  // namespace sluice::cuda::stages

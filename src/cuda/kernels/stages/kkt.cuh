@@ -1,4 +1,4 @@
-// scaled_dot_kkt of 16-bit keys by tensor cores.
+// scaled_dot_kkt of 16-bit keys by tensor cores, and cumsum_kkt, which also writes G.
 //
 // Math      A_ij = beta_i exp(G_i - G_j) (k_i . k_j), i > j
 // Roles     a CTA of 128 threads has 64 rows of A of one (chunk, head); a warp 16 of them
@@ -37,7 +37,9 @@ __global__ void __launch_bounds__(kBlockThreads)
   const int blocks = p.C / kRows, widths = static_cast<int>(p.K) / kColumns;
   auto& numbers = *reinterpret_cast<TokenNumbers*>(dynamic_shared + blocks * widths * kTileBytes);
   device::follow();
-  for (int64_t item = blockIdx.x; item < items; item += gridDim.x) {
+  const int64_t each = (items + gridDim.x - 1) / gridDim.x,
+                end = min((blockIdx.x + 1) * each, items);
+  for (int64_t item = blockIdx.x * each; item < end; ++item) {
     const int block = static_cast<int>(item % blocks), row0 = block * kRows;
     const int64_t head = item / blocks % p.HV;
     const Chunk chunk = chunk_of(p, item / blocks / p.HV);
@@ -50,6 +52,7 @@ __global__ void __launch_bounds__(kBlockThreads)
     }
     ptx::close_copies();
     load_numbers(p, chunk, head, numbers);
+    if (block == 0) store_sums(p, chunk, head, numbers);
     ptx::wait_for_copies<0>();
     __syncthreads();
     for (int b = 0; b < blocks; ++b) {

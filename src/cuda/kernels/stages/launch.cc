@@ -3,8 +3,7 @@
 
 #include <cuda_runtime_api.h>
 
-#include <algorithm>
-
+#include "cuda/kernels/stages/config.h"
 #include "cuda/kernels/stages/instances.h"
 
 namespace sluice::cuda::stages {
@@ -12,26 +11,44 @@ namespace {
 
 constexpr int kKernels = static_cast<int>(Kernel::kGla) + 1;
 
-const void* plain_function(Kernel kernel) noexcept {
-  constexpr const void* (*kPlain[])() noexcept = {cumsum,      solve,         plain_kkt, plain_wy,
-                                                  plain_chain, plain_outputs, join};
-  return kPlain[static_cast<int>(kernel)]();
+const void* plain_function(Kernel kernel, int C) noexcept {
+  switch (kernel) {
+    case Kernel::kCumsum:
+      return cumsum();
+    case Kernel::kSolve:
+      return solve(C);
+    case Kernel::kPlainKkt:
+      return plain_kkt();
+    case Kernel::kPlainWy:
+      return plain_wy();
+    case Kernel::kPlainSolveWy:
+      return plain_solve_wy(C);
+    case Kernel::kPlainChain:
+      return plain_chain();
+    case Kernel::kPlainOutputs:
+      return plain_outputs();
+    default:
+      return join();
+  }
 }
 
-const void* function_of(Kernel kernel, bool is_bf16, bool wide) noexcept {
+/// wide: K = 128, narrow: 32 columns of chunk_h in place of 64.
+const void* function_of(Kernel kernel, bool is_bf16, bool wide, bool narrow, int C) noexcept {
   switch (kernel) {
     case Kernel::kKkt:
       return is_bf16 ? bf16_kkt() : fp16_kkt();
     case Kernel::kWy:
       return is_bf16 ? bf16_wy() : fp16_wy();
+    case Kernel::kSolveWy:
+      return is_bf16 ? bf16_solve_wy(C) : fp16_solve_wy(C);
     case Kernel::kOutputs:
       return is_bf16 ? bf16_outputs() : fp16_outputs();
     case Kernel::kStates:
-      return is_bf16 ? bf16_states(wide) : fp16_states(wide);
+      return is_bf16 ? bf16_states(wide, narrow) : fp16_states(wide, narrow);
     case Kernel::kGla:
       return is_bf16 ? bf16_gla(wide) : fp16_gla(wide);
     default:
-      return plain_function(kernel);
+      return plain_function(kernel, C);
   }
 }
 
@@ -47,10 +64,11 @@ cudaError_t allow(const void* function, int64_t bytes) noexcept {
 
 int load_kernels() noexcept {
   for (int kernel = 0; kernel < kKernels; ++kernel) {
-    for (const int variant : {0, 1, 2, 3}) {
+    for (int variant = 0; variant < 8; ++variant) {
       cudaFuncAttributes attributes{};
       const void* const function =
-          function_of(static_cast<Kernel>(kernel), variant % 2 != 0, variant / 2 != 0);
+          function_of(static_cast<Kernel>(kernel), variant % 2 != 0, variant / 2 % 2 != 0,
+                      variant / 4 != 0, 16 << variant % 4);
       const cudaError_t error = cudaFuncGetAttributes(&attributes, function);
       if (error != cudaSuccess) return error;
     }
@@ -62,16 +80,16 @@ int launch(Kernel kernel, const StageParams& params, const Target& target, void*
   const Launch plan = plan_launch(kernel, params);
   if (plan.items == 0) return cudaSuccess;
   const bool is_bf16 = params.k.number == Number::kBfloat16;
-  const void* const function = function_of(kernel, is_bf16, params.K == 128);
+  const void* const function =
+      function_of(kernel, is_bf16, params.K == 128, params.columns < kColumns, params.C);
   if (const cudaError_t error = allow(function, plan.shared_bytes); error != cudaSuccess) {
     return error;
   }
-  constexpr int64_t kMaxGrid = (int64_t{1} << 31) - 1;
   cudaLaunchAttribute overlap{};
   overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
   overlap.val.programmaticStreamSerializationAllowed = 1;
   cudaLaunchConfig_t config{};
-  config.gridDim = dim3(static_cast<unsigned>(std::min(plan.items, kMaxGrid)));
+  config.gridDim = dim3(static_cast<unsigned>(grid_of(kernel, plan.items, target.multiprocessors)));
   config.blockDim = dim3(static_cast<unsigned>(plan.threads));
   config.dynamicSmemBytes = static_cast<size_t>(plan.shared_bytes);
   config.stream = static_cast<cudaStream_t>(stream);

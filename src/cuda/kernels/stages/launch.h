@@ -13,11 +13,13 @@ enum class Kernel {
   kSolve,
   kPlainKkt,  ///< the plain ones: any dtype and stride
   kPlainWy,
+  kPlainSolveWy,
   kPlainChain,    ///< chunk_h, and chunk_o without h
   kPlainOutputs,  ///< chunk_o with h
   kJoin,          ///< between the passes of simple GLA in segments
   kKkt,           ///< from here on: 16-bit numbers by tensor cores
   kWy,
+  kSolveWy,
   kOutputs,
   kStates,
   kGla,
@@ -32,6 +34,13 @@ struct Launch {
 };
 /// Host code, tested without a GPU.
 Launch plan_launch(Kernel kernel, const StageParams& params) noexcept;
+/// CTAs of a launch. Those of scaled_dot_kkt have several items in a row where there are many:
+/// PERF neighbouring heads of the same tokens, whose gates and betas lie in the same sectors of
+/// token-first views, which then come from the L1.
+int64_t grid_of(Kernel kernel, int64_t items, int multiprocessors) noexcept;
+
+/// StageParams::columns: fewer where sequences and heads are too few for the GPU.
+int32_t state_columns(const StageParams& params, int multiprocessors) noexcept;
 
 /// Tokens of a segment of simple GLA by tensor cores; 0: there are sequences and heads enough.
 int64_t segment_tokens(const StageParams& params, int multiprocessors) noexcept;

@@ -24,6 +24,16 @@ __device__ __forceinline__ void load_numbers(const StageParams& p, const Chunk& 
   __syncthreads();
 }
 
+/// Writes G where the stage does (cumsum_kkt); all threads.
+__device__ __forceinline__ void store_sums(const StageParams& p, const Chunk& chunk, int64_t head,
+                                           const TokenNumbers& s) {
+  if (p.sums.data == nullptr) return;
+  for (auto i = static_cast<int>(threadIdx.x); i < chunk.tokens;
+       i += static_cast<int>(blockDim.x)) {
+    static_cast<float*>(p.sums.data)[at(p.sums, chunk.batch, chunk.row + i, head)] = s.G[i];
+  }
+}
+
 /// e^x by the special function unit. NUM: 2 ulp and |x| 2^-24 more, beside operands of 16 bits;
 /// exactly 1 at 0; denormals are 0.
 __device__ __forceinline__ float decay(float x) {

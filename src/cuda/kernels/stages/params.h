@@ -30,6 +30,7 @@ struct StageParams {
   TokenRows q, k;
   TokenRows values;          ///< v, u or v_new: what the stage reads
   TokenRows gate, g_cumsum;  ///< [B,T,HV]; at most one is read
+  TokenRows sums;            ///< [B,T,HV] float32: g_cumsum as an output of cumsum_kkt
   TokenRows beta;            ///< [B,T,HV]
   TokenRows A, A_inverse;    ///< [B,T,HV,C]
   TokenRows w, u, v_new, o;
@@ -40,6 +41,7 @@ struct StageParams {
   int64_t slots;                  ///< chunks of a batch entry, or a bound on those of all sequences
   int64_t row_step, column_step;  ///< elements between neighbours in a state
   int32_t C;                      ///< tokens of a chunk
+  int32_t columns;                ///< of V that a CTA of chunk_h has by tensor cores: 64 or 32
   float scale;
   bool head_map_cyclic, reverse, upper;
   Segments segments;  ///< of simple GLA

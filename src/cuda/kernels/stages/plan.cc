@@ -10,16 +10,21 @@ constexpr int64_t kNumbers = 4 * 128;  ///< bytes of one float32 for each token 
 
 constexpr int64_t parts(int64_t whole, int64_t part) noexcept { return (whole + part - 1) / part; }
 
-/// Shared bytes of the kernels of tiles, for blocks = C / 64 and widths = K / 64.
-int64_t tile_bytes(Kernel kernel, int64_t blocks, int64_t widths) noexcept {
+/// Shared bytes of the kernels of tiles, for blocks = C / 64 and widths = K / 64; ring: of
+/// chunk_h.
+int64_t tile_bytes(Kernel kernel, int64_t blocks, int64_t widths, int64_t ring) noexcept {
   switch (kernel) {
+    case Kernel::kSolveWy:
+      return solve_wy_bytes(blocks * kRows);
     case Kernel::kKkt:
       return blocks * widths * kTileBytes + 2 * kNumbers;
     case Kernel::kWy:
       return (4 * blocks + 1) * kTileBytes + 2 * kNumbers;
     case Kernel::kOutputs:
       return (2 * widths + blocks * (widths + 1) + 1) * kTileBytes + kNumbers;
-    default:  // kStates, kGla: two blocks of two operands and values, S, v_new or o
+    case Kernel::kStates:  // a ring of blocks of two operands and values; S, v_new
+      return (ring * (2 * widths + 1) + widths + 1) * kTileBytes + 2 * kNumbers;
+    default:  // kGla: two blocks of two operands and values, S, v_new or o
       return (2 * (2 * widths + 1) + widths + 1) * kTileBytes + kNumbers;
   }
 }
@@ -32,7 +37,9 @@ int64_t plain_bytes(Kernel kernel, int64_t K, int64_t C) noexcept {
     case Kernel::kCumsum:
       return 4 * kSumHeads * (128 + 1);
     case Kernel::kSolve:
-      return solve_bytes(C);
+      return triangle_bytes(C);
+    case Kernel::kPlainSolveWy:
+      return triangle_bytes(C) + kOperands + 2 * kNumbers;
     case Kernel::kPlainChain:
       return kChain + plain_chain_bytes(K);
     case Kernel::kPlainOutputs:
@@ -67,7 +74,7 @@ int64_t items_of(Kernel kernel, const StageParams& p) noexcept {
     case Kernel::kPlainOutputs:
       return chunks * p.HV * parts(p.V, kPlainColumns);
     case Kernel::kStates:
-      return p.N * p.HV * (p.V / kColumns);
+      return p.N * p.HV * (p.V / p.columns);
     case Kernel::kGla:
       return (p.segments.tokens == 0 ? p.N : segment_slots(p)) * p.HV * (p.V / kColumns);
     case Kernel::kJoin:
@@ -84,9 +91,25 @@ int64_t items_of(Kernel kernel, const StageParams& p) noexcept {
 }  // namespace
 
 Launch plan_launch(Kernel kernel, const StageParams& p) noexcept {
-  const int64_t bytes = is_plain(kernel) ? plain_bytes(kernel, p.K, p.C)
-                                         : tile_bytes(kernel, p.C / kRows, p.K / kColumns);
+  const int64_t bytes = is_plain(kernel)
+                            ? plain_bytes(kernel, p.K, p.C)
+                            : tile_bytes(kernel, p.C / kRows, p.K / kColumns,
+                                         p.columns < kColumns ? kNarrowRing : kWideRing);
   return {items_of(kernel, p), threads_of(kernel), bytes};
+}
+
+int64_t grid_of(Kernel kernel, int64_t items, int multiprocessors) noexcept {
+  constexpr int64_t kMaxGrid = (int64_t{1} << 31) - 1;
+  const int64_t each = kernel != Kernel::kKkt          ? 1
+                       : items >= 64 * multiprocessors ? 4
+                       : items >= 8 * multiprocessors  ? 2
+                                                       : 1;
+  const int64_t ctas = parts(items, each);
+  return ctas < kMaxGrid ? ctas : kMaxGrid;
+}
+
+int32_t state_columns(const StageParams& p, int multiprocessors) noexcept {
+  return 2 * p.N * p.HV * (p.V / kColumns) <= multiprocessors ? kColumns / 2 : kColumns;
 }
 
 int64_t segment_tokens(const StageParams& p, int multiprocessors) noexcept {

@@ -136,12 +136,9 @@ __device__ __forceinline__ LaneGates request_gates(const StageParams& p, const C
 #pragma unroll
   for (int i = 0; i < kLaneTokens; ++i) {
     const int token = static_cast<int>(threadIdx.x % 32) * kLaneTokens + i;
-    if (rows.data == nullptr) continue;
-    if (token < chunk.tokens) {
-      gates.x[i] = token_number(rows, chunk, head, token);
-    } else if (p.g_cumsum.data != nullptr) {
-      gates.x[i] = token_number(rows, chunk, head, chunk.tokens - 1);
-    }
+    const bool wanted = token < chunk.tokens || p.g_cumsum.data != nullptr;
+    if (rows.data == nullptr || !wanted) continue;
+    gates.x[i] = token_number(rows, chunk, head, min(token, chunk.tokens - 1));
   }
   return gates;
 }
@@ -158,7 +155,7 @@ __device__ __forceinline__ void put_sums(const StageParams& p, LaneGates gates,
     sum += clamped_gate(x);
     x = sum;
   }
-  const float before = sum_before_lane(sum);
+  const float before = summed ? 0.0f : sum_before_lane(sum);
   const auto lane = static_cast<int>(threadIdx.x % 32);
 #pragma unroll
   for (int i = 0; i < kLaneTokens; ++i) G[lane * kLaneTokens + i] = before + gates.x[i];

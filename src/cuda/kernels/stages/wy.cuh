@@ -43,28 +43,37 @@ __device__ __forceinline__ void put_eight(uint32_t address, const float (&x)[8])
   ptx::store_shared_16(address, words);
 }
 
-/// Rows row0 .. of A_inverse times diag(beta) and times diag(beta exp G), as tiles.
-template <class Io>
-__device__ __forceinline__ void load_inverse(const StageParams& p, const Chunk& chunk, int64_t head,
-                                             int row0, int blocks, const TokenNumbers& numbers,
-                                             uint32_t of_values, uint32_t of_keys) {
+/// A_inverse times diag(beta), and times diag(beta exp G): tiles of blocks on and below the
+/// diagonal, row by row of blocks from `first` on.
+struct InverseTiles {
+  uint32_t of_values, of_keys;
+  int first;
+  __device__ __forceinline__ uint32_t place(int block, int b) const {
+    return static_cast<uint32_t>((block * (block + 1) - first * (first + 1)) / 2 + b) * kTile;
+  }
+};
+
+/// Fills the tiles of rows kRows * block ..; read(token, first column, numbers) gives eight numbers
+/// of A_inverse, of which those above the diagonal do not count.
+template <class Io, class Read>
+__device__ __forceinline__ void put_inverse(const Chunk& chunk, int block,
+                                            const TokenNumbers& numbers, const InverseTiles& tiles,
+                                            const Read& read) {
 #pragma unroll 2
-  for (auto i = static_cast<int>(threadIdx.x); i < blocks * 512; i += kBlockThreads) {
-    const int block = i / 512, row = i % 512 / 8, piece = i % 8;
-    const int token = row0 + row, first = block * kColumns + 8 * piece;
+  for (auto i = static_cast<int>(threadIdx.x); i < (block + 1) * 512; i += kBlockThreads) {
+    const int b = i / 512, row = i % 512 / 8, piece = i % 8;
+    const int token = block * kRows + row, first = b * kColumns + 8 * piece;
     float x[8] = {};
-    if (token < chunk.tokens && first <= token) {
-      load_eight(p.A_inverse, at(p.A_inverse, chunk.batch, chunk.row + token, head) + first, x);
-    }
+    if (token < chunk.tokens && first <= token) read(token, first, x);
 #pragma unroll
     for (int j = 0; j < 8; ++j) x[j] = first + j <= token ? x[j] * numbers.beta[first + j] : 0.0f;
     const uint32_t place =
-        static_cast<uint32_t>(block) * kTile +
+        tiles.place(block, b) +
         tile::swizzled_piece(static_cast<uint32_t>(row), static_cast<uint32_t>(piece));
-    put_eight<Io>(of_values + place, x);
+    put_eight<Io>(tiles.of_values + place, x);
 #pragma unroll
     for (int j = 0; j < 8; ++j) x[j] *= decay(numbers.G[first + j]);
-    put_eight<Io>(of_keys + place, x);
+    put_eight<Io>(tiles.of_keys + place, x);
   }
 }
 
@@ -82,46 +91,67 @@ __device__ __forceinline__ void request_columns(const StageParams& p, const Chun
   ptx::close_copies();
 }
 
+/// Two turns of 64 columns of all tokens of the chunk, and a tile of results.
+struct ColumnTiles {
+  uint32_t first, second;
+  uint8_t* result;
+  __device__ __forceinline__ uint32_t ring(int turn) const { return turn == 0 ? first : second; }
+};
+
+/// u and w of the blocks of rows tiles.first .. last. The first 64 columns are on their way, the
+/// tiles of A_inverse may be.
+template <class Io>
+__device__ __forceinline__ void multiply_all_columns(const StageParams& p, const Chunk& chunk,
+                                                     int64_t head, int last,
+                                                     const InverseTiles& tiles,
+                                                     const ColumnTiles& columns) {
+  const int row = 16 * warp(), count = static_cast<int>(p.V + p.K);
+  for (int column = 0, turn = 0; column < count; column += kColumns, turn ^= 1) {
+    ptx::wait_for_copies<0>();
+    __syncthreads();  // SYNC: this turn's columns are there, nobody reads the other turn's
+    if (column + kColumns < count) {
+      request_columns(p, chunk, head, last, column + kColumns, columns.ring(turn ^ 1));
+    }
+    const bool keys = column >= p.V;
+    for (int block = tiles.first; block <= last; ++block) {
+      Part<8> part;
+      clear<8>(part);
+      for (int b = 0; b <= block; ++b) {
+        multiply<Io, false, 8>(part,
+                               (keys ? tiles.of_keys : tiles.of_values) + tiles.place(block, b),
+                               row, columns.ring(turn) + static_cast<uint32_t>(b) * kTile, 0);
+      }
+      put_part<Io, 8>(ptx::shared_address(columns.result), row, 0, part);
+      store_rows<8>(columns.result, row, 0, keys ? p.w : p.u, chunk, head, block * kRows + row,
+                    keys ? column - p.V : column);
+    }
+  }
+}
+
 /// Items are slots x heads x blocks of 64 rows.
 template <class Io>
 __global__ void __launch_bounds__(kBlockThreads)
     wy_kernel(const __grid_constant__ StageParams p, int64_t items) {
   extern __shared__ __align__(1024) uint8_t dynamic_shared[];
-  const int blocks = p.C / kRows, columns = static_cast<int>(p.V + p.K);
-  const uint32_t of_values = ptx::shared_address(dynamic_shared),
-                 side = static_cast<uint32_t>(blocks) * kTile, of_keys = of_values + side,
-                 ring = of_keys + side;
+  const int blocks = p.C / kRows;
+  const uint32_t base = ptx::shared_address(dynamic_shared),
+                 side = static_cast<uint32_t>(blocks) * kTile;
   uint8_t* const result = dynamic_shared + 4 * side;
   auto& numbers = *reinterpret_cast<TokenNumbers*>(result + kTile);
-  const int row = 16 * warp();
   device::follow();
   for (int64_t item = blockIdx.x; item < items; item += gridDim.x) {
-    const int block = static_cast<int>(item % blocks), row0 = block * kRows;
+    const int block = static_cast<int>(item % blocks);
     const int64_t head = item / blocks % p.HV;
     const Chunk chunk = chunk_of(p, item / blocks / p.HV);
-    if (row0 >= chunk.tokens) continue;
-    request_columns(p, chunk, head, block, 0, ring);
+    if (block * kRows >= chunk.tokens) continue;
+    const InverseTiles tiles{base, base + side, block};
+    const ColumnTiles columns{base + 2 * side, base + 3 * side, result};
+    request_columns(p, chunk, head, block, 0, columns.first);
     load_numbers(p, chunk, head, numbers);
-    load_inverse<Io>(p, chunk, head, row0, block + 1, numbers, of_values, of_keys);
-    for (int column = 0, turn = 0; column < columns; column += kColumns, turn ^= 1) {
-      const uint32_t right = ring + static_cast<uint32_t>(turn) * side;
-      ptx::wait_for_copies<0>();
-      __syncthreads();  // SYNC: this turn's columns are there, nobody reads the other turn's
-      if (column + kColumns < columns) {
-        const uint32_t next = ring + static_cast<uint32_t>(turn ^ 1) * side;
-        request_columns(p, chunk, head, block, column + kColumns, next);
-      }
-      const bool keys = column >= p.V;
-      Part<8> part;
-      clear<8>(part);
-      for (uint32_t b = 0; b <= static_cast<uint32_t>(block); ++b) {
-        multiply<Io, false, 8>(part, (keys ? of_keys : of_values) + b * kTile, row,
-                               right + b * kTile, 0);
-      }
-      put_part<Io, 8>(ptx::shared_address(result), row, 0, part);
-      store_rows<8>(result, row, 0, keys ? p.w : p.u, chunk, head, row0 + row,
-                    keys ? column - p.V : column);
-    }
+    put_inverse<Io>(chunk, block, numbers, tiles, [&](int token, int first, float(&x)[8]) {
+      load_eight(p.A_inverse, at(p.A_inverse, chunk.batch, chunk.row + token, head) + first, x);
+    });
+    multiply_all_columns<Io>(p, chunk, head, block, tiles, columns);
     __syncthreads();
   }
 }

@@ -2,6 +2,7 @@
 #include "cuda/kernels/stages/gla.cuh"
 #include "cuda/kernels/stages/instances.h"
 #include "cuda/kernels/stages/kkt.cuh"
+#include "cuda/kernels/stages/solve_wy.cuh"
 #include "cuda/kernels/stages/states.cuh"
 #include "cuda/kernels/stages/wy.cuh"
 
@@ -10,10 +11,18 @@ using Io = __nv_bfloat16;
 
 const void* bf16_kkt() noexcept { return reinterpret_cast<const void*>(kkt_kernel<Io>); }
 const void* bf16_wy() noexcept { return reinterpret_cast<const void*>(wy_kernel<Io>); }
+const void* bf16_solve_wy(int C) noexcept {
+  return C == 128 ? reinterpret_cast<const void*>(solve_wy_kernel<Io, 128>)
+                  : reinterpret_cast<const void*>(solve_wy_kernel<Io, 64>);
+}
 const void* bf16_outputs() noexcept { return reinterpret_cast<const void*>(outputs_kernel<Io>); }
-const void* bf16_states(bool wide) noexcept {
-  return wide ? reinterpret_cast<const void*>(states_kernel<Io, 2>)
-              : reinterpret_cast<const void*>(states_kernel<Io, 1>);
+const void* bf16_states(bool wide, bool narrow) noexcept {
+  if (narrow) {
+    return wide ? reinterpret_cast<const void*>(states_kernel<Io, 2, 2>)
+                : reinterpret_cast<const void*>(states_kernel<Io, 1, 2>);
+  }
+  return wide ? reinterpret_cast<const void*>(states_kernel<Io, 2, 4>)
+              : reinterpret_cast<const void*>(states_kernel<Io, 1, 4>);
 }
 const void* bf16_gla(bool wide) noexcept {
   return wide ? reinterpret_cast<const void*>(gla_kernel<Io, 2>)

@@ -3,12 +3,10 @@
 #include "cuda/kernels/stages/instances.h"
 #include "cuda/kernels/stages/join.cuh"
 #include "cuda/kernels/stages/plain_chain.cuh"
-#include "cuda/kernels/stages/solve.cuh"
 
 namespace sluice::cuda::stages {
 
 const void* cumsum() noexcept { return reinterpret_cast<const void*>(cumsum_kernel); }
-const void* solve() noexcept { return reinterpret_cast<const void*>(solve_kernel); }
 const void* plain_kkt() noexcept { return reinterpret_cast<const void*>(plain_kkt_kernel); }
 const void* plain_wy() noexcept { return reinterpret_cast<const void*>(plain_wy_kernel); }
 const void* plain_chain() noexcept { return reinterpret_cast<const void*>(plain_chain_kernel); }

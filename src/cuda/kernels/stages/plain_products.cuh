@@ -1,0 +1,158 @@
+// Products of tiles in float32 for any dtype and stride, by a CTA of 256 threads: tiles of 64 rows
+// and 32 columns, of which a thread has four rows and two columns.
+//
+// SPDX-License-Identifier: Apache-2.0
+#ifndef SLUICE_CUDA_KERNELS_STAGES_PLAIN_PRODUCTS_CUH_
+#define SLUICE_CUDA_KERNELS_STAGES_PLAIN_PRODUCTS_CUH_
+
+#include "cuda/kernels/stages/config.h"
+#include "cuda/kernels/stages/numbers.cuh"
+
+namespace sluice::cuda::stages {
+
+inline constexpr int kPlainTerms = 16;  ///< staged at a time
+
+/// Operands of a tile's product.
+struct PlainOperands {
+  alignas(16) float left[kPlainTerms][kPlainRows + 4];
+  alignas(16) float right[kPlainTerms][kPlainColumns + 2];
+};
+
+/// A thread's part of a tile.
+struct PlainPart {
+  float x[4][2];
+  __device__ __forceinline__ static int row(int a) {
+    return static_cast<int>(threadIdx.x) / 16 * 4 + a;
+  }
+  __device__ __forceinline__ static int column(int b) {
+    return static_cast<int>(threadIdx.x) % 16 * 2 + b;
+  }
+  /// Calls use(row, column, number) for each.
+  template <class Use>
+  __device__ __forceinline__ void for_each(const Use& use) {
+#pragma unroll
+    for (int a = 0; a < 4; ++a) {
+#pragma unroll
+      for (int b = 0; b < 2; ++b) use(row(a), column(b), x[a][b]);
+    }
+  }
+};
+
+/// Which index of an operand is next to itself in memory: lanes of a warp go along it.
+enum class Inner { kTerm, kOther };
+
+/// sum += left right over `terms` terms. left(row, term) and right(term, column) are asked for rows
+/// below 64, columns below 32, and terms below `terms`. All threads; the operands are free at the
+/// end.
+template <Inner kLeft, Inner kRight, class Left, class Right>
+__device__ __forceinline__ void multiply_plain(PlainOperands& s, PlainPart* sum, int terms,
+                                               const Left& left, const Right& right) {
+#pragma unroll 1
+  for (int first = 0; first < terms; first += kPlainTerms) {
+#pragma unroll 1
+    for (auto i = static_cast<int>(threadIdx.x); i < kPlainTerms * kPlainRows; i += kPlainThreads) {
+      const int term = kLeft == Inner::kTerm ? i % kPlainTerms : i / kPlainRows;
+      const int row = kLeft == Inner::kTerm ? i / kPlainTerms : i % kPlainRows;
+      s.left[term][row] = first + term < terms ? left(row, first + term) : 0.0f;
+    }
+#pragma unroll 1
+    for (auto i = static_cast<int>(threadIdx.x); i < kPlainTerms * kPlainColumns;
+         i += kPlainThreads) {
+      const int term = kRight == Inner::kTerm ? i % kPlainTerms : i / kPlainColumns;
+      const int column = kRight == Inner::kTerm ? i / kPlainTerms : i % kPlainColumns;
+      s.right[term][column] = first + term < terms ? right(first + term, column) : 0.0f;
+    }
+    __syncthreads();
+#pragma unroll
+    for (int term = 0; term < kPlainTerms; ++term) {
+#pragma unroll
+      for (int a = 0; a < 4; ++a) {
+#pragma unroll
+        for (int b = 0; b < 2; ++b) {
+          sum->x[a][b] = fmaf(s.left[term][PlainPart::row(a)], s.right[term][PlainPart::column(b)],
+                              sum->x[a][b]);
+        }
+      }
+    }
+    __syncthreads();
+  }
+}
+
+/// Element j of row `row` of a view; zero at columns from `columns` on, without a look.
+__device__ __forceinline__ float row_number(const TokenRows& rows, int64_t start, int64_t column,
+                                            int64_t columns) {
+  return column < columns ? device::load_number(rows.data, start + column, rows.number) : 0.0f;
+}
+
+/// Stores a tile of rows first_row .. of a chunk and columns first_column .., those that exist.
+__device__ __forceinline__ void store_tile(const TokenRows& rows, const Chunk& chunk, int64_t head,
+                                           int first_row, int64_t first_column, int64_t columns,
+                                           PlainPart* part) {
+  part->for_each([&](int row, int column, float x) {
+    if (first_row + row >= chunk.tokens || first_column + column >= columns) return;
+    const int64_t to = at(rows, chunk.batch, chunk.row + first_row + row, head);
+    device::store_number(rows.data, to + first_column + column, rows.number, x);
+  });
+}
+
+/// Shared memory of the kernels of one chunk.
+struct PlainMemory {
+  PlainOperands operands;
+  TokenNumbers numbers;
+};
+
+/// The product a . b of rows of q and k (or k and k) of two tiles of tokens.
+__device__ __forceinline__ void multiply_keys(const StageParams& p, PlainOperands& s,
+                                              const Chunk& chunk, int64_t head,
+                                              const TokenRows& left, int row0, int column0,
+                                              PlainPart* sum) {
+  const int n = chunk.tokens;
+  const auto from = [&](const TokenRows& rows, int token, int term) {
+    return token < n ? row_number(rows, at(rows, chunk.batch, chunk.row + token, head), term, p.K)
+                     : 0.0f;
+  };
+  multiply_plain<Inner::kTerm, Inner::kTerm>(
+      s, sum, static_cast<int>(p.K),
+      [&](int row, int term) { return from(left, row0 + row, term); },
+      [&](int term, int column) { return from(p.k, column0 + column, term); });
+}
+
+/// One of u and w: out = A_inverse diag(factor) from; inverse(token, term) is asked for on and
+/// below the diagonal.
+template <class Inverse, class Factor>
+__device__ __forceinline__ void apply_inverse(PlainOperands& s, const Chunk& chunk, int64_t head,
+                                              const TokenRows& from, int64_t from_head,
+                                              int64_t columns, const TokenRows& out,
+                                              const Inverse& inverse, const Factor& factor) {
+  for (int row0 = 0; row0 < chunk.tokens; row0 += kPlainRows) {
+    for (int64_t column0 = 0; column0 < columns; column0 += kPlainColumns) {
+      PlainPart tile{};
+      multiply_plain<Inner::kTerm, Inner::kOther>(
+          s, &tile, min(row0 + kPlainRows, chunk.tokens),
+          [&](int row, int term) {
+            const int i = row0 + row;
+            return i < chunk.tokens && term <= i ? factor(term) * inverse(i, term) : 0.0f;
+          },
+          [&](int term, int column) {
+            return row_number(from, at(from, chunk.batch, chunk.row + term, from_head),
+                              column0 + column, columns);
+          });
+      store_tile(out, chunk, head, row0, column0, columns, &tile);
+    }
+  }
+}
+
+/// u and w of a chunk.
+template <class Inverse>
+__device__ __forceinline__ void plain_wy(const StageParams& p, PlainMemory& s, const Chunk& chunk,
+                                         int64_t head, const Inverse& inverse) {
+  const TokenNumbers& numbers = s.numbers;
+  apply_inverse(s.operands, chunk, head, p.values, head, p.V, p.u, inverse,
+                [&](int j) { return numbers.beta[j]; });
+  apply_inverse(s.operands, chunk, head, p.k, key_head(p, head), p.K, p.w, inverse,
+                [&](int j) { return numbers.beta[j] * expf(numbers.G[j]); });
+}
+
+}  // namespace sluice::cuda::stages
+
+#endif  // SLUICE_CUDA_KERNELS_STAGES_PLAIN_PRODUCTS_CUH_

@@ -1,0 +1,86 @@
+// Measures how stages are spread over a GPU, and which kernel a pair gets: sizes as they are in a
+// problem. Host code alone; nothing is launched. SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include "cuda/kernels/stages/config.h"
+#include "cuda/stages.h"
+
+namespace sluice::cuda {
+namespace {
+
+using stages::Kernel;
+
+alignas(16) uint16_t memory[64];  // only its address counts
+
+core::Tensor rows(int64_t columns, sluice_dtype dtype) {
+  core::Tensor t{};
+  t.data = memory, t.dtype = dtype, t.rank = 4;
+  const int64_t shape[] = {1, 8192, 16, columns};
+  int64_t step = 1;
+  for (int axis = 3; axis >= 0; --axis) {
+    t.shape[axis] = shape[axis], t.stride[axis] = step;
+    step *= shape[axis];
+  }
+  return t;
+}
+
+core::ChunkStageProblem problem(sluice_stage stage, int64_t C = 64) {
+  constexpr sluice_dtype kBf16{4, 16}, kFloat{2, 32};
+  core::ChunkStageProblem p;
+  p.stage = stage;
+  p.rows = {1, 8192, 1, {}, 8192};
+  p.H = p.HV = 16, p.r = 1, p.K = p.V = 128, p.C = C;
+  p.k = p.values = p.u = p.w = rows(128, kBf16);
+  p.A = rows(C, kFloat);
+  return p;
+}
+
+std::string name_of(const core::ChunkStageProblem& p, int capability = 90) {
+  Kernel kernel{};
+  core::KernelName name = "";
+  const Status status = choose_stage_kernel(p, capability, &kernel, &name);
+  return status.ok() ? name : status.message;
+}
+
+TEST(StagePlan, PairsTakeTensorCoresAsTheirStagesDo) {
+  EXPECT_EQ(name_of(problem(SLUICE_STAGE_CUMSUM_KKT)), "cuda.cumsum_kkt.tiles");
+  EXPECT_EQ(name_of(problem(SLUICE_STAGE_SOLVE_WY)), "cuda.solve_wy.tiles");
+  EXPECT_EQ(name_of(problem(SLUICE_STAGE_SOLVE_WY, 128)), "cuda.solve_wy.tiles");
+  EXPECT_EQ(name_of(problem(SLUICE_STAGE_SOLVE_WY, 32)), "cuda.solve_wy.plain");
+  core::ChunkStageProblem p = problem(SLUICE_STAGE_SOLVE_WY);
+  p.A.stride[1] += 1;  // A comes number by number then
+  EXPECT_EQ(name_of(p), "cuda.solve_wy.tiles");
+  p.w.stride[1] += 4;
+  EXPECT_EQ(name_of(p), "cuda.solve_wy.plain");
+}
+
+TEST(StagePlan, PairsFitTheirGpu) {
+  EXPECT_EQ(name_of(problem(SLUICE_STAGE_SOLVE_WY), 86), "cuda.solve_wy.tiles");
+  EXPECT_EQ(name_of(problem(SLUICE_STAGE_SOLVE_WY, 128), 86), "cuda.solve_wy.plain");
+  stages::StageParams params = lower_stage(problem(SLUICE_STAGE_SOLVE_WY, 128));
+  EXPECT_LE(stages::plan_launch(Kernel::kPlainSolveWy, params).shared_bytes, 99 * 1024);
+  EXPECT_EQ(stages::plan_launch(Kernel::kSolveWy, params).items, 64 * 16);
+}
+
+TEST(StagePlan, FewSequencesAndHeadsHaveNarrowStates) {
+  stages::StageParams p = lower_stage(problem(SLUICE_STAGE_CHUNK_H));
+  EXPECT_EQ(stages::state_columns(p, 132), 32);
+  p.columns = 32;
+  EXPECT_EQ(stages::plan_launch(Kernel::kStates, p).items, 16 * 4);
+  p.N = 16;
+  p.columns = stages::state_columns(p, 132);
+  EXPECT_EQ(p.columns, 64);
+  // Two CTAs share a multiprocessor of 227 KB, each with a kilobyte of the system's.
+  EXPECT_LE(2 * (stages::plan_launch(Kernel::kStates, p).shared_bytes + 1024), 227 * 1024);
+}
+
+TEST(StagePlan, ManyItemsOfKeysComeSeveralInARow) {
+  EXPECT_EQ(stages::grid_of(Kernel::kKkt, 100, 132), 100);
+  EXPECT_EQ(stages::grid_of(Kernel::kKkt, 2048, 132), 1024);
+  EXPECT_EQ(stages::grid_of(Kernel::kKkt, 65537, 132), 16385);
+  EXPECT_EQ(stages::grid_of(Kernel::kSolve, 65537, 132), 65537);
+  EXPECT_EQ(stages::grid_of(Kernel::kSolve, int64_t{1} << 40, 132), (int64_t{1} << 31) - 1);
+}
+
+}  // namespace
+}  // namespace sluice::cuda
