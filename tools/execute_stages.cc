@@ -3,6 +3,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <deque>
+#include <span>
 
 #include "tools/call.hpp"
 
@@ -23,8 +24,11 @@ class StagesRun {
                                                              : Placement::kDense) {}
 
   Execution run() {
-    for (const Stage stage : {Stage::kChunkCumsum, Stage::kScaledDotKkt, Stage::kSolveTril,
-                              Stage::kWyFast, Stage::kChunkH, Stage::kChunkO}) {
+    constexpr Stage kSingle[] = {Stage::kChunkCumsum, Stage::kScaledDotKkt, Stage::kSolveTril,
+                                 Stage::kWyFast,      Stage::kChunkH,       Stage::kChunkO};
+    constexpr Stage kPairs[] = {Stage::kCumsumKkt, Stage::kSolveWy, Stage::kChunkH, Stage::kChunkO};
+    for (const Stage stage :
+         c_.fused_pairs ? std::span<const Stage>(kPairs) : std::span<const Stage>(kSingle)) {
       if (!step(stage)) break;
     }
     return std::move(out_);
@@ -105,6 +109,18 @@ class StagesRun {
         args->k = activation("k"), args->v = activation("v"), args->beta = single("beta");
         give_gates(args);
         args->A_inverse = activation("A_inverse");
+        args->u = rows("u", s.V), args->w = rows("w", s.K);
+        return true;
+      case Stage::kCumsumKkt:
+        args->gate = single("g"), args->k = activation("k"), args->beta = single("beta");
+        args->g_cumsum = output("g_cumsum", testing::kF32, {s.B, s.T, s.HV}, placement_);
+        args->A = rows("A", s.C);
+        return true;
+      case Stage::kSolveWy:
+        args->k = activation("k"), args->v = activation("v"), args->beta = single("beta");
+        give_gates(args);
+        args->A = activation("A");
+        if (expected("A_inverse")) args->A_inverse = rows("A_inverse", s.C);
         args->u = rows("u", s.V), args->w = rows("w", s.K);
         return true;
       case Stage::kChunkH:

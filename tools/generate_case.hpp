@@ -16,7 +16,7 @@ namespace sluice::tools {
 
 /// Which results a case of op stages records: all, all but h (simple GLA as one call), the sums in
 /// reverse alone, or the inverse of upper triangles alone.
-enum class StageParts { kAll, kOneCall, kReverse, kUpper };
+enum class StageParts { kAll, kPairs, kOneCall, kReverse, kUpper };
 
 /// What to make. Sizes and profiles are those of `gdn`; the rest belongs to single operators.
 struct CaseRecipe {

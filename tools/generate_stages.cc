@@ -69,6 +69,7 @@ Draft draft_stages(const CaseRecipe& recipe) {
     draft.floats = {{"A", std::move(A)}, {"A_inverse", Array({c.B, c.T, c.HV, C})}};
     draft.activations = {"A"};
   } else {
+    if (recipe.parts == StageParts::kPairs) draft.description["fused"] = "pairs";
     draft_chain(recipe, &draft);
   }
   if (!recipe.head_first) return draft;

@@ -41,9 +41,9 @@ void add_stages(sluice_device where, sluice_dtype io, Table* table) {
   args.A = view(products), args.A_inverse = view(inverse);
   args.w = view(w), args.u = view(u), args.v_new = view(v_new);
   args.h = view(h), args.o = view(outputs);
-  constexpr const char* kNames[] = {"chunk_cumsum", "scaled_dot_kkt", "solve_tril",
-                                    "wy_fast",      "chunk_h",        "chunk_o"};
-  for (int32_t stage = 0; stage <= static_cast<int32_t>(Stage::kChunkO); ++stage) {
+  constexpr const char* kNames[] = {"chunk_cumsum", "scaled_dot_kkt", "solve_tril", "wy_fast",
+                                    "chunk_h",      "chunk_o",        "cumsum_kkt", "solve_wy"};
+  for (int32_t stage = 0; stage <= static_cast<int32_t>(Stage::kSolveWy); ++stage) {
     table->add(
         {kNames[stage], kernel_of(SLUICE_OP_CHUNK_STAGE, args.of(static_cast<Stage>(stage)))});
   }

@@ -37,6 +37,7 @@ const std::map<std::string, io::CaseOp> kOps = {
     {"conv1d", io::CaseOp::kConv1d},   {"gated_norm", io::CaseOp::kGatedNorm},
     {"layer", io::CaseOp::kLayer},     {"stages", io::CaseOp::kStages}};
 const std::map<std::string, StageParts> kParts = {{"all", StageParts::kAll},
+                                                  {"pairs", StageParts::kPairs},
                                                   {"one-call", StageParts::kOneCall},
                                                   {"reverse", StageParts::kReverse},
                                                   {"upper", StageParts::kUpper}};

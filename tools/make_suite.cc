@@ -25,6 +25,7 @@ class Suite {
     packs();
     profiles();
     sizes();
+    fused_pairs();
     single_stages();
     other_operators();
     return std::move(rows_);
@@ -110,6 +111,17 @@ class Suite {
       SuiteRow row;
       row.name = fmt::format("stages.chunk{}", chunk), row.op = "stages";
       row.chunk = chunk, row.T = 150;
+      add(row);
+    }
+  }
+
+  void fused_pairs() {
+    for (const int64_t chunk : {16, 32, 64, 128}) {
+      SuiteRow row;
+      row.name = fmt::format("pairs.chunk{}", chunk), row.op = "stages", row.part = "pairs";
+      row.chunk = chunk, row.T = 150, row.gates = chunk == 32 ? "minus-infinity" : "flashqla";
+      row.head_first = chunk == 16;
+      if (chunk == 128) row.lengths = {1, 17, 0, 132};
       add(row);
     }
   }

@@ -21,7 +21,8 @@ constexpr int kWarmUps = 2;
 constexpr size_t kSweepBytes = size_t{256} << 20;  ///< several times the L2 of any GPU
 
 struct StagesOptions {
-  std::vector<int64_t> lengths = {128, 512, 2048, 8192, 32768, 131072, 262144};
+  std::vector<int64_t> lengths = {128,  256,   512,   1024,  2048,   4096,
+                                  8192, 16384, 32768, 65536, 131072, 262144};
   std::vector<int64_t> gla_lengths = {1024, 2048, 4096, 8192, 16384, 32768, 65536, 131072};
   std::vector<int64_t> chunks = {64};
   std::string json, commit = "unknown";
@@ -34,7 +35,8 @@ struct StagesRow {
   std::string what, kernel, failure;
   double ms = kUnknown, ms_min = kUnknown, ms_p90 = kUnknown;
   double tflops = kUnknown, gb_per_s = kUnknown, floor_ms = kUnknown, share = kUnknown;
-  double difference = kUnknown;  ///< of the chain's o from the fused prefill's
+  double difference = kUnknown;        ///< of the chain's o from the fused prefill's
+  double final_difference = kUnknown;  ///< and of its final states
 };
 
 std::vector<StagesCell> cells_of(const StagesOptions& o) {
@@ -90,17 +92,19 @@ class CellTimer {
 
   void measure() {
     work_.select(cell_);
-    if (cell_.chain) work_.call_chain();  // every stage finds what the one before it wrote
+    if (cell_.chain) work_.call_chain(false);  // every stage finds what the one before it wrote
     double sum = 0;
     for (const StagesItem item : items_of(cell_)) {
       time_item(item);
-      if (item != StagesItem::kFused) sum += rows_.back().ms;
+      if (item <= StagesItem::kOutputs) sum += rows_.back().ms;
     }
     if (!cell_.chain) return;
     StagesRow& total = add("sum of stages");
     total.ms = sum;
-    time_chain();
-    time_graph();
+    for (const bool pairs : {false, true}) {
+      time_chain(pairs);
+      time_graph(pairs);
+    }
   }
 
  private:
@@ -119,18 +123,19 @@ class CellTimer {
     derive(cost_of(cell_, item), ceilings_, &row);
   }
 
-  void time_chain() {
-    StagesRow& row = add("chain");
-    take(machine_.time_calls([&] { work_.call_chain(); }, o_.repeat, true).seconds, &row);
+  void time_chain(bool pairs) {
+    StagesRow& row = add(pairs ? "chain of pairs" : "chain");
+    take(machine_.time_calls([&] { work_.call_chain(pairs); }, o_.repeat, true).seconds, &row);
     machine_.synchronize();
     row.difference = work_.difference();
+    row.final_difference = work_.final_difference();
   }
 
-  void time_graph() {
-    StagesRow& row = add("chain, graph");
+  void time_graph(bool pairs) {
+    StagesRow& row = add(pairs ? "chain of pairs, graph" : "chain, graph");
     const std::shared_ptr<void> sweep = machine_.allocate(kSweepBytes);
     const std::unique_ptr<GraphTimer> graph =
-        capture_graph([&](void* stream) { work_.call_chain(stream); });
+        capture_graph([&](void* stream) { work_.call_chain(pairs, stream); });
     std::vector<double> seconds;
     for (int i = 0; i < kWarmUps + o_.repeat; ++i) {
       machine_.fill(sweep.get(), i, kSweepBytes);
@@ -157,20 +162,22 @@ void print_rows(const std::vector<StagesRow>& rows, const Ceilings& ceilings,
                 const Machine& machine) {
   fmt::print("{}, sluice {}\n", machine.name(), sluice_version());
   Table table({"<shape", "H", "C", "<what", "ms", "min", "p90", "TFLOP/s", "GB/s", "floor ms",
-               "of floor", "differs", "<kernel"});
+               "of floor", "differs", "final", "<kernel"});
   for (const StagesRow& r : rows) {
     table.add({r.cell.text(), std::to_string(r.cell.HV), std::to_string(r.cell.C), r.what,
                text_of(r.ms, 4), text_of(r.ms_min, 4), text_of(r.ms_p90, 4), text_of(r.tflops, 1),
                text_of(r.gb_per_s, 0), text_of(r.floor_ms, 4), text_of(r.share, 2),
                std::isnan(r.difference) ? "-" : error_text(r.difference),
+               std::isnan(r.final_difference) ? "-" : error_text(r.final_difference),
                r.failure.empty() ? r.kernel : r.failure});
   }
   table.print();
   fmt::print(
       "ms: median of a call that finds the L2 full of other data. floor: the larger of {:.0f} GB/s "
-      "({})\nand {:.0f} TFLOP/s ({}).\ndiffers: o of the chain from that of chunk_forward, "
-      "relative "
-      "to its norm. docs/kernels/stages.md has the account of FLOP and bytes.\n",
+      "({})\nand {:.0f} TFLOP/s ({}).\ndiffers, final: o and final states of the chain from those "
+      "of "
+      "chunk_forward, relative to their norm. docs/kernels/stages.md has the account of FLOP and "
+      "bytes.\n",
       1e-9 * ceilings.bytes_per_second, ceilings.bytes_source, 1e-12 * ceilings.flop_per_second,
       ceilings.flop_source);
 }
@@ -203,6 +210,7 @@ nlohmann::json to_json(const std::vector<StagesRow>& rows, const StagesOptions& 
                     {"floor_ms", number(r.floor_ms)},
                     {"share_of_floor", number(r.share)},
                     {"difference", number(r.difference)},
+                    {"final_difference", number(r.final_difference)},
                     {"kernel", r.kernel},
                     {"failure", r.failure}});
   }

@@ -28,13 +28,15 @@ enum Tensor {
   kGate,
   kBeta,
   kSums,
-  kFinal
+  kFinal,
+  kFusedFinal
 };
-constexpr int kTensors = kFinal + 1;
+constexpr int kTensors = kFusedFinal + 1;
 /// Rows of random numbers, repeated over every tensor.
 constexpr int64_t kBlockRows = 8192;
-/// Rows of o that difference() looks at.
-constexpr int64_t kComparedRows = 4096;
+/// Of a larger tensor differences are those of windows of so many numbers, evenly from the first to
+/// the last.
+constexpr int64_t kWindow = int64_t{1} << 20, kWindows = 32;
 
 /// Bytes of a tensor of a cell.
 size_t bytes_of(const StagesCell& c, int tensor, size_t element) {
@@ -60,6 +62,8 @@ size_t bytes_of(const StagesCell& c, int tensor, size_t element) {
     case kBeta:
     case kSums:
       return sized(c.tokens() * c.HV, 4);
+    case kFusedFinal:
+      return c.chain ? sized(c.B * c.HV * c.K * c.V, 4) : 0;
     case kFinal:
       return sized(c.B * c.HV * c.K * c.V, 4);
     default:
@@ -74,12 +78,15 @@ void require(const Status& status) {
 Stage stage_of(StagesItem item) noexcept {
   constexpr Stage kStages[] = {Stage::kChunkCumsum, Stage::kScaledDotKkt, Stage::kSolveTril,
                                Stage::kWyFast,      Stage::kChunkH,       Stage::kChunkO,
-                               Stage::kChunkO,      Stage::kChunkH,       Stage::kChunkO};
+                               Stage::kCumsumKkt,   Stage::kSolveWy,      Stage::kChunkO,
+                               Stage::kChunkH,      Stage::kChunkO};
   return kStages[static_cast<int>(item)];
 }
 
 constexpr StagesItem kChain[] = {StagesItem::kCumsum, StagesItem::kKkt,    StagesItem::kSolve,
                                  StagesItem::kWy,     StagesItem::kStates, StagesItem::kOutputs};
+constexpr StagesItem kPairs[] = {StagesItem::kCumsumKkt, StagesItem::kSolveWy, StagesItem::kStates,
+                                 StagesItem::kOutputs};
 
 }  // namespace
 
@@ -88,9 +95,10 @@ std::string StagesCell::text() const {
 }
 
 const char* item_name(StagesItem item) noexcept {
-  constexpr const char* kNames[] = {"chunk_cumsum", "scaled_dot_kkt", "solve_tril", "wy_fast",
-                                    "chunk_h",      "chunk_o",        "simple_gla", "gla chunk_h",
-                                    "gla chunk_o",  "chunk_forward"};
+  constexpr const char* kNames[] = {"chunk_cumsum", "scaled_dot_kkt", "solve_tril",
+                                    "wy_fast",      "chunk_h",        "chunk_o",
+                                    "cumsum_kkt",   "solve_wy",       "simple_gla",
+                                    "gla chunk_h",  "gla chunk_o",    "chunk_forward"};
   return kNames[static_cast<int>(item)];
 }
 
@@ -99,7 +107,9 @@ std::vector<StagesItem> items_of(const StagesCell& cell) {
     return {StagesItem::kSimpleGla, StagesItem::kGlaStates, StagesItem::kGlaOutputs};
   }
   std::vector<StagesItem> items(std::begin(kChain), std::end(kChain));
-  items.push_back(StagesItem::kFused);
+  for (const StagesItem item : {StagesItem::kCumsumKkt, StagesItem::kSolveWy, StagesItem::kFused}) {
+    items.push_back(item);
+  }
   return items;
 }
 
@@ -120,6 +130,13 @@ StagesCost cost_of(const StagesCell& c, StagesItem item) noexcept {
       break;
     case StagesItem::kWy:
       one = {C * C * (K + V), e * (C * C + 2 * C * V + C * K * (1 + 1 / r)) + 8 * C};
+      break;
+    case StagesItem::kCumsumKkt:
+      one = {C + C * C * K, e * C * K / r + 4 * C * C + 12 * C};
+      break;
+    case StagesItem::kSolveWy:
+      one = {C * C * C / 3 + C * C * (K + V),
+             4 * C * C + e * (2 * C * V + C * K * (1 + 1 / r)) + 8 * C};
       break;
     case StagesItem::kStates:
       one = {4 * C * K * V, e * C * (K / r + K + 2 * V) + state + 4 * C};
@@ -231,7 +248,7 @@ void StagesWork::select(const StagesCell& c) {
   fused_.gate = stage_.gate, fused_.beta = stage_.beta;
   fused_.o = rows(kFusedO, c.HV, c.V);
   fused_.cu_seqlens = stage_.cu_seqlens;
-  fused_.state.final = stage_.state.final;
+  fused_.state.final = TensorView(memory(kFusedFinal), kFloat32, {c.B, c.HV, c.K, c.V}, where);
   reserve(workspace_size(fused_));
 }
 
@@ -250,26 +267,44 @@ void StagesWork::call(StagesItem item, void* stream) {
                    item == StagesItem::kGlaOutputs;
   ChunkStageArgs args = (gla ? gla_ : stage_).of(stage_of(item));
   if (item == StagesItem::kSimpleGla) args.h = {};
+  if (item == StagesItem::kSolveWy) args.A_inverse = {};
   require(chunk_stage(args, {workspace_.get(), workspace_bytes_}, stream));
 }
 
-void StagesWork::call_chain(void* stream) {
-  for (const StagesItem item : kChain) call(item, stream);
+void StagesWork::call_chain(bool pairs, void* stream) {
+  if (pairs) {
+    for (const StagesItem item : kPairs) call(item, stream);
+  } else {
+    for (const StagesItem item : kChain) call(item, stream);
+  }
 }
 
 double StagesWork::difference() const {
-  const int64_t count = std::min(cell_.tokens(), kComparedRows) * cell_.HV * cell_.V;
-  const size_t bytes = static_cast<size_t>(count) * (dtype_.bits / 8u);
-  std::vector<std::byte> chain(bytes), fused(bytes);
-  machine_.download_rows(chain.data(), stage_.o.data, bytes, bytes, 1);
-  machine_.download_rows(fused.data(), fused_.o.data, bytes, bytes, 1);
-  sluice_tensor a{}, b{};
-  a.data = chain.data(), b.data = fused.data();
-  a.dtype = b.dtype = dtype_;
+  return difference(stage_.o, fused_.o, cell_.tokens() * cell_.HV * cell_.V);
+}
+
+double StagesWork::final_difference() const {
+  return difference(stage_.state.final, fused_.state.final, cell_.B * cell_.HV * cell_.K * cell_.V);
+}
+
+double StagesWork::difference(const TensorView& a, const TensorView& b, int64_t count) const {
+  const size_t each = a.dtype.bits / 8u;
+  const int64_t windows = count <= kWindow * kWindows ? (count + kWindow - 1) / kWindow : kWindows;
+  std::vector<std::byte> x(kWindow * each), y(kWindow * each);
+  sluice_tensor left{}, right{};
+  left.data = x.data(), right.data = y.data();
+  left.dtype = a.dtype, right.dtype = b.dtype;
   double error = 0, whole = 0;
-  for (int64_t i = 0; i < count; ++i) {
-    const double x = testing::load_element(a, i), y = testing::load_element(b, i);
-    error += (x - y) * (x - y), whole += y * y;
+  for (int64_t i = 0; i < windows; ++i) {
+    const int64_t size = std::min(kWindow, count);
+    const int64_t first = windows == 1 ? 0 : (count - size) / (windows - 1) * i;
+    const size_t at = static_cast<size_t>(first) * each, bytes = static_cast<size_t>(size) * each;
+    machine_.download_rows(x.data(), static_cast<const std::byte*>(a.data) + at, bytes, bytes, 1);
+    machine_.download_rows(y.data(), static_cast<const std::byte*>(b.data) + at, bytes, bytes, 1);
+    for (int64_t j = 0; j < size; ++j) {
+      const double found = testing::load_element(left, j), wanted = testing::load_element(right, j);
+      error += (found - wanted) * (found - wanted), whole += wanted * wanted;
+    }
   }
   return std::sqrt(error / whole);
 }

@@ -33,6 +33,8 @@ enum class StagesItem {
   kWy,
   kStates,
   kOutputs,
+  kCumsumKkt,   ///< the first two in one
+  kSolveWy,     ///< the next two in one, the inverse on chip
   kSimpleGla,   ///< one call, states inside
   kGlaStates,   ///< chunk_h of simple GLA
   kGlaOutputs,  ///< chunk_o of simple GLA on those states
@@ -56,10 +58,12 @@ class StagesWork {
   void select(const StagesCell& cell);
   /// Enqueues on a stream of the machine; null: the default one.
   void call(StagesItem item, void* stream = nullptr);
-  /// All stages of the cell's chain.
-  void call_chain(void* stream = nullptr);
-  /// ||chain - fused|| / ||fused|| of o of the first rows of all heads, after both ran.
+  /// All stages of the cell's chain, or pairs in place of the first four.
+  void call_chain(bool pairs, void* stream = nullptr);
+  /// ||chain - fused|| / ||fused|| of o, and of the final states, after both ran; of o of many
+  /// tokens in windows over all of it.
   double difference() const;
+  double final_difference() const;
 
  private:
   TensorView rows(int tensor, int64_t heads, int64_t columns) const;
@@ -67,6 +71,7 @@ class StagesWork {
   void reserve(const Result<WorkspaceSize>& size);
   void upload_offsets();
   void fill_inputs();
+  double difference(const TensorView& a, const TensorView& b, int64_t count) const;
 
   Machine& machine_;
   DType dtype_;

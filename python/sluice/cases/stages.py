@@ -21,6 +21,11 @@ _STAGES: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "chunk_h": (("k", "u", "w"), ("h", "v_new", "final_state")),
     "chunk_o": (("q", "k", "v_new", "h"), ("o", "final_state")),
 }
+_PAIRS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "cumsum_kkt": (("g", "k", "beta"), ("g_cumsum", "A")),
+    "solve_wy": (("k", "v", "beta", "A"), ("u", "w", "A_inverse")),
+    **{stage: _STAGES[stage] for stage in ("chunk_h", "chunk_o")},
+}
 _LINEAR = {"chunk_h": ("k", "v"), "chunk_o": ("q", "k", "v", "h")}
 _NAMES = {"g": "gate"}
 
@@ -30,7 +35,8 @@ def execute_stages(case: Case, place: "Place", implementation: str) -> dict[str,
     expected = case.answers()
     linear = case.field("rule", "gated_delta") == "linear_attention"
     results: dict[str, Array] = {}
-    for stage, (reads, writes) in _STAGES.items():
+    stages = _PAIRS if case.field("fused", "none") == "pairs" else _STAGES
+    for stage, (reads, writes) in stages.items():
         if writes[0] not in expected:
             continue
         if linear:
@@ -40,7 +46,7 @@ def execute_stages(case: Case, place: "Place", implementation: str) -> dict[str,
         made = [name for name in writes if name in expected]
         if not carries:
             made = [name for name in made if name != "final_state"]
-        if stage not in ("chunk_cumsum", "solve_tril"):
+        if stage not in ("chunk_cumsum", "solve_tril", "cumsum_kkt"):
             reads += ("g_cumsum" if "g_cumsum" in expected else "g",)
         if carries:
             reads += ("initial_state",)

@@ -55,6 +55,9 @@ def chunk_stage(
         final_state.
       "chunk_o": q, k, v_new, G, h -> o = scale (diag(exp G) q h + (exp(G_i - G_j) q k^T, i >= j)
         v_new); without h it makes the states itself, from initial_state.
+      "cumsum_kkt": gate, k, beta -> g_cumsum, A: the first two in one.
+      "solve_wy": k, v, beta, G, A -> u, w: the next two in one; the inverse stays on chip, and is
+        written to A_inverse only where that is given.
 
     G is g_cumsum, else the sums of gate; without both there is no decay. beta None = 1. rule
     "linear_attention" (simple GLA): chunk_h and chunk_o read v in place of u and v_new. A tensor
