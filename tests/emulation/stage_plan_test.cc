@@ -36,10 +36,9 @@ core::ChunkStageProblem problem(sluice_stage stage, int64_t C = 64) {
 }
 
 std::string name_of(const core::ChunkStageProblem& p, int capability = 90) {
-  Kernel kernel{};
-  core::KernelName name = "";
-  const Status status = choose_stage_kernel(p, capability, &kernel, &name);
-  return status.ok() ? name : status.message;
+  StageChoice choice;
+  const Status status = choose_stage_kernel(p, {capability, 132}, {}, &choice);
+  return status.ok() ? choice.name : status.message;
 }
 
 TEST(StagePlan, PairsTakeTensorCoresAsTheirStagesDo) {

@@ -42,9 +42,16 @@ __device__ __forceinline__ void store_upper(const StageParams& p, const Chunk& c
   }
 }
 
+/// CTAs of smaller matrices on a multiprocessor, which is a limit to registers.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
+inline constexpr int kSolvers = 5;
+#else
+inline constexpr int kSolvers = 8;
+#endif
+
 /// Items are slots x heads.
 template <int C>
-__global__ void __launch_bounds__(kSolveThreads, C == 128 ? 3 : 8)
+__global__ void __launch_bounds__(kSolveThreads, C == 128 ? 3 : kSolvers)
     solve_kernel(const __grid_constant__ StageParams p, int64_t items) {
   extern __shared__ __align__(1024) uint8_t dynamic_shared[];
   auto& X = *reinterpret_cast<Triangle<C>*>(dynamic_shared);

@@ -219,9 +219,16 @@ __device__ __forceinline__ void walk_states(const StageParams& p, const StatesWo
   }
 }
 
+/// CTAs that share a multiprocessor. GPUs before Hopper have no room for two, and no registers.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
+inline constexpr int kWideStates = 1;
+#else
+inline constexpr int kWideStates = 2;
+#endif
+
 /// Items are sequences x heads x 16 kTiles columns of V.
 template <class Io, int kBlocks, int kTiles>
-__global__ void __launch_bounds__(kChainThreads, kTiles == 4 ? kBlocks : 1)
+__global__ void __launch_bounds__(kChainThreads, kTiles == 4 && kBlocks == 2 ? kWideStates : 1)
     states_kernel(const __grid_constant__ StageParams p, int64_t items) {
   extern __shared__ __align__(1024) uint8_t dynamic_shared[];
   constexpr int kColumns = 16 * kTiles, kRing = kColumns == 64 ? kWideRing : kNarrowRing;
