@@ -25,15 +25,16 @@ make --append --name decode --op decode --T 4 --steps 2 --B 3
 make --append --name conv --op conv1d --lengths 5,0,1
 make --append --name norm --op gated_norm
 make --append --name chain --op stages --H 2 --HV 4 --lengths 96,0,70 --gates strong --layout bhtd
+make --append --name pairs --op stages --part pairs --H 1 --HV 2 --T 90 --chunk 32
 make --append --name gla --op stages --rule linear_attention --part one-call --T 70 --state-layout vk
 make --append --name upper --op stages --part upper --chunk 32 --T 70
 make --append --name reverse --op stages --part reverse --gates strong --T 70
 make --append --name layer --op layer --packing qwen3_next --H 2 --HV 4 --T 70 --steps 3
 
-expect 0 '9 cases checked, 0 tensors failed' check kit
+expect 0 '10 cases checked, 0 tensors failed' check kit
 expect 0 '6 cases checked, 0 tensors failed' check "$golden"
 "$tool" run -o results kit >/dev/null
-expect 0 '12 cases checked, 0 tensors failed' check kit --against results
+expect 0 '13 cases checked, 0 tensors failed' check kit --against results
 size=$(stat -c %s results)
 head -c $((size - 3000)) results >wrong
 head -c 3000 /dev/zero >>wrong
