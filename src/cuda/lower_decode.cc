@@ -37,20 +37,25 @@ bool is_16bit(const DeltaRuleProblem& p) noexcept {
   return number != device::Number::kFloat32 && number == number_type(p.state.final.dtype);
 }
 
+/// What follows from the grid.
+void cut(const DeltaRuleProblem& p, int multiprocessors, DecodeParams* out) noexcept {
+  out->tiles_per_head = decode::tiles_per_head(out->V, out->grid.column_bits);
+  out->by_tiles_per_head = decode::Divisor::of(out->tiles_per_head);
+  out->by_tiles = decode::Divisor::of(out->grid.tiles);
+  out->by_columns = decode::Divisor::of(out->grid.columns());
+  // PERF more CTAs than are resident would ask the L2 for what it drops before they start
+  out->prefetch = p.rows.N * p.H * out->grid.ctas <= 2 * int64_t{multiprocessors} &&
+                  present(p.state.initial) && !present(p.num_accepted);
+}
+
 void lower_grid(const DeltaRuleProblem& p, bool layer, int multiprocessors,
                 DecodeParams* out) noexcept {
   const decode::Work work{p.rows.N * p.H,       out->V, out->K,          out->r,
                           out->rows.max_tokens, layer,  out->by_element, present(p.ring.k)};
   out->grid = decode::plan_grid(work, multiprocessors);
-  out->tiles_per_head = decode::tiles_per_head(out->V, out->grid.column_bits);
-  out->by_tiles_per_head = decode::Divisor::of(out->tiles_per_head);
-  out->by_tiles = decode::Divisor::of(out->grid.tiles);
-  out->by_columns = decode::Divisor::of(out->grid.columns());
   out->packed =
       !layer && p.state.layout == SLUICE_STATE_KV && out->rows.max_tokens == 1 && is_16bit(p);
-  // PERF more CTAs than are resident would ask the L2 for what it drops before they start
-  out->prefetch = work.units * out->grid.ctas <= 2 * int64_t{multiprocessors} &&
-                  present(p.state.initial) && !present(p.num_accepted);
+  cut(p, multiprocessors, out);
 }
 
 /// What the delta rule alone and a layer have in common.
@@ -146,6 +151,19 @@ void lower_conv(const CausalConvProblem (&parts)[3], decode::ConvParams* out) no
   out->in_place = q.state.initial.data == q.state.final.data;
 }
 
+/// FixedParams, where they say the same. PERF with few heads, whose time is that of instructions;
+/// later one CTA a unit is better, which convolves q and k once.
+void lower_fixed(const DeltaRuleProblem& p, int multiprocessors, DecodeParams* out) noexcept {
+  const bool few = p.rows.N * p.HV <= 2 * int64_t{multiprocessors};
+  const bool sizes = p.K == decode::FixedParams::K && p.V == decode::FixedParams::V &&
+                     p.rows.max_tokens == 1 && !present(p.rows.cu_seqlens) &&
+                     p.state.layout == SLUICE_STATE_KV && p.r <= decode::kMaxClusterCtas;
+  out->fixed = few && sizes && out->conv.by_pairs && !out->by_element && !out->write_per_token;
+  if (!out->fixed) return;
+  out->grid = {out->r, 1, decode::FixedParams::column_bits()};
+  cut(p, multiprocessors, out);
+}
+
 void lower_norm(const core::GatedNormProblem& p, decode::NormParams* out) noexcept {
   out->z = rows_of(p.z);
   out->out = rows_of(p.out);
@@ -172,6 +190,7 @@ DecodeParams lower_decode(const LayerProblem& problem, int multiprocessors) noex
   DecodeParams out = lower_shared(problem.delta, true, multiprocessors);
   lower_conv(problem.conv, &out.conv);
   lower_pairs(problem, &out.conv);
+  lower_fixed(problem.delta, multiprocessors, &out);
   lower_norm(problem.norm, &out.norm);
   out.layer = true;
   // With a replay ring it is the convolution states' alone: slots have one column.

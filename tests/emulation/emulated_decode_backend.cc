@@ -128,7 +128,13 @@ int launch(const DecodeParams& params, int64_t sequences, bool is_vk, bool layer
   decode_emulation.ctas_of_unit = params.grid.ctas;
   decode_emulation.trouble = emulation::run_grid(grid, decode_emulation.seed, [&] {
     late.begin();
-    kernel(params);
+    if (params.fixed) {
+      FixedParams fixed;
+      static_cast<DecodeParams&>(fixed) = params;
+      decode_kernel<Config<128, false, true, false, true>>(fixed);
+    } else {
+      kernel(params);
+    }
   });
   return decode_emulation.trouble.empty() ? 0 : 1;
 }

@@ -67,6 +67,16 @@ std::vector<LayerConfig> configs() {
       all.push_back(c);
     }
   }
+  // What FixedParams take, where multiprocessors are many.
+  for (const auto& [H, HV] : {std::pair<int64_t, int64_t>{1, 4}, {2, 8}, {1, 6}}) {
+    for (const sluice_dtype state : {kF32, kBF16}) {
+      LayerConfig c = model(named("fixed_H", H, "_HV", HV, "_", dtype_name(state)));
+      c.K = c.V = 128, c.H = H, c.HV = HV, c.B = 3, c.state = state, c.parameters = kBF16;
+      c.L = H == 1 ? 3 : 4, c.padded = {1}, c.fresh = {2}, c.conv_outside = HV == 6;
+      c.head_map = HV == 8 ? SLUICE_HEAD_MAP_CYCLIC : SLUICE_HEAD_MAP_BLOCK;
+      all.push_back(c);
+    }
+  }
   LayerConfig cyclic = model("cyclic");
   cyclic.H = 2, cyclic.HV = 6, cyclic.head_map = SLUICE_HEAD_MAP_CYCLIC, cyclic.K = 32;
   all.push_back(cyclic);

@@ -22,7 +22,8 @@ struct ConvSlots {
   int read, write;
 };
 
-__device__ __forceinline__ ConvSlots conv_slots(const DecodeParams& p,
+template <class Params>
+__device__ __forceinline__ ConvSlots conv_slots(const Params& p,
                                                 const device::SlotEntries& entries) {
   const StateSlots& s = p.state;
   const ConvParams& c = p.conv;
@@ -43,7 +44,8 @@ struct PairInputs {
   RawNumber bias[2];
 };
 
-__device__ __forceinline__ uint32_t request_pair_input(const DecodeParams& p, const Unit& unit,
+template <class Params>
+__device__ __forceinline__ uint32_t request_pair_input(const Params& p, const Unit& unit,
                                                        const Channel& at, int token) {
   const TokenRows& x = p.conv.x[at.part];
   Group group{at.head, 0};
@@ -54,8 +56,8 @@ __device__ __forceinline__ uint32_t request_pair_input(const DecodeParams& p, co
 }
 
 /// All but the state of the pair of channels at, at + 1 of a stage row.
-template <class C>
-__device__ __forceinline__ void request_pair(const DecodeParams& p, const Unit& unit, int at,
+template <class C, class Params>
+__device__ __forceinline__ void request_pair(const Params& p, const Unit& unit, int at,
                                              PairInputs& in) {
   const Channel channel = channel_of<C>(p, unit, at);
   if (!channel.exists || unit.seq.tokens == 0) return;
@@ -74,7 +76,8 @@ struct PairState {
   char* first;
   int64_t step;
 
-  __device__ __forceinline__ PairState(const DecodeParams& p, const ConvPool& pool, int64_t slot,
+  template <class Params>
+  __device__ __forceinline__ PairState(const Params& p, const ConvPool& pool, int64_t slot,
                                        const Channel& at)
       : first(static_cast<char*>(pool.data[at.part]) +
               2 * (slot * pool.slot_stride + channel_index(p, at) * pool.channel_stride)),
@@ -86,9 +89,9 @@ struct PairState {
 };
 
 /// The state of the pair. WHY not through the read-only cache: this launch may write the pool.
-template <class C>
-__device__ __forceinline__ void request_pair_state(const DecodeParams& p, const Unit& unit,
-                                                   int slot, int at, PairInputs& in) {
+template <class C, class Params>
+__device__ __forceinline__ void request_pair_state(const Params& p, const Unit& unit, int slot,
+                                                   int at, PairInputs& in) {
   if (slot < 0) return;
   const Channel channel = channel_of<C>(p, unit, at);
   if (!channel.exists) return;
@@ -101,8 +104,8 @@ __device__ __forceinline__ void request_pair_state(const DecodeParams& p, const 
 }
 
 /// Asks the L2 for the state and the weights of the pair.
-template <class C>
-__device__ __forceinline__ void prefetch_pair(const DecodeParams& p, const Unit& unit, int64_t slot,
+template <class C, class Params>
+__device__ __forceinline__ void prefetch_pair(const Params& p, const Unit& unit, int64_t slot,
                                               int at) {
   const Channel channel = channel_of<C>(p, unit, at);
   if (!channel.exists) return;
@@ -147,8 +150,9 @@ __device__ __forceinline__ uint4 words_of(const ConvParams& c,
                     __byte_perm(c0, c1, 0x7632), __byte_perm(c2, c3, 0x7632));
 }
 
-__device__ __forceinline__ void store_pair_state(const DecodeParams& p, int slot,
-                                                 const Channel& channel, const uint4& words) {
+template <class Params>
+__device__ __forceinline__ void store_pair_state(const Params& p, int slot, const Channel& channel,
+                                                 const uint4& words) {
   const PairState state(p, p.conv.final, slot, channel);
   const int missing = kMaxWidth - p.conv.L;
   if (missing == 0) *state.word(0) = words.x;
@@ -165,10 +169,9 @@ __device__ __forceinline__ float number_in(uint32_t word, int which) {
 
 /// All tokens of a pair: silu(bias + sum of weights and inputs), oldest input first; `columns`, the
 /// state and the first input, move on.
-template <class T>
-__device__ __forceinline__ void convolve_pair(const DecodeParams& p, const Unit& unit,
-                                              const Stage& s, int at, const Channel& channel,
-                                              const PairInputs& in,
+template <class T, class Params>
+__device__ __forceinline__ void convolve_pair(const Params& p, const Unit& unit, const Stage& s,
+                                              int at, const Channel& channel, const PairInputs& in,
                                               uint32_t (&columns)[kMaxWidth + 1]) {
   float bias[2] = {};
   if (p.conv.bias[0].data != nullptr) {
@@ -194,8 +197,8 @@ __device__ __forceinline__ void convolve_pair(const DecodeParams& p, const Unit&
 }
 
 /// The pair's tokens to the stage, and its new state to where it may go by now.
-template <class C>
-__device__ __forceinline__ void settle_pair(const DecodeParams& p, const Unit& unit, const Stage& s,
+template <class C, class Params>
+__device__ __forceinline__ void settle_pair(const Params& p, const Unit& unit, const Stage& s,
                                             int slot, int at, const PairInputs& in) {
   const Channel channel = channel_of<C>(p, unit, at);
   uint32_t columns[kMaxWidth + 1];
@@ -208,7 +211,7 @@ __device__ __forceinline__ void settle_pair(const DecodeParams& p, const Unit& u
   }
   if (slot < 0 || !channel.exists) return;
   const uint4 words = words_of(p.conv, columns);
-  if (at >= 2 * C::kK || p.grid.ctas == 1) {
+  if (at >= 2 * C::kK || p.ctas() == 1) {
     store_pair_state(p, slot, channel, words);
   } else {
     s.conv[at / 2] = words;
@@ -217,12 +220,12 @@ __device__ __forceinline__ void settle_pair(const DecodeParams& p, const Unit& u
 
 /// q and k channels of the CTA's share. SYNC: no CTA of the unit still reads their old states; the
 /// stage has been complete.
-template <class C>
-__device__ __forceinline__ void store_shared_pairs(const DecodeParams& p, const Unit& unit,
+template <class C, class Params>
+__device__ __forceinline__ void store_shared_pairs(const Params& p, const Unit& unit,
                                                    const Stage& s) {
   const int slot = conv_slots(p, device::request_slots(p.state, unit.seq.index)).write;
   if (slot < 0) return;
-  const int first = C::kK * unit.rank / p.grid.ctas, last = C::kK * (unit.rank + 1) / p.grid.ctas;
+  const int first = C::kK * unit.rank / p.ctas(), last = C::kK * (unit.rank + 1) / p.ctas();
 #pragma unroll 1
   for (int i = first + static_cast<int>(threadIdx.x); i < last; i += C::kThreads) {
     const Channel channel = channel_of<C>(p, unit, 2 * i);

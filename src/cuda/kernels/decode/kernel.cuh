@@ -33,13 +33,16 @@ template <class C>
 struct TokenRequest {
   RowRequest<C> row;
 
-  __device__ __forceinline__ TokenRequest(const DecodeParams& p, const Unit& unit, const Stage&) {
+  template <class Params>
+  __device__ __forceinline__ TokenRequest(const Params& p, const Unit& unit, const Stage&) {
     request_row(p, unit, static_cast<int>(threadIdx.x / 32), row);
   }
-  __device__ __forceinline__ void request_states(const DecodeParams&, const Unit&, const Stage&,
+  template <class Params>
+  __device__ __forceinline__ void request_states(const Params&, const Unit&, const Stage&,
                                                  const device::SlotEntries&) {}
   /// All of the warp's rows to shared memory.
-  __device__ __forceinline__ void settle(const DecodeParams& p, const Unit& unit, const Stage& s) {
+  template <class Params>
+  __device__ __forceinline__ void settle(const Params& p, const Unit& unit, const Stage& s) {
     int item = static_cast<int>(threadIdx.x / 32);
     settle_row(p, unit, s, item, row);
     for (item += C::kWarps; item < 3 * unit.seq.tokens; item += C::kWarps) {
@@ -55,15 +58,16 @@ struct LayerRequest {
   PairInputs pair{};
   NormInputs norm;
   int write = -1;  ///< slot of the conv state
-  __device__ __forceinline__ LayerRequest(const DecodeParams& p, const Unit& unit, const Stage& s) {
+  template <class Params>
+  __device__ __forceinline__ LayerRequest(const Params& p, const Unit& unit, const Stage& s) {
     const int at = 2 * static_cast<int>(threadIdx.x);
-    if (p.conv.by_pairs && at < s.row) request_pair<C>(p, unit, at, pair);
+    if (p.by_pairs() && at < s.row) request_pair<C>(p, unit, at, pair);
     norm = request_norm(p, unit, s, static_cast<int>(threadIdx.x));
   }
-  __device__ __forceinline__ void request_states(const DecodeParams& p, const Unit& unit,
-                                                 const Stage& s,
+  template <class Params>
+  __device__ __forceinline__ void request_states(const Params& p, const Unit& unit, const Stage& s,
                                                  const device::SlotEntries& entries) {
-    if (!p.conv.by_pairs) return;
+    if (!p.by_pairs()) return;
     const int first = 2 * static_cast<int>(threadIdx.x);
     const ConvSlots slots = conv_slots(p, entries);
     write = slots.write;
@@ -77,13 +81,14 @@ struct LayerRequest {
     }
     if (first < s.row) request_pair_state<C>(p, unit, slots.read, first, pair);
   }
-  __device__ __forceinline__ void settle(const DecodeParams& p, const Unit& unit, const Stage& s) {
+  template <class Params>
+  __device__ __forceinline__ void settle(const Params& p, const Unit& unit, const Stage& s) {
     const int thread = static_cast<int>(threadIdx.x);
     settle_norm(p, unit, s, thread, norm);
     for (int i = thread + C::kThreads; i < unit.seq.tokens * s.columns; i += C::kThreads) {
       settle_norm(p, unit, s, i, request_norm(p, unit, s, i));
     }
-    if (!p.conv.by_pairs) {
+    if (!p.by_pairs()) {
       convolve_channels<C>(p, unit, s);
       return;
     }
@@ -93,8 +98,8 @@ struct LayerRequest {
 
 /// Fills the stage, and asks for the first tile's state on the way. PERF requests go out in the
 /// order in which their addresses are known: slots, tokens and gates, states.
-template <class C>
-__device__ __forceinline__ void stage_all(const DecodeParams& p, Unit& unit, const Stage& s,
+template <class C, class Params>
+__device__ __forceinline__ void stage_all(const Params& p, Unit& unit, const Stage& s,
                                           const Lane<C>& lane, Tile<C>& state) {
   // The last threads have the least to do otherwise.
   const int entry = C::kThreads - 1 - static_cast<int>(threadIdx.x);
@@ -115,10 +120,9 @@ __device__ __forceinline__ void stage_all(const DecodeParams& p, Unit& unit, con
 }
 
 /// The part of a layer behind the delta rule: outputs first, then conv states.
-template <class C>
-__device__ __forceinline__ void finish_layer(const DecodeParams& p, const Unit& unit,
-                                             const Stage& s) {
-  const bool alone = p.grid.ctas == 1;
+template <class C, class Params>
+__device__ __forceinline__ void finish_layer(const Params& p, const Unit& unit, const Stage& s) {
+  const bool alone = p.ctas() == 1;
   if (alone) {
     // SYNC CTA: o and the sums of squares of all tiles are complete
     __syncthreads();
@@ -130,7 +134,7 @@ __device__ __forceinline__ void finish_layer(const DecodeParams& p, const Unit& 
   write_rows(p, unit, s);
   // SYNC cluster 3: this thread has read what it needs of other CTAs
   if (!alone) ptx::cluster_arrive_relaxed();
-  if (!p.conv.by_pairs) {
+  if (!p.by_pairs()) {
     update_channels<C>(p, unit, s);
   } else if (!alone) {
     store_shared_pairs<C>(p, unit, s);
@@ -141,13 +145,13 @@ __device__ __forceinline__ void finish_layer(const DecodeParams& p, const Unit& 
 
 /// Asks the L2 for what the CTA reads ahead of griddepcontrol.wait. DecodeParams::prefetch promises
 /// plain slots.
-template <class C>
-__device__ __forceinline__ void prefetch_all(const DecodeParams& p, const Unit& unit) {
+template <class C, class Params>
+__device__ __forceinline__ void prefetch_all(const Params& p, const Unit& unit) {
   const int64_t slot = peek_slot(p, unit.seq.index);
   prefetch_tiles<C>(p, unit, slot, unit.first, unit.last);
   if constexpr (C::kLayer) {
-    if (!p.conv.by_pairs || slot < 0) return;
-    const int row = 2 * C::kK + (p.grid.tiles << p.grid.column_bits);
+    if (!p.by_pairs() || slot < 0) return;
+    const int row = 2 * C::kK + (p.tiles() << p.column_bits());
 #pragma unroll 1
     for (int at = 2 * static_cast<int>(threadIdx.x); at < row; at += 2 * C::kThreads) {
       prefetch_pair<C>(p, unit, slot, at);
@@ -156,14 +160,14 @@ __device__ __forceinline__ void prefetch_all(const DecodeParams& p, const Unit& 
 }
 
 /// All tiles of the CTA; the first one's state is requested.
-template <class C, class Form>
-__device__ __forceinline__ void run_tiles(const DecodeParams& p, const Unit& unit, const Stage& s,
+template <class C, class Form, class Params>
+__device__ __forceinline__ void run_tiles(const Params& p, const Unit& unit, const Stage& s,
                                           const Lane<C>& lane, Tile<C>& state) {
 #pragma unroll 1
   for (int tile = unit.first; tile < unit.last; ++tile) {
     if constexpr (!C::kPacked) unpack_tile(p, state);
     run_tile<C, Form>(p, s, unit, tile, lane, state);
-    if (tile + 1 == unit.last) break;
+    if (Params::kFixed || tile + 1 == unit.last) break;
     state.clear();
     Unit again = unit;
     // PERF found again, not kept over the tile before: registers
@@ -174,20 +178,27 @@ __device__ __forceinline__ void run_tiles(const DecodeParams& p, const Unit& uni
   }
 }
 
-/// @param p by value, in constant memory. Launch with a grid of p.grid.ctas x H x N CTAs of
+template <class C>
+using ParamsOf = std::conditional_t<C::kFixed, FixedParams, DecodeParams>;
+
+/// @param p by value, in constant memory. Launch with a grid of p.ctas() x H x N CTAs of
 ///          C::kThreads threads and StageSizes::bytes() of dynamic shared memory; of a layer
-///          with more than one CTA a unit, in clusters of p.grid.ctas.
+///          with more than one CTA a unit, in clusters of p.ctas().
 template <class C>
 __global__ void __launch_bounds__(C::kThreads, C::kResident)
-    decode_kernel(const __grid_constant__ DecodeParams p) {
+    decode_kernel(const __grid_constant__ ParamsOf<C> p) {
   Unit unit = unit_of(p);
   if (p.prefetch) prefetch_all<C>(p, unit);
   // SYNC grid: what earlier launches wrote is visible
   ptx::wait_for_dependencies();
   ptx::launch_dependents();
-  device::find_rows(p.rows, &unit.seq);
+  if constexpr (ParamsOf<C>::kFixed) {
+    unit.seq.batch = unit.seq.index, unit.seq.row = 0, unit.seq.tokens = 1;
+  } else {
+    device::find_rows(p.rows, &unit.seq);
+  }
   const Stage s = make_stage<C>(p);
-  const Lane<C> lane(p.grid);
+  const Lane<C> lane(p.column_bits());
   Tile<C> state;
   state.clear();
   stage_all(p, unit, s, lane, state);
@@ -196,7 +207,7 @@ __global__ void __launch_bounds__(C::kThreads, C::kResident)
     return;
   }
   // SYNC cluster 1: this thread has read, and used, its columns of the conv states
-  if (C::kLayer && p.grid.ctas > 1) ptx::cluster_arrive_relaxed();
+  if (C::kLayer && p.ctas() > 1) ptx::cluster_arrive_relaxed();
   // SYNC CTA: the stage is complete, and v columns (alone in a unit: all) of conv states are read
   __syncthreads();
   if constexpr (!C::kPacked) {

@@ -16,7 +16,8 @@ struct NormInputs {
 };
 
 /// Entry `at` of [tokens][columns].
-__device__ __forceinline__ NormInputs request_norm(const DecodeParams& p, const Unit& unit,
+template <class Params>
+__device__ __forceinline__ NormInputs request_norm(const Params& p, const Unit& unit,
                                                    const Stage& s, int at) {
   NormInputs in{};
   if (at >= unit.seq.tokens * s.columns) return in;
@@ -31,7 +32,8 @@ __device__ __forceinline__ NormInputs request_norm(const DecodeParams& p, const 
   return in;
 }
 
-__device__ __forceinline__ void settle_norm(const DecodeParams& p, const Unit& unit, const Stage& s,
+template <class Params>
+__device__ __forceinline__ void settle_norm(const Params& p, const Unit& unit, const Stage& s,
                                             int at, const NormInputs& in) {
   if (at >= unit.seq.tokens * s.columns) return;
   const float z = number_of(p.norm.z.number, in.z);
@@ -42,15 +44,16 @@ __device__ __forceinline__ void settle_norm(const DecodeParams& p, const Unit& u
 /// 1 / rms of a value head's o, by a whole warp. The order of the sum is one of columns: a tree
 /// over 32 blocks of four at a time, whichever CTAs have them, so that its bits do not depend on
 /// the split.
-__device__ __forceinline__ float norm_factor(const DecodeParams& p, const Unit& unit,
-                                             const Stage& s, int token, int member) {
-  const int bits = p.grid.column_bits, lane = static_cast<int>(threadIdx.x % 32);
+template <class Params>
+__device__ __forceinline__ float norm_factor(const Params& p, const Unit& unit, const Stage& s,
+                                             int token, int member) {
+  const int bits = p.column_bits(), lane = static_cast<int>(threadIdx.x % 32);
   float sum = 0.0f;
   for (int first = 0; first < p.V; first += 128) {
     const int column = first + 4 * lane;
     float part[1] = {0.0f};
     if (column < p.V) {
-      const Quotient place(member * p.tiles_per_head + (column >> bits), p.by_tiles, p.grid.tiles);
+      const Quotient place(member * p.tiles_per_head + (column >> bits), p.by_tiles, p.tiles());
       const int local = (place.rest << bits) + (column & ((1 << bits) - 1));
       const float* const at = &s.squares[(token * s.columns + local) / 4];
       part[0] =
@@ -63,7 +66,8 @@ __device__ __forceinline__ float norm_factor(const DecodeParams& p, const Unit& 
 }
 
 /// Writes one element of out, and of the core output where that is asked for.
-__device__ __forceinline__ void write_element(const DecodeParams& p, const Unit& unit, int token,
+template <class Params>
+__device__ __forceinline__ void write_element(const Params& p, const Unit& unit, int token,
                                               const Place& at, float out, float core) {
   const TokenRows& rows = p.norm.out;
   const Group group = group_of(p, at.head);
@@ -77,8 +81,8 @@ __device__ __forceinline__ void write_element(const DecodeParams& p, const Unit&
 
 /// All rows of the CTA's columns, a warp 32 columns of a token at a time. SYNC: o and the sums of
 /// squares of the unit are complete.
-__device__ __forceinline__ void write_rows(const DecodeParams& p, const Unit& unit,
-                                           const Stage& s) {
+template <class Params>
+__device__ __forceinline__ void write_rows(const Params& p, const Unit& unit, const Stage& s) {
   const Number number = p.norm.out.number;
   const int lane = static_cast<int>(threadIdx.x % 32);
   for (int first = static_cast<int>(threadIdx.x) - lane; first < unit.seq.tokens * s.columns;
@@ -86,7 +90,7 @@ __device__ __forceinline__ void write_rows(const DecodeParams& p, const Unit& un
     const Quotient element(first, p.by_columns, s.columns);
     const int token = element.whole, local = element.rest + lane;
     const Place at = place_of_column(p, unit, local);
-    if (unit.first + (local >> p.grid.column_bits) >= unit.last) continue;
+    if (unit.first + (local >> p.column_bits()) >= unit.last) continue;
     const float factor = norm_factor(p, unit, s, token, at.member);
     if (at.column >= p.V) continue;
     const float o = s.o[token * s.columns + local];
@@ -98,9 +102,8 @@ __device__ __forceinline__ void write_rows(const DecodeParams& p, const Unit& un
 }
 
 /// Zero rows of a padded sequence.
-template <class C>
-__device__ __forceinline__ void write_zeros(const DecodeParams& p, const Unit& unit,
-                                            const Stage& s) {
+template <class C, class Params>
+__device__ __forceinline__ void write_zeros(const Params& p, const Unit& unit, const Stage& s) {
   for (int i = static_cast<int>(threadIdx.x); i < unit.seq.tokens * s.columns;
        i += static_cast<int>(blockDim.x)) {
     const Quotient element(i, p.by_columns, s.columns);

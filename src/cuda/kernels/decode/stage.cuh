@@ -19,14 +19,14 @@ struct Channel {
 };
 
 /// Channel `at` of a stage row.
-template <class C>
-__device__ __forceinline__ Channel channel_of(const DecodeParams& p, const Unit& unit, int at) {
+template <class C, class Params>
+__device__ __forceinline__ Channel channel_of(const Params& p, const Unit& unit, int at) {
   if (at < 2 * C::kK) {
     const int column = at % C::kK;
     return {at / C::kK, unit.key_head, column, 0, column < p.K};
   }
   const int local = at - 2 * C::kK;
-  if (unit.first + (local >> p.grid.column_bits) >= unit.last) return {2, 0, 0, 0, false};
+  if (unit.first + (local >> p.column_bits()) >= unit.last) return {2, 0, 0, 0, false};
   const Place place = place_of_column(p, unit, local);
   return {2, place.head, place.column, place.member, place.column < p.V};
 }
@@ -40,15 +40,15 @@ struct RowRequest {
 
 /// Row `item` of [tokens][q, k, v], of the delta rule alone: a CTA has one tile. PERF a whole row a
 /// warp: one address a lane, and no divisions.
-template <class C>
-__device__ __forceinline__ void request_row(const DecodeParams& p, const Unit& unit, int item,
+template <class C, class Params>
+__device__ __forceinline__ void request_row(const Params& p, const Unit& unit, int item,
                                             RowRequest<C>& out) {
   const int lane = static_cast<int>(threadIdx.x % 32), part = item % 3;
   const TokenRows& rows = part == 0 ? p.q : (part == 1 ? p.k : p.v);
   int head = unit.key_head, first = 0, count = p.K;
   if (part == 2) {
     const Place at = place_of(p, unit, unit.first);
-    head = at.head, first = at.column, count = min(1 << p.grid.column_bits, p.V - at.column);
+    head = at.head, first = at.column, count = min(1 << p.column_bits(), p.V - at.column);
   }
   const int64_t at = row_offset(rows, unit.seq, item / 3, head, first + lane);
 #pragma unroll
@@ -58,8 +58,8 @@ __device__ __forceinline__ void request_row(const DecodeParams& p, const Unit& u
   }
 }
 
-template <class C>
-__device__ __forceinline__ void settle_row(const DecodeParams& p, const Unit& unit, const Stage& s,
+template <class C, class Params>
+__device__ __forceinline__ void settle_row(const Params& p, const Unit& unit, const Stage& s,
                                            int item, const RowRequest<C>& in) {
   if (item >= 3 * unit.seq.tokens) return;
   const int lane = static_cast<int>(threadIdx.x % 32), part = item % 3;
@@ -86,8 +86,8 @@ __device__ __forceinline__ RawNumber request_scalar(const TokenScalar& t, const 
 }
 
 /// Entry `at` of [tokens][r].
-__device__ __forceinline__ GateInputs request_gate(const DecodeParams& p, const Unit& unit,
-                                                   int at) {
+template <class Params>
+__device__ __forceinline__ GateInputs request_gate(const Params& p, const Unit& unit, int at) {
   GateInputs in{};
   if (at >= unit.seq.tokens * p.r) return in;
   const Quotient place(at, p.by_r, p.r);
@@ -119,7 +119,8 @@ __device__ __forceinline__ Gates gates_of(const Params& p, const GateInputs& in)
           device::write_strength(p.beta_form, p.beta_factor, number_of(p.beta.number, in.beta))};
 }
 
-__device__ __forceinline__ void settle_gate(const DecodeParams& p, const Unit& unit, const Stage& s,
+template <class Params>
+__device__ __forceinline__ void settle_gate(const Params& p, const Unit& unit, const Stage& s,
                                             int at, const GateInputs& in) {
   if (at >= unit.seq.tokens * p.r) return;
   const Gates gates = gates_of(p, in);
@@ -128,8 +129,8 @@ __device__ __forceinline__ void settle_gate(const DecodeParams& p, const Unit& u
 }
 
 /// Slots of the states after each token.
-__device__ __forceinline__ void stage_slots(const DecodeParams& p, const Unit& unit,
-                                            const Stage& s) {
+template <class Params>
+__device__ __forceinline__ void stage_slots(const Params& p, const Unit& unit, const Stage& s) {
   const int t = static_cast<int>(threadIdx.x);
   if (!p.write_per_token || t >= unit.seq.tokens) return;
   int64_t slot = -1;

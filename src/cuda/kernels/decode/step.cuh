@@ -62,8 +62,8 @@ __device__ __forceinline__ TokenFactors factors_from(const Params& p, float alph
 }
 
 /// The factors, by every warp for itself. l2 norms of k and q are among them.
-template <class C>
-__device__ __forceinline__ TokenFactors factors_of(const DecodeParams& p, const Stage& s, int t,
+template <class C, class Params>
+__device__ __forceinline__ TokenFactors factors_of(const Params& p, const Stage& s, int t,
                                                    int member, const Lane<C>& lane) {
   float sums[3 * C::kPieces] = {};
 #pragma unroll
@@ -90,9 +90,9 @@ __device__ __forceinline__ TokenFactors factors_of(const DecodeParams& p, const 
 
 /// Four columns of o, from `column` of the tile on, to their place: of a layer in shared memory for
 /// the norm, with the sum of their squares; else in global memory.
-template <class C>
-__device__ __forceinline__ void emit_four(const DecodeParams& p, const Stage& s, const Unit& unit,
-                                          int t, const Place& at, int local, int column,
+template <class C, class Params>
+__device__ __forceinline__ void emit_four(const Params& p, const Stage& s, const Unit& unit, int t,
+                                          const Place& at, int local, int column,
                                           const float (&o)[4]) {
   const int left = p.V - at.column - column;
   if (!C::kLayer) {
@@ -123,14 +123,15 @@ __device__ __forceinline__ void hand_over() {
 
 /// Whether hand_over() comes with the last token of the last tile. PERF ahead of the state's
 /// stores, whose end the barrier would wait for.
-__device__ __forceinline__ bool hands_over(const DecodeParams& p, const Unit& unit) {
-  return p.grid.ctas > 1 && unit.seq.tokens > 0 && unit.first < unit.last;
+template <class Params>
+__device__ __forceinline__ bool hands_over(const Params& p, const Unit& unit) {
+  return p.ctas() > 1 && unit.seq.tokens > 0 && unit.first < unit.last;
 }
 
 /// A token on a tile.
-template <class C>
+template <class C, class Params>
 struct Token {
-  const DecodeParams& p;
+  const Params& p;
   const Stage& s;
   const Unit& unit;
   const Lane<C>& lane;
@@ -185,11 +186,11 @@ __device__ __forceinline__ void sum_warps(const float* partials, int column_bits
 
 /// [K,V]: u = S^T k, w = S^T q, delta = beta (v - alpha u) (simple GLA: v),
 /// o = scale (alpha w + (k.q) delta), S <- alpha S + k delta^T. Warps share out the columns of o.
-template <class C, class Form>
-__device__ __forceinline__ void advance_rows(const Token<C>& token, Tile<C>& tile) {
+template <class C, class Form, class Params>
+__device__ __forceinline__ void advance_rows(const Token<C, Params>& token, Tile<C>& tile) {
   const auto& [p, s, unit, lane, at, t, local, turn] = token;
   const TokenFactors f = factors_of(p, s, t, at.member, lane);
-  const int bits = p.grid.column_bits, product = C::kWarps << bits;
+  const int bits = p.column_bits(), product = C::kWarps << bits;
   float* const with_k = s.partials + (turn % 2 != 0 ? 2 * product : 0) + lane.column;
   float* const with_q = with_k + product;
   const bool first_lane = lane.index >> (bits - 2) == 0;
@@ -264,8 +265,8 @@ __device__ __forceinline__ int lane_of(int column) {
 
 /// advance_rows() of the other layout: warps have columns of their own and nothing to do with each
 /// other.
-template <class C, class Form>
-__device__ __forceinline__ void advance_columns(const Token<C>& token, Tile<C>& tile) {
+template <class C, class Form, class Params>
+__device__ __forceinline__ void advance_columns(const Token<C, Params>& token, Tile<C>& tile) {
   const auto& [p, s, unit, lane, at, t, local, turn] = token;
   const TokenFactors f = factors_of(p, s, t, at.member, lane);
   float u = 0.0f, w = 0.0f;
@@ -309,22 +310,23 @@ __device__ __forceinline__ void advance_columns(const Token<C>& token, Tile<C>& 
 }
 
 /// Where the state after token t goes, -1: nowhere. A sequence without tokens keeps its state.
-__device__ __forceinline__ int64_t slot_after(const DecodeParams& p, const Stage& s,
-                                              const Unit& unit, int t) {
+template <class Params>
+__device__ __forceinline__ int64_t slot_after(const Params& p, const Stage& s, const Unit& unit,
+                                              int t) {
   if (p.write_per_token) return unit.seq.tokens > 0 ? s.write[t] : -1;
   return p.write_last && t + 1 >= unit.seq.tokens ? unit.seq.write : -1;
 }
 
 /// All tokens of the sequence on one tile.
-template <class C, class Form>
-__device__ __forceinline__ void run_tile(const DecodeParams& p, const Stage& s, const Unit& unit,
+template <class C, class Form, class Params>
+__device__ __forceinline__ void run_tile(const Params& p, const Stage& s, const Unit& unit,
                                          int index, const Lane<C>& lane, Tile<C>& tile) {
   const Place at = place_of(p, unit, index);
-  const int local = (index - unit.first) << p.grid.column_bits;
+  const int local = (index - unit.first) << p.column_bits();
 #pragma unroll 1
   for (int t = 0;;) {
     const int turn = (index - unit.first) * unit.seq.tokens + t;
-    const Token<C> token{p, s, unit, lane, at, t, local, turn};
+    const Token<C, Params> token{p, s, unit, lane, at, t, local, turn};
     if (unit.seq.tokens > 0) {
       if constexpr (C::kVk) {
         advance_columns<C, Form>(token, tile);
@@ -332,7 +334,7 @@ __device__ __forceinline__ void run_tile(const DecodeParams& p, const Stage& s, 
         advance_rows<C, Form>(token, tile);
       }
     }
-    if (C::kLayer && index + 1 == unit.last && t + 1 == unit.seq.tokens && p.grid.ctas > 1) {
+    if (C::kLayer && index + 1 == unit.last && t + 1 == unit.seq.tokens && p.ctas() > 1) {
       hand_over();
     }
     const int64_t slot = slot_after(p, s, unit, t);

@@ -65,15 +65,16 @@ struct Lane {
   int row, column;  ///< of the tile, of the first vector's first number
   int vectors;      ///< 4, 8 or 16
 
-  __device__ __forceinline__ explicit Lane(const Grid& grid)
+  __device__ __forceinline__ explicit Lane(const Grid& grid) : Lane(grid.column_bits) {}
+  __device__ __forceinline__ explicit Lane(int column_bits)
       : warp(static_cast<int>(threadIdx.x / 32)),
         index(static_cast<int>(threadIdx.x % 32)),
-        vectors((C::kWarpRows << grid.column_bits) >> 7) {
+        vectors((C::kWarpRows << column_bits) >> 7) {
     if (C::kVk) {
       row = 4 * (index % C::kLanes);
       column = warp * warp_columns() + index / C::kLanes;
     } else {
-      const int bits = grid.column_bits - 2;
+      const int bits = column_bits - 2;
       row = warp * C::kWarpRows + (index >> bits) * vectors;
       column = 4 * (index & ((1 << bits) - 1));
     }
@@ -92,7 +93,8 @@ struct VectorWalk {
   int vectors;
   int limit[C::kPieces];  ///< vectors below it exist, of each piece of a column
 
-  __device__ __forceinline__ VectorWalk(const DecodeParams& p, const StatePool& pool, int64_t slot,
+  template <class Params>
+  __device__ __forceinline__ VectorWalk(const Params& p, const StatePool& pool, int64_t slot,
                                         const Place& place, const Lane<C>& lane)
       : vectors(lane.vectors) {
     const int bytes = pool.number == Number::kFloat32 ? 4 : 2;
@@ -155,8 +157,8 @@ __device__ __forceinline__ void store_elements(Number number, VectorWalk<C> walk
 
 /// Requests the tile into one that is clear; nothing waits for it here. WHY not through the
 /// read-only cache: the pool may be the one that this launch writes.
-template <class C>
-__device__ __forceinline__ void load_tile(const DecodeParams& p, const Unit& unit, int index,
+template <class C, class Params>
+__device__ __forceinline__ void load_tile(const Params& p, const Unit& unit, int index,
                                           const Lane<C>& lane, Tile<C>& tile) {
   if (unit.seq.read < 0) return;
   const StatePool& pool = p.state.initial.pool;
@@ -193,8 +195,8 @@ __device__ __forceinline__ void unpack_four(uint32_t (&words)[4]) {
 }
 
 /// What load_tile() requested, in float32.
-template <class C>
-__device__ __forceinline__ void unpack_tile(const DecodeParams& p, Tile<C>& tile) {
+template <class C, class Params>
+__device__ __forceinline__ void unpack_tile(const Params& p, Tile<C>& tile) {
   const Number number = p.state.initial.pool.number;
   if (number == Number::kFloat32 || (C::kByElement && p.by_element)) return;
   if (number == Number::kBfloat16) {
@@ -224,8 +226,8 @@ __device__ __forceinline__ void pack_four(Number number, const Tile<C>& tile, in
 }
 
 /// The tile to a slot; it stays as it is.
-template <class C>
-__device__ __forceinline__ void store_tile(const DecodeParams& p, const Unit& unit, int index,
+template <class C, class Params>
+__device__ __forceinline__ void store_tile(const Params& p, const Unit& unit, int index,
                                            const Lane<C>& lane, int64_t slot, const Tile<C>& tile) {
   const StatePool& pool = p.state.final.pool;
   VectorWalk<C> walk(p, pool, slot, place_of(p, unit, index), lane);
@@ -254,7 +256,8 @@ __device__ __forceinline__ void store_tile(const DecodeParams& p, const Unit& un
 
 /// The sequence's slot as it is ahead of griddepcontrol.wait, where the table may still be the one
 /// before: good for requests to the L2 alone, and clamped by whoever makes them.
-__device__ __forceinline__ int64_t peek_slot(const DecodeParams& p, int64_t sequence) {
+template <class Params>
+__device__ __forceinline__ int64_t peek_slot(const Params& p, int64_t sequence) {
   const IndexVector& rows = p.state.read_slots.rows;
   if (rows.data == nullptr) return sequence;
   const int64_t at = sequence * rows.stride;
@@ -264,14 +267,14 @@ __device__ __forceinline__ int64_t peek_slot(const DecodeParams& p, int64_t sequ
 
 /// Asks the L2 for tiles first .. last - 1 of a slot. The L2 is where all writes meet, so that what
 /// earlier launches write yet is not missed later.
-template <class C>
-__device__ __forceinline__ void prefetch_tiles(const DecodeParams& p, const Unit& unit,
-                                               int64_t slot, int first, int last) {
+template <class C, class Params>
+__device__ __forceinline__ void prefetch_tiles(const Params& p, const Unit& unit, int64_t slot,
+                                               int first, int last) {
   const BoundedPool& pool = p.state.initial;
   if (slot < 0 || slot >= pool.slots) return;
   // PERF by sectors: bulk requests are made by one lane after the other
   const bool wide = pool.pool.number == Number::kFloat32;
-  const int bits = p.grid.column_bits, bytes = wide ? 4 : 2, sector = wide ? 8 : 16;
+  const int bits = p.column_bits(), bytes = wide ? 4 : 2, sector = wide ? 8 : 16;
   const int rows = C::kVk ? 1 << bits : C::kK;
   const int sector_bits = (C::kVk ? C::kKBits : bits) - (wide ? 3 : 4);  // of a row, as a power
   for (int tile = first; tile < last; ++tile) {

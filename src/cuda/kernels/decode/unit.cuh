@@ -22,14 +22,15 @@ struct Unit {
 };
 
 /// What the grid alone says; nothing is read. The rest: device::find_rows(), device::find_slots().
-__device__ __forceinline__ Unit unit_of(const DecodeParams& p) {
+template <class Params>
+__device__ __forceinline__ Unit unit_of(const Params& p) {
   Unit unit;
   unit.rank = static_cast<int>(blockIdx.x);
   unit.key_head = static_cast<int>(blockIdx.y);
   unit.seq.index = blockIdx.z;
   const int tiles = p.r * p.tiles_per_head;
-  unit.first = min(unit.rank * p.grid.tiles, tiles);
-  unit.last = min(unit.first + p.grid.tiles, tiles);
+  unit.first = min(unit.rank * p.tiles(), tiles);
+  unit.last = min(unit.first + p.tiles(), tiles);
   return unit;
 }
 
@@ -49,13 +50,16 @@ struct Place {
 };
 
 /// Value head `member` of the unit's key head.
-__device__ __forceinline__ int head_of(const DecodeParams& p, const Unit& unit, int member) {
+template <class Params>
+__device__ __forceinline__ int head_of(const Params& p, const Unit& unit, int member) {
   return p.head_map_cyclic ? unit.key_head + member * p.H : unit.key_head * p.r + member;
 }
 
-__device__ __forceinline__ Place place_of(const DecodeParams& p, const Unit& unit, int tile) {
+template <class Params>
+__device__ __forceinline__ Place place_of(const Params& p, const Unit& unit, int tile) {
+  if constexpr (Params::kFixed) return {tile, head_of(p, unit, tile), 0};
   const Quotient q(tile, p.by_tiles_per_head, p.tiles_per_head);
-  return {q.whole, head_of(p, unit, q.whole), q.rest << p.grid.column_bits};
+  return {q.whole, head_of(p, unit, q.whole), q.rest << p.column_bits()};
 }
 
 /// Where a value head lies in [.., HV/r, r, ..].
@@ -63,23 +67,25 @@ struct Group {
   int group, member;
 };
 
-__device__ __forceinline__ Group group_of(const DecodeParams& p, int head) {
+template <class Params>
+__device__ __forceinline__ Group group_of(const Params& p, int head) {
   const Quotient q(head, p.by_r, p.r);
   return {q.whole, q.rest};
 }
 
 /// Place of column `local` of the CTA's.
-__device__ __forceinline__ Place place_of_column(const DecodeParams& p, const Unit& unit,
-                                                 int local) {
-  Place place = place_of(p, unit, unit.first + (local >> p.grid.column_bits));
-  place.column += local & ((1 << p.grid.column_bits) - 1);
+template <class Params>
+__device__ __forceinline__ Place place_of_column(const Params& p, const Unit& unit, int local) {
+  Place place = place_of(p, unit, unit.first + (local >> p.column_bits()));
+  place.column += local & ((1 << p.column_bits()) - 1);
   return place;
 }
 
 /// Whether column `local` of the CTA is one of V.
-__device__ __forceinline__ bool exists(const DecodeParams& p, const Unit& unit, int local,
+template <class Params>
+__device__ __forceinline__ bool exists(const Params& p, const Unit& unit, int local,
                                        const Place& at) {
-  return unit.first + (local >> p.grid.column_bits) < unit.last && at.column < p.V;
+  return unit.first + (local >> p.column_bits()) < unit.last && at.column < p.V;
 }
 
 /// The CTA's shared memory, as StageSizes has it. Rows are in float32 and hold zeros past K and V.
@@ -99,16 +105,16 @@ struct Stage {
   __device__ __forceinline__ float* v(int t) const { return rows + t * row + 2 * K; }
 };
 
-template <class C>
-__device__ __forceinline__ Stage make_stage(const DecodeParams& p) {
+template <class C, class Params>
+__device__ __forceinline__ Stage make_stage(const Params& p) {
   Stage s;
-  s.K = C::kK, s.columns = p.grid.tiles << p.grid.column_bits;
+  s.K = C::kK, s.columns = p.tiles() << p.column_bits();
   s.row = 2 * C::kK + s.columns;
-  const int tokens = p.rows.max_tokens;
+  const int tokens = p.max_tokens();
   s.partials = reinterpret_cast<float*>(ptx::dynamic_memory());
-  s.rows = s.partials + (4 * C::kWarps << p.grid.column_bits);
+  s.rows = s.partials + (4 * C::kWarps << p.column_bits());
   s.conv = reinterpret_cast<uint4*>(s.rows);
-  if (C::kLayer && p.grid.ctas > 1) s.rows += 4 * C::kK;
+  if (C::kLayer && p.ctas() > 1) s.rows += 4 * C::kK;
   s.gates = s.rows + tokens * s.row;
   s.o = s.gates + (C::kLayer ? tokens * s.columns : 0);
   s.squares = s.o + (C::kLayer ? tokens * s.columns : 0);
