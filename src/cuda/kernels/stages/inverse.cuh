@@ -16,7 +16,7 @@
 
 #include "cuda/kernels/stages/config.h"
 #include "cuda/kernels/stages/work.cuh"
-#include "cuda/ptx/tf32.cuh"
+#include "cuda/ptx/matrix.cuh"
 
 namespace sluice::cuda::stages {
 
