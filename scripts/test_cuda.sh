@@ -76,8 +76,11 @@ for tool in memcheck racecheck synccheck initcheck; do
 done
 for tool in memcheck racecheck synccheck initcheck; do
   echo "== $tool, stages"
-  "$sanitizer" --tool "$tool" --error-exitcode 9 "$folder/sluice_cuda_stage_tests" --gtest_brief=1 ||
-    failed+=("$tool stages")
+  # racecheck cannot follow hand-overs through mbarriers: Hopper's kernels are left out of it.
+  kernels=auto
+  [ "$tool" = racecheck ] && kernels=generic
+  SLUICE_CUDA_KERNEL=$kernels "$sanitizer" --tool "$tool" --error-exitcode 9 \
+    "$folder/sluice_cuda_stage_tests" --gtest_brief=1 || failed+=("$tool stages")
 done
 for tool in memcheck racecheck synccheck initcheck; do
   echo "== $tool, decode kernel"

@@ -70,7 +70,10 @@ std::vector<DeltaConfig> nearly_fused() {
   with("float32", [](DeltaConfig& c) { c.io = c.o = kF32; });
   with("float32_output", [](DeltaConfig& c) { c.o = kF32; });
   with("float16_output", [](DeltaConfig& c) { c.o = kF16; });
-  with("simple_gla", [](DeltaConfig& c) { c.rule = SLUICE_RULE_LINEAR_ATTENTION; });
+  with("simple_gla_with_l2norm", [](DeltaConfig& c) {
+    c.rule = SLUICE_RULE_LINEAR_ATTENTION;
+    c.qk_norm = SLUICE_QK_NORM_L2;
+  });
   with("narrow_keys", [](DeltaConfig& c) { c.K = 127; });
   with("wide_values", [](DeltaConfig& c) { c.V = 136; });
   return configs;

@@ -29,10 +29,10 @@ expect 0 '15 cases, 47 tensors, 0 failed' "$tool" verify --dtype bf16 cases
 expect 0 'PASS' "$tool" run cases
 
 # A suite is many cases at once; results of another program are judged by name.
-expect 0 '134 cases written' "$tool" make-case -o kit --suite smoke
-expect 0 '134 cases, 537 tensors, 0 failed' "$tool" verify kit
+expect 0 '138 cases written' "$tool" make-case -o kit --suite smoke
+expect 0 '138 cases, 573 tensors, 0 failed' "$tool" verify kit
 "$tool" run -o results kit >/dev/null
-expect 0 '134 cases, 537 tensors, 0 failed' "$tool" verify --against results kit
+expect 0 '138 cases, 573 tensors, 0 failed' "$tool" verify --against results kit
 
 # The same seed gives the same bytes, another one others.
 "$tool" make-case -o a --seed 3 >/dev/null
