@@ -113,7 +113,8 @@ std::vector<DeltaConfig> hard_configs() {
 /// Key and value heads of published models' tensor-parallel slices.
 std::vector<DeltaConfig> slice_configs() {
   std::vector<DeltaConfig> configs;
-  for (const auto& [H, HV] : {std::pair<int64_t, int64_t>{8, 16}, {4, 12}, {1, 4}, {4, 8}, {2, 8}}) {
+  for (const auto& [H, HV] :
+       {std::pair<int64_t, int64_t>{8, 16}, {4, 12}, {1, 4}, {4, 8}, {2, 8}}) {
     DeltaConfig c = base(named("H", H, "_HV", HV), 4);
     c.T = 300, c.H = H, c.HV = HV;
     configs.push_back(c);
