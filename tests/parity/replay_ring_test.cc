@@ -11,6 +11,7 @@
 
 #include "parity/draw.hpp"
 #include "parity/naming.hpp"
+#include "parity/ring_judge.hpp"
 #include "parity/ring_session.hpp"
 
 namespace sluice::testing {
@@ -23,27 +24,8 @@ using Session = RingSession;
 
 sluice_implementation backend() { return implementations_under_test().front(); }
 
-/// Largest difference, in units of the largest number of `truth`.
-double distance(const Array& found, const Array& truth) {
-  double largest = 1e-30, difference = 0;
-  EXPECT_EQ(found.shape, truth.shape);
-  for (size_t i = 0; i < truth.values.size(); ++i) {
-    if (std::isnan(found.values[i]) != std::isnan(truth.values[i])) return HUGE_VAL;
-    if (std::isnan(truth.values[i])) continue;
-    largest = std::max(largest, std::abs(truth.values[i]));
-    difference = std::max(difference, std::abs(found.values[i] - truth.values[i]));
-  }
-  return difference / largest;
-}
-
-/// What rounding to a dtype and float32 sums may cost, in units of the largest number.
 double allowance(std::initializer_list<sluice_dtype> dtypes) {
-  double bound = 4e-6;
-  for (const sluice_dtype dtype : dtypes) {
-    if (same_dtype(dtype, kBF16)) bound = std::max(bound, 8e-3);
-    if (same_dtype(dtype, kF16)) bound = std::max(bound, 1e-3);
-  }
-  return bound;
+  return allowance_of(4e-6, 1, dtypes);
 }
 
 class ReplayRing : public ::testing::TestWithParam<Model> {};

@@ -9,6 +9,7 @@
 
 #include "parity/draw.hpp"
 #include "parity/naming.hpp"
+#include "parity/ring_judge.hpp"
 #include "parity/ring_layer_session.hpp"
 
 namespace sluice::testing {
@@ -19,28 +20,8 @@ using Session = RingLayerSession;
 
 sluice_implementation backend() { return implementations_under_test().front(); }
 
-/// Largest difference, in units of the largest number of `truth`.
-double distance(const Array& found, const Array& truth) {
-  double largest = 1e-30, difference = 0;
-  EXPECT_EQ(found.shape, truth.shape);
-  for (size_t i = 0; i < truth.values.size(); ++i) {
-    // Rows past the last sequence are not written, in neither.
-    if (std::isnan(found.values[i]) != std::isnan(truth.values[i])) return HUGE_VAL;
-    if (std::isnan(truth.values[i])) continue;
-    largest = std::max(largest, std::abs(truth.values[i]));
-    difference = std::max(difference, std::abs(found.values[i] - truth.values[i]));
-  }
-  return difference / largest;
-}
-
-/// What rounding to a dtype and float32 sums may cost, in units of the largest number.
 double allowance(std::initializer_list<sluice_dtype> dtypes) {
-  double bound = 1e-5;
-  for (const sluice_dtype dtype : dtypes) {
-    if (same_dtype(dtype, kBF16)) bound = std::max(bound, 1.6e-2);
-    if (same_dtype(dtype, kF16)) bound = std::max(bound, 2e-3);
-  }
-  return bound;
+  return allowance_of(1e-5, 2, dtypes);
 }
 
 class ReplayRingLayer : public ::testing::TestWithParam<Model> {};
