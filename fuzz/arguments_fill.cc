@@ -26,7 +26,22 @@ Sizes draw_sizes(Bytes* bytes, int64_t most_tokens) {
   return s;
 }
 
+using BackwardArgs = sluice_chunk_backward_args;
+constexpr ViewField kBackwardFields[] = {
+    {offsetof(BackwardArgs, q), false},       {offsetof(BackwardArgs, k), false},
+    {offsetof(BackwardArgs, v), false},       {offsetof(BackwardArgs, gate), false},
+    {offsetof(BackwardArgs, beta), false},    {offsetof(BackwardArgs, A_log), false},
+    {offsetof(BackwardArgs, dt_bias), false}, {offsetof(BackwardArgs, cu_seqlens), false},
+    {offsetof(BackwardArgs, initial), false}, {offsetof(BackwardArgs, d_o), false},
+    {offsetof(BackwardArgs, d_final), false}, {offsetof(BackwardArgs, dq), true},
+    {offsetof(BackwardArgs, dk), true},       {offsetof(BackwardArgs, dv), true},
+    {offsetof(BackwardArgs, dgate), true},    {offsetof(BackwardArgs, dbeta), true},
+    {offsetof(BackwardArgs, dA_log), true},   {offsetof(BackwardArgs, ddt_bias), true},
+    {offsetof(BackwardArgs, dinitial), true}};
+
 }  // namespace
+
+std::span<const ViewField> backward_fields() { return kBackwardFields; }
 
 // Slots for N sequences of a pool, each view there or not.
 template <class Slots>
@@ -112,6 +127,49 @@ void Scene::fill_step(sluice_recurrent_step_args* args) {
   args->state.read_slots = indices({N, columns}, slots + 1);
   if (bytes_.flag()) args->state.write_slots = indices({N, columns}, slots + 1);
   if (bytes_.flag()) args->num_accepted = indices({N}, columns + 1);
+}
+
+void Scene::fill_backward(sluice_chunk_backward_args* args) {
+  Sizes s = draw_sizes(&bytes_, 9);
+  const sluice_dtype io = float_type();
+  if (bytes_.flag()) {  // packed
+    s.B = 1;
+    s.N = bytes_.below(4);
+    args->cu_seqlens = offsets(s.N, s.T);
+  }
+  const auto maybe = [this](sluice_tensor* view, sluice_dtype dtype,
+                            std::initializer_list<int64_t> shape) {
+    if (bytes_.flag()) *view = tensor(dtype, shape);
+  };
+  args->q = tensor(io, {s.B, s.T, s.H, s.K});
+  args->k = tensor(io, {s.B, s.T, s.H, s.K});
+  args->v = tensor(io, {s.B, s.T, s.HV, s.V});
+  args->d_o = tensor(float_type(), {s.B, s.T, s.HV, s.V});
+  maybe(&args->gate, float_type(), {s.B, s.T, s.HV});
+  maybe(&args->beta, float_type(), {s.B, s.T, s.HV});
+  args->gate_space = static_cast<int32_t>(bytes_.below(3));
+  if (args->gate_space == SLUICE_GATE_RAW) {
+    args->A_log = tensor(kF32, {s.HV});
+    args->dt_bias = tensor(float_type(), {s.HV});
+    maybe(&args->dA_log, kF32, {s.HV});
+    maybe(&args->ddt_bias, float_type(), {s.HV});
+  }
+  if (args->gate.data != nullptr) maybe(&args->dgate, float_type(), {s.B, s.T, s.HV});
+  if (args->beta.data != nullptr) maybe(&args->dbeta, float_type(), {s.B, s.T, s.HV});
+  args->beta_space = static_cast<int32_t>(bytes_.below(2));
+  args->eigenvalues = static_cast<int32_t>(bytes_.below(2));
+  args->qk_norm = static_cast<int32_t>(bytes_.below(2));
+  args->head_map = static_cast<int32_t>(bytes_.below(2));
+  args->rule = bytes_.below(4) == 3 ? 1 : 0;
+  args->state_layout = static_cast<int32_t>(bytes_.below(2));
+  const int64_t rows = args->state_layout == SLUICE_STATE_KV ? s.K : s.V;
+  const int64_t columns = args->state_layout == SLUICE_STATE_KV ? s.V : s.K;
+  for (sluice_tensor* state : {&args->initial, &args->d_final, &args->dinitial}) {
+    maybe(state, float_type(), {s.N, s.HV, rows, columns});
+  }
+  maybe(&args->dq, float_type(), {s.B, s.T, s.H, s.K});
+  maybe(&args->dk, float_type(), {s.B, s.T, s.H, s.K});
+  maybe(&args->dv, float_type(), {s.B, s.T, s.HV, s.V});
 }
 
 void Scene::fill_stage(sluice_chunk_stage_args* args) {

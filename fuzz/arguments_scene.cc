@@ -152,6 +152,10 @@ Scene::Scene(Bytes bytes) : bytes_(bytes) {
     case SLUICE_OP_CHUNK_STAGE:
       build<StageArgs>(kStageFields, [this](auto* args) { fill_stage(args); });
       break;
+    case SLUICE_OP_CHUNK_BACKWARD:
+      build<sluice_chunk_backward_args>(backward_fields(),
+                                        [this](auto* args) { fill_backward(args); });
+      break;
     default:
       build<sluice_layer_args>(kLayerFields, [this](auto* args) { fill_layer(args); });
   }
@@ -351,6 +355,9 @@ int Scene::run(sluice_workspace workspace) const {
       return sluice_layer_prefill(static_cast<const sluice_layer_args*>(args), workspace, nullptr);
     case SLUICE_OP_CHUNK_STAGE:
       return sluice_chunk_stage(static_cast<const StageArgs*>(args), workspace, nullptr);
+    case SLUICE_OP_CHUNK_BACKWARD:
+      return sluice_chunk_backward(static_cast<const sluice_chunk_backward_args*>(args), workspace,
+                                   nullptr);
     default:
       return sluice_layer_decode(static_cast<const sluice_layer_args*>(args), workspace, nullptr);
   }

@@ -34,6 +34,9 @@ struct ViewField {
   bool output;
 };
 
+/// Views of sluice_chunk_backward_args.
+std::span<const ViewField> backward_fields();
+
 /// The args struct of one operator and the memory that its views point into.
 class Scene {
  public:
@@ -58,6 +61,7 @@ class Scene {
   void fill_chunk(sluice_chunk_forward_args* args);
   void fill_step(sluice_recurrent_step_args* args);
   void fill_stage(sluice_chunk_stage_args* args);
+  void fill_backward(sluice_chunk_backward_args* args);
   void fill_conv(sluice_causal_conv1d_args* args);
   void fill_norm(sluice_gated_rms_norm_args* args);
   void fill_layer(sluice_layer_args* args);

@@ -63,7 +63,8 @@ typedef enum sluice_op {
   SLUICE_OP_LAYER_PREFILL = 4,
   SLUICE_OP_LAYER_DECODE = 5,
   SLUICE_OP_CHUNK_STAGE = 6,
-  SLUICE_OP_COUNT = 7
+  SLUICE_OP_CHUNK_BACKWARD = 7,
+  SLUICE_OP_COUNT = 8
 } sluice_op;
 
 /** Which implementation runs; the environment variable SLUICE_IMPL overrides AUTO by name. */
@@ -494,6 +495,68 @@ typedef struct sluice_chunk_stage_args {
   int32_t reserved;         /**< zero */
 } sluice_chunk_stage_args;
 
+/* ---------------------------------------------------------------- gradients of chunk_forward ----
+ */
+
+/** Gradients of chunk_forward, for training: from d_o and d_final, those of a scalar loss by the
+ *  outputs, the gradients by every input. Forward values are computed again from the inputs;
+ * nothing of the forward call is kept but these.
+ *
+ *  Per sequence and value head h with key head h' (head_map), for t = T..1, D_T = d_final, S_t the
+ *  states of sluice_chunk_forward_args, e_t = v_t - alpha_t S_{t-1}^T k_t, delta_t = beta_t e_t:
+ *    D_t  <- D_t + scale q_t d_o_t^T                dq_t    = scale S_t d_o_t
+ *    x_t   = D_t^T k_t                              dv_t    = beta_t x_t
+ *    P_t   = D_t - k_t (beta_t x_t)^T               dbeta_t = x_t . e_t
+ *    D_{t-1} = alpha_t P_t                          dg_t    = alpha_t <P_t, S_{t-1}>
+ *    dk_t  = D_t delta_t - beta_t alpha_t S_{t-1} x_t         dinitial = D_0
+ *  With rule LINEAR_ATTENTION: P_t = D_t, dk_t = D_t v_t, dv_t = D_t^T k_t. Chunk form:
+ *  docs/math.md section 8. Source of both: Yang et al., arXiv:2406.06484 and arXiv:2412.06464.
+ *
+ *  The options are those of the forward call and mean the same. Gradients are by what was given:
+ *  by raw q and k with qk_norm L2, by alpha with gate_space LINEAR, by a, A_log and dt_bias with
+ * RAW, by b with beta_space LOGIT. Where the clamp of g at -128 acts (g < -128), the gradient by
+ * the gate is zero. dq and dk sum the r value heads of a key head in the order of these heads.
+ *
+ *  Every output is optional and rounded once, when it is stored, whatever its dtype; sums over
+ * heads and tokens are float32 (the reference: float64) and the same in every call. An empty
+ * sequence passes d_final through. Rows at or past c_N are neither read nor written. No output may
+ * be the memory of an input. Pools with slots and checkpoints have no gradient: states are
+ * [N,HV,K,V]. */
+typedef struct sluice_chunk_backward_args {
+  size_t struct_size;
+  sluice_tensor q;          /**< [B,T,H,K] inner stride 1 */
+  sluice_tensor k;          /**< [B,T,H,K] inner stride 1; dtype of q */
+  sluice_tensor v;          /**< [B,T,HV,V] inner stride 1; dtype of q */
+  sluice_tensor gate;       /**< optional [B,T,HV]: absent = no decay */
+  sluice_tensor beta;       /**< optional [B,T,HV]: absent = 1 */
+  sluice_tensor A_log;      /**< [HV], with SLUICE_GATE_RAW only */
+  sluice_tensor dt_bias;    /**< [HV], with SLUICE_GATE_RAW only */
+  sluice_tensor cu_seqlens; /**< optional int32/int64 [N+1], B = 1 */
+  sluice_tensor initial;    /**< optional [N,HV,K,V] (or V,K: state_layout), matrices contiguous */
+  sluice_tensor d_o;        /**< [B,T,HV,V] inner stride 1, own dtype */
+  sluice_tensor d_final;    /**< optional, shaped as initial, own dtype: absent = zeros */
+  sluice_tensor dq;         /**< optional out, shaped as q, inner stride 1, own dtype; so are all */
+  sluice_tensor dk;         /**< optional out, shaped as k, inner stride 1 */
+  sluice_tensor dv;         /**< optional out, shaped as v, inner stride 1 */
+  sluice_tensor dgate;      /**< optional out [B,T,HV], with gate only */
+  sluice_tensor dbeta;      /**< optional out [B,T,HV], with beta only */
+  sluice_tensor dA_log;     /**< optional out [HV], with SLUICE_GATE_RAW only */
+  sluice_tensor ddt_bias;   /**< optional out [HV], with SLUICE_GATE_RAW only */
+  sluice_tensor dinitial;   /**< optional out, shaped as initial, also where that is absent */
+  double scale;             /**< read with SLUICE_SCALE_VALUE */
+  double l2norm_eps;        /**< 0 = 1e-6 */
+  int32_t scale_mode;       /**< sluice_scale_mode */
+  int32_t gate_space;       /**< sluice_gate_space */
+  int32_t beta_space;       /**< sluice_beta_space */
+  int32_t eigenvalues;      /**< sluice_eigenvalues */
+  int32_t qk_norm;          /**< sluice_qk_norm */
+  int32_t head_map;         /**< sluice_head_map */
+  int32_t rule;             /**< sluice_rule */
+  int32_t state_layout;     /**< sluice_state_layout of initial, d_final and dinitial */
+  int32_t implementation;   /**< sluice_implementation */
+  int32_t reserved;         /**< zero */
+} sluice_chunk_backward_args;
+
 /* --------------------------------------------------------------------- the layer's other ops ----
  */
 
@@ -614,6 +677,9 @@ typedef struct sluice_layer_args {
 /** See sluice_chunk_forward_args. */
 SLUICE_API int sluice_chunk_forward(const sluice_chunk_forward_args* args,
                                     sluice_workspace workspace, void* stream);
+/** See sluice_chunk_backward_args. */
+SLUICE_API int sluice_chunk_backward(const sluice_chunk_backward_args* args,
+                                     sluice_workspace workspace, void* stream);
 /** See sluice_chunk_stage_args. */
 SLUICE_API int sluice_chunk_stage(const sluice_chunk_stage_args* args, sluice_workspace workspace,
                                   void* stream);

@@ -3,6 +3,7 @@
 #ifndef SLUICE_SLUICE_HPP_
 #define SLUICE_SLUICE_HPP_
 
+#include "sluice/gradients.hpp"
 #include "sluice/ops.hpp"
 #include "sluice/stages.hpp"
 #include "sluice/status.hpp"

@@ -20,6 +20,7 @@ _CALLS = {
         "layer_prefill",
         "layer_decode",
         "chunk_stage",
+        "chunk_backward",
     )
 }
 

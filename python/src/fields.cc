@@ -39,6 +39,7 @@ using Conv = sluice_causal_conv1d_args;
 using Norm = sluice_gated_rms_norm_args;
 using Layer = sluice_layer_args;
 using Stage = sluice_chunk_stage_args;
+using Backward = sluice_chunk_backward_args;
 
 // NOLINTBEGIN: offsetof into C structs needs the macro forms.
 #define IN(S, m) {#m, Kind::kInput, offsetof(S, m)}
@@ -156,6 +157,36 @@ constexpr Field kChunkStage[] = {
     CHOICE(Stage, triangle, kTriangles),
     CHOICE(Stage, matrices, kMatrices),
     CHOICE(Stage, implementation, kImplementations)};
+constexpr Field kChunkBackward[] = {
+    IN(Backward, q),
+    IN(Backward, k),
+    IN(Backward, v),
+    IN(Backward, gate),
+    IN(Backward, beta),
+    IN(Backward, A_log),
+    IN(Backward, dt_bias),
+    IN(Backward, cu_seqlens),
+    {"initial_state", Kind::kInput, offsetof(Backward, initial)},
+    IN(Backward, d_o),
+    {"d_final_state", Kind::kInput, offsetof(Backward, d_final)},
+    OUT(Backward, dq),
+    OUT(Backward, dk),
+    OUT(Backward, dv),
+    OUT(Backward, dgate),
+    OUT(Backward, dbeta),
+    OUT(Backward, dA_log),
+    OUT(Backward, ddt_bias),
+    {"d_initial_state", Kind::kOutput, offsetof(Backward, dinitial)},
+    SCALE(Backward),
+    REAL(Backward, l2norm_eps),
+    CHOICE(Backward, gate_space, kGateSpaces),
+    CHOICE(Backward, beta_space, kBetaSpaces),
+    CHOICE(Backward, eigenvalues, kEigenvalues),
+    CHOICE(Backward, qk_norm, kQkNorms),
+    CHOICE(Backward, head_map, kHeadMaps),
+    CHOICE(Backward, rule, kRules),
+    CHOICE(Backward, state_layout, kLayouts),
+    CHOICE(Backward, implementation, kImplementations)};
 // NOLINTEND
 
 const Operator kOperators[] = {
@@ -186,6 +217,10 @@ const Operator kOperators[] = {
     {"chunk_stage", sizeof(Stage), kChunkStage,
      [](const Arguments& a, sluice_workspace w, void* s) {
        return sluice_chunk_stage(&a.chunk_stage, w, s);
+     }},
+    {"chunk_backward", sizeof(Backward), kChunkBackward,
+     [](const Arguments& a, sluice_workspace w, void* s) {
+       return sluice_chunk_backward(&a.chunk_backward, w, s);
      }},
 };
 

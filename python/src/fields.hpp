@@ -41,6 +41,7 @@ union Arguments {
   sluice_gated_rms_norm_args gated_rms_norm;
   sluice_layer_args layer;
   sluice_chunk_stage_args chunk_stage;
+  sluice_chunk_backward_args chunk_backward;
 };
 
 struct Operator {

@@ -91,6 +91,9 @@ Status perform(int op, const void* args, Call* request) noexcept {
       return perform_layer(SLUICE_OP_LAYER_DECODE, args, &Backend::layer_decode, request);
     case SLUICE_OP_CHUNK_STAGE:
       return perform_stage(args, request);
+    case SLUICE_OP_CHUNK_BACKWARD:
+      return perform<sluice_chunk_backward_args>("chunk_backward", args, &Backend::chunk_backward,
+                                                 request);
     default:
       return Status::failure(Code::kInvalidArgument,
                              "sluice: op = %d, expected 0 to %d (sluice_op)", op,
@@ -134,6 +137,11 @@ int sluice_chunk_forward(const sluice_chunk_forward_args* args, sluice_workspace
 int sluice_chunk_stage(const sluice_chunk_stage_args* args, sluice_workspace workspace,
                        void* stream) {
   return run(SLUICE_OP_CHUNK_STAGE, args, workspace, stream);
+}
+
+int sluice_chunk_backward(const sluice_chunk_backward_args* args, sluice_workspace workspace,
+                          void* stream) {
+  return run(SLUICE_OP_CHUNK_BACKWARD, args, workspace, stream);
 }
 
 int sluice_recurrent_step(const sluice_recurrent_step_args* args, sluice_workspace workspace,

@@ -45,6 +45,7 @@ struct Backend {
   Operator<LayerProblem> layer_prefill;
   Operator<LayerProblem> layer_decode;
   Operator<ChunkStageProblem> chunk_stage;
+  Operator<ChunkBackwardProblem> chunk_backward;
 };
 
 }  // namespace sluice::core

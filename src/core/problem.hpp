@@ -34,7 +34,7 @@ struct Rows {
 /// gate and beta are rank 4 [B,T,HV/r,r] (value head h = (h / r, h % r)), so that the interleaved
 /// packing of Qwen3-Next is a view; all other shapes are those of sluice.h.
 struct DeltaRuleProblem {
-  sluice_op op = SLUICE_OP_CHUNK_FORWARD;  ///< CHUNK_FORWARD or RECURRENT_STEP
+  sluice_op op = SLUICE_OP_CHUNK_FORWARD;  ///< CHUNK_FORWARD, CHUNK_BACKWARD, RECURRENT_STEP
   Rows rows;
   int64_t H = 0, HV = 0, K = 0, V = 0;
   int64_t r = 0;  ///< HV / H
@@ -64,6 +64,15 @@ struct DeltaRuleProblem {
   int64_t key_head(int64_t h) const noexcept {
     return head_map == SLUICE_HEAD_MAP_BLOCK ? h / r : h % H;
   }
+};
+
+/// chunk_backward. Shapes are those of sluice.h, but gradients by gate and beta have rank 4, as the
+/// views themselves have.
+struct ChunkBackwardProblem {
+  /// The forward call without its outputs: o, state.final, slots and checkpoints are absent.
+  DeltaRuleProblem forward;
+  Tensor d_o{}, d_final{};
+  Tensor dq{}, dk{}, dv{}, dgate{}, dbeta{}, dA_log{}, ddt_bias{}, dinitial{};
 };
 
 /// Chunks of C tokens that `tokens` tokens make; the last one may be shorter.

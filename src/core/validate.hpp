@@ -19,6 +19,8 @@ struct Validated {
 
 Validated validate(const sluice_chunk_forward_args& args, Depth depth,
                    DeltaRuleProblem* problem) noexcept;
+Validated validate(const sluice_chunk_backward_args& args, Depth depth,
+                   ChunkBackwardProblem* problem) noexcept;
 Validated validate(const sluice_chunk_stage_args& args, Depth depth,
                    ChunkStageProblem* problem) noexcept;
 Validated validate(const sluice_recurrent_step_args& args, Depth depth,
@@ -63,6 +65,7 @@ void check_ring(Checker& c, const sluice_replay_ring& ring, const Tensor& write_
 /// Every view of a valid problem: see settle_strides().
 void settle(DeltaRuleProblem* p) noexcept;
 void settle(ChunkStageProblem* p) noexcept;
+void settle(ChunkBackwardProblem* p) noexcept;
 void settle(CausalConvProblem* p) noexcept;
 void settle(GatedNormProblem* p) noexcept;
 

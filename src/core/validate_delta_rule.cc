@@ -1,6 +1,8 @@
-// chunk_forward and recurrent_step: one recurrence, one set of rules.
+// chunk_forward, recurrent_step and chunk_backward: one recurrence, one set of rules.
 // SPDX-License-Identifier: Apache-2.0
 #include <cmath>
+#include <cstdio>
+#include <iterator>
 
 #include "core/validate.hpp"
 
@@ -21,11 +23,12 @@ Tensor split_heads(const Tensor& t, int64_t r) noexcept {
   return split;
 }
 
-/// q, k, v and o: shapes and grouped heads.
+/// q, k and v: shapes and grouped heads. `values`: o, or its gradient, shaped as v.
 template <class Args>
-void check_qkvo(Checker& c, const Args& a, DeltaRuleProblem* p) noexcept {
+void check_qkv(Checker& c, const Args& a, const char* name, const Tensor& values,
+               DeltaRuleProblem* p) noexcept {
   if (!c.required("q", a.q, 4, Dtypes::kFloat) || !c.required("k", a.k, 4, Dtypes::kFloat) ||
-      !c.required("v", a.v, 4, Dtypes::kFloat) || !c.required("o", a.o, 4, Dtypes::kFloat)) {
+      !c.required("v", a.v, 4, Dtypes::kFloat) || !c.required(name, values, 4, Dtypes::kFloat)) {
     return;
   }
   p->H = a.q.shape[2];
@@ -38,7 +41,9 @@ void check_qkvo(Checker& c, const Args& a, DeltaRuleProblem* p) noexcept {
   c.dimension_at_least("v", a.v, 3, 1, "head dimension V");
   for (int axis = 0; axis < 4; ++axis) c.dimension("k", a.k, axis, a.q.shape[axis], "shape of q");
   for (int axis = 0; axis < 2; ++axis) c.dimension("v", a.v, axis, a.q.shape[axis], "B, T of q");
-  for (int axis = 0; axis < 4; ++axis) c.dimension("o", a.o, axis, a.v.shape[axis], "shape of v");
+  for (int axis = 0; axis < 4; ++axis) {
+    c.dimension(name, values, axis, a.v.shape[axis], "shape of v");
+  }
   if (c.ok() && p->HV % p->H != 0) {
     c.fail("v.shape[2] = %lld, expected a multiple of H = %lld (grouped value heads)",
            static_cast<ll>(p->HV), static_cast<ll>(p->H));
@@ -50,14 +55,18 @@ void check_qkvo(Checker& c, const Args& a, DeltaRuleProblem* p) noexcept {
   c.inner_contiguous("q", a.q);
   c.inner_contiguous("k", a.k);
   c.inner_contiguous("v", a.v);
-  c.inner_contiguous("o", a.o);
+  c.inner_contiguous(name, values);
+  p->q = a.q;
+  p->k = a.k;
+  p->v = a.v;
+}
+
+template <class Args>
+void check_o(Checker& c, const Args& a, DeltaRuleProblem* p) noexcept {
   c.writable("o", a.o);
   c.distinct("o", a.o, "q", a.q);
   c.distinct("o", a.o, "k", a.k);
   c.distinct("o", a.o, "v", a.v);
-  p->q = a.q;
-  p->k = a.k;
-  p->v = a.v;
   p->o = a.o;
 }
 
@@ -171,13 +180,84 @@ void check_split(Checker& c, const sluice_chunk_forward_args& a, DeltaRuleProble
 template <class Args>
 void check_common(Checker& c, const Args& a, bool step, int64_t max_tokens,
                   DeltaRuleProblem* p) noexcept {
-  check_qkvo(c, a, p);
+  check_qkv(c, a, "o", a.o, p);
   if (!c.ok()) return;
+  check_o(c, a, p);
   check_gate_and_beta(c, a, p);
   check_scalars(c, a, p);
   check_rows(c, "q", a.q, a.cu_seqlens, step, max_tokens, &p->rows);
   p->state = a.state;
   check_state_io(c, p);
+}
+
+/// An output of chunk_backward: memory of its own.
+void check_own_memory(Checker& c, const char* name, const Tensor& t,
+                      const sluice_chunk_backward_args& a) noexcept {
+  if (!c.ok() || !present(t)) return;
+  c.writable(name, t);
+  const struct {
+    const char* name;
+    const Tensor& view;
+  } inputs[] = {{"q", a.q},
+                {"k", a.k},
+                {"v", a.v},
+                {"gate", a.gate},
+                {"beta", a.beta},
+                {"A_log", a.A_log},
+                {"d_o", a.d_o},
+                {"dt_bias", a.dt_bias},
+                {"initial", a.initial},
+                {"d_final", a.d_final}};
+  for (const auto& input : inputs) {
+    if (present(input.view)) c.distinct(name, t, input.name, input.view);
+  }
+}
+
+/// A gradient of chunk_backward: shaped as its tensor.
+void check_gradient(Checker& c, const char* name, const Tensor& t, const char* like_name,
+                    const Tensor& like, const sluice_chunk_backward_args& a) noexcept {
+  if (!c.optional(name, t, like.rank, Dtypes::kFloat)) return;
+  char shape[32];
+  std::snprintf(shape, sizeof shape, "shape of %s", like_name);
+  for (int axis = 0; axis < t.rank; ++axis) c.dimension(name, t, axis, like.shape[axis], shape);
+  if (t.rank == 4) c.inner_contiguous(name, t);
+  check_own_memory(c, name, t, a);
+}
+
+/// A state of chunk_backward: a pool whose slots are the sequences.
+void check_sequence_states(Checker& c, const char* name, const Tensor& t,
+                           const DeltaRuleProblem& p) noexcept {
+  check_pool(c, name, t, p, 0);
+  if (present(t)) c.dimension(name, t, 0, p.rows.N, "N sequences");
+}
+
+void check_gradients(Checker& c, const sluice_chunk_backward_args& a,
+                     ChunkBackwardProblem* p) noexcept {
+  if (!present(a.gate)) c.absent("dgate", a.dgate, "gate is absent");
+  if (!present(a.beta)) c.absent("dbeta", a.dbeta, "beta is absent");
+  if (a.gate_space != SLUICE_GATE_RAW) {
+    c.absent("dA_log", a.dA_log, "only with gate_space RAW");
+    c.absent("ddt_bias", a.ddt_bias, "only with gate_space RAW");
+  }
+  check_gradient(c, "dq", a.dq, "q", a.q, a);
+  check_gradient(c, "dk", a.dk, "k", a.k, a);
+  check_gradient(c, "dv", a.dv, "v", a.v, a);
+  check_gradient(c, "dgate", a.dgate, "gate", a.gate, a);
+  check_gradient(c, "dbeta", a.dbeta, "beta", a.beta, a);
+  check_gradient(c, "dA_log", a.dA_log, "A_log", a.A_log, a);
+  check_gradient(c, "ddt_bias", a.ddt_bias, "dt_bias", a.dt_bias, a);
+  check_own_memory(c, "dinitial", a.dinitial, a);
+  const Tensor* outputs[] = {&a.dq,    &a.dk,     &a.dv,       &a.dgate,
+                             &a.dbeta, &a.dA_log, &a.ddt_bias, &a.dinitial};
+  const char* names[] = {"dq", "dk", "dv", "dgate", "dbeta", "dA_log", "ddt_bias", "dinitial"};
+  for (size_t i = 0; i < std::size(outputs); ++i) {
+    for (size_t j = 0; j < i; ++j) c.distinct(names[i], *outputs[i], names[j], *outputs[j]);
+  }
+  if (!c.ok()) return;
+  p->d_o = a.d_o, p->d_final = a.d_final;
+  p->dq = a.dq, p->dk = a.dk, p->dv = a.dv;
+  p->dgate = split_heads(a.dgate, p->forward.r), p->dbeta = split_heads(a.dbeta, p->forward.r);
+  p->dA_log = a.dA_log, p->ddt_bias = a.ddt_bias, p->dinitial = a.dinitial;
 }
 
 Validated finish(Checker& c, Depth depth, DeltaRuleProblem& p, int32_t implementation) {
@@ -213,6 +293,32 @@ Validated validate(const sluice_recurrent_step_args& args, Depth depth,
   if (c.ok()) check_num_accepted(c, *problem);
   if (c.ok()) check_ring(c, args.ring, args.state.write_slots, problem);
   return finish(c, depth, *problem, args.implementation);
+}
+
+Validated validate(const sluice_chunk_backward_args& args, Depth depth,
+                   ChunkBackwardProblem* problem) noexcept {
+  Checker c("chunk_backward");
+  *problem = {};
+  DeltaRuleProblem& p = problem->forward;
+  p.op = SLUICE_OP_CHUNK_BACKWARD;
+  check_qkv(c, args, "d_o", args.d_o, &p);
+  if (c.ok()) {
+    check_gate_and_beta(c, args, &p);
+    check_scalars(c, args, &p);
+    check_rows(c, "q", args.q, args.cu_seqlens, false, 0, &p.rows);
+    c.choice("state_layout", args.state_layout, 2, "0 (KV) or 1 (VK)");
+    c.reserved(args.reserved);
+    p.state.layout = args.state_layout;
+    p.state.initial = args.initial;
+    check_sequence_states(c, "initial", args.initial, p);
+    check_sequence_states(c, "d_final", args.d_final, p);
+    check_sequence_states(c, "dinitial", args.dinitial, p);
+    check_gradients(c, args, problem);
+  }
+  c.choice("implementation", args.implementation, 5, "0 to 4 (sluice_implementation)");
+  if (c.ok()) settle(problem);
+  if (depth == Depth::kContents && c.device().type == SLUICE_DEVICE_CPU) check_delta_contents(c, p);
+  return {c.status(), c.device(), args.implementation};
 }
 
 }  // namespace sluice::core

@@ -130,6 +130,12 @@ void settle(ChunkStageProblem* p) noexcept {
                   &s.read_slots, &s.write_slots, &s.has_initial_state});
 }
 
+void settle(ChunkBackwardProblem* p) noexcept {
+  settle(&p->forward);
+  settle_strides({&p->d_o, &p->d_final, &p->dq, &p->dk, &p->dv, &p->dgate, &p->dbeta, &p->dA_log,
+                  &p->ddt_bias, &p->dinitial});
+}
+
 void settle(CausalConvProblem* p) noexcept {
   sluice_conv_state_io& s = p->state;
   settle_strides({&p->x, &p->weight, &p->bias, &p->out, &p->rows.cu_seqlens, &s.initial, &s.final,

@@ -3,6 +3,7 @@
 #include "core/backend.hpp"
 
 #include "ref/causal_conv1d.hpp"
+#include "ref/chunk_backward.hpp"
 #include "ref/chunk_form.hpp"
 #include "ref/chunk_stage.hpp"
 #include "ref/delta_rule.hpp"
@@ -64,6 +65,12 @@ Status run_stage(const core::ChunkStageProblem& problem, sluice_workspace worksp
   return ok_status();
 }
 
+Status run_backward(const core::ChunkBackwardProblem& problem, sluice_workspace workspace,
+                    void* /*stream*/) noexcept {
+  chunk_backward(problem, Arena(workspace.data));
+  return ok_status();
+}
+
 /// The stages have one table for both backends: they are pieces of the chunk form.
 Status select_stage(const core::ChunkStageProblem& problem, core::KernelName* name) noexcept {
   constexpr const char* kNames[] = {"reference.chunk_cumsum", "reference.scaled_dot_kkt",
@@ -77,6 +84,7 @@ Status select_stage(const core::ChunkStageProblem& problem, core::KernelName* na
 constexpr const char* kRecurrentForward = "reference.chunk_forward";
 constexpr const char* kChunkedForward = "reference-chunked.chunk_forward";
 constexpr const char* kStep = "reference.recurrent_step";
+constexpr const char* kBackward = "reference.chunk_backward";
 constexpr const char* kConv = "reference.causal_conv1d";
 constexpr const char* kNorm = "reference.gated_rms_norm";
 constexpr const char* kLayerPrefill = "reference.layer_prefill";
@@ -109,6 +117,8 @@ core::Backend table(sluice_implementation id, const char* name, const char* desc
   backend.layer_prefill = {select<Layer, kLayerPrefill>, layer_workspace, run_layer};
   backend.layer_decode = {select<Layer, kLayerDecode>, layer_workspace, run_layer};
   backend.chunk_stage = {select_stage, chunk_stage_workspace, run_stage};
+  backend.chunk_backward = {select<core::ChunkBackwardProblem, kBackward>, chunk_backward_workspace,
+                            run_backward};
   return backend;
 }
 

@@ -8,6 +8,7 @@
 #include "ref/chunk_form.hpp"
 #include "ref/gates.hpp"
 #include "ref/recurrent_form.hpp"
+#include "ref/states.hpp"
 
 namespace sluice::ref {
 namespace {
@@ -32,24 +33,6 @@ struct Scratch {
   Vector g, beta;
   typename Form::Scratch form;
 };
-
-/// Element (i, j) of S in head h of a pool's slot, in either layout.
-double load_state(const Tensor& pool, int32_t layout, int64_t slot, int64_t h, int64_t i,
-                  int64_t j) noexcept {
-  return layout == SLUICE_STATE_KV ? load(pool, slot, h, i, j) : load(pool, slot, h, j, i);
-}
-
-void store_state(const Tensor& pool, int32_t layout, int64_t slot, int64_t h, Matrix S) noexcept {
-  for (int64_t i = 0; i < S.rows; ++i) {
-    for (int64_t j = 0; j < S.cols; ++j) {
-      if (layout == SLUICE_STATE_KV) {
-        store(pool, S(i, j), slot, h, i, j);
-      } else {
-        store(pool, S(i, j), slot, h, j, i);
-      }
-    }
-  }
-}
 
 /// S <- the state that sequence n starts from: a slot, or zeros where read is -1.
 void initial_state(const DeltaRuleProblem& problem, int64_t read, int64_t h, Matrix S) noexcept {

@@ -56,6 +56,31 @@ double write_strength(const core::DeltaRuleProblem& problem, int64_t batch, int6
   return problem.beta_factor * (problem.beta_space == SLUICE_BETA_LOGIT ? sigmoid(b) : b);
 }
 
+GateSlopes log_gate_slopes(const core::DeltaRuleProblem& problem, int64_t batch, int64_t token,
+                           int64_t h) noexcept {
+  if (!core::present(problem.gate)) return {};
+  const double gate = load(problem.gate, batch, token, h / problem.r, h % problem.r);
+  const double g = unclamped_log_gate(problem, gate, h);
+  if (g < kLowestLogGate) return {};
+  switch (problem.gate_space) {
+    case SLUICE_GATE_LINEAR:
+      return {1.0 / gate, 0.0};
+    case SLUICE_GATE_RAW: {
+      const double x = gate + load(problem.dt_bias, h);
+      return {-std::exp(load(problem.A_log, h)) * (x > 20.0 ? 1.0 : sigmoid(x)), g};
+    }
+    default:
+      return {1.0, 0.0};
+  }
+}
+
+double write_strength_slope(const core::DeltaRuleProblem& problem, int64_t batch, int64_t token,
+                            int64_t h) noexcept {
+  if (problem.beta_space == SLUICE_BETA_VALUE) return problem.beta_factor;
+  const double s = sigmoid(load(problem.beta, batch, token, h / problem.r, h % problem.r));
+  return problem.beta_factor * s * (1.0 - s);
+}
+
 void l2_normalise(Vector x, double eps) noexcept {
   double sum = 0.0;
   for (int64_t i = 0; i < x.size; ++i) sum += x[i] * x[i];

@@ -29,6 +29,17 @@ double log_gate(const core::DeltaRuleProblem& problem, int64_t batch, int64_t to
 double write_strength(const core::DeltaRuleProblem& problem, int64_t batch, int64_t token,
                       int64_t h) noexcept;
 
+/// Derivatives of log_gate() by what it is made of; zeros where the clamp acts, or without a gate.
+struct GateSlopes {
+  double gate = 0.0;   ///< by the gate as given; with RAW by dt_bias too
+  double A_log = 0.0;  ///< RAW only
+};
+GateSlopes log_gate_slopes(const core::DeltaRuleProblem& problem, int64_t batch, int64_t token,
+                           int64_t h) noexcept;
+/// Derivative of write_strength() by beta as given.
+double write_strength_slope(const core::DeltaRuleProblem& problem, int64_t batch, int64_t token,
+                            int64_t h) noexcept;
+
 /// x <- x / sqrt(sum(x^2) + eps).
 void l2_normalise(Vector x, double eps) noexcept;
 

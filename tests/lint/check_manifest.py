@@ -197,7 +197,7 @@ def check_records(content, paths):
                 yield f"{path.name}: {op} {model} {what} = {expected}, the manifest says {value}"
                 break
     for entry in content["operators"]:
-        if not any(op == entry["name"] for op, _, _ in compared):
+        if entry["bench"] and not any(op == entry["name"] for op, _, _ in compared):
             yield f"{entry['name']}: no record has a number to compare its costs with"
 
 

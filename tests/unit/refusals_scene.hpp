@@ -139,6 +139,9 @@ inline int call(sluice_op op, const void* args, sluice_workspace workspace, void
                                    stream);
     case SLUICE_OP_LAYER_PREFILL:
       return sluice_layer_prefill(static_cast<const sluice_layer_args*>(args), workspace, stream);
+    case SLUICE_OP_CHUNK_BACKWARD:
+      return sluice_chunk_backward(static_cast<const sluice_chunk_backward_args*>(args), workspace,
+                                   stream);
     case SLUICE_OP_CHUNK_STAGE:
       return sluice_chunk_stage(static_cast<const sluice_chunk_stage_args*>(args), workspace,
                                 stream);
