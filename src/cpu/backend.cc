@@ -6,6 +6,7 @@
 
 #include "cpu/isa.hpp"
 #include "cpu/kernels/causal_conv1d.hpp"
+#include "cpu/kernels/chunk_backward.hpp"
 #include "cpu/kernels/chunk_stage.hpp"
 #include "cpu/kernels/delta_rule.hpp"
 #include "cpu/kernels/gated_rms_norm.hpp"
@@ -82,6 +83,8 @@ core::Backend make_backend() noexcept {
       make_operator<LayerProblem, select_layer_decode>(layer_decode_workspace, layer_decode);
   backend.chunk_stage = make_operator<core::ChunkStageProblem, select_chunk_stage>(
       chunk_stage_workspace, chunk_stage);
+  backend.chunk_backward = make_operator<core::ChunkBackwardProblem, select_chunk_backward>(
+      chunk_backward_workspace, chunk_backward);
   return backend;
 }
 

@@ -44,6 +44,13 @@ inline std::vector<sluice_tensor*> tensors_of(sluice_chunk_stage_args* a) {
           &s.has_initial_state};
 }
 
+inline std::vector<sluice_tensor*> tensors_of(sluice_chunk_backward_args* a) {
+  return {&a->q,       &a->k,       &a->v,          &a->gate,    &a->beta,
+          &a->A_log,   &a->dt_bias, &a->cu_seqlens, &a->initial, &a->d_o,
+          &a->d_final, &a->dq,      &a->dk,         &a->dv,      &a->dgate,
+          &a->dbeta,   &a->dA_log,  &a->ddt_bias,   &a->dinitial};
+}
+
 inline std::vector<sluice_tensor*> tensors_of(sluice_gated_rms_norm_args* a) {
   return {&a->x, &a->z, &a->weight, &a->out};
 }

@@ -121,15 +121,9 @@ class StageRows {
 
   /// exp(G_i) and exp(G_n - G_i), from the sums loaded.
   void decay_ends(int64_t n) const noexcept {
-    const FloatTag d;
-    const auto last_high = hn::Set(d, high()[n - 1]), last_low = hn::Set(d, low()[n - 1]);
-    for (int64_t i = 0; i < layout_.C_stride; i += static_cast<int64_t>(kTileLanes)) {
-      const auto G_high = hn::LoadU(d, high() + i), G_low = hn::LoadU(d, low() + i);
-      hn::StoreU(exp_any(hn::Add(G_high, G_low)), d, until() + i);
-      const auto rest = hn::Add(hn::Sub(last_high, G_high), hn::Sub(last_low, G_low));
-      hn::StoreU(exp_any(rest), d, since() + i);
-    }
+    cpu::HWY_NAMESPACE::decay_ends(sums(), n, layout_.C_stride, until(), since());
   }
+  DecaySums sums() const noexcept { return {high(), low()}; }
 
   void load_beta(const StageChunk& chunk, int64_t head) const noexcept {
     const core::TokenRange& t = chunk.tokens;
@@ -145,25 +139,8 @@ class StageRows {
   /// left_ij = factor_i exp(G_i - G_j) products_ij for j < i + columns_on, else 0; columns_on is 0
   /// below the diagonal, 1 with it.
   void decayed_products(int64_t n, const float* factor, int64_t columns_on) const noexcept {
-    const FloatTag d;
-    for (int64_t i = 0; i < tile_rows(n); ++i) {
-      const auto by = hn::Set(d, factor[i]);
-      const auto G_high = hn::Set(d, high()[i]), G_low = hn::Set(d, low()[i]);
-      const auto end = hn::Set(d, static_cast<float>(i + columns_on));
-      const float* const from = at(layout_.products) + i * layout_.C_stride;
-      float* const to = at(layout_.left) + i * layout_.C_stride;
-      for (int64_t j = 0; j < layout_.C_stride; j += static_cast<int64_t>(kTileLanes)) {
-        auto value = hn::Zero(d);
-        if (j < i + columns_on) {
-          const auto rest = hn::Add(hn::Sub(G_high, hn::LoadU(d, high() + j)),
-                                    hn::Sub(G_low, hn::LoadU(d, low() + j)));
-          value = hn::Mul(by, hn::Mul(exp_any(rest), hn::LoadU(d, from + j)));
-          const auto column = hn::Iota(d, static_cast<float>(j));
-          value = hn::IfThenElse(hn::Lt(column, end), value, hn::Zero(d));
-        }
-        hn::StoreU(value, d, to + j);
-      }
-    }
+    cpu::HWY_NAMESPACE::decayed_products(sums(), factor, tile_rows(n), columns_on, layout_.C_stride,
+                                         at(layout_.products), at(layout_.left));
   }
 
   /// out = scale (diag(exp G) q S + left values), n rows of V_stride columns; values and sums of
@@ -282,39 +259,10 @@ class ChunkStage : StageRows {
     store_rows(at(layout_.left), layout_.C_stride, chunk_, head, 0, p_.C, p_.A);
   }
 
-  /// X = (I + A)^-1 by blocks of rows: what lies above a block is a product, the block itself is
-  /// substituted forward. An upper triangle is a lower one with rows and columns in reverse.
+  /// right = (I + A)^-1. An upper triangle is a lower one with rows and columns in reverse.
   void solve(int64_t head) const noexcept {
-    const int64_t n = chunk_.count(), stride = layout_.C_stride;
     load_triangle(head);
-    float* const X = at(layout_.right);
-    for (int64_t first = 0; first < n; first += kSolveRows) {
-      const int64_t rows = std::min(kSolveRows, tile_rows(n) - first);
-      float* const block = X + first * stride;
-      std::fill(block, block + rows * stride, 0.0f);
-      const LeftMatrix A{at(layout_.left) + first * stride, stride, 1};
-      product<false>(A, {X, stride}, rows, round_up(first, kStageColumns), first, Into::kSubtract,
-                     {block, stride});
-      for (int64_t i = first; i < std::min(first + kSolveRows, n); ++i) substitute(first, i);
-    }
-  }
-  static constexpr int64_t kSolveRows = 16;
-
-  /// Row i of X: e_i - sum over first <= j < i of A_ij row j, on top of what it holds.
-  void substitute(int64_t first, int64_t i) const noexcept {
-    const FloatTag d;
-    const int64_t stride = layout_.C_stride;
-    float* const row = at(layout_.right) + i * stride;
-    const float* const A = at(layout_.left) + i * stride;
-    row[i] += 1.0f;
-    for (int64_t j = first; j < i; ++j) {
-      const float* const other = at(layout_.right) + j * stride;
-      const auto factor = hn::Set(d, A[j]);
-      for (int64_t c = 0; c <= j; c += static_cast<int64_t>(kTileLanes)) {
-        hn::StoreU(hn::NegMulAdd(factor, hn::LoadU(d, other + c), hn::LoadU(d, row + c)), d,
-                   row + c);
-      }
-    }
+    invert_unit_lower(at(layout_.left), chunk_.count(), layout_.C_stride, at(layout_.right));
   }
 
   bool upper() const noexcept {

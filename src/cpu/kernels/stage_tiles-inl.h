@@ -8,11 +8,14 @@
 #define SLUICE_CPU_KERNELS_STAGE_TILES_INL_H_
 #endif
 
+#include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 
 #include "cpu/kernels/chunk_stage.hpp"
 #include "cpu/kernels/chunk_tiles-inl.h"
+#include "cpu/kernels/gates-inl.h"
 #include "hwy/highway.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -121,6 +124,78 @@ HWY_INLINE void scale_row(float factor, int64_t count, float* HWY_RESTRICT to) {
   const auto by = hn::Set(d, factor);
   for (int64_t c = 0; c < count; c += static_cast<int64_t>(kTileLanes)) {
     hn::StoreU(hn::Mul(by, hn::LoadU(d, to + c)), d, to + c);
+  }
+}
+
+/// Sums of log gates inside a chunk, each as a pair of floats.
+struct DecaySums {
+  const float *high, *low;
+};
+
+/// until_i = exp(G_i) and since_i = exp(G_n - G_i) for i < count, a multiple of the lanes.
+HWY_INLINE void decay_ends(DecaySums G, int64_t n, int64_t count, float* HWY_RESTRICT until,
+                           float* HWY_RESTRICT since) {
+  const FloatTag d;
+  const auto last_high = hn::Set(d, G.high[n - 1]), last_low = hn::Set(d, G.low[n - 1]);
+  for (int64_t i = 0; i < count; i += static_cast<int64_t>(kTileLanes)) {
+    const auto high = hn::LoadU(d, G.high + i), low = hn::LoadU(d, G.low + i);
+    hn::StoreU(exp_any(hn::Add(high, low)), d, until + i);
+    const auto rest = hn::Add(hn::Sub(last_high, high), hn::Sub(last_low, low));
+    hn::StoreU(exp_any(rest), d, since + i);
+  }
+}
+
+/// to_ij = factor_i exp(G_i - G_j) from_ij for j < i + columns_on, else 0, `rows` rows of `stride`
+/// columns; columns_on is 0 below the diagonal, 1 with it.
+HWY_INLINE void decayed_products(DecaySums G, const float* factor, int64_t rows, int64_t columns_on,
+                                 int64_t stride, const float* from, float* to) {
+  const FloatTag d;
+  for (int64_t i = 0; i < rows; ++i, from += stride, to += stride) {
+    const auto by = hn::Set(d, factor[i]);
+    const auto high = hn::Set(d, G.high[i]), low = hn::Set(d, G.low[i]);
+    const auto end = hn::Set(d, static_cast<float>(i + columns_on));
+    for (int64_t j = 0; j < stride; j += static_cast<int64_t>(kTileLanes)) {
+      auto value = hn::Zero(d);
+      if (j < i + columns_on) {
+        const auto rest =
+            hn::Add(hn::Sub(high, hn::LoadU(d, G.high + j)), hn::Sub(low, hn::LoadU(d, G.low + j)));
+        value = hn::Mul(by, hn::Mul(exp_any(rest), hn::LoadU(d, from + j)));
+        const auto column = hn::Iota(d, static_cast<float>(j));
+        value = hn::IfThenElse(hn::Lt(column, end), value, hn::Zero(d));
+      }
+      hn::StoreU(value, d, to + j);
+    }
+  }
+}
+
+/// Row i of X: e_i - sum over first <= j < i of A_ij row j, on top of what it holds.
+HWY_INLINE void substitute(const float* A, int64_t stride, int64_t first, int64_t i, float* X) {
+  const FloatTag d;
+  float* const row = X + i * stride;
+  row[i] += 1.0f;
+  for (int64_t j = first; j < i; ++j) {
+    const float* const other = X + j * stride;
+    const auto factor = hn::Set(d, A[i * stride + j]);
+    for (int64_t c = 0; c <= j; c += static_cast<int64_t>(kTileLanes)) {
+      hn::StoreU(hn::NegMulAdd(factor, hn::LoadU(d, other + c), hn::LoadU(d, row + c)), d, row + c);
+    }
+  }
+}
+
+/// X = (I + A)^-1 of n rows by blocks: what lies above a block of rows is a product, the block
+/// itself is substituted forward. A is strictly lower; rows of both up to a multiple of kSmallRows.
+inline HWY_NOINLINE void invert_unit_lower(const float* A, int64_t n, int64_t stride, float* X) {
+  constexpr int64_t kSolveRows = 16;
+  for (int64_t first = 0; first < n; first += kSolveRows) {
+    const int64_t most = round_up(n, static_cast<int64_t>(kSmallRows)) - first;
+    const int64_t rows = std::min(kSolveRows, most);
+    float* const block = X + first * stride;
+    std::fill(block, block + rows * stride, 0.0f);
+    product<false>({A + first * stride, stride, 1}, {X, stride}, rows,
+                   round_up(first, kStageColumns), first, Into::kSubtract, {block, stride});
+    for (int64_t i = first; i < std::min(first + kSolveRows, n); ++i) {
+      substitute(A, stride, first, i, X);
+    }
   }
 }
 

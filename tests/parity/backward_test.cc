@@ -1,0 +1,229 @@
+// Measures chunk_backward on a backend against the float64 reference: a ladder of lengths, packs,
+// sizes, dtypes, gates, options, random configurations. Outputs and the memory between elements are
+// NaN and watched; the same call twice gives the same bits.
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+
+#include "parity/backward_call.hpp"
+#include "parity/draw.hpp"
+#include "parity/naming.hpp"
+#include "support/case_runner.hpp"
+
+namespace sluice::testing {
+namespace {
+
+/// The configurations of one rule: one test, so that a hundred calls are not a hundred processes.
+struct Group {
+  std::string name;
+  std::vector<BackwardConfig> configs;
+};
+void PrintTo(const Group& group, std::ostream* out) { *out << group.name; }
+std::string group_name(const ::testing::TestParamInfo<Group>& info) { return info.param.name; }
+
+class ChunkBackward : public ::testing::TestWithParam<Group> {};
+
+TEST_P(ChunkBackward, MatchesReference) {
+  for (const BackwardConfig& c : GetParam().configs) {
+    const BackwardResult truth = run_backward(c, SLUICE_IMPL_REFERENCE, kF32);
+    const BackwardResult found = run_backward(c, implementations_under_test().front());
+    const Verdict verdict = judge_backward(c, found, truth);
+    EXPECT_TRUE(verdict.pass) << c.name << " " << found.kernel << "\n" << verdict.line;
+  }
+}
+
+/// Both rules with every change, named by both.
+class Both {
+ public:
+  template <class Change>
+  void add(const std::string& suffix, Change change) {
+    for (Group& group : groups) {
+      BackwardConfig c;
+      c.rule = group.name == "delta" ? SLUICE_RULE_GATED_DELTA : SLUICE_RULE_LINEAR_ATTENTION;
+      c.name = group.name + "_" + suffix;
+      c.seed = 100 * group.configs.size() + 1;
+      change(&c);
+      group.configs.push_back(c);
+    }
+  }
+  std::vector<Group> groups = {{"delta", {}}, {"linear", {}}};
+};
+
+#define SLUICE_CONFIGS(name, configs) \
+  INSTANTIATE_TEST_SUITE_P(name, ChunkBackward, ::testing::ValuesIn(configs), group_name)
+
+std::vector<Group> lengths() {
+  Both both;
+  for (const int64_t T : {0, 1, 2, 63, 64, 65, 127, 128, 129, 200}) {
+    both.add(named("T", T), [&](BackwardConfig* c) { c->T = T, c->B = 2; });
+  }
+  return both.groups;
+}
+SLUICE_CONFIGS(Lengths, lengths());
+
+std::vector<Group> packs() {
+  const std::vector<std::vector<int64_t>> kPacks = {
+      {129, 65}, {1, 17, 64, 63, 130}, {0, 5, 0, 64, 0}, {0}};
+  Both both;
+  for (size_t i = 0; i < kPacks.size(); ++i) {
+    both.add(named("pack", i), [&](BackwardConfig* c) {
+      c->lengths = kPacks[i];
+      c->T = 3;  // rows past the end
+      for (const int64_t length : kPacks[i]) c->T += length;
+      c->gate_space = SLUICE_GATE_RAW;
+    });
+  }
+  return both.groups;
+}
+SLUICE_CONFIGS(Packs, packs());
+
+std::vector<Group> sizes() {
+  Both both;
+  const struct {
+    int64_t H, HV, K, V;
+  } kSizes[] = {{1, 1, 128, 128}, {2, 6, 64, 128}, {1, 3, 128, 64}, {3, 3, 1, 1},
+                {1, 4, 60, 100},  {2, 2, 256, 40}, {1, 1, 33, 256}, {5, 5, 7, 31}};
+  for (const auto& s : kSizes) {
+    both.add(named("H", s.H, "_HV", s.HV, "_K", s.K, "_V", s.V), [&](BackwardConfig* c) {
+      c->H = s.H, c->HV = s.HV, c->K = s.K, c->V = s.V;
+      c->head_map = s.HV == 6 ? SLUICE_HEAD_MAP_CYCLIC : SLUICE_HEAD_MAP_BLOCK;
+      c->layout = s.K == 60 || s.K == 7 ? SLUICE_STATE_VK : SLUICE_STATE_KV;
+    });
+  }
+  return both.groups;
+}
+SLUICE_CONFIGS(Sizes, sizes());
+
+std::vector<Group> gates() {
+  Both both;
+  const std::pair<const char*, GateProfile> kProfiles[] = {
+      {"none", GateProfile::kNone},           {"zero", GateProfile::kZero},
+      {"slow", GateProfile::kSlow},           {"strong", GateProfile::kStrong},
+      {"resets", GateProfile::kResets},       {"infinite", GateProfile::kMinusInfinity},
+      {"halfzeros", GateProfile::kHalfZeros}, {"mixed", GateProfile::kMixed}};
+  for (const auto& [name, profile] : kProfiles) {
+    both.add(name, [&](BackwardConfig* c) { c->gates = profile, c->T = 150, c->HV = 4; });
+  }
+  both.add("linear", [](BackwardConfig* c) { c->gate_space = SLUICE_GATE_LINEAR; });
+  both.add("raw", [](BackwardConfig* c) { c->gate_space = SLUICE_GATE_RAW, c->T = 200; });
+  return both.groups;
+}
+SLUICE_CONFIGS(Gates, gates());
+
+std::vector<Group> dtypes() {
+  Both both;
+  const sluice_dtype kAll[] = {kF32, kBF16, kF16};
+  for (const sluice_dtype io : kAll) {
+    for (const sluice_dtype gradient : kAll) {
+      both.add(named(dtype_name(io), "_", dtype_name(gradient)), [&](BackwardConfig* c) {
+        c->io = c->d_o = io, c->gate = c->state = gradient, c->gradient = gradient;
+        c->qk_norm = SLUICE_QK_NORM_L2;
+      });
+    }
+  }
+  return both.groups;
+}
+SLUICE_CONFIGS(Dtypes, dtypes());
+
+std::vector<Group> options() {
+  Both both;
+  both.add("plain", [](BackwardConfig* c) { c->initial = c->d_final = c->beta = false; });
+  both.add("scale", [](BackwardConfig* c) { c->scale = 0.7; });
+  both.add("zero_scale", [](BackwardConfig* c) { c->scale = 0.0; });
+  both.add("norm", [](BackwardConfig* c) { c->qk_norm = SLUICE_QK_NORM_L2, c->HV = 3; });
+  both.add("norm_alone", [](BackwardConfig* c) { c->qk_norm = SLUICE_QK_NORM_L2, c->H = 2; });
+  for (int left = 0; left < 8; ++left) {
+    both.add(named("without", left), [&](BackwardConfig* c) {
+      c->gate_space = SLUICE_GATE_RAW;
+      c->outputs[left] = false;
+    });
+    both.add(named("only", left), [&](BackwardConfig* c) {
+      c->gate_space = SLUICE_GATE_RAW;
+      for (int i = 0; i < 8; ++i) c->outputs[i] = i == left;
+    });
+  }
+  for (Group& group : both.groups) {
+    if (group.name != "delta") continue;
+    for (BackwardConfig& c : group.configs)
+      c.beta_space = c.beta ? SLUICE_BETA_LOGIT : c.beta_space;
+    group.configs[1].eigenvalues = SLUICE_EIGENVALUES_NEGATIVE;
+    group.configs[2].eigenvalues = SLUICE_EIGENVALUES_NEGATIVE;
+    group.configs[2].beta_space = SLUICE_BETA_VALUE;
+  }
+  return both.groups;
+}
+SLUICE_CONFIGS(Options, options());
+
+std::vector<Group> keys() {
+  Both both;
+  both.add("cos75", [](BackwardConfig* c) { c->keys = KeyProfile::kCos75, c->T = 200; });
+  both.add("cos90", [](BackwardConfig* c) {
+    c->keys = KeyProfile::kCos90, c->T = 200, c->gates = GateProfile::kSlow;
+  });
+  both.add("zero", [](BackwardConfig* c) { c->keys = KeyProfile::kZero; });
+  return both.groups;
+}
+SLUICE_CONFIGS(Keys, keys());
+
+std::vector<Group> random_configs() {
+  Both both;
+  for (int i = 0; i < 24; ++i) {
+    both.add(named("random", i), [&](BackwardConfig* c) {
+      Random random(static_cast<uint64_t>(i) + 77);
+      c->wild = true;
+      c->H = 1 + pick(&random, 3), c->HV = c->H * (1 + pick(&random, 3));
+      c->K = 1 + pick(&random, 140), c->V = 1 + pick(&random, 140);
+      c->T = pick(&random, 200), c->B = 1 + pick(&random, 2);
+      if (chance(&random, 2)) {
+        c->B = 1, c->lengths = {pick(&random, 70), c->T, pick(&random, 3)};
+        c->T += 75;
+      }
+      c->io = one_of(&random, {kF32, kBF16, kF16}), c->d_o = one_of(&random, {kF32, kBF16});
+      c->gate = one_of(&random, {kF32, kBF16}), c->state = one_of(&random, {kF32, kBF16});
+      c->layout = one_of(&random, {SLUICE_STATE_KV, SLUICE_STATE_VK});
+      c->head_map = one_of(&random, {SLUICE_HEAD_MAP_BLOCK, SLUICE_HEAD_MAP_CYCLIC});
+      c->gate_space = one_of(&random, {SLUICE_GATE_LOG, SLUICE_GATE_RAW});
+      c->gates = one_of(&random, {GateProfile::kSlow, GateProfile::kMixed, GateProfile::kStrong});
+      c->initial = chance(&random, 2), c->d_final = chance(&random, 2);
+    });
+  }
+  return both.groups;
+}
+SLUICE_CONFIGS(Random, random_configs());
+
+/// Bits, NaN included.
+bool same_bits(const Array& a, const Array& b) {
+  return std::memcmp(a.values.data(), b.values.data(), a.values.size() * sizeof(double)) == 0;
+}
+
+TEST(ChunkBackwardBits, TwiceTheSame) {
+  BackwardConfig c;
+  c.T = 200, c.H = 2, c.HV = 6, c.gate_space = SLUICE_GATE_RAW;
+  const auto implementation = implementations_under_test().front();
+  const BackwardResult first = run_backward(c, implementation);
+  const BackwardResult second = run_backward(c, implementation, {}, 0x00);
+  ASSERT_EQ(first.code, SLUICE_OK) << first.message;
+  for (size_t i = 0; i < first.gradients.size(); ++i) {
+    EXPECT_TRUE(same_bits(first.gradients[i].second, second.gradients[i].second))
+        << first.gradients[i].first;
+  }
+}
+
+TEST(ChunkBackwardBits, HeadsDoNotMeet) {
+  BackwardConfig c;
+  c.T = 100, c.H = 2, c.HV = 2, c.not_a_number = 50;
+  const BackwardResult found = run_backward(c, implementations_under_test().front());
+  ASSERT_EQ(found.code, SLUICE_OK) << found.message;
+  for (const auto& [name, x] : found.gradients) {
+    const int64_t inner = name == "dinitial" ? c.K * c.V : x.shape.size() == 4 ? x.shape[3] : 1;
+    for (int64_t i = 0; i < x.size(); ++i) {
+      if (i / inner % 2 == 0) continue;
+      ASSERT_FALSE(std::isnan(x.values[static_cast<size_t>(i)])) << name << " of the other head";
+    }
+  }
+}
+
+}  // namespace
+}  // namespace sluice::testing
