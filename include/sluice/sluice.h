@@ -291,13 +291,19 @@ typedef struct sluice_state_io {
  *  neither read nor written. Without cu_seqlens, N = B. T = 0 and N = 0 are legal.
  *
  *  Only exponentials of gate sums that are <= 0 are taken; each g is clamped at -128 below, so
- *  -inf is legal. g > 0 is outside the contract (SLUICE_DEBUG=1 refuses it on the CPU). */
+ *  -inf is legal. g > 0 is outside the contract (SLUICE_DEBUG=1 refuses it on the CPU).
+ *
+ *  A gate of rank 4 is key-wise (GLA, KDA): one decay for each row of the state,
+ *    S_t = diag(alpha_t) S_{t-1} + k_t (beta_t (v_t - (diag(alpha_t) S_{t-1})^T k_t))^T,
+ *  LOG or LINEAR, not RAW; the rest as above. Sources: Yang et al., Gated Linear Attention
+ *  Transformers, arXiv:2312.06635; Kimi Team, Kimi Linear, arXiv:2510.26692. */
 typedef struct sluice_chunk_forward_args {
   size_t struct_size;
   sluice_tensor q;          /**< [B,T,H,K] inner stride 1 */
   sluice_tensor k;          /**< [B,T,H,K] inner stride 1; dtype of q */
   sluice_tensor v;          /**< [B,T,HV,V] inner stride 1; dtype of q */
-  sluice_tensor gate;       /**< optional [B,T,HV]: absent = no decay */
+  sluice_tensor gate;       /**< optional [B,T,HV]: absent = no decay; or key-wise [B,T,HV,K],
+                                 inner stride 1 */
   sluice_tensor beta;       /**< optional [B,T,HV]: absent = 1 */
   sluice_tensor o;          /**< [B,T,HV,V] out, inner stride 1 */
   sluice_tensor A_log;      /**< [HV], with SLUICE_GATE_RAW only */
@@ -380,13 +386,13 @@ typedef struct sluice_replay_ring {
  *
  *  num_accepted [N]: the start state is column max(num_accepted[n], 1) - 1 of read_slots [N,W]
  *  (clamped to W-1): with one state slot per drafted token, rollback is that number.
- *  `ring` does without those slots. */
+ *  `ring` does without those slots; it takes no key-wise gates. */
 typedef struct sluice_recurrent_step_args {
   size_t struct_size;
   sluice_tensor q;            /**< [B,T,H,K] inner stride 1 */
   sluice_tensor k;            /**< [B,T,H,K] inner stride 1; dtype of q */
   sluice_tensor v;            /**< [B,T,HV,V] inner stride 1; dtype of q */
-  sluice_tensor gate;         /**< optional [B,T,HV] */
+  sluice_tensor gate;         /**< optional [B,T,HV]; or key-wise [B,T,HV,K], inner stride 1 */
   sluice_tensor beta;         /**< optional [B,T,HV] */
   sluice_tensor o;            /**< [B,T,HV,V] out, inner stride 1 */
   sluice_tensor A_log;        /**< [HV], with SLUICE_GATE_RAW only */
@@ -453,6 +459,10 @@ typedef struct sluice_recurrent_step_args {
  *  clamped at -128 below, so that -inf is legal there. g_cumsum must be finite. Exponents are
  *  differences of G and not clamped: g > 0, growth, is legal.
  *
+ *  Key-wise gates (GLA, KDA), of rank 4, have sums G of each of the K channels. CHUNK_CUMSUM takes
+ *  them, and CHUNK_H, S <- diag(exp(G_C)) S + (exp(G_C - G) * k)^T v_new, one G for each row of S.
+ *  Other stages refuse them.
+ *
  *  Packed batches are those of sluice_chunk_forward_args: chunks start anew with each sequence, and
  *  the last one of a sequence may be shorter. Chunk c of sequence n is entry c of row n of h, or
  *  with cu_seqlens entry c + sum over m < n of ceil(tokens of m / C) of row 0. h must have room for
@@ -469,9 +479,10 @@ typedef struct sluice_chunk_stage_args {
   sluice_tensor k;          /**< [B,T,H,K] inner stride 1 */
   sluice_tensor v;          /**< [B,T,HV,V] inner stride 1; dtype of k */
   sluice_tensor gate;       /**< optional [B,T,HV], natural logarithms; CHUNK_CUMSUM and
-                                 CUMSUM_KKT need it */
+                                 CUMSUM_KKT need it; or key-wise [B,T,HV,K], inner stride 1 */
   sluice_tensor beta;       /**< optional [B,T,HV]: absent = 1 */
-  sluice_tensor g_cumsum;   /**< optional float32 [B,T,HV]; CHUNK_CUMSUM and CUMSUM_KKT write it */
+  sluice_tensor g_cumsum;   /**< optional float32 [B,T,HV]; CHUNK_CUMSUM and CUMSUM_KKT write it;
+                                 or key-wise [B,T,HV,K], inner stride 1 */
   sluice_tensor A;          /**< [B,T,HV,C] inner stride 1: row t holds token t's A_ij */
   sluice_tensor A_inverse;  /**< [B,T,HV,C] inner stride 1, own dtype; SOLVE_WY: optional */
   sluice_tensor w;          /**< [B,T,HV,K] inner stride 1 */

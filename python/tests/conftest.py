@@ -31,7 +31,7 @@ def softplus(x):
 
 
 def delta_rule(q, k, v, g=None, beta=None, scale=None, state=None, l2=False, linear=False):
-    """(o, final state [B,HV,K,V]) in float64; g is the log gate."""
+    """(o, final state [B,HV,K,V]) in float64; g is the log gate, [B,T,HV] or key-wise [B,T,HV,K]."""
     q, k, v = (np.asarray(x, np.float64) for x in (q, k, v))
     batch, tokens, heads, key_dim = q.shape
     value_heads, value_dim = v.shape[2:]
@@ -49,7 +49,7 @@ def delta_rule(q, k, v, g=None, beta=None, scale=None, state=None, l2=False, lin
         for h in range(value_heads):
             for t in range(tokens):
                 key, query = k[b, t, h // ratio], q[b, t, h // ratio]
-                s[b, h] *= alpha[b, t, h]
+                s[b, h] *= np.reshape(alpha[b, t, h], (-1, 1))
                 write = v[b, t, h] if linear else beta[b, t, h] * (v[b, t, h] - s[b, h].T @ key)
                 s[b, h] += np.outer(key, write)
                 o[b, t, h] = scale * s[b, h].T @ query

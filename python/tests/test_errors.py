@@ -61,8 +61,10 @@ def test_refusals(changes, kind, message):
 
 def test_other_functions_refuse():
     x = Inputs(T=4)
-    with pytest.raises(sluice.Unsupported, match="gk or gv = given"):
-        sluice.fused_recurrent_gated_delta_rule(x.q, x.k, x.v, gk=x.g)
+    with pytest.raises(sluice.Unsupported, match="gv = given"):
+        sluice.fused_recurrent_gated_delta_rule(x.q, x.k, x.v, gv=x.v)
+    with pytest.raises(sluice.Unsupported, match="gk = given, expected None with g"):
+        sluice.fused_recurrent_gated_delta_rule(x.q, x.k, x.v, x.g, gk=x.g)
     with pytest.raises(sluice.InvalidArgument, match="num_accepted = given"):
         sluice.fused_recurrent_gated_delta_rule(
             x.q, x.k, x.v, cu_seqlens=np.array([0, 4], np.int32), num_accepted=np.zeros(1, np.int32)

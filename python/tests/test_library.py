@@ -157,6 +157,19 @@ def test_signatures_begin_as_those_of_fla():
     ).split()
 
 
+def test_key_gate_signatures_begin_as_those_of_fla():
+    kda = list(inspect.signature(sluice.fused_recurrent_kda).parameters)
+    assert kda[:17] == (
+        "q k v g beta A_log dt_bias scale initial_state output_final_state use_qk_l2norm_in_kernel "
+        "use_gate_in_kernel use_beta_sigmoid_in_kernel allow_neg_eigval lower_bound state_v_first "
+        "cu_seqlens"
+    ).split()
+    gla = list(inspect.signature(sluice.fused_recurrent_gla).parameters)
+    assert gla[:11] == (
+        "q k v gk gv scale initial_state output_final_state reverse state_v_first cu_seqlens"
+    ).split()
+
+
 def test_ops_name_every_argument_of_the_interface():
     from sluice import _core
 

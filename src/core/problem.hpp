@@ -32,13 +32,15 @@ struct Rows {
 
 /// Both delta rule operators: chunk_forward and recurrent_step are one recurrence.
 /// gate and beta are rank 4 [B,T,HV/r,r] (value head h = (h / r, h % r)), so that the interleaved
-/// packing of Qwen3-Next is a view; all other shapes are those of sluice.h.
+/// packing of Qwen3-Next is a view; all other shapes are those of sluice.h. Of gate and key_gate
+/// one is absent at least.
 struct DeltaRuleProblem {
   sluice_op op = SLUICE_OP_CHUNK_FORWARD;  ///< CHUNK_FORWARD, CHUNK_BACKWARD, RECURRENT_STEP
   Rows rows;
   int64_t H = 0, HV = 0, K = 0, V = 0;
   int64_t r = 0;  ///< HV / H
   Tensor q{}, k{}, v{}, gate{}, beta{}, o{}, A_log{}, dt_bias{};
+  Tensor key_gate{};  ///< [B,T,HV,K], inner stride 1, LOG or LINEAR
   /// initial, final (= initial in steps unless given or state_writes is NONE), slots, layout.
   /// write_slots = read_slots where the caller gave none.
   sluice_state_io state{};
@@ -101,12 +103,14 @@ struct ChunkStageProblem {
   Tensor values{};
   Tensor gate{}, beta{};  ///< [B,T,HV]; gate is absent where g_cumsum is an input
   Tensor g_cumsum{};      ///< out (chunk_cumsum, cumsum_kkt), else in
-  Tensor A{};             ///< out (scaled_dot_kkt, cumsum_kkt), in (solve_tril, solve_wy)
-  Tensor A_inverse{};     ///< out (solve_tril; solve_wy, optional), in (wy_fast)
-  Tensor w{};             ///< out (wy_fast, solve_wy), in (chunk_h; absent: LINEAR_ATTENTION)
-  Tensor u{};             ///< out (wy_fast, solve_wy)
-  Tensor v_new{};         ///< out (chunk_h)
-  Tensor h{};             ///< out (chunk_h), in (chunk_o; absent: states from `state`)
+  bool key_gates =
+      false;           ///< gate and g_cumsum are [B,T,HV,K], inner stride 1 (chunk_cumsum, chunk_h)
+  Tensor A{};          ///< out (scaled_dot_kkt, cumsum_kkt), in (solve_tril, solve_wy)
+  Tensor A_inverse{};  ///< out (solve_tril; solve_wy, optional), in (wy_fast)
+  Tensor w{};          ///< out (wy_fast, solve_wy), in (chunk_h; absent: LINEAR_ATTENTION)
+  Tensor u{};          ///< out (wy_fast, solve_wy)
+  Tensor v_new{};      ///< out (chunk_h)
+  Tensor h{};          ///< out (chunk_h), in (chunk_o; absent: states from `state`)
   Tensor o{};
   sluice_state_io state{};  ///< write_slots = read_slots where the caller gave none
   double scale = 0;

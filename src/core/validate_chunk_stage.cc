@@ -4,6 +4,7 @@
 
 #include "core/host_access.hpp"
 #include "core/validate.hpp"
+#include "core/validate_stage_gates.hpp"
 
 namespace sluice::core {
 namespace {
@@ -62,24 +63,30 @@ class StageRules {
   // ------------------------------------------------------------------------------ stages ----
 
   void chunk_cumsum() noexcept {
-    if (!c_.required("gate", a_.gate, 3, Dtypes::kFloat)) return;
+    if (!check_gate_view(c_, "gate", a_.gate, true, &p_)) return;
     p_.HV = a_.gate.shape[2];
     c_.dimension_at_least("gate", a_.gate, 2, 1, "value heads HV");
+    if (p_.key_gates) {
+      p_.K = a_.gate.shape[3];
+      c_.dimension_at_least("gate", a_.gate, 3, 1, "head dimension K");
+    }
     rows("gate", a_.gate);
-    summed_gates();
+    p_.gate = a_.gate;
+    check_sums_written(c_, a_.g_cumsum, &p_);
   }
 
   void scaled_dot_kkt() noexcept {
     key_products();
-    gates();
+    check_sums_read(c_, a_.gate, a_.g_cumsum, &p_);
   }
 
   /// The sums are an output, whatever reads them later.
   void cumsum_kkt() noexcept {
     key_products();
-    if (!c_.required("gate", a_.gate, 3, Dtypes::kFloat)) return;
-    check_per_token("gate", a_.gate, 3);
-    summed_gates();
+    if (!check_gate_view(c_, "gate", a_.gate, true, &p_)) return;
+    check_per_token("gate", a_.gate);
+    p_.gate = a_.gate;
+    check_sums_written(c_, a_.g_cumsum, &p_);
     if (!c_.ok()) return;
     for (const Input& other : {Input{"k", &p_.k}, {"beta", &p_.beta}, {"A", &p_.A}}) {
       if (present(*other.view)) c_.distinct("g_cumsum", p_.g_cumsum, other.name, *other.view);
@@ -126,7 +133,7 @@ class StageRules {
     const bool delta = a_.rule == SLUICE_RULE_GATED_DELTA;
     keys();
     values(delta ? "u" : "v", delta ? a_.u : a_.v, !delta);
-    gates();
+    check_sums_read(c_, a_.gate, a_.g_cumsum, &p_);
     if (delta) {
       like_keys("w", a_.w, &p_.w);
       if (c_.ok() && present(a_.v_new)) like_values("v_new", a_.v_new, &p_.v_new);
@@ -158,7 +165,7 @@ class StageRules {
     c_.inner_contiguous("q", a_.q);
     p_.q = a_.q;
     values(name, delta ? a_.v_new : a_.v, !delta);
-    gates();
+    check_sums_read(c_, a_.gate, a_.g_cumsum, &p_);
     scale();
     like_values("o", a_.o, &p_.o);
     if (c_.ok() && !present(a_.h)) states();
@@ -167,18 +174,6 @@ class StageRules {
   }
 
   // ------------------------------------------------------------------------------- parts ----
-
-  /// Sums of the gates that p_.rows and p_.HV are known for.
-  void summed_gates() noexcept {
-    p_.gate = a_.gate;
-    if (c_.required("g_cumsum", a_.g_cumsum, 3, Dtypes::kFloat)) {
-      check_per_token("g_cumsum", a_.g_cumsum, 3);
-      single_precision("g_cumsum", a_.g_cumsum);
-      c_.writable("g_cumsum", a_.g_cumsum);
-      c_.distinct("g_cumsum", a_.g_cumsum, "gate", a_.gate);
-    }
-    p_.g_cumsum = a_.g_cumsum;
-  }
 
   /// k and beta, and A as an output.
   void key_products() noexcept {
@@ -195,7 +190,7 @@ class StageRules {
     keys();
     values("v", a_.v, true);
     write_strengths();
-    gates();
+    check_sums_read(c_, a_.gate, a_.g_cumsum, &p_);
     if (!c_.required(name, given, 4, Dtypes::kFloat)) return;
     matrix(name, given, into);
     like_values("u", a_.u, &p_.u);
@@ -255,7 +250,7 @@ class StageRules {
   void token_rows(const char* name, const Tensor& t, int64_t columns, const char* what,
                   Tensor* into) noexcept {
     if (!c_.required(name, t, 4, Dtypes::kFloat)) return;
-    check_per_token(name, t, 3);
+    check_per_token(name, t);
     c_.dimension(name, t, 3, columns, what);
     c_.inner_contiguous(name, t);
     *into = t;
@@ -270,38 +265,13 @@ class StageRules {
     token_rows(name, t, p_.C, "tokens of a chunk", into);
   }
 
-  /// The first `axes` of B, T, HV.
-  void check_per_token(const char* name, const Tensor& t, int axes) noexcept {
-    const int64_t sizes[] = {p_.rows.B, p_.rows.T, p_.HV};
-    constexpr const char* kWhat[] = {"batch entries B", "tokens T", "value heads HV"};
-    for (int axis = 0; axis < axes; ++axis) {
-      c_.dimension(name, t, axis, sizes[axis], kWhat[axis]);
-    }
-  }
-
-  void single_precision(const char* name, const Tensor& t) noexcept {
-    if (c_.ok() && !same(t.dtype, kFloat32)) {
-      c_.fail("%s dtype = {code %d, bits %d}, expected float32 (sums lose too much in 16 bits)",
-              name, t.dtype.code, t.dtype.bits);
-    }
+  void check_per_token(const char* name, const Tensor& t) noexcept {
+    check_token_axes(c_, p_, name, t, 3);
   }
 
   void write_strengths() noexcept {
-    if (c_.optional("beta", a_.beta, 3, Dtypes::kFloat)) check_per_token("beta", a_.beta, 3);
+    if (c_.optional("beta", a_.beta, 3, Dtypes::kFloat)) check_per_token("beta", a_.beta);
     p_.beta = a_.beta;
-  }
-
-  /// G of the stages after the first: g_cumsum, else the sums of gate.
-  void gates() noexcept {
-    if (present(a_.g_cumsum)) {
-      if (!c_.optional("g_cumsum", a_.g_cumsum, 3, Dtypes::kFloat)) return;
-      check_per_token("g_cumsum", a_.g_cumsum, 3);
-      single_precision("g_cumsum", a_.g_cumsum);
-      p_.g_cumsum = a_.g_cumsum;
-    } else if (c_.optional("gate", a_.gate, 3, Dtypes::kFloat)) {
-      check_per_token("gate", a_.gate, 3);
-      p_.gate = a_.gate;
-    }
   }
 
   void scale() noexcept {

@@ -82,6 +82,30 @@ bool check_per_token(Checker& c, const char* name, const Tensor& t, const Args& 
   return c.ok();
 }
 
+/// Whether the operator takes key-wise gates.
+constexpr bool takes_key_gates(sluice_op op) noexcept {
+  return op == SLUICE_OP_CHUNK_FORWARD || op == SLUICE_OP_RECURRENT_STEP;
+}
+
+/// [B,T,HV], or key-wise [B,T,HV,K].
+template <class Args>
+void check_gate(Checker& c, const Args& a, DeltaRuleProblem* p) noexcept {
+  if (!present(a.gate) || a.gate.rank != 4 || !takes_key_gates(p->op)) {
+    if (check_per_token(c, "gate", a.gate, a)) p->gate = split_heads(a.gate, p->r);
+    return;
+  }
+  if (!c.optional("gate", a.gate, 4, Dtypes::kFloat)) return;
+  for (int axis = 0; axis < 3; ++axis) {
+    c.dimension("gate", a.gate, axis, a.v.shape[axis], "B, T, HV of v");
+  }
+  c.dimension("gate", a.gate, 3, p->K, "K of q: key-wise gates");
+  c.inner_contiguous("gate", a.gate);
+  if (c.ok() && a.gate_space == SLUICE_GATE_RAW) {
+    c.fail("gate rank = 4, expected 3 (gate_space RAW: key-wise gates are LOG or LINEAR)");
+  }
+  p->key_gate = a.gate;
+}
+
 template <class Args>
 void check_gate_and_beta(Checker& c, const Args& a, DeltaRuleProblem* p) noexcept {
   c.choice("gate_space", a.gate_space, 3, "0 (LOG), 1 (LINEAR) or 2 (RAW)");
@@ -96,7 +120,7 @@ void check_gate_and_beta(Checker& c, const Args& a, DeltaRuleProblem* p) noexcep
              a.eigenvalues);
     }
   }
-  if (check_per_token(c, "gate", a.gate, a)) p->gate = split_heads(a.gate, p->r);
+  check_gate(c, a, p);
   if (check_per_token(c, "beta", a.beta, a)) p->beta = split_heads(a.beta, p->r);
   if (a.gate_space == SLUICE_GATE_RAW) {
     if (c.ok() && !present(a.gate) && element_count(a.v) > 0) {

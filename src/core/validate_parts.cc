@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <cmath>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 
@@ -58,20 +59,29 @@ void check_window(Checker& c, const CausalConvProblem& p, int64_t tokens) noexce
   }
 }
 
+/// One gate, of channel i where gates are key-wise, against the space it is said to be in.
+void check_gate_value(Checker& c, const DeltaRuleProblem& p, int64_t batch, int64_t t, int64_t h,
+                      int64_t i) noexcept {
+  const bool log = p.gate_space == SLUICE_GATE_LOG, key_wise = present(p.key_gate);
+  const float g = key_wise ? load_float(address(p.key_gate, batch, t, h, i), p.key_gate.dtype)
+                           : load_float(address(p.gate, batch, t, h / p.r, h % p.r), p.gate.dtype);
+  if (!(log ? g > 0 : (g < 0 || g > 1))) return;
+  char channel[24] = "";
+  if (key_wise) std::snprintf(channel, sizeof channel, ",%lld", static_cast<ll>(i));
+  c.fail("gate[%lld,%lld,%lld%s] = %g, expected %s (SLUICE_DEBUG check)", static_cast<ll>(batch),
+         static_cast<ll>(t), static_cast<ll>(h), channel, static_cast<double>(g),
+         log ? "a log gate <= 0; is this alpha?" : "alpha in [0, 1]; is this a log gate?");
+}
+
 void check_gate_values(Checker& c, const DeltaRuleProblem& p) noexcept {
-  if (!present(p.gate) || p.gate_space == SLUICE_GATE_RAW) return;
-  const bool log = p.gate_space == SLUICE_GATE_LOG;
+  const bool scalar = present(p.gate) && p.gate_space != SLUICE_GATE_RAW;
+  if (!scalar && !present(p.key_gate)) return;
   for (int64_t n = 0; n < p.rows.N; ++n) {
     const TokenRange range = token_range(p.rows, n);
     for (int64_t t = range.begin; t < range.end; ++t) {
       for (int64_t h = 0; h < p.HV; ++h) {
-        const float g = load_float(address(p.gate, range.batch, t, h / p.r, h % p.r), p.gate.dtype);
-        if (log ? g > 0 : (g < 0 || g > 1)) {
-          c.fail("gate[%lld,%lld,%lld] = %g, expected %s (SLUICE_DEBUG check)",
-                 static_cast<ll>(range.batch), static_cast<ll>(t), static_cast<ll>(h),
-                 static_cast<double>(g),
-                 log ? "a log gate <= 0; is this alpha?" : "alpha in [0, 1]; is this a log gate?");
-          return;
+        for (int64_t i = 0; i < (scalar ? 1 : p.K) && c.ok(); ++i) {
+          check_gate_value(c, p, range.batch, t, h, i);
         }
       }
     }
@@ -102,6 +112,7 @@ void settle(DeltaRuleProblem* p) noexcept {
                   &p->k,
                   &p->v,
                   &p->gate,
+                  &p->key_gate,
                   &p->beta,
                   &p->o,
                   &p->A_log,

@@ -40,6 +40,9 @@ void check_company(Checker& c, const DeltaRuleProblem& p) noexcept {
            static_cast<int>(p.state_writes));
   }
   c.absent("num_accepted", p.num_accepted, "a replay ring is rolled back by its position");
+  if (c.ok() && present(p.key_gate)) {
+    c.fail("gate rank = %d, expected 3 (a replay ring has one decay an entry)", p.key_gate.rank);
+  }
   const sluice_state_io& s = p.state;
   if (c.ok() && s.final.data != s.initial.data) {
     c.fail("state.final = other memory, expected absent (a replay ring works in place)");

@@ -79,6 +79,11 @@ generic::GenericParams lower_generic(const DeltaRuleProblem& p) noexcept {
   out.k = rows_of(p.k);
   out.v = rows_of(p.v);
   out.o = rows_of(p.o);
+  if (present(p.key_gate)) {
+    out.key_gate = rows_of(p.key_gate);
+    const bool linear = p.gate_space == SLUICE_GATE_LINEAR;
+    out.key_form = linear ? device::GateForm::kLinear : device::GateForm::kLog;
+  }
   out.initial = pool_of(p.state.initial);
   out.final = pool_of(p.state.final);
   out.read_slots = table_of(p.state.read_slots);

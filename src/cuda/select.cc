@@ -65,6 +65,10 @@ Status check_fused_options(const DeltaRuleProblem& p, int capability) noexcept {
                            "kernel)",
                            capability / 10, capability % 10);
   }
+  if (core::present(p.key_gate)) {
+    return Status::failure(Code::kUnsupported,
+                           "chunk_forward: gate rank = 4, expected 3 (fused CUDA kernel)");
+  }
   if (is_linear(p) && p.qk_norm != SLUICE_QK_NORM_NONE) {
     return Status::failure(Code::kUnsupported,
                            "chunk_forward: qk_norm = %d, expected 0 with rule 1 (fused CUDA "

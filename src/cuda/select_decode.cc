@@ -98,6 +98,10 @@ core::KernelName name_of(int64_t K, const core::KernelName (&names)[3]) noexcept
 bool moves_vectors(const DeltaRuleProblem& problem) noexcept { return check_vectors(problem).ok(); }
 
 Status check_decode(const DeltaRuleProblem& problem, int capability) noexcept {
+  if (present(problem.key_gate)) {
+    return Status::failure(Code::kUnsupported,
+                           "recurrent_step: gate rank = 4, expected 3 (CUDA decode kernel)");
+  }
   Status status = check_sizes("recurrent_step", problem, capability);
   if (status.ok()) status = check_vectors(problem);
   return status.ok() ? check_grid("recurrent_step", problem, false) : status;

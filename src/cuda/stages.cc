@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <initializer_list>
 
+#include "core/host_access.hpp"
 #include "cuda/gpu.h"
 #include "cuda/kernels/chunk_forward/launch.h"
 #include "cuda/kernels/stages/config.h"
@@ -89,7 +90,7 @@ bool choose_tiles(const ChunkStageProblem& p, Kernel* kernel) noexcept {
       return tiles(p, {&p.k, &p.values, &p.u, &p.w});
     case SLUICE_STAGE_CHUNK_H:
       *kernel = Kernel::kStates;
-      return carried(p) && kv && tiles(p, {&p.k, &p.values, &p.w, &p.v_new, &p.h});
+      return carried(p) && kv && !p.key_gates && tiles(p, {&p.k, &p.values, &p.w, &p.v_new, &p.h});
     case SLUICE_STAGE_CHUNK_O:
       *kernel = present(p.h) ? Kernel::kOutputs : Kernel::kGla;
       return (present(p.h) ? narrow && kv : carried(p)) &&
@@ -174,6 +175,36 @@ device::StateSlots state_slots(const sluice_state_io& state) noexcept {
   return out;
 }
 
+/// chunk_cumsum of key-wise gates: the channels of a head are its heads, HV times.
+void lower_key_sums(const ChunkStageProblem& p, stages::StageParams* out) noexcept {
+  out->repeats = p.HV;
+  out->gate_repeat = out->gate.head_stride;
+  out->sums_repeat = out->g_cumsum.head_stride;
+  out->gate.head_stride = out->g_cumsum.head_stride = 1;
+  out->HV = p.K;
+}
+
+/// Whether sums of gates go through the workspace.
+bool sums_key_gates(const ChunkStageProblem& p) noexcept {
+  return p.stage == SLUICE_STAGE_CHUNK_H && p.key_gates && present(p.gate);
+}
+size_t key_sums_bytes(const ChunkStageProblem& p) noexcept {
+  return sizeof(float) * static_cast<size_t>(p.rows.B * p.rows.T * p.HV * p.K);
+}
+
+/// A view [B,T,HV,K] of the workspace.
+Tensor key_sums(const ChunkStageProblem& p, void* memory) noexcept {
+  Tensor sums = p.gate;
+  sums.data = memory;
+  sums.dtype = core::kFloat32;
+  int64_t dense = 1;
+  for (int axis = 3; axis >= 0; --axis) {
+    sums.stride[axis] = dense;
+    dense *= sums.shape[axis];
+  }
+  return sums;
+}
+
 }  // namespace
 
 stages::StageParams lower_stage(const ChunkStageProblem& p) noexcept {
@@ -205,6 +236,9 @@ stages::StageParams lower_stage(const ChunkStageProblem& p) noexcept {
   out.reverse = p.direction == SLUICE_DIRECTION_REVERSE;
   out.upper = p.triangle == SLUICE_TRIANGLE_UPPER;
   out.has_gates = present(p.gate) || present(p.g_cumsum);
+  out.key_gates = p.key_gates;
+  out.repeats = 1;
+  if (p.stage == SLUICE_STAGE_CHUNK_CUMSUM && p.key_gates) lower_key_sums(p, &out);
   return out;
 }
 
@@ -261,6 +295,19 @@ int launch_segments(Kernel kernel, stages::StageParams params, void* memory, con
   return stages::launch(kernel, params, target, stream);
 }
 
+/// chunk_h from key-wise gates: their sums first.
+int launch_key_states(ChunkStageProblem p, const StageChoice& choice, void* memory,
+                      const Target& target, void* stream) noexcept {
+  p.g_cumsum = key_sums(p, memory);
+  p.stage = SLUICE_STAGE_CHUNK_CUMSUM;
+  p.direction = SLUICE_DIRECTION_FORWARD;
+  const int error = stages::launch(Kernel::kCumsum, lower_stage(p), target, stream);
+  if (error != cudaSuccess) return error;
+  p.stage = SLUICE_STAGE_CHUNK_H;
+  p.gate = {};
+  return stages::launch(choice.kernel, lower_stage(p), target, stream);
+}
+
 int launch_stage(const ChunkStageProblem& p, const StageChoice& choice, void* memory, int device,
                  void* stream) noexcept {
   switch (choice.way) {
@@ -271,6 +318,9 @@ int launch_stage(const ChunkStageProblem& p, const StageChoice& choice, void* me
       return chunk_o::launch(lower_stage(p), lower_output_tiles(p),
                              static_cast<int32_t>(states_per_batch(p)), target_of(device), stream);
     default:
+      if (sums_key_gates(p)) {
+        return launch_key_states(p, choice, memory, target_of(device), stream);
+      }
       return launch_segments(choice.kernel, lower_stage(p), memory, target_of(device), stream);
   }
 }
@@ -285,6 +335,7 @@ Status select_chunk_stage(const ChunkStageProblem& p, core::KernelName* name) no
 }
 
 size_t chunk_stage_workspace(const ChunkStageProblem& p) noexcept {
+  if (sums_key_gates(p)) return key_sums_bytes(p);
   // WHY whatever the addresses: they may be others when the stage runs.
   const bool gla = p.stage == SLUICE_STAGE_CHUNK_O && !present(p.h) && carried(p) &&
                    p.V % stages::kColumns == 0 && (p.C == 64 || p.C == 128) && p.k.dtype.bits == 16;

@@ -14,6 +14,7 @@ struct Block {
   Matrix q, k;     ///< [C, K]
   Matrix v;        ///< [C, V]
   Vector g, beta;  ///< [C]
+  Matrix key_g;    ///< [C, K], in place of g where gates are key-wise; else no rows
   double scale = 1.0;
   sluice_rule rule = SLUICE_RULE_GATED_DELTA;
 };

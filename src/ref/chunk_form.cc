@@ -100,6 +100,7 @@ void chunk_h(Matrix k, Matrix v_new, Vector G, Matrix S) noexcept {
 
 ChunkForm::Scratch::Scratch(Arena& arena, int64_t K, int64_t V) noexcept
     : G(arena.vector(kBlock)),
+      key_G(arena.matrix(kBlock, K)),
       Gamma(arena.matrix(kBlock, kBlock)),
       A(arena.matrix(kBlock, kBlock)),
       Tmat(arena.matrix(kBlock, kBlock)),
@@ -107,7 +108,33 @@ ChunkForm::Scratch::Scratch(Arena& arena, int64_t K, int64_t V) noexcept
       U(arena.matrix(kBlock, V)),
       v_new(arena.matrix(kBlock, V)) {}
 
+namespace {
+
+/// advance() with key-wise gates.
+void advance_key_wise(const Block& block, Matrix S, Matrix o,
+                      ChunkForm::Scratch& scratch) noexcept {
+  const int64_t C = block.q.rows;
+  const Matrix G = scratch.key_G.top(C);
+  key_cumsum(block.key_g, G);
+  Matrix v_new = block.v;
+  if (block.rule == SLUICE_RULE_GATED_DELTA) {
+    const Matrix A = square(scratch.A, C), Tmat = square(scratch.Tmat, C);
+    const Matrix U = scratch.U.top(C), W = scratch.W.top(C);
+    v_new = scratch.v_new.top(C);
+    key_scaled_dot_kkt(block.beta, G, block.k, A);
+    solve_tril(A, block.beta, Tmat);
+    wy_values(Tmat, block.v, U);
+    wy_keys(Tmat, G, block.k, W);
+    corrected_values(U, W, S, v_new);
+  }
+  chunk_o(block.q, block.k, v_new, G, S, block.scale, o);
+  chunk_h(block.k, v_new, G, S);
+}
+
+}  // namespace
+
 void ChunkForm::advance(const Block& block, Matrix S, Matrix o, Scratch& scratch) noexcept {
+  if (block.key_g.rows > 0) return advance_key_wise(block, S, o, scratch);
   const int64_t C = block.q.rows;
   const Vector G{scratch.G.data, C};
   const Matrix Gamma = square(scratch.Gamma, C);

@@ -28,6 +28,19 @@ void chunk_o(Matrix q, Matrix k, Matrix v_new, Vector G, Matrix Gamma, Matrix S,
 /// S <- exp(G_C) S + K^T diag(exp(G_C - G)) v_new.
 void chunk_h(Matrix k, Matrix v_new, Vector G, Matrix S) noexcept;
 
+// The same with key-wise gates (key_form.cc): g and G are [C, K].
+
+/// G_il = sum_{j <= i} g_jl.
+void key_cumsum(Matrix g, Matrix G) noexcept;
+/// A_ij = beta_i sum over l of k_il k_jl exp(G_il - G_jl) for i > j, else 0.
+void key_scaled_dot_kkt(Vector beta, Matrix G, Matrix k, Matrix A) noexcept;
+/// W = Tmat (exp(G) * K).
+void wy_keys(Matrix Tmat, Matrix G, Matrix k, Matrix W) noexcept;
+/// o = scale ((exp(G) * Q) S + P v_new), P_ij = sum over l of q_il k_jl exp(G_il - G_jl), i >= j.
+void chunk_o(Matrix q, Matrix k, Matrix v_new, Matrix G, Matrix S, double scale, Matrix o) noexcept;
+/// S <- diag(exp(G_C)) S + (exp(G_C - G) * K)^T v_new.
+void chunk_h(Matrix k, Matrix v_new, Matrix G, Matrix S) noexcept;
+
 /// The chunk form: S and o of up to kBlock tokens at once.
 struct ChunkForm {
   static constexpr int64_t kBlock = 64;
@@ -35,6 +48,7 @@ struct ChunkForm {
   struct Scratch {
     Scratch(Arena& arena, int64_t K, int64_t V) noexcept;
     Vector G;               ///< [C]
+    Matrix key_G;           ///< [C, K]
     Matrix Gamma, A, Tmat;  ///< [C, C]
     Matrix W;               ///< [C, K]
     Matrix U, v_new;        ///< [C, V]

@@ -25,6 +25,8 @@ struct Scratch {
       : g(arena.vector(p.C)),
         G(arena.vector(p.C)),
         beta(arena.vector(p.C)),
+        key_g(arena.matrix(p.key_gates ? p.C : 0, p.K)),
+        key_G(arena.matrix(p.key_gates ? p.C : 0, p.K)),
         Gamma(arena.matrix(p.C, p.C)),
         A(arena.matrix(p.C, p.C)),
         Tmat(arena.matrix(p.C, p.C)),
@@ -37,6 +39,7 @@ struct Scratch {
         S(arena.matrix(p.K, p.V)) {}
 
   Vector g, G, beta;
+  Matrix key_g, key_G;  ///< [C, K], with key-wise gates
   Matrix Gamma, A, Tmat;
   Matrix q, k, w;             ///< [C, K]
   Matrix values, v_new, out;  ///< [C, V]
@@ -107,6 +110,7 @@ class HeadStage {
   // ------------------------------------------------------------------------------ stages ----
 
   void cumsum(const Chunk& chunk, int64_t n) noexcept {
+    if (p_.key_gates) return key_cumsum(chunk, n);
     const bool reverse = p_.direction == SLUICE_DIRECTION_REVERSE;
     const auto place = [&](int64_t i) { return reverse ? n - 1 - i : i; };
     for (int64_t i = 0; i < n; ++i) s_.g[place(i)] = gate(chunk, i);
@@ -114,6 +118,15 @@ class HeadStage {
     for (int64_t i = 0; i < n; ++i) {
       store(p_.g_cumsum, s_.G[place(i)], chunk.tokens.batch, chunk.tokens.begin + i, h_);
     }
+  }
+
+  void key_cumsum(const Chunk& chunk, int64_t n) noexcept {
+    const bool reverse = p_.direction == SLUICE_DIRECTION_REVERSE;
+    const auto place = [&](int64_t i) { return reverse ? n - 1 - i : i; };
+    const Matrix g = s_.key_g.top(n), G = s_.key_G.top(n);
+    load_key_gates(chunk, place, g);
+    ref::key_cumsum(g, G);
+    store_rows(p_.g_cumsum, chunk, [&](int64_t i, int64_t l) { return G(place(i), l); });
   }
 
   void kkt(const Chunk& chunk, int64_t n) noexcept { products(chunk, sums(chunk, n)); }
@@ -165,7 +178,9 @@ class HeadStage {
     if (core::present(p_.v_new)) {
       store_rows(p_.v_new, chunk, [&](int64_t i, int64_t j) { return v_new(i, j); });
     }
-    chunk_h(keys(p_.k, s_.k, chunk, n), v_new, sums(chunk, n), s_.S);
+    const Matrix k = keys(p_.k, s_.k, chunk, n);
+    p_.key_gates ? chunk_h(k, v_new, key_sums(chunk, n), s_.S)
+                 : chunk_h(k, v_new, sums(chunk, n), s_.S);
   }
 
   void outputs(const Chunk& chunk, int64_t n) noexcept {
@@ -238,6 +253,27 @@ class HeadStage {
     const Vector G{s_.G.data, n};
     for (int64_t i = 0; i < n; ++i) s_.g[i] = gate(chunk, i);
     chunk_cumsum({s_.g.data, n}, G);
+    return G;
+  }
+
+  /// Row place(i) of g is the gates of token i.
+  template <class Place>
+  void load_key_gates(const Chunk& chunk, const Place& place, Matrix g) noexcept {
+    for (int64_t i = 0; i < g.rows; ++i) {
+      for (int64_t l = 0; l < g.cols; ++l) {
+        g(place(i), l) =
+            clamped_log_gate(load(p_.gate, chunk.tokens.batch, chunk.tokens.begin + i, h_, l));
+      }
+    }
+  }
+  Matrix key_sums(const Chunk& chunk, int64_t n) noexcept {
+    const Matrix G = s_.key_G.top(n), g = s_.key_g.top(n);
+    if (core::present(p_.g_cumsum)) {
+      load_rows(p_.g_cumsum, chunk, h_, G);
+      return G;
+    }
+    load_key_gates(chunk, [](int64_t i) { return i; }, g);
+    ref::key_cumsum(g, G);
     return G;
   }
 

@@ -26,11 +26,13 @@ struct Scratch {
         o(arena.matrix(Form::kBlock, problem.V)),
         g(arena.vector(Form::kBlock)),
         beta(arena.vector(Form::kBlock)),
+        key_g(arena.matrix(core::present(problem.key_gate) ? Form::kBlock : 0, problem.K)),
         form(arena, problem.K, problem.V) {}
 
   Matrix S;           ///< [K, V]
   Matrix q, k, v, o;  ///< one block of tokens
   Vector g, beta;
+  Matrix key_g;
   typename Form::Scratch form;
 };
 
@@ -53,6 +55,7 @@ Block load_block(const DeltaRuleProblem& problem, int64_t batch, int64_t token, 
               scratch.v.top(count),
               {scratch.g.data, count},
               {scratch.beta.data, count},
+              core::present(problem.key_gate) ? scratch.key_g.top(count) : Matrix{},
               problem.scale,
               problem.rule};
   const int64_t key_head = problem.key_head(h);
@@ -68,6 +71,9 @@ Block load_block(const DeltaRuleProblem& problem, int64_t batch, int64_t token, 
       l2_normalise(block.k.row(t), problem.l2norm_eps);
     }
     block.g[t] = log_gate(problem, batch, row, h);
+    for (int64_t i = 0; i < block.key_g.cols; ++i) {
+      block.key_g(t, i) = log_gate(problem, batch, row, h, i);
+    }
     block.beta[t] = write_strength(problem, batch, row, h);
   }
   return block;

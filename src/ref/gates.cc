@@ -49,6 +49,12 @@ double log_gate(const core::DeltaRuleProblem& problem, int64_t batch, int64_t to
   return clamped_log_gate(unclamped_log_gate(problem, gate, h));
 }
 
+double log_gate(const core::DeltaRuleProblem& problem, int64_t batch, int64_t token, int64_t h,
+                int64_t i) noexcept {
+  return clamped_log_gate(
+      unclamped_log_gate(problem, load(problem.key_gate, batch, token, h, i), h));
+}
+
 double write_strength(const core::DeltaRuleProblem& problem, int64_t batch, int64_t token,
                       int64_t h) noexcept {
   if (!core::present(problem.beta)) return problem.beta_factor;

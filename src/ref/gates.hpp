@@ -24,6 +24,9 @@ double clamped_log_gate(double g) noexcept;
 /// -exp(A_log) softplus(a + dt_bias); 0 without a gate.
 double log_gate(const core::DeltaRuleProblem& problem, int64_t batch, int64_t token,
                 int64_t h) noexcept;
+/// Key-wise gates: g of channel i, clamped.
+double log_gate(const core::DeltaRuleProblem& problem, int64_t batch, int64_t token, int64_t h,
+                int64_t i) noexcept;
 /// beta of value head h at (batch, token): the value or sigmoid(b), times 2 with negative
 /// eigenvalues; an absent beta counts as 1.
 double write_strength(const core::DeltaRuleProblem& problem, int64_t batch, int64_t token,

@@ -12,6 +12,13 @@ void decay(Matrix S, double g) noexcept {
   }
 }
 
+void decay(Matrix S, Vector g) noexcept {
+  for (int64_t i = 0; i < S.rows; ++i) {
+    const double alpha = std::exp(g[i]);
+    for (int64_t j = 0; j < S.cols; ++j) S(i, j) *= alpha;
+  }
+}
+
 void read(Matrix S, Vector x, Vector y) noexcept {
   for (int64_t j = 0; j < S.cols; ++j) y[j] = 0.0;
   for (int64_t i = 0; i < S.rows; ++i) {
@@ -34,7 +41,7 @@ RecurrentForm::Scratch::Scratch(Arena& arena, int64_t /*K*/, int64_t V) noexcept
 
 void RecurrentForm::advance(const Block& block, Matrix S, Matrix o, Scratch& scratch) noexcept {
   for (int64_t t = 0; t < block.q.rows; ++t) {
-    decay(S, block.g[t]);
+    block.key_g.rows > 0 ? decay(S, block.key_g.row(t)) : decay(S, block.g[t]);
     if (block.rule == SLUICE_RULE_LINEAR_ATTENTION) {
       write(S, block.k.row(t), block.v.row(t));
     } else {

@@ -9,6 +9,8 @@ namespace sluice::ref {
 
 /// S <- alpha S, alpha = exp(g).
 void decay(Matrix S, double g) noexcept;
+/// S <- diag(alpha) S, alpha = exp(g), [K]: key-wise gates.
+void decay(Matrix S, Vector g) noexcept;
 /// y = S^T x, [V].
 void read(Matrix S, Vector x, Vector y) noexcept;
 /// delta = beta (v - prediction), with prediction = S^T k of the decayed state.

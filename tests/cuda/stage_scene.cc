@@ -118,14 +118,16 @@ class Scene {
   /// Sums of the gates inside chunks, as chunk_cumsum has them.
   Array sums(const Array& g) const {
     Array out = g;
+    const int64_t width = c_.HV * (c_.key_gates ? c_.K : 1);
     int64_t row = 0;
     const std::vector<int64_t> whole{c_.rows()};
     for (const int64_t tokens : c_.packed() ? c_.lengths : whole) {
       for (int64_t t = 0; t < tokens; ++t) {
         for (int64_t b = 0; b < g.shape[0]; ++b) {
-          for (int64_t h = 0; h < c_.HV; ++h) {
-            const double before = t % c_.C == 0 ? 0.0 : out(b, row + t - 1, h);
-            out(b, row + t, h) = before + std::max(g(b, row + t, h), -128.0);
+          for (int64_t j = 0; j < width; ++j) {
+            const auto at = static_cast<size_t>((b * g.shape[1] + row + t) * width + j);
+            const double before = t % c_.C == 0 ? 0.0 : out.values[at - static_cast<size_t>(width)];
+            out.values[at] = before + std::max(g.values[at], -128.0);
           }
         }
       }
@@ -163,7 +165,9 @@ class Scene {
     args_.q = input(c_.io, make_keys(KeyProfile::kRandomUnit, keys, c_.seed + 1));
     args_.k = input(c_.io, make_keys(KeyProfile::kSiluLike, keys, c_.seed + 2));
     args_.v = input(c_.io, make_values(ValueProfile::kRandom, values, c_.seed + 3));
-    const Array g = make_gates(c_.gates, {B, T, c_.HV}, c_.seed + 4);
+    Array g = c_.key_gates ? make_key_gates(c_.gates, {B, T, c_.HV, c_.K}, c_.seed + 4)
+                           : make_gates(c_.gates, {B, T, c_.HV}, c_.seed + 4);
+    for (double& x : g.values) x += c_.growth;
     const bool sums_gates = is(SLUICE_STAGE_CHUNK_CUMSUM) || is(SLUICE_STAGE_CUMSUM_KKT);
     if (!g.empty() && (!c_.summed || sums_gates)) {
       args_.gate = scalars(c_.gate, g);
@@ -221,11 +225,16 @@ class Scene {
     return read_.back().view();
   }
 
+  std::vector<int64_t> gates_shape(int64_t B, int64_t T) const {
+    return c_.key_gates ? std::vector<int64_t>{B, T, c_.HV, c_.K}
+                        : std::vector<int64_t>{B, T, c_.HV};
+  }
+
   void outputs(int64_t B, int64_t T) {
     const std::vector<int64_t> values{B, T, c_.HV, c_.V}, matrix{B, T, c_.HV, c_.C};
     switch (c_.stage) {
       case SLUICE_STAGE_CHUNK_CUMSUM:
-        args_.g_cumsum = output("g_cumsum", kF32, {B, T, c_.HV});
+        args_.g_cumsum = output("g_cumsum", kF32, gates_shape(B, T));
         break;
       case SLUICE_STAGE_SCALED_DOT_KKT:
         args_.A = output("A", c_.A, matrix);
@@ -257,7 +266,7 @@ class Scene {
   void options() {
     args_.struct_size = sizeof args_;
     args_.stage = c_.stage;
-    args_.chunk_size = static_cast<int32_t>(c_.C);
+    args_.chunk_size = c_.default_chunk ? 0 : static_cast<int32_t>(c_.C);
     args_.rule = c_.rule;
     args_.head_map = c_.head_map;
     args_.direction = c_.direction;

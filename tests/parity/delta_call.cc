@@ -109,7 +109,8 @@ class Call {
 
   void make_gates_and_betas() {
     const std::vector<int64_t> shape{batch_, rows_, c_.HV};
-    Array gate = make_gates(c_.gates, shape, c_.seed + 4);
+    Array gate = c_.key_gates ? make_key_gates(c_.gates, {batch_, rows_, c_.HV, c_.K}, c_.seed + 4)
+                              : make_gates(c_.gates, shape, c_.seed + 4);
     Array beta = make_betas(c_.betas, shape, c_.seed + 5);
     if (c_.rule == SLUICE_RULE_LINEAR_ATTENTION) beta = {};
     if (c_.gate_space == SLUICE_GATE_RAW) {
@@ -124,7 +125,7 @@ class Call {
     for (double& value : beta.values) {
       if (c_.beta_space == SLUICE_BETA_LOGIT) value = 4.0 * value - 2.0;
     }
-    gate_ = input(c_.gate, gate, Freedom::kAnyInput);
+    gate_ = input(c_.gate, gate, c_.key_gates ? Freedom::kInput : Freedom::kAnyInput);
     beta_ = input(c_.beta, beta, Freedom::kAnyInput);
   }
 

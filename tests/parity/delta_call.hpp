@@ -35,6 +35,7 @@ struct DeltaConfig {
 
   KeyProfile keys = KeyProfile::kRandomUnit;
   GateProfile gates = GateProfile::kSlow;
+  bool key_gates = false;  ///< [B,T,HV,K]
   BetaProfile betas = BetaProfile::kSigmoid;
   sluice_dtype io = kF32, o = kF32, gate = kF32, beta = kF32, per_head = kF32;
   sluice_dtype initial = kF32, final = kF32, checkpoint = kF32, index = kI32;

@@ -116,6 +116,22 @@ std::vector<DeltaConfig> all(sluice_op op) {
   return configs;
 }
 
+/// Key-wise gates, which are not raw; every other configuration is linear attention (GLA).
+std::vector<DeltaConfig> all_key_wise(sluice_op op) {
+  std::vector<DeltaConfig> configs;
+  for (int seed = 0; seed < kSeeds; ++seed) {
+    DeltaConfig c = draw(op, kSeeds + seed);
+    c.key_gates = true;
+    if (c.gate_space == SLUICE_GATE_RAW) c.gate_space = SLUICE_GATE_LOG;
+    if (seed % 2 == 0) {
+      c.rule = SLUICE_RULE_LINEAR_ATTENTION;
+      c.eigenvalues = SLUICE_EIGENVALUES_POSITIVE, c.beta_space = SLUICE_BETA_VALUE;
+    }
+    configs.push_back(c);
+  }
+  return configs;
+}
+
 std::string config_name(const ::testing::TestParamInfo<DeltaConfig>& info) {
   return info.param.name;
 }
@@ -123,6 +139,10 @@ INSTANTIATE_TEST_SUITE_P(ChunkForward, RandomDelta,
                          ::testing::ValuesIn(all(SLUICE_OP_CHUNK_FORWARD)), config_name);
 INSTANTIATE_TEST_SUITE_P(RecurrentStep, RandomDelta,
                          ::testing::ValuesIn(all(SLUICE_OP_RECURRENT_STEP)), config_name);
+INSTANTIATE_TEST_SUITE_P(KeyChunkForward, RandomDelta,
+                         ::testing::ValuesIn(all_key_wise(SLUICE_OP_CHUNK_FORWARD)), config_name);
+INSTANTIATE_TEST_SUITE_P(KeyRecurrentStep, RandomDelta,
+                         ::testing::ValuesIn(all_key_wise(SLUICE_OP_RECURRENT_STEP)), config_name);
 
 }  // namespace
 }  // namespace sluice::testing

@@ -212,6 +212,30 @@ TEST(StageChainOnCpu, PairsHaveTheBitsOfTwoStages) {
   }
 }
 
+/// Simple GLA as one call: the chunk is the caller's choice or the library's (0: the bits of 64),
+/// and changes rounding alone: under gates, sums of them, and growth.
+TEST(SimpleGlaOnCpu, ChunkDoesNotMatter) {
+  for (const sluice_dtype io : {kF32, kBF16, kF16}) {
+    for (const bool cumulated : {false, true}) {
+      for (const double growth : {0.0, 0.02}) {
+        StageConfig c;
+        c.stage = SLUICE_STAGE_CHUNK_O, c.rule = SLUICE_RULE_LINEAR_ATTENTION;
+        c.supplied_h = false, c.io = c.out = io, c.T = 300, c.cumulated = cumulated;
+        c.gates = growth > 0 ? GateProfile::kSlow : GateProfile::kFlashQla, c.growth = growth;
+        const StageResult truth = run_stage(c, SLUICE_IMPL_REFERENCE, kF32), chunk64 = run(c);
+        for (const int64_t C : {16, 32, 64, 128}) {
+          c.C = C;
+          const StageResult found = run(c);
+          const Verdict verdict = judge_stage(c, found, truth);
+          EXPECT_TRUE(verdict.pass) << found.kernel << " C = " << C << "\n" << verdict.line;
+        }
+        c.C = 64, c.default_chunk = true;
+        expect_same(run(c), chunk64);
+      }
+    }
+  }
+}
+
 TEST(StageChainOnCpu, SimpleGlaIsOneCallWithTheBitsOfTwo) {
   Chain chain(Rule::kLinearAttention, 64, {});
   chain.run();

@@ -17,7 +17,7 @@ class StageCall {
       : c_(c), out_(out_dtype), random_(c.seed) {
     args_.struct_size = sizeof args_;
     args_.stage = c.stage, args_.rule = c.rule, args_.head_map = c.head_map;
-    args_.chunk_size = static_cast<int32_t>(c.C);
+    args_.chunk_size = c.default_chunk ? 0 : static_cast<int32_t>(c.C);
     args_.direction = c.direction, args_.triangle = c.triangle;
     args_.matrices = c.matrix_rank > 0 ? SLUICE_MATRICES_BATCHED : SLUICE_MATRICES_CHUNKS;
     args_.state.layout = c.layout;
@@ -50,8 +50,12 @@ class StageCall {
     const bool delta = c_.rule == SLUICE_RULE_GATED_DELTA;
     switch (c_.stage) {
       case SLUICE_STAGE_CHUNK_CUMSUM:
-        args_.gate = input(c_.gate, gates(), Freedom::kAnyInput);
-        args_.g_cumsum = output("g_cumsum", kF32, {c_.B, c_.T, c_.HV}, Freedom::kAnyOutput);
+        args_.gate = input(c_.gate, gates(), gate_freedom());
+        if (c_.key_gates) {
+          args_.g_cumsum = output("g_cumsum", kF32, rows(c_.K), Freedom::kOutput);
+        } else {
+          args_.g_cumsum = output("g_cumsum", kF32, {c_.B, c_.T, c_.HV}, Freedom::kAnyOutput);
+        }
         return;
       case SLUICE_STAGE_CUMSUM_KKT:
         args_.k = keys(2);
@@ -155,27 +159,26 @@ class StageCall {
     return array;
   }
   Array gates() const {
-    Array g = make_gates(c_.gates, {c_.B, c_.T, c_.HV}, c_.seed + 5);
+    Array g = c_.key_gates ? make_key_gates(c_.gates, rows(c_.K), c_.seed + 5)
+                           : make_gates(c_.gates, {c_.B, c_.T, c_.HV}, c_.seed + 5);
     for (double& x : g.values) x += c_.growth;
     return g;
   }
+  Freedom gate_freedom() const { return c_.key_gates ? Freedom::kInput : Freedom::kAnyInput; }
   void give_gates() {
     if (c_.gates == GateProfile::kNone) return;
     Array g = gates();
     if (!c_.cumulated) {
-      args_.gate = input(c_.gate, g, Freedom::kAnyInput);
+      args_.gate = input(c_.gate, g, gate_freedom());
       return;
     }
-    for (int64_t b = 0; b < c_.B; ++b) {
-      for (int64_t t = 0; t < c_.T; ++t) {
-        for (int64_t h = 0; h < c_.HV; ++h) {
-          double& sum = g(b, t, h);
-          sum = std::max(sum, -128.0);
-          if (place_of(t).first > 0) sum += g(b, t - 1, h);
-        }
-      }
+    const int64_t width = c_.HV * (c_.key_gates ? c_.K : 1);
+    for (int64_t at = 0; at < g.size(); ++at) {
+      double& sum = g.values[static_cast<size_t>(at)];
+      sum = std::max(sum, -128.0);
+      if (place_of(at / width % c_.T).first > 0) sum += g.values[static_cast<size_t>(at - width)];
     }
-    args_.g_cumsum = input(kF32, g, Freedom::kAnyInput);
+    args_.g_cumsum = input(kF32, g, gate_freedom());
   }
   void give_beta() {
     if (!c_.beta) return;

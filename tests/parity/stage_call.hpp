@@ -19,6 +19,7 @@ struct StageConfig {
   sluice_stage stage = SLUICE_STAGE_CHUNK_CUMSUM;
   uint64_t seed = 1;
   int64_t B = 1, T = 70, H = 1, HV = 2, K = 32, V = 32, C = 64;
+  bool default_chunk = false;         ///< chunk_size 0, which C is
   std::vector<int64_t> lengths = {};  ///< packed sequences; T may exceed their sum
   sluice_rule rule = SLUICE_RULE_GATED_DELTA;
   sluice_head_map head_map = SLUICE_HEAD_MAP_BLOCK;
@@ -27,7 +28,8 @@ struct StageConfig {
   int matrix_rank = 0;  ///< solve_tril: 2 to 4 = batched matrices of C x C
   KeyProfile keys = KeyProfile::kSiluLike;
   GateProfile gates = GateProfile::kFlashQla;
-  double growth = 0;  ///< added to every gate
+  bool key_gates = false;  ///< [B,T,HV,K]
+  double growth = 0;       ///< added to every gate
   bool beta = true, cumulated = true, supplied_h = true;
   bool v_new = true;  ///< and A_inverse of solve_wy: an output that may be absent
   bool initial = true, final = true;
@@ -68,6 +70,7 @@ struct StageKind {
   sluice_stage stage;
   sluice_rule rule;
   bool supplied_h;
+  bool key_gates = false;
 };
 inline constexpr StageKind kStageKinds[] = {
     {"chunk_cumsum", SLUICE_STAGE_CHUNK_CUMSUM, SLUICE_RULE_GATED_DELTA, true},
@@ -80,6 +83,9 @@ inline constexpr StageKind kStageKinds[] = {
     {"simple_gla", SLUICE_STAGE_CHUNK_O, SLUICE_RULE_LINEAR_ATTENTION, false},
     {"cumsum_kkt", SLUICE_STAGE_CUMSUM_KKT, SLUICE_RULE_GATED_DELTA, true},
     {"solve_wy", SLUICE_STAGE_SOLVE_WY, SLUICE_RULE_GATED_DELTA, true},
+    {"key_cumsum", SLUICE_STAGE_CHUNK_CUMSUM, SLUICE_RULE_GATED_DELTA, true, true},
+    {"key_chunk_h", SLUICE_STAGE_CHUNK_H, SLUICE_RULE_GATED_DELTA, true, true},
+    {"key_chunk_h_linear", SLUICE_STAGE_CHUNK_H, SLUICE_RULE_LINEAR_ATTENTION, true, true},
 };
 /// Stages that have no result without a gate.
 inline bool sums_gates(const StageConfig& c) {
@@ -88,6 +94,7 @@ inline bool sums_gates(const StageConfig& c) {
 inline StageConfig of_kind(const StageKind& kind) {
   StageConfig c;
   c.kind = kind.name, c.stage = kind.stage, c.rule = kind.rule, c.supplied_h = kind.supplied_h;
+  c.key_gates = kind.key_gates;
   return c;
 }
 

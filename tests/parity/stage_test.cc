@@ -212,7 +212,7 @@ StageConfig draw(uint64_t seed) {
 
 std::vector<StageConfig> random_configs() {
   std::vector<StageConfig> configs;
-  for (uint64_t seed = 0; seed < 130; ++seed) configs.push_back(draw(seed));
+  for (uint64_t seed = 0; seed < 169; ++seed) configs.push_back(draw(seed));
   return configs;
 }
 SLUICE_CONFIGS(Random, random_configs());

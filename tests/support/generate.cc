@@ -139,6 +139,18 @@ Array make_gates(GateProfile profile, std::vector<int64_t> shape, uint64_t seed)
   return gates;
 }
 
+Array make_key_gates(GateProfile profile, std::vector<int64_t> shape, uint64_t seed) {
+  const int64_t K = shape[3];
+  Array gates = make_gates(profile, {shape[0], shape[1], shape[2] * K}, seed);
+  if (gates.empty()) return gates;
+  gates.shape = std::move(shape);
+  for (int64_t at = 0; at < gates.size(); ++at) {
+    double& g = gates.values[static_cast<size_t>(at)];
+    if (std::isinf(g) && at % K % 3 != 0) g = -0.01 * static_cast<double>(at % K % 3 - 1);
+  }
+  return gates;
+}
+
 Array make_betas(BetaProfile profile, std::vector<int64_t> shape, uint64_t seed) {
   if (profile == BetaProfile::kAbsent) return {};
   Array betas(std::move(shape));

@@ -57,6 +57,8 @@ Array make_keys(KeyProfile profile, std::vector<int64_t> shape, uint64_t seed);
 Array make_values(ValueProfile profile, std::vector<int64_t> shape, uint64_t seed);
 /// [B,T,HV] log gates; empty for kNone.
 Array make_gates(GateProfile profile, std::vector<int64_t> shape, uint64_t seed);
+/// [B,T,HV,K] log gates, of unlike channels; -inf only in every third one.
+Array make_key_gates(GateProfile profile, std::vector<int64_t> shape, uint64_t seed);
 /// [B,T,HV] write strengths; empty for kAbsent.
 Array make_betas(BetaProfile profile, std::vector<int64_t> shape, uint64_t seed);
 /// [N,HV,K,V] states; empty for kNone.

@@ -122,6 +122,25 @@ const Row kShapeRows[] = {
      "chunk_forward: gate.shape[2] = 2, expected 4 (B, T, HV of v)"},
     {"gate_rank", [](ChunkScene& s) { s.args.gate.rank = 2; },
      "chunk_forward: gate rank = 2, expected 3"},
+    {"key_gate_channels",
+     [](ChunkScene& s) { s.args.gate = s.memory->tensor(kFloat32, {kB, kT, kHV, 1}); },
+     "chunk_forward: gate.shape[3] = 1, expected 4 (K of q: key-wise gates)"},
+    {"key_gate_heads",
+     [](ChunkScene& s) { s.args.gate = s.memory->tensor(kFloat32, {kB, kT, kH, kK}); },
+     "chunk_forward: gate.shape[2] = 2, expected 4 (B, T, HV of v)"},
+    {"key_gate_stride",
+     [](ChunkScene& s) {
+       s.args.gate = s.memory->tensor(kFloat32, {kB, kT, kHV, kK});
+       s.args.gate.stride[3] = 0;
+     },
+     "chunk_forward: gate.stride[3] = 0, expected 1 (contiguous last dimension)"},
+    {"key_gate_raw",
+     [](ChunkScene& s) {
+       make_gate_raw(s);
+       s.args.gate = s.memory->tensor(kFloat32, {kB, kT, kHV, kK});
+     },
+     "chunk_forward: gate rank = 4, expected 3 (gate_space RAW: key-wise gates are LOG or "
+     "LINEAR)"},
     {"beta_shape", [](ChunkScene& s) { s.args.beta.shape[1] = 1; },
      "chunk_forward: beta.shape[1] = 1, expected 3 (B, T, HV of v)"},
 };

@@ -253,6 +253,59 @@ const StageRow kRefusedValues[] = {
       },
       "chunk_o: state.layout = 3, expected 0 (KV) or 1 (VK)"}},
 };
+void give_key_gates(StageScene& s) {
+  s.args.gate = s.memory->tensor(kFloat32, {kB, kT, kHV, kK});
+  s.args.g_cumsum = {};
+}
+#define SLUICE_KEY_GATES \
+  ": gate rank = 4, expected 3 (only chunk_cumsum and chunk_h take key-wise gates)"
+
+const StageRow kRefusedKeyGates[] = {
+    {kKkt, {"kkt", give_key_gates, "scaled_dot_kkt" SLUICE_KEY_GATES}},
+    {kWy, {"wy", give_key_gates, "wy_fast" SLUICE_KEY_GATES}},
+    {kOutputs, {"outputs", give_key_gates, "chunk_o" SLUICE_KEY_GATES}},
+    {kCumsumKkt, {"cumsum_kkt", give_key_gates, "cumsum_kkt" SLUICE_KEY_GATES}},
+    {kSolveWy, {"solve_wy", give_key_gates, "solve_wy" SLUICE_KEY_GATES}},
+    {kOutputs,
+     {"sums_of_outputs",
+      [](StageScene& s) { s.args.g_cumsum = s.memory->tensor(kFloat32, {kB, kT, kHV, kK}); },
+      "chunk_o: g_cumsum rank = 4, expected 3 (only chunk_cumsum and chunk_h take key-wise "
+      "gates)"}},
+    {kCumsum,
+     {"sums_of_heads",
+      [](StageScene& s) { s.args.gate = s.memory->tensor(kFloat32, {kB, kT, kHV, kK}); },
+      "chunk_cumsum: g_cumsum rank = 3, expected 4"}},
+    {kCumsum,
+     {"sums_of_other_channels",
+      [](StageScene& s) {
+        s.args.gate = s.memory->tensor(kFloat32, {kB, kT, kHV, kK});
+        s.args.g_cumsum = s.memory->tensor(kFloat32, {kB, kT, kHV, kK + 1});
+      },
+      "chunk_cumsum: g_cumsum.shape[3] = 4, expected 3 (K of gate)"}},
+    {kStates,
+     {"channels_of_gates",
+      [](StageScene& s) {
+        s.args.gate = s.memory->tensor(kFloat32, {kB, kT, kHV, kV});
+        s.args.g_cumsum = {};
+      },
+      "chunk_h: gate.shape[3] = 5, expected 3 (head dimension K: key-wise gates)"}},
+    {kStates,
+     {"channels_of_sums",
+      [](StageScene& s) { s.args.g_cumsum = s.memory->tensor(kBFloat16, {kB, kT, kHV, kK}); },
+      "chunk_h: g_cumsum dtype = {code 4, bits 16}, expected float32 (sums lose too much in 16 "
+      "bits)"}},
+    {kStates,
+     {"channel_stride",
+      [](StageScene& s) {
+        s.args.g_cumsum = s.memory->tensor(kFloat32, {kB, kT, kHV, kK});
+        s.args.g_cumsum.stride[3] = 2;
+      },
+      "chunk_h: g_cumsum.stride[3] = 2, expected 1 (contiguous last dimension)"}},
+};
+#undef SLUICE_KEY_GATES
+INSTANTIATE_TEST_SUITE_P(KeyGates, ChunkStageRefusals, ::testing::ValuesIn(kRefusedKeyGates),
+                         stage_row_name);
+
 const StageRow kRefusedPairs[] = {
     {kCumsumKkt,
      {"pair_k_absent", [](StageScene& s) { s.args.k = {}; },

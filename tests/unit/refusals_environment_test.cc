@@ -1,6 +1,7 @@
 // Measures what the SLUICE_ variables change, which a process reads once. Each test sets its
 // variable and does its work in a child process, so the order of tests does not matter.
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 
@@ -123,6 +124,20 @@ TEST(EnvironmentDeathTest, DebugNamesLinearGatesGivenAsLog) {
     step.gate[5] = 0.9f;
     expect_in_child(step, SLUICE_INVALID_ARGUMENT,
                     "recurrent_step: gate[1,0,1] = 0.9, expected a log gate <= 0; is this alpha? "
+                    "(SLUICE_DEBUG check)");
+  });
+}
+
+TEST(EnvironmentDeathTest, DebugNamesChannelsOfKeyGates) {
+  EXPECT_IN_CHILD({
+    setenv("SLUICE_DEBUG", "1", 1);
+    StepCall step;
+    step.args.gate = step.memory.tensor(kFloat32, {2, kT, kHV, kD});
+    auto* const gate = static_cast<float*>(step.args.gate.data);
+    std::fill_n(gate, 2 * kT * kHV * kD, -0.1f);
+    gate[(kT * kHV + 1) * kD + 3] = 0.5f;
+    expect_in_child(step, SLUICE_INVALID_ARGUMENT,
+                    "recurrent_step: gate[1,0,1,3] = 0.5, expected a log gate <= 0; is this alpha? "
                     "(SLUICE_DEBUG check)");
   });
 }

@@ -168,6 +168,9 @@ const Row kRows[] = {
     {"default_write_slot_past_final_pool",
      [](StepScene& s) { s.args.state.final = s.memory->tensor(kFloat32, {2, kHV, kK, kV}); },
      "recurrent_step: state.write_slots[0,2] = 2, expected < 2 (slots of the pool)", Seen::kByCall},
+    {"key_gate_channels",
+     [](StepScene& s) { s.args.gate = s.memory->tensor(kFloat16, {kN, kT, kHV, kV}); },
+     "recurrent_step: gate.shape[3] = 5, expected 4 (K of q: key-wise gates)"},
     {"implementation", [](StepScene& s) { s.args.implementation = -1; },
      "recurrent_step: implementation = -1, expected 0 to 4 (sluice_implementation)"},
     {"stream", [](StepScene& s) { s.stream = &s; },
@@ -190,6 +193,8 @@ const Row kAccepted[] = {
      },
      ""},
     {"packed", [](StepScene& s) { pack(s, {0, 0, 3}, 16); }, ""},
+    {"key_gates", [](StepScene& s) { s.args.gate = s.memory->tensor(kFloat16, {kN, kT, kHV, kK}); },
+     ""},
     {"no_tokens",
      [](StepScene& s) {
        for (sluice_tensor* t :

@@ -59,6 +59,8 @@ const Row kRows[] = {
      },
      "recurrent_step: num_accepted = given, expected absent (a replay ring is rolled back by its "
      "position)"},
+    {"key_gates", [](StepScene& s) { s.args.gate = s.memory->tensor(kFloat32, {kN, kT, kHV, kK}); },
+     "recurrent_step: gate rank = 4, expected 3 (a replay ring has one decay an entry)"},
     {"final", [](StepScene& s) { s.args.state.final = s.memory->tensor(kFloat32, {3, 4, 4, 5}); },
      "recurrent_step: state.final = other memory, expected absent (a replay ring works in place)"},
     {"columns_of_slots",

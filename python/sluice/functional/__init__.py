@@ -7,6 +7,7 @@ Gradients are refused: there is no backward pass yet."""
 
 from .conv_norm import causal_conv1d, causal_conv1d_update, gated_rms_norm
 from .gated_delta_rule import chunk_gated_delta_rule, fused_recurrent_gated_delta_rule
+from .key_gates import fused_recurrent_gla, fused_recurrent_kda
 from .layer import gdn_layer_decode, gdn_layer_prefill
 from .simple_gla import chunk_simple_gla, fused_recurrent_simple_gla
 
@@ -16,6 +17,8 @@ __all__ = [
     "chunk_gated_delta_rule",
     "chunk_simple_gla",
     "fused_recurrent_gated_delta_rule",
+    "fused_recurrent_gla",
+    "fused_recurrent_kda",
     "fused_recurrent_simple_gla",
     "gated_rms_norm",
     "gdn_layer_decode",

@@ -173,15 +173,20 @@ def fused_recurrent_gated_delta_rule(
     Up to 16 tokens per sequence run as one pass over each state (`sluice.ops.recurrent_step`);
     longer rows, and packed rows whose bound `max_tokens` (1..16) is not given, run by chunks.
     States are written out of place; pass final_state=initial_state for an update in place.
-    gk, gv: refused if given (Unsupported). num_accepted: see `sluice.ops.recurrent_step`.
+    gk: key-wise log gates [B,T,HV,K] in place of g (KDA: `fused_recurrent_kda`). gv: refused if
+    given (Unsupported). num_accepted: see `sluice.ops.recurrent_step`.
 
     Returns: (o [B,T,HV,V] in v's dtype, final state or None).
     """
     op = "fused_recurrent_gated_delta_rule"
     if head_first:
         refuse_foreign(op, None, head_first, None)
-    if gk is not None or gv is not None:
-        raise Unsupported(f"{op}: gk or gv = given, expected None (one gate per head)")
+    if gv is not None:
+        raise Unsupported(f"{op}: gv = given, expected None (gates are per head or key-wise)")
+    if gk is not None:
+        if g is not None:
+            raise Unsupported(f"{op}: gk = given, expected None with g (one gate or the other)")
+        g = gk
     if transpose_state_layout is not None:
         state_v_first = transpose_state_layout
     steps = max_tokens is not None or (cu_seqlens is None and q.shape[1] <= MAX_STEP_TOKENS)

@@ -59,7 +59,8 @@ def chunk_stage(
       "solve_wy": k, v, beta, G, A -> u, w: the next two in one; the inverse stays on chip, and is
         written to A_inverse only where that is given.
 
-    G is g_cumsum, else the sums of gate; without both there is no decay. beta None = 1. rule
+    G is g_cumsum, else the sums of gate; without both there is no decay. "chunk_cumsum" and
+    "chunk_h" take key-wise gates (KDA, GLA): gate and g_cumsum [B,T,HV,K]. beta None = 1. rule
     "linear_attention" (simple GLA): chunk_h and chunk_o read v in place of u and v_new. A tensor
     that the stage does not name is not looked at. chunk_size: 16, 32, 64 (0) or 128. States,
     slots and head_map as in `chunk_forward`. docs/stages.md; exact contract:

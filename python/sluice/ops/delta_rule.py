@@ -53,7 +53,9 @@ def chunk_forward(
       q, k: [B,T,H,K], inner stride 1.
       v: [B,T,HV,V], inner stride 1; HV a multiple of H.
       gate: [B,T,HV]; what it holds is `gate_space`: "log" (g = ln alpha <= 0), "linear" (alpha)
-        or "raw" (a: g = -exp(A_log) softplus(a + dt_bias)). None = no decay.
+        or "raw" (a: g = -exp(A_log) softplus(a + dt_bias)). None = no decay. Of rank 4, [B,T,HV,K]
+        with inner stride 1, it is key-wise (KDA, GLA): one decay for each row of the state, "log" or
+        "linear".
       beta: [B,T,HV]; "value" or "logit" (sigmoid inside) by `beta_space`. None = 1.
       o: output [B,T,HV,V], dtype free; allocated as v if None.
       A_log, dt_bias: [HV], with gate_space "raw".

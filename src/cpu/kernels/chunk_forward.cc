@@ -8,6 +8,7 @@
 
 #if HWY_ONCE
 #include "cpu/isa.hpp"
+#include "cpu/kernels/key_steps.hpp"
 #include "cpu/parallel_for.hpp"
 
 namespace sluice::cpu {
@@ -76,6 +77,7 @@ Status select_chunk_forward(const core::DeltaRuleProblem& problem,
 }
 
 size_t chunk_forward_workspace(const core::DeltaRuleProblem& problem) noexcept {
+  if (core::present(problem.key_gate)) return key_forward_workspace(problem);
   const ChunkMemory memory(problem, widest_cut(problem));
   const int64_t scratch = workers_for(problem) * memory.scratch.size;
   return static_cast<size_t>(memory.order_bytes) + static_cast<size_t>(scratch) * sizeof(float);
@@ -85,6 +87,10 @@ Status chunk_forward(const core::DeltaRuleProblem& problem, sluice_workspace wor
                      void* /*stream*/) noexcept {
   const core::Rows& rows = problem.rows;
   if (rows.N == 0) return ok_status();
+  if (core::present(problem.key_gate)) {
+    key_forward(problem, static_cast<float*>(workspace.data));
+    return ok_status();
+  }
   int64_t* const order = static_cast<int64_t*>(workspace.data);
   const int64_t balance = order_sequences(rows, order);
   const ChunkCut cut(problem, balance, worker_count());

@@ -1,8 +1,7 @@
 // Math    docs/math.md (4) to (11), one stage a call; see sluice_chunk_stage_args.
-// Roles   One item is a chunk with a key head and all its value heads, or, where a state is
-// carried,
+// Roles   An item is a chunk with a key head and all its value heads, or, where a state is carried,
 //         a sequence with some columns of a value head's state.
-// Memory  Rows become float32 in scratch once an item; about 300 KiB for C = 64, K = V = 128.
+// Memory  Rows become float32 in scratch once an item; 300 KiB for C = 64, K = V = 128.
 // Numbers NUM: G is a pair of floats (a sum in double), so that differences of strong gates keep
 //         float32's precision; g_cumsum as an input has it or has not.
 // Floor   2 K V, 2 C K and C V multiply-adds a token, by stage; see docs/stages.md.
@@ -197,8 +196,7 @@ class ChunkStage : StageRows {
     }
     const bool block = p_.head_map == SLUICE_HEAD_MAP_BLOCK;
     for (int64_t i = 0; i < p_.r; ++i) {
-      const int64_t head = block ? lane_ * p_.r + i : lane_ + i * p_.H;
-      stage_of_head(head);
+      stage_of_head(block ? lane_ * p_.r + i : lane_ + i * p_.H);
     }
   }
 
@@ -233,23 +231,29 @@ class ChunkStage : StageRows {
     }
   }
 
-  /// All heads at once: rows of the gate are read as they lie.
+  /// All heads at once, or all channels of one.
   void cumsum() const noexcept {
+    if (!p_.key_gates) return cumsum_along(2, p_.HV, 0);
+    for (int64_t head = 0; head < p_.HV; ++head) cumsum_along(3, p_.K, head);
+  }
+
+  /// Of `count` gates of a token that lie along `axis`.
+  void cumsum_along(int axis, int64_t count, int64_t head) const noexcept {
     const core::TokenRange& t = chunk_.tokens;
     float* const row = high();
-    double* const sums = reinterpret_cast<double*>(row + round_up(p_.HV, kFloatsPerLine));
-    std::fill(sums, sums + p_.HV, 0.0);
+    double* const sums = reinterpret_cast<double*>(row + round_up(count, kFloatsPerLine));
+    std::fill(sums, sums + count, 0.0);
     const bool reverse = p_.direction == SLUICE_DIRECTION_REVERSE;
     for (int64_t i = 0; i < t.size(); ++i) {
       const int64_t token = reverse ? t.end - 1 - i : t.begin + i;
-      read_strided(core::address(p_.gate, t.batch, token, 0), p_.gate.dtype, p_.gate.stride[2],
-                   p_.HV, row);
-      for (int64_t h = 0; h < p_.HV; ++h) {
-        sums[h] += clamped(row[h]);
-        row[h] = static_cast<float>(sums[h]);
+      read_strided(core::address(p_.gate, t.batch, token, head), p_.gate.dtype,
+                   p_.gate.stride[axis], count, row);
+      for (int64_t j = 0; j < count; ++j) {
+        sums[j] += clamped(row[j]);
+        row[j] = static_cast<float>(sums[j]);
       }
-      write_strided(row, p_.HV, core::address(p_.g_cumsum, t.batch, token, 0), core::kFloat32,
-                    p_.g_cumsum.stride[2]);
+      write_strided(row, count, core::address(p_.g_cumsum, t.batch, token, head), core::kFloat32,
+                    p_.g_cumsum.stride[axis]);
     }
   }
 
@@ -300,8 +304,7 @@ class ChunkStage : StageRows {
   /// From the inverse in `left`.
   void wy(int64_t head) const noexcept {
     const int64_t n = chunk_.count(), rows = tile_rows(n);
-    load_beta(chunk_, head);
-    decay_ends(n);
+    load_beta(chunk_, head), decay_ends(n);
     weigh_columns(rows, beta());
     load_rows(p_.values, chunk_, head, 0, p_.V, at(layout_.values), layout_.V_stride);
     float* const out = at(layout_.out);

@@ -51,7 +51,9 @@ struct StageScratch {
     values = take(C * V_stride);
     out = take(C * std::max(K_stride, V_stride));
     state = take(K_stride * V_stride);
-    sums = take(std::max(5 * C_stride, 3 * round_up(p.HV, kFloatsPerLine)));
+    // Of key-wise gates: two rows of them, and exponents in double.
+    const int64_t channels = p.key_gates ? 4 * K_stride : 3 * round_up(p.HV, kFloatsPerLine);
+    sums = take(std::max(5 * C_stride, channels));
     size = used;
   }
 };

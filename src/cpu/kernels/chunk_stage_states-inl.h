@@ -93,6 +93,7 @@ class SequenceStage : StageRows {
     }
     if (core::present(p_.v_new)) store_values(layout_.values, chunk, p_.v_new);
     load_keys(p_.k, chunk, p_.key_head(item_.head), layout_.k);
+    if (p_.key_gates) return key_update(chunk);
     load_sums(chunk, item_.head);
     decay_ends(n);
     update(n);
@@ -120,6 +121,51 @@ class SequenceStage : StageRows {
     for (int64_t i = 0; i < rows; ++i) scale_row(until()[n - 1], stride, S + i * stride);
     product<false>({at(layout_.k), 1, layout_.K_stride}, {values, stride}, rows, stride, n,
                    Into::kAdd, {S, stride});
+  }
+
+  /// S <- diag(exp(G_n)) S + (exp(G_n - G) * k)^T values. Gates are summed from the chunk's last
+  /// token back, so that the exponents are sums and no differences.
+  void key_update(const StageChunk& chunk) const noexcept {
+    const int64_t n = chunk.count(), stride = layout_.V_stride, K_stride = layout_.K_stride;
+    const bool summed = core::present(p_.g_cumsum);
+    float* const row = at(layout_.sums);
+    double* const exponent = reinterpret_cast<double*>(row + 2 * K_stride);
+    float* const last = row + K_stride;
+    std::fill(exponent, exponent + K_stride, 0.0);
+    if (summed) load_channels(p_.g_cumsum, chunk, n - 1, last);
+    for (int64_t i = n - 1; i >= 0; --i) {
+      load_channels(summed ? p_.g_cumsum : p_.gate, chunk, i, row);
+      for (int64_t l = 0; summed && l < p_.K; ++l) {
+        exponent[l] = static_cast<double>(last[l]) - static_cast<double>(row[l]);
+      }
+      scale_channels(exponent, at(layout_.k) + i * K_stride);
+      for (int64_t l = 0; l < p_.K; ++l) {
+        exponent[l] = summed ? static_cast<double>(last[l]) : exponent[l] + clamped(row[l]);
+      }
+    }
+    std::fill(row, row + K_stride, 1.0f);
+    scale_channels(exponent, row);
+    float* const S = at(layout_.state);
+    for (int64_t l = 0; l < p_.K; ++l) scale_row(row[l], stride, S + l * stride);
+    product<false>({at(layout_.k), 1, K_stride}, {at(layout_.values), stride}, tile_rows(p_.K),
+                   stride, n, Into::kAdd, {S, stride});
+  }
+
+  void load_channels(const core::Tensor& view, const StageChunk& chunk, int64_t i,
+                     float* to) const noexcept {
+    const core::TokenRange& t = chunk.tokens;
+    read_dense(core::address(view, t.batch, t.begin + i, item_.head, 0), view.dtype, p_.K, to);
+  }
+
+  /// to[l] *= exp(exponent[l]), l < K, and 1 up to the stride.
+  void scale_channels(const double* exponent, float* to) const noexcept {
+    const FloatTag d;
+    constexpr auto kStep = static_cast<int64_t>(kTileLanes);
+    HWY_ALIGN float x[kTileLanes];
+    for (int64_t l = 0; l < layout_.K_stride; l += kStep) {
+      for (int64_t j = 0; j < kStep; ++j) x[j] = static_cast<float>(exponent[l + j]);
+      hn::StoreU(hn::Mul(exp_any(hn::Load(d, x)), hn::LoadU(d, to + l)), d, to + l);
+    }
   }
 
   const StageSequenceItem& item_;

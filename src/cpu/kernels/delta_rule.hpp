@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "core/backend.hpp"
+#include "core/host_access.hpp"
 #include "core/problem.hpp"
 #include "sluice/status.hpp"
 
@@ -68,6 +69,11 @@ void run_head_steps(const HeadSteps& steps) noexcept;
 /// padding, to be answered with zeros.
 bool plan_head_states(const core::DeltaRuleProblem&, int64_t n, int64_t h,
                       HeadSteps* steps) noexcept;
+
+/// q and k of some tokens as rows of K floats: scaled (q) and, where the problem says so,
+/// normalised.
+void load_key_rows(const core::DeltaRuleProblem&, const core::TokenRange& tokens, int64_t key_head,
+                   float* q, float* k) noexcept;
 
 /// out = factor * x * rsqrt(sum(x^2) + eps), in place allowed; K elements.
 void l2_normalise(const float* x, int64_t K, float eps, float factor, float* out) noexcept;

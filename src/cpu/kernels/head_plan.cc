@@ -4,6 +4,7 @@
 
 #include "core/host_access.hpp"
 #include "cpu/kernels/delta_rule.hpp"
+#include "cpu/kernels/load_store.hpp"
 
 namespace sluice::cpu {
 namespace {
@@ -43,6 +44,23 @@ bool plan_head_states(const core::DeltaRuleProblem& problem, int64_t n, int64_t 
     steps->final[last] = head_state(state.final, plan.write, h);
   }
   return true;
+}
+
+void load_key_rows(const core::DeltaRuleProblem& problem, const core::TokenRange& tokens,
+                   int64_t key_head, float* q, float* k) noexcept {
+  const float scale = static_cast<float>(problem.scale);
+  const float eps = static_cast<float>(problem.l2norm_eps);
+  const int64_t K = problem.K;
+  for (int64_t t = tokens.begin; t < tokens.end; ++t, q += K, k += K) {
+    load_row(core::address(problem.q, tokens.batch, t, key_head, 0), problem.q.dtype, K, q);
+    load_row(core::address(problem.k, tokens.batch, t, key_head, 0), problem.k.dtype, K, k);
+    if (problem.qk_norm == SLUICE_QK_NORM_L2) {
+      l2_normalise(q, K, eps, scale, q);
+      l2_normalise(k, K, eps, 1.0f, k);
+    } else {
+      for (int64_t i = 0; i < K; ++i) q[i] *= scale;
+    }
+  }
 }
 
 GateRule gate_rule(const core::DeltaRuleProblem& problem, int64_t h) noexcept {

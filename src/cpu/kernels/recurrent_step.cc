@@ -7,6 +7,7 @@
 #include "core/host_access.hpp"
 #include "cpu/isa.hpp"
 #include "cpu/kernels/delta_rule.hpp"
+#include "cpu/kernels/key_steps.hpp"
 #include "cpu/kernels/load_store.hpp"
 #include "cpu/kernels/ring_step.hpp"
 #include "cpu/kernels/size_limits.hpp"
@@ -21,7 +22,7 @@ constexpr int64_t kRunsPerWorker = 4;
 
 /// One worker's scratch, in floats; every array starts on a cache line.
 struct StepScratch {
-  int64_t q, k, v, o, panel, size;
+  int64_t q, k, v, o, panel, decays, size;
 
   explicit StepScratch(const core::DeltaRuleProblem& problem) noexcept {
     const int64_t tokens = std::max<int64_t>(problem.rows.max_tokens, 1);
@@ -36,6 +37,7 @@ struct StepScratch {
     v = take(tokens * problem.V);
     o = take(tokens * problem.V);
     panel = take(head_steps_scratch(problem.K, problem.V, tokens));
+    decays = take(core::present(problem.key_gate) ? tokens * key_decay_stride(problem.K) : 0);
     size = at;
   }
 };
@@ -111,7 +113,11 @@ class StepItems {
     load_keys(head, run);
     load_values(head, run->scratch);
     load_gates(head, run);
-    run_head_steps(steps);
+    if (core::present(problem_.key_gate)) {
+      run_key_wise(head, run->scratch + plan_.decays);
+    } else {
+      run_head_steps(steps);
+    }
     if (steps.o != run->scratch + plan_.o) return;
     for (int64_t t = 0; t < steps.tokens; ++t) {
       store_row(steps.o + t * steps.o_stride, problem_.V, problem_.o.dtype,
@@ -137,12 +143,7 @@ class StepItems {
     if (run->n == head.n && run->key_head == key_head) return;
     run->n = head.n;
     run->key_head = key_head;
-    for (int64_t t = 0; t < head.steps.tokens; ++t) {
-      const int64_t batch = head.range.batch, row = head.range.begin + t;
-      load_row(core::address(problem_.q, batch, row, key_head, 0), problem_.q.dtype, K, q + t * K);
-      load_row(core::address(problem_.k, batch, row, key_head, 0), problem_.k.dtype, K, k + t * K);
-      scale_and_normalise(q + t * K, k + t * K);
-    }
+    load_key_rows(problem_, head.range, key_head, q, k);
   }
 
   /// v and o: where they lie if that is float32, else rows of the scratch.
@@ -168,15 +169,14 @@ class StepItems {
     steps.v = v;
   }
 
-  void scale_and_normalise(float* q, float* k) const noexcept {
-    const float scale = static_cast<float>(problem_.scale);
-    if (problem_.qk_norm == SLUICE_QK_NORM_L2) {
-      const float eps = static_cast<float>(problem_.l2norm_eps);
-      l2_normalise(q, problem_.K, eps, scale, q);
-      l2_normalise(k, problem_.K, eps, 1.0f, k);
-    } else {
-      for (int64_t i = 0; i < problem_.K; ++i) q[i] *= scale;
+  /// The steps, with key-wise gates.
+  void run_key_wise(const Planned& head, float* decays) const noexcept {
+    const KeySteps key{head.steps, decays, key_decay_stride(problem_.K)};
+    for (int64_t t = 0; t < head.steps.tokens; ++t) {
+      load_key_decays(problem_, head.range.batch, head.range.begin + t, head.h, nullptr,
+                      decays + t * key.stride);
     }
+    run_key_steps(key);
   }
 
   /// alpha and beta of the head's tokens. WHY heads together: what one costs is the latency of exp,

@@ -3,6 +3,7 @@
 #ifndef SLUICE_CUDA_KERNELS_GENERIC_CONFIG_H_
 #define SLUICE_CUDA_KERNELS_GENERIC_CONFIG_H_
 
+#include <cstddef>
 #include <cstdint>
 
 namespace sluice::cuda::generic {
@@ -27,6 +28,18 @@ struct Config {
   static constexpr int kResident = kK <= 128 ? 4 : 2;
   static_assert(kRows % 4 == 0 && 64 % kBlock == 0 && kColumns * kParts == 4);
 };
+
+/// Bytes of dynamic shared memory that key-wise gates of head dimension K <= kMaxK take.
+template <int kK>
+constexpr size_t key_bytes_of() noexcept {
+  return sizeof(float) * kK * (Config<kK>::kBlock + 1);
+}
+constexpr size_t key_bytes(int64_t K) noexcept {
+  if (K <= 32) return key_bytes_of<32>();
+  if (K <= 64) return key_bytes_of<64>();
+  if (K <= 128) return key_bytes_of<128>();
+  return K <= 256 ? key_bytes_of<256>() : key_bytes_of<512>();
+}
 
 /// Columns of a CTA for head dimension K <= kMaxK.
 constexpr int slice_of(int64_t K) noexcept {

@@ -38,7 +38,8 @@ int launch(const GenericParams& params, void* stream) noexcept {
   const dim3 grid(static_cast<unsigned>(std::min(items, kMaxGrid)));
   GenericParams copy = params;
   void* arguments[] = {&copy, &items, &slices};
-  return cudaLaunchKernel(kernel_for(params.K), grid, dim3(kThreads), arguments, 0,
+  const size_t dynamic_bytes = params.key_gate.data != nullptr ? key_bytes(params.K) : 0;
+  return cudaLaunchKernel(kernel_for(params.K), grid, dim3(kThreads), arguments, dynamic_bytes,
                           static_cast<cudaStream_t>(stream));
 }
 

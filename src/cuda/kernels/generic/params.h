@@ -15,6 +15,7 @@ using device::TokenScalar;
 struct GenericParams {
   TokenRows q, k, v, o;
   TokenScalar gate, beta;
+  TokenRows key_gate;  ///< [B,T,HV,K]; null unless gates are key-wise, and gate_form is kNone then
   HeadScalar A_log, dt_bias;
   IndexVector cu_seqlens;  ///< [N+1]; null: sequence n is batch entry n
   BoundedPool initial, final, checkpoints;
@@ -29,7 +30,7 @@ struct GenericParams {
   int64_t row_step, column_step;  ///< elements between neighbours in a state
   int32_t decay_span;             ///< a power of two: tokens over which alpha rounding is carried
   float scale, beta_factor, l2norm_eps;
-  GateForm gate_form;
+  GateForm gate_form, key_form;
   BetaForm beta_form;
   bool l2norm, delta_rule, head_map_cyclic;
   bool write_last, write_per_token;  ///< which states go to `final`

@@ -167,6 +167,34 @@ __device__ __forceinline__ void stage_gates(const GenericParams& p, const Item& 
   s.carry = carry;
 }
 
+/// Decays of key-wise gates, where there are any: [kBlock][kK] in the places of k, then [kK]
+/// carries of round_alpha().
+__device__ __forceinline__ float* key_decays() {
+  extern __shared__ __align__(16) float dynamic_shared[];
+  return dynamic_shared;
+}
+
+/// Key-wise decays: a thread has channels thread, thread + 128, ..
+template <class C>
+__device__ __forceinline__ void stage_key_gates(const GenericParams& p, const Item& item,
+                                                int64_t done, int count) {
+  float* const decays = key_decays();
+  float* const carries = decays + C::kBlock * C::kK;
+  const TokenRows& gates = p.key_gate;
+  for (int i = static_cast<int>(threadIdx.x); i < C::kK; i += kThreads) {
+    int64_t at = item.batch * gates.batch_stride + (item.row + done) * gates.token_stride +
+                 item.head * gates.head_stride + i;
+    float carry = done == 0 ? 0.0f : carries[i];
+#pragma unroll 1
+    for (int t = 0; t < count; ++t, at += gates.token_stride) {
+      if (((static_cast<int>(done) + t) & (p.decay_span - 1)) == 0) carry = 0.0f;
+      const float gate = i < p.K ? device::load_number(gates.data, at, gates.number) : 0.0f;
+      decays[t * C::kK + place_of(i)] = round_alpha(device::decay_of(p.key_form, {}, gate), &carry);
+    }
+    carries[i] = carry;
+  }
+}
+
 /// Writes `count` rows of o, or zeros.
 template <class T, class C>
 __device__ __forceinline__ void store_rows(const GenericParams& p, const Item& item, int64_t row,
@@ -199,6 +227,7 @@ template <class C>
 __device__ __forceinline__ void stage_block(const GenericParams& p, const Item& item, int64_t done,
                                             int count, Stage<C>& s) {
   stage_gates(p, item, done, count, s);
+  if (p.key_gate.data != nullptr) stage_key_gates<C>(p, item, done, count);
   const int64_t row = item.row + done;
   if (p.q.number == Number::kFloat32) {
     stage_keys<float>(p, item, row, count, s);

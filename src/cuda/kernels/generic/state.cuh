@@ -145,11 +145,27 @@ __device__ __forceinline__ void read_state(const float (&S)[C::kColumns][C::kRow
   }
 }
 
+/// S <- diag(alpha) S, alpha staged as q and k are.
+template <class C>
+__device__ __forceinline__ void decay_rows(const float* staged, State<C>& state) {
+#pragma unroll
+  for (int m = 0; m < C::kRows / 4; ++m) {
+    const float4 four = read_four(staged, state.lane, m);
+    const float alpha[4] = {four.x, four.y, four.z, four.w};
+#pragma unroll
+    for (int e = 0; e < 4; ++e) {
+#pragma unroll
+      for (int c = 0; c < C::kColumns; ++c) state.S[c][4 * m + e] *= alpha[e];
+    }
+  }
+}
+
 /// Token t of the stage: S <- alpha S; delta = beta (v - S^T k), or v; S <- S + k delta^T;
 /// o = scale S^T q.
 template <class C>
 __device__ __forceinline__ void advance(const GenericParams& p, Stage<C>& s, int t,
                                         State<C>& state) {
+  if (p.key_gate.data != nullptr) decay_rows<C>(key_decays() + t * C::kK, state);
   const float alpha = s.alpha[t], beta = s.beta[t];
   float delta[C::kColumns];
 #pragma unroll

@@ -1,7 +1,8 @@
 // chunk_cumsum: sums of log gates inside chunks.
 //
 // Math      G_i = sum over j <= i of g_j (reverse: j >= i), g clamped at -128
-// Roles     a CTA has one chunk and 32 heads; a warp scans one head after the other
+// Roles     a CTA has one chunk and 32 heads (key-wise gates: channels of a head); a warp scans one
+//           head after the other
 // Memory    17 KB of shared memory: the chunk's gates, turned so that both ways of lying in
 //           memory (heads or tokens next to each other) are read and written in whole sectors
 // Floor     docs/kernels/stages.md
@@ -56,7 +57,7 @@ __device__ __forceinline__ void scan_head(float (&g)[kMostTokens + 1], int token
   }
 }
 
-/// Items are slots x groups of 32 heads.
+/// Items are slots x repeats x groups of 32 heads.
 __global__ void __launch_bounds__(kSumThreads)
     cumsum_kernel(const __grid_constant__ StageParams p, int64_t items) {
   extern __shared__ __align__(1024) uint8_t dynamic_shared[];
@@ -64,11 +65,14 @@ __global__ void __launch_bounds__(kSumThreads)
   device::follow();
   const int64_t groups = (p.HV + kSumHeads - 1) / kSumHeads;
   for (int64_t item = blockIdx.x; item < items; item += gridDim.x) {
-    const Chunk chunk = chunk_of(p, item / groups);
+    const int64_t turn = item / groups, repeat = p.repeats == 1 ? 0 : turn % p.repeats;
+    const Chunk chunk = chunk_of(p, p.repeats == 1 ? turn : turn / p.repeats);
     const int64_t first = item % groups * kSumHeads;
     const auto heads = static_cast<int>(min(p.HV - first, int64_t{kSumHeads}));
     for_each_gate(p.gate, chunk.tokens, heads, [&](int token, int head) {
-      tile.g[head][token] = clamped_gate(token_number(p.gate, chunk, first + head, token));
+      const int64_t from = at(p.gate, chunk.batch, chunk.row + token, first + head);
+      tile.g[head][token] = clamped_gate(
+          device::load_number(p.gate.data, from + repeat * p.gate_repeat, p.gate.number));
     });
     __syncthreads();
     for (auto head = static_cast<int>(threadIdx.x / 32); head < heads; head += kSumThreads / 32) {
@@ -76,9 +80,8 @@ __global__ void __launch_bounds__(kSumThreads)
     }
     __syncthreads();
     for_each_gate(p.g_cumsum, chunk.tokens, heads, [&](int token, int head) {
-      static_cast<float*>(
-          p.g_cumsum.data)[at(p.g_cumsum, chunk.batch, chunk.row + token, first + head)] =
-          tile.g[head][token];
+      const int64_t to = at(p.g_cumsum, chunk.batch, chunk.row + token, first + head);
+      static_cast<float*>(p.g_cumsum.data)[to + repeat * p.sums_repeat] = tile.g[head][token];
     });
     __syncthreads();
   }

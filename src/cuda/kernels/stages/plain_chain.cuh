@@ -1,6 +1,7 @@
 // The stages with states for any dtype and stride: chunk_h and chunk_o, in float32.
 //
-// Math      h = S, v_new = u - w S, S <- exp(G_C) S + k^T diag(exp(G_C - G)) v_new
+// Math      h = S, v_new = u - w S, S <- exp(G_C) S + k^T diag(exp(G_C - G)) v_new; key-wise gates:
+//           S <- diag(exp(G_C)) S + (exp(G_C - G) * k)^T v_new
 //           o = scale (diag(exp G) q S + (exp(G_i - G_j) q k^T, i >= j) v_new)
 // Roles     chain: a CTA has one (sequence, head, 32 columns of V) and goes from chunk to chunk
 // with
@@ -99,21 +100,27 @@ __device__ __forceinline__ void plain_values(const StageParams& p, ChainMemory& 
 __device__ __forceinline__ void plain_update(const StageParams& p, ChainMemory& s,
                                              const Chunk& chunk, const ChainWork& work, float* S) {
   const int n = chunk.tokens;
-  const float last = s.G[n - 1];
   const int64_t keys = key_head(p, work.head);
+  // G of a token; key-wise, of a row of S.
+  const auto sum = [&](int token, int row) {
+    if (!p.key_gates) return s.G[token];
+    const int64_t start = at(p.g_cumsum, chunk.batch, chunk.row + token, work.head);
+    return row_number(p.g_cumsum, start, row, p.K);
+  };
   for (int row0 = 0; row0 < p.K; row0 += kPlainRows) {
     PlainPart tile{};
     multiply_plain<Inner::kOther, Inner::kOther>(
         s.operands, &tile, n,
         [&](int row, int term) {
           const int64_t start = at(p.k, chunk.batch, chunk.row + term, keys);
-          return expf(last - s.G[term]) * row_number(p.k, start, row0 + row, p.K);
+          const float since = sum(n - 1, row0 + row) - sum(term, row0 + row);
+          return expf(since) * row_number(p.k, start, row0 + row, p.K);
         },
         [&](int term, int column) { return s.v_new[term][column]; });
     tile.for_each([&](int row, int column, float x) {
       if (row0 + row >= p.K) return;
       float& state = S[(row0 + row) * kPlainColumns + column];
-      state = fmaf(expf(last), state, x);
+      state = fmaf(expf(sum(n - 1, row0 + row)), state, x);
     });
   }
   __syncthreads();
@@ -192,7 +199,7 @@ __global__ void __launch_bounds__(kPlainThreads, 2)
     load_state(p, work, sequence.read, S);
     for (int64_t done = 0; done < tokens; done += p.C, ++chunk.number, chunk.row += p.C) {
       chunk.tokens = static_cast<int>(min(tokens - done, int64_t{p.C}));
-      if (threadIdx.x < 32) load_sums(p, chunk, work.head, s.G);
+      if (threadIdx.x < 32 && !p.key_gates) load_sums(p, chunk, work.head, s.G);
       __syncthreads();
       if (p.h.data != nullptr) {
         store_state(p, work, p.h.data, state_at(p, chunk, before, work.head), p.h.number, S);

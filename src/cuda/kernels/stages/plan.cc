@@ -68,7 +68,7 @@ int64_t items_of(Kernel kernel, const StageParams& p) noexcept {
   const int64_t chunks = p.cu_seqlens.data != nullptr ? p.slots : p.N * p.slots;
   switch (kernel) {
     case Kernel::kCumsum:
-      return chunks * parts(p.HV, kSumHeads);
+      return chunks * p.repeats * parts(p.HV, kSumHeads);
     case Kernel::kPlainChain:
       return p.N * p.HV * parts(p.V, kPlainColumns);
     case Kernel::kPlainOutputs:

@@ -1,0 +1,25 @@
+// chunk_stage: its gates and their sums, scalar and key-wise.
+// SPDX-License-Identifier: Apache-2.0
+#ifndef SLUICE_CORE_VALIDATE_STAGE_GATES_HPP_
+#define SLUICE_CORE_VALIDATE_STAGE_GATES_HPP_
+
+#include "core/view_rules.hpp"
+
+namespace sluice::core {
+
+/// The first `axes` of B, T, HV, which the problem knows.
+void check_token_axes(Checker& c, const ChunkStageProblem& p, const char* name, const Tensor& t,
+                      int axes) noexcept;
+/// A view of gates or their sums: [B,T,HV], or key-wise [B,T,HV,K] in the stages that take such.
+/// False: absent and not required, or refused.
+bool check_gate_view(Checker& c, const char* name, const Tensor& t, bool required,
+                     ChunkStageProblem* p) noexcept;
+/// g_cumsum as the output that belongs to p->gate.
+void check_sums_written(Checker& c, const Tensor& g_cumsum, ChunkStageProblem* p) noexcept;
+/// G as an input: g_cumsum, else the sums of gate.
+void check_sums_read(Checker& c, const Tensor& gate, const Tensor& g_cumsum,
+                     ChunkStageProblem* p) noexcept;
+
+}  // namespace sluice::core
+
+#endif  // SLUICE_CORE_VALIDATE_STAGE_GATES_HPP_

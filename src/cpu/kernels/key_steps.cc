@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "cpu/kernels/key_steps.cc"
+#include "hwy/foreach_target.h"  // IWYU pragma: keep
+
+#include "cpu/kernels/key_steps-inl.h"
+
+#if HWY_ONCE
+#include "cpu/kernels/load_store.hpp"
+
+namespace sluice::cpu {
+namespace {
+
+HWY_EXPORT(key_steps);
+HWY_EXPORT(key_decays);
+
+}  // namespace
+
+void run_key_steps(const KeySteps& steps) noexcept { HWY_DYNAMIC_DISPATCH(key_steps)(steps); }
+
+void load_key_decays(const core::DeltaRuleProblem& problem, int64_t batch, int64_t token, int64_t h,
+                     float* carry, float* alpha) noexcept {
+  const core::Tensor& gate = problem.key_gate;
+  std::fill(alpha + problem.K, alpha + key_decay_stride(problem.K), 0.0f);
+  load_row(core::address(gate, batch, token, h, 0), gate.dtype, problem.K, alpha);
+  GateRule rule;
+  rule.gate_space = problem.gate_space;
+  HWY_DYNAMIC_DISPATCH(key_decays)(rule, problem.K, carry, alpha);
+}
+
+}  // namespace sluice::cpu
+#endif  // HWY_ONCE
