@@ -7,10 +7,12 @@
 #include <cstdio>
 
 #include "cuda/causal_conv1d.h"
+#include "cuda/chunk_backward.h"
 #include "cuda/decode.h"
 #include "cuda/delta_rule.h"
 #include "cuda/gated_rms_norm.h"
 #include "cuda/gpu.h"
+#include "cuda/kernels/backward/launch.h"
 #include "cuda/kernels/chunk_forward/launch.h"
 #include "cuda/kernels/chunk_o/launch.h"
 #include "cuda/kernels/conv1d/launch.h"
@@ -44,6 +46,7 @@ Status warm_up(int32_t device_index) noexcept {
   if (error == cudaSuccess) error = conv1d::load_kernels();
   if (error == cudaSuccess) error = gated_norm::load_kernels();
   if (error == cudaSuccess) error = stages::load_kernels();
+  if (error == cudaSuccess) error = backward::load_kernels();
   if (error == cudaSuccess && compute_capability(device_index) == kHopperCapability) {
     error = chunk_forward::load_kernels();
     if (error == cudaSuccess) error = chunk_o::load_kernels();
@@ -85,6 +88,7 @@ size_t describe(char* out, size_t size) noexcept {
       "cores: bfloat16 or float16, chunks of 64 or 128, K and V of multiples of 64 (64 or 128 for "
       "K "
       "with states), 16-byte aligned rows\n"
+      "cuda.kernels.backward: chunk_backward, every option with K <= 512, in float32\n"
       "cuda.kernel_wish: %s\n",
       count, count > 0 ? compute_capability(0) : 0, driver, runtime, wished_kernel());
   return length > 0 ? static_cast<size_t>(length) : 0;
@@ -106,6 +110,7 @@ core::Backend make_backend() noexcept {
   backend.gated_rms_norm = {select_gated_rms_norm, gated_rms_norm_workspace, run_gated_rms_norm};
   backend.layer_decode = {select_layer_decode, layer_decode_workspace, run_layer_decode};
   backend.chunk_stage = {select_chunk_stage, chunk_stage_workspace, run_chunk_stage};
+  backend.chunk_backward = {select_chunk_backward, chunk_backward_workspace, run_chunk_backward};
   backend.layer_prefill = {select_layer_prefill, layer_prefill_workspace, run_layer_prefill};
   return backend;
 }

@@ -22,3 +22,12 @@ foreach(split 3 columns)
   set_tests_properties(cuda_stages_split_${split} PROPERTIES LABELS cuda SKIP_RETURN_CODE 77
     ENVIRONMENT SLUICE_CUDA_SPLIT=${split})
 endforeach()
+
+# Gradients: the parity suite of the CPU on the GPU.
+add_executable(sluice_cuda_backward_tests
+  parity_main.cc device_copy.cc ${parity}/backward_test.cc ${parity}/backward_call.cc
+  ${parity}/free_tensor.cc)
+target_link_libraries(sluice_cuda_backward_tests PRIVATE
+  sluice_flags sluice_test_support sluice CUDA::cudart_static GTest::gtest)
+add_test(NAME cuda_backward COMMAND sluice_cuda_backward_tests --gtest_brief=1)
+set_tests_properties(cuda_backward PROPERTIES LABELS cuda SKIP_RETURN_CODE 77)

@@ -1,10 +1,15 @@
-// chunk_stage of the CUDA backend on the CPU: its host code as it is, its kernels by the emulator,
-// fewer CTAs than items, so that each does several. SPDX-License-Identifier: Apache-2.0
+// chunk_stage and chunk_backward of the CUDA backend on the CPU: its host code as it is, its
+// kernels by the emulator, fewer CTAs than items, so that each does several.
+// SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <cstdio>
 
 #include "core/backend.hpp"
+#include "cuda/chunk_backward.h"
 #include "cuda/gpu.h"
+#include "cuda/kernels/backward/chain.cuh"
+#include "cuda/kernels/backward/gradients.cuh"
+#include "cuda/kernels/backward/launch.h"
 #include "cuda/kernels/chunk_o/kernel.cuh"
 #include "cuda/kernels/chunk_o/launch.h"
 #include "cuda/kernels/stages/cumsum.cuh"
@@ -28,6 +33,30 @@ int compute_capability(int) noexcept { return 90; }
 int multiprocessors(int) noexcept { return 4; }
 DeviceGuard::DeviceGuard(int) noexcept {}
 DeviceGuard::~DeviceGuard() = default;
+
+namespace {
+
+/// Fewer CTAs than items, one after the other.
+template <class Kernel>
+int run_ctas(int64_t items, int threads, int64_t shared_bytes, const Kernel& kernel) {
+  static uint64_t seed = 1;
+  const auto ctas = static_cast<unsigned>(std::min<int64_t>(items, 3));
+  for (unsigned cta = 0; cta < ctas; ++cta) {
+    // NaN, to whoever reads before anybody wrote; the end of what was asked for is a guard.
+    std::fill_n(chunk_forward::dynamic_shared, emulation::kSharedBytes, uint8_t{0xFF});
+    const std::string trouble =
+        emulation::run_cta(cta, ctas, static_cast<unsigned>(threads), ++seed, kernel);
+    if (!trouble.empty()) std::fprintf(stderr, "emulation: %s\n", trouble.c_str());
+    const uint8_t* const end = chunk_forward::dynamic_shared + shared_bytes;
+    const uint8_t* const past = chunk_forward::dynamic_shared + emulation::kSharedBytes;
+    const bool within = std::all_of(end, past, [](uint8_t x) { return x == 0xFF; });
+    if (!within) std::fprintf(stderr, "emulation: shared memory past the launch's\n");
+    if (!trouble.empty() || !within) return 1;
+  }
+  return 0;
+}
+
+}  // namespace
 
 namespace stages {
 
@@ -95,26 +124,28 @@ Function function_of(Kernel kernel, const StageParams& p) {
 }  // namespace
 
 int launch(Kernel kernel, const StageParams& params, const Target&, void*) noexcept {
-  static uint64_t seed = 1;
   const Launch plan = plan_launch(kernel, params);
   const Function function = function_of(kernel, params);
-  const auto ctas = static_cast<unsigned>(std::min<int64_t>(plan.items, 3));
-  for (unsigned cta = 0; cta < ctas; ++cta) {
-    // NaN, to whoever reads before anybody wrote; the end of what was asked for is a guard.
-    std::fill_n(chunk_forward::dynamic_shared, emulation::kSharedBytes, uint8_t{0xFF});
-    const std::string trouble = emulation::run_cta(cta, ctas, static_cast<unsigned>(plan.threads),
-                                                   ++seed, [&] { function(params, plan.items); });
-    if (!trouble.empty()) std::fprintf(stderr, "emulation: %s\n", trouble.c_str());
-    const uint8_t* const end = chunk_forward::dynamic_shared + plan.shared_bytes;
-    const uint8_t* const past = chunk_forward::dynamic_shared + emulation::kSharedBytes;
-    const bool within = std::all_of(end, past, [](uint8_t x) { return x == 0xFF; });
-    if (!within) std::fprintf(stderr, "emulation: shared memory past the launch's\n");
-    if (!trouble.empty() || !within) return 1;
-  }
-  return 0;
+  return run_ctas(plan.items, plan.threads, plan.shared_bytes,
+                  [&] { function(params, plan.items); });
 }
 
 }  // namespace stages
+
+namespace backward {
+
+extern uint8_t dynamic_shared[]
+    __attribute__((alias("_ZN6sluice4cuda13chunk_forward14dynamic_sharedE"), aligned(1024)));
+
+int launch(Kernel kernel, const BackwardParams& params, const Target&, void*) noexcept {
+  constexpr void (*kFunctions[kKernels])(BackwardParams, int64_t) = {
+      prepare_kernel, local_kernel, chain_kernel, gradients_kernel, keys_kernel, head_sums_kernel};
+  const Launch plan = plan_launch(kernel, params);
+  return run_ctas(plan.items, kThreads, plan.shared_bytes,
+                  [&] { kFunctions[static_cast<int>(kernel)](params, plan.items); });
+}
+
+}  // namespace backward
 
 namespace chunk_o {
 namespace {
@@ -179,6 +210,7 @@ const core::Backend& backend() noexcept {
     made.requirement = "nothing";
     made.device_type = SLUICE_DEVICE_CUDA;
     made.available = []() noexcept { return true; };
+    made.chunk_backward = {select_chunk_backward, chunk_backward_workspace, run_chunk_backward};
     made.chunk_stage = {select_chunk_stage, chunk_stage_workspace, run_chunk_stage};
     return made;
   }();

@@ -1,0 +1,238 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cuda/chunk_backward.h"
+
+#include <cuda_runtime_api.h>
+
+#include "cuda/gpu.h"
+#include "cuda/kernels/backward/config.h"
+#include "cuda/kernels/backward/launch.h"
+#include "cuda/kernels/stages/launch.h"
+#include "cuda/lower_views.h"
+#include "cuda/select.h"
+
+namespace sluice::cuda {
+namespace {
+
+using backward::BackwardParams, backward::Kernel, stages::StageParams;
+using core::ChunkBackwardProblem, core::DeltaRuleProblem, core::present, core::Tensor;
+using device::TokenRows;
+
+// ------------------------------------------------------------------------------- lowering ----
+
+TokenRows token_rows(const Tensor& t) noexcept { return present(t) ? rows_of(t) : TokenRows{}; }
+
+/// [B,T,HV/r,r] as [B,T,HV]: of one member a group has no stride of its own.
+TokenRows head_rows(const Tensor& t, int64_t r) noexcept {
+  if (!present(t)) return {};
+  return {t.data, t.stride[0], t.stride[1], t.stride[r > 1 ? 3 : 2], number_type(t.dtype)};
+}
+
+backward::HeadOutput head_output(const Tensor& t) noexcept {
+  return present(t) ? backward::HeadOutput{t.data, t.stride[0], number_type(t.dtype)}
+                    : backward::HeadOutput{};
+}
+
+StageParams lower_stages(const DeltaRuleProblem& p) noexcept {
+  constexpr int64_t C = backward::kTokens;
+  StageParams s{};
+  s.q = token_rows(p.q), s.k = token_rows(p.k), s.values = token_rows(p.v);
+  s.state.initial = pool_of(p.state.initial);
+  s.cu_seqlens = indices_of(p.rows.cu_seqlens);
+  s.N = p.rows.N, s.T = p.rows.T;
+  s.H = p.H, s.HV = p.HV, s.K = p.K, s.V = p.V, s.r = p.r;
+  const bool packed = present(p.rows.cu_seqlens);
+  s.slots = packed ? s.T / C + s.N : core::chunk_count(s.T, C);
+  const bool is_vk = p.state.layout == SLUICE_STATE_VK;
+  s.row_step = is_vk ? 1 : p.V;
+  s.column_step = is_vk ? p.K : 1;
+  s.C = static_cast<int32_t>(C);
+  s.columns = stages::kColumns;
+  s.scale = static_cast<float>(p.scale);
+  s.head_map_cyclic = p.head_map == SLUICE_HEAD_MAP_CYCLIC;
+  s.has_gates = present(p.gate);
+  return s;
+}
+
+BackwardParams lower(const ChunkBackwardProblem& b) noexcept {
+  const DeltaRuleProblem& p = b.forward;
+  BackwardParams out{};
+  out.stage = lower_stages(p);
+  out.d_o = token_rows(b.d_o);
+  out.raw_q = out.stage.q, out.raw_k = out.stage.k;
+  out.raw_gate = head_rows(p.gate, p.r), out.raw_beta = head_rows(p.beta, p.r);
+  out.A_log = vector_of(p.A_log), out.dt_bias = vector_of(p.dt_bias);
+  out.d_final = pool_of(b.d_final), out.dinitial = pool_of(b.dinitial);
+  out.dq = token_rows(b.dq), out.dk = token_rows(b.dk), out.dv = token_rows(b.dv);
+  out.dgate = head_rows(b.dgate, p.r), out.dbeta = head_rows(b.dbeta, p.r);
+  out.dA_log = head_output(b.dA_log), out.ddt_bias = head_output(b.ddt_bias);
+  out.gate_form = gate_form(p), out.beta_form = beta_form(p);
+  out.beta_factor = static_cast<float>(p.beta_factor);
+  out.l2norm_eps = static_cast<float>(p.l2norm_eps);
+  out.delta_rule = p.rule == SLUICE_RULE_GATED_DELTA;
+  return out;
+}
+
+// ------------------------------------------------------------------------------ workspace ----
+
+/// Hands out float32 pieces of the workspace; with a null base it only counts.
+class Pieces {
+ public:
+  Pieces(const DeltaRuleProblem& p, void* base) noexcept
+      : p_(p), base_(static_cast<std::byte*>(base)) {}
+
+  /// Rows [B,T,heads,columns].
+  TokenRows rows(int64_t heads, int64_t columns) noexcept {
+    const int64_t token = heads * columns;
+    void* const data = take(p_.rows.B * p_.rows.T * token);
+    return {data, p_.rows.T * token, token, columns, device::Number::kFloat32};
+  }
+  /// States of all chunks.
+  stages::ChunkStates states(int64_t slots) noexcept {
+    const int64_t head = p_.K * p_.V, chunk = p_.HV * head;
+    const int64_t batches = present(p_.rows.cu_seqlens) ? 1 : p_.rows.B;
+    void* const data = take(batches * slots * chunk);
+    return {data, slots * chunk, chunk, head, device::Number::kFloat32};
+  }
+  size_t bytes() const noexcept { return used_; }
+
+ private:
+  void* take(int64_t floats) noexcept {
+    constexpr size_t kLine = 256;
+    void* const at = base_ + used_;
+    used_ += (static_cast<size_t>(floats) * sizeof(float) + kLine - 1) / kLine * kLine;
+    return at;
+  }
+
+  const DeltaRuleProblem& p_;
+  std::byte* base_;
+  size_t used_ = 0;
+};
+
+/// What the stages need beside `params`, and where they leave it. w, once used, is dq's place, and
+/// u is Y's.
+struct Places {
+  TokenRows A, u;
+};
+
+Places lay_out(const DeltaRuleProblem& p, Pieces& pieces, BackwardParams* params) noexcept {
+  StageParams& s = params->stage;
+  Places places{};
+  if (p.qk_norm == SLUICE_QK_NORM_L2) {
+    s.q = params->q_normal = pieces.rows(p.H, p.K);
+    s.k = params->k_normal = pieces.rows(p.H, p.K);
+  }
+  if (present(p.gate)) {
+    s.gate = params->g = pieces.rows(p.HV, 1);
+    params->dg = pieces.rows(p.HV, 1);
+  }
+  s.h = pieces.states(s.slots);
+  params->dh = pieces.states(s.slots);
+  params->dN = pieces.rows(p.HV, p.V);
+  params->dk_parts = pieces.rows(p.HV, p.K);
+  params->dq_parts = pieces.rows(p.HV, p.K);
+  if (!params->delta_rule) return places;
+  if (present(p.beta) || p.beta_factor != 1.0) s.beta = params->beta = pieces.rows(p.HV, 1);
+  places.A = pieces.rows(p.HV, backward::kTokens);
+  s.A_inverse = pieces.rows(p.HV, backward::kTokens);
+  places.u = params->Y = pieces.rows(p.HV, p.V);
+  s.w = params->dq_parts;
+  s.v_new = pieces.rows(p.HV, p.V);
+  return places;
+}
+
+// --------------------------------------------------------------------------------- launch ----
+
+/// Launches one after the other until one fails.
+class Launches {
+ public:
+  Launches(const Target& target, void* stream) noexcept : target_(target), stream_(stream) {}
+  void stage(stages::Kernel kernel, const StageParams& params) noexcept {
+    if (error_ == cudaSuccess) error_ = stages::launch(kernel, params, target_, stream_);
+  }
+  void own(Kernel kernel, const BackwardParams& params) noexcept {
+    if (error_ == cudaSuccess) error_ = backward::launch(kernel, params, target_, stream_);
+  }
+  int error() const noexcept { return error_; }
+
+ private:
+  const Target& target_;
+  void* stream_;
+  int error_ = cudaSuccess;
+};
+
+/// The forward pass: A_inverse, w, v_new and the states that enter the chunks.
+void launch_forward(const BackwardParams& params, const Places& places, Launches* launches) {
+  StageParams states = params.stage;
+  if (params.delta_rule) {
+    StageParams kkt = params.stage;
+    kkt.A = places.A, kkt.A_inverse = {}, kkt.h = {};
+    launches->stage(stages::Kernel::kPlainKkt, kkt);
+    StageParams solve = params.stage;
+    solve.A = places.A, solve.u = places.u;
+    launches->stage(stages::Kernel::kPlainSolveWy, solve);
+    states.values = places.u;
+  } else {
+    states.w = {}, states.v_new = {};
+  }
+  launches->stage(stages::Kernel::kPlainChain, states);
+}
+
+int launch(const BackwardParams& params, const Places& places, const Target& target,
+           void* stream) noexcept {
+  Launches launches(target, stream);
+  const bool sums = params.dA_log.data != nullptr || params.ddt_bias.data != nullptr;
+  const bool keys = params.dq.data != nullptr || params.dk.data != nullptr;
+  launches.own(Kernel::kPrepare, params);
+  launch_forward(params, places, &launches);
+  launches.own(Kernel::kLocal, params);
+  launches.own(Kernel::kChain, params);
+  launches.own(Kernel::kGradients, params);
+  if (keys) launches.own(Kernel::kKeys, params);
+  if (sums) launches.own(Kernel::kHeadSums, params);
+  return launches.error();
+}
+
+}  // namespace
+
+Status select_chunk_backward(const ChunkBackwardProblem& b, core::KernelName* name) noexcept {
+  if (!environment().status.ok()) return environment().status;
+  const int capability = compute_capability(b.forward.q.device.index);
+  if (capability < kOldestCapability) {
+    return Status::failure(Code::kUnsupported,
+                           "chunk_backward: compute capability = %d.%d, expected 8.0 or newer "
+                           "(CUDA kernels)",
+                           capability / 10, capability % 10);
+  }
+  if (b.forward.K > backward::kMaxK) {
+    return Status::failure(
+        Code::kUnsupported,
+        "chunk_backward: k.shape[3] = %lld, expected at most %lld (CUDA kernels)",
+        static_cast<long long>(b.forward.K), static_cast<long long>(backward::kMaxK));
+  }
+  *name = "cuda.chunk_backward.plain";
+  return ok_status();
+}
+
+size_t chunk_backward_workspace(const ChunkBackwardProblem& b) noexcept {
+  Pieces pieces(b.forward, nullptr);
+  BackwardParams params = lower(b);
+  lay_out(b.forward, pieces, &params);
+  return pieces.bytes();
+}
+
+Status run_chunk_backward(const ChunkBackwardProblem& b, sluice_workspace workspace,
+                          void* stream) noexcept {
+  const int device = b.forward.q.device.index;
+  Pieces pieces(b.forward, workspace.data);
+  BackwardParams params = lower(b);
+  const Places places = lay_out(b.forward, pieces, &params);
+  const DeviceGuard guard(device);
+  int error = guard.error();
+  const Target target = target_of(device);
+  if (error == cudaSuccess) error = launch(params, places, target, stream);
+  if (error == cudaSuccess) return ok_status();
+  return Status::failure(Code::kDeviceError, "chunk_backward: launch = %s, expected cudaSuccess",
+                         cudaGetErrorName(static_cast<cudaError_t>(error)));
+}
+
+}  // namespace sluice::cuda

@@ -1,0 +1,41 @@
+// Host side of the kernels of chunk_backward.
+// SPDX-License-Identifier: Apache-2.0
+#ifndef SLUICE_CUDA_KERNELS_BACKWARD_LAUNCH_H_
+#define SLUICE_CUDA_KERNELS_BACKWARD_LAUNCH_H_
+
+#include "cuda/kernels/backward/params.h"
+#include "cuda/target.h"
+
+namespace sluice::cuda::backward {
+
+enum class Kernel {
+  kPrepare,    ///< l2 norm, g and beta; before the stages
+  kLocal,      ///< dN inside chunks
+  kChain,      ///< gradients of states, the rest of dN
+  kGradients,  ///< all that is by chunk
+  kKeys,       ///< dq and dk over value heads
+  kHeadSums,   ///< dA_log and ddt_bias
+};
+inline constexpr int kKernels = static_cast<int>(Kernel::kHeadSums) + 1;
+
+/// Extents of a launch; kernels have config.h's threads. Host code, tested without a GPU.
+struct Launch {
+  int64_t items;         ///< CTAs that have work to do
+  int64_t shared_bytes;  ///< dynamic
+};
+Launch plan_launch(Kernel kernel, const BackwardParams& params) noexcept;
+
+/// Loads the kernels onto the current device, which the first launch would do otherwise.
+/// @return a cudaError_t
+int load_kernels() noexcept;
+
+/// Enqueues the kernel; nothing is allocated and nothing waits for the device.
+/// @param target the current device
+/// @param stream a cudaStream_t of it
+/// @return a cudaError_t; 0 is success
+int launch(Kernel kernel, const BackwardParams& params, const Target& target,
+           void* stream) noexcept;
+
+}  // namespace sluice::cuda::backward
+
+#endif  // SLUICE_CUDA_KERNELS_BACKWARD_LAUNCH_H_

@@ -1,0 +1,54 @@
+// What the kernels of chunk_backward are told: one POD for all, passed as a __grid_constant__.
+// SPDX-License-Identifier: Apache-2.0
+#ifndef SLUICE_CUDA_KERNELS_BACKWARD_PARAMS_H_
+#define SLUICE_CUDA_KERNELS_BACKWARD_PARAMS_H_
+
+#include "cuda/kernels/stages/params.h"
+
+namespace sluice::cuda::backward {
+
+using device::BetaForm, device::BoundedPool, device::GateForm, device::HeadScalar;
+using device::Number, device::TokenRows;
+using stages::ChunkStates, stages::StageParams;
+
+/// A float32 number per value head that is written; data may be null.
+struct HeadOutput {
+  void* data;
+  int64_t stride;
+  Number number;
+};
+
+/// Views that a call does not have are null. What is [B,T,HV,..] float32 lies in the workspace.
+struct BackwardParams {
+  /// The forward pass as stages of 64 tokens: q and k normalised, values = v, gate = g (clamped
+  /// logarithms), beta; and what the stages leave: A_inverse, w, v_new (all null with simple GLA),
+  /// h.
+  StageParams stage;
+  TokenRows d_o;
+  TokenRows raw_q, raw_k;        ///< as given
+  TokenRows raw_gate, raw_beta;  ///< [B,T,HV], as given
+  HeadScalar A_log, dt_bias;
+  BoundedPool d_final;  ///< [N,HV,K,V]
+
+  TokenRows q_normal, k_normal;  ///< [B,T,H,K]: where prepare() puts them; null: no l2 norm
+  TokenRows g, beta;             ///< [B,T,HV]: likewise
+  TokenRows dN;                  ///< gradients of v_new, with simple GLA of v
+  TokenRows Y;                   ///< (I + A)^-T dN
+  ChunkStates dh;                ///< gradients of the states that leave the chunks, as stage.h
+  TokenRows dq_parts, dk_parts;  ///< [B,T,HV,K], of normalised q and k, by value head
+  TokenRows dg;                  ///< [B,T,HV]: by the clamped logarithm
+
+  TokenRows dq, dk;        ///< [B,T,H,K] out
+  TokenRows dv;            ///< [B,T,HV,V] out
+  TokenRows dgate, dbeta;  ///< [B,T,HV] out
+  HeadOutput dA_log, ddt_bias;
+  BoundedPool dinitial;
+  GateForm gate_form;
+  BetaForm beta_form;
+  float beta_factor, l2norm_eps;
+  bool delta_rule;
+};
+
+}  // namespace sluice::cuda::backward
+
+#endif  // SLUICE_CUDA_KERNELS_BACKWARD_PARAMS_H_

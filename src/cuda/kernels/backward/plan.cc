@@ -1,0 +1,28 @@
+// Extents of launches: host code, tested without a GPU.
+// SPDX-License-Identifier: Apache-2.0
+#include "cuda/kernels/backward/config.h"
+#include "cuda/kernels/backward/launch.h"
+
+namespace sluice::cuda::backward {
+Launch plan_launch(Kernel kernel, const BackwardParams& params) noexcept {
+  const StageParams& p = params.stage;
+  const bool packed = p.cu_seqlens.data != nullptr;
+  const int64_t chunks = packed ? p.slots : p.N * p.slots;
+  const int64_t rows = packed ? p.T : p.N * p.T;
+  const int64_t slices = (p.V + stages::kPlainColumns - 1) / stages::kPlainColumns;
+  switch (kernel) {
+    case Kernel::kPrepare:
+    case Kernel::kKeys:
+      return {rows, 0};
+    case Kernel::kLocal:
+      return {chunks * p.HV, kLocalBytes};
+    case Kernel::kChain:
+      return {p.N * p.HV * slices, kChainBytes + stages::plain_chain_bytes(p.K)};
+    case Kernel::kGradients:
+      return {chunks * p.HV, kGradientBytes};
+    default:
+      return {p.HV, 4 * kWarps};
+  }
+}
+
+}  // namespace sluice::cuda::backward

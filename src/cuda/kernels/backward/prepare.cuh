@@ -1,0 +1,208 @@
+// Before the stages: q and k with their l2 norm, g and beta from what the caller calls gate and
+// beta; and after all: gradients of q and k as sums over value heads, through the norm, and those
+// of A_log and dt_bias.
+//
+// Roles     prepare, keys: a warp has a row of q or of k; sums: a CTA has a value head
+// Memory    registers; sums: a number a warp of shared memory
+// Floor     bytes; small beside the products
+//
+// SPDX-License-Identifier: Apache-2.0
+#ifndef SLUICE_CUDA_KERNELS_BACKWARD_PREPARE_CUH_
+#define SLUICE_CUDA_KERNELS_BACKWARD_PREPARE_CUH_
+
+#include "cuda/device/gate.cuh"
+#include "cuda/kernels/backward/rows.cuh"
+
+namespace sluice::cuda::backward {
+
+inline constexpr int kLaneColumns = static_cast<int>(kMaxK) / 32;
+
+/// A row in the registers of a warp: column 32 m + lane.
+struct WarpRow {
+  float x[kLaneColumns];
+};
+
+__device__ __forceinline__ int column_of(int m) {
+  return 32 * m + static_cast<int>(threadIdx.x % 32);
+}
+
+__device__ __forceinline__ float warp_sum(float x) {
+#pragma unroll
+  for (int step = 16; step > 0; step /= 2) x += __shfl_xor_sync(~0u, x, step);
+  return x;
+}
+
+/// A row of q or k as given, and 1 / sqrt(sum of squares + eps).
+__device__ __forceinline__ WarpRow load_key(const BackwardParams& p, const TokenRows& rows,
+                                            int64_t batch, int64_t row, int64_t head,
+                                            float* factor) {
+  WarpRow key;
+  float sum = 0.0f;
+  const int64_t start = at(rows, batch, row, head);
+#pragma unroll
+  for (int m = 0; m < kLaneColumns; ++m) {
+    key.x[m] = stages::row_number(rows, start, column_of(m), p.stage.K);
+    sum = fmaf(key.x[m], key.x[m], sum);
+  }
+  *factor = 1.0f / sqrtf(warp_sum(sum) + p.l2norm_eps);
+  return key;
+}
+
+__device__ __forceinline__ void normalise_key(const BackwardParams& p, const TokenRows& from,
+                                              const TokenRows& to, int64_t batch, int64_t row,
+                                              int64_t head) {
+  float factor;
+  const WarpRow key = load_key(p, from, batch, row, head, &factor);
+  const int64_t start = at(to, batch, row, head);
+#pragma unroll
+  for (int m = 0; m < kLaneColumns; ++m) {
+    if (column_of(m) < p.stage.K) {
+      static_cast<float*>(to.data)[start + column_of(m)] = factor * key.x[m];
+    }
+  }
+}
+
+/// g of a gate as given: clamped, NaN passes.
+__device__ __forceinline__ float log_gate(const BackwardParams& p, int64_t head, float gate) {
+  float g = gate;
+  if (p.gate_form == GateForm::kLinear) g = logf(gate);
+  if (p.gate_form == GateForm::kRaw) {
+    const float x = gate + head_number(p.dt_bias, head);
+    g = -expf(head_number(p.A_log, head)) * (x > 20.0f ? x : log1pf(expf(x)));
+  }
+  return stages::clamped_gate(g);
+}
+
+__device__ __forceinline__ float number_at(const TokenRows& rows, int64_t batch, int64_t row,
+                                           int64_t head) {
+  return device::load_number(rows.data, at(rows, batch, row, head), rows.number);
+}
+__device__ __forceinline__ void put_float(const TokenRows& rows, int64_t batch, int64_t row,
+                                          int64_t head, float x) {
+  static_cast<float*>(rows.data)[at(rows, batch, row, head)] = x;
+}
+
+/// Items are rows of tokens of all batch entries.
+__global__ void __launch_bounds__(kThreads)
+    prepare_kernel(const __grid_constant__ BackwardParams p, int64_t items) {
+  device::follow();
+  const int64_t in_use = rows_in_use(p.stage);
+  for (int64_t item = blockIdx.x; item < items; item += gridDim.x) {
+    const int64_t batch = item / p.stage.T, row = item % p.stage.T;
+    if (row >= in_use) continue;
+    if (p.q_normal.data != nullptr) {
+      for (int64_t i = threadIdx.x / 32; i < 2 * p.stage.H; i += kWarps) {
+        const bool is_q = i < p.stage.H;
+        normalise_key(p, is_q ? p.raw_q : p.raw_k, is_q ? p.q_normal : p.k_normal, batch, row,
+                      is_q ? i : i - p.stage.H);
+      }
+    }
+    for (int64_t head = threadIdx.x; head < p.stage.HV; head += kThreads) {
+      if (p.g.data != nullptr) {
+        const float gate = number_at(p.raw_gate, batch, row, head);
+        put_float(p.g, batch, row, head, log_gate(p, head, gate));
+      }
+      if (p.beta.data != nullptr) {
+        const bool given = p.raw_beta.data != nullptr;
+        const float beta = given ? number_at(p.raw_beta, batch, row, head) : 0.0f;
+        put_float(p.beta, batch, row, head,
+                  device::write_strength(p.beta_form, p.beta_factor, beta));
+      }
+    }
+  }
+}
+
+/// One row of dq or dk.
+__device__ __forceinline__ void key_gradient(const BackwardParams& p, const TokenRows& raw,
+                                             const TokenRows& parts, const TokenRows& to,
+                                             int64_t batch, int64_t row, int64_t key_head) {
+  WarpRow gradient{};
+  for (int64_t i = 0; i < p.stage.r; ++i) {
+    const int64_t head =
+        p.stage.head_map_cyclic ? key_head + i * p.stage.H : key_head * p.stage.r + i;
+    const int64_t start = at(parts, batch, row, head);
+#pragma unroll
+    for (int m = 0; m < kLaneColumns; ++m) {
+      gradient.x[m] += stages::row_number(parts, start, column_of(m), p.stage.K);
+    }
+  }
+  if (p.q_normal.data != nullptr) {
+    float factor, along = 0.0f;
+    const WarpRow key = load_key(p, raw, batch, row, key_head, &factor);
+#pragma unroll
+    for (int m = 0; m < kLaneColumns; ++m) along = fmaf(key.x[m], gradient.x[m], along);
+    along = warp_sum(along) * factor * factor;
+#pragma unroll
+    for (int m = 0; m < kLaneColumns; ++m) {
+      gradient.x[m] = factor * (gradient.x[m] - key.x[m] * along);
+    }
+  }
+  const int64_t start = at(to, batch, row, key_head);
+#pragma unroll
+  for (int m = 0; m < kLaneColumns; ++m) {
+    if (column_of(m) < p.stage.K) {
+      device::store_number(to.data, start + column_of(m), to.number, gradient.x[m]);
+    }
+  }
+}
+
+/// Items are rows of tokens of all batch entries.
+__global__ void __launch_bounds__(kThreads, 2)
+    keys_kernel(const __grid_constant__ BackwardParams p, int64_t items) {
+  device::follow();
+  const int64_t in_use = rows_in_use(p.stage);
+  for (int64_t item = blockIdx.x; item < items; item += gridDim.x) {
+    const int64_t batch = item / p.stage.T, row = item % p.stage.T;
+    if (row >= in_use) continue;
+    for (int64_t i = threadIdx.x / 32; i < 2 * p.stage.H; i += kWarps) {
+      const bool is_q = i < p.stage.H;
+      const TokenRows& to = is_q ? p.dq : p.dk;
+      if (to.data == nullptr) continue;
+      key_gradient(p, is_q ? p.raw_q : p.raw_k, is_q ? p.dq_parts : p.dk_parts, to, batch, row,
+                   is_q ? i : i - p.stage.H);
+    }
+  }
+}
+
+/// x over the CTA, in one order. Thread 0 gets it.
+__device__ __forceinline__ float cta_sum(float x, float (&warps)[kWarps]) {
+  x = warp_sum(x);
+  if (threadIdx.x % 32 == 0) warps[threadIdx.x / 32] = x;
+  __syncthreads();
+  float sum = 0.0f;
+  for (int w = 0; w < kWarps; ++w) sum += warps[w];
+  __syncthreads();
+  return sum;
+}
+
+/// Items are value heads.
+__global__ void __launch_bounds__(kThreads)
+    head_sums_kernel(const __grid_constant__ BackwardParams p, int64_t items) {
+  extern __shared__ __align__(1024) uint8_t dynamic_shared[];
+  auto& warps = *reinterpret_cast<float(*)[kWarps]>(dynamic_shared);
+  device::follow();
+  const int64_t in_use = rows_in_use(p.stage);
+  const int64_t batches = p.stage.cu_seqlens.data == nullptr ? p.stage.N : 1;
+  for (int64_t head = blockIdx.x; head < items; head += gridDim.x) {
+    float by_bias = 0.0f, by_rate = 0.0f;
+    for (int64_t i = threadIdx.x; i < batches * in_use; i += kThreads) {
+      const int64_t batch = i / in_use, row = i % in_use;
+      const float dg = number_at(p.dg, batch, row, head), g = number_at(p.g, batch, row, head);
+      by_bias += dg * gate_slope(p, head, number_at(p.raw_gate, batch, row, head), g);
+      by_rate += g == -128.0f ? 0.0f : dg * g;
+    }
+    by_bias = cta_sum(by_bias, warps);
+    by_rate = cta_sum(by_rate, warps);
+    if (threadIdx.x != 0) continue;
+    if (p.ddt_bias.data != nullptr) {
+      device::store_number(p.ddt_bias.data, head * p.ddt_bias.stride, p.ddt_bias.number, by_bias);
+    }
+    if (p.dA_log.data != nullptr) {
+      device::store_number(p.dA_log.data, head * p.dA_log.stride, p.dA_log.number, by_rate);
+    }
+  }
+}
+
+}  // namespace sluice::cuda::backward
+
+#endif  // SLUICE_CUDA_KERNELS_BACKWARD_PREPARE_CUH_
