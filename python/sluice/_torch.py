@@ -2,7 +2,8 @@
 """The operators for torch's dispatcher: torch.ops.sluice.*, made from the extension's own table of
 arguments. Imported when the first torch tensor arrives, so `import sluice` needs no torch.
 
-Eager calls on plain tensors do not come through the dispatcher: they go to the extension directly.
+Eager calls on plain tensors do not come through the dispatcher: they go to the extension directly,
+chunk_forward by sluice._autograd where gradients are enabled.
 torch.compile, torch.export, fake tensors and other subclasses do.
 
 Each operator writes into tensors that it is given and returns nothing, which is what
@@ -16,6 +17,7 @@ from typing import Any
 import torch
 
 from . import _core, _kinds
+from ._autograd import differentiable
 from ._errors import Unsupported
 from ._kinds import _CALLS, empty
 from ._types import T, Tensor
@@ -60,7 +62,8 @@ def _refuse_gradient(op: str, arguments: Any) -> None:
         if isinstance(value, torch.Tensor) and value.requires_grad:
             raise Unsupported(
                 f"{op}: {name}.requires_grad = True, expected tensors without gradient, or "
-                "torch.no_grad() or torch.inference_mode() (Sluice has no backward pass yet)"
+                "torch.no_grad() or torch.inference_mode() (no backward pass under torch.compile and "
+                "in torch.ops)"
             )
 
 
@@ -163,6 +166,7 @@ def _refuse_for_eager(op: str, stream: Any, workspace: Tensor | None) -> None:
 
 
 _CHECKED = {op: getattr(_core, f"{op}_no_gradient") for op in _CALLS}
+_CHECKED["chunk_forward"] = differentiable(_CALLS["chunk_forward"])
 _DISPATCHED = {op: _dispatched(op) for op in _CALLS}
 
 # PERF: from here on, calls do not ask _kinds first whether torch is there.

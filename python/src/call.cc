@@ -115,7 +115,7 @@ bool check_gradient(const char* op, const Field& field, PyObject* tensor) noexce
   if (!wanted || wanted.get() != Py_True) return true;
   return fail(SLUICE_UNSUPPORTED,
               "%s: %s.requires_grad = True, expected tensors without gradient, or torch.no_grad() "
-              "or torch.inference_mode() (Sluice has no backward pass yet)",
+              "or torch.inference_mode() (this operator has no backward pass)",
               op, field.name);
 }
 

@@ -36,7 +36,7 @@ def _unfit_views(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, gradients: A
     if q.device.type not in ("cpu", "cuda"):
         return f"device {q.device.type}, Sluice has cpu and cuda"
     if needs_gradient(q, k, v, *gradients):
-        return "an input requires a gradient, Sluice has no backward pass yet"
+        return "an input requires a gradient, Sluice's backward pass is not fast yet"
     if not q.dtype == k.dtype == v.dtype:
         return f"q, k, v of one dtype expected, got {q.dtype}, {k.dtype}, {v.dtype}"
     if any(t.stride(-1) != 1 for t in (q, k, v)):

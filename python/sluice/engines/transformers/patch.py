@@ -54,7 +54,7 @@ def _tensors(args: Any, kwargs: Any) -> list[Any]:
 def _unfit_tensors(tensors: Any) -> str | None:
     """Why these tensors are left to the model's own function, or None."""
     if needs_gradient(*tensors):
-        return "an input requires a gradient, Sluice has no backward pass yet"
+        return "an input requires a gradient, Sluice's backward pass is not fast yet"
     for tensor in tensors:
         if tensor.device.type not in ("cpu", "cuda"):
             return f"device {tensor.device.type}, Sluice has cpu and cuda"

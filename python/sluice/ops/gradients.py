@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Gradients of the delta rule."""
+
+from typing import Any, NamedTuple
+
+from .. import _kinds
+from .._types import Tensor
+
+
+class Gradients(NamedTuple):
+    """What `chunk_backward` found; None where there is no such input."""
+
+    q: Any
+    k: Any
+    v: Any
+    gate: Any
+    beta: Any
+    A_log: Any
+    dt_bias: Any
+    initial_state: Any
+
+
+def chunk_backward(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    gate: Tensor | None = None,
+    beta: Tensor | None = None,
+    *,
+    d_o: Tensor,
+    d_final_state: Tensor | None = None,
+    A_log: Tensor | None = None,
+    dt_bias: Tensor | None = None,
+    cu_seqlens: Tensor | None = None,
+    initial_state: Tensor | None = None,
+    state_layout: str = "kv",
+    scale: float | None = None,
+    l2norm_eps: float = 1e-6,
+    gate_space: str = "log",
+    beta_space: str = "value",
+    eigenvalues: str = "positive",
+    qk_norm: str = "none",
+    head_map: str = "block",
+    rule: str = "gated_delta",
+    implementation: str = "auto",
+    stream: Any = None,
+    workspace: Tensor | None = None,
+) -> Gradients:
+    """Gradients of `chunk_forward` by every input, from those of its outputs, for training.
+
+    Args:
+      d_o: [B,T,HV,V], inner stride 1: gradient of o.
+      d_final_state: [N,HV,K,V] (or its "vk" form): gradient of the final state. None = zeros.
+      initial_state: [N,HV,K,V], dense per sequence: no pools with slots here.
+      The rest as in `chunk_forward`, and as they were there.
+
+    Torch tensors that require a gradient need no call of this: `chunk_forward` and the functions
+    built on it are differentiable.
+
+    Returns: Gradients, each new, of the shape and dtype of its input: by raw q and k with qk_norm
+      "l2", by what the gate holds, by logits. Zero for gates that the clamp at -128 holds.
+    Source: docs/math.md section 8.
+    """
+
+    def like(tensor: Tensor | None) -> Any:
+        return None if tensor is None else _kinds.empty_like(tensor)
+
+    found = Gradients(*map(like, (q, k, v, gate, beta, A_log, dt_bias, initial_state)))
+    _kinds.entry("chunk_backward", q)(
+        q,
+        k,
+        v,
+        gate,
+        beta,
+        A_log,
+        dt_bias,
+        cu_seqlens,
+        initial_state,
+        d_o,
+        d_final_state,
+        *found,
+        scale,
+        l2norm_eps,
+        gate_space,
+        beta_space,
+        eigenvalues,
+        qk_norm,
+        head_map,
+        rule,
+        state_layout,
+        implementation,
+        stream,
+        workspace,
+    )
+    return found

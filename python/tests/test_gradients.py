@@ -1,0 +1,178 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Measures gradients: those of the package's functions by torch's autograd against autograd of the
+recurrence written in torch in float64, where a GPU is there on it too; and chunk_backward on NumPy
+arrays against central differences of the float64 recurrence."""
+
+import numpy as np
+import pytest
+from conftest import Inputs, delta_rule, error
+
+import sluice
+
+
+@pytest.mark.parametrize("linear", [False, True])
+def test_numpy_gradients_are_slopes(linear):
+    x = Inputs(B=1, T=9, H=1, HV=2, K=6, V=5)
+    inputs = dict(q=x.q, k=x.k, v=x.v, g=x.g, beta=None if linear else x.beta, state=x.state)
+    inputs = {name: value for name, value in inputs.items() if value is not None}
+    r = np.random.default_rng(1)
+    d_o, d_final = (r.standard_normal(a.shape).astype(np.float32) for a in (x.v, x.state))
+    found = sluice.ops.chunk_backward(
+        x.q, x.k, x.v, x.g, inputs.get("beta"), initial_state=x.state, d_o=d_o,
+        d_final_state=d_final, rule="linear_attention" if linear else "gated_delta",
+    )
+    names = dict(q="q", k="k", v="v", g="gate", beta="beta", state="initial_state")
+
+    def loss(**values):
+        o, final = delta_rule(**values, linear=linear)
+        return (o * d_o).sum() + (final * d_final).sum()
+
+    for name, value in inputs.items():
+        step = 1e-5 * r.standard_normal(value.shape)
+        wide = value.astype(np.float64)
+        slope = loss(**{**inputs, name: wide + step}) - loss(**{**inputs, name: wide - step})
+        gradient = getattr(found, names[name])
+        assert gradient.shape == value.shape and gradient.dtype == value.dtype
+        assert abs(slope / 2 - (gradient * step).sum()) < 1e-4 * np.linalg.norm(gradient) * 1e-5
+
+
+torch = pytest.importorskip("torch", reason="torch is not installed: its tests are skipped")
+
+DEVICES = ["cpu"] + (["cuda"] if torch.cuda.is_available() else [])
+LIMITS = {torch.float32: 2e-5, torch.bfloat16: 1e-2, torch.float16: 2e-3}
+
+
+def recurrence(q, k, v, g=None, beta=None, scale=None, state=None, l2=False, linear=False):
+    """conftest's delta_rule as torch operations that autograd records: (o, final state)."""
+    ratio = v.shape[2] // q.shape[2]
+    if l2:
+        q, k = (x / (x.square().sum(-1, keepdim=True) + 1e-6).sqrt() for x in (q, k))
+    q, k = (x.repeat_interleave(ratio, 2) for x in (q, k))
+    scale = q.shape[-1] ** -0.5 if scale is None else scale
+    s = q.new_zeros(q.shape[0], v.shape[2], q.shape[3], v.shape[3]) if state is None else state
+    rows = []
+    for t in range(q.shape[1]):
+        if g is not None:
+            s = s * g[:, t, :, None, None].exp()
+        write = v[:, t]
+        if not linear:
+            write = write - torch.einsum("bhkv,bhk->bhv", s, k[:, t])
+            write = write if beta is None else write * beta[:, t, :, None]
+        s = s + torch.einsum("bhk,bhv->bhkv", k[:, t], write)
+        rows.append(scale * torch.einsum("bhkv,bhk->bhv", s, q[:, t]))
+    return torch.stack(rows, 1), s
+
+
+def leaves(arrays, device, dtype=torch.float32):
+    """Tensors that require a gradient, and the same values in float64."""
+    given = [torch.from_numpy(a.copy()).to(device, dtype).requires_grad_() for a in arrays]
+    return given, [t.detach().double().cpu().requires_grad_() for t in given]
+
+
+def check(given, wide, ours, theirs, dtype=torch.float32):
+    """Gradients of one random loss of both results, near each other."""
+    generator = torch.Generator().manual_seed(3)
+    loss, expected = 0, 0
+    for x, y in zip(ours, theirs):
+        if x is None:
+            continue
+        weight = torch.randn(x.shape, generator=generator, dtype=torch.float64)
+        weight = weight.to(x.dtype)  # what reaches the backward pass
+        loss = loss + (x * weight.to(x.device)).float().sum()
+        expected = expected + (y * weight.double()).sum()
+    loss.backward()
+    expected.backward()
+    for x, y in zip(given, wide):
+        assert x.grad.dtype == x.dtype and x.grad.shape == x.shape
+        assert error(x.grad.double().cpu().numpy(), y.grad.numpy()) < LIMITS[dtype]
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("dtype", LIMITS, ids=str)
+def test_gated_delta_rule(device, dtype):
+    x = Inputs(B=2, T=80, H=2, HV=4, K=32, V=24)
+    given, wide = leaves([x.q, x.k, x.v, x.g, x.beta, x.state], device, dtype)
+    q, k, v, g, beta, state = given
+    ours = sluice.chunk_gated_delta_rule(
+        q, k, v, g, beta, initial_state=state, output_final_state=True, use_qk_l2norm_in_kernel=True
+    )
+    theirs = recurrence(*wide[:5], state=wide[5], l2=True)
+    check(given, wide, ours, theirs, dtype)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_simple_gla_and_steps_by_chunks(device):
+    x = Inputs(B=1, T=70, H=3, HV=3, K=16, V=40)
+    given, wide = leaves([x.q, x.k, x.v, x.g], device)
+    check(given, wide, sluice.chunk_simple_gla(*given)[:1], recurrence(*wide, linear=True))
+    given, wide = leaves([x.q, x.k, x.v, x.g, x.beta], device)
+    q, k, v, g, beta = given
+    ours = sluice.fused_recurrent_gated_delta_rule(q, k, v, g, beta=beta, use_qk_l2norm_in_kernel=True)
+    check(given, wide, ours[:1], recurrence(*wide, l2=True))
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_raw_gates_and_logits(device):
+    x = Inputs(B=2, T=66, H=1, HV=3, K=16, V=16)
+    r = np.random.default_rng(5)
+    A_log, dt_bias = (r.standard_normal(3).astype(np.float32) for _ in range(2))
+    given, wide = leaves([x.q, x.k, x.v, 3 * x.g, x.beta, A_log, dt_bias], device)
+    q, k, v, a, b, A_log, dt_bias = given
+    ours = sluice.chunk_gated_delta_rule(
+        q, k, v, a, b, use_gate_in_kernel=True, A_log=A_log, dt_bias=dt_bias,
+        use_beta_sigmoid_in_kernel=True, allow_neg_eigval=True, use_qk_l2norm_in_kernel=True,
+    )
+    q, k, v, a, b, A_log, dt_bias = wide
+    g = -A_log.exp() * torch.nn.functional.softplus(a + dt_bias)
+    check(given, wide, ours[:1], recurrence(q, k, v, g, 2 * b.sigmoid(), l2=True))
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_packed_sequences_are_sequences(device):
+    x = Inputs(B=1, T=100, H=2, HV=2, K=16, V=16, N=3)
+    given, wide = leaves([x.q, x.k, x.v, x.g, x.beta, x.state], device)
+    q, k, v, g, beta, state = given
+    offsets = [0, 33, 33, 97]
+    o, final = sluice.chunk_gated_delta_rule(
+        q, k, v, g, beta, initial_state=state, output_final_state=True,
+        use_qk_l2norm_in_kernel=True, cu_seqlens=torch.tensor(offsets, device=device),
+    )
+    parts = [
+        recurrence(*(t[:, a:b] for t in wide[:5]), state=wide[5][n : n + 1], l2=True)
+        for n, (a, b) in enumerate(zip(offsets, offsets[1:])) if a < b
+    ]
+    finals = [parts[0][1], wide[5][1:2], parts[1][1]]
+    theirs = torch.cat([p[0] for p in parts], 1), torch.cat(finals)
+    check(given, wide, (o[:, :97], final), theirs)
+    assert not given[0].grad[:, 97:].any()
+
+
+def test_only_what_is_wanted_and_views():
+    x = Inputs()
+    (v,), (wide,) = leaves([x.v], "cpu")
+    q, k, g, beta = (torch.from_numpy(a) for a in (x.q, x.k, x.g, x.beta))
+    o, _ = sluice.chunk_gated_delta_rule(q, k, v.transpose(1, 2).contiguous().transpose(1, 2), g, beta)
+    o.sum().backward()  # its gradient has strides of zero
+    expected, _ = recurrence(q.double(), k.double(), wide, g.double(), beta.double())
+    expected.sum().backward()
+    assert error(v.grad.numpy(), wide.grad.numpy()) < 2e-5 and q.grad is None
+
+
+def test_what_has_no_backward_pass_is_refused_by_name():
+    x = Inputs(B=2, T=3)
+    q, k, v, g, beta = (torch.from_numpy(a) for a in x.arguments())
+    wanted, state = q.clone().requires_grad_(), torch.from_numpy(x.state)
+    with pytest.raises(sluice.Unsupported, match="recurrent_step: q.requires_grad = True.* no backward"):
+        sluice.fused_recurrent_gated_delta_rule(wanted, k, v, g, beta=beta)
+    with pytest.raises(sluice.Unsupported, match="final_state = initial_state, expected another"):
+        sluice.chunk_gated_delta_rule(wanted, k, v, g, beta, initial_state=state, final_state=state)
+    with pytest.raises(sluice.Unsupported, match="read_slots = given, expected None where an input"):
+        sluice.chunk_gated_delta_rule(
+            wanted, k, v, g, beta, initial_state=state, final_state=state.clone(),
+            read_slots=torch.tensor([1, 0]),
+        )
+    with pytest.raises(sluice.Unsupported, match="o.requires_grad = True, expected an output"):
+        sluice.chunk_gated_delta_rule(wanted, k, v, g, beta, out=v.clone().requires_grad_())
+    with pytest.raises(sluice.Unsupported, match="under torch.compile and in torch.ops"):
+        torch.ops.sluice.chunk_forward(q=wanted, k=k, v=v, o=torch.empty_like(v))
+    assert torch.equal(state, torch.from_numpy(x.state))
