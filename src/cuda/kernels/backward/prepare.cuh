@@ -83,7 +83,7 @@ __device__ __forceinline__ void put_float(const TokenRows& rows, int64_t batch, 
 }
 
 /// Items are rows of tokens of all batch entries.
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kThreads, 2)
     prepare_kernel(const __grid_constant__ BackwardParams p, int64_t items) {
   device::follow();
   const int64_t in_use = rows_in_use(p.stage);
