@@ -3,7 +3,8 @@
 operators of `sluice.ops`. Every parameter is named; parameters after the bare `*` are Sluice's own.
 
 Tensor kinds, devices, streams and errors: see `sluice.ops`. Nothing is copied or made contiguous.
-Gradients are refused: there is no backward pass yet."""
+On torch tensors the functions that run by chunks are differentiable; steps, pools and layers refuse
+gradients by name."""
 
 from .conv_norm import causal_conv1d, causal_conv1d_update, gated_rms_norm
 from .gated_delta_rule import chunk_gated_delta_rule, fused_recurrent_gated_delta_rule

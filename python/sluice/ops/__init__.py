@@ -19,11 +19,10 @@ Unsupported (a NotImplementedError) where no kernel does it. After a refusal not
 from .chunk_stage import chunk_stage
 from .conv_norm import causal_conv1d, gated_rms_norm
 from .delta_rule import chunk_forward, recurrent_step
-from .gradients import Gradients, chunk_backward
+from .gradients import chunk_backward
 from .layer import layer_decode, layer_prefill
 
 __all__ = [
-    "Gradients",
     "causal_conv1d",
     "chunk_backward",
     "chunk_forward",

@@ -33,6 +33,14 @@ def chunk_backward(
     dt_bias: Tensor | None = None,
     cu_seqlens: Tensor | None = None,
     initial_state: Tensor | None = None,
+    dq: Tensor | None = None,
+    dk: Tensor | None = None,
+    dv: Tensor | None = None,
+    dgate: Tensor | None = None,
+    dbeta: Tensor | None = None,
+    dA_log: Tensor | None = None,
+    ddt_bias: Tensor | None = None,
+    d_initial_state: Tensor | None = None,
     state_layout: str = "kv",
     scale: float | None = None,
     l2norm_eps: float = 1e-6,
@@ -52,20 +60,28 @@ def chunk_backward(
       d_o: [B,T,HV,V], inner stride 1: gradient of o.
       d_final_state: [N,HV,K,V] (or its "vk" form): gradient of the final state. None = zeros.
       initial_state: [N,HV,K,V], dense per sequence: no pools with slots here.
+      dq, dk, dv, dgate, dbeta, dA_log, ddt_bias, d_initial_state: outputs of the shape of what they
+        are by, dtypes free; allocated with its dtype if None, where that input is given.
       The rest as in `chunk_forward`, and as they were there.
 
     Torch tensors that require a gradient need no call of this: `chunk_forward` and the functions
     built on it are differentiable.
 
-    Returns: Gradients, each new, of the shape and dtype of its input: by raw q and k with qk_norm
-      "l2", by what the gate holds, by logits. Zero for gates that the clamp at -128 holds.
+    Returns: Gradients: by raw q and k with qk_norm "l2", by what the gate holds, by logits. Zero for
+      gates that the clamp at -128 holds.
     Source: docs/math.md section 8.
     """
 
-    def like(tensor: Tensor | None) -> Any:
-        return None if tensor is None else _kinds.empty_like(tensor)
-
-    found = Gradients(*map(like, (q, k, v, gate, beta, A_log, dt_bias, initial_state)))
+    found = Gradients(
+        _output(dq, q),
+        _output(dk, k),
+        _output(dv, v),
+        _output(dgate, gate),
+        _output(dbeta, beta),
+        _output(dA_log, A_log),
+        _output(ddt_bias, dt_bias),
+        _output(d_initial_state, initial_state),
+    )
     _kinds.entry("chunk_backward", q)(
         q,
         k,
@@ -93,3 +109,7 @@ def chunk_backward(
         workspace,
     )
     return found
+
+
+def _output(given: Tensor | None, like: Tensor | None) -> Any:
+    return _kinds.empty_like(like) if given is None and like is not None else given
