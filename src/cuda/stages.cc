@@ -4,7 +4,9 @@
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
+#include <cstddef>
 #include <initializer_list>
+#include <utility>
 
 #include "core/host_access.hpp"
 #include "cuda/gpu.h"
@@ -89,8 +91,8 @@ bool choose_tiles(const ChunkStageProblem& p, Kernel* kernel) noexcept {
       *kernel = Kernel::kSolveWy;
       return tiles(p, {&p.k, &p.values, &p.u, &p.w});
     case SLUICE_STAGE_CHUNK_H:
-      *kernel = Kernel::kStates;
-      return carried(p) && kv && !p.key_gates && tiles(p, {&p.k, &p.values, &p.w, &p.v_new, &p.h});
+      *kernel = p.key_gates ? Kernel::kKeyStates : Kernel::kStates;
+      return carried(p) && kv && tiles(p, {&p.k, &p.values, &p.w, &p.v_new, &p.h});
     case SLUICE_STAGE_CHUNK_O:
       *kernel = present(p.h) ? Kernel::kOutputs : Kernel::kGla;
       return (present(p.h) ? narrow && kv : carried(p)) &&
@@ -154,6 +156,8 @@ core::KernelName name_of(Kernel kernel, const ChunkStageProblem& p) noexcept {
       return "cuda.chunk_o.tiles";
     case Kernel::kStates:
       return "cuda.chunk_h.tiles";
+    case Kernel::kKeyStates:
+      return "cuda.chunk_h.tiles.key_wise";
     default:
       return "cuda.chunk_o.tiles.states";
   }
@@ -184,25 +188,35 @@ void lower_key_sums(const ChunkStageProblem& p, stages::StageParams* out) noexce
   out->HV = p.K;
 }
 
-/// Whether sums of gates go through the workspace.
-bool sums_key_gates(const ChunkStageProblem& p) noexcept {
-  return p.stage == SLUICE_STAGE_CHUNK_H && p.key_gates && present(p.gate);
-}
-size_t key_sums_bytes(const ChunkStageProblem& p) noexcept {
-  return sizeof(float) * static_cast<size_t>(p.rows.B * p.rows.T * p.HV * p.K);
+bool is_key_states(const ChunkStageProblem& p) noexcept {
+  return p.stage == SLUICE_STAGE_CHUNK_H && p.key_gates;
 }
 
-/// A view [B,T,HV,K] of the workspace.
-Tensor key_sums(const ChunkStageProblem& p, void* memory) noexcept {
-  Tensor sums = p.gate;
-  sums.data = memory;
-  sums.dtype = core::kFloat32;
+/// Where chunk_h of key-wise gates keeps what comes first, [B,T,HV,K] each: their sums, unless they
+/// are given, and keys with their decays. WHY keys whatever the kernel: addresses may be others
+/// when the stage runs.
+struct KeyStatesMemory {
+  size_t sums = 0, keys = 0;  ///< bytes
+  explicit KeyStatesMemory(const ChunkStageProblem& p) noexcept {
+    const auto numbers = static_cast<size_t>(p.rows.B * p.rows.T * p.HV * p.K);
+    if (present(p.gate)) sums = sizeof(float) * numbers;
+    if (carried(p) && p.k.dtype.bits == 16) keys = sizeof(uint16_t) * numbers;
+  }
+};
+
+/// A dense view [B,T,HV,K] of the workspace.
+Tensor key_rows(const ChunkStageProblem& p, void* memory, sluice_dtype dtype) noexcept {
+  Tensor rows{};
+  rows.data = memory;
+  rows.dtype = dtype;
+  rows.rank = 4;
+  const int64_t shape[] = {p.rows.B, p.rows.T, p.HV, p.K};
   int64_t dense = 1;
   for (int axis = 3; axis >= 0; --axis) {
-    sums.stride[axis] = dense;
-    dense *= sums.shape[axis];
+    rows.shape[axis] = shape[axis], rows.stride[axis] = dense;
+    dense *= shape[axis];
   }
-  return sums;
+  return rows;
 }
 
 }  // namespace
@@ -295,17 +309,29 @@ int launch_segments(Kernel kernel, stages::StageParams params, void* memory, con
   return stages::launch(kernel, params, target, stream);
 }
 
-/// chunk_h from key-wise gates: their sums first.
-int launch_key_states(ChunkStageProblem p, const StageChoice& choice, void* memory,
-                      const Target& target, void* stream) noexcept {
-  p.g_cumsum = key_sums(p, memory);
-  p.stage = SLUICE_STAGE_CHUNK_CUMSUM;
-  p.direction = SLUICE_DIRECTION_FORWARD;
-  const int error = stages::launch(Kernel::kCumsum, lower_stage(p), target, stream);
-  if (error != cudaSuccess) return error;
-  p.stage = SLUICE_STAGE_CHUNK_H;
-  p.gate = {};
-  return stages::launch(choice.kernel, lower_stage(p), target, stream);
+/// chunk_h with key-wise gates: their sums, keys with their decays, states.
+int launch_key_states(ChunkStageProblem p, Kernel kernel, void* memory, const Target& target,
+                      void* stream) noexcept {
+  const KeyStatesMemory sizes(p);
+  int error = cudaSuccess;
+  if (present(p.gate)) {
+    p.g_cumsum = key_rows(p, memory, core::kFloat32);
+    p.stage = SLUICE_STAGE_CHUNK_CUMSUM;
+    p.direction = SLUICE_DIRECTION_FORWARD;
+    error = stages::launch(Kernel::kCumsum, lower_stage(p), target, stream);
+    p.stage = SLUICE_STAGE_CHUNK_H;
+    p.gate = {};
+  }
+  stages::StageParams params = lower_stage(p);
+  if (error == cudaSuccess && kernel == Kernel::kKeyStates) {
+    auto* const keys = static_cast<std::byte*>(memory) + sizes.sums;
+    params.o = token_rows(key_rows(p, keys, p.k.dtype));
+    error = stages::launch(Kernel::kScaleKeys, params, target, stream);
+    params.k = std::exchange(params.o, {});
+    params.H = params.HV, params.r = 1, params.head_map_cyclic = false;
+    params.columns = stages::kColumns / 2;
+  }
+  return error == cudaSuccess ? stages::launch(kernel, params, target, stream) : error;
 }
 
 int launch_stage(const ChunkStageProblem& p, const StageChoice& choice, void* memory, int device,
@@ -318,8 +344,8 @@ int launch_stage(const ChunkStageProblem& p, const StageChoice& choice, void* me
       return chunk_o::launch(lower_stage(p), lower_output_tiles(p),
                              static_cast<int32_t>(states_per_batch(p)), target_of(device), stream);
     default:
-      if (sums_key_gates(p)) {
-        return launch_key_states(p, choice, memory, target_of(device), stream);
+      if (is_key_states(p)) {
+        return launch_key_states(p, choice.kernel, memory, target_of(device), stream);
       }
       return launch_segments(choice.kernel, lower_stage(p), memory, target_of(device), stream);
   }
@@ -335,7 +361,10 @@ Status select_chunk_stage(const ChunkStageProblem& p, core::KernelName* name) no
 }
 
 size_t chunk_stage_workspace(const ChunkStageProblem& p) noexcept {
-  if (sums_key_gates(p)) return key_sums_bytes(p);
+  if (is_key_states(p)) {
+    const KeyStatesMemory sizes(p);
+    return sizes.sums + sizes.keys;
+  }
   // WHY whatever the addresses: they may be others when the stage runs.
   const bool gla = p.stage == SLUICE_STAGE_CHUNK_O && !present(p.h) && carried(p) &&
                    p.V % stages::kColumns == 0 && (p.C == 64 || p.C == 128) && p.k.dtype.bits == 16;

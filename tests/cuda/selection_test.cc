@@ -160,6 +160,18 @@ TEST(CudaSelection, WhatTheFusedKernelDoesNotTakeIsGeneric) {
   }
 }
 
+TEST(CudaSelection, KeyWiseGatesAreGeneric) {
+  for (DeltaRuleProblem p : {prefill(), linear()}) {
+    p.key_gate = tokens(kFloat32, 100, p.HV, p.K);
+    EXPECT_EQ(chosen(p), "cuda.chunk_forward.generic");
+    EXPECT_EQ(chosen(p, 90, KernelWish::kFused),
+              "chunk_forward: gate rank = 4, expected 3 (fused CUDA kernel)");
+    EXPECT_FALSE(may_be_fused(p, {90, 132}, {}));
+    p.op = SLUICE_OP_RECURRENT_STEP;
+    EXPECT_EQ(chosen(p), "cuda.recurrent_step.generic");
+  }
+}
+
 TEST(CudaSelection, UnusedStridesDoNotMatter) {
   DeltaRuleProblem p = prefill();
   p.q.stride[0] = 3;  // B = 1

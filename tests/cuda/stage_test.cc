@@ -176,15 +176,20 @@ void add_key_gates(const Add& add) {
   add("key_cumsum_head_first", kSums, [](auto& c) {
     c.key_gates = true, c.placement = Placement::kHeadFirst, c.gate = kF16, c.K = 33;
   });
-  add("key_h_bf16", kStates, [](auto& c) { c.key_gates = true, c.K = 128, c.B = 2; });
-  add("key_h_c128_packed", kStates, [](auto& c) {
+  add("key_h_tiles_bf16", kStates, [](auto& c) { c.key_gates = true, c.K = 128, c.B = 2; });
+  add("key_h_tiles_c128_packed", kStates, [](auto& c) {
     c.key_gates = true, c.C = 128, c.lengths = kLengths, c.io = c.h = kF16, c.slots = true;
     c.summed = false, c.gate = kBF16;
   });
-  add("key_h_gla_head_first", kStates, [](auto& c) {
+  add("key_h_tiles_gla_head_first", kStates, [](auto& c) {
     c.key_gates = true, c.placement = Placement::kHeadFirst, c.rule = kGla, c.summed = false;
     c.has_initial = false;
   });
+  add("key_h_tiles_groups", kStates, [](auto& c) {
+    c.key_gates = true, c.H = 2, c.HV = 4, c.head_map = SLUICE_HEAD_MAP_CYCLIC, c.K = c.V = 128;
+    c.lengths = {0, 1, 63, 64, 65, 130}, c.gates = GateProfile::kMinusInfinity;
+  });
+  add("key_h_plain_c32", kStates, [](auto& c) { c.key_gates = true, c.C = 32; });
   add("key_h_float32_vk", kStates, [](auto& c) {
     c.key_gates = true, c.io = c.h = kF32, c.K = 20, c.V = 33, c.C = 32, c.lengths = kLengths;
     c.layout = SLUICE_STATE_VK, c.gates = GateProfile::kStrong;

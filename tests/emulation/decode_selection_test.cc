@@ -43,6 +43,9 @@ TEST(DecodeSelection, Steps) {
             "recurrent_step: K, V = 260, 128, expected at most 256 and 1024 (CUDA decode kernel)");
   EXPECT_EQ(refusal(step(126)),
             "recurrent_step: K, V = 126, 128, expected multiples of 4 (CUDA decode kernel)");
+  DeltaRuleProblem p = step();
+  p.key_gate = p.state.initial;  // only that it is there counts
+  EXPECT_EQ(refusal(p), "recurrent_step: gate rank = 4, expected 3 (CUDA decode kernel)");
 }
 
 /// step() as the kernel of single tokens takes it: two sequences of bfloat16 tokens.

@@ -17,6 +17,7 @@
 #include "cuda/kernels/stages/join.cuh"
 #include "cuda/kernels/stages/kkt.cuh"
 #include "cuda/kernels/stages/plain_chain.cuh"
+#include "cuda/kernels/stages/scale_keys.cuh"
 #include "cuda/kernels/stages/solve.cuh"
 #include "cuda/kernels/stages/solve_wy.cuh"
 #include "cuda/kernels/stages/states.cuh"
@@ -82,6 +83,8 @@ Function tile_function(Kernel kernel, bool wide, bool narrow, int C) {
     case Kernel::kStates:
       if (narrow) return wide ? states_kernel<Io, 2, 2> : states_kernel<Io, 1, 2>;
       return wide ? states_kernel<Io, 2, 4> : states_kernel<Io, 1, 4>;
+    case Kernel::kKeyStates:
+      return wide ? states_kernel<Io, 2, 2, true> : states_kernel<Io, 1, 2, true>;
     default:
       return wide ? gla_kernel<Io, 2> : gla_kernel<Io, 1>;
   }
@@ -106,6 +109,8 @@ Function plain_function(Kernel kernel, int C) {
       return plain_outputs_kernel;
     case Kernel::kJoin:
       return join_kernel;
+    case Kernel::kScaleKeys:
+      return scale_keys_kernel;
     default:
       return C == 16   ? solver<16>(kernel)
              : C == 32 ? solver<32>(kernel)

@@ -3,6 +3,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
+#include <utility>
+
 #include "cuda/stages.h"
 
 namespace sluice::cuda {
@@ -60,6 +62,22 @@ TEST(StageSelection, TensorCoresWhereRowsAllowIt) {
   p = gla();
   p.values.dtype = {2, 32};
   EXPECT_EQ(name_of(p), "cuda.chunk_o.plain.states");
+}
+
+TEST(StageSelection, KeyWiseGatesHaveTheirOwnChunkH) {
+  core::ChunkStageProblem p = gla();
+  p.stage = SLUICE_STAGE_CHUNK_H;
+  EXPECT_EQ(name_of(p, 90), "cuda.chunk_h.tiles");
+  p.key_gates = true, p.gate = rows(3, 128, {2, 32});
+  EXPECT_EQ(name_of(p, 90), "cuda.chunk_h.tiles.key_wise");
+  // Through the workspace go their sums, unless they are given, and keys with decays.
+  EXPECT_EQ(chunk_stage_workspace(p), size_t{4 + 2} * 2 * 300 * 3 * 128);
+  std::swap(p.g_cumsum, p.gate);
+  EXPECT_EQ(chunk_stage_workspace(p), size_t{2} * 2 * 300 * 3 * 128);
+  p.C = 32;
+  EXPECT_EQ(name_of(p, 90), "cuda.chunk_h.plain");
+  p.k.dtype = p.values.dtype = {2, 32};
+  EXPECT_EQ(chunk_stage_workspace(p), 0u);
 }
 
 TEST(StageSelection, HopperHasItsOwnSimpleGla) {

@@ -122,6 +122,7 @@ std::vector<DeltaConfig> all_key_wise(sluice_op op) {
   for (int seed = 0; seed < kSeeds; ++seed) {
     DeltaConfig c = draw(op, kSeeds + seed);
     c.key_gates = true;
+    if (c.gates == GateProfile::kNone) c.gates = GateProfile::kMixed;
     if (c.gate_space == SLUICE_GATE_RAW) c.gate_space = SLUICE_GATE_LOG;
     if (seed % 2 == 0) {
       c.rule = SLUICE_RULE_LINEAR_ATTENTION;

@@ -14,6 +14,7 @@ const void* plain_wy() noexcept;
 const void* plain_chain() noexcept;
 const void* plain_outputs() noexcept;
 const void* join() noexcept;
+const void* scale_keys() noexcept;  ///< before key_states()
 
 // By tensor cores; `wide`: K = 128, else 64; `narrow`: a CTA has 32 columns of V, else 64.
 const void* bf16_kkt() noexcept;
@@ -21,12 +22,14 @@ const void* bf16_wy() noexcept;
 const void* bf16_solve_wy(int C) noexcept;  ///< C of 64 or 128
 const void* bf16_outputs() noexcept;
 const void* bf16_states(bool wide, bool narrow) noexcept;
+const void* bf16_key_states(bool wide) noexcept;  ///< of key-wise gates, narrow
 const void* bf16_gla(bool wide) noexcept;
 const void* fp16_kkt() noexcept;
 const void* fp16_wy() noexcept;
 const void* fp16_solve_wy(int C) noexcept;  ///< C of 64 or 128
 const void* fp16_outputs() noexcept;
 const void* fp16_states(bool wide, bool narrow) noexcept;
+const void* fp16_key_states(bool wide) noexcept;
 const void* fp16_gla(bool wide) noexcept;
 
 }  // namespace sluice::cuda::stages

@@ -27,6 +27,8 @@ const void* plain_function(Kernel kernel, int C) noexcept {
       return plain_chain();
     case Kernel::kPlainOutputs:
       return plain_outputs();
+    case Kernel::kScaleKeys:
+      return scale_keys();
     default:
       return join();
   }
@@ -45,6 +47,8 @@ const void* function_of(Kernel kernel, bool is_bf16, bool wide, bool narrow, int
       return is_bf16 ? bf16_outputs() : fp16_outputs();
     case Kernel::kStates:
       return is_bf16 ? bf16_states(wide, narrow) : fp16_states(wide, narrow);
+    case Kernel::kKeyStates:
+      return is_bf16 ? bf16_key_states(wide) : fp16_key_states(wide);
     case Kernel::kGla:
       return is_bf16 ? bf16_gla(wide) : fp16_gla(wide);
     default:

@@ -17,11 +17,13 @@ enum class Kernel {
   kPlainChain,    ///< chunk_h, and chunk_o without h
   kPlainOutputs,  ///< chunk_o with h
   kJoin,          ///< between the passes of simple GLA in segments
+  kScaleKeys,     ///< before kKeyStates
   kKkt,           ///< from here on: 16-bit numbers by tensor cores
   kWy,
   kSolveWy,
   kOutputs,
   kStates,
+  kKeyStates,  ///< chunk_h of key-wise gates: 32 columns of V, k as kScaleKeys left it
   kGla,
 };
 constexpr bool is_plain(Kernel kernel) noexcept { return kernel < Kernel::kKkt; }

@@ -22,7 +22,8 @@ int64_t tile_bytes(Kernel kernel, int64_t blocks, int64_t widths, int64_t ring) 
       return (4 * blocks + 1) * kTileBytes + 2 * kNumbers;
     case Kernel::kOutputs:
       return (2 * widths + blocks * (widths + 1) + 1) * kTileBytes + kNumbers;
-    case Kernel::kStates:  // a ring of blocks of two operands and values; S, v_new
+    case Kernel::kStates:
+    case Kernel::kKeyStates:  // a ring of blocks of two operands and values; S, v_new
       return (ring * (2 * widths + 1) + widths + 1) * kTileBytes + 2 * kNumbers;
     default:  // kGla: two blocks of two operands and values, S, v_new or o
       return (2 * (2 * widths + 1) + widths + 1) * kTileBytes + kNumbers;
@@ -45,6 +46,7 @@ int64_t plain_bytes(Kernel kernel, int64_t K, int64_t C) noexcept {
     case Kernel::kPlainOutputs:
       return kChain;
     case Kernel::kJoin:
+    case Kernel::kScaleKeys:
       return 0;
     default:
       return kOperands + 2 * kNumbers;
@@ -54,7 +56,7 @@ int64_t plain_bytes(Kernel kernel, int64_t K, int64_t C) noexcept {
 int threads_of(Kernel kernel) noexcept {
   if (kernel == Kernel::kSolve) return kSolveThreads;
   if (kernel == Kernel::kCumsum) return kSumThreads;
-  if (kernel == Kernel::kStates) return kChainThreads;
+  if (kernel == Kernel::kStates || kernel == Kernel::kKeyStates) return kChainThreads;
   if (kernel == Kernel::kJoin) return kJoinThreads;
   return is_plain(kernel) ? kPlainThreads : kBlockThreads;
 }
@@ -74,6 +76,7 @@ int64_t items_of(Kernel kernel, const StageParams& p) noexcept {
     case Kernel::kPlainOutputs:
       return chunks * p.HV * parts(p.V, kPlainColumns);
     case Kernel::kStates:
+    case Kernel::kKeyStates:
       return p.N * p.HV * (p.V / p.columns);
     case Kernel::kGla:
       return (p.segments.tokens == 0 ? p.N : segment_slots(p)) * p.HV * (p.V / kColumns);

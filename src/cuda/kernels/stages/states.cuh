@@ -1,6 +1,7 @@
 // chunk_h of 16-bit numbers by tensor cores: the chain of states.
 //
-// Math      h = S, v_new = u - w S, S <- exp(G_C) S + k^T diag(exp(G_C - G)) v_new
+// Math      h = S, v_new = u - w S, S <- exp(G_C) S + k^T diag(exp(G_C - G)) v_new; key-wise gates,
+//           k scaled before: S <- diag(exp(G_C)) S + k^T v_new
 // Roles     a CTA of 256 threads has 16 kTiles (64 or 32) columns of S of one (sequence, head); S
 // is
 //           in registers in float32: warp w has rows 16 (w % 4) + 64 b and 8 kTiles columns, those
@@ -168,14 +169,38 @@ __device__ __forceinline__ LaneGates lane_gates(const StatesMemory<kBlocks, kRin
   return {{x.x, x.y, x.z, x.w}};
 }
 
-/// All tokens of a sequence, 64 at a time.
-template <class Io, int kTiles, int kBlocks, int kRing>
+/// exp(G_C) of the lane's rows of S, key-wise: of the chunk that begins at token row0.
+template <int kBlocks>
+__device__ __forceinline__ void load_row_decays(const StageParams& p, const StatesWork& work,
+                                                int row0, float (&decays)[kBlocks][2]) {
+  const int64_t end = min(row0 + p.C, work.sequence.tokens) - 1;
+  const float* const G = static_cast<const float*>(p.g_cumsum.data) +
+                         at(p.g_cumsum, work.sequence.batch, work.sequence.row + end, work.head);
+#pragma unroll
+  for (int i = 0; i < 2 * kBlocks; ++i) {
+    decays[i / 2][i % 2] =
+        decay(__ldg(G + i / 2 * 64 + 16 * (warp() % 4) + lane_row() + i % 2 * 8));
+  }
+}
+template <int kBlocks, int kTiles>
+__device__ __forceinline__ void scale_rows(StatePart<kBlocks, kTiles>& S,
+                                           const float (&decays)[kBlocks][2]) {
+#pragma unroll
+  for (int i = 0; i < kBlocks * kTiles * 4; ++i) {
+    S[i / 4 / kTiles][i / 4 % kTiles][i % 4] *= decays[i / 4 / kTiles][i % 4 / 2];
+  }
+}
+
+/// All tokens of a sequence, 64 at a time. kKeyWise: gates are, and k is scaled already
+/// (scale_keys.cuh).
+template <class Io, int kTiles, bool kKeyWise, int kBlocks, int kRing>
 __device__ __forceinline__ void walk_states(const StageParams& p, const StatesWork& work,
                                             StatesMemory<kBlocks, kRing>& s,
                                             StatePart<kBlocks, kTiles>& S) {
   constexpr int kColumns = 16 * kTiles, kAhead = kRing - 1;
   const int tokens = work.sequence.tokens, column = 8 * kTiles * (warp() / 4), C = p.C;
   const auto gate_from = [&](int row0) {
+    if (kKeyWise) return 0.0f;
     Chunk chunk = work.sequence;
     chunk.row += row0;
     chunk.tokens = min(tokens - row0, C);
@@ -192,7 +217,9 @@ __device__ __forceinline__ void walk_states(const StageParams& p, const StatesWo
   __syncthreads();
   for (int row0 = 0, turn = 0; row0 < tokens; row0 += kRows, turn = (turn + 1) % kRing) {
     const int inside = row0 % C, left = tokens - row0;  // inside: the chunk's
+    [[maybe_unused]] float row_decays[kBlocks][2];
     if (inside == 0) {
+      if constexpr (kKeyWise) load_row_decays(p, work, row0, row_decays);
 #pragma unroll
       for (int b = 0; b < kBlocks; ++b) {
         put_part<Io, kTiles>(ptx::shared_address(s.S[b]), 16 * (warp() % 4), column, S[b]);
@@ -205,7 +232,11 @@ __device__ __forceinline__ void walk_states(const StageParams& p, const StatesWo
     const float last = s.G[kMostTokens - 1];
     if (inside == 0) {
       if (p.h.data != nullptr) h.store(s.S, false);
-      scale_carried<kBlocks, kTiles>(S, decay(last));
+      if constexpr (kKeyWise) {
+        scale_rows<kBlocks, kTiles>(S, row_decays);
+      } else {
+        scale_carried<kBlocks, kTiles>(S, decay(last));
+      }
     }
     correct_values<Io, kTiles>(p, s, turn, s.G + inside, last);
     if (inside + kRows == C) {
@@ -227,7 +258,7 @@ inline constexpr int kWideStates = 2;
 #endif
 
 /// Items are sequences x heads x 16 kTiles columns of V.
-template <class Io, int kBlocks, int kTiles>
+template <class Io, int kBlocks, int kTiles, bool kKeyWise = false>
 __global__ void __launch_bounds__(kChainThreads, kTiles == 4 && kBlocks == 2 ? kWideStates : 1)
     states_kernel(const __grid_constant__ StageParams p, int64_t items) {
   extern __shared__ __align__(1024) uint8_t dynamic_shared[];
@@ -251,7 +282,7 @@ __global__ void __launch_bounds__(kChainThreads, kTiles == 4 && kBlocks == 2 ? k
     const int64_t column = work.column + 8 * kTiles * (warp() / 4);
     StatePart<kBlocks, kTiles> S;
     load_carried<kBlocks, kTiles>(p, slots.read, work.head, column, S);
-    if (work.sequence.tokens > 0) walk_states<Io, kTiles>(p, work, s, S);
+    if (work.sequence.tokens > 0) walk_states<Io, kTiles, kKeyWise>(p, work, s, S);
     // WHY again: registers that nobody had in between.
     store_carried<kBlocks, kTiles>(p, slots_of(p, seq).write, work.head, column, S);
     __syncthreads();
