@@ -79,12 +79,67 @@ TEST(ConvBody, LayersGoByPacks) {
       part.out.data = at(1 << 25);
     }
     const ConvParams p = lower_conv(problem.conv, 3);
-    EXPECT_EQ(choose_body(p), Body::kRowsOfBfloats);
+    EXPECT_EQ(choose_body(p), flat ? Body::kPatches : Body::kRowsOfBfloats);
     EXPECT_TRUE(p.weight_in_fours);
     EXPECT_EQ(p.D, 2 * H * K + HV * V);
     EXPECT_EQ(p.part[1].first, H * K);
     EXPECT_EQ(p.part[2].first, 2 * H * K);
   }
+}
+
+/// One sequence in the form of models, [1,64,96].
+CausalConv1dArgs models_conv() {
+  CausalConv1dArgs args = conv(kBFloat16, false);
+  args.activation = Activation::kSilu;
+  return args;
+}
+
+TEST(ConvBody, FormsOfModelsGoByPatches) {
+  EXPECT_EQ(choose_body(lowered(models_conv())), Body::kPatches);
+  const auto body_after = [](auto change) {
+    CausalConv1dArgs args = models_conv();
+    change(args);
+    return choose_body(lowered(args));
+  };
+  EXPECT_EQ(body_after([](auto& a) { a.bias = view(kBFloat16, {96}); }), Body::kPatches);
+  EXPECT_EQ(body_after([](auto& a) { a.cu_seqlens = view(kInt32, {3}); }), Body::kCutPatches);
+  const auto with_states = [](const TensorView& pool) {
+    return [pool](auto& a) { a.state.initial = a.state.final = pool; };
+  };
+  const TensorView outside = view(kBFloat16, {1, 3, 96}).transposed(1, 2);
+  EXPECT_EQ(body_after(with_states(outside)), Body::kCutPatches);
+  EXPECT_EQ(body_after(with_states(view(kBFloat16, {1, 96, 4}))), Body::kCutPatches);
+  EXPECT_EQ(body_after(with_states(view(kBFloat16, {1, 96, 5}))), Body::kRowsOfBfloats);
+  EXPECT_EQ(body_after(with_states(view(kFloat32, {1, 96, 4}))), Body::kRowsOfBfloats);
+  EXPECT_EQ(body_after([](auto& a) { a.weight = view(kFloat32, {96, 4}); }), Body::kRowsOfBfloats);
+  EXPECT_EQ(body_after([](auto& a) { a.weight = view(kBFloat16, {96, 3}); }), Body::kRowsOfBfloats);
+  EXPECT_EQ(body_after([](auto& a) { a.activation = Activation::kNone; }), Body::kRowsOfBfloats);
+}
+
+/// Of 8 tokens and 512 channels; heads of 256. What a grid cannot hold goes by rows.
+TEST(ConvPlan, PatchesCoverTokensAndHeads) {
+  const auto grid_after = [](const CausalConv1dArgs& args) {
+    ConvParams p = lowered(args);
+    const Body body = choose_body(p);
+    plan_launch(body, 132, &p);
+    EXPECT_EQ(shared_bytes(body, p), 0u);
+    EXPECT_GE(p.tiles * p.tile_tokens, p.T);
+    return grid_of(body, p);
+  };
+  CausalConv1dArgs args = models_conv();
+  args.x = view(kBFloat16, {5, 65, 1024}), args.out = view(kBFloat16, {5, 65, 1024}, 1 << 24);
+  args.weight = view(kBFloat16, {1024, 4});
+  const GridExtent plain = grid_after(args);
+  EXPECT_EQ(plain.x, 2u);
+  EXPECT_EQ(plain.y, 9u);
+  EXPECT_EQ(plain.z, 5u);
+  args.state.initial = args.state.final = view(kBFloat16, {5, 1024, 4});
+  EXPECT_EQ(grid_after(args).y, 2u + 9u);
+  args = models_conv();
+  args.cu_seqlens = view(kInt32, {8});
+  EXPECT_EQ(grid_after(args).y, 2u * 7u + 8u);
+  args.cu_seqlens = view(kInt32, {32765});
+  EXPECT_EQ(choose_body(lowered(args)), Body::kRowsOfBfloats);
 }
 
 TEST(ConvPlan, CoversAllTokensOnAnyGpu) {
@@ -133,10 +188,12 @@ TEST(ConvPlan, OneTokenInTheFormsOfModelsIsAnUpdate) {
   args.out = view(kBFloat16, {7, 1, 96}, 1 << 20);
   args.state.initial = args.state.final = view(kBFloat16, {7, 96, 4});
   ConvParams p = lowered(args);
-  EXPECT_EQ(choose_body(p), Body::kUpdatesOfBfloats);
+  EXPECT_EQ(choose_body(p), Body::kUpdates);
   plan_launch(choose_body(p), 132, &p);
-  EXPECT_EQ(p.warps, 7 * 2);
-  EXPECT_EQ(shared_bytes(Body::kUpdatesOfBfloats, p), 0u);
+  const GridExtent grid = grid_of(Body::kUpdates, p);
+  EXPECT_EQ(grid.x, 1u);
+  EXPECT_EQ(grid.y, 7u);
+  EXPECT_EQ(shared_bytes(Body::kUpdates, p), 0u);
   const auto body_after = [&](auto change) {
     CausalConv1dArgs other = args;
     change(other);

@@ -12,8 +12,10 @@
 #include "cuda/gated_rms_norm.h"
 #include "cuda/gpu.h"
 #include "cuda/kernels/conv1d/kernel.cuh"
+#include "cuda/kernels/conv1d/patch.cuh"
 #include "cuda/kernels/conv1d/pieces.h"
 #include "cuda/kernels/conv1d/update.cuh"
+#include "cuda/kernels/gated_norm/even.cuh"
 #include "cuda/kernels/gated_norm/kernel.cuh"
 #include "cuda/kernels/gated_norm/launch.h"
 #include "cuda/kernels/gated_norm/pieces.h"
@@ -34,35 +36,36 @@ alignas(16) uint4 head_stage[kStageBytes / 16];  // of the CTA that runs
 
 namespace {
 
-constexpr void (*kKernels[])(ConvParams) = {conv_kernel<FloatPack, Items::kRows>,
-                                            conv_kernel<BfloatPack, Items::kRows>,
-                                            conv_kernel<HalfPack, Items::kRows>,
-                                            conv_kernel<ElementPack, Items::kRows>,
-                                            conv_kernel<BfloatPack, Items::kLines>,
-                                            conv_kernel<HalfPack, Items::kLines>,
-                                            conv_kernel<ElementPack, Items::kLines>,
-                                            conv_kernel<FloatPack, Items::kNone>,
-                                            conv_kernel<BfloatPack, Items::kNone>,
-                                            conv_kernel<HalfPack, Items::kNone>,
-                                            update_kernel<BfloatPack>,
-                                            update_kernel<HalfPack>};
+constexpr ConvKernel kKernels[] = {
+    conv_kernel<FloatPack, Items::kRows>,    conv_kernel<BfloatPack, Items::kRows>,
+    conv_kernel<HalfPack, Items::kRows>,     conv_kernel<ElementPack, Items::kRows>,
+    conv_kernel<BfloatPack, Items::kLines>,  conv_kernel<HalfPack, Items::kLines>,
+    conv_kernel<ElementPack, Items::kLines>, conv_kernel<FloatPack, Items::kNone>,
+    conv_kernel<BfloatPack, Items::kNone>,   conv_kernel<HalfPack, Items::kNone>};
+
+template <class Pack>
+ConvKernel kernel_of(Body body, const ConvParams& p) {
+  if (body == Body::kUpdates) return update_kernel_of<Pack>(update_form_of(p));
+  if (is_whole(body)) return patch_kernel_of<Pack>(body == Body::kCutPatches);
+  return kKernels[static_cast<int>(body)];
+}
 
 /// Threads that never wait for each other run to their ends, all of a grid in random order.
-void run_threads(void (*kernel)(ConvParams), const ConvParams& p, unsigned ctas,
+void run_threads(ConvKernel kernel, const ConvParams& p, const GridExtent& grid,
                  std::mt19937_64& random) {
-  std::vector<unsigned> order(ctas * kThreads);
+  std::vector<unsigned> order(grid.x * grid.y * grid.z * kThreads);
   std::iota(order.begin(), order.end(), 0u);
   std::shuffle(order.begin(), order.end(), random);
   for (const unsigned at : order) {
-    emulation::block = {at / kThreads};
+    const unsigned cta = at / kThreads;
+    emulation::block = {cta % grid.x, cta / grid.x % grid.y, cta / grid.x / grid.y};
     emulation::thread = {at % kThreads};
     kernel(p);
   }
 }
 
 /// CTAs whose warps exchange columns, one after another in random order.
-int run_ctas(void (*kernel)(ConvParams), const ConvParams& p, unsigned ctas,
-             std::mt19937_64& random) {
+int run_ctas(ConvKernel kernel, const ConvParams& p, unsigned ctas, std::mt19937_64& random) {
   std::vector<unsigned> order(ctas);
   std::iota(order.begin(), order.end(), 0u);
   std::shuffle(order.begin(), order.end(), random);
@@ -81,12 +84,13 @@ int launch(const ConvParams& params, const Target&, void*) noexcept {
   const auto multiprocessors = static_cast<int>(random() % 8);
   const int64_t most = random() % 4 == 0 ? kWarps : int64_t{1} << 32;
   return in_launches(params, multiprocessors, most, [&](Body body, const ConvParams& p) {
-    const auto ctas = static_cast<unsigned>((p.warps - p.first_warp + kWarps - 1) / kWarps);
+    const GridExtent grid = grid_of(body, p);
     emulation::block_extent = {kThreads};
-    emulation::grid_extent = {ctas};
-    const auto kernel = kKernels[static_cast<int>(body)];
-    if (shared_bytes(body, p) > 0) return run_ctas(kernel, p, ctas, random);
-    run_threads(kernel, p, ctas, random);
+    emulation::grid_extent = {grid.x, grid.y, grid.z};
+    const bool bfloats = p.part[0].x.number == Number::kBfloat16;
+    const auto kernel = bfloats ? kernel_of<BfloatPack>(body, p) : kernel_of<HalfPack>(body, p);
+    if (shared_bytes(body, p) > 0) return run_ctas(kernel, p, grid.x, random);
+    run_threads(kernel, p, grid, random);
     return 0;
   });
 }
@@ -100,6 +104,10 @@ constexpr void (*kKernels[])(NormParams) = {walk_kernel<Number::kBfloat16, 4>,
                                             walk_kernel<Number::kFloat16, 4>,
                                             walk_kernel<Number::kBfloat16, 1>,
                                             walk_kernel<Number::kFloat16, 1>,
+                                            even_kernel<Number::kBfloat16, 16>,
+                                            even_kernel<Number::kBfloat16, 32>,
+                                            even_kernel<Number::kFloat16, 16>,
+                                            even_kernel<Number::kFloat16, 32>,
                                             packed_kernel,
                                             element_kernel};
 

@@ -3,6 +3,8 @@
 #ifndef SLUICE_CUDA_KERNELS_CONV1D_INSTANCES_H_
 #define SLUICE_CUDA_KERNELS_CONV1D_INSTANCES_H_
 
+#include "cuda/kernels/conv1d/launch.h"
+
 namespace sluice::cuda::conv1d {
 
 /// Channels are neighbours: packs of one type, or single elements of any type.
@@ -18,9 +20,9 @@ const void* lines_of_elements() noexcept;
 const void* heads_of_floats() noexcept;
 const void* heads_of_bfloats() noexcept;
 const void* heads_of_halves() noexcept;
-/// One token of each sequence.
-const void* updates_of_bfloats() noexcept;
-const void* updates_of_halves() noexcept;
+/// Of a 16-bit type, in the forms of models.
+const void* updates(Number number, const UpdateForm& form) noexcept;
+const void* patches(Number number, bool cut) noexcept;
 
 }  // namespace sluice::cuda::conv1d
 

@@ -22,8 +22,16 @@ enum class Body {
   kHeadsOfFloats,  ///< no bodies at all, and heads by packs
   kHeadsOfBfloats,
   kHeadsOfHalves,
-  kUpdatesOfBfloats,  ///< one token of each sequence, in the forms of models
-  kUpdatesOfHalves
+  kUpdates,    ///< in the forms of models: one token of each sequence ..
+  kPatches,    ///< .. whole batch entries, without states
+  kCutPatches  ///< .. and any sequences, with states
+};
+
+/// What instances of updates differ in.
+struct UpdateForm {
+  bool four;     ///< L = 4, else 3
+  bool outside;  ///< the columns
+  bool indexed;  ///< slots are looked up, or states may be absent
 };
 
 /// The fastest body for these strides, types and addresses. Bits do not depend on it.
@@ -31,6 +39,17 @@ Body choose_body(const ConvParams& params) noexcept;
 
 /// Fills in the members of the launch. Bits do not depend on `multiprocessors`.
 void plan_launch(Body body, int multiprocessors, ConvParams* params) noexcept;
+
+UpdateForm update_form_of(const ConvParams& params) noexcept;
+
+/// Whether a launch has all of the work, whatever first_warp and warps are.
+inline bool is_whole(Body body) noexcept { return body >= Body::kUpdates; }
+
+/// CTAs of a planned launch.
+struct GridExtent {
+  uint32_t x, y, z;
+};
+GridExtent grid_of(Body body, const ConvParams& params) noexcept;
 
 /// Bytes of shared memory of a CTA, of a planned launch.
 size_t shared_bytes(Body body, const ConvParams& params) noexcept;

@@ -15,6 +15,9 @@ inline constexpr int kThreads = 128, kWarps = kThreads / 32;
 inline constexpr int kStagePieces = 32 * kMaxWidth;
 inline constexpr int kStageBytes = kWarps * kStagePieces * 16;  ///< of a CTA
 
+/// Of a thread of patches.
+inline constexpr int kPatchTokens = 8, kPatchChannels = 4;
+
 /// x or out, [B,T,G,C]; strides in elements, any.
 struct TokenChannels {
   void* data;
@@ -74,11 +77,13 @@ struct ConvParams {
   int32_t lines;        ///< channels that a thread of lines goes through
   HeadForm head_form;
   int64_t head_warps;     ///< for each of N sequences
-  int64_t heads;          ///< warps of all of them
+  int64_t heads;          ///< warps of all of them; of patches CTAs beside each other, two each
   int64_t channel_warps;  ///< for each tile
   int64_t warps;          ///< all of them
   int64_t first_warp;     ///< of this launch
 };
+
+using ConvKernel = void (*)(ConvParams);
 
 }  // namespace sluice::cuda::conv1d
 

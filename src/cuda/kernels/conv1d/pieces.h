@@ -24,6 +24,7 @@ template <class Launch>
 int in_launches(ConvParams p, int multiprocessors, int64_t most, const Launch& launch) noexcept {
   const Body body = choose_body(p);
   plan_launch(body, multiprocessors, &p);
+  if (is_whole(body)) return launch(body, p);
   const bool packs =
       body == Body::kRowsOfFloats || body == Body::kRowsOfBfloats || body == Body::kRowsOfHalves;
   int error = 0;

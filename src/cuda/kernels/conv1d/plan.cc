@@ -72,15 +72,57 @@ HeadForm head_form_of(const ConvParams& p) noexcept {
   return inside ? HeadForm::kColumnsInside : HeadForm::kElements;
 }
 
-/// What update.cuh is for: one token of each sequence, all of it in one 16-bit type and packs.
-bool is_update(const ConvParams& p) noexcept {
+/// Weights and bias in x's 16-bit type, W = 4, moved by pairs of channels.
+bool weights_in_pairs(const ConvParams& p) noexcept {
   const Number number = p.part[0].x.number;
   const bool bias_fits = p.bias.data == nullptr ||
                          (p.bias.number == number && p.bias.stride == 1 && aligned(p.bias.data));
-  return number != Number::kFloat32 && p.parts == 1 && p.part[0].C == p.D && p.T == 1 &&
-         p.W == kMaxWidth && p.L <= kMaxWidth && !p.ring && p.weight_in_fours &&
-         p.weight_number == number && aligned(p.weight) && bias_fits &&
-         p.N * parts_of(p.D, 64) < int64_t{1} << 31 && head_form_of(p) != HeadForm::kElements;
+  return number != Number::kFloat32 && p.W == kMaxWidth && p.weight_in_fours &&
+         p.weight_number == number && aligned(p.weight) && bias_fits;
+}
+
+bool states_in_pairs(const ConvParams& p) noexcept {
+  const bool none = p.initial.data == nullptr && p.final.data == nullptr;
+  const bool columns = !p.ring && p.L >= 3 && p.L <= kMaxWidth;
+  return (none || columns) && head_form_of(p) != HeadForm::kElements;
+}
+
+constexpr int64_t kMaxExtent = 65535;  ///< of a grid's second and third dimension
+
+/// What update.cuh is for: one token of each sequence, all of it in one 16-bit type and packs.
+bool is_update(const ConvParams& p) noexcept {
+  return p.parts == 1 && p.part[0].C == p.D && p.T == 1 && weights_in_pairs(p) &&
+         states_in_pairs(p) && p.N <= kMaxExtent;
+}
+
+/// Whether no sequence begins or ends between rows and none has a state.
+bool uncut(const ConvParams& p) noexcept {
+  return p.cu_seqlens.data == nullptr && p.read_slots.data == nullptr &&
+         p.initial.data == nullptr && p.final.data == nullptr && p.row_kinds == nullptr;
+}
+
+/// Whether a part's groups of channels lie side by side in x and out, so that they are one.
+bool groups_dense(const ConvParams& p) noexcept {
+  for (int i = 0; i < p.parts; ++i) {
+    const ChannelPart& c = p.part[i];
+    const int64_t end = i + 1 < p.parts ? p.part[i + 1].first : p.D;
+    const bool dense = c.x.group_stride == c.C && c.out.group_stride == c.C;
+    if (!dense && end - c.first != c.C) return false;
+  }
+  return true;
+}
+
+int64_t patch_tiles(const ConvParams& p) noexcept { return parts_of(p.T, kPatchTokens); }
+
+/// CTAs of heads beside each other: two have the channels that one of patches has.
+int64_t patch_heads(const ConvParams& p) noexcept {
+  return uncut(p) ? 0 : p.cu_seqlens.data == nullptr ? 2 : 2 * p.N;
+}
+
+/// What patch.cuh is for, of packs of channels.
+bool is_patches(const ConvParams& p) noexcept {
+  return weights_in_pairs(p) && p.silu && groups_dense(p) && (uncut(p) || states_in_pairs(p)) &&
+         p.B <= kMaxExtent && patch_heads(p) + patch_tiles(p) <= kMaxExtent;
 }
 
 /// Of bodies in the order float32, bfloat16, float16.
@@ -118,16 +160,19 @@ void plan_lines(int64_t pack, int64_t warps_wanted, ConvParams* p) noexcept {
   p->channel_warps = parts_of(p->D, p->lines);
 }
 
-void plan_heads(bool updates, ConvParams* p) noexcept {
+void plan_heads(ConvParams* p) noexcept {
   p->head_form = head_form_of(*p);
   const bool packed = p->head_form != HeadForm::kElements;
-  const int64_t pack = updates ? 2 : packed ? pack_of(p->part[0].x.number) : 1;
+  const int64_t pack = packed ? pack_of(p->part[0].x.number) : 1;
   p->head_warps = parts_of(p->D, 32 * pack);
   p->heads = p->head_warps * p->N;
 }
 
-bool is_of_updates(Body body) noexcept {
-  return body == Body::kUpdatesOfBfloats || body == Body::kUpdatesOfHalves;
+/// Launches that are not counted in warps.
+void plan_whole(Body body, ConvParams* p) noexcept {
+  p->tile_tokens = kPatchTokens;
+  p->tiles = body == Body::kUpdates ? 0 : patch_tiles(*p);
+  p->heads = body == Body::kUpdates ? 0 : patch_heads(*p);
 }
 
 }  // namespace
@@ -135,13 +180,12 @@ bool is_of_updates(Body body) noexcept {
 Body choose_body(const ConvParams& p) noexcept {
   const bool packed = channels_packed(p);
   const Number number = p.part[0].x.number;
-  if (only_heads(p) && is_update(p)) {
-    return number == Number::kBfloat16 ? Body::kUpdatesOfBfloats : Body::kUpdatesOfHalves;
-  }
+  if (only_heads(p) && is_update(p)) return Body::kUpdates;
   if (only_heads(p)) {
     return head_form_of(p) == HeadForm::kElements ? Body::kRowsOfElements
                                                   : of_type(Body::kHeadsOfFloats, number);
   }
+  if (packed && is_patches(p)) return uncut(p) ? Body::kPatches : Body::kCutPatches;
   if (packed) return of_type(Body::kRowsOfFloats, number);
   // One token has no neighbours, so its strides say nothing; only rows mark kinds.
   const bool lines = p.T > 1 && p.row_kinds == nullptr && all_parts(p, [](const ChannelPart& c) {
@@ -151,7 +195,8 @@ Body choose_body(const ConvParams& p) noexcept {
 }
 
 void plan_launch(Body body, int multiprocessors, ConvParams* p) noexcept {
-  plan_heads(is_of_updates(body), p);
+  plan_heads(p);
+  if (is_whole(body)) return plan_whole(body, p);
   const int64_t warps_wanted = int64_t{multiprocessors} * 24;
   const bool lines = body == Body::kLinesOfBfloats || body == Body::kLinesOfHalves ||
                      body == Body::kLinesOfElements;
@@ -167,8 +212,25 @@ void plan_launch(Body body, int multiprocessors, ConvParams* p) noexcept {
   p->warps = p->heads + p->B * p->tiles * p->channel_warps;
 }
 
+UpdateForm update_form_of(const ConvParams& p) noexcept {
+  const bool indexed = p.read_slots.data != nullptr || p.write_slots.data != nullptr ||
+                       p.has_initial_state != nullptr || p.initial.data == nullptr ||
+                       p.final.data == nullptr;
+  return {p.L == kMaxWidth, head_form_of(p) == HeadForm::kColumnsOutside, indexed};
+}
+
+GridExtent grid_of(Body body, const ConvParams& p) noexcept {
+  const auto extent = [](int64_t whole, int64_t part) {
+    return static_cast<uint32_t>(parts_of(whole, part));
+  };
+  if (body == Body::kUpdates) return {extent(p.D, 2 * kThreads), static_cast<uint32_t>(p.N), 1};
+  if (!is_whole(body)) return {extent(p.warps - p.first_warp, kWarps), 1, 1};
+  return {extent(p.D, kPatchChannels * kThreads), static_cast<uint32_t>(p.heads + p.tiles),
+          static_cast<uint32_t>(p.B)};
+}
+
 size_t shared_bytes(Body body, const ConvParams& p) noexcept {
-  return p.head_form == HeadForm::kColumnsInside && !is_of_updates(body) ? kStageBytes : 0;
+  return p.head_form == HeadForm::kColumnsInside && !is_whole(body) ? kStageBytes : 0;
 }
 
 }  // namespace sluice::cuda::conv1d

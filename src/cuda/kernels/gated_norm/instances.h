@@ -9,6 +9,10 @@ const void* four_bfloats() noexcept;
 const void* four_halves() noexcept;
 const void* one_bfloats() noexcept;
 const void* one_halves() noexcept;
+const void* even_bfloats_of_128() noexcept;
+const void* even_bfloats_of_256() noexcept;
+const void* even_halves_of_128() noexcept;
+const void* even_halves_of_256() noexcept;
 const void* rows_by_packs() noexcept;
 const void* rows_by_elements() noexcept;
 

@@ -11,8 +11,9 @@ namespace sluice::cuda::gated_norm {
 namespace {
 
 /// By Kernel.
-constexpr const void* (*kKernels[])() noexcept = {four_bfloats, four_halves,   one_bfloats,
-                                                  one_halves,   rows_by_packs, rows_by_elements};
+constexpr const void* (*kKernels[])() noexcept = {
+    four_bfloats,        four_halves,        one_bfloats,        one_halves,    even_bfloats_of_128,
+    even_bfloats_of_256, even_halves_of_128, even_halves_of_256, rows_by_packs, rows_by_elements};
 
 int launch_one(NormParams p, const Target& target, void* stream) noexcept {
   const Kernel kernel = plan_launch(target.multiprocessors, &p);

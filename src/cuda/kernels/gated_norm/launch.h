@@ -13,6 +13,10 @@ enum class Kernel {
   kFourHalves,
   kOneBfloats,  ///< .. or one by one
   kOneHalves,
+  kEvenBfloats128,  ///< rows as one axis, in the form of models, V as named
+  kEvenBfloats256,
+  kEvenHalves128,
+  kEvenHalves256,
   kPacks,    ///< rows of up to 256 numbers, aligned, of any types
   kElements  ///< any
 };

@@ -56,7 +56,8 @@ bool walk_strides(const NormParams& p, const NormRows& rows, WalkStrides* out, A
 constexpr int64_t kEvenHeads = 32;  ///< rows side by side where all rows are one axis
 
 /// Rows side by side that are close in memory.
-bool plan_walk(NormParams* p) noexcept {
+/// @param all_even out: whether all rows are one axis
+bool plan_walk(NormParams* p, bool* all_even) noexcept {
   const Number type = p->x.number;
   const bool types = type != Number::kFloat32 && p->z.number == type && p->out.number == type &&
                      p->rounded_to == type && p->copy.data == nullptr;
@@ -72,6 +73,7 @@ bool plan_walk(NormParams* p) noexcept {
   }
   w.heads = static_cast<uint32_t>(p->shape[2] * p->shape[3]);
   w.members = static_cast<uint32_t>(p->shape[3]);
+  *all_even = even;
   if (even) {
     const auto side = std::min(int64_t{p->rows}, kEvenHeads);
     w.heads = w.members = static_cast<uint32_t>(side);
@@ -80,6 +82,26 @@ bool plan_walk(NormParams* p) noexcept {
     w.out = {2 * side * out.stride, 0, 2 * out.stride};
   }
   return true;
+}
+
+/// What even.cuh is for, of rows that are one axis.
+bool in_form_of_models(const NormParams& p) noexcept {
+  const bool weights = p.weight.stride == 1 &&
+                       (p.weight.number == p.x.number || p.weight.number == Number::kFloat32) &&
+                       reinterpret_cast<uintptr_t>(p.weight.data) % 16 == 0;
+  return weights && p.silu && p.rounding != Rounding::kInputAndNormalised &&
+         (p.V == 128 || p.V == 256);
+}
+
+Kernel even_kernel_of(const NormParams& p) noexcept {
+  if (p.x.number == Number::kBfloat16) {
+    return p.V == 128 ? Kernel::kEvenBfloats128 : Kernel::kEvenBfloats256;
+  }
+  return p.V == 128 ? Kernel::kEvenHalves128 : Kernel::kEvenHalves256;
+}
+
+bool is_even(Kernel kernel) noexcept {
+  return kernel >= Kernel::kEvenBfloats128 && kernel <= Kernel::kEvenHalves256;
 }
 
 /// Tokens of a group of lanes.
@@ -95,7 +117,9 @@ Kernel plan_launch(int multiprocessors, NormParams* p) noexcept {
   p->lanes = 1;
   while (p->lanes * kPack < p->V && p->lanes < 32) p->lanes *= 2;
   if (!by_packs(*p)) return Kernel::kElements;
-  if (!plan_walk(p)) return Kernel::kPacks;
+  bool even = false;
+  if (!plan_walk(p, &even)) return Kernel::kPacks;
+  if (even && in_form_of_models(*p)) return even_kernel_of(*p);
   // Four together as long as that leaves enough groups to each multiprocessor.
   const bool four = int64_t{p->rows} / 4 >= int64_t{multiprocessors} * 28 * 16 / p->lanes;
   if (p->x.number == Number::kBfloat16) return four ? Kernel::kFourBfloats : Kernel::kOneBfloats;
@@ -108,6 +132,7 @@ uint32_t ctas_of(Kernel kernel, const NormParams& p) noexcept {
   const auto groups = static_cast<uint32_t>(kThreads / p.lanes);
   if (kernel == Kernel::kElements) return std::min(parts(p.rows, kWarps), kMaxGrid);
   if (kernel == Kernel::kPacks) return std::min(parts(p.rows, kTogether * groups), kMaxGrid);
+  if (is_even(kernel)) return parts(p.rows, groups);
   const uint32_t tokens = parts(p.rows, p.walk.heads);
   return parts(parts(tokens, tokens_of(kernel)) * p.walk.heads, groups);
 }

@@ -64,7 +64,8 @@ __device__ __forceinline__ float squares(const Eight<kType>& pack) {
   return sum;
 }
 
-template <Number kType>
+/// @tparam kPlain SiLU and no rounding on the way are known
+template <bool kPlain, Number kType>
 __device__ __forceinline__ void finish_row(const NormParams& p, const Eight<kType>& packed_x,
                                            const Eight<kType>& packed_z, float factor,
                                            const float (&weight)[kPack], bool live, char* out) {
@@ -73,11 +74,11 @@ __device__ __forceinline__ void finish_row(const NormParams& p, const Eight<kTyp
   packed_z.unpack(z);
 #pragma unroll
   for (int i = 0; i < kPack; ++i) x[i] *= factor;
-  if (p.rounding == Rounding::kInputAndNormalised) {
+  if (!kPlain && p.rounding == Rounding::kInputAndNormalised) {
 #pragma unroll
     for (int i = 0; i < kPack; ++i) x[i] = device::rounded(kType, x[i]);
   }
-  if (p.silu) {
+  if (kPlain || p.silu) {
 #pragma unroll
     for (int i = 0; i < kPack; ++i) z[i] = device::silu(z[i]);
   } else {
@@ -150,8 +151,8 @@ __global__ void __launch_bounds__(kThreads, 5) walk_kernel(const __grid_constant
 #pragma unroll
   for (int j = 0; j < kTokens; ++j) {
     if (kind[j] != kNobodysRow) {
-      finish_row(p, packed_x[j], packed_z[j], factor_of(p, factor[j]), weight, kind[j] == kLiveRow,
-                 out);
+      finish_row<false>(p, packed_x[j], packed_z[j], factor_of(p, factor[j]), weight,
+                        kind[j] == kLiveRow, out);
     }
     ptx::advance(out, w.out.token);
   }

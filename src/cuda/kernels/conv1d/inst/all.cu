@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cuda/kernels/conv1d/instances.h"
 #include "cuda/kernels/conv1d/kernel.cuh"
+#include "cuda/kernels/conv1d/patch.cuh"
 #include "cuda/kernels/conv1d/update.cuh"
 
 namespace sluice::cuda::conv1d {
@@ -23,11 +24,15 @@ const void* lines_of_elements() noexcept { return instance<ElementPack, Items::k
 const void* heads_of_floats() noexcept { return instance<FloatPack, Items::kNone>(); }
 const void* heads_of_bfloats() noexcept { return instance<BfloatPack, Items::kNone>(); }
 const void* heads_of_halves() noexcept { return instance<HalfPack, Items::kNone>(); }
-const void* updates_of_bfloats() noexcept {
-  return reinterpret_cast<const void*>(update_kernel<BfloatPack>);
+const void* updates(Number number, const UpdateForm& form) noexcept {
+  return reinterpret_cast<const void*>(number == Number::kBfloat16
+                                           ? update_kernel_of<BfloatPack>(form)
+                                           : update_kernel_of<HalfPack>(form));
 }
-const void* updates_of_halves() noexcept {
-  return reinterpret_cast<const void*>(update_kernel<HalfPack>);
+const void* patches(Number number, bool cut) noexcept {
+  return reinterpret_cast<const void*>(number == Number::kBfloat16
+                                           ? patch_kernel_of<BfloatPack>(cut)
+                                           : patch_kernel_of<HalfPack>(cut));
 }
 
 }  // namespace sluice::cuda::conv1d
