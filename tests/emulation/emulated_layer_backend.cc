@@ -76,6 +76,14 @@ int run_ctas(ConvKernel kernel, const ConvParams& p, unsigned ctas, std::mt19937
   return 0;
 }
 
+/// CTAs whose warps look for sequences together, interleaved at random.
+int run_warps(ConvKernel kernel, const ConvParams& p, const GridExtent& grid,
+              std::mt19937_64& random) {
+  const emulation::Grid all{
+      .ctas = grid.x * grid.y * grid.z, .threads = kThreads, .x = grid.x, .y = grid.y};
+  return emulation::run_grid(all, random(), [&] { kernel(p); }).empty() ? 0 : 1;
+}
+
 }  // namespace
 
 /// A GPU of a random size, and now and then launches in pieces.
@@ -90,6 +98,7 @@ int launch(const ConvParams& params, const Target&, void*) noexcept {
     const bool bfloats = p.part[0].x.number == Number::kBfloat16;
     const auto kernel = bfloats ? kernel_of<BfloatPack>(body, p) : kernel_of<HalfPack>(body, p);
     if (shared_bytes(body, p) > 0) return run_ctas(kernel, p, grid.x, random);
+    if (body == Body::kCutPatches) return run_warps(kernel, p, grid, random);
     run_threads(kernel, p, grid, random);
     return 0;
   });

@@ -12,8 +12,7 @@
 #include "cuda/device/follow.cuh"
 #include "cuda/kernels/conv1d/launch.h"
 #include "cuda/kernels/conv1d/pair.cuh"
-#include "cuda/kernels/conv1d/rows.cuh"
-#include "cuda/kernels/conv1d/stored.cuh"
+#include "cuda/kernels/conv1d/patch_rows.cuh"
 #include "cuda/ptx/address.cuh"
 
 namespace sluice::cuda::conv1d {
@@ -32,7 +31,7 @@ __device__ __forceinline__ Column dense_column(const ConvParams& p, int64_t batc
 }
 
 /// The pair's columns after `tokens` inputs, whose last four are `last`.
-__device__ __forceinline__ void shift_pair(int64_t tokens, const uint32_t (&last)[kMaxWidth],
+__device__ __forceinline__ void shift_pair(int tokens, const uint32_t (&last)[kMaxWidth],
                                            PairColumns& c) {
 #pragma unroll
   for (int t = 0; t < kMaxWidth; ++t) {
@@ -45,34 +44,38 @@ __device__ __forceinline__ void shift_pair(int64_t tokens, const uint32_t (&last
   }
 }
 
-/// Sequence n, channels d and d + 1: what head.cuh says of heads.
+/// Sequence n, channels d and d + 1: what head.cuh says of heads. PERF whatever can be requested
+/// before slots are known is.
 template <class Pack>
 __device__ __forceinline__ void pair_head(const ConvParams& p, int64_t n, int64_t d) {
   constexpr int kBefore = kMaxWidth - 1;
+  const Taps<2> taps = pair_taps<Pack>(p, d);
   const Span span = rows_of(p, n);
-  const int64_t tokens = span.end - span.begin;
+  const auto tokens = static_cast<int>(span.end - span.begin);
   const Column column = dense_column(p, p.cu_seqlens.data == nullptr ? n : 0, d);
   const char* x = column.x + span.begin * column.x_step;
   char* out = column.out + span.begin * column.out_step;
-  const auto input = [&](int64_t t) {
+  const auto input = [&](int t) {
     return __ldg(reinterpret_cast<const uint32_t*>(x + t * column.x_step));
   };
-  const bool padding = is_padding(p, n);
-  const Slots slots = padding ? Slots{-1, -1} : slots_of(p, n);
-  const PairForm form{p.L, p.head_form == HeadForm::kColumnsOutside};
-  PairColumns c{};
-  if (slots.read >= 0) c = load_pair(p.initial, form, slots.read, d);
-  uint32_t word[2 * kBefore] = {c.word[1], c.word[2], c.word[3]}, last[kMaxWidth] = {};
+  uint32_t word[2 * kBefore] = {}, last[kMaxWidth] = {};
 #pragma unroll
   for (int t = 0; t < kBefore; ++t) {
     if (t < tokens) word[kBefore + t] = input(t);
   }
 #pragma unroll
   for (int i = 0; i < kMaxWidth; ++i) {
-    if (slots.write >= 0 && tokens - kMaxWidth + i >= 0) last[i] = input(tokens - kMaxWidth + i);
+    const int t = tokens - kMaxWidth + i;
+    if (p.final.data != nullptr && t >= 0) last[i] = input(t);
   }
-  const Taps<2> taps = pair_taps<Pack>(p, d);
+  const bool padding = is_padding(p, n);
+  const Slots slots = padding ? Slots{-1, -1} : slots_of(p, n);
+  const PairForm form{p.L, p.head_form == HeadForm::kColumnsOutside};
+  PairColumns c{};
+  if (slots.read >= 0) c = load_pair(p.initial, form, slots.read, d);
   float inputs[2 * kBefore][2], y[2];
+#pragma unroll
+  for (int i = 0; i < kBefore; ++i) word[i] = c.word[i + 1];
 #pragma unroll
   for (int i = 0; i < 2 * kBefore; ++i) Pack::split(word[i], inputs[i]);
 #pragma unroll
@@ -87,12 +90,12 @@ __device__ __forceinline__ void pair_head(const ConvParams& p, int64_t n, int64_
   store_pair(p.final, form, slots.write, d, c);
 }
 
-/// Outputs of the tokens of a patch, of which `stored` says which are stored.
+/// Outputs of the tokens of a patch, of which `rows` says which are stored.
 /// @param row tokens from the third before the patch on
 template <class Pack>
 __device__ __forceinline__ void convolve_patch(const ConvParams& p, const Taps<2> (&taps)[2],
                                                const uint2 (&row)[kMaxWidth - 1 + kPatchTokens],
-                                               const Stored& stored, char* out, int64_t step) {
+                                               const PatchRows& rows, char* out, int64_t step) {
   float window[kMaxWidth][2][2];  // row t in window[t % kMaxWidth]
 #pragma unroll
   for (int j = 0; j < kMaxWidth - 1 + kPatchTokens; ++j) {
@@ -108,21 +111,22 @@ __device__ __forceinline__ void convolve_patch(const ConvParams& p, const Taps<2
                      window[(j + 3) % 4][i], window[j % 4][i], y);
       word[i] = Pack::joined(y);
     }
-    const bool live = stored.live >> t & 1;
-    if (live || (stored.zero >> t & 1) != 0) {
+    const bool live = rows.live >> t & 1;
+    if (live || (rows.zero >> t & 1) != 0) {
       *reinterpret_cast<uint2*>(out) = live ? make_uint2(word[0], word[1]) : make_uint2(0, 0);
     }
     ptx::advance(out, step);
   }
 }
 
-/// Channels d .. d + 3 of patch `tile` of a batch entry.
+/// Channels d .. d + 3 of the patch of `count` tokens from `first` on; none past the last channel.
+/// Whole warps only.
 template <class Pack, bool kCut>
-__device__ __forceinline__ void patch_item(const ConvParams& p, int64_t batch, int64_t tile,
+__device__ __forceinline__ void patch_item(const ConvParams& p, int64_t batch, int first, int count,
                                            int64_t d) {
   constexpr int kBefore = kMaxWidth - 1;
-  const int64_t first = tile * kPatchTokens;
-  const auto count = static_cast<int>(min(int64_t{kPatchTokens}, p.T - first));
+  const bool stores = d < p.D;
+  if (!stores) d = 0;
   const Column column = dense_column(p, batch, d);
   const char* x = column.x + (first - kBefore) * column.x_step;
   uint2 row[kBefore + kPatchTokens] = {};
@@ -134,16 +138,18 @@ __device__ __forceinline__ void patch_item(const ConvParams& p, int64_t batch, i
     ptx::advance(x, column.x_step);
   }
   const Taps<2> taps[2] = {pair_taps<Pack>(p, d), pair_taps<Pack>(p, d + 2)};
-  Stored stored{(1u << count) - 1, 0};
-  if constexpr (kCut) stored = stored_of<kPatchTokens>(p, batch, first);
-  convolve_patch<Pack>(p, taps, row, stored, column.out + first * column.out_step, column.out_step);
+  PatchRows rows{(1u << count) - 1, 0};
+  if constexpr (kCut) rows = patch_rows(p, batch, first, count);
+  if (!stores) return;
+  convolve_patch<Pack>(p, taps, row, rows, column.out + first * column.out_step, column.out_step);
 }
 
 /// blockIdx: channels, heads and then patches, batch entries. A head's thread has two channels.
 /// @tparam kCut sequences begin or end between rows, or have states; else there are no heads, and
 /// inputs before the first token are zeros
 template <class Pack, bool kCut>
-__global__ void __launch_bounds__(kThreads, kCut ? 6 : 7) patch_kernel(const __grid_constant__ ConvParams p) {
+__global__ void __launch_bounds__(kThreads, kCut ? 6 : 7)
+    patch_kernel(const __grid_constant__ ConvParams p) {
   device::follow();
   const auto heads = static_cast<uint32_t>(p.heads);
   if (kCut && blockIdx.y < heads) {
@@ -153,14 +159,10 @@ __global__ void __launch_bounds__(kThreads, kCut ? 6 : 7) patch_kernel(const __g
     if (d < p.D) pair_head<Pack>(p, n, d);
     return;
   }
-  const int64_t batch = blockIdx.z, tile = kCut ? blockIdx.y - heads : blockIdx.y;
-  if (kCut && p.row_kinds != nullptr && blockIdx.x == 0 && threadIdx.x < kPatchTokens) {
-    const int64_t first = tile * kPatchTokens;
-    const auto count = static_cast<int>(min(int64_t{kPatchTokens}, p.T - first));
-    mark_rows(p, {batch, first, count}, static_cast<int>(threadIdx.x), kPatchTokens);
-  }
+  const auto first = static_cast<int>((kCut ? blockIdx.y - heads : blockIdx.y) * kPatchTokens);
+  const int count = min(kPatchTokens, static_cast<int>(p.T) - first);
   const int64_t d = kPatchChannels * (int64_t{blockIdx.x} * kThreads + threadIdx.x);
-  if (d < p.D) patch_item<Pack, kCut>(p, batch, tile, d);
+  patch_item<Pack, kCut>(p, blockIdx.z, first, count, d);
 }
 
 template <class Pack>

@@ -1,0 +1,67 @@
+// Which rows of a patch are stored. A patch is computed as if it were of one sequence: an output
+// never looks past its sequence's first W - 1 tokens, and those are the head's.
+//
+// WHY not sequence.cuh's search: this is most of what a short patch waits for. A warp looks at 32
+// offsets at once, and rows and sequences of patches fit 32 bits (is_patches()).
+// SPDX-License-Identifier: Apache-2.0
+#ifndef SLUICE_CUDA_KERNELS_CONV1D_PATCH_ROWS_CUH_
+#define SLUICE_CUDA_KERNELS_CONV1D_PATCH_ROWS_CUH_
+
+#include "cuda/kernels/conv1d/sequence.cuh"
+
+namespace sluice::cuda::conv1d {
+
+/// A bit for each row of a patch: rows of live sequences, and of padding, that are no head's.
+struct PatchRows {
+  uint32_t live, zero;
+};
+
+/// How many sequences begin at or before a row. Whole warps only.
+__device__ __forceinline__ int begun_at(const ConvParams& p, int row, int lane) {
+  int low = 0, high = static_cast<int>(p.N);
+#pragma unroll 1
+  while (low < high) {
+    const int step = ((high - low) >> 5) + 1, pivot = low + step * (lane + 1) - 1;
+    const bool passed = pivot < high && device::load_index(p.cu_seqlens, pivot) <= row;
+    low += __popc(__ballot_sync(0xffffffffu, passed)) * step;
+    high = min(high, low + step - 1);
+  }
+  return low;
+}
+
+/// Rows `first` .. `first` + `count` - 1 of a batch entry, and what a layer's norm is told of them.
+/// Whole warps only.
+__device__ __forceinline__ PatchRows patch_rows(const ConvParams& p, int64_t batch, int first,
+                                                int count) {
+  const auto lane = static_cast<int>(threadIdx.x % 32), T = static_cast<int>(p.T);
+  const bool packed = p.cu_seqlens.data != nullptr;
+  const bool marks = p.row_kinds != nullptr && blockIdx.x == 0 && threadIdx.x < 32;
+  PatchRows rows{};
+#pragma unroll 1
+  for (int row = 0; row < count;) {
+    int64_t n = batch;
+    int begin = 0, end = T;  // of the sequence, then of its rows in the patch
+    if (packed) {
+      n = begun_at(p, first + row, lane) - 1;
+      const int next = n + 1 < p.N ? static_cast<int>(offset_of(p, n + 1)) : T;
+      const Span span = n < 0 ? Span{-1, 0, next} : rows_of(p, n);
+      begin = static_cast<int>(span.begin), end = static_cast<int>(span.end);
+      if (end <= first + row) n = -1, begin = end, end = next;
+    }
+    const int to = min(max(end - first, row + 1), count);
+    const int from = min(max(begin + kMaxWidth - 1 - first, row), to);
+    const bool padding = n >= 0 && is_padding(p, n);
+    const uint32_t bits = (1u << to) - (1u << from);
+    if (n >= 0) (padding ? rows.zero : rows.live) |= bits;
+    if (marks && lane >= row && lane < to) {
+      const RowKind kind = n < 0 ? kNobodys : padding ? kPadding : kLive;
+      p.row_kinds[batch * T + first + lane] = kind;
+    }
+    row = to;
+  }
+  return rows;
+}
+
+}  // namespace sluice::cuda::conv1d
+
+#endif  // SLUICE_CUDA_KERNELS_CONV1D_PATCH_ROWS_CUH_
