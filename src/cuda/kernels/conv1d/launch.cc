@@ -20,9 +20,7 @@ constexpr const void* (*kKernels[])() noexcept = {
 const void* kernel_of(Body body, const ConvParams& p) noexcept {
   const Number number = p.part[0].x.number;
   if (body == Body::kUpdates) return updates(number, update_form_of(p));
-  if (body == Body::kPatches || body == Body::kCutPatches) {
-    return patches(number, body == Body::kCutPatches);
-  }
+  if (is_whole(body)) return patches(number, body == Body::kCutPatches);
   return kKernels[static_cast<int>(body)]();
 }
 
