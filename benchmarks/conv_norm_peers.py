@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Measures the short convolution (prefill and update) and the gated RMSNorm on a GPU beside FLA's Triton
 kernels and, where it can be imported, Dao's causal_conv1d, in one process: time of a call without host time
-(graph_time.py), difference of the outputs. --out writes JSON.
+(graph_time.py; calls take turns), difference of the outputs. --out writes JSON.
 
     python benchmarks/conv_norm_peers.py [--out FILE]
 
@@ -17,7 +17,7 @@ import sluice
 import torch
 from fla.modules.causal_conv1d import causal_conv1d_fwd, causal_conv1d_update
 from fla.modules.norm.fused_norm_gate import rms_norm_gated
-from graph_time import difference, milliseconds
+from graph_time import difference, milliseconds_of
 from sluice import ops
 
 try:
@@ -27,6 +27,7 @@ except ImportError:
     dao_conv = dao_update = None
 
 CHANNELS, HEADS, D, W = 8192, 32, 128, 4
+REPEAT = 31
 
 
 def normal(*shape):
@@ -81,18 +82,21 @@ def main():
             print(f"{name} is not here")
     record = {"schema": "sluice.bench.conv_norm_peers/1", "device": torch.cuda.get_device_name(),
               "commit": options.commit, "sluice": sluice.__version__, "versions": versions, "rows": []}
-    cells = [(conv, T) for T in (1024, 8192, 32768)]
+    cells = [(conv, T) for T in (512, 1024, 2048, 4096, 8192, 32768)]
     cells += [(update, B) for B in (1, 32, 256)] + [(norm, T) for T in (1, 256, 8192, 32768)]
     print(f"{'op':>7} {'T or B':>7} {'us':>9}  peers: us, x, difference")
     for make, size in cells:
         ours, theirs, out, reset = make(size)
-        row = {"op": make.__name__, "size": size, "us": 1e3 * milliseconds(ours), "peers": {}}
+        apart = {}
         for name, call in theirs.items():
             reset()
             ours()
             reset()
-            apart = difference(out.flatten(), call().flatten())
-            row["peers"][name] = {"us": 1e3 * milliseconds(call), "difference": apart}
+            apart[name] = difference(out.flatten(), call().flatten())
+        mine, *others = (1e3 * ms for ms in milliseconds_of([ours, *theirs.values()], REPEAT))
+        row = {"op": make.__name__, "size": size, "us": mine, "peers": {}}
+        for name, us in zip(theirs, others):
+            row["peers"][name] = {"us": us, "difference": apart[name]}
         record["rows"].append(row)
         peers = "; ".join(f"{n} {p['us']:.1f}, {p['us'] / row['us']:.2f}, {p['difference']:.0e}"
                           for n, p in row["peers"].items())

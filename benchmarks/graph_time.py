@@ -7,25 +7,37 @@ import statistics
 import torch
 
 
-def milliseconds(call, repeat=15):
-    """Median time of one replay of a graph of the call."""
+def graph_of(call):
+    """A CUDA graph of the call, after two calls that compile and tune it."""
     for _ in range(2):
         call()
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         call()
+    return graph
+
+
+def milliseconds_of(calls, repeat=15):
+    """Median times of one replay of a graph of each of the calls, which take turns."""
+    graphs = [graph_of(call) for call in calls]
     sweep = torch.empty(256 << 20, dtype=torch.int8, device="cuda")
-    pairs = []
+    pairs = [[] for _ in calls]
     for i in range(repeat):
-        sweep.fill_(i)
-        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        begin.record()
-        graph.replay()
-        end.record()
-        pairs.append((begin, end))
+        for graph, times in zip(graphs, pairs):
+            sweep.fill_(i)
+            begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            begin.record()
+            graph.replay()
+            end.record()
+            times.append((begin, end))
     torch.cuda.synchronize()
-    return statistics.median(a.elapsed_time(b) for a, b in pairs)
+    return [statistics.median(a.elapsed_time(b) for a, b in times) for times in pairs]
+
+
+def milliseconds(call, repeat=15):
+    """Median time of one replay of a graph of the call."""
+    return milliseconds_of([call], repeat)[0]
 
 
 def difference(a, b):
