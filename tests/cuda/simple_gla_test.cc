@@ -13,11 +13,11 @@ constexpr auto kGla = SLUICE_RULE_LINEAR_ATTENTION;
 /// The chunk is the caller's choice or the library's (0: the bits of 64), and changes rounding
 /// alone: under gates, sums of them, and growth.
 TEST(CudaSimpleGla, ChunkDoesNotMatter) {
-  for (const sluice_dtype io : {kBF16, kF16, kF32}) {
+  for (const sluice_dtype io : {kBF16, kF32}) {
     for (const bool summed : {false, true}) {
       for (const double growth : {0.0, 0.02}) {
         StageConfig c;
-        c.rule = kGla, c.io = io, c.with_h = false, c.summed = summed, c.T = 300, c.K = 128;
+        c.rule = kGla, c.io = io, c.with_h = false, c.summed = summed, c.T = 200, c.HV = 1;
         c.gates = growth > 0 ? GateProfile::kSlow : GateProfile::kFlashQla, c.growth = growth;
         const StageResult chunk64 = run_stage(c, SLUICE_IMPL_CUDA, false);
         ASSERT_EQ(chunk64.code, SLUICE_OK) << chunk64.message;
