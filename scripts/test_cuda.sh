@@ -38,6 +38,7 @@ sharded sluice_cuda_tests sluice_cuda_tests
 sharded sluice_cuda_stress_tests sluice_cuda_stress_tests
 sharded cuda_layer sluice_cuda_layer_tests
 sharded cuda_stages sluice_cuda_stage_tests
+sharded cuda_backward sluice_cuda_backward_tests
 sharded cuda_parity sluice_cuda_parity_tests "--gtest_filter=*Invariance*:*RandomDelta*:*KeyGates*"
 sharded cuda_parity_decode sluice_cuda_parity_tests "--gtest_filter=*RecurrentStep*:*DecodeSession*:*ReplayRing*"
 # The generic kernel alone. Not: the largest counts, which are minutes of the reference, and what only
@@ -81,6 +82,8 @@ for tool in memcheck racecheck synccheck initcheck; do
   [ "$tool" = racecheck ] && kernels=generic
   SLUICE_CUDA_KERNEL=$kernels "$sanitizer" --tool "$tool" --error-exitcode 9 \
     "$folder/sluice_cuda_stage_tests" --gtest_brief=1 || failed+=("$tool stages")
+  "$sanitizer" --tool "$tool" --error-exitcode 9 "$folder/sluice_cuda_backward_tests" \
+    --gtest_brief=1 --gtest_filter='Packs/*:*Bits*' || failed+=("$tool backward")
 done
 for tool in memcheck racecheck synccheck initcheck; do
   echo "== $tool, decode kernel"

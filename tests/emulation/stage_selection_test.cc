@@ -5,6 +5,7 @@
 
 #include <utility>
 
+#include "cuda/chunk_backward.h"
 #include "cuda/stages.h"
 
 namespace sluice::cuda {
@@ -139,6 +140,18 @@ TEST(StageSelection, FewHeadsAreCutIntoSegments) {
   stages::cut(tokens, memory, &p);
   EXPECT_EQ(stages::plan_launch(Kernel::kGla, p).items, 2 * 22 * 3 * 2);
   EXPECT_EQ(stages::segment_tokens(p, 12), 0);  // 12 CTAs fill 12 multiprocessors
+}
+
+TEST(StageSelection, GradientsHaveTheStatesLimit) {
+  core::ChunkBackwardProblem b;
+  b.forward.q = rows(3, 576, {4, 16});
+  b.forward.K = 512;
+  core::KernelName name = "";
+  EXPECT_TRUE(select_chunk_backward(b, &name).ok());
+  EXPECT_STREQ(name, "cuda.chunk_backward.plain");
+  b.forward.K = 576;
+  EXPECT_STREQ(select_chunk_backward(b, &name).message,
+               "chunk_backward: k.shape[3] = 576, expected at most 512 (CUDA kernels)");
 }
 
 }  // namespace

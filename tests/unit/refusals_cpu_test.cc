@@ -60,6 +60,25 @@ TEST(CpuRefusals, ChunkForward) {
                      "chunk_forward: v.shape[3] = 300, expected at most 256 (cpu kernels)");
 }
 
+TEST(CpuRefusals, ChunkBackward) {
+  const auto scene = [](int64_t K, int64_t V) {
+    Scene<sluice_chunk_backward_args> s;
+    Memory& m = *s.memory;
+    s.args.struct_size = sizeof s.args;
+    s.args.q = m.tensor(kBFloat16, {1, 1, 1, K});
+    s.args.k = m.tensor(kBFloat16, {1, 1, 1, K});
+    s.args.v = m.tensor(kBFloat16, {1, 1, 1, V});
+    s.args.d_o = m.tensor(kBFloat16, {1, 1, 1, V});
+    s.args.dq = m.tensor(kBFloat16, {1, 1, 1, K});
+    s.args.implementation = SLUICE_IMPL_CPU;
+    return s;
+  };
+  expect_unsupported(SLUICE_OP_CHUNK_BACKWARD, scene(257, 8),
+                     "chunk_backward: k.shape[3] = 257, expected at most 256 (cpu kernels)");
+  expect_unsupported(SLUICE_OP_CHUNK_BACKWARD, scene(8, 257),
+                     "chunk_backward: v.shape[3] = 257, expected at most 256 (cpu kernels)");
+}
+
 TEST(CpuRefusals, RecurrentStep) {
   expect_unsupported(SLUICE_OP_RECURRENT_STEP, delta_scene<sluice_recurrent_step_args>(512, 8),
                      "recurrent_step: k.shape[3] = 512, expected at most 256 (cpu kernels)");
