@@ -58,6 +58,11 @@ def _refuse(arguments: dict[str, Any]) -> None:
                 f"chunk_forward: {name} = given, expected None where an input requires a gradient "
                 "(chunk_backward has no pools, checkpoints and streams of its own)"
             )
+    if getattr(arguments.get("gate"), "ndim", 0) == 4:
+        raise Unsupported(
+            "chunk_forward: gate.ndim = 4, expected 3 where an input requires a gradient "
+            "(chunk_backward has no key-wise gates)"
+        )
     initial, final = arguments.get("initial_state"), arguments.get("final_state")
     if final is not None and final is initial:
         raise Unsupported(

@@ -166,6 +166,8 @@ def test_what_has_no_backward_pass_is_refused_by_name():
         sluice.fused_recurrent_gated_delta_rule(wanted, k, v, g, beta=beta)
     with pytest.raises(sluice.Unsupported, match="final_state = initial_state, expected another"):
         sluice.chunk_gated_delta_rule(wanted, k, v, g, beta, initial_state=state, final_state=state)
+    with pytest.raises(sluice.Unsupported, match="gate.ndim = 4, expected 3 where an input requires"):
+        sluice.ops.chunk_forward(wanted, k, v, g[..., None].expand(*g.shape, q.shape[3]).contiguous())
     with pytest.raises(sluice.Unsupported, match="read_slots = given, expected None where an input"):
         sluice.chunk_gated_delta_rule(
             wanted, k, v, g, beta, initial_state=state, final_state=state.clone(),
