@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """fla.ops.gated_delta_rule as Sluice runs it: fla's parameters, nothing of Sluice's own.
 
-Differences from fla: inputs are not made contiguous (the last dimension must be), and a call that
-would need a gradient is refused.
+Differences from fla: inputs are not made contiguous (the last dimension must be). By chunks gradients
+are computed (not fast on CUDA yet); steps refuse them.
 """
 
 from __future__ import annotations
