@@ -26,8 +26,10 @@ Status read_args(const char* op, const void* pointer, Args* args) noexcept {
                            "%s: struct_size = %zu, expected sizeof the args struct (%zu here)", op,
                            size, sizeof(Args));
   }
-  *args = {};
-  std::memcpy(static_cast<void*>(args), pointer, std::min(size, sizeof(Args)));
+  // PERF an args struct is kilobytes: only what the caller's lacks is cleared.
+  const size_t given = std::min(size, sizeof(Args));
+  std::memcpy(static_cast<void*>(args), pointer, given);
+  std::memset(reinterpret_cast<std::byte*>(args) + given, 0, sizeof(Args) - given);
   const auto* bytes = static_cast<const unsigned char*>(pointer);
   for (size_t i = sizeof(Args); i < size; ++i) {
     if (bytes[i] != 0) {

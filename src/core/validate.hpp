@@ -10,7 +10,8 @@ namespace sluice::core {
 /// What a validator may look at: sizes and strides only, or host data (offsets, slots) as well.
 enum class Depth { kShapes, kContents };
 
-/// Everything that dispatch needs besides the problem.
+/// Everything that dispatch needs besides the problem, which validate() fills: a new one. PERF
+/// problems are ten kilobytes, not cleared twice.
 struct Validated {
   Status status;
   sluice_device device{0, 0};

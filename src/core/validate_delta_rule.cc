@@ -296,7 +296,6 @@ Validated finish(Checker& c, Depth depth, DeltaRuleProblem& p, int32_t implement
 Validated validate(const sluice_chunk_forward_args& args, Depth depth,
                    DeltaRuleProblem* problem) noexcept {
   Checker c("chunk_forward");
-  *problem = {};
   problem->op = SLUICE_OP_CHUNK_FORWARD;
   check_common(c, args, false, args.max_tokens, problem);
   if (c.ok()) check_checkpoints(c, args, problem);
@@ -307,7 +306,6 @@ Validated validate(const sluice_chunk_forward_args& args, Depth depth,
 Validated validate(const sluice_recurrent_step_args& args, Depth depth,
                    DeltaRuleProblem* problem) noexcept {
   Checker c("recurrent_step");
-  *problem = {};
   problem->op = SLUICE_OP_RECURRENT_STEP;
   c.choice("state_writes", args.state_writes, 3, "0 (LAST), 1 (PER_TOKEN) or 2 (NONE)");
   c.reserved(args.reserved);

@@ -302,7 +302,6 @@ Validated validate(sluice_op op, const sluice_layer_args& args, Depth depth,
                    LayerProblem* problem) noexcept {
   const bool decode = op == SLUICE_OP_LAYER_DECODE;
   Checker c(decode ? "layer_decode" : "layer_prefill");
-  *problem = {};
   problem->op = op;
   sluice_layer_args a = args;
   check_sizes(c, a);
