@@ -11,6 +11,7 @@
 #include "cuda/kernels/decode/ring_launch.h"
 #include "cuda/kernels/decode/single_launch.h"
 #include "cuda/layer_prefill.h"
+#include "cuda/select.h"
 #include "cuda/select_decode.h"
 
 namespace sluice::cuda {
@@ -40,16 +41,30 @@ Status check_choice(const Problem& p) noexcept {
   return has_ring(p) ? check_ring(p, capability) : check_decode(p, capability);
 }
 
-/// The kernel of its own that takes a step, or the one for all.
+/// Whether it is a single token of a model. PERF every call of an operator asks three times what
+/// takes it: this is asked first, and all that is asked then.
+template <class Problem>
+bool runs_single(const Problem& p) noexcept {
+  return takes_single(p) && !has_ring(p) && (asks_for("auto") || asks_for("fused")) &&
+         compute_capability(device_of(p)) == kHopperCapability;
+}
+
+int launch_single(const DeltaRuleProblem& p, int device, void* stream) noexcept {
+  const int processors = multiprocessors(device);
+  return decode::launch_single(lower_single(p, processors), single_kind(p, processors), p.rows.N,
+                               stream);
+}
+
+int launch_single(const LayerProblem& p, int, void* stream) noexcept {
+  return decode::launch_single(lower_single(p), single_kind(p), p.delta.rows.N, stream);
+}
+
+/// With a ring, or the kernel for all.
 int launch_step(const DeltaRuleProblem& p, int device, void* stream) noexcept {
   const int processors = multiprocessors(device);
   const bool is_vk = p.state.layout == SLUICE_STATE_VK;
   if (has_ring(p)) {
     return decode::launch_ring(lower_ring(p, processors), p.rows.N, is_vk, stream);
-  }
-  if (takes_single(p)) {
-    return decode::launch_single(lower_single(p, processors), single_kind(p, processors), p.rows.N,
-                                 stream);
   }
   return decode::launch(lower_decode(p, processors), p.rows.N, is_vk, false, stream);
 }
@@ -64,11 +79,12 @@ int launch_step(const LayerProblem& p, int device, void* stream) noexcept {
 }
 
 template <class Problem>
-Status enqueue(const char* op, const Problem& p, void* stream) noexcept {
+Status enqueue(const char* op, const Problem& p, int (*launch)(const Problem&, int, void*) noexcept,
+               void* stream) noexcept {
   const int device = device_of(p);
   const DeviceGuard guard(device);
   int error = guard.error();
-  if (error == cudaSuccess) error = launch_step(p, device, stream);
+  if (error == cudaSuccess) error = launch(p, device, stream);
   if (error == cudaSuccess) return ok_status();
   return Status::failure(Code::kDeviceError, "%s: launch = %s, expected cudaSuccess", op,
                          cudaGetErrorName(static_cast<cudaError_t>(error)));
@@ -77,6 +93,10 @@ Status enqueue(const char* op, const Problem& p, void* stream) noexcept {
 }  // namespace
 
 Status select_recurrent_step(const DeltaRuleProblem& p, core::KernelName* name) noexcept {
+  if (runs_single(p)) {
+    *name = single_name(p);
+    return ok_status();
+  }
   const Status status = check_choice(p);
   if (status.ok()) *name = has_ring(p) ? ring_name(p) : decode_name(p);
   return status.ok() || asks_for("fused") || has_ring(p) ? status : select_delta_rule(p, name);
@@ -86,11 +106,16 @@ size_t recurrent_step_workspace(const DeltaRuleProblem&) noexcept { return 0; }
 
 Status run_recurrent_step(const DeltaRuleProblem& p, sluice_workspace workspace,
                           void* stream) noexcept {
-  return check_choice(p).ok() ? enqueue("recurrent_step", p, stream)
+  if (runs_single(p)) return enqueue<DeltaRuleProblem>("recurrent_step", p, launch_single, stream);
+  return check_choice(p).ok() ? enqueue<DeltaRuleProblem>("recurrent_step", p, launch_step, stream)
                               : run_delta_rule(p, workspace, stream);
 }
 
 Status select_layer_decode(const LayerProblem& p, core::KernelName* name) noexcept {
+  if (runs_single(p)) {
+    *name = single_name(p);
+    return ok_status();
+  }
   Status status = check_choice(p);
   if (status.ok()) *name = has_ring(p) ? ring_name(p) : decode_name(p);
   if (status.ok() || asks_for("fused") || has_ring(p)) return status;
@@ -100,11 +125,12 @@ Status select_layer_decode(const LayerProblem& p, core::KernelName* name) noexce
 }
 
 size_t layer_decode_workspace(const LayerProblem& p) noexcept {
-  return check_choice(p).ok() ? 0 : layer_prefill_workspace(p);
+  return runs_single(p) || check_choice(p).ok() ? 0 : layer_prefill_workspace(p);
 }
 
 Status run_layer_decode(const LayerProblem& p, sluice_workspace workspace, void* stream) noexcept {
-  return check_choice(p).ok() ? enqueue("layer_decode", p, stream)
+  if (runs_single(p)) return enqueue<LayerProblem>("layer_decode", p, launch_single, stream);
+  return check_choice(p).ok() ? enqueue<LayerProblem>("layer_decode", p, launch_step, stream)
                               : run_layer_prefill(p, workspace, stream);
 }
 

@@ -1,7 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <algorithm>
-#include <iterator>
-
 #include "cuda/kernels/decode/plan_grid.hpp"
 #include "cuda/lower_views.h"
 #include "cuda/select_decode.h"
@@ -95,47 +92,6 @@ decode::ConvPool conv_pool(const Tensor& q, const Tensor& k, const Tensor& v) no
           number_type(q.dtype)};
 }
 
-bool even(int64_t x) noexcept { return x % 2 == 0; }
-
-bool aligned(const void* data, size_t bytes) noexcept {
-  return reinterpret_cast<uintptr_t>(data) % bytes == 0;
-}
-
-/// Whether two neighbouring channels' inputs are one aligned word, their weights four.
-bool has_pairs(const CausalConvProblem& part) noexcept {
-  const Tensor &x = part.x, &weight = part.weight;
-  bool words = x.dtype.bits == 16 && x.stride[3] == 1 && aligned(x.data, 4);
-  for (int axis = 0; axis < 3; ++axis)
-    words = words && (x.shape[axis] <= 1 || even(x.stride[axis]));
-  return words && even(part.C) && part.W == 4 &&
-         number_type(weight.dtype) == number_type(x.dtype) && weight.stride[0] == 4 &&
-         weight.stride[1] == 1 && aligned(weight.data, 16);
-}
-
-/// The same of states; `inside`: their columns are neighbours in memory, else their channels are.
-bool has_pairs(const Tensor& pool, const Tensor& x, bool inside) noexcept {
-  if (!present(pool)) return true;
-  const int64_t L = pool.shape[2];
-  const bool words = inside ? pool.stride[2] == 1 && pool.stride[1] == L
-                            : pool.stride[1] == 1 && even(pool.stride[2]);
-  return words && (L == 3 || L == 4) && aligned(pool.data, 4) &&
-         number_type(pool.dtype) == number_type(x.dtype) &&
-         (pool.shape[0] <= 1 || even(pool.stride[0])) && pool.shape[0] <= INT32_MAX;
-}
-
-/// ConvParams::by_pairs.
-void lower_pairs(const LayerProblem& p, decode::ConvParams* out) noexcept {
-  const auto all_have = [&](bool inside) {
-    return std::all_of(std::begin(p.conv), std::end(p.conv), [&](const CausalConvProblem& part) {
-      return has_pairs(part) && has_pairs(part.state.initial, part.x, inside) &&
-             has_pairs(part.state.final, part.x, inside);
-    });
-  };
-  out->columns_inside = all_have(true);
-  out->by_pairs = (out->columns_inside || all_have(false)) && even(p.delta.V) &&
-                  !present(p.conv[0].state.ring_position) && !present(p.conv[0].state.num_accepted);
-}
-
 void lower_conv(const CausalConvProblem (&parts)[3], decode::ConvParams* out) noexcept {
   for (int i = 0; i < 3; ++i) {
     out->x[i] = rows_of(parts[i].x);
@@ -149,19 +105,6 @@ void lower_conv(const CausalConvProblem (&parts)[3], decode::ConvParams* out) no
   out->W = static_cast<int32_t>(q.W);
   out->L = static_cast<int32_t>(q.L);
   out->in_place = q.state.initial.data == q.state.final.data;
-}
-
-/// FixedParams, where they say the same. PERF with few heads, whose time is that of instructions;
-/// later one CTA a unit is better, which convolves q and k once.
-void lower_fixed(const DeltaRuleProblem& p, int multiprocessors, DecodeParams* out) noexcept {
-  const bool few = p.rows.N * p.HV <= 2 * int64_t{multiprocessors};
-  const bool sizes = p.K == decode::FixedParams::K && p.V == decode::FixedParams::V &&
-                     p.rows.max_tokens == 1 && !present(p.rows.cu_seqlens) &&
-                     p.state.layout == SLUICE_STATE_KV && p.r <= decode::kMaxClusterCtas;
-  out->fixed = few && sizes && out->conv.by_pairs && !out->by_element && !out->write_per_token;
-  if (!out->fixed) return;
-  out->grid = {out->r, 1, decode::FixedParams::column_bits()};
-  cut(p, multiprocessors, out);
 }
 
 void lower_norm(const core::GatedNormProblem& p, decode::NormParams* out) noexcept {
@@ -189,8 +132,9 @@ DecodeParams lower_decode(const DeltaRuleProblem& problem, int multiprocessors) 
 DecodeParams lower_decode(const LayerProblem& problem, int multiprocessors) noexcept {
   DecodeParams out = lower_shared(problem.delta, true, multiprocessors);
   lower_conv(problem.conv, &out.conv);
-  lower_pairs(problem, &out.conv);
-  lower_fixed(problem.delta, multiprocessors, &out);
+  const PairLayout pairs = pair_layout(problem);
+  out.conv.by_pairs = pairs != PairLayout::kNone;
+  out.conv.columns_inside = pairs == PairLayout::kColumnsInside;
   lower_norm(problem.norm, &out.norm);
   out.layer = true;
   // With a replay ring it is the convolution states' alone: slots have one column.

@@ -112,13 +112,22 @@ Status check_decode(const LayerProblem& problem, int capability) noexcept {
   return status.ok() ? check_grid("layer_decode", problem.delta, true) : status;
 }
 
+core::KernelName single_name(const DeltaRuleProblem&) noexcept {
+  return "cuda.recurrent_step.sm_90a.single_k128";
+}
+
+core::KernelName single_name(const LayerProblem&) noexcept {
+  return "cuda.layer_decode.sm_90a.single_k128";
+}
+
 core::KernelName decode_name(const DeltaRuleProblem& problem) noexcept {
-  if (takes_single(problem)) return "cuda.recurrent_step.sm_90a.single_k128";
+  if (takes_single(problem)) return single_name(problem);
   return name_of(problem.K, {"cuda.recurrent_step.sm_90a.k64", "cuda.recurrent_step.sm_90a.k128",
                              "cuda.recurrent_step.sm_90a.k256"});
 }
 
 core::KernelName decode_name(const LayerProblem& problem) noexcept {
+  if (takes_single(problem)) return single_name(problem);
   if (!moves_vectors(problem.delta)) return "cuda.layer_decode.sm_90a.by_element";
   return name_of(problem.delta.K, {"cuda.layer_decode.sm_90a.k64", "cuda.layer_decode.sm_90a.k128",
                                    "cuda.layer_decode.sm_90a.k256"});

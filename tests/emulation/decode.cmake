@@ -17,6 +17,7 @@ add_executable(sluice_emulated_decode_tests
   ${parity}/replay_ring_test.cc ${parity}/ring_layer_test.cc
   ${parity}/delta_call.cc ${parity}/delta_judge.cc
   ${cuda}/decode.cc ${cuda}/lower_decode.cc ${cuda}/lower_ring.cc ${cuda}/lower_single.cc
+  ${cuda}/lower_single_layer.cc
   ${cuda}/select_decode.cc
   $<TARGET_OBJECTS:sluice_layer_suites>
   $<TARGET_OBJECTS:sluice_emulated_decode>

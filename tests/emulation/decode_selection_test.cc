@@ -89,6 +89,9 @@ TEST(DecodeSelection, SingleTokens) {
       [](auto& p) { p.v.stride[2] += 4; },
       [](auto& p) { p.v.stride[0] = -p.v.stride[0]; },
       [](auto& p) { p.o.stride[0] = int64_t{1} << 40; },
+      [](auto& p) { p.key_gate = p.q; },
+      [](auto& p) { p.state.initial.stride[0] += 2; },
+      [](auto& p) { p.rows.N = 1 << 16; },
   };
   for (const auto& spoil : spoilers) {
     DeltaRuleProblem p = single_step();
@@ -107,7 +110,8 @@ TEST(DecodeSelection, SinglePlans) {
   EXPECT_EQ(plan_single(64, Number::kFloat32, 132).cut, SingleCut::kNarrow);
   EXPECT_EQ(plan_single(128, Number::kFloat32, 132).cut, SingleCut::kWide);
   EXPECT_EQ(single_kind(single_step(), 100).cut, SingleCut::kNarrow);
-  EXPECT_EQ(single_kind(single_step(), 1).cut, SingleCut::kWide);
+  EXPECT_EQ(single_kind(single_step(), 3).cut, SingleCut::kWide);
+  EXPECT_EQ(single_kind(single_step(), 1).cut, SingleCut::kMany);
   EXPECT_TRUE(lower_single(single_step(), 100).prefetch);
   EXPECT_FALSE(lower_single(single_step(), 2).prefetch);
   EXPECT_FALSE(lower_single(single_step(), 2).early);

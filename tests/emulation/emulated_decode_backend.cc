@@ -18,6 +18,7 @@
 #include "cuda/kernels/decode/ring_launch.h"
 #include "cuda/kernels/decode/single.cuh"
 #include "cuda/kernels/decode/single_launch.h"
+#include "cuda/kernels/decode/single_layer.cuh"
 #include "cuda/layer_prefill.h"
 
 namespace sluice::cuda::chunk_forward {
@@ -128,13 +129,7 @@ int launch(const DecodeParams& params, int64_t sequences, bool is_vk, bool layer
   decode_emulation.ctas_of_unit = params.grid.ctas;
   decode_emulation.trouble = emulation::run_grid(grid, decode_emulation.seed, [&] {
     late.begin();
-    if (params.fixed) {
-      FixedParams fixed;
-      static_cast<DecodeParams&>(fixed) = params;
-      decode_kernel<Config<128, false, true, false, true>>(fixed);
-    } else {
-      kernel(params);
-    }
+    kernel(params);
   });
   return decode_emulation.trouble.empty() ? 0 : 1;
 }
@@ -157,21 +152,22 @@ int launch_ring(const RingParams& params, int64_t sequences, bool is_vk, void*) 
   return decode_emulation.trouble.empty() ? 0 : 1;
 }
 
-int launch_single(const SingleParams& params, const SingleKind& kind, int64_t sequences,
-                  void*) noexcept {
-  const SingleInstance instance = kind.tokens == Number::kBfloat16
-                                      ? single_instance<__nv_bfloat16>(kind)
-                                      : single_instance<__half>(kind);
+namespace {
+
+/// @param ctas of a key head; a cluster, if `cluster`
+template <class Params>
+int run_single(const SingleInstance& instance, const Params& params, unsigned ctas, bool cluster,
+               int64_t sequences) {
   emulation::Grid grid{};
-  grid.x = params.r * instance.ctas_of_head, grid.y = params.H;
+  grid.x = ctas, grid.y = params.H;
   grid.ctas = static_cast<unsigned>(sequences) * grid.y * grid.x;
   grid.threads = instance.threads;
-  grid.cluster = 1;
+  grid.cluster = cluster ? ctas : 1;
   grid.resident = decode_emulation.resident;
   grid.shared_bytes = instance.shared_bytes;
   const SingleSlots& slots = params.read_slots;
   LateSlots late(slots.data, slots.sequence_bytes, slots.is_64bit, sequences);
-  const auto kernel = reinterpret_cast<void (*)(SingleParams)>(const_cast<void*>(instance.kernel));
+  const auto kernel = reinterpret_cast<void (*)(Params)>(const_cast<void*>(instance.kernel));
   ++decode_emulation.launches;
   decode_emulation.ctas_of_unit = static_cast<int>(grid.x);
   decode_emulation.trouble = emulation::run_grid(grid, decode_emulation.seed, [&] {
@@ -179,6 +175,24 @@ int launch_single(const SingleParams& params, const SingleKind& kind, int64_t se
     kernel(params);
   });
   return decode_emulation.trouble.empty() ? 0 : 1;
+}
+
+}  // namespace
+
+int launch_single(const SingleParams& params, const SingleKind& kind, int64_t sequences,
+                  void*) noexcept {
+  const SingleInstance instance = kind.tokens == Number::kBfloat16
+                                      ? single_instance<__nv_bfloat16>(kind)
+                                      : single_instance<__half>(kind);
+  return run_single(instance, params, params.r * instance.ctas_of_head, false, sequences);
+}
+
+int launch_single(const SingleLayerParams& params, const SingleKind& kind, int64_t sequences,
+                  void*) noexcept {
+  const SingleInstance instance = kind.tokens == Number::kBfloat16
+                                      ? single_layer_instance<__nv_bfloat16>(kind.state)
+                                      : single_layer_instance<__half>(kind.state);
+  return run_single(instance, params, params.r, true, sequences);
 }
 
 }  // namespace decode

@@ -11,6 +11,7 @@
 #include "parity/naming.hpp"
 #include "parity/ring_layer_session.hpp"
 #include "parity/sequences.hpp"
+#include "parity/single_layers.hpp"
 
 namespace sluice::testing {
 namespace {
@@ -67,16 +68,6 @@ std::vector<LayerConfig> configs() {
       all.push_back(c);
     }
   }
-  // What FixedParams take, where multiprocessors are many.
-  for (const auto& [H, HV] : {std::pair<int64_t, int64_t>{1, 4}, {2, 8}, {1, 6}}) {
-    for (const sluice_dtype state : {kF32, kBF16}) {
-      LayerConfig c = model(named("fixed_H", H, "_HV", HV, "_", dtype_name(state)));
-      c.K = c.V = 128, c.H = H, c.HV = HV, c.B = 3, c.state = state, c.parameters = kBF16;
-      c.L = H == 1 ? 3 : 4, c.padded = {1}, c.fresh = {2}, c.conv_outside = HV == 6;
-      c.head_map = HV == 8 ? SLUICE_HEAD_MAP_CYCLIC : SLUICE_HEAD_MAP_BLOCK;
-      all.push_back(c);
-    }
-  }
   LayerConfig cyclic = model("cyclic");
   cyclic.H = 2, cyclic.HV = 6, cyclic.head_map = SLUICE_HEAD_MAP_CYCLIC, cyclic.K = 32;
   all.push_back(cyclic);
@@ -108,6 +99,38 @@ TEST_P(EmulatedLayerDecode, NeitherOrderNorSplitMatter) {
     most = std::max(most, decode_emulation.ctas_of_unit);
   }
   EXPECT_GE(most, 4);
+}
+
+class EmulatedSingleLayerDecode : public ::testing::TestWithParam<LayerConfig> {};
+
+/// Single tokens have a kernel of their own; the one for all takes them as a packed row.
+TEST_P(EmulatedSingleLayerDecode, HasTheBitsOfTheKernelForAll) {
+  LayerConfig c = GetParam();
+  const LayerResult truth = run_layer(c, SLUICE_IMPL_REFERENCE);
+  ASSERT_EQ(truth.code, SLUICE_OK) << truth.message;
+  std::vector<LayerResult> all;
+  for (int run = 0; run < 4; ++run) {
+    decode_emulation.seed += 1000;
+    decode_emulation.late_slots = run % 2 == 1;
+    if (run == 3) c.packed = true, c.lengths = std::vector<int64_t>(4, 1);
+    all.push_back(run_layer(c, SLUICE_IMPL_CUDA));
+    decode_emulation.late_slots = false;
+    LayerResult& found = all.back();
+    EXPECT_EQ(found.kernel,
+              c.packed ? "cuda.layer_decode.sm_90a.k128" : "cuda.layer_decode.sm_90a.single_k128");
+    if (!c.packed) {
+      EXPECT_EQ(decode_emulation.ctas_of_unit, c.HV / c.H);
+      const Verdict verdict = judge_layer(c, found, truth);
+      ASSERT_TRUE(verdict.pass) << verdict.line << decode_emulation.trouble;
+    }
+    found.out.shape = all[0].out.shape, found.core.shape = all[0].core.shape;
+    EXPECT_TRUE(same_bits(found.out, all[0].out));
+    EXPECT_TRUE(same_bits(found.core, all[0].core));
+    EXPECT_TRUE(same_bits(found.state_initial, all[0].state_initial));
+    EXPECT_TRUE(same_bits(found.conv_initial, all[0].conv_initial));
+    EXPECT_TRUE(same_bits(found.state, all[0].state));
+    EXPECT_TRUE(same_bits(found.conv, all[0].conv));
+  }
 }
 
 /// The same of a replay ring, several calls in a row, and in one launch each.
@@ -143,6 +166,8 @@ TEST(EmulatedReplayRingLayer, NeitherOrderNorSplitMatter) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Layers, EmulatedLayerDecode, ::testing::ValuesIn(configs()),
+                         [](const auto& test) { return test.param.name; });
+INSTANTIATE_TEST_SUITE_P(Layers, EmulatedSingleLayerDecode, ::testing::ValuesIn(single_layers()),
                          [](const auto& test) { return test.param.name; });
 
 }  // namespace

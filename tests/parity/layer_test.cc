@@ -8,6 +8,7 @@
 
 #include "parity/layer_call.hpp"
 #include "parity/naming.hpp"
+#include "parity/single_layers.hpp"
 #include "support/case_runner.hpp"
 
 namespace sluice::testing {
@@ -103,6 +104,18 @@ Configs prefill() {
   return configs;
 }
 SLUICE_CONFIGS(Prefill, prefill());
+
+/// Also with more heads than a GPU has places for.
+Configs single_tokens() {
+  Configs configs = single_layers();
+  for (const size_t i : {size_t{9}, size_t{10}, size_t{11}}) {
+    LayerConfig many = configs[i];
+    many.name += "_many", many.B = 60;
+    configs.push_back(many);
+  }
+  return configs;
+}
+SLUICE_CONFIGS(SingleTokens, single_tokens());
 
 Configs decode() {
   Configs configs;

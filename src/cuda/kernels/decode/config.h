@@ -25,12 +25,11 @@ constexpr int max_column_bits(int K) noexcept { return K > 128 ? 6 : 7; }
 
 /// One kernel: K rounded up, and the layout of states. A CTA has a tile of S at a time, all of its
 /// rows and 32, 64 or 128 columns, in vectors of four neighbours in memory: step.cuh.
-template <int kK_, bool kVk_, bool kLayer_, bool kPacked_ = false, bool kFixed_ = false>
+template <int kK_, bool kVk_, bool kLayer_, bool kPacked_ = false>
 struct Config {
   static constexpr int kK = kK_, kKBits = kK < 128 ? 6 : (kK == 128 ? 7 : 8);
   static constexpr bool kVk = kVk_;        ///< [V,K], else [K,V]
   static constexpr bool kLayer = kLayer_;  ///< conv, delta rule and norm, else the delta rule
-  static constexpr bool kFixed = kFixed_;  ///< takes FixedParams
   /// One token, states of one 16-bit dtype, [K,V], no layer: they stay as they are in registers, so
   /// that half as many CTAs more are resident. (The others' registers do not allow more.)
   static constexpr bool kPacked = kPacked_;

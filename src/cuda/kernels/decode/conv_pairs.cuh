@@ -76,6 +76,8 @@ struct PairState {
   char* first;
   int64_t step;
 
+  __device__ __forceinline__ PairState(char* first_word, int64_t bytes)
+      : first(first_word), step(bytes) {}
   template <class Params>
   __device__ __forceinline__ PairState(const Params& p, const ConvPool& pool, int64_t slot,
                                        const Channel& at)
@@ -86,6 +88,21 @@ struct PairState {
   __device__ __forceinline__ uint32_t* word(int skipped) const {
     return reinterpret_cast<uint32_t*>(first + skipped * step);
   }
+  /// All L of them, the last ones of `words`.
+  __device__ __forceinline__ void request(int L, uint32_t (&words)[kMaxWidth]) const {
+    const int missing = kMaxWidth - L;
+#pragma unroll
+    for (int i = 0; i < kMaxWidth; ++i) {
+      if (i >= missing) words[i] = *word(i - missing);
+    }
+  }
+  __device__ __forceinline__ void store(int L, const uint4& words) const {
+    const int missing = kMaxWidth - L;
+    if (missing == 0) *word(0) = words.x;
+    *word(1 - missing) = words.y;
+    *word(2 - missing) = words.z;
+    *word(3 - missing) = words.w;
+  }
 };
 
 /// The state of the pair. WHY not through the read-only cache: this launch may write the pool.
@@ -95,12 +112,7 @@ __device__ __forceinline__ void request_pair_state(const Params& p, const Unit& 
   if (slot < 0) return;
   const Channel channel = channel_of<C>(p, unit, at);
   if (!channel.exists) return;
-  const PairState state(p, p.conv.initial, slot, channel);
-  const int missing = kMaxWidth - p.conv.L;
-#pragma unroll
-  for (int i = 0; i < kMaxWidth; ++i) {
-    if (i >= missing) in.words[i] = *state.word(i - missing);
-  }
+  PairState(p, p.conv.initial, slot, channel).request(p.conv.L, in.words);
 }
 
 /// Asks the L2 for the state and the weights of the pair.
@@ -120,7 +132,9 @@ __device__ __forceinline__ void prefetch_pair(const Params& p, const Unit& unit,
 }
 
 /// Columns of a state, first channel in the low half, oldest column first; of three the last three.
-__device__ __forceinline__ void columns_of(const ConvParams& c, const uint32_t (&words)[kMaxWidth],
+/// @param c ConvParams, or others with L and columns_inside
+template <class Conv>
+__device__ __forceinline__ void columns_of(const Conv& c, const uint32_t (&words)[kMaxWidth],
                                            uint32_t (&columns)[kMaxWidth + 1]) {
   const auto& [w0, w1, w2, w3] = words;
   columns[0] = w0, columns[1] = w1, columns[2] = w2, columns[3] = w3;
@@ -138,8 +152,8 @@ __device__ __forceinline__ void columns_of(const ConvParams& c, const uint32_t (
 }
 
 /// The inverse of columns_of().
-__device__ __forceinline__ uint4 words_of(const ConvParams& c,
-                                          const uint32_t (&columns)[kMaxWidth + 1]) {
+template <class Conv>
+__device__ __forceinline__ uint4 words_of(const Conv& c, const uint32_t (&columns)[kMaxWidth + 1]) {
   const auto& [c0, c1, c2, c3, newest] = columns;
   if (!c.columns_inside) return make_uint4(c0, c1, c2, c3);
   if (c.L == 3) {
@@ -153,18 +167,28 @@ __device__ __forceinline__ uint4 words_of(const ConvParams& c,
 template <class Params>
 __device__ __forceinline__ void store_pair_state(const Params& p, int slot, const Channel& channel,
                                                  const uint4& words) {
-  const PairState state(p, p.conv.final, slot, channel);
-  const int missing = kMaxWidth - p.conv.L;
-  if (missing == 0) *state.word(0) = words.x;
-  *state.word(1 - missing) = words.y;
-  *state.word(2 - missing) = words.z;
-  *state.word(3 - missing) = words.w;
+  PairState(p, p.conv.final, slot, channel).store(p.conv.L, words);
 }
 
 /// One of the two numbers of a word.
 template <class T>
 __device__ __forceinline__ float number_in(uint32_t word, int which) {
   return which == 0 ? tile::Packed<T>::first(word) : tile::Packed<T>::second(word);
+}
+
+/// Adds the products of both channels' weights with columns 1 to 4, oldest first, and moves the
+/// columns by one.
+template <class T>
+__device__ __forceinline__ void weigh_columns(const uint32_t (&weight)[4],
+                                              uint32_t (&columns)[kMaxWidth + 1], float& a,
+                                              float& b) {
+#pragma unroll
+  for (int i = 0; i < kMaxWidth; ++i) {
+    const uint32_t first = weight[i / 2], second = weight[2 + i / 2];
+    a = fmaf(number_in<T>(first, i % 2), number_in<T>(columns[i + 1], 0), a);
+    b = fmaf(number_in<T>(second, i % 2), number_in<T>(columns[i + 1], 1), b);
+    columns[i] = columns[i + 1];
+  }
 }
 
 /// All tokens of a pair: silu(bias + sum of weights and inputs), oldest input first; `columns`, the
@@ -183,13 +207,7 @@ __device__ __forceinline__ void convolve_pair(const Params& p, const Unit& unit,
     const bool more = channel.exists && t + 1 < unit.seq.tokens;
     const uint32_t next = more ? request_pair_input(p, unit, channel, t + 1) : 0;
     float a = bias[0], b = bias[1];
-#pragma unroll
-    for (int i = 0; i < kMaxWidth; ++i) {
-      const uint32_t first = in.weight[i / 2], second = in.weight[2 + i / 2];
-      a = fmaf(number_in<T>(first, i % 2), number_in<T>(columns[i + 1], 0), a);
-      b = fmaf(number_in<T>(second, i % 2), number_in<T>(columns[i + 1], 1), b);
-      columns[i] = columns[i + 1];
-    }
+    weigh_columns<T>(in.weight, columns, a, b);
     columns[kMaxWidth] = next;
     const float2 out = channel.exists ? make_float2(device::silu(a), device::silu(b)) : float2{};
     *reinterpret_cast<float2*>(&s.rows[t * s.row + at]) = out;

@@ -16,13 +16,15 @@ const void* k128_vk(bool layer, bool packed) noexcept;
 const void* k256_kv(bool layer, bool packed) noexcept;
 const void* k256_vk(bool layer, bool packed) noexcept;
 
-/// The layer of k128_kv that takes FixedParams.
-const void* fixed_layer() noexcept;
-
 /// The kernel of single tokens of 16 bits.
 /// @param kind has_single() accepts it
 SingleInstance single_bf16(const SingleKind& kind) noexcept;
 SingleInstance single_fp16(const SingleKind& kind) noexcept;
+
+/// The same of layers.
+/// @param state float32, or like the tokens
+SingleInstance single_layer_bf16(Number state) noexcept;
+SingleInstance single_layer_fp16(Number state) noexcept;
 
 }  // namespace sluice::cuda::decode
 

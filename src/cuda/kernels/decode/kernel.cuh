@@ -167,7 +167,7 @@ __device__ __forceinline__ void run_tiles(const Params& p, const Unit& unit, con
   for (int tile = unit.first; tile < unit.last; ++tile) {
     if constexpr (!C::kPacked) unpack_tile(p, state);
     run_tile<C, Form>(p, s, unit, tile, lane, state);
-    if (Params::kFixed || tile + 1 == unit.last) break;
+    if (tile + 1 == unit.last) break;
     state.clear();
     Unit again = unit;
     // PERF found again, not kept over the tile before: registers
@@ -178,25 +178,18 @@ __device__ __forceinline__ void run_tiles(const Params& p, const Unit& unit, con
   }
 }
 
-template <class C>
-using ParamsOf = std::conditional_t<C::kFixed, FixedParams, DecodeParams>;
-
 /// @param p by value, in constant memory. Launch with a grid of p.ctas() x H x N CTAs of
 ///          C::kThreads threads and StageSizes::bytes() of dynamic shared memory; of a layer
 ///          with more than one CTA a unit, in clusters of p.ctas().
 template <class C>
 __global__ void __launch_bounds__(C::kThreads, C::kResident)
-    decode_kernel(const __grid_constant__ ParamsOf<C> p) {
+    decode_kernel(const __grid_constant__ DecodeParams p) {
   Unit unit = unit_of(p);
   if (p.prefetch) prefetch_all<C>(p, unit);
   // SYNC grid: what earlier launches wrote is visible
   ptx::wait_for_dependencies();
   ptx::launch_dependents();
-  if constexpr (ParamsOf<C>::kFixed) {
-    unit.seq.batch = unit.seq.index, unit.seq.row = 0, unit.seq.tokens = 1;
-  } else {
-    device::find_rows(p.rows, &unit.seq);
-  }
+  device::find_rows(p.rows, &unit.seq);
   const Stage s = make_stage<C>(p);
   const Lane<C> lane(p.column_bits());
   Tile<C> state;

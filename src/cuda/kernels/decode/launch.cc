@@ -32,16 +32,14 @@ int load_kernels() noexcept {
       }
     }
   }
-  return cudaFuncSetAttribute(fixed_layer(), cudaFuncAttributeMaxDynamicSharedMemorySize,
-                              static_cast<int>(kMaxSharedBytes));
+  return cudaSuccess;
 }
 
 int launch(const DecodeParams& params, int64_t sequences, bool is_vk, bool layer,
            void* stream) noexcept {
   if (sequences == 0) return cudaSuccess;
   const int K = rounded_k(params.K, params.by_element);
-  const void* const kernel =
-      params.fixed ? fixed_layer() : kernel_for(K, is_vk, layer, params.packed);
+  const void* const kernel = kernel_for(K, is_vk, layer, params.packed);
   const StageSizes sizes{K, params.rows.max_tokens, params.r, params.grid, layer};
   if (sizes.bytes() > kPlainSharedBytes) {
     const cudaError_t error = cudaFuncSetAttribute(

@@ -79,30 +79,14 @@ struct DecodeParams {
   bool packed;                       ///< Config::kPacked
   bool prefetch;                     ///< states are asked for ahead of earlier launches' end
   bool layer;                        ///< conv and norm hold
-  bool fixed;                        ///< FixedParams say the same
   ConvParams conv;
   NormParams norm;
 
-  // What FixedParams know without reading.
   SLUICE_DECODE_HOST_DEVICE constexpr int ctas() const { return grid.ctas; }
   SLUICE_DECODE_HOST_DEVICE constexpr int tiles() const { return grid.tiles; }
   SLUICE_DECODE_HOST_DEVICE constexpr int column_bits() const { return grid.column_bits; }
   SLUICE_DECODE_HOST_DEVICE constexpr int max_tokens() const { return rows.max_tokens; }
   SLUICE_DECODE_HOST_DEVICE constexpr bool by_pairs() const { return conv.by_pairs; }
-  static constexpr bool kFixed = false;
-};
-
-/// DecodeParams of one token a sequence, K = V = 128, whole heads, one a CTA, pairs in the
-/// convolution, the last state written: those numbers are constants here, in place of the members.
-/// PERF half of a layer's instructions went into what sizes do not need: divisions, loops, bounds.
-struct FixedParams : DecodeParams {
-  static constexpr bool kFixed = true;
-  static constexpr int32_t K = 128, V = 128, tiles_per_head = 1;
-  static constexpr bool by_element = false, write_per_token = false;
-  static SLUICE_DECODE_HOST_DEVICE constexpr int tiles() { return 1; }
-  static SLUICE_DECODE_HOST_DEVICE constexpr int column_bits() { return 7; }
-  static SLUICE_DECODE_HOST_DEVICE constexpr int max_tokens() { return 1; }
-  static SLUICE_DECODE_HOST_DEVICE constexpr bool by_pairs() { return true; }
 };
 
 }  // namespace sluice::cuda::decode

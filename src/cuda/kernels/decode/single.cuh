@@ -23,22 +23,25 @@
 namespace sluice::cuda::decode {
 
 /// S^T k and S^T q over kBlocks blocks of four rows from block kFirst on; step.cuh's order.
-template <class C, int kFirst, int kBlocks>
-__device__ __forceinline__ void sum_blocks(SingleTile<C>& tile, SingleToken<C>& token,
-                                           float (&with_k)[4], float (&with_q)[4]) {
+/// @param token has the lane's rows of k and q in blocks of four
+template <class C, int kFirst, int kBlocks, class Token>
+__device__ __forceinline__ void sum_blocks(SingleTile<C>& tile, Token& token, float (&with_k)[4],
+                                           float (&with_q)[4]) {
   if constexpr (kBlocks == 1) {
+    float k[4], q[4];
+    token.block_of_k(kFirst, k);
+    token.block_of_q(kFirst, q);
 #pragma unroll
     for (int i = 0; i < 4; ++i) with_k[i] = with_q[i] = 0.0f;
 #pragma unroll
-    for (int m = 4 * kFirst; m < 4 * kFirst + 4; ++m) {
+    for (int m = 0; m < 4; ++m) {
       float row[4];
-      tile.forget_converted(m);
-      C::Form::get(tile.words[m], row);
-      const float k = token.number(token.k, m), q = token.number(token.q, m);
+      tile.forget_converted(4 * kFirst + m);
+      C::Form::get(tile.words[4 * kFirst + m], row);
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
-        with_k[i] = fmaf(row[i], k, with_k[i]);
-        with_q[i] = fmaf(row[i], q, with_q[i]);
+        with_k[i] = fmaf(row[i], k[m], with_k[i]);
+        with_q[i] = fmaf(row[i], q[m], with_q[i]);
       }
     }
   } else {
@@ -77,6 +80,7 @@ struct SingleShared {
   float with_k[C::kWarps][C::kColumns], with_q[C::kWarps][C::kColumns];
   float rows[C::kWarps][4];  ///< multiply_rows()
   float gates[4];            ///< alpha, beta
+  uint32_t zero;             ///< SingleTile::reconvert()
 };
 
 template <class C>
@@ -109,6 +113,26 @@ __device__ __forceinline__ void write_o(const SingleParams& p, const SinglePlace
   *reinterpret_cast<uint2*>(row) = make_uint2(Io::pack(o[0], o[1]), Io::pack(o[2], o[3]));
 }
 
+/// S <- alpha S + k v^T, of the lane's rows.
+template <class C, class Token>
+__device__ __forceinline__ void update_rows(SingleTile<C>& tile, Token& token, float alpha,
+                                            const float (&v)[4]) {
+#pragma unroll
+  for (int block = 0; block < C::kRows / 4; ++block) {
+    float k[4];
+    token.block_of_k(block, k);
+#pragma unroll
+    for (int m = 0; m < 4; ++m) {
+      float x[4];
+      tile.forget_converted(4 * block + m);
+      C::Form::get(tile.words[4 * block + m], x);
+#pragma unroll
+      for (int i = 0; i < 4; ++i) x[i] = fmaf(k[m], v[i], alpha * x[i]);
+      C::Form::set(tile.words[4 * block + m], x);
+    }
+  }
+}
+
 /// The state that the token's update leaves, and the four columns of o of the lanes that write
 /// them.
 template <class C>
@@ -120,7 +144,10 @@ __device__ __forceinline__ void advance_single(const SingleParams& p, const Sing
   ptx::sum_over_lanes<C::kFirstBit, 5 - C::kFirstBit>(rows);
   if (C::kWarps > 1 && at.lane == 0) {
     write_four(shared->rows[at.warp], rows);
-    if (at.warp == C::kWarps - 1) shared->gates[0] = gates.alpha, shared->gates[1] = gates.beta;
+    if (at.warp == C::kWarps - 1) {
+      shared->gates[0] = gates.alpha, shared->gates[1] = gates.beta;
+      shared->zero = 0;
+    }
   }
   sum_blocks<C, 0, C::kRows / 4>(tile, token, u, w);
   ptx::sum_over_lanes<C::kFirstBit, 5 - C::kFirstBit>(u);
@@ -148,22 +175,18 @@ __device__ __forceinline__ void advance_single(const SingleParams& p, const Sing
   }
 #pragma unroll
   for (int i = 0; i < 4; ++i) v[i] *= f.k;
-#pragma unroll
-  for (int m = 0; m < C::kRows; ++m) {
-    float x[4];
-    tile.forget_converted(m);
-    C::Form::get(tile.words[m], x);
-    const float k = token.number(token.k, m);
-#pragma unroll
-    for (int i = 0; i < 4; ++i) x[i] = fmaf(k, v[i], f.alpha * x[i]);
-    C::Form::set(tile.words[m], x);
+  if constexpr (C::kReconverts) {
+    const uint32_t zero = *static_cast<volatile uint32_t*>(&shared->zero);
+    tile.reconvert(zero);
+    token.reconvert(zero);
   }
+  update_rows(tile, token, f.alpha, v);
 }
 
 /// Asks the L2 for the tile: a request is 32 bytes.
 template <class C>
-__device__ __forceinline__ void prefetch_single(const SinglePlace<C>& at, const char* address) {
-  if (at.lane % (8 / C::kWords) != 0) return;
+__device__ __forceinline__ void prefetch_single(uint32_t lane, const char* address) {
+  if (lane % (8 / C::kWords) != 0) return;
 #pragma unroll
   for (int m = 0; m < C::kRows; ++m) ptx::prefetch_sector(address + m * C::kRowBytes);
 }
@@ -176,9 +199,9 @@ __device__ __forceinline__ RawNumber request_single(const SingleScalar& t, uint3
                         t.number);
 }
 
-template <class C>
-__device__ __forceinline__ GateInputs request_gates(const SingleParams& p,
-                                                    const SinglePlace<C>& at) {
+/// @param at SinglePlace, or LayerPlace
+template <class Params, class Place>
+__device__ __forceinline__ GateInputs request_gates(const Params& p, const Place& at) {
   GateInputs in{};
   in.gate = request_single(p.gate, at.sequence, at.group, at.member);
   in.beta = request_single(p.beta, at.sequence, at.group, at.member);
@@ -202,7 +225,7 @@ __global__ void __launch_bounds__(C::kThreads, C::kResident)
   const char* const pool = p.initial.data + offset;
   // The slot as it may be ahead of the wait: what is read of another one is not used.
   int slot = min(max(peek_single(p.read_slots, at.sequence), 0), p.initial.slots - 1);
-  if (p.prefetch) prefetch_single<C>(at, moved(pool, slot, p.initial.slot_bytes));
+  if (p.prefetch) prefetch_single<C>(at.lane, moved(pool, slot, p.initial.slot_bytes));
   const bool has_gates = at.warp == C::kWarps - 1;
   const uint64_t policy = ptx::evict_first();
   SingleTile<C> tile;
@@ -244,6 +267,7 @@ struct SingleConfigs {
   static constexpr bool kHalves = sizeof(State) == 4;
   using Narrow = SingleConfig<State, Io, 16, 1, kHalves ? 1 : 4, 1>;
   using Wide = SingleConfig<State, Io, kHalves ? 64 : 128, kHalves ? 4 : 8, 1, kHalves ? 4 : 2>;
+  using Many = std::conditional_t<kHalves, Wide, SingleConfig<State, Io, 128, 8, 1, 3>>;
 };
 
 template <class C>
@@ -252,16 +276,18 @@ SingleInstance single_instance() noexcept {
           C::kThreads, static_cast<uint32_t>(single_shared_bytes<C>())};
 }
 
+template <class Configs>
+SingleInstance single_instance_of(SingleCut cut) noexcept {
+  if (cut == SingleCut::kNarrow) return single_instance<typename Configs::Narrow>();
+  return cut == SingleCut::kWide ? single_instance<typename Configs::Wide>()
+                                 : single_instance<typename Configs::Many>();
+}
+
 /// The instances for tokens of type Io, whose kind has_single() accepts.
 template <class Io>
 SingleInstance single_instance(const SingleKind& kind) noexcept {
-  const bool narrow = kind.cut == SingleCut::kNarrow;
-  if (kind.state == Number::kFloat32) {
-    return narrow ? single_instance<typename SingleConfigs<float, Io>::Narrow>()
-                  : single_instance<typename SingleConfigs<float, Io>::Wide>();
-  }
-  return narrow ? single_instance<typename SingleConfigs<Io, Io>::Narrow>()
-                : single_instance<typename SingleConfigs<Io, Io>::Wide>();
+  return kind.state == Number::kFloat32 ? single_instance_of<SingleConfigs<float, Io>>(kind.cut)
+                                        : single_instance_of<SingleConfigs<Io, Io>>(kind.cut);
 }
 
 }  // namespace sluice::cuda::decode

@@ -15,16 +15,46 @@ SingleInstance instance_of(const SingleKind& kind) noexcept {
   return kind.tokens == Number::kBfloat16 ? single_bf16(kind) : single_fp16(kind);
 }
 
+SingleInstance layer_of(const SingleKind& kind) noexcept {
+  return kind.tokens == Number::kBfloat16 ? single_layer_bf16(kind.state)
+                                          : single_layer_fp16(kind.state);
+}
+
+int load(const void* kernel) noexcept {
+  cudaFuncAttributes attributes{};
+  return cudaFuncGetAttributes(&attributes, kernel);
+}
+
+/// @param grid CTAs; x: of a cluster, if that many are one
+/// @param params the kernel's only one
+int enqueue(const SingleInstance& instance, dim3 grid, bool cluster, void* params,
+            void* stream) noexcept {
+  cudaLaunchAttribute attributes[2] = {};
+  attributes[0].id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attributes[0].val.programmaticStreamSerializationAllowed = 1;
+  attributes[1].id = cudaLaunchAttributeClusterDimension;
+  attributes[1].val.clusterDim.x = grid.x;
+  attributes[1].val.clusterDim.y = attributes[1].val.clusterDim.z = 1;
+  cudaLaunchConfig_t config{};
+  config.gridDim = grid;
+  config.blockDim = dim3(instance.threads);
+  config.dynamicSmemBytes = instance.shared_bytes;
+  config.stream = static_cast<cudaStream_t>(stream);
+  config.attrs = attributes;
+  config.numAttrs = cluster && grid.x > 1 ? 2 : 1;
+  return cudaLaunchKernelExC(&config, instance.kernel, &params);
+}
+
 }  // namespace
 
 int load_single_kernels() noexcept {
   for (const Number state : {Number::kFloat32, Number::kBfloat16, Number::kFloat16}) {
     for (const Number tokens : {Number::kBfloat16, Number::kFloat16}) {
-      for (const SingleCut cut : {SingleCut::kNarrow, SingleCut::kWide}) {
+      for (const SingleCut cut : {SingleCut::kNarrow, SingleCut::kWide, SingleCut::kMany}) {
         const SingleKind kind{state, tokens, cut};
         if (!has_single(kind)) continue;
-        cudaFuncAttributes attributes{};
-        const cudaError_t error = cudaFuncGetAttributes(&attributes, instance_of(kind).kernel);
+        int error = load(instance_of(kind).kernel);
+        if (error == cudaSuccess) error = load(layer_of(kind).kernel);
         if (error != cudaSuccess) return error;
       }
     }
@@ -36,20 +66,17 @@ int launch_single(const SingleParams& params, const SingleKind& kind, int64_t se
                   void* stream) noexcept {
   if (sequences == 0) return cudaSuccess;
   const SingleInstance instance = instance_of(kind);
-  cudaLaunchAttribute overlap{};
-  overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  overlap.val.programmaticStreamSerializationAllowed = 1;
-  cudaLaunchConfig_t config{};
-  config.gridDim =
-      dim3(params.r * instance.ctas_of_head, params.H, static_cast<unsigned>(sequences));
-  config.blockDim = dim3(instance.threads);
-  config.dynamicSmemBytes = instance.shared_bytes;
-  config.stream = static_cast<cudaStream_t>(stream);
-  config.attrs = &overlap;
-  config.numAttrs = 1;
   SingleParams copy = params;
-  void* arguments[] = {&copy};
-  return cudaLaunchKernelExC(&config, instance.kernel, arguments);
+  const dim3 grid(params.r * instance.ctas_of_head, params.H, static_cast<unsigned>(sequences));
+  return enqueue(instance, grid, false, &copy, stream);
+}
+
+int launch_single(const SingleLayerParams& params, const SingleKind& kind, int64_t sequences,
+                  void* stream) noexcept {
+  if (sequences == 0) return cudaSuccess;
+  SingleLayerParams copy = params;
+  const dim3 grid(params.r, params.H, static_cast<unsigned>(sequences));
+  return enqueue(layer_of(kind), grid, true, &copy, stream);
 }
 
 }  // namespace sluice::cuda::decode

@@ -14,6 +14,8 @@ int load_single_kernels() noexcept;
 /// Enqueues the kernel for `sequences` sequences, as launch() does.
 int launch_single(const SingleParams& params, const SingleKind& kind, int64_t sequences,
                   void* stream) noexcept;
+int launch_single(const SingleLayerParams& params, const SingleKind& kind, int64_t sequences,
+                  void* stream) noexcept;
 
 }  // namespace sluice::cuda::decode
 

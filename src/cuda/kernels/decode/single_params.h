@@ -50,8 +50,8 @@ struct SinglePool {
   uint32_t slot_bytes;
 };
 
-/// Arguments of the kernel.
-struct SingleParams {
+/// What steps and layers have in common.
+struct SingleCommon {
   SinglePool initial, final;  ///< where one is not given, it is the other one, without effect
   SingleSlots read_slots, write_slots;
   int32_t pad_below;
@@ -60,7 +60,7 @@ struct SingleParams {
   bool prefetch, early;  ///< SinglePlan
   bool l2norm, delta_rule;
   bool has_initial, has_final;
-  SingleRows k, q, v, o;
+  SingleRows o;
   SingleScalar gate, beta;
   SingleHeadScalar A_log, dt_bias;
   const uint8_t* has_initial_state;  ///< [N], may be null
@@ -70,10 +70,42 @@ struct SingleParams {
   float scale, beta_factor, l2norm_eps;
 };
 
+/// Arguments of the kernel of steps.
+struct SingleParams : SingleCommon {
+  SingleRows k, q, v;
+};
+
+/// One of q, k, v of a layer, ahead of its convolution.
+struct SingleConvPart {
+  SingleRows x;           ///< [N,H,C], C = K, K, r V, of pairs: addresses are multiples of 4 bytes
+  const char* weight;     ///< [D,4], 16-byte aligned
+  char *initial, *final;  ///< states, of pairs as inputs are
+};
+
+/// Arguments of the kernel of layers: conv_pairs.cuh's kind of convolution, without a bias.
+struct SingleLayerParams : SingleCommon {
+  static constexpr GateForm gate_form = GateForm::kRaw;
+  static constexpr BetaForm beta_form = BetaForm::kLogit;
+  static constexpr bool l2norm = true, delta_rule = true, has_initial = true, has_final = true;
+  SingleConvPart part[3];
+  uint32_t initial_slot_bytes, final_slot_bytes;  ///< of convolution states
+  uint32_t initial_step, final_step;              ///< bytes from one word of a pair to the next
+  uint32_t channel_bytes;
+  int32_t L;
+  bool columns_inside;                   ///< ConvParams::columns_inside
+  bool silu, round_input, round_normed;  ///< NormParams
+  SingleRows z, out;                     ///< [N,HV/r,r,128], 8-byte aligned; head: that of groups
+  uint32_t z_member_bytes, out_member_bytes;
+  const char* norm_weight;  ///< [128], neighbours
+  Number norm_weight_number;
+  float eps;
+};
+
 /// How a value head is cut up.
 enum class SingleCut : int32_t {
   kNarrow,  ///< tiles of a warp each
-  kWide,    ///< whole heads
+  kWide,    ///< whole heads, halves of float32
+  kMany,    ///< kWide, more CTAs a multiprocessor where states have 16 bits
 };
 
 /// What an instance is made for.
@@ -95,6 +127,9 @@ struct SingleInstance {
   uint32_t ctas_of_head, threads, shared_bytes;
 };
 
+/// A key head's value heads that a layer takes at most: a cluster.
+inline constexpr int kMaxSingleHeads = kMaxClusterCtas;
+
 /// How a launch goes about its heads; bits do not depend on it.
 struct SinglePlan {
   SingleCut cut;
@@ -109,7 +144,8 @@ struct SinglePlan {
 /// @param heads sequences times value heads
 constexpr SinglePlan plan_single(int64_t heads, Number state, int processors) noexcept {
   const bool is_16bit = state != Number::kFloat32, resident = heads <= 2 * int64_t{processors};
-  return {2 * heads <= processors ? SingleCut::kNarrow : SingleCut::kWide,
+  const SingleCut wide = heads > 4 * int64_t{processors} ? SingleCut::kMany : SingleCut::kWide;
+  return {2 * heads <= processors ? SingleCut::kNarrow : wide,
           is_16bit || resident || heads > 8 * int64_t{processors}, is_16bit || resident};
 }
 

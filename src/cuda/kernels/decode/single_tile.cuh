@@ -21,6 +21,8 @@ struct SingleConfig {
   static constexpr int kColumns = kColumns_, kWarps = kWarps_, kTiles = kTiles_;
   static constexpr int kTilesOfHead = kSingleSize / kColumns;
   static constexpr int kThreads = 32 * kWarps * kTiles, kResident = kResident_;
+  /// Three CTAs a multiprocessor hold 16-bit states in 80 registers a thread.
+  static constexpr bool kReconverts = !kWide && kResident == 3;
   static constexpr int kWords = sizeof(State);    ///< of four numbers of a state
   static constexpr int kRowLanes = kColumns / 4;  ///< lanes of a row
   static constexpr int kFirstBit = kColumns == 128  ? 5
@@ -82,7 +84,8 @@ __device__ __forceinline__ int peek_single(const SingleSlots& table, uint32_t se
 }
 
 /// The rules of sluice.h, as device::find_slots().
-__device__ __forceinline__ SingleEntries find_entries(const SingleParams& p, uint32_t sequence) {
+template <class Params>
+__device__ __forceinline__ SingleEntries find_entries(const Params& p, uint32_t sequence) {
   const int read = peek_single(p.read_slots, sequence);
   const int write = peek_single(p.write_slots, sequence);
   bool starts = p.has_initial;
@@ -135,6 +138,19 @@ struct SingleToken {
     if (kWords > 4) asm volatile("" : "+r"(words[i / 2]));
     return i % 2 == 0 ? Io::first(words[i / 2]) : Io::second(words[i / 2]);
   }
+  /// SingleTile::reconvert(), of k.
+  __device__ __forceinline__ void reconvert(uint32_t zero) {
+#pragma unroll
+    for (uint32_t& word : k) word ^= zero;
+  }
+  __device__ __forceinline__ void block_of_k(int block, float (&x)[4]) {
+#pragma unroll
+    for (int m = 0; m < 4; ++m) x[m] = number(k, 4 * block + m);
+  }
+  __device__ __forceinline__ void block_of_q(int block, float (&x)[4]) {
+#pragma unroll
+    for (int m = 0; m < 4; ++m) x[m] = number(q, 4 * block + m);
+  }
 };
 
 /// A lane's part of the state.
@@ -167,6 +183,15 @@ struct SingleTile {
       } else {
         ptx::store_stream_8(at + m * C::kRowBytes, words[m], policy);
       }
+    }
+  }
+  /// What has been converted has to be converted again behind this. PERF numbers stay 16 bits over
+  /// a barrier: registers.
+  /// @param zero 0, which ptxas cannot know, and which was read behind that barrier
+  __device__ __forceinline__ void reconvert(uint32_t zero) {
+    if constexpr (C::kReconverts) {
+#pragma unroll
+      for (int m = 0; m < C::kRows; ++m) words[m][0] ^= zero, words[m][1] ^= zero;
     }
   }
   /// Tile::forget_converted().

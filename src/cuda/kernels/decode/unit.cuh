@@ -57,7 +57,6 @@ __device__ __forceinline__ int head_of(const Params& p, const Unit& unit, int me
 
 template <class Params>
 __device__ __forceinline__ Place place_of(const Params& p, const Unit& unit, int tile) {
-  if constexpr (Params::kFixed) return {tile, head_of(p, unit, tile), 0};
   const Quotient q(tile, p.by_tiles_per_head, p.tiles_per_head);
   return {q.whole, head_of(p, unit, q.whole), q.rest << p.column_bits()};
 }
