@@ -265,10 +265,10 @@ Status choose_stage_kernel(const ChunkStageProblem& p, const Gpu& gpu, const Wis
                            "%s: compute capability = %d.%d, expected 8.0 or newer (CUDA kernels)",
                            core::stage_name(p.stage), capability / 10, capability % 10);
   }
-  if (p.stage == SLUICE_STAGE_CHUNK_O && tiles(p, {&p.q, &p.k, &p.values, &p.h, &p.o}) &&
-      choose_hopper(p, gpu, wish, choice)) {
-    return ok_status();
-  }
+  const bool own =
+      (p.stage == SLUICE_STAGE_CHUNK_O && tiles(p, {&p.q, &p.k, &p.values, &p.h, &p.o})) ||
+      (p.stage == SLUICE_STAGE_CHUNK_H && tiles(p, {&p.k, &p.values, &p.w, &p.v_new, &p.h}));
+  if (own && choose_hopper(p, gpu, wish, choice)) return ok_status();
   Kernel* const kernel = &choice->kernel;
   const auto fits = [&] {
     return stages::plan_launch(*kernel, lower_stage(p)).shared_bytes <= shared_limit(capability);
@@ -342,6 +342,9 @@ int launch_stage(const ChunkStageProblem& p, const StageChoice& choice, void* me
                                    lower_tiles(as_linear_attention(p)), memory, device, stream);
     case StageWay::kOutputs:
       return chunk_o::launch(lower_stage(p), lower_output_tiles(p),
+                             static_cast<int32_t>(states_per_batch(p)), target_of(device), stream);
+    case StageWay::kStates:
+      return chunk_h::launch(lower_stage(p), lower_state_tiles(p),
                              static_cast<int32_t>(states_per_batch(p)), target_of(device), stream);
     default:
       if (is_key_states(p)) {

@@ -5,6 +5,7 @@
 
 #include "core/backend.hpp"
 #include "cuda/kernels/chunk_forward/params.h"
+#include "cuda/kernels/chunk_h/launch.h"
 #include "cuda/kernels/chunk_o/launch.h"
 #include "cuda/kernels/stages/launch.h"
 #include "cuda/select.h"
@@ -22,11 +23,14 @@ chunk_forward::ChunkForwardParams lower_linear_stage(
 
 /// chunk_o from given states for its own kernel; h as if all batch entries were one.
 chunk_o::Tiles lower_output_tiles(const core::ChunkStageProblem& problem) noexcept;
+/// chunk_h for Hopper's kernel, likewise.
+chunk_h::Tiles lower_state_tiles(const core::ChunkStageProblem& problem) noexcept;
 
 enum class StageWay {
   kStage,    ///< kernels/stages
   kLinear,   ///< kernels/linear_attention: chunk_o that carries its states, on Hopper
   kOutputs,  ///< kernels/chunk_o: from given ones, on Hopper
+  kStates,   ///< kernels/chunk_h: with w, on Hopper
 };
 
 /// What a stage runs.
@@ -37,11 +41,11 @@ struct StageChoice {
   chunk_forward::SplitRequest split;  ///< of kLinear
 };
 
-/// Whether one of Hopper's own kernels takes a chunk_o of aligned 16-bit rows.
+/// Whether one of Hopper's own kernels takes a chunk_o or chunk_h of aligned 16-bit rows.
 bool choose_hopper(const core::ChunkStageProblem& problem, const Gpu& gpu, const Wish& wish,
                    StageChoice* choice) noexcept;
 
-/// States from those of one batch entry to those of the next; 0: no whole number.
+/// States from those of one batch entry to those of the next; 0: no whole number. 1 without h.
 int64_t states_per_batch(const core::ChunkStageProblem& problem) noexcept;
 
 /// Hopper's own kernels, or the one of tensor cores, where sizes, dtypes, strides and the

@@ -1,5 +1,7 @@
-// chunk_o on Hopper, whose two forms have kernels of their own: choice and lowering.
-// SPDX-License-Identifier: Apache-2.0
+// chunk_h, and both forms of chunk_o, on Hopper, which have kernels of their own: choice and
+// lowering. SPDX-License-Identifier: Apache-2.0
+#include <initializer_list>
+
 #include "cuda/lower.h"
 #include "cuda/lower_views.h"
 #include "cuda/stages.h"
@@ -31,6 +33,10 @@ constexpr core::KernelName kOutputNames[2][2] = {
     {"cuda.chunk_o.sm_90a.bf16.k64", "cuda.chunk_o.sm_90a.bf16.k128"},
     {"cuda.chunk_o.sm_90a.fp16.k64", "cuda.chunk_o.sm_90a.fp16.k128"}};
 
+constexpr core::KernelName kStateNames[2][2] = {
+    {"cuda.chunk_h.sm_90a.bf16.k64", "cuda.chunk_h.sm_90a.bf16.k128"},
+    {"cuda.chunk_h.sm_90a.fp16.k64", "cuda.chunk_h.sm_90a.fp16.k128"}};
+
 int type_index(const ChunkStageProblem& p) noexcept {
   return number_type(p.k.dtype) == device::Number::kBfloat16 ? 0 : 1;
 }
@@ -54,29 +60,50 @@ bool choose_linear(const ChunkStageProblem& p, const Gpu& gpu, const Wish& wish,
   return true;
 }
 
-/// Whether a chunk_o with h has numbers that its own kernel's tensor maps can name.
-bool choose_outputs(const ChunkStageProblem& p, StageChoice* choice) noexcept {
+/// Whether tensor maps can name h and the rows of these views, chunks of 64 tokens, K of 64 or 128.
+bool mapped(const ChunkStageProblem& p, std::initializer_list<const Tensor*> views) noexcept {
   constexpr int64_t kLimit = int64_t{1} << 31;
   const int64_t per_batch = states_per_batch(p);
-  if (p.C != 64 || (p.K != 64 && p.K != 128) || p.state.layout != SLUICE_STATE_KV || per_batch <= 0)
-    return false;
-  if (p.rows.T >= kLimit - 64 || per_batch * p.rows.B + p.h.shape[1] >= kLimit) return false;
-  for (const Tensor* t : {&p.q, &p.k, &p.values, &p.h, &p.o}) {
-    for (int axis = 0; axis < 3; ++axis) {
+  if (p.C != 64 || (p.K != 64 && p.K != 128) || per_batch <= 0) return false;
+  if (present(p.h) && p.state.layout != SLUICE_STATE_KV) return false;
+  const int64_t states = present(p.h) ? p.h.shape[1] : 0;
+  if (p.rows.T >= kLimit - 64 || per_batch * p.rows.B + states >= kLimit) return false;
+  for (const Tensor* t : views) {
+    for (int axis = 0; axis < 3 && present(*t); ++axis) {
       if (t->shape[axis] > 1 && (t->stride[axis] <= 0 || t->stride[axis] >= kLimit * 128)) {
         return false;
       }
     }
   }
+  return true;
+}
+
+bool choose_outputs(const ChunkStageProblem& p, StageChoice* choice) noexcept {
+  if (!mapped(p, {&p.q, &p.k, &p.values, &p.h, &p.o})) return false;
   choice->way = StageWay::kOutputs;
   choice->name = kOutputNames[type_index(p)][p.K / 128];
   return true;
 }
 
+bool choose_states(const ChunkStageProblem& p, StageChoice* choice) noexcept {
+  if (!present(p.w) || !mapped(p, {&p.k, &p.w, &p.values, &p.v_new, &p.h})) return false;
+  choice->way = StageWay::kStates;
+  choice->name = kStateNames[type_index(p)][p.K / 128];
+  return true;
+}
+
+/// h of all batch entries as rows of states.
+tile::TokenTensor states_tensor(const ChunkStageProblem& p) noexcept {
+  if (!present(p.h)) return {};
+  const Tensor& h = p.h;
+  const int64_t states = (p.rows.B - 1) * states_per_batch(p) + h.shape[1];
+  return {h.data, states, p.K, p.HV, p.V, h.stride[1], p.V, h.stride[2], type_index(p) == 0};
+}
+
 }  // namespace
 
 int64_t states_per_batch(const ChunkStageProblem& p) noexcept {
-  if (p.rows.B == 1) return 1;
+  if (p.rows.B == 1 || !present(p.h)) return 1;
   return p.h.stride[0] % p.h.stride[1] == 0 ? p.h.stride[0] / p.h.stride[1] : 0;
 }
 
@@ -101,16 +128,19 @@ chunk_forward::ChunkForwardParams lower_linear_stage(
 }
 
 chunk_o::Tiles lower_output_tiles(const ChunkStageProblem& p) noexcept {
-  const Tensor& h = p.h;
-  const int64_t states = (p.rows.B - 1) * states_per_batch(p) + h.shape[1];
-  const tile::TokenTensor as_rows{
-      h.data, states, p.K, p.HV, p.V, h.stride[1], p.V, h.stride[2], type_index(p) == 0};
-  return {token_tensor(p.q), token_tensor(p.k), token_tensor(p.values), as_rows, token_tensor(p.o)};
+  return {token_tensor(p.q), token_tensor(p.k), token_tensor(p.values), states_tensor(p),
+          token_tensor(p.o)};
+}
+
+chunk_h::Tiles lower_state_tiles(const ChunkStageProblem& p) noexcept {
+  return {token_tensor(p.k), token_tensor(p.w), token_tensor(p.values),
+          present(p.v_new) ? token_tensor(p.v_new) : tile::TokenTensor{}, states_tensor(p)};
 }
 
 bool choose_hopper(const ChunkStageProblem& p, const Gpu& gpu, const Wish& wish,
                    StageChoice* choice) noexcept {
   if (gpu.capability != kHopperCapability || wish.kernel == KernelWish::kGeneric) return false;
+  if (p.stage == SLUICE_STAGE_CHUNK_H) return choose_states(p, choice);
   return present(p.h) ? choose_outputs(p, choice) : choose_linear(p, gpu, wish, choice);
 }
 

@@ -10,8 +10,13 @@
 #include "cuda/kernels/backward/chain.cuh"
 #include "cuda/kernels/backward/gradients.cuh"
 #include "cuda/kernels/backward/launch.h"
+#include "cuda/kernels/chunk_h/kernel.cuh"
+#include "cuda/kernels/chunk_h/launch.h"
 #include "cuda/kernels/chunk_o/kernel.cuh"
 #include "cuda/kernels/chunk_o/launch.h"
+#include "cuda/kernels/stages/compact_cumsum.cuh"
+#include "cuda/kernels/stages/compact_kkt.cuh"
+#include "cuda/kernels/stages/compact_wy.cuh"
 #include "cuda/kernels/stages/cumsum.cuh"
 #include "cuda/kernels/stages/gla.cuh"
 #include "cuda/kernels/stages/join.cuh"
@@ -37,6 +42,15 @@ DeviceGuard::~DeviceGuard() = default;
 
 namespace {
 
+/// Whether nobody wrote past the first `bytes` of shared memory, which was all NaN.
+bool within(int64_t bytes) {
+  const uint8_t *const end = chunk_forward::dynamic_shared + bytes,
+                       *const past = chunk_forward::dynamic_shared + emulation::kSharedBytes;
+  const bool is = std::all_of(end, past, [](uint8_t x) { return x == 0xFF; });
+  if (!is) std::fprintf(stderr, "emulation: shared memory past the launch's\n");
+  return is;
+}
+
 /// Fewer CTAs than items, one after the other.
 template <class Kernel>
 int run_ctas(int64_t items, int threads, int64_t shared_bytes, const Kernel& kernel) {
@@ -48,11 +62,7 @@ int run_ctas(int64_t items, int threads, int64_t shared_bytes, const Kernel& ker
     const std::string trouble =
         emulation::run_cta(cta, ctas, static_cast<unsigned>(threads), ++seed, kernel);
     if (!trouble.empty()) std::fprintf(stderr, "emulation: %s\n", trouble.c_str());
-    const uint8_t* const end = chunk_forward::dynamic_shared + shared_bytes;
-    const uint8_t* const past = chunk_forward::dynamic_shared + emulation::kSharedBytes;
-    const bool within = std::all_of(end, past, [](uint8_t x) { return x == 0xFF; });
-    if (!within) std::fprintf(stderr, "emulation: shared memory past the launch's\n");
-    if (!trouble.empty() || !within) return 1;
+    if (!trouble.empty() || !within(shared_bytes)) return 1;
   }
   return 0;
 }
@@ -126,9 +136,43 @@ Function function_of(Kernel kernel, const StageParams& p) {
                                          : tile_function<__half>(kernel, wide, narrow, p.C);
 }
 
+/// CTAs one after the other: what kernels name by its shared address there is once.
+template <class Params>
+int run_compact(void (*function)(Params), const Params& params, const CompactLaunch& launch,
+                int threads) {
+  static uint64_t seed = 1;
+  std::fill_n(chunk_forward::dynamic_shared, emulation::kSharedBytes, uint8_t{0xFF});
+  const emulation::Grid grid{.ctas = launch.heads * launch.chunks * launch.batch,
+                             .threads = static_cast<unsigned>(threads),
+                             .resident = 1,
+                             .x = launch.heads,
+                             .y = launch.chunks};
+  const std::string trouble = emulation::run_grid(grid, ++seed, [&] { function(params); });
+  if (!trouble.empty()) std::fprintf(stderr, "emulation: %s\n", trouble.c_str());
+  return trouble.empty() && within(launch.shared_bytes) ? 0 : 1;
+}
+
+/// -1: there is no compact kernel for the problem.
+int launch_compact(Kernel kernel, const StageParams& params) {
+  CompactLaunch launch{};
+  if (kernel == Kernel::kCumsum) {
+    CompactSumParams compact;
+    if (!plan_compact_sums(params, &compact, &launch)) return -1;
+    return run_compact(compact_cumsum_kernel, compact, launch, kCompactSumThreads);
+  }
+  CompactParams compact;
+  if (!plan_compact(kernel, params, &compact, &launch)) return -1;
+  const bool keys = kernel == Kernel::kKkt, is_bf16 = params.k.number == Number::kBfloat16;
+  const auto function =
+      keys ? (is_bf16 ? compact_kkt_kernel<__nv_bfloat16> : compact_kkt_kernel<__half>)
+           : (is_bf16 ? compact_wy_kernel<__nv_bfloat16> : compact_wy_kernel<__half>);
+  return run_compact(function, compact, launch, kBlockThreads);
+}
+
 }  // namespace
 
 int launch(Kernel kernel, const StageParams& params, const Target&, void*) noexcept {
+  if (const int error = launch_compact(kernel, params); error >= 0) return error;
   const Launch plan = plan_launch(kernel, params);
   const Function function = function_of(kernel, params);
   return run_ctas(plan.items, plan.threads, plan.shared_bytes,
@@ -152,7 +196,6 @@ int launch(Kernel kernel, const BackwardParams& params, const Target&, void*) no
 
 }  // namespace backward
 
-namespace chunk_o {
 namespace {
 
 CUtensorMap emulated_map(const tile::TokenTensor& tensor, uint32_t rows, int64_t columns) {
@@ -163,19 +206,20 @@ CUtensorMap emulated_map(const tile::TokenTensor& tensor, uint32_t rows, int64_t
   return out;
 }
 
+/// A kernel that fetches its items itself.
+template <class Params>
+int run_persistent(void (*kernel)(Params, int64_t), const Params& p, int64_t items, int threads) {
+  return run_ctas(items, threads, emulation::kSharedBytes, [&] { kernel(p, items); });
+}
+
+}  // namespace
+
+namespace chunk_o {
+namespace {
+
 template <class C>
 int run(const OutputParams& p, int64_t items) {
-  static uint64_t seed = 1;
-  const auto ctas = static_cast<unsigned>(std::min<int64_t>(items, 3));
-  for (unsigned cta = 0; cta < ctas; ++cta) {
-    std::fill_n(chunk_forward::dynamic_shared, emulation::kSharedBytes, uint8_t{0xFF});
-    const std::string trouble =
-        emulation::run_cta(cta, ctas, C::kThreads, ++seed, [&] { chunk_o_kernel<C>(p, items); });
-    if (trouble.empty()) continue;
-    std::fprintf(stderr, "emulation: %s\n", trouble.c_str());
-    return 1;
-  }
-  return 0;
+  return run_persistent(chunk_o_kernel<C>, p, items, C::kThreads);
 }
 
 template <class Io>
@@ -205,6 +249,41 @@ int launch(const stages::StageParams& params, const Tiles& tiles, int32_t h_per_
 }
 
 }  // namespace chunk_o
+
+namespace chunk_h {
+namespace {
+
+template <class C>
+int run(const StatesParams& p, int64_t items) {
+  return run_persistent(chunk_h_kernel<C>, p, items, C::kThreads);
+}
+
+template <class Io>
+int run_sizes(const StatesParams& p, int64_t items, bool wide) {
+  if (p.stage.K == 128) {
+    return wide ? run<Config<Io, 128, 128>>(p, items) : run<Config<Io, 128, 64>>(p, items);
+  }
+  return wide ? run<Config<Io, 64, 128>>(p, items) : run<Config<Io, 64, 64>>(p, items);
+}
+
+}  // namespace
+
+int launch(const stages::StageParams& params, const Tiles& tiles, int32_t h_per_batch,
+           const Target& target, void*) noexcept {
+  const int columns = columns_of(params, target.multiprocessors);
+  const int64_t items = params.N * params.HV * (params.V / columns);
+  const StatesParams p{emulated_map(tiles.k, 64, params.K),
+                       emulated_map(tiles.w, 64, params.K),
+                       emulated_map(tiles.u, 64, 64),
+                       emulated_map(tiles.v_new, 64, 64),
+                       emulated_map(tiles.h, static_cast<uint32_t>(params.K), 64),
+                       params,
+                       h_per_batch};
+  return tiles.k.is_bf16 ? run_sizes<__nv_bfloat16>(p, items, columns == 128)
+                         : run_sizes<__half>(p, items, columns == 128);
+}
+
+}  // namespace chunk_h
 
 const core::Backend& backend() noexcept {
   static const core::Backend instance = [] {

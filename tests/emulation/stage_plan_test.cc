@@ -2,6 +2,7 @@
 // problem. Host code alone; nothing is launched. SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
+#include "cuda/kernels/stages/compact.h"
 #include "cuda/kernels/stages/config.h"
 #include "cuda/stages.h"
 
@@ -71,6 +72,61 @@ TEST(StagePlan, FewSequencesAndHeadsHaveNarrowStates) {
   EXPECT_EQ(p.columns, 64);
   // Two CTAs share a multiprocessor of 227 KB, each with a kilobyte of the system's.
   EXPECT_LE(2 * (stages::plan_launch(Kernel::kStates, p).shared_bytes + 1024), 227 * 1024);
+}
+
+/// Sums of gates, heads next to each other, of as many tokens as problem() has.
+device::TokenRows gates(device::Number number = device::Number::kFloat32) {
+  return {memory, 8192 * 16, 16, 1, number};
+}
+
+TEST(StagePlan, ModelsHaveCompactKernels) {
+  stages::CompactParams compact;
+  stages::CompactLaunch launch;
+  core::ChunkStageProblem p = problem(SLUICE_STAGE_SCALED_DOT_KKT);
+  const auto fits = [&](Kernel kernel) {
+    return stages::plan_compact(kernel, lower_stage(p), &compact, &launch);
+  };
+  EXPECT_TRUE(fits(Kernel::kKkt));
+  EXPECT_TRUE(compact.is_float);
+  EXPECT_EQ(launch.heads, 16u);
+  EXPECT_EQ(launch.chunks, 128u);
+  EXPECT_EQ(launch.batch, 1u);
+  p.k.stride[1] = int64_t{1} << 31;
+  EXPECT_FALSE(fits(Kernel::kKkt));
+  p = problem(SLUICE_STAGE_SCALED_DOT_KKT, 128);
+  EXPECT_FALSE(fits(Kernel::kKkt));
+  p = problem(SLUICE_STAGE_WY_FAST);
+  p.A_inverse = rows(64, {4, 16});
+  EXPECT_TRUE(fits(Kernel::kWy));
+  p.V = 64;
+  EXPECT_FALSE(fits(Kernel::kWy));
+  p.V = 128, p.A_inverse = rows(64, {2, 32});
+  EXPECT_FALSE(fits(Kernel::kWy));
+}
+
+TEST(StagePlan, ModelsHaveCompactSums) {
+  stages::CompactSumParams compact;
+  stages::CompactLaunch launch;
+  stages::StageParams p = lower_stage(problem(SLUICE_STAGE_CHUNK_CUMSUM));
+  const auto fits = [&] { return stages::plan_compact_sums(p, &compact, &launch); };
+  p.gate = p.g_cumsum = gates();
+  EXPECT_TRUE(fits());
+  EXPECT_EQ(launch.heads, 1u);
+  p.HV = 20;
+  EXPECT_TRUE(fits());
+  EXPECT_EQ(launch.heads, 2u);
+  p.HV = 18;
+  EXPECT_FALSE(fits());
+  p.HV = 16, p.reverse = true;
+  EXPECT_FALSE(fits());
+  p.reverse = false, p.gate = gates(device::Number::kBfloat16);
+  EXPECT_FALSE(fits());
+  p.gate = gates();
+  p.gate.data = memory + 1;
+  EXPECT_FALSE(fits());
+  p.gate = gates();
+  p.gate.head_stride = 8192, p.gate.token_stride = 1;
+  EXPECT_FALSE(fits());
 }
 
 TEST(StagePlan, ManyItemsOfKeysComeSeveralInARow) {

@@ -114,6 +114,34 @@ TEST(StageSelection, HopperHasItsOwnSimpleGla) {
   EXPECT_EQ(name_of(p, 90), "cuda.chunk_o.plain");
 }
 
+/// The chain of states with w, bfloat16.
+core::ChunkStageProblem states(int64_t K = 128) {
+  core::ChunkStageProblem p = gla(K);
+  p.stage = SLUICE_STAGE_CHUNK_H;
+  p.q = p.o = {};
+  p.w = p.k, p.v_new = p.values, p.h = rows(3, 128, {4, 16});
+  return p;
+}
+
+TEST(StageSelection, HopperHasItsOwnChainOfStates) {
+  EXPECT_EQ(name_of(states(), 90), "cuda.chunk_h.sm_90a.bf16.k128");
+  EXPECT_EQ(name_of(states(64), 90), "cuda.chunk_h.sm_90a.bf16.k64");
+  EXPECT_EQ(name_of(states(), 100), "cuda.chunk_h.tiles");
+  Wish wish;
+  wish.kernel = KernelWish::kGeneric;
+  EXPECT_EQ(name_of(states(), 90, wish), "cuda.chunk_h.tiles");
+  core::ChunkStageProblem p = states();
+  p.w = {};  // simple GLA
+  EXPECT_EQ(name_of(p, 90), "cuda.chunk_h.tiles");
+  p = states();
+  p.C = 128;
+  EXPECT_EQ(name_of(p, 90), "cuda.chunk_h.tiles");
+  p = states();
+  p.h = p.v_new = {};
+  p.state.layout = SLUICE_STATE_VK;
+  EXPECT_EQ(name_of(p, 90), "cuda.chunk_h.sm_90a.bf16.k128");
+}
+
 TEST(StageSelection, SharedMemoryDecides) {
   for (const int capability : {80, 87, 100}) {
     EXPECT_EQ(name_of(gla(), capability), "cuda.chunk_o.tiles.states") << capability;

@@ -13,6 +13,7 @@ function(sluice_add_emulated_stages name)
   add_executable(${name} host_device_copy.cc ${ARGN}
     ${PROJECT_SOURCE_DIR}/src/cuda/stages.cc ${PROJECT_SOURCE_DIR}/src/cuda/stages_hopper.cc
     ${PROJECT_SOURCE_DIR}/src/cuda/kernels/stages/plan.cc
+    ${PROJECT_SOURCE_DIR}/src/cuda/kernels/stages/compact_plan.cc
     ${PROJECT_SOURCE_DIR}/src/cuda/chunk_backward.cc
     ${PROJECT_SOURCE_DIR}/src/cuda/kernels/backward/plan.cc
     ${PROJECT_SOURCE_DIR}/src/cuda/lower.cc ${PROJECT_SOURCE_DIR}/src/cuda/select.cc

@@ -16,6 +16,11 @@ const void* plain_outputs() noexcept;
 const void* join() noexcept;
 const void* scale_keys() noexcept;  ///< before key_states()
 
+// Chunks of 64 tokens in the case of models (compact.h); they take other arguments.
+const void* compact_cumsum() noexcept;
+const void* compact_kkt(bool is_bf16) noexcept;
+const void* compact_wy(bool is_bf16) noexcept;
+
 // By tensor cores; `wide`: K = 128, else 64; `narrow`: a CTA has 32 columns of V, else 64.
 const void* bf16_kkt() noexcept;
 const void* bf16_wy() noexcept;

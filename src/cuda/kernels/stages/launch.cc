@@ -3,6 +3,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include "cuda/kernels/stages/compact.h"
 #include "cuda/kernels/stages/config.h"
 #include "cuda/kernels/stages/instances.h"
 
@@ -64,6 +65,56 @@ cudaError_t allow(const void* function, int64_t bytes) noexcept {
                               static_cast<int>(bytes));
 }
 
+/// The size of a launch.
+struct Extent {
+  dim3 grid;
+  int threads;
+  int64_t shared_bytes;
+};
+
+int enqueue(const void* function, const Extent& extent, void** arguments, const Target& target,
+            void* stream) noexcept {
+  if (const cudaError_t error = allow(function, extent.shared_bytes); error != cudaSuccess) {
+    return error;
+  }
+  cudaLaunchAttribute overlap{};
+  overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  overlap.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config{};
+  config.gridDim = extent.grid;
+  config.blockDim = dim3(static_cast<unsigned>(extent.threads));
+  config.dynamicSmemBytes = static_cast<size_t>(extent.shared_bytes);
+  config.stream = static_cast<cudaStream_t>(stream);
+  config.attrs = &overlap;
+  config.numAttrs = target.follows ? 1 : 0;
+  return cudaLaunchKernelExC(&config, function, arguments);
+}
+
+Extent extent_of(const CompactLaunch& launch, int threads) noexcept {
+  return {dim3(launch.heads, launch.chunks, launch.batch), threads, launch.shared_bytes};
+}
+
+/// Launches a compact kernel if there is one for the problem.
+bool launch_compact(Kernel kernel, const StageParams& params, const Target& target, void* stream,
+                    int* error) noexcept {
+  CompactLaunch launch{};
+  if (kernel == Kernel::kCumsum) {
+    CompactSumParams compact;
+    if (!plan_compact_sums(params, &compact, &launch)) return false;
+    void* arguments[] = {&compact};
+    *error =
+        enqueue(compact_cumsum(), extent_of(launch, kCompactSumThreads), arguments, target, stream);
+    return true;
+  }
+  CompactParams compact;
+  if (!plan_compact(kernel, params, &compact, &launch)) return false;
+  const bool is_bf16 = params.k.number == Number::kBfloat16;
+  void* arguments[] = {&compact};
+  *error = enqueue(kernel == Kernel::kKkt ? compact_kkt(is_bf16) : compact_wy(is_bf16),
+                   extent_of(launch, kBlockThreads), arguments, target, stream);
+  return true;
+}
+
 }  // namespace
 
 int load_kernels() noexcept {
@@ -83,26 +134,16 @@ int load_kernels() noexcept {
 int launch(Kernel kernel, const StageParams& params, const Target& target, void* stream) noexcept {
   const Launch plan = plan_launch(kernel, params);
   if (plan.items == 0) return cudaSuccess;
+  int error = cudaSuccess;
+  if (launch_compact(kernel, params, target, stream, &error)) return error;
   const bool is_bf16 = params.k.number == Number::kBfloat16;
   const void* const function =
       function_of(kernel, is_bf16, params.K == 128, params.columns < kColumns, params.C);
-  if (const cudaError_t error = allow(function, plan.shared_bytes); error != cudaSuccess) {
-    return error;
-  }
-  cudaLaunchAttribute overlap{};
-  overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  overlap.val.programmaticStreamSerializationAllowed = 1;
-  cudaLaunchConfig_t config{};
-  config.gridDim = dim3(static_cast<unsigned>(grid_of(kernel, plan.items, target.multiprocessors)));
-  config.blockDim = dim3(static_cast<unsigned>(plan.threads));
-  config.dynamicSmemBytes = static_cast<size_t>(plan.shared_bytes);
-  config.stream = static_cast<cudaStream_t>(stream);
-  config.attrs = &overlap;
-  config.numAttrs = target.follows ? 1 : 0;
   StageParams copy = params;
   int64_t items = plan.items;
   void* arguments[] = {&copy, &items};
-  return cudaLaunchKernelExC(&config, function, arguments);
+  const dim3 grid(static_cast<unsigned>(grid_of(kernel, plan.items, target.multiprocessors)));
+  return enqueue(function, {grid, plan.threads, plan.shared_bytes}, arguments, target, stream);
 }
 
 }  // namespace sluice::cuda::stages

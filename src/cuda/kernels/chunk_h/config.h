@@ -1,0 +1,70 @@
+// Tile constants, shared-memory plan and parameters of Hopper's kernel of chunk_h.
+// SPDX-License-Identifier: Apache-2.0
+#ifndef SLUICE_CUDA_KERNELS_CHUNK_H_CONFIG_H_
+#define SLUICE_CUDA_KERNELS_CHUNK_H_CONFIG_H_
+
+#include <cuda.h>
+
+#include "cuda/kernels/stages/params.h"
+#include "cuda/tile/pipeline.cuh"
+#include "cuda/tile/swizzle.hpp"
+
+namespace sluice::cuda::chunk_h {
+
+/// One kernel: dtype of k, w, u, v_new and h, head sizes. A work item has kV_ columns of V, each
+/// warpgroup of states 64 of them.
+template <class Io_, int kK_, int kV_>
+struct Config {
+  using Io = Io_;
+  static constexpr int kK = kK_, kV = kV_;
+  static constexpr int kChunk = 64;  ///< tokens per chunk
+  static constexpr int kGroups = kV / 64;
+  static constexpr int kStages = kV == 64 ? 4 : 3;
+  static constexpr int kGateWarps = 3;  ///< of the service warpgroup, chunks by turns
+  static constexpr int kThreads = 128 * (1 + kGroups);
+  static constexpr int kServiceRegisters = 56, kStateRegisters = 216;
+  static constexpr uint32_t kHalfTileBytes = kChunk * tile::kRowBytes;  ///< 64 rows x 64 columns
+  static constexpr uint32_t kKTileBytes = kK / 64 * kHalfTileBytes;
+  static constexpr uint32_t kVTileBytes = kGroups * kHalfTileBytes;
+  static constexpr uint32_t kStageBytes = 2 * kKTileBytes + kVTileBytes;
+
+  static_assert((kK == 64 || kK == 128) && (kV == 64 || kV == 128));
+};
+
+/// One chunk's operands.
+template <class C>
+struct Stage {
+  alignas(1024) uint8_t k[C::kKTileBytes], w[C::kKTileBytes];  ///< [64 columns][token][64]
+  uint8_t u[C::kVTileBytes];                                   ///< likewise
+};
+
+/// Factors of a chunk's tokens.
+struct alignas(16) Factors {
+  float write[128];  ///< exp(G_C - G_i) of 64 tokens; before that, G
+  float decay;       ///< exp(G_C)
+};
+
+/// Shared memory of one CTA.
+template <class C>
+struct SharedMemoryPlan {
+  Stage<C> stage[C::kStages];
+  uint8_t h[C::kGroups][C::kKTileBytes];  ///< [k][64 columns]
+  uint8_t v_new[C::kGroups][C::kHalfTileBytes];
+  Factors factors[C::kStages];
+  alignas(8) tile::RingBarriers<C::kStages> ring;
+};
+static_assert(sizeof(SharedMemoryPlan<Config<uint16_t, 128, 128>>) <= 227 * 1024);
+static_assert(sizeof(SharedMemoryPlan<Config<uint16_t, 128, 64>>) <= 227 * 1024);
+
+/// Arguments of the kernel. Maps of what is absent are not looked at.
+struct StatesParams {
+  CUtensorMap k, w;      ///< boxes of 64 tokens x K
+  CUtensorMap u, v_new;  ///< boxes of 64 tokens x 64 columns
+  CUtensorMap h;         ///< boxes of K rows x 64 columns; chunks count as batch
+  stages::StageParams stage;
+  int32_t h_per_batch;  ///< states between those of neighbouring batch entries
+};
+
+}  // namespace sluice::cuda::chunk_h
+
+#endif  // SLUICE_CUDA_KERNELS_CHUNK_H_CONFIG_H_

@@ -1,0 +1,18 @@
+// The instantiations of Hopper's kernel of chunk_h (inst/).
+// SPDX-License-Identifier: Apache-2.0
+#ifndef SLUICE_CUDA_KERNELS_CHUNK_H_INSTANCES_H_
+#define SLUICE_CUDA_KERNELS_CHUNK_H_INSTANCES_H_
+
+#include "cuda/kernels/chunk_forward/instances.h"
+
+namespace sluice::cuda::chunk_h {
+
+using chunk_forward::Instance;
+
+/// By dtype; `wide`: K = 128, else 64; `columns` of V of a work item: 128 or 64.
+const Instance& bf16(bool wide, int columns) noexcept;
+const Instance& fp16(bool wide, int columns) noexcept;
+
+}  // namespace sluice::cuda::chunk_h
+
+#endif  // SLUICE_CUDA_KERNELS_CHUNK_H_INSTANCES_H_

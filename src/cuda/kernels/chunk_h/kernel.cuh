@@ -1,0 +1,369 @@
+// chunk_h on Hopper: the chain of states.
+//
+// Math      h = S, v_new = u - w S, S <- exp(G_C) S + k^T diag(exp(G_C - G)) v_new, chunks of 64
+//           tokens
+// Roles     persistent grid, an item is 64 or 128 columns of V of one (sequence, head). Warpgroup
+// 0:
+//           a warp that loads, three that make factors of chunks by turns. Each of the others has
+//           S^T of 64 columns in registers: rows are columns of V, so that what one product gives
+//           is the left operand of the next
+// Pipeline  (arrows are stages of one mbarrier ring) k, w, u, factors --> S rounded -> w S while h
+//           leaves -> v_new -> S += while v_new leaves
+// Memory    SharedMemoryPlan: stages of 40 or 48 KB at K = 128, a tile of h and of v_new
+// Floor     docs/kernels/stages.md
+// SPDX-License-Identifier: Apache-2.0
+#ifndef SLUICE_CUDA_KERNELS_CHUNK_H_KERNEL_CUH_
+#define SLUICE_CUDA_KERNELS_CHUNK_H_KERNEL_CUH_
+
+#include "cuda/device/follow.cuh"
+#include "cuda/kernels/chunk_forward/instances.h"
+#include "cuda/kernels/chunk_forward/prepare_tiles.cuh"
+#include "cuda/kernels/chunk_forward/state.cuh"
+#include "cuda/kernels/chunk_h/config.h"
+#include "cuda/kernels/stages/numbers.cuh"
+#include "cuda/ptx/cluster.cuh"
+
+namespace sluice::cuda::chunk_h {
+
+using chunk_forward::StatePlace;
+
+/// A sequence, a head and the first of the columns.
+struct Item {
+  stages::Chunk sequence;  ///< all of its tokens as one chunk
+  int head, column;
+  bool padded;
+  int64_t read, write;  ///< slots of states, or -1
+};
+
+template <class C>
+__device__ __forceinline__ Item item_at(const stages::StageParams& p, int64_t number) {
+  const int64_t slices = p.V / C::kV, seq = number / slices / p.HV;
+  Item item{};
+  item.sequence.tokens = static_cast<int>(stages::tokens_of(p, seq, &item.sequence));
+  const device::Sequence slots = stages::slots_of(p, seq);
+  item.padded = slots.padded, item.read = slots.read, item.write = slots.write;
+  item.head = static_cast<int>(number / slices % p.HV);
+  item.column = static_cast<int>(number % slices) * C::kV;
+  return item;
+}
+
+__device__ __forceinline__ int chunks_of(const Item& item) {
+  return item.padded ? 0 : (item.sequence.tokens + 63) / 64;
+}
+
+/// Loading warp.
+template <class C>
+__device__ __forceinline__ void load_role(const StatesParams& p, SharedMemoryPlan<C>& s,
+                                          int64_t items) {
+  tile::RingCursor<C::kStages> cursor;
+  if ((threadIdx.x & 31u) != 0) return;
+  for (int64_t number = blockIdx.x; number < items; number += gridDim.x) {
+    const Item item = item_at<C>(p.stage, number);
+    const int group = static_cast<int>(stages::key_head(p.stage, item.head)),
+              batch = static_cast<int>(item.sequence.batch);
+    auto row = static_cast<int32_t>(item.sequence.row);
+    for (int left = chunks_of(item); left > 0; --left, row += C::kChunk, cursor.next()) {
+      // SYNC ring.empty: the states are done with the stage's previous chunk
+      cursor.acquire(s.ring);
+      Stage<C>& to = s.stage[cursor.stage];
+      uint64_t* const full = &s.ring.full[cursor.stage];
+      // SYNC ring.full: completes when the copy engine has written
+      ptx::mbarrier_arrive_expect(full, C::kStageBytes);
+      ptx::tma_load(to.w, &p.w, {0, row, 0, item.head, batch}, full);
+      for (int half = 0; half < C::kGroups; ++half) {
+        ptx::tma_load(to.u + half * C::kHalfTileBytes, &p.u,
+                      {0, row, item.column / 64 + half, item.head, batch}, full);
+      }
+      ptx::tma_load(to.k, &p.k, {0, row, 0, group, batch}, full);
+    }
+  }
+}
+
+/// Factors of a chunk in the place of its sums of gates; one warp.
+__device__ __forceinline__ void put_factors(const stages::StageParams& p,
+                                            const stages::LaneGates& gates, Factors& f) {
+  const auto lane = static_cast<int>(threadIdx.x & 31u);
+  stages::put_sums(p, gates, f.write);
+  __syncwarp();
+  const float last = f.write[stages::kMostTokens - 1];
+  const float first = stages::decay(last - f.write[lane]),
+              second = stages::decay(last - f.write[lane + 32]);
+  __syncwarp();
+  f.write[lane] = first, f.write[lane + 32] = second;
+  if (lane == 0) f.decay = stages::decay(last);
+}
+
+/// Warp `own` of those of gates. PERF three: a chunk is shorter than the latency of its gates.
+template <class C>
+__device__ __forceinline__ void gate_role(const StatesParams& p, SharedMemoryPlan<C>& s,
+                                          int64_t items, int own) {
+  tile::RingCursor<C::kStages> cursor;
+  int turn = 0;
+  for (int64_t number = blockIdx.x; number < items; number += gridDim.x) {
+    const Item item = item_at<C>(p.stage, number);
+    const int chunks = chunks_of(item);
+    for (int c = 0; c < chunks;
+         ++c, cursor.next(), turn = turn == C::kGateWarps - 1 ? 0 : turn + 1) {
+      if (turn != own) continue;
+      stages::Chunk chunk = item.sequence;
+      chunk.row += c * C::kChunk;
+      chunk.tokens = min(chunk.tokens - c * C::kChunk, C::kChunk);
+      const stages::LaneGates gates = stages::request_gates(p.stage, chunk, item.head);
+      // SYNC ring.empty: the states are done with the stage's previous chunk
+      cursor.acquire(s.ring);
+      put_factors(p.stage, gates, s.factors[cursor.stage]);
+      // SYNC ring.full: factors are there
+      cursor.commit(s.ring);
+    }
+  }
+}
+
+/// Places of a warpgroup of states.
+struct Place {
+  int half;          ///< 64 columns of the item's
+  uint32_t barrier;  ///< named, of this warpgroup
+  uint32_t offset;   ///< lane's part in moving 16 rows x 16 columns of a tile, transposed
+};
+
+__device__ __forceinline__ bool first_thread() { return (threadIdx.x & 127u) == 0; }
+
+/// v_new^T of a chunk, rounded, and with exp(G_C - G), whose columns past the end are zero. `u` is
+/// this lane's address in the u tile.
+template <class C>
+__device__ __forceinline__ void correct_values(uint32_t (&r)[16], uint32_t (&n)[16], uint32_t u,
+                                               const float (&ws)[32], const float* write,
+                                               int rows) {
+  using Pack = tile::Packed<typename C::Io>;
+  const int lane2 = static_cast<int>(threadIdx.x & 3u) * 2;
+#pragma unroll
+  for (int j = 0; j < 8; ++j) {
+    if (j % 2 == 0)
+      ptx::ldmatrix_x4_trans(r + 2 * j, u + static_cast<uint32_t>(j) * tile::kAtomBytes);
+    const float2 f = *reinterpret_cast<const float2*>(&write[8 * j + lane2]);
+#pragma unroll
+    for (int at = 2 * j; at < 2 * j + 2; ++at) {
+      const float x = Pack::first(r[at]) - ws[2 * at], y = Pack::second(r[at]) - ws[2 * at + 1];
+      r[at] = Pack::pack(x, y);
+      n[at] = Pack::pack(x * f.x, y * f.y);
+    }
+  }
+  if (rows >= C::kChunk) return;
+#pragma unroll
+  for (int at = 0; at < 16; ++at) {
+    const int left = rows - (at / 2 * 8 + lane2);
+    n[at] &= left >= 2 ? ~0u : left == 1 ? 0xFFFFu : 0u;
+  }
+}
+
+/// A left operand of kSteps x 16 columns to a tile [column][64].
+template <int kSteps, size_t kSize>
+__device__ __forceinline__ void park(uint8_t* tile, const Place& place,
+                                     const uint32_t (&x)[kSize]) {
+  const uint32_t base = ptx::shared_address(tile) + place.offset;
+#pragma unroll
+  for (uint32_t i = 0; i < kSteps; ++i) {
+    ptx::stmatrix_x4_trans(base + i * 16 * tile::kRowBytes, x + 4 * i);
+  }
+}
+
+/// A warpgroup's 64 columns of v_new of a partial chunk, by hand; null tile: zeros.
+__device__ __forceinline__ void store_values(const stages::TokenRows& v_new, const Item& item,
+                                             int column, int row, int rows, const uint8_t* tile) {
+  auto* const out = static_cast<uint16_t*>(v_new.data) +
+                    stages::at(v_new, item.sequence.batch, item.sequence.row + row, item.head) +
+                    column;
+#pragma unroll 1
+  for (int i = static_cast<int>(threadIdx.x & 127u); i < rows * 8; i += 128) {
+    const auto r = static_cast<uint32_t>(i / 8), piece = static_cast<uint32_t>(i % 8);
+    *reinterpret_cast<uint4*>(out + r * v_new.token_stride + 8 * piece) =
+        tile == nullptr ? uint4{}
+                        : *reinterpret_cast<const uint4*>(tile + tile::swizzled_piece(r, piece));
+  }
+}
+
+/// What a warpgroup has written of chunk c to its tiles, to memory.
+template <class C>
+__device__ __forceinline__ void send(const StatesParams& p, SharedMemoryPlan<C>& s,
+                                     const Place& place, const Item& item, int c, int64_t state,
+                                     int rows) {
+  ptx::fence_proxy_async();
+  // SYNC place.barrier: the tiles are written
+  ptx::named_barrier_sync(place.barrier, 128);
+  const int column = item.column + 64 * place.half, row = c * C::kChunk;
+  const bool values = p.stage.v_new.data != nullptr;
+  if (values && rows < C::kChunk) {
+    store_values(p.stage.v_new, item, column, row, rows, s.v_new[place.half]);
+  }
+  if (!first_thread()) return;
+  if (p.stage.h.data != nullptr) {
+    ptx::tma_store(&p.h, s.h[place.half],
+                   {0, 0, column / 64, item.head, static_cast<int32_t>(state)});
+  }
+  if (values && rows == C::kChunk) {
+    ptx::tma_store(&p.v_new, s.v_new[place.half],
+                   {0, static_cast<int32_t>(item.sequence.row) + row, column / 64, item.head,
+                    static_cast<int32_t>(item.sequence.batch)});
+  }
+  ptx::bulk_commit();
+}
+
+/// One chunk, whose operands are at the cursor; S becomes the state that leaves it.
+template <class C>
+__device__ __forceinline__ void run_chunk(const StatesParams& p, SharedMemoryPlan<C>& s,
+                                          const Place& place, const Item& item, int c,
+                                          int64_t state, int stage, float (&S)[C::kK / 2]) {
+  Stage<C>& from = s.stage[stage];
+  const Factors& factors = s.factors[stage];
+  const int rows = min(item.sequence.tokens - c * C::kChunk, C::kChunk);
+  uint32_t left[C::kK / 4], r[16], n[16];
+  float ws[32];
+  chunk_forward::pack_all<C>(left, S);
+  if (rows < C::kChunk) {
+    // Rows past the end are another sequence's, and may be NaN.
+    chunk_forward::zero_tail<C>(from.k, rows);
+    ptx::fence_proxy_async();
+  }
+  if (first_thread()) ptx::bulk_wait_read();
+  ptx::wgmma_fence();
+  chunk_forward::issue_recall<C>(ws, left, tile::k_major(ptx::shared_address(from.w)));
+  // SYNC place.barrier: the stores before have read the tiles; a partial chunk's tail is zero
+  ptx::named_barrier_sync(place.barrier, 128);
+  // WHY wanted or not: a branch here makes ptxas wait for the product.
+  park<C::kK / 16>(s.h[place.half], place, left);
+  const float decay = factors.decay;
+  ptx::wgmma_wait<0>();
+  ptx::pin(ws);
+#pragma unroll
+  for (float& x : S) x *= decay;
+  ptx::pin(left);
+  correct_values<C>(r, n,
+                    ptx::shared_address(from.u) + place.half * C::kHalfTileBytes + place.offset, ws,
+                    factors.write, rows);
+  ptx::pin(n);
+  ptx::wgmma_fence();
+  chunk_forward::issue_update<C>(S, n,
+                                 tile::mn_major(ptx::shared_address(from.k), C::kHalfTileBytes));
+  park<4>(s.v_new[place.half], place, r);
+  send<C>(p, s, place, item, c, state, rows);
+  ptx::wgmma_wait<0>();
+  ptx::pin(S);
+  ptx::pin(n);
+}
+
+/// Calls use(data, place) with a slot's state as an array of its type.
+template <class C, class Use>
+__device__ __forceinline__ void with_state(const stages::StageParams& p,
+                                           const device::StatePool& pool, int64_t slot,
+                                           const Item& item, int half, const Use& use) {
+  const StatePlace place(static_cast<int>(p.K), static_cast<int>(p.V), p.row_step == 1,
+                         item.column + 64 * half);
+  const int64_t at = slot * pool.slot_stride + item.head * p.K * p.V + place.origin;
+  if (pool.number == device::Number::kFloat32) {
+    use(static_cast<float*>(pool.data) + at, place);
+  } else if (pool.number == device::Number::kBfloat16) {
+    use(static_cast<__nv_bfloat16*>(pool.data) + at, place);
+  } else {
+    use(static_cast<__half*>(pool.data) + at, place);
+  }
+}
+
+/// Outputs of a padded sequence.
+template <class C>
+__device__ __forceinline__ void zero_item(const StatesParams& p, const Item& item, int64_t state,
+                                          int half) {
+  const int column = item.column + 64 * half;
+  if (p.stage.v_new.data != nullptr) {
+    store_values(p.stage.v_new, item, column, 0, item.sequence.tokens, nullptr);
+  }
+  if (p.stage.h.data == nullptr) return;
+  stages::TokenRows rows{p.stage.h.data, p.stage.h.chunk_stride, p.stage.V, p.stage.h.head_stride,
+                         p.stage.h.number};
+  for (int c = 0; c * C::kChunk < item.sequence.tokens; ++c) {
+    Item as_rows = item;
+    as_rows.sequence.batch = state + c, as_rows.sequence.row = 0;
+    store_values(rows, as_rows, column, 0, C::kK, nullptr);
+  }
+}
+
+/// Warpgroup `half` of states.
+template <class C>
+__device__ __forceinline__ void state_role(const StatesParams& p, SharedMemoryPlan<C>& s,
+                                           int64_t items, int half) {
+  tile::RingCursor<C::kStages> cursor;
+  const uint32_t lane = threadIdx.x & 31u, warp = (threadIdx.x >> 5) & 3u;
+  const Place place{
+      half, 1 + static_cast<uint32_t>(half),
+      tile::swizzled_piece((lane & 7u) + 8 * (lane >> 4), 2 * warp + ((lane >> 3) & 1u))};
+  float S[C::kK / 2];
+  for (int64_t number = blockIdx.x; number < items; number += gridDim.x) {
+    const Item item = item_at<C>(p.stage, number);
+    const int64_t before =
+        p.stage.h.data != nullptr ? stages::chunks_before(p.stage, item.sequence.seq) : 0;
+    const int64_t state = item.sequence.batch * p.h_per_batch + before;
+    if (item.padded) {
+      zero_item<C>(p, item, state, half);
+      continue;
+    }
+#pragma unroll
+    for (float& x : S) x = 0.0f;
+    if (item.read >= 0) {
+      with_state<C>(p.stage, p.stage.state.initial.pool, item.read, item, half,
+                    [&](const auto* data, const StatePlace& at) {
+                      chunk_forward::load_elements(data, at, S);
+                    });
+    }
+    const int chunks = chunks_of(item);
+#pragma unroll 1
+    for (int c = 0; c < chunks; ++c, cursor.next()) {
+      // SYNC ring.full: the states wait for the chunk
+      cursor.wait(s.ring);
+      run_chunk<C>(p, s, place, item, c, state + c, cursor.stage, S);
+      // SYNC ring.empty: this warp's reads of the stage are over
+      cursor.release(s.ring);
+    }
+    if (item.write < 0) continue;
+    with_state<C>(
+        p.stage, p.stage.state.final.pool, item.write, item, half,
+        [&](auto* data, const StatePlace& at) { chunk_forward::store_elements(data, at, S); });
+  }
+  // The copy engine reads shared memory, which the CTA takes with it.
+  if (first_thread()) ptx::bulk_wait_read();
+}
+
+/// See the head of this file. Items are sequences x heads x slices of V.
+template <class C>
+__global__ void __launch_bounds__(C::kThreads, 1)
+    chunk_h_kernel(const __grid_constant__ StatesParams p, int64_t items) {
+  auto& s = *reinterpret_cast<SharedMemoryPlan<C>*>(ptx::dynamic_memory());
+  if (threadIdx.x == 0) {
+    s.ring.init(2, 4 * C::kGroups);
+    ptx::fence_mbarrier_init();
+    for (const CUtensorMap* map : {&p.w, &p.u, &p.k}) ptx::prefetch_tensor_map(map);
+  }
+  __syncthreads();
+  device::follow();
+  const int warpgroup = static_cast<int>(threadIdx.x >> 7),
+            warp = static_cast<int>(threadIdx.x >> 5);
+  if (warpgroup == 0) {
+    if constexpr (C::kGroups > 1) ptx::decrease_registers<C::kServiceRegisters>();
+    if (warp == 0) {
+      load_role<C>(p, s, items);
+    } else {
+      gate_role<C>(p, s, items, warp - 1);
+    }
+  } else {
+    if constexpr (C::kGroups > 1) ptx::increase_registers<C::kStateRegisters>();
+    state_role<C>(p, s, items, warpgroup - 1);
+  }
+}
+
+/// The instance of a Config.
+template <class C>
+chunk_forward::Instance make_instance() noexcept {
+  return {reinterpret_cast<const void*>(&chunk_h_kernel<C>), sizeof(SharedMemoryPlan<C>),
+          C::kThreads};
+}
+
+}  // namespace sluice::cuda::chunk_h
+
+#endif  // SLUICE_CUDA_KERNELS_CHUNK_H_KERNEL_CUH_

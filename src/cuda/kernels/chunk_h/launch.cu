@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cuda/kernels/chunk_h/launch.h"
+
+#include <cuda_runtime_api.h>
+
+#include <algorithm>
+
+#include "cuda/kernels/chunk_h/config.h"
+#include "cuda/kernels/chunk_h/instances.h"
+
+namespace sluice::cuda::chunk_h {
+namespace {
+
+bool encode_maps(StatesParams& p, const Tiles& tiles) noexcept {
+  const auto K = static_cast<uint32_t>(p.stage.K);
+  return tile::encode_token_map(&p.k, tiles.k, 64, K / 64) &&
+         tile::encode_token_map(&p.w, tiles.w, 64, K / 64) &&
+         tile::encode_token_map(&p.u, tiles.u, 64, 1) &&
+         (tiles.v_new.data == nullptr || tile::encode_token_map(&p.v_new, tiles.v_new, 64, 1)) &&
+         (tiles.h.data == nullptr || tile::encode_token_map(&p.h, tiles.h, K, 1));
+}
+
+}  // namespace
+
+int load_kernels() noexcept {
+  for (const int way : {0, 1, 2, 3}) {
+    for (const auto get : {bf16, fp16}) {
+      cudaFuncAttributes attributes{};
+      const Instance& instance = get(way / 2 != 0, way % 2 != 0 ? 128 : 64);
+      const cudaError_t error = cudaFuncGetAttributes(&attributes, instance.kernel);
+      if (error != cudaSuccess) return error;
+    }
+  }
+  return cudaSuccess;
+}
+
+int launch(const stages::StageParams& params, const Tiles& tiles, int32_t h_per_batch,
+           const Target& target, void* stream) noexcept {
+  const int columns = columns_of(params, target.multiprocessors);
+  int64_t items = params.N * params.HV * (params.V / columns);
+  if (items == 0) return cudaSuccess;
+  StatesParams p{};
+  p.stage = params;
+  p.h_per_batch = h_per_batch;
+  if (params.T > 0 && !encode_maps(p, tiles)) return cudaErrorInvalidValue;
+  const Instance& instance = (tiles.k.is_bf16 ? bf16 : fp16)(params.K == 128, columns);
+  const cudaError_t error =
+      cudaFuncSetAttribute(instance.kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                           static_cast<int>(instance.shared_bytes));
+  if (error != cudaSuccess) return error;
+  cudaLaunchAttribute overlap{};
+  overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  overlap.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(static_cast<unsigned>(std::min<int64_t>(items, target.multiprocessors)));
+  config.blockDim = dim3(instance.threads);
+  config.dynamicSmemBytes = instance.shared_bytes;
+  config.stream = static_cast<cudaStream_t>(stream);
+  config.attrs = &overlap;
+  config.numAttrs = 1;
+  void* arguments[] = {&p, &items};
+  return cudaLaunchKernelExC(&config, instance.kernel, arguments);
+}
+
+}  // namespace sluice::cuda::chunk_h

@@ -1,0 +1,134 @@
+// Which tokens a CTA of a compact kernel has, and their numbers G and beta.
+// SPDX-License-Identifier: Apache-2.0
+#ifndef SLUICE_CUDA_KERNELS_STAGES_COMPACT_CUH_
+#define SLUICE_CUDA_KERNELS_STAGES_COMPACT_CUH_
+
+#include "cuda/kernels/stages/compact.h"
+#include "cuda/kernels/stages/mma.cuh"
+#include "cuda/kernels/stages/numbers.cuh"
+#include "cuda/ptx/cluster.cuh"
+
+namespace sluice::cuda::stages {
+
+/// Tokens row .. row + tokens - 1 of batch entry blockIdx.z.
+struct CompactSpan {
+  int row, tokens;
+};
+
+/// First row of packed sequence n, clamped to the tensors.
+__device__ __forceinline__ int compact_row(const CompactShape& s, int n) {
+  const int64_t row = s.is_64bit ? __ldg(static_cast<const long long*>(s.cu_seqlens) + n)
+                                 : __ldg(static_cast<const int*>(s.cu_seqlens) + n);
+  return static_cast<int>(min(max(row, int64_t{0}), int64_t{s.T}));
+}
+
+/// span_of() a slot of packed sequences: whole warps, which look at 32 sequences at a time.
+__device__ __forceinline__ CompactSpan packed_span(const CompactShape& s, int slot) {
+  int low = 0, high = s.N;  // low has a slot at or before this one, high has not
+  while (high - low > 1) {
+    const int step = (high - low + 31) / 32, n = low + lane() * step;
+    const bool begun = n < high && compact_row(s, n) / kCompactChunk + n <= slot;
+    const int count = __popc(__ballot_sync(~0u, begun));
+    low += max(count - 1, 0) * step;
+    high = min(low + step, high);
+  }
+  const int begin = compact_row(s, low), end = max(compact_row(s, low + 1), begin);
+  const int row = begin + (slot - begin / kCompactChunk - low) * kCompactChunk;
+  return {row, row < begin ? 0 : min(end - row, kCompactChunk)};
+}
+
+/// Chunk blockIdx.y; no tokens: the slot is empty.
+__device__ __forceinline__ CompactSpan compact_span(const CompactShape& s) {
+  const auto slot = static_cast<int>(blockIdx.y);
+  if (s.cu_seqlens != nullptr) return packed_span(s, slot);
+  return {slot * kCompactChunk, min(s.T - slot * kCompactChunk, kCompactChunk)};
+}
+
+/// Element 0 of a row of the CTA's batch entry.
+__device__ __forceinline__ int64_t compact_at(const CompactRows& rows, int row, int head) {
+  return blockIdx.z * rows.batch_stride + int64_t{row} * rows.token_stride +
+         int64_t{head} * rows.head_stride;
+}
+
+__device__ __forceinline__ int compact_key_head(const CompactShape& s, int head) {
+  if (s.r == 1) return head;
+  return s.head_map_cyclic ? head % s.H : head / s.r;
+}
+
+struct CompactTokens {
+  float G[kCompactChunk], beta[kCompactChunk];
+};
+
+/// What the first two warps read of a chunk's numbers, on its way: four tokens' gates of a lane of
+/// the first, two betas of one of the second.
+struct CompactRequest {
+  float x[kLaneTokens];
+};
+__device__ __forceinline__ CompactRequest request_numbers(const CompactParams& p,
+                                                          const CompactSpan& span, int head) {
+  CompactRequest request{};
+  if (warp() > 1) return request;
+  const bool gates = warp() == 0;
+  const CompactNumbers& from = gates ? p.gate : p.beta;
+#pragma unroll
+  for (int i = 0; i < kLaneTokens; ++i) {
+    const int token = gates ? lane() * kLaneTokens + i : lane() + 32 * i;
+    if (!gates) request.x[i] = 1.0f;
+    if (from.rows.data == nullptr || token >= kCompactChunk) continue;
+    if (token >= span.tokens && !(gates && p.is_summed)) continue;
+    request.x[i] = device::load_number(
+        from.rows.data, compact_at(from.rows, span.row + min(token, span.tokens - 1), head),
+        from.number);
+  }
+  return request;
+}
+
+/// G, as put_sums() has it, and beta; the first two warps.
+__device__ __forceinline__ void put_numbers(const CompactParams& p, CompactRequest request,
+                                            CompactTokens& s) {
+  if (warp() == 1) s.beta[lane()] = request.x[0], s.beta[lane() + 32] = request.x[1];
+  if (warp() != 0) return;
+  if (!p.is_summed) {
+    float sum = 0.0f;
+#pragma unroll
+    for (float& x : request.x) {
+      sum += clamped_gate(x);
+      x = sum;
+    }
+    const float before = sum_before_lane(sum);
+#pragma unroll
+    for (float& x : request.x) x += before;
+  }
+  if (lane() * kLaneTokens < kCompactChunk) {
+    *reinterpret_cast<float4*>(s.G + lane() * kLaneTokens) = {request.x[0], request.x[1],
+                                                              request.x[2], request.x[3]};
+  }
+}
+
+/// Requests a chunk's rows of 64 kTiles columns, zeros past its end; a CTA of 128 threads.
+template <int kTiles>
+__device__ __forceinline__ void request_rows(uint32_t tiles, const CompactRows& rows,
+                                             const CompactSpan& span, int head) {
+  const auto thread = static_cast<int>(threadIdx.x);
+  int row = thread / 8;
+  const auto* from = static_cast<const uint16_t*>(rows.data) +
+                     compact_at(rows, span.row + row, head) + thread % 8 * 8;
+  const auto* const first = static_cast<const uint16_t*>(rows.data);
+  uint32_t to =
+      tiles + tile::swizzled_piece(static_cast<uint32_t>(row), static_cast<uint32_t>(thread % 8));
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const bool inside = row < span.tokens;
+#pragma unroll
+    for (int b = 0; b < kTiles; ++b) {
+      ptx::copy_async_16(to + static_cast<uint32_t>(b) * kTile,
+                         inside ? from + b * kColumns : first, inside);
+    }
+    row += 16, to += 16 * tile::kRowBytes;
+    from += 16 * int64_t{rows.token_stride};
+  }
+}
+
+}  // namespace sluice::cuda::stages
+
+#endif  // SLUICE_CUDA_KERNELS_STAGES_COMPACT_CUH_

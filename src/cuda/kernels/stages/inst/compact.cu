@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cuda/kernels/stages/compact_cumsum.cuh"
+#include "cuda/kernels/stages/compact_kkt.cuh"
+#include "cuda/kernels/stages/compact_wy.cuh"
+#include "cuda/kernels/stages/instances.h"
+
+namespace sluice::cuda::stages {
+
+const void* compact_cumsum() noexcept {
+  return reinterpret_cast<const void*>(compact_cumsum_kernel);
+}
+const void* compact_kkt(bool is_bf16) noexcept {
+  return is_bf16 ? reinterpret_cast<const void*>(compact_kkt_kernel<__nv_bfloat16>)
+                 : reinterpret_cast<const void*>(compact_kkt_kernel<__half>);
+}
+const void* compact_wy(bool is_bf16) noexcept {
+  return is_bf16 ? reinterpret_cast<const void*>(compact_wy_kernel<__nv_bfloat16>)
+                 : reinterpret_cast<const void*>(compact_wy_kernel<__half>);
+}
+
+}  // namespace sluice::cuda::stages
