@@ -14,6 +14,7 @@
 #include "cuda/gpu.h"
 #include "cuda/kernels/backward/launch.h"
 #include "cuda/kernels/chunk_forward/launch.h"
+#include "cuda/kernels/chunk_h/launch.h"
 #include "cuda/kernels/chunk_o/launch.h"
 #include "cuda/kernels/conv1d/launch.h"
 #include "cuda/kernels/decode/launch.h"
@@ -49,6 +50,7 @@ Status warm_up(int32_t device_index) noexcept {
   if (error == cudaSuccess) error = backward::load_kernels();
   if (error == cudaSuccess && compute_capability(device_index) == kHopperCapability) {
     error = chunk_forward::load_kernels();
+    if (error == cudaSuccess) error = chunk_h::load_kernels();
     if (error == cudaSuccess) error = chunk_o::load_kernels();
     if (error == cudaSuccess) error = decode::load_kernels();
     if (error == cudaSuccess) error = decode::load_ring_kernels();

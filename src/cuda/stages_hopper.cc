@@ -86,7 +86,8 @@ bool choose_outputs(const ChunkStageProblem& p, StageChoice* choice) noexcept {
 }
 
 bool choose_states(const ChunkStageProblem& p, StageChoice* choice) noexcept {
-  if (!present(p.w) || !mapped(p, {&p.k, &p.w, &p.values, &p.v_new, &p.h})) return false;
+  if (!present(p.w) || p.key_gates || !mapped(p, {&p.k, &p.w, &p.values, &p.v_new, &p.h}))
+    return false;
   choice->way = StageWay::kStates;
   choice->name = kStateNames[type_index(p)][p.K / 128];
   return true;

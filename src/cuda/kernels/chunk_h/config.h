@@ -19,8 +19,10 @@ struct Config {
   static constexpr int kK = kK_, kV = kV_;
   static constexpr int kChunk = 64;  ///< tokens per chunk
   static constexpr int kGroups = kV / 64;
-  static constexpr int kStages = kV == 64 ? 4 : 3;
-  static constexpr int kGateWarps = 3;  ///< of the service warpgroup, chunks by turns
+  static constexpr int kStages = kK == 128 && kV == 128 ? 2 : 4;
+  /// Of the service warpgroup, chunks by turns. WHY no more than stages: with a chunk of the round
+  /// after next in hand, parities of the ring's barriers would say nothing.
+  static constexpr int kGateWarps = kStages < 3 ? kStages : 3;
   static constexpr int kThreads = 128 * (1 + kGroups);
   static constexpr int kServiceRegisters = 56, kStateRegisters = 216;
   static constexpr uint32_t kHalfTileBytes = kChunk * tile::kRowBytes;  ///< 64 rows x 64 columns
@@ -48,8 +50,8 @@ struct alignas(16) Factors {
 template <class C>
 struct SharedMemoryPlan {
   Stage<C> stage[C::kStages];
-  uint8_t h[C::kGroups][C::kKTileBytes];  ///< [k][64 columns]
-  uint8_t v_new[C::kGroups][C::kHalfTileBytes];
+  uint8_t h[C::kGroups][2][C::kKTileBytes];  ///< [k][64 columns], chunks by turns
+  uint8_t v_new[C::kGroups][2][C::kHalfTileBytes];
   Factors factors[C::kStages];
   alignas(8) tile::RingBarriers<C::kStages> ring;
 };

@@ -9,7 +9,9 @@
 //           is the left operand of the next
 // Pipeline  (arrows are stages of one mbarrier ring) k, w, u, factors --> S rounded -> w S while h
 //           leaves -> v_new -> S += while v_new leaves
-// Memory    SharedMemoryPlan: stages of 40 or 48 KB at K = 128, a tile of h and of v_new
+// Memory    SharedMemoryPlan: stages of 40 or 48 KB at K = 128, two tiles of h and of v_new: those
+// of one
+//           chunk leave while the next one's are written
 // Floor     docs/kernels/stages.md
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CUDA_KERNELS_CHUNK_H_KERNEL_CUH_
@@ -123,22 +125,27 @@ struct Place {
   int half;          ///< 64 columns of the item's
   uint32_t barrier;  ///< named, of this warpgroup
   uint32_t offset;   ///< lane's part in moving 16 rows x 16 columns of a tile, transposed
+  int turn = 0;      ///< which tiles this chunk's h and v_new go through
 };
 
 __device__ __forceinline__ bool first_thread() { return (threadIdx.x & 127u) == 0; }
 
-/// v_new^T of a chunk, rounded, and with exp(G_C - G), whose columns past the end are zero. `u` is
-/// this lane's address in the u tile.
+/// u^T of a chunk; `u` is this lane's address in the u tile.
+__device__ __forceinline__ void load_values(uint32_t (&r)[16], uint32_t u) {
+#pragma unroll
+  for (uint32_t j = 0; j < 4; ++j) ptx::ldmatrix_x4_trans(r + 4 * j, u + j * 2 * tile::kAtomBytes);
+}
+
+/// v_new^T of a chunk in the place of u^T, rounded, and with exp(G_C - G), whose columns past the
+/// end are zero.
 template <class C>
-__device__ __forceinline__ void correct_values(uint32_t (&r)[16], uint32_t (&n)[16], uint32_t u,
+__device__ __forceinline__ void correct_values(uint32_t (&r)[16], uint32_t (&n)[16],
                                                const float (&ws)[32], const float* write,
                                                int rows) {
   using Pack = tile::Packed<typename C::Io>;
   const int lane2 = static_cast<int>(threadIdx.x & 3u) * 2;
 #pragma unroll
   for (int j = 0; j < 8; ++j) {
-    if (j % 2 == 0)
-      ptx::ldmatrix_x4_trans(r + 2 * j, u + static_cast<uint32_t>(j) * tile::kAtomBytes);
     const float2 f = *reinterpret_cast<const float2*>(&write[8 * j + lane2]);
 #pragma unroll
     for (int at = 2 * j; at < 2 * j + 2; ++at) {
@@ -181,26 +188,29 @@ __device__ __forceinline__ void store_values(const stages::TokenRows& v_new, con
   }
 }
 
-/// What a warpgroup has written of chunk c to its tiles, to memory.
+/// What a warpgroup has written of chunk c to its tiles, to memory. On return those of the chunk
+/// before may be written.
 template <class C>
 __device__ __forceinline__ void send(const StatesParams& p, SharedMemoryPlan<C>& s,
                                      const Place& place, const Item& item, int c, int64_t state,
                                      int rows) {
   ptx::fence_proxy_async();
-  // SYNC place.barrier: the tiles are written
+  if (first_thread()) ptx::bulk_wait_read();
+  // SYNC place.barrier: the tiles are written, and those of the chunk before have been read
   ptx::named_barrier_sync(place.barrier, 128);
   const int column = item.column + 64 * place.half, row = c * C::kChunk;
+  const uint8_t* const v_new = s.v_new[place.half][place.turn];
   const bool values = p.stage.v_new.data != nullptr;
   if (values && rows < C::kChunk) {
-    store_values(p.stage.v_new, item, column, row, rows, s.v_new[place.half]);
+    store_values(p.stage.v_new, item, column, row, rows, v_new);
   }
   if (!first_thread()) return;
   if (p.stage.h.data != nullptr) {
-    ptx::tma_store(&p.h, s.h[place.half],
+    ptx::tma_store(&p.h, s.h[place.half][place.turn],
                    {0, 0, column / 64, item.head, static_cast<int32_t>(state)});
   }
   if (values && rows == C::kChunk) {
-    ptx::tma_store(&p.v_new, s.v_new[place.half],
+    ptx::tma_store(&p.v_new, v_new,
                    {0, static_cast<int32_t>(item.sequence.row) + row, column / 64, item.head,
                     static_cast<int32_t>(item.sequence.batch)});
   }
@@ -222,28 +232,26 @@ __device__ __forceinline__ void run_chunk(const StatesParams& p, SharedMemoryPla
     // Rows past the end are another sequence's, and may be NaN.
     chunk_forward::zero_tail<C>(from.k, rows);
     ptx::fence_proxy_async();
+    // SYNC place.barrier: the tail is zero
+    ptx::named_barrier_sync(place.barrier, 128);
   }
-  if (first_thread()) ptx::bulk_wait_read();
+  const float decay = factors.decay;
   ptx::wgmma_fence();
   chunk_forward::issue_recall<C>(ws, left, tile::k_major(ptx::shared_address(from.w)));
-  // SYNC place.barrier: the stores before have read the tiles; a partial chunk's tail is zero
-  ptx::named_barrier_sync(place.barrier, 128);
-  // WHY wanted or not: a branch here makes ptxas wait for the product.
-  park<C::kK / 16>(s.h[place.half], place, left);
-  const float decay = factors.decay;
+  // WHY h and v_new wanted or not: branches here make ptxas wait for the products.
+  park<C::kK / 16>(s.h[place.half][place.turn], place, left);
+  load_values(r, ptx::shared_address(from.u) + place.half * C::kHalfTileBytes + place.offset);
   ptx::wgmma_wait<0>();
   ptx::pin(ws);
+  ptx::pin(left);
 #pragma unroll
   for (float& x : S) x *= decay;
-  ptx::pin(left);
-  correct_values<C>(r, n,
-                    ptx::shared_address(from.u) + place.half * C::kHalfTileBytes + place.offset, ws,
-                    factors.write, rows);
+  correct_values<C>(r, n, ws, factors.write, rows);
   ptx::pin(n);
   ptx::wgmma_fence();
   chunk_forward::issue_update<C>(S, n,
                                  tile::mn_major(ptx::shared_address(from.k), C::kHalfTileBytes));
-  park<4>(s.v_new[place.half], place, r);
+  park<4>(s.v_new[place.half][place.turn], place, r);
   send<C>(p, s, place, item, c, state, rows);
   ptx::wgmma_wait<0>();
   ptx::pin(S);
@@ -291,9 +299,8 @@ __device__ __forceinline__ void state_role(const StatesParams& p, SharedMemoryPl
                                            int64_t items, int half) {
   tile::RingCursor<C::kStages> cursor;
   const uint32_t lane = threadIdx.x & 31u, warp = (threadIdx.x >> 5) & 3u;
-  const Place place{
-      half, 1 + static_cast<uint32_t>(half),
-      tile::swizzled_piece((lane & 7u) + 8 * (lane >> 4), 2 * warp + ((lane >> 3) & 1u))};
+  Place place{half, 1 + static_cast<uint32_t>(half),
+              tile::swizzled_piece((lane & 7u) + 8 * (lane >> 4), 2 * warp + ((lane >> 3) & 1u))};
   float S[C::kK / 2];
   for (int64_t number = blockIdx.x; number < items; number += gridDim.x) {
     const Item item = item_at<C>(p.stage, number);
@@ -320,6 +327,7 @@ __device__ __forceinline__ void state_role(const StatesParams& p, SharedMemoryPl
       run_chunk<C>(p, s, place, item, c, state + c, cursor.stage, S);
       // SYNC ring.empty: this warp's reads of the stage are over
       cursor.release(s.ring);
+      place.turn ^= 1;
     }
     if (item.write < 0) continue;
     with_state<C>(
@@ -348,7 +356,7 @@ __global__ void __launch_bounds__(C::kThreads, 1)
     if constexpr (C::kGroups > 1) ptx::decrease_registers<C::kServiceRegisters>();
     if (warp == 0) {
       load_role<C>(p, s, items);
-    } else {
+    } else if (warp <= C::kGateWarps) {
       gate_role<C>(p, s, items, warp - 1);
     }
   } else {

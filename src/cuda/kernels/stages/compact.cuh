@@ -3,6 +3,8 @@
 #ifndef SLUICE_CUDA_KERNELS_STAGES_COMPACT_CUH_
 #define SLUICE_CUDA_KERNELS_STAGES_COMPACT_CUH_
 
+#include <cstddef>
+
 #include "cuda/kernels/stages/compact.h"
 #include "cuda/kernels/stages/mma.cuh"
 #include "cuda/kernels/stages/numbers.cuh"
@@ -17,9 +19,7 @@ struct CompactSpan {
 
 /// First row of packed sequence n, clamped to the tensors.
 __device__ __forceinline__ int compact_row(const CompactShape& s, int n) {
-  const int64_t row = s.is_64bit ? __ldg(static_cast<const long long*>(s.cu_seqlens) + n)
-                                 : __ldg(static_cast<const int*>(s.cu_seqlens) + n);
-  return static_cast<int>(min(max(row, int64_t{0}), int64_t{s.T}));
+  return min(max(__ldg(s.cu_seqlens + n * s.cu_step), 0), s.T);
 }
 
 /// span_of() a slot of packed sequences: whole warps, which look at 32 sequences at a time.
@@ -45,9 +45,10 @@ __device__ __forceinline__ CompactSpan compact_span(const CompactShape& s) {
 }
 
 /// Element 0 of a row of the CTA's batch entry.
-__device__ __forceinline__ int64_t compact_at(const CompactRows& rows, int row, int head) {
-  return blockIdx.z * rows.batch_stride + int64_t{row} * rows.token_stride +
-         int64_t{head} * rows.head_stride;
+__device__ __forceinline__ uint64_t compact_at(const CompactRows& rows, int row, int head) {
+  const uint32_t token = blockIdx.z * rows.batch_tokens + static_cast<uint32_t>(row);
+  return uint64_t{token} * rows.token_stride +
+         uint64_t{static_cast<uint32_t>(head)} * rows.head_stride;
 }
 
 __device__ __forceinline__ int compact_key_head(const CompactShape& s, int head) {
@@ -58,54 +59,64 @@ __device__ __forceinline__ int compact_key_head(const CompactShape& s, int head)
 struct CompactTokens {
   float G[kCompactChunk], beta[kCompactChunk];
 };
+static_assert(offsetof(CompactTokens, beta) == 4 * kCompactChunk);
 
-/// What the first two warps read of a chunk's numbers, on its way: four tokens' gates of a lane of
-/// the first, two betas of one of the second.
+/// What a lane of the first warp reads of a chunk's numbers, on its way: those of four tokens,
+/// gates by the first 16 lanes, betas by the others. Past the end they are the last one's, which
+/// nobody looks at.
 struct CompactRequest {
   float x[kLaneTokens];
 };
 __device__ __forceinline__ CompactRequest request_numbers(const CompactParams& p,
                                                           const CompactSpan& span, int head) {
-  CompactRequest request{};
-  if (warp() > 1) return request;
-  const bool gates = warp() == 0;
+  const bool gates = lane() < 16;
   const CompactNumbers& from = gates ? p.gate : p.beta;
+  const float absent = gates ? 0.0f : 1.0f;
+  CompactRequest request{{absent, absent, absent, absent}};
+  if (from.rows.data == nullptr) return request;
+  const uint64_t first = compact_at(from.rows, span.row, head);
+  uint32_t element[kLaneTokens];
 #pragma unroll
   for (int i = 0; i < kLaneTokens; ++i) {
-    const int token = gates ? lane() * kLaneTokens + i : lane() + 32 * i;
-    if (!gates) request.x[i] = 1.0f;
-    if (from.rows.data == nullptr || token >= kCompactChunk) continue;
-    if (token >= span.tokens && !(gates && p.is_summed)) continue;
-    request.x[i] = device::load_number(
-        from.rows.data, compact_at(from.rows, span.row + min(token, span.tokens - 1), head),
-        from.number);
+    const int token = min(lane() % 16 * kLaneTokens + i, span.tokens - 1);
+    element[i] = static_cast<uint32_t>(token) * from.rows.token_stride;
+  }
+  if (from.number == Number::kFloat32) {
+    const auto* const data = static_cast<const float*>(from.rows.data) + first;
+#pragma unroll
+    for (int i = 0; i < kLaneTokens; ++i) request.x[i] = __ldg(data + element[i]);
+  } else {
+    const auto* const data = static_cast<const unsigned short*>(from.rows.data) + first;
+#pragma unroll
+    for (int i = 0; i < kLaneTokens; ++i) {
+      request.x[i] = device::from_bits(from.number, __ldg(data + element[i]));
+    }
   }
   return request;
 }
 
-/// G, as put_sums() has it, and beta; the first two warps.
+/// G, as put_sums() has it, and beta; the first warp.
 __device__ __forceinline__ void put_numbers(const CompactParams& p, CompactRequest request,
                                             CompactTokens& s) {
-  if (warp() == 1) s.beta[lane()] = request.x[0], s.beta[lane() + 32] = request.x[1];
-  if (warp() != 0) return;
+  const bool gates = lane() < 16;
   if (!p.is_summed) {
-    float sum = 0.0f;
+    float x[kLaneTokens], sum = 0.0f;
 #pragma unroll
-    for (float& x : request.x) {
-      sum += clamped_gate(x);
-      x = sum;
+    for (int i = 0; i < kLaneTokens; ++i) {
+      sum += clamped_gate(request.x[i]);
+      x[i] = sum;
     }
     const float before = sum_before_lane(sum);
 #pragma unroll
-    for (float& x : request.x) x += before;
+    for (int i = 0; i < kLaneTokens; ++i) request.x[i] = gates ? before + x[i] : request.x[i];
   }
-  if (lane() * kLaneTokens < kCompactChunk) {
-    *reinterpret_cast<float4*>(s.G + lane() * kLaneTokens) = {request.x[0], request.x[1],
-                                                              request.x[2], request.x[3]};
-  }
+  // WHY one array: beta lies behind G.
+  *reinterpret_cast<float4*>(s.G + lane() * kLaneTokens) = {request.x[0], request.x[1],
+                                                            request.x[2], request.x[3]};
 }
 
-/// Requests a chunk's rows of 64 kTiles columns, zeros past its end; a CTA of 128 threads.
+/// Requests a chunk's rows of 64 kTiles columns, zeros past its end, of which no memory is looked
+/// at; a CTA of 128 threads.
 template <int kTiles>
 __device__ __forceinline__ void request_rows(uint32_t tiles, const CompactRows& rows,
                                              const CompactSpan& span, int head) {
@@ -113,7 +124,6 @@ __device__ __forceinline__ void request_rows(uint32_t tiles, const CompactRows& 
   int row = thread / 8;
   const auto* from = static_cast<const uint16_t*>(rows.data) +
                      compact_at(rows, span.row + row, head) + thread % 8 * 8;
-  const auto* const first = static_cast<const uint16_t*>(rows.data);
   uint32_t to =
       tiles + tile::swizzled_piece(static_cast<uint32_t>(row), static_cast<uint32_t>(thread % 8));
 #pragma unroll
@@ -121,11 +131,10 @@ __device__ __forceinline__ void request_rows(uint32_t tiles, const CompactRows& 
     const bool inside = row < span.tokens;
 #pragma unroll
     for (int b = 0; b < kTiles; ++b) {
-      ptx::copy_async_16(to + static_cast<uint32_t>(b) * kTile,
-                         inside ? from + b * kColumns : first, inside);
+      ptx::copy_async_16(to + static_cast<uint32_t>(b) * kTile, from + b * kColumns, inside);
     }
     row += 16, to += 16 * tile::kRowBytes;
-    from += 16 * int64_t{rows.token_stride};
+    from += 16 * rows.token_stride;
   }
 }
 

@@ -18,11 +18,10 @@ inline constexpr int kCompactSumThreads = 256;  ///< likewise
 /// Floats of a head there, padded so that both ways through them meet a bank twice at most.
 inline constexpr int kCompactSumRow = kCompactChunk + 4;
 
-/// Rows of tokens with strides of 32 bits.
+/// Rows of tokens; batch entries are as far apart as so many tokens.
 struct CompactRows {
   void* data;  ///< may be null
-  int64_t batch_stride;
-  int32_t token_stride, head_stride;
+  uint32_t batch_tokens, token_stride, head_stride;
 };
 
 /// Numbers [B,T,HV].
@@ -33,9 +32,10 @@ struct CompactNumbers {
 
 /// How tokens make up chunks, and which keys a value head has.
 struct CompactShape {
-  const void* cu_seqlens;  ///< [N+1]; null: sequence n is batch entry n
+  const int32_t* cu_seqlens;  ///< [N+1], or the low halves; null: sequence n is batch entry n
+  int32_t cu_step;            ///< words from one to the next
   int32_t N, T, HV, H, r;
-  bool is_64bit, head_map_cyclic;
+  bool head_map_cyclic;
 };
 
 struct CompactSumParams {
@@ -54,7 +54,6 @@ struct CompactParams {
   CompactRows values, u, w;
   bool is_summed;  ///< gate holds sums
   bool is_float;   ///< A is float32, else of k's dtype
-  int32_t V;
 };
 
 /// A launch of one of these kernels: 128 threads, or kCompactSumThreads.

@@ -2,7 +2,7 @@
 //
 // Math      A_ij = beta_i exp(G_i - G_j) (k_i . k_j), i > j: in the order of kkt.cuh
 // Roles     a CTA of 128 threads has one (chunk, head), a warp 16 rows of A
-// Pipeline  request numbers, keys -> G -> 16 columns of A at a time, those up to the diagonal
+// Pipeline  request keys, numbers -> G -> 16 columns of A at a time, those up to the diagonal
 // Memory    17 KB: the keys
 // Floor     docs/kernels/stages.md
 // SPDX-License-Identifier: Apache-2.0
@@ -14,14 +14,26 @@
 
 namespace sluice::cuda::stages {
 
+/// G and beta of a lane's rows i and i + 8.
+struct RowNumbers {
+  float G[2], beta[2];
+};
+
 /// Decays, beta and the mask on a lane's pairs of rows i and i + 8, columns j.. and j + 8...
-__device__ __forceinline__ void scale_scores(Part<2>& part, const CompactTokens& s, int i, int j) {
+__device__ __forceinline__ void scale_scores(Part<2>& part, const CompactTokens& s,
+                                             const RowNumbers& rows, int i, int j) {
 #pragma unroll
-  for (int n = 0; n < 8; ++n) {
-    const int row = i + n / 2 % 2 * 8, column = j + n / 4 * 8 + n % 2;
-    float& x = part[n / 4][n % 4];
-    // WHY a choice: above the diagonal the exponential may be infinite.
-    x = row > column ? s.beta[row] * decay(s.G[row] - s.G[column]) * x : 0.0f;
+  for (int tile = 0; tile < 2; ++tile) {
+    const float2 G = *reinterpret_cast<const float2*>(s.G + j + 8 * tile);
+#pragma unroll
+    for (int n = 0; n < 4; ++n) {
+      const int below = i + n / 2 * 8 - (j + 8 * tile + n % 2);
+      // WHY a choice: above the diagonal the exponential may be infinite. PERF after it: a branch
+      // for each number otherwise.
+      const float x =
+          rows.beta[n / 2] * decay(rows.G[n / 2] - (n % 2 == 0 ? G.x : G.y)) * part[tile][n];
+      part[tile][n] = below > 0 ? x : 0.0f;
+    }
   }
 }
 
@@ -35,7 +47,7 @@ __device__ __forceinline__ float4 join_pairs(float2 first, float2 second) {
 }
 
 template <class Io>
-__device__ __forceinline__ void store_scores(const CompactParams& p, int64_t element, float4 x) {
+__device__ __forceinline__ void store_scores(const CompactParams& p, uint64_t element, float4 x) {
   if (p.is_float) {
     *reinterpret_cast<float4*>(static_cast<float*>(p.matrix.data) + element) = x;
   } else {
@@ -55,8 +67,10 @@ __device__ __forceinline__ void multiply_keys(const CompactParams& p, const Comp
   for (int step = 0; step < 8; ++step) {
     load_left(a[step], tiles + static_cast<uint32_t>(step / 4) * kTile, row0, step % 4 * 16);
   }
-  int64_t element = compact_at(p.matrix, span.row + i, head) + lane() % 2 * 8 + lane() % 4 / 2 * 4;
-  const int64_t below = 8 * int64_t{p.matrix.token_stride};
+  const RowNumbers rows{{s.G[i], s.G[i + 8]}, {s.beta[i], s.beta[i + 8]}};
+  uint64_t element = compact_at(p.matrix, span.row + i, head) +
+                     static_cast<uint32_t>(lane() % 2 * 8 + lane() % 4 / 2 * 4);
+  const uint32_t below = 8 * p.matrix.token_stride;
   // PERF not unrolled: code that runs once is fetched from memory.
 #pragma unroll 1
   for (int column = 0; column < kCompactChunk; column += 16, element += 16) {
@@ -68,7 +82,7 @@ __device__ __forceinline__ void multiply_keys(const CompactParams& p, const Comp
         multiply_step<Io, true, 2>(part, a[step], tiles + static_cast<uint32_t>(step / 4) * kTile,
                                    step % 4 * 16, column);
       }
-      scale_scores(part, s, i, column + lane_column());
+      scale_scores(part, s, rows, i, column + lane_column());
     }
     const float4 upper = join_pairs({part[0][0], part[0][1]}, {part[1][0], part[1][1]}),
                  lower = join_pairs({part[0][2], part[0][3]}, {part[1][2], part[1][3]});
@@ -87,10 +101,9 @@ __global__ void __launch_bounds__(kBlockThreads, 8)
   const auto head = static_cast<int>(blockIdx.x), thread = static_cast<int>(threadIdx.x);
   const CompactSpan span = compact_span(p.shape);
   if (span.tokens <= 0) return;
-  const CompactRequest request = request_numbers(p, span, head);
   request_rows<2>(tiles, p.k, span, compact_key_head(p.shape, head));
   ptx::close_copies();
-  put_numbers(p, request, s);
+  if (warp() == 0) put_numbers(p, request_numbers(p, span, head), s);
   ptx::wait_for_copies<0>();
   __syncthreads();
   if (p.sums.data != nullptr && thread < span.tokens) {

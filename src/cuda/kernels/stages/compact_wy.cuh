@@ -2,7 +2,7 @@
 //
 // Math      u = A_inverse diag(beta) v, w = A_inverse diag(beta exp G) k: in the order of wy.cuh
 // Roles     a CTA of 128 threads has one (chunk, head), a warp 16 rows of u and w
-// Pipeline  request numbers, A_inverse, v, k -> A_inverse with either factor, left operands in
+// Pipeline  request A_inverse, numbers, v, k -> A_inverse with either factor, left operands in
 //           registers -> 64 columns of u, then of w, at a time
 // Memory    tiles of 8 KB: A_inverse, whose rows make room for their warp's results; v, k two each
 // Floor     docs/kernels/stages.md
@@ -30,11 +30,12 @@ __device__ __forceinline__ void load_inverse(uint32_t tile, const CompactTokens&
       const int row = row0 + lane_row() + i % 2 * 8, j = 16 * step + lane_column() + i / 2 * 8;
       const float2 beta = *reinterpret_cast<const float2*>(s.beta + j),
                    G = *reinterpret_cast<const float2*>(s.G + j);
-      uint32_t& word = of_values[step][i];
-      const float x = j <= row ? P::first(word) * beta.x : 0.0f,
-                  y = j < row ? P::second(word) * beta.y : 0.0f;
-      word = P::pack(x, y);
-      of_keys[step][i] = P::pack(j <= row ? x * decay(G.x) : 0.0f, j < row ? y * decay(G.y) : 0.0f);
+      const float x = P::first(of_values[step][i]) * beta.x,
+                  y = P::second(of_values[step][i]) * beta.y;
+      // Above the diagonal may be anything.
+      const uint32_t keep = j < row ? ~0u : j == row ? 0xFFFFu : 0u;
+      of_values[step][i] = P::pack(x, y) & keep;
+      of_keys[step][i] = P::pack(x * decay(G.x), y * decay(G.y)) & keep;
     }
   }
 }
@@ -50,7 +51,7 @@ __device__ __forceinline__ void store_result(uint8_t* tile, Part<8>& part, const
   auto* to = static_cast<uint16_t*>(rows.data) + compact_at(rows, span.row + row, head) + column +
              8 * piece;
 #pragma unroll
-  for (int i = 0; i < 4; ++i, row += 4, to += 4 * int64_t{rows.token_stride}) {
+  for (int i = 0; i < 4; ++i, row += 4, to += 4 * rows.token_stride) {
     if (row >= span.tokens) continue;
     *reinterpret_cast<uint4*>(to) = *reinterpret_cast<const uint4*>(
         tile + tile::swizzled_piece(static_cast<uint32_t>(row), static_cast<uint32_t>(piece)));
@@ -101,14 +102,15 @@ __global__ void __launch_bounds__(kBlockThreads, 5)
   const auto head = static_cast<int>(blockIdx.x);
   const CompactSpan span = compact_span(p.shape);
   if (span.tokens <= 0) return;
-  const CompactRequest request = request_numbers(p, span, head);
   request_rows<1>(tiles, p.matrix, span, head);
   ptx::close_copies();
+  CompactRequest request;
+  if (warp() == 0) request = request_numbers(p, span, head);
   request_rows<2>(tiles + kTile, p.values, span, head);
   ptx::close_copies();
   request_rows<2>(tiles + 3 * kTile, p.k, span, compact_key_head(p.shape, head));
   ptx::close_copies();
-  put_numbers(p, request, s);
+  if (warp() == 0) put_numbers(p, request, s);
   ptx::wait_for_copies<2>();
   __syncthreads();
   multiply_inverse<Io>(p, span, head, shared, s);

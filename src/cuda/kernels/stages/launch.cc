@@ -3,6 +3,8 @@
 
 #include <cuda_runtime_api.h>
 
+#include <initializer_list>
+
 #include "cuda/kernels/stages/compact.h"
 #include "cuda/kernels/stages/config.h"
 #include "cuda/kernels/stages/instances.h"
@@ -118,13 +120,19 @@ bool launch_compact(Kernel kernel, const StageParams& params, const Target& targ
 }  // namespace
 
 int load_kernels() noexcept {
+  const auto load = [](const void* function) {
+    cudaFuncAttributes attributes{};
+    return cudaFuncGetAttributes(&attributes, function);
+  };
+  for (const void* function : {compact_cumsum(), compact_kkt(true), compact_kkt(false),
+                               compact_wy(true), compact_wy(false)}) {
+    if (const cudaError_t error = load(function); error != cudaSuccess) return error;
+  }
   for (int kernel = 0; kernel < kKernels; ++kernel) {
     for (int variant = 0; variant < 8; ++variant) {
-      cudaFuncAttributes attributes{};
-      const void* const function =
-          function_of(static_cast<Kernel>(kernel), variant % 2 != 0, variant / 2 % 2 != 0,
-                      variant / 4 != 0, 16 << variant % 4);
-      const cudaError_t error = cudaFuncGetAttributes(&attributes, function);
+      const cudaError_t error =
+          load(function_of(static_cast<Kernel>(kernel), variant % 2 != 0, variant / 2 % 2 != 0,
+                           variant / 4 != 0, 16 << variant % 4));
       if (error != cudaSuccess) return error;
     }
   }
