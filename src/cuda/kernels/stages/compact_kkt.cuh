@@ -2,7 +2,7 @@
 //
 // Math      A_ij = beta_i exp(G_i - G_j) (k_i . k_j), i > j: in the order of kkt.cuh
 // Roles     a CTA of 128 threads has one (chunk, head), a warp 16 rows of A
-// Pipeline  request keys, numbers -> G -> 16 columns of A at a time, those up to the diagonal
+// Pipeline  request numbers, keys -> G -> 16 columns of A at a time, those up to the diagonal
 // Memory    17 KB: the keys
 // Floor     docs/kernels/stages.md
 // SPDX-License-Identifier: Apache-2.0
@@ -101,9 +101,11 @@ __global__ void __launch_bounds__(kBlockThreads, 8)
   const auto head = static_cast<int>(blockIdx.x), thread = static_cast<int>(threadIdx.x);
   const CompactSpan span = compact_span(p.shape);
   if (span.tokens <= 0) return;
+  CompactRequest request;
+  if (warp() == 0) request = request_numbers(p, span, head);
   request_rows<2>(tiles, p.k, span, compact_key_head(p.shape, head));
   ptx::close_copies();
-  if (warp() == 0) put_numbers(p, request_numbers(p, span, head), s);
+  if (warp() == 0) put_numbers(p, request, s);
   ptx::wait_for_copies<0>();
   __syncthreads();
   if (p.sums.data != nullptr && thread < span.tokens) {
