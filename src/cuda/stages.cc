@@ -336,21 +336,19 @@ int launch_key_states(ChunkStageProblem p, Kernel kernel, void* memory, const Ta
 
 int launch_stage(const ChunkStageProblem& p, const StageChoice& choice, void* memory, int device,
                  void* stream) noexcept {
+  const auto states = static_cast<int32_t>(states_per_batch(p));  // not of all ways
+  const Target target = target_of(device);
   switch (choice.way) {
     case StageWay::kLinear:
       return chunk_forward::launch(lower_linear_stage(p, choice.split),
                                    lower_tiles(as_linear_attention(p)), memory, device, stream);
     case StageWay::kOutputs:
-      return chunk_o::launch(lower_stage(p), lower_output_tiles(p),
-                             static_cast<int32_t>(states_per_batch(p)), target_of(device), stream);
+      return chunk_o::launch(lower_stage(p), lower_output_tiles(p), states, target, stream);
     case StageWay::kStates:
-      return chunk_h::launch(lower_stage(p), lower_state_tiles(p),
-                             static_cast<int32_t>(states_per_batch(p)), target_of(device), stream);
+      return chunk_h::launch(lower_stage(p), lower_state_tiles(p), states, target, stream);
     default:
-      if (is_key_states(p)) {
-        return launch_key_states(p, choice.kernel, memory, target_of(device), stream);
-      }
-      return launch_segments(choice.kernel, lower_stage(p), memory, target_of(device), stream);
+      if (is_key_states(p)) return launch_key_states(p, choice.kernel, memory, target, stream);
+      return launch_segments(choice.kernel, lower_stage(p), memory, target, stream);
   }
 }
 

@@ -105,7 +105,8 @@ tile::TokenTensor states_tensor(const ChunkStageProblem& p) noexcept {
 
 int64_t states_per_batch(const ChunkStageProblem& p) noexcept {
   if (p.rows.B == 1 || !present(p.h)) return 1;
-  return p.h.stride[0] % p.h.stride[1] == 0 ? p.h.stride[0] / p.h.stride[1] : 0;
+  const int64_t batch = p.h.stride[0], chunk = p.h.stride[1];
+  return chunk != 0 && batch % chunk == 0 ? batch / chunk : 0;
 }
 
 core::DeltaRuleProblem as_linear_attention(const ChunkStageProblem& p) noexcept {
