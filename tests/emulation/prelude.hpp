@@ -41,11 +41,11 @@ inline uint32_t __byte_perm(uint32_t a, uint32_t b, uint32_t selector) {
   }
   return out;
 }
+inline int __popc(uint32_t x) { return std::popcount(x); }
 inline float __uint_as_float(uint32_t x) { return std::bit_cast<float>(x); }
 inline uint32_t __float_as_uint(float x) { return std::bit_cast<uint32_t>(x); }
 inline float __fdividef(float x, float y) { return x / y; }
 #define __expf(x) (std::exp(x))  // glibc has a function of that name
-inline int __popc(uint32_t x) { return std::popcount(x); }
 inline float rsqrtf(float x) { return 1.0f / std::sqrt(x); }
 inline void __syncthreads() { ::emulation::named_barrier(0, ::emulation::block_extent.x, true); }
 inline void __syncwarp(uint32_t = ~0u) { ::emulation::meet_warp(); }
