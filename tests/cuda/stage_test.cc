@@ -63,12 +63,6 @@ void add_sums(const Add& add) {
   add("cumsum_reverse_packed", kStage, [](auto& c) {
     c.lengths = kLengths, c.direction = SLUICE_DIRECTION_REVERSE, c.gate = kBF16;
   });
-  add("cumsum_float32", kStage,
-      [](auto& c) { c.HV = 20, c.B = 2, c.gates = GateProfile::kMinusInfinity; });
-  add("cumsum_float32_packed", kStage,
-      [](auto& c) { c.HV = 4, c.lengths = kLengths, c.index = kI64; });
-  add("cumsum_float32_many_packed", kStage,
-      [](auto& c) { c.HV = 4, c.lengths.assign(70, 1), c.lengths[40] = 130, c.lengths[41] = 0; });
   add("cumsum_head_first_c128", kStage, [](auto& c) {
     c.placement = Placement::kHeadFirst, c.C = 128, c.B = 2, c.gate = kF16, c.index = kI64;
   });
@@ -77,13 +71,6 @@ void add_sums(const Add& add) {
 void add_kkt(const Add& add) {
   constexpr auto kStage = SLUICE_STAGE_SCALED_DOT_KKT;
   add("kkt_tiles", kStage, [](auto& c) { c.K = 128, c.B = 2; });
-  add("kkt_tiles_packed", kStage, [](auto& c) {
-    c.K = 128, c.lengths = kLengths, c.A = c.io = kF16, c.summed = false, c.H = 2, c.HV = 4;
-  });
-  add("kkt_tiles_cyclic_head_first", kStage, [](auto& c) {
-    c.K = 128, c.placement = Placement::kHeadFirst, c.H = 2, c.HV = 4, c.B = 2;
-    c.head_map = SLUICE_HEAD_MAP_CYCLIC, c.has_beta = false, c.gates = GateProfile::kNone;
-  });
   add("kkt_tiles_c128_packed", kStage,
       [](auto& c) { c.C = 128, c.lengths = kLengths, c.A = kBF16, c.io = kF16, c.summed = false; });
   add("kkt_tiles_head_first", kStage,
@@ -119,11 +106,6 @@ void add_solves(const Add& add) {
 void add_wy(const Add& add) {
   constexpr auto kStage = SLUICE_STAGE_WY_FAST;
   add("wy_tiles", kStage, [](auto& c) { c.K = 128, c.V = 64, c.B = 2; });
-  add("wy_tiles_k128_v128", kStage, [](auto& c) { c.K = c.V = 128, c.B = 2, c.summed = false; });
-  add("wy_tiles_k128_v128_packed", kStage, [](auto& c) {
-    c.K = c.V = 128, c.lengths = kLengths, c.io = c.A_inverse = kF16, c.beta = kBF16;
-    c.H = 2, c.HV = 4, c.index = kI64;
-  });
   add("wy_tiles_c128_packed", kStage, [](auto& c) {
     c.C = 128, c.lengths = kLengths, c.io = c.A_inverse = kF16, c.V = 128, c.summed = false;
   });
@@ -167,12 +149,6 @@ void add_pairs(const Add& add) {
 void add_states(const Add& add) {
   constexpr auto kStage = SLUICE_STAGE_CHUNK_H;
   add("h_tiles", kStage, [](auto& c) { c.K = 128, c.B = 2; });
-  add("h_tiles_packed", kStage,
-      [](auto& c) { c.K = c.V = 128, c.lengths = kLengths, c.slots = true, c.H = 2, c.HV = 4; });
-  add("h_tiles_float16_head_first", kStage, [](auto& c) {
-    c.io = c.h = kF16, c.V = 192, c.placement = Placement::kHeadFirst, c.summed = false;
-    c.lengths = {0, 1, 63, 64, 65, 127, 128, 129}, c.gates = GateProfile::kMinusInfinity;
-  });
   add("h_tiles_c128_packed", kStage, [](auto& c) {
     c.C = 128, c.lengths = kLengths, c.io = c.h = kF16, c.V = 128, c.slots = true;
   });
@@ -298,11 +274,41 @@ void add_gla(const Add& add) {
   add("o_plain_carries", kStage, [](auto& c) { c.with_h = false, c.K = 72, c.C = 128; });
 }
 
+/// Sizes of models, which have kernels of their own. WHY last: seeds are places in the list.
+void add_models(const Add& add) {
+  constexpr auto kSums = SLUICE_STAGE_CHUNK_CUMSUM, kKkt = SLUICE_STAGE_SCALED_DOT_KKT;
+  constexpr auto kWy = SLUICE_STAGE_WY_FAST, kStates = SLUICE_STAGE_CHUNK_H;
+  add("cumsum_float32", kSums,
+      [](auto& c) { c.HV = 20, c.B = 2, c.gates = GateProfile::kMinusInfinity; });
+  add("cumsum_float32_packed", kSums,
+      [](auto& c) { c.HV = 4, c.lengths = kLengths, c.index = kI64; });
+  add("cumsum_float32_many_packed", kSums,
+      [](auto& c) { c.HV = 4, c.lengths.assign(70, 1), c.lengths[40] = 130, c.lengths[41] = 0; });
+  add("kkt_tiles_packed", kKkt, [](auto& c) {
+    c.K = 128, c.lengths = kLengths, c.A = c.io = kF16, c.summed = false, c.H = 2, c.HV = 4;
+  });
+  add("kkt_tiles_cyclic_head_first", kKkt, [](auto& c) {
+    c.K = 128, c.placement = Placement::kHeadFirst, c.H = 2, c.HV = 4, c.B = 2;
+    c.head_map = SLUICE_HEAD_MAP_CYCLIC, c.has_beta = false, c.gates = GateProfile::kNone;
+  });
+  add("wy_tiles_k128_v128", kWy, [](auto& c) { c.K = c.V = 128, c.B = 2, c.summed = false; });
+  add("wy_tiles_k128_v128_packed", kWy, [](auto& c) {
+    c.K = c.V = 128, c.lengths = kLengths, c.io = c.A_inverse = kF16, c.beta = kBF16;
+    c.H = 2, c.HV = 4, c.index = kI64;
+  });
+  add("h_tiles_packed", kStates,
+      [](auto& c) { c.K = c.V = 128, c.lengths = kLengths, c.slots = true, c.H = 2, c.HV = 4; });
+  add("h_tiles_float16_head_first", kStates, [](auto& c) {
+    c.io = c.h = kF16, c.V = 192, c.placement = Placement::kHeadFirst, c.summed = false;
+    c.lengths = {0, 1, 63, 64, 65, 127, 128, 129}, c.gates = GateProfile::kMinusInfinity;
+  });
+}
+
 std::vector<StageConfig> configs() {
   std::vector<StageConfig> all;
   const Add add{&all};
   for (const auto part : {add_sums, add_kkt, add_solves, add_wy, add_pairs, add_states,
-                          add_key_gates, add_outputs, add_gla})
+                          add_key_gates, add_outputs, add_gla, add_models})
     part(add);
   return all;
 }
