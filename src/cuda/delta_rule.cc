@@ -17,7 +17,8 @@ namespace {
 using core::DeltaRuleProblem;
 
 Gpu gpu_of(const DeltaRuleProblem& p) noexcept {
-  return {compute_capability(p.q.device.index), multiprocessors(p.q.device.index)};
+  const int device = p.q.device.index;
+  return {compute_capability(device), multiprocessors(device), resident_clusters(device)};
 }
 
 Status choose(const DeltaRuleProblem& p, KernelChoice* choice) noexcept {
@@ -46,7 +47,7 @@ size_t delta_rule_workspace(const DeltaRuleProblem& p) noexcept {
   const Gpu gpu = gpu_of(p);
   const Wish& wish = environment().wish;
   if (!may_be_fused(p, gpu, wish)) return 0;
-  return split_workspace(p, choose_split(p, gpu.multiprocessors, wish.split));
+  return split_workspace(p, choose_split(p, gpu.room(), wish.split));
 }
 
 Status run_delta_rule(const DeltaRuleProblem& p, sluice_workspace workspace,

@@ -3,6 +3,8 @@
 #ifndef SLUICE_CUDA_GPU_H_
 #define SLUICE_CUDA_GPU_H_
 
+#include "cuda/room.h"
+
 namespace sluice::cuda {
 
 /// Number of GPUs, 0 if there is no driver.
@@ -13,6 +15,9 @@ int compute_capability(int device) noexcept;
 
 /// Multiprocessors of a GPU, 0 if it cannot be asked.
 int multiprocessors(int device) noexcept;
+
+/// Clusters of linear attention's kernel that a GPU runs at once. The driver is asked once per GPU.
+Clusters resident_clusters(int device) noexcept;
 
 /// Makes a GPU current while it lives.
 class DeviceGuard {

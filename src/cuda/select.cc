@@ -154,10 +154,12 @@ Status check_generic(const DeltaRuleProblem& p, int capability) noexcept {
 }
 
 /// Of one dtype, K and V: whole, in 64 columns of V, cut, and both.
-#define SLUICE_FUSED(name)                                                          \
-  {"cuda.chunk_forward.sm_90a." name, "cuda.chunk_forward.sm_90a." name ".columns", \
-   "cuda.chunk_forward.sm_90a." name ".segments",                                   \
-   "cuda.chunk_forward.sm_90a." name ".columns.segments"}
+#define SLUICE_WAYS(name)                                                          \
+  "cuda.chunk_forward.sm_90a." name, "cuda.chunk_forward.sm_90a." name ".columns", \
+      "cuda.chunk_forward.sm_90a." name ".segments",                               \
+      "cuda.chunk_forward.sm_90a." name ".columns.segments"
+#define SLUICE_FUSED(name) {SLUICE_WAYS(name)}
+#define SLUICE_LINEAR(name) {SLUICE_WAYS(name), "cuda.chunk_forward.sm_90a." name ".clusters"}
 /// By dtype (bfloat16 first), K (64 first) and V (64 first).
 constexpr core::KernelName kFusedNames[2][2][3][4] = {
     {{SLUICE_FUSED("bf16.k64.v64"), SLUICE_FUSED("bf16.k64.v128"), SLUICE_FUSED("bf16.k64.v256")},
@@ -166,18 +168,21 @@ constexpr core::KernelName kFusedNames[2][2][3][4] = {
     {{SLUICE_FUSED("fp16.k64.v64"), SLUICE_FUSED("fp16.k64.v128"), SLUICE_FUSED("fp16.k64.v256")},
      {SLUICE_FUSED("fp16.k128.v64"), SLUICE_FUSED("fp16.k128.v128"),
       SLUICE_FUSED("fp16.k128.v256")}}};
-/// Of linear attention, by dtype and K.
-constexpr core::KernelName kLinearNames[2][2][4] = {
-    {SLUICE_FUSED("linear.bf16.k64"), SLUICE_FUSED("linear.bf16.k128")},
-    {SLUICE_FUSED("linear.fp16.k64"), SLUICE_FUSED("linear.fp16.k128")}};
+/// Of linear attention, by dtype and K; the last one in clusters.
+constexpr core::KernelName kLinearNames[2][2][5] = {
+    {SLUICE_LINEAR("linear.bf16.k64"), SLUICE_LINEAR("linear.bf16.k128")},
+    {SLUICE_LINEAR("linear.fp16.k64"), SLUICE_LINEAR("linear.fp16.k128")}};
+#undef SLUICE_LINEAR
 #undef SLUICE_FUSED
+#undef SLUICE_WAYS
 
 core::KernelName fused_name(const DeltaRuleProblem& p,
                             const chunk_forward::SplitRequest& split) noexcept {
   const bool narrow = p.V > 64 && split.columns == 64,
              cut = split.rule != chunk_forward::SplitRule::kWhole;
   const int type = p.q.dtype.code == kBf16Code ? 0 : 1, way = (narrow ? 1 : 0) + (cut ? 2 : 0);
-  if (is_linear(p)) return kLinearNames[type][p.K / 128][way];
+  const bool clusters = split.rule == chunk_forward::SplitRule::kCluster;
+  if (is_linear(p)) return kLinearNames[type][p.K / 128][clusters ? 4 : way];
   return kFusedNames[type][p.K / 128][p.V / 128][way];
 }
 
@@ -220,7 +225,7 @@ Status choose_kernel(const DeltaRuleProblem& problem, const Gpu& gpu, const Wish
     Status status = check_fused(problem, gpu.capability);
     if (status.ok()) status = check_addresses(problem);
     if (status.ok()) {
-      const auto split = choose_split(problem, gpu.multiprocessors, wish.split);
+      const auto split = choose_split(problem, gpu.room(), wish.split);
       *choice = {DeltaKernel::kFused, fused_name(problem, split), split};
     }
     if (status.ok() || wish.kernel == KernelWish::kFused) return status;

@@ -27,6 +27,9 @@ struct Wish {
 struct Gpu {
   int capability = 0;  ///< 10 major + minor
   int multiprocessors = 0;
+  Clusters clusters{};
+
+  Room room() const noexcept { return {multiprocessors, clusters}; }
 };
 
 struct KernelChoice {

@@ -5,6 +5,7 @@
 #include <array>
 #include <cstdlib>
 #include <cstring>
+#include <string>
 
 namespace sluice::cuda {
 namespace {
@@ -165,9 +166,65 @@ Expectation expect_segments(const DeltaRuleProblem& p, SplitRequest* request) no
   return exact;
 }
 
+/// The request of segments that are the CTAs of clusters.
+SplitRequest in_clusters(const SplitRequest& request, int32_t ctas) noexcept {
+  SplitRequest out = request;
+  out.rule = SplitRule::kCluster;
+  out.value = ctas;
+  out.columns = 128;
+  out.most_boundaries = 0;
+  return out;
+}
+
+/// Whether the cluster kernel takes a problem. WHY not lengths that differ: every sequence would
+/// have as many CTAs as the longest one.
+bool takes_clusters(const DeltaRuleProblem& p) noexcept {
+  // BOUND: CTAs of the grid are an int32.
+  return is_linear(p) && is_even(p) && p.V % 128 == 0 && p.rows.N > 0 && p.rows.T > 0 &&
+         p.rows.N * p.HV * (p.V / 128) < int64_t{1} << 27;
+}
+
+/// What segments in clusters are judged by: N x HV x slices of V, chunks of each, CTAs of a
+/// cluster, and what the GPU runs at once.
+struct ClusterCase {
+  int64_t items, chunks, ctas, resident, multiprocessors;
+};
+
+/// Time of linear attention in clusters, in units of cut_time(): both passes of a chunk, and
+/// launch, exchange and first loads, which later waves have half of. Fitted to forced sizes on an
+/// H200: 16 heads, 512 to 131072 tokens, 9 % root mean square.
+float cluster_time(const ClusterCase& of) noexcept {
+  constexpr float kChunk = 1.47f, kFullChunk = 1.5f, kFirst = 11.5f, kNext = 6.0f;
+  const int64_t waves = (of.items + of.resident - 1) / of.resident,
+                length = (of.chunks + of.ctas - 1) / of.ctas;
+  const auto number = [](int64_t x) { return static_cast<float>(x); };
+  const float in_waves = number(waves * length) * kChunk + kFirst + number(waves - 1) * kNext,
+              moved = number(of.items * of.chunks) / number(of.multiprocessors) * kFullChunk;
+  return std::max(in_waves, moved);
+}
+
+/// The best size of clusters, and its time in units of the model of segments.
+struct ClusterOutlook {
+  float time;
+  int32_t ctas;  ///< 0: none
+};
+
+ClusterOutlook look_at_clusters(const DeltaRuleProblem& p, const Room& room) noexcept {
+  ClusterOutlook best{};
+  if (!takes_clusters(p)) return best;
+  const int64_t items = p.rows.N * p.HV * (p.V / 128), chunks = even_chunks(p);
+  for (size_t i = 0; i < kClusterSizes.size(); ++i) {
+    if (room.clusters[i] == 0) continue;
+    const ClusterCase of{items, chunks, kClusterSizes[i], room.clusters[i], room.multiprocessors};
+    const float time = cluster_time(of);
+    if (best.ctas == 0 || time < best.time) best = {time, kClusterSizes[i]};
+  }
+  return best;
+}
+
 /// 128 or 64 columns of V a work item; and the rule kWhole where expected lengths gain too little
 /// by a cut. WHY 64 columns are not cut: slower than one of the two wherever it was measured.
-void choose_way(const DeltaRuleProblem& p, SplitRequest* request) noexcept {
+void choose_way(const DeltaRuleProblem& p, const Room& room, SplitRequest* request) noexcept {
   SplitRequest whole = *request;
   whole.rule = SplitRule::kWhole;
   whole.most_boundaries = 0;
@@ -178,6 +235,11 @@ void choose_way(const DeltaRuleProblem& p, SplitRequest* request) noexcept {
   const Expectation wide = expect_segments(p, request);
   whole.columns = 64;
   const Expectation narrow = p.V % 128 == 0 ? expect(p, whole) : wide;
+  const ClusterOutlook clusters = look_at_clusters(p, room);
+  if (clusters.ctas > 0 && clusters.time < std::min(wide.equal.time, narrow.equal.whole)) {
+    *request = in_clusters(*request, clusters.ctas);
+    return;
+  }
   if (is_worth_asking(p, wide, narrow)) {
     if (is_even(p)) cut_evenly(p, wide.equal.count, chunk_forward::kShortestSegment, request);
     request->or_narrow = !is_even(p) && !is_bounded(p) && narrow.equal.whole < wide.equal.whole;
@@ -190,16 +252,27 @@ void choose_way(const DeltaRuleProblem& p, SplitRequest* request) noexcept {
 
 /// choose_way(), remembered. PERF a model asks for the same sizes layer after layer, and the model
 /// of time takes microseconds.
-void recall_way(const DeltaRuleProblem& p, SplitRequest* request) noexcept {
-  using Key = std::array<int64_t, 10>;
+void recall_way(const DeltaRuleProblem& p, const Room& room, SplitRequest* request) noexcept {
+  using Key = std::array<int64_t, 14>;
   static thread_local Key known{};
   static thread_local SplitRequest answer;
-  const Key key{
-      p.rows.N, p.rows.T, p.rows.longest,      core::present(p.rows.cu_seqlens), p.HV,
-      p.K,      p.V,      request->may_forget, request->multiprocessors,         is_linear(p)};
+  const Key key{p.rows.N,
+                p.rows.T,
+                p.rows.longest,
+                core::present(p.rows.cu_seqlens),
+                p.HV,
+                p.K,
+                p.V,
+                request->may_forget,
+                request->multiprocessors,
+                is_linear(p),
+                room.clusters[0],
+                room.clusters[1],
+                room.clusters[2],
+                room.clusters[3]};
   if (key != known) {
     answer = *request;
-    choose_way(p, &answer);
+    choose_way(p, room, &answer);
     known = key;
   }
   *request = answer;
@@ -257,12 +330,17 @@ Status parse_split(const char* split, const char* history, SplitWish* wish) noex
     wish->split = known.split;
     return ok_status();
   }
+  for (const int ctas : kClusterSizes) {
+    if (split != "cluster" + std::to_string(ctas)) continue;
+    wish->cluster = ctas;
+    return ok_status();
+  }
   char* end = nullptr;
   const long count = std::strtol(split, &end, 10);
   if (*end != '\0' || count < 2 || count > core::kMostWishedSegments) {
     return Status::failure(Code::kInvalidArgument,
-                           "cuda: SLUICE_CUDA_SPLIT = %s, expected auto, never, columns, length or "
-                           "2 to %d segments",
+                           "cuda: SLUICE_CUDA_SPLIT = %s, expected auto, never, columns, length, "
+                           "cluster2, cluster4, cluster6, cluster8 or 2 to %d segments",
                            split, core::kMostWishedSegments);
   }
   wish->split = SLUICE_SPLIT_SEGMENTS;
@@ -270,12 +348,12 @@ Status parse_split(const char* split, const char* history, SplitWish* wish) noex
   return ok_status();
 }
 
-SplitRequest choose_split(const DeltaRuleProblem& p, int multiprocessors,
+SplitRequest choose_split(const DeltaRuleProblem& p, const Room& room,
                           const SplitWish& wish) noexcept {
   const bool own = p.split != SLUICE_SPLIT_AUTO;
   const sluice_split split = own ? p.split : wish.split;
   SplitRequest request;
-  request.multiprocessors = multiprocessors;
+  request.multiprocessors = room.multiprocessors;
   const bool wide = p.V % 128 == 0;
   request.columns = !wide || split == SLUICE_SPLIT_COLUMNS ? 64 : 128;
   request.transition_columns = (p.K == 128 || is_linear(p)) && wide ? 128 : 64;
@@ -283,7 +361,11 @@ SplitRequest choose_split(const DeltaRuleProblem& p, int multiprocessors,
   request.may_forget = may_forget(p, wish);
   request.in_order = is_even(p);
   apply(split, own ? p.split_value : wish.value, p, &request);
-  if (split == SLUICE_SPLIT_AUTO) recall_way(p, &request);
+  if (split == SLUICE_SPLIT_AUTO) {
+    if (wish.cluster > 0 && takes_clusters(p)) return in_clusters(request, wish.cluster);
+    recall_way(p, room, &request);
+    if (request.rule == SplitRule::kCluster) return request;
+  }
   if (request.rule == SplitRule::kWhole || request.most_boundaries == 0) {
     request.rule = SplitRule::kWhole;
     request.most_boundaries = 0;
@@ -292,6 +374,7 @@ SplitRequest choose_split(const DeltaRuleProblem& p, int multiprocessors,
 }
 
 size_t split_workspace(const DeltaRuleProblem& p, const SplitRequest& request) noexcept {
+  if (request.rule == SplitRule::kCluster) return 0;
   if (request.rule == SplitRule::kWhole && request.in_order) return 0;
   return chunk_forward::split_layout(p.rows.N, p.HV, p.K, p.V, request.most_boundaries).end;
 }

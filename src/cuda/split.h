@@ -6,6 +6,7 @@
 
 #include "core/problem.hpp"
 #include "cuda/kernels/chunk_forward/split.hpp"
+#include "cuda/room.h"
 #include "sluice/status.hpp"
 
 namespace sluice::cuda {
@@ -14,15 +15,16 @@ namespace sluice::cuda {
 struct SplitWish {
   sluice_split split = SLUICE_SPLIT_AUTO;
   int32_t value = 0;
+  int32_t cluster = 0;  ///< CTAs of a cluster, for linear attention where split is AUTO; 0: no wish
   bool strict = false;
 };
 
-/// `split`: auto, never, columns, length, or a number of segments; `history`: auto or strict. Null
-/// or empty is auto. kInvalidArgument for anything else.
+/// `split`: auto, never, columns, length, a number of segments, or cluster2, cluster4, cluster8;
+/// `history`: auto or strict. Null or empty is auto. kInvalidArgument for anything else.
 Status parse_split(const char* split, const char* history, SplitWish* wish) noexcept;
 
 /// The request for a problem that the fused kernel takes.
-chunk_forward::SplitRequest choose_split(const core::DeltaRuleProblem& problem, int multiprocessors,
+chunk_forward::SplitRequest choose_split(const core::DeltaRuleProblem& problem, const Room& room,
                                          const SplitWish& wish) noexcept;
 
 /// Scratch bytes of a request.

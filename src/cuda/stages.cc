@@ -287,9 +287,9 @@ namespace {
 
 Status choose(const ChunkStageProblem& p, StageChoice* choice) noexcept {
   if (!environment().status.ok()) return environment().status;
-  const int device = written(p).device.index;
-  return choose_stage_kernel(p, {compute_capability(device), multiprocessors(device)},
-                             environment().wish, choice);
+  const int d = written(p).device.index;
+  const Gpu gpu{compute_capability(d), multiprocessors(d), resident_clusters(d)};
+  return choose_stage_kernel(p, gpu, environment().wish, choice);
 }
 
 /// One launch, or three where simple GLA is cut into segments.
@@ -377,7 +377,8 @@ size_t chunk_stage_workspace(const ChunkStageProblem& p) noexcept {
   const core::DeltaRuleProblem linear = as_linear_attention(p);
   const Wish& wish = environment().wish;
   if (!may_be_fused(linear, {compute_capability(device), processors}, wish)) return segments;
-  return std::max(segments, split_workspace(linear, choose_split(linear, processors, wish.split)));
+  const Room room{processors, resident_clusters(device)};
+  return std::max(segments, split_workspace(linear, choose_split(linear, room, wish.split)));
 }
 
 Status run_chunk_stage(const ChunkStageProblem& p, sluice_workspace workspace,

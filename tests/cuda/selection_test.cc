@@ -80,6 +80,23 @@ TEST(CudaSelection, LinearAttentionHasItsOwnKernel) {
   EXPECT_EQ(chosen(p, 80), "cuda.chunk_forward.generic");
 }
 
+TEST(CudaSelection, LinearAttentionInClusters) {
+  DeltaRuleProblem p = linear();
+  p.split = SLUICE_SPLIT_AUTO;
+  KernelChoice choice;
+  Wish wish;
+  wish.split.cluster = 4;
+  const auto chosen_for = [&] {
+    EXPECT_TRUE(choose_kernel(p, {90, 132}, wish, &choice).ok());
+    return std::string(choice.name);
+  };
+  EXPECT_EQ(chosen_for(), "cuda.chunk_forward.sm_90a.linear.bf16.k128.clusters");
+  EXPECT_EQ(choice.split.value, 4);
+  p = linear(kFloat16, 64, 256);
+  p.split = SLUICE_SPLIT_AUTO;
+  EXPECT_EQ(chosen_for(), "cuda.chunk_forward.sm_90a.linear.fp16.k64.clusters");
+}
+
 TEST(CudaSelection, TheNameSaysHowSequencesAreSpread) {
   DeltaRuleProblem p = prefill();
   p.split = SLUICE_SPLIT_COLUMNS;

@@ -15,6 +15,7 @@ using chunk_forward::SplitRequest, chunk_forward::SplitRule;
 using core::DeltaRuleProblem;
 
 constexpr int kH200 = 132;  ///< its multiprocessors
+constexpr Clusters kClusters{66, 30, 17, 15};
 
 /// Packed sequences of T tokens in all; only sizes matter.
 DeltaRuleProblem packed(int64_t N, int64_t T, int64_t HV) {
@@ -42,7 +43,7 @@ DeltaRuleProblem dense(int64_t B, int64_t T, int64_t HV) {
 }
 
 SplitRequest request_of(const DeltaRuleProblem& p, const SplitWish& wish = {}) {
-  return choose_split(p, kH200, wish);
+  return choose_split(p, {kH200, kClusters}, wish);
 }
 
 TEST(CudaSplit, FewHeadsAndLongSequencesAreCut) {
@@ -83,10 +84,11 @@ TEST(CudaSplit, LinearAttentionHasItsOwnTimes) {
   const SplitRequest whole = request_of(linear(dense(24, 6144, 20)));
   EXPECT_EQ(whole.rule, SplitRule::kWhole);
   EXPECT_EQ(whole.columns, 128);
-  const SplitRequest narrow = request_of(linear(dense(1, 1024, 16)));
+  // A GPU that runs no clusters.
+  const SplitRequest narrow = choose_split(linear(dense(1, 1024, 16)), {kH200}, {});
   EXPECT_EQ(narrow.rule, SplitRule::kWhole);
   EXPECT_EQ(narrow.columns, 64);
-  const SplitRequest cut = request_of(linear(dense(1, 65536, 16)));
+  const SplitRequest cut = choose_split(linear(dense(1, 65536, 16)), {kH200}, {});
   EXPECT_EQ(cut.rule, SplitRule::kEven);
   EXPECT_EQ(cut.value, 8);  // 128 items for 132 multiprocessors
   EXPECT_TRUE(cut.scalar_factors);
@@ -97,6 +99,51 @@ TEST(CudaSplit, LinearAttentionHasItsOwnTimes) {
   EXPECT_EQ(request_of(odd).columns, 64);
   EXPECT_EQ(request_of(odd).transition_columns, 64);
   EXPECT_EQ(request_of(dense(1, 65536, 16)).columns, 128);  // remembered by rule
+}
+
+TEST(CudaSplit, SegmentsOfLinearAttentionAreClusters) {
+  const auto linear = [](DeltaRuleProblem p) {
+    p.rule = SLUICE_RULE_LINEAR_ATTENTION;
+    p.beta = {};
+    return p;
+  };
+  for (const int64_t T : {1024, 2048, 4096, 8192}) {
+    const DeltaRuleProblem p = linear(dense(1, T, 16));
+    const SplitRequest request = request_of(p);
+    EXPECT_EQ(request.rule, SplitRule::kCluster) << T;
+    EXPECT_EQ(request.value, 6) << T;  // 17 clusters at once, but 15 of 8
+    EXPECT_EQ(request.columns, 128);
+    EXPECT_EQ(split_workspace(p, request), 0u);
+    EXPECT_EQ(request_of(linear(packed(1, T, 16))).rule, SplitRule::kCluster);
+  }
+  EXPECT_EQ(request_of(linear(dense(1, 8192, 15))).value, 8);
+  EXPECT_EQ(request_of(linear(dense(1, 2048, 18))).value, 4);
+  EXPECT_EQ(request_of(linear(dense(1, 512, 16))).rule, SplitRule::kWhole);
+  EXPECT_EQ(request_of(linear(dense(1, 131072, 16))).rule, SplitRule::kEven);
+  EXPECT_EQ(request_of(linear(dense(24, 6144, 20))).rule, SplitRule::kWhole);
+  EXPECT_EQ(request_of(linear(packed(3, 8192, 16))).rule == SplitRule::kCluster, false);
+  DeltaRuleProblem odd = linear(dense(1, 8192, 8));
+  odd.V = 192;
+  EXPECT_NE(request_of(odd).rule, SplitRule::kCluster);
+  odd.V = 256;
+  EXPECT_EQ(request_of(odd).rule, SplitRule::kCluster);
+}
+
+TEST(CudaSplit, TheEnvironmentMayAskForClusters) {
+  SplitWish wish;
+  ASSERT_TRUE(parse_split("cluster2", nullptr, &wish).ok());
+  DeltaRuleProblem p = dense(1, 200, 4);
+  EXPECT_NE(request_of(p, wish).rule, SplitRule::kCluster);  // it is no linear attention
+  p.rule = SLUICE_RULE_LINEAR_ATTENTION;
+  EXPECT_EQ(request_of(p, wish).rule, SplitRule::kCluster);
+  EXPECT_EQ(request_of(p, wish).value, 2);
+  EXPECT_NE(request_of(dense(1, 0, 4), wish).rule, SplitRule::kCluster);
+  p.split = SLUICE_SPLIT_NEVER;
+  EXPECT_EQ(request_of(p, wish).rule, SplitRule::kWhole);
+  ASSERT_TRUE(parse_split("cluster8", nullptr, &wish).ok());
+  p.split = SLUICE_SPLIT_AUTO;
+  EXPECT_EQ(request_of(p, wish).value, 8);
+  EXPECT_FALSE(parse_split("cluster3", nullptr, &wish).ok());
 }
 
 TEST(CudaSplit, TheCallerComesBeforeTheEnvironment) {
@@ -214,9 +261,11 @@ TEST(CudaSplit, UnknownWishesAreRefused) {
   for (const char* text : {"yes", "1", "0", "-3", "4097", "2x", "99999999999999999999"}) {
     const Status status = parse_split(text, nullptr, &wish);
     EXPECT_EQ(status.code, Code::kInvalidArgument);
-    EXPECT_EQ(std::string(status.message),
-              std::string("cuda: SLUICE_CUDA_SPLIT = ") + text +
-                  ", expected auto, never, columns, length or 2 to 4096 segments");
+    EXPECT_EQ(
+        std::string(status.message),
+        std::string("cuda: SLUICE_CUDA_SPLIT = ") + text +
+            ", expected auto, never, columns, length, cluster2, cluster4, cluster6, cluster8 or 2 "
+            "to 4096 segments");
   }
   const Status status = parse_split(nullptr, "none", &wish);
   EXPECT_EQ(std::string(status.message),

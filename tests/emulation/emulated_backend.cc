@@ -13,6 +13,7 @@
 #include "cuda/kernels/chunk_forward/kernel.cuh"
 #include "cuda/kernels/chunk_forward/launch.h"
 #include "cuda/kernels/chunk_forward/plan.cuh"
+#include "cuda/kernels/linear_attention/cluster.cuh"
 #include "cuda/kernels/linear_attention/join.cuh"
 #include "cuda/kernels/linear_attention/kernel.cuh"
 #include "cuda/lower.h"
@@ -27,6 +28,7 @@ namespace sluice::cuda {
 
 uint64_t emulation_seed = 1;
 int emulated_multiprocessors = 4;
+Clusters emulated_clusters{};
 SplitWish emulated_split;
 
 namespace {
@@ -83,6 +85,26 @@ void run_pass(Launches& launch, const ChunkForwardParams& p, int columns, int64_
   if (p.K == 64 && columns == 64) pass(std::integer_sequence<int, 64, 64>());
 }
 
+/// Segments as the CTAs of clusters, one cluster at a time.
+template <class Io>
+std::string run_clusters(ChunkForwardParams p, const Tiles& tiles) {
+  const auto ctas = static_cast<unsigned>(p.split.request.value);
+  p.v = emulated_map(tiles.v, 2);
+  const auto run_k = [&]<int kK>(std::integral_constant<int, kK>) {
+    using C = linear_attention::Config<Io, kK, 128>;
+    emulation::Grid grid;
+    grid.cluster = ctas;
+    grid.ctas = static_cast<unsigned>(p.N * p.HV * (p.V / 128)) * ctas;
+    grid.threads = C::kThreads;
+    grid.resident = 1;
+    grid.shared_bytes = sizeof(linear_attention::ClusterMemory<C>);
+    return emulation::run_grid(grid, emulation_seed,
+                               [&] { linear_attention::cluster_kernel<C>(p); });
+  };
+  return p.K == 128 ? run_k(std::integral_constant<int, 128>())
+                    : run_k(std::integral_constant<int, 64>());
+}
+
 void launch_horizons(Launches& launch, const ChunkForwardParams& p) {
   using namespace chunk_forward;
   if (!p.split.request.may_forget) return;
@@ -137,6 +159,7 @@ int chunk_forward::launch(ChunkForwardParams p, const Tiles& tiles, void* worksp
   p.o_token_stride = tiles.o.token_stride;
   p.o_head_stride = tiles.o.head_stride;
   const auto run_type = [&]<class Io>(Io) {
+    if (p.split.request.rule == SplitRule::kCluster) return run_clusters<Io>(p, tiles);
     return tiles.l2norm ? run<Io, true>(p, tiles, workspace) : run<Io, false>(p, tiles, workspace);
   };
   const std::string found = tiles.q.is_bf16 ? run_type(__nv_bfloat16{}) : run_type(__half{});
@@ -148,7 +171,7 @@ int chunk_forward::launch(ChunkForwardParams p, const Tiles& tiles, void* worksp
 namespace {
 
 Status choose(const core::DeltaRuleProblem& p, KernelChoice* choice) noexcept {
-  return choose_kernel(p, {kHopperCapability, emulated_multiprocessors},
+  return choose_kernel(p, {kHopperCapability, emulated_multiprocessors, emulated_clusters},
                        {KernelWish::kFused, emulated_split}, choice);
 }
 
@@ -160,7 +183,8 @@ Status select(const core::DeltaRuleProblem& p, core::KernelName* name) noexcept 
 }
 
 size_t workspace_of(const core::DeltaRuleProblem& p) noexcept {
-  return split_workspace(p, choose_split(p, emulated_multiprocessors, emulated_split));
+  return split_workspace(
+      p, choose_split(p, {emulated_multiprocessors, emulated_clusters}, emulated_split));
 }
 
 Status run_delta_rule(const core::DeltaRuleProblem& problem, sluice_workspace workspace,

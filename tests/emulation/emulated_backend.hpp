@@ -15,6 +15,7 @@ namespace sluice::cuda {
 extern uint64_t emulation_seed;
 /// Of the GPU that the planner plans for.
 extern int emulated_multiprocessors;
+extern Clusters emulated_clusters;
 /// What the environment would ask for.
 extern SplitWish emulated_split;
 

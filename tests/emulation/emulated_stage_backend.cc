@@ -37,6 +37,7 @@ namespace sluice::cuda {
 
 int compute_capability(int) noexcept { return 90; }
 int multiprocessors(int) noexcept { return 4; }
+Clusters resident_clusters(int) noexcept { return {2, 1}; }
 DeviceGuard::DeviceGuard(int) noexcept {}
 DeviceGuard::~DeviceGuard() = default;
 

@@ -76,6 +76,7 @@ struct Cta {
   int naps = 0;       ///< rounds to sit out
   Cluster* cluster = nullptr;
   std::vector<uint8_t> shared;  ///< of its own, in a grid
+  size_t shared_bytes() const { return shared.empty() ? kSharedBytes : shared.size(); }
   std::vector<Fiber> fibers;
   std::vector<Barrier> warps;
   std::vector<Exchange> exchanges;
@@ -373,7 +374,7 @@ void cluster_wait() {
 
 uint8_t* own_shared() { return cta->shared.empty() ? shared_memory() : cta->shared.data(); }
 
-const uint8_t* remote_shared(const void* own, uint32_t rank) {
+uint8_t* remote_shared(const void* own, uint32_t rank) {
   const auto offset = static_cast<const uint8_t*>(own) - cta->shared.data();
   if (offset < 0 || offset >= static_cast<std::ptrdiff_t>(cta->shared.size())) {
     fail("a pointer outside of shared memory");
@@ -383,13 +384,13 @@ const uint8_t* remote_shared(const void* own, uint32_t rank) {
 }
 
 uint8_t* shared_at(uint32_t address) {
-  if (address >= kSharedBytes) fail("a shared address past the end");
-  return shared_memory() + address;
+  if (address >= cta->shared_bytes()) fail("a shared address past the end");
+  return own_shared() + address;
 }
 
 uint32_t address_of(const void* pointer) {
-  const auto offset = static_cast<const uint8_t*>(pointer) - shared_memory();
-  if (offset < 0 || offset >= static_cast<std::ptrdiff_t>(kSharedBytes)) {
+  const auto offset = static_cast<const uint8_t*>(pointer) - own_shared();
+  if (offset < 0 || offset >= static_cast<std::ptrdiff_t>(cta->shared_bytes())) {
     fail("a pointer outside of shared memory");
   }
   return static_cast<uint32_t>(offset);

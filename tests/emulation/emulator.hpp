@@ -80,7 +80,7 @@ void cluster_arrive();
 void cluster_wait();
 /// Shared memory of a CTA in a grid, and the same place in that of a CTA of its cluster.
 uint8_t* own_shared();
-const uint8_t* remote_shared(const void* own, uint32_t rank);
+uint8_t* remote_shared(const void* own, uint32_t rank);
 
 /// Shared memory of the CTA.
 inline constexpr uint32_t kSharedBytes = 227 * 1024;

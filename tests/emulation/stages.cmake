@@ -35,8 +35,8 @@ add_test(NAME emulated_stages_generic
   COMMAND sluice_emulated_stage_tests --gtest_brief=1 --gtest_filter=*gla*:*SimpleGla*)
 set_tests_properties(emulated_stages_generic PROPERTIES LABELS cpu
   ENVIRONMENT SLUICE_CUDA_KERNEL=generic)
-# ... and on Hopper in segments, and in 64 columns of V.
-foreach(split 3 columns)
+# ... and on Hopper in segments, in 64 columns of V, and in clusters.
+foreach(split 3 columns cluster4)
   add_test(NAME emulated_stages_split_${split}
     COMMAND sluice_emulated_stage_tests --gtest_brief=1 --gtest_filter=*gla*:*SimpleGla*)
   set_tests_properties(emulated_stages_split_${split} PROPERTIES LABELS cpu

@@ -56,6 +56,14 @@ __device__ __forceinline__ void prefetch_l2(const void* address, uint32_t bytes)
                : "memory");
 }
 
+/// Brings a box of a tensor into the L2.
+__device__ __forceinline__ void tma_prefetch(const CUtensorMap* map, BoxOrigin at) {
+  asm volatile(
+      "cp.async.bulk.prefetch.tensor.5d.L2.global.tile [%0, {%1, %2, %3, %4, %5}];\n" ::"l"(map),
+      "r"(at.c0), "r"(at.c1), "r"(at.c2), "r"(at.c3), "r"(at.c4)
+      : "memory");
+}
+
 /// Closes this thread's bulk group.
 __device__ __forceinline__ void bulk_commit() {
   asm volatile("cp.async.bulk.commit_group;\n" ::: "memory");

@@ -48,6 +48,10 @@ constexpr GetLinear kLinearTransitions[2][2] = {
     {linear_attention::bf16_k128_transition, linear_attention::bf16_k64_transition},
     {linear_attention::fp16_k128_transition, linear_attention::fp16_k64_transition}};
 
+const Instance& cluster_instance(bool is_bf16, int K) noexcept {
+  return is_bf16 ? linear_attention::bf16_cluster(K) : linear_attention::fp16_cluster(K);
+}
+
 /// The main pass with items of so many columns.
 const Instance& main_instance(const ChunkForwardParams& p, const Tiles& tiles, int columns) {
   const int type = tiles.q.is_bf16 ? 0 : 1, of_k = p.K == 128 ? 0 : 1;
@@ -61,39 +65,49 @@ const Instance& transition_instance(const ChunkForwardParams& p, const Tiles& ti
   return kTransitions[type][columns == 128 ? 0 : p.K == 128 ? 1 : 2](tiles.l2norm);
 }
 
+/// Lets a kernel have its shared memory. PERF asked of the driver once per GPU, not per launch.
+cudaError_t grant_shared(const Instance& instance, int device) noexcept {
+  const uint64_t bit = device < 64 ? uint64_t{1} << device : 0;
+  if ((instance.granted.load(std::memory_order_relaxed) & bit) != 0) return cudaSuccess;
+  const cudaError_t error =
+      cudaFuncSetAttribute(instance.kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                           static_cast<int>(instance.shared_bytes));
+  if (error == cudaSuccess) instance.granted.fetch_or(bit, std::memory_order_relaxed);
+  return error;
+}
+
 /// A launch that may begin while the one before it ends, with `arguments` = the params.
 struct Launcher {
   cudaStream_t stream;
   int device;
   ChunkForwardParams* params;
   bool follows = false;  ///< after another kernel of this call
+  unsigned cluster = 1;  ///< CTAs of a cluster, of the only kernel of a call
 
   cudaError_t operator()(const void* kernel, dim3 grid, unsigned threads, size_t shared) {
-    cudaLaunchAttribute overlap{};
-    overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    overlap.val.programmaticStreamSerializationAllowed = 1;
+    cudaLaunchAttribute attribute{};
+    attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    attribute.val.programmaticStreamSerializationAllowed = 1;
+    if (cluster > 1) {
+      attribute.id = cudaLaunchAttributeClusterDimension;
+      attribute.val.clusterDim.x = cluster;
+      attribute.val.clusterDim.y = attribute.val.clusterDim.z = 1;
+    }
     cudaLaunchConfig_t config{};
     config.gridDim = grid;
     config.blockDim = dim3(threads);
     config.dynamicSmemBytes = shared;
     config.stream = stream;
-    config.attrs = &overlap;
-    config.numAttrs = follows ? 1 : 0;
+    config.attrs = &attribute;
+    config.numAttrs = follows || cluster > 1 ? 1 : 0;
     follows = true;
     void* arguments[] = {params};
     return cudaLaunchKernelExC(&config, kernel, arguments);
   }
 
   cudaError_t operator()(const Instance& instance, dim3 grid) {
-    // PERF asked of the driver once per GPU, not per launch.
-    const uint64_t bit = device < 64 ? uint64_t{1} << device : 0;
-    if ((instance.granted.load(std::memory_order_relaxed) & bit) == 0) {
-      const cudaError_t error =
-          cudaFuncSetAttribute(instance.kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                               static_cast<int>(instance.shared_bytes));
-      if (error != cudaSuccess) return error;
-      instance.granted.fetch_or(bit, std::memory_order_relaxed);
-    }
+    const cudaError_t error = grant_shared(instance, device);
+    if (error != cudaSuccess) return error;
     return (*this)(instance.kernel, grid, instance.threads, instance.shared_bytes);
   }
 };
@@ -158,7 +172,36 @@ cudaError_t launch_main(Launcher& launch, ChunkForwardParams& p, const Tiles& ti
                 dim3(static_cast<unsigned>(may_cut ? most : std::min(items, most))));
 }
 
+/// The one launch of SplitRule::kCluster.
+cudaError_t launch_clusters(Launcher& launch, ChunkForwardParams& p, const Tiles& tiles) {
+  const int64_t ctas = int64_t{p.N} * p.HV * (p.V / 128) * p.split.request.value;
+  if (!encode_v(p, tiles, 128)) return cudaErrorInvalidValue;
+  launch.cluster = static_cast<unsigned>(p.split.request.value);
+  return launch(cluster_instance(tiles.q.is_bf16, p.K), dim3(static_cast<unsigned>(ctas)));
+}
+
 }  // namespace
+
+int resident_clusters(int ctas, int device) noexcept {
+  const Instance& instance = cluster_instance(true, 128);
+  cudaLaunchAttribute attribute{};
+  attribute.id = cudaLaunchAttributeClusterDimension;
+  attribute.val.clusterDim.x = static_cast<unsigned>(ctas);
+  attribute.val.clusterDim.y = attribute.val.clusterDim.z = 1;
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(static_cast<unsigned>(ctas));
+  config.blockDim = dim3(instance.threads);
+  config.dynamicSmemBytes = instance.shared_bytes;
+  config.attrs = &attribute;
+  config.numAttrs = 1;
+  int clusters = 0;
+  const bool found =
+      grant_shared(instance, device) == cudaSuccess &&
+      cudaOccupancyMaxActiveClusters(&clusters, instance.kernel, &config) == cudaSuccess;
+  if (found) return clusters;
+  cudaGetLastError();
+  return 0;
+}
 
 int load_kernels() noexcept {
   cudaError_t error = cudaSuccess;
@@ -185,6 +228,9 @@ int load_kernels() noexcept {
     }
   }
   load(linear_attention::join().kernel);
+  for (const bool is_bf16 : {false, true}) {
+    for (const int K : {64, 128}) load(cluster_instance(is_bf16, K).kernel);
+  }
   load(join_instance<64>().kernel);
   load(join_instance<128>().kernel);
   load(reinterpret_cast<const void*>(&plan_kernel));
@@ -198,10 +244,11 @@ int launch(ChunkForwardParams params, const Tiles& tiles, void* workspace, int d
   const int64_t items = int64_t{params.N} * params.HV * (params.V / request.columns);
   if (items == 0) return cudaSuccess;
   if (params.T > 0 && !encode_maps(params, tiles)) return cudaErrorInvalidValue;
+  Launcher launcher{static_cast<cudaStream_t>(stream), device, &params};
+  if (request.rule == SplitRule::kCluster) return launch_clusters(launcher, params, tiles);
   const bool may_cut = request.rule != SplitRule::kWhole && params.T > 0;
   // WHY not for one round of whole sequences: every multiprocessor takes one, in whatever order.
   const bool planned = may_cut || (!request.in_order && items > request.multiprocessors);
-  Launcher launcher{static_cast<cudaStream_t>(stream), device, &params};
   cudaError_t error = cudaSuccess;
   if (planned) {
     params.split.lie_in(workspace, params.N, params.HV, params.K, params.V);

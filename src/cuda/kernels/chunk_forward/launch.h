@@ -20,6 +20,10 @@ struct Tiles {
 /// @return a cudaError_t
 int load_kernels() noexcept;
 
+/// Clusters of so many CTAs of linear attention's cluster kernel that the current device runs at
+/// once; 0 if none or if it cannot be asked.
+int resident_clusters(int ctas, int device) noexcept;
+
 /// Enqueues the main pass; before it the planner if params.split.request or lengths that may differ
 /// ask for one, and the other passes of a split if the request may cut sequences.
 /// @param params all but q, k, v, o (maps and strides) and the tables of split filled in

@@ -52,12 +52,13 @@ enum class SplitRule : int32_t {
   kEven,    ///< the host, of lengths that are known to be equal: as many segments of each, no table
   kCount,   ///< the caller: that many segments a sequence
   kLength,  ///< the caller: that many chunks a segment
+  kCluster,  ///< linear attention: segments of a sequence are the CTAs of a cluster, one launch
 };
 
 /// What the host asks of the planner.
 struct SplitRequest {
   SplitRule rule = SplitRule::kWhole;
-  int32_t value = 0;            ///< of kEven, kCount and kLength
+  int32_t value = 0;            ///< of kEven, kCount and kLength; of kCluster: CTAs of a cluster
   int32_t shortest = 1;         ///< least chunks of a segment of kEven
   int32_t multiprocessors = 0;  ///< that the model divides the work by
   int32_t most_boundaries = 0;  ///< that the workspace has room for

@@ -35,6 +35,9 @@ struct Config {
   static_assert((kK == 64 || kK == 128) && (kV == 64 || kV == 128));
 };
 
+/// Most CTAs of a cluster of the kernel whose segments of a sequence are one cluster.
+inline constexpr int kMostClusterCtas = 8;
+
 /// Warps of the service warpgroup; the last one has nothing to do. Warpgroup 1 has the scores, the
 /// others the state.
 enum class ServiceWarp : uint32_t { kLoad = 0, kGate = 1, kValues = 2 };

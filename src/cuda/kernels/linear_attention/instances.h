@@ -20,6 +20,9 @@ const Instance& bf16_k64_transition(int columns) noexcept;
 const Instance& fp16_k128_transition(int columns) noexcept;
 const Instance& fp16_k64_transition(int columns) noexcept;
 const Instance& join() noexcept;
+/// Segments of a sequence as the CTAs of a cluster, by dtype; 128 columns of V.
+const Instance& bf16_cluster(int K) noexcept;
+const Instance& fp16_cluster(int K) noexcept;
 
 }  // namespace sluice::cuda::linear_attention
 

@@ -105,16 +105,16 @@ __device__ __forceinline__ void put_scores(SharedMemoryPlan<C>& s, ScoreCursors<
   at.p.next();
 }
 
-/// Scores warpgroup. The product of the next chunk runs while P of one goes to its place.
-template <class C>
-__device__ __forceinline__ void scores_role(const ChunkForwardParams& p, SharedMemoryPlan<C>& s) {
+/// Scores warpgroup: P of all chunks that `next` deals, item by item. The product of the next chunk
+/// runs while P of one goes to its place.
+template <class C, class Next>
+__device__ __forceinline__ void score_items(const ChunkForwardParams& p, SharedMemoryPlan<C>& s,
+                                            ScoreCursors<C>& at, Next next) {
   // The compiler is to know that it is the same in all lanes.
   const int warp = __shfl_sync(~0u, static_cast<int>((threadIdx.x >> 5) & 3u), 0);
-  chunk_forward::WorkReader<C> work(s);
-  ScoreCursors<C> at;
   float acc[32];
   PackedScores packed;
-  for (WorkItem item = work.next(); item.valid(); item = work.next()) {
+  for (WorkItem item = next(); item.valid(); item = next()) {
     const int chunks = item.chunks();
     if (chunks == 0) continue;
     issue_scores<C>(s, at, acc);
@@ -126,6 +126,14 @@ __device__ __forceinline__ void scores_role(const ChunkForwardParams& p, SharedM
     take_scores<C>(p, s, at, warp, acc, packed, item.rows(chunks - 1));
     put_scores<C>(s, at, warp, packed);
   }
+}
+
+/// Scores warpgroup.
+template <class C>
+__device__ __forceinline__ void scores_role(const ChunkForwardParams& p, SharedMemoryPlan<C>& s) {
+  chunk_forward::WorkReader<C> work(s);
+  ScoreCursors<C> at;
+  score_items<C>(p, s, at, [&] { return work.next(); });
 }
 
 }  // namespace sluice::cuda::linear_attention

@@ -101,41 +101,52 @@ __device__ __forceinline__ void put_gates(GateStage& out, float2 sums, float sca
 /// Chunks whose gates are on their way. PERF memory is further away than one chunk takes.
 inline constexpr int kGatesAhead = 4;
 
+/// Cumulative gates and factors of a work item's chunks; if wanted the sum of all its gates.
+template <class C, bool kTotal>
+__device__ __forceinline__ float gate_item(const ChunkForwardParams& p, SharedMemoryPlan<C>& s,
+                                           tile::RingCursor<C::kGateStages>& cursor,
+                                           const WorkItem& item) {
+  const int lane = static_cast<int>(threadIdx.x & 31u);
+  const RawGate raw = chunk_forward::raw_gate(p, item.head);
+  const GateSource source(p, item);
+  const int chunks = item.chunks();
+  LaneGates gates[kGatesAhead];
+#pragma unroll
+  for (int i = 0; i < kGatesAhead; ++i) gates[i] = source.request(i);
+  float total = 0.0f;
+#pragma unroll 1
+  for (int round = 0; round < chunks; round += kGatesAhead) {
+#pragma unroll
+    for (int i = 0; i < kGatesAhead; ++i) {
+      const int c = round + i;
+      if (c >= chunks) break;
+      const float2 sums = sum_gates(source, raw, gates[i], c, item.tokens - c * 64 - 2 * lane);
+      gates[i] = source.request(c + kGatesAhead);
+      // SYNC gate_ring.empty: scores and state are done with the stage's previous chunk
+      cursor.acquire(s.gate_ring);
+      put_gates(s.gates[cursor.stage], sums, p.scale);
+      // SYNC gate_ring.full: G and the factors of the chunk are written
+      cursor.commit(s.gate_ring);
+      cursor.next();
+      if constexpr (kTotal) total += __shfl_sync(~0u, sums.y, 31);
+    }
+  }
+  return total;
+}
+
 /// Gate warp: cumulative gates and factors of every chunk.
 template <class C>
 __device__ __forceinline__ void gate_role(const ChunkForwardParams& p, SharedMemoryPlan<C>& s) {
-  const int lane = static_cast<int>(threadIdx.x & 31u);
   chunk_forward::WorkReader<C> work(s);
   tile::RingCursor<C::kGateStages> cursor;
   for (WorkItem item = work.next(); item.valid(); item = work.next()) {
-    const RawGate raw = chunk_forward::raw_gate(p, item.head);
-    const GateSource source(p, item);
-    const int chunks = item.chunks();
-    LaneGates gates[kGatesAhead];
-#pragma unroll
-    for (int i = 0; i < kGatesAhead; ++i) gates[i] = source.request(i);
-    float total = 0.0f;
-#pragma unroll 1
-    for (int round = 0; round < chunks; round += kGatesAhead) {
-#pragma unroll
-      for (int i = 0; i < kGatesAhead; ++i) {
-        const int c = round + i;
-        if (c >= chunks) break;
-        const float2 sums = sum_gates(source, raw, gates[i], c, item.tokens - c * 64 - 2 * lane);
-        gates[i] = source.request(c + kGatesAhead);
-        // SYNC gate_ring.empty: scores and state are done with the stage's previous chunk
-        cursor.acquire(s.gate_ring);
-        put_gates(s.gates[cursor.stage], sums, p.scale);
-        // SYNC gate_ring.full: G and the factors of the chunk are written
-        cursor.commit(s.gate_ring);
-        cursor.next();
-        if constexpr (!C::kOutput) total += __shfl_sync(~0u, sums.y, 31);
-      }
-    }
+    const float total = gate_item<C, !C::kOutput>(p, s, cursor, item);
     if constexpr (!C::kOutput) {
       // M of the segment; a sequence's first boundary needs none.
-      const bool wanted = item.before >= 0 && item.column == 0 && chunks > 0 && lane == 0;
-      if (wanted) *chunk_forward::factor_at(p, item.after, item.head) = expf(total);
+      const bool wanted = item.before >= 0 && item.column == 0 && item.chunks() > 0;
+      if (wanted && (threadIdx.x & 31u) == 0) {
+        *chunk_forward::factor_at(p, item.after, item.head) = expf(total);
+      }
     }
   }
 }

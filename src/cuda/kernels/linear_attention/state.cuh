@@ -168,12 +168,11 @@ __device__ __forceinline__ void run_chunk(const ChunkForwardParams& p, SharedMem
   }
 }
 
-/// One work item: the recurrence over its chunks, states in and out.
+/// The chunks of a work item, from the state that enters it in x.S; the state that leaves it, out.
 template <class C>
-__device__ __forceinline__ void run_item(const ChunkForwardParams& p, SharedMemoryPlan<C>& s,
-                                         StateCursors<C>& at, const WorkItem& item, int half,
-                                         StateRegisters<C>& x) {
-  chunk_forward::load_entering<C>(p, item, half, x.S);
+__device__ __forceinline__ void run_chunks(const ChunkForwardParams& p, SharedMemoryPlan<C>& s,
+                                           StateCursors<C>& at, const WorkItem& item, int half,
+                                           StateRegisters<C>& x) {
   if constexpr (C::kOutput) pack_all<C>(x.state, x.S);
   const int chunks = item.chunks();
   if (chunks > 0) decay_state<C>(s, at, x);
@@ -182,6 +181,15 @@ __device__ __forceinline__ void run_item(const ChunkForwardParams& p, SharedMemo
   if constexpr (C::kOutput) send_output<C>(p, s, at, item, chunks, x.out);
   chunk_forward::store_leaving<C>(p, item, half, x.S);
   if constexpr (C::kOutput) chunk_forward::wait_for_store();
+}
+
+/// One work item: the recurrence over its chunks, states in and out.
+template <class C>
+__device__ __forceinline__ void run_item(const ChunkForwardParams& p, SharedMemoryPlan<C>& s,
+                                         StateCursors<C>& at, const WorkItem& item, int half,
+                                         StateRegisters<C>& x) {
+  chunk_forward::load_entering<C>(p, item, half, x.S);
+  run_chunks<C>(p, s, at, item, half, x);
 }
 
 /// State warpgroup `half`.

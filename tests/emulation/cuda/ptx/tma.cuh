@@ -87,6 +87,7 @@ inline void tma_store(const CUtensorMap* map, const void* source, BoxOrigin at) 
       true);
 }
 inline void prefetch_l2(const void*, uint32_t) {}
+inline void tma_prefetch(const CUtensorMap*, BoxOrigin) {}
 inline void bulk_commit() {}
 inline void bulk_wait_read() { emulation::wait_for_stores(); }
 
