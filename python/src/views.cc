@@ -127,6 +127,15 @@ bool is_bfloat16(PyObject* object) noexcept {
   return text != nullptr && std::strcmp(text, "bfloat16") == 0;
 }
 
+/// Whether the object's CUDA array interface says that its memory may be written, as CuPy's does.
+bool says_writable(PyObject* object) noexcept {
+  const Ref interface(PyObject_GetAttrString(object, "__cuda_array_interface__"));
+  const Ref data(interface ? PyMapping_GetItemString(interface.get(), "data") : nullptr);
+  const Ref read_only(data ? PySequence_GetItem(data.get(), 1) : nullptr);
+  PyErr_Clear();
+  return read_only && read_only.get() == Py_False;
+}
+
 /// Whether object.view() is NumPy's, which copies nothing. JAX's makes a new array, on the default
 /// device and not on that of the object.
 bool is_numpy(PyObject* object) noexcept {
@@ -288,7 +297,7 @@ bool Borrowed::view_from_refused(const char* op, const char* argument, PyObject*
                                  sluice_tensor* view, bool* read_only) noexcept {
   const bool good = view_from_capsule(op, argument, object, view, read_only);
   // WHY: JAX's buffers are read-only, and its capsules do not say so.
-  *read_only = true;
+  if (!says_writable(object)) *read_only = true;
   return good;
 }
 
