@@ -165,7 +165,8 @@ Verdict judge_backward(const BackwardConfig& c, const BackwardResult& found,
   // NUM: float32 arithmetic, and one rounding of what is stored: by less than 2 units in a few
   // elements and by less than 1 in the mean of many. Correlated keys amplify as in math.md 7.
   const bool hard = c.keys == KeyProfile::kCos75 || c.keys == KeyProfile::kCos90;
-  // CUDA sums a chunk's gates in one float32, of which -80 and -128 leave the small ones few digits.
+  // CUDA sums a chunk's gates in one float32, of which -80 and -128 leave the small ones few
+  // digits.
   const bool coarse = found.kernel.starts_with("cuda.") &&
                       (c.gates == GateProfile::kResets || c.gates == GateProfile::kMinusInfinity);
   const double arithmetic = hard || coarse ? 1e-4 : 1e-5;
