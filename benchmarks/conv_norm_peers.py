@@ -9,11 +9,7 @@ kernels and, where it can be imported, Dao's causal_conv1d, in one process: time
 Channels and heads are Qwen3-Next's (8192 channels, 32 heads of 128), bfloat16, width 4, SiLU, channels last.
 """
 
-import argparse
-import json
-from importlib.metadata import PackageNotFoundError, version
-
-import sluice
+import peer_record
 import torch
 from fla.modules.causal_conv1d import causal_conv1d_fwd, causal_conv1d_update
 from fla.modules.norm.fused_norm_gate import rms_norm_gated
@@ -68,20 +64,10 @@ def norm(T):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--commit", default="unknown")
-    parser.add_argument("--out")
+    parser = peer_record.parser(__doc__)
     options = parser.parse_args()
-    torch.manual_seed(1)
-    torch.set_grad_enabled(False)
-    versions = {}
-    for name in ("torch", "triton", "flash-linear-attention", "causal-conv1d"):
-        try:
-            versions[name] = version(name)
-        except PackageNotFoundError:
-            print(f"{name} is not here")
-    record = {"schema": "sluice.bench.conv_norm_peers/1", "device": torch.cuda.get_device_name(),
-              "commit": options.commit, "sluice": sluice.__version__, "versions": versions, "rows": []}
+    record = peer_record.start(
+        "conv_norm_peers", options.commit, ("torch", "triton", "flash-linear-attention", "causal-conv1d"))
     cells = [(conv, T) for T in (512, 1024, 2048, 4096, 8192, 32768)]
     cells += [(update, B) for B in (1, 32, 256)] + [(norm, T) for T in (1, 256, 8192, 32768)]
     print(f"{'op':>7} {'T or B':>7} {'us':>9}  peers: us, x, difference")
@@ -101,10 +87,7 @@ def main():
         peers = "; ".join(f"{n} {p['us']:.1f}, {p['us'] / row['us']:.2f}, {p['difference']:.0e}"
                           for n, p in row["peers"].items())
         print(f"{row['op']:>7} {size:>7} {row['us']:9.1f}  {peers}", flush=True)
-    if options.out:
-        with open(options.out, "w") as file:
-            json.dump(record, file, indent=1)
-            file.write("\n")
+    peer_record.write(record, options.out)
 
 
 if __name__ == "__main__":

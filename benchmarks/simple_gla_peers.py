@@ -10,12 +10,9 @@ Shapes are batch x tokens x heads, K = V = 128, bfloat16, chunks of 64, gates -U
 in its first call, which is not timed.
 """
 
-import argparse
-import json
 import time
-from importlib.metadata import version
 
-import sluice
+import peer_record
 import torch
 from fla.ops.common.chunk_h import chunk_fwd_h
 from fla.ops.common.chunk_o import chunk_fwd_o
@@ -61,17 +58,11 @@ def rows(B, T, H):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = peer_record.parser(__doc__)
     parser.add_argument("--shapes", default=LADDER, help=f"default: {LADDER}")
     parser.add_argument("--seconds", type=float, default=60, help="no new shape after so many")
-    parser.add_argument("--commit", default="unknown")
-    parser.add_argument("--out")
     options = parser.parse_args()
-    torch.manual_seed(1)
-    torch.set_grad_enabled(False)
-    record = {"schema": "sluice.bench.simple_gla_peers/1", "device": torch.cuda.get_device_name(),
-              "commit": options.commit, "sluice": sluice.__version__, "rows": [],
-              "versions": {name: version(name) for name in ("torch", "triton", "flash-linear-attention")}}
+    record = peer_record.start("simple_gla_peers", options.commit, ("torch", "triton", "flash-linear-attention"))
     print(f"{'B x T x H':>14}  {'what':<10}  {'ms':>8}  {'FLA ms':>8}  {'x':>5}  differs")
     start = time.time()
     for shape in options.shapes.split(","):
@@ -81,10 +72,7 @@ def main():
             record["rows"].append({"shape": shape} | row)
             print(f"{shape:>14}  {row['what']:<10}  {row['ms']:8.4f}  {row['fla_ms']:8.4f}  "
                   f"{row['fla_ms'] / row['ms']:5.2f}  {row['difference']:.1e}", flush=True)
-    if options.out:
-        with open(options.out, "w") as file:
-            json.dump(record, file, indent=1)
-            file.write("\n")
+    peer_record.write(record, options.out)
 
 
 if __name__ == "__main__":

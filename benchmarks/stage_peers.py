@@ -12,12 +12,9 @@ stages before it wrote. FLA tunes its kernels in its first call, which is not ti
 a row that says so.
 """
 
-import argparse
-import json
 import time
-from importlib.metadata import version
 
-import sluice
+import peer_record
 import torch
 from fla.ops.common.chunk_delta_h import chunk_gated_delta_rule_fwd_h
 from fla.ops.common.chunk_o import chunk_fwd_o
@@ -150,17 +147,11 @@ def line(shape, row):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = peer_record.parser(__doc__)
     parser.add_argument("--shapes", default="1x1024,1x8192,1x65536,16x16384", help="default: %(default)s")
     parser.add_argument("--seconds", type=float, default=90, help="no new shape after so many")
-    parser.add_argument("--commit", default="unknown")
-    parser.add_argument("--out")
     options = parser.parse_args()
-    torch.manual_seed(1)
-    torch.set_grad_enabled(False)
-    record = {"schema": "sluice.bench.stage_peers/1", "device": torch.cuda.get_device_name(),
-              "commit": options.commit, "sluice": sluice.__version__, "rows": [],
-              "versions": {name: version(name) for name in ("torch", "triton", "flash-linear-attention")}}
+    record = peer_record.start("stage_peers", options.commit, ("torch", "triton", "flash-linear-attention"))
     print(f"{'shape':>12}  {'what':<14}  {'ms':>8}  {'FLA ms':>8}  {'x':>5}  differs")
     start = time.time()
     for shape in options.shapes.split(","):
@@ -170,10 +161,7 @@ def main():
             record["rows"].append({"shape": shape} | row)
             print(line(shape, row), flush=True)
         torch.cuda.empty_cache()
-    if options.out:
-        with open(options.out, "w") as file:
-            json.dump(record, file, indent=1)
-            file.write("\n")
+    peer_record.write(record, options.out)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the benchmarks beside peers have in common: their options, and the record that --out writes."""
+
+import argparse
+import json
+from importlib.metadata import PackageNotFoundError, version
+
+import sluice
+import torch
+
+
+def parser(text):
+    """A parser with the options of every such benchmark."""
+    made = argparse.ArgumentParser(description=text, formatter_class=argparse.RawTextHelpFormatter)
+    made.add_argument("--commit", default="unknown")
+    made.add_argument("--out")
+    return made
+
+
+def start(name, commit, packages):
+    """An empty record with the versions of the packages that are here; sets the seed."""
+    torch.manual_seed(1)
+    torch.set_grad_enabled(False)
+    versions = {}
+    for package in packages:
+        try:
+            versions[package] = version(package)
+        except PackageNotFoundError:
+            print(f"{package} is not here")
+    return {"schema": f"sluice.bench.{name}/1", "device": torch.cuda.get_device_name(), "commit": commit,
+            "sluice": sluice.__version__, "versions": versions, "rows": []}
+
+
+def write(record, path):
+    """The record as a file, where one is asked for."""
+    if path:
+        with open(path, "w") as file:
+            json.dump(record, file, indent=1)
+            file.write("\n")
