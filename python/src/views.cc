@@ -295,10 +295,10 @@ bool Borrowed::view_from_buffer(const char* op, const char* argument, PyObject* 
 
 bool Borrowed::view_from_refused(const char* op, const char* argument, PyObject* object,
                                  sluice_tensor* view, bool* read_only) noexcept {
-  const bool good = view_from_capsule(op, argument, object, view, read_only);
+  if (!view_from_capsule(op, argument, object, view, read_only)) return false;
   // WHY: JAX's buffers are read-only, and its capsules do not say so.
   if (!says_writable(object)) *read_only = true;
-  return good;
+  return true;
 }
 
 bool Borrowed::view_from_capsule(const char* op, const char* argument, PyObject* object,

@@ -181,3 +181,27 @@ def test_arrays_on_a_device_whose_type_has_buffers_too(inputs):
     with pytest.raises(BufferError, match="asked by DLPack"):
         sluice.ops.chunk_forward(q, *inputs.arguments()[1:], o=np.empty_like(inputs.v))
     assert seen[0]["stream"] == 1 and seen[0]["max_version"] == (1, 0)
+
+
+@pytest.mark.parametrize("interface", [None, {"data": (0, True)}, {"data": (0, False)}])
+def test_outputs_on_a_device_whose_type_has_buffers_too(inputs, interface):
+    """Written where the array's CUDA array interface says that it may be, as CuPy's does and JAX's does not."""
+    memory = np.zeros(inputs.v.shape, np.float32)
+
+    class OnDevice(np.ndarray):
+        def __dlpack_device__(self):
+            return (2, 0)
+
+        def __dlpack__(self, **_):
+            return memory.__dlpack__()
+
+    if interface is not None:
+        OnDevice.__cuda_array_interface__ = interface
+    o = np.zeros(memory.shape, "datetime64[s]").view(OnDevice)  # NumPy refuses its buffer
+    if interface is None or interface["data"][1]:
+        with pytest.raises(sluice.InvalidArgument, match="chunk_forward: o = read-only tensor"):
+            run(*inputs.arguments(), out=o)
+        assert not memory.any()
+    else:
+        run(*inputs.arguments(), out=o)
+        assert np.array_equal(memory, run(*inputs.arguments()))
