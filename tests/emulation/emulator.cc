@@ -280,10 +280,15 @@ std::string run_grid(const Grid& grid, uint64_t seed, const std::function<void()
     if (c.left == 0) continue;
     if (c.naps > 0) {
       --c.naps;
+      idle = std::min(idle, 1u);  // who waits for this one does not wait for ever
       continue;
     }
-    // Some CTAs are late now and then: no result may depend on who is.
-    if (random() % 32 == 0) c.naps = static_cast<int>(random() % 100);
+    // Some CTAs are late now and then, some of them by far and from their start: no result may
+    // depend on who is. None falls asleep while nothing moves, so that a deadlock is found.
+    if (idle == 0 && random() % 32 == 0) {
+      c.naps = static_cast<int>(random() % (random() % 8 == 0 ? 3000 : 100));
+      continue;
+    }
     idle = run_round(c) ? 0 : idle + 1;
     if (idle > 64 * grid.cluster * grid.resident) return who_waits();
     if (c.left > 0) continue;
