@@ -274,19 +274,16 @@ std::string run_grid(const Grid& grid, uint64_t seed, const std::function<void()
       live.push_back(start_cluster(grid, waiting.back(), seed, kernel));
       waiting.pop_back();
     }
-    const size_t at = random() % live.size();
-    Live& chosen = *live[at];
+    const auto at = live.begin() + static_cast<std::ptrdiff_t>(random() % live.size());
+    Live& chosen = **at;
     Cta& c = *chosen.ctas[random() % chosen.ctas.size()];
     if (c.left == 0) continue;
-    if (c.naps > 0) {
-      --c.naps;
-      idle = std::min(idle, 1u);  // who waits for this one does not wait for ever
-      continue;
-    }
-    // Some CTAs are late now and then, some of them by far and from their start: no result may
-    // depend on who is. None falls asleep while nothing moves, so that a deadlock is found.
-    if (idle == 0 && random() % 32 == 0) {
+    // Some CTAs are late, some by far and from their start: no result may depend on who is.
+    if (idle == 0 && c.naps == 0 && random() % 32 == 0) {
       c.naps = static_cast<int>(random() % (random() % 8 == 0 ? 3000 : 100));
+    }
+    if (c.naps > 0) {
+      --c.naps, idle = std::min(idle, 1u);  // who waits for this one does not wait for ever
       continue;
     }
     idle = run_round(c) ? 0 : idle + 1;
@@ -295,9 +292,8 @@ std::string run_grid(const Grid& grid, uint64_t seed, const std::function<void()
     if (std::string trouble = finish(c); !trouble.empty()) return trouble;
     // An ended CTA's shared memory is nobody's: what others still read of it is NaN.
     std::fill(c.shared.begin(), c.shared.end(), uint8_t{0xFF});
-    const bool over = std::all_of(chosen.ctas.begin(), chosen.ctas.end(),
-                                  [](const auto& one) { return one->left == 0; });
-    if (over) live.erase(live.begin() + static_cast<std::ptrdiff_t>(at));
+    const auto ended = [](const auto& one) { return one->left == 0; };
+    if (std::all_of(chosen.ctas.begin(), chosen.ctas.end(), ended)) live.erase(at);
   }
   return "";
 }
