@@ -38,6 +38,10 @@ sharded sluice_cuda_tests sluice_cuda_tests
 sharded sluice_cuda_stress_tests sluice_cuda_stress_tests
 sharded cuda_layer sluice_cuda_layer_tests
 sharded cuda_stages sluice_cuda_stage_tests
+# Every way to spread simple GLA, which sizes of tests alone do not reach.
+for split in 3 columns cluster2 cluster4 cluster6 cluster8; do
+  SLUICE_CUDA_SPLIT=$split sharded "cuda_stages_split_$split" sluice_cuda_stage_tests
+done
 sharded cuda_backward sluice_cuda_backward_tests
 sharded cuda_parity sluice_cuda_parity_tests "--gtest_filter=*Invariance*:*RandomDelta*:*KeyGates*"
 sharded cuda_parity_decode sluice_cuda_parity_tests "--gtest_filter=*RecurrentStep*:*DecodeSession*:*ReplayRing*"
@@ -82,6 +86,9 @@ for tool in memcheck racecheck synccheck initcheck; do
   [ "$tool" = racecheck ] && kernels=generic
   SLUICE_CUDA_KERNEL=$kernels "$sanitizer" --tool "$tool" --error-exitcode 9 \
     "$folder/sluice_cuda_stage_tests" --gtest_brief=1 || failed+=("$tool stages")
+  [ "$tool" = racecheck ] || SLUICE_CUDA_SPLIT=cluster4 "$sanitizer" --tool "$tool" \
+    --error-exitcode 9 "$folder/sluice_cuda_stage_tests" --gtest_brief=1 --gtest_filter='*gla*' ||
+    failed+=("$tool clusters")
   "$sanitizer" --tool "$tool" --error-exitcode 9 "$folder/sluice_cuda_backward_tests" \
     --gtest_brief=1 --gtest_filter='Packs/*:*Bits*' || failed+=("$tool backward")
 done

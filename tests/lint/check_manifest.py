@@ -23,6 +23,7 @@ spec.loader.exec_module(manifest)
 BYTES = {"fp32": 4, "float32": 4, "bf16": 2, "fp16": 2, "bfloat16": 2, "float16": 2}
 PARTS = {"conv": "causal_conv1d", "update": "causal_conv1d", "norm": "gated_rms_norm",
          "layer": "layer_prefill", "delta": "chunk_forward"}
+UNMEASURED = {"chunk_backward"}  # operators that the tool has no benchmark of yet
 SHAPE = re.compile(r"^\[[\w.,+]+\]( or \[[\w.,+]+\])*$")
 
 
@@ -197,7 +198,9 @@ def check_records(content, paths):
                 yield f"{path.name}: {op} {model} {what} = {expected}, the manifest says {value}"
                 break
     for entry in content["operators"]:
-        if entry["bench"] and not any(op == entry["name"] for op, _, _ in compared):
+        if entry["name"] in UNMEASURED and not entry["bench"]:
+            continue
+        if not any(op == entry["name"] for op, _, _ in compared):
             yield f"{entry['name']}: no record has a number to compare its costs with"
 
 
