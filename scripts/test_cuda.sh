@@ -15,9 +15,10 @@ if ! nvidia-smi -L 2>/dev/null; then
   exit 0
 fi
 
+step() { printf "== %s (%s s)\n" "$1" "$SECONDS"; }
 failed=()
 for check in cuda_wrappers_check cuda_chunk_forward_check cuda_api_check cuda_repeat_check; do
-  echo "== $check"
+  step "$check"
   "$folder/$check" || failed+=("$check")
 done
 # Most of the time is the reference's, on the CPU: several processes share it out.
@@ -26,7 +27,7 @@ shards=${SLUICE_TEST_SHARDS:-8}
 sharded() {
   local name=$1 program=$2 processes=() process i
   shift 2
-  echo "== $name"
+  step "$name"
   for ((i = 0; i < shards; ++i)); do
     GTEST_TOTAL_SHARDS=$shards GTEST_SHARD_INDEX=$i \
       "$folder/$program" --gtest_brief=1 --gtest_output="json:$results/$name.$i.json" "$@" &
@@ -63,24 +64,24 @@ finish() {
 [ -n "$sanitizer" ] || { echo "skipped: no compute-sanitizer here"; finish; }
 small='*/seed1:*/seed3:*/seed7:*/seed12:*/seed15:*/seed22'
 for tool in memcheck synccheck initcheck; do
-  echo "== $tool"
+  step "$tool"
   "$sanitizer" --tool "$tool" --error-exitcode 9 \
     "$tests" --gtest_brief=1 --gtest_filter="$small:*MalformedOffsets*" || failed+=("$tool")
 done
 for tool in memcheck racecheck synccheck initcheck; do
-  echo "== $tool, generic kernel"
+  step "$tool, generic kernel"
   SLUICE_CUDA_KERNEL=generic "$sanitizer" --tool "$tool" --error-exitcode 9 \
     "$folder/sluice_cuda_parity_tests" --gtest_brief=1 --gtest_filter='*RandomDelta*/seed2?' ||
     failed+=("$tool generic")
 done
 for tool in memcheck racecheck synccheck initcheck; do
-  echo "== $tool, layers"
+  step "$tool, layers"
   "$sanitizer" --tool "$tool" --error-exitcode 9 "$folder/sluice_cuda_layer_tests" --gtest_brief=1 \
     --gtest_filter='Random/CausalConv1d*seed1?:Prefills/*:Updates/*:Random/GatedRmsNorm*seed1?:Sizes/GatedRmsNorm*:RandomPrefill/Layer*seed1?' ||
     failed+=("$tool layers")
 done
 for tool in memcheck racecheck synccheck initcheck; do
-  echo "== $tool, stages"
+  step "$tool, stages"
   # racecheck cannot follow hand-overs through mbarriers: Hopper's kernels are left out of it.
   kernels=auto
   [ "$tool" = racecheck ] && kernels=generic
@@ -93,13 +94,13 @@ for tool in memcheck racecheck synccheck initcheck; do
     --gtest_brief=1 --gtest_filter='Packs/*:*Bits*' || failed+=("$tool backward")
 done
 for tool in memcheck racecheck synccheck initcheck; do
-  echo "== $tool, decode kernel"
+  step "$tool, decode kernel"
   "$sanitizer" --tool "$tool" --error-exitcode 9 "$folder/sluice_cuda_parity_tests" --gtest_brief=1 \
     --gtest_filter='*RecurrentStep/RandomDelta*/seed2?:*DecodeSession*K128*:*ReplayRing.EveryCall*' || failed+=("$tool decode")
   "$sanitizer" --tool "$tool" --error-exitcode 9 "$folder/sluice_cuda_layer_tests" --gtest_brief=1 \
     --gtest_filter='Decode/*T2*:Decode/*r4*:SingleTokens/*' || failed+=("$tool layer decode")
 done
-echo "== racecheck"
+step racecheck
 # Its exit code counts for nothing: it reports hand-overs through mbarriers that it cannot follow.
 "$sanitizer" --tool racecheck --racecheck-report hazard --show-backtrace no --print-limit 10000000 \
   "$tests" --gtest_filter='*CudaChunkForward*/seed1:*CudaChunkForward*/seed3:*CudaChunkForward*/seed7' \
