@@ -20,9 +20,13 @@ def graph_of(call):
 
 def milliseconds_of(calls, repeat=15):
     """Median times of one replay of a graph of each of the calls, which take turns."""
-    graphs = [graph_of(call) for call in calls]
+    return milliseconds_of_graphs([graph_of(call) for call in calls], repeat)
+
+
+def milliseconds_of_graphs(graphs, repeat=15):
+    """Median times of one replay of each of the graphs, which take turns."""
     sweep = torch.empty(256 << 20, dtype=torch.int8, device="cuda")
-    pairs = [[] for _ in calls]
+    pairs = [[] for _ in graphs]
     for i in range(repeat):
         for graph, times in zip(graphs, pairs):
             sweep.fill_(i)

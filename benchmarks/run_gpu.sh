@@ -2,14 +2,15 @@
 # Runs every GPU benchmark of the tool one after the other and leaves its records, one JSON file each,
 # in a folder: what benchmarks/results/<machine>/ is made of.
 #   benchmarks/run_gpu.sh TOOL FOLDER [COMMIT] [PART..]
-# PARTs: marks published strict tileops slow sweep long decode layer parts (default: all, about 8
-# minutes on an H200). A part that fails is named at the end; the others still run.
+# PARTs: marks published strict tileops slow sweep long decode layer parts backward (default: all,
+# about 8 minutes on an H200). A part that fails is named at the end; the others still run.
 # SPDX-License-Identifier: Apache-2.0
 set -uo pipefail
 tool=${1:?tool} folder=${2:?folder} commit=${3:-unknown}
 shift $(($# < 3 ? $# : 3))
 parts=("$@")
-[ ${#parts[@]} -gt 0 ] || parts=(marks published strict tileops slow sweep long decode layer parts)
+[ ${#parts[@]} -gt 0 ] || parts=(marks published strict tileops slow sweep long decode layer parts
+  backward)
 mkdir -p "$folder"
 failed=()
 
@@ -37,6 +38,7 @@ for part in "${parts[@]}"; do
     decode) record decode decode ;;
     layer) record layer layer ;;
     parts) record parts parts ;;
+    backward) record backward backward ;;
     *) failed+=("$part (unknown)") ;;
   esac
 done

@@ -13,6 +13,8 @@ trap 'rm -rf "$folder"' EXIT
   --rest 0 --warm --no-error --json "$folder/prefill.json" >>"$folder/log"
 "$tool" bench parts --backend cpu --heads 2/6 --op update,norm --most-tokens 64 --repeat 1 \
   --json "$folder/parts.json" >>"$folder/log"
+"$tool" bench backward --backend cpu --heads 2/6 --lengths 70,33x2+5 --dtype bf16 --K 64 --V 32 --repeat 1 \
+  --json "$folder/backward.json" >>"$folder/log"
 python3 "$source/tests/lint/check_manifest.py" "$folder"/*.json
 # A record that the formulas do not fit must be found.
 sed -i 's/"flops": *\([0-9]\)/"flops": 9\1/' "$folder/cpu.json"

@@ -9,6 +9,7 @@
 
 namespace sluice::tools {
 
+Action add_bench_backward(CLI::App& bench);
 Action add_bench_cpu(CLI::App& bench);
 Action add_bench_decode(CLI::App& bench);
 Action add_bench_layer(CLI::App& bench);

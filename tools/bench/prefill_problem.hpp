@@ -23,6 +23,8 @@ class PrefillProblem {
 
   /// Points the arguments at a cell. kUnsupported where the backend has no kernel for it.
   Status select(const Cell& cell, const SplitWay& way, History history);
+  /// The arguments of the cell selected.
+  const ChunkForwardArgs& args() const noexcept { return args_; }
   /// Segments of the last call, which the planner leaves in the workspace; 0 without a planner.
   int64_t planned_segments() const;
   /// One call of the cell selected, enqueued; throws std::runtime_error if it is refused.

@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/bench/backward_work.hpp"
+
+#include <algorithm>
+#include <stdexcept>
+
+namespace sluice::tools {
+namespace {
+
+void require(const Status& status) {
+  if (!status.ok()) throw std::runtime_error(status.message);
+}
+
+std::shared_ptr<void> uploaded(Machine& machine, const Bytes& bytes) {
+  std::shared_ptr<void> memory = machine.allocate(bytes.size());
+  machine.upload(memory.get(), bytes.data(), bytes.size());
+  return memory;
+}
+
+/// A tensor of the shape and dtype of another.
+TensorView alike(const TensorView& tensor, const std::shared_ptr<void>& memory) {
+  TensorView view = tensor;
+  view.data = memory.get();
+  return view;
+}
+
+}  // namespace
+
+double backward_flops(const Cell& c) noexcept {
+  return 22.0 * static_cast<double>(c.K * c.V * c.HV) * static_cast<double>(c.tokens());
+}
+
+double backward_bytes(const Cell& c, int64_t element_bytes) noexcept {
+  const int64_t per_token = element_bytes * (4 * c.H * c.K + 3 * c.HV * c.V) + 16 * c.HV;
+  return static_cast<double>(per_token) * static_cast<double>(c.tokens()) +
+         12.0 * static_cast<double>(c.K * c.V) * static_cast<double>(c.units());
+}
+
+BackwardWork::BackwardWork(Machine& machine, const PrefillInputs& inputs,
+                           const std::vector<Cell>& cells, Implementation backend)
+    : machine_(machine),
+      problem_(machine, inputs, cells, true),
+      backend_(backend),
+      d_o_(uploaded(machine, inputs.v)),
+      d_final_(uploaded(machine, inputs.initial)),
+      dq_(machine.allocate(inputs.q.size())),
+      dk_(machine.allocate(inputs.k.size())),
+      dv_(machine.allocate(inputs.v.size())),
+      dgate_(machine.allocate(inputs.beta.size())),
+      dbeta_(machine.allocate(inputs.beta.size())),
+      dinitial_(machine.allocate(inputs.initial.size())) {}
+
+void BackwardWork::select(const Cell& cell) {
+  require(problem_.select(cell, SplitWay{}, History::kForget));
+  forward_ = problem_.args();
+  forward_.qk_norm = QkNorm::kL2;
+  forward_.implementation = backend_;
+  backward_ = {};
+  backward_.q = forward_.q, backward_.k = forward_.k, backward_.v = forward_.v;
+  backward_.gate = forward_.gate, backward_.beta = forward_.beta;
+  if (cell.sequences() > 1) backward_.cu_seqlens = forward_.cu_seqlens;
+  forward_.cu_seqlens = backward_.cu_seqlens;
+  backward_.initial = forward_.state.initial;
+  backward_.d_o = alike(forward_.v, d_o_);
+  backward_.d_final = alike(forward_.state.initial, d_final_);
+  backward_.dq = alike(forward_.q, dq_), backward_.dk = alike(forward_.k, dk_);
+  backward_.dv = alike(forward_.v, dv_);
+  backward_.dgate = alike(forward_.gate, dgate_), backward_.dbeta = alike(forward_.beta, dbeta_);
+  backward_.dinitial = alike(forward_.state.initial, dinitial_);
+  backward_.qk_norm = QkNorm::kL2;
+  backward_.implementation = backend_;
+  reserve(workspace_size(forward_));
+  backward_size_ = reserve(workspace_size(backward_));
+}
+
+/// Makes the run's workspace at least as large; returns the size asked for.
+size_t BackwardWork::reserve(const Result<WorkspaceSize>& size) {
+  require(size.status);
+  if (size.value.bytes > workspace_bytes_) {
+    workspace_.reset();
+    workspace_ = machine_.allocate(size.value.bytes);
+    workspace_bytes_ = size.value.bytes;
+  }
+  return size.value.bytes;
+}
+
+void BackwardWork::forward() {
+  require(chunk_forward(forward_, {workspace_.get(), workspace_bytes_}));
+}
+
+void BackwardWork::backward() {
+  require(chunk_backward(backward_, {workspace_.get(), workspace_bytes_}));
+}
+
+}  // namespace sluice::tools
