@@ -15,7 +15,7 @@ import matplotlib
 import matplotlib.ticker
 
 matplotlib.use("Agg")
-import matplotlib.pyplot as plt  # noqa: E402  (after the choice of a backend without a screen)
+import matplotlib.pyplot as plt  # after the choice of a backend without a screen
 
 
 def lines_of(rows, state):

@@ -13,7 +13,6 @@ import statistics
 import time
 
 import numpy as np
-
 import sluice
 from sluice import _core, ops
 

@@ -28,7 +28,7 @@ import transformers
 from sluice.engines import transformers as sluice_hf
 
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "python/tests/engines"))
-from small_models import build, quiet  # noqa: E402
+from small_models import build, quiet
 
 # One linear-attention layer in four is full attention, as in the released models.
 SIZES = dict(

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Builds the wheel (scripts/build_wheel.sh), installs it in a clean virtual environment and runs the
-# Python tests from another folder, the type checker's among them.
+# linter over all Python files and the Python tests from another folder, the type checker's among them.
 #   scripts/test_python.sh [build directory of the library] [pytest arguments...]
-# Packages from PyPI: those of the wheel, numpy, ml_dtypes, pytest, array-api-strict, mypy. Tests of
+# Packages from PyPI: those of the wheel, numpy, ml_dtypes, pytest, array-api-strict, mypy, ruff. Tests of
 # torch run where SLUICE_TEST_TORCH=1 (installs torch and transformers) and say so elsewhere; those
 # of a GPU are scripts/test_python_cuda.sh's.
 set -euo pipefail
@@ -16,9 +16,10 @@ mkdir -p "$work/elsewhere"
 scripts/build_wheel.sh "$built" "$work/wheel"
 
 "${PYTHON:-python3}" -m venv "$work/env"
-packages=(numpy ml_dtypes pytest array-api-strict mypy==2.4.1)
+packages=(numpy ml_dtypes pytest array-api-strict mypy==2.4.1 ruff==0.17.6)
 [ "${SLUICE_TEST_TORCH:-0}" = 0 ] || packages+=(torch transformers)
 "$work/env/bin/pip" install -q "$work"/wheel/*.whl "${packages[@]}"
+"$work/env/bin/ruff" check -q --no-cache "$here"
 cd "$work/elsewhere"
 "$work/env/bin/python" -m pytest -q -rs -p no:cacheprovider -c "$here/pyproject.toml" \
   "$here/python/tests" "$@"

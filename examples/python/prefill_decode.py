@@ -3,7 +3,6 @@
 Needs sluice and NumPy: python examples/python/prefill_decode.py"""
 
 import numpy as np
-
 import sluice
 
 B, T, H, HV, K, V = 1, 100, 2, 4, 64, 64  # HV value heads share H key heads

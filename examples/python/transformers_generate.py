@@ -16,6 +16,7 @@ before = model.generate(prompt, **options)
 
 # [readme-transformers]
 import sluice.engines.transformers as sluice_hf
+
 with sluice_hf.patched(model) as handle:
     tokens = model.generate(prompt, **options)
 # [readme-transformers]

@@ -10,7 +10,6 @@ import sys
 
 import numpy as np
 import pytest
-
 import sluice
 from sluice import __main__ as tool
 from sluice import cases

@@ -14,8 +14,8 @@ torch = pytest.importorskip("torch", reason="torch is not installed: its tests a
 if not torch.cuda.is_available():
     pytest.skip("no GPU that torch can use", allow_module_level=True)
 
-import sluice  # noqa: E402
-from sluice import cases, ops  # noqa: E402
+import sluice
+from sluice import cases, ops
 
 pytestmark = pytest.mark.cuda
 L2 = dict(use_qk_l2norm_in_kernel=True)

@@ -4,9 +4,8 @@ that the Python layer translates. Each case is compared with the float64 recurre
 
 import numpy as np
 import pytest
-from conftest import Inputs, delta_rule, error, sigmoid, softplus
-
 import sluice
+from conftest import Inputs, delta_rule, error, sigmoid, softplus
 
 TOLERANCE = 1e-5
 

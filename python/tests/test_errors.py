@@ -6,9 +6,8 @@ import pickle
 
 import numpy as np
 import pytest
-from conftest import Inputs
-
 import sluice
+from conftest import Inputs
 
 
 def call(**changes):

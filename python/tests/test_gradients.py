@@ -5,9 +5,8 @@ arrays against central differences of the float64 recurrence."""
 
 import numpy as np
 import pytest
-from conftest import Inputs, delta_rule, error
-
 import sluice
+from conftest import Inputs, delta_rule, error
 
 
 @pytest.mark.parametrize("linear", [False, True])

@@ -4,9 +4,8 @@ the stages against the float64 recurrence of conftest.py, and what is refused.""
 
 import numpy as np
 import pytest
-from conftest import Inputs, delta_rule, error
-
 import sluice
+from conftest import Inputs, delta_rule, error
 
 TOLERANCE = 1e-5
 

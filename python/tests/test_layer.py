@@ -4,9 +4,8 @@ Each is compared with float64 formulas of conftest.py, the layer with the compos
 
 import numpy as np
 import pytest
-from conftest import causal_conv, delta_rule, error, norm_gated, sigmoid, softplus
-
 import sluice
+from conftest import causal_conv, delta_rule, error, norm_gated, sigmoid, softplus
 
 TOLERANCE = 1e-5
 

@@ -14,9 +14,8 @@ import time
 
 import numpy as np
 import pytest
-from conftest import Inputs
-
 import sluice
+from conftest import Inputs
 
 
 def run(x, **kwargs):

@@ -4,9 +4,8 @@ accepted of their drafts: sessions on NumPy arrays beside plain calls of the acc
 
 import numpy as np
 import pytest
-from conftest import Inputs, delta_rule, error
-
 import sluice
+from conftest import Inputs, delta_rule, error
 
 TOLERANCE = 1e-5
 L, DRAFTS = 8, 3

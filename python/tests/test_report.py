@@ -8,7 +8,6 @@ import pathlib
 import re
 
 import pytest
-
 from sluice import __main__ as tool_main
 from sluice.report import (
     build,

@@ -5,7 +5,6 @@ recurrence."""
 
 import numpy as np
 import pytest
-
 from sluice.cases.checks import judge
 from sluice.report import ladder, manifest
 

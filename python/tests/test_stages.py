@@ -4,7 +4,6 @@ against NumPy's definitions, what may be read-only, and names of operators that 
 
 import numpy as np
 import pytest
-
 import sluice
 from conftest import Inputs, delta_rule, error
 from sluice import ops

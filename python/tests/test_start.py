@@ -9,7 +9,6 @@ import subprocess
 import sys
 
 import pytest
-
 import sluice
 
 SITE = pathlib.Path(sluice.__file__).parents[1]

@@ -4,9 +4,8 @@ Results for unusual views are compared bit for bit with those for compact copies
 
 import numpy as np
 import pytest
-from conftest import Inputs, delta_rule, error
-
 import sluice
+from conftest import Inputs, delta_rule, error
 
 
 def run(q, k, v, g, beta, **kwargs):

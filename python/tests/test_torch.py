@@ -8,7 +8,7 @@ from conftest import Inputs, delta_rule, error
 
 torch = pytest.importorskip("torch", reason="torch is not installed: its tests are skipped")
 
-import sluice  # noqa: E402
+import sluice
 
 L2 = dict(use_qk_l2norm_in_kernel=True)
 

@@ -302,6 +302,9 @@ void add_models(const Add& add) {
     c.io = c.h = kF16, c.V = 192, c.placement = Placement::kHeadFirst, c.summed = false;
     c.lengths = {0, 1, 63, 64, 65, 127, 128, 129}, c.gates = GateProfile::kMinusInfinity;
   });
+  add("gla_tiles_float16_k128", SLUICE_STAGE_CHUNK_O, [](auto& c) {
+    c.rule = kGla, c.with_h = false, c.io = kF16, c.K = c.V = 128, c.T = 700, c.B = 2;
+  });
 }
 
 std::vector<StageConfig> configs() {

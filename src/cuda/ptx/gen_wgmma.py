@@ -42,8 +42,8 @@ def rows(items, per_line, indent):
 
 def quoted(items, per_line):
     lines = [", ".join(items[i:i + per_line]) for i in range(0, len(items), per_line)]
-    return "\n".join('      "%s%s"' % (l, "," if i + 1 < len(lines) else "")
-                     for i, l in enumerate(lines))
+    return "\n".join(f'      "{line}{"," if i + 1 < len(lines) else ""}"'
+                     for i, line in enumerate(lines))
 
 
 def function(ctype, ptype, n, a_regs, trans_b):
@@ -71,7 +71,7 @@ def function(ctype, ptype, n, a_regs, trans_b):
         tail = f"%{count}, %{count + 1}, p, 1, 1, 0, {trans_b};"
         ins = '"l"(a), "l"(b), "r"(accumulate)'
         pred = count + 2
-    out.append('  asm volatile(\n      "{.reg .pred p; setp.ne.b32 p, %%%d, 0;\\n"' % pred)
+    out.append(f'  asm volatile(\n      "{{.reg .pred p; setp.ne.b32 p, %{pred}, 0;\\n"')
     out.append(f'      "wgmma.mma_async.sync.aligned.m64n{n}k16.f32.{ptype}.{ptype} {{"')
     out.append(d)
     out.append(f'      "}}, {tail}}}\\n"')

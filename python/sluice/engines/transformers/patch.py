@@ -181,7 +181,7 @@ class Patch:
             if _modules[module][0] == 0:
                 _modules.pop(module)[1].restore()
 
-    def __enter__(self) -> "Patch":
+    def __enter__(self) -> Patch:
         return self
 
     def __exit__(self, *_: Any) -> None:
@@ -203,7 +203,7 @@ def _is_gated_norm(module: Any) -> bool:
     return name.endswith("RMSNormGated") and hasattr(module, "variance_epsilon")
 
 
-def patch(model: Any, level: str = "layer") -> "Patch":
+def patch(model: Any, level: str = "layer") -> Patch:
     """Swaps Sluice into every gated delta rule layer of `model` (a torch module of transformers).
 
     level: "ops" swaps the functions (delta rule, convolution) and the gated norm; "layer" swaps the
@@ -230,6 +230,6 @@ def patch(model: Any, level: str = "layer") -> "Patch":
     return handle
 
 
-def patched(model: Any, level: str = "layer") -> "Patch":
+def patched(model: Any, level: str = "layer") -> Patch:
     """`with patched(model): ...`: patch now, restore at the end of the block."""
     return patch(model, level)
