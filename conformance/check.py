@@ -57,8 +57,10 @@ class Case:
         """Names of the expected tensors, without the case's name."""
         ends = ("o", "out", "core_out", "norm_out", "output", "final_state", "final_conv_state")
         if self.fields["op"] == "stages":
-            # A that was made up for the solve is an input.
+            # A that was made up for the solve is an input, so are u and w with key-wise gates.
             made_up = () if self.get("k") is not None else ("A",)
+            if self.get("g") is not None and self.get("g").ndim == 4:
+                made_up = ("u", "w")
             ends += ("h",) + tuple(name for name in STAGE_ROWS if name not in made_up)
         prefix = self.name + "."
         names = [name[len(prefix) :] for name in self.tensors if name.startswith(prefix)]
@@ -74,7 +76,7 @@ class Case:
 
 
 def gates(case, shape):
-    """Log gates and write strengths [B,T,HV]."""
+    """Log gates [B,T,HV], key-wise ones [B,T,HV,K], and write strengths [B,T,HV]."""
     fields, g, beta = case.fields, case.get("g"), case.get("beta")
     space = fields.get("gate_space", "log")
     if g is None:
@@ -106,11 +108,13 @@ def compute(case):
     vk = fields.get("state_layout", "kv") == "vk"
     initial, delta = case.get("initial_state"), fields.get("rule", "gated_delta") == "gated_delta"
     o, states = np.full(v.shape, np.nan), []
+    # One decay for all rows of a state, or one for each: key-wise gates.
+    decay = np.exp(g[..., None] if g.ndim == 4 else g[..., None, None])
     for n, (b, first, end) in enumerate(case.sequences()):
         S = np.zeros((HV, K, v.shape[3])) if initial is None else initial[n].copy()
         S = S.swapaxes(1, 2) if vk and initial is not None else S
         for t in range(first, end):
-            S = np.exp(g[b, t])[:, None, None] * S
+            S = decay[b, t] * S
             kt, target = k[b, t][heads], v[b, t]
             if delta:
                 target = beta[b, t][:, None] * (target - np.einsum("hkv,hk->hv", S, kt))
@@ -146,6 +150,29 @@ def solve_chunks(case, out):
             out["A_inverse"][b, s:e, h, : e - s] = np.linalg.inv(np.eye(e - s) + strict)
 
 
+def compute_key_states(case, out):
+    """The stage chunk_h with key-wise gates: S <- diag(e^{G_C}) S + (e^{G_C - G} k)^T v_new."""
+    k, u, w, sums = (case.get(name) for name in ("k", "u", "w", "g_cumsum"))
+    vk, initial = case.fields.get("state_layout") == "vk", case.get("initial_state")
+    turn = (lambda x: x.swapaxes(-1, -2)) if vk else (lambda x: x)
+    out["h"], final = np.full(case.get("h").shape, np.nan), np.zeros(case.get("final_state").shape)
+    out["final_state"] = final if initial is None else initial.copy()
+    values = case.get("v") if u is None else u
+    if u is not None:
+        out["v_new"] = np.full(u.shape, np.nan)
+    H, HV = k.shape[2], values.shape[2]
+    for n, b, entry, s, e in chunks(case):
+        for h in range(HV):
+            key_head = h % H if case.fields.get("head_map") == "cyclic" else h // (HV // H)
+            S, G, new = turn(out["final_state"][n, h]), sums[b, s:e, h], values[b, s:e, h]
+            out["h"][b, entry, h] = turn(S)
+            if u is not None:
+                new = out["v_new"][b, s:e, h] = new - w[b, s:e, h] @ S
+            S = np.exp(G[-1])[:, None] * S + (k[b, s:e, key_head] * np.exp(G[-1] - G)).T @ new
+            out["final_state"][n, h] = turn(S)
+    return out
+
+
 def compute_stages(case):
     """Every recorded stage from what is recorded of those before it, in float64."""
     wanted, out = case.expected(), {}
@@ -160,6 +187,8 @@ def compute_stages(case):
             out["g_cumsum"][b, s:e] = np.cumsum(steps[::back], axis=0)[::back]
     if case.get("k") is None:
         return out
+    if g is not None and g.ndim == 4:
+        return compute_key_states(case, out)
     q, k, v, beta = (case.get(name) for name in ("q", "k", "v", "beta"))
     delta, HV, H, K = "u" in wanted, v.shape[2], k.shape[2], k.shape[3]
     cyclic = case.fields.get("head_map", "block") == "cyclic"

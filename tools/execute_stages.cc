@@ -62,6 +62,11 @@ class StagesRun {
     return output(tensor, options_.outputs, {c_.shape.B, c_.shape.T, c_.shape.HV, columns},
                   placement_);
   }
+  TensorView sums() {
+    std::vector<int64_t> shape = {c_.shape.B, c_.shape.T, c_.shape.HV};
+    if (c_.key_gates) shape.push_back(c_.shape.K);
+    return output("g_cumsum", testing::kF32, std::move(shape), placement_);
+  }
   std::vector<int64_t> state_shape(std::initializer_list<int64_t> leading) const {
     const bool vk = c_.state_layout == SLUICE_STATE_VK;
     std::vector<int64_t> shape = leading;
@@ -92,7 +97,7 @@ class StagesRun {
       case Stage::kChunkCumsum:
         if (!expected("g_cumsum")) return false;
         args->gate = single("g");
-        args->g_cumsum = output("g_cumsum", testing::kF32, {s.B, s.T, s.HV}, placement_);
+        args->g_cumsum = sums();
         return true;
       case Stage::kScaledDotKkt:
         if (!expected("A")) return false;
@@ -113,7 +118,7 @@ class StagesRun {
         return true;
       case Stage::kCumsumKkt:
         args->gate = single("g"), args->k = activation("k"), args->beta = single("beta");
-        args->g_cumsum = output("g_cumsum", testing::kF32, {s.B, s.T, s.HV}, placement_);
+        args->g_cumsum = sums();
         args->A = rows("A", s.C);
         return true;
       case Stage::kSolveWy:

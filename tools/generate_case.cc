@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/generate_case.hpp"
 
+#include <cmath>
 #include <utility>
 
 #include "tools/execute.hpp"
@@ -30,6 +31,18 @@ void describe_states(const GdnCase& c, nlohmann::json* out) {
   (*out)["head_map"] = c.head_map == SLUICE_HEAD_MAP_CYCLIC ? "cyclic" : "block";
 }
 
+}  // namespace
+
+Array gates_of(const CaseRecipe& recipe, Array scalar) {
+  const GdnCase& c = recipe.gdn;
+  if (!recipe.key_gates) return scalar;
+  Array g = testing::make_key_gates(c.gates, {c.B, c.T, c.HV, c.K}, c.seed + 15);
+  for (double& x : g.values) x = c.gate_space == SLUICE_GATE_LINEAR ? std::exp(x) : x;
+  return g;
+}
+
+namespace {
+
 Draft draft_delta_rule(const CaseRecipe& recipe) {
   const GdnCase& c = recipe.gdn;
   Draft draft;
@@ -44,6 +57,7 @@ Draft draft_delta_rule(const CaseRecipe& recipe) {
   if (recipe.op == io::CaseOp::kDecode) draft.description["steps"] = recipe.steps;
 
   testing::GdnInputs inputs = testing::make_inputs(c);
+  inputs.gate = gates_of(recipe, std::move(inputs.gate));
   draft.floats = {{"q", std::move(inputs.q)},       {"k", std::move(inputs.k)},
                   {"v", std::move(inputs.v)},       {"g", std::move(inputs.gate)},
                   {"beta", std::move(inputs.beta)}, {"o", Array({c.B, c.T, c.HV, c.V})}};

@@ -24,6 +24,7 @@ struct CaseRecipe {
   io::CaseOp op = io::CaseOp::kPrefill;
   testing::GdnCase gdn;
   bool head_first = false;
+  bool key_gates = false;  ///< prefill, decode, stages: gates [B,T,HV,K]
   int64_t steps = 1;       ///< decode: calls; layer: 1 prefill and steps - 1 tokens of decode
   int64_t conv_width = 4;  ///< conv1d and layer
   int64_t channels = 64;   ///< conv1d
@@ -41,6 +42,8 @@ struct Draft {
 };
 
 Draft draft_case(const CaseRecipe& recipe);
+/// The gate argument that the recipe says: `scalar`, or key-wise ones in its place.
+testing::Array gates_of(const CaseRecipe& recipe, testing::Array scalar);
 /// The draft of op stages, not yet rounded.
 Draft draft_stages(const CaseRecipe& recipe);
 

@@ -1,5 +1,6 @@
 // Drafts of op stages: inputs of a chain of stages, and room for the results of each.
 // SPDX-License-Identifier: Apache-2.0
+#include <cmath>
 #include <utility>
 
 #include "tools/execute.hpp"
@@ -18,6 +19,16 @@ int64_t chunks_of(const GdnCase& c, int64_t C) {
   return chunks;
 }
 
+/// u and w, which chunk_h reads: as large as a chain's, w as rows that take part of a state away.
+void draft_updates(const GdnCase& c, Draft* draft) {
+  Array w = testing::make_normal({c.B, c.T, c.HV, c.K}, c.seed + 18);
+  for (double& x : w.values) x *= 0.3 / std::sqrt(static_cast<double>(c.K));
+  draft->floats["w"] = std::move(w);
+  draft->floats["u"] = testing::make_normal({c.B, c.T, c.HV, c.V}, c.seed + 19);
+  draft->floats["v_new"] = Array({c.B, c.T, c.HV, c.V});
+  draft->activations = {"u", "w"};
+}
+
 /// The tensors of a whole chain, of the rule's stages.
 void draft_chain(const CaseRecipe& recipe, Draft* draft) {
   const GdnCase& c = recipe.gdn;
@@ -27,15 +38,22 @@ void draft_chain(const CaseRecipe& recipe, Draft* draft) {
   auto& floats = draft->floats;
   draft->description["rule"] = delta ? "gated_delta" : "linear_attention";
   testing::GdnInputs inputs = testing::make_inputs(c);
-  if (!inputs.gate.empty()) floats["g_cumsum"] = Array({c.B, c.T, c.HV});
-  floats["q"] = std::move(inputs.q), floats["k"] = std::move(inputs.k);
-  floats["v"] = std::move(inputs.v), floats["g"] = std::move(inputs.gate);
-  if (delta) {
+  inputs.gate = gates_of(recipe, std::move(inputs.gate));
+  if (!inputs.gate.empty()) floats["g_cumsum"] = Array(inputs.gate.shape);
+  floats["k"] = std::move(inputs.k), floats["g"] = std::move(inputs.gate);
+  if (recipe.key_gates) {
+    // chunk_cumsum and chunk_h: no other stage takes such gates.
+    if (delta) draft_updates(c, draft);
+    if (!delta) floats["v"] = std::move(inputs.v);
+  } else {
+    floats["q"] = std::move(inputs.q), floats["v"] = std::move(inputs.v);
+    floats["o"] = rows(c.V);
+  }
+  if (delta && !recipe.key_gates) {
     floats["beta"] = std::move(inputs.beta);
     floats["A"] = rows(C), floats["A_inverse"] = rows(C);
     floats["u"] = rows(c.V), floats["w"] = rows(c.K), floats["v_new"] = rows(c.V);
   }
-  floats["o"] = rows(c.V);
   if (delta || recipe.parts == StageParts::kAll) {
     floats["h"] = Array({c.B, chunks_of(c, C), c.HV, vk ? c.V : c.K, vk ? c.K : c.V});
   }
@@ -45,7 +63,9 @@ void draft_chain(const CaseRecipe& recipe, Draft* draft) {
     std::swap(floats["initial_state"].shape[2], floats["initial_state"].shape[3]);
   }
   floats["final_state"] = Array({c.sequences(), c.HV, vk ? c.V : c.K, vk ? c.K : c.V});
-  draft->activations = {"q", "k", "v"};
+  for (const char* name : {"q", "k", "v"}) {
+    if (floats.contains(name)) draft->activations.push_back(name);
+  }
 }
 
 }  // namespace
@@ -60,8 +80,8 @@ Draft draft_stages(const CaseRecipe& recipe) {
   draft.cu_seqlens = c.cu_seqlens();
   if (recipe.parts == StageParts::kReverse) {
     draft.description["direction"] = "reverse";
-    draft.floats = {{"g", testing::make_gates(c.gates, {c.B, c.T, c.HV}, c.seed + 15)},
-                    {"g_cumsum", Array({c.B, c.T, c.HV})}};
+    Array g = gates_of(recipe, testing::make_gates(c.gates, {c.B, c.T, c.HV}, c.seed + 15));
+    draft.floats = {{"g_cumsum", Array(g.shape)}, {"g", std::move(g)}};
   } else if (recipe.parts == StageParts::kUpper) {
     draft.description["triangle"] = "upper";
     Array A = testing::make_normal({c.B, c.T, c.HV, C}, c.seed + 18);

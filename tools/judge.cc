@@ -117,9 +117,10 @@ Results delta_rule_yardstick(const io::CaseFile& file, const io::Case& c, sluice
 // What the algorithm delivers in `dtype` on this input; empty where nothing says that.
 Results yardstick_of(const io::CaseFile& file, const io::Case& c, sluice_dtype dtype) {
   if (c.op == io::CaseOp::kLayer) return layer_yardstick(file, c, dtype).results;
-  // The delta rule's yardstick normalises with the default eps.
+  // The delta rule's yardstick normalises with the default eps, and has scalar gates.
   const bool own_eps = c.qk_norm == SLUICE_QK_NORM_L2 && c.l2norm_eps != 1e-6;
-  return is_delta_rule(c) && !own_eps ? delta_rule_yardstick(file, c, dtype) : Results();
+  const bool has_one = is_delta_rule(c) && !own_eps && !c.key_gates;
+  return has_one ? delta_rule_yardstick(file, c, dtype) : Results();
 }
 
 void limit_by_caps(const io::CaseFile& file, const io::Case& c, sluice_dtype dtype, Truth* truth) {

@@ -106,6 +106,14 @@ std::string check(const MakeSettings& s) {
   const bool packs = s.recipe.op == io::CaseOp::kPrefill || s.recipe.op == io::CaseOp::kConv1d ||
                      s.recipe.op == io::CaseOp::kStages;
   if (!c.lengths.empty() && !packs) return "--lengths goes with --op prefill, stages or conv1d";
+  if (s.recipe.key_gates) {
+    const bool takes = s.recipe.op == io::CaseOp::kPrefill || s.recipe.op == io::CaseOp::kDecode ||
+                       s.recipe.op == io::CaseOp::kStages;
+    if (!takes) return "--key-gates goes with --op prefill, decode or stages";
+    if (c.gate_space == SLUICE_GATE_RAW) return "--key-gates goes with --gate-space log or linear";
+    const bool part = s.recipe.parts == StageParts::kAll || s.recipe.parts == StageParts::kReverse;
+    if (!part) return "--key-gates goes with --part all or reverse";
+  }
   if (s.recipe.op == io::CaseOp::kDecode && (c.T % s.recipe.steps != 0 || c.T < s.recipe.steps)) {
     return fmt::format("--T {} is no multiple of --steps {}", c.T, s.recipe.steps);
   }
@@ -201,6 +209,7 @@ MakeSettings of_row(const MakeSettings& base, const SuiteRow& row) {
   testing::GdnCase& c = s.recipe.gdn;
   s.op = row.op, s.part = row.part, s.rule = row.rule, s.keys = row.keys, s.gates = row.gates;
   s.recipe.name = row.name, s.recipe.steps = row.steps, s.recipe.chunk_size = row.chunk;
+  s.recipe.key_gates = row.key_gates;
   s.layout = row.head_first ? "bhtd" : "bthd";
   s.state_layout = row.vk ? "vk" : "kv";
   s.tolerance = row.tolerance;
@@ -269,6 +278,8 @@ void add_profile_options(CLI::App* command, MakeSettings* s) {
   choice(command, "--betas", &s->betas, kBetas, "write strengths");
   choice(command, "--initial", &s->initial, kStates, "initial states");
   command->add_option("--seed", s->recipe.gdn.seed, "of the generator")->capture_default_str();
+  command->add_flag("--key-gates", s->recipe.key_gates,
+                    "one decay for each channel of k (KDA, GLA); stages: chunk_cumsum and chunk_h");
   command->add_flag("--l2norm", s->l2norm, "normalise q and k in the operator");
   command->add_option("--rule", s->rule, "gated_delta, or linear_attention: simple GLA")
       ->check(CLI::IsMember({"gated_delta", "linear_attention"}))

@@ -3,18 +3,28 @@
 
 #include <fmt/core.h>
 
+#include <span>
+
 namespace sluice::tools {
 namespace {
 
 /// What a row of the ladder is made of: the delta rule and simple GLA, fused and in stages.
 struct Family {
   const char *name, *op, *part, *rule;
+  bool key_gates = false;
 };
 constexpr Family kFamilies[] = {{"prefill", "prefill", "all", "gated_delta"},
                                 {"simple_gla", "prefill", "all", "linear_attention"},
                                 {"stages", "stages", "all", "gated_delta"},
                                 {"simple_gla_stages", "stages", "all", "linear_attention"},
                                 {"simple_gla_sums", "stages", "one-call", "linear_attention"}};
+/// Key-wise gates with either rule; in stages chunk_cumsum and chunk_h.
+constexpr Family kKeyFamilies[] = {{"kda", "prefill", "all", "gated_delta", true},
+                                   {"gla", "prefill", "all", "linear_attention", true},
+                                   {"kda_stages", "stages", "all", "gated_delta", true},
+                                   {"gla_stages", "stages", "all", "linear_attention", true}};
+constexpr Family kKeySteps[] = {{"kda_decode", "decode", "all", "gated_delta", true},
+                                {"gla_decode", "decode", "all", "linear_attention", true}};
 
 class Suite {
  public:
@@ -28,16 +38,22 @@ class Suite {
     fused_pairs();
     single_stages();
     other_operators();
+    key_gates();
     return std::move(rows_);
   }
 
  private:
   template <class Change>
   void families(const std::string& what, Change change) {
-    for (const Family& family : kFamilies) {
+    families(kFamilies, what, change);
+  }
+  template <class Change>
+  void families(std::span<const Family> list, const std::string& what, Change change) {
+    for (const Family& family : list) {
       SuiteRow row;
       row.name = fmt::format("{}.{}", family.name, what);
       row.op = family.op, row.part = family.part, row.rule = family.rule;
+      row.key_gates = family.key_gates;
       change(&row);
       add(row);
     }
@@ -152,6 +168,33 @@ class Suite {
       row.steps = row.op == "layer" ? 5 : 1;
       add(row);
     }
+  }
+
+  void key_gates() {
+    for (const int64_t T : {65, 300}) {
+      families(kKeyFamilies, fmt::format("T{}", T),
+               [&](SuiteRow* row) { row->T = T, row->gates = T == 300 ? "slow" : "flashqla"; });
+    }
+    families(kKeyFamilies, "pack",
+             [](SuiteRow* row) { row->lengths = {1, 17, 0, 128, 129}, row->T = 275; });
+    for (const char* gates : {"zero", "strong", "resets", "minus-infinity"}) {
+      families(kKeyFamilies, fmt::format("gates_{}", gates),
+               [&](SuiteRow* row) { row->gates = gates, row->T = 150; });
+    }
+    families(kKeyFamilies, "H2_HV6_K128_V128",
+             [](SuiteRow* row) { row->H = 2, row->HV = 6, row->K = row->V = 128, row->T = 100; });
+    families(kKeyFamilies, "H1_HV4_K60_V100", [](SuiteRow* row) {
+      row->HV = 4, row->K = 60, row->V = 100, row->T = 100, row->B = 2, row->chunk = 32;
+    });
+    families(kKeyFamilies, "head_first_vk", [](SuiteRow* row) {
+      row->head_first = row->vk = true, row->V = 48, row->T = 100, row->chunk = 128;
+    });
+    for (const char* gates : {"slow", "strong", "minus-infinity"}) {
+      families(kKeySteps, gates,
+               [&](SuiteRow* row) { row->gates = gates, row->T = row->steps = 40, row->B = 3; });
+    }
+    constexpr Family kReverse[] = {{"gla_cumsum", "stages", "reverse", "linear_attention", true}};
+    families(kReverse, "reverse", [](SuiteRow* row) { row->gates = "strong", row->T = 150; });
   }
 
   bool smoke_;

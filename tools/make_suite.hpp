@@ -15,7 +15,7 @@ struct SuiteRow {
   std::string part = "all", rule = "gated_delta", keys = "silu", gates = "flashqla";
   std::vector<int64_t> lengths = {};
   int64_t B = 1, T = 128, H = 1, HV = 2, K = 64, V = 64, chunk = 64, steps = 1;
-  bool head_first = false, vk = false;
+  bool head_first = false, vk = false, key_gates = false;
   double tolerance = 1e-5;
   uint64_t seed = 1;
 };

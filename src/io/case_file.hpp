@@ -44,6 +44,7 @@ struct Case {
   sluice_qk_norm qk_norm = SLUICE_QK_NORM_NONE;
   double l2norm_eps = 1e-6;
   std::optional<double> scale;
+  bool key_gates = false;  ///< g is [B,T,HV,K]: one decay for each channel of k
   sluice_gate_space gate_space = SLUICE_GATE_LOG;
   sluice_beta_space beta_space = SLUICE_BETA_VALUE;
   sluice_eigenvalues eigenvalues = SLUICE_EIGENVALUES_POSITIVE;

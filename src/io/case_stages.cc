@@ -25,14 +25,26 @@ int64_t count_chunks(Matcher& match, int64_t C) {
   return count;
 }
 
-void check_inputs(Matcher& match, bool delta) {
+/// A complaint where a result is recorded whose stage takes no key-wise gates.
+void check_key_gates(Matcher& match, const Case& of) {
+  for (const char* result : {"A", "A_inverse", "o"}) {
+    if (!of.key_gates || match.get(result, false) == nullptr) continue;
+    match.complain(std::string("tensor 'g' rank = 4, expected 3 where '") + result +
+                   "' is recorded (only chunk_cumsum and chunk_h take key-wise gates)");
+  }
+}
+
+void check_inputs(Matcher& match, const Case& of) {
+  const bool delta = of.rule == SLUICE_RULE_GATED_DELTA;
   const bool h = match.get("h", false) != nullptr;
   need(match, "g_cumsum", {"g"});
   need(match, "A",
        match.get("k", false) != nullptr ? std::vector<std::string>{"k"}
                                         : std::vector<std::string>{"A_inverse"});
   need(match, "A_inverse", {"A"});
-  need(match, "u", {"k", "v", "A_inverse", "w"});
+  need(match, "u",
+       of.key_gates ? std::vector<std::string>{"w"}
+                    : std::vector<std::string>{"k", "v", "A_inverse", "w"});
   need(match, "w", {"u"});
   need(match, "h",
        delta ? std::vector<std::string>{"k", "u", "w", "v_new"}
@@ -52,18 +64,17 @@ void check_inputs(Matcher& match, bool delta) {
 }  // namespace
 
 void match_stages(Matcher& match, Case* out) {
-  const auto rows = [&](const std::string& heads, const std::string& inner) -> Symbols {
-    Symbols shape = out->head_first ? Symbols{"B", heads, "T"} : Symbols{"B", "T", heads};
-    if (!inner.empty()) shape.push_back(inner);
-    return shape;
+  const auto rows = [&](const char* heads, const char* inner) {
+    return token_rows(*out, heads, inner);
   };
   match.bind("C", out->shape.C);
   match.floats("q", rows("H", "K"), false);
   const bool keys = match.floats("k", rows("H", "K"), false) != nullptr;
   match.floats("v", rows("HV", "V"), false);
-  match.floats("g", rows("HV", ""), false);
+  match_gates(match, out);
+  check_key_gates(match, *out);
   match.floats("beta", rows("HV", ""), false);
-  expect(match, "g_cumsum", rows("HV", ""), false, out);
+  expect(match, "g_cumsum", rows("HV", out->key_gates ? "K" : ""), false, out);
   // Without keys A is what somebody made up for the solve.
   if (keys) {
     expect(match, "A", rows("HV", "C"), false, out);
@@ -71,8 +82,14 @@ void match_stages(Matcher& match, Case* out) {
     match.floats("A", rows("HV", "C"), false);
   }
   expect(match, "A_inverse", rows("HV", "C"), false, out);
-  expect(match, "u", rows("HV", "V"), false, out);
-  expect(match, "w", rows("HV", "K"), false, out);
+  if (out->key_gates && out->rule == SLUICE_RULE_GATED_DELTA) {
+    // No stage here makes them with such gates: chunk_h's inputs.
+    match.floats("u", rows("HV", "V"), false);
+    match.floats("w", rows("HV", "K"), false);
+  } else {
+    expect(match, "u", rows("HV", "V"), false, out);
+    expect(match, "w", rows("HV", "K"), false, out);
+  }
   match_rows(match);
   if (!match.reason().empty()) return;
   match.bind("chunks", count_chunks(match, out->shape.C));
@@ -83,7 +100,7 @@ void match_stages(Matcher& match, Case* out) {
   expect(match, "h", {"B", "chunks", "HV", first, second}, false, out);
   expect(match, "o", rows("HV", "V"), false, out);
   expect(match, "final_state", {"N", "HV", first, second}, false, out);
-  check_inputs(match, out->rule == SLUICE_RULE_GATED_DELTA);
+  check_inputs(match, *out);
   if (out->expected.empty()) match.complain("records no result of a stage");
   if (out->direction == SLUICE_DIRECTION_REVERSE && out->expected.size() > 1) {
     match.complain(

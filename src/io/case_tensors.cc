@@ -13,6 +13,17 @@ constexpr int64_t kMaxDecodeTokens = 16;
 
 }  // namespace
 
+void match_gates(Matcher& match, Case* out) {
+  const bool raw = out->gate_space == SLUICE_GATE_RAW;
+  const TensorEntry* g = match.get("g", raw);
+  out->key_gates = g != nullptr && g->shape.size() == 4;
+  match.floats("g", token_rows(*out, "HV", out->key_gates ? "K" : ""), raw);
+  if (out->key_gates && raw) {
+    match.complain(
+        "tensor 'g' rank = 4, expected 3 (gate_space raw: key-wise gates are log or linear)");
+  }
+}
+
 // cu_seqlens of a packed batch fixes N; otherwise N = B.
 void match_rows(Matcher& match) {
   const TensorEntry* cu_seqlens = match.integers("cu_seqlens", {"N+1"});
@@ -43,15 +54,13 @@ void match_rows(Matcher& match) {
 namespace {
 
 void match_delta_rule(Matcher& match, Case* out) {
-  const auto rows = [&](const std::string& heads, const std::string& inner) -> Symbols {
-    Symbols shape = out->head_first ? Symbols{"B", heads, "T"} : Symbols{"B", "T", heads};
-    if (!inner.empty()) shape.push_back(inner);
-    return shape;
+  const auto rows = [&](const char* heads, const char* inner) {
+    return token_rows(*out, heads, inner);
   };
   match.floats("q", rows("H", "K"), true);
   match.floats("k", rows("H", "K"), true);
   match.floats("v", rows("HV", "V"), true);
-  match.floats("g", rows("HV", ""), out->gate_space == SLUICE_GATE_RAW);
+  match_gates(match, out);
   const bool linear_attention = out->rule == SLUICE_RULE_LINEAR_ATTENTION;
   if (match.floats("beta", rows("HV", ""), false) != nullptr && linear_attention) {
     match.complain("tensor 'beta' is given, expected none (rule linear_attention)");

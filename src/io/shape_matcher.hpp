@@ -101,6 +101,16 @@ inline void expect(Matcher& match, const std::string& tensor, const Symbols& sha
   if (match.floats(tensor, shape, required) != nullptr) out->expected.push_back(tensor);
 }
 
+// Symbols of a tensor with a row for each token and head, in the case's layout.
+inline Symbols token_rows(const Case& of, const std::string& heads, const std::string& inner) {
+  Symbols shape = of.head_first ? Symbols{"B", heads, "T"} : Symbols{"B", "T", heads};
+  if (!inner.empty()) shape.push_back(inner);
+  return shape;
+}
+
+// g as [B,T,HV] or, by its rank, key-wise [B,T,HV,K].
+void match_gates(Matcher& match, Case* out);
+
 // cu_seqlens of a packed batch fixes N; otherwise N = B.
 void match_rows(Matcher& match);
 

@@ -29,12 +29,16 @@ make --append --name pairs --op stages --part pairs --H 1 --HV 2 --T 90 --chunk 
 make --append --name gla --op stages --rule linear_attention --part one-call --T 70 --state-layout vk
 make --append --name upper --op stages --part upper --chunk 32 --T 70
 make --append --name reverse --op stages --part reverse --gates strong --T 70
+make --append --name kda --key-gates --gates resets --HV 2 --K 40 --lengths 30,0,70 --l2norm
+make --append --name gla_decode --op decode --key-gates --gate-space linear --rule linear_attention --T 4
+make --append --name kda_stages --op stages --key-gates --H 2 --HV 4 --T 90 --layout bhtd --state-layout vk
+make --append --name gla_stages --op stages --key-gates --rule linear_attention --lengths 40,0,70 --gates strong
 make --append --name layer --op layer --packing qwen3_next --H 2 --HV 4 --T 70 --steps 3
 
-expect 0 '10 cases checked, 0 tensors failed' check kit
+expect 0 '14 cases checked, 0 tensors failed' check kit
 expect 0 '6 cases checked, 0 tensors failed' check "$golden"
 "$tool" run -o results kit >/dev/null
-expect 0 '13 cases checked, 0 tensors failed' check kit --against results
+expect 0 '17 cases checked, 0 tensors failed' check kit --against results
 size=$(stat -c %s results)
 head -c $((size - 3000)) results >wrong
 head -c 3000 /dev/zero >>wrong

@@ -19,20 +19,26 @@ add --append --name next --op layer --packing qwen3_next --H 2 --HV 4 --T 70 --s
 add --append --name flat --op layer --packing qwen3_5 --H 1 --HV 2 --T 70 --steps 3
 add --append --name empty --T 0
 add --append --name chain --op stages --H 2 --HV 4 --lengths 96,0,70 --gates strong --layout bhtd
-add --append --name gla --op stages --rule linear_attention --part one-call --T 130 --chunk 128
+add --append --name sums --op stages --rule linear_attention --part one-call --T 130 --chunk 128
 add --append --name upper --op stages --part upper --chunk 32 --T 70
 add --append --name reverse --op stages --part reverse --gates strong --T 70
+add --append --name kda --key-gates --gates resets --K 40 --HV 2 --lengths 30,0,70 --l2norm
+add --append --name gla --key-gates --gate-space linear --rule linear_attention --layout bhtd --K 24
+add --append --name kda_decode --op decode --key-gates --gates minus-infinity --T 6 --steps 3
+add --append --name kda_stages --op stages --key-gates --HV 2 --gates strong --T 90 --layout bhtd
+add --append --name gla_stages --op stages --key-gates --rule linear_attention --lengths 40,0,70 \
+  --state-layout vk --chunk 32
 for backend in cpu reference reference-chunked; do
-  expect 0 '15 cases, 47 tensors, 0 failed' "$tool" verify --backend $backend cases
+  expect 0 '20 cases, 60 tensors, 0 failed' "$tool" verify --backend $backend cases
 done
-expect 0 '15 cases, 47 tensors, 0 failed' "$tool" verify --dtype bf16 cases
+expect 0 '20 cases, 60 tensors, 0 failed' "$tool" verify --dtype bf16 cases
 expect 0 'PASS' "$tool" run cases
 
 # A suite is many cases at once; results of another program are judged by name.
-expect 0 '138 cases written' "$tool" make-case -o kit --suite smoke
-expect 0 '138 cases, 573 tensors, 0 failed' "$tool" verify kit
+expect 0 '177 cases written' "$tool" make-case -o kit --suite smoke
+expect 0 '177 cases, 674 tensors, 0 failed' "$tool" verify kit
 "$tool" run -o results kit >/dev/null
-expect 0 '138 cases, 573 tensors, 0 failed' "$tool" verify --against results kit
+expect 0 '177 cases, 674 tensors, 0 failed' "$tool" verify --against results kit
 
 # The same seed gives the same bytes, another one others.
 "$tool" make-case -o a --seed 3 >/dev/null
@@ -44,6 +50,9 @@ cmp a b
 expect 2 "has a case 'packed'" "$tool" make-case -o cases --append --name packed
 expect 2 'goes with --op prefill, stages or conv1d' "$tool" make-case -o d --op decode --lengths 3
 expect 2 'not in' "$tool" make-case -o d --op stages --chunk 48
+expect 2 'goes with --op prefill, decode or stages' "$tool" make-case -o d --op conv1d --key-gates
+expect 2 'goes with --gate-space log or linear' "$tool" make-case -o d --gate-space raw --key-gates
+expect 2 'goes with --part all or reverse' "$tool" make-case -o d --op stages --part pairs --key-gates
 expect 2 'is no multiple of --H' "$tool" make-case -o d --H 2 --HV 3
 expect 2 'no multiple of --steps' "$tool" make-case -o d --op decode --T 5 --steps 2
 expect 2 'cannot be opened' "$tool" make-case -o none --append

@@ -9,6 +9,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "io/safetensors_writer.hpp"
@@ -136,6 +137,21 @@ TEST(CaseFile, PrefillIsUnderstood) {
   EXPECT_EQ(c.expected, (std::vector<std::string>{"o", "final_state"}));
 }
 
+TEST(CaseFile, KeyWiseGatesAreKnownByTheirRank) {
+  for (Draft draft : {prefill(), decode()}) {
+    EXPECT_FALSE(read_one(draft).key_gates);
+    draft.floats["g"] = {1, 5, 6, 4};
+    EXPECT_TRUE(read_one(draft).key_gates);
+  }
+  Draft draft = prefill();
+  draft.description["layout"] = "bhtd";
+  draft.floats["g"] = {1, 6, 5, 4};
+  for (const char* name : {"q", "k", "v", "beta", "o"}) {
+    std::swap(draft.floats[name][1], draft.floats[name][2]);
+  }
+  EXPECT_TRUE(read_one(draft).key_gates);
+}
+
 TEST(CaseFile, HeadFirstAndEveryChoiceIsUnderstood) {
   Draft draft = prefill();
   draft.description = {{"op", "prefill"},
@@ -239,6 +255,14 @@ const Wrong kWrong[] = {
      "'beta' is given, expected none"},
     {"raw_gate", prefill(), [](Draft& d) { d.description["gate_space"] = "raw"; },
      "tensor 'A_log' is missing"},
+    {"key_gates", prefill(), [](Draft& d) { d.floats["g"] = {1, 5, 6, 3}; },
+     "tensor 'g' shape = [1, 5, 6, 3], expected [B=1, T=5, HV=6, K=4]"},
+    {"key_gates_raw", prefill(),
+     [](Draft& d) {
+       d.description["gate_space"] = "raw";
+       d.floats["g"] = {1, 5, 6, 4};
+     },
+     "tensor 'g' rank = 4, expected 3 (gate_space raw: key-wise gates are log or linear)"},
     {"decode_steps", decode(), [](Draft& d) { d.description["steps"] = 2; },
      "'steps' = 2, expected T = 5 tokens in equal steps of 1 to 16"},
     {"decode_no_steps", decode(), [](Draft& d) { d.description.erase("steps"); },

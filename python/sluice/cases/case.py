@@ -44,9 +44,12 @@ class Case:
         """Names of the expected tensors, without the case's own."""
         known: tuple[str, ...] = _ANSWERS
         if self.op == "stages":
-            # An A without keys was made up for the solve: an input.
-            made_up = self.get("k") is None
-            known += ("h", *(name for name in STAGE_ROWS if not (made_up and name == "A")))
+            # An A without keys was made up for the solve: an input; so are u and w with key-wise gates.
+            made_up: tuple[str, ...] = ("A",) if self.get("k") is None else ()
+            g = self.get("g")
+            if g is not None and g.ndim == 4:
+                made_up = ("u", "w")
+            known += ("h", *(name for name in STAGE_ROWS if name not in made_up))
         prefix = self.name + "."
         names = [name[len(prefix) :] for name in self._tensors if name.startswith(prefix)]
         return sorted(name for name in names if name.split(".")[-1] in known)
