@@ -3,10 +3,11 @@
 
 #include <cuda_runtime_api.h>
 
+#include <algorithm>
+
+#include "cuda/chunk_backward_parts.h"
 #include "cuda/gpu.h"
 #include "cuda/kernels/backward/config.h"
-#include "cuda/kernels/backward/launch.h"
-#include "cuda/kernels/stages/launch.h"
 #include "cuda/lower_views.h"
 #include "cuda/select.h"
 
@@ -15,7 +16,7 @@ namespace {
 
 using backward::BackwardParams, backward::Kernel, stages::StageParams;
 using core::ChunkBackwardProblem, core::DeltaRuleProblem, core::present, core::Tensor;
-using device::TokenRows;
+using device::Number, device::TokenRows;
 
 // ------------------------------------------------------------------------------- lowering ----
 
@@ -53,7 +54,9 @@ StageParams lower_stages(const DeltaRuleProblem& p) noexcept {
   return s;
 }
 
-BackwardParams lower(const ChunkBackwardProblem& b) noexcept {
+}  // namespace
+
+BackwardParams lower_backward(const ChunkBackwardProblem& b) noexcept {
   const DeltaRuleProblem& p = b.forward;
   BackwardParams out{};
   out.stage = lower_stages(p);
@@ -72,41 +75,9 @@ BackwardParams lower(const ChunkBackwardProblem& b) noexcept {
   return out;
 }
 
+namespace {
+
 // ------------------------------------------------------------------------------ workspace ----
-
-/// Hands out float32 pieces of the workspace; with a null base it only counts.
-class Pieces {
- public:
-  Pieces(const DeltaRuleProblem& p, void* base) noexcept
-      : p_(p), base_(static_cast<std::byte*>(base)) {}
-
-  /// Rows [B,T,heads,columns].
-  TokenRows rows(int64_t heads, int64_t columns) noexcept {
-    const int64_t token = heads * columns;
-    void* const data = take(p_.rows.B * p_.rows.T * token);
-    return {data, p_.rows.T * token, token, columns, device::Number::kFloat32};
-  }
-  /// States of all chunks.
-  stages::ChunkStates states(int64_t slots) noexcept {
-    const int64_t head = p_.K * p_.V, chunk = p_.HV * head;
-    const int64_t batches = present(p_.rows.cu_seqlens) ? 1 : p_.rows.B;
-    void* const data = take(batches * slots * chunk);
-    return {data, slots * chunk, chunk, head, device::Number::kFloat32};
-  }
-  size_t bytes() const noexcept { return used_; }
-
- private:
-  void* take(int64_t floats) noexcept {
-    constexpr size_t kLine = 256;
-    void* const at = base_ + used_;
-    used_ += (static_cast<size_t>(floats) * sizeof(float) + kLine - 1) / kLine * kLine;
-    return at;
-  }
-
-  const DeltaRuleProblem& p_;
-  std::byte* base_;
-  size_t used_ = 0;
-};
 
 /// What the stages need beside `params`, and where they leave it. w, once used, is dq's place, and
 /// u is Y's.
@@ -125,8 +96,8 @@ Places lay_out(const DeltaRuleProblem& p, Pieces& pieces, BackwardParams* params
     s.gate = params->g = pieces.rows(p.HV, 1);
     params->dg = pieces.rows(p.HV, 1);
   }
-  s.h = pieces.states(s.slots);
-  params->dh = pieces.states(s.slots);
+  s.h = pieces.states(s.slots, Number::kFloat32);
+  params->dh = pieces.states(s.slots, Number::kFloat32);
   params->dN = pieces.rows(p.HV, p.V);
   params->dk_parts = pieces.rows(p.HV, p.K);
   params->dq_parts = pieces.rows(p.HV, p.K);
@@ -141,24 +112,6 @@ Places lay_out(const DeltaRuleProblem& p, Pieces& pieces, BackwardParams* params
 }
 
 // --------------------------------------------------------------------------------- launch ----
-
-/// Launches one after the other until one fails.
-class Launches {
- public:
-  Launches(const Target& target, void* stream) noexcept : target_(target), stream_(stream) {}
-  void stage(stages::Kernel kernel, const StageParams& params) noexcept {
-    if (error_ == cudaSuccess) error_ = stages::launch(kernel, params, target_, stream_);
-  }
-  void own(Kernel kernel, const BackwardParams& params) noexcept {
-    if (error_ == cudaSuccess) error_ = backward::launch(kernel, params, target_, stream_);
-  }
-  int error() const noexcept { return error_; }
-
- private:
-  const Target& target_;
-  void* stream_;
-  int error_ = cudaSuccess;
-};
 
 /// The forward pass: A_inverse, w, v_new and the states that enter the chunks.
 void launch_forward(const BackwardParams& params, const Places& places, Launches* launches) {
@@ -177,19 +130,24 @@ void launch_forward(const BackwardParams& params, const Places& places, Launches
   launches->stage(stages::Kernel::kPlainChain, states);
 }
 
-int launch(const BackwardParams& params, const Places& places, const Target& target,
-           void* stream) noexcept {
-  Launches launches(target, stream);
+void launch_plain(const BackwardParams& params, const Places& places, Launches* launches) {
+  launches->own(Kernel::kPrepare, params);
+  launch_forward(params, places, launches);
+  launches->own(Kernel::kLocal, params);
+  launches->own(Kernel::kChain, params);
+  launches->own(Kernel::kGradients, params);
+}
+
+/// What comes after the gradients of tokens.
+void launch_sums(const BackwardParams& params, Launches* launches) {
   const bool sums = params.dA_log.data != nullptr || params.ddt_bias.data != nullptr;
   const bool keys = params.dq.data != nullptr || params.dk.data != nullptr;
-  launches.own(Kernel::kPrepare, params);
-  launch_forward(params, places, &launches);
-  launches.own(Kernel::kLocal, params);
-  launches.own(Kernel::kChain, params);
-  launches.own(Kernel::kGradients, params);
-  if (keys) launches.own(Kernel::kKeys, params);
-  if (sums) launches.own(Kernel::kHeadSums, params);
-  return launches.error();
+  if (keys) launches->own(Kernel::kKeys, params);
+  if (sums) launches->own(Kernel::kHeadSums, params);
+}
+
+bool by_tiles(const ChunkBackwardProblem& b) noexcept {
+  return backward_by_tiles(b, compute_capability(b.forward.q.device.index), environment().wish);
 }
 
 }  // namespace
@@ -209,30 +167,34 @@ Status select_chunk_backward(const ChunkBackwardProblem& b, core::KernelName* na
         "chunk_backward: k.shape[3] = %lld, expected at most %lld (CUDA kernels)",
         static_cast<long long>(b.forward.K), static_cast<long long>(backward::kMaxK));
   }
-  *name = "cuda.chunk_backward.plain";
+  *name = by_tiles(b) ? backward_tiles_name(b) : "cuda.chunk_backward.plain";
   return ok_status();
 }
 
 size_t chunk_backward_workspace(const ChunkBackwardProblem& b) noexcept {
   Pieces pieces(b.forward, nullptr);
-  BackwardParams params = lower(b);
+  BackwardParams params = lower_backward(b);
   lay_out(b.forward, pieces, &params);
-  return pieces.bytes();
+  // WHY whatever the kernels: addresses may be others when the operator runs.
+  return std::max(pieces.bytes(), backward_tiles_workspace(b));
 }
 
 Status run_chunk_backward(const ChunkBackwardProblem& b, sluice_workspace workspace,
                           void* stream) noexcept {
   const int device = b.forward.q.device.index;
-  Pieces pieces(b.forward, workspace.data);
-  BackwardParams params = lower(b);
-  const Places places = lay_out(b.forward, pieces, &params);
   const DeviceGuard guard(device);
-  int error = guard.error();
   const Target target = target_of(device);
-  if (error == cudaSuccess) error = launch(params, places, target, stream);
-  if (error == cudaSuccess) return ok_status();
-  return Status::failure(Code::kDeviceError, "chunk_backward: launch = %s, expected cudaSuccess",
-                         cudaGetErrorName(static_cast<cudaError_t>(error)));
+  Launches launches(target, stream, guard.error());
+  Pieces pieces(b.forward, workspace.data);
+  BackwardParams params = lower_backward(b);
+  if (by_tiles(b)) {
+    launch_backward_tiles(b, target, pieces, &params, &launches);
+  } else {
+    const Places places = lay_out(b.forward, pieces, &params);
+    launch_plain(params, places, &launches);
+  }
+  launch_sums(params, &launches);
+  return launches.status();
 }
 
 }  // namespace sluice::cuda

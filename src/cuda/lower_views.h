@@ -58,6 +58,16 @@ inline device::BoundedPool pool_of(const core::Tensor& t) noexcept {
   return {{t.data, t.stride[0], number_type(t.dtype)}, t.shape[0]};
 }
 
+/// Whether rows are 16 bytes after 16 bytes wherever one starts.
+inline bool aligned(const core::Tensor& t) noexcept {
+  const int64_t each = 128 / t.dtype.bits;
+  bool even = reinterpret_cast<uintptr_t>(t.data) % 16 == 0;
+  for (int axis = 0; axis < t.rank - 1; ++axis) {
+    even = even && (t.shape[axis] <= 1 || t.stride[axis] % each == 0);
+  }
+  return even;
+}
+
 inline device::GateForm gate_form(const core::DeltaRuleProblem& p) noexcept {
   if (!core::present(p.gate)) return device::GateForm::kNone;
   if (p.gate_space == SLUICE_GATE_RAW) return device::GateForm::kRaw;

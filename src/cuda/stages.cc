@@ -50,16 +50,6 @@ device::TokenRows token_rows(const Tensor& t) noexcept {
 
 // --------------------------------------------------------------------------------- choice ----
 
-/// Whether rows are 16 bytes after 16 bytes wherever one starts.
-bool aligned(const Tensor& t) noexcept {
-  const int64_t each = 128 / t.dtype.bits;
-  bool even = reinterpret_cast<uintptr_t>(t.data) % 16 == 0;
-  for (int axis = 0; axis < t.rank - 1; ++axis) {
-    even = even && (t.shape[axis] <= 1 || t.stride[axis] % each == 0);
-  }
-  return even;
-}
-
 /// Whether all views that are present are aligned and of one 16-bit dtype, that of k.
 bool tiles(const ChunkStageProblem& p, std::initializer_list<const Tensor*> views) noexcept {
   const sluice_dtype io = p.k.dtype;

@@ -2,11 +2,13 @@
 add_library(sluice_cuda_stages OBJECT
   kernels/stages/inst/compact.cu kernels/stages/inst/plain.cu kernels/stages/inst/solve.cu
   kernels/stages/inst/bf16.cu kernels/stages/inst/fp16.cu kernels/stages/inst/key_states.cu)
-# chunk_backward runs the plain ones, then kernels of its own.
-target_sources(sluice_cuda_stages PRIVATE kernels/backward/inst/all.cu)
+# chunk_backward runs these, and kernels of its own.
+target_sources(sluice_cuda_stages PRIVATE kernels/backward/inst/all.cu
+  kernels/backward/inst/bf16.cu kernels/backward/inst/fp16.cu)
 set_target_properties(sluice_cuda_stages PROPERTIES CUDA_ARCHITECTURES "80-real;90")
 target_compile_options(sluice_cuda_stages PRIVATE --compress-mode=size)
 target_sources(sluice_cuda PRIVATE
   stages.cc stages_hopper.cc kernels/stages/launch.cc kernels/stages/compact_plan.cc
-  kernels/stages/plan.cc chunk_backward.cc kernels/backward/launch.cc kernels/backward/plan.cc)
+  kernels/stages/plan.cc chunk_backward.cc chunk_backward_tiles.cc kernels/backward/launch.cc
+  kernels/backward/plan.cc)
 target_sources(sluice_cuda INTERFACE $<TARGET_OBJECTS:sluice_cuda_stages>)

@@ -8,8 +8,11 @@
 #include "cuda/chunk_backward.h"
 #include "cuda/gpu.h"
 #include "cuda/kernels/backward/chain.cuh"
+#include "cuda/kernels/backward/chain_tiles.cuh"
+#include "cuda/kernels/backward/gradient_tiles.cuh"
 #include "cuda/kernels/backward/gradients.cuh"
 #include "cuda/kernels/backward/launch.h"
+#include "cuda/kernels/backward/local_tiles.cuh"
 #include "cuda/kernels/chunk_h/kernel.cuh"
 #include "cuda/kernels/chunk_h/launch.h"
 #include "cuda/kernels/chunk_o/kernel.cuh"
@@ -187,12 +190,40 @@ namespace backward {
 extern uint8_t dynamic_shared[]
     __attribute__((alias("_ZN6sluice4cuda13chunk_forward14dynamic_sharedE"), aligned(1024)));
 
+namespace {
+
+using Function = void (*)(BackwardParams, int64_t);
+
+template <class Io>
+Function tile_function(Kernel kernel, bool narrow) {
+  if (kernel == Kernel::kLocalTiles) return local_tiles_kernel<Io>;
+  if (kernel == Kernel::kGradientTiles) return gradient_tiles_kernel<Io>;
+  return narrow ? chain_tiles_kernel<Io, 2> : chain_tiles_kernel<Io, 4>;
+}
+
+Function function_of(Kernel kernel, const BackwardParams& p) {
+  if (kernel >= Kernel::kLocalTiles) {
+    const bool narrow = p.stage.columns < stages::kColumns;
+    return p.d_o.number == Number::kBfloat16 ? tile_function<__nv_bfloat16>(kernel, narrow)
+                                             : tile_function<__half>(kernel, narrow);
+  }
+  const bool narrow = p.stage.K <= kNarrowK;
+  const Function functions[] = {narrow ? prepare_kernel<kNarrowK> : prepare_kernel<kMaxK>,
+                                local_kernel,
+                                chain_kernel,
+                                gradients_kernel,
+                                narrow ? keys_kernel<kNarrowK> : keys_kernel<kMaxK>,
+                                head_sums_kernel};
+  return functions[static_cast<int>(kernel)];
+}
+
+}  // namespace
+
 int launch(Kernel kernel, const BackwardParams& params, const Target&, void*) noexcept {
-  constexpr void (*kFunctions[kKernels])(BackwardParams, int64_t) = {
-      prepare_kernel, local_kernel, chain_kernel, gradients_kernel, keys_kernel, head_sums_kernel};
   const Launch plan = plan_launch(kernel, params);
-  return run_ctas(plan.items, kThreads, plan.shared_bytes,
-                  [&] { kFunctions[static_cast<int>(kernel)](params, plan.items); });
+  const Function function = function_of(kernel, params);
+  return run_ctas(plan.items, plan.threads, plan.shared_bytes,
+                  [&] { function(params, plan.items); });
 }
 
 }  // namespace backward

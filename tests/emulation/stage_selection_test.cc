@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "cuda/chunk_backward.h"
+#include "cuda/chunk_backward_parts.h"
 #include "cuda/stages.h"
 
 namespace sluice::cuda {
@@ -180,6 +181,41 @@ TEST(StageSelection, GradientsHaveTheStatesLimit) {
   b.forward.K = 576;
   EXPECT_STREQ(select_chunk_backward(b, &name).message,
                "chunk_backward: k.shape[3] = 576, expected at most 512 (CUDA kernels)");
+}
+
+TEST(StageSelection, GradientsByTensorCoresOnHopper) {
+  constexpr sluice_dtype kBf16{4, 16};
+  core::ChunkBackwardProblem b;
+  core::DeltaRuleProblem& p = b.forward;
+  p.rows = {2, 300, 2, {}, 300};
+  p.H = p.HV = 3, p.r = 1, p.K = p.V = 128;
+  p.q = p.k = p.v = b.d_o = rows(3, 128, kBf16);
+  const auto takes = [&](int capability = 90, KernelWish wish = KernelWish::kAuto) {
+    return backward_by_tiles(b, capability, {wish, {}});
+  };
+  EXPECT_TRUE(takes());
+  EXPECT_STREQ(backward_tiles_name(b), "cuda.chunk_backward.sm_90.bf16.k128");
+  EXPECT_FALSE(takes(80));
+  EXPECT_FALSE(takes(90, KernelWish::kGeneric));
+  const size_t tiles = backward_tiles_workspace(b);
+  EXPECT_GT(tiles, 0u);
+  EXPECT_LT(tiles, chunk_backward_workspace(b));
+  const core::ChunkBackwardProblem good = b;
+  const auto refused = [&](auto change) {
+    b = good;
+    change();
+    EXPECT_FALSE(takes());
+  };
+  refused([&] { p.K = 64; });
+  refused([&] { p.V = 64; });
+  refused([&] { p.rows.T = 0; });
+  refused([&] { p.state.layout = SLUICE_STATE_VK; });
+  refused([&] { b.d_o = rows(3, 128, {2, 32}); });
+  refused([&] { p.v = rows(3, 128, {2, 16}); });
+  refused([&] { p.v.stride[1] += 4; });
+  refused([&] { b.d_o.data = memory + 1; });
+  refused([&] { p.q = p.k = p.v = b.d_o = rows(3, 128, {2, 32}); });
+  EXPECT_EQ(backward_tiles_workspace(b), 0u);
 }
 
 }  // namespace

@@ -15,6 +15,7 @@ function(sluice_add_emulated_stages name)
     ${PROJECT_SOURCE_DIR}/src/cuda/kernels/stages/plan.cc
     ${PROJECT_SOURCE_DIR}/src/cuda/kernels/stages/compact_plan.cc
     ${PROJECT_SOURCE_DIR}/src/cuda/chunk_backward.cc
+    ${PROJECT_SOURCE_DIR}/src/cuda/chunk_backward_tiles.cc
     ${PROJECT_SOURCE_DIR}/src/cuda/kernels/backward/plan.cc
     ${PROJECT_SOURCE_DIR}/src/cuda/lower.cc ${PROJECT_SOURCE_DIR}/src/cuda/select.cc
     ${PROJECT_SOURCE_DIR}/src/cuda/split.cc

@@ -127,6 +127,47 @@ std::vector<Group> dtypes() {
 }
 SLUICE_CONFIGS(Dtypes, dtypes());
 
+/// What tensor cores take, where a backend has them: one 16-bit dtype, K = V = 128.
+std::vector<Group> halves() {
+  Both both;
+  for (const sluice_dtype io : {kBF16, kF16}) {
+    const auto add = [&](const std::string& suffix, auto change) {
+      both.add(named(dtype_name(io), "_", suffix), [&](BackwardConfig* c) {
+        c->K = c->V = 128;
+        c->io = c->d_o = c->gradient = io;
+        change(c);
+      });
+    };
+    for (const int64_t T : {1, 63, 64, 65, 200}) {
+      add(named("T", T), [&](BackwardConfig* c) { c->T = T, c->B = 2; });
+    }
+    add("heads", [](BackwardConfig* c) {
+      c->H = 2, c->HV = 6, c->T = 130, c->head_map = SLUICE_HEAD_MAP_CYCLIC;
+      c->qk_norm = SLUICE_QK_NORM_L2, c->gradient = kF32;
+    });
+    add("pack", [](BackwardConfig* c) {
+      c->lengths = {1, 130, 0, 64, 63}, c->T = 261, c->gate_space = SLUICE_GATE_RAW;
+      c->qk_norm = SLUICE_QK_NORM_L2;
+    });
+    add("plain", [](BackwardConfig* c) {
+      c->initial = c->d_final = c->beta = false, c->gates = GateProfile::kNone, c->T = 100;
+    });
+    add("strong", [](BackwardConfig* c) { c->gates = GateProfile::kStrong, c->T = 150; });
+    add("slow", [](BackwardConfig* c) { c->gates = GateProfile::kSlow, c->T = 150; });
+    add("negative", [](BackwardConfig* c) {
+      c->beta_space = SLUICE_BETA_LOGIT, c->eigenvalues = SLUICE_EIGENVALUES_NEGATIVE;
+      if (c->rule != SLUICE_RULE_GATED_DELTA) c->beta_space = SLUICE_BETA_VALUE;
+      if (c->rule != SLUICE_RULE_GATED_DELTA) c->eigenvalues = SLUICE_EIGENVALUES_POSITIVE;
+    });
+    add("only_gates", [](BackwardConfig* c) {
+      c->gate_space = SLUICE_GATE_RAW;
+      for (const int left : {0, 1, 2, 7}) c->outputs[left] = false;
+    });
+  }
+  return both.groups;
+}
+SLUICE_CONFIGS(Halves, halves());
+
 std::vector<Group> options() {
   Both both;
   both.add("plain", [](BackwardConfig* c) { c->initial = c->d_final = c->beta = false; });

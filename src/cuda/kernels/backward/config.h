@@ -23,6 +23,21 @@ inline constexpr int64_t kChainBytes =
 inline constexpr int64_t kGradientBytes =
     kOperandBytes + 8 * 128 + 3 * 4 * kTokens * (kTokens + 1) + 4 * (5 * kTokens + kWarps);
 inline constexpr int64_t kMaxK = stages::kPlainMaxK;
+inline constexpr int64_t kNarrowK = 128;  ///< kernels of rows have instances for K up to this
+
+// ------------------------------------------------------- 16-bit numbers, by tensor cores ----
+
+inline constexpr int64_t kTileSize = 128;  ///< K and V
+inline constexpr int kLocalThreads = 128;
+/// Shared bytes: q, k, d_o; G of 128 tokens.
+inline constexpr int64_t kLocalTileBytes = 6 * stages::kTileBytes + 1024;
+/// Blocks of k, w, q, dN and d_o; D, G. narrow: a CTA has 32 columns of V, else 64.
+constexpr int64_t chain_tile_bytes(bool narrow) noexcept {
+  const int64_t blocks = narrow ? stages::kNarrowRing : stages::kWideRing;
+  return (8 * blocks + 2) * stages::kTileBytes + 1024;
+}
+/// d_o, N, Y, q, k, S, D and three squares; G, beta and ten sums a token.
+inline constexpr int64_t kGradientTileBytes = 21 * stages::kTileBytes + 4 * 1024;
 
 }  // namespace sluice::cuda::backward
 

@@ -227,19 +227,7 @@ __device__ __forceinline__ void store_gates(const BackwardParams& b, GradientMem
   }
   __syncthreads();
   const auto i = static_cast<int>(threadIdx.x);
-  if (i >= w.chunk.tokens) return;
-  const int64_t batch = w.chunk.batch, row = w.chunk.row + i;
-  if (b.dbeta.data != nullptr) {
-    const float by = strength_slope(b, number_at(b.raw_beta, batch, row, w.head));
-    device::store_number(b.dbeta.data, at(b.dbeta, batch, row, w.head), b.dbeta.number,
-                         by * s.dbeta[i]);
-  }
-  if (b.g.data == nullptr) return;
-  put_float(b.dg, batch, row, w.head, s.dG[i]);
-  if (b.dgate.data == nullptr) return;
-  const float by = gate_slope(b, w.head, number_at(b.raw_gate, batch, row, w.head),
-                              number_at(b.g, batch, row, w.head));
-  device::store_number(b.dgate.data, at(b.dgate, batch, row, w.head), b.dgate.number, by * s.dG[i]);
+  if (i < w.chunk.tokens) store_gate(b, w.chunk, w.head, i, s.dG[i], s.dbeta[i]);
 }
 
 /// This head's parts of dq.

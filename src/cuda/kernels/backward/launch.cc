@@ -11,10 +11,15 @@
 namespace sluice::cuda::backward {
 namespace {
 
-const void* function_of(Kernel kernel) noexcept {
+/// What an instance depends on.
+struct Variant {
+  bool is_bf16, narrow;  ///< narrow: instances.h
+};
+
+const void* function_of(Kernel kernel, Variant v) noexcept {
   switch (kernel) {
     case Kernel::kPrepare:
-      return prepare();
+      return prepare(v.narrow);
     case Kernel::kLocal:
       return local();
     case Kernel::kChain:
@@ -22,19 +27,32 @@ const void* function_of(Kernel kernel) noexcept {
     case Kernel::kGradients:
       return gradients();
     case Kernel::kKeys:
-      return keys_of_heads();
+      return keys_of_heads(v.narrow);
+    case Kernel::kLocalTiles:
+      return v.is_bf16 ? bf16_local() : fp16_local();
+    case Kernel::kChainTiles:
+      return v.is_bf16 ? bf16_chain(v.narrow) : fp16_chain(v.narrow);
+    case Kernel::kGradientTiles:
+      return v.is_bf16 ? bf16_gradients() : fp16_gradients();
     default:
       return head_sums();
   }
 }
 
+Variant variant_of(Kernel kernel, const BackwardParams& p) noexcept {
+  const bool narrow =
+      kernel == Kernel::kChainTiles ? p.stage.columns < stages::kColumns : p.stage.K <= kNarrowK;
+  return {p.d_o.number == Number::kBfloat16, narrow};
+}
+
 }  // namespace
 
 int load_kernels() noexcept {
-  for (int kernel = 0; kernel < kKernels; ++kernel) {
+  for (int i = 0; i < 4 * kKernels; ++i) {
     cudaFuncAttributes attributes{};
+    const Variant variant{i % 2 != 0, i / 2 % 2 != 0};
     const cudaError_t error =
-        cudaFuncGetAttributes(&attributes, function_of(static_cast<Kernel>(kernel)));
+        cudaFuncGetAttributes(&attributes, function_of(static_cast<Kernel>(i / 4), variant));
     if (error != cudaSuccess) return error;
   }
   return cudaSuccess;
@@ -45,7 +63,7 @@ int launch(Kernel kernel, const BackwardParams& params, const Target& target,
   constexpr int64_t kMaxGrid = (int64_t{1} << 31) - 1, kWithoutLeave = 48 * 1024;
   const Launch plan = plan_launch(kernel, params);
   if (plan.items == 0) return cudaSuccess;
-  const void* const function = function_of(kernel);
+  const void* const function = function_of(kernel, variant_of(kernel, params));
   if (plan.shared_bytes > kWithoutLeave) {
     const cudaError_t error = cudaFuncSetAttribute(
         function, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(plan.shared_bytes));
@@ -56,7 +74,7 @@ int launch(Kernel kernel, const BackwardParams& params, const Target& target,
   overlap.val.programmaticStreamSerializationAllowed = 1;
   cudaLaunchConfig_t config{};
   config.gridDim = dim3(static_cast<unsigned>(std::min(plan.items, kMaxGrid)));
-  config.blockDim = dim3(kThreads);
+  config.blockDim = dim3(static_cast<unsigned>(plan.threads));
   config.dynamicSmemBytes = static_cast<size_t>(plan.shared_bytes);
   config.stream = static_cast<cudaStream_t>(stream);
   config.attrs = &overlap;

@@ -9,18 +9,22 @@
 namespace sluice::cuda::backward {
 
 enum class Kernel {
-  kPrepare,    ///< l2 norm, g and beta; before the stages
-  kLocal,      ///< dN inside chunks
-  kChain,      ///< gradients of states, the rest of dN
-  kGradients,  ///< all that is by chunk
-  kKeys,       ///< dq and dk over value heads
-  kHeadSums,   ///< dA_log and ddt_bias
+  kPrepare,     ///< l2 norm, g and beta; before the stages
+  kLocal,       ///< dN inside chunks
+  kChain,       ///< gradients of states, the rest of dN
+  kGradients,   ///< all that is by chunk
+  kKeys,        ///< dq and dk over value heads
+  kHeadSums,    ///< dA_log and ddt_bias
+  kLocalTiles,  ///< from here on: 16-bit numbers by tensor cores, K = V = 128, states in KV
+  kChainTiles,
+  kGradientTiles,
 };
-inline constexpr int kKernels = static_cast<int>(Kernel::kHeadSums) + 1;
+inline constexpr int kKernels = static_cast<int>(Kernel::kGradientTiles) + 1;
 
-/// Extents of a launch; kernels have config.h's threads. Host code, tested without a GPU.
+/// Extents of a launch. Host code, tested without a GPU.
 struct Launch {
-  int64_t items;         ///< CTAs that have work to do
+  int64_t items;  ///< CTAs that have work to do
+  int threads;
   int64_t shared_bytes;  ///< dynamic
 };
 Launch plan_launch(Kernel kernel, const BackwardParams& params) noexcept;

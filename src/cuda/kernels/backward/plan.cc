@@ -13,15 +13,22 @@ Launch plan_launch(Kernel kernel, const BackwardParams& params) noexcept {
   switch (kernel) {
     case Kernel::kPrepare:
     case Kernel::kKeys:
-      return {rows, 0};
+      return {rows, kThreads, 0};
     case Kernel::kLocal:
-      return {chunks * p.HV, kLocalBytes};
+      return {chunks * p.HV, kThreads, kLocalBytes};
     case Kernel::kChain:
-      return {p.N * p.HV * slices, kChainBytes + stages::plain_chain_bytes(p.K)};
+      return {p.N * p.HV * slices, kThreads, kChainBytes + stages::plain_chain_bytes(p.K)};
     case Kernel::kGradients:
-      return {chunks * p.HV, kGradientBytes};
+      return {chunks * p.HV, kThreads, kGradientBytes};
+    case Kernel::kLocalTiles:
+      return {chunks * p.HV, kLocalThreads, kLocalTileBytes};
+    case Kernel::kChainTiles:
+      return {p.N * p.HV * (p.V / p.columns), kThreads,
+              chain_tile_bytes(p.columns < stages::kColumns)};
+    case Kernel::kGradientTiles:
+      return {chunks * p.HV, kThreads, kGradientTileBytes};
     default:
-      return {p.HV, 4 * kWarps};
+      return {p.HV, kThreads, 4 * kWarps};
   }
 }
 

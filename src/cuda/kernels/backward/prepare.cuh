@@ -15,32 +15,27 @@
 
 namespace sluice::cuda::backward {
 
-inline constexpr int kLaneColumns = static_cast<int>(kMaxK) / 32;
-
-/// A row in the registers of a warp: column 32 m + lane.
+/// A row of up to kMost numbers in the registers of a warp: column 32 m + lane.
+template <int64_t kMost>
 struct WarpRow {
-  float x[kLaneColumns];
+  static constexpr int kEach = static_cast<int>(kMost) / 32;
+  float x[kEach];
 };
 
 __device__ __forceinline__ int column_of(int m) {
   return 32 * m + static_cast<int>(threadIdx.x % 32);
 }
 
-__device__ __forceinline__ float warp_sum(float x) {
-#pragma unroll
-  for (int step = 16; step > 0; step /= 2) x += __shfl_xor_sync(~0u, x, step);
-  return x;
-}
-
 /// A row of q or k as given, and 1 / sqrt(sum of squares + eps).
-__device__ __forceinline__ WarpRow load_key(const BackwardParams& p, const TokenRows& rows,
-                                            int64_t batch, int64_t row, int64_t head,
-                                            float* factor) {
-  WarpRow key;
+template <int64_t kMost>
+__device__ __forceinline__ WarpRow<kMost> load_key(const BackwardParams& p, const TokenRows& rows,
+                                                   int64_t batch, int64_t row, int64_t head,
+                                                   float* factor) {
+  WarpRow<kMost> key;
   float sum = 0.0f;
   const int64_t start = at(rows, batch, row, head);
 #pragma unroll
-  for (int m = 0; m < kLaneColumns; ++m) {
+  for (int m = 0; m < WarpRow<kMost>::kEach; ++m) {
     key.x[m] = stages::row_number(rows, start, column_of(m), p.stage.K);
     sum = fmaf(key.x[m], key.x[m], sum);
   }
@@ -48,16 +43,17 @@ __device__ __forceinline__ WarpRow load_key(const BackwardParams& p, const Token
   return key;
 }
 
+template <int64_t kMost>
 __device__ __forceinline__ void normalise_key(const BackwardParams& p, const TokenRows& from,
                                               const TokenRows& to, int64_t batch, int64_t row,
                                               int64_t head) {
   float factor;
-  const WarpRow key = load_key(p, from, batch, row, head, &factor);
+  const WarpRow<kMost> key = load_key<kMost>(p, from, batch, row, head, &factor);
   const int64_t start = at(to, batch, row, head);
 #pragma unroll
-  for (int m = 0; m < kLaneColumns; ++m) {
+  for (int m = 0; m < WarpRow<kMost>::kEach; ++m) {
     if (column_of(m) < p.stage.K) {
-      static_cast<float*>(to.data)[start + column_of(m)] = factor * key.x[m];
+      device::store_number(to.data, start + column_of(m), to.number, factor * key.x[m]);
     }
   }
 }
@@ -73,16 +69,8 @@ __device__ __forceinline__ float log_gate(const BackwardParams& p, int64_t head,
   return stages::clamped_gate(g);
 }
 
-__device__ __forceinline__ float number_at(const TokenRows& rows, int64_t batch, int64_t row,
-                                           int64_t head) {
-  return device::load_number(rows.data, at(rows, batch, row, head), rows.number);
-}
-__device__ __forceinline__ void put_float(const TokenRows& rows, int64_t batch, int64_t row,
-                                          int64_t head, float x) {
-  static_cast<float*>(rows.data)[at(rows, batch, row, head)] = x;
-}
-
 /// Items are rows of tokens of all batch entries.
+template <int64_t kMost>
 __global__ void __launch_bounds__(kThreads, 2)
     prepare_kernel(const __grid_constant__ BackwardParams p, int64_t items) {
   device::follow();
@@ -93,8 +81,8 @@ __global__ void __launch_bounds__(kThreads, 2)
     if (p.q_normal.data != nullptr) {
       for (int64_t i = threadIdx.x / 32; i < 2 * p.stage.H; i += kWarps) {
         const bool is_q = i < p.stage.H;
-        normalise_key(p, is_q ? p.raw_q : p.raw_k, is_q ? p.q_normal : p.k_normal, batch, row,
-                      is_q ? i : i - p.stage.H);
+        normalise_key<kMost>(p, is_q ? p.raw_q : p.raw_k, is_q ? p.q_normal : p.k_normal, batch,
+                             row, is_q ? i : i - p.stage.H);
       }
     }
     for (int64_t head = threadIdx.x; head < p.stage.HV; head += kThreads) {
@@ -113,33 +101,34 @@ __global__ void __launch_bounds__(kThreads, 2)
 }
 
 /// One row of dq or dk.
+template <int64_t kMost>
 __device__ __forceinline__ void key_gradient(const BackwardParams& p, const TokenRows& raw,
                                              const TokenRows& parts, const TokenRows& to,
                                              int64_t batch, int64_t row, int64_t key_head) {
-  WarpRow gradient{};
+  WarpRow<kMost> gradient{};
   for (int64_t i = 0; i < p.stage.r; ++i) {
     const int64_t head =
         p.stage.head_map_cyclic ? key_head + i * p.stage.H : key_head * p.stage.r + i;
     const int64_t start = at(parts, batch, row, head);
 #pragma unroll
-    for (int m = 0; m < kLaneColumns; ++m) {
+    for (int m = 0; m < WarpRow<kMost>::kEach; ++m) {
       gradient.x[m] += stages::row_number(parts, start, column_of(m), p.stage.K);
     }
   }
   if (p.q_normal.data != nullptr) {
     float factor, along = 0.0f;
-    const WarpRow key = load_key(p, raw, batch, row, key_head, &factor);
+    const WarpRow<kMost> key = load_key<kMost>(p, raw, batch, row, key_head, &factor);
 #pragma unroll
-    for (int m = 0; m < kLaneColumns; ++m) along = fmaf(key.x[m], gradient.x[m], along);
+    for (int m = 0; m < WarpRow<kMost>::kEach; ++m) along = fmaf(key.x[m], gradient.x[m], along);
     along = warp_sum(along) * factor * factor;
 #pragma unroll
-    for (int m = 0; m < kLaneColumns; ++m) {
+    for (int m = 0; m < WarpRow<kMost>::kEach; ++m) {
       gradient.x[m] = factor * (gradient.x[m] - key.x[m] * along);
     }
   }
   const int64_t start = at(to, batch, row, key_head);
 #pragma unroll
-  for (int m = 0; m < kLaneColumns; ++m) {
+  for (int m = 0; m < WarpRow<kMost>::kEach; ++m) {
     if (column_of(m) < p.stage.K) {
       device::store_number(to.data, start + column_of(m), to.number, gradient.x[m]);
     }
@@ -147,6 +136,7 @@ __device__ __forceinline__ void key_gradient(const BackwardParams& p, const Toke
 }
 
 /// Items are rows of tokens of all batch entries.
+template <int64_t kMost>
 __global__ void __launch_bounds__(kThreads, 2)
     keys_kernel(const __grid_constant__ BackwardParams p, int64_t items) {
   device::follow();
@@ -158,21 +148,10 @@ __global__ void __launch_bounds__(kThreads, 2)
       const bool is_q = i < p.stage.H;
       const TokenRows& to = is_q ? p.dq : p.dk;
       if (to.data == nullptr) continue;
-      key_gradient(p, is_q ? p.raw_q : p.raw_k, is_q ? p.dq_parts : p.dk_parts, to, batch, row,
-                   is_q ? i : i - p.stage.H);
+      key_gradient<kMost>(p, is_q ? p.raw_q : p.raw_k, is_q ? p.dq_parts : p.dk_parts, to, batch,
+                          row, is_q ? i : i - p.stage.H);
     }
   }
-}
-
-/// x over the CTA, in one order. Thread 0 gets it.
-__device__ __forceinline__ float cta_sum(float x, float (&warps)[kWarps]) {
-  x = warp_sum(x);
-  if (threadIdx.x % 32 == 0) warps[threadIdx.x / 32] = x;
-  __syncthreads();
-  float sum = 0.0f;
-  for (int w = 0; w < kWarps; ++w) sum += warps[w];
-  __syncthreads();
-  return sum;
 }
 
 /// Items are value heads.

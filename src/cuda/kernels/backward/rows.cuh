@@ -1,12 +1,10 @@
-// What the kernels of chunk_backward share: numbers of a chunk's tokens, operands of products, sums
-// over rows of a tile, derivatives of gates.
+// What the plain kernels of chunk_backward share: operands of products, sums over rows of a tile.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CUDA_KERNELS_BACKWARD_ROWS_CUH_
 #define SLUICE_CUDA_KERNELS_BACKWARD_ROWS_CUH_
 
 #include "cuda/device/follow.cuh"
-#include "cuda/kernels/backward/config.h"
-#include "cuda/kernels/backward/params.h"
+#include "cuda/kernels/backward/gates.cuh"
 #include "cuda/kernels/stages/plain_products.cuh"
 
 namespace sluice::cuda::backward {
@@ -85,32 +83,6 @@ struct RowSums {
 __device__ __forceinline__ int64_t entry_of(const StageParams& p, const Chunk& chunk,
                                             int64_t head) {
   return stages::state_at(p, chunk, stages::chunks_before(p, chunk.seq), head);
-}
-
-/// Rows of a batch entry that belong to sequences.
-__device__ __forceinline__ int64_t rows_in_use(const StageParams& p) {
-  return p.cu_seqlens.data == nullptr ? p.T : stages::first_row(p, p.N);
-}
-
-__device__ __forceinline__ float head_number(const HeadScalar& v, int64_t head) {
-  return device::load_number(v.data, head * v.stride, v.number);
-}
-
-/// d g / d gate of a gate as given; zero where the clamp acts. `g`: clamped.
-__device__ __forceinline__ float gate_slope(const BackwardParams& p, int64_t head, float gate,
-                                            float g) {
-  if (p.gate_form == GateForm::kLog) return gate < -128.0f ? 0.0f : 1.0f;
-  if (g == -128.0f) return 0.0f;
-  if (p.gate_form == GateForm::kLinear) return 1.0f / gate;
-  const float x = gate + head_number(p.dt_bias, head);
-  return -expf(head_number(p.A_log, head)) * (x > 20.0f ? 1.0f : 1.0f / (1.0f + expf(-x)));
-}
-
-/// d beta / d beta as given.
-__device__ __forceinline__ float strength_slope(const BackwardParams& p, float given) {
-  if (p.beta_form != BetaForm::kLogit) return p.beta_factor;
-  const float s = 1.0f / (1.0f + expf(-given));
-  return p.beta_factor * s * (1.0f - s);
 }
 
 }  // namespace sluice::cuda::backward

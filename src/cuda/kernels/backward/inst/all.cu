@@ -5,11 +5,17 @@
 
 namespace sluice::cuda::backward {
 
-const void* prepare() noexcept { return reinterpret_cast<const void*>(prepare_kernel); }
+const void* prepare(bool narrow) noexcept {
+  return narrow ? reinterpret_cast<const void*>(prepare_kernel<kNarrowK>)
+                : reinterpret_cast<const void*>(prepare_kernel<kMaxK>);
+}
 const void* local() noexcept { return reinterpret_cast<const void*>(local_kernel); }
 const void* chain() noexcept { return reinterpret_cast<const void*>(chain_kernel); }
 const void* gradients() noexcept { return reinterpret_cast<const void*>(gradients_kernel); }
-const void* keys_of_heads() noexcept { return reinterpret_cast<const void*>(keys_kernel); }
+const void* keys_of_heads(bool narrow) noexcept {
+  return narrow ? reinterpret_cast<const void*>(keys_kernel<kNarrowK>)
+                : reinterpret_cast<const void*>(keys_kernel<kMaxK>);
+}
 const void* head_sums() noexcept { return reinterpret_cast<const void*>(head_sums_kernel); }
 
 }  // namespace sluice::cuda::backward

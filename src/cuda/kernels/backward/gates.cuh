@@ -1,0 +1,84 @@
+// What all kernels of chunk_backward share: numbers of tokens and heads, sums over a CTA,
+// derivatives of gates. SPDX-License-Identifier: Apache-2.0
+#ifndef SLUICE_CUDA_KERNELS_BACKWARD_GATES_CUH_
+#define SLUICE_CUDA_KERNELS_BACKWARD_GATES_CUH_
+
+#include "cuda/kernels/backward/config.h"
+#include "cuda/kernels/backward/params.h"
+#include "cuda/kernels/stages/work.cuh"
+
+namespace sluice::cuda::backward {
+
+using stages::at, stages::Chunk;
+
+__device__ __forceinline__ float warp_sum(float x) {
+#pragma unroll
+  for (int step = 16; step > 0; step /= 2) x += __shfl_xor_sync(~0u, x, step);
+  return x;
+}
+
+/// x over the CTA, in one order. All threads, which get it.
+__device__ __forceinline__ float cta_sum(float x, float (&warps)[kWarps]) {
+  x = warp_sum(x);
+  if (threadIdx.x % 32 == 0) warps[threadIdx.x / 32] = x;
+  __syncthreads();
+  float sum = 0.0f;
+  for (int w = 0; w < kWarps; ++w) sum += warps[w];
+  __syncthreads();
+  return sum;
+}
+
+__device__ __forceinline__ float number_at(const TokenRows& rows, int64_t batch, int64_t row,
+                                           int64_t head) {
+  return device::load_number(rows.data, at(rows, batch, row, head), rows.number);
+}
+__device__ __forceinline__ void put_float(const TokenRows& rows, int64_t batch, int64_t row,
+                                          int64_t head, float x) {
+  static_cast<float*>(rows.data)[at(rows, batch, row, head)] = x;
+}
+
+/// Rows of a batch entry that belong to sequences.
+__device__ __forceinline__ int64_t rows_in_use(const StageParams& p) {
+  return p.cu_seqlens.data == nullptr ? p.T : stages::first_row(p, p.N);
+}
+
+__device__ __forceinline__ float head_number(const HeadScalar& v, int64_t head) {
+  return device::load_number(v.data, head * v.stride, v.number);
+}
+
+/// d g / d gate of a gate as given; zero where the clamp acts. `g`: clamped.
+__device__ __forceinline__ float gate_slope(const BackwardParams& p, int64_t head, float gate,
+                                            float g) {
+  if (p.gate_form == GateForm::kLog) return gate < -128.0f ? 0.0f : 1.0f;
+  if (g == -128.0f) return 0.0f;
+  if (p.gate_form == GateForm::kLinear) return 1.0f / gate;
+  const float x = gate + head_number(p.dt_bias, head);
+  return -expf(head_number(p.A_log, head)) * (x > 20.0f ? 1.0f : 1.0f / (1.0f + expf(-x)));
+}
+
+/// d beta / d beta as given.
+__device__ __forceinline__ float strength_slope(const BackwardParams& p, float given) {
+  if (p.beta_form != BetaForm::kLogit) return p.beta_factor;
+  const float s = 1.0f / (1.0f + expf(-given));
+  return p.beta_factor * s * (1.0f - s);
+}
+
+/// Gradients of a token's gate and write strength, as given, from those of g and beta.
+__device__ __forceinline__ void store_gate(const BackwardParams& b, const Chunk& chunk,
+                                           int64_t head, int token, float dg, float dbeta) {
+  const int64_t batch = chunk.batch, row = chunk.row + token;
+  if (b.dbeta.data != nullptr) {
+    const float by = strength_slope(b, number_at(b.raw_beta, batch, row, head));
+    device::store_number(b.dbeta.data, at(b.dbeta, batch, row, head), b.dbeta.number, by * dbeta);
+  }
+  if (b.g.data == nullptr) return;
+  put_float(b.dg, batch, row, head, dg);
+  if (b.dgate.data == nullptr) return;
+  const float by = gate_slope(b, head, number_at(b.raw_gate, batch, row, head),
+                              number_at(b.g, batch, row, head));
+  device::store_number(b.dgate.data, at(b.dgate, batch, row, head), b.dgate.number, by * dg);
+}
+
+}  // namespace sluice::cuda::backward
+
+#endif  // SLUICE_CUDA_KERNELS_BACKWARD_GATES_CUH_
