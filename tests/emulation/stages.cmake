@@ -48,5 +48,5 @@ set(parity ${CMAKE_CURRENT_SOURCE_DIR}/../parity)
 sluice_add_emulated_stages(sluice_emulated_backward_tests
   ${parity}/backward_test.cc ${parity}/backward_call.cc ${parity}/free_tensor.cc)
 add_test(NAME emulated_backward COMMAND sluice_emulated_backward_tests --gtest_brief=1
-  --gtest_filter=Packs/*:*Bits*)
+  --gtest_filter=Packs/*:Halves/*:*Bits*)
 set_tests_properties(emulated_backward PROPERTIES LABELS cpu)
