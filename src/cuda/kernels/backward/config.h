@@ -36,8 +36,8 @@ constexpr int64_t chain_tile_bytes(bool narrow) noexcept {
   const int64_t blocks = narrow ? stages::kNarrowRing : stages::kWideRing;
   return (8 * blocks + 2) * stages::kTileBytes + 1024;
 }
-/// d_o, N, Y, q, k, S, D and three squares; G, beta and ten sums a token.
-inline constexpr int64_t kGradientTileBytes = 21 * stages::kTileBytes + 4 * 1024;
+/// d_o, N and Y twice, q, k, S, D and three squares; G and beta twice, ten sums a token.
+inline constexpr int64_t kGradientTileBytes = 27 * stages::kTileBytes + 4 * 1024;
 
 }  // namespace sluice::cuda::backward
 

@@ -63,20 +63,36 @@ __device__ __forceinline__ float strength_slope(const BackwardParams& p, float g
   return p.beta_factor * s * (1.0f - s);
 }
 
+/// What the caller gave of a token's gate and write strength, and the clamped logarithm.
+struct GivenGate {
+  float beta, gate, g;
+};
+__device__ __forceinline__ GivenGate given_gate(const BackwardParams& b, const Chunk& chunk,
+                                                int64_t head, int token) {
+  GivenGate given{};
+  if (token >= chunk.tokens) return given;
+  const int64_t batch = chunk.batch, row = chunk.row + token;
+  if (b.dbeta.data != nullptr) given.beta = number_at(b.raw_beta, batch, row, head);
+  if (b.g.data == nullptr || b.dgate.data == nullptr) return given;
+  given.gate = number_at(b.raw_gate, batch, row, head);
+  given.g = number_at(b.g, batch, row, head);
+  return given;
+}
+
 /// Gradients of a token's gate and write strength, as given, from those of g and beta.
 __device__ __forceinline__ void store_gate(const BackwardParams& b, const Chunk& chunk,
-                                           int64_t head, int token, float dg, float dbeta) {
+                                           int64_t head, int token, const GivenGate& given,
+                                           float dg, float dbeta) {
   const int64_t batch = chunk.batch, row = chunk.row + token;
   if (b.dbeta.data != nullptr) {
-    const float by = strength_slope(b, number_at(b.raw_beta, batch, row, head));
-    device::store_number(b.dbeta.data, at(b.dbeta, batch, row, head), b.dbeta.number, by * dbeta);
+    device::store_number(b.dbeta.data, at(b.dbeta, batch, row, head), b.dbeta.number,
+                         strength_slope(b, given.beta) * dbeta);
   }
   if (b.g.data == nullptr) return;
   put_float(b.dg, batch, row, head, dg);
   if (b.dgate.data == nullptr) return;
-  const float by = gate_slope(b, head, number_at(b.raw_gate, batch, row, head),
-                              number_at(b.g, batch, row, head));
-  device::store_number(b.dgate.data, at(b.dgate, batch, row, head), b.dgate.number, by * dg);
+  device::store_number(b.dgate.data, at(b.dgate, batch, row, head), b.dgate.number,
+                       gate_slope(b, head, given.gate, given.g) * dg);
 }
 
 }  // namespace sluice::cuda::backward

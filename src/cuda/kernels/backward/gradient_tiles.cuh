@@ -5,78 +5,22 @@
 //             P  = diag(E) N D'^T + X^T q + Z^T k
 //             R  = Z' k - diag(exp G) Y S^T,  Z = diag(beta) Z',  so that dK = P + diag(beta) R,
 //           dG_i = q_i . dQ_i - k_i . P_i + beta_i k_i . R_i, and dbeta_i = Y_i . v_i + k_i . R_i
-// Roles     a CTA of 256 threads has one (chunk, head); warp w 16 rows from 16 (w % 4) on, and half
-//           of the columns
-// Pipeline  all operands requested at the start, in the order of their use:
-//           X (d_o, N) -> Y, dv (L, dN) -> Z (Y, N) -> dQ (S, q, k) -> R -> P (D')
-// Memory    tiles of 8 KB: rows 10, S 4, D' 4, squares 3: 172 KB
+// Roles     a persistent CTA of 256 threads has one (chunk, head) after the other; warp w 16 rows
+// from
+//           16 (w % 4) on, and half of the columns
+// Pipeline  operands of the next item are requested as soon as their place is free:
+//           X (d_o, N) -> Y, dv (L, dN) -> Z, dQ (S, q, k) -> R, <S, D'> -> P (D')
+//           d_o, N, dN: a whole item ahead; L, S: behind R; q, k, D': behind P
+// Memory    tiles of 8 KB: rows 2 x 6 and 4, S 4, D' 4, squares 3: 220 KB
 // Floor     docs/kernels/backward.md
 //
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CUDA_KERNELS_BACKWARD_GRADIENT_TILES_CUH_
 #define SLUICE_CUDA_KERNELS_BACKWARD_GRADIENT_TILES_CUH_
 
-#include "cuda/kernels/backward/gates.cuh"
-#include "cuda/kernels/backward/tiles.cuh"
+#include "cuda/kernels/backward/gradient_items.cuh"
 
 namespace sluice::cuda::backward {
-
-/// Sums of rows, those of either half of the columns.
-using HalfSums = float[2][kTokens];
-
-struct GradientTiles {
-  RowTiles d_o, N, Y, q, k;      ///< Y: dN first
-  RowTiles S[kWidths];           ///< [k / 64][v / 64]: that enters
-  RowTiles D[kWidths];           ///< likewise: the gradient of the one that leaves
-  uint8_t X[kTileBytes];         ///< [i][j]
-  uint8_t Z[kTileBytes];         ///< with beta
-  uint8_t L[kTileBytes];         ///< (I + A)^-1, then Z without beta
-  stages::TokenNumbers numbers;  ///< G and beta
-  HalfSums query, key, correction, leave, value;
-  float warps[kWarps];
-};
-static_assert(sizeof(GradientTiles) <= kGradientTileBytes);
-
-/// A CTA's chunk and head, and a warp's part of them.
-struct GradientPart {
-  Chunk chunk;
-  int64_t head;
-  int row, half;  ///< the warp's
-  __device__ __forceinline__ int low() const { return row + stages::lane_row(); }
-};
-
-/// Requests a matrix [K][V] of 16-bit numbers.
-__device__ __forceinline__ void request_state(RowTiles (&to)[kWidths], const void* states,
-                                              int64_t offset, int64_t V) {
-  const auto* const from = static_cast<const uint16_t*>(states) + offset;
-  for (int i = 0; i < kWidths * kWidths; ++i) {
-    const int k = i / kWidths, v = i % kWidths;
-    stages::request_matrix<kThreads>(to[k].at(v), from + 64 * (k * V + v), V);
-  }
-}
-
-/// In groups: d_o, N | L, dN | q, k, S | D'.
-__device__ __forceinline__ void request_operands(const BackwardParams& b, GradientTiles& s,
-                                                 const GradientPart& part) {
-  const StageParams& p = b.stage;
-  const Chunk& chunk = part.chunk;
-  const int64_t head = part.head, keys = stages::key_head(p, head);
-  request_rows<kThreads>(s.d_o, b.d_o, chunk, head);
-  request_rows<kThreads>(s.N, b.delta_rule ? p.v_new : p.values, chunk, head);
-  ptx::close_copies();
-  if (b.delta_rule) {
-    stages::request_tile<kThreads>(ptx::shared_address(s.L), p.A_inverse, chunk, head, 0, 0);
-  }
-  request_rows<kThreads>(s.Y, b.dN, chunk, head);
-  ptx::close_copies();
-  const int64_t entry = stages::state_at(p, chunk, stages::chunks_before(p, chunk.seq), head);
-  request_rows<kThreads>(s.q, p.q, chunk, keys);
-  request_rows<kThreads>(s.k, p.k, chunk, keys);
-  request_state(s.S, p.h.data, entry, p.V);
-  ptx::close_copies();
-  request_state(s.D, b.dh.data, entry, p.V);
-  ptx::close_copies();
-}
 
 /// left right^T over all of V: the warp's rows and its 32 of 64 tokens.
 template <class Io>
@@ -90,68 +34,97 @@ __device__ __forceinline__ void multiply_tokens(Part<4>& sum, const GradientPart
 
 /// X = scale tril(Gamma * d_o N^T).
 template <class Io>
-__device__ __forceinline__ void token_tile(const BackwardParams& b, GradientTiles& s,
-                                           const GradientPart& part) {
-  const float* const G = s.numbers.G;
+__device__ __forceinline__ void token_tile(const BackwardParams& b, const GradientPart& part) {
+  const float* const G = part.G;
   Part<4> x;
-  multiply_tokens<Io>(x, part, s.d_o, s.N);
+  multiply_tokens<Io>(x, part, part.rows.d_o, part.rows.N);
   for_each_pair<4>(x, [&](int r, int c, float& first, float& second) {
     const int i = part.row + r, j = 32 * part.half + c;
     // WHY a choice: above the diagonal the exponential may be infinite.
     first = i >= j ? b.stage.scale * decay(G[i] - G[j]) * first : 0.0f;
     second = i > j ? b.stage.scale * decay(G[i] - G[j + 1]) * second : 0.0f;
   });
-  stages::put_part<Io, 4>(ptx::shared_address(s.X), part.row, 32 * part.half, x);
+  stages::put_part<Io, 4>(ptx::shared_address(part.s.X), part.row, 32 * part.half, x);
+}
+
+/// v of a lane's part of Y, on its way.
+struct LaneValues {
+  uint32_t pairs[8][2];
+};
+__device__ __forceinline__ LaneValues request_values(const BackwardParams& b,
+                                                     const GradientPart& part) {
+  LaneValues v{};
+  if (!b.delta_rule) return v;
+  const TokenRows& rows = b.stage.values;
+  const auto* const from = static_cast<const uint16_t*>(rows.data) +
+                           at(rows, part.chunk.batch, part.chunk.row, part.head) + 64 * part.half +
+                           stages::lane_column();
+#pragma unroll
+  for (int high = 0; high < 2; ++high) {
+    const int i = part.low() + 8 * high;
+    if (i >= part.chunk.tokens) continue;
+#pragma unroll
+    for (int j = 0; j < 8; ++j) {
+      v.pairs[j][high] =
+          __ldg(reinterpret_cast<const uint32_t*>(from + i * rows.token_stride + 8 * j));
+    }
+  }
+  return v;
 }
 
 /// Y = L^T dN in the place of dN, and dv; with simple GLA dv = dN.
 template <class Io>
-__device__ __forceinline__ void value_tile(const BackwardParams& b, GradientTiles& s,
-                                           const GradientPart& part) {
+__device__ __forceinline__ void value_tile(const BackwardParams& b, const GradientPart& part,
+                                           const LaneValues& v) {
+  using Pack = tile::Packed<Io>;
   Part<8> y;
   stages::clear<8>(y);
-  const float* const beta = s.numbers.beta;
+  const RowTiles& dN = part.rows.Y;
   if (b.delta_rule) {
-    product<Io, true, false, 8>(y, ptx::shared_address(s.L), part.row, s.Y.at(part.half), 0);
+    product<Io, true, false, 8>(y, ptx::shared_address(part.s.L), part.row, dN.at(part.half), 0);
+    LaneSums sums;
+#pragma unroll
+    for (int j = 0; j < 8; ++j) {
+#pragma unroll
+      for (int high = 0; high < 2; ++high) {
+        const uint32_t pair = v.pairs[j][high];
+        sums.add(8 * high, y[j][2 * high], y[j][2 * high + 1],
+                 {Pack::first(pair), Pack::second(pair)});
+      }
+    }
+    sums.put(part.s.value[part.half], part.row);
   } else {
     for_each_pair<8>(y, [&](int r, int c, float& first, float& second) {
-      const float2 given = pair_at<Io>(s.Y.tile[part.half], part.row + r, c);
+      const float2 given = pair_at<Io>(dN.tile[part.half], part.row + r, c);
       first = given.x, second = given.y;
     });
   }
-  const OutputRows dv(b.dv, part.chunk, part.head);
-  const auto* const v = static_cast<const uint16_t*>(b.stage.values.data) +
-                        at(b.stage.values, part.chunk.batch, part.chunk.row, part.head);
-  LaneSums sums;
-  for_each_pair<8>(y, [&](int r, int c, float first, float second) {
-    const int i = part.row + r, column = 64 * part.half + c;
-    const float factor = b.delta_rule ? beta[i] : 1.0f;
-    if (b.dv.data != nullptr) dv.store(i, column, factor * first, factor * second);
-    if (!b.delta_rule || i >= part.chunk.tokens) return;
-    const uint32_t word =
-        __ldg(reinterpret_cast<const uint32_t*>(v + i * b.stage.values.token_stride + column));
-    sums.add(r, first, second, {tile::Packed<Io>::first(word), tile::Packed<Io>::second(word)});
-  });
+  if (b.dv.data != nullptr) {
+    const OutputRows dv(b.dv, part.chunk, part.head);
+    for_each_pair<8>(y, [&](int r, int c, float first, float second) {
+      const float factor = b.delta_rule ? part.beta[part.row + r] : 1.0f;
+      dv.store(part.row + r, 64 * part.half + c, factor * first, factor * second);
+    });
+  }
   if (!b.delta_rule) return;
-  sums.put(s.value[part.half], part.row);
   __syncthreads();  // SYNC: nobody reads dN or L
-  stages::put_part<Io, 8>(s.Y.at(part.half), part.row, 0, y);
+  stages::put_part<Io, 8>(dN.at(part.half), part.row, 0, y);
 }
 
 /// Z and Z': -stril(Gamma * Y N^T) with and without beta.
 template <class Io>
-__device__ __forceinline__ void correction_tiles(GradientTiles& s, const GradientPart& part) {
-  const float *const G = s.numbers.G, *const beta = s.numbers.beta;
+__device__ __forceinline__ void correction_tiles(const GradientPart& part) {
+  const float* const G = part.G;
   Part<4> z;
-  multiply_tokens<Io>(z, part, s.Y, s.N);
+  multiply_tokens<Io>(z, part, part.rows.Y, part.rows.N);
   for_each_pair<4>(z, [&](int r, int c, float& first, float& second) {
     const int i = part.row + r, j = 32 * part.half + c;
     first = i > j ? -decay(G[i] - G[j]) * first : 0.0f;
     second = i > j + 1 ? -decay(G[i] - G[j + 1]) * second : 0.0f;
   });
-  stages::put_part<Io, 4>(ptx::shared_address(s.L), part.row, 32 * part.half, z);
-  scale_rows<4>(z, beta[part.low()], beta[part.low() + 8]);
-  stages::put_part<Io, 4>(ptx::shared_address(s.Z), part.row, 32 * part.half, z);
+  stages::put_part<Io, 4>(ptx::shared_address(part.s.L), part.row, 32 * part.half, z);
+  scale_rows<4>(z, part.beta[part.low()], part.beta[part.low() + 8]);
+  stages::put_part<Io, 4>(ptx::shared_address(part.s.Z), part.row, 32 * part.half, z);
 }
 
 /// rows state^T over all of V: the warp's rows and its 64 columns of K.
@@ -175,11 +148,11 @@ __device__ __forceinline__ void store_part(const TokenRows& to, const GradientPa
 
 /// dQ of this head, and its products with q.
 template <class Io>
-__device__ __forceinline__ void query_part(const BackwardParams& b, GradientTiles& s,
-                                           const GradientPart& part) {
-  const float* const G = s.numbers.G + part.low();
+__device__ __forceinline__ void query_part(const BackwardParams& b, const GradientPart& part) {
+  GradientTiles& s = part.s;
+  const float* const G = part.G + part.low();
   Part<8> dq;
-  multiply_state<Io>(dq, part, s.d_o, s.S);
+  multiply_state<Io>(dq, part, part.rows.d_o, s.S);
   scale_rows<8>(dq, b.stage.scale * decay(G[0]), b.stage.scale * decay(G[8]));
   product<Io, false, false, 8>(dq, ptx::shared_address(s.X), part.row, s.k.at(part.half), 0);
   put_row_products<Io>(dq, s.q.tile[part.half], part.row, s.query[part.half]);
@@ -188,10 +161,10 @@ __device__ __forceinline__ void query_part(const BackwardParams& b, GradientTile
 
 /// R, and its products with k.
 template <class Io>
-__device__ __forceinline__ void correction_part(Part<8>& R, GradientTiles& s,
-                                                const GradientPart& part) {
-  const float* const G = s.numbers.G + part.low();
-  multiply_state<Io>(R, part, s.Y, s.S);
+__device__ __forceinline__ void correction_part(Part<8>& R, const GradientPart& part) {
+  GradientTiles& s = part.s;
+  const float* const G = part.G + part.low();
+  multiply_state<Io>(R, part, part.rows.Y, s.S);
   scale_rows<8>(R, -decay(G[0]), -decay(G[8]));
   product<Io, false, false, 8>(R, ptx::shared_address(s.L), part.row, s.k.at(part.half), 0);
   put_row_products<Io>(R, s.k.tile[part.half], part.row, s.correction[part.half]);
@@ -199,12 +172,12 @@ __device__ __forceinline__ void correction_part(Part<8>& R, GradientTiles& s,
 
 /// P, its products with k, and those of its term with D'.
 template <class Io>
-__device__ __forceinline__ void key_part(const BackwardParams& b, Part<8>& P, GradientTiles& s,
+__device__ __forceinline__ void key_part(const BackwardParams& b, Part<8>& P,
                                          const GradientPart& part) {
-  const float* const G = s.numbers.G + part.low();
-  const float last = s.numbers.G[stages::kMostTokens - 1];
+  GradientTiles& s = part.s;
+  const float *const G = part.G + part.low(), last = part.G[kTokens - 1];
   const uint8_t* const k = s.k.tile[part.half];
-  multiply_state<Io>(P, part, s.N, s.D);
+  multiply_state<Io>(P, part, part.rows.N, s.D);
   scale_rows<8>(P, decay(last - G[0]), decay(last - G[8]));
   put_row_products<Io>(P, k, part.row, s.leave[part.half]);
   product<Io, true, false, 8>(P, ptx::shared_address(s.X), part.row, s.q.at(part.half), 0);
@@ -214,15 +187,16 @@ __device__ __forceinline__ void key_part(const BackwardParams& b, Part<8>& P, Gr
   put_row_products<Io>(P, k, part.row, s.key[part.half]);
 }
 
-/// <S, D'>. All threads, which get it.
+/// <S, D'> by warps, to s.warps.
 template <class Io>
-__device__ __forceinline__ float state_product(GradientTiles& s) {
+__device__ __forceinline__ void put_state_product(GradientTiles& s) {
   using Pack = tile::Packed<Io>;
   const auto *const S = reinterpret_cast<const uint4*>(s.S), *const D =
                                                                  reinterpret_cast<const uint4*>(
                                                                      s.D);
   constexpr int kPieces = static_cast<int>(kWidths * kWidths * kTileBytes / 16);
   float sum = 0.0f;
+#pragma unroll 2
   for (auto i = static_cast<int>(threadIdx.x); i < kPieces; i += kThreads) {
     const uint4 x = S[i], y = D[i];
     const uint32_t a[4] = {x.x, x.y, x.z, x.w}, c[4] = {y.x, y.y, y.z, y.w};
@@ -232,31 +206,79 @@ __device__ __forceinline__ float state_product(GradientTiles& s) {
       sum = fmaf(Pack::second(a[word]), Pack::second(c[word]), sum);
     }
   }
-  return cta_sum(sum, s.warps);
+  sum = warp_sum(sum);
+  if (stages::lane() == 0) s.warps[stages::warp()] = sum;
 }
 
-/// Gradients of gates and write strengths, by the first warp; `product` is <S, D'>.
-__device__ __forceinline__ void store_token_gates(const BackwardParams& b, GradientTiles& s,
-                                                  const GradientPart& part, float product) {
-  if (threadIdx.x >= 32) return;
-  const auto lane = static_cast<int>(threadIdx.x);
+/// Gradients of gates and write strengths, by the first warp, which knows what is given of them.
+__device__ __forceinline__ void store_token_gates(const BackwardParams& b, const GradientPart& part,
+                                                  const GivenGate (&given)[2]) {
+  const GradientTiles& s = part.s;
+  const int lane = stages::lane();
   const auto both = [](const HalfSums& sums, int i) { return sums[0][i] + sums[1][i]; };
   const auto strength = [&](int i) { return b.delta_rule ? both(s.correction, i) : 0.0f; };
   const auto gate = [&](int i) {
-    return both(s.query, i) - both(s.key, i) + s.numbers.beta[i] * strength(i);
+    return both(s.query, i) - both(s.key, i) + part.beta[i] * strength(i);
   };
+  float product = 0.0f;
+#pragma unroll
+  for (const float x : s.warps) product += x;
   const float leave = warp_sum(both(s.leave, lane) + both(s.leave, lane + 32));
-  const float whole = leave + decay(s.numbers.G[stages::kMostTokens - 1]) * product;
+  const float whole = leave + decay(part.G[kTokens - 1]) * product;
   // A lane has two tokens; those after them are of the lanes before.
   const int last = kTokens - 1 - 2 * lane;
   float dg = whole + stages::sum_before_lane(gate(last) + gate(last - 1));
 #pragma unroll
-  for (int i = last; i >= last - 1; --i) {
+  for (int back = 0; back < 2; ++back) {
+    const int i = last - back;
     dg += gate(i);
     if (i >= part.chunk.tokens) continue;
     const float value = b.delta_rule ? both(s.value, i) : 0.0f;
-    store_gate(b, part.chunk, part.head, i, dg, value + strength(i));
+    store_gate(b, part.chunk, part.head, i, given[back], dg, value + strength(i));
   }
+}
+
+/// All but the requests of one item.
+template <class Io>
+__device__ __forceinline__ void run_item(const BackwardParams& b, const GradientPart& part,
+                                         const GradientItem& next) {
+  const LaneValues v = request_values(b, part);
+  GivenGate given[2];
+  if (threadIdx.x < 32) {
+#pragma unroll
+    for (int back = 0; back < 2; ++back) {
+      const int token = kTokens - 1 - 2 * stages::lane() - back;
+      given[back] = given_gate(b, part.chunk, part.head, token);
+    }
+  }
+  ptx::wait_for_copies<3>();
+  __syncthreads();  // SYNC: d_o, N, dN, G and beta are there
+  token_tile<Io>(b, part);
+  ptx::wait_for_copies<2>();
+  __syncthreads();  // SYNC: L and S are there
+  value_tile<Io>(b, part, v);
+  ptx::wait_for_copies<1>();
+  __syncthreads();  // SYNC: X, Y, q, k and D' are there
+  if (b.delta_rule) correction_tiles<Io>(part);
+  query_part<Io>(b, part);
+  put_state_product<Io>(part.s);
+  __syncthreads();  // SYNC: Z is there
+  Part<8> dk;
+  stages::clear<8>(dk);
+  if (b.delta_rule) {
+    correction_part<Io>(dk, part);
+    scale_rows<8>(dk, part.beta[part.low()], part.beta[part.low() + 8]);
+    __syncthreads();  // SYNC: nobody reads S or L
+  }
+  request_entering(b, next, part.s);
+  Part<8> P;
+  key_part<Io>(b, P, part);
+#pragma unroll
+  for (int i = 0; i < 32; ++i) dk[i / 4][i % 4] += P[i / 4][i % 4];
+  if (b.dk.data != nullptr) store_part(b.dk_parts, part, dk);
+  __syncthreads();  // SYNC: sums are there, nobody reads tiles
+  request_leaving(b, next, part.s);
+  if (threadIdx.x < 32) store_token_gates(b, part, given);
 }
 
 /// Items are slots x heads.
@@ -265,40 +287,24 @@ __global__ void __launch_bounds__(kThreads, 1)
     gradient_tiles_kernel(const __grid_constant__ BackwardParams b, int64_t items) {
   extern __shared__ __align__(1024) uint8_t dynamic_shared[];
   auto& s = *reinterpret_cast<GradientTiles*>(dynamic_shared);
-  const StageParams& p = b.stage;
   device::follow();
-  for (int64_t item = blockIdx.x; item < items; item += gridDim.x) {
-    const GradientPart part{stages::chunk_of(p, item / p.HV), item % p.HV,
-                            16 * (stages::warp() % 4), stages::warp() / 4};
-    if (part.chunk.tokens == 0) continue;
-    request_operands(b, s, part);
-    stages::load_numbers(p, part.chunk, part.head, s.numbers);
-    ptx::wait_for_copies<3>();
-    __syncthreads();  // SYNC: d_o and N are there
-    token_tile<Io>(b, s, part);
-    ptx::wait_for_copies<2>();
-    __syncthreads();  // SYNC: L and dN are there
-    value_tile<Io>(b, s, part);
-    ptx::wait_for_copies<1>();
-    __syncthreads();  // SYNC: X, Y, q, k and S are there
-    if (b.delta_rule) correction_tiles<Io>(s, part);
-    query_part<Io>(b, s, part);
-    ptx::wait_for_copies<0>();
-    __syncthreads();  // SYNC: Z and D are there
-    Part<8> dk;
-    key_part<Io>(b, dk, s, part);
-    if (b.delta_rule) {
-      Part<8> R;
-      correction_part<Io>(R, s, part);
-      const float* const beta = s.numbers.beta + part.low();
-      scale_rows<8>(R, beta[0], beta[8]);
-#pragma unroll
-      for (int i = 0; i < 32; ++i) dk[i / 4][i % 4] += R[i / 4][i % 4];
-    }
-    if (b.dk.data != nullptr) store_part(b.dk_parts, part, dk);
-    const float product = state_product<Io>(s);  // all sums are there behind it
-    store_token_gates(b, s, part, product);
-    __syncthreads();
+  int64_t number = blockIdx.x;
+  GradientItem item = find_item(b.stage, items, &number);
+  request_token_rows(b, item, s.rows[0]);
+  request_entering(b, item, s);
+  request_leaving(b, item, s);
+  float own = request_number(b.stage, item);
+  for (int turn = 0; item.chunk.tokens > 0; turn ^= 1) {
+    number += gridDim.x;
+    const GradientItem next = find_item(b.stage, items, &number);
+    request_token_rows(b, next, s.rows[turn ^ 1]);
+    put_number(s, turn, own);
+    own = request_number(b.stage, next);
+    const GradientPart part{
+        s,          s.rows[turn], s.numbers[turn].G,         s.numbers[turn].beta,
+        item.chunk, item.head,    16 * (stages::warp() % 4), stages::warp() / 4};
+    run_item<Io>(b, part, next);
+    item = next;
   }
 }
 

@@ -227,7 +227,9 @@ __device__ __forceinline__ void store_gates(const BackwardParams& b, GradientMem
   }
   __syncthreads();
   const auto i = static_cast<int>(threadIdx.x);
-  if (i < w.chunk.tokens) store_gate(b, w.chunk, w.head, i, s.dG[i], s.dbeta[i]);
+  if (i >= w.chunk.tokens) return;
+  const GivenGate given = given_gate(b, w.chunk, w.head, i);
+  store_gate(b, w.chunk, w.head, i, given, s.dG[i], s.dbeta[i]);
 }
 
 /// This head's parts of dq.

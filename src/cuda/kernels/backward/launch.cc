@@ -73,7 +73,8 @@ int launch(Kernel kernel, const BackwardParams& params, const Target& target,
   overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
   overlap.val.programmaticStreamSerializationAllowed = 1;
   cudaLaunchConfig_t config{};
-  config.gridDim = dim3(static_cast<unsigned>(std::min(plan.items, kMaxGrid)));
+  const int64_t most = kernel == Kernel::kGradientTiles ? target.multiprocessors : kMaxGrid;
+  config.gridDim = dim3(static_cast<unsigned>(std::min(plan.items, most)));
   config.blockDim = dim3(static_cast<unsigned>(plan.threads));
   config.dynamicSmemBytes = static_cast<size_t>(plan.shared_bytes);
   config.stream = static_cast<cudaStream_t>(stream);

@@ -15,30 +15,74 @@
 
 namespace sluice::cuda::backward {
 
-/// A row of up to kMost numbers in the registers of a warp: column 32 m + lane.
+/// A row of up to kMost numbers in the registers of a warp. Narrow: four neighbours a lane, which
+/// come and go together where K and the row allow it; else column 32 m + lane.
 template <int64_t kMost>
 struct WarpRow {
   static constexpr int kEach = static_cast<int>(kMost) / 32;
+  static constexpr bool kNarrow = kMost == kNarrowK;
   float x[kEach];
-};
 
-__device__ __forceinline__ int column_of(int m) {
-  return 32 * m + static_cast<int>(threadIdx.x % 32);
-}
+  __device__ __forceinline__ static int column(int m) {
+    const auto lane = static_cast<int>(threadIdx.x % 32);
+    return kNarrow ? kEach * lane + m : 32 * m + lane;
+  }
+  /// The lane's four as one word, if they are aligned; null otherwise.
+  template <class Word>
+  __device__ __forceinline__ static Word* word_at(const TokenRows& rows, int64_t start, int64_t K) {
+    auto* const word =
+        reinterpret_cast<Word*>(static_cast<uint8_t*>(rows.data) +
+                                static_cast<int64_t>(sizeof(Word) / 4) * (start + column(0)));
+    return kNarrow && K == kMost && reinterpret_cast<uintptr_t>(word) % sizeof(Word) == 0 ? word
+                                                                                          : nullptr;
+  }
+  /// x += the row.
+  __device__ __forceinline__ void add(const TokenRows& rows, int64_t start, int64_t K) {
+    if (rows.number != Number::kFloat32) {
+      if (const auto* const word = word_at<const uint2>(rows, start, K); word != nullptr) {
+        const uint2 pairs = __ldg(word);
+        add_pair(0, pairs.x, rows.number);
+        add_pair(2, pairs.y, rows.number);
+        return;
+      }
+    }
+#pragma unroll
+    for (int m = 0; m < kEach; ++m) x[m] += stages::row_number(rows, start, column(m), K);
+  }
+  __device__ __forceinline__ void store(const TokenRows& rows, int64_t start, int64_t K) const {
+    if (rows.number != Number::kFloat32) {
+      if (auto* const word = word_at<uint2>(rows, start, K); word != nullptr) {
+        *word = {pack(x[0], x[1], rows.number), pack(x[2], x[3], rows.number)};
+        return;
+      }
+    }
+#pragma unroll
+    for (int m = 0; m < kEach; ++m) {
+      if (column(m) < K) device::store_number(rows.data, start + column(m), rows.number, x[m]);
+    }
+  }
+
+ private:
+  __device__ __forceinline__ void add_pair(int m, uint32_t pair, Number number) {
+    x[m] += device::from_bits(number, static_cast<unsigned short>(pair));
+    x[m + 1] += device::from_bits(number, static_cast<unsigned short>(pair >> 16));
+  }
+  __device__ __forceinline__ static uint32_t pack(float first, float second, Number number) {
+    return number == Number::kBfloat16 ? ptx::pack_bf16(first, second)
+                                       : ptx::pack_f16(first, second);
+  }
+};
 
 /// A row of q or k as given, and 1 / sqrt(sum of squares + eps).
 template <int64_t kMost>
 __device__ __forceinline__ WarpRow<kMost> load_key(const BackwardParams& p, const TokenRows& rows,
                                                    int64_t batch, int64_t row, int64_t head,
                                                    float* factor) {
-  WarpRow<kMost> key;
+  WarpRow<kMost> key{};
+  key.add(rows, at(rows, batch, row, head), p.stage.K);
   float sum = 0.0f;
-  const int64_t start = at(rows, batch, row, head);
 #pragma unroll
-  for (int m = 0; m < WarpRow<kMost>::kEach; ++m) {
-    key.x[m] = stages::row_number(rows, start, column_of(m), p.stage.K);
-    sum = fmaf(key.x[m], key.x[m], sum);
-  }
+  for (const float x : key.x) sum = fmaf(x, x, sum);
   *factor = 1.0f / sqrtf(warp_sum(sum) + p.l2norm_eps);
   return key;
 }
@@ -48,14 +92,10 @@ __device__ __forceinline__ void normalise_key(const BackwardParams& p, const Tok
                                               const TokenRows& to, int64_t batch, int64_t row,
                                               int64_t head) {
   float factor;
-  const WarpRow<kMost> key = load_key<kMost>(p, from, batch, row, head, &factor);
-  const int64_t start = at(to, batch, row, head);
+  WarpRow<kMost> key = load_key<kMost>(p, from, batch, row, head, &factor);
 #pragma unroll
-  for (int m = 0; m < WarpRow<kMost>::kEach; ++m) {
-    if (column_of(m) < p.stage.K) {
-      device::store_number(to.data, start + column_of(m), to.number, factor * key.x[m]);
-    }
-  }
+  for (float& x : key.x) x *= factor;
+  key.store(to, at(to, batch, row, head), p.stage.K);
 }
 
 /// g of a gate as given: clamped, NaN passes.
@@ -109,11 +149,7 @@ __device__ __forceinline__ void key_gradient(const BackwardParams& p, const Toke
   for (int64_t i = 0; i < p.stage.r; ++i) {
     const int64_t head =
         p.stage.head_map_cyclic ? key_head + i * p.stage.H : key_head * p.stage.r + i;
-    const int64_t start = at(parts, batch, row, head);
-#pragma unroll
-    for (int m = 0; m < WarpRow<kMost>::kEach; ++m) {
-      gradient.x[m] += stages::row_number(parts, start, column_of(m), p.stage.K);
-    }
+    gradient.add(parts, at(parts, batch, row, head), p.stage.K);
   }
   if (p.q_normal.data != nullptr) {
     float factor, along = 0.0f;
@@ -126,13 +162,7 @@ __device__ __forceinline__ void key_gradient(const BackwardParams& p, const Toke
       gradient.x[m] = factor * (gradient.x[m] - key.x[m] * along);
     }
   }
-  const int64_t start = at(to, batch, row, key_head);
-#pragma unroll
-  for (int m = 0; m < WarpRow<kMost>::kEach; ++m) {
-    if (column_of(m) < p.stage.K) {
-      device::store_number(to.data, start + column_of(m), to.number, gradient.x[m]);
-    }
-  }
+  gradient.store(to, at(to, batch, row, key_head), p.stage.K);
 }
 
 /// Items are rows of tokens of all batch entries.
