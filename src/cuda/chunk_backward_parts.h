@@ -69,6 +69,11 @@ class Launches {
   void stage(const core::ChunkStageProblem& problem) noexcept {
     if (status_.ok()) status_ = run_chunk_stage(problem, {}, stream_);
   }
+  /// Hopper's chunk_h.
+  void chain(const stages::StageParams& params, const chunk_h::Tiles& tiles,
+             int32_t h_per_batch) noexcept {
+    if (status_.ok()) note(chunk_h::launch(params, tiles, h_per_batch, target_, stream_));
+  }
   void own(backward::Kernel kernel, const backward::BackwardParams& params) noexcept {
     if (status_.ok()) note(backward::launch(kernel, params, target_, stream_));
   }

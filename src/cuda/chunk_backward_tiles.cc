@@ -58,7 +58,7 @@ StageRows lay_out(const DeltaRuleProblem& p, Pieces& pieces, BackwardParams* par
   return places;
 }
 
-/// Stages of the forward pass of a call.
+/// Stages of the forward pass of a call, and the one that is run backwards.
 class Forward {
  public:
   Forward(const DeltaRuleProblem& p, const BackwardParams& params, const StageRows& places) noexcept
@@ -74,7 +74,27 @@ class Forward {
     launches->stage(states());
   }
 
+  /// The chain of gradients by Hopper's chunk_h, or false where tensor maps do not take it.
+  bool launch_back(const ChunkBackwardProblem& b, Launches* launches) const noexcept {
+    if (!params_.delta_rule) return false;
+    ChunkStageProblem s = states();
+    s.values = s.v_new = rows(params_.dN, p_.V);
+    s.h = chunk_states(params_.dh);
+    s.state.initial = b.d_final, s.state.final = b.dinitial;
+    ChunkStageProblem others = s;  // by the same rules, whose values they are
+    others.k = queries(), others.values = others.v_new = b.d_o;
+    if (!takes(s) || !takes(others)) return false;
+    chunk_h::Tiles tiles = lower_state_tiles(s);
+    tiles.q = token_tensor(others.k), tiles.d_o = token_tensor(b.d_o);
+    launches->chain(lower_stage(s), tiles, static_cast<int32_t>(states_per_batch(s)));
+    return true;
+  }
+
  private:
+  static bool takes(const ChunkStageProblem& s) noexcept {
+    StageChoice choice;
+    return choose_hopper(s, {kHopperCapability, 0}, {}, &choice) && choice.way == StageWay::kStates;
+  }
   ChunkStageProblem stage(sluice_stage name) const noexcept {
     ChunkStageProblem s;
     s.stage = name;
@@ -111,7 +131,7 @@ class Forward {
   }
   ChunkStageProblem states() const noexcept {
     ChunkStageProblem s = stage(SLUICE_STAGE_CHUNK_H);
-    s.k = keys(), s.values = p_.v, s.h = chunk_states();
+    s.k = keys(), s.values = p_.v, s.h = chunk_states(params_.stage.h);
     s.state.layout = SLUICE_STATE_KV;
     s.state.initial = p_.state.initial;
     if (!params_.delta_rule) return s;
@@ -139,15 +159,17 @@ class Forward {
     if (present(t)) t.rank = 3;
     return t;
   }
-  Tensor keys() const noexcept {
-    if (params_.k_normal.data == nullptr) return p_.k;
-    Tensor t = rows(params_.k_normal, p_.K);
+  Tensor keys() const noexcept { return normal(p_.k, params_.k_normal); }
+  Tensor queries() const noexcept { return normal(p_.q, params_.q_normal); }
+  /// As given, or by its norm.
+  Tensor normal(const Tensor& given, const TokenRows& by_norm) const noexcept {
+    if (by_norm.data == nullptr) return given;
+    Tensor t = rows(by_norm, p_.K);
     t.shape[2] = p_.H;
     return t;
   }
-  /// h, [B,chunks,HV,K,V].
-  Tensor chunk_states() const noexcept {
-    const stages::ChunkStates& h = params_.stage.h;
+  /// [B,chunks,HV,K,V].
+  Tensor chunk_states(const stages::ChunkStates& h) const noexcept {
     Tensor t{};
     t.data = h.data;
     t.device = p_.q.device;
@@ -197,9 +219,10 @@ void launch_backward_tiles(const ChunkBackwardProblem& b, const Target& target, 
   const StageRows places = lay_out(b.forward, pieces, params);
   params->stage.columns = stages::state_columns(params->stage, target.multiprocessors);
   launches->own(Kernel::kPrepare, *params);
-  Forward(b.forward, *params, places).launch(launches);
+  const Forward forward(b.forward, *params, places);
+  forward.launch(launches);
   launches->own(Kernel::kLocalTiles, *params);
-  launches->own(Kernel::kChainTiles, *params);
+  if (!forward.launch_back(b, launches)) launches->own(Kernel::kChainTiles, *params);
   launches->own(Kernel::kGradientTiles, *params);
 }
 

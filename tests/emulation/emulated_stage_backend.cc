@@ -302,15 +302,22 @@ int run_sizes(const StatesParams& p, int64_t items, bool wide) {
 
 int launch(const stages::StageParams& params, const Tiles& tiles, int32_t h_per_batch,
            const Target& target, void*) noexcept {
-  const int columns = columns_of(params, target.multiprocessors);
+  const bool back = tiles.q.data != nullptr;
+  const int columns = back ? 64 : columns_of(params, target.multiprocessors);
   const int64_t items = params.N * params.HV * (params.V / columns);
   const StatesParams p{emulated_map(tiles.k, 64, params.K),
                        emulated_map(tiles.w, 64, params.K),
                        emulated_map(tiles.u, 64, 64),
                        emulated_map(tiles.v_new, 64, 64),
                        emulated_map(tiles.h, static_cast<uint32_t>(params.K), 64),
+                       back ? emulated_map(tiles.q, 64, params.K) : CUtensorMap{},
+                       back ? emulated_map(tiles.d_o, 64, 64) : CUtensorMap{},
                        params,
                        h_per_batch};
+  if (back) {
+    return tiles.k.is_bf16 ? run<Config<__nv_bfloat16, 128, 64, true>>(p, items)
+                           : run<Config<__half, 128, 64, true>>(p, items);
+  }
   return tiles.k.is_bf16 ? run_sizes<__nv_bfloat16>(p, items, columns == 128)
                          : run_sizes<__half>(p, items, columns == 128);
 }

@@ -1,7 +1,8 @@
-// chunk_h on Hopper: the chain of states.
+// chunk_h on Hopper: the chain of states; and that of gradients of chunk_backward, its mirror.
 //
 // Math      h = S, v_new = u - w S, S <- exp(G_C) S + k^T diag(exp(G_C - G)) v_new, chunks of 64
-//           tokens
+//           tokens. Gradients, from the last chunk to the first: dh = D, dN += diag(exp(G_C - G)) k
+//           D, D <- exp(G_C) D + q^T diag(scale exp G) d_o - w^T dN
 // Roles     persistent grid, an item is 64 or 128 columns of V of one (sequence, head). Warpgroup
 // 0:
 //           a warp that loads, three that make factors of chunks by turns. Each of the others has
@@ -19,39 +20,12 @@
 
 #include "cuda/device/follow.cuh"
 #include "cuda/kernels/chunk_forward/instances.h"
-#include "cuda/kernels/chunk_forward/prepare_tiles.cuh"
-#include "cuda/kernels/chunk_forward/state.cuh"
-#include "cuda/kernels/chunk_h/config.h"
-#include "cuda/kernels/stages/numbers.cuh"
+#include "cuda/kernels/chunk_h/back.cuh"
 #include "cuda/ptx/cluster.cuh"
 
 namespace sluice::cuda::chunk_h {
 
 using chunk_forward::StatePlace;
-
-/// A sequence, a head and the first of the columns.
-struct Item {
-  stages::Chunk sequence;  ///< all of its tokens as one chunk
-  int head, column;
-  bool padded;
-  int64_t read, write;  ///< slots of states, or -1
-};
-
-template <class C>
-__device__ __forceinline__ Item item_at(const stages::StageParams& p, int64_t number) {
-  const int64_t slices = p.V / C::kV, seq = number / slices / p.HV;
-  Item item{};
-  item.sequence.tokens = static_cast<int>(stages::tokens_of(p, seq, &item.sequence));
-  const device::Sequence slots = stages::slots_of(p, seq);
-  item.padded = slots.padded, item.read = slots.read, item.write = slots.write;
-  item.head = static_cast<int>(number / slices % p.HV);
-  item.column = static_cast<int>(number % slices) * C::kV;
-  return item;
-}
-
-__device__ __forceinline__ int chunks_of(const Item& item) {
-  return item.padded ? 0 : (item.sequence.tokens + 63) / 64;
-}
 
 /// Loading warp.
 template <class C>
@@ -63,8 +37,9 @@ __device__ __forceinline__ void load_role(const StatesParams& p, SharedMemoryPla
     const Item item = item_at<C>(p.stage, number);
     const int group = static_cast<int>(stages::key_head(p.stage, item.head)),
               batch = static_cast<int>(item.sequence.batch);
-    auto row = static_cast<int32_t>(item.sequence.row);
-    for (int left = chunks_of(item); left > 0; --left, row += C::kChunk, cursor.next()) {
+    const int chunks = chunks_of(item);
+    for (int c = 0; c < chunks; ++c, cursor.next()) {
+      const auto row = static_cast<int32_t>(item.sequence.row) + turn_of<C>(c, chunks) * C::kChunk;
       // SYNC ring.empty: the states are done with the stage's previous chunk
       cursor.acquire(s.ring);
       Stage<C>& to = s.stage[cursor.stage];
@@ -77,11 +52,16 @@ __device__ __forceinline__ void load_role(const StatesParams& p, SharedMemoryPla
                       {0, row, item.column / 64 + half, item.head, batch}, full);
       }
       ptx::tma_load(to.k, &p.k, {0, row, 0, group, batch}, full);
+      if constexpr (C::kBack) {
+        ptx::tma_load(to.q, &p.q, {0, row, 0, group, batch}, full);
+        ptx::tma_load(to.d_o, &p.d_o, {0, row, item.column / 64, item.head, batch}, full);
+      }
     }
   }
 }
 
 /// Factors of a chunk in the place of its sums of gates; one warp.
+template <class C>
 __device__ __forceinline__ void put_factors(const stages::StageParams& p,
                                             const stages::LaneGates& gates, Factors& f) {
   const auto lane = static_cast<int>(threadIdx.x & 31u);
@@ -90,8 +70,13 @@ __device__ __forceinline__ void put_factors(const stages::StageParams& p,
   const float last = f.write[stages::kMostTokens - 1];
   const float first = stages::decay(last - f.write[lane]),
               second = stages::decay(last - f.write[lane + 32]);
+  [[maybe_unused]] const float low = f.write[lane], high = f.write[lane + 32];
   __syncwarp();
   f.write[lane] = first, f.write[lane + 32] = second;
+  if constexpr (C::kBack) {
+    f.write[lane + 64] = p.scale * stages::decay(low);
+    f.write[lane + 96] = p.scale * stages::decay(high);
+  }
   if (lane == 0) f.decay = stages::decay(last);
 }
 
@@ -108,32 +93,17 @@ __device__ __forceinline__ void gate_role(const StatesParams& p, SharedMemoryPla
          ++c, cursor.next(), turn = turn == C::kGateWarps - 1 ? 0 : turn + 1) {
       if (turn != own) continue;
       stages::Chunk chunk = item.sequence;
-      chunk.row += c * C::kChunk;
-      chunk.tokens = min(chunk.tokens - c * C::kChunk, C::kChunk);
+      const int done = turn_of<C>(c, chunks) * C::kChunk;
+      chunk.row += done;
+      chunk.tokens = min(chunk.tokens - done, C::kChunk);
       const stages::LaneGates gates = stages::request_gates(p.stage, chunk, item.head);
       // SYNC ring.empty: the states are done with the stage's previous chunk
       cursor.acquire(s.ring);
-      put_factors(p.stage, gates, s.factors[cursor.stage]);
+      put_factors<C>(p.stage, gates, s.factors[cursor.stage]);
       // SYNC ring.full: factors are there
       cursor.commit(s.ring);
     }
   }
-}
-
-/// Places of a warpgroup of states.
-struct Place {
-  int half;          ///< 64 columns of the item's
-  uint32_t barrier;  ///< named, of this warpgroup
-  uint32_t offset;   ///< lane's part in moving 16 rows x 16 columns of a tile, transposed
-  int turn = 0;      ///< which tiles this chunk's h and v_new go through
-};
-
-__device__ __forceinline__ bool first_thread() { return (threadIdx.x & 127u) == 0; }
-
-/// u^T of a chunk; `u` is this lane's address in the u tile.
-__device__ __forceinline__ void load_values(uint32_t (&r)[16], uint32_t u) {
-#pragma unroll
-  for (uint32_t j = 0; j < 4; ++j) ptx::ldmatrix_x4_trans(r + 4 * j, u + j * 2 * tile::kAtomBytes);
 }
 
 /// v_new^T of a chunk in the place of u^T, rounded, and with exp(G_C - G), whose columns past the
@@ -160,61 +130,6 @@ __device__ __forceinline__ void correct_values(uint32_t (&r)[16], uint32_t (&n)[
     const int left = rows - (at / 2 * 8 + lane2);
     n[at] &= left >= 2 ? ~0u : left == 1 ? 0xFFFFu : 0u;
   }
-}
-
-/// A left operand of kSteps x 16 columns to a tile [column][64].
-template <int kSteps, size_t kSize>
-__device__ __forceinline__ void park(uint8_t* tile, const Place& place,
-                                     const uint32_t (&x)[kSize]) {
-  const uint32_t base = ptx::shared_address(tile) + place.offset;
-#pragma unroll
-  for (uint32_t i = 0; i < kSteps; ++i) {
-    ptx::stmatrix_x4_trans(base + i * 16 * tile::kRowBytes, x + 4 * i);
-  }
-}
-
-/// A warpgroup's 64 columns of v_new of a partial chunk, by hand; null tile: zeros.
-__device__ __forceinline__ void store_values(const stages::TokenRows& v_new, const Item& item,
-                                             int column, int row, int rows, const uint8_t* tile) {
-  auto* const out = static_cast<uint16_t*>(v_new.data) +
-                    stages::at(v_new, item.sequence.batch, item.sequence.row + row, item.head) +
-                    column;
-#pragma unroll 1
-  for (int i = static_cast<int>(threadIdx.x & 127u); i < rows * 8; i += 128) {
-    const auto r = static_cast<uint32_t>(i / 8), piece = static_cast<uint32_t>(i % 8);
-    *reinterpret_cast<uint4*>(out + r * v_new.token_stride + 8 * piece) =
-        tile == nullptr ? uint4{}
-                        : *reinterpret_cast<const uint4*>(tile + tile::swizzled_piece(r, piece));
-  }
-}
-
-/// What a warpgroup has written of chunk c to its tiles, to memory. On return those of the chunk
-/// before may be written.
-template <class C>
-__device__ __forceinline__ void send(const StatesParams& p, SharedMemoryPlan<C>& s,
-                                     const Place& place, const Item& item, int c, int64_t state,
-                                     int rows) {
-  ptx::fence_proxy_async();
-  if (first_thread()) ptx::bulk_wait_read();
-  // SYNC place.barrier: the tiles are written, and those of the chunk before have been read
-  ptx::named_barrier_sync(place.barrier, 128);
-  const int column = item.column + 64 * place.half, row = c * C::kChunk;
-  const uint8_t* const v_new = s.v_new[place.half][place.turn];
-  const bool values = p.stage.v_new.data != nullptr;
-  if (values && rows < C::kChunk) {
-    store_values(p.stage.v_new, item, column, row, rows, v_new);
-  }
-  if (!first_thread()) return;
-  if (p.stage.h.data != nullptr) {
-    ptx::tma_store(&p.h, s.h[place.half][place.turn],
-                   {0, 0, column / 64, item.head, static_cast<int32_t>(state)});
-  }
-  if (values && rows == C::kChunk) {
-    ptx::tma_store(&p.v_new, v_new,
-                   {0, static_cast<int32_t>(item.sequence.row) + row, column / 64, item.head,
-                    static_cast<int32_t>(item.sequence.batch)});
-  }
-  ptx::bulk_commit();
 }
 
 /// One chunk, whose operands are at the cursor; S becomes the state that leaves it.
@@ -324,7 +239,12 @@ __device__ __forceinline__ void state_role(const StatesParams& p, SharedMemoryPl
     for (int c = 0; c < chunks; ++c, cursor.next()) {
       // SYNC ring.full: the states wait for the chunk
       cursor.wait(s.ring);
-      run_chunk<C>(p, s, place, item, c, state + c, cursor.stage, S);
+      const int chunk = turn_of<C>(c, chunks);
+      if constexpr (C::kBack) {
+        run_chunk_back<C>(p, s, place, item, chunk, state + chunk, cursor.stage, S);
+      } else {
+        run_chunk<C>(p, s, place, item, chunk, state + chunk, cursor.stage, S);
+      }
       // SYNC ring.empty: this warp's reads of the stage are over
       cursor.release(s.ring);
       place.turn ^= 1;
@@ -347,6 +267,9 @@ __global__ void __launch_bounds__(C::kThreads, 1)
     s.ring.init(2, 4 * C::kGroups);
     ptx::fence_mbarrier_init();
     for (const CUtensorMap* map : {&p.w, &p.u, &p.k}) ptx::prefetch_tensor_map(map);
+    if constexpr (C::kBack) {
+      for (const CUtensorMap* map : {&p.q, &p.d_o}) ptx::prefetch_tensor_map(map);
+    }
   }
   __syncthreads();
   device::follow();

@@ -13,7 +13,10 @@ namespace {
 
 bool encode_maps(StatesParams& p, const Tiles& tiles) noexcept {
   const auto K = static_cast<uint32_t>(p.stage.K);
-  return tile::encode_token_map(&p.k, tiles.k, 64, K / 64) &&
+  const bool back = tiles.q.data != nullptr;
+  return (!back || (tile::encode_token_map(&p.q, tiles.q, 64, K / 64) &&
+                    tile::encode_token_map(&p.d_o, tiles.d_o, 64, 1))) &&
+         tile::encode_token_map(&p.k, tiles.k, 64, K / 64) &&
          tile::encode_token_map(&p.w, tiles.w, 64, K / 64) &&
          tile::encode_token_map(&p.u, tiles.u, 64, 1) &&
          (tiles.v_new.data == nullptr || tile::encode_token_map(&p.v_new, tiles.v_new, 64, 1)) &&
@@ -23,27 +26,33 @@ bool encode_maps(StatesParams& p, const Tiles& tiles) noexcept {
 }  // namespace
 
 int load_kernels() noexcept {
+  const auto load = [](const Instance& instance) {
+    cudaFuncAttributes attributes{};
+    return cudaFuncGetAttributes(&attributes, instance.kernel);
+  };
   for (const int way : {0, 1, 2, 3}) {
     for (const auto get : {bf16, fp16}) {
-      cudaFuncAttributes attributes{};
-      const Instance& instance = get(way / 2 != 0, way % 2 != 0 ? 128 : 64);
-      const cudaError_t error = cudaFuncGetAttributes(&attributes, instance.kernel);
+      const cudaError_t error = load(get(way / 2 != 0, way % 2 != 0 ? 128 : 64));
       if (error != cudaSuccess) return error;
     }
   }
-  return cudaSuccess;
+  const cudaError_t error = load(bf16_back());
+  return error == cudaSuccess ? load(fp16_back()) : error;
 }
 
 int launch(const stages::StageParams& params, const Tiles& tiles, int32_t h_per_batch,
            const Target& target, void* stream) noexcept {
-  const int columns = columns_of(params, target.multiprocessors);
+  const bool back = tiles.q.data != nullptr;
+  const int columns = back ? 64 : columns_of(params, target.multiprocessors);
   int64_t items = params.N * params.HV * (params.V / columns);
   if (items == 0) return cudaSuccess;
   StatesParams p{};
   p.stage = params;
   p.h_per_batch = h_per_batch;
   if (params.T > 0 && !encode_maps(p, tiles)) return cudaErrorInvalidValue;
-  const Instance& instance = (tiles.k.is_bf16 ? bf16 : fp16)(params.K == 128, columns);
+  const bool is_bf16 = tiles.k.is_bf16;
+  const Instance& instance = back ? (is_bf16 ? bf16_back : fp16_back)()
+                                  : (is_bf16 ? bf16 : fp16)(params.K == 128, columns);
   const cudaError_t error =
       cudaFuncSetAttribute(instance.kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                            static_cast<int>(instance.shared_bytes));

@@ -10,3 +10,8 @@ const sluice::cuda::chunk_h::Instance& sluice::cuda::chunk_h::bf16(bool wide,
                                             make_instance<Config<__nv_bfloat16, 128, 128>>()}};
   return instances[wide ? 1 : 0][columns / 128];
 }
+
+const sluice::cuda::chunk_h::Instance& sluice::cuda::chunk_h::bf16_back() noexcept {
+  static const Instance instance = make_instance<Config<__nv_bfloat16, 128, 64, true>>();
+  return instance;
+}

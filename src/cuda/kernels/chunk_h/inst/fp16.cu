@@ -9,3 +9,8 @@ const sluice::cuda::chunk_h::Instance& sluice::cuda::chunk_h::fp16(bool wide,
       {make_instance<Config<__half, 128, 64>>(), make_instance<Config<__half, 128, 128>>()}};
   return instances[wide ? 1 : 0][columns / 128];
 }
+
+const sluice::cuda::chunk_h::Instance& sluice::cuda::chunk_h::fp16_back() noexcept {
+  static const Instance instance = make_instance<Config<__half, 128, 64, true>>();
+  return instance;
+}
