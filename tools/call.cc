@@ -17,6 +17,13 @@ std::vector<sluice_tensor*> views_of(RecurrentStepArgs* a) {
           &a->o, &a->A_log, &a->dt_bias, &a->state.initial, &a->state.final};
 }
 
+std::vector<sluice_tensor*> views_of(ChunkBackwardArgs* a) {
+  return {&a->q,       &a->k,       &a->v,          &a->gate,    &a->beta,
+          &a->A_log,   &a->dt_bias, &a->cu_seqlens, &a->initial, &a->d_o,
+          &a->d_final, &a->dq,      &a->dk,         &a->dv,      &a->dgate,
+          &a->dbeta,   &a->dA_log,  &a->ddt_bias,   &a->dinitial};
+}
+
 std::vector<sluice_tensor*> views_of(ChunkStageArgs* a) {
   return {&a->q,          &a->k, &a->v,         &a->gate,       &a->beta,
           &a->g_cumsum,   &a->A, &a->A_inverse, &a->w,          &a->u,

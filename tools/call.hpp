@@ -31,6 +31,7 @@ Status device_error(const std::string& trouble);
 /// The views that this tool sets in an argument struct, absent ones too.
 std::vector<sluice_tensor*> views_of(ChunkForwardArgs* args);
 std::vector<sluice_tensor*> views_of(RecurrentStepArgs* args);
+std::vector<sluice_tensor*> views_of(ChunkBackwardArgs* args);
 std::vector<sluice_tensor*> views_of(ChunkStageArgs* args);
 std::vector<sluice_tensor*> views_of(CausalConv1dArgs* args);
 std::vector<sluice_tensor*> views_of(GatedRmsNormArgs* args);
@@ -106,6 +107,10 @@ void add_step_results(const io::CaseFile& file, const io::Case& which, const std
 /// Runs a case of op layer; see execute().
 Execution execute_layer(const io::CaseFile& file, const io::Case& which,
                         const ExecuteOptions& options);
+
+/// Runs a case of op gradients; see execute().
+Execution execute_gradients(const io::CaseFile& file, const io::Case& which,
+                            const ExecuteOptions& options);
 
 /// Runs a case of op stages; see execute().
 Execution execute_stages(const io::CaseFile& file, const io::Case& which,

@@ -4,66 +4,13 @@
 #include <utility>
 
 #include "tools/call.hpp"
+#include "tools/delta_rule_tensors.hpp"
 
 namespace sluice::tools {
 namespace {
 
 using testing::Array;
-using testing::Placement;
 using testing::TestTensor;
-
-sluice_dtype state_dtype(const io::Case& c) { return io::dlpack_type(c.state_type); }
-
-// The memory of a case of the delta rule, shared by both operators.
-struct DeltaRuleTensors {
-  DeltaRuleTensors(const io::CaseFile& file, const io::Case& c, const ExecuteOptions& options)
-      : placement(options.head_first.value_or(c.head_first) ? Placement::kHeadFirst
-                                                            : Placement::kDense),
-        q(options.inputs, load(file, c, "q"), placement),
-        k(options.inputs, load(file, c, "k"), placement),
-        v(options.inputs, load(file, c, "v"), placement),
-        gate(testing::kF32, load(file, c, "g"), placement),
-        beta(testing::kF32, load(file, c, "beta"), placement),
-        A_log(testing::kF32, load(file, c, "A_log")),
-        dt_bias(testing::kF32, load(file, c, "dt_bias")),
-        o(options.outputs, {c.shape.B, c.shape.T, c.shape.HV, c.shape.V}, placement),
-        initial(state_dtype(c), load(file, c, "initial_state")),
-        final(state_dtype(c), state_shape(c)) {
-    if (const io::TensorEntry* entry = file.find(c, "cu_seqlens"); entry != nullptr) {
-      cu_seqlens = TestTensor::of_indices(testing::kI64, io::read_integers(*entry));
-    }
-  }
-
-  static std::vector<int64_t> state_shape(const io::Case& c) {
-    const bool vk = c.state_layout == SLUICE_STATE_VK;
-    return {c.shape.N, c.shape.HV, vk ? c.shape.V : c.shape.K, vk ? c.shape.K : c.shape.V};
-  }
-
-  template <class Args>
-  void fill(const io::Case& c, const ExecuteOptions& options, Args* args) const {
-    args->q = TensorView(q.view());
-    args->k = TensorView(k.view());
-    args->v = TensorView(v.view());
-    args->gate = TensorView(gate.view());
-    args->beta = TensorView(beta.view());
-    args->o = TensorView(o.view());
-    args->A_log = TensorView(A_log.view());
-    args->dt_bias = TensorView(dt_bias.view());
-    args->state.layout = static_cast<StateLayout>(c.state_layout);
-    args->scale = c.scale;
-    args->l2norm_eps = c.l2norm_eps;
-    args->gate_space = static_cast<GateSpace>(c.gate_space);
-    args->beta_space = static_cast<BetaSpace>(c.beta_space);
-    args->eigenvalues = static_cast<Eigenvalues>(c.eigenvalues);
-    args->qk_norm = static_cast<QkNorm>(c.qk_norm);
-    args->head_map = static_cast<HeadMap>(c.head_map);
-    args->rule = static_cast<Rule>(c.rule);
-    args->implementation = options.implementation;
-  }
-
-  Placement placement;
-  TestTensor q, k, v, gate, beta, A_log, dt_bias, o, initial, final, cu_seqlens;
-};
 
 Execution execute_prefill(const io::CaseFile& file, const io::Case& c,
                           const ExecuteOptions& options) {
@@ -92,9 +39,8 @@ Execution execute_decode(const io::CaseFile& file, const io::Case& c,
                          const ExecuteOptions& options) {
   Execution out;
   DeltaRuleTensors tensors(file, c, options);
-  tensors.final.assign(tensors.initial.view().data != nullptr
-                           ? tensors.initial.values()
-                           : Array(DeltaRuleTensors::state_shape(c)));
+  tensors.final.assign(tensors.initial.view().data != nullptr ? tensors.initial.values()
+                                                              : Array(state_shape(c)));
   const int64_t count = c.shape.T / c.steps;
   for (int64_t step = 0; step < c.steps; ++step) {
     RecurrentStepArgs args;
@@ -174,8 +120,8 @@ Execution execute_gated_norm(const io::CaseFile& file, const io::Case& c,
 
 bool stored_head_first(const io::Case& c, const std::string& tensor) {
   if (!c.head_first) return false;
-  for (const char* name :
-       {"q", "k", "v", "g", "beta", "o", "g_cumsum", "A", "A_inverse", "u", "w", "v_new"}) {
+  for (const char* name : {"q", "k", "v", "g", "beta", "o", "g_cumsum", "A", "A_inverse", "u", "w",
+                           "v_new", "d_o", "dq", "dk", "dv", "dg", "dbeta"}) {
     if (tensor == name) return true;
   }
   return false;
@@ -222,6 +168,8 @@ Execution execute(const io::CaseFile& file, const io::Case& c, const ExecuteOpti
       return execute_gated_norm(file, c, options);
     case io::CaseOp::kStages:
       return execute_stages(file, c, options);
+    case io::CaseOp::kGradients:
+      return execute_gradients(file, c, options);
     case io::CaseOp::kLayer:
       break;
   }

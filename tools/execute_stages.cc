@@ -6,6 +6,7 @@
 #include <span>
 
 #include "tools/call.hpp"
+#include "tools/delta_rule_tensors.hpp"
 
 namespace sluice::tools {
 namespace {
@@ -17,11 +18,7 @@ using testing::TestTensor;
 class StagesRun {
  public:
   StagesRun(const io::CaseFile& file, const io::Case& c, const ExecuteOptions& options)
-      : file_(file),
-        c_(c),
-        options_(options),
-        placement_(options.head_first.value_or(c.head_first) ? Placement::kHeadFirst
-                                                             : Placement::kDense) {}
+      : file_(file), c_(c), options_(options), placement_(placement_of(c, options)) {}
 
   Execution run() {
     constexpr Stage kSingle[] = {Stage::kChunkCumsum, Stage::kScaledDotKkt, Stage::kSolveTril,

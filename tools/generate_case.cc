@@ -41,9 +41,7 @@ Array gates_of(const CaseRecipe& recipe, Array scalar) {
   return g;
 }
 
-namespace {
-
-Draft draft_delta_rule(const CaseRecipe& recipe) {
+Draft draft_delta_inputs(const CaseRecipe& recipe) {
   const GdnCase& c = recipe.gdn;
   Draft draft;
   describe_states(c, &draft.description);
@@ -54,13 +52,14 @@ Draft draft_delta_rule(const CaseRecipe& recipe) {
   draft.description["layout"] = recipe.head_first ? "bhtd" : "bthd";
   draft.description["rule"] =
       c.rule == SLUICE_RULE_LINEAR_ATTENTION ? "linear_attention" : "gated_delta";
-  if (recipe.op == io::CaseOp::kDecode) draft.description["steps"] = recipe.steps;
 
   testing::GdnInputs inputs = testing::make_inputs(c);
   inputs.gate = gates_of(recipe, std::move(inputs.gate));
-  draft.floats = {{"q", std::move(inputs.q)},       {"k", std::move(inputs.k)},
-                  {"v", std::move(inputs.v)},       {"g", std::move(inputs.gate)},
-                  {"beta", std::move(inputs.beta)}, {"o", Array({c.B, c.T, c.HV, c.V})}};
+  draft.floats = {{"q", std::move(inputs.q)},
+                  {"k", std::move(inputs.k)},
+                  {"v", std::move(inputs.v)},
+                  {"g", std::move(inputs.gate)},
+                  {"beta", std::move(inputs.beta)}};
   if (recipe.head_first) {
     for (auto& [name, array] : draft.floats) {
       if (!array.empty()) array = exchange_tokens_and_heads(array);
@@ -68,15 +67,25 @@ Draft draft_delta_rule(const CaseRecipe& recipe) {
   }
   draft.floats["A_log"] = std::move(inputs.A_log);
   draft.floats["dt_bias"] = std::move(inputs.dt_bias);
-  draft.floats["initial_state"] = std::move(inputs.initial);
-  draft.floats["final_state"] = Array({c.sequences(), c.HV, c.K, c.V});
-  if (c.state_layout == SLUICE_STATE_VK) {
-    for (const char* name : {"initial_state", "final_state"}) {
-      if (!draft.floats[name].empty()) draft.floats[name] = transposed_states(draft.floats[name]);
-    }
-  }
+  draft.floats["initial_state"] = in_layout(c, std::move(inputs.initial));
   draft.cu_seqlens = c.cu_seqlens();
   draft.activations = {"q", "k", "v"};
+  return draft;
+}
+
+Array in_layout(const GdnCase& c, Array states) {
+  const bool exchange = c.state_layout == SLUICE_STATE_VK && !states.empty();
+  return exchange ? transposed_states(states) : states;
+}
+
+namespace {
+
+Draft draft_delta_rule(const CaseRecipe& recipe) {
+  const GdnCase& c = recipe.gdn;
+  Draft draft = draft_delta_inputs(recipe);
+  if (recipe.op == io::CaseOp::kDecode) draft.description["steps"] = recipe.steps;
+  draft.floats["o"] = Array(draft.floats["v"].shape);
+  draft.floats["final_state"] = in_layout(c, Array({c.sequences(), c.HV, c.K, c.V}));
   return draft;
 }
 
@@ -179,6 +188,9 @@ Draft draft_case(const CaseRecipe& recipe) {
       break;
     case io::CaseOp::kStages:
       draft = draft_stages(recipe);
+      break;
+    case io::CaseOp::kGradients:
+      draft = draft_gradients(recipe);
       break;
   }
   draft.description["op"] = io::case_op_name(recipe.op);

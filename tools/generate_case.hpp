@@ -31,6 +31,7 @@ struct CaseRecipe {
   sluice_packing packing = SLUICE_PACKING_FLAT;
   int64_t chunk_size = 64;  ///< stages
   StageParts parts = StageParts::kAll;
+  testing::StateProfile final_gradient = testing::StateProfile::kRandom;  ///< gradients
 };
 
 /// A case as it will stand in a file, results still zeros.
@@ -46,6 +47,12 @@ Draft draft_case(const CaseRecipe& recipe);
 testing::Array gates_of(const CaseRecipe& recipe, testing::Array scalar);
 /// The draft of op stages, not yet rounded.
 Draft draft_stages(const CaseRecipe& recipe);
+/// The draft of op gradients, not yet rounded.
+Draft draft_gradients(const CaseRecipe& recipe);
+/// What ops prefill, decode and gradients read, without results.
+Draft draft_delta_inputs(const CaseRecipe& recipe);
+/// States [N,HV,K,V] in the recipe's layout.
+testing::Array in_layout(const testing::GdnCase& gdn_case, testing::Array states);
 
 }  // namespace sluice::tools
 

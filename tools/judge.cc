@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "support/case_runner.hpp"
+#include "tools/delta_rule_yardstick.hpp"
 #include "tools/execute.hpp"
 #include "tools/layer_yardstick.hpp"
 
@@ -34,7 +35,7 @@ std::vector<int64_t> cu_seqlens_of(const io::CaseFile& file, const io::Case& c) 
 
 // Tensors whose rows are no tokens.
 bool is_state(const std::string& tensor) {
-  return last_part(tensor) == "final_state" || tensor == "h";
+  return last_part(tensor) == "final_state" || tensor == "h" || tensor == "d_initial_state";
 }
 
 // Rows that a comparison of tokens would visit.
@@ -46,12 +47,13 @@ Comparison compare(const io::CaseFile& file, const io::Case& c, const std::strin
                    const Array& actual, const Array& truth) {
   sluice_tensor x = testing::view_of(actual), ref = testing::view_of(truth);
   const std::string part = last_part(tensor);
-  const bool recurrent_state = part == "final_state" && c.op != io::CaseOp::kConv1d;
+  const bool recurrent_state =
+      (part == "final_state" && c.op != io::CaseOp::kConv1d) || part == "d_initial_state";
   if (recurrent_state && x.rank == 4 && ref.rank == 4) return testing::compare_states(x, ref);
   // Chunks are to h what tokens are to outputs.
   if (part == "h" && x.rank == 5 && ref.rank == 5) return testing::compare_tokens(x, ref);
   const bool whole = c.op == io::CaseOp::kGatedNorm || part == "final_state" ||
-                     part == "final_conv_state" || x.rank != ref.rank;
+                     part == "final_conv_state" || x.rank != ref.rank || x.rank < 3;
   if (whole) return testing::compare_whole(x, ref);
   for (sluice_tensor* view : {&x, &ref}) {
     if (view->rank != 3) continue;  // [B,T,D] is one head of D
@@ -85,33 +87,15 @@ double mean_cosine(const Array& keys) {
   return total / static_cast<double>(B * H * T * T);
 }
 
-bool is_delta_rule(const io::Case& c) {
-  return c.op == io::CaseOp::kPrefill || c.op == io::CaseOp::kDecode;
+bool is_gradients(const io::Case& c) { return c.op == io::CaseOp::kGradients; }
+
+// The input that a gradient is by: dq is by q, dg by the gate.
+std::string input_of(const std::string& gradient) {
+  return gradient == "dg" ? "gate" : gradient.substr(1);
 }
 
-Results delta_rule_yardstick(const io::CaseFile& file, const io::Case& c, sluice_dtype dtype) {
-  testing::GdnCase g;
-  g.B = c.shape.B, g.T = c.shape.T, g.H = c.shape.H, g.HV = c.shape.HV;
-  g.K = c.shape.K, g.V = c.shape.V;
-  g.io = dtype;
-  g.state_dtype = io::dlpack_type(c.state_type);
-  g.gate_space = c.gate_space, g.beta_space = c.beta_space, g.eigenvalues = c.eigenvalues;
-  g.qk_norm = c.qk_norm, g.head_map = c.head_map, g.rule = c.rule, g.scale = c.scale;
-  const std::vector<int64_t> offsets = cu_seqlens_of(file, c);
-  for (size_t n = 1; n < offsets.size(); ++n) g.lengths.push_back(offsets[n] - offsets[n - 1]);
-  testing::GdnInputs inputs;
-  inputs.q = testing::round_to(dtype, load(file, c, "q"));
-  inputs.k = testing::round_to(dtype, load(file, c, "k"));
-  inputs.v = testing::round_to(dtype, load(file, c, "v"));
-  inputs.gate = load(file, c, "g");
-  inputs.beta = load(file, c, "beta");
-  inputs.A_log = load(file, c, "A_log");
-  inputs.dt_bias = load(file, c, "dt_bias");
-  inputs.initial =
-      testing::round_to(g.state_dtype, exchange_state(c, load(file, c, "initial_state")));
-  testing::YardstickOutputs outputs = testing::yardstick_of(g, inputs);
-  return {{"o", std::move(outputs.o)},
-          {"final_state", exchange_state(c, std::move(outputs.final_state))}};
+bool is_delta_rule(const io::Case& c) {
+  return c.op == io::CaseOp::kPrefill || c.op == io::CaseOp::kDecode;
 }
 
 // What the algorithm delivers in `dtype` on this input; empty where nothing says that.
@@ -119,8 +103,9 @@ Results yardstick_of(const io::CaseFile& file, const io::Case& c, sluice_dtype d
   if (c.op == io::CaseOp::kLayer) return layer_yardstick(file, c, dtype).results;
   // The delta rule's yardstick normalises with the default eps, and has scalar gates.
   const bool own_eps = c.qk_norm == SLUICE_QK_NORM_L2 && c.l2norm_eps != 1e-6;
-  const bool has_one = is_delta_rule(c) && !own_eps && !c.key_gates;
-  return has_one ? delta_rule_yardstick(file, c, dtype) : Results();
+  if (own_eps || c.key_gates) return {};
+  if (is_gradients(c)) return gradient_yardstick(file, c, dtype);
+  return is_delta_rule(c) ? delta_rule_yardstick(file, c, dtype) : Results();
 }
 
 void limit_by_caps(const io::CaseFile& file, const io::Case& c, sluice_dtype dtype, Truth* truth) {
@@ -136,7 +121,10 @@ void limit_by_caps(const io::CaseFile& file, const io::Case& c, sluice_dtype dty
     const auto found = yardstick.find(tensor);
     if (found == yardstick.end() || truth->results[tensor].size() == 0) continue;
     const Comparison comparison = compare(file, c, tensor, found->second, truth->results[tensor]);
-    truth->limits[tensor] = testing::from_yardstick(comparison, truth->limits[tensor], dtype);
+    truth->limits[tensor] =
+        is_gradients(c)
+            ? testing::gradient_from_yardstick(input_of(tensor), comparison, c.tolerance, dtype)
+            : testing::from_yardstick(comparison, truth->limits[tensor], dtype);
   }
 }
 
@@ -147,7 +135,10 @@ Truth truth_of(const io::CaseFile& file, const io::Case& c, sluice_dtype dtype) 
   if (testing::same_dtype(dtype, testing::kF32)) {
     for (const std::string& tensor : c.expected) {
       truth.results[tensor] = load(file, c, tensor);
-      truth.limits[tensor] = {c.tolerance, 2 * c.tolerance, 2 * c.tolerance};
+      truth.limits[tensor] =
+          is_gradients(c) ? testing::gradient_tolerance(
+                                input_of(tensor), truth.results[tensor].size(), c.tolerance, 0)
+                          : Tolerance{c.tolerance, 2 * c.tolerance, 2 * c.tolerance};
     }
     return truth;
   }

@@ -31,8 +31,9 @@ struct Truth {
 };
 
 /// In float32 the recorded results, with the case's tolerance for the whole tensor and twice that
-/// for the worst head and the worst 64-token window. In bfloat16 and float16 the float64 reference
-/// on inputs rounded to `dtype`, with the caps and the yardstick rules of docs/math.md.
+/// for the worst head and the worst 64-token window; for gradients those of gradient_tolerance().
+/// In bfloat16 and float16 the float64 reference on inputs rounded to `dtype`, with the caps and
+/// the yardstick rules of docs/math.md.
 Truth truth_of(const io::CaseFile& file, const io::Case& which, sluice_dtype dtype);
 
 /// Judges results by name, one judgement for each expected tensor; a missing one fails.

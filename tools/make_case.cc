@@ -26,16 +26,18 @@ struct MakeSettings {
   CaseRecipe recipe;
   std::string path;
   std::string op = "prefill", keys = "random", gates = "slow", betas = "sigmoid";
-  std::string initial = "random", gate_space = "log", layout = "bthd", state_layout = "kv";
+  std::string initial = "random", final_gradient = "random", gate_space = "log", layout = "bthd",
+              state_layout = "kv";
   std::string packing = "qwen3_5", rule = "gated_delta", part = "all", suite;
   double tolerance = 1e-5;
   bool l2norm = false, append = false;
 };
 
 const std::map<std::string, io::CaseOp> kOps = {
-    {"prefill", io::CaseOp::kPrefill}, {"decode", io::CaseOp::kDecode},
-    {"conv1d", io::CaseOp::kConv1d},   {"gated_norm", io::CaseOp::kGatedNorm},
-    {"layer", io::CaseOp::kLayer},     {"stages", io::CaseOp::kStages}};
+    {"prefill", io::CaseOp::kPrefill},    {"decode", io::CaseOp::kDecode},
+    {"conv1d", io::CaseOp::kConv1d},      {"gated_norm", io::CaseOp::kGatedNorm},
+    {"layer", io::CaseOp::kLayer},        {"stages", io::CaseOp::kStages},
+    {"gradients", io::CaseOp::kGradients}};
 const std::map<std::string, StageParts> kParts = {{"all", StageParts::kAll},
                                                   {"pairs", StageParts::kPairs},
                                                   {"one-call", StageParts::kOneCall},
@@ -84,6 +86,7 @@ void resolve(MakeSettings* s) {
   c.gates = kGates.at(s->gates);
   c.betas = kBetas.at(s->betas);
   c.initial = kStates.at(s->initial);
+  s->recipe.final_gradient = kStates.at(s->final_gradient);
   c.gate_space = s->gate_space == "raw"      ? SLUICE_GATE_RAW
                  : s->gate_space == "linear" ? SLUICE_GATE_LINEAR
                                              : SLUICE_GATE_LOG;
@@ -103,18 +106,21 @@ void resolve(MakeSettings* s) {
 std::string check(const MakeSettings& s) {
   const testing::GdnCase& c = s.recipe.gdn;
   if (c.HV % c.H != 0) return fmt::format("--HV {} is no multiple of --H {}", c.HV, c.H);
-  const bool packs = s.recipe.op == io::CaseOp::kPrefill || s.recipe.op == io::CaseOp::kConv1d ||
-                     s.recipe.op == io::CaseOp::kStages;
-  if (!c.lengths.empty() && !packs) return "--lengths goes with --op prefill, stages or conv1d";
+  const io::CaseOp op = s.recipe.op;
+  const bool packs = op == io::CaseOp::kPrefill || op == io::CaseOp::kConv1d ||
+                     op == io::CaseOp::kStages || op == io::CaseOp::kGradients;
+  if (!c.lengths.empty() && !packs) {
+    return "--lengths goes with --op prefill, gradients, stages or conv1d";
+  }
   if (s.recipe.key_gates) {
-    const bool takes = s.recipe.op == io::CaseOp::kPrefill || s.recipe.op == io::CaseOp::kDecode ||
-                       s.recipe.op == io::CaseOp::kStages;
+    const bool takes =
+        op == io::CaseOp::kPrefill || op == io::CaseOp::kDecode || op == io::CaseOp::kStages;
     if (!takes) return "--key-gates goes with --op prefill, decode or stages";
     if (c.gate_space == SLUICE_GATE_RAW) return "--key-gates goes with --gate-space log or linear";
     const bool part = s.recipe.parts == StageParts::kAll || s.recipe.parts == StageParts::kReverse;
     if (!part) return "--key-gates goes with --part all or reverse";
   }
-  if (s.recipe.op == io::CaseOp::kDecode && (c.T % s.recipe.steps != 0 || c.T < s.recipe.steps)) {
+  if (op == io::CaseOp::kDecode && (c.T % s.recipe.steps != 0 || c.T < s.recipe.steps)) {
     return fmt::format("--T {} is no multiple of --steps {}", c.T, s.recipe.steps);
   }
   return {};
@@ -213,10 +219,12 @@ MakeSettings of_row(const MakeSettings& base, const SuiteRow& row) {
   s.layout = row.head_first ? "bhtd" : "bthd";
   s.state_layout = row.vk ? "vk" : "kv";
   s.tolerance = row.tolerance;
-  s.l2norm = row.op == "prefill";
+  s.l2norm = row.l2norm.value_or(row.op == "prefill");
+  s.gate_space = row.gate_space, s.initial = row.initial, s.final_gradient = row.final_gradient;
   c.B = row.B, c.T = row.T, c.lengths = row.lengths;
   c.H = row.H, c.HV = row.HV, c.K = row.K, c.V = row.V;
   c.seed = row.seed;
+  c.io = row.dtype.value_or(c.io);
   return s;
 }
 
@@ -277,6 +285,8 @@ void add_profile_options(CLI::App* command, MakeSettings* s) {
   choice(command, "--gates", &s->gates, kGates, "gate profile");
   choice(command, "--betas", &s->betas, kBetas, "write strengths");
   choice(command, "--initial", &s->initial, kStates, "initial states");
+  choice(command, "--final-gradient", &s->final_gradient, kStates,
+         "gradients: d_final_state, as profiles of states");
   command->add_option("--seed", s->recipe.gdn.seed, "of the generator")->capture_default_str();
   command->add_flag("--key-gates", s->recipe.key_gates,
                     "one decay for each channel of k (KDA, GLA); stages: chunk_cumsum and chunk_h");

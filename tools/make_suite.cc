@@ -4,6 +4,9 @@
 #include <fmt/core.h>
 
 #include <span>
+#include <utility>
+
+#include "support/array.hpp"
 
 namespace sluice::tools {
 namespace {
@@ -23,6 +26,8 @@ constexpr Family kKeyFamilies[] = {{"kda", "prefill", "all", "gated_delta", true
                                    {"gla", "prefill", "all", "linear_attention", true},
                                    {"kda_stages", "stages", "all", "gated_delta", true},
                                    {"gla_stages", "stages", "all", "linear_attention", true}};
+constexpr Family kGradients[] = {{"gradients", "gradients", "all", "gated_delta"},
+                                 {"simple_gla_gradients", "gradients", "all", "linear_attention"}};
 constexpr Family kKeySteps[] = {{"kda_decode", "decode", "all", "gated_delta", true},
                                 {"gla_decode", "decode", "all", "linear_attention", true}};
 
@@ -39,6 +44,7 @@ class Suite {
     single_stages();
     other_operators();
     key_gates();
+    gradients();
     return std::move(rows_);
   }
 
@@ -195,6 +201,64 @@ class Suite {
     }
     constexpr Family kReverse[] = {{"gla_cumsum", "stages", "reverse", "linear_attention", true}};
     families(kReverse, "reverse", [](SuiteRow* row) { row->gates = "strong", row->T = 150; });
+  }
+
+  void gradients() {
+    const auto both = [&](const std::string& what, auto change) {
+      families(kGradients, what, [&](SuiteRow* row) {
+        row->T = 150, row->l2norm = true;
+        change(row);
+      });
+    };
+    for (const int64_t T : {1, 63, 64, 65, 129, 300}) {
+      both(fmt::format("T{}", T), [&](SuiteRow* row) { row->T = T; });
+    }
+    both("pack", [](SuiteRow* row) { row->lengths = {1, 17, 0, 128, 129}, row->T = 275; });
+    for (const char* gates :
+         {"none", "zero", "slow", "strong", "model", "resets", "minus-infinity", "half-zeros"}) {
+      both(fmt::format("gates_{}", gates), [&](SuiteRow* row) {
+        row->gates = gates, row->l2norm = false;
+        // A chunk's sum of these is up to 1280: as a float32 it errs by 2^-24 of that, and so does
+        // a decay.
+        const bool large = row->gates == "resets" || row->gates == "minus-infinity";
+        if (large) row->tolerance = 1e-4;
+      });
+    }
+    for (const char* keys : {"cos75", "cos90"}) {
+      both(fmt::format("keys_{}", keys), [&](SuiteRow* row) {
+        row->keys = keys, row->gates = "slow", row->l2norm = false;
+        row->tolerance = 1e-4;  // as in profiles()
+      });
+    }
+    for (const char* space : {"linear", "raw"}) {
+      both(fmt::format("{}_gates", space), [&](SuiteRow* row) { row->gate_space = space; });
+    }
+    both("raw_pack", [](SuiteRow* row) {
+      row->gate_space = "raw", row->gates = "strong", row->lengths = {63, 0, 5, 70}, row->T = 138;
+    });
+    gradient_sizes(both);
+    for (const auto& [name, dtype] : {std::pair{"bf16", testing::kBF16}, {"f16", testing::kF16}}) {
+      both(name, [&](SuiteRow* row) { row->dtype = dtype; });
+    }
+  }
+
+  template <class Both>
+  void gradient_sizes(Both both) {
+    const struct {
+      int64_t H, HV, K, V;
+    } kSizes[] = {{2, 6, 128, 128}, {1, 4, 60, 100}, {3, 3, 100, 60}};
+    for (const auto& s : kSizes) {
+      both(fmt::format("H{}_HV{}_K{}_V{}", s.H, s.HV, s.K, s.V), [&](SuiteRow* row) {
+        row->H = s.H, row->HV = s.HV, row->K = s.K, row->V = s.V, row->T = 100;
+        row->B = s.H == 1 ? 2 : 1;
+      });
+    }
+    both("head_first_vk",
+         [](SuiteRow* row) { row->head_first = row->vk = true, row->V = 48, row->T = 100; });
+    // Nothing that may be left out.
+    both("plain", [](SuiteRow* row) {
+      row->initial = row->final_gradient = "none", row->l2norm = false, row->B = 2, row->T = 100;
+    });
   }
 
   bool smoke_;

@@ -4,8 +4,11 @@
 #define SLUICE_TOOLS_MAKE_SUITE_HPP_
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
+
+#include "sluice/sluice.h"
 
 namespace sluice::tools {
 
@@ -13,9 +16,12 @@ namespace sluice::tools {
 struct SuiteRow {
   std::string name, op;
   std::string part = "all", rule = "gated_delta", keys = "silu", gates = "flashqla";
+  std::string gate_space = "log", initial = "random", final_gradient = "random";
   std::vector<int64_t> lengths = {};
   int64_t B = 1, T = 128, H = 1, HV = 2, K = 64, V = 64, chunk = 64, steps = 1;
   bool head_first = false, vk = false, key_gates = false;
+  std::optional<bool> l2norm = {};         ///< of q and k; by default that of prefills alone
+  std::optional<sluice_dtype> dtype = {};  ///< of activations; by default that of --dtype
   double tolerance = 1e-5;
   uint64_t seed = 1;
 };

@@ -7,6 +7,9 @@ import numpy as np
 import pytest
 import sluice
 from conftest import Inputs, delta_rule, error
+from sluice.cases.case import Case
+from sluice.cases.checks import judge
+from sluice.cases.execute import execute
 
 
 @pytest.mark.parametrize("linear", [False, True])
@@ -33,6 +36,40 @@ def test_numpy_gradients_are_slopes(linear):
         gradient = getattr(found, names[name])
         assert gradient.shape == value.shape and gradient.dtype == value.dtype
         assert abs(slope / 2 - (gradient * step).sum()) < 1e-4 * np.linalg.norm(gradient) * 1e-5
+
+
+def gradient_case(**changes):
+    """A case of op gradients whose answers are the float64 reference's."""
+    x = Inputs(B=2, T=70, H=1, HV=2, K=12, V=10)
+    r = np.random.default_rng(2)
+    tensors = dict(q=x.q, k=x.k, v=x.v, g=x.g, beta=x.beta, initial_state=x.state)
+    tensors["d_o"], tensors["d_final_state"] = (
+        r.standard_normal(a.shape).astype(np.float32) for a in (x.v, x.state)
+    )
+    for name, array in list(tensors.items())[:5]:
+        tensors["d" + name] = np.zeros_like(array)
+    tensors["d_initial_state"] = np.zeros_like(x.state)
+    fields = dict(op="gradients", use_qk_l2norm=True, **changes)
+    if fields.get("layout") == "bhtd":
+        states = ("initial_state", "d_final_state", "d_initial_state")
+        tensors = {n: a if n in states else a.swapaxes(1, 2).copy() for n, a in tensors.items()}
+    case = Case("c", fields, {f"c.{name}": array for name, array in tensors.items()})
+    for name, array in execute(case, "cpu", "reference")[0].items():
+        case.get(name)[...] = array
+    return case
+
+
+@pytest.mark.parametrize("layout", ["bthd", "bhtd"])
+def test_cases_of_gradients_are_run_and_judged(layout):
+    case = gradient_case(layout=layout)
+    results, kernel = execute(case, "cpu", "cpu")
+    assert kernel.startswith("cpu.chunk_backward")
+    assert sorted(results) == ["d_initial_state", "dbeta", "dg", "dk", "dq", "dv"]
+    assert all(np.any(case.get(name)) for name in results)
+    assert all(v.passed for v in judge(case, results))
+    for name in results:
+        spoilt = {**results, name: results[name] * np.float32(1.001)}
+        assert [v.tensor for v in judge(case, spoilt) if not v.passed] == [name]
 
 
 torch = pytest.importorskip("torch", reason="torch is not installed: its tests are skipped")

@@ -235,7 +235,8 @@ std::string read_case_fields(const json& description, Case* out) {
                          {"conv1d", CaseOp::kConv1d},
                          {"gated_norm", CaseOp::kGatedNorm},
                          {"layer", CaseOp::kLayer},
-                         {"stages", CaseOp::kStages}},
+                         {"stages", CaseOp::kStages},
+                         {"gradients", CaseOp::kGradients}},
                         &out->op, true);
   fields.number("tolerance_rel_l2", 0, &out->tolerance);
   for (const char* name : {"text", "note", "generator"}) fields.ignore(name);
@@ -244,6 +245,7 @@ std::string read_case_fields(const json& description, Case* out) {
       fields.integer("steps", &out->steps, true);
       [[fallthrough]];
     case CaseOp::kPrefill:
+    case CaseOp::kGradients:
       read_delta_rule_fields(fields, out);
       break;
     case CaseOp::kConv1d:

@@ -60,7 +60,8 @@ Status read_all(CaseFile* out) {
 }  // namespace
 
 const char* case_op_name(CaseOp op) noexcept {
-  constexpr const char* kNames[] = {"prefill", "decode", "conv1d", "gated_norm", "layer", "stages"};
+  constexpr const char* kNames[] = {"prefill", "decode", "conv1d",   "gated_norm",
+                                    "layer",   "stages", "gradients"};
   return kNames[static_cast<size_t>(op)];
 }
 

@@ -19,7 +19,7 @@ namespace sluice::io {
 /// The metadata key that holds the descriptions.
 constexpr const char* kCasesKey = "sluice.cases";
 
-enum class CaseOp { kPrefill, kDecode, kConv1d, kGatedNorm, kLayer, kStages };
+enum class CaseOp { kPrefill, kDecode, kConv1d, kGatedNorm, kLayer, kStages, kGradients };
 
 /// The name in a description, e.g. "gated_norm".
 const char* case_op_name(CaseOp op) noexcept;

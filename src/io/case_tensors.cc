@@ -16,7 +16,8 @@ constexpr int64_t kMaxDecodeTokens = 16;
 void match_gates(Matcher& match, Case* out) {
   const bool raw = out->gate_space == SLUICE_GATE_RAW;
   const TensorEntry* g = match.get("g", raw);
-  out->key_gates = g != nullptr && g->shape.size() == 4;
+  const bool takes_key_gates = out->op != CaseOp::kGradients;
+  out->key_gates = takes_key_gates && g != nullptr && g->shape.size() == 4;
   match.floats("g", token_rows(*out, "HV", out->key_gates ? "K" : ""), raw);
   if (out->key_gates && raw) {
     match.complain(
@@ -51,9 +52,7 @@ void match_rows(Matcher& match) {
   }
 }
 
-namespace {
-
-void match_delta_rule(Matcher& match, Case* out) {
+void match_delta_inputs(Matcher& match, Case* out) {
   const auto rows = [&](const char* heads, const char* inner) {
     return token_rows(*out, heads, inner);
   };
@@ -69,6 +68,20 @@ void match_delta_rule(Matcher& match, Case* out) {
     match.floats("A_log", {"HV"}, true);
     match.floats("dt_bias", {"HV"}, true);
   }
+}
+
+void check_value_heads(Matcher& match) {
+  const int64_t H = match.size("H"), HV = match.size("HV");
+  if (H < 1 || HV < 1 || HV % H != 0) {
+    match.complain("tensor 'v' heads HV = " + std::to_string(HV) +
+                   ", expected a multiple of H = " + std::to_string(H) + " (grouped value heads)");
+  }
+}
+
+namespace {
+
+void match_delta_rule(Matcher& match, Case* out) {
+  match_delta_inputs(match, out);
   if (out->op == CaseOp::kDecode) {
     match.bind("N", match.size("B"));
     const int64_t tokens = match.size("T");
@@ -79,16 +92,10 @@ void match_delta_rule(Matcher& match, Case* out) {
   } else {
     match_rows(match);
   }
-  const bool vk = out->state_layout == SLUICE_STATE_VK;
-  const Symbols state = {"N", "HV", vk ? "V" : "K", vk ? "K" : "V"};
-  match.floats("initial_state", state, false);
-  expect(match, "o", rows("HV", "V"), true, out);
-  expect(match, "final_state", state, false, out);
-  const int64_t H = match.size("H"), HV = match.size("HV");
-  if (H < 1 || HV < 1 || HV % H != 0) {
-    match.complain("tensor 'v' heads HV = " + std::to_string(HV) +
-                   ", expected a multiple of H = " + std::to_string(H) + " (grouped value heads)");
-  }
+  match.floats("initial_state", state_symbols(*out), false);
+  expect(match, "o", token_rows(*out, "HV", "V"), true, out);
+  expect(match, "final_state", state_symbols(*out), false, out);
+  check_value_heads(match);
 }
 
 void match_conv1d(Matcher& match, Case* out) {
@@ -197,6 +204,9 @@ std::string read_case_tensors(const SafetensorsFile& file, Case* out, std::set<s
       break;
     case CaseOp::kLayer:
       match_layer(match, out);
+      break;
+    case CaseOp::kGradients:
+      match_gradients(match, out);
       break;
     case CaseOp::kStages:
       match_stages(match, out);

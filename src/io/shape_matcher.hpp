@@ -114,6 +114,21 @@ void match_gates(Matcher& match, Case* out);
 // cu_seqlens of a packed batch fixes N; otherwise N = B.
 void match_rows(Matcher& match);
 
+// Inputs of the delta rule but states and rows: q, k, v, gates, write strengths.
+void match_delta_inputs(Matcher& match, Case* out);
+
+// A complaint unless HV is a multiple of H, once both are known.
+void check_value_heads(Matcher& match);
+
+// Symbols of a recurrent state in the case's layout.
+inline Symbols state_symbols(const Case& of) {
+  const bool vk = of.state_layout == SLUICE_STATE_VK;
+  return {"N", "HV", vk ? "V" : "K", vk ? "K" : "V"};
+}
+
+// Tensors of op gradients.
+void match_gradients(Matcher& match, Case* out);
+
 // Tensors of op stages.
 void match_stages(Matcher& match, Case* out);
 

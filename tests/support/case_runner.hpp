@@ -97,6 +97,8 @@ std::vector<sluice_implementation> implementations_under_test();
 
 /// Truth: the reference's recurrence on these inputs, outputs in float32.
 GdnOutputs truth_of(const GdnCase& gdn_case, const GdnInputs& inputs);
+/// What a yardstick computes with: gates as logarithms, write strengths as values.
+YardstickInputs yardstick_inputs_of(const GdnCase& gdn_case, const GdnInputs& inputs);
 /// The yardstick on these inputs, outputs in the case's dtypes. Not for padded sequences.
 YardstickOutputs yardstick_of(const GdnCase& gdn_case, const GdnInputs& inputs);
 

@@ -13,6 +13,11 @@ namespace {
 /// Below this float32 has no normal numbers; a part this small may have been flushed to zero.
 constexpr double kSmallestNormal = 0x1p-126;
 constexpr double kNoLimit = std::numeric_limits<double>::infinity();
+/// Tensors with fewer elements may err by single roundings.
+constexpr int64_t kFewElements = 256;
+/// How far a sum over tokens may cancel: |sum of n terms of random sign| is |terms| sqrt(n) less
+/// than |terms| n, which bounds its error; n = 100.
+constexpr double kTokenSums = 10;
 
 /// Sums over a part of the tensor.
 struct Sums {
@@ -215,18 +220,46 @@ Tolerance cap(sluice_dtype io, Quantity quantity, Conditioning conditioning) {
   return {whole, 2 * whole, 2 * whole};
 }
 
+namespace {
+
+/// Sums over all tokens.
+bool sums_tokens(const std::string& tensor) { return tensor == "A_log" || tensor == "dt_bias"; }
+
+/// One number a token.
+bool is_number(const std::string& tensor) { return tensor == "gate" || tensor == "beta"; }
+
+double one_rounding(sluice_dtype io) { return same_dtype(io, kBF16) ? 0x1p-9 : 0x1p-12; }
+
+}  // namespace
+
+Tolerance gradient_tolerance(const std::string& tensor, int64_t elements, double arithmetic,
+                             double unit) {
+  const double few = 2 * unit + (sums_tokens(tensor) ? kTokenSums : 2) * arithmetic;
+  const double whole = elements < kFewElements ? few : unit + arithmetic;
+  if (is_number(tensor)) return {whole, kNoLimit, kNoLimit};
+  return {whole, few, 2 * few};
+}
+
 Tolerance from_yardstick(const Comparison& yardstick, const Tolerance& cap, sluice_dtype io) {
-  constexpr int64_t kFewElements = 256;
   const double factor = std::isinf(cap.whole) ? 1.5 : 1.25;
   Tolerance tolerance{std::min(factor * yardstick.relative_l2, cap.whole),
                       2 * yardstick.worst_head.relative_l2, 2 * yardstick.worst_window.relative_l2};
   if (yardstick.compared < kFewElements) {
-    const double rounding = same_dtype(io, kBF16) ? 0x1p-9 : 0x1p-12;
+    const double rounding = one_rounding(io);
     tolerance.whole = std::max(tolerance.whole, rounding);
     tolerance.head = std::max(tolerance.head, rounding);
     tolerance.window = std::max(tolerance.window, rounding);
   }
   return tolerance;
+}
+
+Tolerance gradient_from_yardstick(const std::string& tensor, const Comparison& yardstick,
+                                  double arithmetic, sluice_dtype io) {
+  const Tolerance rounded = from_yardstick(yardstick, {kNoLimit, kNoLimit, kNoLimit}, io);
+  Tolerance least = gradient_tolerance(tensor, yardstick.compared, arithmetic, 0);
+  if (sums_tokens(tensor)) least.whole = least.head = kTokenSums * one_rounding(io);
+  return {std::max(rounded.whole, least.whole), std::max(rounded.head, least.head),
+          std::max(rounded.window, least.window)};
 }
 
 Verdict judge(const std::string& name, const Comparison& comparison, const Tolerance& tolerance) {

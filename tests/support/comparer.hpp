@@ -55,10 +55,23 @@ enum class Conditioning { kBenign, kCorrelated, kDegenerate };
 /// for degenerate keys in 16 bits.
 Tolerance cap(sluice_dtype io, Quantity quantity, Conditioning conditioning);
 
+/// Limits of a gradient whose terms err by `arithmetic` and which is stored with a rounding of
+/// `unit`: that by less than 2 units in a few elements and by less than 1 in the mean of many.
+/// `tensor` is the input that it is by. A_log and dt_bias: sums over all tokens of terms that have
+/// both signs and cancel, 100 of them to a tenth. Gates and write strengths: one number a token, a
+/// sum of products that cancel likewise, so that only the whole tensor has a limit.
+Tolerance gradient_tolerance(const std::string& tensor, int64_t elements, double arithmetic,
+                             double unit);
+
 /// Rules (a) and (b): 1.25 times the yardstick's error as a whole, twice its worst head and window,
 /// and never more than the cap as a whole. Without a cap 1.5 times as a whole: there approximate
 /// inverses show. Small outputs may err by a rounding of `io`.
 Tolerance from_yardstick(const Comparison& yardstick, const Tolerance& cap, sluice_dtype io);
+
+/// The same for a gradient, by the yardstick of gradients and without a cap; never less than what
+/// float32 may err, whose terms err by `arithmetic`: some gradients meet no rounded operand.
+Tolerance gradient_from_yardstick(const std::string& tensor, const Comparison& yardstick,
+                                  double arithmetic, sluice_dtype io);
 
 struct Verdict {
   bool pass = false;

@@ -117,7 +117,7 @@ GdnInputs make_inputs(const GdnCase& c) {
   return inputs;
 }
 
-YardstickOutputs yardstick_of(const GdnCase& c, const GdnInputs& inputs) {
+YardstickInputs yardstick_inputs_of(const GdnCase& c, const GdnInputs& inputs) {
   YardstickInputs y;
   y.q = inputs.q, y.k = inputs.k, y.v = inputs.v;
   y.g = decode_gates(c, inputs);
@@ -132,7 +132,11 @@ YardstickOutputs yardstick_of(const GdnCase& c, const GdnInputs& inputs) {
   y.l2norm_eps = c.qk_norm == SLUICE_QK_NORM_L2 ? 1e-6 : 0.0;
   y.cyclic_heads = c.head_map == SLUICE_HEAD_MAP_CYCLIC;
   y.linear_attention = c.rule == SLUICE_RULE_LINEAR_ATTENTION;
-  return evaluate_yardstick(y, c.io, c.state_dtype);
+  return y;
+}
+
+YardstickOutputs yardstick_of(const GdnCase& c, const GdnInputs& inputs) {
+  return evaluate_yardstick(yardstick_inputs_of(c, inputs), c.io, c.state_dtype);
 }
 
 }  // namespace sluice::testing

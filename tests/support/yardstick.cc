@@ -6,38 +6,13 @@
 #include <limits>
 #include <utility>
 
+#include "support/products.hpp"
+
 namespace sluice::testing {
 namespace {
 
 constexpr int64_t kChunk = 64;
 constexpr double kLowestLogGate = -128.0;
-
-/// Which product: a b^T instead of a b; a is lower triangular.
-struct Product {
-  bool transposed = false, lower = false;
-};
-
-Array multiply(const Array& a, const Array& b, Product kind) {
-  const int64_t rows = a.shape[0], inner = a.shape[1];
-  const int64_t cols = kind.transposed ? b.shape[0] : b.shape[1];
-  Array c({rows, cols});
-  const double* const bs = b.values.data();
-  for (int64_t i = 0; i < rows; ++i) {
-    const double* const ai = a.values.data() + i * inner;
-    double* const ci = c.values.data() + i * cols;
-    const int64_t terms = kind.lower ? i + 1 : inner;
-    if (kind.transposed) {
-      for (int64_t j = 0; j < cols; ++j) {
-        for (int64_t l = 0; l < terms; ++l) ci[j] += ai[l] * bs[j * inner + l];
-      }
-    } else {
-      for (int64_t l = 0; l < terms; ++l) {
-        for (int64_t j = 0; j < cols; ++j) ci[j] += ai[l] * bs[l * cols + j];
-      }
-    }
-  }
-  return c;
-}
 
 /// One value head of one sequence, one chunk after another.
 class HeadEvaluation {
@@ -88,7 +63,7 @@ class HeadEvaluation {
   /// Tmat R with R = v - e^G k S; Tmat and R are rounded operands.
   Array corrected_values(const Array& stored_S) const {
     const int64_t C = G_.size();
-    const Array kk = multiply(k_, k_, {true, false});
+    const Array kk = multiply(k_, k_, {.transpose_b = true});
     Array tmat({C, C});
     for (int64_t i = 0; i < C; ++i) {
       tmat(i, i) = beta_(i);
@@ -104,20 +79,21 @@ class HeadEvaluation {
       }
     }
     return multiply(round_to(io_, std::move(tmat)), round_to(io_, std::move(residual)),
-                    {false, true});
+                    {.lower_a = true});
   }
 
   /// o = scale e^G q S + P v_new, P = scale Gamma tril(q k^T) a rounded operand.
   void write_output(const Array& stored_S, const Array& stored_values, int64_t batch, int64_t begin,
                     int64_t h, Array* o) const {
     const Array from_state = multiply(q_, stored_S, {});
-    Array P = multiply(q_, k_, {true, false});
+    Array P = multiply(q_, k_, {.transpose_b = true});
     for (int64_t i = 0; i < G_.size(); ++i) {
       for (int64_t j = 0; j <= i; ++j) {
         P(i, j) *= inputs_.scale * gamma(i, j) * q_factor_(i) * k_factor_(j);
       }
     }
-    const Array from_chunk = multiply(round_to(io_, std::move(P)), stored_values, {false, true});
+    const Array from_chunk =
+        multiply(round_to(io_, std::move(P)), stored_values, {.lower_a = true});
     for (int64_t i = 0; i < G_.size(); ++i) {
       for (int64_t j = 0; j < v_.shape[1]; ++j) {
         const double value =

@@ -34,11 +34,30 @@ done
 expect 0 '20 cases, 60 tensors, 0 failed' "$tool" verify --dtype bf16 cases
 expect 0 'PASS' "$tool" run cases
 
+# Gradients.
+grad() { expect 0 'case ' "$tool" make-case -o gradients --op gradients "$@"; }
+grad --name packed --H 2 --HV 4 --K 40 --V 24 --lengths 70,0,1,66 --l2norm --gate-space raw
+grad --append --name strong --gates strong --keys cos75 --T 130 --layout bhtd --state-layout vk \
+  --B 2 --HV 3 --tolerance 1e-4
+grad --append --name gla --rule linear_attention --gate-space linear --initial none --dtype bf16
+grad --append --name plain --betas absent --gates none --initial none --final-gradient none --T 20
+for backend in cpu reference reference-chunked; do
+  expect 0 '4 cases, 23 tensors, 0 failed' "$tool" verify --backend $backend gradients
+done
+for dtype in bf16 f16; do
+  expect 0 '4 cases, 23 tensors, 0 failed' "$tool" verify --dtype $dtype gradients
+done
+expect 0 'gradients +137 .*PASS' "$tool" run -o results gradients
+expect 0 '4 cases, 23 tensors, 0 failed' "$tool" verify --against results gradients
+# The file ends with results of 'strong': nothing may pass for them.
+{ head -c -3000 results; head -c 3000 /dev/zero; } >wrong
+expect 1 '4 cases, 23 tensors, [12] failed' "$tool" verify --against wrong gradients
+
 # A suite is many cases at once; results of another program are judged by name.
-expect 0 '177 cases written' "$tool" make-case -o kit --suite smoke
-expect 0 '177 cases, 674 tensors, 0 failed' "$tool" verify kit
+expect 0 '227 cases written' "$tool" make-case -o kit --suite smoke
+expect 0 '227 cases, 955 tensors, 0 failed' "$tool" verify kit
 "$tool" run -o results kit >/dev/null
-expect 0 '177 cases, 674 tensors, 0 failed' "$tool" verify --against results kit
+expect 0 '227 cases, 955 tensors, 0 failed' "$tool" verify --against results kit
 
 # The same seed gives the same bytes, another one others.
 "$tool" make-case -o a --seed 3 >/dev/null
@@ -48,9 +67,10 @@ cmp a b
 ! cmp -s a c
 
 expect 2 "has a case 'packed'" "$tool" make-case -o cases --append --name packed
-expect 2 'goes with --op prefill, stages or conv1d' "$tool" make-case -o d --op decode --lengths 3
+expect 2 'goes with --op prefill, gradients, stages or conv1d' "$tool" make-case -o d --op decode --lengths 3
 expect 2 'not in' "$tool" make-case -o d --op stages --chunk 48
 expect 2 'goes with --op prefill, decode or stages' "$tool" make-case -o d --op conv1d --key-gates
+expect 2 'goes with --op prefill, decode or stages' "$tool" make-case -o d --op gradients --key-gates
 expect 2 'goes with --gate-space log or linear' "$tool" make-case -o d --gate-space raw --key-gates
 expect 2 'goes with --part all or reverse' "$tool" make-case -o d --op stages --part pairs --key-gates
 expect 2 'is no multiple of --H' "$tool" make-case -o d --H 2 --HV 3

@@ -12,7 +12,8 @@ from . import safetensors
 Array = np.ndarray[Any, Any]
 
 STAGE_ROWS = ("g_cumsum", "A", "A_inverse", "u", "w", "v_new")
-_HEAD_FIRST = ("q", "k", "v", "g", "beta", "o", *STAGE_ROWS)
+GRADIENT_ROWS = ("dq", "dk", "dv", "dg", "dbeta")
+_HEAD_FIRST = ("q", "k", "v", "g", "beta", "o", "d_o", *STAGE_ROWS, *GRADIENT_ROWS)
 _ANSWERS = ("o", "out", "core_out", "norm_out", "output", "final_state", "final_conv_state")
 
 
@@ -43,6 +44,8 @@ class Case:
     def answers(self) -> list[str]:
         """Names of the expected tensors, without the case's own."""
         known: tuple[str, ...] = _ANSWERS
+        if self.op == "gradients":
+            known = (*GRADIENT_ROWS, "dA_log", "ddt_bias", "d_initial_state")
         if self.op == "stages":
             # An A without keys was made up for the solve: an input; so are u and w with key-wise gates.
             made_up: tuple[str, ...] = ("A",) if self.get("k") is None else ()

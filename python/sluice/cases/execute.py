@@ -81,6 +81,24 @@ def _prefill(case: Case, place: Place, implementation: str) -> Results:
     return {"o": place.get(o), "final_state": place.get(state)}
 
 
+def _gradients(case: Case, place: Place, implementation: str) -> Results:
+    tokens, rest = _delta_rule(case, place)
+    # Every answer's own memory, under the name of chunk_backward's argument.
+    answers = {name: "dgate" if name == "dg" else name for name in case.answers()}
+    given = {to: place.put(np.zeros_like(case.floats(name))) for name, to in answers.items()}
+    ops.chunk_backward(
+        **tokens,
+        d_o=place.put(case.floats("d_o")),
+        d_final_state=place.put(case.floats("d_final_state")),
+        cu_seqlens=place.put(case.get("cu_seqlens")),
+        initial_state=place.put(case.floats("initial_state")),
+        implementation=implementation,
+        **given,
+        **rest,
+    )
+    return {name: place.get(given[to]) for name, to in answers.items()}
+
+
 def _decode(case: Case, place: Place, implementation: str) -> Results:
     tokens, rest = _delta_rule(case, place)
     state = place.put(_state(case, tokens["q"], tokens["v"]))
@@ -210,6 +228,7 @@ _OPERATORS = {
     "conv1d": _conv1d,
     "gated_norm": _gated_norm,
     "stages": execute_stages,
+    "gradients": _gradients,
 }
 
 

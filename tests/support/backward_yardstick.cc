@@ -1,0 +1,322 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "support/backward_yardstick.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <utility>
+
+#include "support/products.hpp"
+
+namespace sluice::testing {
+namespace {
+
+constexpr int64_t kChunk = 64;
+constexpr double kLowestLogGate = -128.0;
+constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
+
+void add(const Array& from, double factor, Array* to) {
+  for (size_t i = 0; i < to->values.size(); ++i) to->values[i] += factor * from.values[i];
+}
+
+/// Row i times factor(i).
+template <class Factor>
+Array rows_times(Array a, Factor factor) {
+  for (int64_t i = 0; i < a.shape[0]; ++i) {
+    for (int64_t j = 0; j < a.shape[1]; ++j) a(i, j) *= factor(i);
+  }
+  return a;
+}
+
+double row_dot(const Array& a, const Array& b, int64_t i) {
+  double sum = 0.0;
+  for (int64_t j = 0; j < a.shape[1]; ++j) sum += a(i, j) * b(i, j);
+  return sum;
+}
+
+/// Rows begin .. begin + C - 1 of one head of a [B,T,heads,D] array.
+Array rows_of(const Array& a, int64_t batch, int64_t begin, int64_t C, int64_t head) {
+  Array rows({C, a.shape[3]});
+  for (int64_t t = 0; t < C; ++t) {
+    for (int64_t i = 0; i < a.shape[3]; ++i) rows(t, i) = a(batch, begin + t, head, i);
+  }
+  return rows;
+}
+
+/// The factors of an l2 norm, and the rows divided by their norms; eps = 0: all 1.
+std::vector<double> normalise(double eps, Array* rows) {
+  std::vector<double> factors;
+  for (int64_t t = 0; t < rows->shape[0]; ++t) {
+    factors.push_back(eps > 0.0 ? 1.0 / std::sqrt(row_dot(*rows, *rows, t) + eps) : 1.0);
+  }
+  *rows = rows_times(std::move(*rows), [&](int64_t t) { return factors[static_cast<size_t>(t)]; });
+  return factors;
+}
+
+/// One chunk of one value head: what the forward pass leaves, and the gradients of its tokens.
+/// Letters as in (17); those that a product reads are also there as rounded operands.
+class Chunk {
+ public:
+  Chunk(const YardstickInputs& y, sluice_dtype io, const Array& d_o, int64_t batch, int64_t begin,
+        int64_t C, int64_t h)
+      : io_(same_dtype(io, kF32) ? kF64 : io), linear_(y.linear_attention), scale_(y.scale), C_(C) {
+    const int64_t H = y.q.shape[2], HV = y.v.shape[2];
+    const int64_t key_head = y.cyclic_heads ? h % H : h / (HV / H);
+    q_ = rows_of(y.q, batch, begin, C, key_head), k_ = rows_of(y.k, batch, begin, C, key_head);
+    v_ = rows_of(y.v, batch, begin, C, h), d_o_ = rows_of(d_o, batch, begin, C, h);
+    normalise(y.l2norm_eps, &q_), normalise(y.l2norm_eps, &k_);
+    double sum = 0.0;
+    for (int64_t t = begin; t < begin + C; ++t) {
+      if (!y.g.empty()) sum += std::max(y.g(batch, t, h), kLowestLogGate);
+      G_.push_back(sum);
+      beta_.push_back(y.beta.empty() ? 1.0 : y.beta(batch, t, h));
+    }
+  }
+
+  /// From the state that enters to the one that leaves.
+  void forward(Array* S) {
+    S_ = *S, stored_S_ = rounded(*S);
+    R_ = N_ = v_;
+    if (!linear_) {
+      add(decayed(multiply(k_, stored_S_)), -1.0, &R_);
+      invert();
+      Array tmat = L_;
+      for (int64_t i = 0; i < C_; ++i) {
+        for (int64_t j = 0; j <= i; ++j) tmat(i, j) *= beta(j);
+      }
+      N_ = multiply(rounded(tmat), rounded(R_), {.lower_a = true});
+    }
+    stored_N_ = rounded(N_);
+    for (double& x : S->values) x *= std::exp(G(C_ - 1));
+    add(multiply(k_, rounded(to_the_end(N_)), {.transpose_a = true}), 1.0, S);
+  }
+
+  /// From the gradient D of the state that leaves to that of the one that enters.
+  void backward(Array* D) {
+    const Array before = *D, stored_D = rounded(*D);
+    qk_ = multiply(q_, k_, {.transpose_b = true});
+    X_ = triangle(multiply(d_o_, stored_N_, {.transpose_b = true}));
+    const Array P = rounded(triangle(qk_)), from_end = to_the_end(multiply(k_, stored_D));
+    dv = multiply(P, d_o_, {.transpose_a = true, .lower_a = true});
+    add(from_end, 1.0, &dv);
+    dq = decayed(multiply(d_o_, stored_S_, {.transpose_b = true}));
+    for (double& x : dq.values) x *= scale_;
+    add(multiply(rounded(X_), k_), 1.0, &dq);
+    dk = multiply(rounded(X_), q_, {.transpose_a = true, .lower_a = true});
+    add(multiply(rounded(to_the_end(N_)), stored_D, {.transpose_b = true}), 1.0, &dk);
+    if (!linear_) through_the_delta_rule();
+    gradient_of_gates(before, from_end);
+    for (double& x : D->values) x *= std::exp(G(C_ - 1));
+    const Array reads = rows_times(d_o_, [&](int64_t i) { return scale_ * std::exp(G(i)); });
+    add(multiply(q_, rounded(reads), {.transpose_a = true}), 1.0, D);
+    if (!linear_) add(multiply(k_, rounded(decayed(dv)), {.transpose_a = true}), -1.0, D);
+  }
+
+  Array dq, dk, dv;  ///< by q and k as they are after the norm; dv is dN until Y is there
+  std::vector<double> dg, dbeta;
+
+ private:
+  double G(int64_t i) const { return G_[static_cast<size_t>(i)]; }
+  double beta(int64_t i) const { return beta_[static_cast<size_t>(i)]; }
+  double gamma(int64_t i, int64_t j) const { return std::exp(G(i) - G(j)); }
+  Array rounded(Array a) const { return round_to(io_, std::move(a)); }
+  Array decayed(Array a) const {
+    return rows_times(std::move(a), [&](int64_t i) { return std::exp(G(i)); });
+  }
+  Array to_the_end(Array a) const {
+    return rows_times(std::move(a), [&](int64_t i) { return gamma(C_ - 1, i); });
+  }
+
+  /// scale Gamma * a, lower with its diagonal.
+  Array triangle(Array a) const {
+    for (int64_t i = 0; i < C_; ++i) {
+      for (int64_t j = 0; j < C_; ++j) a(i, j) = j > i ? 0.0 : scale_ * gamma(i, j) * a(i, j);
+    }
+    return a;
+  }
+
+  /// A and L = (I + A)^-1.
+  void invert() {
+    kk_ = multiply(k_, k_, {.transpose_b = true});
+    A_ = L_ = Array({C_, C_});
+    for (int64_t i = 0; i < C_; ++i) {
+      L_(i, i) = 1.0;
+      for (int64_t j = 0; j < i; ++j) {
+        A_(i, j) = beta(i) * gamma(i, j) * kk_(i, j);
+        for (int64_t l = 0; l <= j; ++l) L_(i, l) -= A_(i, j) * L_(j, l);
+      }
+    }
+  }
+
+  /// Y, dR = dV, dA and what they add to dk and dbeta.
+  void through_the_delta_rule() {
+    const Array Y = multiply(rounded(L_), rounded(dv), {.transpose_a = true, .lower_a = true});
+    dv = rows_times(Y, [&](int64_t i) { return beta(i); });
+    add(multiply(rounded(decayed(dv)), stored_S_, {.transpose_b = true}), -1.0, &dk);
+    dA_ = multiply(rounded(Y), stored_N_, {.transpose_b = true});
+    Array Z({C_, C_});
+    for (int64_t i = 0; i < C_; ++i) {
+      dbeta.push_back(row_dot(Y, R_, i));
+      for (int64_t j = 0; j < C_; ++j) {
+        dA_(i, j) = j < i ? -dA_(i, j) : 0.0;
+        if (j >= i) continue;
+        Z(i, j) = Z(j, i) = beta(i) * gamma(i, j) * dA_(i, j);
+        dbeta.back() += dA_(i, j) * gamma(i, j) * kk_(i, j);
+      }
+    }
+    add(multiply(rounded(Z), k_), 1.0, &dk);
+  }
+
+  /// dG, and its sums from the end of the chunk.
+  void gradient_of_gates(const Array& D, const Array& from_end) {
+    const Array reads = decayed(multiply(q_, stored_S_));
+    std::vector<double> dG(static_cast<size_t>(C_), 0.0);
+    const auto at = [&](int64_t i) -> double& { return dG[static_cast<size_t>(i)]; };
+    for (int64_t i = 0; i < C_; ++i) {
+      for (int64_t j = 0; j < i; ++j) {
+        const double inside = X_(i, j) * qk_(i, j) + (linear_ ? 0.0 : dA_(i, j) * A_(i, j));
+        at(i) += inside, at(j) -= inside;
+      }
+      const double to_end = row_dot(N_, from_end, i);
+      at(i) += scale_ * row_dot(reads, d_o_, i) - to_end;
+      if (!linear_) at(i) += row_dot(dv, R_, i) - row_dot(dv, v_, i);
+      at(C_ - 1) += to_end;
+    }
+    double product = 0.0;
+    for (size_t i = 0; i < D.values.size(); ++i) product += S_.values[i] * D.values[i];
+    at(C_ - 1) += std::exp(G(C_ - 1)) * product;
+    for (int64_t i = C_ - 1; i > 0; --i) at(i - 1) += at(i);
+    dg = std::move(dG);
+  }
+
+  sluice_dtype io_;
+  bool linear_;
+  double scale_;
+  int64_t C_;
+  Array q_, k_, v_, d_o_;
+  std::vector<double> G_, beta_;
+  Array S_, stored_S_, R_, N_, stored_N_, kk_, A_, L_;
+  Array qk_, X_, dA_;
+};
+
+/// Gradients by q and k after the norm, log gates and write strengths.
+class Evaluation {
+ public:
+  Evaluation(const GdnCase& c, const YardstickInputs& y, const ResultGradients& results)
+      : c_(c), y_(y), results_(results) {
+    const std::vector<int64_t> heads{c.B, c.T, c.HV};
+    out.q = Array(y.q.shape), out.k = Array(y.k.shape), out.v = Array(y.v.shape, kNaN);
+    out.gate = Array(heads, kNaN), out.beta = Array(heads, kNaN);
+    out.initial = Array({c.sequences(), c.HV, c.K, c.V});
+    const std::vector<int64_t> offsets = c.cu_seqlens();
+    for (int64_t n = 0; n < c.sequences(); ++n) {
+      const auto entry = static_cast<size_t>(n);
+      const bool packed = !offsets.empty();
+      for (int64_t h = 0; h < c.HV; ++h) {
+        run(n, packed ? 0 : n, packed ? offsets[entry] : 0, packed ? offsets[entry + 1] : c.T, h);
+      }
+    }
+  }
+
+  InputGradients out;
+
+ private:
+  Array state(const Array& states, int64_t n, int64_t h) const {
+    Array S({c_.K, c_.V});
+    if (!states.empty())
+      std::copy_n(&states.values[states.position(n, h, 0, 0)], S.size(), S.values.data());
+    return S;
+  }
+
+  void run(int64_t n, int64_t batch, int64_t begin, int64_t end, int64_t h) {
+    std::vector<Chunk> chunks;
+    Array S = state(y_.initial, n, h), D = state(results_.d_final, n, h);
+    for (int64_t t = begin; t < end; t += kChunk) {
+      chunks.emplace_back(y_, c_.io, results_.d_o, batch, t, std::min(kChunk, end - t), h)
+          .forward(&S);
+    }
+    for (size_t i = chunks.size(); i-- > 0;) {
+      chunks[i].backward(&D);
+      store(chunks[i], batch, begin + static_cast<int64_t>(i) * kChunk, h);
+    }
+    std::copy(D.values.begin(), D.values.end(), &out.initial(n, h, 0, 0));
+  }
+
+  void store(const Chunk& chunk, int64_t batch, int64_t begin, int64_t h) {
+    const int64_t key_head = y_.cyclic_heads ? h % c_.H : h / (c_.HV / c_.H);
+    for (int64_t i = 0; i < chunk.dv.shape[0]; ++i) {
+      const int64_t t = begin + i;
+      for (int64_t j = 0; j < c_.K; ++j) {
+        out.q(batch, t, key_head, j) += chunk.dq(i, j);
+        out.k(batch, t, key_head, j) += chunk.dk(i, j);
+      }
+      for (int64_t j = 0; j < c_.V; ++j) out.v(batch, t, h, j) = chunk.dv(i, j);
+      out.gate(batch, t, h) = chunk.dg[static_cast<size_t>(i)];
+      if (!chunk.dbeta.empty()) out.beta(batch, t, h) = chunk.dbeta[static_cast<size_t>(i)];
+    }
+  }
+
+  const GdnCase& c_;
+  const YardstickInputs& y_;
+  const ResultGradients& results_;
+};
+
+/// By raw rows from by normalised ones.
+void through_norm(double eps, const Array& raw, Array* gradient) {
+  const int64_t width = raw.shape[3];
+  Array rows({raw.size() / width, width}), d = rows;
+  rows.values = raw.values, d.values = gradient->values;
+  const std::vector<double> factors = normalise(eps, &rows);
+  for (int64_t i = 0; i < rows.shape[0] && eps > 0.0; ++i) {
+    const double along = row_dot(rows, d, i);
+    for (int64_t j = 0; j < width; ++j) {
+      d(i, j) = factors[static_cast<size_t>(i)] * (d(i, j) - rows(i, j) * along);
+    }
+  }
+  gradient->values = std::move(d.values);
+}
+
+double sigmoid(double x) { return 1.0 / (1.0 + std::exp(-x)); }
+
+/// By the gate argument and its parameters from by log gates.
+void through_gates(const GdnCase& c, const GdnInputs& inputs, const Array& g, InputGradients* out) {
+  const bool raw = c.gate_space == SLUICE_GATE_RAW;
+  if (raw) out->A_log = out->dt_bias = Array({c.HV});
+  for (size_t i = 0; i < g.values.size(); ++i) {
+    const size_t h = i % static_cast<size_t>(c.HV);
+    double& gradient = out->gate.values[i];
+    if (std::isnan(gradient)) continue;  // past the last sequence
+    if (g.values[i] < kLowestLogGate) gradient = 0.0;
+    if (gradient != 0.0 && c.gate_space == SLUICE_GATE_LINEAR) gradient /= inputs.gate.values[i];
+    if (!raw) continue;
+    const double a = inputs.gate.values[i] + inputs.dt_bias.values[h];
+    out->A_log.values[h] += gradient * g.values[i];
+    gradient *= -std::exp(inputs.A_log.values[h]) * (a > 20.0 ? 1.0 : sigmoid(a));
+    out->dt_bias.values[h] += gradient;
+  }
+  if (g.empty()) out->gate = {};
+}
+
+void through_betas(const GdnCase& c, const GdnInputs& inputs, InputGradients* out) {
+  const double factor = c.eigenvalues == SLUICE_EIGENVALUES_NEGATIVE ? 2.0 : 1.0;
+  for (size_t i = 0; i < inputs.beta.values.size(); ++i) {
+    const double s = sigmoid(inputs.beta.values[i]);
+    out->beta.values[i] *= factor * (c.beta_space == SLUICE_BETA_LOGIT ? s * (1.0 - s) : 1.0);
+  }
+  if (inputs.beta.empty()) out->beta = {};
+}
+
+}  // namespace
+
+InputGradients backward_yardstick_of(const GdnCase& c, const GdnInputs& inputs,
+                                     const ResultGradients& results) {
+  const YardstickInputs y = yardstick_inputs_of(c, inputs);
+  InputGradients out = Evaluation(c, y, results).out;
+  through_norm(y.l2norm_eps, inputs.q, &out.q), through_norm(y.l2norm_eps, inputs.k, &out.k);
+  through_gates(c, inputs, y.g, &out);
+  through_betas(c, inputs, &out);
+  for (Array* stored : {&out.q, &out.k, &out.v}) *stored = round_to(c.io, std::move(*stored));
+  return out;
+}
+
+}  // namespace sluice::testing

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/delta_rule_yardstick.hpp"
+
+#include <utility>
+
+#include "support/backward_yardstick.hpp"
+#include "support/case_runner.hpp"
+#include "tools/execute.hpp"
+#include "tools/layer_yardstick.hpp"
+
+namespace sluice::tools {
+namespace {
+
+testing::GdnCase gdn_case_of(const io::CaseFile& file, const io::Case& c, sluice_dtype dtype) {
+  testing::GdnCase g;
+  g.B = c.shape.B, g.T = c.shape.T, g.H = c.shape.H, g.HV = c.shape.HV;
+  g.K = c.shape.K, g.V = c.shape.V;
+  g.io = dtype;
+  g.state_dtype = io::dlpack_type(c.state_type);
+  g.gate_space = c.gate_space, g.beta_space = c.beta_space, g.eigenvalues = c.eigenvalues;
+  g.qk_norm = c.qk_norm, g.head_map = c.head_map, g.rule = c.rule, g.scale = c.scale;
+  if (const io::TensorEntry* entry = file.find(c, "cu_seqlens"); entry != nullptr) {
+    const std::vector<int64_t> offsets = io::read_integers(*entry);
+    for (size_t n = 1; n < offsets.size(); ++n) g.lengths.push_back(offsets[n] - offsets[n - 1]);
+  }
+  return g;
+}
+
+testing::GdnInputs gdn_inputs_of(const io::CaseFile& file, const io::Case& c, sluice_dtype dtype) {
+  testing::GdnInputs inputs;
+  inputs.q = testing::round_to(dtype, load(file, c, "q"));
+  inputs.k = testing::round_to(dtype, load(file, c, "k"));
+  inputs.v = testing::round_to(dtype, load(file, c, "v"));
+  inputs.gate = load(file, c, "g");
+  inputs.beta = load(file, c, "beta");
+  inputs.A_log = load(file, c, "A_log");
+  inputs.dt_bias = load(file, c, "dt_bias");
+  inputs.initial = testing::round_to(io::dlpack_type(c.state_type),
+                                     exchange_state(c, load(file, c, "initial_state")));
+  return inputs;
+}
+
+}  // namespace
+
+Results delta_rule_yardstick(const io::CaseFile& file, const io::Case& c, sluice_dtype dtype) {
+  testing::YardstickOutputs outputs =
+      testing::yardstick_of(gdn_case_of(file, c, dtype), gdn_inputs_of(file, c, dtype));
+  return {{"o", std::move(outputs.o)},
+          {"final_state", exchange_state(c, std::move(outputs.final_state))}};
+}
+
+Results gradient_yardstick(const io::CaseFile& file, const io::Case& c, sluice_dtype dtype) {
+  testing::ResultGradients results;
+  results.d_o = testing::round_to(dtype, load(file, c, "d_o"));
+  results.d_final = testing::round_to(io::dlpack_type(c.state_type),
+                                      exchange_state(c, load(file, c, "d_final_state")));
+  testing::InputGradients out = testing::backward_yardstick_of(
+      gdn_case_of(file, c, dtype), gdn_inputs_of(file, c, dtype), results);
+  return {{"dq", std::move(out.q)},
+          {"dk", std::move(out.k)},
+          {"dv", std::move(out.v)},
+          {"dg", std::move(out.gate)},
+          {"dbeta", std::move(out.beta)},
+          {"dA_log", std::move(out.A_log)},
+          {"ddt_bias", std::move(out.dt_bias)},
+          {"d_initial_state", exchange_state(c, std::move(out.initial))}};
+}
+
+}  // namespace sluice::tools
