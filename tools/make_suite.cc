@@ -253,6 +253,10 @@ class Suite {
         row->B = s.H == 1 ? 2 : 1;
       });
     }
+    both("K128_V128_pack", [](SuiteRow* row) {
+      row->K = row->V = 128, row->gates = "strong", row->lengths = {1, 17, 0, 64, 65}, row->T = 147;
+    });
+    both("K128_V128_slow", [](SuiteRow* row) { row->K = row->V = 128, row->gates = "slow"; });
     both("head_first_vk",
          [](SuiteRow* row) { row->head_first = row->vk = true, row->V = 48, row->T = 100; });
     // Nothing that may be left out.

@@ -54,7 +54,8 @@ std::vector<double> normalise(double eps, Array* rows) {
 }
 
 /// One chunk of one value head: what the forward pass leaves, and the gradients of its tokens.
-/// Letters as in (17); those that a product reads are also there as rounded operands.
+/// Letters as in (17) and in docs/kernels/backward.md. What products read is rounded where it is
+/// made.
 class Chunk {
  public:
   Chunk(const YardstickInputs& y, sluice_dtype io, const Array& d_o, int64_t batch, int64_t begin,
@@ -65,6 +66,7 @@ class Chunk {
     q_ = rows_of(y.q, batch, begin, C, key_head), k_ = rows_of(y.k, batch, begin, C, key_head);
     v_ = rows_of(y.v, batch, begin, C, h), d_o_ = rows_of(d_o, batch, begin, C, h);
     normalise(y.l2norm_eps, &q_), normalise(y.l2norm_eps, &k_);
+    q_ = rounded(q_), k_ = rounded(k_);
     double sum = 0.0;
     for (int64_t t = begin; t < begin + C; ++t) {
       if (!y.g.empty()) sum += std::max(y.g(batch, t, h), kLowestLogGate);
@@ -76,43 +78,44 @@ class Chunk {
   /// From the state that enters to the one that leaves.
   void forward(Array* S) {
     S_ = *S, stored_S_ = rounded(*S);
-    R_ = N_ = v_;
+    Array N = v_;
     if (!linear_) {
-      add(decayed(multiply(k_, stored_S_)), -1.0, &R_);
       invert();
-      Array tmat = L_;
-      for (int64_t i = 0; i < C_; ++i) {
-        for (int64_t j = 0; j <= i; ++j) tmat(i, j) *= beta(j);
-      }
-      N_ = multiply(rounded(tmat), rounded(R_), {.lower_a = true});
+      N = rounded(multiply(by_columns(false), v_, {.lower_a = true}));
+      w_ = rounded(multiply(by_columns(true), k_, {.lower_a = true}));
+      add(multiply(w_, stored_S_), -1.0, &N);
     }
-    stored_N_ = rounded(N_);
+    N_ = rounded(N), N_at_end_ = rounded(to_the_end(N));
     for (double& x : S->values) x *= std::exp(G(C_ - 1));
-    add(multiply(k_, rounded(to_the_end(N_)), {.transpose_a = true}), 1.0, S);
+    add(multiply(k_, N_at_end_, {.transpose_a = true}), 1.0, S);
   }
 
   /// From the gradient D of the state that leaves to that of the one that enters.
   void backward(Array* D) {
     const Array before = *D, stored_D = rounded(*D);
-    qk_ = multiply(q_, k_, {.transpose_b = true});
-    X_ = triangle(multiply(d_o_, stored_N_, {.transpose_b = true}));
-    const Array P = rounded(triangle(qk_)), from_end = to_the_end(multiply(k_, stored_D));
-    dv = multiply(P, d_o_, {.transpose_a = true, .lower_a = true});
-    add(from_end, 1.0, &dv);
-    dq = decayed(multiply(d_o_, stored_S_, {.transpose_b = true}));
-    for (double& x : dq.values) x *= scale_;
-    add(multiply(rounded(X_), k_), 1.0, &dq);
-    dk = multiply(rounded(X_), q_, {.transpose_a = true, .lower_a = true});
-    add(multiply(rounded(to_the_end(N_)), stored_D, {.transpose_b = true}), 1.0, &dk);
-    if (!linear_) through_the_delta_rule();
+    const Array reads =
+        rounded(rows_times(d_o_, [&](int64_t i) { return scale_ * std::exp(G(i)); }));
+    const Array X = rounded(triangle(multiply(d_o_, N_, {.transpose_b = true})));
+    dq = multiply(reads, stored_S_, {.transpose_b = true});
+    add(multiply(X, k_, {.lower_a = true}), 1.0, &dq);
+    const Array from_end = multiply(N_at_end_, stored_D, {.transpose_b = true});
+    dk = from_end;
+    add(multiply(X, q_, {.transpose_a = true, .lower_a = true}), 1.0, &dk);
+    const Array P = rounded(triangle(multiply(q_, k_, {.transpose_b = true})));
+    Array dN = multiply(P, d_o_, {.transpose_a = true, .lower_a = true});
+    add(to_the_end(multiply(k_, stored_D)), 1.0, &dN);
+    dv = dN, dN = rounded(dN);
+    dg.assign(static_cast<size_t>(C_), 0.0);
+    if (!linear_) through_the_delta_rule(dN);
     gradient_of_gates(before, from_end);
+    if (!linear_) add(R_, 1.0, &dk);
     for (double& x : D->values) x *= std::exp(G(C_ - 1));
-    const Array reads = rows_times(d_o_, [&](int64_t i) { return scale_ * std::exp(G(i)); });
-    add(multiply(q_, rounded(reads), {.transpose_a = true}), 1.0, D);
-    if (!linear_) add(multiply(k_, rounded(decayed(dv)), {.transpose_a = true}), -1.0, D);
+    add(multiply(q_, reads, {.transpose_a = true}), 1.0, D);
+    if (!linear_) add(multiply(w_, dN, {.transpose_a = true}), -1.0, D);
+    dq = rounded(dq), dk = rounded(dk);
   }
 
-  Array dq, dk, dv;  ///< by q and k as they are after the norm; dv is dN until Y is there
+  Array dq, dk, dv;  ///< by q and k as they are after the norm, rounded: parts of a key head's sum
   std::vector<double> dg, dbeta;
 
  private:
@@ -120,9 +123,6 @@ class Chunk {
   double beta(int64_t i) const { return beta_[static_cast<size_t>(i)]; }
   double gamma(int64_t i, int64_t j) const { return std::exp(G(i) - G(j)); }
   Array rounded(Array a) const { return round_to(io_, std::move(a)); }
-  Array decayed(Array a) const {
-    return rows_times(std::move(a), [&](int64_t i) { return std::exp(G(i)); });
-  }
   Array to_the_end(Array a) const {
     return rows_times(std::move(a), [&](int64_t i) { return gamma(C_ - 1, i); });
   }
@@ -135,58 +135,63 @@ class Chunk {
     return a;
   }
 
-  /// A and L = (I + A)^-1.
+  /// L = (I + A)^-1.
   void invert() {
-    kk_ = multiply(k_, k_, {.transpose_b = true});
-    A_ = L_ = Array({C_, C_});
+    const Array kk = multiply(k_, k_, {.transpose_b = true});
+    L_ = Array({C_, C_});
     for (int64_t i = 0; i < C_; ++i) {
       L_(i, i) = 1.0;
       for (int64_t j = 0; j < i; ++j) {
-        A_(i, j) = beta(i) * gamma(i, j) * kk_(i, j);
-        for (int64_t l = 0; l <= j; ++l) L_(i, l) -= A_(i, j) * L_(j, l);
+        const double A = beta(i) * gamma(i, j) * kk(i, j);
+        for (int64_t l = 0; l <= j; ++l) L_(i, l) -= A * L_(j, l);
       }
     }
+    L_ = rounded(L_);
   }
 
-  /// Y, dR = dV, dA and what they add to dk and dbeta.
-  void through_the_delta_rule() {
-    const Array Y = multiply(rounded(L_), rounded(dv), {.transpose_a = true, .lower_a = true});
+  /// L diag(beta), or L diag(beta exp(G)): u and w are these times v and k.
+  Array by_columns(bool decays) const {
+    Array T = L_;
+    for (int64_t i = 0; i < C_; ++i) {
+      for (int64_t j = 0; j <= i; ++j) T(i, j) *= beta(j) * (decays ? std::exp(G(j)) : 1.0);
+    }
+    return rounded(T);
+  }
+
+  /// dv, and what Y adds to dk (R_, once gates have read it), dbeta and dg.
+  void through_the_delta_rule(const Array& dN) {
+    const Array Y = multiply(L_, dN, {.transpose_a = true, .lower_a = true});
     dv = rows_times(Y, [&](int64_t i) { return beta(i); });
-    add(multiply(rounded(decayed(dv)), stored_S_, {.transpose_b = true}), -1.0, &dk);
-    dA_ = multiply(rounded(Y), stored_N_, {.transpose_b = true});
-    Array Z({C_, C_});
+    Array Z = multiply(rounded(Y), N_, {.transpose_b = true}), Z_beta({C_, C_});
     for (int64_t i = 0; i < C_; ++i) {
-      dbeta.push_back(row_dot(Y, R_, i));
       for (int64_t j = 0; j < C_; ++j) {
-        dA_(i, j) = j < i ? -dA_(i, j) : 0.0;
-        if (j >= i) continue;
-        Z(i, j) = Z(j, i) = beta(i) * gamma(i, j) * dA_(i, j);
-        dbeta.back() += dA_(i, j) * gamma(i, j) * kk_(i, j);
+        Z(i, j) = j < i ? -gamma(i, j) * Z(i, j) : 0.0;
+        Z_beta(i, j) = beta(i) * Z(i, j);
       }
     }
-    add(multiply(rounded(Z), k_), 1.0, &dk);
+    add(multiply(rounded(Z_beta), k_, {.transpose_a = true, .lower_a = true}), 1.0, &dk);
+    R_ = multiply(rounded(Z), k_, {.lower_a = true});
+    const Array decayed = rows_times(Y, [&](int64_t i) { return std::exp(G(i)); });
+    add(multiply(rounded(decayed), stored_S_, {.transpose_b = true}), -1.0, &R_);
+    for (int64_t i = 0; i < C_; ++i) {
+      const double by_key = row_dot(k_, R_, i);
+      dbeta.push_back(row_dot(Y, v_, i) + by_key);
+      dg[static_cast<size_t>(i)] += beta(i) * by_key;
+    }
+    R_ = rows_times(R_, [&](int64_t i) { return beta(i); });
   }
 
-  /// dG, and its sums from the end of the chunk.
+  /// dG from rows of what dq and dk are made of, and its sums from the end of the chunk.
   void gradient_of_gates(const Array& D, const Array& from_end) {
-    const Array reads = decayed(multiply(q_, stored_S_));
-    std::vector<double> dG(static_cast<size_t>(C_), 0.0);
-    const auto at = [&](int64_t i) -> double& { return dG[static_cast<size_t>(i)]; };
+    const auto at = [&](int64_t i) -> double& { return dg[static_cast<size_t>(i)]; };
     for (int64_t i = 0; i < C_; ++i) {
-      for (int64_t j = 0; j < i; ++j) {
-        const double inside = X_(i, j) * qk_(i, j) + (linear_ ? 0.0 : dA_(i, j) * A_(i, j));
-        at(i) += inside, at(j) -= inside;
-      }
-      const double to_end = row_dot(N_, from_end, i);
-      at(i) += scale_ * row_dot(reads, d_o_, i) - to_end;
-      if (!linear_) at(i) += row_dot(dv, R_, i) - row_dot(dv, v_, i);
-      at(C_ - 1) += to_end;
+      at(i) += row_dot(q_, dq, i) - row_dot(k_, dk, i);
+      at(C_ - 1) += row_dot(k_, from_end, i);
     }
     double product = 0.0;
     for (size_t i = 0; i < D.values.size(); ++i) product += S_.values[i] * D.values[i];
     at(C_ - 1) += std::exp(G(C_ - 1)) * product;
     for (int64_t i = C_ - 1; i > 0; --i) at(i - 1) += at(i);
-    dg = std::move(dG);
   }
 
   sluice_dtype io_;
@@ -195,8 +200,7 @@ class Chunk {
   int64_t C_;
   Array q_, k_, v_, d_o_;
   std::vector<double> G_, beta_;
-  Array S_, stored_S_, R_, N_, stored_N_, kk_, A_, L_;
-  Array qk_, X_, dA_;
+  Array S_, stored_S_, L_, w_, N_, N_at_end_, R_;
 };
 
 /// Gradients by q and k after the norm, log gates and write strengths.

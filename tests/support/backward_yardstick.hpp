@@ -1,6 +1,6 @@
 // The yardstick of gradients: the chunk form of math.md section 8 with exact arithmetic between the
-// rounding points of 16-bit kernels: whatever a product reads that is no input is rounded, all else
-// is not. It says what the algorithm can deliver on an input; without rounding it is exact.
+// rounding points that kernels on tensor cores declare (docs/kernels/backward.md). It says what the
+// algorithm can deliver on an input; without rounding it is exact.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_TESTS_SUPPORT_BACKWARD_YARDSTICK_HPP_
 #define SLUICE_TESTS_SUPPORT_BACKWARD_YARDSTICK_HPP_

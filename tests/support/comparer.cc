@@ -257,7 +257,11 @@ Tolerance gradient_from_yardstick(const std::string& tensor, const Comparison& y
                                   double arithmetic, sluice_dtype io) {
   const Tolerance rounded = from_yardstick(yardstick, {kNoLimit, kNoLimit, kNoLimit}, io);
   Tolerance least = gradient_tolerance(tensor, yardstick.compared, arithmetic, 0);
-  if (sums_tokens(tensor)) least.whole = least.head = kTokenSums * one_rounding(io);
+  const bool few_numbers = is_number(tensor) && yardstick.compared < kFewElements;
+  if (sums_tokens(tensor) || few_numbers) {
+    least.whole = kTokenSums * one_rounding(io);
+    least.head = std::max(least.head, least.whole);
+  }
   return {std::max(rounded.whole, least.whole), std::max(rounded.head, least.head),
           std::max(rounded.window, least.window)};
 }

@@ -69,7 +69,8 @@ Tolerance gradient_tolerance(const std::string& tensor, int64_t elements, double
 Tolerance from_yardstick(const Comparison& yardstick, const Tolerance& cap, sluice_dtype io);
 
 /// The same for a gradient, by the yardstick of gradients and without a cap; never less than what
-/// float32 may err, whose terms err by `arithmetic`: some gradients meet no rounded operand.
+/// float32 may err, whose terms err by `arithmetic`: some gradients meet no rounded operand. Sums
+/// that cancel, and are too few for a mean, may err by ten roundings.
 Tolerance gradient_from_yardstick(const std::string& tensor, const Comparison& yardstick,
                                   double arithmetic, sluice_dtype io);
 
