@@ -147,12 +147,15 @@ std::vector<Group> halves() {
     });
     add("pack", [](BackwardConfig* c) {
       c->lengths = {1, 130, 0, 64, 63}, c->T = 261, c->gate_space = SLUICE_GATE_RAW;
-      c->qk_norm = SLUICE_QK_NORM_L2;
+      // One token's dgate may be most of all of them: no mean over roundings.
+      c->qk_norm = SLUICE_QK_NORM_L2, c->gradient = kF32;
     });
     add("plain", [](BackwardConfig* c) {
       c->initial = c->d_final = c->beta = false, c->gates = GateProfile::kNone, c->T = 100;
     });
-    add("strong", [](BackwardConfig* c) { c->gates = GateProfile::kStrong, c->T = 150; });
+    add("strong", [](BackwardConfig* c) {
+      c->gates = GateProfile::kStrong, c->T = 150, c->gradient = kF32;  // as in the pack
+    });
     add("slow", [](BackwardConfig* c) { c->gates = GateProfile::kSlow, c->T = 150; });
     add("negative", [](BackwardConfig* c) {
       c->beta_space = SLUICE_BETA_LOGIT, c->eigenvalues = SLUICE_EIGENVALUES_NEGATIVE;
