@@ -14,8 +14,8 @@
 #include "cuda/kernels/decode/kernel.cuh"
 #include "cuda/kernels/decode/launch.h"
 #include "cuda/kernels/decode/plan_grid.hpp"
-#include "cuda/kernels/decode/ring.cuh"
 #include "cuda/kernels/decode/ring_launch.h"
+#include "cuda/kernels/decode/ring_model.cuh"
 #include "cuda/kernels/decode/single.cuh"
 #include "cuda/kernels/decode/single_launch.h"
 #include "cuda/kernels/decode/single_layer.cuh"
@@ -101,7 +101,16 @@ RingKernel ring_kernel_for(int K, bool packed) {
   return K == 64 ? ring_kernel<Config<64, kVk, kLayer>> : ring_kernel<Config<128, kVk, kLayer>>;
 }
 
-RingKernel ring_kernel_for(int K, bool is_vk, const DecodeParams& step) {
+RingKernel ring_kernel_for(int K, bool is_vk, const RingParams& params) {
+  const DecodeParams& step = params.step;
+  decode_emulation.ring_model = fits_ring_model(params, is_vk);
+  if (decode_emulation.ring_model) {
+    const RingKind kind = ring_kind(params);
+    const void* const kernel = kind.tokens == Number::kBfloat16
+                                   ? ring_model_instance<__nv_bfloat16>(kind)
+                                   : ring_model_instance<__half>(kind);
+    return reinterpret_cast<RingKernel>(const_cast<void*>(kernel));
+  }
   if (step.layer) {
     return is_vk ? ring_kernel_for<true, true>(K, step.packed)
                  : ring_kernel_for<false, true>(K, step.packed);
@@ -144,7 +153,7 @@ int launch_ring(const RingParams& params, int64_t sequences, bool is_vk, void*) 
   grid.shared_bytes = sizes.bytes();
   grid.x = static_cast<unsigned>(params.step.grid.ctas);
   grid.y = static_cast<unsigned>(params.step.H);
-  const RingKernel kernel = ring_kernel_for(sizes.K, is_vk, params.step);
+  const RingKernel kernel = ring_kernel_for(sizes.K, is_vk, params);
   ++decode_emulation.launches;
   decode_emulation.ctas_of_unit = params.step.grid.ctas;
   decode_emulation.trouble =

@@ -133,6 +133,66 @@ TEST(EmulatedReplayRing, NeitherOrderNorSplitMatter) {
   }
 }
 
+std::vector<RingModel> ring_models() {
+  std::vector<RingModel> models;
+  for (const sluice_dtype io : {kBF16, kF16}) {
+    for (const sluice_dtype state : {kF32, io}) {
+      for (const sluice_dtype entry : {kF32, io}) {
+        RingModel m{.name = named(dtype_name(io), "_", dtype_name(state), "_", dtype_name(entry)),
+                    .HV = 2,
+                    .K = 128,
+                    .V = 128,
+                    .L = 10};
+        m.io = io, m.state = state, m.key = m.delta = entry;
+        models.push_back(m);
+      }
+    }
+  }
+  return models;
+}
+
+class EmulatedRingModel : public ::testing::TestWithParam<RingModel> {};
+
+/// Steps of models have a kernel of their own, packed rows and narrow tiles the one for all.
+TEST_P(EmulatedRingModel, HasTheBitsOfTheKernelForAll) {
+  const RingModel& model = GetParam();
+  RingSession session(model, 2, SLUICE_IMPL_CUDA), packed(model, 2, SLUICE_IMPL_CUDA),
+      narrow(model, 2, SLUICE_IMPL_CUDA);
+  const auto run = [&](RingSession* s, const RingTokens& tokens, bool expected,
+                       const RingOptions& options = {}) {
+    decode_emulation.seed += 1000;
+    const Array o = s->run(tokens, {1, 0}, options);
+    EXPECT_EQ(decode_emulation.ring_model, expected);
+    EXPECT_EQ(decode_emulation.trouble, "");
+    return o;
+  };
+  for (uint64_t call = 0; call < 4; ++call) {
+    const RingTokens tokens(model, 2, 4, 50 * call);
+    RingTokens rows = tokens;
+    for (Array* array : {&rows.q, &rows.k, &rows.v, &rows.gate, &rows.beta}) {
+      array->shape[0] = 1, array->shape[1] = 8;
+    }
+    decode_emulation.multiprocessors = 1;
+    Array o = run(&session, tokens, true);
+    const Array cut = run(&packed, rows, false, {.offsets = {0, 4, 8}, .max_tokens = 4});
+    EXPECT_EQ(o.values, cut.values) << call;
+    decode_emulation.multiprocessors = 100;
+    EXPECT_TRUE(same_bits(o, run(&narrow, tokens, false))) << call;
+    for (const RingSession* other : {&packed, &narrow}) {
+      EXPECT_TRUE(same_bits(session.pool.values(), other->pool.values())) << call;
+      EXPECT_TRUE(same_bits(session.keys.values(), other->keys.values())) << call;
+      EXPECT_TRUE(same_bits(session.deltas.values(), other->deltas.values())) << call;
+      EXPECT_TRUE(same_bits(session.decays.values(), other->decays.values())) << call;
+      EXPECT_EQ(session.checkpoint, other->checkpoint);
+    }
+    for (RingSession* s : {&session, &packed, &narrow}) {
+      s->accept(0, 1 + static_cast<int64_t>(call) % 4), s->accept(1, 4);
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Types, EmulatedRingModel, ::testing::ValuesIn(ring_models()),
+                         [](const auto& test) { return test.param.name; });
 INSTANTIATE_TEST_SUITE_P(Models, EmulatedDecode, ::testing::ValuesIn(models()),
                          [](const auto& test) { return test.param.name; });
 

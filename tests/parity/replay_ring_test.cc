@@ -232,6 +232,30 @@ TEST_P(ReplayRing, MalformedCursorsReachNothing) {
   EXPECT_TRUE(same_bits(session.states({5}), take(before, 0, {5})));
 }
 
+/// So many heads that each is a CTA of its own, of which models have a kernel of their own.
+TEST(ReplayRingOfManySequences, EveryCallMatchesTheReference) {
+  for (const sluice_dtype dtype : {kF32, kBF16}) {
+    Model m{.name = "", .K = 128, .V = 128, .L = 8, .io = kBF16, .state = dtype};
+    m.key = m.delta = dtype;
+    const SlotList slots = range(0, 56);
+    Session found(m, 56), truth(m, 56, SLUICE_IMPL_REFERENCE);
+    for (uint64_t call = 0; call < 3; ++call) {
+      const Tokens tokens(m, 56, 2 + static_cast<int64_t>(call % 2), 100 * call);
+      truth.copy(found);
+      const Array expected = truth.run(tokens, slots);
+      const Array o = found.run(tokens, slots);
+      const std::string where = named("call ", call, ", ", found.kernel);
+      EXPECT_LE(distance(o, expected), allowance({m.io, m.key, m.delta})) << where;
+      EXPECT_LE(distance(found.pool.values(), truth.pool.values()), allowance({dtype})) << where;
+      EXPECT_LE(distance(found.keys.values(), truth.keys.values()), allowance({dtype})) << where;
+      EXPECT_LE(distance(found.deltas.values(), truth.deltas.values()), allowance({dtype}))
+          << where;
+      EXPECT_EQ(found.checkpoint, truth.checkpoint) << where;
+      for (const int64_t slot : slots) found.accept(slot, 1 + slot % 2);
+    }
+  }
+}
+
 std::vector<Model> models() {
   std::vector<Model> all = {{.name = "K64"}, {.name = "K128_r3", .HV = 3, .K = 128}};
   all.push_back({.name = "K128_vk_bfloat16", .H = 2, .K = 128, .V = 96, .state = kBF16});

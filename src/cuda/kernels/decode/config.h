@@ -33,6 +33,8 @@ struct Config {
   /// One token, states of one 16-bit dtype, [K,V], no layer: they stay as they are in registers, so
   /// that half as many CTAs more are resident. (The others' registers do not allow more.)
   static constexpr bool kPacked = kPacked_;
+  /// Parameters are constants where models leave no choice: ring_model.cuh.
+  static constexpr bool kModel = false;
   /// Whether it also reads and writes states number by number, any K up to kK and any address: of
   /// layers, which no other kernel has, and for the largest K alone.
   static constexpr bool kByElement = kLayer && kK == 256;

@@ -203,12 +203,10 @@ __device__ __forceinline__ RingCursor stage_ring(const RingParams& params, Unit&
 template <class C>
 inline constexpr int kRingResident = 2 * kMaxThreads / C::kThreads;
 
-/// @param p by value, in constant memory. Launch with a grid of step.grid.ctas x H x N CTAs of
-///          C::kThreads threads and RingSizes::bytes() of dynamic shared memory; of a layer
-///          with more than one CTA a unit, in clusters of step.grid.ctas.
+/// One CTA's call.
+/// @param grid step.grid
 template <class C>
-__global__ void __launch_bounds__(C::kThreads, kRingResident<C>)
-    ring_kernel(const __grid_constant__ RingParams p) {
+__device__ __forceinline__ void run_ring(const RingParams& p, const Grid& grid) {
   Unit unit = unit_of(p.step);
   if (p.step.prefetch) prefetch_all<C>(p.step, unit);
   // SYNC grid: what earlier launches wrote is visible
@@ -216,7 +214,7 @@ __global__ void __launch_bounds__(C::kThreads, kRingResident<C>)
   ptx::launch_dependents();
   device::find_rows(p.step.rows, &unit.seq);
   const RingStage r = make_ring_stage<C>(p);
-  const RingLane<C> lane(p.step.grid);
+  const RingLane<C> lane(grid);
   Tile<C> state;
   const RingCursor cursor = stage_ring(p, unit, r, lane, state);
   if (unit.seq.padded) {
@@ -254,6 +252,15 @@ __global__ void __launch_bounds__(C::kThreads, kRingResident<C>)
     if (hands_over(p.step, unit)) hand_over();
     finish_layer<C>(p.step, unit, r.s);
   }
+}
+
+/// @param p by value, in constant memory. Launch with a grid of step.grid.ctas x H x N CTAs of
+///          C::kThreads threads and RingSizes::bytes() of dynamic shared memory; of a layer
+///          with more than one CTA a unit, in clusters of step.grid.ctas.
+template <class C>
+__global__ void __launch_bounds__(C::kThreads, kRingResident<C>)
+    ring_kernel(const __grid_constant__ RingParams p) {
+  run_ring<C>(p, p.step.grid);
 }
 
 template <int kK, bool kVk, bool kLayer>

@@ -15,6 +15,10 @@ const void* kernel_for(int K, bool is_vk, bool layer, bool packed) noexcept {
   return is_vk ? ring_k128_vk(layer, packed) : ring_k128_kv(layer, packed);
 }
 
+const void* model_kernel_for(const RingKind& kind) noexcept {
+  return kind.tokens == Number::kBfloat16 ? ring_model_bf16(kind) : ring_model_fp16(kind);
+}
+
 int allow_shared(const void* kernel) noexcept {
   return cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                               static_cast<int>(kMaxSharedBytes));
@@ -30,13 +34,24 @@ int load_ring_kernels() noexcept {
       if (error != cudaSuccess) return error;
     }
   }
+  for (const Number tokens : {Number::kBfloat16, Number::kFloat16}) {
+    for (const Number entries : {Number::kFloat32, tokens}) {
+      for (const bool packed : {false, true}) {
+        const int error = allow_shared(model_kernel_for({tokens, entries, packed}));
+        if (error != cudaSuccess) return error;
+      }
+    }
+  }
   return cudaSuccess;
 }
 
 int launch_ring(const RingParams& params, int64_t sequences, bool is_vk, void* stream) noexcept {
   if (sequences == 0) return cudaSuccess;
   const RingSizes sizes = ring_sizes(params);
-  const void* const kernel = kernel_for(sizes.K, is_vk, params.step.layer, params.step.packed);
+  const void* const kernel =
+      fits_ring_model(params, is_vk)
+          ? model_kernel_for(ring_kind(params))
+          : kernel_for(sizes.K, is_vk, params.step.layer, params.step.packed);
   if (sizes.bytes() > kPlainSharedBytes) {
     if (const int error = allow_shared(kernel); error != cudaSuccess) return error;
   }

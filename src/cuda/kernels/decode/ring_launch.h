@@ -15,6 +15,10 @@ const void* ring_k64_vk(bool layer, bool packed) noexcept;
 const void* ring_k128_kv(bool layer, bool packed) noexcept;
 const void* ring_k128_vk(bool layer, bool packed) noexcept;
 
+/// The instances of ring_model.cuh for tokens of a type.
+const void* ring_model_bf16(const RingKind& kind) noexcept;
+const void* ring_model_fp16(const RingKind& kind) noexcept;
+
 /// Shared memory of a CTA.
 constexpr RingSizes ring_sizes(const RingParams& p) noexcept {
   return {p.step.K <= 64 ? 64 : kMaxRingK,

@@ -29,6 +29,34 @@ struct RingParams {
   bool always;  ///< fold, whatever fits
 };
 
+/// What an instance of ring_model.cuh is made for.
+struct RingKind {
+  Number tokens;   ///< of q, k, v and o; 16 bits
+  Number entries;  ///< of keys and deltas: float32 or like tokens
+  bool packed;     ///< states are like tokens, else float32
+};
+
+constexpr RingKind ring_kind(const RingParams& p) noexcept {
+  return {p.step.q.number, p.k.number, p.step.packed};
+}
+
+/// Whether a step is as models have it: whole heads of 128 x 128 a CTA, [K,V], types of
+/// ring_kind(), each sequence a batch entry, cursors of 32 bits.
+constexpr bool fits_ring_model(const RingParams& p, bool is_vk) noexcept {
+  const DecodeParams& step = p.step;
+  const RingKind kind = ring_kind(p);
+  const bool sizes = !is_vk && !step.layer && step.K == kMaxRingK && step.V == kMaxRingK &&
+                     step.grid.column_bits == 7;
+  const bool rows = step.rows.cu_seqlens.data == nullptr && !step.head_map_cyclic;
+  const bool cursors = !p.position.is_64bit && !p.checkpoint.is_64bit &&
+                       (p.next_checkpoint.data == nullptr || !p.next_checkpoint.is_64bit);
+  const Number state = kind.packed ? kind.tokens : Number::kFloat32;
+  return sizes && rows && cursors && kind.tokens != Number::kFloat32 &&
+         step.o.number == kind.tokens && step.state.initial.pool.number == state &&
+         p.delta.number == kind.entries &&
+         (kind.entries == Number::kFloat32 || kind.entries == kind.tokens);
+}
+
 /// Floats behind each row of keys, of deltas and of sums with S0 in shared memory. PERF lanes of a
 /// fragment meet in few banks.
 inline constexpr int kKeyPad = 8, kDeltaPad = 16, kPartialPad = 8;

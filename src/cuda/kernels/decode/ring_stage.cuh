@@ -143,7 +143,7 @@ __device__ __forceinline__ void request_entries(const RingParams& p, const RingS
   for (int i = static_cast<int>(threadIdx.x / 32); i < 2 * cursor.live; i += C::kWarps) {
     const EntryRow<C> row(r, i);
     if (!row.fits) continue;
-    const RingArray& a = row.is_key ? p.k : p.delta;
+    const Chosen<C, RingArray> a = row.is_key ? p.k : p.delta;
     const int place = cursor.place(row.e), column = row.is_key ? 0 : at.column;
     const int64_t head =
         entry_offset(a, unit.seq.write, place, row.is_key ? unit.key_head : at.head,

@@ -4,6 +4,8 @@
 #ifndef SLUICE_CUDA_KERNELS_DECODE_STAGE_CUH_
 #define SLUICE_CUDA_KERNELS_DECODE_STAGE_CUH_
 
+#include <type_traits>
+
 #include "cuda/device/gate.cuh"
 #include "cuda/kernels/decode/unit.cuh"
 
@@ -31,6 +33,11 @@ __device__ __forceinline__ Channel channel_of(const Params& p, const Unit& unit,
   return {2, place.head, place.column, place.member, place.column < p.V};
 }
 
+/// One of several structures of the parameters. PERF of constants, a copy: the address of either
+/// would make the compiler forget them.
+template <class C, class T>
+using Chosen = std::conditional_t<C::kModel, T, const T&>;
+
 /// A warp's part of one row of q, k or v, on its way: every 32nd number is a lane's.
 template <class C>
 struct RowRequest {
@@ -44,7 +51,7 @@ template <class C, class Params>
 __device__ __forceinline__ void request_row(const Params& p, const Unit& unit, int item,
                                             RowRequest<C>& out) {
   const int lane = static_cast<int>(threadIdx.x % 32), part = item % 3;
-  const TokenRows& rows = part == 0 ? p.q : (part == 1 ? p.k : p.v);
+  const Chosen<C, TokenRows> rows = part == 0 ? p.q : (part == 1 ? p.k : p.v);
   int head = unit.key_head, first = 0, count = p.K;
   if (part == 2) {
     const Place at = place_of(p, unit, unit.first);
