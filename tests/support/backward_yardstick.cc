@@ -77,7 +77,7 @@ class Chunk {
 
   /// From the state that enters to the one that leaves.
   void forward(Array* S) {
-    S_ = *S, stored_S_ = rounded(*S);
+    stored_S_ = rounded(*S);
     Array N = v_;
     if (!linear_) {
       invert();
@@ -92,7 +92,7 @@ class Chunk {
 
   /// From the gradient D of the state that leaves to that of the one that enters.
   void backward(Array* D) {
-    const Array before = *D, stored_D = rounded(*D);
+    const Array stored_D = rounded(*D);
     const Array reads =
         rounded(rows_times(d_o_, [&](int64_t i) { return scale_ * std::exp(G(i)); }));
     const Array X = rounded(triangle(multiply(d_o_, N_, {.transpose_b = true})));
@@ -107,7 +107,7 @@ class Chunk {
     dv = dN, dN = rounded(dN);
     dg.assign(static_cast<size_t>(C_), 0.0);
     if (!linear_) through_the_delta_rule(dN);
-    gradient_of_gates(before, from_end);
+    gradient_of_gates(stored_D, from_end);
     if (!linear_) add(R_, 1.0, &dk);
     for (double& x : D->values) x *= std::exp(G(C_ - 1));
     add(multiply(q_, reads, {.transpose_a = true}), 1.0, D);
@@ -189,7 +189,7 @@ class Chunk {
       at(C_ - 1) += row_dot(k_, from_end, i);
     }
     double product = 0.0;
-    for (size_t i = 0; i < D.values.size(); ++i) product += S_.values[i] * D.values[i];
+    for (size_t i = 0; i < D.values.size(); ++i) product += stored_S_.values[i] * D.values[i];
     at(C_ - 1) += std::exp(G(C_ - 1)) * product;
     for (int64_t i = C_ - 1; i > 0; --i) at(i - 1) += at(i);
   }
@@ -200,7 +200,7 @@ class Chunk {
   int64_t C_;
   Array q_, k_, v_, d_o_;
   std::vector<double> G_, beta_;
-  Array S_, stored_S_, L_, w_, N_, N_at_end_, R_;
+  Array stored_S_, L_, w_, N_, N_at_end_, R_;
 };
 
 /// Gradients by q and k after the norm, log gates and write strengths.

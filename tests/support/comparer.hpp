@@ -70,7 +70,7 @@ Tolerance from_yardstick(const Comparison& yardstick, const Tolerance& cap, slui
 
 /// The same for a gradient, by the yardstick of gradients and without a cap; never less than what
 /// float32 may err, whose terms err by `arithmetic`: some gradients meet no rounded operand. Sums
-/// that cancel, and are too few for a mean, may err by ten roundings.
+/// that cancel, and are too few for a mean, may err by ten roundings; one number a token by one.
 Tolerance gradient_from_yardstick(const std::string& tensor, const Comparison& yardstick,
                                   double arithmetic, sluice_dtype io);
 
