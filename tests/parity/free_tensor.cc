@@ -6,25 +6,12 @@
 #include <numeric>
 #include <utility>
 
+#include "support/runs.hpp"
+
 namespace sluice::testing {
 namespace {
 
 constexpr size_t kGuardBytes = 64;
-
-/// Calls body(element offset) for every element of a view, in row-major order.
-template <class Body>
-void for_each_offset(const sluice_tensor& view, Body body) {
-  const auto rank = static_cast<size_t>(view.rank);
-  int64_t count = 1;
-  for (size_t i = 0; i < rank; ++i) count *= view.shape[i];
-  std::vector<int64_t> index(rank, 0);
-  for (int64_t element = 0; element < count; ++element) {
-    int64_t offset = 0;
-    for (size_t i = 0; i < rank; ++i) offset += index[i] * view.stride[i];
-    body(offset);
-    for (size_t i = rank; i-- > 0 && ++index[i] == view.shape[i];) index[i] = 0;
-  }
-}
 
 bool is_input(Freedom freedom) {
   return freedom == Freedom::kInput || freedom == Freedom::kAnyInput;
@@ -79,35 +66,28 @@ void FreeTensor::lay_out(Freedom freedom, Random* random) {
   view_.data = memory_->data() + first_byte_;
 }
 
-void FreeTensor::assign(const std::vector<double>& values) {
-  size_t next = 0;
-  for_each_offset(view_, [&](int64_t offset) { store_element(view_, offset, values[next++]); });
-}
+void FreeTensor::assign(const std::vector<double>& values) { store_elements(view_, values.data()); }
 
 bool FreeTensor::gaps_unchanged() const {
   if (!present()) return true;
-  std::vector<bool> is_element(memory_->size(), false);
-  const auto width = static_cast<int64_t>(view_.dtype.bits / 8u);
-  for_each_offset(view_, [&](int64_t offset) {
-    const int64_t start = static_cast<int64_t>(first_byte_) + offset * width;
-    for (int64_t i = 0; i < width; ++i) is_element[static_cast<size_t>(start + i)] = true;
-  });
-  for (size_t i = 0; i < memory_->size(); ++i) {
-    if (!is_element[i] && (*memory_)[i] != before_[i]) return false;
-  }
-  return true;
+  std::vector<std::byte> expected = before_;
+  for_each_run(view_,
+               [&](const Run& run) { copy_run(view_, run, memory_->data(), expected.data()); });
+  return *memory_ == expected;
 }
 
 bool FreeTensor::slot_unchanged(int64_t slot) const {
   sluice_tensor one_slot = view_;
   one_slot.shape[0] = 1;
-  const auto width = static_cast<int64_t>(view_.dtype.bits / 8u);
-  const int64_t first = static_cast<int64_t>(first_byte_) + slot * view_.stride[0] * width;
+  const int64_t width = view_.dtype.bits / 8, apart = slot * view_.stride[0];
   bool same = true;
-  for_each_offset(one_slot, [&](int64_t offset) {
-    const auto start = static_cast<size_t>(first + offset * width);
-    same = same && std::memcmp(memory_->data() + start, before_.data() + start,
-                               static_cast<size_t>(width)) == 0;
+  for_each_run(one_slot, [&](const Run& run) {
+    for (int64_t i = 0; i < run.count; ++i) {
+      const int64_t offset = apart + run.offset + i * run.stride;
+      const auto start = static_cast<size_t>(static_cast<int64_t>(first_byte_) + offset * width);
+      same = same && std::memcmp(memory_->data() + start, before_.data() + start,
+                                 static_cast<size_t>(width)) == 0;
+    }
   });
   return same;
 }

@@ -1,27 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "support/array.hpp"
 
-#include <cstring>
-
-#include "core/host_access.hpp"
+#include "core/numeric.hpp"
+#include "support/runs.hpp"
 
 namespace sluice::testing {
-namespace {
-
-template <class Element>
-double load_as(const void* source) noexcept {
-  Element element;
-  std::memcpy(&element, source, sizeof element);
-  return static_cast<double>(element);
-}
-
-template <class Element>
-void store_as(void* target, double value) noexcept {
-  const Element element = static_cast<Element>(value);
-  std::memcpy(target, &element, sizeof element);
-}
-
-}  // namespace
 
 const char* dtype_name(sluice_dtype dtype) noexcept {
   if (same_dtype(dtype, kF32)) return "float32";
@@ -72,40 +55,24 @@ Array round_to(sluice_dtype dtype, Array array) noexcept {
 }
 
 double load_element(const sluice_tensor& view, int64_t offset) noexcept {
-  const void* source =
-      static_cast<const std::byte*>(view.data) + offset * core::element_size(view.dtype);
-  if (core::is_float(view.dtype)) return static_cast<double>(core::load_float(source, view.dtype));
-  if (same_dtype(view.dtype, kF64)) return load_as<double>(source);
-  if (same_dtype(view.dtype, kI32)) return load_as<int32_t>(source);
-  return same_dtype(view.dtype, kI64) ? load_as<int64_t>(source) : load_as<uint8_t>(source);
+  double value;
+  load_run(view, {.offset = offset}, &value);
+  return value;
 }
 
 void store_element(const sluice_tensor& view, int64_t offset, double value) noexcept {
-  void* target = static_cast<std::byte*>(view.data) + offset * core::element_size(view.dtype);
-  if (core::is_float(view.dtype)) {
-    core::store_float(target, view.dtype, static_cast<float>(round_to(view.dtype, value)));
-  } else if (same_dtype(view.dtype, kF64)) {
-    store_as<double>(target, value);
-  } else if (same_dtype(view.dtype, kI32)) {
-    store_as<int32_t>(target, value);
-  } else if (same_dtype(view.dtype, kI64)) {
-    store_as<int64_t>(target, value);
-  } else {
-    store_as<uint8_t>(target, value);
-  }
+  store_run(view, {.offset = offset}, &value);
 }
 
 Array to_array(const sluice_tensor& view) {
   Array array;
   if (view.data == nullptr) return array;
   array = Array({view.shape, view.shape + view.rank});
-  std::vector<int64_t> index(view.rank, 0);
-  for (double& value : array.values) {
-    int64_t offset = 0;
-    for (size_t i = 0; i < index.size(); ++i) offset += index[i] * view.stride[i];
-    value = load_element(view, offset);
-    for (size_t i = index.size(); i-- > 0 && ++index[i] == array.shape[i];) index[i] = 0;
-  }
+  double* values = array.values.data();
+  for_each_run(view, [&](const Run& run) {
+    load_run(view, run, values);
+    values += run.count;
+  });
   return array;
 }
 

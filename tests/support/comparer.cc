@@ -7,6 +7,8 @@
 #include <cstdio>
 #include <limits>
 
+#include "support/runs.hpp"
+
 namespace sluice::testing {
 namespace {
 
@@ -77,15 +79,14 @@ class Comparer {
   /// Compares the elements with these leading indices; the remaining dimensions are walked.
   Sums compare_block(const std::vector<int64_t>& leading) {
     Sums sums;
-    std::vector<int64_t> index(reference_.rank, 0);
+    const size_t rank = reference_.rank, row = leading.size() < rank ? rank - 1 : rank;
+    std::vector<int64_t> index(rank, 0);
     std::copy(leading.begin(), leading.end(), index.begin());
-    int64_t count = 1;
-    for (size_t i = leading.size(); i < index.size(); ++i) count *= reference_.shape[i];
-    for (int64_t element = 0; element < count; ++element) {
-      compare_element(index, &sums);
-      for (size_t i = index.size(); i-- > leading.size() && ++index[i] == reference_.shape[i];) {
-        index[i] = 0;
-      }
+    int64_t rows = 1;
+    for (size_t i = leading.size(); i < row; ++i) rows *= reference_.shape[i];
+    for (; rows > 0; --rows) {
+      compare_row(index, row, &sums);
+      for (size_t i = row; i-- > leading.size() && ++index[i] == reference_.shape[i];) index[i] = 0;
     }
     return sums;
   }
@@ -116,14 +117,26 @@ class Comparer {
     }
   }
 
-  void compare_element(const std::vector<int64_t>& index, Sums* sums) {
-    int64_t actual_offset = 0, reference_offset = 0;
-    for (size_t i = 0; i < index.size(); ++i) {
-      actual_offset += index[i] * actual_.stride[i];
-      reference_offset += index[i] * reference_.stride[i];
+  /// The elements of a view with these indices, of which that of dimension `row` runs.
+  static void load_row(const sluice_tensor& view, const std::vector<int64_t>& index, size_t row,
+                       std::vector<double>* values) {
+    Run run;
+    for (size_t i = 0; i < index.size(); ++i) run.offset += index[i] * view.stride[i];
+    if (row < index.size()) run.count = view.shape[row], run.stride = view.stride[row];
+    values->resize(static_cast<size_t>(run.count));
+    load_run(view, run, values->data());
+  }
+
+  void compare_row(std::vector<int64_t> index, size_t row, Sums* sums) {
+    load_row(actual_, index, row, &actual_row_);
+    load_row(reference_, index, row, &reference_row_);
+    for (size_t i = 0; i < reference_row_.size(); ++i) {
+      if (row < index.size()) index[row] = static_cast<int64_t>(i);
+      compare_element(index, actual_row_[i], reference_row_[i], sums);
     }
-    const double x = load_element(actual_, actual_offset);
-    const double ref = load_element(reference_, reference_offset);
+  }
+
+  void compare_element(const std::vector<int64_t>& index, double x, double ref, Sums* sums) {
     ++result_.compared;
     if (!std::isfinite(x) || !std::isfinite(ref)) {
       const bool equal = x == ref || (std::isnan(x) && std::isnan(ref));
@@ -151,6 +164,7 @@ class Comparer {
 
   const sluice_tensor& actual_;
   const sluice_tensor& reference_;
+  std::vector<double> actual_row_, reference_row_;
   Comparison result_;
   Sums whole_;
 };

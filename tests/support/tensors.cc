@@ -6,6 +6,8 @@
 #include <limits>
 #include <utility>
 
+#include "support/runs.hpp"
+
 namespace sluice::testing {
 namespace {
 
@@ -22,21 +24,6 @@ size_t alignment_offset(const void* address, size_t alignment) noexcept {
 }
 
 }  // namespace
-
-template <class Body>
-void TestTensor::for_each_offset(Body body) const {
-  if (view_.data == nullptr) return;
-  const auto rank = static_cast<size_t>(view_.rank);
-  int64_t count = 1;
-  for (size_t i = 0; i < rank; ++i) count *= view_.shape[i];
-  std::vector<int64_t> index(rank, 0);
-  for (int64_t element = 0; element < count; ++element) {
-    int64_t offset = 0;
-    for (size_t i = 0; i < rank; ++i) offset += index[i] * view_.stride[i];
-    body(offset);
-    for (size_t i = rank; i-- > 0 && ++index[i] == view_.shape[i];) index[i] = 0;
-  }
-}
 
 TestTensor::TestTensor(sluice_dtype dtype, std::vector<int64_t> shape, Placement placement) {
   view_.device = {SLUICE_DEVICE_CPU, 0};
@@ -82,13 +69,14 @@ void TestTensor::place(Placement placement) {
   view_.data = memory_->data() + first_byte_;
 }
 
-void TestTensor::assign(const Array& values) {
-  size_t next = 0;
-  for_each_offset([&](int64_t offset) { store_element(view_, offset, values.values[next++]); });
-}
+void TestTensor::assign(const Array& values) { store_elements(view_, values.values.data()); }
 
 void TestTensor::fill(double value) {
-  for_each_offset([&](int64_t offset) { store_element(view_, offset, value); });
+  std::vector<double> values;
+  for_each_run(view_, [&](const Run& run) {
+    values.resize(static_cast<size_t>(run.count), value);
+    store_run(view_, run, values.data());
+  });
 }
 
 void TestTensor::poison() {
@@ -98,16 +86,10 @@ void TestTensor::poison() {
 
 bool TestTensor::guards_intact() const {
   if (memory_ == nullptr) return true;
-  std::vector<bool> is_element(memory_->size(), false);
-  const size_t width = view_.dtype.bits / 8u;
-  for_each_offset([&](int64_t offset) {
-    const size_t start = first_byte_ + static_cast<size_t>(offset) * width;
-    for (size_t i = 0; i < width; ++i) is_element[start + i] = true;
-  });
-  for (size_t i = 0; i < memory_->size(); ++i) {
-    if (!is_element[i] && (*memory_)[i] != kGuard) return false;
-  }
-  return true;
+  std::vector<std::byte> expected(memory_->size(), kGuard);
+  for_each_run(view_,
+               [&](const Run& run) { copy_run(view_, run, memory_->data(), expected.data()); });
+  return *memory_ == expected;
 }
 
 TestWorkspace::TestWorkspace(size_t bytes)

@@ -46,9 +46,6 @@ class TestTensor {
 
  private:
   void place(Placement placement);
-  /// Calls body(element offset) for every element, in row-major order.
-  template <class Body>
-  void for_each_offset(Body body) const;
 
   std::shared_ptr<std::vector<std::byte>> memory_;
   size_t first_byte_ = 0;

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "support/runs.hpp"
+
+#include <cstring>
+
+#include "core/host_access.hpp"
+
+namespace sluice::testing {
+namespace {
+
+const std::byte* first_byte(const sluice_tensor& view, const Run& run) noexcept {
+  return static_cast<const std::byte*>(view.data) + run.offset * core::element_size(view.dtype);
+}
+
+/// values[i] = convert(element i), elements of type Element.
+template <class Element, class Convert>
+void load_as(const sluice_tensor& view, const Run& run, double* values, Convert convert) noexcept {
+  const std::byte* source = first_byte(view, run);
+  const int64_t apart = run.stride * static_cast<int64_t>(sizeof(Element));
+  for (int64_t i = 0; i < run.count; ++i, source += apart) {
+    Element element;
+    std::memcpy(&element, source, sizeof element);
+    values[i] = static_cast<double>(convert(element));
+  }
+}
+
+/// Element i = convert(values[i]), elements of type Element.
+template <class Element, class Convert>
+void store_as(const sluice_tensor& view, const Run& run, const double* values,
+              Convert convert) noexcept {
+  auto* target = const_cast<std::byte*>(first_byte(view, run));
+  const int64_t apart = run.stride * static_cast<int64_t>(sizeof(Element));
+  for (int64_t i = 0; i < run.count; ++i, target += apart) {
+    const Element element = static_cast<Element>(convert(values[i]));
+    std::memcpy(target, &element, sizeof element);
+  }
+}
+
+constexpr auto kItself = [](auto element) noexcept { return element; };
+
+}  // namespace
+
+void load_run(const sluice_tensor& view, const Run& run, double* values) noexcept {
+  if (same_dtype(view.dtype, kF32)) {
+    load_as<float>(view, run, values, kItself);
+  } else if (same_dtype(view.dtype, kBF16)) {
+    load_as<uint16_t>(view, run, values, core::float_from_bfloat16);
+  } else if (same_dtype(view.dtype, kF16)) {
+    load_as<uint16_t>(view, run, values, core::float_from_float16);
+  } else if (same_dtype(view.dtype, kF64)) {
+    load_as<double>(view, run, values, kItself);
+  } else if (same_dtype(view.dtype, kI32)) {
+    load_as<int32_t>(view, run, values, kItself);
+  } else if (same_dtype(view.dtype, kI64)) {
+    load_as<int64_t>(view, run, values, kItself);
+  } else {
+    load_as<uint8_t>(view, run, values, kItself);
+  }
+}
+
+void store_run(const sluice_tensor& view, const Run& run, const double* values) noexcept {
+  if (same_dtype(view.dtype, kF32)) {
+    store_as<float>(view, run, values, kItself);
+  } else if (same_dtype(view.dtype, kBF16)) {
+    store_as<uint16_t>(view, run, values, [](double value) noexcept {
+      return core::bfloat16_from_float(core::float_to_odd_from_double(value));
+    });
+  } else if (same_dtype(view.dtype, kF16)) {
+    store_as<uint16_t>(view, run, values, [](double value) noexcept {
+      return core::float16_from_float(core::float_to_odd_from_double(value));
+    });
+  } else if (same_dtype(view.dtype, kF64)) {
+    store_as<double>(view, run, values, kItself);
+  } else if (same_dtype(view.dtype, kI32)) {
+    store_as<int32_t>(view, run, values, kItself);
+  } else if (same_dtype(view.dtype, kI64)) {
+    store_as<int64_t>(view, run, values, kItself);
+  } else {
+    store_as<uint8_t>(view, run, values, kItself);
+  }
+}
+
+void copy_run(const sluice_tensor& view, const Run& run, const std::byte* memory,
+              std::byte* copy) noexcept {
+  const int64_t width = core::element_size(view.dtype);
+  const std::byte* source = first_byte(view, run);
+  std::byte* target = copy + (source - memory);
+  if (run.stride == 1) {
+    std::memcpy(target, source, static_cast<size_t>(run.count * width));
+    return;
+  }
+  for (int64_t i = 0; i < run.count; ++i) {
+    const int64_t at = i * run.stride * width;
+    std::memcpy(target + at, source + at, static_cast<size_t>(width));
+  }
+}
+
+}  // namespace sluice::testing
