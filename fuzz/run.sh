@@ -28,17 +28,30 @@ cmake -S "$source_dir" -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo \
 cmake --build "$build" --target safetensors_fuzzer arguments_fuzzer
 
 export SLUICE_NUM_THREADS=1
-for target in safetensors arguments; do
+# Each on a core of its own.
+fuzz() {
+  local target=$1
   mkdir -p "$build/corpus/$target"
-  options=(-seed="$seed" -max_total_time="$seconds" -timeout=10 -rss_limit_mb=2048 -print_final_stats=1
-    -artifact_prefix="$build/$target-finding-")
-  dictionary=$source_dir/fuzz/$target.dict
+  local options=(-seed="$seed" -max_total_time="$seconds" -timeout=10 -rss_limit_mb=2048
+    -print_final_stats=1 -artifact_prefix="$build/$target-finding-")
+  local dictionary=$source_dir/fuzz/$target.dict
   if [ -f "$dictionary" ]; then options+=(-dict="$dictionary"); fi
-  echo "== $target, $seconds s"
   "$build/fuzz/${target}_fuzzer" "${options[@]}" "$build/corpus/$target" \
-    "$source_dir/fuzz/corpus/$target" 2>"$build/$target.log" || {
-    tail -60 "$build/$target.log"
-    exit 1
-  }
-  grep -E 'stat::(number_of_executed_units|average_exec_per_sec)|cov:' "$build/$target.log" | tail -3
+    "$source_dir/fuzz/corpus/$target" 2>"$build/$target.log"
+}
+declare -A started
+for target in safetensors arguments; do
+  fuzz "$target" &
+  started[$target]=$!
 done
+failed=0
+for target in safetensors arguments; do
+  echo "== $target, $seconds s"
+  if wait "${started[$target]}"; then
+    grep -E 'stat::(number_of_executed_units|average_exec_per_sec)|cov:' "$build/$target.log" | tail -3
+  else
+    tail -60 "$build/$target.log"
+    failed=1
+  fi
+done
+exit "$failed"

@@ -2,11 +2,12 @@
 # sluice_cuda_tests once more with the generic kernel in place of the fused one.
 target_sources(sluice_cuda_tests PRIVATE generic_test.cc)
 
-add_executable(sluice_cuda_parity_tests
-  parity_main.cc device_copy.cc
-  ${parity}/chunk_forward_test.cc ${parity}/hard_inputs_test.cc ${parity}/invariance_test.cc
-  ${parity}/random_delta_test.cc ${parity}/recurrent_step_test.cc ${parity}/key_gates_test.cc
-  ${parity}/delta_call.cc ${parity}/delta_judge.cc ${parity}/free_tensor.cc ${parity}/sequences.cc)
+sluice_objects_of(suites sluice_parity_suites
+  parity/chunk_forward_test parity/hard_inputs_test parity/invariance_test parity/random_delta_test
+  parity/recurrent_step_test parity/key_gates_test parity/decode_session_test
+  parity/replay_ring_test parity/ring_layer_test
+  parity/delta_call parity/delta_judge parity/free_tensor parity/sequences)
+add_executable(sluice_cuda_parity_tests ${suites} $<TARGET_OBJECTS:sluice_cuda_parity_main>)
 target_link_libraries(sluice_cuda_parity_tests PRIVATE
   sluice_flags sluice_test_support sluice CUDA::cudart_static GTest::gtest)
 

@@ -1,10 +1,10 @@
 # The stages of a prefill: one suite, for the GPU and for tests/emulation.
 add_library(sluice_stage_suite OBJECT stage_scene.cc stage_test.cc simple_gla_test.cc)
-target_link_libraries(sluice_stage_suite PRIVATE
-  sluice_flags sluice_test_support sluice_headers GTest::gtest)
+sluice_suite_options(sluice_stage_suite)
+target_link_libraries(sluice_stage_suite PRIVATE sluice_headers GTest::gtest)
 
 add_executable(sluice_cuda_stage_tests
-  parity_main.cc device_copy.cc $<TARGET_OBJECTS:sluice_stage_suite>)
+  $<TARGET_OBJECTS:sluice_stage_suite> $<TARGET_OBJECTS:sluice_cuda_parity_main>)
 target_link_libraries(sluice_cuda_stage_tests PRIVATE
   sluice_flags sluice_test_support sluice CUDA::cudart_static GTest::gtest)
 add_test(NAME cuda_stages COMMAND sluice_cuda_stage_tests --gtest_brief=1)
@@ -24,9 +24,9 @@ foreach(split 3 columns cluster4 cluster8)
 endforeach()
 
 # Gradients: the parity suite of the CPU on the GPU.
-add_executable(sluice_cuda_backward_tests
-  parity_main.cc device_copy.cc ${parity}/backward_test.cc ${parity}/backward_call.cc
-  ${parity}/free_tensor.cc)
+sluice_objects_of(suites sluice_parity_suites
+  parity/backward_test parity/backward_call parity/free_tensor)
+add_executable(sluice_cuda_backward_tests ${suites} $<TARGET_OBJECTS:sluice_cuda_parity_main>)
 target_link_libraries(sluice_cuda_backward_tests PRIVATE
   sluice_flags sluice_test_support sluice CUDA::cudart_static GTest::gtest)
 add_test(NAME cuda_backward COMMAND sluice_cuda_backward_tests --gtest_brief=1)
