@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "cuda/follow.h"
 #include "cuda/kernels/chunk_h/config.h"
 #include "cuda/kernels/chunk_h/instances.h"
 
@@ -44,7 +45,7 @@ int launch(const stages::StageParams& params, const Tiles& tiles, int32_t h_per_
            const Target& target, void* stream) noexcept {
   const bool back = tiles.q.data != nullptr;
   const int columns = back ? 64 : columns_of(params, target.multiprocessors);
-  int64_t items = params.N * params.HV * (params.V / columns);
+  const int64_t items = params.N * params.HV * (params.V / columns);
   if (items == 0) return cudaSuccess;
   StatesParams p{};
   p.stage = params;
@@ -53,22 +54,9 @@ int launch(const stages::StageParams& params, const Tiles& tiles, int32_t h_per_
   const bool is_bf16 = tiles.k.is_bf16;
   const Instance& instance = back ? (is_bf16 ? bf16_back : fp16_back)()
                                   : (is_bf16 ? bf16 : fp16)(params.K == 128, columns);
-  const cudaError_t error =
-      cudaFuncSetAttribute(instance.kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                           static_cast<int>(instance.shared_bytes));
-  if (error != cudaSuccess) return error;
-  cudaLaunchAttribute overlap{};
-  overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  overlap.val.programmaticStreamSerializationAllowed = 1;
-  cudaLaunchConfig_t config{};
-  config.gridDim = dim3(static_cast<unsigned>(std::min<int64_t>(items, target.multiprocessors)));
-  config.blockDim = dim3(instance.threads);
-  config.dynamicSmemBytes = instance.shared_bytes;
-  config.stream = static_cast<cudaStream_t>(stream);
-  config.attrs = &overlap;
-  config.numAttrs = 1;
-  void* arguments[] = {&p, &items};
-  return cudaLaunchKernelExC(&config, instance.kernel, arguments);
+  const auto ctas = static_cast<unsigned>(std::min<int64_t>(items, target.multiprocessors));
+  const Extent extent{dim3(ctas), static_cast<int>(instance.threads), instance.shared_bytes};
+  return launch_following(instance.kernel, extent, target, stream, p, items);
 }
 
 }  // namespace sluice::cuda::chunk_h

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "cuda/follow.h"
 #include "cuda/kernels/chunk_o/config.h"
 #include "cuda/kernels/chunk_o/instances.h"
 
@@ -38,29 +39,16 @@ int launch(const stages::StageParams& params, const Tiles& tiles, int32_t h_per_
            const Target& target, void* stream) noexcept {
   const int columns = columns_of(params.V);
   const int64_t slots = params.cu_seqlens.data != nullptr ? params.slots : params.N * params.slots;
-  int64_t items = slots * params.HV * (params.V / columns);
+  const int64_t items = slots * params.HV * (params.V / columns);
   if (items == 0 || params.T == 0) return cudaSuccess;
   OutputParams p{};
   p.stage = params;
   p.h_per_batch = h_per_batch;
   if (!encode_maps(p, tiles, static_cast<uint32_t>(columns))) return cudaErrorInvalidValue;
   const Instance& instance = (tiles.q.is_bf16 ? bf16 : fp16)(params.K == 128, columns);
-  const cudaError_t error =
-      cudaFuncSetAttribute(instance.kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                           static_cast<int>(instance.shared_bytes));
-  if (error != cudaSuccess) return error;
-  cudaLaunchAttribute overlap{};
-  overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  overlap.val.programmaticStreamSerializationAllowed = 1;
-  cudaLaunchConfig_t config{};
-  config.gridDim = dim3(static_cast<unsigned>(std::min<int64_t>(items, target.multiprocessors)));
-  config.blockDim = dim3(instance.threads);
-  config.dynamicSmemBytes = instance.shared_bytes;
-  config.stream = static_cast<cudaStream_t>(stream);
-  config.attrs = &overlap;
-  config.numAttrs = 1;
-  void* arguments[] = {&p, &items};
-  return cudaLaunchKernelExC(&config, instance.kernel, arguments);
+  const auto ctas = static_cast<unsigned>(std::min<int64_t>(items, target.multiprocessors));
+  const Extent extent{dim3(ctas), static_cast<int>(instance.threads), instance.shared_bytes};
+  return launch_following(instance.kernel, extent, target, stream, p, items);
 }
 
 }  // namespace sluice::cuda::chunk_o

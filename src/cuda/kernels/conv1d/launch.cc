@@ -54,8 +54,8 @@ int load_kernels() noexcept {
 int launch(const ConvParams& params, const Target& target, void* stream) noexcept {
   const auto launch_one = [&](Body body, ConvParams p) {
     const GridExtent grid = grid_of(body, p);
-    return launch_following(kernel_of(body, p), dim3(grid.x, grid.y, grid.z), kThreads,
-                            shared_bytes(body, p), &p, target, stream);
+    const Extent extent{dim3(grid.x, grid.y, grid.z), kThreads, shared_bytes(body, p)};
+    return launch_following(kernel_of(body, p), extent, target, stream, p);
   };
   return in_launches(params, target.multiprocessors, kMaxWarps, launch_one);
 }

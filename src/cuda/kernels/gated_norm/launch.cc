@@ -17,8 +17,8 @@ constexpr const void* (*kKernels[])() noexcept = {
 
 int launch_one(NormParams p, const Target& target, void* stream) noexcept {
   const Kernel kernel = plan_launch(target.multiprocessors, &p);
-  return launch_following(kKernels[static_cast<int>(kernel)](), dim3(ctas_of(kernel, p)), kThreads,
-                          0, &p, target, stream);
+  const Extent extent{dim3(ctas_of(kernel, p)), kThreads, 0};
+  return launch_following(kKernels[static_cast<int>(kernel)](), extent, target, stream, p);
 }
 
 }  // namespace

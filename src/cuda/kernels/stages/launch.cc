@@ -5,6 +5,7 @@
 
 #include <initializer_list>
 
+#include "cuda/follow.h"
 #include "cuda/kernels/stages/compact.h"
 #include "cuda/kernels/stages/config.h"
 #include "cuda/kernels/stages/instances.h"
@@ -59,41 +60,9 @@ const void* function_of(Kernel kernel, bool is_bf16, bool wide, bool narrow, int
   }
 }
 
-/// Allows a kernel the shared memory of its launch; most need no leave.
-cudaError_t allow(const void* function, int64_t bytes) noexcept {
-  constexpr int64_t kWithoutLeave = 48 * 1024;
-  if (bytes <= kWithoutLeave) return cudaSuccess;
-  return cudaFuncSetAttribute(function, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                              static_cast<int>(bytes));
-}
-
-/// The size of a launch.
-struct Extent {
-  dim3 grid;
-  int threads;
-  int64_t shared_bytes;
-};
-
-int enqueue(const void* function, const Extent& extent, void** arguments, const Target& target,
-            void* stream) noexcept {
-  if (const cudaError_t error = allow(function, extent.shared_bytes); error != cudaSuccess) {
-    return error;
-  }
-  cudaLaunchAttribute overlap{};
-  overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  overlap.val.programmaticStreamSerializationAllowed = 1;
-  cudaLaunchConfig_t config{};
-  config.gridDim = extent.grid;
-  config.blockDim = dim3(static_cast<unsigned>(extent.threads));
-  config.dynamicSmemBytes = static_cast<size_t>(extent.shared_bytes);
-  config.stream = static_cast<cudaStream_t>(stream);
-  config.attrs = &overlap;
-  config.numAttrs = target.follows ? 1 : 0;
-  return cudaLaunchKernelExC(&config, function, arguments);
-}
-
 Extent extent_of(const CompactLaunch& launch, int threads) noexcept {
-  return {dim3(launch.heads, launch.chunks, launch.batch), threads, launch.shared_bytes};
+  return {dim3(launch.heads, launch.chunks, launch.batch), threads,
+          static_cast<size_t>(launch.shared_bytes)};
 }
 
 /// Launches a compact kernel if there is one for the problem.
@@ -103,17 +72,15 @@ bool launch_compact(Kernel kernel, const StageParams& params, const Target& targ
   if (kernel == Kernel::kCumsum) {
     CompactSumParams compact;
     if (!plan_compact_sums(params, &compact, &launch)) return false;
-    void* arguments[] = {&compact};
-    *error =
-        enqueue(compact_cumsum(), extent_of(launch, kCompactSumThreads), arguments, target, stream);
+    *error = launch_following(compact_cumsum(), extent_of(launch, kCompactSumThreads), target,
+                              stream, compact);
     return true;
   }
   CompactParams compact;
   if (!plan_compact(kernel, params, &compact, &launch)) return false;
   const bool is_bf16 = params.k.number == Number::kBfloat16;
-  void* arguments[] = {&compact};
-  *error = enqueue(kernel == Kernel::kKkt ? compact_kkt(is_bf16) : compact_wy(is_bf16),
-                   extent_of(launch, kBlockThreads), arguments, target, stream);
+  *error = launch_following(kernel == Kernel::kKkt ? compact_kkt(is_bf16) : compact_wy(is_bf16),
+                            extent_of(launch, kBlockThreads), target, stream, compact);
   return true;
 }
 
@@ -147,11 +114,10 @@ int launch(Kernel kernel, const StageParams& params, const Target& target, void*
   const bool is_bf16 = params.k.number == Number::kBfloat16;
   const void* const function =
       function_of(kernel, is_bf16, params.K == 128, params.columns < kColumns, params.C);
-  StageParams copy = params;
-  int64_t items = plan.items;
-  void* arguments[] = {&copy, &items};
-  const dim3 grid(static_cast<unsigned>(grid_of(kernel, plan.items, target.multiprocessors)));
-  return enqueue(function, {grid, plan.threads, plan.shared_bytes}, arguments, target, stream);
+  const int64_t items = plan.items;
+  const dim3 grid(static_cast<unsigned>(grid_of(kernel, items, target.multiprocessors)));
+  const Extent extent{grid, plan.threads, static_cast<size_t>(plan.shared_bytes)};
+  return launch_following(function, extent, target, stream, params, items);
 }
 
 }  // namespace sluice::cuda::stages
