@@ -23,7 +23,7 @@ target_compile_options(sluice_flags INTERFACE
 target_compile_options(sluice_flags INTERFACE "$<$<COMPILE_LANGUAGE:C,CXX>:-ffp-contract=off>")
 if(SLUICE_SANITIZE)
   target_compile_options(sluice_flags INTERFACE
-    -fsanitize=${SLUICE_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all -g)
+    -fsanitize=${SLUICE_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all -g1)
   # WHY: GCC 12 takes an empty std::optional for a read of its value once sanitized code stands around
   # it; the plain builds keep the warning, and it stays an error there.
   target_compile_options(sluice_flags INTERFACE "$<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>")
