@@ -55,8 +55,9 @@ int launch_single(const DeltaRuleProblem& p, int device, void* stream) noexcept 
                                stream);
 }
 
-int launch_single(const LayerProblem& p, int, void* stream) noexcept {
-  return decode::launch_single(lower_single(p), single_kind(p), p.delta.rows.N, stream);
+int launch_single(const LayerProblem& p, int device, void* stream) noexcept {
+  return decode::launch_single(lower_single(p, multiprocessors(device)), single_kind(p),
+                               p.delta.rows.N, stream);
 }
 
 /// With a ring, or the kernel for all.

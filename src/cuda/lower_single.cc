@@ -49,6 +49,8 @@ void lower_pools(const DeltaRuleProblem& p, SingleCommon* out) noexcept {
   out->final = single_pool(present(final) ? final : initial);
   out->read_slots = single_slots(p.state.read_slots);
   out->write_slots = single_slots(p.state.write_slots);
+  out->keeps =
+      out->initial.data == out->final.data && out->read_slots.data == out->write_slots.data;
   out->pad_below = static_cast<int32_t>(p.state.pad_below);
   if (!present(p.state.has_initial_state)) return;
   out->has_initial_state = static_cast<const uint8_t*>(p.state.has_initial_state.data);
@@ -84,6 +86,7 @@ bool takes_common(const DeltaRuleProblem& p) noexcept {
 
 void lower_common(const DeltaRuleProblem& p, SingleCommon* out) noexcept {
   lower_pools(p, out);
+  out->heads = static_cast<uint32_t>(p.rows.N * p.HV);
   out->r = static_cast<uint32_t>(p.r);
   out->H = static_cast<uint32_t>(p.H);
   out->head_map_cyclic = p.head_map == SLUICE_HEAD_MAP_CYCLIC;
@@ -122,8 +125,9 @@ SingleParams lower_single(const DeltaRuleProblem& p, int multiprocessors) noexce
   out.k = single_rows(p.k);
   out.v = single_rows(p.v);
   const decode::SinglePlan plan = plan_of(p, multiprocessors);
-  out.prefetch = plan.prefetch;
   out.early = plan.early;
+  out.ctas = plan.ctas;
+  out.keeps = out.keeps && plan.keeps;
   return out;
 }
 

@@ -133,9 +133,11 @@ decode::SingleKind single_kind(const LayerProblem& p) noexcept {
   return {state_number(p.delta), number_type(p.conv[0].x.dtype), decode::SingleCut::kWide};
 }
 
-SingleLayerParams lower_single(const LayerProblem& p) noexcept {
+SingleLayerParams lower_single(const LayerProblem& p, int multiprocessors) noexcept {
   SingleLayerParams out{};
   lower_common(p.delta, &out);
+  // PERF measured, docs/kernels/decode.md
+  out.keeps = out.keeps && out.heads > static_cast<uint32_t>(multiprocessors);
   lower_parts(p, &out);
   lower_norm(p.norm, &out);
   return out;

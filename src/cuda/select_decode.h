@@ -40,7 +40,8 @@ PairLayout pair_layout(const core::LayerProblem& problem) noexcept;
 
 bool takes_single(const core::LayerProblem& problem) noexcept;
 decode::SingleKind single_kind(const core::LayerProblem& problem) noexcept;
-decode::SingleLayerParams lower_single(const core::LayerProblem& problem) noexcept;
+decode::SingleLayerParams lower_single(const core::LayerProblem& problem,
+                                       int multiprocessors) noexcept;
 
 /// Of problems with a replay ring; no other kernel takes them.
 Status check_ring(const core::DeltaRuleProblem& problem, int capability) noexcept;

@@ -109,12 +109,30 @@ TEST(DecodeSelection, SinglePlans) {
   using decode::plan_single, decode::SingleCut, device::Number;
   EXPECT_EQ(plan_single(64, Number::kFloat32, 132).cut, SingleCut::kNarrow);
   EXPECT_EQ(plan_single(128, Number::kFloat32, 132).cut, SingleCut::kWide);
+  EXPECT_EQ(plan_single(512, Number::kFloat32, 132).cut, SingleCut::kStream);
+  EXPECT_EQ(plan_single(512, Number::kFloat32, 132).ctas, 132u);
+  EXPECT_EQ(plan_single(512, Number::kBfloat16, 132).ctas, 264u);
+  EXPECT_EQ(plan_single(8192, Number::kFloat32, 132).cut, SingleCut::kMany);
+  EXPECT_EQ(plan_single(8192, Number::kBfloat16, 132).cut, SingleCut::kMany);
+  EXPECT_FALSE(plan_single(512, Number::kFloat32, 132).keeps);
+  EXPECT_TRUE(plan_single(1024, Number::kFloat32, 132).keeps);
   EXPECT_EQ(single_kind(single_step(), 100).cut, SingleCut::kNarrow);
-  EXPECT_EQ(single_kind(single_step(), 3).cut, SingleCut::kWide);
-  EXPECT_EQ(single_kind(single_step(), 1).cut, SingleCut::kMany);
-  EXPECT_TRUE(lower_single(single_step(), 100).prefetch);
-  EXPECT_FALSE(lower_single(single_step(), 2).prefetch);
-  EXPECT_FALSE(lower_single(single_step(), 2).early);
+  EXPECT_EQ(single_kind(single_step(), 4).cut, SingleCut::kWide);
+  EXPECT_EQ(single_kind(single_step(), 3).cut, SingleCut::kStream);
+  DeltaRuleProblem p = single_step();
+  p.rows.N = 3;
+  EXPECT_EQ(single_kind(p, 1).cut, SingleCut::kMany);
+  EXPECT_TRUE(lower_single(p, 100).early);
+  EXPECT_FALSE(lower_single(p, 1).early);
+}
+
+/// The L2 keeps old states where new ones replace them, and where there are many.
+TEST(DecodeSelection, KeptStates) {
+  DeltaRuleProblem p = single_step();
+  EXPECT_TRUE(lower_single(p, 1).keeps);
+  EXPECT_FALSE(lower_single(p, 100).keeps);
+  p.state.final.data = reinterpret_cast<void*>(uintptr_t{8192});
+  EXPECT_FALSE(lower_single(p, 1).keeps);
 }
 
 /// step() with a ring of ten entries.

@@ -19,6 +19,7 @@
 #include "cuda/kernels/decode/single.cuh"
 #include "cuda/kernels/decode/single_launch.h"
 #include "cuda/kernels/decode/single_layer.cuh"
+#include "cuda/kernels/decode/single_stream.cuh"
 #include "cuda/layer_prefill.h"
 
 namespace sluice::cuda::chunk_forward {
@@ -163,15 +164,19 @@ int launch_ring(const RingParams& params, int64_t sequences, bool is_vk, void*) 
 
 namespace {
 
-/// @param ctas of a key head; a cluster, if `cluster`
+/// A launch's CTAs, and those of a cluster.
+struct Ctas {
+  unsigned x, y, z, cluster = 1;
+};
+
 template <class Params>
-int run_single(const SingleInstance& instance, const Params& params, unsigned ctas, bool cluster,
-               int64_t sequences) {
+int run_single(const SingleInstance& instance, const Params& params, int64_t sequences,
+               const Ctas& ctas) {
   emulation::Grid grid{};
-  grid.x = ctas, grid.y = params.H;
-  grid.ctas = static_cast<unsigned>(sequences) * grid.y * grid.x;
+  grid.x = ctas.x, grid.y = ctas.y;
+  grid.ctas = ctas.x * ctas.y * ctas.z;
   grid.threads = instance.threads;
-  grid.cluster = cluster ? ctas : 1;
+  grid.cluster = ctas.cluster;
   grid.resident = decode_emulation.resident;
   grid.shared_bytes = instance.shared_bytes;
   const SingleSlots& slots = params.read_slots;
@@ -190,10 +195,17 @@ int run_single(const SingleInstance& instance, const Params& params, unsigned ct
 
 int launch_single(const SingleParams& params, const SingleKind& kind, int64_t sequences,
                   void*) noexcept {
+  if (kind.cut == SingleCut::kStream) {
+    const SingleInstance instance = kind.tokens == Number::kBfloat16
+                                        ? stream_instance<__nv_bfloat16>(kind.state)
+                                        : stream_instance<__half>(kind.state);
+    return run_single(instance, params, sequences, {params.ctas, 1, 1});
+  }
   const SingleInstance instance = kind.tokens == Number::kBfloat16
                                       ? single_instance<__nv_bfloat16>(kind)
                                       : single_instance<__half>(kind);
-  return run_single(instance, params, params.r * instance.ctas_of_head, false, sequences);
+  return run_single(instance, params, sequences,
+                    {params.r * instance.ctas_of_head, params.H, static_cast<unsigned>(sequences)});
 }
 
 int launch_single(const SingleLayerParams& params, const SingleKind& kind, int64_t sequences,
@@ -201,7 +213,8 @@ int launch_single(const SingleLayerParams& params, const SingleKind& kind, int64
   const SingleInstance instance = kind.tokens == Number::kBfloat16
                                       ? single_layer_instance<__nv_bfloat16>(kind.state)
                                       : single_layer_instance<__half>(kind.state);
-  return run_single(instance, params, params.r, true, sequences);
+  return run_single(instance, params, sequences,
+                    {params.r, params.H, static_cast<unsigned>(sequences), params.r});
 }
 
 }  // namespace decode

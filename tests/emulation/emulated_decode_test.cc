@@ -80,14 +80,42 @@ TEST_P(EmulatedDecode, NeitherOrderNorSplitMatter) {
 TEST_P(EmulatedDecode, SlotsMayBeWrittenByTheLaunchBefore) {
   DeltaConfig c = GetParam();
   c.B = 4, c.slots = Slots::kRead, c.has_final = false;
-  decode_emulation.multiprocessors = 100;
-  const DeltaResult early = run_delta(c, SLUICE_IMPL_CUDA);
-  decode_emulation.late_slots = true;
-  const DeltaResult late = run_delta(c, SLUICE_IMPL_CUDA);
-  decode_emulation.late_slots = false;
-  EXPECT_EQ(late.damage, "");
-  EXPECT_TRUE(same_bits(late.o, early.o));
-  EXPECT_TRUE(same_bits(late.initial, early.initial));
+  // BOUND: CTAs that stay read slots of later heads when others have begun: all are resident.
+  for (const int multiprocessors : {2, 100}) {
+    decode_emulation.multiprocessors = multiprocessors;
+    const DeltaResult early = run_delta(c, SLUICE_IMPL_CUDA);
+    decode_emulation.late_slots = true;
+    const DeltaResult late = run_delta(c, SLUICE_IMPL_CUDA);
+    decode_emulation.late_slots = false;
+    EXPECT_EQ(late.damage, "");
+    EXPECT_TRUE(same_bits(late.o, early.o));
+    EXPECT_TRUE(same_bits(late.initial, early.initial));
+  }
+}
+
+/// A few heads a multiprocessor: CTAs that stay, among whose heads are padding and fresh states.
+TEST_P(EmulatedDecode, HeadsOneAfterTheOther) {
+  DeltaConfig c = GetParam();
+  if (c.name.find("single") != 0) GTEST_SKIP() << "steps of single tokens alone";
+  c.B = 6, c.slots = Slots::kSeparate;
+  c.padded = {1}, c.padded_writes = {2}, c.fresh = {4};
+  const DeltaResult truth = run_delta(c, SLUICE_IMPL_REFERENCE);
+  DeltaResult first;
+  for (const int multiprocessors : {100, 4, 5, 7}) {
+    decode_emulation.multiprocessors = multiprocessors;
+    decode_emulation.seed += 1000;
+    const DeltaResult found = run_delta(c, SLUICE_IMPL_CUDA);
+    const Verdict verdict = judge_delta(c, found, truth);
+    EXPECT_TRUE(verdict.pass) << verdict.line << decode_emulation.trouble;
+    if (multiprocessors == 100) {
+      first = found;
+      continue;
+    }
+    const int ctas_of_processor = same_dtype(c.initial, kF32) ? 1 : 2;
+    EXPECT_EQ(decode_emulation.ctas_of_unit, multiprocessors * ctas_of_processor);
+    EXPECT_TRUE(same_bits(found.o, first.o));
+    EXPECT_TRUE(same_bits(found.final, first.final));
+  }
 }
 
 /// States with their last two dimensions exchanged.
@@ -143,7 +171,7 @@ std::vector<RingModel> ring_models() {
                     .K = 128,
                     .V = 128,
                     .L = 10};
-        m.io = io, m.state = state, m.key = m.delta = entry;
+        m.io = io, m.state = state, m.key = m.delta = entry, m.raw = true;
         models.push_back(m);
       }
     }

@@ -59,6 +59,20 @@ Configs token_counts() {
 }
 SLUICE_CONFIGS(Tokens, token_counts());
 
+/// Single tokens of models, of so many heads that each multiprocessor of a GPU has a few.
+Configs a_few_heads_a_multiprocessor() {
+  Configs configs;
+  for (const sluice_dtype state : {kF32, kBF16}) {
+    DeltaConfig c{.name = named("single_288_heads_", dtype_name(state))};
+    c.B = 9, c.T = 1, c.H = 16, c.HV = 32, c.K = c.V = 128;
+    c.io = c.o = kBF16, c.initial = c.final = state, c.qk_norm = SLUICE_QK_NORM_L2;
+    c.slots = Slots::kSeparate, c.padded = {3}, c.fresh = {5};
+    configs.push_back(c);
+  }
+  return configs;
+}
+SLUICE_CONFIGS(Models, a_few_heads_a_multiprocessor());
+
 Configs sizes() {
   Configs configs;
   struct Sizes {

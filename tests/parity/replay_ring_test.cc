@@ -236,7 +236,7 @@ TEST_P(ReplayRing, MalformedCursorsReachNothing) {
 TEST(ReplayRingOfManySequences, EveryCallMatchesTheReference) {
   for (const sluice_dtype dtype : {kF32, kBF16}) {
     Model m{.name = "", .K = 128, .V = 128, .L = 8, .io = kBF16, .state = dtype};
-    m.key = m.delta = dtype;
+    m.key = m.delta = dtype, m.raw = true;
     const SlotList slots = range(0, 56);
     Session found(m, 56), truth(m, 56, SLUICE_IMPL_REFERENCE);
     for (uint64_t call = 0; call < 3; ++call) {

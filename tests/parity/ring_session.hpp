@@ -24,6 +24,7 @@ struct RingModel {
   sluice_state_layout layout = SLUICE_STATE_KV;
   sluice_head_map head_map = SLUICE_HEAD_MAP_BLOCK;
   sluice_rule rule = SLUICE_RULE_GATED_DELTA;
+  bool raw = false;  ///< raw gates and beta logits of io's type, as models have them
 };
 
 inline void PrintTo(const RingModel& model, std::ostream* out) { *out << model.name; }
@@ -79,8 +80,10 @@ class RingSession {
   Array run(const RingTokens& tokens, const SlotList& slots, const RingOptions& options = {},
             bool plain = false) {
     const TestTensor q(m_.io, tokens.q), k(m_.io, tokens.k), v(m_.io, tokens.v),
-        gate(kF32, tokens.gate), beta(kF32, tokens.beta), o(m_.io, tokens.v.shape),
-        read = slot_indices(slots), offsets = slot_indices(options.offsets);
+        gate(m_.raw ? m_.io : kF32, tokens.gate), beta(m_.raw ? m_.io : kF32, tokens.beta),
+        A_log(kF32, make_normal({m_.HV}, 12)), dt_bias(kF32, make_normal({m_.HV}, 13)),
+        o(m_.io, tokens.v.shape), read = slot_indices(slots),
+                                  offsets = slot_indices(options.offsets);
     std::vector<int64_t> mask(slots.size(), 1);
     for (const int64_t n : options.fresh) mask[static_cast<size_t>(n)] = 0;
     const TestTensor has_initial = TestTensor::of_indices(kBool, mask);
@@ -90,6 +93,9 @@ class RingSession {
     args.gate = gate.view(), args.beta = beta.view();
     args.state.initial = pool.view(), args.state.layout = m_.layout;
     args.state.read_slots = read.view(), args.state.has_initial_state = has_initial.view();
+    if (m_.raw) {
+      args.gate_space = SLUICE_GATE_RAW, args.A_log = A_log.view(), args.dt_bias = dt_bias.view();
+    }
     args.beta_space = SLUICE_BETA_LOGIT, args.qk_norm = SLUICE_QK_NORM_L2;
     if (m_.rule == SLUICE_RULE_LINEAR_ATTENTION) {
       args.rule = m_.rule, args.beta = {}, args.beta_space = SLUICE_BETA_VALUE;

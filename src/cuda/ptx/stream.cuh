@@ -14,6 +14,13 @@ __device__ __forceinline__ uint64_t evict_first() {
   return policy;
 }
 
+/// The opposite, until another access says otherwise.
+__device__ __forceinline__ uint64_t evict_last() {
+  uint64_t policy;
+  asm("createpolicy.fractional.L2::evict_last.b64 %0, 1.0;" : "=l"(policy));
+  return policy;
+}
+
 /// 16 bytes at a 16-byte aligned global address.
 __device__ __forceinline__ void load_stream_16(uint32_t (&r)[4], const void* address,
                                                uint64_t policy) {

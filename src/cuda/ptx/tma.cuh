@@ -40,6 +40,17 @@ __device__ __forceinline__ void bulk_load(void* destination, const void* source,
       : "memory");
 }
 
+/// bulk_load() of data that nobody will ask for again soon: stream.cuh.
+__device__ __forceinline__ void bulk_load_stream(void* destination, const void* source,
+                                                 uint32_t bytes, uint64_t* barrier,
+                                                 uint64_t policy) {
+  asm volatile(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint"
+      " [%0], [%1], %2, [%3], %4;\n" ::"r"(shared_address(destination)),
+      "l"(source), "r"(bytes), "r"(shared_address(barrier)), "l"(policy)
+      : "memory");
+}
+
 /// Shared to global memory, as part of this thread's current bulk group.
 __device__ __forceinline__ void tma_store(const CUtensorMap* map, const void* source,
                                           BoxOrigin at) {

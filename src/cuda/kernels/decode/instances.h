@@ -21,6 +21,11 @@ const void* k256_vk(bool layer, bool packed) noexcept;
 SingleInstance single_bf16(const SingleKind& kind) noexcept;
 SingleInstance single_fp16(const SingleKind& kind) noexcept;
 
+/// The same of SingleCut::kStream.
+/// @param state float32, or like the tokens
+SingleInstance single_stream_bf16(Number state) noexcept;
+SingleInstance single_stream_fp16(Number state) noexcept;
+
 /// The same of layers.
 /// @param state float32, or like the tokens
 SingleInstance single_layer_bf16(Number state) noexcept;

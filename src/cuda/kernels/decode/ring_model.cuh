@@ -45,6 +45,10 @@ __device__ __forceinline__ RingParams as_model(const RingParams& given) {
   step.q.number = step.k.number = step.v.number = step.o.number = C::kIo;
   const Number state = C::kPacked ? C::kIo : Number::kFloat32;
   step.state.initial.pool.number = step.state.final.pool.number = state;
+  step.gate_form = GateForm::kRaw;
+  step.beta_form = BetaForm::kLogit;
+  step.gate.number = step.beta.number = C::kIo;
+  step.l2norm = step.delta_rule = true;
   step.state.num_accepted.data = nullptr;
   step.rows.cu_seqlens.data = nullptr;
   step.head_map_cyclic = step.by_element = step.layer = step.prefetch = false;

@@ -41,7 +41,8 @@ constexpr RingKind ring_kind(const RingParams& p) noexcept {
 }
 
 /// Whether a step is as models have it: whole heads of 128 x 128 a CTA, [K,V], types of
-/// ring_kind(), each sequence a batch entry, cursors of 32 bits.
+/// ring_kind(), raw gates and beta logits of the tokens' type, l2 norms, the delta rule, each
+/// sequence a batch entry, cursors of 32 bits.
 constexpr bool fits_ring_model(const RingParams& p, bool is_vk) noexcept {
   const DecodeParams& step = p.step;
   const RingKind kind = ring_kind(p);
@@ -50,8 +51,11 @@ constexpr bool fits_ring_model(const RingParams& p, bool is_vk) noexcept {
   const bool rows = step.rows.cu_seqlens.data == nullptr && !step.head_map_cyclic;
   const bool cursors = !p.position.is_64bit && !p.checkpoint.is_64bit &&
                        (p.next_checkpoint.data == nullptr || !p.next_checkpoint.is_64bit);
+  const bool gates = step.gate_form == GateForm::kRaw && step.beta_form == BetaForm::kLogit &&
+                     step.gate.number == kind.tokens && step.beta.number == kind.tokens &&
+                     step.l2norm && step.delta_rule;
   const Number state = kind.packed ? kind.tokens : Number::kFloat32;
-  return sizes && rows && cursors && kind.tokens != Number::kFloat32 &&
+  return sizes && gates && rows && cursors && kind.tokens != Number::kFloat32 &&
          step.o.number == kind.tokens && step.state.initial.pool.number == state &&
          p.delta.number == kind.entries &&
          (kind.entries == Number::kFloat32 || kind.entries == kind.tokens);

@@ -23,9 +23,10 @@
 namespace sluice::cuda::decode {
 
 /// S^T k and S^T q over kBlocks blocks of four rows from block kFirst on; step.cuh's order.
+/// @param tile SingleTile, or StreamTile
 /// @param token has the lane's rows of k and q in blocks of four
-template <class C, int kFirst, int kBlocks, class Token>
-__device__ __forceinline__ void sum_blocks(SingleTile<C>& tile, Token& token, float (&with_k)[4],
+template <class C, int kFirst, int kBlocks, class Tile, class Token>
+__device__ __forceinline__ void sum_blocks(Tile& tile, Token& token, float (&with_k)[4],
                                            float (&with_q)[4]) {
   if constexpr (kBlocks == 1) {
     float k[4], q[4];
@@ -36,8 +37,7 @@ __device__ __forceinline__ void sum_blocks(SingleTile<C>& tile, Token& token, fl
 #pragma unroll
     for (int m = 0; m < 4; ++m) {
       float row[4];
-      tile.forget_converted(4 * kFirst + m);
-      C::Form::get(tile.words[4 * kFirst + m], row);
+      tile.get(4 * kFirst + m, row);
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         with_k[i] = fmaf(row[i], k[m], with_k[i]);
@@ -76,7 +76,7 @@ __device__ __forceinline__ void multiply_rows(SingleToken<C>& token, float (&sum
 
 /// Shared memory of a tile of several warps, 16-byte aligned.
 template <class C>
-struct SingleShared {
+struct alignas(16) SingleShared {
   float with_k[C::kWarps][C::kColumns], with_q[C::kWarps][C::kColumns];
   float rows[C::kWarps][4];  ///< multiply_rows()
   float gates[4];            ///< alpha, beta
@@ -114,8 +114,8 @@ __device__ __forceinline__ void write_o(const SingleParams& p, const SinglePlace
 }
 
 /// S <- alpha S + k v^T, of the lane's rows.
-template <class C, class Token>
-__device__ __forceinline__ void update_rows(SingleTile<C>& tile, Token& token, float alpha,
+template <class C, class Tile, class Token>
+__device__ __forceinline__ void update_rows(Tile& tile, Token& token, float alpha,
                                             const float (&v)[4]) {
 #pragma unroll
   for (int block = 0; block < C::kRows / 4; ++block) {
@@ -124,21 +124,20 @@ __device__ __forceinline__ void update_rows(SingleTile<C>& tile, Token& token, f
 #pragma unroll
     for (int m = 0; m < 4; ++m) {
       float x[4];
-      tile.forget_converted(4 * block + m);
-      C::Form::get(tile.words[4 * block + m], x);
+      tile.get(4 * block + m, x);
 #pragma unroll
       for (int i = 0; i < 4; ++i) x[i] = fmaf(k[m], v[i], alpha * x[i]);
-      C::Form::set(tile.words[4 * block + m], x);
+      tile.set(4 * block + m, x);
     }
   }
 }
 
 /// The state that the token's update leaves, and the four columns of o of the lanes that write
 /// them.
-template <class C>
+template <class C, class Tile>
 __device__ __forceinline__ void advance_single(const SingleParams& p, const SinglePlace<C>& at,
                                                SingleToken<C>& token, Gates gates,
-                                               SingleShared<C>* shared, SingleTile<C>& tile) {
+                                               SingleShared<C>* shared, Tile& tile) {
   float rows[4], u[4], w[4], v[4];
   multiply_rows<C, 0, C::kRows / 4>(token, rows);
   ptx::sum_over_lanes<C::kFirstBit, 5 - C::kFirstBit>(rows);
@@ -180,7 +179,7 @@ __device__ __forceinline__ void advance_single(const SingleParams& p, const Sing
     tile.reconvert(zero);
     token.reconvert(zero);
   }
-  update_rows(tile, token, f.alpha, v);
+  update_rows<C>(tile, token, f.alpha, v);
 }
 
 /// Asks the L2 for the tile: a request is 32 bytes.
@@ -225,9 +224,9 @@ __global__ void __launch_bounds__(C::kThreads, C::kResident)
   const char* const pool = p.initial.data + offset;
   // The slot as it may be ahead of the wait: what is read of another one is not used.
   int slot = min(max(peek_single(p.read_slots, at.sequence), 0), p.initial.slots - 1);
-  if (p.prefetch) prefetch_single<C>(at.lane, moved(pool, slot, p.initial.slot_bytes));
+  prefetch_single<C>(at.lane, moved(pool, slot, p.initial.slot_bytes));
   const bool has_gates = at.warp == C::kWarps - 1;
-  const uint64_t policy = ptx::evict_first();
+  const uint64_t policy = load_policy(p);
   SingleTile<C> tile;
   SingleToken<C> token;
   GateInputs inputs{};
@@ -258,7 +257,8 @@ __global__ void __launch_bounds__(C::kThreads, C::kResident)
   advance_single<C>(p, at, token, gates, shared, tile);
   if (slots.write < 0) return;
   char* const out = p.final.data + offset;
-  tile.store(out + uint64_t{static_cast<uint32_t>(slots.write)} * p.final.slot_bytes, policy);
+  tile.store(out + uint64_t{static_cast<uint32_t>(slots.write)} * p.final.slot_bytes,
+             ptx::evict_first());
 }
 
 /// Configurations by dtypes of states and tokens; what others take is in docs/kernels/decode.md.

@@ -3,6 +3,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include <atomic>
 #include <initializer_list>
 
 #include "cuda/kernels/decode/instances.h"
@@ -12,6 +13,10 @@ namespace sluice::cuda::decode {
 namespace {
 
 SingleInstance instance_of(const SingleKind& kind) noexcept {
+  if (kind.cut == SingleCut::kStream) {
+    return kind.tokens == Number::kBfloat16 ? single_stream_bf16(kind.state)
+                                            : single_stream_fp16(kind.state);
+  }
   return kind.tokens == Number::kBfloat16 ? single_bf16(kind) : single_fp16(kind);
 }
 
@@ -23,6 +28,26 @@ SingleInstance layer_of(const SingleKind& kind) noexcept {
 int load(const void* kernel) noexcept {
   cudaFuncAttributes attributes{};
   return cudaFuncGetAttributes(&attributes, kernel);
+}
+
+/// Lets kStream's instances have their shared memory. PERF once for a device: a microsecond.
+int allow_streams() noexcept {
+  static std::atomic<uint64_t> known{0};  ///< a bit a device
+  int device = 0;
+  if (const int error = cudaGetDevice(&device); error != cudaSuccess) return error;
+  const uint64_t bit = device < 64 ? uint64_t{1} << device : 0;
+  if ((known.load(std::memory_order_relaxed) & bit) != 0) return cudaSuccess;
+  for (const Number tokens : {Number::kBfloat16, Number::kFloat16}) {
+    for (const Number state : {Number::kFloat32, tokens}) {
+      const SingleInstance instance = instance_of({state, tokens, SingleCut::kStream});
+      const int error =
+          cudaFuncSetAttribute(instance.kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                               static_cast<int>(instance.shared_bytes));
+      if (error != cudaSuccess) return error;
+    }
+  }
+  known.fetch_or(bit, std::memory_order_relaxed);
+  return cudaSuccess;
 }
 
 /// @param grid CTAs; x: of a cluster, if that many are one
@@ -50,7 +75,8 @@ int enqueue(const SingleInstance& instance, dim3 grid, bool cluster, void* param
 int load_single_kernels() noexcept {
   for (const Number state : {Number::kFloat32, Number::kBfloat16, Number::kFloat16}) {
     for (const Number tokens : {Number::kBfloat16, Number::kFloat16}) {
-      for (const SingleCut cut : {SingleCut::kNarrow, SingleCut::kWide, SingleCut::kMany}) {
+      for (const SingleCut cut :
+           {SingleCut::kNarrow, SingleCut::kWide, SingleCut::kMany, SingleCut::kStream}) {
         const SingleKind kind{state, tokens, cut};
         if (!has_single(kind)) continue;
         int error = load(instance_of(kind).kernel);
@@ -59,7 +85,7 @@ int load_single_kernels() noexcept {
       }
     }
   }
-  return cudaSuccess;
+  return allow_streams();
 }
 
 int launch_single(const SingleParams& params, const SingleKind& kind, int64_t sequences,
@@ -67,6 +93,10 @@ int launch_single(const SingleParams& params, const SingleKind& kind, int64_t se
   if (sequences == 0) return cudaSuccess;
   const SingleInstance instance = instance_of(kind);
   SingleParams copy = params;
+  if (kind.cut == SingleCut::kStream) {
+    if (const int error = allow_streams(); error != cudaSuccess) return error;
+    return enqueue(instance, dim3(params.ctas), false, &copy, stream);
+  }
   const dim3 grid(params.r * instance.ctas_of_head, params.H, static_cast<unsigned>(sequences));
   return enqueue(instance, grid, false, &copy, stream);
 }

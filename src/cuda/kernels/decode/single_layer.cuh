@@ -58,7 +58,6 @@ struct SingleLayer {
   const SingleLayerParams& p;
   const LayerPlace<C> at;
   LayerShared<C>& shared;
-  const uint64_t policy;
   const uint64_t offset;  ///< of the head's state in a slot
   SingleTile<C> tile;
   SingleEntries slots;
@@ -70,7 +69,6 @@ struct SingleLayer {
       : p(params),
         at(params),
         shared(*reinterpret_cast<LayerShared<C>*>(ptx::dynamic_memory())),
-        policy(ptx::evict_first()),
         offset(((uint64_t{at.head} * kSingleSize + at.row) * kSingleSize + at.column) * kBytes) {}
 
   __device__ __forceinline__ const char* state(int slot) const {
@@ -91,7 +89,7 @@ struct SingleLayer {
     asm volatile("" : "+r"(here.sequence), "+r"(here.head));
     if (at.warp == kGateWarp) gate = request_gates(p, here);
     if (at.warp == kNormWarp) request_norm(p, here, norm);
-    tile.request(state(slot), policy);
+    tile.request(state(slot), load_policy(p));
   }
 
   /// The sequence starts from zeros.
@@ -162,10 +160,11 @@ struct SingleLayer {
       delta[i] = v[i] * f.k;
     }
     tile.reconvert(*static_cast<volatile uint32_t*>(&shared.zero));
-    update_rows(tile, token, f.alpha, delta);
+    update_rows<C>(tile, token, f.alpha, delta);
     if (slots.write >= 0) {
       char* const out = p.final.data + offset;
-      tile.store(out + uint64_t{static_cast<uint32_t>(slots.write)} * p.final.slot_bytes, policy);
+      tile.store(out + uint64_t{static_cast<uint32_t>(slots.write)} * p.final.slot_bytes,
+                 ptx::evict_first());
     }
     if (at.warp != kNormWarp) return;
     sum_warps<C::kWarps>(&shared.with_q[0][at.column], C::kFirstBit + 2, w);

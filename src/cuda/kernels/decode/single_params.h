@@ -57,7 +57,9 @@ struct SingleCommon {
   int32_t pad_below;
   uint32_t r, H;
   bool head_map_cyclic;
-  bool prefetch, early;  ///< SinglePlan
+  bool early;      ///< SinglePlan
+  bool keeps;      ///< SinglePlan, where states are replaced where they are
+  uint32_t heads;  ///< sequences times value heads
   bool l2norm, delta_rule;
   bool has_initial, has_final;
   SingleRows o;
@@ -73,6 +75,7 @@ struct SingleCommon {
 /// Arguments of the kernel of steps.
 struct SingleParams : SingleCommon {
   SingleRows k, q, v;
+  uint32_t ctas;  ///< SinglePlan
 };
 
 /// One of q, k, v of a layer, ahead of its convolution.
@@ -106,6 +109,7 @@ enum class SingleCut : int32_t {
   kNarrow,  ///< tiles of a warp each
   kWide,    ///< whole heads, halves of float32
   kMany,    ///< kWide, more CTAs a multiprocessor where states have 16 bits
+  kStream,  ///< whole heads, one after the other, the next ones on their way: single_stream.cuh
 };
 
 /// What an instance is made for.
@@ -133,20 +137,32 @@ inline constexpr int kMaxSingleHeads = kMaxClusterCtas;
 /// How a launch goes about its heads; bits do not depend on it.
 struct SinglePlan {
   SingleCut cut;
-  bool prefetch;  ///< the L2 is asked for states ahead of earlier launches' end
   bool early;     ///< the next launch may start ahead of this one's requests
+  bool keeps;     ///< the L2 keeps old states until new ones replace them
+  uint32_t ctas;  ///< of a launch, of kStream
 };
 
-/// PERF all of it measured, docs/kernels/decode.md: rows of 256 bytes a tile are what memory likes
-/// best; with few heads, warps of their own reach all multiprocessors and wait for nobody. Asking
-/// ahead pays but where float32 states fill the GPU once or twice; there, and with more of them,
-/// the next launch's CTAs had better not take places and bandwidth yet.
+/// CTAs of kStream that shared memory of a multiprocessor holds: two heads each.
+constexpr int stream_ctas(Number state) noexcept { return state == Number::kFloat32 ? 1 : 2; }
+
+/// PERF all of it measured, docs/kernels/decode.md: with few heads, warps of their own reach all
+/// multiprocessors and wait for nobody, then rows of 256 bytes a tile are what memory likes best. A
+/// few heads a multiprocessor are a few waves of CTAs, between which memory would stand still:
+/// there a CTA takes one head after the other. With float32 states that fill the GPU often, the
+/// next launch's CTAs had better not take places and bandwidth yet. States of more bytes than an
+/// L2 has stay there until they are replaced, or they would leave and come again.
 /// @param heads sequences times value heads
 constexpr SinglePlan plan_single(int64_t heads, Number state, int processors) noexcept {
-  const bool is_16bit = state != Number::kFloat32, resident = heads <= 2 * int64_t{processors};
-  const SingleCut wide = heads > 4 * int64_t{processors} ? SingleCut::kMany : SingleCut::kWide;
-  return {2 * heads <= processors ? SingleCut::kNarrow : wide,
-          is_16bit || resident || heads > 8 * int64_t{processors}, is_16bit || resident};
+  const bool is_16bit = state != Number::kFloat32;
+  const int64_t streams = int64_t{processors} * stream_ctas(state);
+  if (2 * heads <= processors) return {SingleCut::kNarrow, true, false, 0};
+  if (heads <= 2 * int64_t{processors}) return {SingleCut::kWide, true, false, 0};
+  const bool keeps = heads > (is_16bit ? 12 : 6) * int64_t{processors};
+  if (heads <= (is_16bit ? 12 : 8) * int64_t{processors}) {
+    return {SingleCut::kStream, true, keeps,
+            static_cast<uint32_t>(heads < streams ? heads : streams)};
+  }
+  return {SingleCut::kMany, is_16bit, keeps, 0};
 }
 
 }  // namespace sluice::cuda::decode

@@ -56,6 +56,19 @@ struct SinglePlace {
     row = (warp * (32 / C::kRowLanes) + lane / C::kRowLanes) * C::kRows;
     column = tile % C::kTilesOfHead * C::kColumns + 4 * (lane % C::kRowLanes);
   }
+  /// Whole head `index` of all sequences'.
+  __device__ __forceinline__ SinglePlace(const SingleParams& p, uint32_t index) {
+    static_assert(C::kTilesOfHead == 1);
+    warp = threadIdx.x / 32;
+    lane = threadIdx.x % 32;
+    sequence = index / (p.r * p.H);
+    head = index % (p.r * p.H);
+    group = head / p.r;
+    member = head % p.r;
+    key_head = p.head_map_cyclic ? head % p.H : group;
+    row = warp * C::kRows;
+    column = 4 * lane;
+  }
   /// Whether the lane writes four columns of o: warps share them out.
   __device__ __forceinline__ bool writes_o() const {
     return lane < C::kRowLanes && lane % C::kWarps == warp;
@@ -67,6 +80,12 @@ struct SinglePlace {
 /// data + a b, one instruction.
 __device__ __forceinline__ const char* moved(const char* data, uint32_t a, uint32_t b) {
   return data + uint64_t{a} * b;
+}
+
+/// How the L2 treats old states.
+template <class Params>
+__device__ __forceinline__ uint64_t load_policy(const Params& p) {
+  return p.keeps ? ptx::evict_last() : ptx::evict_first();
 }
 
 /// The slots of a sequence.
@@ -185,6 +204,12 @@ struct SingleTile {
       }
     }
   }
+  /// Row m of the lane's.
+  __device__ __forceinline__ void get(int m, float (&x)[4]) {
+    forget_converted(m);
+    C::Form::get(words[m], x);
+  }
+  __device__ __forceinline__ void set(int m, const float (&x)[4]) { C::Form::set(words[m], x); }
   /// What has been converted has to be converted again behind this. PERF numbers stay 16 bits over
   /// a barrier: registers.
   /// @param zero 0, which ptxas cannot know, and which was read behind that barrier

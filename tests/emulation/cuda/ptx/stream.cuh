@@ -16,6 +16,7 @@ const void* aligned(const void* address) {
 }
 
 inline uint64_t evict_first() { return 0; }
+inline uint64_t evict_last() { return 0; }
 inline void load_stream_16(uint32_t (&r)[4], const void* address, uint64_t) {
   std::memcpy(r, aligned<16>(address), 16);
 }

@@ -75,6 +75,10 @@ inline void bulk_load(void* destination, const void* source, uint32_t bytes, uin
       },
       false);
 }
+inline void bulk_load_stream(void* destination, const void* source, uint32_t bytes,
+                             uint64_t* barrier, uint64_t) {
+  bulk_load(destination, source, bytes, barrier);
+}
 inline void tma_store(const CUtensorMap* map, const void* source, BoxOrigin at) {
   const EmulatedMap m = emulated(map);
   const auto* in = static_cast<const uint8_t*>(source);

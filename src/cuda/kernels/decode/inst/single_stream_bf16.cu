@@ -1,0 +1,8 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cuda/kernels/decode/instances.h"
+#include "cuda/kernels/decode/single_stream.cuh"
+
+sluice::cuda::decode::SingleInstance sluice::cuda::decode::single_stream_bf16(
+    Number state) noexcept {
+  return stream_instance<__nv_bfloat16>(state);
+}
