@@ -40,7 +40,7 @@ sharded sluice_cuda_stress_tests sluice_cuda_stress_tests
 sharded cuda_layer sluice_cuda_layer_tests
 sharded cuda_stages sluice_cuda_stage_tests
 # Every way to spread simple GLA, which sizes of tests alone do not reach.
-for split in 3 columns cluster2 cluster4 cluster6 cluster8; do
+for split in 3 columns cluster2 cluster4 cluster6 cluster8 prefix1 prefix2; do
   SLUICE_CUDA_SPLIT=$split sharded "cuda_stages_split_$split" sluice_cuda_stage_tests
 done
 sharded cuda_backward sluice_cuda_backward_tests

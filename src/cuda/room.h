@@ -14,6 +14,9 @@ inline constexpr std::array<int, 4> kClusterSizes{2, 4, 6, 8};
 /// multiprocessors / size: a cluster lies within one of the groups that multiprocessors come in.
 using Clusters = std::array<int, kClusterSizes.size()>;
 
+/// Blocks of 128 tokens of a segment that sums up all before it, that the environment may ask for.
+inline constexpr std::array<int, 3> kPrefixBlocks{1, 2, 4};
+
 struct Room {
   int multiprocessors = 0;
   Clusters clusters{};

@@ -159,7 +159,9 @@ Status check_generic(const DeltaRuleProblem& p, int capability) noexcept {
       "cuda.chunk_forward.sm_90a." name ".segments",                               \
       "cuda.chunk_forward.sm_90a." name ".columns.segments"
 #define SLUICE_FUSED(name) {SLUICE_WAYS(name)}
-#define SLUICE_LINEAR(name) {SLUICE_WAYS(name), "cuda.chunk_forward.sm_90a." name ".clusters"}
+#define SLUICE_LINEAR(name)                                          \
+  {SLUICE_WAYS(name), "cuda.chunk_forward.sm_90a." name ".clusters", \
+   "cuda.chunk_forward.sm_90a." name ".prefix"}
 /// By dtype (bfloat16 first), K (64 first) and V (64 first).
 constexpr core::KernelName kFusedNames[2][2][3][4] = {
     {{SLUICE_FUSED("bf16.k64.v64"), SLUICE_FUSED("bf16.k64.v128"), SLUICE_FUSED("bf16.k64.v256")},
@@ -168,8 +170,8 @@ constexpr core::KernelName kFusedNames[2][2][3][4] = {
     {{SLUICE_FUSED("fp16.k64.v64"), SLUICE_FUSED("fp16.k64.v128"), SLUICE_FUSED("fp16.k64.v256")},
      {SLUICE_FUSED("fp16.k128.v64"), SLUICE_FUSED("fp16.k128.v128"),
       SLUICE_FUSED("fp16.k128.v256")}}};
-/// Of linear attention, by dtype and K; the last one in clusters.
-constexpr core::KernelName kLinearNames[2][2][5] = {
+/// Of linear attention, by dtype and K; the last ones in clusters, and with prefixes.
+constexpr core::KernelName kLinearNames[2][2][6] = {
     {SLUICE_LINEAR("linear.bf16.k64"), SLUICE_LINEAR("linear.bf16.k128")},
     {SLUICE_LINEAR("linear.fp16.k64"), SLUICE_LINEAR("linear.fp16.k128")}};
 #undef SLUICE_LINEAR
@@ -181,8 +183,7 @@ core::KernelName fused_name(const DeltaRuleProblem& p,
   const bool narrow = p.V > 64 && split.columns == 64,
              cut = split.rule != chunk_forward::SplitRule::kWhole;
   const int type = p.q.dtype.code == kBf16Code ? 0 : 1, way = (narrow ? 1 : 0) + (cut ? 2 : 0);
-  const bool clusters = split.rule == chunk_forward::SplitRule::kCluster;
-  if (is_linear(p)) return kLinearNames[type][p.K / 128][clusters ? 4 : way];
+  if (is_linear(p)) return kLinearNames[type][p.K / 128][linear_way(split, p.V)];
   return kFusedNames[type][p.K / 128][p.V / 128][way];
 }
 

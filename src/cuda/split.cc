@@ -6,6 +6,9 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "cuda/split_linear.h"
+#include "cuda/split_sizes.h"
+
 namespace sluice::cuda {
 namespace {
 
@@ -18,38 +21,12 @@ constexpr int64_t kPairsPerMultiprocessor = 3;
 
 bool is_empty(const char* text) noexcept { return text == nullptr || *text == '\0'; }
 
-/// Chunks of all sequences, at most.
-int64_t most_chunks(const DeltaRuleProblem& p) noexcept {
-  const bool packed = core::present(p.rows.cu_seqlens);
-  return packed ? p.rows.T / 64 + p.rows.N : p.rows.N * ((p.rows.T + 63) / 64);
-}
-
-bool is_linear(const DeltaRuleProblem& p) noexcept {
-  return p.rule == SLUICE_RULE_LINEAR_ATTENTION;
-}
-
 bool may_forget(const DeltaRuleProblem& p, const SplitWish& wish) noexcept {
   if (is_linear(p)) return false;
   if (p.history == SLUICE_HISTORY_FORGET) return true;
   if (p.history == SLUICE_HISTORY_STRICT || wish.strict) return false;
   const bool bounded = !core::present(p.beta) || p.beta_space == SLUICE_BETA_LOGIT;
   return p.qk_norm == SLUICE_QK_NORM_L2 && bounded;
-}
-
-/// Whether the longest sequence of several packed ones is known.
-bool is_bounded(const DeltaRuleProblem& p) noexcept {
-  return core::present(p.rows.cu_seqlens) && p.rows.N > 1 && p.rows.longest > 0;
-}
-
-/// Whether all sequences have one length, as far as numbers tell: a packed one may be shorter.
-bool is_even(const DeltaRuleProblem& p) noexcept {
-  if (!core::present(p.rows.cu_seqlens) || p.rows.N == 1) return true;
-  return is_bounded(p) && p.rows.longest * p.rows.N == p.rows.T;
-}
-
-/// Chunks of a sequence of an even batch.
-int64_t even_chunks(const DeltaRuleProblem& p) noexcept {
-  return ((is_bounded(p) ? p.rows.longest : p.rows.T) + 63) / 64;
 }
 
 /// Segments of equal length, without a planner; false where numbers would not fit.
@@ -165,62 +142,6 @@ Expectation expect_segments(const DeltaRuleProblem& p, SplitRequest* request) no
   return exact;
 }
 
-/// The request of segments that are the CTAs of clusters.
-SplitRequest in_clusters(const SplitRequest& request, int32_t ctas) noexcept {
-  SplitRequest out = request;
-  out.rule = SplitRule::kCluster;
-  out.value = ctas;
-  out.columns = 128;
-  out.most_boundaries = 0;
-  return out;
-}
-
-/// Whether the cluster kernel takes a problem. WHY not lengths that differ: every sequence would
-/// have as many CTAs as the longest one.
-bool takes_clusters(const DeltaRuleProblem& p) noexcept {
-  // BOUND: CTAs of the grid are an int32.
-  return is_linear(p) && is_even(p) && p.V % 128 == 0 && p.rows.N > 0 && p.rows.T > 0 &&
-         p.rows.N * p.HV * (p.V / 128) < int64_t{1} << 27;
-}
-
-/// What segments in clusters are judged by: N x HV x slices of V, chunks of each, CTAs of a
-/// cluster, and what the GPU runs at once.
-struct ClusterCase {
-  int64_t items, chunks, ctas, resident, multiprocessors;
-};
-
-/// Time of linear attention in clusters, in units of cut_time(): both passes of a chunk, and
-/// launch, exchange and first loads, which later waves have half of. Fitted to forced sizes on an
-/// H200: 16 heads, 512 to 131072 tokens, 9 % root mean square.
-float cluster_time(const ClusterCase& of) noexcept {
-  constexpr float kChunk = 1.47f, kFullChunk = 1.5f, kFirst = 11.5f, kNext = 6.0f;
-  const int64_t waves = (of.items + of.resident - 1) / of.resident,
-                length = (of.chunks + of.ctas - 1) / of.ctas;
-  const auto number = [](int64_t x) { return static_cast<float>(x); };
-  const float in_waves = number(waves * length) * kChunk + kFirst + number(waves - 1) * kNext,
-              moved = number(of.items * of.chunks) / number(of.multiprocessors) * kFullChunk;
-  return std::max(in_waves, moved);
-}
-
-/// The best size of clusters, and its time in units of the model of segments.
-struct ClusterOutlook {
-  float time;
-  int32_t ctas;  ///< 0: none
-};
-
-ClusterOutlook look_at_clusters(const DeltaRuleProblem& p, const Room& room) noexcept {
-  ClusterOutlook best{};
-  if (!takes_clusters(p)) return best;
-  const int64_t items = p.rows.N * p.HV * (p.V / 128), chunks = even_chunks(p);
-  for (size_t i = 0; i < kClusterSizes.size(); ++i) {
-    if (room.clusters[i] == 0) continue;
-    const ClusterCase of{items, chunks, kClusterSizes[i], room.clusters[i], room.multiprocessors};
-    const float time = cluster_time(of);
-    if (best.ctas == 0 || time < best.time) best = {time, kClusterSizes[i]};
-  }
-  return best;
-}
-
 /// 128 or 64 columns of V a work item; and the rule kWhole where expected lengths gain too little
 /// by a cut. WHY 64 columns are not cut: slower than one of the two wherever it was measured.
 void choose_way(const DeltaRuleProblem& p, const Room& room, SplitRequest* request) noexcept {
@@ -234,9 +155,9 @@ void choose_way(const DeltaRuleProblem& p, const Room& room, SplitRequest* reque
   const Expectation wide = expect_segments(p, request);
   whole.columns = 64;
   const Expectation narrow = p.V % 128 == 0 ? expect(p, whole) : wide;
-  const ClusterOutlook clusters = look_at_clusters(p, room);
-  if (clusters.ctas > 0 && clusters.time < std::min(wide.equal.time, narrow.equal.whole)) {
-    *request = in_clusters(*request, clusters.ctas);
+  const OneLaunch one = look_at_one_launch(p, room);
+  if (one.value > 0 && one.time < std::min(wide.equal.time, narrow.equal.whole)) {
+    *request = in_one_launch(*request, one.rule, one.value);
     return;
   }
   if (is_worth_asking(p, wide, narrow)) {
@@ -252,7 +173,7 @@ void choose_way(const DeltaRuleProblem& p, const Room& room, SplitRequest* reque
 /// choose_way(), remembered. PERF a model asks for the same sizes layer after layer, and the model
 /// of time takes microseconds.
 void recall_way(const DeltaRuleProblem& p, const Room& room, SplitRequest* request) noexcept {
-  using Key = std::array<int64_t, 14>;
+  using Key = std::array<int64_t, 15>;
   static thread_local Key known{};
   static thread_local SplitRequest answer;
   const Key key{p.rows.N,
@@ -265,6 +186,7 @@ void recall_way(const DeltaRuleProblem& p, const Room& room, SplitRequest* reque
                 request->may_forget,
                 request->multiprocessors,
                 is_linear(p),
+                takes_prefix(p),
                 room.clusters[0],
                 room.clusters[1],
                 room.clusters[2],
@@ -329,6 +251,12 @@ Status parse_split(const char* split, const char* history, SplitWish* wish) noex
     wish->split = known.split;
     return ok_status();
   }
+  for (const int blocks : kPrefixBlocks) {
+    const char name[] = {'p', 'r', 'e', 'f', 'i', 'x', static_cast<char>('0' + blocks), '\0'};
+    if (std::strcmp(split, name) != 0) continue;
+    wish->prefix = blocks;
+    return ok_status();
+  }
   for (const int ctas : kClusterSizes) {
     // WHY not std::to_string: its table of digits would be a symbol that the library exports.
     const char name[] = {'c', 'l', 'u', 's', 't', 'e', 'r', static_cast<char>('0' + ctas), '\0'};
@@ -341,7 +269,8 @@ Status parse_split(const char* split, const char* history, SplitWish* wish) noex
   if (*end != '\0' || count < 2 || count > core::kMostWishedSegments) {
     return Status::failure(Code::kInvalidArgument,
                            "cuda: SLUICE_CUDA_SPLIT = %s, expected auto, never, columns, length, "
-                           "cluster2, cluster4, cluster6, cluster8 or 2 to %d segments",
+                           "cluster2, cluster4, cluster6, cluster8, prefix1, prefix2, prefix4 or "
+                           "2 to %d segments",
                            split, core::kMostWishedSegments);
   }
   wish->split = SLUICE_SPLIT_SEGMENTS;
@@ -363,9 +292,14 @@ SplitRequest choose_split(const DeltaRuleProblem& p, const Room& room,
   request.in_order = is_even(p);
   apply(split, own ? p.split_value : wish.value, p, &request);
   if (split == SLUICE_SPLIT_AUTO) {
-    if (wish.cluster > 0 && takes_clusters(p)) return in_clusters(request, wish.cluster);
+    if (wish.cluster > 0 && takes_clusters(p)) {
+      return in_one_launch(request, SplitRule::kCluster, wish.cluster);
+    }
+    if (wish.prefix > 0 && takes_prefix(p)) {
+      return in_one_launch(request, SplitRule::kPrefix, wish.prefix);
+    }
     recall_way(p, room, &request);
-    if (request.rule == SplitRule::kCluster) return request;
+    if (is_one_launch(request.rule)) return request;
   }
   if (request.rule == SplitRule::kWhole || request.most_boundaries == 0) {
     request.rule = SplitRule::kWhole;
@@ -374,8 +308,15 @@ SplitRequest choose_split(const DeltaRuleProblem& p, const Room& room,
   return request;
 }
 
+int linear_way(const SplitRequest& request, int64_t V) noexcept {
+  if (request.rule == SplitRule::kCluster) return 4;
+  if (request.rule == SplitRule::kPrefix) return 5;
+  const bool narrow = V > 64 && request.columns == 64, cut = request.rule != SplitRule::kWhole;
+  return (narrow ? 1 : 0) + (cut ? 2 : 0);
+}
+
 size_t split_workspace(const DeltaRuleProblem& p, const SplitRequest& request) noexcept {
-  if (request.rule == SplitRule::kCluster) return 0;
+  if (is_one_launch(request.rule)) return 0;
   if (request.rule == SplitRule::kWhole && request.in_order) return 0;
   return chunk_forward::split_layout(p.rows.N, p.HV, p.K, p.V, request.most_boundaries).end;
 }

@@ -20,14 +20,16 @@ Tensor by_group(Tensor t, int64_t r) noexcept {
   return t;
 }
 
-/// By dtype (bfloat16 first) and K (64 first): whole, in 64 columns of V, cut, both, and
-/// in clusters.
-#define SLUICE_LINEAR(name)                                                           \
-  {"cuda.chunk_o.sm_90a.states." name, "cuda.chunk_o.sm_90a.states." name ".columns", \
-   "cuda.chunk_o.sm_90a.states." name ".segments",                                    \
-   "cuda.chunk_o.sm_90a.states." name ".columns.segments",                            \
-   "cuda.chunk_o.sm_90a.states." name ".clusters"}
-constexpr core::KernelName kLinearNames[2][2][5] = {
+/// By dtype (bfloat16 first) and K (64 first): whole, in 64 columns of V, cut, both, in
+/// clusters, and with prefixes.
+#define SLUICE_LINEAR(name)                                \
+  {"cuda.chunk_o.sm_90a.states." name,                     \
+   "cuda.chunk_o.sm_90a.states." name ".columns",          \
+   "cuda.chunk_o.sm_90a.states." name ".segments",         \
+   "cuda.chunk_o.sm_90a.states." name ".columns.segments", \
+   "cuda.chunk_o.sm_90a.states." name ".clusters",         \
+   "cuda.chunk_o.sm_90a.states." name ".prefix"}
+constexpr core::KernelName kLinearNames[2][2][6] = {
     {SLUICE_LINEAR("bf16.k64"), SLUICE_LINEAR("bf16.k128")},
     {SLUICE_LINEAR("fp16.k64"), SLUICE_LINEAR("fp16.k128")}};
 #undef SLUICE_LINEAR
@@ -45,10 +47,7 @@ int type_index(const ChunkStageProblem& p) noexcept {
 
 core::KernelName linear_name(const ChunkStageProblem& p,
                              const chunk_forward::SplitRequest& split) noexcept {
-  const bool narrow = p.V > 64 && split.columns == 64,
-             cut = split.rule != chunk_forward::SplitRule::kWhole;
-  const bool clusters = split.rule == chunk_forward::SplitRule::kCluster;
-  return kLinearNames[type_index(p)][p.K / 128][clusters ? 4 : (narrow ? 1 : 0) + (cut ? 2 : 0)];
+  return kLinearNames[type_index(p)][p.K / 128][linear_way(split, p.V)];
 }
 
 /// Whether linear attention's kernel takes a chunk_o without h.

@@ -94,8 +94,9 @@ const Wish kWishes[] = {
     {kSplit, "columns", SLUICE_SPLIT_LENGTH, kCut},
     {kSplit, "often", SLUICE_SPLIT_AUTO,
      "cuda: SLUICE_CUDA_SPLIT = often, expected auto, never, columns, length, cluster2, "
-     "cluster4, cluster6, cluster8 or 2 to 4096 segments"},
+     "cluster4, cluster6, cluster8, prefix1, prefix2, prefix4 or 2 to 4096 segments"},
     {kSplit, "cluster4", SLUICE_SPLIT_AUTO, kWhole + "*"},  // of linear attention alone
+    {kSplit, "prefix1", SLUICE_SPLIT_AUTO, kWhole + "*"},   // likewise
     {"SLUICE_CUDA_HISTORY", "short", SLUICE_SPLIT_AUTO,
      "cuda: SLUICE_CUDA_HISTORY = short, expected auto or strict"},
     {"SLUICE_CUDA_HISTORY", "strict", SLUICE_SPLIT_SEGMENTS, kCut},

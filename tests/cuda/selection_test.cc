@@ -97,6 +97,17 @@ TEST(CudaSelection, LinearAttentionInClusters) {
   EXPECT_EQ(chosen_for(), "cuda.chunk_forward.sm_90a.linear.fp16.k64.clusters");
 }
 
+TEST(CudaSelection, LinearAttentionWithPrefixes) {
+  DeltaRuleProblem p = linear();
+  p.split = SLUICE_SPLIT_AUTO;
+  KernelChoice choice;
+  Wish wish;
+  wish.split.prefix = 2;
+  EXPECT_TRUE(choose_kernel(p, {90, 132}, wish, &choice).ok());
+  EXPECT_EQ(std::string(choice.name), "cuda.chunk_forward.sm_90a.linear.bf16.k128.prefix");
+  EXPECT_EQ(choice.split.value, 2);
+}
+
 TEST(CudaSelection, TheNameSaysHowSequencesAreSpread) {
   DeltaRuleProblem p = prefill();
   p.split = SLUICE_SPLIT_COLUMNS;

@@ -85,7 +85,7 @@ TEST(CudaSplit, LinearAttentionHasItsOwnTimes) {
   EXPECT_EQ(whole.rule, SplitRule::kWhole);
   EXPECT_EQ(whole.columns, 128);
   // A GPU that runs no clusters.
-  const SplitRequest narrow = choose_split(linear(dense(1, 1024, 16)), {kH200}, {});
+  const SplitRequest narrow = choose_split(linear(packed(1, 1024, 16)), {kH200}, {});
   EXPECT_EQ(narrow.rule, SplitRule::kWhole);
   EXPECT_EQ(narrow.columns, 64);
   const SplitRequest cut = choose_split(linear(dense(1, 65536, 16)), {kH200}, {});
@@ -107,7 +107,7 @@ TEST(CudaSplit, SegmentsOfLinearAttentionAreClusters) {
     p.beta = {};
     return p;
   };
-  for (const int64_t T : {1024, 2048, 4096, 8192}) {
+  for (const int64_t T : {2048, 4096, 8192}) {
     const DeltaRuleProblem p = linear(dense(1, T, 16));
     const SplitRequest request = request_of(p);
     EXPECT_EQ(request.rule, SplitRule::kCluster) << T;
@@ -118,7 +118,8 @@ TEST(CudaSplit, SegmentsOfLinearAttentionAreClusters) {
   }
   EXPECT_EQ(request_of(linear(dense(1, 8192, 15))).value, 8);
   EXPECT_EQ(request_of(linear(dense(1, 2048, 18))).value, 4);
-  EXPECT_EQ(request_of(linear(dense(1, 512, 16))).rule, SplitRule::kWhole);
+  EXPECT_EQ(request_of(linear(packed(1, 1024, 16))).rule, SplitRule::kCluster);
+  EXPECT_EQ(request_of(linear(packed(1, 512, 16))).rule, SplitRule::kWhole);
   EXPECT_EQ(request_of(linear(dense(1, 131072, 16))).rule, SplitRule::kEven);
   EXPECT_EQ(request_of(linear(dense(24, 6144, 20))).rule, SplitRule::kWhole);
   EXPECT_EQ(request_of(linear(packed(3, 8192, 16))).rule == SplitRule::kCluster, false);
@@ -144,6 +145,45 @@ TEST(CudaSplit, TheEnvironmentMayAskForClusters) {
   p.split = SLUICE_SPLIT_AUTO;
   EXPECT_EQ(request_of(p, wish).value, 8);
   EXPECT_FALSE(parse_split("cluster3", nullptr, &wish).ok());
+}
+
+TEST(CudaSplit, ShortSequencesOfLinearAttentionSumUpWhatIsBeforeThem) {
+  const auto linear = [](DeltaRuleProblem p) {
+    p.rule = SLUICE_RULE_LINEAR_ATTENTION;
+    p.beta = {};
+    return p;
+  };
+  for (const int64_t T : {512, 800, 1024}) {
+    const SplitRequest request = request_of(linear(dense(1, T, 16)));
+    EXPECT_EQ(request.rule, SplitRule::kPrefix) << T;
+    EXPECT_EQ(request.value, 1) << T;
+  }
+  EXPECT_NE(request_of(linear(dense(8, 1024, 16))).rule, SplitRule::kPrefix);
+}
+
+TEST(CudaSplit, TheEnvironmentMayAskForPrefixes) {
+  SplitWish wish;
+  ASSERT_TRUE(parse_split("prefix2", nullptr, &wish).ok());
+  DeltaRuleProblem p = dense(1, 2000, 4);
+  EXPECT_NE(request_of(p, wish).rule, SplitRule::kPrefix);  // it is no linear attention
+  p.rule = SLUICE_RULE_LINEAR_ATTENTION;
+  EXPECT_EQ(request_of(p, wish).rule, SplitRule::kPrefix);
+  EXPECT_EQ(request_of(p, wish).value, 2);
+  EXPECT_EQ(split_workspace(p, request_of(p, wish)), 0u);
+  const auto refused = [&](auto change) {
+    DeltaRuleProblem other = p;
+    change(other);
+    return request_of(other, wish).rule != SplitRule::kPrefix;
+  };
+  const core::Tensor given = p.beta;
+  EXPECT_TRUE(refused([](auto& of) { of.V = 192; }));
+  EXPECT_TRUE(refused([](auto& of) { of.rows.T = 8193; }));
+  EXPECT_TRUE(refused([&](auto& of) { of.rows.cu_seqlens = given; }));
+  EXPECT_TRUE(refused([&](auto& of) { of.state.initial = given; }));
+  EXPECT_TRUE(refused([&](auto& of) { of.state.write_slots = given; }));
+  EXPECT_TRUE(refused([&](auto& of) { of.checkpoints = given; }));
+  EXPECT_FALSE(refused([&](auto& of) { of.state.final = given; }));
+  EXPECT_FALSE(parse_split("prefix3", nullptr, &wish).ok());
 }
 
 TEST(CudaSplit, TheCallerComesBeforeTheEnvironment) {
@@ -264,8 +304,8 @@ TEST(CudaSplit, UnknownWishesAreRefused) {
     EXPECT_EQ(
         std::string(status.message),
         std::string("cuda: SLUICE_CUDA_SPLIT = ") + text +
-            ", expected auto, never, columns, length, cluster2, cluster4, cluster6, cluster8 or 2 "
-            "to 4096 segments");
+            ", expected auto, never, columns, length, cluster2, cluster4, cluster6, cluster8, "
+            "prefix1, prefix2, prefix4 or 2 to 4096 segments");
   }
   const Status status = parse_split(nullptr, "none", &wish);
   EXPECT_EQ(std::string(status.message),

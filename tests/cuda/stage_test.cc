@@ -307,11 +307,30 @@ void add_models(const Add& add) {
   });
 }
 
+/// Simple GLA that starts from zeros in whole tensors, which has a kernel of its own, too.
+void add_from_zeros(const Add& add) {
+  const auto add_gla_case = [&](const char* name, auto change) {
+    add(name, SLUICE_STAGE_CHUNK_O, [change](auto& c) {
+      c.rule = kGla, c.with_h = c.has_initial = false, c.K = c.V = 128;
+      change(c);
+    });
+  };
+  add_gla_case("gla_tiles_from_zeros", [](auto& c) { c.T = 330, c.B = 2, c.summed = false; });
+  add_gla_case("gla_tiles_from_zeros_sums", [](auto& c) { c.T = 450, c.C = 128, c.io = kF16; });
+  add_gla_case("gla_tiles_from_zeros_groups", [](auto& c) {
+    c.T = 200, c.H = 2, c.HV = 4, c.K = 64, c.V = 256, c.gate = kBF16, c.summed = false;
+    c.placement = Placement::kHeadFirst, c.head_map = SLUICE_HEAD_MAP_CYCLIC;
+  });
+  add_gla_case("gla_tiles_from_zeros_growth", [](auto& c) {
+    c.T = 400, c.gates = GateProfile::kSlow, c.growth = 0.02, c.summed = false;
+  });
+}
+
 std::vector<StageConfig> configs() {
   std::vector<StageConfig> all;
   const Add add{&all};
   for (const auto part : {add_sums, add_kkt, add_solves, add_wy, add_pairs, add_states,
-                          add_key_gates, add_outputs, add_gla, add_models})
+                          add_key_gates, add_outputs, add_gla, add_models, add_from_zeros})
     part(add);
   return all;
 }

@@ -16,6 +16,7 @@
 #include "cuda/kernels/linear_attention/cluster.cuh"
 #include "cuda/kernels/linear_attention/join.cuh"
 #include "cuda/kernels/linear_attention/kernel.cuh"
+#include "cuda/kernels/linear_attention/prefix.cuh"
 #include "cuda/lower.h"
 #include "cuda/select.h"
 #include "emulated_backend.hpp"
@@ -105,6 +106,27 @@ std::string run_clusters(ChunkForwardParams p, const Tiles& tiles) {
                     : run_k(std::integral_constant<int, 64>());
 }
 
+/// Segments that sum up all before them.
+template <class Io>
+std::string run_prefix(ChunkForwardParams p, const Tiles& tiles) {
+  const int tokens = p.split.request.value * 128;
+  p.v = emulated_map(tiles.v, 2);
+  const auto run_k = [&]<int kK>(std::integral_constant<int, kK>) {
+    using C = linear_attention::Config<Io, kK, 128>;
+    emulation::Grid grid;
+    grid.x = static_cast<unsigned>(p.HV * (p.V / 128));
+    grid.y = static_cast<unsigned>((p.T + tokens - 1) / tokens);
+    grid.ctas = grid.x * grid.y * static_cast<unsigned>(p.N);
+    grid.threads = linear_attention::kPrefixThreads;
+    grid.resident = 2;
+    grid.shared_bytes = sizeof(linear_attention::PrefixMemory<C>);
+    return emulation::run_grid(grid, emulation_seed,
+                               [&] { linear_attention::prefix_kernel<C>(p); });
+  };
+  return p.K == 128 ? run_k(std::integral_constant<int, 128>())
+                    : run_k(std::integral_constant<int, 64>());
+}
+
 void launch_horizons(Launches& launch, const ChunkForwardParams& p) {
   using namespace chunk_forward;
   if (!p.split.request.may_forget) return;
@@ -160,6 +182,7 @@ int chunk_forward::launch(ChunkForwardParams p, const Tiles& tiles, void* worksp
   p.o_head_stride = tiles.o.head_stride;
   const auto run_type = [&]<class Io>(Io) {
     if (p.split.request.rule == SplitRule::kCluster) return run_clusters<Io>(p, tiles);
+    if (p.split.request.rule == SplitRule::kPrefix) return run_prefix<Io>(p, tiles);
     return tiles.l2norm ? run<Io, true>(p, tiles, workspace) : run<Io, false>(p, tiles, workspace);
   };
   const std::string found = tiles.q.is_bf16 ? run_type(__nv_bfloat16{}) : run_type(__half{});

@@ -1,7 +1,7 @@
 # The stages of a prefill: the GPU's own suite on the emulated kernels.
 sluice_add_emulated_backend(sluice_emulated_stages emulated_stage_backend.cc)
 set(stage_backends BACKENDS sluice_emulated_stages sluice_emulation
-  HOST lower select split stages stages_hopper kernels/stages/plan kernels/stages/compact_plan
+  HOST lower select split split_linear stages stages_hopper kernels/stages/plan kernels/stages/compact_plan
     chunk_backward chunk_backward_tiles kernels/backward/plan)
 sluice_add_emulated_tests(sluice_emulated_stage_tests
   stage_selection_test.cc stage_plan_test.cc $<TARGET_OBJECTS:sluice_stage_suite>
@@ -12,7 +12,7 @@ set(gla "*gla*:*SimpleGla*")
 sluice_add_shards(emulated_stages_generic 1 sluice_emulated_stage_tests cpu ${gla}
   SLUICE_CUDA_KERNEL=generic)
 # ... and on Hopper in segments, in 64 columns of V, and in clusters.
-foreach(split 3 columns cluster4)
+foreach(split 3 columns cluster4 prefix1)
   sluice_add_shards(emulated_stages_split_${split} 1 sluice_emulated_stage_tests cpu ${gla}
     SLUICE_CUDA_SPLIT=${split})
 endforeach()

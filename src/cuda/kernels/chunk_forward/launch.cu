@@ -52,6 +52,10 @@ const Instance& cluster_instance(bool is_bf16, int K) noexcept {
   return is_bf16 ? linear_attention::bf16_cluster(K) : linear_attention::fp16_cluster(K);
 }
 
+const Instance& prefix_instance(bool is_bf16, int K) noexcept {
+  return is_bf16 ? linear_attention::bf16_prefix(K) : linear_attention::fp16_prefix(K);
+}
+
 /// The main pass with items of so many columns.
 const Instance& main_instance(const ChunkForwardParams& p, const Tiles& tiles, int columns) {
   const int type = tiles.q.is_bf16 ? 0 : 1, of_k = p.K == 128 ? 0 : 1;
@@ -180,6 +184,15 @@ cudaError_t launch_clusters(Launcher& launch, ChunkForwardParams& p, const Tiles
   return launch(cluster_instance(tiles.q.is_bf16, p.K), dim3(static_cast<unsigned>(ctas)));
 }
 
+/// The one launch of SplitRule::kPrefix.
+cudaError_t launch_prefix(Launcher& launch, ChunkForwardParams& p, const Tiles& tiles) {
+  const int64_t tokens = int64_t{p.split.request.value} * 128, parts = (p.T + tokens - 1) / tokens;
+  if (!encode_v(p, tiles, 128)) return cudaErrorInvalidValue;
+  return launch(prefix_instance(tiles.q.is_bf16, p.K),
+                dim3(static_cast<unsigned>(p.HV * (p.V / 128)), static_cast<unsigned>(parts),
+                     static_cast<unsigned>(p.N)));
+}
+
 }  // namespace
 
 int resident_clusters(int ctas, int device) noexcept {
@@ -229,7 +242,10 @@ int load_kernels() noexcept {
   }
   load(linear_attention::join().kernel);
   for (const bool is_bf16 : {false, true}) {
-    for (const int K : {64, 128}) load(cluster_instance(is_bf16, K).kernel);
+    for (const int K : {64, 128}) {
+      load(cluster_instance(is_bf16, K).kernel);
+      load(prefix_instance(is_bf16, K).kernel);
+    }
   }
   load(join_instance<64>().kernel);
   load(join_instance<128>().kernel);
@@ -246,6 +262,7 @@ int launch(ChunkForwardParams params, const Tiles& tiles, void* workspace, int d
   if (params.T > 0 && !encode_maps(params, tiles)) return cudaErrorInvalidValue;
   Launcher launcher{static_cast<cudaStream_t>(stream), device, &params};
   if (request.rule == SplitRule::kCluster) return launch_clusters(launcher, params, tiles);
+  if (request.rule == SplitRule::kPrefix) return launch_prefix(launcher, params, tiles);
   const bool may_cut = request.rule != SplitRule::kWhole && params.T > 0;
   // WHY not for one round of whole sequences: every multiprocessor takes one, in whatever order.
   const bool planned = may_cut || (!request.in_order && items > request.multiprocessors);

@@ -53,12 +53,15 @@ enum class SplitRule : int32_t {
   kCount,   ///< the caller: that many segments a sequence
   kLength,  ///< the caller: that many chunks a segment
   kCluster,  ///< linear attention: segments of a sequence are the CTAs of a cluster, one launch
+  kPrefix,   ///< linear attention: segments that sum up all before them by themselves, one launch
 };
 
 /// What the host asks of the planner.
 struct SplitRequest {
   SplitRule rule = SplitRule::kWhole;
-  int32_t value = 0;            ///< of kEven, kCount and kLength; of kCluster: CTAs of a cluster
+  /// Of kEven, kCount and kLength; of kCluster: CTAs of a cluster; of kPrefix: blocks of 128 tokens
+  /// of a segment.
+  int32_t value = 0;
   int32_t shortest = 1;         ///< least chunks of a segment of kEven
   int32_t multiprocessors = 0;  ///< that the model divides the work by
   int32_t most_boundaries = 0;  ///< that the workspace has room for

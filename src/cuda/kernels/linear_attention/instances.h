@@ -23,6 +23,9 @@ const Instance& join() noexcept;
 /// Segments of a sequence as the CTAs of a cluster, by dtype; 128 columns of V.
 const Instance& bf16_cluster(int K) noexcept;
 const Instance& fp16_cluster(int K) noexcept;
+/// Segments that sum up all before them.
+const Instance& bf16_prefix(int K) noexcept;
+const Instance& fp16_prefix(int K) noexcept;
 
 }  // namespace sluice::cuda::linear_attention
 
