@@ -15,8 +15,8 @@ add_test(NAME cuda_stages_generic
   COMMAND sluice_cuda_stage_tests --gtest_brief=1 --gtest_filter=*gla*:*SimpleGla*)
 set_tests_properties(cuda_stages_generic PROPERTIES LABELS cuda SKIP_RETURN_CODE 77
   ENVIRONMENT SLUICE_CUDA_KERNEL=generic)
-# ... and on Hopper in segments, in 64 columns of V, and in clusters.
-foreach(split 3 columns cluster4 cluster8)
+# ... and on Hopper in segments, in 64 columns of V, in clusters and as prefixes.
+foreach(split 3 columns cluster4 cluster8 prefix1)
   add_test(NAME cuda_stages_split_${split}
     COMMAND sluice_cuda_stage_tests --gtest_brief=1 --gtest_filter=*gla*:*SimpleGla*)
   set_tests_properties(cuda_stages_split_${split} PROPERTIES LABELS cuda SKIP_RETURN_CODE 77

@@ -6,7 +6,7 @@
 //           are then those of one chunk: O = scale diag(e^G) Q S + P V
 // Order     chunks before a block are summed from its own backwards: weights are exponentials of
 //           sums that grow with the distance, whatever was before them
-// Roles     warp 0: loader; warp 1: gates; warp 2: tensor maps. Warpgroups 1, 2: 64 rows of a
+// Roles     warp 0: loader; warp 1: gates. Warpgroups 1, 2: 64 rows of a
 //           block's outputs and 64 columns of the state each
 // Memory    PrefixMemory, 227 KB
 // PERF      code that runs for the first time is fetched from memory, and a short call has little
