@@ -97,7 +97,7 @@ done
 for tool in memcheck racecheck synccheck initcheck; do
   step "$tool, decode kernel"
   "$sanitizer" --tool "$tool" --error-exitcode 9 "$folder/sluice_cuda_parity_tests" --gtest_brief=1 \
-    --gtest_filter='*RecurrentStep/RandomDelta*/seed2?:*DecodeSession*K128*:*ReplayRing.EveryCall*' || failed+=("$tool decode")
+    --gtest_filter='*RecurrentStep/RandomDelta*/seed2?:*RecurrentStep*single*:*DecodeSession*K128*:*ReplayRing.EveryCall*:ReplayRingOfMany*' || failed+=("$tool decode")
   "$sanitizer" --tool "$tool" --error-exitcode 9 "$folder/sluice_cuda_layer_tests" --gtest_brief=1 \
     --gtest_filter='Decode/*T2*:Decode/*r4*:SingleTokens/*' || failed+=("$tool layer decode")
 done
