@@ -5,9 +5,8 @@
 //             P  = diag(E) N D'^T + X^T q + Z^T k
 //             R  = Z' k - diag(exp G) Y S^T,  Z = diag(beta) Z',  so that dK = P + diag(beta) R,
 //           dG_i = q_i . dQ_i - k_i . P_i + beta_i k_i . R_i, and dbeta_i = Y_i . v_i + k_i . R_i
-// Roles     a persistent CTA of 256 threads has one (chunk, head) after the other; warp w 16 rows
-// from
-//           16 (w % 4) on, and half of the columns
+// Roles     a persistent CTA of 256 threads has one (chunk, head) after the other; warp w has 16
+//           rows, from 16 (w % 4) on, and half of the columns
 // Pipeline  operands of the next item are requested as soon as their place is free:
 //           X (d_o, N) -> Y, dv (L, dN) -> Z, dQ (S, q, k) -> R, <S, D'> -> P (D')
 //           d_o, N, dN: a whole item ahead; L, S: behind R; q, k, D': behind P
