@@ -65,14 +65,8 @@ std::vector<InCluster> cluster_cases() {
 
 void PrintTo(const InCluster& of, std::ostream* out) { *out << of.c.name; }
 
-class EmulatedCluster : public ::testing::TestWithParam<InCluster> {
- protected:
-  void SetUp() override { cuda::emulated_split.cluster = GetParam().ctas; }
-  void TearDown() override { cuda::emulated_split.cluster = 0; }
-};
-
-TEST_P(EmulatedCluster, MatchesRecurrence) {
-  const GdnCase& c = GetParam().c;
+/// Two schedules of a case, by the kernel whose name ends so.
+void expect_recurrence(const GdnCase& c, const char* ending) {
   const GdnInputs inputs = make_inputs(c);
   const GdnOutputs truth = truth_of(c, inputs);
   ASSERT_EQ(truth.code, SLUICE_OK) << truth.message;
@@ -80,11 +74,19 @@ TEST_P(EmulatedCluster, MatchesRecurrence) {
     cuda::emulation_seed = seed;
     const GdnOutputs outputs = run_chunk_forward(c, inputs, {.implementation = SLUICE_IMPL_CUDA});
     ASSERT_EQ(outputs.code, SLUICE_OK) << outputs.message;
-    EXPECT_TRUE(outputs.kernel.ends_with(".clusters")) << outputs.kernel;
+    EXPECT_TRUE(outputs.kernel.ends_with(ending)) << outputs.kernel;
     const Verdict verdict = judge_run(c, inputs, outputs, truth);
     EXPECT_TRUE(verdict.pass) << verdict.line;
   }
 }
+
+class EmulatedCluster : public ::testing::TestWithParam<InCluster> {
+ protected:
+  void SetUp() override { cuda::emulated_split.cluster = GetParam().ctas; }
+  void TearDown() override { cuda::emulated_split.cluster = 0; }
+};
+
+TEST_P(EmulatedCluster, MatchesRecurrence) { expect_recurrence(GetParam().c, ".clusters"); }
 
 INSTANTIATE_TEST_SUITE_P(Cases, EmulatedCluster, ::testing::ValuesIn(cluster_cases()),
                          [](const auto& test) { return test.param.c.name; });
@@ -136,20 +138,7 @@ class EmulatedPrefix : public ::testing::TestWithParam<WithPrefix> {
   void TearDown() override { cuda::emulated_split.prefix = 0; }
 };
 
-TEST_P(EmulatedPrefix, MatchesRecurrence) {
-  const GdnCase& c = GetParam().c;
-  const GdnInputs inputs = make_inputs(c);
-  const GdnOutputs truth = truth_of(c, inputs);
-  ASSERT_EQ(truth.code, SLUICE_OK) << truth.message;
-  for (const uint64_t seed : {5u, 6u}) {
-    cuda::emulation_seed = seed;
-    const GdnOutputs outputs = run_chunk_forward(c, inputs, {.implementation = SLUICE_IMPL_CUDA});
-    ASSERT_EQ(outputs.code, SLUICE_OK) << outputs.message;
-    EXPECT_TRUE(outputs.kernel.ends_with(".prefix")) << outputs.kernel;
-    const Verdict verdict = judge_run(c, inputs, outputs, truth);
-    EXPECT_TRUE(verdict.pass) << verdict.line;
-  }
-}
+TEST_P(EmulatedPrefix, MatchesRecurrence) { expect_recurrence(GetParam().c, ".prefix"); }
 
 INSTANTIATE_TEST_SUITE_P(Cases, EmulatedPrefix, ::testing::ValuesIn(prefix_cases()),
                          [](const auto& test) { return test.param.c.name; });

@@ -6,44 +6,15 @@
 #include <gtest/gtest.h>
 
 #include <functional>
-#include <map>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "io/safetensors_writer.hpp"
+#include "unit/case_draft.hpp"
 
 namespace sluice::io {
 namespace {
-
-using Shape = std::vector<int64_t>;
-
-// A file of one case, to be changed before it is read.
-struct Draft {
-  nlohmann::json description;
-  std::map<std::string, Shape> floats;
-  std::vector<int64_t> cu_seqlens;
-  std::map<std::string, std::string> metadata;
-
-  Status read(CaseFile* out) const {
-    SafetensorsWriter writer;
-    for (const auto& [name, shape] : floats) {
-      size_t size = 1;
-      for (const int64_t n : shape) size *= static_cast<size_t>(n);
-      writer.add_floats("a.b." + name, ElementType::kF32, shape, std::vector<double>(size, 0.5));
-    }
-    if (!cu_seqlens.empty()) {
-      writer.add_integers("a.b.cu_seqlens", {static_cast<int64_t>(cu_seqlens.size())}, cu_seqlens);
-    }
-    writer.set_metadata(kCasesKey, nlohmann::json{{"a.b", description}}.dump());
-    for (const auto& [key, value] : metadata) writer.set_metadata(key, value);
-    const std::vector<std::byte> bytes = writer.serialize();
-    SafetensorsFile file;
-    const Status status = SafetensorsFile::parse(bytes, "folder/draft", &file);
-    return status.ok() ? read_cases(std::move(file), out) : status;
-  }
-};
 
 Draft prefill() {
   return {{{"op", "prefill"}, {"use_qk_l2norm", true}, {"scale", nullptr}},

@@ -4,52 +4,41 @@
 #include <gtest/gtest.h>
 
 #include <functional>
-#include <map>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
-#include "io/case_file.hpp"
-#include "io/safetensors_writer.hpp"
+#include "unit/case_draft.hpp"
 
 namespace sluice::io {
 namespace {
 
-struct Draft {
-  nlohmann::json description = {{"op", "gradients"}, {"gate_space", "raw"}};
-  std::map<std::string, std::vector<int64_t>> floats = {
-      {"q", {1, 5, 2, 4}},   {"k", {1, 5, 2, 4}},
-      {"v", {1, 5, 6, 3}},   {"g", {1, 5, 6}},
-      {"beta", {1, 5, 6}},   {"A_log", {6}},
-      {"dt_bias", {6}},      {"initial_state", {3, 6, 4, 3}},
-      {"d_o", {1, 5, 6, 3}}, {"d_final_state", {3, 6, 4, 3}},
-      {"dq", {1, 5, 2, 4}},  {"dk", {1, 5, 2, 4}},
-      {"dv", {1, 5, 6, 3}},  {"dg", {1, 5, 6}},
-      {"dbeta", {1, 5, 6}},  {"dA_log", {6}},
-      {"ddt_bias", {6}},     {"d_initial_state", {3, 6, 4, 3}}};
-  std::vector<int64_t> cu_seqlens = {0, 2, 2, 4};
-
-  Status read(CaseFile* out) const {
-    SafetensorsWriter writer;
-    for (const auto& [name, shape] : floats) {
-      size_t size = 1;
-      for (const int64_t n : shape) size *= static_cast<size_t>(n);
-      writer.add_floats("c." + name, ElementType::kF32, shape, std::vector<double>(size, 0.5));
-    }
-    if (!cu_seqlens.empty()) {
-      writer.add_integers("c.cu_seqlens", {static_cast<int64_t>(cu_seqlens.size())}, cu_seqlens);
-    }
-    writer.set_metadata(kCasesKey, nlohmann::json{{"c", description}}.dump());
-    const std::vector<std::byte> bytes = writer.serialize();
-    SafetensorsFile file;
-    const Status status = SafetensorsFile::parse(bytes, "draft", &file);
-    return status.ok() ? read_cases(std::move(file), out) : status;
-  }
-};
+Draft valid_gradients() {
+  return {.description = {{"op", "gradients"}, {"gate_space", "raw"}},
+          .floats = {{"q", {1, 5, 2, 4}},
+                     {"k", {1, 5, 2, 4}},
+                     {"v", {1, 5, 6, 3}},
+                     {"g", {1, 5, 6}},
+                     {"beta", {1, 5, 6}},
+                     {"A_log", {6}},
+                     {"dt_bias", {6}},
+                     {"initial_state", {3, 6, 4, 3}},
+                     {"d_o", {1, 5, 6, 3}},
+                     {"d_final_state", {3, 6, 4, 3}},
+                     {"dq", {1, 5, 2, 4}},
+                     {"dk", {1, 5, 2, 4}},
+                     {"dv", {1, 5, 6, 3}},
+                     {"dg", {1, 5, 6}},
+                     {"dbeta", {1, 5, 6}},
+                     {"dA_log", {6}},
+                     {"ddt_bias", {6}},
+                     {"d_initial_state", {3, 6, 4, 3}}},
+          .cu_seqlens = {0, 2, 2, 4},
+          .name = "c"};
+}
 
 TEST(CaseGradients, EverythingIsUnderstood) {
   CaseFile file;
-  const Status status = Draft().read(&file);
+  const Status status = valid_gradients().read(&file);
   ASSERT_TRUE(status.ok()) << status.message;
   const Case& c = file.cases.front();
   EXPECT_EQ(c.op, CaseOp::kGradients);
@@ -62,7 +51,7 @@ TEST(CaseGradients, EverythingIsUnderstood) {
 }
 
 TEST(CaseGradients, WhatIsOptionalMayBeAbsent) {
-  Draft draft;
+  Draft draft = valid_gradients();
   draft.description = {{"op", "gradients"},
                        {"rule", "linear_attention"},
                        {"layout", "bhtd"},
@@ -87,7 +76,7 @@ void PrintTo(const Wrong& wrong, std::ostream* out) { *out << wrong.name; }
 class WrongGradients : public ::testing::TestWithParam<Wrong> {};
 
 TEST_P(WrongGradients, IsRefusedByName) {
-  Draft draft;
+  Draft draft = valid_gradients();
   GetParam().spoil(draft);
   CaseFile file;
   const Status status = draft.read(&file);

@@ -4,51 +4,38 @@
 #include <gtest/gtest.h>
 
 #include <functional>
-#include <map>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
-#include "io/case_file.hpp"
-#include "io/safetensors_writer.hpp"
+#include "unit/case_draft.hpp"
 
 namespace sluice::io {
 namespace {
 
-struct Draft {
-  nlohmann::json description = {{"op", "stages"}, {"chunk_size", 16}};
-  std::map<std::string, std::vector<int64_t>> floats = {
-      {"q", {1, 40, 2, 4}},         {"k", {1, 40, 2, 4}},
-      {"v", {1, 40, 6, 3}},         {"g", {1, 40, 6}},
-      {"beta", {1, 40, 6}},         {"g_cumsum", {1, 40, 6}},
-      {"A", {1, 40, 6, 16}},        {"A_inverse", {1, 40, 6, 16}},
-      {"u", {1, 40, 6, 3}},         {"w", {1, 40, 6, 4}},
-      {"v_new", {1, 40, 6, 3}},     {"h", {1, 4, 6, 4, 3}},
-      {"o", {1, 40, 6, 3}},         {"initial_state", {3, 6, 4, 3}},
-      {"final_state", {3, 6, 4, 3}}};
-  std::vector<int64_t> cu_seqlens = {0, 17, 17, 40};
-
-  Status read(CaseFile* out) const {
-    SafetensorsWriter writer;
-    for (const auto& [name, shape] : floats) {
-      size_t size = 1;
-      for (const int64_t n : shape) size *= static_cast<size_t>(n);
-      writer.add_floats("c." + name, ElementType::kF32, shape, std::vector<double>(size, 0.5));
-    }
-    if (!cu_seqlens.empty()) {
-      writer.add_integers("c.cu_seqlens", {static_cast<int64_t>(cu_seqlens.size())}, cu_seqlens);
-    }
-    writer.set_metadata(kCasesKey, nlohmann::json{{"c", description}}.dump());
-    const std::vector<std::byte> bytes = writer.serialize();
-    SafetensorsFile file;
-    const Status status = SafetensorsFile::parse(bytes, "draft", &file);
-    return status.ok() ? read_cases(std::move(file), out) : status;
-  }
-};
+Draft valid_chain() {
+  return {.description = {{"op", "stages"}, {"chunk_size", 16}},
+          .floats = {{"q", {1, 40, 2, 4}},
+                     {"k", {1, 40, 2, 4}},
+                     {"v", {1, 40, 6, 3}},
+                     {"g", {1, 40, 6}},
+                     {"beta", {1, 40, 6}},
+                     {"g_cumsum", {1, 40, 6}},
+                     {"A", {1, 40, 6, 16}},
+                     {"A_inverse", {1, 40, 6, 16}},
+                     {"u", {1, 40, 6, 3}},
+                     {"w", {1, 40, 6, 4}},
+                     {"v_new", {1, 40, 6, 3}},
+                     {"h", {1, 4, 6, 4, 3}},
+                     {"o", {1, 40, 6, 3}},
+                     {"initial_state", {3, 6, 4, 3}},
+                     {"final_state", {3, 6, 4, 3}}},
+          .cu_seqlens = {0, 17, 17, 40},
+          .name = "c"};
+}
 
 TEST(CaseStages, AWholeChainIsUnderstood) {
   CaseFile file;
-  const Status status = Draft().read(&file);
+  const Status status = valid_chain().read(&file);
   ASSERT_TRUE(status.ok()) << status.message;
   const Case& c = file.cases.front();
   EXPECT_EQ(c.op, CaseOp::kStages);
@@ -60,7 +47,7 @@ TEST(CaseStages, AWholeChainIsUnderstood) {
 }
 
 TEST(CaseStages, FusedPairsAreUnderstood) {
-  Draft pairs;
+  Draft pairs = valid_chain();
   pairs.description["fused"] = "pairs";
   CaseFile file;
   ASSERT_TRUE(pairs.read(&file).ok());
@@ -74,7 +61,7 @@ TEST(CaseStages, FusedPairsAreUnderstood) {
 }
 
 TEST(CaseStages, SingleStagesAreUnderstood) {
-  Draft solve;
+  Draft solve = valid_chain();
   solve.description["triangle"] = "upper";
   solve.floats = {{"A", {2, 40, 6, 16}}, {"A_inverse", {2, 40, 6, 16}}};
   solve.cu_seqlens = {};
@@ -83,7 +70,7 @@ TEST(CaseStages, SingleStagesAreUnderstood) {
   EXPECT_EQ(file.cases.front().expected, std::vector<std::string>{"A_inverse"});
   EXPECT_EQ(file.cases.front().triangle, SLUICE_TRIANGLE_UPPER);
 
-  Draft gla;
+  Draft gla = valid_chain();
   gla.description["rule"] = "linear_attention";
   for (const char* name : {"beta", "A", "A_inverse", "u", "w", "v_new", "h"})
     gla.floats.erase(name);
@@ -94,7 +81,7 @@ TEST(CaseStages, SingleStagesAreUnderstood) {
 
 /// chunk_cumsum and chunk_h with key-wise gates; u and w are inputs then.
 Draft with_key_gates() {
-  Draft draft;
+  Draft draft = valid_chain();
   draft.floats["g"] = draft.floats["g_cumsum"] = {1, 40, 6, 4};
   for (const char* name : {"A", "A_inverse", "o"}) draft.floats.erase(name);
   return draft;
@@ -126,7 +113,7 @@ void PrintTo(const Wrong& wrong, std::ostream* out) { *out << wrong.name; }
 class WrongStages : public ::testing::TestWithParam<Wrong> {};
 
 TEST_P(WrongStages, IsRefusedByName) {
-  Draft draft;
+  Draft draft = valid_chain();
   GetParam().spoil(draft);
   CaseFile file;
   const Status status = draft.read(&file);

@@ -9,6 +9,7 @@
 
 #include "tools/bench/backward_work.hpp"
 #include "tools/bench/bench.hpp"
+#include "tools/bench/known.hpp"
 #include "tools/bench/prefill_report.hpp"
 #include "tools/progress.hpp"
 #include "tools/table.hpp"
@@ -79,10 +80,6 @@ void measure_row(Machine& machine, const BackwardOptions& o, const Ceilings& cei
   row->share = row->floor_ms / row->ms;
 }
 
-std::string text_of(double value, int digits) {
-  return std::isnan(value) ? "-" : fmt::format("{:.{}f}", value, digits);
-}
-
 void print_rows(const std::vector<BackwardRow>& rows, const Ceilings& ceilings,
                 const Machine& machine) {
   fmt::print("{}, sluice {}\n", machine.name(), sluice_version());
@@ -106,10 +103,6 @@ void print_rows(const std::vector<BackwardRow>& rows, const Ceilings& ceilings,
       ceilings.flop_source);
 }
 
-nlohmann::json number(double value) {
-  return std::isnan(value) ? nlohmann::json(nullptr) : nlohmann::json(value);
-}
-
 nlohmann::json to_json(const std::vector<BackwardRow>& rows, const BackwardOptions& o,
                        const Machine& machine, const Ceilings& ceilings) {
   nlohmann::json list = nlohmann::json::array();
@@ -119,15 +112,15 @@ nlohmann::json to_json(const std::vector<BackwardRow>& rows, const BackwardOptio
                     {"HV", r.cell.HV},
                     {"K", r.cell.K},
                     {"V", r.cell.V},
-                    {"ms", number(r.ms)},
-                    {"ms_min", number(r.ms_min)},
-                    {"ms_p90", number(r.ms_p90)},
-                    {"forward_ms", number(r.forward_ms)},
-                    {"times_forward", number(r.ratio)},
-                    {"tflop_per_s", number(r.tflops)},
-                    {"gb_per_s", number(r.gb_per_s)},
-                    {"floor_ms", number(r.floor_ms)},
-                    {"share_of_floor", number(r.share)},
+                    {"ms", number_or_null(r.ms)},
+                    {"ms_min", number_or_null(r.ms_min)},
+                    {"ms_p90", number_or_null(r.ms_p90)},
+                    {"forward_ms", number_or_null(r.forward_ms)},
+                    {"times_forward", number_or_null(r.ratio)},
+                    {"tflop_per_s", number_or_null(r.tflops)},
+                    {"gb_per_s", number_or_null(r.gb_per_s)},
+                    {"floor_ms", number_or_null(r.floor_ms)},
+                    {"share_of_floor", number_or_null(r.share)},
                     {"workspace_bytes", r.workspace},
                     {"kernel", r.kernel},
                     {"failure", r.failure}});
@@ -211,15 +204,7 @@ Action add_bench_backward(CLI::App& bench) {
   command->add_option("--K", o->K, "columns of a key")->check(CLI::Range(1, 512));
   command->add_option("--V", o->V, "columns of a value")->check(CLI::Range(1, 512));
   add_dtype_option(*command, &o->dtype);
-  command
-      ->add_option_function<std::string>(
-          "--backend",
-          [o](const std::string& name) {
-            o->backend = name == "cuda" ? Implementation::kCuda : Implementation::kCpu;
-          },
-          "cuda or cpu")
-      ->check(CLI::IsMember({"cuda", "cpu"}))
-      ->default_str("cuda");
+  add_device_option(*command, &o->backend);
   command->add_option("--repeat", o->repeat, "timed calls of each row")
       ->check(CLI::Range(1, 10000))
       ->capture_default_str();

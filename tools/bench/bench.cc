@@ -8,6 +8,18 @@
 
 namespace sluice::tools {
 
+void add_device_option(CLI::App& command, Implementation* out) {
+  command
+      .add_option_function<std::string>(
+          "--backend",
+          [out](const std::string& name) {
+            *out = name == "cuda" ? Implementation::kCuda : Implementation::kCpu;
+          },
+          "cuda or cpu")
+      ->check(CLI::IsMember({"cuda", "cpu"}))
+      ->default_str("cuda");
+}
+
 int write_record(const std::string& path, const std::string& text, int status) {
   if (path.empty()) return status;
   std::ofstream file(path);

@@ -17,6 +17,9 @@ Action add_bench_prefill(CLI::App& bench);
 Action add_bench_parts(CLI::App& bench);
 Action add_bench_stages(CLI::App& bench);
 
+/// Adds --backend of benchmarks that run on one device: cuda (the first GPU; the default) or cpu.
+void add_device_option(CLI::App& command, Implementation* out);
+
 /// Writes what was measured where the user asked for it; an empty path asks for nothing. Returns
 /// `status`, or kExitError behind a message that names a file that cannot be written.
 int write_record(const std::string& path, const std::string& text, int status);

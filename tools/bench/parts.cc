@@ -3,10 +3,10 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <cmath>
 #include <memory>
 
 #include "tools/bench/bench.hpp"
+#include "tools/bench/known.hpp"
 #include "tools/bench/parts_work.hpp"
 #include "tools/bench/prefill_report.hpp"
 #include "tools/call.hpp"
@@ -76,10 +76,6 @@ void compare_layers(const PartsOptions& o, double copy_bandwidth, std::vector<Pa
   }
 }
 
-std::string text_of(double value, int digits) {
-  return std::isnan(value) ? "-" : fmt::format("{:.{}f}", value, digits);
-}
-
 void print_rows(const std::vector<PartsRow>& rows, const Ceilings& ceilings,
                 const Machine& machine) {
   fmt::print("{}, sluice {}\n", machine.name(), sluice_version());
@@ -103,10 +99,6 @@ void print_rows(const std::vector<PartsRow>& rows, const Ceilings& ceilings,
       1e-9 * ceilings.bytes_per_second, ceilings.bytes_source);
 }
 
-nlohmann::json number(double value) {
-  return std::isnan(value) ? nlohmann::json(nullptr) : nlohmann::json(value);
-}
-
 nlohmann::json to_json(const std::vector<PartsRow>& rows, const PartsOptions& o,
                        const Machine& machine, const Ceilings& ceilings) {
   nlohmann::json list = nlohmann::json::array();
@@ -120,14 +112,14 @@ nlohmann::json to_json(const std::vector<PartsRow>& rows, const PartsOptions& o,
                     {"V", c.V},
                     {"N", c.N},
                     {"T", c.T},
-                    {"us", number(r.us)},
-                    {"us_min", number(r.us_min)},
-                    {"us_p90", number(r.us_p90)},
-                    {"host_us", number(r.host_us)},
-                    {"gb_per_s", number(r.gb_per_s)},
-                    {"share_of_copy", number(r.share)},
-                    {"around_us", number(r.around_us)},
-                    {"around_share_of_copy", number(r.around_share)},
+                    {"us", number_or_null(r.us)},
+                    {"us_min", number_or_null(r.us_min)},
+                    {"us_p90", number_or_null(r.us_p90)},
+                    {"host_us", number_or_null(r.host_us)},
+                    {"gb_per_s", number_or_null(r.gb_per_s)},
+                    {"share_of_copy", number_or_null(r.share)},
+                    {"around_us", number_or_null(r.around_us)},
+                    {"around_share_of_copy", number_or_null(r.around_share)},
                     {"kernel", r.kernel},
                     {"failure", r.failure}});
   }
@@ -191,15 +183,7 @@ Action add_bench_parts(CLI::App& bench) {
   command->add_option("--most-tokens", o->tokens, "leave out calls of more tokens than this")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 30));
   add_dtype_option(*command, &o->dtype);
-  command
-      ->add_option_function<std::string>(
-          "--backend",
-          [o](const std::string& name) {
-            o->backend = name == "cuda" ? Implementation::kCuda : Implementation::kCpu;
-          },
-          "cuda or cpu")
-      ->check(CLI::IsMember({"cuda", "cpu"}))
-      ->default_str("cuda");
+  add_device_option(*command, &o->backend);
   command->add_option("--repeat", o->repeat, "timed rounds of each row")
       ->check(CLI::Range(1, 10000))
       ->capture_default_str();

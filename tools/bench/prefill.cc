@@ -168,15 +168,7 @@ void add_cell_options(CLI::App* command, PrefillOptions* o) {
 
 void add_run_options(CLI::App* command, PrefillOptions* o) {
   PrefillSettings& s = o->settings;
-  command
-      ->add_option_function<std::string>(
-          "--backend",
-          [&s](const std::string& name) {
-            s.backend = name == "cuda" ? Implementation::kCuda : Implementation::kCpu;
-          },
-          "cuda or cpu")
-      ->check(CLI::IsMember({"cuda", "cpu"}))
-      ->default_str("cuda");
+  add_device_option(*command, &s.backend);
   command->add_option("--repeat", s.repeat, "timed calls of each cell")
       ->check(CLI::Range(1, 10000))
       ->capture_default_str();

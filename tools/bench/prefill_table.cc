@@ -4,16 +4,12 @@
 #include <algorithm>
 #include <cmath>
 
+#include "tools/bench/known.hpp"
 #include "tools/bench/prefill_report.hpp"
 #include "tools/table.hpp"
 
 namespace sluice::tools {
 namespace {
-
-// "-" for what is not known.
-std::string cell_text(double value, int digits) {
-  return std::isnan(value) ? "-" : fmt::format("{:.{}f}", value, digits);
-}
 
 std::string error_cell(double error) { return std::isnan(error) ? "-" : error_text(error); }
 
@@ -29,20 +25,20 @@ std::vector<std::string> cells_of(const PrefillRow& row, const PrefillReport& re
           lengths_text(row.cell.lengths),
           row.way.name,
           row.segments > 0 ? fmt::format("{}", row.segments) : "-",
-          cell_text(row.ms, 4),
-          cell_text(row.ms_min, 4),
-          cell_text(row.ms_p90, 4),
-          cell_text(row.us_per_chunk_head, 2),
-          cell_text(row.tflops, row.tflops < 10 ? 3 : 0),
-          cell_text(row.gb_per_s, row.gb_per_s < 10 ? 2 : 0),
-          cell_text(100 * row.floor_ms / row.ms, 0) + (row.memory_floor ? "% mem" : "% math"),
+          text_of(row.ms, 4),
+          text_of(row.ms_min, 4),
+          text_of(row.ms_p90, 4),
+          text_of(row.us_per_chunk_head, 2),
+          text_of(row.tflops, row.tflops < 10 ? 3 : 0),
+          text_of(row.gb_per_s, row.gb_per_s < 10 ? 2 : 0),
+          text_of(100 * row.floor_ms / row.ms, 0) + (row.memory_floor ? "% mem" : "% math"),
           error_cell(row.error_o),
           error_cell(row.error_state),
-          cell_text(row.host_us, 1),
+          text_of(row.host_us, 1),
           peer,
-          cell_text(peer_ms, 3),
-          cell_text(row.ratio(), 2),
-          row.cell.goal_ms > 0 ? cell_text(row.cell.goal_ms, 3) : "-",
+          text_of(peer_ms, 3),
+          text_of(row.ratio(), 2),
+          row.cell.goal_ms > 0 ? text_of(row.cell.goal_ms, 3) : "-",
           row.kernel};
 }
 

@@ -9,6 +9,7 @@
 
 #include "tools/bench/bench.hpp"
 #include "tools/bench/graph_timer.hpp"
+#include "tools/bench/known.hpp"
 #include "tools/bench/prefill_report.hpp"
 #include "tools/bench/stages_work.hpp"
 #include "tools/progress.hpp"
@@ -154,10 +155,6 @@ class CellTimer {
   std::vector<StagesRow>& rows_;
 };
 
-std::string text_of(double value, int digits) {
-  return std::isnan(value) ? "-" : fmt::format("{:.{}f}", value, digits);
-}
-
 void print_rows(const std::vector<StagesRow>& rows, const Ceilings& ceilings,
                 const Machine& machine) {
   fmt::print("{}, sluice {}\n", machine.name(), sluice_version());
@@ -182,10 +179,6 @@ void print_rows(const std::vector<StagesRow>& rows, const Ceilings& ceilings,
       ceilings.flop_source);
 }
 
-nlohmann::json number(double value) {
-  return std::isnan(value) ? nlohmann::json(nullptr) : nlohmann::json(value);
-}
-
 nlohmann::json to_json(const std::vector<StagesRow>& rows, const StagesOptions& o,
                        const Machine& machine, const Ceilings& ceilings) {
   nlohmann::json list = nlohmann::json::array();
@@ -202,15 +195,15 @@ nlohmann::json to_json(const std::vector<StagesRow>& rows, const StagesOptions& 
                     {"V", c.V},
                     {"C", c.C},
                     {"what", r.what},
-                    {"ms", number(r.ms)},
-                    {"ms_min", number(r.ms_min)},
-                    {"ms_p90", number(r.ms_p90)},
-                    {"tflop_per_s", number(r.tflops)},
-                    {"gb_per_s", number(r.gb_per_s)},
-                    {"floor_ms", number(r.floor_ms)},
-                    {"share_of_floor", number(r.share)},
-                    {"difference", number(r.difference)},
-                    {"final_difference", number(r.final_difference)},
+                    {"ms", number_or_null(r.ms)},
+                    {"ms_min", number_or_null(r.ms_min)},
+                    {"ms_p90", number_or_null(r.ms_p90)},
+                    {"tflop_per_s", number_or_null(r.tflops)},
+                    {"gb_per_s", number_or_null(r.gb_per_s)},
+                    {"floor_ms", number_or_null(r.floor_ms)},
+                    {"share_of_floor", number_or_null(r.share)},
+                    {"difference", number_or_null(r.difference)},
+                    {"final_difference", number_or_null(r.final_difference)},
                     {"kernel", r.kernel},
                     {"failure", r.failure}});
   }

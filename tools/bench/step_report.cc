@@ -3,21 +3,11 @@
 
 #include <fmt/core.h>
 
-#include <cmath>
-
+#include "tools/bench/known.hpp"
 #include "tools/table.hpp"
 
 namespace sluice::tools {
 namespace {
-
-// "-" for what is not known.
-std::string text_of(double value, int digits) {
-  return std::isnan(value) ? "-" : fmt::format("{:.{}f}", value, digits);
-}
-
-nlohmann::json number_of(double value) {
-  return std::isnan(value) ? nlohmann::json() : nlohmann::json(value);
-}
 
 std::string writes_of(const StepCell& cell) {
   if (cell.ring > 0) return fmt::format("ring {} {}", cell.ring, cell.entry);
@@ -43,8 +33,8 @@ nlohmann::json ring_of(const StepReport& report, const StepRow& row) {
           {"entry", c.entry},
           {"bytes_without_ring", bytes},
           {"saved_gb", 1e-9 * (bytes - row.bytes)},
-          {"saved_us", number_of(same != nullptr ? same->us - row.us : unknown)},
-          {"us_over_plain_step", number_of(plain != nullptr ? row.us / plain->us : unknown)}};
+          {"saved_us", number_or_null(same != nullptr ? same->us - row.us : unknown)},
+          {"us_over_plain_step", number_or_null(plain != nullptr ? row.us / plain->us : unknown)}};
 }
 
 nlohmann::json to_json(const StepReport& report, const StepRow& row) {
@@ -59,17 +49,17 @@ nlohmann::json to_json(const StepReport& report, const StepRow& row) {
                         {"writes", writes_of(c)},
                         {"kernel", row.kernel},
                         {"failure", row.failure},
-                        {"us", number_of(row.us)},
-                        {"us_min", number_of(row.us_min)},
-                        {"us_p90", number_of(row.us_p90)},
-                        {"host_us", number_of(row.host_us)},
+                        {"us", number_or_null(row.us)},
+                        {"us_min", number_or_null(row.us_min)},
+                        {"us_p90", number_or_null(row.us_p90)},
+                        {"host_us", number_or_null(row.host_us)},
                         {"launches", row.launches},
                         {"bytes", row.bytes},
-                        {"gb_per_s", number_of(row.gb_per_s())},
-                        {"floor_us", number_of(row.floor_us)},
-                        {"share_of_copy", number_of(row.share())},
+                        {"gb_per_s", number_or_null(row.gb_per_s())},
+                        {"floor_us", number_or_null(row.floor_us)},
+                        {"share_of_copy", number_or_null(row.share())},
                         {"goal_us", c.goal_us > 0 ? nlohmann::json(c.goal_us) : nlohmann::json()},
-                        {"ratio_to_best_peer", number_of(row.ratio())},
+                        {"ratio_to_best_peer", number_or_null(row.ratio())},
                         {"ring", ring_of(report, row)},
                         {"peers", nlohmann::json::array()}};
   for (const StepPeer& peer : row.peers) {
