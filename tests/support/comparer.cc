@@ -271,7 +271,6 @@ Tolerance gradient_from_yardstick(const std::string& tensor, const Comparison& y
                                   double arithmetic, sluice_dtype io) {
   const Tolerance rounded = from_yardstick(yardstick, {kNoLimit, kNoLimit, kNoLimit}, io);
   Tolerance least = gradient_tolerance(tensor, yardstick.compared, arithmetic, 0);
-  if (is_number(tensor)) least.whole = std::max(least.whole, one_rounding(io));
   const bool few_numbers = is_number(tensor) && yardstick.compared < kFewElements;
   if (sums_tokens(tensor) || few_numbers) {
     least.whole = kTokenSums * one_rounding(io);
