@@ -1,7 +1,8 @@
 // Measures that arguments are refused or handled right, whatever they hold: no crash, no access
 // outside the views, the args struct and the workspace, nothing written when a call is refused.
 // How: nearly valid arguments on small guarded memory are damaged, asked about, and run if they
-// fit. SPDX-License-Identifier: Apache-2.0
+// fit.
+// SPDX-License-Identifier: Apache-2.0
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>

@@ -1,5 +1,6 @@
 // sluice run: computes the cases of a file step by step and shows how near the recorded results
-// are. SPDX-License-Identifier: Apache-2.0
+// are.
+// SPDX-License-Identifier: Apache-2.0
 #include <fmt/core.h>
 #include <fmt/ranges.h>
 

@@ -1,5 +1,6 @@
 // Gradients in C++: the backward of chunk_forward, as the operators of ops.hpp are called.
-// Semantics, shapes and sources are those of sluice.h. SPDX-License-Identifier: Apache-2.0
+// Semantics, shapes and sources are those of sluice.h.
+// SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_GRADIENTS_HPP_
 #define SLUICE_GRADIENTS_HPP_
 

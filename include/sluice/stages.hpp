@@ -1,6 +1,7 @@
 // The stages of a prefill in C++: one struct that names every tensor of the chunk form, one
 // function a stage. Semantics, shapes and sources are those of sluice_chunk_stage_args in sluice.h;
-// docs/stages.md is the page. SPDX-License-Identifier: Apache-2.0
+// docs/stages.md is the page.
+// SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_STAGES_HPP_
 #define SLUICE_STAGES_HPP_
 

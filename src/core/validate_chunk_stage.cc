@@ -1,5 +1,6 @@
 // chunk_stage: the views that each stage names, checked and collected; all others are not looked
-// at. SPDX-License-Identifier: Apache-2.0
+// at.
+// SPDX-License-Identifier: Apache-2.0
 #include <cmath>
 
 #include "core/host_access.hpp"

@@ -1,5 +1,6 @@
 // Launches that may begin while the kernel ahead of them ends; device/follow.cuh is their other
-// half. SPDX-License-Identifier: Apache-2.0
+// half.
+// SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CUDA_FOLLOW_H_
 #define SLUICE_CUDA_FOLLOW_H_
 

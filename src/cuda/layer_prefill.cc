@@ -1,7 +1,8 @@
 // WHY three kernels: the delta rule wants whole chunks of q, k and v in shared memory tiles that
 // the copy engine fills, so something has to write the convolved rows first; l2 norm and gates need
 // one head of a chunk, so they stay inside the delta rule kernel; the norm needs a whole row of V,
-// of which a work item of the delta rule may have half. SPDX-License-Identifier: Apache-2.0
+// of which a work item of the delta rule may have half.
+// SPDX-License-Identifier: Apache-2.0
 #include "cuda/layer_prefill.h"
 
 #include <cuda_runtime_api.h>

@@ -1,5 +1,6 @@
 // layer_prefill on CUDA: what the core's table points to. The same serves layer_decode where its
-// own kernel does not apply. SPDX-License-Identifier: Apache-2.0
+// own kernel does not apply.
+// SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CUDA_LAYER_PREFILL_H_
 #define SLUICE_CUDA_LAYER_PREFILL_H_
 

@@ -1,5 +1,6 @@
 // Steps with a replay ring: whether the ring kernel takes a problem, and the problem as it takes
-// it. SPDX-License-Identifier: Apache-2.0
+// it.
+// SPDX-License-Identifier: Apache-2.0
 #include "cuda/kernels/decode/plan_grid.hpp"
 #include "cuda/kernels/decode/ring_launch.h"
 #include "cuda/lower_views.h"

@@ -1,5 +1,6 @@
 // Layer steps of one token on whole heads: whether their kernel takes a problem, and the problem as
-// it takes it. SPDX-License-Identifier: Apache-2.0
+// it takes it.
+// SPDX-License-Identifier: Apache-2.0
 #include "cuda/lower_single.h"
 #include "cuda/select_decode.h"
 

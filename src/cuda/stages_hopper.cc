@@ -1,5 +1,6 @@
 // chunk_h, and both forms of chunk_o, on Hopper, which have kernels of their own: choice and
-// lowering. SPDX-License-Identifier: Apache-2.0
+// lowering.
+// SPDX-License-Identifier: Apache-2.0
 #include <initializer_list>
 
 #include "cuda/lower.h"

@@ -1,7 +1,8 @@
 // Measures the error of a CUDA prefill against the float64 recurrence, beside that of the
 // yardstick: the chunk form with an exact inverse and the same operand roundings. Every length,
 // gate profile and key profile; errors and their ratios are recorded as properties
-// (--gtest_output=json:FILE). SPDX-License-Identifier: Apache-2.0
+// (--gtest_output=json:FILE).
+// SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -1,6 +1,7 @@
 // Checks that the C interface reaches the CUDA kernel with every option lowered as the reference
 // reads it. Each case runs on CPU views by the float64 reference and on CUDA views by the kernel,
-// and compares o and final states by relative L2 error. SPDX-License-Identifier: Apache-2.0
+// and compares o and final states by relative L2 error.
+// SPDX-License-Identifier: Apache-2.0
 #include <cuda_runtime_api.h>
 
 #include <cmath>

@@ -1,7 +1,8 @@
 // Measures what only a GPU shows of steps: graphs replayed with other contents of the same memory,
 // pools past 2^31 elements, convolution states that the CTAs of a cluster read and replace,
 // hundreds of times in a row, and a prefill that a step continues. Bits are compared wherever calls
-// must agree. SPDX-License-Identifier: Apache-2.0
+// must agree.
+// SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
 #include <algorithm>

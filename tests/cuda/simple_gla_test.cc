@@ -1,5 +1,6 @@
 // Measures what simple GLA on CUDA views must agree with: itself under another chunk, and an absent
-// gate with one of zeros. SPDX-License-Identifier: Apache-2.0
+// gate with one of zeros.
+// SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
 #include "stage_scene.hpp"

@@ -1,6 +1,7 @@
 // Checks the wrappers of lanes, wide loads and stores, clusters and conversions, one number a lane
 // and wrapper. A cluster of two CTAs of a warp runs them once; every number is compared on the
-// host with what the wrapper's comment promises. SPDX-License-Identifier: Apache-2.0
+// host with what the wrapper's comment promises.
+// SPDX-License-Identifier: Apache-2.0
 #include "small_wrappers.h"
 
 #include <cuda_bf16.h>

@@ -1,6 +1,7 @@
 // Measures every stage on CUDA views against the float64 reference on the same inputs: dtypes,
 // lengths, packings, strides, chunk sizes, state layouts. Outputs start as NaN, so that what is not
-// written, or written where nothing belongs, shows. SPDX-License-Identifier: Apache-2.0
+// written, or written where nothing belongs, shows.
+// SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
 #include <cmath>

@@ -1,6 +1,7 @@
 // Measures whether a CUDA prefill's bits depend on timing: a library whose bfloat16 kernel sleeps
 // at random before its waits (SLUICE_STRESS_ROLES, src/cuda/tile/pipeline.cuh) runs the same calls
-// as the normal one, many times. SPDX-License-Identifier: Apache-2.0
+// as the normal one, many times.
+// SPDX-License-Identifier: Apache-2.0
 #include <dlfcn.h>
 #include <gtest/gtest.h>
 

@@ -1,7 +1,8 @@
 // Checks that every wgmma shape, operand source and tile orientation that the kernels use
 // multiplies known matrices correctly, and that ldmatrix and stmatrix agree with the swizzle of the
 // copy engine. One warpgroup per test loads tiles by tensor maps, and every element is compared on
-// the host. SPDX-License-Identifier: Apache-2.0
+// the host.
+// SPDX-License-Identifier: Apache-2.0
 #include <cuda_runtime.h>
 
 #include <cmath>

@@ -1,5 +1,6 @@
 // Measures which steps the decode kernel takes, and what it says of the others. Problems are built
-// by hand and spoilt in one thing each; no GPU is needed. SPDX-License-Identifier: Apache-2.0
+// by hand and spoilt in one thing each; no GPU is needed.
+// SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
 #include <functional>

@@ -1,7 +1,8 @@
 // Runs layer_prefill and the gated norm of the CUDA backend on the CPU where the parity suite
 // beside it does not go: the layout that the fused delta rule kernel asks for, chunked prefill,
 // core_out in every dtype, padded rows of NaN, workspaces of any content. Bits are compared
-// throughout. SPDX-License-Identifier: Apache-2.0
+// throughout.
+// SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
 #include <cmath>

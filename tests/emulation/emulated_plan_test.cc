@@ -1,6 +1,7 @@
 // Runs the planner's own source on the CPU, on up to 1000 sequences of all kinds and on offsets
 // that make no sense, and holds its tables against what they promise. Also: which heads start
-// early. SPDX-License-Identifier: Apache-2.0
+// early.
+// SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -1,5 +1,6 @@
 // Tensors in host memory that say they are on a GPU: the emulated backend reads them where they
-// are. SPDX-License-Identifier: Apache-2.0
+// are.
+// SPDX-License-Identifier: Apache-2.0
 #include <cstdlib>
 #include <cstring>
 

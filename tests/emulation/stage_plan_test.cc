@@ -1,5 +1,6 @@
 // Measures how stages are spread over a GPU, and which kernel a pair gets: sizes as they are in a
-// problem. Host code alone; nothing is launched. SPDX-License-Identifier: Apache-2.0
+// problem. Host code alone; nothing is launched.
+// SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
 #include "cuda/kernels/stages/compact.h"

@@ -1,7 +1,8 @@
 // Measures what recurrent_step promises across calls: bits that depend neither on batch mates nor
 // on how many tokens a call takes, speculation that ends where plain decoding does, and memory that
 // a malformed index or a NaN cannot reach. Sessions of public calls on pools that live on between
-// them. SPDX-License-Identifier: Apache-2.0
+// them.
+// SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -1,7 +1,8 @@
 // Measures that a batch of verify, decode and prefill rows is served as docs/api.md says: one call
 // for rows of any length, or one layer_decode for verified drafts and one layer_prefill for all
 // others, on slices of the same tensors, each writing its own rows. Compared with one call for
-// everything. SPDX-License-Identifier: Apache-2.0
+// everything.
+// SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
 #include <cmath>

@@ -1,6 +1,7 @@
 // Measures whether the yardstick of gradients, which is the chunk form, is the reference's
 // recurrence where nothing is rounded, and that 16-bit operands take it as far from that as their
-// dtype says. SPDX-License-Identifier: Apache-2.0
+// dtype says.
+// SPDX-License-Identifier: Apache-2.0
 #include "support/backward_yardstick.hpp"
 
 #include <gtest/gtest.h>

@@ -1,6 +1,7 @@
 // Measures whether case files are understood, and refused where a field or tensor is wrong.
 // How: a valid case of each operator is written, then changed in one place, and the message
-// compared. SPDX-License-Identifier: Apache-2.0
+// compared.
+// SPDX-License-Identifier: Apache-2.0
 #include "io/case_file.hpp"
 
 #include <gtest/gtest.h>

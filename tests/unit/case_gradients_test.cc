@@ -1,6 +1,7 @@
 // Measures whether cases of op gradients are understood, and refused where a gradient is recorded
 // of what the case has not. How: a valid case is written, then changed in one place, and the
-// message compared. SPDX-License-Identifier: Apache-2.0
+// message compared.
+// SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
 #include <functional>

@@ -1,6 +1,7 @@
 // Measures whether cases of op stages are understood, and refused where a result is recorded
 // without what its stage reads. How: a valid chain is written, then changed in one place, and the
-// message compared. SPDX-License-Identifier: Apache-2.0
+// message compared.
+// SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
 #include <functional>

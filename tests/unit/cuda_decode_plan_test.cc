@@ -1,6 +1,7 @@
 // Measures how the decode kernel's launches are cut up: every tile belongs to one CTA, clusters and
 // shared memory stay within what a GPU has, small batches reach all multiprocessors. Host
-// arithmetic; no GPU and no nvcc is needed. SPDX-License-Identifier: Apache-2.0
+// arithmetic; no GPU and no nvcc is needed.
+// SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
 #include "cuda/kernels/decode/plan_grid.hpp"

@@ -1,6 +1,7 @@
 // Tests the gradients of the reference against central differences of its own forward pass, in
 // float64: along random directions of every input, and by single elements. The two share no
-// formula. SPDX-License-Identifier: Apache-2.0
+// formula.
+// SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <cmath>
 #include <functional>

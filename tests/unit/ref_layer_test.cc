@@ -1,6 +1,7 @@
 // Tests the reference's convolution, gated norm and layer against definitions written out here, and
 // a sequence in pieces against the same sequence at once. Problems are float64 views, so equal
-// means equal bits unless a tolerance is given. SPDX-License-Identifier: Apache-2.0
+// means equal bits unless a tolerance is given.
+// SPDX-License-Identifier: Apache-2.0
 #include <cmath>
 
 #include "unit/ref_case.hpp"

@@ -1,7 +1,8 @@
 // Tests the executable specification: both forms of the delta rule agree to 1e-11 in float64 on
 // every input profile, and the options mean what sluice.h says. Problems are float64 views handed
 // to the backend tables directly, so that nothing is rounded on the way; small cases have answers
-// by hand. SPDX-License-Identifier: Apache-2.0
+// by hand.
+// SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <cmath>
 #include <limits>

@@ -1,6 +1,7 @@
 // Measures that chunk_forward refuses states, offsets, slots and devices outside its contract, by
 // name, and writes nothing then. Each table row spoils one thing in a valid call and states the
-// whole message. SPDX-License-Identifier: Apache-2.0
+// whole message.
+// SPDX-License-Identifier: Apache-2.0
 #include "refusals_chunk_forward.hpp"
 
 namespace sluice::testing {

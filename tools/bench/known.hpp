@@ -1,4 +1,5 @@
-// Numbers that may not be known, which are NaN in rows. SPDX-License-Identifier: Apache-2.0
+// Numbers that may not be known, which are NaN in rows.
+// SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_TOOLS_BENCH_KNOWN_HPP_
 #define SLUICE_TOOLS_BENCH_KNOWN_HPP_
 

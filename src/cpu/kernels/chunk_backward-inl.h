@@ -5,7 +5,8 @@
 // Numbers NUM: float32 products; G is a pair of floats and dG a double, so that what slow gates sum
 //         and strong gates cancel keeps float32's precision.
 // Floor   Forward states 2 K V + 1.5 C (K + V), gradients 7 K V + 4.5 C (K + V) multiply-adds a
-// token. SPDX-License-Identifier: Apache-2.0
+//         token.
+// SPDX-License-Identifier: Apache-2.0
 #if defined(SLUICE_CPU_KERNELS_CHUNK_BACKWARD_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef SLUICE_CPU_KERNELS_CHUNK_BACKWARD_INL_H_
 #undef SLUICE_CPU_KERNELS_CHUNK_BACKWARD_INL_H_

@@ -1,5 +1,6 @@
 // Per-target: one sequence of a convolution, its inputs, outputs and state, for a block of
-// channels. SPDX-License-Identifier: Apache-2.0
+// channels.
+// SPDX-License-Identifier: Apache-2.0
 #if defined(SLUICE_CPU_KERNELS_CONV_STATE_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef SLUICE_CPU_KERNELS_CONV_STATE_INL_H_
 #undef SLUICE_CPU_KERNELS_CONV_STATE_INL_H_

@@ -1,6 +1,5 @@
 // Math    One panel of columns of S and key-wise decays: S <- diag(alpha) S, u = S^T k, w = S^T q
-// in
-//         one pass, then delta = beta (v - u), o = w + (k . q) delta, and S <- S + k delta^T
+//         in one pass, then delta = beta (v - u), o = w + (k . q) delta, and S <- S + k delta^T
 //         with the next token's pass. Linear attention: delta = v.
 // Order   A lane is a column of S; sums run over k in ascending order with fused multiply-adds.
 // Memory  A panel [K][columns] stays in L1 for all tokens, whatever the state's layout and dtype.

@@ -1,5 +1,6 @@
 // Views of token rows, of pools and of slot tables as step kernels take them: PODs that the host
-// fills in. SPDX-License-Identifier: Apache-2.0
+// fills in.
+// SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CUDA_DEVICE_POOLS_H_
 #define SLUICE_CUDA_DEVICE_POOLS_H_
 

@@ -1,5 +1,6 @@
 // Which rows a sequence has, and which slots its state comes from and goes to: the rules of
-// sluice.h on device data. SPDX-License-Identifier: Apache-2.0
+// sluice.h on device data.
+// SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CUDA_DEVICE_SEQUENCE_CUH_
 #define SLUICE_CUDA_DEVICE_SEQUENCE_CUH_
 

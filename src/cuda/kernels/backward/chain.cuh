@@ -4,8 +4,7 @@
 //           chain: dN += diag(exp(G_C - G)) k D', D = exp(G_C) D' + scale q^T diag(exp G) d_o - w^T
 //           dN
 // Roles     local: a CTA has one (chunk, head). chain: one (sequence, head, 32 columns of V), and
-// goes
-//           from chunk to chunk with D in shared memory; columns know nothing of each other.
+//           goes from chunk to chunk with D in shared memory; columns know nothing of each other.
 // Memory    operands and P or dN: 15 or 23 KB; D: 128 K bytes
 // Floor     docs/kernels/backward.md
 //

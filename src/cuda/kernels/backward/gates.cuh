@@ -1,5 +1,6 @@
 // What all kernels of chunk_backward share: numbers of tokens and heads, sums over a CTA,
-// derivatives of gates. SPDX-License-Identifier: Apache-2.0
+// derivatives of gates.
+// SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CUDA_KERNELS_BACKWARD_GATES_CUH_
 #define SLUICE_CUDA_KERNELS_BACKWARD_GATES_CUH_
 

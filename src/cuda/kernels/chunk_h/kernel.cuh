@@ -4,15 +4,13 @@
 //           tokens. Gradients, from the last chunk to the first: dh = D, dN += diag(exp(G_C - G)) k
 //           D, D <- exp(G_C) D + q^T diag(scale exp G) d_o - w^T dN
 // Roles     persistent grid, an item is 64 or 128 columns of V of one (sequence, head). Warpgroup
-// 0:
-//           a warp that loads, three that make factors of chunks by turns. Each of the others has
-//           S^T of 64 columns in registers: rows are columns of V, so that what one product gives
-//           is the left operand of the next
+//           0: a warp that loads, three that make factors of chunks by turns. Each of the others
+//           has S^T of 64 columns in registers: rows are columns of V, so that what one product
+//           gives is the left operand of the next
 // Pipeline  (arrows are stages of one mbarrier ring) k, w, u, factors --> S rounded -> w S while h
 //           leaves -> v_new -> S += while v_new leaves
 // Memory    SharedMemoryPlan: stages of 40 or 48 KB at K = 128, two tiles of h and of v_new: those
-// of one
-//           chunk leave while the next one's are written
+//           of one chunk leave while the next one's are written
 // Floor     docs/kernels/stages.md
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CUDA_KERNELS_CHUNK_H_KERNEL_CUH_

@@ -1,7 +1,8 @@
 // Bodies where tokens are neighbours in memory (channel-first views): a thread has the tokens of
 // one pack and goes through a few channels, kLinesAhead of them in flight. A pack is computed as if
 // it were of one sequence; only what is stored of it knows better, since outputs of a sequence's
-// first W - 1 tokens are the head's. SPDX-License-Identifier: Apache-2.0
+// first W - 1 tokens are the head's.
+// SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CUDA_KERNELS_CONV1D_LINES_CUH_
 #define SLUICE_CUDA_KERNELS_CONV1D_LINES_CUH_
 

@@ -1,4 +1,5 @@
-// The launches of a convolution. SPDX-License-Identifier: Apache-2.0
+// The launches of a convolution.
+// SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CUDA_KERNELS_CONV1D_PIECES_H_
 #define SLUICE_CUDA_KERNELS_CONV1D_PIECES_H_
 

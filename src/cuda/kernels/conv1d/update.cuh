@@ -1,6 +1,7 @@
 // Updates: one token of each sequence, as a decode step has it. Head items do the same for any
 // form; PERF an instance of these is a thirtieth of their code, and code that runs once is fetched
-// from memory line by line. SPDX-License-Identifier: Apache-2.0
+// from memory line by line.
+// SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CUDA_KERNELS_CONV1D_UPDATE_CUH_
 #define SLUICE_CUDA_KERNELS_CONV1D_UPDATE_CUH_
 

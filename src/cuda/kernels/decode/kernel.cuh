@@ -5,13 +5,13 @@
 //           over the old state: u = S^T k, w = S^T q, delta = beta (v - alpha u),
 //           o = scale (alpha w + (k.q) delta), S <- alpha S + k delta^T.
 // Roles     unit = (sequence, key head), cut into tiles of 128, 64 or 32 columns of its value
-// heads.
+//           heads.
 //           A CTA has some or all tiles of a unit, one at a time, in registers; of a layer, the
 //           CTAs of a unit are a cluster.
 // Pipeline  ask the L2 for the state -> wait for earlier launches -> request slots, tokens, then
-// the
-//           state of the first tile -> tokens to shared memory -> barrier -> per tile and token:
-//           sums of a warp -> barrier -> update -> store the state -> (layer) norm, conv states
+//           the state of the first tile -> tokens to shared memory -> barrier -> per tile and
+//           token: sums of a warp -> barrier -> update -> store the state -> (layer) norm, conv
+//           states
 // Memory    dynamic shared memory: StageSizes, 18 KiB at T = 1; registers: 64 of state a thread.
 // Floor     state read and written once: 128 KiB per (sequence, value head) in float32.
 // Rejected  docs/kernels/decode.md

@@ -2,7 +2,7 @@
 // and the fold.
 //
 // Order of sums over rows, whatever the width of the tile: blocks of 16 rows on their own, then a
-// binary tree over the blocks, first a warp's, then the warps'.
+//       binary tree over the blocks, first a warp's, then the warps'.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CUDA_KERNELS_DECODE_RING_PRODUCTS_CUH_
 #define SLUICE_CUDA_KERNELS_DECODE_RING_PRODUCTS_CUH_

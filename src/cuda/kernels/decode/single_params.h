@@ -1,5 +1,6 @@
 // One token of every sequence on whole heads: what single.cuh is told, and how its launch is cut
-// up. SPDX-License-Identifier: Apache-2.0
+// up.
+// SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CUDA_KERNELS_DECODE_SINGLE_PARAMS_H_
 #define SLUICE_CUDA_KERNELS_DECODE_SINGLE_PARAMS_H_
 

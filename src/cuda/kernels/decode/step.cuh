@@ -1,7 +1,8 @@
 // One token on a CTA's tile of S, in registers.
 //
 // Order of sums over rows of S, whatever the layout, the width of the tile and the CTA: blocks of
-// four rows one after the other, fused, and a binary tree over the blocks. Every part of a tile
+//       four rows one after the other, fused, and a binary tree over the blocks. Every part of a
+//       tile
 // that a thread, some lanes or a warp have is a whole branch of it.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CUDA_KERNELS_DECODE_STEP_CUH_

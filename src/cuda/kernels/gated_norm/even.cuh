@@ -1,7 +1,8 @@
 // Rows of 16-bit numbers that are one evenly spaced axis, in the form of models: V of 128 or 256,
 // SiLU, weights that are packs. A lane has eight numbers of one row, and nothing is looked up or
 // divided: PERF code that runs once is fetched as it runs, and a launch of as many rows as there
-// are keeps more of them in flight than walks do. SPDX-License-Identifier: Apache-2.0
+// are keeps more of them in flight than walks do.
+// SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CUDA_KERNELS_GATED_NORM_EVEN_CUH_
 #define SLUICE_CUDA_KERNELS_GATED_NORM_EVEN_CUH_
 

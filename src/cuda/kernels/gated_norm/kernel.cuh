@@ -6,9 +6,8 @@
 //           by elements: a warp has a row of any V, alignment and stride.
 // Pipeline  none; the sum over a row is one butterfly of shuffles within a warp.
 // Memory    registers only. In place (out is x's memory) every element is read before it is
-// written,
-//           by the thread that writes it; rows by elements are read twice, and the shuffles of the
-//           sum stand between the first reading and the writing.
+//           written, by the thread that writes it; rows by elements are read twice, and the
+//           shuffles of the sum stand between the first reading and the writing.
 // Floor     docs/kernels/layer.md
 // Rejected  docs/kernels/layer.md
 //

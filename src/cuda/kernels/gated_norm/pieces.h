@@ -1,4 +1,5 @@
-// More rows than one launch takes, in several. SPDX-License-Identifier: Apache-2.0
+// More rows than one launch takes, in several.
+// SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CUDA_KERNELS_GATED_NORM_PIECES_H_
 #define SLUICE_CUDA_KERNELS_GATED_NORM_PIECES_H_
 

@@ -1,14 +1,13 @@
 // The generic kernel: chunk_forward and recurrent_step token by token, right for every option.
 //
 // Math      S <- alpha S (key-wise gates: diag(alpha) S); delta = beta (v - S^T k) (simple GLA: v);
-// S <- S + k delta^T;
-//           o = scale S^T q. All in float32; o is read from the unrounded state.
+//           S <- S + k delta^T; o = scale S^T q. All in float32; o is read from the unrounded
+//           state.
 // Roles     one CTA of 128 threads per (sequence, value head, slice of 64, 32 or 16 columns of V);
 //           eight lanes share a column, each thread keeps up to 64 elements of S in registers.
 // Pipeline  stage a block of tokens -> barrier -> tokens one by one -> barrier -> write o
 // Memory    static shared memory: 12 to 21 KB, q, k, v, o of a block in float32; dynamic: 2 to 10
-// KB
-//           where gates are key-wise, their decays.
+//           KB where gates are key-wise, their decays.
 // Floor     docs/kernels/generic.md
 // Rejected  docs/kernels/generic.md; right comes first here, fast kernels have rooms of their own
 //

@@ -4,7 +4,8 @@
 // PERF A stage of few chunks is over in a few microseconds, most of which pass with fetching code
 // and parameters that no cache has: kernels that know sizes and dtypes are a quarter of the others,
 // and have a tenth of their parameters. Chunks of 64 tokens, one a CTA: grid (heads, chunks,
-// batch). SPDX-License-Identifier: Apache-2.0
+// batch).
+// SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CUDA_KERNELS_STAGES_COMPACT_H_
 #define SLUICE_CUDA_KERNELS_STAGES_COMPACT_H_
 

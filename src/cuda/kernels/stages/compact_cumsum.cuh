@@ -2,8 +2,7 @@
 //
 // Math      G_i = sum over j <= i of g_j, g clamped at -128: additions in the order of cumsum.cuh
 // Roles     a CTA has one chunk and 16 heads; a thread moves four heads of a token, a warp scans
-// two
-//           heads at once, four tokens a lane
+//           two heads at once, four tokens a lane
 // Memory    4 KB of shared memory: the gates, turned
 // Floor     docs/kernels/stages.md
 // SPDX-License-Identifier: Apache-2.0

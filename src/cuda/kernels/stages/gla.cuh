@@ -5,9 +5,9 @@
 // Roles     a CTA of 128 threads has 64 columns of V of one (sequence, head); S is in registers in
 //           float32: warp w has rows 16 w + 64 b; of o it has rows 16 w
 // Pipeline  the next block's q, k, v on their way:
-//           S rounded -> barrier -> P = q k^T, o = q S + P v, S += k^T v -> barrier
-// Segments  where sequences and heads are fewer than multiprocessors: one pass finds what each
-//           segment of a sequence adds to S, join.cuh what each starts from, a second pass o
+//           S rounded -> barrier -> P = q k^T, o = q S + P v, S += k^T v -> barrier Segments  where
+//           sequences and heads are fewer than multiprocessors: one pass finds what each segment of
+//           a sequence adds to S, join.cuh what each starts from, a second pass o
 // Memory    tiles of 8 KB: two blocks of q, k (K / 64 each) and v, S (K / 64), o: 104 KB at
 //           K = 128, two CTAs on a multiprocessor
 // Floor     docs/kernels/stages.md

@@ -3,7 +3,8 @@
 // Tiles lie in shared memory as 64 rows of 128 bytes, their 16-byte pieces permuted by row
 // (tile/swizzle.hpp), so that ldmatrix meets no bank twice. A warp has 16 rows of a result; lane l
 // has rows l / 4 and l / 4 + 8 and columns 8 j + l % 4 * 2 and the next of its tiles j of 8
-// columns. SPDX-License-Identifier: Apache-2.0
+// columns.
+// SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CUDA_KERNELS_STAGES_MMA_CUH_
 #define SLUICE_CUDA_KERNELS_STAGES_MMA_CUH_
 

@@ -4,8 +4,7 @@
 //           S <- diag(exp(G_C)) S + (exp(G_C - G) * k)^T v_new
 //           o = scale (diag(exp G) q S + (exp(G_i - G_j) q k^T, i >= j) v_new)
 // Roles     chain: a CTA has one (sequence, head, 32 columns of V) and goes from chunk to chunk
-// with
-//           S in shared memory; it writes h and v_new (chunk_h), or o (chunk_o without h).
+//           with S in shared memory; it writes h and v_new (chunk_h), or o (chunk_o without h).
 //           outputs: a CTA has one (chunk, head) and reads S from h (chunk_o with h).
 // Memory    operands, P of 64 x 32, v_new of 128 x 32: 32 KB; S: 128 K bytes
 // Floor     none, as plain.cuh

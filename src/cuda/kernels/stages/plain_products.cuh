@@ -1,5 +1,5 @@
 // Products of tiles in float32 for any dtype and stride, by a CTA of 256 threads: tiles of 64 rows
-// and 32 columns, of which a thread has four rows and two columns.
+//          and 32 columns, of which a thread has four rows and two columns.
 //
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CUDA_KERNELS_STAGES_PLAIN_PRODUCTS_CUH_

@@ -1,7 +1,8 @@
 // Keys of chunk_h with key-wise gates, for states.cuh: k <- exp(G_C - G) * k, one G a channel.
 //
 // Math      o[token, head, l] = exp(G_C[l] - G_token[l]) k[token, key head, l], rounded to k's
-// dtype Roles     a CTA has one (chunk, head); a thread two channels of a token at a time Memory
+//           dtype Roles     a CTA has one (chunk, head); a thread two channels of a token at a time
+//           Memory
 // none shared; reads 4 + e bytes a number, writes e Floor     docs/kernels/stages.md
 //
 // SPDX-License-Identifier: Apache-2.0

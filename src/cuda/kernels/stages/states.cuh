@@ -3,9 +3,8 @@
 // Math      h = S, v_new = u - w S, S <- exp(G_C) S + k^T diag(exp(G_C - G)) v_new; key-wise gates,
 //           k scaled before: S <- diag(exp(G_C)) S + k^T v_new
 // Roles     a CTA of 256 threads has 16 kTiles (64 or 32) columns of S of one (sequence, head); S
-// is
-//           in registers in float32: warp w has rows 16 (w % 4) + 64 b and 8 kTiles columns, those
-//           from 8 kTiles (w / 4) on
+//           is in registers in float32: warp w has rows 16 (w % 4) + 64 b and 8 kTiles columns,
+//           those from 8 kTiles (w / 4) on
 // Pipeline  tokens go by in blocks of 64, the next kRing - 1 on their way, gates a chunk earlier:
 //           S rounded -> barrier -> h out, v_new = u - w S -> barrier -> v_new out, S += k^T v_new
 // Memory    tiles of 8 KB: kRing blocks of w, k (K / 64 each) and u, S (K / 64), v_new. Two blocks
