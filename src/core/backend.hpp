@@ -4,6 +4,8 @@
 #define SLUICE_CORE_BACKEND_HPP_
 
 #include <cstddef>
+#include <cstring>
+#include <type_traits>
 
 #include "core/problem.hpp"
 #include "sluice/status.hpp"
@@ -13,18 +15,69 @@ namespace sluice::core {
 /// Name of the kernel chosen, e.g. "cpu.chunk_forward.avx512"; static storage.
 using KernelName = const char*;
 
-/// One operator of a backend. All three take a validated problem; run() is only called after
-/// select() succeeded and with a workspace of at least workspace() bytes, 256-byte aligned.
+/// What a call will do, decided once from a validated problem. Plain data: it lives as long as the
+/// call and may be copied.
+struct Plan {
+  KernelName kernel = nullptr;
+  size_t workspace_bytes = 0;
+  const void* entry = nullptr;  ///< the backend's own: which entry of a catalogue it is
+
+  /// Keeps what the backend decided beside the kernel's name, for its run().
+  template <class Choice>
+  void keep(const Choice& choice) noexcept {
+    static_assert(sizeof(Choice) <= sizeof(choice_) && std::is_trivially_copyable_v<Choice>);
+    std::memcpy(choice_, &choice, sizeof choice);
+  }
+  /// What keep() was given.
+  template <class Choice>
+  Choice kept() const noexcept {
+    static_assert(sizeof(Choice) <= sizeof(choice_) && std::is_trivially_copyable_v<Choice>);
+    Choice choice;
+    std::memcpy(static_cast<void*>(&choice), choice_, sizeof choice);
+    return choice;
+  }
+
+ private:
+  alignas(8) std::byte choice_[192];
+};
+
+/// What a plan is made for.
+enum class PlanFor {
+  kCall,  ///< these addresses
+  /// Sizes, strides and dtypes like these at any address: workspaces are asked for before tensors
+  /// exist. Of all kernels that addresses choose between, workspace_bytes is the largest need.
+  kAnyAddress,
+};
+
+/// One operator of a backend.
 template <class Problem>
 struct Operator {
-  /// Chooses the kernel from sizes, strides and dtypes alone, or refuses with kUnsupported and a
+  /// Decides what a call with this validated problem does, or refuses with kUnsupported and a
   /// message that lists what is supported. Null: the backend has no such operator.
-  Status (*select)(const Problem&, KernelName*) noexcept = nullptr;
-  /// Scratch bytes, from sizes alone; an upper bound for any cu_seqlens content.
-  size_t (*workspace)(const Problem&) noexcept = nullptr;
-  /// Runs, or enqueues on `stream`.
-  Status (*run)(const Problem&, sluice_workspace, void* stream) noexcept = nullptr;
+  Status (*plan)(const Problem&, PlanFor, Plan*) noexcept = nullptr;
+  /// Runs, or enqueues on `stream`, what plan() decided for this problem (PlanFor::kCall). The
+  /// workspace has at least plan.workspace_bytes, 256-byte aligned.
+  Status (*run)(const Problem&, const Plan&, sluice_workspace, void* stream) noexcept = nullptr;
 };
+
+/// An operator of which sizes alone choose the kernel and its scratch, whatever the addresses.
+/// @tparam select names the kernel, or refuses: Status(const Problem&, KernelName*)
+/// @tparam workspace scratch bytes, an upper bound for any cu_seqlens content
+/// @tparam run as Operator::run, without a plan
+/// @tparam ready asked before select: refuses what the environment asks for and cannot have
+template <auto select, auto workspace, auto run, Status (*ready)() noexcept = ok_status>
+constexpr auto operator_by_sizes() noexcept {
+  return [&]<class Problem>(size_t (*)(const Problem&) noexcept) {
+    return Operator<Problem>{[](const Problem& problem, PlanFor, Plan* plan) noexcept {
+                               Status status = ready();
+                               if (status.ok()) status = select(problem, &plan->kernel);
+                               if (status.ok()) plan->workspace_bytes = workspace(problem);
+                               return status;
+                             },
+                             [](const Problem& problem, const Plan&, sluice_workspace scratch,
+                                void* stream) noexcept { return run(problem, scratch, stream); }};
+  }(workspace);
+}
 
 struct Backend {
   sluice_implementation id;

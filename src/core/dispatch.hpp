@@ -22,8 +22,7 @@ extern thread_local KernelName last_kernel;
 /// Message of this thread's last failed call.
 extern thread_local Status last_status;
 
-/// Operator table entry `member` for a validated problem: chooses, selects, checks the workspace
-/// and runs. kQuery stops after selection.
+/// What is asked of an operator: whether it is supported, its workspace, or the call itself.
 enum class Action { kSelect, kWorkspace, kRun };
 
 /// What an action needs and gives.
@@ -41,6 +40,8 @@ constexpr size_t kWorkspaceAlignment = 256;
 Status check_stream(const char* op, const Validated& call, const Call& request) noexcept;
 Status check_workspace(const char* op, const sluice_workspace& workspace, size_t needed) noexcept;
 
+/// Answers a request for a validated problem by entry `member` of the operator table: chooses the
+/// backend, plans once, and for a call checks the workspace and runs the plan.
 template <class Problem>
 Status dispatch(const char* op, const Validated& call, const Problem& problem,
                 Operator<Problem> Backend::* member, Call* request) noexcept {
@@ -48,17 +49,20 @@ Status dispatch(const char* op, const Validated& call, const Problem& problem,
   const Backend* backend = nullptr;
   if (Status s = choose_backend(op, call, &backend); !s.ok()) return s;
   const Operator<Problem>& entry = backend->*member;
-  if (entry.select == nullptr) {
+  if (entry.plan == nullptr) {
     return Status::failure(Code::kUnsupported, "%s: implementation = %s, expected one that has it",
                            op, backend->name);
   }
-  if (Status s = entry.select(problem, &request->kernel); !s.ok()) return s;
-  if (request->action == Action::kSelect) return ok_status();
-  request->bytes = entry.workspace(problem);
-  if (request->action == Action::kWorkspace) return ok_status();
+  const bool sizes = request->action == Action::kWorkspace;
+  Plan plan;
+  const PlanFor purpose = sizes ? PlanFor::kAnyAddress : PlanFor::kCall;
+  if (Status s = entry.plan(problem, purpose, &plan); !s.ok()) return s;
+  request->kernel = plan.kernel;
+  request->bytes = plan.workspace_bytes;
+  if (request->action != Action::kRun) return ok_status();
   if (Status s = check_stream(op, call, *request); !s.ok()) return s;
   if (Status s = check_workspace(op, request->workspace, request->bytes); !s.ok()) return s;
-  if (Status s = entry.run(problem, request->workspace, request->stream); !s.ok()) return s;
+  if (Status s = entry.run(problem, plan, request->workspace, request->stream); !s.ok()) return s;
   last_kernel = request->kernel;
   return ok_status();
 }

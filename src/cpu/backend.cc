@@ -25,20 +25,6 @@ Status environment() noexcept {
   return status.ok() ? threads_request() : status;
 }
 
-/// An operator's own choice of kernel, after the environment's.
-template <class Problem, Status (*select)(const Problem&, core::KernelName*) noexcept>
-Status select_in_environment(const Problem& problem, core::KernelName* kernel) noexcept {
-  const Status status = environment();
-  return status.ok() ? select(problem, kernel) : status;
-}
-
-template <class Problem, Status (*select)(const Problem&, core::KernelName*) noexcept>
-constexpr core::Operator<Problem> make_operator(size_t (*workspace)(const Problem&) noexcept,
-                                                Status (*run)(const Problem&, sluice_workspace,
-                                                              void*) noexcept) noexcept {
-  return {select_in_environment<Problem, select>, workspace, run};
-}
-
 Status warm_up(int32_t /*device_index*/) noexcept {
   choose_isa();
   const Status status = environment();
@@ -68,23 +54,22 @@ core::Backend make_backend() noexcept {
   backend.warm_up = warm_up;
   backend.describe = describe;
   backend.set_executor = set_executor;
-  using core::CausalConvProblem, core::DeltaRuleProblem, core::GatedNormProblem, core::LayerProblem;
-  backend.chunk_forward =
-      make_operator<DeltaRuleProblem, select_chunk_forward>(chunk_forward_workspace, chunk_forward);
-  backend.recurrent_step = make_operator<DeltaRuleProblem, select_recurrent_step>(
-      recurrent_step_workspace, recurrent_step);
-  backend.causal_conv1d = make_operator<CausalConvProblem, select_causal_conv1d>(
-      causal_conv1d_workspace, causal_conv1d);
-  backend.gated_rms_norm = make_operator<GatedNormProblem, select_gated_rms_norm>(
-      gated_rms_norm_workspace, gated_rms_norm);
-  backend.layer_prefill =
-      make_operator<LayerProblem, select_layer_prefill>(layer_prefill_workspace, layer_prefill);
-  backend.layer_decode =
-      make_operator<LayerProblem, select_layer_decode>(layer_decode_workspace, layer_decode);
-  backend.chunk_stage = make_operator<core::ChunkStageProblem, select_chunk_stage>(
-      chunk_stage_workspace, chunk_stage);
-  backend.chunk_backward = make_operator<core::ChunkBackwardProblem, select_chunk_backward>(
-      chunk_backward_workspace, chunk_backward);
+  backend.chunk_forward = core::operator_by_sizes<select_chunk_forward, chunk_forward_workspace,
+                                                  chunk_forward, environment>();
+  backend.recurrent_step = core::operator_by_sizes<select_recurrent_step, recurrent_step_workspace,
+                                                   recurrent_step, environment>();
+  backend.causal_conv1d = core::operator_by_sizes<select_causal_conv1d, causal_conv1d_workspace,
+                                                  causal_conv1d, environment>();
+  backend.gated_rms_norm = core::operator_by_sizes<select_gated_rms_norm, gated_rms_norm_workspace,
+                                                   gated_rms_norm, environment>();
+  backend.layer_prefill = core::operator_by_sizes<select_layer_prefill, layer_prefill_workspace,
+                                                  layer_prefill, environment>();
+  backend.layer_decode = core::operator_by_sizes<select_layer_decode, layer_decode_workspace,
+                                                 layer_decode, environment>();
+  backend.chunk_stage = core::operator_by_sizes<select_chunk_stage, chunk_stage_workspace,
+                                                chunk_stage, environment>();
+  backend.chunk_backward = core::operator_by_sizes<select_chunk_backward, chunk_backward_workspace,
+                                                   chunk_backward, environment>();
   return backend;
 }
 

@@ -106,14 +106,22 @@ core::Backend make_backend() noexcept {
   backend.available = available;
   backend.warm_up = warm_up;
   backend.describe = describe;
-  backend.chunk_forward = {select_delta_rule, delta_rule_workspace, run_delta_rule};
-  backend.recurrent_step = {select_recurrent_step, recurrent_step_workspace, run_recurrent_step};
-  backend.causal_conv1d = {select_causal_conv1d, causal_conv1d_workspace, run_causal_conv1d};
-  backend.gated_rms_norm = {select_gated_rms_norm, gated_rms_norm_workspace, run_gated_rms_norm};
-  backend.layer_decode = {select_layer_decode, layer_decode_workspace, run_layer_decode};
-  backend.chunk_stage = {select_chunk_stage, chunk_stage_workspace, run_chunk_stage};
-  backend.chunk_backward = {select_chunk_backward, chunk_backward_workspace, run_chunk_backward};
-  backend.layer_prefill = {select_layer_prefill, layer_prefill_workspace, run_layer_prefill};
+  backend.chunk_forward =
+      core::operator_by_sizes<select_delta_rule, delta_rule_workspace, run_delta_rule>();
+  backend.recurrent_step = core::operator_by_sizes<select_recurrent_step, recurrent_step_workspace,
+                                                   run_recurrent_step>();
+  backend.causal_conv1d =
+      core::operator_by_sizes<select_causal_conv1d, causal_conv1d_workspace, run_causal_conv1d>();
+  backend.gated_rms_norm = core::operator_by_sizes<select_gated_rms_norm, gated_rms_norm_workspace,
+                                                   run_gated_rms_norm>();
+  backend.layer_decode =
+      core::operator_by_sizes<select_layer_decode, layer_decode_workspace, run_layer_decode>();
+  backend.chunk_stage =
+      core::operator_by_sizes<select_chunk_stage, chunk_stage_workspace, run_chunk_stage>();
+  backend.chunk_backward = core::operator_by_sizes<select_chunk_backward, chunk_backward_workspace,
+                                                   run_chunk_backward>();
+  backend.layer_prefill =
+      core::operator_by_sizes<select_layer_prefill, layer_prefill_workspace, run_layer_prefill>();
   return backend;
 }
 

@@ -147,7 +147,7 @@ void launch_sums(const BackwardParams& params, Launches* launches) {
 }
 
 bool by_tiles(const ChunkBackwardProblem& b) noexcept {
-  return backward_by_tiles(b, compute_capability(b.forward.q.device.index), environment().wish);
+  return backward_by_tiles(b, compute_capability(b.forward.q.device.index), environment());
 }
 
 }  // namespace

@@ -95,7 +95,7 @@ class Launches {
 /// Whether tensor cores take the call: Hopper, one 16-bit dtype and aligned rows of q, k, v and
 /// d_o, K = V = 128, states in KV.
 bool backward_by_tiles(const core::ChunkBackwardProblem& problem, int capability,
-                       const Wish& wish) noexcept;
+                       const Environment& wish) noexcept;
 core::KernelName backward_tiles_name(const core::ChunkBackwardProblem& problem) noexcept;
 /// Bytes that they need for sizes and dtypes like these; 0 where they never go.
 size_t backward_tiles_workspace(const core::ChunkBackwardProblem& problem) noexcept;

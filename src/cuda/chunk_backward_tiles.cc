@@ -189,8 +189,9 @@ class Forward {
 
 }  // namespace
 
-bool backward_by_tiles(const ChunkBackwardProblem& b, int capability, const Wish& wish) noexcept {
-  if (capability != kHopperCapability || wish.kernel == KernelWish::kGeneric || !suits(b)) {
+bool backward_by_tiles(const ChunkBackwardProblem& b, int capability,
+                       const Environment& wish) noexcept {
+  if (capability != kHopperCapability || wish.kernel == KernelOverride::kGeneric || !suits(b)) {
     return false;
   }
   // WHY whether there is a norm or not: then q and k are copies of these.

@@ -23,7 +23,7 @@ Gpu gpu_of(const DeltaRuleProblem& p) noexcept {
 
 Status choose(const DeltaRuleProblem& p, KernelChoice* choice) noexcept {
   if (!environment().status.ok()) return environment().status;
-  return choose_kernel(p, gpu_of(p), environment().wish, choice);
+  return choose_kernel(p, gpu_of(p), environment(), choice);
 }
 
 }  // namespace
@@ -45,9 +45,9 @@ Status select_delta_rule(const DeltaRuleProblem& p, core::KernelName* name) noex
 
 size_t delta_rule_workspace(const DeltaRuleProblem& p) noexcept {
   const Gpu gpu = gpu_of(p);
-  const Wish& wish = environment().wish;
+  const Environment& wish = environment();
   if (!may_be_fused(p, gpu, wish)) return 0;
-  return split_workspace(p, choose_split(p, gpu.room(), wish.split));
+  return split_workspace(p, choose_split(p, gpu.room(), wish.cut));
 }
 
 Status run_delta_rule(const DeltaRuleProblem& p, sluice_workspace workspace,

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cuda/select.h"
 
-#include <cstdlib>
-#include <cstring>
 #include <initializer_list>
 
 #include "cuda/kernels/generic/config.h"
@@ -194,50 +192,25 @@ core::KernelName generic_name(const DeltaRuleProblem& p) noexcept {
 
 }  // namespace
 
-Status parse_wish(const char* name, KernelWish* wish) noexcept {
-  *wish = KernelWish::kAuto;
-  if (name == nullptr || *name == '\0' || std::strcmp(name, "auto") == 0) return ok_status();
-  if (std::strcmp(name, "fused") == 0) {
-    *wish = KernelWish::kFused;
-  } else if (std::strcmp(name, "generic") == 0) {
-    *wish = KernelWish::kGeneric;
-  } else {
-    return Status::failure(Code::kInvalidArgument,
-                           "cuda: SLUICE_CUDA_KERNEL = %s, expected auto, fused or generic", name);
-  }
-  return ok_status();
-}
-
-const Request& environment() noexcept {
-  static const Request instance = [] {
-    Request request;
-    request.status = parse_wish(std::getenv("SLUICE_CUDA_KERNEL"), &request.wish.kernel);
-    if (!request.status.ok()) return request;
-    request.status = parse_split(std::getenv("SLUICE_CUDA_SPLIT"),
-                                 std::getenv("SLUICE_CUDA_HISTORY"), &request.wish.split);
-    return request;
-  }();
-  return instance;
-}
-
-Status choose_kernel(const DeltaRuleProblem& problem, const Gpu& gpu, const Wish& wish,
+Status choose_kernel(const DeltaRuleProblem& problem, const Gpu& gpu, const Environment& wish,
                      KernelChoice* choice) noexcept {
-  if (wish.kernel != KernelWish::kGeneric) {
+  if (wish.kernel != KernelOverride::kGeneric) {
     Status status = check_fused(problem, gpu.capability);
     if (status.ok()) status = check_addresses(problem);
     if (status.ok()) {
-      const auto split = choose_split(problem, gpu.room(), wish.split);
+      const auto split = choose_split(problem, gpu.room(), wish.cut);
       *choice = {DeltaKernel::kFused, fused_name(problem, split), split};
     }
-    if (status.ok() || wish.kernel == KernelWish::kFused) return status;
+    if (status.ok() || wish.kernel == KernelOverride::kFused) return status;
   }
   const Status status = check_generic(problem, gpu.capability);
   if (status.ok()) *choice = {DeltaKernel::kGeneric, generic_name(problem), {}};
   return status;
 }
 
-bool may_be_fused(const DeltaRuleProblem& problem, const Gpu& gpu, const Wish& wish) noexcept {
-  return wish.kernel != KernelWish::kGeneric && check_fused(problem, gpu.capability).ok();
+bool may_be_fused(const DeltaRuleProblem& problem, const Gpu& gpu,
+                  const Environment& wish) noexcept {
+  return wish.kernel != KernelOverride::kGeneric && check_fused(problem, gpu.capability).ok();
 }
 
 }  // namespace sluice::cuda

@@ -14,15 +14,6 @@ enum class DeltaKernel {
   kGeneric,  ///< kernels/generic: token by token, everything else
 };
 
-/// SLUICE_CUDA_KERNEL.
-enum class KernelWish { kAuto, kFused, kGeneric };
-
-/// What the environment asks for.
-struct Wish {
-  KernelWish kernel = KernelWish::kAuto;
-  SplitWish split;
-};
-
 /// What a choice depends on besides the problem.
 struct Gpu {
   int capability = 0;  ///< 10 major + minor
@@ -38,29 +29,15 @@ struct KernelChoice {
   chunk_forward::SplitRequest split;  ///< of the fused kernel
 };
 
-/// Lowest compute capability with kernels, 10 major + minor.
-inline constexpr int kOldestCapability = 80;
-/// The one that the fused kernel is compiled for.
-inline constexpr int kHopperCapability = 90;
-
-/// `name` as a wish; null or empty is auto. kInvalidArgument for unknown names.
-Status parse_wish(const char* name, KernelWish* wish) noexcept;
-
-/// What the environment asks for, read once, or why that is not possible.
-struct Request {
-  Wish wish;
-  Status status = ok_status();
-};
-const Request& environment() noexcept;
-
 /// The fused kernel where it applies, else the generic one, else kUnsupported with what is
 /// supported; a wish for one kernel gives that one or its reason to refuse.
-Status choose_kernel(const core::DeltaRuleProblem& problem, const Gpu& gpu, const Wish& wish,
+Status choose_kernel(const core::DeltaRuleProblem& problem, const Gpu& gpu, const Environment& wish,
                      KernelChoice* choice) noexcept;
 
 /// Whether the fused kernel might be chosen for these sizes, dtypes and strides at some address.
 /// WHY: workspaces are asked for before tensors exist.
-bool may_be_fused(const core::DeltaRuleProblem& problem, const Gpu& gpu, const Wish& wish) noexcept;
+bool may_be_fused(const core::DeltaRuleProblem& problem, const Gpu& gpu,
+                  const Environment& wish) noexcept;
 
 }  // namespace sluice::cuda
 

@@ -3,8 +3,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cstdlib>
-#include <cstring>
 
 #include "cuda/split_linear.h"
 #include "cuda/split_sizes.h"
@@ -19,9 +17,7 @@ using core::DeltaRuleProblem;
 /// Most states at boundaries that the planner may ask for, per multiprocessor: 50 MB on an H200.
 constexpr int64_t kPairsPerMultiprocessor = 3;
 
-bool is_empty(const char* text) noexcept { return text == nullptr || *text == '\0'; }
-
-bool may_forget(const DeltaRuleProblem& p, const SplitWish& wish) noexcept {
+bool may_forget(const DeltaRuleProblem& p, const CutOverride& wish) noexcept {
   if (is_linear(p)) return false;
   if (p.history == SLUICE_HISTORY_FORGET) return true;
   if (p.history == SLUICE_HISTORY_STRICT || wish.strict) return false;
@@ -229,57 +225,8 @@ void apply(sluice_split split, int32_t value, const DeltaRuleProblem& p,
 
 }  // namespace
 
-Status parse_split(const char* split, const char* history, SplitWish* wish) noexcept {
-  *wish = {};
-  if (!is_empty(history) && std::strcmp(history, "auto") != 0) {
-    if (std::strcmp(history, "strict") != 0) {
-      return Status::failure(Code::kInvalidArgument,
-                             "cuda: SLUICE_CUDA_HISTORY = %s, expected auto or strict", history);
-    }
-    wish->strict = true;
-  }
-  if (is_empty(split)) return ok_status();
-  const struct {
-    const char* name;
-    sluice_split split;
-  } names[] = {{"auto", SLUICE_SPLIT_AUTO},
-               {"never", SLUICE_SPLIT_NEVER},
-               {"columns", SLUICE_SPLIT_COLUMNS},
-               {"length", SLUICE_SPLIT_LENGTH}};
-  for (const auto& known : names) {
-    if (std::strcmp(split, known.name) != 0) continue;
-    wish->split = known.split;
-    return ok_status();
-  }
-  for (const int blocks : kPrefixBlocks) {
-    const char name[] = {'p', 'r', 'e', 'f', 'i', 'x', static_cast<char>('0' + blocks), '\0'};
-    if (std::strcmp(split, name) != 0) continue;
-    wish->prefix = blocks;
-    return ok_status();
-  }
-  for (const int ctas : kClusterSizes) {
-    // WHY not std::to_string: its table of digits would be a symbol that the library exports.
-    const char name[] = {'c', 'l', 'u', 's', 't', 'e', 'r', static_cast<char>('0' + ctas), '\0'};
-    if (std::strcmp(split, name) != 0) continue;
-    wish->cluster = ctas;
-    return ok_status();
-  }
-  char* end = nullptr;
-  const long count = std::strtol(split, &end, 10);
-  if (*end != '\0' || count < 2 || count > core::kMostWishedSegments) {
-    return Status::failure(Code::kInvalidArgument,
-                           "cuda: SLUICE_CUDA_SPLIT = %s, expected auto, never, columns, length, "
-                           "cluster2, cluster4, cluster6, cluster8, prefix1, prefix2, prefix4 or "
-                           "2 to %d segments",
-                           split, core::kMostWishedSegments);
-  }
-  wish->split = SLUICE_SPLIT_SEGMENTS;
-  wish->value = static_cast<int32_t>(count);
-  return ok_status();
-}
-
 SplitRequest choose_split(const DeltaRuleProblem& p, const Room& room,
-                          const SplitWish& wish) noexcept {
+                          const CutOverride& wish) noexcept {
   const bool own = p.split != SLUICE_SPLIT_AUTO;
   const sluice_split split = own ? p.split : wish.split;
   SplitRequest request;

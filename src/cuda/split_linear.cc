@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "cuda/environment.h"
 #include "cuda/split_sizes.h"
 
 namespace sluice::cuda {

@@ -246,7 +246,7 @@ stages::StageParams lower_stage(const ChunkStageProblem& p) noexcept {
   return out;
 }
 
-Status choose_stage_kernel(const ChunkStageProblem& p, const Gpu& gpu, const Wish& wish,
+Status choose_stage_kernel(const ChunkStageProblem& p, const Gpu& gpu, const Environment& wish,
                            StageChoice* choice) noexcept {
   const int capability = gpu.capability;
   *choice = {};
@@ -279,7 +279,7 @@ Status choose(const ChunkStageProblem& p, StageChoice* choice) noexcept {
   if (!environment().status.ok()) return environment().status;
   const int d = written(p).device.index;
   const Gpu gpu{compute_capability(d), multiprocessors(d), resident_clusters(d)};
-  return choose_stage_kernel(p, gpu, environment().wish, choice);
+  return choose_stage_kernel(p, gpu, environment(), choice);
 }
 
 /// One launch, or three where simple GLA is cut into segments.
@@ -365,10 +365,10 @@ size_t chunk_stage_workspace(const ChunkStageProblem& p) noexcept {
   const int64_t tokens = stages::segment_tokens(params, processors);
   const auto segments = static_cast<size_t>(stages::segment_bytes(params, tokens));
   const core::DeltaRuleProblem linear = as_linear_attention(p);
-  const Wish& wish = environment().wish;
+  const Environment& wish = environment();
   if (!may_be_fused(linear, {compute_capability(device), processors}, wish)) return segments;
   const Room room{processors, resident_clusters(device)};
-  return std::max(segments, split_workspace(linear, choose_split(linear, room, wish.split)));
+  return std::max(segments, split_workspace(linear, choose_split(linear, room, wish.cut)));
 }
 
 Status run_chunk_stage(const ChunkStageProblem& p, sluice_workspace workspace,

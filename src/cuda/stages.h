@@ -42,7 +42,7 @@ struct StageChoice {
 };
 
 /// Whether one of Hopper's own kernels takes a chunk_o or chunk_h of aligned 16-bit rows.
-bool choose_hopper(const core::ChunkStageProblem& problem, const Gpu& gpu, const Wish& wish,
+bool choose_hopper(const core::ChunkStageProblem& problem, const Gpu& gpu, const Environment& wish,
                    StageChoice* choice) noexcept;
 
 /// States from those of one batch entry to those of the next; 0: no whole number. 1 without h.
@@ -51,8 +51,8 @@ int64_t states_per_batch(const core::ChunkStageProblem& problem) noexcept;
 /// Hopper's own kernels, or the one of tensor cores, where sizes, dtypes, strides and the
 /// GPU allow it, else the plain one; kUnsupported where none goes: K above 512 in stages that carry
 /// a state, GPUs before 8.0.
-Status choose_stage_kernel(const core::ChunkStageProblem& problem, const Gpu& gpu, const Wish& wish,
-                           StageChoice* choice) noexcept;
+Status choose_stage_kernel(const core::ChunkStageProblem& problem, const Gpu& gpu,
+                           const Environment& wish, StageChoice* choice) noexcept;
 
 Status select_chunk_stage(const core::ChunkStageProblem& problem, core::KernelName* name) noexcept;
 /// The segments' states of simple GLA; none otherwise.

@@ -52,10 +52,10 @@ core::KernelName linear_name(const ChunkStageProblem& p,
 }
 
 /// Whether linear attention's kernel takes a chunk_o without h.
-bool choose_linear(const ChunkStageProblem& p, const Gpu& gpu, const Wish& wish,
+bool choose_linear(const ChunkStageProblem& p, const Gpu& gpu, const Environment& wish,
                    StageChoice* choice) noexcept {
   KernelChoice found;
-  const Wish fused{KernelWish::kFused, wish.split};
+  const Environment fused{KernelOverride::kFused, wish.cut};
   if (!choose_kernel(as_linear_attention(p), gpu, fused, &found).ok()) return false;
   choice->way = StageWay::kLinear;
   choice->split = found.split;
@@ -142,9 +142,9 @@ chunk_h::Tiles lower_state_tiles(const ChunkStageProblem& p) noexcept {
           present(p.v_new) ? token_tensor(p.v_new) : tile::TokenTensor{}, states_tensor(p)};
 }
 
-bool choose_hopper(const ChunkStageProblem& p, const Gpu& gpu, const Wish& wish,
+bool choose_hopper(const ChunkStageProblem& p, const Gpu& gpu, const Environment& wish,
                    StageChoice* choice) noexcept {
-  if (gpu.capability != kHopperCapability || wish.kernel == KernelWish::kGeneric) return false;
+  if (gpu.capability != kHopperCapability || wish.kernel == KernelOverride::kGeneric) return false;
   if (p.stage == SLUICE_STAGE_CHUNK_H) return choose_states(p, choice);
   return present(p.h) ? choose_outputs(p, choice) : choose_linear(p, gpu, wish, choice);
 }

@@ -17,7 +17,7 @@ namespace {
 /// The reference computes everything that is valid.
 template <class Problem, const char* const& kName>
 Status select(const Problem& /*problem*/, core::KernelName* name) noexcept {
-  if (name != nullptr) *name = kName;
+  *name = kName;
   return ok_status();
 }
 
@@ -77,7 +77,7 @@ Status select_stage(const core::ChunkStageProblem& problem, core::KernelName* na
                                     "reference.solve_tril",   "reference.wy_fast",
                                     "reference.chunk_h",      "reference.chunk_o",
                                     "reference.cumsum_kkt",   "reference.solve_wy"};
-  if (name != nullptr) *name = kNames[problem.stage];
+  *name = kNames[problem.stage];
   return ok_status();
 }
 
@@ -107,18 +107,25 @@ core::Backend table(sluice_implementation id, const char* name, const char* desc
   backend.device_type = SLUICE_DEVICE_CPU;
   backend.available = always;
   backend.warm_up = nothing_to_warm_up;
-  backend.chunk_forward = {select<Delta, kForward>, delta_rule_workspace<Form>,
-                           run_delta_rule<Form>};
-  backend.recurrent_step = {select<Delta, kStep>, delta_rule_workspace<RecurrentForm>, run_steps};
-  backend.causal_conv1d = {select<core::CausalConvProblem, kConv>,
-                           no_workspace<core::CausalConvProblem>, run_conv};
-  backend.gated_rms_norm = {select<core::GatedNormProblem, kNorm>,
-                            no_workspace<core::GatedNormProblem>, run_norm};
-  backend.layer_prefill = {select<Layer, kLayerPrefill>, layer_workspace, run_layer};
-  backend.layer_decode = {select<Layer, kLayerDecode>, layer_workspace, run_layer};
-  backend.chunk_stage = {select_stage, chunk_stage_workspace, run_stage};
-  backend.chunk_backward = {select<core::ChunkBackwardProblem, kBackward>, chunk_backward_workspace,
-                            run_backward};
+  backend.chunk_forward =
+      core::operator_by_sizes<select<Delta, kForward>, delta_rule_workspace<Form>,
+                              run_delta_rule<Form>>();
+  backend.recurrent_step =
+      core::operator_by_sizes<select<Delta, kStep>, delta_rule_workspace<RecurrentForm>,
+                              run_steps>();
+  backend.causal_conv1d =
+      core::operator_by_sizes<select<core::CausalConvProblem, kConv>,
+                              no_workspace<core::CausalConvProblem>, run_conv>();
+  backend.gated_rms_norm =
+      core::operator_by_sizes<select<core::GatedNormProblem, kNorm>,
+                              no_workspace<core::GatedNormProblem>, run_norm>();
+  backend.layer_prefill =
+      core::operator_by_sizes<select<Layer, kLayerPrefill>, layer_workspace, run_layer>();
+  backend.layer_decode =
+      core::operator_by_sizes<select<Layer, kLayerDecode>, layer_workspace, run_layer>();
+  backend.chunk_stage = core::operator_by_sizes<select_stage, chunk_stage_workspace, run_stage>();
+  backend.chunk_backward = core::operator_by_sizes<select<core::ChunkBackwardProblem, kBackward>,
+                                                   chunk_backward_workspace, run_backward>();
   return backend;
 }
 

@@ -46,7 +46,7 @@ DeltaRuleProblem linear(sluice_dtype io = kBfloat16, int64_t K = 128, int64_t V 
 
 /// Name of the kernel chosen, or the message of the refusal.
 std::string chosen(const DeltaRuleProblem& p, int capability = 90,
-                   KernelWish wish = KernelWish::kAuto) {
+                   KernelOverride wish = KernelOverride::kAuto) {
   KernelChoice choice;
   const Status status = choose_kernel(p, {capability, 132}, {wish, {}}, &choice);
   if (!status.ok()) {
@@ -76,7 +76,7 @@ TEST(CudaSelection, LinearAttentionHasItsOwnKernel) {
   EXPECT_EQ(chosen(p), "cuda.chunk_forward.sm_90a.linear.bf16.k128.columns");
   p.split = SLUICE_SPLIT_SEGMENTS, p.split_value = 2;
   EXPECT_EQ(chosen(p), "cuda.chunk_forward.sm_90a.linear.bf16.k128.segments");
-  EXPECT_EQ(chosen(p, 90, KernelWish::kGeneric), "cuda.chunk_forward.generic");
+  EXPECT_EQ(chosen(p, 90, KernelOverride::kGeneric), "cuda.chunk_forward.generic");
   EXPECT_EQ(chosen(p, 80), "cuda.chunk_forward.generic");
 }
 
@@ -84,8 +84,8 @@ TEST(CudaSelection, LinearAttentionInClusters) {
   DeltaRuleProblem p = linear();
   p.split = SLUICE_SPLIT_AUTO;
   KernelChoice choice;
-  Wish wish;
-  wish.split.cluster = 4;
+  Environment wish;
+  wish.cut.cluster = 4;
   const auto chosen_for = [&] {
     EXPECT_TRUE(choose_kernel(p, {90, 132}, wish, &choice).ok());
     return std::string(choice.name);
@@ -101,8 +101,8 @@ TEST(CudaSelection, LinearAttentionWithPrefixes) {
   DeltaRuleProblem p = linear();
   p.split = SLUICE_SPLIT_AUTO;
   KernelChoice choice;
-  Wish wish;
-  wish.split.prefix = 2;
+  Environment wish;
+  wish.cut.prefix = 2;
   EXPECT_TRUE(choose_kernel(p, {90, 132}, wish, &choice).ok());
   EXPECT_EQ(std::string(choice.name), "cuda.chunk_forward.sm_90a.linear.bf16.k128.prefix");
   EXPECT_EQ(choice.split.value, 2);
@@ -138,7 +138,7 @@ TEST(CudaSelection, StepsAreGeneric) {
   EXPECT_EQ(chosen(p), "cuda.recurrent_step.generic");
   EXPECT_EQ(chosen(p, 75),
             "recurrent_step: compute capability = 7.5, expected 8.0 or newer (CUDA kernels)");
-  EXPECT_EQ(chosen(p, 90, KernelWish::kFused),
+  EXPECT_EQ(chosen(p, 90, KernelOverride::kFused),
             "recurrent_step: SLUICE_CUDA_KERNEL = fused, expected generic or auto (the fused CUDA "
             "kernel is one of chunk_forward)");
 }
@@ -184,7 +184,7 @@ TEST(CudaSelection, WhatTheFusedKernelDoesNotTakeIsGeneric) {
     DeltaRuleProblem p = prefill();
     c.spoil(p);
     EXPECT_EQ(chosen(p), "cuda.chunk_forward.generic") << c.what;
-    EXPECT_EQ(chosen(p, 90, KernelWish::kFused), c.message) << c.what;
+    EXPECT_EQ(chosen(p, 90, KernelOverride::kFused), c.message) << c.what;
   }
 }
 
@@ -192,7 +192,7 @@ TEST(CudaSelection, KeyWiseGatesAreGeneric) {
   for (DeltaRuleProblem p : {prefill(), linear()}) {
     p.key_gate = tokens(kFloat32, 100, p.HV, p.K);
     EXPECT_EQ(chosen(p), "cuda.chunk_forward.generic");
-    EXPECT_EQ(chosen(p, 90, KernelWish::kFused),
+    EXPECT_EQ(chosen(p, 90, KernelOverride::kFused),
               "chunk_forward: gate rank = 4, expected 3 (fused CUDA kernel)");
     EXPECT_FALSE(may_be_fused(p, {90, 132}, {}));
     p.op = SLUICE_OP_RECURRENT_STEP;
@@ -207,9 +207,10 @@ TEST(CudaSelection, UnusedStridesDoNotMatter) {
 }
 
 TEST(CudaSelection, WishesAreKept) {
-  EXPECT_EQ(chosen(prefill(), 90, KernelWish::kGeneric), "cuda.chunk_forward.generic");
-  EXPECT_EQ(chosen(prefill(), 90, KernelWish::kFused), "cuda.chunk_forward.sm_90a.bf16.k128.v128");
-  EXPECT_EQ(chosen(prefill(), 100, KernelWish::kFused),
+  EXPECT_EQ(chosen(prefill(), 90, KernelOverride::kGeneric), "cuda.chunk_forward.generic");
+  EXPECT_EQ(chosen(prefill(), 90, KernelOverride::kFused),
+            "cuda.chunk_forward.sm_90a.bf16.k128.v128");
+  EXPECT_EQ(chosen(prefill(), 100, KernelOverride::kFused),
             "chunk_forward: compute capability = 10.0, expected 9.0 (fused CUDA kernel)");
 }
 
@@ -222,25 +223,23 @@ TEST(CudaSelection, WidestKeys) {
 
 TEST(CudaSelection, WorkspaceDoesNotDependOnAddresses) {
   DeltaRuleProblem p = prefill();
-  EXPECT_TRUE(may_be_fused(p, {90, 132}, {KernelWish::kAuto, {}}));
+  EXPECT_TRUE(may_be_fused(p, {90, 132}, {KernelOverride::kAuto, {}}));
   p.v.data = reinterpret_cast<void*>(uintptr_t{2});
-  EXPECT_TRUE(may_be_fused(p, {90, 132}, {KernelWish::kAuto, {}}));
-  EXPECT_FALSE(may_be_fused(p, {90, 132}, {KernelWish::kGeneric, {}}));
-  EXPECT_FALSE(may_be_fused(p, {89, 132}, {KernelWish::kAuto, {}}));
-  EXPECT_FALSE(may_be_fused(prefill(kFloat32), {90, 132}, {KernelWish::kAuto, {}}));
+  EXPECT_TRUE(may_be_fused(p, {90, 132}, {KernelOverride::kAuto, {}}));
+  EXPECT_FALSE(may_be_fused(p, {90, 132}, {KernelOverride::kGeneric, {}}));
+  EXPECT_FALSE(may_be_fused(p, {89, 132}, {KernelOverride::kAuto, {}}));
+  EXPECT_FALSE(may_be_fused(prefill(kFloat32), {90, 132}, {KernelOverride::kAuto, {}}));
 }
 
-TEST(CudaSelection, WishesByName) {
-  KernelWish wish = KernelWish::kFused;
+TEST(CudaSelection, OverridesByName) {
   for (const char* name : {static_cast<const char*>(nullptr), "", "auto"}) {
-    EXPECT_TRUE(parse_wish(name, &wish).ok());
-    EXPECT_EQ(wish, KernelWish::kAuto);
+    const Environment parsed = parse_environment(name, nullptr, nullptr);
+    EXPECT_TRUE(parsed.status.ok());
+    EXPECT_EQ(parsed.kernel, KernelOverride::kAuto);
   }
-  EXPECT_TRUE(parse_wish("fused", &wish).ok());
-  EXPECT_EQ(wish, KernelWish::kFused);
-  EXPECT_TRUE(parse_wish("generic", &wish).ok());
-  EXPECT_EQ(wish, KernelWish::kGeneric);
-  const Status status = parse_wish("fastest", &wish);
+  EXPECT_EQ(parse_environment("fused", nullptr, nullptr).kernel, KernelOverride::kFused);
+  EXPECT_EQ(parse_environment("generic", nullptr, nullptr).kernel, KernelOverride::kGeneric);
+  const Status status = parse_environment("fastest", nullptr, nullptr).status;
   EXPECT_EQ(status.code, Code::kInvalidArgument);
   EXPECT_STREQ(status.message,
                "cuda: SLUICE_CUDA_KERNEL = fastest, expected auto, fused or generic");

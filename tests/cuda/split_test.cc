@@ -42,7 +42,14 @@ DeltaRuleProblem dense(int64_t B, int64_t T, int64_t HV) {
   return p;
 }
 
-SplitRequest request_of(const DeltaRuleProblem& p, const SplitWish& wish = {}) {
+/// What SLUICE_CUDA_SPLIT and SLUICE_CUDA_HISTORY ask for.
+Status parse_cut(const char* split, const char* history, CutOverride* cut) {
+  const Environment parsed = parse_environment(nullptr, split, history);
+  *cut = parsed.cut;
+  return parsed.status;
+}
+
+SplitRequest request_of(const DeltaRuleProblem& p, const CutOverride& wish = {}) {
   return choose_split(p, {kH200, kClusters}, wish);
 }
 
@@ -131,8 +138,8 @@ TEST(CudaSplit, SegmentsOfLinearAttentionAreClusters) {
 }
 
 TEST(CudaSplit, TheEnvironmentMayAskForClusters) {
-  SplitWish wish;
-  ASSERT_TRUE(parse_split("cluster2", nullptr, &wish).ok());
+  CutOverride wish;
+  ASSERT_TRUE(parse_cut("cluster2", nullptr, &wish).ok());
   DeltaRuleProblem p = dense(1, 200, 4);
   EXPECT_NE(request_of(p, wish).rule, SplitRule::kCluster);  // it is no linear attention
   p.rule = SLUICE_RULE_LINEAR_ATTENTION;
@@ -141,10 +148,10 @@ TEST(CudaSplit, TheEnvironmentMayAskForClusters) {
   EXPECT_NE(request_of(dense(1, 0, 4), wish).rule, SplitRule::kCluster);
   p.split = SLUICE_SPLIT_NEVER;
   EXPECT_EQ(request_of(p, wish).rule, SplitRule::kWhole);
-  ASSERT_TRUE(parse_split("cluster8", nullptr, &wish).ok());
+  ASSERT_TRUE(parse_cut("cluster8", nullptr, &wish).ok());
   p.split = SLUICE_SPLIT_AUTO;
   EXPECT_EQ(request_of(p, wish).value, 8);
-  EXPECT_FALSE(parse_split("cluster3", nullptr, &wish).ok());
+  EXPECT_FALSE(parse_cut("cluster3", nullptr, &wish).ok());
 }
 
 TEST(CudaSplit, ShortSequencesOfLinearAttentionSumUpWhatIsBeforeThem) {
@@ -162,8 +169,8 @@ TEST(CudaSplit, ShortSequencesOfLinearAttentionSumUpWhatIsBeforeThem) {
 }
 
 TEST(CudaSplit, TheEnvironmentMayAskForPrefixes) {
-  SplitWish wish;
-  ASSERT_TRUE(parse_split("prefix2", nullptr, &wish).ok());
+  CutOverride wish;
+  ASSERT_TRUE(parse_cut("prefix2", nullptr, &wish).ok());
   DeltaRuleProblem p = dense(1, 2000, 4);
   EXPECT_NE(request_of(p, wish).rule, SplitRule::kPrefix);  // it is no linear attention
   p.rule = SLUICE_RULE_LINEAR_ATTENTION;
@@ -183,18 +190,18 @@ TEST(CudaSplit, TheEnvironmentMayAskForPrefixes) {
   EXPECT_TRUE(refused([&](auto& of) { of.state.write_slots = given; }));
   EXPECT_TRUE(refused([&](auto& of) { of.checkpoints = given; }));
   EXPECT_FALSE(refused([&](auto& of) { of.state.final = given; }));
-  EXPECT_FALSE(parse_split("prefix3", nullptr, &wish).ok());
+  EXPECT_FALSE(parse_cut("prefix3", nullptr, &wish).ok());
 }
 
 TEST(CudaSplit, TheCallerComesBeforeTheEnvironment) {
   DeltaRuleProblem p = packed(2, 32768, 8);
-  SplitWish wish;
-  ASSERT_TRUE(parse_split("never", nullptr, &wish).ok());
+  CutOverride wish;
+  ASSERT_TRUE(parse_cut("never", nullptr, &wish).ok());
   EXPECT_EQ(request_of(p, wish).rule, SplitRule::kWhole);
   EXPECT_EQ(request_of(p, wish).columns, 128);
-  ASSERT_TRUE(parse_split("columns", "", &wish).ok());
+  ASSERT_TRUE(parse_cut("columns", "", &wish).ok());
   EXPECT_EQ(request_of(p, wish).columns, 64);
-  ASSERT_TRUE(parse_split("7", "auto", &wish).ok());
+  ASSERT_TRUE(parse_cut("7", "auto", &wish).ok());
   EXPECT_EQ(request_of(p, wish).rule, SplitRule::kCount);
   EXPECT_EQ(request_of(p, wish).value, 7);
   EXPECT_EQ(request_of(p, wish).most_boundaries, 2 * 6);
@@ -286,8 +293,8 @@ TEST(CudaSplit, HistoryIsDroppedOnlyWhereItIsBounded) {
   EXPECT_FALSE(request_of(p).may_forget) << "beta values have no bound";
   p.beta_space = SLUICE_BETA_LOGIT;
   EXPECT_TRUE(request_of(p).may_forget);
-  SplitWish strict;
-  ASSERT_TRUE(parse_split(nullptr, "strict", &strict).ok());
+  CutOverride strict;
+  ASSERT_TRUE(parse_cut(nullptr, "strict", &strict).ok());
   EXPECT_FALSE(request_of(p, strict).may_forget);
   p.history = SLUICE_HISTORY_STRICT;
   EXPECT_FALSE(request_of(p).may_forget);
@@ -297,9 +304,9 @@ TEST(CudaSplit, HistoryIsDroppedOnlyWhereItIsBounded) {
 }
 
 TEST(CudaSplit, UnknownWishesAreRefused) {
-  SplitWish wish;
+  CutOverride wish;
   for (const char* text : {"yes", "1", "0", "-3", "4097", "2x", "99999999999999999999"}) {
-    const Status status = parse_split(text, nullptr, &wish);
+    const Status status = parse_cut(text, nullptr, &wish);
     EXPECT_EQ(status.code, Code::kInvalidArgument);
     EXPECT_EQ(
         std::string(status.message),
@@ -307,7 +314,7 @@ TEST(CudaSplit, UnknownWishesAreRefused) {
             ", expected auto, never, columns, length, cluster2, cluster4, cluster6, cluster8, "
             "prefix1, prefix2, prefix4 or 2 to 4096 segments");
   }
-  const Status status = parse_split(nullptr, "none", &wish);
+  const Status status = parse_cut(nullptr, "none", &wish);
   EXPECT_EQ(std::string(status.message),
             "cuda: SLUICE_CUDA_HISTORY = none, expected auto or strict");
 }

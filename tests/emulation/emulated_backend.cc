@@ -30,7 +30,7 @@ namespace sluice::cuda {
 uint64_t emulation_seed = 1;
 int emulated_multiprocessors = 4;
 Clusters emulated_clusters{};
-SplitWish emulated_split;
+CutOverride emulated_split;
 
 namespace {
 
@@ -195,7 +195,7 @@ namespace {
 
 Status choose(const core::DeltaRuleProblem& p, KernelChoice* choice) noexcept {
   return choose_kernel(p, {kHopperCapability, emulated_multiprocessors, emulated_clusters},
-                       {KernelWish::kFused, emulated_split}, choice);
+                       {KernelOverride::kFused, emulated_split}, choice);
 }
 
 Status select(const core::DeltaRuleProblem& p, core::KernelName* name) noexcept {
@@ -228,7 +228,7 @@ core::Backend make_backend() noexcept {
   backend.requirement = "nothing";
   backend.device_type = SLUICE_DEVICE_CUDA;
   backend.available = []() noexcept { return true; };
-  backend.chunk_forward = {select, workspace_of, run_delta_rule};
+  backend.chunk_forward = core::operator_by_sizes<select, workspace_of, run_delta_rule>();
   return backend;
 }
 

@@ -17,7 +17,7 @@ extern uint64_t emulation_seed;
 extern int emulated_multiprocessors;
 extern Clusters emulated_clusters;
 /// What the environment would ask for.
-extern SplitWish emulated_split;
+extern CutOverride emulated_split;
 
 /// Its chunk_forward: the fused kernel only. Also the CUDA backend of an executable that has no
 /// other.

@@ -234,8 +234,10 @@ core::Backend make_backend() noexcept {
   backend.requirement = "nothing";
   backend.device_type = SLUICE_DEVICE_CUDA;
   backend.available = []() noexcept { return true; };
-  backend.recurrent_step = {select_recurrent_step, recurrent_step_workspace, run_recurrent_step};
-  backend.layer_decode = {select_layer_decode, layer_decode_workspace, run_layer_decode};
+  backend.recurrent_step = core::operator_by_sizes<select_recurrent_step, recurrent_step_workspace,
+                                                   run_recurrent_step>();
+  backend.layer_decode =
+      core::operator_by_sizes<select_layer_decode, layer_decode_workspace, run_layer_decode>();
   return backend;
 }
 
@@ -248,9 +250,11 @@ Status select_delta_rule(const core::DeltaRuleProblem&, core::KernelName* name) 
 
 Status run_delta_rule(const core::DeltaRuleProblem& problem, sluice_workspace,
                       void* stream) noexcept {
-  const size_t bytes = (reference().workspace(problem) + 511) / 256 * 256;
+  core::Plan plan;
+  if (Status s = reference().plan(problem, core::PlanFor::kCall, &plan); !s.ok()) return s;
+  const size_t bytes = (plan.workspace_bytes + 511) / 256 * 256;
   void* const scratch = std::aligned_alloc(256, bytes);
-  const Status status = reference().run(problem, {scratch, bytes}, stream);
+  const Status status = reference().run(problem, plan, {scratch, bytes}, stream);
   std::free(scratch);
   return status;
 }
@@ -261,12 +265,18 @@ Status select_layer_prefill(const core::LayerProblem&, core::KernelName* name) n
 }
 
 size_t layer_prefill_workspace(const core::LayerProblem& problem) noexcept {
-  return ref::recurrent_backend().layer_decode.workspace(problem);
+  core::Plan plan;
+  ref::recurrent_backend().layer_decode.plan(problem, core::PlanFor::kAnyAddress, &plan);
+  return plan.workspace_bytes;
 }
 
 Status run_layer_prefill(const core::LayerProblem& problem, sluice_workspace workspace,
                          void* stream) noexcept {
-  return ref::recurrent_backend().layer_decode.run(problem, workspace, stream);
+  core::Plan plan;
+  const Status status =
+      ref::recurrent_backend().layer_decode.plan(problem, core::PlanFor::kCall, &plan);
+  if (!status.ok()) return status;
+  return ref::recurrent_backend().layer_decode.run(problem, plan, workspace, stream);
 }
 
 const core::Backend& backend() noexcept {

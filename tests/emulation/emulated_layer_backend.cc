@@ -148,24 +148,31 @@ namespace {
 /// chunk_forward of the fused kernel where it takes the problem; all else of the reference.
 const core::Operator<core::DeltaRuleProblem>& delta_rule(const core::DeltaRuleProblem& p) noexcept {
   if (p.op == SLUICE_OP_RECURRENT_STEP) return ref::recurrent_backend().recurrent_step;
-  core::KernelName name = "";
-  const bool fused = emulated_prefill().chunk_forward.select(p, &name).ok();
+  core::Plan plan;
+  const bool fused = emulated_prefill().chunk_forward.plan(p, core::PlanFor::kCall, &plan).ok();
   return fused ? emulated_prefill().chunk_forward : ref::recurrent_backend().chunk_forward;
 }
 
 }  // namespace
 
 Status select_delta_rule(const core::DeltaRuleProblem& p, core::KernelName* name) noexcept {
-  return delta_rule(p).select(p, name);
+  core::Plan plan;
+  const Status status = delta_rule(p).plan(p, core::PlanFor::kCall, &plan);
+  *name = plan.kernel;
+  return status;
 }
 
 size_t delta_rule_workspace(const core::DeltaRuleProblem& p) noexcept {
-  return delta_rule(p).workspace(p);
+  core::Plan plan;
+  delta_rule(p).plan(p, core::PlanFor::kAnyAddress, &plan);
+  return plan.workspace_bytes;
 }
 
 Status run_delta_rule(const core::DeltaRuleProblem& p, sluice_workspace workspace,
                       void* stream) noexcept {
-  return delta_rule(p).run(p, workspace, stream);
+  core::Plan plan;
+  const Status status = delta_rule(p).plan(p, core::PlanFor::kCall, &plan);
+  return status.ok() ? delta_rule(p).run(p, plan, workspace, stream) : status;
 }
 
 const core::Backend& backend() noexcept {
@@ -177,10 +184,14 @@ const core::Backend& backend() noexcept {
     made.requirement = "nothing";
     made.device_type = SLUICE_DEVICE_CUDA;
     made.available = []() noexcept { return true; };
-    made.chunk_forward = {select_delta_rule, delta_rule_workspace, run_delta_rule};
-    made.causal_conv1d = {select_causal_conv1d, causal_conv1d_workspace, run_causal_conv1d};
-    made.gated_rms_norm = {select_gated_rms_norm, gated_rms_norm_workspace, run_gated_rms_norm};
-    made.layer_prefill = {select_layer_prefill, layer_prefill_workspace, run_layer_prefill};
+    made.chunk_forward =
+        core::operator_by_sizes<select_delta_rule, delta_rule_workspace, run_delta_rule>();
+    made.causal_conv1d =
+        core::operator_by_sizes<select_causal_conv1d, causal_conv1d_workspace, run_causal_conv1d>();
+    made.gated_rms_norm = core::operator_by_sizes<select_gated_rms_norm, gated_rms_norm_workspace,
+                                                  run_gated_rms_norm>();
+    made.layer_prefill =
+        core::operator_by_sizes<select_layer_prefill, layer_prefill_workspace, run_layer_prefill>();
     made.layer_decode = made.layer_prefill;  // as where the decode kernel does not apply
     return made;
   }();

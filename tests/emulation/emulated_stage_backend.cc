@@ -333,8 +333,10 @@ const core::Backend& backend() noexcept {
     made.requirement = "nothing";
     made.device_type = SLUICE_DEVICE_CUDA;
     made.available = []() noexcept { return true; };
-    made.chunk_backward = {select_chunk_backward, chunk_backward_workspace, run_chunk_backward};
-    made.chunk_stage = {select_chunk_stage, chunk_stage_workspace, run_chunk_stage};
+    made.chunk_backward = core::operator_by_sizes<select_chunk_backward, chunk_backward_workspace,
+                                                  run_chunk_backward>();
+    made.chunk_stage =
+        core::operator_by_sizes<select_chunk_stage, chunk_stage_workspace, run_chunk_stage>();
     return made;
   }();
   return instance;

@@ -41,7 +41,8 @@ core::ChunkStageProblem gla(int64_t K = 128, int64_t V = 128) {
 }
 
 /// Not Hopper unless named: that has a kernel of its own.
-std::string name_of(const core::ChunkStageProblem& p, int capability = 80, const Wish& wish = {}) {
+std::string name_of(const core::ChunkStageProblem& p, int capability = 80,
+                    const Environment& wish = {}) {
   StageChoice choice;
   const Status status = choose_stage_kernel(p, {capability, 132}, wish, &choice);
   return status.ok() ? choice.name : status.message;
@@ -85,12 +86,12 @@ TEST(StageSelection, KeyWiseGatesHaveTheirOwnChunkH) {
 TEST(StageSelection, HopperHasItsOwnSimpleGla) {
   EXPECT_EQ(name_of(gla(), 90), "cuda.chunk_o.sm_90a.states.bf16.k128.columns");
   EXPECT_EQ(name_of(gla(64, 192), 90), "cuda.chunk_o.sm_90a.states.bf16.k64.columns");
-  Wish wish;
-  wish.split.split = SLUICE_SPLIT_NEVER;
+  Environment wish;
+  wish.cut.split = SLUICE_SPLIT_NEVER;
   EXPECT_EQ(name_of(gla(), 90, wish), "cuda.chunk_o.sm_90a.states.bf16.k128");
-  wish.split.split = SLUICE_SPLIT_SEGMENTS, wish.split.value = 2;
+  wish.cut.split = SLUICE_SPLIT_SEGMENTS, wish.cut.value = 2;
   EXPECT_EQ(name_of(gla(), 90, wish), "cuda.chunk_o.sm_90a.states.bf16.k128.segments");
-  wish.kernel = KernelWish::kGeneric;
+  wish.kernel = KernelOverride::kGeneric;
   EXPECT_EQ(name_of(gla(), 90, wish), "cuda.chunk_o.tiles.states");
   core::ChunkStageProblem p = gla();
   p.o.data = memory + 4;
@@ -128,8 +129,8 @@ TEST(StageSelection, HopperHasItsOwnChainOfStates) {
   EXPECT_EQ(name_of(states(), 90), "cuda.chunk_h.sm_90a.bf16.k128");
   EXPECT_EQ(name_of(states(64), 90), "cuda.chunk_h.sm_90a.bf16.k64");
   EXPECT_EQ(name_of(states(), 100), "cuda.chunk_h.tiles");
-  Wish wish;
-  wish.kernel = KernelWish::kGeneric;
+  Environment wish;
+  wish.kernel = KernelOverride::kGeneric;
   EXPECT_EQ(name_of(states(), 90, wish), "cuda.chunk_h.tiles");
   core::ChunkStageProblem p = states();
   p.w = {};  // simple GLA
@@ -190,13 +191,13 @@ TEST(StageSelection, GradientsByTensorCoresOnHopper) {
   p.rows = {2, 300, 2, {}, 300};
   p.H = p.HV = 3, p.r = 1, p.K = p.V = 128;
   p.q = p.k = p.v = b.d_o = rows(3, 128, kBf16);
-  const auto takes = [&](int capability = 90, KernelWish wish = KernelWish::kAuto) {
+  const auto takes = [&](int capability = 90, KernelOverride wish = KernelOverride::kAuto) {
     return backward_by_tiles(b, capability, {wish, {}});
   };
   EXPECT_TRUE(takes());
   EXPECT_STREQ(backward_tiles_name(b), "cuda.chunk_backward.sm_90.bf16.k128");
   EXPECT_FALSE(takes(80));
-  EXPECT_FALSE(takes(90, KernelWish::kGeneric));
+  EXPECT_FALSE(takes(90, KernelOverride::kGeneric));
   const size_t tiles = backward_tiles_workspace(b);
   EXPECT_GT(tiles, 0u);
   EXPECT_LT(tiles, chunk_backward_workspace(b));

@@ -68,8 +68,10 @@ struct GradientCase : Case {
     p.dgate = split(dg), p.dbeta = split(dbeta);
     p.dA_log = view_of(dA_log), p.ddt_bias = view_of(ddt_bias), p.dinitial = view_of(dinitial);
     const auto& op = ref::recurrent_backend().chunk_backward;
-    const testing::TestWorkspace workspace(op.workspace(p));
-    ASSERT_TRUE(op.run(p, workspace.get(), nullptr).ok());
+    core::Plan plan;
+    ASSERT_TRUE(op.plan(p, core::PlanFor::kCall, &plan).ok());
+    const testing::TestWorkspace workspace(plan.workspace_bytes);
+    ASSERT_TRUE(op.run(p, plan, workspace.get(), nullptr).ok());
     EXPECT_TRUE(workspace.guards_intact());
   }
 

@@ -63,8 +63,10 @@ struct Case {
 };
 
 inline void run(const core::Operator<DeltaRuleProblem>& op, const DeltaRuleProblem& problem) {
-  const testing::TestWorkspace workspace(op.workspace(problem));
-  ASSERT_TRUE(op.run(problem, workspace.get(), nullptr).ok());
+  core::Plan plan;
+  ASSERT_TRUE(op.plan(problem, core::PlanFor::kCall, &plan).ok());
+  const testing::TestWorkspace workspace(plan.workspace_bytes);
+  ASSERT_TRUE(op.run(problem, plan, workspace.get(), nullptr).ok());
   EXPECT_TRUE(workspace.guards_intact());
 }
 inline void run_recurrent(const DeltaRuleProblem& problem) {

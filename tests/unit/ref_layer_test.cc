@@ -266,8 +266,10 @@ struct Layer {
 
 void run(const core::LayerProblem& problem) {
   const core::Operator<core::LayerProblem>& op = ref::chunked_backend().layer_prefill;
-  const testing::TestWorkspace workspace(op.workspace(problem));
-  ASSERT_TRUE(op.run(problem, workspace.get(), nullptr).ok());
+  core::Plan plan;
+  ASSERT_TRUE(op.plan(problem, core::PlanFor::kCall, &plan).ok());
+  const testing::TestWorkspace workspace(plan.workspace_bytes);
+  ASSERT_TRUE(op.run(problem, plan, workspace.get(), nullptr).ok());
   EXPECT_TRUE(workspace.guards_intact());
 }
 

@@ -66,8 +66,10 @@ struct StageCase {
 
   void run(const core::ChunkStageProblem& p) const {
     const auto& op = ref::chunked_backend().chunk_stage;
-    const testing::TestWorkspace workspace(op.workspace(p));
-    ASSERT_TRUE(op.run(p, workspace.get(), nullptr).ok());
+    core::Plan plan;
+    ASSERT_TRUE(op.plan(p, core::PlanFor::kCall, &plan).ok());
+    const testing::TestWorkspace workspace(plan.workspace_bytes);
+    ASSERT_TRUE(op.run(p, plan, workspace.get(), nullptr).ok());
     EXPECT_TRUE(workspace.guards_intact());
   }
   void run(sluice_stage stage) const { run(problem(stage)); }

@@ -1,0 +1,84 @@
+// Catalogues: an operator is an ordered list of kernels, and the first that takes a problem plans
+// and runs it. Choosing, sizing, naming, loading and describing are loops over that list.
+// SPDX-License-Identifier: Apache-2.0
+#ifndef SLUICE_CUDA_CATALOGUE_H_
+#define SLUICE_CUDA_CATALOGUE_H_
+
+#include <algorithm>
+#include <span>
+
+#include "core/backend.hpp"
+#include "cuda/environment.h"
+#include "cuda/gpu.h"
+#include "cuda/launch.h"
+#include "cuda/machine.h"
+
+namespace sluice::cuda {
+
+/// One kernel (family) of an operator.
+template <class Problem>
+struct Kernel {
+  const char* name;   ///< in `sluice info` and the docs' tables, e.g. "chunk_forward.fused"
+  const char* takes;  ///< what it takes, in one line for people
+  Tier tier;          ///< what SLUICE_CUDA_KERNEL chooses between
+  /// Whether sizes, strides, dtypes and options are this kernel's; else kUnsupported with what is.
+  Status (*accepts)(const Problem&, const Machine&) noexcept;
+  /// Likewise of addresses alone; null: any address will do.
+  Status (*accepts_addresses)(const Problem&) noexcept;
+  /// Fills in the plan of a problem that it accepts: the name of the instance that runs, workspace
+  /// bytes, and with Plan::keep() whatever launch() is to know.
+  void (*plan)(const Problem&, const Machine&, core::Plan*) noexcept;
+  /// Enqueues what plan() decided. The GPU is current.
+  void (*launch)(const Problem&, const core::Plan&, void* workspace, Launcher&) noexcept;
+  /// Loads all instances onto a current GPU of a capability that they are compiled for; null where
+  /// another entry's load() does. @return a cudaError_t
+  int (*load)(const Machine&) noexcept;
+};
+
+template <class Problem>
+using Catalogue = std::span<const Kernel<Problem>>;
+
+/// Plans a problem by the first kernel of the catalogue that takes it and that the environment
+/// allows. Where none does, the last one's reason is the answer.
+template <class Problem>
+Status plan_by(Catalogue<Problem> catalogue, const Problem& problem, const Machine& machine,
+               const Environment& environment, core::PlanFor purpose, core::Plan* plan) noexcept {
+  if (!environment.status.ok()) return environment.status;
+  Status refusal = ok_status();
+  plan->entry = nullptr;
+  for (const Kernel<Problem>& kernel : catalogue) {
+    if (!environment.allows(kernel.tier)) continue;
+    Status status = kernel.accepts(problem, machine);
+    const bool by_address = status.ok() && kernel.accepts_addresses != nullptr;
+    if (by_address && purpose == core::PlanFor::kCall) status = kernel.accepts_addresses(problem);
+    if (!status.ok()) {
+      refusal = status;
+      continue;
+    }
+    core::Plan found;
+    kernel.plan(problem, machine, &found);
+    found.entry = &kernel;
+    const size_t most = plan->entry == nullptr ? 0 : plan->workspace_bytes;
+    if (plan->entry == nullptr) *plan = found;
+    plan->workspace_bytes = std::max(most, found.workspace_bytes);
+    // Other addresses may go to a kernel further down.
+    if (!by_address || purpose == core::PlanFor::kCall) return ok_status();
+  }
+  return plan->entry != nullptr ? ok_status() : refusal;
+}
+
+/// Runs a plan of plan_by() on the machine that it was made for.
+template <class Problem>
+Status run_plan(const char* op, const Problem& problem, const core::Plan& plan,
+                const Machine& machine, void* workspace, void* stream) noexcept {
+  const DeviceGuard guard(machine.device);
+  Launcher launcher(op, machine, stream);
+  launcher.note(guard.error());
+  const auto* const kernel = static_cast<const Kernel<Problem>*>(plan.entry);
+  if (launcher.ok()) kernel->launch(problem, plan, workspace, launcher);
+  return launcher.status();
+}
+
+}  // namespace sluice::cuda
+
+#endif  // SLUICE_CUDA_CATALOGUE_H_

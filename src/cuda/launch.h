@@ -1,0 +1,71 @@
+// Launches kernels: the one place that fills in launch attributes, grants shared memory and turns
+// CUDA's errors into a Status.
+// SPDX-License-Identifier: Apache-2.0
+#ifndef SLUICE_CUDA_LAUNCH_H_
+#define SLUICE_CUDA_LAUNCH_H_
+
+#include <cuda_runtime_api.h>
+
+#include <cstddef>
+
+#include "cuda/machine.h"
+#include "sluice/status.hpp"
+
+namespace sluice::cuda {
+
+/// Size of a launch.
+struct LaunchShape {
+  dim3 grid;
+  unsigned threads;
+  size_t shared_bytes = 0;  ///< dynamic shared memory
+  unsigned cluster = 1;     ///< CTAs of a cluster, along grid.x
+  /// Whether the kernel begins with device::follow(), and so may start while the one ahead of it in
+  /// the stream ends, on GPUs that can.
+  bool follows = true;
+};
+
+/// Launches the kernels of one operator call, one after the other, until one fails.
+class Launcher {
+ public:
+  /// @param op the operator's name in messages; static storage
+  /// @param stream a cudaStream_t of machine.device, which must be current
+  Launcher(const char* op, const Machine& machine, void* stream) noexcept
+      : op_(op), machine_(machine), stream_(stream) {}
+
+  const Machine& machine() const noexcept { return machine_; }
+  void* stream() const noexcept { return stream_; }
+  const Status& status() const noexcept { return status_; }
+  bool ok() const noexcept { return status_.ok(); }
+
+  /// Enqueues a kernel with its parameters, of the kernel's own types; nothing after a failure.
+  template <class... Parameters>
+  void operator()(const void* kernel, const LaunchShape& shape, Parameters... parameters) noexcept {
+    void* arguments[] = {&parameters...};
+    if (status_.ok()) note(enqueue(kernel, shape, arguments));
+  }
+  /// Enqueues zeros over `bytes` of device memory.
+  void clear(void* memory, size_t bytes) noexcept;
+  /// Makes a cudaError_t this call's failure, unless it failed before; cudaSuccess changes nothing.
+  void note(int error) noexcept;
+
+ private:
+  int enqueue(const void* kernel, const LaunchShape& shape, void** arguments) noexcept;
+
+  const char* op_;
+  const Machine& machine_;
+  void* stream_;
+  Status status_ = ok_status();
+};
+
+/// Loads a kernel onto the current device, which its first launch would do otherwise.
+/// @return a cudaError_t
+int load_kernel(const void* kernel) noexcept;
+
+/// Lets a kernel have that much dynamic shared memory on a device, which must be current. PERF the
+/// driver is asked once a kernel and device, not once a launch.
+/// @return a cudaError_t
+int grant_shared(const void* kernel, size_t bytes, int device) noexcept;
+
+}  // namespace sluice::cuda
+
+#endif  // SLUICE_CUDA_LAUNCH_H_
