@@ -2,6 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cuda/launch.h"
 
+#include <cuda_runtime_api.h>
+
 #include <atomic>
 #include <cstdint>
 
@@ -94,7 +96,7 @@ int Launcher::enqueue(const void* kernel, const LaunchShape& shape, void** argum
     ++count;
   }
   cudaLaunchConfig_t config{};
-  config.gridDim = shape.grid;
+  config.gridDim = dim3(shape.grid.x, shape.grid.y, shape.grid.z);
   config.blockDim = dim3(shape.threads);
   config.dynamicSmemBytes = shape.shared_bytes;
   config.stream = static_cast<cudaStream_t>(stream_);

@@ -4,8 +4,6 @@
 #ifndef SLUICE_CUDA_LAUNCH_H_
 #define SLUICE_CUDA_LAUNCH_H_
 
-#include <cuda_runtime_api.h>
-
 #include <cstddef>
 
 #include "cuda/machine.h"
@@ -13,9 +11,14 @@
 
 namespace sluice::cuda {
 
+/// CTAs of a launch. WHY not dim3: what chooses a kernel is built and tested without CUDA's headers.
+struct GridSize {
+  unsigned x = 1, y = 1, z = 1;
+};
+
 /// Size of a launch.
 struct LaunchShape {
-  dim3 grid;
+  GridSize grid;
   unsigned threads;
   size_t shared_bytes = 0;  ///< dynamic shared memory
   unsigned cluster = 1;     ///< CTAs of a cluster, along grid.x
