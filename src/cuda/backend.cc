@@ -13,7 +13,6 @@
 #include "cuda/gated_rms_norm.h"
 #include "cuda/gpu.h"
 #include "cuda/kernels/backward/launch.h"
-#include "cuda/kernels/chunk_forward/launch.h"
 #include "cuda/kernels/chunk_h/launch.h"
 #include "cuda/kernels/chunk_o/launch.h"
 #include "cuda/kernels/conv1d/launch.h"
@@ -24,6 +23,7 @@
 #include "cuda/kernels/generic/launch.h"
 #include "cuda/kernels/stages/launch.h"
 #include "cuda/layer_prefill.h"
+#include "cuda/prefill/launch.h"
 #include "cuda/select.h"
 #include "cuda/stages.h"
 
@@ -49,7 +49,7 @@ Status warm_up(int32_t device_index) noexcept {
   if (error == cudaSuccess) error = stages::load_kernels();
   if (error == cudaSuccess) error = backward::load_kernels();
   if (error == cudaSuccess && compute_capability(device_index) == kHopperCapability) {
-    error = chunk_forward::load_kernels();
+    error = prefill::load_kernels();
     if (error == cudaSuccess) error = chunk_h::load_kernels();
     if (error == cudaSuccess) error = chunk_o::load_kernels();
     if (error == cudaSuccess) error = decode::load_kernels();

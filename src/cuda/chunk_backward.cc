@@ -14,7 +14,7 @@
 namespace sluice::cuda {
 namespace {
 
-using backward::BackwardParams, backward::Kernel, stages::StageParams;
+using backward::BackwardParams, backward::Kernel, device::StageParams;
 using core::ChunkBackwardProblem, core::DeltaRuleProblem, core::present, core::Tensor;
 using device::Number, device::TokenRows;
 

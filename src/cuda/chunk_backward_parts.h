@@ -33,7 +33,7 @@ class Pieces {
     return {data, p_.rows.T * token, token, columns, number};
   }
   /// States of all chunks.
-  stages::ChunkStates states(int64_t slots, device::Number number) noexcept {
+  device::ChunkStates states(int64_t slots, device::Number number) noexcept {
     const int64_t head = p_.K * p_.V, chunk = p_.HV * head;
     const int64_t batches = core::present(p_.rows.cu_seqlens) ? 1 : p_.rows.B;
     void* const data = take(batches * slots * chunk, number);
@@ -62,7 +62,7 @@ class Launches {
       : target_(target), stream_(stream) {
     note(error);
   }
-  void stage(stages::Kernel kernel, const stages::StageParams& params) noexcept {
+  void stage(stages::Kernel kernel, const device::StageParams& params) noexcept {
     if (status_.ok()) note(stages::launch(kernel, params, target_, stream_));
   }
   /// A stage by whichever of its kernels takes it.
@@ -70,7 +70,7 @@ class Launches {
     if (status_.ok()) status_ = run_chunk_stage(problem, {}, stream_);
   }
   /// Hopper's chunk_h.
-  void chain(const stages::StageParams& params, const chunk_h::Tiles& tiles,
+  void chain(const device::StageParams& params, const chunk_h::Tiles& tiles,
              int32_t h_per_batch) noexcept {
     if (status_.ok()) note(chunk_h::launch(params, tiles, h_per_batch, target_, stream_));
   }

@@ -10,7 +10,7 @@
 namespace sluice::cuda {
 namespace {
 
-using backward::BackwardParams, backward::Kernel, stages::StageParams;
+using backward::BackwardParams, backward::Kernel, device::StageParams;
 using core::ChunkBackwardProblem, core::ChunkStageProblem, core::DeltaRuleProblem;
 using core::present, core::Tensor;
 using device::Number, device::TokenRows;
@@ -169,7 +169,7 @@ class Forward {
     return t;
   }
   /// [B,chunks,HV,K,V].
-  Tensor chunk_states(const stages::ChunkStates& h) const noexcept {
+  Tensor chunk_states(const device::ChunkStates& h) const noexcept {
     Tensor t{};
     t.data = h.data;
     t.device = p_.q.device;

@@ -2,7 +2,7 @@
 #include <atomic>
 
 #include "cuda/gpu.h"
-#include "cuda/kernels/chunk_forward/launch.h"
+#include "cuda/prefill/launch.h"
 #include "cuda/select.h"
 
 namespace sluice::cuda {
@@ -19,7 +19,7 @@ Clusters resident_clusters(int device) noexcept {
     const DeviceGuard guard(device);
     if (guard.error() != 0) return out;
     for (size_t i = 0; i < kClusterSizes.size(); ++i) {
-      known[device][i] = chunk_forward::resident_clusters(kClusterSizes[i], device);
+      known[device][i] = prefill::resident_clusters(kClusterSizes[i], device);
     }
     asked[device].store(known[device][0] > 0, std::memory_order_release);
   }

@@ -6,9 +6,9 @@
 #include <cstdlib>
 
 #include "cuda/gpu.h"
-#include "cuda/kernels/chunk_forward/launch.h"
 #include "cuda/kernels/generic/launch.h"
 #include "cuda/lower.h"
+#include "cuda/prefill/launch.h"
 #include "cuda/select.h"
 
 namespace sluice::cuda {
@@ -58,8 +58,8 @@ Status run_delta_rule(const DeltaRuleProblem& p, sluice_workspace workspace,
   int error = guard.error();
   if (error == cudaSuccess) {
     error = choice.kernel == DeltaKernel::kFused
-                ? chunk_forward::launch(lower_fused(p, choice.split), lower_tiles(p),
-                                        workspace.data, p.q.device.index, stream)
+                ? prefill::launch(lower_fused(p, choice.split), lower_tiles(p), workspace.data,
+                                  p.q.device.index, stream)
                 : generic::launch(lower_generic(p), stream);
   }
   if (error == cudaSuccess) return ok_status();

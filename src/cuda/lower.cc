@@ -38,9 +38,9 @@ void lower_shared(const DeltaRuleProblem& p, Params* out) noexcept {
 
 }  // namespace
 
-chunk_forward::ChunkForwardParams lower_fused(const DeltaRuleProblem& p,
-                                              const chunk_forward::SplitRequest& split) noexcept {
-  chunk_forward::ChunkForwardParams out{};
+device::PrefillParams lower_fused(const DeltaRuleProblem& p,
+                                  const device::SplitRequest& split) noexcept {
+  device::PrefillParams out{};
   out.split.request = split;
   out.split.keep_initial = present(p.state.initial) && p.state.initial.data == p.state.final.data;
   lower_shared(p, &out);
@@ -67,7 +67,7 @@ chunk_forward::ChunkForwardParams lower_fused(const DeltaRuleProblem& p,
   return out;
 }
 
-chunk_forward::Tiles lower_tiles(const DeltaRuleProblem& p) noexcept {
+prefill::Tiles lower_tiles(const DeltaRuleProblem& p) noexcept {
   return {token_tensor(p.q), token_tensor(p.k), token_tensor(p.v), token_tensor(p.o),
           p.qk_norm == SLUICE_QK_NORM_L2};
 }

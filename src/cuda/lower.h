@@ -4,15 +4,15 @@
 #define SLUICE_CUDA_LOWER_H_
 
 #include "core/problem.hpp"
-#include "cuda/kernels/chunk_forward/launch.h"
 #include "cuda/kernels/generic/params.h"
+#include "cuda/prefill/launch.h"
 
 namespace sluice::cuda {
 
 /// chunk_forward for the fused kernel.
-chunk_forward::ChunkForwardParams lower_fused(const core::DeltaRuleProblem& problem,
-                                              const chunk_forward::SplitRequest& split) noexcept;
-chunk_forward::Tiles lower_tiles(const core::DeltaRuleProblem& problem) noexcept;
+device::PrefillParams lower_fused(const core::DeltaRuleProblem& problem,
+                                  const device::SplitRequest& split) noexcept;
+prefill::Tiles lower_tiles(const core::DeltaRuleProblem& problem) noexcept;
 
 /// Either operator for the generic kernel.
 generic::GenericParams lower_generic(const core::DeltaRuleProblem& problem) noexcept;

@@ -176,10 +176,9 @@ constexpr core::KernelName kLinearNames[2][2][6] = {
 #undef SLUICE_FUSED
 #undef SLUICE_WAYS
 
-core::KernelName fused_name(const DeltaRuleProblem& p,
-                            const chunk_forward::SplitRequest& split) noexcept {
+core::KernelName fused_name(const DeltaRuleProblem& p, const device::SplitRequest& split) noexcept {
   const bool narrow = p.V > 64 && split.columns == 64,
-             cut = split.rule != chunk_forward::SplitRule::kWhole;
+             cut = split.rule != device::SplitRule::kWhole;
   const int type = p.q.dtype.code == kBf16Code ? 0 : 1, way = (narrow ? 1 : 0) + (cut ? 2 : 0);
   if (is_linear(p)) return kLinearNames[type][p.K / 128][linear_way(split, p.V)];
   return kFusedNames[type][p.K / 128][p.V / 128][way];

@@ -26,7 +26,7 @@ struct Gpu {
 struct KernelChoice {
   DeltaKernel kernel = DeltaKernel::kGeneric;
   core::KernelName name = "";
-  chunk_forward::SplitRequest split;  ///< of the fused kernel
+  device::SplitRequest split;  ///< of the fused kernel
 };
 
 /// The fused kernel where it applies, else the generic one, else kUnsupported with what is

@@ -10,9 +10,8 @@
 namespace sluice::cuda {
 namespace {
 
-using chunk_forward::Cut, chunk_forward::SplitCase, chunk_forward::SplitRequest,
-    chunk_forward::SplitRule;
 using core::DeltaRuleProblem;
+using device::Cut, device::SplitCase, device::SplitRequest, device::SplitRule;
 
 /// Most states at boundaries that the planner may ask for, per multiprocessor: 50 MB on an H200.
 constexpr int64_t kPairsPerMultiprocessor = 3;
@@ -56,24 +55,23 @@ Outlook look_ahead(const DeltaRuleProblem& p, const SplitRequest& request,
   const auto heads = number(p.HV);
   SplitCase of{number(lengths.chunks),
                heads,
-               heads * (request.may_forget ? chunk_forward::kGuessedShare : 1.0f),
-               chunk_forward::kGuessedHorizon,
+               heads * (request.may_forget ? device::kGuessedShare : 1.0f),
+               device::kGuessedHorizon,
                number(p.V / request.columns),
                number(p.V / request.transition_columns),
                request.scalar_factors ? 0.0f : number(p.K / request.transition_columns),
                number(request.multiprocessors)};
   of.cost(is_linear(p), request.columns);
   Outlook best{};
-  for (int64_t n = 1; n <= chunk_forward::kMostSegments; ++n) {
+  for (int64_t n = 1; n <= device::kMostSegments; ++n) {
     const int64_t length = (lengths.longest + n - 1) / n, boundaries = lengths.sequences * (n - 1);
-    if (n > 1 &&
-        (length < chunk_forward::kShortestSegment || boundaries > request.most_boundaries)) {
+    if (n > 1 && (length < device::kShortestSegment || boundaries > request.most_boundaries)) {
       break;
     }
     const Cut cut{static_cast<uint32_t>(length), static_cast<uint32_t>(lengths.sequences * n),
                   static_cast<uint32_t>(boundaries),
                   static_cast<uint32_t>(n > 1 ? lengths.sequences : 0)};
-    const float time = chunk_forward::cut_time(cut, of);
+    const float time = device::cut_time(cut, of);
     if (n == 1) best = {time, time, 1};
     if (time < best.time) best.time = time, best.count = static_cast<int32_t>(n);
   }
@@ -157,7 +155,7 @@ void choose_way(const DeltaRuleProblem& p, const Room& room, SplitRequest* reque
     return;
   }
   if (is_worth_asking(p, wide, narrow)) {
-    if (is_even(p)) cut_evenly(p, wide.equal.count, chunk_forward::kShortestSegment, request);
+    if (is_even(p)) cut_evenly(p, wide.equal.count, device::kShortestSegment, request);
     request->or_narrow = !is_even(p) && !is_bounded(p) && narrow.equal.whole < wide.equal.whole;
     return;
   }
@@ -217,7 +215,7 @@ void apply(sluice_split split, int32_t value, const DeltaRuleProblem& p,
   } else if (split == SLUICE_SPLIT_AUTO) {
     request->rule = SplitRule::kModel;
     most = std::min(kPairsPerMultiprocessor * request->multiprocessors / p.HV,
-                    chunks / chunk_forward::kShortestSegment);
+                    chunks / device::kShortestSegment);
   }
   // BOUND: boundaries * HV * V / 8 is a uint32. The planner cuts nothing where there is no room.
   request->most_boundaries = static_cast<int32_t>(std::min(most, (int64_t{1} << 26) / p.HV));
@@ -265,7 +263,7 @@ int linear_way(const SplitRequest& request, int64_t V) noexcept {
 size_t split_workspace(const DeltaRuleProblem& p, const SplitRequest& request) noexcept {
   if (is_one_launch(request.rule)) return 0;
   if (request.rule == SplitRule::kWhole && request.in_order) return 0;
-  return chunk_forward::split_layout(p.rows.N, p.HV, p.K, p.V, request.most_boundaries).end;
+  return device::split_layout(p.rows.N, p.HV, p.K, p.V, request.most_boundaries).end;
 }
 
 }  // namespace sluice::cuda

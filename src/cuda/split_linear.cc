@@ -9,8 +9,8 @@
 namespace sluice::cuda {
 namespace {
 
-using chunk_forward::SplitRequest, chunk_forward::SplitRule;
 using core::DeltaRuleProblem;
+using device::SplitRequest, device::SplitRule;
 
 /// Longest sequence whose segments may each sum up all before them.
 constexpr int64_t kMostPrefixTokens = 8192;

@@ -5,14 +5,14 @@
 #define SLUICE_CUDA_SPLIT_LINEAR_H_
 
 #include "core/problem.hpp"
-#include "cuda/kernels/chunk_forward/split.hpp"
+#include "cuda/device/segments.hpp"
 #include "cuda/room.h"
 
 namespace sluice::cuda {
 
 /// Whether a rule needs no workspace, planner or join.
-inline bool is_one_launch(chunk_forward::SplitRule rule) noexcept {
-  return rule == chunk_forward::SplitRule::kCluster || rule == chunk_forward::SplitRule::kPrefix;
+inline bool is_one_launch(device::SplitRule rule) noexcept {
+  return rule == device::SplitRule::kCluster || rule == device::SplitRule::kPrefix;
 }
 
 /// Whether the kernel of clusters takes a problem, and that of prefixes.
@@ -20,14 +20,14 @@ bool takes_clusters(const core::DeltaRuleProblem& problem) noexcept;
 bool takes_prefix(const core::DeltaRuleProblem& problem) noexcept;
 
 /// The request of a rule of one launch.
-chunk_forward::SplitRequest in_one_launch(const chunk_forward::SplitRequest& request,
-                                          chunk_forward::SplitRule rule, int32_t value) noexcept;
+device::SplitRequest in_one_launch(const device::SplitRequest& request, device::SplitRule rule,
+                                   int32_t value) noexcept;
 
 /// A way of one launch, and its time in units of the model of segments.
 struct OneLaunch {
   float time;
   int32_t value;  ///< 0: none
-  chunk_forward::SplitRule rule;
+  device::SplitRule rule;
 };
 
 /// The best one.

@@ -10,10 +10,10 @@
 
 #include "core/host_access.hpp"
 #include "cuda/gpu.h"
-#include "cuda/kernels/chunk_forward/launch.h"
 #include "cuda/kernels/stages/config.h"
 #include "cuda/lower.h"
 #include "cuda/lower_views.h"
+#include "cuda/prefill/launch.h"
 #include "cuda/select.h"
 
 namespace sluice::cuda {
@@ -170,7 +170,7 @@ device::StateSlots state_slots(const sluice_state_io& state) noexcept {
 }
 
 /// chunk_cumsum of key-wise gates: the channels of a head are its heads, HV times.
-void lower_key_sums(const ChunkStageProblem& p, stages::StageParams* out) noexcept {
+void lower_key_sums(const ChunkStageProblem& p, device::StageParams* out) noexcept {
   out->repeats = p.HV;
   out->gate_repeat = out->gate.head_stride;
   out->sums_repeat = out->g_cumsum.head_stride;
@@ -211,8 +211,8 @@ Tensor key_rows(const ChunkStageProblem& p, void* memory, sluice_dtype dtype) no
 
 }  // namespace
 
-stages::StageParams lower_stage(const ChunkStageProblem& p) noexcept {
-  stages::StageParams out{};
+device::StageParams lower_stage(const ChunkStageProblem& p) noexcept {
+  device::StageParams out{};
   out.q = token_rows(p.q), out.k = token_rows(p.k), out.values = token_rows(p.values);
   const bool sums = p.stage == SLUICE_STAGE_CUMSUM_KKT;
   out.gate = token_rows(p.gate);
@@ -283,7 +283,7 @@ Status choose(const ChunkStageProblem& p, StageChoice* choice) noexcept {
 }
 
 /// One launch, or three where simple GLA is cut into segments.
-int launch_segments(Kernel kernel, stages::StageParams params, void* memory, const Target& target,
+int launch_segments(Kernel kernel, device::StageParams params, void* memory, const Target& target,
                     void* stream) noexcept {
   params.columns = stages::state_columns(params, target.multiprocessors);
   const int64_t tokens =
@@ -312,7 +312,7 @@ int launch_key_states(ChunkStageProblem p, Kernel kernel, void* memory, const Ta
     p.stage = SLUICE_STAGE_CHUNK_H;
     p.gate = {};
   }
-  stages::StageParams params = lower_stage(p);
+  device::StageParams params = lower_stage(p);
   if (error == cudaSuccess && kernel == Kernel::kKeyStates) {
     auto* const keys = static_cast<std::byte*>(memory) + sizes.sums;
     params.o = token_rows(key_rows(p, keys, p.k.dtype));
@@ -330,8 +330,8 @@ int launch_stage(const ChunkStageProblem& p, const StageChoice& choice, void* me
   const Target target = target_of(device);
   switch (choice.way) {
     case StageWay::kLinear:
-      return chunk_forward::launch(lower_linear_stage(p, choice.split),
-                                   lower_tiles(as_linear_attention(p)), memory, device, stream);
+      return prefill::launch(lower_linear_stage(p, choice.split),
+                             lower_tiles(as_linear_attention(p)), memory, device, stream);
     case StageWay::kOutputs:
       return chunk_o::launch(lower_stage(p), lower_output_tiles(p), states, target, stream);
     case StageWay::kStates:
@@ -361,7 +361,7 @@ size_t chunk_stage_workspace(const ChunkStageProblem& p) noexcept {
                    p.V % stages::kColumns == 0 && (p.C == 64 || p.C == 128) && p.k.dtype.bits == 16;
   if (!gla) return 0;
   const int device = p.o.device.index, processors = multiprocessors(device);
-  const stages::StageParams params = lower_stage(p);
+  const device::StageParams params = lower_stage(p);
   const int64_t tokens = stages::segment_tokens(params, processors);
   const auto segments = static_cast<size_t>(stages::segment_bytes(params, tokens));
   const core::DeltaRuleProblem linear = as_linear_attention(p);

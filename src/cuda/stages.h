@@ -4,7 +4,7 @@
 #define SLUICE_CUDA_STAGES_H_
 
 #include "core/backend.hpp"
-#include "cuda/kernels/chunk_forward/params.h"
+#include "cuda/device/prefill_params.h"
 #include "cuda/kernels/chunk_h/launch.h"
 #include "cuda/kernels/chunk_o/launch.h"
 #include "cuda/kernels/stages/launch.h"
@@ -13,13 +13,13 @@
 namespace sluice::cuda {
 
 /// A stage for any of its kernels: no checks, no CUDA calls.
-stages::StageParams lower_stage(const core::ChunkStageProblem& problem) noexcept;
+device::StageParams lower_stage(const core::ChunkStageProblem& problem) noexcept;
 
 /// chunk_o that carries its states as a chunk_forward of linear attention; its gates may be sums
 /// (lower_linear_stage()).
 core::DeltaRuleProblem as_linear_attention(const core::ChunkStageProblem& problem) noexcept;
-chunk_forward::ChunkForwardParams lower_linear_stage(
-    const core::ChunkStageProblem& problem, const chunk_forward::SplitRequest& split) noexcept;
+device::PrefillParams lower_linear_stage(const core::ChunkStageProblem& problem,
+                                         const device::SplitRequest& split) noexcept;
 
 /// chunk_o from given states for its own kernel; h as if all batch entries were one.
 chunk_o::Tiles lower_output_tiles(const core::ChunkStageProblem& problem) noexcept;
@@ -37,8 +37,8 @@ enum class StageWay {
 struct StageChoice {
   StageWay way = StageWay::kStage;
   core::KernelName name = "";
-  stages::Kernel kernel{};            ///< of kStage
-  chunk_forward::SplitRequest split;  ///< of kLinear
+  stages::Kernel kernel{};     ///< of kStage
+  device::SplitRequest split;  ///< of kLinear
 };
 
 /// Whether one of Hopper's own kernels takes a chunk_o or chunk_h of aligned 16-bit rows.

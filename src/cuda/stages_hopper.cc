@@ -47,7 +47,7 @@ int type_index(const ChunkStageProblem& p) noexcept {
 }
 
 core::KernelName linear_name(const ChunkStageProblem& p,
-                             const chunk_forward::SplitRequest& split) noexcept {
+                             const device::SplitRequest& split) noexcept {
   return kLinearNames[type_index(p)][p.K / 128][linear_way(split, p.V)];
 }
 
@@ -125,9 +125,9 @@ core::DeltaRuleProblem as_linear_attention(const ChunkStageProblem& p) noexcept 
   return out;
 }
 
-chunk_forward::ChunkForwardParams lower_linear_stage(
-    const ChunkStageProblem& p, const chunk_forward::SplitRequest& split) noexcept {
-  chunk_forward::ChunkForwardParams out = lower_fused(as_linear_attention(p), split);
+device::PrefillParams lower_linear_stage(const ChunkStageProblem& p,
+                                         const device::SplitRequest& split) noexcept {
+  device::PrefillParams out = lower_fused(as_linear_attention(p), split);
   if (present(p.g_cumsum)) out.sum_chunks = static_cast<int32_t>(p.C / 64);
   return out;
 }

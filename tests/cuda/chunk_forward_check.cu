@@ -14,12 +14,13 @@
 #include <thread>
 #include <vector>
 
-#include "cuda/kernels/chunk_forward/launch.h"
+#include "cuda/prefill/launch.h"
 #include "cuda_buffers.h"
 
 namespace {
 using namespace sluice::cuda;
-using namespace sluice::cuda::chunk_forward;
+using namespace sluice::cuda::device;
+using namespace sluice::cuda::prefill;
 using sluice_test::Buffer;
 using sluice_test::round_to;
 
@@ -245,7 +246,7 @@ bool run_case(const Case& c, const Way& way, std::string& json) {
   cudaMemset(st.data, 0xFF, st.bytes);
   cudaMemset(workspace.data, 0xFF, workspace.bytes);
   cudaMemcpy(cu_device.data, cu.data(), cu.size() * 4, cudaMemcpyHostToDevice);
-  ChunkForwardParams p = sluice_test::basic_params(N, T, c.H, c.HV);
+  PrefillParams p = sluice_test::basic_params(N, T, c.H, c.HV);
   p.gate = sluice_test::token_scalar(g, c.HV, c.HV / c.H);
   p.beta = sluice_test::token_scalar(beta, c.HV, c.HV / c.H);
   p.cu_seqlens = {cu_device.data, 1, false};

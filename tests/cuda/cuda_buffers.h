@@ -10,7 +10,7 @@
 #include <cmath>
 #include <vector>
 
-#include "cuda/kernels/chunk_forward/launch.h"
+#include "cuda/prefill/launch.h"
 
 namespace sluice_test {
 
@@ -69,15 +69,15 @@ inline std::vector<float> read_floats(const Buffer& buffer, size_t count) {
 }
 
 /// float32 [T,HV] as the kernel wants it.
-inline sluice::cuda::chunk_forward::TokenScalar token_scalar(const Buffer& buffer, int HV, int r) {
+inline sluice::cuda::device::TokenScalar token_scalar(const Buffer& buffer, int HV, int r) {
   return {buffer.data,    0, int64_t{HV} * 4,
-          int64_t{r} * 4, 4, sluice::cuda::chunk_forward::Number::kFloat32};
+          int64_t{r} * 4, 4, sluice::cuda::device::Number::kFloat32};
 }
 
-inline sluice::cuda::chunk_forward::ChunkForwardParams basic_params(int N, int T, int H, int HV) {
-  sluice::cuda::chunk_forward::ChunkForwardParams p{};
-  p.gate_form = sluice::cuda::chunk_forward::GateForm::kLog;
-  p.beta_form = sluice::cuda::chunk_forward::BetaForm::kValue;
+inline sluice::cuda::device::PrefillParams basic_params(int N, int T, int H, int HV) {
+  sluice::cuda::device::PrefillParams p{};
+  p.gate_form = sluice::cuda::device::GateForm::kLog;
+  p.beta_form = sluice::cuda::device::BetaForm::kValue;
   p.beta_factor = 1;
   p.scale = 1 / std::sqrt(128.0f);
   p.l2norm_eps = 1e-6f;
@@ -90,8 +90,8 @@ inline sluice::cuda::chunk_forward::ChunkForwardParams basic_params(int N, int T
   return p;
 }
 
-inline sluice::cuda::chunk_forward::Tiles tiles(const Buffer& q, const Buffer& k, const Buffer& v,
-                                                const Buffer& o, int T, int H, int HV, bool bf16) {
+inline sluice::cuda::prefill::Tiles tiles(const Buffer& q, const Buffer& k, const Buffer& v,
+                                          const Buffer& o, int T, int H, int HV, bool bf16) {
   const auto make = [&](const Buffer& b, int heads) {
     return sluice::cuda::tile::TokenTensor{
         b.data, 1, T, heads, 128, int64_t{T} * heads * 128, int64_t{heads} * 128, 128, bf16};

@@ -11,8 +11,8 @@
 namespace sluice::cuda {
 namespace {
 
-using chunk_forward::SplitRequest, chunk_forward::SplitRule;
 using core::DeltaRuleProblem;
+using device::SplitRequest, device::SplitRule;
 
 constexpr int kH200 = 132;  ///< its multiprocessors
 constexpr Clusters kClusters{66, 30, 17, 15};
@@ -220,10 +220,10 @@ TEST(CudaSplit, EvenSegmentsCoverASequenceOnce) {
       request.value = value;
       request.shortest = shortest;
       for (uint32_t chunks = 0; chunks < 70; ++chunks) {
-        const int32_t count = chunk_forward::even_count(request, chunks);
+        const int32_t count = device::even_count(request, chunks);
         int32_t next = 0;
         for (int32_t at = 0; at < value; ++at) {
-          const auto segment = chunk_forward::even_segment(request, 5, chunks, at);
+          const auto segment = device::even_segment(request, 5, chunks, at);
           ASSERT_EQ(segment.seq, 5);
           ASSERT_EQ(segment.chunks >= 0, at < count);
           if (at >= count) continue;
@@ -321,13 +321,13 @@ TEST(CudaSplit, UnknownWishesAreRefused) {
 
 TEST(CudaSplit, TheWorkspaceHoldsTheTablesOneAfterTheOther) {
   for (const int64_t boundaries : {0, 1, 17, 300}) {
-    const auto at = chunk_forward::split_layout(5, 8, 64, 256, boundaries);
+    const auto at = device::split_layout(5, 8, 64, 256, boundaries);
     const size_t pairs = static_cast<size_t>(boundaries) * 8;
-    EXPECT_GE(at.segments, sizeof(chunk_forward::PlanHeader));
+    EXPECT_GE(at.segments, sizeof(device::PlanHeader));
     EXPECT_GE(at.left - at.segments,
-              (5 + static_cast<size_t>(boundaries)) * sizeof(chunk_forward::Segment));
+              (5 + static_cast<size_t>(boundaries)) * sizeof(device::Segment));
     EXPECT_GE(at.transitions - at.horizon, pairs * 4);
-    EXPECT_GE(at.added - at.transitions, pairs * 5 * sizeof(chunk_forward::Transition));
+    EXPECT_GE(at.added - at.transitions, pairs * 5 * sizeof(device::Transition));
     EXPECT_GE(at.factor - at.added, pairs * 64 * 256 * 4);
     EXPECT_GE(at.end - at.factor, pairs * 64 * 256 * 4);
     EXPECT_EQ(at.added % 256, 0u);

@@ -11,13 +11,13 @@
 #include "cuda/kernels/chunk_forward/horizon.cuh"
 #include "cuda/kernels/chunk_forward/join.cuh"
 #include "cuda/kernels/chunk_forward/kernel.cuh"
-#include "cuda/kernels/chunk_forward/launch.h"
 #include "cuda/kernels/chunk_forward/plan.cuh"
 #include "cuda/kernels/linear_attention/cluster.cuh"
 #include "cuda/kernels/linear_attention/join.cuh"
 #include "cuda/kernels/linear_attention/kernel.cuh"
 #include "cuda/kernels/linear_attention/prefix.cuh"
 #include "cuda/lower.h"
+#include "cuda/prefill/launch.h"
 #include "cuda/select.h"
 #include "emulated_backend.hpp"
 
@@ -34,7 +34,7 @@ CutOverride emulated_split;
 
 namespace {
 
-using chunk_forward::ChunkForwardParams, chunk_forward::Config, chunk_forward::Tiles;
+using chunk_forward::Config, device::PrefillParams, device::SplitRule, prefill::Tiles;
 
 CUtensorMap emulated_map(const tile::TokenTensor& tensor, uint32_t column_blocks) {
   const ptx::EmulatedMap map{static_cast<uint8_t*>(tensor.data),
@@ -60,7 +60,7 @@ struct Launches {
 constexpr unsigned kMostCtas = 3;  ///< of the persistent kernels
 
 template <class Io, bool kOutput>
-void run_linear_pass(Launches& launch, const ChunkForwardParams& p, int columns, int64_t items) {
+void run_linear_pass(Launches& launch, const PrefillParams& p, int columns, int64_t items) {
   const auto pass = [&]<int kK, int kV>(std::integer_sequence<int, kK, kV>) {
     using C = linear_attention::Config<Io, kK, kV, kOutput>;
     launch(static_cast<unsigned>(std::min<int64_t>(items, kMostCtas)), C::kThreads,
@@ -73,7 +73,7 @@ void run_linear_pass(Launches& launch, const ChunkForwardParams& p, int columns,
 }
 
 template <class Io, bool kL2Norm, bool kOutput>
-void run_pass(Launches& launch, const ChunkForwardParams& p, int columns, int64_t items) {
+void run_pass(Launches& launch, const PrefillParams& p, int columns, int64_t items) {
   if (p.linear) return run_linear_pass<Io, kOutput>(launch, p, columns, items);
   const auto pass = [&]<int kK, int kV>(std::integer_sequence<int, kK, kV>) {
     using C = Config<Io, kL2Norm, kK, kV, kOutput>;
@@ -88,7 +88,7 @@ void run_pass(Launches& launch, const ChunkForwardParams& p, int columns, int64_
 
 /// Segments as the CTAs of clusters, one cluster at a time.
 template <class Io>
-std::string run_clusters(ChunkForwardParams p, const Tiles& tiles) {
+std::string run_clusters(PrefillParams p, const Tiles& tiles) {
   const auto ctas = static_cast<unsigned>(p.split.request.value);
   p.v = emulated_map(tiles.v, 2);
   const auto run_k = [&]<int kK>(std::integral_constant<int, kK>) {
@@ -108,7 +108,7 @@ std::string run_clusters(ChunkForwardParams p, const Tiles& tiles) {
 
 /// Segments that sum up all before them.
 template <class Io>
-std::string run_prefix(ChunkForwardParams p, const Tiles& tiles) {
+std::string run_prefix(PrefillParams p, const Tiles& tiles) {
   const int tokens = p.split.request.value * 128;
   p.v = emulated_map(tiles.v, 2);
   const auto run_k = [&]<int kK>(std::integral_constant<int, kK>) {
@@ -127,7 +127,7 @@ std::string run_prefix(ChunkForwardParams p, const Tiles& tiles) {
                     : run_k(std::integral_constant<int, 64>());
 }
 
-void launch_horizons(Launches& launch, const ChunkForwardParams& p) {
+void launch_horizons(Launches& launch, const PrefillParams& p) {
   using namespace chunk_forward;
   if (!p.split.request.may_forget) return;
   const auto pairs = static_cast<unsigned>(p.split.request.most_boundaries * p.HV);
@@ -137,7 +137,7 @@ void launch_horizons(Launches& launch, const ChunkForwardParams& p) {
 
 /// What the launcher does, with the planner always asked.
 template <class Io, bool kL2Norm>
-std::string run(ChunkForwardParams p, const Tiles& tiles, void* workspace) {
+std::string run(PrefillParams p, const Tiles& tiles, void* workspace) {
   using namespace chunk_forward;
   Launches launch;
   const SplitRequest& request = p.split.request;
@@ -170,8 +170,7 @@ std::string trouble;  ///< of the last launch that had any
 
 }  // namespace
 
-int chunk_forward::launch(ChunkForwardParams p, const Tiles& tiles, void* workspace, int,
-                          void*) noexcept {
+int prefill::launch(PrefillParams p, const Tiles& tiles, void* workspace, int, void*) noexcept {
   const auto k_blocks = static_cast<uint32_t>(p.K) / 64;
   p.q = emulated_map(tiles.q, k_blocks);
   p.k = emulated_map(tiles.k, k_blocks);
@@ -214,8 +213,8 @@ Status run_delta_rule(const core::DeltaRuleProblem& problem, sluice_workspace wo
                       void*) noexcept {
   KernelChoice choice;
   if (const Status status = choose(problem, &choice); !status.ok()) return status;
-  const int error = chunk_forward::launch(lower_fused(problem, choice.split), lower_tiles(problem),
-                                          workspace.data, 0, nullptr);
+  const int error = prefill::launch(lower_fused(problem, choice.split), lower_tiles(problem),
+                                    workspace.data, 0, nullptr);
   if (error == 0) return ok_status();
   return Status::failure(Code::kDeviceError, "chunk_forward: emulation = %s", trouble.c_str());
 }
@@ -235,11 +234,11 @@ core::Backend make_backend() noexcept {
 }  // namespace
 
 EmulatedPlan emulate_plan(const core::DeltaRuleProblem& problem,
-                          const chunk_forward::SplitRequest& request) {
+                          const device::SplitRequest& request) {
   using namespace chunk_forward;
-  ChunkForwardParams p = lower_fused(problem, request);
+  PrefillParams p = lower_fused(problem, request);
   std::vector<uint8_t> memory(
-      split_layout(p.N, p.HV, p.K, p.V, request.most_boundaries).added + 256, 0xFF);
+      device::split_layout(p.N, p.HV, p.K, p.V, request.most_boundaries).added + 256, 0xFF);
   const size_t past = (256 - reinterpret_cast<uintptr_t>(memory.data()) % 256) % 256;
   p.split.lie_in(memory.data() + past, p.N, p.HV, p.K, p.V);
   Launches launch;

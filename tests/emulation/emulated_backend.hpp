@@ -26,13 +26,13 @@ const core::Backend& emulated_prefill() noexcept;
 /// What the planner leaves in the workspace, with the horizons after it.
 struct EmulatedPlan {
   std::string trouble;  ///< empty, or why the emulation ended
-  chunk_forward::PlanHeader header;
-  std::vector<chunk_forward::Segment> segments, left;
+  device::PlanHeader header;
+  std::vector<device::Segment> segments, left;
   std::vector<int32_t> horizon;
-  std::vector<chunk_forward::Transition> transitions;
+  std::vector<device::Transition> transitions;
 };
 EmulatedPlan emulate_plan(const core::DeltaRuleProblem& problem,
-                          const chunk_forward::SplitRequest& request);
+                          const device::SplitRequest& request);
 }  // namespace sluice::cuda
 
 #endif  // SLUICE_TESTS_EMULATION_EMULATED_BACKEND_HPP_

@@ -9,15 +9,15 @@
 #include <map>
 #include <set>
 
-#include "cuda/kernels/chunk_forward/plan_order.hpp"
+#include "cuda/device/segment_order.hpp"
 #include "emulated_backend.hpp"
 #include "support/generate.hpp"
 
 namespace sluice::cuda {
 namespace {
 
-using chunk_forward::Segment, chunk_forward::SplitRequest, chunk_forward::SplitRule;
 using core::DeltaRuleProblem;
+using device::Segment, device::SplitRequest, device::SplitRule;
 
 sluice_tensor host_view(void* data, sluice_dtype dtype, std::initializer_list<int64_t> shape) {
   sluice_tensor t{};
@@ -54,7 +54,7 @@ struct Batch {
   }
 
   uint32_t chunks(size_t n) const {
-    return chunk_forward::chunks_between(offsets[n], offsets[n + 1], problem.rows.T);
+    return device::chunks_between(offsets[n], offsets[n + 1], problem.rows.T);
   }
 };
 
@@ -73,11 +73,11 @@ void expect_consistent(const Batch& batch, const EmulatedPlan& plan, const Split
   ASSERT_EQ(plan.trouble, "");
   ASSERT_LE(plan.header.boundaries, static_cast<uint32_t>(request.most_boundaries));
   std::map<int32_t, std::vector<Segment>> by_sequence;
-  int bucket = chunk_forward::kBuckets;
+  int bucket = device::kBuckets;
   std::map<int32_t, int> bucket_of;
   for (const Segment& s : plan.segments) {
     by_sequence[s.seq].push_back(s);
-    const int own = chunk_forward::length_bucket(static_cast<uint32_t>(s.chunks));
+    const int own = device::length_bucket(static_cast<uint32_t>(s.chunks));
     bucket_of.emplace(s.seq, own);
     EXPECT_LE(own, bucket + 1);  // segments of a sequence differ by a chunk, and so by a bucket
     bucket = std::min(bucket, bucket_of[s.seq]);

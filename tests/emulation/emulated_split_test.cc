@@ -14,7 +14,7 @@
 namespace sluice::testing {
 namespace {
 
-using cuda::chunk_forward::SplitRequest, cuda::chunk_forward::SplitRule;
+using cuda::device::SplitRequest, cuda::device::SplitRule;
 
 GdnCase cut_in(const std::string& name, const std::vector<int64_t>& lengths, int32_t segments) {
   GdnCase c;

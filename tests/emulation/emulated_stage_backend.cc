@@ -265,7 +265,7 @@ int run_sizes(const OutputParams& p, int64_t items) {
 
 }  // namespace
 
-int launch(const stages::StageParams& params, const Tiles& tiles, int32_t h_per_batch,
+int launch(const device::StageParams& params, const Tiles& tiles, int32_t h_per_batch,
            const Target&, void*) noexcept {
   const int columns = columns_of(params.V);
   const int64_t slots = params.cu_seqlens.data != nullptr ? params.slots : params.N * params.slots;
@@ -300,7 +300,7 @@ int run_sizes(const StatesParams& p, int64_t items, bool wide) {
 
 }  // namespace
 
-int launch(const stages::StageParams& params, const Tiles& tiles, int32_t h_per_batch,
+int launch(const device::StageParams& params, const Tiles& tiles, int32_t h_per_batch,
            const Target& target, void*) noexcept {
   const bool back = tiles.q.data != nullptr;
   const int columns = back ? 64 : columns_of(params, target.multiprocessors);

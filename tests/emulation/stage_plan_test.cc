@@ -58,13 +58,13 @@ TEST(StagePlan, PairsTakeTensorCoresAsTheirStagesDo) {
 TEST(StagePlan, PairsFitTheirGpu) {
   EXPECT_EQ(name_of(problem(SLUICE_STAGE_SOLVE_WY), 86), "cuda.solve_wy.tiles");
   EXPECT_EQ(name_of(problem(SLUICE_STAGE_SOLVE_WY, 128), 86), "cuda.solve_wy.plain");
-  stages::StageParams params = lower_stage(problem(SLUICE_STAGE_SOLVE_WY, 128));
+  device::StageParams params = lower_stage(problem(SLUICE_STAGE_SOLVE_WY, 128));
   EXPECT_LE(stages::plan_launch(Kernel::kPlainSolveWy, params).shared_bytes, 99 * 1024);
   EXPECT_EQ(stages::plan_launch(Kernel::kSolveWy, params).items, 64 * 16);
 }
 
 TEST(StagePlan, FewSequencesAndHeadsHaveNarrowStates) {
-  stages::StageParams p = lower_stage(problem(SLUICE_STAGE_CHUNK_H));
+  device::StageParams p = lower_stage(problem(SLUICE_STAGE_CHUNK_H));
   EXPECT_EQ(stages::state_columns(p, 132), 32);
   p.columns = 32;
   EXPECT_EQ(stages::plan_launch(Kernel::kStates, p).items, 16 * 4);
@@ -108,7 +108,7 @@ TEST(StagePlan, ModelsHaveCompactKernels) {
 TEST(StagePlan, ModelsHaveCompactSums) {
   stages::CompactSumParams compact;
   stages::CompactLaunch launch;
-  stages::StageParams p = lower_stage(problem(SLUICE_STAGE_CHUNK_CUMSUM));
+  device::StageParams p = lower_stage(problem(SLUICE_STAGE_CHUNK_CUMSUM));
   const auto fits = [&] { return stages::plan_compact_sums(p, &compact, &launch); };
   p.gate = p.g_cumsum = gates();
   EXPECT_TRUE(fits());

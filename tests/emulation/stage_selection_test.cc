@@ -161,7 +161,7 @@ TEST(StageSelection, RefusesByName) {
 }
 
 TEST(StageSelection, FewHeadsAreCutIntoSegments) {
-  stages::StageParams p = lower_stage(gla());
+  device::StageParams p = lower_stage(gla());
   EXPECT_EQ(stages::segment_tokens(p, 132), 0);  // 300 tokens are too few
   p.T = 65536;
   const int64_t tokens = stages::segment_tokens(p, 132);

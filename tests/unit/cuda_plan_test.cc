@@ -9,10 +9,10 @@
 #include <utility>
 #include <vector>
 
-#include "cuda/kernels/chunk_forward/plan_order.hpp"
+#include "cuda/device/segment_order.hpp"
 #include "support/generate.hpp"
 
-namespace sluice::cuda::chunk_forward {
+namespace sluice::cuda::device {
 namespace {
 
 constexpr int64_t kMostRows = (int64_t{1} << 31) - 65;  ///< the core refuses more
@@ -106,4 +106,4 @@ TEST(CudaPlan, OrderIsLongestFirst) {
 }
 
 }  // namespace
-}  // namespace sluice::cuda::chunk_forward
+}  // namespace sluice::cuda::device

@@ -3,13 +3,13 @@
 #ifndef SLUICE_CUDA_KERNELS_BACKWARD_PARAMS_H_
 #define SLUICE_CUDA_KERNELS_BACKWARD_PARAMS_H_
 
-#include "cuda/kernels/stages/params.h"
+#include "cuda/device/stage_params.h"
 
 namespace sluice::cuda::backward {
 
 using device::BetaForm, device::BoundedPool, device::GateForm, device::HeadScalar;
+using device::ChunkStates, device::StageParams;
 using device::Number, device::TokenRows;
-using stages::ChunkStates, stages::StageParams;
 
 /// A float32 number per value head that is written; data may be null.
 struct HeadOutput {

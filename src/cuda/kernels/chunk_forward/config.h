@@ -3,10 +3,16 @@
 #ifndef SLUICE_CUDA_KERNELS_CHUNK_FORWARD_CONFIG_H_
 #define SLUICE_CUDA_KERNELS_CHUNK_FORWARD_CONFIG_H_
 
+#include "cuda/device/prefill_params.h"
 #include "cuda/tile/pipeline.cuh"
 #include "cuda/tile/swizzle.hpp"
 
 namespace sluice::cuda::chunk_forward {
+
+using device::BetaForm, device::Chain, device::GateForm, device::IndexVector, device::Number;
+using device::factor_size, device::SplitRule, device::StatePool, device::TokenScalar,
+    device::Transition;
+using device::PlanHeader, device::PrefillParams, device::Segment, device::SplitRequest;
 
 inline constexpr uint32_t kSmemBytesSm90 = 227 * 1024;
 

@@ -11,15 +11,14 @@ namespace sluice::cuda::chunk_forward {
 using device::RawGate, device::write_strength;
 
 /// Constants of a head's raw gates.
-__device__ __forceinline__ RawGate raw_gate(const ChunkForwardParams& p, int head) {
+__device__ __forceinline__ RawGate raw_gate(const PrefillParams& p, int head) {
   if (p.gate_form != GateForm::kRaw) return {};
   return {-expf(load_number(p.A_log.data, head * p.A_log.stride, p.A_log.number)),
           load_number(p.dt_bias.data, head * p.dt_bias.stride, p.dt_bias.number)};
 }
 
 /// log alpha. NUM: float32 whatever the input's type.
-__device__ __forceinline__ float log_gate(const ChunkForwardParams& p, const RawGate& raw,
-                                          float gate) {
+__device__ __forceinline__ float log_gate(const PrefillParams& p, const RawGate& raw, float gate) {
   float g = 0.0f;
   if (p.gate_form == GateForm::kLog) {
     g = gate;
@@ -34,8 +33,8 @@ __device__ __forceinline__ float log_gate(const ChunkForwardParams& p, const Raw
 }
 
 /// Address of a work item's first scalar.
-__device__ __forceinline__ const char* scalar_address(const ChunkForwardParams& p,
-                                                      const TokenScalar& t, const WorkItem& item) {
+__device__ __forceinline__ const char* scalar_address(const PrefillParams& p, const TokenScalar& t,
+                                                      const WorkItem& item) {
   return static_cast<const char*>(t.data) + item.batch * t.batch_bytes + item.row * t.token_bytes +
          (item.head / p.r) * t.group_bytes + (item.head % p.r) * t.member_bytes;
 }

@@ -10,6 +10,8 @@
 
 namespace sluice::cuda::chunk_forward {
 
+using device::kForgotten;
+
 /// Chunks that are looked at, at most. WHY: to start so many chunks early costs as much as to
 /// remember, so that it does not pay to find out that a head forgets later than that.
 inline constexpr int kLookBack = 16;
@@ -39,7 +41,7 @@ __device__ __forceinline__ void fetch_gates(const char* at, int64_t token_bytes,
 }
 
 /// log alpha of a gate as it lies in memory; infinity where it is positive or NaN.
-__device__ __forceinline__ float bounded_gate(const ChunkForwardParams& p, const RawGate& constants,
+__device__ __forceinline__ float bounded_gate(const PrefillParams& p, const RawGate& constants,
                                               uint32_t raw) {
   const Number number = p.gate.number;
   const float gate = number == Number::kFloat32
@@ -53,7 +55,7 @@ __device__ __forceinline__ float bounded_gate(const ChunkForwardParams& p, const
 /// kLookBack, over which the head forgets all that is older (kForgotten); -1 where it remembers,
 /// and where a gate is positive or NaN (infinity is never forgotten). One warp, the same in all
 /// lanes.
-__device__ __forceinline__ int horizon_of(const ChunkForwardParams& p, const WorkItem& item,
+__device__ __forceinline__ int horizon_of(const PrefillParams& p, const WorkItem& item,
                                           const RawGate& constants, int first, int most) {
   __shared__ uint2 gates[kHorizonWarps][kLookBack][32];
   if (p.gate_form == GateForm::kNone || first <= 0) return -1;
@@ -95,7 +97,7 @@ inline constexpr int kHorizonThreads = 32 * kHorizonWarps;
 /// Fills in `horizon` and `transitions` where history may be dropped: one warp for each boundary
 /// and head. Where it may not, the planner has done it, or arithmetic does (PlanView).
 __global__ void __launch_bounds__(kHorizonThreads)
-    horizon_kernel(const __grid_constant__ ChunkForwardParams p) {
+    horizon_kernel(const __grid_constant__ PrefillParams p) {
   ptx::launch_dependents();
   ptx::wait_for_dependencies();
   const auto warp = static_cast<int>((blockIdx.x * kHorizonThreads + threadIdx.x) >> 5);

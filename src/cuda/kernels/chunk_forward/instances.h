@@ -3,20 +3,11 @@
 #ifndef SLUICE_CUDA_KERNELS_CHUNK_FORWARD_INSTANCES_H_
 #define SLUICE_CUDA_KERNELS_CHUNK_FORWARD_INSTANCES_H_
 
-#include <atomic>
-#include <cstddef>
-#include <cstdint>
+#include "cuda/device/instance.h"
 
 namespace sluice::cuda::chunk_forward {
 
-/// A compiled kernel and how to launch it.
-struct Instance {
-  const void* kernel;  ///< takes one ChunkForwardParams by value
-  size_t shared_bytes;
-  unsigned threads;
-  /// One bit a GPU (below 64): whether it has granted the kernel its shared memory.
-  mutable std::atomic<uint64_t> granted{0};
-};
+using device::Instance;  // kernels take one PrefillParams by value
 
 /// By dtype, K, and columns of V of a work item. Main pass:
 const Instance& bf16_k128_v128(bool l2norm) noexcept;

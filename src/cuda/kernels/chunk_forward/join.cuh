@@ -47,7 +47,7 @@ __device__ __forceinline__ int place_of_row(int row) {
 /// Walks over the boundaries of a chain for one head. All threads of the CTA together.
 template <int kK>
 struct JoinWalk {
-  const ChunkForwardParams& p;
+  const PrefillParams& p;
   JoinMemory<kK>& s;
   int head;
   Chain chain;
@@ -170,7 +170,7 @@ __device__ __forceinline__ void read_state_at(const JoinWalk<kK>& walk, int boun
 /// overwrite with the final one, to its place at the first boundary.
 template <int kK>
 __device__ __forceinline__ void keep_initial(const JoinWalk<kK>& walk, int first) {
-  const ChunkForwardParams& p = walk.p;
+  const PrefillParams& p = walk.p;
   const int seq = PlanView{p}.sequence(walk.chain);
   if (locate(p, seq, walk.head).padded != 0) return;
   const bool zeros = starts_from_zeros(p, seq);
@@ -206,7 +206,7 @@ __device__ __forceinline__ void walk_chain(JoinWalk<kK>& walk, int first, int& t
 
 /// The next item of the CTA. All of its threads together.
 template <int kK>
-__device__ __forceinline__ uint32_t next_join(const ChunkForwardParams& p, JoinMemory<kK>& s,
+__device__ __forceinline__ uint32_t next_join(const PrefillParams& p, JoinMemory<kK>& s,
                                               uint32_t item) {
   __syncthreads();
   if (!PlanView{p}.has_lists()) return item + gridDim.x;
@@ -218,8 +218,7 @@ __device__ __forceinline__ uint32_t next_join(const ChunkForwardParams& p, JoinM
 /// Persistent: items are chains x heads x slices of V, slices first. Every product waits for the
 /// one before it in its own CTA and for nobody else.
 template <int kK>
-__global__ void __launch_bounds__(2 * kK, 1)
-    join_kernel(const __grid_constant__ ChunkForwardParams p) {
+__global__ void __launch_bounds__(2 * kK, 1) join_kernel(const __grid_constant__ PrefillParams p) {
   extern __shared__ __align__(1024) uint8_t dynamic_shared[];
   auto& s = *reinterpret_cast<JoinMemory<kK>*>(dynamic_shared);
   if (threadIdx.x == 0) {

@@ -56,7 +56,7 @@ __device__ __forceinline__ void zero_upper_blocks(SharedMemoryPlan<C>& s) {
 /// of dynamic shared memory (1024-byte aligned) and at most as many CTAs as are resident at once.
 template <class C>
 __global__ void __launch_bounds__(C::kThreads, 1)
-    chunk_forward_kernel(const __grid_constant__ ChunkForwardParams p) {
+    chunk_forward_kernel(const __grid_constant__ PrefillParams p) {
   extern __shared__ __align__(1024) uint8_t dynamic_shared[];
   auto& s = *reinterpret_cast<SharedMemoryPlan<C>*>(dynamic_shared);
   if constexpr (!C::kOutput) {

@@ -11,8 +11,8 @@ namespace sluice::cuda::chunk_forward {
 
 /// Writes `rows` rows of one half of o by hand, by the 128 threads of a warpgroup; null source:
 /// zeros.
-__device__ __forceinline__ void store_rows(const ChunkForwardParams& p, const WorkItem& item,
-                                           int first, int rows, int half, const uint8_t* source) {
+__device__ __forceinline__ void store_rows(const PrefillParams& p, const WorkItem& item, int first,
+                                           int rows, int half, const uint8_t* source) {
   int thread = static_cast<int>(threadIdx.x & 127u), batch = item.batch, head = item.head;
   int64_t token = int64_t{item.row} + first;
   // WHY: keeps this rare path's addresses out of the registers of the loop around it.
@@ -61,7 +61,7 @@ __device__ __forceinline__ void park_output(SharedMemoryPlan<C>& s, const Output
 
 /// The o tile, chunk c, to global memory: whole chunks by the copy engine, a partial one by hand.
 template <class C>
-__device__ __forceinline__ void store_output(const ChunkForwardParams& p, SharedMemoryPlan<C>& s,
+__device__ __forceinline__ void store_output(const PrefillParams& p, SharedMemoryPlan<C>& s,
                                              const OutputPlace& at, const WorkItem& item, int c) {
   ptx::fence_proxy_async();
   const auto barrier = static_cast<uint32_t>(NamedBarrier::kOutputLow) + at.half;

@@ -7,6 +7,10 @@
 
 namespace sluice::cuda::chunk_forward {
 
+using device::Cut, device::kBuckets, device::kGuessedHorizon, device::kGuessedShare;
+using device::kMostSegments, device::kShortestSegment;
+using device::length_bucket, device::segment_start, device::segments_of, device::SplitCase;
+
 inline constexpr int kPlanThreads = 1024;
 inline constexpr int kPlanWarps = kPlanThreads / 32;
 
@@ -27,8 +31,7 @@ struct PlanMemory {
 
 /// Calls f(n, chunks of sequence n) for the thread's sequences; `mine` are those of the first one.
 template <class F>
-__device__ __forceinline__ void for_sequences(const ChunkForwardParams& p, uint32_t mine,
-                                              const F& f) {
+__device__ __forceinline__ void for_sequences(const PrefillParams& p, uint32_t mine, const F& f) {
 #pragma unroll 1
   for (auto n = static_cast<int>(threadIdx.x); n < p.N; n += kPlanThreads) {
     f(n, n < kPlanThreads ? mine : chunks_of(p, n));
@@ -36,7 +39,7 @@ __device__ __forceinline__ void for_sequences(const ChunkForwardParams& p, uint3
 }
 
 /// Sums, and the longest sequence.
-__device__ __forceinline__ void survey(const ChunkForwardParams& p, PlanMemory& s, uint32_t mine) {
+__device__ __forceinline__ void survey(const PrefillParams& p, PlanMemory& s, uint32_t mine) {
   uint32_t sum = 0, longest = 0;
   for_sequences(p, mine, [&](int, uint32_t chunks) {
     sum += chunks;
@@ -50,8 +53,7 @@ __device__ __forceinline__ void survey(const ChunkForwardParams& p, PlanMemory& 
 }
 
 /// Lists the sequences that the shortest segments considered might cut.
-__device__ __forceinline__ void list_long(const ChunkForwardParams& p, PlanMemory& s,
-                                          uint32_t mine) {
+__device__ __forceinline__ void list_long(const PrefillParams& p, PlanMemory& s, uint32_t mine) {
   for_sequences(p, mine, [&](int, uint32_t chunks) {
     if (uint64_t{chunks} * 2 * kMostSegments <= s.longest) return;
     const uint32_t at = atomicAdd(&s.listed, 1u);
@@ -61,7 +63,7 @@ __device__ __forceinline__ void list_long(const ChunkForwardParams& p, PlanMemor
 }
 
 /// The case that the model judges, with main items of so many columns.
-__device__ __forceinline__ SplitCase case_of(const ChunkForwardParams& p, const PlanMemory& s,
+__device__ __forceinline__ SplitCase case_of(const PrefillParams& p, const PlanMemory& s,
                                              int columns) {
   const auto number = [](auto x) { return static_cast<float>(x); };
   const SplitRequest& request = p.split.request;
@@ -78,7 +80,7 @@ __device__ __forceinline__ SplitCase case_of(const ChunkForwardParams& p, const 
 }
 
 /// The time of a cut of the longest sequence into n segments; one warp.
-__device__ __forceinline__ float time_of(const ChunkForwardParams& p, PlanMemory& s, uint32_t n) {
+__device__ __forceinline__ float time_of(const PrefillParams& p, PlanMemory& s, uint32_t n) {
   const uint32_t length = (s.longest + n - 1) / n;
   Cut cut{length, 0, 0, 0};
 #pragma unroll 1
@@ -117,7 +119,7 @@ __device__ __forceinline__ uint32_t fastest_cut(const PlanMemory& s) {
 }
 
 /// The length of a segment by the model: the best of kMostSegments cuts.
-__device__ __forceinline__ void choose_length(const ChunkForwardParams& p, PlanMemory& s,
+__device__ __forceinline__ void choose_length(const PrefillParams& p, PlanMemory& s,
                                               uint32_t mine) {
   // WHY first: where the work of all fills the GPU for longer than the longest sequence takes,
   // cutting cannot help, and N may be large.
@@ -145,14 +147,13 @@ __device__ __forceinline__ void choose_length(const ChunkForwardParams& p, PlanM
 }
 
 /// Segments of a sequence.
-__device__ __forceinline__ uint32_t cut_of(const ChunkForwardParams& p, const PlanMemory& s,
+__device__ __forceinline__ uint32_t cut_of(const PrefillParams& p, const PlanMemory& s,
                                            uint32_t chunks) {
   return s.whole ? 1 : segments_of(p.split.request, chunks, s.length);
 }
 
 /// Cuts nothing where the boundaries would not fit: offsets that overlap can make too many.
-__device__ __forceinline__ void check_room(const ChunkForwardParams& p, PlanMemory& s,
-                                           uint32_t mine) {
+__device__ __forceinline__ void check_room(const PrefillParams& p, PlanMemory& s, uint32_t mine) {
   uint32_t boundaries = 0;
   for_sequences(p, mine, [&](int, uint32_t chunks) { boundaries += cut_of(p, s, chunks) - 1; });
   if (boundaries != 0) atomicAdd(&s.boundaries, boundaries);
@@ -189,7 +190,7 @@ __device__ __forceinline__ uint32_t place_buckets(PlanMemory& s) {
 }
 
 /// Buckets of all segments, as places in the order: counts[b] is where bucket b begins.
-__device__ __forceinline__ void count_segments(const ChunkForwardParams& p, PlanMemory& s,
+__device__ __forceinline__ void count_segments(const PrefillParams& p, PlanMemory& s,
                                                uint32_t mine) {
   for_sequences(p, mine, [&](int, uint32_t chunks) {
     const uint32_t count = cut_of(p, s, chunks);
@@ -205,7 +206,7 @@ __device__ __forceinline__ void count_segments(const ChunkForwardParams& p, Plan
 }
 
 /// Writes the segments of sequence n. Its boundaries have consecutive numbers.
-__device__ __forceinline__ void write_segments(const ChunkForwardParams& p, PlanMemory& s, int n,
+__device__ __forceinline__ void write_segments(const PrefillParams& p, PlanMemory& s, int n,
                                                uint32_t chunks) {
   const uint32_t count = cut_of(p, s, chunks);
   Segment* out =
@@ -226,7 +227,7 @@ __device__ __forceinline__ void write_segments(const ChunkForwardParams& p, Plan
 }
 
 /// Horizons and transitions where no head may forget.
-__device__ __forceinline__ void remember_all(const ChunkForwardParams& p, PlanMemory& s) {
+__device__ __forceinline__ void remember_all(const PrefillParams& p, PlanMemory& s) {
   const uint32_t pairs = s.boundaries * static_cast<uint32_t>(p.HV);
 #pragma unroll 1
   for (uint32_t pair = threadIdx.x; pair < pairs; pair += kPlanThreads) {
@@ -242,7 +243,7 @@ __device__ __forceinline__ void remember_all(const ChunkForwardParams& p, PlanMe
 
 /// Writes the plan of a call. One CTA with sizeof(PlanMemory) bytes of dynamic shared memory.
 __global__ void __launch_bounds__(kPlanThreads)
-    plan_kernel(const __grid_constant__ ChunkForwardParams p) {
+    plan_kernel(const __grid_constant__ PrefillParams p) {
   extern __shared__ __align__(1024) uint8_t dynamic_shared[];
   auto& s = *reinterpret_cast<PlanMemory*>(dynamic_shared);
   ptx::launch_dependents();

@@ -5,13 +5,15 @@
 #define SLUICE_CUDA_KERNELS_CHUNK_FORWARD_PLAN_VIEW_CUH_
 
 #include "cuda/device/load.cuh"
-#include "cuda/kernels/chunk_forward/params.h"
-#include "cuda/kernels/chunk_forward/plan_order.hpp"
+#include "cuda/device/prefill_params.h"
+#include "cuda/device/segment_order.hpp"
 
 namespace sluice::cuda::chunk_forward {
 
+using device::chunks_between, device::even_count, device::even_segment;
+
 /// Chunks of sequence n.
-__device__ __forceinline__ uint32_t chunks_of(const ChunkForwardParams& p, int n) {
+__device__ __forceinline__ uint32_t chunks_of(const PrefillParams& p, int n) {
   if (p.cu_seqlens.data == nullptr) return chunks_between(0, p.T, p.T);
   return chunks_between(device::load_index(p.cu_seqlens, n),
                         device::load_index(p.cu_seqlens, n + 1), p.T);
@@ -19,7 +21,7 @@ __device__ __forceinline__ uint32_t chunks_of(const ChunkForwardParams& p, int n
 
 /// What the passes ask of a plan.
 struct PlanView {
-  const ChunkForwardParams& p;
+  const PrefillParams& p;
 
   __device__ __forceinline__ bool is_even() const {
     return p.split.request.rule == SplitRule::kEven;

@@ -164,7 +164,7 @@ __device__ __forceinline__ void store_p(int warp, const float (&kq)[32], const f
 
 /// The factors that the state warpgroups apply to rows and columns; threads 0..63 own a token each.
 template <class C>
-__device__ __forceinline__ void store_factors(const ChunkForwardParams& p, const GateStage& gate,
+__device__ __forceinline__ void store_factors(const PrefillParams& p, const GateStage& gate,
                                               const float (&norms)[2][64], FactorStage& out) {
   const int t = static_cast<int>(threadIdx.x & 127u);
   if (t >= 64) return;
@@ -210,7 +210,7 @@ __device__ __forceinline__ void issue_kk(SharedMemoryPlan<C>& s, const PrepareCu
 /// Inverse norms of the chunk's keys and queries; zero at and past `rows`. WHY zero: rows past the
 /// end belong to another sequence, and their norms multiply zeros here.
 template <class C>
-__device__ __forceinline__ void store_norms(const ChunkForwardParams& p, SharedMemoryPlan<C>& s,
+__device__ __forceinline__ void store_norms(const PrefillParams& p, SharedMemoryPlan<C>& s,
                                             const PrepareCursors<C>& at, int rows) {
   const float rk = inverse_norm<C>(s.k[at.k.stage], p.l2norm_eps);
   const float rq = C::kOutput ? inverse_norm<C>(s.q[at.q.stage], p.l2norm_eps) : 0.0f;
@@ -223,7 +223,7 @@ __device__ __forceinline__ void store_norms(const ChunkForwardParams& p, SharedM
 
 /// First part of a chunk: the factors and A. On entry KK^T is in flight.
 template <class C>
-__device__ __forceinline__ void prepare_keys(const ChunkForwardParams& p, SharedMemoryPlan<C>& s,
+__device__ __forceinline__ void prepare_keys(const PrefillParams& p, SharedMemoryPlan<C>& s,
                                              PrepareCursors<C>& at, float (&acc)[32], int rows) {
   const int warp = aux_warp();
   const int row = warp * 16 + static_cast<int>((threadIdx.x & 31u) >> 2);
@@ -265,7 +265,7 @@ __device__ __forceinline__ void prepare_keys(const ChunkForwardParams& p, Shared
 
 /// Second part: P, left unannounced.
 template <class C>
-__device__ __forceinline__ void prepare_queries(const ChunkForwardParams& p, SharedMemoryPlan<C>& s,
+__device__ __forceinline__ void prepare_queries(const PrefillParams& p, SharedMemoryPlan<C>& s,
                                                 PrepareCursors<C>& at, float (&acc)[32], int rows) {
   const int warp = aux_warp(), row = warp * 16 + static_cast<int>((threadIdx.x & 31u) >> 2);
   const float(&norms)[2][64] = s.norms[at.p.stage];
@@ -314,7 +314,7 @@ __device__ __forceinline__ void finish_queries(SharedMemoryPlan<C>& s, PrepareCu
 /// Aux warpgroup. WHY one accumulator: the registers of a second one are worth more to the finish
 /// warps; the next KK^T runs under the announcement of P and the factors.
 template <class C>
-__device__ __forceinline__ void prepare_role(const ChunkForwardParams& p, SharedMemoryPlan<C>& s) {
+__device__ __forceinline__ void prepare_role(const PrefillParams& p, SharedMemoryPlan<C>& s) {
   WorkReader<C> work(s);
   PrepareCursors<C> at;
   float acc[32];

@@ -24,8 +24,7 @@ __device__ __forceinline__ void load_tile(uint8_t* destination, const CUtensorMa
 }
 
 /// Brings the initial state of an item into the L2, ahead of the state warpgroups' plain loads.
-__device__ __forceinline__ void prefetch_initial(const ChunkForwardParams& p,
-                                                 const WorkItem& item) {
+__device__ __forceinline__ void prefetch_initial(const PrefillParams& p, const WorkItem& item) {
   if (p.initial.data == nullptr || p.has_initial_state != nullptr || item.padded ||
       item.column != 0 || item.source != StateSource::kInitial) {
     return;
@@ -41,7 +40,7 @@ __device__ __forceinline__ void prefetch_initial(const ChunkForwardParams& p,
 /// Loader, one thread: deals the work items and requests k and q of every chunk. WHY not v: its
 /// stages come back a chunk later, and would hold up k and q, which the aux warpgroup needs early.
 template <class C>
-__device__ __forceinline__ void load_role(const ChunkForwardParams& p, SharedMemoryPlan<C>& s) {
+__device__ __forceinline__ void load_role(const PrefillParams& p, SharedMemoryPlan<C>& s) {
   tile::RingCursor<C::kWorkSlots> work;
   tile::RingCursor<C::kKStages> k;
   tile::RingCursor<C::kQStages> q;
@@ -78,7 +77,7 @@ __device__ __forceinline__ void load_role(const ChunkForwardParams& p, SharedMem
 /// Requests v of chunk c; one thread. A factor's v is zero: the copy engine fills boxes outside the
 /// tensor with zeros, here those of a head that there is not.
 template <class C>
-__device__ __forceinline__ void load_v(const ChunkForwardParams& p, SharedMemoryPlan<C>& s,
+__device__ __forceinline__ void load_v(const PrefillParams& p, SharedMemoryPlan<C>& s,
                                        tile::RingCursor<C::kVStages>& v, const WorkItem& item,
                                        int c) {
   const int head = !C::kOutput && item.sink == StateSink::kFactor ? p.HV : item.head;
@@ -94,7 +93,7 @@ struct GateValue {
 /// Gate warp: cumulative gates and betas of every chunk, lane l for tokens 2l and 2l + 1; then v of
 /// the chunk before.
 template <class C>
-__device__ __forceinline__ void gate_role(const ChunkForwardParams& p, SharedMemoryPlan<C>& s) {
+__device__ __forceinline__ void gate_role(const PrefillParams& p, SharedMemoryPlan<C>& s) {
   const int lane = static_cast<int>(threadIdx.x & 31u);
   WorkReader<C> work(s);
   tile::RingCursor<C::kGateStages> cursor;

@@ -216,7 +216,7 @@ __device__ __forceinline__ void read_state(SharedMemoryPlan<C>& s, StateCursors<
 /// Second half of a chunk: Nw and the state that leaves it. On return the product of n, which is Nw
 /// packed, and P, whose sum is the chunk's output, may still be in flight.
 template <class C>
-__device__ __forceinline__ void write_state(const ChunkForwardParams& p, SharedMemoryPlan<C>& s,
+__device__ __forceinline__ void write_state(const PrefillParams& p, SharedMemoryPlan<C>& s,
                                             StateCursors<C>& at, const WorkItem& item, int c,
                                             float (&S)[C::kK / 2], float (&o)[32],
                                             uint32_t (&r)[16], uint32_t (&n)[16]) {
@@ -256,7 +256,7 @@ __device__ __forceinline__ void write_state(const ChunkForwardParams& p, SharedM
 
 /// One work item: the recurrence over its chunks, states in and out.
 template <class C>
-__device__ __forceinline__ void run_item(const ChunkForwardParams& p, SharedMemoryPlan<C>& s,
+__device__ __forceinline__ void run_item(const PrefillParams& p, SharedMemoryPlan<C>& s,
                                          StateCursors<C>& at, const WorkItem& item, int half,
                                          float (&S)[C::kK / 2], float (&o)[32], uint32_t (&r)[16]) {
   uint32_t n[16];
@@ -287,7 +287,7 @@ __device__ __forceinline__ void run_item(const ChunkForwardParams& p, SharedMemo
 
 /// State warpgroup `half`.
 template <class C>
-__device__ __forceinline__ void state_role(const ChunkForwardParams& p, SharedMemoryPlan<C>& s,
+__device__ __forceinline__ void state_role(const PrefillParams& p, SharedMemoryPlan<C>& s,
                                            int half) {
   tile::RingCursor<C::kWorkSlots> work;
   StateCursors<C> at(half);

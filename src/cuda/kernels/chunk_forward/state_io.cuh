@@ -49,7 +49,7 @@ __device__ __forceinline__ void load_elements(const T* in, const StatePlace& pla
 /// Writes this warpgroup's columns of S^T to slot `slot`. Groups of four lanes (kVK) or eight (kKV)
 /// fill whole 32-byte sectors, so no trip through shared memory is needed.
 template <size_t kSize>
-__device__ __forceinline__ void store_state(const ChunkForwardParams& p, const StatePool& pool,
+__device__ __forceinline__ void store_state(const PrefillParams& p, const StatePool& pool,
                                             int64_t slot, const WorkItem& item, int half,
                                             const float (&S)[kSize]) {
   const StatePlace place(p.K, p.V, p.state_is_vk, item.column + half * 64);
@@ -64,7 +64,7 @@ __device__ __forceinline__ void store_state(const ChunkForwardParams& p, const S
 }
 
 /// This warpgroup's columns of the state at a boundary.
-__device__ __forceinline__ float* boundary_state(const ChunkForwardParams& p, const WorkItem& item,
+__device__ __forceinline__ float* boundary_state(const PrefillParams& p, const WorkItem& item,
                                                  int boundary) {
   return p.split.added + (int64_t{boundary} * p.HV + item.head) * p.K * p.V;
 }
@@ -83,8 +83,8 @@ __device__ __forceinline__ void set_identity(int column, float (&S)[kSize]) {
 
 /// S^T at the start of a sequence.
 template <size_t kSize>
-__device__ __forceinline__ void load_initial(const ChunkForwardParams& p, const WorkItem& item,
-                                             int half, float (&S)[kSize]) {
+__device__ __forceinline__ void load_initial(const PrefillParams& p, const WorkItem& item, int half,
+                                             float (&S)[kSize]) {
   if (starts_from_zeros(p, item.seq)) {
 #pragma unroll
     for (float& x : S) x = 0.0f;
@@ -103,7 +103,7 @@ __device__ __forceinline__ void load_initial(const ChunkForwardParams& p, const 
 
 /// S^T that enters a work item.
 template <class C, size_t kSize>
-__device__ __forceinline__ void load_entering(const ChunkForwardParams& p, const WorkItem& item,
+__device__ __forceinline__ void load_entering(const PrefillParams& p, const WorkItem& item,
                                               int half, float (&S)[kSize]) {
   if (item.source == StateSource::kInitial) {
     load_initial(p, item, half, S);
@@ -123,8 +123,8 @@ __device__ __forceinline__ void load_entering(const ChunkForwardParams& p, const
 
 /// S^T at the end of a sequence.
 template <size_t kSize>
-__device__ __forceinline__ void store_final(const ChunkForwardParams& p, const WorkItem& item,
-                                            int half, const float (&S)[kSize]) {
+__device__ __forceinline__ void store_final(const PrefillParams& p, const WorkItem& item, int half,
+                                            const float (&S)[kSize]) {
   if (p.final.data == nullptr) return;
   const IndexVector& slots = p.write_slots.data != nullptr ? p.write_slots : p.read_slots;
   const int64_t slot = slots.data == nullptr ? item.seq : load_index(slots, item.seq);
@@ -135,7 +135,7 @@ __device__ __forceinline__ void store_final(const ChunkForwardParams& p, const W
 /// S^T that leaves a work item. N lies as [K][V]; M as [column][row], the order in which the join
 /// reads it.
 template <class C, size_t kSize>
-__device__ __forceinline__ void store_leaving(const ChunkForwardParams& p, const WorkItem& item,
+__device__ __forceinline__ void store_leaving(const PrefillParams& p, const WorkItem& item,
                                               int half, const float (&S)[kSize]) {
   const int column = item.column + half * 64;
   if constexpr (C::kOutput) {
@@ -151,7 +151,7 @@ __device__ __forceinline__ void store_leaving(const ChunkForwardParams& p, const
 
 /// S^T after chunk c, if it is one of the states to keep.
 template <size_t kSize>
-__device__ __forceinline__ void store_checkpoint(const ChunkForwardParams& p, const WorkItem& item,
+__device__ __forceinline__ void store_checkpoint(const PrefillParams& p, const WorkItem& item,
                                                  int half, int c, const float (&S)[kSize]) {
   const int after = item.first + c + 1;
   if (after % p.checkpoint_chunks != 0 || item.rows(c) < 64 || c < item.skip) return;

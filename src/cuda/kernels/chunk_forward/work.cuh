@@ -4,8 +4,8 @@
 #define SLUICE_CUDA_KERNELS_CHUNK_FORWARD_WORK_CUH_
 
 #include "cuda/device/load.cuh"
+#include "cuda/device/prefill_params.h"
 #include "cuda/kernels/chunk_forward/config.h"
-#include "cuda/kernels/chunk_forward/params.h"
 #include "cuda/kernels/chunk_forward/plan_view.cuh"
 #include "cuda/ptx/barrier.cuh"
 
@@ -14,29 +14,29 @@ namespace sluice::cuda::chunk_forward {
 using device::load_index, device::load_number;
 
 /// Key head that value head h reads.
-__device__ __forceinline__ int key_head(const ChunkForwardParams& p, int head) {
+__device__ __forceinline__ int key_head(const PrefillParams& p, int head) {
   return p.head_map_cyclic ? head % p.H : head / p.r;
 }
 
 /// Where M of a boundary lies, or the initial state of the sequence if it is the first one.
-__device__ __forceinline__ float* factor_at(const ChunkForwardParams& p, int boundary, int head) {
+__device__ __forceinline__ float* factor_at(const PrefillParams& p, int boundary, int head) {
   return p.split.factor + (int64_t{boundary} * p.HV + head) * factor_size(p.K, p.V);
 }
 
 /// Whether sequence n starts from zeros.
-__device__ __forceinline__ bool starts_from_zeros(const ChunkForwardParams& p, int64_t n) {
+__device__ __forceinline__ bool starts_from_zeros(const PrefillParams& p, int64_t n) {
   return p.initial.data == nullptr ||
          (p.has_initial_state != nullptr && p.has_initial_state[n * p.has_initial_stride] == 0);
 }
 
 /// First element of the initial state of a head of sequence n.
-__device__ __forceinline__ int64_t initial_at(const ChunkForwardParams& p, int64_t n, int head) {
+__device__ __forceinline__ int64_t initial_at(const PrefillParams& p, int64_t n, int head) {
   const int64_t slot = p.read_slots.data == nullptr ? n : load_index(p.read_slots, n);
   return slot * p.initial.slot_stride + int64_t{head} * p.K * p.V;
 }
 
 /// Rows of sequence n, clamped to the tensors whatever cu_seqlens holds.
-__device__ __forceinline__ WorkItem locate(const ChunkForwardParams& p, int seq, int head) {
+__device__ __forceinline__ WorkItem locate(const PrefillParams& p, int seq, int head) {
   WorkItem item{};
   item.seq = item.batch = seq;
   item.head = head;
@@ -64,8 +64,8 @@ __device__ __forceinline__ void cut_item(WorkItem& item, int first, int count, i
 
 /// Lists what the transition pass has to compute for a head that remembers at a boundary: N, and M
 /// if the state at the boundary before matters. `count`: of all that is listed.
-__device__ __forceinline__ void list_transitions(const ChunkForwardParams& p, int boundary,
-                                                 int head, bool multiplies, uint32_t* count) {
+__device__ __forceinline__ void list_transitions(const PrefillParams& p, int boundary, int head,
+                                                 bool multiplies, uint32_t* count) {
   const int columns = p.split.request.transition_columns;
   const int added = p.V / columns, factors = multiplies ? PlanView{p}.factor_items() : 0;
   Transition* const out =
@@ -86,8 +86,8 @@ __device__ __forceinline__ WorkItem empty_item(WorkItem item) {
 }
 
 /// Segment `segment` of a head in the main pass.
-__device__ __forceinline__ WorkItem segment_item(const ChunkForwardParams& p,
-                                                 const Segment& segment, int head) {
+__device__ __forceinline__ WorkItem segment_item(const PrefillParams& p, const Segment& segment,
+                                                 int head) {
   WorkItem item = locate(p, segment.seq, head);
   if (segment.chunks < 0) return empty_item(item);
   int early = 0;
@@ -107,7 +107,7 @@ __device__ __forceinline__ WorkItem segment_item(const ChunkForwardParams& p,
 
 /// The item of a ticket in the transition pass. PERF those of padded sequences and of boundaries
 /// that an even plan has in vain store zeros where nobody looks: no list leaves them out.
-__device__ __forceinline__ WorkItem transition_item(const ChunkForwardParams& p, uint32_t ticket) {
+__device__ __forceinline__ WorkItem transition_item(const PrefillParams& p, uint32_t ticket) {
   const PlanView plan{p};
   const Transition work = plan.transition(static_cast<int>(ticket));
   const Segment segment = plan.left(work.boundary);
@@ -135,7 +135,7 @@ __device__ __forceinline__ WorkItem transition_item(const ChunkForwardParams& p,
 /// The item of a ticket; tickets of one segment are adjacent so that its heads share k and q in L2,
 /// and those of one head share everything but v.
 template <class C>
-__device__ __forceinline__ WorkItem item_of(const ChunkForwardParams& p, uint32_t ticket) {
+__device__ __forceinline__ WorkItem item_of(const PrefillParams& p, uint32_t ticket) {
   WorkItem none{};
   none.seq = -1;
   if constexpr (!C::kOutput) {
@@ -159,7 +159,7 @@ __device__ __forceinline__ WorkItem item_of(const ChunkForwardParams& p, uint32_
 /// Tickets of one CTA: the first is its index, later ones are taken from the shared counter if
 /// anything before this pass could clear it.
 template <class C>
-__device__ __forceinline__ uint32_t next_ticket(const ChunkForwardParams& p, uint32_t ticket) {
+__device__ __forceinline__ uint32_t next_ticket(const PrefillParams& p, uint32_t ticket) {
   PlanHeader* const plan = p.split.header;
   if (plan == nullptr || !PlanView{p}.has_lists()) return ticket + gridDim.x;
   return gridDim.x + atomicAdd(C::kOutput ? &plan->ticket : &plan->transition_ticket, 1u);
@@ -167,7 +167,7 @@ __device__ __forceinline__ uint32_t next_ticket(const ChunkForwardParams& p, uin
 
 /// Whether items of this width take the main pass: the planner may have chosen between two.
 template <class C>
-__device__ __forceinline__ bool takes_pass(const ChunkForwardParams& p) {
+__device__ __forceinline__ bool takes_pass(const PrefillParams& p) {
   return !p.split.request.or_narrow || (p.split.header->narrow != 0) == (C::kV == 64);
 }
 

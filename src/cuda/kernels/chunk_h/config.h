@@ -5,7 +5,7 @@
 
 #include <cuda.h>
 
-#include "cuda/kernels/stages/params.h"
+#include "cuda/device/stage_params.h"
 #include "cuda/tile/pipeline.cuh"
 #include "cuda/tile/swizzle.hpp"
 
@@ -73,7 +73,7 @@ struct StatesParams {
   CUtensorMap u, v_new;  ///< boxes of 64 tokens x 64 columns
   CUtensorMap h;         ///< boxes of K rows x 64 columns; chunks count as batch
   CUtensorMap q, d_o;    ///< of the chain of gradients: as k and u
-  stages::StageParams stage;
+  device::StageParams stage;
   int32_t h_per_batch;  ///< states between those of neighbouring batch entries
 };
 

@@ -19,7 +19,7 @@ struct Item {
 };
 
 template <class C>
-__device__ __forceinline__ Item item_at(const stages::StageParams& p, int64_t number) {
+__device__ __forceinline__ Item item_at(const device::StageParams& p, int64_t number) {
   const int64_t slices = p.V / C::kV, seq = number / slices / p.HV;
   Item item{};
   item.sequence.tokens = static_cast<int>(stages::tokens_of(p, seq, &item.sequence));
@@ -68,7 +68,7 @@ __device__ __forceinline__ void park(uint8_t* tile, const Place& place,
 }
 
 /// A warpgroup's 64 columns of v_new of a partial chunk, by hand; null tile: zeros.
-__device__ __forceinline__ void store_values(const stages::TokenRows& v_new, const Item& item,
+__device__ __forceinline__ void store_values(const device::TokenRows& v_new, const Item& item,
                                              int column, int row, int rows, const uint8_t* tile) {
   auto* const out = static_cast<uint16_t*>(v_new.data) +
                     stages::at(v_new, item.sequence.batch, item.sequence.row + row, item.head) +

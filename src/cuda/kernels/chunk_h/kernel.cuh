@@ -17,7 +17,7 @@
 #define SLUICE_CUDA_KERNELS_CHUNK_H_KERNEL_CUH_
 
 #include "cuda/device/follow.cuh"
-#include "cuda/kernels/chunk_forward/instances.h"
+#include "cuda/device/instance.h"
 #include "cuda/kernels/chunk_h/back.cuh"
 #include "cuda/ptx/cluster.cuh"
 
@@ -60,7 +60,7 @@ __device__ __forceinline__ void load_role(const StatesParams& p, SharedMemoryPla
 
 /// Factors of a chunk in the place of its sums of gates; one warp.
 template <class C>
-__device__ __forceinline__ void put_factors(const stages::StageParams& p,
+__device__ __forceinline__ void put_factors(const device::StageParams& p,
                                             const stages::LaneGates& gates, Factors& f) {
   const auto lane = static_cast<int>(threadIdx.x & 31u);
   stages::put_sums(p, gates, f.write);
@@ -173,7 +173,7 @@ __device__ __forceinline__ void run_chunk(const StatesParams& p, SharedMemoryPla
 
 /// Calls use(data, place) with a slot's state as an array of its type.
 template <class C, class Use>
-__device__ __forceinline__ void with_state(const stages::StageParams& p,
+__device__ __forceinline__ void with_state(const device::StageParams& p,
                                            const device::StatePool& pool, int64_t slot,
                                            const Item& item, int half, const Use& use) {
   const StatePlace place(static_cast<int>(p.K), static_cast<int>(p.V), p.row_step == 1,
@@ -197,7 +197,7 @@ __device__ __forceinline__ void zero_item(const StatesParams& p, const Item& ite
     store_values(p.stage.v_new, item, column, 0, item.sequence.tokens, nullptr);
   }
   if (p.stage.h.data == nullptr) return;
-  stages::TokenRows rows{p.stage.h.data, p.stage.h.chunk_stride, p.stage.V, p.stage.h.head_stride,
+  device::TokenRows rows{p.stage.h.data, p.stage.h.chunk_stride, p.stage.V, p.stage.h.head_stride,
                          p.stage.h.number};
   for (int c = 0; c * C::kChunk < item.sequence.tokens; ++c) {
     Item as_rows = item;
@@ -288,7 +288,7 @@ __global__ void __launch_bounds__(C::kThreads, 1)
 
 /// The instance of a Config.
 template <class C>
-chunk_forward::Instance make_instance() noexcept {
+device::Instance make_instance() noexcept {
   return {reinterpret_cast<const void*>(&chunk_h_kernel<C>), sizeof(SharedMemoryPlan<C>),
           C::kThreads};
 }

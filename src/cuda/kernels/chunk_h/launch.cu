@@ -41,7 +41,7 @@ int load_kernels() noexcept {
   return error == cudaSuccess ? load(fp16_back()) : error;
 }
 
-int launch(const stages::StageParams& params, const Tiles& tiles, int32_t h_per_batch,
+int launch(const device::StageParams& params, const Tiles& tiles, int32_t h_per_batch,
            const Target& target, void* stream) noexcept {
   const bool back = tiles.q.data != nullptr;
   const int columns = back ? 64 : columns_of(params, target.multiprocessors);

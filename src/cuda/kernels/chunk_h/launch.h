@@ -3,7 +3,7 @@
 #ifndef SLUICE_CUDA_KERNELS_CHUNK_H_LAUNCH_H_
 #define SLUICE_CUDA_KERNELS_CHUNK_H_LAUNCH_H_
 
-#include "cuda/kernels/stages/params.h"
+#include "cuda/device/stage_params.h"
 #include "cuda/target.h"
 #include "cuda/tile/tensor_map.h"
 
@@ -17,7 +17,7 @@ struct Tiles {
 };
 
 /// Columns of V of a work item: 128 share what is read of w and k, where there are items enough.
-constexpr int columns_of(const stages::StageParams& params, int multiprocessors) noexcept {
+constexpr int columns_of(const device::StageParams& params, int multiprocessors) noexcept {
   return params.V % 128 == 0 && params.N * params.HV * (params.V / 64) > multiprocessors ? 128 : 64;
 }
 
@@ -33,7 +33,7 @@ int load_kernels() noexcept;
 /// @param target the current device
 /// @param stream a cudaStream_t of it
 /// @return a cudaError_t; 0 is success
-int launch(const stages::StageParams& params, const Tiles& tiles, int32_t h_per_batch,
+int launch(const device::StageParams& params, const Tiles& tiles, int32_t h_per_batch,
            const Target& target, void* stream) noexcept;
 
 }  // namespace sluice::cuda::chunk_h

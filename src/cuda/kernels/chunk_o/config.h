@@ -5,7 +5,7 @@
 
 #include <cuda.h>
 
-#include "cuda/kernels/stages/params.h"
+#include "cuda/device/stage_params.h"
 #include "cuda/tile/pipeline.cuh"
 #include "cuda/tile/swizzle.hpp"
 
@@ -63,7 +63,7 @@ static_assert(sizeof(SharedMemoryPlan<Config<uint16_t, 64, 128>>) <= 227 * 1024)
 struct OutputParams {
   CUtensorMap q, k, v, o;  ///< boxes of 64 tokens x the columns of an item
   CUtensorMap h;           ///< boxes of K rows x the columns of an item; chunks count as batch
-  stages::StageParams stage;
+  device::StageParams stage;
   int32_t h_per_batch;  ///< states between those of neighbouring batch entries
 };
 

@@ -3,11 +3,11 @@
 #ifndef SLUICE_CUDA_KERNELS_CHUNK_O_INSTANCES_H_
 #define SLUICE_CUDA_KERNELS_CHUNK_O_INSTANCES_H_
 
-#include "cuda/kernels/chunk_forward/instances.h"
+#include "cuda/device/instance.h"
 
 namespace sluice::cuda::chunk_o {
 
-using chunk_forward::Instance;
+using device::Instance;
 
 /// By dtype; `wide`: K = 128, else 64; `columns` of V of a work item: 128 or 64.
 const Instance& bf16(bool wide, int columns) noexcept;

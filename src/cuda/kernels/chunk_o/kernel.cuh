@@ -12,7 +12,7 @@
 #define SLUICE_CUDA_KERNELS_CHUNK_O_KERNEL_CUH_
 
 #include "cuda/device/follow.cuh"
-#include "cuda/kernels/chunk_forward/instances.h"
+#include "cuda/device/instance.h"
 #include "cuda/kernels/chunk_forward/prepare_tiles.cuh"
 #include "cuda/kernels/chunk_o/config.h"
 #include "cuda/kernels/stages/numbers.cuh"
@@ -26,7 +26,7 @@ namespace sluice::cuda::chunk_o {
 
 /// An item and the chunk that it is of. Whole warps.
 template <class C>
-__device__ __forceinline__ Item item_at(const stages::StageParams& p, int64_t number,
+__device__ __forceinline__ Item item_at(const device::StageParams& p, int64_t number,
                                         stages::Chunk* chunk) {
   const int64_t slices = p.V / C::kV;
   *chunk = stages::chunk_of(p, number / slices / p.HV);
@@ -198,7 +198,7 @@ struct ValueTile {
 
 /// The tail of an item's o tile by hand.
 template <class C>
-__device__ __forceinline__ void store_tail(const stages::TokenRows& o, const Item& item,
+__device__ __forceinline__ void store_tail(const device::TokenRows& o, const Item& item,
                                            const uint8_t* tile) {
   auto* const out =
       static_cast<uint16_t*>(o.data) + stages::at(o, item.batch, item.row, item.head) + item.column;
@@ -324,7 +324,7 @@ __global__ void __launch_bounds__(C::kThreads, 1)
 
 /// The instance of a Config.
 template <class C>
-chunk_forward::Instance make_instance() noexcept {
+device::Instance make_instance() noexcept {
   return {reinterpret_cast<const void*>(&chunk_o_kernel<C>), sizeof(SharedMemoryPlan<C>),
           C::kThreads};
 }

@@ -35,7 +35,7 @@ int load_kernels() noexcept {
   return cudaSuccess;
 }
 
-int launch(const stages::StageParams& params, const Tiles& tiles, int32_t h_per_batch,
+int launch(const device::StageParams& params, const Tiles& tiles, int32_t h_per_batch,
            const Target& target, void* stream) noexcept {
   const int columns = columns_of(params.V);
   const int64_t slots = params.cu_seqlens.data != nullptr ? params.slots : params.N * params.slots;

@@ -3,7 +3,7 @@
 #ifndef SLUICE_CUDA_KERNELS_CHUNK_O_LAUNCH_H_
 #define SLUICE_CUDA_KERNELS_CHUNK_O_LAUNCH_H_
 
-#include "cuda/kernels/stages/params.h"
+#include "cuda/device/stage_params.h"
 #include "cuda/target.h"
 #include "cuda/tile/tensor_map.h"
 
@@ -28,7 +28,7 @@ int load_kernels() noexcept;
 /// @param target the current device
 /// @param stream a cudaStream_t of it
 /// @return a cudaError_t; 0 is success
-int launch(const stages::StageParams& params, const Tiles& tiles, int32_t h_per_batch,
+int launch(const device::StageParams& params, const Tiles& tiles, int32_t h_per_batch,
            const Target& target, void* stream) noexcept;
 
 }  // namespace sluice::cuda::chunk_o

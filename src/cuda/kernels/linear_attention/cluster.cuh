@@ -22,7 +22,7 @@ inline constexpr int kChunksAhead = 3;
 
 /// This CTA's.
 template <class C>
-__device__ __forceinline__ ClusterSegment cluster_segment(const ChunkForwardParams& p) {
+__device__ __forceinline__ ClusterSegment cluster_segment(const PrefillParams& p) {
   const auto ctas = static_cast<uint32_t>(p.split.request.value),
              slices = static_cast<uint32_t>(p.V / C::kV), heads = static_cast<uint32_t>(p.HV);
   const uint32_t unit = blockIdx.x / ctas, rank = blockIdx.x % ctas, pair = unit / slices;
@@ -43,7 +43,7 @@ __device__ __forceinline__ ClusterSegment cluster_segment(const ChunkForwardPara
 
 /// Barriers and the segment; one thread.
 template <class C>
-__device__ __forceinline__ void begin_segment(const ChunkForwardParams& p, ClusterMemory<C>& m) {
+__device__ __forceinline__ void begin_segment(const PrefillParams& p, ClusterMemory<C>& m) {
   ptx::prefetch_tensor_map(&p.k);
   ptx::prefetch_tensor_map(&p.v);
   const ClusterSegment segment = cluster_segment<C>(p);
@@ -66,7 +66,7 @@ __device__ __forceinline__ void begin_roles() {
 /// Loader, one thread: k of both passes, and q. PERF one place that requests: code that runs for
 /// the first time is fetched from memory, and the first q is waited for.
 template <class C>
-__device__ __forceinline__ void load_segment(const ChunkForwardParams& p, ClusterMemory<C>& m) {
+__device__ __forceinline__ void load_segment(const PrefillParams& p, ClusterMemory<C>& m) {
   static_assert(C::kKStages == C::kQStages);
   SharedMemoryPlan<C>& s = m.tiles;
   const ClusterSegment& segment = m.segment;
@@ -103,7 +103,7 @@ __device__ __forceinline__ void load_segment(const ChunkForwardParams& p, Cluste
 
 /// Value warp, one lane: v of both passes.
 template <class C>
-__device__ __forceinline__ void load_values_of(const ChunkForwardParams& p, ClusterMemory<C>& m) {
+__device__ __forceinline__ void load_values_of(const PrefillParams& p, ClusterMemory<C>& m) {
   const ClusterSegment& segment = m.segment;
   const WorkItem& item = segment.item;
   const int chunks = item.chunks(), passes = segment.passes();
@@ -124,7 +124,7 @@ __device__ __forceinline__ void load_values_of(const ChunkForwardParams& p, Clus
 
 /// Gate warp: gates of both passes, and M to the other CTAs.
 template <class C>
-__device__ __forceinline__ void gates_of(const ChunkForwardParams& p, ClusterMemory<C>& m) {
+__device__ __forceinline__ void gates_of(const PrefillParams& p, ClusterMemory<C>& m) {
   const ClusterSegment& segment = m.segment;
   tile::RingCursor<C::kGateStages> cursor;
   const int passes = segment.passes();
@@ -143,7 +143,7 @@ __device__ __forceinline__ void gates_of(const ChunkForwardParams& p, ClusterMem
 
 /// Service warpgroup.
 template <class C>
-__device__ __forceinline__ void serve_segment(const ChunkForwardParams& p, ClusterMemory<C>& m) {
+__device__ __forceinline__ void serve_segment(const PrefillParams& p, ClusterMemory<C>& m) {
   const auto warp = static_cast<ServiceWarp>(threadIdx.x >> 5);
   if (threadIdx.x == 0) begin_segment<C>(p, m);
   __syncwarp();
@@ -156,7 +156,7 @@ __device__ __forceinline__ void serve_segment(const ChunkForwardParams& p, Clust
 
 /// Scores warpgroup. In pass 1 it gives back what it is asked about.
 template <class C>
-__device__ __forceinline__ void scores_of(const ChunkForwardParams& p, ClusterMemory<C>& m) {
+__device__ __forceinline__ void scores_of(const PrefillParams& p, ClusterMemory<C>& m) {
   SharedMemoryPlan<C>& s = m.tiles;
   // Nobody writes the blocks above the diagonal, but products read them.
   for (uint32_t i = threadIdx.x & 127u; i < sizeof(s.P) / 16; i += 128) {
@@ -191,7 +191,7 @@ __device__ __forceinline__ void scores_of(const ChunkForwardParams& p, ClusterMe
 
 /// N of a segment whose chunks are all whole, in x.S.
 template <class C>
-__device__ __forceinline__ void sum_segment(const ChunkForwardParams& p, SharedMemoryPlan<C>& s,
+__device__ __forceinline__ void sum_segment(const PrefillParams& p, SharedMemoryPlan<C>& s,
                                             StateCursors<C>& at, const ClusterSegment& segment,
                                             int half, StateRegisters<C>& x) {
   const int chunks = segment.item.chunks();
@@ -234,8 +234,7 @@ __device__ __forceinline__ void sum_segment(const ChunkForwardParams& p, SharedM
 
 /// State warpgroup `half`.
 template <class C>
-__device__ __forceinline__ void states_of(const ChunkForwardParams& p, ClusterMemory<C>& m,
-                                          int half) {
+__device__ __forceinline__ void states_of(const PrefillParams& p, ClusterMemory<C>& m, int half) {
   begin_roles();
   // SYNC cluster: all CTAs of the cluster run, and their barriers are ready
   ptx::cluster_wait();
@@ -257,7 +256,7 @@ __device__ __forceinline__ void states_of(const ChunkForwardParams& p, ClusterMe
 /// clusters as there are sequences, heads and slices of 128 columns.
 template <class C>
 __global__ void __launch_bounds__(C::kThreads, 1)
-    cluster_kernel(const __grid_constant__ ChunkForwardParams p) {
+    cluster_kernel(const __grid_constant__ PrefillParams p) {
   auto& m = *reinterpret_cast<ClusterMemory<C>*>(ptx::dynamic_memory());
   const uint32_t warpgroup = threadIdx.x >> 7;
   if (warpgroup == 0) {
@@ -274,7 +273,7 @@ __global__ void __launch_bounds__(C::kThreads, 1)
 
 /// The instance of a Config.
 template <class C>
-chunk_forward::Instance make_cluster_instance() noexcept {
+device::Instance make_cluster_instance() noexcept {
   return {reinterpret_cast<const void*>(&cluster_kernel<C>), sizeof(ClusterMemory<C>), C::kThreads};
 }
 

@@ -4,8 +4,8 @@
 #ifndef SLUICE_CUDA_KERNELS_LINEAR_ATTENTION_CONFIG_H_
 #define SLUICE_CUDA_KERNELS_LINEAR_ATTENTION_CONFIG_H_
 
+#include "cuda/device/prefill_params.h"
 #include "cuda/kernels/chunk_forward/config.h"
-#include "cuda/kernels/chunk_forward/params.h"
 
 namespace sluice::cuda::linear_attention {
 
@@ -82,7 +82,7 @@ static_assert(sizeof(SharedMemoryPlan<linear_attention::Config<uint16_t, 128, 64
 
 namespace sluice::cuda::linear_attention {
 
-using chunk_forward::ChunkForwardParams, chunk_forward::SharedMemoryPlan, chunk_forward::WorkItem;
+using device::PrefillParams, chunk_forward::SharedMemoryPlan, chunk_forward::WorkItem;
 
 }  // namespace sluice::cuda::linear_attention
 

@@ -119,7 +119,7 @@ __device__ __forceinline__ void send_added(const Pieces<C>& pieces, const float 
 
 /// This thread's numbers of a piece of the sequence's initial state.
 template <class C>
-__device__ __forceinline__ float4 initial_piece(const ChunkForwardParams& p, const WorkItem& item,
+__device__ __forceinline__ float4 initial_piece(const PrefillParams& p, const WorkItem& item,
                                                 const Pieces<C>& pieces, uint32_t i) {
   if (chunk_forward::starts_from_zeros(p, item.seq)) return make_float4(0, 0, 0, 0);
   const chunk_forward::StatePlace place(p.K, p.V, p.state_is_vk, item.column + pieces.half * 64);
@@ -136,7 +136,7 @@ __device__ __forceinline__ float4 initial_piece(const ChunkForwardParams& p, con
 /// Carries this CTA's pieces over all boundaries and sends the states to where they enter. The
 /// first segment's N starts from the initial state and needs no M.
 template <class C>
-__device__ __forceinline__ void carry_states(const ChunkForwardParams& p, const WorkItem& item,
+__device__ __forceinline__ void carry_states(const PrefillParams& p, const WorkItem& item,
                                              const Pieces<C>& pieces) {
   ClusterMemory<C>& s = pieces.s;
   const uint32_t segments = pieces.place.ctas - 1;
@@ -179,7 +179,7 @@ __device__ __forceinline__ void give_tiles(uint64_t* barrier) {
 
 /// The state that enters this CTA's segment, from N of it. All threads of a state warpgroup.
 template <class C>
-__device__ __forceinline__ void exchange_states(const ChunkForwardParams& p, const WorkItem& item,
+__device__ __forceinline__ void exchange_states(const PrefillParams& p, const WorkItem& item,
                                                 ClusterMemory<C>& s, const ClusterPlace& place,
                                                 int half, float (&S)[C::kK / 2]) {
   const Pieces<C> pieces(s, place, half);

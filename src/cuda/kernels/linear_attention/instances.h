@@ -3,11 +3,11 @@
 #ifndef SLUICE_CUDA_KERNELS_LINEAR_ATTENTION_INSTANCES_H_
 #define SLUICE_CUDA_KERNELS_LINEAR_ATTENTION_INSTANCES_H_
 
-#include "cuda/kernels/chunk_forward/instances.h"
+#include "cuda/device/instance.h"
 
 namespace sluice::cuda::linear_attention {
 
-using chunk_forward::Instance;
+using device::Instance;
 
 /// By dtype and K; `columns` of V of a work item: 128 or 64.
 const Instance& bf16_k128(int columns) noexcept;

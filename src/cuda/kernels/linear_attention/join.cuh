@@ -8,15 +8,14 @@
 
 namespace sluice::cuda::linear_attention {
 
-using chunk_forward::ChunkForwardParams, chunk_forward::PlanView;
+using device::PrefillParams, chunk_forward::PlanView;
 
 inline constexpr int kJoinThreads = 128;  ///< four numbers of a state each
 
 /// Copies four numbers of a sequence's initial state, which other work items of the main pass may
 /// overwrite with the final one, to its place at the first boundary.
-__device__ __forceinline__ void keep_initial(const ChunkForwardParams& p,
-                                             const chunk_forward::Chain& chain, int head,
-                                             int element) {
+__device__ __forceinline__ void keep_initial(const PrefillParams& p, const device::Chain& chain,
+                                             int head, int element) {
   const int seq = PlanView{p}.sequence(chain);
   if (chunk_forward::locate(p, seq, head).padded != 0) return;
   const bool zeros = chunk_forward::starts_from_zeros(p, seq);
@@ -34,9 +33,8 @@ __device__ __forceinline__ void keep_initial(const ChunkForwardParams& p,
 inline constexpr int kJoinAhead = 8;
 
 /// S at all boundaries of a chain, four numbers of it.
-__device__ __forceinline__ void walk_chain(const ChunkForwardParams& p,
-                                           const chunk_forward::Chain& chain, int head,
-                                           float4* states) {
+__device__ __forceinline__ void walk_chain(const PrefillParams& p, const device::Chain& chain,
+                                           int head, float4* states) {
   const int64_t step = int64_t{p.HV} * p.K * p.V / 4;
   float4 S{};
   for (int first = 0; first < chain.count; first += kJoinAhead) {
@@ -65,7 +63,7 @@ __device__ __forceinline__ void walk_chain(const ChunkForwardParams& p,
 
 /// Items are chains x heads x K V / 512.
 __global__ void __launch_bounds__(kJoinThreads)
-    join_kernel(const __grid_constant__ ChunkForwardParams p) {
+    join_kernel(const __grid_constant__ PrefillParams p) {
   ptx::launch_dependents();
   ptx::wait_for_dependencies();
   const PlanView plan{p};
@@ -75,7 +73,7 @@ __global__ void __launch_bounds__(kJoinThreads)
   for (uint32_t item = blockIdx.x; item < items; item += gridDim.x) {
     const auto pair = static_cast<int>(item / static_cast<uint32_t>(parts));
     const int head = pair % p.HV;
-    const chunk_forward::Chain chain = plan.chain(pair / p.HV);
+    const device::Chain chain = plan.chain(pair / p.HV);
     const int element = (static_cast<int>(item % static_cast<uint32_t>(parts)) * kJoinThreads +
                          static_cast<int>(threadIdx.x)) *
                         4;

@@ -17,7 +17,7 @@
 #ifndef SLUICE_CUDA_KERNELS_LINEAR_ATTENTION_KERNEL_CUH_
 #define SLUICE_CUDA_KERNELS_LINEAR_ATTENTION_KERNEL_CUH_
 
-#include "cuda/kernels/chunk_forward/instances.h"
+#include "cuda/device/instance.h"
 #include "cuda/kernels/linear_attention/scores.cuh"
 #include "cuda/kernels/linear_attention/service.cuh"
 #include "cuda/kernels/linear_attention/state.cuh"
@@ -41,7 +41,7 @@ __device__ __forceinline__ void init_barriers(SharedMemoryPlan<C>& s) {
 /// of dynamic shared memory (1024-byte aligned) and at most as many CTAs as are resident at once.
 template <class C>
 __global__ void __launch_bounds__(C::kThreads, 1)
-    linear_attention_kernel(const __grid_constant__ ChunkForwardParams p) {
+    linear_attention_kernel(const __grid_constant__ PrefillParams p) {
   auto& s = *reinterpret_cast<SharedMemoryPlan<C>*>(ptx::dynamic_memory());
   if constexpr (!C::kOutput) {
     ptx::launch_dependents();
@@ -80,7 +80,7 @@ __global__ void __launch_bounds__(C::kThreads, 1)
 
 /// The instance of a Config.
 template <class C>
-chunk_forward::Instance make_instance() noexcept {
+device::Instance make_instance() noexcept {
   return {reinterpret_cast<const void*>(&linear_attention_kernel<C>), sizeof(SharedMemoryPlan<C>),
           C::kThreads};
 }

@@ -16,7 +16,7 @@
 #ifndef SLUICE_CUDA_KERNELS_LINEAR_ATTENTION_PREFIX_CUH_
 #define SLUICE_CUDA_KERNELS_LINEAR_ATTENTION_PREFIX_CUH_
 
-#include "cuda/kernels/chunk_forward/instances.h"
+#include "cuda/device/instance.h"
 #include "cuda/kernels/linear_attention/prefix_blocks.cuh"
 #include "cuda/kernels/linear_attention/service.cuh"
 #include "cuda/ptx/cluster.cuh"
@@ -33,7 +33,7 @@ __device__ __forceinline__ void init_barriers(PrefixMemory<C>& s) {
 
 /// Loads the tiles of all blocks and of what is before them; one thread.
 template <class C>
-__device__ __forceinline__ void load_blocks(const ChunkForwardParams& p, PrefixMemory<C>& s) {
+__device__ __forceinline__ void load_blocks(const PrefillParams& p, PrefixMemory<C>& s) {
   const PrefixPart part = prefix_part<C>(p);
   const WorkItem& item = part.item;
   const int group = chunk_forward::key_head(p, item.head);
@@ -86,7 +86,7 @@ __device__ __forceinline__ void put_weights(PrefixWeights& out, float2 sums, flo
 
 /// Gate warp.
 template <class C>
-__device__ __forceinline__ void gate_blocks(const ChunkForwardParams& p, PrefixMemory<C>& s) {
+__device__ __forceinline__ void gate_blocks(const PrefillParams& p, PrefixMemory<C>& s) {
   const PrefixPart part = prefix_part<C>(p);
   const int lane = static_cast<int>(threadIdx.x & 31u);
   const RawGate raw = chunk_forward::raw_gate(p, part.item.head);
@@ -141,7 +141,7 @@ __device__ __forceinline__ void gate_blocks(const ChunkForwardParams& p, PrefixM
 /// dynamic shared memory (1024-byte aligned); grid: see prefix_part().
 template <class C>
 __global__ void __launch_bounds__(kPrefixThreads, 1)
-    prefix_kernel(const __grid_constant__ ChunkForwardParams p) {
+    prefix_kernel(const __grid_constant__ PrefillParams p) {
   static_assert(C::kV == 128, "a compute warpgroup has 64 columns of the state, and 64 rows");
   auto& s = *reinterpret_cast<PrefixMemory<C>*>(ptx::dynamic_memory());
   const uint32_t warpgroup = threadIdx.x >> 7, warp = threadIdx.x >> 5;
@@ -165,7 +165,7 @@ __global__ void __launch_bounds__(kPrefixThreads, 1)
 
 /// The instance of a Config.
 template <class C>
-chunk_forward::Instance make_prefix_instance() noexcept {
+device::Instance make_prefix_instance() noexcept {
   return {reinterpret_cast<const void*>(&prefix_kernel<C>), sizeof(PrefixMemory<C>),
           kPrefixThreads};
 }

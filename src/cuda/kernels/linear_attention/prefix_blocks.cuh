@@ -70,8 +70,8 @@ __device__ __forceinline__ void issue_values(float (&o)[C::kV / 2], const uint32
 
 /// o = what the block's own tokens give to the rows of chunk `group`.
 template <class C>
-__device__ __forceinline__ void mix_block(const ChunkForwardParams& p, PrefixMemory<C>& s,
-                                          int group, float (&o)[C::kV / 2]) {
+__device__ __forceinline__ void mix_block(const PrefillParams& p, PrefixMemory<C>& s, int group,
+                                          float (&o)[C::kV / 2]) {
 #pragma unroll
   for (float& x : o) x = 0.0f;
 #pragma unroll 1
@@ -180,7 +180,7 @@ __device__ __forceinline__ void recall_block(PrefixMemory<C>& s, int group, floa
 
 /// o from registers to memory through tile v of chunk `group`; the block's tiles go back.
 template <class C>
-__device__ __forceinline__ void send_block(const ChunkForwardParams& p, PrefixMemory<C>& s,
+__device__ __forceinline__ void send_block(const PrefillParams& p, PrefixMemory<C>& s,
                                            const PrefixPart& part, int begin, int group,
                                            const PrefixCursors& at, const float (&o)[C::kV / 2]) {
   using Pack = tile::Packed<typename C::Io>;
@@ -216,7 +216,7 @@ __device__ __forceinline__ void send_block(const ChunkForwardParams& p, PrefixMe
 
 /// Compute warpgroup `group`.
 template <class C>
-__device__ __forceinline__ void compute_blocks(const ChunkForwardParams& p, PrefixMemory<C>& s,
+__device__ __forceinline__ void compute_blocks(const PrefillParams& p, PrefixMemory<C>& s,
                                                int group) {
   const PrefixPart part = prefix_part<C>(p);
   PrefixCursors at(group);

@@ -60,7 +60,7 @@ struct PrefixPart {
 /// This CTA's. The grid is heads x slices of V, parts, and sequences; the last parts, which take
 /// longest, begin first. A part has split.request.value blocks.
 template <class C>
-__device__ __forceinline__ PrefixPart prefix_part(const ChunkForwardParams& p) {
+__device__ __forceinline__ PrefixPart prefix_part(const PrefillParams& p) {
   PrefixPart out{};
   out.item.seq = out.item.batch = static_cast<int32_t>(blockIdx.z);
   out.item.head = static_cast<int32_t>(blockIdx.x);

@@ -64,7 +64,7 @@ __device__ __forceinline__ void issue_scores(SharedMemoryPlan<C>& s, const Score
 
 /// Ends the product of the chunk at the cursors and gives its tiles back; P of it, packed.
 template <class C>
-__device__ __forceinline__ void take_scores(const ChunkForwardParams& p, SharedMemoryPlan<C>& s,
+__device__ __forceinline__ void take_scores(const PrefillParams& p, SharedMemoryPlan<C>& s,
                                             ScoreCursors<C>& at, int warp, float (&acc)[32],
                                             PackedScores& packed, int rows) {
   // SYNC gate_ring.full: the scores warpgroup waits for G
@@ -108,7 +108,7 @@ __device__ __forceinline__ void put_scores(SharedMemoryPlan<C>& s, ScoreCursors<
 /// Scores warpgroup: P of all chunks that `next` deals, item by item. The product of the next chunk
 /// runs while P of one goes to its place.
 template <class C, class Next>
-__device__ __forceinline__ void score_items(const ChunkForwardParams& p, SharedMemoryPlan<C>& s,
+__device__ __forceinline__ void score_items(const PrefillParams& p, SharedMemoryPlan<C>& s,
                                             ScoreCursors<C>& at, Next next) {
   // The compiler is to know that it is the same in all lanes.
   const int warp = __shfl_sync(~0u, static_cast<int>((threadIdx.x >> 5) & 3u), 0);
@@ -130,7 +130,7 @@ __device__ __forceinline__ void score_items(const ChunkForwardParams& p, SharedM
 
 /// Scores warpgroup.
 template <class C>
-__device__ __forceinline__ void scores_role(const ChunkForwardParams& p, SharedMemoryPlan<C>& s) {
+__device__ __forceinline__ void scores_role(const PrefillParams& p, SharedMemoryPlan<C>& s) {
   chunk_forward::WorkReader<C> work(s);
   ScoreCursors<C> at;
   score_items<C>(p, s, at, [&] { return work.next(); });

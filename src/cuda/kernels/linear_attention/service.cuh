@@ -18,11 +18,11 @@ struct LaneGates {
 
 /// Where an item's gates come from. Lane l has tokens 2l and 2l + 1.
 struct GateSource {
-  const ChunkForwardParams& p;
+  const PrefillParams& p;
   const char* data;  ///< of the item's first token; null: no gates
   int tokens, first;
 
-  __device__ __forceinline__ GateSource(const ChunkForwardParams& p_, const WorkItem& item)
+  __device__ __forceinline__ GateSource(const PrefillParams& p_, const WorkItem& item)
       : p(p_),
         data(p_.gate.data == nullptr || item.tokens == 0
                  ? nullptr
@@ -62,7 +62,7 @@ struct GateSource {
 /// large gate, or NaN, leaves the tokens before it as they are.
 __device__ __forceinline__ float2 sum_gates(const GateSource& source, const RawGate& raw,
                                             const LaneGates& gates, int c, int left) {
-  const ChunkForwardParams& p = source.p;
+  const PrefillParams& p = source.p;
   const float x[2] = {source.number(gates.x[0]), source.number(gates.x[1])};
   if (p.sum_chunks != 0) {
     const float before = source.goes_on(c) ? source.number(gates.before) : 0.0f;
@@ -103,7 +103,7 @@ inline constexpr int kGatesAhead = 4;
 
 /// Cumulative gates and factors of a work item's chunks; if wanted the sum of all its gates.
 template <class C, bool kTotal>
-__device__ __forceinline__ float gate_item(const ChunkForwardParams& p, SharedMemoryPlan<C>& s,
+__device__ __forceinline__ float gate_item(const PrefillParams& p, SharedMemoryPlan<C>& s,
                                            tile::RingCursor<C::kGateStages>& cursor,
                                            const WorkItem& item) {
   const int lane = static_cast<int>(threadIdx.x & 31u);
@@ -136,7 +136,7 @@ __device__ __forceinline__ float gate_item(const ChunkForwardParams& p, SharedMe
 
 /// Gate warp: cumulative gates and factors of every chunk.
 template <class C>
-__device__ __forceinline__ void gate_role(const ChunkForwardParams& p, SharedMemoryPlan<C>& s) {
+__device__ __forceinline__ void gate_role(const PrefillParams& p, SharedMemoryPlan<C>& s) {
   chunk_forward::WorkReader<C> work(s);
   tile::RingCursor<C::kGateStages> cursor;
   for (WorkItem item = work.next(); item.valid(); item = work.next()) {
@@ -153,7 +153,7 @@ __device__ __forceinline__ void gate_role(const ChunkForwardParams& p, SharedMem
 
 /// Value warp: requests v of every chunk.
 template <class C>
-__device__ __forceinline__ void values_role(const ChunkForwardParams& p, SharedMemoryPlan<C>& s) {
+__device__ __forceinline__ void values_role(const PrefillParams& p, SharedMemoryPlan<C>& s) {
   chunk_forward::WorkReader<C> work(s);
   tile::RingCursor<C::kVStages> v;
   for (WorkItem item = work.next(); item.valid(); item = work.next()) {
@@ -167,7 +167,7 @@ __device__ __forceinline__ void values_role(const ChunkForwardParams& p, SharedM
 
 /// The roles of the service warpgroup.
 template <class C>
-__device__ __forceinline__ void serve(const ChunkForwardParams& p, SharedMemoryPlan<C>& s) {
+__device__ __forceinline__ void serve(const PrefillParams& p, SharedMemoryPlan<C>& s) {
   const auto warp = static_cast<ServiceWarp>(threadIdx.x >> 5);
   if (warp == ServiceWarp::kLoad) {
     if (threadIdx.x == 0) chunk_forward::load_role<C>(p, s);

@@ -69,7 +69,7 @@ __device__ __forceinline__ void scale_values(uint32_t (&w)[16], const uint32_t (
 
 /// The output of chunk c - 1, from registers to the o tile and on its way.
 template <class C>
-__device__ __forceinline__ void send_output(const ChunkForwardParams& p, SharedMemoryPlan<C>& s,
+__device__ __forceinline__ void send_output(const PrefillParams& p, SharedMemoryPlan<C>& s,
                                             const StateCursors<C>& at, const WorkItem& item, int c,
                                             const uint32_t (&out)[16]) {
   if (c <= item.skip) return;
@@ -116,7 +116,7 @@ __device__ __forceinline__ void update_state(SharedMemoryPlan<C>& s, StateCursor
 /// One chunk: o = S^T Qc^T and P applied, S^T updated. On entry S is decayed by this chunk and
 /// rounded as it was before; on return the same goes for the next one, and nothing is in flight.
 template <class C>
-__device__ __forceinline__ void run_chunk(const ChunkForwardParams& p, SharedMemoryPlan<C>& s,
+__device__ __forceinline__ void run_chunk(const PrefillParams& p, SharedMemoryPlan<C>& s,
                                           StateCursors<C>& at, const WorkItem& item, int c,
                                           int chunks, StateRegisters<C>& x) {
   uint32_t r[16], w[16];
@@ -170,7 +170,7 @@ __device__ __forceinline__ void run_chunk(const ChunkForwardParams& p, SharedMem
 
 /// The chunks of a work item, from the state that enters it in x.S; the state that leaves it, out.
 template <class C>
-__device__ __forceinline__ void run_chunks(const ChunkForwardParams& p, SharedMemoryPlan<C>& s,
+__device__ __forceinline__ void run_chunks(const PrefillParams& p, SharedMemoryPlan<C>& s,
                                            StateCursors<C>& at, const WorkItem& item, int half,
                                            StateRegisters<C>& x) {
   if constexpr (C::kOutput) pack_all<C>(x.state, x.S);
@@ -185,7 +185,7 @@ __device__ __forceinline__ void run_chunks(const ChunkForwardParams& p, SharedMe
 
 /// One work item: the recurrence over its chunks, states in and out.
 template <class C>
-__device__ __forceinline__ void run_item(const ChunkForwardParams& p, SharedMemoryPlan<C>& s,
+__device__ __forceinline__ void run_item(const PrefillParams& p, SharedMemoryPlan<C>& s,
                                          StateCursors<C>& at, const WorkItem& item, int half,
                                          StateRegisters<C>& x) {
   chunk_forward::load_entering<C>(p, item, half, x.S);
@@ -194,7 +194,7 @@ __device__ __forceinline__ void run_item(const ChunkForwardParams& p, SharedMemo
 
 /// State warpgroup `half`.
 template <class C>
-__device__ __forceinline__ void state_role(const ChunkForwardParams& p, SharedMemoryPlan<C>& s,
+__device__ __forceinline__ void state_role(const PrefillParams& p, SharedMemoryPlan<C>& s,
                                            int half) {
   tile::RingCursor<C::kWorkSlots> work;
   StateCursors<C> at(half);

@@ -13,6 +13,8 @@
 
 namespace sluice::cuda::stages {
 
+using device::Number, device::StageParams, device::TokenRows;
+
 inline constexpr int kCompactChunk = 64;        ///< tokens
 inline constexpr int kCompactHeads = 16;        ///< of a CTA of chunk_cumsum
 inline constexpr int kCompactSumThreads = 256;  ///< likewise

@@ -3,10 +3,12 @@
 #ifndef SLUICE_CUDA_KERNELS_STAGES_LAUNCH_H_
 #define SLUICE_CUDA_KERNELS_STAGES_LAUNCH_H_
 
-#include "cuda/kernels/stages/params.h"
+#include "cuda/device/stage_params.h"
 #include "cuda/target.h"
 
 namespace sluice::cuda::stages {
+
+using device::StageParams;
 
 enum class Kernel {
   kCumsum,

@@ -4,10 +4,12 @@
 #define SLUICE_CUDA_KERNELS_STAGES_WORK_CUH_
 
 #include "cuda/device/sequence.cuh"
+#include "cuda/device/stage_params.h"
 #include "cuda/device/store.cuh"
-#include "cuda/kernels/stages/params.h"
 
 namespace sluice::cuda::stages {
+
+using device::Number, device::StageParams, device::TokenRows;
 
 inline constexpr int kMostTokens = 128;  ///< of a chunk
 

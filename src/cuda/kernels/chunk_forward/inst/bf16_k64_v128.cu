@@ -2,7 +2,7 @@
 #include "cuda/kernels/chunk_forward/instances.h"
 #include "cuda/kernels/chunk_forward/kernel.cuh"
 
-const sluice::cuda::chunk_forward::Instance& sluice::cuda::chunk_forward::bf16_k64_v128(
+const sluice::cuda::device::Instance& sluice::cuda::chunk_forward::bf16_k64_v128(
     bool l2norm) noexcept {
   static const Instance plain = make_instance<Config<__nv_bfloat16, false, 64, 128>>();
   static const Instance normalising = make_instance<Config<__nv_bfloat16, true, 64, 128>>();

@@ -2,14 +2,14 @@
 #include "cuda/kernels/chunk_forward/instances.h"
 #include "cuda/kernels/chunk_forward/kernel.cuh"
 
-const sluice::cuda::chunk_forward::Instance& sluice::cuda::chunk_forward::fp16_k128_v128(
+const sluice::cuda::device::Instance& sluice::cuda::chunk_forward::fp16_k128_v128(
     bool l2norm) noexcept {
   static const Instance plain = make_instance<Config<__half, false, 128, 128>>();
   static const Instance normalising = make_instance<Config<__half, true, 128, 128>>();
   return l2norm ? normalising : plain;
 }
 
-const sluice::cuda::chunk_forward::Instance& sluice::cuda::chunk_forward::fp16_k128_v128_transition(
+const sluice::cuda::device::Instance& sluice::cuda::chunk_forward::fp16_k128_v128_transition(
     bool l2norm) noexcept {
   static const Instance plain = make_instance<Config<__half, false, 128, 128, false>>();
   static const Instance normalising = make_instance<Config<__half, true, 128, 128, false>>();

@@ -2,14 +2,14 @@
 #include "cuda/kernels/chunk_forward/instances.h"
 #include "cuda/kernels/chunk_forward/kernel.cuh"
 
-const sluice::cuda::chunk_forward::Instance& sluice::cuda::chunk_forward::fp16_k64_v64(
+const sluice::cuda::device::Instance& sluice::cuda::chunk_forward::fp16_k64_v64(
     bool l2norm) noexcept {
   static const Instance plain = make_instance<Config<__half, false, 64, 64>>();
   static const Instance normalising = make_instance<Config<__half, true, 64, 64>>();
   return l2norm ? normalising : plain;
 }
 
-const sluice::cuda::chunk_forward::Instance& sluice::cuda::chunk_forward::fp16_k64_v64_transition(
+const sluice::cuda::device::Instance& sluice::cuda::chunk_forward::fp16_k64_v64_transition(
     bool l2norm) noexcept {
   static const Instance plain = make_instance<Config<__half, false, 64, 64, false>>();
   static const Instance normalising = make_instance<Config<__half, true, 64, 64, false>>();

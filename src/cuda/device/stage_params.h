@@ -1,13 +1,11 @@
 // What the stage kernels are told: one POD for all of them, passed as a __grid_constant__.
 // SPDX-License-Identifier: Apache-2.0
-#ifndef SLUICE_CUDA_KERNELS_STAGES_PARAMS_H_
-#define SLUICE_CUDA_KERNELS_STAGES_PARAMS_H_
+#ifndef SLUICE_CUDA_DEVICE_STAGE_PARAMS_H_
+#define SLUICE_CUDA_DEVICE_STAGE_PARAMS_H_
 
 #include "cuda/device/pools.h"
 
-namespace sluice::cuda::stages {
-
-using device::IndexVector, device::Number, device::StateSlots, device::TokenRows;
+namespace sluice::cuda::device {
 
 /// The states that enter the chunks, [B,chunks,HV,K,V] or [..,V,K]; each matrix dense.
 struct ChunkStates {
@@ -52,6 +50,6 @@ struct StageParams {
   int64_t repeats, gate_repeat, sums_repeat;
 };
 
-}  // namespace sluice::cuda::stages
+}  // namespace sluice::cuda::device
 
-#endif  // SLUICE_CUDA_KERNELS_STAGES_PARAMS_H_
+#endif  // SLUICE_CUDA_DEVICE_STAGE_PARAMS_H_

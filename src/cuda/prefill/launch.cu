@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cuda/kernels/chunk_forward/launch.h"
+#include "cuda/prefill/launch.h"
 
 #include <cuda_runtime_api.h>
 
@@ -11,10 +11,13 @@
 #include "cuda/kernels/chunk_forward/plan.cuh"
 #include "cuda/kernels/linear_attention/instances.h"
 
-namespace sluice::cuda::chunk_forward {
+namespace sluice::cuda::prefill {
+
+using device::Instance, device::PlanHeader, device::SplitRequest, device::SplitRule;
+
 namespace {
 
-bool encode_maps(ChunkForwardParams& p, const Tiles& tiles) noexcept {
+bool encode_maps(PrefillParams& p, const Tiles& tiles) noexcept {
   p.o_data = tiles.o.data;
   p.o_batch_stride = tiles.o.batch_stride;
   p.o_token_stride = tiles.o.token_stride;
@@ -26,19 +29,23 @@ bool encode_maps(ChunkForwardParams& p, const Tiles& tiles) noexcept {
 }
 
 /// v, whose boxes are as wide as a work item.
-bool encode_v(ChunkForwardParams& p, const Tiles& tiles, int columns) noexcept {
+bool encode_v(PrefillParams& p, const Tiles& tiles, int columns) noexcept {
   return tile::encode_token_map(&p.v, tiles.v, 64, static_cast<uint32_t>(columns) / 64);
 }
 
 using GetInstance = const Instance& (*)(bool l2norm) noexcept;
 /// By dtype, K and columns of a work item: bfloat16 first, larger ones first.
 constexpr GetInstance kInstances[2][2][2] = {
-    {{bf16_k128_v128, bf16_k128_v64}, {bf16_k64_v128, bf16_k64_v64}},
-    {{fp16_k128_v128, fp16_k128_v64}, {fp16_k64_v128, fp16_k64_v64}}};
+    {{chunk_forward::bf16_k128_v128, chunk_forward::bf16_k128_v64},
+     {chunk_forward::bf16_k64_v128, chunk_forward::bf16_k64_v64}},
+    {{chunk_forward::fp16_k128_v128, chunk_forward::fp16_k128_v64},
+     {chunk_forward::fp16_k64_v128, chunk_forward::fp16_k64_v64}}};
 /// By dtype; K and columns: 128 and 128, 128 and 64, 64 and 64.
 constexpr GetInstance kTransitions[2][3] = {
-    {bf16_k128_v128_transition, bf16_k128_v64_transition, bf16_k64_v64_transition},
-    {fp16_k128_v128_transition, fp16_k128_v64_transition, fp16_k64_v64_transition}};
+    {chunk_forward::bf16_k128_v128_transition, chunk_forward::bf16_k128_v64_transition,
+     chunk_forward::bf16_k64_v64_transition},
+    {chunk_forward::fp16_k128_v128_transition, chunk_forward::fp16_k128_v64_transition,
+     chunk_forward::fp16_k64_v64_transition}};
 
 using GetLinear = const Instance& (*)(int columns) noexcept;
 /// Of linear attention, by dtype and K.
@@ -57,13 +64,13 @@ const Instance& prefix_instance(bool is_bf16, int K) noexcept {
 }
 
 /// The main pass with items of so many columns.
-const Instance& main_instance(const ChunkForwardParams& p, const Tiles& tiles, int columns) {
+const Instance& main_instance(const PrefillParams& p, const Tiles& tiles, int columns) {
   const int type = tiles.q.is_bf16 ? 0 : 1, of_k = p.K == 128 ? 0 : 1;
   if (p.linear) return kLinear[type][of_k](columns);
   return kInstances[type][of_k][columns == 128 ? 0 : 1](tiles.l2norm);
 }
 
-const Instance& transition_instance(const ChunkForwardParams& p, const Tiles& tiles, int columns) {
+const Instance& transition_instance(const PrefillParams& p, const Tiles& tiles, int columns) {
   const int type = tiles.q.is_bf16 ? 0 : 1;
   if (p.linear) return kLinearTransitions[type][p.K == 128 ? 0 : 1](columns);
   return kTransitions[type][columns == 128 ? 0 : p.K == 128 ? 1 : 2](tiles.l2norm);
@@ -84,7 +91,7 @@ cudaError_t grant_shared(const Instance& instance, int device) noexcept {
 struct Launcher {
   cudaStream_t stream;
   int device;
-  ChunkForwardParams* params;
+  PrefillParams* params;
   bool follows = false;  ///< after another kernel of this call
   unsigned cluster = 1;  ///< CTAs of a cluster, of the only kernel of a call
 
@@ -118,17 +125,18 @@ struct Launcher {
 
 template <int kK>
 const Instance& join_instance() noexcept {
-  static const Instance instance{reinterpret_cast<const void*>(&join_kernel<kK>),
-                                 sizeof(JoinMemory<kK>), kJoinThreads<kK>};
+  static const Instance instance{reinterpret_cast<const void*>(&chunk_forward::join_kernel<kK>),
+                                 sizeof(chunk_forward::JoinMemory<kK>),
+                                 chunk_forward::kJoinThreads<kK>};
   return instance;
 }
 
 /// The planner; of equal segments, what clears the counters that horizons need.
-cudaError_t launch_plan(Launcher& launch, const ChunkForwardParams& p) {
+cudaError_t launch_plan(Launcher& launch, const PrefillParams& p) {
   const SplitRequest& request = p.split.request;
   if (request.rule != SplitRule::kEven) {
-    return launch(reinterpret_cast<const void*>(&plan_kernel), dim3(1), kPlanThreads,
-                  sizeof(PlanMemory));
+    return launch(reinterpret_cast<const void*>(&chunk_forward::plan_kernel), dim3(1),
+                  chunk_forward::kPlanThreads, sizeof(chunk_forward::PlanMemory));
   }
   if (!request.may_forget) return cudaSuccess;
   return cudaMemsetAsync(p.split.header, 0, sizeof(PlanHeader), launch.stream);
@@ -138,14 +146,15 @@ cudaError_t launch_plan(Launcher& launch, const ChunkForwardParams& p) {
 constexpr int64_t kMostJoins = 8192;
 
 /// The passes between planner and main pass.
-cudaError_t launch_passes(Launcher& launch, ChunkForwardParams& p, const Tiles& tiles) {
+cudaError_t launch_passes(Launcher& launch, PrefillParams& p, const Tiles& tiles) {
   const SplitRequest& request = p.split.request;
   const int64_t pairs = int64_t{request.most_boundaries} * p.HV;
-  constexpr int kWarps = kHorizonThreads / 32;
+  constexpr int kWarps = chunk_forward::kHorizonThreads / 32;
   cudaError_t error = cudaSuccess;
   if (request.may_forget) {
-    error = launch(reinterpret_cast<const void*>(&horizon_kernel),
-                   dim3(static_cast<unsigned>((pairs + kWarps - 1) / kWarps)), kHorizonThreads, 0);
+    error = launch(reinterpret_cast<const void*>(&chunk_forward::horizon_kernel),
+                   dim3(static_cast<unsigned>((pairs + kWarps - 1) / kWarps)),
+                   chunk_forward::kHorizonThreads, 0);
   }
   if (error != cudaSuccess) return error;
   const int columns = request.transition_columns;
@@ -161,13 +170,13 @@ cudaError_t launch_passes(Launcher& launch, ChunkForwardParams& p, const Tiles& 
     return launch(join.kernel, dim3(static_cast<unsigned>(std::min<int64_t>(joins, kMostJoins))),
                   join.threads, 0);
   }
-  const int64_t joins = chains * p.HV * (p.V / kJoinColumns);
+  const int64_t joins = chains * p.HV * (p.V / chunk_forward::kJoinColumns);
   return launch(p.K == 128 ? join_instance<128>() : join_instance<64>(),
                 dim3(static_cast<unsigned>(std::min<int64_t>(joins, request.multiprocessors))));
 }
 
 /// The main pass with items of so many columns.
-cudaError_t launch_main(Launcher& launch, ChunkForwardParams& p, const Tiles& tiles, int columns) {
+cudaError_t launch_main(Launcher& launch, PrefillParams& p, const Tiles& tiles, int columns) {
   const SplitRequest& request = p.split.request;
   const int64_t items = int64_t{p.N} * p.HV * (p.V / columns), most = request.multiprocessors;
   const bool may_cut = request.rule != SplitRule::kWhole && p.T > 0;
@@ -177,7 +186,7 @@ cudaError_t launch_main(Launcher& launch, ChunkForwardParams& p, const Tiles& ti
 }
 
 /// The one launch of SplitRule::kCluster.
-cudaError_t launch_clusters(Launcher& launch, ChunkForwardParams& p, const Tiles& tiles) {
+cudaError_t launch_clusters(Launcher& launch, PrefillParams& p, const Tiles& tiles) {
   const int64_t ctas = int64_t{p.N} * p.HV * (p.V / 128) * p.split.request.value;
   if (!encode_v(p, tiles, 128)) return cudaErrorInvalidValue;
   launch.cluster = static_cast<unsigned>(p.split.request.value);
@@ -185,7 +194,7 @@ cudaError_t launch_clusters(Launcher& launch, ChunkForwardParams& p, const Tiles
 }
 
 /// The one launch of SplitRule::kPrefix.
-cudaError_t launch_prefix(Launcher& launch, ChunkForwardParams& p, const Tiles& tiles) {
+cudaError_t launch_prefix(Launcher& launch, PrefillParams& p, const Tiles& tiles) {
   const int64_t tokens = int64_t{p.split.request.value} * 128, parts = (p.T + tokens - 1) / tokens;
   if (!encode_v(p, tiles, 128)) return cudaErrorInvalidValue;
   return launch(prefix_instance(tiles.q.is_bf16, p.K),
@@ -249,12 +258,12 @@ int load_kernels() noexcept {
   }
   load(join_instance<64>().kernel);
   load(join_instance<128>().kernel);
-  load(reinterpret_cast<const void*>(&plan_kernel));
-  load(reinterpret_cast<const void*>(&horizon_kernel));
+  load(reinterpret_cast<const void*>(&chunk_forward::plan_kernel));
+  load(reinterpret_cast<const void*>(&chunk_forward::horizon_kernel));
   return error;
 }
 
-int launch(ChunkForwardParams params, const Tiles& tiles, void* workspace, int device,
+int launch(PrefillParams params, const Tiles& tiles, void* workspace, int device,
            void* stream) noexcept {
   SplitRequest& request = params.split.request;
   const int64_t items = int64_t{params.N} * params.HV * (params.V / request.columns);
@@ -280,4 +289,4 @@ int launch(ChunkForwardParams params, const Tiles& tiles, void* workspace, int d
   return error != cudaSuccess ? error : cudaPeekAtLastError();
 }
 
-}  // namespace sluice::cuda::chunk_forward
+}  // namespace sluice::cuda::prefill

@@ -1,13 +1,13 @@
 // The planner's arithmetic on lengths, as host and device code.
 // SPDX-License-Identifier: Apache-2.0
-#ifndef SLUICE_CUDA_KERNELS_CHUNK_FORWARD_PLAN_ORDER_HPP_
-#define SLUICE_CUDA_KERNELS_CHUNK_FORWARD_PLAN_ORDER_HPP_
+#ifndef SLUICE_CUDA_DEVICE_SEGMENT_ORDER_HPP_
+#define SLUICE_CUDA_DEVICE_SEGMENT_ORDER_HPP_
 
 #include <cstdint>
 
 #include "cuda/tile/swizzle.hpp"
 
-namespace sluice::cuda::chunk_forward {
+namespace sluice::cuda::device {
 
 /// Exact below 16 chunks, eight buckets an octave above: 16 + 8 * (25 - 4) + 7 < 192.
 inline constexpr int kBuckets = 192;
@@ -29,6 +29,6 @@ SLUICE_HOST_DEVICE constexpr uint32_t chunks_between(int64_t begin, int64_t end,
   return static_cast<uint32_t>((last - first + 63) / 64);
 }
 
-}  // namespace sluice::cuda::chunk_forward
+}  // namespace sluice::cuda::device
 
-#endif  // SLUICE_CUDA_KERNELS_CHUNK_FORWARD_PLAN_ORDER_HPP_
+#endif  // SLUICE_CUDA_DEVICE_SEGMENT_ORDER_HPP_

@@ -8,8 +8,8 @@
 // Where a head has forgotten everything older (horizon.cuh), its segment starts some chunks early
 // from zero instead, and needs neither N nor M.
 // SPDX-License-Identifier: Apache-2.0
-#ifndef SLUICE_CUDA_KERNELS_CHUNK_FORWARD_SPLIT_HPP_
-#define SLUICE_CUDA_KERNELS_CHUNK_FORWARD_SPLIT_HPP_
+#ifndef SLUICE_CUDA_DEVICE_SEGMENTS_HPP_
+#define SLUICE_CUDA_DEVICE_SEGMENTS_HPP_
 
 #include <cstddef>
 #include <cstdint>
@@ -17,7 +17,7 @@
 
 #include "cuda/tile/swizzle.hpp"
 
-namespace sluice::cuda::chunk_forward {
+namespace sluice::cuda::device {
 
 /// A run of chunks of one sequence.
 struct Segment {
@@ -270,6 +270,6 @@ SLUICE_HOST_DEVICE float cut_time(const Cut& cut, const SplitCase& of) {
   return main_pass + (in_turn > moved ? in_turn : moved) + join + launches;
 }
 
-}  // namespace sluice::cuda::chunk_forward
+}  // namespace sluice::cuda::device
 
-#endif  // SLUICE_CUDA_KERNELS_CHUNK_FORWARD_SPLIT_HPP_
+#endif  // SLUICE_CUDA_DEVICE_SEGMENTS_HPP_

@@ -1,22 +1,19 @@
 // What the fused prefill kernel is told: one POD, passed as a __grid_constant__.
 // SPDX-License-Identifier: Apache-2.0
-#ifndef SLUICE_CUDA_KERNELS_CHUNK_FORWARD_PARAMS_H_
-#define SLUICE_CUDA_KERNELS_CHUNK_FORWARD_PARAMS_H_
+#ifndef SLUICE_CUDA_DEVICE_PREFILL_PARAMS_H_
+#define SLUICE_CUDA_DEVICE_PREFILL_PARAMS_H_
 
 #include <cuda.h>
 
 #include <cstdint>
 
+#include "cuda/device/segments.hpp"
 #include "cuda/device/views.h"
-#include "cuda/kernels/chunk_forward/split.hpp"
 
-namespace sluice::cuda::chunk_forward {
-
-using device::BetaForm, device::GateForm, device::HeadScalar, device::IndexVector;
-using device::Number, device::StatePool, device::TokenScalar;
+namespace sluice::cuda::device {
 
 /// Arguments of the fused kernel. BOUND: B * T < 2^31 and N * HV < 2^31, checked by the launcher.
-struct ChunkForwardParams {
+struct PrefillParams {
   CUtensorMap q, k, v;  ///< boxes of 64 tokens x the columns of a work item
   CUtensorMap o;        ///< boxes of 64 tokens x 64 columns
   void* o_data;         ///< [B,T,HV,V]: the last, partial chunk of a sequence is stored by hand
@@ -42,6 +39,6 @@ struct ChunkForwardParams {
   SplitTables split;   ///< null header: sequences are whole, in order, and dealt round robin
 };
 
-}  // namespace sluice::cuda::chunk_forward
+}  // namespace sluice::cuda::device
 
-#endif  // SLUICE_CUDA_KERNELS_CHUNK_FORWARD_PARAMS_H_
+#endif  // SLUICE_CUDA_DEVICE_PREFILL_PARAMS_H_

@@ -1,14 +1,16 @@
 // Host side of the fused prefill kernel.
 // SPDX-License-Identifier: Apache-2.0
-#ifndef SLUICE_CUDA_KERNELS_CHUNK_FORWARD_LAUNCH_H_
-#define SLUICE_CUDA_KERNELS_CHUNK_FORWARD_LAUNCH_H_
+#ifndef SLUICE_CUDA_PREFILL_LAUNCH_H_
+#define SLUICE_CUDA_PREFILL_LAUNCH_H_
 
 #include <cstddef>
 
-#include "cuda/kernels/chunk_forward/params.h"
+#include "cuda/device/prefill_params.h"
 #include "cuda/tile/tensor_map.h"
 
-namespace sluice::cuda::chunk_forward {
+namespace sluice::cuda::prefill {
+
+using device::PrefillParams;
 
 /// The large tensors; the launcher encodes their maps.
 struct Tiles {
@@ -32,9 +34,9 @@ int resident_clusters(int ctas, int device) noexcept;
 /// @param device the current device
 /// @param stream a cudaStream_t of it
 /// @return a cudaError_t; 0 is success. Nothing is allocated and nothing waits for the device.
-int launch(ChunkForwardParams params, const Tiles& tiles, void* workspace, int device,
+int launch(PrefillParams params, const Tiles& tiles, void* workspace, int device,
            void* stream) noexcept;
 
-}  // namespace sluice::cuda::chunk_forward
+}  // namespace sluice::cuda::prefill
 
-#endif  // SLUICE_CUDA_KERNELS_CHUNK_FORWARD_LAUNCH_H_
+#endif  // SLUICE_CUDA_PREFILL_LAUNCH_H_

@@ -1,0 +1,23 @@
+// A compiled kernel and what its launch needs.
+// SPDX-License-Identifier: Apache-2.0
+#ifndef SLUICE_CUDA_DEVICE_INSTANCE_H_
+#define SLUICE_CUDA_DEVICE_INSTANCE_H_
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+namespace sluice::cuda::device {
+
+/// A compiled kernel and how to launch it.
+struct Instance {
+  const void* kernel;  ///< takes one struct of parameters by value, and then what its launcher says
+  size_t shared_bytes;
+  unsigned threads;
+  /// One bit a GPU (below 64): whether it has granted the kernel its shared memory.
+  mutable std::atomic<uint64_t> granted{0};
+};
+
+}  // namespace sluice::cuda::device
+
+#endif  // SLUICE_CUDA_DEVICE_INSTANCE_H_
