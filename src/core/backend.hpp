@@ -36,9 +36,25 @@ struct Plan {
     std::memcpy(static_cast<void*>(&choice), choice_, sizeof choice);
     return choice;
   }
+  /// Likewise of an operator made of others: what it decided around its main part, of which this
+  /// was the plan, and is still as far as kept() goes.
+  template <class Choice>
+  void keep_around(const Choice& choice) noexcept {
+    static_assert(sizeof(Choice) <= sizeof(around_) && std::is_trivially_copyable_v<Choice>);
+    std::memcpy(around_, &choice, sizeof choice);
+  }
+  /// What keep_around() was given.
+  template <class Choice>
+  Choice kept_around() const noexcept {
+    static_assert(sizeof(Choice) <= sizeof(around_) && std::is_trivially_copyable_v<Choice>);
+    Choice choice;
+    std::memcpy(static_cast<void*>(&choice), around_, sizeof choice);
+    return choice;
+  }
 
  private:
-  alignas(8) std::byte choice_[192];
+  alignas(8) std::byte choice_[144];
+  alignas(8) std::byte around_[48];
 };
 
 /// What a plan is made for.

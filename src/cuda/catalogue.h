@@ -26,8 +26,9 @@ struct Kernel {
   /// Likewise of addresses alone; null: any address will do.
   Status (*accepts_addresses)(const Problem&) noexcept;
   /// Fills in the plan of a problem that it accepts: the name of the instance that runs, workspace
-  /// bytes, and with Plan::keep() whatever launch() is to know.
-  void (*plan)(const Problem&, const Machine&, core::Plan*) noexcept;
+  /// bytes, and with Plan::keep() whatever launch() is to know. It too may refuse with kUnsupported,
+  /// where only planning tells.
+  Status (*plan)(const Problem&, const Machine&, core::Plan*) noexcept;
   /// Enqueues what plan() decided. The GPU is current.
   void (*launch)(const Problem&, const core::Plan&, void* workspace, Launcher&) noexcept;
   /// Loads all instances onto a current GPU of a capability that they are compiled for; null where
@@ -37,6 +38,14 @@ struct Kernel {
 
 template <class Problem>
 using Catalogue = std::span<const Kernel<Problem>>;
+
+/// What every row of plain kernels checks first.
+inline Status check_capability(const char* op, const Machine& machine) noexcept {
+  if (machine.capability >= kOldestCapability) return ok_status();
+  return Status::failure(Code::kUnsupported,
+                         "%s: compute capability = %d.%d, expected 8.0 or newer (CUDA kernels)", op,
+                         machine.capability / 10, machine.capability % 10);
+}
 
 /// Plans a problem by the first kernel of the catalogue that takes it and that the environment
 /// allows. Where none does, the last one's reason is the answer.
@@ -51,12 +60,12 @@ Status plan_by(Catalogue<Problem> catalogue, const Problem& problem, const Machi
     Status status = kernel.accepts(problem, machine);
     const bool by_address = status.ok() && kernel.accepts_addresses != nullptr;
     if (by_address && purpose == core::PlanFor::kCall) status = kernel.accepts_addresses(problem);
+    core::Plan found;
+    if (status.ok()) status = kernel.plan(problem, machine, &found);
     if (!status.ok()) {
       refusal = status;
       continue;
     }
-    core::Plan found;
-    kernel.plan(problem, machine, &found);
     found.entry = &kernel;
     const size_t most = plan->entry == nullptr ? 0 : plan->workspace_bytes;
     if (plan->entry == nullptr) *plan = found;

@@ -15,6 +15,7 @@ namespace sluice::cuda {
 enum class Tier {
   kFused,    ///< what is fastest where it applies: kernels of one launch, tensor cores
   kGeneric,  ///< every option, on every GPU since Ampere
+  kAny,      ///< runs whatever SLUICE_CUDA_KERNEL says: the operator has no two groups
 };
 
 /// SLUICE_CUDA_KERNEL.
@@ -40,7 +41,7 @@ struct Environment {
   Status status = ok_status();
 
   bool allows(Tier tier) const noexcept {
-    if (kernel == KernelOverride::kAuto) return true;
+    if (kernel == KernelOverride::kAuto || tier == Tier::kAny) return true;
     return (kernel == KernelOverride::kFused) == (tier == Tier::kFused);
   }
 };
