@@ -27,8 +27,8 @@ struct Kernel {
   Status (*accepts_addresses)(const Problem&) noexcept;
   /// Fills in the plan of a problem that it accepts: the name of the instance that runs, workspace
   /// bytes, and with Plan::keep() whatever launch() is to know. It too may refuse with kUnsupported,
-  /// where only planning tells.
-  Status (*plan)(const Problem&, const Machine&, core::Plan*) noexcept;
+  /// where only planning tells. Of the environment it reads how sequences are to be cut.
+  Status (*plan)(const Problem&, const Machine&, const Environment&, core::Plan*) noexcept;
   /// Enqueues what plan() decided. The GPU is current.
   void (*launch)(const Problem&, const core::Plan&, void* workspace, Launcher&) noexcept;
   /// Loads all instances onto a current GPU of a capability that they are compiled for; null where
@@ -61,7 +61,7 @@ Status plan_by(Catalogue<Problem> catalogue, const Problem& problem, const Machi
     const bool by_address = status.ok() && kernel.accepts_addresses != nullptr;
     if (by_address && purpose == core::PlanFor::kCall) status = kernel.accepts_addresses(problem);
     core::Plan found;
-    if (status.ok()) status = kernel.plan(problem, machine, &found);
+    if (status.ok()) status = kernel.plan(problem, machine, environment, &found);
     if (!status.ok()) {
       refusal = status;
       continue;
