@@ -47,6 +47,23 @@ inline Status check_capability(const char* op, const Machine& machine) noexcept 
                          machine.capability / 10, machine.capability % 10);
 }
 
+/// A refusal that nobody reads, of a problem that a kernel further down takes or answers for. PERF
+/// no message is written.
+inline Status left_to_others() noexcept {
+  Status status;
+  status.code = Code::kUnsupported;
+  return status;
+}
+
+/// Refuses where the environment allows no kernel of a catalogue.
+inline Status no_kernel_allowed(const Environment& environment) noexcept {
+  const bool generic = environment.kernel == KernelOverride::kGeneric;
+  return Status::failure(Code::kUnsupported,
+                         "cuda: SLUICE_CUDA_KERNEL = %s, expected auto or %s (the operator has no "
+                         "such kernel for this problem)",
+                         generic ? "generic" : "fused", generic ? "fused" : "generic");
+}
+
 /// Plans a problem by the first kernel of the catalogue that takes it and that the environment
 /// allows. Where none does, the last one's reason is the answer.
 template <class Problem>
@@ -54,9 +71,11 @@ Status plan_by(Catalogue<Problem> catalogue, const Problem& problem, const Machi
                const Environment& environment, core::PlanFor purpose, core::Plan* plan) noexcept {
   if (!environment.status.ok()) return environment.status;
   Status refusal = ok_status();
+  bool tried = false;
   plan->entry = nullptr;
   for (const Kernel<Problem>& kernel : catalogue) {
     if (!environment.allows(kernel.tier)) continue;
+    tried = true;
     Status status = kernel.accepts(problem, machine);
     const bool by_address = status.ok() && kernel.accepts_addresses != nullptr;
     if (by_address && purpose == core::PlanFor::kCall) status = kernel.accepts_addresses(problem);
@@ -73,7 +92,8 @@ Status plan_by(Catalogue<Problem> catalogue, const Problem& problem, const Machi
     // Other addresses may go to a kernel further down.
     if (!by_address || purpose == core::PlanFor::kCall) return ok_status();
   }
-  return plan->entry != nullptr ? ok_status() : refusal;
+  if (plan->entry != nullptr) return ok_status();
+  return tried ? refusal : no_kernel_allowed(environment);
 }
 
 /// Runs a plan of plan_by() on the machine that it was made for.
