@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "support/device_copy.hpp"
+#include "check/device_copy.hpp"
 #include "tools/execute.hpp"
 
 namespace sluice::tools {
@@ -61,7 +61,7 @@ Status call_on_host(const OperatorFunctions<Args>& op, const Args& args, double*
 /// call until the device is done, without copies.
 template <class Args>
 Status call_on_device(const OperatorFunctions<Args>& op, Args args, double* seconds) {
-  const std::unique_ptr<testing::DeviceCopy> device = testing::make_device_copy();
+  const std::unique_ptr<check::DeviceCopy> device = check::make_device_copy();
   device->upload(views_of(&args));
   if (const std::string trouble = device->wait(); !trouble.empty()) return device_error(trouble);
   const Result<WorkspaceSize> size = op.workspace(args);
@@ -84,7 +84,7 @@ Status call_on_device(const OperatorFunctions<Args>& op, Args args, double* seco
 template <class Args>
 bool call(const OperatorFunctions<Args>& op, const Args& args, Step step, Execution* out) {
   const bool on_device =
-      args.implementation == Implementation::kCuda && testing::make_device_copy != nullptr;
+      args.implementation == Implementation::kCuda && check::make_device_copy != nullptr;
   out->status =
       on_device ? call_on_device(op, args, &step.seconds) : call_on_host(op, args, &step.seconds);
   if (!out->status.ok()) return false;
@@ -97,12 +97,12 @@ bool call(const OperatorFunctions<Args>& op, const Args& args, Step step, Execut
 struct LayerTensors {
   LayerTensors(const io::CaseFile& file, const io::Case& which, const ExecuteOptions& options);
 
-  testing::TestTensor conv_weight, conv_bias, A_log, dt_bias, norm_weight, state, conv_state;
+  check::TestTensor conv_weight, conv_bias, A_log, dt_bias, norm_weight, state, conv_state;
 };
 
 /// Adds a step's results, out_proj included where the case has its weight.
 void add_step_results(const io::CaseFile& file, const io::Case& which, const std::string& prefix,
-                      testing::Array core_out, testing::Array norm_out, Execution* out);
+                      check::Array core_out, check::Array norm_out, Execution* out);
 
 /// Runs a case of op layer; see execute().
 Execution execute_layer(const io::CaseFile& file, const io::Case& which,

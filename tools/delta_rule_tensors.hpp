@@ -5,7 +5,7 @@
 
 #include <vector>
 
-#include "support/tensors.hpp"
+#include "check/tensors.hpp"
 #include "tools/execute.hpp"
 
 namespace sluice::tools {
@@ -19,9 +19,9 @@ inline std::vector<int64_t> state_shape(const io::Case& c) {
 }
 
 /// How token tensors of a case lie in memory.
-inline testing::Placement placement_of(const io::Case& c, const ExecuteOptions& options) {
-  return options.head_first.value_or(c.head_first) ? testing::Placement::kHeadFirst
-                                                   : testing::Placement::kDense;
+inline check::Placement placement_of(const io::Case& c, const ExecuteOptions& options) {
+  return options.head_first.value_or(c.head_first) ? check::Placement::kHeadFirst
+                                                   : check::Placement::kDense;
 }
 
 /// What the operators read.
@@ -31,13 +31,13 @@ struct DeltaRuleInputs {
         q(options.inputs, load(file, c, "q"), placement),
         k(options.inputs, load(file, c, "k"), placement),
         v(options.inputs, load(file, c, "v"), placement),
-        gate(testing::kF32, load(file, c, "g"), placement),
-        beta(testing::kF32, load(file, c, "beta"), placement),
-        A_log(testing::kF32, load(file, c, "A_log")),
-        dt_bias(testing::kF32, load(file, c, "dt_bias")),
+        gate(check::kF32, load(file, c, "g"), placement),
+        beta(check::kF32, load(file, c, "beta"), placement),
+        A_log(check::kF32, load(file, c, "A_log")),
+        dt_bias(check::kF32, load(file, c, "dt_bias")),
         initial(state_dtype(c), load(file, c, "initial_state")) {
     if (const io::TensorEntry* entry = file.find(c, "cu_seqlens"); entry != nullptr) {
-      cu_seqlens = testing::TestTensor::of_indices(testing::kI64, io::read_integers(*entry));
+      cu_seqlens = check::TestTensor::of_indices(check::kI64, io::read_integers(*entry));
     }
   }
 
@@ -62,8 +62,8 @@ struct DeltaRuleInputs {
     args->implementation = options.implementation;
   }
 
-  testing::Placement placement;
-  testing::TestTensor q, k, v, gate, beta, A_log, dt_bias, initial, cu_seqlens;
+  check::Placement placement;
+  check::TestTensor q, k, v, gate, beta, A_log, dt_bias, initial, cu_seqlens;
 };
 
 /// And what those that go forward write.
@@ -80,7 +80,7 @@ struct DeltaRuleTensors : DeltaRuleInputs {
     args->state.layout = static_cast<StateLayout>(c.state_layout);
   }
 
-  testing::TestTensor o, final;
+  check::TestTensor o, final;
 };
 
 }  // namespace sluice::tools

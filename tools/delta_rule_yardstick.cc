@@ -3,16 +3,16 @@
 
 #include <utility>
 
-#include "support/backward_yardstick.hpp"
-#include "support/case_runner.hpp"
+#include "check/backward_yardstick.hpp"
+#include "check/gdn_case.hpp"
 #include "tools/execute.hpp"
 #include "tools/layer_yardstick.hpp"
 
 namespace sluice::tools {
 namespace {
 
-testing::GdnCase gdn_case_of(const io::CaseFile& file, const io::Case& c, sluice_dtype dtype) {
-  testing::GdnCase g;
+check::GdnCase gdn_case_of(const io::CaseFile& file, const io::Case& c, sluice_dtype dtype) {
+  check::GdnCase g;
   g.B = c.shape.B, g.T = c.shape.T, g.H = c.shape.H, g.HV = c.shape.HV;
   g.K = c.shape.K, g.V = c.shape.V;
   g.io = dtype;
@@ -26,36 +26,36 @@ testing::GdnCase gdn_case_of(const io::CaseFile& file, const io::Case& c, sluice
   return g;
 }
 
-testing::GdnInputs gdn_inputs_of(const io::CaseFile& file, const io::Case& c, sluice_dtype dtype) {
-  testing::GdnInputs inputs;
-  inputs.q = testing::round_to(dtype, load(file, c, "q"));
-  inputs.k = testing::round_to(dtype, load(file, c, "k"));
-  inputs.v = testing::round_to(dtype, load(file, c, "v"));
+check::GdnInputs gdn_inputs_of(const io::CaseFile& file, const io::Case& c, sluice_dtype dtype) {
+  check::GdnInputs inputs;
+  inputs.q = check::round_to(dtype, load(file, c, "q"));
+  inputs.k = check::round_to(dtype, load(file, c, "k"));
+  inputs.v = check::round_to(dtype, load(file, c, "v"));
   inputs.gate = load(file, c, "g");
   inputs.beta = load(file, c, "beta");
   inputs.A_log = load(file, c, "A_log");
   inputs.dt_bias = load(file, c, "dt_bias");
-  inputs.initial = testing::round_to(io::dlpack_type(c.state_type),
-                                     exchange_state(c, load(file, c, "initial_state")));
+  inputs.initial = check::round_to(io::dlpack_type(c.state_type),
+                                   exchange_state(c, load(file, c, "initial_state")));
   return inputs;
 }
 
 }  // namespace
 
 Results delta_rule_yardstick(const io::CaseFile& file, const io::Case& c, sluice_dtype dtype) {
-  testing::YardstickOutputs outputs =
-      testing::yardstick_of(gdn_case_of(file, c, dtype), gdn_inputs_of(file, c, dtype));
+  check::YardstickOutputs outputs =
+      check::yardstick_of(gdn_case_of(file, c, dtype), gdn_inputs_of(file, c, dtype));
   return {{"o", std::move(outputs.o)},
           {"final_state", exchange_state(c, std::move(outputs.final_state))}};
 }
 
 Results gradient_yardstick(const io::CaseFile& file, const io::Case& c, sluice_dtype dtype) {
-  testing::ResultGradients results;
-  results.d_o = testing::round_to(dtype, load(file, c, "d_o"));
-  results.d_final = testing::round_to(io::dlpack_type(c.state_type),
-                                      exchange_state(c, load(file, c, "d_final_state")));
-  testing::InputGradients out = testing::backward_yardstick_of(
-      gdn_case_of(file, c, dtype), gdn_inputs_of(file, c, dtype), results);
+  check::ResultGradients results;
+  results.d_o = check::round_to(dtype, load(file, c, "d_o"));
+  results.d_final = check::round_to(io::dlpack_type(c.state_type),
+                                    exchange_state(c, load(file, c, "d_final_state")));
+  check::InputGradients out = check::backward_yardstick_of(gdn_case_of(file, c, dtype),
+                                                           gdn_inputs_of(file, c, dtype), results);
   return {{"dq", std::move(out.q)},
           {"dk", std::move(out.k)},
           {"dv", std::move(out.v)},

@@ -9,8 +9,8 @@
 namespace sluice::tools {
 namespace {
 
-using testing::Array;
-using testing::TestTensor;
+using check::Array;
+using check::TestTensor;
 
 Execution execute_prefill(const io::CaseFile& file, const io::Case& c,
                           const ExecuteOptions& options) {
@@ -72,7 +72,7 @@ Execution execute_conv1d(const io::CaseFile& file, const io::Case& c,
   TestTensor final, cu_seqlens;
   if (c.shape.L > 0) final = TestTensor(io, {c.shape.N, c.shape.D, c.shape.L});
   if (const io::TensorEntry* entry = file.find(c, "cu_seqlens"); entry != nullptr) {
-    cu_seqlens = TestTensor::of_indices(testing::kI64, io::read_integers(*entry));
+    cu_seqlens = TestTensor::of_indices(check::kI64, io::read_integers(*entry));
   }
   CausalConv1dArgs args;
   args.x = TensorView(x.view());

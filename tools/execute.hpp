@@ -8,10 +8,10 @@
 #include <string>
 #include <vector>
 
+#include "check/array.hpp"
+#include "check/tensors.hpp"
 #include "io/case_file.hpp"
 #include "sluice/sluice.hpp"
-#include "support/array.hpp"
-#include "support/tensors.hpp"
 
 namespace sluice::tools {
 
@@ -20,8 +20,8 @@ struct ExecuteOptions {
   Implementation implementation = Implementation::kAuto;
   /// Activations (q, k, v, projections, convolution) are rounded to it before the call. Gates,
   /// write strengths and gate parameters stay float32.
-  sluice_dtype inputs = testing::kF32;
-  sluice_dtype outputs = testing::kF32;
+  sluice_dtype inputs = check::kF32;
+  sluice_dtype outputs = check::kF32;
   /// Memory order of token tensors; by default the case's own.
   std::optional<bool> head_first = std::nullopt;
   /// Stages read what the ones before have computed, not what the case records of them.
@@ -39,7 +39,7 @@ struct Step {
 /// Results by their names in the case; token tensors are token-first, states in the case's layout.
 struct Execution {
   Status status;
-  std::map<std::string, testing::Array> results;
+  std::map<std::string, check::Array> results;
   std::vector<Step> steps;
 };
 
@@ -47,13 +47,13 @@ struct Execution {
 Execution execute(const io::CaseFile& file, const io::Case& which, const ExecuteOptions& options);
 
 /// A tensor of a case as an array, token-first; empty if the file has none.
-testing::Array load(const io::CaseFile& file, const io::Case& which, const std::string& tensor);
+check::Array load(const io::CaseFile& file, const io::Case& which, const std::string& tensor);
 
 /// Whether that tensor of that case has dimensions 1 and 2 exchanged in the file (layout bhtd).
 bool stored_head_first(const io::Case& which, const std::string& tensor);
 
 /// [B,T,HV,D] to [B,HV,T,D] and back; rank 3 likewise.
-testing::Array exchange_tokens_and_heads(const testing::Array& array);
+check::Array exchange_tokens_and_heads(const check::Array& array);
 
 }  // namespace sluice::tools
 

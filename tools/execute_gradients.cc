@@ -10,8 +10,8 @@
 namespace sluice::tools {
 namespace {
 
-using testing::Placement;
-using testing::TestTensor;
+using check::Placement;
+using check::TestTensor;
 
 /// The gradients of a case. By activations they are stored in the outputs' dtype, by states in that
 /// of the case's states, by gates, write strengths and gate parameters in float32, as these are.
@@ -33,10 +33,10 @@ class GradientOutputs {
         {"dq", &args->dq, options.outputs, keys, tokens},
         {"dk", &args->dk, options.outputs, keys, tokens},
         {"dv", &args->dv, options.outputs, values, tokens},
-        {"dg", &args->dgate, testing::kF32, heads, tokens},
-        {"dbeta", &args->dbeta, testing::kF32, heads, tokens},
-        {"dA_log", &args->dA_log, testing::kF32, {s.HV}, Placement::kDense},
-        {"ddt_bias", &args->ddt_bias, testing::kF32, {s.HV}, Placement::kDense},
+        {"dg", &args->dgate, check::kF32, heads, tokens},
+        {"dbeta", &args->dbeta, check::kF32, heads, tokens},
+        {"dA_log", &args->dA_log, check::kF32, {s.HV}, Placement::kDense},
+        {"ddt_bias", &args->ddt_bias, check::kF32, {s.HV}, Placement::kDense},
         {"d_initial_state", &args->dinitial, state_dtype(c), state_shape(c), Placement::kDense}};
     for (const auto& one : all) {
       if (std::find(c.expected.begin(), c.expected.end(), one.tensor) == c.expected.end()) continue;

@@ -7,8 +7,8 @@
 namespace sluice::tools {
 namespace {
 
-using testing::Array;
-using testing::TestTensor;
+using check::Array;
+using check::TestTensor;
 
 void fill(const LayerTensors& layer, const io::Case& c, const ExecuteOptions& options,
           LayerArgs* args) {
@@ -59,8 +59,8 @@ LayerTensors::LayerTensors(const io::CaseFile& file, const io::Case& c,
                            const ExecuteOptions& options)
     : conv_weight(options.inputs, load(file, c, "conv_weight")),
       conv_bias(options.inputs, load(file, c, "conv_bias")),
-      A_log(testing::kF32, load(file, c, "A_log")),
-      dt_bias(testing::kF32, load(file, c, "dt_bias")),
+      A_log(check::kF32, load(file, c, "A_log")),
+      dt_bias(check::kF32, load(file, c, "dt_bias")),
       norm_weight(options.inputs, load(file, c, "norm_weight")) {
   const io::CaseShape& s = c.shape;
   const bool vk = c.state_layout == SLUICE_STATE_VK;

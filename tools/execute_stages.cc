@@ -11,9 +11,9 @@
 namespace sluice::tools {
 namespace {
 
-using testing::Array;
-using testing::Placement;
-using testing::TestTensor;
+using check::Array;
+using check::Placement;
+using check::TestTensor;
 
 class StagesRun {
  public:
@@ -46,8 +46,8 @@ class StagesRun {
             .view());
   }
   TensorView activation(const char* tensor) { return input(tensor, options_.inputs, placement_); }
-  TensorView single(const char* tensor) { return input(tensor, testing::kF32, placement_); }
-  TensorView state(const char* tensor) { return input(tensor, testing::kF32, Placement::kDense); }
+  TensorView single(const char* tensor) { return input(tensor, check::kF32, placement_); }
+  TensorView state(const char* tensor) { return input(tensor, check::kF32, Placement::kDense); }
 
   TensorView output(const char* tensor, sluice_dtype dtype, std::vector<int64_t> shape,
                     Placement placement) {
@@ -62,7 +62,7 @@ class StagesRun {
   TensorView sums() {
     std::vector<int64_t> shape = {c_.shape.B, c_.shape.T, c_.shape.HV};
     if (c_.key_gates) shape.push_back(c_.shape.K);
-    return output("g_cumsum", testing::kF32, std::move(shape), placement_);
+    return output("g_cumsum", check::kF32, std::move(shape), placement_);
   }
   std::vector<int64_t> state_shape(std::initializer_list<int64_t> leading) const {
     const bool vk = c_.state_layout == SLUICE_STATE_VK;
@@ -83,7 +83,7 @@ class StagesRun {
     args->state.initial = state("initial_state");
     if (expected("final_state")) {
       args->state.final =
-          output("final_state", testing::kF32, state_shape({c_.shape.N}), Placement::kDense);
+          output("final_state", check::kF32, state_shape({c_.shape.N}), Placement::kDense);
     }
   }
 
@@ -135,7 +135,7 @@ class StagesRun {
         }
         give_gates(args);
         give_states(args);
-        args->h = output("h", testing::kF32, state_shape({s.B, s.chunks}), Placement::kDense);
+        args->h = output("h", check::kF32, state_shape({s.B, s.chunks}), Placement::kDense);
         return true;
       case Stage::kChunkO:
         if (!expected("o")) return false;
@@ -161,7 +161,7 @@ class StagesRun {
     args.stage = stage;
     if (const io::TensorEntry* entry = file_.find(c_, "cu_seqlens"); entry != nullptr) {
       args.cu_seqlens = TensorView(
-          memory_.emplace_back(TestTensor::of_indices(testing::kI64, io::read_integers(*entry)))
+          memory_.emplace_back(TestTensor::of_indices(check::kI64, io::read_integers(*entry)))
               .view());
     }
     args.state.layout = static_cast<StateLayout>(c_.state_layout);

@@ -9,8 +9,8 @@
 namespace sluice::tools {
 namespace {
 
-using testing::Array;
-using testing::GdnCase;
+using check::Array;
+using check::GdnCase;
 
 Array transposed_states(const Array& states) {
   Array result({states.shape[0], states.shape[1], states.shape[3], states.shape[2]});
@@ -36,7 +36,7 @@ void describe_states(const GdnCase& c, nlohmann::json* out) {
 Array gates_of(const CaseRecipe& recipe, Array scalar) {
   const GdnCase& c = recipe.gdn;
   if (!recipe.key_gates) return scalar;
-  Array g = testing::make_key_gates(c.gates, {c.B, c.T, c.HV, c.K}, c.seed + 15);
+  Array g = check::make_key_gates(c.gates, {c.B, c.T, c.HV, c.K}, c.seed + 15);
   for (double& x : g.values) x = c.gate_space == SLUICE_GATE_LINEAR ? std::exp(x) : x;
   return g;
 }
@@ -53,7 +53,7 @@ Draft draft_delta_inputs(const CaseRecipe& recipe) {
   draft.description["rule"] =
       c.rule == SLUICE_RULE_LINEAR_ATTENTION ? "linear_attention" : "gated_delta";
 
-  testing::GdnInputs inputs = testing::make_inputs(c);
+  check::GdnInputs inputs = check::make_inputs(c);
   inputs.gate = gates_of(recipe, std::move(inputs.gate));
   draft.floats = {{"q", std::move(inputs.q)},
                   {"k", std::move(inputs.k)},
@@ -94,9 +94,9 @@ Draft draft_conv1d(const CaseRecipe& recipe) {
   const int64_t D = recipe.channels, W = recipe.conv_width, N = c.sequences();
   Draft draft;
   draft.description = {{"activation", "silu"}};
-  draft.floats = {{"x", testing::make_normal({c.B, c.T, D}, c.seed + 1)},
-                  {"weight", testing::make_normal({D, W}, c.seed + 2)},
-                  {"initial_state", testing::make_normal({N, D, W - 1}, c.seed + 3)},
+  draft.floats = {{"x", check::make_normal({c.B, c.T, D}, c.seed + 1)},
+                  {"weight", check::make_normal({D, W}, c.seed + 2)},
+                  {"initial_state", check::make_normal({N, D, W - 1}, c.seed + 3)},
                   {"out", Array({c.B, c.T, D})},
                   {"final_state", Array({N, D, W - 1})}};
   draft.cu_seqlens = c.cu_seqlens();
@@ -109,9 +109,9 @@ Draft draft_gated_norm(const CaseRecipe& recipe) {
   const std::vector<int64_t> shape{c.B, c.T, c.HV, c.V};
   Draft draft;
   draft.description = {{"activation", "silu"}};
-  draft.floats = {{"x", testing::make_normal(shape, c.seed + 1)},
-                  {"z", testing::make_normal(shape, c.seed + 2)},
-                  {"weight", testing::make_normal({c.V}, c.seed + 3)},
+  draft.floats = {{"x", check::make_normal(shape, c.seed + 1)},
+                  {"z", check::make_normal(shape, c.seed + 2)},
+                  {"weight", check::make_normal({c.V}, c.seed + 3)},
                   {"out", Array(shape)}};
   draft.activations = {"x", "z", "weight"};
   return draft;
@@ -125,13 +125,13 @@ void draft_layer_step(const CaseRecipe& recipe, int64_t step, Draft* draft) {
   const std::string prefix = "step" + std::to_string(step) + ".";
   std::map<std::string, Array> inputs;
   if (recipe.packing == SLUICE_PACKING_INTERLEAVED) {
-    inputs = {{"qkvz", testing::make_normal({B, T, keys + 2 * values}, seed)},
-              {"ba", testing::make_normal({B, T, 2 * c.HV}, seed + 1)}};
+    inputs = {{"qkvz", check::make_normal({B, T, keys + 2 * values}, seed)},
+              {"ba", check::make_normal({B, T, 2 * c.HV}, seed + 1)}};
   } else {
-    inputs = {{"qkv", testing::make_normal({B, T, keys + values}, seed)},
-              {"z", testing::make_normal({B, T, values}, seed + 1)},
-              {"b", testing::make_normal({B, T, c.HV}, seed + 2)},
-              {"a", testing::make_normal({B, T, c.HV}, seed + 3)}};
+    inputs = {{"qkv", check::make_normal({B, T, keys + values}, seed)},
+              {"z", check::make_normal({B, T, values}, seed + 1)},
+              {"b", check::make_normal({B, T, c.HV}, seed + 2)},
+              {"a", check::make_normal({B, T, c.HV}, seed + 3)}};
   }
   for (auto& [name, array] : inputs) {
     draft->activations.push_back(prefix + name);
@@ -155,11 +155,11 @@ Draft draft_layer(const CaseRecipe& recipe) {
   draft.description["head_v_dim"] = c.V;
   draft.description["conv_width"] = recipe.conv_width;
   draft.description["steps"] = recipe.steps;
-  Array A_log = testing::make_normal({c.HV}, c.seed + 1);
-  draft.floats = {{"conv_weight", testing::make_normal({D, recipe.conv_width}, c.seed + 2)},
+  Array A_log = check::make_normal({c.HV}, c.seed + 1);
+  draft.floats = {{"conv_weight", check::make_normal({D, recipe.conv_width}, c.seed + 2)},
                   {"A_log", std::move(A_log)},
-                  {"dt_bias", testing::make_normal({c.HV}, c.seed + 3)},
-                  {"norm_weight", testing::make_normal({c.V}, c.seed + 4)},
+                  {"dt_bias", check::make_normal({c.HV}, c.seed + 3)},
+                  {"norm_weight", check::make_normal({c.V}, c.seed + 4)},
                   {"final_conv_state", Array({c.B, D, recipe.conv_width - 1})}};
   const bool vk = c.state_layout == SLUICE_STATE_VK;
   draft.floats["final_state"] = Array({c.B, c.HV, vk ? c.V : c.K, vk ? c.K : c.V});
@@ -195,11 +195,10 @@ Draft draft_case(const CaseRecipe& recipe) {
   }
   draft.description["op"] = io::case_op_name(recipe.op);
   for (const std::string& name : draft.activations) {
-    draft.floats[name] = testing::round_to(recipe.gdn.io, std::move(draft.floats[name]));
+    draft.floats[name] = check::round_to(recipe.gdn.io, std::move(draft.floats[name]));
   }
   // What is no activation is stored, and computed with, in float32.
-  for (auto& [name, array] : draft.floats)
-    array = testing::round_to(testing::kF32, std::move(array));
+  for (auto& [name, array] : draft.floats) array = check::round_to(check::kF32, std::move(array));
   std::erase_if(draft.floats, [](const auto& item) { return item.second.empty(); });
   return draft;
 }

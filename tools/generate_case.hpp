@@ -9,8 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "check/gdn_case.hpp"
 #include "io/case_file.hpp"
-#include "support/case_runner.hpp"
 
 namespace sluice::tools {
 
@@ -22,7 +22,7 @@ enum class StageParts { kAll, kPairs, kOneCall, kReverse, kUpper };
 struct CaseRecipe {
   std::string name;
   io::CaseOp op = io::CaseOp::kPrefill;
-  testing::GdnCase gdn;
+  check::GdnCase gdn;
   bool head_first = false;
   bool key_gates = false;  ///< prefill, decode, stages: gates [B,T,HV,K]
   int64_t steps = 1;       ///< decode: calls; layer: 1 prefill and steps - 1 tokens of decode
@@ -31,20 +31,20 @@ struct CaseRecipe {
   sluice_packing packing = SLUICE_PACKING_FLAT;
   int64_t chunk_size = 64;  ///< stages
   StageParts parts = StageParts::kAll;
-  testing::StateProfile final_gradient = testing::StateProfile::kRandom;  ///< gradients
+  check::StateProfile final_gradient = check::StateProfile::kRandom;  ///< gradients
 };
 
 /// A case as it will stand in a file, results still zeros.
 struct Draft {
   nlohmann::json description;
-  std::map<std::string, testing::Array> floats;
+  std::map<std::string, check::Array> floats;
   std::vector<int64_t> cu_seqlens;
   std::vector<std::string> activations;  ///< names of those stored in the recipe's io dtype
 };
 
 Draft draft_case(const CaseRecipe& recipe);
 /// The gate argument that the recipe says: `scalar`, or key-wise ones in its place.
-testing::Array gates_of(const CaseRecipe& recipe, testing::Array scalar);
+check::Array gates_of(const CaseRecipe& recipe, check::Array scalar);
 /// The draft of op stages, not yet rounded.
 Draft draft_stages(const CaseRecipe& recipe);
 /// The draft of op gradients, not yet rounded.
@@ -52,7 +52,7 @@ Draft draft_gradients(const CaseRecipe& recipe);
 /// What ops prefill, decode and gradients read, without results.
 Draft draft_delta_inputs(const CaseRecipe& recipe);
 /// States [N,HV,K,V] in the recipe's layout.
-testing::Array in_layout(const testing::GdnCase& gdn_case, testing::Array states);
+check::Array in_layout(const check::GdnCase& gdn_case, check::Array states);
 
 }  // namespace sluice::tools
 

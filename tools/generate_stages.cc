@@ -9,8 +9,8 @@
 namespace sluice::tools {
 namespace {
 
-using testing::Array;
-using testing::GdnCase;
+using check::Array;
+using check::GdnCase;
 
 int64_t chunks_of(const GdnCase& c, int64_t C) {
   if (c.lengths.empty()) return (c.T + C - 1) / C;
@@ -21,10 +21,10 @@ int64_t chunks_of(const GdnCase& c, int64_t C) {
 
 /// u and w, which chunk_h reads: as large as a chain's, w as rows that take part of a state away.
 void draft_updates(const GdnCase& c, Draft* draft) {
-  Array w = testing::make_normal({c.B, c.T, c.HV, c.K}, c.seed + 18);
+  Array w = check::make_normal({c.B, c.T, c.HV, c.K}, c.seed + 18);
   for (double& x : w.values) x *= 0.3 / std::sqrt(static_cast<double>(c.K));
   draft->floats["w"] = std::move(w);
-  draft->floats["u"] = testing::make_normal({c.B, c.T, c.HV, c.V}, c.seed + 19);
+  draft->floats["u"] = check::make_normal({c.B, c.T, c.HV, c.V}, c.seed + 19);
   draft->floats["v_new"] = Array({c.B, c.T, c.HV, c.V});
   draft->activations = {"u", "w"};
 }
@@ -37,7 +37,7 @@ void draft_chain(const CaseRecipe& recipe, Draft* draft) {
   const bool delta = c.rule == SLUICE_RULE_GATED_DELTA, vk = c.state_layout == SLUICE_STATE_VK;
   auto& floats = draft->floats;
   draft->description["rule"] = delta ? "gated_delta" : "linear_attention";
-  testing::GdnInputs inputs = testing::make_inputs(c);
+  check::GdnInputs inputs = check::make_inputs(c);
   inputs.gate = gates_of(recipe, std::move(inputs.gate));
   if (!inputs.gate.empty()) floats["g_cumsum"] = Array(inputs.gate.shape);
   floats["k"] = std::move(inputs.k), floats["g"] = std::move(inputs.gate);
@@ -59,7 +59,7 @@ void draft_chain(const CaseRecipe& recipe, Draft* draft) {
   }
   floats["initial_state"] = std::move(inputs.initial);
   // Random numbers: in either layout as good as in the other.
-  if (vk && c.initial != testing::StateProfile::kNone) {
+  if (vk && c.initial != check::StateProfile::kNone) {
     std::swap(floats["initial_state"].shape[2], floats["initial_state"].shape[3]);
   }
   floats["final_state"] = Array({c.sequences(), c.HV, vk ? c.V : c.K, vk ? c.K : c.V});
@@ -80,11 +80,11 @@ Draft draft_stages(const CaseRecipe& recipe) {
   draft.cu_seqlens = c.cu_seqlens();
   if (recipe.parts == StageParts::kReverse) {
     draft.description["direction"] = "reverse";
-    Array g = gates_of(recipe, testing::make_gates(c.gates, {c.B, c.T, c.HV}, c.seed + 15));
+    Array g = gates_of(recipe, check::make_gates(c.gates, {c.B, c.T, c.HV}, c.seed + 15));
     draft.floats = {{"g_cumsum", Array(g.shape)}, {"g", std::move(g)}};
   } else if (recipe.parts == StageParts::kUpper) {
     draft.description["triangle"] = "upper";
-    Array A = testing::make_normal({c.B, c.T, c.HV, C}, c.seed + 18);
+    Array A = check::make_normal({c.B, c.T, c.HV, C}, c.seed + 18);
     for (double& x : A.values) x *= 0.05;
     draft.floats = {{"A", std::move(A)}, {"A_inverse", Array({c.B, c.T, c.HV, C})}};
     draft.activations = {"A"};

@@ -4,15 +4,15 @@
 
 #include <vector>
 
-#include "support/tensors.hpp"
+#include "check/tensors.hpp"
 #include "tools/commands.hpp"
 #include "tools/table.hpp"
 
 namespace sluice::tools {
 namespace {
 
-using testing::Array;
-using testing::TestTensor;
+using check::Array;
+using check::TestTensor;
 
 // Kernel that `args` would run on, or why none does.
 template <class Args>
@@ -26,8 +26,8 @@ void add_stages(sluice_device where, sluice_dtype io, Table* table) {
   constexpr int64_t T = 1, H = 16, HV = 32, K = 128, V = 128, C = 64;
   const TestTensor keys(io, {1, T, H, K}), values(io, {1, T, HV, V}), outputs(io, {1, T, HV, V}),
       products(io, {1, T, HV, C}), inverse(io, {1, T, HV, C}), w(io, {1, T, HV, K}),
-      u(io, {1, T, HV, V}), v_new(io, {1, T, HV, V}), gates(testing::kF32, {1, T, HV}),
-      sums(testing::kF32, {1, T, HV}), h(io, {1, 1, HV, K, V});
+      u(io, {1, T, HV, V}), v_new(io, {1, T, HV, V}), gates(check::kF32, {1, T, HV}),
+      sums(check::kF32, {1, T, HV}), h(io, {1, 1, HV, K, V});
   const auto view = [where](const TestTensor& tensor) {
     TensorView out(tensor.view());
     out.device = where;
@@ -55,18 +55,17 @@ void add_stages(sluice_device where, sluice_dtype io, Table* table) {
 void print_kernels(sluice_device where, sluice_dtype io) {
   constexpr int64_t T = 1, H = 16, HV = 32, K = 128, V = 128, D = 2 * H * K + HV * V;
   const TestTensor keys(io, {1, T, H, K}), values(io, {1, T, HV, V}), rows(io, {1, T, D}),
-      weight(io, {D, 4}), gates(testing::kF32, {1, T, HV}), heads(testing::kF32, {HV}),
-      norm(io, {V}), state(testing::kF32, {1, HV, K, V}), columns(io, {1, D, 3}),
-      z(io, {1, T, HV * V}), outputs(io, {1, T, HV, V}), convolved(io, {1, T, D});
+      weight(io, {D, 4}), gates(check::kF32, {1, T, HV}), heads(check::kF32, {HV}), norm(io, {V}),
+      state(check::kF32, {1, HV, K, V}), columns(io, {1, D, 3}), z(io, {1, T, HV * V}),
+      outputs(io, {1, T, HV, V}), convolved(io, {1, T, D});
   const auto view = [where](const TestTensor& tensor) {
     TensorView out(tensor.view());
     out.device = where;
     return out;
   };
-  Table table(
-      {"<operator",
-       fmt::format("<kernel for {} on {}, H 16, HV 32, K = V = 128", testing::dtype_name(io),
-                   where.type == SLUICE_DEVICE_CUDA ? "the GPU" : "the host")});
+  Table table({"<operator",
+               fmt::format("<kernel for {} on {}, H 16, HV 32, K = V = 128", check::dtype_name(io),
+                           where.type == SLUICE_DEVICE_CUDA ? "the GPU" : "the host")});
 
   ChunkForwardArgs prefill;
   prefill.q = prefill.k = view(keys);
@@ -129,9 +128,9 @@ int info() {
   std::vector<char> text(sluice_capability(nullptr, 0) + 1);
   sluice_capability(text.data(), text.size());
   fmt::print("\n{}\n", text.data());
-  print_kernels(kCpuDevice, testing::kF32);
+  print_kernels(kCpuDevice, check::kF32);
   if (cuda_runs) {
-    for (const sluice_dtype io : {testing::kBF16, testing::kF32}) {
+    for (const sluice_dtype io : {check::kBF16, check::kF32}) {
       fmt::print("\n");
       print_kernels(cuda_device(), io);
     }

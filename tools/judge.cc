@@ -5,7 +5,7 @@
 #include <cmath>
 #include <utility>
 
-#include "support/case_runner.hpp"
+#include "check/gdn_case.hpp"
 #include "tools/delta_rule_yardstick.hpp"
 #include "tools/execute.hpp"
 #include "tools/layer_yardstick.hpp"
@@ -13,11 +13,11 @@
 namespace sluice::tools {
 namespace {
 
-using testing::Array;
-using testing::Comparison;
-using testing::Conditioning;
-using testing::Quantity;
-using testing::Tolerance;
+using check::Array;
+using check::Comparison;
+using check::Conditioning;
+using check::Quantity;
+using check::Tolerance;
 
 // Mean cosine of keys above which the tolerances for correlated keys hold: between the .12 of a
 // convolution with SiLU and the .75 that those tolerances were set at.
@@ -45,16 +45,16 @@ bool has_rows(const Array& truth, const std::vector<int64_t>& cu_seqlens) {
 
 Comparison compare(const io::CaseFile& file, const io::Case& c, const std::string& tensor,
                    const Array& actual, const Array& truth) {
-  sluice_tensor x = testing::view_of(actual), ref = testing::view_of(truth);
+  sluice_tensor x = check::view_of(actual), ref = check::view_of(truth);
   const std::string part = last_part(tensor);
   const bool recurrent_state =
       (part == "final_state" && c.op != io::CaseOp::kConv1d) || part == "d_initial_state";
-  if (recurrent_state && x.rank == 4 && ref.rank == 4) return testing::compare_states(x, ref);
+  if (recurrent_state && x.rank == 4 && ref.rank == 4) return check::compare_states(x, ref);
   // Chunks are to h what tokens are to outputs.
-  if (part == "h" && x.rank == 5 && ref.rank == 5) return testing::compare_tokens(x, ref);
+  if (part == "h" && x.rank == 5 && ref.rank == 5) return check::compare_tokens(x, ref);
   const bool whole = c.op == io::CaseOp::kGatedNorm || part == "final_state" ||
                      part == "final_conv_state" || x.rank != ref.rank || x.rank < 3;
-  if (whole) return testing::compare_whole(x, ref);
+  if (whole) return check::compare_whole(x, ref);
   for (sluice_tensor* view : {&x, &ref}) {
     if (view->rank != 3) continue;  // [B,T,D] is one head of D
     view->rank = 4;
@@ -63,7 +63,7 @@ Comparison compare(const io::CaseFile& file, const io::Case& c, const std::strin
     view->shape[2] = 1;
     view->stride[2] = view->shape[3];
   }
-  return testing::compare_tokens(x, ref, cu_seqlens_of(file, c));
+  return check::compare_tokens(x, ref, cu_seqlens_of(file, c));
 }
 
 // Mean over batch entries and heads of the mean cosine between two keys: |sum of unit keys|^2 /
@@ -114,7 +114,7 @@ void limit_by_caps(const io::CaseFile& file, const io::Case& c, sluice_dtype dty
   for (const std::string& tensor : c.expected) {
     const bool state = is_state(tensor);
     truth->limits[tensor] =
-        testing::cap(dtype, state ? Quantity::kState : Quantity::kOutput, conditioning);
+        check::cap(dtype, state ? Quantity::kState : Quantity::kOutput, conditioning);
   }
   const Results yardstick = yardstick_of(file, c, dtype);
   for (const std::string& tensor : c.expected) {
@@ -123,8 +123,8 @@ void limit_by_caps(const io::CaseFile& file, const io::Case& c, sluice_dtype dty
     const Comparison comparison = compare(file, c, tensor, found->second, truth->results[tensor]);
     truth->limits[tensor] =
         is_gradients(c)
-            ? testing::gradient_from_yardstick(input_of(tensor), comparison, c.tolerance, dtype)
-            : testing::from_yardstick(comparison, truth->limits[tensor], dtype);
+            ? check::gradient_from_yardstick(input_of(tensor), comparison, c.tolerance, dtype)
+            : check::from_yardstick(comparison, truth->limits[tensor], dtype);
   }
 }
 
@@ -132,12 +132,12 @@ void limit_by_caps(const io::CaseFile& file, const io::Case& c, sluice_dtype dty
 
 Truth truth_of(const io::CaseFile& file, const io::Case& c, sluice_dtype dtype) {
   Truth truth;
-  if (testing::same_dtype(dtype, testing::kF32)) {
+  if (check::same_dtype(dtype, check::kF32)) {
     for (const std::string& tensor : c.expected) {
       truth.results[tensor] = load(file, c, tensor);
       truth.limits[tensor] =
-          is_gradients(c) ? testing::gradient_tolerance(
-                                input_of(tensor), truth.results[tensor].size(), c.tolerance, 0)
+          is_gradients(c) ? check::gradient_tolerance(input_of(tensor),
+                                                      truth.results[tensor].size(), c.tolerance, 0)
                           : Tolerance{c.tolerance, 2 * c.tolerance, 2 * c.tolerance};
     }
     return truth;
@@ -175,7 +175,7 @@ std::vector<Judgement> judge_case(const io::CaseFile& file, const io::Case& c,
       next.verdict = {true, label + "  no elements  PASS"};
     } else {
       next.comparison = compare(file, c, tensor, found->second, expected);
-      next.verdict = testing::judge(label, next.comparison, truth.limits.at(tensor));
+      next.verdict = check::judge(label, next.comparison, truth.limits.at(tensor));
     }
   }
   return judgements;

@@ -7,27 +7,27 @@
 #include <string>
 #include <vector>
 
+#include "check/array.hpp"
+#include "check/comparer.hpp"
 #include "io/case_file.hpp"
 #include "sluice/sluice.hpp"
-#include "support/array.hpp"
-#include "support/comparer.hpp"
 
 namespace sluice::tools {
 
-using Results = std::map<std::string, testing::Array>;
+using Results = std::map<std::string, check::Array>;
 
 /// One tensor's errors and whether they pass.
 struct Judgement {
   std::string tensor;
-  testing::Comparison comparison;
-  testing::Verdict verdict;
+  check::Comparison comparison;
+  check::Verdict verdict;
 };
 
 /// What the results of a case should be.
 struct Truth {
   Status status;
-  Results results;  ///< one for each of the case's expected tensors
-  std::map<std::string, testing::Tolerance> limits;  ///< by tensor
+  Results results;                                 ///< one for each of the case's expected tensors
+  std::map<std::string, check::Tolerance> limits;  ///< by tensor
 };
 
 /// In float32 the recorded results, with the case's tolerance for the whole tensor and twice that

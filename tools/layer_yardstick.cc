@@ -4,15 +4,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <utility>
 
-#include "support/case_runner.hpp"
+#include "check/gdn_case.hpp"
 #include "tools/call.hpp"
 #include "tools/layer_yardstick.hpp"
 
 namespace sluice::tools {
 namespace {
 
-using testing::Array;
-using testing::TestTensor;
+using check::Array;
+using check::TestTensor;
 
 // Inputs of one step as tensors of their own, whatever the packing.
 struct StepArrays {
@@ -70,7 +70,7 @@ TensorView heads_of(const TestTensor& rows, int64_t first, int64_t heads, int64_
 // The delta rule of a prefill, with the rounding points of 16-bit chunk kernels.
 void prefill_yardstick(const io::Case& c, sluice_dtype dtype, const ChunkForwardArgs& delta,
                        LayerTensors* layer, TestTensor* core) {
-  testing::GdnCase g;
+  check::GdnCase g;
   g.B = delta.q.shape[0], g.T = delta.q.shape[1];
   g.H = c.shape.H, g.HV = c.shape.HV, g.K = c.shape.K, g.V = c.shape.V;
   g.io = dtype;
@@ -78,13 +78,13 @@ void prefill_yardstick(const io::Case& c, sluice_dtype dtype, const ChunkForward
   g.gate_space = SLUICE_GATE_RAW, g.beta_space = SLUICE_BETA_LOGIT;
   g.qk_norm = SLUICE_QK_NORM_L2;
   g.eigenvalues = c.eigenvalues, g.head_map = c.head_map, g.scale = c.scale;
-  testing::GdnInputs inputs;
-  inputs.q = testing::to_array(delta.q), inputs.k = testing::to_array(delta.k),
-  inputs.v = testing::to_array(delta.v);
-  inputs.gate = testing::to_array(delta.gate), inputs.beta = testing::to_array(delta.beta);
-  inputs.A_log = testing::to_array(delta.A_log), inputs.dt_bias = testing::to_array(delta.dt_bias);
+  check::GdnInputs inputs;
+  inputs.q = check::to_array(delta.q), inputs.k = check::to_array(delta.k),
+  inputs.v = check::to_array(delta.v);
+  inputs.gate = check::to_array(delta.gate), inputs.beta = check::to_array(delta.beta);
+  inputs.A_log = check::to_array(delta.A_log), inputs.dt_bias = check::to_array(delta.dt_bias);
   inputs.initial = exchange_state(c, layer->state.values());
-  const testing::YardstickOutputs outputs = testing::yardstick_of(g, inputs);
+  const check::YardstickOutputs outputs = check::yardstick_of(g, inputs);
   core->assign(outputs.o);
   layer->state.assign(exchange_state(c, outputs.final_state));
 }

@@ -13,7 +13,7 @@ namespace sluice::tools {
 Execution layer_yardstick(const io::CaseFile& file, const io::Case& which, sluice_dtype dtype);
 
 /// A state in the case's layout as [N,HV,K,V], and back.
-testing::Array exchange_state(const io::Case& which, testing::Array state);
+check::Array exchange_state(const io::Case& which, check::Array state);
 
 }  // namespace sluice::tools
 

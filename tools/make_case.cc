@@ -16,10 +16,10 @@
 namespace sluice::tools {
 namespace {
 
-using testing::BetaProfile;
-using testing::GateProfile;
-using testing::KeyProfile;
-using testing::StateProfile;
+using check::BetaProfile;
+using check::GateProfile;
+using check::KeyProfile;
+using check::StateProfile;
 
 // What the command line says; profiles stay text for the file's notes.
 struct MakeSettings {
@@ -79,7 +79,7 @@ CLI::Option* choice(CLI::App* command, const char* name, std::string* text,
 }
 
 void resolve(MakeSettings* s) {
-  testing::GdnCase& c = s->recipe.gdn;
+  check::GdnCase& c = s->recipe.gdn;
   s->recipe.op = kOps.at(s->op);
   if (s->recipe.name.empty()) s->recipe.name = fmt::format("{}.{}.{}", s->op, s->gates, c.seed);
   c.keys = kKeys.at(s->keys);
@@ -104,7 +104,7 @@ void resolve(MakeSettings* s) {
 
 // The first thing in the recipe that would not make sense, or an empty string.
 std::string check(const MakeSettings& s) {
-  const testing::GdnCase& c = s.recipe.gdn;
+  const check::GdnCase& c = s.recipe.gdn;
   if (c.HV % c.H != 0) return fmt::format("--HV {} is no multiple of --H {}", c.HV, c.H);
   const io::CaseOp op = s.recipe.op;
   const bool packs = op == io::CaseOp::kPrefill || op == io::CaseOp::kConv1d ||
@@ -127,8 +127,8 @@ std::string check(const MakeSettings& s) {
 }
 
 io::ElementType stored_type(sluice_dtype dtype) {
-  if (testing::same_dtype(dtype, testing::kBF16)) return io::ElementType::kBF16;
-  return testing::same_dtype(dtype, testing::kF16) ? io::ElementType::kF16 : io::ElementType::kF32;
+  if (check::same_dtype(dtype, check::kBF16)) return io::ElementType::kBF16;
+  return check::same_dtype(dtype, check::kF16) ? io::ElementType::kF16 : io::ElementType::kF32;
 }
 
 void add_draft(const Draft& draft, const MakeSettings& s, io::SafetensorsWriter* writer) {
@@ -164,7 +164,7 @@ Status answer(const MakeSettings& s, Draft* draft) {
   Execution execution = execute(cases, c, options);
   for (const std::string& tensor : c.expected) {
     if (!execution.status.ok()) break;
-    testing::Array& result = execution.results[tensor];
+    check::Array& result = execution.results[tensor];
     draft->floats[tensor] =
         stored_head_first(c, tensor) ? exchange_tokens_and_heads(result) : std::move(result);
   }
@@ -212,7 +212,7 @@ Status add_case(MakeSettings settings, io::SafetensorsWriter* writer, nlohmann::
 /// The settings of one row of a suite.
 MakeSettings of_row(const MakeSettings& base, const SuiteRow& row) {
   MakeSettings s = base;
-  testing::GdnCase& c = s.recipe.gdn;
+  check::GdnCase& c = s.recipe.gdn;
   s.op = row.op, s.part = row.part, s.rule = row.rule, s.keys = row.keys, s.gates = row.gates;
   s.recipe.name = row.name, s.recipe.steps = row.steps, s.recipe.chunk_size = row.chunk;
   s.recipe.key_gates = row.key_gates;
@@ -253,7 +253,7 @@ int make_case(const MakeSettings& settings) {
 }
 
 void add_shape_options(CLI::App* command, MakeSettings* s) {
-  testing::GdnCase& c = s->recipe.gdn;
+  check::GdnCase& c = s->recipe.gdn;
   const CLI::Range heads(1, 1024), sizes(1, 4096), tokens(0, 1 << 22);
   command->add_option("--B", c.B, "batch")->check(CLI::Range(1, 65536))->capture_default_str();
   command->add_option("--T", c.T, "tokens")->check(tokens)->capture_default_str();

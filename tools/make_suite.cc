@@ -6,7 +6,7 @@
 #include <span>
 #include <utility>
 
-#include "support/array.hpp"
+#include "check/array.hpp"
 
 namespace sluice::tools {
 namespace {
@@ -240,7 +240,7 @@ class Suite {
       row->gate_space = "raw", row->gates = "strong", row->lengths = {63, 0, 5, 70}, row->T = 138;
     });
     gradient_sizes(both);
-    for (const auto& [name, dtype] : {std::pair{"bf16", testing::kBF16}, {"f16", testing::kF16}}) {
+    for (const auto& [name, dtype] : {std::pair{"bf16", check::kBF16}, {"f16", check::kF16}}) {
       both(name, [&](SuiteRow* row) { row->dtype = dtype; });
     }
   }

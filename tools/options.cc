@@ -5,7 +5,7 @@
 #include <cstdio>
 #include <map>
 
-#include "support/array.hpp"
+#include "check/array.hpp"
 #include "tools/commands.hpp"
 
 namespace sluice::tools {
@@ -61,16 +61,16 @@ void add_backend_option(CLI::App& command, Implementation* out) {
 }
 
 void add_dtype_option(CLI::App& command, sluice_dtype* out) {
-  static const std::map<std::string, sluice_dtype> kTypes = {{"f32", testing::kF32},
-                                                             {"bf16", testing::kBF16},
-                                                             {"f16", testing::kF16},
-                                                             {"fp32", testing::kF32},
-                                                             {"fp16", testing::kF16}};
+  static const std::map<std::string, sluice_dtype> kTypes = {{"f32", check::kF32},
+                                                             {"bf16", check::kBF16},
+                                                             {"f16", check::kF16},
+                                                             {"fp32", check::kF32},
+                                                             {"fp16", check::kF16}};
   command
       .add_option_function<std::string>(
           "--dtype", [](const std::string&) {}, "round the inputs to f32, bf16 or f16 first")
       ->type_name("TYPE")
-      ->default_str(testing::same_dtype(*out, testing::kF32) ? "f32" : "bf16")
+      ->default_str(check::same_dtype(*out, check::kF32) ? "f32" : "bf16")
       ->check([out](const std::string& text) { return take_choice(kTypes, text, out); });
 }
 

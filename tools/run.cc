@@ -116,7 +116,7 @@ void add_results(const io::CaseFile& file, const io::Case& c, const Execution& e
                  io::SafetensorsWriter* writer) {
   for (const auto& [tensor, value] : execution.results) {
     const std::string name = c.name + "." + tensor;
-    const testing::Array array =
+    const check::Array array =
         stored_head_first(c, tensor) ? exchange_tokens_and_heads(value) : value;
     writer->add_floats(name, io::ElementType::kF32, array.shape, array.values);
   }
@@ -151,7 +151,7 @@ int run(const RunSettings& settings) {
       continue;
     }
     if (!execution.status.ok()) return fail(c.name + ": " + execution.status.message);
-    const Truth truth = truth_of(file, c, testing::kF32);
+    const Truth truth = truth_of(file, c, check::kF32);
     const std::vector<Judgement> judgements = judge_case(file, c, execution.results, truth);
     if (c.op == io::CaseOp::kLayer) {
       print_layer(c, execution, judgements);

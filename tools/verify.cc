@@ -15,7 +15,7 @@ namespace {
 struct VerifySettings {
   std::vector<std::string> paths;
   std::string against, filter, layout;
-  sluice_dtype dtype = testing::kF32;
+  sluice_dtype dtype = check::kF32;
   ExecuteOptions options;
 };
 
@@ -29,7 +29,7 @@ Results results_from(const io::SafetensorsFile& file, const io::Case& c) {
   for (const std::string& tensor : c.expected) {
     const io::TensorEntry* entry = file.find(c.name + "." + tensor);
     if (entry == nullptr || !io::is_floating(entry->type)) continue;
-    testing::Array array;
+    check::Array array;
     array.shape = entry->shape;
     array.values = io::read_floats(*entry);
     const bool exchange =

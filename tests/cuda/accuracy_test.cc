@@ -11,7 +11,7 @@
 #include "device_scene.hpp"
 #include "parity/naming.hpp"
 
-namespace sluice::testing {
+namespace sluice::check {
 namespace {
 
 template <class Profile>
@@ -234,4 +234,4 @@ INSTANTIATE_TEST_SUITE_P(Correlated, CudaAccuracy, ::testing::ValuesIn(correlate
 INSTANTIATE_TEST_SUITE_P(Lengths, CudaAccuracy, ::testing::ValuesIn(lengths()), name_of);
 
 }  // namespace
-}  // namespace sluice::testing
+}  // namespace sluice::check

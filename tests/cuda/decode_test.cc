@@ -12,7 +12,7 @@
 #include "device_scene.hpp"
 #include "parity/naming.hpp"
 
-namespace sluice::testing {
+namespace sluice::check {
 namespace {
 
 /// A stream that lives as long as a test.
@@ -343,4 +343,4 @@ TEST_F(CudaDecode, ContinuesAPrefill) {
 }
 
 }  // namespace
-}  // namespace sluice::testing
+}  // namespace sluice::check

@@ -7,7 +7,7 @@
 #include <stdexcept>
 #include <utility>
 
-namespace sluice::testing {
+namespace sluice::check {
 namespace {
 
 constexpr size_t kGuard = 4096;
@@ -279,4 +279,4 @@ bool has_hopper_gpu() {
          major == 9;
 }
 
-}  // namespace sluice::testing
+}  // namespace sluice::check

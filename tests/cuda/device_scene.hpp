@@ -12,7 +12,7 @@
 
 #include "support/case_runner.hpp"
 
-namespace sluice::testing {
+namespace sluice::check {
 
 /// A dense tensor in device memory with guard bytes on both sides; elements start as 0xff: NaN.
 class DeviceTensor {
@@ -96,12 +96,12 @@ GdnCase prefill_case(const std::string& name, const std::vector<int64_t>& length
 /// Ends the test with a visible reason where there is no Hopper GPU.
 #define SLUICE_SKIP_WITHOUT_GPU()                                      \
   do {                                                                 \
-    if (!::sluice::testing::has_hopper_gpu()) {                        \
+    if (!::sluice::check::has_hopper_gpu()) {                          \
       GTEST_SKIP() << "no CUDA device of compute capability 9.0 here"; \
     }                                                                  \
   } while (false)
 bool has_hopper_gpu();
 
-}  // namespace sluice::testing
+}  // namespace sluice::check
 
 #endif  // SLUICE_TESTS_CUDA_DEVICE_SCENE_HPP_

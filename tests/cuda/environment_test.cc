@@ -11,7 +11,7 @@
 
 #include "device_scene.hpp"
 
-namespace sluice::testing {
+namespace sluice::check {
 namespace {
 
 constexpr const char* kKernel = "cuda.chunk_forward.sm_90a.bf16.k128.v128";
@@ -104,4 +104,4 @@ const Wish kWishes[] = {
 INSTANTIATE_TEST_SUITE_P(All, CudaEnvironmentDeathTest, ::testing::ValuesIn(kWishes));
 
 }  // namespace
-}  // namespace sluice::testing
+}  // namespace sluice::check

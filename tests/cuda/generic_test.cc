@@ -12,7 +12,7 @@
 #include "parity/delta_call.hpp"
 #include "parity/naming.hpp"
 
-namespace sluice::testing {
+namespace sluice::check {
 namespace {
 
 struct Sizes {
@@ -151,4 +151,4 @@ TEST_F(CudaKernelChoice, RefusesWiderKeys) {
 }
 
 }  // namespace
-}  // namespace sluice::testing
+}  // namespace sluice::check

@@ -13,7 +13,7 @@
 #include "device_scene.hpp"
 #include "parity/naming.hpp"
 
-namespace sluice::testing {
+namespace sluice::check {
 namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
@@ -251,4 +251,4 @@ INSTANTIATE_TEST_SUITE_P(
     variant_name);
 
 }  // namespace
-}  // namespace sluice::testing
+}  // namespace sluice::check

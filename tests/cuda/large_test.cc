@@ -8,7 +8,7 @@
 
 #include "device_scene.hpp"
 
-namespace sluice::testing {
+namespace sluice::check {
 namespace {
 
 class CudaLarge : public ::testing::Test {
@@ -219,4 +219,4 @@ TEST_F(CudaLarge, BatchStridesPastTwoToThe31) {
 }
 
 }  // namespace
-}  // namespace sluice::testing
+}  // namespace sluice::check

@@ -10,7 +10,7 @@
 #include "parity/operator_call.hpp"
 #include "parity/sequences.hpp"
 
-namespace sluice::testing {
+namespace sluice::check {
 namespace {
 
 constexpr int64_t kRows = 200, kSequences = 4;
@@ -148,4 +148,4 @@ TEST_P(CudaLayerReplay, FollowsWhatIsOnTheDevice) {
 }
 
 }  // namespace
-}  // namespace sluice::testing
+}  // namespace sluice::check

@@ -9,7 +9,7 @@
 #include "parity/draw.hpp"
 #include "parity/naming.hpp"
 
-namespace sluice::testing {
+namespace sluice::check {
 namespace {
 
 constexpr int kSeeds = 120;
@@ -157,4 +157,4 @@ INSTANTIATE_TEST_SUITE_P(Slices, CudaChunkForward, ::testing::ValuesIn(slice_con
 INSTANTIATE_TEST_SUITE_P(Hard, CudaChunkForward, ::testing::ValuesIn(hard_configs()), config_name);
 
 }  // namespace
-}  // namespace sluice::testing
+}  // namespace sluice::check

@@ -11,7 +11,7 @@
 #include "device_scene.hpp"
 
 namespace {
-using namespace sluice::testing;
+using namespace sluice::check;
 
 /// What differed first, and how much in all.
 struct Difference {

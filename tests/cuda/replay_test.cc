@@ -9,7 +9,7 @@
 #include "device_scene.hpp"
 #include "parity/naming.hpp"
 
-namespace sluice::testing {
+namespace sluice::check {
 namespace {
 
 constexpr int kRuns = 50;
@@ -226,4 +226,4 @@ INSTANTIATE_TEST_SUITE_P(All, CudaRepeat,
                          repeat_name);
 
 }  // namespace
-}  // namespace sluice::testing
+}  // namespace sluice::check

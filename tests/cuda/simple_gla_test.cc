@@ -3,10 +3,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
+#include "check/comparer.hpp"
 #include "stage_scene.hpp"
-#include "support/comparer.hpp"
 
-namespace sluice::testing {
+namespace sluice::check {
 namespace {
 
 constexpr auto kGla = SLUICE_RULE_LINEAR_ATTENTION;
@@ -65,4 +65,4 @@ TEST(CudaSimpleGla, AbsentGateIsZeroGate) {
 }
 
 }  // namespace
-}  // namespace sluice::testing
+}  // namespace sluice::check

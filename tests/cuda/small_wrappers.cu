@@ -20,7 +20,7 @@
 #include "cuda/ptx/matrix.cuh"
 #include "cuda/ptx/stream.cuh"
 
-namespace sluice::testing {
+namespace sluice::check {
 namespace {
 
 namespace ptx = sluice::cuda::ptx;
@@ -203,4 +203,4 @@ bool check_small_wrappers() {
   return ok;
 }
 
-}  // namespace sluice::testing
+}  // namespace sluice::check

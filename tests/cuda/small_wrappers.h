@@ -3,11 +3,11 @@
 #ifndef SLUICE_TESTS_CUDA_SMALL_WRAPPERS_H_
 #define SLUICE_TESTS_CUDA_SMALL_WRAPPERS_H_
 
-namespace sluice::testing {
+namespace sluice::check {
 
 /// Prints a line; true if every wrapper did what it says.
 bool check_small_wrappers();
 
-}  // namespace sluice::testing
+}  // namespace sluice::check
 
 #endif  // SLUICE_TESTS_CUDA_SMALL_WRAPPERS_H_

@@ -6,9 +6,9 @@
 #include <memory>
 #include <numeric>
 
-#include "support/device_copy.hpp"
+#include "check/device_copy.hpp"
 
-namespace sluice::testing {
+namespace sluice::check {
 namespace {
 
 constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
@@ -308,4 +308,4 @@ StageResult run_stage(const StageConfig& config, sluice_implementation implement
   return Scene(config, exact).run(implementation);
 }
 
-}  // namespace sluice::testing
+}  // namespace sluice::check

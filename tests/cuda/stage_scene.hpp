@@ -10,10 +10,10 @@
 #include <utility>
 #include <vector>
 
-#include "support/generate.hpp"
-#include "support/tensors.hpp"
+#include "check/generate.hpp"
+#include "check/tensors.hpp"
 
-namespace sluice::testing {
+namespace sluice::check {
 
 struct StageConfig {
   std::string name;
@@ -67,6 +67,6 @@ inline double bound(sluice_dtype io, sluice_dtype out) {
 /// Runs the stage once. `exact`: outputs have room for float32.
 StageResult run_stage(const StageConfig& config, sluice_implementation implementation, bool exact);
 
-}  // namespace sluice::testing
+}  // namespace sluice::check
 
 #endif  // SLUICE_TESTS_CUDA_STAGE_SCENE_HPP_

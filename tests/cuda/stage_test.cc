@@ -7,10 +7,10 @@
 #include <cmath>
 #include <tuple>
 
+#include "check/comparer.hpp"
 #include "stage_scene.hpp"
-#include "support/comparer.hpp"
 
-namespace sluice::testing {
+namespace sluice::check {
 namespace {
 
 constexpr auto kDelta = SLUICE_RULE_GATED_DELTA;
@@ -397,4 +397,4 @@ TEST(CudaPairs, HaveTheBitsOfTwoStages) {
 }
 
 }  // namespace
-}  // namespace sluice::testing
+}  // namespace sluice::check

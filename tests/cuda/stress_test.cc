@@ -7,7 +7,7 @@
 
 #include "device_scene.hpp"
 
-namespace sluice::testing {
+namespace sluice::check {
 namespace {
 
 constexpr int kRuns = 300;
@@ -64,4 +64,4 @@ INSTANTIATE_TEST_SUITE_P(All, CudaStress, ::testing::ValuesIn(cases()),
                          [](const auto& test) { return std::string(test.param.name); });
 
 }  // namespace
-}  // namespace sluice::testing
+}  // namespace sluice::check

@@ -191,6 +191,6 @@ int main() {
   int devices = 0;
   if (cudaGetDeviceCount(&devices) != cudaSuccess || devices == 0) return 77;  // skipped
   const bool ok = check<__nv_bfloat16>(true, "bf16") & check<__half>(false, "fp16") &
-                  sluice::testing::check_small_wrappers();
+                  sluice::check::check_small_wrappers();
   return ok ? 0 : 1;
 }

@@ -14,7 +14,7 @@
 #include "parity/operator_call.hpp"
 #include "parity/sequences.hpp"
 
-namespace sluice::testing {
+namespace sluice::check {
 namespace {
 
 class EmulatedConv : public ::testing::TestWithParam<ConvConfig> {};
@@ -169,4 +169,4 @@ TEST(EmulatedConvStrides, PastTwoToThe31) {
 }
 
 }  // namespace
-}  // namespace sluice::testing
+}  // namespace sluice::check

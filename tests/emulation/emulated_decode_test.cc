@@ -7,14 +7,14 @@
 #include <algorithm>
 #include <cmath>
 
+#include "check/tensors.hpp"
 #include "emulated_decode_backend.hpp"
 #include "parity/delta_call.hpp"
 #include "parity/naming.hpp"
 #include "parity/ring_session.hpp"
 #include "support/case_runner.hpp"
-#include "support/tensors.hpp"
 
-namespace sluice::testing {
+namespace sluice::check {
 namespace {
 
 using cuda::decode_emulation;
@@ -225,4 +225,4 @@ INSTANTIATE_TEST_SUITE_P(Models, EmulatedDecode, ::testing::ValuesIn(models()),
                          [](const auto& test) { return test.param.name; });
 
 }  // namespace
-}  // namespace sluice::testing
+}  // namespace sluice::check

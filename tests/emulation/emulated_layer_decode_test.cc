@@ -13,7 +13,7 @@
 #include "parity/sequences.hpp"
 #include "parity/single_layers.hpp"
 
-namespace sluice::testing {
+namespace sluice::check {
 namespace {
 
 using cuda::decode_emulation;
@@ -171,4 +171,4 @@ INSTANTIATE_TEST_SUITE_P(Layers, EmulatedSingleLayerDecode, ::testing::ValuesIn(
                          [](const auto& test) { return test.param.name; });
 
 }  // namespace
-}  // namespace sluice::testing
+}  // namespace sluice::check

@@ -7,13 +7,13 @@
 
 #include <cmath>
 
+#include "check/comparer.hpp"
 #include "emulated_backend.hpp"
 #include "parity/layer_call.hpp"
 #include "parity/naming.hpp"
 #include "parity/sequences.hpp"
-#include "support/comparer.hpp"
 
-namespace sluice::testing {
+namespace sluice::check {
 namespace {
 
 /// What the fused kernel takes, of the smallest size.
@@ -82,4 +82,4 @@ INSTANTIATE_TEST_SUITE_P(Fused, EmulatedLayer, ::testing::ValuesIn(configs()),
                          [](const auto& test) { return test.param.name; });
 
 }  // namespace
-}  // namespace sluice::testing
+}  // namespace sluice::check

@@ -6,7 +6,7 @@
 #include "emulated_backend.hpp"
 #include "support/case_runner.hpp"
 
-namespace sluice::testing {
+namespace sluice::check {
 namespace {
 
 constexpr auto kLinear = SLUICE_RULE_LINEAR_ATTENTION;
@@ -144,4 +144,4 @@ INSTANTIATE_TEST_SUITE_P(Cases, EmulatedPrefix, ::testing::ValuesIn(prefix_cases
                          [](const auto& test) { return test.param.c.name; });
 
 }  // namespace
-}  // namespace sluice::testing
+}  // namespace sluice::check

@@ -9,9 +9,9 @@
 #include <map>
 #include <set>
 
+#include "check/generate.hpp"
 #include "cuda/device/segment_order.hpp"
 #include "emulated_backend.hpp"
-#include "support/generate.hpp"
 
 namespace sluice::cuda {
 namespace {
@@ -105,7 +105,7 @@ void expect_consistent(const Batch& batch, const EmulatedPlan& plan, const Split
 }
 
 TEST(EmulatedPlan, CoversAnyBatchOnce) {
-  testing::Random random(11);
+  check::Random random(11);
   for (const int64_t N : {1, 2, 3, 17, 200, 1000}) {
     for (const SplitRule rule : {SplitRule::kModel, SplitRule::kCount, SplitRule::kLength}) {
       std::vector<int64_t> lengths;

@@ -12,7 +12,7 @@
 #include "parity/naming.hpp"
 #include "support/case_runner.hpp"
 
-namespace sluice::testing {
+namespace sluice::check {
 namespace {
 
 GdnCase fused(const std::string& name, const std::vector<int64_t>& lengths) {
@@ -161,4 +161,4 @@ INSTANTIATE_TEST_SUITE_P(Fused, EmulatedPrefill, ::testing::ValuesIn(cases()),
                          [](const auto& test) { return test.param.name; });
 
 }  // namespace
-}  // namespace sluice::testing
+}  // namespace sluice::check

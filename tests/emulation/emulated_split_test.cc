@@ -11,7 +11,7 @@
 #include "parity/naming.hpp"
 #include "support/case_runner.hpp"
 
-namespace sluice::testing {
+namespace sluice::check {
 namespace {
 
 using cuda::device::SplitRequest, cuda::device::SplitRule;
@@ -280,4 +280,4 @@ INSTANTIATE_TEST_SUITE_P(Cases, EmulatedSplit, ::testing::ValuesIn(cases()),
                          [](const auto& test) { return test.param.name; });
 
 }  // namespace
-}  // namespace sluice::testing
+}  // namespace sluice::check

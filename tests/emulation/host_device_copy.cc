@@ -4,9 +4,9 @@
 #include <cstdlib>
 #include <cstring>
 
-#include "support/device_copy.hpp"
+#include "check/device_copy.hpp"
 
-namespace sluice::testing {
+namespace sluice::check {
 namespace {
 
 class HostDeviceCopy final : public DeviceCopy {
@@ -35,4 +35,4 @@ const bool installed = [] {
 }();
 
 }  // namespace
-}  // namespace sluice::testing
+}  // namespace sluice::check

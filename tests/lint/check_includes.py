@@ -21,8 +21,8 @@ ALLOWED = {
     "src/cuda/tile": ["cuda/", "cuda.h", "cuda_", "core/"],
     "src/cuda": ["cuda/", "core/", "sluice/", "cuda.h", "cuda_"],
     "src/io": ["io/", "core/numeric.hpp", "sluice/", "nlohmann/"],
-    "tools": ["tools/", "sluice/", "io/", "support/", "CLI/", "fmt/", "nlohmann/", "ggml",
-              "cuda_"],
+    "src/check": ["check/", "core/numeric.hpp", "sluice/", "cuda_"],
+    "tools": ["tools/", "sluice/", "io/", "check/", "CLI/", "fmt/", "nlohmann/", "ggml", "cuda_"],
 }
 SYSTEM = re.compile(r"^[a-z_0-9]+(\.h)?$|^sys/|^linux/")  # standard and POSIX headers
 
@@ -30,6 +30,14 @@ SYSTEM = re.compile(r"^[a-z_0-9]+(\.h)?$|^sys/|^linux/")  # standard and POSIX h
 def room_of(path: str) -> str | None:
     rooms = [room for room in ALLOWED if path.startswith(room + "/")]
     return max(rooms, key=len) if rooms else None
+
+
+def check_build_file(path: pathlib.Path) -> list[str]:
+    """What ships builds nothing of the tests."""
+    name = str(path.relative_to(ROOT))
+    if path.name != "CMakeLists.txt" or not name.startswith(("src/", "tools/")):
+        return []
+    return [f"{name}: names tests/" for text in [path.read_text()] if "tests/" in text]
 
 
 def check_file(path: pathlib.Path) -> list[str]:
@@ -63,7 +71,7 @@ def main() -> int:
         if not path.is_file() or parts[0] in skip or hidden or "corpus" in parts:
             continue
         if path.suffix in TEXTS:
-            findings += check_file(path)
+            findings += check_file(path) + check_build_file(path)
     print("\n".join(findings) if findings else "includes, lengths and character sets are in order")
     return 1 if findings else 0
 

@@ -7,7 +7,7 @@
 
 #include "parity/draw.hpp"
 
-namespace sluice::testing {
+namespace sluice::check {
 namespace {
 
 /// The tensors of one call.
@@ -206,4 +206,4 @@ Verdict judge_backward(const BackwardConfig& c, const BackwardResult& found,
   return verdict;
 }
 
-}  // namespace sluice::testing
+}  // namespace sluice::check

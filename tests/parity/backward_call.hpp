@@ -9,11 +9,11 @@
 #include <string>
 #include <vector>
 
+#include "check/comparer.hpp"
+#include "check/generate.hpp"
 #include "parity/operator_call.hpp"
-#include "support/comparer.hpp"
-#include "support/generate.hpp"
 
-namespace sluice::testing {
+namespace sluice::check {
 
 struct BackwardConfig {
   std::string name;
@@ -56,6 +56,6 @@ BackwardResult run_backward(const BackwardConfig& config, sluice_implementation 
 Verdict judge_backward(const BackwardConfig& config, const BackwardResult& found,
                        const BackwardResult& truth);
 
-}  // namespace sluice::testing
+}  // namespace sluice::check
 
 #endif  // SLUICE_TESTS_PARITY_BACKWARD_CALL_HPP_

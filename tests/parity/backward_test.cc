@@ -12,7 +12,7 @@
 #include "parity/naming.hpp"
 #include "support/case_runner.hpp"
 
-namespace sluice::testing {
+namespace sluice::check {
 namespace {
 
 /// The configurations of one rule: one test, so that a hundred calls are not a hundred processes.
@@ -270,4 +270,4 @@ TEST(ChunkBackwardBits, HeadsDoNotMeet) {
 }
 
 }  // namespace
-}  // namespace sluice::testing
+}  // namespace sluice::check

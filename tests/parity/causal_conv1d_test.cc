@@ -9,7 +9,7 @@
 #include "parity/naming.hpp"
 #include "support/case_runner.hpp"
 
-namespace sluice::testing {
+namespace sluice::check {
 namespace {
 
 constexpr int kSeeds = 150;
@@ -250,4 +250,4 @@ Configs random_configs() {
 SLUICE_CONFIGS(Random, random_configs());
 
 }  // namespace
-}  // namespace sluice::testing
+}  // namespace sluice::check

@@ -9,7 +9,7 @@
 #include "parity/naming.hpp"
 #include "support/case_runner.hpp"
 
-namespace sluice::testing {
+namespace sluice::check {
 namespace {
 
 using Cases = std::vector<GdnCase>;
@@ -308,4 +308,4 @@ Cases memory() {
 SLUICE_CASES(Memory, memory());
 
 }  // namespace
-}  // namespace sluice::testing
+}  // namespace sluice::check

@@ -10,7 +10,7 @@
 #include "parity/sequences.hpp"
 #include "support/case_runner.hpp"
 
-namespace sluice::testing {
+namespace sluice::check {
 namespace {
 
 /// Channels first .. first + heads * width - 1 of [B,T,D] as [B,T,heads,width].
@@ -242,4 +242,4 @@ TEST_P(Composition, PrefillInPartsThenDecode) {
 }
 
 }  // namespace
-}  // namespace sluice::testing
+}  // namespace sluice::check

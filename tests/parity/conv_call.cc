@@ -9,7 +9,7 @@
 
 #include "parity/operator_call.hpp"
 
-namespace sluice::testing {
+namespace sluice::check {
 namespace {
 
 bool contains(const std::vector<int64_t>& list, int64_t value) {
@@ -210,4 +210,4 @@ Verdict judge_conv(const ConvConfig& c, const ConvResult& found, const ConvResul
   return verdict;
 }
 
-}  // namespace sluice::testing
+}  // namespace sluice::check

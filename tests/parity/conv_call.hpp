@@ -10,7 +10,7 @@
 
 #include "parity/delta_call.hpp"
 
-namespace sluice::testing {
+namespace sluice::check {
 
 struct ConvConfig {
   std::string name;
@@ -53,6 +53,6 @@ ConvResult run_conv(const ConvConfig& config, sluice_implementation implementati
 /// Outputs within rounding of their dtype, states exactly equal.
 Verdict judge_conv(const ConvConfig& config, const ConvResult& found, const ConvResult& truth);
 
-}  // namespace sluice::testing
+}  // namespace sluice::check
 
 #endif  // SLUICE_TESTS_PARITY_CONV_CALL_HPP_

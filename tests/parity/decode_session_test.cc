@@ -8,14 +8,14 @@
 #include <algorithm>
 #include <cmath>
 
+#include "check/generate.hpp"
 #include "parity/draw.hpp"
 #include "parity/naming.hpp"
 #include "parity/operator_call.hpp"
 #include "parity/sequences.hpp"
 #include "support/case_runner.hpp"
-#include "support/generate.hpp"
 
-namespace sluice::testing {
+namespace sluice::check {
 namespace {
 
 sluice_implementation backend() { return implementations_under_test().front(); }
@@ -299,4 +299,4 @@ INSTANTIATE_TEST_SUITE_P(Models, DecodeSession, ::testing::ValuesIn(models()),
                          [](const auto& test) { return test.param.name; });
 
 }  // namespace
-}  // namespace sluice::testing
+}  // namespace sluice::check

@@ -8,11 +8,11 @@
 #include <numeric>
 #include <utility>
 
-#include "support/delta_tensors.hpp"
-#include "support/device_copy.hpp"
-#include "support/tensors.hpp"
+#include "check/delta_tensors.hpp"
+#include "check/device_copy.hpp"
+#include "check/tensors.hpp"
 
-namespace sluice::testing {
+namespace sluice::check {
 namespace {
 
 bool contains(const std::vector<int64_t>& list, int64_t value) {
@@ -370,4 +370,4 @@ DeltaResult run_delta(const DeltaConfig& config, sluice_implementation implement
   return Call(config, workspace_fill).run(implementation);
 }
 
-}  // namespace sluice::testing
+}  // namespace sluice::check

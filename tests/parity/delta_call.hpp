@@ -9,11 +9,11 @@
 #include <string>
 #include <vector>
 
+#include "check/comparer.hpp"
+#include "check/generate.hpp"
 #include "parity/free_tensor.hpp"
-#include "support/comparer.hpp"
-#include "support/generate.hpp"
 
-namespace sluice::testing {
+namespace sluice::check {
 
 /// Which slot tables are given.
 enum class Slots {
@@ -89,6 +89,6 @@ DeltaResult run_delta(const DeltaConfig& config, sluice_implementation implement
 Verdict judge_delta(const DeltaConfig& config, const DeltaResult& found, const DeltaResult& truth,
                     bool wide = false);
 
-}  // namespace sluice::testing
+}  // namespace sluice::check
 
 #endif  // SLUICE_TESTS_PARITY_DELTA_CALL_HPP_

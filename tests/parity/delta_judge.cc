@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <cmath>
 
+#include "check/tensors.hpp"
 #include "parity/delta_call.hpp"
-#include "support/tensors.hpp"
 
-namespace sluice::testing {
+namespace sluice::check {
 namespace {
 
 /// The dtype whose rounding dominates.
@@ -53,4 +53,4 @@ Verdict judge_delta(const DeltaConfig& c, const DeltaResult& found, const DeltaR
   return verdict;
 }
 
-}  // namespace sluice::testing
+}  // namespace sluice::check

@@ -6,10 +6,10 @@
 #include <initializer_list>
 #include <vector>
 
+#include "check/generate.hpp"
 #include "parity/free_tensor.hpp"
-#include "support/generate.hpp"
 
-namespace sluice::testing {
+namespace sluice::check {
 
 template <class T>
 T one_of(Random* random, std::initializer_list<T> values) {
@@ -25,6 +25,6 @@ inline std::vector<int64_t> some_of(Random* random, int64_t count, int64_t odds)
   return list;
 }
 
-}  // namespace sluice::testing
+}  // namespace sluice::check
 
 #endif  // SLUICE_TESTS_PARITY_DRAW_HPP_

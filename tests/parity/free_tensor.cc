@@ -6,9 +6,9 @@
 #include <numeric>
 #include <utility>
 
-#include "support/runs.hpp"
+#include "check/runs.hpp"
 
-namespace sluice::testing {
+namespace sluice::check {
 namespace {
 
 constexpr size_t kGuardBytes = 64;
@@ -92,4 +92,4 @@ bool FreeTensor::slot_unchanged(int64_t slot) const {
   return same;
 }
 
-}  // namespace sluice::testing
+}  // namespace sluice::check

@@ -8,10 +8,10 @@
 #include <memory>
 #include <vector>
 
-#include "support/array.hpp"
-#include "support/generate.hpp"
+#include "check/array.hpp"
+#include "check/generate.hpp"
 
-namespace sluice::testing {
+namespace sluice::check {
 
 /// What the operator asks of a view's strides.
 enum class Freedom {
@@ -61,6 +61,6 @@ class FreeTensor {
   sluice_tensor view_{};
 };
 
-}  // namespace sluice::testing
+}  // namespace sluice::check
 
 #endif  // SLUICE_TESTS_PARITY_FREE_TENSOR_HPP_

@@ -3,13 +3,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
+#include "check/comparer.hpp"
 #include "parity/free_tensor.hpp"
 #include "parity/naming.hpp"
 #include "parity/operator_call.hpp"
 #include "support/case_runner.hpp"
-#include "support/comparer.hpp"
 
-namespace sluice::testing {
+namespace sluice::check {
 namespace {
 
 struct NormConfig {
@@ -164,4 +164,4 @@ std::vector<NormConfig> random_configs() {
 SLUICE_CONFIGS(Random, random_configs());
 
 }  // namespace
-}  // namespace sluice::testing
+}  // namespace sluice::check

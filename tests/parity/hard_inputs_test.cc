@@ -8,7 +8,7 @@
 #include "parity/naming.hpp"
 #include "support/case_runner.hpp"
 
-namespace sluice::testing {
+namespace sluice::check {
 namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
@@ -184,4 +184,4 @@ std::vector<HardCase> counts() {
 INSTANTIATE_TEST_SUITE_P(CountsSlow, HardInputs, ::testing::ValuesIn(counts()), case_name);
 
 }  // namespace
-}  // namespace sluice::testing
+}  // namespace sluice::check

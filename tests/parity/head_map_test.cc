@@ -8,7 +8,7 @@
 
 #include "sluice/sluice.hpp"
 
-namespace sluice::testing {
+namespace sluice::check {
 namespace {
 
 constexpr int64_t kT = 37, kH = 2, kHV = 6, kK = 8, kV = 5;
@@ -67,4 +67,4 @@ TEST(HeadMap, GroupedEqualsWrittenOut) {
 }
 
 }  // namespace
-}  // namespace sluice::testing
+}  // namespace sluice::check

@@ -10,7 +10,7 @@
 #include "parity/naming.hpp"
 #include "parity/sequences.hpp"
 
-namespace sluice::testing {
+namespace sluice::check {
 namespace {
 
 /// The CPU backend, or CUDA in the executable that is for it.
@@ -357,4 +357,4 @@ TEST_P(Invariance, StepsTogetherOrOneByOne) {
 }
 
 }  // namespace
-}  // namespace sluice::testing
+}  // namespace sluice::check

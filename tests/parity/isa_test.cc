@@ -9,7 +9,7 @@
 
 #include "sluice/sluice.h"
 
-namespace sluice::testing {
+namespace sluice::check {
 namespace {
 
 /// Value of the line "key: value" of sluice_capability().
@@ -50,4 +50,4 @@ TEST(Isa, TheOneInUseIsListed) {
 }
 
 }  // namespace
-}  // namespace sluice::testing
+}  // namespace sluice::check

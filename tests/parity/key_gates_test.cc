@@ -4,12 +4,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
+#include "check/tensors.hpp"
 #include "parity/delta_call.hpp"
 #include "parity/naming.hpp"
 #include "support/case_runner.hpp"
-#include "support/tensors.hpp"
 
-namespace sluice::testing {
+namespace sluice::check {
 namespace {
 
 using Configs = std::vector<DeltaConfig>;
@@ -157,4 +157,4 @@ TEST(KeyGatesAgree, SlowGatesKeepTheirPrecision) {
 }
 
 }  // namespace
-}  // namespace sluice::testing
+}  // namespace sluice::check

@@ -8,7 +8,7 @@
 
 #include "parity/operator_call.hpp"
 
-namespace sluice::testing {
+namespace sluice::check {
 namespace {
 
 bool contains(const std::vector<int64_t>& list, int64_t value) {
@@ -330,4 +330,4 @@ Verdict judge_layer(const LayerConfig& c, const LayerResult& found, const LayerR
   return verdict;
 }
 
-}  // namespace sluice::testing
+}  // namespace sluice::check

@@ -11,7 +11,7 @@
 
 #include "parity/delta_call.hpp"
 
-namespace sluice::testing {
+namespace sluice::check {
 
 struct LayerConfig {
   std::string name;
@@ -75,6 +75,6 @@ LayerResult run_layer(const LayerConfig& config, sluice_implementation implement
 /// core_out, out and states, each by the caps of the dtypes on its way.
 Verdict judge_layer(const LayerConfig& config, const LayerResult& found, const LayerResult& truth);
 
-}  // namespace sluice::testing
+}  // namespace sluice::check
 
 #endif  // SLUICE_TESTS_PARITY_LAYER_CALL_HPP_

@@ -11,7 +11,7 @@
 #include "parity/single_layers.hpp"
 #include "support/case_runner.hpp"
 
-namespace sluice::testing {
+namespace sluice::check {
 namespace {
 
 constexpr int kSeeds = 80;
@@ -219,4 +219,4 @@ SLUICE_CONFIGS(RandomPrefill, random_configs(SLUICE_OP_LAYER_PREFILL));
 SLUICE_CONFIGS(RandomDecode, random_configs(SLUICE_OP_LAYER_DECODE));
 
 }  // namespace
-}  // namespace sluice::testing
+}  // namespace sluice::check

@@ -7,14 +7,14 @@
 
 #include <cmath>
 
+#include "check/comparer.hpp"
 #include "parity/layer_call.hpp"
 #include "parity/naming.hpp"
 #include "parity/operator_call.hpp"
 #include "parity/sequences.hpp"
 #include "support/case_runner.hpp"
-#include "support/comparer.hpp"
 
-namespace sluice::testing {
+namespace sluice::check {
 namespace {
 
 using Indices = std::vector<int64_t>;
@@ -155,4 +155,4 @@ TEST_P(MixedBatch, TwoCallsAreOneCall) {
 }
 
 }  // namespace
-}  // namespace sluice::testing
+}  // namespace sluice::check

@@ -6,7 +6,7 @@
 #include <sstream>
 #include <string>
 
-namespace sluice::testing {
+namespace sluice::check {
 
 /// The parts one after the other; names must consist of letters, digits and underscores.
 template <class... Part>
@@ -16,6 +16,6 @@ std::string named(const Part&... parts) {
   return name.str();
 }
 
-}  // namespace sluice::testing
+}  // namespace sluice::check
 
 #endif  // SLUICE_TESTS_PARITY_NAMING_HPP_

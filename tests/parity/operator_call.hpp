@@ -9,11 +9,11 @@
 #include <string>
 #include <vector>
 
-#include "support/delta_tensors.hpp"
-#include "support/device_copy.hpp"
-#include "support/tensors.hpp"
+#include "check/delta_tensors.hpp"
+#include "check/device_copy.hpp"
+#include "check/tensors.hpp"
 
-namespace sluice::testing {
+namespace sluice::check {
 
 inline std::vector<sluice_tensor*> tensors_of(sluice_causal_conv1d_args* a) {
   sluice_conv_state_io& s = a->state;
@@ -130,6 +130,6 @@ CallOutcome call_operator(sluice_op op, int (*function)(const Args*, sluice_work
   return out;
 }
 
-}  // namespace sluice::testing
+}  // namespace sluice::check
 
 #endif  // SLUICE_TESTS_PARITY_OPERATOR_CALL_HPP_

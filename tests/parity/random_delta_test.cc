@@ -11,7 +11,7 @@
 #include "parity/naming.hpp"
 #include "support/case_runner.hpp"
 
-namespace sluice::testing {
+namespace sluice::check {
 namespace {
 
 constexpr int kSeeds = 150;
@@ -146,4 +146,4 @@ INSTANTIATE_TEST_SUITE_P(KeyRecurrentStep, RandomDelta,
                          ::testing::ValuesIn(all_key_wise(SLUICE_OP_RECURRENT_STEP)), config_name);
 
 }  // namespace
-}  // namespace sluice::testing
+}  // namespace sluice::check

@@ -8,7 +8,7 @@
 #include "parity/naming.hpp"
 #include "support/case_runner.hpp"
 
-namespace sluice::testing {
+namespace sluice::check {
 namespace {
 
 using Configs = std::vector<DeltaConfig>;
@@ -310,4 +310,4 @@ Configs speculation() {
 SLUICE_CONFIGS(Speculation, speculation());
 
 }  // namespace
-}  // namespace sluice::testing
+}  // namespace sluice::check

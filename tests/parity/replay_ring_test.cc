@@ -14,7 +14,7 @@
 #include "parity/ring_judge.hpp"
 #include "parity/ring_session.hpp"
 
-namespace sluice::testing {
+namespace sluice::check {
 namespace {
 
 using Model = RingModel;
@@ -273,4 +273,4 @@ INSTANTIATE_TEST_SUITE_P(Models, ReplayRing, ::testing::ValuesIn(models()),
                          [](const auto& test) { return test.param.name; });
 
 }  // namespace
-}  // namespace sluice::testing
+}  // namespace sluice::check

@@ -11,7 +11,7 @@
 
 #include "support/case_runner.hpp"
 
-namespace sluice::testing {
+namespace sluice::check {
 
 /// Largest difference, in units of the largest number of `truth`. Rows past the last sequence are
 /// not written, in neither.
@@ -38,6 +38,6 @@ inline double allowance_of(double sums, int roundings, std::initializer_list<slu
   return bound;
 }
 
-}  // namespace sluice::testing
+}  // namespace sluice::check
 
 #endif  // SLUICE_TESTS_PARITY_RING_JUDGE_HPP_

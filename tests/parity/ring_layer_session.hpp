@@ -8,12 +8,12 @@
 #include <string>
 #include <vector>
 
+#include "check/generate.hpp"
 #include "parity/operator_call.hpp"
 #include "parity/sequences.hpp"
 #include "support/case_runner.hpp"
-#include "support/generate.hpp"
 
-namespace sluice::testing {
+namespace sluice::check {
 
 struct RingLayerModel {
   std::string name;
@@ -169,6 +169,6 @@ class RingLayerSession {
   std::string kernel;
 };
 
-}  // namespace sluice::testing
+}  // namespace sluice::check
 
 #endif  // SLUICE_TESTS_PARITY_RING_LAYER_SESSION_HPP_

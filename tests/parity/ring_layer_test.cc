@@ -12,7 +12,7 @@
 #include "parity/ring_judge.hpp"
 #include "parity/ring_layer_session.hpp"
 
-namespace sluice::testing {
+namespace sluice::check {
 namespace {
 
 using Model = RingLayerModel;
@@ -152,4 +152,4 @@ INSTANTIATE_TEST_SUITE_P(Models, ReplayRingLayer, ::testing::ValuesIn(models()),
                          [](const auto& test) { return test.param.name; });
 
 }  // namespace
-}  // namespace sluice::testing
+}  // namespace sluice::check

@@ -5,7 +5,7 @@
 #include <cstring>
 #include <numeric>
 
-namespace sluice::testing {
+namespace sluice::check {
 namespace {
 
 int64_t product(const std::vector<int64_t>& shape, size_t first, size_t last) {
@@ -106,4 +106,4 @@ bool same_bits(const Array& a, const Array& b) {
           std::memcmp(a.values.data(), b.values.data(), a.values.size() * sizeof(double)) == 0);
 }
 
-}  // namespace sluice::testing
+}  // namespace sluice::check

@@ -8,7 +8,7 @@
 
 #include "support/case_runner.hpp"
 
-namespace sluice::testing {
+namespace sluice::check {
 
 /// Entries `indices` of dimension `axis`, in that order. An empty array stays empty.
 Array take(const Array& array, size_t axis, const std::vector<int64_t>& indices);
@@ -27,6 +27,6 @@ GdnInputs pack_sequences(const std::vector<GdnInputs>& sequences);
 /// Same shape and the same bits, NaN for NaN.
 bool same_bits(const Array& a, const Array& b);
 
-}  // namespace sluice::testing
+}  // namespace sluice::check
 
 #endif  // SLUICE_TESTS_PARITY_SEQUENCES_HPP_

@@ -9,7 +9,7 @@
 #include "parity/layer_call.hpp"
 #include "parity/naming.hpp"
 
-namespace sluice::testing {
+namespace sluice::check {
 
 /// Layer steps of one token, K = V = 128, as models have them: what a GPU has a kernel of its own
 /// for.
@@ -35,6 +35,6 @@ inline std::vector<LayerConfig> single_layers() {
   return all;
 }
 
-}  // namespace sluice::testing
+}  // namespace sluice::check
 
 #endif  // SLUICE_TESTS_PARITY_SINGLE_LAYERS_HPP_

@@ -10,7 +10,7 @@
 #include "parity/stage_call.hpp"
 #include "sluice/sluice.hpp"
 
-namespace sluice::testing {
+namespace sluice::check {
 namespace {
 
 StageResult run(const StageConfig& c, int fill = 0xff) {
@@ -251,4 +251,4 @@ TEST(StageChainOnCpu, SimpleGlaIsOneCallWithTheBitsOfTwo) {
 }
 
 }  // namespace
-}  // namespace sluice::testing
+}  // namespace sluice::check

@@ -7,7 +7,7 @@
 
 #include "parity/draw.hpp"
 
-namespace sluice::testing {
+namespace sluice::check {
 namespace {
 
 /// The tensors of one call. Inputs that the stage must not read do not exist.
@@ -305,4 +305,4 @@ Verdict judge_stage(const StageConfig& c, const StageResult& found, const StageR
   return verdict;
 }
 
-}  // namespace sluice::testing
+}  // namespace sluice::check

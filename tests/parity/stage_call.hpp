@@ -8,11 +8,11 @@
 #include <string>
 #include <vector>
 
+#include "check/comparer.hpp"
+#include "check/generate.hpp"
 #include "parity/operator_call.hpp"
-#include "support/comparer.hpp"
-#include "support/generate.hpp"
 
-namespace sluice::testing {
+namespace sluice::check {
 
 struct StageConfig {
   std::string name, kind;  ///< kind: of kStageKinds
@@ -98,6 +98,6 @@ inline StageConfig of_kind(const StageKind& kind) {
   return c;
 }
 
-}  // namespace sluice::testing
+}  // namespace sluice::check
 
 #endif  // SLUICE_TESTS_PARITY_STAGE_CALL_HPP_

@@ -9,7 +9,7 @@
 #include "parity/stage_call.hpp"
 #include "support/case_runner.hpp"
 
-namespace sluice::testing {
+namespace sluice::check {
 namespace {
 
 /// The configurations of one stage: one test, so that a thousand calls are not a thousand
@@ -218,4 +218,4 @@ std::vector<StageConfig> random_configs() {
 SLUICE_CONFIGS(Random, random_configs());
 
 }  // namespace
-}  // namespace sluice::testing
+}  // namespace sluice::check

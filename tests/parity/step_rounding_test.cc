@@ -11,7 +11,7 @@
 
 #include "sluice/sluice.hpp"
 
-namespace sluice::testing {
+namespace sluice::check {
 namespace {
 
 constexpr int64_t kHeads = 4, kDim = 128;  // 65536 elements
@@ -73,4 +73,4 @@ TEST_P(StepRounding, EveryBfloat16) {
 INSTANTIATE_TEST_SUITE_P(Decays, StepRounding, ::testing::Values(1.0f, 0.75f, 0.998046875f));
 
 }  // namespace
-}  // namespace sluice::testing
+}  // namespace sluice::check

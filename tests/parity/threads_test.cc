@@ -14,7 +14,7 @@
 #include "parity/naming.hpp"
 #include "parity/sequences.hpp"
 
-namespace sluice::testing {
+namespace sluice::check {
 namespace {
 
 /// Tasks on `threads` threads started for the call.
@@ -151,4 +151,4 @@ std::vector<Work> works() {
 INSTANTIATE_TEST_SUITE_P(Cpu, Threads, ::testing::ValuesIn(works()), work_name);
 
 }  // namespace
-}  // namespace sluice::testing
+}  // namespace sluice::check

@@ -6,10 +6,10 @@
 #include <limits>
 #include <memory>
 
-#include "support/delta_tensors.hpp"
-#include "support/device_copy.hpp"
+#include "check/delta_tensors.hpp"
+#include "check/device_copy.hpp"
 
-namespace sluice::testing {
+namespace sluice::check {
 namespace {
 
 constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
@@ -350,4 +350,4 @@ Verdict judge_run(const GdnCase& c, const GdnInputs& inputs, const GdnOutputs& o
   return verdict;
 }
 
-}  // namespace sluice::testing
+}  // namespace sluice::check

@@ -6,7 +6,7 @@
 #include <cmath>
 #include <cstring>
 
-#include "support/array.hpp"
+#include "check/array.hpp"
 #include "tools/bench/floors.hpp"
 #include "tools/bench/prefill_inputs.hpp"
 #include "tools/bench/prefill_measure.hpp"
@@ -57,14 +57,14 @@ TEST(BenchFloors, TheLargerFloorCounts) {
 }
 
 TEST(BenchInputs, UnitRowsAndMoments) {
-  const Bytes rows = random_rows(3000, 128, true, 1.0, testing::kF32, 1);
+  const Bytes rows = random_rows(3000, 128, true, 1.0, check::kF32, 1);
   const auto* x = reinterpret_cast<const float*>(rows.data());
   for (int r : {0, 1023, 1024, 2999}) {
     double square = 0;
     for (int i = 0; i < 128; ++i) square += std::pow(static_cast<double>(x[r * 128 + i]), 2);
     EXPECT_NEAR(square, 1.0, 1e-5) << r;
   }
-  const Bytes normal = random_rows(4000, 100, false, 0.5, testing::kF32, 2);
+  const Bytes normal = random_rows(4000, 100, false, 0.5, check::kF32, 2);
   const auto* y = reinterpret_cast<const float*>(normal.data());
   double sum = 0, square = 0;
   for (int i = 0; i < 400000; ++i) {

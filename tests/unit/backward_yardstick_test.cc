@@ -2,7 +2,7 @@
 // recurrence where nothing is rounded, and that 16-bit operands take it as far from that as their
 // dtype says.
 // SPDX-License-Identifier: Apache-2.0
-#include "support/backward_yardstick.hpp"
+#include "check/backward_yardstick.hpp"
 
 #include <gtest/gtest.h>
 
@@ -12,9 +12,10 @@
 #include <utility>
 #include <vector>
 
+#include "check/comparer.hpp"
 #include "sluice/sluice.hpp"
 
-namespace sluice::testing {
+namespace sluice::check {
 namespace {
 
 GdnCase base(sluice_rule rule) {
@@ -178,4 +179,4 @@ TEST(GradientLimits, FollowTheKindOfGradient) {
 }
 
 }  // namespace
-}  // namespace sluice::testing
+}  // namespace sluice::check

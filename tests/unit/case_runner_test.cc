@@ -8,7 +8,7 @@
 
 #include <cmath>
 
-namespace sluice::testing {
+namespace sluice::check {
 namespace {
 
 GdnCase base(const std::string& name) {
@@ -136,4 +136,4 @@ TEST(CaseRunnerMemory, GuardsSeeAByteBesideTheElements) {
 }
 
 }  // namespace
-}  // namespace sluice::testing
+}  // namespace sluice::check

@@ -7,7 +7,7 @@
 #include "refusals_chunk_stage.hpp"
 #include "sluice/sluice.hpp"
 
-namespace sluice::testing::stages {
+namespace sluice::check::stages {
 namespace {
 
 /// Spoils every view that the stage does not name.
@@ -117,4 +117,4 @@ TEST(ChunkStageFacade, NamesChooseStages) {
 }
 
 }  // namespace
-}  // namespace sluice::testing::stages
+}  // namespace sluice::check::stages

@@ -2,7 +2,7 @@
 // mistake shows, and right ones pass. The mutants are made by a recurrence of its own with one
 // switchable mistake each, on T = 1024, H = 2, HV = 4, K = 128, judged by the bf16 caps.
 // SPDX-License-Identifier: Apache-2.0
-#include "support/comparer.hpp"
+#include "check/comparer.hpp"
 
 #include <gtest/gtest.h>
 
@@ -10,10 +10,10 @@
 #include <limits>
 #include <map>
 
-#include "support/generate.hpp"
-#include "support/yardstick.hpp"
+#include "check/generate.hpp"
+#include "check/yardstick.hpp"
 
-namespace sluice::testing {
+namespace sluice::check {
 namespace {
 
 constexpr int64_t kT = 1024, kH = 2, kHV = 4, kK = 128, kV = 64;
@@ -396,4 +396,4 @@ TEST(Comparer, ReadsStridedViewsAndNamesTheWorstElement) {
 }
 
 }  // namespace
-}  // namespace sluice::testing
+}  // namespace sluice::check

@@ -9,8 +9,8 @@
 #include <utility>
 #include <vector>
 
+#include "check/generate.hpp"
 #include "cuda/device/segment_order.hpp"
-#include "support/generate.hpp"
 
 namespace sluice::cuda::device {
 namespace {
@@ -86,7 +86,7 @@ std::vector<int> order_of(const std::vector<uint32_t>& chunks) {
 }
 
 TEST(CudaPlan, OrderIsLongestFirst) {
-  testing::Random random(3);
+  check::Random random(3);
   std::vector<uint32_t> chunks;
   for (int n = 0; n < 5000; ++n) {
     chunks.push_back(static_cast<uint32_t>(random.bits() >> (40 + random.bits() % 24)));

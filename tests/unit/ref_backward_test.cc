@@ -12,8 +12,8 @@
 namespace sluice {
 namespace {
 
+using check::make_normal;
 using core::ChunkBackwardProblem;
-using testing::make_normal;
 
 /// A forward case, a loss <o, d_o> + <final, d_final>, and the gradients of that loss.
 struct GradientCase : Case {
@@ -70,7 +70,7 @@ struct GradientCase : Case {
     const auto& op = ref::recurrent_backend().chunk_backward;
     core::Plan plan;
     ASSERT_TRUE(op.plan(p, core::PlanFor::kCall, &plan).ok());
-    const testing::TestWorkspace workspace(plan.workspace_bytes);
+    const check::TestWorkspace workspace(plan.workspace_bytes);
     ASSERT_TRUE(op.run(p, plan, workspace.get(), nullptr).ok());
     EXPECT_TRUE(workspace.guards_intact());
   }

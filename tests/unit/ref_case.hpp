@@ -7,19 +7,19 @@
 
 #include <cmath>
 
+#include "check/comparer.hpp"
+#include "check/generate.hpp"
+#include "check/tensors.hpp"
 #include "core/backend.hpp"
-#include "support/comparer.hpp"
-#include "support/generate.hpp"
-#include "support/tensors.hpp"
 
 namespace sluice {
 
+using check::Array;
+using check::BetaProfile;
+using check::GateProfile;
+using check::KeyProfile;
+using check::view_of;
 using core::DeltaRuleProblem;
-using testing::Array;
-using testing::BetaProfile;
-using testing::GateProfile;
-using testing::KeyProfile;
-using testing::view_of;
 
 /// A delta rule problem in float64 that owns its arrays.
 struct Case {
@@ -30,10 +30,10 @@ struct Case {
   void generate(KeyProfile keys, GateProfile gates, BetaProfile betas) {
     q = make_keys(KeyProfile::kRandomUnit, {B, T, H, K}, 1);
     k = make_keys(keys, {B, T, H, K}, 2);
-    v = testing::make_normal({B, T, HV, V}, 3);
+    v = check::make_normal({B, T, HV, V}, 3);
     g = make_gates(gates, {B, T, HV}, 4);
     beta = make_betas(betas, {B, T, HV}, 5);
-    initial = testing::make_normal({B, HV, K, V}, 6);
+    initial = check::make_normal({B, HV, K, V}, 6);
   }
 
   /// [B,T,HV] as [B,T,H,r].
@@ -65,7 +65,7 @@ struct Case {
 inline void run(const core::Operator<DeltaRuleProblem>& op, const DeltaRuleProblem& problem) {
   core::Plan plan;
   ASSERT_TRUE(op.plan(problem, core::PlanFor::kCall, &plan).ok());
-  const testing::TestWorkspace workspace(plan.workspace_bytes);
+  const check::TestWorkspace workspace(plan.workspace_bytes);
   ASSERT_TRUE(op.run(problem, plan, workspace.get(), nullptr).ok());
   EXPECT_TRUE(workspace.guards_intact());
 }
@@ -77,7 +77,7 @@ inline void run_chunked(const DeltaRuleProblem& problem) {
 }
 
 inline void expect_close(const Array& actual, const Array& expected, double limit) {
-  const auto found = testing::compare_whole(view_of(actual), view_of(expected));
+  const auto found = check::compare_whole(view_of(actual), view_of(expected));
   EXPECT_EQ(found.fault, "");
   EXPECT_LE(found.relative_l2, limit);
 }

@@ -16,7 +16,7 @@ struct KeyCase : Case {
   KeyCase(sluice_rule which, GateProfile gates, int64_t tokens = 150) {
     T = tokens, rule = which;
     generate(KeyProfile::kCos75, GateProfile::kNone, BetaProfile::kSigmoid);
-    key_g = testing::make_key_gates(gates, {B, T, HV, K}, 7);
+    key_g = check::make_key_gates(gates, {B, T, HV, K}, 7);
   }
   DeltaRuleProblem key_problem() {
     DeltaRuleProblem p = problem();
@@ -102,7 +102,7 @@ INSTANTIATE_TEST_SUITE_P(
 TEST(RefKeyGatesAgree, EqualChannelsAreAScalarGate) {
   for (const auto rule : {SLUICE_RULE_GATED_DELTA, SLUICE_RULE_LINEAR_ATTENTION}) {
     KeyCase c(rule, GateProfile::kStrong, 40);
-    c.g = testing::make_gates(GateProfile::kMinusInfinity, {c.B, c.T, c.HV}, 9);
+    c.g = check::make_gates(GateProfile::kMinusInfinity, {c.B, c.T, c.HV}, 9);
     c.make_equal(c.g);
     for (const auto& op :
          {ref::recurrent_backend().chunk_forward, ref::recurrent_backend().recurrent_step}) {
@@ -134,8 +134,8 @@ TEST(RefKeyGatesAgree, LinearGatesAreExponentials) {
 struct KeyStages {
   KeyStages(const KeyCase& source, int64_t C)
       : c(source), stages(source, C), sums({c.B, c.T, c.HV, c.K}, std::nan("")) {
-    stages.u = testing::make_normal(stages.u.shape, 11);
-    stages.w = testing::make_normal(stages.w.shape, 12);
+    stages.u = check::make_normal(stages.u.shape, 11);
+    stages.w = check::make_normal(stages.w.shape, 12);
     for (double& x : stages.w.values) x *= 0.05;
   }
   core::ChunkStageProblem problem(sluice_stage stage, bool summed) const {
@@ -211,7 +211,7 @@ TEST(RefKeyStages, ChunkHIsItsDefinition) {
 
 TEST(RefKeyStages, EqualChannelsAreAScalarGate) {
   KeyCase c(SLUICE_RULE_GATED_DELTA, GateProfile::kStrong);
-  c.g = testing::make_gates(GateProfile::kFlashQla, {c.B, c.T, c.HV}, 9);
+  c.g = check::make_gates(GateProfile::kFlashQla, {c.B, c.T, c.HV}, 9);
   c.make_equal(c.g);
   KeyStages s(c, 64);
   s.stages.cumulated_gates = false;

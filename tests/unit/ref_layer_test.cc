@@ -9,9 +9,9 @@
 namespace sluice {
 namespace {
 
-using testing::kBF16;
-using testing::kI64;
-using testing::TestTensor;
+using check::kBF16;
+using check::kI64;
+using check::TestTensor;
 
 constexpr int64_t kChannels = 6;
 
@@ -33,9 +33,9 @@ struct Conv {
   Conv(int64_t T, int64_t width, int64_t columns)
       : W(width),
         L(columns),
-        x(testing::make_normal({1, T, 1, kChannels}, 1)),
-        weight(testing::make_normal({kChannels, width}, 2)),
-        bias(testing::make_normal({kChannels}, 3)),
+        x(check::make_normal({1, T, 1, kChannels}, 1)),
+        weight(check::make_normal({kChannels, width}, 2)),
+        bias(check::make_normal({kChannels}, 3)),
         out({1, T, 1, kChannels}, std::nan("")),
         state({1, kChannels, columns}) {}
 
@@ -137,7 +137,7 @@ TEST(RefConv, NumAcceptedRollsBack) {
 
 TEST(RefConv, SpeculationPassesAnEmptySequenceThroughAndStaysInsideTheState) {
   Conv conv(12, 4, 5);
-  conv.state = testing::make_normal({1, kChannels, 5}, 4);
+  conv.state = check::make_normal({1, kChannels, 5}, 4);
   const Array before = conv.state;
   const TestTensor many = TestTensor::of_indices(kI64, {99});
   core::CausalConvProblem p = conv.problem(0, 0);
@@ -155,7 +155,7 @@ TEST(RefConv, SpeculationPassesAnEmptySequenceThroughAndStaysInsideTheState) {
 
 TEST(RefConv, PaddedRowsAreZeroAndTouchNoState) {
   Conv conv(3, 4, 3);
-  conv.state = testing::make_normal({1, kChannels, 3}, 4);
+  conv.state = check::make_normal({1, kChannels, 3}, 4);
   const Array before = conv.state;
   core::CausalConvProblem p = conv.problem(0, 3);
   const TestTensor slots = TestTensor::of_indices(kI64, {-1});
@@ -170,9 +170,9 @@ TEST(RefConv, PaddedRowsAreZeroAndTouchNoState) {
 constexpr int64_t kRows = 3, kWidth = 10;
 
 struct Norm {
-  Array x = testing::make_normal({1, 1, 1, kRows, kWidth}, 1);
-  Array z = testing::make_normal({1, 1, 1, kRows, kWidth}, 2);
-  Array weight = testing::make_normal({kWidth}, 3);
+  Array x = check::make_normal({1, 1, 1, kRows, kWidth}, 1);
+  Array z = check::make_normal({1, 1, 1, kRows, kWidth}, 2);
+  Array weight = check::make_normal({kWidth}, 3);
   Array out = Array({1, 1, 1, kRows, kWidth});
 
   core::GatedNormProblem problem() const {
@@ -211,14 +211,14 @@ TEST(RefNorm, IsTheDefinitionForBothActivations) {
 
 TEST(RefNorm, HfOrderRoundsTheNormalisedInput) {
   Norm norm;
-  norm.x = testing::round_to(kBF16, norm.x);
+  norm.x = check::round_to(kBF16, norm.x);
   const TestTensor x(kBF16, norm.x);
   core::GatedNormProblem p = norm.problem();
   p.x = x.view();
   p.rounding = SLUICE_NORM_ROUND_HF;
   run(p);
   for (int64_t j = 0; j < kWidth; ++j) {
-    const double n = testing::round_to(kBF16, norm.normalised(1, j));
+    const double n = check::round_to(kBF16, norm.normalised(1, j));
     const double expected = n * norm.weight(j) * silu(norm.z(0, 0, 0, 1, j));
     EXPECT_NEAR(norm.out(0, 0, 0, 1, j), expected, 1e-13);
     EXPECT_NE(n, norm.normalised(1, j));
@@ -231,14 +231,14 @@ constexpr int64_t kT = 9, kH = 2, kHV = 4, kK = 6, kV = 5, kConvWidth = 4;
 
 /// A layer over separate arrays, as the packings' views would give it.
 struct Layer {
-  Array x[3] = {testing::make_normal({1, kT, kH, kK}, 1), testing::make_normal({1, kT, kH, kK}, 2),
-                testing::make_normal({1, kT, kH, 2 * kV}, 3)};
-  Array weight[3] = {testing::make_normal({kH * kK, kConvWidth}, 4),
-                     testing::make_normal({kH * kK, kConvWidth}, 5),
-                     testing::make_normal({kHV * kV, kConvWidth}, 6)};
-  Array a = testing::make_normal({1, kT, kH, 2}, 7), b = testing::make_normal({1, kT, kH, 2}, 8);
-  Array A_log = testing::make_normal({kHV}, 9), dt_bias = testing::make_normal({kHV}, 10);
-  Array z = testing::make_normal({1, kT, kH, 2, kV}, 11), norm_weight{{kV}, 1.5};
+  Array x[3] = {check::make_normal({1, kT, kH, kK}, 1), check::make_normal({1, kT, kH, kK}, 2),
+                check::make_normal({1, kT, kH, 2 * kV}, 3)};
+  Array weight[3] = {check::make_normal({kH * kK, kConvWidth}, 4),
+                     check::make_normal({kH * kK, kConvWidth}, 5),
+                     check::make_normal({kHV * kV, kConvWidth}, 6)};
+  Array a = check::make_normal({1, kT, kH, 2}, 7), b = check::make_normal({1, kT, kH, 2}, 8);
+  Array A_log = check::make_normal({kHV}, 9), dt_bias = check::make_normal({kHV}, 10);
+  Array z = check::make_normal({1, kT, kH, 2, kV}, 11), norm_weight{{kV}, 1.5};
   Array core_out = Array({1, kT, kHV, kV}), out = Array({1, kT, kH, 2, kV});
 
   core::LayerProblem problem() const {
@@ -268,7 +268,7 @@ void run(const core::LayerProblem& problem) {
   const core::Operator<core::LayerProblem>& op = ref::chunked_backend().layer_prefill;
   core::Plan plan;
   ASSERT_TRUE(op.plan(problem, core::PlanFor::kCall, &plan).ok());
-  const testing::TestWorkspace workspace(plan.workspace_bytes);
+  const check::TestWorkspace workspace(plan.workspace_bytes);
   ASSERT_TRUE(op.run(problem, plan, workspace.get(), nullptr).ok());
   EXPECT_TRUE(workspace.guards_intact());
 }
@@ -323,15 +323,13 @@ TEST(RefLayer, RoundInputAndHfRoundToTheOutputsType) {
     run(p);
     const Array found = out.values();
     double sum = 0.0;
-    const auto core = [&](int64_t j) {
-      return testing::round_to(kBF16, layer.core_out(0, 4, 3, j));
-    };
+    const auto core = [&](int64_t j) { return check::round_to(kBF16, layer.core_out(0, 4, 3, j)); };
     for (int64_t j = 0; j < kV; ++j) sum += core(j) * core(j);
     for (int64_t j = 0; j < kV; ++j) {
       double n = core(j) / std::sqrt(sum / static_cast<double>(kV) + 1e-6);
-      if (rounding == SLUICE_NORM_ROUND_HF) n = testing::round_to(kBF16, n);
+      if (rounding == SLUICE_NORM_ROUND_HF) n = check::round_to(kBF16, n);
       const double expected = n * 1.5 * silu(layer.z(0, 4, 1, 1, j));
-      EXPECT_EQ(found(0, 4, 1, 1, j), testing::round_to(kBF16, expected));
+      EXPECT_EQ(found(0, 4, 1, 1, j), check::round_to(kBF16, expected));
     }
   }
 }

@@ -23,7 +23,7 @@ struct StageCase {
     u = v_new = o = rows(in.V);
     h = Array({B, chunks(), HV, in.K, in.V}, std::nan(""));
     final = Array({sequences(), HV, in.K, in.V}, std::nan(""));
-    if (!cu.empty()) index = testing::TestTensor::of_indices(testing::kI64, cu);
+    if (!cu.empty()) index = check::TestTensor::of_indices(check::kI64, cu);
   }
 
   int64_t sequences() const { return cu.empty() ? in.B : static_cast<int64_t>(cu.size()) - 1; }
@@ -68,7 +68,7 @@ struct StageCase {
     const auto& op = ref::chunked_backend().chunk_stage;
     core::Plan plan;
     ASSERT_TRUE(op.plan(p, core::PlanFor::kCall, &plan).ok());
-    const testing::TestWorkspace workspace(plan.workspace_bytes);
+    const check::TestWorkspace workspace(plan.workspace_bytes);
     ASSERT_TRUE(op.run(p, plan, workspace.get(), nullptr).ok());
     EXPECT_TRUE(workspace.guards_intact());
   }
@@ -89,7 +89,7 @@ struct StageCase {
   Case in;
   int64_t C;
   std::vector<int64_t> cu;
-  testing::TestTensor index;
+  check::TestTensor index;
   bool cumulated_gates = true, with_h = true;
   Array g_cumsum, A, A_inverse, w, u, v_new, h, o, final;
 };

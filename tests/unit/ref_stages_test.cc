@@ -46,7 +46,7 @@ TEST(StagePacking, PackedIsEachSequenceAlone) {
   for (const sluice_rule rule : {SLUICE_RULE_GATED_DELTA, SLUICE_RULE_LINEAR_ATTENTION}) {
     const std::vector<int64_t> cu = {0, 1, 1, 66, 130, 147};  // three rows past the end
     Case source = make_case(rule, KeyProfile::kSiluLike, GateProfile::kFlashQla);
-    source.initial = testing::make_normal({5, source.HV, source.K, source.V}, 9);
+    source.initial = check::make_normal({5, source.HV, source.K, source.V}, 9);
     StageCase packed(source, 64, cu);
     packed.run_chain();
     EXPECT_TRUE(std::isnan(packed.o(0, 147, 0, 0)));
@@ -129,7 +129,7 @@ TEST(StageSolve, InvertsBothTriangles) {
       const int64_t T = C + C / 2 + 3;  // the second chunk is short
       StageCase c(make_case(SLUICE_RULE_GATED_DELTA, KeyProfile::kSiluLike, GateProfile::kNone, T),
                   C);
-      testing::Random random(static_cast<uint64_t>(C));
+      check::Random random(static_cast<uint64_t>(C));
       for (double& x : c.A.values) x = random.normal() * 0.2;
       core::ChunkStageProblem p = c.problem(SLUICE_STAGE_SOLVE_TRIL);
       p.triangle = triangle;

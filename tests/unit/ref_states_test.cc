@@ -14,9 +14,9 @@ TEST(RefStates, PackedSequencesAreTheSequencesAlone) {
   for (const auto execute : {run_recurrent, run_chunked}) {
     Case packed;
     packed.generate(KeyProfile::kSiluLike, GateProfile::kSlow, BetaProfile::kSigmoid);
-    packed.initial = testing::make_normal({4, packed.HV, packed.K, packed.V}, 7);
+    packed.initial = check::make_normal({4, packed.HV, packed.K, packed.V}, 7);
     packed.final = Array(packed.initial.shape);
-    const auto cu_seqlens = testing::TestTensor::of_indices(testing::kI32, offsets);
+    const auto cu_seqlens = check::TestTensor::of_indices(check::kI32, offsets);
     DeltaRuleProblem p = packed.problem();
     p.rows.N = 4;
     p.rows.cu_seqlens = cu_seqlens.view();
@@ -52,7 +52,7 @@ TEST(RefStates, CheckpointsAreFinalStatesOfPrefixes) {
     Case whole;
     whole.generate(KeyProfile::kSiluLike, GateProfile::kSlow, BetaProfile::kSigmoid);
     Array pool({3, whole.HV, whole.K, whole.V}, -1.0);
-    testing::TestTensor slots(testing::kI64, {1, 2});
+    check::TestTensor slots(check::kI64, {1, 2});
     slots.assign([] {
       Array values({1, 2});
       values.values = {2, -1};  // the second checkpoint is skipped
@@ -105,11 +105,11 @@ TEST(RefStates, SlotsPadsAndMissingInitialStates) {
   c.B = 3, c.T = 4;
   c.generate(KeyProfile::kSiluLike, GateProfile::kSlow, BetaProfile::kSigmoid);
   c.initial = Array({3, c.HV, c.K, c.V}, std::nan(""));
-  const Array start = testing::make_normal({1, c.HV, c.K, c.V}, 9);
+  const Array start = check::make_normal({1, c.HV, c.K, c.V}, 9);
   std::copy(start.values.begin(), start.values.end(), c.initial.values.begin() + 2 * start.size());
-  const auto read = testing::TestTensor::of_indices(testing::kI32, {2, 0, 1});
-  const auto write = testing::TestTensor::of_indices(testing::kI64, {1, 1, 0});
-  const auto flags = testing::TestTensor::of_indices(testing::kBool, {1, 1, 0});
+  const auto read = check::TestTensor::of_indices(check::kI32, {2, 0, 1});
+  const auto write = check::TestTensor::of_indices(check::kI64, {1, 1, 0});
+  const auto flags = check::TestTensor::of_indices(check::kBool, {1, 1, 0});
   DeltaRuleProblem p = c.problem();
   p.state.read_slots = read.view(), p.state.write_slots = write.view();
   p.state.has_initial_state = flags.view();
@@ -149,10 +149,10 @@ TEST(RefStates, StepsReadTheAcceptedColumnAndWriteEveryToken) {
   const auto table = [](std::vector<double> values) {
     Array array({1, static_cast<int64_t>(values.size())});
     array.values = std::move(values);
-    return testing::TestTensor(testing::kI64, array);
+    return check::TestTensor(check::kI64, array);
   };
   const auto read = table({0, 4, 1}), write = table({5, 0, 3});
-  const auto accepted = testing::TestTensor::of_indices(testing::kI32, {2});
+  const auto accepted = check::TestTensor::of_indices(check::kI32, {2});
   DeltaRuleProblem p = pool.problem();
   p.op = SLUICE_OP_RECURRENT_STEP;
   p.state.read_slots = read.view(), p.state.write_slots = write.view();

@@ -226,16 +226,16 @@ TEST(RefInputs, HeadMapsChooseTheKeyHead) {
 // Just above a bfloat16 midpoint; by way of float it would be the midpoint, then round down.
 TEST(RefStores, RoundOnce) {
   const double value = 1.0 + 0x1p-8 + 0x1p-40;
-  const testing::TestTensor tensor(testing::kBF16, {1});
+  const check::TestTensor tensor(check::kBF16, {1});
   ref::store(tensor.view(), value, 0);
   EXPECT_EQ(ref::load(tensor.view(), 0), 1.0 + 0x1p-7);
-  EXPECT_EQ(ref::round_to(testing::kBF16, value), 1.0 + 0x1p-7);
+  EXPECT_EQ(ref::round_to(check::kBF16, value), 1.0 + 0x1p-7);
 }
 
 TEST(ChunkStages, SolveTrilInverts) {
   constexpr int64_t kSize = 9;
-  Array A({kSize, kSize}), Tmat = A, beta = testing::make_normal({kSize}, 1);
-  testing::Random random(2);
+  Array A({kSize, kSize}), Tmat = A, beta = check::make_normal({kSize}, 1);
+  check::Random random(2);
   for (int64_t i = 0; i < kSize; ++i) {
     for (int64_t j = 0; j < i; ++j) A(i, j) = random.normal();
   }

@@ -3,7 +3,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "refusals_scene.hpp"
 
-namespace sluice::testing {
+namespace sluice::check {
 namespace {
 
 using Args = sluice_causal_conv1d_args;
@@ -241,4 +241,4 @@ TEST(CausalConv1dAccepts, LegalNeighboursOfRefusals) {
 }
 
 }  // namespace
-}  // namespace sluice::testing
+}  // namespace sluice::check

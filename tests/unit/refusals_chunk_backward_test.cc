@@ -5,7 +5,7 @@
 
 #include "refusals_scene.hpp"
 
-namespace sluice::testing {
+namespace sluice::check {
 namespace {
 
 using Args = sluice_chunk_backward_args;
@@ -200,4 +200,4 @@ TEST(ChunkBackwardAccepts, NoOutputsAndNoOptionalInputs) {
 }
 
 }  // namespace
-}  // namespace sluice::testing
+}  // namespace sluice::check

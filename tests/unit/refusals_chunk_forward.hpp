@@ -5,7 +5,7 @@
 
 #include "refusals_scene.hpp"
 
-namespace sluice::testing {
+namespace sluice::check {
 
 using Args = sluice_chunk_forward_args;
 using ChunkScene = Scene<Args>;
@@ -64,6 +64,6 @@ inline void move_to_cuda(ChunkScene& s) {
   }
 }
 
-}  // namespace sluice::testing
+}  // namespace sluice::check
 
 #endif  // SLUICE_TESTS_UNIT_REFUSALS_CHUNK_FORWARD_HPP_

@@ -4,7 +4,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "refusals_chunk_forward.hpp"
 
-namespace sluice::testing {
+namespace sluice::check {
 namespace {
 
 bool built_with_cuda() {
@@ -288,4 +288,4 @@ TEST(ChunkForwardAccepts, LegalNeighboursOfRefusals) {
 }
 
 }  // namespace
-}  // namespace sluice::testing
+}  // namespace sluice::check

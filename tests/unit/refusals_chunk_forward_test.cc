@@ -6,7 +6,7 @@
 
 #include "refusals_chunk_forward.hpp"
 
-namespace sluice::testing {
+namespace sluice::check {
 namespace {
 
 class ChunkForwardRefusals : public ::testing::TestWithParam<Row> {};
@@ -240,4 +240,4 @@ INSTANTIATE_TEST_SUITE_P(Options, ChunkForwardRefusals, ::testing::ValuesIn(kOpt
                          row_name<Args>);
 
 }  // namespace
-}  // namespace sluice::testing
+}  // namespace sluice::check

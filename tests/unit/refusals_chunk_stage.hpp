@@ -5,7 +5,7 @@
 
 #include "refusals_scene.hpp"
 
-namespace sluice::testing::stages {
+namespace sluice::check::stages {
 
 using Args = sluice_chunk_stage_args;
 using StageScene = Scene<Args>;
@@ -66,6 +66,6 @@ inline void batch(StageScene& s, int64_t n) {
   s.args.A_inverse = s.memory->tensor(kFloat32, {2, n, n});
 }
 
-}  // namespace sluice::testing::stages
+}  // namespace sluice::check::stages
 
 #endif  // SLUICE_TESTS_UNIT_REFUSALS_CHUNK_STAGE_HPP_

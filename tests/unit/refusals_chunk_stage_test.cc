@@ -5,7 +5,7 @@
 
 #include "refusals_chunk_stage.hpp"
 
-namespace sluice::testing::stages {
+namespace sluice::check::stages {
 namespace {
 
 using Row = Refusal<Args>;
@@ -365,4 +365,4 @@ INSTANTIATE_TEST_SUITE_P(Values, ChunkStageRefusals, ::testing::ValuesIn(kRefuse
                          stage_row_name);
 
 }  // namespace
-}  // namespace sluice::testing::stages
+}  // namespace sluice::check::stages

@@ -4,7 +4,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "refusals_scene.hpp"
 
-namespace sluice::testing {
+namespace sluice::check {
 namespace {
 
 /// One token, one head, of dimensions K and V.
@@ -98,4 +98,4 @@ TEST(CpuRefusals, Layer) {
 }
 
 }  // namespace
-}  // namespace sluice::testing
+}  // namespace sluice::check

@@ -7,7 +7,7 @@
 
 #include "refusals_scene.hpp"
 
-namespace sluice::testing {
+namespace sluice::check {
 namespace {
 
 constexpr int64_t kT = 2, kHV = 2, kD = 4;
@@ -185,4 +185,4 @@ TEST(EnvironmentDeathTest, WithoutDebugContentsAreTheCallersBusiness) {
 }
 
 }  // namespace
-}  // namespace sluice::testing
+}  // namespace sluice::check

@@ -3,7 +3,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "refusals_scene.hpp"
 
-namespace sluice::testing {
+namespace sluice::check {
 namespace {
 
 using Args = sluice_gated_rms_norm_args;
@@ -119,4 +119,4 @@ TEST(GatedRmsNormAccepts, LegalNeighboursOfRefusals) {
 }
 
 }  // namespace
-}  // namespace sluice::testing
+}  // namespace sluice::check

@@ -10,7 +10,7 @@
 #include "refusals_scene.hpp"
 #include "sluice/sluice.hpp"
 
-namespace sluice::testing {
+namespace sluice::check {
 namespace {
 
 constexpr const char* kNames[SLUICE_OP_COUNT] = {
@@ -233,4 +233,4 @@ TEST(Facade, ViewsOfTooManyDimensionsAreRefused) {
 }
 
 }  // namespace
-}  // namespace sluice::testing
+}  // namespace sluice::check

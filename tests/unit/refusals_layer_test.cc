@@ -5,7 +5,7 @@
 
 #include "refusals_scene.hpp"
 
-namespace sluice::testing {
+namespace sluice::check {
 namespace {
 
 using Args = sluice_layer_args;
@@ -382,4 +382,4 @@ TEST(LayerAccepts, DecodeThatWritesNoState) {
 }
 
 }  // namespace
-}  // namespace sluice::testing
+}  // namespace sluice::check

@@ -3,7 +3,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "refusals_scene.hpp"
 
-namespace sluice::testing {
+namespace sluice::check {
 namespace {
 
 using Args = sluice_recurrent_step_args;
@@ -215,4 +215,4 @@ TEST(RecurrentStepAccepts, LegalNeighboursOfRefusals) {
 }
 
 }  // namespace
-}  // namespace sluice::testing
+}  // namespace sluice::check

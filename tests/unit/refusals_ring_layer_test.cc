@@ -4,7 +4,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "refusals_scene.hpp"
 
-namespace sluice::testing {
+namespace sluice::check {
 namespace {
 
 using Args = sluice_layer_args;
@@ -140,4 +140,4 @@ TEST(RingLayerAccepts, LegalNeighboursOfRefusals) {
 }
 
 }  // namespace
-}  // namespace sluice::testing
+}  // namespace sluice::check

@@ -3,7 +3,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "refusals_scene.hpp"
 
-namespace sluice::testing {
+namespace sluice::check {
 namespace {
 
 using Args = sluice_recurrent_step_args;
@@ -160,4 +160,4 @@ TEST(RingAccepts, LegalNeighboursOfRefusals) {
 }
 
 }  // namespace
-}  // namespace sluice::testing
+}  // namespace sluice::check

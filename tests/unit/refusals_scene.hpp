@@ -16,7 +16,7 @@
 
 #include "sluice/sluice.h"
 
-namespace sluice::testing {
+namespace sluice::check {
 
 inline constexpr sluice_dtype kFloat32{2, 32}, kFloat16{2, 16}, kBFloat16{4, 16};
 inline constexpr sluice_dtype kInt32{0, 32}, kInt64{0, 64}, kBool{6, 8}, kFloat64{2, 64};
@@ -181,6 +181,6 @@ void expect_accepted(sluice_op op, Scene<Args> scene) {
   EXPECT_STREQ(sluice_last_error(), "");
 }
 
-}  // namespace sluice::testing
+}  // namespace sluice::check
 
 #endif  // SLUICE_TESTS_UNIT_REFUSALS_SCENE_HPP_

@@ -32,7 +32,7 @@ struct BenchSettings {
   std::vector<int64_t> batches = {1}, steps = {1};
   std::vector<std::string> types = {"fp32"}, layouts = {"kv"};  ///< of decode's states
   std::string op = "both", states = "both", output;
-  sluice_dtype dtype = testing::kF32;
+  sluice_dtype dtype = check::kF32;
   int threads = 1;
   std::string pages = "huge";
   bool peers = true, layer = false;
@@ -81,9 +81,9 @@ std::vector<StateForm> forms_of(const Row& row, const BenchSettings& s) {
   std::vector<StateForm> forms;
   for (const std::string& type : s.types) {
     for (const std::string& layout : s.layouts) {
-      forms.push_back({type == "bf16"   ? testing::kBF16
-                       : type == "fp16" ? testing::kF16
-                                        : testing::kF32,
+      forms.push_back({type == "bf16"   ? check::kBF16
+                       : type == "fp16" ? check::kF16
+                                        : check::kF32,
                        layout == "vk" ? StateLayout::kVK : StateLayout::kKV});
     }
   }
@@ -195,7 +195,7 @@ nlohmann::json machine(const BenchSettings& s) {
           {"cpu", cpu_name()},
           {"hardware_threads", std::thread::hardware_concurrency()},
           {"threads", s.threads},
-          {"dtype", testing::dtype_name(s.dtype)},
+          {"dtype", check::dtype_name(s.dtype)},
           {"pages", s.pages},
           {"sluice", sluice_version()},
           {"capability", text.data()},
@@ -225,7 +225,7 @@ int bench_cpu(const BenchSettings& s) {
   show_progress(rows.size(), rows.size(), "");
   report["peak_resident_bytes"] = peak_resident_bytes();
   fmt::print("{}, {} thread{}, {}, {} pages\n", cpu_name(), s.threads, s.threads == 1 ? "" : "s",
-             testing::dtype_name(s.dtype), s.pages);
+             check::dtype_name(s.dtype), s.pages);
   table.print();
   fmt::print(
       "Medians of {} interleaved rounds; +- is half the middle half's width. rate and ratio by {} "

@@ -17,7 +17,7 @@ class SluiceContender final : public Contender {
 
   std::string name() const override {
     const bool plain = form_.layout == StateLayout::kKV && form_.dtype.bits == 32;
-    const std::string type = testing::dtype_name(form_.dtype);
+    const std::string type = check::dtype_name(form_.dtype);
     const std::string form =
         plain ? "" : " " + type + (form_.layout == StateLayout::kKV ? " kv" : " vk");
     return std::string("sluice ") + sluice_version() + form;
@@ -102,7 +102,7 @@ class OneThreadContender final : public Contender {
 
 Workspace Scratch::reserve(size_t bytes) {
   if (memory_ == nullptr || bytes > bytes_) {
-    memory_ = std::make_unique<Buffer>(testing::kF32,
+    memory_ = std::make_unique<Buffer>(check::kF32,
                                        std::vector<int64_t>{static_cast<int64_t>(bytes / 4 + 1)});
     bytes_ = bytes;
   }

@@ -47,7 +47,7 @@ class Scratch {
 
 /// How a pool keeps its states.
 struct StateForm {
-  sluice_dtype dtype = testing::kF32;
+  sluice_dtype dtype = check::kF32;
   StateLayout layout = StateLayout::kKV;
 };
 

@@ -21,11 +21,11 @@ class LayerContender final : public Contender {
         b_(problem.dtype, {problem.B, problem.T, problem.model.HV}),
         weight_(problem.dtype, {channels(problem.model), kWidth}),
         norm_weight_(problem.dtype, {problem.model.V}),
-        A_log_(testing::kF32, {problem.model.HV}),
-        dt_bias_(testing::kF32, {problem.model.HV}),
+        A_log_(check::kF32, {problem.model.HV}),
+        dt_bias_(check::kF32, {problem.model.HV}),
         out_(problem.dtype, {problem.B, problem.T, problem.model.HV, problem.model.V}),
         conv_(problem.dtype, {slots_ * problem.B, channels(problem.model), kWidth - 1}),
-        pool_(testing::kF32, state_shape(problem.model, slots_ * problem.B, StateLayout::kKV)) {
+        pool_(check::kF32, state_shape(problem.model, slots_ * problem.B, StateLayout::kKV)) {
     uint64_t seed = 11;
     for (Buffer* buffer : {&qkv_, &z_, &a_, &b_, &norm_weight_, &conv_}) {
       fill_normal(1.0, ++seed, buffer);

@@ -6,7 +6,7 @@
 #include <cmath>
 #include <limits>
 
-#include "support/comparer.hpp"
+#include "check/comparer.hpp"
 #include "tools/bench/cpu_probe.hpp"
 
 namespace sluice::tools {
@@ -16,11 +16,11 @@ using Clock = std::chrono::steady_clock;
 
 double sample_error(const BenchProblem& problem, const Contender& contender) {
   if (!contender.comparable()) return std::numeric_limits<double>::quiet_NaN();
-  const testing::Array answer =
+  const check::Array answer =
       sample_answer(problem, contender.head_map(), contender.state_layout());
   if (answer.empty()) return std::numeric_limits<double>::quiet_NaN();
   const TensorView sample = contender.output().sliced(0, 0, 1).sliced(1, 0, answer.shape[1]);
-  const testing::Comparison comparison = testing::compare_tokens(sample, testing::view_of(answer));
+  const check::Comparison comparison = check::compare_tokens(sample, check::view_of(answer));
   return comparison.fault.empty() ? comparison.relative_l2
                                   : std::numeric_limits<double>::quiet_NaN();
 }

@@ -17,8 +17,8 @@ class GgmlContender final : public Contender {
   GgmlContender(const BenchProblem& problem, int64_t slots, int threads)
       : problem_(problem),
         slots_(problem.decode ? slots : 1),
-        states_(testing::kF32, {slots_, problem.initial.size()}),
-        results_(testing::kF32, {slots_, result_size(problem)}) {
+        states_(check::kF32, {slots_, problem.initial.size()}),
+        results_(check::kF32, {slots_, result_size(problem)}) {
     for (int64_t slot = 0; slot < slots_; ++slot) {
       std::memcpy(states_.floats() + slot * problem.initial.size(), problem.initial.floats(),
                   static_cast<size_t>(problem.initial.size()) * sizeof(float));
@@ -105,7 +105,7 @@ class GgmlContender final : public Contender {
 std::unique_ptr<Contender> make_ggml_contender(const BenchProblem& problem, int64_t slots,
                                                int threads) {
   // Its states are square.
-  if (!testing::same_dtype(problem.dtype, testing::kF32) || problem.model.K != problem.model.V) {
+  if (!check::same_dtype(problem.dtype, check::kF32) || problem.model.K != problem.model.V) {
     return nullptr;
   }
   return std::make_unique<GgmlContender>(problem, slots, threads);

@@ -39,11 +39,11 @@ class IkContender final : public Contender {
   IkContender(const BenchProblem& problem, int64_t slots)
       : problem_(problem),
         slots_(problem.decode ? slots : 1),
-        q_(testing::kF32, {problem.q.size()}),
-        k_(testing::kF32, {problem.k.size()}),
-        logits_(testing::kF32, {problem.beta.size()}),
-        o_(testing::kF32, {problem.B, problem.T, problem.model.HV, problem.model.V}),
-        pool_(testing::kF32, {slots_, problem.initial.size()}) {
+        q_(check::kF32, {problem.q.size()}),
+        k_(check::kF32, {problem.k.size()}),
+        logits_(check::kF32, {problem.beta.size()}),
+        o_(check::kF32, {problem.B, problem.T, problem.model.HV, problem.model.V}),
+        pool_(check::kF32, {slots_, problem.initial.size()}) {
     put_heads_first(problem.q, problem, &q_);
     put_heads_first(problem.k, problem, &k_);
     for (int64_t i = 0; i < logits_.size(); ++i) {
@@ -87,7 +87,7 @@ std::unique_ptr<Contender> make_ik_contender(const BenchProblem& problem, int64_
                                              int threads) {
   const ModelShape& m = problem.model;
   const bool sizes = m.K == m.V && (m.K == 64 || m.K == 128);
-  if (threads != 1 || !sizes || !testing::same_dtype(problem.dtype, testing::kF32)) return nullptr;
+  if (threads != 1 || !sizes || !check::same_dtype(problem.dtype, check::kF32)) return nullptr;
   return std::make_unique<IkContender>(problem, slots);
 }
 

@@ -8,7 +8,7 @@
 #include <cstring>
 #include <utility>
 
-#include "support/generate.hpp"
+#include "check/generate.hpp"
 #include "tools/bench/host_memory.hpp"
 
 namespace sluice::tools {
@@ -24,14 +24,14 @@ const std::vector<ModelShape>& models() {
 }
 
 // Near enough to a normal for timing, and cheap: four uniforms, variance 1.
-double bell(testing::Random* random) {
+double bell(check::Random* random) {
   double sum = -2.0;
   for (int i = 0; i < 4; ++i) sum += random->uniform();
   return sum * std::sqrt(3.0);
 }
 
 void fill_unit_rows(int64_t width, uint64_t seed, Buffer* out) {
-  testing::Random random(seed);
+  check::Random random(seed);
   std::vector<double> row(static_cast<size_t>(width));
   for (int64_t start = 0; start < out->size(); start += width) {
     double square = 0.0;
@@ -62,7 +62,7 @@ std::optional<ModelShape> parse_shape(const std::string& text) {
 }  // namespace
 
 void fill_normal(double factor, uint64_t seed, Buffer* out) {
-  testing::Random random(seed);
+  check::Random random(seed);
   for (int64_t i = 0; i < out->size(); ++i) out->set(i, factor * bell(&random));
 }
 
@@ -97,7 +97,7 @@ std::vector<std::string> model_names() {
 void Buffer::Free::operator()(void* p) const noexcept { std::free(p); }
 
 Buffer::Buffer(sluice_dtype dtype, std::vector<int64_t> shape)
-    : size_(testing::element_count(shape)) {
+    : size_(check::element_count(shape)) {
   // Every page is touched there, so that no run pays for page faults.
   memory_.reset(allocate_pages(static_cast<size_t>(size_) * (dtype.bits / 8u)));
   sluice_tensor view{};
@@ -135,14 +135,14 @@ BenchProblem::BenchProblem(ModelShape shape, int64_t batch, int64_t tokens, bool
       q(type, {B, T, model.H, model.K}),
       k(type, {B, T, model.H, model.K}),
       v(type, {B, T, model.HV, model.V}),
-      gate(testing::kF32, {B, T, model.HV}),
-      beta(testing::kF32, {B, T, model.HV}),
-      initial(testing::kF32, {B, model.HV, model.K, model.V}) {
+      gate(check::kF32, {B, T, model.HV}),
+      beta(check::kF32, {B, T, model.HV}),
+      initial(check::kF32, {B, model.HV, model.K, model.V}) {
   fill_unit_rows(model.K, 1, &q);
   fill_unit_rows(model.K, 2, &k);
   fill_normal(1.0, 3, &v);
   fill_normal(0.1, 4, &initial);
-  testing::Random random(5);
+  check::Random random(5);
   for (int64_t i = 0; i < gate.size(); ++i) {
     const auto head = static_cast<double>(i % model.HV);
     const double A = 0.02 + 0.98 * head / static_cast<double>(std::max<int64_t>(model.HV - 1, 1));
@@ -169,9 +169,9 @@ TensorView BenchProblem::initial_as(StateLayout layout) const {
   return TensorView(initial.floats(), kFloat32, {shape[0], shape[1], shape[2], shape[3]});
 }
 
-testing::Array sample_answer(const BenchProblem& problem, HeadMap head_map, StateLayout layout) {
+check::Array sample_answer(const BenchProblem& problem, HeadMap head_map, StateLayout layout) {
   const int64_t tokens = std::min(problem.T, kSampleTokens);
-  Buffer o(testing::kF32, {1, tokens, problem.model.HV, problem.model.V});
+  Buffer o(check::kF32, {1, tokens, problem.model.HV, problem.model.V});
   const auto sample = [&](const Buffer& buffer) {
     return buffer.view().sliced(0, 0, 1).sliced(1, 0, tokens);
   };
@@ -189,7 +189,7 @@ testing::Array sample_answer(const BenchProblem& problem, HeadMap head_map, Stat
   HostWorkspace memory;
   const Result<WorkspaceSize> size = workspace_size(args);
   if (!size.ok() || !chunk_forward(args, memory.reserve(size.value.bytes)).ok()) return {};
-  return testing::to_array(o.view());
+  return check::to_array(o.view());
 }
 
 }  // namespace sluice::tools

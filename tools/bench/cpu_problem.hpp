@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
+#include "check/array.hpp"
 #include "sluice/sluice.hpp"
-#include "support/array.hpp"
 
 namespace sluice::tools {
 
@@ -34,10 +34,10 @@ class Buffer {
   TensorView view() const noexcept { return view_; }
   int64_t size() const noexcept { return size_; }
   float* floats() const noexcept { return static_cast<float*>(view_.data); }
-  void set(int64_t i, double value) noexcept { testing::store_element(view_, i, value); }
+  void set(int64_t i, double value) noexcept { check::store_element(view_, i, value); }
   /// Rounds all of `source` into the first elements, and those into the rest, again and again.
   void fill_with(const Buffer& source) noexcept;
-  double get(int64_t i) const noexcept { return testing::load_element(view_, i); }
+  double get(int64_t i) const noexcept { return check::load_element(view_, i); }
 
  private:
   struct Free {
@@ -79,7 +79,7 @@ constexpr int64_t kSampleTokens = 64;
 std::vector<int64_t> state_shape(const ModelShape& model, int64_t B, StateLayout layout);
 
 /// The float64 reference's o [1,T',HV,V] for the sample, in the conventions given.
-testing::Array sample_answer(const BenchProblem& problem, HeadMap head_map, StateLayout layout);
+check::Array sample_answer(const BenchProblem& problem, HeadMap head_map, StateLayout layout);
 
 }  // namespace sluice::tools
 

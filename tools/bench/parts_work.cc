@@ -5,8 +5,8 @@
 #include <cmath>
 #include <stdexcept>
 
-#include "support/array.hpp"
-#include "support/generate.hpp"
+#include "check/array.hpp"
+#include "check/generate.hpp"
 #include "tools/bench/cell.hpp"
 
 namespace sluice::tools {
@@ -27,13 +27,13 @@ int64_t tokens(const PartsCell& c) { return c.T * c.N; }
 
 /// A block of random numbers in memory.
 std::vector<std::byte> random_block(sluice_dtype dtype) {
-  const testing::Array values = testing::make_normal({kBlock}, 1);
+  const check::Array values = check::make_normal({kBlock}, 1);
   std::vector<std::byte> block(static_cast<size_t>(kBlock) * (dtype.bits / 8u));
   sluice_tensor view{};
   view.data = block.data();
   view.dtype = dtype;
   for (int64_t i = 0; i < kBlock; ++i) {
-    testing::store_element(view, i, values.values[static_cast<size_t>(i)]);
+    check::store_element(view, i, values.values[static_cast<size_t>(i)]);
   }
   return block;
 }

@@ -9,8 +9,8 @@
 #include <stdexcept>
 #include <thread>
 
-#include "support/array.hpp"
-#include "support/generate.hpp"
+#include "check/array.hpp"
+#include "check/generate.hpp"
 #include "tools/bench/prefill_measure.hpp"
 #include "tools/progress.hpp"
 
@@ -92,7 +92,7 @@ double relative_l2(const sluice_tensor& actual, const std::vector<float>& truth)
   double difference = 0.0, norm = 0.0;
   for (size_t i = 0; i < truth.size(); ++i) {
     const double expected = static_cast<double>(truth[i]);
-    const double delta = testing::load_element(actual, static_cast<int64_t>(i)) - expected;
+    const double delta = check::load_element(actual, static_cast<int64_t>(i)) - expected;
     difference += delta * delta;
     norm += expected * expected;
   }
@@ -141,7 +141,7 @@ std::vector<Sample> samples_of(const Cell& cell) {
       shortest = n;
     }
   }
-  testing::Random random(static_cast<uint64_t>(cell.tokens() * cell.HV));
+  check::Random random(static_cast<uint64_t>(cell.tokens() * cell.HV));
   const auto any = [&] {
     return static_cast<int64_t>(random.bits() % static_cast<uint64_t>(cell.HV));
   };

@@ -6,8 +6,8 @@
 #include <cstring>
 #include <thread>
 
-#include "support/array.hpp"
-#include "support/generate.hpp"
+#include "check/array.hpp"
+#include "check/generate.hpp"
 
 namespace sluice::tools {
 namespace {
@@ -17,7 +17,7 @@ namespace {
 constexpr int64_t kBlockRows = 1024;
 
 // Mean 0, variance 1, from one draw: the sum of four 16-bit uniforms.
-double bell(testing::Random* random) {
+double bell(check::Random* random) {
   const uint64_t bits = random->bits();
   const uint64_t sum =
       (bits & 0xffff) + (bits >> 16 & 0xffff) + (bits >> 32 & 0xffff) + (bits >> 48);
@@ -33,7 +33,7 @@ void for_each_block(int64_t rows, uint64_t seed, Body body) {
   for (int64_t thread = 0; thread < std::min(threads, blocks); ++thread) {
     pool.emplace_back([=] {
       for (int64_t block = thread; block < blocks; block += threads) {
-        testing::Random random(seed * 0x9e3779b97f4a7c15u + static_cast<uint64_t>(block));
+        check::Random random(seed * 0x9e3779b97f4a7c15u + static_cast<uint64_t>(block));
         const int64_t first = block * kBlockRows;
         body(first, std::min(kBlockRows, rows - first), &random);
       }
@@ -50,7 +50,7 @@ sluice_tensor flat_view(const Bytes& bytes, sluice_dtype dtype) {
 
 float* floats(const Bytes& bytes) { return reinterpret_cast<float*>(bytes.data()); }
 
-double log_gate(const std::string& name, int64_t head, testing::Random* random) {
+double log_gate(const std::string& name, int64_t head, check::Random* random) {
   if (name == "flat") return 0.0;
   if (name == "slow") return -5e-4 - 1e-3 * random->uniform();
   if (name == "uniform") return -random->uniform();
@@ -75,7 +75,7 @@ Bytes random_rows(int64_t rows, int64_t width, bool unit, double factor, sluice_
                   uint64_t seed) {
   Bytes out(static_cast<size_t>(rows * width) * (dtype.bits / 8u));
   const sluice_tensor view = flat_view(out, dtype);
-  for_each_block(rows, seed, [=](int64_t first, int64_t count, testing::Random* random) {
+  for_each_block(rows, seed, [=](int64_t first, int64_t count, check::Random* random) {
     std::vector<double> row(static_cast<size_t>(width));
     for (int64_t r = first; r < first + count; ++r) {
       double square = 0.0;
@@ -85,7 +85,7 @@ Bytes random_rows(int64_t rows, int64_t width, bool unit, double factor, sluice_
       }
       const double scale = unit ? factor / std::sqrt(square) : factor;
       for (int64_t i = 0; i < width; ++i) {
-        testing::store_element(view, r * width + i, scale * row[static_cast<size_t>(i)]);
+        check::store_element(view, r * width + i, scale * row[static_cast<size_t>(i)]);
       }
     }
   });
@@ -95,7 +95,7 @@ Bytes random_rows(int64_t rows, int64_t width, bool unit, double factor, sluice_
 Bytes random_gates(const std::string& name, int64_t tokens, int64_t HV, uint64_t seed) {
   Bytes out(static_cast<size_t>(tokens * HV) * sizeof(float));
   float* const gates = floats(out);
-  for_each_block(tokens, seed, [=](int64_t first, int64_t count, testing::Random* random) {
+  for_each_block(tokens, seed, [=](int64_t first, int64_t count, check::Random* random) {
     for (int64_t i = first * HV; i < (first + count) * HV; ++i) {
       gates[i] = static_cast<float>(log_gate(name, i % HV, random));
     }
@@ -106,7 +106,7 @@ Bytes random_gates(const std::string& name, int64_t tokens, int64_t HV, uint64_t
 Bytes random_betas(int64_t count, uint64_t seed) {
   Bytes out(static_cast<size_t>(count) * sizeof(float));
   float* const betas = floats(out);
-  for_each_block(count, seed, [=](int64_t first, int64_t rows, testing::Random* random) {
+  for_each_block(count, seed, [=](int64_t first, int64_t rows, check::Random* random) {
     for (int64_t i = first; i < first + rows; ++i) {
       betas[i] = static_cast<float>(1.0 / (1.0 + std::exp(-bell(random))));
     }
@@ -125,7 +125,7 @@ PrefillInputs::PrefillInputs(const std::vector<Cell>& cells, sluice_dtype type,
                     cells.front().V, false, 1.0, type, 3)),
       beta(random_betas(largest(cells, [](const Cell& c) { return c.tokens() * c.HV; }), 4)),
       initial(random_rows(largest(cells, [](const Cell& c) { return c.units() * c.K; }),
-                          cells.front().V, false, 0.1, testing::kF32, 5)) {
+                          cells.front().V, false, 0.1, check::kF32, 5)) {
   for (const Cell& cell : cells) {
     if (gates.contains(cell.HV)) continue;
     const int64_t tokens =

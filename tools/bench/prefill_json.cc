@@ -2,7 +2,7 @@
 #include <cmath>
 #include <stdexcept>
 
-#include "support/array.hpp"
+#include "check/array.hpp"
 #include "tools/bench/prefill_report.hpp"
 
 namespace sluice::tools {
@@ -145,8 +145,8 @@ bool is_wrong(const PrefillRow& row, const std::string& dtype) {
 }
 
 std::string short_dtype(sluice_dtype dtype) {
-  if (testing::same_dtype(dtype, testing::kBF16)) return "bf16";
-  return testing::same_dtype(dtype, testing::kF16) ? "fp16" : "fp32";
+  if (check::same_dtype(dtype, check::kBF16)) return "bf16";
+  return check::same_dtype(dtype, check::kF16) ? "fp16" : "fp32";
 }
 
 nlohmann::json to_json(const PrefillReport& report) {

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <stdexcept>
 
-#include "support/array.hpp"
+#include "check/array.hpp"
 
 namespace sluice::tools {
 namespace {

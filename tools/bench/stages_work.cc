@@ -7,7 +7,7 @@
 #include <cmath>
 #include <stdexcept>
 
-#include "support/array.hpp"
+#include "check/array.hpp"
 #include "tools/bench/prefill_inputs.hpp"
 
 namespace sluice::tools {
@@ -302,7 +302,7 @@ double StagesWork::difference(const TensorView& a, const TensorView& b, int64_t 
     machine_.download_rows(x.data(), static_cast<const std::byte*>(a.data) + at, bytes, bytes, 1);
     machine_.download_rows(y.data(), static_cast<const std::byte*>(b.data) + at, bytes, bytes, 1);
     for (int64_t j = 0; j < size; ++j) {
-      const double found = testing::load_element(left, j), wanted = testing::load_element(right, j);
+      const double found = check::load_element(left, j), wanted = check::load_element(right, j);
       error += (found - wanted) * (found - wanted), whole += wanted * wanted;
     }
   }

@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <memory>
 
-#include "support/array.hpp"
+#include "check/array.hpp"
 #include "tools/bench/bench.hpp"
 #include "tools/bench/graph_timer.hpp"
 #include "tools/bench/step_problem.hpp"

@@ -7,7 +7,7 @@
 #include <random>
 #include <stdexcept>
 
-#include "support/array.hpp"
+#include "check/array.hpp"
 
 namespace sluice::tools {
 namespace {
@@ -19,7 +19,7 @@ constexpr int64_t kFewestLaunches = 8, kMostLaunches = 256;
 constexpr int64_t kPattern = 1 << 20;
 
 sluice_dtype dtype_of(const std::string& name) {
-  return name == "fp32" ? testing::kF32 : (name == "bf16" ? testing::kBF16 : testing::kF16);
+  return name == "fp32" ? check::kF32 : (name == "bf16" ? check::kBF16 : check::kF16);
 }
 
 int64_t launches_of(const StepCell& c) {
@@ -51,7 +51,7 @@ std::shared_ptr<void> StepProblem::random_elements(sluice_dtype dtype, int64_t c
   std::mt19937 random(static_cast<unsigned>(count));
   std::normal_distribution<double> normal;
   for (int64_t i = 0; i < pattern && scale > 0; ++i) {
-    testing::store_element(view, i, scale * normal(random));
+    check::store_element(view, i, scale * normal(random));
   }
   std::shared_ptr<void> memory = machine_.allocate(static_cast<size_t>(count * width));
   for (int64_t done = 0; done < count; done += pattern) {
@@ -86,28 +86,28 @@ void StepProblem::make_slots() {
   std::iota(slots.begin(), slots.end(), 0);
   std::shuffle(slots.begin(), slots.end(), std::mt19937(7));
   const int64_t columns = cell_.per_token ? cell_.T : 1, rows = launches_ * cell_.B;
-  slot_table_ = view(testing::kI32, {rows, columns}, 0.0);
+  slot_table_ = view(check::kI32, {rows, columns}, 0.0);
   machine_.upload(slot_table_.data, slots.data(), slots.size() * sizeof(int32_t));
   if (!cell_.per_token) {
     slot_table_.rank = 1;
     return;
   }
   const std::vector<int32_t> accepted(static_cast<size_t>(cell_.B), 1);
-  accepted_ = view(testing::kI32, {cell_.B}, 0.0);
+  accepted_ = view(check::kI32, {cell_.B}, 0.0);
   machine_.upload(accepted_.data, accepted.data(), accepted.size() * sizeof(int32_t));
 }
 
 void StepProblem::make_step() {
   const StepCell& c = cell_;
-  const auto io = testing::kBF16;
+  const auto io = check::kBF16;
   step_.q = view(io, {c.B, c.T, c.H, c.K});
   step_.k = view(io, {c.B, c.T, c.H, c.K});
   step_.v = view(io, {c.B, c.T, c.HV, c.V});
   step_.o = view(io, {c.B, c.T, c.HV, c.V}, 0.0);
   step_.gate = view(io, {c.B, c.T, c.HV});
   step_.beta = view(io, {c.B, c.T, c.HV});
-  step_.A_log = view(testing::kF32, {c.HV});
-  step_.dt_bias = view(testing::kF32, {c.HV});
+  step_.A_log = view(check::kF32, {c.HV});
+  step_.dt_bias = view(check::kF32, {c.HV});
   step_.state.initial = view(dtype_of(c.state), {slots_, c.HV, c.K, c.V}, 0.1);
   step_.gate_space = GateSpace::kRaw;
   step_.beta_space = BetaSpace::kLogit;
@@ -126,7 +126,7 @@ void StepProblem::make_ring(ReplayRing* ring) {
   const int64_t rows = launches_ * c.B;
   ring->k = view(dtype_of(c.entry), {slots_, c.ring, c.H, c.K}, 0.1);
   ring->delta = view(dtype_of(c.entry), {slots_, c.ring, c.HV, c.V}, 0.1);
-  ring->decay = view(testing::kF32, {slots_, c.ring, c.HV});
+  ring->decay = view(check::kF32, {slots_, c.ring, c.HV});
   const std::vector<float> decays(static_cast<size_t>(slots_ * c.ring * c.HV), 0.95f);
   machine_.upload(ring->decay.data, decays.data(), decays.size() * sizeof(float));
   const std::vector<int64_t> samples = ring_samples(c, rows);
@@ -136,9 +136,9 @@ void StepProblem::make_ring(ReplayRing* ring) {
     checkpoints.push_back(positions.back() -
                           static_cast<int32_t>(samples[static_cast<size_t>(row)]));
   }
-  position_ = view(testing::kI32, {rows}, 0.0);
-  checkpoint_ = view(testing::kI32, {rows}, 0.0);
-  ring->next_checkpoint = view(testing::kI32, {c.B}, 0.0);
+  position_ = view(check::kI32, {rows}, 0.0);
+  checkpoint_ = view(check::kI32, {rows}, 0.0);
+  ring->next_checkpoint = view(check::kI32, {c.B}, 0.0);
   machine_.upload(position_.data, positions.data(), positions.size() * sizeof(int32_t));
   machine_.upload(checkpoint_.data, checkpoints.data(), checkpoints.size() * sizeof(int32_t));
   take_cursors(0, ring);
@@ -152,15 +152,15 @@ void StepProblem::take_cursors(int64_t launch, ReplayRing* ring) const {
 
 void StepProblem::make_layer() {
   const StepCell& c = cell_;
-  const auto io = testing::kBF16;
+  const auto io = check::kBF16;
   const int64_t D = c.conv_channels();
   layer_.qkv = view(io, {c.B, c.T, D});
   layer_.z = view(io, {c.B, c.T, c.HV * c.V});
   layer_.b = view(io, {c.B, c.T, c.HV});
   layer_.a = view(io, {c.B, c.T, c.HV});
   layer_.conv_weight = view(io, {D, kConvWidth}, 0.5);
-  layer_.A_log = view(testing::kF32, {c.HV});
-  layer_.dt_bias = view(testing::kF32, {c.HV});
+  layer_.A_log = view(check::kF32, {c.HV});
+  layer_.dt_bias = view(check::kF32, {c.HV});
   layer_.norm_weight = view(io, {c.V});
   layer_.out = view(io, {c.B, c.T, c.HV, c.V}, 0.0);
   layer_.conv_initial = view(io, {slots_, D, c.conv_columns()});
@@ -172,7 +172,7 @@ void StepProblem::make_layer() {
   if (c.ring > 0) make_ring(&layer_.ring);
   if (c.drafts()) {
     const std::vector<int32_t> accepted(static_cast<size_t>(c.B), 2);
-    layer_.num_accepted = view(testing::kI32, {c.B}, 0.0);
+    layer_.num_accepted = view(check::kI32, {c.B}, 0.0);
     machine_.upload(layer_.num_accepted.data, accepted.data(), accepted.size() * sizeof(int32_t));
   }
   const Result<WorkspaceSize> size = layer_decode_workspace(layer_);
@@ -214,10 +214,10 @@ std::string StepProblem::trouble() const {
   machine_.download_rows(bytes.data(), out.data, bytes.size(), bytes.size(), 1);
   sluice_tensor view{};
   view.data = bytes.data();
-  view.dtype = testing::kBF16;
+  view.dtype = check::kBF16;
   bool any = false;
   for (int64_t i = 0; i < static_cast<int64_t>(bytes.size() / 2); ++i) {
-    const double x = testing::load_element(view, i);
+    const double x = check::load_element(view, i);
     if (!std::isfinite(x)) return "the output is not a number somewhere";
     any = any || x != 0;
   }

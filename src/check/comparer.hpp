@@ -1,15 +1,15 @@
 // The comparer: how far an output is from the reference, where, and whether that is near enough.
 // Its own tests (unit/comparer_test.cc) feed it outputs that are wrong in known ways.
 // SPDX-License-Identifier: Apache-2.0
-#ifndef SLUICE_TESTS_SUPPORT_COMPARER_HPP_
-#define SLUICE_TESTS_SUPPORT_COMPARER_HPP_
+#ifndef SLUICE_CHECK_COMPARER_HPP_
+#define SLUICE_CHECK_COMPARER_HPP_
 
 #include <string>
 #include <vector>
 
-#include "support/array.hpp"
+#include "check/array.hpp"
 
-namespace sluice::testing {
+namespace sluice::check {
 
 /// Tokens of the windows of which the worst one counts.
 inline constexpr int64_t kWindow = 64;
@@ -81,6 +81,6 @@ struct Verdict {
 
 Verdict judge(const std::string& name, const Comparison& comparison, const Tolerance& tolerance);
 
-}  // namespace sluice::testing
+}  // namespace sluice::check
 
-#endif  // SLUICE_TESTS_SUPPORT_COMPARER_HPP_
+#endif  // SLUICE_CHECK_COMPARER_HPP_

@@ -5,9 +5,9 @@
 #include <numeric>
 #include <utility>
 
-#include "support/case_runner.hpp"
+#include "check/gdn_case.hpp"
 
-namespace sluice::testing {
+namespace sluice::check {
 namespace {
 
 double softplus(double x) { return x > 20.0 ? x : std::log1p(std::exp(x)); }
@@ -139,4 +139,4 @@ YardstickOutputs yardstick_of(const GdnCase& c, const GdnInputs& inputs) {
   return evaluate_yardstick(yardstick_inputs_of(c, inputs), c.io, c.state_dtype);
 }
 
-}  // namespace sluice::testing
+}  // namespace sluice::check

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "support/yardstick.hpp"
+#include "check/yardstick.hpp"
 
 #include <algorithm>
 #include <cmath>
 #include <limits>
 #include <utility>
 
-#include "support/products.hpp"
+#include "check/products.hpp"
 
-namespace sluice::testing {
+namespace sluice::check {
 namespace {
 
 constexpr int64_t kChunk = 64;
@@ -160,4 +160,4 @@ YardstickOutputs evaluate_yardstick(const YardstickInputs& inputs, sluice_dtype 
   return outputs;
 }
 
-}  // namespace sluice::testing
+}  // namespace sluice::check

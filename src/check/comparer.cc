@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "support/comparer.hpp"
+#include "check/comparer.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -7,9 +7,9 @@
 #include <cstdio>
 #include <limits>
 
-#include "support/runs.hpp"
+#include "check/runs.hpp"
 
-namespace sluice::testing {
+namespace sluice::check {
 namespace {
 
 /// Below this float32 has no normal numbers; a part this small may have been flushed to zero.
@@ -301,4 +301,4 @@ Verdict judge(const std::string& name, const Comparison& comparison, const Toler
   return {reason.empty(), line};
 }
 
-}  // namespace sluice::testing
+}  // namespace sluice::check

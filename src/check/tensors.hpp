@@ -1,16 +1,16 @@
-// Tensors that tests hand to the library: any strides, guard bytes around and between the elements,
+// Tensors that checks hand to the library: any strides, guard bytes around and between the elements,
 // NaN in everything that the library must write.
 // SPDX-License-Identifier: Apache-2.0
-#ifndef SLUICE_TESTS_SUPPORT_TENSORS_HPP_
-#define SLUICE_TESTS_SUPPORT_TENSORS_HPP_
+#ifndef SLUICE_CHECK_TENSORS_HPP_
+#define SLUICE_CHECK_TENSORS_HPP_
 
 #include <cstddef>
 #include <memory>
 #include <vector>
 
-#include "support/array.hpp"
+#include "check/array.hpp"
 
-namespace sluice::testing {
+namespace sluice::check {
 
 /// How a tensor lies in memory; the view's shape is the same in all of them.
 enum class Placement {
@@ -64,6 +64,6 @@ class TestWorkspace {
   size_t offset_ = 0, size_ = 0;
 };
 
-}  // namespace sluice::testing
+}  // namespace sluice::check
 
-#endif  // SLUICE_TESTS_SUPPORT_TENSORS_HPP_
+#endif  // SLUICE_CHECK_TENSORS_HPP_

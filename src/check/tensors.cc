@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "support/tensors.hpp"
+#include "check/tensors.hpp"
 
 #include <algorithm>
 #include <cstring>
 #include <limits>
 #include <utility>
 
-#include "support/runs.hpp"
+#include "check/runs.hpp"
 
-namespace sluice::testing {
+namespace sluice::check {
 namespace {
 
 constexpr std::byte kGuard{0xa5};
@@ -108,4 +108,4 @@ bool TestWorkspace::guards_intact() const noexcept {
                      [](std::byte b) { return b == kGuard; });
 }
 
-}  // namespace sluice::testing
+}  // namespace sluice::check

@@ -1,15 +1,15 @@
 // Strided views walked by runs of evenly spaced elements: tests move more elements than the library
 // does, and dtype and strides are looked at once a run.
 // SPDX-License-Identifier: Apache-2.0
-#ifndef SLUICE_TESTS_SUPPORT_RUNS_HPP_
-#define SLUICE_TESTS_SUPPORT_RUNS_HPP_
+#ifndef SLUICE_CHECK_RUNS_HPP_
+#define SLUICE_CHECK_RUNS_HPP_
 
 #include <cstddef>
 #include <vector>
 
-#include "support/array.hpp"
+#include "check/array.hpp"
 
-namespace sluice::testing {
+namespace sluice::check {
 
 /// `count` elements, the first `offset` elements from the start of a view, `stride` elements apart.
 struct Run {
@@ -58,6 +58,6 @@ inline void store_elements(const sluice_tensor& view, const double* values) {
   });
 }
 
-}  // namespace sluice::testing
+}  // namespace sluice::check
 
-#endif  // SLUICE_TESTS_SUPPORT_RUNS_HPP_
+#endif  // SLUICE_CHECK_RUNS_HPP_

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "support/backward_yardstick.hpp"
+#include "check/backward_yardstick.hpp"
 
 #include <algorithm>
 #include <cmath>
 #include <limits>
 #include <utility>
 
-#include "support/products.hpp"
+#include "check/products.hpp"
 
-namespace sluice::testing {
+namespace sluice::check {
 namespace {
 
 constexpr int64_t kChunk = 64;
@@ -323,4 +323,4 @@ InputGradients backward_yardstick_of(const GdnCase& c, const GdnInputs& inputs,
   return out;
 }
 
-}  // namespace sluice::testing
+}  // namespace sluice::check

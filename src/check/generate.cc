@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "support/generate.hpp"
+#include "check/generate.hpp"
 
 #include <cmath>
 #include <limits>
 #include <utility>
 
-namespace sluice::testing {
+namespace sluice::check {
 namespace {
 
 double log_sigmoid(double x) { return -std::log1p(std::exp(-x)); }
@@ -182,4 +182,4 @@ Array make_normal(std::vector<int64_t> shape, uint64_t seed) {
   return array;
 }
 
-}  // namespace sluice::testing
+}  // namespace sluice::check

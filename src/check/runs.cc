@@ -1,15 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "support/runs.hpp"
+#include "check/runs.hpp"
 
 #include <cstring>
 
-#include "core/host_access.hpp"
+#include "core/numeric.hpp"
 
-namespace sluice::testing {
+namespace sluice::check {
 namespace {
 
+/// Bytes of an element.
+int64_t width_of(const sluice_tensor& view) noexcept { return view.dtype.bits / 8; }
+
 const std::byte* first_byte(const sluice_tensor& view, const Run& run) noexcept {
-  return static_cast<const std::byte*>(view.data) + run.offset * core::element_size(view.dtype);
+  return static_cast<const std::byte*>(view.data) + run.offset * width_of(view);
 }
 
 /// values[i] = convert(element i), elements of type Element.
@@ -82,7 +85,7 @@ void store_run(const sluice_tensor& view, const Run& run, const double* values) 
 
 void copy_run(const sluice_tensor& view, const Run& run, const std::byte* memory,
               std::byte* copy) noexcept {
-  const int64_t width = core::element_size(view.dtype);
+  const int64_t width = width_of(view);
   const std::byte* source = first_byte(view, run);
   std::byte* target = copy + (source - memory);
   if (run.stride == 1) {
@@ -95,4 +98,4 @@ void copy_run(const sluice_tensor& view, const Run& run, const std::byte* memory
   }
 }
 
-}  // namespace sluice::testing
+}  // namespace sluice::check

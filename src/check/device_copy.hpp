@@ -1,8 +1,9 @@
 // A call's tensors on another device: what tests of a GPU backend and the tool's `verify` need,
-// behind an interface so that whoever makes calls stays free of CUDA. tests/cuda implements it.
+// behind an interface so that whoever makes calls stays free of CUDA. cuda_device_copy.cc
+// implements it.
 // SPDX-License-Identifier: Apache-2.0
-#ifndef SLUICE_TESTS_SUPPORT_DEVICE_COPY_HPP_
-#define SLUICE_TESTS_SUPPORT_DEVICE_COPY_HPP_
+#ifndef SLUICE_CHECK_DEVICE_COPY_HPP_
+#define SLUICE_CHECK_DEVICE_COPY_HPP_
 
 #include <cstddef>
 #include <memory>
@@ -11,7 +12,7 @@
 
 #include "sluice/sluice.h"
 
-namespace sluice::testing {
+namespace sluice::check {
 
 /// Device copies of one call's tensors. Views that share host memory share device memory, gaps
 /// between elements are copied too, and addresses keep their alignment.
@@ -32,6 +33,6 @@ class DeviceCopy {
 using MakeDeviceCopy = std::unique_ptr<DeviceCopy> (*)();
 extern MakeDeviceCopy make_device_copy;
 
-}  // namespace sluice::testing
+}  // namespace sluice::check
 
-#endif  // SLUICE_TESTS_SUPPORT_DEVICE_COPY_HPP_
+#endif  // SLUICE_CHECK_DEVICE_COPY_HPP_

@@ -1,14 +1,14 @@
-// Dense arrays of doubles: what tests compute with, and how any strided view becomes one.
+// Dense arrays of doubles: what checks compute with, and how any strided view becomes one.
 // SPDX-License-Identifier: Apache-2.0
-#ifndef SLUICE_TESTS_SUPPORT_ARRAY_HPP_
-#define SLUICE_TESTS_SUPPORT_ARRAY_HPP_
+#ifndef SLUICE_CHECK_ARRAY_HPP_
+#define SLUICE_CHECK_ARRAY_HPP_
 
 #include <cstdint>
 #include <vector>
 
 #include "sluice/sluice.h"
 
-namespace sluice::testing {
+namespace sluice::check {
 
 inline constexpr sluice_dtype kF32{2, 32}, kF16{2, 16}, kBF16{4, 16}, kF64{2, 64};
 inline constexpr sluice_dtype kI32{0, 32}, kI64{0, 64}, kBool{6, 8};
@@ -68,6 +68,6 @@ void store_element(const sluice_tensor& view, int64_t offset, double value) noex
 /// All elements of a strided view.
 Array to_array(const sluice_tensor& view);
 
-}  // namespace sluice::testing
+}  // namespace sluice::check
 
-#endif  // SLUICE_TESTS_SUPPORT_ARRAY_HPP_
+#endif  // SLUICE_CHECK_ARRAY_HPP_

@@ -1,14 +1,14 @@
 // The yardstick: the chunk form with exact arithmetic between the rounding points that the 16-bit
 // kernels declare (docs/math.md section 6). It says what the algorithm can deliver on an input.
 // SPDX-License-Identifier: Apache-2.0
-#ifndef SLUICE_TESTS_SUPPORT_YARDSTICK_HPP_
-#define SLUICE_TESTS_SUPPORT_YARDSTICK_HPP_
+#ifndef SLUICE_CHECK_YARDSTICK_HPP_
+#define SLUICE_CHECK_YARDSTICK_HPP_
 
 #include <vector>
 
-#include "support/array.hpp"
+#include "check/array.hpp"
 
-namespace sluice::testing {
+namespace sluice::check {
 
 struct YardstickInputs {
   Array q, k;                       ///< [B,T,H,K], as stored
@@ -33,6 +33,6 @@ struct YardstickOutputs {
 YardstickOutputs evaluate_yardstick(const YardstickInputs& inputs, sluice_dtype io,
                                     sluice_dtype state);
 
-}  // namespace sluice::testing
+}  // namespace sluice::check
 
-#endif  // SLUICE_TESTS_SUPPORT_YARDSTICK_HPP_
+#endif  // SLUICE_CHECK_YARDSTICK_HPP_

@@ -1,14 +1,14 @@
 // DeviceCopy on a CUDA device. Host memory of all views is merged into disjoint spans; each span
 // gets a device allocation at the same address modulo 256, with guard bytes on both sides.
 // SPDX-License-Identifier: Apache-2.0
-#include "support/device_copy.hpp"
+#include "check/device_copy.hpp"
 
 #include <cuda_runtime_api.h>
 
 #include <algorithm>
 #include <cstdint>
 
-namespace sluice::testing {
+namespace sluice::check {
 namespace {
 
 constexpr uintptr_t kAlign = 256;
@@ -141,4 +141,4 @@ std::unique_ptr<DeviceCopy> make() { return std::make_unique<CudaCopy>(); }
 }();
 
 }  // namespace
-}  // namespace sluice::testing
+}  // namespace sluice::check

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "support/array.hpp"
+#include "check/array.hpp"
 
+#include "check/runs.hpp"
 #include "core/numeric.hpp"
-#include "support/runs.hpp"
 
-namespace sluice::testing {
+namespace sluice::check {
 
 const char* dtype_name(sluice_dtype dtype) noexcept {
   if (same_dtype(dtype, kF32)) return "float32";
@@ -76,4 +76,4 @@ Array to_array(const sluice_tensor& view) {
   return array;
 }
 
-}  // namespace sluice::testing
+}  // namespace sluice::check

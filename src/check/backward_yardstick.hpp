@@ -2,12 +2,12 @@
 // rounding points that kernels on tensor cores declare (docs/kernels/backward.md). It says what the
 // algorithm can deliver on an input; without rounding it is exact.
 // SPDX-License-Identifier: Apache-2.0
-#ifndef SLUICE_TESTS_SUPPORT_BACKWARD_YARDSTICK_HPP_
-#define SLUICE_TESTS_SUPPORT_BACKWARD_YARDSTICK_HPP_
+#ifndef SLUICE_CHECK_BACKWARD_YARDSTICK_HPP_
+#define SLUICE_CHECK_BACKWARD_YARDSTICK_HPP_
 
-#include "support/case_runner.hpp"
+#include "check/gdn_case.hpp"
 
-namespace sluice::testing {
+namespace sluice::check {
 
 /// Gradients of a loss by the results of a prefill.
 struct ResultGradients {
@@ -29,6 +29,6 @@ struct InputGradients {
 InputGradients backward_yardstick_of(const GdnCase& gdn_case, const GdnInputs& inputs,
                                      const ResultGradients& results);
 
-}  // namespace sluice::testing
+}  // namespace sluice::check
 
-#endif  // SLUICE_TESTS_SUPPORT_BACKWARD_YARDSTICK_HPP_
+#endif  // SLUICE_CHECK_BACKWARD_YARDSTICK_HPP_

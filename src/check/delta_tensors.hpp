@@ -1,14 +1,14 @@
 // Every view of a delta rule call, for those who move a call to another device.
 // SPDX-License-Identifier: Apache-2.0
-#ifndef SLUICE_TESTS_SUPPORT_DELTA_TENSORS_HPP_
-#define SLUICE_TESTS_SUPPORT_DELTA_TENSORS_HPP_
+#ifndef SLUICE_CHECK_DELTA_TENSORS_HPP_
+#define SLUICE_CHECK_DELTA_TENSORS_HPP_
 
 #include <type_traits>
 #include <vector>
 
 #include "sluice/sluice.h"
 
-namespace sluice::testing {
+namespace sluice::check {
 
 /// The views of sluice_chunk_forward_args or sluice_recurrent_step_args, absent ones too.
 template <class Args>
@@ -28,6 +28,6 @@ std::vector<sluice_tensor*> delta_tensors(Args* args) {
   return list;
 }
 
-}  // namespace sluice::testing
+}  // namespace sluice::check
 
-#endif  // SLUICE_TESTS_SUPPORT_DELTA_TENSORS_HPP_
+#endif  // SLUICE_CHECK_DELTA_TENSORS_HPP_

@@ -1,13 +1,13 @@
 // Random inputs with the statistics that break implementations, the same on every machine.
 // SPDX-License-Identifier: Apache-2.0
-#ifndef SLUICE_TESTS_SUPPORT_GENERATE_HPP_
-#define SLUICE_TESTS_SUPPORT_GENERATE_HPP_
+#ifndef SLUICE_CHECK_GENERATE_HPP_
+#define SLUICE_CHECK_GENERATE_HPP_
 
 #include <cstdint>
 
-#include "support/array.hpp"
+#include "check/array.hpp"
 
-namespace sluice::testing {
+namespace sluice::check {
 
 /// Splitmix64: counter-based, so that a stream is a seed and nothing else.
 class Random {
@@ -66,6 +66,6 @@ Array make_states(StateProfile profile, std::vector<int64_t> shape, uint64_t see
 /// Independent normals.
 Array make_normal(std::vector<int64_t> shape, uint64_t seed);
 
-}  // namespace sluice::testing
+}  // namespace sluice::check
 
-#endif  // SLUICE_TESTS_SUPPORT_GENERATE_HPP_
+#endif  // SLUICE_CHECK_GENERATE_HPP_

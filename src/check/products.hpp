@@ -1,11 +1,11 @@
 // Products of matrices in double, for yardsticks.
 // SPDX-License-Identifier: Apache-2.0
-#ifndef SLUICE_TESTS_SUPPORT_PRODUCTS_HPP_
-#define SLUICE_TESTS_SUPPORT_PRODUCTS_HPP_
+#ifndef SLUICE_CHECK_PRODUCTS_HPP_
+#define SLUICE_CHECK_PRODUCTS_HPP_
 
-#include "support/array.hpp"
+#include "check/array.hpp"
 
-namespace sluice::testing {
+namespace sluice::check {
 
 /// Which product instead of a b: a b^T; a^T b; a lower triangular, its upper half not looked at.
 struct Product {
@@ -39,6 +39,6 @@ inline Array multiply(const Array& a, const Array& b, Product kind = {}) {
   return c;
 }
 
-}  // namespace sluice::testing
+}  // namespace sluice::check
 
-#endif  // SLUICE_TESTS_SUPPORT_PRODUCTS_HPP_
+#endif  // SLUICE_CHECK_PRODUCTS_HPP_
