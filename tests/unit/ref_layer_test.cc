@@ -65,7 +65,7 @@ struct Conv {
 };
 
 void run(const core::CausalConvProblem& problem) {
-  ASSERT_TRUE(ref::recurrent_backend().causal_conv1d.run(problem, {}, nullptr).ok());
+  ASSERT_TRUE(ref::recurrent_backend().causal_conv1d.run(problem, {}, {}, nullptr).ok());
 }
 
 TEST(RefConv, ShiftFormInPiecesIsTheDefinition) {
@@ -189,7 +189,7 @@ struct Norm {
 };
 
 void run(const core::GatedNormProblem& problem) {
-  ASSERT_TRUE(ref::recurrent_backend().gated_rms_norm.run(problem, {}, nullptr).ok());
+  ASSERT_TRUE(ref::recurrent_backend().gated_rms_norm.run(problem, {}, {}, nullptr).ok());
 }
 
 TEST(RefNorm, IsTheDefinitionForBothActivations) {
