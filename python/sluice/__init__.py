@@ -22,7 +22,6 @@ from ._library import (
     last_kernel,
     set_num_threads,
     supported,
-    verify,
     warm_up,
 )
 from .functional import (
@@ -72,6 +71,5 @@ __all__ = [
     "recurrent_gated_delta_rule",
     "set_num_threads",
     "supported",
-    "verify",
     "warm_up",
 ]

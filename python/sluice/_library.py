@@ -1,15 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the library says of itself: version, machine, implementations, kernels, threads."""
 
-import os
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from . import _core
 from ._errors import Error
-
-if TYPE_CHECKING:
-    from .cases import Report
 
 __version__ = _core.version()
 
@@ -70,19 +65,3 @@ def warm_up(device: str = "cpu") -> None:
     if kind not in ("cpu", "cuda"):
         raise ValueError(f"warm_up: device = {device}, expected cpu, cuda or cuda:INDEX")
     _core.warm_up(kind == "cuda", int(index or 0))
-
-
-def verify(
-    paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
-    device: str = "cpu",
-    implementation: str = "auto",
-    filter: str = "",
-    against: str | os.PathLike[str] | None = None,
-) -> "Report":
-    """Runs the cases of case files and compares with their recorded answers: `sluice.cases.verify`,
-    which has the arguments. Needs NumPy. Returns a `sluice.cases.Report`."""
-    from . import cases
-
-    return cases.verify(
-        paths, device=device, implementation=implementation, filter=filter, against=against
-    )

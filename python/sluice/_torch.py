@@ -16,10 +16,11 @@ from typing import Any
 
 import torch
 
-from . import _core, _kinds
+from . import _core
+from ._arrays import empty
 from ._autograd import differentiable
+from ._calls import CALLS
 from ._errors import Unsupported
-from ._kinds import _CALLS, empty
 from ._types import T, Tensor
 
 _PAIRS = (("initial_state", "final_state"), ("conv_initial", "conv_final"))
@@ -46,8 +47,8 @@ def entry(op: str, tensor: Tensor) -> Callable[..., None]:
     if kind is _Tensor or kind is _Parameter:
         if _is_compiling():
             return _DISPATCHED[op]
-        return _CHECKED[op] if _is_grad_enabled() else _CALLS[op]
-    return _DISPATCHED[op] if isinstance(tensor, _Tensor) else _CALLS[op]
+        return _CHECKED[op] if _is_grad_enabled() else CALLS[op]
+    return _DISPATCHED[op] if isinstance(tensor, _Tensor) else CALLS[op]
 
 
 def empty_like(tensor: T) -> T:
@@ -102,7 +103,7 @@ def _register(op: str, in_place: bool) -> Callable[..., None]:
     exact = getattr(torch.Tag, "needs_exact_strides", torch.Tag.needs_fixed_stride_order)
     _library.define(_schema(op, in_place), tags=(torch.Tag.pt2_compliant_tag, exact))
     overload = getattr(torch.ops.sluice, name).default
-    call = _CALLS[op]
+    call = CALLS[op]
     pairs = _pairs(op) if in_place else []
 
     def kernel(**arguments: Any) -> None:
@@ -165,9 +166,6 @@ def _refuse_for_eager(op: str, stream: Any, workspace: Tensor | None) -> None:
         )
 
 
-_CHECKED = {op: getattr(_core, f"{op}_no_gradient") for op in _CALLS}
-_CHECKED["chunk_forward"] = differentiable(_CALLS["chunk_forward"])
-_DISPATCHED = {op: _dispatched(op) for op in _CALLS}
-
-# PERF: from here on, calls do not ask _kinds first whether torch is there.
-vars(_kinds).update(entry=entry, empty_like=empty_like)
+_CHECKED = {op: getattr(_core, f"{op}_no_gradient") for op in CALLS}
+_CHECKED["chunk_forward"] = differentiable(CALLS["chunk_forward"])
+_DISPATCHED = {op: _dispatched(op) for op in CALLS}

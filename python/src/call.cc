@@ -225,13 +225,13 @@ bool given_workspace(const char* op, Call* call, sluice_workspace* workspace) no
 /// Scratch memory on a CUDA device, from the framework whose tensors are there.
 bool device_workspace(const char* op, size_t bytes, Call* call,
                       sluice_workspace* workspace) noexcept {
-  PyObject* kinds = kinds_module();
-  if (kinds == nullptr) return false;
+  PyObject* arrays = arrays_module();
+  if (arrays == nullptr) return false;
   void* stream = nullptr;
   if (call->borrowed.stream_named() && !call->borrowed.stream(call->device, &stream)) return false;
   const Ref named(call->borrowed.stream_named() ? PyLong_FromVoidPtr(stream) : Py_NewRef(Py_None));
   call->scratch =
-      Ref(PyObject_CallMethod(kinds, "device_scratch", "OnO", call->borrowed.device_tensor(),
+      Ref(PyObject_CallMethod(arrays, "device_scratch", "OnO", call->borrowed.device_tensor(),
                               static_cast<Py_ssize_t>(bytes + kAlignment), named.get()));
   sluice_tensor view{};
   bool read_only = false;

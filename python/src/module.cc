@@ -178,9 +178,9 @@ bool fail(int code, const char* format, ...) noexcept {
   return false;
 }
 
-PyObject* kinds_module() noexcept {
+PyObject* arrays_module() noexcept {
   static PyObject* module = nullptr;  // under the GIL
-  if (module == nullptr) module = PyImport_ImportModule("sluice._kinds");
+  if (module == nullptr) module = PyImport_ImportModule("sluice._arrays");
   return module;
 }
 

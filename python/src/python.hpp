@@ -40,8 +40,8 @@ PyObject* error_class(int code) noexcept;
 /// Raises sluice's exception for `code` with a message of printf's form; always returns false.
 bool fail(int code, const char* format, ...) noexcept;
 
-/// sluice._kinds, the part of a call that is written in Python; borrowed, null with an exception.
-PyObject* kinds_module() noexcept;
+/// sluice._arrays, the part of a call that is written in Python; borrowed, null with an exception.
+PyObject* arrays_module() noexcept;
 
 }  // namespace sluice::python
 

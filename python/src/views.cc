@@ -191,9 +191,9 @@ bool Borrowed::keep(PyObject* object) noexcept {
 bool Borrowed::set_stream(PyObject* stream) noexcept {
   Ref handle;
   if (PyLong_Check(stream) == 0) {
-    PyObject* kinds = kinds_module();
-    if (kinds == nullptr) return false;
-    handle = Ref(PyObject_CallMethod(kinds, "stream_handle", "O", stream));
+    PyObject* arrays = arrays_module();
+    if (arrays == nullptr) return false;
+    handle = Ref(PyObject_CallMethod(arrays, "stream_handle", "O", stream));
     if (!handle) return false;
     stream = handle.get();
   }
@@ -204,9 +204,9 @@ bool Borrowed::set_stream(PyObject* stream) noexcept {
 
 bool Borrowed::current_stream_of(PyObject* object) noexcept {
   if (stream_known_) return true;
-  PyObject* kinds = kinds_module();
-  if (kinds == nullptr) return false;
-  const Ref handle(PyObject_CallMethod(kinds, "current_stream", "O", object));
+  PyObject* arrays = arrays_module();
+  if (arrays == nullptr) return false;
+  const Ref handle(PyObject_CallMethod(arrays, "current_stream", "O", object));
   if (!handle) return false;
   stream_ = PyLong_AsVoidPtr(handle.get());
   stream_known_ = PyErr_Occurred() == nullptr;

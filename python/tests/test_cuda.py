@@ -15,7 +15,8 @@ if not torch.cuda.is_available():
     pytest.skip("no GPU that torch can use", allow_module_level=True)
 
 import sluice
-from sluice import cases, ops
+from sluice import ops
+from sluice_tools import cases
 
 pytestmark = pytest.mark.cuda
 L2 = dict(use_qk_l2norm_in_kernel=True)
@@ -305,7 +306,7 @@ def test_caller_owned_workspace():
 def test_recorded_cases_on_the_gpu():
     if not GOLDEN.exists():
         pytest.skip("tests are not in the source tree")
-    for report in (sluice.verify(GOLDEN, device="cuda"), cases.self_check(device="cuda")):
+    for report in (cases.verify(GOLDEN, device="cuda"), cases.self_check(device="cuda")):
         assert report.verdicts and not report.failed, str(report)
         assert all(kernel.startswith("cuda.") for kernel in report.kernels.values())
         if report.unsupported:

@@ -7,9 +7,7 @@ import numpy as np
 import pytest
 import sluice
 from conftest import Inputs, delta_rule, error
-from sluice.cases.case import Case
-from sluice.cases.checks import judge
-from sluice.cases.execute import execute
+from sluice_tools.cases import Case, execute, judge
 
 
 @pytest.mark.parametrize("linear", [False, True])

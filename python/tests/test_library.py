@@ -125,8 +125,9 @@ def test_info_and_version():
         sluice.warm_up("tpu")
 
 
-def test_import_needs_neither_torch_nor_numpy():
-    code = "import sys, sluice; sys.exit(any(m in sys.modules for m in ('torch', 'numpy')))"
+def test_import_needs_neither_torch_nor_numpy_nor_the_tools():
+    names = ('torch', 'numpy', 'argparse', 'sluice_tools')
+    code = f"import sys, sluice; sys.exit(any(m in sys.modules for m in {names}))"
     subprocess.run([sys.executable, "-c", code], check=True)
 
 

@@ -8,8 +8,8 @@ import pathlib
 import re
 
 import pytest
-from sluice import __main__ as tool_main
-from sluice.report import (
+from sluice_tools import command as tool_main
+from sluice_tools.report import (
     build,
     charts,
     command,
@@ -20,8 +20,8 @@ from sluice.report import (
     stages,
     tool,
 )
-from sluice.report.progress import Progress
-from sluice.report.state import State
+from sluice_tools.report.progress import Progress
+from sluice_tools.report.state import State
 
 ROOT = pathlib.Path(__file__).parents[2]
 RESULTS = ROOT / "benchmarks/results/h200"
@@ -156,7 +156,7 @@ def quick(tmp_path_factory):
     output = tmp_path_factory.mktemp("report") / "report.html"
     patch = pytest.MonkeyPatch()
     patch.setattr(tool, "find", lambda given: None)
-    patch.setattr("sluice.report.peers.installed", lambda device: {})
+    patch.setattr("sluice_tools.report.peers.installed", lambda device: {})
     small = manifest.load()
     small["ladder"]["lengths"] = [{"name": "70", "lengths": [70, 3], "quick": True}]
     small["workloads"][0]["quick tokens"] = [64]

@@ -5,8 +5,8 @@ recurrence."""
 
 import numpy as np
 import pytest
-from sluice.cases.checks import judge
-from sluice.report import ladder, manifest
+from sluice_tools.cases import judge
+from sluice_tools.report import ladder, manifest
 
 MANIFEST = manifest.load()
 SHORT = [item for item in ladder.items(MANIFEST, quick=True) if sum(item["lengths"]) <= 600]

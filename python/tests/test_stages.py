@@ -7,9 +7,7 @@ import pytest
 import sluice
 from conftest import Inputs, delta_rule, error
 from sluice import ops
-from sluice.cases.case import Case
-from sluice.cases.checks import judge
-from sluice.cases.execute import execute
+from sluice_tools.cases import Case, execute, judge
 
 C = 64
 
@@ -108,9 +106,9 @@ def test_recorded_stages_are_judged_alone(wrong):
         ops.chunk_stage(stage, **chain)
     chain.pop("implementation")
     case = case_of(chain)
-    assert len(case.answers()) == 9
+    assert len(case.expected()) == 9
     results, kernel = execute(case, "cpu", "auto")
-    assert kernel.startswith("cpu.chunk_o") and set(results) == set(case.answers())
+    assert kernel.startswith("cpu.chunk_o") and set(results) == set(case.expected())
     if wrong:
         results[wrong][..., -1] *= 1.01
     assert [v.tensor for v in judge(case, results) if not v.passed] == ([wrong] if wrong else [])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Measures that the annotations of the installed package hold: the package itself, and a caller's
+"""Measures that the annotations of the wheel's packages hold: the packages themselves, and a caller's
 program whose wrong lines must be found. Runs mypy, where it is installed, with the tree's settings."""
 
 import pathlib
@@ -14,6 +14,7 @@ SETTINGS = pathlib.Path(__file__).parents[2] / "pyproject.toml"
 CALLER = """
 import numpy as np
 import sluice
+from sluice_tools.cases import verify
 x = np.zeros((1, 2, 2, 4), np.float32)
 o, state = sluice.chunk_gated_delta_rule(x, x, x, output_final_state=True)
 reveal_type(o)
@@ -23,7 +24,7 @@ sluice.chunk_gated_delta_rule(x, x)  # wrong
 sluice.ops.recurrent_step(x, x, x, frobnicate=1)  # wrong
 sluice.gated_rms_norm(x, x, 3)  # wrong
 state.mean()  # wrong: it may be None
-report = sluice.verify("file", filter="a")
+report = verify("file", filter="a")
 report.passed
 report.pased  # wrong
 """

@@ -1,12 +1,16 @@
 #!/usr/bin/env python3
-"""Checks that each room includes only what docs/architecture.md allows it, that sources are ASCII
-and that no file is over its length. Reads the #include lines of every source; exits 1 on a finding."""
+"""Checks that each room includes only what docs/architecture.md allows it, that no modules of the
+Python packages import each other in a circle, that sources are ASCII and that no file is over its
+length. Reads the #include and import lines of every source; exits 1 on a finding."""
 
+import ast
+import graphlib
 import pathlib
 import re
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
+PYTHON = ROOT / "python"
 MAX_LINES = 400
 SOURCES = {".h", ".hpp", ".cc", ".cpp", ".c", ".cu", ".cuh"}
 TEXTS = SOURCES | {".py", ".sh", ".md", ".txt", ".cmake"}
@@ -62,8 +66,45 @@ def check_file(path: pathlib.Path) -> list[str]:
     return findings
 
 
+def imports_of(path: pathlib.Path, modules: set[str]) -> set[str]:
+    """The modules of ours that a Python file imports, inside functions too."""
+    package = [*path.relative_to(PYTHON).parent.parts]
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            above = package[: len(package) + 1 - node.level] if node.level else []
+            base = ".".join([*above, *([node.module] if node.module else [])])
+            names = {f"{base}.{alias.name}" for alias in node.names}
+            found |= names & modules or {base}
+    return found & modules
+
+
+def check_python_circles() -> list[str]:
+    """No circle of imports, and `sluice` imports none of its tools but to start them."""
+    paths = {}
+    for path in [*PYTHON.glob("sluice/**/*.py"), *PYTHON.glob("sluice_tools/**/*.py")]:
+        name = ".".join(path.relative_to(PYTHON).with_suffix("").parts)
+        paths[name.removesuffix(".__init__")] = path
+    modules = {*paths, "sluice._core"}  # the extension
+    graph = {name: imports_of(path, modules) for name, path in paths.items()}
+    findings = [
+        f"python: {name} imports {other}"
+        for name, others in graph.items()
+        for other in others
+        if not name.startswith("sluice_tools") and other.startswith("sluice_tools")
+        if name != "sluice.__main__"
+    ]
+    try:
+        graphlib.TopologicalSorter(graph).prepare()
+    except graphlib.CycleError as circle:
+        findings.append(f"python: imports in a circle: {' <- '.join(circle.args[1])}")
+    return findings
+
+
 def main() -> int:
-    findings = []
+    findings = check_python_circles()
     skip = {"build", ".git", ".cache"}
     for path in sorted(ROOT.rglob("*")):
         parts = path.relative_to(ROOT).parts

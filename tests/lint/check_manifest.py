@@ -16,7 +16,7 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 DOCUMENT = ROOT / "docs/ops.md"
-spec = importlib.util.spec_from_file_location("manifest", ROOT / "python/sluice/report/manifest.py")
+spec = importlib.util.spec_from_file_location("manifest", ROOT / "python/sluice_tools/report/manifest.py")
 manifest = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(manifest)
 

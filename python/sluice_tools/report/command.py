@@ -8,7 +8,8 @@ import pathlib
 import sys
 from typing import Any
 
-from .. import _library
+import sluice
+
 from . import build, charts, environment, page, sections, speed_sections, tool
 from .progress import Progress
 from .state import State
@@ -114,7 +115,7 @@ def html_of(report: dict[str, Any], draw: bool) -> str:
 def _device(choice: str) -> str:
     if choice != "auto":
         return choice
-    cuda = any(i["name"] == "cuda" and i["available"] for i in _library.implementations())
+    cuda = any(i["name"] == "cuda" and i["available"] for i in sluice.implementations())
     return "cuda" if cuda and environment.gpu_name() else "cpu"
 
 

@@ -8,9 +8,9 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from sluice import __version__, functional, last_kernel
 
-from .. import _bench, functional, last_kernel
-from .._library import __version__
+from .. import bench
 from . import environment, manifest
 
 _PROBE_BYTES = 1 << 27
@@ -42,7 +42,7 @@ def ceilings(place: Any) -> dict[str, Any]:
 
     product = _best(lambda: square @ square, place.wait)
     moved = _best(copy, place.wait)
-    who = "NumPy" if isinstance(place, _bench.Host) else "torch"
+    who = "NumPy" if isinstance(place, bench.Host) else "torch"
     return {
         "flop_per_second": 2 * _PROBE_SIZE**3 / product,
         "flop_source": f"{place.dtype} matrix product of {who}",
@@ -72,14 +72,14 @@ def _time(place: Any, shape: tuple[int, int], H: int, HV: int, decode: bool) -> 
             return functional.fused_recurrent_gated_delta_rule(q, k, v, gate, beta=beta, **options)
         return functional.chunk_gated_delta_rule(q, k, v, gate, beta, **options)
 
-    low, middle, high = _bench._seconds(place, call)
+    low, middle, high = bench.quartiles(place, call)
     row = {"H": H, "HV": HV, "K": 128, "V": 128, "kernel": last_kernel(), "failure": ""}
     return {**row, "low": low, "middle": middle, "high": high, "peers": []}
 
 
 def prefill(device: str, workload: dict[str, Any], quick: bool, commit: str) -> dict[str, Any]:
     """A record as of `sluice bench prefill`: one sequence of each length."""
-    place = _bench.Host() if device == "cpu" else _bench.Gpu()
+    place = bench.Host() if device == "cpu" else bench.Gpu()
     H, HV = (int(n) for n in workload["heads"][0].split("/"))
     dtype = {"float32": "fp32", "bfloat16": "bf16"}[place.dtype]
     found, rows = ceilings(place), []
@@ -105,7 +105,7 @@ def prefill(device: str, workload: dict[str, Any], quick: bool, commit: str) -> 
 
 def decode(device: str, workload: dict[str, Any], quick: bool, commit: str) -> dict[str, Any]:
     """A record as of `sluice bench decode`: one token, float32 states, which stay warm."""
-    place = _bench.Host() if device == "cpu" else _bench.Gpu()
+    place = bench.Host() if device == "cpu" else bench.Gpu()
     H, HV = (int(n) for n in workload["heads"][0].split("/"))
     found, rows = ceilings(place), []
     for B in workload["quick batches"] if quick else workload["batches"]:

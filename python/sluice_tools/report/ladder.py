@@ -7,12 +7,10 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
+from sluice import Unsupported, last_kernel, ops
 
-from .. import ops
-from .._errors import Unsupported
-from .._library import last_kernel
-from ..cases.case import Array, Case
-from ..cases.checks import judge
+from ..cases.execute import Array, floats
+from ..check import Case, judge
 
 _SEED = 20
 
@@ -121,8 +119,8 @@ def build(item: dict[str, Any], heads: dict[str, int], dtype: str, limit: float)
 def run(case: Case, dtype: str, device: str, implementation: str = "auto") -> dict[str, Array]:
     """o and final_state of the library, q, k, v and o being `dtype` there; as float32."""
     place = placer(dtype, device)
-    q, k, v = (place(case.floats(name), True) for name in ("q", "k", "v"))
-    gate, beta, state = (place(case.floats(n), False) for n in ("g", "beta", "initial_state"))
+    q, k, v = (place(floats(case, name), True) for name in ("q", "k", "v"))
+    gate, beta, state = (place(floats(case, n), False) for n in ("g", "beta", "initial_state"))
     o = ops.chunk_forward(
         q,
         k,
@@ -193,7 +191,7 @@ def measure(
             continue
         kernels.add(last_kernel())
         for verdict in judge(case, results):
-            errors = {"whole": verdict.whole, "head": verdict.head, "window": verdict.window}
+            errors = dict(zip(("whole", "head", "window"), verdict.errors))
             rows.append({**common, "tensor": verdict.tensor, **errors, "passed": verdict.passed})
     return {
         "dtype": dtype,

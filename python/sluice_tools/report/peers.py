@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
+from sluice import functional
 
-from .. import functional
 from .environment import package_versions
 
 _ROUNDS = 5

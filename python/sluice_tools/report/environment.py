@@ -8,7 +8,7 @@ import platform
 import re
 from typing import Any
 
-from .. import _library
+import sluice
 
 _PACKAGES = ("numpy", "ml_dtypes", "matplotlib", "torch", "triton", "transformers", "fla")
 # Of the library; others may hold paths.
@@ -63,7 +63,7 @@ def describe(device: str, commit: str) -> dict[str, Any]:
     """The environment section: everything that a number may depend on."""
     facts: dict[str, Any] = {
         "date": now(),
-        "sluice": _library.__version__,
+        "sluice": sluice.__version__,
         "commit": commit,
         "cpu": cpu_name(),
         "cpus of this process": len(os.sched_getaffinity(0)),
@@ -71,7 +71,7 @@ def describe(device: str, commit: str) -> dict[str, Any]:
         "system": f"{platform.system()} {platform.release()}",
         "python": platform.python_version(),
         "packages": package_versions(),
-        "library": {k: v for k, v in _library.info().items() if k != "version"},
+        "library": {k: v for k, v in sluice.info().items() if k != "version"},
         "variables": {k: v for k, v in sorted(os.environ.items()) if k in _VARIABLES},
         "device": device,
     }

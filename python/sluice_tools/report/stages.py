@@ -1,15 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """The single stages of the chunk form, each against its float64 twin. This table is the one place to
-plug a stage in; a library without `sluice.ops.chunk_stage` has none of them."""
+plug a stage in."""
 
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from sluice import Unsupported, last_kernel, ops
 
-from .. import _core, ops
-from .._errors import Unsupported
-from .._library import last_kernel
 from .ladder import fetched, gates_of, items, keys_of, placer, rounded
 
 # Stage -> (its inputs, its outputs), names as in sluice_chunk_stage_args. In this order every input
@@ -26,13 +24,6 @@ STAGES: dict[str, tuple[list[str], list[str]]] = {
 }
 _CHUNK = 64
 _TOKENS = ("q", "k", "v", "A", "A_inverse", "u", "w", "v_new", "h", "o")
-
-
-def installed() -> list[str]:
-    """The stages that this library has."""
-    if not hasattr(ops, "chunk_stage") or not hasattr(_core, "chunk_stage"):
-        return []
-    return list(STAGES)
 
 
 def _shapes(T: int, chunks: int, heads: dict[str, int]) -> dict[str, tuple[int, ...]]:
@@ -87,8 +78,7 @@ def _case_rows(
     }
     offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
     rows = []
-    for stage in installed():
-        inputs, outputs = STAGES[stage]
+    for stage, (inputs, outputs) in STAGES.items():
         given = {
             name: rounded(tensors[name], dtype)
             if name in _TOKENS

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from .case import Array, Case
-from .execute import execute
+from ..check import Case
+from .execute import Array, execute
 
 _LENGTHS = (70, 0, 1, 129)
 

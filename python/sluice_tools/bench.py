@@ -8,8 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
-
-from . import functional, last_kernel
+from sluice import functional, last_kernel
 
 _ROUNDS = 9
 _SHORTEST = 2e-3  # seconds a round: short calls are repeated
@@ -45,7 +44,7 @@ class Gpu:
         self._torch.cuda.synchronize()
 
 
-def _seconds(place: Host | Gpu, call: Callable[[], object]) -> tuple[float, float, float]:
+def quartiles(place: Host | Gpu, call: Callable[[], object]) -> tuple[float, float, float]:
     """Quartiles of the time of one call."""
 
     def once(calls: int) -> float:
@@ -89,7 +88,7 @@ def rows(
                 return functional.chunk_gated_delta_rule(q, k, v, g, beta, **options)
             return functional.fused_recurrent_gated_delta_rule(q, k, v, g, beta=beta, **options)
 
-        low, middle, high = (1e3 * t for t in _seconds(place, call))
+        low, middle, high = (1e3 * t for t in quartiles(place, call))
         count = shape[0] * shape[1]
         yield (
             f"{name:8} {count:6} tokens  {middle:9.3f} ms ({low:.3f} to {high:.3f})  "

@@ -36,7 +36,7 @@ class Chart:
         self.name = name
         self.label = label
         self._matplotlib = matplotlib
-        self._settings = {"svg.fonttype": "none", "svg.hashsalt": name, "font.size": 9}
+        self._settings: Any = {"svg.fonttype": "none", "svg.hashsalt": name, "font.size": 9}
         with matplotlib.rc_context(self._settings):
             self.figure = Figure(figsize=(width, height), layout="constrained")
             FigureCanvasSVG(self.figure)

@@ -6,7 +6,9 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from .. import _library, cases
+import sluice
+
+from .. import cases
 from . import (
     environment,
     first_call,
@@ -44,7 +46,7 @@ class Plan:
     def fingerprint(self) -> dict[str, Any]:
         """What finished parts must agree in with a report that takes them over."""
         return {
-            "version": _library.__version__,
+            "version": sluice.__version__,
             "commit": self.commit,
             "device": environment.device_name(self.facts),
             "quick": self.quick,
@@ -56,8 +58,7 @@ class Plan:
         listed: list[Part] = [("operators", lambda step: self._operators())]
         for dtype in self.manifest["ladder"]["limits"]:
             listed.append((f"accuracy {dtype}", self._accuracy(dtype)))
-            if stages.installed():
-                listed.append((f"stages {dtype}", self._stages(dtype)))
+            listed.append((f"stages {dtype}", self._stages(dtype)))
         listed.append(("first call", lambda step: first_call.measure(self.device)))
         if not self.speed:
             return listed
@@ -77,8 +78,8 @@ class Plan:
         report = cases.self_check(self.device)
         rows = [
             {"case": v.case, "kernel": report.kernels[v.case], "tensor": v.tensor}
-            | {"whole": v.whole, "head": v.head, "window": v.window}
-            | {"limit": v.tolerance, "passed": v.passed}
+            | dict(zip(("whole", "head", "window"), v.errors))
+            | {"limit": v.limits[0], "passed": v.passed}
             for v in report.verdicts
         ]
         return {"rows": rows, "refused": report.unsupported}
@@ -159,7 +160,7 @@ def assemble(plan: Plan, results: dict[str, Any], folders: list[pathlib.Path]) -
             add(record, False, f"{folder.name}/{file}")
     return {
         "schema": SCHEMA,
-        "version": _library.__version__,
+        "version": sluice.__version__,
         "date": environment.now(),
         "quick": plan.quick,
         "device": environment.device_name(plan.facts),

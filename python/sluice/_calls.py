@@ -1,0 +1,18 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The extension's function of each operator."""
+
+from . import _core
+
+CALLS = {
+    name: getattr(_core, name)
+    for name in (
+        "chunk_forward",
+        "recurrent_step",
+        "causal_conv1d",
+        "gated_rms_norm",
+        "layer_prefill",
+        "layer_decode",
+        "chunk_stage",
+        "chunk_backward",
+    )
+}

@@ -1,0 +1,21 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Case files: recorded inputs and answers in safetensors files (docs/case-format.md), and `verify`,
+which runs Sluice on them. conformance/check.py reads the files and judges; the wheel has it as
+`sluice_tools.check`. Needs NumPy, and torch for a GPU."""
+
+from ..check import Case, Verdict, judge, read_cases
+from .execute import execute
+from .self_check import self_check_cases
+from .verify import Report, self_check, verify
+
+__all__ = [
+    "Case",
+    "Report",
+    "Verdict",
+    "execute",
+    "judge",
+    "read_cases",
+    "self_check",
+    "self_check_cases",
+    "verify",
+]

@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command-line tool of the Python package: python -m sluice --help."""
+
+import argparse
+import sys
+from typing import Any
+
+import sluice
+
+_EXAMPLES = """examples:
+  python -m sluice info
+  python -m sluice verify
+  python -m sluice verify tests/golden/hf_prefill.safetensors examples/data/*.safetensors
+  python -m sluice verify --device cuda --filter model tests/golden/hf_prefill.safetensors
+  python -m sluice verify --against my_results.safetensors tests/golden/hf_prefill.safetensors
+  python -m sluice bench --tokens 2048 --batch 8
+  python -m sluice report --quick -o report.html
+
+exit status: 0 done, 1 wrong results or an error, 2 unknown arguments, 3 not supported here
+"""
+
+
+def _info(arguments: argparse.Namespace) -> int:
+    for key, value in sluice.info().items():
+        print(f"{key:18} {value}")
+    for entry in sluice.implementations():
+        here = "here" if entry["available"] else f"not here: {entry['requirement']}"
+        print(f"{entry['name']:18} {entry['description']} ({here})")
+    return 0
+
+
+def _verify(arguments: argparse.Namespace) -> int:
+    from . import cases
+
+    if arguments.files:
+        report = cases.verify(
+            arguments.files,
+            device=arguments.device,
+            implementation=arguments.implementation,
+            filter=arguments.filter,
+            against=arguments.against,
+        )
+    else:
+        report = cases.self_check(arguments.device, arguments.implementation)
+    print(report)
+    if report.failed:
+        return 1
+    return 3 if report.unsupported else 0
+
+
+def _bench(arguments: argparse.Namespace) -> int:
+    from .bench import rows
+
+    if arguments.threads is not None:
+        sluice.set_num_threads(arguments.threads)
+    for line in rows(
+        arguments.device,
+        arguments.heads,
+        arguments.value_heads,
+        arguments.dim,
+        arguments.tokens,
+        arguments.batch,
+    ):
+        print(line, flush=True)
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m sluice",
+        description="Sluice: gated linear attention on CPUs and GPUs.",
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"sluice {sluice.__version__}")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+
+    info = commands.add_parser("info", help="version, machine, implementations")
+    info.set_defaults(run=_info)
+
+    verify = commands.add_parser(
+        "verify",
+        help="compare case files with their recorded results (needs NumPy)",
+        description="Runs the cases of FILE.. (docs/case-format.md) in float32 and compares "
+        "with the recorded results. Without files: every operator on random inputs "
+        "against the reference.",
+    )
+    verify.add_argument("files", nargs="*", metavar="FILE")
+    verify.add_argument("--device", default="cpu", help="cpu, or cuda (needs torch)")
+    verify.add_argument("--implementation", default="auto", help="auto, cpu, cuda, reference, ..")
+    verify.add_argument("--filter", default="", help="only cases whose name contains this")
+    verify.add_argument("--against", metavar="RESULTS", help="compute nothing: check these results")
+    verify.set_defaults(run=_verify)
+
+    bench = commands.add_parser(
+        "bench",
+        help="a quick look at prefill and decode times (needs NumPy)",
+        description="Times prefill of one sequence and one decode step of a batch.",
+    )
+    bench.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
+    for name, default, text in (
+        ("heads", 16, "key heads H"),
+        ("value-heads", 32, "value heads HV"),
+        ("dim", 128, "head dimensions K = V"),
+        ("tokens", 1024, "tokens of the prefill"),
+        ("batch", 4, "sequences of the decode step"),
+    ):
+        bench.add_argument(f"--{name}", type=int, default=default, help=f"{text} ({default})")
+    bench.add_argument("--threads", type=int, help="threads of the CPU backend")
+    bench.set_defaults(run=_bench)
+    _add_report(commands)
+    return parser
+
+
+def _add_report(commands: Any) -> None:
+    """The report, whose modules need NumPy."""
+    try:
+        from .report import command
+    except ImportError as error:
+        report = commands.add_parser("report", help="accuracy and speed as a page (needs NumPy)")
+        report.set_defaults(run=_missing, error=str(error))
+    else:
+        command.add(commands)
+
+
+def _missing(arguments: argparse.Namespace) -> int:
+    raise ImportError(arguments.error)
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Runs one command; returns the exit status."""
+    arguments = _parser().parse_args(argv)
+    try:
+        return int(arguments.run(arguments))
+    except (sluice.Error, ValueError, OSError, ImportError) as error:
+        print(f"sluice: {error}", file=sys.stderr)
+        return 3 if isinstance(error, NotImplementedError | ImportError) else 1
