@@ -10,6 +10,10 @@ set(CMAKE_CUDA_VISIBILITY_PRESET hidden)
 set(CMAKE_VISIBILITY_INLINES_HIDDEN ON)
 set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
 find_package(Threads REQUIRED)
+if(SLUICE_COMPILE_SECONDS)
+  set_property(GLOBAL PROPERTY
+    RULE_LAUNCH_COMPILE "${PROJECT_SOURCE_DIR}/cmake/compile_seconds.sh <OBJECT>")
+endif()
 
 add_library(sluice_flags INTERFACE)
 set(warnings -Wall -Wextra -Wpedantic -Wconversion -Wsign-conversion -Wshadow)

@@ -1,26 +1,27 @@
 #!/usr/bin/env bash
-# Builds Sluice and runs every test that this machine can run. CUDA tests say why they are skipped
-# where there is no GPU.
-#   scripts/test.sh [build directory] [ctest arguments...]     (default: build/release)
+# Builds Sluice and runs every test that this machine can run.
+#
+#   scripts/test.sh [--cuda WHEN] [BUILD_DIRECTORY] [CTEST_ARGUMENT...]     (default: build/release)
+#
+# It takes at most 12 minutes on two cores. --cuda says when the CUDA kernels are built, as in
+# scripts/quickstart.sh (gpu, nvcc, on, off; default gpu); their tests say why they are skipped where
+# there is no GPU.
+#
+# Examples:
+#   scripts/test.sh                              every test
+#   scripts/test.sh build/release -R parity      the suites of that name
+#   scripts/test.sh --cuda nvcc                  also compiles the CUDA kernels, where nvcc is found
 set -euo pipefail
 cd "$(dirname "$0")/.."
-source scripts/packages.sh
-build=${1:-build/release}
-shift || true
-mkdir -p "$build"
-log=$build/build.log
+source scripts/build.sh
+parse_build_options "$@"
 
+announce_build "$((CPU_SECONDS_TOOL + CPU_SECONDS_TESTS))"
 # shellcheck disable=SC2086
 install_packages $SLUICE_BUILD_PACKAGES $SLUICE_TEST_PACKAGES
-
-echo "building in $build (log: $log)"
-if ! {
-  cmake -S . -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DSLUICE_BUILD_TESTS=ON &&
-    cmake --build "$build"
-} >"$log" 2>&1; then
-  tail -60 "$log"
-  exit 1
-fi
+configure_build -DSLUICE_BUILD_TESTS=ON
+run_build
 progress=()
 [ -t 1 ] && progress=(--progress)
-ctest --test-dir "$build" --output-on-failure --no-tests=error -j "$(nproc)" "${progress[@]}" "$@"
+ctest --test-dir "$build" --output-on-failure --no-tests=error -j "$(nproc)" "${progress[@]}" \
+  "${rest[@]}"

@@ -55,7 +55,7 @@ void check_alias(Checker& c, const char* initial_name, const Tensor& initial,
 void check_window(Checker& c, const CausalConvProblem& p, int64_t tokens) noexcept {
   if (c.ok() && p.L < p.W - 2 + tokens) {
     c.fail("conv state columns L = %lld, expected >= %lld (W - 2 + tokens, with num_accepted)",
-           static_cast<ll>(p.L), static_cast<ll>(p.W - 2 + tokens));
+           static_cast<ll>(p.L), static_cast<ll>(p.W) - 2 + tokens);
   }
 }
 
@@ -204,7 +204,7 @@ void check_pool(Checker& c, const char* name, const Tensor& pool, const DeltaRul
   }
   if (c.ok() && pool.shape[0] > 1 && pool.stride[0] < p.HV * p.K * p.V) {
     c.fail("%s.stride[0] = %lld, expected >= %lld (slots may not overlap)", name,
-           static_cast<ll>(pool.stride[0]), static_cast<ll>(p.HV * p.K * p.V));
+           static_cast<ll>(pool.stride[0]), static_cast<ll>(p.HV) * p.K * p.V);
   }
 }
 
