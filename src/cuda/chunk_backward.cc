@@ -47,7 +47,7 @@ StageParams lower_stages(const DeltaRuleProblem& p) noexcept {
   s.row_step = is_vk ? 1 : p.V;
   s.column_step = is_vk ? p.K : 1;
   s.C = static_cast<int32_t>(C);
-  s.columns = stages::kColumns;
+  s.columns = device::kColumns;
   s.scale = static_cast<float>(p.scale);
   s.head_map_cyclic = p.head_map == SLUICE_HEAD_MAP_CYCLIC;
   s.has_gates = present(p.gate);

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""Checks that each room includes only what docs/architecture.md allows it, that no modules of the
-Python packages import each other in a circle, that sources are ASCII and that no file is over its
-length. Reads the #include and import lines of every source; exits 1 on a finding."""
+"""Checks that each room includes only what docs/architecture.md allows it, that no family of kernels
+includes another one's files, that no modules of the Python packages import each other in a circle,
+that sources are ASCII and that no file is over its length. Reads the #include and import lines of
+every source; exits 1 on a finding."""
 
 import ast
 import graphlib
@@ -22,13 +23,15 @@ ALLOWED = {
     "src/ref": ["ref/", "core/", "sluice/"],
     "src/cpu": ["cpu/", "core/", "sluice/", "hwy/"],
     "src/cuda/ptx": ["cuda/ptx/", "cuda.h", "cuda", "cuda/ptx"],
-    "src/cuda/tile": ["cuda/", "cuda.h", "cuda_", "core/"],
+    "src/cuda/tile": ["cuda/ptx/", "cuda/tile/", "cuda.h", "cuda_", "core/"],
+    "src/cuda/device": ["cuda/device/", "cuda/ptx/", "cuda/tile/", "cuda.h", "cuda_"],
     "src/cuda": ["cuda/", "core/", "sluice/", "cuda.h", "cuda_"],
     "src/io": ["io/", "core/numeric.hpp", "sluice/", "nlohmann/"],
     "src/check": ["check/", "core/numeric.hpp", "sluice/", "cuda_"],
     "tools": ["tools/", "sluice/", "io/", "check/", "CLI/", "fmt/", "nlohmann/", "ggml", "cuda_"],
 }
 SYSTEM = re.compile(r"^[a-z_0-9]+(\.h)?$|^sys/|^linux/")  # standard and POSIX headers
+KERNELS = re.compile(r"^(?:src/)?cuda/kernels/(\w+)/")  # a family of kernels
 
 
 def room_of(path: str) -> str | None:
@@ -63,6 +66,9 @@ def check_file(path: pathlib.Path) -> list[str]:
         local = quoted and "/" not in include and (path.parent / include).exists()
         if not (system or allowed or local):
             findings.append(f"{name}: includes {include}, which {room} may not")
+        own, other = KERNELS.match(name), KERNELS.match(include)
+        if own and other and own[1] != other[1]:
+            findings.append(f"{name}: includes {include}, of another family of kernels")
     return findings
 
 

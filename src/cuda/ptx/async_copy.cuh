@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-#include "cuda/ptx/address.cuh"
+#include "cuda/ptx/barrier.cuh"
 
 namespace sluice::cuda::ptx {
 

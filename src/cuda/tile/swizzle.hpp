@@ -13,6 +13,8 @@
 
 namespace sluice::cuda::tile {
 
+/// Shared memory that a CTA may have on sm_90.
+inline constexpr uint32_t kSharedBytesSm90 = 227 * 1024;
 /// Bytes of one row of a swizzled tile: 64 elements of 16 bits.
 inline constexpr uint32_t kRowBytes = 128;
 /// Bytes of one swizzle atom: 8 rows. Tiles are aligned to it.

@@ -18,7 +18,7 @@ namespace sluice::cuda::backward {
 
 struct LocalMemory {
   PlainOperands operands;
-  float G[stages::kMostTokens];
+  float G[device::kMostTokens];
   Square P;
 };
 
@@ -32,15 +32,15 @@ __global__ void __launch_bounds__(kThreads, 2)
   device::follow();
   const StageParams& p = b.stage;
   for (int64_t item = blockIdx.x; item < items; item += gridDim.x) {
-    const Chunk chunk = stages::chunk_of(p, item / p.HV);
+    const Chunk chunk = device::chunk_of(p, item / p.HV);
     const int64_t head = item % p.HV;
     const int n = chunk.tokens;
     if (n == 0) continue;
-    if (threadIdx.x < 32) stages::load_sums(p, chunk, head, s.G);
+    if (threadIdx.x < 32) device::load_sums(p, chunk, head, s.G);
     __syncthreads();
     for (int column0 = 0; column0 < kTokens; column0 += kPlainColumns) {
       PlainPart scores{};
-      stages::multiply_keys(p, s.operands, chunk, stages::key_head(p, head), p.q, 0, column0,
+      device::multiply_keys(p, s.operands, chunk, device::key_head(p, head), p.q, 0, column0,
                             &scores);
       scores.for_each([&](int i, int column, float x) {
         const int j = column0 + column;
@@ -62,7 +62,7 @@ __global__ void __launch_bounds__(kThreads, 2)
 
 struct ChainMemory {
   PlainOperands operands;
-  float G[stages::kMostTokens];
+  float G[device::kMostTokens];
   float dN[kTokens][kPlainColumns];
 };
 
@@ -113,7 +113,7 @@ __device__ __forceinline__ void chain_values(const BackwardParams& b, ChainMemor
                                              const Chunk& chunk, const ChainWork& work,
                                              const float* D) {
   const StageParams& p = b.stage;
-  const ChunkRows k = chunk_rows(p.k, chunk, stages::key_head(p, work.head), p.K);
+  const ChunkRows k = chunk_rows(p.k, chunk, device::key_head(p, work.head), p.K);
   const ChunkRows local = chunk_rows(b.dN, chunk, work.head, p.V);
   PlainPart tile{};
   multiply_plain<Inner::kTerm, Inner::kOther>(
@@ -133,7 +133,7 @@ __device__ __forceinline__ void chain_update(const BackwardParams& b, ChainMemor
                                              const Chunk& chunk, const ChainWork& work, float* D) {
   const StageParams& p = b.stage;
   const int n = chunk.tokens;
-  const ChunkRows q = chunk_rows(p.q, chunk, stages::key_head(p, work.head), p.K);
+  const ChunkRows q = chunk_rows(p.q, chunk, device::key_head(p, work.head), p.K);
   const ChunkRows d_o = chunk_rows(b.d_o, chunk, work.head, p.V);
   const ChunkRows w = chunk_rows(p.w, chunk, work.head, p.K);
   for (int row0 = 0; row0 < p.K; row0 += kTokens) {
@@ -169,16 +169,16 @@ __global__ void __launch_bounds__(kThreads, 2)
     ChainWork work{item / slices % p.HV, item % slices * kPlainColumns, 0};
     work.columns = static_cast<int>(min(p.V - work.first_column, int64_t{kPlainColumns}));
     Chunk chunk;
-    const int64_t seq = item / slices / p.HV, tokens = stages::tokens_of(p, seq, &chunk);
-    const int64_t first = chunk.row, before = stages::chunks_before(p, seq);
+    const int64_t seq = item / slices / p.HV, tokens = device::tokens_of(p, seq, &chunk);
+    const int64_t first = chunk.row, before = device::chunks_before(p, seq);
     load_last(b, work, seq, D);
     for (chunk.number = (tokens + kTokens - 1) / kTokens - 1; chunk.number >= 0; --chunk.number) {
       const int64_t done = chunk.number * kTokens;
       chunk.row = first + done;
       chunk.tokens = static_cast<int>(min(tokens - done, int64_t{kTokens}));
-      if (threadIdx.x < 32) stages::load_sums(p, chunk, work.head, s.G);
+      if (threadIdx.x < 32) device::load_sums(p, chunk, work.head, s.G);
       auto* const to =
-          static_cast<float*>(b.dh.data) + stages::state_at(p, chunk, before, work.head);
+          static_cast<float*>(b.dh.data) + device::state_at(p, chunk, before, work.head);
       for_each_state(p, work, [&](int k, int column) {
         to[element_of(p, work, k, column)] = D[k * kPlainColumns + column];
       });

@@ -12,12 +12,12 @@
 #ifndef SLUICE_CUDA_KERNELS_BACKWARD_CHAIN_TILES_CUH_
 #define SLUICE_CUDA_KERNELS_BACKWARD_CHAIN_TILES_CUH_
 
+#include "cuda/device/row_copies.cuh"
 #include "cuda/kernels/backward/tiles.cuh"
-#include "cuda/kernels/stages/row_copies.cuh"
 
 namespace sluice::cuda::backward {
 
-using stages::RowCopies;
+using device::RowCopies;
 
 template <int kRing>
 struct ChainTiles {
@@ -27,10 +27,10 @@ struct ChainTiles {
   };
   Block ring[kRing];
   RowTiles D;
-  float G[stages::kMostTokens];
+  float G[device::kMostTokens];
 };
-static_assert(sizeof(ChainTiles<stages::kWideRing>) <= chain_tile_bytes(false));
-static_assert(sizeof(ChainTiles<stages::kNarrowRing>) <= chain_tile_bytes(true));
+static_assert(sizeof(ChainTiles<device::kWideRing>) <= chain_tile_bytes(false));
+static_assert(sizeof(ChainTiles<device::kNarrowRing>) <= chain_tile_bytes(true));
 
 /// What a CTA works on.
 struct TileChainWork {
@@ -41,14 +41,14 @@ struct TileChainWork {
 };
 
 template <int kTiles>
-using Gradient = stages::StatePart<kWidths, kTiles>;
+using Gradient = device::StatePart<kWidths, kTiles>;
 
 /// Calls use(element of a pool's slot, number of D) for every number of a lane.
 template <int kTiles, class Use>
 __device__ __forceinline__ void for_each_element(const StageParams& p, const TileChainWork& work,
                                                  Gradient<kTiles>& D, const Use& use) {
-  const int64_t column = work.column + 8 * kTiles * (stages::warp() / 4);
-  stages::for_each_state_number<kWidths, kTiles>(D, [&](int k, int c, float& x) {
+  const int64_t column = work.column + 8 * kTiles * (tile::warp() / 4);
+  device::for_each_state_number<kWidths, kTiles>(D, [&](int k, int c, float& x) {
     use(work.head * p.K * p.V + k * p.row_step + (column + c) * p.column_step, x);
   });
 }
@@ -59,9 +59,9 @@ struct ChainRows {
   RowCopies<64> k, w, q;
   RowCopies<kColumns> d_o, from, to;  ///< from, to: dN, read ahead of what is written
   __device__ __forceinline__ ChainRows(const BackwardParams& b, const TileChainWork& work)
-      : k(b.stage.k, work.last, stages::key_head(b.stage, work.head), 0),
+      : k(b.stage.k, work.last, device::key_head(b.stage, work.head), 0),
         w(b.stage.w, work.last, work.head, 0),
-        q(b.stage.q, work.last, stages::key_head(b.stage, work.head), 0),
+        q(b.stage.q, work.last, device::key_head(b.stage, work.head), 0),
         d_o(b.d_o, work.last, work.head, work.column),
         from(b.dN, work.last, work.head, work.column),
         to(b.dN, work.last, work.head, work.column) {}
@@ -86,11 +86,11 @@ struct ChainRows {
 template <int kColumns>
 __device__ __forceinline__ void store_gradient(const BackwardParams& b, const TileChainWork& work,
                                                const RowTiles& D, int number) {
-  using Map = stages::PieceMap<kColumns>;
+  using Map = device::PieceMap<kColumns>;
   Chunk chunk = work.last;
   chunk.number = number;
   auto* const to = static_cast<uint16_t*>(b.dh.data) +
-                   stages::state_at(b.stage, chunk, work.before, work.head) + work.column +
+                   device::state_at(b.stage, chunk, work.before, work.head) + work.column +
                    Map::row() * b.stage.V + 8 * Map::piece();
 #pragma unroll
   for (int i = 0; i < kWidths * Map::kEach; ++i) {
@@ -104,12 +104,12 @@ __device__ __forceinline__ void store_gradient(const BackwardParams& b, const Ti
 __device__ __forceinline__ float request_sum(const StageParams& p, const TileChainWork& work,
                                              int number) {
   const auto token = static_cast<int>(threadIdx.x);
-  if (p.g_cumsum.data == nullptr || token >= stages::kMostTokens || number < 0) return 0.0f;
+  if (p.g_cumsum.data == nullptr || token >= device::kMostTokens || number < 0) return 0.0f;
   Chunk chunk = work.last;
   const int back = work.chunks - 1 - number;
   chunk.row -= int64_t{kTokens} * back;
   if (back > 0) chunk.tokens = kTokens;
-  return stages::token_number(p.g_cumsum, chunk, work.head, min(token, chunk.tokens - 1));
+  return device::token_number(p.g_cumsum, chunk, work.head, min(token, chunk.tokens - 1));
 }
 
 /// dN of the warp's 16 rows and 8 kTiles columns, rounded, in the place of what is inside the
@@ -118,15 +118,15 @@ template <class Io, int kTiles, int kRing>
 __device__ __forceinline__ void complete_values(const BackwardParams& b, ChainTiles<kRing>& s,
                                                 int turn) {
   auto& block = s.ring[turn];
-  const int row = 16 * (stages::warp() % 4), column = 8 * kTiles * (stages::warp() / 4);
+  const int row = 16 * (tile::warp() % 4), column = 8 * kTiles * (tile::warp() / 4);
   Part<kTiles> part;
-  stages::clear<kTiles>(part);
+  tile::clear<kTiles>(part);
 #pragma unroll
   for (int w = 0; w < kWidths; ++w) {
     product<Io, false, false, kTiles>(part, block.k.at(w), row, s.D.at(w), column);
   }
-  const float* const G = s.G + row + stages::lane_row();
-  const float last = s.G[stages::kMostTokens - 1];
+  const float* const G = s.G + row + tile::lane_row();
+  const float last = s.G[device::kMostTokens - 1];
   scale_rows<kTiles>(part, decay(last - G[0]), decay(last - G[8]));
   const float low = b.stage.scale * decay(G[0]), high = b.stage.scale * decay(G[8]);
   const uint32_t d_o = ptx::shared_address(block.d_o);
@@ -135,30 +135,30 @@ __device__ __forceinline__ void complete_values(const BackwardParams& b, ChainTi
     x += inside.x, y += inside.y;
     const float2 given = pair_at<Io>(block.d_o, row + i, column + j);
     const float factor = i >= 8 ? high : low;
-    ptx::store_shared_4(stages::pair_address(d_o, row + i, column + j),
+    ptx::store_shared_4(tile::pair_address(d_o, row + i, column + j),
                         tile::Packed<Io>::pack(given.x * factor, given.y * factor));
   });
-  stages::put_part<Io, kTiles>(ptx::shared_address(block.dN), row, column, part);
+  tile::put_part<Io, kTiles>(ptx::shared_address(block.dN), row, column, part);
 }
 
 /// D += q^T d_o - w^T dN of a block.
 template <class Io, int kTiles, class Block>
 __device__ __forceinline__ void add_chunk(bool delta_rule, Gradient<kTiles>& D,
                                           const Block& block) {
-  const int row = 16 * (stages::warp() % 4), column = 8 * kTiles * (stages::warp() / 4);
+  const int row = 16 * (tile::warp() % 4), column = 8 * kTiles * (tile::warp() / 4);
   const uint32_t dN = ptx::shared_address(block.dN), d_o = ptx::shared_address(block.d_o);
 #pragma unroll
   for (int term = 0; term < 64; term += 16) {
 #pragma unroll
     for (int w = 0; w < kWidths; ++w) {
       uint32_t a[4];
-      stages::load_left_turned(a, block.q.at(w), row, term);
-      stages::multiply_step<Io, false, kTiles>(D[w], a, d_o, term, column);
+      tile::load_left_turned(a, block.q.at(w), row, term);
+      tile::multiply_step<Io, false, kTiles>(D[w], a, d_o, term, column);
       if (!delta_rule) continue;
-      stages::load_left_turned(a, block.w.at(w), row, term);
+      tile::load_left_turned(a, block.w.at(w), row, term);
 #pragma unroll
       for (uint32_t& pair : a) pair ^= 0x80008000u;  // both numbers change their sign
-      stages::multiply_step<Io, false, kTiles>(D[w], a, dN, term, column);
+      tile::multiply_step<Io, false, kTiles>(D[w], a, dN, term, column);
     }
   }
 }
@@ -168,7 +168,7 @@ template <class Io, int kTiles, int kRing>
 __device__ __forceinline__ void walk_back(const BackwardParams& b, const TileChainWork& work,
                                           ChainTiles<kRing>& s, Gradient<kTiles>& D) {
   constexpr int kColumns = 16 * kTiles, kAhead = kRing - 1;
-  const int column = 8 * kTiles * (stages::warp() / 4), last = work.chunks - 1;
+  const int column = 8 * kTiles * (tile::warp() / 4), last = work.chunks - 1;
   const auto tokens = [&](int number) { return number == last ? work.last.tokens : kTokens; };
   ChainRows<kColumns> rows(b, work);
 #pragma unroll
@@ -177,15 +177,15 @@ __device__ __forceinline__ void walk_back(const BackwardParams& b, const TileCha
   for (int number = last, turn = 0; number >= 0; --number, turn = (turn + 1) % kRing) {
 #pragma unroll
     for (int w = 0; w < kWidths; ++w) {
-      stages::put_part<Io, kTiles>(s.D.at(w), 16 * (stages::warp() % 4), column, D[w]);
+      tile::put_part<Io, kTiles>(s.D.at(w), 16 * (tile::warp() % 4), column, D[w]);
     }
-    if (threadIdx.x < stages::kMostTokens) s.G[threadIdx.x] = sum;
+    if (threadIdx.x < device::kMostTokens) s.G[threadIdx.x] = sum;
     sum = request_sum(b.stage, work, number - 1);
     ptx::wait_for_copies<kAhead - 1>();
     __syncthreads();  // SYNC: tokens, D and G are there, nobody reads the last turn's tokens
     rows.request(b, s.ring[(turn + kAhead) % kRing], number - kAhead, tokens(number - kAhead));
     store_gradient<kColumns>(b, work, s.D, number);
-    stages::scale_carried<kWidths, kTiles>(D, decay(s.G[stages::kMostTokens - 1]));
+    device::scale_carried<kWidths, kTiles>(D, decay(s.G[device::kMostTokens - 1]));
     complete_values<Io, kTiles>(b, s, turn);
     __syncthreads();  // SYNC: dN and d_o are there, nobody reads D or G
     rows.to.store(s.ring[turn].dN, tokens(number));
@@ -199,7 +199,7 @@ template <class Io, int kTiles>
 __global__ void __launch_bounds__(kThreads, 1)
     chain_tiles_kernel(const __grid_constant__ BackwardParams b, int64_t items) {
   extern __shared__ __align__(1024) uint8_t dynamic_shared[];
-  constexpr int kRing = kTiles == 4 ? stages::kWideRing : stages::kNarrowRing;
+  constexpr int kRing = kTiles == 4 ? device::kWideRing : device::kNarrowRing;
   auto& s = *reinterpret_cast<ChainTiles<kRing>*>(dynamic_shared);
   const StageParams& p = b.stage;
   const int64_t slices = p.V / (16 * kTiles);
@@ -209,8 +209,8 @@ __global__ void __launch_bounds__(kThreads, 1)
     work.head = item / slices % p.HV;
     work.column = item % slices * (16 * kTiles);
     work.seq = item / slices / p.HV;
-    const int64_t tokens = stages::tokens_of(p, work.seq, &work.last);
-    work.before = stages::chunks_before(p, work.seq);
+    const int64_t tokens = device::tokens_of(p, work.seq, &work.last);
+    work.before = device::chunks_before(p, work.seq);
     work.chunks = static_cast<int>((tokens + kTokens - 1) / kTokens);
     work.last.row += int64_t{kTokens} * (work.chunks - 1);
     work.last.tokens = static_cast<int>(tokens - int64_t{kTokens} * (work.chunks - 1));

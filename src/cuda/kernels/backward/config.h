@@ -5,24 +5,24 @@
 
 #include <cstdint>
 
-#include "cuda/kernels/stages/config.h"
+#include "cuda/device/stage_shapes.h"
 
 namespace sluice::cuda::backward {
 
-inline constexpr int kTokens = 64;  ///< of a chunk, and rows of a tile: stages::kPlainRows
-inline constexpr int kThreads = stages::kPlainThreads;
+inline constexpr int kTokens = 64;  ///< of a chunk, and rows of a tile: device::kPlainRows
+inline constexpr int kThreads = device::kPlainThreads;
 inline constexpr int kWarps = kThreads / 32;
 inline constexpr int64_t kOperandBytes =
-    4 * 16 * (stages::kPlainRows + 4 + stages::kPlainColumns + 2);
+    4 * 16 * (device::kPlainRows + 4 + device::kPlainColumns + 2);
 /// Shared bytes: operands, G of 128 tokens, a square.
 inline constexpr int64_t kLocalBytes = kOperandBytes + 4 * 128 + 4 * kTokens * (kTokens + 1);
 /// Operands, G of 128 tokens, dN of 64 x 32; D comes on top.
 inline constexpr int64_t kChainBytes =
-    kOperandBytes + 4 * 128 + 4 * kTokens * stages::kPlainColumns;
+    kOperandBytes + 4 * 128 + 4 * kTokens * device::kPlainColumns;
 /// Operands, G and beta of 128 tokens, three squares, five numbers a token and one a warp.
 inline constexpr int64_t kGradientBytes =
     kOperandBytes + 8 * 128 + 3 * 4 * kTokens * (kTokens + 1) + 4 * (5 * kTokens + kWarps);
-inline constexpr int64_t kMaxK = stages::kPlainMaxK;
+inline constexpr int64_t kMaxK = device::kPlainMaxK;
 inline constexpr int64_t kNarrowK = 128;  ///< kernels of rows have instances for K up to this
 
 // ------------------------------------------------------- 16-bit numbers, by tensor cores ----
@@ -30,14 +30,14 @@ inline constexpr int64_t kNarrowK = 128;  ///< kernels of rows have instances fo
 inline constexpr int64_t kTileSize = 128;  ///< K and V
 inline constexpr int kLocalThreads = 128;
 /// Shared bytes: q, k, d_o; G of 128 tokens.
-inline constexpr int64_t kLocalTileBytes = 6 * stages::kTileBytes + 1024;
+inline constexpr int64_t kLocalTileBytes = 6 * device::kTileBytes + 1024;
 /// Blocks of k, w, q, dN and d_o; D, G. narrow: a CTA has 32 columns of V, else 64.
 constexpr int64_t chain_tile_bytes(bool narrow) noexcept {
-  const int64_t blocks = narrow ? stages::kNarrowRing : stages::kWideRing;
-  return (8 * blocks + 2) * stages::kTileBytes + 1024;
+  const int64_t blocks = narrow ? device::kNarrowRing : device::kWideRing;
+  return (8 * blocks + 2) * device::kTileBytes + 1024;
 }
 /// d_o, N and Y twice, q, k, S, D and three squares; G and beta twice, ten sums a token.
-inline constexpr int64_t kGradientTileBytes = 27 * stages::kTileBytes + 4 * 1024;
+inline constexpr int64_t kGradientTileBytes = 27 * device::kTileBytes + 4 * 1024;
 
 }  // namespace sluice::cuda::backward
 

@@ -4,13 +4,13 @@
 #ifndef SLUICE_CUDA_KERNELS_BACKWARD_GATES_CUH_
 #define SLUICE_CUDA_KERNELS_BACKWARD_GATES_CUH_
 
+#include "cuda/device/chunks.cuh"
 #include "cuda/kernels/backward/config.h"
 #include "cuda/kernels/backward/params.h"
-#include "cuda/kernels/stages/work.cuh"
 
 namespace sluice::cuda::backward {
 
-using stages::at, stages::Chunk;
+using device::at, device::Chunk;
 
 __device__ __forceinline__ float warp_sum(float x) {
 #pragma unroll
@@ -40,7 +40,7 @@ __device__ __forceinline__ void put_float(const TokenRows& rows, int64_t batch, 
 
 /// Rows of a batch entry that belong to sequences.
 __device__ __forceinline__ int64_t rows_in_use(const StageParams& p) {
-  return p.cu_seqlens.data == nullptr ? p.T : stages::first_row(p, p.N);
+  return p.cu_seqlens.data == nullptr ? p.T : device::first_row(p, p.N);
 }
 
 __device__ __forceinline__ float head_number(const HeadScalar& v, int64_t head) {

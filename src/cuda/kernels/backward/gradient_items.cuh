@@ -41,11 +41,11 @@ __device__ __forceinline__ GradientItem find_item(const StageParams& p, int64_t 
                                                   int64_t* number) {
   GradientItem item{};
   for (; *number < items; *number += gridDim.x) {
-    item.chunk = stages::chunk_of(p, *number / p.HV);
+    item.chunk = device::chunk_of(p, *number / p.HV);
     item.head = *number % p.HV;
     if (item.chunk.tokens == 0) continue;
-    const int64_t before = stages::chunks_before(p, item.chunk.seq);
-    item.entry = stages::state_at(p, item.chunk, before, item.head);
+    const int64_t before = device::chunks_before(p, item.chunk.seq);
+    item.entry = device::state_at(p, item.chunk, before, item.head);
     return item;
   }
   item.chunk.tokens = 0;
@@ -60,7 +60,7 @@ struct GradientPart {
   Chunk chunk;
   int64_t head;
   int row, half;  ///< the warp's
-  __device__ __forceinline__ int low() const { return row + stages::lane_row(); }
+  __device__ __forceinline__ int low() const { return row + tile::lane_row(); }
 };
 
 /// Requests a matrix [K][V] of 16-bit numbers.
@@ -70,7 +70,7 @@ __device__ __forceinline__ void request_state(RowTiles (&to)[kWidths], const voi
 #pragma unroll 1
   for (int i = 0; i < kWidths * kWidths; ++i) {
     const int k = i / kWidths, v = i % kWidths;
-    stages::request_matrix<kThreads>(to[k].at(v), from + 64 * (k * V + v), V);
+    device::request_matrix<kThreads>(to[k].at(v), from + 64 * (k * V + v), V);
   }
 }
 
@@ -91,7 +91,7 @@ __device__ __forceinline__ void request_entering(const BackwardParams& b, const 
                                                  GradientTiles& s) {
   if (item.chunk.tokens > 0) {
     if (b.delta_rule) {
-      stages::request_tile<kThreads>(ptx::shared_address(s.L), b.stage.A_inverse, item.chunk,
+      device::request_tile<kThreads>(ptx::shared_address(s.L), b.stage.A_inverse, item.chunk,
                                      item.head, 0, 0);
     }
     request_state(s.S, b.stage.h.data, item.entry, b.stage.V);
@@ -101,7 +101,7 @@ __device__ __forceinline__ void request_entering(const BackwardParams& b, const 
 __device__ __forceinline__ void request_leaving(const BackwardParams& b, const GradientItem& item,
                                                 GradientTiles& s) {
   if (item.chunk.tokens > 0) {
-    const int64_t keys = stages::key_head(b.stage, item.head);
+    const int64_t keys = device::key_head(b.stage, item.head);
     request_rows<kThreads>(s.q, b.stage.q, item.chunk, keys);
     request_rows<kThreads>(s.k, b.stage.k, item.chunk, keys);
     request_state(s.D, b.dh.data, item.entry, b.stage.V);
@@ -116,10 +116,10 @@ __device__ __forceinline__ float request_number(const StageParams& p, const Grad
   if (thread >= 2 * kTokens || last < 0) return 0.0f;
   if (thread < kTokens) {
     if (p.g_cumsum.data == nullptr) return 0.0f;
-    return stages::token_number(p.g_cumsum, item.chunk, item.head, min(token, last));
+    return device::token_number(p.g_cumsum, item.chunk, item.head, min(token, last));
   }
   if (p.beta.data == nullptr || token > last) return 1.0f;
-  return stages::token_number(p.beta, item.chunk, item.head, token);
+  return device::token_number(p.beta, item.chunk, item.head, token);
 }
 __device__ __forceinline__ void put_number(GradientTiles& s, int turn, float x) {
   const auto thread = static_cast<int>(threadIdx.x);

@@ -25,7 +25,7 @@ namespace sluice::cuda::backward {
 template <class Io>
 __device__ __forceinline__ void multiply_tokens(Part<4>& sum, const GradientPart& part,
                                                 const RowTiles& left, const RowTiles& right) {
-  stages::clear<4>(sum);
+  tile::clear<4>(sum);
   for (int w = 0; w < kWidths; ++w) {
     product<Io, false, true, 4>(sum, left.at(w), part.row, right.at(w), 32 * part.half);
   }
@@ -43,7 +43,7 @@ __device__ __forceinline__ void token_tile(const BackwardParams& b, const Gradie
     first = i >= j ? b.stage.scale * decay(G[i] - G[j]) * first : 0.0f;
     second = i > j ? b.stage.scale * decay(G[i] - G[j + 1]) * second : 0.0f;
   });
-  stages::put_part<Io, 4>(ptx::shared_address(part.s.X), part.row, 32 * part.half, x);
+  tile::put_part<Io, 4>(ptx::shared_address(part.s.X), part.row, 32 * part.half, x);
 }
 
 /// v of a lane's part of Y, on its way.
@@ -57,7 +57,7 @@ __device__ __forceinline__ LaneValues request_values(const BackwardParams& b,
   const TokenRows& rows = b.stage.values;
   const auto* const from = static_cast<const uint16_t*>(rows.data) +
                            at(rows, part.chunk.batch, part.chunk.row, part.head) + 64 * part.half +
-                           stages::lane_column();
+                           tile::lane_column();
 #pragma unroll
   for (int high = 0; high < 2; ++high) {
     const int i = part.low() + 8 * high;
@@ -77,7 +77,7 @@ __device__ __forceinline__ void value_tile(const BackwardParams& b, const Gradie
                                            const LaneValues& v) {
   using Pack = tile::Packed<Io>;
   Part<8> y;
-  stages::clear<8>(y);
+  tile::clear<8>(y);
   const RowTiles& dN = part.rows.Y;
   if (b.delta_rule) {
     product<Io, true, false, 8>(y, ptx::shared_address(part.s.L), part.row, dN.at(part.half), 0);
@@ -107,7 +107,7 @@ __device__ __forceinline__ void value_tile(const BackwardParams& b, const Gradie
   }
   if (!b.delta_rule) return;
   __syncthreads();  // SYNC: nobody reads dN or L
-  stages::put_part<Io, 8>(dN.at(part.half), part.row, 0, y);
+  tile::put_part<Io, 8>(dN.at(part.half), part.row, 0, y);
 }
 
 /// Z and Z': -stril(Gamma * Y N^T) with and without beta.
@@ -121,9 +121,9 @@ __device__ __forceinline__ void correction_tiles(const GradientPart& part) {
     first = i > j ? -decay(G[i] - G[j]) * first : 0.0f;
     second = i > j + 1 ? -decay(G[i] - G[j + 1]) * second : 0.0f;
   });
-  stages::put_part<Io, 4>(ptx::shared_address(part.s.L), part.row, 32 * part.half, z);
+  tile::put_part<Io, 4>(ptx::shared_address(part.s.L), part.row, 32 * part.half, z);
   scale_rows<4>(z, part.beta[part.low()], part.beta[part.low() + 8]);
-  stages::put_part<Io, 4>(ptx::shared_address(part.s.Z), part.row, 32 * part.half, z);
+  tile::put_part<Io, 4>(ptx::shared_address(part.s.Z), part.row, 32 * part.half, z);
 }
 
 /// rows state^T over all of V: the warp's rows and its 64 columns of K.
@@ -131,7 +131,7 @@ template <class Io>
 __device__ __forceinline__ void multiply_state(Part<8>& sum, const GradientPart& part,
                                                const RowTiles& rows,
                                                const RowTiles (&state)[kWidths]) {
-  stages::clear<8>(sum);
+  tile::clear<8>(sum);
   for (int w = 0; w < kWidths; ++w) {
     product<Io, false, true, 8>(sum, rows.at(w), part.row, state[part.half].at(w), 0);
   }
@@ -206,14 +206,14 @@ __device__ __forceinline__ void put_state_product(GradientTiles& s) {
     }
   }
   sum = warp_sum(sum);
-  if (stages::lane() == 0) s.warps[stages::warp()] = sum;
+  if (tile::lane() == 0) s.warps[tile::warp()] = sum;
 }
 
 /// Gradients of gates and write strengths, by the first warp, which knows what is given of them.
 __device__ __forceinline__ void store_token_gates(const BackwardParams& b, const GradientPart& part,
                                                   const GivenGate (&given)[2]) {
   const GradientTiles& s = part.s;
-  const int lane = stages::lane();
+  const int lane = tile::lane();
   const auto both = [](const HalfSums& sums, int i) { return sums[0][i] + sums[1][i]; };
   const auto strength = [&](int i) { return b.delta_rule ? both(s.correction, i) : 0.0f; };
   const auto gate = [&](int i) {
@@ -226,7 +226,7 @@ __device__ __forceinline__ void store_token_gates(const BackwardParams& b, const
   const float whole = leave + decay(part.G[kTokens - 1]) * product;
   // A lane has two tokens; those after them are of the lanes before.
   const int last = kTokens - 1 - 2 * lane;
-  float dg = whole + stages::sum_before_lane(gate(last) + gate(last - 1));
+  float dg = whole + device::sum_before_lane(gate(last) + gate(last - 1));
 #pragma unroll
   for (int back = 0; back < 2; ++back) {
     const int i = last - back;
@@ -246,7 +246,7 @@ __device__ __forceinline__ void run_item(const BackwardParams& b, const Gradient
   if (threadIdx.x < 32) {
 #pragma unroll
     for (int back = 0; back < 2; ++back) {
-      const int token = kTokens - 1 - 2 * stages::lane() - back;
+      const int token = kTokens - 1 - 2 * tile::lane() - back;
       given[back] = given_gate(b, part.chunk, part.head, token);
     }
   }
@@ -263,7 +263,7 @@ __device__ __forceinline__ void run_item(const BackwardParams& b, const Gradient
   put_state_product<Io>(part.s);
   __syncthreads();  // SYNC: Z is there
   Part<8> dk;
-  stages::clear<8>(dk);
+  tile::clear<8>(dk);
   if (b.delta_rule) {
     correction_part<Io>(dk, part);
     scale_rows<8>(dk, part.beta[part.low()], part.beta[part.low() + 8]);
@@ -299,9 +299,8 @@ __global__ void __launch_bounds__(kThreads, 1)
     request_token_rows(b, next, s.rows[turn ^ 1]);
     put_number(s, turn, own);
     own = request_number(b.stage, next);
-    const GradientPart part{
-        s,          s.rows[turn], s.numbers[turn].G,         s.numbers[turn].beta,
-        item.chunk, item.head,    16 * (stages::warp() % 4), stages::warp() / 4};
+    const GradientPart part{s,          s.rows[turn], s.numbers[turn].G,       s.numbers[turn].beta,
+                            item.chunk, item.head,    16 * (tile::warp() % 4), tile::warp() / 4};
     run_item<Io>(b, part, next);
     item = next;
   }

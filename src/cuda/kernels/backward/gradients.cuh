@@ -37,7 +37,7 @@ struct GradientWork {
 __device__ __forceinline__ GradientWork gradient_work(const BackwardParams& b, const Chunk& chunk,
                                                       int64_t head) {
   const StageParams& p = b.stage;
-  const int64_t keys = stages::key_head(p, head), entry = entry_of(p, chunk, head);
+  const int64_t keys = device::key_head(p, head), entry = entry_of(p, chunk, head);
   return {chunk,
           head,
           chunk_rows(p.q, chunk, keys, p.K),
@@ -53,7 +53,7 @@ __device__ __forceinline__ GradientWork gradient_work(const BackwardParams& b, c
 
 __device__ __forceinline__ void load_token_numbers(const BackwardParams& b, GradientMemory& s,
                                                    const GradientWork& w) {
-  stages::load_numbers(b.stage, w.chunk, w.head, s.numbers);
+  device::load_numbers(b.stage, w.chunk, w.head, s.numbers);
   const auto i = static_cast<int>(threadIdx.x);
   if (i < kTokens) {
     const float* const G = s.numbers.G;
@@ -85,7 +85,7 @@ __device__ __forceinline__ void token_matrix(const BackwardParams& b, GradientMe
   const float* const G = s.numbers.G;
   for (int column0 = 0; column0 < kTokens; column0 += kPlainColumns) {
     PlainPart products{}, tile{};
-    stages::multiply_keys(p, s.operands, w.chunk, stages::key_head(p, w.head), p.q, 0, column0,
+    device::multiply_keys(p, s.operands, w.chunk, device::key_head(p, w.head), p.q, 0, column0,
                           &products);
     multiply_plain<Inner::kTerm, Inner::kTerm>(
         s.operands, &tile, static_cast<int>(p.V),
@@ -146,7 +146,7 @@ __device__ __forceinline__ void correction_matrix(const BackwardParams& b, Gradi
   RowSums by_beta;
   for (int column0 = 0; column0 < kTokens; column0 += kPlainColumns) {
     PlainPart products{}, tile{};
-    stages::multiply_keys(p, s.operands, w.chunk, stages::key_head(p, w.head), p.k, 0, column0,
+    device::multiply_keys(p, s.operands, w.chunk, device::key_head(p, w.head), p.k, 0, column0,
                           &products);
     multiply_plain<Inner::kTerm, Inner::kTerm>(
         s.operands, &tile, static_cast<int>(p.V),
@@ -286,7 +286,7 @@ __global__ void __launch_bounds__(kThreads, 2)
   auto& s = *reinterpret_cast<GradientMemory*>(dynamic_shared);
   device::follow();
   for (int64_t item = blockIdx.x; item < items; item += gridDim.x) {
-    const Chunk chunk = stages::chunk_of(b.stage, item / b.stage.HV);
+    const Chunk chunk = device::chunk_of(b.stage, item / b.stage.HV);
     if (chunk.tokens == 0) continue;
     const GradientWork w = gradient_work(b, chunk, item % b.stage.HV);
     load_token_numbers(b, s, w);

@@ -41,7 +41,7 @@ const void* function_of(Kernel kernel, Variant v) noexcept {
 
 Variant variant_of(Kernel kernel, const BackwardParams& p) noexcept {
   const bool narrow =
-      kernel == Kernel::kChainTiles ? p.stage.columns < stages::kColumns : p.stage.K <= kNarrowK;
+      kernel == Kernel::kChainTiles ? p.stage.columns < device::kColumns : p.stage.K <= kNarrowK;
   return {p.d_o.number == Number::kBfloat16, narrow};
 }
 

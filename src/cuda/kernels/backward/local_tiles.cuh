@@ -16,16 +16,16 @@ namespace sluice::cuda::backward {
 
 struct LocalTiles {
   RowTiles q, k, d_o;
-  float G[stages::kMostTokens];
+  float G[device::kMostTokens];
 };
 static_assert(sizeof(LocalTiles) <= kLocalTileBytes);
 
 /// P^T of 16 keys from `row` on: rows are keys j, columns queries i.
 template <class Io>
-__device__ __forceinline__ stages::LeftPart scores_of_keys(const LocalTiles& s, float scale,
-                                                           int row) {
+__device__ __forceinline__ tile::LeftPart scores_of_keys(const LocalTiles& s, float scale,
+                                                         int row) {
   Part<8> part;
-  stages::clear<8>(part);
+  tile::clear<8>(part);
   for (int w = 0; w < kWidths; ++w) {
     product<Io, false, true, 8>(part, s.k.at(w), row, s.q.at(w), 0);
   }
@@ -35,7 +35,7 @@ __device__ __forceinline__ stages::LeftPart scores_of_keys(const LocalTiles& s, 
     x = i >= j ? scale * decay(s.G[i] - s.G[j]) * x : 0.0f;
     y = i + 1 >= j ? scale * decay(s.G[i + 1] - s.G[j]) * y : 0.0f;
   });
-  return stages::as_left<Io>(part);
+  return tile::as_left<Io>(part);
 }
 
 /// Items are slots x heads.
@@ -45,29 +45,29 @@ __global__ void __launch_bounds__(kLocalThreads, 4)
   extern __shared__ __align__(1024) uint8_t dynamic_shared[];
   auto& s = *reinterpret_cast<LocalTiles*>(dynamic_shared);
   const StageParams& p = b.stage;
-  const int row = 16 * stages::warp();
+  const int row = 16 * tile::warp();
   device::follow();
   for (int64_t item = blockIdx.x; item < items; item += gridDim.x) {
-    const Chunk chunk = stages::chunk_of(p, item / p.HV);
-    const int64_t head = item % p.HV, keys = stages::key_head(p, head);
+    const Chunk chunk = device::chunk_of(p, item / p.HV);
+    const int64_t head = item % p.HV, keys = device::key_head(p, head);
     if (chunk.tokens == 0) continue;
     request_rows<kLocalThreads>(s.q, p.q, chunk, keys);
     request_rows<kLocalThreads>(s.k, p.k, chunk, keys);
     ptx::close_copies();
     request_rows<kLocalThreads>(s.d_o, b.d_o, chunk, head);
     ptx::close_copies();
-    if (stages::warp() == 0) stages::load_sums(p, chunk, head, s.G);
+    if (tile::warp() == 0) device::load_sums(p, chunk, head, s.G);
     ptx::wait_for_copies<1>();
     __syncthreads();  // SYNC: q, k and G are there
-    const stages::LeftPart scores = scores_of_keys<Io>(s, p.scale, row);
+    const tile::LeftPart scores = scores_of_keys<Io>(s, p.scale, row);
     ptx::wait_for_copies<0>();
     __syncthreads();  // SYNC: d_o is there, nobody reads q
     for (int w = 0; w < kWidths; ++w) {
       Part<8> out;
-      stages::clear<8>(out);
-      stages::multiply<Io, 8>(out, scores, s.d_o.at(w), 0);
-      stages::put_part<Io, 8>(s.q.at(w), row, 0, out);
-      stages::store_rows<8>(s.q.tile[w], row, 0, b.dN, chunk, head, row, int64_t{64} * w);
+      tile::clear<8>(out);
+      tile::multiply<Io, 8>(out, scores, s.d_o.at(w), 0);
+      tile::put_part<Io, 8>(s.q.at(w), row, 0, out);
+      device::store_rows<8>(s.q.tile[w], row, 0, b.dN, chunk, head, row, int64_t{64} * w);
     }
     __syncthreads();
   }

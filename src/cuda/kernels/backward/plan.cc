@@ -9,7 +9,7 @@ Launch plan_launch(Kernel kernel, const BackwardParams& params) noexcept {
   const bool packed = p.cu_seqlens.data != nullptr;
   const int64_t chunks = packed ? p.slots : p.N * p.slots;
   const int64_t rows = packed ? p.T : p.N * p.T;
-  const int64_t slices = (p.V + stages::kPlainColumns - 1) / stages::kPlainColumns;
+  const int64_t slices = (p.V + device::kPlainColumns - 1) / device::kPlainColumns;
   switch (kernel) {
     case Kernel::kPrepare:
     case Kernel::kKeys:
@@ -17,14 +17,14 @@ Launch plan_launch(Kernel kernel, const BackwardParams& params) noexcept {
     case Kernel::kLocal:
       return {chunks * p.HV, kThreads, kLocalBytes};
     case Kernel::kChain:
-      return {p.N * p.HV * slices, kThreads, kChainBytes + stages::plain_chain_bytes(p.K)};
+      return {p.N * p.HV * slices, kThreads, kChainBytes + device::plain_chain_bytes(p.K)};
     case Kernel::kGradients:
       return {chunks * p.HV, kThreads, kGradientBytes};
     case Kernel::kLocalTiles:
       return {chunks * p.HV, kLocalThreads, kLocalTileBytes};
     case Kernel::kChainTiles:
       return {p.N * p.HV * (p.V / p.columns), kThreads,
-              chain_tile_bytes(p.columns < stages::kColumns)};
+              chain_tile_bytes(p.columns < device::kColumns)};
     case Kernel::kGradientTiles:
       return {chunks * p.HV, kThreads, kGradientTileBytes};
     default:

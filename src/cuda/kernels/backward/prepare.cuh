@@ -47,7 +47,7 @@ struct WarpRow {
       }
     }
 #pragma unroll
-    for (int m = 0; m < kEach; ++m) x[m] += stages::row_number(rows, start, column(m), K);
+    for (int m = 0; m < kEach; ++m) x[m] += device::row_number(rows, start, column(m), K);
   }
   __device__ __forceinline__ void store(const TokenRows& rows, int64_t start, int64_t K) const {
     if (rows.number != Number::kFloat32) {
@@ -106,7 +106,7 @@ __device__ __forceinline__ float log_gate(const BackwardParams& p, int64_t head,
     const float x = gate + head_number(p.dt_bias, head);
     g = -expf(head_number(p.A_log, head)) * (x > 20.0f ? x : log1pf(expf(x)));
   }
-  return stages::clamped_gate(g);
+  return device::clamped_gate(g);
 }
 
 /// Items are rows of tokens of all batch entries.

@@ -4,15 +4,15 @@
 #define SLUICE_CUDA_KERNELS_BACKWARD_ROWS_CUH_
 
 #include "cuda/device/follow.cuh"
+#include "cuda/device/plain_products.cuh"
 #include "cuda/kernels/backward/gates.cuh"
-#include "cuda/kernels/stages/plain_products.cuh"
 
 namespace sluice::cuda::backward {
 
-using stages::at, stages::Chunk, stages::Inner, stages::kPlainColumns, stages::multiply_plain;
-using stages::PlainOperands, stages::PlainPart, stages::store_tile, stages::TokenNumbers;
+using device::at, device::Chunk, device::Inner, device::kPlainColumns, device::multiply_plain;
+using device::PlainOperands, device::PlainPart, device::store_tile, device::TokenNumbers;
 
-static_assert(kTokens == stages::kPlainRows && 2 * kPlainColumns == kTokens);
+static_assert(kTokens == device::kPlainRows && 2 * kPlainColumns == kTokens);
 
 /// A square of token by token; a column more, so that columns lie in different banks.
 using Square = float[kTokens][kTokens + 1];
@@ -24,7 +24,7 @@ struct ChunkRows {
   int tokens;
   __device__ __forceinline__ float operator()(int token, int64_t column) const {
     if (token >= tokens) return 0.0f;
-    return stages::row_number(view, start + token * view.token_stride, column, columns);
+    return device::row_number(view, start + token * view.token_stride, column, columns);
   }
   /// The same of rows that this kernel writes.
   __device__ __forceinline__ float written(int token, int64_t column) const {
@@ -82,7 +82,7 @@ struct RowSums {
 /// Chunks and heads are items of CTAs; packed calls have empty slots.
 __device__ __forceinline__ int64_t entry_of(const StageParams& p, const Chunk& chunk,
                                             int64_t head) {
-  return stages::state_at(p, chunk, stages::chunks_before(p, chunk.seq), head);
+  return device::state_at(p, chunk, device::chunks_before(p, chunk.seq), head);
 }
 
 }  // namespace sluice::cuda::backward

@@ -4,17 +4,18 @@
 #ifndef SLUICE_CUDA_KERNELS_BACKWARD_TILES_CUH_
 #define SLUICE_CUDA_KERNELS_BACKWARD_TILES_CUH_
 
+#include "cuda/device/carried_state.cuh"
+#include "cuda/device/chunk_numbers.cuh"
 #include "cuda/device/follow.cuh"
+#include "cuda/device/tile_rows.cuh"
 #include "cuda/kernels/backward/config.h"
 #include "cuda/kernels/backward/params.h"
-#include "cuda/kernels/stages/carry.cuh"
-#include "cuda/kernels/stages/mma.cuh"
-#include "cuda/kernels/stages/numbers.cuh"
+#include "cuda/tile/warp_products.cuh"
 
 namespace sluice::cuda::backward {
 
-using stages::at, stages::Chunk, stages::decay, stages::for_each_pair, stages::kTile;
-using stages::kTileBytes, stages::Part;
+using device::at, device::Chunk, device::decay, tile::for_each_pair, tile::kTile;
+using device::kTileBytes, tile::Part;
 
 inline constexpr int kWidths = 2;  ///< tiles of 64 columns that K has, and V
 
@@ -32,7 +33,7 @@ template <int kThreads_>
 __device__ __forceinline__ void request_rows(const RowTiles& to, const TokenRows& rows,
                                              const Chunk& chunk, int64_t head) {
   for (int w = 0; w < kWidths; ++w) {
-    stages::request_tile<kThreads_>(to.at(w), rows, chunk, head, 0, int64_t{64} * w);
+    device::request_tile<kThreads_>(to.at(w), rows, chunk, head, 0, int64_t{64} * w);
   }
 }
 
@@ -45,11 +46,11 @@ __device__ __forceinline__ void product(Part<kTiles>& sum, uint32_t left, int ro
   for (int term = 0; term < 64; term += 16) {
     uint32_t a[4];
     if constexpr (kLeftTurned) {
-      stages::load_left_turned(a, left, row, term);
+      tile::load_left_turned(a, left, row, term);
     } else {
-      stages::load_left(a, left, row, term);
+      tile::load_left(a, left, row, term);
     }
-    stages::multiply_step<Io, kRightTurned, kTiles>(sum, a, right, term, column);
+    tile::multiply_step<Io, kRightTurned, kTiles>(sum, a, right, term, column);
   }
 }
 
@@ -86,9 +87,9 @@ struct LaneSums {
       low += __shfl_xor_sync(~0u, low, step);
       high += __shfl_xor_sync(~0u, high, step);
     }
-    if (stages::lane() % 4 != 0) return;
-    to[row + stages::lane_row()] = low;
-    to[row + stages::lane_row() + 8] = high;
+    if (tile::lane() % 4 != 0) return;
+    to[row + tile::lane_row()] = low;
+    to[row + tile::lane_row() + 8] = high;
   }
 };
 

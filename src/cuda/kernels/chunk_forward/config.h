@@ -3,18 +3,14 @@
 #ifndef SLUICE_CUDA_KERNELS_CHUNK_FORWARD_CONFIG_H_
 #define SLUICE_CUDA_KERNELS_CHUNK_FORWARD_CONFIG_H_
 
-#include "cuda/device/prefill_params.h"
+#include "cuda/device/output_rows.cuh"
+#include "cuda/device/work_items.cuh"
 #include "cuda/tile/pipeline.cuh"
 #include "cuda/tile/swizzle.hpp"
 
 namespace sluice::cuda::chunk_forward {
 
-using device::BetaForm, device::Chain, device::GateForm, device::IndexVector, device::Number;
-using device::factor_size, device::SplitRule, device::StatePool, device::TokenScalar,
-    device::Transition;
-using device::PlanHeader, device::PrefillParams, device::Segment, device::SplitRequest;
-
-inline constexpr uint32_t kSmemBytesSm90 = 227 * 1024;
+using device::OutputBarrier, device::PrefillParams, device::WorkItem;
 
 /// One kernel: dtype of q, k, v, o, whether q and k are normalised, head sizes, what it computes,
 /// and all named constants. A work item has kV_ columns of V; heads with more make several items.
@@ -43,14 +39,10 @@ struct Config {
   static_assert((kK == 64 || kK == 128) && (kV == 64 || kV == 128));
 };
 
-/// Barriers of bar.sync; 0 is __syncthreads.
+/// Barriers of bar.sync beside those of outputs; 0 is __syncthreads.
 enum class NamedBarrier : uint32_t {
   kNorms = 1,
-  kOutputLow,
-  kOutputHigh,
-  kParkLow,
-  kParkHigh,
-  kTurnLow,
+  kTurnLow = static_cast<uint32_t>(OutputBarrier::kCount),
   kTurnHigh,
   kCount
 };
@@ -59,33 +51,6 @@ static_assert(static_cast<uint32_t>(NamedBarrier::kCount) <= 16);
 /// Warps by role. Warpgroup 0 serves, 1 and 2 hold the state, 3 prepares.
 enum class ServiceWarp : uint32_t { kLoad = 0, kGate = 1, kFinishEven = 2, kFinishOdd = 3 };
 inline constexpr int kAuxWarps = 4;
-
-/// The state that enters a work item.
-enum class StateSource : int32_t { kInitial, kKept, kZero, kIdentity, kBoundary };
-/// Where the state that leaves it goes: kAdded and kFactor are N and M of split.hpp.
-enum class StateSink : int32_t { kFinal, kNone, kAdded, kFactor };
-
-/// Some columns of V of one (sequence, value head), all of its rows or a segment's.
-struct WorkItem {
-  int32_t seq;  ///< -1: no more work
-  int32_t head;
-  int32_t batch;  ///< batch entry that holds the rows
-  int32_t row;    ///< first row within the batch entry
-  int32_t tokens;
-  int32_t padded;         ///< 1: write zero rows and nothing else
-  int32_t column;         ///< first of its columns of V
-  int32_t first;          ///< chunk of the sequence that its chunk 0 is
-  int32_t skip;           ///< chunks at its start whose outputs and checkpoints are another item's
-  int32_t before, after;  ///< boundaries, see Segment
-  StateSource source;
-  StateSink sink;
-
-  __device__ __forceinline__ bool valid() const { return seq >= 0; }
-  /// Chunks to compute.
-  __device__ __forceinline__ int chunks() const { return padded ? 0 : (tokens + 63) >> 6; }
-  /// Valid rows of chunk c.
-  __device__ __forceinline__ int rows(int c) const { return min(tokens - c * 64, 64); }
-};
 
 /// Cumulative gate in units of log2, beta, and factors of Gamma of one chunk. Off the diagonal
 /// blocks, Gamma_ij = e^{G_i - G_e} e^{G_e - G_j} with e the last token of j's block: j <= e < i,
@@ -137,7 +102,8 @@ struct SharedMemoryPlan {
   tile::RingBarriers<2> block_ring;  ///< of `blocks` and `diagonal`
   tile::RingBarriers<C::kWorkSlots> work_ring;
 };
-static_assert(sizeof(SharedMemoryPlan<Config<uint16_t, false, 128, 128>>) <= kSmemBytesSm90);
+static_assert(sizeof(SharedMemoryPlan<Config<uint16_t, false, 128, 128>>) <=
+              tile::kSharedBytesSm90);
 
 }  // namespace sluice::cuda::chunk_forward
 

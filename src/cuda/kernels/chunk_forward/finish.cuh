@@ -4,7 +4,6 @@
 #define SLUICE_CUDA_KERNELS_CHUNK_FORWARD_FINISH_CUH_
 
 #include "cuda/kernels/chunk_forward/inverse.cuh"
-#include "cuda/kernels/chunk_forward/work.cuh"
 
 namespace sluice::cuda::chunk_forward {
 
@@ -42,7 +41,7 @@ __device__ __forceinline__ void invert_chunk(SharedMemoryPlan<C>& s, uint32_t ch
 /// Finish warp `parity`: every second chunk.
 template <class C>
 __device__ __forceinline__ void finish_role(SharedMemoryPlan<C>& s, uint32_t parity) {
-  WorkReader<C> work(s);
+  device::WorkReader work(s.work_ring, s.work);
   uint32_t chunk = 0;
   for (WorkItem item = work.next(); item.valid(); item = work.next()) {
     for (int left = item.chunks(); left > 0; --left, ++chunk) {

@@ -5,12 +5,14 @@
 #define SLUICE_CUDA_KERNELS_CHUNK_FORWARD_HORIZON_CUH_
 
 #include "cuda/device/store.cuh"
-#include "cuda/kernels/chunk_forward/gates.cuh"
+#include "cuda/device/token_gates.cuh"
 #include "cuda/ptx/lanes.cuh"
 
 namespace sluice::cuda::chunk_forward {
 
-using device::kForgotten;
+using device::GateForm, device::kForgotten, device::list_transitions, device::locate;
+using device::log_gate, device::Number, device::PlanView, device::PrefillParams;
+using device::raw_gate, device::RawGate, device::scalar_address, device::Segment, device::WorkItem;
 
 /// Chunks that are looked at, at most. WHY: to start so many chunks early costs as much as to
 /// remember, so that it does not pay to find out that a head forgets later than that.

@@ -3,10 +3,13 @@
 #ifndef SLUICE_CUDA_KERNELS_CHUNK_FORWARD_JOIN_CUH_
 #define SLUICE_CUDA_KERNELS_CHUNK_FORWARD_JOIN_CUH_
 
-#include "cuda/kernels/chunk_forward/work.cuh"
+#include "cuda/device/work_items.cuh"
 #include "cuda/ptx/tma.cuh"
 
 namespace sluice::cuda::chunk_forward {
+
+using device::Chain, device::factor_at, device::initial_at, device::load_number, device::locate;
+using device::PlanView, device::PrefillParams, device::starts_from_zeros;
 
 /// Columns of V that one CTA carries. PERF a boundary takes a CTA as long as the products of its
 /// columns, or M's way from the L2: about the same with eight.

@@ -5,7 +5,7 @@
 //         R = Vc - diag(e^G) Kc S,  Nw = Tmat R,  P = scale Gamma * tril(Qc Kc^T)
 //         O = scale diag(e^G) Qc S + P Nw,  S' = e^{G_C} S + Kc^T diag(e^{G_C - G}) Nw
 // Roles   persistent grid, one work item = one (sequence, value head), or a segment of it, see
-//         split.hpp. Warpgroup 0: loader, gate
+//         device/segments.hpp. Warpgroup 0: loader, gate
 //         warp, two finish warps. Warpgroups 1, 2: 64 columns of V each, S^T in registers.
 //         Warpgroup 3, aux: A, P and factors, two to three chunks ahead.
 // Pipeline (arrows are mbarrier rings; each ring has a full and an empty barrier per stage)
@@ -46,9 +46,9 @@ __device__ __forceinline__ void init_barriers(SharedMemoryPlan<C>& s) {
 /// inverse.
 template <class C>
 __device__ __forceinline__ void zero_upper_blocks(SharedMemoryPlan<C>& s) {
-  zero<C>(s.Tmat, sizeof(s.Tmat));
-  zero<C>(s.P, sizeof(s.P));
-  zero<C>(s.blocks, sizeof(s.blocks));
+  tile::zero<C>(s.Tmat, sizeof(s.Tmat));
+  tile::zero<C>(s.P, sizeof(s.P));
+  tile::zero<C>(s.blocks, sizeof(s.blocks));
   ptx::fence_proxy_async();
 }
 
@@ -62,7 +62,7 @@ __global__ void __launch_bounds__(C::kThreads, 1)
   if constexpr (!C::kOutput) {
     ptx::launch_dependents();
     ptx::wait_for_dependencies();
-    if (PlanView{p}.transitions() == 0) return;
+    if (device::PlanView{p}.transitions() == 0) return;
   }
   if (threadIdx.x == 0) {
     init_barriers<C>(s);
@@ -76,13 +76,13 @@ __global__ void __launch_bounds__(C::kThreads, 1)
   zero_upper_blocks(s);
   __syncthreads();
   ptx::wait_for_dependencies();
-  if (C::kOutput && !takes_pass<C>(p)) return;
+  if (C::kOutput && !device::takes_pass<C>(p)) return;
   const uint32_t warpgroup = threadIdx.x >> 7;
   if (warpgroup == 0) {
     ptx::decrease_registers<C::kServiceRegisters>();
     const auto warp = static_cast<ServiceWarp>(threadIdx.x >> 5);
     if (warp == ServiceWarp::kLoad) {
-      if (threadIdx.x == 0) load_role<C>(p, s);
+      if (threadIdx.x == 0) device::load_role<C>(p, s);
     } else if (warp == ServiceWarp::kGate) {
       gate_role<C>(p, s);
     } else {

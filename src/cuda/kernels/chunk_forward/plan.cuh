@@ -3,13 +3,15 @@
 #ifndef SLUICE_CUDA_KERNELS_CHUNK_FORWARD_PLAN_CUH_
 #define SLUICE_CUDA_KERNELS_CHUNK_FORWARD_PLAN_CUH_
 
-#include "cuda/kernels/chunk_forward/work.cuh"
+#include "cuda/device/work_items.cuh"
 
 namespace sluice::cuda::chunk_forward {
 
-using device::Cut, device::kBuckets, device::kGuessedHorizon, device::kGuessedShare;
-using device::kMostSegments, device::kShortestSegment;
-using device::length_bucket, device::segment_start, device::segments_of, device::SplitCase;
+using device::chunks_of, device::Cut, device::kBuckets, device::kGuessedHorizon;
+using device::kGuessedShare, device::kMostSegments, device::kShortestSegment;
+using device::length_bucket, device::list_transitions, device::locate, device::PlanView;
+using device::PrefillParams, device::Segment, device::segment_start, device::segments_of;
+using device::SplitCase, device::SplitRequest, device::SplitRule;
 
 inline constexpr int kPlanThreads = 1024;
 inline constexpr int kPlanWarps = kPlanThreads / 32;

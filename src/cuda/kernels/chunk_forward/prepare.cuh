@@ -4,9 +4,13 @@
 #define SLUICE_CUDA_KERNELS_CHUNK_FORWARD_PREPARE_CUH_
 
 #include "cuda/kernels/chunk_forward/inverse.cuh"
-#include "cuda/kernels/chunk_forward/prepare_tiles.cuh"
+#include "cuda/tile/fragment.cuh"
+#include "cuda/tile/products.cuh"
+#include "cuda/tile/shared_tile.cuh"
 
 namespace sluice::cuda::chunk_forward {
+
+using tile::inverse_norm, tile::issue_product, tile::mask_tail, tile::zero_tail;
 
 /// out = diag(row) x diag(columns) diag(norms) for block kBlock of this warp's rows of a product.
 template <bool kNorm, int kBlock>
@@ -315,7 +319,7 @@ __device__ __forceinline__ void finish_queries(SharedMemoryPlan<C>& s, PrepareCu
 /// warps; the next KK^T runs under the announcement of P and the factors.
 template <class C>
 __device__ __forceinline__ void prepare_role(const PrefillParams& p, SharedMemoryPlan<C>& s) {
-  WorkReader<C> work(s);
+  device::WorkReader work(s.work_ring, s.work);
   PrepareCursors<C> at;
   float acc[32];
   const auto prepare_output = [&](int rows) {

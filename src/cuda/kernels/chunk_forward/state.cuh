@@ -6,80 +6,18 @@
 #ifndef SLUICE_CUDA_KERNELS_CHUNK_FORWARD_STATE_CUH_
 #define SLUICE_CUDA_KERNELS_CHUNK_FORWARD_STATE_CUH_
 
-#include <utility>
-
-#include "cuda/kernels/chunk_forward/output.cuh"
-#include "cuda/kernels/chunk_forward/state_io.cuh"
+#include "cuda/device/output_rows.cuh"
+#include "cuda/device/state_io.cuh"
+#include "cuda/kernels/chunk_forward/config.h"
 #include "cuda/ptx/matrix.cuh"
-#include "cuda/ptx/wgmma.cuh"
-#include "cuda/tile/descriptor.hpp"
-#include "cuda/tile/number.cuh"
+#include "cuda/tile/fragment.cuh"
+#include "cuda/tile/products.cuh"
 
 namespace sluice::cuda::chunk_forward {
 
-/// Steps of out = S^T X^T for a [64 tokens][K] tile X; S^T as packed A fragments.
-template <class C, size_t... kStep>
-__device__ __forceinline__ void issue_recall(float (&out)[32], const uint32_t (&state)[C::kK / 4],
-                                             uint64_t x, std::index_sequence<kStep...>) {
-  (ptx::wgmma_rs_n64<0, 4 * kStep>(typename C::Io{}, out, state,
-                                   tile::advance(x, kStep / 4 * C::kHalfTileBytes + kStep % 4 * 32),
-                                   kStep != 0),
-   ...);
-  ptx::wgmma_commit();
-}
-
-/// out = S^T X^T.
-template <class C>
-__device__ __forceinline__ void issue_recall(float (&out)[32], const uint32_t (&state)[C::kK / 4],
-                                             uint64_t x) {
-  issue_recall<C>(out, state, x, std::make_index_sequence<C::kK / 16>());
-}
-
-/// out (+)= R M^T for a lower triangular [64][64] tile M.
-template <class C>
-__device__ __forceinline__ void issue_mix(float (&out)[32], const uint32_t (&r)[16], uint64_t m,
-                                          int accumulate) {
-  typename C::Io io{};
-  ptx::wgmma_rs_n64<0, 0>(io, out, r, m, accumulate);
-  ptx::wgmma_rs_n64<0, 4>(io, out, r, tile::advance(m, 32), 1);
-  ptx::wgmma_rs_n64<0, 8>(io, out, r, tile::advance(m, 64), 1);
-  ptx::wgmma_rs_n64<0, 12>(io, out, r, tile::advance(m, 96), 1);
-  ptx::wgmma_commit();
-}
-
-/// A step of S^T += N Kc, 16 tokens.
-template <int kA>
-__device__ __forceinline__ void update_step(auto io, float (&S)[64], const uint32_t (&n)[16],
-                                            uint64_t k) {
-  ptx::wgmma_rs_n128_mn<0, kA>(io, S, n, k, 1);
-}
-template <int kA>
-__device__ __forceinline__ void update_step(auto io, float (&S)[32], const uint32_t (&n)[16],
-                                            uint64_t k) {
-  ptx::wgmma_rs_n64_mn<0, kA>(io, S, n, k, 1);
-}
-
-/// S^T += N Kc for Kc [64 tokens][K], read with tokens as the reduction dimension.
-template <class C>
-__device__ __forceinline__ void issue_update(float (&S)[C::kK / 2], const uint32_t (&n)[16],
-                                             uint64_t k) {
-  typename C::Io io{};
-  constexpr uint32_t kStep = 16 * tile::kRowBytes;
-  update_step<0>(io, S, n, k);
-  update_step<4>(io, S, n, tile::advance(k, kStep));
-  update_step<8>(io, S, n, tile::advance(k, 2 * kStep));
-  update_step<12>(io, S, n, tile::advance(k, 3 * kStep));
-  ptx::wgmma_commit();
-}
-
-/// Accumulators as packed A fragments.
-template <class C, size_t kSize>
-__device__ __forceinline__ void pack_all(uint32_t (&out)[kSize], const float (&x)[2 * kSize]) {
-#pragma unroll
-  for (size_t i = 0; i < kSize; ++i) {
-    out[i] = tile::Packed<typename C::Io>::pack(x[2 * i], x[2 * i + 1]);
-  }
-}
+using device::load_entering, device::OutputPlace, device::park_output, device::store_checkpoint;
+using device::store_leaving, device::store_output, device::store_rows, device::wait_for_store;
+using tile::issue_mix, tile::issue_recall, tile::issue_update, tile::pack_all, tile::scale_columns;
 
 /// R^T = V^T - (S^T Kc^T) diag(recall), packed; columns at or past `rows` are zero. `v` is this
 /// lane's address in the v tile.
@@ -108,19 +46,6 @@ __device__ __forceinline__ void residual(uint32_t (&r)[16], uint32_t v, const fl
       r[2 * j] &= keep;
       r[2 * j + 1] &= keep;
     }
-  }
-}
-
-/// x *= diag(f), one factor per column.
-__device__ __forceinline__ void scale_columns(float (&x)[32], const float* factors) {
-  const int lane2 = static_cast<int>(threadIdx.x & 3u) * 2;
-#pragma unroll
-  for (int j = 0; j < 8; ++j) {
-    const float2 f = *reinterpret_cast<const float2*>(&factors[8 * j + lane2]);
-    x[4 * j] *= f.x;
-    x[4 * j + 1] *= f.y;
-    x[4 * j + 2] *= f.x;
-    x[4 * j + 3] *= f.y;
   }
 }
 
@@ -185,7 +110,7 @@ __device__ __forceinline__ void read_state(SharedMemoryPlan<C>& s, StateCursors<
   if constexpr (kDrain && C::kOutput) {
     uint32_t packed[16];
     pack_all<C>(packed, o);
-    park_output<C>(s, at.output, packed);
+    park_output(s, at.output, packed);
   }
   if constexpr (C::kOutput) {
     // SYNC q_ring.full: state warpgroups wait for q
@@ -276,8 +201,8 @@ __device__ __forceinline__ void run_item(const PrefillParams& p, SharedMemoryPla
     if constexpr (C::kOutput) {
       pack_all<C>(r, o);
       wait_for_store();
-      ptx::named_barrier_sync(static_cast<uint32_t>(NamedBarrier::kParkLow) + half, 128);
-      park_output<C>(s, at.output, r);
+      ptx::named_barrier_sync(static_cast<uint32_t>(OutputBarrier::kParkLow) + half, 128);
+      park_output(s, at.output, r);
       store_output<C>(p, s, at.output, item, chunks - 1);
     }
   }

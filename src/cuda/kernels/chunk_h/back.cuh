@@ -42,18 +42,18 @@ __device__ __forceinline__ void run_chunk_back(const StatesParams& p, SharedMemo
   const int rows = min(item.sequence.tokens - c * C::kChunk, C::kChunk);
   uint32_t left[C::kK / 4], r[16], n[16], o[16];
   float kD[32];
-  chunk_forward::pack_all<C>(left, D);
+  tile::pack_all<C>(left, D);
   if (rows < C::kChunk) {
     // Rows past the end are another sequence's, and may be NaN.
-    chunk_forward::zero_tail<C>(from.w, rows);
-    chunk_forward::zero_tail<C>(from.q, rows);
+    tile::zero_tail<C>(from.w, rows);
+    tile::zero_tail<C>(from.q, rows);
     ptx::fence_proxy_async();
     // SYNC place.barrier: the tails are zero
     ptx::named_barrier_sync(place.barrier, 128);
   }
   const float decay = factors.decay;
   ptx::wgmma_fence();
-  chunk_forward::issue_recall<C>(kD, left, tile::k_major(ptx::shared_address(from.k)));
+  tile::issue_recall<C>(kD, left, tile::k_major(ptx::shared_address(from.k)));
   park<C::kK / 16>(s.h[place.half][place.turn], place, left);
   load_values(r, ptx::shared_address(from.u) + place.offset);
   load_values(o, ptx::shared_address(from.d_o) + place.offset);
@@ -66,10 +66,8 @@ __device__ __forceinline__ void run_chunk_back(const StatesParams& p, SharedMemo
   ptx::pin(n);
   ptx::pin(o);
   ptx::wgmma_fence();
-  chunk_forward::issue_update<C>(D, n,
-                                 tile::mn_major(ptx::shared_address(from.w), C::kHalfTileBytes));
-  chunk_forward::issue_update<C>(D, o,
-                                 tile::mn_major(ptx::shared_address(from.q), C::kHalfTileBytes));
+  tile::issue_update<C>(D, n, tile::mn_major(ptx::shared_address(from.w), C::kHalfTileBytes));
+  tile::issue_update<C>(D, o, tile::mn_major(ptx::shared_address(from.q), C::kHalfTileBytes));
   park<4>(s.v_new[place.half][place.turn], place, r);
   send<C>(p, s, place, item, c, state, rows);
   ptx::wgmma_wait<0>();

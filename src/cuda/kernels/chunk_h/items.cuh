@@ -3,16 +3,20 @@
 #ifndef SLUICE_CUDA_KERNELS_CHUNK_H_ITEMS_CUH_
 #define SLUICE_CUDA_KERNELS_CHUNK_H_ITEMS_CUH_
 
-#include "cuda/kernels/chunk_forward/prepare_tiles.cuh"
-#include "cuda/kernels/chunk_forward/state.cuh"
+#include "cuda/device/chunk_numbers.cuh"
+#include "cuda/device/output_rows.cuh"
+#include "cuda/device/state_io.cuh"
 #include "cuda/kernels/chunk_h/config.h"
-#include "cuda/kernels/stages/numbers.cuh"
+#include "cuda/ptx/matrix.cuh"
+#include "cuda/tile/fragment.cuh"
+#include "cuda/tile/products.cuh"
+#include "cuda/tile/shared_tile.cuh"
 
 namespace sluice::cuda::chunk_h {
 
 /// A sequence, a head and the first of the columns.
 struct Item {
-  stages::Chunk sequence;  ///< all of its tokens as one chunk
+  device::Chunk sequence;  ///< all of its tokens as one chunk
   int head, column;
   bool padded;
   int64_t read, write;  ///< slots of states, or -1
@@ -22,8 +26,8 @@ template <class C>
 __device__ __forceinline__ Item item_at(const device::StageParams& p, int64_t number) {
   const int64_t slices = p.V / C::kV, seq = number / slices / p.HV;
   Item item{};
-  item.sequence.tokens = static_cast<int>(stages::tokens_of(p, seq, &item.sequence));
-  const device::Sequence slots = stages::slots_of(p, seq);
+  item.sequence.tokens = static_cast<int>(device::tokens_of(p, seq, &item.sequence));
+  const device::Sequence slots = device::slots_of(p, seq);
   item.padded = slots.padded, item.read = slots.read, item.write = slots.write;
   item.head = static_cast<int>(number / slices % p.HV);
   item.column = static_cast<int>(number % slices) * C::kV;
@@ -71,7 +75,7 @@ __device__ __forceinline__ void park(uint8_t* tile, const Place& place,
 __device__ __forceinline__ void store_values(const device::TokenRows& v_new, const Item& item,
                                              int column, int row, int rows, const uint8_t* tile) {
   auto* const out = static_cast<uint16_t*>(v_new.data) +
-                    stages::at(v_new, item.sequence.batch, item.sequence.row + row, item.head) +
+                    device::at(v_new, item.sequence.batch, item.sequence.row + row, item.head) +
                     column;
 #pragma unroll 1
   for (int i = static_cast<int>(threadIdx.x & 127u); i < rows * 8; i += 128) {

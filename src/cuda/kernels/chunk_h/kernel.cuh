@@ -23,7 +23,7 @@
 
 namespace sluice::cuda::chunk_h {
 
-using chunk_forward::StatePlace;
+using device::StatePlace;
 
 /// Loading warp.
 template <class C>
@@ -33,7 +33,7 @@ __device__ __forceinline__ void load_role(const StatesParams& p, SharedMemoryPla
   if ((threadIdx.x & 31u) != 0) return;
   for (int64_t number = blockIdx.x; number < items; number += gridDim.x) {
     const Item item = item_at<C>(p.stage, number);
-    const int group = static_cast<int>(stages::key_head(p.stage, item.head)),
+    const int group = static_cast<int>(device::key_head(p.stage, item.head)),
               batch = static_cast<int>(item.sequence.batch);
     const int chunks = chunks_of(item);
     for (int c = 0; c < chunks; ++c, cursor.next()) {
@@ -61,21 +61,21 @@ __device__ __forceinline__ void load_role(const StatesParams& p, SharedMemoryPla
 /// Factors of a chunk in the place of its sums of gates; one warp.
 template <class C>
 __device__ __forceinline__ void put_factors(const device::StageParams& p,
-                                            const stages::LaneGates& gates, Factors& f) {
+                                            const device::LaneGates& gates, Factors& f) {
   const auto lane = static_cast<int>(threadIdx.x & 31u);
-  stages::put_sums(p, gates, f.write);
+  device::put_sums(p, gates, f.write);
   __syncwarp();
-  const float last = f.write[stages::kMostTokens - 1];
-  const float first = stages::decay(last - f.write[lane]),
-              second = stages::decay(last - f.write[lane + 32]);
+  const float last = f.write[device::kMostTokens - 1];
+  const float first = device::decay(last - f.write[lane]),
+              second = device::decay(last - f.write[lane + 32]);
   [[maybe_unused]] const float low = f.write[lane], high = f.write[lane + 32];
   __syncwarp();
   f.write[lane] = first, f.write[lane + 32] = second;
   if constexpr (C::kBack) {
-    f.write[lane + 64] = p.scale * stages::decay(low);
-    f.write[lane + 96] = p.scale * stages::decay(high);
+    f.write[lane + 64] = p.scale * device::decay(low);
+    f.write[lane + 96] = p.scale * device::decay(high);
   }
-  if (lane == 0) f.decay = stages::decay(last);
+  if (lane == 0) f.decay = device::decay(last);
 }
 
 /// Warp `own` of those of gates. PERF three: a chunk is shorter than the latency of its gates.
@@ -90,11 +90,11 @@ __device__ __forceinline__ void gate_role(const StatesParams& p, SharedMemoryPla
     for (int c = 0; c < chunks;
          ++c, cursor.next(), turn = turn == C::kGateWarps - 1 ? 0 : turn + 1) {
       if (turn != own) continue;
-      stages::Chunk chunk = item.sequence;
+      device::Chunk chunk = item.sequence;
       const int done = turn_of<C>(c, chunks) * C::kChunk;
       chunk.row += done;
       chunk.tokens = min(chunk.tokens - done, C::kChunk);
-      const stages::LaneGates gates = stages::request_gates(p.stage, chunk, item.head);
+      const device::LaneGates gates = device::request_gates(p.stage, chunk, item.head);
       // SYNC ring.empty: the states are done with the stage's previous chunk
       cursor.acquire(s.ring);
       put_factors<C>(p.stage, gates, s.factors[cursor.stage]);
@@ -140,17 +140,17 @@ __device__ __forceinline__ void run_chunk(const StatesParams& p, SharedMemoryPla
   const int rows = min(item.sequence.tokens - c * C::kChunk, C::kChunk);
   uint32_t left[C::kK / 4], r[16], n[16];
   float ws[32];
-  chunk_forward::pack_all<C>(left, S);
+  tile::pack_all<C>(left, S);
   if (rows < C::kChunk) {
     // Rows past the end are another sequence's, and may be NaN.
-    chunk_forward::zero_tail<C>(from.k, rows);
+    tile::zero_tail<C>(from.k, rows);
     ptx::fence_proxy_async();
     // SYNC place.barrier: the tail is zero
     ptx::named_barrier_sync(place.barrier, 128);
   }
   const float decay = factors.decay;
   ptx::wgmma_fence();
-  chunk_forward::issue_recall<C>(ws, left, tile::k_major(ptx::shared_address(from.w)));
+  tile::issue_recall<C>(ws, left, tile::k_major(ptx::shared_address(from.w)));
   // WHY h and v_new wanted or not: branches here make ptxas wait for the products.
   park<C::kK / 16>(s.h[place.half][place.turn], place, left);
   load_values(r, ptx::shared_address(from.u) + place.half * C::kHalfTileBytes + place.offset);
@@ -162,8 +162,7 @@ __device__ __forceinline__ void run_chunk(const StatesParams& p, SharedMemoryPla
   correct_values<C>(r, n, ws, factors.write, rows);
   ptx::pin(n);
   ptx::wgmma_fence();
-  chunk_forward::issue_update<C>(S, n,
-                                 tile::mn_major(ptx::shared_address(from.k), C::kHalfTileBytes));
+  tile::issue_update<C>(S, n, tile::mn_major(ptx::shared_address(from.k), C::kHalfTileBytes));
   park<4>(s.v_new[place.half][place.turn], place, r);
   send<C>(p, s, place, item, c, state, rows);
   ptx::wgmma_wait<0>();
@@ -218,7 +217,7 @@ __device__ __forceinline__ void state_role(const StatesParams& p, SharedMemoryPl
   for (int64_t number = blockIdx.x; number < items; number += gridDim.x) {
     const Item item = item_at<C>(p.stage, number);
     const int64_t before =
-        p.stage.h.data != nullptr ? stages::chunks_before(p.stage, item.sequence.seq) : 0;
+        p.stage.h.data != nullptr ? device::chunks_before(p.stage, item.sequence.seq) : 0;
     const int64_t state = item.sequence.batch * p.h_per_batch + before;
     if (item.padded) {
       zero_item<C>(p, item, state, half);
@@ -227,10 +226,9 @@ __device__ __forceinline__ void state_role(const StatesParams& p, SharedMemoryPl
 #pragma unroll
     for (float& x : S) x = 0.0f;
     if (item.read >= 0) {
-      with_state<C>(p.stage, p.stage.state.initial.pool, item.read, item, half,
-                    [&](const auto* data, const StatePlace& at) {
-                      chunk_forward::load_elements(data, at, S);
-                    });
+      with_state<C>(
+          p.stage, p.stage.state.initial.pool, item.read, item, half,
+          [&](const auto* data, const StatePlace& at) { device::load_elements(data, at, S); });
     }
     const int chunks = chunks_of(item);
 #pragma unroll 1
@@ -248,9 +246,8 @@ __device__ __forceinline__ void state_role(const StatesParams& p, SharedMemoryPl
       place.turn ^= 1;
     }
     if (item.write < 0) continue;
-    with_state<C>(
-        p.stage, p.stage.state.final.pool, item.write, item, half,
-        [&](auto* data, const StatePlace& at) { chunk_forward::store_elements(data, at, S); });
+    with_state<C>(p.stage, p.stage.state.final.pool, item.write, item, half,
+                  [&](auto* data, const StatePlace& at) { device::store_elements(data, at, S); });
   }
   // The copy engine reads shared memory, which the CTA takes with it.
   if (first_thread()) ptx::bulk_wait_read();

@@ -11,25 +11,26 @@
 #ifndef SLUICE_CUDA_KERNELS_CHUNK_O_KERNEL_CUH_
 #define SLUICE_CUDA_KERNELS_CHUNK_O_KERNEL_CUH_
 
+#include "cuda/device/chunk_numbers.cuh"
 #include "cuda/device/follow.cuh"
 #include "cuda/device/instance.h"
-#include "cuda/kernels/chunk_forward/prepare_tiles.cuh"
 #include "cuda/kernels/chunk_o/config.h"
-#include "cuda/kernels/stages/numbers.cuh"
 #include "cuda/ptx/cluster.cuh"
 #include "cuda/ptx/matrix.cuh"
 #include "cuda/ptx/tma.cuh"
 #include "cuda/ptx/wgmma_shared_shapes.cuh"
 #include "cuda/tile/block_tile.cuh"
+#include "cuda/tile/products.cuh"
+#include "cuda/tile/shared_tile.cuh"
 
 namespace sluice::cuda::chunk_o {
 
 /// An item and the chunk that it is of. Whole warps.
 template <class C>
 __device__ __forceinline__ Item item_at(const device::StageParams& p, int64_t number,
-                                        stages::Chunk* chunk) {
+                                        device::Chunk* chunk) {
   const int64_t slices = p.V / C::kV;
-  *chunk = stages::chunk_of(p, number / slices / p.HV);
+  *chunk = device::chunk_of(p, number / slices / p.HV);
   return {chunk->tokens, static_cast<int32_t>(chunk->row), static_cast<int32_t>(chunk->batch),
           static_cast<int32_t>(number / slices % p.HV),
           static_cast<int32_t>(number % slices) * C::kV};
@@ -39,7 +40,7 @@ __device__ __forceinline__ Item item_at(const device::StageParams& p, int64_t nu
 template <class C>
 __device__ __forceinline__ void load_item(const OutputParams& p, const Item& item, int64_t state,
                                           Stage<C>& to, uint64_t* full) {
-  const int group = static_cast<int>(stages::key_head(p.stage, item.head));
+  const int group = static_cast<int>(device::key_head(p.stage, item.head));
   const int block = item.column / 64;
   ptx::mbarrier_arrive_expect(full, C::kStageBytes);
   ptx::tma_load(to.q, &p.q, {0, item.row, 0, group, item.batch}, full);
@@ -55,11 +56,11 @@ __device__ __forceinline__ void load_role(const OutputParams& p, SharedMemoryPla
   tile::RingCursor<C::kStages> cursor;
   const bool first_lane = (threadIdx.x & 31u) == 0;
   for (int64_t number = blockIdx.x; number < items; number += gridDim.x) {
-    stages::Chunk chunk;
+    device::Chunk chunk;
     const Item item = item_at<C>(p.stage, number, &chunk);
     if (item.tokens == 0) continue;
     const int64_t state =
-        chunk.batch * p.h_per_batch + stages::chunks_before(p.stage, chunk.seq) + chunk.number;
+        chunk.batch * p.h_per_batch + device::chunks_before(p.stage, chunk.seq) + chunk.number;
     if (first_lane) {
       // SYNC ring.empty: the warpgroup is done with the stage's previous item
       cursor.acquire(s.ring);
@@ -86,13 +87,13 @@ __device__ __forceinline__ void gate_role(const OutputParams& p, SharedMemoryPla
                                           int64_t items) {
   tile::RingCursor<C::kStages> cursor;
   for (int64_t number = blockIdx.x; number < items; number += gridDim.x) {
-    stages::Chunk chunk;
+    device::Chunk chunk;
     const Item item = item_at<C>(p.stage, number, &chunk);
     if (item.tokens == 0) continue;
-    const stages::LaneGates gates = stages::request_gates(p.stage, chunk, item.head);
+    const device::LaneGates gates = device::request_gates(p.stage, chunk, item.head);
     // SYNC ring.empty: the warpgroup is done with the stage's previous item
     cursor.acquire(s.ring);
-    stages::put_sums(p.stage, gates, s.G[cursor.stage]);
+    device::put_sums(p.stage, gates, s.G[cursor.stage]);
     // SYNC ring.full: sums of gates are there
     cursor.commit(s.ring);
     cursor.next();
@@ -174,9 +175,9 @@ __device__ __forceinline__ void decay_scores(uint32_t (&P)[16], const float (&x)
     for (int i = 0; i < 2; ++i) {
       const int difference = row + 8 * i - column;
       // WHY a choice: above the diagonal the exponential may be infinite.
-      const float first = difference >= 0 ? stages::decay(g_row[i] - g.x) * x[4 * t + 2 * i] : 0.0f;
+      const float first = difference >= 0 ? device::decay(g_row[i] - g.x) * x[4 * t + 2 * i] : 0.0f;
       const float second =
-          difference >= 1 ? stages::decay(g_row[i] - g.y) * x[4 * t + 2 * i + 1] : 0.0f;
+          difference >= 1 ? device::decay(g_row[i] - g.y) * x[4 * t + 2 * i + 1] : 0.0f;
       P[2 * t + i] = tile::Packed<typename C::Io>::pack(first, second);
     }
   }
@@ -189,7 +190,7 @@ __device__ __forceinline__ void scale_rows(float (&x)[kSize], float first, float
   for (size_t i = 0; i < kSize; ++i) x[i] *= i / 2 % 2 == 0 ? first : second;
 }
 
-/// What chunk_forward's zero_tail() wants of a tile: here v's.
+/// What zero_tail() wants of a tile: here v's.
 template <class C>
 struct ValueTile {
   static constexpr int kK = C::kV;
@@ -201,7 +202,7 @@ template <class C>
 __device__ __forceinline__ void store_tail(const device::TokenRows& o, const Item& item,
                                            const uint8_t* tile) {
   auto* const out =
-      static_cast<uint16_t*>(o.data) + stages::at(o, item.batch, item.row, item.head) + item.column;
+      static_cast<uint16_t*>(o.data) + device::at(o, item.batch, item.row, item.head) + item.column;
   constexpr int kPieces = C::kV / 8;
   for (int i = static_cast<int>(threadIdx.x & 127u); i < item.tokens * kPieces; i += 128) {
     const auto row = static_cast<uint32_t>(i / kPieces), piece = static_cast<uint32_t>(i % kPieces);
@@ -253,12 +254,12 @@ __device__ __forceinline__ void compute(const OutputParams& p, Stage<C>& stage, 
   float scores[32];
   uint32_t P[16];
   ptx::wgmma_fence();
-  chunk_forward::issue_product<C>(scores, stage.q, stage.k);
+  tile::issue_product<C>(scores, stage.q, stage.k);
   ptx::wgmma_commit();
   issue_recall<C>(out, stage);
   if (tokens < C::kChunk) {
     // Rows past the end are another sequence's, and may be NaN.
-    chunk_forward::zero_tail<ValueTile<C>>(stage.v, tokens);
+    tile::zero_tail<ValueTile<C>>(stage.v, tokens);
     ptx::fence_proxy_async();
     ptx::named_barrier_sync(barrier, 128);
   }
@@ -268,7 +269,7 @@ __device__ __forceinline__ void compute(const OutputParams& p, Stage<C>& stage, 
   ptx::wgmma_wait<0>();
   ptx::pin(out);
   const int row = lane_row();
-  scale_rows(out, stages::decay(G[row]), stages::decay(G[row + 8]));
+  scale_rows(out, device::decay(G[row]), device::decay(G[row + 8]));
   ptx::wgmma_fence();
   issue_mix<C>(out, P, stage);
   ptx::wgmma_wait<0>();

@@ -27,16 +27,15 @@ __device__ __forceinline__ ClusterSegment cluster_segment(const PrefillParams& p
              slices = static_cast<uint32_t>(p.V / C::kV), heads = static_cast<uint32_t>(p.HV);
   const uint32_t unit = blockIdx.x / ctas, rank = blockIdx.x % ctas, pair = unit / slices;
   ClusterSegment out{
-      chunk_forward::locate(p, static_cast<int>(pair / heads), static_cast<int>(pair % heads)),
+      device::locate(p, static_cast<int>(pair / heads), static_cast<int>(pair % heads)),
       {rank, ctas, false}};
   out.item.column = static_cast<int32_t>(unit % slices) * C::kV;
   const auto chunks = static_cast<uint32_t>((out.item.tokens + 63) / 64);
   // WHY so: where there are fewer chunks than CTAs the last one has the last chunk, which may be a
   // partial one. BOUND: less than 2^25 chunks, 8 CTAs.
   const uint32_t first = chunks * rank / ctas, end = chunks * (rank + 1) / ctas;
-  chunk_forward::cut_item(out.item, static_cast<int>(first), static_cast<int>(end - first), 0);
-  out.item.sink =
-      rank + 1 == ctas ? chunk_forward::StateSink::kFinal : chunk_forward::StateSink::kNone;
+  device::cut_item(out.item, static_cast<int>(first), static_cast<int>(end - first), 0);
+  out.item.sink = rank + 1 == ctas ? device::StateSink::kFinal : device::StateSink::kNone;
   out.place.keeps = (chunks + ctas - 1) / ctas <= kKeptChunks;
   return out;
 }
@@ -47,7 +46,7 @@ __device__ __forceinline__ void begin_segment(const PrefillParams& p, ClusterMem
   ptx::prefetch_tensor_map(&p.k);
   ptx::prefetch_tensor_map(&p.v);
   const ClusterSegment segment = cluster_segment<C>(p);
-  linear_attention::init_barriers<C>(m.tiles);
+  init_barriers<C>(m.tiles);
   m.init(segment.place);
   m.segment = segment;
   ptx::prefetch_tensor_map(&p.q);
@@ -71,7 +70,7 @@ __device__ __forceinline__ void load_segment(const PrefillParams& p, ClusterMemo
   SharedMemoryPlan<C>& s = m.tiles;
   const ClusterSegment& segment = m.segment;
   const WorkItem& item = segment.item;
-  const int group = chunk_forward::key_head(p, item.head), chunks = item.chunks(),
+  const int group = device::key_head(p, item.head), chunks = item.chunks(),
             once = segment.passes() == 2 ? chunks : 0, ahead = min(chunks, C::kKStages);
   const auto box = [&](int c) {
     return ptx::BoxOrigin{0, item.row + c * C::kChunk, 0, group, item.batch};
@@ -90,12 +89,12 @@ __device__ __forceinline__ void load_segment(const PrefillParams& p, ClusterMemo
     }
     const int c = is_q ? next_q++ : next_k < 0 ? next_k++ + once : next_k++;
     tile::RingCursor<C::kKStages> at = is_q ? q : k;
-    chunk_forward::load_tile(is_q ? s.q[at.stage] : s.k[at.stage], is_q ? &p.q : &p.k,
-                             is_q ? s.q_ring : s.k_ring, at, box(c), C::kKTileBytes);
+    tile::load_tile(is_q ? s.q[at.stage] : s.k[at.stage], is_q ? &p.q : &p.k,
+                    is_q ? s.q_ring : s.k_ring, at, box(c), C::kKTileBytes);
     (is_q ? q : k) = at;
     if (left == once + 2 * chunks) {
       // Behind the first request: what is wanted later.
-      if (segment.place.rank == 0) chunk_forward::prefetch_initial(p, item);
+      if (segment.place.rank == 0) device::prefetch_initial(p, item);
       for (int i = 0; i < min(chunks, kChunksAhead); ++i) ptx::tma_prefetch(&p.q, box(i));
     }
   }
@@ -118,7 +117,7 @@ __device__ __forceinline__ void load_values_of(const PrefillParams& p, ClusterMe
       // SYNC entered_read: the value warp waits until what arrived in the v tiles has been read
       tile::wait_phase(&m.entered_read, 0);
     }
-    for (int c = 0; c < chunks; ++c) chunk_forward::load_v(p, m.tiles, v, item, c);
+    for (int c = 0; c < chunks; ++c) device::load_v<C>(p, m.tiles, v, item, c);
   }
 }
 
@@ -196,7 +195,7 @@ __device__ __forceinline__ void sum_segment(const PrefillParams& p, SharedMemory
                                             int half, StateRegisters<C>& x) {
   const int chunks = segment.item.chunks();
   if (segment.place.rank == 0) {
-    chunk_forward::load_initial(p, segment.item, half, x.S);
+    device::load_initial(p, segment.item, half, x.S);
   } else {
 #pragma unroll
     for (float& number : x.S) number = 0.0f;
@@ -214,8 +213,8 @@ __device__ __forceinline__ void sum_segment(const PrefillParams& p, SharedMemory
     own.k.wait(s.k_ring);
     ptx::pin(w);
     ptx::wgmma_fence();
-    chunk_forward::issue_update<C>(
-        x.S, w, tile::mn_major(ptx::shared_address(s.k[own.k.stage]), C::kHalfTileBytes));
+    tile::issue_update<C>(x.S, w,
+                          tile::mn_major(ptx::shared_address(s.k[own.k.stage]), C::kHalfTileBytes));
     ptx::wgmma_wait<0>();
     ptx::pin(x.S);
     ptx::pin(w);
@@ -241,7 +240,7 @@ __device__ __forceinline__ void states_of(const PrefillParams& p, ClusterMemory<
   const ClusterSegment& segment = m.segment;
   const WorkItem& item = segment.item;
   if (item.padded) {
-    chunk_forward::store_rows(p, item, 0, item.tokens, half, nullptr);
+    device::store_rows(p, item, 0, item.tokens, half, nullptr);
     return;
   }
   StateCursors<C> at(half);

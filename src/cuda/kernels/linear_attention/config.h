@@ -1,13 +1,16 @@
-// Tile constants, shared-memory plan and warps of the linear attention kernel. It is made of the
-// parts of chunk_forward: work items, the plan of segments, loader, state and output moves.
+// Tile constants, shared-memory plan and warps of the linear attention kernel. Work
+// items, the plan of segments, loader, state and output moves are those of all prefill kernels.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CUDA_KERNELS_LINEAR_ATTENTION_CONFIG_H_
 #define SLUICE_CUDA_KERNELS_LINEAR_ATTENTION_CONFIG_H_
 
-#include "cuda/device/prefill_params.h"
-#include "cuda/kernels/chunk_forward/config.h"
+#include "cuda/device/work_items.cuh"
+#include "cuda/tile/pipeline.cuh"
+#include "cuda/tile/swizzle.hpp"
 
 namespace sluice::cuda::linear_attention {
+
+using device::PrefillParams, device::WorkItem;
 
 /// One kernel: dtype of q, k, v, o, head sizes, what it computes, and all named constants. A work
 /// item has kV_ columns of V. Without kOutput_ it is the transition pass: what segments add to the
@@ -50,21 +53,15 @@ struct GateStage {
   float decay;      ///< e^{G_C}
 };
 
-}  // namespace sluice::cuda::linear_attention
-
-namespace sluice::cuda::chunk_forward {
-
-/// Shared memory of one CTA of the linear attention kernel; members as loader and outputs want
-/// them.
-template <class Io, int kK, int kV, bool kOutput>
-struct SharedMemoryPlan<linear_attention::Config<Io, kK, kV, kOutput>> {
-  using C = linear_attention::Config<Io, kK, kV, kOutput>;
+/// Shared memory of one CTA.
+template <class C>
+struct SharedMemoryPlan {
   alignas(1024) uint8_t k[C::kKStages][C::kKTileBytes];  ///< [64 columns][token][64], TMA, swizzled
   uint8_t q[C::kQStages][C::kKTileBytes];
   uint8_t v[C::kVStages][C::kVTileBytes];
   uint8_t o[C::kVTileBytes];     ///< of the chunk before, each warp its own columns
   uint8_t P[C::kPStages][8192];  ///< [i][j] io, swizzled; blocks above the diagonal stay zero
-  linear_attention::GateStage gates[C::kGateStages];
+  GateStage gates[C::kGateStages];
   WorkItem work[C::kWorkSlots];
   alignas(8) tile::RingBarriers<C::kKStages> k_ring;
   tile::RingBarriers<C::kQStages> q_ring;
@@ -73,16 +70,8 @@ struct SharedMemoryPlan<linear_attention::Config<Io, kK, kV, kOutput>> {
   tile::RingBarriers<C::kGateStages> gate_ring;
   tile::RingBarriers<C::kWorkSlots> work_ring;
 };
-static_assert(sizeof(SharedMemoryPlan<linear_attention::Config<uint16_t, 128, 128>>) <=
-              kSmemBytesSm90);
-static_assert(sizeof(SharedMemoryPlan<linear_attention::Config<uint16_t, 128, 64>>) <=
-              kSmemBytesSm90);
-
-}  // namespace sluice::cuda::chunk_forward
-
-namespace sluice::cuda::linear_attention {
-
-using device::PrefillParams, chunk_forward::SharedMemoryPlan, chunk_forward::WorkItem;
+static_assert(sizeof(SharedMemoryPlan<Config<uint16_t, 128, 128>>) <= tile::kSharedBytesSm90);
+static_assert(sizeof(SharedMemoryPlan<Config<uint16_t, 128, 64>>) <= tile::kSharedBytesSm90);
 
 }  // namespace sluice::cuda::linear_attention
 

@@ -1,5 +1,5 @@
 // How the CTAs of a cluster, each a segment of one sequence and value head, come by the states that
-// enter their segments: S_{i+1} = N_i + M_i S_i in float32, as the join of split.hpp has it, inside
+// enter their segments: S_{i+1} = N_i + M_i S_i in float32, as the join of segments.hpp has it, inside
 // one launch. Every CTA carries its share of the state's numbers over all boundaries: the others
 // send it theirs of N, and it sends the states to where they enter.
 // SPDX-License-Identifier: Apache-2.0
@@ -72,7 +72,7 @@ struct ClusterMemory {
     ptx::fence_mbarrier_init();
   }
 };
-static_assert(sizeof(ClusterMemory<Config<uint16_t, 128, 128>>) <= chunk_forward::kSmemBytesSm90);
+static_assert(sizeof(ClusterMemory<Config<uint16_t, 128, 128>>) <= tile::kSharedBytesSm90);
 
 /// Where this thread's numbers of pieces lie.
 template <class C>
@@ -121,14 +121,14 @@ __device__ __forceinline__ void send_added(const Pieces<C>& pieces, const float 
 template <class C>
 __device__ __forceinline__ float4 initial_piece(const PrefillParams& p, const WorkItem& item,
                                                 const Pieces<C>& pieces, uint32_t i) {
-  if (chunk_forward::starts_from_zeros(p, item.seq)) return make_float4(0, 0, 0, 0);
-  const chunk_forward::StatePlace place(p.K, p.V, p.state_is_vk, item.column + pieces.half * 64);
-  const int64_t base = chunk_forward::initial_at(p, item.seq, item.head) + place.origin;
+  if (device::starts_from_zeros(p, item.seq)) return make_float4(0, 0, 0, 0);
+  const device::StatePlace place(p.K, p.V, p.state_is_vk, item.column + pieces.half * 64);
+  const int64_t base = device::initial_at(p, item.seq, item.head) + place.origin;
   float x[4];
 #pragma unroll
   for (int e = 0; e < 4; ++e) {
-    x[e] = chunk_forward::load_number(
-        p.initial.data, base + place.offset(static_cast<int>(4 * i) + e), p.initial.number);
+    x[e] = device::load_number(p.initial.data, base + place.offset(static_cast<int>(4 * i) + e),
+                               p.initial.number);
   }
   return make_float4(x[0], x[1], x[2], x[3]);
 }

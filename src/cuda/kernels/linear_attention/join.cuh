@@ -4,11 +4,11 @@
 #ifndef SLUICE_CUDA_KERNELS_LINEAR_ATTENTION_JOIN_CUH_
 #define SLUICE_CUDA_KERNELS_LINEAR_ATTENTION_JOIN_CUH_
 
-#include "cuda/kernels/chunk_forward/work.cuh"
+#include "cuda/device/work_items.cuh"
 
 namespace sluice::cuda::linear_attention {
 
-using device::PrefillParams, chunk_forward::PlanView;
+using device::PrefillParams, device::PlanView;
 
 inline constexpr int kJoinThreads = 128;  ///< four numbers of a state each
 
@@ -17,15 +17,15 @@ inline constexpr int kJoinThreads = 128;  ///< four numbers of a state each
 __device__ __forceinline__ void keep_initial(const PrefillParams& p, const device::Chain& chain,
                                              int head, int element) {
   const int seq = PlanView{p}.sequence(chain);
-  if (chunk_forward::locate(p, seq, head).padded != 0) return;
-  const bool zeros = chunk_forward::starts_from_zeros(p, seq);
-  const int64_t base = zeros ? 0 : chunk_forward::initial_at(p, seq, head);
-  float* const out = chunk_forward::factor_at(p, chain.first, head);
+  if (device::locate(p, seq, head).padded != 0) return;
+  const bool zeros = device::starts_from_zeros(p, seq);
+  const int64_t base = zeros ? 0 : device::initial_at(p, seq, head);
+  float* const out = device::factor_at(p, chain.first, head);
 #pragma unroll
   for (int i = element; i < element + 4; ++i) {
     const int k = i / p.V, v = i % p.V;
     const int64_t at = base + (p.state_is_vk ? int64_t{v} * p.K + k : int64_t{i});
-    out[i] = zeros ? 0.0f : chunk_forward::load_number(p.initial.data, at, p.initial.number);
+    out[i] = zeros ? 0.0f : device::load_number(p.initial.data, at, p.initial.number);
   }
 }
 
@@ -44,7 +44,7 @@ __device__ __forceinline__ void walk_chain(const PrefillParams& p, const device:
     for (int i = 0; i < kJoinAhead; ++i) {
       const int at = min(first + i, chain.count - 1);
       added[i] = states[at * step];
-      kept[i] = at == 0 ? 0.0f : *chunk_forward::factor_at(p, chain.first + at, head);
+      kept[i] = at == 0 ? 0.0f : *device::factor_at(p, chain.first + at, head);
     }
 #pragma unroll
     for (int i = 0; i < kJoinAhead; ++i) {

@@ -4,7 +4,7 @@
 // Math      docs/math.md, chunk form. Per chunk of 64 tokens, S the state entering it:
 //           P = scale Gamma * tril(Qc Kc^T),  O = scale diag(e^G) Qc S + P Vc
 //           S' = e^{G_C} S + Kc^T diag(e^{G_C - G}) Vc
-// Roles     persistent grid; work items, segments and their planner are chunk_forward's.
+// Roles     persistent grid; work items, segments and their planner are those of device/.
 //           Warpgroup 0: loader, gate warp, value warp. Warpgroup 1: P, chunks ahead. The others:
 //           64 columns of V each, S^T in registers
 // Pipeline  (arrows are mbarrier rings; each ring has a full and an empty barrier per stage)
@@ -46,10 +46,10 @@ __global__ void __launch_bounds__(C::kThreads, 1)
   if constexpr (!C::kOutput) {
     ptx::launch_dependents();
     ptx::wait_for_dependencies();
-    if (chunk_forward::PlanView{p}.transitions() == 0) return;
+    if (device::PlanView{p}.transitions() == 0) return;
   }
   if (threadIdx.x == 0) {
-    linear_attention::init_barriers<C>(s);
+    init_barriers<C>(s);
     if (p.T > 0) {
       ptx::prefetch_tensor_map(&p.k);
       ptx::prefetch_tensor_map(&p.q);
@@ -59,12 +59,12 @@ __global__ void __launch_bounds__(C::kThreads, 1)
   }
   if constexpr (C::kOutput) {
     // Nobody writes the blocks above the diagonal, but products read them.
-    chunk_forward::zero<C>(s.P, sizeof(s.P));
+    tile::zero<C>(s.P, sizeof(s.P));
     ptx::fence_proxy_async();
   }
   __syncthreads();
   ptx::wait_for_dependencies();
-  if (C::kOutput && !chunk_forward::takes_pass<C>(p)) return;
+  if (C::kOutput && !device::takes_pass<C>(p)) return;
   const uint32_t warpgroup = threadIdx.x >> 7;
   if (warpgroup == 0) {
     ptx::decrease_registers<C::kServiceRegisters>();
@@ -74,7 +74,7 @@ __global__ void __launch_bounds__(C::kThreads, 1)
     if constexpr (C::kOutput) scores_role<C>(p, s);
   } else {
     ptx::increase_registers<C::kStateRegisters>();
-    linear_attention::state_role<C>(p, s, static_cast<int>(warpgroup) - 2);
+    state_role<C>(p, s, static_cast<int>(warpgroup) - 2);
   }
 }
 

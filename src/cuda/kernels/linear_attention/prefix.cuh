@@ -36,7 +36,7 @@ template <class C>
 __device__ __forceinline__ void load_blocks(const PrefillParams& p, PrefixMemory<C>& s) {
   const PrefixPart part = prefix_part<C>(p);
   const WorkItem& item = part.item;
-  const int group = chunk_forward::key_head(p, item.head);
+  const int group = device::key_head(p, item.head);
   tile::RingCursor<1> block;
   tile::RingCursor<kPrefixStages> tile;
 #pragma unroll 1
@@ -89,7 +89,7 @@ template <class C>
 __device__ __forceinline__ void gate_blocks(const PrefillParams& p, PrefixMemory<C>& s) {
   const PrefixPart part = prefix_part<C>(p);
   const int lane = static_cast<int>(threadIdx.x & 31u);
-  const RawGate raw = chunk_forward::raw_gate(p, part.item.head);
+  const RawGate raw = device::raw_gate(p, part.item.head);
   const GateSource source(p, part.item);
   tile::RingCursor<1> block;
   tile::RingCursor<kPrefixStages> tile;

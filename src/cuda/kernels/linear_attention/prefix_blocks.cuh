@@ -3,11 +3,12 @@
 #ifndef SLUICE_CUDA_KERNELS_LINEAR_ATTENTION_PREFIX_BLOCKS_CUH_
 #define SLUICE_CUDA_KERNELS_LINEAR_ATTENTION_PREFIX_BLOCKS_CUH_
 
-#include "cuda/kernels/chunk_forward/prepare_tiles.cuh"
 #include "cuda/kernels/linear_attention/prefix_plan.cuh"
 #include "cuda/kernels/linear_attention/state.cuh"
 #include "cuda/ptx/wgmma_shared_shapes.cuh"
 #include "cuda/tile/block_tile.cuh"
+#include "cuda/tile/products.cuh"
+#include "cuda/tile/shared_tile.cuh"
 
 namespace sluice::cuda::linear_attention {
 
@@ -79,7 +80,7 @@ __device__ __forceinline__ void mix_block(const PrefillParams& p, PrefixMemory<C
     float scores[32];
     uint32_t P[16];
     ptx::wgmma_fence();
-    chunk_forward::issue_product<C>(scores, s.q[group], s.k[from]);
+    tile::issue_product<C>(scores, s.q[group], s.k[from]);
     ptx::wgmma_commit();
     ptx::wgmma_wait<0>();
     ptx::pin(scores);
@@ -110,8 +111,7 @@ __device__ __forceinline__ float sum_tiles(PrefixMemory<C>& s, PrefixCursors& at
     kept = weights.kept;
     ptx::pin(w);
     ptx::wgmma_fence();
-    chunk_forward::issue_update<C>(S, w,
-                                   tile::mn_major(ptx::shared_address(stage.k), C::kHalfTileBytes));
+    tile::issue_update<C>(S, w, tile::mn_major(ptx::shared_address(stage.k), C::kHalfTileBytes));
     ptx::wgmma_wait<0>();
     ptx::pin(S);
     ptx::pin(w);
@@ -251,7 +251,7 @@ __device__ __forceinline__ void compute_blocks(const PrefillParams& p, PrefixMem
     send_block<C>(p, s, part, begin, group, at, o);
     at.block.next();
   }
-  if (part.last) chunk_forward::store_final(p, part.item, group, S);
+  if (part.last) device::store_final(p, part.item, group, S);
 }
 
 }  // namespace sluice::cuda::linear_attention

@@ -37,7 +37,7 @@ struct PrefixMemory {
   alignas(8) tile::RingBarriers<1> block;
   tile::RingBarriers<kPrefixStages> ring;
 };
-static_assert(sizeof(PrefixMemory<Config<uint16_t, 128, 128>>) <= chunk_forward::kSmemBytesSm90);
+static_assert(sizeof(PrefixMemory<Config<uint16_t, 128, 128>>) <= tile::kSharedBytesSm90);
 
 /// Named barriers: barriers are ready for the gate warp and for the compute warpgroups; of both
 /// compute warpgroups; of each.

@@ -3,10 +3,11 @@
 #ifndef SLUICE_CUDA_KERNELS_LINEAR_ATTENTION_SCORES_CUH_
 #define SLUICE_CUDA_KERNELS_LINEAR_ATTENTION_SCORES_CUH_
 
-#include "cuda/kernels/chunk_forward/prepare_tiles.cuh"
 #include "cuda/kernels/linear_attention/config.h"
 #include "cuda/ptx/matrix.cuh"
 #include "cuda/tile/block_tile.cuh"
+#include "cuda/tile/products.cuh"
+#include "cuda/tile/shared_tile.cuh"
 
 namespace sluice::cuda::linear_attention {
 
@@ -58,7 +59,7 @@ __device__ __forceinline__ void issue_scores(SharedMemoryPlan<C>& s, const Score
   at.k.wait(s.k_ring);
   at.q.wait(s.q_ring);
   ptx::wgmma_fence();
-  chunk_forward::issue_product<C>(acc, s.q[at.q.stage], s.k[at.k.stage]);
+  tile::issue_product<C>(acc, s.q[at.q.stage], s.k[at.k.stage]);
   ptx::wgmma_commit();
 }
 
@@ -73,7 +74,7 @@ __device__ __forceinline__ void take_scores(const PrefillParams& p, SharedMemory
   ptx::pin(acc);
   if (rows < C::kChunk) {
     // WHY here: no product of this warpgroup reads the tile now; the state waits for P.
-    chunk_forward::zero_tail<C>(s.k[at.k.stage], rows);
+    tile::zero_tail<C>(s.k[at.k.stage], rows);
     ptx::fence_proxy_async();
   }
   // SYNC k_ring.empty, q_ring.empty: the scores warpgroup has read the tiles
@@ -131,7 +132,7 @@ __device__ __forceinline__ void score_items(const PrefillParams& p, SharedMemory
 /// Scores warpgroup.
 template <class C>
 __device__ __forceinline__ void scores_role(const PrefillParams& p, SharedMemoryPlan<C>& s) {
-  chunk_forward::WorkReader<C> work(s);
+  device::WorkReader work(s.work_ring, s.work);
   ScoreCursors<C> at;
   score_items<C>(p, s, at, [&] { return work.next(); });
 }

@@ -1,15 +1,16 @@
-// The service warpgroup beside chunk_forward's loader: gates and their factors, and v.
+// The service warpgroup beside its loader: gates and their factors, and v.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CUDA_KERNELS_LINEAR_ATTENTION_SERVICE_CUH_
 #define SLUICE_CUDA_KERNELS_LINEAR_ATTENTION_SERVICE_CUH_
 
-#include "cuda/kernels/chunk_forward/service.cuh"
+#include "cuda/device/loader.cuh"
+#include "cuda/device/token_gates.cuh"
 #include "cuda/kernels/linear_attention/config.h"
 #include "cuda/ptx/scalar.cuh"
 
 namespace sluice::cuda::linear_attention {
 
-using chunk_forward::RawGate;
+using device::RawGate;
 
 /// Two gates of a chunk as they lie in memory, and the sum before the chunk where they are sums.
 struct LaneGates {
@@ -26,7 +27,7 @@ struct GateSource {
       : p(p_),
         data(p_.gate.data == nullptr || item.tokens == 0
                  ? nullptr
-                 : chunk_forward::scalar_address(p_, p_.gate, item)),
+                 : device::scalar_address(p_, p_.gate, item)),
         tokens(item.tokens),
         first(item.first) {}
 
@@ -71,7 +72,7 @@ __device__ __forceinline__ float2 sum_gates(const GateSource& source, const RawG
   const int lane = static_cast<int>(threadIdx.x & 31u);
   float g[2];
 #pragma unroll
-  for (int e = 0; e < 2; ++e) g[e] = e < left ? chunk_forward::log_gate(p, raw, x[e]) : 0.0f;
+  for (int e = 0; e < 2; ++e) g[e] = e < left ? device::log_gate(p, raw, x[e]) : 0.0f;
   const float both = g[0] + g[1];
   float sum = both;
 #pragma unroll
@@ -107,7 +108,7 @@ __device__ __forceinline__ float gate_item(const PrefillParams& p, SharedMemoryP
                                            tile::RingCursor<C::kGateStages>& cursor,
                                            const WorkItem& item) {
   const int lane = static_cast<int>(threadIdx.x & 31u);
-  const RawGate raw = chunk_forward::raw_gate(p, item.head);
+  const RawGate raw = device::raw_gate(p, item.head);
   const GateSource source(p, item);
   const int chunks = item.chunks();
   LaneGates gates[kGatesAhead];
@@ -137,7 +138,7 @@ __device__ __forceinline__ float gate_item(const PrefillParams& p, SharedMemoryP
 /// Gate warp: cumulative gates and factors of every chunk.
 template <class C>
 __device__ __forceinline__ void gate_role(const PrefillParams& p, SharedMemoryPlan<C>& s) {
-  chunk_forward::WorkReader<C> work(s);
+  device::WorkReader work(s.work_ring, s.work);
   tile::RingCursor<C::kGateStages> cursor;
   for (WorkItem item = work.next(); item.valid(); item = work.next()) {
     const float total = gate_item<C, !C::kOutput>(p, s, cursor, item);
@@ -145,7 +146,7 @@ __device__ __forceinline__ void gate_role(const PrefillParams& p, SharedMemoryPl
       // M of the segment; a sequence's first boundary needs none.
       const bool wanted = item.before >= 0 && item.column == 0 && item.chunks() > 0;
       if (wanted && (threadIdx.x & 31u) == 0) {
-        *chunk_forward::factor_at(p, item.after, item.head) = expf(total);
+        *device::factor_at(p, item.after, item.head) = expf(total);
       }
     }
   }
@@ -154,12 +155,12 @@ __device__ __forceinline__ void gate_role(const PrefillParams& p, SharedMemoryPl
 /// Value warp: requests v of every chunk.
 template <class C>
 __device__ __forceinline__ void values_role(const PrefillParams& p, SharedMemoryPlan<C>& s) {
-  chunk_forward::WorkReader<C> work(s);
+  device::WorkReader work(s.work_ring, s.work);
   tile::RingCursor<C::kVStages> v;
   for (WorkItem item = work.next(); item.valid(); item = work.next()) {
     if ((threadIdx.x & 31u) == 0) {
       const int chunks = item.chunks();
-      for (int c = 0; c < chunks; ++c) chunk_forward::load_v(p, s, v, item, c);
+      for (int c = 0; c < chunks; ++c) device::load_v<C>(p, s, v, item, c);
     }
     __syncwarp();
   }
@@ -170,9 +171,9 @@ template <class C>
 __device__ __forceinline__ void serve(const PrefillParams& p, SharedMemoryPlan<C>& s) {
   const auto warp = static_cast<ServiceWarp>(threadIdx.x >> 5);
   if (warp == ServiceWarp::kLoad) {
-    if (threadIdx.x == 0) chunk_forward::load_role<C>(p, s);
+    if (threadIdx.x == 0) device::load_role<C>(p, s);
   } else if (warp == ServiceWarp::kGate) {
-    linear_attention::gate_role<C>(p, s);
+    gate_role<C>(p, s);
   } else if (warp == ServiceWarp::kValues) {
     values_role<C>(p, s);
   }

@@ -4,12 +4,16 @@
 #ifndef SLUICE_CUDA_KERNELS_LINEAR_ATTENTION_STATE_CUH_
 #define SLUICE_CUDA_KERNELS_LINEAR_ATTENTION_STATE_CUH_
 
-#include "cuda/kernels/chunk_forward/state.cuh"
+#include "cuda/device/output_rows.cuh"
+#include "cuda/device/state_io.cuh"
 #include "cuda/kernels/linear_attention/config.h"
+#include "cuda/ptx/matrix.cuh"
+#include "cuda/tile/fragment.cuh"
+#include "cuda/tile/products.cuh"
 
 namespace sluice::cuda::linear_attention {
 
-using chunk_forward::NamedBarrier, chunk_forward::OutputPlace, chunk_forward::pack_all;
+using device::OutputBarrier, device::OutputPlace, tile::pack_all;
 
 /// One state warpgroup's places in the rings.
 template <class C>
@@ -73,11 +77,11 @@ __device__ __forceinline__ void send_output(const PrefillParams& p, SharedMemory
                                             const StateCursors<C>& at, const WorkItem& item, int c,
                                             const uint32_t (&out)[16]) {
   if (c <= item.skip) return;
-  chunk_forward::wait_for_store();
+  device::wait_for_store();
   // SYNC kParkLow, kParkHigh: the warpgroup's first thread has waited for the store before
-  ptx::named_barrier_sync(static_cast<uint32_t>(NamedBarrier::kParkLow) + at.output.half, 128);
-  chunk_forward::park_output<C>(s, at.output, out);
-  chunk_forward::store_output<C>(p, s, at.output, item, c - 1);
+  ptx::named_barrier_sync(static_cast<uint32_t>(OutputBarrier::kParkLow) + at.output.half, 128);
+  device::park_output(s, at.output, out);
+  device::store_output<C>(p, s, at.output, item, c - 1);
 }
 
 /// S *= e^{G_C} of the chunk at the cursors. WHY before the chunk's own products: this runs under
@@ -109,8 +113,8 @@ __device__ __forceinline__ void update_state(SharedMemoryPlan<C>& s, StateCursor
   if (C::kOutput && rows < C::kChunk) at.p.wait(s.p_ring);
   ptx::pin(w);
   ptx::wgmma_fence();
-  chunk_forward::issue_update<C>(
-      x.S, w, tile::mn_major(ptx::shared_address(s.k[at.k.stage]), C::kHalfTileBytes));
+  tile::issue_update<C>(x.S, w,
+                        tile::mn_major(ptx::shared_address(s.k[at.k.stage]), C::kHalfTileBytes));
 }
 
 /// One chunk: o = S^T Qc^T and P applied, S^T updated. On entry S is decayed by this chunk and
@@ -124,8 +128,7 @@ __device__ __forceinline__ void run_chunk(const PrefillParams& p, SharedMemoryPl
     // SYNC q_ring.full: state warpgroups wait for q
     at.q.wait(s.q_ring);
     ptx::wgmma_fence();
-    chunk_forward::issue_recall<C>(x.o, x.state,
-                                   tile::k_major(ptx::shared_address(s.q[at.q.stage])));
+    tile::issue_recall<C>(x.o, x.state, tile::k_major(ptx::shared_address(s.q[at.q.stage])));
     send_output<C>(p, s, at, item, c, x.out);
   }
   update_state<C>(s, at, item.rows(c), x, r, w);
@@ -136,11 +139,11 @@ __device__ __forceinline__ void run_chunk(const PrefillParams& p, SharedMemoryPl
     // SYNC q_ring.empty: this warp's reads of q are over
     at.q.release(s.q_ring);
     at.q.next();
-    chunk_forward::scale_columns(x.o, s.gates[at.gate.stage].query);
+    tile::scale_columns(x.o, s.gates[at.gate.stage].query);
     // SYNC p_ring.full: state warpgroups wait for P
     at.p.wait(s.p_ring);
     ptx::wgmma_fence();
-    chunk_forward::issue_mix<C>(x.o, r, tile::k_major(ptx::shared_address(s.P[at.p.stage])), 1);
+    tile::issue_mix<C>(x.o, r, tile::k_major(ptx::shared_address(s.P[at.p.stage])), 1);
   }
   ptx::wgmma_wait<C::kOutput ? 1 : 0>();
   ptx::pin(x.S);
@@ -153,7 +156,7 @@ __device__ __forceinline__ void run_chunk(const PrefillParams& p, SharedMemoryPl
   if constexpr (C::kOutput) {
     pack_all<C>(x.state, x.S);
     if (p.checkpoints.data != nullptr) {
-      chunk_forward::store_checkpoint(p, item, at.output.half, c, x.S);
+      device::store_checkpoint(p, item, at.output.half, c, x.S);
     }
   }
   if (c + 1 < chunks) decay_state<C>(s, at, x);
@@ -179,8 +182,8 @@ __device__ __forceinline__ void run_chunks(const PrefillParams& p, SharedMemoryP
 #pragma unroll 1
   for (int c = 0; c < chunks; ++c) run_chunk<C>(p, s, at, item, c, chunks, x);
   if constexpr (C::kOutput) send_output<C>(p, s, at, item, chunks, x.out);
-  chunk_forward::store_leaving<C>(p, item, half, x.S);
-  if constexpr (C::kOutput) chunk_forward::wait_for_store();
+  device::store_leaving<C>(p, item, half, x.S);
+  if constexpr (C::kOutput) device::wait_for_store();
 }
 
 /// One work item: the recurrence over its chunks, states in and out.
@@ -188,7 +191,7 @@ template <class C>
 __device__ __forceinline__ void run_item(const PrefillParams& p, SharedMemoryPlan<C>& s,
                                          StateCursors<C>& at, const WorkItem& item, int half,
                                          StateRegisters<C>& x) {
-  chunk_forward::load_entering<C>(p, item, half, x.S);
+  device::load_entering<C>(p, item, half, x.S);
   run_chunks<C>(p, s, at, item, half, x);
 }
 
@@ -206,9 +209,9 @@ __device__ __forceinline__ void state_role(const PrefillParams& p, SharedMemoryP
     const WorkItem& item = s.work[work.stage];
     if (!item.valid()) return;
     if (item.padded) {
-      chunk_forward::store_rows(p, item, 0, item.tokens, half, nullptr);
+      device::store_rows(p, item, 0, item.tokens, half, nullptr);
     } else {
-      linear_attention::run_item<C>(p, s, at, item, half, x);
+      run_item<C>(p, s, at, item, half, x);
     }
     // SYNC work_ring.empty: the item is done
     work.release(s.work_ring);

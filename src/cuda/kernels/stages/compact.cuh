@@ -5,12 +5,16 @@
 
 #include <cstddef>
 
+#include "cuda/device/chunk_numbers.cuh"
 #include "cuda/kernels/stages/compact.h"
-#include "cuda/kernels/stages/mma.cuh"
-#include "cuda/kernels/stages/numbers.cuh"
+#include "cuda/kernels/stages/config.h"
 #include "cuda/ptx/cluster.cuh"
+#include "cuda/tile/warp_products.cuh"
 
 namespace sluice::cuda::stages {
+
+using device::clamped_gate, device::kLaneTokens, device::Number, device::sum_before_lane;
+using tile::kTile, tile::lane;
 
 /// Tokens row .. row + tokens - 1 of batch entry blockIdx.z.
 struct CompactSpan {

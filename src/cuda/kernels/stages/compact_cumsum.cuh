@@ -14,6 +14,9 @@
 
 namespace sluice::cuda::stages {
 
+using device::clamped_gate;
+using tile::lane;
+
 /// Sums of four tokens a lane, over the 16 lanes of a head.
 __device__ __forceinline__ void scan_half_warp(float4& x) {
   x = {clamped_gate(x.x), clamped_gate(x.y), clamped_gate(x.z), clamped_gate(x.w)};

@@ -14,6 +14,10 @@
 
 namespace sluice::cuda::stages {
 
+using device::decay;
+using tile::clear, tile::kTile, tile::lane, tile::lane_column, tile::lane_row, tile::load_left;
+using tile::multiply_step, tile::Part, tile::warp;
+
 /// G and beta of a lane's rows i and i + 8.
 struct RowNumbers {
   float G[2], beta[2];

@@ -15,6 +15,10 @@
 
 namespace sluice::cuda::stages {
 
+using device::decay;
+using tile::clear, tile::kTile, tile::lane, tile::lane_column, tile::lane_row, tile::load_left;
+using tile::multiply_step, tile::Part, tile::put_part, tile::warp;
+
 /// A warp's rows of A_inverse times diag(beta), and times diag(beta exp G), as left operands.
 template <class Io>
 __device__ __forceinline__ void load_inverse(uint32_t tile, const CompactTokens& s,

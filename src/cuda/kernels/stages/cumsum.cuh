@@ -11,11 +11,14 @@
 #ifndef SLUICE_CUDA_KERNELS_STAGES_CUMSUM_CUH_
 #define SLUICE_CUDA_KERNELS_STAGES_CUMSUM_CUH_
 
+#include "cuda/device/chunks.cuh"
 #include "cuda/device/follow.cuh"
 #include "cuda/kernels/stages/config.h"
-#include "cuda/kernels/stages/work.cuh"
 
 namespace sluice::cuda::stages {
+
+using device::at, device::Chunk, device::chunk_of, device::clamped_gate, device::kMostTokens;
+using device::StageParams, device::sum_before_lane, device::TokenRows;
 
 struct GateTile {
   float g[kSumHeads][kMostTokens + 1];

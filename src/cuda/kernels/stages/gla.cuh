@@ -16,11 +16,20 @@
 #ifndef SLUICE_CUDA_KERNELS_STAGES_GLA_CUH_
 #define SLUICE_CUDA_KERNELS_STAGES_GLA_CUH_
 
+#include "cuda/device/carried_state.cuh"
 #include "cuda/device/follow.cuh"
-#include "cuda/kernels/stages/carry.cuh"
+#include "cuda/device/tile_rows.cuh"
 #include "cuda/kernels/stages/outputs.cuh"
 
 namespace sluice::cuda::stages {
+
+using device::add_tokens, device::at, device::Chunk, device::decay, device::for_each_state_number;
+using device::key_head, device::kMostTokens, device::LaneGates, device::load_carried;
+using device::put_sums, device::request_gates, device::request_tile, device::scale_carried;
+using device::slots_of, device::span_of, device::StageParams, device::StatePart;
+using device::store_carried, device::store_rows, device::tokens_of;
+using tile::clear, tile::for_each_pair, tile::LeftPart, tile::multiply, tile::Part;
+using tile::put_part, tile::warp;
 
 /// Shared memory, tiles first. kBlocks: K / 64.
 template <int kBlocks>

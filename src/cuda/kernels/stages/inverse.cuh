@@ -14,11 +14,13 @@
 #ifndef SLUICE_CUDA_KERNELS_STAGES_INVERSE_CUH_
 #define SLUICE_CUDA_KERNELS_STAGES_INVERSE_CUH_
 
+#include "cuda/device/chunks.cuh"
 #include "cuda/kernels/stages/config.h"
-#include "cuda/kernels/stages/work.cuh"
 #include "cuda/ptx/matrix.cuh"
 
 namespace sluice::cuda::stages {
+
+using device::at, device::Chunk, device::Number, device::StageParams, device::TokenRows;
 
 /// WHY 8 more floats: pairs of numbers of eight rows are then in banks of their own.
 template <int C>

@@ -9,11 +9,13 @@
 #ifndef SLUICE_CUDA_KERNELS_STAGES_JOIN_CUH_
 #define SLUICE_CUDA_KERNELS_STAGES_JOIN_CUH_
 
+#include "cuda/device/chunks.cuh"
 #include "cuda/device/follow.cuh"
 #include "cuda/kernels/stages/config.h"
-#include "cuda/kernels/stages/work.cuh"
 
 namespace sluice::cuda::stages {
+
+using device::Chunk, device::slots_of, device::StageParams, device::tokens_of;
 
 /// Four numbers, from `element` on in the order [K,V], of the state that a sequence starts from.
 __device__ __forceinline__ float4 initial_numbers(const StageParams& p, int64_t slot, int64_t head,

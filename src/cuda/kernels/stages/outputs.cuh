@@ -11,11 +11,19 @@
 #ifndef SLUICE_CUDA_KERNELS_STAGES_OUTPUTS_CUH_
 #define SLUICE_CUDA_KERNELS_STAGES_OUTPUTS_CUH_
 
+#include "cuda/device/chunk_numbers.cuh"
 #include "cuda/device/follow.cuh"
-#include "cuda/kernels/stages/mma.cuh"
-#include "cuda/kernels/stages/numbers.cuh"
+#include "cuda/device/tile_rows.cuh"
+#include "cuda/kernels/stages/config.h"
+#include "cuda/tile/warp_products.cuh"
 
 namespace sluice::cuda::stages {
+
+using device::Chunk, device::chunk_of, device::chunks_before, device::decay, device::key_head;
+using device::kMostTokens, device::load_sums, device::request_matrix, device::request_tile;
+using device::StageParams, device::state_at, device::store_rows;
+using tile::as_left, tile::clear, tile::for_each_pair, tile::kTile, tile::LeftPart;
+using tile::multiply, tile::Part, tile::put_part, tile::warp;
 
 /// Where the tiles lie, as shared addresses.
 struct OutputTiles {

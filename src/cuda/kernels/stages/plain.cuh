@@ -13,9 +13,14 @@
 #define SLUICE_CUDA_KERNELS_STAGES_PLAIN_CUH_
 
 #include "cuda/device/follow.cuh"
-#include "cuda/kernels/stages/plain_products.cuh"
+#include "cuda/device/plain_products.cuh"
+#include "cuda/kernels/stages/config.h"
 
 namespace sluice::cuda::stages {
+
+using device::at, device::Chunk, device::chunk_of, device::key_head, device::load_numbers;
+using device::multiply_keys, device::plain_wy, device::PlainMemory, device::PlainPart;
+using device::row_number, device::StageParams, device::store_sums, device::store_tile;
 
 /// Items are slots x heads.
 __global__ void __launch_bounds__(kPlainThreads, 2)

@@ -17,6 +17,12 @@
 
 namespace sluice::cuda::stages {
 
+using device::at, device::Chunk, device::chunk_of, device::chunks_before, device::Inner;
+using device::key_head, device::kMostTokens, device::load_sums, device::multiply_keys;
+using device::multiply_plain, device::Number, device::PlainOperands, device::PlainPart;
+using device::row_number, device::slots_of, device::StageParams, device::state_at;
+using device::store_tile, device::tokens_of;
+
 struct ChainMemory {
   PlainOperands operands;
   float G[kMostTokens];

@@ -9,11 +9,13 @@
 #ifndef SLUICE_CUDA_KERNELS_STAGES_SCALE_KEYS_CUH_
 #define SLUICE_CUDA_KERNELS_STAGES_SCALE_KEYS_CUH_
 
+#include "cuda/device/chunks.cuh"
 #include "cuda/device/follow.cuh"
 #include "cuda/kernels/stages/config.h"
-#include "cuda/kernels/stages/work.cuh"
 
 namespace sluice::cuda::stages {
+
+using device::at, device::Chunk, device::chunk_of, device::key_head, device::StageParams;
 
 /// Items are slots x heads.
 __global__ void __launch_bounds__(kPlainThreads)

@@ -15,6 +15,8 @@
 
 namespace sluice::cuda::stages {
 
+using device::at, device::Chunk, device::chunk_of, device::StageParams;
+
 /// The upper triangle of A as a lower one; rows past the chunk's tokens are zeros.
 template <int C>
 __device__ __forceinline__ void load_upper(const StageParams& p, const Chunk& chunk, int64_t head,

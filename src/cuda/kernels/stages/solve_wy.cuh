@@ -13,11 +13,15 @@
 #ifndef SLUICE_CUDA_KERNELS_STAGES_SOLVE_WY_CUH_
 #define SLUICE_CUDA_KERNELS_STAGES_SOLVE_WY_CUH_
 
+#include "cuda/device/plain_products.cuh"
 #include "cuda/kernels/stages/inverse.cuh"
-#include "cuda/kernels/stages/plain_products.cuh"
 #include "cuda/kernels/stages/wy.cuh"
 
 namespace sluice::cuda::stages {
+
+using device::Chunk, device::chunk_of, device::load_numbers, device::plain_wy;
+using device::PlainMemory, device::StageParams, device::TokenNumbers;
+using tile::kTile;
 
 /// Where G and beta lie: after everything else.
 template <int C>

@@ -17,11 +17,21 @@
 #ifndef SLUICE_CUDA_KERNELS_STAGES_STATES_CUH_
 #define SLUICE_CUDA_KERNELS_STAGES_STATES_CUH_
 
+#include "cuda/device/carried_state.cuh"
 #include "cuda/device/follow.cuh"
-#include "cuda/kernels/stages/carry.cuh"
-#include "cuda/kernels/stages/row_copies.cuh"
+#include "cuda/device/row_copies.cuh"
+#include "cuda/kernels/stages/config.h"
 
 namespace sluice::cuda::stages {
+
+using device::add_tokens, device::at, device::Chunk, device::chunks_before, device::decay;
+using device::key_head, device::kLaneTokens, device::kMostTokens, device::LaneGates;
+using device::load_carried, device::PieceMap, device::put_sums, device::RowCopies;
+using device::scale_carried, device::slots_of, device::StageParams, device::state_at;
+using device::StatePart, device::store_carried, device::token_number, device::TokenRows;
+using device::tokens_of;
+using tile::clear, tile::for_each_pair, tile::lane, tile::lane_row, tile::multiply, tile::Part;
+using tile::put_part, tile::warp;
 
 /// Shared memory, tiles first. kBlocks: K / 64.
 template <int kBlocks, int kRing>

@@ -10,11 +10,18 @@
 #ifndef SLUICE_CUDA_KERNELS_STAGES_WY_CUH_
 #define SLUICE_CUDA_KERNELS_STAGES_WY_CUH_
 
+#include "cuda/device/chunk_numbers.cuh"
 #include "cuda/device/follow.cuh"
-#include "cuda/kernels/stages/mma.cuh"
-#include "cuda/kernels/stages/numbers.cuh"
+#include "cuda/device/tile_rows.cuh"
+#include "cuda/kernels/stages/config.h"
+#include "cuda/tile/warp_products.cuh"
 
 namespace sluice::cuda::stages {
+
+using device::at, device::Chunk, device::chunk_of, device::decay, device::key_head;
+using device::load_numbers, device::Number, device::request_tile, device::StageParams;
+using device::store_rows, device::TokenNumbers, device::TokenRows;
+using tile::clear, tile::kTile, tile::multiply, tile::Part, tile::put_part, tile::warp;
 
 /// Eight numbers of a row that is aligned to 16 bytes.
 __device__ __forceinline__ void load_eight(const TokenRows& rows, int64_t element, float (&x)[8]) {

@@ -1,11 +1,11 @@
-// States between registers and global memory: initial, final, checkpoints.
+// Moves states between registers and global memory: initial, final, checkpoints.
 // SPDX-License-Identifier: Apache-2.0
-#ifndef SLUICE_CUDA_KERNELS_CHUNK_FORWARD_STATE_IO_CUH_
-#define SLUICE_CUDA_KERNELS_CHUNK_FORWARD_STATE_IO_CUH_
+#ifndef SLUICE_CUDA_DEVICE_STATE_IO_CUH_
+#define SLUICE_CUDA_DEVICE_STATE_IO_CUH_
 
-#include "cuda/kernels/chunk_forward/work.cuh"
+#include "cuda/device/work_items.cuh"
 
-namespace sluice::cuda::chunk_forward {
+namespace sluice::cuda::device {
 
 /// Where this thread's accumulators of S^T lie inside a [K,V] or [V,K] matrix: element 4j + 2i + e
 /// is row v = origin_v + 8i of S^T and column k = origin_k + 8j + e.
@@ -32,7 +32,7 @@ __device__ __forceinline__ void store_elements(T* out, const StatePlace& place,
                                                const float (&S)[kSize]) {
 #pragma unroll
   for (int at = 0; at < static_cast<int>(kSize); ++at) {
-    device::from_float(&out[place.offset(at)], S[at]);
+    from_float(&out[place.offset(at)], S[at]);
   }
 }
 
@@ -42,7 +42,7 @@ __device__ __forceinline__ void load_elements(const T* in, const StatePlace& pla
                                               float (&S)[kSize]) {
 #pragma unroll
   for (int at = 0; at < static_cast<int>(kSize); ++at) {
-    S[at] = device::to_float(in[place.offset(at)]);
+    S[at] = to_float(in[place.offset(at)]);
   }
 }
 
@@ -162,6 +162,6 @@ __device__ __forceinline__ void store_checkpoint(const PrefillParams& p, const W
   if (slot >= p.pad_below) store_state(p, p.checkpoints, slot, item, half, S);
 }
 
-}  // namespace sluice::cuda::chunk_forward
+}  // namespace sluice::cuda::device
 
-#endif  // SLUICE_CUDA_KERNELS_CHUNK_FORWARD_STATE_IO_CUH_
+#endif  // SLUICE_CUDA_DEVICE_STATE_IO_CUH_

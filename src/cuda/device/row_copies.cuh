@@ -1,12 +1,13 @@
 // What a thread copies of every 64 tokens of a sequence, between memory and a tile: addresses are
 // found once, and a step of 64 tokens is an addition.
 // SPDX-License-Identifier: Apache-2.0
-#ifndef SLUICE_CUDA_KERNELS_STAGES_ROW_COPIES_CUH_
-#define SLUICE_CUDA_KERNELS_STAGES_ROW_COPIES_CUH_
+#ifndef SLUICE_CUDA_DEVICE_ROW_COPIES_CUH_
+#define SLUICE_CUDA_DEVICE_ROW_COPIES_CUH_
 
-#include "cuda/kernels/stages/mma.cuh"
+#include "cuda/device/stage_shapes.h"
+#include "cuda/device/tile_rows.cuh"
 
-namespace sluice::cuda::stages {
+namespace sluice::cuda::device {
 
 /// 16-byte pieces of 64 rows of kColumns numbers, of a CTA of kChainThreads: a thread has piece
 /// t % kPieces of every kRowsApart-th row.
@@ -45,7 +46,7 @@ class RowCopies {
       const bool inside = Map::row() + i * Map::kRowsApart < left;
 #pragma unroll
       for (int b = 0; b < kTiles; ++b) {
-        ptx::copy_async_16(tile + static_cast<uint32_t>(b) * kTile + Map::place() +
+        ptx::copy_async_16(tile + static_cast<uint32_t>(b) * tile::kTile + Map::place() +
                                static_cast<uint32_t>(i) * Map::kTileStep,
                            from + b * kColumns, inside);
       }
@@ -69,6 +70,6 @@ class RowCopies {
   uint16_t* place_;        ///< of the thread's first piece of the next 64 tokens
 };
 
-}  // namespace sluice::cuda::stages
+}  // namespace sluice::cuda::device
 
-#endif  // SLUICE_CUDA_KERNELS_STAGES_ROW_COPIES_CUH_
+#endif  // SLUICE_CUDA_DEVICE_ROW_COPIES_CUH_

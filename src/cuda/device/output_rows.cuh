@@ -1,13 +1,17 @@
-// o from registers to global memory, by a state warpgroup.
+// Moves o from registers to global memory, by a state warpgroup.
 // SPDX-License-Identifier: Apache-2.0
-#ifndef SLUICE_CUDA_KERNELS_CHUNK_FORWARD_OUTPUT_CUH_
-#define SLUICE_CUDA_KERNELS_CHUNK_FORWARD_OUTPUT_CUH_
+#ifndef SLUICE_CUDA_DEVICE_OUTPUT_ROWS_CUH_
+#define SLUICE_CUDA_DEVICE_OUTPUT_ROWS_CUH_
 
-#include "cuda/kernels/chunk_forward/work.cuh"
+#include "cuda/device/work_items.cuh"
 #include "cuda/ptx/matrix.cuh"
 #include "cuda/ptx/tma.cuh"
+#include "cuda/tile/swizzle.hpp"
 
-namespace sluice::cuda::chunk_forward {
+namespace sluice::cuda::device {
+
+/// Named barriers of outputs: a warpgroup's half of o is in its tile; the tile may be written.
+enum class OutputBarrier : uint32_t { kOutputLow = 2, kOutputHigh, kParkLow, kParkHigh, kCount };
 
 /// Writes `rows` rows of one half of o by hand, by the 128 threads of a warpgroup; null source:
 /// zeros.
@@ -48,9 +52,9 @@ __device__ __forceinline__ void wait_for_store() {
   if ((threadIdx.x & 127u) == 0) ptx::bulk_wait_read();
 }
 
-/// O^T of a chunk, packed, to the o tile.
-template <class C>
-__device__ __forceinline__ void park_output(SharedMemoryPlan<C>& s, const OutputPlace& at,
+/// O^T of a chunk, packed, to the o tile. Shared: the kernel's shared memory.
+template <class Shared>
+__device__ __forceinline__ void park_output(Shared& s, const OutputPlace& at,
                                             const uint32_t (&o)[16]) {
   const uint32_t base = ptx::shared_address(s.o) + at.v_offset;
 #pragma unroll
@@ -60,11 +64,11 @@ __device__ __forceinline__ void park_output(SharedMemoryPlan<C>& s, const Output
 }
 
 /// The o tile, chunk c, to global memory: whole chunks by the copy engine, a partial one by hand.
-template <class C>
-__device__ __forceinline__ void store_output(const PrefillParams& p, SharedMemoryPlan<C>& s,
+template <class C, class Shared>
+__device__ __forceinline__ void store_output(const PrefillParams& p, Shared& s,
                                              const OutputPlace& at, const WorkItem& item, int c) {
   ptx::fence_proxy_async();
-  const auto barrier = static_cast<uint32_t>(NamedBarrier::kOutputLow) + at.half;
+  const auto barrier = static_cast<uint32_t>(OutputBarrier::kOutputLow) + at.half;
   const uint8_t* source = s.o + at.half * C::kHalfTileBytes;
   if (item.rows(c) < C::kChunk) {
     // SYNC kOutputLow, kOutputHigh: the warpgroup waits for all of its half of o
@@ -85,6 +89,6 @@ __device__ __forceinline__ void store_output(const PrefillParams& p, SharedMemor
   }
 }
 
-}  // namespace sluice::cuda::chunk_forward
+}  // namespace sluice::cuda::device
 
-#endif  // SLUICE_CUDA_KERNELS_CHUNK_FORWARD_OUTPUT_CUH_
+#endif  // SLUICE_CUDA_DEVICE_OUTPUT_ROWS_CUH_

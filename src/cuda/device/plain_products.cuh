@@ -1,14 +1,13 @@
 // Products of tiles in float32 for any dtype and stride, by a CTA of 256 threads: tiles of 64 rows
-//          and 32 columns, of which a thread has four rows and two columns.
-//
+// and 32 columns, of which a thread has four rows and two columns.
 // SPDX-License-Identifier: Apache-2.0
-#ifndef SLUICE_CUDA_KERNELS_STAGES_PLAIN_PRODUCTS_CUH_
-#define SLUICE_CUDA_KERNELS_STAGES_PLAIN_PRODUCTS_CUH_
+#ifndef SLUICE_CUDA_DEVICE_PLAIN_PRODUCTS_CUH_
+#define SLUICE_CUDA_DEVICE_PLAIN_PRODUCTS_CUH_
 
-#include "cuda/kernels/stages/config.h"
-#include "cuda/kernels/stages/numbers.cuh"
+#include "cuda/device/chunk_numbers.cuh"
+#include "cuda/device/stage_shapes.h"
 
-namespace sluice::cuda::stages {
+namespace sluice::cuda::device {
 
 inline constexpr int kPlainTerms = 16;  ///< staged at a time
 
@@ -81,7 +80,7 @@ __device__ __forceinline__ void multiply_plain(PlainOperands& s, PlainPart* sum,
 /// Element j of row `row` of a view; zero at columns from `columns` on, without a look.
 __device__ __forceinline__ float row_number(const TokenRows& rows, int64_t start, int64_t column,
                                             int64_t columns) {
-  return column < columns ? device::load_number(rows.data, start + column, rows.number) : 0.0f;
+  return column < columns ? load_number(rows.data, start + column, rows.number) : 0.0f;
 }
 
 /// Stores a tile of rows first_row .. of a chunk and columns first_column .., those that exist.
@@ -91,7 +90,7 @@ __device__ __forceinline__ void store_tile(const TokenRows& rows, const Chunk& c
   part->for_each([&](int row, int column, float x) {
     if (first_row + row >= chunk.tokens || first_column + column >= columns) return;
     const int64_t to = at(rows, chunk.batch, chunk.row + first_row + row, head);
-    device::store_number(rows.data, to + first_column + column, rows.number, x);
+    store_number(rows.data, to + first_column + column, rows.number, x);
   });
 }
 
@@ -153,6 +152,6 @@ __device__ __forceinline__ void plain_wy(const StageParams& p, PlainMemory& s, c
                 [&](int j) { return numbers.beta[j] * expf(numbers.G[j]); });
 }
 
-}  // namespace sluice::cuda::stages
+}  // namespace sluice::cuda::device
 
-#endif  // SLUICE_CUDA_KERNELS_STAGES_PLAIN_PRODUCTS_CUH_
+#endif  // SLUICE_CUDA_DEVICE_PLAIN_PRODUCTS_CUH_

@@ -1,15 +1,13 @@
-// Work items: which tokens, head and part a CTA has, and the sums of gates of its chunk.
+// Finds which tokens, head and part a CTA has, and sums the gates of its chunk.
 // SPDX-License-Identifier: Apache-2.0
-#ifndef SLUICE_CUDA_KERNELS_STAGES_WORK_CUH_
-#define SLUICE_CUDA_KERNELS_STAGES_WORK_CUH_
+#ifndef SLUICE_CUDA_DEVICE_CHUNKS_CUH_
+#define SLUICE_CUDA_DEVICE_CHUNKS_CUH_
 
 #include "cuda/device/sequence.cuh"
 #include "cuda/device/stage_params.h"
 #include "cuda/device/store.cuh"
 
-namespace sluice::cuda::stages {
-
-using device::Number, device::StageParams, device::TokenRows;
+namespace sluice::cuda::device {
 
 inline constexpr int kMostTokens = 128;  ///< of a chunk
 
@@ -32,7 +30,7 @@ __device__ __forceinline__ int64_t key_head(const StageParams& p, int64_t head) 
 
 /// First row of packed sequence n, clamped to the tensors whatever cu_seqlens holds.
 __device__ __forceinline__ int64_t first_row(const StageParams& p, int64_t n) {
-  return min(max(device::load_index(p.cu_seqlens, n), int64_t{0}), p.T);
+  return min(max(load_index(p.cu_seqlens, n), int64_t{0}), p.T);
 }
 
 /// The span of `length` tokens of a slot. Without cu_seqlens slot s is span s % slots of sequence s
@@ -98,10 +96,10 @@ __device__ __forceinline__ int64_t state_at(const StageParams& p, const Chunk& c
 }
 
 /// Where sequence n's state comes from and goes to.
-__device__ __forceinline__ device::Sequence slots_of(const StageParams& p, int64_t n) {
-  device::Sequence sequence{};
+__device__ __forceinline__ Sequence slots_of(const StageParams& p, int64_t n) {
+  Sequence sequence{};
   sequence.index = n;
-  device::find_slots(p.state, device::request_slots(p.state, n), &sequence);
+  find_slots(p.state, request_slots(p.state, n), &sequence);
   return sequence;
 }
 
@@ -110,8 +108,7 @@ __device__ __forceinline__ float clamped_gate(float g) { return g < -128.0f ? -1
 
 __device__ __forceinline__ float token_number(const TokenRows& rows, const Chunk& chunk,
                                               int64_t head, int token) {
-  return device::load_number(rows.data, at(rows, chunk.batch, chunk.row + token, head),
-                             rows.number);
+  return load_number(rows.data, at(rows, chunk.batch, chunk.row + token, head), rows.number);
 }
 
 /// x of the lanes before this one, summed; no cancellation. Whole warps.
@@ -168,6 +165,6 @@ __device__ __forceinline__ void load_sums(const StageParams& p, const Chunk& chu
   put_sums(p, request_gates(p, chunk, head), G);
 }
 
-}  // namespace sluice::cuda::stages
+}  // namespace sluice::cuda::device
 
-#endif  // SLUICE_CUDA_KERNELS_STAGES_WORK_CUH_
+#endif  // SLUICE_CUDA_DEVICE_CHUNKS_CUH_

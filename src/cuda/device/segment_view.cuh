@@ -1,22 +1,19 @@
 // The plan of a call as its passes read it: from the planner's tables or, of equal segments
 // (SplitRule::kEven), by arithmetic.
 // SPDX-License-Identifier: Apache-2.0
-#ifndef SLUICE_CUDA_KERNELS_CHUNK_FORWARD_PLAN_VIEW_CUH_
-#define SLUICE_CUDA_KERNELS_CHUNK_FORWARD_PLAN_VIEW_CUH_
+#ifndef SLUICE_CUDA_DEVICE_SEGMENT_VIEW_CUH_
+#define SLUICE_CUDA_DEVICE_SEGMENT_VIEW_CUH_
 
 #include "cuda/device/load.cuh"
 #include "cuda/device/prefill_params.h"
 #include "cuda/device/segment_order.hpp"
 
-namespace sluice::cuda::chunk_forward {
-
-using device::chunks_between, device::even_count, device::even_segment;
+namespace sluice::cuda::device {
 
 /// Chunks of sequence n.
 __device__ __forceinline__ uint32_t chunks_of(const PrefillParams& p, int n) {
   if (p.cu_seqlens.data == nullptr) return chunks_between(0, p.T, p.T);
-  return chunks_between(device::load_index(p.cu_seqlens, n),
-                        device::load_index(p.cu_seqlens, n + 1), p.T);
+  return chunks_between(load_index(p.cu_seqlens, n), load_index(p.cu_seqlens, n + 1), p.T);
 }
 
 /// What the passes ask of a plan.
@@ -106,6 +103,6 @@ struct PlanView {
   }
 };
 
-}  // namespace sluice::cuda::chunk_forward
+}  // namespace sluice::cuda::device
 
-#endif  // SLUICE_CUDA_KERNELS_CHUNK_FORWARD_PLAN_VIEW_CUH_
+#endif  // SLUICE_CUDA_DEVICE_SEGMENT_VIEW_CUH_

@@ -1,14 +1,12 @@
-// Gates and betas of single tokens, as the gate warp and the horizons read them.
+// Reads gates and betas of single tokens.
 // SPDX-License-Identifier: Apache-2.0
-#ifndef SLUICE_CUDA_KERNELS_CHUNK_FORWARD_GATES_CUH_
-#define SLUICE_CUDA_KERNELS_CHUNK_FORWARD_GATES_CUH_
+#ifndef SLUICE_CUDA_DEVICE_TOKEN_GATES_CUH_
+#define SLUICE_CUDA_DEVICE_TOKEN_GATES_CUH_
 
 #include "cuda/device/gate.cuh"
-#include "cuda/kernels/chunk_forward/work.cuh"
+#include "cuda/device/work_items.cuh"
 
-namespace sluice::cuda::chunk_forward {
-
-using device::RawGate, device::write_strength;
+namespace sluice::cuda::device {
 
 /// Constants of a head's raw gates.
 __device__ __forceinline__ RawGate raw_gate(const PrefillParams& p, int head) {
@@ -46,6 +44,6 @@ __device__ __forceinline__ void fetch_pair(float (&out)[2], const char* at, cons
   if (left > 1) out[1] = load_number(at + t.token_bytes, 0, t.number);
 }
 
-}  // namespace sluice::cuda::chunk_forward
+}  // namespace sluice::cuda::device
 
-#endif  // SLUICE_CUDA_KERNELS_CHUNK_FORWARD_GATES_CUH_
+#endif  // SLUICE_CUDA_DEVICE_TOKEN_GATES_CUH_

@@ -1,16 +1,16 @@
 // A state in registers between chunks: where it comes from and goes to, and its update.
 // SPDX-License-Identifier: Apache-2.0
-#ifndef SLUICE_CUDA_KERNELS_STAGES_CARRY_CUH_
-#define SLUICE_CUDA_KERNELS_STAGES_CARRY_CUH_
+#ifndef SLUICE_CUDA_DEVICE_CARRIED_STATE_CUH_
+#define SLUICE_CUDA_DEVICE_CARRIED_STATE_CUH_
 
-#include "cuda/kernels/stages/mma.cuh"
-#include "cuda/kernels/stages/numbers.cuh"
+#include "cuda/device/chunk_numbers.cuh"
+#include "cuda/tile/warp_products.cuh"
 
-namespace sluice::cuda::stages {
+namespace sluice::cuda::device {
 
 /// A warp's rows 16 (warp % 4) + 64 b of S, b < kBlocks, and 8 kTiles columns.
 template <int kBlocks, int kTiles>
-using StatePart = Part<kTiles>[kBlocks];
+using StatePart = tile::Part<kTiles>[kBlocks];
 
 /// Calls use(k, column of the warp's 8 kTiles, number) for every number of a lane.
 template <int kBlocks, int kTiles, class Use>
@@ -18,8 +18,8 @@ __device__ __forceinline__ void for_each_state_number(StatePart<kBlocks, kTiles>
                                                       const Use& use) {
 #pragma unroll
   for (int b = 0; b < kBlocks; ++b) {
-    for_each_pair<kTiles>(S[b], [&](int row, int column, float& x, float& y) {
-      const int k = 64 * b + 16 * (warp() % 4) + row;
+    tile::for_each_pair<kTiles>(S[b], [&](int row, int column, float& x, float& y) {
+      const int k = 64 * b + 16 * (tile::warp() % 4) + row;
       use(k, column, x);
       use(k, column + 1, y);
     });
@@ -34,7 +34,7 @@ __device__ __forceinline__ void load_carried(const StageParams& p, int64_t slot,
   const int64_t start = slot * pool.slot_stride + head * p.K * p.V;
   for_each_state_number<kBlocks, kTiles>(S, [&](int k, int column, float& x) {
     const int64_t element = start + k * p.row_step + (first_column + column) * p.column_step;
-    x = slot < 0 ? 0.0f : device::load_written(pool.data, element, pool.number);
+    x = slot < 0 ? 0.0f : load_written(pool.data, element, pool.number);
   });
 }
 
@@ -46,7 +46,7 @@ __device__ __forceinline__ void store_carried(const StageParams& p, int64_t slot
   const int64_t start = slot * pool.slot_stride + head * p.K * p.V;
   for_each_state_number<kBlocks, kTiles>(S, [&](int k, int column, float& x) {
     const int64_t element = start + k * p.row_step + (first_column + column) * p.column_step;
-    device::store_number(pool.data, element, pool.number, x);
+    store_number(pool.data, element, pool.number, x);
   });
 }
 
@@ -74,21 +74,22 @@ __device__ __forceinline__ void add_tokens(StatePart<kBlocks, kTiles>& S, uint32
     float factor[4];
 #pragma unroll
     for (int i = 0; i < 4 && kScaled; ++i) {
-      factor[i] = decay(last - G[term + lane_column() + i % 2 + i / 2 * 8]);
+      factor[i] = decay(last - G[term + tile::lane_column() + i % 2 + i / 2 * 8]);
     }
 #pragma unroll
     for (int b = 0; b < kBlocks; ++b) {
       uint32_t a[4];
-      load_left_turned(a, k + static_cast<uint32_t>(b) * kTile, 16 * (warp() % 4), term);
+      tile::load_left_turned(a, k + static_cast<uint32_t>(b) * tile::kTile, 16 * (tile::warp() % 4),
+                             term);
 #pragma unroll
       for (int i = 0; i < 4 && kScaled; ++i) {
         a[i] = scale_pair<Io>(a[i], factor[i / 2 * 2], factor[i / 2 * 2 + 1]);
       }
-      multiply_step<Io, false, kTiles>(S[b], a, v, term, column);
+      tile::multiply_step<Io, false, kTiles>(S[b], a, v, term, column);
     }
   }
 }
 
-}  // namespace sluice::cuda::stages
+}  // namespace sluice::cuda::device
 
-#endif  // SLUICE_CUDA_KERNELS_STAGES_CARRY_CUH_
+#endif  // SLUICE_CUDA_DEVICE_CARRIED_STATE_CUH_

@@ -1,17 +1,40 @@
-// Work items: dealing them out, and small inputs that depend on the sequence or head.
+// Deals out the work items of a prefill, and reads small inputs that depend on the sequence or head.
 // SPDX-License-Identifier: Apache-2.0
-#ifndef SLUICE_CUDA_KERNELS_CHUNK_FORWARD_WORK_CUH_
-#define SLUICE_CUDA_KERNELS_CHUNK_FORWARD_WORK_CUH_
+#ifndef SLUICE_CUDA_DEVICE_WORK_ITEMS_CUH_
+#define SLUICE_CUDA_DEVICE_WORK_ITEMS_CUH_
 
-#include "cuda/device/load.cuh"
-#include "cuda/device/prefill_params.h"
-#include "cuda/kernels/chunk_forward/config.h"
-#include "cuda/kernels/chunk_forward/plan_view.cuh"
+#include "cuda/device/segment_view.cuh"
 #include "cuda/ptx/barrier.cuh"
+#include "cuda/tile/pipeline.cuh"
 
-namespace sluice::cuda::chunk_forward {
+namespace sluice::cuda::device {
 
-using device::load_index, device::load_number;
+/// The state that enters a work item.
+enum class StateSource : int32_t { kInitial, kKept, kZero, kIdentity, kBoundary };
+/// Where the state that leaves it goes: kAdded and kFactor are N and M of segments.hpp.
+enum class StateSink : int32_t { kFinal, kNone, kAdded, kFactor };
+
+/// Some columns of V of one (sequence, value head), all of its rows or a segment's.
+struct WorkItem {
+  int32_t seq;  ///< -1: no more work
+  int32_t head;
+  int32_t batch;  ///< batch entry that holds the rows
+  int32_t row;    ///< first row within the batch entry
+  int32_t tokens;
+  int32_t padded;         ///< 1: write zero rows and nothing else
+  int32_t column;         ///< first of its columns of V
+  int32_t first;          ///< chunk of the sequence that its chunk 0 is
+  int32_t skip;           ///< chunks at its start whose outputs and checkpoints are another item's
+  int32_t before, after;  ///< boundaries, see Segment
+  StateSource source;
+  StateSink sink;
+
+  __device__ __forceinline__ bool valid() const { return seq >= 0; }
+  /// Chunks to compute.
+  __device__ __forceinline__ int chunks() const { return padded ? 0 : (tokens + 63) >> 6; }
+  /// Valid rows of chunk c.
+  __device__ __forceinline__ int rows(int c) const { return min(tokens - c * 64, 64); }
+};
 
 /// Key head that value head h reads.
 __device__ __forceinline__ int key_head(const PrefillParams& p, int head) {
@@ -171,33 +194,28 @@ __device__ __forceinline__ bool takes_pass(const PrefillParams& p) {
   return !p.split.request.or_narrow || (p.split.header->narrow != 0) == (C::kV == 64);
 }
 
-/// Zeroes 16-byte pieces of shared memory, by all threads.
-template <class C>
-__device__ __forceinline__ void zero(void* memory, uint32_t bytes) {
-  for (uint32_t i = threadIdx.x; i < bytes / 16; i += C::kThreads) {
-    static_cast<uint4*>(memory)[i] = make_uint4(0, 0, 0, 0);
-  }
-}
-
 /// Reads the ring of work items, warp by warp.
-template <class C>
+template <int kSlots>
 struct WorkReader {
-  SharedMemoryPlan<C>& s;
-  tile::RingCursor<C::kWorkSlots> cursor;
+  tile::RingBarriers<kSlots>& ring;
+  const WorkItem (&slots)[kSlots];
+  tile::RingCursor<kSlots> cursor;
 
-  __device__ __forceinline__ explicit WorkReader(SharedMemoryPlan<C>& plan) : s(plan) {}
+  __device__ __forceinline__ WorkReader(tile::RingBarriers<kSlots>& ring_,
+                                        const WorkItem (&slots_)[kSlots])
+      : ring(ring_), slots(slots_) {}
 
   __device__ __forceinline__ WorkItem next() {
     // SYNC work_ring.full: every warp but the loader's waits for the next work item
-    cursor.wait(s.work_ring);
-    const WorkItem item = s.work[cursor.stage];
+    cursor.wait(ring);
+    const WorkItem item = slots[cursor.stage];
     // SYNC work_ring.empty: the slot has been copied
-    cursor.release(s.work_ring);
+    cursor.release(ring);
     cursor.next();
     return item;
   }
 };
 
-}  // namespace sluice::cuda::chunk_forward
+}  // namespace sluice::cuda::device
 
-#endif  // SLUICE_CUDA_KERNELS_CHUNK_FORWARD_WORK_CUH_
+#endif  // SLUICE_CUDA_DEVICE_WORK_ITEMS_CUH_

@@ -1,12 +1,12 @@
-// A chunk's numbers per token, G and beta, in shared memory, and decays.
+// Brings a chunk's numbers per token, G and beta, to shared memory; decays.
 // SPDX-License-Identifier: Apache-2.0
-#ifndef SLUICE_CUDA_KERNELS_STAGES_NUMBERS_CUH_
-#define SLUICE_CUDA_KERNELS_STAGES_NUMBERS_CUH_
+#ifndef SLUICE_CUDA_DEVICE_CHUNK_NUMBERS_CUH_
+#define SLUICE_CUDA_DEVICE_CHUNK_NUMBERS_CUH_
 
-#include "cuda/kernels/stages/work.cuh"
+#include "cuda/device/chunks.cuh"
 #include "cuda/ptx/convert.cuh"
 
-namespace sluice::cuda::stages {
+namespace sluice::cuda::device {
 
 struct TokenNumbers {
   float G[kMostTokens], beta[kMostTokens];
@@ -41,6 +41,6 @@ __device__ __forceinline__ float decay(float x) {
   return ptx::exp2_fast(x * kLog2E);
 }
 
-}  // namespace sluice::cuda::stages
+}  // namespace sluice::cuda::device
 
-#endif  // SLUICE_CUDA_KERNELS_STAGES_NUMBERS_CUH_
+#endif  // SLUICE_CUDA_DEVICE_CHUNK_NUMBERS_CUH_

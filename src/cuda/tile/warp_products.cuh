@@ -5,22 +5,19 @@
 // has rows l / 4 and l / 4 + 8 and columns 8 j + l % 4 * 2 and the next of its tiles j of 8
 // columns.
 // SPDX-License-Identifier: Apache-2.0
-#ifndef SLUICE_CUDA_KERNELS_STAGES_MMA_CUH_
-#define SLUICE_CUDA_KERNELS_STAGES_MMA_CUH_
+#ifndef SLUICE_CUDA_TILE_WARP_PRODUCTS_CUH_
+#define SLUICE_CUDA_TILE_WARP_PRODUCTS_CUH_
 
 #include <type_traits>
 
-#include "cuda/kernels/stages/config.h"
-#include "cuda/kernels/stages/work.cuh"
-#include "cuda/ptx/async_copy.cuh"
 #include "cuda/ptx/barrier.cuh"
 #include "cuda/ptx/matrix.cuh"
 #include "cuda/tile/number.cuh"
 #include "cuda/tile/swizzle.hpp"
 
-namespace sluice::cuda::stages {
+namespace sluice::cuda::tile {
 
-inline constexpr uint32_t kTile = kTileBytes;
+inline constexpr uint32_t kTile = 8192;  ///< bytes of 64 x 64 numbers of 16 bits
 
 __device__ __forceinline__ int warp() { return static_cast<int>(threadIdx.x / 32); }
 __device__ __forceinline__ int lane() { return static_cast<int>(threadIdx.x % 32); }
@@ -44,7 +41,7 @@ __device__ __forceinline__ uint32_t quad_address(uint32_t tile, int row, int col
   const int low = lane() / 8 % 2, high = lane() / 16;
   const int r = row + lane() % 8 + 8 * (kDown ? low : high);
   const int piece = column / 8 + (kDown ? high : low);
-  return tile + tile::swizzled_piece(static_cast<uint32_t>(r), static_cast<uint32_t>(piece));
+  return tile + swizzled_piece(static_cast<uint32_t>(r), static_cast<uint32_t>(piece));
 }
 
 /// Left operand: rows row .. row + 15, terms column .. column + 15 of a tile [row][term].
@@ -125,7 +122,7 @@ struct LeftPart {
 };
 template <class Io>
 __device__ __forceinline__ LeftPart as_left(const Part<8>& part) {
-  using P = tile::Packed<Io>;
+  using P = Packed<Io>;
   LeftPart left;
 #pragma unroll
   for (int s = 0; s < 4; ++s) {
@@ -146,71 +143,19 @@ __device__ __forceinline__ void multiply(Part<kTiles>& sum, const LeftPart& left
   }
 }
 
-/// Requests rows row0 .. row0 + 63 and columns column .. column + 63 of a chunk; zeros past its
-/// end. All threads of a CTA of kThreads.
-template <int kThreads>
-__device__ __forceinline__ void request_tile(uint32_t tile, const TokenRows& rows,
-                                             const Chunk& chunk, int64_t head, int row0,
-                                             int64_t column) {
-  const auto* data =
-      static_cast<const uint16_t*>(rows.data) + at(rows, chunk.batch, chunk.row, head) + column;
-#pragma unroll
-  for (int i = static_cast<int>(threadIdx.x); i < 512; i += kThreads) {
-    const int row = i / 8, piece = i % 8;
-    const bool inside = row0 + row < chunk.tokens;
-    const auto* from = data + (inside ? row0 + row : 0) * rows.token_stride + 8 * piece;
-    ptx::copy_async_16(
-        tile + tile::swizzled_piece(static_cast<uint32_t>(row), static_cast<uint32_t>(piece)), from,
-        inside);
-  }
-}
-
-/// Requests rows k0 .. k0 + 63 and columns .. + 63 of a dense matrix [K][V] of 16-bit numbers.
-template <int kThreads>
-__device__ __forceinline__ void request_matrix(uint32_t tile, const uint16_t* first, int64_t V) {
-#pragma unroll
-  for (int i = static_cast<int>(threadIdx.x); i < 512; i += kThreads) {
-    const int row = i / 8, piece = i % 8;
-    ptx::copy_async_16(
-        tile + tile::swizzled_piece(static_cast<uint32_t>(row), static_cast<uint32_t>(piece)),
-        first + row * V + 8 * piece, true);
-  }
-}
-
 /// A pair of numbers at (row, column) of a tile; column is even.
 __device__ __forceinline__ uint32_t pair_address(uint32_t tile, int row, int column) {
-  return tile + tile::swizzled_element(static_cast<uint32_t>(row), static_cast<uint32_t>(column));
+  return tile + swizzled_element(static_cast<uint32_t>(row), static_cast<uint32_t>(column));
 }
 
 /// Rounds a warp's rows into a tile: rows row .. row + 15, columns from `column` on.
 template <class Io, int kTiles>
 __device__ __forceinline__ void put_part(uint32_t tile, int row, int column, Part<kTiles>& part) {
   for_each_pair<kTiles>(part, [&](int i, int j, float x, float y) {
-    ptx::store_shared_4(pair_address(tile, row + i, column + j), tile::Packed<Io>::pack(x, y));
+    ptx::store_shared_4(pair_address(tile, row + i, column + j), Packed<Io>::pack(x, y));
   });
 }
 
-/// Copies 16 rows of kPieces 16-byte pieces from a tile to the chunk's rows from row0 on and
-/// columns from `to_column` on, those that exist. One warp, which sees what it has put there.
-template <int kPieces>
-__device__ __forceinline__ void store_rows(const uint8_t* tile, int row, int column,
-                                           const TokenRows& rows, const Chunk& chunk, int64_t head,
-                                           int row0, int64_t to_column) {
-  auto* data =
-      static_cast<uint16_t*>(rows.data) + at(rows, chunk.batch, chunk.row, head) + to_column;
-  __syncwarp();
-#pragma unroll
-  for (int i = lane(); i < 16 * kPieces; i += 32) {
-    const int r = i / kPieces, piece = i % kPieces;
-    if (row0 + r >= chunk.tokens) continue;
-    const uint32_t from = tile::swizzled_piece(static_cast<uint32_t>(row + r),
-                                               static_cast<uint32_t>(column / 8 + piece));
-    *reinterpret_cast<uint4*>(data + (row0 + r) * rows.token_stride + 8 * piece) =
-        *reinterpret_cast<const uint4*>(tile + from);
-  }
-  __syncwarp();
-}
+}  // namespace sluice::cuda::tile
 
-}  // namespace sluice::cuda::stages
-
-#endif  // SLUICE_CUDA_KERNELS_STAGES_MMA_CUH_
+#endif  // SLUICE_CUDA_TILE_WARP_PRODUCTS_CUH_
