@@ -17,8 +17,6 @@
 namespace sluice::tools {
 namespace {
 
-constexpr int kWarmUps = 2;
-
 struct BackwardOptions {
   std::vector<std::string> heads = {"16/32", "16/16"};
   std::vector<std::string> lengths = {"1024", "8192", "32768", "8192x4", "28672+4096"};

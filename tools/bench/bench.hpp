@@ -9,6 +9,9 @@
 
 namespace sluice::tools {
 
+constexpr int kWarmUps = 2;     // calls before the first measured one
+constexpr int kHostCalls = 31;  // calls whose host time is measured
+
 Action add_bench_backward(CLI::App& bench);
 Action add_bench_cpu(CLI::App& bench);
 Action add_bench_decode(CLI::App& bench);

@@ -12,7 +12,7 @@
 namespace sluice::tools {
 namespace {
 
-constexpr size_t kAlignment = 256;
+constexpr size_t kHostAlignment = 256;
 // More than the last-level cache of common CPUs.
 constexpr size_t kSweepBytes = size_t{256} << 20;
 // Seconds of each probe.
@@ -30,7 +30,8 @@ class HostMachine final : public Machine {
   nlohmann::json describe() const override { return {{"name", name()}, {"threads", processors()}}; }
 
   std::shared_ptr<void> allocate(size_t bytes) override {
-    void* memory = std::aligned_alloc(kAlignment, (bytes / kAlignment + 1) * kAlignment);
+    void* memory =
+        std::aligned_alloc(kHostAlignment, (bytes / kHostAlignment + 1) * kHostAlignment);
     if (memory == nullptr) throw std::bad_alloc();
     return {memory, std::free};
   }

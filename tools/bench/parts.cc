@@ -17,8 +17,6 @@
 namespace sluice::tools {
 namespace {
 
-constexpr int kWarmUps = 2, kHostCalls = 31;
-
 struct PartsOptions {
   std::vector<std::string> ops = {"conv", "update", "norm", "layer"}, heads = {"16/32", "16/64"};
   std::string json, commit = "unknown";

@@ -6,14 +6,13 @@
 #include <stdexcept>
 #include <thread>
 
+#include "tools/bench/bench.hpp"
 #include "tools/call.hpp"
 #include "tools/commands.hpp"
 #include "tools/progress.hpp"
 
 namespace sluice::tools {
 namespace {
-
-constexpr int kWarmUps = 2, kHostCalls = 31;
 
 // Median microseconds until an enqueued call returns.
 double host_microseconds(Machine& machine, PrefillProblem* problem) {

@@ -18,7 +18,6 @@
 namespace sluice::tools {
 namespace {
 
-constexpr int kWarmUps = 2;
 constexpr size_t kSweepBytes = size_t{256} << 20;  ///< several times the L2 of any GPU
 
 struct StagesOptions {

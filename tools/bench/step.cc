@@ -17,7 +17,7 @@
 namespace sluice::tools {
 namespace {
 
-constexpr int kWarmUps = 3, kHostCalls = 101;
+constexpr int kReplayWarmUps = 3, kStepHostCalls = 101;
 
 struct StepSettings {
   bool layer = false;
@@ -61,7 +61,7 @@ void sort_into(std::vector<double> seconds, double scale, StepRow* row) {
 double host_microseconds(Machine& machine, StepProblem* problem) {
   std::vector<double> seconds;
   machine.synchronize();
-  for (int i = 0; i < kHostCalls; ++i) {
+  for (int i = 0; i < kStepHostCalls; ++i) {
     const Stopwatch watch;
     problem->call(i % problem->launches(), nullptr);
     seconds.push_back(watch.seconds());
@@ -85,7 +85,7 @@ void time_row(Machine& machine, const StepSettings& s, double bytes_per_second, 
   const std::unique_ptr<GraphTimer> graph = capture_graph([&](void* stream) {
     for (int64_t i = 0; i < problem.launches(); ++i) problem.call(i, stream);
   });
-  for (int i = 0; i < kWarmUps; ++i) graph->replay();
+  for (int i = 0; i < kReplayWarmUps; ++i) graph->replay();
   std::vector<double> seconds;
   for (int i = 0; i < s.repeat; ++i) seconds.push_back(graph->replay());
   sort_into(seconds, 1e6 / static_cast<double>(problem.launches()), row);
