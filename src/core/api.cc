@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "core/dispatch.hpp"
+#include "core/overlap.hpp"
 
 namespace {
 
@@ -50,6 +51,9 @@ Status perform(const char* op, const void* pointer, Operator<Problem> Backend::*
   const Depth depth = request->action == Action::kRun ? Depth::kContents : Depth::kShapes;
   Problem problem;
   const Validated call = validate(args, depth, &problem);
+  if (call.status.ok() && request->action == Action::kRun) {
+    if (Status s = check_memory(op, problem, request->workspace); !s.ok()) return s;
+  }
   return dispatch(op, call, problem, member, request);
 }
 
@@ -61,6 +65,9 @@ Status perform_layer(sluice_op op, const void* pointer, Operator<LayerProblem> B
   const Depth depth = request->action == Action::kRun ? Depth::kContents : Depth::kShapes;
   LayerProblem problem;
   const Validated call = validate(op, args, depth, &problem);
+  if (call.status.ok() && request->action == Action::kRun) {
+    if (Status s = check_memory(name, args, problem, request->workspace); !s.ok()) return s;
+  }
   return dispatch(name, call, problem, member, request);
 }
 
@@ -70,6 +77,11 @@ Status perform_stage(const void* pointer, Call* request) noexcept {
   const Depth depth = request->action == Action::kRun ? Depth::kContents : Depth::kShapes;
   ChunkStageProblem problem;
   const Validated call = validate(args, depth, &problem);
+  if (call.status.ok() && request->action == Action::kRun) {
+    if (Status s = check_memory(stage_name(problem.stage), args, problem, request->workspace);
+        !s.ok())
+      return s;
+  }
   return dispatch(stage_name(problem.stage), call, problem, &Backend::chunk_stage, request);
 }
 
