@@ -4,11 +4,12 @@
 
 #include <cuda_runtime_api.h>
 
+#include <algorithm>
 #include <cstdio>
 
 #include "cuda/causal_conv1d.h"
 #include "cuda/chunk_backward.h"
-#include "cuda/decode.h"
+#include "cuda/decode/catalogue.h"
 #include "cuda/delta_rule.h"
 #include "cuda/gated_rms_norm.h"
 #include "cuda/gpu.h"
@@ -16,9 +17,6 @@
 #include "cuda/kernels/chunk_h/launch.h"
 #include "cuda/kernels/chunk_o/launch.h"
 #include "cuda/kernels/conv1d/launch.h"
-#include "cuda/kernels/decode/launch.h"
-#include "cuda/kernels/decode/ring_launch.h"
-#include "cuda/kernels/decode/single_launch.h"
 #include "cuda/kernels/gated_norm/launch.h"
 #include "cuda/kernels/generic/launch.h"
 #include "cuda/kernels/stages/launch.h"
@@ -52,10 +50,12 @@ Status warm_up(int32_t device_index) noexcept {
     error = prefill::load_kernels();
     if (error == cudaSuccess) error = chunk_h::load_kernels();
     if (error == cudaSuccess) error = chunk_o::load_kernels();
-    if (error == cudaSuccess) error = decode::load_kernels();
-    if (error == cudaSuccess) error = decode::load_ring_kernels();
-    if (error == cudaSuccess) error = decode::load_single_kernels();
   }
+  const Machine machine = machine_of(device_index);
+  if (error == cudaSuccess) error = load_catalogue(decode::step_kernels(), machine);
+  if (error == cudaSuccess) error = load_catalogue(decode::replay_step_kernels(), machine);
+  if (error == cudaSuccess) error = load_catalogue(decode::layer_kernels(), machine);
+  if (error == cudaSuccess) error = load_catalogue(decode::replay_layer_kernels(), machine);
   if (error == cudaSuccess) return ok_status();
   return Status::failure(Code::kDeviceError, "warm_up: device %d = %s, expected cudaSuccess",
                          device_index, cudaGetErrorName(static_cast<cudaError_t>(error)));
@@ -76,11 +76,6 @@ size_t describe(char* out, size_t size) noexcept {
       "or 256, bfloat16 or float16, 16-byte aligned rows, compute capability 9.0\n"
       "cuda.kernels.linear_attention: chunk_forward of that rule without l2norm and chunk_o, K of "
       "64 or 128, any multiple of 64 for V, otherwise as fused\n"
-      "cuda.kernels.decode: recurrent_step and layer_decode, K <= 256, V <= 1024, steps with K and "
-      "V of multiples of 4 and states aligned to 4 numbers, compute capability 9.0\n"
-      "cuda.kernels.ring: recurrent_step with a replay ring, K <= 128, as decode otherwise; "
-      "entries "
-      "aligned to 4 numbers\n"
       "cuda.kernels.generic: chunk_forward and recurrent_step, every dtype, rule and stride, "
       "K <= 512, any V, compute capability 8.0 or newer\n"
       "cuda.kernels.layer: causal_conv1d, gated_rms_norm and layer_prefill, every option, compute "
@@ -93,7 +88,16 @@ size_t describe(char* out, size_t size) noexcept {
       "cuda.kernels.backward: chunk_backward, every option with K <= 512, in float32\n"
       "cuda.kernel_wish: %s\n",
       count, count > 0 ? compute_capability(0) : 0, driver, runtime, wished_kernel());
-  return length > 0 ? static_cast<size_t>(length) : 0;
+  size_t used = length > 0 ? static_cast<size_t>(length) : 0;
+  const auto append = [&](auto catalogue) {
+    const size_t at = std::min(used, size);
+    used += describe_catalogue(catalogue, out + at, size - at);
+  };
+  append(decode::step_kernels());
+  append(decode::replay_step_kernels());
+  append(decode::layer_kernels());
+  append(decode::replay_layer_kernels());
+  return used;
 }
 
 core::Backend make_backend() noexcept {
@@ -108,14 +112,12 @@ core::Backend make_backend() noexcept {
   backend.describe = describe;
   backend.chunk_forward =
       core::operator_by_sizes<select_delta_rule, delta_rule_workspace, run_delta_rule>();
-  backend.recurrent_step = core::operator_by_sizes<select_recurrent_step, recurrent_step_workspace,
-                                                   run_recurrent_step>();
+  backend.recurrent_step = decode::recurrent_step_operator();
   backend.causal_conv1d =
       core::operator_by_sizes<select_causal_conv1d, causal_conv1d_workspace, run_causal_conv1d>();
   backend.gated_rms_norm = core::operator_by_sizes<select_gated_rms_norm, gated_rms_norm_workspace,
                                                    run_gated_rms_norm>();
-  backend.layer_decode =
-      core::operator_by_sizes<select_layer_decode, layer_decode_workspace, run_layer_decode>();
+  backend.layer_decode = decode::layer_decode_operator();
   backend.chunk_stage =
       core::operator_by_sizes<select_chunk_stage, chunk_stage_workspace, run_chunk_stage>();
   backend.chunk_backward = core::operator_by_sizes<select_chunk_backward, chunk_backward_workspace,

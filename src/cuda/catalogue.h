@@ -5,6 +5,7 @@
 #define SLUICE_CUDA_CATALOGUE_H_
 
 #include <algorithm>
+#include <cstdio>
 #include <span>
 
 #include "core/backend.hpp"
@@ -106,6 +107,31 @@ Status run_plan(const char* op, const Problem& problem, const core::Plan& plan,
   const auto* const kernel = static_cast<const Kernel<Problem>*>(plan.entry);
   if (launcher.ok()) kernel->launch(problem, plan, workspace, launcher);
   return launcher.status();
+}
+
+/// Loads all kernels of a catalogue onto the machine, which must be current.
+/// @return a cudaError_t
+template <class Problem>
+int load_catalogue(Catalogue<Problem> catalogue, const Machine& machine) noexcept {
+  for (const Kernel<Problem>& kernel : catalogue) {
+    const int error = kernel.load == nullptr ? 0 : kernel.load(machine);
+    if (error != 0) return error;
+  }
+  return 0;
+}
+
+/// Writes a line for each kernel of a catalogue, cut where `size` bytes end.
+/// @return bytes without the end, as snprintf()
+template <class Problem>
+size_t describe_catalogue(Catalogue<Problem> catalogue, char* out, size_t size) noexcept {
+  size_t used = 0;
+  for (const Kernel<Problem>& kernel : catalogue) {
+    const size_t left = used < size ? size - used : 0;
+    const int length = std::snprintf(left > 0 ? out + used : nullptr, left, "cuda.kernels.%s: %s\n",
+                                     kernel.name, kernel.takes);
+    if (length > 0) used += static_cast<size_t>(length);
+  }
+  return used;
 }
 
 }  // namespace sluice::cuda

@@ -1,4 +1,4 @@
-// Measures which steps the decode kernel takes, and what it says of the others. Problems are built
+// Measures which steps the decode kernels take, and what they say of the others. Problems are built
 // by hand and spoilt in one thing each; no GPU is needed.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
@@ -6,12 +6,57 @@
 #include <functional>
 #include <string>
 
-#include "cuda/select_decode.h"
+#include "cuda/decode/catalogue.h"
+#include "cuda/decode/lower.h"
 
-namespace sluice::cuda {
+namespace sluice::cuda::decode {
 namespace {
 
 using core::DeltaRuleProblem, core::LayerProblem, core::Tensor;
+
+/// A GPU with few multiprocessors.
+Machine gpu(int multiprocessors = 1, int capability = 90) {
+  return {0, capability, multiprocessors, {}};
+}
+
+Catalogue<DeltaRuleProblem> kernels_for(const DeltaRuleProblem& p) {
+  return core::present(p.ring.k) ? replay_step_kernels() : step_kernels();
+}
+Catalogue<LayerProblem> kernels_for(const LayerProblem& p) {
+  return core::present(p.delta.ring.k) ? replay_layer_kernels() : layer_kernels();
+}
+
+/// What the kernels of decode make of a problem, those that others fall back on left out.
+template <class Problem>
+Status plan_fused(const Problem& p, const Machine& machine, core::Plan* plan) {
+  Environment fused;
+  fused.kernel = KernelOverride::kFused;
+  return plan_by(kernels_for(p), p, machine, fused, core::PlanFor::kCall, plan);
+}
+
+template <class Problem>
+std::string refusal(const Problem& p, int capability = 90) {
+  core::Plan plan;
+  const Status status = plan_fused(p, gpu(1, capability), &plan);
+  return status.ok() ? "" : status.message;
+}
+
+/// Name of the kernel that takes a problem; empty: none.
+template <class Problem>
+std::string kernel_of(const Problem& p) {
+  core::Plan plan;
+  return plan_fused(p, gpu(), &plan).ok() ? plan.kernel : "";
+}
+
+bool takes_single(const DeltaRuleProblem& p) {
+  return kernel_of(p).find("single_k128") != std::string::npos;
+}
+
+SinglePlan single_plan(const DeltaRuleProblem& p, int multiprocessors) {
+  core::Plan plan;
+  EXPECT_TRUE(plan_fused(p, gpu(multiprocessors), &plan).ok());
+  return plan.kept<SinglePlan>();
+}
 
 DeltaRuleProblem step(int64_t K = 128, int64_t V = 128) {
   DeltaRuleProblem p;
@@ -27,17 +72,12 @@ DeltaRuleProblem step(int64_t K = 128, int64_t V = 128) {
   return p;
 }
 
-std::string refusal(const DeltaRuleProblem& p, int capability = 90) {
-  const Status status = check_decode(p, capability);
-  return status.ok() ? "" : status.message;
-}
-
 TEST(DecodeSelection, Steps) {
   EXPECT_EQ(refusal(step()), "");
-  EXPECT_STREQ(decode_name(step()), "cuda.recurrent_step.sm_90a.k128");
-  EXPECT_STREQ(decode_name(step(20, 12)), "cuda.recurrent_step.sm_90a.k64");
-  EXPECT_STREQ(decode_name(step(60)), "cuda.recurrent_step.sm_90a.k64");
-  EXPECT_STREQ(decode_name(step(132)), "cuda.recurrent_step.sm_90a.k256");
+  EXPECT_EQ(kernel_of(step()), "cuda.recurrent_step.sm_90a.k128");
+  EXPECT_EQ(kernel_of(step(20, 12)), "cuda.recurrent_step.sm_90a.k64");
+  EXPECT_EQ(kernel_of(step(60)), "cuda.recurrent_step.sm_90a.k64");
+  EXPECT_EQ(kernel_of(step(132)), "cuda.recurrent_step.sm_90a.k256");
   EXPECT_EQ(refusal(step(), 100),
             "recurrent_step: compute capability = 10.0, expected 9.0 (CUDA decode kernel)");
   EXPECT_EQ(refusal(step(260)),
@@ -68,7 +108,7 @@ DeltaRuleProblem single_step() {
 
 TEST(DecodeSelection, SingleTokens) {
   EXPECT_TRUE(takes_single(single_step()));
-  EXPECT_STREQ(decode_name(single_step()), "cuda.recurrent_step.sm_90a.single_k128");
+  EXPECT_EQ(kernel_of(single_step()), "cuda.recurrent_step.sm_90a.single_k128.stream");
   const std::function<void(DeltaRuleProblem&)> spoilers[] = {
       [](auto& p) { p.K = 64; },
       [](auto& p) { p.V = 256; },
@@ -107,7 +147,6 @@ TEST(DecodeSelection, SingleTokens) {
 }
 
 TEST(DecodeSelection, SinglePlans) {
-  using decode::plan_single, decode::SingleCut, device::Number;
   EXPECT_EQ(plan_single(64, Number::kFloat32, 132).cut, SingleCut::kNarrow);
   EXPECT_EQ(plan_single(128, Number::kFloat32, 132).cut, SingleCut::kWide);
   EXPECT_EQ(plan_single(512, Number::kFloat32, 132).cut, SingleCut::kStream);
@@ -117,23 +156,23 @@ TEST(DecodeSelection, SinglePlans) {
   EXPECT_EQ(plan_single(8192, Number::kBfloat16, 132).cut, SingleCut::kMany);
   EXPECT_FALSE(plan_single(512, Number::kFloat32, 132).keeps);
   EXPECT_TRUE(plan_single(1024, Number::kFloat32, 132).keeps);
-  EXPECT_EQ(single_kind(single_step(), 100).cut, SingleCut::kNarrow);
-  EXPECT_EQ(single_kind(single_step(), 4).cut, SingleCut::kWide);
-  EXPECT_EQ(single_kind(single_step(), 3).cut, SingleCut::kStream);
+  EXPECT_EQ(single_plan(single_step(), 100).cut, SingleCut::kNarrow);
+  EXPECT_EQ(single_plan(single_step(), 4).cut, SingleCut::kWide);
+  EXPECT_EQ(single_plan(single_step(), 3).cut, SingleCut::kStream);
   DeltaRuleProblem p = single_step();
   p.rows.N = 3;
-  EXPECT_EQ(single_kind(p, 1).cut, SingleCut::kMany);
-  EXPECT_TRUE(lower_single(p, 100).early);
-  EXPECT_FALSE(lower_single(p, 1).early);
+  EXPECT_EQ(single_plan(p, 1).cut, SingleCut::kMany);
+  EXPECT_TRUE(lower_single_step(p, single_plan(p, 100)).early);
+  EXPECT_FALSE(lower_single_step(p, single_plan(p, 1)).early);
 }
 
 /// The L2 keeps old states where new ones replace them, and where there are many.
 TEST(DecodeSelection, KeptStates) {
   DeltaRuleProblem p = single_step();
-  EXPECT_TRUE(lower_single(p, 1).keeps);
-  EXPECT_FALSE(lower_single(p, 100).keeps);
+  EXPECT_TRUE(lower_single_step(p, single_plan(p, 1)).keeps);
+  EXPECT_FALSE(lower_single_step(p, single_plan(p, 100)).keeps);
   p.state.final.data = reinterpret_cast<void*>(uintptr_t{8192});
-  EXPECT_FALSE(lower_single(p, 1).keeps);
+  EXPECT_FALSE(lower_single_step(p, single_plan(p, 1)).keeps);
 }
 
 /// step() with a ring of ten entries.
@@ -150,61 +189,57 @@ DeltaRuleProblem ring_step(int64_t K = 128) {
 }
 
 TEST(DecodeSelection, Rings) {
-  const auto refused = [](const DeltaRuleProblem& p) -> std::string {
-    const Status status = check_ring(p, 90);
-    return status.ok() ? "" : status.message;
-  };
+  const auto refused = [](const DeltaRuleProblem& p) { return refusal(p); };
   EXPECT_EQ(refused(ring_step()), "");
-  EXPECT_STREQ(ring_name(ring_step()), "cuda.recurrent_step.sm_90a.ring_k128");
-  EXPECT_STREQ(ring_name(ring_step(48)), "cuda.recurrent_step.sm_90a.ring_k64");
+  EXPECT_EQ(kernel_of(ring_step()), "cuda.recurrent_step.sm_90a.replay_k128");
+  EXPECT_EQ(kernel_of(ring_step(48)), "cuda.recurrent_step.sm_90a.replay_k64");
   EXPECT_EQ(refused(ring_step(132)),
-            "recurrent_step: K = 132, expected at most 128 (CUDA ring kernel)");
+            "recurrent_step: K = 132, expected at most 128 (CUDA replay kernel)");
   EXPECT_EQ(refused(ring_step(126)),
             "recurrent_step: K, V = 126, 128, expected multiples of 4 (CUDA decode kernel)");
   DeltaRuleProblem p = ring_step();
   p.ring.k.data = reinterpret_cast<void*>(uintptr_t{4100});
   EXPECT_EQ(refused(p),
-            "recurrent_step: ring.k.data address mod 8 = 4, expected 0 (CUDA ring kernel)");
+            "recurrent_step: ring.k.data address mod 8 = 4, expected 0 (CUDA replay kernel)");
   p = ring_step();
   p.ring.delta.stride[0] += 2;
   EXPECT_EQ(refused(p),
-            "recurrent_step: ring.delta.stride[0] = 5122, expected a multiple of 4 (CUDA ring "
+            "recurrent_step: ring.delta.stride[0] = 5122, expected a multiple of 4 (CUDA replay "
             "kernel)");
   p = ring_step();
   p.rows.max_tokens = 8, p.V = 32, p.r = 3300, p.HV = 6600;
   EXPECT_EQ(refused(p),
             "recurrent_step: r, tokens = 3300, 8 need 260644 bytes of shared memory, expected at "
-            "most 232448 (CUDA ring kernel)");
+            "most 232448 (CUDA replay kernel)");
 }
 
 TEST(DecodeSelection, RingsOfLayers) {
-  const auto refused = [](const DeltaRuleProblem& delta) -> std::string {
+  const auto refused = [](const DeltaRuleProblem& delta) {
     LayerProblem layer;
     layer.delta = delta;
-    const Status status = check_ring(layer, 90);
-    return status.ok() ? "" : status.message;
+    return refusal(layer);
   };
   LayerProblem layer;
   layer.delta = ring_step();
   EXPECT_EQ(refused(layer.delta), "");
-  EXPECT_STREQ(ring_name(layer), "cuda.layer_decode.sm_90a.ring_k128");
+  EXPECT_EQ(kernel_of(layer), "cuda.layer_decode.sm_90a.replay_k128");
   EXPECT_EQ(refused(ring_step(132)),
-            "layer_decode: K = 132, expected at most 128 (CUDA ring kernel)");
+            "layer_decode: K = 132, expected at most 128 (CUDA replay kernel)");
   DeltaRuleProblem p = ring_step();
   p.state.initial.data = p.state.final.data = reinterpret_cast<void*>(uintptr_t{4104});
   EXPECT_EQ(refused(p),
             "layer_decode: state.initial = no vectors, expected K, V, slot stride and address to "
-            "be multiples of 4 numbers (CUDA ring kernel)");
+            "be multiples of 4 numbers (CUDA replay kernel)");
   p = ring_step();
   p.r = 9, p.HV = 18;
   EXPECT_EQ(
       refused(p),
-      "layer_decode: r, V = 9, 128 make 9 tiles, expected at most 8 (CUDA ring kernel; a tile "
+      "layer_decode: r, V = 9, 128 make 9 tiles, expected at most 8 (CUDA replay kernel; a tile "
       "is 128 columns of a value head of a key head)");
   p = ring_step();
   p.ring.k.data = reinterpret_cast<void*>(uintptr_t{4100});
   EXPECT_EQ(refused(p),
-            "layer_decode: ring.k.data address mod 8 = 4, expected 0 (CUDA ring kernel)");
+            "layer_decode: ring.k.data address mod 8 = 4, expected 0 (CUDA replay kernel)");
 }
 
 struct Spoilt {
@@ -224,13 +259,11 @@ TEST(DecodeSelection, WhatStepsRefuseAndLayersTake) {
   for (const Spoilt& c : cases) {
     LayerProblem layer;
     layer.delta = step();
-    EXPECT_TRUE(moves_vectors(layer.delta));
-    EXPECT_STREQ(decode_name(layer), "cuda.layer_decode.sm_90a.k128");
+    EXPECT_EQ(kernel_of(layer), "cuda.layer_decode.sm_90a.k128");
     c.spoil(layer.delta);
     EXPECT_EQ(refusal(layer.delta), c.message);
-    EXPECT_FALSE(moves_vectors(layer.delta));
-    EXPECT_TRUE(check_decode(layer, 90).ok());
-    EXPECT_STREQ(decode_name(layer), "cuda.layer_decode.sm_90a.by_element");
+    EXPECT_EQ(refusal(layer), "");
+    EXPECT_EQ(kernel_of(layer), "cuda.layer_decode.sm_90a.by_element");
   }
 }
 
@@ -246,8 +279,20 @@ TEST(DecodeSelection, Counts) {
   LayerProblem layer;
   layer.delta = step(256, 256);
   layer.delta.r = 64, layer.delta.HV = 128, layer.delta.rows.max_tokens = 16;
-  EXPECT_NE(check_decode(layer, 90).message[0], '\0');
+  EXPECT_NE(refusal(layer), "");
+}
+
+/// A replay ring has kernels of its own, all of them fused ones.
+TEST(DecodeSelection, NothingElseTakesRings) {
+  Environment generic;
+  generic.kernel = KernelOverride::kGeneric;
+  core::Plan plan;
+  const Status status =
+      plan_by(replay_step_kernels(), ring_step(), gpu(), generic, core::PlanFor::kCall, &plan);
+  EXPECT_STREQ(status.message,
+               "cuda: SLUICE_CUDA_KERNEL = generic, expected auto or fused (the operator has no "
+               "such kernel for this problem)");
 }
 
 }  // namespace
-}  // namespace sluice::cuda
+}  // namespace sluice::cuda::decode

@@ -6,22 +6,21 @@
 
 #include <algorithm>
 #include <cstring>
+#include <functional>
 #include <vector>
 
 #include "core/backend.hpp"
-#include "cuda/decode.h"
+#include "cuda/decode/catalogue.h"
 #include "cuda/delta_rule.h"
 #include "cuda/gpu.h"
+#include "cuda/kernels/decode/instances.h"
 #include "cuda/kernels/decode/kernel.cuh"
-#include "cuda/kernels/decode/launch.h"
-#include "cuda/kernels/decode/plan_grid.hpp"
-#include "cuda/kernels/decode/ring_launch.h"
-#include "cuda/kernels/decode/ring_model.cuh"
-#include "cuda/kernels/decode/single.cuh"
-#include "cuda/kernels/decode/single_launch.h"
-#include "cuda/kernels/decode/single_layer.cuh"
-#include "cuda/kernels/decode/single_stream.cuh"
+#include "cuda/kernels/decode/replay/model.cuh"
+#include "cuda/kernels/decode/single/layer.cuh"
+#include "cuda/kernels/decode/single/step.cuh"
+#include "cuda/kernels/decode/single/stream.cuh"
 #include "cuda/layer_prefill.h"
+#include "emulated_launcher.hpp"
 
 namespace sluice::cuda::chunk_forward {
 /// Of the emulator's single CTAs, of which there are none here.
@@ -34,27 +33,12 @@ DecodeEmulation decode_emulation;
 
 int compute_capability(int) noexcept { return 90; }
 int multiprocessors(int) noexcept { return decode_emulation.multiprocessors; }
+ResidentClusters resident_clusters(int) noexcept { return {}; }
 DeviceGuard::DeviceGuard(int) noexcept {}
 DeviceGuard::~DeviceGuard() = default;
-const char* wished_kernel() noexcept { return "auto"; }
 
 namespace decode {
 namespace {
-
-using Kernel = void (*)(DecodeParams);
-
-template <bool kVk, bool kLayer, bool kPacked>
-Kernel kernel_for(int K) {
-  if (K == 64) return decode_kernel<Config<64, kVk, kLayer, kPacked>>;
-  return K == 128 ? decode_kernel<Config<128, kVk, kLayer, kPacked>>
-                  : decode_kernel<Config<256, kVk, kLayer, kPacked>>;
-}
-
-Kernel kernel_for(int K, bool is_vk, bool layer, bool packed) {
-  if (packed) return kernel_for<false, false, true>(K);
-  if (layer) return is_vk ? kernel_for<true, true, false>(K) : kernel_for<false, true, false>(K);
-  return is_vk ? kernel_for<true, false, false>(K) : kernel_for<false, false, false>(K);
-}
 
 /// A table of slots that holds others, or nonsense, for a thread until it has waited for earlier
 /// launches. BOUND: threads read their slots ahead of their first barrier.
@@ -92,130 +76,101 @@ class LateSlots {
   std::vector<int64_t> entries_;
 };
 
-using RingKernel = void (*)(RingParams);
-
-template <bool kVk, bool kLayer>
-RingKernel ring_kernel_for(int K, bool packed) {
-  if (packed) {
-    return K == 64 ? ring_kernel<Config<64, kVk, kLayer, true>>
-                   : ring_kernel<Config<128, kVk, kLayer, true>>;
-  }
-  return K == 64 ? ring_kernel<Config<64, kVk, kLayer>> : ring_kernel<Config<128, kVk, kLayer>>;
+LateSlots late_slots_of(const DecodeParams& p, const emulation::Grid& grid) {
+  const IndexVector& slots = p.state.read_slots.rows;
+  const int64_t sequences = grid.ctas / (grid.x * grid.y);
+  return {slots.data, slots.stride * (slots.is_64bit ? 8 : 4), slots.is_64bit, sequences};
 }
 
-RingKernel ring_kernel_for(int K, bool is_vk, const RingParams& params) {
-  const DecodeParams& step = params.step;
-  decode_emulation.ring_model = fits_ring_model(params, is_vk);
-  if (decode_emulation.ring_model) {
-    const RingKind kind = ring_kind(params);
-    const void* const kernel = kind.tokens == Number::kBfloat16
-                                   ? ring_model_instance<__nv_bfloat16>(kind)
-                                   : ring_model_instance<__half>(kind);
-    return reinterpret_cast<RingKernel>(const_cast<void*>(kernel));
-  }
-  if (step.layer) {
-    return is_vk ? ring_kernel_for<true, true>(K, step.packed)
-                 : ring_kernel_for<false, true>(K, step.packed);
-  }
-  return is_vk ? ring_kernel_for<true, false>(K, step.packed)
-               : ring_kernel_for<false, false>(K, step.packed);
+/// Of a replay ring the kernels read no slot ahead of earlier launches' end.
+LateSlots late_slots_of(const ReplayParams&, const emulation::Grid&) {
+  return {nullptr, 0, false, 0};
 }
 
-}  // namespace
-
-int launch(const DecodeParams& params, int64_t sequences, bool is_vk, bool layer, void*) noexcept {
-  const int K = rounded_k(params.K, params.by_element);
-  const StageSizes sizes{K, params.rows.max_tokens, params.r, params.grid, layer};
-  emulation::Grid grid{};
-  grid.ctas = static_cast<unsigned>(sequences * params.H * params.grid.ctas);
-  grid.threads = static_cast<unsigned>(32 * warps_of(K));
-  grid.cluster = layer ? static_cast<unsigned>(params.grid.ctas) : 1;
-  grid.resident = decode_emulation.resident;
-  grid.shared_bytes = sizes.bytes();
-  grid.x = static_cast<unsigned>(params.grid.ctas), grid.y = static_cast<unsigned>(params.H);
-  const Kernel kernel = kernel_for(K, is_vk, layer, params.packed);
-  const IndexVector& slots = params.state.read_slots.rows;
-  LateSlots late(slots.data, slots.stride * (slots.is_64bit ? 8 : 4), slots.is_64bit, sequences);
-  ++decode_emulation.launches;
-  decode_emulation.ctas_of_unit = params.grid.ctas;
-  decode_emulation.trouble = emulation::run_grid(grid, decode_emulation.seed, [&] {
-    late.begin();
-    kernel(params);
-  });
-  return decode_emulation.trouble.empty() ? 0 : 1;
+LateSlots late_slots_of(const SingleCommon& p, const emulation::Grid&) {
+  const SingleSlots& slots = p.read_slots;
+  return {slots.data, slots.sequence_bytes, slots.is_64bit, p.heads / (p.r * p.H)};
 }
 
-int launch_ring(const RingParams& params, int64_t sequences, bool is_vk, void*) noexcept {
-  const RingSizes sizes = ring_sizes(params);
-  emulation::Grid grid{};
-  grid.ctas = static_cast<unsigned>(sequences * params.step.H * params.step.grid.ctas);
-  grid.threads = static_cast<unsigned>(32 * warps_of(sizes.K));
-  grid.cluster = params.step.layer ? static_cast<unsigned>(params.step.grid.ctas) : 1;
-  grid.resident = decode_emulation.resident;
-  grid.shared_bytes = sizes.bytes();
-  grid.x = static_cast<unsigned>(params.step.grid.ctas);
-  grid.y = static_cast<unsigned>(params.step.H);
-  const RingKernel kernel = ring_kernel_for(sizes.K, is_vk, params);
-  ++decode_emulation.launches;
-  decode_emulation.ctas_of_unit = params.step.grid.ctas;
-  decode_emulation.trouble =
-      emulation::run_grid(grid, decode_emulation.seed, [&] { kernel(params); });
-  return decode_emulation.trouble.empty() ? 0 : 1;
+/// Makes an instance known to launches.
+template <class Params>
+const void* emulated(const void* instance) {
+  const auto kernel = reinterpret_cast<void (*)(Params)>(const_cast<void*>(instance));
+  return emulation::known(
+      kernel, [](emulation::Grid grid, const std::function<void()>& thread, const Params& params) {
+        grid.resident = decode_emulation.resident;
+        LateSlots late = late_slots_of(params, grid);
+        ++decode_emulation.launches;
+        decode_emulation.ctas_of_unit = static_cast<int>(grid.x);
+        decode_emulation.trouble = emulation::run_grid(grid, decode_emulation.seed, [&] {
+          late.begin();
+          thread();
+        });
+        return decode_emulation.trouble.empty() ? 0 : 1;
+      });
 }
-
-namespace {
-
-/// A launch's CTAs, and those of a cluster.
-struct Ctas {
-  unsigned x, y, z, cluster = 1;
-};
 
 template <class Params>
-int run_single(const SingleInstance& instance, const Params& params, int64_t sequences,
-               const Ctas& ctas) {
-  emulation::Grid grid{};
-  grid.x = ctas.x, grid.y = ctas.y;
-  grid.ctas = ctas.x * ctas.y * ctas.z;
-  grid.threads = instance.threads;
-  grid.cluster = ctas.cluster;
-  grid.resident = decode_emulation.resident;
-  grid.shared_bytes = instance.shared_bytes;
-  const SingleSlots& slots = params.read_slots;
-  LateSlots late(slots.data, slots.sequence_bytes, slots.is_64bit, sequences);
-  const auto kernel = reinterpret_cast<void (*)(Params)>(const_cast<void*>(instance.kernel));
-  ++decode_emulation.launches;
-  decode_emulation.ctas_of_unit = static_cast<int>(grid.x);
-  decode_emulation.trouble = emulation::run_grid(grid, decode_emulation.seed, [&] {
-    late.begin();
-    kernel(params);
-  });
-  return decode_emulation.trouble.empty() ? 0 : 1;
+SingleInstance emulated(const SingleInstance& instance) {
+  emulated<Params>(instance.kernel);
+  return instance;
+}
+
+template <int kK, bool kVk>
+const void* any(bool layer, bool packed) noexcept {
+  return emulated<DecodeParams>(instance_of<kK, kVk>(layer, packed));
+}
+
+template <int kK, bool kVk>
+const void* replay(bool layer, bool packed) noexcept {
+  return emulated<ReplayParams>(replay_instance<kK, kVk>(layer, packed));
 }
 
 }  // namespace
 
-int launch_single(const SingleParams& params, const SingleKind& kind, int64_t sequences,
-                  void*) noexcept {
-  if (kind.cut == SingleCut::kStream) {
-    const SingleInstance instance = kind.tokens == Number::kBfloat16
-                                        ? stream_instance<__nv_bfloat16>(kind.state)
-                                        : stream_instance<__half>(kind.state);
-    return run_single(instance, params, sequences, {params.ctas, 1, 1});
-  }
-  const SingleInstance instance = kind.tokens == Number::kBfloat16
-                                      ? single_instance<__nv_bfloat16>(kind)
-                                      : single_instance<__half>(kind);
-  return run_single(instance, params, sequences,
-                    {params.r * instance.ctas_of_head, params.H, static_cast<unsigned>(sequences)});
+const void* k64_kv(bool layer, bool packed) noexcept { return any<64, false>(layer, packed); }
+const void* k64_vk(bool layer, bool packed) noexcept { return any<64, true>(layer, packed); }
+const void* k128_kv(bool layer, bool packed) noexcept { return any<128, false>(layer, packed); }
+const void* k128_vk(bool layer, bool packed) noexcept { return any<128, true>(layer, packed); }
+const void* k256_kv(bool layer, bool packed) noexcept { return any<256, false>(layer, packed); }
+const void* k256_vk(bool layer, bool packed) noexcept { return any<256, true>(layer, packed); }
+
+const void* replay_k64_kv(bool layer, bool packed) noexcept {
+  return replay<64, false>(layer, packed);
+}
+const void* replay_k64_vk(bool layer, bool packed) noexcept {
+  return replay<64, true>(layer, packed);
+}
+const void* replay_k128_kv(bool layer, bool packed) noexcept {
+  return replay<128, false>(layer, packed);
+}
+const void* replay_k128_vk(bool layer, bool packed) noexcept {
+  return replay<128, true>(layer, packed);
+}
+const void* replay_model_bf16(const ReplayModel& model) noexcept {
+  return emulated<ReplayParams>(replay_model_instance<__nv_bfloat16>(model));
+}
+const void* replay_model_fp16(const ReplayModel& model) noexcept {
+  return emulated<ReplayParams>(replay_model_instance<__half>(model));
 }
 
-int launch_single(const SingleLayerParams& params, const SingleKind& kind, int64_t sequences,
-                  void*) noexcept {
-  const SingleInstance instance = kind.tokens == Number::kBfloat16
-                                      ? single_layer_instance<__nv_bfloat16>(kind.state)
-                                      : single_layer_instance<__half>(kind.state);
-  return run_single(instance, params, sequences,
-                    {params.r, params.H, static_cast<unsigned>(sequences), params.r});
+SingleInstance single_bf16(const SingleKind& kind) noexcept {
+  return emulated<SingleParams>(single_instance<__nv_bfloat16>(kind));
+}
+SingleInstance single_fp16(const SingleKind& kind) noexcept {
+  return emulated<SingleParams>(single_instance<__half>(kind));
+}
+SingleInstance single_stream_bf16(Number state) noexcept {
+  return emulated<SingleParams>(stream_instance<__nv_bfloat16>(state));
+}
+SingleInstance single_stream_fp16(Number state) noexcept {
+  return emulated<SingleParams>(stream_instance<__half>(state));
+}
+SingleInstance single_layer_bf16(Number state) noexcept {
+  return emulated<SingleLayerParams>(single_layer_instance<__nv_bfloat16>(state));
+}
+SingleInstance single_layer_fp16(Number state) noexcept {
+  return emulated<SingleLayerParams>(single_layer_instance<__half>(state));
 }
 
 }  // namespace decode
@@ -234,10 +189,8 @@ core::Backend make_backend() noexcept {
   backend.requirement = "nothing";
   backend.device_type = SLUICE_DEVICE_CUDA;
   backend.available = []() noexcept { return true; };
-  backend.recurrent_step = core::operator_by_sizes<select_recurrent_step, recurrent_step_workspace,
-                                                   run_recurrent_step>();
-  backend.layer_decode =
-      core::operator_by_sizes<select_layer_decode, layer_decode_workspace, run_layer_decode>();
+  backend.recurrent_step = decode::recurrent_step_operator();
+  backend.layer_decode = decode::layer_decode_operator();
   return backend;
 }
 
@@ -266,8 +219,9 @@ Status select_layer_prefill(const core::LayerProblem&, core::KernelName* name) n
 
 size_t layer_prefill_workspace(const core::LayerProblem& problem) noexcept {
   core::Plan plan;
-  ref::recurrent_backend().layer_decode.plan(problem, core::PlanFor::kAnyAddress, &plan);
-  return plan.workspace_bytes;
+  const Status status =
+      ref::recurrent_backend().layer_decode.plan(problem, core::PlanFor::kAnyAddress, &plan);
+  return status.ok() ? plan.workspace_bytes : 0;
 }
 
 Status run_layer_prefill(const core::LayerProblem& problem, sluice_workspace workspace,

@@ -15,7 +15,6 @@ struct DecodeEmulation {
   bool late_slots = false;  ///< tables of read slots are right only once earlier launches ended
   int64_t launches = 0;     ///< so far
   int ctas_of_unit = 0;     ///< of the last launch
-  bool ring_model = false;  ///< the last launch with a ring was ring_model.cuh's
   std::string trouble;      ///< of the last launch
 };
 extern DecodeEmulation decode_emulation;

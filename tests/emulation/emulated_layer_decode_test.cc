@@ -147,7 +147,7 @@ TEST(EmulatedReplayRingLayer, NeitherOrderNorSplitMatter) {
       const bool is_first = first.empty();
       for (uint64_t call = 0; call < 5; ++call) {
         const Array out = session.run(LayerTokens(model, 1, 4, 50 * call), {0});
-        EXPECT_EQ(session.kernel, "cuda.layer_decode.sm_90a.ring_k128");
+        EXPECT_EQ(session.kernel, "cuda.layer_decode.sm_90a.replay_k128");
         EXPECT_EQ(decode_emulation.trouble, "");
         if (is_first) first.push_back(out);
         EXPECT_TRUE(same_bits(out, first[call])) << call;

@@ -4,7 +4,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
-#include "cuda/kernels/decode/plan_grid.hpp"
+#include "cuda/decode/plan_grid.h"
 
 namespace sluice::cuda::decode {
 namespace {

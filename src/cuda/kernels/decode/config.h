@@ -33,7 +33,7 @@ struct Config {
   /// One token, states of one 16-bit dtype, [K,V], no layer: they stay as they are in registers, so
   /// that half as many CTAs more are resident. (The others' registers do not allow more.)
   static constexpr bool kPacked = kPacked_;
-  /// Parameters are constants where models leave no choice: ring_model.cuh.
+  /// Parameters are constants where models leave no choice: replay/model.cuh.
   static constexpr bool kModel = false;
   /// Whether it also reads and writes states number by number, any K up to kK and any address: of
   /// layers, which no other kernel has, and for the largest K alone.
@@ -68,7 +68,7 @@ struct Grid {
 };
 
 /// Sizes of a CTA's shared memory.
-struct StageSizes {
+struct TokenBufferSizes {
   int K;  ///< rounded up as Config::kK is
   int max_tokens;
   int r;

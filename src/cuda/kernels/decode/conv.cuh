@@ -14,7 +14,7 @@
 
 #include "cuda/device/activation.cuh"
 #include "cuda/device/store.cuh"
-#include "cuda/kernels/decode/stage.cuh"
+#include "cuda/kernels/decode/tokens.cuh"
 
 namespace sluice::cuda::decode {
 
@@ -130,7 +130,7 @@ __device__ __forceinline__ ConvInputs request_channel(const DecodeParams& p, con
 /// All tokens of a channel: silu(bias + sum of weights and inputs), oldest input first.
 template <class C>
 __device__ __forceinline__ void settle_channel(const DecodeParams& p, const Unit& unit,
-                                               const Stage& s, int at, const ConvInputs& in) {
+                                               const TokenBuffer& s, int at, const ConvInputs& in) {
   const ConvParams& c = p.conv;
   const Channel channel = channel_of<C>(p, unit, at);
   const float bias = c.bias[0].data == nullptr ? 0.0f : number_of(c.bias[0].number, in.bias);
@@ -160,7 +160,7 @@ __device__ __forceinline__ void settle_channel(const DecodeParams& p, const Unit
 /// leaves.
 template <class C>
 __device__ __forceinline__ void convolve_channels(const DecodeParams& p, const Unit& unit,
-                                                  const Stage& s) {
+                                                  const TokenBuffer& s) {
   const ConvSequence seq = conv_sequence(p, unit.seq);
 #pragma unroll 1
   for (int at = static_cast<int>(threadIdx.x); at < s.row; at += C::kThreads) {
@@ -235,7 +235,7 @@ __device__ __forceinline__ void update_states(const DecodeParams& p, const Unit&
 /// New states of the CTA's share of q and k channels, and of all its v channels.
 template <class C>
 __device__ __forceinline__ void update_channels(const DecodeParams& p, const Unit& unit,
-                                                const Stage& s) {
+                                                const TokenBuffer& s) {
   // PERF found again, not kept over the delta rule: registers
   const ConvSequence seq = conv_sequence(p, unit.seq);
   constexpr int kChannels = 2 * C::kK;

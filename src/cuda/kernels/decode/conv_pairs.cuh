@@ -194,8 +194,9 @@ __device__ __forceinline__ void weigh_columns(const uint32_t (&weight)[4],
 /// All tokens of a pair: silu(bias + sum of weights and inputs), oldest input first; `columns`, the
 /// state and the first input, move on.
 template <class T, class Params>
-__device__ __forceinline__ void convolve_pair(const Params& p, const Unit& unit, const Stage& s,
-                                              int at, const Channel& channel, const PairInputs& in,
+__device__ __forceinline__ void convolve_pair(const Params& p, const Unit& unit,
+                                              const TokenBuffer& s, int at, const Channel& channel,
+                                              const PairInputs& in,
                                               uint32_t (&columns)[kMaxWidth + 1]) {
   float bias[2] = {};
   if (p.conv.bias[0].data != nullptr) {
@@ -216,7 +217,7 @@ __device__ __forceinline__ void convolve_pair(const Params& p, const Unit& unit,
 
 /// The pair's tokens to the stage, and its new state to where it may go by now.
 template <class C, class Params>
-__device__ __forceinline__ void settle_pair(const Params& p, const Unit& unit, const Stage& s,
+__device__ __forceinline__ void settle_pair(const Params& p, const Unit& unit, const TokenBuffer& s,
                                             int slot, int at, const PairInputs& in) {
   const Channel channel = channel_of<C>(p, unit, at);
   uint32_t columns[kMaxWidth + 1];
@@ -240,7 +241,7 @@ __device__ __forceinline__ void settle_pair(const Params& p, const Unit& unit, c
 /// stage has been complete.
 template <class C, class Params>
 __device__ __forceinline__ void store_shared_pairs(const Params& p, const Unit& unit,
-                                                   const Stage& s) {
+                                                   const TokenBuffer& s) {
   const int slot = conv_slots(p, device::request_slots(p.state, unit.seq.index)).write;
   if (slot < 0) return;
   const int first = C::kK * unit.rank / p.ctas(), last = C::kK * (unit.rank + 1) / p.ctas();

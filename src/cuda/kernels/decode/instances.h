@@ -3,7 +3,7 @@
 #ifndef SLUICE_CUDA_KERNELS_DECODE_INSTANCES_H_
 #define SLUICE_CUDA_KERNELS_DECODE_INSTANCES_H_
 
-#include "cuda/kernels/decode/single_params.h"
+#include "cuda/kernels/decode/single/params.h"
 
 namespace sluice::cuda::decode {
 

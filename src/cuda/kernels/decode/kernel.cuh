@@ -12,7 +12,7 @@
 //           the state of the first tile -> tokens to shared memory -> barrier -> per tile and
 //           token: sums of a warp -> barrier -> update -> store the state -> (layer) norm, conv
 //           states
-// Memory    dynamic shared memory: StageSizes, 18 KiB at T = 1; registers: 64 of state a thread.
+// Memory    dynamic shared memory: TokenBufferSizes, 18 KiB at T = 1; registers: 64 of state a thread.
 // Floor     state read and written once: 128 KiB per (sequence, value head) in float32.
 // Rejected  docs/kernels/decode.md
 //
@@ -34,15 +34,15 @@ struct TokenRequest {
   RowRequest<C> row;
 
   template <class Params>
-  __device__ __forceinline__ TokenRequest(const Params& p, const Unit& unit, const Stage&) {
+  __device__ __forceinline__ TokenRequest(const Params& p, const Unit& unit, const TokenBuffer&) {
     request_row(p, unit, static_cast<int>(threadIdx.x / 32), row);
   }
   template <class Params>
-  __device__ __forceinline__ void request_states(const Params&, const Unit&, const Stage&,
+  __device__ __forceinline__ void request_states(const Params&, const Unit&, const TokenBuffer&,
                                                  const device::SlotEntries&) {}
   /// All of the warp's rows to shared memory.
   template <class Params>
-  __device__ __forceinline__ void settle(const Params& p, const Unit& unit, const Stage& s) {
+  __device__ __forceinline__ void settle(const Params& p, const Unit& unit, const TokenBuffer& s) {
     int item = static_cast<int>(threadIdx.x / 32);
     settle_row(p, unit, s, item, row);
     for (item += C::kWarps; item < 3 * unit.seq.tokens; item += C::kWarps) {
@@ -59,13 +59,14 @@ struct LayerRequest {
   NormInputs norm;
   int write = -1;  ///< slot of the conv state
   template <class Params>
-  __device__ __forceinline__ LayerRequest(const Params& p, const Unit& unit, const Stage& s) {
+  __device__ __forceinline__ LayerRequest(const Params& p, const Unit& unit, const TokenBuffer& s) {
     const int at = 2 * static_cast<int>(threadIdx.x);
     if (p.by_pairs() && at < s.row) request_pair<C>(p, unit, at, pair);
     norm = request_norm(p, unit, s, static_cast<int>(threadIdx.x));
   }
   template <class Params>
-  __device__ __forceinline__ void request_states(const Params& p, const Unit& unit, const Stage& s,
+  __device__ __forceinline__ void request_states(const Params& p, const Unit& unit,
+                                                 const TokenBuffer& s,
                                                  const device::SlotEntries& entries) {
     if (!p.by_pairs()) return;
     const int first = 2 * static_cast<int>(threadIdx.x);
@@ -82,7 +83,7 @@ struct LayerRequest {
     if (first < s.row) request_pair_state<C>(p, unit, slots.read, first, pair);
   }
   template <class Params>
-  __device__ __forceinline__ void settle(const Params& p, const Unit& unit, const Stage& s) {
+  __device__ __forceinline__ void settle(const Params& p, const Unit& unit, const TokenBuffer& s) {
     const int thread = static_cast<int>(threadIdx.x);
     settle_norm(p, unit, s, thread, norm);
     for (int i = thread + C::kThreads; i < unit.seq.tokens * s.columns; i += C::kThreads) {
@@ -99,8 +100,8 @@ struct LayerRequest {
 /// Fills the stage, and asks for the first tile's state on the way. PERF requests go out in the
 /// order in which their addresses are known: slots, tokens and gates, states.
 template <class C, class Params>
-__device__ __forceinline__ void stage_all(const Params& p, Unit& unit, const Stage& s,
-                                          const Lane<C>& lane, Tile<C>& state) {
+__device__ __forceinline__ void fill_token_buffer(const Params& p, Unit& unit, const TokenBuffer& s,
+                                                  const Lane<C>& lane, Tile<C>& state) {
   // The last threads have the least to do otherwise.
   const int entry = C::kThreads - 1 - static_cast<int>(threadIdx.x);
   const device::SlotEntries slots = device::request_slots(p.state, unit.seq.index);
@@ -115,13 +116,14 @@ __device__ __forceinline__ void stage_all(const Params& p, Unit& unit, const Sta
   for (int i = entry + C::kThreads; i < unit.seq.tokens * p.r; i += C::kThreads) {
     settle_gate(p, unit, s, i, request_gate(p, unit, i));
   }
-  stage_slots(p, unit, s);
+  buffer_slots(p, unit, s);
   request.settle(p, unit, s);
 }
 
 /// The part of a layer behind the delta rule: outputs first, then conv states.
 template <class C, class Params>
-__device__ __forceinline__ void finish_layer(const Params& p, const Unit& unit, const Stage& s) {
+__device__ __forceinline__ void finish_layer(const Params& p, const Unit& unit,
+                                             const TokenBuffer& s) {
   const bool alone = p.ctas() == 1;
   if (alone) {
     // SYNC CTA: o and the sums of squares of all tiles are complete
@@ -161,7 +163,7 @@ __device__ __forceinline__ void prefetch_all(const Params& p, const Unit& unit) 
 
 /// All tiles of the CTA; the first one's state is requested.
 template <class C, class Form, class Params>
-__device__ __forceinline__ void run_tiles(const Params& p, const Unit& unit, const Stage& s,
+__device__ __forceinline__ void run_tiles(const Params& p, const Unit& unit, const TokenBuffer& s,
                                           const Lane<C>& lane, Tile<C>& state) {
 #pragma unroll 1
   for (int tile = unit.first; tile < unit.last; ++tile) {
@@ -179,7 +181,7 @@ __device__ __forceinline__ void run_tiles(const Params& p, const Unit& unit, con
 }
 
 /// @param p by value, in constant memory. Launch with a grid of p.ctas() x H x N CTAs of
-///          C::kThreads threads and StageSizes::bytes() of dynamic shared memory; of a layer
+///          C::kThreads threads and TokenBufferSizes::bytes() of dynamic shared memory; of a layer
 ///          with more than one CTA a unit, in clusters of p.ctas().
 template <class C>
 __global__ void __launch_bounds__(C::kThreads, C::kResident)
@@ -190,11 +192,11 @@ __global__ void __launch_bounds__(C::kThreads, C::kResident)
   ptx::wait_for_dependencies();
   ptx::launch_dependents();
   device::find_rows(p.rows, &unit.seq);
-  const Stage s = make_stage<C>(p);
+  const TokenBuffer s = make_token_buffer<C>(p);
   const Lane<C> lane(p.column_bits());
   Tile<C> state;
   state.clear();
-  stage_all(p, unit, s, lane, state);
+  fill_token_buffer(p, unit, s, lane, state);
   if (unit.seq.padded) {
     write_zeros<C>(p, unit, s);
     return;

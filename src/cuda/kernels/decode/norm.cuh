@@ -5,7 +5,7 @@
 
 #include "cuda/device/activation.cuh"
 #include "cuda/device/store.cuh"
-#include "cuda/kernels/decode/stage.cuh"
+#include "cuda/kernels/decode/tokens.cuh"
 #include "cuda/ptx/lanes.cuh"
 
 namespace sluice::cuda::decode {
@@ -18,7 +18,7 @@ struct NormInputs {
 /// Entry `at` of [tokens][columns].
 template <class Params>
 __device__ __forceinline__ NormInputs request_norm(const Params& p, const Unit& unit,
-                                                   const Stage& s, int at) {
+                                                   const TokenBuffer& s, int at) {
   NormInputs in{};
   if (at >= unit.seq.tokens * s.columns) return in;
   const Quotient element(at, p.by_columns, s.columns);
@@ -33,7 +33,7 @@ __device__ __forceinline__ NormInputs request_norm(const Params& p, const Unit& 
 }
 
 template <class Params>
-__device__ __forceinline__ void settle_norm(const Params& p, const Unit& unit, const Stage& s,
+__device__ __forceinline__ void settle_norm(const Params& p, const Unit& unit, const TokenBuffer& s,
                                             int at, const NormInputs& in) {
   if (at >= unit.seq.tokens * s.columns) return;
   const float z = number_of(p.norm.z.number, in.z);
@@ -45,8 +45,8 @@ __device__ __forceinline__ void settle_norm(const Params& p, const Unit& unit, c
 /// over 32 blocks of four at a time, whichever CTAs have them, so that its bits do not depend on
 /// the split.
 template <class Params>
-__device__ __forceinline__ float norm_factor(const Params& p, const Unit& unit, const Stage& s,
-                                             int token, int member) {
+__device__ __forceinline__ float norm_factor(const Params& p, const Unit& unit,
+                                             const TokenBuffer& s, int token, int member) {
   const int bits = p.column_bits(), lane = static_cast<int>(threadIdx.x % 32);
   float sum = 0.0f;
   for (int first = 0; first < p.V; first += 128) {
@@ -82,7 +82,8 @@ __device__ __forceinline__ void write_element(const Params& p, const Unit& unit,
 /// All rows of the CTA's columns, a warp 32 columns of a token at a time. SYNC: o and the sums of
 /// squares of the unit are complete.
 template <class Params>
-__device__ __forceinline__ void write_rows(const Params& p, const Unit& unit, const Stage& s) {
+__device__ __forceinline__ void write_rows(const Params& p, const Unit& unit,
+                                           const TokenBuffer& s) {
   const Number number = p.norm.out.number;
   const int lane = static_cast<int>(threadIdx.x % 32);
   for (int first = static_cast<int>(threadIdx.x) - lane; first < unit.seq.tokens * s.columns;
@@ -103,7 +104,8 @@ __device__ __forceinline__ void write_rows(const Params& p, const Unit& unit, co
 
 /// Zero rows of a padded sequence.
 template <class C, class Params>
-__device__ __forceinline__ void write_zeros(const Params& p, const Unit& unit, const Stage& s) {
+__device__ __forceinline__ void write_zeros(const Params& p, const Unit& unit,
+                                            const TokenBuffer& s) {
   for (int i = static_cast<int>(threadIdx.x); i < unit.seq.tokens * s.columns;
        i += static_cast<int>(blockDim.x)) {
     const Quotient element(i, p.by_columns, s.columns);

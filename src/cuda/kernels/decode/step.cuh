@@ -64,7 +64,7 @@ __device__ __forceinline__ TokenFactors factors_from(const Params& p, float alph
 
 /// The factors, by every warp for itself. l2 norms of k and q are among them.
 template <class C, class Params>
-__device__ __forceinline__ TokenFactors factors_of(const Params& p, const Stage& s, int t,
+__device__ __forceinline__ TokenFactors factors_of(const Params& p, const TokenBuffer& s, int t,
                                                    int member, const Lane<C>& lane) {
   float sums[3 * C::kPieces] = {};
 #pragma unroll
@@ -92,8 +92,8 @@ __device__ __forceinline__ TokenFactors factors_of(const Params& p, const Stage&
 /// Four columns of o, from `column` of the tile on, to their place: of a layer in shared memory for
 /// the norm, with the sum of their squares; else in global memory.
 template <class C, class Params>
-__device__ __forceinline__ void emit_four(const Params& p, const Stage& s, const Unit& unit, int t,
-                                          const Place& at, int local, int column,
+__device__ __forceinline__ void emit_four(const Params& p, const TokenBuffer& s, const Unit& unit,
+                                          int t, const Place& at, int local, int column,
                                           const float (&o)[4]) {
   const int left = p.V - at.column - column;
   if (!C::kLayer) {
@@ -133,7 +133,7 @@ __device__ __forceinline__ bool hands_over(const Params& p, const Unit& unit) {
 template <class C, class Params>
 struct Token {
   const Params& p;
-  const Stage& s;
+  const TokenBuffer& s;
   const Unit& unit;
   const Lane<C>& lane;
   const Place& at;
@@ -312,15 +312,15 @@ __device__ __forceinline__ void advance_columns(const Token<C, Params>& token, T
 
 /// Where the state after token t goes, -1: nowhere. A sequence without tokens keeps its state.
 template <class Params>
-__device__ __forceinline__ int64_t slot_after(const Params& p, const Stage& s, const Unit& unit,
-                                              int t) {
+__device__ __forceinline__ int64_t slot_after(const Params& p, const TokenBuffer& s,
+                                              const Unit& unit, int t) {
   if (p.write_per_token) return unit.seq.tokens > 0 ? s.write[t] : -1;
   return p.write_last && t + 1 >= unit.seq.tokens ? unit.seq.write : -1;
 }
 
 /// All tokens of the sequence on one tile.
 template <class C, class Form, class Params>
-__device__ __forceinline__ void run_tile(const Params& p, const Stage& s, const Unit& unit,
+__device__ __forceinline__ void run_tile(const Params& p, const TokenBuffer& s, const Unit& unit,
                                          int index, const Lane<C>& lane, Tile<C>& tile) {
   const Place at = place_of(p, unit, index);
   const int local = (index - unit.first) << p.column_bits();

@@ -87,8 +87,8 @@ __device__ __forceinline__ bool exists(const Params& p, const Unit& unit, int lo
   return unit.first + (local >> p.column_bits()) < unit.last && at.column < p.V;
 }
 
-/// The CTA's shared memory, as StageSizes has it. Rows are in float32 and hold zeros past K and V.
-struct Stage {
+/// The CTA's shared memory, as TokenBufferSizes has it. Rows are in float32 and hold zeros past K and V.
+struct TokenBuffer {
   float* partials;      ///< [2][2][warps][columns of a tile]: sums with k and with q
   uint4* conv;          ///< layer, several CTAs a unit: [K] pairs of q and k, new states
   float* rows;          ///< [tokens][row]: q, k, v of the CTA's columns
@@ -105,8 +105,8 @@ struct Stage {
 };
 
 template <class C, class Params>
-__device__ __forceinline__ Stage make_stage(const Params& p) {
-  Stage s;
+__device__ __forceinline__ TokenBuffer make_token_buffer(const Params& p) {
+  TokenBuffer s;
   s.K = C::kK, s.columns = p.tiles() << p.column_bits();
   s.row = 2 * C::kK + s.columns;
   const int tokens = p.max_tokens();

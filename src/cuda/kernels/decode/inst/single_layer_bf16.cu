@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cuda/kernels/decode/instances.h"
-#include "cuda/kernels/decode/single_layer.cuh"
+#include "cuda/kernels/decode/single/layer.cuh"
 
 sluice::cuda::decode::SingleInstance sluice::cuda::decode::single_layer_bf16(
     Number state) noexcept {

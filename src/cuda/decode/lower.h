@@ -1,0 +1,42 @@
+// Turns problems into the parameters of decode's kernels: no checks, no CUDA calls.
+// SPDX-License-Identifier: Apache-2.0
+#ifndef SLUICE_CUDA_DECODE_LOWER_H_
+#define SLUICE_CUDA_DECODE_LOWER_H_
+
+#include "core/problem.hpp"
+#include "cuda/decode/plan_grid.h"
+#include "cuda/decode/plan_single.h"
+#include "cuda/kernels/decode/replay/params.h"
+#include "cuda/kernels/decode/single/params.h"
+
+namespace sluice::cuda::decode {
+
+/// A problem's sizes, as its launch is cut up by them.
+Work work_of(const core::DeltaRuleProblem& problem, bool layer, bool by_element) noexcept;
+/// The plan of a step, or of a layer step.
+StepPlan plan_work(const core::DeltaRuleProblem& problem, const Work& work,
+                   int multiprocessors) noexcept;
+
+DecodeParams lower_step(const core::DeltaRuleProblem& problem, const StepPlan& plan) noexcept;
+DecodeParams lower_layer(const core::LayerProblem& problem, const StepPlan& plan) noexcept;
+/// Whether the kernel keeps states as they are: DecodeParams::packed of a step.
+bool is_packed(const core::DeltaRuleProblem& problem) noexcept;
+
+ReplayParams lower_replay_step(const core::DeltaRuleProblem& problem,
+                               const StepPlan& plan) noexcept;
+ReplayParams lower_replay_layer(const core::LayerProblem& problem, const StepPlan& plan) noexcept;
+
+SingleParams lower_single_step(const core::DeltaRuleProblem& problem,
+                               const SinglePlan& plan) noexcept;
+SingleLayerParams lower_single_layer(const core::LayerProblem& problem,
+                                     const SinglePlan& plan) noexcept;
+
+/// How the words of a layer's convolution states lie, where all that two neighbouring channels read
+/// and write are whole words: conv_pairs.cuh. Addresses are another question.
+enum class PairLayout { kNone, kColumnsInside, kChannelsInside };
+PairLayout pair_layout(const core::LayerProblem& problem) noexcept;
+bool has_aligned_pairs(const core::LayerProblem& problem) noexcept;
+
+}  // namespace sluice::cuda::decode
+
+#endif  // SLUICE_CUDA_DECODE_LOWER_H_

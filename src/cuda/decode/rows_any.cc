@@ -1,0 +1,227 @@
+// The kernel for any case: which steps and layers it takes, how it is planned and launched.
+// SPDX-License-Identifier: Apache-2.0
+#include "cuda/decode/lower.h"
+#include "cuda/decode/rows.h"
+#include "cuda/kernels/decode/instances.h"
+
+namespace sluice::cuda::decode {
+namespace {
+
+using core::present, core::Tensor;
+using ll = long long;
+
+/// Lanes move four numbers at a time.
+constexpr int64_t kVector = 4;
+constexpr int64_t kMaxV = 1024, kMaxCtas = 1 << 16, kMaxTiles = 1 << 12;
+
+Status check_pool_stride(const char* name, const Tensor& pool) noexcept {
+  if (!present(pool) || pool.shape[0] <= 1 || pool.stride[0] % kVector == 0) return ok_status();
+  return Status::failure(Code::kUnsupported,
+                         "recurrent_step: %s.stride[0] = %lld, expected a multiple of 4 (CUDA "
+                         "decode kernel)",
+                         name, static_cast<ll>(pool.stride[0]));
+}
+
+Status check_pool_address(const char* name, const Tensor& pool) noexcept {
+  if (!present(pool)) return ok_status();
+  const auto bytes = static_cast<uintptr_t>(kVector * pool.dtype.bits / 8);
+  const auto misaligned = reinterpret_cast<uintptr_t>(pool.data) % bytes;
+  if (misaligned == 0) return ok_status();
+  return Status::failure(Code::kUnsupported,
+                         "recurrent_step: %s.data address mod %d = %d, expected 0 (CUDA decode "
+                         "kernel)",
+                         name, static_cast<int>(bytes), static_cast<int>(misaligned));
+}
+
+Status check_sizes(const char* op, const DeltaRuleProblem& p, const Machine& machine) noexcept {
+  if (!machine.is_hopper()) {
+    return Status::failure(Code::kUnsupported,
+                           "%s: compute capability = %d.%d, expected 9.0 (CUDA decode kernel)", op,
+                           machine.capability / 10, machine.capability % 10);
+  }
+  if (p.K <= kMaxK && p.V <= kMaxV) return ok_status();
+  return Status::failure(Code::kUnsupported,
+                         "%s: K, V = %lld, %lld, expected at most %lld and %lld (CUDA decode "
+                         "kernel)",
+                         op, static_cast<ll>(p.K), static_cast<ll>(p.V), static_cast<ll>(kMaxK),
+                         static_cast<ll>(kMaxV));
+}
+
+/// Whether some grid's shared memory fits, and its dimensions are legal.
+Status check_grid(const char* op, const DeltaRuleProblem& p, const Work& work) noexcept {
+  constexpr int64_t kColumns = 1 << kMinColumnBits;
+  const int64_t tiles = p.r * ((p.V + kColumns - 1) / kColumns);
+  if (tiles >= kMaxTiles || p.rows.N >= kMaxCtas || p.H >= kMaxCtas) {
+    return Status::failure(Code::kUnsupported,
+                           "%s: N, H, tiles = %lld, %lld, %lld, expected below 2^16, 2^16 and 2^12 "
+                           "(CUDA decode kernel; a tile is 32 columns of a value head of a key "
+                           "head)",
+                           op, static_cast<ll>(p.rows.N), static_cast<ll>(p.H),
+                           static_cast<ll>(tiles));
+  }
+  const size_t bytes = shared_bytes(work, plan_grid(work, 1));
+  if (bytes <= kMaxSharedBytes) return ok_status();
+  return Status::failure(Code::kUnsupported,
+                         "%s: r, V, tokens = %lld, %lld, %lld need %lld bytes of shared memory, "
+                         "expected at most %lld (CUDA decode kernel)",
+                         op, static_cast<ll>(p.r), static_cast<ll>(p.V),
+                         static_cast<ll>(p.rows.max_tokens), static_cast<ll>(bytes),
+                         static_cast<ll>(kMaxSharedBytes));
+}
+
+/// 0, 1, 2: K up to 64, 128, 256.
+int size_of(int64_t K) noexcept { return K <= 64 ? 0 : (K <= 128 ? 1 : 2); }
+
+using GetInstance = const void* (*)(bool layer, bool packed) noexcept;
+/// By K and layout, [K,V] first.
+constexpr GetInstance kInstances[3][2] = {{k64_kv, k64_vk}, {k128_kv, k128_vk}, {k256_kv, k256_vk}};
+
+const void* kernel_for(int rounded, const DeltaRuleProblem& p, bool layer, bool packed) noexcept {
+  const bool is_vk = p.state.layout == SLUICE_STATE_VK;
+  return kInstances[size_of(rounded)][is_vk ? 1 : 0](layer, packed);
+}
+
+/// @param params of the plan, with their grid
+void launch_any(const DeltaRuleProblem& p, const DecodeParams& params, bool layer,
+                Launcher& launch) noexcept {
+  if (p.rows.N == 0) return;
+  const int K = rounded_k(params.K, params.by_element);
+  const auto ctas = static_cast<unsigned>(params.grid.ctas);
+  LaunchShape shape;
+  shape.grid = {ctas, static_cast<unsigned>(p.H), static_cast<unsigned>(p.rows.N)};
+  shape.threads = static_cast<unsigned>(32 * warps_of(K));
+  shape.shared_bytes =
+      TokenBufferSizes{K, params.rows.max_tokens, params.r, params.grid, layer}.bytes();
+  shape.cluster = layer ? ctas : 1;
+  launch(kernel_for(K, p, layer, params.packed), shape, params);
+}
+
+Status plan_step_launch(const DeltaRuleProblem& p, const Machine& machine, const Environment&,
+                        core::Plan* plan) noexcept {
+  constexpr core::KernelName kNames[][2] = {
+      {"cuda.recurrent_step.sm_90a.k64", "cuda.recurrent_step.sm_90a.k64.packed"},
+      {"cuda.recurrent_step.sm_90a.k128", "cuda.recurrent_step.sm_90a.k128.packed"},
+      {"cuda.recurrent_step.sm_90a.k256", "cuda.recurrent_step.sm_90a.k256.packed"}};
+  plan->kernel = kNames[size_of(p.K)][is_packed(p) ? 1 : 0];
+  plan->keep(plan_work(p, work_of(p, false, false), machine.multiprocessors));
+  return ok_status();
+}
+
+void launch_step(const DeltaRuleProblem& p, const core::Plan& plan, void*,
+                 Launcher& launch) noexcept {
+  launch_any(p, lower_step(p, plan.kept<StepPlan>()), false, launch);
+}
+
+Status check_layer(const LayerProblem& p, const Machine& machine) noexcept {
+  return check_vectors(p.delta).ok() ? check_any_layer(p, machine, false) : left_to_others();
+}
+
+Status check_layer_addresses(const LayerProblem& p) noexcept {
+  return check_vector_addresses(p.delta);
+}
+
+Status check_layer_by_element(const LayerProblem& p, const Machine& machine) noexcept {
+  return check_any_layer(p, machine, true);
+}
+
+Status plan_layer_launch(const LayerProblem& p, const Machine& machine, const Environment&,
+                         core::Plan* plan) noexcept {
+  constexpr core::KernelName kNames[] = {"cuda.layer_decode.sm_90a.k64",
+                                         "cuda.layer_decode.sm_90a.k128",
+                                         "cuda.layer_decode.sm_90a.k256"};
+  plan->kernel = kNames[size_of(p.delta.K)];
+  plan->keep(plan_work(p.delta, work_of(p.delta, true, false), machine.multiprocessors));
+  return ok_status();
+}
+
+Status plan_by_element(const LayerProblem& p, const Machine& machine, const Environment&,
+                       core::Plan* plan) noexcept {
+  plan->kernel = "cuda.layer_decode.sm_90a.by_element";
+  plan->keep(plan_work(p.delta, work_of(p.delta, true, true), machine.multiprocessors));
+  return ok_status();
+}
+
+void launch_layer(const LayerProblem& p, const core::Plan& plan, void*, Launcher& launch) noexcept {
+  launch_any(p.delta, lower_layer(p, plan.kept<StepPlan>()), true, launch);
+}
+
+int load(const Machine& machine) noexcept {
+  if (!machine.is_hopper()) return 0;
+  for (const auto& of_k : kInstances) {
+    for (const GetInstance get : of_k) {
+      for (const void* kernel : {get(false, false), get(true, false), get(false, true)}) {
+        if (const int error = load_kernel(kernel); error != 0) return error;
+      }
+    }
+  }
+  return 0;
+}
+
+}  // namespace
+
+Status check_vectors(const DeltaRuleProblem& p) noexcept {
+  if (p.K % kVector != 0 || p.V % kVector != 0) {
+    return Status::failure(
+        Code::kUnsupported,
+        "recurrent_step: K, V = %lld, %lld, expected multiples of 4 (CUDA decode kernel)",
+        static_cast<ll>(p.K), static_cast<ll>(p.V));
+  }
+  const Status status = check_pool_stride("state.initial", p.state.initial);
+  return status.ok() ? check_pool_stride("state.final", p.state.final) : status;
+}
+
+Status check_any_step(const DeltaRuleProblem& p, const Machine& machine) noexcept {
+  if (present(p.key_gate)) {
+    return Status::failure(Code::kUnsupported,
+                           "recurrent_step: gate rank = 4, expected 3 (CUDA decode kernel)");
+  }
+  Status status = check_sizes("recurrent_step", p, machine);
+  if (status.ok()) status = check_vectors(p);
+  return status.ok() ? check_grid("recurrent_step", p, work_of(p, false, false)) : status;
+}
+
+Status check_any_layer(const LayerProblem& p, const Machine& machine, bool by_element) noexcept {
+  const Status status = check_sizes("layer_decode", p.delta, machine);
+  if (!status.ok()) return status;
+  return check_grid("layer_decode", p.delta, work_of(p.delta, true, by_element));
+}
+
+Status check_vector_addresses(const DeltaRuleProblem& p) noexcept {
+  const Status status = check_pool_address("state.initial", p.state.initial);
+  return status.ok() ? check_pool_address("state.final", p.state.final) : status;
+}
+
+Kernel<DeltaRuleProblem> any_step_kernel() noexcept {
+  return {"recurrent_step.any",
+          "K <= 256, V <= 1024, multiples of 4; states aligned to 4 numbers; 9.0",
+          Tier::kFused,
+          check_any_step,
+          check_vector_addresses,
+          plan_step_launch,
+          launch_step,
+          load};
+}
+
+Kernel<LayerProblem> any_layer_kernel() noexcept {
+  return {"layer_decode.any",
+          "K <= 256, V <= 1024, multiples of 4; states aligned to 4 numbers; 9.0",
+          Tier::kFused,
+          check_layer,
+          check_layer_addresses,
+          plan_layer_launch,
+          launch_layer,
+          nullptr};
+}
+
+Kernel<LayerProblem> layer_by_element_kernel() noexcept {
+  return {"layer_decode.by_element",
+          "K <= 256, V <= 1024, states of any alignment; 9.0",
+          Tier::kFused,
+          check_layer_by_element,
+          nullptr,
+          plan_by_element,
+          launch_layer,
+          nullptr};
+}
+
+}  // namespace sluice::cuda::decode

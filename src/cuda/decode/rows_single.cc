@@ -1,0 +1,204 @@
+// The kernels of single tokens on whole heads: which steps and layers they take, how they are
+// planned and launched.
+// SPDX-License-Identifier: Apache-2.0
+#include "cuda/decode/lower.h"
+#include "cuda/decode/rows.h"
+#include "cuda/decode/single_views.h"
+#include "cuda/kernels/decode/instances.h"
+
+namespace sluice::cuda::decode {
+namespace {
+
+using core::present, core::Tensor;
+
+/// Bytes: eight numbers of q, k and v are one access.
+constexpr int64_t kRowAlignment = 16;
+/// Four numbers of a state are one access.
+constexpr int64_t kVector = 4;
+
+/// Whether slots of a pool are 32-bit numbers, and vectors whole; an absent pool is the other one.
+bool has_slots(const Tensor& pool) noexcept {
+  if (!present(pool)) return true;
+  const int64_t slot = pool.shape[0] <= 1 ? 0 : pool.stride[0];
+  return pool.shape[0] > 0 && pool.shape[0] < INT32_MAX && slot >= 0 &&
+         slot * bytes_of(pool) <= INT32_MAX && slot % kVector == 0;
+}
+
+bool has_aligned_slots(const DeltaRuleProblem& p) noexcept {
+  return is_aligned(p.state.initial.data, kVector * bytes_of(p.state.initial)) &&
+         is_aligned(p.state.final.data, kVector * bytes_of(p.state.final));
+}
+
+bool has_pools(const DeltaRuleProblem& p) noexcept {
+  const Tensor &initial = p.state.initial, &final = p.state.final;
+  if (!present(initial) && !present(final)) return false;
+  if (present(initial) && present(final) &&
+      number_type(initial.dtype) != number_type(final.dtype)) {
+    return false;
+  }
+  return has_slots(initial) && has_slots(final) && p.state.pad_below >= INT32_MIN &&
+         p.state.pad_below <= INT32_MAX;
+}
+
+/// Whether sizes, states, slots and gates are what steps and layers of single tokens take.
+bool is_single(const DeltaRuleProblem& p) noexcept {
+  const bool sizes = p.K == kSingleSize && p.V == kSingleSize &&
+                     p.state.layout == SLUICE_STATE_KV && p.rows.max_tokens == 1 &&
+                     !present(p.rows.cu_seqlens) && !present(p.num_accepted) &&
+                     !present(p.key_gate);
+  constexpr int64_t kMaxGrid = 1 << 16, kMaxHeads = 1 << 10;
+  if (!sizes || p.rows.N >= kMaxGrid || p.H >= kMaxGrid || p.r >= kMaxHeads) return false;
+  for (const Tensor* t : {&p.gate, &p.beta, &p.A_log, &p.dt_bias, &p.state.read_slots,
+                          &p.state.write_slots, &p.state.has_initial_state}) {
+    if (present(*t) && !has_strides(*t)) return false;
+  }
+  return has_pools(p);
+}
+
+SingleInstance instance_of(const SingleKind& kind) noexcept {
+  const bool is_bf16 = kind.tokens == Number::kBfloat16;
+  switch (kind.cut) {
+    case SingleCut::kStream:
+      return is_bf16 ? single_stream_bf16(kind.state) : single_stream_fp16(kind.state);
+    case SingleCut::kLayer:
+      return is_bf16 ? single_layer_bf16(kind.state) : single_layer_fp16(kind.state);
+    default:
+      return is_bf16 ? single_bf16(kind) : single_fp16(kind);
+  }
+}
+
+Status check_step(const DeltaRuleProblem& p, const Machine& machine) noexcept {
+  if (!machine.is_hopper() || !is_single(p)) return left_to_others();
+  const Number tokens = number_type(p.q.dtype);
+  for (const Tensor* t : {&p.q, &p.k, &p.v, &p.o}) {
+    if (!has_rows(*t, kRowAlignment) || number_type(t->dtype) != tokens) return left_to_others();
+  }
+  return has_single(state_number(p), tokens) ? ok_status() : left_to_others();
+}
+
+Status check_step_addresses(const DeltaRuleProblem& p) noexcept {
+  bool aligned = has_aligned_slots(p);
+  for (const Tensor* t : {&p.q, &p.k, &p.v, &p.o}) {
+    aligned = aligned && is_aligned(t->data, kRowAlignment);
+  }
+  return aligned ? ok_status() : left_to_others();
+}
+
+core::KernelName step_name(SingleCut cut, Number state) noexcept {
+  switch (cut) {
+    case SingleCut::kNarrow:
+      return "cuda.recurrent_step.sm_90a.single_k128.narrow";
+    case SingleCut::kStream:
+      return "cuda.recurrent_step.sm_90a.single_k128.stream";
+    case SingleCut::kMany:
+      // In float32 it is the same kernel as kWide.
+      if (state != Number::kFloat32) return "cuda.recurrent_step.sm_90a.single_k128.many";
+      [[fallthrough]];
+    default:
+      return "cuda.recurrent_step.sm_90a.single_k128.wide";
+  }
+}
+
+Status plan_step(const DeltaRuleProblem& p, const Machine& machine, const Environment&,
+                 core::Plan* plan) noexcept {
+  const Number state = state_number(p);
+  const SinglePlan chosen = plan_single(p.rows.N * p.HV, state, machine.multiprocessors);
+  plan->kernel = step_name(chosen.cut, state);
+  plan->keep(chosen);
+  return ok_status();
+}
+
+void launch_step(const DeltaRuleProblem& p, const core::Plan& plan, void*,
+                 Launcher& launch) noexcept {
+  if (p.rows.N == 0) return;
+  const auto chosen = plan.kept<SinglePlan>();
+  const SingleParams params = lower_single_step(p, chosen);
+  const SingleInstance instance =
+      instance_of({state_number(p), number_type(p.q.dtype), chosen.cut});
+  LaunchShape shape;
+  shape.grid = {params.r * instance.ctas_of_head, params.H, static_cast<unsigned>(p.rows.N)};
+  if (chosen.cut == SingleCut::kStream) shape.grid = {params.ctas, 1, 1};
+  shape.threads = instance.threads;
+  shape.shared_bytes = instance.shared_bytes;
+  launch(instance.kernel, shape, params);
+}
+
+Status check_layer(const LayerProblem& p, const Machine& machine) noexcept {
+  const DeltaRuleProblem& d = p.delta;
+  const bool takes = machine.is_hopper() && is_single(d) && d.r <= kMaxSingleHeads &&
+                     d.qk_norm == SLUICE_QK_NORM_L2 && d.rule == SLUICE_RULE_GATED_DELTA &&
+                     gate_form(d) == SingleLayerParams::gate_form &&
+                     beta_form(d) == SingleLayerParams::beta_form &&
+                     has_single(state_number(d), number_type(p.conv[0].x.dtype)) &&
+                     has_single_layer_parts(p);
+  return takes ? ok_status() : left_to_others();
+}
+
+Status check_layer_addresses(const LayerProblem& p) noexcept {
+  const bool aligned = has_aligned_slots(p.delta) && has_aligned_layer_parts(p);
+  return aligned ? ok_status() : left_to_others();
+}
+
+Status plan_layer(const LayerProblem& p, const Machine& machine, const Environment&,
+                  core::Plan* plan) noexcept {
+  plan->kernel = "cuda.layer_decode.sm_90a.single_k128";
+  plan->keep(plan_single_layer(p.delta.rows.N * p.delta.HV, machine.multiprocessors));
+  return ok_status();
+}
+
+void launch_layer(const LayerProblem& p, const core::Plan& plan, void*, Launcher& launch) noexcept {
+  if (p.delta.rows.N == 0) return;
+  const SingleLayerParams params = lower_single_layer(p, plan.kept<SinglePlan>());
+  const SingleInstance instance =
+      instance_of({state_number(p.delta), number_type(p.conv[0].x.dtype), SingleCut::kLayer});
+  LaunchShape shape;
+  shape.grid = {params.r, params.H, static_cast<unsigned>(p.delta.rows.N)};
+  shape.threads = instance.threads;
+  shape.shared_bytes = instance.shared_bytes;
+  shape.cluster = params.r;
+  launch(instance.kernel, shape, params);
+}
+
+int load(const Machine& machine) noexcept {
+  if (!machine.is_hopper()) return 0;
+  for (const Number tokens : {Number::kBfloat16, Number::kFloat16}) {
+    for (const Number state : {Number::kFloat32, tokens}) {
+      for (const SingleCut cut : {SingleCut::kNarrow, SingleCut::kWide, SingleCut::kMany,
+                                  SingleCut::kStream, SingleCut::kLayer}) {
+        const SingleInstance instance = instance_of({state, tokens, cut});
+        int error = load_kernel(instance.kernel);
+        if (error == 0)
+          error = grant_shared(instance.kernel, instance.shared_bytes, machine.device);
+        if (error != 0) return error;
+      }
+    }
+  }
+  return 0;
+}
+
+}  // namespace
+
+Kernel<DeltaRuleProblem> single_step_kernel() noexcept {
+  return {"recurrent_step.single",
+          "one token, heads of 128 x 128, [K,V], 16-bit tokens of 16-byte rows; 9.0",
+          Tier::kFused,
+          check_step,
+          check_step_addresses,
+          plan_step,
+          launch_step,
+          load};
+}
+
+Kernel<LayerProblem> single_layer_kernel() noexcept {
+  return {"layer_decode.single",
+          "one token, heads of 128 x 128, [K,V], convolutions of 4 inputs in whole words, raw "
+          "gates, beta logits, l2 norms; 9.0",
+          Tier::kFused,
+          check_layer,
+          check_layer_addresses,
+          plan_layer,
+          launch_layer,
+          nullptr};
+}
+
+}  // namespace sluice::cuda::decode

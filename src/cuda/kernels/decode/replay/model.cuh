@@ -1,0 +1,89 @@
+// The replay ring's kernel for steps as models have them: replay/kernel.cuh's source with what is known of
+// such launches in place of parameters, hence the same bits.
+//
+// PERF a CTA's time is that of its chain of instructions, docs/kernels/decode.md. Where sizes and
+// types are constants, a third of them is not there.
+// SPDX-License-Identifier: Apache-2.0
+#ifndef SLUICE_CUDA_KERNELS_DECODE_REPLAY_MODEL_CUH_
+#define SLUICE_CUDA_KERNELS_DECODE_REPLAY_MODEL_CUH_
+
+#include <type_traits>
+
+#include "cuda/kernels/decode/replay/instances.h"
+#include "cuda/kernels/decode/replay/kernel.cuh"
+
+namespace sluice::cuda::decode {
+
+template <class T>
+inline constexpr Number kNumberOf = std::is_same_v<T, float>           ? Number::kFloat32
+                                    : std::is_same_v<T, __nv_bfloat16> ? Number::kBfloat16
+                                                                       : Number::kFloat16;
+
+/// An instance: types of tokens and of entries; states have 32 bits, or the tokens' type.
+template <class Io_, class Entry_, bool kPacked_>
+struct ReplayModelConfig : Config<kMaxReplayK, false, false, kPacked_> {
+  using Io = Io_;
+  using Entry = Entry_;
+  static constexpr bool kModel = true;
+  static constexpr Number kIo = kNumberOf<Io>;
+  static constexpr ReplayModel kKind{kIo, kNumberOf<Entry>, kPacked_};
+};
+
+/// Divisor of one.
+inline constexpr uint64_t kByOne = Divisor::of(1).magic;
+
+/// The parameters, where fits_ring_model() leaves no choice as constants.
+template <class C>
+__device__ __forceinline__ ReplayParams as_model(const ReplayParams& given) {
+  ReplayParams p = given;
+  DecodeParams& step = p.step;
+  step.K = step.V = kMaxReplayK;
+  step.tiles_per_head = 1;
+  step.by_tiles_per_head.magic = kByOne;
+  step.grid.tiles = 1;
+  step.grid.column_bits = C::kKBits;
+  step.q.number = step.k.number = step.v.number = step.o.number = C::kIo;
+  const Number state = C::kPacked ? C::kIo : Number::kFloat32;
+  step.state.initial.pool.number = step.state.final.pool.number = state;
+  step.gate_form = GateForm::kRaw;
+  step.beta_form = BetaForm::kLogit;
+  step.gate.number = step.beta.number = C::kIo;
+  step.l2norm = step.delta_rule = true;
+  step.state.num_accepted.data = nullptr;
+  step.rows.cu_seqlens.data = nullptr;
+  step.head_map_cyclic = step.by_element = step.layer = step.prefetch = false;
+  step.packed = C::kPacked;
+  p.k.number = p.delta.number = C::kKind.entries;
+  p.k.entry_stride = kMaxReplayK * step.H;
+  p.delta.entry_stride = kMaxReplayK * step.H * step.r;
+  p.position.is_64bit = p.checkpoint.is_64bit = p.next_checkpoint.is_64bit = false;
+  return p;
+}
+
+/// @param p as replay_kernel's; fits_ring_model() accepts it, with C::kKind
+template <class C>
+__global__ void __launch_bounds__(C::kThreads, kReplayResident<C>)
+    replay_model_kernel(const __grid_constant__ ReplayParams p) {
+  // WHY the grid as it is given: with constant bounds of its loops over a tile the compiler makes
+  // all low parts at once, and spills them.
+  run_replay<C>(as_model<C>(p), p.step.grid);
+}
+
+template <class Io, class Entry>
+const void* replay_model_instance(bool packed) noexcept {
+  return packed ? reinterpret_cast<const void*>(
+                      &replay_model_kernel<ReplayModelConfig<Io, Entry, true>>)
+                : reinterpret_cast<const void*>(
+                      &replay_model_kernel<ReplayModelConfig<Io, Entry, false>>);
+}
+
+/// The instances for tokens of type Io.
+template <class Io>
+const void* replay_model_instance(const ReplayModel& kind) noexcept {
+  return kind.entries == Number::kFloat32 ? replay_model_instance<Io, float>(kind.packed)
+                                          : replay_model_instance<Io, Io>(kind.packed);
+}
+
+}  // namespace sluice::cuda::decode
+
+#endif  // SLUICE_CUDA_KERNELS_DECODE_REPLAY_MODEL_CUH_

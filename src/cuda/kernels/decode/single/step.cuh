@@ -1,0 +1,295 @@
+// One token of every sequence, K = V = 128, [K,V], tokens of 16 bits: the step that models decode
+// with, on its own.
+//
+// Math      step.cuh's, in the same order: the same bits.
+// Roles     a tile is all rows and some columns of a value head; C::kWarps warps have its rows, in
+//           equal parts and in order, a lane C::kRows rows of four columns.
+// Pipeline  read the slot as it may be -> (ask the L2 for the state) -> wait for earlier launches
+//           -> request slots, tokens, gates and that slot's state at once -> factors, while the
+//           state comes -> the slot was another one: request again -> sums -> (barrier) -> update
+//           -> store
+// Memory    no staging: every lane reads its rows of q and k, its columns of v.
+// Floor     state read and written once: 128 KiB per (sequence, value head) in float32.
+// PERF the kernel for all cases executes 640 instructions ahead of its first request of a state,
+// and waits for the slot before. Here sizes are constants, and what is rare is not in the way.
+//
+// SPDX-License-Identifier: Apache-2.0
+#ifndef SLUICE_CUDA_KERNELS_DECODE_SINGLE_STEP_CUH_
+#define SLUICE_CUDA_KERNELS_DECODE_SINGLE_STEP_CUH_
+
+#include "cuda/kernels/decode/single/tile.cuh"
+#include "cuda/kernels/decode/step.cuh"
+
+namespace sluice::cuda::decode {
+
+/// S^T k and S^T q over kBlocks blocks of four rows from block kFirst on; step.cuh's order.
+/// @param tile SingleTile, or StreamTile
+/// @param token has the lane's rows of k and q in blocks of four
+template <class C, int kFirst, int kBlocks, class Tile, class Token>
+__device__ __forceinline__ void sum_blocks(Tile& tile, Token& token, float (&with_k)[4],
+                                           float (&with_q)[4]) {
+  if constexpr (kBlocks == 1) {
+    float k[4], q[4];
+    token.block_of_k(kFirst, k);
+    token.block_of_q(kFirst, q);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) with_k[i] = with_q[i] = 0.0f;
+#pragma unroll
+    for (int m = 0; m < 4; ++m) {
+      float row[4];
+      tile.get(4 * kFirst + m, row);
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        with_k[i] = fmaf(row[i], k[m], with_k[i]);
+        with_q[i] = fmaf(row[i], q[m], with_q[i]);
+      }
+    }
+  } else {
+    float more_k[4], more_q[4];
+    sum_blocks<C, kFirst, kBlocks / 2>(tile, token, with_k, with_q);
+    sum_blocks<C, kFirst + kBlocks / 2, kBlocks / 2>(tile, token, more_k, more_q);
+    add_four(with_k, more_k);
+    add_four(with_q, more_q);
+  }
+}
+
+/// k.k, q.q and k.q over blocks of the lane's rows; one place is not used.
+template <class C, int kFirst, int kBlocks>
+__device__ __forceinline__ void multiply_rows(SingleToken<C>& token, float (&sums)[4]) {
+  if constexpr (kBlocks == 1) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) sums[i] = 0.0f;
+#pragma unroll
+    for (int m = 4 * kFirst; m < 4 * kFirst + 4; ++m) {
+      const float k = token.number(token.k, m), q = token.number(token.q, m);
+      sums[0] = fmaf(k, k, sums[0]);
+      sums[1] = fmaf(q, q, sums[1]);
+      sums[2] = fmaf(k, q, sums[2]);
+    }
+  } else {
+    float more[4];
+    multiply_rows<C, kFirst, kBlocks / 2>(token, sums);
+    multiply_rows<C, kFirst + kBlocks / 2, kBlocks / 2>(token, more);
+    add_four(sums, more);
+  }
+}
+
+/// Shared memory of a tile of several warps, 16-byte aligned.
+template <class C>
+struct alignas(16) SingleShared {
+  float with_k[C::kWarps][C::kColumns], with_q[C::kWarps][C::kColumns];
+  float rows[C::kWarps][4];  ///< multiply_rows()
+  float gates[4];            ///< alpha, beta
+  uint32_t zero;             ///< SingleTile::reconvert()
+};
+
+template <class C>
+constexpr size_t single_shared_bytes() noexcept {
+  return C::kWarps > 1 ? sizeof(SingleShared<C>) : 0;
+}
+
+/// The warp's sums, over all of its rows, to the other ones.
+template <class C>
+__device__ __forceinline__ void show(const SinglePlace<C>& at, float (&all)[C::kWarps][C::kColumns],
+                                     const float (&sums)[4]) {
+  if constexpr (C::kWarps == 1) return;
+  if (at.lane < C::kRowLanes) write_four(&all[at.warp][at.local()], sums);
+}
+
+/// Sums of four columns over all warps.
+template <class C>
+__device__ __forceinline__ void gather(const SinglePlace<C>& at,
+                                       const float (&all)[C::kWarps][C::kColumns],
+                                       float (&sums)[4]) {
+  if constexpr (C::kWarps == 1) return;
+  sum_warps<C::kWarps>(&all[0][at.local()], C::kFirstBit + 2, sums);
+}
+
+template <class C>
+__device__ __forceinline__ void write_o(const SingleParams& p, const SinglePlace<C>& at,
+                                        const float (&o)[4]) {
+  using Io = tile::Packed<typename C::Io>;
+  char* const row = const_cast<char*>(single_row(p.o, at.sequence, at.head)) + 2 * at.column;
+  *reinterpret_cast<uint2*>(row) = make_uint2(Io::pack(o[0], o[1]), Io::pack(o[2], o[3]));
+}
+
+/// S <- alpha S + k v^T, of the lane's rows.
+template <class C, class Tile, class Token>
+__device__ __forceinline__ void update_rows(Tile& tile, Token& token, float alpha,
+                                            const float (&v)[4]) {
+#pragma unroll
+  for (int block = 0; block < C::kRows / 4; ++block) {
+    float k[4];
+    token.block_of_k(block, k);
+#pragma unroll
+    for (int m = 0; m < 4; ++m) {
+      float x[4];
+      tile.get(4 * block + m, x);
+#pragma unroll
+      for (int i = 0; i < 4; ++i) x[i] = fmaf(k[m], v[i], alpha * x[i]);
+      tile.set(4 * block + m, x);
+    }
+  }
+}
+
+/// The state that the token's update leaves, and the four columns of o of the lanes that write
+/// them.
+template <class C, class Tile>
+__device__ __forceinline__ void advance_single(const SingleParams& p, const SinglePlace<C>& at,
+                                               SingleToken<C>& token, Gates gates,
+                                               SingleShared<C>* shared, Tile& tile) {
+  float rows[4], u[4], w[4], v[4];
+  multiply_rows<C, 0, C::kRows / 4>(token, rows);
+  ptx::sum_over_lanes<C::kFirstBit, 5 - C::kFirstBit>(rows);
+  if (C::kWarps > 1 && at.lane == 0) {
+    write_four(shared->rows[at.warp], rows);
+    if (at.warp == C::kWarps - 1) {
+      shared->gates[0] = gates.alpha, shared->gates[1] = gates.beta;
+      shared->zero = 0;
+    }
+  }
+  sum_blocks<C, 0, C::kRows / 4>(tile, token, u, w);
+  ptx::sum_over_lanes<C::kFirstBit, 5 - C::kFirstBit>(u);
+  ptx::sum_over_lanes<C::kFirstBit, 5 - C::kFirstBit>(w);
+  show<C>(at, shared->with_k, u);
+  show<C>(at, shared->with_q, w);
+  if constexpr (C::kWarps > 1) {
+    // SYNC CTA: sums, products and gates are complete
+    __syncthreads();
+    gates = {shared->gates[0], shared->gates[1]};
+    sum_warps<C::kWarps>(shared->rows[0], 2, rows);
+  }
+  gather<C>(at, shared->with_k, u);
+  const TokenFactors f = factors_from(p, gates.alpha, gates.beta, {rows[0], rows[1], rows[2]});
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    v[i] = token.number(token.v, i);
+    f.correct(u[i], &v[i]);
+  }
+  if (at.writes_o()) {
+    gather<C>(at, shared->with_q, w);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) w[i] = f.output(w[i], v[i]);
+    write_o<C>(p, at, w);
+  }
+#pragma unroll
+  for (int i = 0; i < 4; ++i) v[i] *= f.k;
+  if constexpr (C::kReconverts) {
+    const uint32_t zero = *static_cast<volatile uint32_t*>(&shared->zero);
+    tile.reconvert(zero);
+    token.reconvert(zero);
+  }
+  update_rows<C>(tile, token, f.alpha, v);
+}
+
+/// Asks the L2 for the tile: a request is 32 bytes.
+template <class C>
+__device__ __forceinline__ void prefetch_single(uint32_t lane, const char* address) {
+  if (lane % (8 / C::kWords) != 0) return;
+#pragma unroll
+  for (int m = 0; m < C::kRows; ++m) ptx::prefetch_sector(address + m * C::kRowBytes);
+}
+
+__device__ __forceinline__ RawNumber request_single(const SingleScalar& t, uint32_t sequence,
+                                                    uint32_t group, uint32_t member) {
+  if (t.data == nullptr) return 0;
+  const char* const row = moved(t.data, sequence, t.sequence_bytes);
+  return request_number(moved(moved(row, group, t.group_bytes), member, t.member_bytes), 0,
+                        t.number);
+}
+
+/// @param at SinglePlace, or LayerPlace
+template <class Params, class Place>
+__device__ __forceinline__ GateInputs request_gates(const Params& p, const Place& at) {
+  GateInputs in{};
+  in.gate = request_single(p.gate, at.sequence, at.group, at.member);
+  in.beta = request_single(p.beta, at.sequence, at.group, at.member);
+  if (p.gate_form == GateForm::kRaw) {
+    in.A_log = request_number(moved(p.A_log.data, at.head, p.A_log.head_bytes), 0, p.A_log.number);
+    in.dt_bias =
+        request_number(moved(p.dt_bias.data, at.head, p.dt_bias.head_bytes), 0, p.dt_bias.number);
+  }
+  return in;
+}
+
+/// @param p by value, in constant memory. Launch with a grid of r C::kTilesOfHead / C::kTiles x H x
+///          N CTAs of C::kThreads threads and single_shared_bytes() of dynamic shared memory.
+template <class C>
+__global__ void __launch_bounds__(C::kThreads, C::kResident)
+    single_kernel(const __grid_constant__ SingleParams p) {
+  constexpr int kBytes = sizeof(typename C::State);
+  const SinglePlace<C> at(p);
+  const uint64_t offset =
+      ((uint64_t{at.head} * kSingleSize + at.row) * kSingleSize + at.column) * kBytes;
+  const char* const pool = p.initial.data + offset;
+  // The slot as it may be ahead of the wait: what is read of another one is not used.
+  int slot = min(max(peek_single(p.read_slots, at.sequence), 0), p.initial.slots - 1);
+  prefetch_single<C>(at.lane, moved(pool, slot, p.initial.slot_bytes));
+  const bool has_gates = at.warp == C::kWarps - 1;
+  const uint64_t policy = load_policy(p);
+  SingleTile<C> tile;
+  SingleToken<C> token;
+  GateInputs inputs{};
+  SingleEntries slots;
+  // A second time only where the slot was another one.
+  for (;;) {
+    // SYNC grid: what earlier launches wrote is visible. PERF in the loop: what does not change in
+    // it, all addresses, is computed ahead of it.
+    ptx::wait_for_dependencies();
+    if (p.early) ptx::launch_dependents();
+    tile.request(moved(pool, slot, p.initial.slot_bytes), policy);
+    token.request(p, at);
+    if (has_gates) inputs = request_gates(p, at);
+    slots = find_entries(p, at.sequence);
+    if (slots.read == slot || slots.read < 0) break;
+    slot = slots.read;
+  }
+  ptx::launch_dependents();
+  if (slots.padded) {
+    constexpr float kZeros[4] = {};
+    if (at.writes_o()) write_o<C>(p, at, kZeros);
+    return;
+  }
+  if (slots.read < 0) tile.clear();
+  Gates gates{};
+  if (has_gates) gates = gates_of(p, inputs);
+  auto* const shared = reinterpret_cast<SingleShared<C>*>(ptx::dynamic_memory());
+  advance_single<C>(p, at, token, gates, shared, tile);
+  if (slots.write < 0) return;
+  char* const out = p.final.data + offset;
+  tile.store(out + uint64_t{static_cast<uint32_t>(slots.write)} * p.final.slot_bytes,
+             ptx::evict_first());
+}
+
+/// Configurations by dtypes of states and tokens; what others take is in docs/kernels/decode.md.
+template <class State, class Io>
+struct SingleConfigs {
+  static constexpr bool kHalves = sizeof(State) == 4;
+  using Narrow = SingleConfig<State, Io, 16, 1, kHalves ? 1 : 4, 1>;
+  using Wide = SingleConfig<State, Io, kHalves ? 64 : 128, kHalves ? 4 : 8, 1, kHalves ? 4 : 2>;
+  using Many = std::conditional_t<kHalves, Wide, SingleConfig<State, Io, 128, 8, 1, 3>>;
+};
+
+template <class C>
+SingleInstance single_instance() noexcept {
+  return {reinterpret_cast<const void*>(&single_kernel<C>), C::kTilesOfHead / C::kTiles,
+          C::kThreads, static_cast<uint32_t>(single_shared_bytes<C>())};
+}
+
+template <class Configs>
+SingleInstance single_instance_of(SingleCut cut) noexcept {
+  if (cut == SingleCut::kNarrow) return single_instance<typename Configs::Narrow>();
+  return cut == SingleCut::kWide ? single_instance<typename Configs::Wide>()
+                                 : single_instance<typename Configs::Many>();
+}
+
+/// The instances for tokens of type Io, whose kind has_single() accepts.
+template <class Io>
+SingleInstance single_instance(const SingleKind& kind) noexcept {
+  return kind.state == Number::kFloat32 ? single_instance_of<SingleConfigs<float, Io>>(kind.cut)
+                                        : single_instance_of<SingleConfigs<Io, Io>>(kind.cut);
+}
+
+}  // namespace sluice::cuda::decode
+
+#endif  // SLUICE_CUDA_KERNELS_DECODE_SINGLE_STEP_CUH_

@@ -1,0 +1,230 @@
+// A thread's part of single.cuh: where it lies, its slots, its rows of a token and of a state.
+// SPDX-License-Identifier: Apache-2.0
+#ifndef SLUICE_CUDA_KERNELS_DECODE_SINGLE_TILE_CUH_
+#define SLUICE_CUDA_KERNELS_DECODE_SINGLE_TILE_CUH_
+
+#include <type_traits>
+
+#include "cuda/kernels/decode/single/params.h"
+#include "cuda/kernels/decode/tile.cuh"
+#include "cuda/kernels/decode/tokens.cuh"
+
+namespace sluice::cuda::decode {
+
+/// One instance: dtypes of states and tokens, columns of a tile, its warps, tiles of a CTA.
+template <class State_, class Io_, int kColumns_, int kWarps_, int kTiles_, int kResident_>
+struct SingleConfig {
+  using State = State_;
+  using Io = Io_;
+  static constexpr bool kWide = sizeof(State) == 4;
+  using Form = std::conditional_t<kWide, InFloat32, In16Bits<State>>;
+  static constexpr int kColumns = kColumns_, kWarps = kWarps_, kTiles = kTiles_;
+  static constexpr int kTilesOfHead = kSingleSize / kColumns;
+  static constexpr int kThreads = 32 * kWarps * kTiles, kResident = kResident_;
+  /// Three CTAs a multiprocessor hold 16-bit states in 80 registers a thread.
+  static constexpr bool kReconverts = !kWide && kResident == 3;
+  static constexpr int kWords = sizeof(State);    ///< of four numbers of a state
+  static constexpr int kRowLanes = kColumns / 4;  ///< lanes of a row
+  static constexpr int kFirstBit = kColumns == 128  ? 5
+                                   : kColumns == 64 ? 4
+                                   : kColumns == 32 ? 3
+                                   : kColumns == 16 ? 2
+                                                    : 1;                 ///< log2 of it
+  static constexpr int kRows = kSingleSize / kWarps / (32 / kRowLanes);  ///< of a lane
+  static constexpr int kRowBytes = kSingleSize * sizeof(State);
+  static_assert(1 << kFirstBit == kRowLanes && kRows >= 4 && kRows <= kVectors);
+  static_assert(kWarps == 1 || kTiles == 1);
+};
+
+/// What a thread has to do. PERF unsigned: addresses need no extension of signs.
+template <class C>
+struct SinglePlace {
+  uint32_t sequence, group, member;  ///< value head `member` of r of a group
+  uint32_t head, key_head;
+  uint32_t warp, lane;   ///< warp of the tile
+  uint32_t row, column;  ///< the first ones, of the head
+
+  __device__ __forceinline__ explicit SinglePlace(const SingleParams& p) {
+    const uint32_t warps = threadIdx.x / 32, tile = blockIdx.x * C::kTiles + warps / C::kWarps;
+    warp = warps % C::kWarps;
+    lane = threadIdx.x % 32;
+    sequence = blockIdx.z;
+    group = blockIdx.y;
+    member = tile / C::kTilesOfHead;
+    head = group * p.r + member;
+    key_head = p.head_map_cyclic ? head % p.H : group;
+    row = (warp * (32 / C::kRowLanes) + lane / C::kRowLanes) * C::kRows;
+    column = tile % C::kTilesOfHead * C::kColumns + 4 * (lane % C::kRowLanes);
+  }
+  /// Whole head `index` of all sequences'.
+  __device__ __forceinline__ SinglePlace(const SingleParams& p, uint32_t index) {
+    static_assert(C::kTilesOfHead == 1);
+    warp = threadIdx.x / 32;
+    lane = threadIdx.x % 32;
+    sequence = index / (p.r * p.H);
+    head = index % (p.r * p.H);
+    group = head / p.r;
+    member = head % p.r;
+    key_head = p.head_map_cyclic ? head % p.H : group;
+    row = warp * C::kRows;
+    column = 4 * lane;
+  }
+  /// Whether the lane writes four columns of o: warps share them out.
+  __device__ __forceinline__ bool writes_o() const {
+    return lane < C::kRowLanes && lane % C::kWarps == warp;
+  }
+  /// Column of the tile.
+  __device__ __forceinline__ uint32_t local() const { return column % C::kColumns; }
+};
+
+/// data + a b, one instruction.
+__device__ __forceinline__ const char* moved(const char* data, uint32_t a, uint32_t b) {
+  return data + uint64_t{a} * b;
+}
+
+/// How the L2 treats old states.
+template <class Params>
+__device__ __forceinline__ uint64_t load_policy(const Params& p) {
+  return p.keeps ? ptx::evict_last() : ptx::evict_first();
+}
+
+/// The slots of a sequence.
+struct SingleEntries {
+  int read, write;  ///< -1: zeros, none
+  bool padded;
+};
+
+/// A sequence's entry, clamped to 32 bits, as it is: final behind griddepcontrol.wait.
+__device__ __forceinline__ int peek_single(const SingleSlots& table, uint32_t sequence) {
+  if (table.data == nullptr) return static_cast<int>(sequence);
+  const char* const at = moved(table.data, sequence, table.sequence_bytes);
+  if (!table.is_64bit) return ptx::peek_32(at);
+  return static_cast<int>(min(max(ptx::peek_64(at), int64_t{INT32_MIN}), int64_t{INT32_MAX}));
+}
+
+/// The rules of sluice.h, as device::find_slots().
+template <class Params>
+__device__ __forceinline__ SingleEntries find_entries(const Params& p, uint32_t sequence) {
+  const int read = peek_single(p.read_slots, sequence);
+  const int write = peek_single(p.write_slots, sequence);
+  bool starts = p.has_initial;
+  if (p.has_initial_state != nullptr) {
+    starts = starts && p.has_initial_state[uint64_t{sequence} * p.has_initial_stride] != 0;
+  }
+  SingleEntries out{-1, -1, false};
+  out.padded = p.read_slots.data != nullptr &&
+               (read < p.pad_below || (p.has_initial && read >= p.initial.slots));
+  if (starts && !out.padded) out.read = read;
+  const bool kept = p.write_slots.data == nullptr || write >= p.pad_below;
+  if (p.has_final && kept && write < p.final.slots) out.write = write;
+  return out;
+}
+
+/// kWords neighbouring words that the kernel does not write, at an address of that alignment.
+template <int kWords>
+__device__ __forceinline__ void request_words(const char* address, uint32_t (&words)[kWords]) {
+  if constexpr (kWords == 2) {
+    const uint2 x = __ldg(reinterpret_cast<const uint2*>(address));
+    words[0] = x.x, words[1] = x.y;
+  } else {
+#pragma unroll
+    for (int i = 0; i < kWords; i += 4) {
+      const uint4 x = __ldg(reinterpret_cast<const uint4*>(address) + i / 4);
+      words[i] = x.x, words[i + 1] = x.y, words[i + 2] = x.z, words[i + 3] = x.w;
+    }
+  }
+}
+
+__device__ __forceinline__ const char* single_row(const SingleRows& rows, uint32_t sequence,
+                                                  uint32_t head) {
+  return moved(moved(rows.data, sequence, rows.sequence_bytes), head, rows.head_bytes);
+}
+
+/// A lane's part of a token: its rows of k and q, its columns of v, two numbers a word.
+template <class C>
+struct SingleToken {
+  using Io = tile::Packed<typename C::Io>;
+  uint32_t k[C::kRows / 2], q[C::kRows / 2], v[2];
+
+  __device__ __forceinline__ void request(const SingleParams& p, const SinglePlace<C>& at) {
+    request_words(single_row(p.k, at.sequence, at.key_head) + 2 * at.row, k);
+    request_words(single_row(p.q, at.sequence, at.key_head) + 2 * at.row, q);
+    request_words(single_row(p.v, at.sequence, at.head) + 2 * at.column, v);
+  }
+  /// Number i of some words. PERF as Tile::forget_converted().
+  template <int kWords>
+  static __device__ __forceinline__ float number(uint32_t (&words)[kWords], int i) {
+    if (kWords > 4) asm volatile("" : "+r"(words[i / 2]));
+    return i % 2 == 0 ? Io::first(words[i / 2]) : Io::second(words[i / 2]);
+  }
+  /// SingleTile::reconvert(), of k.
+  __device__ __forceinline__ void reconvert(uint32_t zero) {
+#pragma unroll
+    for (uint32_t& word : k) word ^= zero;
+  }
+  __device__ __forceinline__ void block_of_k(int block, float (&x)[4]) {
+#pragma unroll
+    for (int m = 0; m < 4; ++m) x[m] = number(k, 4 * block + m);
+  }
+  __device__ __forceinline__ void block_of_q(int block, float (&x)[4]) {
+#pragma unroll
+    for (int m = 0; m < 4; ++m) x[m] = number(q, 4 * block + m);
+  }
+};
+
+/// A lane's part of the state.
+template <class C>
+struct SingleTile {
+  uint32_t words[C::kRows][C::kWords];
+
+  __device__ __forceinline__ void clear() {
+#pragma unroll
+    for (int m = 0; m < C::kRows; ++m) {
+#pragma unroll
+      for (int i = 0; i < C::kWords; ++i) words[m][i] = 0;
+    }
+  }
+  __device__ __forceinline__ void request(const char* at, uint64_t policy) {
+#pragma unroll
+    for (int m = 0; m < C::kRows; ++m) {
+      if constexpr (C::kWide) {
+        ptx::load_stream_16(words[m], at + m * C::kRowBytes, policy);
+      } else {
+        ptx::load_stream_8(words[m], at + m * C::kRowBytes, policy);
+      }
+    }
+  }
+  __device__ __forceinline__ void store(char* at, uint64_t policy) const {
+#pragma unroll
+    for (int m = 0; m < C::kRows; ++m) {
+      if constexpr (C::kWide) {
+        ptx::store_stream_16(at + m * C::kRowBytes, words[m], policy);
+      } else {
+        ptx::store_stream_8(at + m * C::kRowBytes, words[m], policy);
+      }
+    }
+  }
+  /// Row m of the lane's.
+  __device__ __forceinline__ void get(int m, float (&x)[4]) {
+    forget_converted(m);
+    C::Form::get(words[m], x);
+  }
+  __device__ __forceinline__ void set(int m, const float (&x)[4]) { C::Form::set(words[m], x); }
+  /// What has been converted has to be converted again behind this. PERF numbers stay 16 bits over
+  /// a barrier: registers.
+  /// @param zero 0, which ptxas cannot know, and which was read behind that barrier
+  __device__ __forceinline__ void reconvert(uint32_t zero) {
+    if constexpr (C::kReconverts) {
+#pragma unroll
+      for (int m = 0; m < C::kRows; ++m) words[m][0] ^= zero, words[m][1] ^= zero;
+    }
+  }
+  /// Tile::forget_converted().
+  __device__ __forceinline__ void forget_converted(int m) {
+    if constexpr (!C::kWide) asm volatile("" : "+r"(words[m][0]), "+r"(words[m][1]));
+  }
+};
+
+}  // namespace sluice::cuda::decode
+
+#endif  // SLUICE_CUDA_KERNELS_DECODE_SINGLE_TILE_CUH_
