@@ -11,7 +11,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 MAX_LINE = 160  # outside tables, code and links that cannot be broken; docs/ops.md is generated
 MAX_PAGE = 150  # a kernel page is read aloud in ten minutes
 SECTIONS = ["The problem", "The floor", "The idea", "The picture", "Result", "Limits"]
-NOTES = {"racecheck.md"}  # beside the kernel pages, about a tool
+NOTES = {"racecheck.md", "README.md"}  # beside the kernel pages
 LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
 COMMIT = re.compile(r"\b(?=[0-9a-f]*[a-f])(?=[0-9a-f]*[0-9])[0-9a-f]{7,40}\b")
 
