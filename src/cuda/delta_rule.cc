@@ -5,6 +5,7 @@
 
 #include <cstdlib>
 
+#include "cuda/catalogues.h"
 #include "cuda/gpu.h"
 #include "cuda/kernels/generic/launch.h"
 #include "cuda/lower.h"
@@ -67,5 +68,37 @@ Status run_delta_rule(const DeltaRuleProblem& p, sluice_workspace workspace,
                          p.op == SLUICE_OP_CHUNK_FORWARD ? "chunk_forward" : "recurrent_step",
                          cudaGetErrorName(static_cast<cudaError_t>(error)));
 }
+
+namespace {
+
+template <DeltaKernel kernel>
+Status accept(const DeltaRuleProblem& p, const Machine& machine) noexcept {
+  const auto only =
+      kernel == DeltaKernel::kFused ? KernelOverride::kFused : KernelOverride::kGeneric;
+  KernelChoice choice;
+  return choose_kernel(p, {machine.capability, machine.multiprocessors, machine.clusters},
+                       {only, environment().cut}, &choice);
+}
+
+Status plan_delta(const DeltaRuleProblem& p, const Machine&, const Environment&,
+                  core::Plan* plan) noexcept {
+  plan->workspace_bytes = delta_rule_workspace(p);
+  return select_delta_rule(p, &plan->kernel);
+}
+
+void launch_delta(const DeltaRuleProblem& p, const core::Plan& plan, void* workspace,
+                  Launcher& launcher) noexcept {
+  launcher.note_status(run_delta_rule(p, {workspace, plan.workspace_bytes}, launcher.stream()));
+}
+
+constexpr Kernel<DeltaRuleProblem> kCatalogue[] = {
+    {"chunk_forward.fused", "", Tier::kFused, accept<DeltaKernel::kFused>, nullptr, plan_delta,
+     launch_delta, nullptr},
+    {"chunk_forward.generic", "", Tier::kGeneric, accept<DeltaKernel::kGeneric>, nullptr,
+     plan_delta, launch_delta, nullptr}};
+
+}  // namespace
+
+Catalogue<DeltaRuleProblem> chunk_forward_catalogue() noexcept { return kCatalogue; }
 
 }  // namespace sluice::cuda

@@ -107,7 +107,7 @@ Status check_fused_sizes(const DeltaRuleProblem& p) noexcept {
     return Status::failure(Code::kUnsupported,
                            "chunk_forward: T, N * HV = %lld, %lld, expected below 2^31 - 64 and "
                            "2^30 (fused CUDA kernel)",
-                           static_cast<ll>(p.rows.T), static_cast<ll>(p.rows.N) * p.HV);
+                           static_cast<ll>(p.rows.T), static_cast<ll>(p.rows.N * p.HV));
   }
   return ok_status();
 }
