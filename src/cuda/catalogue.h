@@ -32,8 +32,8 @@ struct Kernel {
   Status (*plan)(const Problem&, const Machine&, const Environment&, core::Plan*) noexcept;
   /// Enqueues what plan() decided. The GPU is current.
   void (*launch)(const Problem&, const core::Plan&, void* workspace, Launcher&) noexcept;
-  /// Loads all instances onto a current GPU of a capability that they are compiled for; null where
-  /// another entry's load() does. @return a cudaError_t
+  /// Loads all instances onto the GPU, which is current; nothing on one that they are not compiled
+  /// for. Null where another entry's load() does. @return a cudaError_t
   int (*load)(const Machine&) noexcept;
 };
 
@@ -65,8 +65,24 @@ inline Status no_kernel_allowed(const Environment& environment) noexcept {
                          generic ? "generic" : "fused", generic ? "fused" : "generic");
 }
 
+/// A kernel's name put together from words at compile time: static storage where it is constexpr.
+struct ComposedName {
+  char text[64] = {};
+
+  constexpr ComposedName() = default;
+  template <class... Words>
+  explicit constexpr ComposedName(const Words*... words) {
+    size_t at = 0;
+    const auto append = [&](const char* word) {
+      for (; *word != '\0'; ++word) text[at++] = *word;
+    };
+    (append(words), ...);
+    text[at] = '\0';
+  }
+};
+
 /// Plans a problem by the first kernel of the catalogue that takes it and that the environment
-/// allows. Where none does, the last one's reason is the answer.
+/// allows. Where none does, the last reason given is the answer.
 template <class Problem>
 Status plan_by(Catalogue<Problem> catalogue, const Problem& problem, const Machine& machine,
                const Environment& environment, core::PlanFor purpose, core::Plan* plan) noexcept {
@@ -83,7 +99,7 @@ Status plan_by(Catalogue<Problem> catalogue, const Problem& problem, const Machi
     core::Plan found;
     if (status.ok()) status = kernel.plan(problem, machine, environment, &found);
     if (!status.ok()) {
-      refusal = status;
+      if (refusal.ok() || status.message[0] != '\0') refusal = status;
       continue;
     }
     found.entry = &kernel;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <atomic>
 
+#include "cuda/chunk_forward/launch.h"
 #include "cuda/gpu.h"
-#include "cuda/prefill/launch.h"
 #include "cuda/select.h"
 
 namespace sluice::cuda {

@@ -7,7 +7,13 @@
 
 namespace sluice::cuda {
 
-/// Chooses the kernel for the views' GPU, or refuses with what is supported.
+/// chunk_forward's entry in the core's table.
+Status plan_chunk_forward(const core::DeltaRuleProblem& problem, core::PlanFor purpose,
+                          core::Plan* plan) noexcept;
+Status run_chunk_forward(const core::DeltaRuleProblem& problem, const core::Plan& plan,
+                         sluice_workspace workspace, void* stream) noexcept;
+
+/// Old entry points, for operators that have no catalogue yet. Chooses the kernel for the views' GPU, or refuses with what is supported.
 Status select_delta_rule(const core::DeltaRuleProblem& problem, core::KernelName* name) noexcept;
 /// Bytes of the fused kernel's work order; 0 where sequences have one length.
 size_t delta_rule_workspace(const core::DeltaRuleProblem& problem) noexcept;

@@ -42,8 +42,9 @@ class Launcher {
 
   /// Enqueues a kernel with its parameters, of the kernel's own types; nothing after a failure.
   template <class... Parameters>
-  void operator()(const void* kernel, const LaunchShape& shape, Parameters... parameters) noexcept {
-    void* arguments[] = {&parameters...};
+  void operator()(const void* kernel, const LaunchShape& shape,
+                  const Parameters&... parameters) noexcept {
+    void* arguments[] = {const_cast<void*>(static_cast<const void*>(&parameters))...};
     if (status_.ok()) note(enqueue(kernel, shape, arguments));
   }
   /// Enqueues zeros over `bytes` of device memory.

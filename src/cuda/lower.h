@@ -1,21 +1,26 @@
-// Lowers validated problems to what kernels take: no checks, no CUDA calls.
+// Old names of what chunk_forward/lower.h does, for operators that have no catalogue yet.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CUDA_LOWER_H_
 #define SLUICE_CUDA_LOWER_H_
 
-#include "core/problem.hpp"
-#include "cuda/kernels/generic/params.h"
-#include "cuda/prefill/launch.h"
+#include "cuda/chunk_forward/lower.h"
 
 namespace sluice::cuda {
 
-/// chunk_forward for the fused kernel.
-device::PrefillParams lower_fused(const core::DeltaRuleProblem& problem,
-                                  const device::SplitRequest& split) noexcept;
-prefill::Tiles lower_tiles(const core::DeltaRuleProblem& problem) noexcept;
+inline device::PrefillParams lower_fused(const core::DeltaRuleProblem& problem,
+                                         const device::CutRequest& cut) noexcept {
+  return lower_prefill(problem, cut);
+}
 
-/// Either operator for the generic kernel.
-generic::GenericParams lower_generic(const core::DeltaRuleProblem& problem) noexcept;
+namespace prefill {
+inline int launch(PrefillParams params, const Tiles& tiles, void* workspace, int device,
+                  void* stream) noexcept {
+  const Machine machine{device, kHopperCapability, 0, {}};
+  Launcher launcher("chunk_forward", machine, stream);
+  launch(params, tiles, workspace, launcher);
+  return launcher.ok() ? 0 : 1;
+}
+}  // namespace prefill
 
 }  // namespace sluice::cuda
 

@@ -14,7 +14,7 @@
 #include <thread>
 #include <vector>
 
-#include "cuda/prefill/launch.h"
+#include "cuda/chunk_forward/launch.h"
 #include "cuda_buffers.h"
 
 namespace {
@@ -193,25 +193,25 @@ double compare_state(const Case& c, const Host& x, const std::vector<float>& ht)
 /// How sequences are spread over the GPU.
 struct Way {
   const char* name;
-  SplitRule rule;
-  int value, columns;
+  CutRule rule;
+  int segments, columns;
   bool may_forget;
 };
-constexpr Way kWays[] = {{"", SplitRule::kWhole, 0, 128, false},
-                         {"columns", SplitRule::kWhole, 0, 64, false},
-                         {"segments", SplitRule::kCount, 3, 128, false},
-                         {"forget", SplitRule::kCount, 4, 64, true}};
+constexpr Way kWays[] = {{"", CutRule::kWhole, 0, 128, false},
+                         {"columns", CutRule::kWhole, 0, 64, false},
+                         {"segments", CutRule::kCount, 3, 128, false},
+                         {"forget", CutRule::kCount, 4, 64, true}};
 
-SplitRequest request_of(const Way& way, int N) {
+CutRequest request_of(const Way& way, int N) {
   int device = 0;
-  SplitRequest request;
+  CutRequest request;
   cudaGetDevice(&device);
   cudaDeviceGetAttribute(&request.multiprocessors, cudaDevAttrMultiProcessorCount, device);
   request.rule = way.rule;
-  request.value = way.value;
+  request.count = way.segments;
   request.columns = way.columns;
   request.transition_columns = 128;
-  request.most_boundaries = way.value > 0 ? N * (way.value - 1) : 0;
+  request.most_boundaries = way.segments > 0 ? N * (way.segments - 1) : 0;
   request.may_forget = way.may_forget;
   return request;
 }
@@ -240,9 +240,9 @@ bool run_case(const Case& c, const Way& way, std::string& json) {
   const Buffer g = sluice_test::float_buffer(x.g, T * c.HV),
                beta = sluice_test::float_buffer(x.beta, T * c.HV);
   const Buffer s0 = sluice_test::float_buffer(h0, h0.size());
-  const SplitRequest request = request_of(way, N);
+  const CutRequest request = request_of(way, N);
   Buffer st(h0.size() * 4 + 16), cu_device(cu.size() * 4),
-      workspace(split_layout(N, c.HV, 128, 128, request.most_boundaries).end);
+      workspace(segment_layout(N, c.HV, 128, 128, request.most_boundaries).end);
   cudaMemset(st.data, 0xFF, st.bytes);
   cudaMemset(workspace.data, 0xFF, workspace.bytes);
   cudaMemcpy(cu_device.data, cu.data(), cu.size() * 4, cudaMemcpyHostToDevice);
@@ -253,21 +253,29 @@ bool run_case(const Case& c, const Way& way, std::string& json) {
   if (c.h0) p.initial = {s0.data, int64_t{c.HV} * 16384, Number::kFloat32};
   p.final = {st.data, int64_t{c.HV} * 16384, Number::kFloat32};
   p.state_is_vk = c.vk;
-  p.split.request = request;
+  p.segments.cut = request;
   Tiles tiles = sluice_test::tiles(q, k, v, o, T, c.H, c.HV, c.bf16);
   tiles.l2norm = c.l2norm;
-  int error = launch(p, tiles, workspace.data, 0, nullptr);
-  if (error == 0) error = cudaDeviceSynchronize();
+  int device = 0;
+  cudaGetDevice(&device);
+  const Machine machine = machine_of(device);
+  const auto enqueue = [&] {
+    Launcher launcher("chunk_forward", machine, nullptr);
+    launch(p, tiles, workspace.data, launcher);
+    return launcher.ok();
+  };
+  const bool launched = enqueue();
+  const int error = cudaDeviceSynchronize();
   const std::vector<double> out = sluice_test::read_io(c.bf16, o, x.o.size());
   const Error e = compare_output(c, x, out);
   const double es = compare_state(c, x, sluice_test::read_floats(st, h0.size()));
-  bool same = error == 0;
+  bool same = launched && error == 0;
   for (int repeat = 0; repeat < 3 && same; ++repeat) {
-    launch(p, tiles, workspace.data, 0, nullptr);
+    enqueue();
     same = sluice_test::read_io(c.bf16, o, x.o.size()) == out;
   }
   const double cap = (c.bf16 ? 0.005 : 0.0008) * (c.keys == Keys::kRandom ? 1 : 3.2);
-  const bool ok = error == 0 && same && e.whole <= cap && es <= cap * 1.4;
+  const bool ok = same && e.whole <= cap && es <= cap * 1.4;
   std::printf("%-22s %-8s %-6s o %.2e head %.2e window %.2e state %.2e %s%s\n", c.name, way.name,
               ok ? "ok" : "FAILED", e.whole, e.head, e.window, es, same ? "" : "bits differ ",
               error ? cudaGetErrorName(static_cast<cudaError_t>(error)) : "");

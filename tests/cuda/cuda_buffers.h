@@ -10,7 +10,7 @@
 #include <cmath>
 #include <vector>
 
-#include "cuda/prefill/launch.h"
+#include "cuda/chunk_forward/launch.h"
 
 namespace sluice_test {
 

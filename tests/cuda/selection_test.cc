@@ -1,12 +1,16 @@
-// Measures which CUDA kernel is chosen, as a function of the problem, the compute capability and
-// SLUICE_CUDA_KERNEL. Problems are built by hand and spoilt in one thing each; no GPU is needed.
+// Measures which kernel plans a prefill, or a step of the generic kernel, as a function of the
+// problem, the compute capability and SLUICE_CUDA_KERNEL. Problems are built by hand and spoilt in
+// one thing each; no GPU is needed.
 // SPDX-License-Identifier: Apache-2.0
-#include "cuda/select.h"
 
 #include <gtest/gtest.h>
 
 #include <functional>
 #include <string>
+
+#include "cuda/catalogues.h"
+#include "cuda/chunk_forward/cut.h"
+#include "cuda/chunk_forward/generic.h"
 
 namespace sluice::cuda {
 namespace {
@@ -44,18 +48,37 @@ DeltaRuleProblem linear(sluice_dtype io = kBfloat16, int64_t K = 128, int64_t V 
   return p;
 }
 
+constexpr Kernel<DeltaRuleProblem> kSteps[] = {generic_kernel("recurrent_step.generic")};
+
+Status plan(const DeltaRuleProblem& p, core::PlanFor purpose, int capability, KernelOverride kernel,
+            core::Plan* plan) {
+  Environment environment;
+  environment.kernel = kernel;
+  const bool step = p.op == SLUICE_OP_RECURRENT_STEP;
+  return plan_by(step ? Catalogue<DeltaRuleProblem>(kSteps) : chunk_forward_catalogue(), p,
+                 Machine{0, capability, 132, {}}, environment, purpose, plan);
+}
+
 /// Name of the kernel chosen, or the message of the refusal.
 std::string chosen(const DeltaRuleProblem& p, int capability = 90,
-                   KernelOverride wish = KernelOverride::kAuto) {
-  KernelChoice choice;
-  const Status status = choose_kernel(p, {capability, 132}, {wish, {}}, &choice);
+                   KernelOverride kernel = KernelOverride::kAuto) {
+  core::Plan found;
+  const Status status = plan(p, core::PlanFor::kCall, capability, kernel, &found);
   if (!status.ok()) {
     EXPECT_EQ(status.code, Code::kUnsupported);
     return status.message;
   }
-  const bool fused = choice.kernel == DeltaKernel::kFused;
-  EXPECT_EQ(fused, std::string(choice.name).find("sm_90a") != std::string::npos);
-  return choice.name;
+  const Tier tier = static_cast<const Kernel<DeltaRuleProblem>*>(found.entry)->tier;
+  EXPECT_EQ(tier == Tier::kFused, std::string(found.kernel).find("sm_90a") != std::string::npos);
+  return found.kernel;
+}
+
+/// Scratch bytes for tensors at any address.
+size_t scratch(const DeltaRuleProblem& p, int capability = 90,
+               KernelOverride kernel = KernelOverride::kAuto) {
+  core::Plan found;
+  EXPECT_TRUE(plan(p, core::PlanFor::kAnyAddress, capability, kernel, &found).ok());
+  return found.workspace_bytes;
 }
 
 TEST(CudaSelection, FusedWhereItApplies) {
@@ -80,32 +103,48 @@ TEST(CudaSelection, LinearAttentionHasItsOwnKernel) {
   EXPECT_EQ(chosen(p, 80), "cuda.chunk_forward.generic");
 }
 
+/// What the name of a problem's kernel ends in, by its cut.
+std::string suffix(const DeltaRuleProblem& p, const device::CutRequest& cut) {
+  return kCutSuffixes[cut_suffix(cut, p.V)];
+}
+
 TEST(CudaSelection, LinearAttentionInClusters) {
-  DeltaRuleProblem p = linear();
-  p.split = SLUICE_SPLIT_AUTO;
-  KernelChoice choice;
-  Environment wish;
-  wish.cut.cluster = 4;
-  const auto chosen_for = [&] {
-    EXPECT_TRUE(choose_kernel(p, {90, 132}, wish, &choice).ok());
-    return std::string(choice.name);
-  };
-  EXPECT_EQ(chosen_for(), "cuda.chunk_forward.sm_90a.linear.bf16.k128.clusters");
-  EXPECT_EQ(choice.split.value, 4);
-  p = linear(kFloat16, 64, 256);
-  p.split = SLUICE_SPLIT_AUTO;
-  EXPECT_EQ(chosen_for(), "cuda.chunk_forward.sm_90a.linear.fp16.k64.clusters");
+  CutOverride asked;
+  asked.cluster = 4;
+  for (DeltaRuleProblem p : {linear(), linear(kFloat16, 64, 256)}) {
+    p.split = SLUICE_SPLIT_AUTO;
+    const device::CutRequest cut = choose_cut(p, {0, 90, 132, {}}, asked);
+    EXPECT_EQ(suffix(p, cut), ".clusters");
+    EXPECT_EQ(cut.cluster_ctas, 4);
+  }
 }
 
 TEST(CudaSelection, LinearAttentionWithPrefixes) {
   DeltaRuleProblem p = linear();
   p.split = SLUICE_SPLIT_AUTO;
-  KernelChoice choice;
-  Environment wish;
-  wish.cut.prefix = 2;
-  EXPECT_TRUE(choose_kernel(p, {90, 132}, wish, &choice).ok());
-  EXPECT_EQ(std::string(choice.name), "cuda.chunk_forward.sm_90a.linear.bf16.k128.prefix");
-  EXPECT_EQ(choice.split.value, 2);
+  CutOverride asked;
+  asked.prefix = 2;
+  const device::CutRequest cut = choose_cut(p, {0, 90, 132, {}}, asked);
+  EXPECT_EQ(suffix(p, cut), ".prefix");
+  EXPECT_EQ(cut.prefix_blocks, 2);
+}
+
+TEST(CudaSelection, PlansKeepTheirCut) {
+  DeltaRuleProblem p = linear();
+  p.split = SLUICE_SPLIT_AUTO;
+  p.H = p.HV = 16, p.r = 1;
+  core::Plan found;
+  const auto plan_of = [&](int64_t T) {
+    p.rows.T = p.rows.longest = T;
+    const Machine h200{0, 90, 132, {66, 30, 17, 15}};
+    EXPECT_TRUE(plan_by(chunk_forward_catalogue(), p, h200, {}, core::PlanFor::kCall, &found).ok());
+    EXPECT_EQ(found.workspace_bytes, 0u);
+    return found.kept<device::CutRequest>();
+  };
+  EXPECT_EQ(plan_of(8192).cluster_ctas, 6);
+  EXPECT_STREQ(found.kernel, "cuda.chunk_forward.sm_90a.linear.bf16.k128.clusters");
+  EXPECT_EQ(plan_of(1024).prefix_blocks, 1);
+  EXPECT_STREQ(found.kernel, "cuda.chunk_forward.sm_90a.linear.bf16.k128.prefix");
 }
 
 TEST(CudaSelection, TheNameSaysHowSequencesAreSpread) {
@@ -138,9 +177,6 @@ TEST(CudaSelection, StepsAreGeneric) {
   EXPECT_EQ(chosen(p), "cuda.recurrent_step.generic");
   EXPECT_EQ(chosen(p, 75),
             "recurrent_step: compute capability = 7.5, expected 8.0 or newer (CUDA kernels)");
-  EXPECT_EQ(chosen(p, 90, KernelOverride::kFused),
-            "recurrent_step: SLUICE_CUDA_KERNEL = fused, expected generic or auto (the fused CUDA "
-            "kernel is one of chunk_forward)");
 }
 
 struct Spoilt {
@@ -194,7 +230,7 @@ TEST(CudaSelection, KeyWiseGatesAreGeneric) {
     EXPECT_EQ(chosen(p), "cuda.chunk_forward.generic");
     EXPECT_EQ(chosen(p, 90, KernelOverride::kFused),
               "chunk_forward: gate rank = 4, expected 3 (fused CUDA kernel)");
-    EXPECT_FALSE(may_be_fused(p, {90, 132}, {}));
+    EXPECT_EQ(scratch(p), 0u);
     p.op = SLUICE_OP_RECURRENT_STEP;
     EXPECT_EQ(chosen(p), "cuda.recurrent_step.generic");
   }
@@ -206,7 +242,7 @@ TEST(CudaSelection, UnusedStridesDoNotMatter) {
   EXPECT_EQ(chosen(p), "cuda.chunk_forward.sm_90a.bf16.k128.v128");
 }
 
-TEST(CudaSelection, WishesAreKept) {
+TEST(CudaSelection, OverridesAreKept) {
   EXPECT_EQ(chosen(prefill(), 90, KernelOverride::kGeneric), "cuda.chunk_forward.generic");
   EXPECT_EQ(chosen(prefill(), 90, KernelOverride::kFused),
             "cuda.chunk_forward.sm_90a.bf16.k128.v128");
@@ -223,12 +259,16 @@ TEST(CudaSelection, WidestKeys) {
 
 TEST(CudaSelection, WorkspaceDoesNotDependOnAddresses) {
   DeltaRuleProblem p = prefill();
-  EXPECT_TRUE(may_be_fused(p, {90, 132}, {KernelOverride::kAuto, {}}));
+  p.split = SLUICE_SPLIT_SEGMENTS, p.split_value = 2;
+  const size_t bytes = scratch(p);
+  EXPECT_GT(bytes, 0u);
   p.v.data = reinterpret_cast<void*>(uintptr_t{2});
-  EXPECT_TRUE(may_be_fused(p, {90, 132}, {KernelOverride::kAuto, {}}));
-  EXPECT_FALSE(may_be_fused(p, {90, 132}, {KernelOverride::kGeneric, {}}));
-  EXPECT_FALSE(may_be_fused(p, {89, 132}, {KernelOverride::kAuto, {}}));
-  EXPECT_FALSE(may_be_fused(prefill(kFloat32), {90, 132}, {KernelOverride::kAuto, {}}));
+  EXPECT_EQ(chosen(p), "cuda.chunk_forward.generic");
+  EXPECT_EQ(scratch(p), bytes);
+  EXPECT_EQ(scratch(p, 90, KernelOverride::kGeneric), 0u);
+  EXPECT_EQ(scratch(p, 89), 0u);
+  p.q = p.k = tokens(kFloat32, 100, p.H, p.K);
+  EXPECT_EQ(scratch(p), 0u);
 }
 
 TEST(CudaSelection, OverridesByName) {

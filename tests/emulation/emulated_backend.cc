@@ -8,17 +8,18 @@
 #include <vector>
 
 #include "core/backend.hpp"
+#include "cuda/catalogues.h"
+#include "cuda/chunk_forward/fused.h"
+#include "cuda/chunk_forward/lower.h"
 #include "cuda/kernels/chunk_forward/horizon.cuh"
 #include "cuda/kernels/chunk_forward/join.cuh"
 #include "cuda/kernels/chunk_forward/kernel.cuh"
 #include "cuda/kernels/chunk_forward/plan.cuh"
+#include "cuda/kernels/generic/launch.h"
 #include "cuda/kernels/linear_attention/cluster.cuh"
 #include "cuda/kernels/linear_attention/join.cuh"
 #include "cuda/kernels/linear_attention/kernel.cuh"
 #include "cuda/kernels/linear_attention/prefix.cuh"
-#include "cuda/lower.h"
-#include "cuda/prefill/launch.h"
-#include "cuda/select.h"
 #include "emulated_backend.hpp"
 
 namespace sluice::cuda::chunk_forward {
@@ -29,12 +30,12 @@ namespace sluice::cuda {
 
 uint64_t emulation_seed = 1;
 int emulated_multiprocessors = 4;
-Clusters emulated_clusters{};
+ResidentClusters emulated_clusters{};
 CutOverride emulated_split;
 
 namespace {
 
-using chunk_forward::Config, device::PrefillParams, device::SplitRule, prefill::Tiles;
+using chunk_forward::Config, device::PrefillParams, device::CutRule, prefill::Tiles;
 
 CUtensorMap emulated_map(const tile::TokenTensor& tensor, uint32_t column_blocks) {
   const ptx::EmulatedMap map{static_cast<uint8_t*>(tensor.data),
@@ -89,7 +90,7 @@ void run_pass(Launches& launch, const PrefillParams& p, int columns, int64_t ite
 /// Segments as the CTAs of clusters, one cluster at a time.
 template <class Io>
 std::string run_clusters(PrefillParams p, const Tiles& tiles) {
-  const auto ctas = static_cast<unsigned>(p.split.request.value);
+  const auto ctas = static_cast<unsigned>(p.segments.cut.cluster_ctas);
   p.v = emulated_map(tiles.v, 2);
   const auto run_k = [&]<int kK>(std::integral_constant<int, kK>) {
     using C = linear_attention::Config<Io, kK, 128>;
@@ -109,7 +110,7 @@ std::string run_clusters(PrefillParams p, const Tiles& tiles) {
 /// Segments that sum up all before them.
 template <class Io>
 std::string run_prefix(PrefillParams p, const Tiles& tiles) {
-  const int tokens = p.split.request.value * 128;
+  const int tokens = p.segments.cut.prefix_blocks * 128;
   p.v = emulated_map(tiles.v, 2);
   const auto run_k = [&]<int kK>(std::integral_constant<int, kK>) {
     using C = linear_attention::Config<Io, kK, 128>;
@@ -129,8 +130,8 @@ std::string run_prefix(PrefillParams p, const Tiles& tiles) {
 
 void launch_horizons(Launches& launch, const PrefillParams& p) {
   using namespace chunk_forward;
-  if (!p.split.request.may_forget) return;
-  const auto pairs = static_cast<unsigned>(p.split.request.most_boundaries * p.HV);
+  if (!p.segments.cut.may_forget) return;
+  const auto pairs = static_cast<unsigned>(p.segments.cut.most_boundaries * p.HV);
   launch((pairs + kHorizonThreads / 32 - 1) / (kHorizonThreads / 32), kHorizonThreads,
          [&] { horizon_kernel(p); });
 }
@@ -140,12 +141,12 @@ template <class Io, bool kL2Norm>
 std::string run(PrefillParams p, const Tiles& tiles, void* workspace) {
   using namespace chunk_forward;
   Launches launch;
-  const SplitRequest& request = p.split.request;
+  const CutRequest& request = p.segments.cut;
   const int64_t items = int64_t{p.N} * p.HV * (p.V / request.columns);
-  if (request.rule != SplitRule::kWhole) {
-    p.split.lie_in(workspace, p.N, p.HV, p.K, p.V);
-    if (request.rule != SplitRule::kEven) launch(1, kPlanThreads, [&] { plan_kernel(p); });
-    if (request.rule == SplitRule::kEven && request.may_forget) *p.split.header = {};
+  if (request.rule != CutRule::kWhole) {
+    p.segments.place_in(workspace, p.N, p.HV, p.K, p.V);
+    if (request.rule != CutRule::kEqual) launch(1, kPlanThreads, [&] { plan_kernel(p); });
+    if (request.rule == CutRule::kEqual && request.may_forget) *p.segments.header = {};
     launch_horizons(launch, p);
     p.v = emulated_map(tiles.v, static_cast<uint32_t>(request.transition_columns) / 64);
     run_pass<Io, kL2Norm, false>(launch, p, request.transition_columns, kMostCtas);
@@ -159,18 +160,17 @@ std::string run(PrefillParams p, const Tiles& tiles, void* workspace) {
   }
   p.v = emulated_map(tiles.v, static_cast<uint32_t>(request.columns) / 64);
   run_pass<Io, kL2Norm, true>(launch, p, request.columns, items);
-  if (request.or_narrow) {
+  if (request.may_narrow) {
     p.v = emulated_map(tiles.v, 1);
     run_pass<Io, kL2Norm, true>(launch, p, 64, items * (request.columns / 64));
   }
   return launch.trouble;
 }
 
-std::string trouble;  ///< of the last launch that had any
-
 }  // namespace
 
-int prefill::launch(PrefillParams p, const Tiles& tiles, void* workspace, int, void*) noexcept {
+void prefill::launch(PrefillParams p, const Tiles& tiles, void* workspace,
+                     Launcher& launcher) noexcept {
   const auto k_blocks = static_cast<uint32_t>(p.K) / 64;
   p.q = emulated_map(tiles.q, k_blocks);
   p.k = emulated_map(tiles.k, k_blocks);
@@ -180,43 +180,41 @@ int prefill::launch(PrefillParams p, const Tiles& tiles, void* workspace, int, v
   p.o_token_stride = tiles.o.token_stride;
   p.o_head_stride = tiles.o.head_stride;
   const auto run_type = [&]<class Io>(Io) {
-    if (p.split.request.rule == SplitRule::kCluster) return run_clusters<Io>(p, tiles);
-    if (p.split.request.rule == SplitRule::kPrefix) return run_prefix<Io>(p, tiles);
+    if (p.segments.cut.rule == CutRule::kCluster) return run_clusters<Io>(p, tiles);
+    if (p.segments.cut.rule == CutRule::kPrefix) return run_prefix<Io>(p, tiles);
     return tiles.l2norm ? run<Io, true>(p, tiles, workspace) : run<Io, false>(p, tiles, workspace);
   };
-  const std::string found = tiles.q.is_bf16 ? run_type(__nv_bfloat16{}) : run_type(__half{});
-  if (!found.empty()) std::fprintf(stderr, "emulation: %s\n", found.c_str());
-  if (!found.empty()) trouble = found;
-  return found.empty() ? 0 : 1;
+  const std::string trouble = tiles.q.is_bf16 ? run_type(__nv_bfloat16{}) : run_type(__half{});
+  if (!trouble.empty()) std::fprintf(stderr, "emulation: %s\n", trouble.c_str());
+  launcher.note(trouble.empty() ? 0 : 1);
 }
+
+int prefill::load_gated_delta() noexcept { return 0; }
+int prefill::load_linear_attention() noexcept { return 0; }
+
+/// The generic kernel is not emulated, and nothing here plans it.
+void generic::launch(const GenericParams&, Launcher& launcher) noexcept { launcher.note(1); }
+int generic::load_kernels() noexcept { return 0; }
 
 namespace {
 
-Status choose(const core::DeltaRuleProblem& p, KernelChoice* choice) noexcept {
-  return choose_kernel(p, {kHopperCapability, emulated_multiprocessors, emulated_clusters},
-                       {KernelOverride::kFused, emulated_split}, choice);
+Machine machine() noexcept {
+  return {0, kHopperCapability, emulated_multiprocessors, emulated_clusters};
 }
 
-Status select(const core::DeltaRuleProblem& p, core::KernelName* name) noexcept {
-  KernelChoice choice;
-  const Status status = choose(p, &choice);
-  *name = choice.name;
-  return status;
+Status plan(const core::DeltaRuleProblem& p, core::PlanFor purpose, core::Plan* plan) noexcept {
+  Environment environment;
+  environment.kernel = KernelOverride::kFused;
+  environment.cut = emulated_split;
+  return plan_by(chunk_forward_catalogue(), p, machine(), environment, purpose, plan);
 }
 
-size_t workspace_of(const core::DeltaRuleProblem& p) noexcept {
-  return split_workspace(
-      p, choose_split(p, {emulated_multiprocessors, emulated_clusters}, emulated_split));
-}
-
-Status run_delta_rule(const core::DeltaRuleProblem& problem, sluice_workspace workspace,
-                      void*) noexcept {
-  KernelChoice choice;
-  if (const Status status = choose(problem, &choice); !status.ok()) return status;
-  const int error = prefill::launch(lower_fused(problem, choice.split), lower_tiles(problem),
-                                    workspace.data, 0, nullptr);
-  if (error == 0) return ok_status();
-  return Status::failure(Code::kDeviceError, "chunk_forward: emulation = %s", trouble.c_str());
+Status run(const core::DeltaRuleProblem& p, const core::Plan& plan, sluice_workspace workspace,
+           void*) noexcept {
+  const Machine gpu = machine();
+  Launcher launcher("chunk_forward", gpu, nullptr);
+  launch_fused(p, plan, workspace.data, launcher);
+  return launcher.status();
 }
 
 core::Backend make_backend() noexcept {
@@ -227,29 +225,30 @@ core::Backend make_backend() noexcept {
   backend.requirement = "nothing";
   backend.device_type = SLUICE_DEVICE_CUDA;
   backend.available = []() noexcept { return true; };
-  backend.chunk_forward = core::operator_by_sizes<select, workspace_of, run_delta_rule>();
+  backend.chunk_forward = {plan, run};
   return backend;
 }
 
 }  // namespace
 
 EmulatedPlan emulate_plan(const core::DeltaRuleProblem& problem,
-                          const device::SplitRequest& request) {
+                          const device::CutRequest& request) {
   using namespace chunk_forward;
-  PrefillParams p = lower_fused(problem, request);
+  PrefillParams p = lower_prefill(problem, request);
   std::vector<uint8_t> memory(
-      device::split_layout(p.N, p.HV, p.K, p.V, request.most_boundaries).added + 256, 0xFF);
+      device::segment_layout(p.N, p.HV, p.K, p.V, request.most_boundaries).added + 256, 0xFF);
   const size_t past = (256 - reinterpret_cast<uintptr_t>(memory.data()) % 256) % 256;
-  p.split.lie_in(memory.data() + past, p.N, p.HV, p.K, p.V);
+  p.segments.place_in(memory.data() + past, p.N, p.HV, p.K, p.V);
   Launches launch;
   launch(1, kPlanThreads, [&] { plan_kernel(p); });
   launch_horizons(launch, p);
-  EmulatedPlan out{launch.trouble, *p.split.header, {}, {}, {}, {}};
+  EmulatedPlan out{launch.trouble, *p.segments.header, {}, {}, {}, {}};
   if (!out.trouble.empty()) return out;
-  out.segments.assign(p.split.segments, p.split.segments + out.header.segments);
-  out.left.assign(p.split.left, p.split.left + out.header.boundaries);
-  out.horizon.assign(p.split.horizon, p.split.horizon + out.header.boundaries * unsigned(p.HV));
-  out.transitions.assign(p.split.transitions, p.split.transitions + out.header.transitions);
+  out.segments.assign(p.segments.segments, p.segments.segments + out.header.segments);
+  out.left.assign(p.segments.left, p.segments.left + out.header.boundaries);
+  out.horizon.assign(p.segments.horizon,
+                     p.segments.horizon + out.header.boundaries * unsigned(p.HV));
+  out.transitions.assign(p.segments.transitions, p.segments.transitions + out.header.transitions);
   return out;
 }
 

@@ -8,14 +8,14 @@
 #include <vector>
 
 #include "core/backend.hpp"
-#include "cuda/split.h"
+#include "cuda/chunk_forward/cut.h"
 
 namespace sluice::cuda {
 /// Of the schedule of the next calls.
 extern uint64_t emulation_seed;
 /// Of the GPU that the planner plans for.
 extern int emulated_multiprocessors;
-extern Clusters emulated_clusters;
+extern ResidentClusters emulated_clusters;
 /// What the environment would ask for.
 extern CutOverride emulated_split;
 
@@ -31,8 +31,7 @@ struct EmulatedPlan {
   std::vector<int32_t> horizon;
   std::vector<device::Transition> transitions;
 };
-EmulatedPlan emulate_plan(const core::DeltaRuleProblem& problem,
-                          const device::SplitRequest& request);
+EmulatedPlan emulate_plan(const core::DeltaRuleProblem& problem, const device::CutRequest& request);
 }  // namespace sluice::cuda
 
 #endif  // SLUICE_TESTS_EMULATION_EMULATED_BACKEND_HPP_

@@ -17,7 +17,7 @@ namespace sluice::cuda {
 namespace {
 
 using core::DeltaRuleProblem;
-using device::Segment, device::SplitRequest, device::SplitRule;
+using device::Segment, device::CutRequest, device::CutRule;
 
 sluice_tensor host_view(void* data, sluice_dtype dtype, std::initializer_list<int64_t> shape) {
   sluice_tensor t{};
@@ -58,10 +58,10 @@ struct Batch {
   }
 };
 
-SplitRequest request_for(SplitRule rule, int32_t value, int32_t most) {
-  SplitRequest request;
+CutRequest request_for(CutRule rule, int32_t value, int32_t most) {
+  CutRequest request;
   request.rule = rule;
-  request.value = value;
+  (rule == CutRule::kLength ? request.length : request.count) = value;
   request.multiprocessors = 132;
   request.most_boundaries = most;
   request.columns = request.transition_columns = 128;
@@ -69,7 +69,7 @@ SplitRequest request_for(SplitRule rule, int32_t value, int32_t most) {
 }
 
 /// Segments cover every sequence once, in order; boundaries join them; longest come first.
-void expect_consistent(const Batch& batch, const EmulatedPlan& plan, const SplitRequest& request) {
+void expect_consistent(const Batch& batch, const EmulatedPlan& plan, const CutRequest& request) {
   ASSERT_EQ(plan.trouble, "");
   ASSERT_LE(plan.header.boundaries, static_cast<uint32_t>(request.most_boundaries));
   std::map<int32_t, std::vector<Segment>> by_sequence;
@@ -107,7 +107,7 @@ void expect_consistent(const Batch& batch, const EmulatedPlan& plan, const Split
 TEST(EmulatedPlan, CoversAnyBatchOnce) {
   check::Random random(11);
   for (const int64_t N : {1, 2, 3, 17, 200, 1000}) {
-    for (const SplitRule rule : {SplitRule::kModel, SplitRule::kCount, SplitRule::kLength}) {
+    for (const CutRule rule : {CutRule::kModel, CutRule::kCount, CutRule::kLength}) {
       std::vector<int64_t> lengths;
       for (int64_t n = 0; n < N; ++n) {
         lengths.push_back(
@@ -115,8 +115,8 @@ TEST(EmulatedPlan, CoversAnyBatchOnce) {
       }
       lengths[random.bits() % lengths.size()] = 4000;
       const Batch batch = Batch::of_lengths(lengths, 2);
-      const int32_t value = rule == SplitRule::kModel ? 0 : 5;
-      const SplitRequest request = request_for(rule, value, rule == SplitRule::kModel ? 60 : 4000);
+      const int32_t value = rule == CutRule::kModel ? 0 : 5;
+      const CutRequest request = request_for(rule, value, rule == CutRule::kModel ? 60 : 4000);
       expect_consistent(batch, emulate_plan(batch.problem, request), request);
     }
   }
@@ -126,7 +126,7 @@ TEST(EmulatedPlan, OnlyTheLongSequenceIsCut) {
   std::vector<int64_t> lengths(40, 64);
   lengths[13] = 64 * 200;
   const Batch batch = Batch::of_lengths(lengths, 2);
-  const SplitRequest request = request_for(SplitRule::kModel, 0, 190);
+  const CutRequest request = request_for(CutRule::kModel, 0, 190);
   const EmulatedPlan plan = emulate_plan(batch.problem, request);
   expect_consistent(batch, plan, request);
   EXPECT_GT(plan.header.boundaries, 3u);
@@ -135,8 +135,8 @@ TEST(EmulatedPlan, OnlyTheLongSequenceIsCut) {
 }
 
 TEST(EmulatedPlan, ItemsAreNarrowWhereNothingIsCutAndTheyAreFaster) {
-  SplitRequest request = request_for(SplitRule::kModel, 0, 190);
-  request.or_narrow = true;
+  CutRequest request = request_for(CutRule::kModel, 0, 190);
+  request.may_narrow = true;
   const auto header = [&](const std::vector<int64_t>& lengths, int64_t HV) {
     return emulate_plan(Batch::of_lengths(lengths, HV).problem, request).header;
   };
@@ -145,19 +145,19 @@ TEST(EmulatedPlan, ItemsAreNarrowWhereNothingIsCutAndTheyAreFaster) {
   EXPECT_EQ(header({8192, 8192, 8192, 8192}, 30).narrow, 0u) << "two rounds";
   EXPECT_EQ(header({30000, 64, 64, 64}, 2).narrow, 0u);
   EXPECT_GT(header({30000, 64, 64, 64}, 2).boundaries, 0u);
-  request.or_narrow = false;
+  request.may_narrow = false;
   EXPECT_EQ(header({8192, 8192, 8192, 8192}, 16).narrow, 0u);
 }
 
 TEST(EmulatedPlan, NothingIsCutWhereAllAreBusy) {
   const Batch batch = Batch::of_lengths(std::vector<int64_t>(300, 640), 2);
-  const EmulatedPlan plan = emulate_plan(batch.problem, request_for(SplitRule::kModel, 0, 190));
+  const EmulatedPlan plan = emulate_plan(batch.problem, request_for(CutRule::kModel, 0, 190));
   EXPECT_EQ(plan.header.boundaries, 0u);
   EXPECT_EQ(plan.header.segments, 300u);
 }
 
 TEST(EmulatedPlan, SegmentsByLengthIgnoreTheNeighbours) {
-  const SplitRequest request = request_for(SplitRule::kLength, 6, 4000);
+  const CutRequest request = request_for(CutRule::kLength, 6, 4000);
   const auto starts = [&](const std::vector<int64_t>& lengths, int32_t seq) {
     const EmulatedPlan plan = emulate_plan(Batch::of_lengths(lengths, 2).problem, request);
     std::vector<int32_t> found;
@@ -180,9 +180,9 @@ TEST(EmulatedPlan, MalformedOffsetsStayInTheTables) {
         {kLow, kHigh, kLow, 5},
         {2000, 1000, 3000, 0, 3000},
         {-7, 100, 90, 4000}}) {
-    for (const SplitRule rule : {SplitRule::kModel, SplitRule::kLength}) {
+    for (const CutRule rule : {CutRule::kModel, CutRule::kLength}) {
       const Batch batch(offsets, T, 2);
-      const SplitRequest request = request_for(rule, 4, 12);
+      const CutRequest request = request_for(rule, 4, 12);
       expect_consistent(batch, emulate_plan(batch.problem, request), request);
     }
   }
@@ -192,7 +192,7 @@ TEST(EmulatedPlan, MalformedOffsetsStayInTheTables) {
 std::vector<int32_t> horizons_with(void (*spoil)(Batch&), bool may_forget = true) {
   Batch batch({0, 384}, 384, 4, -0.2f);  // -12.8 a chunk: two chunks forget
   spoil(batch);
-  SplitRequest request = request_for(SplitRule::kCount, 3, 2);
+  CutRequest request = request_for(CutRule::kCount, 3, 2);
   request.may_forget = may_forget;
   return emulate_plan(batch.problem, request).horizon;
 }
@@ -225,7 +225,7 @@ TEST(EmulatedHorizon, TheTransitionPassComputesWhatTheJoinNeeds) {
   Batch batch({0, 384}, 384, 4, -0.2f);
   for (int64_t t = 0; t < 384; ++t) set_gate(batch, t, 1, 0.0f);    // remembers all
   for (int64_t t = 128; t < 256; ++t) set_gate(batch, t, 3, 0.0f);  // and this one the middle
-  SplitRequest request = request_for(SplitRule::kCount, 3, 2);
+  CutRequest request = request_for(CutRule::kCount, 3, 2);
   request.may_forget = true;
   const EmulatedPlan plan = emulate_plan(batch.problem, request);
   std::set<std::vector<int32_t>> items;

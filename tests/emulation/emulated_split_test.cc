@@ -14,7 +14,7 @@
 namespace sluice::check {
 namespace {
 
-using cuda::device::SplitRequest, cuda::device::SplitRule;
+using cuda::device::CutRequest, cuda::device::CutRule;
 
 GdnCase cut_in(const std::string& name, const std::vector<int64_t>& lengths, int32_t segments) {
   GdnCase c;
@@ -158,7 +158,7 @@ std::vector<GdnCase> cases() {
 }
 
 /// The request that a case leads to.
-SplitRequest request_of(const GdnCase& c) {
+CutRequest request_of(const GdnCase& c) {
   core::DeltaRuleProblem p;
   p.HV = c.HV;
   p.K = c.K;
@@ -175,8 +175,9 @@ SplitRequest request_of(const GdnCase& c) {
   if (!c.lengths.empty()) p.rows.cu_seqlens.data = &present;
   p.rule = c.rule;
   if (c.rule == SLUICE_RULE_GATED_DELTA) p.beta.data = &present;
-  return cuda::choose_split(p, {cuda::emulated_multiprocessors, cuda::emulated_clusters},
-                            cuda::emulated_split);
+  return cuda::choose_cut(
+      p, {0, cuda::kHopperCapability, cuda::emulated_multiprocessors, cuda::emulated_clusters},
+      cuda::emulated_split);
 }
 
 class EmulatedSplit : public ::testing::TestWithParam<GdnCase> {
@@ -188,9 +189,9 @@ class EmulatedSplit : public ::testing::TestWithParam<GdnCase> {
 TEST_P(EmulatedSplit, MatchesRecurrence) {
   const GdnCase& c = GetParam();
   if (c.split != SLUICE_SPLIT_COLUMNS) {
-    EXPECT_NE(request_of(c).rule, SplitRule::kWhole);
+    EXPECT_NE(request_of(c).rule, CutRule::kWhole);
     if (c.max_tokens > 0) {
-      EXPECT_EQ(request_of(c).rule, SplitRule::kEven);
+      EXPECT_EQ(request_of(c).rule, CutRule::kEqual);
     }
   }
   const GdnInputs inputs = make_inputs(c);

@@ -5,7 +5,7 @@
 #include <cstdio>
 
 #include "core/backend.hpp"
-#include "cuda/catalogues.h"
+#include "cuda/chunk_backward.h"
 #include "cuda/gpu.h"
 #include "cuda/kernels/backward/chain.cuh"
 #include "cuda/kernels/backward/chain_tiles.cuh"
@@ -30,7 +30,7 @@
 #include "cuda/kernels/stages/solve_wy.cuh"
 #include "cuda/kernels/stages/states.cuh"
 #include "cuda/kernels/stages/wy.cuh"
-#include "emulated_operator.hpp"
+#include "cuda/stages.h"
 
 namespace sluice::cuda::chunk_forward {
 alignas(1024) uint8_t dynamic_shared[emulation::kSharedBytes];
@@ -38,7 +38,9 @@ alignas(1024) uint8_t dynamic_shared[emulation::kSharedBytes];
 
 namespace sluice::cuda {
 
-Machine machine_of(int device) noexcept { return {device, 90, 4, {2, 1}}; }
+int compute_capability(int) noexcept { return 90; }
+int multiprocessors(int) noexcept { return 4; }
+Clusters resident_clusters(int) noexcept { return {2, 1}; }
 DeviceGuard::DeviceGuard(int) noexcept {}
 DeviceGuard::~DeviceGuard() = default;
 
@@ -173,16 +175,13 @@ int launch_compact(Kernel kernel, const StageParams& params) {
 
 }  // namespace
 
-void launch(Kernel kernel, const StageParams& params, Launcher& launcher) noexcept {
-  if (!launcher.ok()) return;
-  if (const int error = launch_compact(kernel, params); error >= 0) return launcher.note(error);
+int launch(Kernel kernel, const StageParams& params, const Target&, void*) noexcept {
+  if (const int error = launch_compact(kernel, params); error >= 0) return error;
   const Launch plan = plan_launch(kernel, params);
   const Function function = function_of(kernel, params);
-  launcher.note(
-      run_ctas(plan.items, plan.threads, plan.shared_bytes, [&] { function(params, plan.items); }));
+  return run_ctas(plan.items, plan.threads, plan.shared_bytes,
+                  [&] { function(params, plan.items); });
 }
-
-int load_kernels() noexcept { return 0; }
 
 }  // namespace stages
 
@@ -220,15 +219,12 @@ Function function_of(Kernel kernel, const BackwardParams& p) {
 
 }  // namespace
 
-void launch(Kernel kernel, const BackwardParams& params, Launcher& launcher) noexcept {
-  if (!launcher.ok()) return;
+int launch(Kernel kernel, const BackwardParams& params, const Target&, void*) noexcept {
   const Launch plan = plan_launch(kernel, params);
   const Function function = function_of(kernel, params);
-  launcher.note(
-      run_ctas(plan.items, plan.threads, plan.shared_bytes, [&] { function(params, plan.items); }));
+  return run_ctas(plan.items, plan.threads, plan.shared_bytes,
+                  [&] { function(params, plan.items); });
 }
-
-int load_kernels() noexcept { return 0; }
 
 }  // namespace backward
 
@@ -269,9 +265,8 @@ int run_sizes(const OutputParams& p, int64_t items) {
 
 }  // namespace
 
-void launch(const device::StageParams& params, const Tiles& tiles, int32_t h_per_batch,
-            Launcher& launcher) noexcept {
-  if (!launcher.ok()) return;
+int launch(const device::StageParams& params, const Tiles& tiles, int32_t h_per_batch,
+           const Target&, void*) noexcept {
   const int columns = columns_of(params.V);
   const int64_t slots = params.cu_seqlens.data != nullptr ? params.slots : params.N * params.slots;
   const int64_t items = slots * params.HV * (params.V / columns);
@@ -282,10 +277,8 @@ void launch(const device::StageParams& params, const Tiles& tiles, int32_t h_per
                        emulated_map(tiles.h, static_cast<uint32_t>(params.K), columns),
                        params,
                        h_per_batch};
-  launcher.note(tiles.q.is_bf16 ? run_sizes<__nv_bfloat16>(p, items) : run_sizes<__half>(p, items));
+  return tiles.q.is_bf16 ? run_sizes<__nv_bfloat16>(p, items) : run_sizes<__half>(p, items);
 }
-
-int load_kernels() noexcept { return 0; }
 
 }  // namespace chunk_o
 
@@ -307,11 +300,10 @@ int run_sizes(const StatesParams& p, int64_t items, bool wide) {
 
 }  // namespace
 
-void launch(const device::StageParams& params, const Tiles& tiles, int32_t h_per_batch,
-            Launcher& launcher) noexcept {
-  if (!launcher.ok()) return;
+int launch(const device::StageParams& params, const Tiles& tiles, int32_t h_per_batch,
+           const Target& target, void*) noexcept {
   const bool back = tiles.q.data != nullptr;
-  const int columns = back ? 64 : columns_of(params, launcher.machine().multiprocessors);
+  const int columns = back ? 64 : columns_of(params, target.multiprocessors);
   const int64_t items = params.N * params.HV * (params.V / columns);
   const StatesParams p{emulated_map(tiles.k, 64, params.K),
                        emulated_map(tiles.w, 64, params.K),
@@ -323,14 +315,12 @@ void launch(const device::StageParams& params, const Tiles& tiles, int32_t h_per
                        params,
                        h_per_batch};
   if (back) {
-    return launcher.note(tiles.k.is_bf16 ? run<Config<__nv_bfloat16, 128, 64, true>>(p, items)
-                                         : run<Config<__half, 128, 64, true>>(p, items));
+    return tiles.k.is_bf16 ? run<Config<__nv_bfloat16, 128, 64, true>>(p, items)
+                           : run<Config<__half, 128, 64, true>>(p, items);
   }
-  launcher.note(tiles.k.is_bf16 ? run_sizes<__nv_bfloat16>(p, items, columns == 128)
-                                : run_sizes<__half>(p, items, columns == 128));
+  return tiles.k.is_bf16 ? run_sizes<__nv_bfloat16>(p, items, columns == 128)
+                         : run_sizes<__half>(p, items, columns == 128);
 }
-
-int load_kernels() noexcept { return 0; }
 
 }  // namespace chunk_h
 
@@ -343,8 +333,10 @@ const core::Backend& backend() noexcept {
     made.requirement = "nothing";
     made.device_type = SLUICE_DEVICE_CUDA;
     made.available = []() noexcept { return true; };
-    made.chunk_backward = emulated_operator<chunk_backward_catalogue>();
-    made.chunk_stage = emulated_operator<chunk_stage_catalogue>();
+    made.chunk_backward = core::operator_by_sizes<select_chunk_backward, chunk_backward_workspace,
+                                                  run_chunk_backward>();
+    made.chunk_stage =
+        core::operator_by_sizes<select_chunk_stage, chunk_stage_workspace, run_chunk_stage>();
     return made;
   }();
   return instance;

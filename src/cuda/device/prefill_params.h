@@ -36,7 +36,7 @@ struct PrefillParams {
   int32_t N, T, H, HV, r, K, V;
   bool linear;         ///< linear attention: no beta, no delta term
   int32_t sum_chunks;  ///< of linear attention: gates are sums over 1 or 2 chunks; 0: single ones
-  SplitTables split;   ///< null header: sequences are whole, in order, and dealt round robin
+  SegmentTables segments;  ///< null header: sequences are whole, in order, and dealt round robin
 };
 
 }  // namespace sluice::cuda::device

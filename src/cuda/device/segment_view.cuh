@@ -1,5 +1,5 @@
 // The plan of a call as its passes read it: from the planner's tables or, of equal segments
-// (SplitRule::kEven), by arithmetic.
+// (CutRule::kEqual), by arithmetic.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CUDA_DEVICE_SEGMENT_VIEW_CUH_
 #define SLUICE_CUDA_DEVICE_SEGMENT_VIEW_CUH_
@@ -20,67 +20,67 @@ __device__ __forceinline__ uint32_t chunks_of(const PrefillParams& p, int n) {
 struct PlanView {
   const PrefillParams& p;
 
-  __device__ __forceinline__ bool is_even() const {
-    return p.split.request.rule == SplitRule::kEven;
+  __device__ __forceinline__ bool is_equal() const {
+    return p.segments.cut.rule == CutRule::kEqual;
   }
   /// Whether horizons and transitions lie in tables: where heads may forget, or lengths differ.
   __device__ __forceinline__ bool has_lists() const {
-    return !is_even() || p.split.request.may_forget;
+    return !is_equal() || p.segments.cut.may_forget;
   }
   /// Segments into which a sequence may be cut, and its boundaries then.
-  __device__ __forceinline__ int pieces() const { return p.split.request.value; }
+  __device__ __forceinline__ int pieces() const { return p.segments.cut.count; }
   __device__ __forceinline__ int cuts() const { return pieces() - 1; }
 
   __device__ __forceinline__ uint32_t segments() const {
-    return is_even() ? static_cast<uint32_t>(p.N * pieces()) : p.split.header->segments;
+    return is_equal() ? static_cast<uint32_t>(p.N * pieces()) : p.segments.header->segments;
   }
   /// The segment at a position of the order; one of -1 chunks where a sequence is too short.
   __device__ __forceinline__ Segment segment(int position) const {
-    if (!is_even()) return p.split.segments[position];
+    if (!is_equal()) return p.segments.segments[position];
     const int seq = position / pieces();
-    return even_segment(p.split.request, seq, chunks_of(p, seq), position - seq * pieces());
+    return equal_segment(p.segments.cut, seq, chunks_of(p, seq), position - seq * pieces());
   }
 
   __device__ __forceinline__ int boundaries() const {
-    return is_even() ? p.N * cuts() : static_cast<int>(p.split.header->boundaries);
+    return is_equal() ? p.N * cuts() : static_cast<int>(p.segments.header->boundaries);
   }
   /// The segment that ends at a boundary; its `after` is -1 where the sequence is too short for it.
   __device__ __forceinline__ Segment left(int boundary) const {
-    if (!is_even()) return p.split.left[boundary];
+    if (!is_equal()) return p.segments.left[boundary];
     const int seq = boundary / cuts();
-    return even_segment(p.split.request, seq, chunks_of(p, seq), boundary - seq * cuts());
+    return equal_segment(p.segments.cut, seq, chunks_of(p, seq), boundary - seq * cuts());
   }
   __device__ __forceinline__ int horizon(int boundary, int head) const {
-    return has_lists() ? p.split.horizon[int64_t{boundary} * p.HV + head] : -1;
+    return has_lists() ? p.segments.horizon[int64_t{boundary} * p.HV + head] : -1;
   }
 
   __device__ __forceinline__ uint32_t chains() const {
-    return is_even() ? static_cast<uint32_t>(p.N) : p.split.header->chains;
+    return is_equal() ? static_cast<uint32_t>(p.N) : p.segments.header->chains;
   }
   __device__ __forceinline__ Chain chain(int i) const {
-    if (!is_even()) return p.split.chains[i];
-    return {i * cuts(), even_count(p.split.request, chunks_of(p, i)) - 1};
+    if (!is_equal()) return p.segments.chains[i];
+    return {i * cuts(), equal_count(p.segments.cut, chunks_of(p, i)) - 1};
   }
   /// The sequence of a chain.
   __device__ __forceinline__ int sequence(const Chain& chain) const {
-    return is_even() ? chain.first / cuts() : p.split.left[chain.first].seq;
+    return is_equal() ? chain.first / cuts() : p.segments.left[chain.first].seq;
   }
 
   /// Work items of the transition pass for one M.
   __device__ __forceinline__ int factor_items() const {
-    const SplitRequest& request = p.split.request;
-    return request.scalar_factors ? 0 : p.K / request.transition_columns;
+    const CutRequest& request = p.segments.cut;
+    return p.linear ? 0 : p.K / request.transition_columns;
   }
   __device__ __forceinline__ uint32_t transitions() const {
-    if (has_lists()) return p.split.header->transitions;
-    const int columns = p.split.request.transition_columns;
+    if (has_lists()) return p.segments.header->transitions;
+    const int columns = p.segments.cut.transition_columns;
     return static_cast<uint32_t>(p.N * p.HV *
                                  (cuts() * (p.V / columns) + (cuts() - 1) * factor_items()));
   }
   /// Work of the transition pass. Without a list: all N, then all M, heads and columns first.
   __device__ __forceinline__ Transition transition(int ticket) const {
-    if (has_lists()) return p.split.transitions[ticket];
-    const int columns = p.split.request.transition_columns, slices = p.V / columns,
+    if (has_lists()) return p.segments.transitions[ticket];
+    const int columns = p.segments.cut.transition_columns, slices = p.V / columns,
               added = p.N * cuts() * p.HV * slices;
     if (ticket < added) {
       const int pair = ticket / slices;
@@ -94,12 +94,12 @@ struct PlanView {
 
   /// Writes the counts that a caller may read after the call, where no planner has; one thread.
   __device__ __forceinline__ void leave_counts() const {
-    if (!is_even()) return;
+    if (!is_equal()) return;
     // One sequence, or several of the same length.
-    const auto segments = static_cast<uint32_t>(p.N * even_count(p.split.request, chunks_of(p, 0)));
-    p.split.header->segments = segments;
-    p.split.header->boundaries = segments - static_cast<uint32_t>(p.N);
-    if (!has_lists()) p.split.header->transitions = transitions();
+    const auto segments = static_cast<uint32_t>(p.N * equal_count(p.segments.cut, chunks_of(p, 0)));
+    p.segments.header->segments = segments;
+    p.segments.header->boundaries = segments - static_cast<uint32_t>(p.N);
+    if (!has_lists()) p.segments.header->transitions = transitions();
   }
 };
 

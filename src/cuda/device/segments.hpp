@@ -45,32 +45,57 @@ struct Chain {
   int32_t first, count;
 };
 
-/// Who says how long a segment is.
-enum class SplitRule : int32_t {
+/// Who says how long a segment is, and how segments of a sequence come by the states they start from.
+enum class CutRule : int32_t {
   kWhole,   ///< nobody: sequences stay whole
   kModel,   ///< the model of time below, from all lengths of the call
-  kEven,    ///< the host, of lengths that are known to be equal: as many segments of each, no table
+  kEqual,   ///< the host, of lengths that are known to be equal: as many segments of each, no table
   kCount,   ///< the caller: that many segments a sequence
   kLength,  ///< the caller: that many chunks a segment
   kCluster,  ///< linear attention: segments of a sequence are the CTAs of a cluster, one launch
   kPrefix,   ///< linear attention: segments that sum up all before them by themselves, one launch
 };
 
-/// What the host asks of the planner.
-struct SplitRequest {
-  SplitRule rule = SplitRule::kWhole;
-  /// Of kEven, kCount and kLength; of kCluster: CTAs of a cluster; of kPrefix: blocks of 128 tokens
-  /// of a segment.
-  int32_t value = 0;
-  int32_t shortest = 1;         ///< least chunks of a segment of kEven
+/// How the sequences of a call are spread over the GPU: what the host decides, and what it leaves to
+/// the planner.
+struct CutRequest {
+  CutRule rule = CutRule::kWhole;
+  /// What the rule is about, by rule.
+  union {
+    int32_t count = 0;      ///< kEqual, kCount: segments of a sequence
+    int32_t length;         ///< kLength: chunks of a segment
+    int32_t cluster_ctas;   ///< kCluster: CTAs of a cluster
+    int32_t prefix_blocks;  ///< kPrefix: blocks of 128 tokens of a segment
+  };
+  int32_t shortest = 1;         ///< kEqual: least chunks of a segment
   int32_t multiprocessors = 0;  ///< that the model divides the work by
   int32_t most_boundaries = 0;  ///< that the workspace has room for
   int32_t columns = 0;          ///< of V, of a work item of the main pass
   int32_t transition_columns = 0;
-  bool may_forget = false;      ///< history may be dropped where horizon.cuh allows
-  bool or_narrow = false;       ///< where kModel cuts nothing, items may have 64 columns
-  bool in_order = false;        ///< lengths are equal: whole sequences need not be put in order
-  bool scalar_factors = false;  ///< linear attention: M is a number, which needs no work items
+  bool may_forget = false;  ///< history may be dropped where horizon.cuh allows
+  bool may_narrow = false;  ///< where kModel cuts nothing, items may have 64 columns
+  bool in_order = false;    ///< lengths are equal: whole sequences need not be put in order
+
+  /// Whether all segments are computed by one launch, without planner, workspace or join.
+  constexpr bool is_one_launch() const {
+    return rule == CutRule::kCluster || rule == CutRule::kPrefix;
+  }
+  /// This request with sequences left whole.
+  constexpr CutRequest as_whole() const {
+    CutRequest out = *this;
+    out.rule = CutRule::kWhole;
+    out.most_boundaries = 0;
+    return out;
+  }
+  /// This request as a rule of one launch; `parts`: cluster_ctas or prefix_blocks.
+  constexpr CutRequest as_one_launch(CutRule of, int32_t parts) const {
+    CutRequest out = *this;
+    out.rule = of;
+    (of == CutRule::kCluster ? out.cluster_ctas : out.prefix_blocks) = parts;
+    out.columns = 128;
+    out.most_boundaries = 0;
+    return out;
+  }
 };
 
 /// Floats of a factor's place.
@@ -79,15 +104,15 @@ SLUICE_HOST_DEVICE constexpr int64_t factor_size(int64_t K, int64_t V) {
 }
 
 /// Bytes before each table of a workspace, from sizes alone.
-struct SplitLayout {
+struct SegmentLayout {
   size_t segments, left, chains, horizon, transitions, added, factor, end;
 };
 
-constexpr SplitLayout split_layout(int64_t N, int64_t HV, int64_t K, int64_t V,
-                                   int64_t most_boundaries) {
+constexpr SegmentLayout segment_layout(int64_t N, int64_t HV, int64_t K, int64_t V,
+                                       int64_t most_boundaries) {
   const auto aligned = [](int64_t bytes) { return (static_cast<size_t>(bytes) + 255) / 256 * 256; };
   const int64_t pairs = most_boundaries * HV;
-  SplitLayout at{};
+  SegmentLayout at{};
   at.segments = aligned(sizeof(PlanHeader));
   at.left = at.segments + aligned((N + most_boundaries) * int64_t{sizeof(Segment)});
   at.chains = at.left + aligned(most_boundaries * int64_t{sizeof(Segment)});
@@ -100,7 +125,7 @@ constexpr SplitLayout split_layout(int64_t N, int64_t HV, int64_t K, int64_t V,
 }
 
 /// The plan in device memory. BOUND: boundaries * HV < 2^31.
-struct SplitTables {
+struct SegmentTables {
   PlanHeader* header;
   Segment* segments;        ///< longest first
   Segment* left;            ///< by boundary: the segment that ends there
@@ -114,11 +139,11 @@ struct SplitTables {
   /// The call writes its final states where it reads the initial ones. WHY: the last segment of a
   /// sequence may end before the first one begins.
   bool keep_initial;
-  SplitRequest request;
+  CutRequest cut;
 
-  /// Points the tables into a workspace of split_layout().end bytes.
-  void lie_in(void* workspace, int64_t N, int64_t HV, int64_t K, int64_t V) noexcept {
-    const SplitLayout at = split_layout(N, HV, K, V, request.most_boundaries);
+  /// Points the tables into a workspace of segment_layout().end bytes.
+  void place_in(void* workspace, int64_t N, int64_t HV, int64_t K, int64_t V) noexcept {
+    const SegmentLayout at = segment_layout(N, HV, K, V, cut.most_boundaries);
     const auto place = [&](auto*& table, size_t offset) {
       table = reinterpret_cast<std::remove_reference_t<decltype(table)>>(
           static_cast<char*>(workspace) + offset);
@@ -150,7 +175,7 @@ inline constexpr float kGuessedShare = 0.25f;
 inline constexpr float kGuessedHorizon = 6.5f;
 
 /// Times in units of a chunk of the main pass with 128 columns of V.
-struct SplitCosts {
+struct CutCosts {
   float narrow;           ///< the same with 64 columns
   float full;             ///< a chunk of 128 columns where all multiprocessors want memory
   float narrow_full;      ///< and one of 64
@@ -163,10 +188,10 @@ struct SplitCosts {
 };
 
 /// Fitted to forced cuts on an H200: 270 of the delta rule, whose unit is 2.12 us, see
-/// docs/kernels/split.md; linear attention's is 1.58 us, see docs/kernels/linear_attention.md.
-SLUICE_HOST_DEVICE constexpr SplitCosts split_costs(bool linear) {
-  return linear ? SplitCosts{0.75f, 1.4f, 0.85f, 5.9f, 0.52f, 0.64f, 0.05f, 10.9f, 0.0f}
-                : SplitCosts{0.78f, 1.0f, 0.78f, 7.3f, 0.77f, 0.0f, 0.79f, 7.0f, 4.0f};
+/// docs/lab/split.md; linear attention's is 1.58 us, see docs/lab/linear_attention.md.
+SLUICE_HOST_DEVICE constexpr CutCosts cut_costs(bool linear) {
+  return linear ? CutCosts{0.75f, 1.4f, 0.85f, 5.9f, 0.52f, 0.64f, 0.05f, 10.9f, 0.0f}
+                : CutCosts{0.78f, 1.0f, 0.78f, 7.3f, 0.77f, 0.0f, 0.79f, 7.0f, 4.0f};
 }
 
 /// Segments of a sequence of `chunks` chunks in segments of at most `length`.
@@ -175,11 +200,11 @@ SLUICE_HOST_DEVICE constexpr uint32_t segments_of(uint32_t chunks, uint32_t leng
 }
 
 /// Segments of a sequence under a request; `length` is the model's choice.
-SLUICE_HOST_DEVICE constexpr uint32_t segments_of(const SplitRequest& request, uint32_t chunks,
+SLUICE_HOST_DEVICE constexpr uint32_t segments_of(const CutRequest& request, uint32_t chunks,
                                                   uint32_t length) {
-  if (request.rule == SplitRule::kWhole || chunks < 2) return 1;
-  if (request.rule == SplitRule::kCount) {
-    const auto count = static_cast<uint32_t>(request.value);
+  if (request.rule == CutRule::kWhole || chunks < 2) return 1;
+  if (request.rule == CutRule::kCount) {
+    const auto count = static_cast<uint32_t>(request.count);
     return count < chunks ? count : chunks;
   }
   return segments_of(chunks, length);
@@ -191,18 +216,18 @@ SLUICE_HOST_DEVICE constexpr int32_t segment_start(uint32_t chunks, uint32_t s, 
   return static_cast<int32_t>(chunks / n * s + (s < longer ? s : longer));
 }
 
-/// Segments of a sequence under kEven. WHY not always `value`: a graph may be replayed with a
+/// Segments of a sequence under kEqual. WHY not always `count`: a graph may be replayed with a
 /// sequence that is much shorter than its tensors.
-SLUICE_HOST_DEVICE constexpr int32_t even_count(const SplitRequest& request, uint32_t chunks) {
+SLUICE_HOST_DEVICE constexpr int32_t equal_count(const CutRequest& request, uint32_t chunks) {
   const auto most = static_cast<int32_t>(chunks) / request.shortest;
-  return most < 1 ? 1 : most < request.value ? most : request.value;
+  return most < 1 ? 1 : most < request.count ? most : request.count;
 }
 
-/// Segment `at` of a sequence under kEven, whose boundaries have the numbers from
-/// seq * (value - 1) on; one of -1 chunks past the last.
-SLUICE_HOST_DEVICE constexpr Segment even_segment(const SplitRequest& request, int32_t seq,
-                                                  uint32_t chunks, int32_t at) {
-  const int32_t count = even_count(request, chunks), boundary = seq * (request.value - 1) + at;
+/// Segment `at` of a sequence under kEqual, whose boundaries have the numbers from
+/// seq * (count - 1) on; one of -1 chunks past the last.
+SLUICE_HOST_DEVICE constexpr Segment equal_segment(const CutRequest& request, int32_t seq,
+                                                   uint32_t chunks, int32_t at) {
+  const int32_t count = equal_count(request, chunks), boundary = seq * (request.count - 1) + at;
   if (at >= count) return {seq, 0, -1, -1, -1};
   const auto n = static_cast<uint32_t>(count), s = static_cast<uint32_t>(at);
   const int32_t first = segment_start(chunks, s, n);
@@ -226,7 +251,7 @@ struct Cut {
 };
 
 /// What a cut is judged by.
-struct SplitCase {
+struct CutCase {
   float chunks;         ///< of all sequences
   float heads, exact;   ///< value heads, and those of them that remember
   float early;          ///< chunks that a segment of the others starts early, on average
@@ -234,18 +259,18 @@ struct SplitCase {
   float added, factor;  ///< in the transition pass, for N and for M
   float multiprocessors;
   float chunk = 0, full = 0;  ///< a chunk of the main pass: alone, and with all others busy
-  SplitCosts costs = {};
+  CutCosts costs = {};
 
   /// Fills in what main items of so many columns cost.
   SLUICE_HOST_DEVICE void cost(bool linear, int columns) {
-    costs = split_costs(linear);
+    costs = cut_costs(linear);
     chunk = columns == 64 ? costs.narrow : 1.0f;
     full = columns == 64 ? costs.narrow_full : costs.full;
   }
 };
 
 /// Time of a cut: equal segments come in whole rounds.
-SLUICE_HOST_DEVICE float cut_time(const Cut& cut, const SplitCase& of) {
+SLUICE_HOST_DEVICE float cut_time(const Cut& cut, const CutCase& of) {
   const auto rounds = [&](float items) {
     const auto whole = static_cast<float>(static_cast<int64_t>(items / of.multiprocessors));
     return whole * of.multiprocessors < items ? whole + 1.0f : whole;
@@ -255,7 +280,7 @@ SLUICE_HOST_DEVICE float cut_time(const Cut& cut, const SplitCase& of) {
   const float forgetful = of.heads - of.exact;
   const float wanted = cut.boundaries > 0 && forgetful > 0 ? of.early : 0.0f;
   const float early = wanted < length ? wanted : length;
-  const SplitCosts& costs = of.costs;
+  const CutCosts& costs = of.costs;
   const float added = boundaries * (forgetful * early + of.heads * costs.item);
   const float work = (of.chunks * of.heads + added) * of.slices / of.multiprocessors * of.full;
   const float in_rounds = rounds(static_cast<float>(cut.segments) * of.heads * of.slices) *

@@ -66,7 +66,7 @@ __device__ __forceinline__ void store_state(const PrefillParams& p, const StateP
 /// This warpgroup's columns of the state at a boundary.
 __device__ __forceinline__ float* boundary_state(const PrefillParams& p, const WorkItem& item,
                                                  int boundary) {
-  return p.split.added + (int64_t{boundary} * p.HV + item.head) * p.K * p.V;
+  return p.segments.added + (int64_t{boundary} * p.HV + item.head) * p.K * p.V;
 }
 
 /// S^T = columns of the identity.

@@ -43,7 +43,7 @@ __device__ __forceinline__ int key_head(const PrefillParams& p, int head) {
 
 /// Where M of a boundary lies, or the initial state of the sequence if it is the first one.
 __device__ __forceinline__ float* factor_at(const PrefillParams& p, int boundary, int head) {
-  return p.split.factor + (int64_t{boundary} * p.HV + head) * factor_size(p.K, p.V);
+  return p.segments.factor + (int64_t{boundary} * p.HV + head) * factor_size(p.K, p.V);
 }
 
 /// Whether sequence n starts from zeros.
@@ -89,10 +89,10 @@ __device__ __forceinline__ void cut_item(WorkItem& item, int first, int count, i
 /// if the state at the boundary before matters. `count`: of all that is listed.
 __device__ __forceinline__ void list_transitions(const PrefillParams& p, int boundary, int head,
                                                  bool multiplies, uint32_t* count) {
-  const int columns = p.split.request.transition_columns;
+  const int columns = p.segments.cut.transition_columns;
   const int added = p.V / columns, factors = multiplies ? PlanView{p}.factor_items() : 0;
   Transition* const out =
-      p.split.transitions + atomicAdd(count, static_cast<uint32_t>(added + factors));
+      p.segments.transitions + atomicAdd(count, static_cast<uint32_t>(added + factors));
 #pragma unroll 1
   for (int i = 0; i < added + factors; ++i) {
     const int is_factor = i >= added ? 1 : 0;
@@ -118,7 +118,7 @@ __device__ __forceinline__ WorkItem segment_item(const PrefillParams& p, const S
     const int horizon = PlanView{p}.horizon(segment.before, head);
     item.source = horizon < 0 ? StateSource::kBoundary : StateSource::kZero;
     early = item.padded ? 0 : max(horizon, 0);
-  } else if (segment.after >= 0 && p.split.keep_initial) {
+  } else if (segment.after >= 0 && p.segments.keep_initial) {
     item.source = StateSource::kKept;
   }
   if (segment.after >= 0) item.sink = StateSink::kNone;
@@ -166,7 +166,7 @@ __device__ __forceinline__ WorkItem item_of(const PrefillParams& p, uint32_t tic
   }
   const auto slices = static_cast<uint32_t>(p.V / C::kV),
              per_segment = static_cast<uint32_t>(p.HV) * slices;
-  const bool planned = p.split.header != nullptr;
+  const bool planned = p.segments.header != nullptr;
   const PlanView plan{p};
   const uint32_t segments = planned ? plan.segments() : static_cast<uint32_t>(p.N);
   if (ticket >= segments * per_segment) return none;
@@ -183,7 +183,7 @@ __device__ __forceinline__ WorkItem item_of(const PrefillParams& p, uint32_t tic
 /// anything before this pass could clear it.
 template <class C>
 __device__ __forceinline__ uint32_t next_ticket(const PrefillParams& p, uint32_t ticket) {
-  PlanHeader* const plan = p.split.header;
+  PlanHeader* const plan = p.segments.header;
   if (plan == nullptr || !PlanView{p}.has_lists()) return ticket + gridDim.x;
   return gridDim.x + atomicAdd(C::kOutput ? &plan->ticket : &plan->transition_ticket, 1u);
 }
@@ -191,7 +191,7 @@ __device__ __forceinline__ uint32_t next_ticket(const PrefillParams& p, uint32_t
 /// Whether items of this width take the main pass: the planner may have chosen between two.
 template <class C>
 __device__ __forceinline__ bool takes_pass(const PrefillParams& p) {
-  return !p.split.request.or_narrow || (p.split.header->narrow != 0) == (C::kV == 64);
+  return !p.segments.cut.may_narrow || (p.segments.header->narrow != 0) == (C::kV == 64);
 }
 
 /// Reads the ring of work items, warp by warp.

@@ -1,6 +1,7 @@
-// Launches the kernels of chunk_backward: finds the instance of a problem and its grid.
 // SPDX-License-Identifier: Apache-2.0
 #include "cuda/kernels/backward/launch.h"
+
+#include <cuda_runtime_api.h>
 
 #include <algorithm>
 
@@ -47,25 +48,42 @@ Variant variant_of(Kernel kernel, const BackwardParams& p) noexcept {
 }  // namespace
 
 int load_kernels() noexcept {
-  int error = 0;
-  for (int i = 0; i < 4 * kKernels && error == 0; ++i) {
+  for (int i = 0; i < 4 * kKernels; ++i) {
+    cudaFuncAttributes attributes{};
     const Variant variant{i % 2 != 0, i / 2 % 2 != 0};
-    error = load_kernel(function_of(static_cast<Kernel>(i / 4), variant));
+    const cudaError_t error =
+        cudaFuncGetAttributes(&attributes, function_of(static_cast<Kernel>(i / 4), variant));
+    if (error != cudaSuccess) return error;
   }
-  return error;
+  return cudaSuccess;
 }
 
-void launch(Kernel kernel, const BackwardParams& params, Launcher& launcher) noexcept {
-  constexpr int64_t kMaxGrid = (int64_t{1} << 31) - 1;
+int launch(Kernel kernel, const BackwardParams& params, const Target& target,
+           void* stream) noexcept {
+  constexpr int64_t kMaxGrid = (int64_t{1} << 31) - 1, kWithoutLeave = 48 * 1024;
   const Launch plan = plan_launch(kernel, params);
-  if (plan.items == 0) return;
-  const int64_t most =
-      kernel == Kernel::kGradientTiles ? launcher.machine().multiprocessors : kMaxGrid;
-  launcher(function_of(kernel, variant_of(kernel, params)),
-           {{static_cast<unsigned>(std::min(plan.items, most))},
-            static_cast<unsigned>(plan.threads),
-            static_cast<size_t>(plan.shared_bytes)},
-           params, plan.items);
+  if (plan.items == 0) return cudaSuccess;
+  const void* const function = function_of(kernel, variant_of(kernel, params));
+  if (plan.shared_bytes > kWithoutLeave) {
+    const cudaError_t error = cudaFuncSetAttribute(
+        function, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(plan.shared_bytes));
+    if (error != cudaSuccess) return error;
+  }
+  cudaLaunchAttribute overlap{};
+  overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  overlap.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config{};
+  const int64_t most = kernel == Kernel::kGradientTiles ? target.multiprocessors : kMaxGrid;
+  config.gridDim = dim3(static_cast<unsigned>(std::min(plan.items, most)));
+  config.blockDim = dim3(static_cast<unsigned>(plan.threads));
+  config.dynamicSmemBytes = static_cast<size_t>(plan.shared_bytes);
+  config.stream = static_cast<cudaStream_t>(stream);
+  config.attrs = &overlap;
+  config.numAttrs = target.follows ? 1 : 0;
+  BackwardParams copy = params;
+  int64_t items = plan.items;
+  void* arguments[] = {&copy, &items};
+  return cudaLaunchKernelExC(&config, function, arguments);
 }
 
 }  // namespace sluice::cuda::backward

@@ -126,9 +126,9 @@ __global__ void __launch_bounds__(kHorizonThreads)
     if (before == 1) multiplies = found < 0;
   }
   if ((threadIdx.x & 31u) != 0) return;
-  p.split.horizon[warp] = own;
+  p.segments.horizon[warp] = own;
   if (own >= 0) return;
-  list_transitions(p, boundary, head, multiplies, &p.split.header->transitions);
+  list_transitions(p, boundary, head, multiplies, &p.segments.header->transitions);
 }
 
 }  // namespace sluice::cuda::chunk_forward

@@ -25,6 +25,14 @@ const Instance& bf16_k64_v64_transition(bool l2norm) noexcept;
 const Instance& fp16_k128_v128_transition(bool l2norm) noexcept;
 const Instance& fp16_k128_v64_transition(bool l2norm) noexcept;
 const Instance& fp16_k64_v64_transition(bool l2norm) noexcept;
+/// Before the transition pass: the planner, and the look back for heads that forget.
+const Instance& planner() noexcept;
+const Instance& horizon() noexcept;
+/// Between transition and main pass.
+const Instance& join(int K) noexcept;
+/// Columns of V that one CTA of the join carries. PERF a boundary takes a CTA as long as the
+/// products of its columns, or M's way from the L2: about the same with eight.
+inline constexpr int kJoinColumns = 8;
 
 }  // namespace sluice::cuda::chunk_forward
 

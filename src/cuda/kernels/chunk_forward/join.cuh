@@ -4,6 +4,7 @@
 #define SLUICE_CUDA_KERNELS_CHUNK_FORWARD_JOIN_CUH_
 
 #include "cuda/device/work_items.cuh"
+#include "cuda/kernels/chunk_forward/instances.h"
 #include "cuda/ptx/tma.cuh"
 
 namespace sluice::cuda::chunk_forward {
@@ -11,9 +12,6 @@ namespace sluice::cuda::chunk_forward {
 using device::Chain, device::factor_at, device::initial_at, device::load_number, device::locate;
 using device::PlanView, device::PrefillParams, device::starts_from_zeros;
 
-/// Columns of V that one CTA carries. PERF a boundary takes a CTA as long as the products of its
-/// columns, or M's way from the L2: about the same with eight.
-inline constexpr int kJoinColumns = 8;
 /// Parts that a sum over rows of the old state is cut into.
 inline constexpr int kJoinParts = 4;
 /// Factors M on their way or in use. PERF one alone would wait for the L2 in every product.
@@ -133,7 +131,7 @@ struct JoinPlace {
         row(place % (kK / 4) * 4 + place / (kK / 4)) {}
   __device__ __forceinline__ float4* in(const JoinWalk<kK>& walk, int boundary, int first) const {
     const int64_t at = (walk.pair(boundary) * kK + row) * walk.p.V + first + 4 * columns;
-    return reinterpret_cast<float4*>(walk.p.split.added + at);
+    return reinterpret_cast<float4*>(walk.p.segments.added + at);
   }
 };
 
@@ -213,7 +211,7 @@ __device__ __forceinline__ uint32_t next_join(const PrefillParams& p, JoinMemory
                                               uint32_t item) {
   __syncthreads();
   if (!PlanView{p}.has_lists()) return item + gridDim.x;
-  if (threadIdx.x == 0) s.item = gridDim.x + atomicAdd(&p.split.header->join_ticket, 1u);
+  if (threadIdx.x == 0) s.item = gridDim.x + atomicAdd(&p.segments.header->join_ticket, 1u);
   __syncthreads();
   return s.item;
 }
@@ -241,7 +239,7 @@ __global__ void __launch_bounds__(2 * kK, 1) join_kernel(const __grid_constant__
     const auto first = static_cast<int>(item % slices) * kJoinColumns;
     JoinWalk<kK> walk{p, s, static_cast<int>(pair % heads),
                       plan.chain(static_cast<int>(pair / heads))};
-    if (p.split.keep_initial) keep_initial(walk, first);
+    if (p.segments.keep_initial) keep_initial(walk, first);
     walk_chain(walk, first, turn);
   }
 }

@@ -8,10 +8,10 @@
 namespace sluice::cuda::chunk_forward {
 
 using device::chunks_of, device::Cut, device::kBuckets, device::kGuessedHorizon;
+using device::CutCase, device::CutRequest, device::CutRule;
 using device::kGuessedShare, device::kMostSegments, device::kShortestSegment;
 using device::length_bucket, device::list_transitions, device::locate, device::PlanView;
 using device::PrefillParams, device::Segment, device::segment_start, device::segments_of;
-using device::SplitCase, device::SplitRequest, device::SplitRule;
 
 inline constexpr int kPlanThreads = 1024;
 inline constexpr int kPlanWarps = kPlanThreads / 32;
@@ -65,18 +65,18 @@ __device__ __forceinline__ void list_long(const PrefillParams& p, PlanMemory& s,
 }
 
 /// The case that the model judges, with main items of so many columns.
-__device__ __forceinline__ SplitCase case_of(const PrefillParams& p, const PlanMemory& s,
-                                             int columns) {
+__device__ __forceinline__ CutCase case_of(const PrefillParams& p, const PlanMemory& s,
+                                           int columns) {
   const auto number = [](auto x) { return static_cast<float>(x); };
-  const SplitRequest& request = p.split.request;
-  SplitCase of{number(s.chunks),
-               number(p.HV),
-               number(p.HV) * (request.may_forget ? kGuessedShare : 1.0f),
-               kGuessedHorizon,
-               number(p.V / columns),
-               number(p.V / request.transition_columns),
-               number(PlanView{p}.factor_items()),
-               number(request.multiprocessors)};
+  const CutRequest& request = p.segments.cut;
+  CutCase of{number(s.chunks),
+             number(p.HV),
+             number(p.HV) * (request.may_forget ? kGuessedShare : 1.0f),
+             kGuessedHorizon,
+             number(p.V / columns),
+             number(p.V / request.transition_columns),
+             number(PlanView{p}.factor_items()),
+             number(request.multiprocessors)};
   of.cost(p.linear, columns);
   return of;
 }
@@ -95,10 +95,10 @@ __device__ __forceinline__ float time_of(const PrefillParams& p, PlanMemory& s, 
   }
   const bool fits =
       n == 1 || (length >= static_cast<uint32_t>(kShortestSegment) &&
-                 cut.boundaries <= static_cast<uint32_t>(p.split.request.most_boundaries));
+                 cut.boundaries <= static_cast<uint32_t>(p.segments.cut.most_boundaries));
   if (!fits) return __uint_as_float(0x7f7fffffu);
-  const float time = cut_time(cut, case_of(p, s, p.split.request.columns));
-  if (n > 1 || !p.split.request.or_narrow) return time;
+  const float time = cut_time(cut, case_of(p, s, p.segments.cut.columns));
+  if (n > 1 || !p.segments.cut.may_narrow) return time;
   const float narrow = cut_time(cut, case_of(p, s, 64));
   s.narrow = narrow < time;
   return min(time, narrow);
@@ -126,10 +126,10 @@ __device__ __forceinline__ void choose_length(const PrefillParams& p, PlanMemory
   // WHY first: where the work of all fills the GPU for longer than the longest sequence takes,
   // cutting cannot help, and N may be large.
   const float work = static_cast<float>(s.chunks) * static_cast<float>(p.HV) *
-                     static_cast<float>(p.V / p.split.request.columns);
+                     static_cast<float>(p.V / p.segments.cut.columns);
   const bool whole = s.longest < 2 * static_cast<uint32_t>(kShortestSegment) ||
                      work >= static_cast<float>(s.longest) *
-                                 static_cast<float>(p.split.request.multiprocessors) * 2.0f;
+                                 static_cast<float>(p.segments.cut.multiprocessors) * 2.0f;
   if (threadIdx.x == 0) s.length = max(s.longest, 1u);
   __syncthreads();
   if (whole) return;
@@ -151,7 +151,7 @@ __device__ __forceinline__ void choose_length(const PrefillParams& p, PlanMemory
 /// Segments of a sequence.
 __device__ __forceinline__ uint32_t cut_of(const PrefillParams& p, const PlanMemory& s,
                                            uint32_t chunks) {
-  return s.whole ? 1 : segments_of(p.split.request, chunks, s.length);
+  return s.whole ? 1 : segments_of(p.segments.cut, chunks, s.length);
 }
 
 /// Cuts nothing where the boundaries would not fit: offsets that overlap can make too many.
@@ -161,7 +161,7 @@ __device__ __forceinline__ void check_room(const PrefillParams& p, PlanMemory& s
   if (boundaries != 0) atomicAdd(&s.boundaries, boundaries);
   __syncthreads();
   if (threadIdx.x == 0) {
-    s.whole = s.boundaries > static_cast<uint32_t>(p.split.request.most_boundaries);
+    s.whole = s.boundaries > static_cast<uint32_t>(p.segments.cut.most_boundaries);
     s.boundaries = 0;
   }
   __syncthreads();
@@ -202,7 +202,7 @@ __device__ __forceinline__ void count_segments(const PrefillParams& p, PlanMemor
   __syncthreads();
   if (threadIdx.x < 32) {
     const uint32_t segments = place_buckets(s);
-    if (threadIdx.x == 31) p.split.header->segments = segments;
+    if (threadIdx.x == 31) p.segments.header->segments = segments;
   }
   __syncthreads();
 }
@@ -211,11 +211,11 @@ __device__ __forceinline__ void count_segments(const PrefillParams& p, PlanMemor
 __device__ __forceinline__ void write_segments(const PrefillParams& p, PlanMemory& s, int n,
                                                uint32_t chunks) {
   const uint32_t count = cut_of(p, s, chunks);
-  Segment* out =
-      p.split.segments + atomicAdd(&s.counts[length_bucket((chunks + count - 1) / count)], count);
+  Segment* out = p.segments.segments +
+                 atomicAdd(&s.counts[length_bucket((chunks + count - 1) / count)], count);
   const auto boundary = count > 1 ? static_cast<int32_t>(atomicAdd(&s.boundaries, count - 1)) : 0;
   if (count > 1) {
-    p.split.chains[atomicAdd(&s.chains, 1u)] = {boundary, static_cast<int32_t>(count - 1)};
+    p.segments.chains[atomicAdd(&s.chains, 1u)] = {boundary, static_cast<int32_t>(count - 1)};
   }
 #pragma unroll 1
   for (uint32_t i = 0; i < count; ++i) {
@@ -224,7 +224,7 @@ __device__ __forceinline__ void write_segments(const PrefillParams& p, PlanMemor
     const Segment segment{n, first, segment_start(chunks, i + 1, count) - first,
                           i > 0 ? boundary + at - 1 : -1, i + 1 < count ? boundary + at : -1};
     out[i] = segment;
-    if (segment.after >= 0) p.split.left[segment.after] = segment;
+    if (segment.after >= 0) p.segments.left[segment.after] = segment;
   }
 }
 
@@ -235,9 +235,9 @@ __device__ __forceinline__ void remember_all(const PrefillParams& p, PlanMemory&
   for (uint32_t pair = threadIdx.x; pair < pairs; pair += kPlanThreads) {
     const auto boundary = static_cast<int>(pair / static_cast<uint32_t>(p.HV)),
                head = static_cast<int>(pair) - boundary * p.HV;
-    const Segment left = p.split.left[boundary];
+    const Segment left = p.segments.left[boundary];
     const bool padded = locate(p, left.seq, head).padded != 0;
-    p.split.horizon[pair] = padded ? 0 : -1;
+    p.segments.horizon[pair] = padded ? 0 : -1;
     if (!padded) list_transitions(p, boundary, head, left.before >= 0, &s.transitions);
   }
   __syncthreads();
@@ -253,28 +253,27 @@ __global__ void __launch_bounds__(kPlanThreads)
   if (threadIdx.x == 0) {
     s.chunks = s.longest = s.boundaries = s.chains = s.transitions = s.narrow = s.whole = s.listed =
         0;
-    s.length = p.split.request.rule == SplitRule::kLength
-                   ? static_cast<uint32_t>(p.split.request.value)
-                   : 1;
-    *p.split.header = {};
+    s.length =
+        p.segments.cut.rule == CutRule::kLength ? static_cast<uint32_t>(p.segments.cut.length) : 1;
+    *p.segments.header = {};
   }
   const auto thread = static_cast<int>(threadIdx.x);
   const uint32_t mine = thread < p.N ? chunks_of(p, thread) : 0;
   __syncthreads();
-  if (p.split.request.rule == SplitRule::kModel) {
+  if (p.segments.cut.rule == CutRule::kModel) {
     survey(p, s, mine);
     choose_length(p, s, mine);
   }
-  if (p.split.request.rule != SplitRule::kWhole) check_room(p, s, mine);
+  if (p.segments.cut.rule != CutRule::kWhole) check_room(p, s, mine);
   count_segments(p, s, mine);
   for_sequences(p, mine, [&](int n, uint32_t chunks) { write_segments(p, s, n, chunks); });
   __syncthreads();
-  if (!p.split.request.may_forget) remember_all(p, s);
+  if (!p.segments.cut.may_forget) remember_all(p, s);
   if (threadIdx.x == 0) {
-    p.split.header->boundaries = s.boundaries;
-    p.split.header->narrow = s.boundaries == 0 ? s.narrow : 0;
-    p.split.header->chains = s.chains;
-    if (!p.split.request.may_forget) p.split.header->transitions = s.transitions;
+    p.segments.header->boundaries = s.boundaries;
+    p.segments.header->narrow = s.boundaries == 0 ? s.narrow : 0;
+    p.segments.header->chains = s.chains;
+    if (!p.segments.cut.may_forget) p.segments.header->transitions = s.transitions;
   }
 }
 

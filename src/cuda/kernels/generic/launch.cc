@@ -1,7 +1,6 @@
+// Launches the generic kernel: one CTA for each slice of a head of a sequence.
 // SPDX-License-Identifier: Apache-2.0
 #include "cuda/kernels/generic/launch.h"
-
-#include <cuda_runtime_api.h>
 
 #include <algorithm>
 
@@ -22,25 +21,20 @@ const void* kernel_for(int64_t K) noexcept {
 
 int load_kernels() noexcept {
   for (const int64_t K : {32, 64, 128, 256, 512}) {
-    cudaFuncAttributes attributes{};
-    const cudaError_t error = cudaFuncGetAttributes(&attributes, kernel_for(K));
-    if (error != cudaSuccess) return error;
+    if (const int error = load_kernel(kernel_for(K)); error != 0) return error;
   }
-  return cudaSuccess;
+  return 0;
 }
 
-int launch(const GenericParams& params, void* stream) noexcept {
-  const int64_t slice = slice_of(params.K);
-  int64_t slices = (params.V + slice - 1) / slice;
-  int64_t items = params.N * params.HV * slices;
-  if (items == 0) return cudaSuccess;
+void launch(const GenericParams& params, Launcher& launcher) noexcept {
+  const int64_t slice = slice_of(params.K), slices = (params.V + slice - 1) / slice,
+                items = params.N * params.HV * slices;
+  if (items == 0) return;
   constexpr int64_t kMaxGrid = (int64_t{1} << 31) - 1;
-  const dim3 grid(static_cast<unsigned>(std::min(items, kMaxGrid)));
-  GenericParams copy = params;
-  void* arguments[] = {&copy, &items, &slices};
-  const size_t dynamic_bytes = params.key_gate.data != nullptr ? key_bytes(params.K) : 0;
-  return cudaLaunchKernel(kernel_for(params.K), grid, dim3(kThreads), arguments, dynamic_bytes,
-                          static_cast<cudaStream_t>(stream));
+  LaunchShape shape{{static_cast<unsigned>(std::min(items, kMaxGrid))}, kThreads};
+  shape.shared_bytes = params.key_gate.data != nullptr ? key_bytes(params.K) : 0;
+  shape.follows = false;
+  launcher(kernel_for(params.K), shape, params, items, slices);
 }
 
 }  // namespace sluice::cuda::generic

@@ -1,9 +1,10 @@
-// Host side of the generic kernel.
+// Launches the generic kernel.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CUDA_KERNELS_GENERIC_LAUNCH_H_
 #define SLUICE_CUDA_KERNELS_GENERIC_LAUNCH_H_
 
 #include "cuda/kernels/generic/params.h"
+#include "cuda/launch.h"
 
 namespace sluice::cuda::generic {
 
@@ -12,9 +13,7 @@ namespace sluice::cuda::generic {
 int load_kernels() noexcept;
 
 /// Enqueues the kernel; K at most kMaxK. Nothing is allocated and nothing waits for the device.
-/// @param stream a cudaStream_t of the current device
-/// @return a cudaError_t; 0 is success
-int launch(const GenericParams& params, void* stream) noexcept;
+void launch(const GenericParams& params, Launcher& launcher) noexcept;
 
 }  // namespace sluice::cuda::generic
 

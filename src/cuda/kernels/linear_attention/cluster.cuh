@@ -23,7 +23,7 @@ inline constexpr int kChunksAhead = 3;
 /// This CTA's.
 template <class C>
 __device__ __forceinline__ ClusterSegment cluster_segment(const PrefillParams& p) {
-  const auto ctas = static_cast<uint32_t>(p.split.request.value),
+  const auto ctas = static_cast<uint32_t>(p.segments.cut.cluster_ctas),
              slices = static_cast<uint32_t>(p.V / C::kV), heads = static_cast<uint32_t>(p.HV);
   const uint32_t unit = blockIdx.x / ctas, rank = blockIdx.x % ctas, pair = unit / slices;
   ClusterSegment out{
@@ -251,7 +251,7 @@ __device__ __forceinline__ void states_of(const PrefillParams& p, ClusterMemory<
 }
 
 /// See the head of this file. Launch with Config::kThreads threads, sizeof(ClusterMemory) bytes of
-/// dynamic shared memory (1024-byte aligned), clusters of split.request.value CTAs and as many
+/// dynamic shared memory (1024-byte aligned), clusters of segments.cut.cluster_ctas CTAs and as many
 /// clusters as there are sequences, heads and slices of 128 columns.
 template <class C>
 __global__ void __launch_bounds__(C::kThreads, 1)

@@ -77,9 +77,9 @@ __global__ void __launch_bounds__(kJoinThreads)
     const int element = (static_cast<int>(item % static_cast<uint32_t>(parts)) * kJoinThreads +
                          static_cast<int>(threadIdx.x)) *
                         4;
-    if (p.split.keep_initial) keep_initial(p, chain, head, element);
+    if (p.segments.keep_initial) keep_initial(p, chain, head, element);
     float4* const states = reinterpret_cast<float4*>(
-        p.split.added + (int64_t{chain.first} * p.HV + head) * size + element);
+        p.segments.added + (int64_t{chain.first} * p.HV + head) * size + element);
     walk_chain(p, chain, head, states);
   }
 }

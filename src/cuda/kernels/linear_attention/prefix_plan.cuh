@@ -58,7 +58,7 @@ struct PrefixPart {
 };
 
 /// This CTA's. The grid is heads x slices of V, parts, and sequences; the last parts, which take
-/// longest, begin first. A part has split.request.value blocks.
+/// longest, begin first. A part has segments.cut.prefix_blocks blocks.
 template <class C>
 __device__ __forceinline__ PrefixPart prefix_part(const PrefillParams& p) {
   PrefixPart out{};
@@ -70,7 +70,7 @@ __device__ __forceinline__ PrefixPart prefix_part(const PrefillParams& p) {
     out.item.head = static_cast<int32_t>(blockIdx.x / slices);
     out.item.column = static_cast<int32_t>(blockIdx.x % slices) * C::kV;
   }
-  const int length = p.split.request.value * kBlockChunks, chunks = (p.T + 63) / 64;
+  const int length = p.segments.cut.prefix_blocks * kBlockChunks, chunks = (p.T + 63) / 64;
   const uint32_t part = gridDim.y - 1 - blockIdx.y;
   out.first = static_cast<int>(part) * length;
   out.end = min(out.first + length, chunks + chunks % kBlockChunks);

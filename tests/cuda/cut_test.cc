@@ -1,7 +1,7 @@
 // Measures how a call's sequences are spread over a GPU, as far as the host decides: what caller
 // and environment ask for, what the workspace holds, and what the model of time prefers.
 // SPDX-License-Identifier: Apache-2.0
-#include "cuda/split.h"
+#include "cuda/chunk_forward/cut.h"
 
 #include <gtest/gtest.h>
 
@@ -12,10 +12,12 @@ namespace sluice::cuda {
 namespace {
 
 using core::DeltaRuleProblem;
-using device::SplitRequest, device::SplitRule;
+using device::CutRequest, device::CutRule;
 
 constexpr int kH200 = 132;  ///< its multiprocessors
-constexpr Clusters kClusters{66, 30, 17, 15};
+constexpr ResidentClusters kClusters{66, 30, 17, 15};
+
+Machine h200(const ResidentClusters& clusters) { return {0, kHopperCapability, kH200, clusters}; }
 
 /// Packed sequences of T tokens in all; only sizes matter.
 DeltaRuleProblem packed(int64_t N, int64_t T, int64_t HV) {
@@ -49,31 +51,31 @@ Status parse_cut(const char* split, const char* history, CutOverride* cut) {
   return parsed.status;
 }
 
-SplitRequest request_of(const DeltaRuleProblem& p, const CutOverride& wish = {}) {
-  return choose_split(p, {kH200, kClusters}, wish);
+CutRequest request_of(const DeltaRuleProblem& p, const CutOverride& asked = {}) {
+  return choose_cut(p, h200(kClusters), asked);
 }
 
-TEST(CudaSplit, FewHeadsAndLongSequencesAreCut) {
+TEST(CudaCut, FewHeadsAndLongSequencesAreCut) {
   for (const int64_t HV : {2, 4, 8, 16}) {
-    const SplitRequest request = request_of(packed(1, 32768, HV));
-    EXPECT_EQ(request.rule, SplitRule::kEven) << HV;
+    const CutRequest request = request_of(packed(1, 32768, HV));
+    EXPECT_EQ(request.rule, CutRule::kEqual) << HV;
     EXPECT_GT(request.most_boundaries, 0);
     EXPECT_LE(request.most_boundaries * HV, 3 * kH200);
-    EXPECT_EQ(request.most_boundaries, request.value - 1);
-    EXPECT_EQ(request_of(dense(1, 32768, HV)).value, request.value) << HV;
-    EXPECT_EQ(request_of(packed(2, 65536, HV)).rule, SplitRule::kModel) << HV;
+    EXPECT_EQ(request.most_boundaries, request.count - 1);
+    EXPECT_EQ(request_of(dense(1, 32768, HV)).count, request.count) << HV;
+    EXPECT_EQ(request_of(packed(2, 65536, HV)).rule, CutRule::kModel) << HV;
   }
 }
 
-TEST(CudaSplit, FullGpusAndShortSequencesAreNot) {
-  EXPECT_EQ(request_of(dense(8, 8192, 64)).rule, SplitRule::kWhole);
-  EXPECT_EQ(request_of(dense(1, 256, 4)).rule, SplitRule::kWhole);
-  EXPECT_EQ(request_of(packed(1, 0, 4)).rule, SplitRule::kWhole);
-  EXPECT_EQ(request_of(packed(0, 0, 4)).rule, SplitRule::kWhole);
-  EXPECT_EQ(request_of(packed(4, 8192, 256)).rule, SplitRule::kWhole);
+TEST(CudaCut, FullGpusAndShortSequencesAreNot) {
+  EXPECT_EQ(request_of(dense(8, 8192, 64)).rule, CutRule::kWhole);
+  EXPECT_EQ(request_of(dense(1, 256, 4)).rule, CutRule::kWhole);
+  EXPECT_EQ(request_of(packed(1, 0, 4)).rule, CutRule::kWhole);
+  EXPECT_EQ(request_of(packed(0, 0, 4)).rule, CutRule::kWhole);
+  EXPECT_EQ(request_of(packed(4, 8192, 256)).rule, CutRule::kWhole);
 }
 
-TEST(CudaSplit, ColumnsWhereHeadsLeaveMultiprocessorsIdle) {
+TEST(CudaCut, ColumnsWhereHeadsLeaveMultiprocessorsIdle) {
   EXPECT_EQ(request_of(dense(1, 200, 8)).columns, 64);
   EXPECT_EQ(request_of(dense(8, 8192, 64)).columns, 128);
   DeltaRuleProblem p = dense(8, 8192, 64);
@@ -81,26 +83,25 @@ TEST(CudaSplit, ColumnsWhereHeadsLeaveMultiprocessorsIdle) {
   EXPECT_EQ(request_of(p).columns, 64);
 }
 
-TEST(CudaSplit, LinearAttentionHasItsOwnTimes) {
+TEST(CudaCut, LinearAttentionHasItsOwnTimes) {
   const auto linear = [](DeltaRuleProblem p) {
     p.rule = SLUICE_RULE_LINEAR_ATTENTION;
     p.beta = {};
     p.history = SLUICE_HISTORY_FORGET;  // it forgets nothing
     return p;
   };
-  const SplitRequest whole = request_of(linear(dense(24, 6144, 20)));
-  EXPECT_EQ(whole.rule, SplitRule::kWhole);
+  const CutRequest whole = request_of(linear(dense(24, 6144, 20)));
+  EXPECT_EQ(whole.rule, CutRule::kWhole);
   EXPECT_EQ(whole.columns, 128);
   // A GPU that runs no clusters.
-  const SplitRequest narrow = choose_split(linear(packed(1, 1024, 16)), {kH200}, {});
-  EXPECT_EQ(narrow.rule, SplitRule::kWhole);
+  const CutRequest narrow = choose_cut(linear(packed(1, 1024, 16)), h200({}), {});
+  EXPECT_EQ(narrow.rule, CutRule::kWhole);
   EXPECT_EQ(narrow.columns, 64);
-  const SplitRequest cut = choose_split(linear(dense(1, 65536, 16)), {kH200}, {});
-  EXPECT_EQ(cut.rule, SplitRule::kEven);
-  EXPECT_EQ(cut.value, 8);  // 128 items for 132 multiprocessors
-  EXPECT_TRUE(cut.scalar_factors);
+  const CutRequest cut = choose_cut(linear(dense(1, 65536, 16)), h200({}), {});
+  EXPECT_EQ(cut.rule, CutRule::kEqual);
+  EXPECT_EQ(cut.count, 8);  // 128 items for 132 multiprocessors
   EXPECT_FALSE(cut.may_forget);
-  EXPECT_EQ(request_of(linear(packed(2, 65536, 4))).rule, SplitRule::kModel);
+  EXPECT_EQ(request_of(linear(packed(2, 65536, 4))).rule, CutRule::kModel);
   DeltaRuleProblem odd = linear(dense(1, 65536, 16));
   odd.V = 192;
   EXPECT_EQ(request_of(odd).columns, 64);
@@ -108,7 +109,7 @@ TEST(CudaSplit, LinearAttentionHasItsOwnTimes) {
   EXPECT_EQ(request_of(dense(1, 65536, 16)).columns, 128);  // remembered by rule
 }
 
-TEST(CudaSplit, SegmentsOfLinearAttentionAreClusters) {
+TEST(CudaCut, SegmentsOfLinearAttentionAreClusters) {
   const auto linear = [](DeltaRuleProblem p) {
     p.rule = SLUICE_RULE_LINEAR_ATTENTION;
     p.beta = {};
@@ -116,71 +117,71 @@ TEST(CudaSplit, SegmentsOfLinearAttentionAreClusters) {
   };
   for (const int64_t T : {2048, 4096, 8192}) {
     const DeltaRuleProblem p = linear(dense(1, T, 16));
-    const SplitRequest request = request_of(p);
-    EXPECT_EQ(request.rule, SplitRule::kCluster) << T;
-    EXPECT_EQ(request.value, 6) << T;  // 17 clusters at once, but 15 of 8
+    const CutRequest request = request_of(p);
+    EXPECT_EQ(request.rule, CutRule::kCluster) << T;
+    EXPECT_EQ(request.cluster_ctas, 6) << T;  // 17 clusters at once, but 15 of 8
     EXPECT_EQ(request.columns, 128);
-    EXPECT_EQ(split_workspace(p, request), 0u);
-    EXPECT_EQ(request_of(linear(packed(1, T, 16))).rule, SplitRule::kCluster);
+    EXPECT_EQ(cut_workspace(p, request), 0u);
+    EXPECT_EQ(request_of(linear(packed(1, T, 16))).rule, CutRule::kCluster);
   }
-  EXPECT_EQ(request_of(linear(dense(1, 8192, 15))).value, 8);
-  EXPECT_EQ(request_of(linear(dense(1, 2048, 18))).value, 4);
-  EXPECT_EQ(request_of(linear(packed(1, 1024, 16))).rule, SplitRule::kCluster);
-  EXPECT_EQ(request_of(linear(packed(1, 512, 16))).rule, SplitRule::kWhole);
-  EXPECT_EQ(request_of(linear(dense(1, 131072, 16))).rule, SplitRule::kEven);
-  EXPECT_EQ(request_of(linear(dense(24, 6144, 20))).rule, SplitRule::kWhole);
-  EXPECT_EQ(request_of(linear(packed(3, 8192, 16))).rule == SplitRule::kCluster, false);
+  EXPECT_EQ(request_of(linear(dense(1, 8192, 15))).cluster_ctas, 8);
+  EXPECT_EQ(request_of(linear(dense(1, 2048, 18))).cluster_ctas, 4);
+  EXPECT_EQ(request_of(linear(packed(1, 1024, 16))).rule, CutRule::kCluster);
+  EXPECT_EQ(request_of(linear(packed(1, 512, 16))).rule, CutRule::kWhole);
+  EXPECT_EQ(request_of(linear(dense(1, 131072, 16))).rule, CutRule::kEqual);
+  EXPECT_EQ(request_of(linear(dense(24, 6144, 20))).rule, CutRule::kWhole);
+  EXPECT_EQ(request_of(linear(packed(3, 8192, 16))).rule == CutRule::kCluster, false);
   DeltaRuleProblem odd = linear(dense(1, 8192, 8));
   odd.V = 192;
-  EXPECT_NE(request_of(odd).rule, SplitRule::kCluster);
+  EXPECT_NE(request_of(odd).rule, CutRule::kCluster);
   odd.V = 256;
-  EXPECT_EQ(request_of(odd).rule, SplitRule::kCluster);
+  EXPECT_EQ(request_of(odd).rule, CutRule::kCluster);
 }
 
-TEST(CudaSplit, TheEnvironmentMayAskForClusters) {
-  CutOverride wish;
-  ASSERT_TRUE(parse_cut("cluster2", nullptr, &wish).ok());
+TEST(CudaCut, TheEnvironmentMayAskForClusters) {
+  CutOverride asked;
+  ASSERT_TRUE(parse_cut("cluster2", nullptr, &asked).ok());
   DeltaRuleProblem p = dense(1, 200, 4);
-  EXPECT_NE(request_of(p, wish).rule, SplitRule::kCluster);  // it is no linear attention
+  EXPECT_NE(request_of(p, asked).rule, CutRule::kCluster);  // it is no linear attention
   p.rule = SLUICE_RULE_LINEAR_ATTENTION;
-  EXPECT_EQ(request_of(p, wish).rule, SplitRule::kCluster);
-  EXPECT_EQ(request_of(p, wish).value, 2);
-  EXPECT_NE(request_of(dense(1, 0, 4), wish).rule, SplitRule::kCluster);
+  EXPECT_EQ(request_of(p, asked).rule, CutRule::kCluster);
+  EXPECT_EQ(request_of(p, asked).cluster_ctas, 2);
+  EXPECT_NE(request_of(dense(1, 0, 4), asked).rule, CutRule::kCluster);
   p.split = SLUICE_SPLIT_NEVER;
-  EXPECT_EQ(request_of(p, wish).rule, SplitRule::kWhole);
-  ASSERT_TRUE(parse_cut("cluster8", nullptr, &wish).ok());
+  EXPECT_EQ(request_of(p, asked).rule, CutRule::kWhole);
+  ASSERT_TRUE(parse_cut("cluster8", nullptr, &asked).ok());
   p.split = SLUICE_SPLIT_AUTO;
-  EXPECT_EQ(request_of(p, wish).value, 8);
-  EXPECT_FALSE(parse_cut("cluster3", nullptr, &wish).ok());
+  EXPECT_EQ(request_of(p, asked).cluster_ctas, 8);
+  EXPECT_FALSE(parse_cut("cluster3", nullptr, &asked).ok());
 }
 
-TEST(CudaSplit, ShortSequencesOfLinearAttentionSumUpWhatIsBeforeThem) {
+TEST(CudaCut, ShortSequencesOfLinearAttentionSumUpWhatIsBeforeThem) {
   const auto linear = [](DeltaRuleProblem p) {
     p.rule = SLUICE_RULE_LINEAR_ATTENTION;
     p.beta = {};
     return p;
   };
   for (const int64_t T : {512, 800, 1024}) {
-    const SplitRequest request = request_of(linear(dense(1, T, 16)));
-    EXPECT_EQ(request.rule, SplitRule::kPrefix) << T;
-    EXPECT_EQ(request.value, 1) << T;
+    const CutRequest request = request_of(linear(dense(1, T, 16)));
+    EXPECT_EQ(request.rule, CutRule::kPrefix) << T;
+    EXPECT_EQ(request.prefix_blocks, 1) << T;
   }
-  EXPECT_NE(request_of(linear(dense(8, 1024, 16))).rule, SplitRule::kPrefix);
+  EXPECT_NE(request_of(linear(dense(8, 1024, 16))).rule, CutRule::kPrefix);
 }
 
-TEST(CudaSplit, TheEnvironmentMayAskForPrefixes) {
-  CutOverride wish;
-  ASSERT_TRUE(parse_cut("prefix2", nullptr, &wish).ok());
+TEST(CudaCut, TheEnvironmentMayAskForPrefixes) {
+  CutOverride asked;
+  ASSERT_TRUE(parse_cut("prefix2", nullptr, &asked).ok());
   DeltaRuleProblem p = dense(1, 2000, 4);
-  EXPECT_NE(request_of(p, wish).rule, SplitRule::kPrefix);  // it is no linear attention
+  EXPECT_NE(request_of(p, asked).rule, CutRule::kPrefix);  // it is no linear attention
   p.rule = SLUICE_RULE_LINEAR_ATTENTION;
-  EXPECT_EQ(request_of(p, wish).rule, SplitRule::kPrefix);
-  EXPECT_EQ(request_of(p, wish).value, 2);
-  EXPECT_EQ(split_workspace(p, request_of(p, wish)), 0u);
+  EXPECT_EQ(request_of(p, asked).rule, CutRule::kPrefix);
+  EXPECT_EQ(request_of(p, asked).prefix_blocks, 2);
+  EXPECT_EQ(cut_workspace(p, request_of(p, asked)), 0u);
   const auto refused = [&](auto change) {
     DeltaRuleProblem other = p;
     change(other);
-    return request_of(other, wish).rule != SplitRule::kPrefix;
+    return request_of(other, asked).rule != CutRule::kPrefix;
   };
   const core::Tensor given = p.beta;
   EXPECT_TRUE(refused([](auto& of) { of.V = 192; }));
@@ -190,40 +191,40 @@ TEST(CudaSplit, TheEnvironmentMayAskForPrefixes) {
   EXPECT_TRUE(refused([&](auto& of) { of.state.write_slots = given; }));
   EXPECT_TRUE(refused([&](auto& of) { of.checkpoints = given; }));
   EXPECT_FALSE(refused([&](auto& of) { of.state.final = given; }));
-  EXPECT_FALSE(parse_cut("prefix3", nullptr, &wish).ok());
+  EXPECT_FALSE(parse_cut("prefix3", nullptr, &asked).ok());
 }
 
-TEST(CudaSplit, TheCallerComesBeforeTheEnvironment) {
+TEST(CudaCut, TheCallerComesBeforeTheEnvironment) {
   DeltaRuleProblem p = packed(2, 32768, 8);
-  CutOverride wish;
-  ASSERT_TRUE(parse_cut("never", nullptr, &wish).ok());
-  EXPECT_EQ(request_of(p, wish).rule, SplitRule::kWhole);
-  EXPECT_EQ(request_of(p, wish).columns, 128);
-  ASSERT_TRUE(parse_cut("columns", "", &wish).ok());
-  EXPECT_EQ(request_of(p, wish).columns, 64);
-  ASSERT_TRUE(parse_cut("7", "auto", &wish).ok());
-  EXPECT_EQ(request_of(p, wish).rule, SplitRule::kCount);
-  EXPECT_EQ(request_of(p, wish).value, 7);
-  EXPECT_EQ(request_of(p, wish).most_boundaries, 2 * 6);
+  CutOverride asked;
+  ASSERT_TRUE(parse_cut("never", nullptr, &asked).ok());
+  EXPECT_EQ(request_of(p, asked).rule, CutRule::kWhole);
+  EXPECT_EQ(request_of(p, asked).columns, 128);
+  ASSERT_TRUE(parse_cut("columns", "", &asked).ok());
+  EXPECT_EQ(request_of(p, asked).columns, 64);
+  ASSERT_TRUE(parse_cut("7", "auto", &asked).ok());
+  EXPECT_EQ(request_of(p, asked).rule, CutRule::kCount);
+  EXPECT_EQ(request_of(p, asked).count, 7);
+  EXPECT_EQ(request_of(p, asked).most_boundaries, 2 * 6);
   p.split = SLUICE_SPLIT_SEGMENTS;
   p.split_value = 3;
-  EXPECT_EQ(request_of(p, wish).value, 3);
+  EXPECT_EQ(request_of(p, asked).count, 3);
   p.split = SLUICE_SPLIT_NEVER;
-  EXPECT_EQ(request_of(p, wish).rule, SplitRule::kWhole);
+  EXPECT_EQ(request_of(p, asked).rule, CutRule::kWhole);
 }
 
-TEST(CudaSplit, EvenSegmentsCoverASequenceOnce) {
-  SplitRequest request;
-  request.rule = SplitRule::kEven;
+TEST(CudaCut, EvenSegmentsCoverASequenceOnce) {
+  CutRequest request;
+  request.rule = CutRule::kEqual;
   for (const int32_t shortest : {1, 4}) {
     for (const int32_t value : {2, 3, 16}) {
-      request.value = value;
+      request.count = value;
       request.shortest = shortest;
       for (uint32_t chunks = 0; chunks < 70; ++chunks) {
-        const int32_t count = device::even_count(request, chunks);
+        const int32_t count = device::equal_count(request, chunks);
         int32_t next = 0;
         for (int32_t at = 0; at < value; ++at) {
-          const auto segment = device::even_segment(request, 5, chunks, at);
+          const auto segment = device::equal_segment(request, 5, chunks, at);
           ASSERT_EQ(segment.seq, 5);
           ASSERT_EQ(segment.chunks >= 0, at < count);
           if (at >= count) continue;
@@ -239,32 +240,32 @@ TEST(CudaSplit, EvenSegmentsCoverASequenceOnce) {
   }
 }
 
-TEST(CudaSplit, LengthsKnownToBeEqualNeedNoPlanner) {
-  const SplitRequest cut = request_of(bounded(2, 65536, 8, 32768));
-  EXPECT_EQ(cut.rule, SplitRule::kEven);
-  EXPECT_EQ(cut.most_boundaries, 2 * (cut.value - 1));
+TEST(CudaCut, LengthsKnownToBeEqualNeedNoPlanner) {
+  const CutRequest cut = request_of(bounded(2, 65536, 8, 32768));
+  EXPECT_EQ(cut.rule, CutRule::kEqual);
+  EXPECT_EQ(cut.most_boundaries, 2 * (cut.count - 1));
   const DeltaRuleProblem whole = bounded(8, 32768, 64, 4096);
-  EXPECT_EQ(request_of(whole).rule, SplitRule::kWhole);
+  EXPECT_EQ(request_of(whole).rule, CutRule::kWhole);
   EXPECT_TRUE(request_of(whole).in_order);
-  EXPECT_EQ(split_workspace(whole, request_of(whole)), 0u);
+  EXPECT_EQ(cut_workspace(whole, request_of(whole)), 0u);
   EXPECT_FALSE(request_of(packed(8, 32768, 64)).in_order);
   EXPECT_EQ(request_of(bounded(4, 32768, 16, 8192)).columns, 64) << "no chain that finds nothing";
 }
 
-TEST(CudaSplit, ALongestSequenceSaysWhatACutGains) {
-  EXPECT_EQ(request_of(bounded(2, 32768, 16, 28672)).rule, SplitRule::kModel);
-  EXPECT_FALSE(request_of(bounded(2, 32768, 16, 28672)).or_narrow);
-  EXPECT_EQ(request_of(bounded(16, 32768, 16, 3000)).rule, SplitRule::kWhole);
+TEST(CudaCut, ALongestSequenceSaysWhatACutGains) {
+  EXPECT_EQ(request_of(bounded(2, 32768, 16, 28672)).rule, CutRule::kModel);
+  EXPECT_FALSE(request_of(bounded(2, 32768, 16, 28672)).may_narrow);
+  EXPECT_EQ(request_of(bounded(16, 32768, 16, 3000)).rule, CutRule::kWhole);
   EXPECT_EQ(request_of(bounded(2, 32768, 16, 0)).rule, request_of(packed(2, 32768, 16)).rule);
 }
 
-TEST(CudaSplit, UnknownLengthsKeepBothWidthsOpen) {
-  EXPECT_TRUE(request_of(packed(4, 32768, 16)).or_narrow);
-  EXPECT_FALSE(request_of(packed(1, 32768, 16)).or_narrow) << "its length is known";
-  EXPECT_FALSE(request_of(packed(2, 65536, 64)).or_narrow) << "64 columns would not help";
+TEST(CudaCut, UnknownLengthsKeepBothWidthsOpen) {
+  EXPECT_TRUE(request_of(packed(4, 32768, 16)).may_narrow);
+  EXPECT_FALSE(request_of(packed(1, 32768, 16)).may_narrow) << "its length is known";
+  EXPECT_FALSE(request_of(packed(2, 65536, 64)).may_narrow) << "64 columns would not help";
 }
 
-TEST(CudaSplit, HeadsRememberWhereEarlyStartsWouldCostMore) {
+TEST(CudaCut, HeadsRememberWhereEarlyStartsWouldCostMore) {
   const auto forgetful = [](DeltaRuleProblem p) {
     p.history = SLUICE_HISTORY_FORGET;
     return request_of(p).may_forget;
@@ -273,20 +274,20 @@ TEST(CudaSplit, HeadsRememberWhereEarlyStartsWouldCostMore) {
   EXPECT_TRUE(forgetful(packed(1, 32768, 16)));
 }
 
-TEST(CudaSplit, LengthDependsOnHeadsAlone) {
+TEST(CudaCut, LengthDependsOnHeadsAlone) {
   DeltaRuleProblem p = packed(1, 1 << 20, 8);
   p.split = SLUICE_SPLIT_LENGTH;
-  const int32_t alone = request_of(p).value;
+  const int32_t alone = request_of(p).length;
   for (const int64_t N : {2, 50, 1000}) {
     p.rows.N = N;
-    EXPECT_EQ(request_of(p).value, alone);
+    EXPECT_EQ(request_of(p).length, alone);
     EXPECT_EQ(request_of(p).columns, 128);
   }
   p.split_value = 640;
-  EXPECT_EQ(request_of(p).value, 10);
+  EXPECT_EQ(request_of(p).length, 10);
 }
 
-TEST(CudaSplit, HistoryIsDroppedOnlyWhereItIsBounded) {
+TEST(CudaCut, HistoryIsDroppedOnlyWhereItIsBounded) {
   DeltaRuleProblem p = packed(1, 32768, 16);
   EXPECT_FALSE(request_of(p).may_forget);
   p.qk_norm = SLUICE_QK_NORM_L2;
@@ -303,10 +304,10 @@ TEST(CudaSplit, HistoryIsDroppedOnlyWhereItIsBounded) {
   EXPECT_TRUE(request_of(p).may_forget);
 }
 
-TEST(CudaSplit, UnknownWishesAreRefused) {
-  CutOverride wish;
+TEST(CudaCut, UnknownWordsAreRefused) {
+  CutOverride asked;
   for (const char* text : {"yes", "1", "0", "-3", "4097", "2x", "99999999999999999999"}) {
-    const Status status = parse_cut(text, nullptr, &wish);
+    const Status status = parse_cut(text, nullptr, &asked);
     EXPECT_EQ(status.code, Code::kInvalidArgument);
     EXPECT_EQ(
         std::string(status.message),
@@ -314,14 +315,14 @@ TEST(CudaSplit, UnknownWishesAreRefused) {
             ", expected auto, never, columns, length, cluster2, cluster4, cluster6, cluster8, "
             "prefix1, prefix2, prefix4 or 2 to 4096 segments");
   }
-  const Status status = parse_cut(nullptr, "none", &wish);
+  const Status status = parse_cut(nullptr, "none", &asked);
   EXPECT_EQ(std::string(status.message),
             "cuda: SLUICE_CUDA_HISTORY = none, expected auto or strict");
 }
 
-TEST(CudaSplit, TheWorkspaceHoldsTheTablesOneAfterTheOther) {
+TEST(CudaCut, TheWorkspaceHoldsTheTablesOneAfterTheOther) {
   for (const int64_t boundaries : {0, 1, 17, 300}) {
-    const auto at = device::split_layout(5, 8, 64, 256, boundaries);
+    const auto at = device::segment_layout(5, 8, 64, 256, boundaries);
     const size_t pairs = static_cast<size_t>(boundaries) * 8;
     EXPECT_GE(at.segments, sizeof(device::PlanHeader));
     EXPECT_GE(at.left - at.segments,
@@ -333,8 +334,8 @@ TEST(CudaSplit, TheWorkspaceHoldsTheTablesOneAfterTheOther) {
     EXPECT_EQ(at.added % 256, 0u);
     EXPECT_EQ(at.factor % 256, 0u);
   }
-  EXPECT_EQ(split_workspace(dense(8, 8192, 64), request_of(dense(8, 8192, 64))), 0u);
-  EXPECT_GT(split_workspace(packed(8, 8192, 64), request_of(packed(8, 8192, 64))), 0u);
+  EXPECT_EQ(cut_workspace(dense(8, 8192, 64), request_of(dense(8, 8192, 64))), 0u);
+  EXPECT_GT(cut_workspace(packed(8, 8192, 64), request_of(packed(8, 8192, 64))), 0u);
 }
 
 }  // namespace

@@ -1,6 +1,10 @@
+// Lowers prefills and steps view by view, and launches what was planned for them.
 // SPDX-License-Identifier: Apache-2.0
-#include "cuda/lower.h"
+#include "cuda/chunk_forward/lower.h"
 
+#include "cuda/chunk_forward/fused.h"
+#include "cuda/chunk_forward/generic.h"
+#include "cuda/kernels/generic/launch.h"
 #include "cuda/lower_views.h"
 
 namespace sluice::cuda {
@@ -38,11 +42,12 @@ void lower_shared(const DeltaRuleProblem& p, Params* out) noexcept {
 
 }  // namespace
 
-device::PrefillParams lower_fused(const DeltaRuleProblem& p,
-                                  const device::SplitRequest& split) noexcept {
+device::PrefillParams lower_prefill(const DeltaRuleProblem& p,
+                                    const device::CutRequest& cut) noexcept {
   device::PrefillParams out{};
-  out.split.request = split;
-  out.split.keep_initial = present(p.state.initial) && p.state.initial.data == p.state.final.data;
+  out.segments.cut = cut;
+  out.segments.keep_initial =
+      present(p.state.initial) && p.state.initial.data == p.state.final.data;
   lower_shared(p, &out);
   out.initial = state_pool(p.state.initial);
   out.final = state_pool(p.state.final);
@@ -110,5 +115,26 @@ generic::GenericParams lower_generic(const DeltaRuleProblem& p) noexcept {
   out.write_per_token = p.state_writes == SLUICE_STATE_WRITE_PER_TOKEN;
   return out;
 }
+
+void launch_fused(const DeltaRuleProblem& p, const core::Plan& plan, void* workspace,
+                  Launcher& launcher) noexcept {
+  prefill::launch(lower_prefill(p, plan.kept<device::CutRequest>()), lower_tiles(p), workspace,
+                  launcher);
+}
+
+int load_gated_delta(const Machine& machine) noexcept {
+  return machine.is_hopper() ? prefill::load_gated_delta() : 0;
+}
+
+int load_linear_attention(const Machine& machine) noexcept {
+  return machine.is_hopper() ? prefill::load_linear_attention() : 0;
+}
+
+void launch_generic(const DeltaRuleProblem& p, const core::Plan&, void*,
+                    Launcher& launcher) noexcept {
+  generic::launch(lower_generic(p), launcher);
+}
+
+int load_generic(const Machine&) noexcept { return generic::load_kernels(); }
 
 }  // namespace sluice::cuda

@@ -1,16 +1,17 @@
+// Estimates the time of linear attention in one launch, in clusters and with prefixes.
 // SPDX-License-Identifier: Apache-2.0
-#include "cuda/split_linear.h"
+#include "cuda/chunk_forward/cut_linear.h"
 
 #include <algorithm>
 
+#include "cuda/chunk_forward/lengths.h"
 #include "cuda/environment.h"
-#include "cuda/split_sizes.h"
 
 namespace sluice::cuda {
 namespace {
 
 using core::DeltaRuleProblem;
-using device::SplitRequest, device::SplitRule;
+using device::CutRule;
 
 /// Longest sequence whose segments may each sum up all before them.
 constexpr int64_t kMostPrefixTokens = 8192;
@@ -52,23 +53,22 @@ float prefix_time(const PrefixCase& of) noexcept {
   return std::max(last, all / number(of.multiprocessors));
 }
 
-void take_better(OneLaunch& best, const OneLaunch& other) noexcept {
-  if (best.value == 0 || other.time < best.time) best = other;
+void keep_faster(OneLaunchCut& best, const OneLaunchCut& other) noexcept {
+  if (best.rule == CutRule::kWhole || other.time < best.time) best = other;
 }
 
 }  // namespace
 
-// WHY not lengths that differ: every sequence would
-/// have as many CTAs as the longest one.
+// WHY not lengths that differ: every sequence would have as many CTAs as the longest one.
 bool takes_clusters(const DeltaRuleProblem& p) noexcept {
   // BOUND: CTAs of the grid are an int32.
-  return is_linear(p) && is_even(p) && p.V % 128 == 0 && p.rows.N > 0 && p.rows.T > 0 &&
+  return is_linear(p) && has_equal_lengths(p) && p.V % 128 == 0 && p.rows.N > 0 && p.rows.T > 0 &&
          p.rows.N * p.HV * (p.V / 128) < int64_t{1} << 27;
 }
 
 // WHY not packed sequences: rows past their end may be another's. WHY not initial states: one CTA
 // may have written the final state before another one reads the initial one, in the same memory.
-bool takes_prefix(const DeltaRuleProblem& p) noexcept {
+bool takes_prefixes(const DeltaRuleProblem& p) noexcept {
   // BOUND: extents of a grid.
   return is_linear(p) && !core::present(p.rows.cu_seqlens) && p.V % 128 == 0 && p.rows.N > 0 &&
          p.rows.N < 65536 && p.rows.T > 0 && p.rows.T <= kMostPrefixTokens &&
@@ -76,26 +76,19 @@ bool takes_prefix(const DeltaRuleProblem& p) noexcept {
          !core::present(p.state.write_slots) && !core::present(p.state.initial);
 }
 
-SplitRequest in_one_launch(const SplitRequest& request, SplitRule rule, int32_t value) noexcept {
-  SplitRequest out = request;
-  out.rule = rule;
-  out.value = value;
-  out.columns = 128;
-  out.most_boundaries = 0;
-  return out;
-}
-
-OneLaunch look_at_one_launch(const DeltaRuleProblem& p, const Room& room) noexcept {
-  OneLaunch best{};
-  const int64_t items = p.rows.N * p.HV * (p.V / 128), chunks = even_chunks(p);
+OneLaunchCut fastest_in_one_launch(const DeltaRuleProblem& p, const Machine& machine) noexcept {
+  OneLaunchCut best;
+  if (!is_linear(p)) return best;
+  const int64_t items = p.rows.N * p.HV * (p.V / 128), chunks = equal_chunks(p);
   for (size_t i = 0; i < kClusterSizes.size() && takes_clusters(p); ++i) {
-    if (room.clusters[i] == 0) continue;
-    const ClusterCase of{items, chunks, kClusterSizes[i], room.clusters[i], room.multiprocessors};
-    take_better(best, {cluster_time(of), kClusterSizes[i], SplitRule::kCluster});
+    if (machine.clusters[i] == 0) continue;
+    const ClusterCase of{items, chunks, kClusterSizes[i], machine.clusters[i],
+                         machine.multiprocessors};
+    keep_faster(best, {cluster_time(of), CutRule::kCluster, kClusterSizes[i]});
   }
-  for (size_t i = 0; i < kPrefixBlocks.size() && takes_prefix(p); ++i) {
-    const PrefixCase of{items, chunks, kPrefixBlocks[i], room.multiprocessors};
-    take_better(best, {prefix_time(of), kPrefixBlocks[i], SplitRule::kPrefix});
+  for (size_t i = 0; i < kPrefixBlocks.size() && takes_prefixes(p); ++i) {
+    const PrefixCase of{items, chunks, kPrefixBlocks[i], machine.multiprocessors};
+    keep_faster(best, {prefix_time(of), CutRule::kPrefix, kPrefixBlocks[i]});
   }
   return best;
 }

@@ -1,0 +1,238 @@
+// Asks caller, environment and a model of time how the sequences of a prefill are cut.
+// SPDX-License-Identifier: Apache-2.0
+#include "cuda/chunk_forward/cut.h"
+
+#include <algorithm>
+
+#include "cuda/chunk_forward/cut_linear.h"
+#include "cuda/chunk_forward/lengths.h"
+
+namespace sluice::cuda {
+namespace {
+
+using core::DeltaRuleProblem;
+using device::Cut, device::CutRequest, device::CutRule, device::CutCase;
+
+/// Most states at boundaries that the planner may ask for, per multiprocessor: 50 MB on an H200.
+constexpr int64_t kPairsPerMultiprocessor = 3;
+
+bool may_forget(const DeltaRuleProblem& p, const CutOverride& environment) noexcept {
+  if (is_linear(p)) return false;
+  if (p.history == SLUICE_HISTORY_FORGET) return true;
+  if (p.history == SLUICE_HISTORY_STRICT || environment.strict) return false;
+  const bool bounded = !core::present(p.beta) || p.beta_space == SLUICE_BETA_LOGIT;
+  return p.qk_norm == SLUICE_QK_NORM_L2 && bounded;
+}
+
+/// Segments of equal length, without a planner; false where numbers would not fit.
+bool cut_equally(const DeltaRuleProblem& p, int64_t wanted, int32_t shortest,
+                 CutRequest* cut) noexcept {
+  const int64_t count = std::min(wanted, equal_chunks(p)), boundaries = p.rows.N * (count - 1);
+  // BOUND: items of the transition pass are an int32.
+  if (boundaries * p.HV * (p.K + p.V) / 64 >= int64_t{1} << 31) return false;
+  cut->rule = count > 1 ? CutRule::kEqual : CutRule::kWhole;
+  cut->count = static_cast<int32_t>(count);
+  cut->shortest = shortest;
+  cut->most_boundaries = static_cast<int32_t>(boundaries);
+  return true;
+}
+
+/// A batch as the model of time sees it: `chunks` of all sequences; `sequences` of them have
+/// `longest` each, and the others are short.
+struct BatchShape {
+  int64_t chunks, sequences, longest;
+};
+
+/// What the model says of a batch.
+struct CutEstimate {
+  float time;     ///< of the best cut, or of none
+  float whole;    ///< of none
+  int32_t count;  ///< segments a sequence of the best cut
+};
+
+/// What does not depend on the number of segments.
+CutCase case_of(const DeltaRuleProblem& p, const CutRequest& cut,
+                const BatchShape& batch) noexcept {
+  const auto number = [](auto x) { return static_cast<float>(x); };
+  const auto heads = number(p.HV);
+  CutCase of{number(batch.chunks),
+             heads,
+             heads * (cut.may_forget ? device::kGuessedShare : 1.0f),
+             device::kGuessedHorizon,
+             number(p.V / cut.columns),
+             number(p.V / cut.transition_columns),
+             is_linear(p) ? 0.0f : number(p.K / cut.transition_columns),
+             number(cut.multiprocessors)};
+  of.cost(is_linear(p), cut.columns);
+  return of;
+}
+
+CutEstimate estimate(const DeltaRuleProblem& p, const CutRequest& cut,
+                     const BatchShape& batch) noexcept {
+  const CutCase of = case_of(p, cut, batch);
+  const auto u32 = [](int64_t x) { return static_cast<uint32_t>(x); };
+  const float whole = device::cut_time({u32(batch.longest), u32(batch.sequences), 0u, 0u}, of);
+  CutEstimate best{whole, whole, 1};
+  for (int64_t n = 2; n <= device::kMostSegments; ++n) {
+    const int64_t length = (batch.longest + n - 1) / n, boundaries = batch.sequences * (n - 1);
+    if (length < device::kShortestSegment || boundaries > cut.most_boundaries) break;
+    const Cut segments{u32(length), u32(batch.sequences * n), u32(boundaries),
+                       u32(batch.sequences)};
+    const float time = device::cut_time(segments, of);
+    if (time < best.time) best.time = time, best.count = static_cast<int32_t>(n);
+  }
+  return best;
+}
+
+/// Estimates for lengths that the host may not know: sequences of equal length, or one that has
+/// somewhat more than half of all tokens; where it knows the longest, as many of these as there may
+/// be.
+struct LengthEstimates {
+  CutEstimate equal, skewed;
+};
+
+LengthEstimates estimate_lengths(const DeltaRuleProblem& p, const CutRequest& cut) noexcept {
+  const int64_t N = p.rows.N;
+  if (has_equal_lengths(p)) {
+    const int64_t chunks = equal_chunks(p);
+    const CutEstimate known = estimate(p, cut, {N * chunks, N, chunks});
+    return {known, known};
+  }
+  const int64_t chunks = most_chunks(p), each = std::max<int64_t>(chunks / N, 1);
+  if (knows_longest(p)) {
+    const int64_t longest = (p.rows.longest + 63) / 64, sequences = p.rows.T / p.rows.longest;
+    const CutEstimate known =
+        estimate(p, cut, {chunks, std::clamp<int64_t>(sequences, 1, N), longest});
+    return {known, known};
+  }
+  return {estimate(p, cut, {chunks, N, each}), estimate(p, cut, {chunks, 1, (chunks + each) / 2})};
+}
+
+/// Time of a chain of launches that finds nothing to cut, in chunks as the model's.
+constexpr float kPlannerTime = 6.0f;
+
+/// Whether the planner is asked, rather than all sequences left whole in `wide` or `narrow` items.
+/// WHY not for any gain of unknown lengths: to ask costs as much as it would gain in short calls.
+bool is_worth_asking(const DeltaRuleProblem& p, const LengthEstimates& wide,
+                     const LengthEstimates& narrow) noexcept {
+  const float equal = std::min(wide.equal.whole, narrow.equal.whole),
+              skewed = std::min(wide.skewed.whole, narrow.skewed.whole);
+  const float gain = 1.0f - std::min(wide.equal.time / equal, wide.skewed.time / skewed);
+  return gain > (has_equal_lengths(p) ? 0.0f : 2.0f * kPlannerTime / (equal + kPlannerTime));
+}
+
+/// One number of both lengths: equal ones count twice.
+float weigh(float equal, float skewed) noexcept { return equal * equal * skewed; }
+
+/// Estimates of 128 columns; decides whether heads may forget. WHY not always where they are allowed
+/// to: early starts lengthen the main pass, and where the transition pass fits the GPU in one round
+/// anyway, leaving out some of its work makes nothing faster.
+LengthEstimates estimate_segments(const DeltaRuleProblem& p, CutRequest* cut) noexcept {
+  const LengthEstimates forgetful = estimate_lengths(p, *cut);
+  if (!cut->may_forget) return forgetful;
+  CutRequest all = *cut;
+  all.may_forget = false;
+  const LengthEstimates exact = estimate_lengths(p, all);
+  if (weigh(exact.equal.time, exact.skewed.time) >=
+      weigh(forgetful.equal.time, forgetful.skewed.time)) {
+    return forgetful;
+  }
+  cut->may_forget = false;
+  return exact;
+}
+
+/// The cut of least expected time: in one launch, in segments, or whole in 128 or 64 columns of V a
+/// work item. WHY 64 columns are not cut: slower than one of the two wherever it was measured.
+CutRequest choose_by_model(const DeltaRuleProblem& p, const Machine& machine,
+                           CutRequest cut) noexcept {
+  if (p.rows.N == 0 || p.rows.T == 0) return cut.as_whole();
+  CutRequest whole = cut.as_whole();
+  const LengthEstimates wide = estimate_segments(p, &cut);
+  const bool kept_columns = p.V % 128 != 0;
+  whole.columns = 64;
+  const LengthEstimates narrow = kept_columns ? wide : estimate_lengths(p, whole);
+  const OneLaunchCut one = fastest_in_one_launch(p, machine);
+  if (one.rule != CutRule::kWhole && one.time < std::min(wide.equal.time, narrow.equal.whole)) {
+    return cut.as_one_launch(one.rule, one.parts);
+  }
+  if (is_worth_asking(p, wide, narrow)) {
+    const bool equal = has_equal_lengths(p);
+    if (equal) cut_equally(p, wide.equal.count, device::kShortestSegment, &cut);
+    cut.may_narrow = !equal && !knows_longest(p) && narrow.equal.whole < wide.equal.whole;
+    return cut;
+  }
+  const auto time = [](const LengthEstimates& of) {
+    return weigh(of.equal.whole, of.skewed.whole);
+  };
+  whole.columns = time(narrow) < time(wide) ? 64 : cut.columns;
+  return whole;
+}
+
+/// Chunks of a segment that depend on nothing but HV: four rounds of a short prompt's work.
+int32_t length_for_heads(int64_t HV) noexcept {
+  return static_cast<int32_t>(std::clamp<int64_t>(4 * HV, 16, 256));
+}
+
+/// Fills in the rule, what it is about, and most_boundaries.
+void set_rule(const DeltaRuleProblem& p, sluice_split split, int32_t value,
+              CutRequest* cut) noexcept {
+  const int64_t chunks = most_chunks(p);
+  int64_t most = 0;
+  if (split == SLUICE_SPLIT_SEGMENTS) {
+    cut->rule = CutRule::kCount;
+    cut->count = value;
+    if (has_equal_lengths(p) && cut_equally(p, value, 1, cut)) return;
+    most = std::min(p.rows.N * (value - 1), chunks);
+  } else if (split == SLUICE_SPLIT_LENGTH) {
+    cut->rule = CutRule::kLength;
+    cut->length = value > 0 ? value / 64 : length_for_heads(p.HV);
+    most = chunks / cut->length;
+  } else if (split == SLUICE_SPLIT_AUTO) {
+    cut->rule = CutRule::kModel;
+    most = std::min(kPairsPerMultiprocessor * cut->multiprocessors / p.HV,
+                    chunks / device::kShortestSegment);
+  }
+  // BOUND: boundaries * HV * V / 8 is a uint32. The planner cuts nothing where there is no room.
+  cut->most_boundaries = static_cast<int32_t>(std::min(most, (int64_t{1} << 26) / p.HV));
+}
+
+}  // namespace
+
+CutRequest choose_cut(const DeltaRuleProblem& p, const Machine& machine,
+                      const CutOverride& environment) noexcept {
+  const bool own = p.split != SLUICE_SPLIT_AUTO;
+  const sluice_split split = own ? p.split : environment.split;
+  CutRequest cut;
+  cut.multiprocessors = machine.multiprocessors;
+  const bool wide = p.V % 128 == 0;
+  cut.columns = !wide || split == SLUICE_SPLIT_COLUMNS ? 64 : 128;
+  cut.transition_columns = (p.K == 128 || is_linear(p)) && wide ? 128 : 64;
+  cut.may_forget = may_forget(p, environment);
+  cut.in_order = has_equal_lengths(p);
+  set_rule(p, split, own ? p.split_value : environment.value, &cut);
+  if (split == SLUICE_SPLIT_AUTO) {
+    if (environment.cluster > 0 && takes_clusters(p)) {
+      return cut.as_one_launch(CutRule::kCluster, environment.cluster);
+    }
+    if (environment.prefix > 0 && takes_prefixes(p)) {
+      return cut.as_one_launch(CutRule::kPrefix, environment.prefix);
+    }
+    cut = choose_by_model(p, machine, cut);
+    if (cut.is_one_launch()) return cut;
+  }
+  return cut.rule == CutRule::kWhole || cut.most_boundaries == 0 ? cut.as_whole() : cut;
+}
+
+size_t cut_workspace(const DeltaRuleProblem& p, const CutRequest& cut) noexcept {
+  if (cut.is_one_launch() || (cut.rule == CutRule::kWhole && cut.in_order)) return 0;
+  return device::segment_layout(p.rows.N, p.HV, p.K, p.V, cut.most_boundaries).end;
+}
+
+int cut_suffix(const CutRequest& cut, int64_t V) noexcept {
+  if (cut.rule == CutRule::kCluster) return 4;
+  if (cut.rule == CutRule::kPrefix) return 5;
+  const bool narrow = V > 64 && cut.columns == 64, in_segments = cut.rule != CutRule::kWhole;
+  return (narrow ? 1 : 0) + (in_segments ? 2 : 0);
+}
+
+}  // namespace sluice::cuda

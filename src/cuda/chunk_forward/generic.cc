@@ -1,0 +1,36 @@
+// Says what the generic kernel takes and what its plans are called.
+// SPDX-License-Identifier: Apache-2.0
+#include "cuda/chunk_forward/generic.h"
+
+#include "cuda/kernels/generic/config.h"
+
+namespace sluice::cuda {
+namespace {
+
+using core::DeltaRuleProblem;
+
+const char* op_name(const DeltaRuleProblem& p) noexcept {
+  return p.op == SLUICE_OP_CHUNK_FORWARD ? "chunk_forward" : "recurrent_step";
+}
+
+}  // namespace
+
+Status accepts_generic(const DeltaRuleProblem& p, const Machine& machine) noexcept {
+  if (const Status status = check_capability(op_name(p), machine); !status.ok()) return status;
+  if (p.K > generic::kMaxK) {
+    return Status::failure(
+        Code::kUnsupported, "%s: k.shape[3] = %lld, expected at most %lld (CUDA kernels)",
+        op_name(p), static_cast<long long>(p.K), static_cast<long long>(generic::kMaxK));
+  }
+  return ok_status();
+}
+
+Status plan_generic(const DeltaRuleProblem& p, const Machine&, const Environment&,
+                    core::Plan* plan) noexcept {
+  plan->kernel = p.op == SLUICE_OP_CHUNK_FORWARD ? "cuda.chunk_forward.generic"
+                                                 : "cuda.recurrent_step.generic";
+  plan->workspace_bytes = 0;
+  return ok_status();
+}
+
+}  // namespace sluice::cuda

@@ -1,0 +1,255 @@
+// Encodes tensor maps and launches the passes of a prefill.
+// SPDX-License-Identifier: Apache-2.0
+#include "cuda/chunk_forward/launch.h"
+
+#include <cuda_runtime_api.h>
+
+#include <algorithm>
+
+#include "cuda/kernels/chunk_forward/instances.h"
+#include "cuda/kernels/linear_attention/instances.h"
+
+namespace sluice::cuda::prefill {
+
+using device::CutRequest, device::CutRule, device::Instance, device::PlanHeader;
+
+namespace {
+
+bool encode_maps(PrefillParams& p, const Tiles& tiles) noexcept {
+  p.o_data = tiles.o.data;
+  p.o_batch_stride = tiles.o.batch_stride;
+  p.o_token_stride = tiles.o.token_stride;
+  p.o_head_stride = tiles.o.head_stride;
+  const auto k_blocks = static_cast<uint32_t>(p.K) / 64;
+  return tile::encode_token_map(&p.q, tiles.q, 64, k_blocks) &&
+         tile::encode_token_map(&p.k, tiles.k, 64, k_blocks) &&
+         tile::encode_token_map(&p.o, tiles.o, 64, 1);
+}
+
+/// v, whose boxes are as wide as a work item.
+bool encode_v(PrefillParams& p, const Tiles& tiles, int columns) noexcept {
+  return tile::encode_token_map(&p.v, tiles.v, 64, static_cast<uint32_t>(columns) / 64);
+}
+
+using GetInstance = const Instance& (*)(bool l2norm) noexcept;
+/// By dtype, K and columns of a work item: bfloat16 first, larger ones first.
+constexpr GetInstance kInstances[2][2][2] = {
+    {{chunk_forward::bf16_k128_v128, chunk_forward::bf16_k128_v64},
+     {chunk_forward::bf16_k64_v128, chunk_forward::bf16_k64_v64}},
+    {{chunk_forward::fp16_k128_v128, chunk_forward::fp16_k128_v64},
+     {chunk_forward::fp16_k64_v128, chunk_forward::fp16_k64_v64}}};
+/// By dtype; K and columns: 128 and 128, 128 and 64, 64 and 64.
+constexpr GetInstance kTransitions[2][3] = {
+    {chunk_forward::bf16_k128_v128_transition, chunk_forward::bf16_k128_v64_transition,
+     chunk_forward::bf16_k64_v64_transition},
+    {chunk_forward::fp16_k128_v128_transition, chunk_forward::fp16_k128_v64_transition,
+     chunk_forward::fp16_k64_v64_transition}};
+
+using GetLinear = const Instance& (*)(int columns) noexcept;
+/// Of linear attention, by dtype and K.
+constexpr GetLinear kLinear[2][2] = {{linear_attention::bf16_k128, linear_attention::bf16_k64},
+                                     {linear_attention::fp16_k128, linear_attention::fp16_k64}};
+constexpr GetLinear kLinearTransitions[2][2] = {
+    {linear_attention::bf16_k128_transition, linear_attention::bf16_k64_transition},
+    {linear_attention::fp16_k128_transition, linear_attention::fp16_k64_transition}};
+
+const Instance& cluster_instance(bool is_bf16, int K) noexcept {
+  return is_bf16 ? linear_attention::bf16_cluster(K) : linear_attention::fp16_cluster(K);
+}
+
+const Instance& prefix_instance(bool is_bf16, int K) noexcept {
+  return is_bf16 ? linear_attention::bf16_prefix(K) : linear_attention::fp16_prefix(K);
+}
+
+/// The main pass with items of so many columns.
+const Instance& main_instance(const PrefillParams& p, const Tiles& tiles, int columns) {
+  const int type = tiles.q.is_bf16 ? 0 : 1, of_k = p.K == 128 ? 0 : 1;
+  if (p.linear) return kLinear[type][of_k](columns);
+  return kInstances[type][of_k][columns == 128 ? 0 : 1](tiles.l2norm);
+}
+
+const Instance& transition_instance(const PrefillParams& p, const Tiles& tiles, int columns) {
+  const int type = tiles.q.is_bf16 ? 0 : 1;
+  if (p.linear) return kLinearTransitions[type][p.K == 128 ? 0 : 1](columns);
+  return kTransitions[type][columns == 128 ? 0 : p.K == 128 ? 1 : 2](tiles.l2norm);
+}
+
+/// The passes of one call. Each of them may begin while the one before it ends, but for the first,
+/// which waits for whatever the caller has enqueued.
+struct Passes {
+  PrefillParams params;
+  const Tiles& tiles;
+  Launcher& launcher;
+  bool follows = false;
+
+  const CutRequest& cut() const noexcept { return params.segments.cut; }
+
+  void launch(const Instance& instance, GridSize grid, unsigned cluster = 1) noexcept {
+    LaunchShape shape{grid, instance.threads, instance.shared_bytes, cluster, follows};
+    launcher(instance.kernel, shape, params);
+    follows = true;
+  }
+  /// At most one CTA a multiprocessor.
+  void launch_persistent(const Instance& instance, int64_t items) noexcept {
+    launch(instance, {static_cast<unsigned>(std::min<int64_t>(items, cut().multiprocessors))});
+  }
+  void encode(bool encoded) noexcept {
+    if (!encoded) launcher.note(cudaErrorInvalidValue);
+  }
+};
+
+/// The planner; of equal segments, what clears the counters that horizons need.
+void launch_plan(Passes& pass) noexcept {
+  if (pass.cut().rule != CutRule::kEqual) {
+    pass.launch(chunk_forward::planner(), {1});
+  } else if (pass.cut().may_forget) {
+    pass.launcher.clear(pass.params.segments.header, sizeof(PlanHeader));
+  }
+}
+
+void launch_transitions(Passes& pass, int64_t pairs) noexcept {
+  const PrefillParams& p = pass.params;
+  const int columns = pass.cut().transition_columns;
+  pass.encode(encode_v(pass.params, pass.tiles, columns));
+  pass.launch_persistent(transition_instance(p, pass.tiles, columns),
+                         pairs * ((p.V + (p.linear ? 0 : p.K)) / columns));
+}
+
+void launch_join(Passes& pass) noexcept {
+  /// Most CTAs of a join of linear attention, which are small.
+  constexpr int64_t kMostJoins = 8192;
+  const PrefillParams& p = pass.params;
+  const int64_t heads = std::min<int64_t>(pass.cut().most_boundaries, p.N) * p.HV;
+  if (!p.linear) {
+    const Instance& join = chunk_forward::join(p.K);
+    return pass.launch_persistent(join, heads * (p.V / chunk_forward::kJoinColumns));
+  }
+  const Instance& join = linear_attention::join();
+  const int64_t joins = heads * (p.K * p.V / (4 * int64_t{join.threads}));
+  pass.launch(join, {static_cast<unsigned>(std::min(joins, kMostJoins))});
+}
+
+/// What runs between planner and main pass.
+void launch_segments(Passes& pass) noexcept {
+  const int64_t pairs = int64_t{pass.cut().most_boundaries} * pass.params.HV;
+  if (pass.cut().may_forget) {
+    const Instance& horizon = chunk_forward::horizon();
+    const int64_t warps = horizon.threads / 32;
+    pass.launch(horizon, {static_cast<unsigned>((pairs + warps - 1) / warps)});
+  }
+  launch_transitions(pass, pairs);
+  launch_join(pass);
+}
+
+/// The main pass with items of so many columns.
+void launch_main(Passes& pass, int columns) noexcept {
+  const PrefillParams& p = pass.params;
+  const bool may_cut = pass.cut().rule != CutRule::kWhole && p.T > 0;
+  const int64_t items = int64_t{p.N} * p.HV * (p.V / columns), most = pass.cut().multiprocessors;
+  if (p.T > 0) pass.encode(encode_v(pass.params, pass.tiles, columns));
+  pass.launch_persistent(main_instance(p, pass.tiles, columns), may_cut ? most : items);
+}
+
+/// The one launch of CutRule::kCluster.
+void launch_clusters(Passes& pass) noexcept {
+  const PrefillParams& p = pass.params;
+  const int32_t ctas = pass.cut().cluster_ctas;
+  pass.encode(encode_v(pass.params, pass.tiles, 128));
+  pass.launch(cluster_instance(pass.tiles.q.is_bf16, p.K),
+              {static_cast<unsigned>(int64_t{p.N} * p.HV * (p.V / 128) * ctas)},
+              static_cast<unsigned>(ctas));
+}
+
+/// The one launch of CutRule::kPrefix.
+void launch_prefix(Passes& pass) noexcept {
+  const PrefillParams& p = pass.params;
+  const int64_t tokens = int64_t{pass.cut().prefix_blocks} * 128;
+  pass.encode(encode_v(pass.params, pass.tiles, 128));
+  pass.launch(prefix_instance(pass.tiles.q.is_bf16, p.K),
+              {static_cast<unsigned>(p.HV * (p.V / 128)),
+               static_cast<unsigned>((p.T + tokens - 1) / tokens), static_cast<unsigned>(p.N)});
+}
+
+/// Calls load(instance) for each, until one fails.
+template <class... Instances>
+int load_all(const Instances&... instances) noexcept {
+  int error = 0;
+  ((error = error != 0 ? error : load_kernel(instances.kernel)), ...);
+  return error;
+}
+
+}  // namespace
+
+int resident_clusters(int ctas, int device) noexcept {
+  const Instance& instance = cluster_instance(true, 128);
+  cudaLaunchAttribute attribute{};
+  attribute.id = cudaLaunchAttributeClusterDimension;
+  attribute.val.clusterDim.x = static_cast<unsigned>(ctas);
+  attribute.val.clusterDim.y = attribute.val.clusterDim.z = 1;
+  cudaLaunchConfig_t config{};
+  config.gridDim = dim3(static_cast<unsigned>(ctas));
+  config.blockDim = dim3(instance.threads);
+  config.dynamicSmemBytes = instance.shared_bytes;
+  config.attrs = &attribute;
+  config.numAttrs = 1;
+  int clusters = 0;
+  const bool found =
+      grant_shared(instance.kernel, instance.shared_bytes, device) == cudaSuccess &&
+      cudaOccupancyMaxActiveClusters(&clusters, instance.kernel, &config) == cudaSuccess;
+  if (found) return clusters;
+  cudaGetLastError();
+  return 0;
+}
+
+int load_gated_delta() noexcept {
+  using namespace chunk_forward;
+  int error = load_all(planner(), horizon(), join(64), join(128));
+  for (const auto& of_type : kInstances) {
+    for (const auto& of_k : of_type) {
+      for (const GetInstance get : of_k)
+        error = error != 0 ? error : load_all(get(false), get(true));
+    }
+  }
+  for (const auto& of_type : kTransitions) {
+    for (const GetInstance get : of_type)
+      error = error != 0 ? error : load_all(get(false), get(true));
+  }
+  return error;
+}
+
+int load_linear_attention() noexcept {
+  int error = load_all(chunk_forward::planner(), linear_attention::join());
+  for (const int type : {0, 1}) {
+    for (const int K : {64, 128}) {
+      const int of_k = K == 128 ? 0 : 1;
+      const GetLinear main = kLinear[type][of_k], transition = kLinearTransitions[type][of_k];
+      if (error != 0) return error;
+      error = load_all(main(64), main(128), transition(64), transition(128),
+                       cluster_instance(type == 0, K), prefix_instance(type == 0, K));
+    }
+  }
+  return error;
+}
+
+void launch(PrefillParams params, const Tiles& tiles, void* workspace,
+            Launcher& launcher) noexcept {
+  Passes pass{params, tiles, launcher};
+  PrefillParams& p = pass.params;
+  const CutRequest& cut = pass.cut();
+  const int64_t items = int64_t{p.N} * p.HV * (p.V / cut.columns);
+  if (items == 0) return;
+  if (p.T > 0) pass.encode(encode_maps(p, tiles));
+  if (cut.rule == CutRule::kCluster) return launch_clusters(pass);
+  if (cut.rule == CutRule::kPrefix) return launch_prefix(pass);
+  const bool may_cut = cut.rule != CutRule::kWhole && p.T > 0;
+  // WHY not for one round of whole sequences: every multiprocessor takes one, in whatever order.
+  if (may_cut || (!cut.in_order && items > cut.multiprocessors)) {
+    p.segments.place_in(workspace, p.N, p.HV, p.K, p.V);
+    launch_plan(pass);
+  }
+  if (may_cut) launch_segments(pass);
+  launch_main(pass, cut.columns);
+  if (cut.may_narrow) launch_main(pass, 64);
+}
+
+}  // namespace sluice::cuda::prefill

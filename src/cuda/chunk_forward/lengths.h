@@ -1,0 +1,38 @@
+// Tells how long the sequences of a prefill are, as far as the host knows.
+// SPDX-License-Identifier: Apache-2.0
+#ifndef SLUICE_CUDA_CHUNK_FORWARD_LENGTHS_H_
+#define SLUICE_CUDA_CHUNK_FORWARD_LENGTHS_H_
+
+#include "core/problem.hpp"
+
+namespace sluice::cuda {
+
+inline bool is_linear(const core::DeltaRuleProblem& p) noexcept {
+  return p.rule == SLUICE_RULE_LINEAR_ATTENTION;
+}
+
+/// Chunks of all sequences, at most.
+inline int64_t most_chunks(const core::DeltaRuleProblem& p) noexcept {
+  const bool packed = core::present(p.rows.cu_seqlens);
+  return packed ? p.rows.T / 64 + p.rows.N : p.rows.N * ((p.rows.T + 63) / 64);
+}
+
+/// Whether the longest sequence of several packed ones is known.
+inline bool knows_longest(const core::DeltaRuleProblem& p) noexcept {
+  return core::present(p.rows.cu_seqlens) && p.rows.N > 1 && p.rows.longest > 0;
+}
+
+/// Whether all sequences have one length, as far as numbers tell: a packed one may be shorter.
+inline bool has_equal_lengths(const core::DeltaRuleProblem& p) noexcept {
+  if (!core::present(p.rows.cu_seqlens) || p.rows.N == 1) return true;
+  return knows_longest(p) && p.rows.longest * p.rows.N == p.rows.T;
+}
+
+/// Chunks of each sequence where lengths are equal.
+inline int64_t equal_chunks(const core::DeltaRuleProblem& p) noexcept {
+  return ((knows_longest(p) ? p.rows.longest : p.rows.T) + 63) / 64;
+}
+
+}  // namespace sluice::cuda
+
+#endif  // SLUICE_CUDA_CHUNK_FORWARD_LENGTHS_H_

@@ -1,0 +1,30 @@
+// The passes that cut sequences need besides transition and main pass.
+// SPDX-License-Identifier: Apache-2.0
+#include "cuda/kernels/chunk_forward/horizon.cuh"
+#include "cuda/kernels/chunk_forward/instances.h"
+#include "cuda/kernels/chunk_forward/join.cuh"
+#include "cuda/kernels/chunk_forward/plan.cuh"
+
+namespace sluice::cuda::chunk_forward {
+
+const Instance& planner() noexcept {
+  static const Instance instance{reinterpret_cast<const void*>(&plan_kernel), sizeof(PlanMemory),
+                                 kPlanThreads};
+  return instance;
+}
+
+const Instance& horizon() noexcept {
+  static const Instance instance{reinterpret_cast<const void*>(&horizon_kernel), 0,
+                                 kHorizonThreads};
+  return instance;
+}
+
+const Instance& join(int K) noexcept {
+  static const Instance large{reinterpret_cast<const void*>(&join_kernel<128>),
+                              sizeof(JoinMemory<128>), kJoinThreads<128>};
+  static const Instance small{reinterpret_cast<const void*>(&join_kernel<64>),
+                              sizeof(JoinMemory<64>), kJoinThreads<64>};
+  return K == 128 ? large : small;
+}
+
+}  // namespace sluice::cuda::chunk_forward

@@ -1,0 +1,14 @@
+// Stands in for the launches of chunk_forward's kernels where only their choice is tested.
+// SPDX-License-Identifier: Apache-2.0
+#include "cuda/chunk_forward/fused.h"
+#include "cuda/chunk_forward/generic.h"
+
+namespace sluice::cuda {
+
+void launch_fused(const core::DeltaRuleProblem&, const core::Plan&, void*, Launcher&) noexcept {}
+int load_gated_delta(const Machine&) noexcept { return 0; }
+int load_linear_attention(const Machine&) noexcept { return 0; }
+void launch_generic(const core::DeltaRuleProblem&, const core::Plan&, void*, Launcher&) noexcept {}
+int load_generic(const Machine&) noexcept { return 0; }
+
+}  // namespace sluice::cuda
