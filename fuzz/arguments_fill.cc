@@ -1,4 +1,4 @@
-// Nearly valid arguments: sizes, options and optional views drawn from the input.
+// Draws nearly valid arguments from the fuzzer's input: sizes, options and optional views.
 // SPDX-License-Identifier: Apache-2.0
 #include <initializer_list>
 

@@ -1,3 +1,5 @@
+// Builds the views of a fuzzed call from bytes, damages them, and checks what the call may not have
+// written.
 // SPDX-License-Identifier: Apache-2.0
 #include "arguments_scene.hpp"
 

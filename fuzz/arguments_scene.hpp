@@ -1,4 +1,4 @@
-// One call of an operator with arguments made from arbitrary bytes: nearly valid, then damaged.
+// Makes one call of an operator with arguments from arbitrary bytes: nearly valid, then damaged.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_FUZZ_ARGUMENTS_SCENE_HPP_
 #define SLUICE_FUZZ_ARGUMENTS_SCENE_HPP_

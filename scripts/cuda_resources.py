@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""The table of every CUDA kernel's registers, stack, spills, shared memory and barriers, from what
-ptxas said when a build compiled them (cmake/nvcc_resources.sh keeps it).
+"""Writes the table of every CUDA kernel's registers, stack, spills, shared memory and barriers,
+from what ptxas said when a build compiled them (cmake/nvcc_resources.sh keeps it).
 
   scripts/cuda_resources.py BUILD            writes docs/kernels/resources.tsv
   scripts/cuda_resources.py --check BUILD    compares with it: 0 equal, 1 different, 77 skipped"""

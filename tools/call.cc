@@ -1,3 +1,4 @@
+// Lists the views of each operator's arguments, copies them to devices, and times calls.
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/call.hpp"
 

@@ -1,4 +1,4 @@
-// One timed call of an operator of the C++ facade, workspace and device copies included.
+// Makes one timed call of an operator of the C++ facade, workspace and device copies included.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_TOOLS_CALL_HPP_
 #define SLUICE_TOOLS_CALL_HPP_

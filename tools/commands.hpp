@@ -1,6 +1,6 @@
-// The subcommands. Each adds itself to the command line and returns what runs it; that in turn
-// returns the exit status: 0 done and right, 1 a result is wrong, 2 it could not be done, 3 the
-// backend cannot run here or does not support a case.
+// Declares the subcommands. Each adds itself to the command line and returns what runs it; that in
+// turn returns the exit status: 0 done and right, 1 a result is wrong, 2 it could not be done, 3
+// the backend cannot run here or does not support a case.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_TOOLS_COMMANDS_HPP_
 #define SLUICE_TOOLS_COMMANDS_HPP_

@@ -1,4 +1,5 @@
-// The memory of a case of the delta rule, for the operators that compute it and its gradients.
+// Holds the memory of a case of the delta rule, for the operators that compute it and its
+// gradients.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_TOOLS_DELTA_RULE_TENSORS_HPP_
 #define SLUICE_TOOLS_DELTA_RULE_TENSORS_HPP_

@@ -1,3 +1,4 @@
+// Makes the yardstick's results for a case of the delta rule or of its gradients.
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/delta_rule_yardstick.hpp"
 

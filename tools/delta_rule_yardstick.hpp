@@ -1,4 +1,4 @@
-// Cases of the delta rule and of its gradients in 16 bits, for tolerances.
+// Finds tolerances for cases of the delta rule and of its gradients in 16 bits.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_TOOLS_DELTA_RULE_YARDSTICK_HPP_
 #define SLUICE_TOOLS_DELTA_RULE_YARDSTICK_HPP_

@@ -1,3 +1,4 @@
+// Runs cases of single operators.
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/execute.hpp"
 

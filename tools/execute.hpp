@@ -1,4 +1,4 @@
-// Running a case of a case file on an implementation, and what comes of it.
+// Runs a case of a case file on an implementation, and collects what comes of it.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_TOOLS_EXECUTE_HPP_
 #define SLUICE_TOOLS_EXECUTE_HPP_

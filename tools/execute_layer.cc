@@ -1,4 +1,5 @@
-// The layer, step by step: prefill of the text, then decode steps on the states it left.
+// Runs cases of a layer, step by step: prefill of the text, then decode steps on the states it
+// left.
 // SPDX-License-Identifier: Apache-2.0
 #include <utility>
 

@@ -1,3 +1,4 @@
+// Makes cases of prefill, decode and layers from random inputs.
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/generate_case.hpp"
 

@@ -1,4 +1,4 @@
-// Making cases: random inputs of chosen shapes and profiles, in the form of a case file.
+// Makes cases: random inputs of chosen shapes and profiles, in the form of a case file.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_TOOLS_GENERATE_CASE_HPP_
 #define SLUICE_TOOLS_GENERATE_CASE_HPP_

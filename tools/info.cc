@@ -1,4 +1,4 @@
-// sluice info: what this build and this machine can do.
+// Implements `sluice info`: tells what this build and this machine can do.
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/core.h>
 

@@ -1,3 +1,4 @@
+// Chooses tolerances for the tensors of a case and compares them.
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/judge.hpp"
 

@@ -1,4 +1,4 @@
-// Judging results of a case: which comparison and which tolerance each tensor gets.
+// Judges results of a case: which comparison and which tolerance each tensor gets.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_TOOLS_JUDGE_HPP_
 #define SLUICE_TOOLS_JUDGE_HPP_

@@ -1,6 +1,6 @@
-// What a layer can deliver in 16 bits: its operators one after the other, each storing its result
-// in the activations' dtype as separate kernels do. Convolution, decode and norm are exact in
-// between, prefill rounds where chunked kernels do.
+// Computes what a layer can deliver in 16 bits: its operators one after the other, each storing its
+// result in the activations' dtype as separate kernels do. Convolution, decode and norm are exact
+// in between, prefill rounds where chunked kernels do.
 // SPDX-License-Identifier: Apache-2.0
 #include <utility>
 

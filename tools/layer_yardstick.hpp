@@ -1,4 +1,4 @@
-// The layer in 16 bits as separate operators would compute it, for tolerances.
+// Computes the layer in 16 bits as separate operators would, for tolerances.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_TOOLS_LAYER_YARDSTICK_HPP_
 #define SLUICE_TOOLS_LAYER_YARDSTICK_HPP_

@@ -1,4 +1,5 @@
-// sluice, the command-line tool: computes, checks, makes and times cases of gated linear attention.
+// Runs sluice, the command-line tool: computes, checks, makes and times cases of gated linear
+// attention.
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <cstdio>

@@ -1,4 +1,5 @@
-// sluice make-case: writes a case of chosen shape and profile with the reference's answers.
+// Implements `sluice make-case`: writes a case of chosen shape and profile with the reference's
+// answers.
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/core.h>
 

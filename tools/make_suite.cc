@@ -1,3 +1,4 @@
+// Lists the cases of each suite.
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/make_suite.hpp"
 

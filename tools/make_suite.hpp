@@ -1,4 +1,4 @@
-// Suites of cases: which ones `sluice make-case --suite` writes.
+// Lists suites of cases: which ones `sluice make-case --suite` writes.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_TOOLS_MAKE_SUITE_HPP_
 #define SLUICE_TOOLS_MAKE_SUITE_HPP_

@@ -1,4 +1,4 @@
-// Options that several subcommands have.
+// Defines options that several subcommands have.
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/core.h>
 

@@ -1,3 +1,4 @@
+// Prints progress lines and the time of a run.
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/progress.hpp"
 

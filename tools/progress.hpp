@@ -1,4 +1,4 @@
-// What long commands say while they run, and when they ran.
+// Shows what long commands do while they run, and notes when they ran.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_TOOLS_PROGRESS_HPP_
 #define SLUICE_TOOLS_PROGRESS_HPP_

@@ -1,5 +1,5 @@
-// sluice run: computes the cases of a file step by step and shows how near the recorded results
-// are.
+// Implements `sluice run`: computes the cases of a file step by step and shows how near the
+// recorded results are.
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/core.h>
 #include <fmt/ranges.h>

@@ -1,3 +1,4 @@
+// Aligns columns and formats quantities.
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/table.hpp"
 

@@ -1,4 +1,4 @@
-// Aligned tables and quantities for the terminal.
+// Prints aligned tables and quantities for the terminal.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_TOOLS_TABLE_HPP_
 #define SLUICE_TOOLS_TABLE_HPP_

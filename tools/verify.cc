@@ -1,5 +1,5 @@
-// sluice verify: every case of some files against its recorded results; or somebody else's results
-// against them, which makes case files a conformance kit.
+// Implements sluice verify: every case of some files against its recorded results; or somebody
+// else's results against them, which makes case files a conformance kit.
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/core.h>
 

@@ -1,4 +1,4 @@
-// Prefill of one sequence: 100 tokens, 2 key heads, 4 value heads, head dimension 64.
+// Runs a prefill of one sequence: 100 tokens, 2 key heads, 4 value heads, head dimension 64.
 // [readme-cpp]
 #include <cstdio>
 #include <sluice/sluice.hpp>

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Prefill of a prompt, then single tokens on the same state, checked against one prefill of all.
-Needs sluice and NumPy: python examples/python/prefill_decode.py"""
+"""Runs a prefill of a prompt, then single tokens on the same state, checked against one prefill of
+all. Needs sluice and NumPy: python examples/python/prefill_decode.py"""
 
 import numpy as np
 import sluice

@@ -1,4 +1,4 @@
-// Sluice for C++20: everything, on top of the C interface.
+// Offers Sluice to C++20: everything, on top of the C interface.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_SLUICE_HPP_
 #define SLUICE_SLUICE_HPP_

@@ -1,4 +1,4 @@
-// Status: what every call returns. No heap, trivially copyable, never thrown.
+// Defines Status, which every call returns. No heap, trivially copyable, never thrown.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_STATUS_HPP_
 #define SLUICE_STATUS_HPP_

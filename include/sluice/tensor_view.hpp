@@ -1,4 +1,4 @@
-// TensorView: a strided view of memory that somebody else owns.
+// Defines TensorView, a strided view of memory that somebody else owns.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_TENSOR_VIEW_HPP_
 #define SLUICE_TENSOR_VIEW_HPP_

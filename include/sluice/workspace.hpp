@@ -1,4 +1,4 @@
-// Workspace: scratch memory that the caller owns, and Result for queries.
+// Defines Workspace, scratch memory that the caller owns, and Result for queries.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_WORKSPACE_HPP_
 #define SLUICE_WORKSPACE_HPP_

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sluice: gated linear attention (Gated DeltaNet, simple GLA) on CPUs and GPUs.
+"""Computes gated linear attention (Gated DeltaNet, simple GLA) on CPUs and GPUs.
 
 Takes torch tensors, NumPy arrays and DLPack producers as views, without copies, and runs where
 they live. `sluice.functional` (re-exported here) follows flash-linear-attention's signatures,

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`python -m sluice`: the commands of sluice_tools, which a program that imports sluice never loads."""
+"""Runs `python -m sluice`: the commands of sluice_tools, which a program that imports sluice never
+loads."""
 
 import sys
 

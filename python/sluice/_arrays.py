@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What depends on the kind of tensors: allocating outputs, streams, scratch memory on a device. Never
-imports a framework: a tensor of one is there only if somebody imported it."""
+"""Does what depends on the kind of tensors: allocating outputs, streams, scratch memory on a
+device. Never imports a framework: a tensor of one is there only if somebody imported it."""
 
 import sys
 from typing import Any

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""chunk_forward for torch's autograd: an eager call on tensors that require a gradient is recorded,
-and its backward pass is chunk_backward. Imported by sluice._torch."""
+"""Connects chunk_forward to torch's autograd: an eager call on tensors that require a gradient is
+recorded, and its backward pass is chunk_backward. Imported by sluice._torch."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The extension's function of each operator."""
+"""Finds the extension's function of each operator."""
 
 from . import _core
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether a call goes to the extension directly or by torch's dispatcher: asks whether torch is
-there, which only somebody else imports."""
+"""Decides whether a call goes to the extension directly or by torch's dispatcher: asks whether
+torch is there, which only somebody else imports."""
 
 import sys
 from collections.abc import Callable

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the library says of itself: version, machine, implementations, kernels, threads."""
+"""Tells what the library says of itself: version, machine, implementations, kernels, threads."""
 
 from typing import Any
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The operators for torch's dispatcher: torch.ops.sluice.*, made from the extension's own table of
-arguments. Imported when the first torch tensor arrives, so `import sluice` needs no torch.
+"""Registers the operators with torch's dispatcher: torch.ops.sluice.*, made from the extension's
+own table of arguments. Imported when the first torch tensor arrives, so `import sluice` needs no
+torch.
 
 Eager calls on plain tensors do not come through the dispatcher: they go to the extension directly,
 chunk_forward by sluice._autograd where gradients are enabled.

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`python -m sluice bench`: how long prefill and decode take here, at the sizes of a model's layer.
-A quick look, not a benchmark: docs/benchmarks.md has those."""
+"""Measures how long prefill and decode take here, at the sizes of a model's layer (`python -m
+sluice bench`). A quick look, not a benchmark: docs/benchmarks.md has those."""
 
 import statistics
 import time

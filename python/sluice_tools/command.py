@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command-line tool of the Python package: python -m sluice --help."""
+"""Parses the command line of the Python package: python -m sluice --help."""
 
 import argparse
 import sys

@@ -1,3 +1,4 @@
+// Makes one operator call: keywords in, struct filled, scratch memory found, library called.
 // SPDX-License-Identifier: Apache-2.0
 #include "call.hpp"
 

@@ -1,4 +1,4 @@
-// One operator call: keywords in, struct filled, scratch memory found, library called.
+// Declares one operator call: keywords in, struct filled, scratch memory found, library called.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_PYTHON_CALL_HPP_
 #define SLUICE_PYTHON_CALL_HPP_

@@ -1,5 +1,5 @@
-// The structures of DLPack 1.x that tensors travel in, as its specification lays them out in memory
-// (https://dmlc.github.io/dlpack/latest/c_api.html). Only what this extension reads.
+// Declares the structures of DLPack 1.x that tensors travel in, as its specification lays them out
+// in memory (https://dmlc.github.io/dlpack/latest/c_api.html). Only what this extension reads.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_PYTHON_DLPACK_ABI_HPP_
 #define SLUICE_PYTHON_DLPACK_ABI_HPP_

@@ -1,3 +1,4 @@
+// Reads the arguments of each operator by name into its struct.
 // SPDX-License-Identifier: Apache-2.0
 #include "fields.hpp"
 

@@ -1,5 +1,6 @@
-// The arguments of each operator by name: where they go in its struct, and how they are read. One
-// table serves the calls, `supported`, and the torch schemas that sluice/_torch.py makes of it.
+// Declares the arguments of each operator by name: where they go in its struct, and how they are
+// read. One table serves the calls, `supported`, and the torch schemas that sluice/_torch.py makes
+// of it.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_PYTHON_FIELDS_HPP_
 #define SLUICE_PYTHON_FIELDS_HPP_

@@ -1,4 +1,5 @@
-// sluice._core: the operators of the C interface by keyword, and the library functions.
+// Makes the module sluice._core: the operators of the C interface by keyword, and the library
+// functions.
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <cstdarg>

@@ -1,4 +1,4 @@
-// Python's stable interface, and the little that every file here needs of it.
+// Includes Python's stable interface, and adds the little that every file here needs of it.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_PYTHON_PYTHON_HPP_
 #define SLUICE_PYTHON_PYTHON_HPP_

@@ -1,4 +1,5 @@
-// A team of threads that start with the first job. A caller who finds it busy runs its job alone.
+// Runs a team of threads that start with the first job. A caller who finds it busy runs its job
+// alone.
 // SPDX-License-Identifier: Apache-2.0
 #include "threads.hpp"
 

@@ -1,4 +1,4 @@
-// The CPU backend on a number of threads that Python chose, by the library's executor hook.
+// Runs the CPU backend on a number of threads that Python chose, by the library's executor hook.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_PYTHON_THREADS_HPP_
 #define SLUICE_PYTHON_THREADS_HPP_

@@ -1,5 +1,5 @@
-// Three ways in, fastest first: DLPack's C exchange table (torch >= 2.10), the buffer protocol
-// (NumPy), DLPack capsules (everybody else).
+// Takes tensors in three ways, fastest first: DLPack's C exchange table (torch >= 2.10), the buffer
+// protocol (NumPy), DLPack capsules (everybody else).
 // SPDX-License-Identifier: Apache-2.0
 #include "views.hpp"
 

@@ -1,4 +1,4 @@
-// Tensors of any framework as views of the C interface, borrowed for the time of one call.
+// Takes tensors of any framework as views of the C interface, borrowed for the time of one call.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_PYTHON_VIEWS_HPP_
 #define SLUICE_PYTHON_VIEWS_HPP_

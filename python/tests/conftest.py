@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The float64 recurrence that results are judged by, and inputs: token by token, one equation a
-line, sharing nothing with the library."""
+"""Provides the float64 recurrence that results are judged by, and inputs: token by token, one
+equation a line, sharing nothing with the library."""
 
 import os
 

@@ -1,3 +1,4 @@
+// Copies strided views of any dtype to dense arrays of doubles and back.
 // SPDX-License-Identifier: Apache-2.0
 #include "check/array.hpp"
 

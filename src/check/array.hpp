@@ -1,4 +1,4 @@
-// Dense arrays of doubles: what checks compute with, and how any strided view becomes one.
+// Holds dense arrays of doubles, which checks compute with, and turns any strided view into one.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CHECK_ARRAY_HPP_
 #define SLUICE_CHECK_ARRAY_HPP_

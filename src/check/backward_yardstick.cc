@@ -1,3 +1,4 @@
+// Computes the gradients of the chunk form with the roundings that kernels declare.
 // SPDX-License-Identifier: Apache-2.0
 #include "check/backward_yardstick.hpp"
 

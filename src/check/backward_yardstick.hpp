@@ -1,6 +1,6 @@
-// The yardstick of gradients: the chunk form of math.md section 8 with exact arithmetic between the
-// rounding points that kernels on tensor cores declare (docs/kernels/backward.md). It says what the
-// algorithm can deliver on an input; without rounding it is exact.
+// Computes the yardstick of gradients: the chunk form of math.md section 8 with exact arithmetic
+// between the rounding points that kernels on tensor cores declare (docs/kernels/backward.md). It
+// says what the algorithm can deliver on an input; without rounding it is exact.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CHECK_BACKWARD_YARDSTICK_HPP_
 #define SLUICE_CHECK_BACKWARD_YARDSTICK_HPP_

@@ -1,3 +1,4 @@
+// Compares outputs with the reference: as a whole, by head and by window.
 // SPDX-License-Identifier: Apache-2.0
 #include "check/comparer.hpp"
 

@@ -1,5 +1,5 @@
-// The comparer: how far an output is from the reference, where, and whether that is near enough.
-// Its own tests (unit/comparer_test.cc) feed it outputs that are wrong in known ways.
+// Tells how far an output is from the reference, where, and whether that is near enough. Its own
+// tests (unit/comparer_test.cc) feed it outputs that are wrong in known ways.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CHECK_COMPARER_HPP_
 #define SLUICE_CHECK_COMPARER_HPP_

@@ -1,5 +1,6 @@
-// DeviceCopy on a CUDA device. Host memory of all views is merged into disjoint spans; each span
-// gets a device allocation at the same address modulo 256, with guard bytes on both sides.
+// Copies a call's tensors to a CUDA device and back. Host memory of all views is merged into
+// disjoint spans; each span gets a device allocation at the same address modulo 256, with guard
+// bytes on both sides.
 // SPDX-License-Identifier: Apache-2.0
 #include "check/device_copy.hpp"
 

@@ -1,4 +1,4 @@
-// Every view of a delta rule call, for those who move a call to another device.
+// Lists every view of a delta rule call, for those who move a call to another device.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CHECK_DELTA_TENSORS_HPP_
 #define SLUICE_CHECK_DELTA_TENSORS_HPP_

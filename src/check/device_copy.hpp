@@ -1,6 +1,5 @@
-// A call's tensors on another device: what tests of a GPU backend and the tool's `verify` need,
-// behind an interface so that whoever makes calls stays free of CUDA. cuda_device_copy.cc
-// implements it.
+// Puts a call's tensors on another device, behind an interface, so that whoever makes calls stays
+// free of CUDA. cuda_device_copy.cc implements it.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CHECK_DEVICE_COPY_HPP_
 #define SLUICE_CHECK_DEVICE_COPY_HPP_

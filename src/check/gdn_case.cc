@@ -1,4 +1,4 @@
-// From profiles to inputs, and from inputs to what truth and yardstick need.
+// Makes inputs from profiles, and from inputs what truth and yardstick need.
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <cmath>

@@ -1,5 +1,5 @@
-// A Gated DeltaNet case: sizes and profiles become arrays, and arrays what a yardstick reads. Tests and
-// the tool say what a case is; this makes its inputs.
+// Makes a Gated DeltaNet case: sizes and profiles become arrays, and arrays what a yardstick reads.
+// Tests and the tool say what a case is; this makes its inputs.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CHECK_GDN_CASE_HPP_
 #define SLUICE_CHECK_GDN_CASE_HPP_

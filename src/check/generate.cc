@@ -1,3 +1,4 @@
+// Generates random inputs by profile: keys, gates, write strengths and states.
 // SPDX-License-Identifier: Apache-2.0
 #include "check/generate.hpp"
 

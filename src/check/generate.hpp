@@ -1,4 +1,5 @@
-// Random inputs with the statistics that break implementations, the same on every machine.
+// Generates random inputs with the statistics that break implementations, the same on every
+// machine.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CHECK_GENERATE_HPP_
 #define SLUICE_CHECK_GENERATE_HPP_

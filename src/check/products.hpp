@@ -1,4 +1,4 @@
-// Products of matrices in double, for yardsticks.
+// Multiplies matrices in double, for yardsticks.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CHECK_PRODUCTS_HPP_
 #define SLUICE_CHECK_PRODUCTS_HPP_

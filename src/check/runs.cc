@@ -1,3 +1,4 @@
+// Loads and stores the elements of a run.
 // SPDX-License-Identifier: Apache-2.0
 #include "check/runs.hpp"
 

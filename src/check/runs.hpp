@@ -1,5 +1,5 @@
-// Strided views walked by runs of evenly spaced elements: tests move more elements than the library
-// does, and dtype and strides are looked at once a run.
+// Walks strided views by runs of evenly spaced elements: dtype and strides are looked at once a
+// run.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CHECK_RUNS_HPP_
 #define SLUICE_CHECK_RUNS_HPP_

@@ -1,3 +1,4 @@
+// Fills, guards and reads the tensors that checks hand to the library.
 // SPDX-License-Identifier: Apache-2.0
 #include "check/tensors.hpp"
 

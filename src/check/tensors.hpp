@@ -1,5 +1,5 @@
-// Tensors that checks hand to the library: any strides, guard bytes around and between the elements,
-// NaN in everything that the library must write.
+// Makes tensors that checks hand to the library: any strides, guard bytes around and between the
+// elements, NaN in everything that the library must write.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CHECK_TENSORS_HPP_
 #define SLUICE_CHECK_TENSORS_HPP_

@@ -1,3 +1,4 @@
+// Computes the chunk form in double, with the declared roundings of 16-bit kernels.
 // SPDX-License-Identifier: Apache-2.0
 #include "check/yardstick.hpp"
 

@@ -1,5 +1,5 @@
-// The yardstick: the chunk form with exact arithmetic between the rounding points that the 16-bit
-// kernels declare (docs/math.md section 6). It says what the algorithm can deliver on an input.
+// Computes the chunk form with exact arithmetic between the rounding points that the 16-bit kernels
+// declare (docs/math.md section 6). It says what the algorithm can deliver on an input.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CHECK_YARDSTICK_HPP_
 #define SLUICE_CHECK_YARDSTICK_HPP_

@@ -1,4 +1,5 @@
-// The C interface: argument structs of any known size in, validation, dispatch, last error out.
+// Implements the C interface: argument structs of any known size in, validation, dispatch, last
+// error out.
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <cstring>

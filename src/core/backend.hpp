@@ -1,4 +1,4 @@
-// The table that a backend fills in; the core knows backends by nothing else.
+// Declares the table that a backend fills in; the core knows backends by nothing else.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CORE_BACKEND_HPP_
 #define SLUICE_CORE_BACKEND_HPP_

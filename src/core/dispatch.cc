@@ -1,3 +1,4 @@
+// Chooses the backend of a call by its devices, runs it, and records the kernel.
 // SPDX-License-Identifier: Apache-2.0
 #include "core/dispatch.hpp"
 

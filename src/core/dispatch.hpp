@@ -1,4 +1,4 @@
-// Dispatch: which backend serves a call, and the record of what ran.
+// Chooses the backend that serves a call, and records what ran.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CORE_DISPATCH_HPP_
 #define SLUICE_CORE_DISPATCH_HPP_

@@ -1,5 +1,5 @@
-// Reading host tensors of any dtype, and the sequence and slot rules of sluice.h, for the backends
-// that run on the CPU. The rules are stated once, here.
+// Reads host tensors of any dtype, and applies the sequence and slot rules of sluice.h, for the
+// backends that run on the CPU. The rules are stated once, here.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CORE_HOST_ACCESS_HPP_
 #define SLUICE_CORE_HOST_ACCESS_HPP_

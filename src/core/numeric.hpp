@@ -1,4 +1,4 @@
-// bfloat16 and float16 as bits, rounded to nearest even, without compiler types.
+// Converts bfloat16 and float16 as bits, rounded to nearest even, without compiler types.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CORE_NUMERIC_HPP_
 #define SLUICE_CORE_NUMERIC_HPP_

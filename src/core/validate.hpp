@@ -1,4 +1,5 @@
-// Validation: from an operator's arguments to its problem. The only place that checks arguments.
+// Declares validation: from an operator's arguments to its problem. The only place that checks
+// arguments.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CORE_VALIDATE_HPP_
 #define SLUICE_CORE_VALIDATE_HPP_

@@ -1,3 +1,4 @@
+// Validates the arguments of causal_conv1d.
 // SPDX-License-Identifier: Apache-2.0
 #include "core/validate.hpp"
 

@@ -1,5 +1,5 @@
-// chunk_stage: the views that each stage names, checked and collected; all others are not looked
-// at.
+// Validates chunk_stage: the views that each stage names are checked and collected; all others are
+// not looked at.
 // SPDX-License-Identifier: Apache-2.0
 #include <cmath>
 

@@ -1,4 +1,4 @@
-// chunk_forward, recurrent_step and chunk_backward: one recurrence, one set of rules.
+// Validates chunk_forward, recurrent_step and chunk_backward: one recurrence, one set of rules.
 // SPDX-License-Identifier: Apache-2.0
 #include <cmath>
 #include <cstdio>

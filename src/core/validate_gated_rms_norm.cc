@@ -1,3 +1,4 @@
+// Validates the arguments of gated_rms_norm.
 // SPDX-License-Identifier: Apache-2.0
 #include "core/validate.hpp"
 

@@ -1,5 +1,6 @@
-// layer_prefill and layer_decode: rules of the layer's own tensors, then its parts as views. Both
-// packings are views of the projections' outputs, so nothing is copied to take them apart.
+// Validates layer_prefill and layer_decode: rules of the layer's own tensors, then its parts as
+// views. Both packings are views of the projections' outputs, so nothing is copied to take them
+// apart.
 // SPDX-License-Identifier: Apache-2.0
 #include <cmath>
 

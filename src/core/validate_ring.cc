@@ -1,4 +1,5 @@
-// recurrent_step's replay ring: shapes, what it excludes, cursors in host memory.
+// Validates the replay buffer of recurrent_step: shapes, what it excludes, positions in host
+// memory.
 // SPDX-License-Identifier: Apache-2.0
 #include <climits>
 

@@ -1,3 +1,4 @@
+// Validates the gates of chunk_stage and their sums, scalar and key-wise.
 // SPDX-License-Identifier: Apache-2.0
 #include "core/validate_stage_gates.hpp"
 

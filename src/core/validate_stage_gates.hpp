@@ -1,4 +1,4 @@
-// chunk_stage: its gates and their sums, scalar and key-wise.
+// Validates the gates of chunk_stage and their sums, scalar and key-wise.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CORE_VALIDATE_STAGE_GATES_HPP_
 #define SLUICE_CORE_VALIDATE_STAGE_GATES_HPP_

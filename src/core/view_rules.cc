@@ -1,3 +1,4 @@
+// Implements the rules that arguments keep, each with the message of its refusal.
 // SPDX-License-Identifier: Apache-2.0
 #include "core/view_rules.hpp"
 

@@ -1,4 +1,4 @@
-// Checker: the rules that arguments keep, one method a rule, the first failure wins.
+// Declares Checker: the rules that arguments keep, one method a rule, the first failure wins.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CORE_VIEW_RULES_HPP_
 #define SLUICE_CORE_VIEW_RULES_HPP_

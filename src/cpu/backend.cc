@@ -1,4 +1,4 @@
-// The CPU backend's entry in the core's table.
+// Enters the CPU backend into the core's table.
 // SPDX-License-Identifier: Apache-2.0
 #include "core/backend.hpp"
 

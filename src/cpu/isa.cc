@@ -1,3 +1,4 @@
+// Finds the best instruction set that the machine has and SLUICE_CPU_ISA allows.
 // SPDX-License-Identifier: Apache-2.0
 #include "cpu/isa.hpp"
 

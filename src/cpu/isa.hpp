@@ -1,4 +1,4 @@
-// Which instruction set the CPU kernels run on, and the kernel names made of it.
+// Tells which instruction set the CPU kernels run on, and makes the kernels' names of it.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CPU_ISA_HPP_
 #define SLUICE_CPU_ISA_HPP_

@@ -1,6 +1,7 @@
-// The pool: a caller that finds it free becomes worker 0 of a job and wakes as many threads as the
-// job has seats; all of them draw items from one counter. A caller that finds it busy, or that is
-// itself a worker, runs its items alone: slower, never wrong, and no lock is held while items run.
+// Runs jobs on a pool of threads: a caller that finds it free becomes worker 0 of a job and wakes
+// as many threads as the job has seats; all of them draw items from one counter. A caller that
+// finds it busy, or that is itself a worker, runs its items alone: slower, never wrong, and no lock
+// is held while items run.
 // SPDX-License-Identifier: Apache-2.0
 #include "cpu/parallel_for.hpp"
 

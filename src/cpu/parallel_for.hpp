@@ -1,4 +1,5 @@
-// The CPU backend's threads: a small pool behind parallel_for(), replaceable by the caller's own.
+// Declares the CPU backend's threads: a small pool behind parallel_for(), replaceable by the
+// caller's own.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CPU_PARALLEL_FOR_HPP_
 #define SLUICE_CPU_PARALLEL_FOR_HPP_

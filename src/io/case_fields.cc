@@ -1,3 +1,4 @@
+// Reads the fields of one case description, and names what is wrong with them.
 // SPDX-License-Identifier: Apache-2.0
 #include "io/case_fields.hpp"
 

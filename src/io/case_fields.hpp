@@ -1,4 +1,4 @@
-// Reading the fields of one case description.
+// Reads the fields of one case description.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_IO_CASE_FIELDS_HPP_
 #define SLUICE_IO_CASE_FIELDS_HPP_

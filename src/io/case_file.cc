@@ -1,3 +1,4 @@
+// Reads case files and checks that descriptions and tensors belong together.
 // SPDX-License-Identifier: Apache-2.0
 #include "io/case_file.hpp"
 

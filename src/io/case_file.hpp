@@ -1,5 +1,5 @@
-// Case files: inputs and recorded results of Sluice's operators in one safetensors file. The format
-// is described in docs/case-format.md.
+// Reads case files: inputs and recorded results of Sluice's operators in one safetensors file. The
+// format is described in docs/case-format.md.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_IO_CASE_FILE_HPP_
 #define SLUICE_IO_CASE_FILE_HPP_

@@ -1,5 +1,5 @@
-// Tensors of op gradients: the inputs of a prefill, gradients of its results, and as answers those
-// by its inputs.
+// Checks the tensors of op gradients: the inputs of a prefill, gradients of its results, and as
+// answers those by its inputs.
 // SPDX-License-Identifier: Apache-2.0
 #include "io/shape_matcher.hpp"
 

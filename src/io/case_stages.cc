@@ -1,4 +1,5 @@
-// Tensors of op stages: which stages a case has follows from the results that it records.
+// Checks the tensors of op stages: which stages a case has follows from the results that it
+// records.
 // SPDX-License-Identifier: Apache-2.0
 #include "io/shape_matcher.hpp"
 

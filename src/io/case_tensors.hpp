@@ -1,4 +1,4 @@
-// Checking the tensors of one case against its description.
+// Checks the tensors of one case against its description.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_IO_CASE_TENSORS_HPP_
 #define SLUICE_IO_CASE_TENSORS_HPP_

@@ -1,3 +1,4 @@
+// Names the element types of safetensors files and converts their values.
 // SPDX-License-Identifier: Apache-2.0
 #include "io/element_type.hpp"
 

@@ -1,4 +1,4 @@
-// Element types of safetensors files and their names, sizes and conversions.
+// Names the element types of safetensors files, with sizes and conversions.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_IO_ELEMENT_TYPE_HPP_
 #define SLUICE_IO_ELEMENT_TYPE_HPP_

@@ -1,3 +1,4 @@
+// Reads safetensors files, and refuses what does not fit the file.
 // SPDX-License-Identifier: Apache-2.0
 #include "io/safetensors_reader.hpp"
 

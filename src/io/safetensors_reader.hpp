@@ -1,4 +1,4 @@
-// Reading safetensors files that nobody vouches for: every number is checked before it is used.
+// Reads safetensors files that nobody vouches for: every number is checked before it is used.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_IO_SAFETENSORS_READER_HPP_
 #define SLUICE_IO_SAFETENSORS_READER_HPP_

@@ -1,3 +1,4 @@
+// Writes safetensors files.
 // SPDX-License-Identifier: Apache-2.0
 #include "io/safetensors_writer.hpp"
 

@@ -1,4 +1,4 @@
-// Writing safetensors files.
+// Writes safetensors files.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_IO_SAFETENSORS_WRITER_HPP_
 #define SLUICE_IO_SAFETENSORS_WRITER_HPP_

@@ -1,4 +1,4 @@
-// Matching a case's tensors with symbols of shapes, for the readers of each operator.
+// Matches a case's tensors with symbols of shapes, for the readers of each operator.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_IO_SHAPE_MATCHER_HPP_
 #define SLUICE_IO_SHAPE_MATCHER_HPP_

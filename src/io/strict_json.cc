@@ -1,3 +1,4 @@
+// Parses JSON of untrusted origin within limits, and refuses duplicate keys.
 // SPDX-License-Identifier: Apache-2.0
 #include "io/strict_json.hpp"
 

@@ -1,4 +1,4 @@
-// JSON of untrusted origin: parsed without exceptions, with limits, duplicate keys refused.
+// Parses JSON of untrusted origin: without exceptions, with limits, duplicate keys refused.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_IO_STRICT_JSON_HPP_
 #define SLUICE_IO_STRICT_JSON_HPP_

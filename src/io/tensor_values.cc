@@ -1,4 +1,4 @@
-// What callers do with a tensor of a file: views for the C interface, values for comparisons.
+// Gives callers the tensors of a file: views for the C interface, values for comparisons.
 // SPDX-License-Identifier: Apache-2.0
 #include <cstring>
 

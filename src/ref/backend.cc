@@ -1,4 +1,4 @@
-// The two tables by which the core knows the reference.
+// Makes the two tables by which the core knows the reference.
 // SPDX-License-Identifier: Apache-2.0
 #include "core/backend.hpp"
 

@@ -1,5 +1,5 @@
-// What both forms of the recurrence are given: the tokens of one value head, in double, after gates
-// and norms.
+// Defines what both forms of the recurrence are given: the tokens of one value head, in double,
+// after gates and norms.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_REF_BLOCK_HPP_
 #define SLUICE_REF_BLOCK_HPP_

@@ -1,4 +1,4 @@
-// The short causal convolution and its state (docs/math.md section 4).
+// Declares the short causal convolution and its state (docs/math.md section 4).
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_REF_CAUSAL_CONV1D_HPP_
 #define SLUICE_REF_CAUSAL_CONV1D_HPP_

@@ -1,3 +1,4 @@
+// Computes gradients of the recurrence, token by token, in float64.
 // SPDX-License-Identifier: Apache-2.0
 #include "ref/chunk_backward.hpp"
 

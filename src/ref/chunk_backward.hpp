@@ -1,4 +1,4 @@
-// chunk_backward: gradients of the recurrence, token by token, in float64.
+// Declares gradients of the recurrence, token by token, in float64.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_REF_CHUNK_BACKWARD_HPP_
 #define SLUICE_REF_CHUNK_BACKWARD_HPP_

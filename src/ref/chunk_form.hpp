@@ -1,5 +1,5 @@
-// The chunk form (docs/math.md section 2), one function per equation; together they are the
-// float64 twins of the staged chain. C tokens, key dimension K, value dimension V.
+// Computes the chunk form (docs/math.md section 2), one function per equation; together they are
+// the float64 twins of the staged chain. C tokens, key dimension K, value dimension V.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_REF_CHUNK_FORM_HPP_
 #define SLUICE_REF_CHUNK_FORM_HPP_

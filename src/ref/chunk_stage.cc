@@ -1,3 +1,4 @@
+// Runs each stage of the chunk form over sequences, chunks and heads.
 // SPDX-License-Identifier: Apache-2.0
 #include "ref/chunk_stage.hpp"
 

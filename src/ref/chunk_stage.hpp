@@ -1,5 +1,5 @@
-// The stages of the chunk form as operators of their own: sequences, chunks, heads and states
-// around the equations of chunk_form.hpp.
+// Declares the stages of the chunk form as operators of their own: sequences, chunks, heads and
+// states around the equations of chunk_form.hpp.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_REF_CHUNK_STAGE_HPP_
 #define SLUICE_REF_CHUNK_STAGE_HPP_

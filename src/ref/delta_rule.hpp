@@ -1,4 +1,4 @@
-// chunk_forward and recurrent_step: sequences, heads, states and slots around a form.
+// Declares chunk_forward and recurrent_step: sequences, heads, states and slots around a form.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_REF_DELTA_RULE_HPP_
 #define SLUICE_REF_DELTA_RULE_HPP_

@@ -1,4 +1,4 @@
-// Gated RMSNorm, norm before gate (docs/math.md section 5).
+// Declares gated RMSNorm, norm before gate (docs/math.md section 5).
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_REF_GATED_RMS_NORM_HPP_
 #define SLUICE_REF_GATED_RMS_NORM_HPP_

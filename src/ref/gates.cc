@@ -1,3 +1,4 @@
+// Computes activations, gates, write strengths and l2 norms in double (docs/math.md section 3).
 // SPDX-License-Identifier: Apache-2.0
 #include "ref/gates.hpp"
 

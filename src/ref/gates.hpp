@@ -1,4 +1,5 @@
-// Scalar functions of docs/math.md section 3: activations, gates, write strengths, l2 norm.
+// Declares the scalar functions of docs/math.md section 3: activations, gates, write strengths, l2
+// norm.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_REF_GATES_HPP_
 #define SLUICE_REF_GATES_HPP_

@@ -1,4 +1,5 @@
-// The chunk form with key-wise gates: G_i is a K-vector, and each channel of k has its own decays.
+// Computes the chunk form with key-wise gates: G_i is a K-vector, and each channel of k has its own
+// decays.
 // SPDX-License-Identifier: Apache-2.0
 #include <cmath>
 

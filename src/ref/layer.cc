@@ -1,3 +1,4 @@
+// Computes a layer as its parts one after another, in double.
 // SPDX-License-Identifier: Apache-2.0
 #include "ref/layer.hpp"
 

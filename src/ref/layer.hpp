@@ -1,4 +1,4 @@
-// The layer between its input projections and out_proj, as its parts one after another.
+// Declares the layer between its input projections and out_proj, as its parts one after another.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_REF_LAYER_HPP_
 #define SLUICE_REF_LAYER_HPP_

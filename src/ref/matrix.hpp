@@ -1,4 +1,4 @@
-// Row-major views of doubles, and the arena in the caller's workspace that they live in.
+// Defines row-major views of doubles, and the arena in the caller's workspace that they live in.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_REF_MATRIX_HPP_
 #define SLUICE_REF_MATRIX_HPP_

@@ -1,4 +1,4 @@
-// The recurrence token by token (docs/math.md section 1): the truth of all tests.
+// Declares the recurrence token by token (docs/math.md section 1): the truth of all tests.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_REF_RECURRENT_FORM_HPP_
 #define SLUICE_REF_RECURRENT_FORM_HPP_

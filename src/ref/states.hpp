@@ -1,4 +1,4 @@
-// States of a pool in either layout.
+// Reads and writes states of a pool in either layout.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_REF_STATES_HPP_
 #define SLUICE_REF_STATES_HPP_

@@ -1,4 +1,4 @@
-// Cases of chunk_backward: gradients by every input.
+// Lists the cases of chunk_backward: gradients by every input.
 // SPDX-License-Identifier: Apache-2.0
 #include "delta.hpp"
 

@@ -1,5 +1,5 @@
-// Cases of chunk_forward: every instance of the prefill kernels, their options, and the ways to
-// spread sequences over a GPU.
+// Lists the cases of chunk_forward: every instance of the prefill kernels, their options, and the
+// ways to spread sequences over a GPU.
 // SPDX-License-Identifier: Apache-2.0
 #include "delta.hpp"
 

@@ -1,4 +1,4 @@
-// Names and tensors of the delta rule's cases.
+// Names the delta rule's cases and makes their tensors.
 // SPDX-License-Identifier: Apache-2.0
 #include "delta.hpp"
 

@@ -1,5 +1,5 @@
-// What the cases of the delta rule's operators share: sizes, inputs and options. The options are set
-// in one place, whatever the struct that holds them.
+// Declares what the cases of the delta rule's operators share: sizes, inputs and options. The
+// options are set in one place, whatever the struct that holds them.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_TESTS_CHECKSUMS_DELTA_HPP_
 #define SLUICE_TESTS_CHECKSUMS_DELTA_HPP_

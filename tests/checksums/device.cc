@@ -1,4 +1,4 @@
-// Host memory, and GPU memory through the CUDA runtime where the program is built with it.
+// Provides host memory, and GPU memory through the CUDA runtime where the program is built with it.
 // SPDX-License-Identifier: Apache-2.0
 #include "device.hpp"
 

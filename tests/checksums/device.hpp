@@ -1,4 +1,5 @@
-// The memory that a backend's kernels read and write, so that cases need not know the device.
+// Declares the memory that a backend's kernels read and write, so that cases need not know the
+// device.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_TESTS_CHECKSUMS_DEVICE_HPP_
 #define SLUICE_TESTS_CHECKSUMS_DEVICE_HPP_

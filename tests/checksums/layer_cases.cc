@@ -1,5 +1,5 @@
-// Cases of layer_prefill and layer_decode: both packings, both forms of convolution states,
-// speculation and replay rings.
+// Lists the cases of layer_prefill and layer_decode: both packings, both forms of convolution
+// states, speculation and replay.
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 

@@ -1,4 +1,5 @@
-// Cases of recurrent_step: one token and several, speculation, and sessions on a replay ring.
+// Lists the cases of recurrent_step: one token and several, speculation, and sessions on a replay
+// buffer.
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 

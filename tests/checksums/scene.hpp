@@ -1,6 +1,6 @@
-// One case: tensors with pseudo-random contents on a device, calls, and a checksum for each tensor
-// that the calls write. Values are small integers times a power of two, so that every element type
-// holds them exactly and no math library takes part in making them.
+// Makes one case: tensors with pseudo-random contents on a device, calls, and a checksum for each
+// tensor that the calls write. Values are small integers times a power of two, so that every
+// element type holds them exactly and no math library takes part in making them.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_TESTS_CHECKSUMS_SCENE_HPP_
 #define SLUICE_TESTS_CHECKSUMS_SCENE_HPP_

@@ -1,4 +1,4 @@
-// Cases of causal_conv1d and gated_rms_norm.
+// Lists the cases of causal_conv1d and gated_rms_norm.
 // SPDX-License-Identifier: Apache-2.0
 #include "scene.hpp"
 

@@ -1,4 +1,5 @@
-// Cases of chunk_stage: each stage alone, on tensors of its own, and simple GLA as one call.
+// Lists the cases of chunk_stage: each stage alone, on tensors of its own, and simple GLA as one
+// call.
 // SPDX-License-Identifier: Apache-2.0
 #include "delta.hpp"
 

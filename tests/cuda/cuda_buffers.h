@@ -1,4 +1,4 @@
-// Device buffers and parameter helpers that the prefill checks share.
+// Allocates device buffers and fills parameters for the prefill checks.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_TESTS_CUDA_CUDA_BUFFERS_H_
 #define SLUICE_TESTS_CUDA_CUDA_BUFFERS_H_

@@ -1,3 +1,5 @@
+// Allocates the device memory of one prefill call, poisons it, makes the call, and reads the
+// results.
 // SPDX-License-Identifier: Apache-2.0
 #include "device_scene.hpp"
 

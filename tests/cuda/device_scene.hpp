@@ -1,5 +1,5 @@
-// One prefill call on device memory that a test owns: inputs of a GdnCase in dense device tensors,
-// outputs and workspace poisoned with NaN, guard bytes around every tensor.
+// Makes one prefill call on device memory that a test owns: inputs of a GdnCase in dense device
+// tensors, outputs and workspace poisoned with NaN, guard bytes around every tensor.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_TESTS_CUDA_DEVICE_SCENE_HPP_
 #define SLUICE_TESTS_CUDA_DEVICE_SCENE_HPP_

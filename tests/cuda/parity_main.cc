@@ -1,4 +1,4 @@
-// Main of the parity suites on a GPU: 77 (skipped) where there is none.
+// Runs the parity suites on a GPU; exits with 77 (skipped) where there is none.
 // SPDX-License-Identifier: Apache-2.0
 #include <cuda_runtime_api.h>
 #include <gtest/gtest.h>

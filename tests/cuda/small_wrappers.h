@@ -1,4 +1,4 @@
-// What wrappers_check runs of small_wrappers.cu.
+// Declares what wrappers_check runs of small_wrappers.cu.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_TESTS_CUDA_SMALL_WRAPPERS_H_
 #define SLUICE_TESTS_CUDA_SMALL_WRAPPERS_H_

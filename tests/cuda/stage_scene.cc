@@ -1,3 +1,4 @@
+// Lays out the tensors of one stage call by its config and seed, and makes the call.
 // SPDX-License-Identifier: Apache-2.0
 #include "stage_scene.hpp"
 

@@ -1,5 +1,5 @@
-// A call of one stage in which everything that sluice.h leaves open can be set: one config, one
-// seed, the same inputs for whoever runs it. Outputs start as NaN.
+// Makes a call of one stage in which everything that sluice.h leaves open can be set: one config,
+// one seed, the same inputs for whoever runs it. Outputs start as NaN.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_TESTS_CUDA_STAGE_SCENE_HPP_
 #define SLUICE_TESTS_CUDA_STAGE_SCENE_HPP_

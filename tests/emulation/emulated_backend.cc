@@ -1,4 +1,4 @@
-// The fused prefill kernel as a CUDA backend of its own: CTAs run one after the other on the CPU.
+// Makes the prefill kernel a CUDA backend of its own: CTAs run one after the other on the CPU.
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <cstdint>

@@ -1,6 +1,6 @@
-// recurrent_step and layer_decode of the CUDA backend on the CPU: their host code as it is, the
-// decode kernel by the emulator. What that kernel does not take is left to the float64 reference,
-// under another name.
+// Runs recurrent_step and layer_decode of the CUDA backend on the CPU: their host code as it is,
+// the decode kernel by the emulator. What that kernel does not take is left to the float64
+// reference, under another name.
 // SPDX-License-Identifier: Apache-2.0
 #include "emulated_decode_backend.hpp"
 

@@ -1,5 +1,5 @@
-// The convolution, the gated norm and layer_prefill of the CUDA backend on the CPU: their host code
-// as it is, their kernels by the emulator. The delta rule between them is the fused kernel,
+// Runs the convolution, the gated norm and layer_prefill of the CUDA backend on the CPU: their host
+// code as it is, their kernels by the emulator. The delta rule between them is the fused kernel,
 // emulated, where that applies, else the float64 reference in place of the generic kernel.
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>

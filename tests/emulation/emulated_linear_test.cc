@@ -1,5 +1,5 @@
-// Linear attention whose segments share one launch, on the CPU: as the CTAs of clusters, and each
-// summing up all before it; judged against the recurrence.
+// Tests linear attention whose segments share one launch, on the CPU: as the CTAs of clusters, and
+// each summing up all before it; judged against the recurrence.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
-// chunk_stage and chunk_backward of the CUDA backend on the CPU: its host code as it is, its
-// kernels by the emulator, fewer CTAs than items, so that each does several.
+// Runs chunk_stage and chunk_backward of the CUDA backend on the CPU: its host code as it is, its
+// kernels by the emulator, fewer CTAs than items, so that items follow each other in a CTA.
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <cstdio>

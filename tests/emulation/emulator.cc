@@ -1,3 +1,4 @@
+// Schedules the fibers of an emulated CTA, and runs its copy engine and tensor cores late.
 // SPDX-License-Identifier: Apache-2.0
 #include "emulator.hpp"
 
@@ -185,8 +186,7 @@ void start(Cta& c, unsigned index, unsigned ctas, unsigned threads, uint64_t see
   }
 }
 
-/// One round: every thread that can go on does, warps from a random one on, lanes of a warp one
-/// after the other. Whether anybody could.
+/// One round: every thread that can go on does, from a random warp on. Whether anybody could.
 bool run_round(Cta& c) {
   cta = &c;
   block = c.index;

@@ -1,6 +1,6 @@
-// A CTA on the CPU: its threads are fibers of one thread, scheduled at random, and the copy engine
-// and the tensor cores work late and at random too. What CUDA kernels of this project need, no
-// more.
+// Emulates a CTA on the CPU: its threads are fibers of one thread, scheduled at random, and the
+// copy engine and the tensor cores work late and at random too. What CUDA kernels of this project
+// need, no more.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_TESTS_EMULATION_EMULATOR_HPP_
 #define SLUICE_TESTS_EMULATION_EMULATOR_HPP_

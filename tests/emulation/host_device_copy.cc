@@ -1,5 +1,5 @@
-// Tensors in host memory that say they are on a GPU: the emulated backend reads them where they
-// are.
+// Hands out tensors in host memory that say they are on a GPU: the emulated backend reads them
+// where they are.
 // SPDX-License-Identifier: Apache-2.0
 #include <cstdlib>
 #include <cstring>

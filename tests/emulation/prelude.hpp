@@ -1,4 +1,4 @@
-// Included before a kernel's own headers: what nvcc would have known.
+// Defines what nvcc would have known; included before a kernel's own headers.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_TESTS_EMULATION_PRELUDE_HPP_
 #define SLUICE_TESTS_EMULATION_PRELUDE_HPP_

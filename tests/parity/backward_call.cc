@@ -1,3 +1,5 @@
+// Makes one call of chunk_backward from a configuration, with everything that it may not touch
+// poisoned.
 // SPDX-License-Identifier: Apache-2.0
 #include "parity/backward_call.hpp"
 

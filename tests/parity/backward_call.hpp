@@ -1,5 +1,5 @@
-// One call of chunk_backward from a configuration: inputs with the statistics of a prefill, outputs
-// and everything that is not to be read or written NaN and watched.
+// Makes one call of chunk_backward from a configuration: inputs with the statistics of a prefill,
+// outputs and everything that is not to be read or written NaN and watched.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_TESTS_PARITY_BACKWARD_CALL_HPP_
 #define SLUICE_TESTS_PARITY_BACKWARD_CALL_HPP_

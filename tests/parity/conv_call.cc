@@ -1,3 +1,4 @@
+// Makes one call of causal_conv1d from a config and a seed.
 // SPDX-License-Identifier: Apache-2.0
 #include "parity/conv_call.hpp"
 

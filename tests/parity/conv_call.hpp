@@ -1,5 +1,5 @@
-// A call of causal_conv1d in which everything that sluice.h leaves open can be set: one config, one
-// seed, the same memory for every implementation that runs it.
+// Makes a call of causal_conv1d in which everything that sluice.h leaves open can be set: one
+// config, one seed, the same memory for every implementation that runs it.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_TESTS_PARITY_CONV_CALL_HPP_
 #define SLUICE_TESTS_PARITY_CONV_CALL_HPP_

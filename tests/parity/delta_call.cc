@@ -1,3 +1,4 @@
+// Makes one call of chunk_forward or recurrent_step from a config and a seed.
 // SPDX-License-Identifier: Apache-2.0
 #include "parity/delta_call.hpp"
 

@@ -1,5 +1,5 @@
-// A call of chunk_forward or recurrent_step in which everything that sluice.h leaves open can be
-// set: one config, one seed, the same memory for every implementation that runs it.
+// Makes a call of chunk_forward or recurrent_step in which everything that sluice.h leaves open can
+// be set: one config, one seed, the same memory for every implementation that runs it.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_TESTS_PARITY_DELTA_CALL_HPP_
 #define SLUICE_TESTS_PARITY_DELTA_CALL_HPP_

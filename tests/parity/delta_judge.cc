@@ -1,3 +1,4 @@
+// Judges the results of a delta rule call: limits by dtype, against the reference.
 // SPDX-License-Identifier: Apache-2.0
 #include <cmath>
 

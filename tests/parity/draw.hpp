@@ -1,4 +1,4 @@
-// Drawing parts of a configuration at random, for every suite of random configurations.
+// Draws parts of a configuration at random, for every suite of random configurations.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_TESTS_PARITY_DRAW_HPP_
 #define SLUICE_TESTS_PARITY_DRAW_HPP_

@@ -1,3 +1,4 @@
+// Lays tensors out at random, and checks that nothing beside their elements was written.
 // SPDX-License-Identifier: Apache-2.0
 #include "parity/free_tensor.hpp"
 

@@ -1,4 +1,4 @@
-// Tensors laid out at random within what sluice.h allows: permuted, padded, reversed and broadcast
+// Lays tensors out at random within what sluice.h allows: permuted, padded, reversed and broadcast
 // strides, bases aligned to nothing but the element. What is not an element is NaN and watched.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_TESTS_PARITY_FREE_TENSOR_HPP_

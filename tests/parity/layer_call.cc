@@ -1,3 +1,4 @@
+// Makes one call of layer_prefill or layer_decode from a config and a seed.
 // SPDX-License-Identifier: Apache-2.0
 #include "parity/layer_call.hpp"
 

@@ -1,5 +1,5 @@
-// A call of layer_prefill or layer_decode: one config and one seed give the same values in either
-// packing, and the same memory for every implementation that runs it.
+// Makes a call of layer_prefill or layer_decode: one config and one seed give the same values in
+// either packing, and the same memory for every implementation that runs it.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_TESTS_PARITY_LAYER_CALL_HPP_
 #define SLUICE_TESTS_PARITY_LAYER_CALL_HPP_

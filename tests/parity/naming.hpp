@@ -1,4 +1,4 @@
-// Names of table cases, made of words and numbers.
+// Names table cases by words and numbers.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_TESTS_PARITY_NAMING_HPP_
 #define SLUICE_TESTS_PARITY_NAMING_HPP_

@@ -1,5 +1,5 @@
-// One call of an operator where its implementation computes: on the host, or on device copies of
-// all tensors.
+// Makes one call of an operator where its implementation computes: on the host, or on device copies
+// of all tensors.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_TESTS_PARITY_OPERATOR_CALL_HPP_
 #define SLUICE_TESTS_PARITY_OPERATOR_CALL_HPP_

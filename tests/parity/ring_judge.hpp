@@ -1,4 +1,4 @@
-// How results of a replay ring are judged against the float64 reference.
+// Judges results of a replay buffer against the float64 reference.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_TESTS_PARITY_RING_JUDGE_HPP_
 #define SLUICE_TESTS_PARITY_RING_JUDGE_HPP_

@@ -1,3 +1,4 @@
+// Cuts, joins and permutes sequences of inputs and results.
 // SPDX-License-Identifier: Apache-2.0
 #include "parity/sequences.hpp"
 

@@ -1,5 +1,5 @@
-// Inputs of single sequences, cut, joined and permuted, for tests that compare the bits of the same
-// rows in different company. All of it works on arrays, never on the library.
+// Makes inputs of single sequences, cut, joined and permuted, for tests that compare the bits of
+// the same rows in different company. All of it works on arrays, never on the library.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_TESTS_PARITY_SEQUENCES_HPP_
 #define SLUICE_TESTS_PARITY_SEQUENCES_HPP_

@@ -1,4 +1,4 @@
-// Layer steps of single tokens, for the parity suites and the emulator.
+// Lists layer steps of single tokens, for the parity suites and the emulator.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_TESTS_PARITY_SINGLE_LAYERS_HPP_
 #define SLUICE_TESTS_PARITY_SINGLE_LAYERS_HPP_

@@ -1,3 +1,5 @@
+// Makes one call of chunk_stage from a configuration, with everything that it may not touch
+// poisoned.
 // SPDX-License-Identifier: Apache-2.0
 #include "parity/stage_call.hpp"
 

@@ -1,3 +1,5 @@
+// Runs a Gated DeltaNet case: inputs become views, views a call of the C interface, and outputs
+// arrays.
 // SPDX-License-Identifier: Apache-2.0
 #include "support/case_runner.hpp"
 

@@ -1,4 +1,4 @@
-// A case file of one case, to be changed before it is read.
+// Drafts a case file of one case, to be changed before it is read.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_TESTS_UNIT_CASE_DRAFT_HPP_
 #define SLUICE_TESTS_UNIT_CASE_DRAFT_HPP_

@@ -1,4 +1,4 @@
-// A delta rule problem in float64 for the tests of the reference, and how to run it.
+// Makes and runs a delta rule problem in float64, for the tests of the reference.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_TESTS_UNIT_REF_CASE_HPP_
 #define SLUICE_TESTS_UNIT_REF_CASE_HPP_

@@ -1,5 +1,5 @@
-// The tensors of a chunk form in float64 for the tests of the reference's stages, and how to run a
-// stage on them.
+// Makes the tensors of a chunk form in float64 and runs a stage on them, for the tests of the
+// reference's stages.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_TESTS_UNIT_REF_STAGE_CASE_HPP_
 #define SLUICE_TESTS_UNIT_REF_STAGE_CASE_HPP_

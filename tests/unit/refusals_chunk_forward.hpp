@@ -1,4 +1,4 @@
-// A valid chunk_forward call for its refusal tests, and ways to vary it.
+// Makes a valid chunk_forward call for its refusal tests, and ways to vary it.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_TESTS_UNIT_REFUSALS_CHUNK_FORWARD_HPP_
 #define SLUICE_TESTS_UNIT_REFUSALS_CHUNK_FORWARD_HPP_

@@ -1,4 +1,4 @@
-// A valid call of every stage for their refusal tests, and ways to vary it.
+// Makes a valid call of every stage for their refusal tests, and ways to vary it.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_TESTS_UNIT_REFUSALS_CHUNK_STAGE_HPP_
 #define SLUICE_TESTS_UNIT_REFUSALS_CHUNK_STAGE_HPP_

@@ -1,4 +1,5 @@
-// What refusal tests share: memory whose every byte is watched, the table row, and the call.
+// Defines what refusal tests share: memory whose every byte is watched, the table row, and the
+// call.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_TESTS_UNIT_REFUSALS_SCENE_HPP_
 #define SLUICE_TESTS_UNIT_REFUSALS_SCENE_HPP_

@@ -1,5 +1,5 @@
-// sluice bench backward: times chunk_backward beside the chunk_forward that it belongs to, against
-// the floors of the same run.
+// Implements `sluice bench backward`: times chunk_backward beside the chunk_forward that it belongs
+// to, against the floors of the same run.
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/core.h>
 

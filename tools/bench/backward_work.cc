@@ -1,3 +1,4 @@
+// Allocates and fills the tensors of a chunk_backward call, and counts its work.
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/bench/backward_work.hpp"
 

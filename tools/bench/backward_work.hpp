@@ -1,5 +1,5 @@
-// What `sluice bench backward` times: chunk_backward and the chunk_forward that it belongs to, on
-// the same inputs, with what gradients cost token by token.
+// Makes what `sluice bench backward` times: chunk_backward and the chunk_forward that it belongs
+// to, on the same inputs, with what gradients cost token by token.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_TOOLS_BENCH_BACKWARD_WORK_HPP_
 #define SLUICE_TOOLS_BENCH_BACKWARD_WORK_HPP_

@@ -1,4 +1,4 @@
-// sluice bench: chooses what to time.
+// Implements `sluice bench`, which chooses what to time.
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/bench/bench.hpp"
 

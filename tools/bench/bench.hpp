@@ -1,4 +1,4 @@
-// The subcommands of `sluice bench`; as those of commands.hpp.
+// Declares the subcommands of `sluice bench`, in the form of commands.hpp.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_TOOLS_BENCH_BENCH_HPP_
 #define SLUICE_TOOLS_BENCH_BENCH_HPP_

@@ -1,3 +1,4 @@
+// Reads and names points of a prefill grid.
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/bench/cell.hpp"
 

@@ -1,4 +1,4 @@
-// One point of a prefill grid: head counts and the lengths of a packed batch.
+// Describes one point of a prefill grid: head counts and the lengths of a packed batch.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_TOOLS_BENCH_CELL_HPP_
 #define SLUICE_TOOLS_BENCH_CELL_HPP_

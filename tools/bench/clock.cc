@@ -1,3 +1,4 @@
+// Loads NVIDIA's management library and asks it for clock and driver version.
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/bench/clock.hpp"
 

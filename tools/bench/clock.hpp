@@ -1,4 +1,4 @@
-// A GPU's clock and driver version as NVIDIA's management library tells them; loaded at run time,
+// Reads a GPU's clock and driver version through NVIDIA's management library, loaded at run time,
 // so that nothing has to be linked.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_TOOLS_BENCH_CLOCK_HPP_

@@ -1,5 +1,5 @@
-// sluice bench cpu: times the delta rule on the host, beside peers and the machine's own limits, in
-// one process and in turns.
+// Implements `sluice bench cpu`: times the delta rule on the host, beside peers and the machine's
+// own limits, in one process and in turns.
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/core.h>
 #include <fmt/ranges.h>

@@ -1,3 +1,4 @@
+// Makes Sluice a contender of `sluice bench cpu`.
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/bench/cpu_contender.hpp"
 

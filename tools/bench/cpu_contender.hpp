@@ -1,4 +1,4 @@
-// Who is timed by `sluice bench cpu`: Sluice, and peers that were linked in.
+// Defines who is timed by `sluice bench cpu`: Sluice, and peers that were linked in.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_TOOLS_BENCH_CPU_CONTENDER_HPP_
 #define SLUICE_TOOLS_BENCH_CPU_CONTENDER_HPP_

@@ -1,5 +1,5 @@
-// The whole layer between its projections as a contender, so that what surrounds the delta rule
-// shows as a ratio of two times from the same rounds.
+// Times the whole layer between its projections as a contender, so that what surrounds the delta
+// rule shows as a ratio of two times from the same rounds.
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/bench/cpu_contender.hpp"
 

@@ -1,3 +1,4 @@
+// Times contenders in turns and keeps medians of paired runs.
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/bench/cpu_measure.hpp"
 

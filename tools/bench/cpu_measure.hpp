@@ -1,4 +1,4 @@
-// Timing contenders in turns, so that what disturbs the machine disturbs all of them.
+// Times contenders in turns, so that what disturbs the machine disturbs all of them.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_TOOLS_BENCH_CPU_MEASURE_HPP_
 #define SLUICE_TOOLS_BENCH_CPU_MEASURE_HPP_

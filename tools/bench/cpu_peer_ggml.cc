@@ -1,4 +1,4 @@
-// ggml's gated delta rule as a peer, through its public C interface. ggml splits work over heads
+// Makes ggml's gated delta rule a peer, through its public C interface. ggml splits work over heads
 // only, runs token by token in float32, reads key head h mod H and stores states as [V,K].
 // SPDX-License-Identifier: Apache-2.0
 #include <ggml-cpu.h>

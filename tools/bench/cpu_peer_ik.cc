@@ -1,7 +1,7 @@
-// The fused delta rule of ik_llama.cpp as a peer: its iqk_fused_delta_net, called as its graph
+// Makes the fused delta rule of ik_llama.cpp a peer: its iqk_fused_delta_net, called as its graph
 // does. Token by token in float32, states [K,V], updated in place where they are read. q and k come
-// as [B,H,T,K], which its callers produce by a copy that is not timed; beta comes as a logit.
-// It brings no threads of its own, so it runs on one.
+// as [B,H,T,K], which its callers produce by a copy that is not timed; beta comes as a logit. It
+// brings no threads of its own, so it runs on one.
 // SPDX-License-Identifier: Apache-2.0
 #include <cmath>
 #include <cstring>

@@ -1,3 +1,4 @@
+// Measures multiply-adds and in-place scaling, the limits of a CPU.
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/bench/cpu_probe.hpp"
 

@@ -1,4 +1,4 @@
-// What this machine can do at best, measured beside the operators: arithmetic and memory.
+// Measures what this machine can do at best, beside the operators: arithmetic and memory.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_TOOLS_BENCH_CPU_PROBE_HPP_
 #define SLUICE_TOOLS_BENCH_CPU_PROBE_HPP_

@@ -1,3 +1,4 @@
+// Fills the inputs of a CPU problem and computes the reference's answer to a sample.
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/bench/cpu_problem.hpp"
 

@@ -1,4 +1,5 @@
-// What `sluice bench` times: shapes by model name, inputs, and the reference's answer to a sample.
+// Makes what `sluice bench cpu` times: shapes by model name, inputs, and the reference's answer to
+// a sample.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_TOOLS_BENCH_CPU_PROBLEM_HPP_
 #define SLUICE_TOOLS_BENCH_CPU_PROBLEM_HPP_

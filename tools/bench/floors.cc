@@ -1,3 +1,4 @@
+// Counts arithmetic and bytes of a prefill cell.
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/bench/floors.hpp"
 

@@ -1,4 +1,4 @@
-// What a prefill cell must cost at least: counts of arithmetic and bytes, and a machine's limits.
+// Counts what a prefill cell must cost at least: arithmetic and bytes, against a machine's limits.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_TOOLS_BENCH_FLOORS_HPP_
 #define SLUICE_TOOLS_BENCH_FLOORS_HPP_

@@ -1,4 +1,4 @@
-// Work captured in a CUDA graph and replayed: what an engine's decode step is.
+// Captures work in a CUDA graph and replays it: what an engine's decode step is.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_TOOLS_BENCH_GRAPH_TIMER_HPP_
 #define SLUICE_TOOLS_BENCH_GRAPH_TIMER_HPP_

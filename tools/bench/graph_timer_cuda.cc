@@ -1,3 +1,4 @@
+// Captures and replays CUDA graphs, and times them by events.
 // SPDX-License-Identifier: Apache-2.0
 #include <cuda_runtime_api.h>
 #include <fmt/core.h>

@@ -1,3 +1,4 @@
+// Says that there are no graphs in a build without CUDA.
 // SPDX-License-Identifier: Apache-2.0
 #include <stdexcept>
 

@@ -1,3 +1,4 @@
+// Lists the cells of each named grid.
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/bench/grids.hpp"
 

@@ -1,4 +1,4 @@
-// Named grids of prefill cells.
+// Names grids of prefill cells.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_TOOLS_BENCH_GRIDS_HPP_
 #define SLUICE_TOOLS_BENCH_GRIDS_HPP_

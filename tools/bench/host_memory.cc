@@ -1,3 +1,4 @@
+// Allocates aligned host memory and asks for huge pages.
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/bench/host_memory.hpp"
 

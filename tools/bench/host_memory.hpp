@@ -1,3 +1,4 @@
+// Allocates memory of the host for timing, in huge pages or not, and tells how much of it there is.
 // Memory of the host for timing: in huge pages or not, and how much of it there is.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_TOOLS_BENCH_HOST_MEMORY_HPP_

@@ -1,3 +1,4 @@
+// Handles numbers that may not be known, which are NaN in rows.
 // Numbers that may not be known, which are NaN in rows.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_TOOLS_BENCH_KNOWN_HPP_

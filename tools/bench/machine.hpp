@@ -1,4 +1,5 @@
-// Where a benchmark runs: memory, timing and limits of the host or of a GPU behind one interface.
+// Declares where a benchmark runs: memory, timing and limits of the host or of a GPU behind one
+// interface.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_TOOLS_BENCH_MACHINE_HPP_
 #define SLUICE_TOOLS_BENCH_MACHINE_HPP_

@@ -1,5 +1,5 @@
-// A GPU as a machine, through the CUDA runtime: events around each call, a sweep of the L2 before
-// it.
+// Makes a GPU a machine, through the CUDA runtime: events around each call, a sweep of the L2
+// before it.
 // SPDX-License-Identifier: Apache-2.0
 #include <cuda_runtime_api.h>
 #include <fmt/core.h>

@@ -1,4 +1,4 @@
-// The host as a machine: wall time, and the probes of `bench cpu`.
+// Makes the host a machine: wall time, and the probes of `bench cpu`.
 // SPDX-License-Identifier: Apache-2.0
 #include <cstdlib>
 #include <cstring>

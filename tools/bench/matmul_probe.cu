@@ -1,3 +1,4 @@
+// Runs matrix products back to back on every multiprocessor.
 // SPDX-License-Identifier: Apache-2.0
 #include <cuda_runtime.h>
 

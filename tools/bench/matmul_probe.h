@@ -1,4 +1,4 @@
-// The rate of the matrix unit on its own, as a ceiling for kernels.
+// Measures the rate of the matrix unit on its own, as a ceiling for kernels.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_TOOLS_BENCH_MATMUL_PROBE_H_
 #define SLUICE_TOOLS_BENCH_MATMUL_PROBE_H_

@@ -1,5 +1,5 @@
-// sluice bench parts: times the operators around the delta rule, and whole layers beside their
-// delta rule alone, against the copy bandwidth of the same run.
+// Implements `sluice bench parts`: times the operators around the delta rule, and whole layers
+// beside their delta rule alone, against the copy bandwidth of the same run.
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/core.h>
 

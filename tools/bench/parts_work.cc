@@ -1,3 +1,4 @@
+// Allocates the tensors of convolutions, norms and layers, and counts their bytes.
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/bench/parts_work.hpp"
 

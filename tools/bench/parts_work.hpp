@@ -1,5 +1,5 @@
-// What `sluice bench parts` times: calls of the operators around the delta rule, each on memory of
-// its own, with the bytes that it cannot avoid.
+// Makes what `sluice bench parts` times: calls of the operators around the delta rule, each on
+// memory of its own, with the bytes that it cannot avoid.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_TOOLS_BENCH_PARTS_WORK_HPP_
 #define SLUICE_TOOLS_BENCH_PARTS_WORK_HPP_

@@ -1,3 +1,4 @@
+// Parses the tables of peers and finds the rows of a cell.
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/bench/peers.hpp"
 

@@ -1,4 +1,4 @@
-// What other implementations take on the same cells, from benchmarks/peers/*.csv.
+// Looks up what other implementations take on the same cells, from benchmarks/peers/*.csv.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_TOOLS_BENCH_PEERS_HPP_
 #define SLUICE_TOOLS_BENCH_PEERS_HPP_

@@ -1,5 +1,5 @@
-// sluice bench prefill: times chunk_forward on grids of head counts and lengths, beside what the
-// machine allows and what peers take.
+// Implements `sluice bench prefill`: times chunk_forward on grids of head counts and lengths,
+// beside what the machine allows and what peers take.
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/core.h>
 #include <fmt/ranges.h>

@@ -1,4 +1,4 @@
-// Errors of prefill cells: samples are compared on all threads while the next cells run.
+// Measures errors of prefill cells: samples are compared on all threads while the next cells run.
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <cmath>

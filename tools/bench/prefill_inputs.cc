@@ -1,3 +1,4 @@
+// Fills the pools of inputs on several threads.
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/bench/prefill_inputs.hpp"
 

@@ -1,4 +1,5 @@
-// Random inputs of prefill cells, one pool for all cells of a run: a cell takes the front of it.
+// Makes random inputs of prefill cells, one pool for all cells of a run: a cell takes the front of
+// it.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_TOOLS_BENCH_PREFILL_INPUTS_HPP_
 #define SLUICE_TOOLS_BENCH_PREFILL_INPUTS_HPP_

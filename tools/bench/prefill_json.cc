@@ -1,3 +1,4 @@
+// Writes prefill rows as JSON.
 // SPDX-License-Identifier: Apache-2.0
 #include <cmath>
 #include <stdexcept>

@@ -1,3 +1,4 @@
+// Times one prefill cell, on the device and on the host.
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/bench/prefill_measure.hpp"
 

@@ -1,4 +1,4 @@
-// Running prefill cells: times first, with nothing else going on, errors afterwards.
+// Runs prefill cells: times first, with nothing else going on, errors afterwards.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_TOOLS_BENCH_PREFILL_MEASURE_HPP_
 #define SLUICE_TOOLS_BENCH_PREFILL_MEASURE_HPP_

@@ -1,3 +1,4 @@
+// Draws prefill rows as a figure: bars for a few cells, dots and a heat map for many.
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/core.h>
 

@@ -1,3 +1,4 @@
+// Allocates pools on a machine and points a call's views into them.
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/bench/prefill_problem.hpp"
 

@@ -1,4 +1,5 @@
-// A prefill cell as a call: the pools of a run on a machine, and the views a cell takes of them.
+// Makes a call of a prefill cell: the pools of a run on a machine, and the views a cell takes of
+// them.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_TOOLS_BENCH_PREFILL_PROBLEM_HPP_
 #define SLUICE_TOOLS_BENCH_PREFILL_PROBLEM_HPP_

@@ -1,5 +1,5 @@
-// What `sluice bench prefill` is asked for and what it finds: the model behind table, JSON and
-// plot.
+// Declares what `sluice bench prefill` is asked for and what it finds: the model behind table, JSON
+// and plot.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_TOOLS_BENCH_PREFILL_REPORT_HPP_
 #define SLUICE_TOOLS_BENCH_PREFILL_REPORT_HPP_

@@ -1,3 +1,4 @@
+// Prints prefill rows as a table for the terminal.
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/core.h>
 

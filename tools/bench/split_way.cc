@@ -1,3 +1,4 @@
+// Reads and names ways to spread sequences over a GPU.
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/bench/split_way.hpp"
 

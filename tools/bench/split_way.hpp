@@ -1,4 +1,4 @@
-// Ways to spread sequences over a GPU, as the command line names them.
+// Names the ways to spread sequences over a GPU, as the command line has them.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_TOOLS_BENCH_SPLIT_WAY_HPP_
 #define SLUICE_TOOLS_BENCH_SPLIT_WAY_HPP_

@@ -1,5 +1,5 @@
-// sluice bench stages: times the stages of a prefill one by one, the chain of them plain and as a
-// CUDA graph beside the fused prefill, and simple GLA, against the floors of the same run.
+// Implements sluice bench stages: times the stages of a prefill one by one, the chain of them plain
+// and as a CUDA graph beside the fused prefill, and simple GLA, against the floors of the same run.
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/core.h>
 

@@ -1,3 +1,4 @@
+// Allocates the tensors of the stages, calls them, and counts their work.
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/bench/stages_work.hpp"
 

@@ -1,5 +1,5 @@
-// What `sluice bench stages` times: the stages of a prefill on memory of their own, the chain of
-// them, the fused prefill on the same inputs, and what each stage has to move and multiply.
+// Makes what `sluice bench stages` times: the stages of a prefill on memory of their own, the chain
+// of them, the one-launch prefill on the same inputs, and what each costs at least.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_TOOLS_BENCH_STAGES_WORK_HPP_
 #define SLUICE_TOOLS_BENCH_STAGES_WORK_HPP_

@@ -1,5 +1,5 @@
-// sluice bench decode and sluice bench layer: time steps of the delta rule and of whole layers on a
-// GPU, in graphs, on cold states, beside a copy of the same run and what peers take.
+// Implements sluice bench decode and sluice bench layer: time steps of the delta rule and of whole
+// layers on a GPU, in graphs, on cold states, beside a copy of the same run and what peers take.
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/core.h>
 #include <fmt/ranges.h>

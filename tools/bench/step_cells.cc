@@ -1,3 +1,5 @@
+// Lists the steps that `sluice bench decode` and `sluice bench layer` time, with goals, bytes and
+// peers.
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/core.h>
 

@@ -1,3 +1,4 @@
+// Allocates a step's tensors and pools and points calls into them.
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/bench/step_problem.hpp"
 

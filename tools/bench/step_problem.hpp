@@ -1,5 +1,5 @@
-// A step as calls: tensors on a machine, and a pool large enough that every launch of a round finds
-// its states cold.
+// Makes the calls of a step: tensors on a machine, and a pool large enough that every launch of a
+// round finds its states cold.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_TOOLS_BENCH_STEP_PROBLEM_HPP_
 #define SLUICE_TOOLS_BENCH_STEP_PROBLEM_HPP_

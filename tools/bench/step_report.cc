@@ -1,3 +1,4 @@
+// Prints steps as a table and writes them as JSON.
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/bench/step_report.hpp"
 

@@ -1,4 +1,4 @@
-// What `sluice bench decode` and `sluice bench layer` are asked for and what they find.
+// Declares what `sluice bench decode` and `sluice bench layer` are asked for and what they find.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_TOOLS_BENCH_STEP_REPORT_HPP_
 #define SLUICE_TOOLS_BENCH_STEP_REPORT_HPP_

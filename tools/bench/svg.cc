@@ -1,3 +1,4 @@
+// Writes elements of scalable vector graphics.
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/bench/svg.hpp"
 

@@ -1,4 +1,4 @@
-// Scalable vector graphics, written by hand: elements with classes, one style sheet for light and
+// Writes scalable vector graphics by hand: elements with classes, one style sheet for light and
 // dark pages.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_TOOLS_BENCH_SVG_HPP_

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One namespace per engine, with the signatures and conventions that engine calls.
+"""Holds one namespace per engine, with the signatures and conventions that engine calls.
 
 Equal names differ between engines in argument order, state layout, gate space, padding rule and
 number of return values, so nothing is shared between namespaces and nothing is exported here:

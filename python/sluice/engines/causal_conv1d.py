@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The causal-conv1d package: its three functions, signatures as of causal-conv1d 1.7.0.
+"""Stands in for the causal-conv1d package: its three functions, signatures as of causal-conv1d
+1.7.0.
 
 Channel-first activations; states [.., D, >= W-1] of raw inputs, oldest first. Nothing is copied and
 no alignment of strides is asked for. Differences: seq_idx is refused, and a gradient is refused.

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""States at the start of every 64-token chunk, which two engines expect as a third return value
-(their prefix caches copy rows of it). All indices are computed on the tensors' device."""
+"""Computes the states at the start of every 64-token chunk, which two engines expect as a third
+return value (their prefix caches copy rows of it). All indices are computed on the tensors' device."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""FlashInfer's gated delta rule, signatures as of flashinfer-python 0.7.2.post1.
+"""Stands in for FlashInfer's gated delta rule, signatures as of flashinfer-python 0.7.2.post1.
 
 Traps that this page of functions keeps for its callers: prefill's g is alpha = exp(g), not the log
 gate; decode's l2 flag is called use_qk_l2norm and defaults to True; states are [V,K], except in

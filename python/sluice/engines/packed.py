@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Views of packed rows: q, k and v side by side in one row, and gates of one row per token."""
+"""Makes views of packed rows: q, k and v side by side in one row, and gates of one row per token."""
 
 from __future__ import annotations
 

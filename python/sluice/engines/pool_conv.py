@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The convolutions of vLLM and SGLang: states in a pool of slots, channel-first activations."""
+"""Runs the convolutions of vLLM and SGLang: states in a pool of slots, channel-first activations."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""sgl-kernel-npu: chunk_gated_delta_rule_npu, the prefill that SGLang calls on Ascend devices.
+"""Stands in for sgl-kernel-npu: chunk_gated_delta_rule_npu, the prefill that SGLang calls on Ascend
+devices.
 
 Signature as in sgl-kernel-npu's repository (python/sgl_kernel_npu/fla/chunk.py). Sluice has no NPU
 backend: the function runs CPU and CUDA tensors under the same contract.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reversible replacement of attributes, and hooks that hand a call back to the engine's function.
+"""Replaces attributes reversibly, and makes hooks that hand a call back to the engine's function.
 
 A hook runs Sluice's function where that can take the call and the engine's own otherwise; it counts
 both, and logs the first of each reason.

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Functions with the names, parameter order and defaults of flash-linear-attention (fla), over the
-operators of `sluice.ops`. Every parameter is named; parameters after the bare `*` are Sluice's own.
+"""Offers functions with the names, parameter order and defaults of flash-linear-attention (fla),
+over the operators of `sluice.ops`. Every parameter is named; parameters after the bare `*` are
+Sluice's own.
 
 Tensor kinds, devices, streams and errors: see `sluice.ops`. Nothing is copied or made contiguous.
 On torch tensors the functions that run by chunks are differentiable; steps, pools and layers refuse

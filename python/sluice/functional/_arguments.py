@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the FLA-style functions share: spellings, refusals, states that are not given."""
+"""Handles what the FLA-style functions share: spellings, refusals, states that are not given."""
 
 from typing import Any
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The short causal convolution and the gated RMSNorm with fla's signatures."""
+"""Offers the short causal convolution and the gated RMSNorm with fla's signatures."""
 
 from typing import Any
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The gated delta rule with fla's signatures."""
+"""Offers the gated delta rule with fla's signatures."""
 
 from typing import Any
 

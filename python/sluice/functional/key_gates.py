@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Key-wise gates with fla's signatures: KDA (Kimi delta attention) and gated linear attention."""
+"""Offers key-wise gates with fla's signatures: KDA (Kimi delta attention) and gated linear
+attention."""
 
 from typing import Any
 

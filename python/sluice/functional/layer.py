@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The whole layer, with outputs and states made where they are not given."""
+"""Runs the whole layer, with outputs and states made where they are not given."""
 
 from typing import Any
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Simple gated linear attention with fla's signatures."""
+"""Offers simple gated linear attention with fla's signatures."""
 
 from typing import Any
 

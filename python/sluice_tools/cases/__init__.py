@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Case files: recorded inputs and answers in safetensors files (docs/case-format.md), and `verify`,
-which runs Sluice on them. conformance/check.py reads the files and judges; the wheel has it as
+"""Reads case files (recorded inputs and answers, docs/case-format.md) and runs Sluice on them
+(`verify`). conformance/check.py reads the files and judges; the wheel has it as
 `sluice_tools.check`. Needs NumPy, and torch for a GPU."""
 
 from ..check import Case, Verdict, judge, read_cases

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Random cases of every operator whose answers are the reference's, in double: what a machine
+"""Draws random cases of every operator, with the reference's answers in double: what a machine
 without case files can be checked with."""
 
 from typing import Any

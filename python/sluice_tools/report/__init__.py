@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`python -m sluice report`: accuracy and speed of this machine as one HTML page and one JSON file.
+"""Writes `python -m sluice report`: accuracy and speed of this machine as one HTML page and one
+JSON file.
 
 Parts that are measured here run one after the other and are kept in a state file, so that an
 interrupted report goes on where it stopped; records of other machines are read, never mixed with

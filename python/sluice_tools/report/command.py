@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command `python -m sluice report`: options, files, exit status."""
+"""Runs the command `python -m sluice report`: options, files, exit status."""
 
 import argparse
 import json

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What this machine is: host, devices, versions. Nothing that names a user or a path."""
+"""Describes this machine: host, devices, versions. Nothing that names a user or a path."""
 
 import datetime
 import importlib.metadata

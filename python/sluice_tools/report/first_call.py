@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the first call of a process costs: import, first and later calls, in a fresh interpreter."""
+"""Measures what the first call of a process costs: import, first and later calls, in a fresh
+interpreter."""
 
 import json
 import subprocess

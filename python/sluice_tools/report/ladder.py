@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The accuracy ladder of the op manifest: prefill end to end against the float64 recurrence, at
-lengths around every chunk border, with gates that forget nothing or everything and with keys that
-are nearly parallel."""
+"""Climbs the accuracy ladder of the op manifest: prefill end to end against the float64 recurrence,
+at lengths around every chunk border, with gates that forget nothing or everything and with keys
+that are nearly parallel."""
 
 from collections.abc import Callable, Iterator
 from typing import Any

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The op manifest (ops/manifest.json): every operator's tensors, rules, costs and workloads.
+"""Reads the op manifest (ops/manifest.json): every operator's tensors, rules, costs and workloads.
 
 Needs the standard library alone, so that checks of the source tree can load this file by its path.
 Formulas are arithmetic on the manifest's symbols, evaluated without eval().

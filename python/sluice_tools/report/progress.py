@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A progress bar on a terminal, a line for each part elsewhere."""
+"""Shows a progress bar on a terminal, and a line for each part elsewhere."""
 
 import sys
 import time

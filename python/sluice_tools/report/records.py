@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Records of `sluice bench`, this run's and committed ones, as rows of one form.
+"""Turns records of `sluice bench`, this run's and committed ones, into rows of one form.
 
 A row has: source (an index into the sources), op, kernel, H, HV, K, V, B, T, lengths, dtype, state,
 seconds, low, high, flops, bytes (both by the op manifest), error_o, error_state, peers and, where

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The sections of the page about accuracy, environment, first call, peers and sources."""
+"""Writes the sections of the page about accuracy, environment, first call, peers and sources."""
 
 from typing import Any
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The sections of the page about speed: each takes rows of benchmark records, groups them by source,
-and puts the source's label above them."""
+"""Writes the sections of the page about speed: each takes rows of benchmark records, groups them by
+source, and puts the source's label above them."""
 
 from collections.abc import Iterator
 from typing import Any

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The single stages of the chunk form, each against its float64 twin. This table is the one place to
-plug a stage in."""
+"""Checks the single stages of the chunk form, each against its float64 twin. This table is the one
+place to plug a stage in."""
 
 from collections.abc import Callable
 from typing import Any

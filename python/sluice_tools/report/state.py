@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The state file: what an interrupted report has finished, and for which machine and library."""
+"""Keeps the state file: what an interrupted report has finished, and for which machine and library."""
 
 import json
 import os

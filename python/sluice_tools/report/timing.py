@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Prefill and decode times by the Python package alone, for machines without the benchmark tool: wall
-time of calls, coarser than the tool's (host cost included, inputs warm). Records have the tool's
-schemas."""
+"""Measures prefill and decode times by the Python package alone, for machines without the benchmark
+tool: wall time of calls, coarser than the tool's (host cost included, inputs warm). Records have
+the tool's schemas."""
 
 import time
 from collections.abc import Callable

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The benchmark tool (`sluice bench`): where it is, what it is asked, and the records it writes."""
+"""Drives the benchmark tool (`sluice bench`): where it is, what it is asked, and the records it
+writes."""
 
 import json
 import os

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the shims' tests compare with: the recurrence and the convolution, token by token in
-float64, written from the formulas of include/sluice/sluice.h on plain [tokens, ..] sequences."""
+"""Computes what the shims' tests compare with: the recurrence and the convolution, token by token
+in float64, written from the formulas of include/sluice/sluice.h on plain [tokens, ..] sequences."""
 
 import torch
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Small random-weight models of transformers with gated delta rule layers, for the test and the
-benchmark of sluice.engines.transformers."""
+"""Makes small random-weight models of transformers with gated delta rule layers, for the test and
+the benchmark of sluice.engines.transformers."""
 
 import contextlib
 

@@ -1,4 +1,4 @@
-// Per-target: SiLU and sigmoid of a vector.
+// Computes SiLU and sigmoid of a vector (compiled once for each instruction set).
 // SPDX-License-Identifier: Apache-2.0
 #if defined(SLUICE_CPU_KERNELS_ACTIVATION_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef SLUICE_CPU_KERNELS_ACTIVATION_INL_H_

@@ -1,3 +1,4 @@
+// Computes the short causal convolution and its states.
 // Math:     out[t,d] = act(bias[d] + sum_w weight[d,w] x[t-W+1+w,d]), history from the state.
 // Roles:    rows whose channels are neighbours (conv_stream-inl.h): one item = a run of tokens, all
 //           channels; before them, an item = (sequence, block of 256 channels): its first tokens,

@@ -1,4 +1,4 @@
-// Short causal depthwise convolution on the CPU.
+// Declares the short causal depthwise convolution on the CPU.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CPU_KERNELS_CAUSAL_CONV1D_HPP_
 #define SLUICE_CPU_KERNELS_CAUSAL_CONV1D_HPP_

@@ -1,3 +1,4 @@
+// Computes the gradients of one sequence and value head.
 // Math    docs/math.md (17): forward over the chunks, whose states are kept, then back over them.
 // Roles   One item is a sequence with a value head. Value heads that share a key head leave their
 //         parts of dq and dk to key_rows(), which sums them in their order.

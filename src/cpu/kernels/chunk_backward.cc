@@ -1,4 +1,4 @@
-// chunk_backward: sequences and value heads, then sums over the value heads of key heads.
+// Runs chunk_backward: sequences and value heads, then sums over the value heads of key heads.
 // SPDX-License-Identifier: Apache-2.0
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "cpu/kernels/chunk_backward.cc"

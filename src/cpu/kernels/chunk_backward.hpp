@@ -1,4 +1,4 @@
-// chunk_backward on the CPU: gradients of chunk_forward in float32.
+// Declares chunk_backward on the CPU: gradients of chunk_forward in float32.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CPU_KERNELS_CHUNK_BACKWARD_HPP_
 #define SLUICE_CPU_KERNELS_CHUNK_BACKWARD_HPP_

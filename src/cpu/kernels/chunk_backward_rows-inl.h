@@ -1,4 +1,5 @@
-// Rows of chunk_backward: weighted sums of them, and gradients of q and k on their way to memory.
+// Computes rows of chunk_backward: weighted sums of them, and gradients of q and k on their way to
+// memory.
 // SPDX-License-Identifier: Apache-2.0
 #if defined(SLUICE_CPU_KERNELS_CHUNK_BACKWARD_ROWS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef SLUICE_CPU_KERNELS_CHUNK_BACKWARD_ROWS_INL_H_

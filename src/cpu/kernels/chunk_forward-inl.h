@@ -1,3 +1,4 @@
+// Computes chunks of prefill, one panel of the state after the other.
 // Math    Per chunk of n <= 16 tokens and value head, S the state before it, G_i the sums of g in
 //         it, Gamma_ij = exp(G_i - G_j); linear attention has x_i = v_i:
 //           x_i = beta_i (v_i - exp(G_i) S^T k_i - sum over j < i of Gamma_ij (k_i . k_j) x_j)

@@ -1,4 +1,4 @@
-// chunk_forward: cuts the batch into items and runs them, longest sequences first.
+// Runs chunk_forward: cuts the batch into items and runs them, longest sequences first.
 // SPDX-License-Identifier: Apache-2.0
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "cpu/kernels/chunk_forward.cc"

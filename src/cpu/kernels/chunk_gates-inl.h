@@ -1,4 +1,5 @@
-// Per-target: what the gates and write strengths of one chunk and value head amount to.
+// Computes what the gates and write strengths of one chunk and value head amount to (compiled once
+// for each instruction set).
 // SPDX-License-Identifier: Apache-2.0
 #if defined(SLUICE_CPU_KERNELS_CHUNK_GATES_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef SLUICE_CPU_KERNELS_CHUNK_GATES_INL_H_

@@ -1,3 +1,4 @@
+// Computes chunks of prefill by bfloat16 dot products.
 // Math    As in chunk_forward-inl.h, with factors f of q and k (l2 norm, scale) outside of sums:
 //           x_i = beta_i (v_i - exp(G_i) f_i S^T k_i) - sum over j < i of A_ij x_j
 //           o_i = exp(G_i) f_i S^T q_i + sum over j <= i of P_ij x_j

@@ -1,5 +1,6 @@
-// The parts of chunk_forward on bfloat16 dot products (AVX512-BF16): operands are pairs of bfloat16
-// in 32 bits, sums are float32. Everything else of the operator is that of chunk_forward-inl.h.
+// Declares the parts of chunk_forward on bfloat16 dot products (AVX512-BF16): operands are pairs of
+// bfloat16 in 32 bits, sums are float32. Everything else of the operator is that of
+// chunk_forward-inl.h.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CPU_KERNELS_CHUNK_PAIRS_HPP_
 #define SLUICE_CPU_KERNELS_CHUNK_PAIRS_HPP_

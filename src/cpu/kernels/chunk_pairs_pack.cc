@@ -1,4 +1,4 @@
-// pack_pairs: q and k of a chunk as operands of bfloat16 dot products, and their products.
+// Packs q and k of a chunk as operands of bfloat16 dot products, and multiplies them.
 // SPDX-License-Identifier: Apache-2.0
 #include "cpu/kernels/chunk_pairs.hpp"
 #include "cpu/kernels/chunk_pairs_simd.hpp"

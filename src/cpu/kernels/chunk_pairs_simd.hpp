@@ -1,5 +1,5 @@
-// What the files of chunk_pairs share: their target, and pairs of bfloat16 in 512-bit vectors.
-// Include last; end the file with SLUICE_PAIRS_END.
+// Defines what the files of chunk_pairs share: their target, and pairs of bfloat16 in 512-bit
+// vectors. Include last; end the file with SLUICE_PAIRS_END.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CPU_KERNELS_CHUNK_PAIRS_SIMD_HPP_
 #define SLUICE_CPU_KERNELS_CHUNK_PAIRS_SIMD_HPP_

@@ -1,5 +1,5 @@
-// How chunk_forward cuts its work into items, and where an item's scratch memory lies. One plan
-// serves the size query and the run.
+// Tells how chunk_forward cuts its work into items, and where an item's scratch memory lies. One
+// plan serves the size query and the run.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CPU_KERNELS_CHUNK_PLAN_HPP_
 #define SLUICE_CPU_KERNELS_CHUNK_PLAN_HPP_

@@ -1,4 +1,5 @@
-// What chunk_forward knows of one chunk before any tile is worked on, whatever the arithmetic.
+// Computes what chunk_forward knows of one chunk before any tile is worked on, whatever the
+// arithmetic.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CPU_KERNELS_CHUNK_ROWS_HPP_
 #define SLUICE_CPU_KERNELS_CHUNK_ROWS_HPP_

@@ -1,3 +1,4 @@
+// Computes the stages of the chunk form.
 // Math    docs/math.md (4) to (11), one stage a call; see sluice_chunk_stage_args.
 // Roles   An item is a chunk with a key head and all its value heads, or, where a state is carried,
 //         a sequence with some columns of a value head's state.

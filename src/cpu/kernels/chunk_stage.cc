@@ -1,4 +1,4 @@
-// chunk_stage: cuts a stage into items of chunks and heads, or of sequences and columns.
+// Runs chunk_stage: cuts a stage into items of chunks and heads, or of sequences and columns.
 // SPDX-License-Identifier: Apache-2.0
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "cpu/kernels/chunk_stage.cc"

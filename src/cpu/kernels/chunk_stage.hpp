@@ -1,4 +1,4 @@
-// The stages of the chunk form on the CPU, each an operator.
+// Declares the stages of the chunk form on the CPU, each an operator.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CPU_KERNELS_CHUNK_STAGE_HPP_
 #define SLUICE_CPU_KERNELS_CHUNK_STAGE_HPP_

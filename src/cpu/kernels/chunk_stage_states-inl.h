@@ -1,4 +1,5 @@
-// The stages that carry a state from chunk to chunk: chunk_h, and chunk_o without supplied states.
+// Computes the stages that carry a state from chunk to chunk: chunk_h, and chunk_o without supplied
+// states.
 // SPDX-License-Identifier: Apache-2.0
 #if defined(SLUICE_CPU_KERNELS_CHUNK_STAGE_STATES_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef SLUICE_CPU_KERNELS_CHUNK_STAGE_STATES_INL_H_

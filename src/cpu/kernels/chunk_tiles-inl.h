@@ -1,5 +1,5 @@
-// The tiles of chunk_forward: kRows tokens (or state rows) by kTileVectors vectors of columns, kept
-// in registers from the products over k to the store.
+// Computes the tiles of chunk_forward: kRows tokens (or state rows) by kTileVectors vectors of
+// columns, kept in registers from the products over k to the store.
 // SPDX-License-Identifier: Apache-2.0
 #if defined(SLUICE_CPU_KERNELS_CHUNK_TILES_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef SLUICE_CPU_KERNELS_CHUNK_TILES_INL_H_

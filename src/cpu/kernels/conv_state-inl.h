@@ -1,5 +1,5 @@
-// Per-target: one sequence of a convolution, its inputs, outputs and state, for a block of
-// channels.
+// Convolves one sequence, its inputs, outputs and state, for a block of channels (compiled once for
+// each instruction set).
 // SPDX-License-Identifier: Apache-2.0
 #if defined(SLUICE_CPU_KERNELS_CONV_STATE_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef SLUICE_CPU_KERNELS_CONV_STATE_INL_H_

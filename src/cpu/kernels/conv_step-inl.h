@@ -1,6 +1,6 @@
-// Per-target: one token through the convolution of some channels, as decoding has it nearly always:
-// a window of four, a dense state [channel][3 or 4] that shifts by one column. Same sums in the
-// same order as conv_rows-inl.h.
+// Convolves one token of some channels, as decoding has it nearly always: a window of four, a dense
+// state [channel][3 or 4] that shifts by one column. Same sums in the same order as
+// conv_rows-inl.h.
 // SPDX-License-Identifier: Apache-2.0
 #if defined(SLUICE_CPU_KERNELS_CONV_STEP_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef SLUICE_CPU_KERNELS_CONV_STEP_INL_H_

@@ -1,6 +1,5 @@
-// Per-target: the convolution of rows whose channels are neighbours in memory, from x to out
-// without a copy, tokens past the first of each sequence. Same sums in the same order as
-// conv_rows-inl.h.
+// Convolves rows whose channels are neighbours in memory, from x to out without a copy, tokens past
+// the first of each sequence. Same sums in the same order as conv_rows-inl.h.
 // SPDX-License-Identifier: Apache-2.0
 #if defined(SLUICE_CPU_KERNELS_CONV_STREAM_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef SLUICE_CPU_KERNELS_CONV_STREAM_INL_H_

@@ -1,4 +1,5 @@
-// Per-target: runs of elements of any floating dtype to and from float32, strided or dense.
+// Converts runs of elements of any floating dtype to and from float32, strided or dense (compiled
+// once for each instruction set).
 // SPDX-License-Identifier: Apache-2.0
 #if defined(SLUICE_CPU_KERNELS_CONVERT_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef SLUICE_CPU_KERNELS_CONVERT_INL_H_

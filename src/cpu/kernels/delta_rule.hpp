@@ -1,4 +1,5 @@
-// The two delta rule operators on the CPU, and the parts of them that the fused layer calls.
+// Declares the two delta rule operators on the CPU, and the parts of them that the fused layer
+// calls.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CPU_KERNELS_DELTA_RULE_HPP_
 #define SLUICE_CPU_KERNELS_DELTA_RULE_HPP_

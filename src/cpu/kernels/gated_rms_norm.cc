@@ -1,3 +1,4 @@
+// Computes gated RMSNorm, row by row.
 // Math:     out = x rsqrt(mean(x^2) + eps) * weight * act(z).
 // Roles:    one work item = 32 rows.
 // Pipeline: factors of all rows of the item; then, per 512 columns, the weight once and every row

@@ -1,4 +1,4 @@
-// Gated RMSNorm on the CPU.
+// Declares gated RMSNorm on the CPU.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CPU_KERNELS_GATED_RMS_NORM_HPP_
 #define SLUICE_CPU_KERNELS_GATED_RMS_NORM_HPP_

@@ -1,4 +1,4 @@
-// The slot, gate and head rules of sluice.h as one value head needs them.
+// Applies the slot, gate and head rules of sluice.h as one value head needs them.
 // SPDX-License-Identifier: Apache-2.0
 #include <cmath>
 

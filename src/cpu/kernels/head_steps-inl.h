@@ -1,4 +1,4 @@
-// The steps of one sequence and value head: where the state lies, as step_sweeps-inl.h and
+// Runs the steps of one sequence and value head: where the state lies, as step_sweeps-inl.h and
 // step_tokens-inl.h do it, or through panels.
 // Roles   Columns of S are independent, so a call walks runs of columns.
 // Memory  One token, and several on a kv state, work on the state in place. Several tokens on a vk

@@ -1,3 +1,5 @@
+// Compiles a head's steps for each instruction set, with moves of rows and the l2 norm, and chooses
+// one at run time.
 // SPDX-License-Identifier: Apache-2.0
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "cpu/kernels/head_steps.cc"

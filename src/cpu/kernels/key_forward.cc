@@ -1,5 +1,5 @@
-// chunk_forward with key-wise gates: one item is a sequence and value head, its state float32 in
-// the worker's scratch from block to block of kMaxSteps tokens.
+// Runs chunk_forward with key-wise gates: one item is a sequence and value head, its state float32
+// in the worker's scratch from block to block of kMaxSteps tokens.
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <cstring>

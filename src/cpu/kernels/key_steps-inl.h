@@ -1,3 +1,4 @@
+// Runs steps with key-wise gates on one panel of columns of the state.
 // Math    One panel of columns of S and key-wise decays: S <- diag(alpha) S, u = S^T k, w = S^T q
 //         in one pass, then delta = beta (v - u), o = w + (k . q) delta, and S <- S + k delta^T
 //         with the next token's pass. Linear attention: delta = v.

@@ -1,3 +1,4 @@
+// Compiles the steps with key-wise gates for each instruction set, and chooses one at run time.
 // SPDX-License-Identifier: Apache-2.0
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "cpu/kernels/key_steps.cc"

@@ -1,4 +1,4 @@
-// Key-wise gates on the CPU: the recurrence with one decay for each row of the state.
+// Declares the recurrence with key-wise gates on the CPU: one decay for each row of the state.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CPU_KERNELS_KEY_STEPS_HPP_
 #define SLUICE_CPU_KERNELS_KEY_STEPS_HPP_

@@ -1,3 +1,4 @@
+// Computes a layer's decode step, key head by key head.
 // Math:     conv + SiLU on [q|k|v] -> l2 norm, gates -> delta steps -> gated RMSNorm.
 // Roles:    one work item = (sequence, key head): its q and k channels and the v channels of its r
 //           value heads, so that every convolution channel, and with it every column of convolution

@@ -1,4 +1,5 @@
-// The whole layer between its projections in one pass, for at most 16 tokens a row, on the CPU.
+// Declares the whole layer between its projections in one pass, for at most 16 tokens a row, on the
+// CPU.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CPU_KERNELS_LAYER_DECODE_HPP_
 #define SLUICE_CPU_KERNELS_LAYER_DECODE_HPP_

@@ -1,3 +1,4 @@
+// Computes a layer's prefill: convolution, delta rule and norm, one after the other.
 // Math:     conv + SiLU on [q|k|v] -> gated delta rule -> gated RMSNorm.
 // Roles:    those of the three operators, which run one after the other.
 // Memory:   LayerPlan below; one plan gives the size query and the run their offsets.

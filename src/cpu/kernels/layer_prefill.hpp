@@ -1,4 +1,4 @@
-// The whole layer between its projections, for any number of tokens, on the CPU.
+// Declares the whole layer between its projections, for any number of tokens, on the CPU.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CPU_KERNELS_LAYER_PREFILL_HPP_
 #define SLUICE_CPU_KERNELS_LAYER_PREFILL_HPP_

@@ -1,4 +1,4 @@
-// Rows of float32, bfloat16 and float16 to and from float32, on the instruction set in use.
+// Moves rows of float32, bfloat16 and float16 to and from float32, on the instruction set in use.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CPU_KERNELS_LOAD_STORE_HPP_
 #define SLUICE_CPU_KERNELS_LOAD_STORE_HPP_

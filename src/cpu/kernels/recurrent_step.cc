@@ -1,4 +1,4 @@
-// recurrent_step: one item is a run of consecutive (sequence, value head) pairs, so that each
+// Runs recurrent_step: one item is a run of consecutive (sequence, value head) pairs, so that each
 // head's sweep, run_head_steps(), can ask for the next one's state and q and k are prepared once a
 // key head.
 // SPDX-License-Identifier: Apache-2.0

@@ -1,3 +1,4 @@
+// Computes one value head of decode by replay.
 // Math     ring_head.hpp.
 // Roles    one call = one value head; rows of the state are read once for the products of all
 //          tokens, and once more where the call folds.

@@ -1,4 +1,4 @@
-// recurrent_step with a replay ring on the CPU: the arithmetic of one value head.
+// Declares decode by replay on the CPU: the arithmetic of one value head.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CPU_KERNELS_RING_HEAD_HPP_
 #define SLUICE_CPU_KERNELS_RING_HEAD_HPP_

@@ -1,5 +1,6 @@
-// recurrent_step with a replay ring: one item is a (sequence, value head) pair, whose arithmetic is
-// run_ring_head(). Entries are read and written here; no item writes what another one reads.
+// Runs recurrent_step with a replay buffer: one item is a (sequence, value head) pair, whose
+// arithmetic is run_ring_head(). Entries are read and written here; no item writes what another one
+// reads.
 // SPDX-License-Identifier: Apache-2.0
 #include "cpu/kernels/ring_step.hpp"
 

@@ -1,4 +1,4 @@
-// recurrent_step with a replay ring on the CPU; parallel over sequences and value heads.
+// Declares recurrent_step with a replay buffer on the CPU; parallel over sequences and value heads.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CPU_KERNELS_RING_STEP_HPP_
 #define SLUICE_CPU_KERNELS_RING_STEP_HPP_

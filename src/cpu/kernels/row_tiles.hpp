@@ -1,4 +1,5 @@
-// Which sequences the rows of a tile belong to, for kernels whose items are rows, not sequences.
+// Tells which sequences the rows of a tile belong to, for kernels whose items are rows, not
+// sequences.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CPU_KERNELS_ROW_TILES_HPP_
 #define SLUICE_CPU_KERNELS_ROW_TILES_HPP_

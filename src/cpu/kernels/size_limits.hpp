@@ -1,4 +1,4 @@
-// What the delta rule kernels on the CPU can do, and the units of their scratch memory.
+// States what the delta rule kernels on the CPU can do, and the units of their scratch memory.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CPU_KERNELS_SIZE_LIMITS_HPP_
 #define SLUICE_CPU_KERNELS_SIZE_LIMITS_HPP_

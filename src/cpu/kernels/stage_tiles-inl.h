@@ -1,4 +1,5 @@
-// Products of small dense float32 matrices, a register tile at a time, for the stages of the chunk
+// Multiplies small dense float32 matrices, a register tile at a time, for the stages of the chunk
+// form: rows and depth of any size, columns padded to whole tiles.
 //          form: rows and depth of any size, columns padded to whole tiles.
 // SPDX-License-Identifier: Apache-2.0
 #if defined(SLUICE_CPU_KERNELS_STAGE_TILES_INL_H_) == defined(HWY_TARGET_TOGGLE)

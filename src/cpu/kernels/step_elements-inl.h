@@ -1,5 +1,5 @@
-// Two vectors of a state's elements at a time, to and from float32: what the sweeps of
-// step_sweeps-inl.h read and write. Rounding is to nearest even, subnormals are kept.
+// Loads and stores two vectors of a state's elements at a time, to and from float32: what the
+// sweeps of step_sweeps-inl.h read and write. Rounding is to nearest even, subnormals are kept.
 // SPDX-License-Identifier: Apache-2.0
 #if defined(SLUICE_CPU_KERNELS_STEP_ELEMENTS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef SLUICE_CPU_KERNELS_STEP_ELEMENTS_INL_H_

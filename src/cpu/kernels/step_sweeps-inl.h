@@ -1,3 +1,4 @@
+// Runs one token on one head's state where it lies, in two sweeps.
 // Math    One token on one head's state where it lies: u = S^T k, w = S^T q in one sweep, then
 //         delta = beta (v - alpha u), o = alpha w + (k . q) delta, and S <- alpha S + k delta^T in
 //         a second. Linear attention: delta = v.

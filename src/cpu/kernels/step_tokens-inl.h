@@ -1,3 +1,4 @@
+// Runs several tokens on one head's [K,V] state, one sweep a token.
 // Math    Several tokens on one head's kv state: the update of each token and the products of the
 //         next one, u = S^T k and w = S^T q, in one sweep over whole rows; the first products and
 //         the last update are step_sweeps-inl.h's. T tokens are T + 1 sweeps and, out of memory,

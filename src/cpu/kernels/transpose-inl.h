@@ -1,4 +1,5 @@
-// Per-target: narrow matrices [channels][2..4] to and from float32 columns [2..4][channels].
+// Transposes narrow matrices [channels][2..4] to and from float32 columns [2..4][channels]
+// (compiled once for each instruction set).
 // SPDX-License-Identifier: Apache-2.0
 #if defined(SLUICE_CPU_KERNELS_TRANSPOSE_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef SLUICE_CPU_KERNELS_TRANSPOSE_INL_H_

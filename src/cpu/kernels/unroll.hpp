@@ -1,5 +1,5 @@
-// SLUICE_UNROLL before a short loop of constant length: unroll it wholly.
-// WHY: tiles are arrays of vectors, which stay in registers only where every index is a constant.
+// Defines SLUICE_UNROLL, which unrolls a short loop of constant length wholly. WHY: tiles are
+// arrays of vectors, which stay in registers only where every index is a constant.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CPU_KERNELS_UNROLL_HPP_
 #define SLUICE_CPU_KERNELS_UNROLL_HPP_

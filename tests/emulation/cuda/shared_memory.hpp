@@ -1,4 +1,4 @@
-// Where the emulated CTA's shared memory lies: the array that the fused kernel declares.
+// Tells where the emulated CTA's shared memory lies: the array that the prefill kernel declares.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_TESTS_EMULATION_CUDA_SHARED_MEMORY_HPP_
 #define SLUICE_TESTS_EMULATION_CUDA_SHARED_MEMORY_HPP_

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""flash-linear-attention (fla): its operators' signatures, and Sluice as one of its backends.
+"""Gives flash-linear-attention (fla) its operators' signatures, and Sluice as one of its backends.
 
 Signatures as of fla 0.6.0, with every keyword that fla reads from **kwargs named. `register()` puts
 Sluice into fla's backend registry; see docs/engines/fla.md.

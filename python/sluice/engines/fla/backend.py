@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sluice as a backend of fla's dispatch (fla >= 0.5): prefill through fla's registry, decode, which
-fla does not dispatch, by re-assigning fla's names.
+"""Registers Sluice as a backend of fla's dispatch (fla >= 0.5): prefill through fla's registry,
+decode, which fla does not dispatch, by re-assigning fla's names.
 
 fla's own switches hold: FLA_SLUICE=0 turns the backend off at any time (per call, so after
 registration too), FLA_DISABLE_BACKEND_DISPATCH=1 bypasses every backend. fla logs at INFO which

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""fla.ops.gated_delta_rule as Sluice runs it: fla's parameters, nothing of Sluice's own.
+"""Runs fla.ops.gated_delta_rule on Sluice: fla's parameters, nothing of Sluice's own.
 
 Differences from fla: inputs are not made contiguous (the last dimension must be). By chunks gradients
 are computed (not fast on CUDA yet); steps refuse them.

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""SGLang's gated delta rule operators, signatures as of sglang 0.5.23, and a sglang.srt.plugins
-entry point (`register`).
+"""Stands in for SGLang's gated delta rule operators, signatures as of sglang 0.5.23, and has a
+sglang.srt.plugins entry point (`register`).
 
 Slots < 0 are padding, slot 0 is live; states are [slots, HV, V, K]. Padded rows give zero outputs
 here; SGLang computes them on a zero state. docs/engines/sglang.md says what was run.

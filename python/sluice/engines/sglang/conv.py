@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""sglang.srt.layers.attention.mamba.causal_conv1d.causal_conv1d_fn and
-sglang.kernels.ops.mamba.causal_conv1d_triton.causal_conv1d_update."""
+"""Stands in for the convolutions of SGLang: sglang.srt.layers.attention.mamba.causal_conv1d.causal_conv1d_fn
+and sglang.kernels.ops.mamba.causal_conv1d_triton.causal_conv1d_update."""
 
 from __future__ import annotations
 

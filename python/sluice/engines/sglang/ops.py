@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""sglang.kernels.ops.attention.fla and .linear (sglang.srt.layers.attention.fla in older trees)."""
+"""Stands in for SGLang's gated delta rule: sglang.kernels.ops.attention.fla and .linear
+(sglang.srt.layers.attention.fla in older trees)."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A whole GatedDeltaNet layer of transformers in one call of Sluice between its projections.
+"""Runs a whole GatedDeltaNet layer of transformers in one call of Sluice between its projections.
 
 Two packings of the projections: separate qkv, z, b, a (Qwen3.5 and its MoE, Qwen4-exp) and the
 interleaved qkvz, ba (Qwen3-Next).

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The functions that transformers' GDN layers call, with the parameter names of transformers 5.23.
+"""Stands in for the functions that transformers' GDN layers call, with the parameter names of
+transformers 5.23.
 
 Names matter: transformers passes a function only the keywords that its signature has.
 """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Swapping the GDN functions and layers of a model of transformers, reversibly.
+"""Swaps the GDN functions and layers of a model of transformers, reversibly.
 
 Two styles exist: from about transformers 5.16 a layer looks its functions up in its modeling module
 (so they are swapped for every model of that module in the process), before that a layer carries

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""vLLM's gated delta rule operators, signatures as of vllm 0.33.0, and a vllm.general_plugins
-entry point (`register`).
+"""Stands in for vLLM's gated delta rule operators, signatures as of vllm 0.33.0, and has a
+vllm.general_plugins entry point (`register`).
 
 In this vLLM block 0 of every state pool is the null block: slots <= 0 are padding. States are
 [slots, HV, V, K]. Padded rows give zero outputs here; vLLM leaves them unwritten. docs/engines/

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""vllm.model_executor.layers.mamba.ops.causal_conv1d: states [slots, D, L] in either memory order
+"""Stands in for vllm.model_executor.layers.mamba.ops.causal_conv1d: states [slots, D, L] in either memory order
 ([slot][channel][column], or [slot][column][channel] passed transposed)."""
 
 from __future__ import annotations

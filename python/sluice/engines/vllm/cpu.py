@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""vllm._custom_ops of vLLM's CPU build: what its attention core calls between the convolutions.
+"""Stands in for vllm._custom_ops of vLLM's CPU build: what its attention core calls between the
+convolutions.
 
 Pools come as [slots, HV, K, V] and are updated in place. q and k are normalised with eps 1e-5,
 which vLLM's decode kernel does not say but does.

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""vllm.third_party.flash_linear_attention.ops (vllm.model_executor.layers.fla.ops in older trees)
+"""Stands in for vLLM's gated delta rule: vllm.third_party.flash_linear_attention.ops
+(vllm.model_executor.layers.fla.ops in older trees)
 and vllm._custom_ops.fused_gdn_decode_post_conv_mtp."""
 
 from __future__ import annotations

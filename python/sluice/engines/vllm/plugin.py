@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The vllm.general_plugins entry point: vLLM's GDN operators replaced where they are looked up.
+"""Enters vLLM by its vllm.general_plugins entry point: vLLM's GDN operators are replaced where they
+are looked up.
 
 Opt-in, because on a GPU nothing here has run inside vLLM yet: set SLUICE_VLLM=1. A call that
 Sluice does not take goes to vLLM's own operator; the log says which ran and why not.
