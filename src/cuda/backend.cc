@@ -6,23 +6,10 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <initializer_list>
 
 #include "cuda/catalogues.h"
-#include "cuda/causal_conv1d.h"
-#include "cuda/chunk_backward.h"
 #include "cuda/decode/catalogue.h"
-#include "cuda/delta_rule.h"
-#include "cuda/gated_rms_norm.h"
-#include "cuda/gpu.h"
-#include "cuda/kernels/backward/launch.h"
-#include "cuda/kernels/chunk_h/launch.h"
-#include "cuda/kernels/chunk_o/launch.h"
-#include "cuda/kernels/conv1d/launch.h"
-#include "cuda/kernels/gated_norm/launch.h"
-#include "cuda/kernels/stages/launch.h"
-#include "cuda/layer_prefill.h"
-#include "cuda/select.h"
-#include "cuda/stages.h"
 
 namespace sluice::cuda {
 namespace {
@@ -30,7 +17,7 @@ namespace {
 bool available() noexcept {
   static const bool found = [] {
     for (int device = 0; device < device_count(); ++device) {
-      if (compute_capability(device) >= kOldestCapability) return true;
+      if (machine_of(device).capability >= kOldestCapability) return true;
     }
     return false;
   }();
@@ -40,18 +27,12 @@ bool available() noexcept {
 Status warm_up(int32_t device_index) noexcept {
   const DeviceGuard guard(device_index);
   int error = guard.error();
-  if (error == cudaSuccess) {
-    error = load_catalogue(chunk_forward_catalogue(), machine_of(device_index));
-  }
-  if (error == cudaSuccess) error = conv1d::load_kernels();
-  if (error == cudaSuccess) error = gated_norm::load_kernels();
-  if (error == cudaSuccess) error = stages::load_kernels();
-  if (error == cudaSuccess) error = backward::load_kernels();
-  if (error == cudaSuccess && compute_capability(device_index) == kHopperCapability) {
-    error = chunk_h::load_kernels();
-    if (error == cudaSuccess) error = chunk_o::load_kernels();
-  }
   const Machine machine = machine_of(device_index);
+  if (error == cudaSuccess) error = load_catalogue(chunk_forward_catalogue(), machine);
+  if (error == cudaSuccess) error = load_catalogue(causal_conv1d_catalogue(), machine);
+  if (error == cudaSuccess) error = load_catalogue(gated_rms_norm_catalogue(), machine);
+  if (error == cudaSuccess) error = load_catalogue(chunk_stage_catalogue(), machine);
+  if (error == cudaSuccess) error = load_catalogue(chunk_backward_catalogue(), machine);
   if (error == cudaSuccess) error = load_catalogue(decode::step_kernels(), machine);
   if (error == cudaSuccess) error = load_catalogue(decode::replay_step_kernels(), machine);
   if (error == cudaSuccess) error = load_catalogue(decode::layer_kernels(), machine);
@@ -61,43 +42,80 @@ Status warm_up(int32_t device_index) noexcept {
                          device_index, cudaGetErrorName(static_cast<cudaError_t>(error)));
 }
 
+/// SLUICE_CUDA_KERNEL by KernelOverride.
+constexpr const char* kKernelWords[] = {"auto", "fused", "generic"};
+
 size_t describe(char* out, size_t size) noexcept {
   int driver = 0, runtime = 0;
   cudaDriverGetVersion(&driver);
   cudaRuntimeGetVersion(&runtime);
   const int count = device_count();
-  const int length = std::snprintf(
-      out, size,
-      "cuda.devices: %d\n"
-      "cuda.device0.compute_capability: %d\n"
-      "cuda.driver: %d\n"
-      "cuda.runtime: %d\n"
-      "cuda.kernels.fused: chunk_forward, gated delta rule, K of 64 or 128, V of 64, 128 "
-      "or 256, bfloat16 or float16, 16-byte aligned rows, compute capability 9.0\n"
-      "cuda.kernels.linear_attention: chunk_forward of that rule without l2norm and chunk_o, K of "
-      "64 or 128, any multiple of 64 for V, otherwise as fused\n"
-      "cuda.kernels.generic: chunk_forward and recurrent_step, every dtype, rule and stride, "
-      "K <= 512, any V, compute capability 8.0 or newer\n"
-      "cuda.kernels.layer: causal_conv1d, gated_rms_norm and layer_prefill, every option, compute "
-      "capability 8.0 or newer\n"
-      "cuda.kernels.stages: chunk_stage, every option with K <= 512 where states are carried; by "
-      "tensor "
-      "cores: bfloat16 or float16, chunks of 64 or 128, K and V of multiples of 64 (64 or 128 for "
-      "K "
-      "with states), 16-byte aligned rows\n"
-      "cuda.kernels.backward: chunk_backward, every option with K <= 512, in float32\n"
-      "cuda.kernel_wish: %s\n",
-      count, count > 0 ? compute_capability(0) : 0, driver, runtime, wished_kernel());
+  const int length = std::snprintf(out, size,
+                                   "cuda.devices: %d\n"
+                                   "cuda.device0.compute_capability: %d\n"
+                                   "cuda.driver: %d\n"
+                                   "cuda.runtime: %d\n"
+                                   "cuda.kernel_wish: %s\n",
+                                   count, count > 0 ? machine_of(0).capability : 0, driver, runtime,
+                                   kKernelWords[static_cast<int>(environment().kernel)]);
   size_t used = length > 0 ? static_cast<size_t>(length) : 0;
   const auto append = [&](auto catalogue) {
     const size_t at = std::min(used, size);
     used += describe_catalogue(catalogue, out + at, size - at);
   };
+  append(chunk_forward_catalogue());
+  append(causal_conv1d_catalogue());
+  append(gated_rms_norm_catalogue());
+  append(layer_prefill_catalogue());
+  append(chunk_stage_catalogue());
+  append(chunk_backward_catalogue());
   append(decode::step_kernels());
   append(decode::replay_step_kernels());
   append(decode::layer_kernels());
   append(decode::replay_layer_kernels());
   return used;
+}
+
+// The GPU that a problem is for, and the operator's name in messages.
+
+int device_of(const core::DeltaRuleProblem& p) noexcept { return p.q.device.index; }
+int device_of(const core::CausalConvProblem& p) noexcept { return p.x.device.index; }
+int device_of(const core::GatedNormProblem& p) noexcept { return p.out.device.index; }
+int device_of(const core::LayerProblem& p) noexcept { return p.conv[0].x.device.index; }
+int device_of(const core::ChunkBackwardProblem& p) noexcept { return p.forward.q.device.index; }
+int device_of(const core::ChunkStageProblem& p) noexcept {
+  for (const core::Tensor* t : {&p.k, &p.g_cumsum, &p.A_inverse}) {
+    if (core::present(*t)) return t->device.index;
+  }
+  return p.o.device.index;
+}
+
+const char* name_of(const core::DeltaRuleProblem& p) noexcept {
+  return p.op == SLUICE_OP_CHUNK_FORWARD ? "chunk_forward" : "recurrent_step";
+}
+const char* name_of(const core::CausalConvProblem&) noexcept { return "causal_conv1d"; }
+const char* name_of(const core::GatedNormProblem&) noexcept { return "gated_rms_norm"; }
+const char* name_of(const core::ChunkBackwardProblem&) noexcept { return "chunk_backward"; }
+const char* name_of(const core::ChunkStageProblem& p) noexcept { return core::stage_name(p.stage); }
+const char* name_of(const core::LayerProblem& p) noexcept {
+  return p.op == SLUICE_OP_LAYER_PREFILL ? "layer_prefill" : "layer_decode";
+}
+
+/// An operator that is planned by a catalogue on the GPU of its tensors.
+template <auto catalogue>
+constexpr auto operator_by() noexcept {
+  return []<class Problem>(Catalogue<Problem> (*)() noexcept) {
+    return core::Operator<Problem>{
+        [](const Problem& problem, core::PlanFor purpose, core::Plan* plan) noexcept {
+          return plan_by(catalogue(), problem, machine_of(device_of(problem)), environment(),
+                         purpose, plan);
+        },
+        [](const Problem& problem, const core::Plan& plan, sluice_workspace workspace,
+           void* stream) noexcept {
+          return run_plan(name_of(problem), problem, plan, machine_of(device_of(problem)),
+                          workspace.data, stream);
+        }};
+  }(catalogue);
 }
 
 core::Backend make_backend() noexcept {
@@ -110,19 +128,14 @@ core::Backend make_backend() noexcept {
   backend.available = available;
   backend.warm_up = warm_up;
   backend.describe = describe;
-  backend.chunk_forward = {plan_chunk_forward, run_chunk_forward};
+  backend.chunk_forward = operator_by<chunk_forward_catalogue>();
   backend.recurrent_step = decode::recurrent_step_operator();
-  backend.causal_conv1d =
-      core::operator_by_sizes<select_causal_conv1d, causal_conv1d_workspace, run_causal_conv1d>();
-  backend.gated_rms_norm = core::operator_by_sizes<select_gated_rms_norm, gated_rms_norm_workspace,
-                                                   run_gated_rms_norm>();
   backend.layer_decode = decode::layer_decode_operator();
-  backend.chunk_stage =
-      core::operator_by_sizes<select_chunk_stage, chunk_stage_workspace, run_chunk_stage>();
-  backend.chunk_backward = core::operator_by_sizes<select_chunk_backward, chunk_backward_workspace,
-                                                   run_chunk_backward>();
-  backend.layer_prefill =
-      core::operator_by_sizes<select_layer_prefill, layer_prefill_workspace, run_layer_prefill>();
+  backend.causal_conv1d = operator_by<causal_conv1d_catalogue>();
+  backend.gated_rms_norm = operator_by<gated_rms_norm_catalogue>();
+  backend.chunk_stage = operator_by<chunk_stage_catalogue>();
+  backend.chunk_backward = operator_by<chunk_backward_catalogue>();
+  backend.layer_prefill = operator_by<layer_prefill_catalogue>();
   return backend;
 }
 

@@ -10,7 +10,6 @@
 
 #include "core/backend.hpp"
 #include "cuda/environment.h"
-#include "cuda/gpu.h"
 #include "cuda/launch.h"
 #include "cuda/machine.h"
 
@@ -79,6 +78,31 @@ struct ComposedName {
     (append(words), ...);
     text[at] = '\0';
   }
+};
+
+/// Names "<kernel><dtype>.<size><suffix>" of all instances of a kernel of 16-bit numbers.
+template <size_t kSizes, size_t kSuffixes>
+class NameTable {
+ public:
+  template <size_t kWords>
+  constexpr NameTable(const char* kernel, const char* const (&sizes)[kSizes],
+                      const char* const (&suffixes)[kWords]) {
+    static_assert(kSuffixes <= kWords);
+    constexpr const char* kTypes[] = {"bf16.", "fp16."};
+    for (size_t i = 0; i < 2 * kSizes * kSuffixes; ++i) {
+      const size_t suffix = i % kSuffixes, size = i / kSuffixes % kSizes;
+      names_[i] =
+          ComposedName(kernel, kTypes[i / kSuffixes / kSizes], sizes[size], suffixes[suffix]);
+    }
+  }
+  /// @param type 0: bfloat16, 1: float16
+  constexpr core::KernelName at(int64_t type, int64_t size, int64_t suffix) const noexcept {
+    const auto sizes = static_cast<int64_t>(kSizes), suffixes = static_cast<int64_t>(kSuffixes);
+    return names_[static_cast<size_t>((type * sizes + size) * suffixes + suffix)].text;
+  }
+
+ private:
+  ComposedName names_[2 * kSizes * kSuffixes];
 };
 
 /// Plans a problem by the first kernel of the catalogue that takes it and that the environment

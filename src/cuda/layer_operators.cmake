@@ -6,7 +6,9 @@ add_library(sluice_cuda_plain OBJECT
 set_target_properties(sluice_cuda_plain PROPERTIES CUDA_ARCHITECTURES "80-real;90-real;100-real;120")
 target_compile_options(sluice_cuda_plain PRIVATE --compress-mode=size)
 target_sources(sluice_cuda PRIVATE
-  causal_conv1d.cc gated_rms_norm.cc layer_prefill.cc
+  causal_conv1d/catalogue.cc causal_conv1d/lower.cc
+  gated_rms_norm/catalogue.cc gated_rms_norm/lower.cc
+  layer_prefill/catalogue.cc
   kernels/conv1d/launch.cc kernels/conv1d/plan.cc
   kernels/gated_norm/launch.cc kernels/gated_norm/plan.cc)
 target_sources(sluice_cuda INTERFACE $<TARGET_OBJECTS:sluice_cuda_plain>)

@@ -26,6 +26,7 @@ inline device::HeadScalar vector_of(const core::Tensor& t) noexcept {
 }
 
 inline device::TokenRows rows_of(const core::Tensor& t) noexcept {
+  if (!core::present(t)) return {};
   return {t.data, t.stride[0], t.stride[1], t.stride[2], number_type(t.dtype)};
 }
 
@@ -58,14 +59,19 @@ inline device::BoundedPool pool_of(const core::Tensor& t) noexcept {
   return {{t.data, t.stride[0], number_type(t.dtype)}, t.shape[0]};
 }
 
-/// Whether rows are 16 bytes after 16 bytes wherever one starts.
-inline bool aligned(const core::Tensor& t) noexcept {
-  const int64_t each = 128 / t.dtype.bits;
-  bool even = reinterpret_cast<uintptr_t>(t.data) % 16 == 0;
+/// Whether rows are whole packs of 16 bytes apart.
+inline bool has_packed_strides(const core::Tensor& t) noexcept {
+  if (!core::present(t)) return true;
+  const int64_t pack = 128 / t.dtype.bits;
   for (int axis = 0; axis < t.rank - 1; ++axis) {
-    even = even && (t.shape[axis] <= 1 || t.stride[axis] % each == 0);
+    if (t.shape[axis] > 1 && t.stride[axis] % pack != 0) return false;
   }
-  return even;
+  return true;
+}
+
+/// Whether the first row begins at a multiple of 16 bytes.
+inline bool has_packed_address(const core::Tensor& t) noexcept {
+  return reinterpret_cast<uintptr_t>(t.data) % 16 == 0;
 }
 
 inline device::GateForm gate_form(const core::DeltaRuleProblem& p) noexcept {

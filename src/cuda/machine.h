@@ -1,4 +1,4 @@
-// Describes the GPU that a plan is made for.
+// Describes the GPU that a plan is made for, and makes it current.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CUDA_MACHINE_H_
 #define SLUICE_CUDA_MACHINE_H_
@@ -32,6 +32,25 @@ struct Machine {
 
 /// The GPU of that index. The driver is asked once per GPU, and again only where it had no answer.
 Machine machine_of(int device) noexcept;
+
+/// Number of GPUs, 0 if there is no driver.
+int device_count() noexcept;
+
+/// Makes a GPU current while it lives.
+class DeviceGuard {
+ public:
+  explicit DeviceGuard(int device) noexcept;
+  ~DeviceGuard();
+  DeviceGuard(const DeviceGuard&) = delete;
+  DeviceGuard& operator=(const DeviceGuard&) = delete;
+
+  /// A cudaError_t; 0 if the GPU is current.
+  int error() const noexcept { return error_; }
+
+ private:
+  int previous_ = 0, error_ = 0;
+  bool changed_ = false;
+};
 
 }  // namespace sluice::cuda
 

@@ -8,7 +8,8 @@ target_sources(sluice_cuda_stages PRIVATE kernels/backward/inst/all.cu
 set_target_properties(sluice_cuda_stages PROPERTIES CUDA_ARCHITECTURES "80-real;90")
 target_compile_options(sluice_cuda_stages PRIVATE --compress-mode=size)
 target_sources(sluice_cuda PRIVATE
-  stages.cc stages_hopper.cc kernels/stages/launch.cc kernels/stages/compact_plan.cc
-  kernels/stages/plan.cc chunk_backward.cc chunk_backward_tiles.cc kernels/backward/launch.cc
-  kernels/backward/plan.cc)
+  chunk_stage/accepts.cc chunk_stage/catalogue.cc chunk_stage/lower.cc
+  chunk_backward/catalogue.cc chunk_backward/forward_pass.cc chunk_backward/lower.cc
+  kernels/stages/launch.cc kernels/stages/compact_plan.cc kernels/stages/plan.cc
+  kernels/backward/launch.cc kernels/backward/plan.cc)
 target_sources(sluice_cuda INTERFACE $<TARGET_OBJECTS:sluice_cuda_stages>)

@@ -6,7 +6,7 @@
 #include <cstring>
 
 #include "core/validate.hpp"
-#include "cuda/causal_conv1d.h"
+#include "cuda/causal_conv1d/lower.h"
 #include "cuda/kernels/conv1d/launch.h"
 #include "sluice/sluice.hpp"
 
@@ -129,7 +129,7 @@ TEST(ConvPlan, PatchesCoverTokensAndHeads) {
   CausalConv1dArgs args = models_conv();
   args.x = view(kBFloat16, {5, 65, 1024}), args.out = view(kBFloat16, {5, 65, 1024}, 1 << 24);
   args.weight = view(kBFloat16, {1024, 4});
-  const GridExtent plain = grid_after(args);
+  const GridSize plain = grid_after(args);
   EXPECT_EQ(plain.x, 2u);
   EXPECT_EQ(plain.y, 9u);
   EXPECT_EQ(plain.z, 5u);
@@ -190,7 +190,7 @@ TEST(ConvPlan, OneTokenInTheFormsOfModelsIsAnUpdate) {
   ConvParams p = lowered(args);
   EXPECT_EQ(choose_body(p), Body::kUpdates);
   plan_launch(choose_body(p), 132, &p);
-  const GridExtent grid = grid_of(Body::kUpdates, p);
+  const GridSize grid = grid_of(Body::kUpdates, p);
   EXPECT_EQ(grid.x, 1u);
   EXPECT_EQ(grid.y, 7u);
   EXPECT_EQ(shared_bytes(Body::kUpdates, p), 0u);

@@ -7,7 +7,7 @@ sluice_add_emulated_tests(sluice_emulated_decode_tests
   decode_selection_test.cc emulated_decode_test.cc emulated_layer_decode_test.cc
   ${suites} ${layer_suites}
   BACKENDS sluice_emulated_decode
-  HOST environment machine decode/catalogue decode/rows_any decode/rows_replay decode/rows_single
+  HOST environment decode/catalogue decode/rows_any decode/rows_replay decode/rows_single
     decode/lower decode/lower_replay decode/lower_single decode/lower_single_layer)
 sluice_add_shards(emulated_decode 4 sluice_emulated_decode_tests cpu
   "*Decode*:*RecurrentStep*:*ReplayRing*:-*Composition*")

@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "core/backend.hpp"
-#include "cuda/catalogues.h"
 #include "cuda/chunk_forward/fused.h"
 #include "cuda/chunk_forward/lower.h"
 #include "cuda/kernels/chunk_forward/horizon.cuh"
@@ -206,7 +205,7 @@ Status plan(const core::DeltaRuleProblem& p, core::PlanFor purpose, core::Plan* 
   Environment environment;
   environment.kernel = KernelOverride::kFused;
   environment.cut = emulated_split;
-  return plan_by(chunk_forward_catalogue(), p, machine(), environment, purpose, plan);
+  return plan_by(fused_kernels(), p, machine(), environment, purpose, plan);
 }
 
 Status run(const core::DeltaRuleProblem& p, const core::Plan& plan, sluice_workspace workspace,

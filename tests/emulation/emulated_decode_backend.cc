@@ -10,9 +10,8 @@
 #include <vector>
 
 #include "core/backend.hpp"
+#include "cuda/chunk_forward/generic.h"
 #include "cuda/decode/catalogue.h"
-#include "cuda/delta_rule.h"
-#include "cuda/gpu.h"
 #include "cuda/kernels/decode/instances.h"
 #include "cuda/kernels/decode/kernel.cuh"
 #include "cuda/kernels/decode/replay/model.cuh"
@@ -20,6 +19,7 @@
 #include "cuda/kernels/decode/single/step.cuh"
 #include "cuda/kernels/decode/single/stream.cuh"
 #include "cuda/layer_prefill.h"
+#include "cuda/machine.h"
 #include "emulated_launcher.hpp"
 
 namespace sluice::cuda::chunk_forward {
@@ -31,9 +31,9 @@ namespace sluice::cuda {
 
 DecodeEmulation decode_emulation;
 
-int compute_capability(int) noexcept { return 90; }
-int multiprocessors(int) noexcept { return decode_emulation.multiprocessors; }
-ResidentClusters resident_clusters(int) noexcept { return {}; }
+Machine machine_of(int device) noexcept {
+  return {device, kHopperCapability, decode_emulation.multiprocessors, {}};
+}
 DeviceGuard::DeviceGuard(int) noexcept {}
 DeviceGuard::~DeviceGuard() = default;
 
@@ -196,21 +196,30 @@ core::Backend make_backend() noexcept {
 
 }  // namespace
 
-Status select_delta_rule(const core::DeltaRuleProblem&, core::KernelName* name) noexcept {
-  *name = "reference";
+// In place of the generic kernel: the reference.
+
+Status accepts_generic(const core::DeltaRuleProblem&, const Machine&) noexcept {
   return ok_status();
 }
 
-Status run_delta_rule(const core::DeltaRuleProblem& problem, sluice_workspace,
-                      void* stream) noexcept {
+Status plan_generic(const core::DeltaRuleProblem&, const Machine&, const Environment&,
+                    core::Plan* plan) noexcept {
+  plan->kernel = "reference";
+  return ok_status();
+}
+
+void launch_generic(const core::DeltaRuleProblem& problem, const core::Plan&, void*,
+                    Launcher& launcher) noexcept {
   core::Plan plan;
-  if (Status s = reference().plan(problem, core::PlanFor::kCall, &plan); !s.ok()) return s;
+  launcher.note_status(reference().plan(problem, core::PlanFor::kCall, &plan));
+  if (!launcher.ok()) return;
   const size_t bytes = (plan.workspace_bytes + 511) / 256 * 256;
   void* const scratch = std::aligned_alloc(256, bytes);
-  const Status status = reference().run(problem, plan, {scratch, bytes}, stream);
+  launcher.note_status(reference().run(problem, plan, {scratch, bytes}, launcher.stream()));
   std::free(scratch);
-  return status;
 }
+
+int load_generic(const Machine&) noexcept { return 0; }
 
 Status select_layer_prefill(const core::LayerProblem&, core::KernelName* name) noexcept {
   *name = "reference";

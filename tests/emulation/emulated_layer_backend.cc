@@ -7,10 +7,7 @@
 #include <random>
 
 #include "core/backend.hpp"
-#include "cuda/causal_conv1d.h"
-#include "cuda/delta_rule.h"
-#include "cuda/gated_rms_norm.h"
-#include "cuda/gpu.h"
+#include "cuda/catalogues.h"
 #include "cuda/kernels/conv1d/kernel.cuh"
 #include "cuda/kernels/conv1d/patch.cuh"
 #include "cuda/kernels/conv1d/pieces.h"
@@ -20,13 +17,13 @@
 #include "cuda/kernels/gated_norm/launch.h"
 #include "cuda/kernels/gated_norm/pieces.h"
 #include "cuda/kernels/gated_norm/walk.cuh"
-#include "cuda/layer_prefill.h"
+#include "cuda/machine.h"
 #include "emulated_backend.hpp"
+#include "emulated_operator.hpp"
 
 namespace sluice::cuda {
 
-int compute_capability(int) noexcept { return 90; }
-int multiprocessors(int) noexcept { return 4; }
+Machine machine_of(int device) noexcept { return {device, 90, 4, {}}; }
 DeviceGuard::DeviceGuard(int) noexcept {}
 DeviceGuard::~DeviceGuard() = default;
 
@@ -51,7 +48,7 @@ ConvKernel kernel_of(Body body, const ConvParams& p) {
 }
 
 /// Threads that never wait for each other run to their ends, all of a grid in random order.
-void run_threads(ConvKernel kernel, const ConvParams& p, const GridExtent& grid,
+void run_threads(ConvKernel kernel, const ConvParams& p, const GridSize& grid,
                  std::mt19937_64& random) {
   std::vector<unsigned> order(grid.x * grid.y * grid.z * kThreads);
   std::iota(order.begin(), order.end(), 0u);
@@ -77,7 +74,7 @@ int run_ctas(ConvKernel kernel, const ConvParams& p, unsigned ctas, std::mt19937
 }
 
 /// CTAs whose warps look for sequences together, interleaved at random.
-int run_warps(ConvKernel kernel, const ConvParams& p, const GridExtent& grid,
+int run_warps(ConvKernel kernel, const ConvParams& p, const GridSize& grid,
               std::mt19937_64& random) {
   const emulation::Grid all{
       .ctas = grid.x * grid.y * grid.z, .threads = kThreads, .x = grid.x, .y = grid.y};
@@ -87,12 +84,12 @@ int run_warps(ConvKernel kernel, const ConvParams& p, const GridExtent& grid,
 }  // namespace
 
 /// A GPU of a random size, and now and then launches in pieces.
-int launch(const ConvParams& params, const Target&, void*) noexcept {
+void launch(const ConvParams& params, Launcher& launcher) noexcept {
   std::mt19937_64 random(emulation_seed);
   const auto multiprocessors = static_cast<int>(random() % 8);
   const int64_t most = random() % 4 == 0 ? kWarps : int64_t{1} << 32;
-  return in_launches(params, multiprocessors, most, [&](Body body, const ConvParams& p) {
-    const GridExtent grid = grid_of(body, p);
+  const auto run_one = [&](Body body, const ConvParams& p) {
+    const GridSize grid = grid_of(body, p);
     emulation::block_extent = {kThreads};
     emulation::grid_extent = {grid.x, grid.y, grid.z};
     const bool bfloats = p.part[0].x.number == Number::kBfloat16;
@@ -101,8 +98,13 @@ int launch(const ConvParams& params, const Target&, void*) noexcept {
     if (body == Body::kCutPatches) return run_warps(kernel, p, grid, random);
     run_threads(kernel, p, grid, random);
     return 0;
+  };
+  in_launches(params, multiprocessors, most, [&](Body body, const ConvParams& p) {
+    if (launcher.ok()) launcher.note(run_one(body, p));
   });
 }
+
+int load_kernels() noexcept { return 0; }
 
 }  // namespace conv1d
 
@@ -135,11 +137,15 @@ int launch_one(NormParams p) noexcept {
 }  // namespace
 
 /// In pieces of 7, 24 or more rows than there are, in turn.
-int launch(const NormParams& params, const Target&, void*) noexcept {
+void launch(const NormParams& params, Launcher& launcher) noexcept {
   static uint64_t calls = 0;
   constexpr int64_t kMost[] = {kMaxRows, 24, 7};
-  return in_pieces(params, kMost[(emulation_seed + calls++) % 3], launch_one);
+  in_pieces(params, kMost[(emulation_seed + calls++) % 3], [&](const NormParams& p) {
+    if (launcher.ok()) launcher.note(launch_one(p));
+  });
 }
+
+int load_kernels() noexcept { return 0; }
 
 }  // namespace gated_norm
 
@@ -153,27 +159,32 @@ const core::Operator<core::DeltaRuleProblem>& delta_rule(const core::DeltaRulePr
   return fused ? emulated_prefill().chunk_forward : ref::recurrent_backend().chunk_forward;
 }
 
+Status plan_delta(const core::DeltaRuleProblem& p, const Machine&, const Environment&,
+                  core::Plan* plan) noexcept {
+  return delta_rule(p).plan(p, core::PlanFor::kCall, plan);
+}
+
+void launch_delta(const core::DeltaRuleProblem& p, const core::Plan& plan, void* workspace,
+                  Launcher& launcher) noexcept {
+  launcher.note_status(
+      delta_rule(p).run(p, plan, {workspace, plan.workspace_bytes}, launcher.stream()));
+}
+
+template <Tier tier>
+Status accept_delta(const core::DeltaRuleProblem& p, const Machine&) noexcept {
+  const bool fused = &delta_rule(p) == &emulated_prefill().chunk_forward;
+  return fused == (tier == Tier::kFused) ? ok_status() : left_to_others();
+}
+
+constexpr Kernel<core::DeltaRuleProblem> kDeltaKernels[] = {
+    {"fused", "emulated", Tier::kFused, accept_delta<Tier::kFused>, nullptr, plan_delta,
+     launch_delta, nullptr},
+    {"generic", "the reference", Tier::kGeneric, accept_delta<Tier::kGeneric>, nullptr, plan_delta,
+     launch_delta, nullptr}};
+
 }  // namespace
 
-Status select_delta_rule(const core::DeltaRuleProblem& p, core::KernelName* name) noexcept {
-  core::Plan plan;
-  const Status status = delta_rule(p).plan(p, core::PlanFor::kCall, &plan);
-  *name = plan.kernel;
-  return status;
-}
-
-size_t delta_rule_workspace(const core::DeltaRuleProblem& p) noexcept {
-  core::Plan plan;
-  delta_rule(p).plan(p, core::PlanFor::kAnyAddress, &plan);
-  return plan.workspace_bytes;
-}
-
-Status run_delta_rule(const core::DeltaRuleProblem& p, sluice_workspace workspace,
-                      void* stream) noexcept {
-  core::Plan plan;
-  const Status status = delta_rule(p).plan(p, core::PlanFor::kCall, &plan);
-  return status.ok() ? delta_rule(p).run(p, plan, workspace, stream) : status;
-}
+Catalogue<core::DeltaRuleProblem> chunk_forward_catalogue() noexcept { return kDeltaKernels; }
 
 const core::Backend& backend() noexcept {
   static const core::Backend instance = [] {
@@ -184,14 +195,10 @@ const core::Backend& backend() noexcept {
     made.requirement = "nothing";
     made.device_type = SLUICE_DEVICE_CUDA;
     made.available = []() noexcept { return true; };
-    made.chunk_forward =
-        core::operator_by_sizes<select_delta_rule, delta_rule_workspace, run_delta_rule>();
-    made.causal_conv1d =
-        core::operator_by_sizes<select_causal_conv1d, causal_conv1d_workspace, run_causal_conv1d>();
-    made.gated_rms_norm = core::operator_by_sizes<select_gated_rms_norm, gated_rms_norm_workspace,
-                                                  run_gated_rms_norm>();
-    made.layer_prefill =
-        core::operator_by_sizes<select_layer_prefill, layer_prefill_workspace, run_layer_prefill>();
+    made.chunk_forward = emulated_operator<chunk_forward_catalogue>();
+    made.causal_conv1d = emulated_operator<causal_conv1d_catalogue>();
+    made.gated_rms_norm = emulated_operator<gated_rms_norm_catalogue>();
+    made.layer_prefill = emulated_operator<layer_prefill_catalogue>();
     made.layer_decode = made.layer_prefill;  // as where the decode kernel does not apply
     return made;
   }();

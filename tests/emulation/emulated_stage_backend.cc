@@ -5,8 +5,7 @@
 #include <cstdio>
 
 #include "core/backend.hpp"
-#include "cuda/chunk_backward.h"
-#include "cuda/gpu.h"
+#include "cuda/catalogues.h"
 #include "cuda/kernels/backward/chain.cuh"
 #include "cuda/kernels/backward/chain_tiles.cuh"
 #include "cuda/kernels/backward/gradient_tiles.cuh"
@@ -30,7 +29,8 @@
 #include "cuda/kernels/stages/solve_wy.cuh"
 #include "cuda/kernels/stages/states.cuh"
 #include "cuda/kernels/stages/wy.cuh"
-#include "cuda/stages.h"
+#include "cuda/machine.h"
+#include "emulated_operator.hpp"
 
 namespace sluice::cuda::chunk_forward {
 alignas(1024) uint8_t dynamic_shared[emulation::kSharedBytes];
@@ -38,9 +38,7 @@ alignas(1024) uint8_t dynamic_shared[emulation::kSharedBytes];
 
 namespace sluice::cuda {
 
-int compute_capability(int) noexcept { return 90; }
-int multiprocessors(int) noexcept { return 4; }
-Clusters resident_clusters(int) noexcept { return {2, 1}; }
+Machine machine_of(int device) noexcept { return {device, 90, 4, {2, 1}}; }
 DeviceGuard::DeviceGuard(int) noexcept {}
 DeviceGuard::~DeviceGuard() = default;
 
@@ -175,13 +173,16 @@ int launch_compact(Kernel kernel, const StageParams& params) {
 
 }  // namespace
 
-int launch(Kernel kernel, const StageParams& params, const Target&, void*) noexcept {
-  if (const int error = launch_compact(kernel, params); error >= 0) return error;
+void launch(Kernel kernel, const StageParams& params, Launcher& launcher) noexcept {
+  if (!launcher.ok()) return;
+  if (const int error = launch_compact(kernel, params); error >= 0) return launcher.note(error);
   const Launch plan = plan_launch(kernel, params);
   const Function function = function_of(kernel, params);
-  return run_ctas(plan.items, plan.threads, plan.shared_bytes,
-                  [&] { function(params, plan.items); });
+  launcher.note(
+      run_ctas(plan.items, plan.threads, plan.shared_bytes, [&] { function(params, plan.items); }));
 }
+
+int load_kernels() noexcept { return 0; }
 
 }  // namespace stages
 
@@ -219,12 +220,15 @@ Function function_of(Kernel kernel, const BackwardParams& p) {
 
 }  // namespace
 
-int launch(Kernel kernel, const BackwardParams& params, const Target&, void*) noexcept {
+void launch(Kernel kernel, const BackwardParams& params, Launcher& launcher) noexcept {
+  if (!launcher.ok()) return;
   const Launch plan = plan_launch(kernel, params);
   const Function function = function_of(kernel, params);
-  return run_ctas(plan.items, plan.threads, plan.shared_bytes,
-                  [&] { function(params, plan.items); });
+  launcher.note(
+      run_ctas(plan.items, plan.threads, plan.shared_bytes, [&] { function(params, plan.items); }));
 }
+
+int load_kernels() noexcept { return 0; }
 
 }  // namespace backward
 
@@ -265,8 +269,9 @@ int run_sizes(const OutputParams& p, int64_t items) {
 
 }  // namespace
 
-int launch(const device::StageParams& params, const Tiles& tiles, int32_t h_per_batch,
-           const Target&, void*) noexcept {
+void launch(const device::StageParams& params, const Tiles& tiles, int32_t h_per_batch,
+            Launcher& launcher) noexcept {
+  if (!launcher.ok()) return;
   const int columns = columns_of(params.V);
   const int64_t slots = params.cu_seqlens.data != nullptr ? params.slots : params.N * params.slots;
   const int64_t items = slots * params.HV * (params.V / columns);
@@ -277,8 +282,10 @@ int launch(const device::StageParams& params, const Tiles& tiles, int32_t h_per_
                        emulated_map(tiles.h, static_cast<uint32_t>(params.K), columns),
                        params,
                        h_per_batch};
-  return tiles.q.is_bf16 ? run_sizes<__nv_bfloat16>(p, items) : run_sizes<__half>(p, items);
+  launcher.note(tiles.q.is_bf16 ? run_sizes<__nv_bfloat16>(p, items) : run_sizes<__half>(p, items));
 }
+
+int load_kernels() noexcept { return 0; }
 
 }  // namespace chunk_o
 
@@ -300,10 +307,11 @@ int run_sizes(const StatesParams& p, int64_t items, bool wide) {
 
 }  // namespace
 
-int launch(const device::StageParams& params, const Tiles& tiles, int32_t h_per_batch,
-           const Target& target, void*) noexcept {
+void launch(const device::StageParams& params, const Tiles& tiles, int32_t h_per_batch,
+            Launcher& launcher) noexcept {
+  if (!launcher.ok()) return;
   const bool back = tiles.q.data != nullptr;
-  const int columns = back ? 64 : columns_of(params, target.multiprocessors);
+  const int columns = back ? 64 : columns_of(params, launcher.machine().multiprocessors);
   const int64_t items = params.N * params.HV * (params.V / columns);
   const StatesParams p{emulated_map(tiles.k, 64, params.K),
                        emulated_map(tiles.w, 64, params.K),
@@ -315,12 +323,14 @@ int launch(const device::StageParams& params, const Tiles& tiles, int32_t h_per_
                        params,
                        h_per_batch};
   if (back) {
-    return tiles.k.is_bf16 ? run<Config<__nv_bfloat16, 128, 64, true>>(p, items)
-                           : run<Config<__half, 128, 64, true>>(p, items);
+    return launcher.note(tiles.k.is_bf16 ? run<Config<__nv_bfloat16, 128, 64, true>>(p, items)
+                                         : run<Config<__half, 128, 64, true>>(p, items));
   }
-  return tiles.k.is_bf16 ? run_sizes<__nv_bfloat16>(p, items, columns == 128)
-                         : run_sizes<__half>(p, items, columns == 128);
+  launcher.note(tiles.k.is_bf16 ? run_sizes<__nv_bfloat16>(p, items, columns == 128)
+                                : run_sizes<__half>(p, items, columns == 128));
 }
+
+int load_kernels() noexcept { return 0; }
 
 }  // namespace chunk_h
 
@@ -333,10 +343,8 @@ const core::Backend& backend() noexcept {
     made.requirement = "nothing";
     made.device_type = SLUICE_DEVICE_CUDA;
     made.available = []() noexcept { return true; };
-    made.chunk_backward = core::operator_by_sizes<select_chunk_backward, chunk_backward_workspace,
-                                                  run_chunk_backward>();
-    made.chunk_stage =
-        core::operator_by_sizes<select_chunk_stage, chunk_stage_workspace, run_chunk_stage>();
+    made.chunk_backward = emulated_operator<chunk_backward_catalogue>();
+    made.chunk_stage = emulated_operator<chunk_stage_catalogue>();
     return made;
   }();
   return instance;

@@ -3,9 +3,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
+#include "cuda/catalogues.h"
+#include "cuda/chunk_stage/lower.h"
 #include "cuda/kernels/stages/compact.h"
 #include "cuda/kernels/stages/config.h"
-#include "cuda/stages.h"
 
 namespace sluice::cuda {
 namespace {
@@ -38,9 +39,10 @@ core::ChunkStageProblem problem(sluice_stage stage, int64_t C = 64) {
 }
 
 std::string name_of(const core::ChunkStageProblem& p, int capability = 90) {
-  StageChoice choice;
-  const Status status = choose_stage_kernel(p, {capability, 132}, {}, &choice);
-  return status.ok() ? choice.name : status.message;
+  core::Plan plan;
+  const Status status = plan_by(chunk_stage_catalogue(), p, {0, capability, 132, {}}, {},
+                                core::PlanFor::kCall, &plan);
+  return status.ok() ? plan.kernel : status.message;
 }
 
 TEST(StagePlan, PairsTakeTensorCoresAsTheirStagesDo) {

@@ -5,9 +5,9 @@
 
 #include <utility>
 
-#include "cuda/chunk_backward.h"
-#include "cuda/chunk_backward_parts.h"
-#include "cuda/stages.h"
+#include "cuda/catalogues.h"
+#include "cuda/chunk_stage/lower.h"
+#include "cuda/kernels/stages/launch.h"
 
 namespace sluice::cuda {
 namespace {
@@ -43,9 +43,20 @@ core::ChunkStageProblem gla(int64_t K = 128, int64_t V = 128) {
 /// Not Hopper unless named: that has a kernel of its own.
 std::string name_of(const core::ChunkStageProblem& p, int capability = 80,
                     const Environment& wish = {}) {
-  StageChoice choice;
-  const Status status = choose_stage_kernel(p, {capability, 132}, wish, &choice);
-  return status.ok() ? choice.name : status.message;
+  core::Plan plan;
+  const Status status = plan_by(chunk_stage_catalogue(), p, {0, capability, 132, {}}, wish,
+                                core::PlanFor::kCall, &plan);
+  return status.ok() ? plan.kernel : status.message;
+}
+
+/// Bytes of a workspace on Hopper, wherever tensors lie.
+template <class Problem>
+size_t workspace_of(Catalogue<Problem> catalogue, const Problem& p) {
+  core::Plan plan;
+  const Status status =
+      plan_by(catalogue, p, {0, 90, 132, {}}, {}, core::PlanFor::kAnyAddress, &plan);
+  EXPECT_TRUE(status.ok()) << status.message;
+  return plan.workspace_bytes;
 }
 
 TEST(StageSelection, TensorCoresWhereRowsAllowIt) {
@@ -74,13 +85,13 @@ TEST(StageSelection, KeyWiseGatesHaveTheirOwnChunkH) {
   p.key_gates = true, p.gate = rows(3, 128, {2, 32});
   EXPECT_EQ(name_of(p, 90), "cuda.chunk_h.tiles.key_wise");
   // Through the workspace go their sums, unless they are given, and keys with decays.
-  EXPECT_EQ(chunk_stage_workspace(p), size_t{4 + 2} * 2 * 300 * 3 * 128);
+  EXPECT_EQ(workspace_of(chunk_stage_catalogue(), p), size_t{4 + 2} * 2 * 300 * 3 * 128);
   std::swap(p.g_cumsum, p.gate);
-  EXPECT_EQ(chunk_stage_workspace(p), size_t{2} * 2 * 300 * 3 * 128);
+  EXPECT_EQ(workspace_of(chunk_stage_catalogue(), p), size_t{2} * 2 * 300 * 3 * 128);
   p.C = 32;
   EXPECT_EQ(name_of(p, 90), "cuda.chunk_h.plain");
   p.k.dtype = p.values.dtype = {2, 32};
-  EXPECT_EQ(chunk_stage_workspace(p), 0u);
+  EXPECT_EQ(workspace_of(chunk_stage_catalogue(), p), 0u);
 }
 
 TEST(StageSelection, HopperHasItsOwnSimpleGla) {
@@ -172,16 +183,22 @@ TEST(StageSelection, FewHeadsAreCutIntoSegments) {
   EXPECT_EQ(stages::segment_tokens(p, 12), 0);  // 12 CTAs fill 12 multiprocessors
 }
 
+/// The kernel of gradients, or why there is none.
+std::string name_of(const core::ChunkBackwardProblem& b, int capability = 90,
+                    KernelOverride wish = KernelOverride::kAuto) {
+  core::Plan plan;
+  const Status status = plan_by(chunk_backward_catalogue(), b, {0, capability, 132, {}}, {wish, {}},
+                                core::PlanFor::kCall, &plan);
+  return status.ok() ? plan.kernel : status.message;
+}
+
 TEST(StageSelection, GradientsHaveTheStatesLimit) {
   core::ChunkBackwardProblem b;
   b.forward.q = rows(3, 576, {4, 16});
   b.forward.K = 512;
-  core::KernelName name = "";
-  EXPECT_TRUE(select_chunk_backward(b, &name).ok());
-  EXPECT_STREQ(name, "cuda.chunk_backward.plain");
+  EXPECT_EQ(name_of(b), "cuda.chunk_backward.plain");
   b.forward.K = 576;
-  EXPECT_STREQ(select_chunk_backward(b, &name).message,
-               "chunk_backward: k.shape[3] = 576, expected at most 512 (CUDA kernels)");
+  EXPECT_EQ(name_of(b), "chunk_backward: k.shape[3] = 576, expected at most 512 (CUDA kernels)");
 }
 
 TEST(StageSelection, GradientsByTensorCoresOnHopper) {
@@ -191,21 +208,22 @@ TEST(StageSelection, GradientsByTensorCoresOnHopper) {
   p.rows = {2, 300, 2, {}, 300};
   p.H = p.HV = 3, p.r = 1, p.K = p.V = 128;
   p.q = p.k = p.v = b.d_o = rows(3, 128, kBf16);
-  const auto takes = [&](int capability = 90, KernelOverride wish = KernelOverride::kAuto) {
-    return backward_by_tiles(b, capability, {wish, {}});
-  };
-  EXPECT_TRUE(takes());
-  EXPECT_STREQ(backward_tiles_name(b), "cuda.chunk_backward.sm_90.bf16.k128");
-  EXPECT_FALSE(takes(80));
-  EXPECT_FALSE(takes(90, KernelOverride::kGeneric));
-  const size_t tiles = backward_tiles_workspace(b);
-  EXPECT_GT(tiles, 0u);
-  EXPECT_LT(tiles, chunk_backward_workspace(b));
+  const std::string plain = "cuda.chunk_backward.plain";
+  EXPECT_EQ(name_of(b), "cuda.chunk_backward.sm_90.bf16.k128");
+  EXPECT_EQ(name_of(b, 80), plain);
+  EXPECT_EQ(name_of(b, 90, KernelOverride::kGeneric), plain);
+  // Elsewhere tensors may go to plain kernels, which need more.
+  core::Plan tiles;
+  ASSERT_TRUE(
+      plan_by(chunk_backward_catalogue(), b, {0, 90, 132, {}}, {}, core::PlanFor::kCall, &tiles)
+          .ok());
+  EXPECT_GT(tiles.workspace_bytes, 0u);
+  EXPECT_LT(tiles.workspace_bytes, workspace_of(chunk_backward_catalogue(), b));
   const core::ChunkBackwardProblem good = b;
   const auto refused = [&](auto change) {
     b = good;
     change();
-    EXPECT_FALSE(takes());
+    EXPECT_EQ(name_of(b), plain);
   };
   refused([&] { p.K = 64; });
   refused([&] { p.V = 64; });
@@ -216,7 +234,6 @@ TEST(StageSelection, GradientsByTensorCoresOnHopper) {
   refused([&] { p.v.stride[1] += 4; });
   refused([&] { b.d_o.data = memory + 1; });
   refused([&] { p.q = p.k = p.v = b.d_o = rows(3, 128, {2, 32}); });
-  EXPECT_EQ(backward_tiles_workspace(b), 0u);
 }
 
 }  // namespace

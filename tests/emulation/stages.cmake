@@ -1,8 +1,10 @@
 # The stages of a prefill: the GPU's own suite on the emulated kernels.
 sluice_add_emulated_backend(sluice_emulated_stages emulated_stage_backend.cc)
 set(stage_backends BACKENDS sluice_emulated_stages sluice_emulation
-  HOST select ${prefill_host} stages stages_hopper kernels/stages/plan kernels/stages/compact_plan
-    chunk_backward chunk_backward_tiles kernels/backward/plan)
+  HOST ${prefill_host} environment
+    chunk_stage/accepts chunk_stage/catalogue chunk_stage/lower
+    chunk_backward/catalogue chunk_backward/forward_pass chunk_backward/lower
+    kernels/stages/plan kernels/stages/compact_plan kernels/backward/plan)
 sluice_add_emulated_tests(sluice_emulated_stage_tests
   stage_selection_test.cc stage_plan_test.cc $<TARGET_OBJECTS:sluice_stage_suite>
   ${stage_backends})

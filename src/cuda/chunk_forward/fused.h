@@ -1,14 +1,17 @@
-// Launches what chunk_forward's catalogue has planned for the kernels of Hopper GPUs.
+// The prefill kernels of Hopper GPUs as entries of chunk_forward's catalogue, for other operators too
+// that contain a prefill.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CUDA_CHUNK_FORWARD_FUSED_H_
 #define SLUICE_CUDA_CHUNK_FORWARD_FUSED_H_
 
-#include "core/backend.hpp"
-#include "cuda/launch.h"
+#include "cuda/catalogue.h"
 
 namespace sluice::cuda {
 
-/// Launches a plan of either fused kernel, which keeps a device::CutRequest.
+/// Gated delta rule, then linear attention. Their plans keep a device::CutRequest.
+Catalogue<core::DeltaRuleProblem> fused_kernels() noexcept;
+
+/// Launches a plan of either.
 void launch_fused(const core::DeltaRuleProblem& problem, const core::Plan& plan, void* workspace,
                   Launcher& launcher) noexcept;
 int load_gated_delta(const Machine& machine) noexcept;

@@ -2,28 +2,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cuda/decode/catalogue.h"
 
+#include "cuda/chunk_forward/generic.h"
 #include "cuda/decode/rows.h"
-#include "cuda/delta_rule.h"
 #include "cuda/layer_prefill.h"
 
 namespace sluice::cuda::decode {
 namespace {
-
-Status check_generic_step(const DeltaRuleProblem& p, const Machine&) noexcept {
-  core::KernelName name;
-  return select_delta_rule(p, &name);
-}
-
-Status plan_generic_step(const DeltaRuleProblem&, const Machine&, const Environment&,
-                         core::Plan* plan) noexcept {
-  plan->kernel = "cuda.recurrent_step.generic";
-  return ok_status();
-}
-
-void launch_generic_step(const DeltaRuleProblem& p, const core::Plan&, void*,
-                         Launcher& launch) noexcept {
-  launch.note_status(run_delta_rule(p, {}, launch.stream()));
-}
 
 Status check_layer_in_parts(const LayerProblem& p, const Machine&) noexcept {
   core::KernelName name;
@@ -41,16 +25,6 @@ void launch_layer_in_parts(const LayerProblem& p, const core::Plan& plan, void* 
                            Launcher& launch) noexcept {
   launch.note_status(run_layer_prefill(p, {workspace, plan.workspace_bytes}, launch.stream()));
 }
-
-/// What recurrent_step falls back on; chunk_forward's catalogue loads it.
-constexpr Kernel<DeltaRuleProblem> kGenericStep{"recurrent_step.generic",
-                                                "any dtype, rule and stride, K <= 512",
-                                                Tier::kGeneric,
-                                                check_generic_step,
-                                                nullptr,
-                                                plan_generic_step,
-                                                launch_generic_step,
-                                                nullptr};
 
 /// What layer_decode falls back on; layer_prefill's catalogue loads it.
 constexpr Kernel<LayerProblem> kLayerInParts{"layer_decode.generic",
@@ -89,7 +63,7 @@ Status run_layer(const LayerProblem& p, const core::Plan& plan, sluice_workspace
 
 Catalogue<DeltaRuleProblem> step_kernels() noexcept {
   static const Kernel<DeltaRuleProblem> rows[] = {single_step_kernel(), any_step_kernel(),
-                                                  kGenericStep};
+                                                  generic_kernel("recurrent_step.generic")};
   return rows;
 }
 

@@ -1,7 +1,6 @@
+// Launches the kernels of chunk_backward: finds the instance of a problem and its grid.
 // SPDX-License-Identifier: Apache-2.0
 #include "cuda/kernels/backward/launch.h"
-
-#include <cuda_runtime_api.h>
 
 #include <algorithm>
 
@@ -48,42 +47,25 @@ Variant variant_of(Kernel kernel, const BackwardParams& p) noexcept {
 }  // namespace
 
 int load_kernels() noexcept {
-  for (int i = 0; i < 4 * kKernels; ++i) {
-    cudaFuncAttributes attributes{};
+  int error = 0;
+  for (int i = 0; i < 4 * kKernels && error == 0; ++i) {
     const Variant variant{i % 2 != 0, i / 2 % 2 != 0};
-    const cudaError_t error =
-        cudaFuncGetAttributes(&attributes, function_of(static_cast<Kernel>(i / 4), variant));
-    if (error != cudaSuccess) return error;
+    error = load_kernel(function_of(static_cast<Kernel>(i / 4), variant));
   }
-  return cudaSuccess;
+  return error;
 }
 
-int launch(Kernel kernel, const BackwardParams& params, const Target& target,
-           void* stream) noexcept {
-  constexpr int64_t kMaxGrid = (int64_t{1} << 31) - 1, kWithoutLeave = 48 * 1024;
+void launch(Kernel kernel, const BackwardParams& params, Launcher& launcher) noexcept {
+  constexpr int64_t kMaxGrid = (int64_t{1} << 31) - 1;
   const Launch plan = plan_launch(kernel, params);
-  if (plan.items == 0) return cudaSuccess;
-  const void* const function = function_of(kernel, variant_of(kernel, params));
-  if (plan.shared_bytes > kWithoutLeave) {
-    const cudaError_t error = cudaFuncSetAttribute(
-        function, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(plan.shared_bytes));
-    if (error != cudaSuccess) return error;
-  }
-  cudaLaunchAttribute overlap{};
-  overlap.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  overlap.val.programmaticStreamSerializationAllowed = 1;
-  cudaLaunchConfig_t config{};
-  const int64_t most = kernel == Kernel::kGradientTiles ? target.multiprocessors : kMaxGrid;
-  config.gridDim = dim3(static_cast<unsigned>(std::min(plan.items, most)));
-  config.blockDim = dim3(static_cast<unsigned>(plan.threads));
-  config.dynamicSmemBytes = static_cast<size_t>(plan.shared_bytes);
-  config.stream = static_cast<cudaStream_t>(stream);
-  config.attrs = &overlap;
-  config.numAttrs = target.follows ? 1 : 0;
-  BackwardParams copy = params;
-  int64_t items = plan.items;
-  void* arguments[] = {&copy, &items};
-  return cudaLaunchKernelExC(&config, function, arguments);
+  if (plan.items == 0) return;
+  const int64_t most =
+      kernel == Kernel::kGradientTiles ? launcher.machine().multiprocessors : kMaxGrid;
+  launcher(function_of(kernel, variant_of(kernel, params)),
+           {{static_cast<unsigned>(std::min(plan.items, most))},
+            static_cast<unsigned>(plan.threads),
+            static_cast<size_t>(plan.shared_bytes)},
+           params, plan.items);
 }
 
 }  // namespace sluice::cuda::backward

@@ -4,7 +4,7 @@
 #define SLUICE_CUDA_KERNELS_BACKWARD_LAUNCH_H_
 
 #include "cuda/kernels/backward/params.h"
-#include "cuda/target.h"
+#include "cuda/launch.h"
 
 namespace sluice::cuda::backward {
 
@@ -34,11 +34,7 @@ Launch plan_launch(Kernel kernel, const BackwardParams& params) noexcept;
 int load_kernels() noexcept;
 
 /// Enqueues the kernel; nothing is allocated and nothing waits for the device.
-/// @param target the current device
-/// @param stream a cudaStream_t of it
-/// @return a cudaError_t; 0 is success
-int launch(Kernel kernel, const BackwardParams& params, const Target& target,
-           void* stream) noexcept;
+void launch(Kernel kernel, const BackwardParams& params, Launcher& launcher) noexcept;
 
 }  // namespace sluice::cuda::backward
 

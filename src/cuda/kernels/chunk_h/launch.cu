@@ -1,3 +1,4 @@
+// Launches Hopper's kernel of chunk_h: encodes its tensor maps and picks the instance.
 // SPDX-License-Identifier: Apache-2.0
 #include "cuda/kernels/chunk_h/launch.h"
 
@@ -5,7 +6,6 @@
 
 #include <algorithm>
 
-#include "cuda/follow.h"
 #include "cuda/kernels/chunk_h/config.h"
 #include "cuda/kernels/chunk_h/instances.h"
 
@@ -27,36 +27,36 @@ bool encode_maps(StatesParams& p, const Tiles& tiles) noexcept {
 }  // namespace
 
 int load_kernels() noexcept {
-  const auto load = [](const Instance& instance) {
-    cudaFuncAttributes attributes{};
-    return cudaFuncGetAttributes(&attributes, instance.kernel);
-  };
-  for (const int way : {0, 1, 2, 3}) {
-    for (const auto get : {bf16, fp16}) {
-      const cudaError_t error = load(get(way / 2 != 0, way % 2 != 0 ? 128 : 64));
-      if (error != cudaSuccess) return error;
+  int error = 0;
+  for (const int columns : {64, 128}) {
+    for (const bool wide : {false, true}) {
+      for (const auto get : {bf16, fp16}) {
+        if (error == 0) error = load_kernel(get(wide, columns).kernel);
+      }
     }
   }
-  const cudaError_t error = load(bf16_back());
-  return error == cudaSuccess ? load(fp16_back()) : error;
+  for (const auto get : {bf16_back, fp16_back}) {
+    if (error == 0) error = load_kernel(get().kernel);
+  }
+  return error;
 }
 
-int launch(const device::StageParams& params, const Tiles& tiles, int32_t h_per_batch,
-           const Target& target, void* stream) noexcept {
+void launch(const device::StageParams& params, const Tiles& tiles, int32_t h_per_batch,
+            Launcher& launcher) noexcept {
   const bool back = tiles.q.data != nullptr;
-  const int columns = back ? 64 : columns_of(params, target.multiprocessors);
+  const int multiprocessors = launcher.machine().multiprocessors;
+  const int columns = back ? 64 : columns_of(params, multiprocessors);
   const int64_t items = params.N * params.HV * (params.V / columns);
-  if (items == 0) return cudaSuccess;
+  if (items == 0) return;
   StatesParams p{};
   p.stage = params;
   p.h_per_batch = h_per_batch;
-  if (params.T > 0 && !encode_maps(p, tiles)) return cudaErrorInvalidValue;
+  if (params.T > 0 && !encode_maps(p, tiles)) return launcher.note(cudaErrorInvalidValue);
   const bool is_bf16 = tiles.k.is_bf16;
   const Instance& instance = back ? (is_bf16 ? bf16_back : fp16_back)()
                                   : (is_bf16 ? bf16 : fp16)(params.K == 128, columns);
-  const auto ctas = static_cast<unsigned>(std::min<int64_t>(items, target.multiprocessors));
-  const Extent extent{dim3(ctas), static_cast<int>(instance.threads), instance.shared_bytes};
-  return launch_following(instance.kernel, extent, target, stream, p, items);
+  const auto ctas = static_cast<unsigned>(std::min<int64_t>(items, multiprocessors));
+  launcher(instance.kernel, {{ctas}, instance.threads, instance.shared_bytes}, p, items);
 }
 
 }  // namespace sluice::cuda::chunk_h

@@ -1,3 +1,4 @@
+// Launches the kernel of outputs from given states: encodes its tensor maps, picks the instance.
 // SPDX-License-Identifier: Apache-2.0
 #include "cuda/kernels/chunk_o/launch.h"
 
@@ -5,7 +6,6 @@
 
 #include <algorithm>
 
-#include "cuda/follow.h"
 #include "cuda/kernels/chunk_o/config.h"
 #include "cuda/kernels/chunk_o/instances.h"
 
@@ -24,31 +24,33 @@ bool encode_maps(OutputParams& p, const Tiles& tiles, uint32_t columns) noexcept
 }  // namespace
 
 int load_kernels() noexcept {
-  for (const int way : {0, 1, 2, 3}) {
-    for (const auto get : {bf16, fp16}) {
-      cudaFuncAttributes attributes{};
-      const Instance& instance = get(way / 2 != 0, way % 2 != 0 ? 128 : 64);
-      const cudaError_t error = cudaFuncGetAttributes(&attributes, instance.kernel);
-      if (error != cudaSuccess) return error;
+  int error = 0;
+  for (const int columns : {64, 128}) {
+    for (const bool wide : {false, true}) {
+      for (const auto get : {bf16, fp16}) {
+        if (error == 0) error = load_kernel(get(wide, columns).kernel);
+      }
     }
   }
-  return cudaSuccess;
+  return error;
 }
 
-int launch(const device::StageParams& params, const Tiles& tiles, int32_t h_per_batch,
-           const Target& target, void* stream) noexcept {
+void launch(const device::StageParams& params, const Tiles& tiles, int32_t h_per_batch,
+            Launcher& launcher) noexcept {
   const int columns = columns_of(params.V);
   const int64_t slots = params.cu_seqlens.data != nullptr ? params.slots : params.N * params.slots;
   const int64_t items = slots * params.HV * (params.V / columns);
-  if (items == 0 || params.T == 0) return cudaSuccess;
+  if (items == 0 || params.T == 0) return;
   OutputParams p{};
   p.stage = params;
   p.h_per_batch = h_per_batch;
-  if (!encode_maps(p, tiles, static_cast<uint32_t>(columns))) return cudaErrorInvalidValue;
+  if (!encode_maps(p, tiles, static_cast<uint32_t>(columns))) {
+    return launcher.note(cudaErrorInvalidValue);
+  }
   const Instance& instance = (tiles.q.is_bf16 ? bf16 : fp16)(params.K == 128, columns);
-  const auto ctas = static_cast<unsigned>(std::min<int64_t>(items, target.multiprocessors));
-  const Extent extent{dim3(ctas), static_cast<int>(instance.threads), instance.shared_bytes};
-  return launch_following(instance.kernel, extent, target, stream, p, items);
+  const auto ctas =
+      static_cast<unsigned>(std::min<int64_t>(items, launcher.machine().multiprocessors));
+  launcher(instance.kernel, {{ctas}, instance.threads, instance.shared_bytes}, p, items);
 }
 
 }  // namespace sluice::cuda::chunk_o

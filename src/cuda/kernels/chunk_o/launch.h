@@ -4,7 +4,7 @@
 #define SLUICE_CUDA_KERNELS_CHUNK_O_LAUNCH_H_
 
 #include "cuda/device/stage_params.h"
-#include "cuda/target.h"
+#include "cuda/launch.h"
 #include "cuda/tile/tensor_map.h"
 
 namespace sluice::cuda::chunk_o {
@@ -25,11 +25,8 @@ int load_kernels() noexcept;
 /// Enqueues the kernel; nothing is allocated and nothing waits for the device. K is 64 or 128, V a
 /// multiple of 64, C 64.
 /// @param h_per_batch states between those of neighbouring batch entries
-/// @param target the current device
-/// @param stream a cudaStream_t of it
-/// @return a cudaError_t; 0 is success
-int launch(const device::StageParams& params, const Tiles& tiles, int32_t h_per_batch,
-           const Target& target, void* stream) noexcept;
+void launch(const device::StageParams& params, const Tiles& tiles, int32_t h_per_batch,
+            Launcher& launcher) noexcept;
 
 }  // namespace sluice::cuda::chunk_o
 

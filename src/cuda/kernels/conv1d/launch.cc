@@ -1,9 +1,9 @@
+// Launches the convolution kernels: finds the instance of a body and the size of its grid.
 // SPDX-License-Identifier: Apache-2.0
 #include "cuda/kernels/conv1d/launch.h"
 
 #include <initializer_list>
 
-#include "cuda/follow.h"
 #include "cuda/kernels/conv1d/instances.h"
 #include "cuda/kernels/conv1d/pieces.h"
 
@@ -44,20 +44,13 @@ int for_all_kernels(const Visit& visit) noexcept {
 
 }  // namespace
 
-int load_kernels() noexcept {
-  return for_all_kernels([](const void* kernel) {
-    cudaFuncAttributes attributes{};
-    return static_cast<int>(cudaFuncGetAttributes(&attributes, kernel));
-  });
-}
+int load_kernels() noexcept { return for_all_kernels(load_kernel); }
 
-int launch(const ConvParams& params, const Target& target, void* stream) noexcept {
-  const auto launch_one = [&](Body body, ConvParams p) {
-    const GridExtent grid = grid_of(body, p);
-    const Extent extent{dim3(grid.x, grid.y, grid.z), kThreads, shared_bytes(body, p)};
-    return launch_following(kernel_of(body, p), extent, target, stream, p);
+void launch(const ConvParams& params, Launcher& launcher) noexcept {
+  const auto launch_one = [&](Body body, const ConvParams& p) {
+    launcher(kernel_of(body, p), {grid_of(body, p), kThreads, shared_bytes(body, p)}, p);
   };
-  return in_launches(params, target.multiprocessors, kMaxWarps, launch_one);
+  in_launches(params, launcher.machine().multiprocessors, kMaxWarps, launch_one);
 }
 
 }  // namespace sluice::cuda::conv1d

@@ -6,7 +6,7 @@
 #include <cstddef>
 
 #include "cuda/kernels/conv1d/params.h"
-#include "cuda/target.h"
+#include "cuda/launch.h"
 
 namespace sluice::cuda::conv1d {
 
@@ -46,10 +46,7 @@ UpdateForm update_form_of(const ConvParams& params) noexcept;
 inline bool is_whole(Body body) noexcept { return body >= Body::kUpdates; }
 
 /// CTAs of a planned launch.
-struct GridExtent {
-  uint32_t x, y, z;
-};
-GridExtent grid_of(Body body, const ConvParams& params) noexcept;
+GridSize grid_of(Body body, const ConvParams& params) noexcept;
 
 /// Bytes of shared memory of a CTA, of a planned launch.
 size_t shared_bytes(Body body, const ConvParams& params) noexcept;
@@ -60,10 +57,7 @@ int load_kernels() noexcept;
 
 /// Enqueues the kernel, in rare forms two. Nothing is allocated and nothing waits for the device.
 /// @param params all but the members of the launch filled in
-/// @param target the current device
-/// @param stream a cudaStream_t of it
-/// @return a cudaError_t; 0 is success
-int launch(const ConvParams& params, const Target& target, void* stream) noexcept;
+void launch(const ConvParams& params, Launcher& launcher) noexcept;
 
 }  // namespace sluice::cuda::conv1d
 

@@ -219,7 +219,7 @@ UpdateForm update_form_of(const ConvParams& p) noexcept {
   return {p.L == kMaxWidth, head_form_of(p) == HeadForm::kColumnsOutside, indexed};
 }
 
-GridExtent grid_of(Body body, const ConvParams& p) noexcept {
+GridSize grid_of(Body body, const ConvParams& p) noexcept {
   const auto extent = [](int64_t whole, int64_t part) {
     return static_cast<uint32_t>(parts_of(whole, part));
   };

@@ -1,9 +1,7 @@
+// Launches the gated norm kernels.
 // SPDX-License-Identifier: Apache-2.0
 #include "cuda/kernels/gated_norm/launch.h"
 
-#include <cuda_runtime_api.h>
-
-#include "cuda/follow.h"
 #include "cuda/kernels/gated_norm/instances.h"
 #include "cuda/kernels/gated_norm/pieces.h"
 
@@ -15,26 +13,21 @@ constexpr const void* (*kKernels[])() noexcept = {
     four_bfloats,        four_halves,        one_bfloats,        one_halves,    even_bfloats_of_128,
     even_bfloats_of_256, even_halves_of_128, even_halves_of_256, rows_by_packs, rows_by_elements};
 
-int launch_one(NormParams p, const Target& target, void* stream) noexcept {
-  const Kernel kernel = plan_launch(target.multiprocessors, &p);
-  const Extent extent{dim3(ctas_of(kernel, p)), kThreads, 0};
-  return launch_following(kKernels[static_cast<int>(kernel)](), extent, target, stream, p);
-}
-
 }  // namespace
 
 int load_kernels() noexcept {
+  int error = 0;
   for (const auto kernel : kKernels) {
-    cudaFuncAttributes attributes{};
-    const cudaError_t error = cudaFuncGetAttributes(&attributes, kernel());
-    if (error != cudaSuccess) return error;
+    if (error == 0) error = load_kernel(kernel());
   }
-  return cudaSuccess;
+  return error;
 }
 
-int launch(const NormParams& params, const Target& target, void* stream) noexcept {
-  return in_pieces(params, kMaxRows,
-                   [&](const NormParams& p) { return launch_one(p, target, stream); });
+void launch(const NormParams& params, Launcher& launcher) noexcept {
+  in_pieces(params, kMaxRows, [&](NormParams p) {
+    const Kernel kernel = plan_launch(launcher.machine().multiprocessors, &p);
+    launcher(kKernels[static_cast<int>(kernel)](), {{ctas_of(kernel, p)}, kThreads}, p);
+  });
 }
 
 }  // namespace sluice::cuda::gated_norm

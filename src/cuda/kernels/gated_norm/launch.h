@@ -4,7 +4,7 @@
 #define SLUICE_CUDA_KERNELS_GATED_NORM_LAUNCH_H_
 
 #include "cuda/kernels/gated_norm/params.h"
-#include "cuda/target.h"
+#include "cuda/launch.h"
 
 namespace sluice::cuda::gated_norm {
 
@@ -34,10 +34,7 @@ int load_kernels() noexcept;
 /// Enqueues the kernel; more than kMaxRows rows in several launches. Nothing is allocated and
 /// nothing waits for the device.
 /// @param params all but the members of the launch filled in
-/// @param target the current device
-/// @param stream a cudaStream_t of it
-/// @return a cudaError_t; 0 is success
-int launch(const NormParams& params, const Target& target, void* stream) noexcept;
+void launch(const NormParams& params, Launcher& launcher) noexcept;
 
 }  // namespace sluice::cuda::gated_norm
 

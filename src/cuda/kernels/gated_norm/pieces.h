@@ -26,22 +26,20 @@ inline NormParams without_first(NormParams p, int axis, int64_t count) noexcept 
   return p;
 }
 
-/// Calls launch(NormParams) for pieces of at most `most` rows, in order; the first result other
-/// than 0 ends it.
+/// Calls launch(NormParams) for parts of at most `most` rows, in order.
 template <class Launch>
-int in_pieces(NormParams left, int64_t most, const Launch& launch) noexcept {
-  int error = 0;
-  while (error == 0 && rows_of(left) > most) {
-    // The outermost axis that has more than one entry, cut so that a piece fits if it can.
+void in_pieces(NormParams left, int64_t most, const Launch& launch) noexcept {
+  while (rows_of(left) > most) {
+    // The outermost axis that has more than one entry, cut so that a part fits if it can.
     int axis = 0;
     while (left.shape[axis] == 1) ++axis;
     const int64_t each = rows_of(left) / left.shape[axis];
-    NormParams piece = left;
-    piece.shape[axis] = std::max(most / each, int64_t{1});
-    error = in_pieces(piece, most, launch);
-    left = without_first(left, axis, piece.shape[axis]);
+    NormParams part = left;
+    part.shape[axis] = std::max(most / each, int64_t{1});
+    in_pieces(part, most, launch);
+    left = without_first(left, axis, part.shape[axis]);
   }
-  return error == 0 && rows_of(left) > 0 ? launch(left) : error;
+  if (rows_of(left) > 0) launch(left);
 }
 
 }  // namespace sluice::cuda::gated_norm

@@ -1,11 +1,9 @@
+// Launches the stage kernels: finds the instance of a problem and the size of its grid.
 // SPDX-License-Identifier: Apache-2.0
 #include "cuda/kernels/stages/launch.h"
 
-#include <cuda_runtime_api.h>
-
 #include <initializer_list>
 
-#include "cuda/follow.h"
 #include "cuda/kernels/stages/compact.h"
 #include "cuda/kernels/stages/config.h"
 #include "cuda/kernels/stages/instances.h"
@@ -60,64 +58,56 @@ const void* function_of(Kernel kernel, bool is_bf16, bool wide, bool narrow, int
   }
 }
 
-Extent extent_of(const CompactLaunch& launch, int threads) noexcept {
-  return {dim3(launch.heads, launch.chunks, launch.batch), threads,
+LaunchShape shape_of(const CompactLaunch& launch, unsigned threads) noexcept {
+  return {{launch.heads, launch.chunks, launch.batch},
+          threads,
           static_cast<size_t>(launch.shared_bytes)};
 }
 
-/// Launches a compact kernel if there is one for the problem.
-bool launch_compact(Kernel kernel, const StageParams& params, const Target& target, void* stream,
-                    int* error) noexcept {
+/// Launches the instance of fixed sizes if there is one for the problem.
+bool launch_compact(Kernel kernel, const StageParams& params, Launcher& launcher) noexcept {
   CompactLaunch launch{};
   if (kernel == Kernel::kCumsum) {
     CompactSumParams compact;
     if (!plan_compact_sums(params, &compact, &launch)) return false;
-    *error = launch_following(compact_cumsum(), extent_of(launch, kCompactSumThreads), target,
-                              stream, compact);
+    launcher(compact_cumsum(), shape_of(launch, kCompactSumThreads), compact);
     return true;
   }
   CompactParams compact;
   if (!plan_compact(kernel, params, &compact, &launch)) return false;
   const bool is_bf16 = params.k.number == Number::kBfloat16;
-  *error = launch_following(kernel == Kernel::kKkt ? compact_kkt(is_bf16) : compact_wy(is_bf16),
-                            extent_of(launch, kBlockThreads), target, stream, compact);
+  launcher(kernel == Kernel::kKkt ? compact_kkt(is_bf16) : compact_wy(is_bf16),
+           shape_of(launch, kBlockThreads), compact);
   return true;
 }
 
 }  // namespace
 
 int load_kernels() noexcept {
-  const auto load = [](const void* function) {
-    cudaFuncAttributes attributes{};
-    return cudaFuncGetAttributes(&attributes, function);
-  };
+  int error = 0;
   for (const void* function : {compact_cumsum(), compact_kkt(true), compact_kkt(false),
                                compact_wy(true), compact_wy(false)}) {
-    if (const cudaError_t error = load(function); error != cudaSuccess) return error;
+    if (error == 0) error = load_kernel(function);
   }
   for (int kernel = 0; kernel < kKernels; ++kernel) {
-    for (int variant = 0; variant < 8; ++variant) {
-      const cudaError_t error =
-          load(function_of(static_cast<Kernel>(kernel), variant % 2 != 0, variant / 2 % 2 != 0,
-                           variant / 4 != 0, 16 << variant % 4));
-      if (error != cudaSuccess) return error;
+    for (int variant = 0; variant < 8 && error == 0; ++variant) {
+      error = load_kernel(function_of(static_cast<Kernel>(kernel), variant % 2 != 0,
+                                      variant / 2 % 2 != 0, variant / 4 != 0, 16 << variant % 4));
     }
   }
-  return cudaSuccess;
+  return error;
 }
 
-int launch(Kernel kernel, const StageParams& params, const Target& target, void* stream) noexcept {
+void launch(Kernel kernel, const StageParams& params, Launcher& launcher) noexcept {
   const Launch plan = plan_launch(kernel, params);
-  if (plan.items == 0) return cudaSuccess;
-  int error = cudaSuccess;
-  if (launch_compact(kernel, params, target, stream, &error)) return error;
+  if (plan.items == 0 || launch_compact(kernel, params, launcher)) return;
   const bool is_bf16 = params.k.number == Number::kBfloat16;
-  const void* const function =
-      function_of(kernel, is_bf16, params.K == 128, params.columns < kColumns, params.C);
-  const int64_t items = plan.items;
-  const dim3 grid(static_cast<unsigned>(grid_of(kernel, items, target.multiprocessors)));
-  const Extent extent{grid, plan.threads, static_cast<size_t>(plan.shared_bytes)};
-  return launch_following(function, extent, target, stream, params, items);
+  const int64_t ctas = grid_of(kernel, plan.items, launcher.machine().multiprocessors);
+  launcher(function_of(kernel, is_bf16, params.K == 128, params.columns < kColumns, params.C),
+           {{static_cast<unsigned>(ctas)},
+            static_cast<unsigned>(plan.threads),
+            static_cast<size_t>(plan.shared_bytes)},
+           params, plan.items);
 }
 
 }  // namespace sluice::cuda::stages

@@ -4,7 +4,7 @@
 #define SLUICE_CUDA_KERNELS_STAGES_LAUNCH_H_
 
 #include "cuda/device/stage_params.h"
-#include "cuda/target.h"
+#include "cuda/launch.h"
 
 namespace sluice::cuda::stages {
 
@@ -58,10 +58,7 @@ void cut(int64_t tokens, void* memory, StageParams* params) noexcept;
 int load_kernels() noexcept;
 
 /// Enqueues the kernel; nothing is allocated and nothing waits for the device.
-/// @param target the current device
-/// @param stream a cudaStream_t of it
-/// @return a cudaError_t; 0 is success
-int launch(Kernel kernel, const StageParams& params, const Target& target, void* stream) noexcept;
+void launch(Kernel kernel, const StageParams& params, Launcher& launcher) noexcept;
 
 }  // namespace sluice::cuda::stages
 

@@ -1,12 +1,8 @@
+// Lowers validated convolutions, of one tensor or of a layer's three.
 // SPDX-License-Identifier: Apache-2.0
-#include "cuda/causal_conv1d.h"
+#include "cuda/causal_conv1d/lower.h"
 
-#include <cuda_runtime_api.h>
-
-#include "cuda/gpu.h"
-#include "cuda/kernels/conv1d/launch.h"
 #include "cuda/lower_views.h"
-#include "cuda/select.h"
 
 namespace sluice::cuda {
 namespace {
@@ -69,39 +65,6 @@ ConvParams lower_conv(const CausalConvProblem* problems, int parts) noexcept {
   out.W = static_cast<int32_t>(first.W);
   out.L = static_cast<int32_t>(first.L);
   return out;
-}
-
-Status select_causal_conv1d(const CausalConvProblem& p, core::KernelName* name) noexcept {
-  const int capability = compute_capability(p.x.device.index);
-  if (capability < kOldestCapability) {
-    return Status::failure(Code::kUnsupported,
-                           "causal_conv1d: compute capability = %d.%d, expected 8.0 or newer "
-                           "(CUDA kernels)",
-                           capability / 10, capability % 10);
-  }
-  constexpr int64_t kMaxColumns = (int64_t{1} << 31) - 1;
-  if (p.L > kMaxColumns) {
-    return Status::failure(Code::kUnsupported,
-                           "causal_conv1d: conv state columns L = %lld, expected below 2^31 (CUDA "
-                           "kernels)",
-                           static_cast<long long>(p.L));
-  }
-  *name = "cuda.causal_conv1d";
-  return ok_status();
-}
-
-size_t causal_conv1d_workspace(const CausalConvProblem&) noexcept { return 0; }
-
-Status run_causal_conv1d(const CausalConvProblem& problem, sluice_workspace,
-                         void* stream) noexcept {
-  const DeviceGuard guard(problem.x.device.index);
-  int error = guard.error();
-  if (error == cudaSuccess) {
-    error = conv1d::launch(lower_conv(&problem, 1), target_of(problem.x.device.index), stream);
-  }
-  if (error == cudaSuccess) return ok_status();
-  return Status::failure(Code::kDeviceError, "causal_conv1d: launch = %s, expected cudaSuccess",
-                         cudaGetErrorName(static_cast<cudaError_t>(error)));
 }
 
 }  // namespace sluice::cuda

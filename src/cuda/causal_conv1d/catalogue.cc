@@ -1,0 +1,40 @@
+// Lists the kernels of causal_conv1d.
+// SPDX-License-Identifier: Apache-2.0
+#include "cuda/catalogues.h"
+#include "cuda/causal_conv1d/lower.h"
+#include "cuda/kernels/conv1d/launch.h"
+
+namespace sluice::cuda {
+namespace {
+
+using core::CausalConvProblem, core::Plan;
+
+Status accept(const CausalConvProblem& p, const Machine& machine) noexcept {
+  if (const Status s = check_capability("causal_conv1d", machine); !s.ok()) return s;
+  constexpr int64_t kMaxColumns = (int64_t{1} << 31) - 1;
+  if (p.L <= kMaxColumns) return ok_status();
+  return Status::failure(Code::kUnsupported,
+                         "causal_conv1d: conv state columns L = %lld, expected below 2^31 (CUDA "
+                         "kernels)",
+                         static_cast<long long>(p.L));
+}
+
+Status plan_conv(const CausalConvProblem&, const Machine&, const Environment&,
+                 Plan* plan) noexcept {
+  plan->kernel = "cuda.causal_conv1d";
+  return ok_status();
+}
+
+void launch_conv(const CausalConvProblem& p, const Plan&, void*, Launcher& launcher) noexcept {
+  conv1d::launch(lower_conv(&p, 1), launcher);
+}
+
+constexpr Kernel<CausalConvProblem> kCatalogue[] = {
+    {"causal_conv1d", "every option, compute capability 8.0 or newer", Tier::kAny, accept, nullptr,
+     plan_conv, launch_conv, [](const Machine&) noexcept { return conv1d::load_kernels(); }}};
+
+}  // namespace
+
+Catalogue<CausalConvProblem> causal_conv1d_catalogue() noexcept { return kCatalogue; }
+
+}  // namespace sluice::cuda

@@ -1,0 +1,17 @@
+// Lowers convolutions to what their kernels take: no checks, no CUDA calls.
+// SPDX-License-Identifier: Apache-2.0
+#ifndef SLUICE_CUDA_CAUSAL_CONV1D_LOWER_H_
+#define SLUICE_CUDA_CAUSAL_CONV1D_LOWER_H_
+
+#include "core/problem.hpp"
+#include "cuda/kernels/conv1d/params.h"
+
+namespace sluice::cuda {
+
+/// `parts` problems (1 to 3) over slices of the same channels, in their order, as one launch:
+/// weights, bias and states are those of the first, whose slices the others continue.
+conv1d::ConvParams lower_conv(const core::CausalConvProblem* problems, int parts) noexcept;
+
+}  // namespace sluice::cuda
+
+#endif  // SLUICE_CUDA_CAUSAL_CONV1D_LOWER_H_

@@ -1,0 +1,131 @@
+// Lists the kernels of chunk_backward: tensor cores on Hopper, plain ones elsewhere.
+// SPDX-License-Identifier: Apache-2.0
+#include "cuda/catalogues.h"
+#include "cuda/chunk_backward/forward_pass.h"
+#include "cuda/chunk_backward/lower.h"
+#include "cuda/kernels/backward/config.h"
+#include "cuda/kernels/backward/launch.h"
+#include "cuda/kernels/stages/launch.h"
+#include "cuda/lower_views.h"
+
+namespace sluice::cuda {
+namespace {
+
+using backward::BackwardParams;
+using core::ChunkBackwardProblem, core::DeltaRuleProblem, core::Plan, core::Tensor;
+using BackwardKernel = backward::Kernel;
+
+/// dq and dk over value heads, then the sums over tokens.
+void launch_sums(const BackwardParams& params, Launcher& launcher) noexcept {
+  const bool keys = params.dq.data != nullptr || params.dk.data != nullptr;
+  const bool sums = params.dA_log.data != nullptr || params.ddt_bias.data != nullptr;
+  if (keys) backward::launch(BackwardKernel::kKeys, params, launcher);
+  if (sums) backward::launch(BackwardKernel::kHeadSums, params, launcher);
+}
+
+// ---------------------------------------------------------------------------- tensor cores ----
+
+/// Whether `test` holds for the views whose rows tensor cores read as they lie. WHY whether there is
+/// a norm or not: then q and k are copies of these.
+template <class Test>
+bool all_rows(const ChunkBackwardProblem& b, const Test& test) noexcept {
+  return test(b.forward.q) && test(b.forward.k) && test(b.forward.v) && test(b.d_o);
+}
+
+Status accept_tiles(const ChunkBackwardProblem& b, const Machine& machine) noexcept {
+  const DeltaRuleProblem& p = b.forward;
+  const sluice_dtype io = p.q.dtype;
+  const bool takes =
+      machine.is_hopper() && p.K == backward::kTileSize && p.V == backward::kTileSize &&
+      p.rows.T > 0 && p.state.layout == SLUICE_STATE_KV && all_rows(b, [&](const Tensor& t) {
+        return t.dtype.bits == 16 && t.dtype.code == io.code && has_packed_strides(t);
+      });
+  return takes ? ok_status() : left_to_others();
+}
+
+Status accept_packed_addresses(const ChunkBackwardProblem& b) noexcept {
+  return all_rows(b, has_packed_address) ? ok_status() : left_to_others();
+}
+
+Status plan_tiles(const ChunkBackwardProblem& b, const Machine&, const Environment&,
+                  Plan* plan) noexcept {
+  const DeltaRuleProblem& p = b.forward;
+  BackwardWorkspace workspace(p, nullptr);
+  BackwardParams params = lower_backward(b);
+  const StageRows rows = place_tiles(p, workspace, &params);
+  plan->kernel = number_type(p.q.dtype) == device::Number::kBfloat16
+                     ? "cuda.chunk_backward.sm_90.bf16.k128"
+                     : "cuda.chunk_backward.sm_90.fp16.k128";
+  plan->workspace_bytes = workspace.bytes();
+  plan->keep(choose_state_kernels(p, params, rows));
+  return ok_status();
+}
+
+void launch_tiles(const ChunkBackwardProblem& b, const Plan& plan, void* memory,
+                  Launcher& launcher) noexcept {
+  const auto choice = plan.kept<StateKernels>();
+  const DeltaRuleProblem& p = b.forward;
+  BackwardWorkspace workspace(p, memory);
+  BackwardParams params = lower_backward(b);
+  const StageRows rows = place_tiles(p, workspace, &params);
+  params.stage.columns = stages::state_columns(params.stage, launcher.machine().multiprocessors);
+  backward::launch(BackwardKernel::kPrepare, params, launcher);
+  launch_forward_tiles(p, params, rows, choice, launcher);
+  backward::launch(BackwardKernel::kLocalTiles, params, launcher);
+  if (choice.hopper_chain) {
+    launch_hopper_chain(p, params, launcher);
+  } else {
+    backward::launch(BackwardKernel::kChainTiles, params, launcher);
+  }
+  backward::launch(BackwardKernel::kGradientTiles, params, launcher);
+  launch_sums(params, launcher);
+}
+
+// ----------------------------------------------------------------------------------- plain ----
+
+Status accept_plain(const ChunkBackwardProblem& b, const Machine& machine) noexcept {
+  if (const Status s = check_capability("chunk_backward", machine); !s.ok()) return s;
+  if (b.forward.K <= backward::kMaxK) return ok_status();
+  return Status::failure(
+      Code::kUnsupported, "chunk_backward: k.shape[3] = %lld, expected at most %lld (CUDA kernels)",
+      static_cast<long long>(b.forward.K), static_cast<long long>(backward::kMaxK));
+}
+
+Status plan_plain(const ChunkBackwardProblem& b, const Machine&, const Environment&,
+                  Plan* plan) noexcept {
+  BackwardWorkspace workspace(b.forward, nullptr);
+  BackwardParams params = lower_backward(b);
+  place_plain(b.forward, workspace, &params);
+  plan->kernel = "cuda.chunk_backward.plain";
+  plan->workspace_bytes = workspace.bytes();
+  return ok_status();
+}
+
+void launch_plain(const ChunkBackwardProblem& b, const Plan&, void* memory,
+                  Launcher& launcher) noexcept {
+  BackwardWorkspace workspace(b.forward, memory);
+  BackwardParams params = lower_backward(b);
+  const StageRows rows = place_plain(b.forward, workspace, &params);
+  backward::launch(BackwardKernel::kPrepare, params, launcher);
+  launch_forward_plain(params, rows, launcher);
+  backward::launch(BackwardKernel::kLocal, params, launcher);
+  backward::launch(BackwardKernel::kChain, params, launcher);
+  backward::launch(BackwardKernel::kGradients, params, launcher);
+  launch_sums(params, launcher);
+}
+
+constexpr Kernel<ChunkBackwardProblem> kCatalogue[] = {
+    {"chunk_backward.tiles",
+     "bfloat16 or float16 by tensor cores: K and V of 128, states in KV, rows aligned to 16 bytes, "
+     "compute capability 9.0",
+     Tier::kFused, accept_tiles, accept_packed_addresses, plan_tiles, launch_tiles, nullptr},
+    {"chunk_backward.plain", "every option with K <= 512, compute capability 8.0 or newer",
+     Tier::kAny, accept_plain, nullptr, plan_plain, launch_plain,
+     [](const Machine&) noexcept { return backward::load_kernels(); }},
+};
+
+}  // namespace
+
+Catalogue<ChunkBackwardProblem> chunk_backward_catalogue() noexcept { return kCatalogue; }
+
+}  // namespace sluice::cuda

@@ -1,0 +1,141 @@
+// Lowers a validated chunk_backward to the parameters of its kernels, with places in the workspace.
+// SPDX-License-Identifier: Apache-2.0
+#include "cuda/chunk_backward/lower.h"
+
+#include "cuda/chunk_stage/lower.h"
+#include "cuda/kernels/backward/config.h"
+#include "cuda/lower_views.h"
+
+namespace sluice::cuda {
+namespace {
+
+using backward::BackwardParams, device::StageParams;
+using core::ChunkBackwardProblem, core::DeltaRuleProblem, core::present, core::Tensor;
+using device::Number, device::TokenRows;
+
+/// [B,T,HV/r,r] as [B,T,HV]: of one member a group has no stride of its own.
+TokenRows head_rows(const Tensor& t, int64_t r) noexcept {
+  if (!present(t)) return {};
+  return {t.data, t.stride[0], t.stride[1], t.stride[r > 1 ? 3 : 2], number_type(t.dtype)};
+}
+
+backward::HeadOutput head_output(const Tensor& t) noexcept {
+  return present(t) ? backward::HeadOutput{t.data, t.stride[0], number_type(t.dtype)}
+                    : backward::HeadOutput{};
+}
+
+/// Where the first kernel puts normalised q and k, of which the stages read.
+void place_normalised(const DeltaRuleProblem& p, BackwardWorkspace& workspace, Number number,
+                      BackwardParams* params) noexcept {
+  if (p.qk_norm != SLUICE_QK_NORM_L2) return;
+  params->stage.q = params->q_normal = workspace.rows(p.H, p.K, number);
+  params->stage.k = params->k_normal = workspace.rows(p.H, p.K, number);
+}
+
+/// ... and clamped logarithms of gates; beside them their gradients.
+void place_gates(const DeltaRuleProblem& p, BackwardWorkspace& workspace,
+                 BackwardParams* params) noexcept {
+  if (!present(p.gate)) return;
+  params->g = workspace.rows(p.HV, 1);
+  params->dg = workspace.rows(p.HV, 1);
+}
+
+void place_beta(const DeltaRuleProblem& p, BackwardWorkspace& workspace,
+                BackwardParams* params) noexcept {
+  if (!present(p.beta) && p.beta_factor == 1.0) return;
+  params->stage.beta = params->beta = workspace.rows(p.HV, 1);
+}
+
+/// States that enter the chunks, and gradients of those that leave them.
+void place_states(BackwardWorkspace& workspace, Number number, BackwardParams* params) noexcept {
+  params->stage.h = workspace.states(params->stage.slots, number);
+  params->dh = workspace.states(params->stage.slots, number);
+}
+
+}  // namespace
+
+TokenRows BackwardWorkspace::rows(int64_t heads, int64_t columns, Number number) noexcept {
+  const int64_t token = heads * columns;
+  void* const data = take(p_.rows.B * p_.rows.T * token, number);
+  return {data, p_.rows.T * token, token, columns, number};
+}
+
+device::ChunkStates BackwardWorkspace::states(int64_t slots, Number number) noexcept {
+  const int64_t head = p_.K * p_.V, chunk = p_.HV * head;
+  const int64_t batches = present(p_.rows.cu_seqlens) ? 1 : p_.rows.B;
+  void* const data = take(batches * slots * chunk, number);
+  return {data, slots * chunk, chunk, head, number};
+}
+
+void* BackwardWorkspace::take(int64_t count, Number number) noexcept {
+  const size_t each = number == Number::kFloat32 ? 4 : 2;
+  return layout_.take(static_cast<size_t>(count) * each);
+}
+
+BackwardParams lower_backward(const ChunkBackwardProblem& b) noexcept {
+  const DeltaRuleProblem& p = b.forward;
+  BackwardParams out{};
+  out.stage = lower_stage_sizes(p, backward::kTokens);
+  out.stage.q = rows_of(p.q), out.stage.k = rows_of(p.k), out.stage.values = rows_of(p.v);
+  out.stage.state.initial = pool_of(p.state.initial);
+  out.stage.has_gates = present(p.gate);
+  out.d_o = rows_of(b.d_o);
+  out.raw_q = out.stage.q, out.raw_k = out.stage.k;
+  out.raw_gate = head_rows(p.gate, p.r), out.raw_beta = head_rows(p.beta, p.r);
+  out.A_log = vector_of(p.A_log), out.dt_bias = vector_of(p.dt_bias);
+  out.d_final = pool_of(b.d_final), out.dinitial = pool_of(b.dinitial);
+  out.dq = rows_of(b.dq), out.dk = rows_of(b.dk), out.dv = rows_of(b.dv);
+  out.dgate = head_rows(b.dgate, p.r), out.dbeta = head_rows(b.dbeta, p.r);
+  out.dA_log = head_output(b.dA_log), out.ddt_bias = head_output(b.ddt_bias);
+  out.gate_form = gate_form(p), out.beta_form = beta_form(p);
+  out.beta_factor = static_cast<float>(p.beta_factor);
+  out.l2norm_eps = static_cast<float>(p.l2norm_eps);
+  out.delta_rule = p.rule == SLUICE_RULE_GATED_DELTA;
+  return out;
+}
+
+/// w, once used, is the place of dq's parts, and u is Y's.
+StageRows place_plain(const DeltaRuleProblem& p, BackwardWorkspace& workspace,
+                      BackwardParams* params) noexcept {
+  StageParams& s = params->stage;
+  StageRows rows{};
+  place_normalised(p, workspace, Number::kFloat32, params);
+  place_gates(p, workspace, params);
+  s.gate = params->g;
+  place_states(workspace, Number::kFloat32, params);
+  params->dN = workspace.rows(p.HV, p.V);
+  params->dk_parts = workspace.rows(p.HV, p.K);
+  params->dq_parts = workspace.rows(p.HV, p.K);
+  if (!params->delta_rule) return rows;
+  place_beta(p, workspace, params);
+  rows.A = workspace.rows(p.HV, backward::kTokens);
+  s.A_inverse = workspace.rows(p.HV, backward::kTokens);
+  rows.u = params->Y = workspace.rows(p.HV, p.V);
+  s.w = params->dq_parts;
+  s.v_new = workspace.rows(p.HV, p.V);
+  return rows;
+}
+
+/// w and u, once used, are the places of dq's and dk's parts.
+StageRows place_tiles(const DeltaRuleProblem& p, BackwardWorkspace& workspace,
+                      BackwardParams* params) noexcept {
+  const Number io = number_type(p.q.dtype);
+  StageParams& s = params->stage;
+  StageRows rows{};
+  place_normalised(p, workspace, io, params);
+  place_gates(p, workspace, params);
+  if (present(p.gate)) s.g_cumsum = rows.sums = workspace.rows(p.HV, 1);
+  place_states(workspace, io, params);
+  params->dN = workspace.rows(p.HV, p.V, io);
+  params->dq_parts = workspace.rows(p.HV, p.K, io);
+  params->dk_parts = workspace.rows(p.HV, p.K, io);
+  if (!params->delta_rule) return rows;
+  place_beta(p, workspace, params);
+  rows.A = workspace.rows(p.HV, backward::kTokens);
+  s.A_inverse = workspace.rows(p.HV, backward::kTokens, io);
+  s.w = params->dq_parts, rows.u = params->dk_parts;
+  s.v_new = workspace.rows(p.HV, p.V, io);
+  return rows;
+}
+
+}  // namespace sluice::cuda

@@ -1,0 +1,49 @@
+// Lowers chunk_backward to what its kernels take, and lays out what they leave for each other.
+// SPDX-License-Identifier: Apache-2.0
+#ifndef SLUICE_CUDA_CHUNK_BACKWARD_LOWER_H_
+#define SLUICE_CUDA_CHUNK_BACKWARD_LOWER_H_
+
+#include "core/problem.hpp"
+#include "cuda/device/stage_params.h"
+#include "cuda/kernels/backward/params.h"
+#include "cuda/workspace_layout.h"
+
+namespace sluice::cuda {
+
+/// What all kernels are told; places in the workspace are still null.
+backward::BackwardParams lower_backward(const core::ChunkBackwardProblem& problem) noexcept;
+
+/// Dense rows and states of a call's workspace.
+class BackwardWorkspace {
+ public:
+  /// @param base null to count alone
+  BackwardWorkspace(const core::DeltaRuleProblem& p, void* base) noexcept : p_(p), layout_(base) {}
+
+  /// [B,T,heads,columns].
+  device::TokenRows rows(int64_t heads, int64_t columns,
+                         device::Number number = device::Number::kFloat32) noexcept;
+  /// Of all chunks, [B,slots,HV,K,V].
+  device::ChunkStates states(int64_t slots, device::Number number) noexcept;
+  size_t bytes() const noexcept { return layout_.bytes(); }
+
+ private:
+  void* take(int64_t count, device::Number number) noexcept;
+
+  const core::DeltaRuleProblem& p_;
+  WorkspaceLayout layout_;
+};
+
+/// Rows of the workspace that only the stages of the forward pass know; null where a call has none.
+struct StageRows {
+  device::TokenRows sums, A, u;
+};
+
+/// Gives params their places, for plain kernels and for those of tensor cores.
+StageRows place_plain(const core::DeltaRuleProblem& problem, BackwardWorkspace& workspace,
+                      backward::BackwardParams* params) noexcept;
+StageRows place_tiles(const core::DeltaRuleProblem& problem, BackwardWorkspace& workspace,
+                      backward::BackwardParams* params) noexcept;
+
+}  // namespace sluice::cuda
+
+#endif  // SLUICE_CUDA_CHUNK_BACKWARD_LOWER_H_

@@ -1,0 +1,173 @@
+// Says which problems the prefill kernels of Hopper GPUs take, what their instances are called and
+// how they cut sequences.
+// SPDX-License-Identifier: Apache-2.0
+#include "cuda/chunk_forward/fused.h"
+
+#include <iterator>
+
+#include "cuda/chunk_forward/cut.h"
+#include "cuda/chunk_forward/lengths.h"
+
+namespace sluice::cuda {
+namespace {
+
+using core::Tensor, core::DeltaRuleProblem;
+using ll = long long;
+
+constexpr int kBf16Code = 4, kFloatCode = 2;
+constexpr int64_t kInt32Limit = int64_t{1} << 31;
+
+bool is_16bit_float(const Tensor& t) noexcept {
+  return t.dtype.bits == 16 && (t.dtype.code == kBf16Code || t.dtype.code == kFloatCode);
+}
+
+/// The copy engine wants strides that are multiples of 16 bytes.
+Status check_tile_strides(const char* name, const Tensor& t) noexcept {
+  for (int axis = 0; axis < 3; ++axis) {
+    const int64_t stride = t.stride[axis];
+    if (t.shape[axis] > 1 && (stride <= 0 || stride % 8 != 0 || stride >= kInt32Limit * 128)) {
+      return Status::failure(Code::kUnsupported,
+                             "chunk_forward: %s.stride[%d] = %lld, expected a positive multiple of "
+                             "8 below 2^38 (fused CUDA kernel)",
+                             name, axis, static_cast<ll>(stride));
+    }
+  }
+  return ok_status();
+}
+
+/// ... and addresses likewise.
+Status check_tile_address(const char* name, const Tensor& t) noexcept {
+  const auto misaligned = reinterpret_cast<uintptr_t>(t.data) % 16;
+  if (misaligned == 0) return ok_status();
+  return Status::failure(
+      Code::kUnsupported,
+      "chunk_forward: %s.data address mod 16 = %d, expected 0 (fused CUDA kernel)", name,
+      static_cast<int>(misaligned));
+}
+
+/// What gated delta rule and linear attention have in common, besides sizes.
+Status check_fused_options(const DeltaRuleProblem& p, const Machine& machine) noexcept {
+  if (!machine.is_hopper()) {
+    return Status::failure(Code::kUnsupported,
+                           "chunk_forward: compute capability = %d.%d, expected 9.0 (fused CUDA "
+                           "kernel)",
+                           machine.capability / 10, machine.capability % 10);
+  }
+  if (core::present(p.key_gate)) {
+    return Status::failure(Code::kUnsupported,
+                           "chunk_forward: gate rank = 4, expected 3 (fused CUDA kernel)");
+  }
+  return ok_status();
+}
+
+Status check_fused_sizes(const DeltaRuleProblem& p) noexcept {
+  if (!is_16bit_float(p.q) || p.o.dtype.code != p.q.dtype.code || p.o.dtype.bits != 16) {
+    return Status::failure(Code::kUnsupported,
+                           "chunk_forward: q.dtype, o.dtype = {%d,%d}, {%d,%d}, expected both "
+                           "bfloat16 or both float16 (fused CUDA kernel)",
+                           p.q.dtype.code, p.q.dtype.bits, p.o.dtype.code, p.o.dtype.bits);
+  }
+  if (p.rows.T >= kInt32Limit - 64 || p.rows.N * p.HV >= kInt32Limit / 2) {
+    return Status::failure(Code::kUnsupported,
+                           "chunk_forward: T, N * HV = %lld, %lld, expected below 2^31 - 64 and "
+                           "2^30 (fused CUDA kernel)",
+                           static_cast<ll>(p.rows.T), static_cast<ll>(p.rows.N) * p.HV);
+  }
+  return ok_status();
+}
+
+struct NamedView {
+  const char* name;
+  const Tensor& tensor;
+};
+
+Status check_views(const DeltaRuleProblem& p) noexcept {
+  Status status = check_fused_sizes(p);
+  for (const auto& [name, tensor] :
+       {NamedView{"q", p.q}, NamedView{"k", p.k}, NamedView{"v", p.v}, NamedView{"o", p.o}}) {
+    if (status.ok()) status = check_tile_strides(name, tensor);
+  }
+  return status;
+}
+
+Status accepts_addresses(const DeltaRuleProblem& p) noexcept {
+  Status status = ok_status();
+  for (const auto& [name, tensor] :
+       {NamedView{"q", p.q}, NamedView{"k", p.k}, NamedView{"v", p.v}, NamedView{"o", p.o}}) {
+    if (status.ok()) status = check_tile_address(name, tensor);
+  }
+  return status;
+}
+
+Status accepts_gated_delta(const DeltaRuleProblem& p, const Machine& machine) noexcept {
+  if (is_linear(p)) return left_to_others();
+  if (const Status status = check_fused_options(p, machine); !status.ok()) return status;
+  if ((p.K != 64 && p.K != 128) || (p.V != 64 && p.V != 128 && p.V != 256)) {
+    return Status::failure(Code::kUnsupported,
+                           "chunk_forward: K, V = %lld, %lld, expected 64 or 128, and 64, 128 or "
+                           "256 (fused CUDA kernel)",
+                           static_cast<ll>(p.K), static_cast<ll>(p.V));
+  }
+  return check_views(p);
+}
+
+// WHY any multiple of 64 for V: work items have 64 or 128 columns, of as many as there are.
+Status accepts_linear(const DeltaRuleProblem& p, const Machine& machine) noexcept {
+  if (!is_linear(p)) return left_to_others();
+  if (const Status status = check_fused_options(p, machine); !status.ok()) return status;
+  if (p.qk_norm != SLUICE_QK_NORM_NONE) {
+    return Status::failure(Code::kUnsupported,
+                           "chunk_forward: qk_norm = %d, expected 0 with rule 1 (fused CUDA "
+                           "kernel of LINEAR_ATTENTION)",
+                           static_cast<int>(p.qk_norm));
+  }
+  if ((p.K != 64 && p.K != 128) || p.V % 64 != 0 || p.V <= 0) {
+    return Status::failure(Code::kUnsupported,
+                           "chunk_forward: K, V = %lld, %lld, expected 64 or 128, and a multiple "
+                           "of 64 (fused CUDA kernel of LINEAR_ATTENTION)",
+                           static_cast<ll>(p.K), static_cast<ll>(p.V));
+  }
+  return check_views(p);
+}
+
+constexpr NameTable<6, kGatedCutSuffixes> kGatedNames("cuda.chunk_forward.sm_90a.",
+                                                      {"k64.v64", "k64.v128", "k64.v256",
+                                                       "k128.v64", "k128.v128", "k128.v256"},
+                                                      kCutSuffixes);
+constexpr NameTable<2, std::size(kCutSuffixes)> kLinearNames("cuda.chunk_forward.sm_90a.linear.",
+                                                             {"k64", "k128"}, kCutSuffixes);
+
+core::KernelName fused_name(const DeltaRuleProblem& p, const device::CutRequest& cut) noexcept {
+  const int type = p.q.dtype.code == kBf16Code ? 0 : 1, suffix = cut_suffix(cut, p.V);
+  if (is_linear(p)) return kLinearNames.at(type, p.K / 128, suffix);
+  return kGatedNames.at(type, p.K / 128 * 3 + p.V / 128, suffix);
+}
+
+/// Keeps the cut for launch_fused().
+Status plan_fused(const DeltaRuleProblem& p, const Machine& machine, const Environment& environment,
+                  core::Plan* plan) noexcept {
+  const device::CutRequest cut = choose_cut(p, machine, environment.cut);
+  plan->kernel = fused_name(p, cut);
+  plan->workspace_bytes = cut_workspace(p, cut);
+  plan->keep(cut);
+  return ok_status();
+}
+
+/// In the order of their rules: one of them takes a problem, if any.
+constexpr Kernel<DeltaRuleProblem> kKernels[] = {
+    {"chunk_forward.gated_delta",
+     "gated delta rule, K of 64 or 128, V of 64, 128 or 256, bfloat16 or float16, 16-byte aligned "
+     "rows, compute capability 9.0",
+     Tier::kFused, accepts_gated_delta, accepts_addresses, plan_fused, launch_fused,
+     load_gated_delta},
+    {"chunk_forward.linear_attention",
+     "linear attention without qk_norm, K of 64 or 128, V any multiple of 64, otherwise as "
+     "gated_delta",
+     Tier::kFused, accepts_linear, accepts_addresses, plan_fused, launch_fused,
+     load_linear_attention}};
+
+}  // namespace
+
+Catalogue<DeltaRuleProblem> fused_kernels() noexcept { return kKernels; }
+
+}  // namespace sluice::cuda

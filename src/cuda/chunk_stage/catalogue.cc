@@ -1,0 +1,246 @@
+// Lists the kernels of chunk_stage: Hopper's own, then tensor cores of any GPU, then plain ones.
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <utility>
+
+#include "cuda/catalogues.h"
+#include "cuda/chunk_forward/cut.h"
+#include "cuda/chunk_forward/fused.h"
+#include "cuda/chunk_forward/lower.h"
+#include "cuda/chunk_stage/accepts.h"
+#include "cuda/chunk_stage/lower.h"
+#include "cuda/workspace_layout.h"
+
+namespace sluice::cuda {
+namespace {
+
+using core::ChunkStageProblem, core::KernelName, core::Plan, core::present;
+using device::StageParams, device::TokenRows;
+using StageKernel = stages::Kernel;
+
+/// Of tables of names: bfloat16 first.
+int type_index(const ChunkStageProblem& p) noexcept {
+  return number_type(p.k.dtype) == device::Number::kBfloat16 ? 0 : 1;
+}
+
+// ---------------------------------------------------------------------------------- Hopper ----
+
+constexpr NameTable<2, std::size(kCutSuffixes)> kLinearNames("cuda.chunk_o.sm_90a.states.",
+                                                             {"k64", "k128"}, kCutSuffixes);
+/// By dtype and K (64 first).
+constexpr KernelName kOutputNames[2][2] = {
+    {"cuda.chunk_o.sm_90a.bf16.k64", "cuda.chunk_o.sm_90a.bf16.k128"},
+    {"cuda.chunk_o.sm_90a.fp16.k64", "cuda.chunk_o.sm_90a.fp16.k128"}};
+constexpr KernelName kStateNames[2][2] = {
+    {"cuda.chunk_h.sm_90a.bf16.k64", "cuda.chunk_h.sm_90a.bf16.k128"},
+    {"cuda.chunk_h.sm_90a.fp16.k64", "cuda.chunk_h.sm_90a.fp16.k128"}};
+
+Status plan_linear(const ChunkStageProblem& p, const Machine& machine, const Environment& env,
+                   Plan* plan) noexcept {
+  const core::DeltaRuleProblem linear = as_linear_attention(p);
+  Plan found;
+  const Status status =
+      plan_by(fused_kernels(), linear, machine, env, core::PlanFor::kCall, &found);
+  if (!status.ok()) return status;
+  const auto cut = found.kept<device::CutRequest>();
+  plan->kernel = kLinearNames.at(type_index(p), p.K / 128, cut_suffix(cut, p.V));
+  plan->workspace_bytes = found.workspace_bytes;
+  plan->keep(cut);
+  return ok_status();
+}
+void launch_linear(const ChunkStageProblem& p, const Plan& plan, void* workspace,
+                   Launcher& launcher) noexcept {
+  prefill::launch(lower_linear_stage(p, plan.kept<device::CutRequest>()),
+                  lower_tiles(as_linear_attention(p)), workspace, launcher);
+}
+
+Status plan_hopper_outputs(const ChunkStageProblem& p, const Machine&, const Environment&,
+                           Plan* plan) noexcept {
+  plan->kernel = kOutputNames[type_index(p)][p.K / 128];
+  return ok_status();
+}
+void launch_hopper_outputs(const ChunkStageProblem& p, const Plan&, void*,
+                           Launcher& launcher) noexcept {
+  chunk_o::launch(lower_stage(p), lower_output_tiles(p), static_cast<int32_t>(states_per_batch(p)),
+                  launcher);
+}
+
+Status plan_hopper_states(const ChunkStageProblem& p, const Machine&, const Environment&,
+                          Plan* plan) noexcept {
+  plan->kernel = kStateNames[type_index(p)][p.K / 128];
+  return ok_status();
+}
+void launch_hopper_states(const ChunkStageProblem& p, const Plan&, void*,
+                          Launcher& launcher) noexcept {
+  chunk_h::launch(lower_stage(p), lower_state_tiles(p), static_cast<int32_t>(states_per_batch(p)),
+                  launcher);
+}
+
+// ------------------------------------------------------------------------------- every GPU ----
+
+KernelName name_of(StageKernel kernel, const ChunkStageProblem& p) noexcept {
+  const bool sums = p.stage == SLUICE_STAGE_CUMSUM_KKT;
+  switch (kernel) {
+    case StageKernel::kCumsum:
+      return "cuda.chunk_cumsum";
+    case StageKernel::kSolve:
+      return "cuda.solve_tril";
+    case StageKernel::kPlainKkt:
+      return sums ? "cuda.cumsum_kkt.plain" : "cuda.scaled_dot_kkt.plain";
+    case StageKernel::kPlainWy:
+      return "cuda.wy_fast.plain";
+    case StageKernel::kPlainSolveWy:
+      return "cuda.solve_wy.plain";
+    case StageKernel::kPlainChain:
+      return p.stage == SLUICE_STAGE_CHUNK_H ? "cuda.chunk_h.plain" : "cuda.chunk_o.plain.states";
+    case StageKernel::kPlainOutputs:
+      return "cuda.chunk_o.plain";
+    case StageKernel::kKkt:
+      return sums ? "cuda.cumsum_kkt.tiles" : "cuda.scaled_dot_kkt.tiles";
+    case StageKernel::kWy:
+      return "cuda.wy_fast.tiles";
+    case StageKernel::kSolveWy:
+      return "cuda.solve_wy.tiles";
+    case StageKernel::kOutputs:
+      return "cuda.chunk_o.tiles";
+    case StageKernel::kStates:
+      return "cuda.chunk_h.tiles";
+    case StageKernel::kKeyStates:
+      return "cuda.chunk_h.tiles.key_wise";
+    default:
+      return "cuda.chunk_o.tiles.states";
+  }
+}
+
+/// What a stage of these runs, and how simple GLA is cut.
+struct StageChoice {
+  StageKernel kernel;
+  int64_t segment_tokens;  ///< 0: sequences are not cut
+};
+
+bool is_key_states(const ChunkStageProblem& p) noexcept {
+  return p.stage == SLUICE_STAGE_CHUNK_H && p.key_gates;
+}
+
+/// What chunk_h of key-wise gates keeps in its workspace, dense: sums of gates that are not given,
+/// and keys with their decays, of tensor cores.
+struct KeyStatesMemory {
+  TokenRows sums{}, keys{};
+  size_t bytes;
+
+  KeyStatesMemory(const ChunkStageProblem& p, StageKernel kernel, void* base) noexcept {
+    WorkspaceLayout layout(base);
+    const int64_t token = p.HV * p.K, rows = p.rows.B * p.rows.T;
+    const TokenRows dense{nullptr, p.rows.T * token, token, p.K, number_type(p.k.dtype)};
+    if (present(p.gate)) {
+      sums = dense;
+      sums.number = device::Number::kFloat32;
+      sums.data = layout.take<float>(rows * token);
+    }
+    if (kernel == StageKernel::kKeyStates) {
+      keys = dense;
+      keys.data = layout.take<uint16_t>(rows * token);
+    }
+    bytes = layout.bytes();
+  }
+};
+
+size_t workspace_of(const ChunkStageProblem& p, const StageChoice& choice) noexcept {
+  if (is_key_states(p)) return KeyStatesMemory(p, choice.kernel, nullptr).bytes;
+  const StageParams sizes = lower_stage_sizes(p, p.C);
+  return static_cast<size_t>(stages::segment_bytes(sizes, choice.segment_tokens));
+}
+
+Status plan_stage(const ChunkStageProblem& p, const Machine& machine, StageKernel kernel,
+                  Plan* plan) noexcept {
+  const StageParams sizes = lower_stage_sizes(p, p.C);
+  const bool is_gla = kernel == StageKernel::kGla;
+  const StageChoice choice{kernel,
+                           is_gla ? stages::segment_tokens(sizes, machine.multiprocessors) : 0};
+  plan->kernel = name_of(kernel, p);
+  plan->workspace_bytes = workspace_of(p, choice);
+  plan->keep(choice);
+  return ok_status();
+}
+Status plan_tiles(const ChunkStageProblem& p, const Machine& machine, const Environment&,
+                  Plan* plan) noexcept {
+  return plan_stage(p, machine, tile_kernel(p), plan);
+}
+Status plan_plain(const ChunkStageProblem& p, const Machine& machine, const Environment&,
+                  Plan* plan) noexcept {
+  return plan_stage(p, machine, plain_kernel(p), plan);
+}
+
+/// chunk_h with key-wise gates: their sums, keys with their decays, states.
+void launch_key_states(const ChunkStageProblem& p, StageKernel kernel, void* workspace,
+                       Launcher& launcher) noexcept {
+  const KeyStatesMemory memory(p, kernel, workspace);
+  StageParams params = lower_stage(p);
+  if (present(p.gate)) {
+    params.g_cumsum = memory.sums;
+    StageParams sums = as_channel_sums(params);
+    sums.reverse = false;
+    stages::launch(StageKernel::kCumsum, sums, launcher);
+    params.gate = {};
+  }
+  if (kernel == StageKernel::kKeyStates) {
+    params.o = memory.keys;
+    stages::launch(StageKernel::kScaleKeys, params, launcher);
+    params.k = std::exchange(params.o, {});
+    params.H = params.HV, params.r = 1, params.head_map_cyclic = false;
+    params.columns = device::kColumns / 2;
+  }
+  stages::launch(kernel, params, launcher);
+}
+
+/// One launch, or three where simple GLA is cut into segments.
+void launch_stage(const ChunkStageProblem& p, const Plan& plan, void* workspace,
+                  Launcher& launcher) noexcept {
+  const auto choice = plan.kept<StageChoice>();
+  if (is_key_states(p)) return launch_key_states(p, choice.kernel, workspace, launcher);
+  StageParams params = lower_stage(p);
+  params.columns = stages::state_columns(params, launcher.machine().multiprocessors);
+  if (choice.segment_tokens > 0) {
+    stages::cut(choice.segment_tokens, workspace, &params);
+    params.segments.states_only = true;
+    stages::launch(choice.kernel, params, launcher);
+    stages::launch(StageKernel::kJoin, params, launcher);
+    params.segments.states_only = false;
+  }
+  stages::launch(choice.kernel, params, launcher);
+}
+
+/// Of Hopper alone: the others have no code for it.
+template <int (*load)() noexcept>
+int load_on_hopper(const Machine& machine) noexcept {
+  return machine.is_hopper() ? load() : 0;
+}
+
+constexpr Kernel<ChunkStageProblem> kCatalogue[] = {
+    {"chunk_stage.linear_attention",
+     "chunk_o without h: bfloat16 or float16, K of 64 or 128, V a multiple of 64, rows aligned to "
+     "16 bytes, compute capability 9.0",
+     Tier::kFused, accept_linear_stage, accept_packed_addresses, plan_linear, launch_linear,
+     nullptr},
+    {"chunk_stage.chunk_o",
+     "chunk_o with h: chunks of 64, states in KV, otherwise as linear_attention", Tier::kFused,
+     accept_hopper_outputs, accept_packed_addresses, plan_hopper_outputs, launch_hopper_outputs,
+     load_on_hopper<chunk_o::load_kernels>},
+    {"chunk_stage.chunk_h", "chunk_h with w: chunks of 64, h in KV, otherwise as linear_attention",
+     Tier::kFused, accept_hopper_states, accept_packed_addresses, plan_hopper_states,
+     launch_hopper_states, load_on_hopper<chunk_h::load_kernels>},
+    {"chunk_stage.tiles",
+     "bfloat16 or float16 by tensor cores: chunks of 64 or 128, K and V multiples of 64, with "
+     "states K of 64 or 128, rows aligned to 16 bytes, compute capability 8.0 or newer",
+     Tier::kAny, accept_tiles, accept_packed_addresses, plan_tiles, launch_stage,
+     [](const Machine&) noexcept { return stages::load_kernels(); }},
+    {"chunk_stage.plain",
+     "every option; K <= 512 where states are carried, compute capability 8.0 or newer", Tier::kAny,
+     accept_plain, nullptr, plan_plain, launch_stage, nullptr},
+};
+
+}  // namespace
+
+Catalogue<ChunkStageProblem> chunk_stage_catalogue() noexcept { return kCatalogue; }
+
+}  // namespace sluice::cuda

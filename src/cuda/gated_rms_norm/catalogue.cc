@@ -1,0 +1,33 @@
+// Lists the kernels of gated_rms_norm.
+// SPDX-License-Identifier: Apache-2.0
+#include "cuda/catalogues.h"
+#include "cuda/gated_rms_norm/lower.h"
+#include "cuda/kernels/gated_norm/launch.h"
+
+namespace sluice::cuda {
+namespace {
+
+using core::GatedNormProblem, core::Plan;
+
+Status accept(const GatedNormProblem&, const Machine& machine) noexcept {
+  return check_capability("gated_rms_norm", machine);
+}
+
+Status plan_norm(const GatedNormProblem&, const Machine&, const Environment&, Plan* plan) noexcept {
+  plan->kernel = "cuda.gated_rms_norm";
+  return ok_status();
+}
+
+void launch_norm(const GatedNormProblem& p, const Plan&, void*, Launcher& launcher) noexcept {
+  gated_norm::launch(lower_norm(p, p.x.dtype), launcher);
+}
+
+constexpr Kernel<GatedNormProblem> kCatalogue[] = {
+    {"gated_rms_norm", "every option, compute capability 8.0 or newer", Tier::kAny, accept, nullptr,
+     plan_norm, launch_norm, [](const Machine&) noexcept { return gated_norm::load_kernels(); }}};
+
+}  // namespace
+
+Catalogue<GatedNormProblem> gated_rms_norm_catalogue() noexcept { return kCatalogue; }
+
+}  // namespace sluice::cuda

@@ -1,0 +1,19 @@
+// Lowers gated norms to what their kernels take: no checks, no CUDA calls.
+// SPDX-License-Identifier: Apache-2.0
+#ifndef SLUICE_CUDA_GATED_RMS_NORM_LOWER_H_
+#define SLUICE_CUDA_GATED_RMS_NORM_LOWER_H_
+
+#include "core/problem.hpp"
+#include "cuda/kernels/gated_norm/params.h"
+
+namespace sluice::cuda {
+
+/// @param rounded_to what ROUND_HF and ROUND_INPUT round to on the way
+gated_norm::NormParams lower_norm(const core::GatedNormProblem& problem,
+                                  sluice_dtype rounded_to) noexcept;
+/// [.., .., .., .., V] of rank 5.
+gated_norm::NormRows norm_rows(const core::Tensor& tensor) noexcept;
+
+}  // namespace sluice::cuda
+
+#endif  // SLUICE_CUDA_GATED_RMS_NORM_LOWER_H_

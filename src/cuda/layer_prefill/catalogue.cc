@@ -1,0 +1,195 @@
+// Plans and launches a layer by its parts: one convolution of q, k and v, the delta rule, one gated
+// norm.
+//
+// WHY three kernels: the delta rule wants whole chunks of q, k and v in shared memory tiles that
+// the copy engine fills, so something has to write the convolved rows first; l2 norm and gates need
+// one head of a chunk, so they stay inside the delta rule kernel; the norm needs a whole row of V,
+// of which a work item of the delta rule may have half.
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <initializer_list>
+
+#include "core/host_access.hpp"
+#include "cuda/catalogues.h"
+#include "cuda/causal_conv1d/lower.h"
+#include "cuda/gated_rms_norm/lower.h"
+#include "cuda/kernels/conv1d/launch.h"
+#include "cuda/kernels/gated_norm/launch.h"
+#include "cuda/kernels/generic/config.h"
+#include "cuda/layer_prefill.h"
+#include "cuda/workspace_layout.h"
+
+namespace sluice::cuda {
+namespace {
+
+using core::DeltaRuleProblem, core::LayerProblem, core::Plan, core::present, core::Tensor;
+using DeltaKernel = Kernel<DeltaRuleProblem>;
+
+/// What is decided around the delta rule, whose plan a layer's also is. Bits do not depend on
+/// core_out being asked for.
+struct LayerChoice {
+  const void* delta_entry;  ///< of the catalogue of chunk_forward
+  sluice_dtype core_dtype;  ///< of the delta rule's output: qkv's for fused kernels, else float32
+  bool core_in_place;       ///< it goes to core_out; else to the workspace, and the norm copies it
+};
+
+/// A dense view [shape..] of the workspace.
+Tensor take_view(WorkspaceLayout& layout, sluice_device device, sluice_dtype dtype,
+                 std::initializer_list<int64_t> shape) noexcept {
+  Tensor view{};
+  view.device = device;
+  view.dtype = dtype;
+  view.rank = static_cast<uint16_t>(shape.size());
+  std::copy(shape.begin(), shape.end(), view.shape);
+  int64_t elements = 1;
+  for (int axis = view.rank; axis-- > 0; elements *= view.shape[axis]) view.stride[axis] = elements;
+  view.data = layout.take(static_cast<size_t>(elements * (dtype.bits / 8)));
+  return view;
+}
+
+/// A dense view of other extents.
+Tensor reshaped(Tensor view, std::initializer_list<int64_t> shape) noexcept {
+  WorkspaceLayout nothing(view.data);
+  return take_view(nothing, view.device, view.dtype, shape);
+}
+
+/// The parts with their memory between them.
+struct LayerParts {
+  core::CausalConvProblem conv[3];
+  DeltaRuleProblem delta;
+  core::GatedNormProblem norm;
+  Tensor core_copy{};            ///< where the norm also writes its input; absent where it is there
+  uint8_t* row_kinds = nullptr;  ///< null: all rows are live
+  void* delta_workspace = nullptr;
+  size_t bytes;  ///< of the workspace, up to the delta rule's
+
+  LayerParts(const LayerProblem& problem, const LayerChoice& choice, void* base) noexcept
+      : delta(problem.delta), norm(problem.norm) {
+    WorkspaceLayout layout(base);
+    std::copy_n(problem.conv, 3, conv);
+    const int64_t B = delta.rows.B, T = delta.rows.T;
+    const Tensor& x = conv[0].x;
+    delta.q = take_view(layout, x.device, x.dtype, {B, T, delta.H, delta.K});
+    delta.k = take_view(layout, x.device, x.dtype, {B, T, delta.H, delta.K});
+    delta.v = take_view(layout, x.device, x.dtype, {B, T, delta.HV, delta.V});
+    const Tensor* parts[3] = {&delta.q, &delta.k, &delta.v};
+    for (int i = 0; i < 3; ++i) conv[i].out = reshaped(*parts[i], {B, T, conv[i].G, conv[i].C});
+    // WHY memory even where core_out takes its place: that depends on core_out's address, and
+    // workspaces are as large for any.
+    delta.o = take_view(layout, x.device, choice.core_dtype, {B, T, delta.HV, delta.V});
+    if (choice.core_in_place) {
+      delta.o = problem.delta.o;  // and norm.x is a view of it already
+    } else {
+      core_copy = norm.x;
+      norm.x = reshaped(delta.o, {B, T, delta.HV / delta.r, delta.r, delta.V});
+    }
+    if (present(delta.rows.cu_seqlens) || present(delta.state.read_slots)) {
+      row_kinds = layout.take<uint8_t>(B * T);
+    }
+    bytes = layout.bytes();
+    delta_workspace = layout.take(0);
+  }
+};
+
+const char* op_name(const LayerProblem& problem) noexcept {
+  return problem.op == SLUICE_OP_LAYER_PREFILL ? "layer_prefill" : "layer_decode";
+}
+
+Status accept(const LayerProblem& p, const Machine&) noexcept {
+  if (p.delta.K <= generic::kMaxK) return ok_status();
+  return Status::failure(Code::kUnsupported,
+                         "%s: head_k_dim = %lld, expected at most %lld (CUDA kernels)", op_name(p),
+                         static_cast<long long>(p.delta.K), static_cast<long long>(generic::kMaxK));
+}
+
+const DeltaKernel& delta_kernel(const void* entry) noexcept {
+  return *static_cast<const DeltaKernel*>(entry);
+}
+
+/// Whether a delta rule kernel that was chosen for an output in the workspace can write core_out.
+bool writes_core(const LayerProblem& p, DeltaRuleProblem delta, const DeltaKernel& kernel,
+                 const Machine& machine) noexcept {
+  const Tensor& wanted = p.delta.o;
+  const sluice_dtype dtype = delta.o.dtype;
+  if (!present(wanted) || wanted.dtype.code != dtype.code || wanted.dtype.bits != dtype.bits) {
+    return false;
+  }
+  delta.o = wanted;
+  return kernel.accepts(delta, machine).ok() &&
+         (kernel.accepts_addresses == nullptr || kernel.accepts_addresses(delta).ok());
+}
+
+Status plan_layer(const LayerProblem& p, const Machine& machine, const Environment& environment,
+                  Plan* plan) noexcept {
+  // WHY no null base: views without data count as absent. Any other that is aligned will do.
+  void* const any_base = reinterpret_cast<void*>(uintptr_t{256});
+  LayerChoice choice{nullptr, p.conv[0].x.dtype, false};
+  LayerParts parts(p, choice, any_base);
+  const auto plan_delta = [&] {
+    return plan_by(chunk_forward_catalogue(), parts.delta, machine, environment,
+                   core::PlanFor::kCall, plan);
+  };
+  Status status = plan_delta();
+  bool fused = status.ok() && delta_kernel(plan->entry).tier == Tier::kFused;
+  if (!fused) {
+    choice.core_dtype = core::kFloat32;
+    parts = LayerParts(p, choice, any_base);
+    status = plan_delta();
+  }
+  if (!status.ok()) return status;
+  choice.delta_entry = plan->entry;
+  choice.core_in_place = writes_core(p, parts.delta, delta_kernel(plan->entry), machine);
+  plan->kernel = fused ? "cuda.layer_prefill.sm_90a" : "cuda.layer_prefill.generic";
+  plan->workspace_bytes += parts.bytes;
+  plan->keep_around(choice);
+  return ok_status();
+}
+
+void launch_layer(const LayerProblem& p, const Plan& plan, void* workspace,
+                  Launcher& launcher) noexcept {
+  const auto choice = plan.kept_around<LayerChoice>();
+  const LayerParts parts(p, choice, workspace);
+  conv1d::ConvParams conv = lower_conv(parts.conv, 3);
+  conv.row_kinds = parts.row_kinds;
+  conv1d::launch(conv, launcher);
+  if (!launcher.ok()) return;
+  delta_kernel(choice.delta_entry).launch(parts.delta, plan, parts.delta_workspace, launcher);
+  gated_norm::NormParams norm = lower_norm(parts.norm, parts.norm.out.dtype);
+  norm.copy = norm_rows(parts.core_copy);
+  norm.row_kinds = parts.row_kinds;
+  norm.row_kinds_stride = parts.delta.rows.T;
+  gated_norm::launch(norm, launcher);
+}
+
+constexpr Kernel<LayerProblem> kCatalogue[] = {{"layer_prefill", "what chunk_forward takes",
+                                                Tier::kAny, accept, nullptr, plan_layer,
+                                                launch_layer, nullptr}};
+
+}  // namespace
+
+Catalogue<LayerProblem> layer_prefill_catalogue() noexcept { return kCatalogue; }
+
+Status select_layer_prefill(const LayerProblem& p, core::KernelName* name) noexcept {
+  Plan plan;
+  const Status status = plan_by(layer_prefill_catalogue(), p, machine_of(p.conv[0].x.device.index),
+                                environment(), core::PlanFor::kCall, &plan);
+  if (status.ok()) *name = plan.kernel;
+  return status;
+}
+
+size_t layer_prefill_workspace(const LayerProblem& p) noexcept {
+  Plan plan;
+  const Status status = plan_by(layer_prefill_catalogue(), p, machine_of(p.conv[0].x.device.index),
+                                environment(), core::PlanFor::kAnyAddress, &plan);
+  return status.ok() ? plan.workspace_bytes : 0;
+}
+
+Status run_layer_prefill(const LayerProblem& p, sluice_workspace workspace, void* stream) noexcept {
+  const Machine machine = machine_of(p.conv[0].x.device.index);
+  Plan plan;
+  const Status status =
+      plan_by(layer_prefill_catalogue(), p, machine, environment(), core::PlanFor::kCall, &plan);
+  return status.ok() ? run_plan(op_name(p), p, plan, machine, workspace.data, stream) : status;
+}
+
+}  // namespace sluice::cuda
