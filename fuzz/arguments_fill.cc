@@ -3,6 +3,7 @@
 #include <initializer_list>
 
 #include "arguments_scene.hpp"
+#include "tables.hpp"
 
 namespace sluice::fuzz {
 namespace {
@@ -26,22 +27,7 @@ Sizes draw_sizes(Bytes* bytes, int64_t most_tokens) {
   return s;
 }
 
-using BackwardArgs = sluice_chunk_backward_args;
-constexpr ViewField kBackwardFields[] = {
-    {offsetof(BackwardArgs, q), false},       {offsetof(BackwardArgs, k), false},
-    {offsetof(BackwardArgs, v), false},       {offsetof(BackwardArgs, gate), false},
-    {offsetof(BackwardArgs, beta), false},    {offsetof(BackwardArgs, A_log), false},
-    {offsetof(BackwardArgs, dt_bias), false}, {offsetof(BackwardArgs, cu_seqlens), false},
-    {offsetof(BackwardArgs, initial), false}, {offsetof(BackwardArgs, d_o), false},
-    {offsetof(BackwardArgs, d_final), false}, {offsetof(BackwardArgs, dq), true},
-    {offsetof(BackwardArgs, dk), true},       {offsetof(BackwardArgs, dv), true},
-    {offsetof(BackwardArgs, dgate), true},    {offsetof(BackwardArgs, dbeta), true},
-    {offsetof(BackwardArgs, dA_log), true},   {offsetof(BackwardArgs, ddt_bias), true},
-    {offsetof(BackwardArgs, dinitial), true}};
-
 }  // namespace
-
-std::span<const ViewField> backward_fields() { return kBackwardFields; }
 
 // Slots for N sequences of a pool, each view there or not.
 template <class Slots>
@@ -72,18 +58,13 @@ void Scene::fill_delta_rule(Args* args) {
   args->o = tensor(float_type(), {s.B, s.T, s.HV, s.V});
   if (bytes_.flag()) args->gate = tensor(float_type(), {s.B, s.T, s.HV});
   if (bytes_.flag()) args->beta = tensor(float_type(), {s.B, s.T, s.HV});
-  args->gate_space = static_cast<int32_t>(bytes_.below(3));
+  draw_choices(args, [this](int64_t words) { return bytes_.below(words); });
   if (args->gate_space == SLUICE_GATE_RAW) {
     args->A_log = tensor(kF32, {s.HV});
     args->dt_bias = tensor(float_type(), {s.HV});
   }
-  args->beta_space = static_cast<int32_t>(bytes_.below(2));
-  args->eigenvalues = static_cast<int32_t>(bytes_.below(2));
-  args->qk_norm = static_cast<int32_t>(bytes_.below(2));
   args->scale_mode = static_cast<int32_t>(bytes_.below(2));
   args->scale = 0.5;
-  args->head_map = static_cast<int32_t>(bytes_.below(2));
-  args->rule = bytes_.below(4) == 3 ? 1 : 0;
   args->state.layout = static_cast<int32_t>(bytes_.below(2));
   const int64_t slots = s.N + bytes_.below(3);
   const int64_t rows = args->state.layout == SLUICE_STATE_KV ? s.K : s.V;
@@ -147,7 +128,7 @@ void Scene::fill_backward(sluice_chunk_backward_args* args) {
   args->d_o = tensor(float_type(), {s.B, s.T, s.HV, s.V});
   maybe(&args->gate, float_type(), {s.B, s.T, s.HV});
   maybe(&args->beta, float_type(), {s.B, s.T, s.HV});
-  args->gate_space = static_cast<int32_t>(bytes_.below(3));
+  draw_choices(args, [this](int64_t words) { return bytes_.below(words); });
   if (args->gate_space == SLUICE_GATE_RAW) {
     args->A_log = tensor(kF32, {s.HV});
     args->dt_bias = tensor(float_type(), {s.HV});
@@ -156,11 +137,6 @@ void Scene::fill_backward(sluice_chunk_backward_args* args) {
   }
   if (args->gate.data != nullptr) maybe(&args->dgate, float_type(), {s.B, s.T, s.HV});
   if (args->beta.data != nullptr) maybe(&args->dbeta, float_type(), {s.B, s.T, s.HV});
-  args->beta_space = static_cast<int32_t>(bytes_.below(2));
-  args->eigenvalues = static_cast<int32_t>(bytes_.below(2));
-  args->qk_norm = static_cast<int32_t>(bytes_.below(2));
-  args->head_map = static_cast<int32_t>(bytes_.below(2));
-  args->rule = bytes_.below(4) == 3 ? 1 : 0;
   args->state_layout = static_cast<int32_t>(bytes_.below(2));
   const int64_t rows = args->state_layout == SLUICE_STATE_KV ? s.K : s.V;
   const int64_t columns = args->state_layout == SLUICE_STATE_KV ? s.V : s.K;

@@ -2,6 +2,7 @@
 // written.
 // SPDX-License-Identifier: Apache-2.0
 #include "arguments_scene.hpp"
+#include "tables.hpp"
 
 #include <algorithm>
 #include <array>
@@ -21,85 +22,6 @@ constexpr size_t kMaxStruct = 8192;
 
 constexpr sluice_dtype kF32{2, 32}, kF16{2, 16}, kBF16{4, 16};
 constexpr sluice_dtype kI32{0, 32}, kI64{0, 64};
-
-// in_place: the initial states are written where no final ones are given.
-#define SLUICE_STATE_FIELDS(Args, in_place)                                                    \
-  {offsetof(Args, state.initial), in_place}, {offsetof(Args, state.final), true},              \
-      {offsetof(Args, state.read_slots), false}, {offsetof(Args, state.write_slots), false}, { \
-    offsetof(Args, state.has_initial_state), false                                             \
-  }
-
-constexpr ViewField kChunkFields[] = {
-    {offsetof(sluice_chunk_forward_args, q), false},
-    {offsetof(sluice_chunk_forward_args, k), false},
-    {offsetof(sluice_chunk_forward_args, v), false},
-    {offsetof(sluice_chunk_forward_args, gate), false},
-    {offsetof(sluice_chunk_forward_args, beta), false},
-    {offsetof(sluice_chunk_forward_args, o), true},
-    {offsetof(sluice_chunk_forward_args, A_log), false},
-    {offsetof(sluice_chunk_forward_args, dt_bias), false},
-    {offsetof(sluice_chunk_forward_args, cu_seqlens), false},
-    SLUICE_STATE_FIELDS(sluice_chunk_forward_args, false),
-    {offsetof(sluice_chunk_forward_args, checkpoints), true},
-    {offsetof(sluice_chunk_forward_args, checkpoint_slots), false}};
-
-constexpr ViewField kStepFields[] = {{offsetof(sluice_recurrent_step_args, q), false},
-                                     {offsetof(sluice_recurrent_step_args, k), false},
-                                     {offsetof(sluice_recurrent_step_args, v), false},
-                                     {offsetof(sluice_recurrent_step_args, gate), false},
-                                     {offsetof(sluice_recurrent_step_args, beta), false},
-                                     {offsetof(sluice_recurrent_step_args, o), true},
-                                     {offsetof(sluice_recurrent_step_args, A_log), false},
-                                     {offsetof(sluice_recurrent_step_args, dt_bias), false},
-                                     {offsetof(sluice_recurrent_step_args, cu_seqlens), false},
-                                     {offsetof(sluice_recurrent_step_args, num_accepted), false},
-                                     SLUICE_STATE_FIELDS(sluice_recurrent_step_args, true)};
-
-constexpr ViewField kConvFields[] = {
-    {offsetof(sluice_causal_conv1d_args, x), false},
-    {offsetof(sluice_causal_conv1d_args, weight), false},
-    {offsetof(sluice_causal_conv1d_args, bias), false},
-    {offsetof(sluice_causal_conv1d_args, out), true},
-    {offsetof(sluice_causal_conv1d_args, cu_seqlens), false},
-    SLUICE_STATE_FIELDS(sluice_causal_conv1d_args, false),
-    {offsetof(sluice_causal_conv1d_args, state.num_accepted), false},
-    {offsetof(sluice_causal_conv1d_args, state.ring_position), false}};
-
-constexpr ViewField kNormFields[] = {{offsetof(sluice_gated_rms_norm_args, x), false},
-                                     {offsetof(sluice_gated_rms_norm_args, z), false},
-                                     {offsetof(sluice_gated_rms_norm_args, weight), false},
-                                     {offsetof(sluice_gated_rms_norm_args, out), true}};
-
-constexpr ViewField kLayerFields[] = {{offsetof(sluice_layer_args, qkv), false},
-                                      {offsetof(sluice_layer_args, z), false},
-                                      {offsetof(sluice_layer_args, b), false},
-                                      {offsetof(sluice_layer_args, a), false},
-                                      {offsetof(sluice_layer_args, conv_weight), false},
-                                      {offsetof(sluice_layer_args, conv_bias), false},
-                                      {offsetof(sluice_layer_args, A_log), false},
-                                      {offsetof(sluice_layer_args, dt_bias), false},
-                                      {offsetof(sluice_layer_args, norm_weight), false},
-                                      {offsetof(sluice_layer_args, out), true},
-                                      {offsetof(sluice_layer_args, core_out), true},
-                                      {offsetof(sluice_layer_args, cu_seqlens), false},
-                                      {offsetof(sluice_layer_args, conv_initial), true},
-                                      {offsetof(sluice_layer_args, conv_final), true},
-                                      {offsetof(sluice_layer_args, ring_position), false},
-                                      {offsetof(sluice_layer_args, num_accepted), false},
-                                      SLUICE_STATE_FIELDS(sluice_layer_args, true)};
-
-// What one stage writes another one reads: all of it counts as output.
-using StageArgs = sluice_chunk_stage_args;
-constexpr ViewField kStageFields[] = {
-    {offsetof(StageArgs, q), false},      {offsetof(StageArgs, k), false},
-    {offsetof(StageArgs, v), false},      {offsetof(StageArgs, gate), false},
-    {offsetof(StageArgs, beta), false},   {offsetof(StageArgs, g_cumsum), true},
-    {offsetof(StageArgs, A), true},       {offsetof(StageArgs, A_inverse), true},
-    {offsetof(StageArgs, w), true},       {offsetof(StageArgs, u), true},
-    {offsetof(StageArgs, v_new), true},   {offsetof(StageArgs, h), true},
-    {offsetof(StageArgs, o), true},       {offsetof(StageArgs, cu_seqlens), false},
-    SLUICE_STATE_FIELDS(StageArgs, false)};
-#undef SLUICE_STATE_FIELDS
 
 // First and last byte of a view relative to its data; false where that overflows.
 bool extent(const sluice_tensor& view, int64_t* first, int64_t* last, int64_t* elements) {
@@ -140,26 +62,29 @@ Scene::Scene(Bytes bytes) : bytes_(bytes) {
   op_ = static_cast<int>(bytes_.below(SLUICE_OP_COUNT));
   switch (op_) {
     case SLUICE_OP_CHUNK_FORWARD:
-      build<sluice_chunk_forward_args>(kChunkFields, [this](auto* args) { fill_chunk(args); });
+      build<sluice_chunk_forward_args>(kChunkForwardViews,
+                                       [this](auto* args) { fill_chunk(args); });
       break;
     case SLUICE_OP_RECURRENT_STEP:
-      build<sluice_recurrent_step_args>(kStepFields, [this](auto* args) { fill_step(args); });
+      build<sluice_recurrent_step_args>(kRecurrentStepViews,
+                                        [this](auto* args) { fill_step(args); });
       break;
     case SLUICE_OP_CAUSAL_CONV1D:
-      build<sluice_causal_conv1d_args>(kConvFields, [this](auto* args) { fill_conv(args); });
+      build<sluice_causal_conv1d_args>(kCausalConv1dViews, [this](auto* args) { fill_conv(args); });
       break;
     case SLUICE_OP_GATED_RMS_NORM:
-      build<sluice_gated_rms_norm_args>(kNormFields, [this](auto* args) { fill_norm(args); });
+      build<sluice_gated_rms_norm_args>(kGatedRmsNormViews,
+                                        [this](auto* args) { fill_norm(args); });
       break;
     case SLUICE_OP_CHUNK_STAGE:
-      build<StageArgs>(kStageFields, [this](auto* args) { fill_stage(args); });
+      build<sluice_chunk_stage_args>(kChunkStageViews, [this](auto* args) { fill_stage(args); });
       break;
     case SLUICE_OP_CHUNK_BACKWARD:
-      build<sluice_chunk_backward_args>(backward_fields(),
+      build<sluice_chunk_backward_args>(kChunkBackwardViews,
                                         [this](auto* args) { fill_backward(args); });
       break;
     default:
-      build<sluice_layer_args>(kLayerFields, [this](auto* args) { fill_layer(args); });
+      build<sluice_layer_args>(kLayerDecodeViews, [this](auto* args) { fill_layer(args); });
   }
 }
 
@@ -356,7 +281,8 @@ int Scene::run(sluice_workspace workspace) const {
     case SLUICE_OP_LAYER_PREFILL:
       return sluice_layer_prefill(static_cast<const sluice_layer_args*>(args), workspace, nullptr);
     case SLUICE_OP_CHUNK_STAGE:
-      return sluice_chunk_stage(static_cast<const StageArgs*>(args), workspace, nullptr);
+      return sluice_chunk_stage(static_cast<const sluice_chunk_stage_args*>(args), workspace,
+                                nullptr);
     case SLUICE_OP_CHUNK_BACKWARD:
       return sluice_chunk_backward(static_cast<const sluice_chunk_backward_args*>(args), workspace,
                                    nullptr);

@@ -34,9 +34,6 @@ struct ViewField {
   bool output;
 };
 
-/// Views of sluice_chunk_backward_args.
-std::span<const ViewField> backward_fields();
-
 /// The args struct of one operator and the memory that its views point into.
 class Scene {
  public:

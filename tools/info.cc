@@ -44,8 +44,8 @@ void add_stages(sluice_device where, sluice_dtype io, Table* table) {
   constexpr const char* kNames[] = {"chunk_cumsum", "scaled_dot_kkt", "solve_tril", "wy_fast",
                                     "chunk_h",      "chunk_o",        "cumsum_kkt", "solve_wy"};
   for (int32_t stage = 0; stage <= static_cast<int32_t>(Stage::kSolveWy); ++stage) {
-    table->add(
-        {kNames[stage], kernel_of(SLUICE_OP_CHUNK_STAGE, args.of(static_cast<Stage>(stage)))});
+    table->add({kNames[stage],
+                kernel_of(SLUICE_OP_CHUNK_STAGE, stage_args(args, static_cast<Stage>(stage)))});
   }
   args.h = {};
   table->add({"simple_gla", kernel_of(SLUICE_OP_CHUNK_STAGE, simple_gla_args(args))});

@@ -3,7 +3,8 @@
 #ifndef SLUICE_SLUICE_HPP_
 #define SLUICE_SLUICE_HPP_
 
-#include "sluice/gradients.hpp"
+#include "sluice/arguments.hpp"
+#include "sluice/enumerations.hpp"
 #include "sluice/ops.hpp"
 #include "sluice/stages.hpp"
 #include "sluice/status.hpp"

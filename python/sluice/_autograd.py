@@ -11,7 +11,7 @@ from torch.autograd.function import once_differentiable
 from . import _core
 from ._errors import Unsupported
 
-_NAMES = tuple(name for name, _, _, _ in _core.fields("chunk_forward")) + ("stream", "workspace")
+_NAMES = tuple(name for name, _, _, _ in _core.fields("chunk_forward"))
 # What gradients are by, in the order of chunk_backward's outputs.
 _DIFFERENTIABLE = ("q", "k", "v", "gate", "beta", "A_log", "dt_bias", "initial_state")
 _GRADIENTS = ("dq", "dk", "dv", "dgate", "dbeta", "dA_log", "ddt_bias", "d_initial_state")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The extension. Operators take the arguments that `fields` lists, then stream and workspace, in
+"""The extension. Operators take the arguments that `fields` lists, in
 that order or by keyword, and return None; sluice.ops documents them."""
 
 from typing import Any

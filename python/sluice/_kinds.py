@@ -15,11 +15,11 @@ __all__ = ["empty", "empty_like", "entry"]
 
 def entry(op: str, tensor: Tensor) -> Callable[..., None]:
     """The function that runs operator `op` for tensors like `tensor`: it takes the operator's
-    arguments in the order of `_core.fields(op)`, then stream and workspace; or by keyword.
+    arguments in the order of `_core.fields(op)`, or by keyword.
 
-    PERF: positions, because CPython packs more than 15 keywords into a dict first; a step has 30
-    values, the most that it does not pack into a tuple. Once torch is there, `sluice._torch.entry`
-    stands here.
+    PERF: positions, because CPython packs more than 15 keywords into a dict first. Up to 30 values
+    it does not pack into a tuple: a step has as many up to its workspace, rare ones follow. Once
+    torch is there, `sluice._torch.entry` stands here.
     """
     torch = _meet_torch()
     return CALLS[op] if torch is None else torch.entry(op, tensor)

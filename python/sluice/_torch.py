@@ -76,7 +76,8 @@ def _fields(op: str, in_place: bool) -> Iterator[tuple[str, str]]:
     for name, kind, _, _ in _core.fields(op):
         if name in states:
             kind = "output" if in_place else "input"
-        yield name, kind
+        if kind not in ("stream", "workspace"):
+            yield name, kind
 
 
 def _schema(op: str, in_place: bool) -> str:
@@ -128,7 +129,7 @@ def _register(op: str, in_place: bool) -> Callable[..., None]:
 
 def _dispatched(op: str) -> Callable[..., None]:
     """The operator's call by torch's dispatcher, for the arguments of `entry`."""
-    order = tuple(name for name, _, _, _ in _core.fields(op)) + ("stream", "workspace")
+    order = tuple(name for name, _, _, _ in _core.fields(op))
     out_of_place = _register(op, False)
     pairs = _pairs(op)
     in_place = _register(op, True) if pairs else out_of_place

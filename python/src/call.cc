@@ -138,6 +138,9 @@ bool read_field(const char* op, int position, const Field& field, PyObject* valu
     }
     case Kind::kChoice:
       return read_choice(op, field, value, call->member<int32_t>(field.offset));
+    case Kind::kStream:
+    case Kind::kWorkspace:
+      return true;
     default:
       return read_number(op, field, value, call);
   }
@@ -167,17 +170,17 @@ bool check_writable(const Operator& op, const Call& call) noexcept {
   return true;
 }
 
-/// Reads the values of a vectorcall: `count` in the order of the operator's fields, stream and
-/// workspace, then those that `names` names.
+/// Reads the values of a vectorcall: `count` in the order of the operator's fields, then those that
+/// `names` names.
 bool read_arguments(PyObject* const* values, Py_ssize_t count, PyObject* names,
                     Call* call) noexcept {
   const Operator& op = operator_of(call->op);
   std::memset(static_cast<void*>(&call->arguments), 0, op.struct_size);
   call->arguments.struct_size = op.struct_size;
   const auto fields = static_cast<int>(op.fields.size());
-  if (count > fields + 2) {
+  if (count > fields) {
     PyErr_Format(PyExc_TypeError, "%s: %zd positional arguments, expected at most %d", op.name,
-                 count, fields + 2);
+                 count, fields);
     return false;
   }
   const Keywords* keywords = read_names(call->op, names);
@@ -186,15 +189,15 @@ bool read_arguments(PyObject* const* values, Py_ssize_t count, PyObject* names,
   const Keywords given = *keywords;
   PyObject* const* named = values + count;
   // The stream first: capsules are exported to it.
-  if (count > fields) call->stream = values[fields];
-  if (count > fields + 1) call->workspace = values[fields + 1];
+  if (count > op.stream) call->stream = values[op.stream];
+  if (count > op.stream + 1) call->workspace = values[op.stream + 1];
   for (int i = 0; i < given.count; ++i) {
     if (given.position[i] < static_cast<int>(count)) {
       PyErr_Format(PyExc_TypeError, "%s: keyword argument %d is given by position too", op.name, i);
       return false;
     }
-    if (given.position[i] == fields) call->stream = named[i];
-    if (given.position[i] == fields + 1) call->workspace = named[i];
+    if (given.position[i] == op.stream) call->stream = named[i];
+    if (given.position[i] == op.stream + 1) call->workspace = named[i];
   }
   if (call->stream != nullptr && call->stream != Py_None &&
       !call->borrowed.set_stream(call->stream)) {
@@ -203,7 +206,7 @@ bool read_arguments(PyObject* const* values, Py_ssize_t count, PyObject* names,
   const auto total = static_cast<int>(count) + given.count;
   for (int i = 0; i < total; ++i) {
     const int position = i < static_cast<int>(count) ? i : given.position[i - count];
-    if (position >= fields || values[i] == Py_None) continue;
+    if (values[i] == Py_None) continue;
     const Field& field = op.fields[static_cast<size_t>(position)];
     if (!read_field(op.name, position, field, values[i], call)) return false;
   }

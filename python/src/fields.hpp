@@ -14,14 +14,16 @@
 namespace sluice::python {
 
 enum class Kind {
-  kInput,   ///< a tensor that is read
-  kOutput,  ///< a tensor that is written; of stages, by those of the bits of `other`
-  kUpdate,  ///< read, and written where `unless` is not given: pools updated in place
-  kDouble,  ///< float; None = 0, the default
-  kScale,   ///< float or None = the operator's default; `other` is its scale_mode
-  kInt,     ///< int64_t
-  kInt32,   ///< int32_t
-  kChoice   ///< one of `choices`, a null-terminated list in the order of the C enumeration
+  kInput,     ///< a tensor that is read
+  kOutput,    ///< a tensor that is written; of stages, by those of the bits of `other`
+  kUpdate,    ///< read, and written where `unless` is not given: pools updated in place
+  kDouble,    ///< float; None = 0, the default
+  kScale,     ///< float or None = the operator's default; `other` is its scale_mode
+  kInt,       ///< int64_t
+  kInt32,     ///< int32_t
+  kChoice,    ///< one of `choices`, a null-terminated list in the order of the C enumeration
+  kStream,    ///< the stream of the call, no member of the struct
+  kWorkspace  ///< the scratch tensor of the call, likewise
 };
 
 struct Field {
@@ -48,7 +50,8 @@ union Arguments {
 struct Operator {
   const char* name;
   size_t struct_size;
-  std::span<const Field> fields;
+  std::span<const Field> fields;  ///< in the order of a call's values
+  int stream;                     ///< position of the stream, behind which the workspace is
   int (*run)(const Arguments&, sluice_workspace, void* stream);
 };
 
@@ -60,8 +63,7 @@ int operator_named(const char* name) noexcept;
 
 constexpr int kMostKeywords = 64;
 
-/// Where keywords go: by keyword, its position among the operator's fields; the two counts past the
-/// last field are "stream" and "workspace".
+/// Where keywords go: by keyword, its position among the operator's fields.
 struct Keywords {
   int count = 0;
   signed char position[kMostKeywords];

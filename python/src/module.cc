@@ -31,7 +31,7 @@ int operator_index(PyObject* name) noexcept {
   if (op < 0 && PyErr_Occurred() == nullptr) {
     fail(SLUICE_INVALID_ARGUMENT,
          "sluice: op = %.60s, expected chunk_forward, recurrent_step, causal_conv1d, "
-         "gated_rms_norm, layer_prefill, layer_decode or chunk_stage",
+         "gated_rms_norm, layer_prefill, layer_decode, chunk_stage or chunk_backward",
          text == nullptr ? "?" : text);
   }
   return op;
@@ -47,8 +47,8 @@ PyObject* supported(PyObject*, PyObject* const* values, Py_ssize_t count, PyObje
 }
 
 PyObject* fields(PyObject*, PyObject* name) {
-  static const char* const kKinds[] = {"input", "output", "update", "double",
-                                       "scale", "int",    "int",    "choice"};
+  static const char* const kKinds[] = {"input", "output", "update", "double", "scale",
+                                       "int",   "int",    "choice", "stream", "workspace"};
   const int op = operator_index(name);
   if (op < 0) return nullptr;
   Ref list(PyList_New(0));

@@ -1,10 +1,9 @@
 #!/usr/bin/env python3
-"""Checks that ops/manifest.json is true: every operator and tensor of sluice.h is in it, the backends,
-files and tests it names exist, and its formulas give the FLOP and bytes that the benchmark tool
-recorded. Reads the header, the tree and the committed records; exits 1 on a finding.
+"""Checks that ops/manifest.json is true: every operator, member and enumerator of sluice.h is in it,
+what ops/generate.py makes of it is committed, the backends, files and tests it names exist, and its
+formulas give the FLOP and bytes that the benchmark tool recorded; exits 1 on a finding.
 
     check_manifest.py [RECORD.json..]     further records of `sluice bench`, e.g. of this build
-    check_manifest.py --write             makes docs/ops.md anew
 SPDX-License-Identifier: Apache-2.0
 """
 
@@ -15,10 +14,17 @@ import re
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-DOCUMENT = ROOT / "docs/ops.md"
-spec = importlib.util.spec_from_file_location("manifest", ROOT / "python/sluice_tools/report/manifest.py")
-manifest = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(manifest)
+
+
+def load(name, path):
+    spec = importlib.util.spec_from_file_location(name, ROOT / path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+manifest = load("manifest", "python/sluice_tools/report/manifest.py")
+generate = load("generate", "ops/generate.py")
 
 BYTES = {"fp32": 4, "float32": 4, "bf16": 2, "fp16": 2, "bfloat16": 2, "float16": 2}
 PARTS = {"conv": "causal_conv1d", "update": "causal_conv1d", "norm": "gated_rms_norm",
@@ -26,60 +32,50 @@ PARTS = {"conv": "causal_conv1d", "update": "causal_conv1d", "norm": "gated_rms_
 SHAPE = re.compile(r"^\[[\w.,+]+\]( or \[[\w.,+]+\])*$")
 
 
-def header_structs(text):
-    """{struct name: (names of its sluice_tensor members, structs that it embeds)}."""
-    structs = {}
+def header_members(text):
+    """{struct: names of its members, those of embedded structs of fields as their types}."""
+    known = set(generate.STRUCTS)
+    found = {}
     for body, name in re.findall(r"typedef struct \w+ \{(.*?)\n\} (\w+);", text, re.S):
-        members = re.findall(r"^\s*(sluice_\w+)\s+(\w+);", body, re.M)
-        tensors = [member for kind, member in members if kind == "sluice_tensor"]
-        structs[name] = tensors, sorted(k for k, _ in members if k in structs)
-    return {name: (tensors, [k for k in inner if structs[k][0]])
-            for name, (tensors, inner) in structs.items()}
+        plain = re.sub(r"/\*.*?\*/", "", body, flags=re.S)
+        members = re.findall(r"(\w+)\s+(\w+);", plain)
+        found[name] = sorted(kind if kind in known else member for kind, member in members
+                             if member not in ("struct_size", "reserved", "scale_mode"))
+    return found
 
 
 def check_header(content):
     text = (ROOT / "include/sluice/sluice.h").read_text()
-    structs = header_structs(text)
-    enums = re.findall(r"(SLUICE_OP_\w+) = \d+", text)
-    entries = content["operators"]
-    listed = {entry["enum"] for entry in entries}
-    for enum in enums:
-        if enum != "SLUICE_OP_COUNT" and enum not in listed:
-            yield f"{enum} of sluice.h has no operator in the manifest"
-    for entry in entries:
-        name = entry["name"]
-        if entry["enum"] not in enums:
-            yield f"{name}: sluice.h has no {entry['enum']}"
-        if f"int sluice_{name}(const {entry['args']}* args" not in " ".join(text.split()):
-            yield f"{name}: sluice.h has no sluice_{name}(const {entry['args']}* args, ..)"
-        tensors, inner = structs.get(entry["args"], ([], []))
-        yield from compare_tensors(name, entry["tensors"], tensors)
-        if sorted(entry["nested"]) != inner:
-            yield f"{name}: nested structs {entry['nested']}, sluice.h has {inner}"
-    for struct, tensors in content["structs"].items():
-        yield from compare_tensors(struct, tensors, structs.get(struct, ([], []))[0])
-
-
-def compare_tensors(name, tensors, members):
-    ours = [tensor["name"] for tensor in tensors]
-    for missing in [m for m in members if m not in ours]:
-        yield f"{name}: tensor {missing} of sluice.h is missing"
-    for extra in [t for t in ours if t not in members]:
-        yield f"{name}: tensor {extra} is not in sluice.h"
+    flat, members = " ".join(text.split()), header_members(text)
+    owners = [(entry["args"], entry["fields"]) for entry in generate.OPERATORS]
+    for name, fields in owners + [(name, inner["fields"]) for name, inner in generate.STRUCTS.items()]:
+        ours = sorted(field.get("struct") or field["name"] for field in fields)
+        if ours != members.get(name):
+            yield f"{name}: the manifest and sluice.h differ in {set(ours) ^ set(members.get(name, ()))}"
+    for entry in generate.OPERATORS:
+        if f"int sluice_{entry['name']}(const {entry['args']}* args" not in flat:
+            yield f"{entry['name']}: sluice.h has no sluice_{entry['name']}(const {entry['args']}* args, ..)"
+    listed = {name: [c for _, c, _ in generate.enumerators(enum)] for name, enum in generate.ENUMS.items()}
+    listed["op"] = [entry["enum"] for entry in generate.OPERATORS] + ["SLUICE_OP_COUNT"]
+    for name, body in re.findall(r"typedef enum sluice_(\w+) \{(.*?)\n\}", text, re.S):
+        found = re.findall(r"(SLUICE_\w+)\s*=", body)
+        if name not in ("code", "scale_mode") and found != listed.get(name):
+            yield f"sluice_{name}: {found} in sluice.h, {listed.get(name)} in the manifest"
 
 
 def check_fields(content):
     known = set(content["dtypes"]) | {"as q"}
-    for owner, tensors in [(e["name"], e["tensors"]) for e in content["operators"]] + list(
-        content["structs"].items()
-    ):
-        for tensor in tensors:
-            if tensor["dtype"] not in known:
-                yield f"{owner}.{tensor['name']}: dtype {tensor['dtype']} is not defined"
-            if tensor["role"] not in ("in", "out", "inout"):
-                yield f"{owner}.{tensor['name']}: role {tensor['role']}, expected in, out or inout"
-            if not SHAPE.match(tensor["shape"]):
-                yield f"{owner}.{tensor['name']}: shape {tensor['shape']} is not understood"
+    for entry in generate.OPERATORS:
+        for field in generate.expand(entry["fields"]):
+            where = f"{entry['name']}.{field['path']}"
+            if field["type"] != "tensor":
+                continue
+            if field["dtype"] not in known:
+                yield f"{where}: dtype {field['dtype']} is not defined"
+            if field["role"] not in ("in", "out", "inout"):
+                yield f"{where}: role {field['role']}, expected in, out or inout"
+            if not SHAPE.match(field["shape"]):
+                yield f"{where}: shape {field['shape']} is not understood"
     names = {entry["name"] for entry in content["operators"]}
     for workload in content["workloads"]:
         if workload["op"] not in names:
@@ -217,65 +213,14 @@ def records():
             yield path
 
 
-def document(content):
-    """docs/ops.md."""
-    lines = ["# Operators", "",
-             "Made from [ops/manifest.json](../ops/manifest.json) by `tests/lint/check_manifest.py --write`; "
-             "CI compares both with", "`include/sluice/sluice.h`, which has the exact semantics.", "",
-             "| symbol | meaning |", "|---|---|"]
-    lines += [f"| `{name}` | {text} |" for name, text in content["symbols"].items()]
-    lines += ["", "`float` is " + ", ".join(content["dtypes"]["float"]) + "; `index` "
-              + " or ".join(content["dtypes"]["index"]) + "; `mask` "
-              + " or ".join(content["dtypes"]["mask"]) + "."]
-    for entry in content["operators"]:
-        lines += operator_lines(entry)
-    for struct, tensors in content["structs"].items():
-        lines += ["", f"## `{struct}`", ""] + tensor_lines(tensors)
-    return "\n".join(lines) + "\n"
-
-
-def operator_lines(entry):
-    lines = ["", f"## `sluice_{entry['name']}`", "", entry["summary"][0].upper() + entry["summary"][1:]
-             + ". Implementations: " + ", ".join(entry["backends"]) + "."]
-    if entry["nested"]:
-        lines[-1] += " States: " + ", ".join(f"`{name}`" for name in entry["nested"]) + "."
-    lines += ["", *tensor_lines(entry["tensors"]), "",
-              "Rules: " + "; ".join(f"`{rule}`" for rule in entry["rules"]) + ".", "",
-              "| cost model | FLOP | bytes | what is counted |", "|---|---|---|---|"]
-    for model, cost in entry["costs"].items():
-        cells = [f"`{cost[what]}`" if cost[what] else "-" for what in ("flops", "bytes")]
-        lines.append(f"| {model} | {cells[0]} | {cells[1]} | {cost['text']} |")
-    tests = [f"`{t.partition(':')[2]}` ([{pathlib.Path(t.partition(':')[0]).name}](../{t.partition(':')[0]}))"
-             for t in entry["tests"]]
-    lines += ["", "Source: " + ", ".join(f"[{s}](../{s})" for s in entry["source"]) + ".",
-              "", "Tests: " + ", ".join(tests) + "."]
-    if entry["bench"]:
-        lines += ["", "Benchmarks: " + ", ".join(f"`{bench}`" for bench in entry["bench"]) + "."]
-    return lines
-
-
-def tensor_lines(tensors):
-    lines = ["| tensor | shape | role | dtype |", "|---|---|---|---|"]
-    for tensor in tensors:
-        optional = ", optional" if tensor.get("optional") else ""
-        lines.append(
-            f"| `{tensor['name']}` | `{tensor['shape']}` | {tensor['role']}{optional} | {tensor['dtype']} |"
-        )
-    return lines
-
-
 def main():
     content = manifest.load()
-    if sys.argv[1:] == ["--write"]:
-        DOCUMENT.write_text(document(content))
-        return 0
     extra = [pathlib.Path(name) for name in sys.argv[1:]]
     findings = []
     for check in (check_header, check_fields, check_formulas, check_backends, check_names):
         findings += check(content)
+    findings += [f"{path} is not what ops/generate.py makes" for path in generate.stale()]
     findings += check_records(content, [*records(), *extra])
-    if not DOCUMENT.exists() or DOCUMENT.read_text() != document(content):
-        findings.append("docs/ops.md is not what the manifest says: check_manifest.py --write")
     print("\n".join(findings) if findings else "the op manifest agrees with header, tree and records")
     return 1 if findings else 0
 

@@ -266,7 +266,7 @@ void StagesWork::call(StagesItem item, void* stream) {
   }
   const bool gla = item == StagesItem::kSimpleGla || item == StagesItem::kGlaStates ||
                    item == StagesItem::kGlaOutputs;
-  ChunkStageArgs args = (gla ? gla_ : stage_).of(stage_of(item));
+  ChunkStageArgs args = stage_args(gla ? gla_ : stage_, stage_of(item));
   if (item == StagesItem::kSimpleGla) args.h = {};
   if (item == StagesItem::kSolveWy) args.A_inverse = {};
   require(chunk_stage(args, {workspace_.get(), workspace_bytes_}, stream));

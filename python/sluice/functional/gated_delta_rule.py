@@ -91,41 +91,19 @@ def chunk_gated_delta_rule(
         refuse_pool("chunk_gated_delta_rule", read_slots)
         final_state = new_state(q, v, cu_seqlens, state_v_first)
     o = _kinds.empty_like(v) if out is None else out
-    _kinds.entry("chunk_forward", q)(
-        q,
-        k,
-        v,
-        g,
-        beta,
-        o,
-        A_log,
-        dt_bias,
-        cu_seqlens,
-        scale,
-        l2norm_eps,
-        gate_space or ("raw" if use_gate_in_kernel else "log"),
-        "logit" if use_beta_sigmoid_in_kernel else "value",
-        "negative" if allow_neg_eigval else "positive",
-        "l2" if use_qk_l2norm_in_kernel else "none",
-        head_map,
-        "gated_delta",  # rule
-        implementation,
-        initial_state,
-        final_state,
-        "vk" if state_v_first else "kv",
-        read_slots,
-        write_slots,
-        has_initial_state,
-        pad_below,
-        checkpoints,
-        checkpoint_slots,
-        checkpoint_every,
-        "auto",  # split
-        0,
-        "auto",  # history
-        longest(cu_seqlens_cpu),
-        stream,
-        workspace,
+    gate = g
+    gate_space = gate_space or ("raw" if use_gate_in_kernel else "log")
+    beta_space = "logit" if use_beta_sigmoid_in_kernel else "value"
+    eigenvalues = "negative" if allow_neg_eigval else "positive"
+    qk_norm = "l2" if use_qk_l2norm_in_kernel else "none"
+    state_layout = "vk" if state_v_first else "kv"
+    max_tokens = longest(cu_seqlens_cpu)
+    _kinds.entry("chunk_forward", q)(  # values of chunk_forward
+        q, k, v, gate, beta, o, A_log, dt_bias, cu_seqlens, initial_state, final_state,
+        state_layout, read_slots, write_slots, has_initial_state, pad_below, scale, l2norm_eps,
+        gate_space, beta_space, eigenvalues, qk_norm, head_map, "gated_delta", implementation,
+        stream, workspace, checkpoints, checkpoint_slots, checkpoint_every, "auto", 0, "auto",
+        max_tokens
     )
     return o, final_state
 
@@ -186,7 +164,6 @@ def fused_recurrent_gated_delta_rule(
     if gk is not None:
         if g is not None:
             raise Unsupported(f"{op}: gk = given, expected None with g (one gate or the other)")
-        g = gk
     if transpose_state_layout is not None:
         state_v_first = transpose_state_layout
     steps = max_tokens is not None or (cu_seqlens is None and q.shape[1] <= MAX_STEP_TOKENS)
@@ -195,88 +172,30 @@ def fused_recurrent_gated_delta_rule(
         zeros = steps and initial_state is None
         final_state = new_state(q, v, cu_seqlens, state_v_first, zeros)
     o = _kinds.empty_like(v) if out is None else out
-    layout = "vk" if state_v_first else "kv"
+    gate = g if gk is None else gk
     gate_space = gate_space or ("raw" if use_gate_in_kernel else "log")
     beta_space = "logit" if use_beta_sigmoid_in_kernel else "value"
     eigenvalues = "negative" if allow_neg_eigval else "positive"
     qk_norm = "l2" if use_qk_l2norm_in_kernel else "none"
+    state_layout = "vk" if state_v_first else "kv"
     if steps:
-        _kinds.entry("recurrent_step", q)(
-            q,
-            k,
-            v,
-            g,
-            beta,
-            o,
-            A_log,
-            dt_bias,
-            cu_seqlens,
-            scale,
-            l2norm_eps,
-            gate_space,
-            beta_space,
-            eigenvalues,
-            qk_norm,
-            head_map,
-            "gated_delta",  # rule
-            implementation,
-            final_state if initial_state is None else initial_state,
-            final_state,
-            layout,
-            read_slots,
-            write_slots,
-            has_initial_state,
-            pad_below,
-            num_accepted,
-            max_tokens or 0,
-            "none" if final_state is None else "last",
-            None,  # replay ring
-            None,
-            None,
-            None,
-            None,
-            None,
-            "auto",
-            stream,
-            workspace,
+        if initial_state is None:
+            initial_state = final_state
+        max_tokens = max_tokens or 0
+        state_writes = "none" if final_state is None else "last"
+        _kinds.entry("recurrent_step", q)(  # values of recurrent_step
+            q, k, v, gate, beta, o, A_log, dt_bias, cu_seqlens, num_accepted, initial_state,
+            final_state, state_layout, read_slots, write_slots, has_initial_state, pad_below,
+            max_tokens, scale, l2norm_eps, gate_space, beta_space, eigenvalues, qk_norm, head_map,
+            "gated_delta", state_writes, implementation, stream, workspace
         )
     else:
         if num_accepted is not None:
             raise InvalidArgument(f"{op}: num_accepted = given, expected None without max_tokens")
-        _kinds.entry("chunk_forward", q)(
-            q,
-            k,
-            v,
-            g,
-            beta,
-            o,
-            A_log,
-            dt_bias,
-            cu_seqlens,
-            scale,
-            l2norm_eps,
-            gate_space,
-            beta_space,
-            eigenvalues,
-            qk_norm,
-            head_map,
-            "gated_delta",  # rule
-            implementation,
-            initial_state,
-            final_state,
-            layout,
-            read_slots,
-            write_slots,
-            has_initial_state,
-            pad_below,
-            None,  # checkpoints
-            None,
-            0,
-            "auto",  # split
-            0,
-            "auto",  # history
-            0,  # max_tokens
-            stream,
-            workspace,
+        _kinds.entry("chunk_forward", q)(  # values of chunk_forward but max_tokens
+            q, k, v, gate, beta, o, A_log, dt_bias, cu_seqlens, initial_state, final_state,
+            state_layout, read_slots, write_slots, has_initial_state, pad_below, scale, l2norm_eps,
+            gate_space, beta_space, eigenvalues, qk_norm, head_map, "gated_delta", implementation,
+            stream, workspace
         )
     return o, final_state

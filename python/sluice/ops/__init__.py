@@ -16,11 +16,11 @@ Every refusal is a sluice.Error: InvalidArgument (a ValueError) for the caller's
 Unsupported (a NotImplementedError) where no kernel does it. After a refusal nothing was written.
 """
 
-from .chunk_stage import chunk_stage
 from .conv_norm import causal_conv1d, gated_rms_norm
-from .delta_rule import chunk_forward, recurrent_step
-from .gradients import chunk_backward
+from .decode import recurrent_step
 from .layer import layer_decode, layer_prefill
+from .prefill import chunk_backward, chunk_forward
+from .stage import chunk_stage
 
 __all__ = [
     "causal_conv1d",

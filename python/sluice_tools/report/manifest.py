@@ -38,11 +38,7 @@ def path() -> pathlib.Path:
 
 
 def load() -> dict[str, Any]:
-    """The manifest, lists of tensors that operators share put in their place."""
     content: dict[str, Any] = json.loads(path().read_text(encoding="ascii"))
-    for entry in content["operators"]:
-        if isinstance(entry["tensors"], str):
-            entry["tensors"] = content["tensor lists"][entry["tensors"]]
     return content
 
 

@@ -1,0 +1,482 @@
+// One struct of arguments for each operator (LINT length: generated). Made by ops/generate.py from ops/manifest.json.
+// SPDX-License-Identifier: Apache-2.0
+// clang-format off
+#ifndef SLUICE_ARGUMENTS_HPP_
+#define SLUICE_ARGUMENTS_HPP_
+
+#include <cstdint>
+#include <optional>
+
+#include "sluice/enumerations.hpp"
+#include "sluice/tensor_view.hpp"
+
+namespace sluice {
+
+/// sluice_state_io.
+struct StateIo {
+  TensorView initial{};
+  TensorView final{};
+  StateLayout layout = StateLayout::kKV;
+  TensorView read_slots{};
+  TensorView write_slots{};
+  TensorView has_initial_state{};
+  int64_t pad_below = 0;
+
+  [[nodiscard]] sluice_state_io c() const noexcept {
+    sluice_state_io result{};
+    result.initial = initial;
+    result.final = final;
+    result.layout = static_cast<int32_t>(layout);
+    result.read_slots = read_slots;
+    result.write_slots = write_slots;
+    result.has_initial_state = has_initial_state;
+    result.pad_below = pad_below;
+    return result;
+  }
+};
+
+/// sluice_replay_ring.
+struct ReplayRing {
+  TensorView k{};
+  TensorView delta{};
+  TensorView decay{};
+  TensorView position{};
+  TensorView checkpoint{};
+  TensorView next_checkpoint{};
+  RingFold fold = RingFold::kAuto;
+
+  [[nodiscard]] sluice_replay_ring c() const noexcept {
+    sluice_replay_ring result{};
+    result.k = k;
+    result.delta = delta;
+    result.decay = decay;
+    result.position = position;
+    result.checkpoint = checkpoint;
+    result.next_checkpoint = next_checkpoint;
+    result.fold = static_cast<int32_t>(fold);
+    return result;
+  }
+};
+
+/// sluice_conv_state_io.
+struct ConvStateIo {
+  TensorView initial{};
+  TensorView final{};
+  TensorView read_slots{};
+  TensorView write_slots{};
+  TensorView has_initial_state{};
+  TensorView num_accepted{};
+  TensorView ring_position{};
+  int64_t pad_below = 0;
+  ConvStateForm form = ConvStateForm::kShift;
+
+  [[nodiscard]] sluice_conv_state_io c() const noexcept {
+    sluice_conv_state_io result{};
+    result.initial = initial;
+    result.final = final;
+    result.read_slots = read_slots;
+    result.write_slots = write_slots;
+    result.has_initial_state = has_initial_state;
+    result.num_accepted = num_accepted;
+    result.ring_position = ring_position;
+    result.pad_below = pad_below;
+    result.form = static_cast<int32_t>(form);
+    return result;
+  }
+};
+
+/// sluice_chunk_forward_args.
+struct ChunkForwardArgs {
+  using CArgs = sluice_chunk_forward_args;
+  static constexpr int kOp = SLUICE_OP_CHUNK_FORWARD;
+  TensorView q{};
+  TensorView k{};
+  TensorView v{};
+  TensorView gate{};
+  TensorView beta{};
+  TensorView o{};
+  TensorView A_log{};
+  TensorView dt_bias{};
+  TensorView cu_seqlens{};
+  StateIo state{};
+  TensorView checkpoints{};
+  TensorView checkpoint_slots{};
+  int64_t checkpoint_every = 0;
+  std::optional<double> scale{};  ///< factor of o; absent = K^-0.5; 0.0 is zero
+  double l2norm_eps = 1e-06;
+  GateSpace gate_space = GateSpace::kLog;
+  BetaSpace beta_space = BetaSpace::kValue;
+  Eigenvalues eigenvalues = Eigenvalues::kPositive;
+  QkNorm qk_norm = QkNorm::kNone;
+  HeadMap head_map = HeadMap::kBlock;
+  Rule rule = Rule::kGatedDelta;
+  Implementation implementation = Implementation::kAuto;
+  Split split = Split::kAuto;
+  int32_t split_value = 0;
+  History history = History::kAuto;
+  int64_t max_tokens = 0;
+
+  [[nodiscard]] sluice_chunk_forward_args c() const noexcept {
+    sluice_chunk_forward_args result{};
+    result.struct_size = sizeof result;
+    result.q = q;
+    result.k = k;
+    result.v = v;
+    result.gate = gate;
+    result.beta = beta;
+    result.o = o;
+    result.A_log = A_log;
+    result.dt_bias = dt_bias;
+    result.cu_seqlens = cu_seqlens;
+    result.state = state.c();
+    result.checkpoints = checkpoints;
+    result.checkpoint_slots = checkpoint_slots;
+    result.checkpoint_every = checkpoint_every;
+    result.scale = scale.value_or(0);
+    result.scale_mode = scale.has_value() ? 1 : 0;
+    result.l2norm_eps = l2norm_eps;
+    result.gate_space = static_cast<int32_t>(gate_space);
+    result.beta_space = static_cast<int32_t>(beta_space);
+    result.eigenvalues = static_cast<int32_t>(eigenvalues);
+    result.qk_norm = static_cast<int32_t>(qk_norm);
+    result.head_map = static_cast<int32_t>(head_map);
+    result.rule = static_cast<int32_t>(rule);
+    result.implementation = static_cast<int32_t>(implementation);
+    result.split = static_cast<int32_t>(split);
+    result.split_value = split_value;
+    result.history = static_cast<int32_t>(history);
+    result.max_tokens = max_tokens;
+    return result;
+  }
+};
+
+/// sluice_recurrent_step_args.
+struct RecurrentStepArgs {
+  using CArgs = sluice_recurrent_step_args;
+  static constexpr int kOp = SLUICE_OP_RECURRENT_STEP;
+  TensorView q{};
+  TensorView k{};
+  TensorView v{};
+  TensorView gate{};
+  TensorView beta{};
+  TensorView o{};
+  TensorView A_log{};
+  TensorView dt_bias{};
+  TensorView cu_seqlens{};
+  TensorView num_accepted{};
+  StateIo state{};
+  int64_t max_tokens = 0;
+  std::optional<double> scale{};  ///< factor of o; absent = K^-0.5; 0.0 is zero
+  double l2norm_eps = 1e-06;
+  GateSpace gate_space = GateSpace::kLog;
+  BetaSpace beta_space = BetaSpace::kValue;
+  Eigenvalues eigenvalues = Eigenvalues::kPositive;
+  QkNorm qk_norm = QkNorm::kNone;
+  HeadMap head_map = HeadMap::kBlock;
+  Rule rule = Rule::kGatedDelta;
+  StateWrites state_writes = StateWrites::kLast;
+  Implementation implementation = Implementation::kAuto;
+  ReplayRing ring{};
+
+  [[nodiscard]] sluice_recurrent_step_args c() const noexcept {
+    sluice_recurrent_step_args result{};
+    result.struct_size = sizeof result;
+    result.q = q;
+    result.k = k;
+    result.v = v;
+    result.gate = gate;
+    result.beta = beta;
+    result.o = o;
+    result.A_log = A_log;
+    result.dt_bias = dt_bias;
+    result.cu_seqlens = cu_seqlens;
+    result.num_accepted = num_accepted;
+    result.state = state.c();
+    result.max_tokens = max_tokens;
+    result.scale = scale.value_or(0);
+    result.scale_mode = scale.has_value() ? 1 : 0;
+    result.l2norm_eps = l2norm_eps;
+    result.gate_space = static_cast<int32_t>(gate_space);
+    result.beta_space = static_cast<int32_t>(beta_space);
+    result.eigenvalues = static_cast<int32_t>(eigenvalues);
+    result.qk_norm = static_cast<int32_t>(qk_norm);
+    result.head_map = static_cast<int32_t>(head_map);
+    result.rule = static_cast<int32_t>(rule);
+    result.state_writes = static_cast<int32_t>(state_writes);
+    result.implementation = static_cast<int32_t>(implementation);
+    result.ring = ring.c();
+    return result;
+  }
+};
+
+/// sluice_causal_conv1d_args.
+struct CausalConv1dArgs {
+  using CArgs = sluice_causal_conv1d_args;
+  static constexpr int kOp = SLUICE_OP_CAUSAL_CONV1D;
+  TensorView x{};
+  TensorView weight{};
+  TensorView bias{};
+  TensorView out{};
+  TensorView cu_seqlens{};
+  ConvStateIo state{};
+  Activation activation = Activation::kNone;
+  Implementation implementation = Implementation::kAuto;
+
+  [[nodiscard]] sluice_causal_conv1d_args c() const noexcept {
+    sluice_causal_conv1d_args result{};
+    result.struct_size = sizeof result;
+    result.x = x;
+    result.weight = weight;
+    result.bias = bias;
+    result.out = out;
+    result.cu_seqlens = cu_seqlens;
+    result.state = state.c();
+    result.activation = static_cast<int32_t>(activation);
+    result.implementation = static_cast<int32_t>(implementation);
+    return result;
+  }
+};
+
+/// sluice_gated_rms_norm_args.
+struct GatedRmsNormArgs {
+  using CArgs = sluice_gated_rms_norm_args;
+  static constexpr int kOp = SLUICE_OP_GATED_RMS_NORM;
+  TensorView x{};
+  TensorView z{};
+  TensorView weight{};
+  TensorView out{};
+  double eps = 1e-06;
+  Activation activation = Activation::kSilu;
+  NormRounding rounding = NormRounding::kOnce;
+  Implementation implementation = Implementation::kAuto;
+
+  [[nodiscard]] sluice_gated_rms_norm_args c() const noexcept {
+    sluice_gated_rms_norm_args result{};
+    result.struct_size = sizeof result;
+    result.x = x;
+    result.z = z;
+    result.weight = weight;
+    result.out = out;
+    result.eps = eps;
+    result.activation = static_cast<int32_t>(activation);
+    result.rounding = static_cast<int32_t>(rounding);
+    result.implementation = static_cast<int32_t>(implementation);
+    return result;
+  }
+};
+
+/// sluice_layer_args.
+struct LayerArgs {
+  using CArgs = sluice_layer_args;
+  TensorView qkv{};
+  TensorView z{};
+  TensorView b{};
+  TensorView a{};
+  TensorView conv_weight{};
+  TensorView conv_bias{};
+  TensorView A_log{};
+  TensorView dt_bias{};
+  TensorView norm_weight{};
+  TensorView out{};
+  TensorView core_out{};
+  TensorView cu_seqlens{};
+  TensorView conv_initial{};
+  TensorView conv_final{};
+  TensorView ring_position{};
+  TensorView num_accepted{};
+  StateIo state{};
+  int64_t num_k_heads = 0;
+  int64_t num_v_heads = 0;
+  int64_t head_k_dim = 0;
+  int64_t head_v_dim = 0;
+  int64_t max_tokens = 0;
+  std::optional<double> scale{};  ///< factor of o; absent = K^-0.5; 0.0 is zero
+  double l2norm_eps = 1e-06;
+  double norm_eps = 1e-06;
+  Packing packing = Packing::kFlat;
+  ConvStateForm conv_state_form = ConvStateForm::kShift;
+  Eigenvalues eigenvalues = Eigenvalues::kPositive;
+  HeadMap head_map = HeadMap::kBlock;
+  Activation gate_activation = Activation::kSilu;
+  NormRounding rounding = NormRounding::kOnce;
+  StateWrites state_writes = StateWrites::kLast;
+  Implementation implementation = Implementation::kAuto;
+  ReplayRing ring{};
+
+  [[nodiscard]] sluice_layer_args c() const noexcept {
+    sluice_layer_args result{};
+    result.struct_size = sizeof result;
+    result.qkv = qkv;
+    result.z = z;
+    result.b = b;
+    result.a = a;
+    result.conv_weight = conv_weight;
+    result.conv_bias = conv_bias;
+    result.A_log = A_log;
+    result.dt_bias = dt_bias;
+    result.norm_weight = norm_weight;
+    result.out = out;
+    result.core_out = core_out;
+    result.cu_seqlens = cu_seqlens;
+    result.conv_initial = conv_initial;
+    result.conv_final = conv_final;
+    result.ring_position = ring_position;
+    result.num_accepted = num_accepted;
+    result.state = state.c();
+    result.num_k_heads = num_k_heads;
+    result.num_v_heads = num_v_heads;
+    result.head_k_dim = head_k_dim;
+    result.head_v_dim = head_v_dim;
+    result.max_tokens = max_tokens;
+    result.scale = scale.value_or(0);
+    result.scale_mode = scale.has_value() ? 1 : 0;
+    result.l2norm_eps = l2norm_eps;
+    result.norm_eps = norm_eps;
+    result.packing = static_cast<int32_t>(packing);
+    result.conv_state_form = static_cast<int32_t>(conv_state_form);
+    result.eigenvalues = static_cast<int32_t>(eigenvalues);
+    result.head_map = static_cast<int32_t>(head_map);
+    result.gate_activation = static_cast<int32_t>(gate_activation);
+    result.rounding = static_cast<int32_t>(rounding);
+    result.state_writes = static_cast<int32_t>(state_writes);
+    result.implementation = static_cast<int32_t>(implementation);
+    result.ring = ring.c();
+    return result;
+  }
+};
+
+/// sluice_chunk_stage_args.
+struct ChunkStageArgs {
+  using CArgs = sluice_chunk_stage_args;
+  static constexpr int kOp = SLUICE_OP_CHUNK_STAGE;
+  Stage stage = Stage::kChunkCumsum;
+  TensorView q{};
+  TensorView k{};
+  TensorView v{};
+  TensorView gate{};
+  TensorView beta{};
+  TensorView g_cumsum{};
+  TensorView A{};
+  TensorView A_inverse{};
+  TensorView w{};
+  TensorView u{};
+  TensorView v_new{};
+  TensorView h{};
+  TensorView o{};
+  TensorView cu_seqlens{};
+  StateIo state{};
+  std::optional<double> scale{};  ///< factor of o; absent = K^-0.5; 0.0 is zero
+  int32_t chunk_size = 0;
+  Rule rule = Rule::kGatedDelta;
+  HeadMap head_map = HeadMap::kBlock;
+  Direction direction = Direction::kForward;
+  Triangle triangle = Triangle::kLower;
+  Matrices matrices = Matrices::kChunks;
+  Implementation implementation = Implementation::kAuto;
+
+  [[nodiscard]] sluice_chunk_stage_args c() const noexcept {
+    sluice_chunk_stage_args result{};
+    result.struct_size = sizeof result;
+    result.stage = static_cast<int32_t>(stage);
+    result.q = q;
+    result.k = k;
+    result.v = v;
+    result.gate = gate;
+    result.beta = beta;
+    result.g_cumsum = g_cumsum;
+    result.A = A;
+    result.A_inverse = A_inverse;
+    result.w = w;
+    result.u = u;
+    result.v_new = v_new;
+    result.h = h;
+    result.o = o;
+    result.cu_seqlens = cu_seqlens;
+    result.state = state.c();
+    result.scale = scale.value_or(0);
+    result.scale_mode = scale.has_value() ? 1 : 0;
+    result.chunk_size = chunk_size;
+    result.rule = static_cast<int32_t>(rule);
+    result.head_map = static_cast<int32_t>(head_map);
+    result.direction = static_cast<int32_t>(direction);
+    result.triangle = static_cast<int32_t>(triangle);
+    result.matrices = static_cast<int32_t>(matrices);
+    result.implementation = static_cast<int32_t>(implementation);
+    return result;
+  }
+};
+
+/// sluice_chunk_backward_args.
+struct ChunkBackwardArgs {
+  using CArgs = sluice_chunk_backward_args;
+  static constexpr int kOp = SLUICE_OP_CHUNK_BACKWARD;
+  TensorView q{};
+  TensorView k{};
+  TensorView v{};
+  TensorView gate{};
+  TensorView beta{};
+  TensorView A_log{};
+  TensorView dt_bias{};
+  TensorView cu_seqlens{};
+  TensorView initial{};
+  TensorView d_o{};
+  TensorView d_final{};
+  TensorView dq{};
+  TensorView dk{};
+  TensorView dv{};
+  TensorView dgate{};
+  TensorView dbeta{};
+  TensorView dA_log{};
+  TensorView ddt_bias{};
+  TensorView dinitial{};
+  std::optional<double> scale{};  ///< factor of o; absent = K^-0.5; 0.0 is zero
+  double l2norm_eps = 1e-06;
+  GateSpace gate_space = GateSpace::kLog;
+  BetaSpace beta_space = BetaSpace::kValue;
+  Eigenvalues eigenvalues = Eigenvalues::kPositive;
+  QkNorm qk_norm = QkNorm::kNone;
+  HeadMap head_map = HeadMap::kBlock;
+  Rule rule = Rule::kGatedDelta;
+  StateLayout state_layout = StateLayout::kKV;
+  Implementation implementation = Implementation::kAuto;
+
+  [[nodiscard]] sluice_chunk_backward_args c() const noexcept {
+    sluice_chunk_backward_args result{};
+    result.struct_size = sizeof result;
+    result.q = q;
+    result.k = k;
+    result.v = v;
+    result.gate = gate;
+    result.beta = beta;
+    result.A_log = A_log;
+    result.dt_bias = dt_bias;
+    result.cu_seqlens = cu_seqlens;
+    result.initial = initial;
+    result.d_o = d_o;
+    result.d_final = d_final;
+    result.dq = dq;
+    result.dk = dk;
+    result.dv = dv;
+    result.dgate = dgate;
+    result.dbeta = dbeta;
+    result.dA_log = dA_log;
+    result.ddt_bias = ddt_bias;
+    result.dinitial = dinitial;
+    result.scale = scale.value_or(0);
+    result.scale_mode = scale.has_value() ? 1 : 0;
+    result.l2norm_eps = l2norm_eps;
+    result.gate_space = static_cast<int32_t>(gate_space);
+    result.beta_space = static_cast<int32_t>(beta_space);
+    result.eigenvalues = static_cast<int32_t>(eigenvalues);
+    result.qk_norm = static_cast<int32_t>(qk_norm);
+    result.head_map = static_cast<int32_t>(head_map);
+    result.rule = static_cast<int32_t>(rule);
+    result.state_layout = static_cast<int32_t>(state_layout);
+    result.implementation = static_cast<int32_t>(implementation);
+    return result;
+  }
+};
+
+}  // namespace sluice
+
+#endif  // SLUICE_ARGUMENTS_HPP_

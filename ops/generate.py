@@ -1,0 +1,307 @@
+#!/usr/bin/env python3
+"""Makes what repeats ops/manifest.json: the C++ facade's enumerations and arguments, the tables of
+the Python binding and of the fuzzer, sluice.ops, the calls of sluice.functional, docs/ops.md.
+
+    ops/generate.py             writes the files
+    ops/generate.py --check     compares them, and exits 1 with the names of those that differ
+SPDX-License-Identifier: Apache-2.0
+"""
+
+import json
+import pathlib
+import re
+import sys
+import textwrap
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+MANIFEST = json.loads((ROOT / "ops/manifest.json").read_text(encoding="ascii"))
+ENUMS, STRUCTS, OPERATORS = MANIFEST["enums"], MANIFEST["structs"], MANIFEST["operators"]
+SPDX, MADE = "SPDX-License-Identifier: Apache-2.0", "Made by ops/generate.py from ops/manifest.json."
+STREAM = [{"py": "stream", "type": "stream"}, {"py": "workspace", "type": "workspace"}]
+FUNCTIONAL = "python/sluice/functional/gated_delta_rule.py"
+
+
+for operator in OPERATORS:
+    if isinstance(operator["fields"], str):  # a list that operators share
+        operator["fields"] = MANIFEST["field lists"][operator["fields"]]
+
+
+def camel(text):
+    return "".join(part.capitalize() for part in re.split("[-_]", text))
+
+
+def expand(fields):
+    """Fields with those of embedded structs in their place: `path` is the C member, `py` the
+    argument in Python."""
+    for field in fields:
+        inner = STRUCTS[field["struct"]] if "struct" in field else {"member": "", "fields": [field]}
+        for one in inner["fields"]:
+            py = one.get("python", one["name"])
+            doc = one.get("doc") or MANIFEST["docs"].get(py) or ENUMS[one["enum"]]["doc"]
+            path = inner["member"] + "." + one["name"] if inner["member"] else one["name"]
+            yield {"type": "tensor", **field, **one, "path": path, "py": py, "doc": doc}
+
+
+def fields_of(entry):
+    """An operator's fields in the order of its Python values. Rare ones come after the stream:
+    CPython makes a tuple of a call with more than 30 values."""
+    every = [f for f in expand(entry["fields"]) if f.get("only", entry["name"]) == entry["name"]]
+    return [f for f in every if not f.get("rare")] + STREAM + [f for f in every if f.get("rare")]
+
+
+def is_output(entry, field):
+    return field["role"] != "in" or "in_place" in entry and field["py"] in ("initial_state", "conv_initial")
+
+
+def header(path, about, includes, namespace, body):
+    guard = "SLUICE_" + re.sub(r"\W", "_", path.removeprefix("include/sluice/")).upper() + "_"
+    return path, "\n".join([
+        f"// {about} {MADE}", f"// {SPDX}", "// clang-format off", f"#ifndef {guard}", f"#define {guard}", "",
+        *(f"#include {name}" if name else "" for name in includes), "", f"namespace {namespace} {{", *body, "",
+        f"}}  // namespace {namespace}", "", f"#endif  // {guard}", ""])
+
+
+def enumerators(enum):
+    for value in enum["values"]:
+        word = value["word"]
+        yield "k" + value.get("cpp", camel(word)), enum["prefix"] + re.sub("-", "_", word).upper(), value
+
+
+def cpp_enumerations():
+    body = []
+    for name, enum in ENUMS.items():
+        words = ", ".join(f'"{value["word"]}"' for value in enum["values"])
+        body += ["", f"/// sluice_{name}: {enum['doc']}.", f"enum class {enum['cpp']} : int32_t {{",
+                 *(f"  {cpp},  ///< {value['doc']}" for cpp, _, value in enumerators(enum)), "};",
+                 *(f"static_assert(static_cast<int>({enum['cpp']}::{cpp}) == {c});" for cpp, c, _ in enumerators(enum)),
+                 f"inline constexpr const char* k{enum['cpp']}Words[] = {{{words}, nullptr}};"]
+    return header("include/sluice/enumerations.hpp", "The choices of the operators, and their words.",
+                  ["<cstdint>", "", '"sluice/sluice.h"'], "sluice", body)
+
+
+def cpp_member(field):
+    """(declaration, value for C) of a field that is no struct."""
+    name, kind = field["name"], field["type"]
+    if kind == "tensor":
+        return f"TensorView {name}{{}};", name
+    if kind == "scale":
+        return f"std::optional<double> {name}{{}};  ///< {field['doc']}", f"{name}.value_or(0)"
+    if kind == "enum":
+        enum = ENUMS[field["enum"]]
+        first = next(cpp for cpp, _, value in enumerators(enum) if value["word"] == field["default"])
+        return f"{enum['cpp']} {name} = {enum['cpp']}::{first};", f"static_cast<int32_t>({name})"
+    return f"{kind if kind == 'double' else kind + '_t'} {name} = {field['default']};", name
+
+
+def cpp_struct(name, c_type, fields, head=()):
+    members, assigned = list(head), ["result.struct_size = sizeof result;"] if head else []
+    for field in fields:
+        inner = STRUCTS.get(field.get("struct"), {"cpp": ""})
+        if inner["cpp"]:
+            members.append(f"{inner['cpp']} {inner['member']}{{}};")
+            assigned.append(f"result.{inner['member']} = {inner['member']}.c();")
+            continue
+        for one in expand([field]):
+            declaration, value = cpp_member(one)
+            members.append(declaration)
+            assigned.append(f"result.{one['path']} = {value};")
+            if one["type"] == "scale":
+                assigned.append(f"result.{one['path']}_mode = {one['name']}.has_value() ? 1 : 0;")
+    return ["", f"/// {c_type}.", f"struct {name} {{", *(f"  {line}" for line in members), "",
+            f"  [[nodiscard]] {c_type} c() const noexcept {{", f"    {c_type} result{{}};",
+            *(f"    {line}" for line in assigned), "    return result;", "  }", "};"]
+
+
+def cpp_arguments():
+    body = [line for c_type, inner in STRUCTS.items() if inner["cpp"]
+            for line in cpp_struct(inner["cpp"], c_type, inner["fields"])]
+    for args in dict.fromkeys(entry["args"] for entry in OPERATORS):
+        users = [entry for entry in OPERATORS if entry["args"] == args]
+        op = [f"static constexpr int kOp = {users[0]['enum']};"] if len(users) == 1 else []
+        body += cpp_struct(camel(args.removeprefix("sluice_")), args, users[0]["fields"],
+                           [f"using CArgs = {args};", *op])
+    return header("include/sluice/arguments.hpp", "One struct of arguments for each operator (LINT length: generated).",
+                  ["<cstdint>", "<optional>", "", '"sluice/enumerations.hpp"', '"sluice/tensor_view.hpp"'],
+                  "sluice", body)
+
+
+def binding_row(entry, field):
+    member = f"offsetof({entry['args']}, {field.get('path')})"
+    kind = {"int64": "Int", "enum": "Choice"}.get(field["type"], field["type"].capitalize())
+    more = ""
+    if field in STREAM:
+        member = "0"
+    elif kind == "Choice":
+        more = f", k{ENUMS[field['enum']]['cpp']}Words"
+    elif kind == "Scale":
+        more = f", nullptr, offsetof({entry['args']}, {field['path']}_mode)"
+    elif kind == "Tensor":
+        stages = [value["word"] for value in ENUMS["stage"]["values"]]
+        kind = "Output" if field["role"] != "in" else "Update" if is_output(entry, field) else "Input"
+        if "made_by" in field:
+            more = f", nullptr, {sum(1 << stages.index(word) for word in field['made_by'])}"
+        if kind == "Update":
+            more = f', nullptr, 0, "{field["py"].replace("initial", "final")}"'
+    return f'    {{"{field["py"]}", Kind::k{kind}, {member}{more}}},'
+
+
+def binding_tables():
+    body, rows = [], []
+    for entry in OPERATORS:
+        name, fields = entry["name"], fields_of(entry)
+        body += ["", f"inline constexpr Field k{camel(name)}Fields[] = {{",
+                 *(binding_row(entry, field) for field in fields), "};"]
+        rows += [f'    {{"{name}", sizeof({entry["args"]}), k{camel(name)}Fields, {fields.index(STREAM[0])},',
+                 "     [](const Arguments& a, sluice_workspace w, void* s) {",
+                 f"       return sluice_{name}(&a.{entry['args'][7:-5]}, w, s);", "     }},"]
+    body += ["", "/// By sluice_op.", "inline constexpr Operator kOperators[] = {", *rows, "};"]
+    return header("python/src/tables.hpp", "Where the arguments of each operator go.",
+                  ['"fields.hpp"', '"sluice/enumerations.hpp"'], "sluice::python", body)
+
+
+def fuzzer_tables():
+    body = []
+    for entry in OPERATORS:
+        body += ["", f"inline constexpr ViewField k{camel(entry['name'])}Views[] = {{",
+                 *(f"    {{offsetof({entry['args']}, {f['path']}), {str(is_output(entry, f)).lower()}}},"
+                   for f in expand(entry["fields"]) if f["type"] == "tensor"), "};"]
+    body += ["", "/// Sets every choice of the delta rule to draw(number of its words).",
+             "template <class Options, class Draw>", "void draw_choices(Options* options, Draw draw) {",
+             *(f"  options->{f['name']} = static_cast<int32_t>(draw({len(ENUMS[f['enum']]['values'])}));"
+               for f in STRUCTS["sluice_delta_options"]["fields"] if "enum" in f), "}"]
+    return header("fuzz/tables.hpp", "The views of each operator's arguments.", ['"arguments_scene.hpp"'],
+                  "sluice::fuzz", body)
+
+
+def wrap(text, indent, hanging=0):
+    return textwrap.wrap(text, 100, initial_indent=" " * indent, break_long_words=False,
+                         subsequent_indent=" " * (indent + hanging), break_on_hyphens=False)
+
+
+def default_of(field):
+    value = field.get("default")
+    return f'"{value}"' if isinstance(value, str) else repr(value)
+
+
+def parameter(field, python):
+    kind = {"enum": "str", "scale": "float", "double": "float", "int64": "int", "int32": "int", "stream": "Any",
+            "tensor": "T" if field["py"] in python.get("like", "").split() else "Tensor"}.get(field["type"], "Tensor")
+    if field["py"] in python["required"].split():
+        return f"    {field['py']}: {kind},"
+    none = " | None" if field.get("default") is None and kind != "Any" else ""
+    return f"    {field['py']}: {kind}{none} = {default_of(field)},"
+
+
+def documented(field):
+    integers = "/".join(MANIFEST["dtypes"][field["dtype"]]) + " " if field.get("dtype") in ("index", "mask") else ""
+    text = f"{field['py']}: {integers}" + (f"{field['shape']}: " if "shape" in field else "") + field["doc"]
+    if "enum" in field:
+        text += ": " + ", ".join(f'"{v["word"]}" ({v["doc"]})' for v in ENUMS[field["enum"]]["values"])
+    return wrap(text + ".", 6, 2)
+
+
+def python_function(entry):
+    python, fields = entry["python"], fields_of(entry)
+    first = [next(f for f in fields if f["py"] == name) for name in python["positional"].split()]
+    rest = [f for f in fields if f not in first and f not in STREAM]
+    result = {"Gradients": "Gradients", None: "None"}.get(python.get("returns"), "T")
+    lines = ["", "", f"def {entry['name']}(", *(parameter(f, python) for f in first), "    *,",
+             *(parameter(f, python) for f in rest + STREAM), f") -> {result}:",
+             *wrap(f'"""{entry["summary"][0].upper()}{entry["summary"][1:]}.', 4), "",
+             *(f"    {line}" for line in entry["text"]), "", "    Args:",
+             *(line for f in first + rest for line in documented(f)),
+             "      stream, workspace: see the module; a workspace is any 1-D tensor of the device.", "",
+             f"    Returns: {python['returns']}." if "returns" in python else "    Returns nothing.", '    """']
+    for output, source in python.get("allocate", {}).items():
+        given = "," in source or source in python["required"].split()
+        lines += [f"    if {output} is None:" if given else f"    if {output} is None and {source} is not None:",
+                  f"        {output} = _kinds.{'empty' if ',' in source else 'empty_like'}({source})"]
+    tensor = first[0]["py"]
+    if "tensor" in python:
+        given, tensor = ", ".join(python["tensor"].split()), "some"
+        lines += [f"    some: Any = next((t for t in ({given}) if t is not None), None)"]
+    returned = f"Gradients({', '.join(python['allocate'])})" if result == "Gradients" else python.get("returns")
+    return [*lines, f'    _kinds.entry("{entry["name"]}", {tensor})(', *wrap(", ".join(f["py"] for f in fields), 8),
+            "    )", *([f"    return {returned}"] if returned else [])]
+
+
+def python_module(entries):
+    lines = [line for entry in entries for line in python_function(entry)]
+    for found in [e["python"]["allocate"] for e in entries if e["python"].get("returns") == "Gradients"]:
+        lines = ["", "", "class Gradients(NamedTuple):", '    """None where there is no such input."""', "",
+                 *(f"    {source}: Any" for source in found.values()), *lines]
+    named = "Any, NamedTuple" if "class Gradients(NamedTuple):" in lines else "Any"
+    types = "T, Tensor" if ") -> T:" in lines else "Tensor"
+    names = ", ".join(f"`{entry['name']}`" for entry in entries)
+    return "\n".join([f"# {SPDX}", f'"""{names}. {MADE}"""', "", f"from typing import {named}", "",
+                      "from .. import _kinds", f"from .._types import {types}", *lines, ""])
+
+
+def fill_calls(text):
+    """The values of calls marked `# values of OPERATOR`, or `# values of OPERATOR but NAME..`: for each field
+    what has its name in the function so far, else its default; none past the last such name."""
+    def fill(call):
+        line, margin, op, but = call.groups(default="")
+        function = text[text.rindex("\ndef ", 0, call.start()):call.start()]
+        known = set(re.findall(r"^ +(\w+)(?: = |: )", function, re.M)) - set(but.split())
+        fields = fields_of(next(entry for entry in OPERATORS if entry["name"] == op))
+        values = [f["py"] if f["py"] in known else default_of(f) for f in fields]
+        last = max(place for place, field in enumerate(fields) if field["py"] in known)
+        return "\n".join([line, *wrap(", ".join(values[:last + 1]), len(margin) + 4), margin + ")"])
+    return re.sub(r"^(( *)\S.*\(  # values of (\w+)(?: but (.*))?)\n(?:\2    .*\n)*\2\)$", fill, text, flags=re.M)
+
+
+def table(head, rows):
+    cells = [[str(cell).replace("|", ",") for cell in row] for row in rows]
+    return ["", *(f"| {' | '.join(row)} |" for row in [head, ["---"] * len(head), *cells])]
+
+
+def page_row(field):
+    if "struct" in field:
+        return f"`{STRUCTS[field['struct']]['member']}`", f"`{field['struct']}`", "", "", "below"
+    f = next(expand([field]))
+    if f["type"] == "tensor":
+        return f"`{f['name']}`", f"`{f['shape']}`", f["role"] + ", optional" * ("optional" in f), f["dtype"], f["doc"]
+    return f"`{f['name']}`", f.get("enum", f["type"]), f["default"], "", f["doc"]
+
+
+def page():
+    head = ["field", "shape or type", "role or default", "dtype", "what it is"]
+    lines = ["# Operators", "", f"{MADE} CI compares it with `include/sluice/sluice.h`, which has the exact semantics.",
+             *table(["symbol", "meaning"], [(f"`{name}`", text) for name, text in MANIFEST["symbols"].items()]), "",
+             "; ".join(f"`{name}` is " + " or ".join(names) for name, names in MANIFEST["dtypes"].items()) + "."]
+    for entry in OPERATORS:
+        tests = [test.partition(":") for test in entry["tests"]]
+        costs = [(name, *(f"`{cost[what]}`" if cost[what] else "-" for what in ("flops", "bytes")), cost["text"])
+                 for name, cost in entry["costs"].items()]
+        lines += ["", f"## `sluice_{entry['name']}`", "", entry["summary"][0].upper() + entry["summary"][1:]
+                  + ". Implementations: " + ", ".join(entry["backends"]) + ".",
+                  *table(head, map(page_row, entry["fields"])), "",
+                  "Rules: " + "; ".join(f"`{rule}`" for rule in entry["rules"]) + ".",
+                  *table(["cost model", "FLOP", "bytes", "what is counted"], costs), "",
+                  "Source: " + ", ".join(f"[{path}](../{path})" for path in entry["source"]) + ".", "",
+                  "Tests: " + ", ".join(f"`{t}` ([{p.split('/')[-1]}](../{p}))" for p, _, t in tests) + ".", "",
+                  "Benchmarks: " + ", ".join(f"`{bench}`" for bench in entry["bench"]) + "."]
+    for name, inner in STRUCTS.items():
+        lines += ["", f"## `{name}`", *table(head, map(page_row, inner["fields"]))]
+    rows = [(name, v["word"], f"`{c}`", v["doc"]) for name, enum in ENUMS.items() for _, c, v in enumerators(enum)]
+    return "\n".join([*lines, "", "## Choices", *table(["choice", "word", "C", "meaning"], rows), ""])
+
+
+def files():
+    yield from (cpp_enumerations(), cpp_arguments(), binding_tables(), fuzzer_tables())
+    for name in dict.fromkeys(entry["python"]["file"] for entry in OPERATORS):
+        yield f"python/sluice/ops/{name}.py", python_module([e for e in OPERATORS if e["python"]["file"] == name])
+    yield FUNCTIONAL, fill_calls((ROOT / FUNCTIONAL).read_text())
+    yield "docs/ops.md", page()
+
+
+def stale():
+    return [path for path, text in files() if not (ROOT / path).is_file() or (ROOT / path).read_text() != text]
+
+
+if __name__ == "__main__":
+    if sys.argv[1:] == ["--check"]:
+        sys.exit("\n".join(f"{path} is not what ops/generate.py makes" for path in stale()))
+    for name, content in files():
+        (ROOT / name).write_text(content)
