@@ -17,10 +17,18 @@ def gates(case, shape):
     elif space == "raw":
         a = g + case.get("dt_bias")
         g = -np.exp(case.get("A_log")) * np.where(a > 20, a, np.log1p(np.exp(np.minimum(a, 20))))
+    elif space == "raw_bounded":
+        g = fields["gate_lower_bound"] / (1 + np.exp(-bounded_argument(case, g)[1]))
     beta = np.ones(shape) if beta is None else beta
     if fields.get("beta_space", "value") == "logit" and case.get("beta") is not None:
         beta = 1 / (1 + np.exp(-beta))
     return g, beta * (2 if fields.get("eigenvalues") == "negative" else 1)
+
+
+def bounded_argument(case, a):
+    """exp(A_log) and exp(A_log) (a + dt_bias), with zeros for what is absent."""
+    A_log, dt_bias = (0 if case.get(name) is None else case.get(name) for name in ("A_log", "dt_bias"))
+    return np.exp(A_log), np.exp(A_log) * (a + dt_bias)
 
 
 def queries_and_keys(case):
@@ -110,6 +118,11 @@ def gradients(case):
         a = case.get("g") + case.get("dt_bias")
         out["dA_log"] = (dg * g).sum((0, 1))
         dg = -np.exp(case.get("A_log")) * np.where(a > 20, 1, 1 / (1 + np.exp(-a))) * dg
+        out["ddt_bias"] = dg.sum((0, 1))
+    if space == "raw_bounded":
+        rate, y = bounded_argument(case, case.get("g"))
+        slope = dg * g / (1 + np.exp(y))
+        out["dA_log"], dg = (slope * y).sum((0, 1)), slope * rate
         out["ddt_bias"] = dg.sum((0, 1))
     strength = 2 if fields.get("eigenvalues") == "negative" else 1
     if fields.get("beta_space", "value") == "logit":

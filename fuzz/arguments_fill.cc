@@ -58,13 +58,14 @@ void Scene::fill_delta_rule(Args* args) {
   args->o = tensor(float_type(), {s.B, s.T, s.HV, s.V});
   if (bytes_.flag()) args->gate = tensor(float_type(), {s.B, s.T, s.HV});
   if (bytes_.flag()) args->beta = tensor(float_type(), {s.B, s.T, s.HV});
-  draw_choices(args, [this](int64_t words) { return bytes_.below(words); });
-  if (args->gate_space == SLUICE_GATE_RAW) {
+  draw_choices(&args->options, [this](int64_t words) { return bytes_.below(words); });
+  if (args->options.gate_space == SLUICE_GATE_RAW_BOUNDED) args->options.gate_lower_bound = -2;
+  if (args->options.gate_space >= SLUICE_GATE_RAW) {
     args->A_log = tensor(kF32, {s.HV});
     args->dt_bias = tensor(float_type(), {s.HV});
   }
-  args->scale_mode = static_cast<int32_t>(bytes_.below(2));
-  args->scale = 0.5;
+  args->options.scale_mode = static_cast<int32_t>(bytes_.below(2));
+  args->options.scale = 0.5;
   args->state.layout = static_cast<int32_t>(bytes_.below(2));
   const int64_t slots = s.N + bytes_.below(3);
   const int64_t rows = args->state.layout == SLUICE_STATE_KV ? s.K : s.V;
@@ -128,8 +129,9 @@ void Scene::fill_backward(sluice_chunk_backward_args* args) {
   args->d_o = tensor(float_type(), {s.B, s.T, s.HV, s.V});
   maybe(&args->gate, float_type(), {s.B, s.T, s.HV});
   maybe(&args->beta, float_type(), {s.B, s.T, s.HV});
-  draw_choices(args, [this](int64_t words) { return bytes_.below(words); });
-  if (args->gate_space == SLUICE_GATE_RAW) {
+  draw_choices(&args->options, [this](int64_t words) { return bytes_.below(words); });
+  if (args->options.gate_space == SLUICE_GATE_RAW_BOUNDED) args->options.gate_lower_bound = -2;
+  if (args->options.gate_space >= SLUICE_GATE_RAW) {
     args->A_log = tensor(kF32, {s.HV});
     args->dt_bias = tensor(float_type(), {s.HV});
     maybe(&args->dA_log, kF32, {s.HV});

@@ -180,7 +180,7 @@ inline constexpr ViewField kChunkBackwardViews[] = {
 /// Sets every choice of the delta rule to draw(number of its words).
 template <class Options, class Draw>
 void draw_choices(Options* options, Draw draw) {
-  options->gate_space = static_cast<int32_t>(draw(3));
+  options->gate_space = static_cast<int32_t>(draw(4));
   options->beta_space = static_cast<int32_t>(draw(2));
   options->eigenvalues = static_cast<int32_t>(draw(2));
   options->qk_norm = static_cast<int32_t>(draw(2));

@@ -1,9 +1,7 @@
 #!/usr/bin/env python3
-"""Makes what repeats ops/manifest.json: the C++ facade's enumerations and arguments, the tables of
-the Python binding and of the fuzzer, sluice.ops, the calls of sluice.functional, docs/ops.md.
-
-    ops/generate.py             writes the files
-    ops/generate.py --check     compares them, and exits 1 with the names of those that differ
+"""Makes what repeats ops/manifest.json: the C++ facade's enumerations and arguments, the tables of the Python
+binding and of the fuzzer, sluice.ops, the calls of sluice.functional, docs/ops.md. With --check it writes
+nothing, and exits 1 with the names of the files that differ.
 SPDX-License-Identifier: Apache-2.0
 """
 
@@ -31,8 +29,7 @@ def camel(text):
 
 
 def expand(fields):
-    """Fields with those of embedded structs in their place: `path` is the C member, `py` the
-    argument in Python."""
+    """Fields, those of embedded structs in their place: `path` is the C member, `py` the argument in Python."""
     for field in fields:
         inner = STRUCTS[field["struct"]] if "struct" in field else {"member": "", "fields": [field]}
         for one in inner["fields"]:
@@ -117,9 +114,8 @@ def cpp_arguments():
             for line in cpp_struct(inner["cpp"], c_type, inner["fields"])]
     for args in dict.fromkeys(entry["args"] for entry in OPERATORS):
         users = [entry for entry in OPERATORS if entry["args"] == args]
-        op = [f"static constexpr int kOp = {users[0]['enum']};"] if len(users) == 1 else []
-        body += cpp_struct(camel(args.removeprefix("sluice_")), args, users[0]["fields"],
-                           [f"using CArgs = {args};", *op])
+        head = [f"using CArgs = {args};"] + [f"static constexpr int kOp = {users[0]['enum']};"] * (len(users) == 1)
+        body += cpp_struct(camel(args.removeprefix("sluice_")), args, users[0]["fields"], head)
     return header("include/sluice/arguments.hpp", "One struct of arguments for each operator (LINT length: generated).",
                   ["<cstdint>", "<optional>", "", '"sluice/enumerations.hpp"', '"sluice/tensor_view.hpp"'],
                   "sluice", body)
@@ -136,10 +132,10 @@ def binding_row(entry, field):
     elif kind == "Scale":
         more = f", nullptr, offsetof({entry['args']}, {field['path']}_mode)"
     elif kind == "Tensor":
-        stages = [value["word"] for value in ENUMS["stage"]["values"]]
         kind = "Output" if field["role"] != "in" else "Update" if is_output(entry, field) else "Input"
         if "made_by" in field:
-            more = f", nullptr, {sum(1 << stages.index(word) for word in field['made_by'])}"
+            stages = enumerate(ENUMS["stage"]["values"])
+            more = f", nullptr, {sum(1 << i for i, value in stages if value['word'] in field['made_by'])}"
         if kind == "Update":
             more = f', nullptr, 0, "{field["py"].replace("initial", "final")}"'
     return f'    {{"{field["py"]}", Kind::k{kind}, {member}{more}}},'
@@ -173,14 +169,13 @@ def fuzzer_tables():
                   "sluice::fuzz", body)
 
 
-def wrap(text, indent, hanging=0):
-    return textwrap.wrap(text, 100, initial_indent=" " * indent, break_long_words=False,
-                         subsequent_indent=" " * (indent + hanging), break_on_hyphens=False)
+def wrap(text, first, hanging=0):
+    indents = {"initial_indent": " " * first, "subsequent_indent": " " * (first + hanging)}
+    return textwrap.wrap(text, 100, **indents, break_long_words=False, break_on_hyphens=False)
 
 
 def default_of(field):
-    value = field.get("default")
-    return f'"{value}"' if isinstance(value, str) else repr(value)
+    return repr(field.get("default")).replace("'", '"')
 
 
 def parameter(field, python):
@@ -216,13 +211,10 @@ def python_function(entry):
         given = "," in source or source in python["required"].split()
         lines += [f"    if {output} is None:" if given else f"    if {output} is None and {source} is not None:",
                   f"        {output} = _kinds.{'empty' if ',' in source else 'empty_like'}({source})"]
-    tensor = first[0]["py"]
-    if "tensor" in python:
-        given, tensor = ", ".join(python["tensor"].split()), "some"
-        lines += [f"    some: Any = next((t for t in ({given}) if t is not None), None)"]
+    lines += [f"    {line}" for line in python.get("before", [])]
     returned = f"Gradients({', '.join(python['allocate'])})" if result == "Gradients" else python.get("returns")
-    return [*lines, f'    _kinds.entry("{entry["name"]}", {tensor})(', *wrap(", ".join(f["py"] for f in fields), 8),
-            "    )", *([f"    return {returned}"] if returned else [])]
+    return [*lines, f'    _kinds.entry("{entry["name"]}", {python.get("tensor", first[0]["py"])})(',
+            *wrap(", ".join(f["py"] for f in fields), 8), "    )", *([f"    return {returned}"] if returned else [])]
 
 
 def python_module(entries):

@@ -55,6 +55,7 @@ struct DeltaRuleInputs {
     args->scale = c.scale;
     args->l2norm_eps = c.l2norm_eps;
     args->gate_space = static_cast<GateSpace>(c.gate_space);
+    args->gate_lower_bound = c.gate_lower_bound;
     args->beta_space = static_cast<BetaSpace>(c.beta_space);
     args->eigenvalues = static_cast<Eigenvalues>(c.eigenvalues);
     args->qk_norm = static_cast<QkNorm>(c.qk_norm);

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <utility>
 
+#include "sluice/enumerations.hpp"
 #include "tools/execute.hpp"
 
 namespace sluice::tools {
@@ -26,10 +27,10 @@ Array transposed_states(const Array& states) {
 }
 
 void describe_states(const GdnCase& c, nlohmann::json* out) {
-  (*out)["state_layout"] = c.state_layout == SLUICE_STATE_VK ? "vk" : "kv";
+  (*out)["state_layout"] = kStateLayoutWords[c.state_layout];
   (*out)["scale"] = c.scale.has_value() ? nlohmann::json(*c.scale) : nlohmann::json(nullptr);
-  (*out)["eigenvalues"] = c.eigenvalues == SLUICE_EIGENVALUES_NEGATIVE ? "negative" : "positive";
-  (*out)["head_map"] = c.head_map == SLUICE_HEAD_MAP_CYCLIC ? "cyclic" : "block";
+  (*out)["eigenvalues"] = kEigenvaluesWords[c.eigenvalues];
+  (*out)["head_map"] = kHeadMapWords[c.head_map];
 }
 
 }  // namespace
@@ -46,13 +47,12 @@ Draft draft_delta_inputs(const CaseRecipe& recipe) {
   const GdnCase& c = recipe.gdn;
   Draft draft;
   describe_states(c, &draft.description);
-  constexpr const char* kGates[] = {"log", "linear", "raw"};
-  draft.description["gate_space"] = kGates[c.gate_space];
-  draft.description["beta_space"] = c.beta_space == SLUICE_BETA_LOGIT ? "logit" : "value";
+  draft.description["gate_space"] = kGateSpaceWords[c.gate_space];
+  if (c.gate_lower_bound != 0) draft.description["gate_lower_bound"] = c.gate_lower_bound;
+  draft.description["beta_space"] = kBetaSpaceWords[c.beta_space];
   draft.description["use_qk_l2norm"] = c.qk_norm == SLUICE_QK_NORM_L2;
   draft.description["layout"] = recipe.head_first ? "bhtd" : "bthd";
-  draft.description["rule"] =
-      c.rule == SLUICE_RULE_LINEAR_ATTENTION ? "linear_attention" : "gated_delta";
+  draft.description["rule"] = kRuleWords[c.rule];
 
   check::GdnInputs inputs = check::make_inputs(c);
   inputs.gate = gates_of(recipe, std::move(inputs.gate));

@@ -9,6 +9,7 @@
 #include <numeric>
 
 #include "io/safetensors_writer.hpp"
+#include "sluice/enumerations.hpp"
 #include "tools/commands.hpp"
 #include "tools/execute.hpp"
 #include "tools/generate_case.hpp"
@@ -29,6 +30,7 @@ struct MakeSettings {
   std::string op = "prefill", keys = "random", gates = "slow", betas = "sigmoid";
   std::string initial = "random", final_gradient = "random", gate_space = "log", layout = "bthd",
               state_layout = "kv";
+  double gate_lower_bound = -5;
   std::string packing = "qwen3_5", rule = "gated_delta", part = "all", suite;
   double tolerance = 1e-5;
   bool l2norm = false, append = false;
@@ -71,6 +73,21 @@ const std::map<std::string, StateProfile> kStates = {{"none", StateProfile::kNon
                                                      {"random", StateProfile::kRandom},
                                                      {"loud", StateProfile::kLoud}};
 
+/// The enumerator of one of its words (sluice/enumerations.hpp).
+template <class Value>
+Value enumerator(const char* const* words, const std::string& word) {
+  int place = 0;
+  while (word != words[place]) ++place;  // the command line has checked it
+  return static_cast<Value>(place);
+}
+
+CLI::Option* word(CLI::App* command, const char* name, std::string* text, const char* const* words,
+                  const char* help) {
+  std::vector<std::string> all;
+  for (; *words != nullptr; ++words) all.emplace_back(*words);
+  return command->add_option(name, *text, help)->check(CLI::IsMember(all))->capture_default_str();
+}
+
 template <class Value>
 CLI::Option* choice(CLI::App* command, const char* name, std::string* text,
                     const std::map<std::string, Value>& values, const char* help) {
@@ -88,13 +105,12 @@ void resolve(MakeSettings* s) {
   c.betas = kBetas.at(s->betas);
   c.initial = kStates.at(s->initial);
   s->recipe.final_gradient = kStates.at(s->final_gradient);
-  c.gate_space = s->gate_space == "raw"      ? SLUICE_GATE_RAW
-                 : s->gate_space == "linear" ? SLUICE_GATE_LINEAR
-                                             : SLUICE_GATE_LOG;
+  c.gate_space = enumerator<sluice_gate_space>(kGateSpaceWords, s->gate_space);
+  if (c.gate_space == SLUICE_GATE_RAW_BOUNDED) c.gate_lower_bound = s->gate_lower_bound;
   c.qk_norm = s->l2norm ? SLUICE_QK_NORM_L2 : SLUICE_QK_NORM_NONE;
-  c.state_layout = s->state_layout == "vk" ? SLUICE_STATE_VK : SLUICE_STATE_KV;
+  c.state_layout = enumerator<sluice_state_layout>(kStateLayoutWords, s->state_layout);
   s->recipe.head_first = s->layout == "bhtd";
-  c.rule = s->rule == "linear_attention" ? SLUICE_RULE_LINEAR_ATTENTION : SLUICE_RULE_GATED_DELTA;
+  c.rule = enumerator<sluice_rule>(kRuleWords, s->rule);
   s->recipe.parts = kParts.at(s->part);
   s->recipe.packing = s->packing == "qwen3_next" ? SLUICE_PACKING_INTERLEAVED : SLUICE_PACKING_FLAT;
   if (!c.lengths.empty()) {
@@ -117,7 +133,7 @@ std::string check(const MakeSettings& s) {
     const bool takes =
         op == io::CaseOp::kPrefill || op == io::CaseOp::kDecode || op == io::CaseOp::kStages;
     if (!takes) return "--key-gates goes with --op prefill, decode or stages";
-    if (c.gate_space == SLUICE_GATE_RAW) return "--key-gates goes with --gate-space log or linear";
+    if (c.gate_space >= SLUICE_GATE_RAW) return "--key-gates goes with --gate-space log or linear";
     const bool part = s.recipe.parts == StageParts::kAll || s.recipe.parts == StageParts::kReverse;
     if (!part) return "--key-gates goes with --part all or reverse";
   }
@@ -292,19 +308,16 @@ void add_profile_options(CLI::App* command, MakeSettings* s) {
   command->add_flag("--key-gates", s->recipe.key_gates,
                     "one decay for each channel of k (KDA, GLA); stages: chunk_cumsum and chunk_h");
   command->add_flag("--l2norm", s->l2norm, "normalise q and k in the operator");
-  command->add_option("--rule", s->rule, "gated_delta, or linear_attention: simple GLA")
-      ->check(CLI::IsMember({"gated_delta", "linear_attention"}))
-      ->capture_default_str();
+  word(command, "--rule", &s->rule, kRuleWords, "gated_delta, or linear_attention: simple GLA");
   choice(command, "--part", &s->part, kParts, "stages: which results");
-  command->add_option("--gate-space", s->gate_space, "log, linear or raw")
-      ->check(CLI::IsMember({"log", "linear", "raw"}))
+  word(command, "--gate-space", &s->gate_space, kGateSpaceWords, "what gates hold");
+  command->add_option("--gate-lower-bound", s->gate_lower_bound, "of gates raw_bounded")
+      ->check(CLI::Range(-128.0, -1e-3))
       ->capture_default_str();
   command->add_option("--layout", s->layout, "bthd or bhtd")
       ->check(CLI::IsMember({"bthd", "bhtd"}))
       ->capture_default_str();
-  command->add_option("--state-layout", s->state_layout, "kv or vk")
-      ->check(CLI::IsMember({"kv", "vk"}))
-      ->capture_default_str();
+  word(command, "--state-layout", &s->state_layout, kStateLayoutWords, "order of state matrices");
   command->add_option("--packing", s->packing, "qwen3_5 or qwen3_next (layer)")
       ->check(CLI::IsMember({"qwen3_5", "qwen3_next"}))
       ->capture_default_str();

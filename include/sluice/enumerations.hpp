@@ -15,11 +15,13 @@ enum class GateSpace : int32_t {
   kLog,  ///< g = ln(alpha), g <= 0
   kLinear,  ///< alpha = exp(g), 0 <= alpha <= 1
   kRaw,  ///< a: g = -exp(A_log) softplus(a + dt_bias)
+  kRawBounded,  ///< a: g = gate_lower_bound sigmoid(exp(A_log) (a + dt_bias))
 };
 static_assert(static_cast<int>(GateSpace::kLog) == SLUICE_GATE_LOG);
 static_assert(static_cast<int>(GateSpace::kLinear) == SLUICE_GATE_LINEAR);
 static_assert(static_cast<int>(GateSpace::kRaw) == SLUICE_GATE_RAW);
-inline constexpr const char* kGateSpaceWords[] = {"log", "linear", "raw", nullptr};
+static_assert(static_cast<int>(GateSpace::kRawBounded) == SLUICE_GATE_RAW_BOUNDED);
+inline constexpr const char* kGateSpaceWords[] = {"log", "linear", "raw", "raw_bounded", nullptr};
 
 /// sluice_beta_space: what `beta` holds.
 enum class BetaSpace : int32_t {

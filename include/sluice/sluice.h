@@ -81,7 +81,9 @@ typedef enum sluice_implementation {
 typedef enum sluice_gate_space {
   SLUICE_GATE_LOG = 0,    /**< g = ln(alpha), g <= 0 */
   SLUICE_GATE_LINEAR = 1, /**< alpha = exp(g), 0 <= alpha <= 1 */
-  SLUICE_GATE_RAW = 2 /**< a: g = -exp(A_log) * softplus(a + dt_bias), softplus(x) = x for x > 20 */
+  SLUICE_GATE_RAW =
+      2, /**< a: g = -exp(A_log) * softplus(a + dt_bias), softplus(x) = x for x > 20 */
+  SLUICE_GATE_RAW_BOUNDED = 3 /**< a: g = gate_lower_bound * sigmoid(exp(A_log) * (a + dt_bias)) */
 } sluice_gate_space;
 
 /** What `beta` holds. */
@@ -279,6 +281,21 @@ typedef struct sluice_state_io {
 /* ------------------------------------------------------------------------ the delta rule ops ----
  */
 
+/** How the delta rule reads its inputs: options of chunk_forward, chunk_backward, recurrent_step. */
+typedef struct sluice_delta_options {
+  double scale;            /**< of o, read with SLUICE_SCALE_VALUE */
+  double l2norm_eps;       /**< 0 = 1e-6 */
+  double gate_lower_bound; /**< < 0, with SLUICE_GATE_RAW_BOUNDED only, else 0 */
+  int32_t scale_mode;      /**< sluice_scale_mode */
+  int32_t gate_space;      /**< sluice_gate_space */
+  int32_t beta_space;      /**< sluice_beta_space */
+  int32_t eigenvalues;     /**< sluice_eigenvalues */
+  int32_t qk_norm;         /**< sluice_qk_norm */
+  int32_t head_map;        /**< sluice_head_map */
+  int32_t rule;            /**< sluice_rule */
+  int32_t reserved;        /**< zero */
+} sluice_delta_options;
+
 /** gdn_prefill: o and final states of whole sequences, by chunks.
  *
  *  Per sequence and value head h with key head h' (head_map), for t = 1..T:
@@ -295,7 +312,7 @@ typedef struct sluice_state_io {
  *
  *  A gate of rank 4 is key-wise (GLA, KDA): one decay for each row of the state,
  *    S_t = diag(alpha_t) S_{t-1} + k_t (beta_t (v_t - (diag(alpha_t) S_{t-1})^T k_t))^T,
- *  LOG or LINEAR, not RAW; the rest as above. Sources: Yang et al., Gated Linear Attention
+ *  LOG or LINEAR, not raw; the rest as above. Sources: Yang et al., Gated Linear Attention
  *  Transformers, arXiv:2312.06635; Kimi Team, Kimi Linear, arXiv:2510.26692. */
 typedef struct sluice_chunk_forward_args {
   size_t struct_size;
@@ -306,8 +323,8 @@ typedef struct sluice_chunk_forward_args {
                                  inner stride 1 */
   sluice_tensor beta;       /**< optional [B,T,HV]: absent = 1 */
   sluice_tensor o;          /**< [B,T,HV,V] out, inner stride 1 */
-  sluice_tensor A_log;      /**< [HV], with SLUICE_GATE_RAW only */
-  sluice_tensor dt_bias;    /**< [HV], with SLUICE_GATE_RAW only */
+  sluice_tensor A_log;      /**< [HV], of raw gates; RAW_BOUNDED: absent = zeros */
+  sluice_tensor dt_bias;    /**< [HV], of raw gates; RAW_BOUNDED: absent = zeros */
   sluice_tensor cu_seqlens; /**< optional int32/int64 [N+1] */
   sluice_state_io state;
   sluice_tensor
@@ -316,20 +333,11 @@ typedef struct sluice_chunk_forward_args {
                                        checkpoint_every tokens of sequence n; pads skip; states
                                        j >= M are not stored */
   int64_t checkpoint_every;       /**< tokens, a multiple of 64, > 0 where checkpoints are given */
-  double scale;                   /**< read with SLUICE_SCALE_VALUE */
-  double l2norm_eps;              /**< 0 = 1e-6 */
-  int32_t scale_mode;             /**< sluice_scale_mode */
-  int32_t gate_space;             /**< sluice_gate_space */
-  int32_t beta_space;             /**< sluice_beta_space */
-  int32_t eigenvalues;            /**< sluice_eigenvalues */
-  int32_t qk_norm;                /**< sluice_qk_norm */
-  int32_t head_map;               /**< sluice_head_map */
-  int32_t rule;                   /**< sluice_rule */
-  int32_t implementation;         /**< sluice_implementation */
-  int32_t split;                  /**< sluice_split */
-  int32_t split_value;            /**< of SEGMENTS and LENGTH, else 0 */
-  int32_t history;                /**< sluice_history */
-  int32_t reserved;               /**< zero */
+  sluice_delta_options options;
+  int32_t implementation; /**< sluice_implementation */
+  int32_t split;          /**< sluice_split */
+  int32_t split_value;    /**< of SEGMENTS and LENGTH, else 0 */
+  int32_t history;        /**< sluice_history */
   int64_t max_tokens; /**< with cu_seqlens, optional: the host's bound on one sequence's tokens. It
                            steers how a GPU spreads the work (N times it = T: lengths are known to
                            be equal) and nothing else: a longer sequence is computed all the same.
@@ -395,25 +403,16 @@ typedef struct sluice_recurrent_step_args {
   sluice_tensor gate;         /**< optional [B,T,HV]; or key-wise [B,T,HV,K], inner stride 1 */
   sluice_tensor beta;         /**< optional [B,T,HV] */
   sluice_tensor o;            /**< [B,T,HV,V] out, inner stride 1 */
-  sluice_tensor A_log;        /**< [HV], with SLUICE_GATE_RAW only */
-  sluice_tensor dt_bias;      /**< [HV], with SLUICE_GATE_RAW only */
+  sluice_tensor A_log;        /**< [HV], of raw gates; RAW_BOUNDED: absent = zeros */
+  sluice_tensor dt_bias;      /**< [HV], of raw gates; RAW_BOUNDED: absent = zeros */
   sluice_tensor cu_seqlens;   /**< optional int32/int64 [N+1] */
   sluice_tensor num_accepted; /**< optional int32/int64 [N], with read_slots [N,W] */
   sluice_state_io state;      /**< initial is required unless state_writes is NONE */
   int64_t max_tokens;         /**< with cu_seqlens: 1..16, required */
-  double scale;               /**< read with SLUICE_SCALE_VALUE */
-  double l2norm_eps;          /**< 0 = 1e-6 */
-  int32_t scale_mode;         /**< sluice_scale_mode */
-  int32_t gate_space;         /**< sluice_gate_space */
-  int32_t beta_space;         /**< sluice_beta_space */
-  int32_t eigenvalues;        /**< sluice_eigenvalues */
-  int32_t qk_norm;            /**< sluice_qk_norm */
-  int32_t head_map;           /**< sluice_head_map */
-  int32_t rule;               /**< sluice_rule */
-  int32_t state_writes;       /**< sluice_state_writes */
-  int32_t implementation;     /**< sluice_implementation */
-  int32_t reserved;           /**< zero */
-  sluice_replay_ring ring;    /**< optional: states are written rarely */
+  sluice_delta_options options;
+  int32_t state_writes;    /**< sluice_state_writes */
+  int32_t implementation;  /**< sluice_implementation */
+  sluice_replay_ring ring; /**< optional: states are written rarely */
 } sluice_recurrent_step_args;
 
 /* ------------------------------------------------------------------ the stages of a prefill ----
@@ -540,8 +539,8 @@ typedef struct sluice_chunk_backward_args {
   sluice_tensor v;          /**< [B,T,HV,V] inner stride 1; dtype of q */
   sluice_tensor gate;       /**< optional [B,T,HV]: absent = no decay */
   sluice_tensor beta;       /**< optional [B,T,HV]: absent = 1 */
-  sluice_tensor A_log;      /**< [HV], with SLUICE_GATE_RAW only */
-  sluice_tensor dt_bias;    /**< [HV], with SLUICE_GATE_RAW only */
+  sluice_tensor A_log;      /**< [HV], of raw gates; RAW_BOUNDED: absent = zeros */
+  sluice_tensor dt_bias;    /**< [HV], of raw gates; RAW_BOUNDED: absent = zeros */
   sluice_tensor cu_seqlens; /**< optional int32/int64 [N+1], B = 1 */
   sluice_tensor initial;    /**< optional [N,HV,K,V] (or V,K: state_layout), matrices contiguous */
   sluice_tensor d_o;        /**< [B,T,HV,V] inner stride 1, own dtype */
@@ -551,21 +550,12 @@ typedef struct sluice_chunk_backward_args {
   sluice_tensor dv;         /**< optional out, shaped as v, inner stride 1 */
   sluice_tensor dgate;      /**< optional out [B,T,HV], with gate only */
   sluice_tensor dbeta;      /**< optional out [B,T,HV], with beta only */
-  sluice_tensor dA_log;     /**< optional out [HV], with SLUICE_GATE_RAW only */
-  sluice_tensor ddt_bias;   /**< optional out [HV], with SLUICE_GATE_RAW only */
+  sluice_tensor dA_log;     /**< optional out [HV], with A_log only */
+  sluice_tensor ddt_bias;   /**< optional out [HV], with dt_bias only */
   sluice_tensor dinitial;   /**< optional out, shaped as initial, also where that is absent */
-  double scale;             /**< read with SLUICE_SCALE_VALUE */
-  double l2norm_eps;        /**< 0 = 1e-6 */
-  int32_t scale_mode;       /**< sluice_scale_mode */
-  int32_t gate_space;       /**< sluice_gate_space */
-  int32_t beta_space;       /**< sluice_beta_space */
-  int32_t eigenvalues;      /**< sluice_eigenvalues */
-  int32_t qk_norm;          /**< sluice_qk_norm */
-  int32_t head_map;         /**< sluice_head_map */
-  int32_t rule;             /**< sluice_rule */
-  int32_t state_layout;     /**< sluice_state_layout of initial, d_final and dinitial */
-  int32_t implementation;   /**< sluice_implementation */
-  int32_t reserved;         /**< zero */
+  sluice_delta_options options;
+  int32_t state_layout;   /**< sluice_state_layout of initial, d_final and dinitial */
+  int32_t implementation; /**< sluice_implementation */
 } sluice_chunk_backward_args;
 
 /* --------------------------------------------------------------------- the layer's other ops ----

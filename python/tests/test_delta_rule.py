@@ -111,6 +111,23 @@ def test_a_bound_on_lengths_changes_no_number(told):
         sluice.ops.chunk_forward(*x.arguments(), max_tokens=-1, **common)
 
 
+@pytest.mark.parametrize("parameters", [True, False])
+def test_bounded_gates(parameters):
+    """gate_lower_bound sigmoid(exp(A_log) (a + dt_bias)), both parameters or neither."""
+    x = Inputs(T=70)
+    a = np.random.default_rng(5).standard_normal(x.g.shape).astype(np.float32)
+    names = ("A_log", "dt_bias") if parameters else ()
+    given = {name: np.full(a.shape[2], 0.3, np.float32) for name in names}
+    y = np.exp(np.float64(0.3)) * (a + 0.3) if parameters else np.float64(a)
+    log = (-2.5 / (1 + np.exp(-y))).astype(np.float32)
+    bounded = sluice.ops.chunk_forward(
+        x.q, x.k, x.v, a, x.beta, gate_space="raw_bounded", gate_lower_bound=-2.5, **given
+    )
+    assert np.allclose(bounded, sluice.ops.chunk_forward(x.q, x.k, x.v, log, x.beta), atol=2e-5)
+    with pytest.raises(sluice.InvalidArgument, match="gate_lower_bound = 0, expected a finite"):
+        sluice.ops.chunk_forward(x.q, x.k, x.v, a, x.beta, gate_space="raw_bounded")
+
+
 @pytest.mark.parametrize("tokens", [1, 16, 17])
 @pytest.mark.parametrize("with_state", [False, True])
 def test_fused_recurrent(tokens, with_state):

@@ -220,8 +220,8 @@ def test_the_extension_takes_arguments_by_position(inputs):
     assert np.array_equal(o, expected)
     with pytest.raises(TypeError, match="by position too"):
         sluice._core.chunk_forward(*arguments.values(), o, beta=inputs.beta)
-    with pytest.raises(TypeError, match="35 positional arguments, expected at most 34"):
-        sluice._core.chunk_forward(*[None] * 35)
+    with pytest.raises(TypeError, match="36 positional arguments, expected at most 35"):
+        sluice._core.chunk_forward(*[None] * 36)
     with pytest.raises(ValueError, match="workspace rank = 4, expected 1"):
         between = [name for name, _, _, _ in sluice._core.fields("chunk_forward")].index("workspace") - 6
         sluice._core.chunk_forward(*arguments.values(), o, *[None] * between, inputs.q)

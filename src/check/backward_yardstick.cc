@@ -285,19 +285,27 @@ double sigmoid(double x) { return 1.0 / (1.0 + std::exp(-x)); }
 
 /// By the gate argument and its parameters from by log gates.
 void through_gates(const GdnCase& c, const GdnInputs& inputs, const Array& g, InputGradients* out) {
-  const bool raw = c.gate_space == SLUICE_GATE_RAW;
-  if (raw) out->A_log = out->dt_bias = Array({c.HV});
+  const bool bounded = c.gate_space == SLUICE_GATE_RAW_BOUNDED;
+  const auto of_head = [](const Array& parameters, size_t h) {
+    return parameters.empty() ? 0.0 : parameters.values[h];
+  };
+  if (!inputs.A_log.empty()) out->A_log = Array({c.HV});
+  if (!inputs.dt_bias.empty()) out->dt_bias = Array({c.HV});
   for (size_t i = 0; i < g.values.size(); ++i) {
     const size_t h = i % static_cast<size_t>(c.HV);
     double& gradient = out->gate.values[i];
     if (std::isnan(gradient)) continue;  // past the last sequence
     if (g.values[i] < kLowestLogGate) gradient = 0.0;
     if (gradient != 0.0 && c.gate_space == SLUICE_GATE_LINEAR) gradient /= inputs.gate.values[i];
-    if (!raw) continue;
-    const double a = inputs.gate.values[i] + inputs.dt_bias.values[h];
-    out->A_log.values[h] += gradient * g.values[i];
-    gradient *= -std::exp(inputs.A_log.values[h]) * (a > 20.0 ? 1.0 : sigmoid(a));
-    out->dt_bias.values[h] += gradient;
+    if (c.gate_space != SLUICE_GATE_RAW && !bounded) continue;
+    const double a = inputs.gate.values[i] + of_head(inputs.dt_bias, h);
+    const double rate = std::exp(of_head(inputs.A_log, h));
+    // By the logarithm of the rate, then by a.
+    const double by_rate = gradient * g.values[i] * (bounded ? sigmoid(-rate * a) * rate * a : 1.0);
+    gradient *=
+        bounded ? g.values[i] * sigmoid(-rate * a) * rate : -rate * (a > 20.0 ? 1.0 : sigmoid(a));
+    if (!out->A_log.empty()) out->A_log.values[h] += by_rate;
+    if (!out->dt_bias.empty()) out->dt_bias.values[h] += gradient;
   }
   if (g.empty()) out->gate = {};
 }

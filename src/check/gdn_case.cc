@@ -27,9 +27,21 @@ void scale_rows(Array* rows, uint64_t seed) {
   }
 }
 
+/// A head's parameter of raw gates, zero where bounded ones have none.
+double of_head(const Array& parameters, size_t h) {
+  return parameters.empty() ? 0.0 : parameters.values[h];
+}
+
+/// x of a bounded gate, g = bound * sigmoid(x), where g is not near its ends.
+double inverse_bounded(double g, double bound) {
+  const double part = std::clamp(g / bound, 1e-6, 1.0 - 1e-6);
+  return std::log(part / (1.0 - part));
+}
+
 /// The gate argument whose log gate is g, and the per-head parameters of raw gates.
 void encode_gates(const GdnCase& c, Array g, GdnInputs* inputs) {
-  if (c.gate_space == SLUICE_GATE_RAW) {
+  const bool bounded = c.gate_space == SLUICE_GATE_RAW_BOUNDED;
+  if (c.gate_space == SLUICE_GATE_RAW || bounded) {
     inputs->A_log = Array({c.HV}), inputs->dt_bias = Array({c.HV});
     Random random(c.seed + 20);
     for (double& value : inputs->A_log.values) value = round_to(kF32, 2.0 * random.uniform());
@@ -42,6 +54,10 @@ void encode_gates(const GdnCase& c, Array g, GdnInputs* inputs) {
     if (c.gate_space == SLUICE_GATE_RAW) {
       gate =
           inverse_softplus(-gate / std::exp(inputs->A_log.values[h])) - inputs->dt_bias.values[h];
+    }
+    if (bounded) {
+      gate = inverse_bounded(gate, c.gate_lower_bound) / std::exp(inputs->A_log.values[h]) -
+             inputs->dt_bias.values[h];
     }
   }
   inputs->gate = round_to(c.gate_dtype, std::move(g));
@@ -65,6 +81,10 @@ Array decode_gates(const GdnCase& c, const GdnInputs& inputs) {
     if (c.gate_space == SLUICE_GATE_LINEAR) gate = std::log(gate);
     if (c.gate_space == SLUICE_GATE_RAW) {
       gate = -std::exp(inputs.A_log.values[h]) * softplus(gate + inputs.dt_bias.values[h]);
+    }
+    if (c.gate_space == SLUICE_GATE_RAW_BOUNDED) {
+      const double x = std::exp(of_head(inputs.A_log, h)) * (gate + of_head(inputs.dt_bias, h));
+      gate = c.gate_lower_bound / (1.0 + std::exp(-x));
     }
   }
   return g;

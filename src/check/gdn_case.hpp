@@ -32,6 +32,7 @@ struct GdnCase {
   Placement tokens = Placement::kDense;  ///< of q, k, v, o
   Placement pool = Placement::kDense;    ///< of the states
   sluice_gate_space gate_space = SLUICE_GATE_LOG;
+  double gate_lower_bound = 0;  ///< < 0, with RAW_BOUNDED
   sluice_beta_space beta_space = SLUICE_BETA_VALUE;
   sluice_eigenvalues eigenvalues = SLUICE_EIGENVALUES_POSITIVE;
   sluice_qk_norm qk_norm = SLUICE_QK_NORM_NONE;  ///< L2: q and k get random lengths

@@ -52,6 +52,7 @@ struct DeltaRuleProblem {
   double scale = 0;
   double l2norm_eps = 0;
   sluice_gate_space gate_space = SLUICE_GATE_LOG;
+  double gate_lower_bound = 0;  ///< < 0, with RAW_BOUNDED, where A_log and dt_bias may be absent
   sluice_beta_space beta_space = SLUICE_BETA_VALUE;
   double beta_factor = 1;  ///< 2 with negative eigenvalues
   sluice_qk_norm qk_norm = SLUICE_QK_NORM_NONE;

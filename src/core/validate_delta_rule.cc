@@ -70,8 +70,26 @@ void check_o(Checker& c, const Args& a, DeltaRuleProblem* p) noexcept {
   p->o = a.o;
 }
 
-void check_per_head(Checker& c, const char* name, const Tensor& t, int64_t HV) noexcept {
-  if (c.required(name, t, 1, Dtypes::kFloat)) c.dimension(name, t, 0, HV, "HV value heads");
+/// A_log or dt_bias; raw gates need it, bounded ones may have it.
+template <class Args>
+void check_per_head(Checker& c, const char* name, const Tensor& t, const Args& a) noexcept {
+  const int32_t space = a.options.gate_space;
+  if (space != SLUICE_GATE_RAW && space != SLUICE_GATE_RAW_BOUNDED) {
+    c.absent(name, t, "only with gate_space RAW or RAW_BOUNDED");
+  } else if (space == SLUICE_GATE_RAW ? c.required(name, t, 1, Dtypes::kFloat)
+                                      : c.optional(name, t, 1, Dtypes::kFloat)) {
+    c.dimension(name, t, 0, a.v.shape[2], "HV value heads");
+  }
+}
+
+void check_lower_bound(Checker& c, const sluice_delta_options& options) noexcept {
+  const double bound = options.gate_lower_bound;
+  const bool bounded = options.gate_space == SLUICE_GATE_RAW_BOUNDED;
+  if (c.ok() && bounded && !(std::isfinite(bound) && bound < 0)) {
+    c.fail("gate_lower_bound = %g, expected a finite number < 0 (gate_space RAW_BOUNDED)", bound);
+  } else if (c.ok() && !bounded && bound != 0) {
+    c.fail("gate_lower_bound = %g, expected 0 (only with gate_space RAW_BOUNDED)", bound);
+  }
 }
 
 /// [B,T,HV] views of gate and beta.
@@ -100,55 +118,60 @@ void check_gate(Checker& c, const Args& a, DeltaRuleProblem* p) noexcept {
   }
   c.dimension("gate", a.gate, 3, p->K, "K of q: key-wise gates");
   c.inner_contiguous("gate", a.gate);
-  if (c.ok() && a.gate_space == SLUICE_GATE_RAW) {
-    c.fail("gate rank = 4, expected 3 (gate_space RAW: key-wise gates are LOG or LINEAR)");
+  const int32_t space = a.options.gate_space;
+  if (c.ok() && space != SLUICE_GATE_LOG && space != SLUICE_GATE_LINEAR) {
+    c.fail("gate rank = 4, expected 3 (gate_space %s: key-wise gates are LOG or LINEAR)",
+           space == SLUICE_GATE_RAW ? "RAW" : "RAW_BOUNDED");
   }
   p->key_gate = a.gate;
 }
 
 template <class Args>
 void check_gate_and_beta(Checker& c, const Args& a, DeltaRuleProblem* p) noexcept {
-  c.choice("gate_space", a.gate_space, 3, "0 (LOG), 1 (LINEAR) or 2 (RAW)");
-  c.choice("beta_space", a.beta_space, 2, "0 (VALUE) or 1 (LOGIT)");
-  c.choice("eigenvalues", a.eigenvalues, 2, "0 (POSITIVE) or 1 (NEGATIVE)");
-  c.choice("rule", a.rule, 2, "0 (GATED_DELTA) or 1 (LINEAR_ATTENTION)");
+  const sluice_delta_options& o = a.options;
+  c.choice("gate_space", o.gate_space, 4, "0 (LOG), 1 (LINEAR), 2 (RAW) or 3 (RAW_BOUNDED)");
+  c.choice("beta_space", o.beta_space, 2, "0 (VALUE) or 1 (LOGIT)");
+  c.choice("eigenvalues", o.eigenvalues, 2, "0 (POSITIVE) or 1 (NEGATIVE)");
+  c.choice("rule", o.rule, 2, "0 (GATED_DELTA) or 1 (LINEAR_ATTENTION)");
   if (!c.ok()) return;
-  if (a.rule == SLUICE_RULE_LINEAR_ATTENTION) {
+  if (o.rule == SLUICE_RULE_LINEAR_ATTENTION) {
     c.absent("beta", a.beta, "rule LINEAR_ATTENTION has no delta term");
-    if (c.ok() && a.eigenvalues != SLUICE_EIGENVALUES_POSITIVE) {
+    if (c.ok() && o.eigenvalues != SLUICE_EIGENVALUES_POSITIVE) {
       c.fail("eigenvalues = %d, expected 0 (rule LINEAR_ATTENTION has no delta term)",
-             a.eigenvalues);
+             o.eigenvalues);
     }
   }
   check_gate(c, a, p);
   if (check_per_token(c, "beta", a.beta, a)) p->beta = split_heads(a.beta, p->r);
-  if (a.gate_space == SLUICE_GATE_RAW) {
-    if (c.ok() && !present(a.gate) && element_count(a.v) > 0) {
-      c.fail("gate = absent, expected a view of rank 3 (gate_space RAW)");
-    }
-    check_per_head(c, "A_log", a.A_log, p->HV);
-    check_per_head(c, "dt_bias", a.dt_bias, p->HV);
-  } else {
-    c.absent("A_log", a.A_log, "only with gate_space RAW");
-    c.absent("dt_bias", a.dt_bias, "only with gate_space RAW");
+  const bool raw = o.gate_space == SLUICE_GATE_RAW || o.gate_space == SLUICE_GATE_RAW_BOUNDED;
+  if (c.ok() && raw && !present(a.gate) && element_count(a.v) > 0) {
+    c.fail("gate = absent, expected a view of rank 3 (gate_space %s)",
+           o.gate_space == SLUICE_GATE_RAW ? "RAW" : "RAW_BOUNDED");
   }
-  if (c.ok() && a.beta_space == SLUICE_BETA_LOGIT && !present(a.beta) && element_count(a.v) > 0) {
+  check_per_head(c, "A_log", a.A_log, a);
+  check_per_head(c, "dt_bias", a.dt_bias, a);
+  check_lower_bound(c, o);
+  if (c.ok() && o.gate_space == SLUICE_GATE_RAW_BOUNDED && c.device().type == SLUICE_DEVICE_CUDA) {
+    c.fail("gate_space = 3, expected 0 to 2 (CUDA kernels)");
+  }
+  if (c.ok() && o.beta_space == SLUICE_BETA_LOGIT && !present(a.beta) && element_count(a.v) > 0) {
     c.fail("beta = absent, expected a view of rank 3 (beta_space LOGIT)");
   }
   p->A_log = a.A_log;
   p->dt_bias = a.dt_bias;
-  p->gate_space = static_cast<sluice_gate_space>(a.gate_space);
-  p->beta_space = static_cast<sluice_beta_space>(a.beta_space);
-  p->beta_factor = a.eigenvalues == SLUICE_EIGENVALUES_NEGATIVE ? 2.0 : 1.0;
-  p->rule = static_cast<sluice_rule>(a.rule);
+  p->gate_space = static_cast<sluice_gate_space>(o.gate_space);
+  p->gate_lower_bound = o.gate_lower_bound;
+  p->beta_space = static_cast<sluice_beta_space>(o.beta_space);
+  p->beta_factor = o.eigenvalues == SLUICE_EIGENVALUES_NEGATIVE ? 2.0 : 1.0;
+  p->rule = static_cast<sluice_rule>(o.rule);
 }
 
-template <class Args>
-void check_scalars(Checker& c, const Args& a, DeltaRuleProblem* p) noexcept {
+void check_scalars(Checker& c, const sluice_delta_options& a, DeltaRuleProblem* p) noexcept {
   c.choice("scale_mode", a.scale_mode, 2, "0 (DEFAULT) or 1 (VALUE)");
   c.choice("qk_norm", a.qk_norm, 2, "0 (NONE) or 1 (L2)");
   c.choice("head_map", a.head_map, 2, "0 (BLOCK) or 1 (CYCLIC)");
   c.epsilon("l2norm_eps", a.l2norm_eps);
+  c.reserved(a.reserved);
   if (c.ok() && a.scale_mode == SLUICE_SCALE_VALUE && !std::isfinite(a.scale)) {
     c.fail("scale = %g, expected a finite number", a.scale);
   }
@@ -181,7 +204,6 @@ void check_checkpoints(Checker& c, const sluice_chunk_forward_args& a,
 void check_split(Checker& c, const sluice_chunk_forward_args& a, DeltaRuleProblem* p) noexcept {
   c.choice("split", a.split, 5, "0 (AUTO), 1 (NEVER), 2 (COLUMNS), 3 (SEGMENTS) or 4 (LENGTH)");
   c.choice("history", a.history, 3, "0 (AUTO), 1 (STRICT) or 2 (FORGET)");
-  c.reserved(a.reserved);
   if (!c.ok()) return;
   if (a.split == SLUICE_SPLIT_SEGMENTS) {
     if (a.split_value < 2 || a.split_value > kMostWishedSegments) {
@@ -208,7 +230,7 @@ void check_common(Checker& c, const Args& a, bool step, int64_t max_tokens,
   if (!c.ok()) return;
   check_o(c, a, p);
   check_gate_and_beta(c, a, p);
-  check_scalars(c, a, p);
+  check_scalars(c, a.options, p);
   check_rows(c, "q", a.q, a.cu_seqlens, step, max_tokens, &p->rows);
   p->state = a.state;
   check_state_io(c, p);
@@ -259,10 +281,8 @@ void check_gradients(Checker& c, const sluice_chunk_backward_args& a,
                      ChunkBackwardProblem* p) noexcept {
   if (!present(a.gate)) c.absent("dgate", a.dgate, "gate is absent");
   if (!present(a.beta)) c.absent("dbeta", a.dbeta, "beta is absent");
-  if (a.gate_space != SLUICE_GATE_RAW) {
-    c.absent("dA_log", a.dA_log, "only with gate_space RAW");
-    c.absent("ddt_bias", a.ddt_bias, "only with gate_space RAW");
-  }
+  if (!present(a.A_log)) c.absent("dA_log", a.dA_log, "A_log is absent");
+  if (!present(a.dt_bias)) c.absent("ddt_bias", a.ddt_bias, "dt_bias is absent");
   check_gradient(c, "dq", a.dq, "q", a.q, a);
   check_gradient(c, "dk", a.dk, "k", a.k, a);
   check_gradient(c, "dv", a.dv, "v", a.v, a);
@@ -308,7 +328,6 @@ Validated validate(const sluice_recurrent_step_args& args, Depth depth,
   Checker c("recurrent_step");
   problem->op = SLUICE_OP_RECURRENT_STEP;
   c.choice("state_writes", args.state_writes, 3, "0 (LAST), 1 (PER_TOKEN) or 2 (NONE)");
-  c.reserved(args.reserved);
   problem->state_writes = static_cast<sluice_state_writes>(args.state_writes);
   problem->num_accepted = args.num_accepted;
   check_common(c, args, true, args.max_tokens, problem);
@@ -326,10 +345,9 @@ Validated validate(const sluice_chunk_backward_args& args, Depth depth,
   check_qkv(c, args, "d_o", args.d_o, &p);
   if (c.ok()) {
     check_gate_and_beta(c, args, &p);
-    check_scalars(c, args, &p);
+    check_scalars(c, args.options, &p);
     check_rows(c, "q", args.q, args.cu_seqlens, false, 0, &p.rows);
     c.choice("state_layout", args.state_layout, 2, "0 (KV) or 1 (VK)");
-    c.reserved(args.reserved);
     p.state.layout = args.state_layout;
     p.state.initial = args.initial;
     check_sequence_states(c, "initial", args.initial, p);

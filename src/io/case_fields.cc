@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "io/strict_json.hpp"
+#include "sluice/enumerations.hpp"
 
 namespace sluice::io {
 namespace {
@@ -37,6 +38,22 @@ class Fields {
         return;
       }
       known += (known.empty() ? "" : ", ") + std::string(text);
+    }
+    complain(name, *field, "one of " + known);
+  }
+
+  /// One of the enumeration's words (sluice/enumerations.hpp) from `first` on, at most `count`.
+  template <class Value>
+  void word(const char* name, const char* const* words, Value* out, int first = 0, int count = 99) {
+    const json* field = take(name, false);
+    if (field == nullptr) return;
+    std::string known;
+    for (int i = first; words[i] != nullptr && i < first + count; ++i) {
+      if (field->is_string() && field->get_ref<const std::string&>() == words[i]) {
+        *out = static_cast<Value>(i);
+        return;
+      }
+      known += (known.empty() ? "" : ", ") + std::string(words[i]);
     }
     complain(name, *field, "one of " + known);
   }
@@ -118,21 +135,15 @@ class Fields {
 };
 
 void read_state_fields(Fields& fields, Case* out) {
-  fields.choose<sluice_state_layout>(
-      "state_layout", {{"kv", SLUICE_STATE_KV}, {"vk", SLUICE_STATE_VK}}, &out->state_layout);
+  fields.word("state_layout", kStateLayoutWords, &out->state_layout);
   fields.choose<ElementType>(
       "state_dtype",
       {{"f32", ElementType::kF32}, {"bf16", ElementType::kBF16}, {"f16", ElementType::kF16}},
       &out->state_type);
   fields.optional_number("scale", &out->scale);
   fields.number("l2norm_eps", 0, &out->l2norm_eps);
-  fields.choose<sluice_eigenvalues>(
-      "eigenvalues",
-      {{"positive", SLUICE_EIGENVALUES_POSITIVE}, {"negative", SLUICE_EIGENVALUES_NEGATIVE}},
-      &out->eigenvalues);
-  fields.choose<sluice_head_map>(
-      "head_map", {{"block", SLUICE_HEAD_MAP_BLOCK}, {"cyclic", SLUICE_HEAD_MAP_CYCLIC}},
-      &out->head_map);
+  fields.word("eigenvalues", kEigenvaluesWords, &out->eigenvalues);
+  fields.word("head_map", kHeadMapWords, &out->head_map);
 }
 
 void read_delta_rule_fields(Fields& fields, Case* out) {
@@ -141,23 +152,17 @@ void read_delta_rule_fields(Fields& fields, Case* out) {
   bool l2norm = false;
   fields.boolean("use_qk_l2norm", &l2norm);
   out->qk_norm = l2norm ? SLUICE_QK_NORM_L2 : SLUICE_QK_NORM_NONE;
-  fields.choose<sluice_gate_space>(
-      "gate_space",
-      {{"log", SLUICE_GATE_LOG}, {"linear", SLUICE_GATE_LINEAR}, {"raw", SLUICE_GATE_RAW}},
-      &out->gate_space);
-  fields.choose<sluice_beta_space>(
-      "beta_space", {{"value", SLUICE_BETA_VALUE}, {"logit", SLUICE_BETA_LOGIT}}, &out->beta_space);
-  fields.choose<sluice_rule>("rule",
-                             {{"gated_delta", SLUICE_RULE_GATED_DELTA},
-                              {"linear_attention", SLUICE_RULE_LINEAR_ATTENTION}},
-                             &out->rule);
+  fields.word("gate_space", kGateSpaceWords, &out->gate_space);
+  std::optional<double> bound;
+  fields.optional_number("gate_lower_bound", &bound);
+  out->gate_lower_bound = bound.value_or(0.0);
+  fields.word("beta_space", kBetaSpaceWords, &out->beta_space);
+  fields.word("rule", kRuleWords, &out->rule);
 }
 
 void read_norm_fields(Fields& fields, const char* activation, Case* out) {
   fields.number("norm_eps", 0, &out->norm_eps);
-  fields.choose<sluice_activation>(
-      activation, {{"silu", SLUICE_ACTIVATION_SILU}, {"sigmoid", SLUICE_ACTIVATION_SIGMOID}},
-      &out->activation);
+  fields.word(activation, kActivationWords, &out->activation, SLUICE_ACTIVATION_SILU);
 }
 
 void read_layer_fields(Fields& fields, Case* out) {
@@ -172,43 +177,33 @@ void read_layer_fields(Fields& fields, Case* out) {
   fields.integer("steps", &out->steps, true);
   read_state_fields(fields, out);
   read_norm_fields(fields, "gate_activation", out);
-  fields.choose<sluice_norm_rounding>("norm_rounding",
-                                      {{"once", SLUICE_NORM_ROUND_ONCE},
-                                       {"hf", SLUICE_NORM_ROUND_HF},
-                                       {"input", SLUICE_NORM_ROUND_INPUT}},
-                                      &out->rounding);
+  fields.word("norm_rounding", kNormRoundingWords, &out->rounding);
 }
 
 void read_gated_norm_fields(Fields& fields, Case* out) {
   read_norm_fields(fields, "activation", out);
-  fields.choose<sluice_norm_rounding>(
-      "norm_rounding", {{"once", SLUICE_NORM_ROUND_ONCE}, {"hf", SLUICE_NORM_ROUND_HF}},
-      &out->rounding);
+  fields.word("norm_rounding", kNormRoundingWords, &out->rounding, 0, SLUICE_NORM_ROUND_INPUT);
 }
 
 void read_stage_fields(Fields& fields, Case* out) {
   fields.integer("chunk_size", &out->shape.C, true);
   fields.choose<bool>("layout", {{"bthd", false}, {"bhtd", true}}, &out->head_first);
-  fields.choose<sluice_state_layout>(
-      "state_layout", {{"kv", SLUICE_STATE_KV}, {"vk", SLUICE_STATE_VK}}, &out->state_layout);
+  fields.word("state_layout", kStateLayoutWords, &out->state_layout);
   fields.optional_number("scale", &out->scale);
-  fields.choose<sluice_head_map>(
-      "head_map", {{"block", SLUICE_HEAD_MAP_BLOCK}, {"cyclic", SLUICE_HEAD_MAP_CYCLIC}},
-      &out->head_map);
-  fields.choose<sluice_rule>("rule",
-                             {{"gated_delta", SLUICE_RULE_GATED_DELTA},
-                              {"linear_attention", SLUICE_RULE_LINEAR_ATTENTION}},
-                             &out->rule);
-  fields.choose<sluice_direction>(
-      "direction", {{"forward", SLUICE_DIRECTION_FORWARD}, {"reverse", SLUICE_DIRECTION_REVERSE}},
-      &out->direction);
-  fields.choose<sluice_triangle>(
-      "triangle", {{"lower", SLUICE_TRIANGLE_LOWER}, {"upper", SLUICE_TRIANGLE_UPPER}},
-      &out->triangle);
+  fields.word("head_map", kHeadMapWords, &out->head_map);
+  fields.word("rule", kRuleWords, &out->rule);
+  fields.word("direction", kDirectionWords, &out->direction);
+  fields.word("triangle", kTriangleWords, &out->triangle);
   fields.choose<bool>("fused", {{"none", false}, {"pairs", true}}, &out->fused_pairs);
 }
 
 std::string check_combination(const Case& c) {
+  const bool bounded = c.gate_space == SLUICE_GATE_RAW_BOUNDED;
+  if (bounded != (c.gate_lower_bound < 0) || c.gate_lower_bound > 0) {
+    return "field 'gate_lower_bound' = " + json(c.gate_lower_bound).dump() +
+           (bounded ? ", expected a number < 0 (gate_space raw_bounded)"
+                    : ", expected none (only with gate_space raw_bounded)");
+  }
   if (c.op == CaseOp::kLayer && c.shape.HV % c.shape.H != 0) {
     return "field 'num_v_heads' = " + std::to_string(c.shape.HV) +
            ", expected a multiple of num_k_heads = " + std::to_string(c.shape.H) +
@@ -250,9 +245,7 @@ std::string read_case_fields(const json& description, Case* out) {
       read_delta_rule_fields(fields, out);
       break;
     case CaseOp::kConv1d:
-      fields.choose<sluice_activation>(
-          "activation", {{"none", SLUICE_ACTIVATION_NONE}, {"silu", SLUICE_ACTIVATION_SILU}},
-          &out->activation);
+      fields.word("activation", kActivationWords, &out->activation, 0, SLUICE_ACTIVATION_SIGMOID);
       break;
     case CaseOp::kGatedNorm:
       read_gated_norm_fields(fields, out);

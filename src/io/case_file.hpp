@@ -46,6 +46,7 @@ struct Case {
   std::optional<double> scale;
   bool key_gates = false;  ///< g is [B,T,HV,K]: one decay for each channel of k
   sluice_gate_space gate_space = SLUICE_GATE_LOG;
+  double gate_lower_bound = 0;  ///< < 0, with RAW_BOUNDED
   sluice_beta_space beta_space = SLUICE_BETA_VALUE;
   sluice_eigenvalues eigenvalues = SLUICE_EIGENVALUES_POSITIVE;
   sluice_head_map head_map = SLUICE_HEAD_MAP_BLOCK;

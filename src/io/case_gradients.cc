@@ -32,9 +32,9 @@ void match_gradients(Matcher& match, Case* out) {
   expect(match, "dv", rows("HV", "V"), false, out);
   expect_of(match, "dg", "g", rows("HV", ""), out);
   expect_of(match, "dbeta", "beta", rows("HV", ""), out);
-  if (out->gate_space == SLUICE_GATE_RAW) {
-    expect(match, "dA_log", {"HV"}, false, out);
-    expect(match, "ddt_bias", {"HV"}, false, out);
+  if (out->gate_space == SLUICE_GATE_RAW || out->gate_space == SLUICE_GATE_RAW_BOUNDED) {
+    expect_of(match, "dA_log", "A_log", {"HV"}, out);
+    expect_of(match, "ddt_bias", "dt_bias", {"HV"}, out);
   }
   expect(match, "d_initial_state", state_symbols(*out), false, out);
   check_value_heads(match);

@@ -30,12 +30,26 @@ double clamped_log_gate(double g) noexcept {
 
 namespace {
 
+/// The argument of a bounded gate's sigmoid, and its derivative by a.
+struct BoundedArgument {
+  double rate, value;
+};
+
+BoundedArgument bounded_argument(const core::DeltaRuleProblem& problem, double a,
+                                 int64_t h) noexcept {
+  const double rate = core::present(problem.A_log) ? std::exp(load(problem.A_log, h)) : 1.0;
+  const double bias = core::present(problem.dt_bias) ? load(problem.dt_bias, h) : 0.0;
+  return {rate, rate * (a + bias)};
+}
+
 double unclamped_log_gate(const core::DeltaRuleProblem& problem, double gate, int64_t h) noexcept {
   switch (problem.gate_space) {
     case SLUICE_GATE_LINEAR:
       return std::log(gate);
     case SLUICE_GATE_RAW:
       return -std::exp(load(problem.A_log, h)) * softplus(gate + load(problem.dt_bias, h));
+    case SLUICE_GATE_RAW_BOUNDED:
+      return problem.gate_lower_bound * sigmoid(bounded_argument(problem, gate, h).value);
     default:
       return gate;
   }
@@ -75,6 +89,11 @@ GateSlopes log_gate_slopes(const core::DeltaRuleProblem& problem, int64_t batch,
     case SLUICE_GATE_RAW: {
       const double x = gate + load(problem.dt_bias, h);
       return {-std::exp(load(problem.A_log, h)) * (x > 20.0 ? 1.0 : sigmoid(x)), g};
+    }
+    case SLUICE_GATE_RAW_BOUNDED: {
+      const BoundedArgument y = bounded_argument(problem, gate, h);
+      const double slope = g * sigmoid(-y.value);  // by y
+      return {slope * y.rate, slope * y.value};
     }
     default:
       return {1.0, 0.0};

@@ -22,7 +22,7 @@ double activate(sluice_activation activation, double x) noexcept;
 /// g, but at least kLowestLogGate.
 double clamped_log_gate(double g) noexcept;
 /// g of value head h at (batch, token), clamped: the gate itself, ln(alpha), or
-/// -exp(A_log) softplus(a + dt_bias); 0 without a gate.
+/// -exp(A_log) softplus(a + dt_bias), or lower bound * sigmoid(exp(A_log) (a + dt_bias)); 0 without.
 double log_gate(const core::DeltaRuleProblem& problem, int64_t batch, int64_t token,
                 int64_t h) noexcept;
 /// Key-wise gates: g of channel i, clamped.
@@ -35,8 +35,8 @@ double write_strength(const core::DeltaRuleProblem& problem, int64_t batch, int6
 
 /// Derivatives of log_gate() by what it is made of; zeros where the clamp acts, or without a gate.
 struct GateSlopes {
-  double gate = 0.0;   ///< by the gate as given; with RAW by dt_bias too
-  double A_log = 0.0;  ///< RAW only
+  double gate = 0.0;   ///< by the gate as given; of raw gates by dt_bias too
+  double A_log = 0.0;  ///< of raw gates
 };
 GateSlopes log_gate_slopes(const core::DeltaRuleProblem& problem, int64_t batch, int64_t token,
                            int64_t h) noexcept;

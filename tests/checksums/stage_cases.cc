@@ -84,7 +84,7 @@ void add_stage(const Run& run, const Chain& c, Stage stage) {
     a.head_map = d.cyclic ? HeadMap::kCyclic : HeadMap::kBlock;
     if (d.scaled) a.scale = 0.75;
     set_tensors(s, c, stage, &a);
-    s.run(SLUICE_OP_CHUNK_STAGE, a.of(stage), chunk_stage);
+    s.run(SLUICE_OP_CHUNK_STAGE, stage_args(a, stage), chunk_stage);
   });
 }
 

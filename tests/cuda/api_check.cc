@@ -99,8 +99,8 @@ bool run(const Options& x) {
     if (x.raw) {
       a.A_log = view(rates, cuda, f32, 0, {kHV}, {1});
       a.dt_bias = view(biases, cuda, f32, 0, {kHV}, {1});
-      a.gate_space = SLUICE_GATE_RAW;
-      a.beta_space = SLUICE_BETA_LOGIT;
+      a.options.gate_space = SLUICE_GATE_RAW;
+      a.options.beta_space = SLUICE_BETA_LOGIT;
     }
     if (!x.dense) a.cu_seqlens = view(cu, cuda, i32, 0, {4}, {1});
     a.state.initial =
@@ -108,8 +108,8 @@ bool run(const Options& x) {
     a.state.final = a.state.initial;
     if (x.slots) a.state.read_slots = view(slots, cuda, i32, 0, {3}, {1});
     a.state.layout = x.vk ? SLUICE_STATE_VK : SLUICE_STATE_KV;
-    a.qk_norm = x.norm ? SLUICE_QK_NORM_L2 : SLUICE_QK_NORM_NONE;
-    a.head_map = x.cyclic ? SLUICE_HEAD_MAP_CYCLIC : SLUICE_HEAD_MAP_BLOCK;
+    a.options.qk_norm = x.norm ? SLUICE_QK_NORM_L2 : SLUICE_QK_NORM_NONE;
+    a.options.head_map = x.cyclic ? SLUICE_HEAD_MAP_CYCLIC : SLUICE_HEAD_MAP_BLOCK;
     a.implementation = cuda ? SLUICE_IMPL_CUDA : SLUICE_IMPL_REFERENCE;
     size_t bytes = 0;
     int code = sluice_workspace_size(SLUICE_OP_CHUNK_FORWARD, &a, &bytes);

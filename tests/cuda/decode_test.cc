@@ -81,8 +81,8 @@ struct StepScene {
     a.gate = gate.view(), a.beta = beta.view();
     a.A_log = A_log.view(), a.dt_bias = dt_bias.view();
     a.state.initial = pool.view(), a.state.read_slots = slots.view();
-    a.gate_space = SLUICE_GATE_RAW, a.beta_space = SLUICE_BETA_LOGIT;
-    a.qk_norm = SLUICE_QK_NORM_L2;
+    a.options.gate_space = SLUICE_GATE_RAW, a.options.beta_space = SLUICE_BETA_LOGIT;
+    a.options.qk_norm = SLUICE_QK_NORM_L2;
     return a;
   }
   int enqueue(cudaStream_t stream) const {

@@ -18,11 +18,13 @@ class BackwardCall {
   BackwardCall(const BackwardConfig& c, sluice_implementation implementation, sluice_dtype gradient)
       : c_(c), gradient_(gradient), random_(c.seed) {
     args_.struct_size = sizeof args_;
-    args_.rule = c.rule, args_.head_map = c.head_map, args_.qk_norm = c.qk_norm;
-    args_.gate_space = c.gate_space, args_.beta_space = c.beta_space;
-    args_.eigenvalues = c.eigenvalues, args_.state_layout = c.layout;
+    args_.options.rule = c.rule, args_.options.head_map = c.head_map,
+    args_.options.qk_norm = c.qk_norm;
+    args_.options.gate_lower_bound = c.gate_lower_bound;
+    args_.options.gate_space = c.gate_space, args_.options.beta_space = c.beta_space;
+    args_.options.eigenvalues = c.eigenvalues, args_.state_layout = c.layout;
     args_.implementation = implementation;
-    if (c.scale) args_.scale_mode = SLUICE_SCALE_VALUE, args_.scale = *c.scale;
+    if (c.scale) args_.options.scale_mode = SLUICE_SCALE_VALUE, args_.options.scale = *c.scale;
     if (c.packed()) args_.cu_seqlens = offsets();
     give_inputs();
     give_outputs();
@@ -79,7 +81,7 @@ class BackwardCall {
   bool gated() const { return c_.gates != GateProfile::kNone; }
 
   Array gate_values() const {
-    if (c_.gate_space == SLUICE_GATE_RAW) return make_normal(heads(), c_.seed + 5);
+    if (c_.gate_space >= SLUICE_GATE_RAW) return make_normal(heads(), c_.seed + 5);
     Array g = make_gates(c_.gates, heads(), c_.seed + 5);
     for (double& x : g.values) x = c_.gate_space == SLUICE_GATE_LINEAR ? std::exp(x) : x;
     return g;
@@ -105,7 +107,7 @@ class BackwardCall {
                              : make_betas(BetaProfile::kSigmoid, heads(), c_.seed + 6);
       args_.beta = input(c_.gate, beta, Freedom::kAnyInput);
     }
-    if (c_.gate_space == SLUICE_GATE_RAW) {
+    if (c_.gate_space >= SLUICE_GATE_RAW && c_.has_gate_parameters) {
       args_.A_log = input(kF32, make_normal({c_.HV}, c_.seed + 7), Freedom::kAnyInput);
       args_.dt_bias = input(kF32, make_normal({c_.HV}, c_.seed + 8), Freedom::kAnyInput);
     }
@@ -124,7 +126,7 @@ class BackwardCall {
     if (args_.beta.data != nullptr) {
       output(4, "dbeta", heads(), Freedom::kAnyOutput, &args_.dbeta);
     }
-    if (c_.gate_space == SLUICE_GATE_RAW) {
+    if (args_.A_log.data != nullptr) {
       output(5, "dA_log", {c_.HV}, Freedom::kAnyOutput, &args_.dA_log);
       output(6, "ddt_bias", {c_.HV}, Freedom::kAnyOutput, &args_.ddt_bias);
     }

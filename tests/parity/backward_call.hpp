@@ -23,6 +23,8 @@ struct BackwardConfig {
   sluice_rule rule = SLUICE_RULE_GATED_DELTA;
   sluice_head_map head_map = SLUICE_HEAD_MAP_BLOCK;
   sluice_gate_space gate_space = SLUICE_GATE_LOG;
+  double gate_lower_bound = 0;      ///< < 0, with RAW_BOUNDED
+  bool has_gate_parameters = true;  ///< A_log and dt_bias of raw gates
   sluice_beta_space beta_space = SLUICE_BETA_VALUE;
   sluice_eigenvalues eigenvalues = SLUICE_EIGENVALUES_POSITIVE;
   sluice_qk_norm qk_norm = SLUICE_QK_NORM_NONE;

@@ -108,6 +108,13 @@ std::vector<Group> gates() {
   }
   both.add("linear", [](BackwardConfig* c) { c->gate_space = SLUICE_GATE_LINEAR; });
   both.add("raw", [](BackwardConfig* c) { c->gate_space = SLUICE_GATE_RAW, c->T = 200; });
+  both.add("bounded", [](BackwardConfig* c) {
+    c->gate_space = SLUICE_GATE_RAW_BOUNDED, c->gate_lower_bound = -5.0, c->T = 200;
+  });
+  both.add("bounded_alone", [](BackwardConfig* c) {
+    c->gate_space = SLUICE_GATE_RAW_BOUNDED, c->gate_lower_bound = -0.5;
+    c->has_gate_parameters = false;
+  });
   return both.groups;
 }
 SLUICE_CONFIGS(Gates, gates());

@@ -219,6 +219,9 @@ Cases options() {
     const int n = static_cast<int>(gates);
     add(named("raw_gates", n),
         [&](GdnCase& c) { c.gates = gates, c.gate_space = SLUICE_GATE_RAW; });
+    add(named("bounded_gates", n), [&](GdnCase& c) {
+      c.gates = gates, c.gate_space = SLUICE_GATE_RAW_BOUNDED, c.gate_lower_bound = -5.0;
+    });
   }
   add("no_gates", [](GdnCase& c) { c.gates = GateProfile::kNone; });
   add("no_beta", [](GdnCase& c) { c.betas = BetaProfile::kAbsent; });

@@ -57,8 +57,8 @@ LayerResult compose(const LayerConfig& c) {
   delta.v = heads_of(convolved.view(), 2 * keys, c.HV, c.V);
   delta.gate = a.view(), delta.beta = b.view(), delta.o = core.view();
   delta.A_log = A_log.view(), delta.dt_bias = dt_bias.view();
-  delta.gate_space = SLUICE_GATE_RAW, delta.beta_space = SLUICE_BETA_LOGIT;
-  delta.qk_norm = SLUICE_QK_NORM_L2;
+  delta.options.gate_space = SLUICE_GATE_RAW, delta.options.beta_space = SLUICE_BETA_LOGIT;
+  delta.options.qk_norm = SLUICE_QK_NORM_L2;
   call(SLUICE_OP_CHUNK_FORWARD, sluice_chunk_forward, delta);
 
   sluice_gated_rms_norm_args norm{};

@@ -72,8 +72,8 @@ class Session {
     args.state.initial = pool.view(), args.state.layout = m_.layout;
     args.state.read_slots = read.view(), args.state.write_slots = write.view();
     args.num_accepted = accepted.view(), args.state_writes = writes;
-    args.gate_space = SLUICE_GATE_RAW, args.beta_space = SLUICE_BETA_LOGIT;
-    args.qk_norm = SLUICE_QK_NORM_L2, args.implementation = backend();
+    args.options.gate_space = SLUICE_GATE_RAW, args.options.beta_space = SLUICE_BETA_LOGIT;
+    args.options.qk_norm = SLUICE_QK_NORM_L2, args.implementation = backend();
     args.cu_seqlens = offsets_.view(), args.max_tokens = offsets_.view().data != nullptr ? 16 : 0;
     const CallOutcome outcome =
         call_operator(SLUICE_OP_RECURRENT_STEP, sluice_recurrent_step, args);

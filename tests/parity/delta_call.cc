@@ -114,8 +114,9 @@ class Call {
                               : make_gates(c_.gates, shape, c_.seed + 4);
     Array beta = make_betas(c_.betas, shape, c_.seed + 5);
     if (c_.rule == SLUICE_RULE_LINEAR_ATTENTION) beta = {};
-    if (c_.gate_space == SLUICE_GATE_RAW) {
-      gate = make_normal(shape, c_.seed + 6);
+    const bool raw = c_.gate_space >= SLUICE_GATE_RAW;
+    if (raw) gate = make_normal(shape, c_.seed + 6);
+    if (raw && c_.has_gate_parameters) {
       Array A_log = make_normal({c_.HV}, c_.seed + 7);
       A_log_ = input(c_.per_head, A_log, Freedom::kAnyInput);
       dt_bias_ = input(c_.per_head, make_normal({c_.HV}, c_.seed + 8), Freedom::kAnyInput);
@@ -234,15 +235,16 @@ class Call {
     args->state.read_slots = read_slots_.view();
     args->state.write_slots = write_slots_.view();
     args->state.has_initial_state = has_initial_.view();
-    args->scale = c_.scale.value_or(0.0);
-    args->scale_mode = c_.scale.has_value() ? SLUICE_SCALE_VALUE : SLUICE_SCALE_DEFAULT;
-    args->l2norm_eps = c_.l2norm_eps;
-    args->gate_space = c_.gate_space;
-    args->beta_space = c_.beta_space;
-    args->eigenvalues = c_.eigenvalues;
-    args->qk_norm = c_.qk_norm;
-    args->head_map = c_.head_map;
-    args->rule = c_.rule;
+    args->options.scale = c_.scale.value_or(0.0);
+    args->options.scale_mode = c_.scale.has_value() ? SLUICE_SCALE_VALUE : SLUICE_SCALE_DEFAULT;
+    args->options.l2norm_eps = c_.l2norm_eps;
+    args->options.gate_space = c_.gate_space;
+    args->options.gate_lower_bound = c_.gate_lower_bound;
+    args->options.beta_space = c_.beta_space;
+    args->options.eigenvalues = c_.eigenvalues;
+    args->options.qk_norm = c_.qk_norm;
+    args->options.head_map = c_.head_map;
+    args->options.rule = c_.rule;
     args->implementation = implementation;
   }
 

@@ -150,6 +150,13 @@ Configs options() {
   with("raw_gate", [](DeltaConfig& c) { c.gate_space = SLUICE_GATE_RAW; });
   with("raw_gate_bfloat16",
        [](DeltaConfig& c) { c.gate_space = SLUICE_GATE_RAW, c.per_head = kBF16, c.gate = kF16; });
+  with("bounded_gate", [](DeltaConfig& c) {
+    c.gate_space = SLUICE_GATE_RAW_BOUNDED, c.gate_lower_bound = -5.0, c.per_head = kBF16;
+  });
+  with("bounded_gate_alone", [](DeltaConfig& c) {
+    c.gate_space = SLUICE_GATE_RAW_BOUNDED, c.gate_lower_bound = -0.5, c.T = 1;
+    c.has_gate_parameters = false;
+  });
   with("strong_gate", [](DeltaConfig& c) { c.gates = GateProfile::kStrong; });
   with("resets", [](DeltaConfig& c) { c.gates = GateProfile::kResets, c.T = 16; });
   with("minus_infinity", [](DeltaConfig& c) {

@@ -94,13 +94,14 @@ class RingSession {
     args.state.initial = pool.view(), args.state.layout = m_.layout;
     args.state.read_slots = read.view(), args.state.has_initial_state = has_initial.view();
     if (m_.raw) {
-      args.gate_space = SLUICE_GATE_RAW, args.A_log = A_log.view(), args.dt_bias = dt_bias.view();
+      args.options.gate_space = SLUICE_GATE_RAW, args.A_log = A_log.view(),
+      args.dt_bias = dt_bias.view();
     }
-    args.beta_space = SLUICE_BETA_LOGIT, args.qk_norm = SLUICE_QK_NORM_L2;
+    args.options.beta_space = SLUICE_BETA_LOGIT, args.options.qk_norm = SLUICE_QK_NORM_L2;
     if (m_.rule == SLUICE_RULE_LINEAR_ATTENTION) {
-      args.rule = m_.rule, args.beta = {}, args.beta_space = SLUICE_BETA_VALUE;
+      args.options.rule = m_.rule, args.beta = {}, args.options.beta_space = SLUICE_BETA_VALUE;
     }
-    args.head_map = m_.head_map, args.implementation = implementation_;
+    args.options.head_map = m_.head_map, args.implementation = implementation_;
     if (!options.offsets.empty()) {
       args.cu_seqlens = offsets.view(), args.max_tokens = options.max_tokens;
     }

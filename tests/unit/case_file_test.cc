@@ -235,6 +235,11 @@ const Wrong kWrong[] = {
        d.floats["g"] = {1, 5, 6, 4};
      },
      "tensor 'g' rank = 4, expected 3 (gate_space raw: key-wise gates are log or linear)"},
+    {"bounded_without_bound", prefill(),
+     [](Draft& d) { d.description["gate_space"] = "raw_bounded"; },
+     "field 'gate_lower_bound' = 0.0, expected a number < 0 (gate_space raw_bounded)"},
+    {"bound_of_log_gates", prefill(), [](Draft& d) { d.description["gate_lower_bound"] = -5.0; },
+     "field 'gate_lower_bound' = -5.0, expected none (only with gate_space raw_bounded)"},
     {"decode_steps", decode(), [](Draft& d) { d.description["steps"] = 2; },
      "'steps' = 2, expected T = 5 tokens in equal steps of 1 to 16"},
     {"decode_no_steps", decode(), [](Draft& d) { d.description.erase("steps"); },

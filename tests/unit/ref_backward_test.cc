@@ -45,6 +45,7 @@ struct GradientCase : Case {
     DeltaRuleProblem p = problem();
     p.gate_space = gate_space, p.beta_space = beta_space, p.qk_norm = qk_norm;
     p.head_map = head_map, p.beta_factor = beta_factor;
+    if (gate_space == SLUICE_GATE_RAW_BOUNDED) p.gate_lower_bound = -3.0;
     p.A_log = view_of(A_log), p.dt_bias = view_of(dt_bias);
     return p;
   }
@@ -153,6 +154,17 @@ TEST(RefBackward, LogitsNormsAndDoubledStrengths) {
 TEST(RefBackward, RawGatesSumTheirParameters) {
   GradientCase c = small_case(GateProfile::kStrong);
   c.make_raw();
+  c.expect_gradients();
+}
+
+TEST(RefBackward, BoundedGatesWithAndWithoutTheirParameters) {
+  GradientCase c = small_case(GateProfile::kStrong);
+  c.make_raw();
+  c.gate_space = SLUICE_GATE_RAW_BOUNDED;
+  c.expect_gradients();
+  c.A_log = c.dA_log = {};
+  c.expect_gradients();
+  c.dt_bias = c.ddt_bias = {};
   c.expect_gradients();
 }
 

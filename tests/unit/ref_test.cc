@@ -139,6 +139,26 @@ TEST(RefGates, LinearAndRawGatesAreTheLogGate) {
   expect_close(raw.o, log.o, 1e-12);
 }
 
+TEST(RefGates, BoundedIsTheBoundTimesASigmoid) {
+  Case bounded, log;
+  log.generate(KeyProfile::kSiluLike, GateProfile::kSlow, BetaProfile::kSigmoid);
+  bounded.generate(KeyProfile::kSiluLike, GateProfile::kSlow, BetaProfile::kSigmoid);
+  Array A_log({log.HV}, 0.3), dt_bias({log.HV}, -0.2);
+  for (const bool parameters : {true, false}) {
+    for (size_t i = 0; i < log.g.values.size(); ++i) {
+      const double a = std::sin(static_cast<double>(i));
+      bounded.g.values[i] = a;
+      log.g.values[i] = -2.5 / (1.0 + std::exp(parameters ? -std::exp(0.3) * (a - 0.2) : -a));
+    }
+    DeltaRuleProblem p = bounded.problem();
+    p.gate_space = SLUICE_GATE_RAW_BOUNDED, p.gate_lower_bound = -2.5;
+    if (parameters) p.A_log = view_of(A_log), p.dt_bias = view_of(dt_bias);
+    run_recurrent(log.problem());
+    run_recurrent(p);
+    expect_close(bounded.o, log.o, 1e-12);
+  }
+}
+
 TEST(RefGates, MinusInfinityCountsAsMinus128) {
   for (const auto execute : {run_recurrent, run_chunked}) {
     Case infinite;

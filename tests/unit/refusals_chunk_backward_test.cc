@@ -37,7 +37,7 @@ BackwardScene valid_scene() {
 }
 
 void make_gate_raw(BackwardScene& s) {
-  s.args.gate_space = SLUICE_GATE_RAW;
+  s.args.options.gate_space = SLUICE_GATE_RAW;
   for (sluice_tensor* t : {&s.args.A_log, &s.args.dt_bias, &s.args.dA_log, &s.args.ddt_bias}) {
     *t = s.memory->tensor(kFloat32, {kHV});
   }
@@ -111,10 +111,10 @@ const Row kGradientRows[] = {
      "chunk_backward: dbeta = given, expected absent (beta is absent)"},
     {"dA_log_without_raw",
      [](BackwardScene& s) { s.args.dA_log = s.memory->tensor(kFloat32, {kHV}); },
-     "chunk_backward: dA_log = given, expected absent (only with gate_space RAW)"},
+     "chunk_backward: dA_log = given, expected absent (A_log is absent)"},
     {"ddt_bias_without_raw",
      [](BackwardScene& s) { s.args.ddt_bias = s.memory->tensor(kFloat32, {kHV}); },
-     "chunk_backward: ddt_bias = given, expected absent (only with gate_space RAW)"},
+     "chunk_backward: ddt_bias = given, expected absent (dt_bias is absent)"},
     {"ddt_bias_shape",
      [](BackwardScene& s) {
        make_gate_raw(s);
@@ -138,36 +138,38 @@ INSTANTIATE_TEST_SUITE_P(Gradients, ChunkBackwardRefusals, ::testing::ValuesIn(k
                          row_name<Args>);
 
 const Row kOptionRows[] = {
-    {"gate_space", [](BackwardScene& s) { s.args.gate_space = 3; },
-     "chunk_backward: gate_space = 3, expected 0 (LOG), 1 (LINEAR) or 2 (RAW)"},
-    {"beta_space", [](BackwardScene& s) { s.args.beta_space = 2; },
+    {"gate_space", [](BackwardScene& s) { s.args.options.gate_space = 4; },
+     "chunk_backward: gate_space = 4, expected 0 (LOG), 1 (LINEAR), 2 (RAW) or 3 (RAW_BOUNDED)"},
+    {"bound_of_log_gate", [](BackwardScene& s) { s.args.options.gate_lower_bound = -5; },
+     "chunk_backward: gate_lower_bound = -5, expected 0 (only with gate_space RAW_BOUNDED)"},
+    {"beta_space", [](BackwardScene& s) { s.args.options.beta_space = 2; },
      "chunk_backward: beta_space = 2, expected 0 (VALUE) or 1 (LOGIT)"},
-    {"eigenvalues", [](BackwardScene& s) { s.args.eigenvalues = 2; },
+    {"eigenvalues", [](BackwardScene& s) { s.args.options.eigenvalues = 2; },
      "chunk_backward: eigenvalues = 2, expected 0 (POSITIVE) or 1 (NEGATIVE)"},
-    {"rule", [](BackwardScene& s) { s.args.rule = 2; },
+    {"rule", [](BackwardScene& s) { s.args.options.rule = 2; },
      "chunk_backward: rule = 2, expected 0 (GATED_DELTA) or 1 (LINEAR_ATTENTION)"},
     {"linear_attention_with_beta",
-     [](BackwardScene& s) { s.args.rule = SLUICE_RULE_LINEAR_ATTENTION; },
+     [](BackwardScene& s) { s.args.options.rule = SLUICE_RULE_LINEAR_ATTENTION; },
      "chunk_backward: beta = given, expected absent (rule LINEAR_ATTENTION has no delta term)"},
-    {"head_map", [](BackwardScene& s) { s.args.head_map = 2; },
+    {"head_map", [](BackwardScene& s) { s.args.options.head_map = 2; },
      "chunk_backward: head_map = 2, expected 0 (BLOCK) or 1 (CYCLIC)"},
-    {"qk_norm", [](BackwardScene& s) { s.args.qk_norm = -1; },
+    {"qk_norm", [](BackwardScene& s) { s.args.options.qk_norm = -1; },
      "chunk_backward: qk_norm = -1, expected 0 (NONE) or 1 (L2)"},
-    {"l2norm_eps", [](BackwardScene& s) { s.args.l2norm_eps = -1; },
+    {"l2norm_eps", [](BackwardScene& s) { s.args.options.l2norm_eps = -1; },
      "chunk_backward: l2norm_eps = -1, expected a finite number >= 0 (0 = the default 1e-6)"},
     {"scale",
      [](BackwardScene& s) {
-       s.args.scale_mode = SLUICE_SCALE_VALUE;
-       s.args.scale = HUGE_VAL;
+       s.args.options.scale_mode = SLUICE_SCALE_VALUE;
+       s.args.options.scale = HUGE_VAL;
      },
      "chunk_backward: scale = inf, expected a finite number"},
     {"state_layout", [](BackwardScene& s) { s.args.state_layout = 2; },
      "chunk_backward: state_layout = 2, expected 0 (KV) or 1 (VK)"},
-    {"reserved", [](BackwardScene& s) { s.args.reserved = 1; },
+    {"reserved", [](BackwardScene& s) { s.args.options.reserved = 1; },
      "chunk_backward: reserved = 1, expected 0"},
     {"implementation", [](BackwardScene& s) { s.args.implementation = 5; },
      "chunk_backward: implementation = 5, expected 0 to 4 (sluice_implementation)"},
-    {"raw_without_A_log", [](BackwardScene& s) { s.args.gate_space = SLUICE_GATE_RAW; },
+    {"raw_without_A_log", [](BackwardScene& s) { s.args.options.gate_space = SLUICE_GATE_RAW; },
      "chunk_backward: A_log = absent, expected a view of rank 1 (required)"},
     {"offsets_descend", [](BackwardScene& s) { pack(s, {0, 4, 3}); },
      "chunk_backward: cu_seqlens[2] = 3, expected >= 4 (ascending from 0, at most T = 6)",
@@ -183,6 +185,11 @@ TEST(ChunkBackwardAccepts, TheSceneThatTheRowsSpoil) {
   expect_accepted(kOp, valid_scene());
   BackwardScene raw = valid_scene();
   make_gate_raw(raw);
+  expect_accepted(kOp, raw);
+  raw.args.options.gate_space = SLUICE_GATE_RAW_BOUNDED;
+  raw.args.options.gate_lower_bound = -5;
+  expect_accepted(kOp, raw);
+  raw.args.A_log = raw.args.dA_log = raw.args.dt_bias = raw.args.ddt_bias = {};
   expect_accepted(kOp, raw);
   BackwardScene packed = valid_scene();
   pack(packed, {0, 4, 6});

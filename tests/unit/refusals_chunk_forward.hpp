@@ -51,7 +51,7 @@ inline void give_checkpoints(ChunkScene& s) {
 }
 
 inline void make_gate_raw(ChunkScene& s) {
-  s.args.gate_space = SLUICE_GATE_RAW;
+  s.args.options.gate_space = SLUICE_GATE_RAW;
   s.args.A_log = s.memory->tensor(kFloat32, {kHV});
   s.args.dt_bias = s.memory->tensor(kFloat32, {kHV});
 }

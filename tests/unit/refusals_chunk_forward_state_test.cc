@@ -113,7 +113,7 @@ const Row kSplitRows[] = {
      "(LENGTH)"},
     {"history", [](ChunkScene& s) { s.args.history = -1; },
      "chunk_forward: history = -1, expected 0 (AUTO), 1 (STRICT) or 2 (FORGET)"},
-    {"reserved", [](ChunkScene& s) { s.args.reserved = 1; },
+    {"reserved", [](ChunkScene& s) { s.args.options.reserved = 1; },
      "chunk_forward: reserved = 1, expected 0"},
     {"max_tokens",
      [](ChunkScene& s) {

@@ -149,19 +149,19 @@ INSTANTIATE_TEST_SUITE_P(Shapes, ChunkForwardRefusals, ::testing::ValuesIn(kShap
                          row_name<Args>);
 
 const Row kOptionRows[] = {
-    {"gate_space", [](ChunkScene& s) { s.args.gate_space = 3; },
-     "chunk_forward: gate_space = 3, expected 0 (LOG), 1 (LINEAR) or 2 (RAW)"},
-    {"beta_space", [](ChunkScene& s) { s.args.beta_space = -1; },
+    {"gate_space", [](ChunkScene& s) { s.args.options.gate_space = 4; },
+     "chunk_forward: gate_space = 4, expected 0 (LOG), 1 (LINEAR), 2 (RAW) or 3 (RAW_BOUNDED)"},
+    {"beta_space", [](ChunkScene& s) { s.args.options.beta_space = -1; },
      "chunk_forward: beta_space = -1, expected 0 (VALUE) or 1 (LOGIT)"},
-    {"eigenvalues", [](ChunkScene& s) { s.args.eigenvalues = 2; },
+    {"eigenvalues", [](ChunkScene& s) { s.args.options.eigenvalues = 2; },
      "chunk_forward: eigenvalues = 2, expected 0 (POSITIVE) or 1 (NEGATIVE)"},
-    {"rule", [](ChunkScene& s) { s.args.rule = 2; },
+    {"rule", [](ChunkScene& s) { s.args.options.rule = 2; },
      "chunk_forward: rule = 2, expected 0 (GATED_DELTA) or 1 (LINEAR_ATTENTION)"},
-    {"scale_mode", [](ChunkScene& s) { s.args.scale_mode = 2; },
+    {"scale_mode", [](ChunkScene& s) { s.args.options.scale_mode = 2; },
      "chunk_forward: scale_mode = 2, expected 0 (DEFAULT) or 1 (VALUE)"},
-    {"qk_norm", [](ChunkScene& s) { s.args.qk_norm = 2; },
+    {"qk_norm", [](ChunkScene& s) { s.args.options.qk_norm = 2; },
      "chunk_forward: qk_norm = 2, expected 0 (NONE) or 1 (L2)"},
-    {"head_map", [](ChunkScene& s) { s.args.head_map = 2; },
+    {"head_map", [](ChunkScene& s) { s.args.options.head_map = 2; },
      "chunk_forward: head_map = 2, expected 0 (BLOCK) or 1 (CYCLIC)"},
     {"implementation", [](ChunkScene& s) { s.args.implementation = 5; },
      "chunk_forward: implementation = 5, expected 0 to 4 (sluice_implementation)"},
@@ -170,26 +170,27 @@ const Row kOptionRows[] = {
     {"reserved", [](ChunkScene& s) { s.args.state.reserved = 1; },
      "chunk_forward: reserved = 1, expected 0"},
     {"epsilon_nan",
-     [](ChunkScene& s) { s.args.l2norm_eps = std::numeric_limits<double>::quiet_NaN(); },
+     [](ChunkScene& s) { s.args.options.l2norm_eps = std::numeric_limits<double>::quiet_NaN(); },
      "chunk_forward: l2norm_eps = nan, expected a finite number >= 0 (0 = the default 1e-6)"},
     {"epsilon_infinite",
-     [](ChunkScene& s) { s.args.l2norm_eps = std::numeric_limits<double>::infinity(); },
+     [](ChunkScene& s) { s.args.options.l2norm_eps = std::numeric_limits<double>::infinity(); },
      "chunk_forward: l2norm_eps = inf, expected a finite number >= 0 (0 = the default 1e-6)"},
-    {"epsilon_negative", [](ChunkScene& s) { s.args.l2norm_eps = -1e-6; },
+    {"epsilon_negative", [](ChunkScene& s) { s.args.options.l2norm_eps = -1e-6; },
      "chunk_forward: l2norm_eps = -1e-06, expected a finite number >= 0 (0 = the default 1e-6)"},
     {"scale",
      [](ChunkScene& s) {
-       s.args.scale_mode = SLUICE_SCALE_VALUE;
-       s.args.scale = std::numeric_limits<double>::infinity();
+       s.args.options.scale_mode = SLUICE_SCALE_VALUE;
+       s.args.options.scale = std::numeric_limits<double>::infinity();
      },
      "chunk_forward: scale = inf, expected a finite number"},
-    {"linear_attention_beta", [](ChunkScene& s) { s.args.rule = SLUICE_RULE_LINEAR_ATTENTION; },
+    {"linear_attention_beta",
+     [](ChunkScene& s) { s.args.options.rule = SLUICE_RULE_LINEAR_ATTENTION; },
      "chunk_forward: beta = given, expected absent (rule LINEAR_ATTENTION has no delta term)"},
     {"linear_attention_eigenvalues",
      [](ChunkScene& s) {
-       s.args.rule = SLUICE_RULE_LINEAR_ATTENTION;
+       s.args.options.rule = SLUICE_RULE_LINEAR_ATTENTION;
        s.args.beta = {};
-       s.args.eigenvalues = SLUICE_EIGENVALUES_NEGATIVE;
+       s.args.options.eigenvalues = SLUICE_EIGENVALUES_NEGATIVE;
      },
      "chunk_forward: eigenvalues = 1, expected 0 (rule LINEAR_ATTENTION has no delta term)"},
     {"raw_without_gate",
@@ -219,19 +220,46 @@ const Row kOptionRows[] = {
     {"A_log_with_log_gate",
      [](ChunkScene& s) {
        make_gate_raw(s);
-       s.args.gate_space = SLUICE_GATE_LOG;
+       s.args.options.gate_space = SLUICE_GATE_LOG;
      },
-     "chunk_forward: A_log = given, expected absent (only with gate_space RAW)"},
+     "chunk_forward: A_log = given, expected absent (only with gate_space RAW or RAW_BOUNDED)"},
     {"dt_bias_with_linear_gate",
      [](ChunkScene& s) {
        make_gate_raw(s);
-       s.args.gate_space = SLUICE_GATE_LINEAR;
+       s.args.options.gate_space = SLUICE_GATE_LINEAR;
        s.args.A_log = {};
      },
-     "chunk_forward: dt_bias = given, expected absent (only with gate_space RAW)"},
+     "chunk_forward: dt_bias = given, expected absent (only with gate_space RAW or RAW_BOUNDED)"},
+    {"bounded_without_bound",
+     [](ChunkScene& s) { s.args.options.gate_space = SLUICE_GATE_RAW_BOUNDED; },
+     "chunk_forward: gate_lower_bound = 0, expected a finite number < 0 (gate_space RAW_BOUNDED)"},
+    {"bounded_by_infinity",
+     [](ChunkScene& s) {
+       s.args.options.gate_space = SLUICE_GATE_RAW_BOUNDED;
+       s.args.options.gate_lower_bound = -std::numeric_limits<double>::infinity();
+     },
+     "chunk_forward: gate_lower_bound = -inf, expected a finite number < 0 (gate_space "
+     "RAW_BOUNDED)"},
+    {"bound_of_log_gate", [](ChunkScene& s) { s.args.options.gate_lower_bound = -5; },
+     "chunk_forward: gate_lower_bound = -5, expected 0 (only with gate_space RAW_BOUNDED)"},
+    {"bounded_without_gate",
+     [](ChunkScene& s) {
+       s.args.options.gate_space = SLUICE_GATE_RAW_BOUNDED;
+       s.args.options.gate_lower_bound = -5;
+       s.args.gate = {};
+     },
+     "chunk_forward: gate = absent, expected a view of rank 3 (gate_space RAW_BOUNDED)"},
+    {"bounded_key_gates",
+     [](ChunkScene& s) {
+       s.args.options.gate_space = SLUICE_GATE_RAW_BOUNDED;
+       s.args.options.gate_lower_bound = -5;
+       s.args.gate = s.memory->tensor(kFloat32, {kB, kT, kHV, kK});
+     },
+     "chunk_forward: gate rank = 4, expected 3 (gate_space RAW_BOUNDED: key-wise gates are LOG or "
+     "LINEAR)"},
     {"logit_without_beta",
      [](ChunkScene& s) {
-       s.args.beta_space = SLUICE_BETA_LOGIT;
+       s.args.options.beta_space = SLUICE_BETA_LOGIT;
        s.args.beta = {};
      },
      "chunk_forward: beta = absent, expected a view of rank 3 (beta_space LOGIT)"},

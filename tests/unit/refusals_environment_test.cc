@@ -146,7 +146,7 @@ TEST(EnvironmentDeathTest, DebugNamesLogGatesGivenAsLinear) {
   EXPECT_IN_CHILD({
     setenv("SLUICE_DEBUG", "1", 1);
     StepCall step;
-    step.args.gate_space = SLUICE_GATE_LINEAR;
+    step.args.options.gate_space = SLUICE_GATE_LINEAR;
     expect_in_child(step, SLUICE_INVALID_ARGUMENT,
                     "recurrent_step: gate[0,0,0] = -0.1, expected alpha in [0, 1]; is this a log "
                     "gate? (SLUICE_DEBUG check)");

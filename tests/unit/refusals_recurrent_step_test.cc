@@ -58,7 +58,7 @@ TEST_P(RecurrentStepRefusals, NamesArgumentAndWritesNothing) {
 const Row kRows[] = {
     {"state_writes", [](StepScene& s) { s.args.state_writes = 3; },
      "recurrent_step: state_writes = 3, expected 0 (LAST), 1 (PER_TOKEN) or 2 (NONE)"},
-    {"reserved", [](StepScene& s) { s.args.reserved = -5; },
+    {"reserved", [](StepScene& s) { s.args.options.reserved = -5; },
      "recurrent_step: reserved = -5, expected 0"},
     {"state_reserved", [](StepScene& s) { s.args.state.reserved = 2; },
      "recurrent_step: reserved = 2, expected 0"},

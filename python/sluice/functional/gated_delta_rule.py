@@ -102,7 +102,7 @@ def chunk_gated_delta_rule(
         q, k, v, gate, beta, o, A_log, dt_bias, cu_seqlens, initial_state, final_state,
         state_layout, read_slots, write_slots, has_initial_state, pad_below, scale, l2norm_eps,
         gate_space, beta_space, eigenvalues, qk_norm, head_map, "gated_delta", implementation,
-        stream, workspace, checkpoints, checkpoint_slots, checkpoint_every, "auto", 0, "auto",
+        stream, workspace, checkpoints, checkpoint_slots, checkpoint_every, 0.0, "auto", 0, "auto",
         max_tokens
     )
     return o, final_state

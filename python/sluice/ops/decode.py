@@ -37,6 +37,7 @@ def recurrent_step(
     rule: str = "gated_delta",
     state_writes: str = "last",
     implementation: str = "auto",
+    gate_lower_bound: float = 0.0,
     replay_k: Tensor | None = None,
     replay_delta: Tensor | None = None,
     replay_decay: Tensor | None = None,
@@ -60,8 +61,8 @@ def recurrent_step(
         key-wise (KDA, GLA): one decay for each row of the state, inner stride 1.
       beta: [B,T,HV]: write strengths; what they hold is beta_space; absent = 1.
       o: [B,T,HV,V]: outputs, inner stride 1.
-      A_log: [HV]: of raw gates.
-      dt_bias: [HV]: of raw gates.
+      A_log: [HV]: of raw gates; absent in bounded ones = 0.
+      dt_bias: [HV]: of raw gates; absent in bounded ones = 0.
       cu_seqlens: int32/int64 [N+1]: offsets of packed sequences, B = 1.
       num_accepted: int32/int64 [N]: start from column max(num_accepted[n], 1) - 1 of read_slots
         [N,W] (speculation).
@@ -77,7 +78,8 @@ def recurrent_step(
       scale: factor of o; absent = K^-0.5; 0.0 is zero.
       l2norm_eps: epsilon of the l2 norm of q and k.
       gate_space: what `gate` holds: "log" (g = ln(alpha), g <= 0), "linear" (alpha = exp(g), 0 <=
-        alpha <= 1), "raw" (a: g = -exp(A_log) softplus(a + dt_bias)).
+        alpha <= 1), "raw" (a: g = -exp(A_log) softplus(a + dt_bias)), "raw_bounded" (a: g =
+        gate_lower_bound sigmoid(exp(A_log) (a + dt_bias))).
       beta_space: what `beta` holds: "value" (the write strength itself), "logit" (b: beta =
         sigmoid(b)).
       eigenvalues: range of the transition's eigenvalues along k: "positive" (beta as given),
@@ -93,6 +95,7 @@ def recurrent_step(
       implementation: which implementation runs: "auto" (by the views' device, or by SLUICE_IMPL),
         "reference" (float64, token by token), "reference-chunked" (float64, chunk form), "cpu" (CPU
         kernels), "cuda" (CUDA kernels).
+      gate_lower_bound: of bounded gates, < 0: what their logarithms stay above.
       replay_k: [slots,L,H,K]: normalised keys of the replay ring, updated in place: states are
         written rarely (sluice_replay_ring).
       replay_delta: [slots,L,HV,V]: what recent tokens wrote, likewise.
@@ -112,7 +115,7 @@ def recurrent_step(
         q, k, v, gate, beta, o, A_log, dt_bias, cu_seqlens, num_accepted, initial_state,
         final_state, state_layout, read_slots, write_slots, has_initial_state, pad_below,
         max_tokens, scale, l2norm_eps, gate_space, beta_space, eigenvalues, qk_norm, head_map, rule,
-        state_writes, implementation, stream, workspace, replay_k, replay_delta, replay_decay,
-        replay_position, replay_checkpoint, replay_next_checkpoint, replay_fold
+        state_writes, implementation, stream, workspace, gate_lower_bound, replay_k, replay_delta,
+        replay_decay, replay_position, replay_checkpoint, replay_next_checkpoint, replay_fold
     )
     return o

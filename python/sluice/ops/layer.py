@@ -63,8 +63,8 @@ def layer_prefill(
       a: [B,T,HV]: raw gates; flat packing only.
       conv_weight: [D,W]: channels [q | k | v], inner stride 1.
       conv_bias: [D]: added to the convolution.
-      A_log: [HV]: of raw gates.
-      dt_bias: [HV]: of raw gates.
+      A_log: [HV]: of raw gates; absent in bounded ones = 0.
+      dt_bias: [HV]: of raw gates; absent in bounded ones = 0.
       norm_weight: [V]: of the gated norm.
       out: [B,T,HV,V]: outputs after the norm, inner stride 1.
       core_out: [B,T,HV,V]: the delta rule's output, before the norm.
@@ -187,8 +187,8 @@ def layer_decode(
       a: [B,T,HV]: raw gates; flat packing only.
       conv_weight: [D,W]: channels [q | k | v], inner stride 1.
       conv_bias: [D]: added to the convolution.
-      A_log: [HV]: of raw gates.
-      dt_bias: [HV]: of raw gates.
+      A_log: [HV]: of raw gates; absent in bounded ones = 0.
+      dt_bias: [HV]: of raw gates; absent in bounded ones = 0.
       norm_weight: [V]: of the gated norm.
       out: [B,T,HV,V]: outputs after the norm, inner stride 1.
       core_out: [B,T,HV,V]: the delta rule's output, before the norm.

@@ -50,6 +50,7 @@ def chunk_forward(
     checkpoints: Tensor | None = None,
     checkpoint_slots: Tensor | None = None,
     checkpoint_every: int = 0,
+    gate_lower_bound: float = 0.0,
     split: str = "auto",
     split_value: int = 0,
     history: str = "auto",
@@ -71,8 +72,8 @@ def chunk_forward(
         key-wise (KDA, GLA): one decay for each row of the state, inner stride 1.
       beta: [B,T,HV]: write strengths; what they hold is beta_space; absent = 1.
       o: [B,T,HV,V]: outputs, inner stride 1.
-      A_log: [HV]: of raw gates.
-      dt_bias: [HV]: of raw gates.
+      A_log: [HV]: of raw gates; absent in bounded ones = 0.
+      dt_bias: [HV]: of raw gates; absent in bounded ones = 0.
       cu_seqlens: int32/int64 [N+1]: offsets of packed sequences, B = 1.
       initial_state: [slots,HV,K,V]: states to start from, slot stride free; absent = zeros.
       final_state: [slots,HV,K,V]: where states are written; may be the memory of initial_state;
@@ -85,7 +86,8 @@ def chunk_forward(
       scale: factor of o; absent = K^-0.5; 0.0 is zero.
       l2norm_eps: epsilon of the l2 norm of q and k.
       gate_space: what `gate` holds: "log" (g = ln(alpha), g <= 0), "linear" (alpha = exp(g), 0 <=
-        alpha <= 1), "raw" (a: g = -exp(A_log) softplus(a + dt_bias)).
+        alpha <= 1), "raw" (a: g = -exp(A_log) softplus(a + dt_bias)), "raw_bounded" (a: g =
+        gate_lower_bound sigmoid(exp(A_log) (a + dt_bias))).
       beta_space: what `beta` holds: "value" (the write strength itself), "logit" (b: beta =
         sigmoid(b)).
       eigenvalues: range of the transition's eigenvalues along k: "positive" (beta as given),
@@ -101,6 +103,7 @@ def chunk_forward(
       checkpoints: [slots,HV,K,V]: pool for the states every checkpoint_every tokens.
       checkpoint_slots: int32/int64 [N,M]: slot of the state after (j+1) checkpoint_every tokens.
       checkpoint_every: tokens between stored states, a multiple of 64.
+      gate_lower_bound: of bounded gates, < 0: what their logarithms stay above.
       split: how a GPU spreads a sequence; CPUs ignore it: "auto" (the library's choice), "never"
         (one CTA per value head and 128 columns of V), "columns" (one CTA per value head and 64
         columns of V), "segments" (split_value segments a sequence), "length" (segments of
@@ -121,8 +124,8 @@ def chunk_forward(
         q, k, v, gate, beta, o, A_log, dt_bias, cu_seqlens, initial_state, final_state,
         state_layout, read_slots, write_slots, has_initial_state, pad_below, scale, l2norm_eps,
         gate_space, beta_space, eigenvalues, qk_norm, head_map, rule, implementation, stream,
-        workspace, checkpoints, checkpoint_slots, checkpoint_every, split, split_value, history,
-        max_tokens
+        workspace, checkpoints, checkpoint_slots, checkpoint_every, gate_lower_bound, split,
+        split_value, history, max_tokens
     )
     return o
 
@@ -158,6 +161,7 @@ def chunk_backward(
     rule: str = "gated_delta",
     state_layout: str = "kv",
     implementation: str = "auto",
+    gate_lower_bound: float = 0.0,
     stream: Any = None,
     workspace: Tensor | None = None,
 ) -> Gradients:
@@ -175,8 +179,8 @@ def chunk_backward(
       gate: [B,T,HV]: what it holds is gate_space; absent = no decay. Of rank 4 it is key-wise (KDA,
         GLA): one decay for each row of the state, inner stride 1.
       beta: [B,T,HV]: write strengths; what they hold is beta_space; absent = 1.
-      A_log: [HV]: of raw gates.
-      dt_bias: [HV]: of raw gates.
+      A_log: [HV]: of raw gates; absent in bounded ones = 0.
+      dt_bias: [HV]: of raw gates; absent in bounded ones = 0.
       cu_seqlens: int32/int64 [N+1]: offsets of packed sequences, B = 1.
       initial_state: [N,HV,K,V]: states at the start, one a sequence: no pools here.
       d_o: [B,T,HV,V]: gradient of o, inner stride 1.
@@ -192,7 +196,8 @@ def chunk_backward(
       scale: factor of o; absent = K^-0.5; 0.0 is zero.
       l2norm_eps: epsilon of the l2 norm of q and k.
       gate_space: what `gate` holds: "log" (g = ln(alpha), g <= 0), "linear" (alpha = exp(g), 0 <=
-        alpha <= 1), "raw" (a: g = -exp(A_log) softplus(a + dt_bias)).
+        alpha <= 1), "raw" (a: g = -exp(A_log) softplus(a + dt_bias)), "raw_bounded" (a: g =
+        gate_lower_bound sigmoid(exp(A_log) (a + dt_bias))).
       beta_space: what `beta` holds: "value" (the write strength itself), "logit" (b: beta =
         sigmoid(b)).
       eigenvalues: range of the transition's eigenvalues along k: "positive" (beta as given),
@@ -206,6 +211,7 @@ def chunk_backward(
       implementation: which implementation runs: "auto" (by the views' device, or by SLUICE_IMPL),
         "reference" (float64, token by token), "reference-chunked" (float64, chunk form), "cpu" (CPU
         kernels), "cuda" (CUDA kernels).
+      gate_lower_bound: of bounded gates, < 0: what their logarithms stay above.
       stream, workspace: see the module; a workspace is any 1-D tensor of the device.
 
     Returns: Gradients.
@@ -230,6 +236,6 @@ def chunk_backward(
         q, k, v, gate, beta, A_log, dt_bias, cu_seqlens, initial_state, d_o, d_final_state, dq, dk,
         dv, dgate, dbeta, dA_log, ddt_bias, d_initial_state, scale, l2norm_eps, gate_space,
         beta_space, eigenvalues, qk_norm, head_map, rule, state_layout, implementation, stream,
-        workspace
+        workspace, gate_lower_bound
     )
     return Gradients(dq, dk, dv, dgate, dbeta, dA_log, ddt_bias, d_initial_state)

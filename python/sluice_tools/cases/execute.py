@@ -17,6 +17,7 @@ _FIELDS = (
     "l2norm_eps",
     "norm_eps",
     "gate_space",
+    "gate_lower_bound",
     "beta_space",
     "eigenvalues",
     "head_map",

@@ -353,23 +353,31 @@ class HeadBackward {
                           token(kDBeta)[i] * strength_slope(token(kRawBeta)[i]));
       }
       if (!rule_.gated) continue;
-      const double by_gate = dg * static_cast<double>(gate_slope(token(kGate)[i], token(kG)[i]));
+      const GateSlopes slopes = gate_slopes(token(kGate)[i], token(kG)[i]);
+      const double by_gate = dg * static_cast<double>(slopes.gate);
       if (core::present(b_.dgate)) {
         core::store_float(core::address(b_.dgate, t.batch, row, group, member), b_.dgate.dtype,
                           static_cast<float>(by_gate));
       }
       *ddt_bias += by_gate;
-      if (token(kG)[i] != kSmallestGate) *dA_log += dg * static_cast<double>(token(kG)[i]);
+      if (token(kG)[i] != kSmallestGate) *dA_log += dg * static_cast<double>(slopes.A_log);
     }
   }
 
-  /// d g / d gate; zero where the clamp acts. `g`: clamped.
-  float gate_slope(float gate, float g) const noexcept {
-    if (g == kSmallestGate && !(rule_.gate_space == SLUICE_GATE_LOG && gate == g)) return 0.0f;
-    if (rule_.gate_space == SLUICE_GATE_LINEAR) return 1.0f / gate;
-    if (rule_.gate_space == SLUICE_GATE_LOG) return 1.0f;
+  /// d g / d gate and d g / d A_log; zero where the clamp acts. `g`: clamped.
+  struct GateSlopes {
+    float gate, A_log;
+  };
+  GateSlopes gate_slopes(float gate, float g) const noexcept {
+    if (g == kSmallestGate && !(rule_.gate_space == SLUICE_GATE_LOG && gate == g)) return {};
+    if (rule_.gate_space == SLUICE_GATE_LINEAR) return {1.0f / gate, 0.0f};
+    if (rule_.gate_space == SLUICE_GATE_LOG) return {1.0f, 0.0f};
     const float x = gate + rule_.dt_bias;
-    return -rule_.decay_rate * (x > 20.0f ? 1.0f : 1.0f / (1.0f + std::exp(-x)));
+    if (rule_.gate_space == SLUICE_GATE_RAW_BOUNDED) {
+      const float y = rule_.decay_rate * x, slope = g / (1.0f + std::exp(y));
+      return {slope * rule_.decay_rate, slope * y};
+    }
+    return {-rule_.decay_rate * (x > 20.0f ? 1.0f : 1.0f / (1.0f + std::exp(-x))), g};
   }
   /// d beta / d beta as given.
   float strength_slope(float given) const noexcept {

@@ -83,8 +83,9 @@ void l2_normalise(const float* x, int64_t K, float eps, float factor, float* out
 struct GateRule {
   bool gated = false;  ///< false: g = 0
   sluice_gate_space gate_space = SLUICE_GATE_LOG;
-  float decay_rate = 0;   ///< exp(A_log), with SLUICE_GATE_RAW
-  float dt_bias = 0;      ///< with SLUICE_GATE_RAW
+  float decay_rate = 1;   ///< exp(A_log), of raw gates
+  float dt_bias = 0;      ///< of raw gates
+  float lower_bound = 0;  ///< of bounded gates
   bool weighted = false;  ///< false: beta = beta_factor
   sluice_beta_space beta_space = SLUICE_BETA_VALUE;
   float beta_factor = 1;

@@ -67,6 +67,10 @@ HWY_INLINE FloatVec log_gate(const GateRule& rule, FloatVec gate) {
     const auto x = hn::Add(gate, hn::Set(d, rule.dt_bias));
     return clamp_gate(hn::Neg(hn::Mul(hn::Set(d, rule.decay_rate), softplus(x))));
   }
+  if (rule.gate_space == SLUICE_GATE_RAW_BOUNDED) {
+    const auto y = hn::Mul(hn::Set(d, rule.decay_rate), hn::Add(gate, hn::Set(d, rule.dt_bias)));
+    return clamp_gate(hn::Mul(hn::Set(d, rule.lower_bound), sigmoid(y)));
+  }
   return clamp_gate(gate);
 }
 

@@ -67,11 +67,14 @@ GateRule gate_rule(const core::DeltaRuleProblem& problem, int64_t h) noexcept {
   GateRule rule;
   rule.gated = core::present(problem.gate);
   rule.gate_space = problem.gate_space;
-  if (rule.gated && rule.gate_space == SLUICE_GATE_RAW) {
+  if (core::present(problem.A_log)) {
     const float A_log = core::load_float(core::address(problem.A_log, h), problem.A_log.dtype);
     rule.decay_rate = static_cast<float>(std::exp(static_cast<double>(A_log)));
+  }
+  if (core::present(problem.dt_bias)) {
     rule.dt_bias = core::load_float(core::address(problem.dt_bias, h), problem.dt_bias.dtype);
   }
+  rule.lower_bound = static_cast<float>(problem.gate_lower_bound);
   rule.weighted = core::present(problem.beta);
   rule.beta_space = problem.beta_space;
   rule.beta_factor = static_cast<float>(problem.beta_factor);

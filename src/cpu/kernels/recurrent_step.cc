@@ -183,7 +183,8 @@ class StepItems {
   /// alpha and beta of the head's tokens. WHY heads together: what one costs is the latency of exp,
   /// and 16 lanes cost as much.
   void load_gates(Planned& head, Run* run) const noexcept {
-    const bool together = head.steps.tokens == 1 && problem_.gate_space != SLUICE_GATE_RAW;
+    const bool by_head = core::present(problem_.A_log) || core::present(problem_.dt_bias);
+    const bool together = head.steps.tokens == 1 && !by_head;
     const int64_t first = together ? head.h / kMaxSteps * kMaxSteps : head.h;
     const int64_t count = together ? std::min(kMaxSteps, problem_.HV - first) : head.steps.tokens;
     head.steps.alpha = run->alpha + (together ? head.h - first : 0);
