@@ -1,35 +1,28 @@
 // Captures and replays CUDA graphs, and times them by events.
 // SPDX-License-Identifier: Apache-2.0
 #include <cuda_runtime_api.h>
-#include <fmt/core.h>
 
-#include <stdexcept>
-
+#include "tools/bench/cuda_error.hpp"
 #include "tools/bench/graph_timer.hpp"
 
 namespace sluice::tools {
 namespace {
 
-void check(cudaError_t error, const char* what) {
-  if (error == cudaSuccess) return;
-  throw std::runtime_error(fmt::format("{}: {}", what, cudaGetErrorName(error)));
-}
-
 class CudaGraphTimer final : public GraphTimer {
  public:
   explicit CudaGraphTimer(const std::function<void(void*)>& enqueue) {
-    check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "stream");
-    check(cudaEventCreate(&begin_), "event");
-    check(cudaEventCreate(&end_), "event");
+    check_cuda(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "stream");
+    check_cuda(cudaEventCreate(&begin_), "event");
+    check_cuda(cudaEventCreate(&end_), "event");
     // WHY global mode: an allocation or a wait of the library is an error then.
-    check(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeGlobal), "begin of capture");
+    check_cuda(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeGlobal), "begin of capture");
     enqueue(stream_);
     cudaGraph_t graph = nullptr;
-    check(cudaStreamEndCapture(stream_, &graph), "end of capture");
+    check_cuda(cudaStreamEndCapture(stream_, &graph), "end of capture");
     const cudaError_t made = cudaGraphInstantiate(&graph_, graph, 0);
     cudaGraphDestroy(graph);
-    check(made, "graph");
-    check(cudaGraphUpload(graph_, stream_), "upload of the graph");
+    check_cuda(made, "graph");
+    check_cuda(cudaGraphUpload(graph_, stream_), "upload of the graph");
   }
   CudaGraphTimer(const CudaGraphTimer&) = delete;
   CudaGraphTimer& operator=(const CudaGraphTimer&) = delete;
@@ -42,12 +35,12 @@ class CudaGraphTimer final : public GraphTimer {
   }
 
   double replay() override {
-    check(cudaEventRecord(begin_, stream_), "event");
-    check(cudaGraphLaunch(graph_, stream_), "replay");
-    check(cudaEventRecord(end_, stream_), "event");
-    check(cudaEventSynchronize(end_), "replay");
+    check_cuda(cudaEventRecord(begin_, stream_), "event");
+    check_cuda(cudaGraphLaunch(graph_, stream_), "replay");
+    check_cuda(cudaEventRecord(end_, stream_), "event");
+    check_cuda(cudaEventSynchronize(end_), "replay");
     float ms = 0;
-    check(cudaEventElapsedTime(&ms, begin_, end_), "event");
+    check_cuda(cudaEventElapsedTime(&ms, begin_, end_), "event");
     return 1e-3 * static_cast<double>(ms);
   }
 

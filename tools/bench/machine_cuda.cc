@@ -5,9 +5,9 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <stdexcept>
 
 #include "tools/bench/clock.hpp"
+#include "tools/bench/cuda_error.hpp"
 #include "tools/bench/machine.hpp"
 #include "tools/bench/matmul_probe.h"
 #include "tools/call.hpp"
@@ -22,34 +22,28 @@ constexpr int kCopies = 11;
 // A bfloat16 matrix product of 8192^3 on random data, on an H200: where the probe cannot run.
 constexpr double kDocumentedFlops = 790e12;
 
-void check(cudaError_t error, const char* what) {
-  if (error == cudaSuccess) return;
-  throw std::runtime_error(
-      fmt::format("{}: {} ({})", what, cudaGetErrorName(error), cudaGetErrorString(error)));
-}
-
 struct Event {
-  Event() { check(cudaEventCreate(&handle), "cudaEventCreate"); }
+  Event() { check_cuda(cudaEventCreate(&handle), "cudaEventCreate"); }
   Event(const Event&) = delete;
   Event& operator=(const Event&) = delete;
   ~Event() { cudaEventDestroy(handle); }
-  void record() const { check(cudaEventRecord(handle), "cudaEventRecord"); }
+  void record() const { check_cuda(cudaEventRecord(handle), "cudaEventRecord"); }
   cudaEvent_t handle = nullptr;
 };
 
 double seconds_between(const Event& begin, const Event& end) {
   float ms = 0;
-  check(cudaEventElapsedTime(&ms, begin.handle, end.handle), "cudaEventElapsedTime");
+  check_cuda(cudaEventElapsedTime(&ms, begin.handle, end.handle), "cudaEventElapsedTime");
   return 1e-3 * static_cast<double>(ms);
 }
 
 class CudaMachine final : public Machine {
  public:
   CudaMachine() {
-    check(cudaSetDevice(0), "cudaSetDevice");
-    check(cudaGetDeviceProperties(&properties_, 0), "cudaGetDeviceProperties");
+    check_cuda(cudaSetDevice(0), "cudaSetDevice");
+    check_cuda(cudaGetDeviceProperties(&properties_, 0), "cudaGetDeviceProperties");
     char bus[32] = {};
-    check(cudaDeviceGetPCIBusId(bus, sizeof bus, 0), "cudaDeviceGetPCIBusId");
+    check_cuda(cudaDeviceGetPCIBusId(bus, sizeof bus, 0), "cudaDeviceGetPCIBusId");
     clock_ = std::make_unique<ClockReader>(bus);
   }
 
@@ -75,22 +69,22 @@ class CudaMachine final : public Machine {
 
   std::shared_ptr<void> allocate(size_t bytes) override {
     void* memory = nullptr;
-    check(cudaMalloc(&memory, std::max<size_t>(bytes, 1)),
-          fmt::format("cudaMalloc of {} MB", bytes >> 20).c_str());
+    check_cuda(cudaMalloc(&memory, std::max<size_t>(bytes, 1)),
+               fmt::format("cudaMalloc of {} MB", bytes >> 20).c_str());
     return {memory, [](void* p) { cudaFree(p); }};
   }
   void upload(void* to, const void* from, size_t bytes) override {
-    check(cudaMemcpy(to, from, bytes, cudaMemcpyHostToDevice), "copy to the GPU");
+    check_cuda(cudaMemcpy(to, from, bytes, cudaMemcpyHostToDevice), "copy to the GPU");
   }
   void download_rows(void* to, const void* from, size_t row_bytes, size_t stride,
                      size_t rows) override {
-    check(cudaMemcpy2D(to, row_bytes, from, stride, row_bytes, rows, cudaMemcpyDeviceToHost),
-          "copy from the GPU");
+    check_cuda(cudaMemcpy2D(to, row_bytes, from, stride, row_bytes, rows, cudaMemcpyDeviceToHost),
+               "copy from the GPU");
   }
   void fill(void* data, int byte, size_t bytes) override {
-    check(cudaMemset(data, byte, bytes), "cudaMemset");
+    check_cuda(cudaMemset(data, byte, bytes), "cudaMemset");
   }
-  void synchronize() override { check(cudaDeviceSynchronize(), "cudaDeviceSynchronize"); }
+  void synchronize() override { check_cuda(cudaDeviceSynchronize(), "cudaDeviceSynchronize"); }
 
   Ceilings measure_ceilings() override {
     Ceilings out;
@@ -98,8 +92,8 @@ class CudaMachine final : public Machine {
     fill(from.get(), 0x3c, kCopyBytes);
     CallTimes copies = time_calls(
         [&] {
-          check(cudaMemcpyAsync(to.get(), from.get(), kCopyBytes, cudaMemcpyDeviceToDevice),
-                "copy on the GPU");
+          check_cuda(cudaMemcpyAsync(to.get(), from.get(), kCopyBytes, cudaMemcpyDeviceToDevice),
+                     "copy on the GPU");
         },
         kCopies, false);
     std::sort(copies.seconds.begin(), copies.seconds.end());
@@ -120,7 +114,8 @@ class CudaMachine final : public Machine {
     std::vector<Event> begin(static_cast<size_t>(repeat)), end(static_cast<size_t>(repeat));
     for (size_t i = 0; i < begin.size(); ++i) {
       if (cold) {
-        check(cudaMemsetAsync(sweep_.get(), static_cast<int>(i % 128), kSweepBytes), "L2 sweep");
+        check_cuda(cudaMemsetAsync(sweep_.get(), static_cast<int>(i % 128), kSweepBytes),
+                   "L2 sweep");
       }
       begin[i].record();
       call();
@@ -128,7 +123,7 @@ class CudaMachine final : public Machine {
     }
     CallTimes out;
     // WHY here: the clocks have settled, and the last quarter of the queue still runs.
-    check(cudaEventSynchronize(end[3 * end.size() / 4].handle), "calls");
+    check_cuda(cudaEventSynchronize(end[3 * end.size() / 4].handle), "calls");
     out.clock_mhz = clock_->multiprocessor_mhz();
     synchronize();
     for (size_t i = 0; i < begin.size(); ++i) {
@@ -147,7 +142,7 @@ class CudaMachine final : public Machine {
 
 std::unique_ptr<Machine> make_cuda_machine(double* start_seconds) {
   const Stopwatch watch;
-  check(cudaFree(nullptr), "start of the CUDA runtime");
+  check_cuda(cudaFree(nullptr), "start of the CUDA runtime");
   *start_seconds = watch.seconds();
   return std::make_unique<CudaMachine>();
 }

@@ -8,6 +8,7 @@
 #include "cuda/device/chunk_numbers.cuh"
 #include "cuda/kernels/stages/compact.h"
 #include "cuda/kernels/stages/config.h"
+#include "cuda/ptx/async_copy.cuh"
 #include "cuda/ptx/cluster.cuh"
 #include "cuda/tile/warp_products.cuh"
 
