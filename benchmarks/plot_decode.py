@@ -4,7 +4,7 @@ number of sequences, one line for each number of value heads, float32 and bfloat
 
     benchmarks/plot_decode.py benchmarks/results/h200/decode_full.json docs/figures/decode_h200.svg
 
-Needs matplotlib, which nothing else of the project does.
+Needs matplotlib.
 SPDX-License-Identifier: Apache-2.0
 """
 import argparse

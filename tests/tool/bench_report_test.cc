@@ -1,14 +1,12 @@
-// Measures what `bench prefill` writes: JSON that reads back to the same record, and well-formed
-// SVG. Made-up records with losses, missing peers and failures are written, read, drawn and parsed.
+// Measures what `bench prefill` makes of its rows: JSON in which unknown numbers are null, summaries,
+// verdicts. Made-up records have losses, missing peers and failures.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <regex>
 
 #include "tools/bench/grids.hpp"
 #include "tools/bench/prefill_report.hpp"
-#include "tools/bench/svg.hpp"
 
 namespace sluice::tools {
 namespace {
@@ -33,32 +31,7 @@ PrefillReport record(const std::string& grid) {
   return report;
 }
 
-// The names of elements that are opened and not closed in order; empty if all is well.
-std::string unbalanced(const std::string& xml) {
-  static const std::regex kTag("<(/?)([a-z]+)((?: [a-zA-Z0-9:-]+=\"[^\"<]*\")*)(/?)>");
-  std::vector<std::string> open;
-  size_t plain = 0;  // end of the last tag
-  for (auto it = std::sregex_iterator(xml.begin(), xml.end(), kTag); it != std::sregex_iterator();
-       ++it) {
-    const auto at = static_cast<size_t>(it->position());
-    const std::string between = xml.substr(plain, at - plain);
-    if (between.find_first_of("<>") != std::string::npos) return "text " + between;
-    plain = at + static_cast<size_t>(it->length());
-    if (it->str(1).empty() && it->str(4).empty()) open.push_back(it->str(2));
-    if (it->str(1).empty()) continue;
-    if (open.empty() || open.back() != it->str(2)) return "</" + it->str(2) + ">";
-    open.pop_back();
-  }
-  return open.empty() ? "" : open.back();
-}
-
-int count(const std::string& text, const std::string& what) {
-  int found = 0;
-  for (size_t at = text.find(what); at != std::string::npos; at = text.find(what, at + 1)) ++found;
-  return found;
-}
-
-TEST(BenchReport, JsonReadsBackToTheSameRecord) {
+TEST(BenchReport, JsonHasWhatWasMeasured) {
   PrefillReport report = record("marks");
   report.rows[1].failure = "not supported by cuda: no";
   report.rows[2].peers.clear();
@@ -78,21 +51,7 @@ TEST(BenchReport, JsonReadsBackToTheSameRecord) {
     EXPECT_EQ(again.at("rows")[4].at(key), ++expected) << key;
   }
   EXPECT_NEAR(again.at("rows")[0].at("share_of_floor").get<double>(), .5, 1e-12);
-  EXPECT_TRUE(to_json(prefill_report_from(again)).dump() == json.dump());
-}
-
-TEST(BenchReport, OtherJsonIsRefused) {
-  EXPECT_THROW(prefill_report_from(nlohmann::json::object()), std::runtime_error);
-  EXPECT_THROW(prefill_report_from(nlohmann::json::array()), std::runtime_error);
-  nlohmann::json json = to_json(record("marks"));
-  json["schema"] = "sluice.bench.prefill/0";
-  EXPECT_THROW(prefill_report_from(json), std::runtime_error);
-  json = to_json(record("marks"));
-  json["rows"][0].erase("lengths");
-  EXPECT_THROW(prefill_report_from(json), std::runtime_error);
-  json = to_json(record("marks"));
-  json["rows"][0]["lengths"] = "many";
-  EXPECT_THROW(prefill_report_from(json), std::runtime_error);
+  EXPECT_TRUE(again.dump() == json.dump());
 }
 
 TEST(BenchReport, SummaryCountsLossesAndMissingPeers) {
@@ -156,46 +115,6 @@ TEST(BenchReport, LargeErrorsAndNaNAreWrong) {
   row.error_o = row.error_state = 5e-4;
   EXPECT_FALSE(is_wrong(row, "fp16"));
   EXPECT_TRUE(is_wrong(row, "fp32"));
-}
-
-TEST(BenchPlot, EveryDrawingIsWellFormed) {
-  for (const std::string& grid : grid_names()) {
-    const std::string svg = draw_prefill(record(grid));
-    EXPECT_EQ(unbalanced(svg), "") << grid;
-    EXPECT_EQ(svg.rfind("<svg xmlns=\"http://www.w3.org/2000/svg\"", 0), 0u);
-    EXPECT_NE(svg.find("prefers-color-scheme: dark"), std::string::npos);
-    EXPECT_NE(svg.find("&lt;&amp;&quot;&gt;"), std::string::npos);
-    EXPECT_FALSE(std::regex_search(svg, std::regex("[\" >-]nan"))) << grid;
-  }
-}
-
-TEST(BenchPlot, FewCellsAreBarsManyAreDotsAndHeat) {
-  const std::string few = draw_prefill(record("marks")), many = draw_prefill(record("published"));
-  EXPECT_EQ(count(few, "class=\"ahead\"") + count(few, "class=\"behind\""), 10);
-  EXPECT_EQ(count(few, "class=\"behind\""), 1);  // cells 0, 7, .. have a ratio of 1, cell 6 of .75
-  EXPECT_EQ(count(many, "<circle"), 171);
-  EXPECT_EQ(count(many, "class=\"h"), 171 + 7);
-}
-
-TEST(BenchPlot, CellsWithoutPeersOrResultsAreDrawnToo) {
-  for (const char* grid : {"marks", "published"}) {
-    PrefillReport report = record(grid);
-    report.rows[0].failure = "not supported by cuda: K < 8 & more";
-    report.rows[0].ms = kUnknown;
-    report.rows[1].peers.clear();
-    const std::string svg = draw_prefill(report);
-    EXPECT_EQ(unbalanced(svg), "") << grid;
-    EXPECT_NE(svg.find("not run"), std::string::npos);
-    EXPECT_FALSE(std::regex_search(svg, std::regex("[\" >-]nan"))) << grid;
-  }
-}
-
-TEST(BenchPlot, TheCheckerFindsWhatIsBroken) {
-  EXPECT_EQ(unbalanced("<g><text>a</text></g>"), "");
-  EXPECT_NE(unbalanced("<g><text>a</g></text>"), "");
-  EXPECT_NE(unbalanced("<g>"), "");
-  EXPECT_NE(unbalanced("<g>1 < 2</g>"), "");
-  EXPECT_NE(unbalanced("<g class=\"a\"b\"></g>"), "");
 }
 
 }  // namespace

@@ -34,7 +34,7 @@ Action add_bench(CLI::App& app) {
   command->footer(
       "Examples:\n"
       "  sluice bench cpu --model qwen3-next --T 512,2048\n"
-      "  sluice bench prefill --grid marks --json marks.json --svg marks.svg\n"
+      "  sluice bench prefill --grid marks --json marks.json\n"
       "  sluice bench decode --json decode.json\n"
       "  sluice bench layer --B 1,32 --state bf16\n"
       "  sluice bench parts --json parts.json\n"

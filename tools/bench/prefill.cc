@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <fstream>
 #include <memory>
 
 #include "tools/bench/bench.hpp"
@@ -20,7 +19,7 @@ struct PrefillOptions {
   PrefillSettings settings;
   std::vector<std::string> heads, lengths, ways;
   bool sweep = false;
-  std::string json, svg, from;
+  std::string json;
   int64_t K = 128, V = 128;
   bool warm = false;
 };
@@ -77,23 +76,6 @@ std::string choose_ways(const PrefillOptions& options, PrefillSettings* s) {
   return {};
 }
 
-int write_outputs(const PrefillReport& report, const PrefillOptions& options) {
-  const int status = write_record(options.json, record_text(to_json(report)), kExitDone);
-  return status == kExitDone && !options.svg.empty()
-             ? write_record(options.svg, draw_prefill(report), status)
-             : status;
-}
-
-int redraw(const PrefillOptions& options) {
-  std::ifstream file(options.from);
-  if (!file) return fail(options.from + " cannot be read");
-  const nlohmann::json json = nlohmann::json::parse(file, nullptr, false);
-  if (json.is_discarded()) return fail(options.from + " is no JSON");
-  const PrefillReport report = prefill_report_from(json);
-  print_prefill(report);
-  return write_outputs(report, options);
-}
-
 // Wrong results before missing ones.
 int verdict(const PrefillReport& report) {
   int status = kExitDone;
@@ -111,7 +93,6 @@ int verdict(const PrefillReport& report) {
 }
 
 int bench_prefill(PrefillOptions options) {
-  if (!options.from.empty()) return redraw(options);
   PrefillSettings& s = options.settings;
   s.cold = !options.warm;
   if (const std::string trouble = choose_cells(options, &s); !trouble.empty()) return fail(trouble);
@@ -124,7 +105,8 @@ int bench_prefill(PrefillOptions options) {
       s.backend == Implementation::kCuda ? make_cuda_machine(&start_seconds) : make_host_machine();
   const PrefillReport report = measure_prefill(*machine, start_seconds, s);
   print_prefill(report);
-  if (const int status = write_outputs(report, options); status != kExitDone) return status;
+  const int status = write_record(options.json, record_text(to_json(report)), kExitDone);
+  if (status != kExitDone) return status;
   return s.errors ? verdict(report) : kExitDone;
 }
 
@@ -187,8 +169,6 @@ void add_run_options(CLI::App* command, PrefillOptions* o) {
   command->add_flag("!--no-error", s.errors, "skip the comparison with the float64 reference");
   command->add_option("--commit", s.commit, "what to record as the commit measured");
   command->add_option("--json", o->json, "write everything measured");
-  command->add_option("--svg", o->svg, "draw the ratios to the best peer");
-  command->add_option("--from", o->from, "measure nothing: print and draw this JSON file");
 }
 
 }  // namespace
@@ -205,22 +185,19 @@ Action add_bench_prefill(CLI::App& bench) {
       "Columns, JSON and floors: docs/benchmarks.md. Exit status 1 if results are wrong, 3 if the\n"
       "backend cannot run here or has no kernel for a cell.\n"
       "Examples:\n"
-      "  sluice bench prefill --grid marks --json marks.json --svg marks.svg\n"
+      "  sluice bench prefill --grid marks --json marks.json\n"
       "  sluice bench prefill --grid published --commit $(git rev-parse --short HEAD) --json "
       "h200.json\n"
       "  sluice bench prefill --heads 16/64,8/32 --lengths 8192x4,28672+4096 --gates slow\n"
       "  sluice bench prefill --heads 2/8,8/32 --lengths 32768 --sweep --history strict\n"
       "  sluice bench prefill --grid tileops --gates uniform --dtype fp16 --no-error\n"
-      "  sluice bench prefill --backend cpu --heads 2/4 --lengths 512 --dtype fp32 --repeat 5\n"
-      "  sluice bench prefill --from h200.json --svg h200.svg");
+      "  sluice bench prefill --backend cpu --heads 2/4 --lengths 512 --dtype fp32 --repeat 5");
   return [command, options] {
     // The command line without where things were written: the record of the run.
-    const std::vector<std::string> left_out = {"--help", "--json", "--svg", "--from"};
     for (const CLI::Option* option : command->get_options()) {
-      const bool kept =
-          std::find(left_out.begin(), left_out.end(), option->get_name()) == left_out.end();
-      if (option->count() == 0 || !kept) continue;
-      options->settings.command += " " + option->get_name();
+      const std::string name = option->get_name();
+      if (option->count() == 0 || name == "--help" || name == "--json") continue;
+      options->settings.command += " " + name;
       if (option->get_items_expected_max() == 0) continue;
       options->settings.command += fmt::format(" {}", fmt::join(option->results(), ","));
     }

@@ -1,7 +1,6 @@
 // Writes prefill rows as JSON.
 // SPDX-License-Identifier: Apache-2.0
 #include <cmath>
-#include <stdexcept>
 
 #include "check/array.hpp"
 #include "tools/bench/prefill_report.hpp"
@@ -10,20 +9,6 @@ namespace sluice::tools {
 namespace {
 
 constexpr const char* kSchema = "sluice.bench.prefill/1";
-
-double number_or_unknown(const nlohmann::json& json, const char* key) {
-  const nlohmann::json& value = json.at(key);
-  return value.is_null() ? kUnknown : value.get<double>();
-}
-
-void read_cell(const nlohmann::json& json, Cell* cell) {
-  json.at("H").get_to(cell->H);
-  json.at("HV").get_to(cell->HV);
-  json.at("K").get_to(cell->K);
-  json.at("V").get_to(cell->V);
-  const std::string trouble = parse_lengths(json.at("lengths").get<std::string>(), &cell->lengths);
-  if (!trouble.empty()) throw std::runtime_error(trouble);
-}
 
 nlohmann::json to_json(const PeerTime& peer) {
   return {{"peer", peer.peer},
@@ -63,37 +48,7 @@ nlohmann::json to_json(const PrefillRow& row) {
   return out;
 }
 
-PrefillRow row_from(const nlohmann::json& json) {
-  PrefillRow row;
-  read_cell(json, &row.cell);
-  const double goal = number_or_unknown(json, "goal_ms");
-  row.cell.goal_ms = std::isnan(goal) ? 0 : goal;
-  const std::string trouble = parse_split_way(json.value("split", "auto"), &row.way);
-  if (!trouble.empty()) throw std::runtime_error(trouble);
-  row.segments = json.value("segments", int64_t{0});
-  json.at("kernel").get_to(row.kernel);
-  json.at("failure").get_to(row.failure);
-  row.ms = number_or_unknown(json, "ms");
-  row.ms_min = number_or_unknown(json, "ms_min");
-  row.ms_p90 = number_or_unknown(json, "ms_p90");
-  row.host_us = number_or_unknown(json, "host_us");
-  row.clock_mhz = number_or_unknown(json, "clock_mhz");
-  row.us_per_chunk_head = number_or_unknown(json, "us_per_chunk_head");
-  row.tflops = number_or_unknown(json, "tflops");
-  row.gb_per_s = number_or_unknown(json, "gb_per_s");
-  row.floor_ms = number_or_unknown(json, "floor_ms");
-  row.memory_floor = json.at("floor") == "memory";
-  row.error_o = number_or_unknown(json, "error_o");
-  row.error_state = number_or_unknown(json, "error_state");
-  for (const nlohmann::json& peer : json.at("peers")) {
-    row.peers.push_back({peer.at("peer"), peer.at("source"), row.cell, peer.at("gates"),
-                         peer.at("dtype"), peer.at("ms")});
-  }
-  return row;
-}
-
-}  // namespace
-
+/// The rows where the library chose the way, or all if none is among them.
 std::vector<PrefillRow> own_choices(const std::vector<PrefillRow>& rows) {
   std::vector<PrefillRow> out;
   for (const PrefillRow& row : rows) {
@@ -101,6 +56,8 @@ std::vector<PrefillRow> own_choices(const std::vector<PrefillRow>& rows) {
   }
   return out.empty() ? rows : out;
 }
+
+}  // namespace
 
 PeerSummary summary_of(const std::vector<PrefillRow>& rows) {
   PeerSummary out;
@@ -202,40 +159,6 @@ std::string record_text(const nlohmann::json& record) {
     separator = ",\n  ";
   }
   return text + "\n ]\n}\n";
-}
-
-PrefillReport prefill_report_from(const nlohmann::json& json) {
-  try {
-    if (json.at("schema") != kSchema) {
-      throw std::runtime_error("schema is not " + std::string(kSchema));
-    }
-    PrefillReport out;
-    json.at("date").get_to(out.date);
-    json.at("sluice").get_to(out.version);
-    json.at("commit").get_to(out.commit);
-    json.at("command").get_to(out.command);
-    json.at("backend").get_to(out.backend);
-    out.machine = json.at("machine");
-    const nlohmann::json& settings = json.at("settings");
-    settings.at("grid").get_to(out.grid);
-    settings.at("gates").get_to(out.gates);
-    settings.at("dtype").get_to(out.dtype);
-    out.history = settings.value("history", "strict");
-    out.lengths_known = settings.value("max_tokens", "withheld") == "given";
-    settings.at("repeat").get_to(out.repeat);
-    settings.at("rest_ms").get_to(out.rest_ms);
-    out.cold = settings.at("caches") == "cold";
-    const nlohmann::json& ceilings = json.at("ceilings");
-    out.ceilings = {ceilings.at("flop_per_second"), ceilings.at("bytes_per_second"),
-                    ceilings.at("flop_source"), ceilings.at("bytes_source")};
-    const nlohmann::json& first = json.at("first_call");
-    out.first_call = {number_or_unknown(first, "start_ms"), number_or_unknown(first, "first_ms"),
-                      number_or_unknown(first, "second_ms")};
-    for (const nlohmann::json& row : json.at("rows")) out.rows.push_back(row_from(row));
-    return out;
-  } catch (const nlohmann::json::exception& error) {
-    throw std::runtime_error(std::string("no record of bench prefill: ") + error.what());
-  }
 }
 
 }  // namespace sluice::tools

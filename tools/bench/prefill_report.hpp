@@ -1,5 +1,5 @@
-// Declares what `sluice bench prefill` is asked for and what it finds: the model behind table, JSON
-// and plot.
+// Declares what `sluice bench prefill` is asked for and what it finds: the model behind table and
+// JSON.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_TOOLS_BENCH_PREFILL_REPORT_HPP_
 #define SLUICE_TOOLS_BENCH_PREFILL_REPORT_HPP_
@@ -67,9 +67,6 @@ struct PrefillReport {
   std::vector<PrefillRow> rows;
 };
 
-/// The rows where the library chose the way, or all if none is among them.
-std::vector<PrefillRow> own_choices(const std::vector<PrefillRow>& rows);
-
 /// Cells that have a peer, those slower than it, and the geometric mean of the ratios.
 struct PeerSummary {
   int compared = 0, slower = 0;
@@ -97,14 +94,9 @@ std::string short_dtype(sluice_dtype dtype);
 nlohmann::json to_json(const PrefillReport& report);
 /// Its text, a line for each row.
 std::string record_text(const nlohmann::json& record);
-/// Back; throws std::runtime_error that says what is wrong.
-PrefillReport prefill_report_from(const nlohmann::json& json);
 
 /// The table and what its columns mean, to stdout.
 void print_prefill(const PrefillReport& report);
-
-/// A drawing: bars for few cells; dots by head counts and a heat map for many.
-std::string draw_prefill(const PrefillReport& report);
 
 }  // namespace sluice::tools
 
