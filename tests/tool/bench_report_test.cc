@@ -7,6 +7,7 @@
 
 #include "tools/bench/grids.hpp"
 #include "tools/bench/prefill_report.hpp"
+#include "tools/bench/rows.hpp"
 
 namespace sluice::tools {
 namespace {

@@ -2,6 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/bench/bench.hpp"
 
+#include <fmt/ranges.h>
+
 #include <fstream>
 #include <utility>
 #include <vector>
@@ -18,6 +20,27 @@ void add_device_option(CLI::App& command, Implementation* out) {
           "cuda or cpu")
       ->check(CLI::IsMember({"cuda", "cpu"}))
       ->default_str("cuda");
+}
+
+void add_run_options(CLI::App& command, RunOptions* options) {
+  add_dtype_option(command, &options->dtype);
+  command.add_option("--repeat", options->repeat, "timed calls of each row")
+      ->check(CLI::Range(1, 10000))
+      ->capture_default_str();
+  command.add_option("--commit", options->commit, "what to record as the commit measured");
+  command.add_option("--json", options->json, "write everything measured");
+}
+
+std::string command_text(const std::string& name, const CLI::App& command) {
+  std::string text = "sluice bench " + name;
+  for (const CLI::Option* option : command.get_options()) {
+    const std::string option_name = option->get_name();
+    if (option->count() == 0 || option_name == "--help" || option_name == "--json") continue;
+    text += " " + option_name;
+    if (option->get_items_expected_max() == 0) continue;
+    text += fmt::format(" {}", fmt::join(option->results(), ","));
+  }
+  return text;
 }
 
 int write_record(const std::string& path, const std::string& text, int status) {

@@ -20,6 +20,18 @@ Action add_bench_prefill(CLI::App& bench);
 Action add_bench_parts(CLI::App& bench);
 Action add_bench_stages(CLI::App& bench);
 
+/// What most of them are asked for.
+struct RunOptions {
+  std::string json, commit = "unknown";
+  sluice_dtype dtype = kBFloat16;
+  Implementation backend = Implementation::kCuda;
+  int repeat = 15;
+};
+/// Adds --dtype, --repeat, --commit and --json.
+void add_run_options(CLI::App& command, RunOptions* options);
+/// What was typed, without --json: for the record of the run.
+std::string command_text(const std::string& name, const CLI::App& command);
+
 /// Adds --backend of benchmarks that run on one device: cuda (the first GPU; the default) or cpu.
 void add_device_option(CLI::App& command, Implementation* out);
 

@@ -11,6 +11,7 @@
 #include "tools/bench/bench.hpp"
 #include "tools/bench/grids.hpp"
 #include "tools/bench/prefill_measure.hpp"
+#include "tools/bench/rows.hpp"
 
 namespace sluice::tools {
 namespace {
@@ -101,8 +102,7 @@ int bench_prefill(PrefillOptions options) {
     return fail_unavailable(reason);
   }
   double start_seconds = kUnknown;
-  const std::unique_ptr<Machine> machine =
-      s.backend == Implementation::kCuda ? make_cuda_machine(&start_seconds) : make_host_machine();
+  const std::unique_ptr<Machine> machine = machine_of(s.backend, &start_seconds);
   const PrefillReport report = measure_prefill(*machine, start_seconds, s);
   print_prefill(report);
   const int status = write_record(options.json, record_text(to_json(report)), kExitDone);
@@ -193,15 +193,7 @@ Action add_bench_prefill(CLI::App& bench) {
       "  sluice bench prefill --grid tileops --gates uniform --dtype fp16 --no-error\n"
       "  sluice bench prefill --backend cpu --heads 2/4 --lengths 512 --dtype fp32 --repeat 5");
   return [command, options] {
-    // The command line without where things were written: the record of the run.
-    for (const CLI::Option* option : command->get_options()) {
-      const std::string name = option->get_name();
-      if (option->count() == 0 || name == "--help" || name == "--json") continue;
-      options->settings.command += " " + name;
-      if (option->get_items_expected_max() == 0) continue;
-      options->settings.command += fmt::format(" {}", fmt::join(option->results(), ","));
-    }
-    options->settings.command = "sluice bench prefill" + options->settings.command;
+    options->settings.command = command_text("prefill", *command);
     return bench_prefill(*options);
   };
 }

@@ -2,7 +2,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <cmath>
 
-#include "check/array.hpp"
 #include "tools/bench/prefill_report.hpp"
 
 namespace sluice::tools {
@@ -102,11 +101,6 @@ bool is_wrong(const PrefillRow& row, const std::string& dtype) {
   return !(row.error_o <= limit) || !(row.error_state <= limit);
 }
 
-std::string short_dtype(sluice_dtype dtype) {
-  if (check::same_dtype(dtype, check::kBF16)) return "bf16";
-  return check::same_dtype(dtype, check::kF16) ? "fp16" : "fp32";
-}
-
 nlohmann::json to_json(const PrefillReport& report) {
   const PeerSummary summary = summary_of(report.rows);
   const ChoiceSummary choices = choices_of(report.rows);
@@ -146,19 +140,6 @@ nlohmann::json to_json(const PrefillReport& report) {
                         {"rows", nlohmann::json::array()}};
   for (const PrefillRow& row : report.rows) out["rows"].push_back(to_json(row));
   return out;
-}
-
-std::string record_text(const nlohmann::json& record) {
-  nlohmann::json head = record;
-  head.erase("rows");
-  std::string text = head.dump(1);
-  text.erase(text.rfind("\n}"));
-  const char* separator = ",\n \"rows\": [\n  ";
-  for (const nlohmann::json& row : record.at("rows")) {
-    text += separator + row.dump();
-    separator = ",\n  ";
-  }
-  return text + "\n ]\n}\n";
 }
 
 }  // namespace sluice::tools

@@ -2,32 +2,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/bench/prefill_measure.hpp"
 
-#include <algorithm>
 #include <chrono>
 #include <stdexcept>
 #include <thread>
 
 #include "tools/bench/bench.hpp"
+#include "tools/bench/rows.hpp"
 #include "tools/call.hpp"
-#include "tools/commands.hpp"
-#include "tools/progress.hpp"
 
 namespace sluice::tools {
 namespace {
-
-// Median microseconds until an enqueued call returns.
-double host_microseconds(Machine& machine, PrefillProblem* problem) {
-  std::vector<double> seconds;
-  machine.synchronize();
-  for (int i = 0; i < kHostCalls; ++i) {
-    const Stopwatch watch;
-    problem->call();
-    seconds.push_back(watch.seconds());
-  }
-  machine.synchronize();
-  std::sort(seconds.begin(), seconds.end());
-  return 1e6 * seconds[seconds.size() / 2];
-}
 
 double timed_call_ms(Machine& machine, PrefillProblem* problem) {
   machine.synchronize();
@@ -59,14 +43,11 @@ void time_cell(Machine& machine, const PrefillSettings& s, const Ceilings& ceili
   row->kernel = sluice_last_kernel();
   machine.synchronize();
   row->segments = problem->planned_segments();
-  CallTimes times = machine.time_calls([&] { problem->call(); }, s.repeat, s.cold);
-  std::sort(times.seconds.begin(), times.seconds.end());
-  const size_t count = times.seconds.size();
-  row->ms = 1e3 * times.seconds[count / 2];
-  row->ms_min = 1e3 * times.seconds.front();
-  row->ms_p90 = 1e3 * times.seconds[(9 * count) / 10];
+  const CallTimes times = machine.time_calls([&] { problem->call(); }, s.repeat, s.cold);
+  const Quantiles ms(times.seconds, 1e3);
+  row->ms = ms.median, row->ms_min = ms.least, row->ms_p90 = ms.p90;
   if (times.clock_mhz > 0) row->clock_mhz = times.clock_mhz;
-  if (!host) row->host_us = host_microseconds(machine, problem);
+  if (!host) row->host_us = host_microseconds(machine, kHostCalls, [&](int) { problem->call(); });
   derive(machine, s, ceilings, row);
 }
 

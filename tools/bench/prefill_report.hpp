@@ -87,13 +87,8 @@ double error_limit(const std::string& dtype);
 /// Whether a row's errors are above that; errors that are not numbers are.
 bool is_wrong(const PrefillRow& row, const std::string& dtype);
 
-/// "bf16", "fp16", "fp32".
-std::string short_dtype(sluice_dtype dtype);
-
 /// The record of a run, schema "sluice.bench.prefill/1" (docs/benchmarks.md); unknown is null.
 nlohmann::json to_json(const PrefillReport& report);
-/// Its text, a line for each row.
-std::string record_text(const nlohmann::json& record);
 
 /// The table and what its columns mean, to stdout.
 void print_prefill(const PrefillReport& report);

@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "tools/bench/known.hpp"
 #include "tools/bench/prefill_report.hpp"
+#include "tools/bench/rows.hpp"
 #include "tools/table.hpp"
 
 namespace sluice::tools {

@@ -4,16 +4,12 @@
 #include <fmt/core.h>
 
 #include <algorithm>
-#include <cmath>
 #include <memory>
 
 #include "tools/bench/bench.hpp"
 #include "tools/bench/graph_timer.hpp"
-#include "tools/bench/known.hpp"
-#include "tools/bench/prefill_report.hpp"
+#include "tools/bench/rows.hpp"
 #include "tools/bench/stages_work.hpp"
-#include "tools/progress.hpp"
-#include "tools/table.hpp"
 
 namespace sluice::tools {
 namespace {
@@ -21,22 +17,11 @@ namespace {
 constexpr size_t kSweepBytes = size_t{256} << 20;  ///< several times the L2 of any GPU
 
 struct StagesOptions {
+  RunOptions run;
   std::vector<int64_t> lengths = {128,  256,   512,   1024,  2048,   4096,
                                   8192, 16384, 32768, 65536, 131072, 262144};
   std::vector<int64_t> gla_lengths = {1024, 2048, 4096, 8192, 16384, 32768, 65536, 131072};
   std::vector<int64_t> chunks = {64};
-  std::string json, commit = "unknown";
-  sluice_dtype dtype = kBFloat16;
-  int repeat = 15;
-};
-
-struct StagesRow {
-  StagesCell cell;
-  std::string what, kernel, failure;
-  double ms = kUnknown, ms_min = kUnknown, ms_p90 = kUnknown;
-  double tflops = kUnknown, gb_per_s = kUnknown, floor_ms = kUnknown, share = kUnknown;
-  double difference = kUnknown;        ///< of the chain's o from the fused prefill's
-  double final_difference = kUnknown;  ///< and of its final states
 };
 
 std::vector<StagesCell> cells_of(const StagesOptions& o) {
@@ -63,81 +48,88 @@ std::vector<StagesCell> cells_of(const StagesOptions& o) {
   return cells;
 }
 
-void take(std::vector<double> seconds, StagesRow* row) {
-  std::sort(seconds.begin(), seconds.end());
-  row->ms = 1e3 * seconds[seconds.size() / 2];
-  row->ms_min = 1e3 * seconds.front();
-  row->ms_p90 = 1e3 * seconds[9 * seconds.size() / 10];
-}
+std::string stages_name(const StagesCell& cell) { return cell.text(); }
 
-void derive(const StagesCost& cost, const Ceilings& ceilings, StagesRow* row) {
-  row->tflops = 1e-9 * cost.flops / row->ms;
-  row->gb_per_s = 1e-6 * cost.bytes / row->ms;
-  row->floor_ms =
-      1e3 * std::max(cost.flops / ceilings.flop_per_second, cost.bytes / ceilings.bytes_per_second);
-  row->share = row->floor_ms / row->ms;
+nlohmann::json stages_json(const StagesCell& c) {
+  return {{"shape", c.text()},
+          {"B", c.B},
+          {"T", c.T},
+          {"packed", c.packed},
+          {"head_first", c.head_first},
+          {"H", c.H},
+          {"HV", c.HV},
+          {"K", c.K},
+          {"V", c.V},
+          {"C", c.C}};
 }
 
 /// All rows of a cell.
 class CellTimer {
  public:
-  CellTimer(Machine& machine, const StagesOptions& options, const Ceilings& ceilings,
-            StagesWork* work, const StagesCell& cell, std::vector<StagesRow>* rows)
-      : machine_(machine),
-        o_(options),
-        ceilings_(ceilings),
-        work_(*work),
-        cell_(cell),
-        rows_(*rows) {}
+  CellTimer(Machine& machine, int repeat, const Ceilings& ceilings, StagesWork* work,
+            std::vector<nlohmann::json>* rows)
+      : machine_(machine), repeat_(repeat), ceilings_(ceilings), work_(*work), rows_(*rows) {}
 
-  void measure() {
-    work_.select(cell_);
-    if (cell_.chain) work_.call_chain(false);  // every stage finds what the one before it wrote
+  void measure(const StagesCell& cell) {
+    work_.select(cell);
+    if (cell.chain) work_.call_chain(false);  // every stage finds what the one before it wrote
     double sum = 0;
-    for (const StagesItem item : items_of(cell_)) {
-      time_item(item);
-      if (item <= StagesItem::kOutputs) sum += rows_.back().ms;
+    for (const StagesItem item : items_of(cell)) {
+      const double ms = time_item(cell, item);
+      if (item <= StagesItem::kOutputs) sum += ms;
     }
-    if (!cell_.chain) return;
-    StagesRow& total = add("sum of stages");
-    total.ms = sum;
+    if (!cell.chain) return;
+    add(cell, "sum of stages")["ms"] = sum;
     for (const bool pairs : {false, true}) {
-      time_chain(pairs);
-      time_graph(pairs);
+      time_chain(cell, pairs);
+      time_graph(cell, pairs);
     }
   }
 
  private:
-  StagesRow& add(const std::string& what) {
-    StagesRow& row = rows_.emplace_back();
-    row.cell = cell_, row.what = what;
+  nlohmann::json& add(const StagesCell& cell, const std::string& what) {
+    nlohmann::json& row = rows_.emplace_back(stages_json(cell));
+    row["what"] = what;
     return row;
   }
 
-  void time_item(StagesItem item) {
-    StagesRow& row = add(item_name(item));
+  static double take(std::vector<double> seconds, nlohmann::json* row) {
+    const Quantiles ms(std::move(seconds), 1e3);
+    row->update({{"ms", ms.median}, {"ms_min", ms.least}, {"ms_p90", ms.p90}});
+    return ms.median;
+  }
+
+  double time_item(const StagesCell& cell, StagesItem item) {
+    nlohmann::json& row = add(cell, item_name(item));
     const auto call = [&] { work_.call(item); };
     for (int i = 0; i < kWarmUps; ++i) call();
-    row.kernel = sluice_last_kernel();
-    take(machine_.time_calls(call, o_.repeat, true).seconds, &row);
-    derive(cost_of(cell_, item), ceilings_, &row);
+    row["kernel"] = sluice_last_kernel();
+    const double ms = take(machine_.time_calls(call, repeat_, true).seconds, &row);
+    const StagesCost cost = cost_of(cell, item);
+    const double floor = 1e3 * std::max(cost.flops / ceilings_.flop_per_second,
+                                        cost.bytes / ceilings_.bytes_per_second);
+    row.update({{"tflop_per_s", 1e-9 * cost.flops / ms},
+                {"gb_per_s", 1e-6 * cost.bytes / ms},
+                {"floor_ms", floor},
+                {"share_of_floor", floor / ms}});
+    return ms;
   }
 
-  void time_chain(bool pairs) {
-    StagesRow& row = add(pairs ? "chain of pairs" : "chain");
-    take(machine_.time_calls([&] { work_.call_chain(pairs); }, o_.repeat, true).seconds, &row);
+  void time_chain(const StagesCell& cell, bool pairs) {
+    nlohmann::json& row = add(cell, pairs ? "chain of pairs" : "chain");
+    take(machine_.time_calls([&] { work_.call_chain(pairs); }, repeat_, true).seconds, &row);
     machine_.synchronize();
-    row.difference = work_.difference();
-    row.final_difference = work_.final_difference();
+    row["difference"] = number_or_null(work_.difference());
+    row["final_difference"] = number_or_null(work_.final_difference());
   }
 
-  void time_graph(bool pairs) {
-    StagesRow& row = add(pairs ? "chain of pairs, graph" : "chain, graph");
+  void time_graph(const StagesCell& cell, bool pairs) {
+    nlohmann::json& row = add(cell, pairs ? "chain of pairs, graph" : "chain, graph");
     const std::shared_ptr<void> sweep = machine_.allocate(kSweepBytes);
     const std::unique_ptr<GraphTimer> graph =
         capture_graph([&](void* stream) { work_.call_chain(pairs, stream); });
     std::vector<double> seconds;
-    for (int i = 0; i < kWarmUps + o_.repeat; ++i) {
+    for (int i = 0; i < kWarmUps + repeat_; ++i) {
       machine_.fill(sweep.get(), i, kSweepBytes);
       machine_.synchronize();
       const double each = graph->replay();
@@ -147,27 +139,22 @@ class CellTimer {
   }
 
   Machine& machine_;
-  const StagesOptions& o_;
+  const int repeat_;
   const Ceilings& ceilings_;
   StagesWork& work_;
-  const StagesCell cell_;
-  std::vector<StagesRow>& rows_;
+  std::vector<nlohmann::json>& rows_;
 };
 
-void print_rows(const std::vector<StagesRow>& rows, const Ceilings& ceilings,
-                const Machine& machine) {
-  fmt::print("{}, sluice {}\n", machine.name(), sluice_version());
-  Table table({"<shape", "H", "C", "<what", "ms", "min", "p90", "TFLOP/s", "GB/s", "floor ms",
-               "of floor", "differs", "final", "<kernel"});
-  for (const StagesRow& r : rows) {
-    table.add({r.cell.text(), std::to_string(r.cell.HV), std::to_string(r.cell.C), r.what,
-               text_of(r.ms, 4), text_of(r.ms_min, 4), text_of(r.ms_p90, 4), text_of(r.tflops, 1),
-               text_of(r.gb_per_s, 0), text_of(r.floor_ms, 4), text_of(r.share, 2),
-               std::isnan(r.difference) ? "-" : error_text(r.difference),
-               std::isnan(r.final_difference) ? "-" : error_text(r.final_difference),
-               r.failure.empty() ? r.kernel : r.failure});
-  }
-  table.print();
+void print_stages(const std::vector<nlohmann::json>& rows, const Ceilings& ceilings,
+                  const Machine& machine) {
+  print_rows(
+      machine,
+      {word("<shape", "shape"), number("H", "HV", 0), number("C", "C", 0), word("<what", "what"),
+       number("ms", "ms", 4), number("min", "ms_min", 4), number("p90", "ms_p90", 4),
+       number("TFLOP/s", "tflop_per_s", 1), number("GB/s", "gb_per_s", 0),
+       number("floor ms", "floor_ms", 4), number("of floor", "share_of_floor", 2),
+       error("differs", "difference"), error("final", "final_difference"), kernel()},
+      rows);
   fmt::print(
       "ms: median of a call that finds the L2 full of other data. floor: the larger of {:.0f} GB/s "
       "({})\nand {:.0f} TFLOP/s ({}).\ndiffers, final: o and final states of the chain from those "
@@ -178,72 +165,30 @@ void print_rows(const std::vector<StagesRow>& rows, const Ceilings& ceilings,
       ceilings.flop_source);
 }
 
-nlohmann::json to_json(const std::vector<StagesRow>& rows, const StagesOptions& o,
-                       const Machine& machine, const Ceilings& ceilings) {
-  nlohmann::json list = nlohmann::json::array();
-  for (const StagesRow& r : rows) {
-    const StagesCell& c = r.cell;
-    list.push_back({{"shape", c.text()},
-                    {"B", c.B},
-                    {"T", c.T},
-                    {"packed", c.packed},
-                    {"head_first", c.head_first},
-                    {"H", c.H},
-                    {"HV", c.HV},
-                    {"K", c.K},
-                    {"V", c.V},
-                    {"C", c.C},
-                    {"what", r.what},
-                    {"ms", number_or_null(r.ms)},
-                    {"ms_min", number_or_null(r.ms_min)},
-                    {"ms_p90", number_or_null(r.ms_p90)},
-                    {"tflop_per_s", number_or_null(r.tflops)},
-                    {"gb_per_s", number_or_null(r.gb_per_s)},
-                    {"floor_ms", number_or_null(r.floor_ms)},
-                    {"share_of_floor", number_or_null(r.share)},
-                    {"difference", number_or_null(r.difference)},
-                    {"final_difference", number_or_null(r.final_difference)},
-                    {"kernel", r.kernel},
-                    {"failure", r.failure}});
-  }
-  return {
-      {"schema", "sluice.bench.stages/1"},    {"date", utc_now()},
-      {"sluice", sluice_version()},           {"commit", o.commit},
-      {"dtype", short_dtype(o.dtype)},        {"repeat", o.repeat},
-      {"machine", machine.describe()},        {"copy_bytes_per_second", ceilings.bytes_per_second},
-      {"copy_source", ceilings.bytes_source}, {"flop_per_second", ceilings.flop_per_second},
-      {"flop_source", ceilings.flop_source},  {"rows", list}};
-}
-
 int bench_stages(const StagesOptions& o) {
-  if (const std::string reason = unavailable(Implementation::kCuda); !reason.empty()) {
+  if (const std::string reason = unavailable(o.run.backend); !reason.empty()) {
     return fail_unavailable(reason);
   }
-  double start_seconds = 0;
-  const std::unique_ptr<Machine> machine = make_cuda_machine(&start_seconds);
+  const std::unique_ptr<Machine> machine = machine_of(o.run.backend);
   const std::vector<StagesCell> cells = cells_of(o);
   show_progress(0, cells.size(), "inputs");
   const Ceilings ceilings = machine->measure_ceilings();
-  std::vector<StagesRow> rows;
-  int status = kExitDone;
   try {
-    StagesWork work(*machine, o.dtype, cells);
-    for (size_t i = 0; i < cells.size(); ++i) {
-      show_progress(i, cells.size(), cells[i].text());
-      try {
-        CellTimer(*machine, o, ceilings, &work, cells[i], &rows).measure();
-      } catch (const std::runtime_error& error) {
-        StagesRow& row = rows.emplace_back();
-        row.cell = cells[i], row.failure = error.what();
-        status = kExitError;
-      }
-    }
+    StagesWork work(*machine, o.run.dtype, cells);
+    bool failed = false;
+    const auto rows = measure_cells(
+        cells, stages_name, stages_json,
+        [&](const StagesCell& cell, auto* out) {
+          CellTimer(*machine, o.run.repeat, ceilings, &work, out).measure(cell);
+        },
+        &failed);
+    print_stages(rows, ceilings, *machine);
+    const nlohmann::json record =
+        record_of("sluice.bench.stages/1", o.run, *machine, ceilings, rows);
+    return write_record(o.run.json, record_text(record), failed ? kExitError : kExitDone);
   } catch (const std::runtime_error& error) {
     return fail(error.what());
   }
-  show_progress(1, 1, "");
-  print_rows(rows, ceilings, *machine);
-  return write_record(o.json, record_text(to_json(rows, o, *machine, ceilings)), status);
 }
 
 }  // namespace
@@ -261,12 +206,7 @@ Action add_bench_stages(CLI::App& bench) {
   command->add_option("--chunk", o->chunks, "tokens of a chunk")
       ->delimiter(',')
       ->check(CLI::IsMember({16, 32, 64, 128}));
-  add_dtype_option(*command, &o->dtype);
-  command->add_option("--repeat", o->repeat, "timed calls of each row")
-      ->check(CLI::Range(1, 10000))
-      ->capture_default_str();
-  command->add_option("--commit", o->commit, "what to record as the commit measured");
-  command->add_option("--json", o->json, "write everything measured");
+  add_run_options(*command, &o->run);
   command->footer(
       "Example:\n"
       "  sluice bench stages --commit $(git rev-parse --short HEAD) --json stages.json\n"

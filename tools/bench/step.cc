@@ -2,7 +2,6 @@
 // layers on a GPU, in graphs, on cold states, beside a copy of the same run and what peers take.
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/core.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <memory>
@@ -10,9 +9,8 @@
 #include "check/array.hpp"
 #include "tools/bench/bench.hpp"
 #include "tools/bench/graph_timer.hpp"
+#include "tools/bench/rows.hpp"
 #include "tools/bench/step_problem.hpp"
-#include "tools/call.hpp"
-#include "tools/progress.hpp"
 
 namespace sluice::tools {
 namespace {
@@ -51,26 +49,6 @@ std::vector<StepCell> cells_of(const StepSettings& s) {
   return cells;
 }
 
-void sort_into(std::vector<double> seconds, double scale, StepRow* row) {
-  std::sort(seconds.begin(), seconds.end());
-  row->us = scale * seconds[seconds.size() / 2];
-  row->us_min = scale * seconds.front();
-  row->us_p90 = scale * seconds[9 * seconds.size() / 10];
-}
-
-double host_microseconds(Machine& machine, StepProblem* problem) {
-  std::vector<double> seconds;
-  machine.synchronize();
-  for (int i = 0; i < kStepHostCalls; ++i) {
-    const Stopwatch watch;
-    problem->call(i % problem->launches(), nullptr);
-    seconds.push_back(watch.seconds());
-  }
-  machine.synchronize();
-  std::sort(seconds.begin(), seconds.end());
-  return 1e6 * seconds[seconds.size() / 2];
-}
-
 void time_row(Machine& machine, const StepSettings& s, double bytes_per_second, StepRow* row) {
   StepProblem problem(machine, row->cell);
   if (const Status status = problem.supported(&row->kernel); !status.ok()) {
@@ -88,8 +66,10 @@ void time_row(Machine& machine, const StepSettings& s, double bytes_per_second, 
   for (int i = 0; i < kReplayWarmUps; ++i) graph->replay();
   std::vector<double> seconds;
   for (int i = 0; i < s.repeat; ++i) seconds.push_back(graph->replay());
-  sort_into(seconds, 1e6 / static_cast<double>(problem.launches()), row);
-  row->host_us = host_microseconds(machine, &problem);
+  const Quantiles us(std::move(seconds), 1e6 / static_cast<double>(problem.launches()));
+  row->us = us.median, row->us_min = us.least, row->us_p90 = us.p90;
+  row->host_us = host_microseconds(machine, kStepHostCalls,
+                                   [&](int i) { problem.call(i % problem.launches(), nullptr); });
   row->failure = problem.trouble();
   row->floor_us = 1e6 * row->bytes / bytes_per_second;
 }
@@ -138,8 +118,7 @@ int bench_steps(const StepSettings& s) {
   if (const std::string reason = unavailable(Implementation::kCuda); !reason.empty()) {
     return fail_unavailable(reason);
   }
-  double start_seconds = 0;
-  const std::unique_ptr<Machine> machine = make_cuda_machine(&start_seconds);
+  const std::unique_ptr<Machine> machine = machine_of(Implementation::kCuda);
   if (const int code = sluice_warm_up(machine->device()); code != SLUICE_OK) {
     return fail(sluice_last_error());
   }
@@ -202,13 +181,7 @@ Action add_step_command(CLI::App& bench, bool layer) {
             : "\n  sluice bench decode --B 32 --T 4 --per-token\n  sluice bench decode --B 32 --T "
               "4 --ring 16"));
   return [command, settings, name] {
-    settings->command = "sluice bench " + name;
-    for (const CLI::Option* option : command->get_options()) {
-      if (option->count() == 0 || option->get_name() == "--json") continue;
-      settings->command += " " + option->get_name();
-      if (option->get_items_expected_max() == 0) continue;
-      settings->command += fmt::format(" {}", fmt::join(option->results(), ","));
-    }
+    settings->command = command_text(name, *command);
     return bench_steps(*settings);
   };
 }

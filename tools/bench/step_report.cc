@@ -4,7 +4,7 @@
 
 #include <fmt/core.h>
 
-#include "tools/bench/known.hpp"
+#include "tools/bench/rows.hpp"
 #include "tools/table.hpp"
 
 namespace sluice::tools {

@@ -1,0 +1,88 @@
+// What the commands of `sluice bench` share: times of calls, rows as JSON objects, the tables and the
+// records made of them. Numbers that are not known are NaN, null in JSON.
+// SPDX-License-Identifier: Apache-2.0
+#ifndef SLUICE_TOOLS_BENCH_ROWS_HPP_
+#define SLUICE_TOOLS_BENCH_ROWS_HPP_
+
+#include <functional>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "tools/bench/machine.hpp"
+#include "tools/progress.hpp"
+
+namespace sluice::tools {
+
+struct RunOptions;
+
+/// The machine of a backend. *start_seconds (may be null): what making a CUDA context took.
+std::unique_ptr<Machine> machine_of(Implementation backend, double* start_seconds = nullptr);
+
+/// Of the times of several calls, `scale` units a second.
+struct Quantiles {
+  double median, least, p90;
+  Quantiles(std::vector<double> seconds, double scale);
+};
+/// Median microseconds until one of `calls` calls returns that only enqueue their work.
+double host_microseconds(Machine& machine, int calls, const std::function<void(int)>& call);
+
+/// "-" for what is not known.
+std::string text_of(double value, int digits);
+/// null for what is not known.
+nlohmann::json number_or_null(double value);
+/// "bf16", "fp16", "fp32".
+std::string short_dtype(sluice_dtype dtype);
+
+/// A column of a table: its head ('<' first: left-aligned) and a row's text in it.
+struct Column {
+  std::string head;
+  std::function<std::string(const nlohmann::json&)> text;
+};
+/// The number `key` times `scale`, with so many digits.
+Column number(std::string head, std::string key, int digits, double scale = 1);
+/// The number `key` as an error: "1.2e-07".
+Column error(std::string head, std::string key);
+/// The text `key`.
+Column word(std::string head, std::string key);
+/// H and HV as "16/32".
+Column heads();
+/// The kernel, or why there is none.
+Column kernel();
+/// The machine and the table, to stdout.
+void print_rows(const Machine& machine, const std::vector<Column>& columns,
+                const std::vector<nlohmann::json>& rows);
+
+/// Rows of every cell. name_of(cell) and json_of(cell) say what it is, measure(cell, &rows) adds its
+/// rows; where that throws std::runtime_error, a row with the reason follows, and *failed is
+/// set.
+template <class Cell, class Name, class Json, class Measure>
+std::vector<nlohmann::json> measure_cells(const std::vector<Cell>& cells, Name name_of,
+                                          Json json_of, Measure measure, bool* failed) {
+  std::vector<nlohmann::json> rows;
+  for (size_t i = 0; i < cells.size(); ++i) {
+    show_progress(i, cells.size(), name_of(cells[i]));
+    try {
+      measure(cells[i], &rows);
+    } catch (const std::runtime_error& error) {
+      rows.push_back(json_of(cells[i]));
+      rows.back()["failure"] = error.what();
+      *failed = true;
+    }
+  }
+  show_progress(1, 1, "");
+  return rows;
+}
+
+/// The record of a run; what a row lacks that others have is null.
+nlohmann::json record_of(const std::string& schema, const RunOptions& options,
+                         const Machine& machine, const Ceilings& ceilings,
+                         std::vector<nlohmann::json> rows);
+/// Its text, a line for each row.
+std::string record_text(const nlohmann::json& record);
+
+}  // namespace sluice::tools
+
+#endif  // SLUICE_TOOLS_BENCH_ROWS_HPP_
