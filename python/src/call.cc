@@ -183,10 +183,8 @@ bool read_arguments(PyObject* const* values, Py_ssize_t count, PyObject* names,
                  count, fields);
     return false;
   }
-  const Keywords* keywords = read_names(call->op, names);
-  if (keywords == nullptr) return false;
-  // A copy: reading a tensor may run Python code, and that another call.
-  const Keywords given = *keywords;
+  Keywords given;
+  if (!read_names(call->op, names, &given)) return false;
   PyObject* const* named = values + count;
   // The stream first: capsules are exported to it.
   if (count > op.stream) call->stream = values[op.stream];

@@ -69,9 +69,8 @@ struct Keywords {
   signed char position[kMostKeywords];
 };
 
-/// Reads a vectorcall's tuple of names (or null); null with a TypeError if one is unknown. The
-/// result is valid until the next call.
-const Keywords* read_names(int op, PyObject* names) noexcept;
+/// Reads a vectorcall's tuple of names (or null); false with a TypeError if one is unknown.
+bool read_names(int op, PyObject* names, Keywords* keywords) noexcept;
 
 /// Position of `value` in `choices`, -1 if it is not there.
 int choice_index(const char* const* choices, PyObject* value) noexcept;

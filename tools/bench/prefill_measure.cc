@@ -9,6 +9,7 @@
 #include "tools/bench/bench.hpp"
 #include "tools/bench/rows.hpp"
 #include "tools/call.hpp"
+#include "tools/commands.hpp"
 
 namespace sluice::tools {
 namespace {
