@@ -61,33 +61,38 @@ def quartiles(place: Host | Gpu, call: Callable[[], object]) -> tuple[float, flo
     return low, middle, high
 
 
+def call_of(
+    place: Host | Gpu, shape: tuple[int, int], heads: tuple[int, int], dim: int, decode: bool
+) -> Callable[[], object]:
+    """A call of the delta rule on random inputs: `shape` sequences and tokens, states in place."""
+    H, HV = heads
+    rng = np.random.default_rng(0)
+    q, k, v, out = (
+        place.put(rng.standard_normal((*shape, n, dim), np.float32)) for n in (H, H, HV, HV)
+    )
+    gate = place.put(-0.1 * rng.random((*shape, HV), np.float32), io=False)
+    beta = place.put(rng.random((*shape, HV), np.float32), io=False)
+    state = place.put(np.zeros((shape[0], HV, dim, dim), np.float32), io=False)
+    run = (
+        functional.fused_recurrent_gated_delta_rule if decode else functional.chunk_gated_delta_rule
+    )
+    options: dict[str, Any] = dict(
+        initial_state=state, final_state=state, use_qk_l2norm_in_kernel=True, out=out
+    )
+    return lambda: run(q, k, v, gate, beta=beta, **options)
+
+
 def rows(
-    device: str, heads: int, value_heads: int, dim: int, tokens: int, batch: int
+    device: str, heads: tuple[int, int], dim: int, tokens: int, batch: int
 ) -> Iterator[str]:
     """The table, line by line: prefill of one sequence of `tokens`, one token of `batch` others."""
     place: Host | Gpu = Host() if device == "cpu" else Gpu()
     yield (
-        f"H {heads}, HV {value_heads}, K = V = {dim}, {place.dtype}; median of {_ROUNDS} rounds "
+        f"H {heads[0]}, HV {heads[1]}, K = V = {dim}, {place.dtype}; median of {_ROUNDS} rounds "
         "(quartiles)"
     )
     for name, shape in (("prefill", (1, tokens)), ("decode", (batch, 1))):
-        rng = np.random.default_rng(0)
-        draw = rng.standard_normal
-        q, k = (place.put(draw((*shape, heads, dim), np.float32)) for _ in range(2))
-        v = place.put(draw((*shape, value_heads, dim), np.float32))
-        g = place.put(-0.1 * rng.random((*shape, value_heads), np.float32), io=False)
-        beta = place.put(rng.random((*shape, value_heads), np.float32), io=False)
-        state = place.put(np.zeros((shape[0], value_heads, dim, dim), np.float32), io=False)
-        out = place.put(np.empty((*shape, value_heads, dim), np.float32))
-        options = dict(
-            initial_state=state, final_state=state, use_qk_l2norm_in_kernel=True, out=out
-        )
-
-        def call() -> object:
-            if name == "prefill":
-                return functional.chunk_gated_delta_rule(q, k, v, g, beta, **options)
-            return functional.fused_recurrent_gated_delta_rule(q, k, v, g, beta=beta, **options)
-
+        call = call_of(place, shape, heads, dim, name == "decode")
         low, middle, high = (1e3 * t for t in quartiles(place, call))
         count = shape[0] * shape[1]
         yield (

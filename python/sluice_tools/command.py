@@ -55,8 +55,7 @@ def _bench(arguments: argparse.Namespace) -> int:
         sluice.set_num_threads(arguments.threads)
     for line in rows(
         arguments.device,
-        arguments.heads,
-        arguments.value_heads,
+        (arguments.heads, arguments.value_heads),
         arguments.dim,
         arguments.tokens,
         arguments.batch,

@@ -21,8 +21,13 @@ struct PartsOptions {
 std::string parts_name(const PartsCell& cell) { return cell.op + " " + cell.shape; }
 
 nlohmann::json parts_json(const PartsCell& c) {
-  return {{"op", c.op}, {"shape", c.shape}, {"H", c.H}, {"HV", c.HV},
-          {"K", c.K},   {"V", c.V},         {"N", c.N}, {"T", c.T}};
+  nlohmann::json row = {{"op", c.op}, {"shape", c.shape}, {"H", c.H}, {"HV", c.HV},
+                        {"K", c.K},   {"V", c.V},         {"N", c.N}, {"T", c.T}};
+  for (const char* name : {"us", "us_min", "us_p90", "gb_per_s", "share_of_copy", "host_us",
+                           "around_us", "around_share_of_copy"}) {
+    row[name] = nullptr;  // until it is measured
+  }
+  return row;
 }
 
 nlohmann::json measure_row(Machine& machine, const PartsOptions& o, double copy_bandwidth,
@@ -40,10 +45,7 @@ nlohmann::json measure_row(Machine& machine, const PartsOptions& o, double copy_
               {"us_min", us.least},
               {"us_p90", us.p90},
               {"gb_per_s", 1e-3 * bytes / us.median},
-              {"share_of_copy", 1e6 * bytes / us.median / copy_bandwidth},
-              {"host_us", nullptr},
-              {"around_us", nullptr},
-              {"around_share_of_copy", nullptr}});
+              {"share_of_copy", 1e6 * bytes / us.median / copy_bandwidth}});
   if (machine.device().type != SLUICE_DEVICE_CPU) {
     row["host_us"] = host_microseconds(machine, kHostCalls, [&](int) { work.call(); });
   }
@@ -56,8 +58,8 @@ void compare_layers(const PartsOptions& o, double copy_bandwidth,
   for (size_t i = 0; i + 1 < rows->size(); ++i) {
     nlohmann::json& row = (*rows)[i];
     const nlohmann::json& next = (*rows)[i + 1];
-    if (cells[i].op != "layer" || !row.contains("us") || !next.contains("us")) continue;
-    const double around = row["us"].get<double>() - next["us"].get<double>();
+    if (cells[i].op != "layer" || row["us"].is_null() || next.at("us").is_null()) continue;
+    const double around = row["us"].get<double>() - next.at("us").get<double>();
     const double bytes = bytes_around(cells[i], o.run.dtype.bits / 8);
     row["around_us"] = around;
     row["around_share_of_copy"] = 1e6 * bytes / around / copy_bandwidth;

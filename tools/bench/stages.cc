@@ -51,16 +51,21 @@ std::vector<StagesCell> cells_of(const StagesOptions& o) {
 std::string stages_name(const StagesCell& cell) { return cell.text(); }
 
 nlohmann::json stages_json(const StagesCell& c) {
-  return {{"shape", c.text()},
-          {"B", c.B},
-          {"T", c.T},
-          {"packed", c.packed},
-          {"head_first", c.head_first},
-          {"H", c.H},
-          {"HV", c.HV},
-          {"K", c.K},
-          {"V", c.V},
-          {"C", c.C}};
+  nlohmann::json row = {{"shape", c.text()},
+                        {"B", c.B},
+                        {"T", c.T},
+                        {"packed", c.packed},
+                        {"head_first", c.head_first},
+                        {"H", c.H},
+                        {"HV", c.HV},
+                        {"K", c.K},
+                        {"V", c.V},
+                        {"C", c.C}};
+  for (const char* name : {"ms", "ms_min", "ms_p90", "tflop_per_s", "gb_per_s", "floor_ms",
+                           "share_of_floor", "difference", "final_difference"}) {
+    row[name] = nullptr;  // until it is measured
+  }
+  return row;
 }
 
 /// All rows of a cell.

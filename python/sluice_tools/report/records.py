@@ -88,8 +88,10 @@ def _common(row: Row, **more: Any) -> Row:
     return {**empty, "shape": "", "peers": [], "who": "Sluice", **shape, **more}
 
 
-def _scaled(value: float | None, factor: float) -> float | None:
-    return None if value is None else value * factor
+def _times(row: Row, unit: str, factor: float) -> dict[str, float | None]:
+    """Median, least and 9th decile in seconds."""
+    names = {"seconds": unit, "low": f"{unit}_min", "high": f"{unit}_p90"}
+    return {name: None if row[key] is None else factor * row[key] for name, key in names.items()}
 
 
 def _prefill(row: Row, record: dict[str, Any]) -> Row:
@@ -107,9 +109,7 @@ def _prefill(row: Row, record: dict[str, Any]) -> Row:
         T=sum(lengths),
         B=len(lengths),
         dtype=record["settings"]["dtype"],
-        seconds=_scaled(row["ms"], 1e-3),
-        low=_scaled(row["ms_min"], 1e-3),
-        high=_scaled(row["ms_p90"], 1e-3),
+        **_times(row, "ms", 1e-3),
         error_o=row.get("error_o"),
         error_state=row.get("error_state"),
         share=row.get("share_of_floor"),
@@ -131,9 +131,7 @@ def _step(row: Row, record: dict[str, Any]) -> Row:
         state=row["state"],
         writes=row["writes"],
         cold=True,
-        seconds=_scaled(row["us"], 1e-6),
-        low=_scaled(row["us_min"], 1e-6),
-        high=_scaled(row["us_p90"], 1e-6),
+        **_times(row, "us", 1e-6),
         share=row["share_of_copy"],
         bytes=row.get("bytes") if row.get("ring") else None,
         peers=[{"who": p["peer"], "seconds": 1e-6 * p["us"], "from": ""} for p in row["peers"]],
@@ -151,9 +149,7 @@ def _part(row: Row, record: dict[str, Any]) -> Row:
         T=row["T"],
         B=row["N"],
         dtype=record["dtype"],
-        seconds=_scaled(row["us"], 1e-6),
-        low=_scaled(row["us_min"], 1e-6),
-        high=_scaled(row["us_p90"], 1e-6),
+        **_times(row, "us", 1e-6),
         share=row["share_of_copy"],
         shape=row["shape"],
         cold=True,
@@ -163,7 +159,8 @@ def _part(row: Row, record: dict[str, Any]) -> Row:
 def _stage(row: Row, record: dict[str, Any]) -> Row:
     """A stage, the chain of all, its graph, the fused prefill, simple GLA: `part` says which."""
     flops, moved = row["tflop_per_s"], row["gb_per_s"]
-    seconds = _scaled(row["ms"], 1e-3)
+    times = _times(row, "ms", 1e-3)
+    seconds = times["seconds"]
     return _common(
         row,
         op="chunk_stage",
@@ -175,9 +172,7 @@ def _stage(row: Row, record: dict[str, Any]) -> Row:
         B=row["B"],
         C=row["C"],
         dtype=record["dtype"],
-        seconds=seconds,
-        low=_scaled(row["ms_min"], 1e-3),
-        high=_scaled(row["ms_p90"], 1e-3),
+        **times,
         share=row["share_of_floor"],
         shape=row["shape"],
         difference=row["difference"],

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from sluice import __version__, functional, last_kernel
+from sluice import __version__, last_kernel
 
 from .. import bench
 from . import environment, manifest
@@ -51,27 +51,9 @@ def ceilings(place: Any) -> dict[str, Any]:
     }
 
 
-def _inputs(place: Any, shape: tuple[int, int], H: int, HV: int) -> tuple[list[Any], Any, Any]:
-    rng = np.random.default_rng(0)
-    dim = 128
-    tensors = [
-        place.put(rng.standard_normal((*shape, heads, dim), np.float32)) for heads in (H, H, HV)
-    ]
-    gate = place.put(-0.1 * rng.random((*shape, HV), np.float32), io=False)
-    beta = place.put(rng.random((*shape, HV), np.float32), io=False)
-    state = place.put(np.zeros((shape[0], HV, dim, dim), np.float32), io=False)
-    return tensors, (gate, beta), state
-
-
-def _time(place: Any, shape: tuple[int, int], H: int, HV: int, decode: bool) -> dict[str, Any]:
-    (q, k, v), (gate, beta), state = _inputs(place, shape, H, HV)
-    options = {"initial_state": state, "final_state": state, "use_qk_l2norm_in_kernel": True}
-
-    def call() -> object:
-        if decode:
-            return functional.fused_recurrent_gated_delta_rule(q, k, v, gate, beta=beta, **options)
-        return functional.chunk_gated_delta_rule(q, k, v, gate, beta, **options)
-
+def _time(place: Any, shape: tuple[int, int], heads: str, decode: bool) -> dict[str, Any]:
+    H, HV = (int(n) for n in heads.split("/"))
+    call = bench.call_of(place, shape, (H, HV), 128, decode)
     low, middle, high = bench.quartiles(place, call)
     row = {"H": H, "HV": HV, "K": 128, "V": 128, "kernel": last_kernel(), "failure": ""}
     return {**row, "low": low, "middle": middle, "high": high, "peers": []}
@@ -80,13 +62,13 @@ def _time(place: Any, shape: tuple[int, int], H: int, HV: int, decode: bool) -> 
 def prefill(device: str, workload: dict[str, Any], quick: bool, commit: str) -> dict[str, Any]:
     """A record as of `sluice bench prefill`: one sequence of each length."""
     place = bench.Host() if device == "cpu" else bench.Gpu()
-    H, HV = (int(n) for n in workload["heads"][0].split("/"))
     dtype = {"float32": "fp32", "bfloat16": "bf16"}[place.dtype]
     found, rows = ceilings(place), []
     content = manifest.load()
     for T in workload["quick tokens"] if quick else workload["tokens"]:
-        row = _time(place, (1, T), H, HV, decode=False)
-        symbols = dict(tokens=T, N=1, H=H, HV=HV, K=128, V=128, e=4 if dtype == "fp32" else 2)
+        row = _time(place, (1, T), workload["heads"][0], decode=False)
+        symbols = {name: row[name] for name in ("H", "HV", "K", "V")}
+        symbols.update(tokens=T, N=1, e=4 if dtype == "fp32" else 2)
         flops = manifest.cost(content, "chunk_forward", "chunk", "flops", **symbols) or 0.0
         moved = manifest.cost(content, "chunk_forward", "chunk", "bytes", **symbols) or 0.0
         floor = max(flops / found["flop_per_second"], moved / found["bytes_per_second"])
@@ -106,11 +88,10 @@ def prefill(device: str, workload: dict[str, Any], quick: bool, commit: str) -> 
 def decode(device: str, workload: dict[str, Any], quick: bool, commit: str) -> dict[str, Any]:
     """A record as of `sluice bench decode`: one token, float32 states, which stay warm."""
     place = bench.Host() if device == "cpu" else bench.Gpu()
-    H, HV = (int(n) for n in workload["heads"][0].split("/"))
     found, rows = ceilings(place), []
     for B in workload["quick batches"] if quick else workload["batches"]:
-        row = _time(place, (B, 1), H, HV, decode=True)
-        states = 2 * 4 * 128 * 128 * HV * B
+        row = _time(place, (B, 1), workload["heads"][0], decode=True)
+        states = 2 * 4 * 128 * 128 * row["HV"] * B
         row.update(
             B=B,
             T=1,
