@@ -1,3 +1,4 @@
+// Times calls, prints tables of rows and makes records of them.
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/bench/rows.hpp"
 

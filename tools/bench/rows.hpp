@@ -1,5 +1,5 @@
-// What the commands of `sluice bench` share: times of calls, rows as JSON objects, the tables and the
-// records made of them. Numbers that are not known are NaN, null in JSON.
+// Declares what the commands of `sluice bench` share: times of calls, rows as JSON objects, the tables
+// and the records made of them. Numbers that are not known are NaN, null in JSON.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_TOOLS_BENCH_ROWS_HPP_
 #define SLUICE_TOOLS_BENCH_ROWS_HPP_
