@@ -16,7 +16,7 @@
 
 #include "sluice/sluice.hpp"
 
-namespace sluice::testing {
+namespace sluice::check {
 namespace {
 
 constexpr int64_t kT = 64, kH = 2, kD = 32, kN = 4;
@@ -287,4 +287,4 @@ TEST(OverlapRefusalsOfRows, TheConvolutionDoesNot) {
 }
 
 }  // namespace
-}  // namespace sluice::testing
+}  // namespace sluice::check
