@@ -138,7 +138,8 @@ def main() -> int:
     findings += [f"README.md: a number without a record: {found}"
                  for pattern in STALE for found in re.findall(pattern, readme)]
     if old != new:
-        findings.append("README.md: the table of speeds is not what the records say; tests/lint/check_readme.py --write")
+        findings.append("README.md: the table of speeds is not what the records say; "
+                        "tests/lint/check_readme.py --write")
     print("\n".join(findings) if findings else "README.md agrees with examples and records")
     return 1 if findings else 0
 
