@@ -7,7 +7,7 @@
 namespace sluice::cuda::decode {
 namespace {
 
-using core::CausalConvProblem, core::DeltaRuleProblem, core::LayerProblem, core::present;
+using core::CausalConvProblem, core::LayerProblem, core::present;
 using core::Tensor;
 
 /// Bytes: four numbers of a row are one access.
