@@ -146,6 +146,15 @@ TEST(DecodeSelection, SingleTokens) {
   EXPECT_TRUE(takes_single(p));
 }
 
+TEST(DecodeSelection, SingleTokensThatReadOrWriteAlone) {
+  DeltaRuleProblem reads = single_step();
+  reads.state.final = {};
+  EXPECT_TRUE(takes_single(reads));
+  DeltaRuleProblem writes = single_step();
+  writes.state.initial = {};
+  EXPECT_TRUE(takes_single(writes));
+}
+
 TEST(DecodeSelection, SinglePlans) {
   EXPECT_EQ(plan_single(64, Number::kFloat32, 132).cut, SingleCut::kNarrow);
   EXPECT_EQ(plan_single(128, Number::kFloat32, 132).cut, SingleCut::kWide);

@@ -24,9 +24,12 @@ bool has_slots(const Tensor& pool) noexcept {
          slot * bytes_of(pool) <= INT32_MAX && slot % kVector == 0;
 }
 
+/// Likewise their addresses.
 bool has_aligned_slots(const DeltaRuleProblem& p) noexcept {
-  return is_aligned(p.state.initial.data, kVector * bytes_of(p.state.initial)) &&
-         is_aligned(p.state.final.data, kVector * bytes_of(p.state.final));
+  const auto aligned = [](const Tensor& pool) {
+    return !present(pool) || is_aligned(pool.data, kVector * bytes_of(pool));
+  };
+  return aligned(p.state.initial) && aligned(p.state.final);
 }
 
 bool has_pools(const DeltaRuleProblem& p) noexcept {
