@@ -6,6 +6,7 @@
 #include "cuda/device/sequence.cuh"
 #include "cuda/device/stage_params.h"
 #include "cuda/device/store.cuh"
+#include "cuda/tile/lanes.cuh"
 
 namespace sluice::cuda::device {
 
@@ -80,7 +81,7 @@ __device__ __forceinline__ int64_t tokens_of(const StageParams& p, int64_t n, Ch
 __device__ __forceinline__ int64_t chunks_before(const StageParams& p, int64_t seq) {
   if (p.cu_seqlens.data == nullptr) return 0;
   int count = 0;  // BOUND: at most T / C + N chunks, and launches have fewer than 2^31
-  for (int64_t n = threadIdx.x % 32; n < seq; n += 32) {
+  for (int64_t n = tile::lane(); n < seq; n += 32) {
     const int64_t begin = first_row(p, n);
     count += static_cast<int>((max(first_row(p, n + 1), begin) - begin + p.C - 1) / p.C);
   }
@@ -113,7 +114,7 @@ __device__ __forceinline__ float token_number(const TokenRows& rows, const Chunk
 
 /// x of the lanes before this one, summed; no cancellation. Whole warps.
 __device__ __forceinline__ float sum_before_lane(float x) {
-  const auto lane = static_cast<int>(threadIdx.x % 32);
+  const int lane = tile::lane();
   for (int step = 1; step < 32; step *= 2) {
     const float before = __shfl_up_sync(~0u, x, step);
     if (lane >= step) x += before;
@@ -134,7 +135,7 @@ __device__ __forceinline__ LaneGates request_gates(const StageParams& p, const C
   const TokenRows& rows = p.g_cumsum.data != nullptr ? p.g_cumsum : p.gate;
 #pragma unroll
   for (int i = 0; i < kLaneTokens; ++i) {
-    const int token = static_cast<int>(threadIdx.x % 32) * kLaneTokens + i;
+    const int token = tile::lane() * kLaneTokens + i;
     const bool wanted = token < chunk.tokens || p.g_cumsum.data != nullptr;
     if (rows.data == nullptr || !wanted) continue;
     gates.x[i] = token_number(rows, chunk, head, min(token, chunk.tokens - 1));
@@ -155,7 +156,7 @@ __device__ __forceinline__ void put_sums(const StageParams& p, LaneGates gates,
     x = sum;
   }
   const float before = summed ? 0.0f : sum_before_lane(sum);
-  const auto lane = static_cast<int>(threadIdx.x % 32);
+  const int lane = tile::lane();
 #pragma unroll
   for (int i = 0; i < kLaneTokens; ++i) G[lane * kLaneTokens + i] = before + gates.x[i];
 }

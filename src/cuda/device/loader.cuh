@@ -46,7 +46,7 @@ __device__ __forceinline__ void load_role(const PrefillParams& p, Shared& s) {
     if (item.valid()) prefetch_initial(p, item);
     const auto request_k = [&](int c) {
       const ptx::BoxOrigin at{0, item.row + c * C::kChunk, 0, group, item.batch};
-      tile::load_tile(s.k[k.stage], &p.k, s.k_ring, k, at, C::kKTileBytes);
+      tile::load_tile(s.k[k.stage], &p.k, s.k_ring, k, at);
     };
     if (chunks > 0) request_k(0);
     for (int c = 0; c < chunks; ++c) {
@@ -54,7 +54,7 @@ __device__ __forceinline__ void load_role(const PrefillParams& p, Shared& s) {
       if (c + 1 < chunks) request_k(c + 1);
       if constexpr (C::kOutput) {
         const ptx::BoxOrigin at{0, item.row + c * C::kChunk, 0, group, item.batch};
-        tile::load_tile(s.q[q.stage], &p.q, s.q_ring, q, at, C::kKTileBytes);
+        tile::load_tile(s.q[q.stage], &p.q, s.q_ring, q, at);
       }
     }
     if (item.valid()) ticket = next_ticket<C>(p, ticket);
@@ -69,7 +69,7 @@ __device__ __forceinline__ void load_v(const PrefillParams& p, Shared& s,
                                        int c) {
   const int head = !C::kOutput && item.sink == StateSink::kFactor ? p.HV : item.head;
   const ptx::BoxOrigin at{0, item.row + c * C::kChunk, item.column / 64, head, item.batch};
-  tile::load_tile(s.v[v.stage], &p.v, s.v_ring, v, at, C::kVTileBytes);
+  tile::load_tile(s.v[v.stage], &p.v, s.v_ring, v, at);
 }
 
 }  // namespace sluice::cuda::device

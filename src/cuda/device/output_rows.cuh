@@ -4,9 +4,8 @@
 #define SLUICE_CUDA_DEVICE_OUTPUT_ROWS_CUH_
 
 #include "cuda/device/work_items.cuh"
-#include "cuda/ptx/matrix.cuh"
 #include "cuda/ptx/tma.cuh"
-#include "cuda/tile/swizzle.hpp"
+#include "cuda/tile/fragment.cuh"
 
 namespace sluice::cuda::device {
 
@@ -17,7 +16,7 @@ enum class OutputBarrier : uint32_t { kOutputLow = 2, kOutputHigh, kParkLow, kPa
 /// zeros.
 __device__ __forceinline__ void store_rows(const PrefillParams& p, const WorkItem& item, int first,
                                            int rows, int half, const uint8_t* source) {
-  int thread = static_cast<int>(threadIdx.x & 127u), batch = item.batch, head = item.head;
+  int thread = tile::thread_of_group(), batch = item.batch, head = item.head;
   int64_t token = int64_t{item.row} + first;
   // WHY: keeps this rare path's addresses out of the registers of the loop around it.
   asm volatile("" : "+r"(thread), "+r"(batch), "+r"(head), "+l"(token));
@@ -41,26 +40,20 @@ struct OutputPlace {
   uint32_t v_offset;  ///< lane's part in moving 16 tokens x 16 columns of a v tile, transposed
 
   __device__ __forceinline__ explicit OutputPlace(int half_) : half(half_) {
-    const uint32_t lane = threadIdx.x & 31u, warp = (threadIdx.x >> 5) & 3u;
-    v_offset = static_cast<uint32_t>(half) * 64 * tile::kRowBytes +
-               tile::swizzled_piece((lane & 7u) + 8 * (lane >> 4), 2 * warp + ((lane >> 3) & 1u));
+    v_offset = static_cast<uint32_t>(half) * 64 * tile::kRowBytes + tile::turned_piece();
   }
 };
 
 /// Waits until the last store has read the o tile. The warpgroup's next barrier tells the others.
 __device__ __forceinline__ void wait_for_store() {
-  if ((threadIdx.x & 127u) == 0) ptx::bulk_wait_read();
+  if (tile::is_first_of_group()) ptx::bulk_wait_read();
 }
 
-/// O^T of a chunk, packed, to the o tile. Shared: the kernel's shared memory.
-template <class Shared>
+/// O^T of a chunk to the o tile. Shared: the kernel's shared memory.
+template <class Shared, class Io>
 __device__ __forceinline__ void park_output(Shared& s, const OutputPlace& at,
-                                            const uint32_t (&o)[16]) {
-  const uint32_t base = ptx::shared_address(s.o) + at.v_offset;
-#pragma unroll
-  for (uint32_t i = 0; i < 4; ++i) {
-    ptx::stmatrix_x4_trans(base + i * 16 * tile::kRowBytes, o + 4 * i);
-  }
+                                            const tile::Operand<Io, 64>& o) {
+  o.store_turned(s.o.address() + at.v_offset);
 }
 
 /// The o tile, chunk c, to global memory: whole chunks by the copy engine, a partial one by hand.
@@ -69,15 +62,15 @@ __device__ __forceinline__ void store_output(const PrefillParams& p, Shared& s,
                                              const OutputPlace& at, const WorkItem& item, int c) {
   ptx::fence_proxy_async();
   const auto barrier = static_cast<uint32_t>(OutputBarrier::kOutputLow) + at.half;
-  const uint8_t* source = s.o + at.half * C::kHalfTileBytes;
+  const uint8_t* source = s.o.block(at.half);
   if (item.rows(c) < C::kChunk) {
     // SYNC kOutputLow, kOutputHigh: the warpgroup waits for all of its half of o
     ptx::named_barrier_sync(barrier, 128);
     store_rows(p, item, c * C::kChunk, item.rows(c), at.half, source);
-  } else if ((threadIdx.x & 127u) < 32) {
+  } else if (tile::warp_of_group() == 0) {
     // SYNC kOutputLow, kOutputHigh: the first warp waits for the others' columns of o
     ptx::named_barrier_sync(barrier, 128);
-    if ((threadIdx.x & 31u) == 0) {
+    if (tile::is_first_lane()) {
       ptx::tma_store(
           &p.o, source,
           {0, item.row + c * C::kChunk, item.column / 64 + at.half, item.head, item.batch});

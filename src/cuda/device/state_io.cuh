@@ -4,6 +4,7 @@
 #define SLUICE_CUDA_DEVICE_STATE_IO_CUH_
 
 #include "cuda/device/work_items.cuh"
+#include "cuda/tile/fragment.cuh"
 
 namespace sluice::cuda::device {
 
@@ -15,11 +16,9 @@ struct StatePlace {
 
   /// In a matrix of K rows and V columns, or transposed.
   __device__ __forceinline__ StatePlace(int K, int V, bool is_vk, int column) {
-    const int lane = static_cast<int>(threadIdx.x & 31u);
-    const int warp = static_cast<int>((threadIdx.x >> 5) & 3u);
     step_v = is_vk ? K : 1;
     step_k = is_vk ? 1 : V;
-    origin = (column + warp * 16 + (lane >> 2)) * step_v + (lane & 3) * 2 * step_k;
+    origin = (column + tile::group_row()) * step_v + tile::lane_column() * step_k;
   }
   /// BOUND: offsets inside one matrix are below 2^15.
   __device__ __forceinline__ int offset(int at) const {
@@ -27,31 +26,31 @@ struct StatePlace {
   }
 };
 
-template <class T, size_t kSize>
+template <class T, int kN>
 __device__ __forceinline__ void store_elements(T* out, const StatePlace& place,
-                                               const float (&S)[kSize]) {
+                                               const tile::Accumulator<kN>& S) {
 #pragma unroll
-  for (int at = 0; at < static_cast<int>(kSize); ++at) {
-    from_float(&out[place.offset(at)], S[at]);
+  for (int at = 0; at < S.kSize; ++at) {
+    from_float(&out[place.offset(at)], S.x[at]);
   }
 }
 
 /// WHY plain loads: initial may be the memory that this call writes as final.
-template <class T, size_t kSize>
+template <class T, int kN>
 __device__ __forceinline__ void load_elements(const T* in, const StatePlace& place,
-                                              float (&S)[kSize]) {
+                                              tile::Accumulator<kN>& S) {
 #pragma unroll
-  for (int at = 0; at < static_cast<int>(kSize); ++at) {
-    S[at] = to_float(in[place.offset(at)]);
+  for (int at = 0; at < S.kSize; ++at) {
+    S.x[at] = to_float(in[place.offset(at)]);
   }
 }
 
 /// Writes this warpgroup's columns of S^T to slot `slot`. Groups of four lanes (kVK) or eight (kKV)
 /// fill whole 32-byte sectors, so no trip through shared memory is needed.
-template <size_t kSize>
+template <int kN>
 __device__ __forceinline__ void store_state(const PrefillParams& p, const StatePool& pool,
                                             int64_t slot, const WorkItem& item, int half,
-                                            const float (&S)[kSize]) {
+                                            const tile::Accumulator<kN>& S) {
   const StatePlace place(p.K, p.V, p.state_is_vk, item.column + half * 64);
   const int64_t base = slot * pool.slot_stride + int64_t{item.head} * p.K * p.V + place.origin;
   if (pool.number == Number::kFloat32) {
@@ -70,24 +69,21 @@ __device__ __forceinline__ float* boundary_state(const PrefillParams& p, const W
 }
 
 /// S^T = columns of the identity.
-template <size_t kSize>
-__device__ __forceinline__ void set_identity(int column, float (&S)[kSize]) {
-  const int lane = static_cast<int>(threadIdx.x & 31u),
-            warp = static_cast<int>((threadIdx.x >> 5) & 3u);
-  const int difference = column + warp * 16 + (lane >> 2) - (lane & 3) * 2;  // v - k of S[0]
+template <int kN>
+__device__ __forceinline__ void set_identity(int column, tile::Accumulator<kN>& S) {
+  const int difference = column + tile::group_row() - tile::lane_column();  // v - k of S.x[0]
 #pragma unroll
-  for (int at = 0; at < static_cast<int>(kSize); ++at) {
-    S[at] = difference + ((at >> 1) & 1) * 8 == (at >> 2) * 8 + (at & 1) ? 1.0f : 0.0f;
+  for (int at = 0; at < S.kSize; ++at) {
+    S.x[at] = difference + ((at >> 1) & 1) * 8 == (at >> 2) * 8 + (at & 1) ? 1.0f : 0.0f;
   }
 }
 
 /// S^T at the start of a sequence.
-template <size_t kSize>
+template <int kN>
 __device__ __forceinline__ void load_initial(const PrefillParams& p, const WorkItem& item, int half,
-                                             float (&S)[kSize]) {
+                                             tile::Accumulator<kN>& S) {
   if (starts_from_zeros(p, item.seq)) {
-#pragma unroll
-    for (float& x : S) x = 0.0f;
+    S.clear();
     return;
   }
   const StatePlace place(p.K, p.V, p.state_is_vk, item.column + half * 64);
@@ -102,9 +98,9 @@ __device__ __forceinline__ void load_initial(const PrefillParams& p, const WorkI
 }
 
 /// S^T that enters a work item.
-template <class C, size_t kSize>
+template <class C, int kN>
 __device__ __forceinline__ void load_entering(const PrefillParams& p, const WorkItem& item,
-                                              int half, float (&S)[kSize]) {
+                                              int half, tile::Accumulator<kN>& S) {
   if (item.source == StateSource::kInitial) {
     load_initial(p, item, half, S);
   } else if (C::kOutput && item.source != StateSource::kZero) {
@@ -116,15 +112,14 @@ __device__ __forceinline__ void load_entering(const PrefillParams& p, const Work
   } else if (!C::kOutput && item.source == StateSource::kIdentity) {
     set_identity(item.column + half * 64, S);
   } else {
-#pragma unroll
-    for (float& x : S) x = 0.0f;
+    S.clear();
   }
 }
 
 /// S^T at the end of a sequence.
-template <size_t kSize>
+template <int kN>
 __device__ __forceinline__ void store_final(const PrefillParams& p, const WorkItem& item, int half,
-                                            const float (&S)[kSize]) {
+                                            const tile::Accumulator<kN>& S) {
   if (p.final.data == nullptr) return;
   const IndexVector& slots = p.write_slots.data != nullptr ? p.write_slots : p.read_slots;
   const int64_t slot = slots.data == nullptr ? item.seq : load_index(slots, item.seq);
@@ -134,9 +129,9 @@ __device__ __forceinline__ void store_final(const PrefillParams& p, const WorkIt
 
 /// S^T that leaves a work item. N lies as [K][V]; M as [column][row], the order in which the join
 /// reads it.
-template <class C, size_t kSize>
+template <class C, int kN>
 __device__ __forceinline__ void store_leaving(const PrefillParams& p, const WorkItem& item,
-                                              int half, const float (&S)[kSize]) {
+                                              int half, const tile::Accumulator<kN>& S) {
   const int column = item.column + half * 64;
   if constexpr (C::kOutput) {
     if (item.sink == StateSink::kFinal) store_final(p, item, half, S);
@@ -150,9 +145,9 @@ __device__ __forceinline__ void store_leaving(const PrefillParams& p, const Work
 }
 
 /// S^T after chunk c, if it is one of the states to keep.
-template <size_t kSize>
+template <int kN>
 __device__ __forceinline__ void store_checkpoint(const PrefillParams& p, const WorkItem& item,
-                                                 int half, int c, const float (&S)[kSize]) {
+                                                 int half, int c, const tile::Accumulator<kN>& S) {
   const int after = item.first + c + 1;
   if (after % p.checkpoint_chunks != 0 || item.rows(c) < 64 || c < item.skip) return;
   const int64_t column = after / p.checkpoint_chunks - 1;

@@ -8,16 +8,16 @@
 
 namespace sluice::cuda::tile {
 
-/// Requests one tile of 64 tokens.
-template <int kStages>
-__device__ __forceinline__ void load_tile(uint8_t* destination, const CUtensorMap* map,
+/// Requests one tile.
+template <class Tile, int kStages>
+__device__ __forceinline__ void load_tile(Tile& to, const CUtensorMap* map,
                                           RingBarriers<kStages>& ring, RingCursor<kStages>& cursor,
-                                          ptx::BoxOrigin at, uint32_t bytes) {
+                                          ptx::BoxOrigin at) {
   // SYNC ring.empty: the loader waits until all readers of the stage's previous tile are done
   cursor.acquire(ring);
   // SYNC ring.full: completes when the copy engine has written the tile
-  ptx::mbarrier_arrive_expect(&ring.full[cursor.stage], bytes);
-  ptx::tma_load(destination, map, at, &ring.full[cursor.stage]);
+  ptx::mbarrier_arrive_expect(&ring.full[cursor.stage], Tile::kBytes);
+  ptx::tma_load(to.bytes, map, at, &ring.full[cursor.stage]);
   cursor.next();
 }
 

@@ -12,18 +12,13 @@
 
 #include "cuda/ptx/barrier.cuh"
 #include "cuda/ptx/matrix.cuh"
+#include "cuda/tile/lanes.cuh"
 #include "cuda/tile/number.cuh"
 #include "cuda/tile/swizzle.hpp"
 
 namespace sluice::cuda::tile {
 
 inline constexpr uint32_t kTile = 8192;  ///< bytes of 64 x 64 numbers of 16 bits
-
-__device__ __forceinline__ int warp() { return static_cast<int>(threadIdx.x / 32); }
-__device__ __forceinline__ int lane() { return static_cast<int>(threadIdx.x % 32); }
-/// Row (0 or 8 added by the caller) and first of two columns of this lane in a result.
-__device__ __forceinline__ int lane_row() { return lane() / 4; }
-__device__ __forceinline__ int lane_column() { return lane() % 4 * 2; }
 
 template <class Io>
 __device__ __forceinline__ void mma(float (&d)[4], const uint32_t* a, const uint32_t* b) {

@@ -6,7 +6,7 @@
 #include "cuda/device/output_rows.cuh"
 #include "cuda/device/work_items.cuh"
 #include "cuda/tile/pipeline.cuh"
-#include "cuda/tile/swizzle.hpp"
+#include "cuda/tile/shared_tile.cuh"
 
 namespace sluice::cuda::chunk_forward {
 
@@ -32,9 +32,9 @@ struct Config {
   static constexpr int kWorkSlots = 8;
   static constexpr int kThreads = 512;
   static constexpr int kServiceRegisters = 64, kAuxRegisters = 64, kStateRegisters = 192;
-  static constexpr uint32_t kHalfTileBytes = kChunk * tile::kRowBytes;  ///< 64 tokens x 64 columns
-  static constexpr uint32_t kKTileBytes = kK / 64 * kHalfTileBytes;
-  static constexpr uint32_t kVTileBytes = kV / 64 * kHalfTileBytes;
+  using KeyTile = tile::SwizzledTile<Io, kChunk, kK>;  ///< [token][k]: k and q
+  using ValueTile = tile::SwizzledTile<Io, kChunk, kV>;
+  using SquareTile = tile::SwizzledTile<Io, kChunk, kChunk>;
 
   static_assert((kK == 64 || kK == 128) && (kV == 64 || kV == 128));
 };
@@ -80,13 +80,13 @@ struct DiagonalBlock {
 /// Shared memory of one CTA.
 template <class C>
 struct SharedMemoryPlan {
-  alignas(1024) uint8_t k[C::kKStages][C::kKTileBytes];  ///< [64 columns][token][64], TMA, swizzled
-  uint8_t q[C::kQStages][C::kKTileBytes];
-  uint8_t v[C::kVStages][C::kVTileBytes];
-  uint8_t o[C::kVTileBytes];           ///< of the chunk before, each warp its own columns
-  uint8_t Tmat[C::kTmatStages][8192];  ///< [i][j] io, swizzled; blocks above the diagonal stay zero
-  uint8_t P[C::kPStages][8192];        ///< like Tmat
-  uint8_t blocks[2][8192];  ///< fp16 [i][j], swizzled: A, replaced by its inverse; by chunk parity
+  typename C::KeyTile k[C::kKStages], q[C::kQStages];
+  typename C::ValueTile v[C::kVStages];
+  typename C::ValueTile o;                      ///< of the chunk before, each warp its own columns
+  typename C::SquareTile Tmat[C::kTmatStages];  ///< [i][j]; blocks above the diagonal stay zero
+  typename C::SquareTile P[C::kPStages];        ///< like Tmat
+  tile::SwizzledTile<__half, 64, 64>
+      blocks[2];  ///< [i][j]: A, replaced by its inverse; by chunk parity
   FactorStage factors[C::kFactorStages];
   DiagonalBlock diagonal[2][8];  ///< by chunk parity
   float norms[2][2][64];         ///< by chunk parity: rk, rq

@@ -19,7 +19,7 @@ __device__ __forceinline__ void invert_chunk(SharedMemoryPlan<C>& s, uint32_t ch
   // SYNC tmat_ring.empty: the state warpgroups are done with the stage's previous Tmat
   tile::wait_phase(&s.tmat_ring.empty[pair], round ^ 1u);
   const float* beta = s.gates[gate].beta;
-  const BlockTile blocks(s.blocks[pair]), tmat(s.Tmat[pair]);
+  const BlockTile blocks(s.blocks[pair].bytes), tmat(s.Tmat[pair].bytes);
   substitute_diagonal<Io>(s.diagonal[pair], blocks, tmat, beta);
   __syncwarp();
   merge_diagonals<Io>(blocks, tmat, beta);
@@ -29,7 +29,7 @@ __device__ __forceinline__ void invert_chunk(SharedMemoryPlan<C>& s, uint32_t ch
   merge_halves<Io>(blocks, tmat, beta);
   ptx::fence_proxy_async();
   __syncwarp();
-  if ((threadIdx.x & 31u) == 0) {
+  if (tile::is_first_lane()) {
     // SYNC tmat_ring.full: Tmat is written
     ptx::mbarrier_arrive(&s.tmat_ring.full[pair]);
     // SYNC block_ring.empty, gate_ring.empty: both have been read

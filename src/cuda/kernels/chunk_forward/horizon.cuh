@@ -7,6 +7,7 @@
 #include "cuda/device/store.cuh"
 #include "cuda/device/token_gates.cuh"
 #include "cuda/ptx/lanes.cuh"
+#include "cuda/tile/lanes.cuh"
 
 namespace sluice::cuda::chunk_forward {
 
@@ -38,7 +39,7 @@ __device__ __forceinline__ void fetch_gates(const char* at, int64_t token_bytes,
                 *reinterpret_cast<const Raw*>(gate + token_bytes)};
     }
 #pragma unroll
-    for (int i = 0; i < kTogether; ++i) out[batch + i][threadIdx.x & 31u] = raw[i];
+    for (int i = 0; i < kTogether; ++i) out[batch + i][tile::lane()] = raw[i];
   }
 }
 
@@ -61,7 +62,7 @@ __device__ __forceinline__ int horizon_of(const PrefillParams& p, const WorkItem
                                           const RawGate& constants, int first, int most) {
   __shared__ uint2 gates[kHorizonWarps][kLookBack][32];
   if (p.gate_form == GateForm::kNone || first <= 0) return -1;
-  const auto lane = threadIdx.x & 31u;
+  const auto lane = static_cast<uint32_t>(tile::lane());
   auto& mine = gates[threadIdx.x >> 5];
   const char* at = scalar_address(p, p.gate, item) + 2 * lane * p.gate.token_bytes;
   if (p.gate.number == Number::kFloat32) {
@@ -125,7 +126,7 @@ __global__ void __launch_bounds__(kHorizonThreads)
     if (before == 0) own = found;
     if (before == 1) multiplies = found < 0;
   }
-  if ((threadIdx.x & 31u) != 0) return;
+  if (!tile::is_first_lane()) return;
   p.segments.horizon[warp] = own;
   if (own >= 0) return;
   list_transitions(p, boundary, head, multiplies, &p.segments.header->transitions);

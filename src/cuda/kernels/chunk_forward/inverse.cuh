@@ -70,7 +70,7 @@ __device__ __forceinline__ void to_negative_operand(uint32_t (&a)[4], const floa
 template <class Io>
 __device__ __forceinline__ void store_tmat_block(const BlockTile& tmat, int row, int column,
                                                  const float (&acc)[2][4], const float* beta) {
-  int lane = static_cast<int>(threadIdx.x & 31u);
+  int lane = tile::lane();
   asm volatile("" : "+r"(lane));  // WHY: as in BlockTile
   uint32_t out[4];
 #pragma unroll
@@ -120,7 +120,7 @@ template <class Io>
 __device__ __forceinline__ void substitute_diagonal(const DiagonalBlock (&diagonal)[8],
                                                     const BlockTile& blocks, const BlockTile& tmat,
                                                     const float* beta) {
-  int lane = static_cast<int>(threadIdx.x & 31u);
+  int lane = tile::lane();
   asm volatile("" : "+r"(lane));  // WHY: as in BlockTile
   const int row = lane & 7;
   const DiagonalBlock& low = diagonal[lane >> 3];
@@ -143,7 +143,7 @@ __device__ __forceinline__ void substitute_diagonal(const DiagonalBlock (&diagon
 template <class Io>
 __device__ __forceinline__ void merge_diagonals(const BlockTile& blocks, const BlockTile& tmat,
                                                 const float* beta) {
-  int lane = static_cast<int>(threadIdx.x & 31u);
+  int lane = tile::lane();
   asm volatile("" : "+r"(lane));  // WHY: as in BlockTile
   // Lane l names row l % 8 of an 8x8 part of block l / 8.
   const auto block = static_cast<uint32_t>(lane >> 3), row = static_cast<uint32_t>(lane & 7);

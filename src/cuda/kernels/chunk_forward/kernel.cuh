@@ -46,9 +46,9 @@ __device__ __forceinline__ void init_barriers(SharedMemoryPlan<C>& s) {
 /// inverse.
 template <class C>
 __device__ __forceinline__ void zero_upper_blocks(SharedMemoryPlan<C>& s) {
-  tile::zero<C>(s.Tmat, sizeof(s.Tmat));
-  tile::zero<C>(s.P, sizeof(s.P));
-  tile::zero<C>(s.blocks, sizeof(s.blocks));
+  tile::zero<C::kThreads>(s.Tmat);
+  tile::zero<C::kThreads>(s.P);
+  tile::zero<C::kThreads>(s.blocks);
   ptx::fence_proxy_async();
 }
 
@@ -77,10 +77,10 @@ __global__ void __launch_bounds__(C::kThreads, 1)
   __syncthreads();
   ptx::wait_for_dependencies();
   if (C::kOutput && !device::takes_pass<C>(p)) return;
-  const uint32_t warpgroup = threadIdx.x >> 7;
+  const int warpgroup = tile::warpgroup();
   if (warpgroup == 0) {
     ptx::decrease_registers<C::kServiceRegisters>();
-    const auto warp = static_cast<ServiceWarp>(threadIdx.x >> 5);
+    const auto warp = static_cast<ServiceWarp>(tile::warp());
     if (warp == ServiceWarp::kLoad) {
       if (threadIdx.x == 0) device::load_role<C>(p, s);
     } else if (warp == ServiceWarp::kGate) {
@@ -91,9 +91,9 @@ __global__ void __launch_bounds__(C::kThreads, 1)
   } else if (warpgroup == 3) {
     ptx::decrease_registers<C::kAuxRegisters>();
     prepare_role<C>(p, s);
-  } else if (static_cast<int>(warpgroup) <= C::kStateGroups) {
+  } else if (warpgroup <= C::kStateGroups) {
     ptx::increase_registers<C::kStateRegisters>();
-    state_role<C>(p, s, static_cast<int>(warpgroup) - 1);
+    state_role<C>(p, s, warpgroup - 1);
   }
 }
 

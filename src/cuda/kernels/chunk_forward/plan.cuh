@@ -4,6 +4,7 @@
 #define SLUICE_CUDA_KERNELS_CHUNK_FORWARD_PLAN_CUH_
 
 #include "cuda/device/work_items.cuh"
+#include "cuda/tile/lanes.cuh"
 
 namespace sluice::cuda::chunk_forward {
 
@@ -86,7 +87,7 @@ __device__ __forceinline__ float time_of(const PrefillParams& p, PlanMemory& s, 
   const uint32_t length = (s.longest + n - 1) / n;
   Cut cut{length, 0, 0, 0};
 #pragma unroll 1
-  for (uint32_t i = threadIdx.x & 31u; i < s.listed; i += 32) cut.add(s.list[i]);
+  for (auto i = static_cast<uint32_t>(tile::lane()); i < s.listed; i += 32) cut.add(s.list[i]);
 #pragma unroll 1
   for (int step = 1; step < 32; step *= 2) {
     cut.segments += __shfl_xor_sync(~0u, cut.segments, step);
@@ -106,7 +107,7 @@ __device__ __forceinline__ float time_of(const PrefillParams& p, PlanMemory& s, 
 
 /// Index of the least of s.times, the first of equals; one warp.
 __device__ __forceinline__ uint32_t fastest_cut(const PlanMemory& s) {
-  uint32_t best = threadIdx.x & 31u;
+  auto best = static_cast<uint32_t>(tile::lane());
 #pragma unroll
   for (uint32_t i = best + 32; i < kMostSegments; i += 32) {
     if (s.times[i] < s.times[best]) best = i;
@@ -138,7 +139,7 @@ __device__ __forceinline__ void choose_length(const PrefillParams& p, PlanMemory
 #pragma unroll 1
   for (uint32_t n = 1 + (threadIdx.x >> 5); n <= kMostSegments; n += kPlanWarps) {
     const float time = time_of(p, s, n);
-    if ((threadIdx.x & 31u) == 0) s.times[n - 1] = time;
+    if (tile::is_first_lane()) s.times[n - 1] = time;
   }
   __syncthreads();
   if (threadIdx.x < 32) {

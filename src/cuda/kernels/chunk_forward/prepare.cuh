@@ -10,16 +10,17 @@
 
 namespace sluice::cuda::chunk_forward {
 
-using tile::inverse_norm, tile::issue_product, tile::mask_tail, tile::zero_tail;
+using tile::Accumulator, tile::inverse_norm, tile::issue_product;
 
 /// out = diag(row) x diag(columns) diag(norms) for block kBlock of this warp's rows of a product.
 template <bool kNorm, int kBlock>
-__device__ __forceinline__ void scale_block(float (&out)[8], const float (&x)[32],
+__device__ __forceinline__ void scale_block(float (&out)[8], const Accumulator<64>& product,
                                             const float (&row)[2], const float* columns,
                                             const float* norms) {
+  const auto& x = product.x;
 #pragma unroll
   for (int t = 0; t < 2; ++t) {
-    const int column = kBlock * 16 + t * 8 + static_cast<int>(threadIdx.x & 3u) * 2;
+    const int column = kBlock * 16 + t * 8 + tile::lane_column();
     float2 c = *reinterpret_cast<const float2*>(&columns[column]);
     if constexpr (kNorm) {
       const float2 norm = *reinterpret_cast<const float2*>(&norms[column]);
@@ -38,20 +39,21 @@ __device__ __forceinline__ void scale_block(float (&out)[8], const float (&x)[32
 /// i, columns j, kept if j < i (A). kSign = -1: rows are j, columns i, kept if i >= j (P,
 /// transposed).
 template <bool kNorm, int kSign>
-__device__ __forceinline__ void decay_diagonal(float (&out)[8], const float (&x)[32], int warp,
-                                               const float (&row)[2], const float* G,
+__device__ __forceinline__ void decay_diagonal(float (&out)[8], const Accumulator<64>& product,
+                                               int warp, const float (&row)[2], const float* G,
                                                const float* norms) {
-  const int lane = static_cast<int>(threadIdx.x & 31u);
-  const int difference = (lane >> 2) - 2 * (lane & 3);  // row - column of e = 0 in the 8x8 blocks
+  const auto& x = product.x;
+  const int difference =
+      tile::lane_row() - tile::lane_column();  // row - column of e = 0 in the 8x8 blocks
 #pragma unroll
   for (int t = 0; t < 2; ++t) {
-    const int column = warp * 16 + t * 8 + (lane & 3) * 2;
+    const int column = warp * 16 + t * 8 + tile::lane_column();
     const float2 g = *reinterpret_cast<const float2*>(&G[column]);
     float2 norm = make_float2(1.0f, 1.0f);
     if constexpr (kNorm) norm = *reinterpret_cast<const float2*>(&norms[column]);
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
-      const float g_row = G[warp * 16 + i * 8 + (lane >> 2)];
+      const float g_row = G[warp * 16 + i * 8 + tile::lane_row()];
 #pragma unroll
       for (int e = 0; e < 2; ++e) {
         const int at = t * 4 + i * 2 + e;
@@ -77,17 +79,15 @@ __device__ __forceinline__ void pack_block(uint32_t (&out)[4], const float (&x)[
 }
 
 /// Index of this warp in the aux warpgroup, known to the compiler to be the same in all lanes.
-__device__ __forceinline__ int aux_warp() {
-  return __shfl_sync(~0u, static_cast<int>((threadIdx.x >> 5) & 3u), 0);
-}
+__device__ __forceinline__ int aux_warp() { return __shfl_sync(~0u, tile::warp_of_group(), 0); }
 
 /// Block (warp, kBlock) of A, below the diagonal, to `blocks` in fp16.
 template <class C, int kBlock>
-__device__ __forceinline__ void store_a_block(int warp, const float (&kk)[32],
+__device__ __forceinline__ void store_a_block(int warp, const Accumulator<64>& kk,
                                               const float (&factor)[2], const GateStage& gate,
                                               const float* key_norms, const BlockTile& blocks) {
   if (kBlock >= warp) return;
-  const int i = warp * 16 + static_cast<int>((threadIdx.x & 31u) >> 2);
+  const int i = warp * 16 + tile::lane_row();
   const float row[2] = {factor[0] * gate.row[kBlock][i], factor[1] * gate.row[kBlock][i + 8]};
   float a[8];
   uint32_t packed[4];
@@ -105,11 +105,12 @@ __device__ __forceinline__ void store_a_block(int warp, const float (&kk)[32],
 /// This warp's rows of A: to `blocks` in fp16, but the 8x8 blocks on the diagonal to `diagonal` in
 /// float32.
 template <class C>
-__device__ __forceinline__ void store_a(int warp, const float (&kk)[32], const float (&factor)[2],
-                                        const GateStage& gate, const float* key_norms,
-                                        DiagonalBlock (&diagonal)[8], const BlockTile& blocks) {
-  const int row = static_cast<int>(threadIdx.x & 31u) >> 2;
-  const int column = 2 * static_cast<int>(threadIdx.x & 3u);
+__device__ __forceinline__ void store_a(int warp, const Accumulator<64>& kk,
+                                        const float (&factor)[2], const GateStage& gate,
+                                        const float* key_norms, DiagonalBlock (&diagonal)[8],
+                                        const BlockTile& blocks) {
+  const int row = tile::lane_row();
+  const int column = tile::lane_column();
   float a[8];
   decay_diagonal<C::kL2Norm, 1>(a, kk, warp, factor, gate.G, key_norms);
   *reinterpret_cast<float2*>(&diagonal[2 * warp].row[row][column]) = make_float2(a[0], a[1]);
@@ -142,11 +143,11 @@ __device__ __forceinline__ void store_transposed(const float (&p)[8], const Bloc
 
 /// Block (warp, kBlock) of P^T, right of the diagonal.
 template <class C, int kBlock>
-__device__ __forceinline__ void store_p_block(int warp, const float (&kq)[32],
+__device__ __forceinline__ void store_p_block(int warp, const Accumulator<64>& kq,
                                               const float (&factor)[2], const GateStage& gate,
                                               const float* query_norms, const BlockTile& p_tile) {
   if (kBlock <= warp) return;
-  const int j = warp * 16 + static_cast<int>((threadIdx.x & 31u) >> 2);
+  const int j = warp * 16 + tile::lane_row();
   const float row[2] = {factor[0] * gate.column[j], factor[1] * gate.column[j + 8]};
   float p[8];
   scale_block<C::kL2Norm, kBlock>(p, kq, row, gate.row[warp], query_norms);
@@ -155,9 +156,9 @@ __device__ __forceinline__ void store_p_block(int warp, const float (&kq)[32],
 
 /// This warp's rows of P^T, to P. WHY transposed: warps with many blocks of A then have few of P.
 template <class C>
-__device__ __forceinline__ void store_p(int warp, const float (&kq)[32], const float (&factor)[2],
-                                        const GateStage& gate, const float* query_norms,
-                                        const BlockTile& p_tile) {
+__device__ __forceinline__ void store_p(int warp, const Accumulator<64>& kq,
+                                        const float (&factor)[2], const GateStage& gate,
+                                        const float* query_norms, const BlockTile& p_tile) {
   store_p_block<C, 1>(warp, kq, factor, gate, query_norms, p_tile);
   store_p_block<C, 2>(warp, kq, factor, gate, query_norms, p_tile);
   store_p_block<C, 3>(warp, kq, factor, gate, query_norms, p_tile);
@@ -170,7 +171,7 @@ __device__ __forceinline__ void store_p(int warp, const float (&kq)[32], const f
 template <class C>
 __device__ __forceinline__ void store_factors(const PrefillParams& p, const GateStage& gate,
                                               const float (&norms)[2][64], FactorStage& out) {
-  const int t = static_cast<int>(threadIdx.x & 127u);
+  const int t = tile::thread_of_group();
   if (t >= 64) return;
   const float G = gate.G[t], last = gate.G[63];
   const float rk = C::kL2Norm ? norms[0][t] : 1.0f;
@@ -196,16 +197,16 @@ struct PrepareCursors {
 /// Issues Kc X^T of the chunk at the cursors, X its k or q tile.
 template <class C>
 __device__ __forceinline__ void issue_with_k(SharedMemoryPlan<C>& s, const PrepareCursors<C>& at,
-                                             float (&acc)[32], const uint8_t* x) {
+                                             Accumulator<64>& acc, const typename C::KeyTile& x) {
   ptx::wgmma_fence();
-  issue_product<C>(acc, s.k[at.k.stage], x);
+  issue_product(acc, s.k[at.k.stage], x);
   ptx::wgmma_commit();
 }
 
 /// Issues KK^T of the chunk at the cursors.
 template <class C>
 __device__ __forceinline__ void issue_kk(SharedMemoryPlan<C>& s, const PrepareCursors<C>& at,
-                                         float (&kk)[32]) {
+                                         Accumulator<64>& kk) {
   // SYNC k_ring.full: the aux warpgroup waits for k
   at.k.wait(s.k_ring);
   issue_with_k<C>(s, at, kk, s.k[at.k.stage]);
@@ -216,8 +217,8 @@ __device__ __forceinline__ void issue_kk(SharedMemoryPlan<C>& s, const PrepareCu
 template <class C>
 __device__ __forceinline__ void store_norms(const PrefillParams& p, SharedMemoryPlan<C>& s,
                                             const PrepareCursors<C>& at, int rows) {
-  const float rk = inverse_norm<C>(s.k[at.k.stage], p.l2norm_eps);
-  const float rq = C::kOutput ? inverse_norm<C>(s.q[at.q.stage], p.l2norm_eps) : 0.0f;
+  const float rk = inverse_norm(s.k[at.k.stage], p.l2norm_eps);
+  const float rq = C::kOutput ? inverse_norm(s.q[at.q.stage], p.l2norm_eps) : 0.0f;
   const int row = static_cast<int>((threadIdx.x & 127u) >> 1);
   const float norm = (threadIdx.x & 1u) ? rq : rk;
   s.norms[at.p.stage][threadIdx.x & 1u][row] = row < rows ? norm : 0.0f;
@@ -228,9 +229,10 @@ __device__ __forceinline__ void store_norms(const PrefillParams& p, SharedMemory
 /// First part of a chunk: the factors and A. On entry KK^T is in flight.
 template <class C>
 __device__ __forceinline__ void prepare_keys(const PrefillParams& p, SharedMemoryPlan<C>& s,
-                                             PrepareCursors<C>& at, float (&acc)[32], int rows) {
+                                             PrepareCursors<C>& at, Accumulator<64>& acc,
+                                             int rows) {
   const int warp = aux_warp();
-  const int row = warp * 16 + static_cast<int>((threadIdx.x & 31u) >> 2);
+  const int row = warp * 16 + tile::lane_row();
   float(&norms)[2][64] = s.norms[at.p.stage];
   if constexpr (C::kL2Norm) {
     // SYNC q_ring.full: norms need q
@@ -252,15 +254,15 @@ __device__ __forceinline__ void prepare_keys(const PrefillParams& p, SharedMemor
   const float factor[2] = {gate.beta[row] * (C::kL2Norm ? norms[0][row] : 1.0f),
                            gate.beta[row + 8] * (C::kL2Norm ? norms[0][row + 8] : 1.0f)};
   ptx::wgmma_wait<0>();
-  ptx::pin(acc);
+  tile::pin(acc);
   if (rows < C::kChunk) {
     // WHY here: no product of this warpgroup reads the tile now.
-    zero_tail<C>(s.k[at.k.stage], rows);
+    s.k[at.k.stage].zero_rows_from(rows);
     ptx::fence_proxy_async();
-    mask_tail(acc, rows);
+    acc.mask_from(rows);
   }
   store_a<C>(warp, acc, factor, gate, key_norms, s.diagonal[at.p.stage],
-             BlockTile(s.blocks[at.p.stage]));
+             BlockTile(s.blocks[at.p.stage].bytes));
   // SYNC block_ring.full: this warp's rows of A are written
   at.p.commit(s.block_ring);
   // SYNC factor_ring.full: the factors and the zeroed tail of k are written
@@ -270,8 +272,9 @@ __device__ __forceinline__ void prepare_keys(const PrefillParams& p, SharedMemor
 /// Second part: P, left unannounced.
 template <class C>
 __device__ __forceinline__ void prepare_queries(const PrefillParams& p, SharedMemoryPlan<C>& s,
-                                                PrepareCursors<C>& at, float (&acc)[32], int rows) {
-  const int warp = aux_warp(), row = warp * 16 + static_cast<int>((threadIdx.x & 31u) >> 2);
+                                                PrepareCursors<C>& at, Accumulator<64>& acc,
+                                                int rows) {
+  const int warp = aux_warp(), row = warp * 16 + tile::lane_row();
   const float(&norms)[2][64] = s.norms[at.p.stage];
   const float factor[2] = {p.scale * (C::kL2Norm ? norms[0][row] : 1.0f),
                            p.scale * (C::kL2Norm ? norms[0][row + 8] : 1.0f)};
@@ -279,8 +282,8 @@ __device__ __forceinline__ void prepare_queries(const PrefillParams& p, SharedMe
   at.q.wait(s.q_ring);
   issue_with_k<C>(s, at, acc, s.q[at.q.stage]);
   ptx::wgmma_wait<0>();
-  ptx::pin(acc);
-  if (rows < C::kChunk) mask_tail(acc, rows);
+  tile::pin(acc);
+  if (rows < C::kChunk) acc.mask_from(rows);
   // SYNC k_ring.empty, q_ring.empty: the aux warpgroup has read the tiles
   at.k.release(s.k_ring);
   at.q.release(s.q_ring);
@@ -289,7 +292,7 @@ __device__ __forceinline__ void prepare_queries(const PrefillParams& p, SharedMe
   // SYNC p_ring.empty: the state warpgroups are done with the stage's previous P
   at.p.acquire(s.p_ring);
   store_p<C>(warp, acc, factor, s.gates[at.gate.stage], C::kL2Norm ? norms[1] : nullptr,
-             BlockTile(s.P[at.p.stage]));
+             BlockTile(s.P[at.p.stage].bytes));
 }
 
 /// Second part without an output: k goes back.
@@ -321,7 +324,7 @@ template <class C>
 __device__ __forceinline__ void prepare_role(const PrefillParams& p, SharedMemoryPlan<C>& s) {
   device::WorkReader work(s.work_ring, s.work);
   PrepareCursors<C> at;
-  float acc[32];
+  Accumulator<64> acc;
   const auto prepare_output = [&](int rows) {
     if constexpr (C::kOutput) {
       prepare_queries<C>(p, s, at, acc, rows);

@@ -22,7 +22,7 @@ struct GateValue {
 /// the chunk before.
 template <class C>
 __device__ __forceinline__ void gate_role(const PrefillParams& p, SharedMemoryPlan<C>& s) {
-  const int lane = static_cast<int>(threadIdx.x & 31u);
+  const int lane = tile::lane();
   WorkReader work(s.work_ring, s.work);
   tile::RingCursor<C::kGateStages> cursor;
   tile::RingCursor<C::kVStages> v;

@@ -17,36 +17,27 @@ namespace sluice::cuda::chunk_forward {
 
 using device::load_entering, device::OutputPlace, device::park_output, device::store_checkpoint;
 using device::store_leaving, device::store_output, device::store_rows, device::wait_for_store;
-using tile::issue_mix, tile::issue_recall, tile::issue_update, tile::pack_all, tile::scale_columns;
+using tile::Accumulator, tile::issue_mix, tile::issue_recall, tile::issue_update, tile::Operand;
 
 /// R^T = V^T - (S^T Kc^T) diag(recall), packed; columns at or past `rows` are zero. `v` is this
 /// lane's address in the v tile.
-template <class C>
-__device__ __forceinline__ void residual(uint32_t (&r)[16], uint32_t v, const float (&sk)[32],
+template <class Io>
+__device__ __forceinline__ void residual(Operand<Io, 64>& r, uint32_t v, const Accumulator<64>& sk,
                                          const float* recall, int rows) {
-  using Pack = tile::Packed<typename C::Io>;
-  const int lane2 = static_cast<int>(threadIdx.x & 3u) * 2;
+  using Pack = tile::Packed<Io>;
 #pragma unroll
   for (int j = 0; j < 8; ++j) {
     if (j % 2 == 0)
-      ptx::ldmatrix_x4_trans(r + 2 * j, v + static_cast<uint32_t>(j) * tile::kAtomBytes);
-    const float2 f = *reinterpret_cast<const float2*>(&recall[8 * j + lane2]);
+      ptx::ldmatrix_x4_trans(r.x + 2 * j, v + static_cast<uint32_t>(j) * tile::kAtomBytes);
+    const float2 f = *reinterpret_cast<const float2*>(&recall[8 * j + tile::lane_column()]);
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       const int at = 2 * j + i;
-      r[at] = Pack::pack(Pack::first(r[at]) - f.x * sk[2 * at],
-                         Pack::second(r[at]) - f.y * sk[2 * at + 1]);
+      r.x[at] = Pack::pack(Pack::first(r.x[at]) - f.x * sk.x[2 * at],
+                           Pack::second(r.x[at]) - f.y * sk.x[2 * at + 1]);
     }
   }
-  if (rows < C::kChunk) {
-#pragma unroll
-    for (int j = 0; j < 8; ++j) {
-      const int left = rows - (8 * j + lane2);
-      const uint32_t keep = left >= 2 ? ~0u : left == 1 ? 0xFFFFu : 0u;
-      r[2 * j] &= keep;
-      r[2 * j + 1] &= keep;
-    }
-  }
+  if (rows < 64) r.mask_columns_from(rows);
 }
 
 /// One state warpgroup's places in the rings. WHY few cursors: registers are scarce.
@@ -67,12 +58,12 @@ struct StateCursors {
 /// flight, and gives its tiles back.
 template <class C>
 __device__ __forceinline__ void finish_chunk(SharedMemoryPlan<C>& s, StateCursors<C>& at,
-                                             float (&o)[32], uint32_t (&n)[16]) {
+                                             Accumulator<64>& o, Operand<typename C::Io, 64>& n) {
   ptx::wgmma_wait<0>();
-  ptx::pin(o);
-  ptx::pin(n);
+  tile::pin(o);
+  tile::pin(n);
   __syncwarp();
-  if ((threadIdx.x & 31u) == 0) {
+  if (tile::is_first_lane()) {
     // SYNC k_ring.empty, factor_ring.empty, p_ring.empty: this warp's reads of them are over
     ptx::mbarrier_arrive(&s.k_ring.empty[at.k.stage]);
     ptx::mbarrier_arrive(&s.factor_ring.empty[at.q.stage]);
@@ -88,11 +79,12 @@ __device__ __forceinline__ void finish_chunk(SharedMemoryPlan<C>& s, StateCursor
 /// product.
 template <class C, bool kDrain>
 __device__ __forceinline__ void read_state(SharedMemoryPlan<C>& s, StateCursors<C>& at,
-                                           const WorkItem& item, int c, const float (&S)[C::kK / 2],
-                                           float (&o)[32], uint32_t (&r)[16], uint32_t (&n)[16]) {
-  uint32_t state[C::kK / 4];
-  float sk[32];
-  pack_all<C>(state, S);
+                                           const WorkItem& item, int c, const Accumulator<C::kK>& S,
+                                           Accumulator<64>& o, Operand<typename C::Io, 64>& r,
+                                           Operand<typename C::Io, 64>& n) {
+  Operand<typename C::Io, C::kK> state;
+  Accumulator<64> sk;
+  state.pack(S);
   if constexpr (kDrain) finish_chunk<C>(s, at, o, n);
   // SYNC k_ring.full: state warpgroups wait for k
   at.k.wait(s.k_ring);
@@ -106,17 +98,17 @@ __device__ __forceinline__ void read_state(SharedMemoryPlan<C>& s, StateCursors<
     ptx::named_barrier_sync(turns, 128);
   }
   ptx::wgmma_fence();
-  issue_recall<C>(sk, state, tile::k_major(ptx::shared_address(s.k[at.k.stage])));
+  issue_recall(sk, state, s.k[at.k.stage]);
   if constexpr (kDrain && C::kOutput) {
-    uint32_t packed[16];
-    pack_all<C>(packed, o);
+    Operand<typename C::Io, 64> packed;
+    packed.pack(o);
     park_output(s, at.output, packed);
   }
   if constexpr (C::kOutput) {
     // SYNC q_ring.full: state warpgroups wait for q
     at.q.wait(s.q_ring);
     ptx::wgmma_fence();
-    issue_recall<C>(o, state, tile::k_major(ptx::shared_address(s.q[at.q.stage])));
+    issue_recall(o, state, s.q[at.q.stage]);
   }
   // SYNC kTurnLow, kTurnHigh: the other state warpgroup's turn
   if constexpr (C::kStateGroups == 2) {
@@ -128,11 +120,11 @@ __device__ __forceinline__ void read_state(SharedMemoryPlan<C>& s, StateCursors<
   // SYNC factor_ring.full: state warpgroups wait for the factors
   if (!factors_ready) at.q.wait(s.factor_ring);
   ptx::wgmma_wait<0>();
-  ptx::pin(sk);
-  ptx::pin(o);
-  ptx::pin(state);
-  residual<C>(r, ptx::shared_address(s.v[at.v.stage]) + at.output.v_offset, sk,
-              s.factors[at.q.stage].recall, item.rows(c));
+  tile::pin(sk);
+  tile::pin(o);
+  tile::pin(state);
+  residual(r, s.v[at.v.stage].address() + at.output.v_offset, sk, s.factors[at.q.stage].recall,
+           item.rows(c));
   // SYNC q_ring.empty, v_ring.empty: this warp's reads of q and v are over
   if constexpr (C::kOutput) at.q.release(s.q_ring);
   at.v.release(s.v_ring);
@@ -143,48 +135,49 @@ __device__ __forceinline__ void read_state(SharedMemoryPlan<C>& s, StateCursors<
 template <class C>
 __device__ __forceinline__ void write_state(const PrefillParams& p, SharedMemoryPlan<C>& s,
                                             StateCursors<C>& at, const WorkItem& item, int c,
-                                            float (&S)[C::kK / 2], float (&o)[32],
-                                            uint32_t (&r)[16], uint32_t (&n)[16]) {
+                                            Accumulator<C::kK>& S, Accumulator<64>& o,
+                                            Operand<typename C::Io, 64>& r,
+                                            Operand<typename C::Io, 64>& n) {
   const FactorStage& factors = s.factors[at.q.stage];
-  float nw[32];
+  Accumulator<64> nw;
   // SYNC tmat_ring.full: state warpgroups wait for Tmat
   at.v.wait(s.tmat_ring);
-  ptx::pin(r);
+  tile::pin(r);
   ptx::wgmma_fence();
-  issue_mix<C>(nw, r, tile::k_major(ptx::shared_address(s.Tmat[at.v.stage])), 0);
+  issue_mix(nw, r, s.Tmat[at.v.stage], 0);
   const float decay = factors.decay;
-#pragma unroll
-  for (int i = 0; i < C::kK / 2; ++i) S[i] *= decay;
-  if constexpr (C::kOutput) scale_columns(o, factors.query);
+  S.scale(decay);
+  if constexpr (C::kOutput) o.scale_columns(factors.query);
   ptx::wgmma_wait<0>();
-  ptx::pin(nw);
-  ptx::pin(r);
+  tile::pin(nw);
+  tile::pin(r);
   // SYNC tmat_ring.empty: this warp's reads of Tmat are over
   at.v.release(s.tmat_ring);
-  if constexpr (C::kOutput) pack_all<C>(n, nw);
-  scale_columns(nw, factors.write);
-  pack_all<C>(r, nw);
+  if constexpr (C::kOutput) n.pack(nw);
+  nw.scale_columns(factors.write);
+  r.pack(nw);
   ptx::wgmma_fence();
-  issue_update<C>(S, r, tile::mn_major(ptx::shared_address(s.k[at.k.stage]), C::kHalfTileBytes));
+  issue_update(S, r, s.k[at.k.stage]);
   if constexpr (C::kOutput) {
     // SYNC p_ring.full: state warpgroups wait for P
     at.v.wait(s.p_ring);
     ptx::wgmma_fence();
-    issue_mix<C>(o, n, tile::k_major(ptx::shared_address(s.P[at.v.stage])), 1);
+    issue_mix(o, n, s.P[at.v.stage], 1);
     if (c > item.skip) store_output<C>(p, s, at.output, item, c - 1);
     ptx::wgmma_wait<1>();
   } else {
     ptx::wgmma_wait<0>();
   }
-  ptx::pin(S);
+  tile::pin(S);
 }
 
 /// One work item: the recurrence over its chunks, states in and out.
 template <class C>
 __device__ __forceinline__ void run_item(const PrefillParams& p, SharedMemoryPlan<C>& s,
                                          StateCursors<C>& at, const WorkItem& item, int half,
-                                         float (&S)[C::kK / 2], float (&o)[32], uint32_t (&r)[16]) {
-  uint32_t n[16];
+                                         Accumulator<C::kK>& S, Accumulator<64>& o,
+                                         Operand<typename C::Io, 64>& r) {
+  Operand<typename C::Io, 64> n;
   load_entering<C>(p, item, half, S);
   const int chunks = item.chunks();
   if (chunks > 0) {
@@ -199,7 +192,7 @@ __device__ __forceinline__ void run_item(const PrefillParams& p, SharedMemoryPla
     }
     finish_chunk<C>(s, at, o, n);
     if constexpr (C::kOutput) {
-      pack_all<C>(r, o);
+      r.pack(o);
       wait_for_store();
       ptx::named_barrier_sync(static_cast<uint32_t>(OutputBarrier::kParkLow) + half, 128);
       park_output(s, at.output, r);
@@ -216,8 +209,9 @@ __device__ __forceinline__ void state_role(const PrefillParams& p, SharedMemoryP
                                            int half) {
   tile::RingCursor<C::kWorkSlots> work;
   StateCursors<C> at(half);
-  float S[C::kK / 2], o[32];
-  uint32_t r[16];
+  Accumulator<C::kK> S;
+  Accumulator<64> o;
+  Operand<typename C::Io, 64> r;
   // SYNC kTurnLow: the first turn is the lower warpgroup's
   if (C::kStateGroups == 2 && half == 1)
     ptx::named_barrier_arrive(static_cast<uint32_t>(NamedBarrier::kTurnLow), 256);

@@ -7,7 +7,7 @@
 
 #include "cuda/device/stage_params.h"
 #include "cuda/tile/pipeline.cuh"
-#include "cuda/tile/swizzle.hpp"
+#include "cuda/tile/shared_tile.cuh"
 
 namespace sluice::cuda::chunk_h {
 
@@ -26,11 +26,8 @@ struct Config {
   static constexpr int kGateWarps = kStages < 3 ? kStages : 3;
   static constexpr int kThreads = 128 * (1 + kGroups);
   static constexpr int kServiceRegisters = 56, kStateRegisters = 216;
-  static constexpr uint32_t kHalfTileBytes = kChunk * tile::kRowBytes;  ///< 64 rows x 64 columns
-  static constexpr uint32_t kKTileBytes = kK / 64 * kHalfTileBytes;
-  static constexpr uint32_t kVTileBytes = kGroups * kHalfTileBytes;
-  static constexpr uint32_t kBackBytes = kBack ? kKTileBytes + kVTileBytes : 0;  ///< q and d_o
-  static constexpr uint32_t kStageBytes = 2 * kKTileBytes + kVTileBytes + kBackBytes;
+  using KeyTile = tile::SwizzledTile<Io, kChunk, kK>;  ///< [token][k]: k, w and q
+  using ValueTile = tile::SwizzledTile<Io, kChunk, kV>;
 
   static_assert((kK == 64 || kK == 128) && (kV == 64 || kV == 128) && (!kBack || kV == 64));
 };
@@ -38,13 +35,13 @@ struct Config {
 /// One chunk's operands.
 template <class C, bool = C::kBack>
 struct Stage {
-  alignas(1024) uint8_t k[C::kKTileBytes], w[C::kKTileBytes];  ///< [64 columns][token][64]
-  uint8_t u[C::kVTileBytes];                                   ///< likewise
+  typename C::KeyTile k, w;
+  typename C::ValueTile u;
 };
 template <class C>
 struct Stage<C, true> : Stage<C, false> {
-  alignas(1024) uint8_t q[C::kKTileBytes];
-  uint8_t d_o[C::kVTileBytes];
+  typename C::KeyTile q;
+  typename C::ValueTile d_o;
 };
 
 /// Factors of a chunk's tokens.
@@ -58,14 +55,14 @@ struct alignas(16) Factors {
 template <class C>
 struct SharedMemoryPlan {
   Stage<C> stage[C::kStages];
-  uint8_t h[C::kGroups][2][C::kKTileBytes];  ///< [k][64 columns], chunks by turns
-  uint8_t v_new[C::kGroups][2][C::kHalfTileBytes];
+  tile::SwizzledTile<typename C::Io, C::kK, 64> h[C::kGroups][2];  ///< chunks by turns
+  tile::SwizzledTile<typename C::Io, C::kChunk, 64> v_new[C::kGroups][2];
   Factors factors[C::kStages];
   alignas(8) tile::RingBarriers<C::kStages> ring;
 };
-static_assert(sizeof(SharedMemoryPlan<Config<uint16_t, 128, 128>>) <= 227 * 1024);
-static_assert(sizeof(SharedMemoryPlan<Config<uint16_t, 128, 64>>) <= 227 * 1024);
-static_assert(sizeof(SharedMemoryPlan<Config<uint16_t, 128, 64, true>>) <= 227 * 1024);
+static_assert(sizeof(SharedMemoryPlan<Config<uint16_t, 128, 128>>) <= tile::kSharedBytesSm90);
+static_assert(sizeof(SharedMemoryPlan<Config<uint16_t, 128, 64>>) <= tile::kSharedBytesSm90);
+static_assert(sizeof(SharedMemoryPlan<Config<uint16_t, 128, 64, true>>) <= tile::kSharedBytesSm90);
 
 /// Arguments of the kernel. Maps of what is absent are not looked at.
 struct StatesParams {

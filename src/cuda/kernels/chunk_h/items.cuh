@@ -48,28 +48,9 @@ __device__ __forceinline__ int turn_of(int c, int chunks) {
 struct Place {
   int half;          ///< 64 columns of the item's
   uint32_t barrier;  ///< named, of this warpgroup
-  uint32_t offset;   ///< lane's part in moving 16 rows x 16 columns of a tile, transposed
+  uint32_t offset;   ///< tile::turned_piece()
   int turn = 0;      ///< which tiles this chunk's h and v_new go through
 };
-
-__device__ __forceinline__ bool first_thread() { return (threadIdx.x & 127u) == 0; }
-
-/// u^T of a chunk; `u` is this lane's address in the u tile.
-__device__ __forceinline__ void load_values(uint32_t (&r)[16], uint32_t u) {
-#pragma unroll
-  for (uint32_t j = 0; j < 4; ++j) ptx::ldmatrix_x4_trans(r + 4 * j, u + j * 2 * tile::kAtomBytes);
-}
-
-/// A left operand of kSteps x 16 columns to a tile [column][64].
-template <int kSteps, size_t kSize>
-__device__ __forceinline__ void park(uint8_t* tile, const Place& place,
-                                     const uint32_t (&x)[kSize]) {
-  const uint32_t base = ptx::shared_address(tile) + place.offset;
-#pragma unroll
-  for (uint32_t i = 0; i < kSteps; ++i) {
-    ptx::stmatrix_x4_trans(base + i * 16 * tile::kRowBytes, x + 4 * i);
-  }
-}
 
 /// A warpgroup's 64 columns of v_new of a partial chunk, by hand; null tile: zeros.
 __device__ __forceinline__ void store_values(const device::TokenRows& v_new, const Item& item,
@@ -78,7 +59,7 @@ __device__ __forceinline__ void store_values(const device::TokenRows& v_new, con
                     device::at(v_new, item.sequence.batch, item.sequence.row + row, item.head) +
                     column;
 #pragma unroll 1
-  for (int i = static_cast<int>(threadIdx.x & 127u); i < rows * 8; i += 128) {
+  for (int i = tile::thread_of_group(); i < rows * 8; i += 128) {
     const auto r = static_cast<uint32_t>(i / 8), piece = static_cast<uint32_t>(i % 8);
     *reinterpret_cast<uint4*>(out + r * v_new.token_stride + 8 * piece) =
         tile == nullptr ? uint4{}
@@ -93,18 +74,18 @@ __device__ __forceinline__ void send(const StatesParams& p, SharedMemoryPlan<C>&
                                      const Place& place, const Item& item, int c, int64_t state,
                                      int rows) {
   ptx::fence_proxy_async();
-  if (first_thread()) ptx::bulk_wait_read();
+  if (tile::is_first_of_group()) ptx::bulk_wait_read();
   // SYNC place.barrier: the tiles are written, and those of the chunk before have been read
   ptx::named_barrier_sync(place.barrier, 128);
   const int column = item.column + 64 * place.half, row = c * C::kChunk;
-  const uint8_t* const v_new = s.v_new[place.half][place.turn];
+  const uint8_t* const v_new = s.v_new[place.half][place.turn].bytes;
   const bool values = p.stage.v_new.data != nullptr;
   if (values && rows < C::kChunk) {
     store_values(p.stage.v_new, item, column, row, rows, v_new);
   }
-  if (!first_thread()) return;
+  if (!tile::is_first_of_group()) return;
   if (p.stage.h.data != nullptr) {
-    ptx::tma_store(&p.h, s.h[place.half][place.turn],
+    ptx::tma_store(&p.h, s.h[place.half][place.turn].bytes,
                    {0, 0, column / 64, item.head, static_cast<int32_t>(state)});
   }
   if (values && rows == C::kChunk) {

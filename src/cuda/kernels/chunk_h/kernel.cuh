@@ -30,7 +30,7 @@ template <class C>
 __device__ __forceinline__ void load_role(const StatesParams& p, SharedMemoryPlan<C>& s,
                                           int64_t items) {
   tile::RingCursor<C::kStages> cursor;
-  if ((threadIdx.x & 31u) != 0) return;
+  if (!tile::is_first_lane()) return;
   for (int64_t number = blockIdx.x; number < items; number += gridDim.x) {
     const Item item = item_at<C>(p.stage, number);
     const int group = static_cast<int>(device::key_head(p.stage, item.head)),
@@ -43,16 +43,16 @@ __device__ __forceinline__ void load_role(const StatesParams& p, SharedMemoryPla
       Stage<C>& to = s.stage[cursor.stage];
       uint64_t* const full = &s.ring.full[cursor.stage];
       // SYNC ring.full: completes when the copy engine has written
-      ptx::mbarrier_arrive_expect(full, C::kStageBytes);
-      ptx::tma_load(to.w, &p.w, {0, row, 0, item.head, batch}, full);
+      ptx::mbarrier_arrive_expect(full, uint32_t{sizeof(Stage<C>)});
+      ptx::tma_load(to.w.bytes, &p.w, {0, row, 0, item.head, batch}, full);
       for (int half = 0; half < C::kGroups; ++half) {
-        ptx::tma_load(to.u + half * C::kHalfTileBytes, &p.u,
-                      {0, row, item.column / 64 + half, item.head, batch}, full);
+        ptx::tma_load(to.u.block(half), &p.u, {0, row, item.column / 64 + half, item.head, batch},
+                      full);
       }
-      ptx::tma_load(to.k, &p.k, {0, row, 0, group, batch}, full);
+      ptx::tma_load(to.k.bytes, &p.k, {0, row, 0, group, batch}, full);
       if constexpr (C::kBack) {
-        ptx::tma_load(to.q, &p.q, {0, row, 0, group, batch}, full);
-        ptx::tma_load(to.d_o, &p.d_o, {0, row, item.column / 64, item.head, batch}, full);
+        ptx::tma_load(to.q.bytes, &p.q, {0, row, 0, group, batch}, full);
+        ptx::tma_load(to.d_o.bytes, &p.d_o, {0, row, item.column / 64, item.head, batch}, full);
       }
     }
   }
@@ -62,7 +62,7 @@ __device__ __forceinline__ void load_role(const StatesParams& p, SharedMemoryPla
 template <class C>
 __device__ __forceinline__ void put_factors(const device::StageParams& p,
                                             const device::LaneGates& gates, Factors& f) {
-  const auto lane = static_cast<int>(threadIdx.x & 31u);
+  const int lane = tile::lane();
   device::put_sums(p, gates, f.write);
   __syncwarp();
   const float last = f.write[device::kMostTokens - 1];
@@ -106,68 +106,63 @@ __device__ __forceinline__ void gate_role(const StatesParams& p, SharedMemoryPla
 
 /// v_new^T of a chunk in the place of u^T, rounded, and with exp(G_C - G), whose columns past the
 /// end are zero.
-template <class C>
-__device__ __forceinline__ void correct_values(uint32_t (&r)[16], uint32_t (&n)[16],
-                                               const float (&ws)[32], const float* write,
+template <class Io>
+__device__ __forceinline__ void correct_values(tile::Operand<Io, 64>& r, tile::Operand<Io, 64>& n,
+                                               const tile::Accumulator<64>& ws, const float* write,
                                                int rows) {
-  using Pack = tile::Packed<typename C::Io>;
-  const int lane2 = static_cast<int>(threadIdx.x & 3u) * 2;
+  using Pack = tile::Packed<Io>;
 #pragma unroll
   for (int j = 0; j < 8; ++j) {
-    const float2 f = *reinterpret_cast<const float2*>(&write[8 * j + lane2]);
+    const float2 f = *reinterpret_cast<const float2*>(&write[8 * j + tile::lane_column()]);
 #pragma unroll
     for (int at = 2 * j; at < 2 * j + 2; ++at) {
-      const float x = Pack::first(r[at]) - ws[2 * at], y = Pack::second(r[at]) - ws[2 * at + 1];
-      r[at] = Pack::pack(x, y);
-      n[at] = Pack::pack(x * f.x, y * f.y);
+      const float x = Pack::first(r.x[at]) - ws.x[2 * at],
+                  y = Pack::second(r.x[at]) - ws.x[2 * at + 1];
+      r.x[at] = Pack::pack(x, y);
+      n.x[at] = Pack::pack(x * f.x, y * f.y);
     }
   }
-  if (rows >= C::kChunk) return;
-#pragma unroll
-  for (int at = 0; at < 16; ++at) {
-    const int left = rows - (at / 2 * 8 + lane2);
-    n[at] &= left >= 2 ? ~0u : left == 1 ? 0xFFFFu : 0u;
-  }
+  if (rows < 64) n.mask_columns_from(rows);
 }
 
 /// One chunk, whose operands are at the cursor; S becomes the state that leaves it.
 template <class C>
 __device__ __forceinline__ void run_chunk(const StatesParams& p, SharedMemoryPlan<C>& s,
                                           const Place& place, const Item& item, int c,
-                                          int64_t state, int stage, float (&S)[C::kK / 2]) {
+                                          int64_t state, int stage, tile::Accumulator<C::kK>& S) {
   Stage<C>& from = s.stage[stage];
   const Factors& factors = s.factors[stage];
   const int rows = min(item.sequence.tokens - c * C::kChunk, C::kChunk);
-  uint32_t left[C::kK / 4], r[16], n[16];
-  float ws[32];
-  tile::pack_all<C>(left, S);
+  tile::Operand<typename C::Io, C::kK> left;
+  tile::Operand<typename C::Io, 64> r, n;
+  tile::Accumulator<64> ws;
+  left.pack(S);
   if (rows < C::kChunk) {
     // Rows past the end are another sequence's, and may be NaN.
-    tile::zero_tail<C>(from.k, rows);
+    from.k.zero_rows_from(rows);
     ptx::fence_proxy_async();
     // SYNC place.barrier: the tail is zero
     ptx::named_barrier_sync(place.barrier, 128);
   }
   const float decay = factors.decay;
   ptx::wgmma_fence();
-  tile::issue_recall<C>(ws, left, tile::k_major(ptx::shared_address(from.w)));
+  tile::issue_recall(ws, left, from.w);
   // WHY h and v_new wanted or not: branches here make ptxas wait for the products.
-  park<C::kK / 16>(s.h[place.half][place.turn], place, left);
-  load_values(r, ptx::shared_address(from.u) + place.half * C::kHalfTileBytes + place.offset);
+  left.store_turned(s.h[place.half][place.turn].address() + place.offset);
+  r.load_turned(from.u.address() + place.half * from.u.kBlockBytes + place.offset);
   ptx::wgmma_wait<0>();
-  ptx::pin(ws);
-  ptx::pin(left);
-#pragma unroll
-  for (float& x : S) x *= decay;
-  correct_values<C>(r, n, ws, factors.write, rows);
-  ptx::pin(n);
+  tile::pin(ws);
+  tile::pin(left);
+  S.scale(decay);
+  correct_values(r, n, ws, factors.write, rows);
+  tile::pin(n);
   ptx::wgmma_fence();
-  tile::issue_update<C>(S, n, tile::mn_major(ptx::shared_address(from.k), C::kHalfTileBytes));
-  park<4>(s.v_new[place.half][place.turn], place, r);
+  tile::issue_update(S, n, from.k);
+  r.store_turned(s.v_new[place.half][place.turn].address() + place.offset);
   send<C>(p, s, place, item, c, state, rows);
   ptx::wgmma_wait<0>();
-  ptx::pin(S);
-  ptx::pin(n);
+  tile::pin(S);
+  tile::pin(n);
 }
 
 /// Calls use(data, place) with a slot's state as an array of its type.
@@ -210,10 +205,8 @@ template <class C>
 __device__ __forceinline__ void state_role(const StatesParams& p, SharedMemoryPlan<C>& s,
                                            int64_t items, int half) {
   tile::RingCursor<C::kStages> cursor;
-  const uint32_t lane = threadIdx.x & 31u, warp = (threadIdx.x >> 5) & 3u;
-  Place place{half, 1 + static_cast<uint32_t>(half),
-              tile::swizzled_piece((lane & 7u) + 8 * (lane >> 4), 2 * warp + ((lane >> 3) & 1u))};
-  float S[C::kK / 2];
+  Place place{half, 1 + static_cast<uint32_t>(half), tile::turned_piece()};
+  tile::Accumulator<C::kK> S;
   for (int64_t number = blockIdx.x; number < items; number += gridDim.x) {
     const Item item = item_at<C>(p.stage, number);
     const int64_t before =
@@ -223,8 +216,7 @@ __device__ __forceinline__ void state_role(const StatesParams& p, SharedMemoryPl
       zero_item<C>(p, item, state, half);
       continue;
     }
-#pragma unroll
-    for (float& x : S) x = 0.0f;
+    S.clear();
     if (item.read >= 0) {
       with_state<C>(
           p.stage, p.stage.state.initial.pool, item.read, item, half,
@@ -250,7 +242,7 @@ __device__ __forceinline__ void state_role(const StatesParams& p, SharedMemoryPl
                   [&](auto* data, const StatePlace& at) { device::store_elements(data, at, S); });
   }
   // The copy engine reads shared memory, which the CTA takes with it.
-  if (first_thread()) ptx::bulk_wait_read();
+  if (tile::is_first_of_group()) ptx::bulk_wait_read();
 }
 
 /// See the head of this file. Items are sequences x heads x slices of V.
@@ -268,8 +260,7 @@ __global__ void __launch_bounds__(C::kThreads, 1)
   }
   __syncthreads();
   device::follow();
-  const int warpgroup = static_cast<int>(threadIdx.x >> 7),
-            warp = static_cast<int>(threadIdx.x >> 5);
+  const int warp = tile::warp(), warpgroup = tile::warpgroup();
   if (warpgroup == 0) {
     if constexpr (C::kGroups > 1) ptx::decrease_registers<C::kServiceRegisters>();
     if (warp == 0) {

@@ -7,7 +7,7 @@
 
 #include "cuda/device/stage_params.h"
 #include "cuda/tile/pipeline.cuh"
-#include "cuda/tile/swizzle.hpp"
+#include "cuda/tile/shared_tile.cuh"
 
 namespace sluice::cuda::chunk_o {
 
@@ -21,12 +21,8 @@ struct Config {
   static constexpr int kStages = kK + kV == 128 ? 4 : kK + kV == 192 ? 3 : 2;
   static constexpr int kThreads = 128 * (1 + kGroups);
   static constexpr int kServiceRegisters = 56, kComputeRegisters = 216;
-  static constexpr uint32_t kHalfTileBytes = kChunk * tile::kRowBytes;  ///< 64 rows x 64 columns
-  static constexpr uint32_t kKTileBytes = kK / 64 * kHalfTileBytes;
-  static constexpr uint32_t kVTileBytes = kV / 64 * kHalfTileBytes;
-  static constexpr uint32_t kHTileBytes = kK / 64 * kVTileBytes;
-  static constexpr uint32_t kHBlockBytes = kK / 64 * kHalfTileBytes;  ///< 64 columns of h
-  static constexpr uint32_t kStageBytes = 2 * kKTileBytes + kVTileBytes + kHTileBytes;
+  using KeyTile = tile::SwizzledTile<Io, kChunk, kK>;  ///< [token][k]: q and k
+  using ValueTile = tile::SwizzledTile<Io, kChunk, kV>;
 
   static_assert((kK == 64 || kK == 128) && (kV == 64 || kV == 128));
 };
@@ -41,23 +37,23 @@ struct Item {
 /// One item's operands.
 template <class C>
 struct Stage {
-  alignas(1024) uint8_t q[C::kKTileBytes], k[C::kKTileBytes];  ///< [64 columns][token][64]
-  uint8_t v[C::kVTileBytes];                                   ///< likewise
-  uint8_t h[C::kHTileBytes];                                   ///< [64 columns][k][64]
+  typename C::KeyTile q, k;
+  typename C::ValueTile v;
+  tile::SwizzledTile<typename C::Io, C::kK, C::kV> h;
 };
 
 /// Shared memory of one CTA.
 template <class C>
 struct SharedMemoryPlan {
   Stage<C> stage[C::kStages];
-  uint8_t o[C::kGroups][C::kVTileBytes];
+  typename C::ValueTile o[C::kGroups];
   alignas(16) float G[C::kStages][128];  ///< sums of gates
   Item item[C::kStages];
   alignas(8) tile::RingBarriers<C::kStages> ring;
 };
-static_assert(sizeof(SharedMemoryPlan<Config<uint16_t, 128, 128>>) <= 227 * 1024);
-static_assert(sizeof(SharedMemoryPlan<Config<uint16_t, 128, 64>>) <= 227 * 1024);
-static_assert(sizeof(SharedMemoryPlan<Config<uint16_t, 64, 128>>) <= 227 * 1024);
+static_assert(sizeof(SharedMemoryPlan<Config<uint16_t, 128, 128>>) <= tile::kSharedBytesSm90);
+static_assert(sizeof(SharedMemoryPlan<Config<uint16_t, 128, 64>>) <= tile::kSharedBytesSm90);
+static_assert(sizeof(SharedMemoryPlan<Config<uint16_t, 64, 128>>) <= tile::kSharedBytesSm90);
 
 /// Arguments of the kernel.
 struct OutputParams {

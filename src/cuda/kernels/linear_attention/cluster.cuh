@@ -90,7 +90,7 @@ __device__ __forceinline__ void load_segment(const PrefillParams& p, ClusterMemo
     const int c = is_q ? next_q++ : next_k < 0 ? next_k++ + once : next_k++;
     tile::RingCursor<C::kKStages> at = is_q ? q : k;
     tile::load_tile(is_q ? s.q[at.stage] : s.k[at.stage], is_q ? &p.q : &p.k,
-                    is_q ? s.q_ring : s.k_ring, at, box(c), C::kKTileBytes);
+                    is_q ? s.q_ring : s.k_ring, at, box(c));
     (is_q ? q : k) = at;
     if (left == once + 2 * chunks) {
       // Behind the first request: what is wanted later.
@@ -133,7 +133,7 @@ __device__ __forceinline__ void gates_of(const PrefillParams& p, ClusterMemory<C
     if (pass > 0 || !segment.adds()) continue;
     // SYNC cluster: all CTAs of the cluster run, and their barriers are ready
     ptx::cluster_wait();
-    const uint32_t lane = threadIdx.x & 31u;
+    const auto lane = static_cast<uint32_t>(tile::lane());
     if (lane < segment.place.ctas) {
       ptx::store_async(&m.kept[segment.place.rank], expf(total), &m.added, lane);
     }
@@ -143,12 +143,12 @@ __device__ __forceinline__ void gates_of(const PrefillParams& p, ClusterMemory<C
 /// Service warpgroup.
 template <class C>
 __device__ __forceinline__ void serve_segment(const PrefillParams& p, ClusterMemory<C>& m) {
-  const auto warp = static_cast<ServiceWarp>(threadIdx.x >> 5);
+  const auto warp = static_cast<ServiceWarp>(tile::warp());
   if (threadIdx.x == 0) begin_segment<C>(p, m);
   __syncwarp();
   begin_roles();
   if (warp == ServiceWarp::kGate) gates_of<C>(p, m);
-  if ((threadIdx.x & 31u) != 0) return;
+  if (!tile::is_first_lane()) return;
   if (warp == ServiceWarp::kLoad) load_segment<C>(p, m);
   if (warp == ServiceWarp::kValues) load_values_of<C>(p, m);
 }
@@ -197,27 +197,25 @@ __device__ __forceinline__ void sum_segment(const PrefillParams& p, SharedMemory
   if (segment.place.rank == 0) {
     device::load_initial(p, segment.item, half, x.S);
   } else {
-#pragma unroll
-    for (float& number : x.S) number = 0.0f;
+    x.S.clear();
   }
   StateCursors<C> own = at;
-  uint32_t r[16], w[16];
+  tile::Operand<typename C::Io, 64> r, w;
 #pragma unroll 1
   for (int c = 0; c < chunks; ++c) {
     decay_state<C>(s, own, x);
     // SYNC v_ring.full: state warpgroups wait for v
     own.v.wait(s.v_ring);
-    load_values(r, ptx::shared_address(s.v[own.v.stage]) + own.output.v_offset, C::kChunk);
-    scale_values<C>(w, r, s.gates[own.gate.stage].write);
+    load_values(r, s.v[own.v.stage].address() + own.output.v_offset, C::kChunk);
+    scale_values(w, r, s.gates[own.gate.stage].write);
     // SYNC k_ring.full: state warpgroups wait for k
     own.k.wait(s.k_ring);
-    ptx::pin(w);
+    tile::pin(w);
     ptx::wgmma_fence();
-    tile::issue_update<C>(x.S, w,
-                          tile::mn_major(ptx::shared_address(s.k[own.k.stage]), C::kHalfTileBytes));
+    tile::issue_update(x.S, w, s.k[own.k.stage]);
     ptx::wgmma_wait<0>();
-    ptx::pin(x.S);
-    ptx::pin(w);
+    tile::pin(x.S);
+    tile::pin(w);
     if (!segment.place.keeps) {
       // SYNC k_ring.empty, v_ring.empty, gate_ring.empty: this warp's reads of them are over
       own.k.release(s.k_ring);
@@ -257,7 +255,7 @@ template <class C>
 __global__ void __launch_bounds__(C::kThreads, 1)
     cluster_kernel(const __grid_constant__ PrefillParams p) {
   auto& m = *reinterpret_cast<ClusterMemory<C>*>(ptx::dynamic_memory());
-  const uint32_t warpgroup = threadIdx.x >> 7;
+  const int warpgroup = tile::warpgroup();
   if (warpgroup == 0) {
     ptx::decrease_registers<C::kServiceRegisters>();
     serve_segment<C>(p, m);
@@ -266,7 +264,7 @@ __global__ void __launch_bounds__(C::kThreads, 1)
     scores_of<C>(p, m);
   } else {
     ptx::increase_registers<C::kStateRegisters>();
-    states_of<C>(p, m, static_cast<int>(warpgroup) - 2);
+    states_of<C>(p, m, warpgroup - 2);
   }
 }
 

@@ -6,7 +6,7 @@
 
 #include "cuda/device/work_items.cuh"
 #include "cuda/tile/pipeline.cuh"
-#include "cuda/tile/swizzle.hpp"
+#include "cuda/tile/shared_tile.cuh"
 
 namespace sluice::cuda::linear_attention {
 
@@ -31,9 +31,9 @@ struct Config {
   static constexpr int kThreads = 128 * (2 + kStateGroups);
   static constexpr int kServiceRegisters = 56, kScoreRegisters = 72;
   static constexpr int kStateRegisters = kV == 64 ? 240 : 192;
-  static constexpr uint32_t kHalfTileBytes = kChunk * tile::kRowBytes;  ///< 64 tokens x 64 columns
-  static constexpr uint32_t kKTileBytes = kK / 64 * kHalfTileBytes;
-  static constexpr uint32_t kVTileBytes = kV / 64 * kHalfTileBytes;
+  using KeyTile = tile::SwizzledTile<Io, kChunk, kK>;  ///< [token][k]: k and q
+  using ValueTile = tile::SwizzledTile<Io, kChunk, kV>;
+  using SquareTile = tile::SwizzledTile<Io, kChunk, kChunk>;
 
   static_assert((kK == 64 || kK == 128) && (kV == 64 || kV == 128));
 };
@@ -56,11 +56,10 @@ struct GateStage {
 /// Shared memory of one CTA.
 template <class C>
 struct SharedMemoryPlan {
-  alignas(1024) uint8_t k[C::kKStages][C::kKTileBytes];  ///< [64 columns][token][64], TMA, swizzled
-  uint8_t q[C::kQStages][C::kKTileBytes];
-  uint8_t v[C::kVStages][C::kVTileBytes];
-  uint8_t o[C::kVTileBytes];     ///< of the chunk before, each warp its own columns
-  uint8_t P[C::kPStages][8192];  ///< [i][j] io, swizzled; blocks above the diagonal stay zero
+  typename C::KeyTile k[C::kKStages], q[C::kQStages];
+  typename C::ValueTile v[C::kVStages];
+  typename C::ValueTile o;                ///< of the chunk before, each warp its own columns
+  typename C::SquareTile P[C::kPStages];  ///< [i][j]; blocks above the diagonal stay zero
   GateStage gates[C::kGateStages];
   WorkItem work[C::kWorkSlots];
   alignas(8) tile::RingBarriers<C::kKStages> k_ring;

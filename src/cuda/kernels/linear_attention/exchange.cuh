@@ -94,24 +94,25 @@ struct Pieces {
   }
   /// Where a carrier has piece `own` of its share of N of segment `source`.
   __device__ __forceinline__ float4* added(uint32_t source, uint32_t own) const {
-    return at(C::kK == 128 ? s.tiles.q[0] : s.more, source * share + own);
+    return at(C::kK == 128 ? s.tiles.q[0].bytes : s.more, source * share + own);
   }
   /// Where the entering state has piece i.
   __device__ __forceinline__ float4* entering(uint32_t i) const {
     static_assert(C::kV == 128 && C::kVStages == 3 && C::kKStages == 4);
-    uint8_t* const last = s.tiles.v[2];
+    uint8_t* const last = s.tiles.v[2].bytes;
     if (kCount == 8 || i >= 8) return at(last, i % 8);
-    return at(place.keeps ? s.tiles.k[2] : s.tiles.v[0], i);
+    return at(place.keeps ? s.tiles.k[2].bytes : s.tiles.v[0].bytes, i);
   }
 };
 
 /// Sends N of this CTA's segment to the carriers.
 template <class C>
-__device__ __forceinline__ void send_added(const Pieces<C>& pieces, const float (&S)[C::kK / 2]) {
+__device__ __forceinline__ void send_added(const Pieces<C>& pieces,
+                                           const tile::Accumulator<C::kK>& S) {
 #pragma unroll
   for (uint32_t i = 0; i < Pieces<C>::kCount; ++i) {
     const uint32_t carrier = i / pieces.share;
-    const float4 x = make_float4(S[4 * i], S[4 * i + 1], S[4 * i + 2], S[4 * i + 3]);
+    const float4 x = make_float4(S.x[4 * i], S.x[4 * i + 1], S.x[4 * i + 2], S.x[4 * i + 3]);
     const uint32_t own = i - carrier * pieces.share;
     ptx::store_async(pieces.added(pieces.place.rank, own), x, &pieces.s.added, carrier);
   }
@@ -174,14 +175,14 @@ __device__ __forceinline__ void carry_states(const PrefillParams& p, const WorkI
 __device__ __forceinline__ void give_tiles(uint64_t* barrier) {
   ptx::fence_proxy_async();
   __syncwarp();
-  if ((threadIdx.x & 31u) == 0) ptx::mbarrier_arrive(barrier);
+  if (tile::is_first_lane()) ptx::mbarrier_arrive(barrier);
 }
 
 /// The state that enters this CTA's segment, from N of it. All threads of a state warpgroup.
 template <class C>
 __device__ __forceinline__ void exchange_states(const PrefillParams& p, const WorkItem& item,
                                                 ClusterMemory<C>& s, const ClusterPlace& place,
-                                                int half, float (&S)[C::kK / 2]) {
+                                                int half, tile::Accumulator<C::kK>& S) {
   const Pieces<C> pieces(s, place, half);
   if (place.rank + 1 < place.ctas) send_added<C>(pieces, S);
   carry_states<C>(p, item, pieces);
@@ -192,7 +193,7 @@ __device__ __forceinline__ void exchange_states(const PrefillParams& p, const Wo
 #pragma unroll
   for (uint32_t i = 0; i < Pieces<C>::kCount; ++i) {
     const float4 x = *pieces.entering(i);
-    S[4 * i] = x.x, S[4 * i + 1] = x.y, S[4 * i + 2] = x.z, S[4 * i + 3] = x.w;
+    S.x[4 * i] = x.x, S.x[4 * i + 1] = x.y, S.x[4 * i + 2] = x.z, S.x[4 * i + 3] = x.w;
   }
   // SYNC entered_read: loader and value warp may have the k and v tiles
   give_tiles(&s.entered_read);

@@ -59,13 +59,13 @@ __global__ void __launch_bounds__(C::kThreads, 1)
   }
   if constexpr (C::kOutput) {
     // Nobody writes the blocks above the diagonal, but products read them.
-    tile::zero<C>(s.P, sizeof(s.P));
+    tile::zero<C::kThreads>(s.P);
     ptx::fence_proxy_async();
   }
   __syncthreads();
   ptx::wait_for_dependencies();
   if (C::kOutput && !device::takes_pass<C>(p)) return;
-  const uint32_t warpgroup = threadIdx.x >> 7;
+  const int warpgroup = tile::warpgroup();
   if (warpgroup == 0) {
     ptx::decrease_registers<C::kServiceRegisters>();
     serve<C>(p, s);
@@ -74,7 +74,7 @@ __global__ void __launch_bounds__(C::kThreads, 1)
     if constexpr (C::kOutput) scores_role<C>(p, s);
   } else {
     ptx::increase_registers<C::kStateRegisters>();
-    state_role<C>(p, s, static_cast<int>(warpgroup) - 2);
+    state_role<C>(p, s, warpgroup - 2);
   }
 }
 

@@ -45,13 +45,14 @@ __device__ __forceinline__ void load_blocks(const PrefillParams& p, PrefixMemory
       // SYNC block.empty: the compute warpgroups are done with the tiles of the block before
       block.acquire(s.block);
       uint64_t* const full = &s.block.full[0];
-      ptx::mbarrier_arrive_expect(full, kBlockChunks * (2 * C::kKTileBytes + C::kVTileBytes));
+      ptx::mbarrier_arrive_expect(full,
+                                  kBlockChunks * (2 * C::KeyTile::kBytes + C::ValueTile::kBytes));
 #pragma unroll 1
       for (int i = 0; i < kBlockChunks; ++i) {
         const int row = (begin + i) * C::kChunk;
-        ptx::tma_load(s.q[i], &p.q, {0, row, 0, group, item.batch}, full);
-        ptx::tma_load(s.k[i], &p.k, {0, row, 0, group, item.batch}, full);
-        ptx::tma_load(s.v[i], &p.v, {0, row, item.column / 64, item.head, item.batch}, full);
+        ptx::tma_load(s.q[i].bytes, &p.q, {0, row, 0, group, item.batch}, full);
+        ptx::tma_load(s.k[i].bytes, &p.k, {0, row, 0, group, item.batch}, full);
+        ptx::tma_load(s.v[i].bytes, &p.v, {0, row, item.column / 64, item.head, item.batch}, full);
       }
       block.next();
     }
@@ -63,9 +64,9 @@ __device__ __forceinline__ void load_blocks(const PrefillParams& p, PrefixMemory
       uint64_t* const full = &s.ring.full[tile.stage];
       auto& stage = s.stage[tile.stage];
       const int row = c * C::kChunk;
-      ptx::mbarrier_arrive_expect(full, C::kKTileBytes + C::kVTileBytes);
-      ptx::tma_load(stage.k, &p.k, {0, row, 0, group, item.batch}, full);
-      ptx::tma_load(stage.v, &p.v, {0, row, item.column / 64, item.head, item.batch}, full);
+      ptx::mbarrier_arrive_expect(full, C::KeyTile::kBytes + C::ValueTile::kBytes);
+      ptx::tma_load(stage.k.bytes, &p.k, {0, row, 0, group, item.batch}, full);
+      ptx::tma_load(stage.v.bytes, &p.v, {0, row, item.column / 64, item.head, item.batch}, full);
       tile.next();
     }
   }
@@ -75,7 +76,7 @@ __device__ __forceinline__ void load_blocks(const PrefillParams& p, PrefixMemory
 /// becomes that of the token before the chunk.
 __device__ __forceinline__ void put_weights(PrefixWeights& out, float2 sums, float& after) {
   constexpr float kLog2e = 1.4426950408889634f;
-  const int lane = static_cast<int>(threadIdx.x & 31u);
+  const int lane = tile::lane();
   const float2 G = make_float2(sums.x * kLog2e, sums.y * kLog2e);
   const float last = __shfl_sync(~0u, G.y, 31);
   *reinterpret_cast<float2*>(&out.write[2 * lane]) =
@@ -88,7 +89,7 @@ __device__ __forceinline__ void put_weights(PrefixWeights& out, float2 sums, flo
 template <class C>
 __device__ __forceinline__ void gate_blocks(const PrefillParams& p, PrefixMemory<C>& s) {
   const PrefixPart part = prefix_part<C>(p);
-  const int lane = static_cast<int>(threadIdx.x & 31u);
+  const int lane = tile::lane();
   const RawGate raw = device::raw_gate(p, part.item.head);
   const GateSource source(p, part.item);
   tile::RingCursor<1> block;
@@ -144,7 +145,7 @@ __global__ void __launch_bounds__(kPrefixThreads, 1)
     prefix_kernel(const __grid_constant__ PrefillParams p) {
   static_assert(C::kV == 128, "a compute warpgroup has 64 columns of the state, and 64 rows");
   auto& s = *reinterpret_cast<PrefixMemory<C>*>(ptx::dynamic_memory());
-  const uint32_t warpgroup = threadIdx.x >> 7, warp = threadIdx.x >> 5;
+  const int warp = tile::warp(), warpgroup = tile::warpgroup();
   if (warpgroup == 0) {
     ptx::decrease_registers<kPrefixServiceRegisters>();
     if (warp == 0) {
@@ -159,7 +160,7 @@ __global__ void __launch_bounds__(kPrefixThreads, 1)
     }
   } else {
     ptx::increase_registers<kPrefixComputeRegisters>();
-    compute_blocks<C>(p, s, static_cast<int>(warpgroup) - 1);
+    compute_blocks<C>(p, s, warpgroup - 1);
   }
 }
 

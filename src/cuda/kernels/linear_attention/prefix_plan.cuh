@@ -26,11 +26,12 @@ struct PrefixWeights {
 template <class C>
 struct PrefixMemory {
   struct Stage {
-    uint8_t k[C::kKTileBytes], v[C::kVTileBytes];
+    typename C::KeyTile k;
+    typename C::ValueTile v;
   };
-  alignas(1024) uint8_t q[kBlockChunks][C::kKTileBytes];
-  uint8_t k[kBlockChunks][C::kKTileBytes];  ///< then S, [64 columns of V][k][64]
-  uint8_t v[kBlockChunks][C::kVTileBytes];  ///< then o
+  typename C::KeyTile q[kBlockChunks];
+  typename C::KeyTile k[kBlockChunks];    ///< then S, of kK rows and kV columns
+  typename C::ValueTile v[kBlockChunks];  ///< then o
   Stage stage[kPrefixStages];
   GateStage gates[kBlockChunks];
   PrefixWeights weights[kPrefixStages];

@@ -17,17 +17,17 @@ using PackedScores = uint32_t[4][4];
 /// x times decays, masked, rounded. NUM: one exponential of a difference an element, so that growth
 /// is no more likely to overflow than the result.
 template <class Io>
-__device__ __forceinline__ void decay_scores(PackedScores& out, const float (&x)[32], int warp,
-                                             const float* G, float scale) {
-  const int lane = static_cast<int>(threadIdx.x & 31u);
-  const int row = warp * 16 + (lane >> 2);
+__device__ __forceinline__ void decay_scores(PackedScores& out, const tile::Accumulator<64>& scores,
+                                             int warp, const float* G, float scale) {
+  const auto& x = scores.x;
+  const int row = warp * 16 + tile::lane_row();
   const float g_row[2] = {G[row], G[row + 8]};
 #pragma unroll
   for (int block = 0; block < 4; ++block) {
     if (block > warp) break;
 #pragma unroll
     for (int t = 0; t < 2; ++t) {
-      const int column = block * 16 + t * 8 + (lane & 3) * 2;
+      const int column = block * 16 + t * 8 + tile::lane_column();
       const float2 g = *reinterpret_cast<const float2*>(&G[column]);
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
@@ -54,27 +54,28 @@ struct ScoreCursors {
 /// Issues Qc Kc^T of the chunk at the cursors.
 template <class C>
 __device__ __forceinline__ void issue_scores(SharedMemoryPlan<C>& s, const ScoreCursors<C>& at,
-                                             float (&acc)[32]) {
+                                             tile::Accumulator<64>& acc) {
   // SYNC k_ring.full, q_ring.full: the scores warpgroup waits for k and q
   at.k.wait(s.k_ring);
   at.q.wait(s.q_ring);
   ptx::wgmma_fence();
-  tile::issue_product<C>(acc, s.q[at.q.stage], s.k[at.k.stage]);
+  tile::issue_product(acc, s.q[at.q.stage], s.k[at.k.stage]);
   ptx::wgmma_commit();
 }
 
 /// Ends the product of the chunk at the cursors and gives its tiles back; P of it, packed.
 template <class C>
 __device__ __forceinline__ void take_scores(const PrefillParams& p, SharedMemoryPlan<C>& s,
-                                            ScoreCursors<C>& at, int warp, float (&acc)[32],
-                                            PackedScores& packed, int rows) {
+                                            ScoreCursors<C>& at, int warp,
+                                            tile::Accumulator<64>& acc, PackedScores& packed,
+                                            int rows) {
   // SYNC gate_ring.full: the scores warpgroup waits for G
   at.gate.wait(s.gate_ring);
   ptx::wgmma_wait<0>();
-  ptx::pin(acc);
+  tile::pin(acc);
   if (rows < C::kChunk) {
     // WHY here: no product of this warpgroup reads the tile now; the state waits for P.
-    tile::zero_tail<C>(s.k[at.k.stage], rows);
+    s.k[at.k.stage].zero_rows_from(rows);
     ptx::fence_proxy_async();
   }
   // SYNC k_ring.empty, q_ring.empty: the scores warpgroup has read the tiles
@@ -94,7 +95,7 @@ __device__ __forceinline__ void put_scores(SharedMemoryPlan<C>& s, ScoreCursors<
                                            const PackedScores& packed) {
   // SYNC p_ring.empty: the state warpgroups are done with the stage's previous P
   at.p.acquire(s.p_ring);
-  const tile::BlockTile scores(s.P[at.p.stage]);
+  const tile::BlockTile scores(s.P[at.p.stage].bytes);
 #pragma unroll
   for (int block = 0; block < 4; ++block) {
     if (block > warp) break;
@@ -112,8 +113,8 @@ template <class C, class Next>
 __device__ __forceinline__ void score_items(const PrefillParams& p, SharedMemoryPlan<C>& s,
                                             ScoreCursors<C>& at, Next next) {
   // The compiler is to know that it is the same in all lanes.
-  const int warp = __shfl_sync(~0u, static_cast<int>((threadIdx.x >> 5) & 3u), 0);
-  float acc[32];
+  const int warp = __shfl_sync(~0u, tile::warp_of_group(), 0);
+  tile::Accumulator<64> acc;
   PackedScores packed;
   for (WorkItem item = next(); item.valid(); item = next()) {
     const int chunks = item.chunks();

@@ -46,7 +46,7 @@ struct GateSource {
   __device__ __forceinline__ LaneGates request(int c) const {
     LaneGates gates{};
     if (data == nullptr) return gates;
-    const int token = c * 64 + 2 * static_cast<int>(threadIdx.x & 31u);
+    const int token = c * 64 + 2 * tile::lane();
 #pragma unroll
     for (int e = 0; e < 2; ++e) gates.x[e] = bits(min(token + e, tokens - 1));
     // A segment may begin with a second chunk: the token before it is the sequence's too.
@@ -69,7 +69,7 @@ __device__ __forceinline__ float2 sum_gates(const GateSource& source, const RawG
     const float before = source.goes_on(c) ? source.number(gates.before) : 0.0f;
     return {x[0] - before, x[1] - before};
   }
-  const int lane = static_cast<int>(threadIdx.x & 31u);
+  const int lane = tile::lane();
   float g[2];
 #pragma unroll
   for (int e = 0; e < 2; ++e) g[e] = e < left ? device::log_gate(p, raw, x[e]) : 0.0f;
@@ -88,7 +88,7 @@ __device__ __forceinline__ float2 sum_gates(const GateSource& source, const RawG
 /// One lane's part of a gate stage.
 __device__ __forceinline__ void put_gates(GateStage& out, float2 sums, float scale) {
   constexpr float kLog2e = 1.4426950408889634f;
-  const int lane = static_cast<int>(threadIdx.x & 31u);
+  const int lane = tile::lane();
   const float2 G = make_float2(sums.x * kLog2e, sums.y * kLog2e);
   const float last = __shfl_sync(~0u, G.y, 31);
   *reinterpret_cast<float2*>(&out.G[2 * lane]) = G;
@@ -107,7 +107,7 @@ template <class C, bool kTotal>
 __device__ __forceinline__ float gate_item(const PrefillParams& p, SharedMemoryPlan<C>& s,
                                            tile::RingCursor<C::kGateStages>& cursor,
                                            const WorkItem& item) {
-  const int lane = static_cast<int>(threadIdx.x & 31u);
+  const int lane = tile::lane();
   const RawGate raw = device::raw_gate(p, item.head);
   const GateSource source(p, item);
   const int chunks = item.chunks();
@@ -145,7 +145,7 @@ __device__ __forceinline__ void gate_role(const PrefillParams& p, SharedMemoryPl
     if constexpr (!C::kOutput) {
       // M of the segment; a sequence's first boundary needs none.
       const bool wanted = item.before >= 0 && item.column == 0 && item.chunks() > 0;
-      if (wanted && (threadIdx.x & 31u) == 0) {
+      if (wanted && tile::is_first_lane()) {
         *device::factor_at(p, item.after, item.head) = expf(total);
       }
     }
@@ -158,7 +158,7 @@ __device__ __forceinline__ void values_role(const PrefillParams& p, SharedMemory
   device::WorkReader work(s.work_ring, s.work);
   tile::RingCursor<C::kVStages> v;
   for (WorkItem item = work.next(); item.valid(); item = work.next()) {
-    if ((threadIdx.x & 31u) == 0) {
+    if (tile::is_first_lane()) {
       const int chunks = item.chunks();
       for (int c = 0; c < chunks; ++c) device::load_v<C>(p, s, v, item, c);
     }
@@ -169,7 +169,7 @@ __device__ __forceinline__ void values_role(const PrefillParams& p, SharedMemory
 /// The roles of the service warpgroup.
 template <class C>
 __device__ __forceinline__ void serve(const PrefillParams& p, SharedMemoryPlan<C>& s) {
-  const auto warp = static_cast<ServiceWarp>(threadIdx.x >> 5);
+  const auto warp = static_cast<ServiceWarp>(tile::warp());
   if (warp == ServiceWarp::kLoad) {
     if (threadIdx.x == 0) device::load_role<C>(p, s);
   } else if (warp == ServiceWarp::kGate) {

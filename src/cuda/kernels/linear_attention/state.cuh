@@ -13,7 +13,7 @@
 
 namespace sluice::cuda::linear_attention {
 
-using device::OutputBarrier, device::OutputPlace, tile::pack_all;
+using device::OutputBarrier, device::OutputPlace, tile::Operand;
 
 /// One state warpgroup's places in the rings.
 template <class C>
@@ -31,42 +31,32 @@ struct StateCursors {
 /// Registers of a state warpgroup: accumulators, and packed left operands.
 template <class C>
 struct StateRegisters {
-  float S[C::kK / 2], o[32];
-  uint32_t state[C::kK / 4];  ///< S rounded
-  uint32_t out[16];           ///< o of the chunk before, rounded
+  tile::Accumulator<C::kK> S;
+  tile::Accumulator<64> o;
+  Operand<typename C::Io, C::kK> state;  ///< S rounded
+  Operand<typename C::Io, 64> out;       ///< o of the chunk before, rounded
 };
 
 /// V^T of a chunk as a left operand; tokens at or past `rows` are zero. `v` is this lane's address
 /// in the v tile.
-__device__ __forceinline__ void load_values(uint32_t (&r)[16], uint32_t v, int rows) {
-  const int lane2 = static_cast<int>(threadIdx.x & 3u) * 2;
-#pragma unroll
-  for (int j = 0; j < 4; ++j) {
-    ptx::ldmatrix_x4_trans(r + 4 * j, v + static_cast<uint32_t>(j) * 2 * tile::kAtomBytes);
-  }
-  if (rows >= 64) return;
-#pragma unroll
-  for (int j = 0; j < 8; ++j) {
-    const int left = rows - (8 * j + lane2);
-    const uint32_t keep = left >= 2 ? ~0u : left == 1 ? 0xFFFFu : 0u;
-    r[2 * j] &= keep;
-    r[2 * j + 1] &= keep;
-  }
+template <class Io>
+__device__ __forceinline__ void load_values(Operand<Io, 64>& r, uint32_t v, int rows) {
+  r.load_turned(v);
+  if (rows < 64) r.mask_columns_from(rows);
 }
 
 /// w = r diag(write), rounded.
-template <class C>
-__device__ __forceinline__ void scale_values(uint32_t (&w)[16], const uint32_t (&r)[16],
+template <class Io>
+__device__ __forceinline__ void scale_values(Operand<Io, 64>& w, const Operand<Io, 64>& r,
                                              const float* write) {
-  using Pack = tile::Packed<typename C::Io>;
-  const int lane2 = static_cast<int>(threadIdx.x & 3u) * 2;
+  using Pack = tile::Packed<Io>;
 #pragma unroll
   for (int j = 0; j < 8; ++j) {
-    const float2 f = *reinterpret_cast<const float2*>(&write[8 * j + lane2]);
+    const float2 f = *reinterpret_cast<const float2*>(&write[8 * j + tile::lane_column()]);
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
-      const uint32_t x = r[2 * j + i];
-      w[2 * j + i] = Pack::pack(Pack::first(x) * f.x, Pack::second(x) * f.y);
+      const uint32_t x = r.x[2 * j + i];
+      w.x[2 * j + i] = Pack::pack(Pack::first(x) * f.x, Pack::second(x) * f.y);
     }
   }
 }
@@ -75,7 +65,7 @@ __device__ __forceinline__ void scale_values(uint32_t (&w)[16], const uint32_t (
 template <class C>
 __device__ __forceinline__ void send_output(const PrefillParams& p, SharedMemoryPlan<C>& s,
                                             const StateCursors<C>& at, const WorkItem& item, int c,
-                                            const uint32_t (&out)[16]) {
+                                            const Operand<typename C::Io, 64>& out) {
   if (c <= item.skip) return;
   device::wait_for_store();
   // SYNC kParkLow, kParkHigh: the warpgroup's first thread has waited for the store before
@@ -92,29 +82,27 @@ __device__ __forceinline__ void decay_state(SharedMemoryPlan<C>& s, const StateC
   // SYNC gate_ring.full: state warpgroups wait for the factors
   at.gate.wait(s.gate_ring);
   const float decay = s.gates[at.gate.stage].decay;
-#pragma unroll
-  for (int i = 0; i < C::kK / 2; ++i) x.S[i] *= decay;
+  x.S.scale(decay);
 }
 
 /// The state that leaves a chunk: S^T += V^T diag(write) Kc, on its way. r is V^T.
 template <class C>
 __device__ __forceinline__ void update_state(SharedMemoryPlan<C>& s, StateCursors<C>& at, int rows,
-                                             StateRegisters<C>& x, uint32_t (&r)[16],
-                                             uint32_t (&w)[16]) {
+                                             StateRegisters<C>& x, Operand<typename C::Io, 64>& r,
+                                             Operand<typename C::Io, 64>& w) {
   // SYNC v_ring.full: state warpgroups wait for v
   at.v.wait(s.v_ring);
-  load_values(r, ptx::shared_address(s.v[at.v.stage]) + at.output.v_offset, rows);
-  scale_values<C>(w, r, s.gates[at.gate.stage].write);
+  load_values(r, s.v[at.v.stage].address() + at.output.v_offset, rows);
+  scale_values(w, r, s.gates[at.gate.stage].write);
   // SYNC v_ring.empty: this warp's reads of v are over
   at.v.release(s.v_ring);
   at.v.next();
   // SYNC k_ring.full: state warpgroups wait for k; of a partial chunk for its zeroed tail
   at.k.wait(s.k_ring);
   if (C::kOutput && rows < C::kChunk) at.p.wait(s.p_ring);
-  ptx::pin(w);
+  tile::pin(w);
   ptx::wgmma_fence();
-  tile::issue_update<C>(x.S, w,
-                        tile::mn_major(ptx::shared_address(s.k[at.k.stage]), C::kHalfTileBytes));
+  tile::issue_update(x.S, w, s.k[at.k.stage]);
 }
 
 /// One chunk: o = S^T Qc^T and P applied, S^T updated. On entry S is decayed by this chunk and
@@ -123,38 +111,38 @@ template <class C>
 __device__ __forceinline__ void run_chunk(const PrefillParams& p, SharedMemoryPlan<C>& s,
                                           StateCursors<C>& at, const WorkItem& item, int c,
                                           int chunks, StateRegisters<C>& x) {
-  uint32_t r[16], w[16];
+  Operand<typename C::Io, 64> r, w;
   if constexpr (C::kOutput) {
     // SYNC q_ring.full: state warpgroups wait for q
     at.q.wait(s.q_ring);
     ptx::wgmma_fence();
-    tile::issue_recall<C>(x.o, x.state, tile::k_major(ptx::shared_address(s.q[at.q.stage])));
+    tile::issue_recall(x.o, x.state, s.q[at.q.stage]);
     send_output<C>(p, s, at, item, c, x.out);
   }
   update_state<C>(s, at, item.rows(c), x, r, w);
   if constexpr (C::kOutput) {
     ptx::wgmma_wait<1>();
-    ptx::pin(x.o);
-    ptx::pin(x.state);
+    tile::pin(x.o);
+    tile::pin(x.state);
     // SYNC q_ring.empty: this warp's reads of q are over
     at.q.release(s.q_ring);
     at.q.next();
-    tile::scale_columns(x.o, s.gates[at.gate.stage].query);
+    x.o.scale_columns(s.gates[at.gate.stage].query);
     // SYNC p_ring.full: state warpgroups wait for P
     at.p.wait(s.p_ring);
     ptx::wgmma_fence();
-    tile::issue_mix<C>(x.o, r, tile::k_major(ptx::shared_address(s.P[at.p.stage])), 1);
+    tile::issue_mix(x.o, r, s.P[at.p.stage], 1);
   }
   ptx::wgmma_wait<C::kOutput ? 1 : 0>();
-  ptx::pin(x.S);
-  ptx::pin(w);
+  tile::pin(x.S);
+  tile::pin(w);
   // SYNC k_ring.empty, gate_ring.empty: this warp's reads of them are over
   at.k.release(s.k_ring);
   at.k.next();
   at.gate.release(s.gate_ring);
   at.gate.next();
   if constexpr (C::kOutput) {
-    pack_all<C>(x.state, x.S);
+    x.state.pack(x.S);
     if (p.checkpoints.data != nullptr) {
       device::store_checkpoint(p, item, at.output.half, c, x.S);
     }
@@ -162,12 +150,12 @@ __device__ __forceinline__ void run_chunk(const PrefillParams& p, SharedMemoryPl
   if (c + 1 < chunks) decay_state<C>(s, at, x);
   if constexpr (C::kOutput) {
     ptx::wgmma_wait<0>();
-    ptx::pin(x.o);
-    ptx::pin(r);
+    tile::pin(x.o);
+    tile::pin(r);
     // SYNC p_ring.empty: this warp's reads of P are over
     at.p.release(s.p_ring);
     at.p.next();
-    pack_all<C>(x.out, x.o);
+    x.out.pack(x.o);
   }
 }
 
@@ -176,7 +164,7 @@ template <class C>
 __device__ __forceinline__ void run_chunks(const PrefillParams& p, SharedMemoryPlan<C>& s,
                                            StateCursors<C>& at, const WorkItem& item, int half,
                                            StateRegisters<C>& x) {
-  if constexpr (C::kOutput) pack_all<C>(x.state, x.S);
+  if constexpr (C::kOutput) x.state.pack(x.S);
   const int chunks = item.chunks();
   if (chunks > 0) decay_state<C>(s, at, x);
 #pragma unroll 1
