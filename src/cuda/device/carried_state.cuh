@@ -10,7 +10,7 @@ namespace sluice::cuda::device {
 
 /// A warp's rows 16 (warp % 4) + 64 b of S, b < kBlocks, and 8 kTiles columns.
 template <int kBlocks, int kTiles>
-using StatePart = tile::Part<kTiles>[kBlocks];
+using StatePart = tile::WarpAccumulator<kTiles>[kBlocks];
 
 /// Calls use(k, column of the warp's 8 kTiles, number) for every number of a lane.
 template <int kBlocks, int kTiles, class Use>
@@ -18,7 +18,7 @@ __device__ __forceinline__ void for_each_state_number(StatePart<kBlocks, kTiles>
                                                       const Use& use) {
 #pragma unroll
   for (int b = 0; b < kBlocks; ++b) {
-    tile::for_each_pair<kTiles>(S[b], [&](int row, int column, float& x, float& y) {
+    S[b].for_each_pair([&](int row, int column, float& x, float& y) {
       const int k = 64 * b + 16 * (tile::warp() % 4) + row;
       use(k, column, x);
       use(k, column + 1, y);

@@ -60,30 +60,38 @@ __device__ __forceinline__ void load_right_turned(uint32_t (&b)[4], uint32_t til
 
 /// A warp's 16 rows and 8 kTiles columns of a result.
 template <int kTiles>
-using Part = float[kTiles][4];
+struct WarpAccumulator {
+  float x[kTiles][4];
 
-template <int kTiles>
-__device__ __forceinline__ void clear(Part<kTiles>& part) {
+  __device__ __forceinline__ void clear() {
 #pragma unroll
-  for (int j = 0; j < kTiles; ++j) {
+    for (int j = 0; j < kTiles; ++j) {
 #pragma unroll
-    for (int i = 0; i < 4; ++i) part[j][i] = 0.0f;
+      for (int i = 0; i < 4; ++i) x[j][i] = 0.0f;
+    }
   }
-}
-
-/// Calls use(row of 16, column of 8 kTiles, first, second) for every pair of the lane's numbers.
-template <int kTiles, class Use>
-__device__ __forceinline__ void for_each_pair(Part<kTiles>& part, const Use& use) {
+  /// Calls use(row of 16, column of 8 kTiles, first, second) for every pair of the lane's numbers.
+  template <class Use>
+  __device__ __forceinline__ void for_each_pair(const Use& use) {
 #pragma unroll
-  for (int j = 0; j < kTiles; ++j) {
-    use(lane_row(), 8 * j + lane_column(), part[j][0], part[j][1]);
-    use(lane_row() + 8, 8 * j + lane_column(), part[j][2], part[j][3]);
+    for (int j = 0; j < kTiles; ++j) {
+      use(lane_row(), 8 * j + lane_column(), x[j][0], x[j][1]);
+      use(lane_row() + 8, 8 * j + lane_column(), x[j][2], x[j][3]);
+    }
   }
-}
+  /// Factors of the lane's two rows.
+  __device__ __forceinline__ void scale_rows(float first, float second) {
+#pragma unroll
+    for (int j = 0; j < kTiles; ++j) {
+      x[j][0] *= first, x[j][1] *= first;
+      x[j][2] *= second, x[j][3] *= second;
+    }
+  }
+};
 
 /// sum += a right[16 terms from `term` on][columns from `column` on].
 template <class Io, bool kTurned, int kTiles>
-__device__ __forceinline__ void multiply_step(Part<kTiles>& sum, const uint32_t (&a)[4],
+__device__ __forceinline__ void multiply_step(WarpAccumulator<kTiles>& sum, const uint32_t (&a)[4],
                                               uint32_t right, int term, int column) {
 #pragma unroll
   for (int j = 0; j < kTiles; j += 2) {
@@ -93,16 +101,16 @@ __device__ __forceinline__ void multiply_step(Part<kTiles>& sum, const uint32_t 
     } else {
       load_right(b, right, term, column + 8 * j);
     }
-    mma<Io>(sum[j], a, b);
-    mma<Io>(sum[j + 1], a, b + 2);
+    mma<Io>(sum.x[j], a, b);
+    mma<Io>(sum.x[j + 1], a, b + 2);
   }
 }
 
 /// sum += left[rows of the warp][64 terms] right[64 terms][columns]; kTurned: right is
 /// [column][term].
 template <class Io, bool kTurned, int kTiles>
-__device__ __forceinline__ void multiply(Part<kTiles>& sum, uint32_t left, int row, uint32_t right,
-                                         int column) {
+__device__ __forceinline__ void multiply(WarpAccumulator<kTiles>& sum, uint32_t left, int row,
+                                         uint32_t right, int column) {
 #pragma unroll
   for (int term = 0; term < 64; term += 16) {
     uint32_t a[4];
@@ -112,26 +120,27 @@ __device__ __forceinline__ void multiply(Part<kTiles>& sum, uint32_t left, int r
 }
 
 /// 16 rows and 64 columns of a result as a left operand of 64 terms.
-struct LeftPart {
+struct WarpOperand {
   uint32_t a[4][4];
 };
 template <class Io>
-__device__ __forceinline__ LeftPart as_left(const Part<8>& part) {
+__device__ __forceinline__ WarpOperand pack(const WarpAccumulator<8>& from) {
   using P = Packed<Io>;
-  LeftPart left;
+  const auto& x = from.x;
+  WarpOperand left;
 #pragma unroll
   for (int s = 0; s < 4; ++s) {
-    left.a[s][0] = P::pack(part[2 * s][0], part[2 * s][1]);
-    left.a[s][1] = P::pack(part[2 * s][2], part[2 * s][3]);
-    left.a[s][2] = P::pack(part[2 * s + 1][0], part[2 * s + 1][1]);
-    left.a[s][3] = P::pack(part[2 * s + 1][2], part[2 * s + 1][3]);
+    left.a[s][0] = P::pack(x[2 * s][0], x[2 * s][1]);
+    left.a[s][1] = P::pack(x[2 * s][2], x[2 * s][3]);
+    left.a[s][2] = P::pack(x[2 * s + 1][0], x[2 * s + 1][1]);
+    left.a[s][3] = P::pack(x[2 * s + 1][2], x[2 * s + 1][3]);
   }
   return left;
 }
 /// sum += left right[64 terms][columns].
 template <class Io, int kTiles>
-__device__ __forceinline__ void multiply(Part<kTiles>& sum, const LeftPart& left, uint32_t right,
-                                         int column) {
+__device__ __forceinline__ void multiply(WarpAccumulator<kTiles>& sum, const WarpOperand& left,
+                                         uint32_t right, int column) {
 #pragma unroll
   for (int s = 0; s < 4; ++s) {
     multiply_step<Io, false, kTiles>(sum, left.a[s], right, 16 * s, column);
@@ -145,8 +154,9 @@ __device__ __forceinline__ uint32_t pair_address(uint32_t tile, int row, int col
 
 /// Rounds a warp's rows into a tile: rows row .. row + 15, columns from `column` on.
 template <class Io, int kTiles>
-__device__ __forceinline__ void put_part(uint32_t tile, int row, int column, Part<kTiles>& part) {
-  for_each_pair<kTiles>(part, [&](int i, int j, float x, float y) {
+__device__ __forceinline__ void put_part(uint32_t tile, int row, int column,
+                                         WarpAccumulator<kTiles>& part) {
+  part.for_each_pair([&](int i, int j, float x, float y) {
     ptx::store_shared_4(pair_address(tile, row + i, column + j), Packed<Io>::pack(x, y));
   });
 }

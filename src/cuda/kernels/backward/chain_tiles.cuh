@@ -119,18 +119,18 @@ __device__ __forceinline__ void complete_values(const BackwardParams& b, ChainTi
                                                 int turn) {
   auto& block = s.ring[turn];
   const int row = 16 * (tile::warp() % 4), column = 8 * kTiles * (tile::warp() / 4);
-  Part<kTiles> part;
-  tile::clear<kTiles>(part);
+  WarpAccumulator<kTiles> part;
+  part.clear();
 #pragma unroll
   for (int w = 0; w < kWidths; ++w) {
     product<Io, false, false, kTiles>(part, block.k.at(w), row, s.D.at(w), column);
   }
   const float* const G = s.G + row + tile::lane_row();
   const float last = s.G[device::kMostTokens - 1];
-  scale_rows<kTiles>(part, decay(last - G[0]), decay(last - G[8]));
+  part.scale_rows(decay(last - G[0]), decay(last - G[8]));
   const float low = b.stage.scale * decay(G[0]), high = b.stage.scale * decay(G[8]);
   const uint32_t d_o = ptx::shared_address(block.d_o);
-  for_each_pair<kTiles>(part, [&](int i, int j, float& x, float& y) {
+  part.for_each_pair([&](int i, int j, float& x, float& y) {
     const float2 inside = pair_at<Io>(block.dN, row + i, column + j);
     x += inside.x, y += inside.y;
     const float2 given = pair_at<Io>(block.d_o, row + i, column + j);
@@ -138,7 +138,7 @@ __device__ __forceinline__ void complete_values(const BackwardParams& b, ChainTi
     ptx::store_shared_4(tile::pair_address(d_o, row + i, column + j),
                         tile::Packed<Io>::pack(given.x * factor, given.y * factor));
   });
-  tile::put_part<Io, kTiles>(ptx::shared_address(block.dN), row, column, part);
+  tile::put_part<Io>(ptx::shared_address(block.dN), row, column, part);
 }
 
 /// D += q^T d_o - w^T dN of a block.
@@ -177,7 +177,7 @@ __device__ __forceinline__ void walk_back(const BackwardParams& b, const TileCha
   for (int number = last, turn = 0; number >= 0; --number, turn = (turn + 1) % kRing) {
 #pragma unroll
     for (int w = 0; w < kWidths; ++w) {
-      tile::put_part<Io, kTiles>(s.D.at(w), 16 * (tile::warp() % 4), column, D[w]);
+      tile::put_part<Io>(s.D.at(w), 16 * (tile::warp() % 4), column, D[w]);
     }
     if (threadIdx.x < device::kMostTokens) s.G[threadIdx.x] = sum;
     sum = request_sum(b.stage, work, number - 1);

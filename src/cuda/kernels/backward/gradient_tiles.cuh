@@ -23,9 +23,9 @@ namespace sluice::cuda::backward {
 
 /// left right^T over all of V: the warp's rows and its 32 of 64 tokens.
 template <class Io>
-__device__ __forceinline__ void multiply_tokens(Part<4>& sum, const GradientPart& part,
+__device__ __forceinline__ void multiply_tokens(WarpAccumulator<4>& sum, const GradientPart& part,
                                                 const RowTiles& left, const RowTiles& right) {
-  tile::clear<4>(sum);
+  sum.clear();
   for (int w = 0; w < kWidths; ++w) {
     product<Io, false, true, 4>(sum, left.at(w), part.row, right.at(w), 32 * part.half);
   }
@@ -35,15 +35,15 @@ __device__ __forceinline__ void multiply_tokens(Part<4>& sum, const GradientPart
 template <class Io>
 __device__ __forceinline__ void token_tile(const BackwardParams& b, const GradientPart& part) {
   const float* const G = part.G;
-  Part<4> x;
+  WarpAccumulator<4> x;
   multiply_tokens<Io>(x, part, part.rows.d_o, part.rows.N);
-  for_each_pair<4>(x, [&](int r, int c, float& first, float& second) {
+  x.for_each_pair([&](int r, int c, float& first, float& second) {
     const int i = part.row + r, j = 32 * part.half + c;
     // WHY a choice: above the diagonal the exponential may be infinite.
     first = i >= j ? b.stage.scale * decay(G[i] - G[j]) * first : 0.0f;
     second = i > j ? b.stage.scale * decay(G[i] - G[j + 1]) * second : 0.0f;
   });
-  tile::put_part<Io, 4>(ptx::shared_address(part.s.X), part.row, 32 * part.half, x);
+  tile::put_part<Io>(ptx::shared_address(part.s.X), part.row, 32 * part.half, x);
 }
 
 /// v of a lane's part of Y, on its way.
@@ -76,8 +76,8 @@ template <class Io>
 __device__ __forceinline__ void value_tile(const BackwardParams& b, const GradientPart& part,
                                            const LaneValues& v) {
   using Pack = tile::Packed<Io>;
-  Part<8> y;
-  tile::clear<8>(y);
+  WarpAccumulator<8> y;
+  y.clear();
   const RowTiles& dN = part.rows.Y;
   if (b.delta_rule) {
     product<Io, true, false, 8>(y, ptx::shared_address(part.s.L), part.row, dN.at(part.half), 0);
@@ -87,60 +87,60 @@ __device__ __forceinline__ void value_tile(const BackwardParams& b, const Gradie
 #pragma unroll
       for (int high = 0; high < 2; ++high) {
         const uint32_t pair = v.pairs[j][high];
-        sums.add(8 * high, y[j][2 * high], y[j][2 * high + 1],
+        sums.add(8 * high, y.x[j][2 * high], y.x[j][2 * high + 1],
                  {Pack::first(pair), Pack::second(pair)});
       }
     }
     sums.put(part.s.value[part.half], part.row);
   } else {
-    for_each_pair<8>(y, [&](int r, int c, float& first, float& second) {
+    y.for_each_pair([&](int r, int c, float& first, float& second) {
       const float2 given = pair_at<Io>(dN.tile[part.half], part.row + r, c);
       first = given.x, second = given.y;
     });
   }
   if (b.dv.data != nullptr) {
     const OutputRows dv(b.dv, part.chunk, part.head);
-    for_each_pair<8>(y, [&](int r, int c, float first, float second) {
+    y.for_each_pair([&](int r, int c, float first, float second) {
       const float factor = b.delta_rule ? part.beta[part.row + r] : 1.0f;
       dv.store(part.row + r, 64 * part.half + c, factor * first, factor * second);
     });
   }
   if (!b.delta_rule) return;
   __syncthreads();  // SYNC: nobody reads dN or L
-  tile::put_part<Io, 8>(dN.at(part.half), part.row, 0, y);
+  tile::put_part<Io>(dN.at(part.half), part.row, 0, y);
 }
 
 /// Z and Z': -stril(Gamma * Y N^T) with and without beta.
 template <class Io>
 __device__ __forceinline__ void correction_tiles(const GradientPart& part) {
   const float* const G = part.G;
-  Part<4> z;
+  WarpAccumulator<4> z;
   multiply_tokens<Io>(z, part, part.rows.Y, part.rows.N);
-  for_each_pair<4>(z, [&](int r, int c, float& first, float& second) {
+  z.for_each_pair([&](int r, int c, float& first, float& second) {
     const int i = part.row + r, j = 32 * part.half + c;
     first = i > j ? -decay(G[i] - G[j]) * first : 0.0f;
     second = i > j + 1 ? -decay(G[i] - G[j + 1]) * second : 0.0f;
   });
-  tile::put_part<Io, 4>(ptx::shared_address(part.s.L), part.row, 32 * part.half, z);
-  scale_rows<4>(z, part.beta[part.low()], part.beta[part.low() + 8]);
-  tile::put_part<Io, 4>(ptx::shared_address(part.s.Z), part.row, 32 * part.half, z);
+  tile::put_part<Io>(ptx::shared_address(part.s.L), part.row, 32 * part.half, z);
+  z.scale_rows(part.beta[part.low()], part.beta[part.low() + 8]);
+  tile::put_part<Io>(ptx::shared_address(part.s.Z), part.row, 32 * part.half, z);
 }
 
 /// rows state^T over all of V: the warp's rows and its 64 columns of K.
 template <class Io>
-__device__ __forceinline__ void multiply_state(Part<8>& sum, const GradientPart& part,
+__device__ __forceinline__ void multiply_state(WarpAccumulator<8>& sum, const GradientPart& part,
                                                const RowTiles& rows,
                                                const RowTiles (&state)[kWidths]) {
-  tile::clear<8>(sum);
+  sum.clear();
   for (int w = 0; w < kWidths; ++w) {
     product<Io, false, true, 8>(sum, rows.at(w), part.row, state[part.half].at(w), 0);
   }
 }
 
 __device__ __forceinline__ void store_part(const TokenRows& to, const GradientPart& part,
-                                           Part<8>& x) {
+                                           WarpAccumulator<8>& x) {
   const OutputRows rows(to, part.chunk, part.head);
-  for_each_pair<8>(x, [&](int r, int c, float first, float second) {
+  x.for_each_pair([&](int r, int c, float first, float second) {
     rows.store(part.row + r, 64 * part.half + c, first, second);
   });
 }
@@ -150,9 +150,9 @@ template <class Io>
 __device__ __forceinline__ void query_part(const BackwardParams& b, const GradientPart& part) {
   GradientTiles& s = part.s;
   const float* const G = part.G + part.low();
-  Part<8> dq;
+  WarpAccumulator<8> dq;
   multiply_state<Io>(dq, part, part.rows.d_o, s.S);
-  scale_rows<8>(dq, b.stage.scale * decay(G[0]), b.stage.scale * decay(G[8]));
+  dq.scale_rows(b.stage.scale * decay(G[0]), b.stage.scale * decay(G[8]));
   product<Io, false, false, 8>(dq, ptx::shared_address(s.X), part.row, s.k.at(part.half), 0);
   put_row_products<Io>(dq, s.q.tile[part.half], part.row, s.query[part.half]);
   if (b.dq.data != nullptr) store_part(b.dq_parts, part, dq);
@@ -160,24 +160,24 @@ __device__ __forceinline__ void query_part(const BackwardParams& b, const Gradie
 
 /// R, and its products with k.
 template <class Io>
-__device__ __forceinline__ void correction_part(Part<8>& R, const GradientPart& part) {
+__device__ __forceinline__ void correction_part(WarpAccumulator<8>& R, const GradientPart& part) {
   GradientTiles& s = part.s;
   const float* const G = part.G + part.low();
   multiply_state<Io>(R, part, part.rows.Y, s.S);
-  scale_rows<8>(R, -decay(G[0]), -decay(G[8]));
+  R.scale_rows(-decay(G[0]), -decay(G[8]));
   product<Io, false, false, 8>(R, ptx::shared_address(s.L), part.row, s.k.at(part.half), 0);
   put_row_products<Io>(R, s.k.tile[part.half], part.row, s.correction[part.half]);
 }
 
 /// P, its products with k, and those of its term with D'.
 template <class Io>
-__device__ __forceinline__ void key_part(const BackwardParams& b, Part<8>& P,
+__device__ __forceinline__ void key_part(const BackwardParams& b, WarpAccumulator<8>& P,
                                          const GradientPart& part) {
   GradientTiles& s = part.s;
   const float *const G = part.G + part.low(), last = part.G[kTokens - 1];
   const uint8_t* const k = s.k.tile[part.half];
   multiply_state<Io>(P, part, part.rows.N, s.D);
-  scale_rows<8>(P, decay(last - G[0]), decay(last - G[8]));
+  P.scale_rows(decay(last - G[0]), decay(last - G[8]));
   put_row_products<Io>(P, k, part.row, s.leave[part.half]);
   product<Io, true, false, 8>(P, ptx::shared_address(s.X), part.row, s.q.at(part.half), 0);
   if (b.delta_rule) {
@@ -262,18 +262,18 @@ __device__ __forceinline__ void run_item(const BackwardParams& b, const Gradient
   query_part<Io>(b, part);
   put_state_product<Io>(part.s);
   __syncthreads();  // SYNC: Z is there
-  Part<8> dk;
-  tile::clear<8>(dk);
+  WarpAccumulator<8> dk;
+  dk.clear();
   if (b.delta_rule) {
     correction_part<Io>(dk, part);
-    scale_rows<8>(dk, part.beta[part.low()], part.beta[part.low() + 8]);
+    dk.scale_rows(part.beta[part.low()], part.beta[part.low() + 8]);
     __syncthreads();  // SYNC: nobody reads S or L
   }
   request_entering(b, next, part.s);
-  Part<8> P;
+  WarpAccumulator<8> P;
   key_part<Io>(b, P, part);
 #pragma unroll
-  for (int i = 0; i < 32; ++i) dk[i / 4][i % 4] += P[i / 4][i % 4];
+  for (int i = 0; i < 32; ++i) dk.x[i / 4][i % 4] += P.x[i / 4][i % 4];
   if (b.dk.data != nullptr) store_part(b.dk_parts, part, dk);
   __syncthreads();  // SYNC: sums are there, nobody reads tiles
   request_leaving(b, next, part.s);

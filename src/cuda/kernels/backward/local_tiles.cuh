@@ -22,20 +22,20 @@ static_assert(sizeof(LocalTiles) <= kLocalTileBytes);
 
 /// P^T of 16 keys from `row` on: rows are keys j, columns queries i.
 template <class Io>
-__device__ __forceinline__ tile::LeftPart scores_of_keys(const LocalTiles& s, float scale,
-                                                         int row) {
-  Part<8> part;
-  tile::clear<8>(part);
+__device__ __forceinline__ tile::WarpOperand scores_of_keys(const LocalTiles& s, float scale,
+                                                            int row) {
+  WarpAccumulator<8> part;
+  part.clear();
   for (int w = 0; w < kWidths; ++w) {
     product<Io, false, true, 8>(part, s.k.at(w), row, s.q.at(w), 0);
   }
-  for_each_pair<8>(part, [&](int r, int i, float& x, float& y) {
+  part.for_each_pair([&](int r, int i, float& x, float& y) {
     const int j = row + r;
     // WHY a choice: below the diagonal the exponential may be infinite.
     x = i >= j ? scale * decay(s.G[i] - s.G[j]) * x : 0.0f;
     y = i + 1 >= j ? scale * decay(s.G[i + 1] - s.G[j]) * y : 0.0f;
   });
-  return tile::as_left<Io>(part);
+  return tile::pack<Io>(part);
 }
 
 /// Items are slots x heads.
@@ -59,14 +59,14 @@ __global__ void __launch_bounds__(kLocalThreads, 4)
     if (tile::warp() == 0) device::load_sums(p, chunk, head, s.G);
     ptx::wait_for_copies<1>();
     __syncthreads();  // SYNC: q, k and G are there
-    const tile::LeftPart scores = scores_of_keys<Io>(s, p.scale, row);
+    const tile::WarpOperand scores = scores_of_keys<Io>(s, p.scale, row);
     ptx::wait_for_copies<0>();
     __syncthreads();  // SYNC: d_o is there, nobody reads q
     for (int w = 0; w < kWidths; ++w) {
-      Part<8> out;
-      tile::clear<8>(out);
+      WarpAccumulator<8> out;
+      out.clear();
       tile::multiply<Io, 8>(out, scores, s.d_o.at(w), 0);
-      tile::put_part<Io, 8>(s.q.at(w), row, 0, out);
+      tile::put_part<Io>(s.q.at(w), row, 0, out);
       device::store_rows<8>(s.q.tile[w], row, 0, b.dN, chunk, head, row, int64_t{64} * w);
     }
     __syncthreads();

@@ -14,8 +14,8 @@
 
 namespace sluice::cuda::backward {
 
-using device::at, device::Chunk, device::decay, tile::for_each_pair, tile::kTile;
-using device::kTileBytes, tile::Part;
+using device::at, device::Chunk, device::decay, tile::kTile;
+using device::kTileBytes, tile::WarpAccumulator;
 
 inline constexpr int kWidths = 2;  ///< tiles of 64 columns that K has, and V
 
@@ -40,8 +40,8 @@ __device__ __forceinline__ void request_rows(const RowTiles& to, const TokenRows
 /// sum += left[rows row .. row + 15][64 terms] right[64 terms][columns from `column` on]; a turned
 /// left is a tile [term][row], a turned right one [column][term].
 template <class Io, bool kLeftTurned, bool kRightTurned, int kTiles>
-__device__ __forceinline__ void product(Part<kTiles>& sum, uint32_t left, int row, uint32_t right,
-                                        int column) {
+__device__ __forceinline__ void product(WarpAccumulator<kTiles>& sum, uint32_t left, int row,
+                                        uint32_t right, int column) {
 #pragma unroll
   for (int term = 0; term < 64; term += 16) {
     uint32_t a[4];
@@ -51,16 +51,6 @@ __device__ __forceinline__ void product(Part<kTiles>& sum, uint32_t left, int ro
       tile::load_left(a, left, row, term);
     }
     tile::multiply_step<Io, kRightTurned, kTiles>(sum, a, right, term, column);
-  }
-}
-
-/// Multiplies rows r and r + 8 of a lane by their factors.
-template <int kTiles>
-__device__ __forceinline__ void scale_rows(Part<kTiles>& part, float first, float second) {
-#pragma unroll
-  for (int j = 0; j < kTiles; ++j) {
-    part[j][0] *= first, part[j][1] *= first;
-    part[j][2] *= second, part[j][3] *= second;
   }
 }
 
@@ -95,12 +85,11 @@ struct LaneSums {
 
 /// Sums of rows of a part times a tile's rows: to[row ..].
 template <class Io>
-__device__ __forceinline__ void put_row_products(Part<8>& part, const uint8_t* tile, int row,
-                                                 float* to) {
+__device__ __forceinline__ void put_row_products(WarpAccumulator<8>& part, const uint8_t* tile,
+                                                 int row, float* to) {
   LaneSums sums;
-  for_each_pair<8>(part, [&](int r, int c, float x, float y) {
-    sums.add(r, x, y, pair_at<Io>(tile, row + r, c));
-  });
+  part.for_each_pair(
+      [&](int r, int c, float x, float y) { sums.add(r, x, y, pair_at<Io>(tile, row + r, c)); });
   sums.put(to, row);
 }
 

@@ -15,8 +15,8 @@
 namespace sluice::cuda::stages {
 
 using device::decay;
-using tile::clear, tile::kTile, tile::lane, tile::lane_column, tile::lane_row, tile::load_left;
-using tile::multiply_step, tile::Part, tile::warp;
+using tile::kTile, tile::lane, tile::lane_column, tile::lane_row, tile::load_left;
+using tile::multiply_step, tile::WarpAccumulator, tile::warp;
 
 /// G and beta of a lane's rows i and i + 8.
 struct RowNumbers {
@@ -24,7 +24,7 @@ struct RowNumbers {
 };
 
 /// Decays, beta and the mask on a lane's pairs of rows i and i + 8, columns j.. and j + 8...
-__device__ __forceinline__ void scale_scores(Part<2>& part, const CompactTokens& s,
+__device__ __forceinline__ void scale_scores(WarpAccumulator<2>& part, const CompactTokens& s,
                                              const RowNumbers& rows, int i, int j) {
 #pragma unroll
   for (int tile = 0; tile < 2; ++tile) {
@@ -35,8 +35,8 @@ __device__ __forceinline__ void scale_scores(Part<2>& part, const CompactTokens&
       // WHY a choice: above the diagonal the exponential may be infinite. PERF after it: a branch
       // for each number otherwise.
       const float x =
-          rows.beta[n / 2] * decay(rows.G[n / 2] - (n % 2 == 0 ? G.x : G.y)) * part[tile][n];
-      part[tile][n] = below > 0 ? x : 0.0f;
+          rows.beta[n / 2] * decay(rows.G[n / 2] - (n % 2 == 0 ? G.x : G.y)) * part.x[tile][n];
+      part.x[tile][n] = below > 0 ? x : 0.0f;
     }
   }
 }
@@ -78,8 +78,8 @@ __device__ __forceinline__ void multiply_keys(const CompactParams& p, const Comp
   // PERF not unrolled: code that runs once is fetched from memory.
 #pragma unroll 1
   for (int column = 0; column < kCompactChunk; column += 16, element += 16) {
-    Part<2> part;
-    clear<2>(part);
+    WarpAccumulator<2> part;
+    part.clear();
     if (column <= row0) {
 #pragma unroll
       for (int step = 0; step < 8; ++step) {
@@ -88,8 +88,8 @@ __device__ __forceinline__ void multiply_keys(const CompactParams& p, const Comp
       }
       scale_scores(part, s, rows, i, column + lane_column());
     }
-    const float4 upper = join_pairs({part[0][0], part[0][1]}, {part[1][0], part[1][1]}),
-                 lower = join_pairs({part[0][2], part[0][3]}, {part[1][2], part[1][3]});
+    const float4 upper = join_pairs({part.x[0][0], part.x[0][1]}, {part.x[1][0], part.x[1][1]}),
+                 lower = join_pairs({part.x[0][2], part.x[0][3]}, {part.x[1][2], part.x[1][3]});
     if (i < span.tokens) store_scores<Io>(p, element, upper);
     if (i + 8 < span.tokens) store_scores<Io>(p, element + below, lower);
   }

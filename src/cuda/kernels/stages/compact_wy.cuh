@@ -16,8 +16,8 @@
 namespace sluice::cuda::stages {
 
 using device::decay;
-using tile::clear, tile::kTile, tile::lane, tile::lane_column, tile::lane_row, tile::load_left;
-using tile::multiply_step, tile::Part, tile::put_part, tile::warp;
+using tile::kTile, tile::lane, tile::lane_column, tile::lane_row, tile::load_left;
+using tile::multiply_step, tile::WarpAccumulator, tile::put_part, tile::warp;
 
 /// A warp's rows of A_inverse times diag(beta), and times diag(beta exp G), as left operands.
 template <class Io>
@@ -46,9 +46,10 @@ __device__ __forceinline__ void load_inverse(uint32_t tile, const CompactTokens&
 
 /// A warp's 16 rows of 64 columns of a result, by way of its rows of a tile.
 template <class Io>
-__device__ __forceinline__ void store_result(uint8_t* tile, Part<8>& part, const CompactRows& rows,
-                                             const CompactSpan& span, int head, int column) {
-  put_part<Io, 8>(ptx::shared_address(tile), 16 * warp(), 0, part);
+__device__ __forceinline__ void store_result(uint8_t* tile, WarpAccumulator<8>& part,
+                                             const CompactRows& rows, const CompactSpan& span,
+                                             int head, int column) {
+  put_part<Io>(ptx::shared_address(tile), 16 * warp(), 0, part);
   __syncwarp();
   int row = 16 * warp() + lane() / 8;
   const int piece = lane() % 8;
@@ -84,8 +85,8 @@ __device__ __forceinline__ void multiply_inverse(const CompactParams& p, const C
 #pragma unroll
       for (int i = 0; i < 16; ++i) left[i / 4][i % 4] = of_keys[i / 4][i % 4];
     }
-    Part<8> part;
-    clear<8>(part);
+    WarpAccumulator<8> part;
+    part.clear();
 #pragma unroll
     for (int step = 0; step < 4; ++step) {
       if (step > warp()) break;

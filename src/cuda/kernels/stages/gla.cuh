@@ -28,8 +28,8 @@ using device::key_head, device::kMostTokens, device::LaneGates, device::load_car
 using device::put_sums, device::request_gates, device::request_tile, device::scale_carried;
 using device::slots_of, device::span_of, device::StageParams, device::StatePart;
 using device::store_carried, device::store_rows, device::tokens_of;
-using tile::clear, tile::for_each_pair, tile::LeftPart, tile::multiply, tile::Part;
 using tile::put_part, tile::warp;
+using tile::WarpOperand, tile::multiply, tile::WarpAccumulator;
 
 /// Shared memory, tiles first. kBlocks: K / 64.
 template <int kBlocks>
@@ -75,22 +75,22 @@ __device__ __forceinline__ void gla_outputs(const StageParams& p, const GlaWork&
                                             float before) {
   auto& block = s.ring[turn];
   const int row = 16 * warp();
-  const LeftPart scores = scores_of<Io>(ptx::shared_address(block.q[0]),
-                                        ptx::shared_address(block.k[0]), kBlocks, G, row, 0, 0);
-  Part<8> out;
-  clear<8>(out);
+  const WarpOperand scores = scores_of<Io>(ptx::shared_address(block.q[0]),
+                                           ptx::shared_address(block.k[0]), kBlocks, G, row, 0, 0);
+  WarpAccumulator<8> out;
+  out.clear();
 #pragma unroll 1
   for (int b = 0; b < kBlocks; ++b) {
     multiply<Io, false, 8>(out, ptx::shared_address(block.q[b]), row, ptx::shared_address(s.S[b]),
                            0);
   }
-  for_each_pair<8>(out, [&](int r, int, float& x, float& y) {
+  out.for_each_pair([&](int r, int, float& x, float& y) {
     const float factor = decay(G[row + r] - before);
     x *= factor, y *= factor;
   });
   multiply<Io, 8>(out, scores, ptx::shared_address(block.v), 0);
-  for_each_pair<8>(out, [&](int, int, float& x, float& y) { x *= p.scale, y *= p.scale; });
-  put_part<Io, 8>(ptx::shared_address(s.o), row, 0, out);
+  out.for_each_pair([&](int, int, float& x, float& y) { x *= p.scale, y *= p.scale; });
+  put_part<Io>(ptx::shared_address(s.o), row, 0, out);
   store_rows<8>(s.o, row, 0, p.o, work.sequence, work.head, row0 + row, work.column);
 }
 
@@ -115,7 +115,7 @@ __device__ __forceinline__ float walk_gla(const StageParams& p, const GlaWork& w
 #pragma unroll
     for (int b = 0; b < kBlocks; ++b) {
       if (p.segments.states_only) continue;
-      put_part<Io, 8>(ptx::shared_address(s.S[b]), 16 * warp(), 0, S[b]);
+      put_part<Io>(ptx::shared_address(s.S[b]), 16 * warp(), 0, S[b]);
     }
     if (warp() == 0 && inside == 0) put_sums(p, gates, s.G);
     ptx::wait_for_copies<0>();

@@ -21,7 +21,7 @@ namespace sluice::cuda::stages {
 using device::at, device::Chunk, device::chunk_of, device::decay, device::key_head;
 using device::load_numbers, device::Number, device::request_tile, device::StageParams;
 using device::store_sums, device::TokenNumbers, device::TokenRows;
-using tile::clear, tile::for_each_pair, tile::kTile, tile::multiply, tile::Part, tile::warp;
+using tile::kTile, tile::multiply, tile::WarpAccumulator, tile::warp;
 
 /// Two neighbouring numbers of A, whose rows are aligned to pairs.
 __device__ __forceinline__ void store_pair(const TokenRows& rows, int64_t element, float x,
@@ -63,14 +63,14 @@ __global__ void __launch_bounds__(kBlockThreads)
     ptx::wait_for_copies<0>();
     __syncthreads();
     for (int b = 0; b < blocks; ++b) {
-      Part<8> part;
-      clear<8>(part);
+      WarpAccumulator<8> part;
+      part.clear();
       for (int w = 0; w < widths && b <= block; ++w) {
         multiply<Io, true, 8>(part, tiles + static_cast<uint32_t>(block * widths + w) * kTile,
                               16 * warp(), tiles + static_cast<uint32_t>(b * widths + w) * kTile,
                               0);
       }
-      for_each_pair<8>(part, [&](int row, int column, float x, float y) {
+      part.for_each_pair([&](int row, int column, float x, float y) {
         const int i = row0 + 16 * warp() + row, j = b * kRows + column;
         if (i >= chunk.tokens) return;
         const float G = numbers.G[i], beta = numbers.beta[i];

@@ -22,8 +22,8 @@ namespace sluice::cuda::stages {
 using device::Chunk, device::chunk_of, device::chunks_before, device::decay, device::key_head;
 using device::kMostTokens, device::load_sums, device::request_matrix, device::request_tile;
 using device::StageParams, device::state_at, device::store_rows;
-using tile::as_left, tile::clear, tile::for_each_pair, tile::kTile, tile::LeftPart;
-using tile::multiply, tile::Part, tile::put_part, tile::warp;
+using tile::multiply, tile::WarpAccumulator, tile::put_part, tile::warp;
+using tile::pack, tile::kTile, tile::WarpOperand;
 
 /// Where the tiles lie, as shared addresses.
 struct OutputTiles {
@@ -57,20 +57,20 @@ __device__ __forceinline__ void request_values(const StageParams& p, const Outpu
 
 /// exp(G_i - G_j) (q_i . k_j) for the warp's rows i and one block of columns j <= i.
 template <class Io>
-__device__ __forceinline__ LeftPart scores_of(uint32_t q, uint32_t k, int widths, const float* G,
-                                              int row, int row0, int column0) {
-  Part<8> part;
-  clear<8>(part);
+__device__ __forceinline__ WarpOperand scores_of(uint32_t q, uint32_t k, int widths, const float* G,
+                                                 int row, int row0, int column0) {
+  WarpAccumulator<8> part;
+  part.clear();
   for (uint32_t w = 0; w < static_cast<uint32_t>(widths); ++w) {
     multiply<Io, true, 8>(part, q + w * kTile, row, k + w * kTile, 0);
   }
-  for_each_pair<8>(part, [&](int r, int c, float& x, float& y) {
+  part.for_each_pair([&](int r, int c, float& x, float& y) {
     const int i = row0 + row + r, j = column0 + c;
     // WHY a choice: above the diagonal the exponential may be infinite.
     x = i >= j ? decay(G[i] - G[j]) * x : 0.0f;
     y = i >= j + 1 ? decay(G[i] - G[j + 1]) * y : 0.0f;
   });
-  return as_left<Io>(part);
+  return pack<Io>(part);
 }
 
 /// Items are slots x heads x blocks of 64 rows.
@@ -102,7 +102,7 @@ __global__ void __launch_bounds__(kBlockThreads, 3)
     if (warp() == 0) load_sums(p, chunk, head, G);
     ptx::wait_for_copies<1>();
     __syncthreads();
-    LeftPart scores[2];
+    WarpOperand scores[2];
 #pragma unroll
     for (int b = 0; b < 2; ++b) {
       if (b > block) continue;
@@ -112,12 +112,12 @@ __global__ void __launch_bounds__(kBlockThreads, 3)
     for (int64_t column = 0; column < p.V; column += kColumns) {
       ptx::wait_for_copies<0>();
       __syncthreads();
-      Part<8> out;
-      clear<8>(out);
+      WarpAccumulator<8> out;
+      out.clear();
       for (uint32_t w = 0; w < static_cast<uint32_t>(widths); ++w) {
         multiply<Io, false, 8>(out, tiles.q + w * kTile, row, tiles.h + w * kTile, 0);
       }
-      for_each_pair<8>(out, [&](int r, int, float& x, float& y) {
+      out.for_each_pair([&](int r, int, float& x, float& y) {
         const float factor = decay(G[row0 + row + r]);
         x *= factor, y *= factor;
       });
@@ -126,8 +126,8 @@ __global__ void __launch_bounds__(kBlockThreads, 3)
         if (b > block) continue;
         multiply<Io, 8>(out, scores[b], tiles.v + static_cast<uint32_t>(b) * kTile, 0);
       }
-      for_each_pair<8>(out, [&](int, int, float& x, float& y) { x *= p.scale, y *= p.scale; });
-      put_part<Io, 8>(tiles.o, row, 0, out);
+      out.for_each_pair([&](int, int, float& x, float& y) { x *= p.scale, y *= p.scale; });
+      put_part<Io>(tiles.o, row, 0, out);
       store_rows<8>(dynamic_shared + (tiles.o - base), row, 0, p.o, chunk, head, row0 + row,
                     column);
       __syncthreads();

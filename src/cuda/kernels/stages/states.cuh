@@ -30,7 +30,7 @@ using device::load_carried, device::PieceMap, device::put_sums, device::RowCopie
 using device::scale_carried, device::slots_of, device::StageParams, device::state_at;
 using device::StatePart, device::store_carried, device::token_number, device::TokenRows;
 using device::tokens_of;
-using tile::clear, tile::for_each_pair, tile::lane, tile::lane_row, tile::multiply, tile::Part;
+using tile::lane, tile::lane_row, tile::multiply, tile::WarpAccumulator;
 using tile::put_part, tile::warp;
 
 /// Shared memory, tiles first. kBlocks: K / 64.
@@ -108,8 +108,8 @@ __device__ __forceinline__ void correct_values(const StageParams& p,
   auto& block = s.ring[turn];
   const int row = 16 * (warp() % 4), column = 8 * kTiles * (warp() / 4);
   const uint32_t u = ptx::shared_address(block.u);
-  Part<kTiles> part;
-  clear<kTiles>(part);
+  WarpAccumulator<kTiles> part;
+  part.clear();
   if (p.w.data != nullptr) {
 #pragma unroll
     for (int b = 0; b < kBlocks; ++b) {
@@ -117,22 +117,16 @@ __device__ __forceinline__ void correct_values(const StageParams& p,
                                   ptx::shared_address(s.S[b]), column);
     }
   }
-  for_each_pair<kTiles>(part, [&](int i, int j, float& x, float& y) {
+  part.for_each_pair([&](int i, int j, float& x, float& y) {
     const uint32_t word = *reinterpret_cast<const uint32_t*>(
         block.u +
         tile::swizzled_element(static_cast<uint32_t>(row + i), static_cast<uint32_t>(column + j)));
     x = P::first(word) - x, y = P::second(word) - y;
   });
   // Each number in its u's place, by the same thread.
-  if (p.v_new.data != nullptr) put_part<Io, kTiles>(u, row, column, part);
-  const float factor[2] = {decay(last - G[row + lane_row()]),
-                           decay(last - G[row + lane_row() + 8])};
-#pragma unroll
-  for (int j = 0; j < kTiles; ++j) {
-#pragma unroll
-    for (int i = 0; i < 4; ++i) part[j][i] *= factor[i / 2];
-  }
-  put_part<Io, kTiles>(ptx::shared_address(s.v_new), row, column, part);
+  if (p.v_new.data != nullptr) put_part<Io>(u, row, column, part);
+  part.scale_rows(decay(last - G[row + lane_row()]), decay(last - G[row + lane_row() + 8]));
+  put_part<Io>(ptx::shared_address(s.v_new), row, column, part);
 }
 
 /// The rows that a CTA reads and writes, 64 tokens at a time.
@@ -195,9 +189,7 @@ template <int kBlocks, int kTiles>
 __device__ __forceinline__ void scale_rows(StatePart<kBlocks, kTiles>& S,
                                            const float (&decays)[kBlocks][2]) {
 #pragma unroll
-  for (int i = 0; i < kBlocks * kTiles * 4; ++i) {
-    S[i / 4 / kTiles][i / 4 % kTiles][i % 4] *= decays[i / 4 / kTiles][i % 4 / 2];
-  }
+  for (int b = 0; b < kBlocks; ++b) S[b].scale_rows(decays[b][0], decays[b][1]);
 }
 
 /// All tokens of a sequence, 64 at a time. kKeyWise: gates are, and k is scaled already
@@ -231,7 +223,7 @@ __device__ __forceinline__ void walk_states(const StageParams& p, const StatesWo
       if constexpr (kKeyWise) load_row_decays(p, work, row0, row_decays);
 #pragma unroll
       for (int b = 0; b < kBlocks; ++b) {
-        put_part<Io, kTiles>(ptx::shared_address(s.S[b]), 16 * (warp() % 4), column, S[b]);
+        put_part<Io>(ptx::shared_address(s.S[b]), 16 * (warp() % 4), column, S[b]);
       }
       if (warp() == 0) put_sums(p, lane_gates(s), s.G);
     }

@@ -21,7 +21,7 @@ namespace sluice::cuda::stages {
 using device::at, device::Chunk, device::chunk_of, device::decay, device::key_head;
 using device::load_numbers, device::Number, device::request_tile, device::StageParams;
 using device::store_rows, device::TokenNumbers, device::TokenRows;
-using tile::clear, tile::kTile, tile::multiply, tile::Part, tile::put_part, tile::warp;
+using tile::kTile, tile::multiply, tile::WarpAccumulator, tile::put_part, tile::warp;
 
 /// Eight numbers of a row that is aligned to 16 bytes.
 __device__ __forceinline__ void load_eight(const TokenRows& rows, int64_t element, float (&x)[8]) {
@@ -121,14 +121,14 @@ __device__ __forceinline__ void multiply_all_columns(const StageParams& p, const
     }
     const bool keys = column >= p.V;
     for (int block = tiles.first; block <= last; ++block) {
-      Part<8> part;
-      clear<8>(part);
+      WarpAccumulator<8> part;
+      part.clear();
       for (int b = 0; b <= block; ++b) {
         multiply<Io, false, 8>(part,
                                (keys ? tiles.of_keys : tiles.of_values) + tiles.place(block, b),
                                row, columns.ring(turn) + static_cast<uint32_t>(b) * kTile, 0);
       }
-      put_part<Io, 8>(ptx::shared_address(columns.result), row, 0, part);
+      put_part<Io>(ptx::shared_address(columns.result), row, 0, part);
       store_rows<8>(columns.result, row, 0, keys ? p.w : p.u, chunk, head, block * kRows + row,
                     keys ? column - p.V : column);
     }
