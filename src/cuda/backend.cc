@@ -9,7 +9,6 @@
 #include <initializer_list>
 
 #include "cuda/catalogues.h"
-#include "cuda/decode/catalogue.h"
 
 namespace sluice::cuda {
 namespace {
@@ -33,10 +32,8 @@ Status warm_up(int32_t device_index) noexcept {
   if (error == cudaSuccess) error = load_catalogue(gated_rms_norm_catalogue(), machine);
   if (error == cudaSuccess) error = load_catalogue(chunk_stage_catalogue(), machine);
   if (error == cudaSuccess) error = load_catalogue(chunk_backward_catalogue(), machine);
-  if (error == cudaSuccess) error = load_catalogue(decode::step_kernels(), machine);
-  if (error == cudaSuccess) error = load_catalogue(decode::replay_step_kernels(), machine);
-  if (error == cudaSuccess) error = load_catalogue(decode::layer_kernels(), machine);
-  if (error == cudaSuccess) error = load_catalogue(decode::replay_layer_kernels(), machine);
+  if (error == cudaSuccess) error = load_catalogue(recurrent_step_catalogue(), machine);
+  if (error == cudaSuccess) error = load_catalogue(layer_decode_catalogue(), machine);
   if (error == cudaSuccess) return ok_status();
   return Status::failure(Code::kDeviceError, "warm_up: device %d = %s, expected cudaSuccess",
                          device_index, cudaGetErrorName(static_cast<cudaError_t>(error)));
@@ -69,10 +66,8 @@ size_t describe(char* out, size_t size) noexcept {
   append(layer_prefill_catalogue());
   append(chunk_stage_catalogue());
   append(chunk_backward_catalogue());
-  append(decode::step_kernels());
-  append(decode::replay_step_kernels());
-  append(decode::layer_kernels());
-  append(decode::replay_layer_kernels());
+  append(recurrent_step_catalogue());
+  append(layer_decode_catalogue());
   return used;
 }
 
@@ -129,8 +124,8 @@ core::Backend make_backend() noexcept {
   backend.warm_up = warm_up;
   backend.describe = describe;
   backend.chunk_forward = operator_by<chunk_forward_catalogue>();
-  backend.recurrent_step = decode::recurrent_step_operator();
-  backend.layer_decode = decode::layer_decode_operator();
+  backend.recurrent_step = operator_by<recurrent_step_catalogue>();
+  backend.layer_decode = operator_by<layer_decode_catalogue>();
   backend.causal_conv1d = operator_by<causal_conv1d_catalogue>();
   backend.gated_rms_norm = operator_by<gated_rms_norm_catalogue>();
   backend.chunk_stage = operator_by<chunk_stage_catalogue>();

@@ -105,36 +105,54 @@ class NameTable {
   ComposedName names_[2 * kSizes * kSuffixes];
 };
 
+/// Plans a problem by one kernel, or says why not.
+template <class Problem>
+Status plan_by_kernel(const Kernel<Problem>& kernel, const Problem& problem, const Machine& machine,
+                      const Environment& environment, core::PlanFor purpose,
+                      core::Plan* plan) noexcept {
+  // PERF a Status is 260 bytes: none is copied where all goes well.
+  if (const Status status = kernel.accepts(problem, machine); !status.ok()) return status;
+  if (purpose == core::PlanFor::kCall && kernel.accepts_addresses != nullptr) {
+    if (const Status status = kernel.accepts_addresses(problem); !status.ok()) return status;
+  }
+  return kernel.plan(problem, machine, environment, plan);
+}
+
+/// Why no kernel of the catalogue takes a problem: the last reason given.
+template <class Problem>
+Status refuse(Catalogue<Problem> catalogue, const Problem& problem, const Machine& machine,
+              const Environment& environment, core::PlanFor purpose) noexcept {
+  Status refusal = no_kernel_allowed(environment);
+  for (const Kernel<Problem>& kernel : catalogue) {
+    if (!environment.allows(kernel.tier)) continue;
+    core::Plan plan;
+    const Status status = plan_by_kernel(kernel, problem, machine, environment, purpose, &plan);
+    if (status.message[0] != '\0') refusal = status;
+  }
+  return refusal;
+}
+
 /// Plans a problem by the first kernel of the catalogue that takes it and that the environment
-/// allows. Where none does, the last reason given is the answer.
+/// allows; of kernels that addresses choose between, workspace_bytes is the largest need.
 template <class Problem>
 Status plan_by(Catalogue<Problem> catalogue, const Problem& problem, const Machine& machine,
                const Environment& environment, core::PlanFor purpose, core::Plan* plan) noexcept {
   if (!environment.status.ok()) return environment.status;
-  Status refusal = ok_status();
-  bool tried = false;
-  plan->entry = nullptr;
+  bool planned = false;
   for (const Kernel<Problem>& kernel : catalogue) {
     if (!environment.allows(kernel.tier)) continue;
-    tried = true;
-    Status status = kernel.accepts(problem, machine);
-    const bool by_address = status.ok() && kernel.accepts_addresses != nullptr;
-    if (by_address && purpose == core::PlanFor::kCall) status = kernel.accepts_addresses(problem);
-    core::Plan found;
-    if (status.ok()) status = kernel.plan(problem, machine, environment, &found);
-    if (!status.ok()) {
-      if (refusal.ok() || status.message[0] != '\0') refusal = status;
-      continue;
-    }
-    found.entry = &kernel;
-    const size_t most = plan->entry == nullptr ? 0 : plan->workspace_bytes;
-    if (plan->entry == nullptr) *plan = found;
-    plan->workspace_bytes = std::max(most, found.workspace_bytes);
+    core::Plan other;
+    core::Plan* const found = planned ? &other : plan;
+    found->workspace_bytes = 0;
+    if (!plan_by_kernel(kernel, problem, machine, environment, purpose, found).ok()) continue;
+    found->entry = &kernel;
+    plan->workspace_bytes = std::max(plan->workspace_bytes, found->workspace_bytes);
+    planned = true;
     // Other addresses may go to a kernel further down.
-    if (!by_address || purpose == core::PlanFor::kCall) return ok_status();
+    if (purpose == core::PlanFor::kCall || kernel.accepts_addresses == nullptr) break;
   }
-  if (plan->entry != nullptr) return ok_status();
-  return tried ? refusal : no_kernel_allowed(environment);
+  // PERF reasons are asked for only where they are needed: to keep them costs what they are long.
+  return planned ? ok_status() : refuse(catalogue, problem, machine, environment, purpose);
 }
 
 /// Runs a plan of plan_by() on the machine that it was made for.

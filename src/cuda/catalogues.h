@@ -12,7 +12,7 @@ Catalogue<core::DeltaRuleProblem> chunk_forward_catalogue() noexcept;
 Catalogue<core::DeltaRuleProblem> recurrent_step_catalogue() noexcept;
 Catalogue<core::CausalConvProblem> causal_conv1d_catalogue() noexcept;
 Catalogue<core::GatedNormProblem> gated_rms_norm_catalogue() noexcept;
-/// Its one row also is layer_decode's last: it takes both.
+/// Its one row takes layer_decode too, whose last one it is.
 Catalogue<core::LayerProblem> layer_prefill_catalogue() noexcept;
 Catalogue<core::LayerProblem> layer_decode_catalogue() noexcept;
 Catalogue<core::ChunkStageProblem> chunk_stage_catalogue() noexcept;

@@ -51,10 +51,6 @@ class Launcher {
   void clear(void* memory, size_t bytes) noexcept;
   /// Makes a cudaError_t this call's failure, unless it failed before; cudaSuccess changes nothing.
   void note(int error) noexcept;
-  /// Likewise a status of another operator that does a part of this one.
-  void note_status(const Status& status) noexcept {
-    if (status_.ok()) status_ = status;
-  }
 
  private:
   int enqueue(const void* kernel, const LaunchShape& shape, void** arguments) noexcept;

@@ -6,7 +6,7 @@
 #include <functional>
 #include <string>
 
-#include "cuda/decode/catalogue.h"
+#include "cuda/catalogues.h"
 #include "cuda/decode/lower.h"
 
 namespace sluice::cuda::decode {
@@ -19,12 +19,10 @@ Machine gpu(int multiprocessors = 1, int capability = 90) {
   return {0, capability, multiprocessors, {}};
 }
 
-Catalogue<DeltaRuleProblem> kernels_for(const DeltaRuleProblem& p) {
-  return core::present(p.ring.k) ? replay_step_kernels() : step_kernels();
+Catalogue<DeltaRuleProblem> kernels_for(const DeltaRuleProblem&) {
+  return recurrent_step_catalogue();
 }
-Catalogue<LayerProblem> kernels_for(const LayerProblem& p) {
-  return core::present(p.delta.ring.k) ? replay_layer_kernels() : layer_kernels();
-}
+Catalogue<LayerProblem> kernels_for(const LayerProblem&) { return layer_decode_catalogue(); }
 
 /// What the kernels of decode make of a problem, those that others fall back on left out.
 template <class Problem>
@@ -297,7 +295,7 @@ TEST(DecodeSelection, NothingElseTakesRings) {
   generic.kernel = KernelOverride::kGeneric;
   core::Plan plan;
   const Status status =
-      plan_by(replay_step_kernels(), ring_step(), gpu(), generic, core::PlanFor::kCall, &plan);
+      plan_by(recurrent_step_catalogue(), ring_step(), gpu(), generic, core::PlanFor::kCall, &plan);
   EXPECT_STREQ(status.message,
                "cuda: SLUICE_CUDA_KERNEL = generic, expected auto or fused (the operator has no "
                "such kernel for this problem)");

@@ -11,16 +11,14 @@
 
 #include "core/backend.hpp"
 #include "cuda/chunk_forward/generic.h"
-#include "cuda/decode/catalogue.h"
 #include "cuda/kernels/decode/instances.h"
 #include "cuda/kernels/decode/kernel.cuh"
-#include "cuda/kernels/decode/replay/model.cuh"
-#include "cuda/kernels/decode/single/layer.cuh"
-#include "cuda/kernels/decode/single/step.cuh"
-#include "cuda/kernels/decode/single/stream.cuh"
-#include "cuda/layer_prefill.h"
+#include "cuda/kernels/decode/replay/instances.h"
+#include "cuda/kernels/decode/replay/kernel.cuh"
+#include "cuda/kernels/decode/single/kernel.cuh"
 #include "cuda/machine.h"
 #include "emulated_launcher.hpp"
+#include "emulated_operator.hpp"
 
 namespace sluice::cuda::chunk_forward {
 /// Of the emulator's single CTAs, of which there are none here.
@@ -110,9 +108,14 @@ const void* emulated(const void* instance) {
       });
 }
 
-template <class Params>
-SingleInstance emulated(const SingleInstance& instance) {
-  emulated<Params>(instance.kernel);
+template <class Io>
+SingleInstance single(const SingleKind& kind) {
+  const SingleInstance instance = single_instance<Io>(kind);
+  if (kind.cut == SingleCut::kLayer) {
+    emulated<SingleLayerParams>(instance.kernel);
+  } else {
+    emulated<SingleParams>(instance.kernel);
+  }
   return instance;
 }
 
@@ -154,31 +157,24 @@ const void* replay_model_fp16(const ReplayModel& model) noexcept {
   return emulated<ReplayParams>(replay_model_instance<__half>(model));
 }
 
-SingleInstance single_bf16(const SingleKind& kind) noexcept {
-  return emulated<SingleParams>(single_instance<__nv_bfloat16>(kind));
-}
-SingleInstance single_fp16(const SingleKind& kind) noexcept {
-  return emulated<SingleParams>(single_instance<__half>(kind));
-}
-SingleInstance single_stream_bf16(Number state) noexcept {
-  return emulated<SingleParams>(stream_instance<__nv_bfloat16>(state));
-}
-SingleInstance single_stream_fp16(Number state) noexcept {
-  return emulated<SingleParams>(stream_instance<__half>(state));
-}
-SingleInstance single_layer_bf16(Number state) noexcept {
-  return emulated<SingleLayerParams>(single_layer_instance<__nv_bfloat16>(state));
-}
-SingleInstance single_layer_fp16(Number state) noexcept {
-  return emulated<SingleLayerParams>(single_layer_instance<__half>(state));
-}
+SingleInstance single_bf16(const SingleKind& kind) noexcept { return single<__nv_bfloat16>(kind); }
+SingleInstance single_fp16(const SingleKind& kind) noexcept { return single<__half>(kind); }
 
 }  // namespace decode
 
 namespace {
 
-const core::Operator<core::DeltaRuleProblem>& reference() noexcept {
-  return ref::recurrent_backend().recurrent_step;
+/// Runs the reference in place of a kernel, with a workspace of its own.
+template <class Problem>
+void run_reference(const core::Operator<Problem>& reference, const Problem& problem,
+                   Launcher& launcher) {
+  core::Plan plan;
+  Status status = reference.plan(problem, core::PlanFor::kCall, &plan);
+  const size_t bytes = (plan.workspace_bytes + 511) / 256 * 256;
+  void* const scratch = std::aligned_alloc(256, bytes);
+  if (status.ok()) status = reference.run(problem, plan, {scratch, bytes}, launcher.stream());
+  std::free(scratch);
+  launcher.note(status.ok() ? 0 : 1);
 }
 
 core::Backend make_backend() noexcept {
@@ -189,8 +185,8 @@ core::Backend make_backend() noexcept {
   backend.requirement = "nothing";
   backend.device_type = SLUICE_DEVICE_CUDA;
   backend.available = []() noexcept { return true; };
-  backend.recurrent_step = decode::recurrent_step_operator();
-  backend.layer_decode = decode::layer_decode_operator();
+  backend.recurrent_step = emulated_operator<recurrent_step_catalogue>();
+  backend.layer_decode = emulated_operator<layer_decode_catalogue>();
   return backend;
 }
 
@@ -210,36 +206,26 @@ Status plan_generic(const core::DeltaRuleProblem&, const Machine&, const Environ
 
 void launch_generic(const core::DeltaRuleProblem& problem, const core::Plan&, void*,
                     Launcher& launcher) noexcept {
-  core::Plan plan;
-  launcher.note_status(reference().plan(problem, core::PlanFor::kCall, &plan));
-  if (!launcher.ok()) return;
-  const size_t bytes = (plan.workspace_bytes + 511) / 256 * 256;
-  void* const scratch = std::aligned_alloc(256, bytes);
-  launcher.note_status(reference().run(problem, plan, {scratch, bytes}, launcher.stream()));
-  std::free(scratch);
+  run_reference(ref::recurrent_backend().recurrent_step, problem, launcher);
 }
 
 int load_generic(const Machine&) noexcept { return 0; }
 
-Status select_layer_prefill(const core::LayerProblem&, core::KernelName* name) noexcept {
-  *name = "reference";
-  return ok_status();
-}
+// Likewise in place of layer_prefill's kernels.
 
-size_t layer_prefill_workspace(const core::LayerProblem& problem) noexcept {
-  core::Plan plan;
-  const Status status =
-      ref::recurrent_backend().layer_decode.plan(problem, core::PlanFor::kAnyAddress, &plan);
-  return status.ok() ? plan.workspace_bytes : 0;
-}
-
-Status run_layer_prefill(const core::LayerProblem& problem, sluice_workspace workspace,
-                         void* stream) noexcept {
-  core::Plan plan;
-  const Status status =
-      ref::recurrent_backend().layer_decode.plan(problem, core::PlanFor::kCall, &plan);
-  if (!status.ok()) return status;
-  return ref::recurrent_backend().layer_decode.run(problem, plan, workspace, stream);
+Catalogue<core::LayerProblem> layer_prefill_catalogue() noexcept {
+  using core::LayerProblem;
+  static const Kernel<LayerProblem> rows[] = {
+      {"layer_prefill", "anything", Tier::kAny,
+       [](const LayerProblem&, const Machine&) noexcept { return ok_status(); }, nullptr,
+       [](const LayerProblem&, const Machine&, const Environment&, core::Plan*) noexcept {
+         return ok_status();
+       },
+       [](const LayerProblem& problem, const core::Plan&, void*, Launcher& launcher) noexcept {
+         run_reference(ref::recurrent_backend().layer_decode, problem, launcher);
+       },
+       nullptr}};
+  return rows;
 }
 
 const core::Backend& backend() noexcept {

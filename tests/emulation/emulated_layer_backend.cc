@@ -166,8 +166,9 @@ Status plan_delta(const core::DeltaRuleProblem& p, const Machine&, const Environ
 
 void launch_delta(const core::DeltaRuleProblem& p, const core::Plan& plan, void* workspace,
                   Launcher& launcher) noexcept {
-  launcher.note_status(
-      delta_rule(p).run(p, plan, {workspace, plan.workspace_bytes}, launcher.stream()));
+  const Status status =
+      delta_rule(p).run(p, plan, {workspace, plan.workspace_bytes}, launcher.stream());
+  launcher.note(status.ok() ? 0 : 1);
 }
 
 template <Tier tier>

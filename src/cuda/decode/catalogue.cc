@@ -1,92 +1,64 @@
-// Orders the kernels of recurrent_step and layer_decode, and plans calls by that order.
+// Orders the kernels of recurrent_step and layer_decode.
 // SPDX-License-Identifier: Apache-2.0
-#include "cuda/decode/catalogue.h"
-
+#include "cuda/catalogues.h"
 #include "cuda/chunk_forward/generic.h"
 #include "cuda/decode/rows.h"
-#include "cuda/layer_prefill.h"
 
-namespace sluice::cuda::decode {
+namespace sluice::cuda {
 namespace {
 
-Status check_layer_in_parts(const LayerProblem& p, const Machine&) noexcept {
-  core::KernelName name;
-  return select_layer_prefill(p, &name);
+using core::DeltaRuleProblem, core::LayerProblem;
+
+/// The generic kernel, which knows no replay ring.
+Status check_generic_step(const DeltaRuleProblem& p, const Machine& machine) noexcept {
+  return core::present(p.ring.k) ? left_to_others() : accepts_generic(p, machine);
 }
 
-Status plan_layer_in_parts(const LayerProblem& p, const Machine&, const Environment&,
-                           core::Plan* plan) noexcept {
+Kernel<DeltaRuleProblem> generic_step_kernel() noexcept {
+  Kernel<DeltaRuleProblem> row = generic_kernel("recurrent_step.generic");
+  row.accepts = check_generic_step;
+  return row;
+}
+
+/// The one row of layer_prefill's catalogue.
+const Kernel<LayerProblem>& prefill_kernel() noexcept { return layer_prefill_catalogue()[0]; }
+
+Status check_layer_in_parts(const LayerProblem& p, const Machine& machine) noexcept {
+  return core::present(p.delta.ring.k) ? left_to_others() : prefill_kernel().accepts(p, machine);
+}
+
+Status plan_layer_in_parts(const LayerProblem& p, const Machine& machine,
+                           const Environment& environment, core::Plan* plan) noexcept {
+  const Status status = prefill_kernel().plan(p, machine, environment, plan);
   plan->kernel = "cuda.layer_decode.generic";
-  plan->workspace_bytes = layer_prefill_workspace(p);
-  return ok_status();
+  return status;
 }
 
-void launch_layer_in_parts(const LayerProblem& p, const core::Plan& plan, void* workspace,
-                           Launcher& launch) noexcept {
-  launch.note_status(run_layer_prefill(p, {workspace, plan.workspace_bytes}, launch.stream()));
-}
-
-/// What layer_decode falls back on; layer_prefill's catalogue loads it.
-constexpr Kernel<LayerProblem> kLayerInParts{"layer_decode.generic",
-                                             "any layer, by the kernels of layer_prefill",
-                                             Tier::kGeneric,
-                                             check_layer_in_parts,
-                                             nullptr,
-                                             plan_layer_in_parts,
-                                             launch_layer_in_parts,
-                                             nullptr};
-
-Status plan_step(const DeltaRuleProblem& p, core::PlanFor purpose, core::Plan* plan) noexcept {
-  const Machine machine = machine_of(p.q.device.index);
-  const auto kernels = core::present(p.ring.k) ? replay_step_kernels() : step_kernels();
-  return plan_by(kernels, p, machine, environment(), purpose, plan);
-}
-
-Status run_step(const DeltaRuleProblem& p, const core::Plan& plan, sluice_workspace workspace,
-                void* stream) noexcept {
-  return run_plan("recurrent_step", p, plan, machine_of(p.q.device.index), workspace.data, stream);
-}
-
-Status plan_layer(const LayerProblem& p, core::PlanFor purpose, core::Plan* plan) noexcept {
-  const Machine machine = machine_of(p.norm.out.device.index);
-  const auto kernels = core::present(p.delta.ring.k) ? replay_layer_kernels() : layer_kernels();
-  return plan_by(kernels, p, machine, environment(), purpose, plan);
-}
-
-Status run_layer(const LayerProblem& p, const core::Plan& plan, sluice_workspace workspace,
-                 void* stream) noexcept {
-  const Machine machine = machine_of(p.norm.out.device.index);
-  return run_plan("layer_decode", p, plan, machine, workspace.data, stream);
+/// What layer_decode falls back on: the kernels of layer_prefill, which has them loaded.
+Kernel<LayerProblem> layer_in_parts_kernel() noexcept {
+  Kernel<LayerProblem> row = prefill_kernel();
+  row.name = "layer_decode.generic";
+  row.takes = "any layer without a replay ring, by the kernels of layer_prefill";
+  row.tier = Tier::kGeneric;
+  row.accepts = check_layer_in_parts;
+  row.plan = plan_layer_in_parts;
+  return row;
 }
 
 }  // namespace
 
-Catalogue<DeltaRuleProblem> step_kernels() noexcept {
-  static const Kernel<DeltaRuleProblem> rows[] = {single_step_kernel(), any_step_kernel(),
-                                                  generic_kernel("recurrent_step.generic")};
+Catalogue<DeltaRuleProblem> recurrent_step_catalogue() noexcept {
+  static const Kernel<DeltaRuleProblem> rows[] = {
+      decode::single_step_kernel(), decode::any_step_kernel(), decode::replay_model_kernel(),
+      decode::replay_step_kernel(), generic_step_kernel()};
   return rows;
 }
 
-Catalogue<DeltaRuleProblem> replay_step_kernels() noexcept {
-  static const Kernel<DeltaRuleProblem> rows[] = {replay_model_kernel(), replay_step_kernel()};
+Catalogue<LayerProblem> layer_decode_catalogue() noexcept {
+  static const Kernel<LayerProblem> rows[] = {
+      decode::single_layer_kernel(), decode::any_layer_kernel(), decode::layer_by_element_kernel(),
+      decode::replay_layer_kernel(), layer_in_parts_kernel()};
   return rows;
 }
 
-Catalogue<LayerProblem> layer_kernels() noexcept {
-  static const Kernel<LayerProblem> rows[] = {single_layer_kernel(), any_layer_kernel(),
-                                              layer_by_element_kernel(), kLayerInParts};
-  return rows;
-}
-
-Catalogue<LayerProblem> replay_layer_kernels() noexcept {
-  static const Kernel<LayerProblem> rows[] = {replay_layer_kernel()};
-  return rows;
-}
-
-core::Operator<DeltaRuleProblem> recurrent_step_operator() noexcept {
-  return {plan_step, run_step};
-}
-
-core::Operator<LayerProblem> layer_decode_operator() noexcept { return {plan_layer, run_layer}; }
-
-}  // namespace sluice::cuda::decode
+}  // namespace sluice::cuda

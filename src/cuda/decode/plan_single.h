@@ -24,7 +24,7 @@ struct SinglePlan {
 /// @param heads sequences times value heads
 constexpr SinglePlan plan_single(int64_t heads, Number state, int processors) noexcept {
   const bool is_16bit = state != Number::kFloat32;
-  const int64_t streams = int64_t{processors} * stream_ctas(state);
+  const int64_t streams = int64_t{processors} * single_resident(SingleCut::kStream, !is_16bit);
   if (2 * heads <= processors) return {SingleCut::kNarrow, true, false, 0};
   if (heads <= 2 * int64_t{processors}) return {SingleCut::kWide, true, false, 0};
   const bool keeps = heads > (is_16bit ? 12 : 6) * int64_t{processors};

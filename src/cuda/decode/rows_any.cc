@@ -1,4 +1,4 @@
-// The kernel for any case: which steps and layers it takes, how it is planned and launched.
+// Says which steps and layers the kernel for any case takes, and plans and launches them.
 // SPDX-License-Identifier: Apache-2.0
 #include "cuda/decode/lower.h"
 #include "cuda/decode/rows.h"
@@ -112,8 +112,13 @@ void launch_step(const DeltaRuleProblem& p, const core::Plan& plan, void*,
   launch_any(p, lower_step(p, plan.kept<StepPlan>()), false, launch);
 }
 
+Status check_step(const DeltaRuleProblem& p, const Machine& machine) noexcept {
+  return present(p.ring.k) ? left_to_others() : check_any_step(p, machine);
+}
+
 Status check_layer(const LayerProblem& p, const Machine& machine) noexcept {
-  return check_vectors(p.delta).ok() ? check_any_layer(p, machine, false) : left_to_others();
+  if (present(p.delta.ring.k) || !check_vectors(p.delta).ok()) return left_to_others();
+  return check_any_layer(p, machine, false);
 }
 
 Status check_layer_addresses(const LayerProblem& p) noexcept {
@@ -121,7 +126,7 @@ Status check_layer_addresses(const LayerProblem& p) noexcept {
 }
 
 Status check_layer_by_element(const LayerProblem& p, const Machine& machine) noexcept {
-  return check_any_layer(p, machine, true);
+  return present(p.delta.ring.k) ? left_to_others() : check_any_layer(p, machine, true);
 }
 
 Status plan_layer_launch(const LayerProblem& p, const Machine& machine, const Environment&,
@@ -195,7 +200,7 @@ Kernel<DeltaRuleProblem> any_step_kernel() noexcept {
   return {"recurrent_step.any",
           "K <= 256, V <= 1024, multiples of 4; states aligned to 4 numbers; 9.0",
           Tier::kFused,
-          check_any_step,
+          check_step,
           check_vector_addresses,
           plan_step_launch,
           launch_step,

@@ -1,5 +1,4 @@
-// The kernels with a replay ring: which steps and layers they take, how they are planned and
-// launched.
+// Says which steps and layers the kernels with a replay ring take, and plans and launches them.
 // SPDX-License-Identifier: Apache-2.0
 #include "cuda/decode/lower.h"
 #include "cuda/decode/rows.h"
@@ -56,6 +55,7 @@ Status check_entries(const char* op, const DeltaRuleProblem& p, const Work& work
 }
 
 Status check_step(const DeltaRuleProblem& p, const Machine& machine) noexcept {
+  if (!present(p.ring.k)) return left_to_others();
   Status status = check_key_size("recurrent_step", p);
   if (status.ok()) status = check_any_step(p, machine);
   return status.ok() ? check_entries("recurrent_step", p, work_of(p, false, false)) : status;
@@ -83,6 +83,7 @@ Status no_vectors() noexcept {
 }
 
 Status check_layer(const LayerProblem& p, const Machine& machine) noexcept {
+  if (!present(p.delta.ring.k)) return left_to_others();
   const Work work = work_of(p.delta, true, false);
   Status status = check_key_size("layer_decode", p.delta);
   if (status.ok()) status = check_any_layer(p, machine, false);
@@ -122,7 +123,7 @@ bool has_model_types(const DeltaRuleProblem& p) noexcept {
 Status check_model(const DeltaRuleProblem& p, const Machine& machine) noexcept {
   const bool sizes = p.state.layout != SLUICE_STATE_VK && p.K == kMaxReplayK && p.V == kMaxReplayK;
   const bool rows = !present(p.rows.cu_seqlens) && p.head_map != SLUICE_HEAD_MAP_CYCLIC;
-  if (!sizes || !rows || !has_narrow_cursors(p.ring) || !has_model_types(p)) {
+  if (!present(p.ring.k) || !sizes || !rows || !has_narrow_cursors(p.ring) || !has_model_types(p)) {
     return left_to_others();
   }
   const Number tokens = number_type(p.q.dtype);
@@ -234,7 +235,7 @@ int load(const Machine& machine) noexcept {
 
 Kernel<DeltaRuleProblem> replay_model_kernel() noexcept {
   return {"recurrent_step.replay_model",
-          "replay ring, heads of 128 x 128, [K,V], 16-bit tokens and gates, raw gates, beta "
+          "a replay ring, heads of 128 x 128, [K,V], 16-bit tokens and gates, raw gates, beta "
           "logits, l2 norms; 9.0",
           Tier::kFused,
           check_model,
@@ -246,7 +247,7 @@ Kernel<DeltaRuleProblem> replay_model_kernel() noexcept {
 
 Kernel<DeltaRuleProblem> replay_step_kernel() noexcept {
   return {"recurrent_step.replay",
-          "replay ring, K <= 128, V <= 1024, multiples of 4; entries and states aligned to 4 "
+          "a replay ring, K <= 128, V <= 1024, multiples of 4; entries and states aligned to 4 "
           "numbers; 9.0",
           Tier::kFused,
           check_step,
@@ -258,7 +259,7 @@ Kernel<DeltaRuleProblem> replay_step_kernel() noexcept {
 
 Kernel<LayerProblem> replay_layer_kernel() noexcept {
   return {"layer_decode.replay",
-          "replay ring, K <= 128, at most 8 tiles of 128 columns a key head; otherwise as "
+          "a replay ring, K <= 128, at most 8 tiles of 128 columns a key head; otherwise as "
           "recurrent_step.replay",
           Tier::kFused,
           check_layer,

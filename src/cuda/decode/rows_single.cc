@@ -1,5 +1,5 @@
-// The kernels of single tokens on whole heads: which steps and layers they take, how they are
-// planned and launched.
+// Says which steps and layers the kernels of single tokens on whole heads take, and plans and
+// launches them.
 // SPDX-License-Identifier: Apache-2.0
 #include "cuda/decode/lower.h"
 #include "cuda/decode/rows.h"
@@ -48,7 +48,7 @@ bool is_single(const DeltaRuleProblem& p) noexcept {
   const bool sizes = p.K == kSingleSize && p.V == kSingleSize &&
                      p.state.layout == SLUICE_STATE_KV && p.rows.max_tokens == 1 &&
                      !present(p.rows.cu_seqlens) && !present(p.num_accepted) &&
-                     !present(p.key_gate);
+                     !present(p.key_gate) && !present(p.ring.k);
   constexpr int64_t kMaxGrid = 1 << 16, kMaxHeads = 1 << 10;
   if (!sizes || p.rows.N >= kMaxGrid || p.H >= kMaxGrid || p.r >= kMaxHeads) return false;
   for (const Tensor* t : {&p.gate, &p.beta, &p.A_log, &p.dt_bias, &p.state.read_slots,
@@ -59,15 +59,7 @@ bool is_single(const DeltaRuleProblem& p) noexcept {
 }
 
 SingleInstance instance_of(const SingleKind& kind) noexcept {
-  const bool is_bf16 = kind.tokens == Number::kBfloat16;
-  switch (kind.cut) {
-    case SingleCut::kStream:
-      return is_bf16 ? single_stream_bf16(kind.state) : single_stream_fp16(kind.state);
-    case SingleCut::kLayer:
-      return is_bf16 ? single_layer_bf16(kind.state) : single_layer_fp16(kind.state);
-    default:
-      return is_bf16 ? single_bf16(kind) : single_fp16(kind);
-  }
+  return kind.tokens == Number::kBfloat16 ? single_bf16(kind) : single_fp16(kind);
 }
 
 Status check_step(const DeltaRuleProblem& p, const Machine& machine) noexcept {

@@ -1,4 +1,4 @@
-// Views of problems as the kernels of single tokens take them: 32-bit strides in bytes.
+// Describes views of problems as the kernels of single tokens take them: 32-bit strides in bytes.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CUDA_DECODE_SINGLE_VIEWS_H_
 #define SLUICE_CUDA_DECODE_SINGLE_VIEWS_H_

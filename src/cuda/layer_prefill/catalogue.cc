@@ -16,7 +16,6 @@
 #include "cuda/kernels/conv1d/launch.h"
 #include "cuda/kernels/gated_norm/launch.h"
 #include "cuda/kernels/generic/config.h"
-#include "cuda/layer_prefill.h"
 #include "cuda/workspace_layout.h"
 
 namespace sluice::cuda {
@@ -168,28 +167,5 @@ constexpr Kernel<LayerProblem> kCatalogue[] = {{"layer_prefill", "what chunk_for
 }  // namespace
 
 Catalogue<LayerProblem> layer_prefill_catalogue() noexcept { return kCatalogue; }
-
-Status select_layer_prefill(const LayerProblem& p, core::KernelName* name) noexcept {
-  Plan plan;
-  const Status status = plan_by(layer_prefill_catalogue(), p, machine_of(p.conv[0].x.device.index),
-                                environment(), core::PlanFor::kCall, &plan);
-  if (status.ok()) *name = plan.kernel;
-  return status;
-}
-
-size_t layer_prefill_workspace(const LayerProblem& p) noexcept {
-  Plan plan;
-  const Status status = plan_by(layer_prefill_catalogue(), p, machine_of(p.conv[0].x.device.index),
-                                environment(), core::PlanFor::kAnyAddress, &plan);
-  return status.ok() ? plan.workspace_bytes : 0;
-}
-
-Status run_layer_prefill(const LayerProblem& p, sluice_workspace workspace, void* stream) noexcept {
-  const Machine machine = machine_of(p.conv[0].x.device.index);
-  Plan plan;
-  const Status status =
-      plan_by(layer_prefill_catalogue(), p, machine, environment(), core::PlanFor::kCall, &plan);
-  return status.ok() ? run_plan(op_name(p), p, plan, machine, workspace.data, stream) : status;
-}
 
 }  // namespace sluice::cuda

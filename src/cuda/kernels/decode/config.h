@@ -1,4 +1,4 @@
-// Shape of one instance of the decode kernel, and its shared memory.
+// Describes one instance of the decode kernel for any case, and its shared memory.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CUDA_KERNELS_DECODE_CONFIG_H_
 #define SLUICE_CUDA_KERNELS_DECODE_CONFIG_H_

@@ -1,5 +1,5 @@
-// The causal convolution of a layer: inputs and states to the rows of the stage, and the states'
-// update.
+// Convolves the inputs of a layer into the rows of the token buffer, and updates the convolution's
+// states.
 //
 // WHY no CTA can read a column that another one has already replaced: a state's channels are those
 // of one (sequence, head). v channels belong to one value head and column, hence to one tile, hence
@@ -156,7 +156,7 @@ __device__ __forceinline__ void settle_channel(const DecodeParams& p, const Unit
   }
 }
 
-/// All channels of all tokens to the stage, one at a time: two take more registers than the state
+/// All channels of all tokens to the token buffer, one at a time: two take more registers than the state
 /// leaves.
 template <class C>
 __device__ __forceinline__ void convolve_channels(const DecodeParams& p, const Unit& unit,
@@ -212,7 +212,7 @@ __device__ __forceinline__ void ring_channel(const ConvUpdate& u) {
   for (int t = max(T - L, 0); t < T; ++t) u.write(ring_column(u.p.conv, u.seq, t), u.input(t));
 }
 
-/// New states of channels first .. last - 1 of a stage row. SYNC: the caller has made sure that
+/// New states of channels first .. last - 1 of a row. SYNC: the caller has made sure that
 /// nobody still reads their old ones.
 template <class C>
 __device__ __forceinline__ void update_states(const DecodeParams& p, const Unit& unit,

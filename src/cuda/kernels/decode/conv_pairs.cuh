@@ -1,4 +1,4 @@
-// The causal convolution of a layer on pairs of neighbouring channels, for what models have:
+// Convolves the inputs of a layer by pairs of neighbouring channels, for what models have:
 // inputs, weights and states of one 16-bit dtype, four weights a channel side by side, states that
 // shift by plain slots. ConvParams::by_pairs promises that each pair is a 32-bit word wherever it
 // lies.
@@ -55,7 +55,7 @@ __device__ __forceinline__ uint32_t request_pair_input(const Params& p, const Un
   return __ldg(reinterpret_cast<const uint32_t*>(static_cast<const uint16_t*>(x.data) + offset));
 }
 
-/// All but the state of the pair of channels at, at + 1 of a stage row.
+/// All but the state of the pair of channels at, at + 1 of a row.
 template <class C, class Params>
 __device__ __forceinline__ void request_pair(const Params& p, const Unit& unit, int at,
                                              PairInputs& in) {
@@ -215,7 +215,7 @@ __device__ __forceinline__ void convolve_pair(const Params& p, const Unit& unit,
   }
 }
 
-/// The pair's tokens to the stage, and its new state to where it may go by now.
+/// The pair's tokens to the token buffer, and its new state to where it may go by now.
 template <class C, class Params>
 __device__ __forceinline__ void settle_pair(const Params& p, const Unit& unit, const TokenBuffer& s,
                                             int slot, int at, const PairInputs& in) {
@@ -238,7 +238,7 @@ __device__ __forceinline__ void settle_pair(const Params& p, const Unit& unit, c
 }
 
 /// q and k channels of the CTA's share. SYNC: no CTA of the unit still reads their old states; the
-/// stage has been complete.
+/// token buffer has been complete.
 template <class C, class Params>
 __device__ __forceinline__ void store_shared_pairs(const Params& p, const Unit& unit,
                                                    const TokenBuffer& s) {

@@ -1,4 +1,4 @@
-// The instantiations of the decode kernel, one translation unit each (inst/).
+// Names the instances of the decode kernels for the host; inst/ compiles them.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CUDA_KERNELS_DECODE_INSTANCES_H_
 #define SLUICE_CUDA_KERNELS_DECODE_INSTANCES_H_
@@ -16,20 +16,10 @@ const void* k128_vk(bool layer, bool packed) noexcept;
 const void* k256_kv(bool layer, bool packed) noexcept;
 const void* k256_vk(bool layer, bool packed) noexcept;
 
-/// The kernel of single tokens of 16 bits.
-/// @param kind has_single() accepts it
+/// The kernel of single tokens, by their type.
+/// @param kind has_single() accepts its types
 SingleInstance single_bf16(const SingleKind& kind) noexcept;
 SingleInstance single_fp16(const SingleKind& kind) noexcept;
-
-/// The same of SingleCut::kStream.
-/// @param state float32, or like the tokens
-SingleInstance single_stream_bf16(Number state) noexcept;
-SingleInstance single_stream_fp16(Number state) noexcept;
-
-/// The same of layers.
-/// @param state float32, or like the tokens
-SingleInstance single_layer_bf16(Number state) noexcept;
-SingleInstance single_layer_fp16(Number state) noexcept;
 
 }  // namespace sluice::cuda::decode
 

@@ -1,5 +1,5 @@
-// The decode kernel: 1 to 16 tokens of every sequence in one launch, the delta rule alone or a
-// whole layer step. docs/kernels/decode.md has its byte account.
+// Steps 1 to 16 tokens of every sequence in one launch, the delta rule alone or a whole layer: the
+// decode kernel for any case. docs/kernels/decode.md has its byte account.
 //
 // Math      S <- alpha S + k (beta (v - alpha S^T k))^T, o = scale S^T q, in float32, in one sweep
 //           over the old state: u = S^T k, w = S^T q, delta = beta (v - alpha u),
@@ -97,7 +97,7 @@ struct LayerRequest {
   }
 };
 
-/// Fills the stage, and asks for the first tile's state on the way. PERF requests go out in the
+/// Fills the token buffer, and asks for the first tile's state on the way. PERF requests go out in the
 /// order in which their addresses are known: slots, tokens and gates, states.
 template <class C, class Params>
 __device__ __forceinline__ void fill_token_buffer(const Params& p, Unit& unit, const TokenBuffer& s,
@@ -203,7 +203,7 @@ __global__ void __launch_bounds__(C::kThreads, C::kResident)
   }
   // SYNC cluster 1: this thread has read, and used, its columns of the conv states
   if (C::kLayer && p.ctas() > 1) ptx::cluster_arrive_relaxed();
-  // SYNC CTA: the stage is complete, and v columns (alone in a unit: all) of conv states are read
+  // SYNC CTA: the buffer is complete, and v columns (alone in a unit: all) of conv states are read
   __syncthreads();
   if constexpr (!C::kPacked) {
     run_tiles<C, InFloat32>(p, unit, s, lane, state);

@@ -1,4 +1,5 @@
-// The gated norm of a layer: out = o rsqrt(mean(o^2) + eps) weight act(z), from o in the stage.
+// Computes the gated norm of a layer, out = o rsqrt(mean(o^2) + eps) weight act(z), from o in the
+// token buffer.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CUDA_KERNELS_DECODE_NORM_CUH_
 #define SLUICE_CUDA_KERNELS_DECODE_NORM_CUH_

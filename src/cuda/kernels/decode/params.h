@@ -1,4 +1,4 @@
-// What the decode kernel is told: one POD, passed as a __grid_constant__.
+// Describes a step to the decode kernel for any case: one POD, passed as a __grid_constant__.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CUDA_KERNELS_DECODE_PARAMS_H_
 #define SLUICE_CUDA_KERNELS_DECODE_PARAMS_H_

@@ -1,4 +1,4 @@
-// One token on a CTA's tile of S, in registers.
+// Advances a CTA's tile of S, in registers, by one token.
 //
 // Order of sums over rows of S, whatever the layout, the width of the tile and the CTA: blocks of
 //       four rows one after the other, fused, and a binary tree over the blocks. Every part of a
@@ -137,7 +137,7 @@ struct Token {
   const Unit& unit;
   const Lane<C>& lane;
   const Place& at;
-  int t;      ///< of the stage
+  int t;      ///< of the token buffer
   int local;  ///< first column of the tile among those of the CTA
   int turn;   ///< counts tokens of all tiles
 };

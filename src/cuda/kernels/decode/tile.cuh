@@ -1,4 +1,4 @@
-// A CTA's tile of S between registers and global memory.
+// Moves a CTA's tile of S between registers and global memory.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CUDA_KERNELS_DECODE_TILE_CUH_
 #define SLUICE_CUDA_KERNELS_DECODE_TILE_CUH_

@@ -1,5 +1,5 @@
-// Tokens from global to shared memory: gates and, without a convolution, q, k and v as they are.
-// Everything is requested before anything is waited for.
+// Brings tokens from global to shared memory: gates and, without a convolution, q, k and v as they
+// are. Everything is requested before anything is waited for.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CUDA_KERNELS_DECODE_TOKENS_CUH_
 #define SLUICE_CUDA_KERNELS_DECODE_TOKENS_CUH_
@@ -11,7 +11,7 @@
 
 namespace sluice::cuda::decode {
 
-/// A place in the rows of the stage.
+/// A place in the rows of the token buffer.
 struct Channel {
   int part;    ///< 0: q, 1: k, 2: v
   int head;    ///< key head or value head
@@ -20,7 +20,7 @@ struct Channel {
   bool exists;
 };
 
-/// Channel `at` of a stage row.
+/// Channel `at` of a row.
 template <class C, class Params>
 __device__ __forceinline__ Channel channel_of(const Params& p, const Unit& unit, int at) {
   if (at < 2 * C::kK) {

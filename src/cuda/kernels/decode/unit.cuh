@@ -1,4 +1,4 @@
-// What a CTA has to do, and its shared memory.
+// Says what a CTA has to do, and how its shared memory is laid out.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CUDA_KERNELS_DECODE_UNIT_CUH_
 #define SLUICE_CUDA_KERNELS_DECODE_UNIT_CUH_

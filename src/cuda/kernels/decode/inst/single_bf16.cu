@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cuda/kernels/decode/instances.h"
-#include "cuda/kernels/decode/single/step.cuh"
+#include "cuda/kernels/decode/single/kernel.cuh"
 
 sluice::cuda::decode::SingleInstance sluice::cuda::decode::single_bf16(
     const SingleKind& kind) noexcept {

@@ -1,4 +1,4 @@
-// The replay ring's entries between global and shared memory, and the products over them that all
+// Moves replay entries between global and shared memory, and forms the products over them that all
 // columns of a head share.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CUDA_KERNELS_DECODE_REPLAY_BUFFER_CUH_
@@ -33,7 +33,7 @@ struct CursorRequest {
   __device__ __forceinline__ CursorRequest(const ReplayParams& p, int64_t sequence)
       : position(device::load_index(p.position, sequence)),
         checkpoint(device::load_index(p.checkpoint, sequence)) {}
-  /// Clamped to what the ring can hold.
+  /// Clamped to what the replay buffer can hold.
   __device__ __forceinline__ ReplayCursor settle(const ReplayParams& p, bool starts) const {
     ReplayCursor c;
     c.L = p.L;
@@ -222,7 +222,7 @@ struct ReplayScalars {
 };
 
 /// Factors of a token, by a whole warp, and its key as later tokens see it: to shared memory, and
-/// by the first CTA of a key head to the ring. Lanes have every 32nd number of k and q.
+/// by the first CTA of a key head to the replay buffer. Lanes have every 32nd number of k and q.
 template <class C>
 __device__ __forceinline__ void enter_token(const ReplayParams& p, const ReplayBuffer& r,
                                             const Unit& unit, const ReplayCursor& cursor, int t,
@@ -254,7 +254,7 @@ __device__ __forceinline__ void enter_token(const ReplayParams& p, const ReplayB
   }
 }
 
-/// enter_token() of all tokens, whose rows the stage has.
+/// enter_token() of all tokens, whose rows the token buffer has.
 template <class C>
 __device__ __forceinline__ void enter_buffered_tokens(const ReplayParams& p, const ReplayBuffer& r,
                                                       const Unit& unit,

@@ -1,4 +1,4 @@
-// Host side of the ring kernel.
+// Names the instances of the replay kernel for the host; inst/ compiles them.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CUDA_KERNELS_DECODE_REPLAY_INSTANCES_H_
 #define SLUICE_CUDA_KERNELS_DECODE_REPLAY_INSTANCES_H_
@@ -15,9 +15,9 @@ const void* replay_k64_vk(bool layer, bool packed) noexcept;
 const void* replay_k128_kv(bool layer, bool packed) noexcept;
 const void* replay_k128_vk(bool layer, bool packed) noexcept;
 
-/// The instances of replay/model.cuh for tokens of a type.
-const void* replay_model_bf16(const ReplayModel& kind) noexcept;
-const void* replay_model_fp16(const ReplayModel& kind) noexcept;
+/// The instances for models, by the type of tokens.
+const void* replay_model_bf16(const ReplayModel& model) noexcept;
+const void* replay_model_fp16(const ReplayModel& model) noexcept;
 
 }  // namespace sluice::cuda::decode
 

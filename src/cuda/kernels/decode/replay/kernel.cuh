@@ -1,6 +1,6 @@
-// The decode kernel with a replay ring: 1 to 8 tokens of every sequence from a state that is read
-// once and written rarely, the delta rule alone or a whole layer step. docs/kernels/decode.md has
-// its format and byte account.
+// Steps 1 to 8 tokens of every sequence with a replay buffer: a state is read once and written
+// rarely, the delta rule alone or a whole layer. docs/kernels/replay.md has its format and byte
+// account.
 //
 // Math      A_i: product of the decays behind entry i, ahead of the token.
 //           S^T k = A_0 S0^T k + sum_i A_i (k_i.k) delta_i, the same with q;
@@ -12,7 +12,7 @@
 //           keys, weights -> barrier (of layers two) -> products of entries, products with S0,
 //           (fold) state stored -> barrier -> shares -> barrier -> columns, one token after the
 //           other -> (layer) norm, conv states
-// Products  on tensor cores, float32 as two TF32 numbers: products.cuh
+// Products  on tensor cores, of TF32 halves: products.cuh
 // Memory    dynamic shared memory: ReplaySizes, 23 KiB at T = 1, 37 KiB at T = 4
 // Floor     state read: 64 KiB per (sequence, value head) in float32; entries 768 bytes each.
 // SPDX-License-Identifier: Apache-2.0
@@ -21,6 +21,7 @@
 
 #include "cuda/kernels/decode/kernel.cuh"
 #include "cuda/kernels/decode/replay/buffer.cuh"
+#include "cuda/kernels/decode/replay/model.cuh"
 #include "cuda/kernels/decode/replay/products.cuh"
 
 namespace sluice::cuda::decode {
@@ -144,7 +145,7 @@ __device__ __forceinline__ void use_state(const ReplayParams& p, const ReplayBuf
   store_replay_tile(p.step, unit, lane, state);
 }
 
-/// Decays of the tokens to the ring, and the next checkpoint.
+/// Decays of the tokens to the replay buffer, and the next checkpoint.
 __device__ __forceinline__ void enter_scalars(const ReplayParams& p, const ReplayBuffer& r,
                                               const Unit& unit, const Place& at,
                                               const ReplayCursor& cursor) {
@@ -165,7 +166,7 @@ __device__ __forceinline__ void enter_scalars(const ReplayParams& p, const Repla
   }
 }
 
-/// Requests everything and fills the stage, of a layer but for what depends on norms. Padding: does
+/// Requests everything and fills the token buffer, of a layer but for what depends on norms. Padding: does
 /// nothing.
 template <class C>
 __device__ __forceinline__ ReplayCursor fill_replay_buffer(const ReplayParams& params, Unit& unit,
@@ -255,25 +256,47 @@ __device__ __forceinline__ void run_replay(const ReplayParams& p, const Grid& gr
   }
 }
 
-/// @param p by value, in constant memory. Launch with a grid of step.grid.ctas x H x N CTAs of
-///          C::kThreads threads and ReplaySizes::bytes() of dynamic shared memory; of a layer
-///          with more than one CTA a unit, in clusters of step.grid.ctas.
+/// @param p by value, in constant memory; where C::kModel, a step of models of C::kKind. Launch with
+///          a grid of step.grid.ctas x H x N CTAs of C::kThreads threads and ReplaySizes::bytes() of
+///          dynamic shared memory; of a layer with more than one CTA a unit, in clusters of
+///          step.grid.ctas.
 template <class C>
 __global__ void __launch_bounds__(C::kThreads, kReplayResident<C>)
     replay_kernel(const __grid_constant__ ReplayParams p) {
-  run_replay<C>(p, p.step.grid);
+  if constexpr (C::kModel) {
+    // WHY the grid as it is given: with constant bounds of its loops over a tile the compiler makes
+    // all low parts at once, and spills them.
+    run_replay<C>(as_model<C>(p), p.step.grid);
+  } else {
+    run_replay<C>(p, p.step.grid);
+  }
 }
 
-template <int kK, bool kVk, bool kLayer>
-const void* replay_instance(bool packed) noexcept {
-  return packed ? reinterpret_cast<const void*>(&replay_kernel<Config<kK, kVk, kLayer, true>>)
-                : reinterpret_cast<const void*>(&replay_kernel<Config<kK, kVk, kLayer>>);
+template <class C>
+const void* replay_instance() noexcept {
+  return reinterpret_cast<const void*>(&replay_kernel<C>);
 }
 
 /// The instances of a K and a layout.
 template <int kK, bool kVk>
 const void* replay_instance(bool layer, bool packed) noexcept {
-  return layer ? replay_instance<kK, kVk, true>(packed) : replay_instance<kK, kVk, false>(packed);
+  if (layer) {
+    return packed ? replay_instance<Config<kK, kVk, true, true>>()
+                  : replay_instance<Config<kK, kVk, true>>();
+  }
+  return packed ? replay_instance<Config<kK, kVk, false, true>>()
+                : replay_instance<Config<kK, kVk, false>>();
+}
+
+/// The instances of models for tokens of type Io.
+template <class Io>
+const void* replay_model_instance(const ReplayModel& model) noexcept {
+  if (model.entries == Number::kFloat32) {
+    return model.packed ? replay_instance<ReplayModelConfig<Io, float, true>>()
+                        : replay_instance<ReplayModelConfig<Io, float, false>>();
+  }
+  return model.packed ? replay_instance<ReplayModelConfig<Io, Io, true>>()
+                      : replay_instance<ReplayModelConfig<Io, Io, false>>();
 }
 
 }  // namespace sluice::cuda::decode

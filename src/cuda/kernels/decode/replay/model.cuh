@@ -1,16 +1,16 @@
-// The replay ring's kernel for steps as models have them: replay/kernel.cuh's source with what is known of
-// such launches in place of parameters, hence the same bits.
+// Fixes what models leave no choice about as constants of the replay kernel: the same source, hence
+// the same bits.
 //
-// PERF a CTA's time is that of its chain of instructions, docs/kernels/decode.md. Where sizes and
-// types are constants, a third of them is not there.
+// PERF a CTA's time is that of its chain of instructions, docs/lab/decode.md. Where sizes and types
+// are constants, a third of them is not there.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CUDA_KERNELS_DECODE_REPLAY_MODEL_CUH_
 #define SLUICE_CUDA_KERNELS_DECODE_REPLAY_MODEL_CUH_
 
 #include <type_traits>
 
-#include "cuda/kernels/decode/replay/instances.h"
-#include "cuda/kernels/decode/replay/kernel.cuh"
+#include "cuda/kernels/decode/replay/params.h"
+#include "cuda/tile/number.cuh"
 
 namespace sluice::cuda::decode {
 
@@ -32,7 +32,7 @@ struct ReplayModelConfig : Config<kMaxReplayK, false, false, kPacked_> {
 /// Divisor of one.
 inline constexpr uint64_t kByOne = Divisor::of(1).magic;
 
-/// The parameters, where fits_ring_model() leaves no choice as constants.
+/// The parameters, with constants for all that a step of models has in common.
 template <class C>
 __device__ __forceinline__ ReplayParams as_model(const ReplayParams& given) {
   ReplayParams p = given;
@@ -58,30 +58,6 @@ __device__ __forceinline__ ReplayParams as_model(const ReplayParams& given) {
   p.delta.entry_stride = kMaxReplayK * step.H * step.r;
   p.position.is_64bit = p.checkpoint.is_64bit = p.next_checkpoint.is_64bit = false;
   return p;
-}
-
-/// @param p as replay_kernel's; fits_ring_model() accepts it, with C::kKind
-template <class C>
-__global__ void __launch_bounds__(C::kThreads, kReplayResident<C>)
-    replay_model_kernel(const __grid_constant__ ReplayParams p) {
-  // WHY the grid as it is given: with constant bounds of its loops over a tile the compiler makes
-  // all low parts at once, and spills them.
-  run_replay<C>(as_model<C>(p), p.step.grid);
-}
-
-template <class Io, class Entry>
-const void* replay_model_instance(bool packed) noexcept {
-  return packed ? reinterpret_cast<const void*>(
-                      &replay_model_kernel<ReplayModelConfig<Io, Entry, true>>)
-                : reinterpret_cast<const void*>(
-                      &replay_model_kernel<ReplayModelConfig<Io, Entry, false>>);
-}
-
-/// The instances for tokens of type Io.
-template <class Io>
-const void* replay_model_instance(const ReplayModel& kind) noexcept {
-  return kind.entries == Number::kFloat32 ? replay_model_instance<Io, float>(kind.packed)
-                                          : replay_model_instance<Io, Io>(kind.packed);
 }
 
 }  // namespace sluice::cuda::decode

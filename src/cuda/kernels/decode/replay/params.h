@@ -1,4 +1,4 @@
-// What the replay ring's kernel is told beyond a step, and its shared memory.
+// Describes a step with a replay buffer to its kernel, and the shared memory of its CTAs.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CUDA_KERNELS_DECODE_REPLAY_PARAMS_H_
 #define SLUICE_CUDA_KERNELS_DECODE_REPLAY_PARAMS_H_
@@ -20,7 +20,7 @@ struct ReplayArray {
   Number number;
 };
 
-/// Arguments of the ring kernel. step: one tile a CTA, states in place.
+/// Arguments of the replay kernel. step: one tile a CTA, states in place.
 struct ReplayParams {
   DecodeParams step;
   ReplayArray k, delta, decay;
@@ -30,7 +30,7 @@ struct ReplayParams {
   bool always;  ///< fold, whatever fits
 };
 
-/// What an instance of replay/model.cuh is made for.
+/// What an instance for models is made for.
 struct ReplayModel {
   Number tokens;   ///< of q, k, v and o; 16 bits
   Number entries;  ///< of keys and deltas: float32 or like tokens

@@ -1,5 +1,5 @@
-// The replay ring's products on tensor cores: S0 and entries with k and q of four tokens at a time,
-// and the fold.
+// Multiplies S0 and replay entries by k and q of four tokens at a time on tensor cores, and folds
+// entries into S0.
 //
 // Order of sums over rows, whatever the width of the tile: blocks of 16 rows on their own, then a
 //       binary tree over the blocks, first a warp's, then the warps'.

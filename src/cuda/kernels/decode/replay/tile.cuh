@@ -1,4 +1,4 @@
-// A tile of S0 in the order of tensor cores, between registers and global memory.
+// Moves a tile of S0, in the order of tensor cores, between registers and global memory.
 //
 // A warp has 32 columns and some blocks of 16 rows; a lane of each block a square of four rows and
 // four neighbouring columns. Where tiles are narrower, warps have fewer blocks.

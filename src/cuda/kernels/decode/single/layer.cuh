@@ -1,5 +1,5 @@
-// A whole layer step of one token of every sequence, K = V = 128, [K,V], tokens of 16 bits: what
-// models decode with, on its own.
+// Steps a whole layer by one token of every sequence, K = V = 128, [K,V], tokens of 16 bits: what
+// models decode with.
 //
 // Math      conv(4) + SiLU of q, k, v -> the delta rule -> o rsqrt(mean(o^2) + eps) weight act(z),
 //           in kernel.cuh's order of sums: the same bits.
@@ -13,7 +13,7 @@
 // Floor     state read and written once: 128 KiB per (sequence, value head) in float32.
 // WHY the cluster: all of its CTAs read the old convolution states of q and k, and each replaces a
 // share of them once all have arrived (conv.cuh). The norm needs none.
-// PERF parameters, addresses and instructions as in single.cuh.
+// PERF parameters, addresses and instructions as in step.cuh.
 //
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CUDA_KERNELS_DECODE_SINGLE_LAYER_CUH_
@@ -189,11 +189,9 @@ struct SingleLayer {
   }
 };
 
-/// @param p by value, in constant memory. Launch with a grid of r x H x N CTAs of C::kThreads
-///          threads and sizeof(LayerShared) of dynamic shared memory, in clusters of r.
+/// One CTA's value head; the r CTAs of a key head are a cluster.
 template <class C>
-__global__ void __launch_bounds__(C::kThreads, C::kResident)
-    single_layer_kernel(const __grid_constant__ SingleLayerParams p) {
+__device__ __forceinline__ void run_single_layer(const SingleLayerParams& p) {
   SingleLayer<C> layer(p);
   const uint32_t sequence = layer.at.sequence;
   // The slot as it may be ahead of the wait: what is read of another one is not used.
@@ -221,25 +219,6 @@ __global__ void __launch_bounds__(C::kThreads, C::kResident)
   __syncthreads();
   layer.advance();
   if (gridDim.x > 1) layer.replace_shared_pairs();
-}
-
-/// Two CTAs a multiprocessor, or three where registers hold 16-bit states.
-template <class State, class Io>
-using SingleLayerConfig =
-    SingleConfig<State, Io, kSingleSize, 8, 1, sizeof(State) == sizeof(float) ? 2 : 3>;
-
-template <class State, class Io>
-SingleInstance single_layer_instance() noexcept {
-  using C = SingleLayerConfig<State, Io>;
-  return {reinterpret_cast<const void*>(&single_layer_kernel<C>), 1, C::kThreads,
-          static_cast<uint32_t>(sizeof(LayerShared<C>))};
-}
-
-/// The instances for tokens of type Io, and states of that type or in float32.
-template <class Io>
-SingleInstance single_layer_instance(Number state) noexcept {
-  return state == Number::kFloat32 ? single_layer_instance<float, Io>()
-                                   : single_layer_instance<Io, Io>();
 }
 
 }  // namespace sluice::cuda::decode

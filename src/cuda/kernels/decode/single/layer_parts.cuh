@@ -1,4 +1,4 @@
-// What single_layer.cuh does besides the delta rule: its place, its convolution, its norm.
+// Convolves and normalises in layer steps of single tokens: layer.cuh but for the delta rule.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CUDA_KERNELS_DECODE_SINGLE_LAYER_PARTS_CUH_
 #define SLUICE_CUDA_KERNELS_DECODE_SINGLE_LAYER_PARTS_CUH_

@@ -134,8 +134,14 @@ struct SingleInstance {
 /// A key head's value heads that a layer takes at most: a cluster.
 inline constexpr int kMaxSingleHeads = kMaxClusterCtas;
 
-/// CTAs of kStream that shared memory of a multiprocessor holds: two heads each.
-constexpr int stream_ctas(Number state) noexcept { return state == Number::kFloat32 ? 1 : 2; }
+/// CTAs of a multiprocessor that its registers, of kStream its shared memory, hold.
+constexpr int single_resident(SingleCut cut, bool is_float32) noexcept {
+  if (cut == SingleCut::kNarrow) return 1;
+  if (cut == SingleCut::kStream) return is_float32 ? 1 : 2;
+  if (cut == SingleCut::kLayer) return is_float32 ? 2 : 3;
+  if (is_float32) return 4;
+  return cut == SingleCut::kMany ? 3 : 2;
+}
 
 }  // namespace sluice::cuda::decode
 

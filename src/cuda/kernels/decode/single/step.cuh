@@ -1,5 +1,4 @@
-// One token of every sequence, K = V = 128, [K,V], tokens of 16 bits: the step that models decode
-// with, on its own.
+// Steps one token of every sequence, K = V = 128, [K,V], tokens of 16 bits: what models decode with.
 //
 // Math      step.cuh's, in the same order: the same bits.
 // Roles     a tile is all rows and some columns of a value head; C::kWarps warps have its rows, in
@@ -8,7 +7,7 @@
 //           -> request slots, tokens, gates and that slot's state at once -> factors, while the
 //           state comes -> the slot was another one: request again -> sums -> (barrier) -> update
 //           -> store
-// Memory    no staging: every lane reads its rows of q and k, its columns of v.
+// Memory    no token buffer: every lane reads its rows of q and k, its columns of v.
 // Floor     state read and written once: 128 KiB per (sequence, value head) in float32.
 // PERF the kernel for all cases executes 640 instructions ahead of its first request of a state,
 // and waits for the slot before. Here sizes are constants, and what is rare is not in the way.
@@ -82,11 +81,6 @@ struct alignas(16) SingleShared {
   float gates[4];            ///< alpha, beta
   uint32_t zero;             ///< SingleTile::reconvert()
 };
-
-template <class C>
-constexpr size_t single_shared_bytes() noexcept {
-  return C::kWarps > 1 ? sizeof(SingleShared<C>) : 0;
-}
 
 /// The warp's sums, over all of its rows, to the other ones.
 template <class C>
@@ -212,11 +206,9 @@ __device__ __forceinline__ GateInputs request_gates(const Params& p, const Place
   return in;
 }
 
-/// @param p by value, in constant memory. Launch with a grid of r C::kTilesOfHead / C::kTiles x H x
-///          N CTAs of C::kThreads threads and single_shared_bytes() of dynamic shared memory.
+/// One CTA's tiles, of launches that cut heads into tiles.
 template <class C>
-__global__ void __launch_bounds__(C::kThreads, C::kResident)
-    single_kernel(const __grid_constant__ SingleParams p) {
+__device__ __forceinline__ void run_single_tiles(const SingleParams& p) {
   constexpr int kBytes = sizeof(typename C::State);
   const SinglePlace<C> at(p);
   const uint64_t offset =
@@ -259,35 +251,6 @@ __global__ void __launch_bounds__(C::kThreads, C::kResident)
   char* const out = p.final.data + offset;
   tile.store(out + uint64_t{static_cast<uint32_t>(slots.write)} * p.final.slot_bytes,
              ptx::evict_first());
-}
-
-/// Configurations by dtypes of states and tokens; what others take is in docs/kernels/decode.md.
-template <class State, class Io>
-struct SingleConfigs {
-  static constexpr bool kHalves = sizeof(State) == 4;
-  using Narrow = SingleConfig<State, Io, 16, 1, kHalves ? 1 : 4, 1>;
-  using Wide = SingleConfig<State, Io, kHalves ? 64 : 128, kHalves ? 4 : 8, 1, kHalves ? 4 : 2>;
-  using Many = std::conditional_t<kHalves, Wide, SingleConfig<State, Io, 128, 8, 1, 3>>;
-};
-
-template <class C>
-SingleInstance single_instance() noexcept {
-  return {reinterpret_cast<const void*>(&single_kernel<C>), C::kTilesOfHead / C::kTiles,
-          C::kThreads, static_cast<uint32_t>(single_shared_bytes<C>())};
-}
-
-template <class Configs>
-SingleInstance single_instance_of(SingleCut cut) noexcept {
-  if (cut == SingleCut::kNarrow) return single_instance<typename Configs::Narrow>();
-  return cut == SingleCut::kWide ? single_instance<typename Configs::Wide>()
-                                 : single_instance<typename Configs::Many>();
-}
-
-/// The instances for tokens of type Io, whose kind has_single() accepts.
-template <class Io>
-SingleInstance single_instance(const SingleKind& kind) noexcept {
-  return kind.state == Number::kFloat32 ? single_instance_of<SingleConfigs<float, Io>>(kind.cut)
-                                        : single_instance_of<SingleConfigs<Io, Io>>(kind.cut);
 }
 
 }  // namespace sluice::cuda::decode

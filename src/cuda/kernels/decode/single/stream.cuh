@@ -1,14 +1,14 @@
-// single.cuh's step where each multiprocessor has a few heads: CTAs that stay take whole heads one
+// Steps one token where each multiprocessor has a few heads: CTAs that stay take whole heads one
 // after the other, and the copy engine brings the next one's state while one is computed.
 //
-// Math      single.cuh's, in the same order: the same bits.
+// Math      step.cuh's, in the same order: the same bits.
 // Roles     a CTA has heads blockIdx.x, blockIdx.x + gridDim.x, ..; a warp 16 rows of each, which
 //           nobody else reads or writes.
 // Pipeline  read the first slot as it may be -> ask the L2 for its state -> wait for earlier
-//           launches -> copy that state to stage 0; the slot was another one: again -> per head:
-//           request the token, copy the next head's state to the other stage -> wait for the state
+//           launches -> copy that state to buffer 0; the slot was another one: again -> per head:
+//           request the token, copy the next head's state to the other buffer -> wait for the state
 //           -> sums -> barrier -> update and store -> barrier
-// Memory    two stages of a head, 64 KiB each in float32; registers hold no state.
+// Memory    two buffers of a head, 64 KiB each in float32; registers hold no state.
 // WHY not for many heads: there CTAs of one head keep memory as busy, and have states in registers.
 //
 // SPDX-License-Identifier: Apache-2.0
@@ -20,14 +20,7 @@
 
 namespace sluice::cuda::decode {
 
-/// Whole heads, eight warps; of each two stages.
-template <class State_, class Io_>
-struct StreamConfig
-    : SingleConfig<State_, Io_, kSingleSize, 8, 1,
-                   stream_ctas(sizeof(State_) == 4 ? Number::kFloat32 : Number::kBfloat16)> {
-  static constexpr bool kReconverts = false;  ///< registers hold no state
-  static constexpr int kStages = 2;
-};
+inline constexpr int kStreamBuffers = 2;  ///< of a head's state, in shared memory
 
 /// A lane's rows of the state, in shared memory; new ones go to global memory.
 template <class C>
@@ -58,7 +51,7 @@ struct StreamTile {
       ptx::store_stream_8(out + m * C::kRowBytes, four, policy);
     }
   }
-  /// SYNC proxies: zeros, ahead of later copies to the stage
+  /// SYNC proxies: zeros, ahead of later copies to the buffer
   __device__ __forceinline__ void clear() {
 #pragma unroll 1
     for (int m = 0; m < C::kRows; ++m) {
@@ -71,12 +64,12 @@ struct StreamTile {
   }
 };
 
-/// Shared memory of a CTA, 128-byte aligned. A warp's rows of a stage have a barrier of their own.
+/// Shared memory of a CTA, 128-byte aligned. A warp's rows of a buffer have a barrier of their own.
 template <class C>
 struct StreamShared {
-  alignas(128) char stage[C::kStages][kSingleSize][C::kRowBytes];
+  alignas(128) char buffer[kStreamBuffers][kSingleSize][C::kRowBytes];
   SingleShared<C> sums;
-  uint64_t full[C::kStages][C::kWarps];
+  uint64_t full[kStreamBuffers][C::kWarps];
 };
 
 /// One CTA's way through its heads.
@@ -89,7 +82,7 @@ struct Stream {
   StreamShared<C>& shared;
   const uint32_t warp, lane;
   const uint64_t policy;  ///< of loads of states
-  uint32_t phases = 0;    ///< a bit a stage: which phase of its barrier comes next
+  uint32_t phases = 0;    ///< a bit a buffer: which phase of its barrier comes next
 
   __device__ __forceinline__ explicit Stream(const SingleParams& params)
       : p(params),
@@ -110,29 +103,29 @@ struct Stream {
   __device__ __forceinline__ void begin() {
     if (lane == 0) {
 #pragma unroll
-      for (int i = 0; i < C::kStages; ++i) ptx::mbarrier_init(&shared.full[i][warp], 1);
+      for (int i = 0; i < kStreamBuffers; ++i) ptx::mbarrier_init(&shared.full[i][warp], 1);
       ptx::fence_mbarrier_init();
     }
     // SYNC warp: its barriers are there
     __syncwarp();
   }
-  /// Copies the warp's rows to a stage. SYNC warp: it has read what the stage held
-  __device__ __forceinline__ void request(int stage, uint32_t index, int slot) {
+  /// Copies the warp's rows to a buffer. SYNC warp: it has read what the buffer held
+  __device__ __forceinline__ void request(int buffer, uint32_t index, int slot) {
     if (lane != 0) return;
-    uint64_t* const full = &shared.full[stage][warp];
+    uint64_t* const full = &shared.full[buffer][warp];
     ptx::mbarrier_arrive_expect(full, kWarpBytes);
-    ptx::bulk_load_stream(shared.stage[stage][warp * C::kRows], rows_of(index, slot), kWarpBytes,
+    ptx::bulk_load_stream(shared.buffer[buffer][warp * C::kRows], rows_of(index, slot), kWarpBytes,
                           full, policy);
   }
-  __device__ __forceinline__ void wait(int stage) {
+  __device__ __forceinline__ void wait(int buffer) {
     // SYNC full: the warp's rows of the state
-    ptx::mbarrier_wait(&shared.full[stage][warp], phases >> stage & 1);
-    phases ^= 1u << stage;
+    ptx::mbarrier_wait(&shared.full[buffer][warp], phases >> buffer & 1);
+    phases ^= 1u << buffer;
   }
-  /// A head whose state the stage has, or will have.
+  /// A head whose state the buffer has, or will have.
   /// @param later called once the token is requested
   template <class Later>
-  __device__ __forceinline__ void advance(int stage, uint32_t index, const SingleEntries& slots,
+  __device__ __forceinline__ void advance(int buffer, uint32_t index, const SingleEntries& slots,
                                           Later later) {
     const SinglePlace<C> at(p, index);
     const bool has_gates = warp == C::kWarps - 1;
@@ -141,14 +134,14 @@ struct Stream {
     token.request(p, at);
     if (has_gates) inputs = request_gates(p, at);
     later();
-    wait(stage);
+    wait(buffer);
     if (slots.padded) {
       constexpr float kZeros[4] = {};
       if (at.writes_o()) write_o<C>(p, at, kZeros);
       return;
     }
     StreamTile<C> tile{nullptr, nullptr, ptx::evict_first()};
-    tile.rows = &shared.stage[stage][at.row][4 * C::kWords * lane];
+    tile.rows = &shared.buffer[buffer][at.row][4 * C::kWords * lane];
     if (slots.read < 0) tile.clear();
     if (slots.write >= 0) {
       const char* const slot =
@@ -162,11 +155,9 @@ struct Stream {
   }
 };
 
-/// @param p by value, in constant memory. Launch with a grid of p.ctas CTAs of C::kThreads threads
-///          and sizeof(StreamShared) of dynamic shared memory.
+/// One CTA's heads; the grid is p.ctas CTAs.
 template <class C>
-__global__ void __launch_bounds__(C::kThreads, C::kResident)
-    stream_kernel(const __grid_constant__ SingleParams p) {
+__device__ __forceinline__ void run_single_stream(const SingleParams& p) {
   Stream<C> stream(p);
   uint32_t head = blockIdx.x;
   // The first slot as it may be ahead of the wait, one lane's for the warp: what is read of another
@@ -186,33 +177,20 @@ __global__ void __launch_bounds__(C::kThreads, C::kResident)
     stream.request(0, head, slots.read);
   }
 #pragma unroll 1
-  for (int stage = 0;; stage ^= 1) {
+  for (int buffer = 0;; buffer ^= 1) {
     const uint32_t next = head + gridDim.x;
     SingleEntries later{-1, -1, false};
-    stream.advance(stage, head, slots, [&] {
+    stream.advance(buffer, head, slots, [&] {
       if (next >= p.heads) return;
       later = find_entries(p, stream.sequence_of(next));
-      stream.request(stage ^ 1, next, max(later.read, 0));
+      stream.request(buffer ^ 1, next, max(later.read, 0));
     });
     if (next >= p.heads) return;
-    // SYNC CTA: sums may be overwritten, and each warp has read its rows of the stage
+    // SYNC CTA: sums may be overwritten, and each warp has read its rows of the buffer
     __syncthreads();
     head = next;
     slots = later;
   }
-}
-
-template <class State, class Io>
-SingleInstance stream_instance() noexcept {
-  using C = StreamConfig<State, Io>;
-  return {reinterpret_cast<const void*>(&stream_kernel<C>), 0, C::kThreads,
-          static_cast<uint32_t>(sizeof(StreamShared<C>))};
-}
-
-/// The instances for tokens of type Io, and states of that type or in float32.
-template <class Io>
-SingleInstance stream_instance(Number state) noexcept {
-  return state == Number::kFloat32 ? stream_instance<float, Io>() : stream_instance<Io, Io>();
 }
 
 }  // namespace sluice::cuda::decode

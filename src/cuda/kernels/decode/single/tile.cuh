@@ -1,4 +1,5 @@
-// A thread's part of single.cuh: where it lies, its slots, its rows of a token and of a state.
+// Gives a thread of the single-token kernel its place, its slots, and its rows of a token and of a
+// state.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CUDA_KERNELS_DECODE_SINGLE_TILE_CUH_
 #define SLUICE_CUDA_KERNELS_DECODE_SINGLE_TILE_CUH_
@@ -11,16 +12,23 @@
 
 namespace sluice::cuda::decode {
 
-/// One instance: dtypes of states and tokens, columns of a tile, its warps, tiles of a CTA.
-template <class State_, class Io_, int kColumns_, int kWarps_, int kTiles_, int kResident_>
+/// One instance: dtypes of states and tokens, and how a launch goes about its heads. A tile is a
+/// whole head, of float32 half a head where registers hold it; of kNarrow 16 columns, a warp.
+template <class State_, class Io_, SingleCut kCut_>
 struct SingleConfig {
   using State = State_;
   using Io = Io_;
-  static constexpr bool kWide = sizeof(State) == 4;
+  static constexpr SingleCut kCut = kCut_;
+  using Params = std::conditional_t<kCut == SingleCut::kLayer, SingleLayerParams, SingleParams>;
+  static constexpr bool kWide = sizeof(State) == 4;  ///< states are float32
+  static constexpr bool kHalves = kWide && (kCut == SingleCut::kWide || kCut == SingleCut::kMany);
   using Form = std::conditional_t<kWide, InFloat32, In16Bits<State>>;
-  static constexpr int kColumns = kColumns_, kWarps = kWarps_, kTiles = kTiles_;
+  static constexpr int kColumns = kCut == SingleCut::kNarrow ? 16 : (kHalves ? 64 : 128);
+  static constexpr int kWarps = kCut == SingleCut::kNarrow ? 1 : kColumns / 16;
+  static constexpr int kTiles = kCut == SingleCut::kNarrow && !kWide ? 4 : 1;  ///< of a CTA
   static constexpr int kTilesOfHead = kSingleSize / kColumns;
-  static constexpr int kThreads = 32 * kWarps * kTiles, kResident = kResident_;
+  static constexpr int kThreads = 32 * kWarps * kTiles;
+  static constexpr int kResident = single_resident(kCut, kWide);
   /// Three CTAs a multiprocessor hold 16-bit states in 80 registers a thread.
   static constexpr bool kReconverts = !kWide && kResident == 3;
   static constexpr int kWords = sizeof(State);    ///< of four numbers of a state
@@ -102,7 +110,8 @@ __device__ __forceinline__ int peek_single(const SingleSlots& table, uint32_t se
   return static_cast<int>(min(max(ptx::peek_64(at), int64_t{INT32_MIN}), int64_t{INT32_MAX}));
 }
 
-/// The rules of sluice.h, as device::find_slots().
+/// The rules of sluice.h, as device::find_slots() has them of 64-bit slots. PERF not one text for
+/// both widths: that gave other machine code in either.
 template <class Params>
 __device__ __forceinline__ SingleEntries find_entries(const Params& p, uint32_t sequence) {
   const int read = peek_single(p.read_slots, sequence);

@@ -1,0 +1,70 @@
+// Steps one token of every sequence on heads of 128 x 128 in one launch: heads in tiles, heads one
+// after the other, or whole layers.
+// SPDX-License-Identifier: Apache-2.0
+#ifndef SLUICE_CUDA_KERNELS_DECODE_SINGLE_KERNEL_CUH_
+#define SLUICE_CUDA_KERNELS_DECODE_SINGLE_KERNEL_CUH_
+
+#include "cuda/kernels/decode/single/layer.cuh"
+#include "cuda/kernels/decode/single/step.cuh"
+#include "cuda/kernels/decode/single/stream.cuh"
+
+namespace sluice::cuda::decode {
+
+/// Dynamic shared memory of a CTA.
+template <class C>
+constexpr size_t single_shared_bytes() noexcept {
+  if (C::kCut == SingleCut::kLayer) return sizeof(LayerShared<C>);
+  if (C::kCut == SingleCut::kStream) return sizeof(StreamShared<C>);
+  return C::kWarps > 1 ? sizeof(SingleShared<C>) : 0;
+}
+
+/// @param p by value, in constant memory. Launch with CTAs of C::kThreads threads and
+///          single_shared_bytes() of dynamic shared memory, in a grid of r C::kTilesOfHead /
+///          C::kTiles x H x N; of kStream p.ctas of them; of kLayer r x H x N in clusters of r.
+template <class C>
+__global__ void __launch_bounds__(C::kThreads, C::kResident)
+    single_kernel(const __grid_constant__ typename C::Params p) {
+  if constexpr (C::kCut == SingleCut::kLayer) {
+    run_single_layer<C>(p);
+  } else if constexpr (C::kCut == SingleCut::kStream) {
+    run_single_stream<C>(p);
+  } else {
+    run_single_tiles<C>(p);
+  }
+}
+
+template <class State, class Io, SingleCut kCut>
+SingleInstance single_instance() noexcept {
+  using C = SingleConfig<State, Io, kCut>;
+  return {reinterpret_cast<const void*>(&single_kernel<C>), C::kTilesOfHead / C::kTiles,
+          C::kThreads, static_cast<uint32_t>(single_shared_bytes<C>())};
+}
+
+template <class State, class Io>
+SingleInstance single_instance(SingleCut cut) noexcept {
+  // In float32 the registers of many CTAs are no others than those of few.
+  constexpr SingleCut kMany = sizeof(State) == 4 ? SingleCut::kWide : SingleCut::kMany;
+  switch (cut) {
+    case SingleCut::kNarrow:
+      return single_instance<State, Io, SingleCut::kNarrow>();
+    case SingleCut::kStream:
+      return single_instance<State, Io, SingleCut::kStream>();
+    case SingleCut::kLayer:
+      return single_instance<State, Io, SingleCut::kLayer>();
+    case SingleCut::kMany:
+      return single_instance<State, Io, kMany>();
+    default:
+      return single_instance<State, Io, SingleCut::kWide>();
+  }
+}
+
+/// The instances for tokens of type Io, and states of that type or in float32.
+template <class Io>
+SingleInstance single_instance(const SingleKind& kind) noexcept {
+  return kind.state == Number::kFloat32 ? single_instance<float, Io>(kind.cut)
+                                        : single_instance<Io, Io>(kind.cut);
+}
+
+}  // namespace sluice::cuda::decode
+
+#endif  // SLUICE_CUDA_KERNELS_DECODE_SINGLE_KERNEL_CUH_
