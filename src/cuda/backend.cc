@@ -1,4 +1,4 @@
-// The CUDA backend's entry in the core's table.
+// Fills in the CUDA backend's entry of the core's table from the catalogues of its operators.
 // SPDX-License-Identifier: Apache-2.0
 #include "core/backend.hpp"
 
@@ -23,17 +23,26 @@ bool available() noexcept {
   return found;
 }
 
+/// In the order of docs/ops.md.
+template <class Visit>
+void for_each_catalogue(Visit visit) noexcept {
+  visit(chunk_forward_catalogue());
+  visit(recurrent_step_catalogue());
+  visit(causal_conv1d_catalogue());
+  visit(gated_rms_norm_catalogue());
+  visit(layer_prefill_catalogue());
+  visit(layer_decode_catalogue());
+  visit(chunk_stage_catalogue());
+  visit(chunk_backward_catalogue());
+}
+
 Status warm_up(int32_t device_index) noexcept {
   const DeviceGuard guard(device_index);
   int error = guard.error();
   const Machine machine = machine_of(device_index);
-  if (error == cudaSuccess) error = load_catalogue(chunk_forward_catalogue(), machine);
-  if (error == cudaSuccess) error = load_catalogue(causal_conv1d_catalogue(), machine);
-  if (error == cudaSuccess) error = load_catalogue(gated_rms_norm_catalogue(), machine);
-  if (error == cudaSuccess) error = load_catalogue(chunk_stage_catalogue(), machine);
-  if (error == cudaSuccess) error = load_catalogue(chunk_backward_catalogue(), machine);
-  if (error == cudaSuccess) error = load_catalogue(recurrent_step_catalogue(), machine);
-  if (error == cudaSuccess) error = load_catalogue(layer_decode_catalogue(), machine);
+  for_each_catalogue([&](auto catalogue) {
+    if (error == cudaSuccess) error = load_catalogue(catalogue, machine);
+  });
   if (error == cudaSuccess) return ok_status();
   return Status::failure(Code::kDeviceError, "warm_up: device %d = %s, expected cudaSuccess",
                          device_index, cudaGetErrorName(static_cast<cudaError_t>(error)));
@@ -52,22 +61,14 @@ size_t describe(char* out, size_t size) noexcept {
                                    "cuda.device0.compute_capability: %d\n"
                                    "cuda.driver: %d\n"
                                    "cuda.runtime: %d\n"
-                                   "cuda.kernel_wish: %s\n",
+                                   "cuda.kernel_override: %s\n",
                                    count, count > 0 ? machine_of(0).capability : 0, driver, runtime,
                                    kKernelWords[static_cast<int>(environment().kernel)]);
   size_t used = length > 0 ? static_cast<size_t>(length) : 0;
-  const auto append = [&](auto catalogue) {
+  for_each_catalogue([&](auto catalogue) {
     const size_t at = std::min(used, size);
     used += describe_catalogue(catalogue, out + at, size - at);
-  };
-  append(chunk_forward_catalogue());
-  append(causal_conv1d_catalogue());
-  append(gated_rms_norm_catalogue());
-  append(layer_prefill_catalogue());
-  append(chunk_stage_catalogue());
-  append(chunk_backward_catalogue());
-  append(recurrent_step_catalogue());
-  append(layer_decode_catalogue());
+  });
   return used;
 }
 
@@ -117,7 +118,7 @@ core::Backend make_backend() noexcept {
   core::Backend backend{};
   backend.id = SLUICE_IMPL_CUDA;
   backend.name = "cuda";
-  backend.description = "a fused kernel for Hopper GPUs, a generic one for all";
+  backend.description = "kernels for Hopper GPUs, and generic ones for every GPU since Ampere";
   backend.requirement = "an NVIDIA GPU of compute capability 8.0 or newer, a driver for CUDA 13";
   backend.device_type = SLUICE_DEVICE_CUDA;
   backend.available = available;
