@@ -25,6 +25,7 @@ struct Machine {
   int multiprocessors = 0;
   ResidentClusters clusters{};
 
+  bool operator==(const Machine&) const = default;
   bool is_hopper() const noexcept { return capability == kHopperCapability; }
   /// Whether a launch may begin while the one ahead of it ends (programmatic dependent launch).
   bool overlaps_launches() const noexcept { return capability >= kHopperCapability; }

@@ -5,8 +5,10 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cstdlib>
 #include <string>
+#include <vector>
 
 namespace sluice::cuda {
 namespace {
@@ -272,6 +274,38 @@ TEST(CudaCut, HeadsRememberWhereEarlyStartsWouldCostMore) {
   };
   EXPECT_FALSE(forgetful(packed(1, 8192, 8)));
   EXPECT_TRUE(forgetful(packed(1, 32768, 16)));
+}
+
+/// Each answer of the model is kept until something else is asked.
+TEST(CudaCut, AnswersDoNotDependOnWhatWasAskedBefore) {
+  std::vector<DeltaRuleProblem> problems;
+  for (const int64_t T : {512, 8192, 65536}) {
+    problems.insert(problems.end(), {dense(1, T, 16), dense(1, T, 8), packed(1, T, 16),
+                                     packed(4, T, 16), bounded(4, T, 16, T / 2)});
+  }
+  for (size_t i = problems.size(); i-- > 0;) {
+    problems.push_back(problems[i]);
+    problems.back().rule = SLUICE_RULE_LINEAR_ATTENTION;
+    problems.push_back(problems[i]);
+    problems.back().history = SLUICE_HISTORY_FORGET;
+    problems.push_back(problems[i]);
+    problems.back().K = 64;
+  }
+  const auto bytes = [](const CutRequest& cut) {
+    return std::array{static_cast<int32_t>(cut.rule),
+                      cut.count,
+                      cut.most_boundaries,
+                      cut.columns,
+                      cut.transition_columns,
+                      int32_t{cut.may_forget},
+                      int32_t{cut.may_narrow}};
+  };
+  for (const DeltaRuleProblem& before : problems) {
+    for (const DeltaRuleProblem& p : problems) {
+      const auto fresh = bytes((request_of(dense(1, 1, 1)), request_of(p)));
+      EXPECT_EQ(bytes((request_of(before), request_of(p))), fresh);
+    }
+  }
 }
 
 TEST(CudaCut, LengthDependsOnHeadsAlone) {

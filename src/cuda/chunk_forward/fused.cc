@@ -3,6 +3,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cuda/chunk_forward/fused.h"
 
+#include <array>
 #include <iterator>
 
 #include "cuda/chunk_forward/cut.h"
@@ -19,30 +20,6 @@ constexpr int64_t kInt32Limit = int64_t{1} << 31;
 
 bool is_16bit_float(const Tensor& t) noexcept {
   return t.dtype.bits == 16 && (t.dtype.code == kBf16Code || t.dtype.code == kFloatCode);
-}
-
-/// The copy engine wants strides that are multiples of 16 bytes.
-Status check_tile_strides(const char* name, const Tensor& t) noexcept {
-  for (int axis = 0; axis < 3; ++axis) {
-    const int64_t stride = t.stride[axis];
-    if (t.shape[axis] > 1 && (stride <= 0 || stride % 8 != 0 || stride >= kInt32Limit * 128)) {
-      return Status::failure(Code::kUnsupported,
-                             "chunk_forward: %s.stride[%d] = %lld, expected a positive multiple of "
-                             "8 below 2^38 (fused CUDA kernel)",
-                             name, axis, static_cast<ll>(stride));
-    }
-  }
-  return ok_status();
-}
-
-/// ... and addresses likewise.
-Status check_tile_address(const char* name, const Tensor& t) noexcept {
-  const auto misaligned = reinterpret_cast<uintptr_t>(t.data) % 16;
-  if (misaligned == 0) return ok_status();
-  return Status::failure(
-      Code::kUnsupported,
-      "chunk_forward: %s.data address mod 16 = %d, expected 0 (fused CUDA kernel)", name,
-      static_cast<int>(misaligned));
 }
 
 /// What gated delta rule and linear attention have in common, besides sizes.
@@ -78,25 +55,41 @@ Status check_fused_sizes(const DeltaRuleProblem& p) noexcept {
 
 struct NamedView {
   const char* name;
-  const Tensor& tensor;
+  const Tensor* tensor;
 };
 
-Status check_views(const DeltaRuleProblem& p) noexcept {
-  Status status = check_fused_sizes(p);
-  for (const auto& [name, tensor] :
-       {NamedView{"q", p.q}, NamedView{"k", p.k}, NamedView{"v", p.v}, NamedView{"o", p.o}}) {
-    if (status.ok()) status = check_tile_strides(name, tensor);
-  }
-  return status;
+/// The views that the copy engine moves.
+std::array<NamedView, 4> tiles_of(const DeltaRuleProblem& p) noexcept {
+  return {NamedView{"q", &p.q}, {"k", &p.k}, {"v", &p.v}, {"o", &p.o}};
 }
 
-Status accepts_addresses(const DeltaRuleProblem& p) noexcept {
-  Status status = ok_status();
-  for (const auto& [name, tensor] :
-       {NamedView{"q", p.q}, NamedView{"k", p.k}, NamedView{"v", p.v}, NamedView{"o", p.o}}) {
-    if (status.ok()) status = check_tile_address(name, tensor);
+/// WHY 8: the copy engine wants strides that are multiples of 16 bytes.
+Status check_strides(const DeltaRuleProblem& p) noexcept {
+  for (const auto& [name, t] : tiles_of(p)) {
+    for (int axis = 0; axis < 3; ++axis) {
+      const int64_t stride = t->stride[axis];
+      const bool fits = stride > 0 && stride % 8 == 0 && stride < kInt32Limit * 128;
+      if (t->shape[axis] <= 1 || fits) continue;
+      return Status::failure(Code::kUnsupported,
+                             "chunk_forward: %s.stride[%d] = %lld, expected a positive multiple of "
+                             "8 below 2^38 (fused CUDA kernel)",
+                             name, axis, static_cast<ll>(stride));
+    }
   }
-  return status;
+  return ok_status();
+}
+
+/// ... and addresses.
+Status accepts_addresses(const DeltaRuleProblem& p) noexcept {
+  for (const auto& [name, t] : tiles_of(p)) {
+    const auto misaligned = reinterpret_cast<uintptr_t>(t->data) % 16;
+    if (misaligned == 0) continue;
+    return Status::failure(
+        Code::kUnsupported,
+        "chunk_forward: %s.data address mod 16 = %d, expected 0 (fused CUDA kernel)", name,
+        static_cast<int>(misaligned));
+  }
+  return ok_status();
 }
 
 Status accepts_gated_delta(const DeltaRuleProblem& p, const Machine& machine) noexcept {
@@ -108,7 +101,8 @@ Status accepts_gated_delta(const DeltaRuleProblem& p, const Machine& machine) no
                            "256 (fused CUDA kernel)",
                            static_cast<ll>(p.K), static_cast<ll>(p.V));
   }
-  return check_views(p);
+  if (const Status status = check_fused_sizes(p); !status.ok()) return status;
+  return check_strides(p);
 }
 
 // WHY any multiple of 64 for V: work items have 64 or 128 columns, of as many as there are.
@@ -127,7 +121,8 @@ Status accepts_linear(const DeltaRuleProblem& p, const Machine& machine) noexcep
                            "of 64 (fused CUDA kernel of LINEAR_ATTENTION)",
                            static_cast<ll>(p.K), static_cast<ll>(p.V));
   }
-  return check_views(p);
+  if (const Status status = check_fused_sizes(p); !status.ok()) return status;
+  return check_strides(p);
 }
 
 constexpr NameTable<6, kGatedCutSuffixes> kGatedNames("cuda.chunk_forward.sm_90a.",
