@@ -151,9 +151,6 @@ void check_gate_and_beta(Checker& c, const Args& a, DeltaRuleProblem* p) noexcep
   check_per_head(c, "A_log", a.A_log, a);
   check_per_head(c, "dt_bias", a.dt_bias, a);
   check_lower_bound(c, o);
-  if (c.ok() && o.gate_space == SLUICE_GATE_RAW_BOUNDED && c.device().type == SLUICE_DEVICE_CUDA) {
-    c.fail("gate_space = 3, expected 0 to 2 (CUDA kernels)");
-  }
   if (c.ok() && o.beta_space == SLUICE_BETA_LOGIT && !present(a.beta) && element_count(a.v) > 0) {
     c.fail("beta = absent, expected a view of rank 3 (beta_space LOGIT)");
   }

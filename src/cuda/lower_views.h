@@ -3,6 +3,8 @@
 #ifndef SLUICE_CUDA_LOWER_VIEWS_H_
 #define SLUICE_CUDA_LOWER_VIEWS_H_
 
+#include <bit>
+
 #include "core/problem.hpp"
 #include "cuda/device/pools.h"
 #include "cuda/tile/token_map.hpp"
@@ -77,6 +79,9 @@ inline bool has_packed_address(const core::Tensor& t) noexcept {
 inline device::GateForm gate_form(const core::DeltaRuleProblem& p) noexcept {
   if (!core::present(p.gate)) return device::GateForm::kNone;
   if (p.gate_space == SLUICE_GATE_RAW) return device::GateForm::kRaw;
+  if (p.gate_space == SLUICE_GATE_RAW_BOUNDED) {
+    return std::bit_cast<device::GateForm>(static_cast<float>(p.gate_lower_bound));
+  }
   return p.gate_space == SLUICE_GATE_LINEAR ? device::GateForm::kLinear : device::GateForm::kLog;
 }
 

@@ -41,6 +41,12 @@ std::vector<DeltaConfig> models() {
       }
     }
   }
+  for (const bool parameters : {true, false}) {
+    DeltaConfig c = model(named("bounded_", parameters));
+    c.gate_space = SLUICE_GATE_RAW_BOUNDED, c.gate_lower_bound = -3;
+    c.has_gate_parameters = parameters;
+    configs.push_back(c);
+  }
   for (const sluice_dtype io : {kBF16, kF16}) {
     for (const sluice_dtype state : {kF32, io}) {
       DeltaConfig c = model(named("single_", dtype_name(io), "_", dtype_name(state)));

@@ -48,6 +48,11 @@ std::vector<GdnCase> cases() {
       c.beta_space = SLUICE_BETA_LOGIT;
       c.eigenvalues = SLUICE_EIGENVALUES_NEGATIVE;
     });
+    for (const sluice_rule rule : {SLUICE_RULE_GATED_DELTA, kLinear}) {
+      add(named("bounded_", rule), {100, 30}, [rule](GdnCase& c) {
+        c.gate_space = SLUICE_GATE_RAW_BOUNDED, c.gate_lower_bound = -5, c.rule = rule;
+      });
+    }
     add("states", {140, 3, 64}, [](GdnCase& c) {
       c.state_layout = SLUICE_STATE_VK;
       c.slots = true;

@@ -45,10 +45,10 @@ bool has_pools(const DeltaRuleProblem& p) noexcept {
 
 /// Whether sizes, states, slots and gates are what steps and layers of single tokens take.
 bool is_single(const DeltaRuleProblem& p) noexcept {
-  const bool sizes = p.K == kSingleSize && p.V == kSingleSize &&
-                     p.state.layout == SLUICE_STATE_KV && p.rows.max_tokens == 1 &&
-                     !present(p.rows.cu_seqlens) && !present(p.num_accepted) &&
-                     !present(p.key_gate) && !present(p.ring.k);
+  const bool sizes =
+      p.K == kSingleSize && p.V == kSingleSize && p.state.layout == SLUICE_STATE_KV &&
+      p.rows.max_tokens == 1 && !present(p.rows.cu_seqlens) && !present(p.num_accepted) &&
+      !present(p.key_gate) && !present(p.ring.k) && p.gate_space != SLUICE_GATE_RAW_BOUNDED;
   constexpr int64_t kMaxGrid = 1 << 16, kMaxHeads = 1 << 10;
   if (!sizes || p.rows.N >= kMaxGrid || p.H >= kMaxGrid || p.r >= kMaxHeads) return false;
   for (const Tensor* t : {&p.gate, &p.beta, &p.A_log, &p.dt_bias, &p.state.read_slots,

@@ -3,6 +3,7 @@
 #ifndef SLUICE_CUDA_DEVICE_GATE_CUH_
 #define SLUICE_CUDA_DEVICE_GATE_CUH_
 
+#include "cuda/device/load.cuh"
 #include "cuda/device/views.h"
 
 namespace sluice::cuda::device {
@@ -11,6 +12,51 @@ namespace sluice::cuda::device {
 struct RawGate {
   float minus_rate = 0, dt_bias = 0;  ///< -exp(A_log), dt_bias
 };
+
+/// @tparam kBounded false in kernels that get no bounded gates, here and below
+template <bool kBounded = true>
+__device__ __forceinline__ bool is_bounded(GateForm form) {
+  return kBounded && static_cast<int32_t>(form) < 0;
+}
+
+template <bool kBounded = true>
+__device__ __forceinline__ bool is_raw(GateForm form) {
+  return form == GateForm::kRaw || is_bounded<kBounded>(form);
+}
+
+/// The constants of value head `head` by params with gate_form, A_log and dt_bias.
+template <class Params>
+__device__ __forceinline__ RawGate load_raw_gate(const Params& p, int64_t head) {
+  if (!is_raw(p.gate_form)) return {};
+  const auto number = [&](const HeadScalar& v) {
+    return v.data == nullptr ? 0.0f : load_number(v.data, head * v.stride, v.number);
+  };
+  return {-expf(number(p.A_log)), number(p.dt_bias)};
+}
+
+/// g of a raw gate, not yet clamped.
+template <bool kBounded = true>
+__device__ __forceinline__ float raw_log_gate(GateForm form, const RawGate& raw, float gate) {
+  const float x = gate + raw.dt_bias;
+  if (is_bounded<kBounded>(form)) {
+    return __uint_as_float(static_cast<uint32_t>(form)) / (1.0f + expf(raw.minus_rate * x));
+  }
+  return raw.minus_rate * (x > 20.0f ? x : log1pf(expf(x)));
+}
+
+/// Derivatives of raw_log_gate(), which is `g`, by the gate and by A_log.
+struct RawSlopes {
+  float gate, A_log;
+};
+__device__ __forceinline__ RawSlopes raw_slopes(GateForm form, const RawGate& raw, float gate,
+                                                float g) {
+  const float x = gate + raw.dt_bias;
+  if (is_bounded(form)) {
+    const float y = raw.minus_rate * x, slope = g / (1.0f + expf(-y));  // y: minus the argument
+    return {-slope * raw.minus_rate, -slope * y};
+  }
+  return {raw.minus_rate * (x > 20.0f ? 1.0f : 1.0f / (1.0f + expf(-x))), g};
+}
 
 /// One token's decay, twice: alpha, and alpha - 1, which keeps its digits where alpha is near 1.
 struct Decay {
@@ -24,12 +70,12 @@ __device__ __forceinline__ Decay decay_of_log(float g) {
   return {expf(g), expm1f(g)};
 }
 
+template <bool kBounded = true>
 __device__ __forceinline__ Decay decay_of(GateForm form, const RawGate& raw, float gate) {
   if (form == GateForm::kNone) return {1.0f, 0.0f};
   if (form == GateForm::kLinear) return {gate, gate - 1.0f};
   if (form == GateForm::kLog) return decay_of_log(gate);
-  const float x = gate + raw.dt_bias;
-  return decay_of_log(raw.minus_rate * (x > 20.0f ? x : log1pf(expf(x))));
+  return decay_of_log(raw_log_gate<kBounded>(form, raw, gate));
 }
 
 __device__ __forceinline__ float write_strength(BetaForm form, float factor, float beta) {

@@ -8,13 +8,6 @@
 
 namespace sluice::cuda::device {
 
-/// Constants of a head's raw gates.
-__device__ __forceinline__ RawGate raw_gate(const PrefillParams& p, int head) {
-  if (p.gate_form != GateForm::kRaw) return {};
-  return {-expf(load_number(p.A_log.data, head * p.A_log.stride, p.A_log.number)),
-          load_number(p.dt_bias.data, head * p.dt_bias.stride, p.dt_bias.number)};
-}
-
 /// log alpha. NUM: float32 whatever the input's type.
 __device__ __forceinline__ float log_gate(const PrefillParams& p, const RawGate& raw, float gate) {
   float g = 0.0f;
@@ -22,9 +15,8 @@ __device__ __forceinline__ float log_gate(const PrefillParams& p, const RawGate&
     g = gate;
   } else if (p.gate_form == GateForm::kLinear) {
     g = logf(gate);
-  } else if (p.gate_form == GateForm::kRaw) {
-    const float x = gate + raw.dt_bias;
-    g = raw.minus_rate * (x > 20.0f ? x : log1pf(expf(x)));
+  } else if (device::is_raw(p.gate_form)) {
+    g = device::raw_log_gate(p.gate_form, raw, gate);
   }
   // NUM e^-128 is zero in float32, and a lower bound keeps -inf and cancellation out of the sum.
   return g < -128.0f ? -128.0f : g;

@@ -11,6 +11,8 @@ namespace sluice::cuda::device {
 /// Element types of floating tensors in memory.
 enum class Number : int32_t { kFloat32, kBfloat16, kFloat16 };
 
+/// What gates are; a negative number is a bounded raw gate, whose bits are its bound's as a float:
+/// the sign bit of the bound is set, and kernels need no parameter for it.
 enum class GateForm : int32_t { kNone, kLog, kLinear, kRaw };
 enum class BetaForm : int32_t { kNone, kValue, kLogit };
 
@@ -23,7 +25,7 @@ struct TokenScalar {
 
 /// A scalar per value head.
 struct HeadScalar {
-  const void* data;  ///< [HV], null unless gates are raw
+  const void* data;  ///< [HV], null unless gates are raw; of bounded ones it may be
   int64_t stride;
   Number number;
 };

@@ -5,6 +5,7 @@
 #define SLUICE_CUDA_KERNELS_BACKWARD_GATES_CUH_
 
 #include "cuda/device/chunks.cuh"
+#include "cuda/device/gate.cuh"
 #include "cuda/kernels/backward/config.h"
 #include "cuda/kernels/backward/params.h"
 
@@ -43,18 +44,13 @@ __device__ __forceinline__ int64_t rows_in_use(const StageParams& p) {
   return p.cu_seqlens.data == nullptr ? p.T : device::first_row(p, p.N);
 }
 
-__device__ __forceinline__ float head_number(const HeadScalar& v, int64_t head) {
-  return device::load_number(v.data, head * v.stride, v.number);
-}
-
-/// d g / d gate of a gate as given; zero where the clamp acts. `g`: clamped.
-__device__ __forceinline__ float gate_slope(const BackwardParams& p, int64_t head, float gate,
-                                            float g) {
-  if (p.gate_form == GateForm::kLog) return gate < -128.0f ? 0.0f : 1.0f;
-  if (g == -128.0f) return 0.0f;
-  if (p.gate_form == GateForm::kLinear) return 1.0f / gate;
-  const float x = gate + head_number(p.dt_bias, head);
-  return -expf(head_number(p.A_log, head)) * (x > 20.0f ? 1.0f : 1.0f / (1.0f + expf(-x)));
+/// d g by the gate as given and by A_log; zero where the clamp acts. `g`: clamped.
+__device__ __forceinline__ device::RawSlopes gate_slopes(const BackwardParams& p, int64_t head,
+                                                         float gate, float g) {
+  if (p.gate_form == GateForm::kLog) return {gate < -128.0f ? 0.0f : 1.0f, 0.0f};
+  if (g == -128.0f) return {0.0f, 0.0f};
+  if (p.gate_form == GateForm::kLinear) return {1.0f / gate, 0.0f};
+  return device::raw_slopes(p.gate_form, device::load_raw_gate(p, head), gate, g);
 }
 
 /// d beta / d beta as given.
@@ -93,7 +89,7 @@ __device__ __forceinline__ void store_gate(const BackwardParams& b, const Chunk&
   put_float(b.dg, batch, row, head, dg);
   if (b.dgate.data == nullptr) return;
   device::store_number(b.dgate.data, at(b.dgate, batch, row, head), b.dgate.number,
-                       gate_slope(b, head, given.gate, given.g) * dg);
+                       gate_slopes(b, head, given.gate, given.g).gate * dg);
 }
 
 }  // namespace sluice::cuda::backward

@@ -102,9 +102,8 @@ __device__ __forceinline__ void normalise_key(const BackwardParams& p, const Tok
 __device__ __forceinline__ float log_gate(const BackwardParams& p, int64_t head, float gate) {
   float g = gate;
   if (p.gate_form == GateForm::kLinear) g = logf(gate);
-  if (p.gate_form == GateForm::kRaw) {
-    const float x = gate + head_number(p.dt_bias, head);
-    g = -expf(head_number(p.A_log, head)) * (x > 20.0f ? x : log1pf(expf(x)));
+  if (device::is_raw(p.gate_form)) {
+    g = device::raw_log_gate(p.gate_form, device::load_raw_gate(p, head), gate);
   }
   return device::clamped_gate(g);
 }
@@ -197,8 +196,10 @@ __global__ void __launch_bounds__(kThreads)
     for (int64_t i = threadIdx.x; i < batches * in_use; i += kThreads) {
       const int64_t batch = i / in_use, row = i % in_use;
       const float dg = number_at(p.dg, batch, row, head), g = number_at(p.g, batch, row, head);
-      by_bias += dg * gate_slope(p, head, number_at(p.raw_gate, batch, row, head), g);
-      by_rate += g == -128.0f ? 0.0f : dg * g;
+      const device::RawSlopes slopes =
+          gate_slopes(p, head, number_at(p.raw_gate, batch, row, head), g);
+      by_bias += dg * slopes.gate;
+      by_rate += dg * slopes.A_log;
     }
     by_bias = cta_sum(by_bias, warps);
     by_rate = cta_sum(by_rate, warps);

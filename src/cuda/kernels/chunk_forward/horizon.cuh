@@ -13,7 +13,7 @@ namespace sluice::cuda::chunk_forward {
 
 using device::GateForm, device::kForgotten, device::list_transitions, device::locate;
 using device::log_gate, device::Number, device::PlanView, device::PrefillParams;
-using device::raw_gate, device::RawGate, device::scalar_address, device::Segment, device::WorkItem;
+using device::RawGate, device::scalar_address, device::Segment, device::WorkItem;
 
 /// Chunks that are looked at, at most. WHY: to start so many chunks early costs as much as to
 /// remember, so that it does not pay to find out that a head forgets later than that.
@@ -111,7 +111,7 @@ __global__ void __launch_bounds__(kHorizonThreads)
   if (left.after < 0) return;
   const WorkItem item = locate(p, left.seq, head);
   // WHY not in the loop: nvcc 13.0 loads A_log ahead of a loop that may have to, null or not.
-  const RawGate constants = raw_gate(p, head);
+  const RawGate constants = device::load_raw_gate(p, head);
   // How far the state at this boundary reaches back, then that at the one before.
   Segment at = left;
   int own = 0;

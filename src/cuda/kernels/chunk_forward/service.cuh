@@ -10,7 +10,7 @@
 
 namespace sluice::cuda::chunk_forward {
 
-using device::fetch_pair, device::log_gate, device::raw_gate, device::RawGate;
+using device::fetch_pair, device::log_gate, device::RawGate;
 using device::scalar_address, device::WorkReader, device::write_strength;
 
 /// The log gate and beta of one row.
@@ -27,7 +27,7 @@ __device__ __forceinline__ void gate_role(const PrefillParams& p, SharedMemoryPl
   tile::RingCursor<C::kGateStages> cursor;
   tile::RingCursor<C::kVStages> v;
   for (WorkItem item = work.next(); item.valid(); item = work.next()) {
-    const RawGate raw = raw_gate(p, item.head);
+    const RawGate raw = load_raw_gate(p, item.head);
     const char* gate_at = scalar_address(p, p.gate, item) + 2 * lane * p.gate.token_bytes;
     const char* beta_at = scalar_address(p, p.beta, item) + 2 * lane * p.beta.token_bytes;
     const int chunks = item.chunks();

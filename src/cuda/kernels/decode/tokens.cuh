@@ -102,8 +102,12 @@ __device__ __forceinline__ GateInputs request_gate(const Params& p, const Unit& 
   const Group group = group_of(p, head);
   in.gate = request_scalar(p.gate, unit, place.whole, group);
   in.beta = request_scalar(p.beta, unit, place.whole, group);
-  if (p.gate_form == GateForm::kRaw) {
+  // Where a bounded gate has none of them they count as 0.
+  const bool raw = p.gate_form == GateForm::kRaw;
+  if (raw || p.A_log.data != nullptr) {
     in.A_log = request_number(p.A_log.data, head * p.A_log.stride, p.A_log.number);
+  }
+  if (raw || p.dt_bias.data != nullptr) {
     in.dt_bias = request_number(p.dt_bias.data, head * p.dt_bias.stride, p.dt_bias.number);
   }
   return in;
@@ -114,13 +118,15 @@ struct Gates {
 };
 
 /// @param p DecodeParams, or others with gates
-template <class Params>
+/// @tparam kBounded as in device/gate.cuh
+template <bool kBounded = true, class Params>
 __device__ __forceinline__ Gates gates_of(const Params& p, const GateInputs& in) {
   device::RawGate raw;
-  if (p.gate_form == GateForm::kRaw) {
+  if (device::is_raw<kBounded>(p.gate_form)) {
     raw = {-expf(number_of(p.A_log.number, in.A_log)), number_of(p.dt_bias.number, in.dt_bias)};
   }
-  const device::Decay decay = device::decay_of(p.gate_form, raw, number_of(p.gate.number, in.gate));
+  const device::Decay decay =
+      device::decay_of<kBounded>(p.gate_form, raw, number_of(p.gate.number, in.gate));
   // NUM: near one, 1 + expm1(g) is closer to e^g than expf(g) is.
   return {decay.alpha < 0.5f ? decay.alpha : 1.0f + decay.minus_one,
           device::write_strength(p.beta_form, p.beta_factor, number_of(p.beta.number, in.beta))};

@@ -121,14 +121,6 @@ __device__ __forceinline__ float load_scalar(const GenericParams& p, const Token
   return device::load_number(at, 0, t.number);
 }
 
-__device__ __forceinline__ device::RawGate load_raw_gate(const GenericParams& p, int64_t head) {
-  device::RawGate raw;
-  if (p.gate_form != GateForm::kRaw) return raw;
-  raw.minus_rate = -expf(device::load_number(p.A_log.data, head * p.A_log.stride, p.A_log.number));
-  raw.dt_bias = device::load_number(p.dt_bias.data, head * p.dt_bias.stride, p.dt_bias.number);
-  return raw;
-}
-
 /// alpha as a float, rounded so that the product of alphas stays within an ulp of the exact one:
 /// `carry` is the relative part that rounding has left out so far. NUM: under a constant slow gate
 /// the rounding errors of alpha all have one sign, and would add up to T 2^-25 in the state.
@@ -151,7 +143,7 @@ __device__ __forceinline__ void stage_gates(const GenericParams& p, const Item& 
   if (t >= 32) return;
   if (t < count) {
     const int64_t row = item.row + done + t;
-    const device::RawGate raw = load_raw_gate(p, item.head);
+    const device::RawGate raw = device::load_raw_gate(p, item.head);
     s.decay[t] = device::decay_of(p.gate_form, raw, load_scalar(p, p.gate, item, row));
     s.beta[t] =
         device::write_strength(p.beta_form, p.beta_factor, load_scalar(p, p.beta, item, row));

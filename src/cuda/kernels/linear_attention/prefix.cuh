@@ -90,7 +90,7 @@ template <class C>
 __device__ __forceinline__ void gate_blocks(const PrefillParams& p, PrefixMemory<C>& s) {
   const PrefixPart part = prefix_part<C>(p);
   const int lane = tile::lane();
-  const RawGate raw = device::raw_gate(p, part.item.head);
+  const RawGate raw = device::load_raw_gate(p, part.item.head);
   const GateSource source(p, part.item);
   tile::RingCursor<1> block;
   tile::RingCursor<kPrefixStages> tile;

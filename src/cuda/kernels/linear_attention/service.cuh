@@ -108,7 +108,7 @@ __device__ __forceinline__ float gate_item(const PrefillParams& p, SharedMemoryP
                                            tile::RingCursor<C::kGateStages>& cursor,
                                            const WorkItem& item) {
   const int lane = tile::lane();
-  const RawGate raw = device::raw_gate(p, item.head);
+  const RawGate raw = device::load_raw_gate(p, item.head);
   const GateSource source(p, item);
   const int chunks = item.chunks();
   LaneGates gates[kGatesAhead];

@@ -244,7 +244,7 @@ __device__ __forceinline__ void run_single_tiles(const SingleParams& p) {
   }
   if (slots.read < 0) tile.clear();
   Gates gates{};
-  if (has_gates) gates = gates_of(p, inputs);
+  if (has_gates) gates = gates_of<false>(p, inputs);
   auto* const shared = reinterpret_cast<SingleShared<C>*>(ptx::dynamic_memory());
   advance_single<C>(p, at, token, gates, shared, tile);
   if (slots.write < 0) return;

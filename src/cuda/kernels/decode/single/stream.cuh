@@ -150,7 +150,7 @@ struct Stream {
                  4 * C::kWords * lane;
     }
     Gates gates{};
-    if (has_gates) gates = gates_of(p, inputs);
+    if (has_gates) gates = gates_of<false>(p, inputs);
     advance_single<C>(p, at, token, gates, &shared.sums, tile);
   }
 };
