@@ -3,14 +3,13 @@
 #include "io/safetensors_writer.hpp"
 
 #include <algorithm>
-#include <cerrno>
-#include <cstdio>
 #include <cstring>
 #include <exception>
 #include <nlohmann/json.hpp>
 #include <utility>
 
 #include "core/numeric.hpp"
+#include "io/whole_file.hpp"
 
 namespace sluice::io {
 namespace {
@@ -23,11 +22,6 @@ std::vector<std::byte> encode(std::span<const double> values, Convert convert) {
     std::memcpy(bytes.data() + i * sizeof raw, &raw, sizeof raw);
   }
   return bytes;
-}
-
-Status write_failure(const std::string& path, const char* what) {
-  return Status::failure(Code::kInvalidArgument, "%s: cannot be %s: %s", path.c_str(), what,
-                         std::strerror(errno));
 }
 
 }  // namespace
@@ -99,18 +93,7 @@ std::vector<std::byte> SafetensorsWriter::serialize() const {
 
 Status SafetensorsWriter::write(const std::string& path) const noexcept {
   try {
-    const std::vector<std::byte> bytes = serialize();
-    const std::string partial = path + ".partial";
-    std::FILE* file = std::fopen(partial.c_str(), "wb");
-    if (file == nullptr) return write_failure(path, "created");
-    const bool complete = std::fwrite(bytes.data(), 1, bytes.size(), file) == bytes.size();
-    if (std::fclose(file) != 0 || !complete) {
-      const Status status = write_failure(path, "written");
-      std::remove(partial.c_str());
-      return status;
-    }
-    if (std::rename(partial.c_str(), path.c_str()) != 0) return write_failure(path, "written");
-    return ok_status();
+    return write_whole_file(path, serialize());
   } catch (const std::exception& error) {
     return Status::failure(Code::kInternal, "%s: %s", path.c_str(), error.what());
   }

@@ -36,7 +36,7 @@ class SafetensorsWriter {
   /// The file's bytes.
   std::vector<std::byte> serialize() const;
 
-  /// Writes beside `path` and renames, so that a failure leaves no half a file.
+  /// Writes the file as a whole: whole_file.hpp.
   Status write(const std::string& path) const noexcept;
 
  private:

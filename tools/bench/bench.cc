@@ -4,9 +4,11 @@
 
 #include <fmt/ranges.h>
 
-#include <fstream>
+#include <span>
 #include <utility>
 #include <vector>
+
+#include "io/whole_file.hpp"
 
 namespace sluice::tools {
 
@@ -45,10 +47,8 @@ std::string command_text(const std::string& name, const CLI::App& command) {
 
 int write_record(const std::string& path, const std::string& text, int status) {
   if (path.empty()) return status;
-  std::ofstream file(path);
-  file << text;
-  file.flush();
-  return file ? status : fail(path + " cannot be written");
+  const Status written = io::write_whole_file(path, std::as_bytes(std::span(text)));
+  return written.ok() ? status : fail(std::string("cannot be written: ") + written.message);
 }
 
 Action add_bench(CLI::App& app) {
