@@ -15,6 +15,13 @@ using Tensor = sluice_tensor;
 /// Most segments of a sequence that a caller or the environment may ask for.
 constexpr int kMostWishedSegments = 4096;
 
+/// Most sequences of a call: kernels count them in 32 bits.
+constexpr int64_t kMostSequences = INT32_MAX;
+/// (B T + N) heads widest^2 is below this in every problem, heads being HV and widest the largest of
+/// K, V and C (in a convolution D, and the largest of W and L): backends compute sizes in int64 and
+/// need not look for overflow.
+constexpr int64_t kMostWork = int64_t{1} << 52;
+
 /// True where an optional view was given.
 constexpr bool present(const Tensor& tensor) noexcept { return tensor.data != nullptr; }
 

@@ -47,6 +47,8 @@ constexpr int64_t kCheckpointMultiple = 64;
 /// steps, else a hint (0: none).
 void check_rows(Checker& c, const char* name, const Tensor& t, const Tensor& cu_seqlens, bool step,
                 int64_t max_tokens, Rows* rows) noexcept;
+/// Refuses what int64 arithmetic of sizes could not hold in any backend: problem.hpp, kMostWork.
+void check_work(Checker& c, const Rows& rows, int64_t heads, int64_t widest) noexcept;
 /// One pool [slots,HV,K,V] / [slots,HV,V,K] with contiguous inner block. min_slots: least slots.
 void check_pool(Checker& c, const char* name, const Tensor& pool, const DeltaRuleProblem& p,
                 int64_t min_slots) noexcept;

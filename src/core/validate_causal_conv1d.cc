@@ -1,5 +1,7 @@
 // Validates the arguments of causal_conv1d.
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+
 #include "core/validate.hpp"
 
 namespace sluice::core {
@@ -56,6 +58,7 @@ Validated validate(const sluice_causal_conv1d_args& a, Depth depth, CausalConvPr
   p->activation = static_cast<sluice_activation>(a.activation);
   p->state = a.state;
   check_conv_state_io(c, kNames, p);
+  check_work(c, p->rows, D, std::max(p->W, p->L));
   if (c.ok()) settle(p);
   if (depth == Depth::kContents && c.device().type == SLUICE_DEVICE_CPU)
     check_conv_contents(c, kNames, *p);

@@ -1,6 +1,7 @@
 // Validates chunk_stage: the views that each stage names are checked and collected; all others are
 // not looked at.
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
 #include <cmath>
 
 #include "core/host_access.hpp"
@@ -42,6 +43,7 @@ class StageRules {
         &StageRules::wy_fast,      &StageRules::chunk_h,        &StageRules::chunk_o,
         &StageRules::cumsum_kkt,   &StageRules::solve_wy};
     (this->*kStageRules[p_.stage])();
+    check_work(c_, p_.rows, p_.HV, std::max({p_.K, p_.V, p_.C}));
   }
 
   void check_contents() noexcept {

@@ -1,5 +1,6 @@
 // Validates chunk_forward, recurrent_step and chunk_backward: one recurrence, one set of rules.
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <iterator>
@@ -229,6 +230,7 @@ void check_common(Checker& c, const Args& a, bool step, int64_t max_tokens,
   check_gate_and_beta(c, a, p);
   check_scalars(c, a.options, p);
   check_rows(c, "q", a.q, a.cu_seqlens, step, max_tokens, &p->rows);
+  check_work(c, p->rows, p->HV, std::max(p->K, p->V));
   p->state = a.state;
   check_state_io(c, p);
 }
@@ -344,6 +346,7 @@ Validated validate(const sluice_chunk_backward_args& args, Depth depth,
     check_gate_and_beta(c, args, &p);
     check_scalars(c, args.options, &p);
     check_rows(c, "q", args.q, args.cu_seqlens, false, 0, &p.rows);
+    check_work(c, p.rows, p.HV, std::max(p.K, p.V));
     c.choice("state_layout", args.state_layout, 2, "0 (KV) or 1 (VK)");
     p.state.layout = args.state_layout;
     p.state.initial = args.initial;

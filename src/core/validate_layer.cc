@@ -2,6 +2,7 @@
 // views. Both packings are views of the projections' outputs, so nothing is copied to take them
 // apart.
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
 #include <cmath>
 
 #include "core/host_access.hpp"
@@ -321,6 +322,7 @@ Validated validate(sluice_op op, const sluice_layer_args& args, Depth depth,
   Rows rows;
   if (c.ok()) {
     check_rows(c, "qkv", a.qkv, a.cu_seqlens, decode, a.max_tokens, &rows);
+    check_work(c, rows, a.num_v_heads, std::max(a.head_k_dim, a.head_v_dim));
   }
   if (decode && !present(a.conv_final) && a.state_writes != SLUICE_STATE_WRITE_NONE) {
     a.conv_final = a.conv_initial;

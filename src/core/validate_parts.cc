@@ -169,6 +169,10 @@ void check_rows(Checker& c, const char* name, const Tensor& t, const Tensor& cu_
       c.fail("%s.shape[0] = %lld, expected 1 (packed rows have one batch entry)", name,
              static_cast<ll>(B));
     }
+    if (c.ok() && cu_seqlens.shape[0] - 1 > kMostSequences) {
+      c.unsupported("cu_seqlens.shape[0] = %lld, expected at most 2^31 (2^31 - 1 sequences)",
+                    static_cast<ll>(cu_seqlens.shape[0]));
+    }
     rows->cu_seqlens = cu_seqlens;
     rows->N = cu_seqlens.shape[0] - 1;
     if (step && c.ok() && (max_tokens < 1 || max_tokens > kMaxStepTokens)) {
@@ -183,6 +187,10 @@ void check_rows(Checker& c, const char* name, const Tensor& t, const Tensor& cu_
   } else if (step && c.ok() && T > kMaxStepTokens) {
     c.fail("%s.shape[1] = %lld, expected <= %lld tokens (longer rows are a prefill's)", name,
            static_cast<ll>(T), static_cast<ll>(kMaxStepTokens));
+  }
+  if (c.ok() && B > kMostSequences) {
+    c.unsupported("%s.shape[0] = %lld, expected at most 2^31 - 1 sequences", name,
+                  static_cast<ll>(B));
   }
 }
 

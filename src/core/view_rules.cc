@@ -55,14 +55,25 @@ void settle_strides(std::initializer_list<Tensor*> tensors) noexcept {
   }
 }
 
-void Checker::fail(const char* format, ...) noexcept {
+void Checker::set(Code code, const char* format, va_list arguments) noexcept {
   if (!ok()) return;
-  status_.code = Code::kInvalidArgument;
+  status_.code = code;
   const int prefix = std::snprintf(status_.message, Status::kMessageSize, "%s: ", op_);
-  va_list arguments;
-  va_start(arguments, format);
   std::vsnprintf(status_.message + prefix, static_cast<size_t>(Status::kMessageSize - prefix),
                  format, arguments);
+}
+
+void Checker::fail(const char* format, ...) noexcept {
+  va_list arguments;
+  va_start(arguments, format);
+  set(Code::kInvalidArgument, format, arguments);
+  va_end(arguments);
+}
+
+void Checker::unsupported(const char* format, ...) noexcept {
+  va_list arguments;
+  va_start(arguments, format);
+  set(Code::kUnsupported, format, arguments);
   va_end(arguments);
 }
 

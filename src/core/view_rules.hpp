@@ -3,6 +3,7 @@
 #ifndef SLUICE_CORE_VIEW_RULES_HPP_
 #define SLUICE_CORE_VIEW_RULES_HPP_
 
+#include <cstdarg>
 #include <cstdint>
 #include <initializer_list>
 
@@ -27,6 +28,8 @@ class Checker {
 
   /// Fails with kInvalidArgument and "op: " before the printf-style text.
   [[gnu::format(printf, 2, 3)]] void fail(const char* format, ...) noexcept;
+  /// The same with kUnsupported: legal, but past what this library computes.
+  [[gnu::format(printf, 2, 3)]] void unsupported(const char* format, ...) noexcept;
 
   /// A view that must be there (zero elements may have null data): rank, dtype, device, alignment,
   /// sizes that fit 64 bits. Returns whether it is usable.
@@ -64,6 +67,7 @@ class Checker {
   bool view(const char* name, const Tensor& t, int rank, Dtypes dtypes) noexcept;
   void same_device(const char* name, const Tensor& t) noexcept;
   void extent(const char* name, const Tensor& t) noexcept;
+  void set(Code code, const char* format, va_list arguments) noexcept;
 
   const char* op_;
   Status status_;
