@@ -15,7 +15,7 @@ namespace sluice::io {
 namespace {
 
 // Descriptions are flat but for what a generator notes about itself.
-constexpr JsonLimits kDescriptionLimits{6, 4096};
+constexpr JsonLimits kDescriptionLimits{6, 4096, 4096};
 
 Status refuse(const SafetensorsFile& file, const std::string& reason) {
   const std::string& path = file.path();

@@ -23,8 +23,8 @@ namespace {
 using nlohmann::json;
 
 constexpr size_t kLengthBytes = 8;
-// {"name": {"shape": [..]}} is three levels.
-constexpr JsonLimits kHeaderLimits{3, kMaxRank};
+// {"name": {"shape": [..]}} is three levels. The largest models have some ten thousand tensors.
+constexpr JsonLimits kHeaderLimits{3, kMaxRank, 100'000};
 
 // The end of a path is what tells files apart, and messages have a fixed size.
 std::string short_path(const std::string& path) {

@@ -33,8 +33,10 @@ class Guard final : public nlohmann::json_sax<json> {
   bool end_array() override { return close(); }
 
   bool key(string_t& name) override {
-    if (open_.back().keys.insert(name).second) return true;
-    return refuse("key '" + printable(name) + "' is given twice");
+    std::set<std::string>& keys = open_.back().keys;
+    if (!keys.insert(name).second) return refuse("key '" + printable(name) + "' is given twice");
+    if (keys.size() <= limits_.keys) return true;
+    return refuse("an object has more than " + std::to_string(limits_.keys) + " keys");
   }
 
   bool parse_error(size_t position, const std::string&, const json::exception& error) override {

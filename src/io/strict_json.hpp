@@ -14,6 +14,7 @@ namespace sluice::io {
 struct JsonLimits {
   size_t depth;         ///< nested objects and arrays, the outermost counted
   size_t array_length;  ///< elements of one array
+  size_t keys;          ///< of one object
 };
 
 /// Parses a whole text into *out. Returns an empty string, or why the text was refused: not JSON,

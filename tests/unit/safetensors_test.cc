@@ -7,11 +7,13 @@
 #include <cstdio>
 #include <cstring>
 #include <fstream>
+#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include "io/safetensors_reader.hpp"
 #include "io/safetensors_writer.hpp"
+#include "io/strict_json.hpp"
 
 namespace sluice::io {
 namespace {
@@ -230,6 +232,16 @@ TEST(Safetensors, WhatIsWrittenIsReadBack) {
   EXPECT_EQ(view.stride[1], 1);
   EXPECT_EQ(view.dtype.bits, 16);
   std::remove(path.c_str());
+}
+
+TEST(Safetensors, HeadersOfAbsurdlyManyTensorsAreRefused) {
+  std::string text = "{";
+  for (int i = 0; i <= 100'000; ++i) text += "\"" + std::to_string(i) + "\":0,";
+  text.back() = '}';
+  nlohmann::json parsed;
+  EXPECT_EQ(parse_strict_json(text, {3, 8, 100'000}, &parsed),
+            "an object has more than 100000 keys");
+  EXPECT_EQ(parse_strict_json(text, {3, 8, 100'001}, &parsed), "");
 }
 
 TEST(Safetensors, AFailedWriteLeavesNothing) {
