@@ -215,12 +215,13 @@ int sluice_implementations(sluice_implementation_info* out, int capacity) {
 }
 
 size_t sluice_capability(char* out, size_t size) {
+  if (out == nullptr) size = 0;
   size_t length = 0;
-  if (out != nullptr && size > 0) out[0] = '\0';
+  if (size > 0) out[0] = '\0';
   for (const Backend* backend : backends()) {
     if (backend->describe == nullptr) continue;
     const size_t used = std::min(length, size);
-    length += backend->describe(out == nullptr ? nullptr : out + used, size - used);
+    length += backend->describe(size == 0 ? nullptr : out + used, size - used);
   }
   return length;
 }

@@ -14,6 +14,8 @@ namespace {
 
 using ll = long long;  // printf's type for 64 bits
 
+constexpr int64_t kMostPosition = int64_t{1} << 62;
+
 /// SLUICE_DEBUG=1 adds checks that read every gate and compare every pair of slots.
 bool debug_checks() noexcept {
   static const bool on = [] {
@@ -377,9 +379,10 @@ void check_conv_contents(Checker& c, const ConvStateNames& names,
   if (!c.ok() || p.state.form != SLUICE_CONV_STATE_RING) return;
   for (int64_t n = 0; n < p.rows.N; ++n) {
     const int64_t position = slot_at(p.state.ring_position, n, 0);
-    if (position < 0) {
-      c.fail("%s[%lld] = %lld, expected >= 0", names.ring_position, static_cast<ll>(n),
-             static_cast<ll>(position));
+    // WHY a bound far from overflow: positions of the call's tokens are counted on from it.
+    if (position < 0 || position > kMostPosition) {
+      c.fail("%s[%lld] = %lld, expected %s", names.ring_position, static_cast<ll>(n),
+             static_cast<ll>(position), position < 0 ? ">= 0" : "at most 2^62");
       return;
     }
   }

@@ -189,6 +189,13 @@ const Row kStateRows[] = {
        s.args.state.ring_position = s.memory->indices({4, -1}, kInt64);
      },
      "causal_conv1d: state.ring_position[1] = -1, expected >= 0", Seen::kByCall},
+    {"ring_position_near_overflow",
+     [](ConvScene& s) {
+       make_ring(s);
+       s.args.state.ring_position = s.memory->indices({4, INT64_MAX - 1}, kInt64);
+     },
+     "causal_conv1d: state.ring_position[1] = 9223372036854775806, expected at most 2^62",
+     Seen::kByCall},
     {"position_without_ring",
      [](ConvScene& s) {
        make_ring(s);

@@ -183,6 +183,7 @@ TEST(Queries, CapabilityIsCutToSize) {
   EXPECT_EQ(sluice_capability(whole.data(), whole.size()), length);
   EXPECT_EQ(std::strlen(whole.c_str()), length);
   EXPECT_EQ(sluice_capability(cut.data(), cut.size()), length);
+  EXPECT_EQ(sluice_capability(nullptr, 4096), length) << "no memory, whatever the size says";
   EXPECT_EQ(std::string(cut.c_str()), whole.substr(0, 10));
 }
 
