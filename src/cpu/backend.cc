@@ -42,6 +42,19 @@ size_t describe(char* out, size_t size) noexcept {
   return length > 0 ? static_cast<size_t>(length) : 0;
 }
 
+/// An operator's run() as a call that the threads know of.
+template <auto run, class Problem>
+Status call(const Problem& problem, sluice_workspace workspace, void* stream) noexcept {
+  const RunningCall running;
+  Status status = run(problem, workspace, stream);
+  if (running.lost_items()) {
+    status = Status::failure(Code::kInternal,
+                             "cpu: executor = threw an exception, expected one that returns "
+                             "(sluice_set_executor; outputs are incomplete)");
+  }
+  return status;
+}
+
 core::Backend make_backend() noexcept {
   choose_isa();
   core::Backend backend{};
@@ -54,22 +67,30 @@ core::Backend make_backend() noexcept {
   backend.warm_up = warm_up;
   backend.describe = describe;
   backend.set_executor = set_executor;
-  backend.chunk_forward = core::operator_by_sizes<select_chunk_forward, chunk_forward_workspace,
-                                                  chunk_forward, environment>();
-  backend.recurrent_step = core::operator_by_sizes<select_recurrent_step, recurrent_step_workspace,
-                                                   recurrent_step, environment>();
-  backend.causal_conv1d = core::operator_by_sizes<select_causal_conv1d, causal_conv1d_workspace,
-                                                  causal_conv1d, environment>();
-  backend.gated_rms_norm = core::operator_by_sizes<select_gated_rms_norm, gated_rms_norm_workspace,
-                                                   gated_rms_norm, environment>();
-  backend.layer_prefill = core::operator_by_sizes<select_layer_prefill, layer_prefill_workspace,
-                                                  layer_prefill, environment>();
-  backend.layer_decode = core::operator_by_sizes<select_layer_decode, layer_decode_workspace,
-                                                 layer_decode, environment>();
-  backend.chunk_stage = core::operator_by_sizes<select_chunk_stage, chunk_stage_workspace,
-                                                chunk_stage, environment>();
-  backend.chunk_backward = core::operator_by_sizes<select_chunk_backward, chunk_backward_workspace,
-                                                   chunk_backward, environment>();
+  backend.chunk_forward =
+      core::operator_by_sizes<select_chunk_forward, chunk_forward_workspace,
+                              call<chunk_forward, core::DeltaRuleProblem>, environment>();
+  backend.recurrent_step =
+      core::operator_by_sizes<select_recurrent_step, recurrent_step_workspace,
+                              call<recurrent_step, core::DeltaRuleProblem>, environment>();
+  backend.causal_conv1d =
+      core::operator_by_sizes<select_causal_conv1d, causal_conv1d_workspace,
+                              call<causal_conv1d, core::CausalConvProblem>, environment>();
+  backend.gated_rms_norm =
+      core::operator_by_sizes<select_gated_rms_norm, gated_rms_norm_workspace,
+                              call<gated_rms_norm, core::GatedNormProblem>, environment>();
+  backend.layer_prefill =
+      core::operator_by_sizes<select_layer_prefill, layer_prefill_workspace,
+                              call<layer_prefill, core::LayerProblem>, environment>();
+  backend.layer_decode =
+      core::operator_by_sizes<select_layer_decode, layer_decode_workspace,
+                              call<layer_decode, core::LayerProblem>, environment>();
+  backend.chunk_stage =
+      core::operator_by_sizes<select_chunk_stage, chunk_stage_workspace,
+                              call<chunk_stage, core::ChunkStageProblem>, environment>();
+  backend.chunk_backward =
+      core::operator_by_sizes<select_chunk_backward, chunk_backward_workspace,
+                              call<chunk_backward, core::ChunkBackwardProblem>, environment>();
   return backend;
 }
 

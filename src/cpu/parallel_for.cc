@@ -1,12 +1,13 @@
 // Runs jobs on a pool of threads: a caller that finds it free becomes worker 0 of a job and wakes
 // as many threads as the job has seats; all of them draw items from one counter. A caller that
-// finds it busy, or that is itself a worker, runs its items alone: slower, never wrong, and no lock
-// is held while items run.
+// finds it busy begins alone and shares what is left when the pool is free; one that is itself a
+// worker stays alone. No lock is held while items run.
 // SPDX-License-Identifier: Apache-2.0
 #include "cpu/parallel_for.hpp"
 
 #include <pthread.h>
 #include <sched.h>
+#include <signal.h>
 
 #include <algorithm>
 #include <atomic>
@@ -17,6 +18,8 @@
 #include <system_error>
 #include <thread>
 #include <vector>
+
+#include "cpu/cpu_quota.hpp"
 
 namespace sluice::cpu {
 namespace {
@@ -42,24 +45,48 @@ struct Job {
   void* context;
   std::atomic<int64_t> next{0};
 
-  void work(int worker) noexcept {
+  /// Whether there was an item left to run.
+  bool run_one(int worker) noexcept {
+    const int64_t item = next.fetch_add(1, std::memory_order_relaxed);
+    if (item >= items) return false;
     const bool outer = inside_item;
     inside_item = true;
-    for (;;) {
-      const int64_t item = next.fetch_add(1, std::memory_order_relaxed);
-      if (item >= items) break;
-      body(context, item, worker);
-    }
+    body(context, item, worker);
     inside_item = outer;
+    return true;
   }
+  void work(int worker) noexcept {
+    while (run_one(worker)) {
+    }
+  }
+  [[nodiscard]] bool done() const noexcept { return next.load(std::memory_order_relaxed) >= items; }
 };
 
-void run_serially(Job& job) noexcept { job.work(0); }
+/// Keeps signals of the process from the threads that are created in its scope. Those that a thread
+/// raises itself, and a profiler's, stay.
+class SignalsBlocked {
+ public:
+  SignalsBlocked() noexcept {
+    sigset_t all;
+    sigfillset(&all);
+    for (const int own : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS, SIGABRT, SIGPROF}) {
+      sigdelset(&all, own);
+    }
+    pthread_sigmask(SIG_SETMASK, &all, &before_);
+  }
+  ~SignalsBlocked() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+  SignalsBlocked(const SignalsBlocked&) = delete;
+  SignalsBlocked& operator=(const SignalsBlocked&) = delete;
+
+ private:
+  sigset_t before_;
+};
 
 class Pool {
  public:
   /// Starts up to `threads` threads; fewer where the system refuses.
   explicit Pool(int threads) noexcept {
+    const SignalsBlocked blocked;
     try {
       threads_.reserve(static_cast<size_t>(threads));
       for (int i = 0; i < threads; ++i) threads_.emplace_back([this] { serve(); });
@@ -68,16 +95,21 @@ class Pool {
     }
   }
 
-  /// Runs the job on `workers` threads, the caller among them. False, with nothing done, if another
-  /// job is running.
-  bool run(Job& job, int workers) noexcept {
-    if (busy_.exchange(true, std::memory_order_acquire)) return false;
+  /// Runs the job, at first alone if another one is running, else on `workers` threads, the caller
+  /// among them.
+  void run(Job& job, int workers) noexcept {
+    bool free = enter();
+    while (!free && job.run_one(0)) free = enter();
+    if (!free) return;
     const int seats = std::min(workers - 1, static_cast<int>(threads_.size()));
-    if (seats > 0) open(job, seats);
-    job.work(0);
-    if (seats > 0) close();
+    if (seats > 0 && !job.done()) {
+      open(job, seats);
+      job.work(0);
+      close();
+    } else {
+      job.work(0);
+    }
     busy_.store(false, std::memory_order_release);
-    return true;
   }
 
   /// Ends the threads; calls from now on run serially in run()'s caller.
@@ -91,6 +123,13 @@ class Pool {
   }
 
  private:
+  /// Whether the pool was free and is the caller's now. PERF: looks before it writes, as a caller that
+  /// waits asks after each of its items.
+  bool enter() noexcept {
+    return !busy_.load(std::memory_order_relaxed) &&
+           !busy_.exchange(true, std::memory_order_acquire);
+  }
+
   void open(Job& job, int seats) noexcept {
     {
       const std::lock_guard lock(mutex_);
@@ -160,6 +199,8 @@ class Pool {
 // The process' pool. Never deleted: a thread may be inside when the process ends.
 std::atomic<Pool*> current_pool{nullptr};
 std::mutex start_mutex;
+// Calls of operators, of all threads.
+std::atomic<int> running_calls{0};
 // After fork() the child has no threads of the parent's pool: it forgets the pool (kept reachable
 // here for leak checkers) and starts its own at its next call.
 Pool* forgotten_pool = nullptr;
@@ -168,6 +209,7 @@ void before_fork() noexcept { start_mutex.lock(); }
 void after_fork_in_parent() noexcept { start_mutex.unlock(); }
 void after_fork_in_child() noexcept {
   forgotten_pool = current_pool.exchange(nullptr);
+  running_calls = 0;  // those of the parent's other threads
   start_mutex.unlock();
 }
 
@@ -186,8 +228,11 @@ struct Executor {
   int threads = 0;
 };
 Executor executor;
+// Set where the executor threw in a call of this thread; the call reports it.
+thread_local bool executor_threw = false;
 
-int usable_cpus() noexcept {
+/// CPUs that the process may run on.
+int affine_cpus() noexcept {
   // The kernel refuses a mask smaller than its own, so try growing ones.
   for (size_t cpus = 1024; cpus <= (size_t{1} << 20); cpus *= 2) {
     cpu_set_t* mask = CPU_ALLOC(cpus);
@@ -198,6 +243,12 @@ int usable_cpus() noexcept {
     if (count > 0) return count;
   }
   return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+}
+
+/// As many as a container's quota pays for: more threads would be stopped for the rest of each period.
+int usable_cpus() noexcept {
+  const int affine = affine_cpus(), quota = quota_cpus();
+  return quota > 0 ? std::min(affine, quota) : affine;
 }
 
 constexpr long kMaxThreads = 4096;
@@ -236,12 +287,16 @@ Pool* started_pool() noexcept {
 // The executor's task i is worker i: all tasks of one call draw from one counter, so an executor
 // that runs them one after the other is served as well as one that runs them at once.
 void run_on_executor(Job& job, int workers) noexcept {
-  executor.function(
-      executor.user, workers,
-      [](void* context, int64_t worker) {
-        static_cast<Job*>(context)->work(static_cast<int>(worker));
-      },
-      &job);
+  try {
+    executor.function(
+        executor.user, workers,
+        [](void* context, int64_t worker) {
+          static_cast<Job*>(context)->work(static_cast<int>(worker));
+        },
+        &job);
+  } catch (...) {
+    executor_threw = true;
+  }
 }
 
 }  // namespace
@@ -273,6 +328,10 @@ Status set_executor(sluice_parallel_for function, void* user, int threads) noexc
     return Status::failure(Code::kInvalidArgument,
                            "set_executor: threads = %d, expected at least 1", threads);
   }
+  if (const int running = running_calls.load(std::memory_order_relaxed); running > 0) {
+    return Status::failure(Code::kInvalidArgument,
+                           "set_executor: operators running = %d, expected none", running);
+  }
   executor = function != nullptr ? Executor{function, user, threads} : Executor{};
   return ok_status();
 }
@@ -282,10 +341,19 @@ void parallel_for(int64_t items, int workers, void (*body)(void* context, int64_
   if (items <= 0) return;
   Job job{items, body, context};
   const int lanes = static_cast<int>(std::min<int64_t>(std::min(workers, worker_count()), items));
-  if (lanes <= 1 || inside_item) return run_serially(job);
+  if (lanes <= 1 || inside_item) return job.work(0);
   if (executor.function != nullptr) return run_on_executor(job, lanes);
   Pool* pool = started_pool();
-  if (pool == nullptr || !pool->run(job, lanes)) run_serially(job);
+  pool != nullptr ? pool->run(job, lanes) : job.work(0);
 }
+
+RunningCall::RunningCall() noexcept {
+  running_calls.fetch_add(1, std::memory_order_relaxed);
+  executor_threw = false;
+}
+
+RunningCall::~RunningCall() { running_calls.fetch_sub(1, std::memory_order_relaxed); }
+
+bool RunningCall::lost_items() const noexcept { return executor_threw; }
 
 }  // namespace sluice::cpu

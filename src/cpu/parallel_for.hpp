@@ -11,8 +11,8 @@
 
 namespace sluice::cpu {
 
-/// Most workers that may run at once: SLUICE_NUM_THREADS, else the CPUs this process may use, or
-/// what the caller's executor was declared with. Workspaces are sized by it.
+/// Most workers that may run at once: SLUICE_NUM_THREADS, else the CPUs that affinity and the
+/// container's quota leave to this process, or what the caller's executor was declared with. Workspaces are sized by it.
 int worker_count() noexcept;
 
 /// Whether SLUICE_NUM_THREADS is unset, empty or a number from 1 to 4096.
@@ -23,6 +23,17 @@ Status start_workers() noexcept;
 
 /// See sluice_set_executor().
 Status set_executor(sluice_parallel_for function, void* user, int threads) noexcept;
+
+/// A call of an operator, in its scope: set_executor() refuses meanwhile.
+class RunningCall {
+ public:
+  RunningCall() noexcept;
+  ~RunningCall();
+  RunningCall(const RunningCall&) = delete;
+  RunningCall& operator=(const RunningCall&) = delete;
+  /// Whether the caller's executor threw in it, so that items are missing.
+  [[nodiscard]] bool lost_items() const noexcept;
+};
 
 /// Runs body(context, item, worker) once for each item in [0, items) and returns when all are done.
 /// worker < min(workers, items) names scratch memory: two calls that overlap in time have different

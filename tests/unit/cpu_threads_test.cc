@@ -8,12 +8,15 @@
 
 #include <atomic>
 #include <chrono>
+#include <csignal>
 #include <cstdlib>
+#include <stdexcept>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "cpu/parallel_for.hpp"
+#include "sluice/sluice.hpp"
 
 #if defined(__SANITIZE_THREAD__)
 #define SLUICE_UNDER_TSAN 1
@@ -102,6 +105,58 @@ TEST_F(CpuThreads, CallersDoNotDisturbEachOther) {
   for (const std::string& fault : faults) EXPECT_EQ(fault, "");
 }
 
+/// A caller that finds the pool busy is joined by its threads when the other caller is done.
+TEST_F(CpuThreads, AWaitingCallerSharesThePoolOnceItIsFree) {
+  std::atomic<bool> held{false}, release{false}, shared{false};
+  std::thread holder([&] {
+    auto wait = [&](int64_t, int) {
+      held = true;
+      while (!release) std::this_thread::yield();
+    };
+    parallel_for(2, 2, wait);
+  });
+  while (!held) std::this_thread::yield();
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  auto body = [&](int64_t item, int worker) {
+    if (item == 3) {
+      EXPECT_EQ(worker, 0) << "the pool was another caller's";
+      release = true;
+      holder.join();
+    }
+    // From here on the pool is free: somebody else takes one of the items.
+    if (worker > 0) shared = true;
+    while (item > 3 && !shared && std::chrono::steady_clock::now() < deadline) {
+      std::this_thread::yield();
+    }
+  };
+  parallel_for(40, 5, body);
+  EXPECT_TRUE(shared);
+}
+
+TEST_F(CpuThreads, ThreadsOfThePoolTakeNoSignals) {
+  sigset_t before;
+  ASSERT_EQ(pthread_sigmask(SIG_SETMASK, nullptr, &before), 0);
+  EXPECT_EQ(sigismember(&before, SIGUSR1), 0) << "the caller's own mask is as it was";
+  std::atomic<int> seen{0}, open{0};
+  const std::thread::id here = std::this_thread::get_id();
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  auto body = [&](int64_t, int) {
+    if (std::this_thread::get_id() != here) {
+      sigset_t mask;
+      pthread_sigmask(SIG_SETMASK, nullptr, &mask);
+      for (const int signal : {SIGINT, SIGTERM, SIGUSR1, SIGCHLD, SIGALRM}) {
+        open += sigismember(&mask, signal) == 0;
+      }
+      open += sigismember(&mask, SIGSEGV) == 1;
+      ++seen;
+    }
+    while (seen == 0 && std::chrono::steady_clock::now() < deadline) std::this_thread::yield();
+  };
+  parallel_for(20, 5, body);
+  EXPECT_GT(seen, 0);
+  EXPECT_EQ(open, 0);
+}
+
 struct Recorder {
   std::atomic<int> calls{0};
   std::atomic<int64_t> tasks{0};
@@ -168,6 +223,44 @@ TEST_F(CpuThreads, ExecutorWithoutThreadsIsRefused) {
   EXPECT_EQ(status.code, Code::kInvalidArgument);
   EXPECT_STREQ(status.message, "set_executor: threads = 0, expected at least 1");
   EXPECT_EQ(worker_count(), before);
+}
+
+/// One gated RMSNorm of rows enough for threads, through the C interface.
+Status norm_of_rows() {
+  static std::vector<float> memory(3 * 4096 * 32, 1.0f);
+  GatedRmsNormArgs args;
+  args.x = TensorView(memory.data(), {4096, 32});
+  args.z = TensorView(memory.data() + 4096 * 32, {4096, 32});
+  args.out = TensorView(memory.data() + 2 * 4096 * 32, {4096, 32});
+  args.weight = args.z.sliced(0, 0, 1);
+  args.weight.rank = 1, args.weight.shape[0] = 32, args.weight.stride[0] = 1;
+  return gated_rms_norm(args);
+}
+
+TEST_F(CpuThreads, AnExecutorThatThrowsIsAnErrorOfThatCall) {
+  const auto throws = [](void*, int64_t, void (*)(void*, int64_t), void*) {
+    throw std::runtime_error("no threads");
+  };
+  ASSERT_EQ(sluice_set_executor(throws, nullptr, 4), SLUICE_OK);
+  const Status status = norm_of_rows();
+  EXPECT_EQ(status.code, Code::kInternal);
+  EXPECT_STREQ(status.message,
+               "cpu: executor = threw an exception, expected one that returns "
+               "(sluice_set_executor; outputs are incomplete)");
+  ASSERT_EQ(sluice_set_executor(nullptr, nullptr, 0), SLUICE_OK);
+  EXPECT_TRUE(norm_of_rows().ok());
+}
+
+TEST_F(CpuThreads, ExecutorsAreNotReplacedWhileOperatorsRun) {
+  static std::string message;
+  const auto replaces = [](void*, int64_t count, void (*task)(void*, int64_t), void* context) {
+    if (sluice_set_executor(nullptr, nullptr, 0) != SLUICE_OK) message = sluice_last_error();
+    for (int64_t i = 0; i < count; ++i) task(context, i);
+  };
+  ASSERT_EQ(sluice_set_executor(replaces, nullptr, 4), SLUICE_OK);
+  EXPECT_TRUE(norm_of_rows().ok());
+  EXPECT_EQ(message, "set_executor: operators running = 1, expected none");
+  ASSERT_EQ(sluice_set_executor(nullptr, nullptr, 0), SLUICE_OK);
 }
 
 TEST_F(CpuThreads, AForkedChildStartsItsOwnThreads) {
