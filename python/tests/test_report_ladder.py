@@ -6,7 +6,7 @@ recurrence."""
 import numpy as np
 import pytest
 from sluice_tools.cases import judge
-from sluice_tools.report import ladder, manifest
+from sluice_tools.report import ladder, manifest, stages
 
 MANIFEST = manifest.load()
 SHORT = [item for item in ladder.items(MANIFEST, quick=True) if sum(item["lengths"]) <= 600]
@@ -23,6 +23,15 @@ def test_ladder(item, dtype):
     verdicts = judge(case, ladder.run(case, dtype, "cpu"))
     assert [v.tensor for v in verdicts] == ["final_state", "o"]
     assert all(v.passed for v in verdicts), [str(v) for v in verdicts]
+
+
+@pytest.mark.parametrize("dtype", list(MANIFEST["ladder"]["limits"]))
+def test_stages_of_the_quick_report_pass(dtype):
+    if dtype == "bfloat16":
+        pytest.importorskip("ml_dtypes", reason="bfloat16 on the host needs ml_dtypes")
+    rows = stages.measure(MANIFEST, dtype, "cpu", quick=True)["rows"]
+    assert {row["stage"] for row in rows} == set(stages.STAGES)
+    assert [row for row in rows if not row["passed"]] == []
 
 
 @pytest.mark.parametrize("change", ["zeros", "shift", "heads", "state dropped", "last token"])
