@@ -102,6 +102,7 @@ TEST(CudaCut, LinearAttentionHasItsOwnTimes) {
   const CutRequest cut = choose_cut(linear(dense(1, 65536, 16)), h200({}), {});
   EXPECT_EQ(cut.rule, CutRule::kEqual);
   EXPECT_EQ(cut.count, 8);  // 128 items for 132 multiprocessors
+  EXPECT_TRUE(cut.scalar_factors);
   EXPECT_FALSE(cut.may_forget);
   EXPECT_EQ(request_of(linear(packed(2, 65536, 4))).rule, CutRule::kModel);
   DeltaRuleProblem odd = linear(dense(1, 65536, 16));

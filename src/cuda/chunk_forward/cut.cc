@@ -242,6 +242,7 @@ CutRequest choose_cut(const DeltaRuleProblem& p, const Machine& machine,
   const bool wide = p.V % 128 == 0;
   cut.columns = !wide || split == SLUICE_SPLIT_COLUMNS ? 64 : 128;
   cut.transition_columns = (p.K == 128 || is_linear(p)) && wide ? 128 : 64;
+  cut.scalar_factors = is_linear(p);
   cut.may_forget = may_forget(p, environment);
   cut.in_order = has_equal_lengths(p);
   set_rule(p, split, own ? p.split_value : environment.value, &cut);

@@ -69,7 +69,7 @@ struct PlanView {
   /// Work items of the transition pass for one M.
   __device__ __forceinline__ int factor_items() const {
     const CutRequest& request = p.segments.cut;
-    return p.linear ? 0 : p.K / request.transition_columns;
+    return request.scalar_factors ? 0 : p.K / request.transition_columns;
   }
   __device__ __forceinline__ uint32_t transitions() const {
     if (has_lists()) return p.segments.header->transitions;

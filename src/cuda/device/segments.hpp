@@ -72,9 +72,10 @@ struct CutRequest {
   int32_t most_boundaries = 0;  ///< that the workspace has room for
   int32_t columns = 0;          ///< of V, of a work item of the main pass
   int32_t transition_columns = 0;
-  bool may_forget = false;  ///< history may be dropped where horizon.cuh allows
-  bool may_narrow = false;  ///< where kModel cuts nothing, items may have 64 columns
-  bool in_order = false;    ///< lengths are equal: whole sequences need not be put in order
+  bool may_forget = false;      ///< history may be dropped where horizon.cuh allows
+  bool may_narrow = false;      ///< where kModel cuts nothing, items may have 64 columns
+  bool in_order = false;        ///< lengths are equal: whole sequences need not be put in order
+  bool scalar_factors = false;  ///< linear attention: M is a number, which needs no work items
 
   /// Whether all segments are computed by one launch, without planner, workspace or join.
   constexpr bool is_one_launch() const {
