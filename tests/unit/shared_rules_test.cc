@@ -1,0 +1,119 @@
+// Measures rules that reference and CPU backend have from one source, by a model of the tests' own:
+// which column of slots a step starts from, when a replay ring folds, which checkpoints are stored.
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+#include "sluice/sluice.hpp"
+
+namespace sluice::testing {
+namespace {
+
+constexpr int64_t kD = 4;
+constexpr Implementation kBackends[] = {Implementation::kCpu, Implementation::kReference,
+                                        Implementation::kReferenceChunked};
+
+template <class Args, class Call>
+void run(const Args& args, Call call) {
+  HostWorkspace memory;
+  const Status status = call(args, memory.reserve(workspace_size(args).value.bytes), nullptr);
+  ASSERT_TRUE(status.ok()) << status.message;
+}
+
+/// A token that changes no state: k = 0, so that o shows the state as it was.
+struct Step {
+  std::vector<float> q = std::vector<float>(kD), zeros = std::vector<float>(16 * kD);
+  std::vector<float> o = std::vector<float>(kD), pool;
+  RecurrentStepArgs args;
+
+  explicit Step(int64_t slots) : pool(static_cast<size_t>(slots * kD * kD)) {
+    q[0] = 1;
+    for (size_t i = 0; i < pool.size(); ++i) pool[i] = static_cast<float>(i / (kD * kD));
+    args.q = TensorView(q.data(), {1, 1, 1, kD});
+    args.k = TensorView(zeros.data(), {1, 1, 1, kD});
+    args.v = TensorView(zeros.data(), {1, 1, 1, kD});
+    args.o = TensorView(o.data(), {1, 1, 1, kD});
+    args.state.initial = TensorView(pool.data(), {slots, 1, kD, kD});
+    args.scale = 1.0;
+  }
+};
+
+TEST(SharedRules, TheStartColumnIsTheLastAcceptedOne) {
+  const int32_t slots[] = {3, 1, 4};  // W = 3 columns
+  for (const Implementation implementation : kBackends) {
+    for (int32_t accepted = -2; accepted <= 9; ++accepted) {
+      Step step(5);
+      step.args.implementation = implementation;
+      step.args.state.read_slots = TensorView(slots, {1, 3});
+      step.args.num_accepted = TensorView(&accepted, {1});
+      step.args.state_writes = StateWrites::kNone;
+      run(step.args, recurrent_step);
+      // Columns are counted from one, none accepted is the first, more than there are the last.
+      const int column = accepted < 1 ? 0 : accepted > 3 ? 2 : accepted - 1;
+      EXPECT_EQ(step.o[0], static_cast<float>(slots[column])) << accepted << " accepted";
+    }
+  }
+}
+
+TEST(SharedRules, ARingFoldsWhereTheNextCallMightNotFit) {
+  constexpr int64_t kEntries = 8;
+  for (const Implementation implementation : kBackends) {
+    for (int32_t kept = 0; kept <= kEntries - 1; ++kept) {
+      Step step(1);
+      std::vector<float> keys(kEntries * kD), deltas(kEntries * kD), decays(kEntries, 1.0f);
+      const int32_t checkpoint = 11, position = checkpoint + kept;
+      int32_t next = -1;
+      step.args.implementation = implementation;
+      step.args.ring.k = TensorView(keys.data(), {1, kEntries, 1, kD});
+      step.args.ring.delta = TensorView(deltas.data(), {1, kEntries, 1, kD});
+      step.args.ring.decay = TensorView(decays.data(), {1, kEntries, 1});
+      step.args.ring.position = TensorView(&position, {1});
+      step.args.ring.checkpoint = TensorView(&checkpoint, {1});
+      step.args.ring.next_checkpoint = TensorView(&next, {1});
+      run(step.args, recurrent_step);
+      // This token is one entry more, and the next call's another one.
+      const bool fits = kept + 1 + 1 <= kEntries;
+      EXPECT_EQ(next, fits ? checkpoint : position) << kept << " entries kept";
+    }
+  }
+}
+
+TEST(SharedRules, CheckpointsPastTheLastColumnAreNotStored) {
+  constexpr int64_t kT = 256, kSlots = 6;
+  const std::vector<float> ones(kT * kD, 0.5f);
+  // Two columns a sequence; slots that would be valid follow in memory.
+  const int32_t slots[] = {4, 2, 0, 1, 3, 5};
+  for (const Implementation implementation : kBackends) {
+    std::vector<float> o(kT * kD), pool(kSlots * kD * kD, -7.0f);
+    ChunkForwardArgs args;
+    args.implementation = implementation;
+    args.q = args.k = args.v = TensorView(ones.data(), {1, kT, 1, kD});
+    args.o = TensorView(o.data(), {1, kT, 1, kD});
+    args.checkpoints = TensorView(pool.data(), {kSlots, 1, kD, kD});
+    args.checkpoint_slots = TensorView(slots, {1, 2});
+    args.checkpoint_every = 64;
+    run(args, chunk_forward);
+    for (int64_t slot = 0; slot < kSlots; ++slot) {
+      const auto first = pool.begin() + slot * kD * kD;
+      const bool kept = std::all_of(first, first + kD * kD, [](float x) { return x == -7.0f; });
+      EXPECT_EQ(kept, slot != 4 && slot != 2) << "slot " << slot;
+    }
+  }
+}
+
+TEST(SharedRules, StridesOfTheLeastIntegerAreRefused) {
+  const std::vector<float> memory(64);
+  ChunkForwardArgs args;
+  args.q = args.k = args.v = TensorView(memory.data(), {1, 2, 1, kD});
+  args.o = TensorView(memory.data(), {1, 2, 1, kD});
+  args.q.stride[1] = INT64_MIN;
+  EXPECT_STREQ(workspace_size(args).status.message,
+               "chunk_forward: q.shape[1] = 2 with stride -9223372036854775808, expected a view of "
+               "less than 2^55 elements");
+}
+
+}  // namespace
+}  // namespace sluice::testing
