@@ -76,6 +76,8 @@ const Hostile kHostile[] = {
     {"text_after", "{} {}", 0, "header: byte"},
     {"not_utf8", "{\"\xff\":1}", 0, "invalid"},
     {"deep", deep(100000), 0, "nested deeper than 3"},
+    {"one_level_too_deep", deep(3), 0, "nested deeper than 3"},
+    {"as_deep_as_may_be", deep(2), 0, "is described by no object"},
     {"twice", "{\"x\":{\"dtype\":\"F32\",\"shape\":[0],\"data_offsets\":[0,0]},\"x\":{}}", 0,
      "key 'x' is given twice"},
     {"field_twice", one(R"("dtype":"F32","dtype":"I8","shape":[0],"data_offsets":[0,0])"), 0,
@@ -125,6 +127,10 @@ const Hostile kHostile[] = {
      R"({"x":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},)"
      R"("y":{"dtype":"F32","shape":[2],"data_offsets":[4,12]}})",
      12, "tensor 'y' data_offsets begin at 4 inside 'x'"},
+    {"overlap_of_one_byte",
+     R"({"x":{"dtype":"U8","shape":[4],"data_offsets":[0,4]},)"
+     R"("y":{"dtype":"U8","shape":[4],"data_offsets":[3,7]}})",
+     7, "tensor 'y' data_offsets begin at 3 inside 'x'"},
     {"same_bytes_twice",
      R"({"x":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},)"
      R"("y":{"dtype":"F32","shape":[1],"data_offsets":[0,4]}})",
