@@ -32,8 +32,9 @@ _PLACES = tuple(_NAMES.index(name) for name in _DIFFERENTIABLE)
 _grad_enabled = torch.is_grad_enabled
 
 
-def differentiable(call: Callable[..., None]) -> Callable[..., None]:
-    """The operator `call` (chunk_forward) for plain tensors where gradients are enabled."""
+def differentiable(recorded: Callable[..., None], call: Callable[..., None]) -> Callable[..., None]:
+    """chunk_forward for plain tensors where gradients are enabled: `recorded` where no tensor asks
+    for one, else `call` inside an operation of autograd."""
 
     def run(*values: Any, **arguments: Any) -> None:
         if values and len(values) > _PLACES[-1] and not arguments:
@@ -43,7 +44,7 @@ def differentiable(call: Callable[..., None]) -> Callable[..., None]:
             values = ()
             given = [arguments.get(name) for name in _DIFFERENTIABLE]
         if not any(getattr(tensor, "requires_grad", False) for tensor in given):
-            return call(*values, **arguments)
+            return recorded(*values, **arguments)
         arguments.update(zip(_NAMES, values))
         _refuse(arguments)
         _ChunkForward.apply(call, arguments, arguments["o"], arguments.get("final_state"), *given)

@@ -39,6 +39,7 @@ _library = torch.library.Library("sluice", "DEF")
 # PERF: looked up once, not at every call.
 _Tensor, _Parameter = torch.Tensor, torch.nn.Parameter
 _empty_like, _contiguous = torch.empty_like, torch.contiguous_format
+_increment_version = torch.autograd.graph.increment_version
 _is_compiling, _is_grad_enabled = torch.compiler.is_dynamo_compiling, torch.is_grad_enabled
 
 
@@ -107,6 +108,7 @@ def _register(op: str, in_place: bool) -> Callable[..., None]:
     overload = getattr(torch.ops.sluice, name).default
     call = CALLS[op]
     pairs = _pairs(op) if in_place else []
+    written = [name for name, kind in _fields(op, in_place) if kind == "output"]
 
     def kernel(**arguments: Any) -> None:
         for initial, final in pairs:
@@ -119,6 +121,7 @@ def _register(op: str, in_place: bool) -> Callable[..., None]:
             _refuse_gradient(op, arguments)
         with torch._C._AutoDispatchBelowAutograd():
             overload(**arguments)
+        _count_writes([arguments[name] for name in written if arguments.get(name) is not None])
 
     for key in ("CPU", "CUDA"):
         _library.impl(name, kernel, key)
@@ -168,6 +171,16 @@ def _refuse_for_eager(op: str, stream: Any, workspace: Tensor | None) -> None:
         )
 
 
-_CHECKED = {op: getattr(_core, f"{op}_no_gradient") for op in CALLS}
-_CHECKED["chunk_forward"] = differentiable(CALLS["chunk_forward"])
+def _count_writes(written: list[Any]) -> None:
+    """Gives tensors that a call has written their next version, by which autograd finds out that
+    one that it has saved was changed."""
+    try:
+        _increment_version(written)
+    except (RuntimeError, TypeError):  # those of inference mode have none, nor do arrays
+        _increment_version([t for t in written if isinstance(t, _Tensor) and not t.is_inference()])
+
+
+_core.count_writes(_count_writes)
+_CHECKED = {op: getattr(_core, f"{op}_recorded") for op in CALLS}
+_CHECKED["chunk_forward"] = differentiable(_CHECKED["chunk_forward"], CALLS["chunk_forward"])
 _DISPATCHED = {op: _dispatched(op) for op in CALLS}

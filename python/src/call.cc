@@ -3,6 +3,7 @@
 #include "call.hpp"
 
 #include <atomic>
+#include <bit>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
@@ -57,7 +58,8 @@ struct Call {
   bool has_device = false;
   uint64_t given = 0;      ///< by field: a value other than None
   uint64_t read_only = 0;  ///< by field: a tensor that may not be written
-  bool refuse_gradients = false;
+  bool recorded = false;   ///< gradients are enabled: who asks for one is refused, writes count
+  PyObject* tensors[64];   ///< by field, where `given`; kept of recorded calls; borrowed
   PyObject* stream = nullptr;
   PyObject* workspace = nullptr;
   Ref scratch;  ///< device scratch allocated for the call
@@ -129,8 +131,9 @@ bool read_field(const char* op, int position, const Field& field, PyObject* valu
     case Kind::kUpdate: {
       auto* view = call->member<sluice_tensor>(field.offset);
       bool read_only = false;
-      if (call->refuse_gradients && !check_gradient(op, field, value)) return false;
+      if (call->recorded && !check_gradient(op, field, value)) return false;
       if (!call->borrowed.view(op, field.name, value, view, &read_only)) return false;
+      call->tensors[position] = value;
       if (read_only) call->read_only |= bit(position);
       if (!call->has_device) call->device = view->device;
       call->has_device = true;
@@ -146,28 +149,57 @@ bool read_field(const char* op, int position, const Field& field, PyObject* valu
   }
 }
 
-/// Refuses read-only tensors where the operator would write.
-bool check_writable(const Operator& op, const Call& call) noexcept {
-  if (call.read_only == 0) return true;
+/// The choice of the field of that name as a number; -1 if the operator has none.
+int choice_named(const Operator& op, const char* name, Call* call) noexcept {
+  for (const Field& field : op.fields) {
+    if (std::strcmp(field.name, name) == 0) return *call->member<int32_t>(field.offset);
+  }
+  return -1;
+}
+
+/// By field: tensors that the call writes.
+uint64_t written_fields(const Operator& op, Call* call) noexcept {
+  uint64_t found = 0;
   int position = 0;
   for (const Field& field : op.fields) {
     bool written = field.kind == Kind::kOutput;
     if (written && field.other != 0) {
-      written = (field.other >> call.arguments.chunk_stage.stage & 1) != 0;
+      written = (field.other >> call->arguments.chunk_stage.stage & 1) != 0;
     }
     if (field.kind == Kind::kUpdate) {
       int other = 0;
       while (std::strcmp(op.fields[static_cast<size_t>(other)].name, field.unless) != 0) ++other;
-      written = (call.given & bit(other)) == 0;
+      written = (call->given & bit(other)) == 0 &&
+                choice_named(op, "state_writes", call) != SLUICE_STATE_WRITE_NONE;
     }
-    if (written && (call.read_only & bit(position)) != 0) {
-      return fail(SLUICE_INVALID_ARGUMENT,
-                  "%s: %s = read-only tensor, expected a writable one (it is written)", op.name,
-                  field.name);
-    }
+    if (written) found |= bit(position);
     ++position;
   }
-  return true;
+  return found & call->given;
+}
+
+/// Refuses read-only tensors where the operator would write.
+bool check_writable(const Operator& op, Call* call) noexcept {
+  if (call->read_only == 0) return true;
+  const uint64_t wrong = call->read_only & written_fields(op, call);
+  if (wrong == 0) return true;
+  return fail(SLUICE_INVALID_ARGUMENT,
+              "%s: %s = read-only tensor, expected a writable one (it is written)", op.name,
+              op.fields[static_cast<size_t>(std::countr_zero(wrong))].name);
+}
+
+PyObject* write_counter = nullptr;  // under the GIL; held
+
+/// Tells the framework's autograd which tensors have changed.
+bool count_writes(const Operator& op, Call* call) noexcept {
+  const uint64_t written = written_fields(op, call);
+  if (written == 0 || write_counter == nullptr) return true;
+  const Ref list(PyList_New(0));
+  if (!list) return false;
+  for (uint64_t rest = written; rest != 0; rest &= rest - 1) {
+    if (PyList_Append(list.get(), call->tensors[std::countr_zero(rest)]) != 0) return false;
+  }
+  return Ref(PyObject_CallFunctionObjArgs(write_counter, list.get(), nullptr)).get() != nullptr;
 }
 
 /// Reads the values of a vectorcall: `count` in the order of the operator's fields, then those that
@@ -208,7 +240,7 @@ bool read_arguments(PyObject* const* values, Py_ssize_t count, PyObject* names,
     const Field& field = op.fields[static_cast<size_t>(position)];
     if (!read_field(op.name, position, field, values[i], call)) return false;
   }
-  return check_writable(op, *call);
+  return check_writable(op, call);
 }
 
 /// The caller's workspace tensor.
@@ -277,10 +309,11 @@ int execute(const Operator& op, const Call& call, sluice_workspace workspace,
 }  // namespace
 
 PyObject* run(int op, PyObject* const* values, Py_ssize_t count, PyObject* names,
-              bool refuse_gradients) noexcept {
+              bool recorded) noexcept {
   Call call;
   call.op = op;
-  call.refuse_gradients = refuse_gradients;
+  call.recorded = recorded;
+  call.borrowed.ask_for_signs(recorded);
   const Operator& entry = operator_of(op);
   sluice_workspace workspace{};
   void* stream = nullptr;
@@ -304,7 +337,13 @@ PyObject* run(int op, PyObject* const* values, Py_ssize_t count, PyObject* names
     fail(code, "%s", sluice_last_error());
     return nullptr;
   }
-  return Py_NewRef(Py_None);
+  return recorded && !count_writes(entry, &call) ? nullptr : Py_NewRef(Py_None);
+}
+
+void set_write_counter(PyObject* counter) noexcept {
+  PyObject* const old = write_counter;
+  write_counter = Py_NewRef(counter);
+  Py_XDECREF(old);
 }
 
 PyObject* kernel_for(int op, PyObject* const* values, PyObject* names) noexcept {

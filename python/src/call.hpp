@@ -9,10 +9,13 @@ namespace sluice::python {
 
 /// Runs operator `op` on the values of a vectorcall: `count` positional ones in the order of its
 /// fields, stream and workspace, then keywords (the tuple `names` or null); None, or null with an
-/// exception. The GIL is released while the library works. refuse_gradients: tensors whose
-/// requires_grad is True are refused.
+/// exception. The GIL is released while the library works. recorded: gradients are enabled, so tensors
+/// whose requires_grad is True are refused, and those that were written are counted.
 PyObject* run(int op, PyObject* const* values, Py_ssize_t count, PyObject* names,
-              bool refuse_gradients) noexcept;
+              bool recorded) noexcept;
+
+/// counter(list of tensors that were written) is called after each recorded call that writes.
+void set_write_counter(PyObject* counter) noexcept;
 
 /// The name of the kernel that would run, as str; or null with the exception of the call.
 PyObject* kernel_for(int op, PyObject* const* values, PyObject* names) noexcept;

@@ -19,9 +19,9 @@ namespace {
 constexpr int kCodes = SLUICE_INTERNAL + 1;
 PyObject* error_classes[kCodes];  // set once, at import
 
-template <int op, bool refuse_gradients>
+template <int op, bool recorded>
 PyObject* run_operator(PyObject*, PyObject* const* values, Py_ssize_t count, PyObject* names) {
-  return run(op, values, count, names, refuse_gradients);
+  return run(op, values, count, names, recorded);
 }
 
 /// Operator index of a str; -1 with an exception.
@@ -111,16 +111,21 @@ PyObject* warm_up(PyObject*, PyObject* arguments) {
   return nullptr;
 }
 
+PyObject* count_writes(PyObject*, PyObject* counter) {
+  set_write_counter(counter);
+  return Py_NewRef(Py_None);
+}
+
 using FastKeywords = PyObject* (*)(PyObject*, PyObject* const*, Py_ssize_t, PyObject*);
 PyCFunction as_method(FastKeywords function) noexcept {
   return reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(function));
 }
 
 constexpr int kFast = METH_FASTCALL | METH_KEYWORDS;
-// Each operator twice: the second form refuses tensors that ask for a gradient.
-#define OPERATOR(name, op)                                                 \
-  {name, as_method(run_operator<op, false>), kFast, nullptr}, {            \
-    name "_no_gradient", as_method(run_operator<op, true>), kFast, nullptr \
+// Each operator twice: the second form is for calls while gradients are enabled.
+#define OPERATOR(name, op)                                              \
+  {name, as_method(run_operator<op, false>), kFast, nullptr}, {         \
+    name "_recorded", as_method(run_operator<op, true>), kFast, nullptr \
   }
 PyMethodDef methods[] = {OPERATOR("chunk_forward", SLUICE_OP_CHUNK_FORWARD),
                          OPERATOR("recurrent_step", SLUICE_OP_RECURRENT_STEP),
@@ -132,6 +137,7 @@ PyMethodDef methods[] = {OPERATOR("chunk_forward", SLUICE_OP_CHUNK_FORWARD),
                          OPERATOR("chunk_backward", SLUICE_OP_CHUNK_BACKWARD),
                          {"supported", as_method(supported), kFast, nullptr},
                          {"fields", fields, METH_O, nullptr},
+                         {"count_writes", count_writes, METH_O, nullptr},
                          {"version", version, METH_NOARGS, nullptr},
                          {"capability", capability, METH_NOARGS, nullptr},
                          {"implementations", implementations, METH_NOARGS, nullptr},

@@ -17,13 +17,14 @@ struct TypeEntry {
   PyTypeObject* type;
   const dlpack::ExchangeApi* api;  ///< null: by buffer or capsule
   bool buffer;
+  bool lazy;  ///< tensors may be negated without their memory being so: they have is_neg()
 };
 constexpr int kMostTypes = 32;
 TypeEntry known_types[kMostTypes];  // under the GIL; types are held
 int known_type_count = 0;
 
 TypeEntry examine(PyObject* object, PyTypeObject* type) noexcept {
-  TypeEntry entry{type, nullptr, false};
+  TypeEntry entry{type, nullptr, false, false};
   const Ref capsule(
       PyObject_GetAttrString(reinterpret_cast<PyObject*>(type), "__dlpack_c_exchange_api__"));
   if (capsule && PyCapsule_IsValid(capsule.get(), "dlpack_exchange_api") != 0) {
@@ -36,6 +37,7 @@ TypeEntry examine(PyObject* object, PyTypeObject* type) noexcept {
   }
   PyErr_Clear();
   entry.buffer = PyObject_CheckBuffer(object) != 0;
+  entry.lazy = PyObject_HasAttrString(reinterpret_cast<PyObject*>(type), "is_neg") != 0;
   return entry;
 }
 
@@ -143,6 +145,27 @@ bool is_numpy(PyObject* object) noexcept {
                                 "__array_interface__") != 0;
 }
 
+/// Whether each step between elements is over an even number of them, as in the imaginary part of a
+/// complex tensor and in views of it.
+bool even_strides(const sluice_tensor& view) noexcept {
+  for (int axis = 0; axis < view.rank; ++axis) {
+    if (view.shape[axis] > 1 && (view.stride[axis] & 1) != 0) return false;
+  }
+  return true;
+}
+
+/// Refuses a lazily negated view: its memory holds the values without their sign.
+bool check_sign(const char* op, const char* argument, PyObject* object) noexcept {
+  static PyObject* const name = PyUnicode_InternFromString("is_neg");
+  const Ref negated(PyObject_CallMethodObjArgs(object, name, nullptr));
+  if (!negated) return false;
+  if (negated.get() != Py_True) return true;
+  return fail(SLUICE_UNSUPPORTED,
+              "%s: %s.is_neg() = True, expected False (the memory of a lazily negated view has the "
+              "other sign; pass %s.resolve_neg())",
+              op, argument, argument);
+}
+
 /// What object.__dlpack_device__() says; false with an exception set if there is no such answer.
 bool device_of(PyObject* object, dlpack::Device* device) noexcept {
   const Ref pair(PyObject_CallMethod(object, "__dlpack_device__", nullptr));
@@ -239,6 +262,11 @@ bool Borrowed::view(const char* op, const char* argument, PyObject* object, slui
     good = view_from_buffer(op, argument, object, view, read_only);
   } else {
     good = view_from_capsule(op, argument, object, view, read_only);
+  }
+  // PERF: asking costs a fortieth of a small decode step for each tensor, so that calls without
+  // gradients ask suspects alone.
+  if (good && entry.lazy && (ask_for_signs_ || even_strides(*view))) {
+    good = check_sign(op, argument, object);
   }
   if (good && view->device.type == SLUICE_DEVICE_CUDA && device_tensor_ == nullptr) {
     device_tensor_ = object;

@@ -21,6 +21,10 @@ class Borrowed {
   /// exception if it has none.
   bool set_stream(PyObject* stream) noexcept;
 
+  /// Whether every tensor is asked for a sign that is not in memory (torch's lazily negated views).
+  /// Otherwise only those are asked whose strides are even: such views come of imaginary parts.
+  void ask_for_signs(bool ask) noexcept { ask_for_signs_ = ask; }
+
   /// `object` as a view. Raises, naming op and argument, and returns false if it is no tensor.
   bool view(const char* op, const char* argument, PyObject* object, sluice_tensor* view,
             bool* read_only) noexcept;
@@ -51,6 +55,7 @@ class Borrowed {
   int object_count_ = 0;
   bool stream_named_ = false;
   bool stream_known_ = false;
+  bool ask_for_signs_ = false;
   void* stream_ = nullptr;
   PyObject* device_tensor_ = nullptr;
   const dlpack::ExchangeApi* device_api_ = nullptr;

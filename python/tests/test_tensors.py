@@ -104,6 +104,14 @@ def test_read_only_pool_is_refused_where_it_would_be_updated():
     sluice.ops.recurrent_step(*x.arguments(), initial_state=x.state, final_state=np.empty_like(x.state))
 
 
+def test_read_only_pool_is_taken_where_nothing_is_written():
+    x = Inputs(T=3)
+    expected = sluice.ops.recurrent_step(*x.arguments(), initial_state=x.state.copy())
+    x.state.setflags(write=False)
+    o = sluice.ops.recurrent_step(*x.arguments(), initial_state=x.state, state_writes="none")
+    assert np.array_equal(o, expected)
+
+
 def test_float16(inputs):
     halves = [a.astype(np.float16) for a in inputs.arguments()]
     out = run(*halves)
