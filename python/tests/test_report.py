@@ -91,7 +91,11 @@ def test_parts_of_another_machine_or_version_are_dropped(tmp_path, key):
     assert State(path, FINGERPRINT).get("a") == {"status": "done"}
 
 
-@pytest.mark.parametrize("content", ["", "{", "[]", '{"schema": "x"}'])
+NO_FINGERPRINT = '{"schema": "sluice.report.state/1", "parts": {}}'
+NO_PARTS = '{"schema": "sluice.report.state/1", "fingerprint": {}}'
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"schema": "x"}', NO_FINGERPRINT, NO_PARTS])
 def test_broken_state_files_are_dropped(tmp_path, content):
     path = tmp_path / "state.json"
     path.write_text(content)

@@ -31,12 +31,15 @@ class State:
         if not isinstance(content, dict) or content.get("schema") != SCHEMA:
             self.dropped = "it is no state of a report"
             return
-        theirs = content["fingerprint"]
+        theirs, parts = content.get("fingerprint"), content.get("parts")
+        if not isinstance(theirs, dict) or not isinstance(parts, dict):
+            self.dropped = "it has no fingerprint or no parts"
+            return
         other = [key for key in self._fingerprint if theirs.get(key) != self._fingerprint[key]]
         if other:
             self.dropped = f"another {', '.join(other)}"
             return
-        self._parts = content["parts"]
+        self._parts = parts
         self.resumed = len(self._parts)
 
     def get(self, part: str) -> Any:
