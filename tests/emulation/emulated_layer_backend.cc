@@ -8,15 +8,15 @@
 
 #include "core/backend.hpp"
 #include "cuda/catalogues.h"
-#include "cuda/kernels/conv1d/kernel.cuh"
-#include "cuda/kernels/conv1d/patch.cuh"
-#include "cuda/kernels/conv1d/pieces.h"
+#include "cuda/kernels/conv1d/any_form.cuh"
+#include "cuda/kernels/conv1d/channel_first.cuh"
+#include "cuda/kernels/conv1d/channel_last.cuh"
 #include "cuda/kernels/conv1d/update.cuh"
-#include "cuda/kernels/gated_norm/even.cuh"
-#include "cuda/kernels/gated_norm/kernel.cuh"
+#include "cuda/kernels/gated_norm/any_form.cuh"
 #include "cuda/kernels/gated_norm/launch.h"
-#include "cuda/kernels/gated_norm/pieces.h"
-#include "cuda/kernels/gated_norm/walk.cuh"
+#include "cuda/kernels/gated_norm/one_type.cuh"
+#include "cuda/kernels/gated_norm/parts.h"
+#include "cuda/layer_prefill/delta_rule.h"
 #include "cuda/machine.h"
 #include "emulated_backend.hpp"
 #include "emulated_operator.hpp"
@@ -28,23 +28,14 @@ DeviceGuard::DeviceGuard(int) noexcept {}
 DeviceGuard::~DeviceGuard() = default;
 
 namespace conv1d {
-
-alignas(16) uint4 head_stage[kStageBytes / 16];  // of the CTA that runs
-
 namespace {
 
-constexpr ConvKernel kKernels[] = {
-    conv_kernel<FloatPack, Items::kRows>,    conv_kernel<BfloatPack, Items::kRows>,
-    conv_kernel<HalfPack, Items::kRows>,     conv_kernel<ElementPack, Items::kRows>,
-    conv_kernel<BfloatPack, Items::kLines>,  conv_kernel<HalfPack, Items::kLines>,
-    conv_kernel<ElementPack, Items::kLines>, conv_kernel<FloatPack, Items::kNone>,
-    conv_kernel<BfloatPack, Items::kNone>,   conv_kernel<HalfPack, Items::kNone>};
-
 template <class Pack>
-ConvKernel kernel_of(Body body, const ConvParams& p) {
-  if (body == Body::kUpdates) return update_kernel_of<Pack>(update_form_of(p));
-  if (is_whole(body)) return patch_kernel_of<Pack>(body == Body::kCutPatches);
-  return kKernels[static_cast<int>(body)];
+ConvKernel kernel_of(Form form, const ConvParams& p) {
+  if (form == Form::kAny) return any_form_kernel;
+  if (form == Form::kChannelFirst) return channel_first_kernel<Pack>;
+  if (form == Form::kChannelLast) return channel_last_kernel_of<Pack>(has_groups_apart(p));
+  return update_kernel_of<Pack>(update_form_of(p));
 }
 
 /// Threads that never wait for each other run to their ends, all of a grid in random order.
@@ -61,18 +52,6 @@ void run_threads(ConvKernel kernel, const ConvParams& p, const GridSize& grid,
   }
 }
 
-/// CTAs whose warps exchange columns, one after another in random order.
-int run_ctas(ConvKernel kernel, const ConvParams& p, unsigned ctas, std::mt19937_64& random) {
-  std::vector<unsigned> order(ctas);
-  std::iota(order.begin(), order.end(), 0u);
-  std::shuffle(order.begin(), order.end(), random);
-  for (const unsigned cta : order) {
-    const auto work = [&] { kernel(p); };
-    if (!emulation::run_cta(cta, ctas, kThreads, random(), work).empty()) return 1;
-  }
-  return 0;
-}
-
 /// CTAs whose warps look for sequences together, interleaved at random.
 int run_warps(ConvKernel kernel, const ConvParams& p, const GridSize& grid,
               std::mt19937_64& random) {
@@ -83,24 +62,22 @@ int run_warps(ConvKernel kernel, const ConvParams& p, const GridSize& grid,
 
 }  // namespace
 
-/// A GPU of a random size, and now and then launches in pieces.
-void launch(const ConvParams& params, Launcher& launcher) noexcept {
+/// A GPU of a random size, and now and then several launches.
+void launch(Form form, const ConvParams& params, Launcher& launcher) noexcept {
   std::mt19937_64 random(emulation_seed);
   const auto multiprocessors = static_cast<int>(random() % 8);
   const int64_t most = random() % 4 == 0 ? kWarps : int64_t{1} << 32;
-  const auto run_one = [&](Body body, const ConvParams& p) {
-    const GridSize grid = grid_of(body, p);
+  ConvParams planned = params;
+  plan_launch(form, multiprocessors, &planned);
+  in_grids(form, planned, most, [&](const ConvParams& p) {
+    const GridSize grid = grid_of(form, p);
     emulation::block_extent = {kThreads};
     emulation::grid_extent = {grid.x, grid.y, grid.z};
     const bool bfloats = p.part[0].x.number == Number::kBfloat16;
-    const auto kernel = bfloats ? kernel_of<BfloatPack>(body, p) : kernel_of<HalfPack>(body, p);
-    if (shared_bytes(body, p) > 0) return run_ctas(kernel, p, grid.x, random);
-    if (body == Body::kCutPatches) return run_warps(kernel, p, grid, random);
+    const auto kernel = bfloats ? kernel_of<BfloatPack>(form, p) : kernel_of<HalfPack>(form, p);
+    if (!launcher.ok()) return;
+    if (form == Form::kChannelLast) return launcher.note(run_warps(kernel, p, grid, random));
     run_threads(kernel, p, grid, random);
-    return 0;
-  };
-  in_launches(params, multiprocessors, most, [&](Body body, const ConvParams& p) {
-    if (launcher.ok()) launcher.note(run_one(body, p));
   });
 }
 
@@ -111,24 +88,21 @@ int load_kernels() noexcept { return 0; }
 namespace gated_norm {
 namespace {
 
-constexpr void (*kKernels[])(NormParams) = {walk_kernel<Number::kBfloat16, 4>,
-                                            walk_kernel<Number::kFloat16, 4>,
-                                            walk_kernel<Number::kBfloat16, 1>,
-                                            walk_kernel<Number::kFloat16, 1>,
-                                            even_kernel<Number::kBfloat16, 16>,
-                                            even_kernel<Number::kBfloat16, 32>,
-                                            even_kernel<Number::kFloat16, 16>,
-                                            even_kernel<Number::kFloat16, 32>,
-                                            packed_kernel,
-                                            element_kernel};
+template <Number kType>
+void (*kernel_of(Form form, int64_t V))(NormParams) {
+  if (form == Form::kAny) return any_form_kernel;
+  if (form == Form::kTokenRows) return token_rows_kernel<kType>;
+  return V == 128 ? one_axis_kernel<kType, 16> : one_axis_kernel<kType, 32>;
+}
 
 int launch_one(NormParams p) noexcept {
-  const Kernel kernel = plan_launch(static_cast<int>(emulation_seed % 5), &p);
-  const auto planned = ctas_of(kernel, p), few = 1 + static_cast<unsigned>(emulation_seed % 3);
-  const bool walks = kernel != Kernel::kPacks && kernel != Kernel::kElements;
-  const unsigned ctas = walks ? planned : few;  // the others take any number
+  const Form form = plan_launch(&p);
+  const auto planned = ctas_of(form, p), few = 1 + static_cast<unsigned>(emulation_seed % 3);
+  const unsigned ctas = form == Form::kAny ? few : planned;  // that one takes any number
+  const auto kernel = p.x.number == Number::kBfloat16 ? kernel_of<Number::kBfloat16>(form, p.V)
+                                                      : kernel_of<Number::kFloat16>(form, p.V);
   for (unsigned cta = 0; cta < ctas; ++cta) {
-    const auto work = [&] { kKernels[static_cast<int>(kernel)](p); };
+    const auto work = [&] { kernel(p); };
     if (!emulation::run_cta(cta, ctas, kThreads, emulation_seed + cta, work).empty()) return 1;
   }
   return 0;
@@ -136,11 +110,11 @@ int launch_one(NormParams p) noexcept {
 
 }  // namespace
 
-/// In pieces of 7, 24 or more rows than there are, in turn.
+/// In parts of 7, 24 or more rows than there are, in turn.
 void launch(const NormParams& params, Launcher& launcher) noexcept {
   static uint64_t calls = 0;
   constexpr int64_t kMost[] = {kMaxRows, 24, 7};
-  in_pieces(params, kMost[(emulation_seed + calls++) % 3], [&](const NormParams& p) {
+  in_parts(params, kMost[(emulation_seed + calls++) % 3], [&](const NormParams& p) {
     if (launcher.ok()) launcher.note(launch_one(p));
   });
 }
@@ -185,7 +159,7 @@ constexpr Kernel<core::DeltaRuleProblem> kDeltaKernels[] = {
 
 }  // namespace
 
-Catalogue<core::DeltaRuleProblem> chunk_forward_catalogue() noexcept { return kDeltaKernels; }
+Catalogue<core::DeltaRuleProblem> layer_delta_kernels(sluice_op) noexcept { return kDeltaKernels; }
 
 const core::Backend& backend() noexcept {
   static const core::Backend instance = [] {
@@ -196,7 +170,12 @@ const core::Backend& backend() noexcept {
     made.requirement = "nothing";
     made.device_type = SLUICE_DEVICE_CUDA;
     made.available = []() noexcept { return true; };
-    made.chunk_forward = emulated_operator<chunk_forward_catalogue>();
+    made.chunk_forward = {
+        [](const core::DeltaRuleProblem& p, core::PlanFor purpose, core::Plan* plan) noexcept {
+          return delta_rule(p).plan(p, purpose, plan);
+        },
+        [](const core::DeltaRuleProblem& p, const core::Plan& plan, sluice_workspace workspace,
+           void* stream) noexcept { return delta_rule(p).run(p, plan, workspace, stream); }};
     made.causal_conv1d = emulated_operator<causal_conv1d_catalogue>();
     made.gated_rms_norm = emulated_operator<gated_rms_norm_catalogue>();
     made.layer_prefill = emulated_operator<layer_prefill_catalogue>();

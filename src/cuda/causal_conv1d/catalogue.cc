@@ -19,14 +19,21 @@ Status accept(const CausalConvProblem& p, const Machine& machine) noexcept {
                          static_cast<long long>(p.L));
 }
 
-Status plan_conv(const CausalConvProblem&, const Machine&, const Environment&,
+constexpr core::KernelName kNames[] = {
+    "cuda.causal_conv1d.any_form", "cuda.causal_conv1d.channel_first",
+    "cuda.causal_conv1d.channel_last", "cuda.causal_conv1d.update"};
+
+/// Addresses choose between the kernels too, but none of them has a workspace.
+Status plan_conv(const CausalConvProblem& p, const Machine&, const Environment&,
                  Plan* plan) noexcept {
-  plan->kernel = "cuda.causal_conv1d";
+  const conv1d::Form form = conv1d::choose_form(lower_conv(&p, 1));
+  plan->kernel = kNames[static_cast<int>(form)];
+  plan->keep(form);
   return ok_status();
 }
 
-void launch_conv(const CausalConvProblem& p, const Plan&, void*, Launcher& launcher) noexcept {
-  conv1d::launch(lower_conv(&p, 1), launcher);
+void launch_conv(const CausalConvProblem& p, const Plan& plan, void*, Launcher& launcher) noexcept {
+  conv1d::launch(plan.kept<conv1d::Form>(), lower_conv(&p, 1), launcher);
 }
 
 constexpr Kernel<CausalConvProblem> kCatalogue[] = {

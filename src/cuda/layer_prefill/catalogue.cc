@@ -16,6 +16,7 @@
 #include "cuda/kernels/conv1d/launch.h"
 #include "cuda/kernels/gated_norm/launch.h"
 #include "cuda/kernels/generic/config.h"
+#include "cuda/layer_prefill/delta_rule.h"
 #include "cuda/workspace_layout.h"
 
 namespace sluice::cuda {
@@ -27,7 +28,7 @@ using DeltaKernel = Kernel<DeltaRuleProblem>;
 /// What is decided around the delta rule, whose plan a layer's also is. Bits do not depend on
 /// core_out being asked for.
 struct LayerChoice {
-  const void* delta_entry;  ///< of the catalogue of chunk_forward
+  const void* delta_entry;  ///< of layer_delta_kernels()
   sluice_dtype core_dtype;  ///< of the delta rule's output: qkv's for fused kernels, else float32
   bool core_in_place;       ///< it goes to core_out; else to the workspace, and the norm copies it
 };
@@ -125,7 +126,7 @@ Status plan_layer(const LayerProblem& p, const Machine& machine, const Environme
   LayerChoice choice{nullptr, p.conv[0].x.dtype, false};
   LayerParts parts(p, choice, any_base);
   const auto plan_delta = [&] {
-    return plan_by(chunk_forward_catalogue(), parts.delta, machine, environment,
+    return plan_by(layer_delta_kernels(p.op), parts.delta, machine, environment,
                    core::PlanFor::kCall, plan);
   };
   Status status = plan_delta();
@@ -150,7 +151,7 @@ void launch_layer(const LayerProblem& p, const Plan& plan, void* workspace,
   const LayerParts parts(p, choice, workspace);
   conv1d::ConvParams conv = lower_conv(parts.conv, 3);
   conv.row_kinds = parts.row_kinds;
-  conv1d::launch(conv, launcher);
+  conv1d::launch(conv1d::choose_form(conv), conv, launcher);
   if (!launcher.ok()) return;
   delta_kernel(choice.delta_entry).launch(parts.delta, plan, parts.delta_workspace, launcher);
   gated_norm::NormParams norm = lower_norm(parts.norm, parts.norm.out.dtype);

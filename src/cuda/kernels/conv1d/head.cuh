@@ -111,7 +111,7 @@ __device__ __forceinline__ void write_narrow(const Head& h, float (&old)[kMaxWid
 
 /// Outputs of the first W - 1 tokens; before[3 - age] is the input `age` tokens before the first.
 __device__ __forceinline__ void convolve_head(const Head& h, const float (&before)[kMaxWidth - 1]) {
-  const Taps<1> taps = load_taps<1>(h.p, h.d);
+  const Taps<1> taps = load_taps(h.p, h.d);
   const int64_t count = min(h.tokens, static_cast<int64_t>(h.p.W - 1));
   float x[kMaxWidth][1] = {{before[0]}, {before[1]}, {before[2]}, {}}, y[1];
   for (int64_t t = 0; t < count; ++t) {
@@ -155,6 +155,12 @@ __device__ __forceinline__ void head_item(const ConvParams& p, int64_t n, int64_
   } else {
     write_shifted(h);  // WHY speculative too: an empty sequence passes its whole state through
   }
+}
+
+/// Heads by warps: index = sequence * head_warps + the channels' warp.
+__device__ __forceinline__ void head_items(const ConvParams& p, int64_t index, int lane) {
+  const int64_t n = index / p.head_warps, d = (index - n * p.head_warps) * 32 + lane;
+  if (d < p.D) head_item(p, n, d);
 }
 
 }  // namespace sluice::cuda::conv1d

@@ -11,12 +11,9 @@ using device::HeadScalar, device::IndexVector, device::Number;
 
 inline constexpr int kMaxWidth = 4;
 inline constexpr int kThreads = 128, kWarps = kThreads / 32;
-/// 16-byte pieces of shared memory a warp has where columns lie inside.
-inline constexpr int kStagePieces = 32 * kMaxWidth;
-inline constexpr int kStageBytes = kWarps * kStagePieces * 16;  ///< of a CTA
 
-/// Of a thread of patches.
-inline constexpr int kPatchTokens = 8, kPatchChannels = 4;
+/// Of a thread of the channel-last kernel.
+inline constexpr int kThreadTokens = 8, kThreadChannels = 4;
 
 /// x or out, [B,T,G,C]; strides in elements, any.
 struct TokenChannels {
@@ -38,11 +35,11 @@ struct ConvPool {
   Number number;
 };
 
-/// How heads move states.
-enum class HeadForm : int32_t {
-  kElements,        ///< a channel a thread, any form and stride
-  kColumnsOutside,  ///< a pack of channels a thread: a column of theirs is one pack
-  kColumnsInside  ///< a pack of channels a thread: theirs is L packs in a row; L is 3 or 4, no ring
+/// How states lie in memory, as far as kernels make use of it.
+enum class StateOrder : int32_t {
+  kAny,             ///< any form and stride
+  kColumnsOutside,  ///< a column of neighbouring channels is one pack: [slots,L,D] in memory
+  kColumnsInside    ///< a channel's columns are neighbours: [slots,D,L]; L is 3 or 4, no ring
 };
 
 /// What a row of tokens is, for whoever comes after the convolution.
@@ -72,12 +69,12 @@ struct ConvParams {
   int32_t W, L;
   uint8_t* row_kinds;  ///< [B,T] RowKind out, may be null
   // Of the launch:
-  int32_t tile_tokens;  ///< tokens that a thread walks through
-  int64_t tiles;        ///< of one batch entry
-  int32_t lines;        ///< channels that a thread of lines goes through
-  HeadForm head_form;
+  int32_t tile_tokens;      ///< tokens that a thread walks through
+  int64_t tiles;            ///< of one batch entry
+  int32_t thread_channels;  ///< that a thread of the channel-first kernel goes through
+  StateOrder state_order;
   int64_t head_warps;     ///< for each of N sequences
-  int64_t heads;          ///< warps of all of them; of patches CTAs beside each other, two each
+  int64_t heads;          ///< warps of all of them; of the channel-last kernel CTAs, two each
   int64_t channel_warps;  ///< for each tile
   int64_t warps;          ///< all of them
   int64_t first_warp;     ///< of this launch

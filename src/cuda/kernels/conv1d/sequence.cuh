@@ -1,4 +1,4 @@
-// Which sequence a row belongs to, and which slots a sequence's states are in.
+// Finds the sequence that a row belongs to, and the slots of a sequence's states.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CUDA_KERNELS_CONV1D_SEQUENCE_CUH_
 #define SLUICE_CUDA_KERNELS_CONV1D_SEQUENCE_CUH_

@@ -1,4 +1,4 @@
-// Weights of channels, and the sum over them.
+// Loads weights of channels, and sums over them.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CUDA_KERNELS_CONV1D_TAPS_CUH_
 #define SLUICE_CUDA_KERNELS_CONV1D_TAPS_CUH_
@@ -15,59 +15,43 @@ struct Taps {
 };
 
 /// W = 4, and a channel's weights are one aligned load.
-template <int kCount>
-__device__ __forceinline__ void load_fours(const ConvParams& p, int64_t d, Taps<kCount>& taps) {
+__device__ __forceinline__ void load_fours(const ConvParams& p, int64_t d, Taps<1>& taps) {
   if (p.weight_number == Number::kFloat32) {
-#pragma unroll
-    for (int i = 0; i < kCount; ++i) {
-      const float4 w = __ldg(static_cast<const float4*>(p.weight) + d + i);
-      taps.tap[0][i] = w.x, taps.tap[1][i] = w.y, taps.tap[2][i] = w.z, taps.tap[3][i] = w.w;
-    }
+    const float4 w = __ldg(static_cast<const float4*>(p.weight) + d);
+    taps.tap[0][0] = w.x, taps.tap[1][0] = w.y, taps.tap[2][0] = w.z, taps.tap[3][0] = w.w;
     return;
   }
-  uint2 w[kCount];
-#pragma unroll
-  for (int i = 0; i < kCount; ++i) w[i] = __ldg(static_cast<const uint2*>(p.weight) + d + i);
-#pragma unroll
-  for (int i = 0; i < kCount; ++i) {
-    float first[2], second[2];
-    if (p.weight_number == Number::kBfloat16) {
-      BfloatPack::split(w[i].x, first), BfloatPack::split(w[i].y, second);
-    } else {
-      HalfPack::split(w[i].x, first), HalfPack::split(w[i].y, second);
-    }
-    taps.tap[0][i] = first[0], taps.tap[1][i] = first[1];
-    taps.tap[2][i] = second[0], taps.tap[3][i] = second[1];
+  const uint2 w = __ldg(static_cast<const uint2*>(p.weight) + d);
+  float first[2], second[2];
+  if (p.weight_number == Number::kBfloat16) {
+    BfloatPack::split(w.x, first), BfloatPack::split(w.y, second);
+  } else {
+    HalfPack::split(w.x, first), HalfPack::split(w.y, second);
   }
+  taps.tap[0][0] = first[0], taps.tap[1][0] = first[1];
+  taps.tap[2][0] = second[0], taps.tap[3][0] = second[1];
 }
 
 /// Any width and stride.
-template <class T, int kCount>
-__device__ __forceinline__ void load_strided(const ConvParams& p, int64_t d, Taps<kCount>& taps) {
+template <class T>
+__device__ __forceinline__ void load_strided(const ConvParams& p, int64_t d, Taps<1>& taps) {
   const T* weights = static_cast<const T*>(p.weight) + d * p.weight_stride;
 #pragma unroll
-  for (int i = 0; i < kCount; ++i, weights += p.weight_stride) {
-#pragma unroll
-    for (int w = 0; w < kMaxWidth; ++w) {
-      const int stored = w - (kMaxWidth - p.W);
-      if (stored >= 0) taps.tap[w][i] = device::to_float(__ldg(weights + stored));
-    }
+  for (int w = 0; w < kMaxWidth; ++w) {
+    const int stored = w - (kMaxWidth - p.W);
+    if (stored >= 0) taps.tap[w][0] = device::to_float(__ldg(weights + stored));
   }
 }
 
-template <class T, int kCount>
-__device__ __forceinline__ void load_bias(const ConvParams& p, int64_t d, Taps<kCount>& taps) {
-#pragma unroll
-  for (int i = 0; i < kCount; ++i) {
-    const T* bias = static_cast<const T*>(p.bias.data) + (d + i) * p.bias.stride;
-    taps.bias[i] = device::to_float(__ldg(bias));
-  }
+template <class T>
+__device__ __forceinline__ void load_bias(const ConvParams& p, int64_t d, Taps<1>& taps) {
+  const T* bias = static_cast<const T*>(p.bias.data) + d * p.bias.stride;
+  taps.bias[0] = device::to_float(__ldg(bias));
 }
 
-/// Of channels d .. d + kCount - 1. PERF types are asked for once, not an element.
-template <int kCount>
-__device__ __forceinline__ Taps<kCount> load_taps(const ConvParams& p, int64_t d) {
-  Taps<kCount> taps{};
+/// Of channel d.
+__device__ __forceinline__ Taps<1> load_taps(const ConvParams& p, int64_t d) {
+  Taps<1> taps{};
   if (p.weight_in_fours) {
     load_fours(p, d, taps);
   } else if (p.weight_number == Number::kFloat32) {

@@ -11,6 +11,7 @@
 #define SLUICE_CUDA_KERNELS_DECODE_CONV_PAIRS_CUH_
 
 #include "cuda/device/activation.cuh"
+#include "cuda/device/conv_pair.cuh"
 #include "cuda/kernels/decode/conv.cuh"
 #include "cuda/ptx/stream.cuh"
 #include "cuda/tile/number.cuh"
@@ -131,39 +132,6 @@ __device__ __forceinline__ void prefetch_pair(const Params& p, const Unit& unit,
   }
 }
 
-/// Columns of a state, first channel in the low half, oldest column first; of three the last three.
-/// @param c ConvParams, or others with L and columns_inside
-template <class Conv>
-__device__ __forceinline__ void columns_of(const Conv& c, const uint32_t (&words)[kMaxWidth],
-                                           uint32_t (&columns)[kMaxWidth + 1]) {
-  const auto& [w0, w1, w2, w3] = words;
-  columns[0] = w0, columns[1] = w1, columns[2] = w2, columns[3] = w3;
-  if (!c.columns_inside) return;
-  if (c.L == 3) {  // a0 a1, a2 b0, b1 b2
-    columns[1] = __byte_perm(w1, w2, 0x7610);
-    columns[2] = __byte_perm(w1, w3, 0x5432);
-    columns[3] = __byte_perm(w2, w3, 0x7610);
-  } else {  // a0 a1, a2 a3, b0 b1, b2 b3
-    columns[0] = __byte_perm(w0, w2, 0x5410);
-    columns[1] = __byte_perm(w0, w2, 0x7632);
-    columns[2] = __byte_perm(w1, w3, 0x5410);
-    columns[3] = __byte_perm(w1, w3, 0x7632);
-  }
-}
-
-/// The inverse of columns_of().
-template <class Conv>
-__device__ __forceinline__ uint4 words_of(const Conv& c, const uint32_t (&columns)[kMaxWidth + 1]) {
-  const auto& [c0, c1, c2, c3, newest] = columns;
-  if (!c.columns_inside) return make_uint4(c0, c1, c2, c3);
-  if (c.L == 3) {
-    return make_uint4(0, __byte_perm(c1, c2, 0x5410), __byte_perm(c3, c1, 0x7610),
-                      __byte_perm(c2, c3, 0x7632));
-  }
-  return make_uint4(__byte_perm(c0, c1, 0x5410), __byte_perm(c2, c3, 0x5410),
-                    __byte_perm(c0, c1, 0x7632), __byte_perm(c2, c3, 0x7632));
-}
-
 template <class Params>
 __device__ __forceinline__ void store_pair_state(const Params& p, int slot, const Channel& channel,
                                                  const uint4& words) {
@@ -221,7 +189,7 @@ __device__ __forceinline__ void settle_pair(const Params& p, const Unit& unit, c
                                             int slot, int at, const PairInputs& in) {
   const Channel channel = channel_of<C>(p, unit, at);
   uint32_t columns[kMaxWidth + 1];
-  columns_of(p.conv, in.words, columns);
+  device::pair_columns(p.conv.L, p.conv.columns_inside, in.words, columns);
   columns[kMaxWidth] = in.input;
   if (p.conv.x[0].number == Number::kBfloat16) {
     convolve_pair<__nv_bfloat16>(p, unit, s, at, channel, in, columns);
@@ -229,7 +197,7 @@ __device__ __forceinline__ void settle_pair(const Params& p, const Unit& unit, c
     convolve_pair<__half>(p, unit, s, at, channel, in, columns);
   }
   if (slot < 0 || !channel.exists) return;
-  const uint4 words = words_of(p.conv, columns);
+  const uint4 words = device::pair_words(p.conv.L, p.conv.columns_inside, columns);
   if (at >= 2 * C::kK || p.ctas() == 1) {
     store_pair_state(p, slot, channel, words);
   } else {

@@ -3,18 +3,14 @@
 #ifndef SLUICE_CUDA_KERNELS_GATED_NORM_INSTANCES_H_
 #define SLUICE_CUDA_KERNELS_GATED_NORM_INSTANCES_H_
 
+#include "cuda/kernels/gated_norm/launch.h"
+
 namespace sluice::cuda::gated_norm {
 
-const void* four_bfloats() noexcept;
-const void* four_halves() noexcept;
-const void* one_bfloats() noexcept;
-const void* one_halves() noexcept;
-const void* even_bfloats_of_128() noexcept;
-const void* even_bfloats_of_256() noexcept;
-const void* even_halves_of_128() noexcept;
-const void* even_halves_of_256() noexcept;
-const void* rows_by_packs() noexcept;
-const void* rows_by_elements() noexcept;
+const void* any_form() noexcept;
+/// Of bfloat16 or float16.
+const void* token_rows(Number number) noexcept;
+const void* one_axis(Number number, int64_t V) noexcept;
 
 }  // namespace sluice::cuda::gated_norm
 

@@ -3,30 +3,32 @@
 #include "cuda/kernels/gated_norm/launch.h"
 
 #include "cuda/kernels/gated_norm/instances.h"
-#include "cuda/kernels/gated_norm/pieces.h"
+#include "cuda/kernels/gated_norm/parts.h"
 
 namespace sluice::cuda::gated_norm {
 namespace {
 
-/// By Kernel.
-constexpr const void* (*kKernels[])() noexcept = {
-    four_bfloats,        four_halves,        one_bfloats,        one_halves,    even_bfloats_of_128,
-    even_bfloats_of_256, even_halves_of_128, even_halves_of_256, rows_by_packs, rows_by_elements};
+const void* kernel_of(Form form, const NormParams& p) noexcept {
+  if (form == Form::kAny) return any_form();
+  return form == Form::kTokenRows ? token_rows(p.x.number) : one_axis(p.x.number, p.V);
+}
 
 }  // namespace
 
 int load_kernels() noexcept {
-  int error = 0;
-  for (const auto kernel : kKernels) {
-    if (error == 0) error = load_kernel(kernel());
+  int error = load_kernel(any_form());
+  for (const Number number : {Number::kBfloat16, Number::kFloat16}) {
+    if (error == 0) error = load_kernel(token_rows(number));
+    if (error == 0) error = load_kernel(one_axis(number, 128));
+    if (error == 0) error = load_kernel(one_axis(number, 256));
   }
   return error;
 }
 
 void launch(const NormParams& params, Launcher& launcher) noexcept {
-  in_pieces(params, kMaxRows, [&](NormParams p) {
-    const Kernel kernel = plan_launch(launcher.machine().multiprocessors, &p);
-    launcher(kKernels[static_cast<int>(kernel)](), {{ctas_of(kernel, p)}, kThreads}, p);
+  in_parts(params, kMaxRows, [&](NormParams p) {
+    const Form form = plan_launch(&p);
+    launcher(kernel_of(form, p), {{ctas_of(form, p)}, kThreads}, p);
   });
 }
 

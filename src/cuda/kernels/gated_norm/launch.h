@@ -1,4 +1,4 @@
-// Host side of the gated norm kernels.
+// Chooses and launches the gated norm kernels.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CUDA_KERNELS_GATED_NORM_LAUNCH_H_
 #define SLUICE_CUDA_KERNELS_GATED_NORM_LAUNCH_H_
@@ -8,24 +8,18 @@
 
 namespace sluice::cuda::gated_norm {
 
-enum class Kernel {
-  kFourBfloats,  ///< evenly spaced rows of one 16-bit type, four tokens together ..
-  kFourHalves,
-  kOneBfloats,  ///< .. or one by one
-  kOneHalves,
-  kEvenBfloats128,  ///< rows as one axis, in the form of models, V as named
-  kEvenBfloats256,
-  kEvenHalves128,
-  kEvenHalves256,
-  kPacks,    ///< rows of up to 256 numbers, aligned, of any types
-  kElements  ///< any
+/// A kernel, by the form that it is for.
+enum class Form {
+  kAny,        ///< any type, stride and V
+  kTokenRows,  ///< one 16-bit type and packs, tokens evenly spaced
+  kOneAxis,    ///< rows as one axis, in the form of models
 };
 
 /// Which kernel runs, and fills in the members of its launch; at most kMaxRows rows.
-Kernel plan_launch(int multiprocessors, NormParams* params) noexcept;
+Form plan_launch(NormParams* params) noexcept;
 
 /// CTAs of a planned launch. BOUND: row numbers plus a grid's worth of rows stay within 32 bits.
-uint32_t ctas_of(Kernel kernel, const NormParams& params) noexcept;
+uint32_t ctas_of(Form form, const NormParams& params) noexcept;
 
 /// Loads the kernels onto the current device, which the first launch would do otherwise.
 /// @return a cudaError_t

@@ -10,8 +10,8 @@ namespace sluice::cuda::gated_norm {
 using device::HeadScalar, device::Number;
 
 inline constexpr int kThreads = 128, kWarps = kThreads / 32;
-inline constexpr int kPack = 8;           ///< elements a lane moves at once
-inline constexpr int64_t kPackedV = 256;  ///< largest V of the packed kernel: 32 lanes
+inline constexpr int kPack = 8;                              ///< elements a lane moves at once
+inline constexpr int64_t kPackedV = 256;                     ///< largest V of packs: 32 lanes
 inline constexpr int64_t kMaxRows = (int64_t{1} << 31) - 1;  ///< of a launch: fast divisions
 
 /// Rows [i0,i1,i2,i3] of V elements, innermost stride 1, the others in elements.
@@ -27,13 +27,13 @@ struct FastDivisor {
 };
 
 /// Bytes from token to token, and between heads, which are groups of members.
-struct WalkStrides {
+struct RowStrides {
   int64_t token, group, member;
 };
 
-/// Rows as tokens of heads, where they are evenly spaced; see walk.cuh.
-struct Walk {
-  WalkStrides x, z, out;
+/// Rows as tokens of heads, where they are evenly spaced; see one_type.cuh.
+struct SpacedRows {
+  RowStrides x, z, out;
   uint32_t heads, members;  ///< row = token * heads + head; heads of a group
 };
 
@@ -54,10 +54,11 @@ struct NormParams {
   Number rounded_to;
   bool silu;  ///< else sigmoid
   // Of the launch:
-  uint32_t rows;      ///< at most kMaxRows
-  FastDivisor by[3];  ///< by shape[1], shape[2], shape[3]
-  int32_t lanes;      ///< that share a row: a power of two
-  Walk walk;          ///< of walk kernels
+  uint32_t rows;         ///< at most kMaxRows
+  FastDivisor by[3];     ///< by shape[1], shape[2], shape[3]
+  int32_t lanes;         ///< that share a row: a power of two
+  SpacedRows spaced;     ///< of the kernels of one type
+  int64_t lane_numbers;  ///< side by side that a lane of the kernel of any form sums up
 };
 
 }  // namespace sluice::cuda::gated_norm

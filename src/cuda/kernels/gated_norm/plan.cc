@@ -1,4 +1,4 @@
-// Which kernel runs, and with what arithmetic: host code, tested without a GPU.
+// Chooses the kernel of a norm and fills in its arithmetic. Host code, tested without a GPU.
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 
@@ -42,40 +42,41 @@ bool merge(const Axis& outer, const Axis& inner, Axis* out) noexcept {
   return outer.extent == 1 || inner.extent == 1 || outer.stride == inner.extent * inner.stride;
 }
 
-/// The strides of a tensor as tokens and heads. *even: also those of all its rows as one axis.
-bool walk_strides(const NormParams& p, const NormRows& rows, WalkStrides* out, Axis* all,
-                  bool* even) noexcept {
+/// The strides of a tensor as tokens and heads. *one_axis: also those of all its rows as one axis.
+bool spaced_strides(const NormParams& p, const NormRows& rows, RowStrides* out, Axis* all,
+                    bool* one_axis) noexcept {
   const auto axis = [&](int i) { return Axis{p.shape[i], rows.stride[i]}; };
   Axis tokens{}, heads{};
   if (!merge(axis(0), axis(1), &tokens)) return false;
-  *even = merge(axis(2), axis(3), &heads) && merge(tokens, heads, all) && *even;
+  *one_axis = merge(axis(2), axis(3), &heads) && merge(tokens, heads, all) && *one_axis;
   *out = {2 * tokens.stride, 2 * rows.stride[2], 2 * rows.stride[3]};
   return true;
 }
 
-constexpr int64_t kEvenHeads = 32;  ///< rows side by side where all rows are one axis
+constexpr int64_t kSideBySide = 32;  ///< rows side by side where all rows are one axis
 
 /// Rows side by side that are close in memory.
-/// @param all_even out: whether all rows are one axis
-bool plan_walk(NormParams* p, bool* all_even) noexcept {
+/// @param one_axis out: whether all rows are one axis
+bool plan_spaced(NormParams* p, bool* one_axis) noexcept {
   const Number type = p->x.number;
   const bool types = type != Number::kFloat32 && p->z.number == type && p->out.number == type &&
                      p->rounded_to == type && p->copy.data == nullptr;
   const bool kinds =
       p->row_kinds == nullptr || p->shape[0] == 1 || p->row_kinds_stride == p->shape[1];
   if (!types || !kinds || p->V != int64_t{p->lanes} * kPack) return false;
-  Walk& w = p->walk;
+  SpacedRows& w = p->spaced;
   Axis x{}, z{}, out{};
-  bool even = p->row_kinds == nullptr;
-  if (!walk_strides(*p, p->x, &w.x, &x, &even) || !walk_strides(*p, p->z, &w.z, &z, &even) ||
-      !walk_strides(*p, p->out, &w.out, &out, &even)) {
+  bool spaced = p->row_kinds == nullptr;
+  if (!spaced_strides(*p, p->x, &w.x, &x, &spaced) ||
+      !spaced_strides(*p, p->z, &w.z, &z, &spaced) ||
+      !spaced_strides(*p, p->out, &w.out, &out, &spaced)) {
     return false;
   }
   w.heads = static_cast<uint32_t>(p->shape[2] * p->shape[3]);
   w.members = static_cast<uint32_t>(p->shape[3]);
-  *all_even = even;
-  if (even) {
-    const auto side = std::min(int64_t{p->rows}, kEvenHeads);
+  *one_axis = spaced;
+  if (spaced) {
+    const auto side = std::min(int64_t{p->rows}, kSideBySide);
     w.heads = w.members = static_cast<uint32_t>(side);
     w.x = {2 * side * x.stride, 0, 2 * x.stride};
     w.z = {2 * side * z.stride, 0, 2 * z.stride};
@@ -84,7 +85,7 @@ bool plan_walk(NormParams* p, bool* all_even) noexcept {
   return true;
 }
 
-/// What even.cuh is for, of rows that are one axis.
+/// What one_axis_kernel is for, of rows that are one axis.
 bool in_form_of_models(const NormParams& p) noexcept {
   const bool weights = p.weight.stride == 1 &&
                        (p.weight.number == p.x.number || p.weight.number == Number::kFloat32) &&
@@ -93,48 +94,26 @@ bool in_form_of_models(const NormParams& p) noexcept {
          (p.V == 128 || p.V == 256);
 }
 
-Kernel even_kernel_of(const NormParams& p) noexcept {
-  if (p.x.number == Number::kBfloat16) {
-    return p.V == 128 ? Kernel::kEvenBfloats128 : Kernel::kEvenBfloats256;
-  }
-  return p.V == 128 ? Kernel::kEvenHalves128 : Kernel::kEvenHalves256;
-}
-
-bool is_even(Kernel kernel) noexcept {
-  return kernel >= Kernel::kEvenBfloats128 && kernel <= Kernel::kEvenHalves256;
-}
-
-/// Tokens of a group of lanes.
-uint32_t tokens_of(Kernel kernel) noexcept {
-  return kernel == Kernel::kFourBfloats || kernel == Kernel::kFourHalves ? 4 : 1;
-}
-
 }  // namespace
 
-Kernel plan_launch(int multiprocessors, NormParams* p) noexcept {
+Form plan_launch(NormParams* p) noexcept {
   p->rows = static_cast<uint32_t>(p->shape[0] * p->shape[1] * p->shape[2] * p->shape[3]);
+  if (p->rows == 0) return Form::kAny;  // and nothing is launched
   for (int axis = 1; axis < 4; ++axis) p->by[axis - 1] = divisor_of(p->shape[axis]);
   p->lanes = 1;
   while (p->lanes * kPack < p->V && p->lanes < 32) p->lanes *= 2;
-  if (!by_packs(*p)) return Kernel::kElements;
-  bool even = false;
-  if (!plan_walk(p, &even)) return Kernel::kPacks;
-  if (even && in_form_of_models(*p)) return even_kernel_of(*p);
-  // Four together as long as that leaves enough groups to each multiprocessor.
-  const bool four = int64_t{p->rows} / 4 >= int64_t{multiprocessors} * 28 * 16 / p->lanes;
-  if (p->x.number == Number::kBfloat16) return four ? Kernel::kFourBfloats : Kernel::kOneBfloats;
-  return four ? Kernel::kFourHalves : Kernel::kOneHalves;
+  const bool packs = by_packs(*p);
+  p->lane_numbers = packs ? kPack : 1;
+  bool one_axis = false;
+  if (!packs || !plan_spaced(p, &one_axis)) return Form::kAny;
+  return one_axis && in_form_of_models(*p) ? Form::kOneAxis : Form::kTokenRows;
 }
 
-uint32_t ctas_of(Kernel kernel, const NormParams& p) noexcept {
-  constexpr uint32_t kMaxGrid = 1u << 20, kTogether = 2;
+uint32_t ctas_of(Form form, const NormParams& p) noexcept {
+  constexpr uint32_t kMaxGrid = 1u << 20;
   const auto parts = [](uint32_t whole, uint32_t part) { return (whole + part - 1) / part; };
-  const auto groups = static_cast<uint32_t>(kThreads / p.lanes);
-  if (kernel == Kernel::kElements) return std::min(parts(p.rows, kWarps), kMaxGrid);
-  if (kernel == Kernel::kPacks) return std::min(parts(p.rows, kTogether * groups), kMaxGrid);
-  if (is_even(kernel)) return parts(p.rows, groups);
-  const uint32_t tokens = parts(p.rows, p.walk.heads);
-  return parts(parts(tokens, tokens_of(kernel)) * p.walk.heads, groups);
+  if (form == Form::kAny) return std::min(parts(p.rows, kWarps), kMaxGrid);
+  return parts(p.rows, static_cast<uint32_t>(kThreads / p.lanes));
 }
 
 }  // namespace sluice::cuda::gated_norm

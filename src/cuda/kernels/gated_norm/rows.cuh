@@ -1,4 +1,4 @@
-// Where a row lies, and what one is worth after the norm.
+// Finds where a row lies, and computes the numbers of its norm.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CUDA_KERNELS_GATED_NORM_ROWS_CUH_
 #define SLUICE_CUDA_KERNELS_GATED_NORM_ROWS_CUH_

@@ -89,12 +89,12 @@ template <class T>
 __device__ __forceinline__ uint4 convolve_pair(const SingleLayerParams& p, const PairInputs& in,
                                                float* row) {
   uint32_t columns[kMaxWidth + 1];
-  columns_of(p, in.words, columns);
+  device::pair_columns(p.L, p.columns_inside, in.words, columns);
   columns[kMaxWidth] = in.input;
   float a = 0.0f, b = 0.0f;
   weigh_columns<T>(in.weight, columns, a, b);
   *reinterpret_cast<float2*>(row) = make_float2(device::silu(a), device::silu(b));
-  return words_of(p, columns);
+  return device::pair_words(p.L, p.columns_inside, columns);
 }
 
 /// Four columns of the norm's inputs, on their way.

@@ -1,36 +1,31 @@
+// Compiles the gated norm kernels.
 // SPDX-License-Identifier: Apache-2.0
-#include "cuda/kernels/gated_norm/even.cuh"
+#include "cuda/kernels/gated_norm/any_form.cuh"
 #include "cuda/kernels/gated_norm/instances.h"
-#include "cuda/kernels/gated_norm/kernel.cuh"
-#include "cuda/kernels/gated_norm/walk.cuh"
+#include "cuda/kernels/gated_norm/one_type.cuh"
 
 namespace sluice::cuda::gated_norm {
+namespace {
 
-const void* four_bfloats() noexcept {
-  return reinterpret_cast<const void*>(walk_kernel<Number::kBfloat16, 4>);
+using NormKernel = void (*)(NormParams);
+
+const void* as_pointer(NormKernel kernel) noexcept { return reinterpret_cast<const void*>(kernel); }
+
+template <Number kType>
+NormKernel one_axis_of(int64_t V) noexcept {
+  return V == 128 ? one_axis_kernel<kType, 16> : one_axis_kernel<kType, 32>;
 }
-const void* four_halves() noexcept {
-  return reinterpret_cast<const void*>(walk_kernel<Number::kFloat16, 4>);
+
+}  // namespace
+
+const void* any_form() noexcept { return as_pointer(any_form_kernel); }
+const void* token_rows(Number number) noexcept {
+  return as_pointer(number == Number::kBfloat16 ? token_rows_kernel<Number::kBfloat16>
+                                                : token_rows_kernel<Number::kFloat16>);
 }
-const void* one_bfloats() noexcept {
-  return reinterpret_cast<const void*>(walk_kernel<Number::kBfloat16, 1>);
+const void* one_axis(Number number, int64_t V) noexcept {
+  return as_pointer(number == Number::kBfloat16 ? one_axis_of<Number::kBfloat16>(V)
+                                                : one_axis_of<Number::kFloat16>(V));
 }
-const void* one_halves() noexcept {
-  return reinterpret_cast<const void*>(walk_kernel<Number::kFloat16, 1>);
-}
-const void* even_bfloats_of_128() noexcept {
-  return reinterpret_cast<const void*>(even_kernel<Number::kBfloat16, 16>);
-}
-const void* even_bfloats_of_256() noexcept {
-  return reinterpret_cast<const void*>(even_kernel<Number::kBfloat16, 32>);
-}
-const void* even_halves_of_128() noexcept {
-  return reinterpret_cast<const void*>(even_kernel<Number::kFloat16, 16>);
-}
-const void* even_halves_of_256() noexcept {
-  return reinterpret_cast<const void*>(even_kernel<Number::kFloat16, 32>);
-}
-const void* rows_by_packs() noexcept { return reinterpret_cast<const void*>(packed_kernel); }
-const void* rows_by_elements() noexcept { return reinterpret_cast<const void*>(element_kernel); }
 
 }  // namespace sluice::cuda::gated_norm

@@ -1,72 +1,69 @@
-// Bodies where channels are neighbours in memory: a thread has the channels of one pack and walks
-// through a tile of tokens with the last W - 1 inputs in registers and kAhead loads in flight.
+// Short causal depthwise convolution with its states in any form: a channel a thread, types, widths
+// and strides as they come. The other kernels of this folder are for what models have.
+//
+// Math      out[t,d] = act(bias[d] + sum_w weight[d,w] x[t-W+1+w,d]), inputs before the first token
+//           from the state; the state afterwards as sluice.h has it for its form.
+// Roles     a warp is one item. Heads, first (head.cuh): some channels of a sequence, its first
+//           W - 1 tokens and its state. Then tiles of all later tokens, through which a thread walks
+//           with the last W - 1 inputs in registers.
+// Pipeline  eight rows of loads in flight a thread, one more for each that is used.
+// Memory    registers.
+// Floor     docs/kernels/layer.md
+// Rejected  docs/kernels/layer.md
+//
 // SPDX-License-Identifier: Apache-2.0
-#ifndef SLUICE_CUDA_KERNELS_CONV1D_ROWS_CUH_
-#define SLUICE_CUDA_KERNELS_CONV1D_ROWS_CUH_
+#ifndef SLUICE_CUDA_KERNELS_CONV1D_ANY_FORM_CUH_
+#define SLUICE_CUDA_KERNELS_CONV1D_ANY_FORM_CUH_
 
-#include "cuda/kernels/conv1d/sequence.cuh"
-#include "cuda/kernels/conv1d/taps.cuh"
+#include "cuda/device/follow.cuh"
+#include "cuda/kernels/conv1d/head.cuh"
 #include "cuda/ptx/address.cuh"
 
 namespace sluice::cuda::conv1d {
 
-/// Rows whose loads are in flight. BOUND: a multiple of kMaxWidth, so that the window's oldest
-/// input does not move with the loop.
-template <bool kUsual>
-inline constexpr int kRowsAhead = kUsual ? 8 : 4;
+/// Inputs on their way. BOUND: a multiple of kMaxWidth, so that the window's oldest input does not
+/// move with the loop.
+inline constexpr int kRowsAhead = 8;
 
 /// Outputs of `count` rows from row `from` of the column on, which have W - 1 rows of their
 /// sequence before them. PERF addresses move by strides; a row that is used makes room for the load
-/// of the one kAhead later, so that loads are in flight all the time.
-/// @tparam kUsual W = 4 with SiLU and without bias: models. WHY not asked for a row: branches and
-/// the registers of a bias.
-template <class Pack, bool kUsual>
-__device__ __forceinline__ void convolve_rows(const ConvParams& p, Taps<Pack::kElements> taps,
+/// of the one kRowsAhead later.
+__device__ __forceinline__ void convolve_rows(const ConvParams& p, const Taps<1>& taps,
                                               const Column& column, int from, int count) {
-  if constexpr (kUsual) {
-#pragma unroll
-    for (int i = 0; i < Pack::kElements; ++i) taps.bias[i] = 0.0f;
-  }
-  constexpr int kAhead = kRowsAhead<kUsual>;
   const char* next = column.x + from * column.x_step;
   char* out = column.out + from * column.out_step;
-  Pack ahead[kAhead] = {}, before[kMaxWidth] = {};
+  float ahead[kRowsAhead] = {}, window[kMaxWidth][1] = {};  // row t in window[t % kMaxWidth]
 #pragma unroll
   for (int age = kMaxWidth - 1; age > 0; --age) {
-    if (age < p.W) {
-      before[kMaxWidth - age] = Pack::load(next - age * column.x_step, column.x_number);
-    }
+    if (age >= p.W) continue;
+    window[kMaxWidth - age][0] =
+        device::load_number(next - age * column.x_step, 0, column.x_number);
   }
 #pragma unroll
-  for (int j = 0; j < kAhead; ++j) {
-    if (j < count) ahead[j] = Pack::load(next, column.x_number);
+  for (int j = 0; j < kRowsAhead; ++j) {
+    if (j < count) ahead[j] = device::load_number(next, 0, column.x_number);
     ptx::advance(next, column.x_step);
   }
-  float window[kMaxWidth][Pack::kElements];  // row t in window[t % kMaxWidth]
+  for (int left = count; left > 0; left -= kRowsAhead) {
 #pragma unroll
-  for (int j = 1; j < kMaxWidth; ++j) before[j].unpack(window[j]);
-  for (int left = count; left > 0; left -= kAhead) {
-#pragma unroll
-    for (int j = 0; j < kAhead; ++j) {
+    for (int j = 0; j < kRowsAhead; ++j) {
       if (j >= left) return;
-      float y[Pack::kElements];
-      ahead[j].unpack(window[j % 4]);
-      if (j + kAhead < left) ahead[j] = Pack::load(next, column.x_number);
+      float y[1];
+      window[j % 4][0] = ahead[j];
+      if (j + kRowsAhead < left) ahead[j] = device::load_number(next, 0, column.x_number);
       ptx::advance(next, column.x_step);
-      convolve<kUsual>(p, taps, window[(j + 1) % 4], window[(j + 2) % 4], window[(j + 3) % 4],
-                       window[j % 4], y);
-      Pack::store(out, column.out_number, y);
+      convolve(p, taps, window[(j + 1) % 4], window[(j + 2) % 4], window[(j + 3) % 4],
+               window[j % 4], y);
+      device::store_number(out, 0, column.out_number, y[0]);
       ptx::advance(out, column.out_step);
     }
   }
 }
 
-template <class Pack>
 __device__ __forceinline__ void zero_rows(const Column& column, int from, int to) {
-  const float zeros[Pack::kElements] = {};
 #pragma unroll 1
   for (int row = from; row < to; ++row) {
-    Pack::store(column.out + row * column.out_step, column.out_number, zeros);
+    device::store_number(column.out + row * column.out_step, 0, column.out_number, 0.0f);
   }
 }
 
@@ -108,20 +105,18 @@ __device__ __forceinline__ void mark_rows(const ConvParams& p, const Tile& tile,
 }
 
 /// Tile by tile of all channels: index = tile * channel_warps + the channels' warp.
-template <class Pack>
 __device__ __forceinline__ void rows_item(const ConvParams& p, int64_t index, int lane) {
   const int64_t at = index / p.channel_warps, warp = index - at * p.channel_warps;
-  const int64_t d = (warp * 32 + lane) * Pack::kElements;
+  const int64_t d = warp * 32 + lane;
   if (d >= p.D) return;
   const Tile tile = tile_of(p, at);
   if (p.row_kinds != nullptr && warp == 0) {
-    mark_rows(p, tile, lane, static_cast<int>(min((p.D - 1) / Pack::kElements + 1, int64_t{32})));
+    mark_rows(p, tile, lane, static_cast<int>(min(p.D, int64_t{32})));
   }
-  const Taps<Pack::kElements> taps = load_taps<Pack::kElements>(p, d);
+  const Taps<1> taps = load_taps(p, d);
   Column column = column_of(p, tile.batch, d);
   column.x += tile.first * column.x_step;
   column.out += tile.first * column.out_step;
-  const bool usual = p.W == kMaxWidth && p.silu && p.bias.data == nullptr;
   int64_t begun = 0;  // sequences before this one
 #pragma unroll 1
   for (int row = 0; row < tile.count;) {
@@ -129,14 +124,30 @@ __device__ __forceinline__ void rows_item(const ConvParams& p, int64_t index, in
     begun = max(run.n, begun);
     row = run.to;
     if (run.kind == kLive && run.from < run.to) {
-      const int count = run.to - run.from;
-      usual ? convolve_rows<Pack, true>(p, taps, column, run.from, count)
-            : convolve_rows<Pack, false>(p, taps, column, run.from, count);
+      convolve_rows(p, taps, column, run.from, run.to - run.from);
     }
-    if (run.kind == kPadding) zero_rows<Pack>(column, run.from, run.to);
+    if (run.kind == kPadding) zero_rows(column, run.from, run.to);
   }
+}
+
+/// CTAs a multiprocessor that the registers must allow.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1000
+inline constexpr int kAnyFormCtas = 4;  // WHY: compiled for Blackwell, it needs more registers
+#else
+inline constexpr int kAnyFormCtas = 5;
+#endif
+
+/// @param p by value, in constant memory
+__global__ void __launch_bounds__(kThreads, kAnyFormCtas)
+    any_form_kernel(const __grid_constant__ ConvParams p) {
+  device::follow();
+  const int lane = static_cast<int>(threadIdx.x % 32);
+  const int64_t index = p.first_warp + int64_t{blockIdx.x} * kWarps + threadIdx.x / 32;
+  if (index >= p.warps) return;
+  if (index < p.heads) return head_items(p, index, lane);
+  rows_item(p, index - p.heads, lane);
 }
 
 }  // namespace sluice::cuda::conv1d
 
-#endif  // SLUICE_CUDA_KERNELS_CONV1D_ROWS_CUH_
+#endif  // SLUICE_CUDA_KERNELS_CONV1D_ANY_FORM_CUH_

@@ -1,8 +1,9 @@
-// Rows of 16-bit numbers of one type: a group of V/8 lanes has a head of kTokens tokens, all of
-// their loads in flight at once and the weights of its columns in registers.
+// Gated RMSNorm of rows of one 16-bit type: a lane has eight numbers of one row, and a group of V / 8
+// lanes has the row. PERF code that runs once is fetched as it runs, and a launch of as many lanes as
+// there are packs keeps more of them in flight than lanes that go from row to row do.
 // SPDX-License-Identifier: Apache-2.0
-#ifndef SLUICE_CUDA_KERNELS_GATED_NORM_WALK_CUH_
-#define SLUICE_CUDA_KERNELS_GATED_NORM_WALK_CUH_
+#ifndef SLUICE_CUDA_KERNELS_GATED_NORM_ONE_TYPE_CUH_
+#define SLUICE_CUDA_KERNELS_GATED_NORM_ONE_TYPE_CUH_
 
 #include "cuda/device/follow.cuh"
 #include "cuda/kernels/gated_norm/rows.cuh"
@@ -44,15 +45,14 @@ struct Eight {
   }
 };
 
-/// Sums of kTokens rows over the lanes of a group, the same bits in each of them.
-template <int kTokens>
-__device__ __forceinline__ void sum_rows(float (&sum)[kTokens], int lanes) {
+/// Sum over a group of lanes, the same bits in each of them.
+__device__ __forceinline__ float sum_over_group(float sum, int lanes) {
 #pragma unroll
   for (int mask = 1; mask < 32; mask *= 2) {
     if (mask >= lanes) break;
-#pragma unroll
-    for (int j = 0; j < kTokens; ++j) sum[j] += __shfl_xor_sync(0xffffffffu, sum[j], mask);
+    sum += __shfl_xor_sync(0xffffffffu, sum, mask);
   }
+  return sum;
 }
 
 template <Number kType>
@@ -64,8 +64,8 @@ __device__ __forceinline__ float squares(const Eight<kType>& pack) {
   return sum;
 }
 
-/// @tparam kPlain SiLU and no rounding on the way are known
-template <bool kPlain, Number kType>
+/// @tparam kOfModels SiLU and no rounding on the way are known
+template <bool kOfModels, Number kType>
 __device__ __forceinline__ void finish_row(const NormParams& p, const Eight<kType>& packed_x,
                                            const Eight<kType>& packed_z, float factor,
                                            const float (&weight)[kPack], bool live, char* out) {
@@ -74,11 +74,11 @@ __device__ __forceinline__ void finish_row(const NormParams& p, const Eight<kTyp
   packed_z.unpack(z);
 #pragma unroll
   for (int i = 0; i < kPack; ++i) x[i] *= factor;
-  if (!kPlain && p.rounding == Rounding::kInputAndNormalised) {
+  if (!kOfModels && p.rounding == Rounding::kInputAndNormalised) {
 #pragma unroll
     for (int i = 0; i < kPack; ++i) x[i] = device::rounded(kType, x[i]);
   }
-  if (kPlain || p.silu) {
+  if (kOfModels || p.silu) {
 #pragma unroll
     for (int i = 0; i < kPack; ++i) z[i] = device::silu(z[i]);
   } else {
@@ -91,7 +91,7 @@ __device__ __forceinline__ void finish_row(const NormParams& p, const Eight<kTyp
 }
 
 /// A lane's place in a tensor: of a head's columns at a token.
-__device__ __forceinline__ char* place_at(const WalkStrides& strides, const void* data,
+__device__ __forceinline__ char* place_at(const RowStrides& strides, const void* data,
                                           uint32_t token, uint32_t head, uint32_t members,
                                           int column) {
   const uint32_t group = head / members, member = head - group * members;
@@ -115,49 +115,74 @@ __device__ __forceinline__ void load_weights(const HeadScalar& weight, int colum
   load_all(static_cast<const __half*>(weight.data));
 }
 
-/// V / 8 a power of two up to 32; x, z and out of one 16-bit type, tokens evenly spaced.
-/// @tparam kTokens 4, or 1 where there are few rows: PERF less code, which is fetched as it runs
-template <Number kType, int kTokens>
-__global__ void __launch_bounds__(kThreads, 5) walk_kernel(const __grid_constant__ NormParams p) {
+/// Weights that are packs.
+template <Number kType>
+__device__ __forceinline__ void load_packed_weights(const HeadScalar& weight, int column,
+                                                    float (&out)[kPack]) {
+  if (weight.number != Number::kFloat32) {
+    const auto* at = static_cast<const char*>(weight.data) + column * 2;
+    return Eight<kType>{__ldg(reinterpret_cast<const uint4*>(at))}.unpack(out);
+  }
+  const auto* at = reinterpret_cast<const uint4*>(static_cast<const float*>(weight.data) + column);
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    const uint4 w = __ldg(at + i);
+    out[4 * i] = __uint_as_float(w.x), out[4 * i + 1] = __uint_as_float(w.y);
+    out[4 * i + 2] = __uint_as_float(w.z), out[4 * i + 3] = __uint_as_float(w.w);
+  }
+}
+
+/// Rows that are one evenly spaced axis, in the form of models: V of 128 or 256, SiLU, weights that
+/// are packs. Nothing is looked up or divided.
+/// @tparam kLanes of a row; strides of members are those of rows
+template <Number kType, int kLanes>
+__global__ void __launch_bounds__(kThreads) one_axis_kernel(const __grid_constant__ NormParams p) {
   device::follow();
-  const Walk& w = p.walk;
+  const uint32_t row = blockIdx.x * (kThreads / kLanes) + threadIdx.x / kLanes;
+  const auto column = static_cast<int>(threadIdx.x % kLanes) * kPack;
+  const bool live = row < p.rows;  // WHY no return: all lanes of a warp take part in a sum
+  const auto at = [&](const void* data, const RowStrides& strides) {
+    return const_cast<char*>(static_cast<const char*>(data)) + row * strides.member + column * 2;
+  };
+  Eight<kType> x{}, z{};
+  if (live) {
+    x = Eight<kType>::load(at(p.x.data, p.spaced.x));
+    z = Eight<kType>::load(at(p.z.data, p.spaced.z));
+  }
+  float weight[kPack];
+  load_packed_weights<kType>(p.weight, column, weight);
+  const float sum = sum_over_group(squares(x), kLanes);
+  if (!live) return;
+  finish_row<true>(p, x, z, factor_of(p, sum), weight, true, at(p.out.data, p.spaced.out));
+}
+
+/// Rows of tokens that are evenly spaced: V / 8 a power of two up to 32, strides that differ between
+/// x, z and out, a layer's padding, any rounding.
+template <Number kType>
+__global__ void __launch_bounds__(kThreads, 5)
+    token_rows_kernel(const __grid_constant__ NormParams p) {
+  device::follow();
+  const SpacedRows& s = p.spaced;
   const auto thread = static_cast<int>(threadIdx.x);
   const auto per_cta = static_cast<uint32_t>(kThreads / p.lanes);
-  const uint32_t group = blockIdx.x * per_cta + static_cast<uint32_t>(thread / p.lanes);
-  const uint32_t tile = group / w.heads, head = group - tile * w.heads, first = tile * kTokens;
+  const uint32_t row = blockIdx.x * per_cta + static_cast<uint32_t>(thread / p.lanes);
+  const uint32_t token = row / s.heads, head = row - token * s.heads;
   const int column = thread % p.lanes * kPack;
-  // Of this group. WHY groups without rows go along: all lanes of a warp take part in a sum.
-  const uint32_t tokens = (p.rows - head + w.heads - 1) / w.heads;
-  const uint32_t count = first < tokens ? tokens - first : 0;
-  const char* x = place_at(w.x, p.x.data, first, head, w.members, column);
-  const char* z = place_at(w.z, p.z.data, first, head, w.members, column);
-  char* out = place_at(w.out, p.out.data, first, head, w.members, column);
-  Eight<kType> packed_x[kTokens] = {}, packed_z[kTokens] = {};
-  int kind[kTokens] = {};
-  float factor[kTokens], weight[kPack];
-#pragma unroll
-  for (uint32_t j = 0; j < kTokens; ++j) {
-    if (j < count) {
-      packed_x[j] = Eight<kType>::load(x), packed_z[j] = Eight<kType>::load(z);
-      kind[j] = p.row_kinds == nullptr ? kLiveRow : p.row_kinds[first + j];
-    }
-    ptx::advance(x, w.x.token);
-    ptx::advance(z, w.z.token);
+  Eight<kType> x{}, z{};
+  int kind = kNobodysRow;
+  if (row < p.rows) {
+    x = Eight<kType>::load(place_at(s.x, p.x.data, token, head, s.members, column));
+    z = Eight<kType>::load(place_at(s.z, p.z.data, token, head, s.members, column));
+    kind = p.row_kinds == nullptr ? kLiveRow : p.row_kinds[token];
   }
+  float weight[kPack];
   load_weights(p.weight, column, weight);
-#pragma unroll
-  for (int j = 0; j < kTokens; ++j) factor[j] = squares(packed_x[j]);
-  sum_rows(factor, p.lanes);
-#pragma unroll
-  for (int j = 0; j < kTokens; ++j) {
-    if (kind[j] != kNobodysRow) {
-      finish_row<false>(p, packed_x[j], packed_z[j], factor_of(p, factor[j]), weight,
-                        kind[j] == kLiveRow, out);
-    }
-    ptx::advance(out, w.out.token);
-  }
+  const float sum = sum_over_group(squares(x), p.lanes);
+  if (kind == kNobodysRow) return;
+  char* const out = place_at(s.out, p.out.data, token, head, s.members, column);
+  finish_row<false>(p, x, z, factor_of(p, sum), weight, kind == kLiveRow, out);
 }
 
 }  // namespace sluice::cuda::gated_norm
 
-#endif  // SLUICE_CUDA_KERNELS_GATED_NORM_WALK_CUH_
+#endif  // SLUICE_CUDA_KERNELS_GATED_NORM_ONE_TYPE_CUH_

@@ -1,18 +1,18 @@
-// Which rows of a patch are stored. A patch is computed as if it were of one sequence: an output
-// never looks past its sequence's first W - 1 tokens, and those are the head's.
+// Finds which rows a warp of the channel-last kernel stores. They are computed as if they were of one
+// sequence: an output never looks past its sequence's first W - 1 tokens, and those are the head's.
 //
-// WHY not sequence.cuh's search: this is most of what a short patch waits for. A warp looks at 32
-// offsets at once, and rows and sequences of patches fit 32 bits (is_patches()).
+// WHY not sequence.cuh's search: this is most of what a short call waits for. A warp looks at 32
+// offsets at once, and rows and sequences fit 32 bits (is_channel_last()).
 // SPDX-License-Identifier: Apache-2.0
-#ifndef SLUICE_CUDA_KERNELS_CONV1D_PATCH_ROWS_CUH_
-#define SLUICE_CUDA_KERNELS_CONV1D_PATCH_ROWS_CUH_
+#ifndef SLUICE_CUDA_KERNELS_CONV1D_STORED_ROWS_CUH_
+#define SLUICE_CUDA_KERNELS_CONV1D_STORED_ROWS_CUH_
 
 #include "cuda/kernels/conv1d/sequence.cuh"
 
 namespace sluice::cuda::conv1d {
 
-/// A bit for each row of a patch: rows of live sequences, and of padding, that are no head's.
-struct PatchRows {
+/// A bit for each row of a block: rows of live sequences, and of padding, that are no head's.
+struct StoredRows {
   uint32_t live, zero;
 };
 
@@ -31,16 +31,16 @@ __device__ __forceinline__ int begun_at(const ConvParams& p, int row, int lane) 
 
 /// Rows `first` .. `first` + `count` - 1 of a batch entry, and what a layer's norm is told of them.
 /// Whole warps only.
-__device__ __forceinline__ PatchRows patch_rows(const ConvParams& p, int64_t batch, int first,
-                                                int count) {
+__device__ __forceinline__ StoredRows stored_rows(const ConvParams& p, int64_t batch, int first,
+                                                  int count) {
   const auto lane = static_cast<int>(threadIdx.x % 32), T = static_cast<int>(p.T);
   const bool packed = p.cu_seqlens.data != nullptr;
   const bool marks = p.row_kinds != nullptr && blockIdx.x == 0 && threadIdx.x < 32;
-  PatchRows rows{};
+  StoredRows rows{};
 #pragma unroll 1
   for (int row = 0; row < count;) {
     int64_t n = batch;
-    int begin = 0, end = T;  // of the sequence, then of its rows in the patch
+    int begin = 0, end = T;  // of the sequence, then of its rows in the block
     if (packed) {
       n = begun_at(p, first + row, lane) - 1;
       const int next = n + 1 < p.N ? static_cast<int>(offset_of(p, n + 1)) : T;
@@ -64,4 +64,4 @@ __device__ __forceinline__ PatchRows patch_rows(const ConvParams& p, int64_t bat
 
 }  // namespace sluice::cuda::conv1d
 
-#endif  // SLUICE_CUDA_KERNELS_CONV1D_PATCH_ROWS_CUH_
+#endif  // SLUICE_CUDA_KERNELS_CONV1D_STORED_ROWS_CUH_

@@ -1,29 +1,37 @@
-// Patches: bodies of the form that models have. A thread has four neighbouring channels of eight
-// tokens, all of its loads in flight at once, and nothing that it runs is a loop.
+// The convolution of channel-last views in the form that models have: a thread has four neighbouring
+// channels of eight tokens, all of its loads in flight at once, and nothing that it runs is a loop.
 //
-// WHY beside rows.cuh: short prefills are bound by code that is fetched as it runs and by what
-// follows the loads one after another. This is 6 KB where the other is 110, grids have three
-// dimensions instead of divisions, and patches side by side in memory run side by side in time,
-// which at any length is nearer a copy than longer walks are (docs/kernels/layer.md).
+// WHY beside any_form.cuh: short prefills are bound by code that is fetched as it runs and by what
+// follows the loads one after another. Grids have three dimensions instead of divisions, and blocks
+// side by side in memory run side by side in time, which at any length is nearer a copy than longer
+// walks are (docs/kernels/layer.md).
 // SPDX-License-Identifier: Apache-2.0
-#ifndef SLUICE_CUDA_KERNELS_CONV1D_PATCH_CUH_
-#define SLUICE_CUDA_KERNELS_CONV1D_PATCH_CUH_
+#ifndef SLUICE_CUDA_KERNELS_CONV1D_CHANNEL_LAST_CUH_
+#define SLUICE_CUDA_KERNELS_CONV1D_CHANNEL_LAST_CUH_
 
 #include "cuda/device/follow.cuh"
 #include "cuda/kernels/conv1d/launch.h"
 #include "cuda/kernels/conv1d/pair.cuh"
-#include "cuda/kernels/conv1d/patch_rows.cuh"
+#include "cuda/kernels/conv1d/stored_rows.cuh"
 #include "cuda/ptx/address.cuh"
 
 namespace sluice::cuda::conv1d {
 
-/// Row 0 of channel d of a batch entry, whose part's groups lie side by side.
-__device__ __forceinline__ Column dense_column(const ConvParams& p, int64_t batch, int64_t d) {
+/// Row 0 of channel d of a batch entry.
+/// @tparam kApart groups of channels may lie apart; else they lie side by side
+template <bool kApart>
+__device__ __forceinline__ Column packed_column(const ConvParams& p, int64_t batch, int64_t d) {
   const ChannelPart& part = part_of(p, d);
   const TokenChannels &x = part.x, &out = part.out;
   const int64_t inside = d - part.first;
-  return {static_cast<const char*>(x.data) + 2 * (batch * x.batch_stride + inside),
-          static_cast<char*>(out.data) + 2 * (batch * out.batch_stride + inside),
+  int64_t x_at = inside, out_at = inside;
+  if constexpr (kApart) {
+    const auto C = static_cast<uint32_t>(part.C);
+    const uint32_t group = static_cast<uint32_t>(inside) / C;
+    x_at += group * (x.group_stride - C), out_at += group * (out.group_stride - C);
+  }
+  return {static_cast<const char*>(x.data) + 2 * (batch * x.batch_stride + x_at),
+          static_cast<char*>(out.data) + 2 * (batch * out.batch_stride + out_at),
           2 * x.token_stride,
           2 * out.token_stride,
           x.number,
@@ -46,13 +54,13 @@ __device__ __forceinline__ void shift_pair(int tokens, const uint32_t (&last)[kM
 
 /// Sequence n, channels d and d + 1: what head.cuh says of heads. PERF whatever can be requested
 /// before slots are known is.
-template <class Pack>
+template <class Pack, bool kApart>
 __device__ __forceinline__ void pair_head(const ConvParams& p, int64_t n, int64_t d) {
   constexpr int kBefore = kMaxWidth - 1;
   const Taps<2> taps = pair_taps<Pack>(p, d);
   const Span span = rows_of(p, n);
   const auto tokens = static_cast<int>(span.end - span.begin);
-  const Column column = dense_column(p, p.cu_seqlens.data == nullptr ? n : 0, d);
+  const Column column = packed_column<kApart>(p, p.cu_seqlens.data == nullptr ? n : 0, d);
   const char* x = column.x + span.begin * column.x_step;
   char* out = column.out + span.begin * column.out_step;
   const auto input = [&](int t) {
@@ -70,7 +78,7 @@ __device__ __forceinline__ void pair_head(const ConvParams& p, int64_t n, int64_
   }
   const bool padding = is_padding(p, n);
   const Slots slots = padding ? Slots{-1, -1} : slots_of(p, n);
-  const PairForm form{p.L, p.head_form == HeadForm::kColumnsOutside};
+  const PairForm form{p.L, p.state_order == StateOrder::kColumnsOutside};
   PairColumns c{};
   if (slots.read >= 0) c = load_pair(p.initial, form, slots.read, d);
   float inputs[2 * kBefore][2], y[2];
@@ -90,15 +98,15 @@ __device__ __forceinline__ void pair_head(const ConvParams& p, int64_t n, int64_
   store_pair(p.final, form, slots.write, d, c);
 }
 
-/// Outputs of the tokens of a patch, of which `rows` says which are stored.
-/// @param row tokens from the third before the patch on
+/// Outputs of a thread's tokens, of which `rows` says which are stored.
+/// @param row tokens from the third before them on
 template <class Pack>
-__device__ __forceinline__ void convolve_patch(const ConvParams& p, const Taps<2> (&taps)[2],
-                                               const uint2 (&row)[kMaxWidth - 1 + kPatchTokens],
-                                               const PatchRows& rows, char* out, int64_t step) {
+__device__ __forceinline__ void convolve_block(const ConvParams& p, const Taps<2> (&taps)[2],
+                                               const uint2 (&row)[kMaxWidth - 1 + kThreadTokens],
+                                               const StoredRows& rows, char* out, int64_t step) {
   float window[kMaxWidth][2][2];  // row t in window[t % kMaxWidth]
 #pragma unroll
-  for (int j = 0; j < kMaxWidth - 1 + kPatchTokens; ++j) {
+  for (int j = 0; j < kMaxWidth - 1 + kThreadTokens; ++j) {
     Pack::split(row[j].x, window[j % 4][0]);
     Pack::split(row[j].y, window[j % 4][1]);
     const int t = j - (kMaxWidth - 1);
@@ -119,57 +127,55 @@ __device__ __forceinline__ void convolve_patch(const ConvParams& p, const Taps<2
   }
 }
 
-/// Channels d .. d + 3 of the patch of `count` tokens from `first` on; none past the last channel.
+/// Channels d .. d + 3 of `count` tokens from `first` on; none past the last channel.
 /// Whole warps only.
-template <class Pack, bool kCut>
-__device__ __forceinline__ void patch_item(const ConvParams& p, int64_t batch, int first, int count,
+template <class Pack, bool kApart>
+__device__ __forceinline__ void block_item(const ConvParams& p, int64_t batch, int first, int count,
                                            int64_t d) {
   constexpr int kBefore = kMaxWidth - 1;
   const bool stores = d < p.D;
   if (!stores) d = 0;
-  const Column column = dense_column(p, batch, d);
+  const Column column = packed_column<kApart>(p, batch, d);
   const char* x = column.x + (first - kBefore) * column.x_step;
-  uint2 row[kBefore + kPatchTokens] = {};
+  uint2 row[kBefore + kThreadTokens] = {};
 #pragma unroll
-  for (int j = 0; j < kBefore + kPatchTokens; ++j) {
+  for (int j = 0; j < kBefore + kThreadTokens; ++j) {
     if (j < kBefore ? first > 0 : j - kBefore < count) {
       row[j] = __ldg(reinterpret_cast<const uint2*>(x));
     }
     ptx::advance(x, column.x_step);
   }
   const Taps<2> taps[2] = {pair_taps<Pack>(p, d), pair_taps<Pack>(p, d + 2)};
-  PatchRows rows{(1u << count) - 1, 0};
-  if constexpr (kCut) rows = patch_rows(p, batch, first, count);
+  const StoredRows rows = stored_rows(p, batch, first, count);
   if (!stores) return;
-  convolve_patch<Pack>(p, taps, row, rows, column.out + first * column.out_step, column.out_step);
+  convolve_block<Pack>(p, taps, row, rows, column.out + first * column.out_step, column.out_step);
 }
 
-/// blockIdx: channels, heads and then patches, batch entries. A head's thread has two channels.
-/// @tparam kCut sequences begin or end between rows, or have states; else there are no heads, and
-/// inputs before the first token are zeros
-template <class Pack, bool kCut>
-__global__ void __launch_bounds__(kThreads, kCut ? 6 : 7)
-    patch_kernel(const __grid_constant__ ConvParams p) {
+/// blockIdx: channels, heads and then blocks of tokens, batch entries. A head's thread has two
+/// channels.
+template <class Pack, bool kApart>
+__global__ void __launch_bounds__(kThreads, 6)
+    channel_last_kernel(const __grid_constant__ ConvParams p) {
   device::follow();
   const auto heads = static_cast<uint32_t>(p.heads);
-  if (kCut && blockIdx.y < heads) {
+  if (blockIdx.y < heads) {
     const uint32_t cta = 2 * blockIdx.x + blockIdx.y % 2;
     const int64_t d = 2 * (int64_t{cta} * kThreads + threadIdx.x);
     const int64_t n = p.cu_seqlens.data == nullptr ? blockIdx.z : blockIdx.y / 2;
-    if (d < p.D) pair_head<Pack>(p, n, d);
+    if (d < p.D) pair_head<Pack, kApart>(p, n, d);
     return;
   }
-  const auto first = static_cast<int>((kCut ? blockIdx.y - heads : blockIdx.y) * kPatchTokens);
-  const int count = min(kPatchTokens, static_cast<int>(p.T) - first);
-  const int64_t d = kPatchChannels * (int64_t{blockIdx.x} * kThreads + threadIdx.x);
-  patch_item<Pack, kCut>(p, blockIdx.z, first, count, d);
+  const auto first = static_cast<int>((blockIdx.y - heads) * kThreadTokens);
+  const int count = min(kThreadTokens, static_cast<int>(p.T) - first);
+  const int64_t d = kThreadChannels * (int64_t{blockIdx.x} * kThreads + threadIdx.x);
+  block_item<Pack, kApart>(p, blockIdx.z, first, count, d);
 }
 
 template <class Pack>
-ConvKernel patch_kernel_of(bool cut) noexcept {
-  return cut ? patch_kernel<Pack, true> : patch_kernel<Pack, false>;
+ConvKernel channel_last_kernel_of(bool groups_apart) noexcept {
+  return groups_apart ? channel_last_kernel<Pack, true> : channel_last_kernel<Pack, false>;
 }
 
 }  // namespace sluice::cuda::conv1d
 
-#endif  // SLUICE_CUDA_KERNELS_CONV1D_PATCH_CUH_
+#endif  // SLUICE_CUDA_KERNELS_CONV1D_CHANNEL_LAST_CUH_

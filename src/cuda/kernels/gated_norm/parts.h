@@ -1,7 +1,7 @@
-// More rows than one launch takes, in several.
+// Cuts a norm of more rows than one launch takes into several.
 // SPDX-License-Identifier: Apache-2.0
-#ifndef SLUICE_CUDA_KERNELS_GATED_NORM_PIECES_H_
-#define SLUICE_CUDA_KERNELS_GATED_NORM_PIECES_H_
+#ifndef SLUICE_CUDA_KERNELS_GATED_NORM_PARTS_H_
+#define SLUICE_CUDA_KERNELS_GATED_NORM_PARTS_H_
 
 #include <algorithm>
 
@@ -28,7 +28,7 @@ inline NormParams without_first(NormParams p, int axis, int64_t count) noexcept 
 
 /// Calls launch(NormParams) for parts of at most `most` rows, in order.
 template <class Launch>
-void in_pieces(NormParams left, int64_t most, const Launch& launch) noexcept {
+void in_parts(NormParams left, int64_t most, const Launch& launch) noexcept {
   while (rows_of(left) > most) {
     // The outermost axis that has more than one entry, cut so that a part fits if it can.
     int axis = 0;
@@ -36,7 +36,7 @@ void in_pieces(NormParams left, int64_t most, const Launch& launch) noexcept {
     const int64_t each = rows_of(left) / left.shape[axis];
     NormParams part = left;
     part.shape[axis] = std::max(most / each, int64_t{1});
-    in_pieces(part, most, launch);
+    in_parts(part, most, launch);
     left = without_first(left, axis, part.shape[axis]);
   }
   if (rows_of(left) > 0) launch(left);
@@ -44,4 +44,4 @@ void in_pieces(NormParams left, int64_t most, const Launch& launch) noexcept {
 
 }  // namespace sluice::cuda::gated_norm
 
-#endif  // SLUICE_CUDA_KERNELS_GATED_NORM_PIECES_H_
+#endif  // SLUICE_CUDA_KERNELS_GATED_NORM_PARTS_H_
