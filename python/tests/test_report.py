@@ -65,6 +65,16 @@ def test_an_interrupted_report_goes_on(tmp_path):
     assert not path.exists()
 
 
+def test_the_summary_names_rows_outside_their_limit():
+    row = {"case": "150, 300", "stage": "cumsum_kkt", "tensor": "A", "whole": 3e-5, "passed": False}
+    data = {"limit": 1e-5, "rows": [{**row, "stage": "wy_fast", "passed": True}, row]}
+    summary = build.summary({"stages float32": {"status": "done", "data": data}})
+    words = "stages float32: cumsum_kkt, 150, 300, A: error 3.0e-05, limit 1.0e-05"
+    assert summary["failing"] == [words] and summary["wrong"] == 1
+    assert build.verdict(summary) == "1 of 2 tensors are outside their limit."
+    assert build.verdict({"wrong": 0, "tensors": 2}) == "All 2 tensors are within their limits."
+
+
 def test_a_failed_part_is_a_result_and_tried_again(tmp_path):
     path = tmp_path / "state.json"
     plan = Plan(["a", "b"], {"a": RuntimeError("no kernel")})

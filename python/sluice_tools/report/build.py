@@ -180,9 +180,10 @@ def assemble(plan: Plan, results: dict[str, Any], folders: list[pathlib.Path]) -
 
 
 def summary(results: dict[str, Any]) -> dict[str, Any]:
-    """Counts over the accuracy parts and the parts that failed."""
-    checked = failed = refused = 0
-    for result in results.values():
+    """Counts over the accuracy parts, the rows outside their limit, the parts that failed."""
+    checked = refused = 0
+    failing = []
+    for part, result in results.items():
         data = result.get("data")
         if (
             result["status"] != "done"
@@ -195,7 +196,29 @@ def summary(results: dict[str, Any]) -> dict[str, Any]:
                 refused += 1
                 continue
             checked += 1
-            failed += not row["passed"]
+            if not row["passed"]:
+                failing.append(_row_name(part, row, data))
         refused += len(data.get("refused", {}))
     broken = [name for name, result in results.items() if result["status"] == "failed"]
-    return {"tensors": checked, "wrong": failed, "refused": refused, "parts failed": broken}
+    return {
+        "tensors": checked,
+        "wrong": len(failing),
+        "refused": refused,
+        "parts failed": broken,
+        "failing": failing,
+    }
+
+
+def _row_name(part: str, row: dict[str, Any], data: dict[str, Any]) -> str:
+    """One row in words: which part, operator, case and tensor, its error and the limit."""
+    names = [str(row[key]) for key in ("operator", "stage", "case", "tensor") if row.get(key)]
+    limit = row.get("limit", data.get("limit"))
+    bound = "" if limit is None else f", limit {limit:.1e}"
+    return f"{part}: {', '.join(names)}: error {row['whole']:.1e}{bound}"
+
+
+def verdict(summary: dict[str, Any]) -> str:
+    """The report in one sentence."""
+    if summary["wrong"]:
+        return f"{summary['wrong']} of {summary['tensors']} tensors are outside their limit."
+    return f"All {summary['tensors']} tensors are within their limits."

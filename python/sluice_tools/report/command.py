@@ -80,7 +80,10 @@ def run(arguments: argparse.Namespace) -> int:
     _write(output.with_suffix(".json"), json_of(report))
     _write(output, html_of(report, draw and not missing))
     state.remove()
-    print(f"{output}, {output.with_suffix('.json')}: {report['summary']}")
+    print(f"{output}, {output.with_suffix('.json')}")
+    for row in report["summary"]["failing"]:
+        print(f"outside its limit: {row}")
+    print(build.verdict(report["summary"]))
     return 1 if report["summary"]["wrong"] else 0
 
 

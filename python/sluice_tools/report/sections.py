@@ -3,7 +3,7 @@
 
 from typing import Any
 
-from . import charts, page
+from . import build, charts, page
 
 Section = tuple[str, str, str]
 Report = dict[str, Any]
@@ -50,6 +50,9 @@ def lead(report: Report) -> str:
         "rows from records of other runs": len(report["rows"]) - own,
     }
     words = "<p>Accuracy and speed of gated linear attention, each number with its source.</p>"
+    words += page.note(build.verdict(summary))
+    for row in summary.get("failing", []):
+        words += page.note(f"Outside its limit: {row}.")
     words += page.facts(entries)
     if report["quick"]:
         words += page.note("A quick report: fewer lengths, fewer repetitions.")
