@@ -1,0 +1,82 @@
+// Measures what running out of memory does to the writing of files and to the search for a quota: every
+// allocation fails in turn, and each time there is an answer and no crash. (Headers are another
+// matter: the JSON library's destructors allocate, and end the process where they cannot.)
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <new>
+#include <span>
+#include <string>
+
+#include "cpu/cpu_quota.hpp"
+#include "io/whole_file.hpp"
+
+namespace {
+
+// Allocations of this thread that succeed before all others fail; negative: none fails.
+thread_local long allocations_left = -1;
+
+bool fails() {
+  if (allocations_left < 0) return false;
+  return allocations_left == 0 || --allocations_left < 0;
+}
+
+}  // namespace
+
+[[gnu::noinline]] void* operator new(std::size_t size) {
+  void* const memory = fails() ? nullptr : std::malloc(size > 0 ? size : 1);
+  if (memory == nullptr) throw std::bad_alloc();
+  return memory;
+}
+[[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
+[[gnu::noinline]] void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
+
+namespace sluice::io {
+namespace {
+
+/// Runs `call` with 0, 1, 2, .. allocations until it succeeds; how often it was refused.
+template <class Call>
+int refusals_of(Call call) {
+  for (int allowed = 0; allowed < 5000; ++allowed) {
+    allocations_left = allowed;
+    const Status status = call();
+    allocations_left = -1;
+    if (status.ok()) return allowed;
+    EXPECT_NE(status.message[0], '\0') << "refused without a word after " << allowed;
+  }
+  ADD_FAILURE() << "never succeeded";
+  return 0;
+}
+
+TEST(AllocationFailures, OfWritingLeaveTheOldFile) {
+  std::string pattern = (std::filesystem::temp_directory_path() / "sluice-alloc-XXXXXX").string();
+  ASSERT_NE(::mkdtemp(pattern.data()), nullptr);
+  const std::string path = pattern + "/a name that is longer than short strings are";
+  std::ofstream(path) << "old";
+  const std::string text = "the new content";
+  const int refused = refusals_of([&] {
+    const Status status = write_whole_file(path, std::as_bytes(std::span(text)));
+    allocations_left = -1;
+    EXPECT_TRUE(status.ok() || std::filesystem::file_size(path) == 3) << "the old file is gone";
+    return status;
+  });
+  EXPECT_GT(refused, 1);
+  const auto entries = std::filesystem::directory_iterator(pattern);
+  EXPECT_EQ(std::distance(begin(entries), end(entries)), 1) << "a part was left behind";
+  std::filesystem::remove_all(pattern);
+}
+
+TEST(AllocationFailures, OfTheQuotaAreNoQuota) {
+  for (int allowed = 0; allowed < 50; ++allowed) {
+    allocations_left = allowed;
+    const int cpus = cpu::quota_cpus();
+    allocations_left = -1;
+    EXPECT_GE(cpus, 0);
+  }
+}
+
+}  // namespace
+}  // namespace sluice::io
