@@ -207,10 +207,16 @@ def python_function(entry):
              *(line for f in first + rest for line in documented(f)),
              "      stream, workspace: see the module; a workspace is any 1-D tensor of the device.", "",
              f"    Returns: {python['returns']}." if "returns" in python else "    Returns nothing.", '    """']
+    packed = any(f["py"] == "cu_seqlens" for f in fields)  # rows past the last sequence are not written
     for output, source in python.get("allocate", {}).items():
         given = "," in source or source in python["required"].split()
+        made = f"_kinds.empty_like({source})"
+        if "," in source:
+            made = f"_kinds.empty({source}{', zeros=cu_seqlens is not None' if packed else ''})"
+        elif packed and next(f for f in fields if f["py"] == output)["shape"].startswith("[B,T"):
+            made = f"_kinds.empty_like({source}) if cu_seqlens is None else _kinds.zeros_like({source})"
         lines += [f"    if {output} is None:" if given else f"    if {output} is None and {source} is not None:",
-                  f"        {output} = _kinds.{'empty' if ',' in source else 'empty_like'}({source})"]
+                  *wrap(f"{output} = {made}", 8, 4)]
     lines += [f"    {line}" for line in python.get("before", [])]
     returned = f"Gradients({', '.join(python['allocate'])})" if result == "Gradients" else python.get("returns")
     return [*lines, f'    _kinds.entry("{entry["name"]}", {python.get("tensor", first[0]["py"])})(',

@@ -22,6 +22,25 @@ def empty(like: Any, shape: Any, dtype: Any = None, zeros: bool = False) -> Any:
     return make(shape, dtype=kind, device=like.device)
 
 
+def zeros_like(like: Any) -> Any:
+    """A new compact tensor of zeros of the kind, shape, dtype and device of `like`."""
+    return empty(like, getattr(like, "shape", ()), zeros=True)
+
+
+def has_16_bits(tensor: Any) -> bool:
+    """Whether a tensor's numbers are bfloat16 or float16."""
+    return str(getattr(tensor, "dtype", "")).endswith(("bfloat16", "float16"))
+
+
+def converted(tensor: Any, like: Any = None) -> Any:
+    """A copy of a tensor in the dtype of `like`, or in float32."""
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(tensor, torch.Tensor):
+        return tensor.to(torch.float32 if like is None else like.dtype)
+    library = _library_of(tensor)
+    return library.asarray(tensor).astype(library.float32 if like is None else like.dtype)
+
+
 def _library_of(tensor: Any) -> Any:
     """The array library of a tensor: NumPy, CuPy, or what the array API standard names."""
     name = type(tensor).__module__.partition(".")[0]

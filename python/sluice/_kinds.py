@@ -6,11 +6,11 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from ._arrays import empty
+from ._arrays import empty, zeros_like
 from ._calls import CALLS
 from ._types import T, Tensor
 
-__all__ = ["empty", "empty_like", "entry"]
+__all__ = ["empty", "empty_like", "entry", "zeros_like"]
 
 
 def entry(op: str, tensor: Tensor) -> Callable[..., None]:

@@ -82,6 +82,25 @@ def test_compile_fullgraph(backend, function, tokens):
             assert torch.equal(*states)
 
 
+def test_long_recurrent_rows_in_16_bits_are_float32_in_a_graph_and_have_gradients():
+    x = Inputs(T=40)
+    q, k, v, g, beta = (t.bfloat16() for t in tensors(x))
+
+    def function(q, k, v, out=None):
+        return sluice.fused_recurrent_gated_delta_rule(q, k, v, g, beta=beta, out=out, **L2)[0]
+
+    wide, _ = sluice.chunk_gated_delta_rule(q.float(), k.float(), v.float(), g, beta, **L2)
+    with torch.no_grad():
+        found = torch.compile(function, fullgraph=True, backend="aot_eager")(q, k, v)
+    assert torch.equal(found, wide.bfloat16()) and torch.equal(function(q, k, v), found)
+    for out in (None, torch.empty_like(v)):
+        leaf = q.clone().requires_grad_()
+        o = function(leaf, k, v, out)
+        assert torch.equal(o, found) and (out is None or o is out)
+        o.float().sum().backward()
+        assert leaf.grad.dtype == torch.bfloat16 and leaf.grad.any()
+
+
 def test_compiled_conv_norm_and_layer():
     def function(x, weight, state, z, norm):
         out, final = sluice.causal_conv1d(
@@ -136,6 +155,24 @@ def test_opcheck_of_conv_and_norm():
         x=x, weight=weight, out=out, initial_state=state, final_state=state.clone()))
     torch.library.opcheck(ops.causal_conv1d_.default, (), dict(
         x=x, weight=weight, out=out, initial_state=state, final_state_is_initial=True))
+
+
+def test_rows_behind_the_last_sequence_are_zeros(inputs):
+    cu_seqlens = torch.tensor([0, 30, 60])
+    q, k, v, g, beta = (t[:1] for t in tensors(inputs))
+
+    def function(q, k, v):
+        return sluice.chunk_gated_delta_rule(q, k, v, g, beta, cu_seqlens=cu_seqlens, **L2)[0]
+
+    torch.use_deterministic_algorithms(True)  # new memory is NaN then
+    try:
+        o = function(q, k, v)
+    finally:
+        torch.use_deterministic_algorithms(False)
+    assert o[:, :60].all() and not o[:, 60:].any()
+    with torch.no_grad():
+        compiled = torch.compile(function, fullgraph=True, backend="aot_eager")
+        assert torch.equal(compiled(q, k, v), o)
 
 
 def test_fake_tensors_have_shapes_without_data(inputs):

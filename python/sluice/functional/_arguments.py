@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Handles what the FLA-style functions share: spellings, refusals, states that are not given."""
 
+from collections.abc import Callable
 from typing import Any
 
 from .. import _kinds
+from .._arrays import converted, has_16_bits
 from .._errors import InvalidArgument, Unsupported
 from .._types import T, Tensor
 
@@ -34,6 +36,56 @@ def refuse_pool(op: str, read_slots: Tensor | None) -> None:
         raise InvalidArgument(
             f"{op}: final_state = None, expected a pool (output_final_state with read_slots)"
         )
+
+
+def check_states(
+    op: str, initial_state: Any, rows: Any, cu_seqlens: Any, read_slots: Tensor | None = None
+) -> None:
+    """Refuses another number of states than sequences, unless slots say where they are."""
+    if initial_state is None or read_slots is not None:
+        return
+    n = rows.shape[0] if cu_seqlens is None else cu_seqlens.shape[0] - 1
+    if initial_state.shape[0] != n:
+        raise InvalidArgument(
+            f"{op}: initial_state.shape[0] = {initial_state.shape[0]}, expected N = {n} (one state a "
+            "sequence; a pool of more needs slots)"
+        )
+
+
+def new_output(like: T, cu_seqlens: Tensor | None) -> T:
+    """A new output: zeros where rows are packed, for those past the last sequence are not written."""
+    made: T = _kinds.empty_like(like) if cu_seqlens is None else _kinds.zeros_like(like)
+    return made
+
+
+def run_by_chunks(
+    op: str, call: Callable[..., None], rows: tuple[Any, Any, Any], out: Any, **how: Any
+) -> Any:
+    """call(q, k, v, o) of `rows` q, k, v; returns o, `out` where given. Unless how["allow_chunks"],
+    16-bit rows are converted to float32 first, since kernels of 16-bit rows round their operands."""
+    v, cu_seqlens = rows[2], how["cu_seqlens"]
+    if how["allow_chunks"] or not all(has_16_bits(x) for x in rows):
+        o = new_output(v, cu_seqlens) if out is None else out
+        call(*rows, o)
+        return o
+    if how["stream"] is not None:
+        raise Unsupported(
+            f"{op}: stream = given, expected None (16-bit rows of more than a step are converted on "
+            "the current stream; allow_chunks=True converts nothing)"
+        )
+    wide = [converted(x) for x in rows]
+    if out is None or cu_seqlens is None:
+        o = new_output(wide[2], cu_seqlens)
+    else:
+        o = converted(out)  # rows past the last sequence keep what they hold
+    call(*wide, o)
+    if out is None:
+        return converted(o, v)
+    if hasattr(out, "copy_"):
+        out.copy_(o)
+    else:
+        out[...] = o
+    return out
 
 
 def longest(cu_seqlens_cpu: Any) -> int:

@@ -6,7 +6,16 @@ from typing import Any
 from .. import _kinds
 from .._errors import InvalidArgument, Unsupported
 from .._types import T, Tensor
-from ._arguments import MAX_STEP_TOKENS, longest, new_state, refuse_foreign, refuse_pool
+from ._arguments import (
+    MAX_STEP_TOKENS,
+    check_states,
+    longest,
+    new_output,
+    new_state,
+    refuse_foreign,
+    refuse_pool,
+    run_by_chunks,
+)
 
 
 def chunk_gated_delta_rule(
@@ -55,10 +64,12 @@ def chunk_gated_delta_rule(
     Args:
       q, k: [B,T,H,K]. v: [B,T,HV,V], HV a multiple of H (no repeat needed).
       g: [B,T,HV] log gate <= 0; with use_gate_in_kernel the raw gate a, and then
-        g = -exp(A_log) softplus(a + dt_bias) with A_log, dt_bias [HV]. None = no decay.
+        g = -exp(A_log) softplus(a + dt_bias) with A_log, dt_bias [HV], dt_bias None = 0. None = no
+        decay.
       beta: [B,T,HV], after the sigmoid; before it with use_beta_sigmoid_in_kernel. None = 1.
       scale: None = K^-0.5.
-      initial_state: [N,HV,K,V], or [N,HV,V,K] with state_v_first; any floating dtype.
+      initial_state: [N,HV,K,V], or [N,HV,V,K] with state_v_first; any floating dtype; exactly N
+        states unless read_slots is given.
       output_final_state: also return the state after the last token, float32, out of place.
       use_qk_l2norm_in_kernel: x * rsqrt(sum x^2 + l2norm_eps) on q and k.
       allow_neg_eigval: doubles beta (needs use_beta_sigmoid_in_kernel, as in fla).
@@ -68,7 +79,8 @@ def chunk_gated_delta_rule(
       chunk_size: None, 16, 32 or 64: accepted; the kernel has its own.
       transpose_state_layout: fla's older name of state_v_first.
       cp_context, head_first: refused if given (Unsupported).
-      out: output tensor [B,T,HV,V].
+      out: output tensor [B,T,HV,V]; its rows past cu_seqlens[-1] are not written. A new one has
+        zeros there.
       final_state: pool or tensor to write states to; may be initial_state itself (in place). It is
         what is returned.
       gate_space: "log", "linear" (g holds alpha) or "raw"; None follows use_gate_in_kernel.
@@ -87,12 +99,15 @@ def chunk_gated_delta_rule(
         )
     if transpose_state_layout is not None:
         state_v_first = transpose_state_layout
+    check_states("chunk_gated_delta_rule", initial_state, q, cu_seqlens, read_slots)
     if output_final_state and final_state is None:
         refuse_pool("chunk_gated_delta_rule", read_slots)
         final_state = new_state(q, v, cu_seqlens, state_v_first)
-    o = _kinds.empty_like(v) if out is None else out
+    o = new_output(v, cu_seqlens) if out is None else out
     gate = g
     gate_space = gate_space or ("raw" if use_gate_in_kernel else "log")
+    if gate_space == "raw" and dt_bias is None and A_log is not None:
+        dt_bias = _kinds.zeros_like(A_log)
     beta_space = "logit" if use_beta_sigmoid_in_kernel else "value"
     eigenvalues = "negative" if allow_neg_eigval else "positive"
     qk_norm = "l2" if use_qk_l2norm_in_kernel else "none"
@@ -133,6 +148,7 @@ def fused_recurrent_gated_delta_rule(
     out: T | None = None,
     final_state: T | None = None,
     max_tokens: int | None = None,
+    allow_chunks: bool = False,
     gate_space: str | None = None,
     read_slots: Tensor | None = None,
     write_slots: Tensor | None = None,
@@ -148,8 +164,12 @@ def fused_recurrent_gated_delta_rule(
     """The gated delta rule token by token (decode): `chunk_gated_delta_rule`'s formula, shapes and
     conventions.
 
-    Up to 16 tokens per sequence run as one pass over each state (`sluice.ops.recurrent_step`);
-    longer rows, and packed rows whose bound `max_tokens` (1..16) is not given, run by chunks.
+    Computed in float32 whatever the lengths. Up to 16 tokens per sequence run as one pass over each
+    state (`sluice.ops.recurrent_step`). Longer rows, and packed rows whose bound `max_tokens` (1..16)
+    is not given, run by chunks in float32: 16-bit q, k and v are converted to float32 copies, o back
+    to their dtype. On CUDA that is the generic kernel, which is many times slower than the one of
+    16-bit rows. allow_chunks: take that one, with operands rounded to 16 bits, as
+    `chunk_gated_delta_rule` does (relative error of the state 2e-3 instead of 1e-7).
     States are written out of place; pass final_state=initial_state for an update in place.
     gk: key-wise log gates [B,T,HV,K] in place of g (KDA: `fused_recurrent_kda`). gv: refused if
     given (Unsupported). num_accepted: see `sluice.ops.recurrent_step`.
@@ -166,19 +186,22 @@ def fused_recurrent_gated_delta_rule(
             raise Unsupported(f"{op}: gk = given, expected None with g (one gate or the other)")
     if transpose_state_layout is not None:
         state_v_first = transpose_state_layout
+    check_states(op, initial_state, q, cu_seqlens, read_slots)
     steps = max_tokens is not None or (cu_seqlens is None and q.shape[1] <= MAX_STEP_TOKENS)
     if output_final_state and final_state is None:
         refuse_pool(op, read_slots)
         zeros = steps and initial_state is None
         final_state = new_state(q, v, cu_seqlens, state_v_first, zeros)
-    o = _kinds.empty_like(v) if out is None else out
     gate = g if gk is None else gk
     gate_space = gate_space or ("raw" if use_gate_in_kernel else "log")
+    if gate_space == "raw" and dt_bias is None and A_log is not None:
+        dt_bias = _kinds.zeros_like(A_log)
     beta_space = "logit" if use_beta_sigmoid_in_kernel else "value"
     eigenvalues = "negative" if allow_neg_eigval else "positive"
     qk_norm = "l2" if use_qk_l2norm_in_kernel else "none"
     state_layout = "vk" if state_v_first else "kv"
     if steps:
+        o = new_output(v, cu_seqlens) if out is None else out
         if initial_state is None:
             initial_state = final_state
         max_tokens = max_tokens or 0
@@ -189,13 +212,17 @@ def fused_recurrent_gated_delta_rule(
             max_tokens, scale, l2norm_eps, gate_space, beta_space, eigenvalues, qk_norm, head_map,
             "gated_delta", state_writes, implementation, stream, workspace
         )
-    else:
-        if num_accepted is not None:
-            raise InvalidArgument(f"{op}: num_accepted = given, expected None without max_tokens")
+        return o, final_state
+    if num_accepted is not None:
+        raise InvalidArgument(f"{op}: num_accepted = given, expected None without max_tokens")
+
+    def by_chunks(q: Any, k: Any, v: Any, o: Any) -> None:
         _kinds.entry("chunk_forward", q)(  # values of chunk_forward but max_tokens
             q, k, v, gate, beta, o, A_log, dt_bias, cu_seqlens, initial_state, final_state,
             state_layout, read_slots, write_slots, has_initial_state, pad_below, scale, l2norm_eps,
             gate_space, beta_space, eigenvalues, qk_norm, head_map, "gated_delta", implementation,
             stream, workspace
         )
-    return o, final_state
+
+    how = dict(cu_seqlens=cu_seqlens, stream=stream, allow_chunks=allow_chunks)
+    return run_by_chunks(op, by_chunks, (q, k, v), out, **how), final_state

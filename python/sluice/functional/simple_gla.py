@@ -6,7 +6,7 @@ from typing import Any
 from .. import ops
 from .._errors import Unsupported
 from .._types import T, Tensor
-from ._arguments import MAX_STEP_TOKENS, new_state
+from ._arguments import MAX_STEP_TOKENS, check_states, new_state, run_by_chunks
 
 
 def chunk_simple_gla(
@@ -35,6 +35,7 @@ def chunk_simple_gla(
     """
     if g_gamma is not None:
         raise Unsupported("chunk_simple_gla: g_gamma = given, expected None (pass g)")
+    check_states("chunk_simple_gla", initial_state, q, cu_seqlens)
     if output_final_state and final_state is None:
         final_state = new_state(q, v, cu_seqlens, state_v_first)
     o = ops.chunk_forward(
@@ -71,24 +72,25 @@ def fused_recurrent_simple_gla(
     out: T | None = None,
     final_state: T | None = None,
     max_tokens: int | None = None,
+    allow_chunks: bool = False,
     implementation: str = "auto",
     stream: Any = None,
     workspace: Tensor | None = None,
 ) -> tuple[T, T | None]:
     """`chunk_simple_gla` token by token, for up to 16 tokens per sequence in one pass; longer rows
-    run by chunks, as in `fused_recurrent_gated_delta_rule`.
+    run by chunks in float32, or as allow_chunks says: see `fused_recurrent_gated_delta_rule`.
 
     Returns: (o, final state or None).
     """
     op = "fused_recurrent_simple_gla"
     if g_gamma is not None:
         raise Unsupported(f"{op}: g_gamma = given, expected None (pass g)")
+    check_states(op, initial_state, q, cu_seqlens)
     steps = cu_seqlens is None and q.shape[1] <= MAX_STEP_TOKENS or max_tokens is not None
     if output_final_state and final_state is None:
         zeros = steps and initial_state is None
         final_state = new_state(q, v, cu_seqlens, state_v_first, zeros)
     shared = dict(
-        o=out,
         cu_seqlens=cu_seqlens,
         initial_state=initial_state,
         final_state=final_state,
@@ -103,5 +105,11 @@ def fused_recurrent_simple_gla(
         if initial_state is None:
             shared["initial_state"] = final_state
         shared["state_writes"] = "none" if final_state is None else "last"
-        return ops.recurrent_step(q, k, v, g, max_tokens=max_tokens or 0, **shared), final_state
-    return ops.chunk_forward(q, k, v, g, **shared), final_state
+        o = ops.recurrent_step(q, k, v, g, o=out, max_tokens=max_tokens or 0, **shared)
+        return o, final_state
+
+    def by_chunks(q: Any, k: Any, v: Any, o: Any) -> None:
+        ops.chunk_forward(q, k, v, g, o=o, **shared)
+
+    how = dict(cu_seqlens=cu_seqlens, stream=stream, allow_chunks=allow_chunks)
+    return run_by_chunks(op, by_chunks, (q, k, v), out, **how), final_state

@@ -60,7 +60,7 @@ def causal_conv1d(
     Returns: out.
     """
     if out is None:
-        out = _kinds.empty_like(x)
+        out = _kinds.empty_like(x) if cu_seqlens is None else _kinds.zeros_like(x)
     _kinds.entry("causal_conv1d", x)(
         x, weight, bias, out, cu_seqlens, initial_state, final_state, read_slots, write_slots,
         has_initial_state, num_accepted, ring_position, pad_below, conv_state_form, activation,

@@ -110,7 +110,7 @@ def recurrent_step(
     Returns: o.
     """
     if o is None:
-        o = _kinds.empty_like(v)
+        o = _kinds.empty_like(v) if cu_seqlens is None else _kinds.zeros_like(v)
     _kinds.entry("recurrent_step", q)(
         q, k, v, gate, beta, o, A_log, dt_bias, cu_seqlens, num_accepted, initial_state,
         final_state, state_layout, read_slots, write_slots, has_initial_state, pad_below,

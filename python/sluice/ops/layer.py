@@ -110,7 +110,8 @@ def layer_prefill(
     Returns: out.
     """
     if out is None:
-        out = _kinds.empty(qkv, (qkv.shape[0], qkv.shape[1], num_v_heads, head_v_dim))
+        out = _kinds.empty(qkv, (qkv.shape[0], qkv.shape[1], num_v_heads, head_v_dim),
+            zeros=cu_seqlens is not None)
     _kinds.entry("layer_prefill", qkv)(
         qkv, z, b, a, conv_weight, conv_bias, A_log, dt_bias, norm_weight, out, core_out,
         cu_seqlens, conv_initial, conv_final, ring_position, initial_state, final_state,
@@ -248,7 +249,8 @@ def layer_decode(
     Returns: out.
     """
     if out is None:
-        out = _kinds.empty(qkv, (qkv.shape[0], qkv.shape[1], num_v_heads, head_v_dim))
+        out = _kinds.empty(qkv, (qkv.shape[0], qkv.shape[1], num_v_heads, head_v_dim),
+            zeros=cu_seqlens is not None)
     _kinds.entry("layer_decode", qkv)(
         qkv, z, b, a, conv_weight, conv_bias, A_log, dt_bias, norm_weight, out, core_out,
         cu_seqlens, conv_initial, conv_final, ring_position, num_accepted, initial_state,

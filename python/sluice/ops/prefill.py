@@ -119,7 +119,7 @@ def chunk_forward(
     Returns: o.
     """
     if o is None:
-        o = _kinds.empty_like(v)
+        o = _kinds.empty_like(v) if cu_seqlens is None else _kinds.zeros_like(v)
     _kinds.entry("chunk_forward", q)(
         q, k, v, gate, beta, o, A_log, dt_bias, cu_seqlens, initial_state, final_state,
         state_layout, read_slots, write_slots, has_initial_state, pad_below, scale, l2norm_eps,
@@ -217,15 +217,15 @@ def chunk_backward(
     Returns: Gradients.
     """
     if dq is None:
-        dq = _kinds.empty_like(q)
+        dq = _kinds.empty_like(q) if cu_seqlens is None else _kinds.zeros_like(q)
     if dk is None:
-        dk = _kinds.empty_like(k)
+        dk = _kinds.empty_like(k) if cu_seqlens is None else _kinds.zeros_like(k)
     if dv is None:
-        dv = _kinds.empty_like(v)
+        dv = _kinds.empty_like(v) if cu_seqlens is None else _kinds.zeros_like(v)
     if dgate is None and gate is not None:
-        dgate = _kinds.empty_like(gate)
+        dgate = _kinds.empty_like(gate) if cu_seqlens is None else _kinds.zeros_like(gate)
     if dbeta is None and beta is not None:
-        dbeta = _kinds.empty_like(beta)
+        dbeta = _kinds.empty_like(beta) if cu_seqlens is None else _kinds.zeros_like(beta)
     if dA_log is None and A_log is not None:
         dA_log = _kinds.empty_like(A_log)
     if ddt_bias is None and dt_bias is not None:

@@ -28,15 +28,13 @@ def _state_v_first(op: str, state_v_first: bool, transpose_state_layout: bool | 
     return bool(transpose_state_layout)
 
 
-def _zero_bias(
+def _raw_gate(
     op: str, use_gate_in_kernel: bool, A_log: torch.Tensor | None, dt_bias: torch.Tensor | None
 ) -> tuple[torch.Tensor | None, torch.Tensor | None]:
-    """fla's dt_bias is optional, the operators' is not."""
+    """A_log and dt_bias as the operators take them: with raw gates alone."""
     if use_gate_in_kernel and A_log is None:
         invalid(op, "A_log", None, "a tensor [HV]", "use_gate_in_kernel")
-    if not use_gate_in_kernel or A_log is None:
-        return None, None
-    return A_log, A_log * 0 if dt_bias is None else dt_bias
+    return (A_log, dt_bias) if use_gate_in_kernel else (None, None)
 
 
 def chunk_gated_delta_rule(
@@ -73,7 +71,7 @@ def chunk_gated_delta_rule(
     only_absent(op, "not supported", cp_context=cp_context, head_first=head_first)
     if chunk_size not in (16, 32, 64):
         invalid(op, "chunk_size", chunk_size, "16, 32 or 64", "fla's rule")
-    A_log, dt_bias = _zero_bias(op, use_gate_in_kernel, A_log, dt_bias)
+    A_log, dt_bias = _raw_gate(op, use_gate_in_kernel, A_log, dt_bias)
     return functional.chunk_gated_delta_rule(
         q,
         k,
@@ -123,7 +121,7 @@ def fused_recurrent_gated_delta_rule(
     only_absent(op, "one gate per value head", gk=gk, gv=gv, head_first=head_first)
     if allow_neg_eigval and not use_beta_sigmoid_in_kernel:
         invalid(op, "allow_neg_eigval", True, "use_beta_sigmoid_in_kernel with it", "fla's rule")
-    A_log, dt_bias = _zero_bias(op, use_gate_in_kernel, A_log, dt_bias)
+    A_log, dt_bias = _raw_gate(op, use_gate_in_kernel, A_log, dt_bias)
     return functional.fused_recurrent_gated_delta_rule(
         q,
         k,

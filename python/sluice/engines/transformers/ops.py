@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ... import ops
+from ... import functional, ops
 from .. import sequences
 from ..pool_conv import activation_name
 from ..refusal import only_absent
@@ -70,33 +70,21 @@ def fused_recurrent_gated_delta_rule(
     cu_seqlens: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
     """chunk_gated_delta_rule token by token, out of place. Returns (o, final state or None)."""
-    if initial_state is None or (cu_seqlens is None and query.shape[1] > sequences.kMaxStepTokens):
-        return chunk_gated_delta_rule(
-            query,
-            key,
-            value,
-            g,
-            beta,
-            initial_state=initial_state,
-            output_final_state=output_final_state,
-            use_qk_l2norm_in_kernel=use_qk_l2norm_in_kernel,
-            cu_seqlens=cu_seqlens,
-        )
-    final = _final(query, value, cu_seqlens, output_final_state)
-    o = sequences.decode(
-        "transformers.fused_recurrent_gated_delta_rule",
+    bound = None
+    if cu_seqlens is not None:
+        bound = max(sequences.longest(cu_seqlens, query.shape[1]), 1)
+    return functional.fused_recurrent_gated_delta_rule(
         query,
         key,
         value,
         g,
-        beta,
-        cu_seqlens=cu_seqlens,
+        beta=beta,
         initial_state=initial_state,
-        final_state=final,
-        state_writes="last" if output_final_state else "none",
-        qk_norm="l2" if use_qk_l2norm_in_kernel else "none",
+        output_final_state=output_final_state,
+        use_qk_l2norm_in_kernel=use_qk_l2norm_in_kernel,
+        cu_seqlens=cu_seqlens,
+        max_tokens=bound if bound is not None and bound <= sequences.kMaxStepTokens else None,
     )
-    return o, final
 
 
 def causal_conv1d_fn(
