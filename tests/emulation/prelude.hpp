@@ -43,6 +43,7 @@ inline uint32_t __byte_perm(uint32_t a, uint32_t b, uint32_t selector) {
 }
 inline int __popc(uint32_t x) { return std::popcount(x); }
 inline float __uint_as_float(uint32_t x) { return std::bit_cast<float>(x); }
+inline float __fmul_rn(float a, float b) { return a * b; }
 inline uint32_t __float_as_uint(float x) { return std::bit_cast<uint32_t>(x); }
 inline float __fdividef(float x, float y) { return x / y; }
 #define __expf(x) (std::exp(x))  // glibc has a function of that name

@@ -199,7 +199,8 @@ __global__ void __launch_bounds__(kThreads)
       const device::RawSlopes slopes =
           gate_slopes(p, head, number_at(p.raw_gate, batch, row, head), g);
       by_bias += dg * slopes.gate;
-      by_rate += dg * slopes.A_log;
+      // NUM rounded before it is added: the compiler may not fuse the two, whatever gates allow.
+      by_rate += __fmul_rn(dg, slopes.A_log);
     }
     by_bias = cta_sum(by_bias, warps);
     by_rate = cta_sum(by_rate, warps);
