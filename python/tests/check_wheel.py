@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Measures that a wheel is self-contained: its tag, the shared libraries that its files need (those
-it bundles and those every Linux has) and the versions of them, and that the extension exports its
-init function alone.
+it bundles and those every Linux has) and the versions of them, that the extension exports its init
+function alone, and that nothing in it runs when Python starts.
 
     check_wheel.py WHEEL        (needs readelf and nm of binutils)
 """
@@ -72,6 +72,8 @@ def findings(wheel, folder):
         symbols = re.findall(r" [TDBRVW] (\S+)$", table, re.M)
         if symbols != ["PyInit__core"]:
             yield f"{extension.name} exports {symbols}, expected PyInit__core alone"
+    for start in folder.rglob("*.pth"):
+        yield f"{start.name} would run whenever Python starts"
     if not list(folder.rglob("py.typed")):
         yield "no py.typed"
     if not list(folder.rglob("licenses/LICENSE")):

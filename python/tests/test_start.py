@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Measures that installing the wheel is enough for flash-linear-attention to have Sluice among its
-backends, that FLA_SLUICE=0 prevents it, and that nothing else happens when Python starts.
+"""Measures that an installed Sluice does nothing until it is asked to: no file runs when Python starts,
+and flash-linear-attention has Sluice among its backends where a program says so, or its command line.
 Runs processes that import a stub of fla's packages, with its registry at the place of fla 0.6."""
 
 import os
@@ -12,8 +12,6 @@ import pytest
 import sluice
 
 SITE = pathlib.Path(sluice.__file__).parents[1]
-if not (SITE / "sluice_fla.pth").exists() or str(SITE) in os.environ.get("PYTHONPATH", ""):
-    pytest.skip("sluice is not installed where .pth files count", allow_module_level=True)
 
 FILES = {
     "fla/__init__.py": "",
@@ -26,54 +24,55 @@ registry = Registry()
 def _get_operation_registry(operation): return registry
 """,
     "fla/ops/__init__.py": "",
-    "fla/ops/gated_delta_rule/__init__.py": "",
+    "fla/ops/gated_delta_rule/__init__.py": "def fused_recurrent_gated_delta_rule(): pass",
     "fla/ops/gated_delta_rule/backends/__init__.py": "",
+    "program.py": """
+import sys
+import fla.ops.gated_delta_rule.backends
+from fla.backends import registry
+print(sorted(registry._backends), "sluice" in sys.modules, sys.argv[1:], __name__)
+""",
 }
-REPORT = """
-import importlib, sys
-assert "sluice" not in sys.modules and "numpy" not in sys.modules
-import fla.ops.gated_delta_rule
-assert "sluice" not in sys.modules
-try:
-    backends = importlib.import_module("fla.ops.gated_delta_rule.backends")
-except ImportError as error:
-    print("ImportError", error)
-else:
-    from fla.backends import registry
-    print(sorted(registry._backends), "sluice" in sys.modules)
-"""
+CALL = "import sluice.engines.fla; sluice.engines.fla.register(); import program"
 
 
-def run(folder, **environment):
+@pytest.fixture
+def run(tmp_path):
+    """run(arguments of Python, environment=..): (output, errors) where the stub is."""
     for name, text in FILES.items():
-        path = folder / name
+        path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        if not path.exists():
-            path.write_text(text)
-    done = subprocess.run(
-        [sys.executable, "-c", REPORT], capture_output=True, text=True, check=True,
-        env={**os.environ, "PYTHONPATH": str(folder), **environment},
-    )
-    return done.stdout.strip(), done.stderr
+        path.write_text(text)
+
+    def run(*arguments, **environment):
+        path = os.pathsep.join([str(tmp_path), str(SITE)])
+        done = subprocess.run(
+            [sys.executable, *arguments], capture_output=True, text=True, cwd=tmp_path,
+            env={**os.environ, "PYTHONPATH": path, **environment},
+        )
+        return done.stdout.strip(), done.stderr
+
+    return run
 
 
-def test_fla_has_the_backend_when_it_loads_its_own(tmp_path):
-    assert run(tmp_path) == ("['sluice'] True", "")
+def test_nothing_runs_when_python_starts(run):
+    assert not list(SITE.glob("*sluice*.pth")) and not (SITE / "_sluice_fla.py").exists()
+    assert run("-c", "import sys; print([name for name in sys.modules if 'sluice' in name])")[0] == "[]"
+    assert run("program.py") == ("[] False [] __main__", "")
 
 
-def test_opt_out(tmp_path):
-    assert run(tmp_path, FLA_SLUICE="0") == ("[] False", "")
+def test_a_program_registers(run):
+    assert run("-c", CALL) == ("['sluice'] True [] program", "")
+    assert run("-c", CALL, FLA_SLUICE="0") == ("[] True [] program", "")
 
 
-def test_an_fla_of_another_form_keeps_working(tmp_path):
-    (tmp_path / "fla").mkdir()
-    (tmp_path / "fla/backends.py").write_text("class registry: _backends = {}")
-    out, log = run(tmp_path)
-    assert out == "[] True" and "fla backend not registered: AttributeError" in log
+@pytest.mark.parametrize("program", [["program.py"], ["-m", "program"]])
+def test_a_program_is_run_with_the_backend(run, program):
+    found = run("-m", "sluice.engines.fla", *program, "--size", "3")
+    assert found == ("['sluice'] True ['--size', '3'] __main__", "")
 
 
-def test_errors_of_fla_are_flas(tmp_path):
-    changed = tmp_path / "fla/ops/gated_delta_rule/backends/__init__.py"
-    changed.parent.mkdir(parents=True)
-    changed.write_text("raise ImportError('no such thing')")
-    assert run(tmp_path) == ("ImportError no such thing", "")
+def test_a_program_must_be_named(run):
+    for arguments in ([], ["-m"], ["--help"]):
+        output, errors = run("-m", "sluice.engines.fla", *arguments)
+        assert output == "" and errors.startswith("usage: python -m sluice.engines.fla FILE [arguments]")

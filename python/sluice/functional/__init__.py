@@ -3,7 +3,8 @@
 over the operators of `sluice.ops`. Every parameter is named; parameters after the bare `*` are
 Sluice's own.
 
-Tensor kinds, devices, streams and errors: see `sluice.ops`. Nothing is copied or made contiguous.
+Tensor kinds, devices, streams and errors: see `sluice.ops`. Nothing is copied or made contiguous,
+but 16-bit rows that recurrent functions compute by chunks in float32.
 On torch tensors the functions that run by chunks are differentiable; steps, pools and layers refuse
 gradients by name."""
 
