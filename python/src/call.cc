@@ -86,8 +86,25 @@ bool read_choice(const char* op, const Field& field, PyObject* value, int32_t* c
               repr == nullptr ? "?" : repr, list);
 }
 
+/// Replaces Python's exception about a number by one that names the argument.
+bool refuse_number(const char* op, const Field& field, PyObject* value) noexcept {
+  const bool large = PyErr_ExceptionMatches(PyExc_OverflowError) != 0;
+  PyErr_Clear();
+  Ref shown(PyObject_Repr(value));
+  PyErr_Clear();
+  if (!shown) shown = Ref(PyUnicode_FromString("a number of thousands of digits"));
+  const char* expected = large ? "a number within float64's range" : "a number";
+  if (field.kind == Kind::kInt) expected = large ? "64 bits" : "an integer";
+  if (field.kind == Kind::kInt32) expected = large ? "32 bits" : "an integer";
+  const Ref text(
+      PyUnicode_FromFormat("%s: %s = %.60S, expected %s", op, field.name, shown.get(), expected));
+  if (text) {
+    PyErr_SetObject(large ? error_class(SLUICE_INVALID_ARGUMENT) : PyExc_TypeError, text.get());
+  }
+  return false;
+}
+
 bool read_number(const char* op, const Field& field, PyObject* value, Call* call) noexcept {
-  const bool integer = field.kind == Kind::kInt || field.kind == Kind::kInt32;
   if (field.kind == Kind::kInt32) {
     const long long number = PyLong_AsLongLong(value);
     if (number < INT32_MIN || number > INT32_MAX) {
@@ -101,13 +118,7 @@ bool read_number(const char* op, const Field& field, PyObject* value, Call* call
     *call->member<double>(field.offset) = PyFloat_AsDouble(value);
     if (field.kind == Kind::kScale) *call->member<int32_t>(field.other) = SLUICE_SCALE_VALUE;
   }
-  if (PyErr_Occurred() == nullptr) return true;
-  PyErr_Clear();
-  const Ref shown(PyObject_Repr(value));
-  PyErr_Clear();
-  PyErr_Format(PyExc_TypeError, "%s: %s = %.60S, expected %s", op, field.name,
-               shown ? shown.get() : Py_None, integer ? "an integer" : "a number");
-  return false;
+  return PyErr_Occurred() == nullptr || refuse_number(op, field, value);
 }
 
 /// Refuses tensors of torch that ask for a gradient.

@@ -4,6 +4,7 @@
 #include "views.hpp"
 
 #include <cstring>
+#include <utility>
 
 namespace sluice::python {
 namespace {
@@ -54,14 +55,44 @@ TypeEntry entry_of(PyObject* object) noexcept {
   return entry;
 }
 
+/// The pending exception as an object, which is no longer pending; null if there is none.
+Ref take_exception() noexcept {
+  PyObject *type = nullptr, *value = nullptr, *trace = nullptr;
+  PyErr_Fetch(&type, &value, &trace);
+  PyErr_NormalizeException(&type, &value, &trace);
+  if (value != nullptr && trace != nullptr) PyException_SetTraceback(value, trace);
+  Py_XDECREF(type);
+  Py_XDECREF(trace);
+  return Ref(value);
+}
+
+void raise(Ref exception) noexcept {
+  PyErr_Restore(Py_NewRef(reinterpret_cast<PyObject*>(Py_TYPE(exception.get()))), exception.get(),
+                nullptr);
+  exception.release();
+}
+
+/// Raises that `object` is no tensor, with what a producer of tensors raised itself as the cause.
 bool name_type(const char* op, const char* argument, PyObject* object) noexcept {
-  PyErr_Clear();
-  const Ref name(PyObject_GetAttrString(reinterpret_cast<PyObject*>(Py_TYPE(object)), "__name__"));
+  auto* const kind = reinterpret_cast<PyObject*>(Py_TYPE(object));
+  Ref cause = take_exception();
+  if (cause && PyErr_GivenExceptionMatches(cause.get(), PyExc_Exception) == 0) {
+    raise(std::move(cause));  // KeyboardInterrupt
+    return false;
+  }
+  const bool producer = PyObject_HasAttrString(kind, "__dlpack_device__") != 0;
+  const Ref name(PyObject_GetAttrString(kind, "__name__"));
   const char* text = name ? PyUnicode_AsUTF8AndSize(name.get(), nullptr) : nullptr;
   PyErr_Clear();
   PyErr_Format(PyExc_TypeError,
                "%s: %s = %s, expected a torch tensor, a NumPy array or a DLPack producer", op,
                argument, text == nullptr ? "?" : text);
+  if (cause && producer) {
+    Ref error = take_exception();
+    if (!error) return false;
+    PyException_SetCause(error.get(), cause.release());
+    raise(std::move(error));
+  }
   return false;
 }
 

@@ -33,6 +33,9 @@ CASES = [
     (dict(scale=float("nan")), sluice.InvalidArgument, "scale = nan, expected a finite"),
     (dict(scale="big"), TypeError, "scale = 'big', expected a number"),
     (dict(pad_below=0.5), TypeError, "pad_below = 0.5, expected an integer"),
+    (dict(pad_below=1 << 70), sluice.InvalidArgument, "pad_below = 1180591620717411303424, expected 64 bits"),
+    (dict(scale=10**400), sluice.InvalidArgument, "scale = 10{59}, expected a number within float64's"),
+    (dict(pad_below=1 << 20000), sluice.InvalidArgument, "pad_below = a number of thousands of digits, ex"),
     (dict(k=[1, 2]), TypeError, "k = list, expected a torch tensor, a NumPy array or a DLPack"),
     (dict(cu_seqlens=np.array([0, 9], np.int32)), sluice.InvalidArgument, "expected 1 .packed rows"),
     (dict(implementation="cuda"), sluice.Unsupported, "implementation = "),
@@ -115,6 +118,8 @@ def test_supported_says_the_kernel_or_the_reason():
     [
         (dict(split="columns_64"), "split = 'columns_64', expected one of auto, never, columns"),
         (dict(split_value=1 << 40), "split_value = 1099511627776, expected 32 bits"),
+        (dict(split_value=1 << 70), "split_value = 1180591620717411303424, expected 32 bits"),
+        (dict(max_tokens=1 << 70), "max_tokens = 1180591620717411303424, expected 64 bits"),
         (dict(split="segments", split_value=1), "split_value = 1, expected 2 to 4096"),
         (dict(history="some"), "history = 'some', expected one of auto, strict, forget"),
     ],
@@ -129,3 +134,31 @@ def test_ways_of_a_gpu_change_nothing_on_the_cpu(inputs):
     for changes in (dict(split="segments", split_value=4), dict(split="length"), dict(history="strict")):
         found = sluice.ops.chunk_forward(*inputs.arguments(), qk_norm="l2", **changes)
         assert np.array_equal(found, expected)
+
+
+class Broken:
+    """A producer of tensors that fails when it is asked where they are."""
+
+    def __init__(self, error):
+        self.error = error
+
+    def __dlpack__(self, **how):
+        raise self.error
+
+    def __dlpack_device__(self):
+        raise self.error
+
+
+@pytest.mark.parametrize("error", [RuntimeError("the device is gone"), AttributeError("no such part")])
+def test_what_a_producer_raises_is_the_cause(inputs, error):
+    with pytest.raises(TypeError, match="chunk_forward: q = Broken, expected a torch tensor") as caught:
+        sluice.ops.chunk_forward(Broken(error), inputs.k, inputs.v)
+    assert caught.value.__cause__ is error and error.__traceback__ is not None
+    with pytest.raises(TypeError, match="q = list, expected") as caught:
+        sluice.ops.chunk_forward([1.0], inputs.k, inputs.v)
+    assert caught.value.__cause__ is None
+
+
+def test_an_interrupt_of_a_producer_is_one(inputs):
+    with pytest.raises(KeyboardInterrupt):
+        sluice.ops.chunk_forward(Broken(KeyboardInterrupt()), inputs.k, inputs.v)
