@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <utility>
 
 #include "fields.hpp"
 #include "views.hpp"
@@ -199,7 +200,7 @@ bool check_writable(const Operator& op, Call* call) noexcept {
               op.fields[static_cast<size_t>(std::countr_zero(wrong))].name);
 }
 
-PyObject* write_counter = nullptr;  // under the GIL; held
+PyObject *write_counter = nullptr, *other_counter = nullptr;  // under the GIL; held
 
 /// Tells the framework's autograd which tensors have changed.
 bool count_writes(const Operator& op, Call* call) noexcept {
@@ -210,7 +211,9 @@ bool count_writes(const Operator& op, Call* call) noexcept {
   for (uint64_t rest = written; rest != 0; rest &= rest - 1) {
     if (PyList_Append(list.get(), call->tensors[std::countr_zero(rest)]) != 0) return false;
   }
-  return Ref(PyObject_CallFunctionObjArgs(write_counter, list.get(), nullptr)).get() != nullptr;
+  if (Ref(PyObject_CallFunctionObjArgs(write_counter, list.get(), nullptr))) return true;
+  PyErr_Clear();
+  return static_cast<bool>(Ref(PyObject_CallFunctionObjArgs(other_counter, list.get(), nullptr)));
 }
 
 /// Reads the values of a vectorcall: `count` in the order of the operator's fields, then those that
@@ -351,10 +354,9 @@ PyObject* run(int op, PyObject* const* values, Py_ssize_t count, PyObject* names
   return recorded && !count_writes(entry, &call) ? nullptr : Py_NewRef(Py_None);
 }
 
-void set_write_counter(PyObject* counter) noexcept {
-  PyObject* const old = write_counter;
-  write_counter = Py_NewRef(counter);
-  Py_XDECREF(old);
+void set_write_counters(PyObject* counter, PyObject* otherwise) noexcept {
+  const Ref old(std::exchange(write_counter, Py_NewRef(counter)));
+  const Ref other(std::exchange(other_counter, Py_NewRef(otherwise)));
 }
 
 PyObject* kernel_for(int op, PyObject* const* values, PyObject* names) noexcept {

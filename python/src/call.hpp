@@ -14,8 +14,9 @@ namespace sluice::python {
 PyObject* run(int op, PyObject* const* values, Py_ssize_t count, PyObject* names,
               bool recorded) noexcept;
 
-/// counter(list of tensors that were written) is called after each recorded call that writes.
-void set_write_counter(PyObject* counter) noexcept;
+/// counter(list of tensors that were written) is called after each recorded call that writes, and
+/// otherwise(list) where that raises.
+void set_write_counters(PyObject* counter, PyObject* otherwise) noexcept;
 
 /// The name of the kernel that would run, as str; or null with the exception of the call.
 PyObject* kernel_for(int op, PyObject* const* values, PyObject* names) noexcept;

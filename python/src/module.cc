@@ -111,8 +111,10 @@ PyObject* warm_up(PyObject*, PyObject* arguments) {
   return nullptr;
 }
 
-PyObject* count_writes(PyObject*, PyObject* counter) {
-  set_write_counter(counter);
+PyObject* count_writes(PyObject*, PyObject* arguments) {
+  PyObject *counter = nullptr, *otherwise = nullptr;
+  if (PyArg_ParseTuple(arguments, "OO", &counter, &otherwise) == 0) return nullptr;
+  set_write_counters(counter, otherwise);
   return Py_NewRef(Py_None);
 }
 
@@ -137,7 +139,7 @@ PyMethodDef methods[] = {OPERATOR("chunk_forward", SLUICE_OP_CHUNK_FORWARD),
                          OPERATOR("chunk_backward", SLUICE_OP_CHUNK_BACKWARD),
                          {"supported", as_method(supported), kFast, nullptr},
                          {"fields", fields, METH_O, nullptr},
-                         {"count_writes", count_writes, METH_O, nullptr},
+                         {"count_writes", count_writes, METH_VARARGS, nullptr},
                          {"version", version, METH_NOARGS, nullptr},
                          {"capability", capability, METH_NOARGS, nullptr},
                          {"implementations", implementations, METH_NOARGS, nullptr},

@@ -177,12 +177,16 @@ bool is_numpy(PyObject* object) noexcept {
 }
 
 /// Whether each step between elements is over an even number of them, as in the imaginary part of a
-/// complex tensor and in views of it.
+/// complex tensor and in views of it. Of one element, whether any stride is.
 bool even_strides(const sluice_tensor& view) noexcept {
+  bool single = true, any = false;
   for (int axis = 0; axis < view.rank; ++axis) {
-    if (view.shape[axis] > 1 && (view.stride[axis] & 1) != 0) return false;
+    const bool even = (view.stride[axis] & 1) == 0;
+    if (view.shape[axis] > 1 && !even) return false;
+    single = single && view.shape[axis] <= 1;
+    any = any || even;
   }
-  return true;
+  return !single || any || view.rank == 0;
 }
 
 /// Refuses a lazily negated view: its memory holds the values without their sign.

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Handles what the FLA-style functions share: spellings, refusals, states that are not given."""
 
-from collections.abc import Callable
 from typing import Any
 
-from .. import _kinds
+from .. import _kinds, ops
 from .._arrays import converted, has_16_bits
 from .._errors import InvalidArgument, Unsupported
 from .._types import T, Tensor
@@ -38,49 +37,38 @@ def refuse_pool(op: str, read_slots: Tensor | None) -> None:
         )
 
 
-def check_states(
-    op: str, initial_state: Any, rows: Any, cu_seqlens: Any, read_slots: Tensor | None = None
-) -> None:
-    """Refuses another number of states than sequences, unless slots say where they are."""
-    if initial_state is None or read_slots is not None:
-        return
+def refuse_states(op: str, found: int, expected: int) -> None:
+    raise InvalidArgument(
+        f"{op}: initial_state.shape[0] = {found}, expected N = {expected} (one state a sequence; a "
+        "pool of more needs slots)"
+    )
+
+
+def check_states(op: str, initial_state: Any, rows: Any, cu_seqlens: Any) -> None:
+    """Refuses another number of states than sequences, where no slots say which are meant."""
     n = rows.shape[0] if cu_seqlens is None else cu_seqlens.shape[0] - 1
     if initial_state.shape[0] != n:
-        raise InvalidArgument(
-            f"{op}: initial_state.shape[0] = {initial_state.shape[0]}, expected N = {n} (one state a "
-            "sequence; a pool of more needs slots)"
-        )
-
-
-def new_output(like: T, cu_seqlens: Tensor | None) -> T:
-    """A new output: zeros where rows are packed, for those past the last sequence are not written."""
-    made: T = _kinds.empty_like(like) if cu_seqlens is None else _kinds.zeros_like(like)
-    return made
+        refuse_states(op, initial_state.shape[0], n)
 
 
 def run_by_chunks(
-    op: str, call: Callable[..., None], rows: tuple[Any, Any, Any], out: Any, **how: Any
+    op: str, rows: tuple[Any, Any, Any], out: Any, allow_chunks: bool, arguments: dict[str, Any]
 ) -> Any:
-    """call(q, k, v, o) of `rows` q, k, v; returns o, `out` where given. Unless how["allow_chunks"],
-    16-bit rows are converted to float32 first, since kernels of 16-bit rows round their operands."""
-    v, cu_seqlens = rows[2], how["cu_seqlens"]
-    if how["allow_chunks"] or not all(has_16_bits(x) for x in rows):
-        o = new_output(v, cu_seqlens) if out is None else out
-        call(*rows, o)
-        return o
-    if how["stream"] is not None:
+    """`sluice.ops.chunk_forward` of `rows` q, k, v with `arguments`; returns o, `out` where given.
+    Unless allow_chunks, 16-bit rows are converted to float32 first, since kernels of 16-bit rows round
+    their operands."""
+    if allow_chunks or not all(has_16_bits(x) for x in rows):
+        return ops.chunk_forward(*rows, o=out, **arguments)
+    if arguments["stream"] is not None:
         raise Unsupported(
             f"{op}: stream = given, expected None (16-bit rows of more than a step are converted on "
             "the current stream; allow_chunks=True converts nothing)"
         )
-    wide = [converted(x) for x in rows]
-    if out is None or cu_seqlens is None:
-        o = new_output(wide[2], cu_seqlens)
-    else:
-        o = converted(out)  # rows past the last sequence keep what they hold
-    call(*wide, o)
+    # Rows of `out` past the last packed sequence keep what they hold.
+    o = None if out is None or arguments["cu_seqlens"] is None else converted(out)
+    o = ops.chunk_forward(*(converted(x) for x in rows), o=o, **arguments)
     if out is None:
-        return converted(o, v)
+        return converted(o, rows[2])
     if hasattr(out, "copy_"):
         out.copy_(o)
     else:

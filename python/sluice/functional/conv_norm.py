@@ -5,7 +5,7 @@ from typing import Any
 
 from .. import _kinds, ops
 from .._types import T, Tensor
-from ._arguments import activation_name, check_states, new_output, refuse_pool
+from ._arguments import activation_name, check_states, refuse_pool
 
 
 def causal_conv1d(
@@ -39,7 +39,8 @@ def causal_conv1d(
 
     Returns: (out [B,T,D], final state or None).
     """
-    check_states("causal_conv1d", initial_state, x, cu_seqlens, read_slots)
+    if initial_state is not None and read_slots is None:
+        check_states("causal_conv1d", initial_state, x, cu_seqlens)
     if output_final_state and final_state is None:
         refuse_pool("causal_conv1d", read_slots)
         n = x.shape[0] if cu_seqlens is None else cu_seqlens.shape[0] - 1
@@ -97,7 +98,7 @@ def causal_conv1d_update(
     single = len(x.shape) == 2
     result = out
     if result is None:
-        result = new_output(x, cu_seqlens)
+        result = _kinds.empty_like(x) if cu_seqlens is None else _kinds.zeros_like(x)
     rows: Any = x
     outputs: Any = result
     ops.causal_conv1d(

@@ -10,10 +10,10 @@ from ._arguments import (
     MAX_STEP_TOKENS,
     check_states,
     longest,
-    new_output,
     new_state,
     refuse_foreign,
     refuse_pool,
+    refuse_states,
     run_by_chunks,
 )
 
@@ -99,11 +99,14 @@ def chunk_gated_delta_rule(
         )
     if transpose_state_layout is not None:
         state_v_first = transpose_state_layout
-    check_states("chunk_gated_delta_rule", initial_state, q, cu_seqlens, read_slots)
+    if initial_state is not None and read_slots is None:
+        check_states("chunk_gated_delta_rule", initial_state, q, cu_seqlens)
     if output_final_state and final_state is None:
         refuse_pool("chunk_gated_delta_rule", read_slots)
         final_state = new_state(q, v, cu_seqlens, state_v_first)
-    o = new_output(v, cu_seqlens) if out is None else out
+    o = out
+    if o is None:
+        o = _kinds.empty_like(v) if cu_seqlens is None else _kinds.zeros_like(v)
     gate = g
     gate_space = gate_space or ("raw" if use_gate_in_kernel else "log")
     if gate_space == "raw" and dt_bias is None and A_log is not None:
@@ -186,8 +189,12 @@ def fused_recurrent_gated_delta_rule(
             raise Unsupported(f"{op}: gk = given, expected None with g (one gate or the other)")
     if transpose_state_layout is not None:
         state_v_first = transpose_state_layout
-    check_states(op, initial_state, q, cu_seqlens, read_slots)
-    steps = max_tokens is not None or (cu_seqlens is None and q.shape[1] <= MAX_STEP_TOKENS)
+    shape = q.shape
+    if initial_state is not None and read_slots is None:
+        n = shape[0] if cu_seqlens is None else cu_seqlens.shape[0] - 1
+        if initial_state.shape[0] != n:
+            refuse_states(op, initial_state.shape[0], n)
+    steps = max_tokens is not None or (cu_seqlens is None and shape[1] <= MAX_STEP_TOKENS)
     if output_final_state and final_state is None:
         refuse_pool(op, read_slots)
         zeros = steps and initial_state is None
@@ -201,7 +208,9 @@ def fused_recurrent_gated_delta_rule(
     qk_norm = "l2" if use_qk_l2norm_in_kernel else "none"
     state_layout = "vk" if state_v_first else "kv"
     if steps:
-        o = new_output(v, cu_seqlens) if out is None else out
+        o = out
+        if o is None:
+            o = _kinds.empty_like(v) if cu_seqlens is None else _kinds.zeros_like(v)
         if initial_state is None:
             initial_state = final_state
         max_tokens = max_tokens or 0
@@ -215,14 +224,28 @@ def fused_recurrent_gated_delta_rule(
         return o, final_state
     if num_accepted is not None:
         raise InvalidArgument(f"{op}: num_accepted = given, expected None without max_tokens")
-
-    def by_chunks(q: Any, k: Any, v: Any, o: Any) -> None:
-        _kinds.entry("chunk_forward", q)(  # values of chunk_forward but max_tokens
-            q, k, v, gate, beta, o, A_log, dt_bias, cu_seqlens, initial_state, final_state,
-            state_layout, read_slots, write_slots, has_initial_state, pad_below, scale, l2norm_eps,
-            gate_space, beta_space, eigenvalues, qk_norm, head_map, "gated_delta", implementation,
-            stream, workspace
-        )
-
-    how = dict(cu_seqlens=cu_seqlens, stream=stream, allow_chunks=allow_chunks)
-    return run_by_chunks(op, by_chunks, (q, k, v), out, **how), final_state
+    arguments = dict(
+        gate=gate,
+        beta=beta,
+        A_log=A_log,
+        dt_bias=dt_bias,
+        cu_seqlens=cu_seqlens,
+        initial_state=initial_state,
+        final_state=final_state,
+        state_layout=state_layout,
+        read_slots=read_slots,
+        write_slots=write_slots,
+        has_initial_state=has_initial_state,
+        pad_below=pad_below,
+        scale=scale,
+        l2norm_eps=l2norm_eps,
+        gate_space=gate_space,
+        beta_space=beta_space,
+        eigenvalues=eigenvalues,
+        qk_norm=qk_norm,
+        head_map=head_map,
+        implementation=implementation,
+        stream=stream,
+        workspace=workspace,
+    )
+    return run_by_chunks(op, (q, k, v), out, allow_chunks, arguments), final_state

@@ -35,7 +35,8 @@ def chunk_simple_gla(
     """
     if g_gamma is not None:
         raise Unsupported("chunk_simple_gla: g_gamma = given, expected None (pass g)")
-    check_states("chunk_simple_gla", initial_state, q, cu_seqlens)
+    if initial_state is not None:
+        check_states("chunk_simple_gla", initial_state, q, cu_seqlens)
     if output_final_state and final_state is None:
         final_state = new_state(q, v, cu_seqlens, state_v_first)
     o = ops.chunk_forward(
@@ -85,7 +86,8 @@ def fused_recurrent_simple_gla(
     op = "fused_recurrent_simple_gla"
     if g_gamma is not None:
         raise Unsupported(f"{op}: g_gamma = given, expected None (pass g)")
-    check_states(op, initial_state, q, cu_seqlens)
+    if initial_state is not None:
+        check_states(op, initial_state, q, cu_seqlens)
     steps = cu_seqlens is None and q.shape[1] <= MAX_STEP_TOKENS or max_tokens is not None
     if output_final_state and final_state is None:
         zeros = steps and initial_state is None
@@ -107,9 +109,4 @@ def fused_recurrent_simple_gla(
         shared["state_writes"] = "none" if final_state is None else "last"
         o = ops.recurrent_step(q, k, v, g, o=out, max_tokens=max_tokens or 0, **shared)
         return o, final_state
-
-    def by_chunks(q: Any, k: Any, v: Any, o: Any) -> None:
-        ops.chunk_forward(q, k, v, g, o=o, **shared)
-
-    how = dict(cu_seqlens=cu_seqlens, stream=stream, allow_chunks=allow_chunks)
-    return run_by_chunks(op, by_chunks, (q, k, v), out, **how), final_state
+    return run_by_chunks(op, (q, k, v), out, allow_chunks, dict(shared, gate=g)), final_state
