@@ -30,10 +30,12 @@ def refuse_foreign(op: str, cp_context: Any, head_first: bool, chunk_size: int |
         raise InvalidArgument(f"{op}: chunk_size = {chunk_size}, expected None, 16, 32 or 64")
 
 
-def refuse_pool(op: str, read_slots: Tensor | None) -> None:
-    if read_slots is not None:
+def refuse_pool(op: str, read_slots: Tensor | None, write_slots: Tensor | None) -> None:
+    """Refuses to make final states whose slots are the caller's: padding would leave some unwritten."""
+    if read_slots is not None or write_slots is not None:
+        name = "write_slots" if read_slots is None else "read_slots"
         raise InvalidArgument(
-            f"{op}: final_state = None, expected a pool (output_final_state with read_slots)"
+            f"{op}: final_state = None, expected a pool (output_final_state with {name})"
         )
 
 

@@ -42,7 +42,7 @@ def causal_conv1d(
     if initial_state is not None and read_slots is None:
         check_states("causal_conv1d", initial_state, x, cu_seqlens)
     if output_final_state and final_state is None:
-        refuse_pool("causal_conv1d", read_slots)
+        refuse_pool("causal_conv1d", read_slots, write_slots)
         n = x.shape[0] if cu_seqlens is None else cu_seqlens.shape[0] - 1
         columns = weight.shape[1] - 1 if initial_state is None else initial_state.shape[2]
         final_state = _kinds.empty(x, (n, x.shape[2], columns))

@@ -102,7 +102,7 @@ def chunk_gated_delta_rule(
     if initial_state is not None and read_slots is None:
         check_states("chunk_gated_delta_rule", initial_state, q, cu_seqlens)
     if output_final_state and final_state is None:
-        refuse_pool("chunk_gated_delta_rule", read_slots)
+        refuse_pool("chunk_gated_delta_rule", read_slots, write_slots)
         final_state = new_state(q, v, cu_seqlens, state_v_first)
     o = out
     if o is None:
@@ -196,7 +196,7 @@ def fused_recurrent_gated_delta_rule(
             refuse_states(op, initial_state.shape[0], n)
     steps = max_tokens is not None or (cu_seqlens is None and shape[1] <= MAX_STEP_TOKENS)
     if output_final_state and final_state is None:
-        refuse_pool(op, read_slots)
+        refuse_pool(op, read_slots, write_slots)
         zeros = steps and initial_state is None
         final_state = new_state(q, v, cu_seqlens, state_v_first, zeros)
     gate = g if gk is None else gk
