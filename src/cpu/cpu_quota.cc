@@ -65,7 +65,9 @@ int quota_from(const std::string& root) {
       cpus = std::min(cpus, smallest(quota_of_version_2, mount, path));
       cpus = std::min(cpus, smallest(quota_of_version_2, mount + "/unified", path));
     } else if (has_cpu(controllers)) {
-      cpus = std::min(cpus, smallest(quota_of_version_1, mount + "/" + controllers, path));
+      std::string folder = mount;
+      folder.append("/").append(controllers);
+      cpus = std::min(cpus, smallest(quota_of_version_1, folder, path));
       cpus = std::min(cpus, smallest(quota_of_version_1, mount + "/cpu", path));
     }
   }
