@@ -3,7 +3,6 @@
 #ifndef SLUICE_CUDA_DEVICE_INSTANCE_H_
 #define SLUICE_CUDA_DEVICE_INSTANCE_H_
 
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 
@@ -14,8 +13,6 @@ struct Instance {
   const void* kernel;  ///< takes one struct of parameters by value, and then what its launcher says
   size_t shared_bytes;
   unsigned threads;
-  /// One bit a GPU (below 64): whether it has granted the kernel its shared memory.
-  mutable std::atomic<uint64_t> granted{0};
 };
 
 }  // namespace sluice::cuda::device
