@@ -2,7 +2,7 @@
 sluice_add_emulated_backend(sluice_emulated_decode emulated_decode_backend.cc)
 sluice_objects_of(suites sluice_parity_suites
   parity/decode_session_test parity/random_delta_test parity/recurrent_step_test
-  parity/replay_ring_test parity/ring_layer_test parity/delta_call parity/delta_judge)
+  parity/far_slots_step_test parity/replay_ring_test parity/ring_layer_test parity/delta_call parity/delta_judge)
 sluice_add_emulated_tests(sluice_emulated_decode_tests
   decode_selection_test.cc emulated_decode_test.cc emulated_layer_decode_test.cc
   ${suites} ${layer_suites}

@@ -4,14 +4,10 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
-#include <memory>
 #include <numeric>
 #include <utility>
 
-#include "check/delta_tensors.hpp"
-#include "check/device_copy.hpp"
-#include "check/tensors.hpp"
+#include "parity/operator_call.hpp"
 
 namespace sluice::check {
 namespace {
@@ -215,7 +211,8 @@ class Call {
     // One column less than the longest sequence has, where it has two or more.
     const int64_t M = std::max<int64_t>(1, longest / c_.checkpoint_every - (c_.seed % 2 == 0));
     std::vector<int64_t> slots = distinct_slots(N_ * M, c_.pad_below, &random_);
-    if (!slots.empty() && c_.wild) slots[slots.size() / 2] = pad_value();
+    if (!slots.empty() && (c_.wild || !c_.padded_writes.empty()))
+      slots[slots.size() / 2] = pad_value();
     checkpoints_ = pool(c_.checkpoint, c_.pad_below + N_ * M + 1);
     checkpoint_slots_ = FreeTensor(c_.index, {N_, M}, free(Freedom::kAnyOutput), &random_);
     checkpoint_slots_.assign(std::vector<double>(slots.begin(), slots.end()));
@@ -249,41 +246,11 @@ class Call {
   }
 
   template <class Args>
-  using Function = int (*)(const Args*, sluice_workspace, void*);
-
-  template <class Args>
-  void call_on_host(const Args& args, Function<Args> function, DeltaResult* result) {
-    size_t bytes = 0;
-    result->code = sluice_workspace_size(c_.op, &args, &bytes);
-    TestWorkspace workspace(bytes);
-    std::memset(workspace.get().data, workspace_fill_, bytes);
-    if (result->code == SLUICE_OK) result->code = function(&args, workspace.get(), nullptr);
-    result->message = sluice_last_error();
-    if (!workspace.guards_intact()) result->damage += "memory past the workspace; ";
-  }
-
-  template <class Args>
-  void call_on_device(Args args, Function<Args> function, DeltaResult* result) {
-    const std::unique_ptr<DeviceCopy> device = make_device_copy();
-    device->upload(delta_tensors(&args));
-    size_t bytes = 0;
-    result->code = sluice_workspace_size(c_.op, &args, &bytes);
-    if (result->code == SLUICE_OK) {
-      result->code = function(&args, device->workspace(bytes, workspace_fill_), nullptr);
-    }
-    result->message = sluice_last_error();
-    result->damage += device->download();
-  }
-
-  template <class Args>
-  DeltaResult run_with(const Args& args, Function<Args> function) {
+  DeltaResult run_with(const Args& args, int (*function)(const Args*, sluice_workspace, void*)) {
+    const CallOutcome call = call_operator(c_.op, function, args, workspace_fill_);
     DeltaResult result;
-    if (args.implementation == SLUICE_IMPL_CUDA) {
-      call_on_device(args, function, &result);
-    } else {
-      call_on_host(args, function, &result);
-    }
-    result.kernel = sluice_last_kernel();
+    result.code = call.code, result.message = call.message, result.kernel = call.kernel;
+    result.damage = call.damage;
     if (result.code != SLUICE_OK) return result;
     result.o = o_.values();
     result.initial = initial_.values();

@@ -12,6 +12,7 @@
 #include "check/delta_tensors.hpp"
 #include "check/device_copy.hpp"
 #include "check/tensors.hpp"
+#include "parity/far_pads.hpp"
 
 namespace sluice::check {
 
@@ -109,6 +110,7 @@ CallOutcome call_operator(sluice_op op, int (*function)(const Args*, sluice_work
                           Args args, int workspace_fill = 0xff) {
   CallOutcome out;
   size_t bytes = 0;
+  const FarPads far(args);
   if (args.implementation == SLUICE_IMPL_CUDA) {
     const std::unique_ptr<DeviceCopy> device = make_device_copy();
     device->upload(tensors_of(&args));

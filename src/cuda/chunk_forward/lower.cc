@@ -2,6 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cuda/chunk_forward/lower.h"
 
+#include <limits>
+
 #include "cuda/chunk_forward/fused.h"
 #include "cuda/chunk_forward/generic.h"
 #include "cuda/kernels/generic/launch.h"
@@ -17,7 +19,12 @@ using core::present, core::Tensor, core::DeltaRuleProblem;
 /// call of several tokens gives the bits of as many calls.
 constexpr int32_t kPrefillDecaySpan = 64;
 
-device::StatePool state_pool(const Tensor& t) noexcept { return pool_of(t).pool; }
+/// A pool, and how many slots it has to *slots.
+device::StatePool state_pool(const Tensor& t, int64_t* slots) noexcept {
+  const device::BoundedPool bounded = pool_of(t);
+  *slots = bounded.slots;
+  return bounded.pool;
+}
 
 /// What both kernels name alike.
 template <class Params>
@@ -49,12 +56,13 @@ device::PrefillParams lower_prefill(const DeltaRuleProblem& p,
   out.segments.keep_initial =
       present(p.state.initial) && p.state.initial.data == p.state.final.data;
   lower_shared(p, &out);
-  out.initial = state_pool(p.state.initial);
-  out.final = state_pool(p.state.final);
+  out.initial = state_pool(p.state.initial, &out.initial_slots);
+  if (!present(p.state.initial)) out.initial_slots = std::numeric_limits<int64_t>::max();
+  out.final = state_pool(p.state.final, &out.final_slots);
   out.read_slots = indices_of(p.state.read_slots);
   out.write_slots = indices_of(p.state.write_slots);
   out.state_is_vk = p.state.layout == SLUICE_STATE_VK;
-  out.checkpoints = state_pool(p.checkpoints);
+  out.checkpoints = state_pool(p.checkpoints, &out.checkpoint_pool_slots);
   if (present(p.checkpoints)) {
     out.checkpoint_slots = indices_of(p.checkpoint_slots);
     out.checkpoint_columns = p.checkpoint_slots.shape[1];

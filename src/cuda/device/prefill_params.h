@@ -22,6 +22,8 @@ struct PrefillParams {
   HeadScalar A_log, dt_bias;
   IndexVector cu_seqlens;  ///< [N+1]; null: sequence n is batch entry n
   StatePool initial, final, checkpoints;
+  /// Of the pools. A slot past one is padding; initial_slots is the largest number without `initial`.
+  int64_t initial_slots, final_slots, checkpoint_pool_slots;
   IndexVector read_slots, write_slots;  ///< [N]; null read_slots: slot n; null write_slots: read's
   const uint8_t* has_initial_state;     ///< [N], may be null
   int64_t has_initial_stride;

@@ -25,8 +25,8 @@ __device__ __forceinline__ int64_t slot_at(const SlotTable& table, int64_t seq, 
   return load_index(flat, seq * table.rows.stride + column * table.column_stride);
 }
 
-/// Whether a slot may be touched. Slots past the pool are undefined in sluice.h; here they are
-/// padding, so that a wrong index cannot reach other memory.
+/// Whether a slot may be touched. Those past the pool are padding: a wrong index cannot reach other
+/// memory.
 __device__ __forceinline__ bool usable_slot(const StateSlots& s, const SlotTable& table,
                                             const BoundedPool& pool, int64_t slot) {
   return (table.rows.data == nullptr || slot >= s.pad_below) && slot < pool.slots;

@@ -72,7 +72,10 @@ __device__ __forceinline__ WorkItem locate(const PrefillParams& p, int seq, int 
     item.row = static_cast<int32_t>(begin);
     item.tokens = static_cast<int32_t>(end - begin);
   }
-  if (p.read_slots.data != nullptr && load_index(p.read_slots, seq) < p.pad_below) item.padded = 1;
+  if (p.read_slots.data != nullptr) {
+    const int64_t slot = load_index(p.read_slots, seq);
+    if (slot < p.pad_below || slot >= p.initial_slots) item.padded = 1;
+  }
   return item;
 }
 

@@ -50,8 +50,7 @@ __device__ __forceinline__ Span span_at(const ConvParams& p, int64_t batch, int6
   return row < span.end ? span : Span{-1, span.end, next};
 }
 
-/// Slots past the pool are undefined in sluice.h; here they are padding, so that a wrong index
-/// cannot reach other memory.
+/// Slots past the pool are padding: a wrong index cannot reach other memory.
 __device__ __forceinline__ bool is_padding(const ConvParams& p, int64_t n) {
   if (p.read_slots.data == nullptr) return false;
   const int64_t slot = device::load_index(p.read_slots, n);

@@ -19,8 +19,8 @@ struct Item {
   bool padded;                 ///< zero outputs, no state touched
 };
 
-/// Whether a slot may be touched. Slots past the pool are undefined in sluice.h; here they are
-/// padding, so that a wrong index cannot reach other memory.
+/// Whether a slot may be touched. Those past the pool are padding: a wrong index cannot reach other
+/// memory.
 __device__ __forceinline__ bool usable(const GenericParams& p, const SlotTable& table,
                                        const BoundedPool& pool, int64_t slot) {
   return (table.rows.data == nullptr || slot >= p.pad_below) && slot < pool.slots;
