@@ -57,12 +57,15 @@ void Scene::fill_delta_rule(Args* args) {
   args->v = tensor(io, {s.B, s.T, s.HV, s.V});
   args->o = tensor(float_type(), {s.B, s.T, s.HV, s.V});
   if (bytes_.flag()) args->gate = tensor(float_type(), {s.B, s.T, s.HV});
+  const bool key_wise = bytes_.below(4) == 3;
+  if (key_wise) args->gate = tensor(float_type(), {s.B, s.T, s.HV, s.K});
   if (bytes_.flag()) args->beta = tensor(float_type(), {s.B, s.T, s.HV});
   draw_choices(&args->options, [this](int64_t words) { return bytes_.below(words); });
   if (args->options.gate_space == SLUICE_GATE_RAW_BOUNDED) args->options.gate_lower_bound = -2;
   if (args->options.gate_space >= SLUICE_GATE_RAW) {
     args->A_log = tensor(kF32, {s.HV});
     args->dt_bias = tensor(float_type(), {s.HV});
+    if (key_wise) args->dt_bias = tensor(float_type(), {s.HV, s.K});
   }
   args->options.scale_mode = static_cast<int32_t>(bytes_.below(2));
   args->options.scale = 0.5;

@@ -314,8 +314,9 @@ typedef struct sluice_delta_options {
  *
  *  A gate of rank 4 is key-wise (GLA, KDA): one decay for each row of the state,
  *    S_t = diag(alpha_t) S_{t-1} + k_t (beta_t (v_t - (diag(alpha_t) S_{t-1})^T k_t))^T,
- *  LOG or LINEAR, not raw; the rest as above. Sources: Yang et al., Gated Linear Attention
- *  Transformers, arXiv:2312.06635; Kimi Team, Kimi Linear, arXiv:2510.26692. */
+ *  in any gate_space, raw ones with a dt_bias for each channel; the rest as above. Sources: Yang et
+ *  al., Gated Linear Attention Transformers, arXiv:2312.06635; Kimi Team, Kimi Linear,
+ *  arXiv:2510.26692. */
 typedef struct sluice_chunk_forward_args {
   size_t struct_size;
   sluice_tensor q;          /**< [B,T,H,K] inner stride 1 */
@@ -326,7 +327,8 @@ typedef struct sluice_chunk_forward_args {
   sluice_tensor beta;       /**< optional [B,T,HV]: absent = 1 */
   sluice_tensor o;          /**< [B,T,HV,V] out, inner stride 1 */
   sluice_tensor A_log;      /**< [HV], of raw gates; RAW_BOUNDED: absent = zeros */
-  sluice_tensor dt_bias;    /**< [HV], of raw gates; RAW_BOUNDED: absent = zeros */
+  sluice_tensor dt_bias;    /**< [HV], of raw gates; key-wise [HV,K], inner stride 1; RAW_BOUNDED
+                                 and key-wise: absent = zeros */
   sluice_tensor cu_seqlens; /**< optional int32/int64 [N+1] */
   sluice_state_io state;
   sluice_tensor
@@ -406,7 +408,8 @@ typedef struct sluice_recurrent_step_args {
   sluice_tensor beta;         /**< optional [B,T,HV] */
   sluice_tensor o;            /**< [B,T,HV,V] out, inner stride 1 */
   sluice_tensor A_log;        /**< [HV], of raw gates; RAW_BOUNDED: absent = zeros */
-  sluice_tensor dt_bias;      /**< [HV], of raw gates; RAW_BOUNDED: absent = zeros */
+  sluice_tensor dt_bias;      /**< [HV], of raw gates; key-wise [HV,K], inner stride 1; RAW_BOUNDED
+                                   and key-wise: absent = zeros */
   sluice_tensor cu_seqlens;   /**< optional int32/int64 [N+1] */
   sluice_tensor num_accepted; /**< optional int32/int64 [N], with read_slots [N,W] */
   sluice_state_io state;      /**< initial is required unless state_writes is NONE */

@@ -47,7 +47,7 @@ struct DeltaRuleProblem {
   int64_t H = 0, HV = 0, K = 0, V = 0;
   int64_t r = 0;  ///< HV / H
   Tensor q{}, k{}, v{}, gate{}, beta{}, o{}, A_log{}, dt_bias{};
-  Tensor key_gate{};  ///< [B,T,HV,K], inner stride 1, LOG or LINEAR
+  Tensor key_gate{};  ///< [B,T,HV,K], inner stride 1; dt_bias is [HV,K] then, inner stride 1
   /// initial, final (= initial in steps unless given or state_writes is NONE), slots, layout.
   /// write_slots = read_slots where the caller gave none.
   sluice_state_io state{};

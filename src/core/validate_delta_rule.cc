@@ -71,18 +71,6 @@ void check_o(Checker& c, const Args& a, DeltaRuleProblem* p) noexcept {
   p->o = a.o;
 }
 
-/// A_log or dt_bias; raw gates need it, bounded ones may have it.
-template <class Args>
-void check_per_head(Checker& c, const char* name, const Tensor& t, const Args& a) noexcept {
-  const int32_t space = a.options.gate_space;
-  if (space != SLUICE_GATE_RAW && space != SLUICE_GATE_RAW_BOUNDED) {
-    c.absent(name, t, "only with gate_space RAW or RAW_BOUNDED");
-  } else if (space == SLUICE_GATE_RAW ? c.required(name, t, 1, Dtypes::kFloat)
-                                      : c.optional(name, t, 1, Dtypes::kFloat)) {
-    c.dimension(name, t, 0, a.v.shape[2], "HV value heads");
-  }
-}
-
 void check_lower_bound(Checker& c, const sluice_delta_options& options) noexcept {
   const double bound = options.gate_lower_bound;
   const bool bounded = options.gate_space == SLUICE_GATE_RAW_BOUNDED;
@@ -106,6 +94,32 @@ constexpr bool takes_key_gates(sluice_op op) noexcept {
   return op == SLUICE_OP_CHUNK_FORWARD || op == SLUICE_OP_RECURRENT_STEP;
 }
 
+/// A_log, and dt_bias, which has one number a channel where gates are key-wise. Scalar RAW gates
+/// need both, key-wise ones A_log, bounded ones neither.
+template <class Args>
+void check_gate_parameters(Checker& c, const Args& a, const DeltaRuleProblem& p) noexcept {
+  const int32_t space = a.options.gate_space;
+  if (space != SLUICE_GATE_RAW && space != SLUICE_GATE_RAW_BOUNDED) {
+    c.absent("A_log", a.A_log, "only with gate_space RAW or RAW_BOUNDED");
+    c.absent("dt_bias", a.dt_bias, "only with gate_space RAW or RAW_BOUNDED");
+    return;
+  }
+  const bool key_wise = a.gate.rank == 4 && takes_key_gates(p.op);
+  const bool bounded = space == SLUICE_GATE_RAW_BOUNDED;
+  if (bounded ? c.optional("A_log", a.A_log, 1, Dtypes::kFloat)
+              : c.required("A_log", a.A_log, 1, Dtypes::kFloat)) {
+    c.dimension("A_log", a.A_log, 0, p.HV, "HV value heads");
+  }
+  const int rank = key_wise ? 2 : 1;
+  if (bounded || key_wise ? c.optional("dt_bias", a.dt_bias, rank, Dtypes::kFloat)
+                          : c.required("dt_bias", a.dt_bias, rank, Dtypes::kFloat)) {
+    c.dimension("dt_bias", a.dt_bias, 0, p.HV, "HV value heads");
+    if (!key_wise) return;
+    c.dimension("dt_bias", a.dt_bias, 1, p.K, "K of q: key-wise gates");
+    c.inner_contiguous("dt_bias", a.dt_bias);
+  }
+}
+
 /// [B,T,HV], or key-wise [B,T,HV,K].
 template <class Args>
 void check_gate(Checker& c, const Args& a, DeltaRuleProblem* p) noexcept {
@@ -119,11 +133,6 @@ void check_gate(Checker& c, const Args& a, DeltaRuleProblem* p) noexcept {
   }
   c.dimension("gate", a.gate, 3, p->K, "K of q: key-wise gates");
   c.inner_contiguous("gate", a.gate);
-  const int32_t space = a.options.gate_space;
-  if (c.ok() && space != SLUICE_GATE_LOG && space != SLUICE_GATE_LINEAR) {
-    c.fail("gate rank = 4, expected 3 (gate_space %s: key-wise gates are LOG or LINEAR)",
-           space == SLUICE_GATE_RAW ? "RAW" : "RAW_BOUNDED");
-  }
   p->key_gate = a.gate;
 }
 
@@ -146,11 +155,11 @@ void check_gate_and_beta(Checker& c, const Args& a, DeltaRuleProblem* p) noexcep
   if (check_per_token(c, "beta", a.beta, a)) p->beta = split_heads(a.beta, p->r);
   const bool raw = o.gate_space == SLUICE_GATE_RAW || o.gate_space == SLUICE_GATE_RAW_BOUNDED;
   if (c.ok() && raw && !present(a.gate) && element_count(a.v) > 0) {
-    c.fail("gate = absent, expected a view of rank 3 (gate_space %s)",
+    c.fail("gate = absent, expected a view of rank %s (gate_space %s)",
+           takes_key_gates(p->op) ? "3 or 4" : "3",
            o.gate_space == SLUICE_GATE_RAW ? "RAW" : "RAW_BOUNDED");
   }
-  check_per_head(c, "A_log", a.A_log, a);
-  check_per_head(c, "dt_bias", a.dt_bias, a);
+  if (c.ok()) check_gate_parameters(c, a, *p);
   check_lower_bound(c, o);
   if (c.ok() && o.beta_space == SLUICE_BETA_LOGIT && !present(a.beta) && element_count(a.v) > 0) {
     c.fail("beta = absent, expected a view of rank 3 (beta_space LOGIT)");

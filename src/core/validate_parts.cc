@@ -77,8 +77,8 @@ void check_gate_value(Checker& c, const DeltaRuleProblem& p, int64_t batch, int6
 
 void check_gate_values(Checker& c, const DeltaRuleProblem& p) noexcept {
   const bool plain = p.gate_space == SLUICE_GATE_LOG || p.gate_space == SLUICE_GATE_LINEAR;
-  const bool scalar = present(p.gate) && plain;
-  if (!scalar && !present(p.key_gate)) return;
+  const bool scalar = present(p.gate);
+  if (!plain || (!scalar && !present(p.key_gate))) return;
   for (int64_t n = 0; n < p.rows.N; ++n) {
     const TokenRange range = token_range(p.rows, n);
     for (int64_t t = range.begin; t < range.end; ++t) {

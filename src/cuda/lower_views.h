@@ -76,13 +76,17 @@ inline bool has_packed_address(const core::Tensor& t) noexcept {
   return reinterpret_cast<uintptr_t>(t.data) % 16 == 0;
 }
 
-inline device::GateForm gate_form(const core::DeltaRuleProblem& p) noexcept {
-  if (!core::present(p.gate)) return device::GateForm::kNone;
+/// Of gates that are given, scalar or key-wise.
+inline device::GateForm form_of_space(const core::DeltaRuleProblem& p) noexcept {
   if (p.gate_space == SLUICE_GATE_RAW) return device::GateForm::kRaw;
   if (p.gate_space == SLUICE_GATE_RAW_BOUNDED) {
     return std::bit_cast<device::GateForm>(static_cast<float>(p.gate_lower_bound));
   }
   return p.gate_space == SLUICE_GATE_LINEAR ? device::GateForm::kLinear : device::GateForm::kLog;
+}
+
+inline device::GateForm gate_form(const core::DeltaRuleProblem& p) noexcept {
+  return core::present(p.gate) ? form_of_space(p) : device::GateForm::kNone;
 }
 
 inline device::BetaForm beta_form(const core::DeltaRuleProblem& p) noexcept {

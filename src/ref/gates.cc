@@ -35,21 +35,27 @@ struct BoundedArgument {
   double rate, value;
 };
 
-BoundedArgument bounded_argument(const core::DeltaRuleProblem& problem, double a,
+BoundedArgument bounded_argument(const core::DeltaRuleProblem& problem, double a, double bias,
                                  int64_t h) noexcept {
   const double rate = core::present(problem.A_log) ? std::exp(load(problem.A_log, h)) : 1.0;
-  const double bias = core::present(problem.dt_bias) ? load(problem.dt_bias, h) : 0.0;
   return {rate, rate * (a + bias)};
 }
 
-double unclamped_log_gate(const core::DeltaRuleProblem& problem, double gate, int64_t h) noexcept {
+/// dt_bias at (index..); 0 without.
+template <class... Index>
+double bias_at(const core::DeltaRuleProblem& problem, Index... index) noexcept {
+  return core::present(problem.dt_bias) ? load(problem.dt_bias, index...) : 0.0;
+}
+
+double unclamped_log_gate(const core::DeltaRuleProblem& problem, double gate, double bias,
+                          int64_t h) noexcept {
   switch (problem.gate_space) {
     case SLUICE_GATE_LINEAR:
       return std::log(gate);
     case SLUICE_GATE_RAW:
-      return -std::exp(load(problem.A_log, h)) * softplus(gate + load(problem.dt_bias, h));
+      return -std::exp(load(problem.A_log, h)) * softplus(gate + bias);
     case SLUICE_GATE_RAW_BOUNDED:
-      return problem.gate_lower_bound * sigmoid(bounded_argument(problem, gate, h).value);
+      return problem.gate_lower_bound * sigmoid(bounded_argument(problem, gate, bias, h).value);
     default:
       return gate;
   }
@@ -61,13 +67,13 @@ double log_gate(const core::DeltaRuleProblem& problem, int64_t batch, int64_t to
                 int64_t h) noexcept {
   if (!core::present(problem.gate)) return 0.0;
   const double gate = load(problem.gate, batch, token, h / problem.r, h % problem.r);
-  return clamped_log_gate(unclamped_log_gate(problem, gate, h));
+  return clamped_log_gate(unclamped_log_gate(problem, gate, bias_at(problem, h), h));
 }
 
 double log_gate(const core::DeltaRuleProblem& problem, int64_t batch, int64_t token, int64_t h,
                 int64_t i) noexcept {
-  return clamped_log_gate(
-      unclamped_log_gate(problem, load(problem.key_gate, batch, token, h, i), h));
+  const double gate = load(problem.key_gate, batch, token, h, i);
+  return clamped_log_gate(unclamped_log_gate(problem, gate, bias_at(problem, h, i), h));
 }
 
 double write_strength(const core::DeltaRuleProblem& problem, int64_t batch, int64_t token,
@@ -81,17 +87,17 @@ GateSlopes log_gate_slopes(const core::DeltaRuleProblem& problem, int64_t batch,
                            int64_t h) noexcept {
   if (!core::present(problem.gate)) return {};
   const double gate = load(problem.gate, batch, token, h / problem.r, h % problem.r);
-  const double g = unclamped_log_gate(problem, gate, h);
+  const double bias = bias_at(problem, h), g = unclamped_log_gate(problem, gate, bias, h);
   if (g < kLowestLogGate) return {};
   switch (problem.gate_space) {
     case SLUICE_GATE_LINEAR:
       return {1.0 / gate, 0.0};
     case SLUICE_GATE_RAW: {
-      const double x = gate + load(problem.dt_bias, h);
+      const double x = gate + bias;
       return {-std::exp(load(problem.A_log, h)) * (x > 20.0 ? 1.0 : sigmoid(x)), g};
     }
     case SLUICE_GATE_RAW_BOUNDED: {
-      const BoundedArgument y = bounded_argument(problem, gate, h);
+      const BoundedArgument y = bounded_argument(problem, gate, bias, h);
       const double slope = g * sigmoid(-y.value);  // by y
       return {slope * y.rate, slope * y.value};
     }

@@ -25,7 +25,7 @@ double clamped_log_gate(double g) noexcept;
 /// -exp(A_log) softplus(a + dt_bias), or lower bound * sigmoid(exp(A_log) (a + dt_bias)); 0 without.
 double log_gate(const core::DeltaRuleProblem& problem, int64_t batch, int64_t token,
                 int64_t h) noexcept;
-/// Key-wise gates: g of channel i, clamped.
+/// Key-wise gates: g of channel i, clamped; dt_bias is [HV, K].
 double log_gate(const core::DeltaRuleProblem& problem, int64_t batch, int64_t token, int64_t h,
                 int64_t i) noexcept;
 /// beta of value head h at (batch, token): the value or sigmoid(b), times 2 with negative

@@ -111,12 +111,7 @@ class Call {
     Array beta = make_betas(c_.betas, shape, c_.seed + 5);
     if (c_.rule == SLUICE_RULE_LINEAR_ATTENTION) beta = {};
     const bool raw = c_.gate_space >= SLUICE_GATE_RAW;
-    if (raw) gate = make_normal(shape, c_.seed + 6);
-    if (raw && c_.has_gate_parameters) {
-      Array A_log = make_normal({c_.HV}, c_.seed + 7);
-      A_log_ = input(c_.per_head, A_log, Freedom::kAnyInput);
-      dt_bias_ = input(c_.per_head, make_normal({c_.HV}, c_.seed + 8), Freedom::kAnyInput);
-    }
+    if (raw) make_raw_gates(&gate);
     for (double& value : gate.values) {
       if (c_.gate_space == SLUICE_GATE_LINEAR) value = std::exp(value);
     }
@@ -125,6 +120,26 @@ class Call {
     }
     gate_ = input(c_.gate, gate, c_.key_gates ? Freedom::kInput : Freedom::kAnyInput);
     beta_ = input(c_.beta, beta, Freedom::kAnyInput);
+  }
+
+  /// Raw numbers in place of the gates, infinite where those are, and their parameters; key-wise RAW
+  /// gates need A_log.
+  void make_raw_gates(Array* gate) {
+    const bool key_raw = c_.key_gates && c_.gate_space == SLUICE_GATE_RAW;
+    const Array log = std::move(*gate);
+    std::vector<int64_t> shape{batch_, rows_, c_.HV};
+    if (c_.key_gates) shape.push_back(c_.K);
+    *gate = make_normal(shape, c_.seed + 6);
+    for (size_t i = 0; i < log.values.size(); ++i) {
+      if (std::isinf(log.values[i])) gate->values[i] = -log.values[i];
+    }
+    if (c_.has_gate_parameters || key_raw) {
+      A_log_ = input(c_.per_head, make_normal({c_.HV}, c_.seed + 7), Freedom::kAnyInput);
+    }
+    if (!c_.has_gate_parameters) return;
+    shape.erase(shape.begin(), shape.begin() + 2);
+    dt_bias_ = input(c_.per_head, make_normal(shape, c_.seed + 8),
+                     c_.key_gates ? Freedom::kInput : Freedom::kAnyInput);
   }
 
   int64_t pad_value() { return c_.pad_below - 1 - pick(&random_, 3); }

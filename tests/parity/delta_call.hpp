@@ -41,7 +41,7 @@ struct DeltaConfig {
   sluice_dtype initial = kF32, final = kF32, checkpoint = kF32, index = kI32;
   sluice_gate_space gate_space = SLUICE_GATE_LOG;
   double gate_lower_bound = 0;      ///< < 0, with RAW_BOUNDED
-  bool has_gate_parameters = true;  ///< A_log and dt_bias of raw gates
+  bool has_gate_parameters = true;  ///< A_log and dt_bias of raw gates, where they may be absent
   sluice_beta_space beta_space = SLUICE_BETA_VALUE;
   sluice_eigenvalues eigenvalues = SLUICE_EIGENVALUES_POSITIVE;
   sluice_qk_norm qk_norm = SLUICE_QK_NORM_NONE;

@@ -107,6 +107,22 @@ Configs values() {
     });
   }
   for_operators(&configs, "linear", [](DeltaConfig& c) { c.gate_space = SLUICE_GATE_LINEAR; });
+  for (const bool parameters : {true, false}) {
+    for (const auto& [name, bound] : {std::pair{"raw", 0.0},
+                                      {"bounded", -5.0},
+                                      {"bounded_far", -1000.0},
+                                      {"bounded_near", -0.01}}) {
+      for_operators(&configs, named(name, parameters ? "" : "_alone"), [&](DeltaConfig& c) {
+        c.gate_space = bound < 0 ? SLUICE_GATE_RAW_BOUNDED : SLUICE_GATE_RAW;
+        c.gate_lower_bound = bound, c.has_gate_parameters = parameters;
+        c.HV = 2, c.K = 40, c.packed = true, c.lengths = {16, 5};
+        if (c.op == SLUICE_OP_CHUNK_FORWARD) c.lengths = {150, 16};
+      });
+    }
+  }
+  for_operators(&configs, "raw_infinite", [](DeltaConfig& c) {
+    c.gate_space = SLUICE_GATE_RAW, c.gates = GateProfile::kMinusInfinity, c.per_head = kBF16;
+  });
   for (const sluice_dtype io : {kF32, kBF16, kF16}) {
     for (const sluice_dtype state : {kF32, kBF16, kF16}) {
       for_operators(&configs, named(dtype_name(io), "_", dtype_name(state)), [&](DeltaConfig& c) {

@@ -116,14 +116,18 @@ std::vector<DeltaConfig> all(sluice_op op) {
   return configs;
 }
 
-/// Key-wise gates, which are not raw; every other configuration is linear attention (GLA).
+/// Key-wise gates, every third raw one of them bounded; every other configuration is linear
+/// attention (GLA).
 std::vector<DeltaConfig> all_key_wise(sluice_op op) {
   std::vector<DeltaConfig> configs;
   for (int seed = 0; seed < kSeeds; ++seed) {
     DeltaConfig c = draw(op, kSeeds + seed);
     c.key_gates = true;
     if (c.gates == GateProfile::kNone) c.gates = GateProfile::kMixed;
-    if (c.gate_space == SLUICE_GATE_RAW) c.gate_space = SLUICE_GATE_LOG;
+    c.has_gate_parameters = seed % 5 != 0;
+    if (c.gate_space == SLUICE_GATE_RAW && seed % 3 == 0) {
+      c.gate_space = SLUICE_GATE_RAW_BOUNDED, c.gate_lower_bound = -5;
+    }
     if (seed % 2 == 0) {
       c.rule = SLUICE_RULE_LINEAR_ATTENTION;
       c.eigenvalues = SLUICE_EIGENVALUES_POSITIVE, c.beta_space = SLUICE_BETA_VALUE;

@@ -128,6 +128,35 @@ TEST(RefKeyGatesAgree, LinearGatesAreExponentials) {
   expect_close(c.o, o, 1e-12);
 }
 
+/// Raw and bounded gates are log gates by their definitions; the biases are one a channel, or none.
+TEST(RefKeyGatesAgree, RawGatesAreTheirDefinitions) {
+  for (const bool bounded : {true, false}) {
+    for (const bool biased : {true, false}) {
+      KeyCase raw(SLUICE_RULE_GATED_DELTA, GateProfile::kStrong, 20), log = raw;
+      const Array bias = check::make_normal({raw.HV, raw.K}, 12);
+      const Array A_log = check::make_normal({raw.HV}, 13);
+      raw.key_g = check::make_normal(raw.key_g.shape, 11);
+      for (int64_t at = 0; at < raw.key_g.size(); ++at) {
+        const int64_t i = at % raw.K, h = at / raw.K % raw.HV;
+        const double x = raw.key_g.values[static_cast<size_t>(at)] + (biased ? bias(h, i) : 0.0);
+        const double rate = std::exp(A_log(h));
+        log.key_g.values[static_cast<size_t>(at)] =
+            bounded ? -7.5 / (1.0 + std::exp(-rate * x)) : -rate * std::log1p(std::exp(x));
+      }
+      DeltaRuleProblem p = raw.key_problem();
+      p.gate_space = bounded ? SLUICE_GATE_RAW_BOUNDED : SLUICE_GATE_RAW;
+      p.gate_lower_bound = bounded ? -7.5 : 0.0;
+      p.A_log = view_of(A_log);
+      if (biased) p.dt_bias = view_of(bias);
+      run_recurrent(p);
+      run_recurrent(log.key_problem());
+      expect_close(raw.o, log.o, 1e-12);
+      run_chunked(p);
+      expect_close(raw.o, log.o, 1e-9);
+    }
+  }
+}
+
 // --------------------------------------------------------------------------------- stages ----
 
 /// chunk_cumsum and chunk_h of key-wise gates on float64 tensors.

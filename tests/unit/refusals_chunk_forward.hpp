@@ -56,6 +56,12 @@ inline void make_gate_raw(ChunkScene& s) {
   s.args.dt_bias = s.memory->tensor(kFloat32, {kHV});
 }
 
+inline void make_key_gate_raw(ChunkScene& s) {
+  make_gate_raw(s);
+  s.args.gate = s.memory->tensor(kFloat32, {kB, kT, kHV, kK});
+  s.args.dt_bias = s.memory->tensor(kFloat32, {kHV, kK});
+}
+
 /// Every view on the first CUDA device.
 inline void move_to_cuda(ChunkScene& s) {
   for (sluice_tensor* t : {&s.args.q, &s.args.k, &s.args.v, &s.args.gate, &s.args.beta, &s.args.o,

@@ -135,13 +135,42 @@ const Row kShapeRows[] = {
        s.args.gate.stride[3] = 0;
      },
      "chunk_forward: gate.stride[3] = 0, expected 1 (contiguous last dimension)"},
-    {"key_gate_raw",
+    {"key_gate_bias_of_heads",
+     [](ChunkScene& s) {
+       make_key_gate_raw(s);
+       s.args.dt_bias = s.memory->tensor(kFloat32, {kHV});
+     },
+     "chunk_forward: dt_bias rank = 1, expected 2"},
+    {"key_gate_bias_heads",
+     [](ChunkScene& s) {
+       make_key_gate_raw(s);
+       s.args.dt_bias.shape[0] = 2;
+     },
+     "chunk_forward: dt_bias.shape[0] = 2, expected 4 (HV value heads)"},
+    {"key_gate_bias_channels",
+     [](ChunkScene& s) {
+       make_key_gate_raw(s);
+       s.args.dt_bias.shape[1] = 3;
+     },
+     "chunk_forward: dt_bias.shape[1] = 3, expected 4 (K of q: key-wise gates)"},
+    {"key_gate_bias_stride",
+     [](ChunkScene& s) {
+       make_key_gate_raw(s);
+       s.args.dt_bias.stride[1] = 2;
+     },
+     "chunk_forward: dt_bias.stride[1] = 2, expected 1 (contiguous last dimension)"},
+    {"key_gate_without_A_log",
+     [](ChunkScene& s) {
+       make_key_gate_raw(s);
+       s.args.A_log = {};
+     },
+     "chunk_forward: A_log = absent, expected a view of rank 1 (required)"},
+    {"gate_bias_of_channels",
      [](ChunkScene& s) {
        make_gate_raw(s);
-       s.args.gate = s.memory->tensor(kFloat32, {kB, kT, kHV, kK});
+       s.args.dt_bias = s.memory->tensor(kFloat32, {kHV, kK});
      },
-     "chunk_forward: gate rank = 4, expected 3 (gate_space RAW: key-wise gates are LOG or "
-     "LINEAR)"},
+     "chunk_forward: dt_bias rank = 2, expected 1"},
     {"beta_shape", [](ChunkScene& s) { s.args.beta.shape[1] = 1; },
      "chunk_forward: beta.shape[1] = 1, expected 3 (B, T, HV of v)"},
 };
@@ -198,7 +227,7 @@ const Row kOptionRows[] = {
        make_gate_raw(s);
        s.args.gate = {};
      },
-     "chunk_forward: gate = absent, expected a view of rank 3 (gate_space RAW)"},
+     "chunk_forward: gate = absent, expected a view of rank 3 or 4 (gate_space RAW)"},
     {"raw_without_A_log",
      [](ChunkScene& s) {
        make_gate_raw(s);
@@ -248,15 +277,7 @@ const Row kOptionRows[] = {
        s.args.options.gate_lower_bound = -5;
        s.args.gate = {};
      },
-     "chunk_forward: gate = absent, expected a view of rank 3 (gate_space RAW_BOUNDED)"},
-    {"bounded_key_gates",
-     [](ChunkScene& s) {
-       s.args.options.gate_space = SLUICE_GATE_RAW_BOUNDED;
-       s.args.options.gate_lower_bound = -5;
-       s.args.gate = s.memory->tensor(kFloat32, {kB, kT, kHV, kK});
-     },
-     "chunk_forward: gate rank = 4, expected 3 (gate_space RAW_BOUNDED: key-wise gates are LOG or "
-     "LINEAR)"},
+     "chunk_forward: gate = absent, expected a view of rank 3 or 4 (gate_space RAW_BOUNDED)"},
     {"logit_without_beta",
      [](ChunkScene& s) {
        s.args.options.beta_space = SLUICE_BETA_LOGIT;

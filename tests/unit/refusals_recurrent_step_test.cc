@@ -195,6 +195,21 @@ const Row kAccepted[] = {
     {"packed", [](StepScene& s) { pack(s, {0, 0, 3}, 16); }, ""},
     {"key_gates", [](StepScene& s) { s.args.gate = s.memory->tensor(kFloat16, {kN, kT, kHV, kK}); },
      ""},
+    {"raw_key_gates",
+     [](StepScene& s) {
+       s.args.options.gate_space = SLUICE_GATE_RAW;
+       s.args.gate = s.memory->tensor(kFloat16, {kN, kT, kHV, kK});
+       s.args.A_log = s.memory->tensor(kFloat32, {kHV});
+     },
+     ""},
+    {"bounded_key_gates",
+     [](StepScene& s) {
+       s.args.options.gate_space = SLUICE_GATE_RAW_BOUNDED;
+       s.args.options.gate_lower_bound = -1e30;
+       s.args.gate = s.memory->tensor(kFloat16, {kN, kT, kHV, kK});
+       s.args.dt_bias = s.memory->tensor(kFloat16, {kHV, kK});
+     },
+     ""},
     {"no_tokens",
      [](StepScene& s) {
        for (sluice_tensor* t :

@@ -62,7 +62,7 @@ def recurrent_step(
       beta: [B,T,HV]: write strengths; what they hold is beta_space; absent = 1.
       o: [B,T,HV,V]: outputs, inner stride 1.
       A_log: [HV]: of raw gates; absent in bounded ones = 0.
-      dt_bias: [HV]: of raw gates; absent in bounded ones = 0.
+      dt_bias: [HV] or [HV,K]: of raw gates; absent in bounded and key-wise ones = 0.
       cu_seqlens: int32/int64 [N+1]: offsets of packed sequences, B = 1.
       num_accepted: int32/int64 [N]: start from column max(num_accepted[n], 1) - 1 of read_slots
         [N,W] (speculation).

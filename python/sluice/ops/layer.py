@@ -64,7 +64,7 @@ def layer_prefill(
       conv_weight: [D,W]: channels [q | k | v], inner stride 1.
       conv_bias: [D]: added to the convolution.
       A_log: [HV]: of raw gates; absent in bounded ones = 0.
-      dt_bias: [HV]: of raw gates; absent in bounded ones = 0.
+      dt_bias: [HV]: of raw gates; absent in bounded and key-wise ones = 0.
       norm_weight: [V]: of the gated norm.
       out: [B,T,HV,V]: outputs after the norm, inner stride 1.
       core_out: [B,T,HV,V]: the delta rule's output, before the norm.
@@ -189,7 +189,7 @@ def layer_decode(
       conv_weight: [D,W]: channels [q | k | v], inner stride 1.
       conv_bias: [D]: added to the convolution.
       A_log: [HV]: of raw gates; absent in bounded ones = 0.
-      dt_bias: [HV]: of raw gates; absent in bounded ones = 0.
+      dt_bias: [HV]: of raw gates; absent in bounded and key-wise ones = 0.
       norm_weight: [V]: of the gated norm.
       out: [B,T,HV,V]: outputs after the norm, inner stride 1.
       core_out: [B,T,HV,V]: the delta rule's output, before the norm.

@@ -73,7 +73,7 @@ def chunk_forward(
       beta: [B,T,HV]: write strengths; what they hold is beta_space; absent = 1.
       o: [B,T,HV,V]: outputs, inner stride 1.
       A_log: [HV]: of raw gates; absent in bounded ones = 0.
-      dt_bias: [HV]: of raw gates; absent in bounded ones = 0.
+      dt_bias: [HV] or [HV,K]: of raw gates; absent in bounded and key-wise ones = 0.
       cu_seqlens: int32/int64 [N+1]: offsets of packed sequences, B = 1.
       initial_state: [slots,HV,K,V]: states to start from, slot stride free; absent = zeros.
       final_state: [slots,HV,K,V]: where states are written; may be the memory of initial_state;
@@ -180,7 +180,7 @@ def chunk_backward(
         GLA): one decay for each row of the state, inner stride 1.
       beta: [B,T,HV]: write strengths; what they hold is beta_space; absent = 1.
       A_log: [HV]: of raw gates; absent in bounded ones = 0.
-      dt_bias: [HV]: of raw gates; absent in bounded ones = 0.
+      dt_bias: [HV]: of raw gates; absent in bounded and key-wise ones = 0.
       cu_seqlens: int32/int64 [N+1]: offsets of packed sequences, B = 1.
       initial_state: [N,HV,K,V]: states at the start, one a sequence: no pools here.
       d_o: [B,T,HV,V]: gradient of o, inner stride 1.

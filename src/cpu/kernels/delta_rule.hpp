@@ -84,7 +84,7 @@ struct GateRule {
   bool gated = false;  ///< false: g = 0
   sluice_gate_space gate_space = SLUICE_GATE_LOG;
   float decay_rate = 1;   ///< exp(A_log), of raw gates
-  float dt_bias = 0;      ///< of raw gates
+  float dt_bias = 0;      ///< of raw scalar gates
   float lower_bound = 0;  ///< of bounded gates
   bool weighted = false;  ///< false: beta = beta_factor
   sluice_beta_space beta_space = SLUICE_BETA_VALUE;

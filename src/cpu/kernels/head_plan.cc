@@ -71,7 +71,7 @@ GateRule gate_rule(const core::DeltaRuleProblem& problem, int64_t h) noexcept {
     const float A_log = core::load_float(core::address(problem.A_log, h), problem.A_log.dtype);
     rule.decay_rate = static_cast<float>(std::exp(static_cast<double>(A_log)));
   }
-  if (core::present(problem.dt_bias)) {
+  if (core::present(problem.dt_bias) && !core::present(problem.key_gate)) {
     rule.dt_bias = core::load_float(core::address(problem.dt_bias, h), problem.dt_bias.dtype);
   }
   rule.lower_bound = static_cast<float>(problem.gate_lower_bound);

@@ -24,9 +24,12 @@ void load_key_decays(const core::DeltaRuleProblem& problem, int64_t batch, int64
   const core::Tensor& gate = problem.key_gate;
   std::fill(alpha + problem.K, alpha + key_decay_stride(problem.K), 0.0f);
   load_row(core::address(gate, batch, token, h, 0), gate.dtype, problem.K, alpha);
-  GateRule rule;
-  rule.gate_space = problem.gate_space;
-  HWY_DYNAMIC_DISPATCH(key_decays)(rule, problem.K, carry, alpha);
+  if (const core::Tensor& bias = problem.dt_bias; core::present(bias)) {
+    for (int64_t i = 0; i < problem.K; ++i) {
+      alpha[i] += core::load_float(core::address(bias, h, i), bias.dtype);
+    }
+  }
+  HWY_DYNAMIC_DISPATCH(key_decays)(gate_rule(problem, h), problem.K, carry, alpha);
 }
 
 }  // namespace sluice::cpu

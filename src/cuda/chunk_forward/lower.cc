@@ -94,8 +94,7 @@ generic::GenericParams lower_generic(const DeltaRuleProblem& p) noexcept {
   out.o = rows_of(p.o);
   if (present(p.key_gate)) {
     out.key_gate = rows_of(p.key_gate);
-    const bool linear = p.gate_space == SLUICE_GATE_LINEAR;
-    out.key_form = linear ? device::GateForm::kLinear : device::GateForm::kLog;
+    out.key_form = form_of_space(p);
   }
   out.initial = pool_of(p.state.initial);
   out.final = pool_of(p.state.final);

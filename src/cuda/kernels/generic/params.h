@@ -16,8 +16,8 @@ struct GenericParams {
   TokenRows q, k, v, o;
   TokenScalar gate, beta;
   TokenRows key_gate;  ///< [B,T,HV,K]; null unless gates are key-wise, and gate_form is kNone then
-  HeadScalar A_log, dt_bias;
-  IndexVector cu_seqlens;  ///< [N+1]; null: sequence n is batch entry n
+  HeadScalar A_log, dt_bias;  ///< dt_bias of key-wise gates: [HV,K]
+  IndexVector cu_seqlens;     ///< [N+1]; null: sequence n is batch entry n
   BoundedPool initial, final, checkpoints;
   SlotTable read_slots, write_slots, checkpoint_slots;
   IndexVector num_accepted;          ///< [N], may be null

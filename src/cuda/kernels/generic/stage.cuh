@@ -5,7 +5,7 @@
 #ifndef SLUICE_CUDA_KERNELS_GENERIC_STAGE_CUH_
 #define SLUICE_CUDA_KERNELS_GENERIC_STAGE_CUH_
 
-#include "cuda/device/gate.cuh"
+#include "cuda/device/key_gate.cuh"
 #include "cuda/kernels/generic/config.h"
 #include "cuda/kernels/generic/item.cuh"
 
@@ -176,12 +176,16 @@ __device__ __forceinline__ void stage_key_gates(const GenericParams& p, const It
   for (int i = static_cast<int>(threadIdx.x); i < C::kK; i += kThreads) {
     int64_t at = item.batch * gates.batch_stride + (item.row + done) * gates.token_stride +
                  item.head * gates.head_stride + i;
+    const bool inside = i < p.K;
+    const device::RawGate raw =
+        inside ? device::load_key_gate(p, p.key_form, item.head, i) : device::RawGate{};
     float carry = done == 0 ? 0.0f : carries[i];
 #pragma unroll 1
     for (int t = 0; t < count; ++t, at += gates.token_stride) {
       if (((static_cast<int>(done) + t) & (p.decay_span - 1)) == 0) carry = 0.0f;
-      const float gate = i < p.K ? device::load_number(gates.data, at, gates.number) : 0.0f;
-      decays[t * C::kK + place_of(i)] = round_alpha(device::decay_of(p.key_form, {}, gate), &carry);
+      const float gate = inside ? device::load_number(gates.data, at, gates.number) : 0.0f;
+      decays[t * C::kK + place_of(i)] =
+          round_alpha(device::decay_of(p.key_form, raw, gate), &carry);
     }
     carries[i] = carry;
   }
