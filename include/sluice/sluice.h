@@ -264,9 +264,7 @@ typedef struct sluice_workspace {
  *
  *  A slot index below pad_below is padding. A padded read slot makes the whole sequence padding:
  *  its output rows are written as zeros, no state is read or written. A padded write slot skips
- *  that write only. Indices at or past `slots` of the pool that they read or write are refused on
- *  the CPU; on CUDA, where calls do not look at device memory, they are padding as those below
- *  pad_below are (SLUICE_DEBUG=1 looks, and refuses them). */
+ *  that write only. Indices at or past `slots` are refused on the CPU, and padding on CUDA. */
 typedef struct sluice_state_io {
   sluice_tensor initial; /**< optional: absent = zeros */
   sluice_tensor final;   /**< optional: absent = not written (chunk) or = initial (steps, in place).
