@@ -1,8 +1,10 @@
 // Draws nearly valid arguments from the fuzzer's input: sizes, options and optional views.
 // SPDX-License-Identifier: Apache-2.0
 #include <initializer_list>
+#include <type_traits>
 
 #include "arguments_scene.hpp"
+#include "core/delta_options.hpp"
 #include "tables.hpp"
 
 namespace sluice::fuzz {
@@ -41,6 +43,18 @@ void Scene::fill_slots(Slots* state, int64_t N, int64_t slots) {
   state->pad_below = bytes_.below(2);
 }
 
+// Every choice of the delta rule, and what goes with them.
+void Scene::fill_choices(sluice_delta_options* options) {
+  core::for_each_option(*options, [this](const core::Option& option, auto& member) {
+    if constexpr (std::is_same_v<decltype(member), int32_t&>) {
+      int64_t words = 0;
+      while (option.words[words] != nullptr) ++words;
+      member = static_cast<int32_t>(bytes_.below(words));
+    }
+  });
+  if (options->gate_space == SLUICE_GATE_RAW_BOUNDED) options->gate_lower_bound = -2;
+}
+
 // What both delta rule operators have; q, k, v .. of drawn sizes.
 template <class Args>
 void Scene::fill_delta_rule(Args* args) {
@@ -60,8 +74,7 @@ void Scene::fill_delta_rule(Args* args) {
   const bool key_wise = bytes_.below(4) == 3;
   if (key_wise) args->gate = tensor(float_type(), {s.B, s.T, s.HV, s.K});
   if (bytes_.flag()) args->beta = tensor(float_type(), {s.B, s.T, s.HV});
-  draw_choices(&args->options, [this](int64_t words) { return bytes_.below(words); });
-  if (args->options.gate_space == SLUICE_GATE_RAW_BOUNDED) args->options.gate_lower_bound = -2;
+  fill_choices(&args->options);
   if (args->options.gate_space >= SLUICE_GATE_RAW) {
     args->A_log = tensor(kF32, {s.HV});
     args->dt_bias = tensor(float_type(), {s.HV});
@@ -132,8 +145,7 @@ void Scene::fill_backward(sluice_chunk_backward_args* args) {
   args->d_o = tensor(float_type(), {s.B, s.T, s.HV, s.V});
   maybe(&args->gate, float_type(), {s.B, s.T, s.HV});
   maybe(&args->beta, float_type(), {s.B, s.T, s.HV});
-  draw_choices(&args->options, [this](int64_t words) { return bytes_.below(words); });
-  if (args->options.gate_space == SLUICE_GATE_RAW_BOUNDED) args->options.gate_lower_bound = -2;
+  fill_choices(&args->options);
   if (args->options.gate_space >= SLUICE_GATE_RAW) {
     args->A_log = tensor(kF32, {s.HV});
     args->dt_bias = tensor(float_type(), {s.HV});

@@ -66,6 +66,7 @@ class Scene {
   void fill_delta_rule(Args* args);
   template <class Slots>
   void fill_slots(Slots* state, int64_t N, int64_t slots);
+  void fill_choices(sluice_delta_options* options);
   sluice_tensor tensor(sluice_dtype dtype, std::initializer_list<int64_t> shape);
   sluice_tensor indices(std::initializer_list<int64_t> shape, int64_t values);
   sluice_tensor offsets(int64_t sequences, int64_t tokens);

@@ -177,17 +177,6 @@ inline constexpr ViewField kChunkBackwardViews[] = {
     {offsetof(sluice_chunk_backward_args, dinitial), true},
 };
 
-/// Sets every choice of the delta rule to draw(number of its words).
-template <class Options, class Draw>
-void draw_choices(Options* options, Draw draw) {
-  options->gate_space = static_cast<int32_t>(draw(4));
-  options->beta_space = static_cast<int32_t>(draw(2));
-  options->eigenvalues = static_cast<int32_t>(draw(2));
-  options->qk_norm = static_cast<int32_t>(draw(2));
-  options->head_map = static_cast<int32_t>(draw(2));
-  options->rule = static_cast<int32_t>(draw(2));
-}
-
 }  // namespace sluice::fuzz
 
 #endif  // SLUICE_FUZZ_TABLES_HPP_

@@ -12,6 +12,9 @@ import sys
 import textwrap
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "ops"))
+from page import page
+
 MANIFEST = json.loads((ROOT / "ops/manifest.json").read_text(encoding="ascii"))
 ENUMS, STRUCTS, OPERATORS = MANIFEST["enums"], MANIFEST["structs"], MANIFEST["operators"]
 SPDX, MADE = "SPDX-License-Identifier: Apache-2.0", "Made by ops/generate.py from ops/manifest.json."
@@ -76,8 +79,8 @@ def cpp_enumerations():
                   ["<cstdint>", "", '"sluice/sluice.h"'], "sluice", body)
 
 
-def cpp_member(field):
-    """(declaration, value for C) of a field that is no struct."""
+def cpp_member(field, enums):
+    """(declaration, value for C) of a field that is no struct, enumerations those of C++ or of C."""
     name, kind = field["name"], field["type"]
     if kind == "tensor":
         return f"TensorView {name}{{}};", name
@@ -85,12 +88,14 @@ def cpp_member(field):
         return f"std::optional<double> {name}{{}};  ///< {field['doc']}", f"{name}.value_or(0)"
     if kind == "enum":
         enum = ENUMS[field["enum"]]
-        first = next(cpp for cpp, _, value in enumerators(enum) if value["word"] == field["default"])
+        first, c = next(names for *names, value in enumerators(enum) if value["word"] == field["default"])
+        if enums == "C":
+            return f"sluice_{field['enum']} {name} = {c};", name
         return f"{enum['cpp']} {name} = {enum['cpp']}::{first};", f"static_cast<int32_t>({name})"
     return f"{kind if kind == 'double' else kind + '_t'} {name} = {field['default']};", name
 
 
-def cpp_struct(name, c_type, fields, head=()):
+def cpp_struct(name, c_type, fields, head=(), enums="C++"):
     members, assigned = list(head), ["result.struct_size = sizeof result;"] if head else []
     for field in fields:
         inner = STRUCTS.get(field.get("struct"), {"cpp": ""})
@@ -99,7 +104,7 @@ def cpp_struct(name, c_type, fields, head=()):
             assigned.append(f"result.{inner['member']} = {inner['member']}.c();")
             continue
         for one in expand([field]):
-            declaration, value = cpp_member(one)
+            declaration, value = cpp_member(one, enums)
             members.append(declaration)
             assigned.append(f"result.{one['path']} = {value};")
             if one["type"] == "scale":
@@ -119,6 +124,28 @@ def cpp_arguments():
     return header("include/sluice/arguments.hpp", "One struct of arguments for each operator (LINT length: generated).",
                   ["<cstdint>", "<optional>", "", '"sluice/enumerations.hpp"', '"sluice/tensor_view.hpp"'],
                   "sluice", body)
+
+
+def delta_options():
+    """The options of the delta rule as whatever holds them by name sees them: case files, tests, the tool."""
+    fields = [*expand([{"struct": "sluice_delta_options"}])]
+    body = cpp_struct("DeltaOptions", "sluice_delta_options", STRUCTS["sluice_delta_options"]["fields"], enums="C")
+    body += ["", "struct Option {", "  const char *name, *doc;", "  const char* const* words;  ///< null: a number",
+             "  double standard;  ///< what a number is that nobody gives", "};", "",
+             "/// Calls see(option, member) for each option in its order.", "template <class Options, class See>",
+             "void for_each_option(Options& options, See&& see) {"]
+    for f in fields:
+        words = f"k{ENUMS[f['enum']]['cpp']}Words" if "enum" in f else "nullptr"
+        standard = f["default"] if f["type"] == "double" else 0
+        body.append(f'  see(Option{{"{f["name"]}", "{f["doc"]}", {words}, {standard}}}, options.{f["name"]});')
+    body += ["}", "", "/// Gives arguments of C++ all the options.", "template <class Args>",
+             "void set_options(const DeltaOptions& from, Args* to) {"]
+    for f in fields:
+        value = f"from.{f['name']}"
+        value = f"static_cast<{ENUMS[f['enum']]['cpp']}>({value})" if "enum" in f else value
+        body.append(f"  to->{f['name']} = {value};")
+    return header("src/core/delta_options.hpp", "Holds the delta rule's options, and names them one by one.",
+                  ["<optional>", "", '"sluice/enumerations.hpp"'], "sluice::core", [*body, "}"])
 
 
 def binding_row(entry, field):
@@ -161,10 +188,6 @@ def fuzzer_tables():
         body += ["", f"inline constexpr ViewField k{camel(entry['name'])}Views[] = {{",
                  *(f"    {{offsetof({entry['args']}, {f['path']}), {str(is_output(entry, f)).lower()}}},"
                    for f in expand(entry["fields"]) if f["type"] == "tensor"), "};"]
-    body += ["", "/// Sets every choice of the delta rule to draw(number of its words).",
-             "template <class Options, class Draw>", "void draw_choices(Options* options, Draw draw) {",
-             *(f"  options->{f['name']} = static_cast<int32_t>(draw({len(ENUMS[f['enum']]['values'])}));"
-               for f in STRUCTS["sluice_delta_options"]["fields"] if "enum" in f), "}"]
     return header("fuzz/tables.hpp", "The views of each operator's arguments.", ['"arguments_scene.hpp"'],
                   "sluice::fuzz", body)
 
@@ -249,49 +272,12 @@ def fill_calls(text):
     return re.sub(r"^(( *)\S.*\(  # values of (\w+)(?: but (.*))?)\n(?:\2    .*\n)*\2\)$", fill, text, flags=re.M)
 
 
-def table(head, rows):
-    cells = [[str(cell).replace("|", ",") for cell in row] for row in rows]
-    return ["", *(f"| {' | '.join(row)} |" for row in [head, ["---"] * len(head), *cells])]
-
-
-def page_row(field):
-    if "struct" in field:
-        return f"`{STRUCTS[field['struct']]['member']}`", f"`{field['struct']}`", "", "", "below"
-    f = next(expand([field]))
-    if f["type"] == "tensor":
-        return f"`{f['name']}`", f"`{f['shape']}`", f["role"] + ", optional" * ("optional" in f), f["dtype"], f["doc"]
-    return f"`{f['name']}`", f.get("enum", f["type"]), f["default"], "", f["doc"]
-
-
-def page():
-    head = ["field", "shape or type", "role or default", "dtype", "what it is"]
-    lines = ["# Operators", "", f"{MADE} CI compares it with `include/sluice/sluice.h`, which has the exact semantics.",
-             *table(["symbol", "meaning"], [(f"`{name}`", text) for name, text in MANIFEST["symbols"].items()]), "",
-             "; ".join(f"`{name}` is " + " or ".join(names) for name, names in MANIFEST["dtypes"].items()) + "."]
-    for entry in OPERATORS:
-        tests = [test.partition(":") for test in entry["tests"]]
-        costs = [(name, *(f"`{cost[what]}`" if cost[what] else "-" for what in ("flops", "bytes")), cost["text"])
-                 for name, cost in entry["costs"].items()]
-        lines += ["", f"## `sluice_{entry['name']}`", "", entry["summary"][0].upper() + entry["summary"][1:]
-                  + ". Implementations: " + ", ".join(entry["backends"]) + ".",
-                  *table(head, map(page_row, entry["fields"])), "",
-                  "Rules: " + "; ".join(f"`{rule}`" for rule in entry["rules"]) + ".",
-                  *table(["cost model", "FLOP", "bytes", "what is counted"], costs), "",
-                  "Source: " + ", ".join(f"[{path}](../{path})" for path in entry["source"]) + ".", "",
-                  "Tests: " + ", ".join(f"`{t}` ([{p.split('/')[-1]}](../{p}))" for p, _, t in tests) + ".", "",
-                  "Benchmarks: " + ", ".join(f"`{bench}`" for bench in entry["bench"]) + "."]
-    for name, inner in STRUCTS.items():
-        lines += ["", f"## `{name}`", *table(head, map(page_row, inner["fields"]))]
-    rows = [(name, v["word"], f"`{c}`", v["doc"]) for name, enum in ENUMS.items() for _, c, v in enumerators(enum)]
-    return "\n".join([*lines, "", "## Choices", *table(["choice", "word", "C", "meaning"], rows), ""])
-
-
 def files():
-    yield from (cpp_enumerations(), cpp_arguments(), binding_tables(), fuzzer_tables())
+    yield from (cpp_enumerations(), cpp_arguments(), delta_options(), binding_tables(), fuzzer_tables())
     for name in dict.fromkeys(entry["python"]["file"] for entry in OPERATORS):
         yield f"python/sluice/ops/{name}.py", python_module([e for e in OPERATORS if e["python"]["file"] == name])
     yield FUNCTIONAL, fill_calls((ROOT / FUNCTIONAL).read_text())
-    yield "docs/ops.md", page()
+    yield "docs/ops.md", page(MANIFEST, MADE, expand, enumerators)
 
 
 def stale():

@@ -52,15 +52,7 @@ struct DeltaRuleInputs {
     args->beta = TensorView(beta.view());
     args->A_log = TensorView(A_log.view());
     args->dt_bias = TensorView(dt_bias.view());
-    args->scale = c.scale;
-    args->l2norm_eps = c.l2norm_eps;
-    args->gate_space = static_cast<GateSpace>(c.gate_space);
-    args->gate_lower_bound = c.gate_lower_bound;
-    args->beta_space = static_cast<BetaSpace>(c.beta_space);
-    args->eigenvalues = static_cast<Eigenvalues>(c.eigenvalues);
-    args->qk_norm = static_cast<QkNorm>(c.qk_norm);
-    args->head_map = static_cast<HeadMap>(c.head_map);
-    args->rule = static_cast<Rule>(c.rule);
+    core::set_options(c.options, args);
     args->implementation = options.implementation;
   }
 

@@ -18,9 +18,7 @@ check::GdnCase gdn_case_of(const io::CaseFile& file, const io::Case& c, sluice_d
   g.K = c.shape.K, g.V = c.shape.V;
   g.io = dtype;
   g.state_dtype = io::dlpack_type(c.state_type);
-  g.gate_space = c.gate_space, g.gate_lower_bound = c.gate_lower_bound;
-  g.beta_space = c.beta_space, g.eigenvalues = c.eigenvalues;
-  g.qk_norm = c.qk_norm, g.head_map = c.head_map, g.rule = c.rule, g.scale = c.scale;
+  g.options = c.options;
   if (const io::TensorEntry* entry = file.find(c, "cu_seqlens"); entry != nullptr) {
     const std::vector<int64_t> offsets = io::read_integers(*entry);
     for (size_t n = 1; n < offsets.size(); ++n) g.lengths.push_back(offsets[n] - offsets[n - 1]);

@@ -25,12 +25,12 @@ void fill(const LayerTensors& layer, const io::Case& c, const ExecuteOptions& op
   args->num_v_heads = c.shape.HV;
   args->head_k_dim = c.shape.K;
   args->head_v_dim = c.shape.V;
-  args->scale = c.scale;
-  args->l2norm_eps = c.l2norm_eps;
+  args->scale = c.options.scale;
+  args->l2norm_eps = c.options.l2norm_eps;
   args->norm_eps = c.norm_eps;
   args->packing = static_cast<Packing>(c.packing);
-  args->eigenvalues = static_cast<Eigenvalues>(c.eigenvalues);
-  args->head_map = static_cast<HeadMap>(c.head_map);
+  args->eigenvalues = static_cast<Eigenvalues>(c.options.eigenvalues);
+  args->head_map = static_cast<HeadMap>(c.options.head_map);
   args->gate_activation = static_cast<Activation>(c.activation);
   args->rounding = static_cast<NormRounding>(c.rounding);
   args->implementation = options.implementation;

@@ -35,7 +35,7 @@ class StagesRun {
   bool expected(const char* tensor) const {
     return std::find(c_.expected.begin(), c_.expected.end(), tensor) != c_.expected.end();
   }
-  bool delta() const { return c_.rule == SLUICE_RULE_GATED_DELTA; }
+  bool delta() const { return c_.options.rule == SLUICE_RULE_GATED_DELTA; }
 
   /// What a stage reads: recorded, or computed by the stages before it.
   TensorView input(const char* tensor, sluice_dtype dtype, Placement placement) {
@@ -165,10 +165,10 @@ class StagesRun {
               .view());
     }
     args.state.layout = static_cast<StateLayout>(c_.state_layout);
-    args.scale = c_.scale;
+    args.scale = c_.options.scale;
     args.chunk_size = static_cast<int32_t>(c_.shape.C);
-    args.rule = static_cast<Rule>(c_.rule);
-    args.head_map = static_cast<HeadMap>(c_.head_map);
+    args.rule = static_cast<Rule>(c_.options.rule);
+    args.head_map = static_cast<HeadMap>(c_.options.head_map);
     args.direction = static_cast<Direction>(c_.direction);
     args.triangle = static_cast<Triangle>(c_.triangle);
     args.implementation = options_.implementation;

@@ -26,33 +26,42 @@ Array transposed_states(const Array& states) {
   return result;
 }
 
-void describe_states(const GdnCase& c, nlohmann::json* out) {
-  (*out)["state_layout"] = kStateLayoutWords[c.state_layout];
-  (*out)["scale"] = c.scale.has_value() ? nlohmann::json(*c.scale) : nlohmann::json(nullptr);
-  (*out)["eigenvalues"] = kEigenvaluesWords[c.eigenvalues];
-  (*out)["head_map"] = kHeadMapWords[c.head_map];
-}
-
 }  // namespace
+
+void describe_options(io::CaseOp op, const GdnCase& c, nlohmann::json* out) {
+  core::for_each_option(c.options, [&](const core::Option& option, const auto& member) {
+    using Member = std::remove_cvref_t<decltype(member)>;
+    if (!io::has_option(op, option.name)) return;
+    nlohmann::json field;
+    bool standard = false;
+    if constexpr (std::is_enum_v<Member>) {
+      field = option.words[member], standard = member == 0;
+    } else if constexpr (std::is_same_v<Member, double>) {
+      if (member == option.standard) return;
+      field = member;
+    } else {
+      standard = !member.has_value();
+      if (!standard) field = *member;
+    }
+    if (!standard || op != io::CaseOp::kStages) (*out)[option.name] = field;
+  });
+}
 
 Array gates_of(const CaseRecipe& recipe, Array scalar) {
   const GdnCase& c = recipe.gdn;
   if (!recipe.key_gates) return scalar;
   Array g = check::make_key_gates(c.gates, {c.B, c.T, c.HV, c.K}, c.seed + 15);
-  for (double& x : g.values) x = c.gate_space == SLUICE_GATE_LINEAR ? std::exp(x) : x;
+  for (double& x : g.values) x = c.options.gate_space == SLUICE_GATE_LINEAR ? std::exp(x) : x;
   return g;
 }
 
 Draft draft_delta_inputs(const CaseRecipe& recipe) {
   const GdnCase& c = recipe.gdn;
   Draft draft;
-  describe_states(c, &draft.description);
-  draft.description["gate_space"] = kGateSpaceWords[c.gate_space];
-  if (c.gate_lower_bound != 0) draft.description["gate_lower_bound"] = c.gate_lower_bound;
-  draft.description["beta_space"] = kBetaSpaceWords[c.beta_space];
-  draft.description["use_qk_l2norm"] = c.qk_norm == SLUICE_QK_NORM_L2;
+  describe_options(recipe.op, c, &draft.description);
+  draft.description["state_layout"] = kStateLayoutWords[c.state_layout];
+  draft.description["use_qk_l2norm"] = c.options.qk_norm == SLUICE_QK_NORM_L2;
   draft.description["layout"] = recipe.head_first ? "bhtd" : "bthd";
-  draft.description["rule"] = kRuleWords[c.rule];
 
   check::GdnInputs inputs = check::make_inputs(c);
   inputs.gate = gates_of(recipe, std::move(inputs.gate));
@@ -147,7 +156,8 @@ Draft draft_layer(const CaseRecipe& recipe) {
   const GdnCase& c = recipe.gdn;
   const int64_t D = 2 * c.H * c.K + c.HV * c.V;
   Draft draft;
-  describe_states(c, &draft.description);
+  describe_options(recipe.op, c, &draft.description);
+  draft.description["state_layout"] = kStateLayoutWords[c.state_layout];
   draft.description["packing"] =
       recipe.packing == SLUICE_PACKING_INTERLEAVED ? "qwen3_next" : "qwen3_5";
   draft.description["num_k_heads"] = c.H;

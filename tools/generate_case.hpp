@@ -45,6 +45,9 @@ struct Draft {
 Draft draft_case(const CaseRecipe& recipe);
 /// The gate argument that the recipe says: `scalar`, or key-wise ones in its place.
 check::Array gates_of(const CaseRecipe& recipe, check::Array scalar);
+/// Adds the options in the words of case files: numbers that are not the standard ones; choices and
+/// scale in stages too only where they are not.
+void describe_options(io::CaseOp op, const check::GdnCase& gdn_case, nlohmann::json* out);
 /// The draft of op stages, not yet rounded.
 Draft draft_stages(const CaseRecipe& recipe);
 /// The draft of op gradients, not yet rounded.

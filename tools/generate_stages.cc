@@ -34,8 +34,10 @@ void draft_chain(const CaseRecipe& recipe, Draft* draft) {
   const GdnCase& c = recipe.gdn;
   const int64_t C = recipe.chunk_size;
   const auto rows = [&](int64_t columns) { return Array({c.B, c.T, c.HV, columns}); };
-  const bool delta = c.rule == SLUICE_RULE_GATED_DELTA, vk = c.state_layout == SLUICE_STATE_VK;
+  const bool delta = c.options.rule == SLUICE_RULE_GATED_DELTA,
+             vk = c.state_layout == SLUICE_STATE_VK;
   auto& floats = draft->floats;
+  describe_options(io::CaseOp::kStages, c, &draft->description);
   draft->description["rule"] = delta ? "gated_delta" : "linear_attention";
   check::GdnInputs inputs = check::make_inputs(c);
   inputs.gate = gates_of(recipe, std::move(inputs.gate));

@@ -103,7 +103,7 @@ bool is_delta_rule(const io::Case& c) {
 Results yardstick_of(const io::CaseFile& file, const io::Case& c, sluice_dtype dtype) {
   if (c.op == io::CaseOp::kLayer) return layer_yardstick(file, c, dtype).results;
   // The delta rule's yardstick normalises with the default eps, and has scalar gates.
-  const bool own_eps = c.qk_norm == SLUICE_QK_NORM_L2 && c.l2norm_eps != 1e-6;
+  const bool own_eps = c.options.qk_norm == SLUICE_QK_NORM_L2 && c.options.l2norm_eps != 1e-6;
   if (own_eps || c.key_gates) return {};
   if (is_gradients(c)) return gradient_yardstick(file, c, dtype);
   return is_delta_rule(c) ? delta_rule_yardstick(file, c, dtype) : Results();

@@ -75,9 +75,9 @@ void prefill_yardstick(const io::Case& c, sluice_dtype dtype, const ChunkForward
   g.H = c.shape.H, g.HV = c.shape.HV, g.K = c.shape.K, g.V = c.shape.V;
   g.io = dtype;
   g.state_dtype = io::dlpack_type(c.state_type);
-  g.gate_space = SLUICE_GATE_RAW, g.beta_space = SLUICE_BETA_LOGIT;
-  g.qk_norm = SLUICE_QK_NORM_L2;
-  g.eigenvalues = c.eigenvalues, g.head_map = c.head_map, g.scale = c.scale;
+  g.options = c.options;
+  g.options.gate_space = SLUICE_GATE_RAW, g.options.beta_space = SLUICE_BETA_LOGIT;
+  g.options.qk_norm = SLUICE_QK_NORM_L2;
   check::GdnInputs inputs;
   inputs.q = check::to_array(delta.q), inputs.k = check::to_array(delta.k),
   inputs.v = check::to_array(delta.v);
@@ -137,13 +137,10 @@ Execution layer_yardstick(const io::CaseFile& file, const io::Case& c, sluice_dt
     delta.dt_bias = TensorView(layer.dt_bias.view());
     delta.state.initial = delta.state.final = TensorView(layer.state.view());
     delta.state.layout = static_cast<StateLayout>(c.state_layout);
-    delta.scale = c.scale;
-    delta.l2norm_eps = c.l2norm_eps;
+    core::set_options(c.options, &delta);
     delta.gate_space = GateSpace::kRaw;
     delta.beta_space = BetaSpace::kLogit;
-    delta.eigenvalues = static_cast<Eigenvalues>(c.eigenvalues);
     delta.qk_norm = QkNorm::kL2;
-    delta.head_map = static_cast<HeadMap>(c.head_map);
 
     GatedRmsNormArgs norm;
     norm.implementation = Implementation::kReference;
@@ -155,7 +152,7 @@ Execution layer_yardstick(const io::CaseFile& file, const io::Case& c, sluice_dt
     norm.activation = static_cast<Activation>(c.activation);
     if (!call<CausalConv1dArgs>({causal_conv1d, workspace_size}, conv, {}, &out)) return out;
     // The chunk form's yardstick normalises with the default eps.
-    if (step == 0 && c.l2norm_eps == 1e-6 && arrays.z.size() > 0) {
+    if (step == 0 && c.options.l2norm_eps == 1e-6 && arrays.z.size() > 0) {
       prefill_yardstick(c, dtype, delta, &layer, &core);
     } else if (!call<ChunkForwardArgs>({chunk_forward, workspace_size}, delta, {}, &out)) {
       return out;

@@ -28,10 +28,8 @@ struct MakeSettings {
   CaseRecipe recipe;
   std::string path;
   std::string op = "prefill", keys = "random", gates = "slow", betas = "sigmoid";
-  std::string initial = "random", final_gradient = "random", gate_space = "log", layout = "bthd",
-              state_layout = "kv";
-  double gate_lower_bound = -5;
-  std::string packing = "qwen3_5", rule = "gated_delta", part = "all", suite;
+  std::string initial = "random", final_gradient = "random", layout = "bthd", state_layout = "kv";
+  std::string packing = "qwen3_5", part = "all", suite;
   double tolerance = 1e-5;
   bool l2norm = false, append = false;
 };
@@ -81,11 +79,17 @@ Value enumerator(const char* const* words, const std::string& word) {
   return static_cast<Value>(place);
 }
 
-CLI::Option* word(CLI::App* command, const char* name, std::string* text, const char* const* words,
-                  const char* help) {
+std::vector<std::string> all_words(const char* const* words) {
   std::vector<std::string> all;
   for (; *words != nullptr; ++words) all.emplace_back(*words);
-  return command->add_option(name, *text, help)->check(CLI::IsMember(all))->capture_default_str();
+  return all;
+}
+
+CLI::Option* word(CLI::App* command, const char* name, std::string* text, const char* const* words,
+                  const char* help) {
+  return command->add_option(name, *text, help)
+      ->check(CLI::IsMember(all_words(words)))
+      ->capture_default_str();
 }
 
 template <class Value>
@@ -105,12 +109,11 @@ void resolve(MakeSettings* s) {
   c.betas = kBetas.at(s->betas);
   c.initial = kStates.at(s->initial);
   s->recipe.final_gradient = kStates.at(s->final_gradient);
-  c.gate_space = enumerator<sluice_gate_space>(kGateSpaceWords, s->gate_space);
-  if (c.gate_space == SLUICE_GATE_RAW_BOUNDED) c.gate_lower_bound = s->gate_lower_bound;
-  c.qk_norm = s->l2norm ? SLUICE_QK_NORM_L2 : SLUICE_QK_NORM_NONE;
+  const bool bounded = c.options.gate_space == SLUICE_GATE_RAW_BOUNDED;
+  if (bounded && c.options.gate_lower_bound == 0) c.options.gate_lower_bound = -5;
+  if (s->l2norm) c.options.qk_norm = SLUICE_QK_NORM_L2;
   c.state_layout = enumerator<sluice_state_layout>(kStateLayoutWords, s->state_layout);
   s->recipe.head_first = s->layout == "bhtd";
-  c.rule = enumerator<sluice_rule>(kRuleWords, s->rule);
   s->recipe.parts = kParts.at(s->part);
   s->recipe.packing = s->packing == "qwen3_next" ? SLUICE_PACKING_INTERLEAVED : SLUICE_PACKING_FLAT;
   if (!c.lengths.empty()) {
@@ -133,7 +136,8 @@ std::string check(const MakeSettings& s) {
     const bool takes =
         op == io::CaseOp::kPrefill || op == io::CaseOp::kDecode || op == io::CaseOp::kStages;
     if (!takes) return "--key-gates goes with --op prefill, decode or stages";
-    if (c.gate_space >= SLUICE_GATE_RAW) return "--key-gates goes with --gate-space log or linear";
+    if (c.options.gate_space >= SLUICE_GATE_RAW)
+      return "--key-gates goes with --gate-space log or linear";
     const bool part = s.recipe.parts == StageParts::kAll || s.recipe.parts == StageParts::kReverse;
     if (!part) return "--key-gates goes with --part all or reverse";
   }
@@ -230,14 +234,17 @@ Status add_case(MakeSettings settings, io::SafetensorsWriter* writer, nlohmann::
 MakeSettings of_row(const MakeSettings& base, const SuiteRow& row) {
   MakeSettings s = base;
   check::GdnCase& c = s.recipe.gdn;
-  s.op = row.op, s.part = row.part, s.rule = row.rule, s.keys = row.keys, s.gates = row.gates;
+  s.op = row.op, s.part = row.part, s.keys = row.keys, s.gates = row.gates;
   s.recipe.name = row.name, s.recipe.steps = row.steps, s.recipe.chunk_size = row.chunk;
   s.recipe.key_gates = row.key_gates;
   s.layout = row.head_first ? "bhtd" : "bthd";
   s.state_layout = row.vk ? "vk" : "kv";
   s.tolerance = row.tolerance;
   s.l2norm = row.l2norm.value_or(row.op == "prefill");
-  s.gate_space = row.gate_space, s.initial = row.initial, s.final_gradient = row.final_gradient;
+  c.options = {};
+  c.options.rule = enumerator<sluice_rule>(kRuleWords, row.rule);
+  c.options.gate_space = enumerator<sluice_gate_space>(kGateSpaceWords, row.gate_space);
+  s.initial = row.initial, s.final_gradient = row.final_gradient;
   c.B = row.B, c.T = row.T, c.lengths = row.lengths;
   c.H = row.H, c.HV = row.HV, c.K = row.K, c.V = row.V;
   c.seed = row.seed;
@@ -297,6 +304,26 @@ void add_shape_options(CLI::App* command, MakeSettings* s) {
       ->capture_default_str();
 }
 
+/// Every option of the delta rule by its own name.
+void add_delta_options(CLI::App* command, core::DeltaOptions* options) {
+  core::for_each_option(*options, [&](const core::Option& option, auto& member) {
+    using Member = std::remove_reference_t<decltype(member)>;
+    std::string name = std::string("--") + option.name;
+    std::ranges::replace(name, '_', '-');
+    if constexpr (std::is_enum_v<Member>) {
+      const std::vector<std::string> words = all_words(option.words);
+      const auto set = [&member, all = option.words](const std::string& word) {
+        member = enumerator<Member>(all, word);
+      };
+      command->add_option_function<std::string>(name, set, option.doc)
+          ->check(CLI::IsMember(words))
+          ->default_str(words[0]);
+    } else {
+      command->add_option(name, member, option.doc);
+    }
+  });
+}
+
 void add_profile_options(CLI::App* command, MakeSettings* s) {
   choice(command, "--keys", &s->keys, kKeys, "key profile");
   choice(command, "--gates", &s->gates, kGates, "gate profile");
@@ -308,12 +335,7 @@ void add_profile_options(CLI::App* command, MakeSettings* s) {
   command->add_flag("--key-gates", s->recipe.key_gates,
                     "one decay for each channel of k (KDA, GLA); stages: chunk_cumsum and chunk_h");
   command->add_flag("--l2norm", s->l2norm, "normalise q and k in the operator");
-  word(command, "--rule", &s->rule, kRuleWords, "gated_delta, or linear_attention: simple GLA");
   choice(command, "--part", &s->part, kParts, "stages: which results");
-  word(command, "--gate-space", &s->gate_space, kGateSpaceWords, "what gates hold");
-  command->add_option("--gate-lower-bound", s->gate_lower_bound, "of gates raw_bounded")
-      ->check(CLI::Range(-128.0, -1e-3))
-      ->capture_default_str();
   command->add_option("--layout", s->layout, "bthd or bhtd")
       ->check(CLI::IsMember({"bthd", "bhtd"}))
       ->capture_default_str();
@@ -342,6 +364,7 @@ Action add_make_case(CLI::App& app) {
       ->check(CLI::IsMember({"conformance", "smoke"}));
   add_shape_options(command, settings.get());
   add_profile_options(command, settings.get());
+  add_delta_options(command, &settings->recipe.gdn.options);
   add_dtype_option(*command, &settings->recipe.gdn.io);
   command->add_option("--tolerance", settings->tolerance, "relative L2 error allowed in float32")
       ->check(CLI::PositiveNumber)

@@ -285,7 +285,7 @@ double sigmoid(double x) { return 1.0 / (1.0 + std::exp(-x)); }
 
 /// By the gate argument and its parameters from by log gates.
 void through_gates(const GdnCase& c, const GdnInputs& inputs, const Array& g, InputGradients* out) {
-  const bool bounded = c.gate_space == SLUICE_GATE_RAW_BOUNDED;
+  const bool bounded = c.options.gate_space == SLUICE_GATE_RAW_BOUNDED;
   const auto of_head = [](const Array& parameters, size_t h) {
     return parameters.empty() ? 0.0 : parameters.values[h];
   };
@@ -296,8 +296,9 @@ void through_gates(const GdnCase& c, const GdnInputs& inputs, const Array& g, In
     double& gradient = out->gate.values[i];
     if (std::isnan(gradient)) continue;  // past the last sequence
     if (g.values[i] < kLowestLogGate) gradient = 0.0;
-    if (gradient != 0.0 && c.gate_space == SLUICE_GATE_LINEAR) gradient /= inputs.gate.values[i];
-    if (c.gate_space != SLUICE_GATE_RAW && !bounded) continue;
+    if (gradient != 0.0 && c.options.gate_space == SLUICE_GATE_LINEAR)
+      gradient /= inputs.gate.values[i];
+    if (c.options.gate_space != SLUICE_GATE_RAW && !bounded) continue;
     const double a = inputs.gate.values[i] + of_head(inputs.dt_bias, h);
     const double rate = std::exp(of_head(inputs.A_log, h));
     // By the logarithm of the rate, then by a.
@@ -311,10 +312,11 @@ void through_gates(const GdnCase& c, const GdnInputs& inputs, const Array& g, In
 }
 
 void through_betas(const GdnCase& c, const GdnInputs& inputs, InputGradients* out) {
-  const double factor = c.eigenvalues == SLUICE_EIGENVALUES_NEGATIVE ? 2.0 : 1.0;
+  const double factor = c.options.eigenvalues == SLUICE_EIGENVALUES_NEGATIVE ? 2.0 : 1.0;
   for (size_t i = 0; i < inputs.beta.values.size(); ++i) {
     const double s = sigmoid(inputs.beta.values[i]);
-    out->beta.values[i] *= factor * (c.beta_space == SLUICE_BETA_LOGIT ? s * (1.0 - s) : 1.0);
+    out->beta.values[i] *=
+        factor * (c.options.beta_space == SLUICE_BETA_LOGIT ? s * (1.0 - s) : 1.0);
   }
   if (inputs.beta.empty()) out->beta = {};
 }

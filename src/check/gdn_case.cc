@@ -40,8 +40,8 @@ double inverse_bounded(double g, double bound) {
 
 /// The gate argument whose log gate is g, and the per-head parameters of raw gates.
 void encode_gates(const GdnCase& c, Array g, GdnInputs* inputs) {
-  const bool bounded = c.gate_space == SLUICE_GATE_RAW_BOUNDED;
-  if (c.gate_space == SLUICE_GATE_RAW || bounded) {
+  const bool bounded = c.options.gate_space == SLUICE_GATE_RAW_BOUNDED;
+  if (c.options.gate_space == SLUICE_GATE_RAW || bounded) {
     inputs->A_log = Array({c.HV}), inputs->dt_bias = Array({c.HV});
     Random random(c.seed + 20);
     for (double& value : inputs->A_log.values) value = round_to(kF32, 2.0 * random.uniform());
@@ -50,13 +50,13 @@ void encode_gates(const GdnCase& c, Array g, GdnInputs* inputs) {
   for (size_t i = 0; i < g.values.size(); ++i) {
     const size_t h = head_of(g, i);
     double& gate = g.values[i];
-    if (c.gate_space == SLUICE_GATE_LINEAR) gate = std::exp(gate);
-    if (c.gate_space == SLUICE_GATE_RAW) {
+    if (c.options.gate_space == SLUICE_GATE_LINEAR) gate = std::exp(gate);
+    if (c.options.gate_space == SLUICE_GATE_RAW) {
       gate =
           inverse_softplus(-gate / std::exp(inputs->A_log.values[h])) - inputs->dt_bias.values[h];
     }
     if (bounded) {
-      gate = inverse_bounded(gate, c.gate_lower_bound) / std::exp(inputs->A_log.values[h]) -
+      gate = inverse_bounded(gate, c.options.gate_lower_bound) / std::exp(inputs->A_log.values[h]) -
              inputs->dt_bias.values[h];
     }
   }
@@ -66,8 +66,8 @@ void encode_gates(const GdnCase& c, Array g, GdnInputs* inputs) {
 /// The beta argument whose write strength is `beta`.
 void encode_betas(const GdnCase& c, Array beta, GdnInputs* inputs) {
   for (double& value : beta.values) {
-    if (c.eigenvalues == SLUICE_EIGENVALUES_NEGATIVE) value /= 2.0;
-    if (c.beta_space == SLUICE_BETA_LOGIT) value = std::log(value / (1.0 - value));
+    if (c.options.eigenvalues == SLUICE_EIGENVALUES_NEGATIVE) value /= 2.0;
+    if (c.options.beta_space == SLUICE_BETA_LOGIT) value = std::log(value / (1.0 - value));
   }
   inputs->beta = round_to(c.gate_dtype, std::move(beta));
 }
@@ -78,13 +78,13 @@ Array decode_gates(const GdnCase& c, const GdnInputs& inputs) {
   for (size_t i = 0; i < g.values.size(); ++i) {
     const size_t h = head_of(g, i);
     double& gate = g.values[i];
-    if (c.gate_space == SLUICE_GATE_LINEAR) gate = std::log(gate);
-    if (c.gate_space == SLUICE_GATE_RAW) {
+    if (c.options.gate_space == SLUICE_GATE_LINEAR) gate = std::log(gate);
+    if (c.options.gate_space == SLUICE_GATE_RAW) {
       gate = -std::exp(inputs.A_log.values[h]) * softplus(gate + inputs.dt_bias.values[h]);
     }
-    if (c.gate_space == SLUICE_GATE_RAW_BOUNDED) {
+    if (c.options.gate_space == SLUICE_GATE_RAW_BOUNDED) {
       const double x = std::exp(of_head(inputs.A_log, h)) * (gate + of_head(inputs.dt_bias, h));
-      gate = c.gate_lower_bound / (1.0 + std::exp(-x));
+      gate = c.options.gate_lower_bound / (1.0 + std::exp(-x));
     }
   }
   return g;
@@ -92,11 +92,12 @@ Array decode_gates(const GdnCase& c, const GdnInputs& inputs) {
 
 /// Write strengths of the beta argument as stored.
 Array decode_betas(const GdnCase& c, const GdnInputs& inputs) {
-  const double factor = c.eigenvalues == SLUICE_EIGENVALUES_NEGATIVE ? 2.0 : 1.0;
+  const double factor = c.options.eigenvalues == SLUICE_EIGENVALUES_NEGATIVE ? 2.0 : 1.0;
   Array beta = inputs.beta;
   if (beta.empty() && factor != 1.0) beta = Array({c.B, c.T, c.HV}, 1.0);
   for (double& value : beta.values) {
-    value = factor * (c.beta_space == SLUICE_BETA_LOGIT ? 1.0 / (1.0 + std::exp(-value)) : value);
+    value = factor *
+            (c.options.beta_space == SLUICE_BETA_LOGIT ? 1.0 / (1.0 + std::exp(-value)) : value);
   }
   return beta;
 }
@@ -119,7 +120,7 @@ GdnInputs make_inputs(const GdnCase& c) {
   const std::vector<int64_t> keys{c.B, c.T, c.H, c.K}, heads{c.B, c.T, c.HV};
   Array q = make_keys(KeyProfile::kRandomUnit, keys, c.seed + 10);
   Array k = make_keys(c.keys, keys, c.seed + 11);
-  if (c.qk_norm == SLUICE_QK_NORM_L2) {
+  if (c.options.qk_norm == SLUICE_QK_NORM_L2) {
     scale_rows(&q, c.seed + 12);
     scale_rows(&k, c.seed + 13);
   }
@@ -129,7 +130,7 @@ GdnInputs make_inputs(const GdnCase& c) {
   if (c.gates != GateProfile::kNone) {
     encode_gates(c, make_gates(c.gates, heads, c.seed + 15), &inputs);
   }
-  if (c.betas != BetaProfile::kAbsent && c.rule == SLUICE_RULE_GATED_DELTA) {
+  if (c.betas != BetaProfile::kAbsent && c.options.rule == SLUICE_RULE_GATED_DELTA) {
     encode_betas(c, make_betas(c.betas, heads, c.seed + 16), &inputs);
   }
   inputs.initial =
@@ -148,10 +149,10 @@ YardstickInputs yardstick_inputs_of(const GdnCase& c, const GdnInputs& inputs) {
     if (!y.initial.empty()) std::fill_n(&y.initial(n, 0, 0, 0), size, 0.0);
   }
   y.cu_seqlens = c.cu_seqlens();
-  y.scale = c.scale.value_or(1.0 / std::sqrt(static_cast<double>(c.K)));
-  y.l2norm_eps = c.qk_norm == SLUICE_QK_NORM_L2 ? 1e-6 : 0.0;
-  y.cyclic_heads = c.head_map == SLUICE_HEAD_MAP_CYCLIC;
-  y.linear_attention = c.rule == SLUICE_RULE_LINEAR_ATTENTION;
+  y.scale = c.options.scale.value_or(1.0 / std::sqrt(static_cast<double>(c.K)));
+  y.l2norm_eps = c.options.qk_norm == SLUICE_QK_NORM_L2 ? 1e-6 : 0.0;
+  y.cyclic_heads = c.options.head_map == SLUICE_HEAD_MAP_CYCLIC;
+  y.linear_attention = c.options.rule == SLUICE_RULE_LINEAR_ATTENTION;
   return y;
 }
 

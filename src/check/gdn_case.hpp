@@ -4,7 +4,6 @@
 #ifndef SLUICE_CHECK_GDN_CASE_HPP_
 #define SLUICE_CHECK_GDN_CASE_HPP_
 
-#include <optional>
 #include <ostream>
 #include <string>
 #include <vector>
@@ -12,6 +11,7 @@
 #include "check/generate.hpp"
 #include "check/tensors.hpp"
 #include "check/yardstick.hpp"
+#include "core/delta_options.hpp"
 
 namespace sluice::check {
 
@@ -31,15 +31,8 @@ struct GdnCase {
   sluice_dtype io = kF32, gate_dtype = kF32, state_dtype = kF32, index_dtype = kI64;
   Placement tokens = Placement::kDense;  ///< of q, k, v, o
   Placement pool = Placement::kDense;    ///< of the states
-  sluice_gate_space gate_space = SLUICE_GATE_LOG;
-  double gate_lower_bound = 0;  ///< < 0, with RAW_BOUNDED
-  sluice_beta_space beta_space = SLUICE_BETA_VALUE;
-  sluice_eigenvalues eigenvalues = SLUICE_EIGENVALUES_POSITIVE;
-  sluice_qk_norm qk_norm = SLUICE_QK_NORM_NONE;  ///< L2: q and k get random lengths
-  sluice_head_map head_map = SLUICE_HEAD_MAP_BLOCK;
-  sluice_rule rule = SLUICE_RULE_GATED_DELTA;
+  core::DeltaOptions options = {};       ///< qk_norm L2: q and k get random lengths
   sluice_state_layout state_layout = SLUICE_STATE_KV;
-  std::optional<double> scale = std::nullopt;
 
   bool slots = false;     ///< a pool larger than N in shuffled order; else slot n is sequence n
   bool in_place = false;  ///< the final state replaces the initial one

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "io/case_fields.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <initializer_list>
 #include <nlohmann/json.hpp>
@@ -140,24 +141,33 @@ void read_state_fields(Fields& fields, Case* out) {
       "state_dtype",
       {{"f32", ElementType::kF32}, {"bf16", ElementType::kBF16}, {"f16", ElementType::kF16}},
       &out->state_type);
-  fields.optional_number("scale", &out->scale);
-  fields.number("l2norm_eps", 0, &out->l2norm_eps);
-  fields.word("eigenvalues", kEigenvaluesWords, &out->eigenvalues);
-  fields.word("head_map", kHeadMapWords, &out->head_map);
+}
+
+void read_options(Fields& fields, Case* out) {
+  core::for_each_option(out->options, [&](const core::Option& option, auto& member) {
+    using Member = std::remove_reference_t<decltype(member)>;
+    if (!has_option(out->op, option.name)) return;
+    if constexpr (std::is_enum_v<Member>) {
+      fields.word(option.name, option.words, &member);
+    } else if constexpr (!std::is_same_v<Member, double>) {
+      fields.optional_number(option.name, &member);
+    } else if (option.standard > 0) {
+      fields.number(option.name, 0, &member);
+    } else {
+      std::optional<double> value;
+      fields.optional_number(option.name, &value);
+      member = value.value_or(option.standard);
+    }
+  });
 }
 
 void read_delta_rule_fields(Fields& fields, Case* out) {
   read_state_fields(fields, out);
+  read_options(fields, out);
   fields.choose<bool>("layout", {{"bthd", false}, {"bhtd", true}}, &out->head_first);
   bool l2norm = false;
   fields.boolean("use_qk_l2norm", &l2norm);
-  out->qk_norm = l2norm ? SLUICE_QK_NORM_L2 : SLUICE_QK_NORM_NONE;
-  fields.word("gate_space", kGateSpaceWords, &out->gate_space);
-  std::optional<double> bound;
-  fields.optional_number("gate_lower_bound", &bound);
-  out->gate_lower_bound = bound.value_or(0.0);
-  fields.word("beta_space", kBetaSpaceWords, &out->beta_space);
-  fields.word("rule", kRuleWords, &out->rule);
+  out->options.qk_norm = l2norm ? SLUICE_QK_NORM_L2 : SLUICE_QK_NORM_NONE;
 }
 
 void read_norm_fields(Fields& fields, const char* activation, Case* out) {
@@ -176,6 +186,7 @@ void read_layer_fields(Fields& fields, Case* out) {
   fields.integer("conv_width", &out->shape.W, true);
   fields.integer("steps", &out->steps, true);
   read_state_fields(fields, out);
+  read_options(fields, out);
   read_norm_fields(fields, "gate_activation", out);
   fields.word("norm_rounding", kNormRoundingWords, &out->rounding);
 }
@@ -189,18 +200,16 @@ void read_stage_fields(Fields& fields, Case* out) {
   fields.integer("chunk_size", &out->shape.C, true);
   fields.choose<bool>("layout", {{"bthd", false}, {"bhtd", true}}, &out->head_first);
   fields.word("state_layout", kStateLayoutWords, &out->state_layout);
-  fields.optional_number("scale", &out->scale);
-  fields.word("head_map", kHeadMapWords, &out->head_map);
-  fields.word("rule", kRuleWords, &out->rule);
+  read_options(fields, out);
   fields.word("direction", kDirectionWords, &out->direction);
   fields.word("triangle", kTriangleWords, &out->triangle);
   fields.choose<bool>("fused", {{"none", false}, {"pairs", true}}, &out->fused_pairs);
 }
 
 std::string check_combination(const Case& c) {
-  const bool bounded = c.gate_space == SLUICE_GATE_RAW_BOUNDED;
-  if (bounded != (c.gate_lower_bound < 0) || c.gate_lower_bound > 0) {
-    return "field 'gate_lower_bound' = " + json(c.gate_lower_bound).dump() +
+  const bool bounded = c.options.gate_space == SLUICE_GATE_RAW_BOUNDED;
+  if (bounded != (c.options.gate_lower_bound < 0) || c.options.gate_lower_bound > 0) {
+    return "field 'gate_lower_bound' = " + json(c.options.gate_lower_bound).dump() +
            (bounded ? ", expected a number < 0 (gate_space raw_bounded)"
                     : ", expected none (only with gate_space raw_bounded)");
   }
@@ -214,13 +223,22 @@ std::string check_combination(const Case& c) {
     return "field 'chunk_size' = " + std::to_string(C) + ", expected 16, 32, 64 or 128";
   }
   const bool interleaved = c.op == CaseOp::kLayer && c.packing == SLUICE_PACKING_INTERLEAVED;
-  if (interleaved && c.head_map != SLUICE_HEAD_MAP_BLOCK) {
+  if (interleaved && c.options.head_map != SLUICE_HEAD_MAP_BLOCK) {
     return "field 'head_map' = \"cyclic\", expected \"block\" (packing qwen3_next)";
   }
   return {};
 }
 
 }  // namespace
+
+bool has_option(CaseOp op, std::string_view name) {
+  const std::vector<std::string_view> layer = {"scale", "l2norm_eps", "eigenvalues", "head_map"},
+                                      stages = {"scale", "head_map", "rule"};
+  const auto in = [&](const auto& list) { return std::ranges::find(list, name) != list.end(); };
+  if (op == CaseOp::kConv1d || op == CaseOp::kGatedNorm) return false;
+  if (op == CaseOp::kLayer) return in(layer);
+  return op == CaseOp::kStages ? in(stages) : name != "qk_norm";
+}
 
 std::string read_case_fields(const json& description, Case* out) {
   if (!description.is_object()) return "is described by no object";

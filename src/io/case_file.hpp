@@ -5,11 +5,11 @@
 #define SLUICE_IO_CASE_FILE_HPP_
 
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "core/delta_options.hpp"
 #include "io/safetensors_reader.hpp"
 #include "sluice/sluice.h"
 #include "sluice/status.hpp"
@@ -23,6 +23,10 @@ enum class CaseOp { kPrefill, kDecode, kConv1d, kGatedNorm, kLayer, kStages, kGr
 
 /// The name in a description, e.g. "gated_norm".
 const char* case_op_name(CaseOp op) noexcept;
+
+/// Whether descriptions of an operator have this option of the delta rule by its own name; qk_norm
+/// is their use_qk_l2norm.
+bool has_option(CaseOp op, std::string_view name);
 
 /// Sizes; those that an operator has not stay zero.
 struct CaseShape {
@@ -41,16 +45,8 @@ struct Case {
 
   bool head_first = false;  ///< layout bhtd
   sluice_state_layout state_layout = SLUICE_STATE_KV;
-  sluice_qk_norm qk_norm = SLUICE_QK_NORM_NONE;
-  double l2norm_eps = 1e-6;
-  std::optional<double> scale;
-  bool key_gates = false;  ///< g is [B,T,HV,K]: one decay for each channel of k
-  sluice_gate_space gate_space = SLUICE_GATE_LOG;
-  double gate_lower_bound = 0;  ///< < 0, with RAW_BOUNDED
-  sluice_beta_space beta_space = SLUICE_BETA_VALUE;
-  sluice_eigenvalues eigenvalues = SLUICE_EIGENVALUES_POSITIVE;
-  sluice_head_map head_map = SLUICE_HEAD_MAP_BLOCK;
-  sluice_rule rule = SLUICE_RULE_GATED_DELTA;
+  core::DeltaOptions options;
+  bool key_gates = false;                      ///< g is [B,T,HV,K]: one decay for each channel of k
   ElementType state_type = ElementType::kF32;  ///< how states are kept between calls
   int64_t steps = 1;                           ///< decode: calls of T / steps tokens; layer: steps
 

@@ -32,7 +32,7 @@ void match_gradients(Matcher& match, Case* out) {
   expect(match, "dv", rows("HV", "V"), false, out);
   expect_of(match, "dg", "g", rows("HV", ""), out);
   expect_of(match, "dbeta", "beta", rows("HV", ""), out);
-  if (out->gate_space == SLUICE_GATE_RAW || out->gate_space == SLUICE_GATE_RAW_BOUNDED) {
+  if (out->options.gate_space >= SLUICE_GATE_RAW) {
     expect_of(match, "dA_log", "A_log", {"HV"}, out);
     expect_of(match, "ddt_bias", "dt_bias", {"HV"}, out);
   }

@@ -36,7 +36,7 @@ void check_key_gates(Matcher& match, const Case& of) {
 }
 
 void check_inputs(Matcher& match, const Case& of) {
-  const bool delta = of.rule == SLUICE_RULE_GATED_DELTA;
+  const bool delta = of.options.rule == SLUICE_RULE_GATED_DELTA;
   const bool h = match.get("h", false) != nullptr;
   need(match, "g_cumsum", {"g"});
   need(match, "A",
@@ -83,7 +83,7 @@ void match_stages(Matcher& match, Case* out) {
     match.floats("A", rows("HV", "C"), false);
   }
   expect(match, "A_inverse", rows("HV", "C"), false, out);
-  if (out->key_gates && out->rule == SLUICE_RULE_GATED_DELTA) {
+  if (out->key_gates && out->options.rule == SLUICE_RULE_GATED_DELTA) {
     // No stage here makes them with such gates: chunk_h's inputs.
     match.floats("u", rows("HV", "V"), false);
     match.floats("w", rows("HV", "K"), false);

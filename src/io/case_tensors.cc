@@ -15,15 +15,14 @@ constexpr int64_t kMaxDecodeTokens = 16;
 }  // namespace
 
 void match_gates(Matcher& match, Case* out) {
-  const bool bounded = out->gate_space == SLUICE_GATE_RAW_BOUNDED;
-  const bool raw = out->gate_space == SLUICE_GATE_RAW || bounded;
+  const bool raw = out->options.gate_space >= SLUICE_GATE_RAW;
   const TensorEntry* g = match.get("g", raw);
   const bool takes_key_gates = out->op != CaseOp::kGradients;
   out->key_gates = takes_key_gates && g != nullptr && g->shape.size() == 4;
   match.floats("g", token_rows(*out, "HV", out->key_gates ? "K" : ""), raw);
   if (out->key_gates && raw) {
     match.complain("tensor 'g' rank = 4, expected 3 (gate_space " +
-                   std::string(bounded ? "raw_bounded" : "raw") +
+                   std::string(kGateSpaceWords[out->options.gate_space]) +
                    ": key-wise gates are log or linear)");
   }
 }
@@ -63,12 +62,12 @@ void match_delta_inputs(Matcher& match, Case* out) {
   match.floats("k", rows("H", "K"), true);
   match.floats("v", rows("HV", "V"), true);
   match_gates(match, out);
-  const bool linear_attention = out->rule == SLUICE_RULE_LINEAR_ATTENTION;
+  const bool linear_attention = out->options.rule == SLUICE_RULE_LINEAR_ATTENTION;
   if (match.floats("beta", rows("HV", ""), false) != nullptr && linear_attention) {
     match.complain("tensor 'beta' is given, expected none (rule linear_attention)");
   }
-  if (out->gate_space == SLUICE_GATE_RAW || out->gate_space == SLUICE_GATE_RAW_BOUNDED) {
-    const bool required = out->gate_space == SLUICE_GATE_RAW;
+  if (out->options.gate_space >= SLUICE_GATE_RAW) {
+    const bool required = out->options.gate_space == SLUICE_GATE_RAW;
     match.floats("A_log", {"HV"}, required);
     match.floats("dt_bias", {"HV"}, required);
   }

@@ -160,8 +160,9 @@ std::vector<GdnCase> lengths() {
       GdnCase c = prefill_case(named(type.name, "_from_", first, "_by_4"), ladder, 1, 2);
       c.io = type.profile;
       c.gates = first % 2 == 0 ? GateProfile::kSlow : GateProfile::kStrong;
-      if (first == 3) c.qk_norm = SLUICE_QK_NORM_L2;
-      if (first == 4) c.gate_space = SLUICE_GATE_RAW, c.beta_space = SLUICE_BETA_LOGIT;
+      if (first == 3) c.options.qk_norm = SLUICE_QK_NORM_L2;
+      if (first == 4)
+        c.options.gate_space = SLUICE_GATE_RAW, c.options.beta_space = SLUICE_BETA_LOGIT;
       cases.push_back(c);
     }
     for (const int64_t length : {1000, 4095, 4096, 4097}) {

@@ -152,11 +152,7 @@ sluice_chunk_forward_args DeviceScene::args() const {
   call.A_log = A_log.view(), call.dt_bias = dt_bias.view();
   call.cu_seqlens = cu_seqlens.view();
   call.state.initial = initial.view(), call.state.final = final_state.view();
-  call.options.scale = case_.scale.value_or(0.0);
-  call.options.scale_mode = case_.scale.has_value() ? SLUICE_SCALE_VALUE : SLUICE_SCALE_DEFAULT;
-  call.options.gate_space = case_.gate_space;
-  call.options.beta_space = case_.beta_space;
-  call.options.qk_norm = case_.qk_norm;
+  call.options = case_.options.c();
   call.split = case_.split;
   call.split_value = case_.split_value;
   call.history = case_.history;

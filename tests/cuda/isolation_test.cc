@@ -64,7 +64,7 @@ class CudaIsolation : public ::testing::TestWithParam<Variant> {
   void SetUp() override {
     SLUICE_SKIP_WITHOUT_GPU();
     case_ = prefill_case("isolation", lengths(), 3, 6);
-    std::tie(case_.io, case_.qk_norm, case_.split) = GetParam();
+    std::tie(case_.io, case_.options.qk_norm, case_.split) = GetParam();
     if (case_.split == SLUICE_SPLIT_LENGTH) case_.split_value = 64;
     inputs_ = make_inputs(case_);
   }

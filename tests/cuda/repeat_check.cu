@@ -153,7 +153,7 @@ GdnCase make_case(sluice_dtype io, bool l2norm, bool planned) {
   for (int64_t n = 0; planned && n < 60; ++n) lengths.push_back(n * 37 % 200);
   GdnCase c = prefill_case("repeat", lengths, planned ? 2 : 4, planned ? 8 : 32);
   c.io = io;
-  if (l2norm) c.qk_norm = SLUICE_QK_NORM_L2;
+  if (l2norm) c.options.qk_norm = SLUICE_QK_NORM_L2;
   return c;
 }
 

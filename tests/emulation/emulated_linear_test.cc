@@ -26,7 +26,7 @@ std::vector<InCluster> cluster_cases() {
     c.HV = 1;
     c.K = c.V = 128;
     c.io = kBF16;
-    c.rule = kLinear;
+    c.options.rule = kLinear;
     change(c);
     all.push_back({c, ctas});
   };
@@ -105,7 +105,7 @@ std::vector<WithPrefix> prefix_cases() {
     c.T = T;
     c.K = c.V = 128;
     c.io = kBF16;
-    c.rule = kLinear;
+    c.options.rule = kLinear;
     c.initial = StateProfile::kNone;
     change(c);
     all.push_back({c, blocks});

@@ -41,16 +41,17 @@ std::vector<GdnCase> cases() {
       all.push_back(c);
     };
     add("lengths", {1, 64, 0, 130, 65}, [](GdnCase&) {});
-    add("l2norm", {70, 64, 129}, [](GdnCase& c) { c.qk_norm = SLUICE_QK_NORM_L2; });
+    add("l2norm", {70, 64, 129}, [](GdnCase& c) { c.options.qk_norm = SLUICE_QK_NORM_L2; });
     add("correlated", {200}, [](GdnCase& c) { c.keys = KeyProfile::kCos75; });
     add("raw", {100, 30}, [](GdnCase& c) {
-      c.gate_space = SLUICE_GATE_RAW;
-      c.beta_space = SLUICE_BETA_LOGIT;
-      c.eigenvalues = SLUICE_EIGENVALUES_NEGATIVE;
+      c.options.gate_space = SLUICE_GATE_RAW;
+      c.options.beta_space = SLUICE_BETA_LOGIT;
+      c.options.eigenvalues = SLUICE_EIGENVALUES_NEGATIVE;
     });
     for (const sluice_rule rule : {SLUICE_RULE_GATED_DELTA, kLinear}) {
       add(named("bounded_", rule), {100, 30}, [rule](GdnCase& c) {
-        c.gate_space = SLUICE_GATE_RAW_BOUNDED, c.gate_lower_bound = -5, c.rule = rule;
+        c.options.gate_space = SLUICE_GATE_RAW_BOUNDED, c.options.gate_lower_bound = -5,
+        c.options.rule = rule;
       });
     }
     add("states", {140, 3, 64}, [](GdnCase& c) {
@@ -66,7 +67,7 @@ std::vector<GdnCase> cases() {
           c.V = V;
           c.HV = 1;
           c.checkpoint_every = 64;
-          c.qk_norm = V == 64 ? SLUICE_QK_NORM_L2 : SLUICE_QK_NORM_NONE;
+          c.options.qk_norm = V == 64 ? SLUICE_QK_NORM_L2 : SLUICE_QK_NORM_NONE;
         });
       }
     }
@@ -74,12 +75,12 @@ std::vector<GdnCase> cases() {
       c.slots = c.in_place = true;
       c.no_initial = {1};
       c.state_dtype = kBF16;
-      c.gate_space = SLUICE_GATE_LINEAR;
+      c.options.gate_space = SLUICE_GATE_LINEAR;
     });
     add("resets", {150}, [](GdnCase& c) { c.gates = GateProfile::kResets; });
-    add("linear", {1, 64, 0, 130, 65, 63}, [](GdnCase& c) { c.rule = kLinear; });
+    add("linear", {1, 64, 0, 130, 65, 63}, [](GdnCase& c) { c.options.rule = kLinear; });
     add("linear_states", {140, 3, 64}, [](GdnCase& c) {
-      c.rule = kLinear;
+      c.options.rule = kLinear;
       c.state_layout = SLUICE_STATE_VK;
       c.slots = true;
       c.padded = {1};
@@ -87,25 +88,25 @@ std::vector<GdnCase> cases() {
       c.V = 256;
     });
     add("linear_in_place", {90, 64}, [](GdnCase& c) {
-      c.rule = kLinear;
+      c.options.rule = kLinear;
       c.slots = c.in_place = true;
       c.no_initial = {1};
       c.state_dtype = kBF16;
-      c.gate_space = SLUICE_GATE_LINEAR;
+      c.options.gate_space = SLUICE_GATE_LINEAR;
       c.K = c.V = 64;
     });
     add("linear_groups", {66, 200}, [](GdnCase& c) {
-      c.rule = kLinear;
-      c.gate_space = SLUICE_GATE_RAW;
+      c.options.rule = kLinear;
+      c.options.gate_space = SLUICE_GATE_RAW;
       c.H = 2;
       c.HV = 6;
       c.V = 192;
-      c.head_map = SLUICE_HEAD_MAP_CYCLIC;
+      c.options.head_map = SLUICE_HEAD_MAP_CYCLIC;
     });
     add("groups", {66}, [](GdnCase& c) {
       c.H = 2;
       c.HV = 6;
-      c.head_map = SLUICE_HEAD_MAP_CYCLIC;
+      c.options.head_map = SLUICE_HEAD_MAP_CYCLIC;
     });
   }
   return all;
@@ -140,7 +141,7 @@ TEST_P(EmulatedPrefill, MatchesRecurrenceInAnyOrder) {
 TEST(EmulatedTails, NanInTheNextSequenceStaysThere) {
   for (const sluice_qk_norm norm : {SLUICE_QK_NORM_NONE, SLUICE_QK_NORM_L2}) {
     GdnCase c = fused("tail", {70, 40});
-    c.qk_norm = norm;
+    c.options.qk_norm = norm;
     GdnInputs inputs = make_inputs(c);
     const RunOptions options{.implementation = SLUICE_IMPL_CUDA};
     const GdnOutputs clean = run_chunk_forward(c, inputs, options);

@@ -75,10 +75,10 @@ std::vector<GdnCase> cases() {
     c.history = SLUICE_HISTORY_FORGET;
   });
   add("forgetful_raw", {300, 200}, 4, [](GdnCase& c) {
-    c.gate_space = SLUICE_GATE_RAW;
-    c.beta_space = SLUICE_BETA_LOGIT;
+    c.options.gate_space = SLUICE_GATE_RAW;
+    c.options.beta_space = SLUICE_BETA_LOGIT;
     c.gates = GateProfile::kModelLike;
-    c.qk_norm = SLUICE_QK_NORM_L2;
+    c.options.qk_norm = SLUICE_QK_NORM_L2;
   });
   add("loud", {450}, 3, [](GdnCase& c) {
     c.gates = GateProfile::kStrong;
@@ -96,20 +96,20 @@ std::vector<GdnCase> cases() {
     c.no_initial = {2};
     c.checkpoint_every = 64;
     c.state_dtype = kBF16;
-    c.qk_norm = SLUICE_QK_NORM_L2;
+    c.options.qk_norm = SLUICE_QK_NORM_L2;
   });
   add("in_place", {200, 130}, 2, [](GdnCase& c) { c.slots = c.in_place = true; });
   add("groups", {200}, 3, [](GdnCase& c) {
     c.H = 2;
     c.HV = 4;
-    c.head_map = SLUICE_HEAD_MAP_CYCLIC;
+    c.options.head_map = SLUICE_HEAD_MAP_CYCLIC;
   });
   add("linear", {450, 0, 64, 1, 130}, 4, [](GdnCase& c) {
-    c.rule = kLinear;
+    c.options.rule = kLinear;
     c.history = SLUICE_HISTORY_FORGET;  // it does not
   });
   add("linear_states", {270, 140, 200}, 3, [](GdnCase& c) {
-    c.rule = kLinear;
+    c.options.rule = kLinear;
     c.state_layout = SLUICE_STATE_VK;
     c.slots = true;
     c.padded = {1};
@@ -119,13 +119,13 @@ std::vector<GdnCase> cases() {
     c.K = 64;
   });
   add("linear_in_place", {300, 130}, 3, [](GdnCase& c) {
-    c.rule = kLinear;
+    c.options.rule = kLinear;
     c.slots = c.in_place = true;
     c.V = 64;
     c.io = kF16;
   });
   add("linear_many_boundaries", {}, 12, [](GdnCase& c) {
-    c.rule = kLinear;
+    c.options.rule = kLinear;
     c.T = 800;
     c.HV = 1;
     c.gates = GateProfile::kResets;
@@ -169,12 +169,12 @@ CutRequest request_of(const GdnCase& c) {
   p.split = c.split;
   p.split_value = c.split_value;
   p.history = c.history;
-  p.qk_norm = c.qk_norm;
-  p.beta_space = c.beta_space;
+  p.qk_norm = c.options.qk_norm;
+  p.beta_space = c.options.beta_space;
   int64_t present = 0;
   if (!c.lengths.empty()) p.rows.cu_seqlens.data = &present;
-  p.rule = c.rule;
-  if (c.rule == SLUICE_RULE_GATED_DELTA) p.beta.data = &present;
+  p.rule = c.options.rule;
+  if (c.options.rule == SLUICE_RULE_GATED_DELTA) p.beta.data = &present;
   return cuda::choose_cut(
       p, {0, cuda::kHopperCapability, cuda::emulated_multiprocessors, cuda::emulated_clusters},
       cuda::emulated_split);

@@ -130,7 +130,7 @@ Cases heads() {
                              {1, 4}}) {
     for (const bool cyclic : {false, true}) {
       GdnCase c{.name = named("H", H, "_HV", HV)};
-      if (cyclic) c.name += "_cyclic", c.head_map = SLUICE_HEAD_MAP_CYCLIC;
+      if (cyclic) c.name += "_cyclic", c.options.head_map = SLUICE_HEAD_MAP_CYCLIC;
       c.H = H, c.HV = HV, c.T = 70, c.K = 32, c.V = 32;
       c.gates = GateProfile::kMixed;
       cases.push_back(c);
@@ -212,15 +212,16 @@ Cases options() {
        {GateProfile::kSlow, GateProfile::kStrong, GateProfile::kFlashQla, GateProfile::kMixed}) {
     const int n = static_cast<int>(gates);
     add(named("linear_gates", n),
-        [&](GdnCase& c) { c.gates = gates, c.gate_space = SLUICE_GATE_LINEAR; });
+        [&](GdnCase& c) { c.gates = gates, c.options.gate_space = SLUICE_GATE_LINEAR; });
   }
   for (const GateProfile gates :
        {GateProfile::kSlow, GateProfile::kStrong, GateProfile::kModelLike}) {
     const int n = static_cast<int>(gates);
     add(named("raw_gates", n),
-        [&](GdnCase& c) { c.gates = gates, c.gate_space = SLUICE_GATE_RAW; });
+        [&](GdnCase& c) { c.gates = gates, c.options.gate_space = SLUICE_GATE_RAW; });
     add(named("bounded_gates", n), [&](GdnCase& c) {
-      c.gates = gates, c.gate_space = SLUICE_GATE_RAW_BOUNDED, c.gate_lower_bound = -5.0;
+      c.gates = gates, c.options.gate_space = SLUICE_GATE_RAW_BOUNDED,
+      c.options.gate_lower_bound = -5.0;
     });
   }
   add("no_gates", [](GdnCase& c) { c.gates = GateProfile::kNone; });
@@ -228,35 +229,39 @@ Cases options() {
   add("no_gates_no_beta",
       [](GdnCase& c) { c.gates = GateProfile::kNone, c.betas = BetaProfile::kAbsent; });
   add("no_initial_state", [](GdnCase& c) { c.initial = StateProfile::kNone; });
-  add("beta_logits", [](GdnCase& c) { c.beta_space = SLUICE_BETA_LOGIT; });
-  add("negative_eigenvalues", [](GdnCase& c) { c.eigenvalues = SLUICE_EIGENVALUES_NEGATIVE; });
+  add("beta_logits", [](GdnCase& c) { c.options.beta_space = SLUICE_BETA_LOGIT; });
+  add("negative_eigenvalues",
+      [](GdnCase& c) { c.options.eigenvalues = SLUICE_EIGENVALUES_NEGATIVE; });
   add("negative_eigenvalues_logits", [](GdnCase& c) {
-    c.eigenvalues = SLUICE_EIGENVALUES_NEGATIVE, c.beta_space = SLUICE_BETA_LOGIT;
+    c.options.eigenvalues = SLUICE_EIGENVALUES_NEGATIVE, c.options.beta_space = SLUICE_BETA_LOGIT;
   });
   add("negative_eigenvalues_no_beta", [](GdnCase& c) {
-    c.eigenvalues = SLUICE_EIGENVALUES_NEGATIVE, c.betas = BetaProfile::kAbsent;
+    c.options.eigenvalues = SLUICE_EIGENVALUES_NEGATIVE, c.betas = BetaProfile::kAbsent;
   });
-  add("l2_norm", [](GdnCase& c) { c.qk_norm = SLUICE_QK_NORM_L2; });
+  add("l2_norm", [](GdnCase& c) { c.options.qk_norm = SLUICE_QK_NORM_L2; });
   add("l2_norm_zero_keys",
-      [](GdnCase& c) { c.qk_norm = SLUICE_QK_NORM_L2, c.keys = KeyProfile::kZero; });
-  add("l2_norm_bfloat16", [](GdnCase& c) { c.qk_norm = SLUICE_QK_NORM_L2, c.io = kBF16; });
-  add("l2_norm_cyclic",
-      [](GdnCase& c) { c.qk_norm = SLUICE_QK_NORM_L2, c.head_map = SLUICE_HEAD_MAP_CYCLIC; });
+      [](GdnCase& c) { c.options.qk_norm = SLUICE_QK_NORM_L2, c.keys = KeyProfile::kZero; });
+  add("l2_norm_bfloat16", [](GdnCase& c) { c.options.qk_norm = SLUICE_QK_NORM_L2, c.io = kBF16; });
+  add("l2_norm_cyclic", [](GdnCase& c) {
+    c.options.qk_norm = SLUICE_QK_NORM_L2, c.options.head_map = SLUICE_HEAD_MAP_CYCLIC;
+  });
   for (const double scale : {0.0, 1.0, -0.5, 37.0}) {
-    add(named("scale", cases.size()), [&](GdnCase& c) { c.scale = scale; });
+    add(named("scale", cases.size()), [&](GdnCase& c) { c.options.scale = scale; });
   }
-  add("scale_1_l2_norm", [](GdnCase& c) { c.scale = 1.0, c.qk_norm = SLUICE_QK_NORM_L2; });
+  add("scale_1_l2_norm",
+      [](GdnCase& c) { c.options.scale = 1.0, c.options.qk_norm = SLUICE_QK_NORM_L2; });
   for (const GateProfile gates :
        {GateProfile::kNone, GateProfile::kSlow, GateProfile::kStrong, GateProfile::kResets}) {
     const int n = static_cast<int>(gates);
-    add(named("linear_attention", n),
-        [&](GdnCase& c) { c.rule = SLUICE_RULE_LINEAR_ATTENTION, c.gates = gates, c.T = 130; });
+    add(named("linear_attention", n), [&](GdnCase& c) {
+      c.options.rule = SLUICE_RULE_LINEAR_ATTENTION, c.gates = gates, c.T = 130;
+    });
   }
   add("linear_attention_bfloat16",
-      [](GdnCase& c) { c.rule = SLUICE_RULE_LINEAR_ATTENTION, c.io = kBF16, c.T = 130; });
+      [](GdnCase& c) { c.options.rule = SLUICE_RULE_LINEAR_ATTENTION, c.io = kBF16, c.T = 130; });
   add("qwen3_next_like", [](GdnCase& c) {
-    c.gates = GateProfile::kModelLike, c.gate_space = SLUICE_GATE_RAW;
-    c.beta_space = SLUICE_BETA_LOGIT, c.qk_norm = SLUICE_QK_NORM_L2;
+    c.gates = GateProfile::kModelLike, c.options.gate_space = SLUICE_GATE_RAW;
+    c.options.beta_space = SLUICE_BETA_LOGIT, c.options.qk_norm = SLUICE_QK_NORM_L2;
     c.keys = KeyProfile::kSiluLike, c.io = kBF16, c.K = 128, c.V = 128, c.T = 130, c.B = 1;
   });
   return cases;

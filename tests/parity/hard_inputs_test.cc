@@ -91,7 +91,7 @@ std::vector<HardCase> gates() {
   base.io = kBF16;
   add("bfloat16_resets", GateProfile::kResets, 0, 0);
   add("bfloat16_minus_infinity", GateProfile::kMinusInfinity, 0, 0);
-  base.rule = SLUICE_RULE_LINEAR_ATTENTION, base.io = kF32;
+  base.options.rule = SLUICE_RULE_LINEAR_ATTENTION, base.io = kF32;
   add("linear_attention_minus_infinity", GateProfile::kMinusInfinity, 0, 0);
   add("linear_attention_all_minus_1000", GateProfile::kZero, 1, -1000);
   return cases;

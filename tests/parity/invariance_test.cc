@@ -302,7 +302,7 @@ TEST_P(Invariance, SpellingsAgree) {
       {"fresh = zeros", [](GdnCase& c) { c.no_initial = {0, 1, 2}; },
        [](GdnCase& c) { c.initial = StateProfile::kZero; }},
       {"default scale = K^-0.5", [](GdnCase&) {},
-       [](GdnCase& c) { c.scale = 1.0 / std::sqrt(static_cast<double>(c.K)); }},
+       [](GdnCase& c) { c.options.scale = 1.0 / std::sqrt(static_cast<double>(c.K)); }},
   };
   for (const auto operation : {run_chunk_forward, run_recurrent_step}) {
     GdnCase base = packed_case({70, 0, 33});

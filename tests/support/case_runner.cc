@@ -109,15 +109,7 @@ class Call {
     args->o = o_.view();
     args->cu_seqlens = cu_seqlens_.view();
     fill_state(&args->state);
-    args->options.scale = case_.scale.value_or(0.0);
-    args->options.scale_mode = case_.scale.has_value() ? SLUICE_SCALE_VALUE : SLUICE_SCALE_DEFAULT;
-    args->options.gate_space = case_.gate_space;
-    args->options.gate_lower_bound = case_.gate_lower_bound;
-    args->options.beta_space = case_.beta_space;
-    args->options.eigenvalues = case_.eigenvalues;
-    args->options.qk_norm = case_.qk_norm;
-    args->options.head_map = case_.head_map;
-    args->options.rule = case_.rule;
+    args->options = case_.options.c();
     args->implementation = options.implementation;
   }
 

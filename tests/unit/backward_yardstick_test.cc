@@ -21,7 +21,7 @@ namespace {
 GdnCase base(sluice_rule rule) {
   GdnCase c;
   c.T = 150, c.B = 2, c.H = 2, c.HV = 4, c.K = 24, c.V = 20, c.keys = KeyProfile::kSiluLike;
-  c.rule = rule, c.gates = GateProfile::kMixed;
+  c.options.rule = rule, c.gates = GateProfile::kMixed;
   return c;
 }
 
@@ -66,13 +66,7 @@ InputGradients reference(const GdnCase& c, const GdnInputs& inputs,
                                                              {&args.ddt_bias, &ddt_bias},
                                                              {&args.dinitial, &dinitial}};
   for (const auto& [view, tensor] : views) *view = TensorView(tensor->view());
-  args.gate_space = static_cast<GateSpace>(c.gate_space);
-  args.beta_space = static_cast<BetaSpace>(c.beta_space);
-  args.eigenvalues = static_cast<Eigenvalues>(c.eigenvalues);
-  args.qk_norm = static_cast<QkNorm>(c.qk_norm);
-  args.head_map = static_cast<HeadMap>(c.head_map);
-  args.rule = static_cast<Rule>(c.rule);
-  args.scale = c.scale;
+  core::set_options(c.options, &args);
   args.implementation = Implementation::kReference;
   HostWorkspace memory;
   const Status status = chunk_backward(args, memory.reserve(workspace_size(args).value.bytes));
@@ -116,16 +110,19 @@ constexpr sluice_rule kRules[] = {SLUICE_RULE_GATED_DELTA, SLUICE_RULE_LINEAR_AT
 TEST(BackwardYardstick, WithoutRoundingItIsTheReference) {
   const std::pair<const char*, std::function<void(GdnCase&)>> kChanges[] = {
       {"plain", [](GdnCase&) {}},
-      {"norm", [](GdnCase& c) { c.qk_norm = SLUICE_QK_NORM_L2; }},
-      {"raw", [](GdnCase& c) { c.gate_space = SLUICE_GATE_RAW, c.gates = GateProfile::kStrong; }},
-      {"linear", [](GdnCase& c) { c.gate_space = SLUICE_GATE_LINEAR; }},
+      {"norm", [](GdnCase& c) { c.options.qk_norm = SLUICE_QK_NORM_L2; }},
+      {"raw",
+       [](GdnCase& c) { c.options.gate_space = SLUICE_GATE_RAW, c.gates = GateProfile::kStrong; }},
+      {"linear", [](GdnCase& c) { c.options.gate_space = SLUICE_GATE_LINEAR; }},
       {"infinite", [](GdnCase& c) { c.gates = GateProfile::kMinusInfinity; }},
       {"none", [](GdnCase& c) { c.gates = GateProfile::kNone, c.initial = StateProfile::kNone; }},
       {"pack", [](GdnCase& c) { c.B = 1, c.lengths = {0, 1, 64, 85}; }},
-      {"cyclic", [](GdnCase& c) { c.head_map = SLUICE_HEAD_MAP_CYCLIC, c.scale = 0.3; }},
+      {"cyclic",
+       [](GdnCase& c) { c.options.head_map = SLUICE_HEAD_MAP_CYCLIC, c.options.scale = 0.3; }},
       {"logit", [](GdnCase& c) {
-         if (c.rule == SLUICE_RULE_LINEAR_ATTENTION) return;
-         c.beta_space = SLUICE_BETA_LOGIT, c.eigenvalues = SLUICE_EIGENVALUES_NEGATIVE;
+         if (c.options.rule == SLUICE_RULE_LINEAR_ATTENTION) return;
+         c.options.beta_space = SLUICE_BETA_LOGIT,
+         c.options.eigenvalues = SLUICE_EIGENVALUES_NEGATIVE;
        }}};
   for (const sluice_rule rule : kRules) {
     for (const auto& [name, change] : kChanges) {

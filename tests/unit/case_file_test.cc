@@ -100,8 +100,8 @@ TEST(CaseFile, PrefillIsUnderstood) {
   const Case c = read_one(prefill());
   EXPECT_EQ(c.name, "a.b");
   EXPECT_EQ(c.op, CaseOp::kPrefill);
-  EXPECT_EQ(c.qk_norm, SLUICE_QK_NORM_L2);
-  EXPECT_FALSE(c.scale.has_value());
+  EXPECT_EQ(c.options.qk_norm, SLUICE_QK_NORM_L2);
+  EXPECT_FALSE(c.options.scale.has_value());
   EXPECT_EQ(c.shape.N, 3);
   EXPECT_EQ(c.shape.T, 5);
   EXPECT_EQ(c.shape.HV, 6);
@@ -145,11 +145,11 @@ TEST(CaseFile, HeadFirstAndEveryChoiceIsUnderstood) {
   const Case c = read_one(draft);
   EXPECT_TRUE(c.head_first);
   EXPECT_EQ(c.state_layout, SLUICE_STATE_VK);
-  EXPECT_EQ(c.scale, 0.25);
-  EXPECT_EQ(c.gate_space, SLUICE_GATE_RAW);
-  EXPECT_EQ(c.beta_space, SLUICE_BETA_LOGIT);
-  EXPECT_EQ(c.eigenvalues, SLUICE_EIGENVALUES_NEGATIVE);
-  EXPECT_EQ(c.head_map, SLUICE_HEAD_MAP_CYCLIC);
+  EXPECT_EQ(c.options.scale, 0.25);
+  EXPECT_EQ(c.options.gate_space, SLUICE_GATE_RAW);
+  EXPECT_EQ(c.options.beta_space, SLUICE_BETA_LOGIT);
+  EXPECT_EQ(c.options.eigenvalues, SLUICE_EIGENVALUES_NEGATIVE);
+  EXPECT_EQ(c.options.head_map, SLUICE_HEAD_MAP_CYCLIC);
   EXPECT_EQ(c.state_type, ElementType::kBF16);
   EXPECT_EQ(c.tolerance, 1e-3);
   EXPECT_EQ(c.shape.T, 5);

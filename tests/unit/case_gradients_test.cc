@@ -44,7 +44,7 @@ TEST(CaseGradients, EverythingIsUnderstood) {
   const Case& c = file.cases.front();
   EXPECT_EQ(c.op, CaseOp::kGradients);
   EXPECT_STREQ(case_op_name(c.op), "gradients");
-  EXPECT_EQ(c.gate_space, SLUICE_GATE_RAW);
+  EXPECT_EQ(c.options.gate_space, SLUICE_GATE_RAW);
   EXPECT_EQ(c.shape.N, 3);
   EXPECT_EQ(c.shape.HV, 6);
   EXPECT_EQ(c.expected, (std::vector<std::string>{"dq", "dk", "dv", "dg", "dbeta", "dA_log",

@@ -32,17 +32,18 @@ std::vector<GdnCase> cases() {
     c.initial = StateProfile::kNone, c.gates = GateProfile::kNone, c.betas = BetaProfile::kAbsent;
   });
   add("raw_logit_negative_l2", [](GdnCase& c) {
-    c.gate_space = SLUICE_GATE_RAW, c.beta_space = SLUICE_BETA_LOGIT;
-    c.eigenvalues = SLUICE_EIGENVALUES_NEGATIVE, c.qk_norm = SLUICE_QK_NORM_L2;
+    c.options.gate_space = SLUICE_GATE_RAW, c.options.beta_space = SLUICE_BETA_LOGIT;
+    c.options.eigenvalues = SLUICE_EIGENVALUES_NEGATIVE, c.options.qk_norm = SLUICE_QK_NORM_L2;
   });
   add("raw_resets",
-      [](GdnCase& c) { c.gate_space = SLUICE_GATE_RAW, c.gates = GateProfile::kResets; });
+      [](GdnCase& c) { c.options.gate_space = SLUICE_GATE_RAW, c.gates = GateProfile::kResets; });
   add("linear_infinite_cyclic", [](GdnCase& c) {
-    c.gate_space = SLUICE_GATE_LINEAR, c.gates = GateProfile::kMinusInfinity;
-    c.head_map = SLUICE_HEAD_MAP_CYCLIC;
+    c.options.gate_space = SLUICE_GATE_LINEAR, c.gates = GateProfile::kMinusInfinity;
+    c.options.head_map = SLUICE_HEAD_MAP_CYCLIC;
   });
   add("simple_gla_scaled", [](GdnCase& c) {
-    c.rule = SLUICE_RULE_LINEAR_ATTENTION, c.scale = 1.0, c.gates = GateProfile::kStrong;
+    c.options.rule = SLUICE_RULE_LINEAR_ATTENTION, c.options.scale = 1.0,
+    c.gates = GateProfile::kStrong;
   });
   add("pool_vk", [](GdnCase& c) {
     c.lengths = {64, 3, 0, 60}, c.slots = true, c.state_layout = SLUICE_STATE_VK;

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs the operator of a case on float32 tensors, as `sluice run` does."""
 
+from collections.abc import Callable
+from inspect import signature
 from typing import Any
 
 import numpy as np
@@ -11,23 +13,6 @@ from ..check import Case
 Array = np.ndarray[Any, Any]
 Results = dict[str, Array]
 
-# Fields that have the names, words and defaults of the operators' arguments.
-_FIELDS = (
-    "scale",
-    "l2norm_eps",
-    "norm_eps",
-    "gate_space",
-    "gate_lower_bound",
-    "beta_space",
-    "eigenvalues",
-    "head_map",
-    "rule",
-    "state_layout",
-    "gate_activation",
-    "chunk_size",
-    "direction",
-    "triangle",
-)
 _ARGUMENTS = {"g": "gate", "dg": "dgate"}  # tensors of other names
 _DELTA = ("q", "k", "v", "g", "beta", "A_log", "dt_bias")
 
@@ -64,9 +49,10 @@ class Place:
         return {_ARGUMENTS.get(name, name): self.put(floats(case, name)) for name in names}
 
 
-def _options(case: Case, implementation: str) -> dict[str, Any]:
-    """The arguments that are no tensors. What a case does not say is the operator's default."""
-    found = {name: case.fields[name] for name in _FIELDS if name in case.fields}
+def _options(case: Case, operator: Callable[..., Any], implementation: str) -> dict[str, Any]:
+    """The fields that are arguments of the operator, with the same words and defaults."""
+    known = signature(operator).parameters
+    found = {name: value for name, value in case.fields.items() if name in known}
     if case.fields.get("use_qk_l2norm", False):
         found["qk_norm"] = "l2"
     return {**found, "implementation": implementation}
@@ -96,7 +82,7 @@ def _prefill(case: Case, place: Place, implementation: str) -> Results:
         cu_seqlens=place.put(case.get("cu_seqlens")),
         initial_state=state,
         final_state=state,
-        **_options(case, implementation),
+        **_options(case, ops.chunk_forward, implementation),
     )
     return {"o": place.get(o), "final_state": place.get(state)}
 
@@ -109,13 +95,14 @@ def _gradients(case: Case, place: Place, implementation: str) -> Results:
         **place.given(case, (*_DELTA, "d_o", "d_final_state", "initial_state")),
         cu_seqlens=place.put(case.get("cu_seqlens")),
         **made,
-        **_options(case, implementation),
+        **_options(case, ops.chunk_backward, implementation),
     )
     return {name: place.get(made[to]) for name, to in answers.items()}
 
 
 def _decode(case: Case, place: Place, implementation: str) -> Results:
-    given, options = place.given(case, _DELTA), _options(case, implementation)
+    given = place.given(case, _DELTA)
+    options = _options(case, ops.recurrent_step, implementation)
     state = place.put(_delta_state(case, given))
     heads = {name: given.pop(name) for name in ("A_log", "dt_bias")}
     count = given["q"].shape[1] // case.fields["steps"]
@@ -132,11 +119,9 @@ def _decode(case: Case, place: Place, implementation: str) -> Results:
 
 def _layer_constants(case: Case, place: Place, implementation: str) -> dict[str, Any]:
     names = ("conv_weight", "conv_bias", "A_log", "dt_bias", "norm_weight")
-    sizes = ("num_k_heads", "num_v_heads", "head_k_dim", "head_v_dim")
     return {
         **place.given(case, names),
-        **{name: case.fields[name] for name in sizes},
-        **_options(case, implementation),
+        **_options(case, ops.layer_decode, implementation),
         "packing": "flat" if case.fields["packing"] == "qwen3_5" else "interleaved",
         "rounding": case.fields.get("norm_rounding", "once"),
     }
@@ -259,7 +244,8 @@ def _stages(case: Case, place: Place, implementation: str) -> Results:
         for name in made:
             given[name] = place.put(np.zeros(case.get(name).shape, np.float32))
         cu_seqlens = place.put(case.get("cu_seqlens"))
-        ops.chunk_stage(stage, **given, cu_seqlens=cu_seqlens, **_options(case, implementation))
+        options = _options(case, ops.chunk_stage, implementation)
+        ops.chunk_stage(stage, **given, cu_seqlens=cu_seqlens, **options)
         results.update({name: place.get(given[name]) for name in made})
     return results
 
