@@ -1,4 +1,4 @@
-// Views of validated problems as kernels take them, for all lowerings.
+// Describes views of validated problems as kernels take them, for all lowerings.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CUDA_LOWER_VIEWS_H_
 #define SLUICE_CUDA_LOWER_VIEWS_H_

@@ -1,4 +1,4 @@
-// The prefill kernels of Hopper GPUs as entries of chunk_forward's catalogue, for other operators too
+// Enters the prefill kernels of Hopper GPUs in chunk_forward's catalogue, for other operators too
 // that contain a prefill.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CUDA_CHUNK_FORWARD_FUSED_H_

@@ -1,4 +1,4 @@
-// The generic kernel as an entry of a catalogue: the delta rule token by token, with every option,
+// Enters the generic kernel in a catalogue: the delta rule token by token, with every option,
 // on every GPU since Ampere.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CUDA_CHUNK_FORWARD_GENERIC_H_

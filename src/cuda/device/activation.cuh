@@ -1,4 +1,4 @@
-// Activations of the convolution and of the norm's gate.
+// Applies the activations of the convolution and of the norm's gate.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CUDA_DEVICE_ACTIVATION_CUH_
 #define SLUICE_CUDA_DEVICE_ACTIVATION_CUH_

@@ -1,4 +1,4 @@
-// A state in registers between chunks: where it comes from and goes to, and its update.
+// Keeps a state in registers between chunks: loads it, updates it, stores it.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CUDA_DEVICE_CARRIED_STATE_CUH_
 #define SLUICE_CUDA_DEVICE_CARRIED_STATE_CUH_

@@ -1,4 +1,4 @@
-// How a kernel that may be launched before the one ahead of it has ended begins.
+// Begins a kernel that may be launched before the one ahead of it has ended.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CUDA_DEVICE_FOLLOW_CUH_
 #define SLUICE_CUDA_DEVICE_FOLLOW_CUH_

@@ -1,4 +1,4 @@
-// Decays and write strengths from what the caller calls gate and beta.
+// Computes decays and write strengths from what the caller calls gate and beta.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CUDA_DEVICE_GATE_CUH_
 #define SLUICE_CUDA_DEVICE_GATE_CUH_

@@ -1,4 +1,4 @@
-// A compiled kernel and what its launch needs.
+// Describes a compiled kernel and what its launch needs.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CUDA_DEVICE_INSTANCE_H_
 #define SLUICE_CUDA_DEVICE_INSTANCE_H_

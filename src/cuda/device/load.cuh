@@ -1,4 +1,4 @@
-// Elements of tensors whose type is known at run time.
+// Loads elements of tensors whose type is known at run time.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CUDA_DEVICE_LOAD_CUH_
 #define SLUICE_CUDA_DEVICE_LOAD_CUH_

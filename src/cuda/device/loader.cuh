@@ -1,4 +1,4 @@
-// The loader of a prefill kernel: deals the work items and requests their tiles.
+// Runs the loader of a prefill kernel, which deals out work items and requests their tiles.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CUDA_DEVICE_LOADER_CUH_
 #define SLUICE_CUDA_DEVICE_LOADER_CUH_

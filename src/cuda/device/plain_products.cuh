@@ -1,4 +1,4 @@
-// Products of tiles in float32 for any dtype and stride, by a CTA of 256 threads: tiles of 64 rows
+// Multiplies tiles in float32 for any dtype and stride, by a CTA of 256 threads: tiles of 64 rows
 // and 32 columns, of which a thread has four rows and two columns.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CUDA_DEVICE_PLAIN_PRODUCTS_CUH_

@@ -1,4 +1,4 @@
-// Views of token rows, of pools and of slot tables as step kernels take them: PODs that the host
+// Describes token rows, pools and slot tables as step kernels take them: PODs that the host
 // fills in.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CUDA_DEVICE_POOLS_H_

@@ -1,4 +1,4 @@
-// What the fused prefill kernel is told: one POD, passed as a __grid_constant__.
+// Describes a call to the one-launch prefill kernel: one POD, passed as a __grid_constant__.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CUDA_DEVICE_PREFILL_PARAMS_H_
 #define SLUICE_CUDA_DEVICE_PREFILL_PARAMS_H_

@@ -1,4 +1,4 @@
-// What a thread copies of every 64 tokens of a sequence, between memory and a tile: addresses are
+// Copies a thread's part of every 64 tokens of a sequence between memory and a tile: addresses are
 // found once, and a step of 64 tokens is an addition.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CUDA_DEVICE_ROW_COPIES_CUH_

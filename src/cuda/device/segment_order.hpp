@@ -1,4 +1,4 @@
-// The planner's arithmetic on lengths, as host and device code.
+// Computes on lengths for the planner, as host and device code.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CUDA_DEVICE_SEGMENT_ORDER_HPP_
 #define SLUICE_CUDA_DEVICE_SEGMENT_ORDER_HPP_

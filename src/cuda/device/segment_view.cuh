@@ -1,4 +1,4 @@
-// The plan of a call as its passes read it: from the planner's tables or, of equal segments
+// Reads the segment table of a call for its passes: as the planner left it or, of equal segments
 // (CutRule::kEqual), by arithmetic.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CUDA_DEVICE_SEGMENT_VIEW_CUH_

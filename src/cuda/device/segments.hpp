@@ -1,4 +1,4 @@
-// Cutting long sequences into segments: the tables of a plan, their place in the workspace, and the
+// Cuts long sequences into segments: the tables of a cut, their place in the workspace, and the
 // model of time that chooses how long a segment is. Host and device code.
 //
 // A segment of chunks maps the state that enters it to the one that leaves it, and that map is

@@ -1,4 +1,4 @@
-// Which rows a sequence has, and which slots its state comes from and goes to: the rules of
+// Finds the rows of a sequence, and the slots its state comes from and goes to, by the rules of
 // sluice.h on device data.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CUDA_DEVICE_SEQUENCE_CUH_

@@ -1,4 +1,4 @@
-// What the stage kernels are told: one POD for all of them, passed as a __grid_constant__.
+// Describes a call to the stage kernels: one POD for all of them, passed as a __grid_constant__.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CUDA_DEVICE_STAGE_PARAMS_H_
 #define SLUICE_CUDA_DEVICE_STAGE_PARAMS_H_

@@ -1,4 +1,4 @@
-// Shapes that kernels of stages and of gradients have in common: host code, tested without a GPU.
+// States shapes that kernels of stages and gradients share: host code, tested without a GPU.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CUDA_DEVICE_STAGE_SHAPES_H_
 #define SLUICE_CUDA_DEVICE_STAGE_SHAPES_H_

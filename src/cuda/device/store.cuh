@@ -1,4 +1,4 @@
-// Elements that kernels write, and may read again, of a type known at run time.
+// Stores elements, which kernels may read again, of a type known at run time.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CUDA_DEVICE_STORE_CUH_
 #define SLUICE_CUDA_DEVICE_STORE_CUH_

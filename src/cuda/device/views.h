@@ -1,4 +1,4 @@
-// Views of the small inputs and of states as kernels take them: PODs that the host fills in and
+// Describes small inputs and states as kernels take them: PODs that the host fills in and
 // every kernel of the backend reads.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CUDA_DEVICE_VIEWS_H_

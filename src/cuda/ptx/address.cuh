@@ -1,4 +1,4 @@
-// Moving addresses, and stores through them (PTX ISA 9.7.1.1, 9.7.9.11).
+// Moves addresses, and stores through them (PTX ISA 9.7.1.1, 9.7.9.11).
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CUDA_PTX_ADDRESS_CUH_
 #define SLUICE_CUDA_PTX_ADDRESS_CUH_

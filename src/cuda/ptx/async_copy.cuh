@@ -1,4 +1,4 @@
-// Copies of threads from global to shared memory that do not wait (PTX ISA 9.7.9.25.3).
+// Copies from global to shared memory by threads that do not wait (PTX ISA 9.7.9.25.3).
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CUDA_PTX_ASYNC_COPY_CUH_
 #define SLUICE_CUDA_PTX_ASYNC_COPY_CUH_

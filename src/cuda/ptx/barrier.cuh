@@ -1,4 +1,4 @@
-// Barriers and fences: mbarrier (PTX ISA 9.7.13.15), named barriers (9.7.13.1), proxy fences
+// Wraps barriers and fences: mbarrier (PTX ISA 9.7.13.15), named ones (9.7.13.1), proxy fences
 // (9.7.13.4), programmatic dependent launch (9.7.13.13).
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CUDA_PTX_BARRIER_CUH_

@@ -1,4 +1,4 @@
-// Clusters of CTAs: their barrier (PTX ISA 9.7.13.4) and each other's shared memory (9.7.9.22).
+// Wraps clusters of CTAs: their barrier (PTX ISA 9.7.13.4), each other's shared memory (9.7.9.22).
 // Kernels launched without clusters have clusters of one CTA.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CUDA_PTX_CLUSTER_CUH_

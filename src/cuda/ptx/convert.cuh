@@ -1,4 +1,4 @@
-// Conversions, the exponential and the reciprocal (PTX ISA 9.7.9.21, 9.7.3.20, 9.7.3.14).
+// Converts numbers; the exponential and the reciprocal (PTX ISA 9.7.9.21, 9.7.3.20, 9.7.3.14).
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CUDA_PTX_CONVERT_CUH_
 #define SLUICE_CUDA_PTX_CONVERT_CUH_

@@ -1,4 +1,4 @@
-// Sums over lanes of a warp, and each other's numbers (PTX ISA 9.7.9.6).
+// Sums over lanes of a warp, and reads each other's numbers (PTX ISA 9.7.9.6).
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CUDA_PTX_LANES_CUH_
 #define SLUICE_CUDA_PTX_LANES_CUH_

@@ -1,4 +1,4 @@
-// Warp-level 8x8 matrix moves and products: ldmatrix (PTX ISA 9.7.14.5.15), stmatrix
+// Moves and multiplies 8x8 matrices by warps: ldmatrix (PTX ISA 9.7.14.5.15), stmatrix
 // (9.7.14.5.16), mma.m16n8k16 (9.7.14.5.8), mma.m16n8k8 (9.7.14.5.7).
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CUDA_PTX_MATRIX_CUH_

@@ -1,4 +1,4 @@
-// Loads of single numbers whose width is known at run time (PTX ISA 9.7.9.8).
+// Loads single numbers whose width is known at run time (PTX ISA 9.7.9.8).
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CUDA_PTX_SCALAR_CUH_
 #define SLUICE_CUDA_PTX_SCALAR_CUH_

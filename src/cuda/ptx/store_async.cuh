@@ -1,4 +1,4 @@
-// Stores to the shared memory of other CTAs of a cluster that are counted where they arrive (PTX
+// Stores to the shared memory of other CTAs of a cluster, counted where they arrive (PTX
 // ISA 9.7.9.12).
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CUDA_PTX_STORE_ASYNC_CUH_

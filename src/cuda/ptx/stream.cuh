@@ -1,4 +1,4 @@
-// Wide loads and stores of data that nobody will ask for again soon (PTX ISA 9.7.9.8, 9.7.9.11,
+// Loads and stores widely what nobody will ask for again soon (PTX ISA 9.7.9.8, 9.7.9.11,
 // 9.7.9.17): past the L1, first to leave the L2.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CUDA_PTX_STREAM_CUH_

@@ -1,4 +1,4 @@
-// Bulk tensor copies (PTX ISA 9.7.9.27): the copy engine moves boxes of rank-5 tensors.
+// Copies boxes of rank-5 tensors in bulk, by the copy engine (PTX ISA 9.7.9.27).
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CUDA_PTX_TMA_CUH_
 #define SLUICE_CUDA_PTX_TMA_CUH_

@@ -1,4 +1,4 @@
-// Ordering of asynchronous warpgroup matrix instructions (PTX ISA 9.7.15.7) and the register
+// Orders asynchronous warpgroup matrix instructions (PTX ISA 9.7.15.7), with the register
 // fences that keep the compiler from moving accumulator accesses across them.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CUDA_PTX_WGMMA_CUH_

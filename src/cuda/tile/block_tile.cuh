@@ -1,4 +1,4 @@
-// Swizzled 64x64 tiles as blocks that ldmatrix and stmatrix move.
+// Treats swizzled 64x64 tiles as blocks that ldmatrix and stmatrix move.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CUDA_TILE_BLOCK_TILE_CUH_
 #define SLUICE_CUDA_TILE_BLOCK_TILE_CUH_

@@ -1,4 +1,4 @@
-// Shared-memory matrix descriptors of wgmma (PTX ISA 9.7.15.5.1) for 128-byte swizzled tiles.
+// Makes shared-memory matrix descriptors of wgmma (PTX ISA 9.7.15.5.1) for 128-byte swizzled tiles.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CUDA_TILE_DESCRIPTOR_HPP_
 #define SLUICE_CUDA_TILE_DESCRIPTOR_HPP_

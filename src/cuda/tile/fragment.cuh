@@ -1,4 +1,4 @@
-// Register fragments of a warpgroup's products: accumulators, and left operands packed from them.
+// Holds register fragments of a warpgroup's products: accumulators, and left operands made of them.
 //
 // A warpgroup has 64 rows. Number 4 j + 2 i + e of a lane is that of row group_row() + 8 i and
 // column 8 j + lane_column() + e (PTX ISA 9.7.15.5.1); an operand has two columns in a word.

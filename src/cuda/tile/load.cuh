@@ -1,4 +1,4 @@
-// Requests tiles of the copy engine, stage by stage of a ring.
+// Requests tiles of the copy engine, slot by slot of a ring.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CUDA_TILE_LOAD_CUH_
 #define SLUICE_CUDA_TILE_LOAD_CUH_

@@ -1,4 +1,4 @@
-// 16-bit number formats of operands, and the fast exponential.
+// Defines 16-bit number formats of operands, and the fast exponential.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CUDA_TILE_NUMBER_CUH_
 #define SLUICE_CUDA_TILE_NUMBER_CUH_

@@ -1,4 +1,4 @@
-// Ring of shared-memory stages guarded by pairs of mbarriers.
+// Guards a ring of slots in shared memory by pairs of mbarriers.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CUDA_TILE_PIPELINE_CUH_
 #define SLUICE_CUDA_TILE_PIPELINE_CUH_

@@ -1,4 +1,4 @@
-// Products of a warpgroup: left operands from registers or shared memory, right ones from swizzled
+// Multiplies by a warpgroup: left operands in registers or shared memory, right ones in swizzled
 // tiles. Each but issue_product() closes a group.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CUDA_TILE_PRODUCTS_CUH_

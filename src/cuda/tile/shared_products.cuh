@@ -1,4 +1,4 @@
-// Products of a warpgroup of two tiles in shared memory, the second one read down its columns.
+// Multiplies two tiles in shared memory by a warpgroup, the second one read down its columns.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CUDA_TILE_SHARED_PRODUCTS_CUH_
 #define SLUICE_CUDA_TILE_SHARED_PRODUCTS_CUH_

@@ -1,4 +1,4 @@
-// Tiles in shared memory as types, with the 128-byte swizzle; norms of rows, tails, zeros.
+// Makes tiles in shared memory types, with the 128-byte swizzle; norms of rows, tails, zeros.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CUDA_TILE_SHARED_TILE_CUH_
 #define SLUICE_CUDA_TILE_SHARED_TILE_CUH_

@@ -1,4 +1,4 @@
-// Products of float32 matrices by tensor cores: every number as a sum of two TF32 ones.
+// Multiplies float32 matrices by tensor cores: every number as the sum of two TF32 ones.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CUDA_TILE_SPLIT_CUH_
 #define SLUICE_CUDA_TILE_SPLIT_CUH_

@@ -1,4 +1,4 @@
-// The 128-byte swizzle of the copy engine and of wgmma operands, as host and device arithmetic.
+// Computes the 128-byte swizzle of the copy engine and of wgmma operands, on host and device.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CUDA_TILE_SWIZZLE_HPP_
 #define SLUICE_CUDA_TILE_SWIZZLE_HPP_

@@ -1,3 +1,4 @@
+// Fetches the driver's encoder once, and encodes tensor maps with it.
 // SPDX-License-Identifier: Apache-2.0
 #include "cuda/tile/tensor_map.h"
 

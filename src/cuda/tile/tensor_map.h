@@ -1,5 +1,5 @@
-// Tensor maps of the copy engine for token-first tensors. The driver's encoder is fetched at run
-// time, so nothing links against libcuda.
+// Encodes tensor maps of the copy engine for token-first tensors. The driver's encoder is found at
+// run time, so nothing links against libcuda.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CUDA_TILE_TENSOR_MAP_H_
 #define SLUICE_CUDA_TILE_TENSOR_MAP_H_

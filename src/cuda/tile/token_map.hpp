@@ -1,4 +1,4 @@
-// What a tensor map of the copy engine is made of, as plain numbers: testable without a driver.
+// States what a tensor map of the copy engine consists of, as plain numbers: tested without a GPU.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CUDA_TILE_TOKEN_MAP_HPP_
 #define SLUICE_CUDA_TILE_TOKEN_MAP_HPP_

@@ -1,4 +1,4 @@
-// Products of 64 x 64 tiles of 16-bit numbers, by warps (mma.m16n8k16), and how tiles come and go.
+// Multiplies 64 x 64 tiles of 16-bit numbers by warps (mma.m16n8k16), and moves them.
 //
 // Tiles lie in shared memory as 64 rows of 128 bytes, their 16-byte pieces permuted by row
 // (tile/swizzle.hpp), so that ldmatrix meets no bank twice. A warp has 16 rows of a result; lane l

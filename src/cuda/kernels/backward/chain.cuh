@@ -1,4 +1,4 @@
-// Gradients of states, from the last chunk to the first, and of v_new.
+// Computes gradients of states, from the last chunk to the first, and of v_new.
 //
 // Math      local: dN = scale P^T d_o, P = tril(exp(G_i - G_j) q_i . k_j)
 //           chain: dN += diag(exp(G_C - G)) k D', D = exp(G_C) D' + scale q^T diag(exp G) d_o - w^T

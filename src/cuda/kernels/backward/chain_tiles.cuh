@@ -1,4 +1,4 @@
-// Gradients of states by tensor cores, from the last chunk to the first, and of v_new.
+// Computes gradients of states by tensor cores, from the last chunk to the first, and of v_new.
 //
 // Math      dN += diag(exp(G_C - G)) k D', D = exp(G_C) D' + q^T diag(scale exp G) d_o - w^T dN
 // Roles     a CTA of 256 threads has 16 kTiles (64 or 32) columns of D of one (sequence, head), in

@@ -1,4 +1,4 @@
-// Shapes of the kernels of chunk_backward: host code.
+// States the shapes of the kernels of chunk_backward: host code.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CUDA_KERNELS_BACKWARD_CONFIG_H_
 #define SLUICE_CUDA_KERNELS_BACKWARD_CONFIG_H_

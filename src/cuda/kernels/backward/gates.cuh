@@ -1,4 +1,4 @@
-// What all kernels of chunk_backward share: numbers of tokens and heads, sums over a CTA,
+// Holds what all kernels of chunk_backward share: numbers of tokens and heads, sums over a CTA,
 // derivatives of gates.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CUDA_KERNELS_BACKWARD_GATES_CUH_

@@ -1,4 +1,4 @@
-// Items of gradient_tiles.cuh: where their operands lie, and how these come.
+// Deals out items of gradient_tiles.cuh: where their operands lie, and how these come.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CUDA_KERNELS_BACKWARD_GRADIENT_ITEMS_CUH_
 #define SLUICE_CUDA_KERNELS_BACKWARD_GRADIENT_ITEMS_CUH_

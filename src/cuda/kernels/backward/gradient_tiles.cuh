@@ -1,4 +1,4 @@
-// Gradients of a chunk's tokens from the states around it, by tensor cores.
+// Computes gradients of a chunk's tokens from the states around it, by tensor cores.
 //
 // Math      docs/math.md (17) in an order that needs neither q k^T nor k k^T: with
 //             dQ = scale diag(exp G) d_o S^T + X k

@@ -1,4 +1,4 @@
-// Gradients of a chunk's tokens from the states around it.
+// Computes gradients of a chunk's tokens from the states around it.
 //
 // Math      docs/math.md (17), given S (stage.h), D' (dh), N (v_new; simple GLA: v) and dN:
 //           X = s tril(Gamma * d_o N^T), Y = L^T dN, dv = beta Y, Z = -beta stril(Gamma * Y N^T),

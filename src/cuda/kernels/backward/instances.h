@@ -1,4 +1,4 @@
-// The kernels of chunk_backward (inst/).
+// Names the kernels of chunk_backward for the host; inst/ compiles them.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CUDA_KERNELS_BACKWARD_INSTANCES_H_
 #define SLUICE_CUDA_KERNELS_BACKWARD_INSTANCES_H_

@@ -1,4 +1,4 @@
-// Host side of the kernels of chunk_backward.
+// Declares the host side of the kernels of chunk_backward.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CUDA_KERNELS_BACKWARD_LAUNCH_H_
 #define SLUICE_CUDA_KERNELS_BACKWARD_LAUNCH_H_

@@ -1,4 +1,4 @@
-// dN inside chunks by tensor cores: dN = scale P^T d_o, P = tril(exp(G_i - G_j) q_i . k_j).
+// Computes dN inside chunks by tensor cores: scale P^T d_o, P = tril(exp(G_i - G_j) q_i . k_j).
 //
 // Roles     a CTA of 128 threads has one (chunk, head), a warp 16 tokens j of dN
 // Pipeline  request q, k | d_o -> P^T of the warp's rows, in registers a left operand -> 64 columns

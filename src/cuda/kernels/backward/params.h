@@ -1,4 +1,4 @@
-// What the kernels of chunk_backward are told: one POD for all, passed as a __grid_constant__.
+// Describes a call to the kernels of chunk_backward: one POD for all, a __grid_constant__.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CUDA_KERNELS_BACKWARD_PARAMS_H_
 #define SLUICE_CUDA_KERNELS_BACKWARD_PARAMS_H_

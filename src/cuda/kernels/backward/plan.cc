@@ -1,4 +1,4 @@
-// Extents of launches: host code, tested without a GPU.
+// Computes extents of launches: host code, tested without a GPU.
 // SPDX-License-Identifier: Apache-2.0
 #include "cuda/kernels/backward/config.h"
 #include "cuda/kernels/backward/launch.h"

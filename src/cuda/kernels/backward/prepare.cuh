@@ -1,4 +1,4 @@
-// Before the stages: q and k with their l2 norm, g and beta from what the caller calls gate and
+// Prepares before the stages: q and k with their l2 norm, g and beta from the caller's gate and
 // beta; and after all: gradients of q and k as sums over value heads, through the norm, and those
 // of A_log and dt_bias.
 //

@@ -1,4 +1,4 @@
-// What the plain kernels of chunk_backward share: operands of products, sums over rows of a tile.
+// Holds what the plain kernels of chunk_backward share: operands of products, sums over tile rows.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CUDA_KERNELS_BACKWARD_ROWS_CUH_
 #define SLUICE_CUDA_KERNELS_BACKWARD_ROWS_CUH_

@@ -1,4 +1,4 @@
-// What the tensor-core kernels of chunk_backward share: products of tiles with either operand
+// Holds what the tensor-core kernels of chunk_backward share: products of tiles with either operand
 // turned, sums over rows of results, pairs of numbers to rows of tokens.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CUDA_KERNELS_BACKWARD_TILES_CUH_

@@ -1,4 +1,4 @@
-// A chunk of the chain of gradients, the mirror of chunk_h's.
+// Computes a chunk of the chain of gradients, the mirror of chunk_h's.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CUDA_KERNELS_CHUNK_H_BACK_CUH_
 #define SLUICE_CUDA_KERNELS_CHUNK_H_BACK_CUH_

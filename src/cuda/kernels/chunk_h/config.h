@@ -1,4 +1,4 @@
-// Tile constants, shared-memory plan and parameters of Hopper's kernel of chunk_h.
+// States tile constants, shared memory and parameters of Hopper's kernel of chunk_h.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CUDA_KERNELS_CHUNK_H_CONFIG_H_
 #define SLUICE_CUDA_KERNELS_CHUNK_H_CONFIG_H_

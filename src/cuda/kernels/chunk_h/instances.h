@@ -1,4 +1,4 @@
-// The instantiations of Hopper's kernel of chunk_h (inst/).
+// Names the instantiations of Hopper's kernel of chunk_h (inst/).
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CUDA_KERNELS_CHUNK_H_INSTANCES_H_
 #define SLUICE_CUDA_KERNELS_CHUNK_H_INSTANCES_H_

@@ -1,4 +1,4 @@
-// Work items of chunk_h, and how a warpgroup's tiles come and go.
+// Deals out work items of chunk_h, and moves a warpgroup's tiles.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CUDA_KERNELS_CHUNK_H_ITEMS_CUH_
 #define SLUICE_CUDA_KERNELS_CHUNK_H_ITEMS_CUH_

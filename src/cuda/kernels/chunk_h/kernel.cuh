@@ -1,4 +1,4 @@
-// chunk_h on Hopper: the chain of states; and that of gradients of chunk_backward, its mirror.
+// Runs chunk_h on Hopper: the chain of states; and that of gradients of chunk_backward, its mirror.
 //
 // Math      h = S, v_new = u - w S, S <- exp(G_C) S + k^T diag(exp(G_C - G)) v_new, chunks of 64
 //           tokens. Gradients, from the last chunk to the first: dh = D, dN += diag(exp(G_C - G)) k

@@ -1,4 +1,4 @@
-// Host side of Hopper's kernel of chunk_h.
+// Declares the host side of Hopper's kernel of chunk_h.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CUDA_KERNELS_CHUNK_H_LAUNCH_H_
 #define SLUICE_CUDA_KERNELS_CHUNK_H_LAUNCH_H_

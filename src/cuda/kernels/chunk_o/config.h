@@ -1,4 +1,4 @@
-// Tile constants, shared-memory plan and parameters of the kernel of outputs from given states.
+// States tile constants, shared memory and parameters of the kernel of outputs from given states.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CUDA_KERNELS_CHUNK_O_CONFIG_H_
 #define SLUICE_CUDA_KERNELS_CHUNK_O_CONFIG_H_

@@ -1,4 +1,4 @@
-// The instantiations of the kernel of outputs from given states (inst/).
+// Names the instantiations of the kernel of outputs from given states (inst/).
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CUDA_KERNELS_CHUNK_O_INSTANCES_H_
 #define SLUICE_CUDA_KERNELS_CHUNK_O_INSTANCES_H_

@@ -1,4 +1,4 @@
-// chunk_o from given states on Hopper.
+// Runs chunk_o from given states on Hopper.
 //
 // Math      o = scale (diag(exp G) q h + (exp(G_i - G_j) q k^T, i >= j) v), chunks of 64 tokens
 // Roles     persistent grid, an item is 64 or 128 columns of one (chunk, head). Warpgroup 0: a warp

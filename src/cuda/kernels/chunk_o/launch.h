@@ -1,4 +1,4 @@
-// Host side of the kernel of outputs from given states.
+// Declares the host side of the kernel of outputs from given states.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CUDA_KERNELS_CHUNK_O_LAUNCH_H_
 #define SLUICE_CUDA_KERNELS_CHUNK_O_LAUNCH_H_

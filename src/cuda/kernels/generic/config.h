@@ -1,4 +1,4 @@
-// Shape of one instance of the generic kernel.
+// States the shape of one instance of the generic kernel.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CUDA_KERNELS_GENERIC_CONFIG_H_
 #define SLUICE_CUDA_KERNELS_GENERIC_CONFIG_H_

@@ -1,4 +1,4 @@
-// Work items: which sequence, head and columns a CTA has, and which slots its state comes from and
+// Finds which sequence, head and columns a CTA has, and which slots its state comes from and
 // goes to.
 //
 // SPDX-License-Identifier: Apache-2.0

@@ -1,4 +1,4 @@
-// The generic kernel: chunk_forward and recurrent_step token by token, right for every option.
+// Runs chunk_forward and recurrent_step token by token, right for every option: the generic kernel.
 //
 // Math      S <- alpha S (key-wise gates: diag(alpha) S); delta = beta (v - S^T k) (simple GLA: v);
 //           S <- S + k delta^T; o = scale S^T q. All in float32; o is read from the unrounded

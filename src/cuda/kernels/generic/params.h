@@ -1,4 +1,4 @@
-// What the generic kernel is told: one POD, passed as a __grid_constant__.
+// Describes a call to the generic kernel: one POD, passed as a __grid_constant__.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CUDA_KERNELS_GENERIC_PARAMS_H_
 #define SLUICE_CUDA_KERNELS_GENERIC_PARAMS_H_

@@ -1,4 +1,4 @@
-// A block of tokens between global and shared memory: q, k, v, decays and write strengths in, o
+// Moves a block of tokens between global and shared memory: q, k, v, decays, write strengths in, o
 // out.
 //
 // SPDX-License-Identifier: Apache-2.0

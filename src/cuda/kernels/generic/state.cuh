@@ -1,4 +1,4 @@
-// The state of one thread: some rows of some columns of S, in registers. Loads, stores, one token.
+// Keeps the state of one thread, some rows of some columns of S, in registers: loads, stores, adds.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CUDA_KERNELS_GENERIC_STATE_CUH_
 #define SLUICE_CUDA_KERNELS_GENERIC_STATE_CUH_

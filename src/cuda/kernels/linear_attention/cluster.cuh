@@ -1,4 +1,4 @@
-// Linear attention of long sequences and few heads in one launch: the segments of one (sequence,
+// Runs linear attention of long sequences and few heads in one launch: segments of one (sequence,
 // value head) are the CTAs of one cluster. docs/kernels/linear_attention.md.
 //
 // Pass 1   what every segment but the last adds to the state, N, from k and v

@@ -1,4 +1,4 @@
-// Tile constants, shared-memory plan and warps of the linear attention kernel. Work
+// States tile constants, shared memory and warps of the linear attention kernel. Work
 // items, the plan of segments, loader, state and output moves are those of all prefill kernels.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CUDA_KERNELS_LINEAR_ATTENTION_CONFIG_H_

@@ -1,4 +1,4 @@
-// How the CTAs of a cluster, each a segment of one sequence and value head, come by the states that
+// Brings the CTAs of a cluster, each a segment of one sequence and value head, the states that
 // enter their segments: S_{i+1} = N_i + M_i S_i in float32, as the join of segments.hpp has it, inside
 // one launch. Every CTA carries its share of the state's numbers over all boundaries: the others
 // send it theirs of N, and it sends the states to where they enter.

@@ -1,4 +1,4 @@
-// The instantiations of the linear attention kernel (inst/).
+// Names the instantiations of the linear attention kernel (inst/).
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CUDA_KERNELS_LINEAR_ATTENTION_INSTANCES_H_
 #define SLUICE_CUDA_KERNELS_LINEAR_ATTENTION_INSTANCES_H_

@@ -1,4 +1,4 @@
-// The join of linear attention: carries states over the boundaries of a sequence,
+// Joins segments of linear attention: carries states over the boundaries of a sequence,
 // S = N + M S_before with a number M, in float32.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CUDA_KERNELS_LINEAR_ATTENTION_JOIN_CUH_

@@ -1,4 +1,4 @@
-// The linear attention (simple GLA) kernel. docs/kernels/linear_attention.md has the account of its
+// Runs linear attention (simple GLA). docs/kernels/linear_attention.md has the account of its
 // time and what was tried.
 //
 // Math      docs/math.md, chunk form. Per chunk of 64 tokens, S the state entering it:

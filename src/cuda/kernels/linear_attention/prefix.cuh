@@ -1,4 +1,4 @@
-// Linear attention of short sequences and few heads in one launch, without an exchange: the CTA of
+// Runs linear attention of short sequences and few heads in one launch, unexchanged: the CTA of
 // a part of a sequence sums up the state that enters it from all tokens before it, k and v of which
 // it reads itself. docs/kernels/linear_attention.md.
 //

@@ -1,4 +1,4 @@
-// The compute warpgroups of prefix.cuh: outputs of 64 rows each, and S^T of 64 columns of V each.
+// Runs the compute warpgroups of prefix.cuh: outputs of 64 rows each, S^T of 64 columns of V each.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CUDA_KERNELS_LINEAR_ATTENTION_PREFIX_BLOCKS_CUH_
 #define SLUICE_CUDA_KERNELS_LINEAR_ATTENTION_PREFIX_BLOCKS_CUH_

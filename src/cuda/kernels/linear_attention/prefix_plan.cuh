@@ -1,4 +1,4 @@
-// Linear attention of short sequences: shared memory and places of a CTA of prefix.cuh.
+// Lays out shared memory and places of a CTA of prefix.cuh.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CUDA_KERNELS_LINEAR_ATTENTION_PREFIX_PLAN_CUH_
 #define SLUICE_CUDA_KERNELS_LINEAR_ATTENTION_PREFIX_PLAN_CUH_

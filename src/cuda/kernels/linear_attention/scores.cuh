@@ -1,4 +1,4 @@
-// The scores warpgroup: P = scale Gamma * tril(Qc Kc^T) of every chunk, ahead of the state.
+// Runs the scores warpgroup: P = scale Gamma * tril(Qc Kc^T) of every chunk, ahead of the state.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CUDA_KERNELS_LINEAR_ATTENTION_SCORES_CUH_
 #define SLUICE_CUDA_KERNELS_LINEAR_ATTENTION_SCORES_CUH_

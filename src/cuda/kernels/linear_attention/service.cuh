@@ -1,4 +1,4 @@
-// The service warpgroup beside its loader: gates and their factors, and v.
+// Runs the service warpgroup beside its loader: gates and their factors, and v.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CUDA_KERNELS_LINEAR_ATTENTION_SERVICE_CUH_
 #define SLUICE_CUDA_KERNELS_LINEAR_ATTENTION_SERVICE_CUH_

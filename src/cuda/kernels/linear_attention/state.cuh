@@ -1,4 +1,4 @@
-// The state warpgroups: each keeps S^T for 64 columns of V in registers. As in chunk_forward
+// Runs the state warpgroups: each keeps S^T for 64 columns of V in registers. As in chunk_forward
 // everything is transposed, and what a product needs of another stays in registers.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CUDA_KERNELS_LINEAR_ATTENTION_STATE_CUH_

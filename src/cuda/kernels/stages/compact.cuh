@@ -1,4 +1,4 @@
-// Which tokens a CTA of a compact kernel has, and their numbers G and beta.
+// Finds which tokens a CTA of a compact kernel has, and their numbers G and beta.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CUDA_KERNELS_STAGES_COMPACT_CUH_
 #define SLUICE_CUDA_KERNELS_STAGES_COMPACT_CUH_

@@ -1,4 +1,4 @@
-// The stages of one chunk in the case of models, in little code: what those kernels are told, and
+// Describes stages of one chunk in the case of models, in little code: what kernels are told, and
 // when they go.
 //
 // PERF A stage of few chunks is over in a few microseconds, most of which pass with fetching code

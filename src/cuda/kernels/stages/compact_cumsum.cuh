@@ -1,4 +1,4 @@
-// chunk_cumsum of float32 gates whose heads lie next to each other, chunks of 64 tokens.
+// Runs chunk_cumsum of float32 gates whose heads lie next to each other, chunks of 64 tokens.
 //
 // Math      G_i = sum over j <= i of g_j, g clamped at -128: additions in the order of cumsum.cuh
 // Roles     a CTA has one chunk and 16 heads; a thread moves four heads of a token, a warp scans

@@ -1,4 +1,4 @@
-// scaled_dot_kkt and cumsum_kkt of 128 columns of 16-bit keys, chunks of 64 tokens.
+// Runs scaled_dot_kkt and cumsum_kkt of 128 columns of 16-bit keys, chunks of 64 tokens.
 //
 // Math      A_ij = beta_i exp(G_i - G_j) (k_i . k_j), i > j: in the order of kkt.cuh
 // Roles     a CTA of 128 threads has one (chunk, head), a warp 16 rows of A

@@ -1,3 +1,4 @@
+// Says which stages the compact kernels take, and cuts their launches: host code.
 // SPDX-License-Identifier: Apache-2.0
 #include <cstdint>
 #include <initializer_list>

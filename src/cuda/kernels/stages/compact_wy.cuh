@@ -1,4 +1,4 @@
-// wy_fast of 128 columns of 16-bit keys and values, chunks of 64 tokens.
+// Runs wy_fast of 128 columns of 16-bit keys and values, chunks of 64 tokens.
 //
 // Math      u = A_inverse diag(beta) v, w = A_inverse diag(beta exp G) k: in the order of wy.cuh
 // Roles     a CTA of 128 threads has one (chunk, head), a warp 16 rows of u and w

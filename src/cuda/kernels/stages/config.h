@@ -1,4 +1,4 @@
-// Shapes of the stage kernels: host code, tested without a GPU.
+// States the shapes of the stage kernels: host code, tested without a GPU.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CUDA_KERNELS_STAGES_CONFIG_H_
 #define SLUICE_CUDA_KERNELS_STAGES_CONFIG_H_

@@ -1,4 +1,4 @@
-// chunk_cumsum: sums of log gates inside chunks.
+// Runs chunk_cumsum: sums of log gates inside chunks.
 //
 // Math      G_i = sum over j <= i of g_j (reverse: j >= i), g clamped at -128
 // Roles     a CTA has one chunk and 32 heads (key-wise gates: channels of a head); a warp scans one

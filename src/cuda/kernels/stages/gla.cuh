@@ -1,4 +1,4 @@
-// Simple GLA of 16-bit numbers in one pass by tensor cores: chunk_o that carries its states.
+// Runs simple GLA of 16-bit numbers in one pass by tensor cores: chunk_o that carries its states.
 //
 // Math      o = scale (diag(exp G) q S + (exp(G_i - G_j) q k^T, i >= j) v)
 //           S <- exp(G_64) S + k^T diag(exp(G_64 - G)) v, blocks of 64 tokens

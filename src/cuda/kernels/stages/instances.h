@@ -1,4 +1,4 @@
-// The stage kernels; all take (StageParams, int64 items).
+// Names the stage kernels for the host; all take (StageParams, int64 items).
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CUDA_KERNELS_STAGES_INSTANCES_H_
 #define SLUICE_CUDA_KERNELS_STAGES_INSTANCES_H_

@@ -1,4 +1,4 @@
-// The inverse of a unit lower triangle, in shared memory, by a CTA of kThreads threads, 128 or
+// Inverts a unit lower triangle in shared memory, by a CTA of kThreads threads, 128 or
 // more.
 //
 // Math      X = (I + A)^-1 of a strict lower A: 16x16 blocks on the diagonal by substitution, then

@@ -1,4 +1,4 @@
-// Simple GLA in segments: what each of them starts from.
+// Joins segments of simple GLA: finds what each of them starts from.
 //
 // Math      S_0 = the initial state, S_i+1 = exp(sum of segment i's gates) S_i + what it adds
 // Roles     a CTA of 256 threads has 1024 numbers of S of one (sequence, head), four a thread

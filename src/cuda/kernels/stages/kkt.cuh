@@ -1,4 +1,4 @@
-// scaled_dot_kkt of 16-bit keys by tensor cores, and cumsum_kkt, which also writes G.
+// Runs scaled_dot_kkt of 16-bit keys by tensor cores, and cumsum_kkt, which also writes G.
 //
 // Math      A_ij = beta_i exp(G_i - G_j) (k_i . k_j), i > j
 // Roles     a CTA of 128 threads has 64 rows of A of one (chunk, head); a warp 16 of them

@@ -1,4 +1,4 @@
-// Host side of the stage kernels.
+// Declares the host side of the stage kernels.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CUDA_KERNELS_STAGES_LAUNCH_H_
 #define SLUICE_CUDA_KERNELS_STAGES_LAUNCH_H_

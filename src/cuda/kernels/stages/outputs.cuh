@@ -1,4 +1,4 @@
-// chunk_o of 16-bit numbers from given states, by tensor cores.
+// Runs chunk_o of 16-bit numbers from given states, by tensor cores.
 //
 // Math      o = scale (diag(exp G) q h + (exp(G_i - G_j) q k^T, i >= j) v)
 // Roles     a CTA of 128 threads has 64 rows of o of one (chunk, head); a warp 16 of them

@@ -1,4 +1,4 @@
-// The stages that are products of one chunk, in float32 for any dtype and stride: scaled_dot_kkt
+// Runs the stages that are products of one chunk, in float32, any dtype and stride: scaled_dot_kkt
 // (also as cumsum_kkt) and wy_fast.
 //
 // Math      A_ij = beta_i exp(G_i - G_j) (k_i . k_j), i > j

@@ -1,4 +1,4 @@
-// The stages with states for any dtype and stride: chunk_h and chunk_o, in float32.
+// Runs the stages with states for any dtype and stride: chunk_h and chunk_o, in float32.
 //
 // Math      h = S, v_new = u - w S, S <- exp(G_C) S + k^T diag(exp(G_C - G)) v_new; key-wise gates:
 //           S <- diag(exp(G_C)) S + (exp(G_C - G) * k)^T v_new

@@ -1,4 +1,4 @@
-// Keys of chunk_h with key-wise gates, for states.cuh: k <- exp(G_C - G) * k, one G a channel.
+// Scales keys of chunk_h with key-wise gates for states.cuh: k <- exp(G_C - G) * k, G by channel.
 //
 // Math      o[token, head, l] = exp(G_C[l] - G_token[l]) k[token, key head, l], rounded to k's
 //           dtype Roles     a CTA has one (chunk, head); a thread two channels of a token at a time

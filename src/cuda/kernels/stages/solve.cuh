@@ -1,4 +1,4 @@
-// solve_tril: the inverse of a unit triangle, any dtype and stride, float32 inside.
+// Runs solve_tril: the inverse of a unit triangle, any dtype and stride, float32 inside.
 //
 // Math      X = (I + A)^-1: inverse.cuh. Upper: rows and columns turned around, which makes A a
 //           lower triangle.

@@ -1,4 +1,4 @@
-// solve_wy: solve_tril and wy_fast as one stage; the inverse stays on chip.
+// Runs solve_wy: solve_tril and wy_fast as one stage; the inverse stays on chip.
 //
 // Math      X = (I + A)^-1, u = X diag(beta) v, w = X diag(beta exp G) k
 // Roles     a CTA of 128 threads has a (chunk, head): all four warps invert (inverse.cuh), then a

@@ -1,4 +1,4 @@
-// chunk_h of 16-bit numbers by tensor cores: the chain of states.
+// Runs chunk_h of 16-bit numbers by tensor cores: the chain of states.
 //
 // Math      h = S, v_new = u - w S, S <- exp(G_C) S + k^T diag(exp(G_C - G)) v_new; key-wise gates,
 //           k scaled before: S <- diag(exp(G_C)) S + k^T v_new

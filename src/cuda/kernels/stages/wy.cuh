@@ -1,4 +1,4 @@
-// wy_fast of 16-bit keys and values by tensor cores.
+// Runs wy_fast of 16-bit keys and values by tensor cores.
 //
 // Math      u = A_inverse diag(beta) v, w = A_inverse diag(beta exp G) k
 // Roles     a CTA of 128 threads has 64 rows of u and of w of one (chunk, head); a warp 16 of them
