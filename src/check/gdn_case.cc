@@ -14,8 +14,16 @@ double softplus(double x) { return x > 20.0 ? x : std::log1p(std::exp(x)); }
 /// x with softplus(x) = y >= 0.
 double inverse_softplus(double y) { return y > 20.0 ? y : std::log(std::expm1(y)); }
 
-/// Head of the element at flat position i of a [B,T,HV] array.
-size_t head_of(const Array& array, size_t i) { return i % static_cast<size_t>(array.shape[2]); }
+/// Numbers of a token of gates [B,T,HV] or [B,T,HV,K].
+size_t gate_columns(const Array& gates) {
+  const size_t heads = static_cast<size_t>(gates.shape[2]);
+  return gates.shape.size() == 4 ? heads * static_cast<size_t>(gates.shape[3]) : heads;
+}
+/// Head of the element at flat position i of such an array.
+size_t head_of(const Array& gates, size_t i) {
+  const size_t columns = gate_columns(gates);
+  return i % columns * static_cast<size_t>(gates.shape[2]) / columns;
+}
 
 /// Gives the rows lengths between 1/2 and 8, for operators that normalise them again.
 void scale_rows(Array* rows, uint64_t seed) {
@@ -27,9 +35,9 @@ void scale_rows(Array* rows, uint64_t seed) {
   }
 }
 
-/// A head's parameter of raw gates, zero where bounded ones have none.
-double of_head(const Array& parameters, size_t h) {
-  return parameters.empty() ? 0.0 : parameters.values[h];
+/// A parameter of raw gates, zero where bounded ones have none.
+double parameter(const Array& parameters, size_t at) {
+  return parameters.empty() ? 0.0 : parameters.values[at];
 }
 
 /// x of a bounded gate, g = bound * sigmoid(x), where g is not near its ends.
@@ -43,21 +51,22 @@ void encode_gates(const GdnCase& c, Array g, GdnInputs* inputs) {
   const bool bounded = c.options.gate_space == SLUICE_GATE_RAW_BOUNDED;
   if (c.options.gate_space == SLUICE_GATE_RAW || bounded) {
     inputs->A_log = Array({c.HV}), inputs->dt_bias = Array({c.HV});
+    if (c.key_gates) inputs->dt_bias = Array({c.HV, c.K});
     Random random(c.seed + 20);
     for (double& value : inputs->A_log.values) value = round_to(kF32, 2.0 * random.uniform());
     for (double& value : inputs->dt_bias.values) value = round_to(kF32, random.normal());
   }
   for (size_t i = 0; i < g.values.size(); ++i) {
-    const size_t h = head_of(g, i);
+    const size_t h = head_of(g, i), column = i % gate_columns(g);
     double& gate = g.values[i];
     if (c.options.gate_space == SLUICE_GATE_LINEAR) gate = std::exp(gate);
     if (c.options.gate_space == SLUICE_GATE_RAW) {
-      gate =
-          inverse_softplus(-gate / std::exp(inputs->A_log.values[h])) - inputs->dt_bias.values[h];
+      gate = inverse_softplus(-gate / std::exp(inputs->A_log.values[h])) -
+             inputs->dt_bias.values[column];
     }
     if (bounded) {
       gate = inverse_bounded(gate, c.options.gate_lower_bound) / std::exp(inputs->A_log.values[h]) -
-             inputs->dt_bias.values[h];
+             inputs->dt_bias.values[column];
     }
   }
   inputs->gate = round_to(c.gate_dtype, std::move(g));
@@ -76,14 +85,15 @@ void encode_betas(const GdnCase& c, Array beta, GdnInputs* inputs) {
 Array decode_gates(const GdnCase& c, const GdnInputs& inputs) {
   Array g = inputs.gate;
   for (size_t i = 0; i < g.values.size(); ++i) {
-    const size_t h = head_of(g, i);
+    const size_t h = head_of(g, i), column = i % gate_columns(g);
     double& gate = g.values[i];
     if (c.options.gate_space == SLUICE_GATE_LINEAR) gate = std::log(gate);
     if (c.options.gate_space == SLUICE_GATE_RAW) {
-      gate = -std::exp(inputs.A_log.values[h]) * softplus(gate + inputs.dt_bias.values[h]);
+      gate = -std::exp(inputs.A_log.values[h]) * softplus(gate + inputs.dt_bias.values[column]);
     }
     if (c.options.gate_space == SLUICE_GATE_RAW_BOUNDED) {
-      const double x = std::exp(of_head(inputs.A_log, h)) * (gate + of_head(inputs.dt_bias, h));
+      const double x =
+          std::exp(parameter(inputs.A_log, h)) * (gate + parameter(inputs.dt_bias, column));
       gate = c.options.gate_lower_bound / (1.0 + std::exp(-x));
     }
   }
@@ -128,7 +138,10 @@ GdnInputs make_inputs(const GdnCase& c) {
   inputs.k = round_to(c.io, std::move(k));
   inputs.v = round_to(c.io, make_values(c.values, {c.B, c.T, c.HV, c.V}, c.seed + 14));
   if (c.gates != GateProfile::kNone) {
-    encode_gates(c, make_gates(c.gates, heads, c.seed + 15), &inputs);
+    encode_gates(c,
+                 c.key_gates ? make_key_gates(c.gates, {c.B, c.T, c.HV, c.K}, c.seed + 15)
+                             : make_gates(c.gates, heads, c.seed + 15),
+                 &inputs);
   }
   if (c.betas != BetaProfile::kAbsent && c.options.rule == SLUICE_RULE_GATED_DELTA) {
     encode_betas(c, make_betas(c.betas, heads, c.seed + 16), &inputs);

@@ -24,6 +24,7 @@ struct GdnCase {
 
   KeyProfile keys = KeyProfile::kRandomUnit;
   GateProfile gates = GateProfile::kSlow;
+  bool key_gates = false;  ///< [B,T,HV,K], and dt_bias [HV,K]
   BetaProfile betas = BetaProfile::kSigmoid;
   StateProfile initial = StateProfile::kRandom;
   ValueProfile values = ValueProfile::kRandom;

@@ -78,6 +78,18 @@ double one_gate(GateProfile profile, int64_t token, int64_t head, Random* random
       return token % 37 == 36 ? -std::numeric_limits<double>::infinity() : slow;
     case GateProfile::kHalfZeros:
       return uniform < 0.5 ? 0.0 : log_sigmoid(normal);
+    case GateProfile::kBounded:
+      return -5.0 / (1.0 + std::exp(1.0 - normal));
+    case GateProfile::kSpread:
+      return -1e-4 * std::pow(2e5, static_cast<double>(head % 128) / 127.0) * (0.5 + uniform);
+    case GateProfile::kSingleResets:
+      return head % 11 == 3 && (token + head) % 23 == 7 ? -100.0 : slow;
+    case GateProfile::kOneStrong:
+      return head % 64 == 17 ? -1.0 - 2.0 * uniform : slow;
+    case GateProfile::kAlternating:
+      return token % 2 == 1 ? -80.0 : 0.0;
+    case GateProfile::kEvenSlow:
+      return -5e-4 - 1e-3 * static_cast<double>(token % 7) / 7.0;
     case GateProfile::kMixed:
       break;
   }

@@ -46,6 +46,12 @@ enum class GateProfile {
   kMinusInfinity,  ///< slow, every 37th token -inf
   kHalfZeros,      ///< half the tokens 0, else logsigmoid(normal)
   kMixed,          ///< by head: 0, slow, FlashQLA's, strong
+  kBounded,        ///< -5 sigmoid(normal - 1)
+  kSpread,         ///< a rate by head, from 1e-4 to 20
+  kSingleResets,   ///< slow; in every eleventh head, each in its own tokens, -100
+  kOneStrong,      ///< slow; in every 64th head -1 to -3
+  kAlternating,    ///< 0 and -80 in turn
+  kEvenSlow,       ///< slow, all heads of a token alike
 };
 
 enum class BetaProfile { kAbsent, kZero, kOne, kTwo, kSigmoid };

@@ -7,13 +7,13 @@
 #include <limits>
 #include <utility>
 
+#include "check/key_yardstick.hpp"
 #include "check/products.hpp"
 
 namespace sluice::check {
 namespace {
 
 constexpr int64_t kChunk = 64;
-constexpr double kLowestLogGate = -128.0;
 
 /// One value head of one sequence, one chunk after another.
 class HeadEvaluation {
@@ -149,11 +149,15 @@ YardstickOutputs evaluate_yardstick(const YardstickInputs& inputs, sluice_dtype 
         std::copy_n(inputs.initial.values.begin() + static_cast<std::ptrdiff_t>(first), S.size(),
                     S.values.begin());
       }
-      HeadEvaluation evaluation(inputs, io, std::move(S));
-      for (int64_t t = begin; t < end; t += kChunk) {
-        evaluation.advance(packed ? 0 : n, t, std::min(kChunk, end - t), h, &outputs.o);
-      }
-      const Array stored = round_to(state, evaluation.state());
+      const auto run = [&](auto evaluation) {
+        for (int64_t t = begin; t < end; t += kChunk) {
+          evaluation.advance(packed ? 0 : n, t, std::min(kChunk, end - t), h, &outputs.o);
+        }
+        return round_to(state, evaluation.state());
+      };
+      const bool key_wise = inputs.g.shape.size() == 4;
+      const Array stored = key_wise ? run(KeyEvaluation(inputs, io, std::move(S)))
+                                    : run(HeadEvaluation(inputs, io, std::move(S)));
       std::copy(stored.values.begin(), stored.values.end(),
                 outputs.final_state.values.begin() + static_cast<std::ptrdiff_t>(first));
     }

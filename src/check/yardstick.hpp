@@ -13,7 +13,7 @@ namespace sluice::check {
 struct YardstickInputs {
   Array q, k;                       ///< [B,T,H,K], as stored
   Array v;                          ///< [B,T,HV,V], as stored
-  Array g;                          ///< [B,T,HV] log gates, or empty
+  Array g;                          ///< [B,T,HV] or [B,T,HV,K] log gates, or empty
   Array beta;                       ///< [B,T,HV] write strengths, or empty
   Array initial;                    ///< [N,HV,K,V], or empty
   std::vector<int64_t> cu_seqlens;  ///< packed sequences, or empty

@@ -174,6 +174,56 @@ std::vector<GdnCase> lengths() {
   return cases;
 }
 
+/// Key-wise gates: every profile with some keys, then lengths, groups and gate spaces.
+std::vector<GdnCase> key_gates() {
+  constexpr Choice<GateProfile> kProfiles[] = {
+      {"zero", GateProfile::kZero},           {"slow", GateProfile::kSlow},
+      {"even", GateProfile::kEvenSlow},       {"strong", GateProfile::kStrong},
+      {"bounded", GateProfile::kBounded},     {"spread", GateProfile::kSpread},
+      {"resets", GateProfile::kSingleResets}, {"infinity", GateProfile::kMinusInfinity},
+      {"one", GateProfile::kOneStrong},       {"alternating", GateProfile::kAlternating}};
+  std::vector<GdnCase> cases;
+  for (const auto& type : kTypes) {
+    const auto add = [&](const std::string& name, const std::vector<int64_t>& lengths,
+                         auto change) {
+      GdnCase c = prefill_case(named(type.name, "_", name), lengths, 2, 4);
+      c.io = type.profile, c.key_gates = true, c.gates = GateProfile::kSpread;
+      change(c);
+      cases.push_back(c);
+    };
+    for (const auto& gate : kProfiles) {
+      for (const auto& key : {kKeys[0], kKeys[2], kKeys[3]}) {
+        add(named(gate.name, "_", key.name), {449, 64}, [&](GdnCase& c) {
+          c.gates = gate.profile, c.keys = key.profile;
+          if (key.profile == KeyProfile::kCos75) c.options.qk_norm = SLUICE_QK_NORM_L2;
+        });
+      }
+    }
+    for (int64_t first = 1; first <= 4; ++first) {
+      std::vector<int64_t> ladder{0};
+      for (int64_t length = first; length <= 200; length += 4) ladder.push_back(length);
+      add(named("from_", first, "_by_4"), ladder, [&](GdnCase& c) {
+        c.HV = 2, c.H = 1;
+        if (first == 2) c.options.rule = SLUICE_RULE_LINEAR_ATTENTION;
+        if (first == 3) c.options.qk_norm = SLUICE_QK_NORM_L2, c.gate_dtype = kBF16;
+      });
+    }
+    for (const auto space : {SLUICE_GATE_RAW, SLUICE_GATE_RAW_BOUNDED, SLUICE_GATE_LINEAR}) {
+      add(named("space_", space), {130, 447}, [&](GdnCase& c) {
+        c.options.gate_space = space, c.gates = GateProfile::kBounded;
+        if (space == SLUICE_GATE_RAW_BOUNDED) c.options.gate_lower_bound = -5;
+        c.options.beta_space = SLUICE_BETA_LOGIT, c.options.qk_norm = SLUICE_QK_NORM_L2;
+      });
+    }
+    for (const int64_t K : {64, 128}) {
+      for (const int64_t V : {64, 128, 256}) {
+        add(named("K", K, "_V", V), {100, 200}, [&](GdnCase& c) { c.K = K, c.V = V; });
+      }
+    }
+  }
+  return cases;
+}
+
 /// The cases whose worst head or window, of one draw of inputs, came out above 1.2 times the
 /// yardstick's.
 std::vector<GdnCase> close_ones() {
@@ -232,6 +282,7 @@ std::string name_of(const ::testing::TestParamInfo<GdnCase>& test) { return test
 INSTANTIATE_TEST_SUITE_P(Close, CudaAccuracyOverDraws, ::testing::ValuesIn(close_ones()), name_of);
 INSTANTIATE_TEST_SUITE_P(Profiles, CudaAccuracy, ::testing::ValuesIn(profiles()), name_of);
 INSTANTIATE_TEST_SUITE_P(Correlated, CudaAccuracy, ::testing::ValuesIn(correlated()), name_of);
+INSTANTIATE_TEST_SUITE_P(KeyGates, CudaAccuracy, ::testing::ValuesIn(key_gates()), name_of);
 INSTANTIATE_TEST_SUITE_P(Lengths, CudaAccuracy, ::testing::ValuesIn(lengths()), name_of);
 
 }  // namespace

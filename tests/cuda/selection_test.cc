@@ -224,13 +224,23 @@ TEST(CudaSelection, WhatTheFusedKernelDoesNotTakeIsGeneric) {
   }
 }
 
-TEST(CudaSelection, KeyWiseGatesAreGeneric) {
+TEST(CudaSelection, KeyWiseGatesHaveTheirKernel) {
   for (DeltaRuleProblem p : {prefill(), linear()}) {
+    const bool linear = p.rule == SLUICE_RULE_LINEAR_ATTENTION;
+    p.V = 128, p.v.shape[3] = p.o.shape[3] = 128;
+    p.gate = {};
     p.key_gate = tokens(kFloat32, 100, p.HV, p.K);
+    EXPECT_EQ(chosen(p), linear ? "cuda.chunk_forward.sm_90a.key.linear.bf16.k128"
+                                : "cuda.chunk_forward.sm_90a.key.bf16.k128.v128");
+    // Two chunks a head.
+    EXPECT_GE(scratch(p), static_cast<size_t>(2 * p.HV * (388 * 128 + 16384)));
+    EXPECT_EQ(chosen(p, 100), "cuda.chunk_forward.generic");
+    p.key_gate.stride[1] += 2;
     EXPECT_EQ(chosen(p), "cuda.chunk_forward.generic");
-    EXPECT_EQ(chosen(p, 90, KernelOverride::kFused),
-              "chunk_forward: gate rank = 4, expected 3 (fused CUDA kernel)");
-    EXPECT_EQ(scratch(p), 0u);
+    EXPECT_EQ(
+        chosen(p, 90, KernelOverride::kFused),
+        "chunk_forward: gate strides in bytes, expected multiples of 16 (fused CUDA kernel of "
+        "key-wise gates)");
     p.op = SLUICE_OP_RECURRENT_STEP;
     EXPECT_EQ(chosen(p), "cuda.recurrent_step.generic");
   }

@@ -13,6 +13,7 @@
 #include "cuda/kernels/chunk_forward/horizon.cuh"
 #include "cuda/kernels/chunk_forward/join.cuh"
 #include "cuda/kernels/chunk_forward/kernel.cuh"
+#include "cuda/kernels/chunk_forward/key_kernel.cuh"
 #include "cuda/kernels/chunk_forward/plan.cuh"
 #include "cuda/kernels/generic/launch.h"
 #include "cuda/kernels/linear_attention/cluster.cuh"
@@ -72,8 +73,40 @@ void run_linear_pass(Launches& launch, const PrefillParams& p, int columns, int6
   if (p.K == 64 && columns == 64) pass(std::integer_sequence<int, 64, 64>());
 }
 
+template <class Io, bool kOutput>
+void run_key_pass(Launches& launch, const PrefillParams& p, int columns, int64_t items) {
+  using namespace chunk_forward;
+  const auto ctas = static_cast<unsigned>(std::min<int64_t>(items, kMostCtas));
+  const auto pass = [&]<bool kDelta, int kK, int kV>(std::bool_constant<kDelta>,
+                                                     std::integer_sequence<int, kK, kV>) {
+    using C = KeyConfig<Io, kDelta, kK, kV, kOutput>;
+    launch(ctas, C::kThreads, [&] { key_forward_kernel<C>(p); });
+  };
+  const auto of_rule = [&](auto delta) {
+    if (p.K == 128 && columns == 128) pass(delta, std::integer_sequence<int, 128, 128>());
+    if (p.K == 128 && columns == 64) pass(delta, std::integer_sequence<int, 128, 64>());
+    if (p.K == 64 && columns == 128 && kOutput) pass(delta, std::integer_sequence<int, 64, 128>());
+    if (p.K == 64 && columns == 64) pass(delta, std::integer_sequence<int, 64, 64>());
+  };
+  p.key.delta ? of_rule(std::true_type()) : of_rule(std::false_type());
+}
+
+template <class Io>
+void run_preparation(Launches& launch, const PrefillParams& p) {
+  using namespace chunk_forward;
+  const auto ctas =
+      static_cast<unsigned>(device::key_records(p.N, p.T, p.cu_seqlens.data != nullptr) * p.HV);
+  const auto of_k = [&]<int kK>(std::integral_constant<int, kK>) {
+    using C = KeyPrepareConfig<Io, kK>;
+    launch(ctas, C::kThreads, [&] { key_prepare_kernel<C>(p); });
+  };
+  if (p.K == 128) of_k(std::integral_constant<int, 128>());
+  if (p.K == 64) of_k(std::integral_constant<int, 64>());
+}
+
 template <class Io, bool kL2Norm, bool kOutput>
 void run_pass(Launches& launch, const PrefillParams& p, int columns, int64_t items) {
+  if (p.has_key_gates()) return run_key_pass<Io, kOutput>(launch, p, columns, items);
   if (p.linear) return run_linear_pass<Io, kOutput>(launch, p, columns, items);
   const auto pass = [&]<int kK, int kV>(std::integer_sequence<int, kK, kV>) {
     using C = Config<Io, kL2Norm, kK, kV, kOutput>;
@@ -147,6 +180,7 @@ std::string run(PrefillParams p, const Tiles& tiles, void* workspace) {
     if (request.rule != CutRule::kEqual) launch(1, kPlanThreads, [&] { plan_kernel(p); });
     if (request.rule == CutRule::kEqual && request.may_forget) *p.segments.header = {};
     launch_horizons(launch, p);
+    if (p.has_key_gates()) run_preparation<Io>(launch, p);
     p.v = emulated_map(tiles.v, static_cast<uint32_t>(request.transition_columns) / 64);
     run_pass<Io, kL2Norm, false>(launch, p, request.transition_columns, kMostCtas);
     if (p.linear) {
@@ -157,6 +191,7 @@ std::string run(PrefillParams p, const Tiles& tiles, void* workspace) {
       launch(kMostCtas, kJoinThreads<64>, [&] { chunk_forward::join_kernel<64>(p); });
     }
   }
+  if (p.has_key_gates() && request.rule == CutRule::kWhole) run_preparation<Io>(launch, p);
   p.v = emulated_map(tiles.v, static_cast<uint32_t>(request.columns) / 64);
   run_pass<Io, kL2Norm, true>(launch, p, request.columns, items);
   if (request.may_narrow) {
@@ -190,6 +225,7 @@ void prefill::launch(PrefillParams p, const Tiles& tiles, void* workspace,
 
 int prefill::load_gated_delta() noexcept { return 0; }
 int prefill::load_linear_attention() noexcept { return 0; }
+int prefill::load_key_gates() noexcept { return 0; }
 
 /// The generic kernel is not emulated, and nothing here plans it.
 void generic::launch(const GenericParams&, Launcher& launcher) noexcept { launcher.note(1); }

@@ -8,6 +8,7 @@ namespace sluice::cuda {
 
 Catalogue<core::DeltaRuleProblem> chunk_forward_catalogue() noexcept {
   static const Kernel<core::DeltaRuleProblem> kernels[] = {fused_kernels()[0], fused_kernels()[1],
+                                                           fused_kernels()[2],
                                                            generic_kernel("chunk_forward.generic")};
   return kernels;
 }

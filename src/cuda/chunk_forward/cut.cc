@@ -17,7 +17,7 @@ using device::Cut, device::CutRequest, device::CutRule, device::CutCase;
 constexpr int64_t kPairsPerMultiprocessor = 3;
 
 bool may_forget(const DeltaRuleProblem& p, const CutOverride& environment) noexcept {
-  if (is_linear(p)) return false;
+  if (is_linear(p) || core::present(p.key_gate)) return false;
   if (p.history == SLUICE_HISTORY_FORGET) return true;
   if (p.history == SLUICE_HISTORY_STRICT || environment.strict) return false;
   const bool bounded = !core::present(p.beta) || p.beta_space == SLUICE_BETA_LOGIT;
@@ -61,9 +61,9 @@ CutCase case_of(const DeltaRuleProblem& p, const CutRequest& cut,
              device::kGuessedHorizon,
              number(p.V / cut.columns),
              number(p.V / cut.transition_columns),
-             is_linear(p) ? 0.0f : number(p.K / cut.transition_columns),
+             has_scalar_factors(p) ? 0.0f : number(p.K / cut.transition_columns),
              number(cut.multiprocessors)};
-  of.cost(is_linear(p), cut.columns);
+  of.cost(has_scalar_factors(p), cut.columns);
   return of;
 }
 
@@ -193,7 +193,7 @@ CutRequest choose_or_recall(const DeltaRuleProblem& p, const Machine& machine,
                                p.V,
                                machine,
                                core::present(p.rows.cu_seqlens),
-                               is_linear(p),
+                               has_scalar_factors(p),
                                takes_prefixes(p),
                                cut.may_forget};
   if (question != known) {
@@ -241,8 +241,8 @@ CutRequest choose_cut(const DeltaRuleProblem& p, const Machine& machine,
   cut.multiprocessors = machine.multiprocessors;
   const bool wide = p.V % 128 == 0;
   cut.columns = !wide || split == SLUICE_SPLIT_COLUMNS ? 64 : 128;
-  cut.transition_columns = (p.K == 128 || is_linear(p)) && wide ? 128 : 64;
-  cut.scalar_factors = is_linear(p);
+  cut.transition_columns = (p.K == 128 || has_scalar_factors(p)) && wide ? 128 : 64;
+  cut.scalar_factors = has_scalar_factors(p);
   cut.may_forget = may_forget(p, environment);
   cut.in_order = has_equal_lengths(p);
   set_rule(p, split, own ? p.split_value : environment.value, &cut);
@@ -262,6 +262,10 @@ CutRequest choose_cut(const DeltaRuleProblem& p, const Machine& machine,
 size_t cut_workspace(const DeltaRuleProblem& p, const CutRequest& cut) noexcept {
   if (cut.is_one_launch() || (cut.rule == CutRule::kWhole && cut.in_order)) return 0;
   return device::segment_layout(p.rows.N, p.HV, p.K, p.V, cut.most_boundaries).end;
+}
+
+size_t records_offset(const DeltaRuleProblem& p, const CutRequest& cut) noexcept {
+  return (cut_workspace(p, cut) + 255) / 256 * 256;
 }
 
 int cut_suffix(const CutRequest& cut, int64_t V) noexcept {

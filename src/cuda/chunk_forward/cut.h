@@ -20,6 +20,9 @@ device::CutRequest choose_cut(const core::DeltaRuleProblem& problem, const Machi
 
 /// Scratch bytes of a cut.
 size_t cut_workspace(const core::DeltaRuleProblem& problem, const device::CutRequest& cut) noexcept;
+/// Where behind them the records of key-wise gates begin.
+size_t records_offset(const core::DeltaRuleProblem& problem,
+                      const device::CutRequest& cut) noexcept;
 
 /// What a cut adds to a kernel's name, by cut_suffix().
 inline constexpr const char* kCutSuffixes[] = {

@@ -62,23 +62,23 @@ void keep_faster(OneLaunchCut& best, const OneLaunchCut& other) noexcept {
 // WHY not lengths that differ: every sequence would have as many CTAs as the longest one.
 bool takes_clusters(const DeltaRuleProblem& p) noexcept {
   // BOUND: CTAs of the grid are an int32.
-  return is_linear(p) && has_equal_lengths(p) && p.V % 128 == 0 && p.rows.N > 0 && p.rows.T > 0 &&
-         p.rows.N * p.HV * (p.V / 128) < int64_t{1} << 27;
+  return has_scalar_factors(p) && has_equal_lengths(p) && p.V % 128 == 0 && p.rows.N > 0 &&
+         p.rows.T > 0 && p.rows.N * p.HV * (p.V / 128) < int64_t{1} << 27;
 }
 
 // WHY not packed sequences: rows past their end may be another's. WHY not initial states: one CTA
 // may have written the final state before another one reads the initial one, in the same memory.
 bool takes_prefixes(const DeltaRuleProblem& p) noexcept {
   // BOUND: extents of a grid.
-  return is_linear(p) && !core::present(p.rows.cu_seqlens) && p.V % 128 == 0 && p.rows.N > 0 &&
-         p.rows.N < 65536 && p.rows.T > 0 && p.rows.T <= kMostPrefixTokens &&
+  return has_scalar_factors(p) && !core::present(p.rows.cu_seqlens) && p.V % 128 == 0 &&
+         p.rows.N > 0 && p.rows.N < 65536 && p.rows.T > 0 && p.rows.T <= kMostPrefixTokens &&
          !core::present(p.checkpoints) && !core::present(p.state.read_slots) &&
          !core::present(p.state.write_slots) && !core::present(p.state.initial);
 }
 
 OneLaunchCut fastest_in_one_launch(const DeltaRuleProblem& p, const Machine& machine) noexcept {
   OneLaunchCut best;
-  if (!is_linear(p)) return best;
+  if (!has_scalar_factors(p)) return best;
   const int64_t items = p.rows.N * p.HV * (p.V / 128), chunks = equal_chunks(p);
   for (size_t i = 0; i < kClusterSizes.size() && takes_clusters(p); ++i) {
     if (machine.clusters[i] == 0) continue;

@@ -8,6 +8,7 @@
 
 #include "cuda/chunk_forward/cut.h"
 #include "cuda/chunk_forward/lengths.h"
+#include "cuda/lower_views.h"
 
 namespace sluice::cuda {
 namespace {
@@ -22,17 +23,12 @@ bool is_16bit_float(const Tensor& t) noexcept {
   return t.dtype.bits == 16 && (t.dtype.code == kBf16Code || t.dtype.code == kFloatCode);
 }
 
-/// What gated delta rule and linear attention have in common, besides sizes.
-Status check_fused_options(const DeltaRuleProblem& p, const Machine& machine) noexcept {
+Status check_hopper(const Machine& machine) noexcept {
   if (!machine.is_hopper()) {
     return Status::failure(Code::kUnsupported,
                            "chunk_forward: compute capability = %d.%d, expected 9.0 (fused CUDA "
                            "kernel)",
                            machine.capability / 10, machine.capability % 10);
-  }
-  if (core::present(p.key_gate)) {
-    return Status::failure(Code::kUnsupported,
-                           "chunk_forward: gate rank = 4, expected 3 (fused CUDA kernel)");
   }
   return ok_status();
 }
@@ -92,9 +88,8 @@ Status accepts_addresses(const DeltaRuleProblem& p) noexcept {
   return ok_status();
 }
 
-Status accepts_gated_delta(const DeltaRuleProblem& p, const Machine& machine) noexcept {
-  if (is_linear(p)) return left_to_others();
-  if (const Status status = check_fused_options(p, machine); !status.ok()) return status;
+/// Sizes and strides of the gated delta rule.
+Status check_gated_sizes(const DeltaRuleProblem& p) noexcept {
   if ((p.K != 64 && p.K != 128) || (p.V != 64 && p.V != 128 && p.V != 256)) {
     return Status::failure(Code::kUnsupported,
                            "chunk_forward: K, V = %lld, %lld, expected 64 or 128, and 64, 128 or "
@@ -105,10 +100,20 @@ Status accepts_gated_delta(const DeltaRuleProblem& p, const Machine& machine) no
   return check_strides(p);
 }
 
+int64_t key_records(const DeltaRuleProblem& p) noexcept {
+  return device::key_records(p.rows.N, p.rows.T, core::present(p.rows.cu_seqlens));
+}
+
+Status accepts_gated_delta(const DeltaRuleProblem& p, const Machine& machine) noexcept {
+  if (is_linear(p) || core::present(p.key_gate)) return left_to_others();
+  if (const Status status = check_hopper(machine); !status.ok()) return status;
+  return check_gated_sizes(p);
+}
+
 // WHY any multiple of 64 for V: work items have 64 or 128 columns, of as many as there are.
 Status accepts_linear(const DeltaRuleProblem& p, const Machine& machine) noexcept {
-  if (!is_linear(p)) return left_to_others();
-  if (const Status status = check_fused_options(p, machine); !status.ok()) return status;
+  if (!is_linear(p) || core::present(p.key_gate)) return left_to_others();
+  if (const Status status = check_hopper(machine); !status.ok()) return status;
   if (p.qk_norm != SLUICE_QK_NORM_NONE) {
     return Status::failure(Code::kUnsupported,
                            "chunk_forward: qk_norm = %d, expected 0 with rule 1 (fused CUDA "
@@ -125,6 +130,34 @@ Status accepts_linear(const DeltaRuleProblem& p, const Machine& machine) noexcep
   return check_strides(p);
 }
 
+Status accepts_key_gates(const DeltaRuleProblem& p, const Machine& machine) noexcept {
+  if (!core::present(p.key_gate)) return left_to_others();
+  if (const Status status = check_hopper(machine); !status.ok()) return status;
+  if (const Status status = check_gated_sizes(p); !status.ok()) return status;
+  if (!has_packed_strides(p.key_gate)) {
+    return Status::failure(Code::kUnsupported,
+                           "chunk_forward: gate strides in bytes, expected multiples of 16 (fused "
+                           "CUDA kernel of key-wise gates)");
+  }
+  // BOUND: CTAs of the preparation are an int32.
+  if (key_records(p) * p.HV >= kInt32Limit) {
+    return Status::failure(Code::kUnsupported,
+                           "chunk_forward: chunks * HV = %lld, expected below 2^31 (fused CUDA "
+                           "kernel of key-wise gates)",
+                           static_cast<ll>(key_records(p)) * p.HV);
+  }
+  return ok_status();
+}
+
+Status accepts_key_addresses(const DeltaRuleProblem& p) noexcept {
+  if (const Status status = accepts_addresses(p); !status.ok()) return status;
+  if (has_packed_address(p.key_gate)) return ok_status();
+  return Status::failure(Code::kUnsupported,
+                         "chunk_forward: gate.data address mod 16 = %d, expected 0 (fused CUDA "
+                         "kernel of key-wise gates)",
+                         static_cast<int>(reinterpret_cast<uintptr_t>(p.key_gate.data) % 16));
+}
+
 constexpr NameTable<6, kGatedCutSuffixes> kGatedNames("cuda.chunk_forward.sm_90a.",
                                                       {"k64.v64", "k64.v128", "k64.v256",
                                                        "k128.v64", "k128.v128", "k128.v256"},
@@ -132,8 +165,19 @@ constexpr NameTable<6, kGatedCutSuffixes> kGatedNames("cuda.chunk_forward.sm_90a
 constexpr NameTable<2, std::size(kCutSuffixes)> kLinearNames("cuda.chunk_forward.sm_90a.linear.",
                                                              {"k64", "k128"}, kCutSuffixes);
 
+constexpr NameTable<6, kGatedCutSuffixes> kKeyNames("cuda.chunk_forward.sm_90a.key.",
+                                                    {"k64.v64", "k64.v128", "k64.v256", "k128.v64",
+                                                     "k128.v128", "k128.v256"},
+                                                    kCutSuffixes);
+constexpr NameTable<2, kGatedCutSuffixes> kKeyLinearNames("cuda.chunk_forward.sm_90a.key.linear.",
+                                                          {"k64", "k128"}, kCutSuffixes);
+
 core::KernelName fused_name(const DeltaRuleProblem& p, const device::CutRequest& cut) noexcept {
   const int type = p.q.dtype.code == kBf16Code ? 0 : 1, suffix = cut_suffix(cut, p.V);
+  if (core::present(p.key_gate)) {
+    return is_linear(p) ? kKeyLinearNames.at(type, p.K / 128, suffix)
+                        : kKeyNames.at(type, p.K / 128 * 3 + p.V / 128, suffix);
+  }
   if (is_linear(p)) return kLinearNames.at(type, p.K / 128, suffix);
   return kGatedNames.at(type, p.K / 128 * 3 + p.V / 128, suffix);
 }
@@ -148,6 +192,15 @@ Status plan_fused(const DeltaRuleProblem& p, const Machine& machine, const Envir
   return ok_status();
 }
 
+/// The same, and records behind the cut's tables.
+Status plan_key_gates(const DeltaRuleProblem& p, const Machine& machine,
+                      const Environment& environment, core::Plan* plan) noexcept {
+  const Status status = plan_fused(p, machine, environment, plan);
+  const auto bytes = static_cast<size_t>(key_records(p) * p.HV * device::key_record_bytes(p.K));
+  plan->workspace_bytes = records_offset(p, plan->kept<device::CutRequest>()) + bytes;
+  return status;
+}
+
 /// In the order of their rules: one of them takes a problem, if any.
 constexpr Kernel<DeltaRuleProblem> kKernels[] = {
     {"chunk_forward.gated_delta",
@@ -159,7 +212,11 @@ constexpr Kernel<DeltaRuleProblem> kKernels[] = {
      "linear attention without qk_norm, K of 64 or 128, V any multiple of 64, otherwise as "
      "gated_delta",
      Tier::kFused, accepts_linear, accepts_addresses, plan_fused, launch_fused,
-     load_linear_attention}};
+     load_linear_attention},
+    {"chunk_forward.key_gates",
+     "key-wise gates in either rule, otherwise as gated_delta; gates of 16-byte aligned rows",
+     Tier::kFused, accepts_key_gates, accepts_key_addresses, plan_key_gates, launch_fused,
+     load_key_gates}};
 
 }  // namespace
 

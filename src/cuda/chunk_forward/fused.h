@@ -8,7 +8,8 @@
 
 namespace sluice::cuda {
 
-/// Gated delta rule, then linear attention. Their plans keep a device::CutRequest.
+/// Gated delta rule, linear attention, and both with key-wise gates. Their plans keep a
+/// device::CutRequest.
 Catalogue<core::DeltaRuleProblem> fused_kernels() noexcept;
 
 /// Launches a plan of either.
@@ -16,6 +17,7 @@ void launch_fused(const core::DeltaRuleProblem& problem, const core::Plan& plan,
                   Launcher& launcher) noexcept;
 int load_gated_delta(const Machine& machine) noexcept;
 int load_linear_attention(const Machine& machine) noexcept;
+int load_key_gates(const Machine& machine) noexcept;
 
 }  // namespace sluice::cuda
 

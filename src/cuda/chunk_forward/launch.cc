@@ -61,15 +61,26 @@ const Instance& prefix_instance(bool is_bf16, int K) noexcept {
   return is_bf16 ? linear_attention::bf16_prefix(K) : linear_attention::fp16_prefix(K);
 }
 
+using GetKey = const Instance& (*)(bool delta, int columns, bool output) noexcept;
+/// With key-wise gates, by dtype and K.
+constexpr GetKey kKey[2][2] = {{chunk_forward::bf16_key_k128, chunk_forward::bf16_key_k64},
+                               {chunk_forward::fp16_key_k128, chunk_forward::fp16_key_k64}};
+
+const Instance& key_preparation(bool is_bf16, int K) noexcept {
+  return is_bf16 ? chunk_forward::bf16_key_preparation(K) : chunk_forward::fp16_key_preparation(K);
+}
+
 /// The main pass with items of so many columns.
 const Instance& main_instance(const PrefillParams& p, const Tiles& tiles, int columns) {
   const int type = tiles.q.is_bf16 ? 0 : 1, of_k = p.K == 128 ? 0 : 1;
+  if (p.has_key_gates()) return kKey[type][of_k](p.key.delta, columns, true);
   if (p.linear) return kLinear[type][of_k](columns);
   return kInstances[type][of_k][columns == 128 ? 0 : 1](tiles.l2norm);
 }
 
 const Instance& transition_instance(const PrefillParams& p, const Tiles& tiles, int columns) {
   const int type = tiles.q.is_bf16 ? 0 : 1;
+  if (p.has_key_gates()) return kKey[type][p.K == 128 ? 0 : 1](p.key.delta, columns, false);
   if (p.linear) return kLinearTransitions[type][p.K == 128 ? 0 : 1](columns);
   return kTransitions[type][columns == 128 ? 0 : p.K == 128 ? 1 : 2](tiles.l2norm);
 }
@@ -105,6 +116,15 @@ void launch_plan(Passes& pass) noexcept {
   } else if (pass.cut().may_forget) {
     pass.launcher.clear(pass.params.segments.header, sizeof(PlanHeader));
   }
+}
+
+/// The records of all chunks and heads. WHY after the planner: passes wait for the one before them
+/// alone, and the planner waits for none.
+void launch_preparation(Passes& pass) noexcept {
+  const PrefillParams& p = pass.params;
+  pass.launch(
+      key_preparation(pass.tiles.q.is_bf16, p.K),
+      {static_cast<unsigned>(device::key_records(p.N, p.T, p.cu_seqlens.data != nullptr) * p.HV)});
 }
 
 void launch_transitions(Passes& pass, int64_t pairs) noexcept {
@@ -217,6 +237,25 @@ int load_gated_delta() noexcept {
   return error;
 }
 
+int load_key_gates() noexcept {
+  int error = load_all(chunk_forward::planner(), chunk_forward::join(64), chunk_forward::join(128));
+  for (const int type : {0, 1}) {
+    for (const int of_k : {0, 1}) {
+      if (error != 0) return error;
+      const int K = of_k == 0 ? 128 : 64;
+      error = load_all(key_preparation(type == 0, K));
+      for (const bool delta : {false, true}) {
+        const GetKey get = kKey[type][of_k];
+        if (error == 0) {
+          error = load_all(get(delta, 128, true), get(delta, 64, true), get(delta, K, false),
+                           get(delta, 64, false));
+        }
+      }
+    }
+  }
+  return error;
+}
+
 int load_linear_attention() noexcept {
   int error = load_all(chunk_forward::planner(), linear_attention::join());
   for (const int type : {0, 1}) {
@@ -247,6 +286,7 @@ void launch(PrefillParams params, const Tiles& tiles, void* workspace,
     p.segments.place_in(workspace, p.N, p.HV, p.K, p.V);
     launch_plan(pass);
   }
+  if (p.has_key_gates() && p.T > 0) launch_preparation(pass);
   if (may_cut) launch_segments(pass);
   launch_main(pass, cut.columns);
   if (cut.may_narrow) launch_main(pass, 64);

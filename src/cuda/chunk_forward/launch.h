@@ -21,6 +21,7 @@ struct Tiles {
 /// @return a cudaError_t
 int load_gated_delta() noexcept;
 int load_linear_attention() noexcept;
+int load_key_gates() noexcept;
 
 /// Clusters of so many CTAs of linear attention's cluster kernel that the current device runs at
 /// once; 0 if none or if it cannot be asked.

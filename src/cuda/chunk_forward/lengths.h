@@ -11,6 +11,11 @@ inline bool is_linear(const core::DeltaRuleProblem& p) noexcept {
   return p.rule == SLUICE_RULE_LINEAR_ATTENTION;
 }
 
+/// Whether states decay as a whole and nothing else multiplies them.
+inline bool has_scalar_factors(const core::DeltaRuleProblem& p) noexcept {
+  return is_linear(p) && !core::present(p.key_gate);
+}
+
 /// Chunks of all sequences, at most.
 inline int64_t most_chunks(const core::DeltaRuleProblem& p) noexcept {
   const bool packed = core::present(p.rows.cu_seqlens);

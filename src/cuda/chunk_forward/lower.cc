@@ -4,6 +4,7 @@
 
 #include <limits>
 
+#include "cuda/chunk_forward/cut.h"
 #include "cuda/chunk_forward/fused.h"
 #include "cuda/chunk_forward/generic.h"
 #include "cuda/kernels/generic/launch.h"
@@ -76,7 +77,12 @@ device::PrefillParams lower_prefill(const DeltaRuleProblem& p,
   out.r = static_cast<int32_t>(p.r);
   out.K = static_cast<int32_t>(p.K);
   out.V = static_cast<int32_t>(p.V);
-  out.linear = p.rule == SLUICE_RULE_LINEAR_ATTENTION;
+  const bool linear = p.rule == SLUICE_RULE_LINEAR_ATTENTION;
+  out.linear = linear && !present(p.key_gate);
+  if (present(p.key_gate)) {
+    out.key = {rows_of(p.key_gate), form_of_space(p), p.qk_norm == SLUICE_QK_NORM_L2, !linear,
+               nullptr};
+  }
   return out;
 }
 
@@ -125,12 +131,20 @@ generic::GenericParams lower_generic(const DeltaRuleProblem& p) noexcept {
 
 void launch_fused(const DeltaRuleProblem& p, const core::Plan& plan, void* workspace,
                   Launcher& launcher) noexcept {
-  prefill::launch(lower_prefill(p, plan.kept<device::CutRequest>()), lower_tiles(p), workspace,
-                  launcher);
+  const auto cut = plan.kept<device::CutRequest>();
+  device::PrefillParams params = lower_prefill(p, cut);
+  if (params.has_key_gates()) {
+    params.key.records = static_cast<uint8_t*>(workspace) + records_offset(p, cut);
+  }
+  prefill::launch(params, lower_tiles(p), workspace, launcher);
 }
 
 int load_gated_delta(const Machine& machine) noexcept {
   return machine.is_hopper() ? prefill::load_gated_delta() : 0;
+}
+
+int load_key_gates(const Machine& machine) noexcept {
+  return machine.is_hopper() ? prefill::load_key_gates() : 0;
 }
 
 int load_linear_attention(const Machine& machine) noexcept {

@@ -7,10 +7,19 @@
 
 #include <cstdint>
 
+#include "cuda/device/pools.h"
 #include "cuda/device/segments.hpp"
 #include "cuda/device/views.h"
 
 namespace sluice::cuda::device {
+
+/// Key-wise gates, and what kernels of these need to know besides.
+struct KeyGates {
+  TokenRows gate;  ///< [B,T,HV,K]; null: gates are scalars
+  GateForm form;
+  bool l2norm, delta;  ///< normalise q and k; the gated delta rule rather than linear attention
+  uint8_t* records;    ///< of chunks and heads, see chunk_forward::KeyRecord
+};
 
 /// Arguments of the fused kernel. BOUND: B * T < 2^31 and N * HV < 2^31, checked by the launcher.
 struct PrefillParams {
@@ -39,6 +48,9 @@ struct PrefillParams {
   bool linear;         ///< linear attention: no beta, no delta term
   int32_t sum_chunks;  ///< of linear attention: gates are sums over 1 or 2 chunks; 0: single ones
   SegmentTables segments;  ///< null header: sequences are whole, in order, and dealt round robin
+  KeyGates key;
+
+  SLUICE_HOST_DEVICE bool has_key_gates() const { return key.gate.data != nullptr; }
 };
 
 }  // namespace sluice::cuda::device

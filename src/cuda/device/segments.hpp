@@ -160,6 +160,13 @@ struct SegmentTables {
   }
 };
 
+/// Of key-wise gates: bytes of the record of a chunk and head, and records of a head that N sequences
+/// in T tokens have.
+constexpr int64_t key_record_bytes(int64_t K) { return 388 * K + 16384; }
+constexpr int64_t key_records(int64_t N, int64_t T, bool is_packed) {
+  return is_packed ? T / 64 + N : N * ((T + 63) / 64);
+}
+
 /// ln 2^-28: what decays by more is forgotten. BOUND: with |k| <= 1, 0 <= beta <= 2 and g <= 0 no
 /// chunk lengthens the state, so that what is dropped is below 2^-28 of its largest column.
 inline constexpr float kForgotten = -19.408121f;

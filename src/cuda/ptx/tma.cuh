@@ -75,6 +75,14 @@ __device__ __forceinline__ void tma_prefetch(const CUtensorMap* map, BoxOrigin a
       : "memory");
 }
 
+/// `bytes` (a multiple of 16) in a row from shared to global memory, as part of this thread's current
+/// bulk group.
+__device__ __forceinline__ void bulk_store(void* destination, const void* source, uint32_t bytes) {
+  asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;\n" ::"l"(destination),
+               "r"(shared_address(source)), "r"(bytes)
+               : "memory");
+}
+
 /// Closes this thread's bulk group.
 __device__ __forceinline__ void bulk_commit() {
   asm volatile("cp.async.bulk.commit_group;\n" ::: "memory");

@@ -42,10 +42,10 @@ struct alignas(kAtomBytes) SwizzledTile {
   }
 };
 
-/// Inverse norms of 64 rows of a tile, two threads a row: sum over one half each. The result is
-/// valid in both threads of the pair (2 row, 2 row + 1).
+/// Sums of squares of 64 rows of a tile, two threads a row: one half each. The result is valid in
+/// both threads of the pair (2 row, 2 row + 1).
 template <class Io, int kK>
-__device__ __forceinline__ float inverse_norm(const SwizzledTile<Io, 64, kK>& tile, float eps) {
+__device__ __forceinline__ float sum_of_squares(const SwizzledTile<Io, 64, kK>& tile) {
   constexpr uint32_t kPieces = kK / 16;  // of 16 bytes, in half a row
   const uint32_t thread = threadIdx.x & 127u;
   const uint32_t row = thread >> 1;
@@ -63,8 +63,13 @@ __device__ __forceinline__ float inverse_norm(const SwizzledTile<Io, 64, kK>& ti
       sum += a * a + b * b;
     }
   }
-  sum += __shfl_xor_sync(~0u, sum, 1);
-  return rsqrtf(sum + eps);
+  return sum + __shfl_xor_sync(~0u, sum, 1);
+}
+
+/// Inverse norms of the rows, likewise.
+template <class Io, int kK>
+__device__ __forceinline__ float inverse_norm(const SwizzledTile<Io, 64, kK>& tile, float eps) {
+  return rsqrtf(sum_of_squares(tile) + eps);
 }
 
 /// Zeroes tiles, by all threads of a CTA.

@@ -25,6 +25,14 @@ const Instance& bf16_k64_v64_transition(bool l2norm) noexcept;
 const Instance& fp16_k128_v128_transition(bool l2norm) noexcept;
 const Instance& fp16_k128_v64_transition(bool l2norm) noexcept;
 const Instance& fp16_k64_v64_transition(bool l2norm) noexcept;
+/// With key-wise gates, by K: the preparation of all chunks; main and transition pass by columns of a
+/// work item, of the gated delta rule or linear attention.
+const Instance& bf16_key_preparation(int K) noexcept;
+const Instance& fp16_key_preparation(int K) noexcept;
+const Instance& bf16_key_k128(bool delta, int columns, bool output) noexcept;
+const Instance& bf16_key_k64(bool delta, int columns, bool output) noexcept;
+const Instance& fp16_key_k128(bool delta, int columns, bool output) noexcept;
+const Instance& fp16_key_k64(bool delta, int columns, bool output) noexcept;
 /// Before the transition pass: the planner, and the look back for heads that forget.
 const Instance& planner() noexcept;
 const Instance& horizon() noexcept;

@@ -90,6 +90,9 @@ inline void tma_store(const CUtensorMap* map, const void* source, BoxOrigin at) 
       },
       true);
 }
+inline void bulk_store(void* destination, const void* source, uint32_t bytes) {
+  emulation::copy_later([=] { std::memcpy(destination, source, bytes); }, true);
+}
 inline void prefetch_l2(const void*, uint32_t) {}
 inline void tma_prefetch(const CUtensorMap*, BoxOrigin) {}
 inline void bulk_commit() {}

@@ -1,0 +1,10 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cuda/kernels/chunk_forward/key_instances.cuh"
+
+namespace sluice::cuda::chunk_forward {
+
+const Instance& bf16_key_k64(bool delta, int columns, bool output) noexcept {
+  return key_instance<__nv_bfloat16, 64>(delta, columns, output);
+}
+
+}  // namespace sluice::cuda::chunk_forward

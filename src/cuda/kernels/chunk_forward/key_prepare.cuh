@@ -1,0 +1,328 @@
+// The preparation of a prefill with key-wise gates: all that a chunk of a head needs besides the state
+// and v, chunk by chunk at once.
+//
+// Math    with G, gates summed over the chunk, a vector per token:
+//         M_ij = sum_l k_il k_jl e^{G_il - G_jl}, j < i, P likewise of q and k with j <= i (key_levels.cuh)
+//         Tmat = (I + diag(beta) M)^-1 diag(beta), q~ = scale e^G q, k~ = e^G k, k^ = e^{G_C - G} k
+// Roles   one CTA a chunk and head; warps (block of 16 tokens, half of the channels). Both warps of a
+//         block sum up: one M, the other P. One warp inverts while others send the tiles.
+// SPDX-License-Identifier: Apache-2.0
+#ifndef SLUICE_CUDA_KERNELS_CHUNK_FORWARD_KEY_PREPARE_CUH_
+#define SLUICE_CUDA_KERNELS_CHUNK_FORWARD_KEY_PREPARE_CUH_
+
+#include "cuda/kernels/chunk_forward/inverse.cuh"
+#include "cuda/kernels/chunk_forward/key_columns.cuh"
+#include "cuda/kernels/chunk_forward/key_levels.cuh"
+#include "cuda/ptx/tma.cuh"
+#include "cuda/tile/shared_tile.cuh"
+
+namespace sluice::cuda::chunk_forward {
+
+/// First record of sequence n; records of a sequence are its chunks in order. Some stay unused.
+__device__ __forceinline__ int64_t first_record(const PrefillParams& p, int64_t n) {
+  if (p.cu_seqlens.data == nullptr) return n * ((p.T + 63) / 64);
+  return min(max(device::load_index(p.cu_seqlens, n), int64_t{0}), int64_t{p.T}) / 64 + n;
+}
+
+template <int kK>
+__device__ __forceinline__ KeyRecord<kK>* record_at(const PrefillParams& p, int64_t record,
+                                                    int head) {
+  return reinterpret_cast<KeyRecord<kK>*>(p.key.records) + record * p.HV + head;
+}
+
+/// The chunk of a record; no tokens where the record is unused.
+__device__ __forceinline__ WorkItem chunk_of_record(const PrefillParams& p, int64_t record,
+                                                    int head) {
+  int64_t low = 0, high = p.N;  // the sequence is in [low, high)
+  while (high - low > 1) {
+    const int64_t middle = (low + high) / 2;
+    (first_record(p, middle) <= record ? low : high) = middle;
+  }
+  WorkItem item = device::locate(p, static_cast<int32_t>(low), head);
+  const auto chunk = static_cast<int>(record - first_record(p, low));
+  if (chunk * 64 >= item.tokens) {
+    item.tokens = 0;
+  } else {
+    device::cut_item(item, chunk, 1, 0);
+  }
+  return item;
+}
+
+/// Leaves numbers to the other warp of the pair.
+__device__ __forceinline__ void send_sums(float (&to)[kExchanged][32], int block,
+                                          const PairSums& sums) {
+  const int lane = tile::lane();
+#pragma unroll
+  for (int i = 0; i < 6; ++i) to[i][lane] = sums.diagonal.x[i];
+#pragma unroll
+  for (int column = 0; column < 3; ++column) {
+    if (column >= block) continue;
+#pragma unroll
+    for (int i = 0; i < 8; ++i) to[6 + 8 * column + i][lane] = sums.left[column][i];
+  }
+}
+
+__device__ __forceinline__ void receive_sums(const float (&from)[kExchanged][32], int block,
+                                             PairSums& sums) {
+  const int lane = tile::lane();
+#pragma unroll
+  for (int i = 0; i < 6; ++i) sums.diagonal.x[i] += from[i][lane];
+#pragma unroll
+  for (int column = 0; column < 3; ++column) {
+    if (column >= block) continue;
+#pragma unroll
+    for (int i = 0; i < 8; ++i) sums.left[column][i] += from[6 + 8 * column + i][lane];
+  }
+}
+
+/// Scales a 16x16 block by a factor a row and one a column.
+__device__ __forceinline__ void scale_sums(float (&x)[8], const float (&row)[2],
+                                           const float* columns) {
+#pragma unroll
+  for (int t = 0; t < 2; ++t) {
+    const float2 c = *reinterpret_cast<const float2*>(&columns[8 * t + tile::lane_column()]);
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      x[4 * t + 2 * i] *= row[i] * c.x;
+      x[4 * t + 2 * i + 1] *= row[i] * c.y;
+    }
+  }
+}
+
+/// The diagonal block with its part above the diagonal.
+__device__ __forceinline__ void fill_diagonal(float (&x)[8], const DiagonalNumbers& numbers) {
+  x[0] = numbers.x[0], x[1] = numbers.x[1];
+  x[2] = numbers.x[4], x[3] = numbers.x[5];
+  x[4] = x[5] = 0.0f;
+  x[6] = numbers.x[2], x[7] = numbers.x[3];
+}
+
+template <class T>
+__device__ __forceinline__ void pack_sums(uint32_t (&out)[4], const float (&x)[8]) {
+#pragma unroll
+  for (int i = 0; i < 4; ++i) out[i] = tile::Packed<T>::pack(x[2 * i], x[2 * i + 1]);
+}
+
+/// A 16x16 block of A to `blocks` in fp16, and what that leaves of it to the mirrored place.
+template <class Io>
+__device__ __forceinline__ void store_rounded(const BlockTile& blocks, int row, int column,
+                                              float (&a)[8]) {
+  uint32_t packed[4];
+  pack_sums<__half>(packed, a);
+  ptx::stmatrix_x4(blocks.block(row, column), packed);
+  if constexpr (kSplitA<Io>) {
+#pragma unroll
+    for (float& x : a) x = fp16_rest(x);
+    pack_sums<__half>(packed, a);
+    ptx::stmatrix_x4(blocks.block(column, row), packed);
+  }
+}
+
+/// Rows of block `block` of A = diag(beta) M for the inverse (see prepare.cuh, store_a), and zeros
+/// where Tmat has no block.
+template <class C>
+__device__ __forceinline__ void store_keys(KeyPrepareMemory<C>& s, int block, PairSums& sums) {
+  using Io = typename C::Io;
+  const int lane_row = tile::lane_row(), lane_column = tile::lane_column();
+  const int row = 16 * block + lane_row;
+  const BlockTile blocks(s.blocks.bytes), tmat(s.Tmat.bytes);
+  const uint32_t none[4] = {};
+#pragma unroll
+  for (int column = 0; column < 4; ++column) {
+    if (column >= block) ptx::stmatrix_x4(tmat.block(block, column), none);
+  }
+  const float factor[2] = {s.beta[row] * s.lengths[0][row],
+                           s.beta[row + 8] * s.lengths[0][row + 8]};
+#pragma unroll
+  for (int column = 0; column < 3; ++column) {
+    if (column >= block) continue;
+    scale_sums(sums.left[column], factor, &s.lengths[0][16 * column]);
+    store_rounded<Io>(blocks, block, column, sums.left[column]);
+  }
+  float a[8];
+  fill_diagonal(a, sums.diagonal);
+  scale_sums(a, factor, &s.lengths[0][16 * block]);
+  DiagonalBlock* const diagonal = &s.diagonal[2 * block];
+  *reinterpret_cast<float2*>(&diagonal[0].row[lane_row][lane_column]) = make_float2(a[0], a[1]);
+  *reinterpret_cast<float2*>(&diagonal[1].row[lane_row][lane_column]) = make_float2(a[6], a[7]);
+  const auto at = [&](int r, int c) {
+    return blocks.base +
+           tile::swizzled_element(static_cast<uint32_t>(16 * block + r + lane_row),
+                                  static_cast<uint32_t>(16 * block + c + lane_column));
+  };
+  ptx::store_shared_4(at(8, 0), tile::Packed<__half>::pack(a[2], a[3]));
+  const uint32_t rest =
+      kSplitA<Io> ? tile::Packed<__half>::pack(fp16_rest(a[2]), fp16_rest(a[3])) : 0;
+  ptx::store_shared_4(at(0, 8), rest);
+}
+
+/// Rows of block `block` of P.
+template <class C>
+__device__ __forceinline__ void store_queries(const PrefillParams& p, KeyPrepareMemory<C>& s,
+                                              int block, PairSums& sums) {
+  using Io = typename C::Io;
+  const int row = 16 * block + tile::lane_row();
+  const BlockTile tile(s.P.bytes);
+  const float factor[2] = {p.scale * s.lengths[1][row], p.scale * s.lengths[1][row + 8]};
+  uint32_t packed[4] = {};
+#pragma unroll
+  for (int column = 1; column < 4; ++column) {
+    if (column > block) ptx::stmatrix_x4(tile.block(block, column), packed);
+  }
+#pragma unroll
+  for (int column = 0; column < 3; ++column) {
+    if (column >= block) continue;
+    scale_sums(sums.left[column], factor, &s.lengths[0][16 * column]);
+    pack_sums<Io>(packed, sums.left[column]);
+    ptx::stmatrix_x4(tile.block(block, column), packed);
+  }
+  float x[8];
+  fill_diagonal(x, sums.diagonal);
+  scale_sums(x, factor, &s.lengths[0][16 * block]);
+  pack_sums<Io>(packed, x);
+  ptx::stmatrix_x4(tile.block(block, block), packed);
+}
+
+/// What this warp's lanes scale their two rows by.
+template <class C>
+__device__ __forceinline__ LaneRows lane_rows(const PrefillParams& p, const KeyPrepareMemory<C>& s,
+                                              int block, int rows) {
+  LaneRows out;
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    const int row = 16 * block + tile::lane_row() + 8 * i;
+    out.kept[i] = row < rows;
+    out.k_norm[i] = s.norms[0][row];
+    out.q_norm[i] = s.norms[1][row];
+    out.k_scale[i] = p.key.l2norm ? s.norms[0][row] : 1.0f;
+    out.q_scale[i] = p.scale * (p.key.l2norm ? s.norms[1][row] : 1.0f);
+  }
+  return out;
+}
+
+/// M and P, and the scaled tiles. On entry sums, norms and tiles are there for all.
+template <class C>
+__device__ __forceinline__ void multiply_chunk(const PrefillParams& p, KeyPrepareMemory<C>& s,
+                                               int rows) {
+  const int warp = __shfl_sync(~0u, tile::warp(), 0), block = warp % 4, half = warp / 4;
+  const LaneRows lanes = lane_rows(p, s, block, rows);
+  DiagonalSums sum;
+#pragma unroll 1
+  for (int i = 0; i < C::kSteps; ++i) {
+    add_step<C>(s, block, half * C::kSteps + i, lanes, sum);
+  }
+#pragma unroll
+  for (float& own : sum.own) {
+    own += __shfl_xor_sync(~0u, own, 1);
+    own += __shfl_xor_sync(~0u, own, 2);
+  }
+  PairSums keys{diagonal_numbers(sum, 0), {}}, queries{diagonal_numbers(sum, 2), {}};
+  if (threadIdx.x < C::kK) {
+    const auto t = static_cast<int>(threadIdx.x);
+    s.decay[t] = exp2_fast(((s.totals[0][t] + s.totals[1][t]) + s.totals[2][t]) + s.totals[3][t]);
+  }
+  // SYNC: all warps' decayed keys are there
+  __syncthreads();
+#pragma unroll 1
+  for (int i = 0; i < C::kSteps; ++i) {
+    finish_step<C>(s, block, half * C::kSteps + i, lanes, keys, queries);
+  }
+  // SYNC: sums and decayed keys have been read, whose place is taken
+  __syncthreads();
+  // WHY two calls: a reference to one of two would put both into memory.
+  if (half == 0) {
+    send_sums(s.exchange[block][0], block, queries);
+  } else {
+    send_sums(s.exchange[block][1], block, keys);
+  }
+  // SYNC: the other warp's numbers are there
+  __syncthreads();
+  if (half == 0) {
+    receive_sums(s.exchange[block][1], block, keys);
+    store_keys<C>(s, block, keys);
+  } else {
+    receive_sums(s.exchange[block][0], block, queries);
+    store_queries<C>(p, s, block, queries);
+  }
+  ptx::fence_proxy_async();
+  __syncthreads();
+}
+
+/// Tmat, by one warp.
+template <class C>
+__device__ __forceinline__ void invert_keys(KeyPrepareMemory<C>& s) {
+  using Io = typename C::Io;
+  const BlockTile blocks(s.blocks.bytes), tmat(s.Tmat.bytes);
+  substitute_diagonal<Io>(s.diagonal, blocks, tmat, s.beta);
+  __syncwarp();
+  merge_diagonals<Io>(blocks, tmat, s.beta);
+  __syncwarp();
+  merge_pairs<Io>(blocks, tmat, s.beta);
+  __syncwarp();
+  merge_halves<Io>(blocks, tmat, s.beta);
+  ptx::fence_proxy_async();
+  __syncwarp();
+}
+
+/// Sends the chunk's parts to its record; each thread that sends waits until they have been read.
+template <class C>
+__device__ __forceinline__ void store_record(const PrefillParams& p, KeyPrepareMemory<C>& s,
+                                             KeyRecord<C::kK>& to) {
+  const auto send = [](auto& part, const void* from) {
+    ptx::bulk_store(&part, from, sizeof(part));
+  };
+  if (threadIdx.x < 32) {
+    if (!p.key.delta) return;
+    invert_keys<C>(s);
+    if (threadIdx.x == 0) {
+      send(to.Tmat, s.Tmat.bytes);
+      ptx::bulk_commit();
+      ptx::bulk_wait_read();
+    }
+  } else if (threadIdx.x == 32) {
+    send(to.q, s.q.bytes);
+    send(to.k, s.k.bytes);
+    send(to.k_late, s.k_late.bytes);
+    send(to.P, s.P.bytes);
+    send(to.decay, s.decay);
+    ptx::bulk_commit();
+    ptx::bulk_wait_read();
+  }
+}
+
+/// One CTA a record and head (blockIdx.x = record HV + head), sizeof(KeyPrepareMemory) bytes of
+/// dynamic shared memory.
+template <class C>
+__global__ void __launch_bounds__(C::kThreads, 2)
+    key_prepare_kernel(const __grid_constant__ PrefillParams p) {
+  extern __shared__ __align__(1024) uint8_t dynamic_shared[];
+  auto& s = *reinterpret_cast<KeyPrepareMemory<C>*>(dynamic_shared);
+  ptx::launch_dependents();
+  ptx::wait_for_dependencies();
+  const auto heads = static_cast<uint32_t>(p.HV);
+  const auto head = static_cast<int>(blockIdx.x % heads);
+  const int64_t record = blockIdx.x / heads;
+  const WorkItem item = chunk_of_record(p, record, head);
+  if (item.tokens <= 0 || item.padded) return;
+  if (threadIdx.x == 0) {
+    ptx::mbarrier_init(&s.loaded, 1);
+    ptx::fence_mbarrier_init();
+    const ptx::BoxOrigin at{0, item.row, 0, device::key_head(p, head), item.batch};
+    ptx::mbarrier_arrive_expect(&s.loaded, 2 * C::KeyTile::kBytes);
+    ptx::tma_load(s.k.bytes, &p.k, at, &s.loaded);
+    ptx::tma_load(s.q.bytes, &p.q, at, &s.loaded);
+  }
+  load_betas(p, item, s);
+  sum_gates<C>(p, item, s);
+  // SYNC: all threads see the barrier's start
+  __syncthreads();
+  tile::wait_phase(&s.loaded, 0);
+  scale_rows<C>(p, item.rows(0), s);
+  __syncthreads();
+  multiply_chunk<C>(p, s, item.rows(0));
+  store_record<C>(p, s, *record_at<C::kK>(p, record, head));
+}
+
+}  // namespace sluice::cuda::chunk_forward
+
+#endif  // SLUICE_CUDA_KERNELS_CHUNK_FORWARD_KEY_PREPARE_CUH_
