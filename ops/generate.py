@@ -19,7 +19,7 @@ MANIFEST = json.loads((ROOT / "ops/manifest.json").read_text(encoding="ascii"))
 ENUMS, STRUCTS, OPERATORS = MANIFEST["enums"], MANIFEST["structs"], MANIFEST["operators"]
 SPDX, MADE = "SPDX-License-Identifier: Apache-2.0", "Made by ops/generate.py from ops/manifest.json."
 STREAM = [{"py": "stream", "type": "stream"}, {"py": "workspace", "type": "workspace"}]
-FUNCTIONAL = "python/sluice/functional/gated_delta_rule.py"
+FUNCTIONAL = ("gated_delta_rule", "layer", "conv_norm")  # of python/sluice/functional, their calls
 
 
 for operator in OPERATORS:
@@ -276,7 +276,9 @@ def files():
     yield from (cpp_enumerations(), cpp_arguments(), delta_options(), binding_tables(), fuzzer_tables())
     for name in dict.fromkeys(entry["python"]["file"] for entry in OPERATORS):
         yield f"python/sluice/ops/{name}.py", python_module([e for e in OPERATORS if e["python"]["file"] == name])
-    yield FUNCTIONAL, fill_calls((ROOT / FUNCTIONAL).read_text())
+    for name in FUNCTIONAL:
+        path = f"python/sluice/functional/{name}.py"
+        yield path, fill_calls((ROOT / path).read_text())
     yield "docs/ops.md", page(MANIFEST, MADE, expand, enumerators)
 
 

@@ -3,7 +3,7 @@
 
 from typing import Any
 
-from .. import _kinds, ops
+from .. import _kinds
 from .._types import T, Tensor
 from ._arguments import activation_name, check_states, refuse_pool
 
@@ -46,22 +46,13 @@ def causal_conv1d(
         n = x.shape[0] if cu_seqlens is None else cu_seqlens.shape[0] - 1
         columns = weight.shape[1] - 1 if initial_state is None else initial_state.shape[2]
         final_state = _kinds.empty(x, (n, x.shape[2], columns))
-    out = ops.causal_conv1d(
-        x,
-        weight,
-        bias,
-        out=out,
-        cu_seqlens=cu_seqlens,
-        initial_state=initial_state,
-        final_state=final_state,
-        read_slots=read_slots,
-        write_slots=write_slots,
-        has_initial_state=has_initial_state,
-        pad_below=pad_below,
-        activation=activation_name(activation),
-        implementation=implementation,
-        stream=stream,
-        workspace=workspace,
+    if out is None:
+        out = _kinds.empty_like(x) if cu_seqlens is None else _kinds.zeros_like(x)
+    activation = activation_name(activation)
+    _kinds.entry("causal_conv1d", x)(  # values of causal_conv1d
+        x, weight, bias, out, cu_seqlens, initial_state, final_state, read_slots, write_slots,
+        has_initial_state, None, None, pad_below, "shift", activation, implementation, stream,
+        workspace
     )
     return out, final_state
 
@@ -95,29 +86,21 @@ def causal_conv1d_update(
 
     Returns: out, the shape of x (a new tensor unless given).
     """
-    single = len(x.shape) == 2
-    result = out
-    if result is None:
-        result = _kinds.empty_like(x) if cu_seqlens is None else _kinds.zeros_like(x)
-    rows: Any = x
-    outputs: Any = result
-    ops.causal_conv1d(
-        rows[:, None] if single else x,
-        weight,
-        bias,
-        out=outputs[:, None] if single else result,
-        cu_seqlens=cu_seqlens,
-        initial_state=conv_state,
-        final_state=conv_state,
-        read_slots=slots,
-        num_accepted=num_accepted,
-        ring_position=ring_position,
-        pad_below=pad_below,
-        conv_state_form="shift" if ring_position is None else "ring",
-        activation=activation_name(activation),
-        implementation=implementation,
-        stream=stream,
-        workspace=workspace,
+    if out is None:
+        out = _kinds.empty_like(x) if cu_seqlens is None else _kinds.zeros_like(x)
+    result: Any = out
+    if len(x.shape) == 2:
+        rows: Any = x
+        x, out = rows[:, None], result[:, None]
+    initial_state = conv_state
+    final_state = conv_state
+    read_slots = slots
+    conv_state_form = "shift" if ring_position is None else "ring"
+    activation = activation_name(activation)
+    _kinds.entry("causal_conv1d", x)(  # values of causal_conv1d
+        x, weight, bias, out, cu_seqlens, initial_state, final_state, read_slots, None, None,
+        num_accepted, ring_position, pad_below, conv_state_form, activation, implementation, stream,
+        workspace
     )
     return result
 
@@ -142,15 +125,10 @@ def gated_rms_norm(
 
     Returns: out.
     """
-    return ops.gated_rms_norm(
-        x,
-        z,
-        weight,
-        out=out,
-        eps=eps,
-        activation=activation_name(activation),
-        rounding=rounding,
-        implementation=implementation,
-        stream=stream,
-        workspace=workspace,
+    if out is None:
+        out = _kinds.empty_like(x)
+    activation = activation_name(activation)
+    _kinds.entry("gated_rms_norm", x)(  # values of gated_rms_norm
+        x, z, weight, out, eps, activation, rounding, implementation, stream, workspace
     )
+    return out

@@ -3,7 +3,7 @@
 
 from typing import Any
 
-from .. import _kinds, ops
+from .. import _kinds
 from .._types import T, Tensor
 from ._arguments import activation_name
 
@@ -56,37 +56,19 @@ def gdn_layer_prefill(
         final_state = _kinds.empty(qkv, (n, num_v_heads, *inner), "float32")
         columns = conv_weight.shape[1] - 1 if conv_state is None else conv_state.shape[2]
         conv_final = _kinds.empty(qkv, (n, conv_weight.shape[0], columns))
-    out = ops.layer_prefill(
-        qkv,
-        z,
-        b,
-        a,
-        conv_weight=conv_weight,
-        A_log=A_log,
-        dt_bias=dt_bias,
-        norm_weight=norm_weight,
-        num_k_heads=num_k_heads,
-        num_v_heads=num_v_heads,
-        head_k_dim=head_k_dim,
-        head_v_dim=head_v_dim,
-        conv_bias=conv_bias,
-        out=out,
-        cu_seqlens=cu_seqlens,
-        conv_initial=conv_state,
-        conv_final=conv_final,
-        initial_state=initial_state,
-        final_state=final_state,
-        state_layout="vk" if state_v_first else "kv",
-        has_initial_state=has_initial_state,
-        scale=scale,
-        norm_eps=norm_eps,
-        packing=packing,
-        eigenvalues="negative" if allow_neg_eigval else "positive",
-        gate_activation=activation_name(gate_activation),
-        rounding=rounding,
-        implementation=implementation,
-        stream=stream,
-        workspace=workspace,
+    if out is None:
+        shape = (qkv.shape[0], qkv.shape[1], num_v_heads, head_v_dim)
+        out = _kinds.empty(qkv, shape, zeros=cu_seqlens is not None)
+    conv_initial = conv_state
+    state_layout = "vk" if state_v_first else "kv"
+    eigenvalues = "negative" if allow_neg_eigval else "positive"
+    gate_activation = activation_name(gate_activation)
+    _kinds.entry("layer_prefill", qkv)(  # values of layer_prefill
+        qkv, z, b, a, conv_weight, conv_bias, A_log, dt_bias, norm_weight, out, None, cu_seqlens,
+        conv_initial, conv_final, None, initial_state, final_state, state_layout, None, None,
+        has_initial_state, 0, num_k_heads, num_v_heads, head_k_dim, head_v_dim, 0, scale, 1e-06,
+        norm_eps, packing, "shift", eigenvalues, "block", gate_activation, rounding, implementation,
+        stream, workspace
     )
     return out, conv_final, final_state
 
@@ -128,33 +110,19 @@ def gdn_layer_decode(
 
     Returns: out [B,T,HV,V].
     """
-    return ops.layer_decode(
-        qkv,
-        z,
-        b,
-        a,
-        conv_weight=conv_weight,
-        A_log=A_log,
-        dt_bias=dt_bias,
-        norm_weight=norm_weight,
-        num_k_heads=num_k_heads,
-        num_v_heads=num_v_heads,
-        head_k_dim=head_k_dim,
-        head_v_dim=head_v_dim,
-        conv_bias=conv_bias,
-        out=out,
-        conv_initial=conv_state,
-        initial_state=state,
-        state_layout="vk" if state_v_first else "kv",
-        read_slots=slots,
-        pad_below=pad_below,
-        scale=scale,
-        norm_eps=norm_eps,
-        packing=packing,
-        eigenvalues="negative" if allow_neg_eigval else "positive",
-        gate_activation=activation_name(gate_activation),
-        rounding=rounding,
-        implementation=implementation,
-        stream=stream,
-        workspace=workspace,
+    if out is None:
+        out = _kinds.empty(qkv, (qkv.shape[0], qkv.shape[1], num_v_heads, head_v_dim))
+    conv_initial = conv_state
+    initial_state = state
+    state_layout = "vk" if state_v_first else "kv"
+    read_slots = slots
+    eigenvalues = "negative" if allow_neg_eigval else "positive"
+    gate_activation = activation_name(gate_activation)
+    _kinds.entry("layer_decode", qkv)(  # values of layer_decode
+        qkv, z, b, a, conv_weight, conv_bias, A_log, dt_bias, norm_weight, out, None, None,
+        conv_initial, None, None, None, initial_state, None, state_layout, read_slots, None, None,
+        pad_below, num_k_heads, num_v_heads, head_k_dim, head_v_dim, 0, scale, 1e-06, norm_eps,
+        packing, "shift", eigenvalues, "block", gate_activation, rounding, "last", implementation,
+        None, None, None, None, None, None, "auto", stream, workspace
     )
+    return out
