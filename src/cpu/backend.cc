@@ -3,15 +3,11 @@
 #include "core/backend.hpp"
 
 #include <cstdio>
+#include <type_traits>
 
 #include "cpu/isa.hpp"
-#include "cpu/kernels/causal_conv1d.hpp"
-#include "cpu/kernels/chunk_backward.hpp"
-#include "cpu/kernels/chunk_stage.hpp"
-#include "cpu/kernels/delta_rule.hpp"
-#include "cpu/kernels/gated_rms_norm.hpp"
-#include "cpu/kernels/layer_decode.hpp"
-#include "cpu/kernels/layer_prefill.hpp"
+#include "cpu/kernels/operators.hpp"
+#include "cpu/kernels/size_limits.hpp"
 #include "cpu/parallel_for.hpp"
 
 namespace sluice::cpu {
@@ -42,17 +38,60 @@ size_t describe(char* out, size_t size) noexcept {
   return length > 0 ? static_cast<size_t>(length) : 0;
 }
 
-/// An operator's run() as a call that the threads know of.
-template <auto run, class Problem>
-Status call(const Problem& problem, sluice_workspace workspace, void* stream) noexcept {
-  const RunningCall running;
-  Status status = run(problem, workspace, stream);
-  if (running.lost_items()) {
-    status = Status::failure(Code::kInternal,
-                             "cpu: executor = threw an exception, expected one that returns "
-                             "(sluice_set_executor; outputs are incomplete)");
+Status select_stage(const core::ChunkStageProblem& p, core::KernelName* name) noexcept {
+  *name = stage_kernel_name(p.stage);
+  const bool states = p.stage == SLUICE_STAGE_CHUNK_H || p.stage == SLUICE_STAGE_CHUNK_O;
+  if (!states || (p.K <= kMaxHeadDim && p.V <= kMaxHeadDim)) return ok_status();
+  const bool key = p.K > kMaxHeadDim;
+  return Status::failure(Code::kUnsupported,
+                         "%s: head dimension %s = %lld, expected at most %lld "
+                         "(cpu kernels)",
+                         core::stage_name(p.stage), key ? "K" : "V",
+                         static_cast<long long>(key ? p.K : p.V),
+                         static_cast<long long>(kMaxHeadDim));
+}
+
+/// Names the kernel, and refuses heads that are too large.
+template <sluice_op op, class Problem>
+Status select(const Problem& problem, core::KernelName* name) noexcept {
+  if constexpr (op == SLUICE_OP_CHUNK_STAGE) return select_stage(problem, name);
+  *name = kernel_name(op);
+  if constexpr (op == SLUICE_OP_CHUNK_FORWARD) return check_size_limits(problem, "chunk_forward");
+  if constexpr (op == SLUICE_OP_RECURRENT_STEP) return check_size_limits(problem, "recurrent_step");
+  if constexpr (op == SLUICE_OP_CHUNK_BACKWARD) {
+    return check_size_limits(problem.forward, "chunk_backward");
   }
-  return status;
+  if constexpr (std::is_same_v<Problem, core::LayerProblem>) {
+    const char* layer = op == SLUICE_OP_LAYER_PREFILL ? "layer_prefill" : "layer_decode";
+    return check_size_limits(problem.delta, layer, "head_k_dim", "head_v_dim");
+  }
+  return ok_status();
+}
+
+template <class Problem>
+size_t no_workspace(const Problem& /*problem*/) noexcept {
+  return 0;
+}
+
+/// An operator's function as a call that the threads know of.
+template <auto function, class Problem>
+Status call(const Problem& problem, sluice_workspace workspace, void* /*stream*/) noexcept {
+  const RunningCall running;
+  if constexpr (std::is_invocable_v<decltype(function), const Problem&>) {
+    function(problem);
+  } else {
+    function(problem, workspace.data);
+  }
+  if (!running.lost_items()) return ok_status();
+  return Status::failure(Code::kInternal,
+                         "cpu: executor = threw an exception, expected one that returns "
+                         "(sluice_set_executor; outputs are incomplete)");
+}
+
+template <sluice_op op, class Problem, auto function, auto workspace = no_workspace<Problem>>
+constexpr core::Operator<Problem> operator_of() noexcept {
+  return core::operator_by_sizes<select<op, Problem>, workspace, call<function, Problem>,
+                                 environment>();
 }
 
 core::Backend make_backend() noexcept {
@@ -67,30 +106,23 @@ core::Backend make_backend() noexcept {
   backend.warm_up = warm_up;
   backend.describe = describe;
   backend.set_executor = set_executor;
-  backend.chunk_forward =
-      core::operator_by_sizes<select_chunk_forward, chunk_forward_workspace,
-                              call<chunk_forward, core::DeltaRuleProblem>, environment>();
-  backend.recurrent_step =
-      core::operator_by_sizes<select_recurrent_step, recurrent_step_workspace,
-                              call<recurrent_step, core::DeltaRuleProblem>, environment>();
+  using core::DeltaRuleProblem, core::LayerProblem;
+  backend.chunk_forward = operator_of<SLUICE_OP_CHUNK_FORWARD, DeltaRuleProblem, chunk_forward,
+                                      chunk_forward_workspace>();
+  backend.recurrent_step = operator_of<SLUICE_OP_RECURRENT_STEP, DeltaRuleProblem, recurrent_step,
+                                       recurrent_step_workspace>();
   backend.causal_conv1d =
-      core::operator_by_sizes<select_causal_conv1d, causal_conv1d_workspace,
-                              call<causal_conv1d, core::CausalConvProblem>, environment>();
+      operator_of<SLUICE_OP_CAUSAL_CONV1D, core::CausalConvProblem, causal_conv1d>();
   backend.gated_rms_norm =
-      core::operator_by_sizes<select_gated_rms_norm, gated_rms_norm_workspace,
-                              call<gated_rms_norm, core::GatedNormProblem>, environment>();
+      operator_of<SLUICE_OP_GATED_RMS_NORM, core::GatedNormProblem, gated_rms_norm>();
   backend.layer_prefill =
-      core::operator_by_sizes<select_layer_prefill, layer_prefill_workspace,
-                              call<layer_prefill, core::LayerProblem>, environment>();
+      operator_of<SLUICE_OP_LAYER_PREFILL, LayerProblem, layer_prefill, layer_prefill_workspace>();
   backend.layer_decode =
-      core::operator_by_sizes<select_layer_decode, layer_decode_workspace,
-                              call<layer_decode, core::LayerProblem>, environment>();
-  backend.chunk_stage =
-      core::operator_by_sizes<select_chunk_stage, chunk_stage_workspace,
-                              call<chunk_stage, core::ChunkStageProblem>, environment>();
-  backend.chunk_backward =
-      core::operator_by_sizes<select_chunk_backward, chunk_backward_workspace,
-                              call<chunk_backward, core::ChunkBackwardProblem>, environment>();
+      operator_of<SLUICE_OP_LAYER_DECODE, LayerProblem, layer_decode, layer_decode_workspace>();
+  backend.chunk_stage = operator_of<SLUICE_OP_CHUNK_STAGE, core::ChunkStageProblem, chunk_stage,
+                                    chunk_stage_workspace>();
+  backend.chunk_backward = operator_of<SLUICE_OP_CHUNK_BACKWARD, core::ChunkBackwardProblem,
+                                       chunk_backward, chunk_backward_workspace>();
   return backend;
 }
 

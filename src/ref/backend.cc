@@ -2,13 +2,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/backend.hpp"
 
-#include "ref/causal_conv1d.hpp"
-#include "ref/chunk_backward.hpp"
+#include <type_traits>
+
 #include "ref/chunk_form.hpp"
-#include "ref/chunk_stage.hpp"
-#include "ref/delta_rule.hpp"
-#include "ref/gated_rms_norm.hpp"
-#include "ref/layer.hpp"
+#include "ref/operators.hpp"
 #include "ref/recurrent_form.hpp"
 
 namespace sluice::ref {
@@ -26,49 +23,26 @@ size_t no_workspace(const Problem& /*problem*/) noexcept {
   return 0;
 }
 
-template <class Form>
-Status run_delta_rule(const core::DeltaRuleProblem& problem, sluice_workspace workspace,
-                      void* /*stream*/) noexcept {
-  delta_rule<Form>(problem, Arena(workspace.data));
+/// An operator's function as the core calls it.
+template <auto function, class Problem>
+Status run(const Problem& problem, sluice_workspace workspace, void* /*stream*/) noexcept {
+  if constexpr (std::is_invocable_v<decltype(function), const Problem&, Arena>) {
+    function(problem, Arena(workspace.data));
+  } else {
+    function(problem);
+  }
   return ok_status();
 }
 
-Status run_steps(const core::DeltaRuleProblem& problem, sluice_workspace workspace,
-                 void* /*stream*/) noexcept {
-  const Arena arena(workspace.data);
+void steps(const core::DeltaRuleProblem& problem, Arena arena) noexcept {
   core::present(problem.ring.k) ? ring_steps(problem, arena)
                                 : delta_rule<RecurrentForm>(problem, arena);
-  return ok_status();
 }
 
-Status run_conv(const core::CausalConvProblem& problem, sluice_workspace /*workspace*/,
-                void* /*stream*/) noexcept {
-  causal_conv1d(problem);
-  return ok_status();
-}
-
-Status run_norm(const core::GatedNormProblem& problem, sluice_workspace /*workspace*/,
-                void* /*stream*/) noexcept {
-  gated_rms_norm(problem);
-  return ok_status();
-}
-
-Status run_layer(const core::LayerProblem& problem, sluice_workspace workspace,
-                 void* /*stream*/) noexcept {
-  layer(problem, Arena(workspace.data));
-  return ok_status();
-}
-
-Status run_stage(const core::ChunkStageProblem& problem, sluice_workspace workspace,
-                 void* /*stream*/) noexcept {
-  chunk_stage(problem, Arena(workspace.data));
-  return ok_status();
-}
-
-Status run_backward(const core::ChunkBackwardProblem& problem, sluice_workspace workspace,
-                    void* /*stream*/) noexcept {
-  chunk_backward(problem, Arena(workspace.data));
-  return ok_status();
+template <class Problem, const char* const& kName, auto function,
+          auto workspace = no_workspace<Problem>>
+constexpr core::Operator<Problem> operator_of() noexcept {
+  return core::operator_by_sizes<select<Problem, kName>, workspace, run<function, Problem>>();
 }
 
 /// The stages have one table for both backends: they are pieces of the chunk form.
@@ -108,24 +82,16 @@ core::Backend table(sluice_implementation id, const char* name, const char* desc
   backend.available = always;
   backend.warm_up = nothing_to_warm_up;
   backend.chunk_forward =
-      core::operator_by_sizes<select<Delta, kForward>, delta_rule_workspace<Form>,
-                              run_delta_rule<Form>>();
-  backend.recurrent_step =
-      core::operator_by_sizes<select<Delta, kStep>, delta_rule_workspace<RecurrentForm>,
-                              run_steps>();
-  backend.causal_conv1d =
-      core::operator_by_sizes<select<core::CausalConvProblem, kConv>,
-                              no_workspace<core::CausalConvProblem>, run_conv>();
-  backend.gated_rms_norm =
-      core::operator_by_sizes<select<core::GatedNormProblem, kNorm>,
-                              no_workspace<core::GatedNormProblem>, run_norm>();
-  backend.layer_prefill =
-      core::operator_by_sizes<select<Layer, kLayerPrefill>, layer_workspace, run_layer>();
-  backend.layer_decode =
-      core::operator_by_sizes<select<Layer, kLayerDecode>, layer_workspace, run_layer>();
-  backend.chunk_stage = core::operator_by_sizes<select_stage, chunk_stage_workspace, run_stage>();
-  backend.chunk_backward = core::operator_by_sizes<select<core::ChunkBackwardProblem, kBackward>,
-                                                   chunk_backward_workspace, run_backward>();
+      operator_of<Delta, kForward, delta_rule<Form>, delta_rule_workspace<Form>>();
+  backend.recurrent_step = operator_of<Delta, kStep, steps, delta_rule_workspace<RecurrentForm>>();
+  backend.causal_conv1d = operator_of<core::CausalConvProblem, kConv, causal_conv1d>();
+  backend.gated_rms_norm = operator_of<core::GatedNormProblem, kNorm, gated_rms_norm>();
+  backend.layer_prefill = operator_of<Layer, kLayerPrefill, layer, layer_workspace>();
+  backend.layer_decode = operator_of<Layer, kLayerDecode, layer, layer_workspace>();
+  backend.chunk_stage = core::operator_by_sizes<select_stage, chunk_stage_workspace,
+                                                run<chunk_stage, core::ChunkStageProblem>>();
+  backend.chunk_backward = operator_of<core::ChunkBackwardProblem, kBackward, chunk_backward,
+                                       chunk_backward_workspace>();
   return backend;
 }
 

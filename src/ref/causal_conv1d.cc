@@ -1,6 +1,6 @@
 // Computes the short causal convolution and its state in double (docs/math.md section 4).
 // SPDX-License-Identifier: Apache-2.0
-#include "ref/causal_conv1d.hpp"
+#include "ref/operators.hpp"
 
 #include <algorithm>
 

@@ -1,6 +1,6 @@
 // Computes gradients of the recurrence, token by token, in float64.
 // SPDX-License-Identifier: Apache-2.0
-#include "ref/chunk_backward.hpp"
+#include "ref/operators.hpp"
 
 #include <algorithm>
 #include <cmath>

@@ -1,6 +1,6 @@
 // Runs each stage of the chunk form over sequences, chunks and heads.
 // SPDX-License-Identifier: Apache-2.0
-#include "ref/chunk_stage.hpp"
+#include "ref/operators.hpp"
 
 #include <algorithm>
 

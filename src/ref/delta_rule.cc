@@ -1,6 +1,6 @@
 // Runs a form of the recurrence over sequences and heads, with states from slots and back.
 // SPDX-License-Identifier: Apache-2.0
-#include "ref/delta_rule.hpp"
+#include "ref/operators.hpp"
 
 #include <algorithm>
 #include <cmath>

@@ -1,6 +1,6 @@
 // Computes gated RMSNorm in double, norm before gate (docs/math.md section 5).
 // SPDX-License-Identifier: Apache-2.0
-#include "ref/gated_rms_norm.hpp"
+#include "ref/operators.hpp"
 
 #include <cmath>
 

@@ -1,11 +1,8 @@
 // Computes a layer as its parts one after another, in double.
 // SPDX-License-Identifier: Apache-2.0
-#include "ref/layer.hpp"
+#include "ref/operators.hpp"
 
 #include "ref/access.hpp"
-#include "ref/causal_conv1d.hpp"
-#include "ref/delta_rule.hpp"
-#include "ref/gated_rms_norm.hpp"
 #include "ref/recurrent_form.hpp"
 
 namespace sluice::ref {

@@ -9,7 +9,7 @@
 // Memory:   streams: 5 KB of weights; tiles: 19 KB more, on the worker's stack.
 // Floor:    one read of x and one write of out; SiLU's exponential is about half the arithmetic.
 // SPDX-License-Identifier: Apache-2.0
-#include "cpu/kernels/causal_conv1d.hpp"
+#include "cpu/kernels/operators.hpp"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "cpu/kernels/causal_conv1d.cc"
@@ -115,16 +115,8 @@ namespace sluice::cpu {
 
 HWY_EXPORT(convolve);
 
-Status select_causal_conv1d(const core::CausalConvProblem&, core::KernelName* name) noexcept {
-  *name = kernel_name(SLUICE_OP_CAUSAL_CONV1D);
-  return ok_status();
-}
-
-size_t causal_conv1d_workspace(const core::CausalConvProblem&) noexcept { return 0; }
-
-Status causal_conv1d(const core::CausalConvProblem& problem, sluice_workspace, void*) noexcept {
+void causal_conv1d(const core::CausalConvProblem& problem) noexcept {
   HWY_DYNAMIC_DISPATCH(convolve)(problem);
-  return ok_status();
 }
 
 }  // namespace sluice::cpu

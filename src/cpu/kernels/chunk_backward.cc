@@ -5,6 +5,7 @@
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
 
 #include "cpu/kernels/chunk_backward-inl.h"
+#include "cpu/kernels/operators.hpp"
 
 HWY_BEFORE_NAMESPACE();
 namespace sluice::cpu::HWY_NAMESPACE {
@@ -107,23 +108,16 @@ void store_sums(const DeltaRuleProblem& p, const double* parts, const core::Tens
 
 }  // namespace
 
-Status select_chunk_backward(const ChunkBackwardProblem& b, core::KernelName* name) noexcept {
-  *name = kernel_name(SLUICE_OP_CHUNK_BACKWARD);
-  return check_size_limits(b.forward, "chunk_backward");
-}
-
 size_t chunk_backward_workspace(const ChunkBackwardProblem& b) noexcept {
   return static_cast<size_t>(Plan(b, nullptr).bytes());
 }
 
-Status chunk_backward(const ChunkBackwardProblem& b, sluice_workspace workspace,
-                      void* /*stream*/) noexcept {
-  const Plan plan(b, workspace.data);
+void chunk_backward(const ChunkBackwardProblem& b, void* scratch) noexcept {
+  const Plan plan(b, scratch);
   run_heads(b, plan);
   sum_keys(b, plan);
   store_sums(b.forward, plan.partials.dA_log, b.dA_log);
   store_sums(b.forward, plan.partials.ddt_bias, b.ddt_bias);
-  return ok_status();
 }
 
 }  // namespace sluice::cpu

@@ -14,12 +14,6 @@
 
 namespace sluice::cpu {
 
-/// chunk_backward: see sluice_chunk_backward_args and core::Operator. Parallel over sequences and
-/// value heads, then over rows of key heads; results do not depend on the threads.
-Status select_chunk_backward(const core::ChunkBackwardProblem&, core::KernelName*) noexcept;
-size_t chunk_backward_workspace(const core::ChunkBackwardProblem&) noexcept;
-Status chunk_backward(const core::ChunkBackwardProblem&, sluice_workspace, void* stream) noexcept;
-
 /// Tokens of a chunk. A multiple of kBackwardColumns.
 constexpr int64_t kBackwardChunk = 64;
 /// Rows of scratch matrices are padded to this many floats, a multiple of every tile's width.

@@ -9,6 +9,7 @@
 #if HWY_ONCE
 #include "cpu/isa.hpp"
 #include "cpu/kernels/key_steps.hpp"
+#include "cpu/kernels/operators.hpp"
 #include "cpu/parallel_for.hpp"
 
 namespace sluice::cpu {
@@ -70,12 +71,6 @@ int64_t order_sequences(const core::Rows& rows, int64_t* order) noexcept {
 
 }  // namespace
 
-Status select_chunk_forward(const core::DeltaRuleProblem& problem,
-                            core::KernelName* kernel) noexcept {
-  *kernel = kernel_name(SLUICE_OP_CHUNK_FORWARD);
-  return check_size_limits(problem, "chunk_forward");
-}
-
 size_t chunk_forward_workspace(const core::DeltaRuleProblem& problem) noexcept {
   if (core::present(problem.key_gate)) return key_forward_workspace(problem);
   const ChunkMemory memory(problem, widest_cut(problem));
@@ -83,19 +78,17 @@ size_t chunk_forward_workspace(const core::DeltaRuleProblem& problem) noexcept {
   return static_cast<size_t>(memory.order_bytes) + static_cast<size_t>(scratch) * sizeof(float);
 }
 
-Status chunk_forward(const core::DeltaRuleProblem& problem, sluice_workspace workspace,
-                     void* /*stream*/) noexcept {
+void chunk_forward(const core::DeltaRuleProblem& problem, void* workspace) noexcept {
   const core::Rows& rows = problem.rows;
-  if (rows.N == 0) return ok_status();
+  if (rows.N == 0) return;
   if (core::present(problem.key_gate)) {
-    key_forward(problem, static_cast<float*>(workspace.data));
-    return ok_status();
+    return key_forward(problem, static_cast<float*>(workspace));
   }
-  int64_t* const order = static_cast<int64_t*>(workspace.data);
+  int64_t* const order = static_cast<int64_t*>(workspace);
   const int64_t balance = order_sequences(rows, order);
   const ChunkCut cut(problem, balance, worker_count());
   const ChunkMemory memory(problem, cut);
-  std::byte* const base = static_cast<std::byte*>(workspace.data) + memory.order_bytes;
+  std::byte* const base = static_cast<std::byte*>(workspace) + memory.order_bytes;
   float* const scratch = reinterpret_cast<float*>(base);
   const int64_t key_groups = cut.key_groups(problem.H);
   const int64_t head_groups = cut.head_groups(problem.r);
@@ -121,7 +114,6 @@ Status chunk_forward(const core::DeltaRuleProblem& problem, sluice_workspace wor
     HWY_DYNAMIC_DISPATCH(chunk_item)(item);
   };
   parallel_for(rows.N * key_groups * head_groups * column_groups, workers_for(problem), body);
-  return ok_status();
 }
 
 }  // namespace sluice::cpu

@@ -6,6 +6,7 @@
 
 #include "cpu/kernels/chunk_stage-inl.h"
 #include "cpu/kernels/chunk_stage_states-inl.h"
+#include "cpu/kernels/operators.hpp"
 
 HWY_BEFORE_NAMESPACE();
 namespace sluice::cpu::HWY_NAMESPACE {
@@ -138,38 +139,23 @@ void run_sequences(const ChunkStageProblem& p, const ChunkTable& table, const St
 
 }  // namespace
 
-Status select_chunk_stage(const ChunkStageProblem& p, core::KernelName* name) noexcept {
-  *name = stage_kernel_name(p.stage);
-  const bool states = p.stage == SLUICE_STAGE_CHUNK_H || p.stage == SLUICE_STAGE_CHUNK_O;
-  if (!states || (p.K <= kMaxHeadDim && p.V <= kMaxHeadDim)) return ok_status();
-  const bool key = p.K > kMaxHeadDim;
-  return Status::failure(Code::kUnsupported,
-                         "%s: head dimension %s = %lld, expected at most %lld "
-                         "(cpu kernels)",
-                         core::stage_name(p.stage), key ? "K" : "V",
-                         static_cast<long long>(key ? p.K : p.V),
-                         static_cast<long long>(kMaxHeadDim));
-}
-
 size_t chunk_stage_workspace(const ChunkStageProblem& p) noexcept {
   const StageScratch layout(p, item_columns(p));
   const int64_t scratch = workers_for(p) * layout.size * static_cast<int64_t>(sizeof(float));
   return static_cast<size_t>(ChunkTable::bytes(p) + scratch);
 }
 
-Status chunk_stage(const ChunkStageProblem& p, sluice_workspace workspace,
-                   void* /*stream*/) noexcept {
-  const ChunkTable table(p, workspace.data);
+void chunk_stage(const ChunkStageProblem& p, void* workspace) noexcept {
+  const ChunkTable table(p, workspace);
   const int64_t columns = item_columns(p);
   const StageScratch layout(p, columns);
-  auto* const base = static_cast<std::byte*>(workspace.data) + ChunkTable::bytes(p);
+  auto* const base = static_cast<std::byte*>(workspace) + ChunkTable::bytes(p);
   float* const scratch = reinterpret_cast<float*>(base);
   if (carries_state(p)) {
     run_sequences(p, table, layout, columns, scratch);
   } else {
     run_chunks(p, table, layout, scratch);
   }
-  return ok_status();
 }
 
 }  // namespace sluice::cpu

@@ -15,13 +15,6 @@
 
 namespace sluice::cpu {
 
-/// chunk_stage: see sluice_chunk_stage_args and core::Operator. Parallel over chunks and heads;
-/// where states are carried, over sequences, value heads and panels of state columns. Results
-/// depend on neither the split nor the threads.
-Status select_chunk_stage(const core::ChunkStageProblem&, core::KernelName*) noexcept;
-size_t chunk_stage_workspace(const core::ChunkStageProblem&) noexcept;
-Status chunk_stage(const core::ChunkStageProblem&, sluice_workspace, void* stream) noexcept;
-
 /// Rows of scratch matrices are padded to this many floats, a multiple of every tile's width.
 constexpr int64_t kStageColumns = 32;
 

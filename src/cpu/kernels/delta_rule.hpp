@@ -14,18 +14,6 @@
 
 namespace sluice::cpu {
 
-/// chunk_forward: see sluice_chunk_forward_args and core::Operator. Parallel over sequences, key
-/// heads and, where those are few, value heads and panels of state columns; results depend on
-/// neither the split nor the threads.
-Status select_chunk_forward(const core::DeltaRuleProblem&, core::KernelName*) noexcept;
-size_t chunk_forward_workspace(const core::DeltaRuleProblem&) noexcept;
-Status chunk_forward(const core::DeltaRuleProblem&, sluice_workspace, void* stream) noexcept;
-
-/// recurrent_step: see sluice_recurrent_step_args and core::Operator.
-Status select_recurrent_step(const core::DeltaRuleProblem&, core::KernelName*) noexcept;
-size_t recurrent_step_workspace(const core::DeltaRuleProblem&) noexcept;
-Status recurrent_step(const core::DeltaRuleProblem&, sluice_workspace, void* stream) noexcept;
-
 /// Most tokens of one HeadSteps.
 constexpr int64_t kMaxSteps = 16;
 

@@ -6,7 +6,7 @@
 // Memory:   6 KB of scratch on the worker's stack; the second read of x comes from L1 or L2.
 // Floor:    x and z read, out written once; the gate's exponential is most of the arithmetic.
 // SPDX-License-Identifier: Apache-2.0
-#include "cpu/kernels/gated_rms_norm.hpp"
+#include "cpu/kernels/operators.hpp"
 
 #include "cpu/kernels/row_tiles.hpp"
 
@@ -221,16 +221,8 @@ namespace sluice::cpu {
 HWY_EXPORT(norm_all);
 HWY_EXPORT(norm_of_layer);
 
-Status select_gated_rms_norm(const core::GatedNormProblem&, core::KernelName* name) noexcept {
-  *name = kernel_name(SLUICE_OP_GATED_RMS_NORM);
-  return ok_status();
-}
-
-size_t gated_rms_norm_workspace(const core::GatedNormProblem&) noexcept { return 0; }
-
-Status gated_rms_norm(const core::GatedNormProblem& problem, sluice_workspace, void*) noexcept {
+void gated_rms_norm(const core::GatedNormProblem& problem) noexcept {
   HWY_DYNAMIC_DISPATCH(norm_all)(problem);
-  return ok_status();
 }
 
 void layer_norm_rows(const core::GatedNormProblem& problem,

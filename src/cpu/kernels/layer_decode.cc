@@ -7,10 +7,9 @@
 // Memory:   DecodeScratch below, one per worker.
 // Floor:    one read and one write of the delta states; all else stays in L1.
 // SPDX-License-Identifier: Apache-2.0
-#include "cpu/kernels/layer_decode.hpp"
+#include "cpu/kernels/operators.hpp"
 
 #include "cpu/kernels/delta_rule.hpp"
-#include "cpu/kernels/layer_prefill.hpp"
 #include "cpu/kernels/size_limits.hpp"
 
 #undef HWY_TARGET_INCLUDE
@@ -222,22 +221,15 @@ namespace sluice::cpu {
 
 HWY_EXPORT(decode_layer);
 
-Status select_layer_decode(const core::LayerProblem& problem, core::KernelName* name) noexcept {
-  *name = kernel_name(SLUICE_OP_LAYER_DECODE);
-  return check_size_limits(problem.delta, "layer_decode", "head_k_dim", "head_v_dim");
-}
-
 size_t layer_decode_workspace(const core::LayerProblem& problem) noexcept {
   if (core::present(problem.delta.ring.k)) return layer_prefill_workspace(problem);
   const DecodeScratch plan(problem.delta);
   return static_cast<size_t>(plan.size) * sizeof(float) * static_cast<size_t>(worker_count());
 }
 
-Status layer_decode(const core::LayerProblem& problem, sluice_workspace workspace,
-                    void* stream) noexcept {
-  if (core::present(problem.delta.ring.k)) return layer_prefill(problem, workspace, stream);
-  HWY_DYNAMIC_DISPATCH(decode_layer)(problem, static_cast<float*>(workspace.data));
-  return ok_status();
+void layer_decode(const core::LayerProblem& problem, void* scratch) noexcept {
+  if (core::present(problem.delta.ring.k)) return layer_prefill(problem, scratch);
+  HWY_DYNAMIC_DISPATCH(decode_layer)(problem, static_cast<float*>(scratch));
 }
 
 }  // namespace sluice::cpu

@@ -3,11 +3,9 @@
 // Roles:    those of the three operators, which run one after the other.
 // Memory:   LayerPlan below; one plan gives the size query and the run their offsets.
 // SPDX-License-Identifier: Apache-2.0
-#include "cpu/kernels/layer_prefill.hpp"
+#include "cpu/kernels/operators.hpp"
 
-#include "cpu/kernels/causal_conv1d.hpp"
 #include "cpu/kernels/delta_rule.hpp"
-#include "cpu/kernels/gated_rms_norm.hpp"
 #include "cpu/kernels/size_limits.hpp"
 
 #undef HWY_TARGET_INCLUDE
@@ -112,7 +110,7 @@ struct LayerPlan {
   uintptr_t next_;
 };
 
-/// Steps with a replay ring come here too: layer_prefill.hpp.
+/// Steps with a replay ring come here too: operators.hpp.
 bool by_steps(const core::DeltaRuleProblem& delta) noexcept {
   return delta.op == SLUICE_OP_RECURRENT_STEP;
 }
@@ -123,34 +121,20 @@ size_t delta_workspace(const core::DeltaRuleProblem& delta) noexcept {
 
 }  // namespace
 
-Status select_layer_prefill(const LayerProblem& problem, core::KernelName* name) noexcept {
-  *name = kernel_name(SLUICE_OP_LAYER_PREFILL);
-  return check_size_limits(problem.delta, "layer_prefill", "head_k_dim", "head_v_dim");
-}
-
 size_t layer_prefill_workspace(const LayerProblem& problem) noexcept {
   const LayerPlan plan(problem, LayerPlan::kAnyBase);
   return plan.delta_workspace - LayerPlan::kAnyBase + delta_workspace(plan.delta);
 }
 
-Status layer_prefill(const LayerProblem& problem, sluice_workspace workspace,
-                     void* stream) noexcept {
-  const auto base = reinterpret_cast<uintptr_t>(workspace.data);
-  const LayerPlan plan(problem, base);
-  for (const core::CausalConvProblem& conv : plan.conv) {
-    Status status = causal_conv1d(conv, {}, stream);
-    if (!status.ok()) return status;
-  }
-  const size_t used = plan.delta_workspace - base;
+void layer_prefill(const LayerProblem& problem, void* scratch) noexcept {
+  const LayerPlan plan(problem, reinterpret_cast<uintptr_t>(scratch));
+  for (const core::CausalConvProblem& conv : plan.conv) causal_conv1d(conv);
   const auto run_delta = by_steps(plan.delta) ? recurrent_step : chunk_forward;
-  Status status = run_delta(
-      plan.delta, {reinterpret_cast<void*>(plan.delta_workspace), workspace.size - used}, stream);
-  if (!status.ok()) return status;
+  run_delta(plan.delta, reinterpret_cast<void*>(plan.delta_workspace));
   if (plan.converts) {
     HWY_DYNAMIC_DISPATCH(convert_rows)(problem.delta.rows, plan.delta.o, problem.delta.o);
   }
   layer_norm_rows(plan.norm, plan.delta);
-  return ok_status();
 }
 
 }  // namespace sluice::cpu

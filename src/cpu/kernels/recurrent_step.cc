@@ -10,7 +10,7 @@
 #include "cpu/kernels/delta_rule.hpp"
 #include "cpu/kernels/key_steps.hpp"
 #include "cpu/kernels/load_store.hpp"
-#include "cpu/kernels/ring_step.hpp"
+#include "cpu/kernels/operators.hpp"
 #include "cpu/kernels/size_limits.hpp"
 #include "cpu/parallel_for.hpp"
 
@@ -218,27 +218,17 @@ class StepItems {
 
 }  // namespace
 
-Status select_recurrent_step(const core::DeltaRuleProblem& problem,
-                             core::KernelName* kernel) noexcept {
-  *kernel = kernel_name(SLUICE_OP_RECURRENT_STEP);
-  return check_size_limits(problem, "recurrent_step");
-}
-
 size_t recurrent_step_workspace(const core::DeltaRuleProblem& problem) noexcept {
   if (core::present(problem.ring.k)) return ring_step_workspace(problem);
   return static_cast<size_t>(StepRuns(problem).workers * StepScratch(problem).size) * sizeof(float);
 }
 
-Status recurrent_step(const core::DeltaRuleProblem& problem, sluice_workspace workspace,
-                      void* /*stream*/) noexcept {
-  if (core::present(problem.ring.k)) {
-    ring_step(problem, static_cast<float*>(workspace.data));
-    return ok_status();
-  }
-  StepItems items(problem, static_cast<float*>(workspace.data));
+void recurrent_step(const core::DeltaRuleProblem& problem, void* scratch) noexcept {
+  auto* const memory = static_cast<float*>(scratch);
+  if (core::present(problem.ring.k)) return ring_step(problem, memory);
+  StepItems items(problem, memory);
   const StepRuns runs(problem);
   parallel_for(runs.items(), static_cast<int>(runs.workers), items);
-  return ok_status();
 }
 
 }  // namespace sluice::cpu

@@ -2,7 +2,7 @@
 // arithmetic is run_ring_head(). Entries are read and written here; no item writes what another one
 // reads.
 // SPDX-License-Identifier: Apache-2.0
-#include "cpu/kernels/ring_step.hpp"
+#include "cpu/kernels/operators.hpp"
 
 #include <algorithm>
 #include <cstring>
