@@ -10,6 +10,7 @@ from typing import Any
 
 import sluice
 
+from .. import whole_file
 from . import build, charts, environment, page, sections, speed_sections, tool
 from .progress import Progress
 from .state import State
@@ -60,7 +61,7 @@ def run(arguments: argparse.Namespace) -> int:
         report = json.loads(pathlib.Path(arguments.json).read_text(encoding="utf-8"))
         if not isinstance(report, dict) or report.get("schema") != build.SCHEMA:
             raise ValueError(f"{arguments.json}: no report of schema {build.SCHEMA}")
-        _write(output, html_of(report, draw and not missing))
+        whole_file.write(output, html_of(report, draw and not missing))
         return 0
     plan = build.Plan(
         _device(arguments.device),
@@ -77,8 +78,8 @@ def run(arguments: argparse.Namespace) -> int:
         print("\nsluice: interrupted; the same command goes on from here", file=sys.stderr)
         return 130
     report = build.assemble(plan, results, folders)
-    _write(output.with_suffix(".json"), json_of(report))
-    _write(output, html_of(report, draw and not missing))
+    whole_file.write(output.with_suffix(".json"), json_of(report))
+    whole_file.write(output, html_of(report, draw and not missing))
     state.remove()
     print(f"{output}, {output.with_suffix('.json')}")
     for row in report["summary"]["failing"]:
@@ -149,7 +150,3 @@ def _state(output: pathlib.Path, plan: build.Plan, fresh: bool) -> State:
     if state.resumed:
         print(f"sluice: {state.resumed} parts are finished already ({path})", file=sys.stderr)
     return state
-
-
-def _write(path: pathlib.Path, content: str) -> None:
-    path.write_text(content, encoding="utf-8")

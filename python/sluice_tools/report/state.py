@@ -2,9 +2,10 @@
 """Keeps the state file: what an interrupted report has finished, and for which machine and library."""
 
 import json
-import os
 import pathlib
 from typing import Any
+
+from .. import whole_file
 
 SCHEMA = "sluice.report.state/1"
 
@@ -50,9 +51,7 @@ class State:
         """Keeps a finished part, on the disk too before this returns."""
         self._parts[part] = result
         content = {"schema": SCHEMA, "fingerprint": self._fingerprint, "parts": self._parts}
-        other = self.path.with_name(self.path.name + ".new")
-        other.write_text(json.dumps(content), encoding="utf-8")
-        os.replace(other, self.path)
+        whole_file.write(self.path, json.dumps(content))
 
     def remove(self) -> None:
         """The report is complete: the next one measures anew."""
