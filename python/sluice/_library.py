@@ -53,7 +53,7 @@ def set_num_threads(threads: int) -> None:
     """Runs the CPU backend on `threads` threads from now on (1 to 4096), or, with None, on its own
     again: SLUICE_NUM_THREADS, else the CPUs this process may use. Results do not depend on it.
 
-    RuntimeError while another thread is inside an operator.
+    Waits for operators that run in other threads, and lets no further one begin before.
     """
     _core.set_num_threads(0 if threads is None else threads)
 

@@ -2,13 +2,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "call.hpp"
 
-#include <atomic>
 #include <bit>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
 #include <utility>
 
+#include "entrance.hpp"
 #include "fields.hpp"
 #include "views.hpp"
 
@@ -18,8 +18,6 @@ namespace {
 constexpr size_t kAlignment = 256;  // of workspaces, by sluice.h
 // Scratch memory up to this is kept for the thread's next call, more is given back.
 constexpr size_t kKeptScratch = size_t{64} << 20;
-
-std::atomic<int> inside{0};
 
 /// Host scratch memory of one thread.
 class Scratch {
@@ -312,11 +310,10 @@ bool find_workspace(const Operator& op, Call* call, sluice_workspace* workspace)
 int execute(const Operator& op, const Call& call, sluice_workspace workspace,
             void* stream) noexcept {
   int code = 0;
-  inside.fetch_add(1, std::memory_order_relaxed);
+  const Entrance entrance;
   Py_BEGIN_ALLOW_THREADS;
   code = op.run(call.arguments, workspace, stream);
   Py_END_ALLOW_THREADS;
-  inside.fetch_sub(1, std::memory_order_relaxed);
   return code;
 }
 
@@ -369,7 +366,5 @@ PyObject* kernel_for(int op, PyObject* const* values, PyObject* names) noexcept 
   fail(code, "%s", sluice_last_error());
   return nullptr;
 }
-
-bool operators_running() noexcept { return inside.load(std::memory_order_relaxed) != 0; }
 
 }  // namespace sluice::python

@@ -21,9 +21,6 @@ void set_write_counters(PyObject* counter, PyObject* otherwise) noexcept;
 /// The name of the kernel that would run, as str; or null with the exception of the call.
 PyObject* kernel_for(int op, PyObject* const* values, PyObject* names) noexcept;
 
-/// Whether some thread is inside an operator. Under the GIL, none can enter.
-bool operators_running() noexcept;
-
 }  // namespace sluice::python
 
 #endif  // SLUICE_PYTHON_CALL_HPP_

@@ -37,6 +37,28 @@ def test_set_num_threads_keeps_the_bits(own_threads):
             assert np.array_equal(run(x), expected)
 
 
+def test_set_num_threads_waits_for_operators(own_threads):
+    x = Inputs(B=2, T=200)
+    expected, over, wrong = run(x), threading.Event(), []
+
+    def work():
+        while not over.is_set():
+            if not np.array_equal(run(x), expected):
+                wrong.append(1)
+
+    busy = [threading.Thread(target=work) for _ in range(8)]
+    for thread in busy:
+        thread.start()
+    try:
+        for threads in (1, 2, None, 3) * 5:
+            sluice.set_num_threads(threads)
+    finally:
+        over.set()
+        for thread in busy:
+            thread.join()
+    assert not wrong
+
+
 @pytest.mark.parametrize("threads", [-1, 5000])
 def test_set_num_threads_refuses(threads):
     with pytest.raises(sluice.InvalidArgument, match=f"threads = {threads}, expected 1 to 4096"):
