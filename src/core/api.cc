@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "core/dispatch.hpp"
+#include "core/device_indices.hpp"
 #include "core/overlap.hpp"
 
 namespace {
@@ -54,6 +54,11 @@ Status perform(const char* op, const void* pointer, Operator<Problem> Backend::*
   const Validated call = validate(args, depth, &problem);
   if (call.status.ok() && request->action == Action::kRun) {
     if (Status s = check_memory(op, problem, request->workspace); !s.ok()) return s;
+    const auto again = [](const Args& a, Depth by) {
+      Problem other;
+      return validate(a, by, &other);
+    };
+    if (Status s = check_device_indices(op, call, *request, args, again); !s.ok()) return s;
   }
   return dispatch(op, call, problem, member, request);
 }
@@ -68,6 +73,11 @@ Status perform_layer(sluice_op op, const void* pointer, Operator<LayerProblem> B
   const Validated call = validate(op, args, depth, &problem);
   if (call.status.ok() && request->action == Action::kRun) {
     if (Status s = check_memory(name, args, problem, request->workspace); !s.ok()) return s;
+    const auto again = [op](const sluice_layer_args& a, Depth by) {
+      LayerProblem other;
+      return validate(op, a, by, &other);
+    };
+    if (Status s = check_device_indices(name, call, *request, args, again); !s.ok()) return s;
   }
   return dispatch(name, call, problem, member, request);
 }
@@ -78,12 +88,16 @@ Status perform_stage(const void* pointer, Call* request) noexcept {
   const Depth depth = request->action == Action::kRun ? Depth::kContents : Depth::kShapes;
   ChunkStageProblem problem;
   const Validated call = validate(args, depth, &problem);
+  const char* const name = stage_name(problem.stage);
   if (call.status.ok() && request->action == Action::kRun) {
-    if (Status s = check_memory(stage_name(problem.stage), args, problem, request->workspace);
-        !s.ok())
-      return s;
+    if (Status s = check_memory(name, args, problem, request->workspace); !s.ok()) return s;
+    const auto again = [](const sluice_chunk_stage_args& a, Depth by) {
+      ChunkStageProblem other;
+      return validate(a, by, &other);
+    };
+    if (Status s = check_device_indices(name, call, *request, args, again); !s.ok()) return s;
   }
-  return dispatch(stage_name(problem.stage), call, problem, &Backend::chunk_stage, request);
+  return dispatch(name, call, problem, &Backend::chunk_stage, request);
 }
 
 Status perform(int op, const void* args, Call* request) noexcept {

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstring>
+#include <span>
 #include <type_traits>
 
 #include "core/problem.hpp"
@@ -95,6 +96,18 @@ constexpr auto operator_by_sizes() noexcept {
   }(workspace);
 }
 
+/// Integers to bring to the host: a view of rank 1 or 2 and where its elements go, densely.
+struct IndexCopy {
+  const Tensor* from;
+  void* to;
+};
+/// On whose behalf, from which device, and behind what.
+struct IndexSource {
+  const char* op;
+  int32_t device;
+  void* stream;
+};
+
 struct Backend {
   sluice_implementation id;
   const char* name;
@@ -105,6 +118,9 @@ struct Backend {
   Status (*warm_up)(int32_t device_index) noexcept;
   /// Appends "key: value" lines about the machine; same return as sluice_capability().
   size_t (*describe)(char* out, size_t size) noexcept;
+  /// Brings integers of device memory to the host and waits for them; *read becomes false on a
+  /// stream that is being captured. Null where memory is the host's.
+  Status (*read_indices)(const IndexSource&, std::span<const IndexCopy>, bool* read) noexcept;
   /// sluice_set_executor(); null where the backend has no threads of its own.
   Status (*set_executor)(sluice_parallel_for, void* user, int threads) noexcept;
   Operator<DeltaRuleProblem> chunk_forward;

@@ -8,8 +8,9 @@
 
 namespace sluice::core {
 
-/// What a validator may look at: sizes and strides only, or host data (offsets, slots) as well.
-enum class Depth { kShapes, kContents };
+/// What a validator may look at: sizes and strides only; host data (offsets, slots, with
+/// SLUICE_DEBUG=1 gates) as well; or offsets and slots, which were brought to the host, alone.
+enum class Depth { kShapes, kContents, kIndices };
 
 /// Everything that dispatch needs besides the problem, which validate() fills: a new one. PERF
 /// problems are ten kilobytes, not cleared twice.
@@ -73,12 +74,30 @@ void settle(ChunkBackwardProblem* p) noexcept;
 void settle(CausalConvProblem* p) noexcept;
 void settle(GatedNormProblem* p) noexcept;
 
+/// SLUICE_DEBUG=1 adds checks that read every gate, compare every pair of slots, and bring offsets
+/// and slots of device memory to the host.
+bool debug_checks() noexcept;
+/// Whether contents of a call on this device are to be checked.
+constexpr bool sees_contents(Depth depth, sluice_device device) noexcept {
+  return depth == Depth::kIndices ||
+         (depth == Depth::kContents && device.type == SLUICE_DEVICE_CPU);
+}
 /// Host contents: cu_seqlens monotone and in range.
 void check_row_contents(Checker& c, const Rows& rows) noexcept;
 /// Host contents: every slot that is not padding lies inside `pool`.
 void check_slot_contents(Checker& c, const char* name, const Tensor& slots, int64_t pad_below,
                          const Tensor& pool) noexcept;
-void check_delta_contents(Checker& c, const DeltaRuleProblem& p) noexcept;
+/// No slot is written by two sequences; those whose read slot is padding write none.
+void check_unique_slots(Checker& c, const Tensor& written, const Tensor& read,
+                        int64_t pad_below) noexcept;
+/// The same with SLUICE_DEBUG=1, of sluice_state_io and
+/// sluice_conv_state_io alike.
+template <class StateIo>
+void check_unique_writes(Checker& c, const StateIo& state) noexcept {
+  if (!c.ok() || !debug_checks() || !present(state.final) || !present(state.write_slots)) return;
+  check_unique_slots(c, state.write_slots, state.read_slots, state.pad_below);
+}
+void check_delta_contents(Checker& c, const DeltaRuleProblem& p, Depth depth) noexcept;
 /// Host contents: cursors of the replay ring.
 void check_ring_contents(Checker& c, const DeltaRuleProblem& p) noexcept;
 void check_conv_contents(Checker& c, const ConvStateNames& names,

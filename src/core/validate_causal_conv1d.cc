@@ -60,8 +60,7 @@ Validated validate(const sluice_causal_conv1d_args& a, Depth depth, CausalConvPr
   check_conv_state_io(c, kNames, p);
   check_work(c, p->rows, D, std::max(p->W, p->L));
   if (c.ok()) settle(p);
-  if (depth == Depth::kContents && c.device().type == SLUICE_DEVICE_CPU)
-    check_conv_contents(c, kNames, *p);
+  if (sees_contents(depth, c.device())) check_conv_contents(c, kNames, *p);
   return {c.status(), c.device(), a.implementation};
 }
 

@@ -52,6 +52,7 @@ class StageRules {
                         p_.state.initial);
     check_slot_contents(c_, "state.write_slots", p_.state.write_slots, p_.state.pad_below,
                         p_.state.final);
+    check_unique_writes(c_, p_.state);
     if (!c_.ok() || !present(p_.h) || !present(p_.rows.cu_seqlens)) return;
     int64_t chunks = 0;
     for (int64_t n = 0; n < p_.rows.N; ++n) {
@@ -362,8 +363,8 @@ Validated validate(const Args& args, Depth depth, ChunkStageProblem* problem) no
   StageRules rules(args, problem);
   rules.check();
   if (rules.checker().ok()) settle(problem);
-  const bool host = rules.checker().device().type == SLUICE_DEVICE_CPU;
-  if (depth == Depth::kContents && host && rules.checker().ok()) rules.check_contents();
+  const bool seen = sees_contents(depth, rules.checker().device());
+  if (seen && rules.checker().ok()) rules.check_contents();
   return {rules.checker().status(), rules.checker().device(), args.implementation};
 }
 

@@ -315,7 +315,7 @@ void check_gradients(Checker& c, const sluice_chunk_backward_args& a,
 Validated finish(Checker& c, Depth depth, DeltaRuleProblem& p, int32_t implementation) {
   c.choice("implementation", implementation, 5, "0 to 4 (sluice_implementation)");
   if (c.ok()) settle(&p);
-  if (depth == Depth::kContents && c.device().type == SLUICE_DEVICE_CPU) check_delta_contents(c, p);
+  if (sees_contents(depth, c.device())) check_delta_contents(c, p, depth);
   return {c.status(), c.device(), implementation};
 }
 
@@ -366,7 +366,7 @@ Validated validate(const sluice_chunk_backward_args& args, Depth depth,
   }
   c.choice("implementation", args.implementation, 5, "0 to 4 (sluice_implementation)");
   if (c.ok()) settle(problem);
-  if (depth == Depth::kContents && c.device().type == SLUICE_DEVICE_CPU) check_delta_contents(c, p);
+  if (sees_contents(depth, c.device())) check_delta_contents(c, p, depth);
   return {c.status(), c.device(), args.implementation};
 }
 

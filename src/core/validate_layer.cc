@@ -342,8 +342,8 @@ Validated validate(sluice_op op, const sluice_layer_args& args, Depth depth,
   settle(&problem->delta);
   for (CausalConvProblem& conv : problem->conv) settle(&conv);
   settle(&problem->norm);
-  if (depth == Depth::kContents && c.device().type == SLUICE_DEVICE_CPU) {
-    check_delta_contents(c, problem->delta);
+  if (sees_contents(depth, c.device())) {
+    check_delta_contents(c, problem->delta, depth);
     check_conv_contents(c, kConvNames, problem->conv[0]);
     check_whole_rows_padded(c, problem->delta);
   }

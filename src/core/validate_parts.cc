@@ -16,15 +16,6 @@ using ll = long long;  // printf's type for 64 bits
 
 constexpr int64_t kMostPosition = int64_t{1} << 62;
 
-/// SLUICE_DEBUG=1 adds checks that read every gate and compare every pair of slots.
-bool debug_checks() noexcept {
-  static const bool on = [] {
-    const char* value = std::getenv("SLUICE_DEBUG");
-    return value != nullptr && std::strcmp(value, "0") != 0 && *value != '\0';
-  }();
-  return on;
-}
-
 /// Slots: rank 1 [N], or rank 2 [N, >= min_columns] where rank 2 is allowed.
 void check_slots(Checker& c, const char* name, const Tensor& slots, int64_t N, bool allow_columns,
                  int64_t min_columns) noexcept {
@@ -91,23 +82,15 @@ void check_gate_values(Checker& c, const DeltaRuleProblem& p) noexcept {
   }
 }
 
-void check_unique_writes(Checker& c, const Tensor& slots, int64_t pad_below) noexcept {
-  if (!present(slots)) return;
-  for (int64_t i = 0; i < slots.shape[0] && c.ok(); ++i) {
-    const int64_t slot = slot_at(slots, i, 0);
-    for (int64_t j = 0; j < i && slot >= pad_below; ++j) {
-      if (slot_at(slots, j, 0) == slot) {
-        c.fail(
-            "state.write_slots[%lld] = %lld, expected a slot that no other sequence writes "
-            "(SLUICE_DEBUG check; sequence %lld does)",
-            static_cast<ll>(i), static_cast<ll>(slot), static_cast<ll>(j));
-        return;
-      }
-    }
-  }
-}
-
 }  // namespace
+
+bool debug_checks() noexcept {
+  static const bool on = [] {
+    const char* value = std::getenv("SLUICE_DEBUG");
+    return value != nullptr && std::strcmp(value, "0") != 0 && *value != '\0';
+  }();
+  return on;
+}
 
 void settle(DeltaRuleProblem* p) noexcept {
   sluice_state_io& s = p->state;
@@ -352,7 +335,26 @@ void check_slot_contents(Checker& c, const char* name, const Tensor& slots, int6
   }
 }
 
-void check_delta_contents(Checker& c, const DeltaRuleProblem& p) noexcept {
+void check_unique_slots(Checker& c, const Tensor& written, const Tensor& read,
+                        int64_t pad_below) noexcept {
+  const auto slot_of = [&](int64_t n) {
+    const bool padded = present(read) && slot_at(read, n, 0) < pad_below;
+    return padded ? pad_below - 1 : slot_at(written, n, 0);
+  };
+  for (int64_t i = 0; i < written.shape[0]; ++i) {
+    const int64_t slot = slot_of(i);
+    for (int64_t j = 0; j < i && slot >= pad_below; ++j) {
+      if (slot_of(j) != slot) continue;
+      c.fail(
+          "state.write_slots[%lld] = %lld, expected a slot that no other sequence writes "
+          "(SLUICE_DEBUG check; sequence %lld does)",
+          static_cast<ll>(i), static_cast<ll>(slot), static_cast<ll>(j));
+      return;
+    }
+  }
+}
+
+void check_delta_contents(Checker& c, const DeltaRuleProblem& p, Depth depth) noexcept {
   check_row_contents(c, p.rows);
   check_slot_contents(c, "state.read_slots", p.state.read_slots, p.state.pad_below,
                       p.state.initial);
@@ -360,10 +362,8 @@ void check_delta_contents(Checker& c, const DeltaRuleProblem& p) noexcept {
                       p.state.final);
   check_slot_contents(c, "checkpoint_slots", p.checkpoint_slots, p.state.pad_below, p.checkpoints);
   check_ring_contents(c, p);
-  if (c.ok() && debug_checks()) {
-    check_gate_values(c, p);
-    if (present(p.state.final)) check_unique_writes(c, p.state.write_slots, p.state.pad_below);
-  }
+  check_unique_writes(c, p.state);
+  if (c.ok() && depth == Depth::kContents && debug_checks()) check_gate_values(c, p);
 }
 
 void check_conv_contents(Checker& c, const ConvStateNames& names,
@@ -373,6 +373,7 @@ void check_conv_contents(Checker& c, const ConvStateNames& names,
                       p.state.initial);
   check_slot_contents(c, "state.write_slots", p.state.write_slots, p.state.pad_below,
                       p.state.final);
+  check_unique_writes(c, p.state);
   for (int64_t n = 0; n < p.rows.N && c.ok() && present(p.state.num_accepted); ++n) {
     check_window(c, p, token_range(p.rows, n).size());
   }

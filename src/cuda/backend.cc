@@ -9,6 +9,7 @@
 #include <initializer_list>
 
 #include "cuda/catalogues.h"
+#include "cuda/read_indices.h"
 
 namespace sluice::cuda {
 namespace {
@@ -124,6 +125,7 @@ core::Backend make_backend() noexcept {
   backend.available = available;
   backend.warm_up = warm_up;
   backend.describe = describe;
+  backend.read_indices = read_indices;
   backend.chunk_forward = operator_by<chunk_forward_catalogue>();
   backend.recurrent_step = operator_by<recurrent_step_catalogue>();
   backend.layer_decode = operator_by<layer_decode_catalogue>();

@@ -21,6 +21,7 @@
 #include "cuda/kernels/linear_attention/kernel.cuh"
 #include "cuda/kernels/linear_attention/prefix.cuh"
 #include "emulated_backend.hpp"
+#include "emulated_operator.hpp"
 
 namespace sluice::cuda::chunk_forward {
 [[gnu::weak]] alignas(1024) uint8_t dynamic_shared[emulation::kSharedBytes];
@@ -261,6 +262,7 @@ core::Backend make_backend() noexcept {
   backend.device_type = SLUICE_DEVICE_CUDA;
   backend.available = []() noexcept { return true; };
   backend.chunk_forward = {plan, run};
+  backend.read_indices = read_indices_in_place;
   return backend;
 }
 
