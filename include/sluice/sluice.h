@@ -468,7 +468,7 @@ typedef struct sluice_recurrent_step_args {
  *  Packed batches are those of sluice_chunk_forward_args: chunks start anew with each sequence, and
  *  the last one of a sequence may be shorter. Chunk c of sequence n is entry c of row n of h, or
  *  with cu_seqlens entry c + sum over m < n of ceil(tokens of m / C) of row 0. h must have room for
- *  all chunks: fewer are refused on the CPU with cu_seqlens (else always) and undefined on CUDA.
+ *  all chunks: fewer are refused on the CPU and without cu_seqlens; on CUDA nothing is past them.
  *  Rows at or past c_N, and chunks of h past the last, are neither read nor written.
  *
  *  All C entries of a row of A and A_inverse are written: zeros outside the triangle (A has zeros

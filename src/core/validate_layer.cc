@@ -298,6 +298,18 @@ void check_whole_rows_padded(Checker& c, const DeltaRuleProblem& p) noexcept {
   }
 }
 
+/// Both kinds of state are found by the same slots: past either pool is past both.
+void share_slots(LayerProblem* p) noexcept {
+  const auto share = [](Tensor& state, Tensor& conv) {
+    if (!present(state) || !present(conv)) return;
+    state.shape[0] = conv.shape[0] = std::min(state.shape[0], conv.shape[0]);
+  };
+  for (CausalConvProblem& conv : p->conv) {
+    share(p->delta.state.initial, conv.state.initial);
+    share(p->delta.state.final, conv.state.final);
+  }
+}
+
 }  // namespace
 
 Validated validate(sluice_op op, const sluice_layer_args& args, Depth depth,
@@ -347,6 +359,7 @@ Validated validate(sluice_op op, const sluice_layer_args& args, Depth depth,
     check_conv_contents(c, kConvNames, problem->conv[0]);
     check_whole_rows_padded(c, problem->delta);
   }
+  share_slots(problem);
   return {c.status(), c.device(), a.implementation};
 }
 

@@ -8,6 +8,7 @@
 #include <numeric>
 
 #include "check/device_copy.hpp"
+#include "parity/far_pads.hpp"
 
 namespace sluice::check {
 namespace {
@@ -63,6 +64,7 @@ class Scene {
                                              &args.state.read_slots,
                                              &args.state.write_slots,
                                              &args.state.has_initial_state};
+      const FarPads far(args);
       device->upload(tensors);
       result.code = call(&args, *device);
       result.message = sluice_last_error();
@@ -302,7 +304,7 @@ int64_t StageConfig::chunks() const {
   if (!packed()) return chunks_of(T, C) + 1;
   int64_t count = 1;
   for (const int64_t tokens : lengths) count += chunks_of(tokens, C);
-  return count;
+  return count - h_missing;
 }
 
 StageResult run_stage(const StageConfig& config, sluice_implementation implementation, bool exact) {

@@ -32,6 +32,7 @@ struct StageConfig {
   double growth = 0;       ///< added to every gate
   bool has_beta = true, with_h = true, has_initial = true, slots = false;
   bool with_inverse = false;       ///< solve_wy writes A_inverse too
+  int64_t h_missing = 0;           ///< packed: chunks that h lacks, and one
   bool ones = false;               ///< A is the strict triangle of ones
   const Array* inverse = nullptr;  ///< what wy_fast reads as A_inverse, else random numbers
   sluice_state_layout layout = SLUICE_STATE_KV;
@@ -43,7 +44,7 @@ struct StageConfig {
   bool packed() const { return !lengths.empty(); }
   int64_t sequences() const { return packed() ? static_cast<int64_t>(lengths.size()) : B; }
   int64_t rows() const;    ///< T of the tensors
-  int64_t chunks() const;  ///< that h has room for: one more than there are
+  int64_t chunks() const;  ///< that h has room for: one more than there are, less h_missing
 };
 
 inline void PrintTo(const StageConfig& config, std::ostream* out) { *out << config.name; }

@@ -37,6 +37,9 @@ template <class Config, class Run, class Judge, class Arrays>
 void expect_padding(const FarSlots<Config>& slots, Run run, Judge judge, Arrays arrays) {
   const sluice_implementation implementation = implementations_under_test().front();
   const auto near = run(slots.config, implementation);
+  if (implementation != SLUICE_IMPL_CUDA && near.code == SLUICE_UNSUPPORTED) {
+    GTEST_SKIP() << near.message;
+  }
   ASSERT_EQ(near.code, SLUICE_OK) << near.message;
   pads_past_pools = true;
   const auto far = run(slots.config, implementation);

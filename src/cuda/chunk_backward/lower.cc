@@ -64,7 +64,7 @@ device::ChunkStates BackwardWorkspace::states(int64_t slots, Number number) noex
   const int64_t head = p_.K * p_.V, chunk = p_.HV * head;
   const int64_t batches = present(p_.rows.cu_seqlens) ? 1 : p_.rows.B;
   void* const data = take(batches * slots * chunk, number);
-  return {data, slots * chunk, chunk, head, number};
+  return {data, slots * chunk, chunk, head, number, slots};
 }
 
 void* BackwardWorkspace::take(int64_t count, Number number) noexcept {

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cuda/chunk_forward/lower.h"
 
+#include <algorithm>
 #include <limits>
 
 #include "cuda/chunk_forward/cut.h"
@@ -20,10 +21,10 @@ using core::present, core::Tensor, core::DeltaRuleProblem;
 /// call of several tokens gives the bits of as many calls.
 constexpr int32_t kPrefillDecaySpan = 64;
 
-/// A pool, and how many slots it has to *slots.
-device::StatePool state_pool(const Tensor& t, int64_t* slots) noexcept {
+/// A pool, and how many slots it has from pad_below on.
+device::StatePool state_pool(const Tensor& t, int64_t pad_below, uint64_t* span) noexcept {
   const device::BoundedPool bounded = pool_of(t);
-  *slots = bounded.slots;
+  *span = static_cast<uint64_t>(std::max<int64_t>(bounded.slots - pad_below, 0));
   return bounded.pool;
 }
 
@@ -57,13 +58,16 @@ device::PrefillParams lower_prefill(const DeltaRuleProblem& p,
   out.segments.keep_initial =
       present(p.state.initial) && p.state.initial.data == p.state.final.data;
   lower_shared(p, &out);
-  out.initial = state_pool(p.state.initial, &out.initial_slots);
-  if (!present(p.state.initial)) out.initial_slots = std::numeric_limits<int64_t>::max();
-  out.final = state_pool(p.state.final, &out.final_slots);
+  out.initial = state_pool(p.state.initial, p.state.pad_below, &out.initial_span);
+  if (!present(p.state.initial)) {
+    out.initial_span =
+        static_cast<uint64_t>(std::numeric_limits<int64_t>::max() - p.state.pad_below);
+  }
+  out.final = state_pool(p.state.final, p.state.pad_below, &out.final_span);
   out.read_slots = indices_of(p.state.read_slots);
   out.write_slots = indices_of(p.state.write_slots);
   out.state_is_vk = p.state.layout == SLUICE_STATE_VK;
-  out.checkpoints = state_pool(p.checkpoints, &out.checkpoint_pool_slots);
+  out.checkpoints = state_pool(p.checkpoints, p.state.pad_below, &out.checkpoint_span);
   if (present(p.checkpoints)) {
     out.checkpoint_slots = indices_of(p.checkpoint_slots);
     out.checkpoint_columns = p.checkpoint_slots.shape[1];

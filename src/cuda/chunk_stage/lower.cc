@@ -60,7 +60,8 @@ device::StageParams lower_stage(const ChunkStageProblem& p) noexcept {
   out.w = rows_of(p.w), out.u = rows_of(p.u);
   out.v_new = rows_of(p.v_new), out.o = rows_of(p.o);
   if (present(p.h)) {
-    out.h = {p.h.data, p.h.stride[0], p.h.stride[1], p.h.stride[2], number_type(p.h.dtype)};
+    out.h = {p.h.data,      p.h.stride[0],          p.h.stride[1],
+             p.h.stride[2], number_type(p.h.dtype), p.h.shape[1]};
   }
   out.state = state_slots(p.state);
   out.reverse = p.direction == SLUICE_DIRECTION_REVERSE;

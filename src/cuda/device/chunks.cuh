@@ -96,6 +96,12 @@ __device__ __forceinline__ int64_t state_at(const StageParams& p, const Chunk& c
          head * p.h.head_stride;
 }
 
+/// Whether that state lies inside h.
+__device__ __forceinline__ bool has_state(const StageParams& p, const Chunk& chunk,
+                                          int64_t before) {
+  return before + chunk.number < p.h.room;
+}
+
 /// Where sequence n's state comes from and goes to.
 __device__ __forceinline__ Sequence slots_of(const StageParams& p, int64_t n) {
   Sequence sequence{};

@@ -21,7 +21,8 @@ struct KeyGates {
   uint8_t* records;    ///< of chunks and heads, see chunk_forward::KeyRecord
 };
 
-/// Arguments of the fused kernel. BOUND: B * T < 2^31 and N * HV < 2^31, checked by the launcher.
+/// Arguments of the fused kernel. BOUND: T < 2^31 - 64 and N * HV < 2^30, as
+/// check_fused_sizes() in chunk_forward/fused.cc has it.
 struct PrefillParams {
   CUtensorMap q, k, v;  ///< boxes of 64 tokens x the columns of a work item
   CUtensorMap o;        ///< boxes of 64 tokens x 64 columns
@@ -31,8 +32,9 @@ struct PrefillParams {
   HeadScalar A_log, dt_bias;
   IndexVector cu_seqlens;  ///< [N+1]; null: sequence n is batch entry n
   StatePool initial, final, checkpoints;
-  /// Of the pools. A slot past one is padding; initial_slots is the largest number without `initial`.
-  int64_t initial_slots, final_slots, checkpoint_pool_slots;
+  /// Slots of each pool from pad_below on: all others are padding. The largest number where there
+  /// is no `initial`.
+  uint64_t initial_span, final_span, checkpoint_span;
   IndexVector read_slots, write_slots;  ///< [N]; null read_slots: slot n; null write_slots: read's
   const uint8_t* has_initial_state;     ///< [N], may be null
   int64_t has_initial_stride;

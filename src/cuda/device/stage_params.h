@@ -12,6 +12,7 @@ struct ChunkStates {
   void* data;  ///< may be null
   int64_t batch_stride, chunk_stride, head_stride;
   Number number;
+  int64_t room;  ///< chunks of a batch entry; those past it are not written, and read as zeros
 };
 
 /// How simple GLA is spread over a GPU: sequences cut into segments, whose states come first.

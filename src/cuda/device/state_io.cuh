@@ -123,7 +123,7 @@ __device__ __forceinline__ void store_final(const PrefillParams& p, const WorkIt
   if (p.final.data == nullptr) return;
   const IndexVector& slots = p.write_slots.data != nullptr ? p.write_slots : p.read_slots;
   const int64_t slot = slots.data == nullptr ? item.seq : load_index(slots, item.seq);
-  if (slots.data != nullptr && (slot < p.pad_below || slot >= p.final_slots)) return;
+  if (slots.data != nullptr && is_padding(p, slot, p.final_span)) return;
   store_state(p, p.final, slot, item, half, S);
 }
 
@@ -154,8 +154,9 @@ __device__ __forceinline__ void store_checkpoint(const PrefillParams& p, const W
   if (column >= p.checkpoint_columns) return;
   const int64_t at = item.seq * p.checkpoint_slots.stride + column * p.checkpoint_column_stride;
   const int64_t slot = load_index({p.checkpoint_slots.data, 1, p.checkpoint_slots.is_64bit}, at);
-  if (slot < p.pad_below || slot >= p.checkpoint_pool_slots) return;
-  store_state(p, p.checkpoints, slot, item, half, S);
+  if (!is_padding(p, slot, p.checkpoint_span)) {
+    store_state(p, p.checkpoints, slot, item, half, S);
+  }
 }
 
 }  // namespace sluice::cuda::device

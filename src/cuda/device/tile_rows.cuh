@@ -31,13 +31,14 @@ __device__ __forceinline__ void request_tile(uint32_t tile, const TokenRows& row
 
 /// Requests rows k0 .. k0 + 63 and columns .. + 63 of a dense matrix [K][V] of 16-bit numbers.
 template <int kThreads>
-__device__ __forceinline__ void request_matrix(uint32_t tile, const uint16_t* first, int64_t V) {
+__device__ __forceinline__ void request_matrix(uint32_t tile, const uint16_t* first, int64_t V,
+                                               bool exists = true) {
 #pragma unroll
   for (int i = static_cast<int>(threadIdx.x); i < 512; i += kThreads) {
     const int row = i / 8, piece = i % 8;
     ptx::copy_async_16(
         tile + tile::swizzled_piece(static_cast<uint32_t>(row), static_cast<uint32_t>(piece)),
-        first + row * V + 8 * piece, true);
+        first + row * V + 8 * piece, exists);
   }
 }
 

@@ -52,6 +52,11 @@ __device__ __forceinline__ bool starts_from_zeros(const PrefillParams& p, int64_
          (p.has_initial_state != nullptr && p.has_initial_state[n * p.has_initial_stride] == 0);
 }
 
+/// Whether a slot is none of a pool's. PERF one comparison: differences below zero are large.
+__device__ __forceinline__ bool is_padding(const PrefillParams& p, int64_t slot, uint64_t span) {
+  return static_cast<uint64_t>(slot) - static_cast<uint64_t>(p.pad_below) >= span;
+}
+
 /// First element of the initial state of a head of sequence n.
 __device__ __forceinline__ int64_t initial_at(const PrefillParams& p, int64_t n, int head) {
   const int64_t slot = p.read_slots.data == nullptr ? n : load_index(p.read_slots, n);
@@ -72,9 +77,9 @@ __device__ __forceinline__ WorkItem locate(const PrefillParams& p, int seq, int 
     item.row = static_cast<int32_t>(begin);
     item.tokens = static_cast<int32_t>(end - begin);
   }
-  if (p.read_slots.data != nullptr) {
-    const int64_t slot = load_index(p.read_slots, seq);
-    if (slot < p.pad_below || slot >= p.initial_slots) item.padded = 1;
+  if (p.read_slots.data != nullptr &&
+      is_padding(p, load_index(p.read_slots, seq), p.initial_span)) {
+    item.padded = 1;
   }
   return item;
 }

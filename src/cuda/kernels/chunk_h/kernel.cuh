@@ -193,7 +193,8 @@ __device__ __forceinline__ void zero_item(const StatesParams& p, const Item& ite
   if (p.stage.h.data == nullptr) return;
   device::TokenRows rows{p.stage.h.data, p.stage.h.chunk_stride, p.stage.V, p.stage.h.head_stride,
                          p.stage.h.number};
-  for (int c = 0; c * C::kChunk < item.sequence.tokens; ++c) {
+  const int64_t room = p.stage.h.room - (state - item.sequence.batch * p.h_per_batch);
+  for (int c = 0; c * C::kChunk < item.sequence.tokens && c < room; ++c) {
     Item as_rows = item;
     as_rows.sequence.batch = state + c, as_rows.sequence.row = 0;
     store_values(rows, as_rows, column, 0, C::kK, nullptr);

@@ -39,7 +39,7 @@ struct OutputTiles {
   }
 };
 
-/// Requests 64 columns of v and of h.
+/// Requests 64 columns of v and of h; state: -1 for zeros.
 __device__ __forceinline__ void request_values(const StageParams& p, const OutputTiles& tiles,
                                                const Chunk& chunk, int64_t head, int block,
                                                int64_t state, int64_t column) {
@@ -47,10 +47,10 @@ __device__ __forceinline__ void request_values(const StageParams& p, const Outpu
     request_tile<kBlockThreads>(tiles.v + static_cast<uint32_t>(b) * kTile, p.values, chunk, head,
                                 b * kRows, column);
   }
-  const auto* h = static_cast<const uint16_t*>(p.h.data) + state + column;
+  const auto* h = static_cast<const uint16_t*>(p.h.data) + max(state, int64_t{0}) + column;
   for (int w = 0; w < p.K / kColumns; ++w) {
     request_matrix<kBlockThreads>(tiles.h + static_cast<uint32_t>(w) * kTile,
-                                  h + w * kColumns * p.V, p.V);
+                                  h + w * kColumns * p.V, p.V, state >= 0);
   }
   ptx::close_copies();
 }
@@ -97,7 +97,9 @@ __global__ void __launch_bounds__(kBlockThreads, 3)
       }
     }
     ptx::close_copies();
-    const int64_t state = state_at(p, chunk, chunks_before(p, chunk.seq), head);
+    const int64_t before = chunks_before(p, chunk.seq);
+    const int64_t state =
+        device::has_state(p, chunk, before) ? state_at(p, chunk, before, head) : -1;
     request_values(p, tiles, chunk, head, block, state, 0);
     if (warp() == 0) load_sums(p, chunk, head, G);
     ptx::wait_for_copies<1>();

@@ -206,7 +206,7 @@ __global__ void __launch_bounds__(kPlainThreads, 2)
       chunk.tokens = static_cast<int>(min(tokens - done, int64_t{p.C}));
       if (threadIdx.x < 32 && !p.key_gates) load_sums(p, chunk, work.head, s.G);
       __syncthreads();
-      if (p.h.data != nullptr) {
+      if (p.h.data != nullptr && device::has_state(p, chunk, before)) {
         store_state(p, work, p.h.data, state_at(p, chunk, before, work.head), p.h.number, S);
       }
       if (sequence.padded) {
@@ -243,11 +243,13 @@ __global__ void __launch_bounds__(kPlainThreads, 2)
     if (chunk.tokens == 0) continue;
     if (threadIdx.x < 32) load_sums(p, chunk, work.head, s.G);
     __syncthreads();
-    const int64_t state = state_at(p, chunk, chunks_before(p, chunk.seq), work.head);
+    const int64_t before = chunks_before(p, chunk.seq);
+    const int64_t state = state_at(p, chunk, before, work.head);
+    const bool exists = device::has_state(p, chunk, before);
     plain_outputs(
         p, s, chunk, work,
         [&](int k, int column) {
-          if (work.first_column + column >= p.V) return 0.0f;
+          if (!exists || work.first_column + column >= p.V) return 0.0f;
           const int64_t from = state + state_element(p, work, k, column);
           return device::load_number(p.h.data, from, p.h.number);
         },

@@ -56,7 +56,8 @@ template <int kBlocks, int kColumns>
 class StateCopies {
  public:
   using Map = PieceMap<kColumns>;
-  __device__ __forceinline__ StateCopies(const StageParams& p, const StatesWork& work) : p_(p) {
+  __device__ __forceinline__ StateCopies(const StageParams& p, const StatesWork& work)
+      : p_(p), room_(p.h.room - work.before) {
     Chunk chunk = work.sequence;
     chunk.number = 0;
     place_ = static_cast<uint16_t*>(p.h.data) + state_at(p, chunk, work.before, work.head) +
@@ -64,6 +65,7 @@ class StateCopies {
   }
   /// Stores S, rounded, or zeros, as the next chunk's.
   __device__ __forceinline__ void store(const uint8_t (&S)[kBlocks][kTileBytes], bool zeros) {
+    if (--room_ < 0) return;
 #pragma unroll
     for (int i = 0; i < kBlocks * Map::kEach; ++i) {
       const uint8_t* const from =
@@ -77,6 +79,7 @@ class StateCopies {
  private:
   const StageParams& p_;
   uint16_t* place_;
+  int64_t room_;
 };
 
 /// Outputs of a padded sequence.
