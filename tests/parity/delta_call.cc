@@ -53,6 +53,7 @@ class Call {
       if (c_.packed) args.max_tokens = told_longest();
       args.checkpoints = checkpoints_.view();
       args.checkpoint_slots = checkpoint_slots_.view();
+      args.checkpoint_slots.shape[1] = checkpoint_columns_;
       args.checkpoint_every = c_.checkpoint_every;
       return run_with(args, sluice_chunk_forward);
     }
@@ -228,9 +229,18 @@ class Call {
     std::vector<int64_t> slots = distinct_slots(N_ * M, c_.pad_below, &random_);
     if (!slots.empty() && (c_.wild || !c_.padded_writes.empty()))
       slots[slots.size() / 2] = pad_value();
-    checkpoints_ = pool(c_.checkpoint, c_.pad_below + N_ * M + 1);
-    checkpoint_slots_ = FreeTensor(c_.index, {N_, M}, free(Freedom::kAnyOutput), &random_);
-    checkpoint_slots_.assign(std::vector<double>(slots.begin(), slots.end()));
+    const int64_t spare = c_.pad_below + N_ * M;
+    checkpoints_ = pool(c_.checkpoint, spare + 1);
+    checkpoint_columns_ = M;
+    // One column past the view: whoever reads it writes to a slot that is nobody's.
+    checkpoint_slots_ = FreeTensor(c_.index, {N_, M + 1}, free(Freedom::kAnyOutput), &random_);
+    std::vector<double> table;
+    for (int64_t i = 0; i < N_ * M; ++i) {
+      table.push_back(static_cast<double>(slots[static_cast<size_t>(i)]));
+      if (i % M == M - 1) table.push_back(static_cast<double>(spare));
+    }
+    checkpoint_slots_.assign(table);
+    kept_ = slots;
   }
 
   template <class Args>
@@ -308,6 +318,11 @@ class Call {
       if (contains(written_, slot) || written_pool.slot_unchanged(slot)) continue;
       list += "state slot " + std::to_string(slot) + "; ";
     }
+    const int64_t checkpoints = checkpoints_.present() ? checkpoints_.view().shape[0] : 0;
+    for (int64_t slot = 0; slot < checkpoints; ++slot) {
+      if (contains(kept_, slot) || checkpoints_.slot_unchanged(slot)) continue;
+      list += "checkpoint slot " + std::to_string(slot) + "; ";
+    }
     return list;
   }
 
@@ -334,11 +349,11 @@ class Call {
   const DeltaConfig& c_;
   int workspace_fill_;
   Random random_;
-  int64_t N_, rows_ = 0, batch_ = 0, slots_in_pool_ = 0;
+  int64_t N_, rows_ = 0, batch_ = 0, slots_in_pool_ = 0, checkpoint_columns_ = 0;
   FreeTensor q_, k_, v_, o_, gate_, beta_, A_log_, dt_bias_, cu_seqlens_;
   FreeTensor read_slots_, write_slots_, has_initial_, num_accepted_;
   FreeTensor initial_, final_, checkpoints_, checkpoint_slots_;
-  std::vector<int64_t> read_, written_;
+  std::vector<int64_t> read_, written_, kept_;
 };
 
 }  // namespace

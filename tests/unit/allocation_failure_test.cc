@@ -1,5 +1,5 @@
-// Measures what running out of memory does to the writing of files and to the search for a quota: every
-// allocation fails in turn, and each time there is an answer and no crash. (Headers are another
+// Measures what running out of memory does to operators, to the writing of files and to the search for
+// a quota: every allocation fails in turn, and each time there is an answer and no crash. (Headers are another
 // matter: the JSON library's destructors allocate, and end the process where they cannot.)
 // SPDX-License-Identifier: Apache-2.0
 //
@@ -14,9 +14,11 @@
 #include <new>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "cpu/cpu_quota.hpp"
 #include "io/whole_file.hpp"
+#include "sluice/sluice.hpp"
 
 namespace {
 
@@ -79,6 +81,32 @@ TEST(AllocationFailures, OfTheQuotaAreNoQuota) {
     const int cpus = cpu::quota_cpus();
     allocations_left = -1;
     EXPECT_GE(cpus, 0);
+  }
+}
+
+/// Threads are what operators allocate: without them the result is the same.
+TEST(AllocationFailures, OfOperatorsChangeNothing) {
+  constexpr int64_t kT = 70, kH = 4, kD = 32;
+  const std::vector<float> x(static_cast<size_t>(kT * kH * kD), 0.1f);
+  std::vector<float> o(x.size()), expected(x.size());
+  ChunkForwardArgs args;
+  args.q = args.k = args.v = TensorView(const_cast<float*>(x.data()), kFloat32, {1, kT, kH, kD});
+  args.o = TensorView(o.data(), kFloat32, {1, kT, kH, kD});
+  Result<WorkspaceSize> size = workspace_size(args);
+  ASSERT_TRUE(size.ok()) << size.status.message;
+  std::vector<std::byte> scratch(size.value.bytes + 256);
+  const auto misfit = reinterpret_cast<uintptr_t>(scratch.data()) % 256;
+  const Workspace workspace(scratch.data() + (256 - misfit) % 256, size.value.bytes);
+  for (int allowed = 0; allowed < 50; ++allowed) {
+    std::fill(o.begin(), o.end(), -1.0f);
+    allocations_left = allowed;
+    const Status status = chunk_forward(args, workspace);
+    char text[64];
+    sluice_capability(text, sizeof text);
+    allocations_left = -1;
+    ASSERT_TRUE(status.ok()) << status.message;
+    if (allowed == 0) expected = o;
+    EXPECT_EQ(o, expected) << "after " << allowed << " allocations";
   }
 }
 

@@ -86,6 +86,23 @@ CausalConv1dArgs convolution(const Sizes& s) {
   return a;
 }
 
+LayerArgs layer(const Sizes& s) {
+  LayerArgs a;
+  // Modulo 2^64: what does not fit is refused for its rows already.
+  const auto u = [](int64_t x) { return static_cast<uint64_t>(x); };
+  const auto value_width = static_cast<int64_t>(u(s.HV) * u(s.V));
+  const auto channels = static_cast<int64_t>(2 * u(s.H) * u(s.K) + u(value_width));
+  a.qkv = view(kFloat32, {1, s.T, channels}), a.z = view(kFloat32, {1, s.T, value_width});
+  a.b = a.a = view(kFloat32, {1, s.T, s.HV});
+  a.conv_weight = view(kFloat32, {channels, 4});
+  a.A_log = a.dt_bias = view(kFloat32, {s.HV}), a.norm_weight = view(kFloat32, {s.V});
+  a.out = view(kFloat32, {1, s.T, s.HV, s.V}, true);
+  a.out.data = some_memory + 4;
+  a.cu_seqlens = view(kInt32, {s.N + 1});
+  a.num_k_heads = s.H, a.num_v_heads = s.HV, a.head_k_dim = s.K, a.head_v_dim = s.V;
+  return a;
+}
+
 TEST(HugeShapes, OffsetsPastThirtyOneBitsAreRefusedUnread) {
   Sizes s;
   s.N = int64_t{1} << 50;
@@ -119,6 +136,12 @@ TEST(HugeShapes, TheGradientsWorkspaceDoesNotWrap) {
   EXPECT_GE(fits.value.bytes, (size_t{1} << 46) * sizeof(double));
 }
 
+template <class Args>
+Result<WorkspaceSize> bytes_of(const Args& args) {
+  return workspace_size(args);
+}
+Result<WorkspaceSize> bytes_of(const LayerArgs& args) { return layer_prefill_workspace(args); }
+
 /// Twice the sequences, tokens or heads never need less.
 template <class Make>
 void expect_growth(Make make, uint64_t seed) {
@@ -138,7 +161,7 @@ void expect_growth(Make make, uint64_t seed) {
       for (int64_t* const size : {&s.N, &s.T, &s.HV}) {
         auto args = make(s);
         args.implementation = implementation;
-        const Result<WorkspaceSize> one = workspace_size(args);
+        const Result<WorkspaceSize> one = bytes_of(args);
         if (!one.ok()) break;
         ++accepted;
         ASSERT_LT(one.value.bytes, size_t{1} << 62) << "round " << round;
@@ -157,6 +180,7 @@ TEST(HugeShapes, SizesGrowWithTheShapeOrAreRefused) {
   expect_growth(stage, 3);
   expect_growth(step, 4);
   expect_growth(convolution, 5);
+  expect_growth(layer, 6);
 }
 
 }  // namespace
