@@ -2,7 +2,8 @@
 sluice_add_emulated_backend(sluice_emulated_decode emulated_decode_backend.cc)
 sluice_objects_of(suites sluice_parity_suites
   parity/decode_session_test parity/random_delta_test parity/recurrent_step_test
-  parity/far_slots_step_test parity/replay_ring_test parity/ring_layer_test parity/delta_call parity/delta_judge)
+  parity/far_slots_step_test parity/replay_ring_test parity/ring_layer_test parity/delta_call
+  parity/delta_judge)
 sluice_add_emulated_tests(sluice_emulated_decode_tests
   decode_selection_test.cc emulated_decode_test.cc emulated_layer_decode_test.cc
   ${suites} ${layer_suites}
@@ -10,4 +11,4 @@ sluice_add_emulated_tests(sluice_emulated_decode_tests
   HOST environment decode/catalogue decode/rows_any decode/rows_replay decode/rows_single
     decode/lower decode/lower_replay decode/lower_single decode/lower_single_layer)
 sluice_add_shards(emulated_decode 4 sluice_emulated_decode_tests cpu
-  "*Decode*:*RecurrentStep*:*ReplayRing*:-*Composition*")
+  "*Decode*:*RecurrentStep*:*ReplayRing*:*FarSlotsLayer*decode_single:*FarSlotsLayer*decode_tokens:-*Composition*:*FarSlots*generic*")

@@ -8,4 +8,4 @@ sluice_add_emulated_tests(sluice_emulated_layer_tests
     kernels/conv1d/plan kernels/gated_norm/plan)
 # Not: where the reference in place of the delta rule rounds twice.
 sluice_add_shards(emulated_layer 2 sluice_emulated_layer_tests cpu
-  "-*InTurn/*_rounding1:*InTurn/*_rounding2")
+  "-*InTurn/*_rounding1:*InTurn/*_rounding2:*FarSlotsLayer*decode*")
