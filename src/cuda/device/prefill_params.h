@@ -32,15 +32,15 @@ struct PrefillParams {
   HeadScalar A_log, dt_bias;
   IndexVector cu_seqlens;  ///< [N+1]; null: sequence n is batch entry n
   StatePool initial, final, checkpoints;
-  /// Slots of each pool from pad_below on: all others are padding. The largest number where there
-  /// is no `initial`.
-  uint64_t initial_span, final_span, checkpoint_span;
   IndexVector read_slots, write_slots;  ///< [N]; null read_slots: slot n; null write_slots: read's
   const uint8_t* has_initial_state;     ///< [N], may be null
   int64_t has_initial_stride;
   IndexVector checkpoint_slots;  ///< [N,M]; stride is that of n
   int64_t checkpoint_columns, checkpoint_column_stride, checkpoint_chunks;
   int64_t pad_below;
+  /// Slots of each pool from pad_below on: all others are padding. The largest number where there
+  /// is no `initial`. PERF beside pad_below, with which they are read: parameters are cold at first.
+  uint64_t initial_span, final_span, checkpoint_span;
   bool state_is_vk;  ///< inner order of all states: [V,K] in place of [K,V]
   bool head_map_cyclic;
   GateForm gate_form;
