@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from .. import ops
+from ..functional._arguments import run_by_chunks
 from .refusal import unsupported
 
 if TYPE_CHECKING:
@@ -46,8 +47,9 @@ def decode(
     cu_seqlens: torch.Tensor | None = None,
     **arguments: Any,
 ) -> torch.Tensor:
-    """A recurrent step where sequences are short enough, the chunk form otherwise: both update the
-    pool `initial_state` in place, or write `final_state`. Arguments of `ops.recurrent_step`."""
+    """A recurrent step where sequences are short enough, else the chunk form in float32, as the
+    engines' kernels compute: both update the pool `initial_state` in place, or write `final_state`.
+    Arguments of `ops.recurrent_step`."""
     tokens = q.shape[1]
     bound = tokens if cu_seqlens is None else longest(cu_seqlens, tokens, columns)
     if bound <= kMaxStepTokens:
@@ -61,4 +63,6 @@ def decode(
         unsupported(op, "tokens per sequence", bound, f"<= {kMaxStepTokens}", rule)
     if writes == "last":
         arguments.setdefault("final_state", arguments["initial_state"])
-    return ops.chunk_forward(q, k, v, gate, beta, cu_seqlens=cu_seqlens, **arguments)
+    out = arguments.pop("o", None)
+    arguments.update(gate=gate, beta=beta, cu_seqlens=cu_seqlens, stream=None)
+    return run_by_chunks(op, (q, k, v), out, False, arguments)

@@ -53,29 +53,50 @@ def check_states(op: str, initial_state: Any, rows: Any, cu_seqlens: Any) -> Non
         refuse_states(op, initial_state.shape[0], n)
 
 
-def run_by_chunks(
-    op: str, rows: tuple[Any, Any, Any], out: Any, allow_chunks: bool, arguments: dict[str, Any]
+def chunk_output(
+    op: str, v: Any, out: Any, allow_chunks: bool, cu_seqlens: Any, stream: Any
 ) -> Any:
-    """`sluice.ops.chunk_forward` of `rows` q, k, v with `arguments`; returns o, `out` where given.
-    Unless allow_chunks, 16-bit rows are converted to float32 first, since kernels of 16-bit rows round
-    their operands."""
-    if allow_chunks or not all(has_16_bits(x) for x in rows):
-        return ops.chunk_forward(*rows, o=out, **arguments)
-    if arguments["stream"] is not None:
+    """What chunk_forward is to write o to, for a caller who gave `out` or None. Unless allow_chunks
+    an o of 16 bits is computed in float32, to be converted by `as_asked`: kernels round the operands
+    of their products only for calls whose o has 16 bits."""
+    packed = cu_seqlens is not None
+    if allow_chunks or not has_16_bits(v if out is None else out):
+        if out is not None:
+            return out
+        return _kinds.zeros_like(v) if packed else _kinds.empty_like(v)
+    if stream is not None:
         raise Unsupported(
-            f"{op}: stream = given, expected None (16-bit rows of more than a step are converted on "
+            f"{op}: stream = given, expected None (o of more than a step is converted to 16 bits on "
             "the current stream; allow_chunks=True converts nothing)"
         )
     # Rows of `out` past the last packed sequence keep what they hold.
-    o = None if out is None or arguments["cu_seqlens"] is None else converted(out)
-    o = ops.chunk_forward(*(converted(x) for x in rows), o=o, **arguments)
+    if packed and out is not None:
+        return converted(out)
+    return _kinds.empty(v, v.shape, "float32", packed)
+
+
+def as_asked(o: Any, v: Any, out: Any) -> Any:
+    """The o of `chunk_output`, written by now, in the dtype of v or in `out`."""
+    if o is out:
+        return out
     if out is None:
-        return converted(o, rows[2])
+        return converted(o, v) if o.dtype != v.dtype else o
     if hasattr(out, "copy_"):
         out.copy_(o)
     else:
         out[...] = o
     return out
+
+
+def run_by_chunks(
+    op: str, rows: tuple[Any, Any, Any], out: Any, allow_chunks: bool, arguments: dict[str, Any]
+) -> Any:
+    """`sluice.ops.chunk_forward` of `rows` q, k, v with `arguments`, as `chunk_output` says; returns
+    o, `out` where given."""
+    cu_seqlens, stream = arguments["cu_seqlens"], arguments["stream"]
+    o = chunk_output(op, rows[2], out, allow_chunks, cu_seqlens, stream)
+    ops.chunk_forward(*rows, o=o, **arguments)
+    return as_asked(o, rows[2], out)
 
 
 def longest(cu_seqlens_cpu: Any) -> int:

@@ -8,13 +8,14 @@ from .._errors import InvalidArgument, Unsupported
 from .._types import T, Tensor
 from ._arguments import (
     MAX_STEP_TOKENS,
+    as_asked,
     check_states,
+    chunk_output,
     longest,
     new_state,
     refuse_foreign,
     refuse_pool,
     refuse_states,
-    run_by_chunks,
 )
 
 
@@ -169,9 +170,9 @@ def fused_recurrent_gated_delta_rule(
 
     Computed in float32 whatever the lengths. Up to 16 tokens per sequence run as one pass over each
     state (`sluice.ops.recurrent_step`). Longer rows, and packed rows whose bound `max_tokens` (1..16)
-    is not given, run by chunks in float32: 16-bit q, k and v are converted to float32 copies, o back
-    to their dtype. On CUDA that is the generic kernel, which is many times slower than the one of
-    16-bit rows. allow_chunks: take that one, with operands rounded to 16 bits, as
+    is not given, run by chunks in float32: an o of 16 bits is computed in float32 and then converted.
+    On CUDA that is the generic kernel, which is many times slower than the one that fills an o of
+    16 bits. allow_chunks: take that one, with operands rounded to 16 bits, as
     `chunk_gated_delta_rule` does (relative error of the state 2e-3 instead of 1e-7).
     States are written out of place; pass final_state=initial_state for an update in place.
     gk: key-wise log gates [B,T,HV,K] in place of g (KDA: `fused_recurrent_kda`). gv: refused if
@@ -224,28 +225,11 @@ def fused_recurrent_gated_delta_rule(
         return o, final_state
     if num_accepted is not None:
         raise InvalidArgument(f"{op}: num_accepted = given, expected None without max_tokens")
-    arguments = dict(
-        gate=gate,
-        beta=beta,
-        A_log=A_log,
-        dt_bias=dt_bias,
-        cu_seqlens=cu_seqlens,
-        initial_state=initial_state,
-        final_state=final_state,
-        state_layout=state_layout,
-        read_slots=read_slots,
-        write_slots=write_slots,
-        has_initial_state=has_initial_state,
-        pad_below=pad_below,
-        scale=scale,
-        l2norm_eps=l2norm_eps,
-        gate_space=gate_space,
-        beta_space=beta_space,
-        eigenvalues=eigenvalues,
-        qk_norm=qk_norm,
-        head_map=head_map,
-        implementation=implementation,
-        stream=stream,
-        workspace=workspace,
+    o = chunk_output(op, v, out, allow_chunks, cu_seqlens, stream)
+    _kinds.entry("chunk_forward", q)(  # values of chunk_forward but max_tokens
+        q, k, v, gate, beta, o, A_log, dt_bias, cu_seqlens, initial_state, final_state,
+        state_layout, read_slots, write_slots, has_initial_state, pad_below, scale, l2norm_eps,
+        gate_space, beta_space, eigenvalues, qk_norm, head_map, "gated_delta", implementation,
+        stream, workspace
     )
-    return run_by_chunks(op, (q, k, v), out, allow_chunks, arguments), final_state
+    return as_asked(o, v, out), final_state
