@@ -2,7 +2,8 @@
 """Connects chunk_forward to torch's autograd: an eager call on tensors that require a gradient is
 recorded, and its backward pass is chunk_backward. Imported by sluice._torch."""
 
-from collections.abc import Callable
+from collections.abc import Iterable
+from operator import itemgetter
 from typing import Any
 
 import torch
@@ -13,11 +14,7 @@ from ._errors import Unsupported
 
 _NAMES = tuple(name for name, _, _, _ in _core.fields("chunk_forward"))
 # What gradients are by, in the order of chunk_backward's outputs.
-_DIFFERENTIABLE = ("q", "k", "v", "gate", "beta", "A_log", "dt_bias", "initial_state")
-_GRADIENTS = ("dq", "dk", "dv", "dgate", "dbeta", "dA_log", "ddt_bias", "d_initial_state")
-_OPTIONS = tuple(
-    name for name, kind, _, _ in _core.fields("chunk_backward") if kind in ("choice", "double", "scale")
-)
+DIFFERENTIABLE = ("q", "k", "v", "gate", "beta", "A_log", "dt_bias", "initial_state")
 # What chunk_backward does not know.
 _FOREIGN = (
     "read_slots",
@@ -27,98 +24,169 @@ _FOREIGN = (
     "checkpoint_slots",
     "stream",
 )
-_PLACES = tuple(_NAMES.index(name) for name in _DIFFERENTIABLE)
+# PERF: values by position, and what every call needs looked up once.
+_differentiable = itemgetter(*map(_NAMES.index, DIFFERENTIABLE))
+_foreign = itemgetter(*map(_NAMES.index, _FOREIGN))
+_O, _FINAL, _INITIAL, _GATE, _CU = map(
+    _NAMES.index, ("o", "final_state", "initial_state", "gate", "cu_seqlens")
+)
+# Many calls lack the three inputs behind these.
+_FEW = len(DIFFERENTIABLE) - 3
+# Of chunk_backward, behind its tensors: as in the forward pass, but for stream and workspace.
+_OPTIONS = [name for name, kind, _, _ in _core.fields("chunk_backward") if kind not in ("input", "output")]
+_STREAM = _OPTIONS.index("stream")
+del _OPTIONS[_STREAM : _STREAM + 2]
+_options = itemgetter(*map(_NAMES.index, _OPTIONS))
+_forward, _backward = _core.chunk_forward, _core.chunk_backward
+_Tensor = torch.Tensor
+_empty_like, _zeros_like, _contiguous = torch.empty_like, torch.zeros_like, torch.contiguous_format
+_is_grad_enabled = torch.is_grad_enabled
 
-_grad_enabled = torch.is_grad_enabled
+
+def count_each(written: Iterable[Any]) -> None:
+    """Gives tensors that a call has written their next version, by which autograd finds out that
+    one that it has saved was changed. Those of inference mode have none, nor do arrays."""
+    for tensor in written:
+        if isinstance(tensor, _Tensor) and not tensor.is_inference():
+            torch.autograd.graph.increment_version(tensor)
 
 
-def differentiable(recorded: Callable[..., None], call: Callable[..., None]) -> Callable[..., None]:
-    """chunk_forward for plain tensors where gradients are enabled: `recorded` where no tensor asks
-    for one, else `call` inside an operation of autograd."""
+# PERF: torch's own function takes all of them at half the price, but not what has no version.
+count_writes = getattr(torch._C, "_increment_version", count_each)
 
-    def run(*values: Any, **arguments: Any) -> None:
-        if values and len(values) > _PLACES[-1] and not arguments:
-            given: Any = [values[place] for place in _PLACES]
-        else:
-            arguments.update(zip(_NAMES, values))
-            values = ()
-            given = [arguments.get(name) for name in _DIFFERENTIABLE]
-        if not any(getattr(tensor, "requires_grad", False) for tensor in given):
-            return recorded(*values, **arguments)
+
+def record(*values: Any, **arguments: Any) -> None:
+    """chunk_forward of plain tensors one of which asks for a gradient, as an operation of autograd.
+    Takes the operator's values in the order of its fields, or by keyword."""
+    if arguments or len(values) != len(_NAMES):
         arguments.update(zip(_NAMES, values))
-        _refuse(arguments)
-        _ChunkForward.apply(call, arguments, arguments["o"], arguments.get("final_state"), *given)
+        values = tuple(map(arguments.get, _NAMES))
+    _refuse(values)
+    given = _differentiable(values)
+    o, final = values[_O], values[_FINAL]
+    # Of a view autograd is told that it changes, since its base then does too. PERF: what is no view
+    # is like a new tensor, for which it has less to do; nor are inputs passed that are absent.
+    if o._is_view() or (final is not None and final._is_view()):
+        _InPlace.apply(values, o, final, *given)
+    elif _transforms_active():
+        _ChunkForward.apply(values, *given)
+    elif given[-3] is given[-2] is given[-1] is None:
+        _apply(values, *given[:_FEW])
+    else:
+        _apply(values, *given)
 
-    return run
 
-
-def _refuse(arguments: dict[str, Any]) -> None:
-    for name in _FOREIGN:
-        if arguments.get(name) is not None:
-            raise Unsupported(
-                f"chunk_forward: {name} = given, expected None where an input requires a gradient "
-                "(chunk_backward has no pools, checkpoints and streams of its own)"
-            )
-    if getattr(arguments.get("gate"), "ndim", 0) == 4:
+def _refuse(values: tuple[Any, ...]) -> None:
+    a, b, c, d, e, f = _foreign(values)
+    if not (a is b is c is d is e is f is None):
+        for name, value in zip(_FOREIGN, _foreign(values)):
+            if value is not None:
+                raise Unsupported(
+                    f"chunk_forward: {name} = given, expected None where an input requires a gradient "
+                    "(chunk_backward has no pools, checkpoints and streams of its own)"
+                )
+    if getattr(values[_GATE], "ndim", 3) == 4:
         raise Unsupported(
             "chunk_forward: gate.ndim = 4, expected 3 where an input requires a gradient "
             "(chunk_backward has no key-wise gates)"
         )
-    initial, final = arguments.get("initial_state"), arguments.get("final_state")
-    if final is not None and final is initial:
+    o, final = values[_O], values[_FINAL]
+    if final is not None and final is values[_INITIAL]:
         raise Unsupported(
             "chunk_forward: final_state = initial_state, expected another tensor where an input "
             "requires a gradient (the backward pass reads the initial state)"
         )
-    for name in ("o", "final_state"):
-        if getattr(arguments.get(name), "requires_grad", False):
-            raise Unsupported(
-                f"chunk_forward: {name}.requires_grad = True, expected an output without history"
-            )
+    if type(o) is not _Tensor or o.requires_grad or o.is_inference():
+        _refuse_output("o", o)
+    if final is not None and (type(final) is not _Tensor or final.requires_grad or final.is_inference()):
+        _refuse_output("final_state", final)
+
+
+def _refuse_output(name: str, tensor: Any) -> None:
+    if not isinstance(tensor, _Tensor):
+        found, expected = f" = {type(tensor).__name__}", "a torch tensor where an input requires a gradient"
+    elif tensor.requires_grad:
+        found, expected = ".requires_grad = True", "an output without history"
+    elif tensor.is_inference():
+        found, expected = ".is_inference() = True", "False where an input requires a gradient"
+    else:
+        return
+    raise Unsupported(f"chunk_forward: {name}{found}, expected {expected}")
 
 
 class _ChunkForward(torch.autograd.Function):
-    """Writes o and final_state, which are the caller's, as an operation in place on them."""
+    """Writes o and final_state of `values`, which become its results as if they were new."""
 
     @staticmethod
-    def forward(
-        ctx: Any, call: Any, arguments: dict[str, Any], o: Any, final: Any, *given: Any
-    ) -> Any:
-        call(**arguments)
-        ctx.save_for_backward(*given, arguments.get("cu_seqlens"))
-        ctx.options = {name: arguments[name] for name in _OPTIONS if name in arguments}
-        ctx.has_final = final is not None
-        ctx.set_materialize_grads(False)
+    def forward(ctx: Any, values: tuple[Any, ...], *given: Any) -> Any:
+        _forward(*values)
+        ctx.save_for_backward(*given, values[_CU])
+        ctx.options = _options(values)
+        o, final = values[_O], values[_FINAL]
         if final is None:
-            ctx.mark_dirty(o)
+            count_writes((o,))
             return o
-        ctx.mark_dirty(o, final)
+        count_writes((o, final))
+        ctx.set_materialize_grads(False)
         return o, final
+
+    @staticmethod
+    def backward(ctx: Any, d_o: Any, d_final: Any = None) -> Any:
+        # PERF: what once_differentiable does takes longer than asking whether it is needed.
+        return None, *(_guarded_gradients if _is_grad_enabled() else _gradients)(ctx, d_o, d_final)
+
+
+class _InPlace(torch.autograd.Function):
+    """Likewise, but as an operation in place on o and final."""
+
+    @staticmethod
+    def forward(ctx: Any, values: tuple[Any, ...], o: Any, final: Any, *given: Any) -> Any:
+        _forward(*values)
+        ctx.save_for_backward(*given, values[_CU])
+        ctx.options = _options(values)
+        ctx.set_materialize_grads(False)
+        written = (o,) if final is None else (o, final)
+        ctx.mark_dirty(*written)
+        return o if final is None else written
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, d_o: Any, d_final: Any = None) -> Any:
-        *given, cu_seqlens = ctx.saved_tensors
-        inputs = dict(zip(_DIFFERENTIABLE, given))
-        wanted = ctx.needs_input_grad[4:]
-        found = {
-            gradient: torch.empty_like(inputs[name], memory_format=torch.contiguous_format)
-            for gradient, name, needed in zip(_GRADIENTS, _DIFFERENTIABLE, wanted)
-            if needed
-        }
-        if cu_seqlens is not None:  # rows past the last sequence have no gradient and are not written
-            for gradient in found.values():
-                gradient.zero_()
-        if d_o is None:
-            d_o = torch.zeros_like(inputs["v"])
-        if d_o.stride(-1) != 1:
-            d_o = d_o.contiguous()
-        if d_final is not None:
-            d_final = d_final.contiguous()
-        initial = inputs["initial_state"]
-        if initial is not None:
-            inputs["initial_state"] = initial.contiguous()
-        _core.chunk_backward(
-            **inputs, cu_seqlens=cu_seqlens, d_o=d_o, d_final_state=d_final, **found, **ctx.options
-        )
-        return (None, None, None, None, *(found.get(gradient) for gradient in _GRADIENTS))
+        return None, None, None, *_gradients(ctx, d_o, d_final)
+
+
+def _gradients(ctx: Any, d_o: Any, d_final: Any) -> tuple[Any, ...]:
+    """The gradients by the inputs that were given, from those of o and final_state."""
+    *inputs, cu = ctx.saved_tensors
+    # Rows past the last packed sequence have no gradient and are not written.
+    new = _empty_like if cu is None else _zeros_like
+    found = tuple(
+        [
+            new(x, memory_format=_contiguous) if needed else None
+            for x, needed in zip(inputs, ctx.needs_input_grad[-len(inputs) :])
+        ]
+    )
+    if d_o is None:
+        d_o = _zeros_like(inputs[2])
+    elif d_o.stride(-1) != 1:
+        d_o = d_o.contiguous()
+    if d_final is not None:
+        d_final = d_final.contiguous()
+    rest = _NO_MORE[: len(DIFFERENTIABLE) - len(inputs)]
+    rows: list[Any] = [*inputs, *rest]
+    initial = rows.pop()
+    if initial is not None:
+        initial = initial.contiguous()
+    options = ctx.options
+    # In the order of chunk_backward's fields; None for stream and workspace.
+    _backward(
+        *rows, cu, initial, d_o, d_final, *found, *rest, *options[:_STREAM], None, None, *options[_STREAM:]
+    )
+    return found
+
+
+_NO_MORE: tuple[Any, ...] = (None, None, None)
+_guarded_gradients = once_differentiable(_gradients)
+# PERF: what Function.apply calls in its turn where torch.func does not transform the call.
+_apply = super(torch.autograd.Function, _ChunkForward).apply
+_transforms_active = torch._C._are_functorch_transforms_active

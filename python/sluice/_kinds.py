@@ -42,5 +42,5 @@ def _meet_torch() -> Any:
     from . import _torch
 
     # PERF: from here on, calls do not ask first whether torch is there.
-    globals().update(entry=_torch.entry, empty_like=_torch.empty_like)
+    globals().update(entry=_torch.entry, empty_like=_torch.empty_like, empty=_torch.empty)
     return _torch

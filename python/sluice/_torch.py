@@ -4,7 +4,7 @@ own table of arguments. Imported when the first torch tensor arrives, so `import
 torch.
 
 Eager calls on plain tensors do not come through the dispatcher: they go to the extension directly,
-chunk_forward by sluice._autograd where gradients are enabled.
+which hands a chunk_forward whose inputs ask for gradients to sluice._autograd.
 torch.compile, torch.export, fake tensors and other subclasses do.
 
 Each operator writes into tensors that it is given and returns nothing, which is what
@@ -18,8 +18,8 @@ from typing import Any
 import torch
 
 from . import _core
-from ._arrays import empty
-from ._autograd import differentiable
+from ._arrays import empty as empty_of
+from ._autograd import DIFFERENTIABLE, count_each, count_writes, record
 from ._calls import CALLS
 from ._errors import Unsupported
 from ._types import T, Tensor
@@ -37,18 +37,21 @@ _DEFAULTS = {"input": "None", "double": "0.0", "scale": "None", "int": "0"}
 _library = torch.library.Library("sluice", "DEF")
 
 # PERF: looked up once, not at every call.
-_Tensor, _Parameter = torch.Tensor, torch.nn.Parameter
+_Tensor, _Parameter, _float32 = torch.Tensor, torch.nn.Parameter, torch.float32
 _empty_like, _contiguous = torch.empty_like, torch.contiguous_format
 _is_compiling, _is_grad_enabled = torch.compiler.is_dynamo_compiling, torch.is_grad_enabled
 
 
-def entry(op: str, tensor: Tensor) -> Callable[..., None]:
+def entry(op: str, tensor: Any) -> Callable[..., None]:
     """The function that runs operator `op` here and now (`sluice._kinds.entry`)."""
     kind = type(tensor)
     if kind is _Tensor or kind is _Parameter:
         if _is_compiling():
             return _DISPATCHED[op]
-        return _CHECKED[op] if _is_grad_enabled() else CALLS[op]
+        if not _is_grad_enabled():
+            return CALLS[op]
+        # PERF: the extension asks all inputs, but q is what asks in training.
+        return record if op == "chunk_forward" and tensor.requires_grad else _CHECKED[op]
     return _DISPATCHED[op] if isinstance(tensor, _Tensor) else CALLS[op]
 
 
@@ -56,7 +59,15 @@ def empty_like(tensor: T) -> T:
     """`sluice._kinds.empty_like`."""
     if isinstance(tensor, _Tensor):
         return _empty_like(tensor, memory_format=_contiguous)
-    return empty(tensor, getattr(tensor, "shape", ()))
+    return empty_of(tensor, getattr(tensor, "shape", ()))
+
+
+def empty(like: T, shape: Any, dtype: Any = None, zeros: bool = False) -> T:
+    """`sluice._kinds.empty`. PERF: torch reads sizes faster one by one than as a tuple."""
+    if not isinstance(like, _Tensor):
+        return empty_of(like, shape, dtype, zeros)
+    make = like.new_zeros if zeros else like.new_empty
+    return make(*shape) if dtype is None else make(*shape, dtype=_float32)
 
 
 def _refuse_gradient(op: str, arguments: Any) -> None:
@@ -120,7 +131,7 @@ def _register(op: str, in_place: bool) -> Callable[..., None]:
             _refuse_gradient(op, arguments)
         with torch._C._AutoDispatchBelowAutograd():
             overload(**arguments)
-        _count_writes([arguments[name] for name in written if arguments.get(name) is not None])
+        count_each([arguments[name] for name in written if arguments.get(name) is not None])
 
     for key in ("CPU", "CUDA"):
         _library.impl(name, kernel, key)
@@ -170,16 +181,7 @@ def _refuse_for_eager(op: str, stream: Any, workspace: Tensor | None) -> None:
         )
 
 
-def _count_writes(written: list[Any]) -> None:
-    """Gives tensors that a call has written their next version, by which autograd finds out that
-    one that it has saved was changed. Those of inference mode have none, nor do arrays."""
-    for tensor in written:
-        if isinstance(tensor, _Tensor) and not tensor.is_inference():
-            torch.autograd.graph.increment_version(tensor)
-
-
-# PERF: torch's own function takes the list at half the price, but not everything in it.
-_core.count_writes(getattr(torch._C, "_increment_version", _count_writes), _count_writes)
+_core.count_writes(count_writes, count_each)
 _CHECKED = {op: getattr(_core, f"{op}_recorded") for op in CALLS}
-_CHECKED["chunk_forward"] = differentiable(_CHECKED["chunk_forward"], CALLS["chunk_forward"])
+_core.record_gradients("chunk_forward", DIFFERENTIABLE, record)
 _DISPATCHED = {op: _dispatched(op) for op in CALLS}

@@ -10,6 +10,8 @@
 
 #include "entrance.hpp"
 #include "fields.hpp"
+#include "recording.hpp"
+#include "types.hpp"
 #include "views.hpp"
 
 namespace sluice::python {
@@ -48,6 +50,10 @@ class Scratch {
 };
 thread_local Scratch host_scratch;
 
+// PERF: whether the operator's last call on a GPU needed memory: the next one asks for the size at
+// once, where offering none would only be refused. Under the GIL.
+bool asks_first[SLUICE_OP_COUNT];
+
 /// An operator's arguments and what keeps them alive.
 struct Call {
   int op = 0;
@@ -58,7 +64,8 @@ struct Call {
   uint64_t given = 0;      ///< by field: a value other than None
   uint64_t read_only = 0;  ///< by field: a tensor that may not be written
   bool recorded = false;   ///< gradients are enabled: who asks for one is refused, writes count
-  PyObject* tensors[64];   ///< by field, where `given`; kept of recorded calls; borrowed
+  bool differentiates = false;  ///< an input asks for a gradient that the operator has
+  PyObject* tensors[64];        ///< by field, where `given`; kept of recorded calls; borrowed
   PyObject* stream = nullptr;
   PyObject* workspace = nullptr;
   Ref scratch;  ///< device scratch allocated for the call
@@ -120,13 +127,14 @@ bool read_number(const char* op, const Field& field, PyObject* value, Call* call
   return PyErr_Occurred() == nullptr || refuse_number(op, field, value);
 }
 
-/// Refuses tensors of torch that ask for a gradient.
-bool check_gradient(const char* op, const Field& field, PyObject* tensor) noexcept {
-  static PyObject* const name = PyUnicode_InternFromString("requires_grad");
-  const Ref wanted(PyObject_GetAttr(tensor, name));
-  PyErr_Clear();
-  if (!wanted || wanted.get() != Py_True) return true;
-  return fail(SLUICE_UNSUPPORTED,
+/// Whether a call with that tensor may go on: not if it asks for a gradient. Where the operator has
+/// one by it, no exception is set and call->differentiates is.
+bool check_gradient(const char* op, int position, const Field& field, PyObject* tensor,
+                    Call* call) noexcept {
+  if (!asks_for_gradient(tensor)) return true;
+  call->differentiates = (recorded_inputs(call->op) & bit(position)) != 0;
+  return !call->differentiates &&
+         fail(SLUICE_UNSUPPORTED,
               "%s: %s.requires_grad = True, expected tensors without gradient, or torch.no_grad() "
               "or torch.inference_mode() (this operator has no backward pass)",
               op, field.name);
@@ -141,7 +149,7 @@ bool read_field(const char* op, int position, const Field& field, PyObject* valu
     case Kind::kUpdate: {
       auto* view = call->member<sluice_tensor>(field.offset);
       bool read_only = false;
-      if (call->recorded && !check_gradient(op, field, value)) return false;
+      if (call->recorded && !check_gradient(op, position, field, value, call)) return false;
       if (!call->borrowed.view(op, field.name, value, view, &read_only)) return false;
       call->tensors[position] = value;
       if (read_only) call->read_only |= bit(position);
@@ -159,59 +167,14 @@ bool read_field(const char* op, int position, const Field& field, PyObject* valu
   }
 }
 
-/// The choice of the field of that name as a number; -1 if the operator has none.
-int choice_named(const Operator& op, const char* name, Call* call) noexcept {
-  for (const Field& field : op.fields) {
-    if (std::strcmp(field.name, name) == 0) return *call->member<int32_t>(field.offset);
-  }
-  return -1;
-}
-
-/// By field: tensors that the call writes.
-uint64_t written_fields(const Operator& op, Call* call) noexcept {
-  uint64_t found = 0;
-  int position = 0;
-  for (const Field& field : op.fields) {
-    bool written = field.kind == Kind::kOutput;
-    if (written && field.other != 0) {
-      written = (field.other >> call->arguments.chunk_stage.stage & 1) != 0;
-    }
-    if (field.kind == Kind::kUpdate) {
-      int other = 0;
-      while (std::strcmp(op.fields[static_cast<size_t>(other)].name, field.unless) != 0) ++other;
-      written = (call->given & bit(other)) == 0 &&
-                choice_named(op, "state_writes", call) != SLUICE_STATE_WRITE_NONE;
-    }
-    if (written) found |= bit(position);
-    ++position;
-  }
-  return found & call->given;
-}
-
 /// Refuses read-only tensors where the operator would write.
 bool check_writable(const Operator& op, Call* call) noexcept {
   if (call->read_only == 0) return true;
-  const uint64_t wrong = call->read_only & written_fields(op, call);
+  const uint64_t wrong = call->read_only & written_fields(call->op, call->given, call->arguments);
   if (wrong == 0) return true;
   return fail(SLUICE_INVALID_ARGUMENT,
               "%s: %s = read-only tensor, expected a writable one (it is written)", op.name,
               op.fields[static_cast<size_t>(std::countr_zero(wrong))].name);
-}
-
-PyObject *write_counter = nullptr, *other_counter = nullptr;  // under the GIL; held
-
-/// Tells the framework's autograd which tensors have changed.
-bool count_writes(const Operator& op, Call* call) noexcept {
-  const uint64_t written = written_fields(op, call);
-  if (written == 0 || write_counter == nullptr) return true;
-  const Ref list(PyList_New(0));
-  if (!list) return false;
-  for (uint64_t rest = written; rest != 0; rest &= rest - 1) {
-    if (PyList_Append(list.get(), call->tensors[std::countr_zero(rest)]) != 0) return false;
-  }
-  if (Ref(PyObject_CallFunctionObjArgs(write_counter, list.get(), nullptr))) return true;
-  PyErr_Clear();
-  return static_cast<bool>(Ref(PyObject_CallFunctionObjArgs(other_counter, list.get(), nullptr)));
 }
 
 /// Reads the values of a vectorcall: `count` in the order of the operator's fields, then those that
@@ -268,9 +231,8 @@ bool given_workspace(const char* op, Call* call, sluice_workspace* workspace) no
   return true;
 }
 
-/// Scratch memory on a CUDA device, from the framework whose tensors are there.
-bool device_workspace(const char* op, size_t bytes, Call* call,
-                      sluice_workspace* workspace) noexcept {
+/// Scratch memory on a CUDA device by sluice._arrays.
+bool scratch_by_python(const char* op, size_t bytes, Call* call, sluice_tensor* view) noexcept {
   PyObject* arrays = arrays_module();
   if (arrays == nullptr) return false;
   void* stream = nullptr;
@@ -278,11 +240,18 @@ bool device_workspace(const char* op, size_t bytes, Call* call,
   const Ref named(call->borrowed.stream_named() ? PyLong_FromVoidPtr(stream) : Py_NewRef(Py_None));
   call->scratch =
       Ref(PyObject_CallMethod(arrays, "device_scratch", "OnO", call->borrowed.device_tensor(),
-                              static_cast<Py_ssize_t>(bytes + kAlignment), named.get()));
-  sluice_tensor view{};
+                              static_cast<Py_ssize_t>(bytes), named.get()));
   bool read_only = false;
-  if (!call->scratch ||
-      !call->borrowed.view(op, "workspace", call->scratch.get(), &view, &read_only)) {
+  return call->scratch &&
+         call->borrowed.view(op, "workspace", call->scratch.get(), view, &read_only);
+}
+
+/// Scratch memory on a CUDA device, from the framework whose tensors are there.
+bool device_workspace(const char* op, size_t bytes, Call* call,
+                      sluice_workspace* workspace) noexcept {
+  sluice_tensor view{};
+  if (!call->borrowed.borrow_memory(call->device, bytes + kAlignment, &view) &&
+      !scratch_by_python(op, bytes + kAlignment, call, &view)) {
     return false;
   }
   const auto start = reinterpret_cast<uintptr_t>(view.data);
@@ -291,14 +260,15 @@ bool device_workspace(const char* op, size_t bytes, Call* call,
   return true;
 }
 
-/// Scratch memory of the size that the operator asks for.
+/// Scratch memory of the size that the operator asks for; none if that is 0.
 bool find_workspace(const Operator& op, Call* call, sluice_workspace* workspace) noexcept {
   size_t bytes = 0;
   if (const int code = sluice_workspace_size(call->op, &call->arguments, &bytes); code != 0) {
     return fail(code, "%s", sluice_last_error());
   }
   if (call->device.type == SLUICE_DEVICE_CUDA) {
-    return device_workspace(op.name, bytes, call, workspace);
+    asks_first[call->op] = bytes > 0;
+    return bytes == 0 || device_workspace(op.name, bytes, call, workspace);
   }
   *workspace = {host_scratch.reserve(bytes), bytes};
   if (workspace->data != nullptr) return true;
@@ -328,15 +298,19 @@ PyObject* run(int op, PyObject* const* values, Py_ssize_t count, PyObject* names
   const Operator& entry = operator_of(op);
   sluice_workspace workspace{};
   void* stream = nullptr;
-  if (!read_arguments(values, count, names, &call)) return nullptr;
+  if (!read_arguments(values, count, names, &call)) {
+    return call.differentiates ? call_recorder(op, values, count, names) : nullptr;
+  }
   const bool given = call.workspace != nullptr && call.workspace != Py_None;
   if (given) {
     if (!given_workspace(entry.name, &call, &workspace)) return nullptr;
   } else if (call.device.type == SLUICE_DEVICE_CPU) {
     workspace = host_scratch.held();
+  } else if (asks_first[op] && !find_workspace(entry, &call, &workspace)) {
+    return nullptr;
   }
   if (!call.borrowed.stream(call.device, &stream)) return nullptr;
-  // PERF: asking for the size first would check all arguments twice, 0.4 us of a step. A call whose
+  // PERF: asking for the size first checks all arguments twice, 0.4 us of a step. A call whose
   // workspace is too small has done nothing.
   int code = execute(entry, call, workspace, stream);
   if (code == SLUICE_WORKSPACE_TOO_SMALL && !given) {
@@ -348,12 +322,9 @@ PyObject* run(int op, PyObject* const* values, Py_ssize_t count, PyObject* names
     fail(code, "%s", sluice_last_error());
     return nullptr;
   }
-  return recorded && !count_writes(entry, &call) ? nullptr : Py_NewRef(Py_None);
-}
-
-void set_write_counters(PyObject* counter, PyObject* otherwise) noexcept {
-  const Ref old(std::exchange(write_counter, Py_NewRef(counter)));
-  const Ref other(std::exchange(other_counter, Py_NewRef(otherwise)));
+  if (!recorded) return Py_NewRef(Py_None);
+  const uint64_t written = written_fields(op, call.given, call.arguments);
+  return count_writes(written, call.tensors) ? Py_NewRef(Py_None) : nullptr;
 }
 
 PyObject* kernel_for(int op, PyObject* const* values, PyObject* names) noexcept {

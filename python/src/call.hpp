@@ -10,13 +10,10 @@ namespace sluice::python {
 /// Runs operator `op` on the values of a vectorcall: `count` positional ones in the order of its
 /// fields, stream and workspace, then keywords (the tuple `names` or null); None, or null with an
 /// exception. The GIL is released while the library works. recorded: gradients are enabled, so tensors
-/// whose requires_grad is True are refused, and those that were written are counted.
+/// whose requires_grad is True are refused or the call goes to the operator's recorder, and tensors that
+/// were written are counted.
 PyObject* run(int op, PyObject* const* values, Py_ssize_t count, PyObject* names,
               bool recorded) noexcept;
-
-/// counter(list of tensors that were written) is called after each recorded call that writes, and
-/// otherwise(list) where that raises.
-void set_write_counters(PyObject* counter, PyObject* otherwise) noexcept;
 
 /// The name of the kernel that would run, as str; or null with the exception of the call.
 PyObject* kernel_for(int op, PyObject* const* values, PyObject* names) noexcept;

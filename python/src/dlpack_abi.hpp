@@ -59,7 +59,9 @@ struct ManagedVersioned {
 struct ExchangeApi {
   Version version;
   ExchangeApi* previous;
-  void* allocate;
+  /// A new tensor of the prototype's shape, type and device; else it tells set_error why not.
+  int (*allocate)(Tensor* prototype, ManagedVersioned** made, void* context,
+                  void (*set_error)(void* context, const char* kind, const char* message));
   void* managed_from_object;
   void* managed_to_object;
   int (*view_from_object)(void* object, Tensor* view);  ///< may be null; borrowed

@@ -11,6 +11,7 @@
 #include "entrance.hpp"
 #include "fields.hpp"
 #include "python.hpp"
+#include "recording.hpp"
 #include "sluice/sluice.h"
 #include "threads.hpp"
 
@@ -116,6 +117,20 @@ PyObject* count_writes(PyObject*, PyObject* arguments) {
   return Py_NewRef(Py_None);
 }
 
+PyObject* record_gradients(PyObject*, PyObject* arguments) {
+  PyObject *name = nullptr, *inputs = nullptr, *function = nullptr;
+  if (PyArg_ParseTuple(arguments, "OO!O", &name, &PyTuple_Type, &inputs, &function) == 0) {
+    return nullptr;
+  }
+  const int op = operator_index(name);
+  Keywords read;
+  if (op < 0 || !read_names(op, inputs, &read)) return nullptr;
+  uint64_t mask = 0;
+  for (int i = 0; i < read.count; ++i) mask |= uint64_t{1} << read.position[i];
+  set_recorder(op, mask, function);
+  return Py_NewRef(Py_None);
+}
+
 using FastKeywords = PyObject* (*)(PyObject*, PyObject* const*, Py_ssize_t, PyObject*);
 PyCFunction as_method(FastKeywords function) noexcept {
   return reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(function));
@@ -138,6 +153,7 @@ PyMethodDef methods[] = {OPERATOR("chunk_forward", SLUICE_OP_CHUNK_FORWARD),
                          {"supported", as_method(supported), kFast, nullptr},
                          {"fields", fields, METH_O, nullptr},
                          {"count_writes", count_writes, METH_VARARGS, nullptr},
+                         {"record_gradients", record_gradients, METH_VARARGS, nullptr},
                          {"version", version, METH_NOARGS, nullptr},
                          {"capability", capability, METH_NOARGS, nullptr},
                          {"implementations", implementations, METH_NOARGS, nullptr},

@@ -6,54 +6,14 @@
 #include <cstring>
 #include <utility>
 
+#include "types.hpp"
+
 namespace sluice::python {
 namespace {
 
 // Address of tensors without elements, which may come without one: the C interface takes null for
 // an absent view. Never read.
 alignas(256) unsigned char no_elements[256];
-
-/// How objects of one type are read.
-struct TypeEntry {
-  PyTypeObject* type;
-  const dlpack::ExchangeApi* api;  ///< null: by buffer or capsule
-  bool buffer;
-  bool lazy;  ///< tensors may be negated without their memory being so: they have is_neg()
-};
-constexpr int kMostTypes = 32;
-TypeEntry known_types[kMostTypes];  // under the GIL; types are held
-int known_type_count = 0;
-
-TypeEntry examine(PyObject* object, PyTypeObject* type) noexcept {
-  TypeEntry entry{type, nullptr, false, false};
-  const Ref capsule(
-      PyObject_GetAttrString(reinterpret_cast<PyObject*>(type), "__dlpack_c_exchange_api__"));
-  if (capsule && PyCapsule_IsValid(capsule.get(), "dlpack_exchange_api") != 0) {
-    const auto* api = static_cast<const dlpack::ExchangeApi*>(
-        PyCapsule_GetPointer(capsule.get(), "dlpack_exchange_api"));
-    while (api != nullptr && api->version.major > dlpack::kMajor) api = api->previous;
-    if (api != nullptr && api->version.major == dlpack::kMajor && api->view_from_object) {
-      entry.api = api;
-    }
-  }
-  PyErr_Clear();
-  entry.buffer = PyObject_CheckBuffer(object) != 0;
-  entry.lazy = PyObject_HasAttrString(reinterpret_cast<PyObject*>(type), "is_neg") != 0;
-  return entry;
-}
-
-TypeEntry entry_of(PyObject* object) noexcept {
-  PyTypeObject* type = Py_TYPE(object);
-  for (int i = 0; i < known_type_count; ++i) {
-    if (known_types[i].type == type) return known_types[i];
-  }
-  const TypeEntry entry = examine(object, type);
-  if (known_type_count < kMostTypes) {
-    Py_INCREF(reinterpret_cast<PyObject*>(type));
-    known_types[known_type_count++] = entry;
-  }
-  return entry;
-}
 
 /// The pending exception as an object, which is no longer pending; null if there is none.
 Ref take_exception() noexcept {
@@ -190,11 +150,10 @@ bool even_strides(const sluice_tensor& view) noexcept {
 }
 
 /// Refuses a lazily negated view: its memory holds the values without their sign.
-bool check_sign(const char* op, const char* argument, PyObject* object) noexcept {
-  static PyObject* const name = PyUnicode_InternFromString("is_neg");
-  const Ref negated(PyObject_CallMethodObjArgs(object, name, nullptr));
-  if (!negated) return false;
-  if (negated.get() != Py_True) return true;
+bool check_sign(const char* op, const char* argument, PyObject* object,
+                const TypeEntry& entry) noexcept {
+  const int negated = is_negated(object, entry);
+  if (negated <= 0) return negated == 0;
   return fail(SLUICE_UNSUPPORTED,
               "%s: %s.is_neg() = True, expected False (the memory of a lazily negated view has the "
               "other sign; pass %s.resolve_neg())",
@@ -236,6 +195,7 @@ Ref export_capsule(PyObject* object, PyObject* stream) noexcept {
 }  // namespace
 
 Borrowed::~Borrowed() {
+  if (memory_ != nullptr && memory_->deleter != nullptr) memory_->deleter(memory_);
   for (int i = 0; i < buffer_count_; ++i) PyBuffer_Release(&buffers_[i]);
   for (int i = 0; i < object_count_; ++i) Py_DECREF(objects_[i]);
 }
@@ -301,13 +261,27 @@ bool Borrowed::view(const char* op, const char* argument, PyObject* object, slui
   // PERF: asking costs a fortieth of a small decode step for each tensor, so that calls without
   // gradients ask suspects alone.
   if (good && entry.lazy && (ask_for_signs_ || even_strides(*view))) {
-    good = check_sign(op, argument, object);
+    good = check_sign(op, argument, object, entry);
   }
   if (good && view->device.type == SLUICE_DEVICE_CUDA && device_tensor_ == nullptr) {
     device_tensor_ = object;
     device_api_ = entry.api;
   }
   return good;
+}
+
+bool Borrowed::borrow_memory(sluice_device device, size_t bytes, sluice_tensor* view) noexcept {
+  // WHY: torch orders what it lends by its current stream.
+  if (stream_named_ || memory_ != nullptr) return false;
+  if (device_api_ == nullptr || device_api_->allocate == nullptr) return false;
+  auto count = static_cast<int64_t>(bytes);
+  int64_t step = 1;
+  dlpack::Tensor prototype{nullptr, {dlpack::kCuda, device.index}, 1, {1, 8, 1}, &count, &step, 0};
+  const auto ignore = [](void*, const char*, const char*) noexcept {};
+  if (device_api_->allocate(&prototype, &memory_, nullptr, ignore) != 0) memory_ = nullptr;
+  PyErr_Clear();
+  return memory_ != nullptr && memory_->version.major == dlpack::kMajor &&
+         convert("workspace", "memory", memory_->tensor, view);
 }
 
 bool Borrowed::view_from_buffer(const char* op, const char* argument, PyObject* object,

@@ -29,6 +29,10 @@ class Borrowed {
   bool view(const char* op, const char* argument, PyObject* object, sluice_tensor* view,
             bool* read_only) noexcept;
 
+  /// `bytes` bytes of a GPU as a view, lent by the framework whose tensors are there for the time of
+  /// the call; false without an exception where it lends none in this way. At most once a call.
+  bool borrow_memory(sluice_device device, size_t bytes, sluice_tensor* view) noexcept;
+
   /// The stream of a call on `device`: the named one, else the framework's current one.
   bool stream(sluice_device device, void** stream) noexcept;
 
@@ -50,6 +54,7 @@ class Borrowed {
   // More than the tensors of any operator, its workspace included.
   static constexpr int kMost = 32;
   Py_buffer buffers_[kMost];
+  dlpack::ManagedVersioned* memory_ = nullptr;  ///< of borrow_memory()
   PyObject* objects_[kMost];
   int buffer_count_ = 0;
   int object_count_ = 0;

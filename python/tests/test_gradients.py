@@ -212,3 +212,75 @@ def test_what_has_no_backward_pass_is_refused_by_name():
     with pytest.raises(sluice.Unsupported, match="under torch.compile and in torch.ops"):
         torch.ops.sluice.chunk_forward(q=wanted, k=k, v=v, o=torch.empty_like(v))
     assert torch.equal(state, torch.from_numpy(x.state))
+
+
+def gradients_of(run, x):
+    """Gradients of a weighted sum of what run(leaves) returns."""
+    given = [torch.from_numpy(a.copy()).requires_grad_() for a in x.arguments()]
+    o = run(*given)
+    (o * torch.arange(o.numel(), dtype=o.dtype).view(o.shape)).sum().backward()
+    return [t.grad for t in given]
+
+
+def test_an_output_that_is_a_view_changes_its_base():
+    x = Inputs(B=1, T=6, H=1, HV=2, K=8, V=8)
+    buffer = torch.ones(2, *x.v.shape)
+
+    def into_a_view(*given):
+        o, _ = sluice.chunk_gated_delta_rule(*given, out=buffer[1])
+        assert o.requires_grad and buffer.requires_grad and buffer._version == 1
+        return buffer[1]
+
+    expected = gradients_of(lambda *given: sluice.chunk_gated_delta_rule(*given)[0], x)
+    for found, wanted in zip(gradients_of(into_a_view, x), expected):
+        assert torch.equal(found, wanted)
+
+
+def test_an_output_that_is_given_is_the_result():
+    x = Inputs(B=1, T=6, H=1, HV=2, K=8, V=8)
+    given = [torch.from_numpy(a).requires_grad_() for a in x.arguments()]
+    out, final = torch.empty(x.v.shape), torch.empty(1, 2, 8, 8)
+    o, state = sluice.chunk_gated_delta_rule(*given, out=out, final_state=final)
+    assert o is out and state is final and out.grad_fn is final.grad_fn is not None
+    assert out._version == final._version == 1
+    with torch.no_grad():
+        given[1].add_(1)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        o.sum().backward()
+
+
+def test_outputs_that_autograd_cannot_take_are_refused():
+    x = Inputs(B=1, T=6, H=1, HV=2, K=8, V=8)
+    given = [torch.from_numpy(a).requires_grad_() for a in x.arguments()]
+    with torch.inference_mode():
+        out = torch.zeros(x.v.shape)
+    with pytest.raises(sluice.Unsupported, match=r"o.is_inference\(\) = True, expected False"):
+        sluice.chunk_gated_delta_rule(*given, out=out)
+    with pytest.raises(sluice.Unsupported, match="o = ndarray, expected a torch tensor"):
+        sluice.chunk_gated_delta_rule(*given, out=out.numpy())
+    with pytest.raises(sluice.Unsupported, match="final_state = ndarray, expected a torch tensor"):
+        sluice.ops.chunk_forward(*given, final_state=np.zeros((1, 2, 8, 8), np.float32))
+    assert not out.any()
+
+
+def test_a_call_by_keywords_is_recorded_too():
+    x = Inputs(B=1, T=6, H=1, HV=2, K=8, V=8)
+    names = ("q", "k", "v", "gate", "beta")
+
+    def by_keywords(*given):
+        o = torch.empty(x.v.shape)
+        sluice._kinds.entry("chunk_forward", o)(o=o, **dict(zip(names, given)))
+        return o
+
+    expected = gradients_of(lambda *given: sluice.ops.chunk_forward(*given), x)
+    for found, wanted in zip(gradients_of(by_keywords, x), expected):
+        assert torch.equal(found, wanted)
+
+
+def test_gradients_have_no_gradients():
+    x = Inputs(B=1, T=6, H=1, HV=2, K=8, V=8)
+    given = [torch.from_numpy(a).requires_grad_() for a in x.arguments()]
+    o, _ = sluice.chunk_gated_delta_rule(*given)
+    first = torch.autograd.grad(o.square().sum(), given, create_graph=True)
+    with pytest.raises(RuntimeError, match="once_differentiable"):
+        first[0].sum().backward()
