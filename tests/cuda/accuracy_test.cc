@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 
 #include "device_scene.hpp"
@@ -218,6 +219,13 @@ std::vector<GdnCase> key_gates() {
     for (const int64_t K : {64, 128}) {
       for (const int64_t V : {64, 128, 256}) {
         add(named("K", K, "_V", V), {100, 200}, [&](GdnCase& c) { c.K = K, c.V = V; });
+        add(named("segments_K", K, "_V", V), {1000, 64}, [&](GdnCase& c) {
+          c.K = K, c.V = V, c.split = SLUICE_SPLIT_SEGMENTS, c.split_value = 5;
+          c.gates = V == 64 ? GateProfile::kBounded : GateProfile::kSpread;
+          c.options.qk_norm = SLUICE_QK_NORM_L2;
+          if (V != 256) c.options.beta_space = SLUICE_BETA_LOGIT;
+          if (V == 256) c.options.rule = SLUICE_RULE_LINEAR_ATTENTION;
+        });
       }
     }
   }
@@ -276,6 +284,31 @@ TEST_P(CudaAccuracyOverDraws, MeanErrorIsWithinAQuarterOfTheYardsticks) {
     RecordProperty(std::string("state_") + scopes[i],
                    scientific(state.found[i] / state.yardstick[i]));
   }
+}
+
+/// Two channels that decay by turns, with keys along their sum and beta = 2: each alone forgets all
+/// within two tokens, yet the delta rule moves the state to the channel that decays next.
+TEST(CudaKeyHorizon, ChannelsThatTakeTurnsAreRemembered) {
+  SLUICE_SKIP_WITHOUT_GPU();
+  GdnCase c = prefill_case("turns", {1024}, 1, 2);
+  c.key_gates = true, c.io = kBF16, c.betas = BetaProfile::kTwo;
+  c.split = SLUICE_SPLIT_SEGMENTS, c.split_value = 4, c.history = SLUICE_HISTORY_FORGET;
+  GdnInputs inputs = make_inputs(c);
+  for (int64_t t = 0; t < c.T; ++t) {
+    for (int64_t i = 0; i < c.K; ++i) {
+      inputs.k(0, t, 0, i) = i < 2 ? round_to(kBF16, std::sqrt(0.5)) : 0.0;
+      inputs.q(0, t, 0, i) = i < 2 ? 0.5 : 0.0;
+      for (int64_t h = 0; h < c.HV; ++h) inputs.gate(0, t, h, i) = i == t % 2 ? 0.0 : -20.0;
+    }
+  }
+  std::vector<double> found[2];
+  for (const auto history : {SLUICE_HISTORY_STRICT, SLUICE_HISTORY_FORGET}) {
+    c.history = history;
+    DeviceScene scene(c, inputs);
+    ASSERT_EQ(scene.run(), "");
+    found[history == SLUICE_HISTORY_FORGET] = scene.outputs().o.values;
+  }
+  EXPECT_EQ(found[0], found[1]);
 }
 
 std::string name_of(const ::testing::TestParamInfo<GdnCase>& test) { return test.param.name; }

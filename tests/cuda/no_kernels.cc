@@ -8,6 +8,7 @@ namespace sluice::cuda {
 void launch_fused(const core::DeltaRuleProblem&, const core::Plan&, void*, Launcher&) noexcept {}
 int load_gated_delta(const Machine&) noexcept { return 0; }
 int load_linear_attention(const Machine&) noexcept { return 0; }
+int load_key_gates(const Machine&) noexcept { return 0; }
 void launch_generic(const core::DeltaRuleProblem&, const core::Plan&, void*, Launcher&) noexcept {}
 int load_generic(const Machine&) noexcept { return 0; }
 

@@ -92,13 +92,13 @@ void run_key_pass(Launches& launch, const PrefillParams& p, int columns, int64_t
   p.key.delta ? of_rule(std::true_type()) : of_rule(std::false_type());
 }
 
-template <class Io>
+template <class Io, bool kL2Norm>
 void run_preparation(Launches& launch, const PrefillParams& p) {
   using namespace chunk_forward;
   const auto ctas =
       static_cast<unsigned>(device::key_records(p.N, p.T, p.cu_seqlens.data != nullptr) * p.HV);
   const auto of_k = [&]<int kK>(std::integral_constant<int, kK>) {
-    using C = KeyPrepareConfig<Io, kK>;
+    using C = KeyPrepareConfig<Io, kL2Norm, kK>;
     launch(ctas, C::kThreads, [&] { key_prepare_kernel<C>(p); });
   };
   if (p.K == 128) of_k(std::integral_constant<int, 128>());
@@ -166,7 +166,7 @@ void launch_horizons(Launches& launch, const PrefillParams& p) {
   if (!p.segments.cut.may_forget) return;
   const auto pairs = static_cast<unsigned>(p.segments.cut.most_boundaries * p.HV);
   launch((pairs + kHorizonThreads / 32 - 1) / (kHorizonThreads / 32), kHorizonThreads,
-         [&] { horizon_kernel(p); });
+         [&] { p.has_key_gates() ? key_horizon_kernel(p) : horizon_kernel(p); });
 }
 
 /// What the launcher does, with the planner always asked.
@@ -180,8 +180,8 @@ std::string run(PrefillParams p, const Tiles& tiles, void* workspace) {
     p.segments.place_in(workspace, p.N, p.HV, p.K, p.V);
     if (request.rule != CutRule::kEqual) launch(1, kPlanThreads, [&] { plan_kernel(p); });
     if (request.rule == CutRule::kEqual && request.may_forget) *p.segments.header = {};
+    if (p.has_key_gates()) run_preparation<Io, kL2Norm>(launch, p);
     launch_horizons(launch, p);
-    if (p.has_key_gates()) run_preparation<Io>(launch, p);
     p.v = emulated_map(tiles.v, static_cast<uint32_t>(request.transition_columns) / 64);
     run_pass<Io, kL2Norm, false>(launch, p, request.transition_columns, kMostCtas);
     if (p.linear) {
@@ -192,7 +192,7 @@ std::string run(PrefillParams p, const Tiles& tiles, void* workspace) {
       launch(kMostCtas, kJoinThreads<64>, [&] { chunk_forward::join_kernel<64>(p); });
     }
   }
-  if (p.has_key_gates() && request.rule == CutRule::kWhole) run_preparation<Io>(launch, p);
+  if (p.has_key_gates() && request.rule == CutRule::kWhole) run_preparation<Io, kL2Norm>(launch, p);
   p.v = emulated_map(tiles.v, static_cast<uint32_t>(request.columns) / 64);
   run_pass<Io, kL2Norm, true>(launch, p, request.columns, items);
   if (request.may_narrow) {

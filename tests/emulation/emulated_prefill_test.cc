@@ -77,6 +77,30 @@ std::vector<GdnCase> cases() {
       c.state_dtype = kBF16;
       c.options.gate_space = SLUICE_GATE_LINEAR;
     });
+    for (const int64_t K : {64, 128}) {
+      add(named("keys_K", K), {1, 64, 0, 130, 65}, [K](GdnCase& c) {
+        c.key_gates = true, c.gates = GateProfile::kSpread, c.K = K;
+        if (K == 64) c.options.qk_norm = SLUICE_QK_NORM_L2;
+      });
+    }
+    add("keys_states", {140, 3, 64}, [](GdnCase& c) {
+      c.key_gates = true, c.gates = GateProfile::kMinusInfinity;
+      c.state_layout = SLUICE_STATE_VK, c.slots = true, c.padded = {1}, c.checkpoint_every = 64;
+      c.H = 1, c.V = 64;
+    });
+    add("keys_bounded", {100, 30}, [](GdnCase& c) {
+      c.key_gates = true, c.gate_dtype = kBF16, c.options.beta_space = SLUICE_BETA_LOGIT;
+      c.options.gate_space = SLUICE_GATE_RAW_BOUNDED, c.options.gate_lower_bound = -5;
+    });
+    add("keys_linear", {70, 130}, [](GdnCase& c) {
+      c.key_gates = true, c.gates = GateProfile::kSingleResets, c.options.rule = kLinear;
+    });
+    for (const auto history : {SLUICE_HISTORY_STRICT, SLUICE_HISTORY_FORGET}) {
+      add(named("keys_segments_", history), {390, 64}, [history](GdnCase& c) {
+        c.key_gates = true, c.gates = GateProfile::kBounded, c.options.qk_norm = SLUICE_QK_NORM_L2;
+        c.split = SLUICE_SPLIT_SEGMENTS, c.split_value = 3, c.history = history;
+      });
+    }
     add("resets", {150}, [](GdnCase& c) { c.gates = GateProfile::kResets; });
     add("linear", {1, 64, 0, 130, 65, 63}, [](GdnCase& c) { c.options.rule = kLinear; });
     add("linear_states", {140, 3, 64}, [](GdnCase& c) {

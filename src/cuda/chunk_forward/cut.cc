@@ -17,7 +17,7 @@ using device::Cut, device::CutRequest, device::CutRule, device::CutCase;
 constexpr int64_t kPairsPerMultiprocessor = 3;
 
 bool may_forget(const DeltaRuleProblem& p, const CutOverride& environment) noexcept {
-  if (is_linear(p) || core::present(p.key_gate)) return false;
+  if (is_linear(p)) return false;
   if (p.history == SLUICE_HISTORY_FORGET) return true;
   if (p.history == SLUICE_HISTORY_STRICT || environment.strict) return false;
   const bool bounded = !core::present(p.beta) || p.beta_space == SLUICE_BETA_LOGIT;

@@ -100,10 +100,6 @@ Status check_gated_sizes(const DeltaRuleProblem& p) noexcept {
   return check_strides(p);
 }
 
-int64_t key_records(const DeltaRuleProblem& p) noexcept {
-  return device::key_records(p.rows.N, p.rows.T, core::present(p.rows.cu_seqlens));
-}
-
 Status accepts_gated_delta(const DeltaRuleProblem& p, const Machine& machine) noexcept {
   if (is_linear(p) || core::present(p.key_gate)) return left_to_others();
   if (const Status status = check_hopper(machine); !status.ok()) return status;
@@ -196,7 +192,8 @@ Status plan_fused(const DeltaRuleProblem& p, const Machine& machine, const Envir
 Status plan_key_gates(const DeltaRuleProblem& p, const Machine& machine,
                       const Environment& environment, core::Plan* plan) noexcept {
   const Status status = plan_fused(p, machine, environment, plan);
-  const auto bytes = static_cast<size_t>(key_records(p) * p.HV * device::key_record_bytes(p.K));
+  const auto bytes = static_cast<size_t>(key_records(p) * p.HV *
+                                         (device::key_record_bytes(p.K) + int64_t{sizeof(float)}));
   plan->workspace_bytes = records_offset(p, plan->kept<device::CutRequest>()) + bytes;
   return status;
 }

@@ -66,8 +66,9 @@ using GetKey = const Instance& (*)(bool delta, int columns, bool output) noexcep
 constexpr GetKey kKey[2][2] = {{chunk_forward::bf16_key_k128, chunk_forward::bf16_key_k64},
                                {chunk_forward::fp16_key_k128, chunk_forward::fp16_key_k64}};
 
-const Instance& key_preparation(bool is_bf16, int K) noexcept {
-  return is_bf16 ? chunk_forward::bf16_key_preparation(K) : chunk_forward::fp16_key_preparation(K);
+const Instance& key_preparation(bool is_bf16, int K, bool l2norm) noexcept {
+  return is_bf16 ? chunk_forward::bf16_key_preparation(K, l2norm)
+                 : chunk_forward::fp16_key_preparation(K, l2norm);
 }
 
 /// The main pass with items of so many columns.
@@ -123,7 +124,7 @@ void launch_plan(Passes& pass) noexcept {
 void launch_preparation(Passes& pass) noexcept {
   const PrefillParams& p = pass.params;
   pass.launch(
-      key_preparation(pass.tiles.q.is_bf16, p.K),
+      key_preparation(pass.tiles.q.is_bf16, p.K, pass.tiles.l2norm),
       {static_cast<unsigned>(device::key_records(p.N, p.T, p.cu_seqlens.data != nullptr) * p.HV)});
 }
 
@@ -153,7 +154,8 @@ void launch_join(Passes& pass) noexcept {
 void launch_segments(Passes& pass) noexcept {
   const int64_t pairs = int64_t{pass.cut().most_boundaries} * pass.params.HV;
   if (pass.cut().may_forget) {
-    const Instance& horizon = chunk_forward::horizon();
+    const Instance& horizon =
+        pass.params.has_key_gates() ? chunk_forward::key_horizon() : chunk_forward::horizon();
     const int64_t warps = horizon.threads / 32;
     pass.launch(horizon, {static_cast<unsigned>((pairs + warps - 1) / warps)});
   }
@@ -238,12 +240,13 @@ int load_gated_delta() noexcept {
 }
 
 int load_key_gates() noexcept {
-  int error = load_all(chunk_forward::planner(), chunk_forward::join(64), chunk_forward::join(128));
+  int error = load_all(chunk_forward::planner(), chunk_forward::key_horizon(),
+                       chunk_forward::join(64), chunk_forward::join(128));
   for (const int type : {0, 1}) {
     for (const int of_k : {0, 1}) {
       if (error != 0) return error;
       const int K = of_k == 0 ? 128 : 64;
-      error = load_all(key_preparation(type == 0, K));
+      error = load_all(key_preparation(type == 0, K, false), key_preparation(type == 0, K, true));
       for (const bool delta : {false, true}) {
         const GetKey get = kKey[type][of_k];
         if (error == 0) {

@@ -4,6 +4,7 @@
 #define SLUICE_CUDA_CHUNK_FORWARD_LENGTHS_H_
 
 #include "core/problem.hpp"
+#include "cuda/device/segments.hpp"
 
 namespace sluice::cuda {
 
@@ -20,6 +21,11 @@ inline bool has_scalar_factors(const core::DeltaRuleProblem& p) noexcept {
 inline int64_t most_chunks(const core::DeltaRuleProblem& p) noexcept {
   const bool packed = core::present(p.rows.cu_seqlens);
   return packed ? p.rows.T / 64 + p.rows.N : p.rows.N * ((p.rows.T + 63) / 64);
+}
+
+/// Records of a head with key-wise gates.
+inline int64_t key_records(const core::DeltaRuleProblem& p) noexcept {
+  return device::key_records(p.rows.N, p.rows.T, core::present(p.rows.cu_seqlens));
 }
 
 /// Whether the longest sequence of several packed ones is known.

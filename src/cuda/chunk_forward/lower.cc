@@ -8,6 +8,7 @@
 #include "cuda/chunk_forward/cut.h"
 #include "cuda/chunk_forward/fused.h"
 #include "cuda/chunk_forward/generic.h"
+#include "cuda/chunk_forward/lengths.h"
 #include "cuda/kernels/generic/launch.h"
 #include "cuda/lower_views.h"
 
@@ -84,8 +85,7 @@ device::PrefillParams lower_prefill(const DeltaRuleProblem& p,
   const bool linear = p.rule == SLUICE_RULE_LINEAR_ATTENTION;
   out.linear = linear && !present(p.key_gate);
   if (present(p.key_gate)) {
-    out.key = {rows_of(p.key_gate), form_of_space(p), p.qk_norm == SLUICE_QK_NORM_L2, !linear,
-               nullptr};
+    out.key = {rows_of(p.key_gate), form_of_space(p), !linear, nullptr, nullptr};
   }
   return out;
 }
@@ -139,6 +139,8 @@ void launch_fused(const DeltaRuleProblem& p, const core::Plan& plan, void* works
   device::PrefillParams params = lower_prefill(p, cut);
   if (params.has_key_gates()) {
     params.key.records = static_cast<uint8_t*>(workspace) + records_offset(p, cut);
+    params.key.peaks = reinterpret_cast<float*>(
+        params.key.records + key_records(p) * p.HV * device::key_record_bytes(p.K));
   }
   prefill::launch(params, lower_tiles(p), workspace, launcher);
 }

@@ -17,8 +17,9 @@ namespace sluice::cuda::device {
 struct KeyGates {
   TokenRows gate;  ///< [B,T,HV,K]; null: gates are scalars
   GateForm form;
-  bool l2norm, delta;  ///< normalise q and k; the gated delta rule rather than linear attention
-  uint8_t* records;    ///< of chunks and heads, see chunk_forward::KeyRecord
+  bool delta;        ///< the gated delta rule rather than linear attention
+  float* peaks;      ///< sums over a chunk's tokens of the largest log gate, by record and head
+  uint8_t* records;  ///< of chunks and heads, see chunk_forward::KeyRecord
 };
 
 /// Arguments of the fused kernel. BOUND: T < 2^31 - 64 and N * HV < 2^30, as

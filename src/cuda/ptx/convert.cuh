@@ -21,6 +21,13 @@ __device__ __forceinline__ uint32_t pack_f16(float first, float second) {
   return r;
 }
 
+/// Products of two pairs of float16 in a word each, rounded to nearest even.
+__device__ __forceinline__ uint32_t multiply_f16(uint32_t a, uint32_t b) {
+  uint32_t r;
+  asm("mul.rn.f16x2 %0, %1, %2;" : "=r"(r) : "r"(a), "r"(b));
+  return r;
+}
+
 /// 2^x; 0 for very negative x, denormals flushed.
 __device__ __forceinline__ float exp2_fast(float x) {
   float y;

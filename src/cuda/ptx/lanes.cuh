@@ -54,6 +54,9 @@ __device__ __forceinline__ float fold_over_lanes(const float (&x)[16]) {
   return kLanes == 32 ? sum + __shfl_xor_sync(~0u, sum, 16) : sum;
 }
 
+/// The least of the lanes' numbers; compute capability 8.0 or newer.
+__device__ __forceinline__ uint32_t least_of_lanes(uint32_t x) { return __reduce_min_sync(~0u, x); }
+
 /// x of another lane of the warp.
 __device__ __forceinline__ float from_lane(float x, int lane) { return __shfl_sync(~0u, x, lane); }
 

@@ -6,6 +6,7 @@
 
 #include "cuda/device/store.cuh"
 #include "cuda/device/token_gates.cuh"
+#include "cuda/kernels/chunk_forward/key_records.cuh"
 #include "cuda/ptx/lanes.cuh"
 #include "cuda/tile/lanes.cuh"
 
@@ -94,13 +95,49 @@ __device__ __forceinline__ int horizon_of(const PrefillParams& p, const WorkItem
   return found;
 }
 
+/// horizon_of() of a head with scalar gates.
+struct ScalarHorizon {
+  RawGate constants;
+
+  // WHY not in the loop below: nvcc 13.0 loads A_log ahead of a loop that may have to, null or not.
+  __device__ __forceinline__ ScalarHorizon(const PrefillParams& p, int head)
+      : constants(device::load_raw_gate(p, head)) {}
+  __device__ __forceinline__ int operator()(const PrefillParams& p, const WorkItem& item, int first,
+                                            int most) const {
+    return horizon_of(p, item, constants, first, most);
+  }
+};
+
+/// The same with key-wise gates, from what the preparation has left of each chunk. WHY largest gates
+/// of tokens: the state's columns shrink by that factor at least, whatever it turns them by; sums of
+/// single channels say nothing, for the delta rule moves content from one to another.
+struct KeyHorizon {
+  __device__ __forceinline__ KeyHorizon(const PrefillParams&, int) {}
+  __device__ __forceinline__ int operator()(const PrefillParams& p, const WorkItem& item, int first,
+                                            int most) const {
+    const int last = min(min(first, most), kLookBack), lane = tile::lane();
+    float sum = 0.0f;
+    if (lane < last) {
+      sum = p.key.peaks[(first_record(p, item.seq) + first - 1 - lane) * p.HV + item.head];
+    }
+#pragma unroll
+    for (int step = 1; step < kLookBack; step *= 2) {
+      const float before = __shfl_up_sync(~0u, sum, step);
+      if (lane >= step) sum += before;
+    }
+    const uint32_t forgotten = __ballot_sync(~0u, lane < last && sum <= kForgotten);
+    // The number of the lowest bit, from 1 on.
+    return forgotten == 0 ? -1 : __popc(forgotten ^ (forgotten - 1));
+  }
+};
+
 /// PERF few warps a CTA: every lane reads a sector of its own, and an SM takes one a cycle.
 inline constexpr int kHorizonThreads = 32 * kHorizonWarps;
 
 /// Fills in `horizon` and `transitions` where history may be dropped: one warp for each boundary
 /// and head. Where it may not, the planner has done it, or arithmetic does (PlanView).
-__global__ void __launch_bounds__(kHorizonThreads)
-    horizon_kernel(const __grid_constant__ PrefillParams p) {
+template <class Horizon>
+__device__ __forceinline__ void find_horizons(const PrefillParams& p) {
   ptx::launch_dependents();
   ptx::wait_for_dependencies();
   const auto warp = static_cast<int>((blockIdx.x * kHorizonThreads + threadIdx.x) >> 5);
@@ -110,8 +147,7 @@ __global__ void __launch_bounds__(kHorizonThreads)
   const Segment left = plan.left(boundary);
   if (left.after < 0) return;
   const WorkItem item = locate(p, left.seq, head);
-  // WHY not in the loop: nvcc 13.0 loads A_log ahead of a loop that may have to, null or not.
-  const RawGate constants = device::load_raw_gate(p, head);
+  const Horizon horizon(p, head);
   // How far the state at this boundary reaches back, then that at the one before.
   Segment at = left;
   int own = 0;
@@ -122,7 +158,7 @@ __global__ void __launch_bounds__(kHorizonThreads)
       if (own >= 0 || left.before < 0) break;
       at = plan.left(left.before);
     }
-    const int found = horizon_of(p, item, constants, at.first + at.chunks, at.chunks);
+    const int found = horizon(p, item, at.first + at.chunks, at.chunks);
     if (before == 0) own = found;
     if (before == 1) multiplies = found < 0;
   }
@@ -130,6 +166,16 @@ __global__ void __launch_bounds__(kHorizonThreads)
   p.segments.horizon[warp] = own;
   if (own >= 0) return;
   list_transitions(p, boundary, head, multiplies, &p.segments.header->transitions);
+}
+
+__global__ void __launch_bounds__(kHorizonThreads)
+    horizon_kernel(const __grid_constant__ PrefillParams p) {
+  find_horizons<ScalarHorizon>(p);
+}
+
+__global__ void __launch_bounds__(kHorizonThreads)
+    key_horizon_kernel(const __grid_constant__ PrefillParams p) {
+  find_horizons<KeyHorizon>(p);
 }
 
 }  // namespace sluice::cuda::chunk_forward

@@ -27,8 +27,8 @@ const Instance& fp16_k128_v64_transition(bool l2norm) noexcept;
 const Instance& fp16_k64_v64_transition(bool l2norm) noexcept;
 /// With key-wise gates, by K: the preparation of all chunks; main and transition pass by columns of a
 /// work item, of the gated delta rule or linear attention.
-const Instance& bf16_key_preparation(int K) noexcept;
-const Instance& fp16_key_preparation(int K) noexcept;
+const Instance& bf16_key_preparation(int K, bool l2norm) noexcept;
+const Instance& fp16_key_preparation(int K, bool l2norm) noexcept;
 const Instance& bf16_key_k128(bool delta, int columns, bool output) noexcept;
 const Instance& bf16_key_k64(bool delta, int columns, bool output) noexcept;
 const Instance& fp16_key_k128(bool delta, int columns, bool output) noexcept;
@@ -36,6 +36,7 @@ const Instance& fp16_key_k64(bool delta, int columns, bool output) noexcept;
 /// Before the transition pass: the planner, and the look back for heads that forget.
 const Instance& planner() noexcept;
 const Instance& horizon() noexcept;
+const Instance& key_horizon() noexcept;
 /// Between transition and main pass.
 const Instance& join(int K) noexcept;
 /// Columns of V that one CTA of the join carries. PERF a boundary takes a CTA as long as the

@@ -24,12 +24,14 @@ static_assert(sizeof(KeyRecord<64>) == device::key_record_bytes(64));
 
 /// The preparation: one CTA a chunk and head. Warp w has the tokens of block w % 4 of 16, and one
 /// half of the channels.
-template <class Io_, int kK_>
+template <class Io_, bool kL2Norm_, int kK_>
 struct KeyPrepareConfig {
   using Io = Io_;
+  static constexpr bool kL2Norm = kL2Norm_;
   static constexpr int kK = kK_, kThreads = 256;
-  static constexpr int kSteps = kK / 32;    ///< of 16 channels, a warp
-  static constexpr int kSumPitch = kK + 8;  ///< WHY 8 more: rows of 8 lanes meet no bank twice
+  static constexpr int kPeakWarps = kK / 64;  ///< that have the gates of a token
+  static constexpr int kSteps = kK / 32;      ///< of 16 channels, a warp
+  static constexpr int kSumPitch = kK + 8;    ///< WHY 8 more: rows of 8 lanes meet no bank twice
   using KeyTile = tile::SwizzledTile<Io, 64, kK>;
   using SquareTile = tile::SwizzledTile<Io, 64, 64>;
 };
@@ -49,7 +51,14 @@ struct KeyPrepareMemory {
       typename C::SquareTile Tmat;
     };
   };
-  typename C::SquareTile P;
+  union alignas(1024) {
+    typename C::SquareTile P;
+    struct {
+      /// Decays of channels over the blocks before one, and over those after it.
+      float before[4][C::kK], after[4][C::kK];
+      __half between[3][C::kK];  ///< over block 1, block 2, and both
+    };
+  };
   union {
     float sums[64][C::kSumPitch];  ///< of log2 gates inside blocks of 16 tokens
     float exchange[4][2][kExchanged][32];
@@ -60,6 +69,7 @@ struct KeyPrepareMemory {
   float norms[2][64];    ///< k, q: what rows of the products are scaled by
   float lengths[2][64];  ///< and what the products are then
   float beta[64];
+  uint32_t peaks[C::kPeakWarps][64];  ///< of each token, see find_peaks()
   alignas(8) uint64_t loaded;
 };
 

@@ -7,6 +7,13 @@
 
 namespace sluice::cuda::chunk_forward {
 
+template <class Io, bool kL2Norm>
+const Instance& key_preparation(int K) noexcept {
+  static const Instance large = make_key_preparation<KeyPrepareConfig<Io, kL2Norm, 128>>();
+  static const Instance small = make_key_preparation<KeyPrepareConfig<Io, kL2Norm, 64>>();
+  return K == 128 ? large : small;
+}
+
 /// The transition pass has no items wider than K.
 template <class Io, bool kDelta, int kK>
 const Instance& key_instance(int columns, bool output) noexcept {

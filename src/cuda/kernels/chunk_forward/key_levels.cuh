@@ -37,12 +37,10 @@ __device__ __forceinline__ uint32_t pack_pair(float2 x) {
   return tile::Packed<T>::pack(x.x, x.y);
 }
 
-/// Rows of this warp, from its first token on, as their numbers are wanted below.
+/// What a lane's two rows of k and q are scaled by to unit length, and how long they are in what
+/// goes to memory.
 struct LaneRows {
-  bool kept[2];  ///< whether they are of the chunk
-  float k_norm[2], q_norm[2];
-  float q_scale[2];  ///< of q~: the norm where the operator normalises, and `scale`
-  float k_scale[2];  ///< of k~ and k^, likewise
+  float k_norm[2], q_norm[2], k_length[2], q_length[2];
 };
 
 /// Products of a block of 16 tokens: of levels 4, 2, 1 in both 8x8 blocks on the diagonal, and of
@@ -59,17 +57,17 @@ __device__ __forceinline__ BlockTile columns_of(const Tile& tile, int step) {
   return BlockTile(tile.block(step / 4));
 }
 
-/// Numbers of type Io of a block, rows that are not `kept` zero.
+/// Numbers of type Io of a block, a factor a row.
 template <class Io, class Tile>
 __device__ __forceinline__ LaneBlock load_block(const Tile& tile, int block, int step,
-                                                const LaneRows& rows) {
+                                                const float (&norm)[2]) {
   uint32_t raw[4];
   ptx::ldmatrix_x4(raw, columns_of(tile, step).block(block, step % 4));
   LaneBlock out;
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
-    const uint32_t word = rows.kept[i % 2] ? raw[i] : 0u;
-    out.x[i] = make_float2(tile::Packed<Io>::first(word), tile::Packed<Io>::second(word));
+    out.x[i] = make_float2(tile::Packed<Io>::first(raw[i]) * norm[i % 2],
+                           tile::Packed<Io>::second(raw[i]) * norm[i % 2]);
   }
   return out;
 }
@@ -86,7 +84,9 @@ __device__ __forceinline__ LaneBlock load_sums(const float* at) {
   return out;
 }
 
-/// The decays of level kLevel.
+/// The decays of level kLevel: of rows of an odd block since the even one's end, and of those of an
+/// even block up to it. NUM: sums never grow, since log gates are <= 0, so that the difference to the
+/// end's has the wrong sign in even blocks alone.
 template <int kLevel, int kPitch>
 __device__ __forceinline__ LaneBlock level_decays(const LaneBlock& sums, const float* at) {
   LaneBlock out;
@@ -95,87 +95,89 @@ __device__ __forceinline__ LaneBlock level_decays(const LaneBlock& sums, const f
     const int row = tile::lane_row() + 8 * (i % 2);
     const int end = (row & ~(2 * kLevel - 1)) + kLevel - 1;
     const float2 pivot = *reinterpret_cast<const float2*>(at + end * kPitch + 8 * (i / 2));
-    const float sign = (row & kLevel) != 0 ? 1.0f : -1.0f;
-    out.x[i] =
-        exp2_pair(make_float2(sign * (sums.x[i].x - pivot.x), sign * (sums.x[i].y - pivot.y)));
+    out.x[i] = exp2_pair(make_float2(-fabsf(sums.x[i].x - pivot.x), -fabsf(sums.x[i].y - pivot.y)));
   }
   return out;
 }
 
+/// Rows of k or q as operands of levels. WHY two ways: the rounding of decays to fp16 is nothing
+/// beside bfloat16's, and takes fewer instructions than products in float32; beside fp16's it is
+/// seen.
+template <class Io>
+struct LevelRows {
+  LaneBlock x;
+  __device__ __forceinline__ explicit LevelRows(const LaneBlock& from) : x(from) {}
+  __device__ __forceinline__ uint32_t scaled(int i, float2 decay) const {
+    return pack_pair<__half>(x.x[i] * decay);
+  }
+};
+template <>
+struct LevelRows<__nv_bfloat16> {
+  uint32_t x[4];
+  __device__ __forceinline__ explicit LevelRows(const LaneBlock& from) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) x[i] = pack_pair<__half>(from.x[i]);
+  }
+  __device__ __forceinline__ uint32_t scaled(int i, float2 decay) const {
+    return ptx::multiply_f16(x[i], pack_pair<__half>(decay));
+  }
+};
+
 /// Level 8: the 8 odd rows, of k and of q, beside the 8 even ones.
-__device__ __forceinline__ void add_low(DiagonalSums& sum, const LaneBlock& k, const LaneBlock& q,
-                                        const LaneBlock& decay) {
-  const uint32_t left[4] = {
-      pack_pair<__half>(k.x[1] * decay.x[1]), pack_pair<__half>(q.x[1] * decay.x[1]),
-      pack_pair<__half>(k.x[3] * decay.x[3]), pack_pair<__half>(q.x[3] * decay.x[3])};
-  const uint32_t right[2] = {pack_pair<__half>(k.x[0] * decay.x[0]),
-                             pack_pair<__half>(k.x[2] * decay.x[2])};
+template <class Io>
+__device__ __forceinline__ void add_low(DiagonalSums& sum, const LevelRows<Io>& k,
+                                        const LevelRows<Io>& q, const LaneBlock& decay) {
+  const uint32_t left[4] = {k.scaled(1, decay.x[1]), q.scaled(1, decay.x[1]),
+                            k.scaled(3, decay.x[3]), q.scaled(3, decay.x[3])};
+  const uint32_t right[2] = {k.scaled(0, decay.x[0]), k.scaled(2, decay.x[2])};
   ptx::mma_f16(sum.low, left, right);
 }
 
 /// A level inside both 8x8 blocks: rows of k and of q beside those of k, scaled alike.
-__device__ __forceinline__ void add_level(float (&sum)[2][4], const uint32_t (&k)[4],
-                                          const uint32_t (&q)[4]) {
+template <class Io>
+__device__ __forceinline__ void add_level(float (&sum)[2][4], const LevelRows<Io>& k,
+                                          const LevelRows<Io>& q, const LaneBlock& decay) {
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
-    const uint32_t left[4] = {k[half], q[half], k[2 + half], q[2 + half]};
-    const uint32_t right[2] = {k[half], k[2 + half]};
+    const int low = half, high = 2 + half;
+    const uint32_t left[4] = {k.scaled(low, decay.x[low]), q.scaled(low, decay.x[low]),
+                              k.scaled(high, decay.x[high]), q.scaled(high, decay.x[high])};
+    const uint32_t right[2] = {left[0], left[2]};
     ptx::mma_f16(sum[half], left, right);
   }
 }
 
-template <class T>
-__device__ __forceinline__ void pack_scaled(uint32_t (&out)[4], const LaneBlock& x,
-                                            const LaneBlock& factor) {
-#pragma unroll
-  for (int i = 0; i < 4; ++i) out[i] = pack_pair<T>(x.x[i] * factor.x[i]);
-}
-
-template <int kLevel, int kPitch>
-__device__ __forceinline__ void add_level(float (&sum)[2][4], const LaneBlock& k,
-                                          const LaneBlock& q, const LaneBlock& sums,
-                                          const float* at) {
-  const LaneBlock decay = level_decays<kLevel, kPitch>(sums, at);
-  uint32_t scaled_k[4], scaled_q[4];
-  pack_scaled<__half>(scaled_k, k, decay);
-  pack_scaled<__half>(scaled_q, q, decay);
-  add_level(sum, scaled_k, scaled_q);
-}
-
-/// One factor a row, and one a channel.
-__device__ __forceinline__ LaneBlock scaled(const LaneBlock& x, const float (&row)[2],
-                                            const float2 (&channel)[2]) {
-  LaneBlock out;
+/// x times one decay a channel, and a length a row unless all rows have length 1; packed.
+template <class C>
+__device__ __forceinline__ void pack_rows(uint32_t (&out)[4], const LaneBlock& x,
+                                          const float2 (&decay)[2], const float (&length)[2]) {
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
-    out.x[i] = make_float2(x.x[i].x * (row[i % 2] * channel[i / 2].x),
-                           x.x[i].y * (row[i % 2] * channel[i / 2].y));
-  }
-  return out;
-}
-__device__ __forceinline__ LaneBlock scaled(const LaneBlock& x, const float (&row)[2]) {
-  LaneBlock out;
-#pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    out.x[i] = make_float2(x.x[i].x * row[i % 2], x.x[i].y * row[i % 2]);
-  }
-  return out;
-}
-
-/// Decays of channels over blocks first .. end - 1.
-template <int kK>
-__device__ __forceinline__ void decays_of(const float (&totals)[4][kK], int first, int end,
-                                          int channel, float2 (&decays)[2]) {
-#pragma unroll
-  for (int part = 0; part < 2; ++part) {
-    float2 sum = make_float2(0.0f, 0.0f);
-#pragma unroll
-    for (int b = 0; b < 4; ++b) {
-      const float2 more = *reinterpret_cast<const float2*>(&totals[b][channel + 8 * part]);
-      if (b >= first && b < end) sum.x += more.x, sum.y += more.y;
+    float2 number = x.x[i] * decay[i / 2];
+    if constexpr (!C::kL2Norm) {
+      number = make_float2(number.x * length[i % 2], number.y * length[i % 2]);
     }
-    decays[part] = exp2_pair(sum);
+    out[i] = pack_pair<typename C::Io>(number);
   }
+}
+
+template <class T>
+__device__ __forceinline__ void pack_block(uint32_t (&out)[4], const LaneBlock& x) {
+#pragma unroll
+  for (int i = 0; i < 4; ++i) out[i] = pack_pair<T>(x.x[i]);
+}
+
+/// A lane's numbers of a row of decays, from its first channel on.
+__device__ __forceinline__ void load_decays(float2 (&out)[2], const float* at) {
+  out[0] = *reinterpret_cast<const float2*>(at);
+  out[1] = *reinterpret_cast<const float2*>(at + 8);
+}
+
+__device__ __forceinline__ LaneBlock operator*(const LaneBlock& a, const LaneBlock& b) {
+  LaneBlock out;
+#pragma unroll
+  for (int i = 0; i < 4; ++i) out.x[i] = a.x[i] * b.x[i];
+  return out;
 }
 
 /// Tokens of block `block`, channels of `step` of 16: k^, the right operand of levels 16 and 32, and
@@ -188,26 +190,27 @@ __device__ __forceinline__ void add_step(KeyPrepareMemory<C>& s, int block, int 
   const int channel = 16 * step + tile::lane_column();
   const float* const at = &s.sums[16 * block][channel];
   const LaneBlock sums = load_sums<kPitch>(at);
-  LaneBlock k = load_block<Io>(s.k, block, step, rows), q = load_block<Io>(s.q, block, step, rows);
+  const LaneBlock k = load_block<Io>(s.k, block, step, rows.k_norm),
+                  q = load_block<Io>(s.q, block, step, rows.q_norm);
   LaneBlock late;  // decays up to the block's end
+  float2 end[2], after[2];
+  load_decays(end, at + 15 * kPitch);
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
-    const float2 end = *reinterpret_cast<const float2*>(&s.totals[block][channel + 8 * (i / 2)]);
-    late.x[i] = exp2_pair(make_float2(end.x - sums.x[i].x, end.y - sums.x[i].y));
+    late.x[i] = exp2_pair(make_float2(end[i / 2].x - sums.x[i].x, end[i / 2].y - sums.x[i].y));
   }
-  float2 after[2];
-  decays_of<C::kK>(s.totals, block + 1, 4, channel, after);
+  const LaneBlock faded = k * late;
   uint32_t packed[4];
-  pack_scaled<Io>(packed, scaled(k, rows.k_scale, after), late);
-  ptx::stmatrix_x4(columns_of(s.k_late, step).block(block, step % 4), packed);
-  k = scaled(k, rows.k_norm);
-  q = scaled(q, rows.q_norm);
-  pack_scaled<__half>(packed, k, late);
+  pack_block<__half>(packed, faded);
   ptx::stmatrix_x4(columns_of(s.faded, step).block(block, step % 4), packed);
-  add_low(sum, k, q, level_decays<8, kPitch>(sums, at));
-  add_level<4, kPitch>(sum.level[0], k, q, sums, at);
-  add_level<2, kPitch>(sum.level[1], k, q, sums, at);
-  add_level<1, kPitch>(sum.level[2], k, q, sums, at);
+  load_decays(after, &s.after[block][channel]);
+  pack_rows<C>(packed, faded, after, rows.k_length);
+  ptx::stmatrix_x4(columns_of(s.k_late, step).block(block, step % 4), packed);
+  const LevelRows<Io> level_k(k), level_q(q);
+  add_low(sum, level_k, level_q, level_decays<8, kPitch>(sums, at));
+  add_level(sum.level[0], level_k, level_q, level_decays<4, kPitch>(sums, at));
+  add_level(sum.level[1], level_k, level_q, level_decays<2, kPitch>(sums, at));
+  add_level(sum.level[2], level_k, level_q, level_decays<1, kPitch>(sums, at));
 #pragma unroll
   for (int i = 0; i < 4; ++i) sum.own[i % 2] += k.x[i].x * q.x[i].x + k.x[i].y * q.x[i].y;
 }
@@ -241,18 +244,17 @@ struct PairSums {
   float left[3][8] = {};
 };
 
-/// Right operand of level 16 or 32: block `column` of k, decayed up to the start of block `block`.
+/// Right operand of level 16 or 32: block `kColumn` of k, decayed up to the start of block `block`.
 template <class C, int kColumn>
 __device__ __forceinline__ void load_faded(uint32_t (&b)[4], const KeyPrepareMemory<C>& s,
                                            int block, int step) {
   ptx::ldmatrix_x4(b, columns_of(s.faded, step).block(kColumn, step % 4));
   if (block <= kColumn + 1) return;
-  float2 between[2];
-  decays_of<C::kK>(s.totals, kColumn + 1, block, 16 * step + tile::lane_column(), between);
-  using Half = tile::Packed<__half>;
+  const __half* const at =
+      &s.between[block == kColumn + 2 ? kColumn : 2][16 * step + tile::lane_column()];
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
-    b[i] = pack_pair<__half>(make_float2(Half::first(b[i]), Half::second(b[i])) * between[i / 2]);
+    b[i] = ptx::multiply_f16(b[i], *reinterpret_cast<const uint32_t*>(at + 8 * (i / 2)));
   }
 }
 
@@ -275,24 +277,26 @@ __device__ __forceinline__ void add_block(const KeyPrepareMemory<C>& s, int bloc
 /// q~ and k~ in place of q and k, and the products of levels 16 and 32.
 template <class C>
 __device__ __forceinline__ void finish_step(KeyPrepareMemory<C>& s, int block, int step,
-                                            const LaneRows& rows, PairSums& keys,
+                                            float scale, const LaneRows& rows, PairSums& keys,
                                             PairSums& queries) {
   using Io = typename C::Io;
   const int channel = 16 * step + tile::lane_column();
   LaneBlock early = load_sums<C::kSumPitch>(&s.sums[16 * block][channel]);
 #pragma unroll
   for (float2& x : early.x) x = exp2_pair(x);
-  const LaneBlock k = load_block<Io>(s.k, block, step, rows),
-                  q = load_block<Io>(s.q, block, step, rows);
+  const LaneBlock k = load_block<Io>(s.k, block, step, rows.k_norm) * early,
+                  q = load_block<Io>(s.q, block, step, rows.q_norm) * early;
   float2 before[2];
-  decays_of<C::kK>(s.totals, 0, block, channel, before);
+  load_decays(before, &s.before[block][channel]);
   uint32_t packed[4], early_k[4], early_q[4];
-  pack_scaled<Io>(packed, scaled(q, rows.q_scale, before), early);
-  ptx::stmatrix_x4(columns_of(s.q, step).block(block, step % 4), packed);
-  pack_scaled<Io>(packed, scaled(k, rows.k_scale, before), early);
+  pack_rows<C>(packed, k, before, rows.k_length);
   ptx::stmatrix_x4(columns_of(s.k, step).block(block, step % 4), packed);
-  pack_scaled<__half>(early_k, scaled(k, rows.k_norm), early);
-  pack_scaled<__half>(early_q, scaled(q, rows.q_norm), early);
+#pragma unroll
+  for (float2& x : before) x = make_float2(x.x * scale, x.y * scale);
+  pack_rows<C>(packed, q, before, rows.q_length);
+  ptx::stmatrix_x4(columns_of(s.q, step).block(block, step % 4), packed);
+  pack_block<__half>(early_k, k);
+  pack_block<__half>(early_q, q);
   add_block<C, 0>(s, block, step, early_k, early_q, keys, queries);
   add_block<C, 1>(s, block, step, early_k, early_q, keys, queries);
   add_block<C, 2>(s, block, step, early_k, early_q, keys, queries);

@@ -13,40 +13,11 @@
 #include "cuda/kernels/chunk_forward/inverse.cuh"
 #include "cuda/kernels/chunk_forward/key_columns.cuh"
 #include "cuda/kernels/chunk_forward/key_levels.cuh"
+#include "cuda/kernels/chunk_forward/key_records.cuh"
 #include "cuda/ptx/tma.cuh"
 #include "cuda/tile/shared_tile.cuh"
 
 namespace sluice::cuda::chunk_forward {
-
-/// First record of sequence n; records of a sequence are its chunks in order. Some stay unused.
-__device__ __forceinline__ int64_t first_record(const PrefillParams& p, int64_t n) {
-  if (p.cu_seqlens.data == nullptr) return n * ((p.T + 63) / 64);
-  return min(max(device::load_index(p.cu_seqlens, n), int64_t{0}), int64_t{p.T}) / 64 + n;
-}
-
-template <int kK>
-__device__ __forceinline__ KeyRecord<kK>* record_at(const PrefillParams& p, int64_t record,
-                                                    int head) {
-  return reinterpret_cast<KeyRecord<kK>*>(p.key.records) + record * p.HV + head;
-}
-
-/// The chunk of a record; no tokens where the record is unused.
-__device__ __forceinline__ WorkItem chunk_of_record(const PrefillParams& p, int64_t record,
-                                                    int head) {
-  int64_t low = 0, high = p.N;  // the sequence is in [low, high)
-  while (high - low > 1) {
-    const int64_t middle = (low + high) / 2;
-    (first_record(p, middle) <= record ? low : high) = middle;
-  }
-  WorkItem item = device::locate(p, static_cast<int32_t>(low), head);
-  const auto chunk = static_cast<int>(record - first_record(p, low));
-  if (chunk * 64 >= item.tokens) {
-    item.tokens = 0;
-  } else {
-    device::cut_item(item, chunk, 1, 0);
-  }
-  return item;
-}
 
 /// Leaves numbers to the other warp of the pair.
 __device__ __forceinline__ void send_sums(float (&to)[kExchanged][32], int block,
@@ -185,27 +156,24 @@ __device__ __forceinline__ void store_queries(const PrefillParams& p, KeyPrepare
 
 /// What this warp's lanes scale their two rows by.
 template <class C>
-__device__ __forceinline__ LaneRows lane_rows(const PrefillParams& p, const KeyPrepareMemory<C>& s,
-                                              int block, int rows) {
+__device__ __forceinline__ LaneRows lane_rows(const KeyPrepareMemory<C>& s, int block) {
   LaneRows out;
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
     const int row = 16 * block + tile::lane_row() + 8 * i;
-    out.kept[i] = row < rows;
     out.k_norm[i] = s.norms[0][row];
     out.q_norm[i] = s.norms[1][row];
-    out.k_scale[i] = p.key.l2norm ? s.norms[0][row] : 1.0f;
-    out.q_scale[i] = p.scale * (p.key.l2norm ? s.norms[1][row] : 1.0f);
+    out.k_length[i] = s.lengths[0][row];
+    out.q_length[i] = s.lengths[1][row];
   }
   return out;
 }
 
 /// M and P, and the scaled tiles. On entry sums, norms and tiles are there for all.
 template <class C>
-__device__ __forceinline__ void multiply_chunk(const PrefillParams& p, KeyPrepareMemory<C>& s,
-                                               int rows) {
+__device__ __forceinline__ void multiply_chunk(const PrefillParams& p, KeyPrepareMemory<C>& s) {
   const int warp = __shfl_sync(~0u, tile::warp(), 0), block = warp % 4, half = warp / 4;
-  const LaneRows lanes = lane_rows(p, s, block, rows);
+  const LaneRows lanes = lane_rows(s, block);
   DiagonalSums sum;
 #pragma unroll 1
   for (int i = 0; i < C::kSteps; ++i) {
@@ -217,15 +185,11 @@ __device__ __forceinline__ void multiply_chunk(const PrefillParams& p, KeyPrepar
     own += __shfl_xor_sync(~0u, own, 2);
   }
   PairSums keys{diagonal_numbers(sum, 0), {}}, queries{diagonal_numbers(sum, 2), {}};
-  if (threadIdx.x < C::kK) {
-    const auto t = static_cast<int>(threadIdx.x);
-    s.decay[t] = exp2_fast(((s.totals[0][t] + s.totals[1][t]) + s.totals[2][t]) + s.totals[3][t]);
-  }
   // SYNC: all warps' decayed keys are there
   __syncthreads();
 #pragma unroll 1
   for (int i = 0; i < C::kSteps; ++i) {
-    finish_step<C>(s, block, half * C::kSteps + i, lanes, keys, queries);
+    finish_step<C>(s, block, half * C::kSteps + i, p.scale, lanes, keys, queries);
   }
   // SYNC: sums and decayed keys have been read, whose place is taken
   __syncthreads();
@@ -317,9 +281,14 @@ __global__ void __launch_bounds__(C::kThreads, 2)
   // SYNC: all threads see the barrier's start
   __syncthreads();
   tile::wait_phase(&s.loaded, 0);
+  zero_tail<C>(item.rows(0), s);
   scale_rows<C>(p, item.rows(0), s);
+  decay_blocks<C>(s);
+  if (p.segments.cut.may_forget && tile::warp() == 0) {
+    store_peak(s, p.key.peaks + record * p.HV + head);
+  }
   __syncthreads();
-  multiply_chunk<C>(p, s, item.rows(0));
+  multiply_chunk<C>(p, s);
   store_record<C>(p, s, *record_at<C::kK>(p, record, head));
 }
 

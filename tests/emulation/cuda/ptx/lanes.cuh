@@ -51,6 +51,14 @@ float fold_over_lanes(const float (&x)[16]) {
   return sum;
 }
 
+inline uint32_t least_of_lanes(uint32_t x) {
+  const float all[1] = {std::bit_cast<float>(x)};
+  with_all_lanes(all, [&](const auto& e, uint32_t) {
+    for (const auto& words : e.words) x = words[0] < x ? words[0] : x;
+  });
+  return x;
+}
+
 inline float from_lane(float x, int from) {
   const float all[1] = {x};
   float found = 0;

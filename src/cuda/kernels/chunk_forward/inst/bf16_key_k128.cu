@@ -3,10 +3,9 @@
 
 namespace sluice::cuda::chunk_forward {
 
-const Instance& bf16_key_preparation(int K) noexcept {
-  static const Instance large = make_key_preparation<KeyPrepareConfig<__nv_bfloat16, 128>>();
-  static const Instance small = make_key_preparation<KeyPrepareConfig<__nv_bfloat16, 64>>();
-  return K == 128 ? large : small;
+const Instance& bf16_key_preparation(int K, bool l2norm) noexcept {
+  return l2norm ? key_preparation<__nv_bfloat16, true>(K)
+                : key_preparation<__nv_bfloat16, false>(K);
 }
 
 const Instance& bf16_key_k128(bool delta, int columns, bool output) noexcept {

@@ -3,10 +3,8 @@
 
 namespace sluice::cuda::chunk_forward {
 
-const Instance& fp16_key_preparation(int K) noexcept {
-  static const Instance large = make_key_preparation<KeyPrepareConfig<__half, 128>>();
-  static const Instance small = make_key_preparation<KeyPrepareConfig<__half, 64>>();
-  return K == 128 ? large : small;
+const Instance& fp16_key_preparation(int K, bool l2norm) noexcept {
+  return l2norm ? key_preparation<__half, true>(K) : key_preparation<__half, false>(K);
 }
 
 const Instance& fp16_key_k128(bool delta, int columns, bool output) noexcept {

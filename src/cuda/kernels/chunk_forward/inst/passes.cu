@@ -19,6 +19,12 @@ const Instance& horizon() noexcept {
   return instance;
 }
 
+const Instance& key_horizon() noexcept {
+  static const Instance instance{reinterpret_cast<const void*>(&key_horizon_kernel), 0,
+                                 kHorizonThreads};
+  return instance;
+}
+
 const Instance& join(int K) noexcept {
   static const Instance large{reinterpret_cast<const void*>(&join_kernel<128>),
                               sizeof(JoinMemory<128>), kJoinThreads<128>};
