@@ -13,6 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from .. import ops
+from ..functional._arguments import new_state
 from . import sequences
 from .refusal import check_scale, invalid, only_absent, only_value, unsupported
 
@@ -78,8 +79,7 @@ def chunk_gated_delta_rule(
     if output_final_state and output_state is None:
         if state_indices is not None:
             invalid(op, "output_state", None, "the pool", "with state_indices")
-        rows = (len(cu_seqlens) - 1, v.shape[1], v.shape[2], q.shape[2])
-        output_state = q.new_empty(rows, dtype=_float32())
+        output_state = new_state(q.unsqueeze(0), v.unsqueeze(0), cu_seqlens, True)
     o = ops.chunk_forward(
         q.unsqueeze(0),
         k.unsqueeze(0),
@@ -94,7 +94,7 @@ def chunk_gated_delta_rule(
         read_slots=state_indices,
         scale=scale or None,
         gate_space="linear",
-        qk_norm="l2" if use_qk_l2norm_in_kernel else "none",
+        qk_norm=sequences.qk_norm(use_qk_l2norm_in_kernel),
         max_tokens=max_seqlen or 0,
         **_checkpoint_arguments(
             op, state_checkpoints, checkpoint_cu_starts, checkpoint_every_n_tokens
@@ -102,12 +102,6 @@ def chunk_gated_delta_rule(
     )
     o = output if output is not None else o.squeeze(0)
     return (o, output_state) if output_final_state else o
-
-
-def _float32() -> Any:
-    import torch
-
-    return torch.float32
 
 
 def _decode(
@@ -137,7 +131,7 @@ def _decode(
         scale=check_scale(op, scale),
         gate_space="raw",
         beta_space="logit",
-        qk_norm="l2" if use_qk_l2norm else "none",
+        qk_norm=sequences.qk_norm(use_qk_l2norm),
         **states,
     )
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lengths of packed sequences as the shims need them, without waiting for a GPU."""
+"""What the shims find out about a call: lengths of packed sequences, without waiting for a GPU, and norms."""
 
 from __future__ import annotations
 
@@ -28,6 +28,11 @@ def longest(cu_seqlens: torch.Tensor, tokens: int, columns: int | None = None) -
     if cu_seqlens.device.type == "cpu":
         return max(int((cu_seqlens[1:] - cu_seqlens[:-1]).max()), 1) if len(cu_seqlens) > 1 else 1
     return 1 if tokens == len(cu_seqlens) - 1 else tokens
+
+
+def qk_norm(use_l2norm: bool) -> str:
+    """The operators' word for an engine's flag."""
+    return "l2" if use_l2norm else "none"
 
 
 def count(q: torch.Tensor, cu_seqlens: torch.Tensor) -> int:

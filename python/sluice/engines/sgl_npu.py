@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from .. import ops
+from ..functional._arguments import new_state
 from . import sequences
 from .chunk_states import chunk_start_states
 from .refusal import invalid, only_absent, unsupported
@@ -49,10 +50,7 @@ def chunk_gated_delta_rule_npu(
     if len(beta.shape) != 3:
         invalid(op, "beta", beta, "[B,T,HV]", "one write strength a value head")
     h, checkpoints = chunk_start_states(q, v, cu_seqlens, initial_state, None, "kv")
-    final = None
-    if output_final_state:
-        rows = (sequences.count(q, cu_seqlens), v.shape[2], q.shape[3], v.shape[3])
-        final = torch.empty(rows, dtype=torch.float32, device=q.device)
+    final = new_state(q, v, cu_seqlens, False) if output_final_state else None
     o = ops.chunk_forward(
         q,
         k,
@@ -63,7 +61,7 @@ def chunk_gated_delta_rule_npu(
         initial_state=initial_state,
         final_state=final,
         scale=scale,
-        qk_norm="l2" if use_qk_l2norm_in_kernel else "none",
+        qk_norm=sequences.qk_norm(use_qk_l2norm_in_kernel),
         **checkpoints,
     )
     return o, final, h.view(q.shape[0], len(h) // q.shape[0], *h.shape[1:])

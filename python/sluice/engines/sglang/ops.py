@@ -16,10 +16,6 @@ if TYPE_CHECKING:
     import torch
 
 
-def _qk_norm(use_qk_l2norm_in_kernel: bool) -> Any:
-    return "l2" if use_qk_l2norm_in_kernel else "none"
-
-
 def chunk_gated_delta_rule(
     q: torch.Tensor,
     k: torch.Tensor,
@@ -60,7 +56,7 @@ def chunk_gated_delta_rule(
         state_layout="vk",
         read_slots=initial_state_indices,
         scale=scale,
-        qk_norm=_qk_norm(use_qk_l2norm_in_kernel),
+        qk_norm=sequences.qk_norm(use_qk_l2norm_in_kernel),
         **checkpoints,
     )
     return o, None, h.view(q.shape[0], len(h) // q.shape[0], *h.shape[1:])
@@ -184,7 +180,7 @@ def fused_sigmoid_gating_delta_rule_update(
         gate_space="raw",
         beta_space="logit",
         scale=check_scale(op, scale),
-        qk_norm=_qk_norm(use_qk_l2norm_in_kernel),
+        qk_norm=sequences.qk_norm(use_qk_l2norm_in_kernel),
         **states,
     )
 
@@ -237,7 +233,7 @@ def fused_recurrent_gated_delta_rule_update(
         g,
         beta,
         scale=check_scale(op, scale),
-        qk_norm=_qk_norm(use_qk_l2norm_in_kernel),
+        qk_norm=sequences.qk_norm(use_qk_l2norm_in_kernel),
         **states,
     )
 
@@ -268,5 +264,5 @@ def fused_recurrent_gated_delta_rule_packed_decode(
         A_log=A_log,
         dt_bias=dt_bias,
         scale=scale,
-        qk_norm=_qk_norm(use_qk_l2norm_in_kernel),
+        qk_norm=sequences.qk_norm(use_qk_l2norm_in_kernel),
     )

@@ -11,16 +11,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ... import ops
+from .. import sequences
 from ..refusal import only_absent, only_value, unsupported
 
 if TYPE_CHECKING:
     import torch
 
 _EPS = 1e-5
-
-
-def _qk_norm(use_qk_l2norm_in_kernel: bool) -> str:
-    return "l2" if use_qk_l2norm_in_kernel else "none"
 
 
 def chunk_gated_delta_rule_cpu(
@@ -51,7 +48,7 @@ def chunk_gated_delta_rule_cpu(
         initial_state=initial_state,
         final_state=initial_state,
         read_slots=initial_state_indices,
-        qk_norm=_qk_norm(use_qk_l2norm_in_kernel),
+        qk_norm=sequences.qk_norm(use_qk_l2norm_in_kernel),
         l2norm_eps=eps,
     )
     return o, initial_state
@@ -92,6 +89,6 @@ def fused_sigmoid_gating_delta_rule_update_cpu(
         beta_space="logit",
         initial_state=initial_state_source,
         read_slots=initial_state_indices,
-        qk_norm=_qk_norm(use_qk_l2norm_in_kernel),
+        qk_norm=sequences.qk_norm(use_qk_l2norm_in_kernel),
         l2norm_eps=_EPS,
     )

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ... import ops
+from ...functional._arguments import new_state
 from .. import sequences
 from ..packed import packed_decode, split_heads, token_rows
 from ..refusal import check_scale, invalid, only_absent, only_value, unsupported
@@ -17,10 +18,6 @@ if TYPE_CHECKING:
 
 # Slots below this are padding: negative ones and vLLM's null block 0.
 kPadBelow = 1
-
-
-def _qk_norm(use_qk_l2norm_in_kernel: bool) -> str:
-    return "l2" if use_qk_l2norm_in_kernel else "none"
 
 
 def chunk_gated_delta_rule(
@@ -47,10 +44,7 @@ def chunk_gated_delta_rule(
     if len(beta.shape) != 3:
         invalid("vllm.chunk_gated_delta_rule", "beta", beta, "[B,T,HV]", "a write strength a head")
     o = None if core_attn_out is None else core_attn_out[: v.numel()].view(v.shape)
-    final = None
-    if output_final_state:
-        rows = (sequences.count(q, cu_seqlens), v.shape[2], v.shape[3], q.shape[3])
-        final = q.new_empty(rows, dtype=_float32())
+    final = new_state(q, v, cu_seqlens, True) if output_final_state else None
     o = ops.chunk_forward(
         q,
         k,
@@ -63,15 +57,9 @@ def chunk_gated_delta_rule(
         final_state=final,
         state_layout="vk",
         scale=scale,
-        qk_norm=_qk_norm(use_qk_l2norm_in_kernel),
+        qk_norm=sequences.qk_norm(use_qk_l2norm_in_kernel),
     )
     return o, final
-
-
-def _float32() -> torch.dtype:
-    import torch
-
-    return torch.float32
 
 
 def _state_arguments(
@@ -154,7 +142,7 @@ def fused_recurrent_gated_delta_rule(
         g,
         beta,
         scale=check_scale(op, scale),
-        qk_norm=_qk_norm(use_qk_l2norm_in_kernel),
+        qk_norm=sequences.qk_norm(use_qk_l2norm_in_kernel),
         **states,
     )
     return o, final
@@ -206,7 +194,7 @@ def fused_sigmoid_gating_delta_rule_update(
         gate_space="raw",
         beta_space="logit",
         scale=check_scale(op, scale),
-        qk_norm=_qk_norm(use_qk_l2norm_in_kernel),
+        qk_norm=sequences.qk_norm(use_qk_l2norm_in_kernel),
         **states,
     )
     return o, final
@@ -240,7 +228,7 @@ def fused_recurrent_gated_delta_rule_packed_decode(
         dt_bias=dt_bias,
         scale=scale,
         pad_below=kPadBelow,
-        qk_norm=_qk_norm(use_qk_l2norm_in_kernel),
+        qk_norm=sequences.qk_norm(use_qk_l2norm_in_kernel),
     )
 
 
