@@ -3,6 +3,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <limits>
 
+#include "core/validate.hpp"
 #include "refusals_scene.hpp"
 
 namespace sluice::check {
@@ -371,6 +372,17 @@ TEST(LayerAccepts, SpeculativeDecode) {
   LayerScene scene = valid_scene();
   speculate(scene);
   expect_accepted(SLUICE_OP_LAYER_DECODE, scene);
+}
+
+TEST(LayerAccepts, SlotsPastEitherPoolArePastBoth) {
+  LayerScene scene = valid_scene();
+  scene.args.conv_initial.shape[0] = scene.args.conv_final.shape[0] = 4;
+  core::LayerProblem problem;
+  core::validate(SLUICE_OP_LAYER_DECODE, scene.args, core::Depth::kShapes, &problem);
+  for (const sluice_tensor& pool : {problem.delta.state.initial, problem.delta.state.final}) {
+    EXPECT_EQ(pool.shape[0], 4);
+  }
+  EXPECT_EQ(problem.conv[2].state.final.shape[0], 4);
 }
 
 TEST(LayerAccepts, DecodeThatWritesNoState) {
