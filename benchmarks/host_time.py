@@ -278,7 +278,8 @@ def arguments():
 
 def write(options, rows):
     device = torch.cuda.get_device_name() if options.device == "cuda" else "cpu"
-    record = dict(schema="sluice.bench.host_time/1", device=device, commit=options.commit,
+    command = f"benchmarks/host_time.py --device {options.device}"
+    record = dict(schema="sluice.bench.host_time/1", device=device, commit=options.commit, command=command,
                   sluice=sluice.__version__, torch=torch.__version__, numpy=np.__version__,
                   calls=options.calls, rounds=options.rounds, load=os.getloadavg()[0], rows=rows)
     with open(options.out, "w") as file:

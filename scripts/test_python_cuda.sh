@@ -83,7 +83,7 @@ if [ -n "$fla" ]; then
       -k "(fused_recurrent or chunk) and not flash and not guard"
   fi
 fi
-part call-cost "$python" "$here/benchmarks/python_call.py"
+part call-cost "$python" "$here/benchmarks/host_time.py" --device cuda --out "$results/host_time.json"
 part bench "$python" -m sluice bench --device cuda --tokens 8192 --batch 64
 # With fla on the path where it is given: the report times it in the same process then.
 PYTHONPATH=$site${fla:+:$fla} part report "$python" -m sluice report --device cuda --no-results --fresh \

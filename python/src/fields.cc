@@ -40,7 +40,7 @@ int field_index(int op, PyObject* name) {
 
 // PERF: a choice that is written in code is one str, which is held and known again by its address,
 // the last one of each slot. Under the GIL. A decode step through ops takes 2.62 us without this and
-// 2.53 with it (least of 100 rounds of benchmarks/python_call.py, AVX-512 host, 2026-11-23). The
+// 2.53 with it (least of 100 rounds of benchmarks/host_time.py, AVX-512 host, 2026-11-23). The
 // names of keywords are looked up at every call: remembering them saved 0.05 us of 1.60.
 struct KnownChoice {
   const char* const* choices;
