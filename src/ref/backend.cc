@@ -35,7 +35,7 @@ Status run(const Problem& problem, sluice_workspace workspace, void* /*stream*/)
 }
 
 void steps(const core::DeltaRuleProblem& problem, Arena arena) noexcept {
-  core::present(problem.ring.k) ? ring_steps(problem, arena)
+  core::present(problem.ring.k) ? replay_steps(problem, arena)
                                 : delta_rule<RecurrentForm>(problem, arena);
 }
 

@@ -123,7 +123,7 @@ void run_head(const DeltaRuleProblem& problem, int64_t n, int64_t h, const core:
   }
 }
 
-/// S <- S with entry `place` of the replay ring in it, as it is stored.
+/// S <- S with entry `place` of the replay buffer in it, as it is stored.
 void replay_entry(const DeltaRuleProblem& problem, int64_t slot, int64_t place, int64_t h,
                   Matrix S) noexcept {
   const sluice_replay_ring& ring = problem.ring;
@@ -137,9 +137,9 @@ void replay_entry(const DeltaRuleProblem& problem, int64_t slot, int64_t place, 
   }
 }
 
-/// One token on S: its output, and its entry of the ring, through which S gets it.
-void step_into_ring(const DeltaRuleProblem& problem, int64_t slot, int64_t place, int64_t h,
-                    const Block& token, const Scratch<RecurrentForm>& scratch) noexcept {
+/// One token on S: its output, and its entry of the buffer, through which S gets it.
+void step_into_buffer(const DeltaRuleProblem& problem, int64_t slot, int64_t place, int64_t h,
+                      const Block& token, const Scratch<RecurrentForm>& scratch) noexcept {
   const Matrix S = scratch.S;
   const Vector delta = scratch.form.delta, o = scratch.o.row(0);
   const Vector q = token.q.row(0), k = token.k.row(0), v = token.v.row(0);
@@ -161,9 +161,9 @@ void step_into_ring(const DeltaRuleProblem& problem, int64_t slot, int64_t place
   replay_entry(problem, slot, place, h, S);
 }
 
-/// run_head() with a replay ring: the state is rebuilt from its entries.
-void run_ring_head(const DeltaRuleProblem& problem, int64_t n, int64_t h,
-                   const core::SlotPlan& plan, Scratch<RecurrentForm>& scratch) noexcept {
+/// run_head() with a replay buffer: the state is rebuilt from its entries.
+void run_replay_head(const DeltaRuleProblem& problem, int64_t n, int64_t h,
+                     const core::SlotPlan& plan, Scratch<RecurrentForm>& scratch) noexcept {
   const TokenRange range = core::token_range(problem.rows, n);
   const core::RingPlan ring = core::plan_ring(problem, n);
   initial_state(problem, plan.read, h, scratch.S);
@@ -174,7 +174,7 @@ void run_ring_head(const DeltaRuleProblem& problem, int64_t n, int64_t h,
   for (int64_t t = 0; t < range.size(); ++t) {
     const int64_t token = range.begin + t;
     const Block block = load_block(problem, range.batch, token, 1, h, scratch);
-    step_into_ring(problem, plan.write, ring.place(ring.live + t), h, block, scratch);
+    step_into_buffer(problem, plan.write, ring.place(ring.live + t), h, block, scratch);
     for (int64_t j = 0; j < problem.V; ++j) {
       store(problem.o, scratch.o(0, j), range.batch, token, h, j);
     }
@@ -212,7 +212,7 @@ void delta_rule(const DeltaRuleProblem& problem, Arena arena) noexcept {
   }
 }
 
-void ring_steps(const DeltaRuleProblem& problem, Arena arena) noexcept {
+void replay_steps(const DeltaRuleProblem& problem, Arena arena) noexcept {
   Scratch<RecurrentForm> scratch(problem, arena);
   for (int64_t n = 0; n < problem.rows.N; ++n) {
     const core::SlotPlan plan = core::plan_slots(problem.state, problem.num_accepted, n);
@@ -220,7 +220,7 @@ void ring_steps(const DeltaRuleProblem& problem, Arena arena) noexcept {
       zero_outputs(problem, n);
       continue;
     }
-    for (int64_t h = 0; h < problem.HV; ++h) run_ring_head(problem, n, h, plan, scratch);
+    for (int64_t h = 0; h < problem.HV; ++h) run_replay_head(problem, n, h, plan, scratch);
     core::store_next_checkpoint(problem, n, core::plan_ring(problem, n));
   }
 }

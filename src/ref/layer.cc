@@ -84,7 +84,7 @@ void layer(const LayerProblem& problem, Arena arena) noexcept {
   delta.v = dense_view(scratch.v, B, T, delta.HV, delta.V);
   delta.o = dense_view(scratch.core, B, T, delta.HV, delta.V);
   if (core::present(delta.ring.k)) {
-    ring_steps(delta, arena);
+    replay_steps(delta, arena);
   } else {
     delta_rule<RecurrentForm>(delta, arena);
   }

@@ -17,8 +17,8 @@ size_t delta_rule_workspace(const core::DeltaRuleProblem& problem) noexcept;
 template <class Form>
 void delta_rule(const core::DeltaRuleProblem& problem, Arena arena) noexcept;
 
-/// Steps with a replay ring; the workspace is that of RecurrentForm.
-void ring_steps(const core::DeltaRuleProblem& problem, Arena arena) noexcept;
+/// Steps with a replay buffer; the workspace is that of RecurrentForm.
+void replay_steps(const core::DeltaRuleProblem& problem, Arena arena) noexcept;
 
 /// Gradients of the recurrence, token by token, independent of the chunk form. Scratch: about
 /// 2 sqrt(T) states, and the gradients of q and k of one key head.

@@ -110,7 +110,7 @@ struct LayerPlan {
   uintptr_t next_;
 };
 
-/// Steps with a replay ring come here too: operators.hpp.
+/// Steps with a replay buffer come here too: operators.hpp.
 bool by_steps(const core::DeltaRuleProblem& delta) noexcept {
   return delta.op == SLUICE_OP_RECURRENT_STEP;
 }

@@ -19,8 +19,8 @@ void chunk_forward(const core::DeltaRuleProblem&, void* scratch) noexcept;
 size_t recurrent_step_workspace(const core::DeltaRuleProblem&) noexcept;
 void recurrent_step(const core::DeltaRuleProblem&, void* scratch) noexcept;
 /// The same of a problem whose replay buffer is present.
-size_t ring_step_workspace(const core::DeltaRuleProblem&) noexcept;
-void ring_step(const core::DeltaRuleProblem&, float* memory) noexcept;
+size_t replay_step_workspace(const core::DeltaRuleProblem&) noexcept;
+void replay_step(const core::DeltaRuleProblem&, float* memory) noexcept;
 
 /// Gradients of chunk_forward in float32. Parallel over sequences and value heads, then over rows
 /// of key heads; results do not depend on the threads.

@@ -219,13 +219,13 @@ class StepItems {
 }  // namespace
 
 size_t recurrent_step_workspace(const core::DeltaRuleProblem& problem) noexcept {
-  if (core::present(problem.ring.k)) return ring_step_workspace(problem);
+  if (core::present(problem.ring.k)) return replay_step_workspace(problem);
   return static_cast<size_t>(StepRuns(problem).workers * StepScratch(problem).size) * sizeof(float);
 }
 
 void recurrent_step(const core::DeltaRuleProblem& problem, void* scratch) noexcept {
   auto* const memory = static_cast<float*>(scratch);
-  if (core::present(problem.ring.k)) return ring_step(problem, memory);
+  if (core::present(problem.ring.k)) return replay_step(problem, memory);
   StepItems items(problem, memory);
   const StepRuns runs(problem);
   parallel_for(runs.items(), static_cast<int>(runs.workers), items);

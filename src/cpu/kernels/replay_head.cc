@@ -1,15 +1,15 @@
 // Computes one value head of decode by replay.
-// Math     ring_head.hpp.
+// Math     replay_head.hpp.
 // Roles    one call = one value head; rows of the state are read once for the products of all
 //          tokens, and once more where the call folds.
 // Memory   a row of the state at a time in float32; everything else of the head stays in L1.
 // SPDX-License-Identifier: Apache-2.0
-#include "cpu/kernels/ring_head.hpp"
+#include "cpu/kernels/replay_head.hpp"
 
 #include <algorithm>
 
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "cpu/kernels/ring_head.cc"
+#define HWY_TARGET_INCLUDE "cpu/kernels/replay_head.cc"
 #include "hwy/foreach_target.h"
 // After foreach_target.h, so that they are compiled per target.
 #include "cpu/kernels/gates-inl.h"
@@ -37,7 +37,7 @@ void* state_row(const void* state, sluice_dtype dtype, int64_t columns, int64_t 
 }
 
 /// with_k = S0^T k, with_q = S0^T q of all tokens.
-void multiply_state(const RingHead& head) {
+void multiply_state(const ReplayHead& head) {
   const int64_t K = head.K, V = head.V;
   std::fill_n(head.with_k, head.tokens * V, 0.0f);
   std::fill_n(head.with_q, head.tokens * V, 0.0f);
@@ -60,7 +60,7 @@ void multiply_state(const RingHead& head) {
 
 /// The products of the decays behind each entry, and behind none: of S0.
 struct Weights {
-  float of_state = 1.0f, of_entry[kMaxRingEntries];
+  float of_state = 1.0f, of_entry[kMaxReplayEntries];
 
   void append(int64_t entries, float decay) {
     of_state *= decay;
@@ -70,7 +70,7 @@ struct Weights {
 };
 
 /// fold = S before the tokens.
-void fold_entries(const RingHead& head, const Weights& weights) {
+void fold_entries(const ReplayHead& head, const Weights& weights) {
   const bool kv = head.layout == SLUICE_STATE_KV;
   const int64_t rows = kv ? head.K : head.V, columns = kv ? head.V : head.K;
   const float *across = kv ? head.keys : head.deltas, *along = kv ? head.deltas : head.keys;
@@ -91,7 +91,7 @@ void fold_entries(const RingHead& head, const Weights& weights) {
 }
 
 /// o of token t, and its entry.
-void step_token(const RingHead& head, const Weights& weights, int64_t t) {
+void step_token(const ReplayHead& head, const Weights& weights, int64_t t) {
   const int64_t K = head.K, V = head.V, entries = head.live + t;
   const float *q = head.q + t * K, *k = head.k + t * K, *v = head.v + t * V;
   float *u = head.with_k + t * V, *w = head.with_q + t * V, *o = head.o + t * V;
@@ -117,7 +117,7 @@ void step_token(const RingHead& head, const Weights& weights, int64_t t) {
 
 }  // namespace
 
-void ring_head(const RingHead& head) {
+void replay_head(const ReplayHead& head) {
   multiply_state(head);
   Weights weights;
   for (int64_t e = 0; e < head.live; ++e) weights.append(e, head.decays[e]);
@@ -134,9 +134,9 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace sluice::cpu {
 
-HWY_EXPORT(ring_head);
+HWY_EXPORT(replay_head);
 
-void run_ring_head(const RingHead& head) noexcept { HWY_DYNAMIC_DISPATCH(ring_head)(head); }
+void run_replay_head(const ReplayHead& head) noexcept { HWY_DYNAMIC_DISPATCH(replay_head)(head); }
 
 }  // namespace sluice::cpu
 #endif  // HWY_ONCE

@@ -1,5 +1,5 @@
 // Runs recurrent_step with a replay buffer: one item is a (sequence, value head) pair, whose
-// arithmetic is run_ring_head(). Entries are read and written here; no item writes what another one
+// arithmetic is run_replay_head(). Entries are read and written here; no item writes what another one
 // reads.
 // SPDX-License-Identifier: Apache-2.0
 #include "cpu/kernels/operators.hpp"
@@ -10,7 +10,7 @@
 #include "core/host_access.hpp"
 #include "cpu/kernels/delta_rule.hpp"
 #include "cpu/kernels/load_store.hpp"
-#include "cpu/kernels/ring_head.hpp"
+#include "cpu/kernels/replay_head.hpp"
 #include "cpu/kernels/size_limits.hpp"
 #include "cpu/parallel_for.hpp"
 
@@ -18,10 +18,10 @@ namespace sluice::cpu {
 namespace {
 
 /// One worker's scratch, in floats; every array starts on a cache line.
-struct RingScratch {
+struct ReplayScratch {
   int64_t q, k, v, o, with_k, with_q, keys, deltas, row, size;
 
-  explicit RingScratch(const core::DeltaRuleProblem& p) noexcept {
+  explicit ReplayScratch(const core::DeltaRuleProblem& p) noexcept {
     const int64_t tokens = std::max<int64_t>(p.rows.max_tokens, 1), L = p.ring.k.shape[1];
     int64_t at = 0;
     const auto take = [&at](int64_t floats) {
@@ -44,9 +44,9 @@ int64_t workers_of(const core::DeltaRuleProblem& p) noexcept {
   return std::clamp<int64_t>(worker_count(), 1, std::max<int64_t>(heads_of(p), 1));
 }
 
-class RingItems {
+class ReplayItems {
  public:
-  RingItems(const core::DeltaRuleProblem& problem, float* memory) noexcept
+  ReplayItems(const core::DeltaRuleProblem& problem, float* memory) noexcept
       : p_(problem), plan_(problem), memory_(memory) {}
 
   void operator()(int64_t item, int worker) const noexcept {
@@ -56,13 +56,13 @@ class RingItems {
     if (slots.padded) return zero_rows(range, h);
     float* const scratch = memory_ + worker * plan_.size;
     const core::RingPlan ring = core::plan_ring(p_, n);
-    float decays[kMaxRingEntries], alpha[kMaxSteps] = {}, beta[kMaxSteps] = {};
-    RingHead head = make_head(range, slots, ring, h, scratch);
+    float decays[kMaxReplayEntries], alpha[kMaxSteps] = {}, beta[kMaxSteps] = {};
+    ReplayHead head = make_head(range, slots, ring, h, scratch);
     load_gates(range, h, alpha, beta);
     head.alpha = alpha, head.beta = beta, head.decays = decays;
     load_tokens(range, h, scratch);
     load_entries(head, slots.write, ring, h);
-    run_ring_head(head);
+    run_replay_head(head);
     store_entries(head, slots.write, ring, h);
     for (int64_t t = 0; t < head.tokens; ++t) {
       store_row(head.o + t * p_.V, p_.V, p_.o.dtype,
@@ -72,9 +72,9 @@ class RingItems {
   }
 
  private:
-  RingHead make_head(const core::TokenRange& range, const core::SlotPlan& slots,
-                     const core::RingPlan& ring, int64_t h, float* scratch) const noexcept {
-    RingHead head;
+  ReplayHead make_head(const core::TokenRange& range, const core::SlotPlan& slots,
+                       const core::RingPlan& ring, int64_t h, float* scratch) const noexcept {
+    ReplayHead head;
     head.K = p_.K, head.V = p_.V;
     head.tokens = range.size(), head.live = ring.live;
     head.q = scratch + plan_.q, head.k = scratch + plan_.k, head.v = scratch + plan_.v;
@@ -129,7 +129,7 @@ class RingItems {
     gates_of_steps(rule, gates, betas, range.size(), alpha, beta);
   }
 
-  void load_entries(const RingHead& head, int64_t slot, const core::RingPlan& ring,
+  void load_entries(const ReplayHead& head, int64_t slot, const core::RingPlan& ring,
                     int64_t h) const noexcept {
     for (int64_t e = 0; e < head.live; ++e) {
       const int64_t place = ring.place(e);
@@ -142,7 +142,7 @@ class RingItems {
   }
 
   /// The tokens' entries; keys by the first value head of their key head.
-  void store_entries(const RingHead& head, int64_t slot, const core::RingPlan& ring,
+  void store_entries(const ReplayHead& head, int64_t slot, const core::RingPlan& ring,
                      int64_t h) const noexcept {
     const int64_t key_head = p_.key_head(h);
     const bool first = p_.head_map == SLUICE_HEAD_MAP_BLOCK ? h % p_.r == 0 : h < p_.H;
@@ -166,18 +166,18 @@ class RingItems {
   }
 
   const core::DeltaRuleProblem& p_;
-  const RingScratch plan_;
+  const ReplayScratch plan_;
   float* const memory_;
 };
 
 }  // namespace
 
-size_t ring_step_workspace(const core::DeltaRuleProblem& problem) noexcept {
-  return static_cast<size_t>(workers_of(problem) * RingScratch(problem).size) * sizeof(float);
+size_t replay_step_workspace(const core::DeltaRuleProblem& problem) noexcept {
+  return static_cast<size_t>(workers_of(problem) * ReplayScratch(problem).size) * sizeof(float);
 }
 
-void ring_step(const core::DeltaRuleProblem& problem, float* memory) noexcept {
-  RingItems items(problem, memory);
+void replay_step(const core::DeltaRuleProblem& problem, float* memory) noexcept {
+  ReplayItems items(problem, memory);
   parallel_for(heads_of(problem), static_cast<int>(workers_of(problem)), items);
 }
 

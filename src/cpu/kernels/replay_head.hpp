@@ -1,7 +1,7 @@
 // Declares decode by replay on the CPU: the arithmetic of one value head.
 // SPDX-License-Identifier: Apache-2.0
-#ifndef SLUICE_CPU_KERNELS_RING_HEAD_HPP_
-#define SLUICE_CPU_KERNELS_RING_HEAD_HPP_
+#ifndef SLUICE_CPU_KERNELS_REPLAY_HEAD_HPP_
+#define SLUICE_CPU_KERNELS_REPLAY_HEAD_HPP_
 
 #include <cstdint>
 
@@ -9,14 +9,14 @@
 
 namespace sluice::cpu {
 
-/// Entries of a ring and tokens of a call, at most.
-constexpr int64_t kMaxRingEntries = 16, kMaxRingTokens = 8;
+/// Entries of a replay buffer and tokens of a call, at most.
+constexpr int64_t kMaxReplayEntries = 16, kMaxReplayTokens = 8;
 
 /// One sequence and value head. With A_i the product of the decays after entry i up to a token,
 ///   S = A_0 S0 + sum_i A_i k_i delta_i^T,  o = alpha S^T q + (k.q) delta,
 ///   delta = beta (v - alpha S^T k) (v without the delta rule).
 /// All rows are dense and float32; q is scaled and, like k, normalised.
-struct RingHead {
+struct ReplayHead {
   int64_t K = 0, V = 0;
   int64_t tokens = 0, live = 0;
   const float *q = nullptr, *k = nullptr;         ///< [tokens,K]
@@ -37,8 +37,8 @@ struct RingHead {
 };
 
 /// On the instruction set in use.
-void run_ring_head(const RingHead& head) noexcept;
+void run_replay_head(const ReplayHead& head) noexcept;
 
 }  // namespace sluice::cpu
 
-#endif  // SLUICE_CPU_KERNELS_RING_HEAD_HPP_
+#endif  // SLUICE_CPU_KERNELS_REPLAY_HEAD_HPP_
