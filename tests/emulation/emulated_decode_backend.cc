@@ -108,10 +108,12 @@ const void* emulated(const void* instance) {
       });
 }
 
-template <class Io>
+template <class Io, bool kKeyGates>
 SingleInstance single(const SingleKind& kind) {
-  const SingleInstance instance = single_instance<Io>(kind);
-  if (kind.cut == SingleCut::kLayer) {
+  const SingleInstance instance = single_instance<Io, kKeyGates>(kind);
+  if constexpr (kKeyGates) {
+    emulated<SingleKeyParams>(instance.kernel);
+  } else if (kind.cut == SingleCut::kLayer) {
     emulated<SingleLayerParams>(instance.kernel);
   } else {
     emulated<SingleParams>(instance.kernel);
@@ -157,8 +159,16 @@ const void* replay_model_fp16(const ReplayModel& model) noexcept {
   return emulated<ReplayParams>(replay_model_instance<__half>(model));
 }
 
-SingleInstance single_bf16(const SingleKind& kind) noexcept { return single<__nv_bfloat16>(kind); }
-SingleInstance single_fp16(const SingleKind& kind) noexcept { return single<__half>(kind); }
+SingleInstance single_bf16(const SingleKind& kind) noexcept {
+  return single<__nv_bfloat16, false>(kind);
+}
+SingleInstance single_fp16(const SingleKind& kind) noexcept { return single<__half, false>(kind); }
+SingleInstance single_keys_bf16(const SingleKind& kind) noexcept {
+  return single<__nv_bfloat16, true>(kind);
+}
+SingleInstance single_keys_fp16(const SingleKind& kind) noexcept {
+  return single<__half, true>(kind);
+}
 
 }  // namespace decode
 

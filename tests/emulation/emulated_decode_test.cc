@@ -52,6 +52,9 @@ std::vector<DeltaConfig> models() {
       DeltaConfig c = model(named("single_", dtype_name(io), "_", dtype_name(state)));
       c.io = c.o = io, c.initial = c.final = state, c.HV = 4, c.H = 2;
       configs.push_back(c);
+      c.name += "_keys", c.key_gates = true, c.gate_space = SLUICE_GATE_LOG;
+      c.gate = io, c.gates = GateProfile::kFlashQla;
+      configs.push_back(c);
     }
   }
   return configs;
@@ -118,7 +121,8 @@ TEST_P(EmulatedDecode, HeadsOneAfterTheOther) {
       continue;
     }
     const int ctas_of_processor = same_dtype(c.initial, kF32) ? 1 : 2;
-    EXPECT_EQ(found.kernel, "cuda.recurrent_step.sm_90a.single_k128.stream");
+    EXPECT_EQ(found.kernel, c.key_gates ? "cuda.recurrent_step.sm_90a.single_k128.key_gates.stream"
+                                        : "cuda.recurrent_step.sm_90a.single_k128.stream");
     EXPECT_EQ(decode_emulation.ctas_of_unit, multiprocessors * ctas_of_processor);
     EXPECT_TRUE(same_bits(found.o, first.o));
     EXPECT_TRUE(same_bits(found.final, first.final));

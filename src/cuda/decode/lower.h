@@ -26,8 +26,8 @@ ReplayParams lower_replay_step(const core::DeltaRuleProblem& problem,
                                const StepPlan& plan) noexcept;
 ReplayParams lower_replay_layer(const core::LayerProblem& problem, const StepPlan& plan) noexcept;
 
-SingleParams lower_single_step(const core::DeltaRuleProblem& problem,
-                               const SinglePlan& plan) noexcept;
+SingleKeyParams lower_single_step(const core::DeltaRuleProblem& problem,
+                                  const SinglePlan& plan) noexcept;
 SingleLayerParams lower_single_layer(const core::LayerProblem& problem,
                                      const SinglePlan& plan) noexcept;
 

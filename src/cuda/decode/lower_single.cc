@@ -19,6 +19,14 @@ SingleHeadScalar head_scalar(const Tensor& t) noexcept {
   return {static_cast<const char*>(t.data), stride_of(t, 0), number_type(t.dtype)};
 }
 
+/// Neighbours along the last axis: [N,1,HV,128], or [HV,128].
+SingleKeyRows key_rows(const Tensor& t) noexcept {
+  if (!present(t)) return {};
+  const bool tokens = t.rank == 4;
+  return {static_cast<const char*>(t.data), tokens ? stride_of(t, 0) : 0,
+          stride_of(t, tokens ? 2 : 0), number_type(t.dtype)};
+}
+
 SingleSlots single_slots(const Tensor& t) noexcept {
   if (!present(t)) return {};
   return {static_cast<const char*>(t.data), stride_of(t, 0), t.dtype.bits == 64};
@@ -58,7 +66,7 @@ void lower_single_common(const DeltaRuleProblem& p, SingleCommon* out) noexcept 
   out->gate = single_scalar(p.gate);
   out->beta = single_scalar(p.beta);
   out->A_log = head_scalar(p.A_log);
-  out->dt_bias = head_scalar(p.dt_bias);
+  if (!present(p.key_gate)) out->dt_bias = head_scalar(p.dt_bias);
   out->gate_form = gate_form(p);
   out->beta_form = beta_form(p);
   out->scale = static_cast<float>(p.scale);
@@ -66,8 +74,8 @@ void lower_single_common(const DeltaRuleProblem& p, SingleCommon* out) noexcept 
   out->l2norm_eps = static_cast<float>(p.l2norm_eps);
 }
 
-SingleParams lower_single_step(const DeltaRuleProblem& p, const SinglePlan& plan) noexcept {
-  SingleParams out{};
+SingleKeyParams lower_single_step(const DeltaRuleProblem& p, const SinglePlan& plan) noexcept {
+  SingleKeyParams out{};
   lower_single_common(p, &out);
   out.q = single_rows(p.q);
   out.k = single_rows(p.k);
@@ -75,6 +83,10 @@ SingleParams lower_single_step(const DeltaRuleProblem& p, const SinglePlan& plan
   out.early = plan.early;
   out.ctas = plan.ctas;
   out.keeps = out.keeps && plan.keeps;
+  if (!present(p.key_gate)) return out;
+  out.key_gate = key_rows(p.key_gate);
+  out.key_bias = key_rows(p.dt_bias);
+  out.key_form = form_of_space(p);
   return out;
 }
 

@@ -48,10 +48,10 @@ bool is_single(const DeltaRuleProblem& p) noexcept {
   const bool sizes =
       p.K == kSingleSize && p.V == kSingleSize && p.state.layout == SLUICE_STATE_KV &&
       p.rows.max_tokens == 1 && !present(p.rows.cu_seqlens) && !present(p.num_accepted) &&
-      !present(p.key_gate) && !present(p.ring.k) && p.gate_space != SLUICE_GATE_RAW_BOUNDED;
+      !present(p.ring.k) && (present(p.key_gate) || p.gate_space != SLUICE_GATE_RAW_BOUNDED);
   constexpr int64_t kMaxGrid = 1 << 16, kMaxHeads = 1 << 10;
   if (!sizes || p.rows.N >= kMaxGrid || p.H >= kMaxGrid || p.r >= kMaxHeads) return false;
-  for (const Tensor* t : {&p.gate, &p.beta, &p.A_log, &p.dt_bias, &p.state.read_slots,
+  for (const Tensor* t : {&p.gate, &p.key_gate, &p.beta, &p.A_log, &p.dt_bias, &p.state.read_slots,
                           &p.state.write_slots, &p.state.has_initial_state}) {
     if (present(*t) && !has_strides(*t)) return false;
   }
@@ -59,6 +59,9 @@ bool is_single(const DeltaRuleProblem& p) noexcept {
 }
 
 SingleInstance instance_of(const SingleKind& kind) noexcept {
+  if (kind.key_gates) {
+    return kind.tokens == Number::kBfloat16 ? single_keys_bf16(kind) : single_keys_fp16(kind);
+  }
   return kind.tokens == Number::kBfloat16 ? single_bf16(kind) : single_fp16(kind);
 }
 
@@ -79,26 +82,26 @@ Status check_step_addresses(const DeltaRuleProblem& p) noexcept {
   return aligned ? ok_status() : left_to_others();
 }
 
-core::KernelName step_name(SingleCut cut, Number state) noexcept {
-  switch (cut) {
-    case SingleCut::kNarrow:
-      return "cuda.recurrent_step.sm_90a.single_k128.narrow";
-    case SingleCut::kStream:
-      return "cuda.recurrent_step.sm_90a.single_k128.stream";
-    case SingleCut::kMany:
-      // In float32 it is the same kernel as kWide.
-      if (state != Number::kFloat32) return "cuda.recurrent_step.sm_90a.single_k128.many";
-      [[fallthrough]];
-    default:
-      return "cuda.recurrent_step.sm_90a.single_k128.wide";
-  }
+core::KernelName step_name(SingleCut cut, Number state, bool key_gates) noexcept {
+  constexpr core::KernelName kNames[][2] = {
+      {"cuda.recurrent_step.sm_90a.single_k128.narrow",
+       "cuda.recurrent_step.sm_90a.single_k128.key_gates.narrow"},
+      {"cuda.recurrent_step.sm_90a.single_k128.wide",
+       "cuda.recurrent_step.sm_90a.single_k128.key_gates.wide"},
+      {"cuda.recurrent_step.sm_90a.single_k128.many",
+       "cuda.recurrent_step.sm_90a.single_k128.key_gates.wide"},
+      {"cuda.recurrent_step.sm_90a.single_k128.stream",
+       "cuda.recurrent_step.sm_90a.single_k128.key_gates.stream"}};
+  // In float32, and with gates of keys, many CTAs run the same kernel as whole heads.
+  if (cut == SingleCut::kMany && state == Number::kFloat32) cut = SingleCut::kWide;
+  return kNames[static_cast<int>(cut)][key_gates ? 1 : 0];
 }
 
 Status plan_step(const DeltaRuleProblem& p, const Machine& machine, const Environment&,
                  core::Plan* plan) noexcept {
   const Number state = state_number(p);
   const SinglePlan chosen = plan_single(p.rows.N * p.HV, state, machine.multiprocessors);
-  plan->kernel = step_name(chosen.cut, state);
+  plan->kernel = step_name(chosen.cut, state, present(p.key_gate));
   plan->keep(chosen);
   return ok_status();
 }
@@ -107,15 +110,20 @@ void launch_step(const DeltaRuleProblem& p, const core::Plan& plan, void*,
                  Launcher& launch) noexcept {
   if (p.rows.N == 0) return;
   const auto chosen = plan.kept<SinglePlan>();
-  const SingleParams params = lower_single_step(p, chosen);
+  const SingleKeyParams params = lower_single_step(p, chosen);
+  const bool key_gates = present(p.key_gate);
   const SingleInstance instance =
-      instance_of({state_number(p), number_type(p.q.dtype), chosen.cut});
+      instance_of({state_number(p), number_type(p.q.dtype), chosen.cut, key_gates});
   LaunchShape shape;
   shape.grid = {params.r * instance.ctas_of_head, params.H, static_cast<unsigned>(p.rows.N)};
   if (chosen.cut == SingleCut::kStream) shape.grid = {params.ctas, 1, 1};
   shape.threads = instance.threads;
   shape.shared_bytes = instance.shared_bytes;
-  launch(instance.kernel, shape, params);
+  if (key_gates) {
+    launch(instance.kernel, shape, params);
+  } else {
+    launch(instance.kernel, shape, static_cast<const SingleParams&>(params));
+  }
 }
 
 Status check_layer(const LayerProblem& p, const Machine& machine) noexcept {
@@ -144,8 +152,8 @@ Status plan_layer(const LayerProblem& p, const Machine& machine, const Environme
 void launch_layer(const LayerProblem& p, const core::Plan& plan, void*, Launcher& launch) noexcept {
   if (p.delta.rows.N == 0) return;
   const SingleLayerParams params = lower_single_layer(p, plan.kept<SinglePlan>());
-  const SingleInstance instance =
-      instance_of({state_number(p.delta), number_type(p.conv[0].x.dtype), SingleCut::kLayer});
+  const SingleInstance instance = instance_of(
+      {state_number(p.delta), number_type(p.conv[0].x.dtype), SingleCut::kLayer, false});
   LaunchShape shape;
   shape.grid = {params.r, params.H, static_cast<unsigned>(p.delta.rows.N)};
   shape.threads = instance.threads;
@@ -160,11 +168,15 @@ int load(const Machine& machine) noexcept {
     for (const Number state : {Number::kFloat32, tokens}) {
       for (const SingleCut cut : {SingleCut::kNarrow, SingleCut::kWide, SingleCut::kMany,
                                   SingleCut::kStream, SingleCut::kLayer}) {
-        const SingleInstance instance = instance_of({state, tokens, cut});
-        int error = load_kernel(instance.kernel);
-        if (error == 0)
-          error = grant_shared(instance.kernel, instance.shared_bytes, machine.device);
-        if (error != 0) return error;
+        for (const bool key_gates : {false, true}) {
+          if (key_gates && cut == SingleCut::kLayer) continue;
+          const SingleInstance instance = instance_of({state, tokens, cut, key_gates});
+          int error = load_kernel(instance.kernel);
+          if (error == 0) {
+            error = grant_shared(instance.kernel, instance.shared_bytes, machine.device);
+          }
+          if (error != 0) return error;
+        }
       }
     }
   }
@@ -175,7 +187,8 @@ int load(const Machine& machine) noexcept {
 
 Kernel<DeltaRuleProblem> single_step_kernel() noexcept {
   return {"recurrent_step.single",
-          "one token, heads of 128 x 128, [K,V], 16-bit tokens of 16-byte rows; 9.0",
+          "one token, heads of 128 x 128, [K,V], 16-bit tokens of 16-byte rows, gates of heads or "
+          "of keys; 9.0",
           Tier::kFused,
           check_step,
           check_step_addresses,

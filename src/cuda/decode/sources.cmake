@@ -7,6 +7,7 @@ target_sources(sluice_cuda PRIVATE
   ${decode}/inst/replay_k128_kv.cu ${decode}/inst/replay_k128_vk.cu
   ${decode}/inst/replay_model_bf16.cu ${decode}/inst/replay_model_fp16.cu
   ${decode}/inst/single_bf16.cu ${decode}/inst/single_fp16.cu
+  ${decode}/inst/single_keys_bf16.cu ${decode}/inst/single_keys_fp16.cu
   ${decode}/inst/k64_kv.cu ${decode}/inst/k64_vk.cu
   ${decode}/inst/k128_kv.cu ${decode}/inst/k128_vk.cu
   ${decode}/inst/k256_kv.cu ${decode}/inst/k256_vk.cu)

@@ -20,6 +20,9 @@ const void* k256_vk(bool layer, bool packed) noexcept;
 /// @param kind has_single() accepts its types
 SingleInstance single_bf16(const SingleKind& kind) noexcept;
 SingleInstance single_fp16(const SingleKind& kind) noexcept;
+/// Those with gates of rows.
+SingleInstance single_keys_bf16(const SingleKind& kind) noexcept;
+SingleInstance single_keys_fp16(const SingleKind& kind) noexcept;
 
 }  // namespace sluice::cuda::decode
 

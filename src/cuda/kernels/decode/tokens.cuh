@@ -117,6 +117,11 @@ struct Gates {
   float alpha, beta;
 };
 
+/// NUM: near one, 1 + expm1(g) is closer to e^g than expf(g) is.
+__device__ __forceinline__ float closer_alpha(const device::Decay& decay) {
+  return decay.alpha < 0.5f ? decay.alpha : 1.0f + decay.minus_one;
+}
+
 /// @param p DecodeParams, or others with gates
 /// @tparam kBounded as in device/gate.cuh
 template <bool kBounded = true, class Params>
@@ -127,8 +132,7 @@ __device__ __forceinline__ Gates gates_of(const Params& p, const GateInputs& in)
   }
   const device::Decay decay =
       device::decay_of<kBounded>(p.gate_form, raw, number_of(p.gate.number, in.gate));
-  // NUM: near one, 1 + expm1(g) is closer to e^g than expf(g) is.
-  return {decay.alpha < 0.5f ? decay.alpha : 1.0f + decay.minus_one,
+  return {closer_alpha(decay),
           device::write_strength(p.beta_form, p.beta_factor, number_of(p.beta.number, in.beta))};
 }
 

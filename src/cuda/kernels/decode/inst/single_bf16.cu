@@ -4,5 +4,5 @@
 
 sluice::cuda::decode::SingleInstance sluice::cuda::decode::single_bf16(
     const SingleKind& kind) noexcept {
-  return single_instance<__nv_bfloat16>(kind);
+  return single_instance<__nv_bfloat16, false>(kind);
 }

@@ -4,5 +4,5 @@
 
 sluice::cuda::decode::SingleInstance sluice::cuda::decode::single_fp16(
     const SingleKind& kind) noexcept {
-  return single_instance<__half>(kind);
+  return single_instance<__half, false>(kind);
 }

@@ -15,7 +15,7 @@ template <class C>
 constexpr size_t single_shared_bytes() noexcept {
   if (C::kCut == SingleCut::kLayer) return sizeof(LayerShared<C>);
   if (C::kCut == SingleCut::kStream) return sizeof(StreamShared<C>);
-  return C::kWarps > 1 ? sizeof(SingleShared<C>) : 0;
+  return C::kWarps > 1 || C::kKeyGates ? sizeof(SingleShared<C>) : 0;
 }
 
 /// @param p by value, in constant memory. Launch with CTAs of C::kThreads threads and
@@ -33,36 +33,38 @@ __global__ void __launch_bounds__(C::kThreads, C::kResident)
   }
 }
 
-template <class State, class Io, SingleCut kCut>
+template <class State, class Io, SingleCut kCut, bool kKeyGates>
 SingleInstance single_instance() noexcept {
-  using C = SingleConfig<State, Io, kCut>;
+  using C = SingleConfig<State, Io, kCut, kKeyGates>;
   return {reinterpret_cast<const void*>(&single_kernel<C>), C::kTilesOfHead / C::kTiles,
           C::kThreads, static_cast<uint32_t>(single_shared_bytes<C>())};
 }
 
-template <class State, class Io>
+template <class State, class Io, bool kKeyGates>
 SingleInstance single_instance(SingleCut cut) noexcept {
-  // In float32 the registers of many CTAs are no others than those of few.
-  constexpr SingleCut kMany = sizeof(State) == 4 ? SingleCut::kWide : SingleCut::kMany;
+  // In float32 the registers of many CTAs are no others than those of few; with gates of rows many
+  // CTAs' would not hold a lane's part.
+  constexpr SingleCut kMany = sizeof(State) == 4 || kKeyGates ? SingleCut::kWide : SingleCut::kMany;
   switch (cut) {
     case SingleCut::kNarrow:
-      return single_instance<State, Io, SingleCut::kNarrow>();
+      return single_instance<State, Io, SingleCut::kNarrow, kKeyGates>();
     case SingleCut::kStream:
-      return single_instance<State, Io, SingleCut::kStream>();
-    case SingleCut::kLayer:
-      return single_instance<State, Io, SingleCut::kLayer>();
+      return single_instance<State, Io, SingleCut::kStream, kKeyGates>();
     case SingleCut::kMany:
-      return single_instance<State, Io, kMany>();
+      return single_instance<State, Io, kMany, kKeyGates>();
+    case SingleCut::kLayer:
+      if constexpr (!kKeyGates) return single_instance<State, Io, SingleCut::kLayer, false>();
+      [[fallthrough]];
     default:
-      return single_instance<State, Io, SingleCut::kWide>();
+      return single_instance<State, Io, SingleCut::kWide, kKeyGates>();
   }
 }
 
 /// The instances for tokens of type Io, and states of that type or in float32.
-template <class Io>
+template <class Io, bool kKeyGates>
 SingleInstance single_instance(const SingleKind& kind) noexcept {
-  return kind.state == Number::kFloat32 ? single_instance<float, Io>(kind.cut)
-                                        : single_instance<Io, Io>(kind.cut);
+  return kind.state == Number::kFloat32 ? single_instance<float, Io, kKeyGates>(kind.cut)
+                                        : single_instance<Io, Io, kKeyGates>(kind.cut);
 }
 
 }  // namespace sluice::cuda::decode

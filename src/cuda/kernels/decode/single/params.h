@@ -78,6 +78,20 @@ struct SingleParams : SingleCommon {
   uint32_t ctas;  ///< SinglePlan
 };
 
+/// A gate per sequence, value head and row of the state: neighbours along rows.
+struct SingleKeyRows {
+  const char* data;  ///< may be null
+  uint32_t sequence_bytes, head_bytes;
+  Number number;
+};
+
+/// Arguments of the kernel of steps with a gate for each row. SingleCommon has none then.
+struct SingleKeyParams : SingleParams {
+  SingleKeyRows key_gate;  ///< [N,HV,128]
+  SingleKeyRows key_bias;  ///< dt_bias [HV,128]
+  GateForm key_form;
+};
+
 /// One of q, k, v of a layer, ahead of its convolution.
 struct SingleConvPart {
   SingleRows x;           ///< [N,H,C], C = K, K, r V, of pairs: addresses are multiples of 4 bytes
@@ -118,6 +132,7 @@ struct SingleKind {
   Number state;   ///< of both pools
   Number tokens;  ///< of q, k, v, o; 16 bits
   SingleCut cut;
+  bool key_gates;  ///< a gate for each row of the state; not of kLayer
 };
 
 /// Whether there are instances for states and tokens of these types.
@@ -127,7 +142,7 @@ constexpr bool has_single(Number state, Number tokens) noexcept {
 
 /// A compiled kernel and how to launch it.
 struct SingleInstance {
-  const void* kernel;  ///< takes one SingleParams, of kLayer one SingleLayerParams
+  const void* kernel;  ///< takes one SingleParams, SingleKeyParams or (kLayer) SingleLayerParams
   uint32_t ctas_of_head, threads, shared_bytes;
 };
 

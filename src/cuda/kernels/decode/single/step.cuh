@@ -1,6 +1,7 @@
 // Steps one token of every sequence, K = V = 128, [K,V], tokens of 16 bits: what models decode with.
 //
-// Math      step.cuh's, in the same order: the same bits.
+// Math      step.cuh's, in the same order: the same bits. Where rows have gates of their own:
+//           u = S^T (alpha o k), w = S^T (alpha o q), S <- diag(alpha) S + k delta^T.
 // Roles     a tile is all rows and some columns of a value head; C::kWarps warps have its rows, in
 //           equal parts and in order, a lane C::kRows rows of four columns.
 // Pipeline  read the slot as it may be -> (ask the L2 for the state) -> wait for earlier launches
@@ -16,6 +17,7 @@
 #ifndef SLUICE_CUDA_KERNELS_DECODE_SINGLE_STEP_CUH_
 #define SLUICE_CUDA_KERNELS_DECODE_SINGLE_STEP_CUH_
 
+#include "cuda/kernels/decode/single/row_gates.cuh"
 #include "cuda/kernels/decode/single/tile.cuh"
 #include "cuda/kernels/decode/step.cuh"
 
@@ -31,6 +33,12 @@ __device__ __forceinline__ void sum_blocks(Tile& tile, Token& token, float (&wit
     float k[4], q[4];
     token.block_of_k(kFirst, k);
     token.block_of_q(kFirst, q);
+    if constexpr (C::kKeyGates) {
+      float alpha[4];
+      token.block_of_alpha(kFirst, alpha);
+#pragma unroll
+      for (int m = 0; m < 4; ++m) k[m] *= alpha[m], q[m] *= alpha[m];
+    }
 #pragma unroll
     for (int i = 0; i < 4; ++i) with_k[i] = with_q[i] = 0.0f;
 #pragma unroll
@@ -75,7 +83,7 @@ __device__ __forceinline__ void multiply_rows(SingleToken<C>& token, float (&sum
 
 /// Shared memory of a tile of several warps, 16-byte aligned.
 template <class C>
-struct alignas(16) SingleShared {
+struct alignas(16) SingleShared : SharedAlphas<C> {
   float with_k[C::kWarps][C::kColumns], with_q[C::kWarps][C::kColumns];
   float rows[C::kWarps][4];  ///< multiply_rows()
   float gates[4];            ///< alpha, beta
@@ -108,19 +116,21 @@ __device__ __forceinline__ void write_o(const SingleParams& p, const SinglePlace
 }
 
 /// S <- alpha S + k v^T, of the lane's rows.
+/// @param alpha without effect where rows have gates of their own
 template <class C, class Tile, class Token>
 __device__ __forceinline__ void update_rows(Tile& tile, Token& token, float alpha,
                                             const float (&v)[4]) {
 #pragma unroll
   for (int block = 0; block < C::kRows / 4; ++block) {
-    float k[4];
+    float k[4], alphas[4] = {alpha, alpha, alpha, alpha};
     token.block_of_k(block, k);
+    if constexpr (C::kKeyGates) token.block_of_alpha(block, alphas);
 #pragma unroll
     for (int m = 0; m < 4; ++m) {
       float x[4];
       tile.get(4 * block + m, x);
 #pragma unroll
-      for (int i = 0; i < 4; ++i) x[i] = fmaf(k[m], v[i], alpha * x[i]);
+      for (int i = 0; i < 4; ++i) x[i] = fmaf(k[m], v[i], alphas[m] * x[i]);
       tile.set(4 * block + m, x);
     }
   }
@@ -208,7 +218,7 @@ __device__ __forceinline__ GateInputs request_gates(const Params& p, const Place
 
 /// One CTA's tiles, of launches that cut heads into tiles.
 template <class C>
-__device__ __forceinline__ void run_single_tiles(const SingleParams& p) {
+__device__ __forceinline__ void run_single_tiles(const typename C::Params& p) {
   constexpr int kBytes = sizeof(typename C::State);
   const SinglePlace<C> at(p);
   const uint64_t offset =
@@ -221,6 +231,7 @@ __device__ __forceinline__ void run_single_tiles(const SingleParams& p) {
   const uint64_t policy = load_policy(p);
   SingleTile<C> tile;
   SingleToken<C> token;
+  RowGates<C> gates_of_rows;
   GateInputs inputs{};
   SingleEntries slots;
   // A second time only where the slot was another one.
@@ -231,6 +242,7 @@ __device__ __forceinline__ void run_single_tiles(const SingleParams& p) {
     if (p.early) ptx::launch_dependents();
     tile.request(moved(pool, slot, p.initial.slot_bytes), policy);
     token.request(p, at);
+    gates_of_rows.request(p, at);
     if (has_gates) inputs = request_gates(p, at);
     slots = find_entries(p, at.sequence);
     if (slots.read == slot || slots.read < 0) break;
@@ -246,6 +258,7 @@ __device__ __forceinline__ void run_single_tiles(const SingleParams& p) {
   Gates gates{};
   if (has_gates) gates = gates_of<false>(p, inputs);
   auto* const shared = reinterpret_cast<SingleShared<C>*>(ptx::dynamic_memory());
+  gates_of_rows.settle(p, at, shared, &token);
   advance_single<C>(p, at, token, gates, shared, tile);
   if (slots.write < 0) return;
   char* const out = p.final.data + offset;

@@ -78,13 +78,13 @@ struct Stream {
   static constexpr uint32_t kHeadBytes = kSingleSize * C::kRowBytes;
   static constexpr uint32_t kWarpBytes = kHeadBytes / C::kWarps;
 
-  const SingleParams& p;
+  const typename C::Params& p;
   StreamShared<C>& shared;
   const uint32_t warp, lane;
   const uint64_t policy;  ///< of loads of states
   uint32_t phases = 0;    ///< a bit a buffer: which phase of its barrier comes next
 
-  __device__ __forceinline__ explicit Stream(const SingleParams& params)
+  __device__ __forceinline__ explicit Stream(const typename C::Params& params)
       : p(params),
         shared(*reinterpret_cast<StreamShared<C>*>(ptx::dynamic_memory())),
         warp(threadIdx.x / 32),
@@ -130,8 +130,10 @@ struct Stream {
     const SinglePlace<C> at(p, index);
     const bool has_gates = warp == C::kWarps - 1;
     SingleToken<C> token;
+    RowGates<C> gates_of_rows;
     GateInputs inputs{};
     token.request(p, at);
+    gates_of_rows.request(p, at);
     if (has_gates) inputs = request_gates(p, at);
     later();
     wait(buffer);
@@ -151,13 +153,14 @@ struct Stream {
     }
     Gates gates{};
     if (has_gates) gates = gates_of<false>(p, inputs);
+    gates_of_rows.settle(p, at, &shared.sums, &token);
     advance_single<C>(p, at, token, gates, &shared.sums, tile);
   }
 };
 
 /// One CTA's heads; the grid is p.ctas CTAs.
 template <class C>
-__device__ __forceinline__ void run_single_stream(const SingleParams& p) {
+__device__ __forceinline__ void run_single_stream(const typename C::Params& p) {
   Stream<C> stream(p);
   uint32_t head = blockIdx.x;
   // The first slot as it may be ahead of the wait, one lane's for the warp: what is read of another

@@ -14,12 +14,15 @@ namespace sluice::cuda::decode {
 
 /// One instance: dtypes of states and tokens, and how a launch goes about its heads. A tile is a
 /// whole head, of float32 half a head where registers hold it; of kNarrow 16 columns, a warp.
-template <class State_, class Io_, SingleCut kCut_>
+/// @tparam kKeyGates_ each row of the state has a gate of its own
+template <class State_, class Io_, SingleCut kCut_, bool kKeyGates_ = false>
 struct SingleConfig {
   using State = State_;
   using Io = Io_;
   static constexpr SingleCut kCut = kCut_;
-  using Params = std::conditional_t<kCut == SingleCut::kLayer, SingleLayerParams, SingleParams>;
+  static constexpr bool kKeyGates = kKeyGates_;
+  using Params = std::conditional_t<kCut == SingleCut::kLayer, SingleLayerParams,
+                                    std::conditional_t<kKeyGates, SingleKeyParams, SingleParams>>;
   static constexpr bool kWide = sizeof(State) == 4;  ///< states are float32
   static constexpr bool kHalves = kWide && (kCut == SingleCut::kWide || kCut == SingleCut::kMany);
   using Form = std::conditional_t<kWide, InFloat32, In16Bits<State>>;
@@ -39,6 +42,7 @@ struct SingleConfig {
                                    : kColumns == 16 ? 2
                                                     : 1;                 ///< log2 of it
   static constexpr int kRows = kSingleSize / kWarps / (32 / kRowLanes);  ///< of a lane
+  static constexpr int kWarpRows = kRows * (32 / kRowLanes);
   static constexpr int kRowBytes = kSingleSize * sizeof(State);
   static_assert(1 << kFirstBit == kRowLanes && kRows >= 4 && kRows <= kVectors);
   static_assert(kWarps == 1 || kTiles == 1);
@@ -149,9 +153,22 @@ __device__ __forceinline__ const char* single_row(const SingleRows& rows, uint32
   return moved(moved(rows.data, sequence, rows.sequence_bytes), head, rows.head_bytes);
 }
 
+/// A lane's decays of its rows, in shared memory, where rows have gates of their own.
+template <class C, bool kKeyGates = C::kKeyGates>
+struct TokenAlphas {
+  const float* alpha;
+
+  __device__ __forceinline__ void block_of_alpha(int block, float (&x)[4]) const {
+    const float4 four = *reinterpret_cast<const float4*>(alpha + 4 * block);
+    x[0] = four.x, x[1] = four.y, x[2] = four.z, x[3] = four.w;
+  }
+};
+template <class C>
+struct TokenAlphas<C, false> {};
+
 /// A lane's part of a token: its rows of k and q, its columns of v, two numbers a word.
 template <class C>
-struct SingleToken {
+struct SingleToken : TokenAlphas<C> {
   using Io = tile::Packed<typename C::Io>;
   uint32_t k[C::kRows / 2], q[C::kRows / 2], v[2];
 
