@@ -122,8 +122,8 @@ SingleInstance single(const SingleKind& kind) {
 }
 
 template <int kK, bool kVk>
-const void* any(bool layer, bool packed) noexcept {
-  return emulated<DecodeParams>(instance_of<kK, kVk>(layer, packed));
+const void* any(AnyForm form) noexcept {
+  return emulated<DecodeParams>(instance_of<kK, kVk>(form));
 }
 
 template <int kK, bool kVk>
@@ -133,12 +133,12 @@ const void* replay(bool layer, bool packed) noexcept {
 
 }  // namespace
 
-const void* k64_kv(bool layer, bool packed) noexcept { return any<64, false>(layer, packed); }
-const void* k64_vk(bool layer, bool packed) noexcept { return any<64, true>(layer, packed); }
-const void* k128_kv(bool layer, bool packed) noexcept { return any<128, false>(layer, packed); }
-const void* k128_vk(bool layer, bool packed) noexcept { return any<128, true>(layer, packed); }
-const void* k256_kv(bool layer, bool packed) noexcept { return any<256, false>(layer, packed); }
-const void* k256_vk(bool layer, bool packed) noexcept { return any<256, true>(layer, packed); }
+const void* k64_kv(AnyForm form) noexcept { return any<64, false>(form); }
+const void* k64_vk(AnyForm form) noexcept { return any<64, true>(form); }
+const void* k128_kv(AnyForm form) noexcept { return any<128, false>(form); }
+const void* k128_vk(AnyForm form) noexcept { return any<128, true>(form); }
+const void* k256_kv(AnyForm form) noexcept { return any<256, false>(form); }
+const void* k256_vk(AnyForm form) noexcept { return any<256, true>(form); }
 
 const void* replay_k64_kv(bool layer, bool packed) noexcept {
   return replay<64, false>(layer, packed);

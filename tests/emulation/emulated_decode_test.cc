@@ -38,6 +38,9 @@ std::vector<DeltaConfig> models() {
         c.T = K == 64 ? 3 : 1, c.HV = K == 128 ? 3 : 1, c.B = 1;
         c.io = c.o = K == 256 ? kF32 : (K == 64 ? kF16 : kBF16);
         configs.push_back(c);
+        c.name += "_keys", c.key_gates = true, c.gate_space = SLUICE_GATE_LOG;
+        c.gate = kF32, c.gates = GateProfile::kFlashQla;
+        configs.push_back(c);
       }
     }
   }

@@ -23,7 +23,7 @@ struct StepSettings {
   std::vector<int64_t> HV, B, T;
   std::vector<std::string> states;
   int64_t H = 0, K = 128, V = 128;
-  bool per_token = false;
+  bool per_token = false, key_gates = false;
   int64_t ring = 0;
   std::string entry = "fp32";
   int repeat = 50;
@@ -41,7 +41,8 @@ std::vector<StepCell> cells_of(const StepSettings& s) {
       for (const int64_t B : s.B.empty() ? std::vector<int64_t>{1} : s.B) {
         for (const int64_t T : s.T.empty() ? std::vector<int64_t>{1} : s.T) {
           const int64_t H = s.H > 0 ? s.H : std::max<int64_t>(HV / 2, 1);
-          cells.push_back({s.layer, H, HV, s.K, s.V, B, T, state, s.per_token, 0, s.ring, s.entry});
+          cells.push_back({s.layer, H, HV, s.K, s.V, B, T, state, s.per_token, 0, s.ring, s.entry,
+                           s.key_gates});
         }
       }
     }
@@ -77,8 +78,9 @@ void time_row(Machine& machine, const StepSettings& s, double bytes_per_second, 
 std::vector<StepPeer> peers_of_row(const StepCell& cell) {
   std::vector<StepPeer> found;
   for (const StepPeer& peer : parse_step_peers(embedded_step_peers())) {
-    if (peer.op == (cell.layer ? "layer" : "decode") && peer.HV == cell.HV && peer.B == cell.B &&
-        peer.T == cell.T && peer.state == cell.state && !cell.per_token && cell.ring == 0) {
+    const char* const op = cell.layer ? "layer" : (cell.key_gates ? "kda" : "decode");
+    if (peer.op == op && peer.HV == cell.HV && peer.B == cell.B && peer.T == cell.T &&
+        peer.state == cell.state && !cell.per_token && cell.ring == 0) {
       found.push_back(peer);
     }
   }
@@ -130,8 +132,13 @@ int bench_steps(const StepSettings& s) {
 }
 
 void add_options(CLI::App* command, StepSettings* s) {
-  command->add_option("--grid", s->grid, "marks, or full: HV of 8 to 64, B of 1 to 512")
-      ->check(CLI::IsMember({"marks", "full"}))
+  std::vector<std::string> grids = {"marks", "full"};
+  if (!s->layer) grids.push_back("kda");
+  command
+      ->add_option("--grid", s->grid,
+                   s->layer ? "marks, or full: HV of 8 to 64, B of 1 to 512"
+                            : "marks; full: HV of 8 to 64, B of 1 to 512; kda: key-wise gates")
+      ->check(CLI::IsMember(grids))
       ->capture_default_str();
   const CLI::Range sizes(1, 65536);
   command->add_option("--HV", s->HV, "value heads; with any of these four, in place of the grid")
@@ -149,6 +156,7 @@ void add_options(CLI::App* command, StepSettings* s) {
   command->add_option("--V", s->V, "value dimension")->check(sizes)->capture_default_str();
   if (!s->layer) {
     command->add_flag("--per-token", s->per_token, "keep the state after every token");
+    command->add_flag("--key-gates", s->key_gates, "a gate for each channel of a key (KDA)");
   }
   command->add_option("--ring", s->ring, "entries of a replay ring; at least twice T")
       ->check(CLI::Range(2, 16));
@@ -179,7 +187,7 @@ Action add_step_command(CLI::App& bench, bool layer) {
       name,
       layer ? "\n  sluice bench layer --B 32 --T 4 --ring 16"
             : "\n  sluice bench decode --B 32 --T 4 --per-token\n  sluice bench decode --B 32 --T "
-              "4 --ring 16"));
+              "4 --ring 16\n  sluice bench decode --grid kda"));
   return [command, settings, name] {
     settings->command = command_text(name, *command);
     return bench_steps(*settings);

@@ -59,6 +59,24 @@ std::vector<StepCell> decode_marks() {
   return cells;
 }
 
+/// Kimi-Linear's and its kin's heads: as many key heads as value heads.
+std::vector<StepCell> kda_marks() {
+  std::vector<StepCell> cells;
+  constexpr Goal kGoals[] = {{1, 2.8, 2.5}, {32, 36, 21}, {256, 265, 142}};
+  for (const bool wide : {true, false}) {
+    for (const Goal& goal : kGoals) {
+      cells.push_back(
+          cell_of(false, 32, goal.B, wide ? "fp32" : "bf16", wide ? goal.fp32_us : goal.bf16_us));
+      cells.back().H = 32, cells.back().key_gates = true;
+    }
+  }
+  cells.push_back(cells[1]);
+  cells.back().T = 4, cells.back().goal_us = 0;
+  cells.push_back(cells.back());
+  cells.back().per_token = true;
+  return cells;
+}
+
 std::vector<StepCell> layer_marks() {
   std::vector<StepCell> cells;
   cells.push_back(cell_of(true, 32, 1, "fp32", 5));
@@ -109,7 +127,8 @@ double step_bytes(const StepCell& c) {
   }
   const auto channels = static_cast<double>(c.conv_channels());
   const auto values = static_cast<double>(c.HV * c.V);
-  double bytes = states * (1 + written) + tokens * 4.0 * static_cast<double>(c.HV) +
+  const auto gates = static_cast<double>(c.key_gates ? c.HV * (c.K + 1) : 2 * c.HV);
+  double bytes = states * (1 + written) + tokens * 2.0 * gates +
                  tokens * 2.0 * (channels + values) + static_cast<double>(c.B) * entries;
   if (c.layer) {
     const auto columns = static_cast<double>(kConvWidth - 1 + c.conv_columns());
@@ -139,6 +158,7 @@ std::vector<StepPeer> parse_step_peers(const std::string& text) {
 
 std::vector<StepCell> step_grid(const std::string& grid, bool layer) {
   if (grid == "marks") return layer ? layer_marks() : decode_marks();
+  if (grid == "kda") return kda_marks();
   std::vector<StepCell> cells;
   for (const char* state : {"fp32", "bf16"}) {
     for (const int64_t HV : {8, 16, 32, 48, 64}) {

@@ -105,10 +105,10 @@ void StepProblem::make_step() {
   step_.k = view(io, {c.B, c.T, c.H, c.K});
   step_.v = view(io, {c.B, c.T, c.HV, c.V});
   step_.o = view(io, {c.B, c.T, c.HV, c.V}, 0.0);
-  step_.gate = view(io, {c.B, c.T, c.HV});
+  step_.gate = c.key_gates ? view(io, {c.B, c.T, c.HV, c.K}) : view(io, {c.B, c.T, c.HV});
   step_.beta = view(io, {c.B, c.T, c.HV});
   step_.A_log = view(check::kF32, {c.HV});
-  step_.dt_bias = view(check::kF32, {c.HV});
+  step_.dt_bias = c.key_gates ? view(check::kF32, {c.HV, c.K}) : view(check::kF32, {c.HV});
   step_.state.initial = view(dtype_of(c.state), {slots_, c.HV, c.K, c.V}, 0.1);
   step_.gate_space = GateSpace::kRaw;
   step_.beta_space = BetaSpace::kLogit;

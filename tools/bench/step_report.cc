@@ -44,6 +44,7 @@ nlohmann::json to_json(const StepReport& report, const StepRow& row) {
                         {"HV", c.HV},
                         {"K", c.K},
                         {"V", c.V},
+                        {"key_gates", c.key_gates},
                         {"B", c.B},
                         {"T", c.T},
                         {"state", c.state},

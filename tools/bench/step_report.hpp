@@ -24,6 +24,7 @@ struct StepCell {
   double goal_us = 0;          ///< 0: none is set
   int64_t ring = 0;            ///< entries of the replay ring; 0: none
   std::string entry = "fp32";  ///< of its keys and deltas: fp32, bf16, fp16
+  bool key_gates = false;      ///< a raw gate for each channel of a key, as KDA has them
 
   int64_t state_element_bytes() const { return state == "fp32" ? 4 : 2; }
   /// Bytes of one sequence's states.
@@ -50,7 +51,7 @@ double step_bytes(const StepCell& cell);
 
 /// What somebody else's kernels take for a step.
 struct StepPeer {
-  std::string peer, op;  ///< op: decode or layer
+  std::string peer, op;  ///< op: decode, kda (decode with key-wise gates) or layer
   int64_t HV = 0, B = 0, T = 1;
   std::string state;
   double us = 0;
@@ -60,7 +61,7 @@ std::vector<StepPeer> parse_step_peers(const std::string& text);
 /// The file, compiled in.
 const char* embedded_step_peers();
 
-/// The cells of a grid: "marks" or "full".
+/// The cells of a grid: "marks", "full", or "kda" of the delta rule alone.
 std::vector<StepCell> step_grid(const std::string& grid, bool layer);
 
 /// One cell. What is not known is NaN.

@@ -117,7 +117,8 @@ Work work_of(const DeltaRuleProblem& p, bool layer, bool by_element) noexcept {
           static_cast<int>(p.rows.max_tokens),
           layer,
           by_element,
-          present(p.ring.k)};
+          present(p.ring.k),
+          present(p.key_gate)};
 }
 
 StepPlan plan_work(const DeltaRuleProblem& p, const Work& work, int multiprocessors) noexcept {
@@ -129,7 +130,8 @@ StepPlan plan_work(const DeltaRuleProblem& p, const Work& work, int multiprocess
 }
 
 bool is_packed(const DeltaRuleProblem& p) noexcept {
-  return p.state.layout == SLUICE_STATE_KV && p.rows.max_tokens == 1 && is_16bit(p);
+  return p.state.layout == SLUICE_STATE_KV && p.rows.max_tokens == 1 && is_16bit(p) &&
+         !present(p.key_gate);
 }
 
 DecodeParams lower_step(const DeltaRuleProblem& problem, const StepPlan& plan) noexcept {
@@ -138,6 +140,9 @@ DecodeParams lower_step(const DeltaRuleProblem& problem, const StepPlan& plan) n
   out.k = rows_of(problem.k);
   out.v = rows_of(problem.v);
   out.packed = is_packed(problem);
+  if (!present(problem.key_gate)) return out;
+  out.key_gate = rows_of(problem.key_gate);
+  out.key_form = form_of_space(problem);
   return out;
 }
 

@@ -17,6 +17,7 @@ struct Work {
   bool layer = false;
   bool by_element = false;  ///< DecodeParams::by_element
   bool replay = false;      ///< with a replay ring
+  bool key_gates = false;
 };
 
 /// K of the instance for key dimension K.
@@ -33,7 +34,8 @@ constexpr int tiles_per_head(int V, int column_bits) noexcept {
 
 /// Dynamic shared memory of a CTA of a step without a replay ring.
 constexpr size_t shared_bytes(const Work& w, const Grid& grid) noexcept {
-  return TokenBufferSizes{rounded_k(w.K, w.by_element), w.max_tokens, w.r, grid, w.layer}.bytes();
+  const int K = rounded_k(w.K, w.by_element);
+  return TokenBufferSizes{K, w.max_tokens, w.r, grid, w.layer, w.key_gates}.bytes();
 }
 
 /// Tiles of a unit.

@@ -72,44 +72,55 @@ Status check_grid(const char* op, const DeltaRuleProblem& p, const Work& work) n
 /// 0, 1, 2: K up to 64, 128, 256.
 int size_of(int64_t K) noexcept { return K <= 64 ? 0 : (K <= 128 ? 1 : 2); }
 
-using GetInstance = const void* (*)(bool layer, bool packed) noexcept;
+using GetInstance = const void* (*)(AnyForm form) noexcept;
 /// By K and layout, [K,V] first.
 constexpr GetInstance kInstances[3][2] = {{k64_kv, k64_vk}, {k128_kv, k128_vk}, {k256_kv, k256_vk}};
 
-const void* kernel_for(int rounded, const DeltaRuleProblem& p, bool layer, bool packed) noexcept {
+/// Which instance runs a step.
+AnyForm form_of(const DeltaRuleProblem& p) noexcept {
+  if (present(p.key_gate)) return AnyForm::kKeyGates;
+  return is_packed(p) ? AnyForm::kPacked : AnyForm::kStep;
+}
+
+const void* kernel_for(int rounded, const DeltaRuleProblem& p, AnyForm form) noexcept {
   const bool is_vk = p.state.layout == SLUICE_STATE_VK;
-  return kInstances[size_of(rounded)][is_vk ? 1 : 0](layer, packed);
+  return kInstances[size_of(rounded)][is_vk ? 1 : 0](form);
 }
 
 /// @param params of the plan, with their grid
-void launch_any(const DeltaRuleProblem& p, const DecodeParams& params, bool layer,
+void launch_any(const DeltaRuleProblem& p, const DecodeParams& params, AnyForm form,
                 Launcher& launch) noexcept {
   if (p.rows.N == 0) return;
   const int K = rounded_k(params.K, params.by_element);
+  const bool layer = form == AnyForm::kLayer;
   const auto ctas = static_cast<unsigned>(params.grid.ctas);
   LaunchShape shape;
   shape.grid = {ctas, static_cast<unsigned>(p.H), static_cast<unsigned>(p.rows.N)};
   shape.threads = static_cast<unsigned>(32 * warps_of(K));
-  shape.shared_bytes =
-      TokenBufferSizes{K, params.rows.max_tokens, params.r, params.grid, layer}.bytes();
+  shape.shared_bytes = TokenBufferSizes{K,     params.rows.max_tokens,    params.r, params.grid,
+                                        layer, form == AnyForm::kKeyGates}
+                           .bytes();
   shape.cluster = layer ? ctas : 1;
-  launch(kernel_for(K, p, layer, params.packed), shape, params);
+  launch(kernel_for(K, p, form), shape, params);
 }
 
 Status plan_step_launch(const DeltaRuleProblem& p, const Machine& machine, const Environment&,
                         core::Plan* plan) noexcept {
-  constexpr core::KernelName kNames[][2] = {
-      {"cuda.recurrent_step.sm_90a.k64", "cuda.recurrent_step.sm_90a.k64.packed"},
-      {"cuda.recurrent_step.sm_90a.k128", "cuda.recurrent_step.sm_90a.k128.packed"},
-      {"cuda.recurrent_step.sm_90a.k256", "cuda.recurrent_step.sm_90a.k256.packed"}};
-  plan->kernel = kNames[size_of(p.K)][is_packed(p) ? 1 : 0];
+  constexpr core::KernelName kNames[][3] = {
+      {"cuda.recurrent_step.sm_90a.k64", "cuda.recurrent_step.sm_90a.k64.packed",
+       "cuda.recurrent_step.sm_90a.k64.key_gates"},
+      {"cuda.recurrent_step.sm_90a.k128", "cuda.recurrent_step.sm_90a.k128.packed",
+       "cuda.recurrent_step.sm_90a.k128.key_gates"},
+      {"cuda.recurrent_step.sm_90a.k256", "cuda.recurrent_step.sm_90a.k256.packed",
+       "cuda.recurrent_step.sm_90a.k256.key_gates"}};
+  plan->kernel = kNames[size_of(p.K)][static_cast<int>(form_of(p))];
   plan->keep(plan_work(p, work_of(p, false, false), machine.multiprocessors));
   return ok_status();
 }
 
 void launch_step(const DeltaRuleProblem& p, const core::Plan& plan, void*,
                  Launcher& launch) noexcept {
-  launch_any(p, lower_step(p, plan.kept<StepPlan>()), false, launch);
+  launch_any(p, lower_step(p, plan.kept<StepPlan>()), form_of(p), launch);
 }
 
 Status check_step(const DeltaRuleProblem& p, const Machine& machine) noexcept {
@@ -147,15 +158,16 @@ Status plan_by_element(const LayerProblem& p, const Machine& machine, const Envi
 }
 
 void launch_layer(const LayerProblem& p, const core::Plan& plan, void*, Launcher& launch) noexcept {
-  launch_any(p.delta, lower_layer(p, plan.kept<StepPlan>()), true, launch);
+  launch_any(p.delta, lower_layer(p, plan.kept<StepPlan>()), AnyForm::kLayer, launch);
 }
 
 int load(const Machine& machine) noexcept {
   if (!machine.is_hopper()) return 0;
   for (const auto& of_k : kInstances) {
     for (const GetInstance get : of_k) {
-      for (const void* kernel : {get(false, false), get(true, false), get(false, true)}) {
-        if (const int error = load_kernel(kernel); error != 0) return error;
+      for (int form = 0; form < kAnyForms; ++form) {
+        const int error = load_kernel(get(static_cast<AnyForm>(form)));
+        if (error != 0) return error;
       }
     }
   }
@@ -176,7 +188,7 @@ Status check_vectors(const DeltaRuleProblem& p) noexcept {
 }
 
 Status check_any_step(const DeltaRuleProblem& p, const Machine& machine) noexcept {
-  if (present(p.key_gate)) {
+  if (present(p.key_gate) && present(p.ring.k)) {
     return Status::failure(Code::kUnsupported,
                            "recurrent_step: gate rank = 4, expected 3 (CUDA decode kernel)");
   }

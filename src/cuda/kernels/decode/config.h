@@ -25,7 +25,7 @@ constexpr int max_column_bits(int K) noexcept { return K > 128 ? 6 : 7; }
 
 /// One kernel: K rounded up, and the layout of states. A CTA has a tile of S at a time, all of its
 /// rows and 32, 64 or 128 columns, in vectors of four neighbours in memory: step.cuh.
-template <int kK_, bool kVk_, bool kLayer_, bool kPacked_ = false>
+template <int kK_, bool kVk_, bool kLayer_, bool kPacked_ = false, bool kKeyGates_ = false>
 struct Config {
   static constexpr int kK = kK_, kKBits = kK < 128 ? 6 : (kK == 128 ? 7 : 8);
   static constexpr bool kVk = kVk_;        ///< [V,K], else [K,V]
@@ -33,6 +33,9 @@ struct Config {
   /// One token, states of one 16-bit dtype, [K,V], no layer: they stay as they are in registers, so
   /// that half as many CTAs more are resident. (The others' registers do not allow more.)
   static constexpr bool kPacked = kPacked_;
+  /// Rows of S have gates of their own, no layer: a token's buffer has a row of decays.
+  static constexpr bool kKeyGates = kKeyGates_;
+  static constexpr int kParts = kKeyGates ? 4 : 3;  ///< rows of a token: q, k, v, gates
   /// Parameters are constants where models leave no choice: replay/model.cuh.
   static constexpr bool kModel = false;
   /// Whether it also reads and writes states number by number, any K up to kK and any address: of
@@ -48,6 +51,15 @@ struct Config {
   /// instance that reads states number by number.
   static constexpr int kResident = (kPacked ? 3 : (kByElement ? 1 : 2)) * kMaxThreads / kThreads;
 };
+
+/// Which instance of a K and a layout; all but kLayer are of the delta rule alone.
+enum class AnyForm : int32_t {
+  kStep,
+  kPacked,    ///< Config::kPacked, of [K,V] alone
+  kKeyGates,  ///< Config::kKeyGates
+  kLayer,
+};
+inline constexpr int kAnyForms = 4;
 
 /// A divisor known to the host. BOUND: exact for dividend times divisor below 2^40.
 struct Divisor {
@@ -74,6 +86,7 @@ struct TokenBufferSizes {
   int r;
   Grid grid;
   bool layer;  ///< conv, norm
+  bool key_gates = false;
 
   /// Partial sums of a tile: of two tokens in turn, two products, every warp.
   constexpr int partials() const noexcept { return 4 * warps_of(K) << grid.column_bits; }
@@ -82,7 +95,7 @@ struct TokenBufferSizes {
   /// Numbers of a token: q, k, v of the CTA's columns, gates; o, its squares, norm factors.
   constexpr int per_token() const noexcept {
     const int columns = grid.columns();
-    return 2 * K + columns + 2 * r + (layer ? 2 * columns + columns / 4 : 0);
+    return (key_gates ? 3 : 2) * K + columns + 2 * r + (layer ? 2 * columns + columns / 4 : 0);
   }
   constexpr size_t bytes() const noexcept {
     return sizeof(float) * static_cast<size_t>(partials() + conv_words()) +

@@ -8,13 +8,12 @@
 namespace sluice::cuda::decode {
 
 /// The kernel for K up to the number in its name and a layout of states; takes one DecodeParams.
-/// @param packed DecodeParams::packed
-const void* k64_kv(bool layer, bool packed) noexcept;
-const void* k64_vk(bool layer, bool packed) noexcept;
-const void* k128_kv(bool layer, bool packed) noexcept;
-const void* k128_vk(bool layer, bool packed) noexcept;
-const void* k256_kv(bool layer, bool packed) noexcept;
-const void* k256_vk(bool layer, bool packed) noexcept;
+const void* k64_kv(AnyForm form) noexcept;
+const void* k64_vk(AnyForm form) noexcept;
+const void* k128_kv(AnyForm form) noexcept;
+const void* k128_vk(AnyForm form) noexcept;
+const void* k256_kv(AnyForm form) noexcept;
+const void* k256_vk(AnyForm form) noexcept;
 
 /// The kernel of single tokens, by their type.
 /// @param kind has_single() accepts its types

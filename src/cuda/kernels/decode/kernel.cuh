@@ -45,7 +45,7 @@ struct TokenRequest {
   __device__ __forceinline__ void settle(const Params& p, const Unit& unit, const TokenBuffer& s) {
     int item = static_cast<int>(threadIdx.x / 32);
     settle_row(p, unit, s, item, row);
-    for (item += C::kWarps; item < 3 * unit.seq.tokens; item += C::kWarps) {
+    for (item += C::kWarps; item < C::kParts * unit.seq.tokens; item += C::kWarps) {
       request_row(p, unit, item, row);
       settle_row(p, unit, s, item, row);
     }
@@ -220,12 +220,12 @@ const void* instance() noexcept {
   return reinterpret_cast<const void*>(&decode_kernel<C>);
 }
 
-/// The instances of a K and a layout, see Config::kPacked.
 template <int kK, bool kVk>
-const void* instance_of(bool layer, bool packed) noexcept {
-  if (layer) return instance<Config<kK, kVk, true>>();
+const void* instance_of(AnyForm form) noexcept {
+  if (form == AnyForm::kLayer) return instance<Config<kK, kVk, true>>();
+  if (form == AnyForm::kKeyGates) return instance<Config<kK, kVk, false, false, true>>();
   if constexpr (!kVk) {
-    if (packed) return instance<Config<kK, kVk, false, true>>();
+    if (form == AnyForm::kPacked) return instance<Config<kK, kVk, false, true>>();
   }
   return instance<Config<kK, kVk, false>>();
 }

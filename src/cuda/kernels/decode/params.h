@@ -63,7 +63,7 @@ struct DecodeParams {
   TokenRows q, k, v;  ///< [B,T,H,K], [B,T,HV,V]; of a layer: null
   TokenRows o;        ///< [B,T,HV,V]; of a layer: data may be null
   TokenScalar gate, beta;
-  HeadScalar A_log, dt_bias;
+  HeadScalar A_log, dt_bias;  ///< dt_bias of key-wise gates: [HV,K]
   StepRows rows;
   StateSlots state;
   int32_t H, K, V, r;
@@ -81,6 +81,8 @@ struct DecodeParams {
   bool layer;                        ///< conv and norm hold
   ConvParams conv;
   NormParams norm;
+  TokenRows key_gate;  ///< Config::kKeyGates: [B,T,HV,K], and gate_form is kNone
+  GateForm key_form;
 
   SLUICE_DECODE_HOST_DEVICE constexpr int ctas() const { return grid.ctas; }
   SLUICE_DECODE_HOST_DEVICE constexpr int tiles() const { return grid.tiles; }

@@ -142,16 +142,40 @@ struct Token {
   int turn;   ///< counts tokens of all tiles
 };
 
+/// x o alpha of four rows, where rows have gates of their own.
+template <class C>
+__device__ __forceinline__ void decay_four(const float* decays, float (&x)[4]) {
+  if constexpr (C::kKeyGates) {
+    float alpha[4];
+    read_four(decays, alpha);
+#pragma unroll
+    for (int e = 0; e < 4; ++e) x[e] *= alpha[e];
+  }
+}
+
+/// The decays of four rows; `all` unless they have gates of their own.
+template <class C>
+__device__ __forceinline__ void alphas_of(const float* decays, float all, float (&alpha)[4]) {
+  if constexpr (C::kKeyGates) {
+    read_four(decays, alpha);
+  } else {
+#pragma unroll
+    for (int e = 0; e < 4; ++e) alpha[e] = all;
+  }
+}
+
 /// [K,V]: the thread's rows of four columns times x.
+/// @param decays of rows, without effect unless they have gates of their own
 template <class C, class Form>
 __device__ __forceinline__ void sum_rows(const Lane<C>& lane, Tile<C>& tile, const float* x,
-                                         float (&sum)[4]) {
+                                         const float* decays, float (&sum)[4]) {
   float part[2][4] = {};
 #pragma unroll
   for (int block = 0; block < 4; ++block) {
     if (block > 0 && 4 * block >= lane.vectors) break;
     float four[4], y[4] = {};
     read_four(x + lane.row + 4 * block, four);
+    decay_four<C>(decays + lane.row + 4 * block, four);
 #pragma unroll
     for (int e = 0; e < 4; ++e) {
       float row[4];
@@ -198,7 +222,7 @@ __device__ __forceinline__ void advance_rows(const Token<C, Params>& token, Tile
 #pragma unroll C::kSumBodies
   for (int i = 0; i < 2; ++i) {
     float x[4];
-    sum_rows<C, Form>(lane, tile, i == 0 ? s.k(t) : s.q(t), x);
+    sum_rows<C, Form>(lane, tile, i == 0 ? s.k(t) : s.q(t), s.decays(t), x);
     ptx::sum_from_bit(bits - 2, x);
     if (first_lane) write_four((i == 0 ? with_k : with_q) + (lane.warp << bits), x);
   }
@@ -222,15 +246,16 @@ __device__ __forceinline__ void advance_rows(const Token<C, Params>& token, Tile
 #pragma unroll
   for (int block = 0; block < 4; ++block) {
     if (4 * block >= lane.vectors) break;
-    float k[4];
+    float k[4], alpha[4];
     read_four(s.k(t) + lane.row + 4 * block, k);
+    alphas_of<C>(s.decays(t) + lane.row + 4 * block, f.alpha, alpha);
 #pragma unroll
     for (int e = 0; e < 4; ++e) {
       float x[4];
       tile.forget_converted(4 * block + e);
       Form::get(tile.words[4 * block + e], x);
 #pragma unroll
-      for (int i = 0; i < 4; ++i) x[i] = fmaf(k[e], v[i], f.alpha * x[i]);
+      for (int i = 0; i < 4; ++i) x[i] = fmaf(k[e], v[i], alpha[e] * x[i]);
       Form::set(tile.words[4 * block + e], x);
     }
   }
@@ -238,11 +263,13 @@ __device__ __forceinline__ void advance_rows(const Token<C, Params>& token, Tile
 
 /// [V,K]: sums over all rows of the column of vector m, in the lanes whose number mod 16 is m.
 template <class C, class Form>
-__device__ __forceinline__ float sum_columns(const Lane<C>& lane, Tile<C>& tile, const float* x) {
+__device__ __forceinline__ float sum_columns(const Lane<C>& lane, Tile<C>& tile, const float* x,
+                                             const float* decays) {
   float four[C::kPieces][4], sums[kVectors];
 #pragma unroll
   for (int piece = 0; piece < C::kPieces; ++piece) {
     read_four(x + lane.row + 128 * piece, four[piece]);
+    decay_four<C>(decays + lane.row + 128 * piece, four[piece]);
   }
 #pragma unroll
   for (int m = 0; m < kVectors; ++m) {
@@ -275,7 +302,7 @@ __device__ __forceinline__ void advance_columns(const Token<C, Params>& token, T
 #pragma unroll 1
   for (int product = 0; product < 2; ++product) {
     u = w;
-    w = sum_columns<C, Form>(lane, tile, product == 0 ? s.k(t) : s.q(t));
+    w = sum_columns<C, Form>(lane, tile, product == 0 ? s.k(t) : s.q(t), s.decays(t));
   }
   const int columns = lane.warp_columns(), before = lane.warp * columns;
   const int own = lane.index % 16 / C::kPieces * C::kPerLoad + lane.index / 16 % C::kPerLoad;
@@ -291,10 +318,11 @@ __device__ __forceinline__ void advance_columns(const Token<C, Params>& token, T
     emit_four<C>(p, s, unit, t, at, local, before + own, o);
   }
   v *= f.k;
-  float k[C::kPieces][4];
+  float k[C::kPieces][4], alpha[C::kPieces][4];
 #pragma unroll
   for (int piece = 0; piece < C::kPieces; ++piece) {
     read_four(s.k(t) + lane.row + 128 * piece, k[piece]);
+    alphas_of<C>(s.decays(t) + lane.row + 128 * piece, f.alpha, alpha[piece]);
   }
 #pragma unroll
   for (int m = 0; m < kVectors; ++m) {
@@ -305,7 +333,9 @@ __device__ __forceinline__ void advance_columns(const Token<C, Params>& token, T
     tile.forget_converted(m);
     Form::get(tile.words[m], x);
 #pragma unroll
-    for (int e = 0; e < 4; ++e) x[e] = fmaf(k[m % C::kPieces][e], delta, f.alpha * x[e]);
+    for (int e = 0; e < 4; ++e) {
+      x[e] = fmaf(k[m % C::kPieces][e], delta, alpha[m % C::kPieces][e] * x[e]);
+    }
     Form::set(tile.words[m], x);
   }
 }

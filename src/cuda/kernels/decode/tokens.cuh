@@ -6,7 +6,7 @@
 
 #include <type_traits>
 
-#include "cuda/device/gate.cuh"
+#include "cuda/device/key_gate.cuh"
 #include "cuda/kernels/decode/unit.cuh"
 
 namespace sluice::cuda::decode {
@@ -38,6 +38,11 @@ __device__ __forceinline__ Channel channel_of(const Params& p, const Unit& unit,
 template <class C, class T>
 using Chosen = std::conditional_t<C::kModel, T, const T&>;
 
+/// What a decay of a float32 state is: near one, 1 + expm1(g) is closer to e^g than expf(g) is.
+__device__ __forceinline__ float closer_alpha(const device::Decay& decay) {
+  return decay.alpha < 0.5f ? decay.alpha : 1.0f + decay.minus_one;
+}
+
 /// A warp's part of one row of q, k or v, on its way: every 32nd number is a lane's.
 template <class C>
 struct RowRequest {
@@ -45,22 +50,67 @@ struct RowRequest {
   RawNumber numbers[kNumbers];
 };
 
-/// Row `item` of [tokens][q, k, v], of the delta rule alone: a CTA has one tile. PERF a whole row a
-/// warp: one address a lane, and no divisions.
+/// Which part of a token its key-wise gates are.
+inline constexpr int kGatePart = 3;
+
+/// The gates of the tile's value head.
+template <class C, class Params>
+__device__ __forceinline__ void request_key_gates(const Params& p, const Unit& unit, int item,
+                                                  RowRequest<C>& out) {
+  const int lane = static_cast<int>(threadIdx.x % 32);
+  const int head = place_of(p, unit, unit.first).head;
+  const int64_t at = row_offset(p.key_gate, unit.seq, item / C::kParts, head, lane);
+#pragma unroll
+  for (int i = 0; i < RowRequest<C>::kNumbers; ++i) {
+    const bool exists = item < C::kParts * unit.seq.tokens && 32 * i + lane < p.K;
+    out.numbers[i] = exists ? request_number(p.key_gate.data, at + 32 * i, p.key_gate.number) : 0;
+  }
+}
+
+/// Their decays to shared memory: 1 past K, where S is zero.
+template <class C, class Params>
+__device__ __forceinline__ void settle_key_gates(const Params& p, const Unit& unit,
+                                                 const TokenBuffer& s, int item,
+                                                 const RowRequest<C>& in) {
+  const int lane = static_cast<int>(threadIdx.x % 32);
+  const int head = place_of(p, unit, unit.first).head;
+  float* const row = s.decays(item / C::kParts);
+#pragma unroll
+  for (int i = 0; i < RowRequest<C>::kNumbers; ++i) {
+    const int at = 32 * i + lane;
+    if (at >= C::kK) continue;
+    float alpha = 1.0f;
+    if (at < p.K) {
+      const device::RawGate raw = device::load_key_gate(p, p.key_form, head, at);
+      const float g = number_of(p.key_gate.number, in.numbers[i]);
+      alpha = closer_alpha(device::decay_of(p.key_form, raw, g));
+    }
+    row[at] = alpha;
+  }
+}
+
+/// Row `item` of [tokens][q, k, v, key-wise gates], of the delta rule alone: a CTA has one tile. PERF
+/// a whole row a warp: one address a lane, and no divisions.
 template <class C, class Params>
 __device__ __forceinline__ void request_row(const Params& p, const Unit& unit, int item,
                                             RowRequest<C>& out) {
-  const int lane = static_cast<int>(threadIdx.x % 32), part = item % 3;
+  const int lane = static_cast<int>(threadIdx.x % 32), part = item % C::kParts;
+  if constexpr (C::kKeyGates) {
+    if (part == kGatePart) {
+      request_key_gates(p, unit, item, out);
+      return;
+    }
+  }
   const Chosen<C, TokenRows> rows = part == 0 ? p.q : (part == 1 ? p.k : p.v);
   int head = unit.key_head, first = 0, count = p.K;
   if (part == 2) {
     const Place at = place_of(p, unit, unit.first);
     head = at.head, first = at.column, count = min(1 << p.column_bits(), p.V - at.column);
   }
-  const int64_t at = row_offset(rows, unit.seq, item / 3, head, first + lane);
+  const int64_t at = row_offset(rows, unit.seq, item / C::kParts, head, first + lane);
 #pragma unroll
   for (int i = 0; i < RowRequest<C>::kNumbers; ++i) {
-    const bool exists = item < 3 * unit.seq.tokens && 32 * i + lane < count;
+    const bool exists = item < C::kParts * unit.seq.tokens && 32 * i + lane < count;
     out.numbers[i] = exists ? request_number(rows.data, at + 32 * i, p.q.number) : 0;
   }
 }
@@ -68,10 +118,16 @@ __device__ __forceinline__ void request_row(const Params& p, const Unit& unit, i
 template <class C, class Params>
 __device__ __forceinline__ void settle_row(const Params& p, const Unit& unit, const TokenBuffer& s,
                                            int item, const RowRequest<C>& in) {
-  if (item >= 3 * unit.seq.tokens) return;
-  const int lane = static_cast<int>(threadIdx.x % 32), part = item % 3;
+  if (item >= C::kParts * unit.seq.tokens) return;
+  const int lane = static_cast<int>(threadIdx.x % 32), part = item % C::kParts;
+  if constexpr (C::kKeyGates) {
+    if (part == kGatePart) {
+      settle_key_gates(p, unit, s, item, in);
+      return;
+    }
+  }
   const int count = part == 2 ? s.columns : C::kK;
-  float* const row = s.rows + item / 3 * s.row + part * C::kK + lane;
+  float* const row = s.rows + item / C::kParts * s.row + part * C::kK + lane;
 #pragma unroll
   for (int i = 0; i < RowRequest<C>::kNumbers; ++i) {
     if (32 * i < count) row[32 * i] = number_of(p.q.number, in.numbers[i]);
@@ -116,11 +172,6 @@ __device__ __forceinline__ GateInputs request_gate(const Params& p, const Unit& 
 struct Gates {
   float alpha, beta;
 };
-
-/// NUM: near one, 1 + expm1(g) is closer to e^g than expf(g) is.
-__device__ __forceinline__ float closer_alpha(const device::Decay& decay) {
-  return decay.alpha < 0.5f ? decay.alpha : 1.0f + decay.minus_one;
-}
 
 /// @param p DecodeParams, or others with gates
 /// @tparam kBounded as in device/gate.cuh

@@ -91,7 +91,7 @@ __device__ __forceinline__ bool exists(const Params& p, const Unit& unit, int lo
 struct TokenBuffer {
   float* partials;      ///< [2][2][warps][columns of a tile]: sums with k and with q
   uint4* conv;          ///< layer, several CTAs a unit: [K] pairs of q and k, new states
-  float* rows;          ///< [tokens][row]: q, k, v of the CTA's columns
+  float* rows;          ///< [tokens][row]: q, k, v of the CTA's columns; decays of key-wise gates
   float* gates;         ///< layer: [tokens][columns], norm weight times act(z)
   float* o;             ///< layer: [tokens][columns]
   float* squares;       ///< layer: [tokens][columns / 4], sums of o^2 over four columns
@@ -102,13 +102,14 @@ struct TokenBuffer {
   __device__ __forceinline__ float* q(int t) const { return rows + t * row; }
   __device__ __forceinline__ float* k(int t) const { return rows + t * row + K; }
   __device__ __forceinline__ float* v(int t) const { return rows + t * row + 2 * K; }
+  __device__ __forceinline__ float* decays(int t) const { return v(t) + columns; }
 };
 
 template <class C, class Params>
 __device__ __forceinline__ TokenBuffer make_token_buffer(const Params& p) {
   TokenBuffer s;
   s.K = C::kK, s.columns = p.tiles() << p.column_bits();
-  s.row = 2 * C::kK + s.columns;
+  s.row = (C::kKeyGates ? 3 : 2) * C::kK + s.columns;
   const int tokens = p.max_tokens();
   s.partials = reinterpret_cast<float*>(ptx::dynamic_memory());
   s.rows = s.partials + (4 * C::kWarps << p.column_bits());

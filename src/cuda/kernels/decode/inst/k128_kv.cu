@@ -2,6 +2,6 @@
 #include "cuda/kernels/decode/instances.h"
 #include "cuda/kernels/decode/kernel.cuh"
 
-const void* sluice::cuda::decode::k128_kv(bool layer, bool packed) noexcept {
-  return instance_of<128, false>(layer, packed);
+const void* sluice::cuda::decode::k128_kv(AnyForm form) noexcept {
+  return instance_of<128, false>(form);
 }

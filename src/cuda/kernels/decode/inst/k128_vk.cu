@@ -2,6 +2,6 @@
 #include "cuda/kernels/decode/instances.h"
 #include "cuda/kernels/decode/kernel.cuh"
 
-const void* sluice::cuda::decode::k128_vk(bool layer, bool packed) noexcept {
-  return instance_of<128, true>(layer, packed);
+const void* sluice::cuda::decode::k128_vk(AnyForm form) noexcept {
+  return instance_of<128, true>(form);
 }
