@@ -38,7 +38,8 @@ std::vector<DeltaConfig> models() {
         c.T = K == 64 ? 3 : 1, c.HV = K == 128 ? 3 : 1, c.B = 1;
         c.io = c.o = K == 256 ? kF32 : (K == 64 ? kF16 : kBF16);
         configs.push_back(c);
-        c.name += "_keys", c.key_gates = true, c.gate_space = SLUICE_GATE_LOG;
+        c.name += "_keys", c.key_gates = true;
+        c.gate_space = layout == SLUICE_STATE_KV ? SLUICE_GATE_LOG : SLUICE_GATE_RAW;
         c.gate = kF32, c.gates = GateProfile::kFlashQla;
         configs.push_back(c);
       }
@@ -55,8 +56,10 @@ std::vector<DeltaConfig> models() {
       DeltaConfig c = model(named("single_", dtype_name(io), "_", dtype_name(state)));
       c.io = c.o = io, c.initial = c.final = state, c.HV = 4, c.H = 2;
       configs.push_back(c);
-      c.name += "_keys", c.key_gates = true, c.gate_space = SLUICE_GATE_LOG;
+      c.name += "_keys", c.key_gates = true;
       c.gate = io, c.gates = GateProfile::kFlashQla;
+      configs.push_back(c);
+      c.name += "_log", c.gate_space = SLUICE_GATE_LOG;
       configs.push_back(c);
     }
   }
