@@ -3,10 +3,19 @@
 # which is left in the build directory. Inputs found on the way stay there too (corpus/), so that a
 # later run goes on from them.
 # Usage: fuzz/run.sh [SECONDS] [BUILD_DIRECTORY] [SEED]
+#        fuzz/run.sh --merge [BUILD_DIRECTORY]
 # SEED makes a run repeatable (CI's is, so that it judges the change and not the draw); without it
 # every run looks elsewhere.
+# --merge replaces fuzz/corpus by a small set of inputs, of those committed and found, that takes every
+# branch which they all take; an input of more than 4 KiB is left out. Run it after a long run, or after the
+# fuzzer has learnt to read its bytes otherwise, and commit what comes of it.
 # SPDX-License-Identifier: Apache-2.0
 set -euo pipefail
+merge=
+if [ "${1:-}" = --merge ]; then
+  merge=1
+  set -- 0 "${@:2}"
+fi
 seconds=${1:-20}
 source_dir=$(cd "$(dirname "$0")/.." && pwd)
 build=${2:-$source_dir/build/fuzz}
@@ -19,7 +28,7 @@ if command -v ccache >/dev/null; then launcher=(-DCMAKE_CXX_COMPILER_LAUNCHER=cc
 cmake -S "$source_dir" -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo \
   -DCMAKE_CXX_FLAGS_RELWITHDEBINFO="-O1 -g1" -DCMAKE_C_FLAGS_RELWITHDEBINFO="-O1 -g1" -DSLUICE_CPU_BASELINE=ON \
   -DCMAKE_C_COMPILER="${compiler/clang++/clang}" -DCMAKE_CXX_COMPILER="$compiler" \
-  -DCMAKE_CXX_FLAGS=-fsanitize=fuzzer-no-link "${launcher[@]}" \
+  -DCMAKE_CXX_FLAGS="-march=native -fsanitize=fuzzer-no-link" "${launcher[@]}" \
   -DSLUICE_SANITIZE=address,undefined -DSLUICE_CUDA=OFF -DSLUICE_WERROR=OFF \
   -DSLUICE_BUILD_TESTS=OFF -DSLUICE_BUILD_FUZZERS=ON >"$build/configure.log" 2>&1 || {
   cat "$build/configure.log"
@@ -28,6 +37,27 @@ cmake -S "$source_dir" -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo \
 cmake --build "$build" --target safetensors_fuzzer arguments_fuzzer
 
 export SLUICE_NUM_THREADS=1
+if [ -n "$merge" ]; then
+  for target in safetensors arguments; do
+    committed=$source_dir/fuzz/corpus/$target
+    rm -rf "$build/merged"
+    mkdir -p "$build/merged" "$build/corpus/$target"
+    # Named files are those that people made: they stay, and what they reach counts as reached.
+    find "$committed" -type f -name '*.*' -exec cp -t "$build/merged" {} +
+    "$build/fuzz/${target}_fuzzer" -merge=1 -use_counters=0 -max_len=4096 "$build/merged" "$committed" \
+      "$build/corpus/$target" 2>"$build/$target.merge.log" || {
+      tail "$build/$target.merge.log"
+      exit 1
+    }
+    find "$committed" -type f ! -name '*.*' -delete
+    find "$build/merged" -type f ! -name '*.*' -printf '%f\n' | while read -r name; do
+      cp "$build/merged/$name" "$committed/${name:0:12}"
+    done
+    echo "$target: $(find "$committed" -type f | wc -l) inputs, $(du -bs "$committed" | cut -f1) bytes"
+  done
+  exit 0
+fi
+
 # Each on a core of its own.
 fuzz() {
   local target=$1

@@ -1,0 +1,130 @@
+// Draws nearly valid arguments of a layer and of its other operators: convolutions and norms.
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+
+#include "arguments_scene.hpp"
+
+namespace sluice::fuzz {
+namespace {
+
+constexpr sluice_dtype kF32{2, 32};
+
+// Of sizes that may be huge: what overflows wraps, as it may for a caller.
+int64_t product(int64_t a, int64_t b, int64_t c = 1) {
+  return static_cast<int64_t>(static_cast<uint64_t>(a) * static_cast<uint64_t>(b) *
+                              static_cast<uint64_t>(c));
+}
+
+int64_t sum(int64_t a, int64_t b) {
+  return static_cast<int64_t>(static_cast<uint64_t>(a) + static_cast<uint64_t>(b));
+}
+
+}  // namespace
+
+void Scene::fill_conv(sluice_causal_conv1d_args* args) {
+  Sizes s = draw_sizes(20);
+  const int64_t D = 1 + bytes_.below(20), W = 1 + bytes_.below(5);
+  const int64_t L = W - 1 + bytes_.below(5);
+  args->cu_seqlens = draw_rows(&s);
+  args->x = tensor(float_type(), {s.B, s.T, D});
+  args->out = tensor(float_type(), {s.B, s.T, D});
+  args->weight = tensor(float_type(), {D, W});
+  if (bytes_.flag()) args->bias = tensor(float_type(), {D});
+  const int64_t slots = s.N + bytes_.below(3);
+  if (bytes_.flag()) args->state.initial = tensor(args->x.dtype, {slots, D, L});
+  switch (bytes_.below(3)) {
+    case 0:
+      args->state.final = args->state.initial;
+      break;
+    case 1:
+      args->state.final = tensor(float_type(), {slots, D, L});
+      break;
+    default:
+      break;
+  }
+  fill_slots(&args->state, s.N, slots);
+  args->state.form = static_cast<int32_t>(bytes_.below(2));
+  if (bytes_.flag()) {
+    args->state.ring_position = indices({s.N}, 100);
+    if (s.N > 0 && bytes_.one_in(4)) set_index(args->state.ring_position, 0, draw_position());
+  }
+  if (bytes_.one_in(4)) args->state.num_accepted = indices({s.N}, 6);
+  args->activation = static_cast<int32_t>(bytes_.below(2));
+}
+
+void Scene::fill_norm(sluice_gated_rms_norm_args* args) {
+  const int64_t a = bytes_.below(4), b = bytes_.below(4), V = 1 + bytes_.below(40);
+  args->x = tensor(float_type(), {a, b, V});
+  args->z = tensor(float_type(), {a, b, V});
+  args->weight = tensor(float_type(), {V});
+  args->out = bytes_.flag() ? args->x : tensor(float_type(), {a, b, V});
+  args->activation = 1 + static_cast<int32_t>(bytes_.below(2));
+  args->rounding = static_cast<int32_t>(bytes_.below(2));
+}
+
+// The pools of a layer, and one of the ways to roll back.
+void Scene::fill_layer_states(const Sizes& s, int64_t L, sluice_layer_args* args) {
+  const bool step = op_ == SLUICE_OP_LAYER_DECODE;
+  const int64_t slots = s.N + bytes_.below(3);
+  args->max_tokens = step ? bytes_.below(18) : 0;
+  args->state.layout = static_cast<int32_t>(bytes_.below(2));
+  const bool kv = args->state.layout == SLUICE_STATE_KV;
+  if (step || bytes_.flag()) {
+    args->state.initial = tensor(float_type(), {slots, s.HV, kv ? s.K : s.V, kv ? s.V : s.K});
+    args->conv_initial = tensor(args->qkv.dtype, {slots, args->conv_weight.shape[0], L});
+  }
+  if (bytes_.flag()) {
+    args->state.final = args->state.initial;
+    args->conv_final = args->conv_initial;
+  }
+  fill_slots(&args->state, s.N, slots);
+  const bool replay = step && bytes_.one_in(3);
+  if (replay) {
+    fill_ring(s, slots, args->cu_seqlens.data != nullptr ? args->max_tokens : s.T, &args->ring);
+    args->state.write_slots = {};
+  }
+  if (bytes_.one_in(3)) {
+    args->conv_state_form = SLUICE_CONV_STATE_RING;
+    args->ring_position = replay && !bytes_.one_in(4) ? args->ring.position : indices({s.N}, 100);
+  } else if (step && bytes_.one_in(3)) {
+    args->num_accepted = indices({s.N}, 6);
+    if (!replay || bytes_.one_in(4)) args->state.read_slots = indices({s.N, 4}, slots + 1);
+    if (!replay) args->state_writes = static_cast<int32_t>(bytes_.below(3));
+  }
+}
+
+void Scene::fill_layer(sluice_layer_args* args) {
+  Sizes s = draw_sizes(9);
+  const sluice_dtype io = float_type();
+  const int64_t W = 2 + bytes_.below(3), L = W - 1 + bytes_.below(9);
+  const int64_t keys = product(2, s.H, s.K), values = product(1, s.HV, s.V);
+  args->cu_seqlens = draw_rows(&s);
+  args->packing = static_cast<int32_t>(bytes_.below(2));
+  if (args->packing == SLUICE_PACKING_FLAT) {
+    args->qkv = tensor(io, {s.B, s.T, sum(keys, values)});
+    args->z = tensor(float_type(), {s.B, s.T, values});
+    args->b = tensor(float_type(), {s.B, s.T, s.HV});
+    args->a = tensor(args->b.dtype, {s.B, s.T, s.HV});
+    args->head_map = static_cast<int32_t>(bytes_.below(2));
+  } else {
+    args->qkv = tensor(io, {s.B, s.T, sum(keys, product(2, values))});
+    args->b = tensor(float_type(), {s.B, s.T, product(2, s.HV)});
+  }
+  args->conv_weight = tensor(float_type(), {sum(keys, values), W});
+  if (bytes_.flag()) args->conv_bias = tensor(float_type(), {sum(keys, values)});
+  args->A_log = tensor(kF32, {s.HV});
+  args->dt_bias = tensor(float_type(), {s.HV});
+  args->norm_weight = tensor(float_type(), {s.V});
+  args->out = tensor(float_type(), {s.B, s.T, s.HV, s.V});
+  if (bytes_.flag()) args->core_out = tensor(float_type(), {s.B, s.T, s.HV, s.V});
+  fill_layer_states(s, L, args);
+  args->num_k_heads = s.H;
+  args->num_v_heads = s.HV;
+  args->head_k_dim = s.K;
+  args->head_v_dim = s.V;
+  args->eigenvalues = static_cast<int32_t>(bytes_.below(2));
+  args->gate_activation = 1 + static_cast<int32_t>(bytes_.below(2));
+  args->rounding = static_cast<int32_t>(bytes_.below(3));
+}
+
+}  // namespace sluice::fuzz
