@@ -64,6 +64,13 @@ void check_sizes(Checker& c, const sluice_replay_ring& ring, const DeltaRuleProb
     return;
   }
   const int64_t L = ring.k.shape[1], tokens = p.rows.max_tokens;
+  if (2 * tokens > kMostEntries) {
+    c.fail(
+        "ring.k = given, expected absent (%lld tokens a call, twice of which are more than %lld "
+        "entries)",
+        static_cast<ll>(tokens), static_cast<ll>(kMostEntries));
+    return;
+  }
   if (L < 2 || L > kMostEntries || L < 2 * tokens) {
     c.fail(
         "ring.k.shape[1] = %lld, expected %lld to %lld entries (twice the most tokens of a call)",

@@ -77,6 +77,18 @@ const Row kRows[] = {
     {"few_entries", [](StepScene& s) { s.args.ring.k.shape[1] = 5; },
      "recurrent_step: ring.k.shape[1] = 5, expected 6 to 16 entries (twice the most tokens of a "
      "call)"},
+    {"many_tokens",
+     [](StepScene& s) {
+       for (sluice_tensor* view : {&s.args.q, &s.args.k, &s.args.v, &s.args.o}) {
+         view->shape[0] = 1, view->shape[1] = 9;
+       }
+       s.args.cu_seqlens = s.memory->indices({0, 4, 9});
+       s.args.max_tokens = 9;
+       s.args.ring.k.shape[1] = 18;
+     },
+     "recurrent_step: ring.k = given, expected absent (9 tokens a call, twice of which are more "
+     "than "
+     "16 entries)"},
     {"many_entries", [](StepScene& s) { s.args.ring.k.shape[1] = 17; },
      "recurrent_step: ring.k.shape[1] = 17, expected 6 to 16 entries (twice the most tokens of a "
      "call)"},

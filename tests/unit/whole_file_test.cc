@@ -5,7 +5,9 @@
 
 #include <gtest/gtest.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -64,6 +66,22 @@ TEST_F(WholeFile, ReplacesTheContentAndKeepsTheMode) {
   EXPECT_EQ(content(at("x")), "new");
   EXPECT_EQ(mode_of(at("x")), 0600u);
   EXPECT_EQ(entries(), 1u);
+}
+
+TEST_F(WholeFile, WhatCannotBeOpenedIsNamed) {
+  old_file(at("x"), "old", 0600);
+  EXPECT_EQ(std::string(write(at("x/y"), "new").message),
+            at("x/y") + ": cannot be created: Not a directory");
+  // A socket is no file, and has no reader that way.
+  const int number = ::socket(AF_UNIX, SOCK_STREAM, 0);
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  at("s").copy(address.sun_path, sizeof address.sun_path - 1);
+  ASSERT_EQ(::bind(number, reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
+  EXPECT_EQ(std::string(write(at("s"), "new").message),
+            at("s") + ": cannot be opened: No such device or address");
+  ::close(number);
+  EXPECT_EQ(entries(), 2u);
 }
 
 TEST_F(WholeFile, ANewFileHasTheModeOfTheProcess) {
