@@ -20,5 +20,5 @@ install_packages() {
 SLUICE_BUILD_PACKAGES="g++ cmake ninja-build pkg-config libhwy-dev libcli11-dev libfmt-dev
   nlohmann-json3-dev"
 SLUICE_TEST_PACKAGES="libgtest-dev python3 python3-numpy"
-SLUICE_CHECK_PACKAGES="git clang libclang-rt-14-dev clang-tidy clang-format-19 binutils
+SLUICE_CHECK_PACKAGES="git clang libclang-rt-14-dev clang-tidy clang-format-19 binutils llvm
   abigail-tools"
