@@ -96,7 +96,7 @@ TEST(AllocationFailures, OfOperatorsChangeNothing) {
   ASSERT_TRUE(size.ok()) << size.status.message;
   std::vector<std::byte> scratch(size.value.bytes + 256);
   const auto misfit = reinterpret_cast<uintptr_t>(scratch.data()) % 256;
-  const Workspace workspace(scratch.data() + (256 - misfit) % 256, size.value.bytes);
+  const Workspace workspace{scratch.data() + (256 - misfit) % 256, size.value.bytes};
   for (int allowed = 0; allowed < 50; ++allowed) {
     std::fill(o.begin(), o.end(), -1.0f);
     allocations_left = allowed;
