@@ -1,0 +1,21 @@
+# sluice_instances(LIST FAMILY TEMPLATE NAME..): sources of instances that differ by a type or a size, made of
+# kernels/FAMILY/inst/TEMPLATE.cu.in, one for each NAME. In the text @NAME@ is the name, @IO@ the 16-bit type,
+# @K@ and @V@ the sizes in it, @VK@ whether it ends in _vk: states [V,K].
+function(sluice_instances list family template)
+  foreach(NAME ${ARGN})
+    set(IO __half)
+    if(NAME MATCHES "bf16")
+      set(IO __nv_bfloat16)
+    endif()
+    string(REGEX REPLACE ".*k([0-9]+).*" "\\1" K "${NAME}")
+    string(REGEX REPLACE ".*_v([0-9]+).*" "\\1" V "${NAME}")
+    set(VK false)
+    if(NAME MATCHES "_vk$")
+      set(VK true)
+    endif()
+    set(source ${CMAKE_CURRENT_BINARY_DIR}/kernels/${family}/inst/${NAME}.cu)
+    configure_file(kernels/${family}/inst/${template}.cu.in ${source} @ONLY)
+    list(APPEND sources ${source})
+  endforeach()
+  set(${list} ${sources} PARENT_SCOPE)
+endfunction()

@@ -1,7 +1,0 @@
-// SPDX-License-Identifier: Apache-2.0
-#include "cuda/kernels/decode/instances.h"
-#include "cuda/kernels/decode/kernel.cuh"
-
-const void* sluice::cuda::decode::k256_kv(AnyForm form) noexcept {
-  return instance_of<256, false>(form);
-}

@@ -1,7 +1,0 @@
-// SPDX-License-Identifier: Apache-2.0
-#include "cuda/kernels/decode/instances.h"
-#include "cuda/kernels/decode/kernel.cuh"
-
-const void* sluice::cuda::decode::k64_kv(AnyForm form) noexcept {
-  return instance_of<64, false>(form);
-}
