@@ -242,7 +242,7 @@ bool run_case(const Case& c, const Way& way, std::string& json) {
   const Buffer s0 = sluice_test::float_buffer(h0, h0.size());
   const CutRequest request = request_of(way, N);
   Buffer st(h0.size() * 4 + 16), cu_device(cu.size() * 4),
-      workspace(segment_layout(N, c.HV, 128, 128, request.most_boundaries).end);
+      workspace(segment_workspace(N, c.HV, 128, 128, request.most_boundaries).end);
   cudaMemset(st.data, 0xFF, st.bytes);
   cudaMemset(workspace.data, 0xFF, workspace.bytes);
   cudaMemcpy(cu_device.data, cu.data(), cu.size() * 4, cudaMemcpyHostToDevice);

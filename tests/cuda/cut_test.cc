@@ -357,7 +357,7 @@ TEST(CudaCut, UnknownWordsAreRefused) {
 
 TEST(CudaCut, TheWorkspaceHoldsTheTablesOneAfterTheOther) {
   for (const int64_t boundaries : {0, 1, 17, 300}) {
-    const auto at = device::segment_layout(5, 8, 64, 256, boundaries);
+    const auto at = device::segment_workspace(5, 8, 64, 256, boundaries);
     const size_t pairs = static_cast<size_t>(boundaries) * 8;
     EXPECT_GE(at.segments, sizeof(device::PlanHeader));
     EXPECT_GE(at.left - at.segments,

@@ -273,7 +273,7 @@ EmulatedPlan emulate_plan(const core::DeltaRuleProblem& problem,
   using namespace chunk_forward;
   PrefillParams p = lower_prefill(problem, request);
   std::vector<uint8_t> memory(
-      device::segment_layout(p.N, p.HV, p.K, p.V, request.most_boundaries).added + 256, 0xFF);
+      device::segment_workspace(p.N, p.HV, p.K, p.V, request.most_boundaries).added + 256, 0xFF);
   const size_t past = (256 - reinterpret_cast<uintptr_t>(memory.data()) % 256) % 256;
   p.segments.place_in(memory.data() + past, p.N, p.HV, p.K, p.V);
   Launches launch;

@@ -11,7 +11,7 @@ namespace sluice::cuda {
 namespace {
 
 using core::DeltaRuleProblem;
-using device::Cut, device::CutRequest, device::CutRule, device::CutCase;
+using device::Cut, device::CutRequest, device::CutRule, device::CutProblem;
 
 /// Most states at boundaries that the planner may ask for, per multiprocessor: 50 MB on an H200.
 constexpr int64_t kPairsPerMultiprocessor = 3;
@@ -51,25 +51,25 @@ struct CutEstimate {
 };
 
 /// What does not depend on the number of segments.
-CutCase case_of(const DeltaRuleProblem& p, const CutRequest& cut,
-                const BatchShape& batch) noexcept {
+CutProblem case_of(const DeltaRuleProblem& p, const CutRequest& cut,
+                   const BatchShape& batch) noexcept {
   const auto number = [](auto x) { return static_cast<float>(x); };
   const auto heads = number(p.HV);
-  CutCase of{number(batch.chunks),
-             heads,
-             heads * (cut.may_forget ? device::kGuessedShare : 1.0f),
-             device::kGuessedHorizon,
-             number(p.V / cut.columns),
-             number(p.V / cut.transition_columns),
-             has_scalar_factors(p) ? 0.0f : number(p.K / cut.transition_columns),
-             number(cut.multiprocessors)};
+  CutProblem of{number(batch.chunks),
+                heads,
+                heads * (cut.may_forget ? device::kGuessedShare : 1.0f),
+                device::kGuessedHorizon,
+                number(p.V / cut.columns),
+                number(p.V / cut.transition_columns),
+                has_scalar_factors(p) ? 0.0f : number(p.K / cut.transition_columns),
+                number(cut.multiprocessors)};
   of.cost(has_scalar_factors(p), cut.columns);
   return of;
 }
 
 CutEstimate estimate(const DeltaRuleProblem& p, const CutRequest& cut,
                      const BatchShape& batch) noexcept {
-  const CutCase of = case_of(p, cut, batch);
+  const CutProblem of = case_of(p, cut, batch);
   const auto u32 = [](int64_t x) { return static_cast<uint32_t>(x); };
   const float whole = device::cut_time({u32(batch.longest), u32(batch.sequences), 0u, 0u}, of);
   CutEstimate best{whole, whole, 1};
@@ -261,7 +261,7 @@ CutRequest choose_cut(const DeltaRuleProblem& p, const Machine& machine,
 
 size_t cut_workspace(const DeltaRuleProblem& p, const CutRequest& cut) noexcept {
   if (cut.is_one_launch() || (cut.rule == CutRule::kWhole && cut.in_order)) return 0;
-  return device::segment_layout(p.rows.N, p.HV, p.K, p.V, cut.most_boundaries).end;
+  return device::segment_workspace(p.rows.N, p.HV, p.K, p.V, cut.most_boundaries).end;
 }
 
 size_t records_offset(const DeltaRuleProblem& p, const CutRequest& cut) noexcept {

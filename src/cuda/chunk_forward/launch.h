@@ -31,7 +31,7 @@ int resident_clusters(int ctas, int device) noexcept;
 /// ask for one, and the other passes of a cut if the request may cut sequences. Nothing is allocated
 /// and nothing waits for the device.
 /// @param params all but q, k, v, o (maps and strides) and the tables of segments filled in
-/// @param workspace segment_layout().end bytes, 256-byte aligned; may be null if sequences stay whole
+/// @param workspace segment_workspace().end bytes, 256-byte aligned; may be null if sequences stay whole
 ///        and params.cu_seqlens is null
 void launch(PrefillParams params, const Tiles& tiles, void* workspace, Launcher& launcher) noexcept;
 

@@ -105,15 +105,15 @@ SLUICE_HOST_DEVICE constexpr int64_t factor_size(int64_t K, int64_t V) {
 }
 
 /// Bytes before each table of a workspace, from sizes alone.
-struct SegmentLayout {
+struct SegmentWorkspace {
   size_t segments, left, chains, horizon, transitions, added, factor, end;
 };
 
-constexpr SegmentLayout segment_layout(int64_t N, int64_t HV, int64_t K, int64_t V,
-                                       int64_t most_boundaries) {
+constexpr SegmentWorkspace segment_workspace(int64_t N, int64_t HV, int64_t K, int64_t V,
+                                             int64_t most_boundaries) {
   const auto aligned = [](int64_t bytes) { return (static_cast<size_t>(bytes) + 255) / 256 * 256; };
   const int64_t pairs = most_boundaries * HV;
-  SegmentLayout at{};
+  SegmentWorkspace at{};
   at.segments = aligned(sizeof(PlanHeader));
   at.left = at.segments + aligned((N + most_boundaries) * int64_t{sizeof(Segment)});
   at.chains = at.left + aligned(most_boundaries * int64_t{sizeof(Segment)});
@@ -142,9 +142,9 @@ struct SegmentTables {
   bool keep_initial;
   CutRequest cut;
 
-  /// Points the tables into a workspace of segment_layout().end bytes.
+  /// Points the tables into a workspace of segment_workspace().end bytes.
   void place_in(void* workspace, int64_t N, int64_t HV, int64_t K, int64_t V) noexcept {
-    const SegmentLayout at = segment_layout(N, HV, K, V, cut.most_boundaries);
+    const SegmentWorkspace at = segment_workspace(N, HV, K, V, cut.most_boundaries);
     const auto place = [&](auto*& table, size_t offset) {
       table = reinterpret_cast<std::remove_reference_t<decltype(table)>>(
           static_cast<char*>(workspace) + offset);
@@ -259,7 +259,7 @@ struct Cut {
 };
 
 /// What a cut is judged by.
-struct CutCase {
+struct CutProblem {
   float chunks;         ///< of all sequences
   float heads, exact;   ///< value heads, and those of them that remember
   float early;          ///< chunks that a segment of the others starts early, on average
@@ -278,7 +278,7 @@ struct CutCase {
 };
 
 /// Time of a cut: equal segments come in whole rounds.
-SLUICE_HOST_DEVICE float cut_time(const Cut& cut, const CutCase& of) {
+SLUICE_HOST_DEVICE float cut_time(const Cut& cut, const CutProblem& of) {
   const auto rounds = [&](float items) {
     const auto whole = static_cast<float>(static_cast<int64_t>(items / of.multiprocessors));
     return whole * of.multiprocessors < items ? whole + 1.0f : whole;

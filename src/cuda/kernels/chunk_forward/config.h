@@ -1,4 +1,4 @@
-// Tile constants, shared-memory plan and barriers of the fused prefill kernel.
+// States tile constants, shared memory and barriers of the one-launch prefill kernel.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CUDA_KERNELS_CHUNK_FORWARD_CONFIG_H_
 #define SLUICE_CUDA_KERNELS_CHUNK_FORWARD_CONFIG_H_

@@ -1,4 +1,4 @@
-// The two finish warps: Tmat, the whole inverse included.
+// Runs the two finish warps: Tmat, the whole inverse included.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CUDA_KERNELS_CHUNK_FORWARD_FINISH_CUH_
 #define SLUICE_CUDA_KERNELS_CHUNK_FORWARD_FINISH_CUH_

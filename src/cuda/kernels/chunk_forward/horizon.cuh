@@ -1,4 +1,4 @@
-// How far back the state at a boundary reaches, head by head, and with it the list of what the
+// Finds how far back the state at a boundary reaches, head by head, and so the list of what the
 // transition pass has to compute.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CUDA_KERNELS_CHUNK_FORWARD_HORIZON_CUH_

@@ -1,4 +1,4 @@
-// The instantiations of the fused prefill kernel, one translation unit each (inst/).
+// Names the instantiations of the one-launch prefill kernel, one translation unit each (inst/).
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CUDA_KERNELS_CHUNK_FORWARD_INSTANCES_H_
 #define SLUICE_CUDA_KERNELS_CHUNK_FORWARD_INSTANCES_H_

@@ -1,4 +1,4 @@
-// (I + A)^-1 for a strictly lower triangular 64x64 A, by one warp.
+// Inverts I + A for a strictly lower triangular 64x64 A, by one warp.
 //
 // The diagonal 8x8 blocks are inverted by substitution in float32; blocks are then merged,
 // 8 -> 16 -> 32 -> 64, with fp16 operands and float32 accumulation. `blocks` holds A in fp16 below

@@ -1,4 +1,4 @@
-// The join: carries states over the boundaries of a sequence, S = N + M S_before, in float32.
+// Joins segments: carries states over the boundaries of a sequence, S = N + M S_before, in float32.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CUDA_KERNELS_CHUNK_FORWARD_JOIN_CUH_
 #define SLUICE_CUDA_KERNELS_CHUNK_FORWARD_JOIN_CUH_

@@ -1,4 +1,4 @@
-// The fused prefill kernel. docs/kernels/prefill.md has the account of its time and what was tried.
+// Runs a prefill in one launch. docs/kernels/prefill.md has its times and what was tried.
 //
 // Math    docs/math.md, chunk form. Per chunk of 64 tokens, S the state entering it:
 //         A = stril(diag(beta) (Gamma * Kc Kc^T)),  Tmat = (I + A)^-1 diag(beta)

@@ -1,4 +1,4 @@
-// First part of the preparation with key-wise gates: sums of gates down the columns of a chunk, and
+// Prepares key-wise gates, first part: sums of gates down the columns of a chunk, and
 // what scales its rows.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CUDA_KERNELS_CHUNK_FORWARD_KEY_COLUMNS_CUH_

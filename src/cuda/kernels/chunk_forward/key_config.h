@@ -1,4 +1,4 @@
-// Records, tile constants and shared-memory plans of the prefill with key-wise gates.
+// States records, tile constants and shared memory of the prefill with key-wise gates.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CUDA_KERNELS_CHUNK_FORWARD_KEY_CONFIG_H_
 #define SLUICE_CUDA_KERNELS_CHUNK_FORWARD_KEY_CONFIG_H_

@@ -1,4 +1,4 @@
-// The main and the transition pass of a prefill with key-wise gates.
+// Runs the main and the transition pass of a prefill with key-wise gates.
 //
 // Math    per chunk, S the state entering it, all else from its record (key_prepare.cuh):
 //         R = V - k~ S, Nw = Tmat R, O = q~ S + P Nw, S' = diag(e^{G_C}) S + k^^T Nw

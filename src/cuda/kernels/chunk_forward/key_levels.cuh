@@ -1,4 +1,4 @@
-// Second part of the preparation with key-wise gates: scaled tiles, and the products of keys and
+// Prepares key-wise gates, second part: scaled tiles, and the products of keys and
 // queries of a chunk without an exponential of a positive number.
 //
 // M_ij = sum over channels of k_i k_j e^{G_i - G_j}, j < i, is no product of two matrices. For a pair

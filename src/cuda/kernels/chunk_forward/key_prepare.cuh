@@ -1,4 +1,4 @@
-// The preparation of a prefill with key-wise gates: all that a chunk of a head needs besides the state
+// Prepares a prefill with key-wise gates: all that a chunk of a head needs besides the state
 // and v, chunk by chunk at once.
 //
 // Math    with G, gates summed over the chunk, a vector per token:

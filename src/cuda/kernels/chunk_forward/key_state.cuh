@@ -1,4 +1,4 @@
-// The state warpgroups of a prefill with key-wise gates. As those of scalar ones (state.cuh), but
+// Runs the state warpgroups of a prefill with key-wise gates. As with scalar ones (state.cuh), but
 // every factor of rows and columns is in the prepared tiles, and the state decays by channel.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CUDA_KERNELS_CHUNK_FORWARD_KEY_STATE_CUH_

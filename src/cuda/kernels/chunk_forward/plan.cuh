@@ -1,4 +1,4 @@
-// The planner: cuts sequences into segments and orders those longest first, on the device.
+// Plans segments on the device: cuts sequences and orders the segments longest first.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CUDA_KERNELS_CHUNK_FORWARD_PLAN_CUH_
 #define SLUICE_CUDA_KERNELS_CHUNK_FORWARD_PLAN_CUH_
@@ -9,7 +9,7 @@
 namespace sluice::cuda::chunk_forward {
 
 using device::chunks_of, device::Cut, device::kBuckets, device::kGuessedHorizon;
-using device::CutCase, device::CutRequest, device::CutRule;
+using device::CutProblem, device::CutRequest, device::CutRule;
 using device::kGuessedShare, device::kMostSegments, device::kShortestSegment;
 using device::length_bucket, device::list_transitions, device::locate, device::PlanView;
 using device::PrefillParams, device::Segment, device::segment_start, device::segments_of;
@@ -66,18 +66,18 @@ __device__ __forceinline__ void list_long(const PrefillParams& p, PlanMemory& s,
 }
 
 /// The case that the model judges, with main items of so many columns.
-__device__ __forceinline__ CutCase case_of(const PrefillParams& p, const PlanMemory& s,
-                                           int columns) {
+__device__ __forceinline__ CutProblem case_of(const PrefillParams& p, const PlanMemory& s,
+                                              int columns) {
   const auto number = [](auto x) { return static_cast<float>(x); };
   const CutRequest& request = p.segments.cut;
-  CutCase of{number(s.chunks),
-             number(p.HV),
-             number(p.HV) * (request.may_forget ? kGuessedShare : 1.0f),
-             kGuessedHorizon,
-             number(p.V / columns),
-             number(p.V / request.transition_columns),
-             number(PlanView{p}.factor_items()),
-             number(request.multiprocessors)};
+  CutProblem of{number(s.chunks),
+                number(p.HV),
+                number(p.HV) * (request.may_forget ? kGuessedShare : 1.0f),
+                kGuessedHorizon,
+                number(p.V / columns),
+                number(p.V / request.transition_columns),
+                number(PlanView{p}.factor_items()),
+                number(request.multiprocessors)};
   of.cost(p.linear, columns);
   return of;
 }

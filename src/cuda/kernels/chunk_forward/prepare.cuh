@@ -1,4 +1,4 @@
-// The aux warpgroup: Tmat, P and the row factors of every chunk, ahead of the state warpgroups.
+// Runs the aux warpgroup: Tmat, P and row factors of every chunk, ahead of the state warpgroups.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CUDA_KERNELS_CHUNK_FORWARD_PREPARE_CUH_
 #define SLUICE_CUDA_KERNELS_CHUNK_FORWARD_PREPARE_CUH_

@@ -1,4 +1,4 @@
-// The service warpgroup's gate warp.
+// Runs the service warpgroup's gate warp.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CUDA_KERNELS_CHUNK_FORWARD_SERVICE_CUH_
 #define SLUICE_CUDA_KERNELS_CHUNK_FORWARD_SERVICE_CUH_

@@ -1,4 +1,4 @@
-// The state warpgroups: each keeps S^T for 64 columns of V in registers.
+// Runs the state warpgroups: each keeps S^T for 64 columns of V in registers.
 //
 // Everything is transposed: rows are columns of V, columns are tokens or columns of K, so that
 // accumulators of one product are the A operand of the next without leaving the registers.

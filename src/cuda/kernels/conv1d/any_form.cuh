@@ -1,4 +1,4 @@
-// Short causal depthwise convolution with its states in any form: a channel a thread, types, widths
+// Convolves with states in any form: a channel a thread, types, widths
 // and strides as they come. The other kernels of this folder are for what models have.
 //
 // Math      out[t,d] = act(bias[d] + sum_w weight[d,w] x[t-W+1+w,d]), inputs before the first token

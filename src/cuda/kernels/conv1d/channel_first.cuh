@@ -1,4 +1,4 @@
-// The convolution of channel-first views, whose neighbouring tokens are neighbours in memory: a
+// Convolves channel-first views, whose neighbouring tokens are neighbours in memory: a
 // thread has the tokens of one pack and goes through a few channels, kChannelsAhead of them in
 // flight. A pack is computed as if it were of one sequence; only what is stored of it knows better,
 // since outputs of a sequence's first W - 1 tokens are the head's.

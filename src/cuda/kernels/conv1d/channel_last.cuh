@@ -1,4 +1,4 @@
-// The convolution of channel-last views in the form that models have: a thread has four neighbouring
+// Convolves channel-last views in the form that models have: a thread has four neighbouring
 // channels of eight tokens, all of its loads in flight at once, and nothing that it runs is a loop.
 //
 // WHY beside any_form.cuh: short prefills are bound by code that is fetched as it runs and by what

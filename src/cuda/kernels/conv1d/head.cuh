@@ -1,4 +1,4 @@
-// Heads: the first W - 1 tokens of a sequence, which reach into its state, and the state after the
+// Convolves heads: a sequence's first W - 1 tokens, which reach its state, and the state after the
 // sequence. One thread does both for a channel, and nobody else touches that channel's state.
 //
 // WHY that makes updates in place safe: a thread reads its channel's history before it writes, and

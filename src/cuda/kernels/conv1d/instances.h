@@ -1,4 +1,4 @@
-// The instantiations of the convolution kernels; all take (ConvParams).
+// Names the instantiations of the convolution kernels; all take (ConvParams).
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CUDA_KERNELS_CONV1D_INSTANCES_H_
 #define SLUICE_CUDA_KERNELS_CONV1D_INSTANCES_H_

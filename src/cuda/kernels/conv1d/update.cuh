@@ -1,4 +1,4 @@
-// The convolution of one token of each sequence, as a decode step has it. any_form.cuh does the same
+// Convolves one token of each sequence, as a decode step has it. any_form.cuh does the same
 // for any form; PERF an instance of these is a thirtieth of its code, and code that runs once is
 // fetched from memory line by line.
 // SPDX-License-Identifier: Apache-2.0

@@ -1,4 +1,4 @@
-// Gated RMSNorm, norm before gate, in any form: a warp a row of any V, types, alignment and strides.
+// Normalises in any form, norm before gate: a warp a row of any V, types, alignment and strides.
 // one_type.cuh is for what models have.
 //
 // Math      out = x rsqrt(mean(x^2) + eps) * weight * act(z) over rows of V, in float32

@@ -1,4 +1,4 @@
-// The gated norm kernels; all take (NormParams).
+// Names the gated norm kernels; all take (NormParams).
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CUDA_KERNELS_GATED_NORM_INSTANCES_H_
 #define SLUICE_CUDA_KERNELS_GATED_NORM_INSTANCES_H_

@@ -1,4 +1,4 @@
-// Gated RMSNorm of rows of one 16-bit type: a lane has eight numbers of one row, and a group of V / 8
+// Normalises rows of one 16-bit type: a lane has eight numbers of one row, and a group of V / 8
 // lanes has the row. PERF code that runs once is fetched as it runs, and a launch of as many lanes as
 // there are packs keeps more of them in flight than lanes that go from row to row do.
 // SPDX-License-Identifier: Apache-2.0

@@ -1,4 +1,4 @@
-// What the gated norm kernels are told: one POD, passed as a __grid_constant__.
+// Describes a call to the gated norm kernels: one POD, passed as a __grid_constant__.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CUDA_KERNELS_GATED_NORM_PARAMS_H_
 #define SLUICE_CUDA_KERNELS_GATED_NORM_PARAMS_H_

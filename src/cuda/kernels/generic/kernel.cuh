@@ -29,7 +29,8 @@ __device__ __forceinline__ void zero_outputs(const GenericParams& p, const Item&
 }
 
 template <class C>
-__device__ __forceinline__ void run_item(const GenericParams& p, const Item& item, Stage<C>& s) {
+__device__ __forceinline__ void run_item(const GenericParams& p, const Item& item,
+                                         TokenBuffer<C>& s) {
   const bool passing = p.write_per_token || p.checkpoints.pool.data != nullptr;
   State<C> state;
   load_state(p, item, state);
@@ -54,7 +55,7 @@ __device__ __forceinline__ void run_item(const GenericParams& p, const Item& ite
 template <class C>
 __global__ void __launch_bounds__(kThreads, C::kResident)
     generic_kernel(const __grid_constant__ GenericParams p, int64_t items, int64_t slices) {
-  __shared__ Stage<C> s;
+  __shared__ TokenBuffer<C> s;
   __shared__ Item item;
   for (int64_t index = blockIdx.x; index < items; index += gridDim.x) {
     // SYNC item: the previous item has been read by all

@@ -3,7 +3,7 @@
 #ifndef SLUICE_CUDA_KERNELS_GENERIC_STATE_CUH_
 #define SLUICE_CUDA_KERNELS_GENERIC_STATE_CUH_
 
-#include "cuda/kernels/generic/stage.cuh"
+#include "cuda/kernels/generic/token_buffer.cuh"
 
 namespace sluice::cuda::generic {
 
@@ -163,7 +163,7 @@ __device__ __forceinline__ void decay_rows(const float* staged, State<C>& state)
 /// Token t of the stage: S <- alpha S; delta = beta (v - S^T k), or v; S <- S + k delta^T;
 /// o = scale S^T q.
 template <class C>
-__device__ __forceinline__ void advance(const GenericParams& p, Stage<C>& s, int t,
+__device__ __forceinline__ void advance(const GenericParams& p, TokenBuffer<C>& s, int t,
                                         State<C>& state) {
   if (p.key_gate.data != nullptr) decay_rows<C>(key_decays() + t * C::kK, state);
   const float alpha = s.alpha[t], beta = s.beta[t];

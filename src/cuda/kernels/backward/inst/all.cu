@@ -1,3 +1,4 @@
+// Compiles the plain kernels of chunk_backward.
 // SPDX-License-Identifier: Apache-2.0
 #include "cuda/kernels/backward/chain.cuh"
 #include "cuda/kernels/backward/gradients.cuh"

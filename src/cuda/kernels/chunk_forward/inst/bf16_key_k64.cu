@@ -1,3 +1,4 @@
+// Compiles the one-launch prefill for bfloat16, K = 64 and None columns of V a work item.
 // SPDX-License-Identifier: Apache-2.0
 #include "cuda/kernels/chunk_forward/key_instances.cuh"
 

@@ -9,7 +9,7 @@
 
 #include "cuda/kernels/decode/replay/buffer.cuh"
 #include "cuda/kernels/decode/replay/tile.cuh"
-#include "cuda/tile/split.cuh"
+#include "cuda/tile/tf32x2.cuh"
 
 namespace sluice::cuda::decode {
 
@@ -29,7 +29,7 @@ struct RoundOperand {
     row = (lane.quad % 2 == 0 ? s.k(t) : s.q(t)) + 4 * lane.member;
   }
   /// Rows first_row .. first_row + 15, those of one product after the other.
-  __device__ __forceinline__ void block(int first_row, tile::Split<2> (&b)[2]) const {
+  __device__ __forceinline__ void block(int first_row, tile::Tf32x2<2> (&b)[2]) const {
     float x[4];
     read_four(row + first_row, x);
 #pragma unroll
@@ -49,7 +49,7 @@ __device__ __forceinline__ void multiply_state(const ReplayParams& p, const Repl
 #pragma unroll
     for (int block = 0; block < kBlocks; ++block) {
       if (block > 0 && block >= lane.blocks) break;
-      tile::Split<2> b[2];
+      tile::Tf32x2<2> b[2];
       operand.block(16 * (lane.split * lane.blocks + block), b);
       float x[4][4], part[2][4] = {};
       get_square<C, Form>(tile, block, x);
@@ -57,10 +57,10 @@ __device__ __forceinline__ void multiply_state(const ReplayParams& p, const Repl
       for (int step = 0; step < 2; ++step) {
 #pragma unroll
         for (int pair = 0; pair < 2; ++pair) {
-          tile::Split<4> a;
+          tile::Tf32x2<4> a;
 #pragma unroll
           for (int i = 0; i < 4; ++i) a.set(i, x[2 * step + i / 2][2 * pair + i % 2]);
-          tile::multiply_split(part[pair], a, b[step], !C::kPacked, operand.low);
+          tile::multiply_tf32x2(part[pair], a, b[step], !C::kPacked, operand.low);
         }
       }
 #pragma unroll
@@ -98,18 +98,18 @@ __device__ __forceinline__ void multiply_entries(const ReplayParams& p, const Re
   float x[2][4];
   read_four(key, x[0]);
   read_four(key + 8 * (C::kK + kKeyPad), x[1]);
-  tile::Split<4> a[2];
+  tile::Tf32x2<4> a[2];
 #pragma unroll
   for (int i = 0; i < 8; ++i) a[i / 4].set(i % 4, x[i % 2][i / 2]);
 #pragma unroll 1
   for (int first = 0; first < unit.seq.tokens; first += kRound) {
     const RoundOperand<C> operand(p.step, r.s, unit.seq.tokens, first, lane);
-    tile::Split<2> b[2];
+    tile::Tf32x2<2> b[2];
     operand.block(16 * lane.warp, b);
     float sums[4] = {};
 #pragma unroll
     for (int step = 0; step < 2; ++step) {
-      tile::multiply_split(sums, a[step], b[step], true, operand.low);
+      tile::multiply_tf32x2(sums, a[step], b[step], true, operand.low);
     }
     const int t = first + lane.member;
     if (t >= unit.seq.tokens) continue;
@@ -123,7 +123,7 @@ __device__ __forceinline__ void multiply_entries(const ReplayParams& p, const Re
 template <class C>
 __device__ __forceinline__ void read_deltas(const ReplayBuffer& r, const ReplayCursor& cursor,
                                             const ReplayLane<C>& lane, int pair,
-                                            tile::Split<4> (&a)[2]) {
+                                            tile::Tf32x2<4> (&a)[2]) {
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
     const int e = lane.member + 4 * i;
@@ -141,7 +141,7 @@ __device__ __forceinline__ void read_deltas(const ReplayBuffer& r, const ReplayC
 template <class C>
 __device__ __forceinline__ void read_keys(const ReplayBuffer& r, const ReplayCursor& cursor,
                                           const ReplayLane<C>& lane, int row, int step,
-                                          tile::Split<2> (&b)[2]) {
+                                          tile::Tf32x2<2> (&b)[2]) {
   const int own = row + 4 * (lane.quad / 2) + 2 * step + lane.quad % 2;
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
@@ -160,7 +160,7 @@ __device__ __forceinline__ void fold_tile(const ReplayBuffer& r, const ReplayCur
   for (int pair = 0; pair < 2; ++pair) {
     // PERF operands of one pair of columns at a time: registers
     asm volatile("" ::: "memory");
-    tile::Split<4> a[2];
+    tile::Tf32x2<4> a[2];
     read_deltas(r, cursor, lane, pair, a);
 #pragma unroll
     for (int block = 0; block < kBlocks; ++block) {
@@ -170,11 +170,11 @@ __device__ __forceinline__ void fold_tile(const ReplayBuffer& r, const ReplayCur
       get_square<C, Form>(tile, block, x);
 #pragma unroll
       for (int step = 0; step < 2; ++step) {
-        tile::Split<2> b[2];
+        tile::Tf32x2<2> b[2];
         read_keys(r, cursor, lane, 16 * (lane.split * lane.blocks + block), step, b);
         float sum[4] = {};
-        tile::multiply_split(sum, a[0], b[0], true, true);
-        tile::multiply_split(sum, a[1], b[1], true, true);
+        tile::multiply_tf32x2(sum, a[0], b[0], true, true);
+        tile::multiply_tf32x2(sum, a[1], b[1], true, true);
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
           float& number = x[2 * step + i % 2][2 * pair + i / 2];

@@ -1,3 +1,4 @@
+// Compiles the join of linear attention.
 // SPDX-License-Identifier: Apache-2.0
 #include "cuda/kernels/linear_attention/instances.h"
 #include "cuda/kernels/linear_attention/join.cuh"

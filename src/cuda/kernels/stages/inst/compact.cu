@@ -1,3 +1,4 @@
+// Compiles the stages of one chunk in the case of models.
 // SPDX-License-Identifier: Apache-2.0
 #include "cuda/kernels/stages/compact_cumsum.cuh"
 #include "cuda/kernels/stages/compact_kkt.cuh"

@@ -1,3 +1,4 @@
+// Compiles chunk_h with key-wise gates.
 // SPDX-License-Identifier: Apache-2.0
 #include "cuda/kernels/stages/instances.h"
 #include "cuda/kernels/stages/scale_keys.cuh"

@@ -1,3 +1,4 @@
+// Compiles the stages for any dtype and stride.
 // SPDX-License-Identifier: Apache-2.0
 #include "cuda/kernels/stages/cumsum.cuh"
 #include "cuda/kernels/stages/instances.h"

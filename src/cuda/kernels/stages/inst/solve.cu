@@ -1,3 +1,4 @@
+// Compiles solve_tril.
 // SPDX-License-Identifier: Apache-2.0
 #include "cuda/kernels/stages/solve.cuh"
 

@@ -2,8 +2,8 @@
 // out.
 //
 // SPDX-License-Identifier: Apache-2.0
-#ifndef SLUICE_CUDA_KERNELS_GENERIC_STAGE_CUH_
-#define SLUICE_CUDA_KERNELS_GENERIC_STAGE_CUH_
+#ifndef SLUICE_CUDA_KERNELS_GENERIC_TOKEN_BUFFER_CUH_
+#define SLUICE_CUDA_KERNELS_GENERIC_TOKEN_BUFFER_CUH_
 
 #include "cuda/device/key_gate.cuh"
 #include "cuda/kernels/generic/config.h"
@@ -13,7 +13,7 @@ namespace sluice::cuda::generic {
 
 /// kBlock tokens in float32. Row i of S lies at place_of(i) of q and k, zeros past K.
 template <class C>
-struct Stage {
+struct TokenBuffer {
   alignas(16) float q[C::kBlock][C::kK];
   alignas(16) float k[C::kBlock][C::kK];
   float v[C::kBlock][C::kSlice];
@@ -77,7 +77,7 @@ __device__ __forceinline__ const T* row_of(const TokenRows& t, int64_t batch, in
 /// .. PERF the loads of several rows are issued before the first is used, as registers allow.
 template <class T, class C>
 __device__ __forceinline__ void stage_keys(const GenericParams& p, const Item& item, int64_t row,
-                                           int count, Stage<C>& s) {
+                                           int count, TokenBuffer<C>& s) {
   constexpr int kWarps = kThreads / 32, kTogether = C::kRowsTogether;
   for (int first = static_cast<int>(threadIdx.x / 32); first < count; first += kWarps * kTogether) {
     WarpRow<C> q[kTogether], k[kTogether];
@@ -100,7 +100,7 @@ __device__ __forceinline__ void stage_keys(const GenericParams& p, const Item& i
 /// The slice of v of the same tokens.
 template <class T, class C>
 __device__ __forceinline__ void stage_values(const GenericParams& p, const Item& item, int64_t row,
-                                             int count, Stage<C>& s) {
+                                             int count, TokenBuffer<C>& s) {
   const int64_t first = item.slice * C::kSlice;
 #pragma unroll 8
   for (int at = static_cast<int>(threadIdx.x); at < count * C::kSlice; at += kThreads) {
@@ -138,7 +138,7 @@ __device__ __forceinline__ float round_alpha(const device::Decay& decay, float* 
 /// Decays and write strengths, by the first warp.
 template <class C>
 __device__ __forceinline__ void stage_gates(const GenericParams& p, const Item& item, int64_t done,
-                                            int count, Stage<C>& s) {
+                                            int count, TokenBuffer<C>& s) {
   const int t = static_cast<int>(threadIdx.x);
   if (t >= 32) return;
   if (t < count) {
@@ -194,7 +194,7 @@ __device__ __forceinline__ void stage_key_gates(const GenericParams& p, const It
 /// Writes `count` rows of o, or zeros.
 template <class T, class C>
 __device__ __forceinline__ void store_rows(const GenericParams& p, const Item& item, int64_t row,
-                                           int count, const Stage<C>* s) {
+                                           int count, const TokenBuffer<C>* s) {
   const int64_t first = item.slice * C::kSlice;
   T* out = static_cast<T*>(p.o.data) + item.batch * p.o.batch_stride + item.head * p.o.head_stride +
            first;
@@ -208,7 +208,7 @@ __device__ __forceinline__ void store_rows(const GenericParams& p, const Item& i
 
 template <class C>
 __device__ __forceinline__ void store_outputs(const GenericParams& p, const Item& item, int64_t row,
-                                              int count, const Stage<C>* s) {
+                                              int count, const TokenBuffer<C>* s) {
   if (p.o.number == Number::kFloat32) {
     store_rows<float, C>(p, item, row, count, s);
   } else if (p.o.number == Number::kBfloat16) {
@@ -221,7 +221,7 @@ __device__ __forceinline__ void store_outputs(const GenericParams& p, const Item
 /// Everything that tokens done .. done + count - 1 of the item need.
 template <class C>
 __device__ __forceinline__ void stage_block(const GenericParams& p, const Item& item, int64_t done,
-                                            int count, Stage<C>& s) {
+                                            int count, TokenBuffer<C>& s) {
   stage_gates(p, item, done, count, s);
   if (p.key_gate.data != nullptr) stage_key_gates<C>(p, item, done, count);
   const int64_t row = item.row + done;
@@ -239,4 +239,4 @@ __device__ __forceinline__ void stage_block(const GenericParams& p, const Item& 
 
 }  // namespace sluice::cuda::generic
 
-#endif  // SLUICE_CUDA_KERNELS_GENERIC_STAGE_CUH_
+#endif  // SLUICE_CUDA_KERNELS_GENERIC_TOKEN_BUFFER_CUH_
