@@ -126,13 +126,15 @@ float weigh(float equal, float skewed) noexcept { return equal * equal * skewed;
 
 /// Estimates of 128 columns; decides whether heads may forget. WHY not always where they are allowed
 /// to: early starts lengthen the main pass, and where the transition pass fits the GPU in one round
-/// anyway, leaving out some of its work makes nothing faster.
+/// anyway, leaving out some of its work makes nothing faster. With key-wise gates always, in as many
+/// segments as exact ones would be: the look back reads one number a chunk there.
 LengthEstimates estimate_segments(const DeltaRuleProblem& p, CutRequest* cut) noexcept {
   const LengthEstimates forgetful = estimate_lengths(p, *cut);
   if (!cut->may_forget) return forgetful;
   CutRequest all = *cut;
   all.may_forget = false;
   const LengthEstimates exact = estimate_lengths(p, all);
+  if (core::present(p.key_gate)) return exact;
   if (weigh(exact.equal.time, exact.skewed.time) >=
       weigh(forgetful.equal.time, forgetful.skewed.time)) {
     return forgetful;

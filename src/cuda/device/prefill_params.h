@@ -54,6 +54,10 @@ struct PrefillParams {
   KeyGates key;
 
   SLUICE_HOST_DEVICE bool has_key_gates() const { return key.gate.data != nullptr; }
+  /// Whether horizons will ask for peaks.
+  SLUICE_HOST_DEVICE bool may_forget_keys() const {
+    return segments.cut.may_forget && segments.cut.rule != CutRule::kWhole;
+  }
 };
 
 }  // namespace sluice::cuda::device

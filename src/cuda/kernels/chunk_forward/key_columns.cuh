@@ -119,7 +119,7 @@ __device__ __forceinline__ void sum_gates(const PrefillParams& p, const WorkItem
   float2 sum = make_float2(0.0f, 0.0f);
 #pragma unroll
   for (float2& g : gate) g = log2_decays(g);
-  if (p.segments.cut.may_forget) find_peaks(gate, block, s);
+  if (p.may_forget_keys()) find_peaks(gate, block, s);
 #pragma unroll
   for (int i = 0; i < 16; ++i) {
     sum.x += gate[i].x, sum.y += gate[i].y;
@@ -225,7 +225,7 @@ __device__ __forceinline__ void scale_rows(const PrefillParams& p, int rows,
 /// Zeroes rows of k and q at and past `rows`: they belong to another sequence.
 template <class C>
 __device__ __forceinline__ void zero_tail(int rows, KeyPrepareMemory<C>& s) {
-  if (rows < 64) (threadIdx.x < 128 ? s.k : s.q).zero_rows_from(rows);
+  (threadIdx.x < 128 ? s.k : s.q).zero_rows_from(rows);
 }
 
 }  // namespace sluice::cuda::chunk_forward

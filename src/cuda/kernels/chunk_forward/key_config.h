@@ -3,7 +3,7 @@
 #ifndef SLUICE_CUDA_KERNELS_CHUNK_FORWARD_KEY_CONFIG_H_
 #define SLUICE_CUDA_KERNELS_CHUNK_FORWARD_KEY_CONFIG_H_
 
-#include <algorithm>
+#include <type_traits>
 
 #include "cuda/kernels/chunk_forward/config.h"
 
@@ -30,8 +30,10 @@ struct KeyPrepareConfig {
   static constexpr bool kL2Norm = kL2Norm_;
   static constexpr int kK = kK_, kThreads = 256;
   static constexpr int kPeakWarps = kK / 64;  ///< that have the gates of a token
-  static constexpr int kSteps = kK / 32;      ///< of 16 channels, a warp
-  static constexpr int kSumPitch = kK + 8;    ///< WHY 8 more: rows of 8 lanes meet no bank twice
+  /// Steps of a loop at once. WHY not two always: they would not fit the registers.
+  static constexpr int kUnrolled = kL2Norm && std::is_same_v<Io, __nv_bfloat16> ? 2 : 1;
+  static constexpr int kSteps = kK / 32;    ///< of 16 channels, a warp
+  static constexpr int kSumPitch = kK + 8;  ///< WHY 8 more: rows of 8 lanes meet no bank twice
   using KeyTile = tile::SwizzledTile<Io, 64, kK>;
   using SquareTile = tile::SwizzledTile<Io, 64, 64>;
 };
@@ -82,7 +84,7 @@ struct KeyConfig {
   static constexpr int kStateGroups = kV / 64, kStateWarps = 4 * kStateGroups;
   static constexpr int kStages = 2, kWorkSlots = 8;
   static constexpr int kThreads = 128 * (1 + kStateGroups);
-  static constexpr int kServiceRegisters = 40, kStateRegisters = 232;
+  static constexpr int kServiceRegisters = 56, kStateRegisters = 224;
   using KeyTile = tile::SwizzledTile<Io, kChunk, kK>;
   using ValueTile = tile::SwizzledTile<Io, kChunk, kV>;
   using SquareTile = tile::SwizzledTile<Io, kChunk, kChunk>;

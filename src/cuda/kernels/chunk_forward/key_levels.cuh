@@ -51,18 +51,33 @@ struct DiagonalSums {
   float own[2] = {};  ///< queries and keys of the lane's two tokens, the lane's channels
 };
 
-/// A block of 16 tokens x 16 channels of a tile in shared memory.
-template <class Tile>
-__device__ __forceinline__ BlockTile columns_of(const Tile& tile, int step) {
-  return BlockTile(tile.block(step / 4));
-}
+/// One half of the channels of the tiles that a warp reads and writes. PERF addresses once a chunk.
+template <class C>
+struct HalfTiles {
+  BlockTile q, k, k_late;
+  int channel;  ///< the lane's first one
+  int column;   ///< of the first 16 channels, in blocks of 16
+
+  __device__ __forceinline__ HalfTiles(const KeyPrepareMemory<C>& s, int half)
+      : q(s.q.block(kWide ? half : 0)),
+        k(s.k.block(kWide ? half : 0)),
+        k_late(s.k_late.block(kWide ? half : 0)),
+        channel(half * C::kK / 2 + tile::lane_column()),
+        column(kWide ? 0 : 2 * half) {}
+  /// k times its decay up to the end of its block.
+  __device__ __forceinline__ static BlockTile faded(const KeyPrepareMemory<C>& s, int half) {
+    return BlockTile(s.faded.block(kWide ? half : 0));
+  }
+
+ private:
+  static constexpr bool kWide = C::kK == 128;  // a tile's blocks of 64 columns are the halves
+};
 
 /// Numbers of type Io of a block, a factor a row.
-template <class Io, class Tile>
-__device__ __forceinline__ LaneBlock load_block(const Tile& tile, int block, int step,
-                                                const float (&norm)[2]) {
+template <class Io>
+__device__ __forceinline__ LaneBlock load_block(uint32_t address, const float (&norm)[2]) {
   uint32_t raw[4];
-  ptx::ldmatrix_x4(raw, columns_of(tile, step).block(block, step % 4));
+  ptx::ldmatrix_x4(raw, address);
   LaneBlock out;
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
@@ -180,39 +195,40 @@ __device__ __forceinline__ LaneBlock operator*(const LaneBlock& a, const LaneBlo
   return out;
 }
 
-/// Tokens of block `block`, channels of `step` of 16: k^, the right operand of levels 16 and 32, and
-/// the products of lower levels.
+/// Tokens of block `block`, 16 channels, number i of this half: k^, the right operand of levels 16
+/// and 32, and the products of lower levels.
 template <class C>
-__device__ __forceinline__ void add_step(KeyPrepareMemory<C>& s, int block, int step,
+__device__ __forceinline__ void add_step(const KeyPrepareMemory<C>& s, const HalfTiles<C>& tiles,
+                                         const BlockTile& faded_tile, int block, int i,
                                          const LaneRows& rows, DiagonalSums& sum) {
   using Io = typename C::Io;
   constexpr int kPitch = C::kSumPitch;
-  const int channel = 16 * step + tile::lane_column();
+  const int channel = tiles.channel + 16 * i, column = tiles.column + i;
   const float* const at = &s.sums[16 * block][channel];
   const LaneBlock sums = load_sums<kPitch>(at);
-  const LaneBlock k = load_block<Io>(s.k, block, step, rows.k_norm),
-                  q = load_block<Io>(s.q, block, step, rows.q_norm);
+  const LaneBlock k = load_block<Io>(tiles.k.block(block, column), rows.k_norm),
+                  q = load_block<Io>(tiles.q.block(block, column), rows.q_norm);
   LaneBlock late;  // decays up to the block's end
   float2 end[2], after[2];
   load_decays(end, at + 15 * kPitch);
 #pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    late.x[i] = exp2_pair(make_float2(end[i / 2].x - sums.x[i].x, end[i / 2].y - sums.x[i].y));
+  for (int j = 0; j < 4; ++j) {
+    late.x[j] = exp2_pair(make_float2(end[j / 2].x - sums.x[j].x, end[j / 2].y - sums.x[j].y));
   }
   const LaneBlock faded = k * late;
   uint32_t packed[4];
   pack_block<__half>(packed, faded);
-  ptx::stmatrix_x4(columns_of(s.faded, step).block(block, step % 4), packed);
+  ptx::stmatrix_x4(faded_tile.block(block, column), packed);
   load_decays(after, &s.after[block][channel]);
   pack_rows<C>(packed, faded, after, rows.k_length);
-  ptx::stmatrix_x4(columns_of(s.k_late, step).block(block, step % 4), packed);
+  ptx::stmatrix_x4(tiles.k_late.block(block, column), packed);
   const LevelRows<Io> level_k(k), level_q(q);
   add_low(sum, level_k, level_q, level_decays<8, kPitch>(sums, at));
   add_level(sum.level[0], level_k, level_q, level_decays<4, kPitch>(sums, at));
   add_level(sum.level[1], level_k, level_q, level_decays<2, kPitch>(sums, at));
   add_level(sum.level[2], level_k, level_q, level_decays<1, kPitch>(sums, at));
 #pragma unroll
-  for (int i = 0; i < 4; ++i) sum.own[i % 2] += k.x[i].x * q.x[i].x + k.x[i].y * q.x[i].y;
+  for (int j = 0; j < 4; ++j) sum.own[j % 2] += k.x[j].x * q.x[j].x + k.x[j].y * q.x[j].y;
 }
 
 /// This lane's number of an 8x8 block on the diagonal, row lane_row(), column lane_column() + e, from
@@ -244,28 +260,24 @@ struct PairSums {
   float left[3][8] = {};
 };
 
-/// Right operand of level 16 or 32: block `kColumn` of k, decayed up to the start of block `block`.
+/// Level 16 or 32: block (block, kColumn) of M and P, 16 channels of which the lane's first is
+/// `channel`; `address`: of the right operand, k of block kColumn. Keys of blocks further back decay
+/// on over those between.
 template <class C, int kColumn>
-__device__ __forceinline__ void load_faded(uint32_t (&b)[4], const KeyPrepareMemory<C>& s,
-                                           int block, int step) {
-  ptx::ldmatrix_x4(b, columns_of(s.faded, step).block(kColumn, step % 4));
-  if (block <= kColumn + 1) return;
-  const __half* const at =
-      &s.between[block == kColumn + 2 ? kColumn : 2][16 * step + tile::lane_column()];
-#pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    b[i] = ptx::multiply_f16(b[i], *reinterpret_cast<const uint32_t*>(at + 8 * (i / 2)));
-  }
-}
-
-/// Level 16 or 32: block (block, kColumn) of M and P, 16 channels.
-template <class C, int kColumn>
-__device__ __forceinline__ void add_block(const KeyPrepareMemory<C>& s, int block, int step,
-                                          const uint32_t (&k)[4], const uint32_t (&q)[4],
-                                          PairSums& keys, PairSums& queries) {
+__device__ __forceinline__ void add_block(const KeyPrepareMemory<C>& s, uint32_t address, int block,
+                                          int channel, const uint32_t (&k)[4],
+                                          const uint32_t (&q)[4], PairSums& keys,
+                                          PairSums& queries) {
   if (kColumn >= block) return;
   uint32_t b[4];
-  load_faded<C, kColumn>(b, s, block, step);
+  ptx::ldmatrix_x4(b, address);
+  if (kColumn < 2 && block > kColumn + 1) {
+    const __half* const at = &s.between[block == kColumn + 2 ? kColumn : 2][channel];
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      b[i] = ptx::multiply_f16(b[i], *reinterpret_cast<const uint32_t*>(at + 8 * (i / 2)));
+    }
+  }
 #pragma unroll
   for (int t = 0; t < 2; ++t) {
     const uint32_t right[2] = {b[t], b[2 + t]};
@@ -276,30 +288,32 @@ __device__ __forceinline__ void add_block(const KeyPrepareMemory<C>& s, int bloc
 
 /// q~ and k~ in place of q and k, and the products of levels 16 and 32.
 template <class C>
-__device__ __forceinline__ void finish_step(KeyPrepareMemory<C>& s, int block, int step,
-                                            float scale, const LaneRows& rows, PairSums& keys,
+__device__ __forceinline__ void finish_step(const KeyPrepareMemory<C>& s, const HalfTiles<C>& tiles,
+                                            const BlockTile& faded, int block, int i, float scale,
+                                            const LaneRows& rows, PairSums& keys,
                                             PairSums& queries) {
   using Io = typename C::Io;
-  const int channel = 16 * step + tile::lane_column();
+  const int channel = tiles.channel + 16 * i, column = tiles.column + i;
   LaneBlock early = load_sums<C::kSumPitch>(&s.sums[16 * block][channel]);
 #pragma unroll
   for (float2& x : early.x) x = exp2_pair(x);
-  const LaneBlock k = load_block<Io>(s.k, block, step, rows.k_norm) * early,
-                  q = load_block<Io>(s.q, block, step, rows.q_norm) * early;
+  const uint32_t k_at = tiles.k.block(block, column), q_at = tiles.q.block(block, column);
+  const LaneBlock k = load_block<Io>(k_at, rows.k_norm) * early,
+                  q = load_block<Io>(q_at, rows.q_norm) * early;
   float2 before[2];
   load_decays(before, &s.before[block][channel]);
   uint32_t packed[4], early_k[4], early_q[4];
   pack_rows<C>(packed, k, before, rows.k_length);
-  ptx::stmatrix_x4(columns_of(s.k, step).block(block, step % 4), packed);
+  ptx::stmatrix_x4(k_at, packed);
 #pragma unroll
   for (float2& x : before) x = make_float2(x.x * scale, x.y * scale);
   pack_rows<C>(packed, q, before, rows.q_length);
-  ptx::stmatrix_x4(columns_of(s.q, step).block(block, step % 4), packed);
+  ptx::stmatrix_x4(q_at, packed);
   pack_block<__half>(early_k, k);
   pack_block<__half>(early_q, q);
-  add_block<C, 0>(s, block, step, early_k, early_q, keys, queries);
-  add_block<C, 1>(s, block, step, early_k, early_q, keys, queries);
-  add_block<C, 2>(s, block, step, early_k, early_q, keys, queries);
+  add_block<C, 0>(s, faded.block(0, column), block, channel, early_k, early_q, keys, queries);
+  add_block<C, 1>(s, faded.block(1, column), block, channel, early_k, early_q, keys, queries);
+  add_block<C, 2>(s, faded.block(2, column), block, channel, early_k, early_q, keys, queries);
 }
 
 }  // namespace sluice::cuda::chunk_forward

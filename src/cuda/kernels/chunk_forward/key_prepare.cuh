@@ -127,6 +127,52 @@ __device__ __forceinline__ void store_keys(KeyPrepareMemory<C>& s, int block, Pa
   ptx::store_shared_4(at(0, 8), rest);
 }
 
+/// Inverts the diagonal block of 16 tokens, by the warp that has stored it: both 8x8 blocks by
+/// substitution, which are then merged. As substitute_diagonal() and merge_diagonals() do with all
+/// four. PERF four warps at once, in place of one while all others wait.
+template <class C>
+__device__ __forceinline__ void invert_block(KeyPrepareMemory<C>& s, int block) {
+  using Io = typename C::Io;
+  const BlockTile blocks(s.blocks.bytes), tmat(s.Tmat.bytes);
+  const int lane = tile::lane(), row = lane & 7;
+  // Lanes 16 .. 31 do what lanes 0 .. 15 do.
+  const DiagonalBlock& a = s.diagonal[2 * block + (lane >> 3 & 1)];
+  float inverse[8];
+#pragma unroll
+  for (int j = 0; j < 8; ++j) inverse[j] = j == row ? 1.0f : 0.0f;
+  substitute_step<7>(inverse, a);
+  substitute_step<6>(inverse, a);
+  substitute_step<5>(inverse, a);
+  substitute_step<4>(inverse, a);
+  substitute_step<3>(inverse, a);
+  substitute_step<2>(inverse, a);
+  substitute_step<1>(inverse, a);
+  store_inverted_row<Io>(inverse, blocks, tmat, static_cast<uint32_t>(16 * block + (lane & 15)),
+                         s.beta);
+  __syncwarp();
+  const uint32_t upper = blocks.base + tile::swizzled_piece(static_cast<uint32_t>(16 * block + row),
+                                                            static_cast<uint32_t>(2 * block));
+  const uint32_t lower = upper + 8 * tile::kRowBytes;
+  // Of four 8x8 blocks at a time: X_22; A_21, X_11 and what rounding left of A_21.
+  uint32_t x22[4], others[4];
+  ptx::ldmatrix_x4(x22, lower ^ 16);
+  ptx::ldmatrix_x4_trans(others, lane < 8 ? lower : lane < 16 ? upper : upper ^ 16);
+  float left[4] = {}, x[4] = {};
+  ptx::mma_f16_k8(left, x22[0], others[0]);
+  if constexpr (kSplitA<Io>) ptx::mma_f16_k8(left, x22[0], others[2]);
+  ptx::mma_f16_k8(x, tile::Packed<__half>::pack(left[0], left[1]), others[1]);
+  __syncwarp();  // all lanes have read A_21, which is overwritten
+  const int column = 16 * block + tile::lane_column();
+  const uint32_t at = tile::swizzled_element(
+      static_cast<uint32_t>(16 * block + 8 + tile::lane_row()), static_cast<uint32_t>(column));
+  const float2 f = *reinterpret_cast<const float2*>(&s.beta[column]);
+  ptx::store_shared_4(blocks.base + at, tile::Packed<__half>::pack(-x[0], -x[1]));
+  ptx::store_shared_4(tmat.base + at, tile::Packed<Io>::pack(-x[0] * f.x, -x[1] * f.y));
+  if constexpr (kSplitA<Io>) {
+    ptx::store_shared_4((blocks.base + at - 8 * tile::kRowBytes) ^ 16, 0);
+  }
+}
+
 /// Rows of block `block` of P.
 template <class C>
 __device__ __forceinline__ void store_queries(const PrefillParams& p, KeyPrepareMemory<C>& s,
@@ -174,11 +220,11 @@ template <class C>
 __device__ __forceinline__ void multiply_chunk(const PrefillParams& p, KeyPrepareMemory<C>& s) {
   const int warp = __shfl_sync(~0u, tile::warp(), 0), block = warp % 4, half = warp / 4;
   const LaneRows lanes = lane_rows(s, block);
+  const HalfTiles<C> tiles(s, half);
+  const BlockTile faded = HalfTiles<C>::faded(s, half);
   DiagonalSums sum;
-#pragma unroll 1
-  for (int i = 0; i < C::kSteps; ++i) {
-    add_step<C>(s, block, half * C::kSteps + i, lanes, sum);
-  }
+#pragma unroll C::kUnrolled
+  for (int i = 0; i < C::kSteps; ++i) add_step<C>(s, tiles, faded, block, i, lanes, sum);
 #pragma unroll
   for (float& own : sum.own) {
     own += __shfl_xor_sync(~0u, own, 1);
@@ -187,9 +233,9 @@ __device__ __forceinline__ void multiply_chunk(const PrefillParams& p, KeyPrepar
   PairSums keys{diagonal_numbers(sum, 0), {}}, queries{diagonal_numbers(sum, 2), {}};
   // SYNC: all warps' decayed keys are there
   __syncthreads();
-#pragma unroll 1
+#pragma unroll C::kUnrolled
   for (int i = 0; i < C::kSteps; ++i) {
-    finish_step<C>(s, block, half * C::kSteps + i, p.scale, lanes, keys, queries);
+    finish_step<C>(s, tiles, faded, block, i, p.scale, lanes, keys, queries);
   }
   // SYNC: sums and decayed keys have been read, whose place is taken
   __syncthreads();
@@ -204,6 +250,8 @@ __device__ __forceinline__ void multiply_chunk(const PrefillParams& p, KeyPrepar
   if (half == 0) {
     receive_sums(s.exchange[block][1], block, keys);
     store_keys<C>(s, block, keys);
+    __syncwarp();
+    invert_block<C>(s, block);
   } else {
     receive_sums(s.exchange[block][0], block, queries);
     store_queries<C>(p, s, block, queries);
@@ -212,15 +260,11 @@ __device__ __forceinline__ void multiply_chunk(const PrefillParams& p, KeyPrepar
   __syncthreads();
 }
 
-/// Tmat, by one warp.
+/// The rest of Tmat, by one warp.
 template <class C>
 __device__ __forceinline__ void invert_keys(KeyPrepareMemory<C>& s) {
   using Io = typename C::Io;
   const BlockTile blocks(s.blocks.bytes), tmat(s.Tmat.bytes);
-  substitute_diagonal<Io>(s.diagonal, blocks, tmat, s.beta);
-  __syncwarp();
-  merge_diagonals<Io>(blocks, tmat, s.beta);
-  __syncwarp();
   merge_pairs<Io>(blocks, tmat, s.beta);
   __syncwarp();
   merge_halves<Io>(blocks, tmat, s.beta);
@@ -254,6 +298,28 @@ __device__ __forceinline__ void store_record(const PrefillParams& p, KeyPrepareM
   }
 }
 
+/// Brings gates and keys of the CTA that may follow on this multiprocessor into the L2; one warp.
+template <class C>
+__device__ __forceinline__ void fetch_ahead(const PrefillParams& p) {
+  const uint32_t ahead = blockIdx.x + 2 * static_cast<uint32_t>(p.segments.cut.multiprocessors);
+  if (ahead >= gridDim.x) return;
+  const auto heads = static_cast<uint32_t>(p.HV);
+  const auto head = static_cast<int>(ahead % heads);
+  const WorkItem item = chunk_of_record(p, ahead / heads, head);
+  if (item.tokens <= 0 || item.padded) return;
+  const TokenRows& gate = p.key.gate;
+  const uint32_t size = gate.number == Number::kFloat32 ? 4 : 2;
+  for (int row = tile::lane(); row < item.rows(0); row += 32) {
+    const int64_t at = item.batch * gate.batch_stride + item.head * gate.head_stride +
+                       (int64_t{item.row} + row) * gate.token_stride;
+    ptx::prefetch_l2(static_cast<const char*>(gate.data) + at * size, C::kK * size);
+  }
+  if (!tile::is_first_lane()) return;
+  const ptx::BoxOrigin at{0, item.row, 0, device::key_head(p, head), item.batch};
+  ptx::tma_prefetch(&p.k, at);
+  ptx::tma_prefetch(&p.q, at);
+}
+
 /// One CTA a record and head (blockIdx.x = record HV + head), sizeof(KeyPrepareMemory) bytes of
 /// dynamic shared memory.
 template <class C>
@@ -278,13 +344,17 @@ __global__ void __launch_bounds__(C::kThreads, 2)
   }
   load_betas(p, item, s);
   sum_gates<C>(p, item, s);
+  if (tile::warp() == C::kThreads / 32 - 1) fetch_ahead<C>(p);
   // SYNC: all threads see the barrier's start
   __syncthreads();
   tile::wait_phase(&s.loaded, 0);
-  zero_tail<C>(item.rows(0), s);
+  if (item.rows(0) < 64) {
+    zero_tail<C>(item.rows(0), s);
+    __syncthreads();
+  }
   scale_rows<C>(p, item.rows(0), s);
   decay_blocks<C>(s);
-  if (p.segments.cut.may_forget && tile::warp() == 0) {
+  if (p.may_forget_keys() && tile::warp() == 0) {
     store_peak(s, p.key.peaks + record * p.HV + head);
   }
   __syncthreads();
