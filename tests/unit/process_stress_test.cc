@@ -183,8 +183,10 @@ TEST(ProcessStressDeathTest, ALeakWouldBeSeen) {
   GTEST_SKIP() << "LeakSanitizer comes with AddressSanitizer";
 #endif
   const auto body = [] {
-    static volatile size_t size = 1000;
-    static_cast<void>(std::malloc(size));
+    // Many, since the last one may still be in a register.
+    static void* volatile block = nullptr;
+    for (int i = 0; i < 100; ++i) block = std::malloc(1000);
+    block = nullptr;
     std::exit(0);
   };
   EXPECT_DEATH(body(), "detected memory leaks");
