@@ -132,7 +132,13 @@ Status perform(int op, const void* args, Call* request) noexcept {
 
 /// Remembers the status for sluice_last_error() and gives its code.
 int finish(const Status& status) noexcept {
-  last_status = status;
+  last_status.code = status.code;
+  // PERF a message is 256 bytes.
+  if (status.ok()) {
+    last_status.message[0] = '\0';
+  } else {
+    last_status = status;
+  }
   return static_cast<int>(status.code);
 }
 

@@ -1,81 +1,16 @@
-// Compares the address ranges of a call's views, and element by element where ranges meet.
+// Compares the address ranges of what a call writes with those of its other views.
 // SPDX-License-Identifier: Apache-2.0
 #include "core/overlap.hpp"
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdlib>
-#include <initializer_list>
+#include <span>
 
 #include "core/host_access.hpp"
 
 namespace sluice::core {
 namespace {
-
-/// Bytes that a view's elements occupy: blocks of `block` bytes, repeated size[i] times at distances
-/// of stride[i], the widest first.
-struct Footprint {
-  uintptr_t low = 0;
-  int axes = 0;
-  int64_t stride[SLUICE_MAX_RANK] = {}, size[SLUICE_MAX_RANK] = {}, block = 0;
-
-  explicit Footprint(const Tensor& t) noexcept;
-
-  /// Bytes from the first to the last one of the axes `from`, from + 1, ..
-  [[nodiscard]] int64_t span(int from) const noexcept {
-    int64_t bytes = block;
-    for (int i = from; i < axes; ++i) bytes += (size[i] - 1) * stride[i];
-    return bytes;
-  }
-};
-
-Footprint::Footprint(const Tensor& t) noexcept : block(element_size(t.dtype)) {
-  int64_t lowest = 0;
-  for (int axis = 0; axis < t.rank; ++axis) {
-    if (t.shape[axis] < 2 || t.stride[axis] == 0) continue;
-    const int64_t distance = std::abs(t.stride[axis]) * block;
-    if (t.stride[axis] < 0) lowest -= distance * (t.shape[axis] - 1);
-    int place = axes++;
-    for (; place > 0 && stride[place - 1] < distance; --place) {
-      stride[place] = stride[place - 1], size[place] = size[place - 1];
-    }
-    stride[place] = distance, size[place] = t.shape[axis];
-  }
-  low = reinterpret_cast<uintptr_t>(t.data) + static_cast<uintptr_t>(lowest);
-  // Axes that follow one another without a gap are one.
-  for (int i = axes - 2; i >= 0; --i) {
-    if (stride[i] != stride[i + 1] * size[i + 1]) continue;
-    stride[i] = stride[i + 1], size[i] *= size[i + 1];
-    std::copy(stride + i + 2, stride + axes, stride + i + 1);
-    std::copy(size + i + 2, size + axes, size + i + 1);
-    --axes;
-  }
-  if (axes > 0 && stride[axes - 1] == block) block *= size[--axes];
-}
-
-int64_t floor_divide(int64_t a, int64_t b) noexcept { return a / b - (a % b < 0 ? 1 : 0); }
-
-/// Whether the axes i.. of a, from 0 on, and j.. of b, from `from` on, have no byte in common.
-bool apart(const Footprint& a, int i, const Footprint& b, int j, int64_t from) noexcept {
-  if (from >= a.span(i) || from + b.span(j) <= 0) return true;
-  const int64_t wide = i < a.axes ? a.stride[i] : 0, other = j < b.axes ? b.stride[j] : 0;
-  if (wide == 0 && other == 0) return false;
-  if (wide < other) return apart(b, j, a, i, -from);
-  const int64_t inner = a.span(i + 1);
-  if (wide == other) {
-    // Both repeat at this distance: what matters is where their blocks lie within it.
-    if (inner > wide || b.span(j + 1) > wide) return false;
-    const int64_t shift = from - floor_divide(from, wide) * wide;
-    return apart(a, i + 1, b, j + 1, shift) && apart(a, i + 1, b, j + 1, shift - wide);
-  }
-  constexpr int64_t kMostCopies = 4;
-  const int64_t first = std::max<int64_t>(0, floor_divide(from - inner, wide) + 1);
-  const int64_t last = std::min(a.size[i] - 1, floor_divide(from + b.span(j) - 1, wide));
-  if (last - first >= kMostCopies) return false;
-  for (int64_t copy = first; copy <= last; ++copy) {
-    if (!apart(a, i + 1, b, j, from - copy * wide)) return false;
-  }
-  return true;
-}
 
 /// Views of one kind that may be one and the same.
 enum class Kind : uint8_t { kOther, kStates, kConvStates, kRows };
@@ -84,6 +19,15 @@ enum class Kind : uint8_t { kOther, kStates, kConvStates, kRows };
 /// has up to 32 of them, and most of them stay unused.
 struct Range {
   uintptr_t low, high;
+};
+
+/// A view that a call's struct may have. PERF tables of them are made at compile time: a call goes
+/// through up to 24 views, of which it has a dozen.
+struct Field {
+  const char* name;
+  size_t offset;  ///< of a Tensor within the struct
+  Kind kind = Kind::kOther;
+  unsigned when = 0;  ///< the view counts in calls that have this bit; 0: in all
 };
 
 struct Region {
@@ -103,38 +47,36 @@ bool one_view(const Region& a, const Region& b) noexcept {
   return true;
 }
 
-struct Named {
-  const char* name;
-  const Tensor& view;
-  Kind kind = Kind::kOther;
-};
-
 /// The views of one call: first what it writes, then what it reads.
 class Regions {
  public:
-  explicit Regions(const sluice_workspace& workspace) noexcept {
+  /// @param bits of Field::when that the call has
+  explicit Regions(const sluice_workspace& workspace, unsigned bits = 0) noexcept : bits_(bits) {
     if (workspace.data == nullptr || workspace.size == 0) return;
-    workspace_.data = workspace.data;
-    workspace_.dtype = kUInt8;
-    workspace_.rank = 1;
-    workspace_.shape[0] = static_cast<int64_t>(std::min<size_t>(workspace.size, INT64_MAX));
-    workspace_.stride[0] = 1;
-    writes({{"workspace", workspace_}});
+    const auto bytes = static_cast<int64_t>(std::min<size_t>(workspace.size, INT64_MAX));
+    workspace_ = {workspace.data, {}, kUInt8, 1, {bytes}, {1}};
+    static constexpr Field kWorkspace[] = {{"workspace", 0}};
+    writes(workspace_, kWorkspace);
   }
   Regions(const Regions&) = delete;
   Regions& operator=(const Regions&) = delete;
 
-  void writes(std::initializer_list<Named> views) noexcept {
-    add(views);
+  template <class Struct, size_t kCount>
+  void writes(const Struct& of, const Field (&fields)[kCount]) noexcept {
+    add(reinterpret_cast<const std::byte*>(&of), fields);
     written_ = count_;
   }
-  void reads(std::initializer_list<Named> views) noexcept { add(views); }
+  template <class Struct, size_t kCount>
+  void reads(const Struct& of, const Field (&fields)[kCount]) noexcept {
+    add(reinterpret_cast<const std::byte*>(&of), fields);
+  }
 
   [[nodiscard]] Status check(const char* op) const noexcept {
     for (int i = 0; i < written_; ++i) {
+      const Range mine = ranges_[i];
       for (int j = i + 1; j < count_; ++j) {
         // PERF nearly always the end of it.
-        if ((ranges_[i].low >= ranges_[j].high) | (ranges_[j].low >= ranges_[i].high)) continue;
+        if ((mine.low >= ranges_[j].high) | (ranges_[j].low >= mine.high)) continue;
         const Region &a = regions_[i], &b = regions_[j];
         if (one_view(a, b) || !may_share(*a.view, *b.view)) continue;
         // The workspace is nobody's mistake but the view's beside it.
@@ -148,24 +90,39 @@ class Regions {
   /// Most views of a call: those of a layer and the workspace.
   static constexpr int kMost = 32;
 
-  void add(std::initializer_list<Named> views) noexcept {
-    for (const Named& named : views) {
-      const Tensor& t = named.view;
-      if (!present(t)) continue;
-      int64_t low = 0, high = 1, elements = 1;
+  /// PERF not inlined into every operator: code that one call in a million microseconds runs is
+  /// fetched as it runs.
+  [[gnu::noinline]] void add(const std::byte* from, std::span<const Field> fields) noexcept {
+    int count = count_;
+    for (const Field& field : fields) {
+      const auto& t = *reinterpret_cast<const Tensor*>(from + field.offset);
+      if (!present(t) || (field.when != 0 && (field.when & bits_) == 0) || count == kMost) continue;
+      // Sums of all reaches. PERF nearly no view has an axis that runs down.
+      int64_t reach = 0, negative = 0, empty = 0, low = 0;
       for (int axis = 0; axis < t.rank; ++axis) {
-        const int64_t reach = (t.shape[axis] - 1) * t.stride[axis];
-        low += std::min<int64_t>(reach, 0);
-        high += std::max<int64_t>(reach, 0);
-        elements &= -static_cast<int64_t>(t.shape[axis] != 0);
+        const int64_t steps = t.shape[axis] - 1, elements = steps * t.stride[axis];
+        reach += elements;
+        negative |= elements;
+        empty |= steps;
       }
-      if (elements == 0 || count_ == kMost) continue;
+      if (empty < 0) continue;
+      if (negative < 0) low = lowest(t);
       const auto base = reinterpret_cast<uintptr_t>(t.data);
       const int64_t width = element_size(t.dtype);
-      ranges_[count_] = {base + static_cast<uintptr_t>(low * width),
-                         base + static_cast<uintptr_t>(high * width)};
-      regions_[count_++] = {named.name, &t, named.kind};
+      ranges_[count] = {base + static_cast<uintptr_t>(low * width),
+                        base + static_cast<uintptr_t>((reach - low + 1) * width)};
+      regions_[count++] = {field.name, &t, field.kind};
     }
+    count_ = count;
+  }
+
+  /// Element of a view that lies before all others.
+  static int64_t lowest(const Tensor& t) noexcept {
+    int64_t low = 0;
+    for (int axis = 0; axis < t.rank; ++axis) {
+      low += std::min<int64_t>((t.shape[axis] - 1) * t.stride[axis], 0);
+    }
+    return low;
   }
 
   static Status refuse(const char* op, const Region& a, const Region& b) noexcept {
@@ -178,119 +135,150 @@ class Regions {
                            b.name);
   }
 
-  Tensor workspace_{};
+  const unsigned bits_;
+  Tensor workspace_;
   Range ranges_[kMost];
   Region regions_[kMost];
   int count_ = 0, written_ = 0;
 };
 
-void write_states(const sluice_state_io& s, Regions* r) noexcept {
-  r->writes({{"state.final", s.final, Kind::kStates}});
-}
-
-void read_states(const sluice_state_io& s, Regions* r) noexcept {
-  r->reads({{"state.initial", s.initial, Kind::kStates},
-            {"state.read_slots", s.read_slots},
-            {"state.write_slots", s.write_slots},
-            {"state.has_initial_state", s.has_initial_state}});
-}
-
-void write_ring(const sluice_replay_ring& ring, Regions* r) noexcept {
-  if (!present(ring.k)) return;
-  r->writes({{"ring.k", ring.k},
-             {"ring.delta", ring.delta},
-             {"ring.decay", ring.decay},
-             {"ring.next_checkpoint", ring.next_checkpoint}});
-}
-
-void read_ring(const sluice_replay_ring& ring, Regions* r) noexcept {
-  if (!present(ring.k)) return;
-  r->reads({{"ring.position", ring.position}, {"ring.checkpoint", ring.checkpoint}});
-}
+constexpr Field kStatesWritten[] = {
+    {"state.final", offsetof(sluice_state_io, final), Kind::kStates}};
+constexpr Field kStatesRead[] = {
+    {"state.initial", offsetof(sluice_state_io, initial), Kind::kStates},
+    {"state.read_slots", offsetof(sluice_state_io, read_slots)},
+    {"state.write_slots", offsetof(sluice_state_io, write_slots)},
+    {"state.has_initial_state", offsetof(sluice_state_io, has_initial_state)}};
+constexpr Field kRingWritten[] = {
+    {"ring.k", offsetof(sluice_replay_ring, k)},
+    {"ring.delta", offsetof(sluice_replay_ring, delta)},
+    {"ring.decay", offsetof(sluice_replay_ring, decay)},
+    {"ring.next_checkpoint", offsetof(sluice_replay_ring, next_checkpoint)}};
+constexpr Field kRingRead[] = {{"ring.position", offsetof(sluice_replay_ring, position)},
+                               {"ring.checkpoint", offsetof(sluice_replay_ring, checkpoint)}};
 
 }  // namespace
 
-bool may_share(const Tensor& a, const Tensor& b) noexcept {
-  const Footprint x(a), y(b);
-  return !apart(x, 0, y, 0, static_cast<int64_t>(y.low - x.low));
-}
-
 Status check_memory(const char* op, const DeltaRuleProblem& p,
                     const sluice_workspace& workspace) noexcept {
+  using P = DeltaRuleProblem;
+  static constexpr Field kWritten[] = {{"o", offsetof(P, o)},
+                                       {"checkpoints", offsetof(P, checkpoints), Kind::kStates}};
+  static constexpr Field kRead[] = {{"q", offsetof(P, q)},
+                                    {"k", offsetof(P, k)},
+                                    {"v", offsetof(P, v)},
+                                    {"gate", offsetof(P, gate)},
+                                    {"gate", offsetof(P, key_gate)},
+                                    {"beta", offsetof(P, beta)},
+                                    {"A_log", offsetof(P, A_log)},
+                                    {"dt_bias", offsetof(P, dt_bias)},
+                                    {"cu_seqlens", offsetof(P, rows.cu_seqlens)},
+                                    {"checkpoint_slots", offsetof(P, checkpoint_slots)},
+                                    {"num_accepted", offsetof(P, num_accepted)}};
+  const bool ring = present(p.ring.k);
   Regions r(workspace);
-  r.writes({{"o", p.o}, {"checkpoints", p.checkpoints, Kind::kStates}});
-  write_states(p.state, &r);
-  write_ring(p.ring, &r);
-  r.reads({{"q", p.q},
-           {"k", p.k},
-           {"v", p.v},
-           {"gate", p.gate},
-           {"gate", p.key_gate},
-           {"beta", p.beta},
-           {"A_log", p.A_log},
-           {"dt_bias", p.dt_bias},
-           {"cu_seqlens", p.rows.cu_seqlens},
-           {"checkpoint_slots", p.checkpoint_slots},
-           {"num_accepted", p.num_accepted}});
-  read_states(p.state, &r);
-  read_ring(p.ring, &r);
+  r.writes(p, kWritten);
+  r.writes(p.state, kStatesWritten);
+  if (ring) r.writes(p.ring, kRingWritten);
+  r.reads(p, kRead);
+  r.reads(p.state, kStatesRead);
+  if (ring) r.reads(p.ring, kRingRead);
   return r.check(op);
 }
 
 Status check_memory(const char* op, const ChunkBackwardProblem& p,
                     const sluice_workspace& workspace) noexcept {
-  const DeltaRuleProblem& f = p.forward;
+  using P = ChunkBackwardProblem;
+  using F = DeltaRuleProblem;
+  static constexpr Field kWritten[] = {{"dq", offsetof(P, dq)},
+                                       {"dk", offsetof(P, dk)},
+                                       {"dv", offsetof(P, dv)},
+                                       {"dgate", offsetof(P, dgate)},
+                                       {"dbeta", offsetof(P, dbeta)},
+                                       {"dA_log", offsetof(P, dA_log)},
+                                       {"ddt_bias", offsetof(P, ddt_bias)},
+                                       {"dinitial", offsetof(P, dinitial)}};
+  static constexpr Field kForwardRead[] = {{"q", offsetof(F, q)},
+                                           {"k", offsetof(F, k)},
+                                           {"v", offsetof(F, v)},
+                                           {"gate", offsetof(F, gate)},
+                                           {"beta", offsetof(F, beta)},
+                                           {"A_log", offsetof(F, A_log)},
+                                           {"dt_bias", offsetof(F, dt_bias)},
+                                           {"cu_seqlens", offsetof(F, rows.cu_seqlens)},
+                                           {"initial", offsetof(F, state.initial)}};
+  static constexpr Field kRead[] = {{"d_o", offsetof(P, d_o)}, {"d_final", offsetof(P, d_final)}};
   Regions r(workspace);
-  r.writes({{"dq", p.dq},
-            {"dk", p.dk},
-            {"dv", p.dv},
-            {"dgate", p.dgate},
-            {"dbeta", p.dbeta},
-            {"dA_log", p.dA_log},
-            {"ddt_bias", p.ddt_bias},
-            {"dinitial", p.dinitial}});
-  r.reads({{"q", f.q},
-           {"k", f.k},
-           {"v", f.v},
-           {"gate", f.gate},
-           {"beta", f.beta},
-           {"A_log", f.A_log},
-           {"dt_bias", f.dt_bias},
-           {"cu_seqlens", f.rows.cu_seqlens},
-           {"initial", f.state.initial},
-           {"d_o", p.d_o},
-           {"d_final", p.d_final}});
+  r.writes(p, kWritten);
+  r.reads(p.forward, kForwardRead);
+  r.reads(p, kRead);
   return r.check(op);
 }
 
 Status check_memory(const char* op, const CausalConvProblem& p,
                     const sluice_workspace& workspace) noexcept {
-  const sluice_conv_state_io& s = p.state;
+  using P = CausalConvProblem;
+  static constexpr Field kWritten[] = {
+      {"out", offsetof(P, out)}, {"state.final", offsetof(P, state.final), Kind::kConvStates}};
+  static constexpr Field kRead[] = {
+      {"x", offsetof(P, x)},
+      {"weight", offsetof(P, weight)},
+      {"bias", offsetof(P, bias)},
+      {"cu_seqlens", offsetof(P, rows.cu_seqlens)},
+      {"state.initial", offsetof(P, state.initial), Kind::kConvStates},
+      {"state.read_slots", offsetof(P, state.read_slots)},
+      {"state.write_slots", offsetof(P, state.write_slots)},
+      {"state.has_initial_state", offsetof(P, state.has_initial_state)},
+      {"state.num_accepted", offsetof(P, state.num_accepted)},
+      {"state.ring_position", offsetof(P, state.ring_position)}};
   Regions r(workspace);
-  r.writes({{"out", p.out}, {"state.final", s.final, Kind::kConvStates}});
-  r.reads({{"x", p.x},
-           {"weight", p.weight},
-           {"bias", p.bias},
-           {"cu_seqlens", p.rows.cu_seqlens},
-           {"state.initial", s.initial, Kind::kConvStates},
-           {"state.read_slots", s.read_slots},
-           {"state.write_slots", s.write_slots},
-           {"state.has_initial_state", s.has_initial_state},
-           {"state.num_accepted", s.num_accepted},
-           {"state.ring_position", s.ring_position}});
+  r.writes(p, kWritten);
+  r.reads(p, kRead);
   return r.check(op);
 }
 
 Status check_memory(const char* op, const GatedNormProblem& p,
                     const sluice_workspace& workspace) noexcept {
+  using P = GatedNormProblem;
+  static constexpr Field kWritten[] = {{"out", offsetof(P, out), Kind::kRows}};
+  static constexpr Field kRead[] = {
+      {"x", offsetof(P, x), Kind::kRows}, {"z", offsetof(P, z)}, {"weight", offsetof(P, weight)}};
   Regions r(workspace);
-  r.writes({{"out", p.out, Kind::kRows}});
-  r.reads({{"x", p.x, Kind::kRows}, {"z", p.z}, {"weight", p.weight}});
+  r.writes(p, kWritten);
+  r.reads(p, kRead);
   return r.check(op);
 }
 
 Status check_memory(const char* op, const sluice_chunk_stage_args& args, const ChunkStageProblem& p,
                     const sluice_workspace& workspace) noexcept {
+  using P = ChunkStageProblem;
+  // Which of a stage's views it writes, and what the caller calls the values that it reads.
+  constexpr unsigned kSums = 1, kTakesSums = 2, kProducts = 4, kTakesProducts = 8, kInverse = 16,
+                     kTakesInverse = 32, kWy = 64, kTakesW = 128, kStates = 256, kTakesStates = 512,
+                     kValuesAreV = 1024, kValuesAreU = 2048, kValuesAreNew = 4096;
+  static constexpr Field kWritten[] = {
+      {"g_cumsum", offsetof(P, g_cumsum), Kind::kOther, kSums},
+      {"A", offsetof(P, A), Kind::kOther, kProducts},
+      {"A_inverse", offsetof(P, A_inverse), Kind::kOther, kInverse},
+      {"u", offsetof(P, u)},
+      {"w", offsetof(P, w), Kind::kOther, kWy},
+      {"v_new", offsetof(P, v_new)},
+      {"h", offsetof(P, h), Kind::kOther, kStates},
+      {"o", offsetof(P, o)}};
+  static constexpr Field kRead[] = {
+      {"q", offsetof(P, q)},
+      {"k", offsetof(P, k)},
+      {"v", offsetof(P, values), Kind::kOther, kValuesAreV},
+      {"u", offsetof(P, values), Kind::kOther, kValuesAreU},
+      {"v_new", offsetof(P, values), Kind::kOther, kValuesAreNew},
+      {"gate", offsetof(P, gate)},
+      {"beta", offsetof(P, beta)},
+      {"g_cumsum", offsetof(P, g_cumsum), Kind::kOther, kTakesSums},
+      {"A", offsetof(P, A), Kind::kOther, kTakesProducts},
+      {"A_inverse", offsetof(P, A_inverse), Kind::kOther, kTakesInverse},
+      {"w", offsetof(P, w), Kind::kOther, kTakesW},
+      {"h", offsetof(P, h), Kind::kOther, kTakesStates},
+      {"cu_seqlens", offsetof(P, rows.cu_seqlens)}};
   const sluice_stage stage = p.stage;
   const bool sums = stage == SLUICE_STAGE_CHUNK_CUMSUM || stage == SLUICE_STAGE_CUMSUM_KKT;
   const bool products = stage == SLUICE_STAGE_SCALED_DOT_KKT || stage == SLUICE_STAGE_CUMSUM_KKT;
@@ -298,59 +286,51 @@ Status check_memory(const char* op, const sluice_chunk_stage_args& args, const C
   const bool wy = stage == SLUICE_STAGE_WY_FAST || stage == SLUICE_STAGE_SOLVE_WY;
   const bool states = stage == SLUICE_STAGE_CHUNK_H;
   const bool delta = args.rule == SLUICE_RULE_GATED_DELTA;
-  const char* const values = !delta || wy ? "v" : states ? "u" : "v_new";
-  const Tensor none{};
-  Regions r(workspace);
-  r.writes({{"g_cumsum", sums ? p.g_cumsum : none},
-            {"A", products ? p.A : none},
-            {"A_inverse", inverse ? p.A_inverse : none},
-            {"u", p.u},
-            {"w", wy ? p.w : none},
-            {"v_new", p.v_new},
-            {"h", states ? p.h : none},
-            {"o", p.o}});
-  write_states(p.state, &r);
-  r.reads({{"q", p.q},
-           {"k", p.k},
-           {values, p.values},
-           {"gate", p.gate},
-           {"beta", p.beta},
-           {"g_cumsum", sums ? none : p.g_cumsum},
-           {"A", products ? none : p.A},
-           {"A_inverse", inverse ? none : p.A_inverse},
-           {"w", wy ? none : p.w},
-           {"h", states ? none : p.h},
-           {"cu_seqlens", p.rows.cu_seqlens}});
-  read_states(p.state, &r);
+  Regions r(workspace, (sums ? kSums : kTakesSums) | (products ? kProducts : kTakesProducts) |
+                           (inverse ? kInverse : kTakesInverse) | (wy ? kWy : kTakesW) |
+                           (states ? kStates : kTakesStates) |
+                           (!delta || wy ? kValuesAreV
+                            : states     ? kValuesAreU
+                                         : kValuesAreNew));
+  r.writes(p, kWritten);
+  r.writes(p.state, kStatesWritten);
+  r.reads(p, kRead);
+  r.reads(p.state, kStatesRead);
   return r.check(op);
 }
 
 Status check_memory(const char* op, const sluice_layer_args& a, const LayerProblem& p,
                     const sluice_workspace& workspace) noexcept {
+  using A = sluice_layer_args;
+  constexpr unsigned kUpdated = 1, kKept = 2;  // the convolution's states
+  static constexpr Field kWritten[] = {
+      {"out", offsetof(A, out)},
+      {"core_out", offsetof(A, core_out)},
+      {"conv_final", offsetof(A, conv_final), Kind::kConvStates},
+      {"conv_initial", offsetof(A, conv_initial), Kind::kConvStates, kUpdated}};
+  static constexpr Field kRead[] = {
+      {"qkv", offsetof(A, qkv)},
+      {"z", offsetof(A, z)},
+      {"b", offsetof(A, b)},
+      {"a", offsetof(A, a)},
+      {"conv_weight", offsetof(A, conv_weight)},
+      {"conv_bias", offsetof(A, conv_bias)},
+      {"A_log", offsetof(A, A_log)},
+      {"dt_bias", offsetof(A, dt_bias)},
+      {"norm_weight", offsetof(A, norm_weight)},
+      {"cu_seqlens", offsetof(A, cu_seqlens)},
+      {"conv_initial", offsetof(A, conv_initial), Kind::kConvStates, kKept},
+      {"ring_position", offsetof(A, ring_position)},
+      {"num_accepted", offsetof(A, num_accepted)}};
   const bool updated = present(p.conv[0].state.final) && !present(a.conv_final);
-  const Tensor none{};
-  Regions r(workspace);
-  r.writes({{"out", a.out},
-            {"core_out", a.core_out},
-            {"conv_final", a.conv_final, Kind::kConvStates},
-            {"conv_initial", updated ? a.conv_initial : none, Kind::kConvStates}});
-  write_states(p.delta.state, &r);
-  write_ring(a.ring, &r);
-  r.reads({{"qkv", a.qkv},
-           {"z", a.z},
-           {"b", a.b},
-           {"a", a.a},
-           {"conv_weight", a.conv_weight},
-           {"conv_bias", a.conv_bias},
-           {"A_log", a.A_log},
-           {"dt_bias", a.dt_bias},
-           {"norm_weight", a.norm_weight},
-           {"cu_seqlens", a.cu_seqlens},
-           {"conv_initial", updated ? none : a.conv_initial, Kind::kConvStates},
-           {"ring_position", a.ring_position},
-           {"num_accepted", a.num_accepted}});
-  read_states(p.delta.state, &r);
-  read_ring(a.ring, &r);
+  const bool ring = present(a.ring.k);
+  Regions r(workspace, updated ? kUpdated : kKept);
+  r.writes(a, kWritten);
+  r.writes(p.delta.state, kStatesWritten);
+  if (ring) r.writes(a.ring, kRingWritten);
+  r.reads(a, kRead);
+  r.reads(p.delta.state, kStatesRead);
+  if (ring) r.reads(a.ring, kRingRead);
   return r.check(op);
 }
 

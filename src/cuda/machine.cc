@@ -13,23 +13,13 @@ namespace {
 
 constexpr int kKnownDevices = 64;
 
-/// Zero until the driver had an answer.
+/// What one GPU is, once the driver had an answer to everything.
 struct KnownGpu {
-  std::atomic<int> capability, multiprocessors;
-  std::atomic<int> clusters[kClusterSizes.size()];
+  enum State { kUnknown, kWritten, kKnown };
+  std::atomic<State> state{kUnknown};
+  Machine machine;
 };
 KnownGpu known[kKnownDevices];
-
-/// The fact that is kept in `place`, or what `ask` says of it, which is kept unless it is 0.
-template <class Ask>
-int recall(std::atomic<int>& place, Ask ask) noexcept {
-  int fact = place.load(std::memory_order_relaxed);
-  if (fact != 0) return fact;
-  fact = ask();
-  if (fact == 0) cudaGetLastError();
-  place.store(fact, std::memory_order_relaxed);
-  return fact;
-}
 
 int attribute(cudaDeviceAttr of, int device) noexcept {
   int value = 0;
@@ -41,43 +31,56 @@ int capability_of(int device) noexcept {
   return 10 * major + (major > 0 ? attribute(cudaDevAttrComputeCapabilityMinor, device) : 0);
 }
 
-/// Asked again only while the GPU is said to run none of the smallest size.
-ResidentClusters clusters_of(KnownGpu& gpu, int device) noexcept {
+ResidentClusters clusters_of(int device) noexcept {
   ResidentClusters out{};
-  if (gpu.clusters[0].load(std::memory_order_acquire) == 0) {
-    const DeviceGuard guard(device);
-    // The first one last: it says that the others are known.
-    for (size_t i = kClusterSizes.size(); i-- > 0 && guard.error() == 0;) {
-      gpu.clusters[i].store(prefill::resident_clusters(kClusterSizes[i], device),
-                            std::memory_order_release);
-    }
-  }
-  for (size_t i = 0; i < kClusterSizes.size(); ++i) {
-    out[i] = gpu.clusters[i].load(std::memory_order_relaxed);
+  const DeviceGuard guard(device);
+  for (size_t i = 0; i < kClusterSizes.size() && guard.error() == 0; ++i) {
+    out[i] = prefill::resident_clusters(kClusterSizes[i], device);
   }
   return out;
+}
+
+/// What the driver says now.
+Machine ask(int device) noexcept {
+  Machine machine{
+      device, capability_of(device), attribute(cudaDevAttrMultiProcessorCount, device), {}};
+  if (machine.is_hopper()) machine.clusters = clusters_of(device);
+  return machine;
+}
+
+/// Whether the driver had an answer to everything: any GPU runs clusters of the smallest size.
+bool is_complete(const Machine& machine) noexcept {
+  return machine.capability != 0 && machine.multiprocessors != 0 &&
+         (!machine.is_hopper() || machine.clusters[0] != 0);
 }
 
 }  // namespace
 
 Machine machine_of(int device) noexcept {
-  Machine machine{device, 0, 0, {}};
-  if (device < 0 || device >= kKnownDevices) return machine;
+  if (device < 0 || device >= kKnownDevices) return {device, 0, 0, {}};
   KnownGpu& gpu = known[device];
-  machine.capability = recall(gpu.capability, [&] { return capability_of(device); });
-  machine.multiprocessors = recall(
-      gpu.multiprocessors, [&] { return attribute(cudaDevAttrMultiProcessorCount, device); });
-  if (machine.is_hopper()) machine.clusters = clusters_of(gpu, device);
+  if (gpu.state.load(std::memory_order_acquire) == KnownGpu::kKnown) return gpu.machine;
+  const Machine machine = ask(device);
+  KnownGpu::State unknown = KnownGpu::kUnknown;
+  if (!is_complete(machine)) {
+    cudaGetLastError();
+  } else if (gpu.state.compare_exchange_strong(unknown, KnownGpu::kWritten)) {
+    // WHY three states: one thread alone writes what others may read by now.
+    gpu.machine = machine;
+    gpu.state.store(KnownGpu::kKnown, std::memory_order_release);
+  }
   return machine;
 }
 
 // PERF every operator call asks whether there is a GPU; the driver is asked once.
 int device_count() noexcept {
   static std::atomic<int> kept{0};
-  return recall(kept, [] {
-    int count = 0;
-    return cudaGetDeviceCount(&count) == cudaSuccess ? count : 0;
-  });
+  int count = kept.load(std::memory_order_relaxed);
+  if (count != 0) return count;
+  if (cudaGetDeviceCount(&count) != cudaSuccess) count = 0;
+  if (count == 0) cudaGetLastError();
+  kept.store(count, std::memory_order_relaxed);
+  return count;
 }
 
 DeviceGuard::DeviceGuard(int device) noexcept {

@@ -28,19 +28,20 @@ inline uint32_t stride_of(const core::Tensor& t, int axis) noexcept {
 }
 
 /// Whether rows have 16-bit numbers along their last axis, axis 1 one token, and strides that keep
-/// an alignment in bytes.
+/// an alignment in bytes, a power of two. PERF a division takes as long as the rest of these rules.
 inline bool has_rows(const core::Tensor& t, int64_t alignment) noexcept {
   const int last = static_cast<int>(t.rank) - 1;
   bool aligned = t.dtype.bits == 16 && t.stride[last] == 1;
   for (int axis = 0; axis < last; ++axis) {
-    aligned = aligned &&
-              (axis == 1 || t.shape[axis] <= 1 || t.stride[axis] * bytes_of(t) % alignment == 0);
+    aligned = aligned && (axis == 1 || t.shape[axis] <= 1 ||
+                          ((t.stride[axis] * bytes_of(t)) & (alignment - 1)) == 0);
   }
   return aligned && has_strides(t);
 }
 
+/// @param bytes a power of two
 inline bool is_aligned(const void* data, int64_t bytes) noexcept {
-  return reinterpret_cast<uintptr_t>(data) % static_cast<uintptr_t>(bytes) == 0;
+  return (reinterpret_cast<uintptr_t>(data) & static_cast<uintptr_t>(bytes - 1)) == 0;
 }
 
 inline SingleRows single_rows(const core::Tensor& t) noexcept {
