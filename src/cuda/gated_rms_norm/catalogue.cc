@@ -13,15 +13,16 @@ Status accept(const GatedNormProblem&, const Machine& machine) noexcept {
   return check_capability("gated_rms_norm", machine);
 }
 
-constexpr core::KernelName kNames[] = {"cuda.gated_rms_norm.any_form",
-                                       "cuda.gated_rms_norm.token_rows",
-                                       "cuda.gated_rms_norm.one_axis"};
+constexpr core::KernelName kNames[] = {
+    "cuda.gated_rms_norm.any_form", "cuda.gated_rms_norm.token_rows",
+    "cuda.gated_rms_norm.four_tokens", "cuda.gated_rms_norm.one_axis"};
 
 /// Addresses choose between the kernels too, but none of them has a workspace.
-Status plan_norm(const GatedNormProblem& p, const Machine&, const Environment&,
+Status plan_norm(const GatedNormProblem& p, const Machine& machine, const Environment&,
                  Plan* plan) noexcept {
   gated_norm::NormParams params = lower_norm(p, p.x.dtype);
-  plan->kernel = kNames[static_cast<int>(gated_norm::plan_launch(&params))];
+  const gated_norm::Form form = gated_norm::plan_launch(machine.multiprocessors, &params);
+  plan->kernel = kNames[static_cast<int>(form)];
   return ok_status();
 }
 

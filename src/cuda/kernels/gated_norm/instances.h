@@ -9,7 +9,7 @@ namespace sluice::cuda::gated_norm {
 
 const void* any_form() noexcept;
 /// Of bfloat16 or float16.
-const void* token_rows(Number number) noexcept;
+const void* token_rows(Number number, bool four) noexcept;
 const void* one_axis(Number number, int64_t V) noexcept;
 
 }  // namespace sluice::cuda::gated_norm

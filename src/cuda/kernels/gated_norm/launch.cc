@@ -10,7 +10,8 @@ namespace {
 
 const void* kernel_of(Form form, const NormParams& p) noexcept {
   if (form == Form::kAny) return any_form();
-  return form == Form::kTokenRows ? token_rows(p.x.number) : one_axis(p.x.number, p.V);
+  if (form == Form::kOneAxis) return one_axis(p.x.number, p.V);
+  return token_rows(p.x.number, form == Form::kFourTokens);
 }
 
 }  // namespace
@@ -18,7 +19,8 @@ const void* kernel_of(Form form, const NormParams& p) noexcept {
 int load_kernels() noexcept {
   int error = load_kernel(any_form());
   for (const Number number : {Number::kBfloat16, Number::kFloat16}) {
-    if (error == 0) error = load_kernel(token_rows(number));
+    if (error == 0) error = load_kernel(token_rows(number, false));
+    if (error == 0) error = load_kernel(token_rows(number, true));
     if (error == 0) error = load_kernel(one_axis(number, 128));
     if (error == 0) error = load_kernel(one_axis(number, 256));
   }
@@ -27,7 +29,7 @@ int load_kernels() noexcept {
 
 void launch(const NormParams& params, Launcher& launcher) noexcept {
   in_parts(params, kMaxRows, [&](NormParams p) {
-    const Form form = plan_launch(&p);
+    const Form form = plan_launch(launcher.machine().multiprocessors, &p);
     launcher(kernel_of(form, p), {{ctas_of(form, p)}, kThreads}, p);
   });
 }

@@ -10,13 +10,15 @@ namespace sluice::cuda::gated_norm {
 
 /// A kernel, by the form that it is for.
 enum class Form {
-  kAny,        ///< any type, stride and V
-  kTokenRows,  ///< one 16-bit type and packs, tokens evenly spaced
-  kOneAxis,    ///< rows as one axis, in the form of models
+  kAny,         ///< any type, stride and V
+  kTokenRows,   ///< one 16-bit type and packs, tokens evenly spaced
+  kFourTokens,  ///< likewise, four tokens at a time, where there are many rows
+  kOneAxis,     ///< rows as one axis, in the form of models
 };
 
-/// Which kernel runs, and fills in the members of its launch; at most kMaxRows rows.
-Form plan_launch(NormParams* params) noexcept;
+/// Which kernel runs, and fills in the members of its launch; at most kMaxRows rows. Bits do not
+/// depend on `multiprocessors`.
+Form plan_launch(int multiprocessors, NormParams* params) noexcept;
 
 /// CTAs of a planned launch. BOUND: row numbers plus a grid's worth of rows stay within 32 bits.
 uint32_t ctas_of(Form form, const NormParams& params) noexcept;

@@ -1,6 +1,7 @@
-// Normalises rows of one 16-bit type: a lane has eight numbers of one row, and a group of V / 8
-// lanes has the row. PERF code that runs once is fetched as it runs, and a launch of as many lanes as
-// there are packs keeps more of them in flight than lanes that go from row to row do.
+// Normalises rows of one 16-bit type: a lane has eight numbers of a row, and a group of V / 8 lanes
+// has the row, or the rows of a head at four tokens, all of their loads in flight at once. PERF code
+// that runs once is fetched as it runs, and a launch of as many lanes as there are packs keeps more
+// of them in flight than lanes that go from row to row do.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CUDA_KERNELS_GATED_NORM_ONE_TYPE_CUH_
 #define SLUICE_CUDA_KERNELS_GATED_NORM_ONE_TYPE_CUH_
@@ -45,14 +46,15 @@ struct Eight {
   }
 };
 
-/// Sum over a group of lanes, the same bits in each of them.
-__device__ __forceinline__ float sum_over_group(float sum, int lanes) {
+/// Sums over a group of lanes, the same bits in each of them.
+template <int kRows>
+__device__ __forceinline__ void sum_over_group(float (&sum)[kRows], int lanes) {
 #pragma unroll
   for (int mask = 1; mask < 32; mask *= 2) {
     if (mask >= lanes) break;
-    sum += __shfl_xor_sync(0xffffffffu, sum, mask);
+#pragma unroll
+    for (int j = 0; j < kRows; ++j) sum[j] += __shfl_xor_sync(0xffffffffu, sum[j], mask);
   }
-  return sum;
 }
 
 template <Number kType>
@@ -149,38 +151,55 @@ __global__ void __launch_bounds__(kThreads) one_axis_kernel(const __grid_constan
     x = Eight<kType>::load(at(p.x.data, p.spaced.x));
     z = Eight<kType>::load(at(p.z.data, p.spaced.z));
   }
-  float weight[kPack];
+  float weight[kPack], sum[1] = {squares(x)};
   load_packed_weights<kType>(p.weight, column, weight);
-  const float sum = sum_over_group(squares(x), kLanes);
+  sum_over_group(sum, kLanes);
   if (!live) return;
-  finish_row<true>(p, x, z, factor_of(p, sum), weight, true, at(p.out.data, p.spaced.out));
+  finish_row<true>(p, x, z, factor_of(p, sum[0]), weight, true, at(p.out.data, p.spaced.out));
 }
 
 /// Rows of tokens that are evenly spaced: V / 8 a power of two up to 32, strides that differ between
 /// x, z and out, a layer's padding, any rounding.
-template <Number kType>
+/// @tparam kTokens of a group of lanes: 4, or 1 where there are few rows
+template <Number kType, int kTokens>
 __global__ void __launch_bounds__(kThreads, 5)
     token_rows_kernel(const __grid_constant__ NormParams p) {
   device::follow();
   const SpacedRows& s = p.spaced;
   const auto thread = static_cast<int>(threadIdx.x);
   const auto per_cta = static_cast<uint32_t>(kThreads / p.lanes);
-  const uint32_t row = blockIdx.x * per_cta + static_cast<uint32_t>(thread / p.lanes);
-  const uint32_t token = row / s.heads, head = row - token * s.heads;
+  const uint32_t group = blockIdx.x * per_cta + static_cast<uint32_t>(thread / p.lanes);
+  const uint32_t block = group / s.heads, head = group - block * s.heads, first = block * kTokens;
   const int column = thread % p.lanes * kPack;
-  Eight<kType> x{}, z{};
-  int kind = kNobodysRow;
-  if (row < p.rows) {
-    x = Eight<kType>::load(place_at(s.x, p.x.data, token, head, s.members, column));
-    z = Eight<kType>::load(place_at(s.z, p.z.data, token, head, s.members, column));
-    kind = p.row_kinds == nullptr ? kLiveRow : p.row_kinds[token];
+  // WHY groups without rows go along: all lanes of a warp take part in a sum.
+  const uint32_t tokens = (p.rows - head + s.heads - 1) / s.heads;
+  const uint32_t count = first < tokens ? tokens - first : 0;
+  const char* x = place_at(s.x, p.x.data, first, head, s.members, column);
+  const char* z = place_at(s.z, p.z.data, first, head, s.members, column);
+  char* out = place_at(s.out, p.out.data, first, head, s.members, column);
+  Eight<kType> packed_x[kTokens] = {}, packed_z[kTokens] = {};
+  int kind[kTokens] = {};
+  float sum[kTokens], weight[kPack];
+#pragma unroll
+  for (uint32_t j = 0; j < kTokens; ++j) {
+    if (j < count) {
+      packed_x[j] = Eight<kType>::load(x), packed_z[j] = Eight<kType>::load(z);
+      kind[j] = p.row_kinds == nullptr ? kLiveRow : p.row_kinds[first + j];
+    }
+    ptx::advance(x, s.x.token), ptx::advance(z, s.z.token);
   }
-  float weight[kPack];
   load_weights(p.weight, column, weight);
-  const float sum = sum_over_group(squares(x), p.lanes);
-  if (kind == kNobodysRow) return;
-  char* const out = place_at(s.out, p.out.data, token, head, s.members, column);
-  finish_row<false>(p, x, z, factor_of(p, sum), weight, kind == kLiveRow, out);
+#pragma unroll
+  for (int j = 0; j < kTokens; ++j) sum[j] = squares(packed_x[j]);
+  sum_over_group(sum, p.lanes);
+#pragma unroll
+  for (int j = 0; j < kTokens; ++j) {
+    if (kind[j] != kNobodysRow) {
+      finish_row<false>(p, packed_x[j], packed_z[j], factor_of(p, sum[j]), weight,
+                        kind[j] == kLiveRow, out);
+    }
+    ptx::advance(out, s.out.token);
+  }
 }
 
 }  // namespace sluice::cuda::gated_norm

@@ -96,24 +96,31 @@ bool in_form_of_models(const NormParams& p) noexcept {
 
 }  // namespace
 
-Form plan_launch(NormParams* p) noexcept {
+Form plan_launch(int multiprocessors, NormParams* p) noexcept {
   p->rows = static_cast<uint32_t>(p->shape[0] * p->shape[1] * p->shape[2] * p->shape[3]);
   if (p->rows == 0) return Form::kAny;  // and nothing is launched
-  for (int axis = 1; axis < 4; ++axis) p->by[axis - 1] = divisor_of(p->shape[axis]);
   p->lanes = 1;
   while (p->lanes * kPack < p->V && p->lanes < 32) p->lanes *= 2;
   const bool packs = by_packs(*p);
   p->lane_numbers = packs ? kPack : 1;
   bool one_axis = false;
-  if (!packs || !plan_spaced(p, &one_axis)) return Form::kAny;
-  return one_axis && in_form_of_models(*p) ? Form::kOneAxis : Form::kTokenRows;
+  if (!packs || !plan_spaced(p, &one_axis)) {
+    for (int axis = 1; axis < 4; ++axis) p->by[axis - 1] = divisor_of(p->shape[axis]);
+    return Form::kAny;
+  }
+  if (one_axis && in_form_of_models(*p)) return Form::kOneAxis;
+  // Four together as long as that leaves 28 warps of 16 lanes a row to each multiprocessor.
+  const bool four = int64_t{p->rows} / 4 >= int64_t{multiprocessors} * 28 * 16 / p->lanes;
+  return four ? Form::kFourTokens : Form::kTokenRows;
 }
 
 uint32_t ctas_of(Form form, const NormParams& p) noexcept {
   constexpr uint32_t kMaxGrid = 1u << 20;
   const auto parts = [](uint32_t whole, uint32_t part) { return (whole + part - 1) / part; };
   if (form == Form::kAny) return std::min(parts(p.rows, kWarps), kMaxGrid);
-  return parts(p.rows, static_cast<uint32_t>(kThreads / p.lanes));
+  const auto groups = static_cast<uint32_t>(kThreads / p.lanes);
+  if (form != Form::kFourTokens) return parts(p.rows, groups);
+  return parts(parts(parts(p.rows, p.spaced.heads), 4) * p.spaced.heads, groups);
 }
 
 }  // namespace sluice::cuda::gated_norm
