@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """Times two builds of Sluice beside each other and says which rows got slower.
 
-The benchmarks of both builds run in turns (old, new, old, new ..), so that clocks and temperature
-are alike; a row's time is the best median of its turns, its host time likewise.
+The benchmarks of both builds run in turns (old, new, new, old, old, new ..), so that clocks and
+temperature are alike; a row's time is the best median of its turns, its host time likewise. Take an
+even number of turns: in one, the old build is the cooler one.
 
   benchmarks/compare_builds.py OLD/tools/sluice NEW/tools/sluice --json FILE
   benchmarks/compare_builds.py OLD/tools/sluice NEW/tools/sluice --only decode,layer --turns 3
@@ -126,11 +127,12 @@ def main():
     entries, machine = [], {}
     for part in options.only.split(","):
         old, new = [], []
-        for _ in range(options.turns):
+        for turn in range(options.turns):
             print(f"{part}: sluice bench {COMMANDS[part]}", file=sys.stderr, flush=True)
-            rows, machine = run(options.old, COMMANDS[part], options.old_commit)
-            old.append(rows)
-            new.append(run(options.new, COMMANDS[part], options.new_commit)[0])
+            builds = [(options.old, options.old_commit, old), (options.new, options.new_commit, new)]
+            for tool, commit, turns in builds[::-1] if turn % 2 else builds:
+                rows, machine = run(tool, COMMANDS[part], commit)
+                turns.append(rows)
         entries += compare(part, old, new)
     slower = table(entries, "us", options.limit)
     table(entries, "host_us", options.limit)
