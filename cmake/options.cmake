@@ -25,6 +25,12 @@ target_compile_options(sluice_flags INTERFACE
 # Contraction would make results depend on what the compiler chose to fuse; kernels that want
 # fused multiply-adds say so.
 target_compile_options(sluice_flags INTERFACE "$<$<COMPILE_LANGUAGE:C,CXX>:-ffp-contract=off>")
+# What is shipped has it; suites need not.
+add_library(sluice_hardened INTERFACE)
+if(NOT SLUICE_SANITIZE)  # whose checks are more, and are not made to go with these
+  include(${PROJECT_SOURCE_DIR}/cmake/hardening.cmake)
+  sluice_harden(sluice_hardened INTERFACE)
+endif()
 if(SLUICE_SANITIZE)
   target_compile_options(sluice_flags INTERFACE
     -fsanitize=${SLUICE_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all -g1)

@@ -19,6 +19,7 @@ scripts/build_wheel.sh "$built" "$work/wheel"
 packages=(numpy ml_dtypes pytest array-api-strict mypy==2.4.1 ruff==0.17.6)
 [ "${SLUICE_TEST_TORCH:-0}" = 0 ] || packages+=(torch transformers)
 "$work/env/bin/pip" install -q "$work"/wheel/*.whl "${packages[@]}"
+tests/abi/check_hardening.sh "$work"/env/lib/python*/site-packages/sluice/_core*.so
 "$work/env/bin/ruff" check -q --no-cache "$here"
 cd "$work/elsewhere"
 "$work/env/bin/python" -m pytest -q -rs -p no:cacheprovider -c "$here/pyproject.toml" \
