@@ -85,6 +85,28 @@ def test_many_threads_at_once(pool, own_threads):
     assert not wrong
 
 
+def test_large_scratch_is_given_back_and_taken_anew():
+    # More than the 64 MiB that a thread keeps.
+    T, D = 70000, 64
+    qkv, z = np.ones((1, T, 3 * D), "f4"), np.ones((1, T, D), "f4")
+    ones = np.ones((1, T, 1), "f4")
+    for _ in range(2):
+        out, _ = sluice.gdn_layer_prefill(
+            qkv, z, ones, ones, conv_weight=np.ones((3 * D, 4), "f4"), A_log=ones[0, 0],
+            dt_bias=ones[0, 0], norm_weight=np.ones(D, "f4"), num_k_heads=1, num_v_heads=1,
+            head_k_dim=D, head_v_dim=D,
+        )
+    assert np.isfinite(out).all()
+
+
+def test_the_protocol_of_streams_names_its_version_first():
+    class Stream:
+        def __cuda_stream__(self):
+            return 0, 77
+
+    assert sluice._arrays.stream_handle(Stream()) == 77
+
+
 def test_other_threads_run_while_an_operator_does():
     x = Inputs(B=4, T=2000, H=4, HV=8)
     inside, ticks = threading.Event(), []

@@ -2,6 +2,9 @@
 """Measures how tensors come in and go out: strides, dtypes, DLPack producers, read-only memory.
 Results for unusual views are compared bit for bit with those for compact copies."""
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 import sluice
@@ -75,8 +78,6 @@ def test_outputs_of_a_bare_producer_must_be_given(inputs):
 
 
 def test_capsules_are_released(inputs):
-    import sys
-
     before = sys.getrefcount(inputs.q)
     out = np.empty_like(inputs.v)
     for _ in range(3):
@@ -96,6 +97,13 @@ def test_read_only_inputs_and_outputs(inputs):
         run(*inputs.arguments(), out=out)
 
 
+def test_read_only_producers_are_no_outputs(inputs):
+    out = np.empty_like(inputs.v)
+    out.setflags(write=False)
+    with pytest.raises(sluice.InvalidArgument, match="o = read-only tensor"):
+        sluice.ops.chunk_forward(inputs.q, inputs.k, inputs.v, o=Producer(out, True))
+
+
 def test_read_only_pool_is_refused_where_it_would_be_updated():
     x = Inputs(T=1)
     x.state.setflags(write=False)
@@ -110,6 +118,62 @@ def test_read_only_pool_is_taken_where_nothing_is_written():
     x.state.setflags(write=False)
     o = sluice.ops.recurrent_step(*x.arguments(), initial_state=x.state, state_writes="none")
     assert np.array_equal(o, expected)
+
+
+def test_read_only_workspace_is_refused(inputs):
+    workspace = np.zeros(1 << 22, np.uint8)[:-256]
+    workspace.setflags(write=False)
+    with pytest.raises(sluice.InvalidArgument, match="workspace rank = 1, expected 1 .contiguous, writable"):
+        run(*inputs.arguments(), workspace=workspace)
+
+
+def test_a_workspace_is_counted_in_bytes(inputs):
+    with pytest.raises(sluice.WorkspaceTooSmall, match="workspace.size = 64, expected >="):
+        run(*inputs.arguments(), workspace=np.zeros(16, np.float32))
+
+
+def test_unsigned_indices_and_wide_views_are_refused(inputs):
+    with pytest.raises(sluice.InvalidArgument, match="cu_seqlens dtype = .code 1, bits 32."):
+        run(*[a[:1] for a in inputs.arguments()], cu_seqlens=np.array([0, 70], np.uint32))
+    with pytest.raises(sluice.InvalidArgument, match="q rank = 6, expected at most 5"):
+        run(inputs.q[None, None], *inputs.arguments()[1:])
+
+
+def test_strides_of_part_elements_are_refused(inputs):
+    records = np.zeros(inputs.v.shape, [("value", "f4"), ("mark", "u1")])
+    with pytest.raises(sluice.Unsupported, match="v.stride.* bytes, expected whole elements"):
+        run(inputs.q, inputs.k, records["value"], inputs.g, inputs.beta)
+
+
+def test_buffers_are_released(inputs):
+    memory = bytearray(inputs.q.nbytes)
+    q = np.frombuffer(memory, np.float32).reshape(inputs.q.shape)
+    run(q, *inputs.arguments()[1:])
+    del q
+    memory.append(0)  # BufferError where somebody still has it
+
+
+COUNTED = """
+import numpy as np
+from sluice import _core
+
+seen = []
+_core.count_writes(seen.extend, seen.extend)
+row, o, pool = np.ones((1, 1, 1, 4), "f4"), np.ones((1, 1, 1, 4), "f4"), np.zeros((1, 1, 4, 4), "f4")
+step = dict(q=row, k=row, v=row, o=o, initial_state=pool)
+_core.recurrent_step(**step)
+assert not seen
+_core.recurrent_step_recorded(**step)
+assert {id(x) for x in seen} == {id(o), id(pool)}, seen
+seen.clear()
+_core.recurrent_step_recorded(**step, state_writes="none")
+assert [id(x) for x in seen] == [id(o)], seen
+"""
+
+
+def test_what_a_recorded_call_writes_is_counted():
+    """By a process of its own: torch's counters stay as they are."""
+    subprocess.run([sys.executable, "-c", COUNTED], check=True)
 
 
 def test_float16(inputs):

@@ -58,13 +58,15 @@ LayerResult compose(const LayerConfig& c) {
   delta.gate = a.view(), delta.beta = b.view(), delta.o = core.view();
   delta.A_log = A_log.view(), delta.dt_bias = dt_bias.view();
   delta.options.gate_space = SLUICE_GATE_RAW, delta.options.beta_space = SLUICE_BETA_LOGIT;
-  delta.options.qk_norm = SLUICE_QK_NORM_L2;
+  delta.options.qk_norm = SLUICE_QK_NORM_L2, delta.options.l2norm_eps = c.l2norm_eps;
+  delta.options.eigenvalues = c.eigenvalues, delta.options.head_map = c.head_map;
+  delta.options.scale = c.scale.value_or(0.0), delta.options.scale_mode = c.scale ? 1 : 0;
   call(SLUICE_OP_CHUNK_FORWARD, sluice_chunk_forward, delta);
 
   sluice_gated_rms_norm_args norm{};
   norm.x = core.view(), norm.weight = norm_weight.view(), norm.out = out.view();
   norm.z = heads_of(z.view(), 0, c.HV, c.V);
-  norm.activation = c.gate_activation;
+  norm.activation = c.gate_activation, norm.eps = c.norm_eps;
   norm.rounding =
       c.rounding == SLUICE_NORM_ROUND_HF ? SLUICE_NORM_ROUND_HF : SLUICE_NORM_ROUND_ONCE;
   call(SLUICE_OP_GATED_RMS_NORM, sluice_gated_rms_norm, norm);
@@ -107,6 +109,18 @@ TEST_P(Composition, PrefillIsItsOperatorsInTurn) {
     EXPECT_TRUE(same_bits(layer.core, composed.core)) << packing;
     EXPECT_TRUE(same_bits(layer.out, composed.out)) << packing;
   }
+}
+
+TEST_P(Composition, OptionsReachTheOperatorsInTurn) {
+  LayerConfig c = base();
+  c.states = false;
+  c.eigenvalues = SLUICE_EIGENVALUES_NEGATIVE, c.head_map = SLUICE_HEAD_MAP_CYCLIC;
+  c.gate_activation = SLUICE_ACTIVATION_SIGMOID;
+  c.scale = 0.7, c.l2norm_eps = 0.3, c.norm_eps = 0.2;
+  const LayerResult composed = compose(c), layer = run_layer(c, backend());
+  ASSERT_EQ(layer.code, SLUICE_OK) << layer.message;
+  EXPECT_TRUE(same_bits(layer.core, composed.core));
+  EXPECT_TRUE(same_bits(layer.out, composed.out));
 }
 
 TEST_P(Composition, PackingsAgree) {

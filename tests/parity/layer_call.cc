@@ -190,6 +190,7 @@ class Call {
     args.scale = c_.scale.value_or(0.0), args.scale_mode = c_.scale.has_value() ? 1 : 0;
     args.packing = c_.packing, args.conv_state_form = c_.form;
     args.eigenvalues = c_.eigenvalues, args.head_map = c_.head_map;
+    args.l2norm_eps = c_.l2norm_eps, args.norm_eps = c_.norm_eps;
     args.gate_activation = c_.gate_activation, args.rounding = c_.rounding;
     args.state_writes = c_.state_writes, args.implementation = implementation;
     return args;

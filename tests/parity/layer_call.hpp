@@ -35,6 +35,7 @@ struct LayerConfig {
   sluice_norm_rounding rounding = SLUICE_NORM_ROUND_ONCE;
   sluice_state_writes state_writes = SLUICE_STATE_WRITE_LAST;
   std::optional<double> scale = std::nullopt;
+  double l2norm_eps = 0, norm_eps = 0;  ///< 0 = the default
   bool has_bias = true, has_core = true;
   bool states = true;    ///< initial and final states of both kinds
   bool in_place = true;  ///< states replace what they started from

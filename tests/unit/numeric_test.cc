@@ -6,6 +6,7 @@
 
 #include <gtest/gtest.h>
 
+#include <bit>
 #include <cmath>
 #include <limits>
 
@@ -62,6 +63,13 @@ TEST_P(Numeric, NarrowingUndoesWidening) {
     } else {
       ASSERT_EQ(back, bits) << std::hex << bits;
     }
+  }
+}
+
+TEST_P(Numeric, NaNOfLowBitsStaysNaN) {
+  for (const uint32_t bits : {0x7f800001u, 0xff800001u, 0x7fffffffu, 0xffffffffu, 0x7f80ffffu}) {
+    const float nan = std::bit_cast<float>(bits);
+    EXPECT_TRUE(std::isnan(GetParam().widen(GetParam().narrow(nan)))) << std::hex << bits;
   }
 }
 

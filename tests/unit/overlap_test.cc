@@ -127,6 +127,19 @@ const Overlap kOverlaps[] = {
     {"checkpoints_inside_the_pool",
      [](Prefill& p) { p.args.checkpoints = p.args.state.final.sliced(0, 1, 2); },
      "checkpoints.data = 8192 bytes after state.final.data"},
+    {"checkpoints_of_every_second_slot",
+     [](Prefill& p) {
+       p.args.checkpoints = p.args.state.final.sliced(0, 0, 2);
+       p.args.checkpoints.stride[0] *= 2;
+     },
+     "checkpoints.data = 0 bytes after state.final.data"},
+    {"flags_in_states",
+     [](Prefill& p) {
+       auto* const inside = static_cast<uint8_t*>(p.args.state.final.data) + 100;
+       std::memset(inside, 1, kN);
+       p.args.state.has_initial_state = TensorView(inside, {kN});
+     },
+     "state.final.data = 100 bytes before state.has_initial_state.data"},
     {"pools_that_interleave",
      [](Prefill& p) {
        const TensorView pages = p.arena.floats({kN + 1, 2 * kH, kD, kD});
@@ -258,6 +271,29 @@ TEST(OverlapRefusalsOfSteps, SlotsUnderTheStatesAreRefused) {
   EXPECT_EQ(std::string(recurrent_step(args, workspace).message),
             std::string("recurrent_step: state.final.data = 0 bytes after state.read_slots.data") +
                 kRule);
+}
+
+/// A layer of one key head and one value head, W = 4.
+TEST(OverlapRefusalsOfLayers, OutputsMayNotLieInProjections) {
+  Arena arena;
+  LayerArgs args;
+  args.num_k_heads = args.num_v_heads = 1;
+  args.head_k_dim = args.head_v_dim = kD;
+  args.qkv = arena.floats({1, 8, 3 * kD});
+  args.z = arena.floats({1, 8, kD});
+  args.a = arena.floats({1, 8, 1});
+  args.b = arena.floats({1, 8, 1});
+  args.conv_weight = arena.floats({3 * kD, 4});
+  args.A_log = arena.floats({1});
+  args.dt_bias = arena.floats({1});
+  args.norm_weight = arena.floats({kD});
+  args.out = arena.floats({1, 8, 1, kD});
+  HostWorkspace memory;
+  const Workspace workspace = memory.reserve(layer_prefill_workspace(args).value.bytes);
+  EXPECT_TRUE(layer_prefill(args, workspace).ok());
+  args.out.data = moved(args.z, kD).data;
+  EXPECT_EQ(std::string(layer_prefill(args, workspace).message),
+            std::string("layer_prefill: out.data = 128 bytes after z.data") + kRule);
 }
 
 TEST(OverlapRefusalsOfRows, TheNormWorksInPlaceAndNowhereElse) {

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "core/view_rules.hpp"
 #include "sluice/sluice.hpp"
 
 namespace sluice::testing {
@@ -87,19 +88,23 @@ TEST(SharedRules, CheckpointsPastTheLastColumnAreNotStored) {
   // Two columns a sequence; slots that would be valid follow in memory.
   const int32_t slots[] = {4, 2, 0, 1, 3, 5};
   for (const Implementation implementation : kBackends) {
-    std::vector<float> o(kT * kD), pool(kSlots * kD * kD, -7.0f);
-    ChunkForwardArgs args;
-    args.implementation = implementation;
-    args.q = args.k = args.v = TensorView(ones.data(), {1, kT, 1, kD});
-    args.o = TensorView(o.data(), {1, kT, 1, kD});
-    args.checkpoints = TensorView(pool.data(), {kSlots, 1, kD, kD});
-    args.checkpoint_slots = TensorView(slots, {1, 2});
-    args.checkpoint_every = 64;
-    run(args, chunk_forward);
-    for (int64_t slot = 0; slot < kSlots; ++slot) {
-      const auto first = pool.begin() + slot * kD * kD;
-      const bool kept = std::all_of(first, first + kD * kD, [](float x) { return x == -7.0f; });
-      EXPECT_EQ(kept, slot != 4 && slot != 2) << "slot " << slot;
+    for (const bool key_wise : {false, true}) {
+      std::vector<float> o(kT * kD), pool(kSlots * kD * kD, -7.0f);
+      const std::vector<float> gates(kT * kD, -0.5f);
+      ChunkForwardArgs args;
+      args.implementation = implementation;
+      args.q = args.k = args.v = TensorView(ones.data(), {1, kT, 1, kD});
+      args.o = TensorView(o.data(), {1, kT, 1, kD});
+      if (key_wise) args.gate = TensorView(gates.data(), {1, kT, 1, kD});
+      args.checkpoints = TensorView(pool.data(), {kSlots, 1, kD, kD});
+      args.checkpoint_slots = TensorView(slots, {1, 2});
+      args.checkpoint_every = 64;
+      run(args, chunk_forward);
+      for (int64_t slot = 0; slot < kSlots; ++slot) {
+        const auto first = pool.begin() + slot * kD * kD;
+        const bool kept = std::all_of(first, first + kD * kD, [](float x) { return x == -7.0f; });
+        EXPECT_EQ(kept, slot != 4 && slot != 2) << "slot " << slot << ", key-wise " << key_wise;
+      }
     }
   }
 }
@@ -113,6 +118,27 @@ TEST(SharedRules, StridesOfTheLeastIntegerAreRefused) {
   EXPECT_STREQ(workspace_size(args).status.message,
                "chunk_forward: q.shape[1] = 2 with stride -9223372036854775808, expected a view of "
                "less than 2^55 elements");
+}
+
+TEST(SharedRules, RowsOfTwoElementsAreContiguousToo) {
+  const std::vector<float> memory(64);
+  std::vector<float> o(64);
+  ChunkForwardArgs args;
+  args.q = args.k = args.v = TensorView(memory.data(), {1, 2, 1, 2});
+  args.o = TensorView(o.data(), {1, 2, 1, 2});
+  args.q.stride[3] = 2;
+  EXPECT_STREQ(workspace_size(args).status.message,
+               "chunk_forward: q.stride[3] = 2, expected 1 (contiguous last dimension)");
+}
+
+TEST(SharedRules, StridesOfExtentOneDoNotMatter) {
+  const float number = 0;
+  TensorView view(&number, kFloat32, {1, 3, 1, 4}, {-1, 400, int64_t{1} << 40, 1});
+  core::settle_strides({&view});
+  EXPECT_EQ(view.stride[0], 1200);
+  EXPECT_EQ(view.stride[1], 400);
+  EXPECT_EQ(view.stride[2], 4);
+  EXPECT_EQ(view.stride[3], 1);
 }
 
 }  // namespace
