@@ -5,6 +5,7 @@
 
 #include "cuda/device/load.cuh"
 #include "cuda/device/views.h"
+#include "cuda/ptx/convert.cuh"
 
 namespace sluice::cuda::device {
 
@@ -39,7 +40,9 @@ template <bool kBounded = true>
 __device__ __forceinline__ float raw_log_gate(GateForm form, const RawGate& raw, float gate) {
   const float x = gate + raw.dt_bias;
   if (is_bounded<kBounded>(form)) {
-    return __uint_as_float(static_cast<uint32_t>(form)) / (1.0f + expf(raw.minus_rate * x));
+    // PERF an exact division is 130 instructions in each prefill kernel.
+    const float bound = __uint_as_float(static_cast<uint32_t>(form));
+    return bound * ptx::reciprocal_fast(1.0f + expf(raw.minus_rate * x));
   }
   return raw.minus_rate * (x > 20.0f ? x : log1pf(expf(x)));
 }
