@@ -24,7 +24,9 @@ void convert_rows(const core::Rows& rows, const core::Tensor& source, const core
   const int64_t HV = target.shape[2], V = target.shape[3];
   // Rows past the last sequence are not the caller's to see.
   const bool packed = core::present(rows.cu_seqlens);
-  const int64_t T = packed ? core::token_range(rows, rows.N).begin : rows.T;
+  const core::Tensor& offsets = rows.cu_seqlens;
+  const int64_t T =
+      packed ? core::load_index(core::address(offsets, rows.N), offsets.dtype) : rows.T;
   auto item = [&](int64_t index, int) {
     const int64_t batch = index / T, token = index % T;
     for (int64_t h = 0; h < HV; ++h) {
