@@ -2,21 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/bench/backward_work.hpp"
 
-#include <algorithm>
-#include <stdexcept>
-
 namespace sluice::tools {
 namespace {
-
-void require(const Status& status) {
-  if (!status.ok()) throw std::runtime_error(status.message);
-}
-
-std::shared_ptr<void> uploaded(Machine& machine, const Bytes& bytes) {
-  std::shared_ptr<void> memory = machine.allocate(bytes.size());
-  machine.upload(memory.get(), bytes.data(), bytes.size());
-  return memory;
-}
 
 /// A tensor of the shape and dtype of another.
 TensorView alike(const TensorView& tensor, const std::shared_ptr<void>& memory) {
@@ -70,27 +57,12 @@ void BackwardWork::select(const Cell& cell) {
   backward_.dinitial = alike(forward_.state.initial, dinitial_);
   backward_.qk_norm = QkNorm::kL2;
   backward_.implementation = backend_;
-  reserve(workspace_size(forward_));
-  backward_size_ = reserve(workspace_size(backward_));
+  scratch_.reserve(machine_, workspace_size(forward_));
+  backward_size_ = scratch_.reserve(machine_, workspace_size(backward_));
 }
 
-/// Makes the run's workspace at least as large; returns the size asked for.
-size_t BackwardWork::reserve(const Result<WorkspaceSize>& size) {
-  require(size.status);
-  if (size.value.bytes > workspace_bytes_) {
-    workspace_.reset();
-    workspace_ = machine_.allocate(size.value.bytes);
-    workspace_bytes_ = size.value.bytes;
-  }
-  return size.value.bytes;
-}
+void BackwardWork::forward() { require(chunk_forward(forward_, scratch_.get())); }
 
-void BackwardWork::forward() {
-  require(chunk_forward(forward_, {workspace_.get(), workspace_bytes_}));
-}
-
-void BackwardWork::backward() {
-  require(chunk_backward(backward_, {workspace_.get(), workspace_bytes_}));
-}
+void BackwardWork::backward() { require(chunk_backward(backward_, scratch_.get())); }
 
 }  // namespace sluice::tools

@@ -9,6 +9,7 @@
 
 #include "sluice/sluice.hpp"
 #include "tools/bench/prefill_problem.hpp"
+#include "tools/bench/work_memory.hpp"
 
 namespace sluice::tools {
 
@@ -31,13 +32,12 @@ class BackwardWork {
   size_t workspace_bytes() const noexcept { return backward_size_; }
 
  private:
-  size_t reserve(const Result<WorkspaceSize>& size);
-
   Machine& machine_;
   PrefillProblem problem_;
   Implementation backend_;
-  std::shared_ptr<void> d_o_, d_final_, dq_, dk_, dv_, dgate_, dbeta_, dinitial_, workspace_;
-  size_t workspace_bytes_ = 0, backward_size_ = 0;
+  std::shared_ptr<void> d_o_, d_final_, dq_, dk_, dv_, dgate_, dbeta_, dinitial_;
+  WorkScratch scratch_;
+  size_t backward_size_ = 0;
   ChunkForwardArgs forward_;
   ChunkBackwardArgs backward_;
 };

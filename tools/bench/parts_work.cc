@@ -6,8 +6,6 @@
 #include <cmath>
 #include <stdexcept>
 
-#include "check/array.hpp"
-#include "check/generate.hpp"
 #include "tools/bench/cell.hpp"
 
 namespace sluice::tools {
@@ -17,27 +15,11 @@ constexpr int64_t kWidth = 4;
 /// Memory between two uses of the same bytes: several times the L2 of any GPU.
 constexpr double kRotation = 256e6;
 constexpr int64_t kMostCopies = 32;
-/// Elements of the random block that fills every tensor.
-constexpr int64_t kBlock = int64_t{1} << 18;
-
 bool listed(const std::vector<std::string>& list, const char* name) {
   return std::find(list.begin(), list.end(), name) != list.end();
 }
 
 int64_t tokens(const PartsCell& c) { return c.T * c.N; }
-
-/// A block of random numbers in memory.
-std::vector<std::byte> random_block(sluice_dtype dtype) {
-  const check::Array values = check::make_normal({kBlock}, 1);
-  std::vector<std::byte> block(static_cast<size_t>(kBlock) * (dtype.bits / 8u));
-  sluice_tensor view{};
-  view.data = block.data();
-  view.dtype = dtype;
-  for (int64_t i = 0; i < kBlock; ++i) {
-    check::store_element(view, i, values.values[static_cast<size_t>(i)]);
-  }
-  return block;
-}
 
 void add_cells(const std::vector<std::string>& ops, const PartsCell& heads,
                std::vector<PartsCell>* out) {
@@ -105,7 +87,7 @@ double bytes_around(const PartsCell& c, int64_t element_bytes) noexcept {
 }
 
 PartsWork::PartsWork(Machine& machine, const PartsCell& cell, DType dtype, Implementation backend)
-    : machine_(machine), cell_(cell), dtype_(dtype), backend_(backend) {
+    : memory_(machine), cell_(cell), dtype_(dtype), backend_(backend) {
   const double bytes = parts_bytes(cell, dtype.bits / 8);
   const auto copies =
       std::clamp(static_cast<int64_t>(std::ceil(kRotation / bytes)), int64_t{1}, kMostCopies);
@@ -127,66 +109,42 @@ void PartsWork::call() {
   next_ = (next_ + 1) % calls_.size();
 }
 
-/// A dense tensor of random numbers.
-TensorView PartsWork::tensor(DType type, std::initializer_list<int64_t> shape) {
-  static const std::vector<std::byte> k16 = random_block(dtype_), k32 = random_block(kFloat32);
-  TensorView view(nullptr, type, shape, machine_.device());
-  size_t bytes = type.bits / 8u;
-  for (const int64_t extent : shape) bytes *= static_cast<size_t>(extent);
-  memory_.push_back(machine_.allocate(bytes));
-  view.data = memory_.back().get();
-  const std::vector<std::byte>& block = type.bits == 32 ? k32 : k16;
-  for (size_t at = 0; at < bytes; at += block.size()) {
-    machine_.upload(static_cast<std::byte*>(view.data) + at, block.data(),
-                    std::min(block.size(), bytes - at));
-  }
-  return view;
-}
-
 /// cu_seqlens of N equal sequences; absent for one.
 TensorView PartsWork::offsets() {
   if (cell_.N == 1) return {};
   std::vector<int32_t> list;
   for (int64_t n = 0; n <= cell_.N; ++n) list.push_back(static_cast<int32_t>(n * cell_.T));
-  TensorView view = tensor(kInt32, {cell_.N + 1});
-  machine_.upload(view.data, list.data(), list.size() * sizeof(int32_t));
-  return view;
+  return memory_.list(list);
 }
 
 /// A quarter of the heads without decay, the others with a slow one: as `bench prefill` has it.
 TensorView PartsWork::decay_rates() {
   std::vector<float> rates(static_cast<size_t>(cell_.HV));
   for (size_t h = 0; h < rates.size(); ++h) rates[h] = h % 4 == 0 ? -20.0f : -3.0f;
-  TensorView view = tensor(kFloat32, {cell_.HV});
-  machine_.upload(view.data, rates.data(), rates.size() * sizeof(float));
-  return view;
+  return memory_.list(rates);
 }
 
 template <class Args>
 void PartsWork::add(const Args& args, Status (*run)(const Args&, Workspace, Stream) noexcept,
                     const Result<WorkspaceSize>& size) {
-  if (!size.ok()) throw std::runtime_error(size.status.message);
-  memory_.push_back(machine_.allocate(size.value.bytes));
-  const Workspace workspace{memory_.back().get(), size.value.bytes};
-  calls_.emplace_back([args, run, workspace] {
-    const Status status = run(args, workspace, nullptr);
-    if (!status.ok()) throw std::runtime_error(status.message);
-  });
+  auto scratch = std::make_shared<WorkScratch>();
+  scratch->reserve(memory_.machine(), size);
+  calls_.emplace_back([args, run, scratch] { require(run(args, scratch->get(), nullptr)); });
 }
 
 void PartsWork::add_conv() {
   const int64_t D = cell_.D(), T = tokens(cell_), N = cell_.N;
   CausalConv1dArgs args;
   if (cell_.shape == "channel-first") {
-    args.x = tensor(dtype_, {1, D, T}).transposed(1, 2);
-    args.out = tensor(dtype_, {1, D, T}).transposed(1, 2);
+    args.x = memory_.tensor(dtype_, {1, D, T}).transposed(1, 2);
+    args.out = memory_.tensor(dtype_, {1, D, T}).transposed(1, 2);
   } else {
-    args.x = tensor(dtype_, {1, T, D});
-    args.out = tensor(dtype_, {1, T, D});
+    args.x = memory_.tensor(dtype_, {1, T, D});
+    args.out = memory_.tensor(dtype_, {1, T, D});
   }
-  args.weight = tensor(dtype_, {D, kWidth});
+  args.weight = memory_.tensor(dtype_, {D, kWidth});
   args.cu_seqlens = offsets();
-  args.state.initial = args.state.final = tensor(dtype_, {N, D, kWidth - 1});
+  args.state.initial = args.state.final = memory_.tensor(dtype_, {N, D, kWidth - 1});
   args.activation = Activation::kSilu;
   args.implementation = backend_;
   add(args, causal_conv1d, workspace_size(args));
@@ -195,20 +153,18 @@ void PartsWork::add_conv() {
 void PartsWork::add_update() {
   const int64_t D = cell_.D(), N = cell_.N;
   CausalConv1dArgs args;
-  args.x = tensor(dtype_, {N, 1, D});
-  args.out = tensor(dtype_, {N, 1, D});
-  args.weight = tensor(dtype_, {D, kWidth});
+  args.x = memory_.tensor(dtype_, {N, 1, D});
+  args.out = memory_.tensor(dtype_, {N, 1, D});
+  args.weight = memory_.tensor(dtype_, {D, kWidth});
   const bool ring = cell_.shape.rfind("ring", 0) == 0;
   const int64_t L = ring ? kWidth : kWidth - 1;
-  args.state.initial = cell_.shape == "columns inside" ? tensor(dtype_, {N, D, L})
-                                                       : tensor(dtype_, {N, L, D}).transposed(1, 2);
+  args.state.initial = cell_.shape == "columns inside"
+                           ? memory_.tensor(dtype_, {N, D, L})
+                           : memory_.tensor(dtype_, {N, L, D}).transposed(1, 2);
   args.state.final = args.state.initial;
   if (ring) {
     args.state.form = ConvStateForm::kRing;
-    args.state.ring_position = tensor(kInt32, {N});
-    const std::vector<int32_t> positions(static_cast<size_t>(N), 7);
-    machine_.upload(args.state.ring_position.data, positions.data(),
-                    positions.size() * sizeof(int32_t));
+    args.state.ring_position = memory_.list(std::vector<int32_t>(static_cast<size_t>(N), 7));
   }
   args.activation = Activation::kSilu;
   args.implementation = backend_;
@@ -217,10 +173,10 @@ void PartsWork::add_update() {
 
 void PartsWork::add_norm() {
   GatedRmsNormArgs args;
-  args.x = tensor(dtype_, {tokens(cell_), cell_.HV, cell_.V});
-  args.z = tensor(dtype_, {tokens(cell_), cell_.HV, cell_.V});
-  args.out = tensor(dtype_, {tokens(cell_), cell_.HV, cell_.V});
-  args.weight = tensor(dtype_, {cell_.V});
+  args.x = memory_.tensor(dtype_, {tokens(cell_), cell_.HV, cell_.V});
+  args.z = memory_.tensor(dtype_, {tokens(cell_), cell_.HV, cell_.V});
+  args.out = memory_.tensor(dtype_, {tokens(cell_), cell_.HV, cell_.V});
+  args.weight = memory_.tensor(dtype_, {cell_.V});
   args.implementation = backend_;
   add(args, gated_rms_norm, workspace_size(args));
 }
@@ -230,22 +186,22 @@ void PartsWork::add_layer() {
   LayerArgs args;
   if (cell_.shape == "interleaved") {
     args.packing = Packing::kInterleaved;
-    args.qkv = tensor(dtype_, {1, T, 2 * H * K + 2 * HV * V});
-    args.b = tensor(dtype_, {1, T, 2 * HV});
+    args.qkv = memory_.tensor(dtype_, {1, T, 2 * H * K + 2 * HV * V});
+    args.b = memory_.tensor(dtype_, {1, T, 2 * HV});
   } else {
-    args.qkv = tensor(dtype_, {1, T, cell_.D()});
-    args.z = tensor(dtype_, {1, T, HV * V});
-    args.b = tensor(dtype_, {1, T, HV});
-    args.a = tensor(dtype_, {1, T, HV});
+    args.qkv = memory_.tensor(dtype_, {1, T, cell_.D()});
+    args.z = memory_.tensor(dtype_, {1, T, HV * V});
+    args.b = memory_.tensor(dtype_, {1, T, HV});
+    args.a = memory_.tensor(dtype_, {1, T, HV});
   }
-  args.conv_weight = tensor(dtype_, {cell_.D(), kWidth});
+  args.conv_weight = memory_.tensor(dtype_, {cell_.D(), kWidth});
   args.A_log = decay_rates();
-  args.dt_bias = tensor(kFloat32, {HV});
-  args.norm_weight = tensor(dtype_, {V});
-  args.out = tensor(dtype_, {1, T, HV, V});
+  args.dt_bias = memory_.tensor(kFloat32, {HV});
+  args.norm_weight = memory_.tensor(dtype_, {V});
+  args.out = memory_.tensor(dtype_, {1, T, HV, V});
   args.cu_seqlens = offsets();
-  args.conv_initial = args.conv_final = tensor(dtype_, {cell_.N, cell_.D(), kWidth - 1});
-  args.state.initial = args.state.final = tensor(kFloat32, {cell_.N, HV, K, V});
+  args.conv_initial = args.conv_final = memory_.tensor(dtype_, {cell_.N, cell_.D(), kWidth - 1});
+  args.state.initial = args.state.final = memory_.tensor(kFloat32, {cell_.N, HV, K, V});
   args.num_k_heads = H, args.num_v_heads = HV, args.head_k_dim = K, args.head_v_dim = V;
   args.implementation = backend_;
   add(args, layer_prefill, layer_prefill_workspace(args));
@@ -254,16 +210,16 @@ void PartsWork::add_layer() {
 void PartsWork::add_delta() {
   const int64_t H = cell_.H, HV = cell_.HV, K = cell_.K, V = cell_.V, T = tokens(cell_);
   ChunkForwardArgs args;
-  args.q = tensor(dtype_, {1, T, H, K});
-  args.k = tensor(dtype_, {1, T, H, K});
-  args.v = tensor(dtype_, {1, T, HV, V});
-  args.o = tensor(dtype_, {1, T, HV, V});
-  args.gate = tensor(dtype_, {1, T, HV});
-  args.beta = tensor(dtype_, {1, T, HV});
+  args.q = memory_.tensor(dtype_, {1, T, H, K});
+  args.k = memory_.tensor(dtype_, {1, T, H, K});
+  args.v = memory_.tensor(dtype_, {1, T, HV, V});
+  args.o = memory_.tensor(dtype_, {1, T, HV, V});
+  args.gate = memory_.tensor(dtype_, {1, T, HV});
+  args.beta = memory_.tensor(dtype_, {1, T, HV});
   args.A_log = decay_rates();
-  args.dt_bias = tensor(kFloat32, {HV});
+  args.dt_bias = memory_.tensor(kFloat32, {HV});
   args.cu_seqlens = offsets();
-  args.state.initial = args.state.final = tensor(kFloat32, {cell_.N, HV, K, V});
+  args.state.initial = args.state.final = memory_.tensor(kFloat32, {cell_.N, HV, K, V});
   args.gate_space = GateSpace::kRaw, args.beta_space = BetaSpace::kLogit;
   args.qk_norm = QkNorm::kL2;
   args.implementation = backend_;

@@ -5,12 +5,11 @@
 #define SLUICE_TOOLS_BENCH_PARTS_WORK_HPP_
 
 #include <functional>
-#include <memory>
 #include <string>
 #include <vector>
 
 #include "sluice/sluice.hpp"
-#include "tools/bench/machine.hpp"
+#include "tools/bench/work_memory.hpp"
 
 namespace sluice::tools {
 
@@ -47,7 +46,6 @@ class PartsWork {
   int copies() const noexcept { return static_cast<int>(calls_.size()); }
 
  private:
-  TensorView tensor(DType type, std::initializer_list<int64_t> shape);
   TensorView offsets();
   TensorView decay_rates();
   void add_conv();
@@ -59,11 +57,10 @@ class PartsWork {
   void add(const Args& args, Status (*run)(const Args&, Workspace, Stream) noexcept,
            const Result<WorkspaceSize>& size);
 
-  Machine& machine_;
+  WorkMemory memory_;
   PartsCell cell_;
   DType dtype_;
   Implementation backend_;
-  std::vector<std::shared_ptr<void>> memory_;
   std::vector<std::function<void()>> calls_;
   size_t next_ = 0;
 };

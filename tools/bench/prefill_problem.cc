@@ -3,7 +3,6 @@
 #include "tools/bench/prefill_problem.hpp"
 
 #include <algorithm>
-#include <stdexcept>
 
 #include "check/array.hpp"
 
@@ -12,16 +11,6 @@ namespace {
 
 // 0xff bytes are NaN in every floating type.
 constexpr int kNaNByte = 0xff;
-
-std::shared_ptr<void> uploaded(Machine& machine, const void* data, size_t bytes) {
-  std::shared_ptr<void> memory = machine.allocate(bytes);
-  machine.upload(memory.get(), data, bytes);
-  return memory;
-}
-
-std::shared_ptr<void> uploaded(Machine& machine, const Bytes& bytes) {
-  return uploaded(machine, bytes.data(), bytes.size());
-}
 
 DType typed(sluice_dtype dtype) { return DType{dtype}; }
 
@@ -55,8 +44,7 @@ PrefillProblem::PrefillProblem(Machine& machine, const PrefillInputs& inputs,
 
 Status PrefillProblem::select(const Cell& c, const SplitWay& way, History history) {
   cell_ = c;
-  const std::vector<int32_t> offsets = offsets_of(c);
-  machine_.upload(cu_seqlens_.get(), offsets.data(), offsets.size() * sizeof(int32_t));
+  upload_list(machine_, cu_seqlens_.get(), offsets_of(c));
   const sluice_device where = machine_.device();
   const int64_t T = c.tokens(), N = c.sequences();
   const DType type = typed(dtype_);
@@ -78,23 +66,16 @@ Status PrefillProblem::select(const Cell& c, const SplitWay& way, History histor
   final_bytes_ = static_cast<size_t>(N * c.HV * c.K * c.V) * sizeof(float);
   const Result<WorkspaceSize> size = workspace_size(args_);
   if (!size.ok()) return size.status;
-  if (size.value.bytes > workspace_bytes_) {
-    workspace_ = machine_.allocate(size.value.bytes);
-    workspace_bytes_ = size.value.bytes;
-  }
-  scratch_ = {workspace_.get(), workspace_bytes_};
+  scratch_.reserve(machine_, size);
   return ok_status();
 }
 
-void PrefillProblem::call() {
-  const Status status = chunk_forward(args_, scratch_);
-  if (!status.ok()) throw std::runtime_error(status.message);
-}
+void PrefillProblem::call() { require(chunk_forward(args_, scratch_.get())); }
 
 int64_t PrefillProblem::planned_segments() const {
   if (std::string(sluice_last_kernel()).find(".segments") == std::string::npos) return 0;
   uint32_t segments = 0;
-  machine_.download_rows(&segments, workspace_.get(), sizeof segments, sizeof segments, 1);
+  machine_.download_rows(&segments, scratch_.get().data, sizeof segments, sizeof segments, 1);
   return segments;
 }
 

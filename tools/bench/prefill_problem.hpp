@@ -12,6 +12,7 @@
 #include "tools/bench/machine.hpp"
 #include "tools/bench/prefill_inputs.hpp"
 #include "tools/bench/split_way.hpp"
+#include "tools/bench/work_memory.hpp"
 
 namespace sluice::tools {
 
@@ -41,11 +42,11 @@ class PrefillProblem {
   bool lengths_known_;
   sluice_dtype dtype_;
   Cell cell_;
-  std::shared_ptr<void> q_, k_, v_, beta_, initial_, o_, final_, cu_seqlens_, workspace_;
-  size_t workspace_bytes_ = 0, o_bytes_ = 0, final_bytes_ = 0;
+  std::shared_ptr<void> q_, k_, v_, beta_, initial_, o_, final_, cu_seqlens_;
+  size_t o_bytes_ = 0, final_bytes_ = 0;
   std::map<int64_t, std::shared_ptr<void>> gates_;
   ChunkForwardArgs args_;
-  Workspace scratch_;
+  WorkScratch scratch_;
 };
 
 /// First row of each sequence, and the end of the last one.

@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <stdexcept>
 
 #include "check/array.hpp"
 #include "tools/bench/prefill_inputs.hpp"
@@ -70,10 +69,6 @@ size_t bytes_of(const StagesCell& c, int tensor, size_t element) {
     default:
       return sized(values, element);
   }
-}
-
-void require(const Status& status) {
-  if (!status.ok()) throw std::runtime_error(status.message);
 }
 
 Stage stage_of(StagesItem item) noexcept {
@@ -178,11 +173,8 @@ StagesWork::StagesWork(Machine& machine, sluice_dtype dtype, const std::vector<S
 
 void StagesWork::fill_inputs() {
   const auto fill = [&](int tensor, const Bytes& block) {
-    auto* to = static_cast<std::byte*>(memory_[static_cast<size_t>(tensor)].get());
-    for (size_t at = 0; at < bytes_[static_cast<size_t>(tensor)]; at += block.size()) {
-      const size_t left = bytes_[static_cast<size_t>(tensor)] - at;
-      machine_.upload(to + at, block.data(), std::min(block.size(), left));
-    }
+    const auto t = static_cast<size_t>(tensor);
+    upload_repeated(machine_, memory_[t].get(), bytes_[t], block);
   };
   fill(kQ, random_rows(kBlockRows, 128, true, 1.0, dtype_, 1));
   fill(kK, random_rows(kBlockRows, 128, true, 1.0, dtype_, 2));
@@ -216,7 +208,7 @@ TensorView StagesWork::numbers(int tensor) const {
 void StagesWork::upload_offsets() {
   std::vector<int32_t> offsets;
   for (int64_t n = 0; n <= cell_.B; ++n) offsets.push_back(static_cast<int32_t>(n * cell_.T));
-  machine_.upload(offsets_.get(), offsets.data(), offsets.size() * sizeof(int32_t));
+  upload_list(machine_, offsets_.get(), offsets);
 }
 
 void StagesWork::select(const StagesCell& c) {
@@ -238,7 +230,7 @@ void StagesWork::select(const StagesCell& c) {
   gla_.g_cumsum = {};
   ChunkStageArgs alone = simple_gla_args(gla_);
   alone.h = {};
-  reserve(workspace_size(alone));
+  scratch_.reserve(machine_, workspace_size(alone));
   if (!c.chain) return;
   stage_.beta = numbers(kBeta);
   stage_.A = rows(kA, c.HV, c.C), stage_.A_inverse = rows(kInverse, c.HV, c.C);
@@ -250,26 +242,19 @@ void StagesWork::select(const StagesCell& c) {
   fused_.o = rows(kFusedO, c.HV, c.V);
   fused_.cu_seqlens = stage_.cu_seqlens;
   fused_.state.final = TensorView(memory(kFusedFinal), kFloat32, {c.B, c.HV, c.K, c.V}, where);
-  reserve(workspace_size(fused_));
-}
-
-void StagesWork::reserve(const Result<WorkspaceSize>& size) {
-  require(size.status);
-  if (size.value.bytes <= workspace_bytes_) return;
-  workspace_bytes_ = size.value.bytes;
-  workspace_ = machine_.allocate(workspace_bytes_);
+  scratch_.reserve(machine_, workspace_size(fused_));
 }
 
 void StagesWork::call(StagesItem item, void* stream) {
   if (item == StagesItem::kFused) {
-    return require(chunk_forward(fused_, {workspace_.get(), workspace_bytes_}, stream));
+    return require(chunk_forward(fused_, scratch_.get(), stream));
   }
   const bool gla = item == StagesItem::kSimpleGla || item == StagesItem::kGlaStates ||
                    item == StagesItem::kGlaOutputs;
   ChunkStageArgs args = stage_args(gla ? gla_ : stage_, stage_of(item));
   if (item == StagesItem::kSimpleGla) args.h = {};
   if (item == StagesItem::kSolveWy) args.A_inverse = {};
-  require(chunk_stage(args, {workspace_.get(), workspace_bytes_}, stream));
+  require(chunk_stage(args, scratch_.get(), stream));
 }
 
 void StagesWork::call_chain(bool pairs, void* stream) {

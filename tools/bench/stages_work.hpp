@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "sluice/sluice.hpp"
-#include "tools/bench/machine.hpp"
+#include "tools/bench/work_memory.hpp"
 
 namespace sluice::tools {
 
@@ -68,7 +68,6 @@ class StagesWork {
  private:
   TensorView rows(int tensor, int64_t heads, int64_t columns) const;
   TensorView numbers(int tensor) const;
-  void reserve(const Result<WorkspaceSize>& size);
   void upload_offsets();
   void fill_inputs();
   double difference(const TensorView& a, const TensorView& b, int64_t count) const;
@@ -78,8 +77,8 @@ class StagesWork {
   StagesCell cell_;
   std::vector<size_t> bytes_;  ///< of each tensor, at most
   std::vector<std::shared_ptr<void>> memory_;
-  std::shared_ptr<void> offsets_, workspace_;
-  size_t workspace_bytes_ = 0;
+  std::shared_ptr<void> offsets_;
+  WorkScratch scratch_;
   ChunkStageArgs stage_, gla_;
   ChunkForwardArgs fused_;
 };

@@ -4,11 +4,10 @@
 #ifndef SLUICE_TOOLS_BENCH_STEP_PROBLEM_HPP_
 #define SLUICE_TOOLS_BENCH_STEP_PROBLEM_HPP_
 
-#include <memory>
 #include <vector>
 
-#include "tools/bench/machine.hpp"
 #include "tools/bench/step_report.hpp"
+#include "tools/bench/work_memory.hpp"
 
 namespace sluice::tools {
 
@@ -26,20 +25,16 @@ class StepProblem {
   std::string trouble() const;
 
  private:
-  std::shared_ptr<void> random_elements(sluice_dtype dtype, int64_t count, double scale);
-  TensorView view(sluice_dtype dtype, std::vector<int64_t> shape, double scale = 1.0);
   void make_slots();
   void make_step();
   void make_layer();
   void make_ring(ReplayRing* ring);
   void take_cursors(int64_t launch, ReplayRing* ring) const;
 
-  Machine& machine_;
+  WorkMemory memory_;
   StepCell cell_;
   int64_t launches_ = 1, slots_ = 0;
-  std::vector<std::shared_ptr<void>> memory_;
-  std::shared_ptr<void> scratch_;
-  size_t scratch_bytes_ = 0;
+  WorkScratch scratch_;
   TensorView slot_table_{};  ///< [launches * B] or [launches * B, T]
   TensorView accepted_{};
   TensorView position_{}, checkpoint_{};  ///< [launches * B]
