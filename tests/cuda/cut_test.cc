@@ -57,6 +57,21 @@ CutRequest request_of(const DeltaRuleProblem& p, const CutOverride& asked = {}) 
   return choose_cut(p, h200(kClusters), asked);
 }
 
+/// WHY by turns: the last answer of the model is remembered.
+TEST(CudaCut, KeyWiseGatesForgetWhereScalarOnesMayNot) {
+  DeltaRuleProblem scalar = dense(1, 8192, 12);
+  scalar.qk_norm = SLUICE_QK_NORM_L2;
+  scalar.beta = {};
+  DeltaRuleProblem key_wise = scalar;
+  static int64_t present;
+  key_wise.key_gate.data = &present;
+  for (int turn = 0; turn < 2; ++turn) {
+    EXPECT_FALSE(request_of(scalar).may_forget);
+    EXPECT_TRUE(request_of(key_wise).may_forget);
+    EXPECT_EQ(request_of(key_wise).count, request_of(scalar).count);
+  }
+}
+
 TEST(CudaCut, FewHeadsAndLongSequencesAreCut) {
   for (const int64_t HV : {2, 4, 8, 16}) {
     const CutRequest request = request_of(packed(1, 32768, HV));

@@ -174,7 +174,8 @@ CutRequest choose_by_model(const DeltaRuleProblem& p, const Machine& machine,
 struct ModelQuestion {
   int64_t N = 0, T = 0, longest = 0, HV = 0, K = 0, V = 0;
   Machine machine;
-  bool packed = false, linear = false, takes_prefixes = false, may_forget = false;
+  bool packed = false, linear = false, key_gates = false, takes_prefixes = false,
+       may_forget = false;
 
   bool operator==(const ModelQuestion&) const = default;
 };
@@ -196,6 +197,7 @@ CutRequest choose_or_recall(const DeltaRuleProblem& p, const Machine& machine,
                                machine,
                                core::present(p.rows.cu_seqlens),
                                has_scalar_factors(p),
+                               core::present(p.key_gate),
                                takes_prefixes(p),
                                cut.may_forget};
   if (question != known) {
