@@ -191,6 +191,13 @@ void Scene::fill_stage(sluice_chunk_stage_args* args) {
     if (bytes_.flag()) args->g_cumsum = tensor(kF32, {s.B, s.T, s.HV});
   }
   if (bytes_.flag()) args->beta = tensor(float_type(), {s.B, s.T, s.HV});
+  args->gate_space = static_cast<int32_t>(bytes_.below(4));
+  if (args->gate_space == SLUICE_GATE_RAW_BOUNDED) args->gate_lower_bound = -2;
+  if (args->gate_space >= SLUICE_GATE_RAW) {
+    args->A_log = tensor(kF32, {s.HV});
+    args->dt_bias =
+        args->gate.rank == 4 ? tensor(float_type(), {s.HV, s.K}) : tensor(float_type(), {s.HV});
+  }
   args->A = rows(float_type(), C);
   args->A_inverse = rows(float_type(), C);
   args->w = rows(float_type(), s.K);

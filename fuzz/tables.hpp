@@ -153,6 +153,8 @@ inline constexpr ViewField kChunkStageViews[] = {
     {offsetof(sluice_chunk_stage_args, state.read_slots), false},
     {offsetof(sluice_chunk_stage_args, state.write_slots), false},
     {offsetof(sluice_chunk_stage_args, state.has_initial_state), false},
+    {offsetof(sluice_chunk_stage_args, A_log), false},
+    {offsetof(sluice_chunk_stage_args, dt_bias), false},
 };
 
 inline constexpr ViewField kChunkBackwardViews[] = {

@@ -377,6 +377,10 @@ struct ChunkStageArgs {
   Triangle triangle = Triangle::kLower;
   Matrices matrices = Matrices::kChunks;
   Implementation implementation = Implementation::kAuto;
+  GateSpace gate_space = GateSpace::kLog;
+  double gate_lower_bound = 0.0;
+  TensorView A_log{};
+  TensorView dt_bias{};
 
   [[nodiscard]] sluice_chunk_stage_args c() const noexcept {
     sluice_chunk_stage_args result{};
@@ -406,6 +410,10 @@ struct ChunkStageArgs {
     result.triangle = static_cast<int32_t>(triangle);
     result.matrices = static_cast<int32_t>(matrices);
     result.implementation = static_cast<int32_t>(implementation);
+    result.gate_space = static_cast<int32_t>(gate_space);
+    result.gate_lower_bound = gate_lower_bound;
+    result.A_log = A_log;
+    result.dt_bias = dt_bias;
     return result;
   }
 };

@@ -457,8 +457,9 @@ typedef struct sluice_recurrent_step_args {
  *  LINEAR_ATTENTION that is simple GLA as one call. With h, `state` is not looked at.
  *
  *  G is g_cumsum where that view is given, else the sums of `gate`; without both there is no decay,
- *  and that is the same, bit for bit, as zeros in `gate` or in g_cumsum. Each g of `gate` is
- *  clamped at -128 below, so that -inf is legal there. g_cumsum must be finite. Exponents are
+ *  and that is the same, bit for bit, as zeros in `gate` or in g_cumsum. CHUNK_CUMSUM takes gates of
+ *  any gate_space, as sluice_chunk_forward_args does; other stages that read `gate`, and so
+ *  gate_space, take logarithms. Each g of `gate` is clamped at -128 below, so that -inf is legal there. g_cumsum must be finite. Exponents are
  *  differences of G and not clamped: g > 0, growth, is legal.
  *
  *  Key-wise gates (GLA, KDA), of rank 4, have sums G of each of the K channels. CHUNK_CUMSUM takes
@@ -477,22 +478,23 @@ typedef struct sluice_recurrent_step_args {
  *  backends go on with what they computed, not with what they stored. */
 typedef struct sluice_chunk_stage_args {
   size_t struct_size;
-  sluice_tensor q;          /**< [B,T,H,K] inner stride 1; dtype of k */
-  sluice_tensor k;          /**< [B,T,H,K] inner stride 1 */
-  sluice_tensor v;          /**< [B,T,HV,V] inner stride 1; dtype of k */
-  sluice_tensor gate;       /**< optional [B,T,HV], natural logarithms; CHUNK_CUMSUM and
-                                 CUMSUM_KKT need it; or key-wise [B,T,HV,K], inner stride 1 */
-  sluice_tensor beta;       /**< optional [B,T,HV]: absent = 1 */
-  sluice_tensor g_cumsum;   /**< optional float32 [B,T,HV]; CHUNK_CUMSUM and CUMSUM_KKT write it;
+  sluice_tensor q;         /**< [B,T,H,K] inner stride 1; dtype of k */
+  sluice_tensor k;         /**< [B,T,H,K] inner stride 1 */
+  sluice_tensor v;         /**< [B,T,HV,V] inner stride 1; dtype of k */
+  sluice_tensor gate;      /**< optional [B,T,HV], natural logarithms (CHUNK_CUMSUM: what gate_space
+                                 says); CHUNK_CUMSUM and CUMSUM_KKT need it; or key-wise
+                                 [B,T,HV,K], inner stride 1 */
+  sluice_tensor beta;      /**< optional [B,T,HV]: absent = 1 */
+  sluice_tensor g_cumsum;  /**< optional float32 [B,T,HV]; CHUNK_CUMSUM and CUMSUM_KKT write it;
                                  or key-wise [B,T,HV,K], inner stride 1 */
-  sluice_tensor A;          /**< [B,T,HV,C] inner stride 1: row t holds token t's A_ij */
-  sluice_tensor A_inverse;  /**< [B,T,HV,C] inner stride 1, own dtype; SOLVE_WY: optional */
-  sluice_tensor w;          /**< [B,T,HV,K] inner stride 1 */
-  sluice_tensor u;          /**< [B,T,HV,V] inner stride 1 */
-  sluice_tensor v_new;      /**< [B,T,HV,V] inner stride 1; CHUNK_H: optional */
-  sluice_tensor h;          /**< [B,chunks,HV,K,V] (or V,K: state.layout), matrices contiguous:
+  sluice_tensor A;         /**< [B,T,HV,C] inner stride 1: row t holds token t's A_ij */
+  sluice_tensor A_inverse; /**< [B,T,HV,C] inner stride 1, own dtype; SOLVE_WY: optional */
+  sluice_tensor w;         /**< [B,T,HV,K] inner stride 1 */
+  sluice_tensor u;         /**< [B,T,HV,V] inner stride 1 */
+  sluice_tensor v_new;     /**< [B,T,HV,V] inner stride 1; CHUNK_H: optional */
+  sluice_tensor h;         /**< [B,chunks,HV,K,V] (or V,K: state.layout), matrices contiguous:
                                  the states that enter the chunks; CHUNK_H, CHUNK_O: optional */
-  sluice_tensor o;          /**< [B,T,HV,V] out, inner stride 1 */
+  sluice_tensor o;         /**< [B,T,HV,V] out, inner stride 1 */
   sluice_tensor cu_seqlens; /**< optional int32/int64 [N+1], B = 1 */
   sluice_state_io state;    /**< CHUNK_H, and CHUNK_O without h */
   double scale;             /**< of CHUNK_O, read with SLUICE_SCALE_VALUE */
@@ -505,7 +507,10 @@ typedef struct sluice_chunk_stage_args {
   int32_t triangle;         /**< sluice_triangle, of SOLVE_TRIL */
   int32_t matrices;         /**< sluice_matrices, of SOLVE_TRIL */
   int32_t implementation;   /**< sluice_implementation */
-  int32_t reserved;         /**< zero */
+  int32_t gate_space;       /**< sluice_gate_space, of CHUNK_CUMSUM */
+  double gate_lower_bound;  /**< < 0, with SLUICE_GATE_RAW_BOUNDED only, else 0 */
+  sluice_tensor A_log;   /**< CHUNK_CUMSUM: [HV], of raw gates, as in sluice_chunk_forward_args */
+  sluice_tensor dt_bias; /**< CHUNK_CUMSUM: [HV] or key-wise [HV,K], likewise */
 } sluice_chunk_stage_args;
 
 /* ---------------------------------------------------------------- gradients of chunk_forward ----
@@ -522,6 +527,8 @@ typedef struct sluice_chunk_stage_args {
  *    P_t   = D_t - k_t (beta_t x_t)^T               dbeta_t = x_t . e_t
  *    D_{t-1} = alpha_t P_t                          dg_t    = alpha_t <P_t, S_{t-1}>
  *    dk_t  = D_t delta_t - beta_t alpha_t S_{t-1} x_t         dinitial = D_0
+ *  With key-wise gates alpha_t is diag(alpha_t), and dg_t of channel i the product of row i of P_t
+ *  with row i of diag(alpha_t) S_{t-1}.
  *  With rule LINEAR_ATTENTION: P_t = D_t, dk_t = D_t v_t, dv_t = D_t^T k_t. Chunk form:
  *  docs/math.md section 8. Source of both: Yang et al., arXiv:2406.06484 and arXiv:2412.06464.
  *
@@ -537,13 +544,13 @@ typedef struct sluice_chunk_stage_args {
  * [N,HV,K,V]. */
 typedef struct sluice_chunk_backward_args {
   size_t struct_size;
-  sluice_tensor q;          /**< [B,T,H,K] inner stride 1 */
-  sluice_tensor k;          /**< [B,T,H,K] inner stride 1; dtype of q */
-  sluice_tensor v;          /**< [B,T,HV,V] inner stride 1; dtype of q */
-  sluice_tensor gate;       /**< optional [B,T,HV]: absent = no decay */
-  sluice_tensor beta;       /**< optional [B,T,HV]: absent = 1 */
-  sluice_tensor A_log;      /**< [HV], of raw gates; RAW_BOUNDED: absent = zeros */
-  sluice_tensor dt_bias;    /**< [HV], of raw gates; RAW_BOUNDED: absent = zeros */
+  sluice_tensor q;     /**< [B,T,H,K] inner stride 1 */
+  sluice_tensor k;     /**< [B,T,H,K] inner stride 1; dtype of q */
+  sluice_tensor v;     /**< [B,T,HV,V] inner stride 1; dtype of q */
+  sluice_tensor gate;  /**< optional [B,T,HV]: absent = no decay; or key-wise [B,T,HV,K] */
+  sluice_tensor beta;  /**< optional [B,T,HV]: absent = 1 */
+  sluice_tensor A_log; /**< as in sluice_chunk_forward_args, and so is dt_bias */
+  sluice_tensor dt_bias;
   sluice_tensor cu_seqlens; /**< optional int32/int64 [N+1], B = 1 */
   sluice_tensor initial;    /**< optional [N,HV,K,V] (or V,K: state_layout), matrices contiguous */
   sluice_tensor d_o;        /**< [B,T,HV,V] inner stride 1, own dtype */
@@ -551,10 +558,10 @@ typedef struct sluice_chunk_backward_args {
   sluice_tensor dq;         /**< optional out, shaped as q, inner stride 1, own dtype; so are all */
   sluice_tensor dk;         /**< optional out, shaped as k, inner stride 1 */
   sluice_tensor dv;         /**< optional out, shaped as v, inner stride 1 */
-  sluice_tensor dgate;      /**< optional out [B,T,HV], with gate only */
+  sluice_tensor dgate;      /**< optional out, shaped as gate, with gate only */
   sluice_tensor dbeta;      /**< optional out [B,T,HV], with beta only */
   sluice_tensor dA_log;     /**< optional out [HV], with A_log only */
-  sluice_tensor ddt_bias;   /**< optional out [HV], with dt_bias only */
+  sluice_tensor ddt_bias;   /**< optional out, shaped as dt_bias, with dt_bias only */
   sluice_tensor dinitial;   /**< optional out, shaped as initial, also where that is absent */
   sluice_delta_options options;
   int32_t state_layout;   /**< sluice_state_layout of initial, d_final and dinitial */

@@ -27,8 +27,8 @@ _FOREIGN = (
 # PERF: values by position, and what every call needs looked up once.
 _differentiable = itemgetter(*map(_NAMES.index, DIFFERENTIABLE))
 _foreign = itemgetter(*map(_NAMES.index, _FOREIGN))
-_O, _FINAL, _INITIAL, _GATE, _CU = map(
-    _NAMES.index, ("o", "final_state", "initial_state", "gate", "cu_seqlens")
+_O, _FINAL, _INITIAL, _CU = map(
+    _NAMES.index, ("o", "final_state", "initial_state", "cu_seqlens")
 )
 # Many calls lack the three inputs behind these.
 _FEW = len(DIFFERENTIABLE) - 3
@@ -85,11 +85,6 @@ def _refuse(values: tuple[Any, ...]) -> None:
                     f"chunk_forward: {name} = given, expected None where an input requires a gradient "
                     "(chunk_backward has no pools, checkpoints and streams of its own)"
                 )
-    if getattr(values[_GATE], "ndim", 3) == 4:
-        raise Unsupported(
-            "chunk_forward: gate.ndim = 4, expected 3 where an input requires a gradient "
-            "(chunk_backward has no key-wise gates)"
-        )
     o, final = values[_O], values[_FINAL]
     if final is not None and final is values[_INITIAL]:
         raise Unsupported(

@@ -248,6 +248,10 @@ inline constexpr Field kChunkStageFields[] = {
     {"implementation", Kind::kChoice, offsetof(sluice_chunk_stage_args, implementation), kImplementationWords},
     {"stream", Kind::kStream, 0},
     {"workspace", Kind::kWorkspace, 0},
+    {"gate_space", Kind::kChoice, offsetof(sluice_chunk_stage_args, gate_space), kGateSpaceWords},
+    {"gate_lower_bound", Kind::kDouble, offsetof(sluice_chunk_stage_args, gate_lower_bound)},
+    {"A_log", Kind::kInput, offsetof(sluice_chunk_stage_args, A_log)},
+    {"dt_bias", Kind::kInput, offsetof(sluice_chunk_stage_args, dt_bias)},
 };
 
 inline constexpr Field kChunkBackwardFields[] = {

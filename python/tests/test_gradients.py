@@ -11,8 +11,11 @@ from sluice_tools.cases import Case, execute, judge
 
 
 @pytest.mark.parametrize("linear", [False, True])
-def test_numpy_gradients_are_slopes(linear):
+@pytest.mark.parametrize("key_wise", [False, True])
+def test_numpy_gradients_are_slopes(linear, key_wise):
     x = Inputs(B=1, T=9, H=1, HV=2, K=6, V=5)
+    if key_wise:
+        x.g = -np.random.default_rng(5).random((*x.g.shape, 6), np.float32)
     inputs = dict(q=x.q, k=x.k, v=x.v, g=x.g, beta=None if linear else x.beta, state=x.state)
     inputs = {name: value for name, value in inputs.items() if value is not None}
     r = np.random.default_rng(1)
@@ -87,7 +90,7 @@ def recurrence(q, k, v, g=None, beta=None, scale=None, state=None, l2=False, lin
     rows = []
     for t in range(q.shape[1]):
         if g is not None:
-            s = s * g[:, t, :, None, None].exp()
+            s = s * (g[:, t, :, :, None] if g.ndim == 4 else g[:, t, :, None, None]).exp()
         write = v[:, t]
         if not linear:
             write = write - torch.einsum("bhkv,bhk->bhv", s, k[:, t])
@@ -119,6 +122,42 @@ def check(given, wide, ours, theirs, dtype=torch.float32):
     for x, y in zip(given, wide):
         assert x.grad.dtype == x.dtype and x.grad.shape == x.shape
         assert error(x.grad.double().cpu().numpy(), y.grad.numpy()) < LIMITS[dtype]
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("bound", [None, -5.0])
+@pytest.mark.parametrize("parameters", [True, False])
+def test_kda_from_raw_gates(device, bound, parameters):
+    x = Inputs(B=2, T=40, H=2, HV=4, K=16, V=24)
+    r = np.random.default_rng(6)
+    a, A_log, dt_bias = (r.standard_normal(s).astype("f4") for s in ((2, 40, 4, 16), 4, 64))
+    arrays = [x.q, x.k, x.v, a, x.beta, x.state] + ([A_log, dt_bias] if parameters else [])
+    if bound is None and not parameters:
+        arrays.append(A_log)
+    given, wide = leaves(arrays, device)
+    q, k, v, a, beta, state, *rest = given
+    ours = sluice.chunk_kda(
+        q, k, v, a, beta, initial_state=state, output_final_state=True,
+        use_qk_l2norm_in_kernel=True, use_gate_in_kernel=True, lower_bound=bound,
+        **dict(zip(("A_log", "dt_bias"), rest)),
+    )
+    q, k, v, a, beta, state, *rest = wide
+    raw = a + rest[1].view(4, 16) if len(rest) > 1 else a
+    rate = rest[0].exp()[:, None] if rest else 1.0
+    gate = bound * torch.sigmoid(rate * raw) if bound else -rate * torch.nn.functional.softplus(raw)
+    check(given, wide, ours, recurrence(q, k, v, gate, beta, state=state, l2=True))
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("dtype", LIMITS, ids=str)
+def test_key_wise_gla(device, dtype):
+    x = Inputs(B=2, T=80, H=2, HV=4, K=32, V=24)
+    x.g = -np.random.default_rng(7).random((*x.g.shape, 32), np.float32)
+    given, wide = leaves([x.q, x.k, x.v, x.g, x.state], device, dtype)
+    q, k, v, g, state = given
+    ours = sluice.chunk_gla(q, k, v, g, initial_state=state, output_final_state=True)
+    q, k, v, g, state = wide
+    check(given, wide, ours, recurrence(q, k, v, g, state=state, linear=True), dtype)
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -200,8 +239,6 @@ def test_what_has_no_backward_pass_is_refused_by_name():
         sluice.fused_recurrent_gated_delta_rule(wanted, k, v, g, beta=beta)
     with pytest.raises(sluice.Unsupported, match="final_state = initial_state, expected another"):
         sluice.chunk_gated_delta_rule(wanted, k, v, g, beta, initial_state=state, final_state=state)
-    with pytest.raises(sluice.Unsupported, match="gate.ndim = 4, expected 3 where an input requires"):
-        sluice.ops.chunk_forward(wanted, k, v, g[..., None].expand(*g.shape, q.shape[3]).contiguous())
     with pytest.raises(sluice.Unsupported, match="read_slots = given, expected None where an input"):
         sluice.chunk_gated_delta_rule(
             wanted, k, v, g, beta, initial_state=state, final_state=state.clone(),

@@ -77,7 +77,7 @@ struct DeltaRuleProblem {
 };
 
 /// chunk_backward. Shapes are those of sluice.h, but gradients by gate and beta have rank 4, as the
-/// views themselves have.
+/// views themselves have; dgate is [B,T,HV,K] with key-wise gates.
 struct ChunkBackwardProblem {
   /// The forward call without its outputs: o, state.final, slots and checkpoints are absent.
   DeltaRuleProblem forward;
@@ -110,7 +110,11 @@ struct ChunkStageProblem {
   /// (chunk_h), v_new (chunk_o).
   Tensor values{};
   Tensor gate{}, beta{};  ///< [B,T,HV]; gate is absent where g_cumsum is an input
-  Tensor g_cumsum{};      ///< out (chunk_cumsum, cumsum_kkt), else in
+  /// And the next three, of chunk_cumsum: as in DeltaRuleProblem.
+  sluice_gate_space gate_space = SLUICE_GATE_LOG;
+  double gate_lower_bound = 0;
+  Tensor A_log{}, dt_bias{};
+  Tensor g_cumsum{};  ///< out (chunk_cumsum, cumsum_kkt), else in
   bool key_gates =
       false;           ///< gate and g_cumsum are [B,T,HV,K], inner stride 1 (chunk_cumsum, chunk_h)
   Tensor A{};          ///< out (scaled_dot_kkt, cumsum_kkt), in (solve_tril, solve_wy)
@@ -126,11 +130,24 @@ struct ChunkStageProblem {
   sluice_direction direction = SLUICE_DIRECTION_FORWARD;
   sluice_triangle triangle = SLUICE_TRIANGLE_LOWER;
 
+  /// The gates as those of a chunk_forward: gate and what makes logarithms of it, no more.
+  DeltaRuleProblem gates() const noexcept;
+
   /// Key head that value head h reads.
   int64_t key_head(int64_t head) const noexcept {
     return head_map == SLUICE_HEAD_MAP_BLOCK ? head / r : head % H;
   }
 };
+
+inline DeltaRuleProblem ChunkStageProblem::gates() const noexcept {
+  DeltaRuleProblem p;
+  p.HV = HV, p.K = K, p.r = 1;
+  p.gate_space = gate_space, p.gate_lower_bound = gate_lower_bound;
+  p.A_log = A_log, p.dt_bias = dt_bias;
+  (key_gates ? p.key_gate : p.gate) = gate;
+  if (!key_gates && present(gate)) p.gate.rank = 4, p.gate.shape[3] = 1, p.gate.stride[3] = 0;
+  return p;
+}
 
 /// Short causal convolution over D = G * C channels; channel d = (d / C, d % C). x and out are rank
 /// 4 [B,T,G,C], weight [D,W], bias [D], states [slots,D,L].

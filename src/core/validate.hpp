@@ -48,6 +48,15 @@ constexpr int64_t kCheckpointMultiple = 64;
 /// steps, else a hint (0: none).
 void check_rows(Checker& c, const char* name, const Tensor& t, const Tensor& cu_seqlens, bool step,
                 int64_t max_tokens, Rows* rows) noexcept;
+/// What makes logarithms of gates: sluice_delta_options and the tensors of raw gates.
+struct GateSpace {
+  int32_t space;
+  double lower_bound;
+  const Tensor &A_log, &dt_bias;
+};
+/// The parameters of gates of HV value heads in a space that exists: present where they are needed,
+/// absent where they mean nothing. channels: of key-wise gates, else 0.
+void check_gate_space(Checker& c, const GateSpace& gates, int64_t HV, int64_t channels) noexcept;
 /// Refuses what int64 arithmetic of sizes could not hold in any backend: problem.hpp, kMostWork.
 void check_work(Checker& c, const Rows& rows, int64_t heads, int64_t widest) noexcept;
 /// One pool [slots,HV,K,V] / [slots,HV,V,K] with contiguous inner block. min_slots: least slots.

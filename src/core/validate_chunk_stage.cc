@@ -31,7 +31,6 @@ class StageRules {
     c_.choice("triangle", a_.triangle, 2, "0 (LOWER) or 1 (UPPER)");
     c_.choice("matrices", a_.matrices, 2, "0 (CHUNKS) or 1 (BATCHED)");
     c_.choice("implementation", a_.implementation, 5, "0 to 4 (sluice_implementation)");
-    c_.reserved(a_.reserved);
     if (!c_.ok()) return;
     p_.head_map = static_cast<sluice_head_map>(a_.head_map);
     p_.direction = static_cast<sluice_direction>(a_.direction);
@@ -76,12 +75,16 @@ class StageRules {
     }
     rows("gate", a_.gate);
     p_.gate = a_.gate;
+    gate_space();
     check_sums_written(c_, a_.g_cumsum, &p_);
+    for (const Input& other : {Input{"A_log", &p_.A_log}, {"dt_bias", &p_.dt_bias}}) {
+      if (present(*other.view)) c_.distinct("g_cumsum", p_.g_cumsum, other.name, *other.view);
+    }
   }
 
   void scaled_dot_kkt() noexcept {
     key_products();
-    check_sums_read(c_, a_.gate, a_.g_cumsum, &p_);
+    sums();
   }
 
   /// The sums are an output, whatever reads them later.
@@ -90,6 +93,7 @@ class StageRules {
     if (!check_gate_view(c_, "gate", a_.gate, true, &p_)) return;
     check_per_token("gate", a_.gate);
     p_.gate = a_.gate;
+    logarithms();
     check_sums_written(c_, a_.g_cumsum, &p_);
     if (!c_.ok()) return;
     for (const Input& other : {Input{"k", &p_.k}, {"beta", &p_.beta}, {"A", &p_.A}}) {
@@ -137,7 +141,7 @@ class StageRules {
     const bool delta = a_.rule == SLUICE_RULE_GATED_DELTA;
     keys();
     values(delta ? "u" : "v", delta ? a_.u : a_.v, !delta);
-    check_sums_read(c_, a_.gate, a_.g_cumsum, &p_);
+    sums();
     if (delta) {
       like_keys("w", a_.w, &p_.w);
       if (c_.ok() && present(a_.v_new)) like_values("v_new", a_.v_new, &p_.v_new);
@@ -169,7 +173,7 @@ class StageRules {
     c_.inner_contiguous("q", a_.q);
     p_.q = a_.q;
     values(name, delta ? a_.v_new : a_.v, !delta);
-    check_sums_read(c_, a_.gate, a_.g_cumsum, &p_);
+    sums();
     scale();
     like_values("o", a_.o, &p_.o);
     if (c_.ok() && !present(a_.h)) states();
@@ -194,13 +198,36 @@ class StageRules {
     keys();
     values("v", a_.v, true);
     write_strengths();
-    check_sums_read(c_, a_.gate, a_.g_cumsum, &p_);
+    sums();
     if (!c_.required(name, given, 4, Dtypes::kFloat)) return;
     matrix(name, given, into);
     like_values("u", a_.u, &p_.u);
     like_keys("w", a_.w, &p_.w);
     output("u", p_.u, {{"k", &p_.k}, {"v", &p_.values}, {name, into}});
     output("w", p_.w, {{"k", &p_.k}, {"v", &p_.values}, {name, into}, {"u", &p_.u}});
+  }
+
+  /// G as an input, from log gates where no sums are given.
+  void sums() noexcept {
+    check_sums_read(c_, a_.gate, a_.g_cumsum, &p_);
+    if (present(p_.gate)) logarithms();
+  }
+  void logarithms() noexcept {
+    if (c_.ok() && a_.gate_space != SLUICE_GATE_LOG) {
+      c_.fail("gate_space = %d, expected 0 (LOG; chunk_cumsum makes sums of the others)",
+              a_.gate_space);
+    }
+  }
+
+  /// Any, with its parameters.
+  void gate_space() noexcept {
+    c_.choice("gate_space", a_.gate_space, 4, "0 (LOG), 1 (LINEAR), 2 (RAW) or 3 (RAW_BOUNDED)");
+    if (!c_.ok()) return;
+    check_gate_space(c_, {a_.gate_space, a_.gate_lower_bound, a_.A_log, a_.dt_bias}, p_.HV,
+                     p_.key_gates ? p_.K : 0);
+    p_.gate_space = static_cast<sluice_gate_space>(a_.gate_space);
+    p_.gate_lower_bound = a_.gate_lower_bound;
+    p_.A_log = a_.A_log, p_.dt_bias = a_.dt_bias;
   }
 
   void check_chunk_size() noexcept {

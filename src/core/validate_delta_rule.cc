@@ -71,16 +71,6 @@ void check_o(Checker& c, const Args& a, DeltaRuleProblem* p) noexcept {
   p->o = a.o;
 }
 
-void check_lower_bound(Checker& c, const sluice_delta_options& options) noexcept {
-  const double bound = options.gate_lower_bound;
-  const bool bounded = options.gate_space == SLUICE_GATE_RAW_BOUNDED;
-  if (c.ok() && bounded && !(std::isfinite(bound) && bound < 0)) {
-    c.fail("gate_lower_bound = %g, expected a finite number < 0 (gate_space RAW_BOUNDED)", bound);
-  } else if (c.ok() && !bounded && bound != 0) {
-    c.fail("gate_lower_bound = %g, expected 0 (only with gate_space RAW_BOUNDED)", bound);
-  }
-}
-
 /// [B,T,HV] views of gate and beta.
 template <class Args>
 bool check_per_token(Checker& c, const char* name, const Tensor& t, const Args& a) noexcept {
@@ -89,41 +79,10 @@ bool check_per_token(Checker& c, const char* name, const Tensor& t, const Args& 
   return c.ok();
 }
 
-/// Whether the operator takes key-wise gates.
-constexpr bool takes_key_gates(sluice_op op) noexcept {
-  return op == SLUICE_OP_CHUNK_FORWARD || op == SLUICE_OP_RECURRENT_STEP;
-}
-
-/// A_log, and dt_bias, which has one number a channel where gates are key-wise. Scalar RAW gates
-/// need both, key-wise ones A_log, bounded ones neither.
-template <class Args>
-void check_gate_parameters(Checker& c, const Args& a, const DeltaRuleProblem& p) noexcept {
-  const int32_t space = a.options.gate_space;
-  if (space != SLUICE_GATE_RAW && space != SLUICE_GATE_RAW_BOUNDED) {
-    c.absent("A_log", a.A_log, "only with gate_space RAW or RAW_BOUNDED");
-    c.absent("dt_bias", a.dt_bias, "only with gate_space RAW or RAW_BOUNDED");
-    return;
-  }
-  const bool key_wise = a.gate.rank == 4 && takes_key_gates(p.op);
-  const bool bounded = space == SLUICE_GATE_RAW_BOUNDED;
-  if (bounded ? c.optional("A_log", a.A_log, 1, Dtypes::kFloat)
-              : c.required("A_log", a.A_log, 1, Dtypes::kFloat)) {
-    c.dimension("A_log", a.A_log, 0, p.HV, "HV value heads");
-  }
-  const int rank = key_wise ? 2 : 1;
-  if (bounded || key_wise ? c.optional("dt_bias", a.dt_bias, rank, Dtypes::kFloat)
-                          : c.required("dt_bias", a.dt_bias, rank, Dtypes::kFloat)) {
-    c.dimension("dt_bias", a.dt_bias, 0, p.HV, "HV value heads");
-    if (!key_wise) return;
-    c.dimension("dt_bias", a.dt_bias, 1, p.K, "K of q: key-wise gates");
-    c.inner_contiguous("dt_bias", a.dt_bias);
-  }
-}
-
 /// [B,T,HV], or key-wise [B,T,HV,K].
 template <class Args>
 void check_gate(Checker& c, const Args& a, DeltaRuleProblem* p) noexcept {
-  if (!present(a.gate) || a.gate.rank != 4 || !takes_key_gates(p->op)) {
+  if (!present(a.gate) || a.gate.rank != 4) {
     if (check_per_token(c, "gate", a.gate, a)) p->gate = split_heads(a.gate, p->r);
     return;
   }
@@ -155,12 +114,11 @@ void check_gate_and_beta(Checker& c, const Args& a, DeltaRuleProblem* p) noexcep
   if (check_per_token(c, "beta", a.beta, a)) p->beta = split_heads(a.beta, p->r);
   const bool raw = o.gate_space == SLUICE_GATE_RAW || o.gate_space == SLUICE_GATE_RAW_BOUNDED;
   if (c.ok() && raw && !present(a.gate) && element_count(a.v) > 0) {
-    c.fail("gate = absent, expected a view of rank %s (gate_space %s)",
-           takes_key_gates(p->op) ? "3 or 4" : "3",
+    c.fail("gate = absent, expected a view of rank 3 or 4 (gate_space %s)",
            o.gate_space == SLUICE_GATE_RAW ? "RAW" : "RAW_BOUNDED");
   }
-  if (c.ok()) check_gate_parameters(c, a, *p);
-  check_lower_bound(c, o);
+  check_gate_space(c, {o.gate_space, o.gate_lower_bound, a.A_log, a.dt_bias}, p->HV,
+                   a.gate.rank == 4 ? p->K : 0);
   if (c.ok() && o.beta_space == SLUICE_BETA_LOGIT && !present(a.beta) && element_count(a.v) > 0) {
     c.fail("beta = absent, expected a view of rank 3 (beta_space LOGIT)");
   }
@@ -274,7 +232,7 @@ void check_gradient(Checker& c, const char* name, const Tensor& t, const char* l
   char shape[32];
   std::snprintf(shape, sizeof shape, "shape of %s", like_name);
   for (int axis = 0; axis < t.rank; ++axis) c.dimension(name, t, axis, like.shape[axis], shape);
-  if (t.rank == 4) c.inner_contiguous(name, t);
+  if (t.rank == 4 || t.rank == 2) c.inner_contiguous(name, t);
   check_own_memory(c, name, t, a);
 }
 
@@ -308,7 +266,9 @@ void check_gradients(Checker& c, const sluice_chunk_backward_args& a,
   if (!c.ok()) return;
   p->d_o = a.d_o, p->d_final = a.d_final;
   p->dq = a.dq, p->dk = a.dk, p->dv = a.dv;
-  p->dgate = split_heads(a.dgate, p->forward.r), p->dbeta = split_heads(a.dbeta, p->forward.r);
+  const bool key_wise = a.gate.rank == 4;
+  p->dgate = key_wise ? a.dgate : split_heads(a.dgate, p->forward.r);
+  p->dbeta = split_heads(a.dbeta, p->forward.r);
   p->dA_log = a.dA_log, p->ddt_bias = a.ddt_bias, p->dinitial = a.dinitial;
 }
 

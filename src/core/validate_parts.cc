@@ -125,6 +125,7 @@ void settle(ChunkStageProblem* p) noexcept {
   settle_strides({&p->q, &p->k, &p->values, &p->gate, &p->beta, &p->g_cumsum, &p->A, &p->A_inverse,
                   &p->w, &p->u, &p->v_new, &p->h, &p->o, &p->rows.cu_seqlens, &s.initial, &s.final,
                   &s.read_slots, &s.write_slots, &s.has_initial_state});
+  settle_strides({&p->A_log, &p->dt_bias});
 }
 
 void settle(ChunkBackwardProblem* p) noexcept {

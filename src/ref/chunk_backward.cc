@@ -55,6 +55,7 @@ struct Token {
   Vector q, k, v, d_o, dv;
   double q_factor = 1, k_factor = 1;  ///< of the l2 norm
   double g = 0, beta = 1;
+  Vector key_g{};  ///< [K], in place of g where gates are key-wise
 };
 
 struct Scratch {
@@ -68,8 +69,10 @@ struct Scratch {
     dq = arena.matrix(T, p.K), dk = arena.matrix(T, p.K);
     token = {arena.vector(p.K), arena.vector(p.K), arena.vector(p.V), arena.vector(p.V),
              arena.vector(p.V)};
+    const bool key_wise = core::present(p.key_gate);
+    token.key_g = arena.vector(key_wise ? p.K : 0);
     error = arena.vector(p.V), x = arena.vector(p.V);
-    dA_log = arena.vector(p.HV), ddt_bias = arena.vector(p.HV);
+    dA_log = arena.vector(p.HV), ddt_bias = arena.matrix(p.HV, key_wise ? p.K : 1);
   }
 
   int64_t segment;
@@ -79,7 +82,8 @@ struct Scratch {
   Matrix dq, dk;   ///< [T, K]: of the key head, summed over its value heads
   Token token;
   Vector error, x;  ///< v - (alpha S)^T k; D^T k
-  Vector dA_log, ddt_bias;
+  Vector dA_log;
+  Matrix ddt_bias;  ///< [HV, 1], with key-wise gates [HV, K]
 };
 
 /// All tokens of one sequence and one value head.
@@ -148,7 +152,15 @@ class HeadGradient {
       token.k_factor = normalise(p_.l2norm_eps, token.k);
     }
     token.g = log_gate(p_, range_.batch, range_.begin + t, h_);
+    for (int64_t i = 0; i < token.key_g.size; ++i) {
+      token.key_g[i] = log_gate(p_, range_.batch, range_.begin + t, h_, i);
+    }
     token.beta = write_strength(p_, range_.batch, range_.begin + t, h_);
+  }
+
+  bool key_wise() const noexcept { return core::present(p_.key_gate); }
+  void decay(Matrix S) const noexcept {
+    key_wise() ? ref::decay(S, s_.token.key_g) : ref::decay(S, s_.token.g);
   }
 
   bool delta_rule() const noexcept { return p_.rule == SLUICE_RULE_GATED_DELTA; }
@@ -156,7 +168,7 @@ class HeadGradient {
   /// P = alpha S, error = v - P^T k (LINEAR_ATTENTION: v) of the token loaded.
   void look(Matrix S) const noexcept {
     copy(S, s_.P);
-    decay(s_.P, s_.token.g);
+    decay(s_.P);
     std::copy_n(s_.token.v.data, s_.error.size, s_.error.data);
     if (!delta_rule()) return;
     read(s_.P, s_.token.k, s_.x);
@@ -195,7 +207,7 @@ class HeadGradient {
       add_outer(-beta, token.k, s_.x, s_.D);
     }
     store_gradients(t, dot(s_.x, s_.error));
-    decay(s_.D, token.g);
+    decay(s_.D);
   }
 
   /// dv, dbeta and dgate; D is P_t's gradient, P is alpha_t S_{t-1}.
@@ -209,6 +221,7 @@ class HeadGradient {
       const double by = write_strength_slope(p_, batch, row, h_);
       store(problem_.dbeta, dbeta * by, batch, row, group, member);
     }
+    if (key_wise()) store_key_gradients(batch, row);
     if (!core::present(p_.gate)) return;
     double dg = 0.0;
     for (int64_t i = 0; i < p_.K; ++i) dg += dot(s_.D.row(i), s_.P.row(i));
@@ -217,7 +230,17 @@ class HeadGradient {
       store(problem_.dgate, dg * slopes.gate, batch, row, group, member);
     }
     s_.dA_log[h_] += dg * slopes.A_log;
-    s_.ddt_bias[h_] += dg * slopes.gate;
+    s_.ddt_bias(h_, 0) += dg * slopes.gate;
+  }
+
+  void store_key_gradients(int64_t batch, int64_t row) const noexcept {
+    for (int64_t i = 0; i < p_.K; ++i) {
+      const double dg = dot(s_.D.row(i), s_.P.row(i));
+      const GateSlopes slopes = log_gate_slopes(p_, batch, row, h_, i);
+      if (core::present(problem_.dgate)) store(problem_.dgate, dg * slopes.gate, batch, row, h_, i);
+      s_.dA_log[h_] += dg * slopes.A_log;
+      s_.ddt_bias(h_, i) += dg * slopes.gate;
+    }
   }
 
   const ChunkBackwardProblem& problem_;
@@ -253,6 +276,14 @@ void store_keys(const ChunkBackwardProblem& problem, const TokenRange& range, in
   }
 }
 
+void store_bias_gradient(const ChunkBackwardProblem& problem, const Scratch& s,
+                         int64_t h) noexcept {
+  if (!core::present(problem.forward.key_gate)) {
+    return store(problem.ddt_bias, s.ddt_bias(h, 0), h);
+  }
+  for (int64_t i = 0; i < s.ddt_bias.cols; ++i) store(problem.ddt_bias, s.ddt_bias(h, i), h, i);
+}
+
 }  // namespace
 
 size_t chunk_backward_workspace(const ChunkBackwardProblem& problem) noexcept {
@@ -265,7 +296,7 @@ void chunk_backward(const ChunkBackwardProblem& problem, Arena arena) noexcept {
   Scratch scratch(problem, arena);
   const DeltaRuleProblem& p = problem.forward;
   std::fill_n(scratch.dA_log.data, p.HV, 0.0);
-  std::fill_n(scratch.ddt_bias.data, p.HV, 0.0);
+  std::fill_n(scratch.ddt_bias.data, scratch.ddt_bias.rows * scratch.ddt_bias.cols, 0.0);
   for (int64_t n = 0; n < p.rows.N; ++n) {
     const TokenRange range = core::token_range(p.rows, n);
     for (int64_t key_head = 0; key_head < p.H; ++key_head) {
@@ -279,7 +310,7 @@ void chunk_backward(const ChunkBackwardProblem& problem, Arena arena) noexcept {
   }
   for (int64_t h = 0; h < p.HV; ++h) {
     if (core::present(problem.dA_log)) store(problem.dA_log, scratch.dA_log[h], h);
-    if (core::present(problem.ddt_bias)) store(problem.ddt_bias, scratch.ddt_bias[h], h);
+    if (core::present(problem.ddt_bias)) store_bias_gradient(problem, scratch, h);
   }
 }
 

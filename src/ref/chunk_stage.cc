@@ -51,7 +51,7 @@ struct Scratch {
 class HeadStage {
  public:
   HeadStage(const ChunkStageProblem& problem, Scratch& scratch, int64_t h) noexcept
-      : p_(problem), s_(scratch), h_(h) {}
+      : p_(problem), gates_(problem.gates()), s_(scratch), h_(h) {}
 
   /// One chunk; in chunk_h, and chunk_o without h, of the state that the chunk before it left.
   void advance(const Chunk& chunk) noexcept {
@@ -236,8 +236,7 @@ class HeadStage {
   }
 
   double gate(const Chunk& chunk, int64_t i) const noexcept {
-    if (!core::present(p_.gate)) return 0.0;
-    return clamped_log_gate(load(p_.gate, chunk.tokens.batch, chunk.tokens.begin + i, h_));
+    return log_gate(gates_, chunk.tokens.batch, chunk.tokens.begin + i, h_);
   }
 
   Vector sums(const Chunk& chunk, int64_t n) noexcept {
@@ -262,8 +261,7 @@ class HeadStage {
   void load_key_gates(const Chunk& chunk, const Place& place, Matrix g) noexcept {
     for (int64_t i = 0; i < g.rows; ++i) {
       for (int64_t l = 0; l < g.cols; ++l) {
-        g(place(i), l) =
-            clamped_log_gate(load(p_.gate, chunk.tokens.batch, chunk.tokens.begin + i, h_, l));
+        g(place(i), l) = log_gate(gates_, chunk.tokens.batch, chunk.tokens.begin + i, h_, l);
       }
     }
   }
@@ -336,6 +334,7 @@ class HeadStage {
   }
 
   const ChunkStageProblem& p_;
+  const core::DeltaRuleProblem gates_;
   Scratch& s_;
   int64_t h_;
 };

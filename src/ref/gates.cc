@@ -83,11 +83,11 @@ double write_strength(const core::DeltaRuleProblem& problem, int64_t batch, int6
   return problem.beta_factor * (problem.beta_space == SLUICE_BETA_LOGIT ? sigmoid(b) : b);
 }
 
-GateSlopes log_gate_slopes(const core::DeltaRuleProblem& problem, int64_t batch, int64_t token,
-                           int64_t h) noexcept {
-  if (!core::present(problem.gate)) return {};
-  const double gate = load(problem.gate, batch, token, h / problem.r, h % problem.r);
-  const double bias = bias_at(problem, h), g = unclamped_log_gate(problem, gate, bias, h);
+namespace {
+
+GateSlopes slopes_of(const core::DeltaRuleProblem& problem, double gate, double bias,
+                     int64_t h) noexcept {
+  const double g = unclamped_log_gate(problem, gate, bias, h);
   if (g < kLowestLogGate) return {};
   switch (problem.gate_space) {
     case SLUICE_GATE_LINEAR:
@@ -104,6 +104,20 @@ GateSlopes log_gate_slopes(const core::DeltaRuleProblem& problem, int64_t batch,
     default:
       return {1.0, 0.0};
   }
+}
+
+}  // namespace
+
+GateSlopes log_gate_slopes(const core::DeltaRuleProblem& problem, int64_t batch, int64_t token,
+                           int64_t h) noexcept {
+  if (!core::present(problem.gate)) return {};
+  const double gate = load(problem.gate, batch, token, h / problem.r, h % problem.r);
+  return slopes_of(problem, gate, bias_at(problem, h), h);
+}
+
+GateSlopes log_gate_slopes(const core::DeltaRuleProblem& problem, int64_t batch, int64_t token,
+                           int64_t h, int64_t i) noexcept {
+  return slopes_of(problem, load(problem.key_gate, batch, token, h, i), bias_at(problem, h, i), h);
 }
 
 double write_strength_slope(const core::DeltaRuleProblem& problem, int64_t batch, int64_t token,

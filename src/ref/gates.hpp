@@ -40,6 +40,9 @@ struct GateSlopes {
 };
 GateSlopes log_gate_slopes(const core::DeltaRuleProblem& problem, int64_t batch, int64_t token,
                            int64_t h) noexcept;
+/// Key-wise gates: those of channel i.
+GateSlopes log_gate_slopes(const core::DeltaRuleProblem& problem, int64_t batch, int64_t token,
+                           int64_t h, int64_t i) noexcept;
 /// Derivative of write_strength() by beta as given.
 double write_strength_slope(const core::DeltaRuleProblem& problem, int64_t batch, int64_t token,
                             int64_t h) noexcept;

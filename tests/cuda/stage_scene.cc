@@ -49,6 +49,8 @@ class Scene {
                                              &args.k,
                                              &args.v,
                                              &args.gate,
+                                             &args.A_log,
+                                             &args.dt_bias,
                                              &args.beta,
                                              &args.g_cumsum,
                                              &args.A,
@@ -173,7 +175,7 @@ class Scene {
     for (double& x : g.values) x += c_.growth;
     const bool sums_gates = is(SLUICE_STAGE_CHUNK_CUMSUM) || is(SLUICE_STAGE_CUMSUM_KKT);
     if (!g.empty() && (!c_.summed || sums_gates)) {
-      args_.gate = scalars(c_.gate, g);
+      args_.gate = scalars(c_.gate, in_their_space(std::move(g)));
     } else if (!g.empty()) {
       args_.g_cumsum = scalars(kF32, sums(g));
     }
@@ -197,6 +199,22 @@ class Scene {
         args_.h = input(c_.h, make_normal(h_shape(B), c_.seed + 11));
       }
     }
+  }
+
+  /// Gates as gate_space has them, and the parameters of raw ones.
+  Array in_their_space(Array g) {
+    args_.gate_space = c_.gate_space;
+    if (c_.gate_space == SLUICE_GATE_LINEAR) {
+      for (double& x : g.values) x = std::exp(x);
+    }
+    if (c_.gate_space == SLUICE_GATE_RAW_BOUNDED) args_.gate_lower_bound = -5;
+    if (c_.gate_space == SLUICE_GATE_RAW) {
+      std::vector<int64_t> shape{c_.HV};
+      args_.A_log = input(c_.gate, make_normal(shape, c_.seed + 14));
+      if (c_.key_gates) shape.push_back(c_.K);
+      args_.dt_bias = input(kF32, make_normal(shape, c_.seed + 15));
+    }
+    return c_.gate_space < SLUICE_GATE_RAW ? g : make_normal(g.shape, c_.seed + 4);
   }
 
   std::vector<int64_t> h_shape(int64_t B) const {

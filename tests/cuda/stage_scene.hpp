@@ -27,9 +27,10 @@ struct StageConfig {
   sluice_dtype h = kBF16, index = kI32;
   Placement placement = Placement::kDense;  ///< of token rows
   GateProfile gates = GateProfile::kFlashQla;
-  bool summed = true;      ///< g_cumsum is given, else gate
-  bool key_gates = false;  ///< [B,T,HV,K]
-  double growth = 0;       ///< added to every gate
+  bool summed = true;                              ///< g_cumsum is given, else gate
+  bool key_gates = false;                          ///< [B,T,HV,K]
+  double growth = 0;                               ///< added to every gate
+  sluice_gate_space gate_space = SLUICE_GATE_LOG;  ///< of chunk_cumsum; bounded ones: by -5, alone
   bool has_beta = true, with_h = true, has_initial = true, slots = false;
   bool with_inverse = false;       ///< solve_wy writes A_inverse too
   int64_t h_missing = 0;           ///< packed: chunks that h lacks, and one

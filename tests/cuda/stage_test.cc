@@ -64,8 +64,8 @@ void add_sums(const Add& add) {
   add("cumsum_reverse_packed", kStage, [](auto& c) {
     c.lengths = kLengths, c.direction = SLUICE_DIRECTION_REVERSE, c.gate = kBF16;
   });
-  add("cumsum_head_first_c128", kStage, [](auto& c) {
-    c.placement = Placement::kHeadFirst, c.C = 128, c.B = 2, c.gate = kF16, c.index = kI64;
+  add("cumsum_head_first_bounded", kStage, [](auto& c) {
+    c.placement = Placement::kHeadFirst, c.gate = kF16, c.gate_space = SLUICE_GATE_RAW_BOUNDED;
   });
 }
 
@@ -172,10 +172,10 @@ void add_key_gates(const Add& add) {
   });
   add("key_cumsum_reverse_packed", kSums, [](auto& c) {
     c.key_gates = true, c.lengths = kLengths, c.direction = SLUICE_DIRECTION_REVERSE;
-    c.gate = kBF16, c.C = 128, c.HV = 3;
+    c.gate = kBF16, c.C = 128, c.HV = 3, c.gate_space = SLUICE_GATE_LINEAR;
   });
   add("key_cumsum_head_first", kSums, [](auto& c) {
-    c.key_gates = true, c.placement = Placement::kHeadFirst, c.gate = kF16, c.K = 33;
+    c.key_gates = true, c.placement = Placement::kHeadFirst, c.gate_space = SLUICE_GATE_RAW;
   });
   add("key_h_tiles_bf16", kStates, [](auto& c) { c.key_gates = true, c.K = 128, c.B = 2; });
   add("key_h_tiles_c128_packed", kStates, [](auto& c) {

@@ -10,6 +10,7 @@
 #include "cuda/kernels/backward/chain_tiles.cuh"
 #include "cuda/kernels/backward/gradient_tiles.cuh"
 #include "cuda/kernels/backward/gradients.cuh"
+#include "cuda/kernels/backward/key_tokens.cuh"
 #include "cuda/kernels/backward/launch.h"
 #include "cuda/kernels/backward/local_tiles.cuh"
 #include "cuda/kernels/chunk_h/kernel.cuh"
@@ -109,8 +110,6 @@ Function solver(Kernel kernel) {
 
 Function plain_function(Kernel kernel, int C) {
   switch (kernel) {
-    case Kernel::kCumsum:
-      return cumsum_kernel;
     case Kernel::kPlainKkt:
       return plain_kkt_kernel;
     case Kernel::kPlainWy:
@@ -173,13 +172,17 @@ int launch_compact(Kernel kernel, const StageParams& params) {
 
 }  // namespace
 
-void launch(Kernel kernel, const StageParams& params, Launcher& launcher) noexcept {
+void launch(Kernel kernel, const StageParams& params, Launcher& launcher,
+            const SumGates& gates) noexcept {
   if (!launcher.ok()) return;
-  if (const int error = launch_compact(kernel, params); error >= 0) return launcher.note(error);
+  const bool log = gates.form == device::GateForm::kLog, sums = kernel == Kernel::kCumsum;
+  const int error = log ? launch_compact(kernel, params) : -1;
+  if (error >= 0) return launcher.note(error);
   const Launch plan = plan_launch(kernel, params);
-  const Function function = function_of(kernel, params);
-  launcher.note(
-      run_ctas(plan.items, plan.threads, plan.shared_bytes, [&] { function(params, plan.items); }));
+  const Function function = sums ? nullptr : function_of(kernel, params);
+  launcher.note(run_ctas(plan.items, plan.threads, plan.shared_bytes, [&] {
+    sums ? cumsum_kernel(params, gates, plan.items) : function(params, plan.items);
+  }));
 }
 
 int load_kernels() noexcept { return 0; }
@@ -226,6 +229,16 @@ void launch(Kernel kernel, const BackwardParams& params, Launcher& launcher) noe
   const Function function = function_of(kernel, params);
   launcher.note(
       run_ctas(plan.items, plan.threads, plan.shared_bytes, [&] { function(params, plan.items); }));
+}
+
+void launch_key_wise(const KeyBackwardParams& params, Launcher& launcher) noexcept {
+  if (!launcher.ok()) return;
+  const StageParams& p = params.all.stage;
+  const int64_t items = p.N * p.HV;
+  launcher.note(
+      run_ctas(items, kKeyThreads, key_bytes(p.K, p.V), [&] { key_tokens_kernel(params, items); }));
+  if (params.bias_parts == nullptr && params.rate_parts == nullptr) return;
+  launcher.note(run_ctas(p.HV, kKeyThreads, 0, [&] { key_sums_kernel(params, p.HV); }));
 }
 
 int load_kernels() noexcept { return 0; }

@@ -80,9 +80,20 @@ class BackwardCall {
   bool delta() const { return c_.rule == SLUICE_RULE_GATED_DELTA; }
   bool gated() const { return c_.gates != GateProfile::kNone; }
 
+  std::vector<int64_t> gates() const {
+    std::vector<int64_t> shape = heads();
+    if (c_.key_gates) shape.push_back(c_.K);
+    return shape;
+  }
+  std::vector<int64_t> biases() const {
+    return c_.key_gates ? std::vector<int64_t>{c_.HV, c_.K} : std::vector<int64_t>{c_.HV};
+  }
+  Freedom gate_freedom(Freedom scalar, Freedom rows) const { return c_.key_gates ? rows : scalar; }
+
   Array gate_values() const {
-    if (c_.gate_space >= SLUICE_GATE_RAW) return make_normal(heads(), c_.seed + 5);
-    Array g = make_gates(c_.gates, heads(), c_.seed + 5);
+    if (c_.gate_space >= SLUICE_GATE_RAW) return make_normal(gates(), c_.seed + 5);
+    Array g = c_.key_gates ? make_key_gates(c_.gates, gates(), c_.seed + 5)
+                           : make_gates(c_.gates, gates(), c_.seed + 5);
     for (double& x : g.values) x = c_.gate_space == SLUICE_GATE_LINEAR ? std::exp(x) : x;
     return g;
   }
@@ -100,7 +111,8 @@ class BackwardCall {
     if (c_.not_a_number >= 0) v(0, c_.not_a_number, 0, 0) = std::nan("");
     args_.v = input(c_.io, v, Freedom::kInput);
     args_.d_o = input(c_.d_o, make_normal(values(), c_.seed + 4), Freedom::kInput);
-    if (gated()) args_.gate = input(c_.gate, gate_values(), Freedom::kAnyInput);
+    const Freedom wild = gate_freedom(Freedom::kAnyInput, Freedom::kInput);
+    if (gated()) args_.gate = input(c_.gate, gate_values(), wild);
     if (delta() && c_.beta) {
       const Array beta = c_.beta_space == SLUICE_BETA_LOGIT
                              ? make_normal(heads(), c_.seed + 6)
@@ -109,7 +121,7 @@ class BackwardCall {
     }
     if (c_.gate_space >= SLUICE_GATE_RAW && c_.has_gate_parameters) {
       args_.A_log = input(kF32, make_normal({c_.HV}, c_.seed + 7), Freedom::kAnyInput);
-      args_.dt_bias = input(kF32, make_normal({c_.HV}, c_.seed + 8), Freedom::kAnyInput);
+      args_.dt_bias = input(kF32, make_normal(biases(), c_.seed + 8), wild);
     }
     if (c_.initial) {
       args_.initial = input(c_.state, make_normal(states(), c_.seed + 9), Freedom::kPool);
@@ -122,13 +134,14 @@ class BackwardCall {
     output(0, "dq", keys(), Freedom::kOutput, &args_.dq);
     output(1, "dk", keys(), Freedom::kOutput, &args_.dk);
     output(2, "dv", values(), Freedom::kOutput, &args_.dv);
-    if (gated()) output(3, "dgate", heads(), Freedom::kAnyOutput, &args_.dgate);
+    const Freedom wild = gate_freedom(Freedom::kAnyOutput, Freedom::kOutput);
+    if (gated()) output(3, "dgate", gates(), wild, &args_.dgate);
     if (args_.beta.data != nullptr) {
       output(4, "dbeta", heads(), Freedom::kAnyOutput, &args_.dbeta);
     }
     if (args_.A_log.data != nullptr) {
       output(5, "dA_log", {c_.HV}, Freedom::kAnyOutput, &args_.dA_log);
-      output(6, "ddt_bias", {c_.HV}, Freedom::kAnyOutput, &args_.ddt_bias);
+      output(6, "ddt_bias", biases(), wild, &args_.ddt_bias);
     }
     output(7, "dinitial", states(), Freedom::kPool, &args_.dinitial);
   }

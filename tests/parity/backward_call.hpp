@@ -25,6 +25,7 @@ struct BackwardConfig {
   sluice_gate_space gate_space = SLUICE_GATE_LOG;
   double gate_lower_bound = 0;      ///< < 0, with RAW_BOUNDED
   bool has_gate_parameters = true;  ///< A_log and dt_bias of raw gates
+  bool key_gates = false;           ///< [B,T,HV,K], dt_bias [HV,K]
   sluice_beta_space beta_space = SLUICE_BETA_VALUE;
   sluice_eigenvalues eigenvalues = SLUICE_EIGENVALUES_POSITIVE;
   sluice_qk_norm qk_norm = SLUICE_QK_NORM_NONE;

@@ -119,6 +119,38 @@ std::vector<Group> gates() {
 }
 SLUICE_CONFIGS(Gates, gates());
 
+std::vector<Group> key_gates() {
+  Both both;
+  const std::pair<const char*, GateProfile> kProfiles[] = {
+      {"zero", GateProfile::kZero},
+      {"slow", GateProfile::kSlow},
+      {"strong", GateProfile::kStrong},
+      {"resets", GateProfile::kResets},
+      {"infinite", GateProfile::kMinusInfinity}};
+  const auto add = [&](const std::string& name, auto change) {
+    both.add(named("key_", name), [&](BackwardConfig* c) { c->key_gates = true, change(c); });
+  };
+  for (const auto& [name, profile] : kProfiles) {
+    add(name, [&](BackwardConfig* c) { c->gates = profile, c->T = 150; });
+  }
+  add("linear", [](BackwardConfig* c) { c->gate_space = SLUICE_GATE_LINEAR; });
+  add("raw", [](BackwardConfig* c) {
+    c->gate_space = SLUICE_GATE_RAW, c->lengths = {1, 100, 0, 17}, c->T = 120, c->HV = 4;
+    c->H = 2, c->K = 37, c->V = 20, c->wild = true, c->qk_norm = SLUICE_QK_NORM_L2;
+  });
+  add("bounded", [](BackwardConfig* c) {
+    c->gate_space = SLUICE_GATE_RAW_BOUNDED, c->gate_lower_bound = -5, c->B = 2;
+    c->layout = SLUICE_STATE_VK, c->io = c->gate = kBF16;
+  });
+  add("bounded_alone", [](BackwardConfig* c) {
+    c->gate_space = SLUICE_GATE_RAW_BOUNDED, c->gate_lower_bound = -1;
+    c->has_gate_parameters = false;
+    if (c->rule == SLUICE_RULE_GATED_DELTA) c->beta_space = SLUICE_BETA_LOGIT;
+  });
+  return both.groups;
+}
+SLUICE_CONFIGS(KeyGates, key_gates());
+
 std::vector<Group> dtypes() {
   Both both;
   const sluice_dtype kAll[] = {kF32, kBF16, kF16};

@@ -52,7 +52,7 @@ class StageCall {
     const bool delta = c_.rule == SLUICE_RULE_GATED_DELTA;
     switch (c_.stage) {
       case SLUICE_STAGE_CHUNK_CUMSUM:
-        args_.gate = input(c_.gate, gates(), gate_freedom());
+        args_.gate = input(c_.gate, given_gates(), gate_freedom());
         if (c_.key_gates) {
           args_.g_cumsum = output("g_cumsum", kF32, rows(c_.K), Freedom::kOutput);
         } else {
@@ -165,6 +165,23 @@ class StageCall {
                            : make_gates(c_.gates, {c_.B, c_.T, c_.HV}, c_.seed + 5);
     for (double& x : g.values) x += c_.growth;
     return g;
+  }
+  /// The gates in their space, and its parameters.
+  Array given_gates() {
+    Array g = gates();
+    args_.gate_space = c_.gate_space;
+    if (c_.gate_space == SLUICE_GATE_RAW_BOUNDED) args_.gate_lower_bound = -5;
+    if (c_.gate_space == SLUICE_GATE_LINEAR) {
+      for (double& x : g.values) x = std::exp(x);
+    }
+    if (c_.gate_space < SLUICE_GATE_RAW) return g;
+    const std::vector<int64_t> heads{c_.HV}, channels{c_.HV, c_.K};
+    if (c_.gate_parameters) {
+      args_.A_log = input(c_.gate, make_normal(heads, c_.seed + 8), Freedom::kAnyInput);
+      args_.dt_bias =
+          input(c_.gate, make_normal(c_.key_gates ? channels : heads, c_.seed + 9), gate_freedom());
+    }
+    return make_normal(g.shape, c_.seed + 5);
   }
   Freedom gate_freedom() const { return c_.key_gates ? Freedom::kInput : Freedom::kAnyInput; }
   void give_gates() {

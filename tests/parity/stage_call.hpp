@@ -28,8 +28,10 @@ struct StageConfig {
   int matrix_rank = 0;  ///< solve_tril: 2 to 4 = batched matrices of C x C
   KeyProfile keys = KeyProfile::kSiluLike;
   GateProfile gates = GateProfile::kFlashQla;
-  bool key_gates = false;  ///< [B,T,HV,K]
-  double growth = 0;       ///< added to every gate
+  bool key_gates = false;                          ///< [B,T,HV,K]
+  double growth = 0;                               ///< added to every gate
+  sluice_gate_space gate_space = SLUICE_GATE_LOG;  ///< of chunk_cumsum; bounded ones: by -5
+  bool gate_parameters = true;                     ///< A_log and dt_bias of raw gates
   bool beta = true, cumulated = true, supplied_h = true;
   bool v_new = true;  ///< and A_inverse of solve_wy: an output that may be absent
   bool initial = true, final = true;

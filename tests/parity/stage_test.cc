@@ -128,6 +128,18 @@ std::vector<StageConfig> gates() {
   for_kinds(&configs, "growth", [](StageConfig* c) {
     c->gates = GateProfile::kZero, c->growth = 0.02, c->cumulated = false, c->T = 150;
   });
+  for (const auto& [name, space] : {std::pair{"linear", SLUICE_GATE_LINEAR},
+                                    {"raw", SLUICE_GATE_RAW},
+                                    {"bounded", SLUICE_GATE_RAW_BOUNDED},
+                                    {"bounded_alone", SLUICE_GATE_RAW_BOUNDED}}) {
+    for (const sluice_dtype dtype : {kF32, kBF16}) {
+      for_kinds(&configs, named(name, "_", dtype_name(dtype)), [&](StageConfig* c) {
+        if (c->stage != SLUICE_STAGE_CHUNK_CUMSUM) return;
+        c->gate_space = space, c->gate = dtype, c->HV = 5, c->K = 37, c->T = 150, c->wild = true;
+        c->gate_parameters = std::string_view(name) != "bounded_alone";
+      });
+    }
+  }
   for_kinds(&configs, "none", [](StageConfig* c) {
     if (!sums_gates(*c)) c->gates = GateProfile::kNone;
   });

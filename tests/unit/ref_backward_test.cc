@@ -24,7 +24,7 @@ struct GradientCase : Case {
   sluice_qk_norm qk_norm = SLUICE_QK_NORM_NONE;
   sluice_head_map head_map = SLUICE_HEAD_MAP_BLOCK;
   double beta_factor = 1;
-  bool final_counts = true;
+  bool final_counts = true, key_wise = false;  ///< key-wise: g, dg [B,T,HV,K], dt_bias [HV,K]
 
   void generate_all(GateProfile gates, uint64_t seed) {
     generate(KeyProfile::kSiluLike, gates, BetaProfile::kSigmoid);
@@ -37,8 +37,14 @@ struct GradientCase : Case {
   void make_raw() {
     gate_space = SLUICE_GATE_RAW;
     A_log = make_normal({HV}, 20), dt_bias = make_normal({HV}, 21);
-    g = make_normal({B, T, HV}, 22);
-    dA_log = Array({HV}, std::nan("")), ddt_bias = dA_log;
+    g = make_normal(g.shape, 22);
+    if (key_wise) dt_bias = make_normal({HV, K}, 21);
+    dA_log = Array({HV}, std::nan("")), ddt_bias = Array(dt_bias.shape, std::nan(""));
+  }
+  void make_key_wise(GateProfile gates) {
+    key_wise = true;
+    g = check::make_key_gates(gates, {B, T, HV, K}, 23);
+    dg = Array(g.shape, std::nan(""));
   }
 
   DeltaRuleProblem forward() {
@@ -47,6 +53,7 @@ struct GradientCase : Case {
     p.head_map = head_map, p.beta_factor = beta_factor;
     if (gate_space == SLUICE_GATE_RAW_BOUNDED) p.gate_lower_bound = -3.0;
     p.A_log = view_of(A_log), p.dt_bias = view_of(dt_bias);
+    if (key_wise) p.gate = {}, p.key_gate = view_of(g);
     return p;
   }
   double loss() {
@@ -66,7 +73,7 @@ struct GradientCase : Case {
     p.d_o = view_of(d_o);
     if (final_counts) p.d_final = view_of(d_final);
     p.dq = view_of(dq), p.dk = view_of(dk), p.dv = view_of(dv);
-    p.dgate = split(dg), p.dbeta = split(dbeta);
+    p.dgate = key_wise ? view_of(dg) : split(dg), p.dbeta = split(dbeta);
     p.dA_log = view_of(dA_log), p.ddt_bias = view_of(ddt_bias), p.dinitial = view_of(dinitial);
     const auto& op = ref::recurrent_backend().chunk_backward;
     core::Plan plan;
@@ -166,6 +173,34 @@ TEST(RefBackward, BoundedGatesWithAndWithoutTheirParameters) {
   c.expect_gradients();
   c.dt_bias = c.ddt_bias = {};
   c.expect_gradients();
+}
+
+TEST(RefBackward, KeyWiseGatesInEverySpace) {
+  for (const auto rule : {SLUICE_RULE_GATED_DELTA, SLUICE_RULE_LINEAR_ATTENTION}) {
+    GradientCase c = small_case(GateProfile::kNone);
+    c.rule = rule;
+    if (rule == SLUICE_RULE_LINEAR_ATTENTION) c.beta = {}, c.dbeta = {};
+    c.make_key_wise(GateProfile::kStrong);
+    c.expect_gradients();
+    c.gate_space = SLUICE_GATE_LINEAR;
+    for (double& g : c.g.values) g = std::exp(g);
+    c.expect_gradients();
+    c.make_raw();
+    c.expect_gradients();
+    c.dt_bias = c.ddt_bias = {};
+    c.expect_gradients();
+    c.gate_space = SLUICE_GATE_RAW_BOUNDED, c.A_log = c.dA_log = {};
+    c.expect_gradients();
+  }
+}
+
+TEST(RefBackward, ChannelsThatAreClampedHaveNoGradient) {
+  GradientCase c = small_case(GateProfile::kNone);
+  c.make_key_wise(GateProfile::kSlow);
+  c.g(0, 7, 1, 2) = -HUGE_VAL;
+  c.gradients();
+  EXPECT_EQ(c.dg(0, 7, 1, 2), 0.0);
+  EXPECT_NE(c.dg(0, 7, 1, 3), 0.0);
 }
 
 TEST(RefBackward, LinearGates) {

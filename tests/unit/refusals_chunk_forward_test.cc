@@ -152,7 +152,7 @@ const Row kShapeRows[] = {
        make_key_gate_raw(s);
        s.args.dt_bias.shape[1] = 3;
      },
-     "chunk_forward: dt_bias.shape[1] = 3, expected 4 (K of q: key-wise gates)"},
+     "chunk_forward: dt_bias.shape[1] = 3, expected 4 (K channels of key-wise gates)"},
     {"key_gate_bias_stride",
      [](ChunkScene& s) {
        make_key_gate_raw(s);

@@ -52,8 +52,6 @@ const StageRow kRefusedAnywhere[] = {
      {"implementation", [](StageScene& s) { s.args.implementation = 5; },
       "chunk_o: implementation = 5, expected 0 to 4 (sluice_implementation)"}},
     {kOutputs,
-     {"reserved", [](StageScene& s) { s.args.reserved = 1; }, "chunk_o: reserved = 1, expected 0"}},
-    {kOutputs,
      {"stream", [](StageScene& s) { s.stream = &s; },
       "chunk_o: stream = given, expected null (CPU views have no stream)", Seen::kByCall}},
     {kKkt,
@@ -261,6 +259,36 @@ void give_key_gates(StageScene& s) {
   ": gate rank = 4, expected 3 (only chunk_cumsum and chunk_h take key-wise gates)"
 
 const StageRow kRefusedKeyGates[] = {
+    {kCumsum,
+     {"cumsum_gate_space", [](StageScene& s) { s.args.gate_space = 4; },
+      "chunk_cumsum: gate_space = 4, expected 0 (LOG), 1 (LINEAR), 2 (RAW) or 3 (RAW_BOUNDED)"}},
+    {kCumsum,
+     {"cumsum_raw_alone", [](StageScene& s) { s.args.gate_space = SLUICE_GATE_RAW; },
+      "chunk_cumsum: A_log = absent, expected a view of rank 1 (required)"}},
+    {kCumsum,
+     {"cumsum_bound", [](StageScene& s) { s.args.gate_space = SLUICE_GATE_RAW_BOUNDED; },
+      "chunk_cumsum: gate_lower_bound = 0, expected a finite number < 0 (gate_space "
+      "RAW_BOUNDED)"}},
+    {kCumsum,
+     {"cumsum_bias_in_place",
+      [](StageScene& s) {
+        s.args.gate_space = SLUICE_GATE_RAW_BOUNDED, s.args.gate_lower_bound = -5;
+        s.args.dt_bias = s.memory->tensor(kFloat32, {kHV});
+        s.args.dt_bias.data = s.args.g_cumsum.data;
+      },
+      "chunk_cumsum: g_cumsum.data = dt_bias.data, expected other memory (this operator cannot "
+      "work in place)"}},
+    {kCumsumKkt,
+     {"pair_of_raw_gates", [](StageScene& s) { s.args.gate_space = SLUICE_GATE_RAW; },
+      "cumsum_kkt: gate_space = 2, expected 0 (LOG; chunk_cumsum makes sums of the others)"}},
+    {kOutputs,
+     {"outputs_of_linear_gates",
+      [](StageScene& s) {
+        s.args.gate = s.memory->tensor(kFloat32, {kB, kT, kHV});
+        s.args.g_cumsum = {};
+        s.args.gate_space = SLUICE_GATE_LINEAR;
+      },
+      "chunk_o: gate_space = 1, expected 0 (LOG; chunk_cumsum makes sums of the others)"}},
     {kKkt, {"kkt", give_key_gates, "scaled_dot_kkt" SLUICE_KEY_GATES}},
     {kWy, {"wy", give_key_gates, "wy_fast" SLUICE_KEY_GATES}},
     {kOutputs, {"outputs", give_key_gates, "chunk_o" SLUICE_KEY_GATES}},

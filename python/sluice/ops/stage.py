@@ -39,6 +39,10 @@ def chunk_stage(
     triangle: str = "lower",
     matrices: str = "chunks",
     implementation: str = "auto",
+    gate_space: str = "log",
+    gate_lower_bound: float = 0.0,
+    A_log: Tensor | None = None,
+    dt_bias: Tensor | None = None,
     stream: Any = None,
     workspace: Tensor | None = None,
 ) -> None:
@@ -62,8 +66,8 @@ def chunk_stage(
       q: [B,T,H,K]: queries, inner stride 1.
       k: [B,T,H,K]: keys, inner stride 1.
       v: [B,T,HV,V]: values, inner stride 1.
-      gate: [B,T,HV] or [B,T,HV,K]: log gates; key-wise ones [B,T,HV,K] for chunk_cumsum and
-        chunk_h; G is g_cumsum where that is given, else their sums.
+      gate: [B,T,HV] or [B,T,HV,K]: log gates, for chunk_cumsum those of gate_space; key-wise ones
+        [B,T,HV,K] for chunk_cumsum and chunk_h; G is g_cumsum where that is given, else their sums.
       beta: [B,T,HV]: write strengths; what they hold is beta_space; absent = 1.
       g_cumsum: [B,T,HV] or [B,T,HV,K]: sums G of the log gates inside each chunk.
       A: [B,T,HV,C]: rows of the chunks' matrices.
@@ -95,6 +99,12 @@ def chunk_stage(
       implementation: which implementation runs: "auto" (by the views' device, or by SLUICE_IMPL),
         "reference" (float64, token by token), "reference-chunked" (float64, chunk form), "cpu" (CPU
         kernels), "cuda" (CUDA kernels).
+      gate_space: of chunk_cumsum; other stages take logarithms: "log" (g = ln(alpha), g <= 0),
+        "linear" (alpha = exp(g), 0 <= alpha <= 1), "raw" (a: g = -exp(A_log) softplus(a +
+        dt_bias)), "raw_bounded" (a: g = gate_lower_bound sigmoid(exp(A_log) (a + dt_bias))).
+      gate_lower_bound: of bounded gates, < 0: what their logarithms stay above.
+      A_log: [HV]: of raw gates; absent in bounded ones = 0.
+      dt_bias: [HV] or [HV,K]: of raw gates; absent in bounded and key-wise ones = 0.
       stream, workspace: see the module; a workspace is any 1-D tensor of the device.
 
     Returns nothing.
@@ -104,5 +114,5 @@ def chunk_stage(
         stage, q, k, v, gate, beta, g_cumsum, A, A_inverse, w, u, v_new, h, o, cu_seqlens,
         initial_state, final_state, state_layout, read_slots, write_slots, has_initial_state,
         pad_below, scale, chunk_size, rule, head_map, direction, triangle, matrices, implementation,
-        stream, workspace
+        stream, workspace, gate_space, gate_lower_bound, A_log, dt_bias
     )

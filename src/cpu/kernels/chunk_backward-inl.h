@@ -350,10 +350,10 @@ class HeadBackward {
       dg += static_cast<double>(token(kDG)[i]) - static_cast<double>(token(kColumns)[i]);
       if (core::present(b_.dbeta)) {
         core::store_float(core::address(b_.dbeta, t.batch, row, group, member), b_.dbeta.dtype,
-                          token(kDBeta)[i] * strength_slope(token(kRawBeta)[i]));
+                          token(kDBeta)[i] * strength_slope(rule_, token(kRawBeta)[i]));
       }
       if (!rule_.gated) continue;
-      const GateSlopes slopes = gate_slopes(token(kGate)[i], token(kG)[i]);
+      const GateSlopes slopes = gate_slopes(rule_, token(kGate)[i], token(kG)[i]);
       const double by_gate = dg * static_cast<double>(slopes.gate);
       if (core::present(b_.dgate)) {
         core::store_float(core::address(b_.dgate, t.batch, row, group, member), b_.dgate.dtype,
@@ -362,28 +362,6 @@ class HeadBackward {
       *ddt_bias += by_gate;
       if (token(kG)[i] != kSmallestGate) *dA_log += dg * static_cast<double>(slopes.A_log);
     }
-  }
-
-  /// d g / d gate and d g / d A_log; zero where the clamp acts. `g`: clamped.
-  struct GateSlopes {
-    float gate, A_log;
-  };
-  GateSlopes gate_slopes(float gate, float g) const noexcept {
-    if (g == kSmallestGate && !(rule_.gate_space == SLUICE_GATE_LOG && gate == g)) return {};
-    if (rule_.gate_space == SLUICE_GATE_LINEAR) return {1.0f / gate, 0.0f};
-    if (rule_.gate_space == SLUICE_GATE_LOG) return {1.0f, 0.0f};
-    const float x = gate + rule_.dt_bias;
-    if (rule_.gate_space == SLUICE_GATE_RAW_BOUNDED) {
-      const float y = rule_.decay_rate * x, slope = g / (1.0f + std::exp(y));
-      return {slope * rule_.decay_rate, slope * y};
-    }
-    return {-rule_.decay_rate * (x > 20.0f ? 1.0f : 1.0f / (1.0f + std::exp(-x))), g};
-  }
-  /// d beta / d beta as given.
-  float strength_slope(float given) const noexcept {
-    if (rule_.beta_space == SLUICE_BETA_VALUE) return rule_.beta_factor;
-    const float s = 1.0f / (1.0f + std::exp(-given));
-    return rule_.beta_factor * s * (1.0f - s);
   }
 
   const BackwardItem& item_;

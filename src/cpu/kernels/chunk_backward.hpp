@@ -56,16 +56,55 @@ struct BackwardScratch {
 };
 
 /// Gradients of q and k by value head, [B T, HV, K] float32 each, where value heads share key
-/// heads; sums for A_log and dt_bias, [N, HV] each.
+/// heads; sums for A_log and dt_bias, [N, HV] each; with key-wise gates [N, HV, K] for dt_bias.
 struct BackwardPartials {
   float *dq = nullptr, *dk = nullptr;
   double *dA_log = nullptr, *ddt_bias = nullptr;
+};
+
+/// Scratch of one worker with key-wise gates, likewise.
+struct KeyBackwardScratch {
+  int64_t K_stride, V_stride;
+  int64_t q, k, gate, g, alpha, bias, dq, dk, dg, ddt_bias;  ///< by K; ddt_bias: doubles
+  int64_t v, d_o, error, x;                                  ///< by V
+  int64_t S, D;                                              ///< states
+  int64_t states, starts;  ///< before the tokens of a segment, before the segments
+  int64_t segment;         ///< tokens
+  int64_t state_size, size;
+
+  explicit KeyBackwardScratch(const core::DeltaRuleProblem& p) noexcept
+      : K_stride(round_up(p.K, kBackwardColumns)), V_stride(round_up(p.V, kBackwardColumns)) {
+    size = 0;
+    const auto take = [this](int64_t count) {
+      const int64_t at = size;
+      size += round_up(count, kFloatsPerLine);
+      return at;
+    };
+    state_size = p.K * V_stride;
+    segment = 1;
+    while (segment * segment < p.rows.T) ++segment;
+    for (int64_t* at : {&q, &k, &gate, &g, &alpha, &bias, &dq, &dk, &dg}) *at = take(K_stride);
+    ddt_bias = take(2 * K_stride);
+    for (int64_t* at : {&v, &d_o, &error, &x}) *at = take(V_stride);
+    S = take(state_size), D = take(state_size);
+    states = take(segment * state_size);
+    starts = take(core::chunk_count(p.rows.T, segment) * state_size);
+  }
 };
 
 /// All chunks of one sequence and value head.
 struct BackwardItem {
   const core::ChunkBackwardProblem& problem;
   const BackwardScratch& layout;
+  float* scratch;
+  const BackwardPartials& partials;
+  int64_t n, head;
+};
+
+/// All tokens of one sequence and value head with key-wise gates.
+struct KeyBackwardItem {
+  const core::ChunkBackwardProblem& problem;
+  const KeyBackwardScratch& layout;
   float* scratch;
   const BackwardPartials& partials;
   int64_t n, head;

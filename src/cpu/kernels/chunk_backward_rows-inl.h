@@ -44,6 +44,29 @@ HWY_INLINE float multiply_rows(const float* x, const float* y, int64_t count, fl
   return hn::GetLane(hn::SumOfLanes(d, total));
 }
 
+/// d g / d gate and d g / d A_log; zero where the clamp acts. `g`: clamped.
+struct GateSlopes {
+  float gate, A_log;
+};
+HWY_INLINE GateSlopes gate_slopes(const GateRule& rule, float gate, float g) {
+  if (g == kSmallestGate && !(rule.gate_space == SLUICE_GATE_LOG && gate == g)) return {};
+  if (rule.gate_space == SLUICE_GATE_LINEAR) return {1.0f / gate, 0.0f};
+  if (rule.gate_space == SLUICE_GATE_LOG) return {1.0f, 0.0f};
+  const float x = gate + rule.dt_bias;
+  if (rule.gate_space == SLUICE_GATE_RAW_BOUNDED) {
+    const float y = rule.decay_rate * x, slope = g / (1.0f + std::exp(y));
+    return {slope * rule.decay_rate, slope * y};
+  }
+  return {-rule.decay_rate * (x > 20.0f ? 1.0f : 1.0f / (1.0f + std::exp(-x))), g};
+}
+
+/// d beta / d beta as given.
+HWY_INLINE float strength_slope(const GateRule& rule, float given) {
+  if (rule.beta_space == SLUICE_BETA_VALUE) return rule.beta_factor;
+  const float s = 1.0f / (1.0f + std::exp(-given));
+  return rule.beta_factor * s * (1.0f - s);
+}
+
 /// One row of dq or dk, through the l2 norm of `raw` where there is one, to memory.
 HWY_INLINE void store_key_gradient(const core::DeltaRuleProblem& p, const core::Tensor& raw,
                                    const core::Tensor& to, int64_t batch, int64_t token,

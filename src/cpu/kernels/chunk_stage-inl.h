@@ -244,17 +244,47 @@ class ChunkStage : StageRows {
     float* const row = high();
     double* const sums = reinterpret_cast<double*>(row + round_up(count, kFloatsPerLine));
     std::fill(sums, sums + count, 0.0);
+    const GateRows gates = gate_rows(count, head);
     const bool reverse = p_.direction == SLUICE_DIRECTION_REVERSE;
     for (int64_t i = 0; i < t.size(); ++i) {
       const int64_t token = reverse ? t.end - 1 - i : t.begin + i;
       read_strided(core::address(p_.gate, t.batch, token, head), p_.gate.dtype,
                    p_.gate.stride[axis], count, row);
+      if (p_.gate_space != SLUICE_GATE_LOG) to_logarithms(gates, count, row);
       for (int64_t j = 0; j < count; ++j) {
         sums[j] += clamped(row[j]);
         row[j] = static_cast<float>(sums[j]);
       }
       write_strided(row, count, core::address(p_.g_cumsum, t.batch, token, head), core::kFloat32,
                     p_.g_cumsum.stride[axis]);
+    }
+  }
+
+  /// What makes logarithms of a token's gates.
+  struct GateRows {
+    GateRule rule;
+    float *rates, *biases;
+  };
+  /// Of all heads, or of the channels of `head`.
+  GateRows gate_rows(int64_t count, int64_t head) const noexcept {
+    const core::DeltaRuleProblem gates = p_.gates();
+    const int64_t width = round_up(count, kFloatsPerLine);
+    const GateRows rows{gate_rule(gates, head), high() + 3 * width, high() + 4 * width};
+    if (p_.gate_space < SLUICE_GATE_RAW) return rows;
+    const bool biased = core::present(p_.dt_bias) && p_.key_gates;
+    for (int64_t i = 0; i < count; ++i) {
+      const GateRule rule = p_.key_gates ? rows.rule : gate_rule(gates, i);
+      rows.rates[i] = rule.decay_rate, rows.biases[i] = rule.dt_bias;
+    }
+    if (biased)
+      read_dense(core::address(p_.dt_bias, head, 0), p_.dt_bias.dtype, count, rows.biases);
+    return rows;
+  }
+  static void to_logarithms(const GateRows& gates, int64_t count, float* row) noexcept {
+    const FloatTag d;
+    for (int64_t i = 0; i < count; i += static_cast<int64_t>(hn::Lanes(d))) {
+      const auto rate = hn::LoadU(d, gates.rates + i), bias = hn::LoadU(d, gates.biases + i);
+      hn::StoreU(log_gate(gates.rule, hn::LoadU(d, row + i), rate, bias), d, row + i);
     }
   }
 

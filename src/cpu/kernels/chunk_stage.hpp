@@ -44,9 +44,9 @@ struct StageScratch {
     values = take(C * V_stride);
     out = take(C * std::max(K_stride, V_stride));
     state = take(K_stride * V_stride);
-    // Of key-wise gates: two rows of them, and exponents in double.
-    const int64_t channels = p.key_gates ? 4 * K_stride : 3 * round_up(p.HV, kFloatsPerLine);
-    sums = take(std::max(5 * C_stride, channels));
+    // Of a token's gates: two rows of them, sums or exponents in double; rates and biases.
+    const int64_t channels = p.key_gates ? K_stride : round_up(p.HV, kFloatsPerLine);
+    sums = take(5 * std::max(C_stride, channels));
     size = used;
   }
 };

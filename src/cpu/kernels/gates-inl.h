@@ -55,8 +55,8 @@ HWY_INLINE FloatVec sigmoid(FloatVec x) {
   return keep_nan(x, hn::Div(numerator, hn::Add(one, e)));
 }
 
-/// g (clamped) of one vector of gates.
-HWY_INLINE FloatVec log_gate(const GateRule& rule, FloatVec gate) {
+/// g (clamped) of one vector of gates, whose rates and biases may differ.
+HWY_INLINE FloatVec log_gate(const GateRule& rule, FloatVec gate, FloatVec rate, FloatVec bias) {
   const FloatTag d;
   if (rule.gate_space == SLUICE_GATE_LINEAR) {
     const auto tiny = hn::Lt(gate, hn::Set(d, FLT_MIN));
@@ -64,14 +64,19 @@ HWY_INLINE FloatVec log_gate(const GateRule& rule, FloatVec gate) {
     return hn::IfThenElse(tiny, hn::Set(d, kSmallestGate), keep_nan(gate, hn::Log(d, safe)));
   }
   if (rule.gate_space == SLUICE_GATE_RAW) {
-    const auto x = hn::Add(gate, hn::Set(d, rule.dt_bias));
-    return clamp_gate(hn::Neg(hn::Mul(hn::Set(d, rule.decay_rate), softplus(x))));
+    return clamp_gate(hn::Neg(hn::Mul(rate, softplus(hn::Add(gate, bias)))));
   }
   if (rule.gate_space == SLUICE_GATE_RAW_BOUNDED) {
-    const auto y = hn::Mul(hn::Set(d, rule.decay_rate), hn::Add(gate, hn::Set(d, rule.dt_bias)));
+    const auto y = hn::Mul(rate, hn::Add(gate, bias));
     return clamp_gate(hn::Mul(hn::Set(d, rule.lower_bound), sigmoid(y)));
   }
   return clamp_gate(gate);
+}
+
+/// The same with the rule's rate and bias.
+HWY_INLINE FloatVec log_gate(const GateRule& rule, FloatVec gate) {
+  const FloatTag d;
+  return log_gate(rule, gate, hn::Set(d, rule.decay_rate), hn::Set(d, rule.dt_bias));
 }
 
 /// g[t] and alpha[t] = exp(g[t]) for t < tokens; g = 0 without gates. Rows are padded: whole

@@ -36,8 +36,9 @@ Status accept_tiles(const ChunkBackwardProblem& b, const Machine& machine) noexc
   const DeltaRuleProblem& p = b.forward;
   const sluice_dtype io = p.q.dtype;
   const bool takes =
-      machine.is_hopper() && p.K == backward::kTileSize && p.V == backward::kTileSize &&
-      p.rows.T > 0 && p.state.layout == SLUICE_STATE_KV && all_rows(b, [&](const Tensor& t) {
+      !core::present(p.key_gate) && machine.is_hopper() && p.K == backward::kTileSize &&
+      p.V == backward::kTileSize && p.rows.T > 0 && p.state.layout == SLUICE_STATE_KV &&
+      all_rows(b, [&](const Tensor& t) {
         return t.dtype.bits == 16 && t.dtype.code == io.code && has_packed_strides(t);
       });
   return takes ? ok_status() : left_to_others();
@@ -84,6 +85,7 @@ void launch_tiles(const ChunkBackwardProblem& b, const Plan& plan, void* memory,
 // ----------------------------------------------------------------------------------- plain ----
 
 Status accept_plain(const ChunkBackwardProblem& b, const Machine& machine) noexcept {
+  if (core::present(b.forward.key_gate)) return left_to_others();
   if (const Status s = check_capability("chunk_backward", machine); !s.ok()) return s;
   if (b.forward.K <= backward::kMaxK) return ok_status();
   return Status::failure(
@@ -114,6 +116,41 @@ void launch_plain(const ChunkBackwardProblem& b, const Plan&, void* memory,
   launch_sums(params, launcher);
 }
 
+// -------------------------------------------------------------------------- key-wise gates ----
+
+Status accept_key_wise(const ChunkBackwardProblem& b, const Machine& machine) noexcept {
+  const DeltaRuleProblem& p = b.forward;
+  if (!core::present(p.key_gate)) return left_to_others();
+  if (const Status s = check_capability("chunk_backward", machine); !s.ok()) return s;
+  if (p.K <= backward::kMaxK && p.V <= backward::kKeyMaxV) return ok_status();
+  return Status::failure(
+      Code::kUnsupported,
+      "chunk_backward: K, V = %lld, %lld, expected at most %lld, %lld (CUDA kernels, key-wise "
+      "gates)",
+      static_cast<long long>(p.K), static_cast<long long>(p.V),
+      static_cast<long long>(backward::kMaxK), static_cast<long long>(backward::kKeyMaxV));
+}
+
+Status plan_key_wise(const ChunkBackwardProblem& b, const Machine&, const Environment&,
+                     Plan* plan) noexcept {
+  BackwardWorkspace workspace(b.forward, nullptr);
+  lower_key_wise(b, workspace);
+  plan->kernel = "cuda.chunk_backward.key_wise";
+  plan->workspace_bytes = workspace.bytes();
+  return ok_status();
+}
+
+void launch_key_wise(const ChunkBackwardProblem& b, const Plan&, void* memory,
+                     Launcher& launcher) noexcept {
+  BackwardWorkspace workspace(b.forward, memory);
+  const backward::KeyBackwardParams params = lower_key_wise(b, workspace);
+  backward::launch(BackwardKernel::kPrepare, params.all, launcher);
+  backward::launch_key_wise(params, launcher);
+  if (params.all.dq.data != nullptr || params.all.dk.data != nullptr) {
+    backward::launch(BackwardKernel::kKeys, params.all, launcher);
+  }
+}
+
 constexpr Kernel<ChunkBackwardProblem> kCatalogue[] = {
     {"chunk_backward.tiles",
      "bfloat16 or float16 by tensor cores: K and V of 128, states in KV, rows aligned to 16 bytes, "
@@ -122,6 +159,9 @@ constexpr Kernel<ChunkBackwardProblem> kCatalogue[] = {
     {"chunk_backward.plain", "every option with K <= 512, compute capability 8.0 or newer",
      Tier::kAny, accept_plain, nullptr, plan_plain, launch_plain,
      [](const Machine&) noexcept { return backward::load_kernels(); }},
+    {"chunk_backward.key_wise",
+     "key-wise gates: every option with K <= 512 and V <= 2048, compute capability 8.0 or newer",
+     Tier::kAny, accept_key_wise, nullptr, plan_key_wise, launch_key_wise, nullptr},
 };
 
 }  // namespace

@@ -2,6 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cuda/chunk_backward/lower.h"
 
+#include <utility>
+
 #include "cuda/chunk_stage/lower.h"
 #include "cuda/kernels/backward/config.h"
 #include "cuda/lower_views.h"
@@ -136,6 +138,28 @@ StageRows place_tiles(const DeltaRuleProblem& p, BackwardWorkspace& workspace,
   s.w = params->dq_parts, rows.u = params->dk_parts;
   s.v_new = workspace.rows(p.HV, p.V, io);
   return rows;
+}
+
+backward::KeyBackwardParams lower_key_wise(const ChunkBackwardProblem& b,
+                                           BackwardWorkspace& workspace) noexcept {
+  const DeltaRuleProblem& p = b.forward;
+  backward::KeyBackwardParams out{};
+  out.all = lower_backward(b);
+  out.dt_bias = std::exchange(out.all.dt_bias, {});
+  out.all.dgate = {};
+  out.gate = rows_of(p.key_gate), out.dgate = rows_of(b.dgate);
+  out.all.gate_form = form_of_space(p);
+  out.segment = backward::key_segment(p.rows.T);
+  out.state_count = backward::key_state_count(p.rows.T, out.segment);
+  place_normalised(p, workspace, Number::kFloat32, &out.all);
+  if (out.all.delta_rule) place_beta(p, workspace, &out.all);
+  out.all.dq_parts = workspace.rows(p.HV, p.K);
+  out.all.dk_parts = workspace.rows(p.HV, p.K);
+  const int64_t heads = p.rows.N * p.HV;
+  out.states = workspace.floats(heads * out.state_count * p.K * p.V);
+  if (present(b.ddt_bias)) out.bias_parts = workspace.floats(heads * p.K);
+  if (present(b.dA_log)) out.rate_parts = workspace.floats(heads);
+  return out;
 }
 
 }  // namespace sluice::cuda

@@ -5,6 +5,7 @@
 
 #include "core/problem.hpp"
 #include "cuda/device/stage_params.h"
+#include "cuda/kernels/backward/key_params.h"
 #include "cuda/kernels/backward/params.h"
 #include "cuda/workspace_layout.h"
 
@@ -24,6 +25,7 @@ class BackwardWorkspace {
                          device::Number number = device::Number::kFloat32) noexcept;
   /// Of all chunks, [B,slots,HV,K,V].
   device::ChunkStates states(int64_t slots, device::Number number) noexcept;
+  float* floats(int64_t count) noexcept { return layout_.take<float>(count); }
   size_t bytes() const noexcept { return layout_.bytes(); }
 
  private:
@@ -43,6 +45,10 @@ StageRows place_plain(const core::DeltaRuleProblem& problem, BackwardWorkspace& 
                       backward::BackwardParams* params) noexcept;
 StageRows place_tiles(const core::DeltaRuleProblem& problem, BackwardWorkspace& workspace,
                       backward::BackwardParams* params) noexcept;
+
+/// chunk_backward with key-wise gates: what its kernels are told, places included.
+backward::KeyBackwardParams lower_key_wise(const core::ChunkBackwardProblem& problem,
+                                           BackwardWorkspace& workspace) noexcept;
 
 }  // namespace sluice::cuda
 

@@ -207,7 +207,7 @@ void launch_stage(const ChunkStageProblem& p, const Plan& plan, void* workspace,
     stages::launch(StageKernel::kJoin, params, launcher);
     params.segments.states_only = false;
   }
-  stages::launch(choice.kernel, params, launcher);
+  stages::launch(choice.kernel, params, launcher, lower_sum_gates(p));
 }
 
 /// Of Hopper alone: the others have no code for it.

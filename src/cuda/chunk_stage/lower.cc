@@ -72,6 +72,10 @@ device::StageParams lower_stage(const ChunkStageProblem& p) noexcept {
   return by_channel ? as_channel_sums(out) : out;
 }
 
+stages::SumGates lower_sum_gates(const ChunkStageProblem& p) noexcept {
+  return {form_of_space(p.gates()), vector_of(p.A_log), vector_of(p.dt_bias)};
+}
+
 device::StageParams as_channel_sums(device::StageParams p) noexcept {
   p.repeats = p.HV;
   p.gate_repeat = p.gate.head_stride;

@@ -9,6 +9,7 @@
 #include "cuda/device/stage_shapes.h"
 #include "cuda/kernels/chunk_h/launch.h"
 #include "cuda/kernels/chunk_o/launch.h"
+#include "cuda/kernels/stages/sum_gates.h"
 #include "cuda/lower_views.h"
 
 namespace sluice::cuda {
@@ -39,6 +40,9 @@ device::StageParams lower_stage(const core::ChunkStageProblem& problem) noexcept
 
 /// chunk_cumsum of key-wise gates [B,T,HV,K]: the channels of a head are its heads, HV times.
 device::StageParams as_channel_sums(device::StageParams params) noexcept;
+
+/// How chunk_cumsum makes logarithms of its gates.
+stages::SumGates lower_sum_gates(const core::ChunkStageProblem& problem) noexcept;
 
 /// chunk_o for Hopper's kernel; h as if all batch entries were one.
 chunk_o::Tiles lower_output_tiles(const core::ChunkStageProblem& problem) noexcept;

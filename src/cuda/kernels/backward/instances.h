@@ -13,6 +13,10 @@ const void* gradients() noexcept;
 const void* keys_of_heads(bool narrow) noexcept;
 const void* head_sums() noexcept;
 
+/// With key-wise gates; they take (KeyBackwardParams, int64 items).
+const void* key_tokens() noexcept;
+const void* key_sums() noexcept;
+
 // By tensor cores; `narrow`: a CTA has 32 columns of V, else 64.
 const void* bf16_local() noexcept;
 const void* bf16_chain(bool narrow) noexcept;

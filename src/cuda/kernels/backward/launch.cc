@@ -44,6 +44,8 @@ Variant variant_of(Kernel kernel, const BackwardParams& p) noexcept {
   return {p.d_o.number == Number::kBfloat16, narrow};
 }
 
+constexpr int64_t kMaxGrid = (int64_t{1} << 31) - 1;
+
 }  // namespace
 
 int load_kernels() noexcept {
@@ -52,11 +54,13 @@ int load_kernels() noexcept {
     const Variant variant{i % 2 != 0, i / 2 % 2 != 0};
     error = load_kernel(function_of(static_cast<Kernel>(i / 4), variant));
   }
+  for (const void* function : {key_tokens(), key_sums()}) {
+    if (error == 0) error = load_kernel(function);
+  }
   return error;
 }
 
 void launch(Kernel kernel, const BackwardParams& params, Launcher& launcher) noexcept {
-  constexpr int64_t kMaxGrid = (int64_t{1} << 31) - 1;
   const Launch plan = plan_launch(kernel, params);
   if (plan.items == 0) return;
   const int64_t most =
@@ -66,6 +70,22 @@ void launch(Kernel kernel, const BackwardParams& params, Launcher& launcher) noe
             static_cast<unsigned>(plan.threads),
             static_cast<size_t>(plan.shared_bytes)},
            params, plan.items);
+}
+
+void launch_key_wise(const KeyBackwardParams& params, Launcher& launcher) noexcept {
+  const StageParams& p = params.all.stage;
+  const int64_t items = p.N * p.HV;
+  if (items > 0) {
+    launcher(key_tokens(),
+             {{static_cast<unsigned>(std::min(items, kMaxGrid))},
+              static_cast<unsigned>(kKeyThreads),
+              static_cast<size_t>(key_bytes(p.K, p.V))},
+             params, items);
+  }
+  if (params.bias_parts == nullptr && params.rate_parts == nullptr) return;
+  launcher(key_sums(),
+           {{static_cast<unsigned>(std::min(p.HV, kMaxGrid))}, static_cast<unsigned>(kKeyThreads)},
+           params, p.HV);
 }
 
 }  // namespace sluice::cuda::backward

@@ -3,6 +3,7 @@
 #ifndef SLUICE_CUDA_KERNELS_BACKWARD_LAUNCH_H_
 #define SLUICE_CUDA_KERNELS_BACKWARD_LAUNCH_H_
 
+#include "cuda/kernels/backward/key_params.h"
 #include "cuda/kernels/backward/params.h"
 #include "cuda/launch.h"
 
@@ -35,6 +36,9 @@ int load_kernels() noexcept;
 
 /// Enqueues the kernel; nothing is allocated and nothing waits for the device.
 void launch(Kernel kernel, const BackwardParams& params, Launcher& launcher) noexcept;
+/// What key-wise gates have in place of the kernels by chunk: gradients of all but q and k, whose
+/// parts by value head are left to kKeys.
+void launch_key_wise(const KeyBackwardParams& params, Launcher& launcher) noexcept;
 
 }  // namespace sluice::cuda::backward
 

@@ -1,6 +1,7 @@
 // Runs chunk_cumsum: sums of log gates inside chunks.
 //
-// Math      G_i = sum over j <= i of g_j (reverse: j >= i), g clamped at -128
+// Math      G_i = sum over j <= i of g_j (reverse: j >= i), g clamped at -128; g as given, or from
+//           linear or raw gates
 // Roles     a CTA has one chunk and 32 heads (key-wise gates: channels of a head); a warp scans one
 //           head after the other
 // Memory    17 KB of shared memory: the chunk's gates, turned so that both ways of lying in
@@ -13,7 +14,9 @@
 
 #include "cuda/device/chunks.cuh"
 #include "cuda/device/follow.cuh"
+#include "cuda/device/key_gate.cuh"
 #include "cuda/kernels/stages/config.h"
+#include "cuda/kernels/stages/sum_gates.h"
 
 namespace sluice::cuda::stages {
 
@@ -60,9 +63,20 @@ __device__ __forceinline__ void scan_head(float (&g)[kMostTokens + 1], int token
   }
 }
 
+/// g, not yet clamped, of head `head` of repeat `repeat`; of key-wise gates that is channel and head.
+__device__ __forceinline__ float log_gate(const SumGates& gates, bool key_wise, int64_t head,
+                                          int64_t repeat, float gate) {
+  if (gates.form == device::GateForm::kLog) return gate;
+  if (gates.form == device::GateForm::kLinear) return logf(gate);
+  const int64_t of = key_wise ? repeat : head;
+  const device::RawGate raw = device::load_key_gate(gates, gates.form, of, key_wise ? head : 0);
+  return device::raw_log_gate(gates.form, raw, gate);
+}
+
 /// Items are slots x repeats x groups of 32 heads.
 __global__ void __launch_bounds__(kSumThreads)
-    cumsum_kernel(const __grid_constant__ StageParams p, int64_t items) {
+    cumsum_kernel(const __grid_constant__ StageParams p, const __grid_constant__ SumGates gates,
+                  int64_t items) {
   extern __shared__ __align__(1024) uint8_t dynamic_shared[];
   auto& tile = *reinterpret_cast<GateTile*>(dynamic_shared);
   device::follow();
@@ -74,8 +88,9 @@ __global__ void __launch_bounds__(kSumThreads)
     const auto heads = static_cast<int>(min(p.HV - first, int64_t{kSumHeads}));
     for_each_gate(p.gate, chunk.tokens, heads, [&](int token, int head) {
       const int64_t from = at(p.gate, chunk.batch, chunk.row + token, first + head);
-      tile.g[head][token] = clamped_gate(
-          device::load_number(p.gate.data, from + repeat * p.gate_repeat, p.gate.number));
+      const float gate =
+          device::load_number(p.gate.data, from + repeat * p.gate_repeat, p.gate.number);
+      tile.g[head][token] = clamped_gate(log_gate(gates, p.key_gates, first + head, repeat, gate));
     });
     __syncthreads();
     for (auto head = static_cast<int>(threadIdx.x / 32); head < heads; head += kSumThreads / 32) {

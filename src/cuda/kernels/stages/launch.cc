@@ -98,16 +98,20 @@ int load_kernels() noexcept {
   return error;
 }
 
-void launch(Kernel kernel, const StageParams& params, Launcher& launcher) noexcept {
+void launch(Kernel kernel, const StageParams& params, Launcher& launcher,
+            const SumGates& gates) noexcept {
   const Launch plan = plan_launch(kernel, params);
-  if (plan.items == 0 || launch_compact(kernel, params, launcher)) return;
+  const bool log = gates.form == device::GateForm::kLog;
+  if (plan.items == 0 || (log && launch_compact(kernel, params, launcher))) return;
   const bool is_bf16 = params.k.number == Number::kBfloat16;
   const int64_t ctas = grid_of(kernel, plan.items, launcher.machine().multiprocessors);
-  launcher(function_of(kernel, is_bf16, params.K == 128, params.columns < kColumns, params.C),
-           {{static_cast<unsigned>(ctas)},
-            static_cast<unsigned>(plan.threads),
-            static_cast<size_t>(plan.shared_bytes)},
-           params, plan.items);
+  const LaunchShape shape{{static_cast<unsigned>(ctas)},
+                          static_cast<unsigned>(plan.threads),
+                          static_cast<size_t>(plan.shared_bytes)};
+  const void* const function =
+      function_of(kernel, is_bf16, params.K == 128, params.columns < kColumns, params.C);
+  if (kernel == Kernel::kCumsum) return launcher(function, shape, params, gates, plan.items);
+  launcher(function, shape, params, plan.items);
 }
 
 }  // namespace sluice::cuda::stages

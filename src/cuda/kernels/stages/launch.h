@@ -4,6 +4,7 @@
 #define SLUICE_CUDA_KERNELS_STAGES_LAUNCH_H_
 
 #include "cuda/device/stage_params.h"
+#include "cuda/kernels/stages/sum_gates.h"
 #include "cuda/launch.h"
 
 namespace sluice::cuda::stages {
@@ -57,8 +58,9 @@ void cut(int64_t tokens, void* memory, StageParams* params) noexcept;
 /// @return a cudaError_t
 int load_kernels() noexcept;
 
-/// Enqueues the kernel; nothing is allocated and nothing waits for the device.
-void launch(Kernel kernel, const StageParams& params, Launcher& launcher) noexcept;
+/// Enqueues the kernel; nothing is allocated and nothing waits for the device. gates: of kCumsum.
+void launch(Kernel kernel, const StageParams& params, Launcher& launcher,
+            const SumGates& gates = {}) noexcept;
 
 }  // namespace sluice::cuda::stages
 
