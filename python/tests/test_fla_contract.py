@@ -30,6 +30,8 @@ def calls(x, state, cu=None):
         "fused_recurrent_kda": lambda: sluice.fused_recurrent_kda(
             x.q, x.k, x.v, keys, x.beta, **given
         ),
+        "chunk_kda": lambda: sluice.chunk_kda(x.q, x.k, x.v, keys, x.beta, **given),
+        "chunk_gla": lambda: sluice.chunk_gla(x.q, x.k, x.v, keys, **given),
         "fused_recurrent_gla": lambda: sluice.fused_recurrent_gla(x.q, x.k, x.v, keys, **given),
     }
 

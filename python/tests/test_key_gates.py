@@ -5,7 +5,7 @@ the stages against the float64 recurrence of conftest.py, and what is refused.""
 import numpy as np
 import pytest
 import sluice
-from conftest import Inputs, delta_rule, error
+from conftest import Inputs, delta_rule, error, sigmoid, softplus
 
 TOLERANCE = 1e-5
 
@@ -39,9 +39,95 @@ def test_gla(tokens):
     x = Inputs(T=tokens)
     q, k, v, _, _ = x.arguments()
     g = key_gates(x)
-    o, s = sluice.fused_recurrent_gla(q, k, v, g, initial_state=x.state, output_final_state=True)
     expected_o, expected_s = delta_rule(q, k, v, g, state=x.state, linear=True)
-    assert error(o, expected_o) < TOLERANCE and error(s, expected_s) < TOLERANCE
+    for gla in (sluice.chunk_gla, sluice.fused_recurrent_gla):
+        o, s = gla(q, k, v, g, initial_state=x.state, output_final_state=True)
+        assert error(o, expected_o) < TOLERANCE and error(s, expected_s) < TOLERANCE
+
+
+def raw_gates(x, seed=4):
+    """Raw gates, A_log [HV], dt_bias [HV,K]; one channel is reset."""
+    rng = np.random.default_rng(seed)
+    heads, keys = x.v.shape[2], x.k.shape[3]
+    a = rng.standard_normal((*x.v.shape[:3], keys)).astype(np.float32)
+    a[:, 1, :, 1] = np.inf
+    return a, *(rng.standard_normal(n).astype(np.float32) for n in (heads, (heads, keys)))
+
+
+def log_gates(a, A_log, dt_bias, bound):
+    a = np.asarray(a, np.float64) + (0 if dt_bias is None else dt_bias)
+    rate = 1 if A_log is None else np.exp(np.asarray(A_log, np.float64))[:, None]
+    g = -rate * softplus(a) if bound is None else bound * sigmoid(rate * a)
+    return np.maximum(g, -128)
+
+
+@pytest.mark.parametrize("bound", [None, -5, -0.25, -1e4])
+@pytest.mark.parametrize("tokens", [3, 40])
+def test_raw_gates(tokens, bound):
+    x = Inputs(T=tokens)
+    q, k, v, _, logits = x.arguments()
+    a, A_log, dt_bias = raw_gates(x)
+    ways = [(A_log, dt_bias.reshape(-1)), (A_log, dt_bias), (A_log.reshape(1, 1, -1, 1), None)]
+    for A, bias in ways + ([] if bound is None else [(None, dt_bias), (None, None)]):
+        g = log_gates(a, None if A is None else A_log, None if bias is None else dt_bias, bound)
+        expected_o, expected_s = delta_rule(
+            q, k, v, g, 2 * sigmoid(logits), state=x.state, l2=True
+        )
+        for kda in (sluice.chunk_kda, sluice.fused_recurrent_kda):
+            o, s = kda(
+                q, k, v, a, logits, initial_state=x.state, output_final_state=True,
+                use_qk_l2norm_in_kernel=True, use_gate_in_kernel=True, A_log=A, dt_bias=bias,
+                lower_bound=bound, use_beta_sigmoid_in_kernel=True, allow_neg_eigval=True,
+            )
+            assert error(o, expected_o) < TOLERANCE and error(s, expected_s) < TOLERANCE
+        gate = sluice.fused_kda_gate(a, A, bias, bound)
+        assert gate.dtype == np.float32 and error(gate, g) < 1e-6
+
+
+def test_gates_of_other_ranks_and_dtypes():
+    a = np.linspace(-3, 3, 24, dtype=np.float16).reshape(2, 3, 4)
+    A_log = np.array([0.5, -1, 2], np.float32)
+    gate = sluice.fused_kda_gate(a, A_log)
+    assert error(gate, log_gates(a, A_log, None, None)) < 1e-6
+
+
+def test_chunk_kda_of_packed_sequences():
+    x = Inputs(B=1, T=50, N=3)
+    q, k, v, _, beta = x.arguments()
+    g, ends = key_gates(x), np.array([0, 20, 20, 45], np.int32)
+    state = np.ascontiguousarray(x.state.swapaxes(2, 3))
+    o, s = sluice.chunk_kda(
+        q, k, v, g, beta, initial_state=state, output_final_state=True, cu_seqlens=ends,
+        cu_seqlens_cpu=ends, transpose_state_layout=True, chunk_size=32, safe_gate=True,
+        disable_recompute=True,
+    )
+    for n, (first, end) in enumerate(zip(ends, ends[1:])):
+        rows = (y[:, first:end] for y in (q, k, v, g, beta))
+        expected_o, expected_s = delta_rule(*rows, state=x.state[n : n + 1])
+        assert error(s[n].swapaxes(1, 2), expected_s[0]) < TOLERANCE
+        assert end == first or error(o[:, first:end], expected_o) < TOLERANCE
+
+
+def test_intermediate_states():
+    torch = pytest.importorskip("torch")
+    x = Inputs(B=2, T=140)
+    q, k, v, _, beta = x.arguments()
+    g = key_gates(x)
+    call = [torch.from_numpy(y) for y in (q, k, v, g, beta)]
+    state = torch.from_numpy(x.state)
+    with pytest.raises(sluice.InvalidArgument, match="outside inference mode"):
+        sluice.chunk_kda(*call, return_intermediate_states=True)
+    with torch.inference_mode():
+        o, final, h = sluice.chunk_kda(
+            *call, initial_state=state, use_qk_l2norm_in_kernel=True,
+            return_intermediate_states=True,
+        )
+    assert final is None and h.dtype == torch.bfloat16
+    assert h.shape == (2, 3, *x.state.shape[1:])
+    for chunk in range(3):
+        rows = (y[:, : 64 * chunk] for y in (q, k, v, g, beta))
+        expected = delta_rule(*rows, state=x.state, l2=True)[1]
+        assert error(h[:, chunk].float(), expected) < 4e-3
 
 
 def test_gk_of_the_delta_rule_is_kda():
@@ -79,11 +165,26 @@ def test_refusals():
     x = Inputs(T=4)
     q, k, v, g, beta = x.arguments()
     keys = key_gates(x)
-    for name in ("A_log", "dt_bias", "lower_bound"):
-        with pytest.raises(sluice.Unsupported, match=f"{name} = given"):
-            sluice.fused_recurrent_kda(q, k, v, keys, beta, **{name: g[0, 0]})
-    with pytest.raises(sluice.Unsupported, match="use_gate_in_kernel = True"):
-        sluice.fused_recurrent_kda(q, k, v, keys, beta, use_gate_in_kernel=True)
+    call = (q, k, v, keys, beta)
+    for kda in (sluice.chunk_kda, sluice.fused_recurrent_kda):
+        with pytest.raises(sluice.InvalidArgument, match="A_log = None, expected a tensor"):
+            kda(*call, use_gate_in_kernel=True)
+        with pytest.raises(sluice.InvalidArgument, match="allow_neg_eigval = True"):
+            kda(*call, allow_neg_eigval=True)
+        with pytest.raises(sluice.InvalidArgument, match="transpose_state_layout = False"):
+            kda(*call, state_v_first=True, transpose_state_layout=False)
+        with pytest.raises(sluice.InvalidArgument, match="gate_lower_bound = 3, expected"):
+            kda(*call, use_gate_in_kernel=True, lower_bound=3)
+    with pytest.raises(sluice.InvalidArgument, match="lower_bound = None, expected a number < 0"):
+        sluice.chunk_kda(*call, use_gate_in_kernel=True, safe_gate=True, A_log=g[0, 0])
+    with pytest.raises(sluice.InvalidArgument, match="chunk_size = 128, expected 32 or 64"):
+        sluice.chunk_kda(*call, chunk_size=128)
+    with pytest.raises(sluice.Unsupported, match="cp_context = given"):
+        sluice.chunk_kda(*call, cp_context=g)
+    with pytest.raises(sluice.Unsupported, match="return_intermediate_states = True"):
+        sluice.chunk_kda(*call, return_intermediate_states=True)
+    with pytest.raises(sluice.InvalidArgument, match="A_log = None"):
+        sluice.fused_kda_gate(keys)
     with pytest.raises(sluice.Unsupported, match="gv = given"):
         sluice.fused_recurrent_gla(q, k, v, gv=v)
     with pytest.raises(sluice.Unsupported, match="reverse = True"):

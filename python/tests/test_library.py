@@ -208,6 +208,19 @@ def test_key_gate_signatures_begin_as_those_of_fla():
         "use_gate_in_kernel use_beta_sigmoid_in_kernel allow_neg_eigval lower_bound state_v_first "
         "cu_seqlens"
     ).split()
+    chunk = list(inspect.signature(sluice.chunk_kda).parameters)
+    assert chunk[:22] == (
+        "q k v g beta scale initial_state output_final_state use_qk_l2norm_in_kernel "
+        "use_gate_in_kernel use_beta_sigmoid_in_kernel allow_neg_eigval safe_gate lower_bound "
+        "disable_recompute return_intermediate_states state_v_first cu_seqlens cu_seqlens_cpu "
+        "cp_context use_graph max_num_seqs"
+    ).split()
+    gate = list(inspect.signature(sluice.fused_kda_gate).parameters)
+    assert gate == "g A_log dt_bias lower_bound output_dtype".split()
+    gla = list(inspect.signature(sluice.chunk_gla).parameters)
+    assert gla[:10] == (
+        "q k v g scale initial_state output_final_state state_v_first cu_seqlens cu_seqlens_cpu"
+    ).split()
     gla = list(inspect.signature(sluice.fused_recurrent_gla).parameters)
     assert gla[:11] == (
         "q k v gk gv scale initial_state output_final_state reverse state_v_first cu_seqlens"

@@ -45,10 +45,11 @@ def chunk_start_states(
     initial_state: torch.Tensor,
     read_slots: torch.Tensor,
     state_layout: str,
+    dtype: torch.dtype | None = None,
 ) -> Any:
     """Allocates the states and says how `ops.chunk_forward` fills all but the first of a sequence.
 
-    Returns (h, arguments): h [rows, HV, ..] in q's dtype, row of chunk c of sequence n =
+    Returns (h, arguments): h [rows, HV, ..] in `dtype`, by default q's, row of chunk c of sequence n =
     chunks of sequences before n + c, the first row of each sequence already filled from
     `initial_state`; arguments: the checkpoint arguments of `ops.chunk_forward`.
     """
@@ -59,7 +60,7 @@ def chunk_start_states(
     rows = _row_bound(q, counts, cu_seqlens)
     inner = (HV, K, V) if state_layout == "kv" else (HV, V, K)
     # One row more, where sequences without tokens put their start state.
-    h = torch.zeros((rows + 1, *inner), dtype=q.dtype, device=q.device)
+    h = torch.zeros((rows + 1, *inner), dtype=dtype or q.dtype, device=q.device)
     first = torch.cumsum(counts, 0) - counts
     if initial_state is not None and len(counts) > 0:
         starts = initial_state

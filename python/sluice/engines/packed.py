@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from ..functional.key_gates import gate_arguments
 from .refusal import invalid
 
 if TYPE_CHECKING:
@@ -30,8 +31,39 @@ def token_rows(gate: torch.Tensor, q: torch.Tensor) -> torch.Tensor:
     """A view [B,T,HV] of gates [tokens,HV] (more rows than tokens are left out) or [B,T,HV]."""
     if len(gate.shape) == 3:
         return gate
-    rows = q.shape[0] * q.shape[1]
-    return gate[:rows].unflatten(0, (q.shape[0], q.shape[1]))
+    return token_rows_of(gate, q)
+
+
+def key_rows(gate: torch.Tensor, q: torch.Tensor, heads: int) -> torch.Tensor:
+    """A view [B,T,HV,K] of key-wise gates [tokens, HV K], [tokens,HV,K], [B,T,HV K] or that."""
+    if len(gate.shape) == 4:
+        return gate
+    K = q.shape[3]
+    if gate.shape[-1] == heads * K and not (len(gate.shape) == 3 and heads == 1):
+        gate = gate.unflatten(-1, (heads, K))
+    return gate if len(gate.shape) == 4 else token_rows_of(gate, q)
+
+
+def token_rows_of(gate: torch.Tensor, q: torch.Tensor) -> torch.Tensor:
+    """Rows [tokens, ..] as [B,T, ..]; more rows than tokens are left out."""
+    return gate[: q.shape[0] * q.shape[1]].unflatten(0, (q.shape[0], q.shape[1]))
+
+
+def raw_gate(
+    op: str,
+    key_wise: bool,
+    given: tuple[Any, Any, Any],
+    q: torch.Tensor,
+    v: torch.Tensor,
+    lower_bound: float | None = None,
+) -> tuple[torch.Tensor, dict[str, Any]]:
+    """Raw gates of the fused updates, (a, A_log, dt_bias), as the operators take them: the view, and
+    what else they are told."""
+    a, A_log, dt_bias = given
+    if not key_wise:
+        return token_rows(a, q), {"A_log": A_log, "dt_bias": dt_bias, "gate_space": "raw"}
+    rows = key_rows(a, q, v.shape[2])
+    return rows, gate_arguments(op, rows, True, A_log, dt_bias, lower_bound)
 
 
 def packed_decode(
@@ -60,8 +92,7 @@ def packed_decode(
         initial_state=state,
         state_layout="vk",
         read_slots=slots,
-        gate_space="raw",
         beta_space="logit",
-        **arguments,
+        **{"gate_space": "raw", **arguments},
     )
     return out, state

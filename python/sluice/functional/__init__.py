@@ -10,7 +10,13 @@ gradients by name."""
 
 from .conv_norm import causal_conv1d, causal_conv1d_update, gated_rms_norm
 from .gated_delta_rule import chunk_gated_delta_rule, fused_recurrent_gated_delta_rule
-from .key_gates import fused_recurrent_gla, fused_recurrent_kda
+from .key_gates import (
+    chunk_gla,
+    chunk_kda,
+    fused_kda_gate,
+    fused_recurrent_gla,
+    fused_recurrent_kda,
+)
 from .layer import gdn_layer_decode, gdn_layer_prefill
 from .simple_gla import chunk_simple_gla, fused_recurrent_simple_gla
 
@@ -18,7 +24,10 @@ __all__ = [
     "causal_conv1d",
     "causal_conv1d_update",
     "chunk_gated_delta_rule",
+    "chunk_gla",
+    "chunk_kda",
     "chunk_simple_gla",
+    "fused_kda_gate",
     "fused_recurrent_gated_delta_rule",
     "fused_recurrent_gla",
     "fused_recurrent_kda",

@@ -1,13 +1,213 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Offers key-wise gates with fla's signatures: KDA (Kimi delta attention) and gated linear
-attention."""
+"""Offers key-wise gates with fla's signatures: KDA (Kimi delta attention), its gate alone, and gated
+linear attention."""
 
 from typing import Any
 
-from .._errors import Unsupported
+from .. import ops
+from .._arrays import empty
+from .._errors import InvalidArgument, Unsupported
 from .._types import T, Tensor
-from .gated_delta_rule import fused_recurrent_gated_delta_rule
-from .simple_gla import fused_recurrent_simple_gla
+from ._arguments import (
+    MAX_STEP_TOKENS,
+    check_states,
+    longest,
+    new_state,
+    refuse_foreign,
+    refuse_pool,
+    run_by_chunks,
+)
+from .simple_gla import chunk_simple_gla, fused_recurrent_simple_gla
+
+
+def _flat_rates(A_log: Any) -> Any:
+    """A_log as [HV]: models keep it as [1,1,HV,1]."""
+    return A_log if A_log is None or len(A_log.shape) == 1 else A_log.reshape(-1)
+
+
+def _biases(dt_bias: Any, heads: int, key_dim: int) -> Any:
+    """dt_bias as [HV,K], from [HV K] or as it is."""
+    if dt_bias is None or len(dt_bias.shape) == 2:
+        return dt_bias
+    return dt_bias.reshape(heads, key_dim)
+
+
+def gate_arguments(
+    op: str,
+    g: Any,
+    use_gate_in_kernel: bool,
+    A_log: Any,
+    dt_bias: Any,
+    lower_bound: float | None,
+    safe_gate: bool = False,
+) -> dict[str, Any]:
+    """What the operators are told about g: log gates, or raw ones as fla's gate reads them."""
+    if not use_gate_in_kernel:
+        return {}
+    if safe_gate and lower_bound is None:
+        raise InvalidArgument(
+            f"{op}: lower_bound = None, expected a number < 0 (safe_gate with use_gate_in_kernel)"
+        )
+    if A_log is None and lower_bound is None:
+        raise InvalidArgument(
+            f"{op}: A_log = None, expected a tensor [HV] (use_gate_in_kernel without lower_bound)"
+        )
+    bounded = lower_bound is not None
+    return {
+        "A_log": _flat_rates(A_log),
+        "dt_bias": _biases(dt_bias, *g.shape[-2:]),
+        "gate_space": "raw_bounded" if bounded else "raw",
+        "gate_lower_bound": lower_bound if bounded else 0.0,
+    }
+
+
+def _check_rule(op: str, allow_neg_eigval: bool, use_beta_sigmoid_in_kernel: bool) -> None:
+    if allow_neg_eigval and not use_beta_sigmoid_in_kernel:
+        raise InvalidArgument(
+            f"{op}: allow_neg_eigval = True, expected False without use_beta_sigmoid_in_kernel (the "
+            "rule of fla)"
+        )
+
+
+def _first(op: str, state_v_first: bool, transpose_state_layout: bool | None) -> bool:
+    """state_v_first, or fla's older name of it."""
+    if transpose_state_layout is None:
+        return state_v_first
+    if state_v_first:
+        raise InvalidArgument(
+            f"{op}: transpose_state_layout = {transpose_state_layout}, expected None (with "
+            "state_v_first)"
+        )
+    return transpose_state_layout
+
+
+def chunk_kda(
+    q: T,
+    k: T,
+    v: T,
+    g: Tensor,
+    beta: Tensor,
+    scale: float | None = None,
+    initial_state: Tensor | None = None,
+    output_final_state: bool = False,
+    use_qk_l2norm_in_kernel: bool = False,
+    use_gate_in_kernel: bool = False,
+    use_beta_sigmoid_in_kernel: bool = False,
+    allow_neg_eigval: bool = False,
+    safe_gate: bool = False,
+    lower_bound: float | None = None,
+    disable_recompute: bool = False,
+    return_intermediate_states: bool = False,
+    state_v_first: bool = False,
+    cu_seqlens: Tensor | None = None,
+    cu_seqlens_cpu: Any = None,
+    cp_context: Any = None,
+    use_graph: bool = False,
+    max_num_seqs: int | None = None,
+    A_log: Tensor | None = None,
+    dt_bias: Tensor | None = None,
+    chunk_size: int = 64,
+    transpose_state_layout: bool | None = None,
+    *,
+    out: T | None = None,
+    final_state: T | None = None,
+    read_slots: Tensor | None = None,
+    write_slots: Tensor | None = None,
+    has_initial_state: Tensor | None = None,
+    pad_below: int = 0,
+    implementation: str = "auto",
+    stream: Any = None,
+    workspace: Tensor | None = None,
+) -> tuple[Any, ...]:
+    """KDA over whole sequences, by chunks (prefill): the gated delta rule with one decay for each
+    channel of k,
+      S_t = diag(alpha_t) S_{t-1} + k_t (beta_t (v_t - (diag(alpha_t) S_{t-1})^T k_t))^T.
+
+    Args:
+      g: [B,T,HV,K] log gates <= 0; with use_gate_in_kernel the raw gates, and then
+        g = -exp(A_log) softplus(g + dt_bias), or with lower_bound
+        g = lower_bound sigmoid(exp(A_log) (g + dt_bias)). A_log has HV numbers (with lower_bound
+        None = 0), dt_bias [HV K] or [HV,K] (None = 0). lower_bound may be any number < 0: it is a
+        form of the gate, and no kernel needs it.
+      safe_gate: needs lower_bound with use_gate_in_kernel, as in fla; chooses nothing else.
+      return_intermediate_states: also return the states that enter the chunks of 64 tokens, bfloat16
+        [B,NT,HV,K,V] (torch tensors in inference mode alone, as in fla).
+      disable_recompute, use_graph, max_num_seqs, chunk_size (32 or 64): accepted, choose nothing.
+      cp_context: refused if given (Unsupported).
+      The rest as in `chunk_gated_delta_rule`.
+
+    Returns: (o, final state or None), or (o, final state or None, h).
+    Source: Kimi Team, Kimi Linear, arXiv:2510.26692.
+    """
+    op = "chunk_kda"
+    if cp_context is not None or chunk_size != 64:
+        refuse_foreign(op, cp_context, False, 32 if chunk_size == 32 else 64)
+    if chunk_size not in (32, 64):
+        raise InvalidArgument(f"{op}: chunk_size = {chunk_size}, expected 32 or 64 (fla's rule)")
+    _check_rule(op, allow_neg_eigval, use_beta_sigmoid_in_kernel)
+    state_v_first = _first(op, state_v_first, transpose_state_layout)
+    gates = gate_arguments(op, g, use_gate_in_kernel, A_log, dt_bias, lower_bound, safe_gate)
+    if initial_state is not None and read_slots is None:
+        check_states(op, initial_state, q, cu_seqlens)
+    if output_final_state and final_state is None:
+        refuse_pool(op, read_slots, write_slots)
+        final_state = new_state(q, v, cu_seqlens, state_v_first)
+    layout = "vk" if state_v_first else "kv"
+    h, states = None, {}
+    if return_intermediate_states:
+        h, states = _intermediate_states(q, v, cu_seqlens, initial_state, read_slots, layout)
+    o = ops.chunk_forward(
+        q,
+        k,
+        v,
+        g,
+        beta,
+        o=out,
+        cu_seqlens=cu_seqlens,
+        initial_state=initial_state,
+        final_state=final_state,
+        state_layout=layout,
+        read_slots=read_slots,
+        write_slots=write_slots,
+        has_initial_state=has_initial_state,
+        pad_below=pad_below,
+        scale=scale,
+        beta_space="logit" if use_beta_sigmoid_in_kernel else "value",
+        eigenvalues="negative" if allow_neg_eigval else "positive",
+        qk_norm="l2" if use_qk_l2norm_in_kernel else "none",
+        max_tokens=longest(cu_seqlens_cpu),
+        implementation=implementation,
+        stream=stream,
+        workspace=workspace,
+        **gates,
+        **states,
+    )
+    return (o, final_state, h) if return_intermediate_states else (o, final_state)
+
+
+def _intermediate_states(
+    q: Any, v: Any, cu_seqlens: Any, initial_state: Any, read_slots: Any, layout: str
+) -> tuple[Any, dict[str, Any]]:
+    """h of fla, and the arguments of chunk_forward that fill it."""
+    import sys
+
+    torch = sys.modules.get("torch")
+    if torch is None or not isinstance(q, torch.Tensor):
+        raise Unsupported(
+            "chunk_kda: return_intermediate_states = True, expected False (torch tensors have it)"
+        )
+    if not torch.is_inference_mode_enabled():
+        raise InvalidArgument(
+            "chunk_kda: return_intermediate_states = True, expected False outside inference mode "
+            "(fla's rule)"
+        )
+    from ..engines.chunk_states import chunk_start_states
+
+    h, arguments = chunk_start_states(
+        q, v, cu_seqlens, initial_state, read_slots, layout, torch.bfloat16
+    )
+    batch = q.shape[0] if cu_seqlens is None else 1
+    return h.view(batch, -1, *h.shape[1:]), arguments
 
 
 def fused_recurrent_kda(
@@ -28,6 +228,7 @@ def fused_recurrent_kda(
     lower_bound: float | None = None,
     state_v_first: bool = False,
     cu_seqlens: Tensor | None = None,
+    transpose_state_layout: bool | None = None,
     *,
     out: T | None = None,
     final_state: T | None = None,
@@ -42,44 +243,121 @@ def fused_recurrent_kda(
     stream: Any = None,
     workspace: Tensor | None = None,
 ) -> tuple[T, T | None]:
-    """KDA token by token: the gated delta rule with one decay for each channel of k,
-      S_t = diag(alpha_t) S_{t-1} + k_t (beta_t (v_t - (diag(alpha_t) S_{t-1})^T k_t))^T.
-
-    g: [B,T,HV,K] log gates <= 0. use_gate_in_kernel (with A_log, dt_bias) and lower_bound are
-    refused (Unsupported): pass the gates. The rest as in `fused_recurrent_gated_delta_rule`.
+    """KDA token by token (decode): `chunk_kda`'s formula, gates and conventions; lengths, dtypes and
+    states as in `fused_recurrent_gated_delta_rule`.
 
     Returns: (o, final state or None).
     Source: Kimi Team, Kimi Linear, arXiv:2510.26692.
     """
     op = "fused_recurrent_kda"
-    if use_gate_in_kernel:
-        raise Unsupported(f"{op}: use_gate_in_kernel = True, expected False (pass log gates)")
-    for name, value in (("A_log", A_log), ("dt_bias", dt_bias), ("lower_bound", lower_bound)):
-        if value is not None:
-            raise Unsupported(f"{op}: {name} = given, expected None (pass log gates)")
-    return fused_recurrent_gated_delta_rule(
-        q,
-        k,
-        v,
-        gk=g,
+    _check_rule(op, allow_neg_eigval, use_beta_sigmoid_in_kernel)
+    state_v_first = _first(op, state_v_first, transpose_state_layout)
+    if initial_state is not None and read_slots is None:
+        check_states(op, initial_state, q, cu_seqlens)
+    steps = max_tokens is not None or (cu_seqlens is None and q.shape[1] <= MAX_STEP_TOKENS)
+    if output_final_state and final_state is None:
+        refuse_pool(op, read_slots, write_slots)
+        zeros = steps and initial_state is None
+        final_state = new_state(q, v, cu_seqlens, state_v_first, zeros)
+    arguments = dict(
+        gate=g,
         beta=beta,
-        scale=scale,
-        initial_state=initial_state,
-        output_final_state=output_final_state,
-        use_qk_l2norm_in_kernel=use_qk_l2norm_in_kernel,
-        use_beta_sigmoid_in_kernel=use_beta_sigmoid_in_kernel,
-        allow_neg_eigval=allow_neg_eigval,
-        state_v_first=state_v_first,
         cu_seqlens=cu_seqlens,
-        out=out,
+        initial_state=initial_state,
         final_state=final_state,
-        max_tokens=max_tokens,
-        allow_chunks=allow_chunks,
+        state_layout="vk" if state_v_first else "kv",
         read_slots=read_slots,
         write_slots=write_slots,
         has_initial_state=has_initial_state,
         pad_below=pad_below,
-        num_accepted=num_accepted,
+        scale=scale,
+        beta_space="logit" if use_beta_sigmoid_in_kernel else "value",
+        eigenvalues="negative" if allow_neg_eigval else "positive",
+        qk_norm="l2" if use_qk_l2norm_in_kernel else "none",
+        implementation=implementation,
+        stream=stream,
+        workspace=workspace,
+        **gate_arguments(op, g, use_gate_in_kernel, A_log, dt_bias, lower_bound),
+    )
+    if steps:
+        if initial_state is None:
+            arguments["initial_state"] = final_state
+        arguments["state_writes"] = "none" if final_state is None else "last"
+        arguments.update(num_accepted=num_accepted, max_tokens=max_tokens or 0)
+        return ops.recurrent_step(q, k, v, o=out, **arguments), final_state
+    if num_accepted is not None:
+        raise InvalidArgument(f"{op}: num_accepted = given, expected None without max_tokens")
+    return run_by_chunks(op, (q, k, v), out, allow_chunks, arguments), final_state
+
+
+def fused_kda_gate(
+    g: T,
+    A_log: Tensor | None = None,
+    dt_bias: Tensor | None = None,
+    lower_bound: float | None = None,
+    output_dtype: Any = None,
+) -> T:
+    """The gate of KDA alone: -exp(A_log) softplus(g + dt_bias), with lower_bound
+    lower_bound sigmoid(exp(A_log) (g + dt_bias)), of raw g [..,HV,K], never below -128.
+
+    A_log has HV numbers (with lower_bound None = 0), dt_bias [HV K] or [HV,K]. No caller of
+    `chunk_kda` needs it: the operators take raw gates. Gradients are refused (Unsupported).
+
+    Returns: the log gates, float32 unless output_dtype (of torch) says otherwise.
+    """
+    op = "fused_kda_gate"
+    if getattr(g, "requires_grad", False):
+        raise Unsupported(
+            f"{op}: g.requires_grad = True, expected False (chunk_kda has gradients by raw gates)"
+        )
+    gates = gate_arguments(op, g, True, A_log, dt_bias, lower_bound)
+    heads, key_dim = g.shape[-2:]
+    # Every token is a batch entry, so a chunk of its own: its sum is its gate.
+    rows = g.reshape(-1, 1, heads, key_dim)
+    sums = empty(g, rows.shape, "float32")
+    ops.chunk_stage("chunk_cumsum", gate=rows, g_cumsum=sums, **gates)
+    sums = sums.reshape(g.shape)
+    return sums if output_dtype is None else sums.to(output_dtype)
+
+
+def chunk_gla(
+    q: T,
+    k: T,
+    v: T,
+    g: Tensor,
+    scale: float | None = None,
+    initial_state: Tensor | None = None,
+    output_final_state: bool = False,
+    state_v_first: bool = False,
+    cu_seqlens: Tensor | None = None,
+    cu_seqlens_cpu: Any = None,
+    *,
+    out: T | None = None,
+    final_state: T | None = None,
+    implementation: str = "auto",
+    stream: Any = None,
+    workspace: Tensor | None = None,
+) -> tuple[T, T | None]:
+    """Gated linear attention over whole sequences, by chunks: S_t = diag(alpha_t) S_{t-1} + k_t v_t^T.
+
+    g: [B,T,HV,K] log gates <= 0. cu_seqlens_cpu: accepted, not needed. The rest as in
+    `chunk_simple_gla`.
+
+    Returns: (o, final state or None).
+    Source: Yang et al., Gated Linear Attention Transformers, arXiv:2312.06635.
+    """
+    return chunk_simple_gla(
+        q,
+        k,
+        v,
+        g,
+        scale=scale,
+        initial_state=initial_state,
+        output_final_state=output_final_state,
+        state_v_first=state_v_first,
+        cu_seqlens=cu_seqlens,
+        out=out,
+        final_state=final_state,
         implementation=implementation,
         stream=stream,
         workspace=workspace,

@@ -38,7 +38,7 @@ def unit(x):
 
 
 def recurrence(q, k, v, g, beta, S=None, scale=None, l2=False):
-    """One sequence: q, k [T,H,K], v [T,HV,V], g, beta [T,HV] or None, S [HV,K,V].
+    """One sequence: q, k [T,H,K], v [T,HV,V], g [T,HV] or key-wise [T,HV,K], beta [T,HV], both or None, S [HV,K,V].
 
     Returns o [T,HV,V] and the T states [T,HV,K,V], all float64."""
     (T, H, K), (HV, V) = q.shape, v.shape[1:]
@@ -49,7 +49,7 @@ def recurrence(q, k, v, g, beta, S=None, scale=None, l2=False):
     for t in range(T):
         for h in range(HV):
             key, query = k[t, h // (HV // H)], q[t, h // (HV // H)]
-            alpha = 1.0 if g is None else float(g[t, h].double().exp())
+            alpha = 1.0 if g is None else g[t, h].double().exp().reshape(-1, 1)
             write = 1.0 if beta is None else float(beta[t, h])
             decayed = alpha * S[h]
             S[h] = decayed + torch.outer(key, write * (v[t, h] - decayed.T @ key))

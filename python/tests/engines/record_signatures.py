@@ -23,6 +23,9 @@ FUNCTIONS = {
     "fla": {
         "chunk_gated_delta_rule": "fla/ops/gated_delta_rule/chunk.py",
         "fused_recurrent_gated_delta_rule": "fla/ops/gated_delta_rule/fused_recurrent.py",
+        "chunk_kda": "fla/ops/kda/chunk.py",
+        "fused_recurrent_kda": "fla/ops/kda/fused_recurrent.py",
+        "chunk_gla": "fla/ops/gla/chunk.py",
     },
     "vllm": {
         "chunk_gated_delta_rule": _VLLM + "chunk.py",
@@ -41,6 +44,8 @@ FUNCTIONS = {
         "fused_recurrent_gated_delta_rule_update": _SGLANG + "fla/fused_recurrent.py",
         "fused_sigmoid_gating_delta_rule_update": _SGLANG
         + "linear/fused_sigmoid_gating_recurrent.py",
+        "chunk_kda": _SGLANG + "fla/kda.py",
+        "fused_recurrent_kda_packed_decode": _SGLANG + "fla/fused_recurrent.py",
         "causal_conv1d_fn": "sglang/srt/layers/attention/mamba/causal_conv1d.py",
         "causal_conv1d_update": "sglang/kernels/ops/mamba/causal_conv1d_triton.py",
     },

@@ -226,7 +226,6 @@ def test_packed_decode():
 @pytest.mark.parametrize(
     "change, name",
     [
-        ({"is_kda": True}, "is_kda"),
         ({"lower_bound": -5.0}, "lower_bound"),
         ({"retrieve_parent_token": torch.zeros(1, 1)}, "retrieve_parent_token"),
         ({"cache_ring": True}, "cache_ring"),

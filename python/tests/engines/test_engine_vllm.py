@@ -202,7 +202,6 @@ def test_a_state_per_token_without_slots():
     [
         ({"beta": 2.0}, "beta"),
         ({"threshold": 10.0}, "threshold"),
-        ({"is_kda": True}, "is_kda"),
         ({"inplace_final_state": False}, "inplace_final_state"),
         ({"num_accepted_tokens": torch.ones(1, dtype=torch.int32)}, "num_accepted_tokens"),
     ],

@@ -9,13 +9,15 @@ backend ran and why one was rejected.
 
 from __future__ import annotations
 
+import inspect
 import logging
 import os
 from typing import TYPE_CHECKING, Any
 
 from ... import supported
+from ...functional.key_gates import gate_arguments
 from ..swap import Swaps, Tally, hook, needs_gradient
-from . import ops
+from . import kda, ops
 
 if TYPE_CHECKING:
     import torch
@@ -44,6 +46,34 @@ def _unfit_views(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, gradients: A
     return None
 
 
+def _unfit_rows(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    gradients: Any,
+    cp_context: Any,
+    **arguments: Any,
+) -> str | None:
+    """Why chunk_forward of these tensors and `arguments` is left to fla, or None."""
+    if cp_context is not None:
+        return "context parallelism across devices is not supported"
+    reason = _unfit_views(q, k, v, gradients)
+    if reason is not None:
+        return reason
+    kernel, refusal = supported(
+        "chunk_forward", q=q, k=k, v=v, o=v.new_empty(v.shape), **arguments
+    )
+    if refusal is not None:
+        return str(refusal)
+    if q.device.type == "cuda" and kernel is not None and "generic" in kernel:
+        return f"{kernel} would run, which is right but not fast"
+    return None
+
+
+def _layout(state_v_first: bool, kwargs: Any) -> str:
+    return "vk" if state_v_first or kwargs.get("transpose_state_layout") else "kv"
+
+
 def _unfit_chunk(
     q: torch.Tensor,
     k: torch.Tensor,
@@ -64,33 +94,68 @@ def _unfit_chunk(
     **kwargs: Any,
 ) -> str | None:
     """Why a chunk_gated_delta_rule call is left to fla, or None."""
-    if cp_context is not None:
-        return "context parallelism across devices is not supported"
     A_log, dt_bias = kwargs.get("A_log"), kwargs.get("dt_bias")
-    reason = _unfit_views(q, k, v, (g, beta, initial_state, A_log, dt_bias))
-    if reason is not None:
-        return reason
     raw = bool(kwargs.get("use_gate_in_kernel")) and A_log is not None
-    kernel, refusal = supported(
-        "chunk_forward",
-        q=q,
-        k=k,
-        v=v,
+    return _unfit_rows(
+        q,
+        k,
+        v,
+        (g, beta, initial_state, A_log, dt_bias),
+        cp_context,
         gate=g,
         beta=beta,
-        o=v.new_empty(v.shape),
         A_log=A_log if raw else None,
         dt_bias=(A_log if dt_bias is None else dt_bias) if raw else None,
         gate_space="raw" if raw else "log",
         cu_seqlens=cu_seqlens,
         initial_state=initial_state,
-        state_layout="vk" if state_v_first or kwargs.get("transpose_state_layout") else "kv",
+        state_layout=_layout(state_v_first, kwargs),
     )
-    if refusal is not None:
-        return str(refusal)
-    if q.device.type == "cuda" and kernel is not None and "generic" in kernel:
-        return f"{kernel} would run, which is right but not fast"
-    return None
+
+
+def _unfit_kda(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    g: torch.Tensor,
+    beta: torch.Tensor,
+    scale: float | None = None,
+    initial_state: torch.Tensor | None = None,
+    output_final_state: bool = False,
+    use_qk_l2norm_in_kernel: bool = False,
+    use_gate_in_kernel: bool = False,
+    use_beta_sigmoid_in_kernel: bool = False,
+    allow_neg_eigval: bool = False,
+    safe_gate: bool = False,
+    lower_bound: float | None = None,
+    disable_recompute: bool = False,
+    return_intermediate_states: bool = False,
+    state_v_first: bool = False,
+    cu_seqlens: torch.Tensor | None = None,
+    cu_seqlens_cpu: Any = None,
+    cp_context: Any = None,
+    **kwargs: Any,
+) -> str | None:
+    """Why a chunk_kda call is left to fla, or None."""
+    A_log, dt_bias = kwargs.get("A_log"), kwargs.get("dt_bias")
+    if use_gate_in_kernel and lower_bound is None and (safe_gate or A_log is None):
+        return "a gate without the parameters that fla asks for"
+    gates = gate_arguments(
+        "fla.chunk_kda", g, use_gate_in_kernel, A_log, dt_bias, lower_bound, safe_gate
+    )
+    return _unfit_rows(
+        q,
+        k,
+        v,
+        (g, beta, initial_state, A_log, dt_bias),
+        cp_context,
+        gate=g,
+        beta=beta,
+        cu_seqlens=cu_seqlens,
+        initial_state=initial_state,
+        state_layout=_layout(state_v_first, kwargs),
+        **gates,
+    )
 
 
 def _unfit_recurrent(
@@ -111,43 +176,80 @@ def _unfit_recurrent(
     return _unfit_views(q, k, v, (g, beta, kwargs.get("initial_state")))
 
 
-def _backend_class(base: Any) -> type:
-    """The backend, derived from the installed fla's own base class."""
-
-    class SluiceBackend(base):
-        backend_type = "sluice"
-        package_name = "sluice"
-        env_var = "FLA_SLUICE"
-        default_enable = True
-        # WHY 2: before FlashQLA (3), which takes fewer of fla's flags; after Ascend's Triton (0).
-        priority = 2
-
-        def chunk_gated_delta_rule_verifier(
-            self, *args: Any, **kwargs: Any
-        ) -> tuple[bool, str | None]:
-            reason = _unfit_chunk(*args, **kwargs)
-            if reason is not None:
-                tally.count_back("fla.chunk_gated_delta_rule", reason)
-            return reason is None, reason
-
-        def chunk_gated_delta_rule(
-            self, *args: Any, **kwargs: Any
-        ) -> tuple[torch.Tensor, torch.Tensor | None]:
-            tally.count_run("fla.chunk_gated_delta_rule")
-            return ops.chunk_gated_delta_rule(*args, **kwargs)
-
-    return SluiceBackend
+def _unfit_recurrent_kda(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    g: torch.Tensor,
+    beta: torch.Tensor,
+    *args: Any,
+    **kwargs: Any,
+) -> str | None:
+    """Why a fused_recurrent_kda call is left to fla, or None."""
+    if not enabled():
+        return "FLA_SLUICE=0"
+    if len(beta.shape) != 3:
+        return "a write strength per channel is not supported"
+    given = [x for x in (*args, *kwargs.values()) if hasattr(x, "requires_grad")]
+    return _unfit_views(q, k, v, (g, beta, *given))
 
 
-def _find_registry() -> tuple[Any, Any]:
-    """(base class, registry of gated_delta_rule) of the installed fla, 0.6's or 0.5's."""
+def _backend_class(base: Any, name: str, unfit: Any, run: Any) -> type:
+    """The backend of fla's function `name`, derived from the installed fla's own base class."""
+
+    def verify(self: Any, *args: Any, **kwargs: Any) -> tuple[bool, str | None]:
+        reason = unfit(*args, **kwargs)
+        if reason is not None:
+            tally.count_back(f"fla.{name}", reason)
+        return reason is None, reason
+
+    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+        tally.count_run(f"fla.{name}")
+        return run(*args, **kwargs)
+
+    members = {
+        "backend_type": "sluice",
+        "package_name": "sluice",
+        "env_var": "FLA_SLUICE",
+        "default_enable": True,
+        # WHY 2: before FlashQLA and FlashKDA (3), which take fewer of fla's flags; after Ascend's
+        # Triton (0).
+        "priority": 2,
+        f"{name}_verifier": verify,
+        name: call,
+    }
+    return type("SluiceBackend", (base,), members)
+
+
+def _find_registries() -> list[tuple[str, Any, Any]]:
+    """(function, base class, registry) of the installed fla, 0.6's or 0.5's: the gated delta rule's,
+    and that of chunk_kda where it has one."""
     import importlib
 
-    module = importlib.import_module("fla.ops.gated_delta_rule.backends")
-    if hasattr(module, "gdr_registry"):
-        return importlib.import_module("fla.ops.backends").BaseBackend, module.gdr_registry
-    backends = importlib.import_module("fla.backends")
-    return backends.BaseBackend, backends._get_operation_registry("gated_delta_rule")
+    rule = importlib.import_module("fla.ops.gated_delta_rule.backends")
+    if hasattr(rule, "gdr_registry"):
+        base = importlib.import_module("fla.ops.backends").BaseBackend
+        registry = rule.gdr_registry
+    else:
+        backends = importlib.import_module("fla.backends")
+        base, registry = backends.BaseBackend, backends._get_operation_registry("gated_delta_rule")
+    found = [("chunk_gated_delta_rule", base, registry)]
+    try:
+        kda_ops = importlib.import_module("fla.ops.kda")
+        if hasattr(rule, "gdr_registry"):
+            registry = importlib.import_module("fla.ops.kda.backends").kda_registry
+        else:
+            registry = backends._function_registries[inspect.unwrap(kda_ops.chunk_kda)]
+    except (ImportError, AttributeError, KeyError):
+        return found
+    return [*found, ("chunk_kda", base, registry)]
+
+
+# What is left to fla, and what runs in its place.
+_PREFILLS: dict[str, tuple[Any, Any]] = {
+    "chunk_gated_delta_rule": (_unfit_chunk, ops.chunk_gated_delta_rule),
+    "chunk_kda": (_unfit_kda, kda.chunk_kda),
+}
 
 
 def register(decode: bool = True) -> bool:
@@ -159,25 +261,31 @@ def register(decode: bool = True) -> bool:
     if not enabled():
         _logger.info("fla backend not registered: FLA_SLUICE=0")
         return False
-    base, registry = _find_registry()
     if not _registry:
-        registry.register(_backend_class(base)())
-        _registry.append(registry)
-        _logger.info("fla backend registered: chunk_gated_delta_rule, priority 2")
+        for name, base, registry in _find_registries():
+            registry.register(_backend_class(base, name, *_PREFILLS[name])())
+            _registry.append(registry)
+            _logger.info("fla backend registered: %s, priority 2", name)
     if decode and not _swaps.active():
         _register_decode()
     return True
 
 
 def _register_decode() -> None:
-    """fla does not dispatch its recurrent function: its names are re-assigned instead."""
-    import fla.ops.gated_delta_rule as rule
+    """fla does not dispatch its recurrent functions: their names are re-assigned instead."""
+    import importlib
 
-    original = rule.fused_recurrent_gated_delta_rule
-    name = "fla.fused_recurrent_gated_delta_rule"
-    ours = hook(name, ops.fused_recurrent_gated_delta_rule, original, tally, _unfit_recurrent)
-    places = _swaps.put_everywhere(original, ours, ("fla.",))
-    _logger.info("fla decode re-assigned in %s", ", ".join(places))
+    for module, ours, unfit in (
+        ("gated_delta_rule", ops.fused_recurrent_gated_delta_rule, _unfit_recurrent),
+        ("kda", kda.fused_recurrent_kda, _unfit_recurrent_kda),
+    ):
+        try:
+            original = getattr(importlib.import_module(f"fla.ops.{module}"), ours.__name__)
+        except (ImportError, AttributeError):
+            continue
+        hooked = hook(f"fla.{ours.__name__}", ours, original, tally, unfit)
+        places = _swaps.put_everywhere(original, hooked, ("fla.",))
+        _logger.info("fla decode re-assigned in %s", ", ".join(places))
 
 
 def unregister() -> None:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import torch
 
 
-def _state_v_first(op: str, state_v_first: bool, transpose_state_layout: bool | None) -> bool:
+def state_layout(op: str, state_v_first: bool, transpose_state_layout: bool | None) -> bool:
     """state_v_first, or fla's deprecated name of it, with fla's warning."""
     if transpose_state_layout is None:
         return state_v_first
@@ -84,7 +84,7 @@ def chunk_gated_delta_rule(
         use_qk_l2norm_in_kernel=use_qk_l2norm_in_kernel,
         use_beta_sigmoid_in_kernel=use_beta_sigmoid_in_kernel,
         allow_neg_eigval=allow_neg_eigval,
-        state_v_first=_state_v_first(op, state_v_first, transpose_state_layout),
+        state_v_first=state_layout(op, state_v_first, transpose_state_layout),
         cu_seqlens=cu_seqlens,
         cu_seqlens_cpu=cu_seqlens_cpu,
         use_gate_in_kernel=use_gate_in_kernel,
@@ -137,7 +137,7 @@ def fused_recurrent_gated_delta_rule(
         dt_bias=dt_bias,
         use_beta_sigmoid_in_kernel=use_beta_sigmoid_in_kernel,
         allow_neg_eigval=allow_neg_eigval,
-        state_v_first=_state_v_first(op, state_v_first, transpose_state_layout),
+        state_v_first=state_layout(op, state_v_first, transpose_state_layout),
         cu_seqlens=cu_seqlens,
     )
 

@@ -7,6 +7,7 @@ here; SGLang computes them on a zero state. docs/engines/sglang.md says what was
 """
 
 from .conv import causal_conv1d_fn, causal_conv1d_update
+from .kda import chunk_kda, fused_recurrent_kda_packed_decode
 from .ops import (
     chunk_gated_delta_rule,
     fused_recurrent_gated_delta_rule_packed_decode,
@@ -19,8 +20,10 @@ __all__ = [
     "causal_conv1d_fn",
     "causal_conv1d_update",
     "chunk_gated_delta_rule",
+    "chunk_kda",
     "fused_recurrent_gated_delta_rule_packed_decode",
     "fused_recurrent_gated_delta_rule_update",
+    "fused_recurrent_kda_packed_decode",
     "fused_sigmoid_gating_delta_rule_update",
     "register",
 ]

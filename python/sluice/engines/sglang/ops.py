@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ... import ops
 from .. import sequences
 from ..chunk_states import chunk_start_states
-from ..packed import packed_decode, token_rows
+from ..packed import packed_decode, raw_gate, token_rows
 from ..refusal import check_scale, invalid, only_absent, only_value, unsupported
 
 if TYPE_CHECKING:
@@ -141,9 +141,11 @@ def fused_sigmoid_gating_delta_rule_update(
     initial_state_source [slots,HV,V,K] is updated IN PLACE at initial_state_indices [N], unless
     disable_state_update; with it, intermediate_states_buffer [slots,steps,HV,V,K] can take the
     state after every token at intermediate_state_indices [N]. softplus_beta 1 and
-    softplus_threshold 20 only. Trees, replay windows and a lower bound are refused. Returns o."""
+    softplus_threshold 20 only. is_kda: key-wise gates [tokens, HV K], [tokens,HV,K] or [B,T,HV,K],
+    dt_bias [HV K], which a lower_bound bounds. Trees and replay windows are refused. Returns o."""
     op = "sglang.fused_sigmoid_gating_delta_rule_update"
-    only_absent(op, "one gate per value head", is_kda=is_kda, lower_bound=lower_bound)
+    if not is_kda:
+        only_absent(op, "of key-wise gates", lower_bound=lower_bound)
     only_absent(
         op,
         "no trees, replay windows or CuTe DSL rounding",
@@ -168,19 +170,18 @@ def fused_sigmoid_gating_delta_rule_update(
         cache_steps,
         cu_seqlens,
     )
+    gate, gates = raw_gate(op, is_kda, (a, A_log, dt_bias), q, v, lower_bound)
     return sequences.decode(
         op,
         q,
         k,
         v,
-        token_rows(a, q),
+        gate,
         token_rows(b, q),
-        A_log=A_log,
-        dt_bias=dt_bias,
-        gate_space="raw",
         beta_space="logit",
         scale=check_scale(op, scale),
         qk_norm=sequences.qk_norm(use_qk_l2norm_in_kernel),
+        **gates,
         **states,
     )
 

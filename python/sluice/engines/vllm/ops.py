@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ... import ops
 from ...functional._arguments import new_state
 from .. import sequences
-from ..packed import packed_decode, split_heads, token_rows
+from ..packed import packed_decode, raw_gate, split_heads, token_rows
 from ..refusal import check_scale, invalid, only_absent, only_value, unsupported
 
 if TYPE_CHECKING:
@@ -168,9 +168,9 @@ def fused_sigmoid_gating_delta_rule_update(
     is_kda: bool = False,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """fused_recurrent_gated_delta_rule with raw gates: a, b [tokens,HV] or [B,T,HV]. `beta` and
-    `threshold` are softplus's parameters, 1 and 20 only. Returns (o, pool)."""
+    `threshold` are softplus's parameters, 1 and 20 only. is_kda: key-wise gates [tokens, HV K],
+    [tokens,HV,K] or [B,T,HV,K], dt_bias [HV K]. Returns (o, pool)."""
     op = "vllm.fused_sigmoid_gating_delta_rule_update"
-    only_absent(op, "one gate per value head", is_kda=is_kda)
     only_value(op, "beta", beta, 1.0, "softplus(x)")
     only_value(op, "threshold", threshold, 20.0, "softplus(x) = x above it")
     final, states = _state_arguments(
@@ -182,19 +182,18 @@ def fused_sigmoid_gating_delta_rule_update(
         ssm_state_indices,
         num_accepted_tokens,
     )
+    gate, gates = raw_gate(op, is_kda, (a, A_log, dt_bias), q, v)
     o = sequences.decode(
         op,
         q,
         k,
         v,
-        token_rows(a, q),
+        gate,
         token_rows(b, q),
-        A_log=A_log,
-        dt_bias=dt_bias,
-        gate_space="raw",
         beta_space="logit",
         scale=check_scale(op, scale),
         qk_norm=sequences.qk_norm(use_qk_l2norm_in_kernel),
+        **gates,
         **states,
     )
     return o, final
