@@ -151,6 +151,21 @@ std::vector<Group> key_gates() {
 }
 SLUICE_CONFIGS(KeyGates, key_gates());
 
+/// Few tokens in every space: what an emulator can run.
+std::vector<Group> short_key_gates() {
+  Both both;
+  for (const auto space :
+       {SLUICE_GATE_LOG, SLUICE_GATE_LINEAR, SLUICE_GATE_RAW, SLUICE_GATE_RAW_BOUNDED}) {
+    both.add(named("key_short_", space), [&](BackwardConfig* c) {
+      c->key_gates = true, c->gate_space = space, c->gates = GateProfile::kMinusInfinity;
+      c->lengths = {3, 0, 17}, c->T = 22, c->K = 9, c->V = 5, c->wild = true;
+      if (space == SLUICE_GATE_RAW_BOUNDED) c->gate_lower_bound = -5;
+    });
+  }
+  return both.groups;
+}
+SLUICE_CONFIGS(KeyShort, short_key_gates());
+
 std::vector<Group> dtypes() {
   Both both;
   const sluice_dtype kAll[] = {kF32, kBF16, kF16};
