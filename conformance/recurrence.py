@@ -15,8 +15,9 @@ def gates(case, shape):
         with np.errstate(divide="ignore"):
             g = np.log(g)
     elif space == "raw":
-        a = g + case.get("dt_bias")
-        g = -np.exp(case.get("A_log")) * np.where(a > 20, a, np.log1p(np.exp(np.minimum(a, 20))))
+        a = g + parameter(case, "dt_bias")
+        rate = np.exp(parameter(case, "A_log", g.ndim == 4))
+        g = -rate * np.where(a > 20, a, np.log1p(np.exp(np.minimum(a, 20))))
     elif space == "raw_bounded":
         g = fields["gate_lower_bound"] / (1 + np.exp(-bounded_argument(case, g)[1]))
     beta = np.ones(shape) if beta is None else beta
@@ -27,8 +28,16 @@ def gates(case, shape):
 
 def bounded_argument(case, a):
     """exp(A_log) and exp(A_log) (a + dt_bias), with zeros for what is absent."""
-    A_log, dt_bias = (0 if case.get(name) is None else case.get(name) for name in ("A_log", "dt_bias"))
-    return np.exp(A_log), np.exp(A_log) * (a + dt_bias)
+    rate = np.exp(parameter(case, "A_log", a.ndim == 4))
+    return rate, rate * (a + parameter(case, "dt_bias"))
+
+
+def parameter(case, name, by_channel=False):
+    """A_log or dt_bias, zero where absent; by_channel: for gates of channels."""
+    value = case.get(name)
+    if value is None:
+        return 0
+    return value[:, None] if by_channel else value
 
 
 def queries_and_keys(case):

@@ -47,9 +47,9 @@ void describe_options(io::CaseOp op, const GdnCase& c, nlohmann::json* out) {
   });
 }
 
-Array gates_of(const CaseRecipe& recipe, Array scalar) {
+Array gates_of(const CaseRecipe& recipe, Array made) {
   const GdnCase& c = recipe.gdn;
-  if (!recipe.key_gates) return scalar;
+  if (!recipe.key_gates || c.options.gate_space >= SLUICE_GATE_RAW) return made;
   Array g = check::make_key_gates(c.gates, {c.B, c.T, c.HV, c.K}, c.seed + 15);
   for (double& x : g.values) x = c.options.gate_space == SLUICE_GATE_LINEAR ? std::exp(x) : x;
   return g;
@@ -63,7 +63,9 @@ Draft draft_delta_inputs(const CaseRecipe& recipe) {
   draft.description["use_qk_l2norm"] = c.options.qk_norm == SLUICE_QK_NORM_L2;
   draft.description["layout"] = recipe.head_first ? "bhtd" : "bthd";
 
-  check::GdnInputs inputs = check::make_inputs(c);
+  GdnCase key_wise = c;
+  key_wise.key_gates = recipe.key_gates && c.options.gate_space >= SLUICE_GATE_RAW;
+  check::GdnInputs inputs = check::make_inputs(key_wise);
   inputs.gate = gates_of(recipe, std::move(inputs.gate));
   draft.floats = {{"q", std::move(inputs.q)},
                   {"k", std::move(inputs.k)},

@@ -60,7 +60,13 @@ const std::map<std::string, GateProfile> kGates = {{"none", GateProfile::kNone},
                                                    {"resets", GateProfile::kResets},
                                                    {"minus-infinity", GateProfile::kMinusInfinity},
                                                    {"half-zeros", GateProfile::kHalfZeros},
-                                                   {"mixed", GateProfile::kMixed}};
+                                                   {"mixed", GateProfile::kMixed},
+                                                   {"bounded", GateProfile::kBounded},
+                                                   {"spread", GateProfile::kSpread},
+                                                   {"single-resets", GateProfile::kSingleResets},
+                                                   {"one-strong", GateProfile::kOneStrong},
+                                                   {"alternating", GateProfile::kAlternating},
+                                                   {"even-slow", GateProfile::kEvenSlow}};
 const std::map<std::string, BetaProfile> kBetas = {{"absent", BetaProfile::kAbsent},
                                                    {"zero", BetaProfile::kZero},
                                                    {"one", BetaProfile::kOne},
@@ -136,8 +142,8 @@ std::string check(const MakeSettings& s) {
     const bool takes =
         op == io::CaseOp::kPrefill || op == io::CaseOp::kDecode || op == io::CaseOp::kStages;
     if (!takes) return "--key-gates goes with --op prefill, decode or stages";
-    if (c.options.gate_space >= SLUICE_GATE_RAW)
-      return "--key-gates goes with --gate-space log or linear";
+    if (c.options.gate_space >= SLUICE_GATE_RAW && op == io::CaseOp::kStages)
+      return "--key-gates in stages goes with --gate-space log or linear";
     const bool part = s.recipe.parts == StageParts::kAll || s.recipe.parts == StageParts::kReverse;
     if (!part) return "--key-gates goes with --part all or reverse";
   }

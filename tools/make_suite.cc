@@ -187,9 +187,19 @@ class Suite {
     }
     families(kKeyFamilies, "pack",
              [](SuiteRow* row) { row->lengths = {1, 17, 0, 128, 129}, row->T = 275; });
-    for (const char* gates : {"zero", "strong", "resets", "minus-infinity"}) {
+    for (const char* gates :
+         {"zero", "strong", "resets", "minus-infinity", "model", "bounded", "spread",
+          "single-resets", "one-strong", "alternating", "even-slow"}) {
       families(kKeyFamilies, fmt::format("gates_{}", gates),
                [&](SuiteRow* row) { row->gates = gates, row->T = 150; });
+    }
+    for (const char* space : {"raw", "raw_bounded"}) {
+      const auto raw = [&](SuiteRow* row) {
+        row->gates = "bounded", row->gate_space = space, row->HV = 4, row->H = 2, row->K = 48;
+      };
+      constexpr std::span<const Family> kPrefills(kKeyFamilies, 2);
+      families(kPrefills, space, [&](SuiteRow* row) { raw(row), row->T = 140; });
+      families(kKeySteps, space, [&](SuiteRow* row) { raw(row), row->T = row->steps = 40; });
     }
     families(kKeyFamilies, "H2_HV6_K128_V128",
              [](SuiteRow* row) { row->H = 2, row->HV = 6, row->K = row->V = 128, row->T = 100; });

@@ -20,11 +20,6 @@ void match_gates(Matcher& match, Case* out) {
   const bool takes_key_gates = out->op != CaseOp::kGradients;
   out->key_gates = takes_key_gates && g != nullptr && g->shape.size() == 4;
   match.floats("g", token_rows(*out, "HV", out->key_gates ? "K" : ""), raw);
-  if (out->key_gates && raw) {
-    match.complain("tensor 'g' rank = 4, expected 3 (gate_space " +
-                   std::string(kGateSpaceWords[out->options.gate_space]) +
-                   ": key-wise gates are log or linear)");
-  }
 }
 
 // cu_seqlens of a packed batch fixes N; otherwise N = B.
@@ -69,7 +64,8 @@ void match_delta_inputs(Matcher& match, Case* out) {
   if (out->options.gate_space >= SLUICE_GATE_RAW) {
     const bool required = out->options.gate_space == SLUICE_GATE_RAW;
     match.floats("A_log", {"HV"}, required);
-    match.floats("dt_bias", {"HV"}, required);
+    match.floats("dt_bias", out->key_gates ? Symbols{"HV", "K"} : Symbols{"HV"},
+                 required && !out->key_gates);
   }
 }
 

@@ -54,10 +54,10 @@ expect 0 '4 cases, 23 tensors, 0 failed' "$tool" verify --against results gradie
 expect 1 '4 cases, 23 tensors, [12] failed' "$tool" verify --against wrong gradients
 
 # A suite is many cases at once; results of another program are judged by name.
-expect 0 '231 cases written' "$tool" make-case -o kit --suite smoke
-expect 0 '231 cases, 977 tensors, 0 failed' "$tool" verify kit
+expect 0 '267 cases written' "$tool" make-case -o kit --suite smoke
+expect 0 '267 cases, 1070 tensors, 0 failed' "$tool" verify kit
 "$tool" run -o results kit >/dev/null
-expect 0 '231 cases, 977 tensors, 0 failed' "$tool" verify --against results kit
+expect 0 '267 cases, 1070 tensors, 0 failed' "$tool" verify --against results kit
 
 # The same seed gives the same bytes, another one others.
 "$tool" make-case -o a --seed 3 >/dev/null

@@ -164,7 +164,13 @@ const Wrong kWrong[] = {
        d.description["gate_space"] = "raw";
        d.floats["g"] = {1, 5, 6, 4};
      },
-     "tensor 'g' rank = 4, expected 3 (gate_space raw: key-wise gates are log or linear)"},
+     "tensor 'A_log' is missing"},
+    {"key_gate_bias", prefill(),
+     [](Draft& d) {
+       d.description["gate_space"] = "raw";
+       d.floats["g"] = {1, 5, 6, 4}, d.floats["A_log"] = {6}, d.floats["dt_bias"] = {6};
+     },
+     "tensor 'dt_bias' shape = [6], expected [HV=6, K=4]"},
     {"bounded_without_bound", prefill(),
      [](Draft& d) { d.description["gate_space"] = "raw_bounded"; },
      "field 'gate_lower_bound' = 0.0, expected a number < 0 (gate_space raw_bounded)"},
