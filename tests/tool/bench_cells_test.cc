@@ -9,6 +9,7 @@
 
 #include "tools/bench/grids.hpp"
 #include "tools/bench/peers.hpp"
+#include "tools/bench/prefill_inputs.hpp"
 
 namespace sluice::tools {
 namespace {
@@ -81,8 +82,9 @@ TEST(BenchGrid, PublishedIsNineHeadCountsTimesNineteenLengths) {
 
 TEST(BenchGrid, EveryCellOfEveryGridHasAPeer) {
   for (const std::string& name : grid_names()) {
+    const char* const gates = name == "kda" ? "kda_slow" : "published";
     for (const Cell& c : named_grid(name)) {
-      EXPECT_FALSE(peers_of(all_peers(), c, "published", "bf16").empty())
+      EXPECT_FALSE(peers_of(all_peers(), c, gates, "bf16").empty())
           << name << " " << heads_text(c) << " " << lengths_text(c.lengths);
     }
   }
@@ -115,6 +117,16 @@ TEST(BenchPeers, TheSameGatesComeFirstAndOthersOnlyWithoutThem) {
   EXPECT_FALSE(peers_of(all_peers(), c, "slow", "bf16").empty());
   EXPECT_TRUE(peers_of(all_peers(), c, "published", "fp32").empty());
   EXPECT_TRUE(peers_of(all_peers(), cell(3, 3, "17"), "published", "bf16").empty());
+}
+
+TEST(BenchPeers, KeyWiseGatesAreBesideKeyWiseOnes) {
+  const Cell c = cell(32, 32, "8192");
+  EXPECT_EQ(peers_of(all_peers(), c, "kda_bounded", "bf16").front().peer, "cuDNN kda_hopper_cuda");
+  for (const char* gates : {"published", "kda_slow"}) {
+    for (const PeerTime& row : peers_of(all_peers(), c, gates, "bf16")) {
+      EXPECT_EQ(are_key_wise(row.gates), are_key_wise(gates)) << row.peer;
+    }
+  }
 }
 
 TEST(BenchPeers, WrongTablesAreRefusedWithTheirLine) {

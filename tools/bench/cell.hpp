@@ -12,7 +12,8 @@ namespace sluice::tools {
 struct Cell {
   int64_t H = 0, HV = 0, K = 128, V = 128;
   std::vector<int64_t> lengths;
-  double goal_ms = 0;  ///< 0: none is set
+  double goal_ms = 0;      ///< 0: none is set
+  bool key_gates = false;  ///< a gate for each channel of k
 
   int64_t tokens() const noexcept;
   int64_t sequences() const noexcept { return static_cast<int64_t>(lengths.size()); }

@@ -14,7 +14,8 @@ double prefill_flops(const Cell& c) noexcept {
 }
 
 double prefill_bytes(const Cell& c, int64_t element_bytes) noexcept {
-  const int64_t per_token = element_bytes * 2 * (c.H * c.K + c.HV * c.V) + 2 * 4 * c.HV;
+  const int64_t gates = c.key_gates ? c.K : 1;  // float32, as betas are
+  const int64_t per_token = element_bytes * 2 * (c.H * c.K + c.HV * c.V) + 4 * (gates + 1) * c.HV;
   return static_cast<double>(per_token) * static_cast<double>(c.tokens()) +
          2.0 * 4.0 * static_cast<double>(c.K * c.V) * static_cast<double>(c.units());
 }

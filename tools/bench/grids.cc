@@ -37,10 +37,17 @@ std::vector<Cell> published() {
   return cells;
 }
 
+/// Kimi Linear's heads and slices of them, and the 64 and 96 heads of larger models.
+std::vector<Cell> kda() {
+  return {cell(12, 12, "8192"),  cell(12, 12, "32768"),  cell(32, 32, "8192"),
+          cell(32, 32, "32768"), cell(32, 32, "8192x4"), cell(64, 64, "8192x2"),
+          cell(96, 96, "8192")};
+}
+
 }  // namespace
 
 const std::vector<std::string>& grid_names() {
-  static const std::vector<std::string> kNames = {"marks", "published", "tileops"};
+  static const std::vector<std::string> kNames = {"marks", "published", "tileops", "kda"};
   return kNames;
 }
 
@@ -51,6 +58,7 @@ std::vector<Cell> named_grid(const std::string& name) {
     return {cell(16, 16, "32768"), cell(16, 16, "65536"), cell(16, 16, "131072"),
             cell(32, 32, "131072")};
   }
+  if (name == "kda") return kda();
   throw std::invalid_argument("no grid '" + name + "'");
 }
 

@@ -9,6 +9,8 @@
 #include <sstream>
 #include <stdexcept>
 
+#include "tools/bench/prefill_inputs.hpp"
+
 namespace sluice::tools {
 namespace {
 
@@ -66,6 +68,7 @@ std::vector<PeerTime> peers_of(const std::vector<PeerTime>& all, const Cell& cel
   for (const PeerTime& row : all) {
     const Cell& c = row.cell;
     if (c.H != cell.H || c.HV != cell.HV || c.lengths != cell.lengths) continue;
+    if (are_key_wise(row.gates) != are_key_wise(gates)) continue;
     (row.gates == gates ? same : other).push_back(row);
   }
   std::vector<PeerTime>& found = same.empty() ? other : same;

@@ -29,7 +29,7 @@ struct PeerTime {
 std::vector<PeerTime> parse_peers(const PeerTable& table);
 
 /// The rows of `all` for this cell's heads and lengths, fastest first. Rows for `gates` if there
-/// are any, else those for other gates. K = V = 128 and 16-bit elements only.
+/// are any, else those for other gates, but of either kind only beside its own. K = V = 128 and 16-bit elements only.
 std::vector<PeerTime> peers_of(const std::vector<PeerTime>& all, const Cell& cell,
                                const std::string& gates, const std::string& dtype);
 

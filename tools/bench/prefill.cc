@@ -61,7 +61,9 @@ std::string choose_cells(const PrefillOptions& options, PrefillSettings* s) {
     }
   }
   if (!options.heads.empty() && !options.lengths.empty()) s->grid = "cells";
-  for (Cell& cell : s->cells) cell.K = options.K, cell.V = options.V;
+  for (Cell& cell : s->cells) {
+    cell.K = options.K, cell.V = options.V, cell.key_gates = are_key_wise(s->gates);
+  }
   return {};
 }
 
@@ -129,7 +131,7 @@ void add_cell_options(CLI::App* command, PrefillOptions* o) {
       ->add_option(
           "--gates", o->settings.gates,
           "published (a quarter of the heads without decay), slow (-1e-3), flat (0), uniform "
-          "(-U(0,1))")
+          "(-U(0,1)); one for each channel of k: kda_bounded (-5 sigmoid), kda_slow")
       ->check(CLI::IsMember(gate_names()))
       ->capture_default_str();
   add_dtype_option(*command, &o->settings.dtype);
@@ -191,6 +193,7 @@ Action add_bench_prefill(CLI::App& bench) {
       "  sluice bench prefill --heads 16/64,8/32 --lengths 8192x4,28672+4096 --gates slow\n"
       "  sluice bench prefill --heads 2/8,8/32 --lengths 32768 --sweep --history strict\n"
       "  sluice bench prefill --grid tileops --gates uniform --dtype fp16 --no-error\n"
+      "  sluice bench prefill --grid kda --gates kda_slow --json kda_slow.json\n"
       "  sluice bench prefill --backend cpu --heads 2/4 --lengths 512 --dtype fp32 --repeat 5");
   return [command, options] {
     options->settings.command = command_text("prefill", *command);

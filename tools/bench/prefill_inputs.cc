@@ -51,11 +51,13 @@ sluice_tensor flat_view(const Bytes& bytes, sluice_dtype dtype) {
 
 float* floats(const Bytes& bytes) { return reinterpret_cast<float*>(bytes.data()); }
 
-double log_gate(const std::string& name, int64_t head, check::Random* random) {
+double log_gate(const std::string& name, int64_t column, check::Random* random) {
   if (name == "flat") return 0.0;
   if (name == "slow") return -5e-4 - 1e-3 * random->uniform();
   if (name == "uniform") return -random->uniform();
-  return head % 4 == 3 ? 0.0 : -std::log1p(std::exp(-bell(random))) / 16.0;
+  if (name == "kda_bounded") return -5.0 / (1.0 + std::exp(1.0 - bell(random)));
+  if (name == "kda_slow") return column % 16 == 5 ? -1e-6 : -0.01 - 0.29 * random->uniform();
+  return column % 4 == 3 ? 0.0 : -std::log1p(std::exp(-bell(random))) / 16.0;
 }
 
 template <class Size>
@@ -68,9 +70,12 @@ int64_t largest(const std::vector<Cell>& cells, Size size) {
 }  // namespace
 
 const std::vector<std::string>& gate_names() {
-  static const std::vector<std::string> kNames = {"published", "slow", "flat", "uniform"};
+  static const std::vector<std::string> kNames = {"published", "slow",        "flat",
+                                                  "uniform",   "kda_bounded", "kda_slow"};
   return kNames;
 }
+
+bool are_key_wise(const std::string& gates) { return gates.starts_with("kda_"); }
 
 Bytes random_rows(int64_t rows, int64_t width, bool unit, double factor, sluice_dtype dtype,
                   uint64_t seed) {
@@ -93,12 +98,12 @@ Bytes random_rows(int64_t rows, int64_t width, bool unit, double factor, sluice_
   return out;
 }
 
-Bytes random_gates(const std::string& name, int64_t tokens, int64_t HV, uint64_t seed) {
-  Bytes out(static_cast<size_t>(tokens * HV) * sizeof(float));
+Bytes random_gates(const std::string& name, int64_t tokens, int64_t columns, uint64_t seed) {
+  Bytes out(static_cast<size_t>(tokens * columns) * sizeof(float));
   float* const gates = floats(out);
   for_each_block(tokens, seed, [=](int64_t first, int64_t count, check::Random* random) {
-    for (int64_t i = first * HV; i < (first + count) * HV; ++i) {
-      gates[i] = static_cast<float>(log_gate(name, i % HV, random));
+    for (int64_t i = first * columns; i < (first + count) * columns; ++i) {
+      gates[i] = static_cast<float>(log_gate(name, i % columns, random));
     }
   });
   return out;
@@ -131,7 +136,8 @@ PrefillInputs::PrefillInputs(const std::vector<Cell>& cells, sluice_dtype type,
     if (gates.contains(cell.HV)) continue;
     const int64_t tokens =
         largest(cells, [&](const Cell& c) { return c.HV == cell.HV ? c.tokens() : int64_t{0}; });
-    gates.emplace(cell.HV, random_gates(gate_name, tokens, cell.HV, 6));
+    const int64_t columns = cell.key_gates ? cell.HV * cell.K : cell.HV;
+    gates.emplace(cell.HV, random_gates(gate_name, tokens, columns, 6));
   }
 }
 

@@ -28,14 +28,18 @@ class Bytes {
 };
 
 /// published: every fourth head 0, the others logsigmoid(normal) / 16, as FlashQLA's grid; slow:
-/// uniform -5e-4 .. -1.5e-3; flat: 0; uniform: -uniform(0, 1), as TileOPs'.
+/// uniform -5e-4 .. -1.5e-3; flat: 0; uniform: -uniform(0, 1), as TileOPs'. For each channel of k:
+/// kda_bounded: -5 sigmoid(normal - 1); kda_slow: uniform -.01 .. -.3, every 16th channel -1e-6.
 const std::vector<std::string>& gate_names();
+/// Whether gates of that name are one for each channel.
+bool are_key_wise(const std::string& gates);
 
 /// Rows of `width` numbers in `dtype`: normal (nearly: four uniforms), unit rows if asked for.
 Bytes random_rows(int64_t rows, int64_t width, bool unit, double factor, sluice_dtype dtype,
                   uint64_t seed);
-/// [tokens, HV] float32 log gates of a name of that list.
-Bytes random_gates(const std::string& name, int64_t tokens, int64_t HV, uint64_t seed);
+/// [tokens, columns] float32 log gates of a name of that list; columns are heads, times channels of
+/// key-wise ones.
+Bytes random_gates(const std::string& name, int64_t tokens, int64_t columns, uint64_t seed);
 /// [count] float32 sigmoid(normal).
 Bytes random_betas(int64_t count, uint64_t seed);
 

@@ -53,7 +53,9 @@ Status PrefillProblem::select(const Cell& c, const SplitWay& way, History histor
   args_.k = TensorView(k_.get(), type, {1, T, c.H, c.K}, where);
   args_.v = TensorView(v_.get(), type, {1, T, c.HV, c.V}, where);
   args_.o = TensorView(o_.get(), type, {1, T, c.HV, c.V}, where);
-  args_.gate = TensorView(gates_.at(c.HV).get(), kFloat32, {1, T, c.HV}, where);
+  void* const gates = gates_.at(c.HV).get();
+  args_.gate = c.key_gates ? TensorView(gates, kFloat32, {1, T, c.HV, c.K}, where)
+                           : TensorView(gates, kFloat32, {1, T, c.HV}, where);
   args_.beta = TensorView(beta_.get(), kFloat32, {1, T, c.HV}, where);
   args_.cu_seqlens = TensorView(cu_seqlens_.get(), kInt32, {N + 1}, where);
   args_.state.initial = TensorView(initial_.get(), kFloat32, {N, c.HV, c.K, c.V}, where);
