@@ -71,7 +71,7 @@ expect 2 'goes with --op prefill, gradients, stages or conv1d' "$tool" make-case
 expect 2 'not in' "$tool" make-case -o d --op stages --chunk 48
 expect 2 'goes with --op prefill, decode or stages' "$tool" make-case -o d --op conv1d --key-gates
 expect 2 'goes with --op prefill, decode or stages' "$tool" make-case -o d --op gradients --key-gates
-expect 2 'goes with --gate-space log or linear' "$tool" make-case -o d --gate-space raw --key-gates
+expect 2 'in stages goes with --gate-space log or linear' "$tool" make-case -o d --op stages --gate-space raw --key-gates
 expect 2 'goes with --part all or reverse' "$tool" make-case -o d --op stages --part pairs --key-gates
 expect 2 'is no multiple of --H' "$tool" make-case -o d --H 2 --HV 3
 expect 2 'no multiple of --steps' "$tool" make-case -o d --op decode --T 5 --steps 2
