@@ -151,7 +151,8 @@ def recorded_costs(record):
             if ring:
                 symbols["writes"] = row["T"]
             expected = ring.get("bytes_without_ring", row["bytes"])
-            yield record["op"], "step", "bytes", symbols, expected
+            model = "step, key-wise gates" if row.get("key_gates") else "step"
+            yield record["op"], model, "bytes", symbols, expected
         elif schema == "sluice.bench.parts/1":
             symbols.update(tokens=row["N"] * row["T"], N=row["N"], e=BYTES[record["dtype"]], W=4,
                            D=2 * row["H"] * row["K"] + row["HV"] * row["V"],
