@@ -91,7 +91,7 @@ def test_large_scratch_is_given_back_and_taken_anew():
     qkv, z = np.ones((1, T, 3 * D), "f4"), np.ones((1, T, D), "f4")
     ones = np.ones((1, T, 1), "f4")
     for _ in range(2):
-        out, _ = sluice.gdn_layer_prefill(
+        out, *_ = sluice.gdn_layer_prefill(
             qkv, z, ones, ones, conv_weight=np.ones((3 * D, 4), "f4"), A_log=ones[0, 0],
             dt_bias=ones[0, 0], norm_weight=np.ones(D, "f4"), num_k_heads=1, num_v_heads=1,
             head_k_dim=D, head_v_dim=D,

@@ -84,7 +84,7 @@ TEST(DecodeSelection, Steps) {
             "recurrent_step: K, V = 126, 128, expected multiples of 4 (CUDA decode kernel)");
   DeltaRuleProblem p = step();
   p.key_gate = p.state.initial;  // only that it is there counts
-  EXPECT_EQ(refusal(p), "recurrent_step: gate rank = 4, expected 3 (CUDA decode kernel)");
+  EXPECT_EQ(kernel_of(p), "cuda.recurrent_step.sm_90a.k128.key_gates");
 }
 
 /// step() as the kernel of single tokens takes it: two sequences of bfloat16 tokens.
@@ -128,7 +128,6 @@ TEST(DecodeSelection, SingleTokens) {
       [](auto& p) { p.v.stride[2] += 4; },
       [](auto& p) { p.v.stride[0] = -p.v.stride[0]; },
       [](auto& p) { p.o.stride[0] = int64_t{1} << 40; },
-      [](auto& p) { p.key_gate = p.q; },
       [](auto& p) { p.state.initial.stride[0] += 2; },
       [](auto& p) { p.rows.N = 1 << 16; },
   };
@@ -142,6 +141,11 @@ TEST(DecodeSelection, SingleTokens) {
   EXPECT_TRUE(takes_single(p));
   p.state.final.data = nullptr;
   EXPECT_TRUE(takes_single(p));
+  p = single_step();
+  p.gate = {}, p.key_gate = p.q;
+  EXPECT_TRUE(takes_single(p)) << "with a gate for each row of a state";
+  p.key_gate.stride[0] = -1;
+  EXPECT_FALSE(takes_single(p));
 }
 
 TEST(DecodeSelection, SingleTokensThatReadOrWriteAlone) {

@@ -153,7 +153,8 @@ def chunk_kda(
         refuse_pool(op, read_slots, write_slots)
         final_state = new_state(q, v, cu_seqlens, state_v_first)
     layout = "vk" if state_v_first else "kv"
-    h, states = None, {}
+    h: Any = None
+    states: dict[str, Any] = {}
     if return_intermediate_states:
         h, states = _intermediate_states(q, v, cu_seqlens, initial_state, read_slots, layout)
     o = ops.chunk_forward(
@@ -312,8 +313,9 @@ def fused_kda_gate(
         )
     gates = gate_arguments(op, g, True, A_log, dt_bias, lower_bound)
     heads, key_dim = g.shape[-2:]
+    raw: Any = g
     # Every token is a batch entry, so a chunk of its own: its sum is its gate.
-    rows = g.reshape(-1, 1, heads, key_dim)
+    rows = raw.reshape(-1, 1, heads, key_dim)
     sums = empty(g, rows.shape, "float32")
     ops.chunk_stage("chunk_cumsum", gate=rows, g_cumsum=sums, **gates)
     sums = sums.reshape(g.shape)

@@ -188,10 +188,6 @@ Status check_vectors(const DeltaRuleProblem& p) noexcept {
 }
 
 Status check_any_step(const DeltaRuleProblem& p, const Machine& machine) noexcept {
-  if (present(p.key_gate) && present(p.ring.k)) {
-    return Status::failure(Code::kUnsupported,
-                           "recurrent_step: gate rank = 4, expected 3 (CUDA decode kernel)");
-  }
   Status status = check_sizes("recurrent_step", p, machine);
   if (status.ok()) status = check_vectors(p);
   return status.ok() ? check_grid("recurrent_step", p, work_of(p, false, false)) : status;
