@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from ..functional.key_gates import gate_arguments
+from ..functional.kda import gate_arguments
 from .refusal import invalid
 
 if TYPE_CHECKING:

@@ -10,13 +10,8 @@ gradients by name."""
 
 from .conv_norm import causal_conv1d, causal_conv1d_update, gated_rms_norm
 from .gated_delta_rule import chunk_gated_delta_rule, fused_recurrent_gated_delta_rule
-from .key_gates import (
-    chunk_gla,
-    chunk_kda,
-    fused_kda_gate,
-    fused_recurrent_gla,
-    fused_recurrent_kda,
-)
+from .gla import chunk_gla, fused_recurrent_gla
+from .kda import chunk_kda, fused_kda_gate, fused_recurrent_kda
 from .layer import gdn_layer_decode, gdn_layer_prefill
 from .simple_gla import chunk_simple_gla, fused_recurrent_simple_gla
 

@@ -15,7 +15,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from ... import supported
-from ...functional.key_gates import gate_arguments
+from ...functional.kda import gate_arguments
 from ..swap import Swaps, Tally, hook, needs_gradient
 from . import kda, ops
 

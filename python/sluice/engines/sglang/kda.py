@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ... import ops
-from ...functional.key_gates import gate_arguments
+from ...functional.kda import gate_arguments
 from .. import sequences
 from ..chunk_states import chunk_start_states
 from ..packed import packed_decode

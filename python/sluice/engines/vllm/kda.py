@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ... import ops
 from ...functional._arguments import new_state
-from ...functional.key_gates import gate_arguments
+from ...functional.kda import gate_arguments
 from .. import sequences
 from ..refusal import check_scale, invalid, unsupported
 from .ops import _state_arguments

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Offers key-wise gates with fla's signatures: KDA (Kimi delta attention), its gate alone, and gated
-linear attention."""
+"""Offers KDA (Kimi delta attention: a gate for each key channel) and its gate alone, with fla's
+signatures."""
 
 from typing import Any
 
@@ -17,7 +17,6 @@ from ._arguments import (
     refuse_pool,
     run_by_chunks,
 )
-from .simple_gla import chunk_simple_gla, fused_recurrent_simple_gla
 
 
 def _flat_rates(A_log: Any) -> Any:
@@ -61,12 +60,20 @@ def gate_arguments(
     }
 
 
-def _check_rule(op: str, allow_neg_eigval: bool, use_beta_sigmoid_in_kernel: bool) -> None:
+def _rule(
+    op: str, allow_neg_eigval: bool, use_beta_sigmoid_in_kernel: bool, use_qk_l2norm_in_kernel: bool
+) -> dict[str, Any]:
+    """fla's switches of the rule as the operators take them."""
     if allow_neg_eigval and not use_beta_sigmoid_in_kernel:
         raise InvalidArgument(
             f"{op}: allow_neg_eigval = True, expected False without use_beta_sigmoid_in_kernel (the "
             "rule of fla)"
         )
+    return {
+        "beta_space": "logit" if use_beta_sigmoid_in_kernel else "value",
+        "eigenvalues": "negative" if allow_neg_eigval else "positive",
+        "qk_norm": "l2" if use_qk_l2norm_in_kernel else "none",
+    }
 
 
 def _first(op: str, state_v_first: bool, transpose_state_layout: bool | None) -> bool:
@@ -144,7 +151,7 @@ def chunk_kda(
         refuse_foreign(op, cp_context, False, 32 if chunk_size == 32 else 64)
     if chunk_size not in (32, 64):
         raise InvalidArgument(f"{op}: chunk_size = {chunk_size}, expected 32 or 64 (fla's rule)")
-    _check_rule(op, allow_neg_eigval, use_beta_sigmoid_in_kernel)
+    rule = _rule(op, allow_neg_eigval, use_beta_sigmoid_in_kernel, use_qk_l2norm_in_kernel)
     state_v_first = _first(op, state_v_first, transpose_state_layout)
     gates = gate_arguments(op, g, use_gate_in_kernel, A_log, dt_bias, lower_bound, safe_gate)
     if initial_state is not None and read_slots is None:
@@ -173,13 +180,11 @@ def chunk_kda(
         has_initial_state=has_initial_state,
         pad_below=pad_below,
         scale=scale,
-        beta_space="logit" if use_beta_sigmoid_in_kernel else "value",
-        eigenvalues="negative" if allow_neg_eigval else "positive",
-        qk_norm="l2" if use_qk_l2norm_in_kernel else "none",
         max_tokens=longest(cu_seqlens_cpu),
         implementation=implementation,
         stream=stream,
         workspace=workspace,
+        **rule,
         **gates,
         **states,
     )
@@ -251,7 +256,7 @@ def fused_recurrent_kda(
     Source: Kimi Team, Kimi Linear, arXiv:2510.26692.
     """
     op = "fused_recurrent_kda"
-    _check_rule(op, allow_neg_eigval, use_beta_sigmoid_in_kernel)
+    rule = _rule(op, allow_neg_eigval, use_beta_sigmoid_in_kernel, use_qk_l2norm_in_kernel)
     state_v_first = _first(op, state_v_first, transpose_state_layout)
     if initial_state is not None and read_slots is None:
         check_states(op, initial_state, q, cu_seqlens)
@@ -272,12 +277,10 @@ def fused_recurrent_kda(
         has_initial_state=has_initial_state,
         pad_below=pad_below,
         scale=scale,
-        beta_space="logit" if use_beta_sigmoid_in_kernel else "value",
-        eigenvalues="negative" if allow_neg_eigval else "positive",
-        qk_norm="l2" if use_qk_l2norm_in_kernel else "none",
         implementation=implementation,
         stream=stream,
         workspace=workspace,
+        **rule,
         **gate_arguments(op, g, use_gate_in_kernel, A_log, dt_bias, lower_bound),
     )
     if steps:
@@ -320,101 +323,3 @@ def fused_kda_gate(
     ops.chunk_stage("chunk_cumsum", gate=rows, g_cumsum=sums, **gates)
     sums = sums.reshape(g.shape)
     return sums if output_dtype is None else sums.to(output_dtype)
-
-
-def chunk_gla(
-    q: T,
-    k: T,
-    v: T,
-    g: Tensor,
-    scale: float | None = None,
-    initial_state: Tensor | None = None,
-    output_final_state: bool = False,
-    state_v_first: bool = False,
-    cu_seqlens: Tensor | None = None,
-    cu_seqlens_cpu: Any = None,
-    *,
-    out: T | None = None,
-    final_state: T | None = None,
-    implementation: str = "auto",
-    stream: Any = None,
-    workspace: Tensor | None = None,
-) -> tuple[T, T | None]:
-    """Gated linear attention over whole sequences, by chunks: S_t = diag(alpha_t) S_{t-1} + k_t v_t^T.
-
-    g: [B,T,HV,K] log gates <= 0. cu_seqlens_cpu: accepted, not needed. The rest as in
-    `chunk_simple_gla`.
-
-    Returns: (o, final state or None).
-    Source: Yang et al., Gated Linear Attention Transformers, arXiv:2312.06635.
-    """
-    return chunk_simple_gla(
-        q,
-        k,
-        v,
-        g,
-        scale=scale,
-        initial_state=initial_state,
-        output_final_state=output_final_state,
-        state_v_first=state_v_first,
-        cu_seqlens=cu_seqlens,
-        out=out,
-        final_state=final_state,
-        implementation=implementation,
-        stream=stream,
-        workspace=workspace,
-    )
-
-
-def fused_recurrent_gla(
-    q: T,
-    k: T,
-    v: T,
-    gk: Tensor | None = None,
-    gv: Tensor | None = None,
-    scale: float | None = None,
-    initial_state: Tensor | None = None,
-    output_final_state: bool = False,
-    reverse: bool = False,
-    state_v_first: bool = False,
-    cu_seqlens: Tensor | None = None,
-    *,
-    out: T | None = None,
-    final_state: T | None = None,
-    max_tokens: int | None = None,
-    allow_chunks: bool = False,
-    implementation: str = "auto",
-    stream: Any = None,
-    workspace: Tensor | None = None,
-) -> tuple[T, T | None]:
-    """Gated linear attention token by token: S_t = diag(alpha_t) S_{t-1} + k_t v_t^T.
-
-    gk: [B,T,HV,K] log gates <= 0; None = no decay. gv and reverse are refused (Unsupported). The
-    rest as in `fused_recurrent_simple_gla`.
-
-    Returns: (o, final state or None).
-    Source: Yang et al., Gated Linear Attention Transformers, arXiv:2312.06635.
-    """
-    op = "fused_recurrent_gla"
-    if gv is not None:
-        raise Unsupported(f"{op}: gv = given, expected None (gates are per head or key-wise)")
-    if reverse:
-        raise Unsupported(f"{op}: reverse = True, expected False (pass flipped rows)")
-    return fused_recurrent_simple_gla(
-        q,
-        k,
-        v,
-        gk,
-        scale=scale,
-        initial_state=initial_state,
-        output_final_state=output_final_state,
-        state_v_first=state_v_first,
-        cu_seqlens=cu_seqlens,
-        out=out,
-        final_state=final_state,
-        max_tokens=max_tokens,
-        allow_chunks=allow_chunks,
-        implementation=implementation,
-        stream=stream,
-        workspace=workspace,
-    )
