@@ -46,10 +46,11 @@ def run(tool, command, commit):
 
 
 def identity(row):
-    """What a row measures: its words and whole numbers."""
+    """What a row measures: its words and whole numbers. A switch that is off says nothing: an older
+    build may not have it."""
     kept = {}
     for name, value in row.items():
-        if name not in VARIABLE and isinstance(value, (str, int)) and not isinstance(value, float):
+        if value is not False and name not in VARIABLE and isinstance(value, (str, int)) and not isinstance(value, float):
             kept[name] = value
     return kept
 
