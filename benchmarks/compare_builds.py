@@ -50,7 +50,7 @@ def identity(row):
     build may not have it."""
     kept = {}
     for name, value in row.items():
-        if value is not False and name not in VARIABLE and isinstance(value, (str, int)) and not isinstance(value, float):
+        if name not in VARIABLE and isinstance(value, (str, int)) and value is not False:
             kept[name] = value
     return kept
 
