@@ -4,6 +4,7 @@
 //           x_i = beta_i (v_i - exp(G_i) S^T k_i - sum over j < i of Gamma_ij (k_i . k_j) x_j)
 //           o_i = exp(G_i) S^T q_i + sum over j <= i of Gamma_ij (q_i . k_j) x_j   (q is scaled)
 //           S  <- exp(G_n) S + sum over j of exp(G_n - G_j) k_j x_j^T
+//         Key-wise gates: chunk_keys-inl.h puts all exponentials but that of S into k and q.
 // Roles   One item is one sequence with some of its key heads (or value heads or columns of one).
 //         It turns to the next key head every kBlock tokens: rows of all heads share pages.
 // Memory  Per panel of kTileColumns columns, 16 KiB of state in L1 for K = 128: products, solve,
@@ -25,8 +26,10 @@
 
 #include "core/host_access.hpp"
 #include "cpu/kernels/chunk_gates-inl.h"
+#include "cpu/kernels/chunk_keys-inl.h"
 #include "cpu/kernels/chunk_pairs.hpp"
 #include "cpu/kernels/chunk_plan.hpp"
+#include "cpu/kernels/chunk_states-inl.h"
 #include "cpu/kernels/chunk_tiles-inl.h"
 #include "cpu/kernels/delta_rule.hpp"
 #include "cpu/kernels/gates-inl.h"
@@ -38,14 +41,9 @@ namespace sluice::cpu::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
 /// Runs one item; the scratch of its worker is free of other use meanwhile.
-class ChunkRun {
+class ChunkRun : ItemStates {
  public:
-  explicit ChunkRun(const ChunkItem& item) noexcept
-      : item_(item),
-        problem_(item.problem),
-        plan_(item.plan),
-        range_(core::token_range(problem_.rows, item.n)),
-        slots_(core::plan_slots(problem_.state, core::Tensor{}, item.n)) {}
+  using ItemStates::ItemStates;
 
   void run() noexcept {
     if (slots_.padded) return write_zeros();
@@ -95,6 +93,7 @@ class ChunkRun {
     if (ahead.n <= 0) return ahead;
     ahead.v = rows_ahead(problem_.v, token, h, item_.first_column, item_.columns);
     ahead.o = rows_ahead(problem_.o, token, h, item_.first_column, item_.columns);
+    if (plan_.key_wise) ahead.gate = rows_ahead(problem_.key_gate, token, h, 0, problem_.K);
     if (index == 0 && next.token < range_.size()) {
       const int64_t head = key_head(next.key);
       ahead.n = std::min(kChunk, range_.size() - next.token);
@@ -102,76 +101,6 @@ class ChunkRun {
       ahead.q = rows_ahead(problem_.q, range_.begin + next.token, head, 0, problem_.K);
     }
     return ahead;
-  }
-
-  int64_t key_head(int64_t key) const noexcept { return item_.first_key_head + key; }
-
-  int64_t value_head(int64_t key, int64_t index) const noexcept {
-    return item_.value_head(key_head(key), index);
-  }
-
-  float* scratch(int64_t offset) const noexcept { return item_.scratch + offset; }
-
-  /// Panel of value head `index` of key head `key` that starts `column` columns into the item.
-  float* panel(int64_t key, int64_t index, int64_t column) const noexcept {
-    const int64_t head = key * item_.heads + index;
-    return scratch(plan_.state + head * plan_.state_head + column * plan_.column_floats);
-  }
-
-  PanelColumns panel_columns(int64_t column) const noexcept {
-    return {item_.first_column + column, std::min(kTileColumns, item_.columns - column),
-            kTileColumns};
-  }
-
-  sluice_state_layout layout() const noexcept {
-    return static_cast<sluice_state_layout>(problem_.state.layout);
-  }
-
-  void write_zeros() const noexcept {
-    const size_t bytes = static_cast<size_t>(item_.columns * core::element_size(problem_.o.dtype));
-    for (int64_t t = range_.begin; t < range_.end; ++t) {
-      for (int64_t head = 0; head < item_.key_heads * item_.heads; ++head) {
-        const int64_t h = value_head(head / item_.heads, head % item_.heads);
-        std::memset(core::address(problem_.o, range_.batch, t, h, item_.first_column), 0, bytes);
-      }
-    }
-  }
-
-  void load_states(int64_t key) const noexcept {
-    const core::Tensor& pool = problem_.state.initial;
-    for (int64_t index = 0; index < item_.heads; ++index) {
-      const int64_t h = value_head(key, index);
-      const void* state = slots_.read < 0 ? nullptr : core::address(pool, slots_.read, h, 0, 0);
-      for (int64_t column = 0; column < item_.columns; column += kTileColumns) {
-        float* const to = panel(key, index, column);
-        load_panel(state, pool.dtype, layout(), problem_.K, problem_.V, panel_columns(column), to);
-        // Rows past K take part in the update of the last tile.
-        if (plan_.pairs) {
-          round_panel(to, problem_.K);
-        } else {
-          std::fill(to + problem_.K * kTileColumns, to + plan_.K_rows * kTileColumns, 0.0f);
-        }
-      }
-    }
-  }
-
-  void store_states(int64_t key, const core::Tensor& pool, int64_t slot) const noexcept {
-    for (int64_t index = 0; index < item_.heads; ++index) {
-      void* const state = core::address(pool, slot, value_head(key, index), 0, 0);
-      for (int64_t column = 0; column < item_.columns; column += kTileColumns) {
-        store_panel(panel(key, index, column), pool.dtype, layout(), problem_.K, problem_.V,
-                    panel_columns(column), state);
-      }
-    }
-  }
-
-  void store_checkpoint(int64_t key, int64_t done) const noexcept {
-    if (!core::present(problem_.checkpoints) || done % problem_.checkpoint_every != 0) return;
-    const core::Tensor& slots = problem_.checkpoint_slots;
-    const int64_t j = done / problem_.checkpoint_every - 1;
-    if (j >= slots.shape[1]) return;
-    const int64_t slot = core::slot_at(slots, item_.n, j);
-    if (slot >= problem_.state.pad_below) store_states(key, problem_.checkpoints, slot);
   }
 
   /// k and q of the chunk: converted, normalised, scaled, transposed; and their products.
@@ -192,9 +121,11 @@ class ChunkRun {
         scale_and_normalise(q + t * stride, k + t * stride);
       }
       std::fill(k + t * stride + K, k + (t + 1) * stride, 0.0f);
+      std::fill(q + t * stride + K, q + (t + 1) * stride, 0.0f);
     }
     std::fill(k + n * stride, k + kChunk * stride, 0.0f);
     std::fill(q + n * stride, q + kChunk * stride, 0.0f);
+    if (plan_.key_wise) return;
     transpose(k, kChunk, K, stride, scratch(plan_.k_t), kChunk);
     transpose(q, kChunk, K, stride, scratch(plan_.q_t), kChunk);
     token_products(scratch(plan_.q_t), scratch(plan_.k_t), K, rows, scratch(plan_.qk));
@@ -230,8 +161,34 @@ class ChunkRun {
   void prepare(int64_t token, int64_t n, int64_t h, HeadFactors* factors) const noexcept {
     float alpha[kChunk];
     head_factors({problem_, range_.batch, token, n, h}, factors, alpha);
+    if (plan_.key_wise) return prepare_keys(token, n, h, *factors);
     token_matrices(alpha, factors->beta, scratch(plan_.kk), scratch(plan_.qk), scratch(plan_.A),
                    scratch(plan_.P));
+    std::fill_n(scratch(plan_.decay), plan_.K_rows, factors->D[n - 1]);
+  }
+
+  /// The same with key-wise gates, whose decays go into the rows of q and k.
+  void prepare_keys(int64_t token, int64_t n, int64_t h,
+                    const HeadFactors& factors) const noexcept {
+    const int64_t K = problem_.K, stride = plan_.K_rows;
+    const core::Tensor &gate = problem_.key_gate, &bias = problem_.dt_bias;
+    KeyChunk chunk{n, stride, scratch(plan_.q_rows), scratch(plan_.k_rows), scratch(plan_.alpha)};
+    chunk.decayed_q = scratch(plan_.decayed_q);
+    chunk.decayed_k = chunk.carried = scratch(plan_.decayed_k);
+    chunk.written_k = scratch(plan_.written_k);
+    chunk.decay = scratch(plan_.decay);
+    std::fill_n(chunk.alpha, kChunk * stride, 0.0f);
+    for (int64_t t = 0; t < n; ++t) {
+      read_dense(core::address(gate, range_.batch, token + t, h, 0), gate.dtype, K,
+                 chunk.alpha + t * stride);
+    }
+    HWY_ALIGN float biases[kMaxPanelRows] = {};
+    if (core::present(bias)) read_dense(core::address(bias, h, 0), bias.dtype, K, biases);
+    key_alphas(gate_rule(problem_, h), biases, chunk);
+    decay_key_rows(chunk);
+    transpose(chunk.decayed_k, kChunk, K, stride, scratch(plan_.k_t), kChunk);
+    transpose(chunk.decayed_q, kChunk, K, stride, scratch(plan_.q_t), kChunk);
+    key_matrices(chunk, factors.beta, scratch(plan_.A), scratch(plan_.P));
   }
 
   /// One chunk of value head `index` of key head `key`.
@@ -244,7 +201,8 @@ class ChunkRun {
     chunk.rows = round_up(n, static_cast<int64_t>(kSmallRows));
     chunk.K = problem_.K;
     chunk.delta_rule = problem_.rule == SLUICE_RULE_GATED_DELTA;
-    chunk.k_rows = scratch(plan_.k_rows);
+    chunk.k_rows = scratch(plan_.key_wise ? plan_.written_k : plan_.k_rows);
+    chunk.decay = scratch(plan_.decay);
     chunk.k_stride = plan_.K_rows;
     chunk.k_t = scratch(plan_.k_t);
     chunk.q_t = scratch(plan_.q_t);
@@ -384,12 +342,6 @@ class ChunkRun {
     }
     std::fill(chunk.x + chunk.n * chunk.x_stride, chunk.x + chunk.rows * chunk.x_stride, 0.0f);
   }
-
-  const ChunkItem& item_;
-  const core::DeltaRuleProblem& problem_;
-  const ChunkScratch& plan_;
-  const core::TokenRange range_;
-  const core::SlotPlan slots_;
 };
 
 void chunk_item(const ChunkItem& item) { ChunkRun(item).run(); }

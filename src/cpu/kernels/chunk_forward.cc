@@ -8,7 +8,6 @@
 
 #if HWY_ONCE
 #include "cpu/isa.hpp"
-#include "cpu/kernels/key_steps.hpp"
 #include "cpu/kernels/operators.hpp"
 #include "cpu/parallel_for.hpp"
 
@@ -23,7 +22,8 @@ HWY_EXPORT(chunk_item);
 bool runs_on_pairs(const core::DeltaRuleProblem& problem) noexcept {
   return core::same(problem.v.dtype, core::kBFloat16) &&
          core::same(problem.o.dtype, core::kBFloat16) && problem.K % kPairRows == 0 &&
-         problem.V % kPairColumns == 0 && isa_has_bfloat16_dots();
+         problem.V % kPairColumns == 0 && !core::present(problem.key_gate) &&
+         isa_has_bfloat16_dots();
 }
 
 /// How the memory of a call is used: one int64 per sequence (their order), then scratch.
@@ -34,7 +34,7 @@ struct ChunkMemory {
   ChunkMemory(const core::DeltaRuleProblem& problem, const ChunkCut& cut) noexcept
       : order_bytes(round_up(problem.rows.N * static_cast<int64_t>(sizeof(int64_t)), 64)),
         scratch(problem.K, std::min(cut.columns, problem.V), cut.key_heads * cut.heads,
-                runs_on_pairs(problem)) {}
+                core::present(problem.key_gate), runs_on_pairs(problem)) {}
 };
 
 /// The cut that every content of cu_seqlens may need: one sequence may hold all tokens, and then
@@ -72,7 +72,6 @@ int64_t order_sequences(const core::Rows& rows, int64_t* order) noexcept {
 }  // namespace
 
 size_t chunk_forward_workspace(const core::DeltaRuleProblem& problem) noexcept {
-  if (core::present(problem.key_gate)) return key_forward_workspace(problem);
   const ChunkMemory memory(problem, widest_cut(problem));
   const int64_t scratch = workers_for(problem) * memory.scratch.size;
   return static_cast<size_t>(memory.order_bytes) + static_cast<size_t>(scratch) * sizeof(float);
@@ -81,9 +80,6 @@ size_t chunk_forward_workspace(const core::DeltaRuleProblem& problem) noexcept {
 void chunk_forward(const core::DeltaRuleProblem& problem, void* workspace) noexcept {
   const core::Rows& rows = problem.rows;
   if (rows.N == 0) return;
-  if (core::present(problem.key_gate)) {
-    return key_forward(problem, static_cast<float*>(workspace));
-  }
   int64_t* const order = static_cast<int64_t*>(workspace);
   const int64_t balance = order_sequences(rows, order);
   const ChunkCut cut(problem, balance, worker_count());

@@ -39,15 +39,19 @@ struct ChunkScratch {
   int64_t k_factor = 0, q_factor = 0;
   int64_t A = 0, P = 0;  ///< matrices of a value head
   int64_t x = 0, o = 0, xe = 0;
+  bool key_wise = false;  ///< of the next four, and no kk and qk
+  int64_t alpha = 0, decayed_q = 0, decayed_k = 0, written_k = 0;
+  int64_t decay = 0;          ///< [K_rows]: exp(G_n)
   bool pairs = false;         ///< panels and rows are those of chunk_pairs.hpp
   int64_t state = 0;          ///< per value head of the item: panels of some columns
   int64_t column_floats = 0;  ///< of a panel
   int64_t state_head = 0;     ///< floats of one head's state
   int64_t size = 0;
 
-  ChunkScratch(int64_t K, int64_t columns, int64_t heads, bool in_pairs) noexcept
+  ChunkScratch(int64_t K, int64_t columns, int64_t heads, bool by_key, bool in_pairs) noexcept
       : K_rows(round_up(K, kFloatsPerLine)),
         V_columns(round_up(columns, kColumnStep)),
+        key_wise(by_key),
         pairs(in_pairs),
         column_floats(in_pairs ? K / 2 * 3 : K_rows) {
     const auto take = [this](int64_t floats) {
@@ -66,6 +70,10 @@ struct ChunkScratch {
     x = take(kChunk * V_columns);
     o = take(kChunk * V_columns);
     xe = take(kChunk * kColumnStep);
+    for (int64_t* rows : {&alpha, &decayed_q, &decayed_k, &written_k}) {
+      *rows = take(by_key ? kChunk * K_rows : 0);
+    }
+    decay = take(K_rows);
     k_factor = take(kChunk);
     q_factor = take(kChunk);
     state_head = column_floats * V_columns;

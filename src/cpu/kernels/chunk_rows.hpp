@@ -11,7 +11,8 @@
 
 namespace sluice::cpu {
 
-/// Factors of one chunk of one value head, by token; zeros past the last one unless said.
+/// Factors of one chunk of one value head, by token; zeros past the last one unless said. With
+/// key-wise gates, which are in the rows of q and k, D and E are ones.
 struct HeadFactors {
   float D[kChunk];  ///< exp(G_i)
   float E[kChunk];  ///< exp(G_n - G_i)
@@ -25,11 +26,11 @@ struct AheadRows {
   int64_t panel_bytes = 0;  ///< of a row, fetched while one panel is worked on
 };
 
-/// What the next chunk or head reads and writes: n rows of v and o, and of q and k where those are
-/// not null.
+/// What the next chunk or head reads and writes: n rows of v and o, and of key-wise gates and of q
+/// and k where those are not null.
 struct RowsAhead {
   int64_t n = 0;
-  AheadRows v, o, q, k;
+  AheadRows v, o, gate, q, k;
 };
 
 /// Asks for one line.
@@ -45,7 +46,8 @@ constexpr int64_t kLineBytes = 64;
 inline __attribute__((always_inline)) void fetch_rows(const RowsAhead& ahead, int64_t panel,
                                                       int64_t from, int64_t to) {
   for (int64_t t = from; t < to; ++t) {
-    for (const AheadRows* rows : {&ahead.v, &ahead.o}) {
+    for (const AheadRows* rows : {&ahead.v, &ahead.o, &ahead.gate}) {
+      if (rows->first == nullptr) continue;
       const std::byte* const at = rows->first + t * rows->stride + panel * rows->panel_bytes;
       fetch_line(at);
       if (rows->panel_bytes > kLineBytes) fetch_line(at + rows->panel_bytes - 1);

@@ -91,9 +91,10 @@ struct HeadChunk {
   int64_t rows;  ///< n up to a multiple of kSmallRows
   int64_t K;
   bool delta_rule;
-  const float* k_rows;  ///< [n][k_stride]
+  const float* k_rows;  ///< [n][k_stride]: what is written; key-wise gates: decayed to the end
   int64_t k_stride;
-  const float* k_t;  ///< [K][kChunk]
+  const float* decay;  ///< [K up to whole tiles]: exp(G_n)
+  const float* k_t;    ///< [K][kChunk]: what is read; key-wise gates: decayed from the start
   const float* q_t;
   const float* A;  ///< strictly lower: beta_i Gamma_ij (k_i . k_j)
   const float* P;  ///< lower: Gamma_ij (q_i . k_j)
@@ -241,15 +242,16 @@ HWY_INLINE void output_rows(const HeadChunk& chunk, const float* HWY_RESTRICT pa
   }
 }
 
-/// S <- exp(G_n) S + sum over j < n of k_j (E_j x_j)^T, for kRows rows of S from `first`.
+/// S <- diag(decay) S + sum over j < n of k_j (E_j x_j)^T, for kRows rows of S from `first`.
 template <size_t kRows>
 HWY_INLINE void update_rows(const HeadChunk& chunk, float* HWY_RESTRICT panel, int64_t first) {
   const FloatTag d;
   FloatVec tile[kRows][kTileVectors];
   float* HWY_RESTRICT rows = panel + first * kTileColumns;
-  const auto decay = hn::Set(d, chunk.factors.D[chunk.n - 1]);
+  const float* HWY_RESTRICT const decays = chunk.decay + first;
   SLUICE_UNROLL
   for (size_t r = 0; r < kRows; ++r) {
+    const auto decay = hn::Set(d, decays[r]);
     SLUICE_UNROLL
     for (size_t c = 0; c < kTileVectors; ++c) {
       tile[r][c] = hn::Mul(decay, hn::LoadU(d, rows + (r * kTileVectors + c) * kTileLanes));

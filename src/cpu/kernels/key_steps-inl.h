@@ -140,23 +140,11 @@ void key_steps(const KeySteps& key) {
 }
 
 /// alpha[0, K) from the gates that it holds; see load_key_decays().
-void key_decays(const GateRule& rule, int64_t K, float* carry, float* alpha) {
+void key_decays(const GateRule& rule, int64_t K, float* alpha) {
   const FloatTag d;
-  const auto one = hn::Set(d, 1.0f);
-  const bool given = rule.gate_space == SLUICE_GATE_LINEAR;
+  if (rule.gate_space == SLUICE_GATE_LINEAR) return;
   for (int64_t i = 0; i < K; i += static_cast<int64_t>(kKeyLanes)) {
-    const auto gate = hn::LoadU(d, alpha + i), g = log_gate(rule, gate);
-    auto decay = given ? gate : exp_nonpositive(g);
-    if (carry != nullptr) {
-      const auto minus_one = given ? hn::Sub(gate, one) : hn::Expm1(d, g);
-      const auto exact = hn::MulAdd(hn::LoadU(d, carry + i), hn::Add(one, minus_one), minus_one);
-      const auto rounded = hn::Add(one, exact);
-      const auto left = hn::Div(hn::Sub(exact, hn::Sub(rounded, one)), decay);
-      const auto slow = hn::Ge(decay, hn::Set(d, 0.5f));
-      hn::StoreU(hn::IfThenElseZero(slow, left), d, carry + i);
-      decay = hn::IfThenElse(slow, rounded, decay);
-    }
-    hn::StoreU(decay, d, alpha + i);
+    hn::StoreU(exp_nonpositive(log_gate(rule, hn::LoadU(d, alpha + i))), d, alpha + i);
   }
 }
 

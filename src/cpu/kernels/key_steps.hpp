@@ -24,16 +24,13 @@ void run_key_steps(const KeySteps& steps) noexcept;
 /// Floats between the decays of two tokens.
 constexpr int64_t key_decay_stride(int64_t K) noexcept { return round_up(K, kFloatsPerLine); }
 
-/// alpha[0, K) of value head h at (batch, token). carry [K], zeros at first: the part of each decay
-/// that rounding left out, given to the next token's, so that under constant slow gates the product
-/// of alphas stays near the exact one; null: none. Both arrays have key_decay_stride(K) floats.
+/// alpha[0, K) of value head h at (batch, token); it has key_decay_stride(K) floats.
 void load_key_decays(const core::DeltaRuleProblem&, int64_t batch, int64_t token, int64_t h,
-                     float* carry, float* alpha) noexcept;
+                     float* alpha) noexcept;
 
-/// chunk_forward() with key-wise gates: the recurrence, by blocks of kMaxSteps tokens. Parallel
-/// over sequences and value heads.
-size_t key_forward_workspace(const core::DeltaRuleProblem&) noexcept;
-void key_forward(const core::DeltaRuleProblem&, float* memory) noexcept;
+/// The steps of value head h on a range of tokens; decays: key_decay_stride() floats for each.
+void run_key_head(const core::DeltaRuleProblem&, const core::TokenRange&, int64_t h,
+                  const HeadSteps&, float* decays) noexcept;
 
 }  // namespace sluice::cpu
 

@@ -115,7 +115,7 @@ class StepItems {
     load_values(head, run->scratch);
     load_gates(head, run);
     if (core::present(problem_.key_gate)) {
-      run_key_wise(head, run->scratch + plan_.decays);
+      run_key_head(problem_, head.range, head.h, steps, run->scratch + plan_.decays);
     } else {
       run_head_steps(steps);
     }
@@ -168,16 +168,6 @@ class StepItems {
                v + t * V);
     }
     steps.v = v;
-  }
-
-  /// The steps, with key-wise gates.
-  void run_key_wise(const Planned& head, float* decays) const noexcept {
-    const KeySteps key{head.steps, decays, key_decay_stride(problem_.K)};
-    for (int64_t t = 0; t < head.steps.tokens; ++t) {
-      load_key_decays(problem_, head.range.batch, head.range.begin + t, head.h, nullptr,
-                      decays + t * key.stride);
-    }
-    run_key_steps(key);
   }
 
   /// alpha and beta of the head's tokens. WHY heads together: what one costs is the latency of exp,
