@@ -72,10 +72,16 @@ void Scene::fill_layer_states(const Sizes& s, int64_t L, sluice_layer_args* args
   if (step || bytes_.flag()) {
     args->state.initial = tensor(float_type(), {slots, s.HV, kv ? s.K : s.V, kv ? s.V : s.K});
     args->conv_initial = tensor(args->qkv.dtype, {slots, args->conv_weight.shape[0], L});
+    if (args->packing == SLUICE_PACKING_SEPARATE) {
+      args->k_conv_initial = tensor(args->qkv.dtype, {slots, args->k_conv_weight.shape[0], L});
+      args->v_conv_initial = tensor(args->qkv.dtype, {slots, args->v_conv_weight.shape[0], L});
+    }
   }
   if (bytes_.flag()) {
     args->state.final = args->state.initial;
     args->conv_final = args->conv_initial;
+    args->k_conv_final = args->k_conv_initial;
+    args->v_conv_final = args->v_conv_initial;
   }
   fill_slots(&args->state, s.N, slots);
   const bool replay = step && bytes_.one_in(3);
@@ -93,27 +99,47 @@ void Scene::fill_layer_states(const Sizes& s, int64_t L, sluice_layer_args* args
   }
 }
 
+// Projections, weights and biases of one convolution of [q | k | v], or of three.
+void Scene::fill_layer_convs(const Sizes& s, sluice_dtype io, int64_t W, sluice_layer_args* args) {
+  const int64_t key = product(1, s.H, s.K), values = product(1, s.HV, s.V);
+  const bool separate = args->packing == SLUICE_PACKING_SEPARATE, biased = bytes_.flag();
+  const int64_t channels = separate ? key : sum(product(2, key), values);
+  const int64_t width = sum(channels, args->packing == SLUICE_PACKING_INTERLEAVED ? values : 0);
+  const sluice_dtype parameters = float_type();
+  args->qkv = tensor(io, {s.B, s.T, width});
+  args->conv_weight = tensor(parameters, {channels, W});
+  if (biased) args->conv_bias = tensor(parameters, {channels});
+  if (!separate) return;
+  args->k = tensor(io, {s.B, s.T, key});
+  args->v = tensor(io, {s.B, s.T, values});
+  args->k_conv_weight = tensor(parameters, {key, W});
+  args->v_conv_weight = tensor(parameters, {values, W});
+  if (!biased) return;
+  args->k_conv_bias = tensor(parameters, {key});
+  args->v_conv_bias = tensor(parameters, {values});
+}
+
 void Scene::fill_layer(sluice_layer_args* args) {
   Sizes s = draw_sizes(9);
   const sluice_dtype io = float_type();
   const int64_t W = 2 + bytes_.below(3), L = W - 1 + bytes_.below(9);
-  const int64_t keys = product(2, s.H, s.K), values = product(1, s.HV, s.V);
   args->cu_seqlens = draw_rows(&s);
-  args->packing = static_cast<int32_t>(bytes_.below(2));
-  if (args->packing == SLUICE_PACKING_FLAT) {
-    args->qkv = tensor(io, {s.B, s.T, sum(keys, values)});
-    args->z = tensor(float_type(), {s.B, s.T, values});
+  args->packing = static_cast<int32_t>(bytes_.below(3));
+  fill_layer_convs(s, io, W, args);
+  bool key_gates = false;
+  if (args->packing != SLUICE_PACKING_INTERLEAVED) {
+    key_gates = bytes_.flag();
+    args->z = tensor(float_type(), {s.B, s.T, product(1, s.HV, s.V)});
     args->b = tensor(float_type(), {s.B, s.T, s.HV});
-    args->a = tensor(args->b.dtype, {s.B, s.T, s.HV});
+    args->a = key_gates ? tensor(args->b.dtype, {s.B, s.T, s.HV, s.K})
+                        : tensor(args->b.dtype, {s.B, s.T, s.HV});
     args->head_map = static_cast<int32_t>(bytes_.below(2));
   } else {
-    args->qkv = tensor(io, {s.B, s.T, sum(keys, product(2, values))});
     args->b = tensor(float_type(), {s.B, s.T, product(2, s.HV)});
   }
-  args->conv_weight = tensor(float_type(), {sum(keys, values), W});
-  if (bytes_.flag()) args->conv_bias = tensor(float_type(), {sum(keys, values)});
   args->A_log = tensor(kF32, {s.HV});
-  args->dt_bias = tensor(float_type(), {s.HV});
+  args->dt_bias = key_gates ? tensor(float_type(), {s.HV, s.K}) : tensor(float_type(), {s.HV});
+  if (bytes_.one_in(3)) args->gate_lower_bound = -5;
   args->norm_weight = tensor(float_type(), {s.V});
   args->out = tensor(float_type(), {s.B, s.T, s.HV, s.V});
   if (bytes_.flag()) args->core_out = tensor(float_type(), {s.B, s.T, s.HV, s.V});

@@ -85,7 +85,11 @@ bool Scene::in_place(const ViewField& a, const ViewField& b) const {
       return both(offsetof(sluice_layer_args, state.initial),
                   offsetof(sluice_layer_args, state.final)) ||
              both(offsetof(sluice_layer_args, conv_initial),
-                  offsetof(sluice_layer_args, conv_final));
+                  offsetof(sluice_layer_args, conv_final)) ||
+             both(offsetof(sluice_layer_args, k_conv_initial),
+                  offsetof(sluice_layer_args, k_conv_final)) ||
+             both(offsetof(sluice_layer_args, v_conv_initial),
+                  offsetof(sluice_layer_args, v_conv_final));
     default:
       return false;
   }

@@ -101,6 +101,16 @@ inline constexpr ViewField kLayerPrefillViews[] = {
     {offsetof(sluice_layer_args, ring.position), false},
     {offsetof(sluice_layer_args, ring.checkpoint), false},
     {offsetof(sluice_layer_args, ring.next_checkpoint), true},
+    {offsetof(sluice_layer_args, k), false},
+    {offsetof(sluice_layer_args, v), false},
+    {offsetof(sluice_layer_args, k_conv_weight), false},
+    {offsetof(sluice_layer_args, v_conv_weight), false},
+    {offsetof(sluice_layer_args, k_conv_bias), false},
+    {offsetof(sluice_layer_args, v_conv_bias), false},
+    {offsetof(sluice_layer_args, k_conv_initial), false},
+    {offsetof(sluice_layer_args, v_conv_initial), false},
+    {offsetof(sluice_layer_args, k_conv_final), true},
+    {offsetof(sluice_layer_args, v_conv_final), true},
 };
 
 inline constexpr ViewField kLayerDecodeViews[] = {
@@ -131,6 +141,16 @@ inline constexpr ViewField kLayerDecodeViews[] = {
     {offsetof(sluice_layer_args, ring.position), false},
     {offsetof(sluice_layer_args, ring.checkpoint), false},
     {offsetof(sluice_layer_args, ring.next_checkpoint), true},
+    {offsetof(sluice_layer_args, k), false},
+    {offsetof(sluice_layer_args, v), false},
+    {offsetof(sluice_layer_args, k_conv_weight), false},
+    {offsetof(sluice_layer_args, v_conv_weight), false},
+    {offsetof(sluice_layer_args, k_conv_bias), false},
+    {offsetof(sluice_layer_args, v_conv_bias), false},
+    {offsetof(sluice_layer_args, k_conv_initial), true},
+    {offsetof(sluice_layer_args, v_conv_initial), true},
+    {offsetof(sluice_layer_args, k_conv_final), true},
+    {offsetof(sluice_layer_args, v_conv_final), true},
 };
 
 inline constexpr ViewField kChunkStageViews[] = {

@@ -50,7 +50,8 @@ def fields_of(entry):
 
 
 def is_output(entry, field):
-    return field["role"] != "in" or "in_place" in entry and field["py"] in ("initial_state", "conv_initial")
+    return field["role"] != "in" or "in_place" in entry and (
+        field["py"] == "initial_state" or field["py"].endswith("conv_initial"))
 
 
 def header(path, about, includes, namespace, body):

@@ -306,6 +306,17 @@ struct LayerArgs {
   StateWrites state_writes = StateWrites::kLast;
   Implementation implementation = Implementation::kAuto;
   ReplayRing ring{};
+  TensorView k{};
+  TensorView v{};
+  TensorView k_conv_weight{};
+  TensorView v_conv_weight{};
+  TensorView k_conv_bias{};
+  TensorView v_conv_bias{};
+  TensorView k_conv_initial{};
+  TensorView v_conv_initial{};
+  TensorView k_conv_final{};
+  TensorView v_conv_final{};
+  double gate_lower_bound = 0.0;
 
   [[nodiscard]] sluice_layer_args c() const noexcept {
     sluice_layer_args result{};
@@ -345,6 +356,17 @@ struct LayerArgs {
     result.state_writes = static_cast<int32_t>(state_writes);
     result.implementation = static_cast<int32_t>(implementation);
     result.ring = ring.c();
+    result.k = k;
+    result.v = v;
+    result.k_conv_weight = k_conv_weight;
+    result.v_conv_weight = v_conv_weight;
+    result.k_conv_bias = k_conv_bias;
+    result.v_conv_bias = v_conv_bias;
+    result.k_conv_initial = k_conv_initial;
+    result.v_conv_initial = v_conv_initial;
+    result.k_conv_final = k_conv_final;
+    result.v_conv_final = v_conv_final;
+    result.gate_lower_bound = gate_lower_bound;
     return result;
   }
 };

@@ -206,10 +206,12 @@ inline constexpr const char* kNormRoundingWords[] = {"once", "hf", "input", null
 enum class Packing : int32_t {
   kFlat,  ///< Qwen3.5: qkv = [q | k | v], z, b, a
   kInterleaved,  ///< Qwen3-Next: per key head [q | k | r v | r z] and [r b | r a]
+  kSeparate,  ///< Kimi Linear: q, k and v of three projections, each convolved by itself
 };
 static_assert(static_cast<int>(Packing::kFlat) == SLUICE_PACKING_FLAT);
 static_assert(static_cast<int>(Packing::kInterleaved) == SLUICE_PACKING_INTERLEAVED);
-inline constexpr const char* kPackingWords[] = {"flat", "interleaved", nullptr};
+static_assert(static_cast<int>(Packing::kSeparate) == SLUICE_PACKING_SEPARATE);
+inline constexpr const char* kPackingWords[] = {"flat", "interleaved", "separate", nullptr};
 
 /// sluice_implementation: which implementation runs.
 enum class Implementation : int32_t {

@@ -213,7 +213,9 @@ typedef enum sluice_norm_rounding {
 typedef enum sluice_packing {
   SLUICE_PACKING_FLAT = 0, /**< Qwen3.5: qkv = [q | k | v], z, b, a */
   SLUICE_PACKING_INTERLEAVED =
-      1 /**< Qwen3-Next: per key head [q | k | r v | r z] and [r b | r a] */
+      1,                      /**< Qwen3-Next: per key head [q | k | r v | r z] and [r b | r a] */
+  SLUICE_PACKING_SEPARATE = 2 /**< Kimi Linear: q, k and v of three projections, each with a
+                                   convolution of its own; z, b, a as FLAT */
 } sluice_packing;
 
 /* ------------------------------------------------------------------------------------ views ----
@@ -634,8 +636,15 @@ typedef struct sluice_gated_rms_norm_args {
  *                       b [B,T,HV], a [B,T,HV].
  *  Packing INTERLEAVED: qkv [B,T,2HK+2HVV], per key head [K q | K k | rV v | rV z];
  *                       b [B,T,2HV], per key head [r b | r a]; z and a absent; head_map BLOCK.
- *  Row strides are free in both: slices of a wider projection need no copy.
+ *  Packing SEPARATE:    qkv [B,T,HK] is q, k [B,T,HK], v [B,T,HVV]; z, b, a as FLAT. conv_weight,
+ *                       conv_bias and the pools are q's as well, with HK channels; k's and v's are
+ *                       the members k_conv_* and v_conv_*, given just where q's are.
+ *  Row strides are free in all: slices of a wider projection need no copy.
  *  Convolution channels are always in the order [q | k | v].
+ *
+ *  Key-wise gates (KDA): a [B,T,HV,K] and dt_bias [HV,K], not in packing INTERLEAVED. With
+ *  gate_lower_bound < 0 gates are gate_lower_bound sigmoid(exp(A_log) (a + dt_bias)), else
+ *  -exp(A_log) softplus(a + dt_bias).
  *
  *  With `ring` (decode only) recurrent states are those of sluice_replay_ring, whose rules hold.
  *  Convolution states are written in every call, and rolled back in one of two ways: form RING with
@@ -647,11 +656,12 @@ typedef struct sluice_layer_args {
   sluice_tensor qkv;         /**< inner stride 1 */
   sluice_tensor z;           /**< FLAT only, inner stride 1 */
   sluice_tensor b;           /**< beta logits */
-  sluice_tensor a;           /**< FLAT only: raw gates */
+  sluice_tensor a;           /**< raw gates [B,T,HV], or key-wise [B,T,HV,K], inner stride 1 */
   sluice_tensor conv_weight; /**< [2HK+HVV, W] inner stride 1 */
   sluice_tensor conv_bias;   /**< optional [2HK+HVV] */
-  sluice_tensor A_log;       /**< [HV] */
-  sluice_tensor dt_bias;     /**< [HV] */
+  sluice_tensor A_log;       /**< [HV]; with gate_lower_bound < 0 absent = zeros */
+  sluice_tensor dt_bias;     /**< [HV]; key-wise [HV,K], inner stride 1; key-wise or with
+                                  gate_lower_bound < 0 absent = zeros */
   sluice_tensor norm_weight; /**< [V] */
   sluice_tensor out;         /**< [B,T,HV,V] out, inner stride 1 */
   sluice_tensor core_out; /**< optional [B,T,HV,V] out: the delta rule's output, before the norm */
@@ -683,6 +693,17 @@ typedef struct sluice_layer_args {
   int32_t implementation;      /**< sluice_implementation */
   int32_t reserved;            /**< zero */
   sluice_replay_ring ring;     /**< decode, optional: recurrent states are written rarely */
+  sluice_tensor k;             /**< SEPARATE only, and all that follow: dtype of qkv */
+  sluice_tensor v;
+  sluice_tensor k_conv_weight;  /**< [HK, W], dtype of conv_weight */
+  sluice_tensor v_conv_weight;  /**< [HVV, W] */
+  sluice_tensor k_conv_bias;    /**< [HK] */
+  sluice_tensor v_conv_bias;    /**< [HVV] */
+  sluice_tensor k_conv_initial; /**< [slots,HK,L], dtype of conv_initial */
+  sluice_tensor v_conv_initial; /**< [slots,HVV,L] */
+  sluice_tensor k_conv_final;
+  sluice_tensor v_conv_final;
+  double gate_lower_bound; /**< any packing: of bounded gates, < 0; else 0 */
 } sluice_layer_args;
 
 /** See sluice_chunk_forward_args. */

@@ -39,6 +39,8 @@ from .functional import (
     gated_rms_norm,
     gdn_layer_decode,
     gdn_layer_prefill,
+    kda_layer_decode,
+    kda_layer_prefill,
 )
 
 # The names under which fla and some of its callers know these.
@@ -72,6 +74,8 @@ __all__ = [
     "gdn_layer_prefill",
     "implementations",
     "info",
+    "kda_layer_decode",
+    "kda_layer_prefill",
     "last_kernel",
     "ops",
     "recurrent_gated_delta_rule",

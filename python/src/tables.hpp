@@ -162,6 +162,17 @@ inline constexpr Field kLayerPrefillFields[] = {
     {"implementation", Kind::kChoice, offsetof(sluice_layer_args, implementation), kImplementationWords},
     {"stream", Kind::kStream, 0},
     {"workspace", Kind::kWorkspace, 0},
+    {"k", Kind::kInput, offsetof(sluice_layer_args, k)},
+    {"v", Kind::kInput, offsetof(sluice_layer_args, v)},
+    {"k_conv_weight", Kind::kInput, offsetof(sluice_layer_args, k_conv_weight)},
+    {"v_conv_weight", Kind::kInput, offsetof(sluice_layer_args, v_conv_weight)},
+    {"k_conv_bias", Kind::kInput, offsetof(sluice_layer_args, k_conv_bias)},
+    {"v_conv_bias", Kind::kInput, offsetof(sluice_layer_args, v_conv_bias)},
+    {"k_conv_initial", Kind::kInput, offsetof(sluice_layer_args, k_conv_initial)},
+    {"v_conv_initial", Kind::kInput, offsetof(sluice_layer_args, v_conv_initial)},
+    {"k_conv_final", Kind::kOutput, offsetof(sluice_layer_args, k_conv_final)},
+    {"v_conv_final", Kind::kOutput, offsetof(sluice_layer_args, v_conv_final)},
+    {"gate_lower_bound", Kind::kDouble, offsetof(sluice_layer_args, gate_lower_bound)},
 };
 
 inline constexpr Field kLayerDecodeFields[] = {
@@ -213,6 +224,17 @@ inline constexpr Field kLayerDecodeFields[] = {
     {"replay_fold", Kind::kChoice, offsetof(sluice_layer_args, ring.fold), kRingFoldWords},
     {"stream", Kind::kStream, 0},
     {"workspace", Kind::kWorkspace, 0},
+    {"k", Kind::kInput, offsetof(sluice_layer_args, k)},
+    {"v", Kind::kInput, offsetof(sluice_layer_args, v)},
+    {"k_conv_weight", Kind::kInput, offsetof(sluice_layer_args, k_conv_weight)},
+    {"v_conv_weight", Kind::kInput, offsetof(sluice_layer_args, v_conv_weight)},
+    {"k_conv_bias", Kind::kInput, offsetof(sluice_layer_args, k_conv_bias)},
+    {"v_conv_bias", Kind::kInput, offsetof(sluice_layer_args, v_conv_bias)},
+    {"k_conv_initial", Kind::kUpdate, offsetof(sluice_layer_args, k_conv_initial), nullptr, 0, "k_conv_final"},
+    {"v_conv_initial", Kind::kUpdate, offsetof(sluice_layer_args, v_conv_initial), nullptr, 0, "v_conv_final"},
+    {"k_conv_final", Kind::kOutput, offsetof(sluice_layer_args, k_conv_final)},
+    {"v_conv_final", Kind::kOutput, offsetof(sluice_layer_args, v_conv_final)},
+    {"gate_lower_bound", Kind::kDouble, offsetof(sluice_layer_args, gate_lower_bound)},
 };
 
 inline constexpr Field kChunkStageFields[] = {

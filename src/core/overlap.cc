@@ -13,10 +13,10 @@ namespace sluice::core {
 namespace {
 
 /// Views of one kind that may be one and the same.
-enum class Kind : uint8_t { kOther, kStates, kConvStates, kRows };
+enum class Kind : uint8_t { kOther, kStates, kConvStates, kKeyConvStates, kValueConvStates, kRows };
 
 /// Addresses of a view's first byte and of the one past its last. PERF without initialisers: a call
-/// has up to 32 of them, and most of them stay unused.
+/// has up to 40 of them, and most of them stay unused.
 struct Range {
   uintptr_t low, high;
 };
@@ -88,7 +88,7 @@ class Regions {
 
  private:
   /// Most views of a call: those of a layer and the workspace.
-  static constexpr int kMost = 32;
+  static constexpr int kMost = 40;
 
   /// PERF not inlined into every operator: code that one call in a million microseconds runs is
   /// fetched as it runs.
@@ -310,19 +310,31 @@ Status check_memory(const char* op, const sluice_layer_args& a, const LayerProbl
       {"out", offsetof(A, out)},
       {"core_out", offsetof(A, core_out)},
       {"conv_final", offsetof(A, conv_final), Kind::kConvStates},
-      {"conv_initial", offsetof(A, conv_initial), Kind::kConvStates, kUpdated}};
+      {"k_conv_final", offsetof(A, k_conv_final), Kind::kKeyConvStates},
+      {"v_conv_final", offsetof(A, v_conv_final), Kind::kValueConvStates},
+      {"conv_initial", offsetof(A, conv_initial), Kind::kConvStates, kUpdated},
+      {"k_conv_initial", offsetof(A, k_conv_initial), Kind::kKeyConvStates, kUpdated},
+      {"v_conv_initial", offsetof(A, v_conv_initial), Kind::kValueConvStates, kUpdated}};
   static constexpr Field kRead[] = {
       {"qkv", offsetof(A, qkv)},
+      {"k", offsetof(A, k)},
+      {"v", offsetof(A, v)},
       {"z", offsetof(A, z)},
       {"b", offsetof(A, b)},
       {"a", offsetof(A, a)},
       {"conv_weight", offsetof(A, conv_weight)},
       {"conv_bias", offsetof(A, conv_bias)},
+      {"k_conv_weight", offsetof(A, k_conv_weight)},
+      {"v_conv_weight", offsetof(A, v_conv_weight)},
+      {"k_conv_bias", offsetof(A, k_conv_bias)},
+      {"v_conv_bias", offsetof(A, v_conv_bias)},
       {"A_log", offsetof(A, A_log)},
       {"dt_bias", offsetof(A, dt_bias)},
       {"norm_weight", offsetof(A, norm_weight)},
       {"cu_seqlens", offsetof(A, cu_seqlens)},
       {"conv_initial", offsetof(A, conv_initial), Kind::kConvStates, kKept},
+      {"k_conv_initial", offsetof(A, k_conv_initial), Kind::kKeyConvStates, kKept},
+      {"v_conv_initial", offsetof(A, v_conv_initial), Kind::kValueConvStates, kKept},
       {"ring_position", offsetof(A, ring_position)},
       {"num_accepted", offsetof(A, num_accepted)}};
   const bool updated = present(p.conv[0].state.final) && !present(a.conv_final);

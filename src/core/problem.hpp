@@ -172,14 +172,17 @@ struct GatedNormProblem {
 /// The layer as its parts. A backend supplies memory for the convolved q, k, v and, where core_out
 /// is absent, for the core output; it may also fuse the parts as it likes.
 ///
-/// conv[0], conv[1], conv[2] are the q, k and v channels: x, weights, bias and states are the
-/// slices (q and k [B,T,H,K], v [B,T,HV/r,r*V]); their `out` is absent and left to the backend.
-/// delta has gates raw, beta logits, l2 norm; q, k, v are absent and `o` is core_out or absent.
+/// conv[0], conv[1], conv[2] are the q, k and v channels: x, weights, bias and states are their
+/// slices or own (q and k [B,T,H,K], v [B,T,HV/r,r*V]), of one dtype each, and present in all or
+/// none; their `out` is absent and left to the backend.
+/// delta has gates RAW or RAW_BOUNDED, scalar or key-wise, beta logits, l2 norm; q, k, v are absent
+/// and `o` is core_out or absent.
 /// With a replay ring its num_accepted is absent, and that of conv is convolution states' alone.
 /// norm has z as [B,T,HV/r,r,V], out likewise, x absent unless core_out is given.
 struct LayerProblem {
   sluice_op op = SLUICE_OP_LAYER_PREFILL;  ///< LAYER_PREFILL or LAYER_DECODE
   CausalConvProblem conv[3];
+  bool separate = false;  ///< weights, biases and states are not slices of one tensor each
   DeltaRuleProblem delta;
   GatedNormProblem norm;
 };

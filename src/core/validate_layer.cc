@@ -1,11 +1,11 @@
-// Validates layer_prefill and layer_decode: rules of the layer's own tensors, then its parts as
-// views. Both packings are views of the projections' outputs, so nothing is copied to take them
-// apart.
+// Validates layer_prefill and layer_decode: rules of the layer's own tensors, then its parts.
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <cmath>
+#include <tuple>
 
 #include "core/host_access.hpp"
+#include "core/layer_views.hpp"
 #include "core/validate.hpp"
 
 namespace sluice::core {
@@ -13,54 +13,14 @@ namespace {
 
 using ll = long long;
 
-constexpr ConvStateNames kConvNames{"conv_initial", "conv_final", "num_accepted", "ring_position"};
+/// Names that the caller knows, of q's convolution or of the only one, and of k's and v's.
+constexpr ConvStateNames kConvNames[3] = {
+    {"conv_initial", "conv_final", "num_accepted", "ring_position"},
+    {"k_conv_initial", "k_conv_final", "num_accepted", "ring_position"},
+    {"v_conv_initial", "v_conv_final", "num_accepted", "ring_position"}};
 
-/// Element strides of the parts inside one projection row.
-struct Parts {
-  int64_t q, k, v, z;  ///< first element of each part in a qkv row (z: INTERLEAVED only)
-  int64_t qk_group;    ///< stride from one key head's q to the next one's
-  int64_t v_group;     ///< the same for its r value heads
-  int64_t row;         ///< elements of a qkv row
-};
-
-Parts parts_of(const sluice_layer_args& a, int64_t r) noexcept {
-  const int64_t K = a.head_k_dim;
-  const int64_t V = a.head_v_dim;
-  if (a.packing == SLUICE_PACKING_INTERLEAVED) {
-    const int64_t group = 2 * K + 2 * r * V;
-    return {0, K, 2 * K, 2 * K + r * V, group, group, a.num_k_heads * group};
-  }
-  const int64_t HK = a.num_k_heads * K;
-  return {0, HK, 2 * HK, 0, K, r * V, 2 * HK + a.num_v_heads * V};
-}
-
-/// A rank 4 or 5 view that starts `first` elements into each [B,T] row of `t`.
-Tensor part(const Tensor& t, int64_t first, std::initializer_list<int64_t> shape,
-            std::initializer_list<int64_t> stride) noexcept {
-  Tensor p = t;
-  p.data = present(t) ? static_cast<std::byte*>(t.data) + first * element_size(t.dtype) : nullptr;
-  p.rank = static_cast<uint16_t>(2 + shape.size());
-  int axis = 2;
-  for (const int64_t s : shape) p.shape[axis++] = s;
-  axis = 2;
-  for (const int64_t s : stride) p.stride[axis++] = s;
-  return p;
-}
-
-/// Channels first .. first + count - 1 of a tensor whose `axis` is channels.
-Tensor channels(const Tensor& t, int axis, int64_t first, int64_t count) noexcept {
-  if (!present(t)) return {};
-  Tensor p = t;
-  p.data = static_cast<std::byte*>(t.data) + first * t.stride[axis] * element_size(t.dtype);
-  p.shape[axis] = count;
-  return p;
-}
-
-/// Slots as the convolution sees them: [N].
-Tensor first_column(const Tensor& slots) noexcept {
-  Tensor column = slots;
-  if (present(slots)) column.rank = 1;
-  return column;
+bool is_separate(const sluice_layer_args& a) noexcept {
+  return a.packing == SLUICE_PACKING_SEPARATE;
 }
 
 void check_sizes(Checker& c, const sluice_layer_args& a) noexcept {
@@ -83,7 +43,7 @@ void check_sizes(Checker& c, const sluice_layer_args& a) noexcept {
 }
 
 void check_choices(Checker& c, const sluice_layer_args& a) noexcept {
-  c.choice("packing", a.packing, 2, "0 (FLAT) or 1 (INTERLEAVED)");
+  c.choice("packing", a.packing, 3, "0 (FLAT), 1 (INTERLEAVED) or 2 (SEPARATE)");
   c.choice("scale_mode", a.scale_mode, 2, "0 (DEFAULT) or 1 (VALUE)");
   c.choice("conv_state_form", a.conv_state_form, 2, "0 (SHIFT) or 1 (RING)");
   c.choice("eigenvalues", a.eigenvalues, 2, "0 (POSITIVE) or 1 (NEGATIVE)");
@@ -101,6 +61,10 @@ void check_choices(Checker& c, const sluice_layer_args& a) noexcept {
   if (c.ok() && a.packing == SLUICE_PACKING_INTERLEAVED && a.head_map != SLUICE_HEAD_MAP_BLOCK) {
     c.fail("head_map = %d, expected 0 (packing INTERLEAVED groups value heads by key head)",
            a.head_map);
+  }
+  if (c.ok() && !(std::isfinite(a.gate_lower_bound) && a.gate_lower_bound <= 0)) {
+    c.fail("gate_lower_bound = %g, expected a finite number < 0, or 0 (gates without a bound)",
+           a.gate_lower_bound);
   }
   if (c.ok() && a.scale_mode == SLUICE_SCALE_VALUE && !std::isfinite(a.scale)) {
     c.fail("scale = %g, expected a finite number", a.scale);
@@ -131,34 +95,121 @@ void check_vector(Checker& c, const char* name, const Tensor& t, int64_t size,
   if (c.required(name, t, 1, Dtypes::kFloat)) c.dimension(name, t, 0, size, what);
 }
 
-void check_tensors(Checker& c, const sluice_layer_args& a, const Parts& parts) noexcept {
+/// Weights and bias of the convolution of channels that `what` names.
+void check_conv_weights(Checker& c, const char* name, const Tensor& weight, const char* bias_name,
+                        const Tensor& bias, int64_t D, const char* what) noexcept {
+  if (c.required(name, weight, 2, Dtypes::kFloat)) {
+    c.dimension(name, weight, 0, D, what);
+    if (c.ok() && (weight.shape[1] < 2 || weight.shape[1] > 4)) {
+      c.fail("%s.shape[1] = %lld, expected 2, 3 or 4 (width W)", name,
+             static_cast<ll>(weight.shape[1]));
+    }
+    c.inner_contiguous(name, weight);
+  }
+  if (present(bias)) check_vector(c, bias_name, bias, D, what);
+}
+
+/// k and v of packing SEPARATE, which look as q does: what there is of it there is of them.
+void check_separate(Checker& c, const sluice_layer_args& a) noexcept {
+  const struct {
+    const char *x, *weight, *bias, *initial, *final, *width, *channels;
+    const Tensor &initial_pool, &final_pool;
+  } names[2] = {{"k", "k_conv_weight", "k_conv_bias", "k_conv_initial", "k_conv_final", "H K",
+                 "H K channels", a.k_conv_initial, a.k_conv_final},
+                {"v", "v_conv_weight", "v_conv_bias", "v_conv_initial", "v_conv_final", "HV V",
+                 "HV V channels", a.v_conv_initial, a.v_conv_final}};
+  for (int i = 0; i < 2 && c.ok(); ++i) {
+    const auto& name = names[i];
+    const LayerConv conv = layer_conv(a, i + 1);
+    check_projection(c, name.x, conv.x, a.qkv, conv.channels, name.width);
+    c.inner_contiguous(name.x, conv.x);
+    c.same_dtype(name.x, conv.x, "qkv", a.qkv);
+    check_conv_weights(c, name.weight, conv.weight, name.bias, conv.bias, conv.channels,
+                       name.channels);
+    if (!c.ok()) return;
+    c.dimension(name.weight, conv.weight, 1, a.conv_weight.shape[1], "W of conv_weight");
+    c.same_dtype(name.weight, conv.weight, "conv_weight", a.conv_weight);
+    const struct {
+      const char *name, *of_q;
+      const Tensor &mine, &others;
+    } pairs[] = {{name.bias, "conv_bias", conv.bias, a.conv_bias},
+                 {name.initial, "conv_initial", name.initial_pool, a.conv_initial},
+                 {name.final, "conv_final", name.final_pool, a.conv_final}};
+    if (present(conv.bias) && present(a.conv_bias)) {
+      c.same_dtype(name.bias, conv.bias, "conv_bias", a.conv_bias);
+    }
+    for (const auto& pair : pairs) {
+      if (!c.ok() || present(pair.mine) == present(pair.others)) continue;
+      c.fail("%s = %s, expected %s (as %s)", pair.name, present(pair.mine) ? "given" : "absent",
+             present(pair.mine) ? "absent" : "a view", pair.of_q);
+    }
+  }
+}
+
+void check_not_separate(Checker& c, const sluice_layer_args& a) noexcept {
+  const struct {
+    const char* name;
+    const Tensor& t;
+  } views[] = {{"k", a.k},
+               {"v", a.v},
+               {"k_conv_weight", a.k_conv_weight},
+               {"v_conv_weight", a.v_conv_weight},
+               {"k_conv_bias", a.k_conv_bias},
+               {"v_conv_bias", a.v_conv_bias},
+               {"k_conv_initial", a.k_conv_initial},
+               {"v_conv_initial", a.v_conv_initial},
+               {"k_conv_final", a.k_conv_final},
+               {"v_conv_final", a.v_conv_final}};
+  for (const auto& [name, t] : views) c.absent(name, t, "only with packing SEPARATE");
+}
+
+/// The gates' numbers: [B,T,HV], or key-wise [B,T,HV,K].
+void check_gates(Checker& c, const sluice_layer_args& a) noexcept {
+  const bool key_wise = a.a.rank == 4 && a.packing != SLUICE_PACKING_INTERLEAVED;
+  if (key_wise && c.required("a", a.a, 4, Dtypes::kFloat)) {
+    c.dimension("a", a.a, 0, a.qkv.shape[0], "B of qkv");
+    c.dimension("a", a.a, 1, a.qkv.shape[1], "T of qkv");
+    c.dimension("a", a.a, 2, a.num_v_heads, "HV value heads");
+    c.dimension("a", a.a, 3, a.head_k_dim, "K: key-wise gates");
+    c.inner_contiguous("a", a.a);
+    if (c.ok() && present(a.ring.k)) {
+      c.fail("a rank = 4, expected 3 (a replay ring has one decay an entry)");
+    }
+  } else if (a.packing != SLUICE_PACKING_INTERLEAVED) {
+    check_projection(c, "a", a.a, a.qkv, a.num_v_heads, "HV");
+  }
+  const int32_t space = a.gate_lower_bound < 0 ? SLUICE_GATE_RAW_BOUNDED : SLUICE_GATE_RAW;
+  check_gate_space(c, {space, a.gate_lower_bound, a.A_log, a.dt_bias}, a.num_v_heads,
+                   key_wise ? a.head_k_dim : 0);
+}
+
+void check_projections(Checker& c, const sluice_layer_args& a) noexcept {
   const int64_t HV = a.num_v_heads;
-  const int64_t D = 2 * a.num_k_heads * a.head_k_dim + HV * a.head_v_dim;
+  constexpr const char* kWidths[] = {"2 H K + HV V", "2 H K + 2 HV V, INTERLEAVED",
+                                     "H K, SEPARATE"};
   if (!c.required("qkv", a.qkv, 3, Dtypes::kFloat)) return;
-  c.dimension("qkv", a.qkv, 2, parts.row,
-              a.packing == SLUICE_PACKING_FLAT ? "2 H K + HV V" : "2 H K + 2 HV V, INTERLEAVED");
+  c.dimension("qkv", a.qkv, 2, qkv_width(a), kWidths[a.packing]);
   c.inner_contiguous("qkv", a.qkv);
-  if (a.packing == SLUICE_PACKING_FLAT) {
-    check_projection(c, "z", a.z, a.qkv, HV * a.head_v_dim, "HV V");
-    c.inner_contiguous("z", a.z);
-    check_projection(c, "b", a.b, a.qkv, HV, "HV");
-    check_projection(c, "a", a.a, a.qkv, HV, "HV");
-  } else {
+  if (a.packing == SLUICE_PACKING_INTERLEAVED) {
     check_projection(c, "b", a.b, a.qkv, 2 * HV, "2 HV, INTERLEAVED");
     c.absent("z", a.z, "packing INTERLEAVED has it in qkv");
     c.absent("a", a.a, "packing INTERLEAVED has it in b");
+    return;
   }
-  if (c.required("conv_weight", a.conv_weight, 2, Dtypes::kFloat)) {
-    c.dimension("conv_weight", a.conv_weight, 0, D, "2 H K + HV V channels");
-    if (c.ok() && (a.conv_weight.shape[1] < 2 || a.conv_weight.shape[1] > 4)) {
-      c.fail("conv_weight.shape[1] = %lld, expected 2, 3 or 4 (width W)",
-             static_cast<ll>(a.conv_weight.shape[1]));
-    }
-    c.inner_contiguous("conv_weight", a.conv_weight);
-  }
-  if (present(a.conv_bias)) check_vector(c, "conv_bias", a.conv_bias, D, "2 H K + HV V channels");
-  check_vector(c, "A_log", a.A_log, HV, "HV value heads");
-  check_vector(c, "dt_bias", a.dt_bias, HV, "HV value heads");
+  check_projection(c, "z", a.z, a.qkv, HV * a.head_v_dim, "HV V");
+  c.inner_contiguous("z", a.z);
+  check_projection(c, "b", a.b, a.qkv, HV, "HV");
+}
+
+void check_tensors(Checker& c, const sluice_layer_args& a) noexcept {
+  check_projections(c, a);
+  check_gates(c, a);
+  if (!c.ok()) return;
+  const int64_t keys = a.num_k_heads * a.head_k_dim;
+  const int64_t D = is_separate(a) ? keys : 2 * keys + a.num_v_heads * a.head_v_dim;
+  check_conv_weights(c, "conv_weight", a.conv_weight, "conv_bias", a.conv_bias, D,
+                     is_separate(a) ? "H K channels" : "2 H K + HV V channels");
+  is_separate(a) ? check_separate(c, a) : check_not_separate(c, a);
   check_vector(c, "norm_weight", a.norm_weight, a.head_v_dim, "V");
   if (c.required("out", a.out, 4, Dtypes::kFloat)) check_output(c, "out", a.out, a);
   if (c.optional("core_out", a.core_out, 4, Dtypes::kFloat)) {
@@ -170,113 +221,42 @@ void check_tensors(Checker& c, const sluice_layer_args& a, const Parts& parts) n
   c.distinct("out", a.out, "z", a.z);
 }
 
-void fill_delta(const sluice_layer_args& a, int64_t r, const Rows& rows, DeltaRuleProblem* p) {
-  const int64_t H = a.num_k_heads;
-  p->rows = rows;
-  p->H = H;
-  p->HV = a.num_v_heads;
-  p->K = a.head_k_dim;
-  p->V = a.head_v_dim;
-  p->r = r;
-  if (a.packing == SLUICE_PACKING_INTERLEAVED) {
-    const int64_t s = a.b.stride[2];
-    p->beta = part(a.b, 0, {H, r}, {2 * r * s, s});
-    p->gate = part(a.b, r * s, {H, r}, {2 * r * s, s});
-  } else {
-    p->beta = part(a.b, 0, {H, r}, {r * a.b.stride[2], a.b.stride[2]});
-    p->gate = part(a.a, 0, {H, r}, {r * a.a.stride[2], a.a.stride[2]});
-  }
-  p->o = a.core_out;
-  p->A_log = a.A_log;
-  p->dt_bias = a.dt_bias;
-  p->scale = a.scale_mode == SLUICE_SCALE_VALUE ? a.scale : 1.0 / std::sqrt(double(p->K));
-  p->l2norm_eps = a.l2norm_eps > 0 ? a.l2norm_eps : 1e-6;
-  p->gate_space = SLUICE_GATE_RAW;
-  p->beta_space = SLUICE_BETA_LOGIT;
-  p->beta_factor = a.eigenvalues == SLUICE_EIGENVALUES_NEGATIVE ? 2.0 : 1.0;
-  p->qk_norm = SLUICE_QK_NORM_L2;
-  p->head_map = static_cast<sluice_head_map>(a.head_map);
-  p->state = a.state;
-  // With a replay ring it is the convolution states' alone.
-  if (!present(a.ring.k)) p->num_accepted = a.num_accepted;
-  p->state_writes = static_cast<sluice_state_writes>(a.state_writes);
-}
-
-void fill_conv(const sluice_layer_args& a, int64_t r, const Rows& rows, const Parts& parts,
-               CausalConvProblem* conv) {
-  const int64_t H = a.num_k_heads;
-  const int64_t HK = H * a.head_k_dim;
-  const struct {
-    int64_t offset, group, C, first, count;
-  } slices[3] = {
-      {parts.q, parts.qk_group, a.head_k_dim, 0, HK},
-      {parts.k, parts.qk_group, a.head_k_dim, HK, HK},
-      {parts.v, parts.v_group, r * a.head_v_dim, 2 * HK, a.num_v_heads * a.head_v_dim},
-  };
-  for (int i = 0; i < 3; ++i) {
-    const auto& s = slices[i];
-    CausalConvProblem& p = conv[i];
-    p.rows = rows;
-    p.G = H;
-    p.C = s.C;
-    p.W = a.conv_weight.shape[1];
-    p.x = part(a.qkv, s.offset, {H, s.C}, {s.group, 1});
-    p.weight = channels(a.conv_weight, 0, s.first, s.count);
-    p.bias = channels(a.conv_bias, 0, s.first, s.count);
-    p.activation = SLUICE_ACTIVATION_SILU;
-    p.state.initial = channels(a.conv_initial, 1, s.first, s.count);
-    p.state.final = channels(a.conv_final, 1, s.first, s.count);
-    p.state.read_slots = first_column(a.state.read_slots);
-    p.state.write_slots = first_column(a.state.write_slots);
-    p.state.has_initial_state = a.state.has_initial_state;
-    p.state.num_accepted = a.num_accepted;
-    p.state.ring_position = a.ring_position;
-    p.state.pad_below = a.state.pad_below;
-    p.state.form = a.conv_state_form;
-    p.L = present(a.conv_initial) ? a.conv_initial.shape[2]
-                                  : (present(a.conv_final) ? a.conv_final.shape[2] : 0);
-  }
-}
-
-void fill_norm(const sluice_layer_args& a, int64_t r, const Parts& parts, GatedNormProblem* p) {
-  const int64_t H = a.num_k_heads;
-  const int64_t V = a.head_v_dim;
-  const auto heads = [&](const Tensor& t) {
-    return present(t) ? part(t, 0, {H, r, V}, {r * t.stride[2], t.stride[2], 1}) : Tensor{};
-  };
-  p->V = V;
-  p->x = heads(a.core_out);
-  p->out = heads(a.out);
-  p->z = a.packing == SLUICE_PACKING_INTERLEAVED
-             ? part(a.qkv, parts.z, {H, r, V}, {parts.v_group, V, 1})
-             : part(a.z, 0, {H, r, V}, {r * V, V, 1});
-  p->weight = a.norm_weight;
-  p->eps = a.norm_eps > 0 ? a.norm_eps : 1e-6;
-  p->activation = static_cast<sluice_activation>(a.gate_activation);
-  p->rounding = static_cast<sluice_norm_rounding>(a.rounding);
-}
-
 /// The pools as wholes, with the names that the caller knows; fill_conv() slices them afterwards.
-void check_conv_pools(Checker& c, const sluice_layer_args& a, const Rows& rows, bool decode) {
-  CausalConvProblem whole;
-  whole.rows = rows;
-  whole.G = 1;
-  whole.C = 2 * a.num_k_heads * a.head_k_dim + a.num_v_heads * a.head_v_dim;
-  whole.W = a.conv_weight.shape[1];
-  whole.state = {a.conv_initial,
-                 a.conv_final,
-                 first_column(a.state.read_slots),
-                 first_column(a.state.write_slots),
-                 a.state.has_initial_state,
-                 a.num_accepted,
-                 a.ring_position,
-                 a.state.pad_below,
-                 a.conv_state_form,
-                 0};
+void check_conv_pools(Checker& c, const sluice_layer_args& a, const Rows& rows,
+                      bool decode) noexcept {
   if (decode && c.ok() && !present(a.conv_initial)) {
     c.fail("conv_initial = absent, expected a pool [slots, D, L] (required in decode)");
   }
-  check_conv_state_io(c, kConvNames, &whole);
+  for (int i = 0; i < (is_separate(a) ? 3 : 1); ++i) {
+    LayerConv conv = layer_conv(a, i);
+    if (!is_separate(a)) {
+      conv.initial = a.conv_initial, conv.final = a.conv_final;
+      conv.channels = 2 * a.num_k_heads * a.head_k_dim + a.num_v_heads * a.head_v_dim;
+    }
+    CausalConvProblem whole;
+    whole.rows = rows;
+    whole.G = 1;
+    whole.C = conv.channels;
+    whole.W = a.conv_weight.shape[1];
+    whole.state = {conv.initial,
+                   conv.final,
+                   first_column(a.state.read_slots),
+                   first_column(a.state.write_slots),
+                   a.state.has_initial_state,
+                   a.num_accepted,
+                   a.ring_position,
+                   a.state.pad_below,
+                   a.conv_state_form,
+                   0};
+    check_conv_state_io(c, kConvNames[i], &whole);
+    for (const auto& [name, mine, of_q, others] :
+         {std::tuple{kConvNames[i].initial, &conv.initial, "conv_initial", &a.conv_initial},
+          std::tuple{kConvNames[i].final, &conv.final, "conv_final", &a.conv_final}}) {
+      if (i == 0 || !c.ok() || !present(*mine)) continue;
+      c.same_dtype(name, *mine, of_q, *others);
+      c.dimension(name, *mine, 2, others->shape[2], "L of q's");
+    }
+  }
 }
 
 /// Convolution states use column 0 of the slots, recurrent states the accepted one: a row is
@@ -304,9 +284,10 @@ void share_slots(LayerProblem* p) noexcept {
     if (!present(state) || !present(conv)) return;
     state.shape[0] = conv.shape[0] = std::min(state.shape[0], conv.shape[0]);
   };
-  for (CausalConvProblem& conv : p->conv) {
-    share(p->delta.state.initial, conv.state.initial);
-    share(p->delta.state.final, conv.state.final);
+  // WHY twice: the last pool may be the smallest.
+  for (int i = 0; i < 6; ++i) {
+    share(p->delta.state.initial, p->conv[i % 3].state.initial);
+    share(p->delta.state.final, p->conv[i % 3].state.final);
   }
 }
 
@@ -328,9 +309,7 @@ Validated validate(sluice_op op, const sluice_layer_args& args, Depth depth,
     }
   }
   if (!c.ok()) return {c.status(), c.device(), a.implementation};
-  const int64_t r = a.num_v_heads / a.num_k_heads;
-  const Parts parts = parts_of(a, r);
-  check_tensors(c, a, parts);
+  check_tensors(c, a);
   Rows rows;
   if (c.ok()) {
     check_rows(c, "qkv", a.qkv, a.cu_seqlens, decode, a.max_tokens, &rows);
@@ -338,10 +317,12 @@ Validated validate(sluice_op op, const sluice_layer_args& args, Depth depth,
   }
   if (decode && !present(a.conv_final) && a.state_writes != SLUICE_STATE_WRITE_NONE) {
     a.conv_final = a.conv_initial;
+    a.k_conv_final = a.k_conv_initial;
+    a.v_conv_final = a.v_conv_initial;
   }
   if (c.ok()) {
     problem->delta.op = decode ? SLUICE_OP_RECURRENT_STEP : SLUICE_OP_CHUNK_FORWARD;
-    fill_delta(a, r, rows, &problem->delta);
+    fill_delta(a, rows, &problem->delta);
     check_state_io(c, &problem->delta);
     check_num_accepted(c, problem->delta);
     check_ring(c, a.ring, args.state.write_slots, &problem->delta);
@@ -349,16 +330,19 @@ Validated validate(sluice_op op, const sluice_layer_args& args, Depth depth,
   }
   if (!c.ok()) return {c.status(), c.device(), a.implementation};
   a.state = problem->delta.state;  // with write_slots resolved
-  fill_conv(a, r, rows, parts, problem->conv);
-  fill_norm(a, r, parts, &problem->norm);
+  fill_conv(a, rows, problem->conv);
+  fill_norm(a, &problem->norm);
   settle(&problem->delta);
   for (CausalConvProblem& conv : problem->conv) settle(&conv);
   settle(&problem->norm);
   if (sees_contents(depth, c.device())) {
     check_delta_contents(c, problem->delta, depth);
-    check_conv_contents(c, kConvNames, problem->conv[0]);
+    for (int i = 0; i < (is_separate(a) ? 3 : 1); ++i) {
+      check_conv_contents(c, kConvNames[i], problem->conv[i]);
+    }
     check_whole_rows_padded(c, problem->delta);
   }
+  problem->separate = is_separate(a);
   share_slots(problem);
   return {c.status(), c.device(), a.implementation};
 }

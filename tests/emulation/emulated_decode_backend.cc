@@ -111,12 +111,11 @@ const void* emulated(const void* instance) {
 template <class Io, bool kKeyGates>
 SingleInstance single(const SingleKind& kind) {
   const SingleInstance instance = single_instance<Io, kKeyGates>(kind);
-  if constexpr (kKeyGates) {
-    emulated<SingleKeyParams>(instance.kernel);
-  } else if (kind.cut == SingleCut::kLayer) {
-    emulated<SingleLayerParams>(instance.kernel);
+  if (kind.cut == SingleCut::kLayer) {
+    emulated<std::conditional_t<kKeyGates, SingleKeyLayerParams, SingleLayerParams>>(
+        instance.kernel);
   } else {
-    emulated<SingleParams>(instance.kernel);
+    emulated<std::conditional_t<kKeyGates, SingleKeyParams, SingleParams>>(instance.kernel);
   }
   return instance;
 }
@@ -228,7 +227,8 @@ Catalogue<core::LayerProblem> layer_prefill_catalogue() noexcept {
   static const Kernel<LayerProblem> rows[] = {
       {"layer_prefill", "anything", Tier::kAny,
        [](const LayerProblem&, const Machine&) noexcept { return ok_status(); }, nullptr,
-       [](const LayerProblem&, const Machine&, const Environment&, core::Plan*) noexcept {
+       [](const LayerProblem&, const Machine&, const Environment&, core::Plan* plan) noexcept {
+         plan->kernel = "cuda.layer_decode.generic";
          return ok_status();
        },
        [](const LayerProblem& problem, const core::Plan&, void*, Launcher& launcher) noexcept {

@@ -165,6 +165,25 @@ TEST(EmulatedReplayRingLayer, NeitherOrderNorSplitMatter) {
   }
 }
 
+/// Single tokens of KDA layers: a gate for each row of a state, q, k and v apart or packed.
+TEST_P(EmulatedSingleLayerDecode, TakesKeyGates) {
+  LayerConfig c = GetParam();
+  c.packing = c.H == c.HV ? SLUICE_PACKING_SEPARATE : SLUICE_PACKING_FLAT;
+  c.key_gates = true;
+  for (const double bound : {0.0, -5.0}) {
+    c.gate_lower_bound = bound, c.has_rates = bound == 0 || c.in_place;
+    const LayerResult truth = run_layer(c, SLUICE_IMPL_REFERENCE);
+    ASSERT_EQ(truth.code, SLUICE_OK) << truth.message;
+    decode_emulation.seed += 1000;
+    decode_emulation.late_slots = bound != 0;
+    const LayerResult found = run_layer(c, SLUICE_IMPL_CUDA);
+    decode_emulation.late_slots = false;
+    EXPECT_EQ(found.kernel, "cuda.layer_decode.sm_90a.single_k128.key_gates");
+    const Verdict verdict = judge_layer(c, found, truth);
+    EXPECT_TRUE(verdict.pass) << verdict.line << decode_emulation.trouble;
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Layers, EmulatedLayerDecode, ::testing::ValuesIn(configs()),
                          [](const auto& test) { return test.param.name; });
 INSTANTIATE_TEST_SUITE_P(Layers, EmulatedSingleLayerDecode, ::testing::ValuesIn(single_layers()),

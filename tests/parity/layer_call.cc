@@ -7,6 +7,7 @@
 #include <cstring>
 #include <numeric>
 
+#include "parity/layer_arrays.hpp"
 #include "parity/operator_call.hpp"
 
 namespace sluice::check {
@@ -14,43 +15,6 @@ namespace {
 
 bool contains(const std::vector<int64_t>& list, int64_t value) {
   return std::find(list.begin(), list.end(), value) != list.end();
-}
-
-/// [B,T,..] parts of a FLAT projection into rows of key heads [K q | K k | rV v | rV z].
-Array interleave_qkvz(const LayerConfig& c, const LayerValues& values) {
-  const int64_t r = c.HV / c.H, group = 2 * c.K + 2 * r * c.V;
-  Array out({c.batch(), c.rows(), c.H * group});
-  for (int64_t b = 0; b < c.batch(); ++b) {
-    for (int64_t t = 0; t < c.rows(); ++t) {
-      for (int64_t h = 0; h < c.H; ++h) {
-        for (int64_t i = 0; i < c.K; ++i) {
-          out(b, t, h * group + i) = values.qkv(b, t, h * c.K + i);
-          out(b, t, h * group + c.K + i) = values.qkv(b, t, (c.H + h) * c.K + i);
-        }
-        for (int64_t j = 0; j < r * c.V; ++j) {
-          const int64_t column = h * r * c.V + j;
-          out(b, t, h * group + 2 * c.K + j) = values.qkv(b, t, 2 * c.H * c.K + column);
-          out(b, t, h * group + 2 * c.K + r * c.V + j) = values.z(b, t, column);
-        }
-      }
-    }
-  }
-  return out;
-}
-
-/// b and a into rows of key heads [r b | r a].
-Array interleave_ba(const LayerConfig& c, const LayerValues& values) {
-  const int64_t r = c.HV / c.H;
-  Array out({c.batch(), c.rows(), 2 * c.HV});
-  for (int64_t b = 0; b < c.batch(); ++b) {
-    for (int64_t t = 0; t < c.rows(); ++t) {
-      for (int64_t h = 0; h < c.HV; ++h) {
-        out(b, t, h / r * 2 * r + h % r) = values.b(b, t, h);
-        out(b, t, h / r * 2 * r + r + h % r) = values.a(b, t, h);
-      }
-    }
-  }
-  return out;
 }
 
 /// Fills the rows of padded sequences of a [B,T,..] array with NaN.
@@ -64,6 +28,11 @@ void spoil_padded(const LayerConfig& c, Array* array) {
     std::fill_n(array->values.begin() + first * width, count * width, std::nan(""));
   }
 }
+
+/// What packing SEPARATE has of k, or of v.
+struct SeparatePart {
+  FreeTensor x, weight, bias, initial, final;
+};
 
 class Call {
  public:
@@ -80,15 +49,22 @@ class Call {
       qkv_ = tensor(c_.io, interleave_qkvz(c_, values), Freedom::kInput);
       b_ = tensor(c_.io, interleave_ba(c_, values), Freedom::kAnyInput);
     } else {
-      qkv_ = tensor(c_.io, values.qkv, Freedom::kInput);
+      qkv_ = tensor(c_.io, take_parts(values.qkv, 2, &SeparatePart::x), Freedom::kInput);
       z_ = tensor(c_.io, values.z, Freedom::kInput);
       b_ = tensor(c_.io, values.b, Freedom::kAnyInput);
-      a_ = tensor(c_.io, values.a, Freedom::kAnyInput);
+      a_ = tensor(c_.io, values.a, c_.key_gates ? Freedom::kInput : Freedom::kAnyInput);
     }
-    weight_ = tensor(c_.parameters, values.weight, Freedom::kInput);
-    if (c_.has_bias) bias_ = tensor(c_.parameters, values.bias, Freedom::kAnyInput);
-    A_log_ = tensor(kF32, values.A_log, Freedom::kAnyInput);
-    dt_bias_ = tensor(c_.parameters, values.dt_bias, Freedom::kAnyInput);
+    weight_ =
+        tensor(c_.parameters, take_parts(values.weight, 0, &SeparatePart::weight), Freedom::kInput);
+    if (c_.has_bias) {
+      bias_ = tensor(c_.parameters, take_parts(values.bias, 0, &SeparatePart::bias),
+                     Freedom::kAnyInput);
+    }
+    if (c_.has_rates) {
+      A_log_ = tensor(kF32, values.A_log, Freedom::kAnyInput);
+      dt_bias_ = tensor(c_.parameters, values.dt_bias,
+                        c_.key_gates ? Freedom::kInput : Freedom::kAnyInput);
+    }
     norm_weight_ = tensor(c_.parameters, values.norm_weight, Freedom::kAnyInput);
     const std::vector<int64_t> heads{c_.batch(), c_.rows(), c_.HV, c_.V};
     out_ = FreeTensor(c_.out, heads, free(Freedom::kOutput), &random_);
@@ -109,8 +85,10 @@ class Call {
     result.kernel = call.kernel;
     if (result.code != SLUICE_OK) return result;
     result.out = out_.values(), result.core = core_.values();
-    result.state_initial = state_initial_.values(), result.conv_initial = conv_initial_.values();
-    result.state = state_final_.values(), result.conv = conv_final_.values();
+    result.state_initial = state_initial_.values(), result.state = state_final_.values();
+    const auto& [k, v] = parts_;
+    result.conv_initial = join(conv_initial_.values(), k.initial.values(), v.initial.values());
+    result.conv = join(conv_final_.values(), k.final.values(), v.final.values());
     result.damage = call.damage + damage();
     return result;
   }
@@ -121,6 +99,27 @@ class Call {
     FreeTensor t(dtype, values.shape, free(wild), &random_);
     t.assign(values.values);
     return t;
+  }
+  /// q's channels along `axis` where the packing is separate, and k's and v's into their `member`;
+  /// else all.
+  Array take_parts(const Array& values, int axis, FreeTensor SeparatePart::* member) {
+    if (c_.packing != SLUICE_PACKING_SEPARATE) return values;
+    const int64_t keys = c_.H * c_.K;
+    for (int i = 0; i < 2; ++i) {
+      const int64_t count = i == 0 ? keys : c_.HV * c_.V;
+      const bool is_x = member == &SeparatePart::x, is_bias = member == &SeparatePart::bias;
+      parts_[i].*member =
+          tensor(is_x ? c_.io : c_.parameters, slice(values, axis, (i + 1) * keys, count),
+                 is_bias ? Freedom::kAnyInput : Freedom::kInput);
+    }
+    return slice(values, axis, 0, keys);
+  }
+  /// A pool of convolution states of some channels; `layout` of its memory.
+  FreeTensor conv_pool(const Array& values, Freedom layout, int64_t first, int64_t count) {
+    const Array part = slice(values, 1, first, count);
+    FreeTensor pool(c_.conv_state, part.shape, layout, &random_);
+    pool.assign(part.values);
+    return pool;
   }
   FreeTensor indices(const std::vector<int64_t>& values, int64_t columns = 0) {
     const auto count = static_cast<int64_t>(values.size());
@@ -160,11 +159,21 @@ class Call {
     state_initial_.assign(make_normal(state, c_.seed + 20).values);
     const std::vector<int64_t> conv{slots_, c_.channels(), L};
     const Freedom layout = c_.conv_outside ? Freedom::kSwapped : free(Freedom::kAnyOutput);
-    conv_initial_ = FreeTensor(c_.conv_state, conv, layout, &random_);
-    conv_initial_.assign(make_normal(conv, c_.seed + 21).values);
+    const bool separate = c_.packing == SLUICE_PACKING_SEPARATE;
+    const int64_t keys = c_.H * c_.K, first[] = {0, keys, 2 * keys, c_.channels()};
+    const Array values = make_normal(conv, c_.seed + 21);
+    conv_initial_ = conv_pool(values, layout, 0, separate ? keys : c_.channels());
+    for (int i = 0; separate && i < 2; ++i) {
+      parts_[i].initial = conv_pool(values, layout, first[i + 1], first[i + 2] - first[i + 1]);
+    }
     if (c_.in_place) return;
     state_final_ = FreeTensor(c_.state, state, free(Freedom::kPool), &random_);
-    conv_final_ = FreeTensor(c_.conv_state, conv, layout, &random_);
+    std::vector<int64_t> shape = conv;
+    for (int i = 0; i < (separate ? 3 : 1); ++i) {
+      if (separate) shape[1] = first[i + 1] - first[i];
+      FreeTensor& pool = i == 0 ? conv_final_ : parts_[i - 1].final;
+      pool = FreeTensor(c_.conv_state, shape, layout, &random_);
+    }
   }
 
   sluice_layer_args arguments(sluice_implementation implementation) const {
@@ -180,6 +189,16 @@ class Call {
       args.conv_final = c_.in_place ? conv_initial_.view() : conv_final_.view();
       args.state.final = c_.in_place ? state_initial_.view() : state_final_.view();
     }
+    const auto& [k, v] = parts_;
+    args.k = k.x.view(), args.v = v.x.view();
+    args.k_conv_weight = k.weight.view(), args.v_conv_weight = v.weight.view();
+    args.k_conv_bias = k.bias.view(), args.v_conv_bias = v.bias.view();
+    args.k_conv_initial = k.initial.view(), args.v_conv_initial = v.initial.view();
+    if (writes_states()) {
+      args.k_conv_final = c_.in_place ? k.initial.view() : k.final.view();
+      args.v_conv_final = c_.in_place ? v.initial.view() : v.final.view();
+    }
+    args.gate_lower_bound = c_.gate_lower_bound;
     args.state.layout = c_.layout, args.state.pad_below = c_.pad_below;
     args.state.read_slots = read_slots_.view(), args.state.write_slots = write_slots_.view();
     args.state.has_initial_state = flags_.view();
@@ -200,20 +219,41 @@ class Call {
 
   std::string damage() {
     std::string list;
-    for (FreeTensor* t :
-         {&qkv_, &z_, &b_, &a_, &weight_, &bias_, &A_log_, &dt_bias_, &norm_weight_, &cu_seqlens_,
-          &read_slots_, &write_slots_, &flags_, &accepted_, &position_}) {
+    for (FreeTensor* t : {&qkv_,
+                          &z_,
+                          &b_,
+                          &a_,
+                          &weight_,
+                          &bias_,
+                          &A_log_,
+                          &dt_bias_,
+                          &norm_weight_,
+                          &cu_seqlens_,
+                          &read_slots_,
+                          &write_slots_,
+                          &flags_,
+                          &accepted_,
+                          &position_,
+                          &parts_[0].x,
+                          &parts_[1].x,
+                          &parts_[0].weight,
+                          &parts_[1].weight,
+                          &parts_[0].bias,
+                          &parts_[1].bias}) {
       if (!t->unchanged()) list += "an input was written; ";
     }
     for (FreeTensor* t :
-         {&out_, &core_, &state_initial_, &state_final_, &conv_initial_, &conv_final_}) {
+         {&out_, &core_, &state_initial_, &state_final_, &conv_initial_, &conv_final_,
+          &parts_[0].initial, &parts_[1].initial, &parts_[0].final, &parts_[1].final}) {
       if (!t->gaps_unchanged()) list += "memory between elements was written; ";
     }
     const bool keeps_initial = !c_.in_place || !writes_states();
     if (keeps_initial && !(state_initial_.unchanged() && conv_initial_.unchanged())) {
       list += "initial states were written; ";
     }
-    for (const FreeTensor* pool : {&state_initial_, &state_final_, &conv_initial_, &conv_final_}) {
+    for (const FreeTensor* pool :
+         {&state_initial_, &state_final_, &conv_initial_, &conv_final_, &parts_[0].initial,
+          &parts_[1].initial, &parts_[0].final, &parts_[1].final}) {
       for (int64_t slot = 0; pool->present() && slot < slots_; ++slot) {
         if (contains(used_, slot) || pool->slot_unchanged(slot)) continue;
         list += "slot " + std::to_string(slot) + " was written; ";
@@ -223,17 +263,37 @@ class Call {
   }
 
   std::vector<FreeTensor*> all() {
-    return {&qkv_,         &z_,
-            &b_,           &a_,
-            &weight_,      &bias_,
-            &A_log_,       &dt_bias_,
-            &norm_weight_, &out_,
-            &core_,        &cu_seqlens_,
-            &read_slots_,  &write_slots_,
-            &flags_,       &accepted_,
-            &position_,    &state_initial_,
-            &state_final_, &conv_initial_,
-            &conv_final_};
+    return {&qkv_,
+            &z_,
+            &b_,
+            &a_,
+            &weight_,
+            &bias_,
+            &A_log_,
+            &dt_bias_,
+            &norm_weight_,
+            &out_,
+            &core_,
+            &cu_seqlens_,
+            &read_slots_,
+            &write_slots_,
+            &flags_,
+            &accepted_,
+            &position_,
+            &state_initial_,
+            &state_final_,
+            &conv_initial_,
+            &conv_final_,
+            &parts_[0].x,
+            &parts_[1].x,
+            &parts_[0].weight,
+            &parts_[1].weight,
+            &parts_[0].bias,
+            &parts_[1].bias,
+            &parts_[0].initial,
+            &parts_[1].initial,
+            &parts_[0].final,
+            &parts_[1].final};
   }
 
   const LayerConfig& c_;
@@ -243,6 +303,7 @@ class Call {
   FreeTensor qkv_, z_, b_, a_, weight_, bias_, A_log_, dt_bias_, norm_weight_, out_, core_;
   FreeTensor cu_seqlens_, read_slots_, write_slots_, flags_, accepted_, position_;
   FreeTensor state_initial_, state_final_, conv_initial_, conv_final_;
+  SeparatePart parts_[2];  ///< of k and v
   std::vector<int64_t> used_;
 };
 
@@ -259,25 +320,6 @@ std::vector<int64_t> LayerConfig::offsets() const {
   std::vector<int64_t> result(lengths.size() + 1, 0);
   std::partial_sum(lengths.begin(), lengths.end(), result.begin() + 1);
   return result;
-}
-
-LayerValues make_layer_values(const LayerConfig& c) {
-  const int64_t B = c.batch(), T = c.rows();
-  LayerValues values;
-  values.qkv = make_normal({B, T, c.channels()}, c.seed + 1);
-  values.z = make_normal({B, T, c.HV * c.V}, c.seed + 2);
-  values.b = make_normal({B, T, c.HV}, c.seed + 3);
-  values.a = make_normal({B, T, c.HV}, c.seed + 4);
-  values.weight = make_normal({c.channels(), c.W}, c.seed + 5);
-  values.bias = make_normal({c.channels()}, c.seed + 6);
-  values.A_log = make_normal({c.HV}, c.seed + 7);
-  values.dt_bias = make_normal({c.HV}, c.seed + 8);
-  values.norm_weight = make_normal({c.V}, c.seed + 9);
-  // Slow and fast heads side by side; weights near one.
-  for (double& value : values.A_log.values) value = 2.0 * value - 3.0;
-  for (double& value : values.norm_weight.values) value = 1.0 + 0.2 * value;
-  for (double& value : values.weight.values) value *= 0.5;
-  return values;
 }
 
 LayerResult run_layer(const LayerConfig& config, sluice_implementation implementation,

@@ -27,6 +27,9 @@ struct LayerConfig {
   sluice_dtype io = kF32, parameters = kF32, out = kF32, core = kF32;
   sluice_dtype state = kF32, conv_state = kF32, index = kI32;
   sluice_packing packing = SLUICE_PACKING_FLAT;
+  bool key_gates = false;       ///< not with INTERLEAVED
+  double gate_lower_bound = 0;  ///< of bounded gates
+  bool has_rates = true;        ///< A_log and dt_bias, where bounded gates can do without
   sluice_conv_state_form form = SLUICE_CONV_STATE_SHIFT;
   sluice_state_layout layout = SLUICE_STATE_KV;
   sluice_eigenvalues eigenvalues = SLUICE_EIGENVALUES_POSITIVE;
@@ -54,7 +57,7 @@ struct LayerConfig {
 
 inline void PrintTo(const LayerConfig& config, std::ostream* out) { *out << config.name; }
 
-/// The layer's inputs, in packing FLAT.
+/// The layer's inputs, in packing FLAT; a [B,T,HV,K] and dt_bias [HV,K] of key-wise gates.
 struct LayerValues {
   Array qkv, z, b, a;                               ///< [B,T,..]
   Array weight, bias, A_log, dt_bias, norm_weight;  ///< parameters

@@ -39,7 +39,8 @@ TEST_P(Layer, MatchesReference) {
 
 constexpr sluice_packing kPackings[] = {SLUICE_PACKING_FLAT, SLUICE_PACKING_INTERLEAVED};
 const char* name_of(sluice_packing packing) {
-  return packing == SLUICE_PACKING_FLAT ? "_flat" : "_interleaved";
+  constexpr const char* kNames[] = {"_flat", "_interleaved", "_separate"};
+  return kNames[packing];
 }
 
 Configs prefill() {
@@ -166,6 +167,60 @@ Configs decode() {
 }
 SLUICE_CONFIGS(Decode, decode());
 
+/// Key-wise and bounded gates, and projections, convolutions and states of each of q, k and v.
+Configs kda(sluice_op op) {
+  Configs configs;
+  for (const sluice_packing packing : {SLUICE_PACKING_FLAT, SLUICE_PACKING_SEPARATE}) {
+    const auto with = [&](const std::string& name, auto change) {
+      LayerConfig c{.name = named(name, name_of(packing)), .op = op};
+      c.T = op == SLUICE_OP_LAYER_PREFILL ? 70 : 3;
+      c.packing = packing, c.key_gates = true, c.gate_activation = SLUICE_ACTIVATION_SIGMOID;
+      change(c);
+      configs.push_back(c);
+    };
+    with("raw", [](LayerConfig&) {});
+    with("one_token", [](LayerConfig& c) { c.T = 1; });
+    with("no_tokens", [](LayerConfig& c) { c.T = 0; });
+    with("bounded", [](LayerConfig& c) { c.gate_lower_bound = -5, c.HV = 6; });
+    with("no_rates", [](LayerConfig& c) { c.gate_lower_bound = -2.5, c.has_rates = false; });
+    with("gates_of_heads", [](LayerConfig& c) { c.key_gates = false; });
+    with("bounded_gates_of_heads",
+         [](LayerConfig& c) { c.key_gates = false, c.gate_lower_bound = -5; });
+    with("ring", [](LayerConfig& c) { c.form = SLUICE_CONV_STATE_RING, c.L = 7, c.W = 3; });
+    with("pads", [](LayerConfig& c) {
+      c.B = 3, c.padded = {0, 2}, c.nan_pads = true, c.pad_below = 1, c.has_bias = false;
+    });
+    with("two_pools", [](LayerConfig& c) { c.in_place = false, c.slots = Slots::kShared; });
+    with("vk_random_strides", [](LayerConfig& c) { c.wild = true, c.layout = SLUICE_STATE_VK; });
+    with("packed", [](LayerConfig& c) {
+      c.packed = true, c.lengths = {5, 0, 16, 2}, c.rows_past_end = 2, c.padded = {3};
+      c.fresh = {2};
+    });
+    with("K128_V128", [](LayerConfig& c) {
+      c.K = c.V = 128, c.HV = 2, c.io = c.out = c.core = c.conv_state = c.parameters = kBF16;
+      c.rounding = SLUICE_NORM_ROUND_HF;
+    });
+    with("float16",
+         [](LayerConfig& c) { c.K = 64, c.V = 32, c.io = c.out = c.core = c.conv_state = kF16; });
+  }
+  return configs;
+}
+SLUICE_CONFIGS(KdaPrefill, kda(SLUICE_OP_LAYER_PREFILL));
+SLUICE_CONFIGS(KdaDecode, kda(SLUICE_OP_LAYER_DECODE));
+
+Configs kda_speculation() {
+  Configs configs;
+  for (const sluice_packing packing : {SLUICE_PACKING_FLAT, SLUICE_PACKING_SEPARATE}) {
+    LayerConfig c{.name = named("accepted", name_of(packing)), .op = SLUICE_OP_LAYER_DECODE};
+    c.packing = packing, c.key_gates = true;
+    c.T = 4, c.num_accepted = true, c.columns = 4, c.L = c.W - 1 + c.T;
+    c.slots = Slots::kShared, c.state_writes = SLUICE_STATE_WRITE_PER_TOKEN;
+    configs.push_back(c);
+  }
+  return configs;
+}
+SLUICE_CONFIGS(KdaSpeculation, kda_speculation());
+
 LayerConfig draw(int seed) {
   Random random(static_cast<uint64_t>(seed) * 15485863 + 7);
   Random* r = &random;
@@ -197,6 +252,9 @@ LayerConfig draw(int seed) {
     if (chance(r, 5)) c.padded.push_back(n);
     if (chance(r, 5)) c.fresh.push_back(n);
   }
+  if (c.packing == SLUICE_PACKING_FLAT && chance(r, 2)) c.packing = SLUICE_PACKING_SEPARATE;
+  c.key_gates = c.packing != SLUICE_PACKING_INTERLEAVED && chance(r, 2);
+  if (chance(r, 3)) c.gate_lower_bound = -5;
   if (!decode) return c;
   if (chance(r, 4)) c.state_writes = SLUICE_STATE_WRITE_NONE;
   if (c.state_writes == SLUICE_STATE_WRITE_LAST && chance(r, 2)) {

@@ -94,7 +94,17 @@ inline std::vector<sluice_tensor*> tensors_of(sluice_layer_args* a) {
           &r.decay,
           &r.position,
           &r.checkpoint,
-          &r.next_checkpoint};
+          &r.next_checkpoint,
+          &a->k,
+          &a->v,
+          &a->k_conv_weight,
+          &a->v_conv_weight,
+          &a->k_conv_bias,
+          &a->v_conv_bias,
+          &a->k_conv_initial,
+          &a->v_conv_initial,
+          &a->k_conv_final,
+          &a->v_conv_final};
 }
 
 /// What a call left, beside its outputs.

@@ -88,8 +88,8 @@ const Row kOptionRows[] = {
     {"grouped_heads", [](LayerScene& s) { s.args.num_v_heads = 3; },
      "layer_prefill: num_v_heads = 3, expected a multiple of num_k_heads = 2 (grouped value "
      "heads)"},
-    {"packing", [](LayerScene& s) { s.args.packing = 2; },
-     "layer_prefill: packing = 2, expected 0 (FLAT) or 1 (INTERLEAVED)"},
+    {"packing", [](LayerScene& s) { s.args.packing = 3; },
+     "layer_prefill: packing = 3, expected 0 (FLAT), 1 (INTERLEAVED) or 2 (SEPARATE)"},
     {"scale_mode", [](LayerScene& s) { s.args.scale_mode = 3; },
      "layer_prefill: scale_mode = 3, expected 0 (DEFAULT) or 1 (VALUE)"},
     {"conv_state_form", [](LayerScene& s) { s.args.conv_state_form = 2; },
@@ -281,7 +281,7 @@ TEST_P(LayerDecodeRefusals, NamesArgumentAndWritesNothing) {
 
 const Row kDecodeRows[] = {
     {"packing", [](LayerScene& s) { s.args.packing = -1; },
-     "layer_decode: packing = -1, expected 0 (FLAT) or 1 (INTERLEAVED)"},
+     "layer_decode: packing = -1, expected 0 (FLAT), 1 (INTERLEAVED) or 2 (SEPARATE)"},
     {"no_conv_state", [](LayerScene& s) { s.args.conv_initial = s.args.conv_final = {}; },
      "layer_decode: conv_initial = absent, expected a pool [slots, D, L] (required in decode)"},
     {"no_state", [](LayerScene& s) { s.args.state.initial = s.args.state.final = {}; },

@@ -19,12 +19,12 @@ from ._arguments import (
 )
 
 
-def _flat_rates(A_log: Any) -> Any:
+def flat_rates(A_log: Any) -> Any:
     """A_log as [HV]: models keep it as [1,1,HV,1]."""
     return A_log if A_log is None or len(A_log.shape) == 1 else A_log.reshape(-1)
 
 
-def _biases(dt_bias: Any, heads: int, key_dim: int) -> Any:
+def flat_biases(dt_bias: Any, heads: int, key_dim: int) -> Any:
     """dt_bias as [HV,K], from [HV K] or as it is."""
     if dt_bias is None or len(dt_bias.shape) == 2:
         return dt_bias
@@ -53,8 +53,8 @@ def gate_arguments(
         )
     bounded = lower_bound is not None
     return {
-        "A_log": _flat_rates(A_log),
-        "dt_bias": _biases(dt_bias, *g.shape[-2:]),
+        "A_log": flat_rates(A_log),
+        "dt_bias": flat_biases(dt_bias, *g.shape[-2:]),
         "gate_space": "raw_bounded" if bounded else "raw",
         "gate_lower_bound": lower_bound if bounded else 0.0,
     }

@@ -46,6 +46,17 @@ def layer_prefill(
     gate_activation: str = "silu",
     rounding: str = "once",
     implementation: str = "auto",
+    k: Tensor | None = None,
+    v: Tensor | None = None,
+    k_conv_weight: Tensor | None = None,
+    v_conv_weight: Tensor | None = None,
+    k_conv_bias: Tensor | None = None,
+    v_conv_bias: Tensor | None = None,
+    k_conv_initial: Tensor | None = None,
+    v_conv_initial: Tensor | None = None,
+    k_conv_final: Tensor | None = None,
+    v_conv_final: Tensor | None = None,
+    gate_lower_bound: float = 0.0,
     stream: Any = None,
     workspace: Tensor | None = None,
 ) -> T:
@@ -53,18 +64,19 @@ def layer_prefill(
 
     Convolution and SiLU on [q|k|v], gates from a and b, l2 norm of q and k, delta rule, gated norm. Packing flat:
     qkv [B,T,2HK+HVV], z [B,T,HVV], b [B,T,HV], a [B,T,HV]. Packing interleaved: qkv [B,T,2HK+2HVV], b [B,T,2HV], per
-    key head; z and a are absent.
+    key head; z and a are absent. Packing separate: qkv, conv_weight, .. are q's, k, k_conv_weight, .. and v, ..
+    those of k and v. With a [B,T,HV,K] gates are key-wise (KDA).
 
     Args:
-      qkv: [B,T,D] or [B,T,2HK+2HVV]: projections: [q heads | k heads | v heads], or interleaved;
-        row strides are free.
+      qkv: [B,T,D] or [B,T,2HK+2HVV] or [B,T,HK]: projections: [q heads | k heads | v heads], or
+        interleaved; row strides are free.
       z: [B,T,HVV]: gates of the norm; flat packing only.
       b: [B,T,HV] or [B,T,2HV]: beta logits; interleaved: [r b | r a] per key head.
-      a: [B,T,HV]: raw gates; flat packing only.
+      a: [B,T,HV] or [B,T,HV,K]: raw gates; not with packing interleaved.
       conv_weight: [D,W]: channels [q | k | v], inner stride 1.
       conv_bias: [D]: added to the convolution.
       A_log: [HV]: of raw gates; absent in bounded ones = 0.
-      dt_bias: [HV]: of raw gates; absent in bounded and key-wise ones = 0.
+      dt_bias: [HV] or [HV,K]: of raw gates; absent in bounded and key-wise ones = 0.
       norm_weight: [V]: of the gated norm.
       out: [B,T,HV,V]: outputs after the norm, inner stride 1.
       core_out: [B,T,HV,V]: the delta rule's output, before the norm.
@@ -91,7 +103,8 @@ def layer_prefill(
       l2norm_eps: epsilon of the l2 norm of q and k.
       norm_eps: epsilon of the gated norm.
       packing: packing of a layer's projections: "flat" (Qwen3.5: qkv = [q | k | v], z, b, a),
-        "interleaved" (Qwen3-Next: per key head [q | k | r v | r z] and [r b | r a]).
+        "interleaved" (Qwen3-Next: per key head [q | k | r v | r z] and [r b | r a]), "separate"
+        (Kimi Linear: q, k and v of three projections, each convolved by itself).
       conv_state_form: form of a convolution state of L columns: "shift" (oldest column first),
         "ring" (the input at position p is in column p mod L).
       eigenvalues: range of the transition's eigenvalues along k: "positive" (beta as given),
@@ -105,6 +118,17 @@ def layer_prefill(
       implementation: which implementation runs: "auto" (by the views' device, or by SLUICE_IMPL),
         "reference" (float64, token by token), "reference-chunked" (float64, chunk form), "cpu" (CPU
         kernels), "cuda" (CUDA kernels).
+      k: [B,T,HK]: packing separate only, as the next nine: what qkv and conv_* are to q.
+      v: [B,T,HVV]: likewise.
+      k_conv_weight: [HK,W]: likewise.
+      v_conv_weight: [HVV,W]: likewise.
+      k_conv_bias: [HK]: likewise.
+      v_conv_bias: [HVV]: likewise.
+      k_conv_initial: [slots,HK,L]: likewise.
+      v_conv_initial: [slots,HVV,L]: likewise.
+      k_conv_final: [slots,HK,L]: likewise.
+      v_conv_final: [slots,HVV,L]: likewise.
+      gate_lower_bound: of bounded gates, < 0: what their logarithms stay above.
       stream, workspace: see the module; a workspace is any 1-D tensor of the device.
 
     Returns: out.
@@ -118,7 +142,8 @@ def layer_prefill(
         state_layout, read_slots, write_slots, has_initial_state, pad_below, num_k_heads,
         num_v_heads, head_k_dim, head_v_dim, max_tokens, scale, l2norm_eps, norm_eps, packing,
         conv_state_form, eigenvalues, head_map, gate_activation, rounding, implementation, stream,
-        workspace
+        workspace, k, v, k_conv_weight, v_conv_weight, k_conv_bias, v_conv_bias, k_conv_initial,
+        v_conv_initial, k_conv_final, v_conv_final, gate_lower_bound
     )
     return out
 
@@ -171,6 +196,17 @@ def layer_decode(
     replay_checkpoint: Tensor | None = None,
     replay_next_checkpoint: Tensor | None = None,
     replay_fold: str = "auto",
+    k: Tensor | None = None,
+    v: Tensor | None = None,
+    k_conv_weight: Tensor | None = None,
+    v_conv_weight: Tensor | None = None,
+    k_conv_bias: Tensor | None = None,
+    v_conv_bias: Tensor | None = None,
+    k_conv_initial: Tensor | None = None,
+    v_conv_initial: Tensor | None = None,
+    k_conv_final: Tensor | None = None,
+    v_conv_final: Tensor | None = None,
+    gate_lower_bound: float = 0.0,
     stream: Any = None,
     workspace: Tensor | None = None,
 ) -> T:
@@ -181,15 +217,15 @@ def layer_decode(
     replay_position, L >= W-1+T) or by num_accepted (shift), which then holds for them alone.
 
     Args:
-      qkv: [B,T,D] or [B,T,2HK+2HVV]: projections: [q heads | k heads | v heads], or interleaved;
-        row strides are free.
+      qkv: [B,T,D] or [B,T,2HK+2HVV] or [B,T,HK]: projections: [q heads | k heads | v heads], or
+        interleaved; row strides are free.
       z: [B,T,HVV]: gates of the norm; flat packing only.
       b: [B,T,HV] or [B,T,2HV]: beta logits; interleaved: [r b | r a] per key head.
-      a: [B,T,HV]: raw gates; flat packing only.
+      a: [B,T,HV] or [B,T,HV,K]: raw gates; not with packing interleaved.
       conv_weight: [D,W]: channels [q | k | v], inner stride 1.
       conv_bias: [D]: added to the convolution.
       A_log: [HV]: of raw gates; absent in bounded ones = 0.
-      dt_bias: [HV]: of raw gates; absent in bounded and key-wise ones = 0.
+      dt_bias: [HV] or [HV,K]: of raw gates; absent in bounded and key-wise ones = 0.
       norm_weight: [V]: of the gated norm.
       out: [B,T,HV,V]: outputs after the norm, inner stride 1.
       core_out: [B,T,HV,V]: the delta rule's output, before the norm.
@@ -218,7 +254,8 @@ def layer_decode(
       l2norm_eps: epsilon of the l2 norm of q and k.
       norm_eps: epsilon of the gated norm.
       packing: packing of a layer's projections: "flat" (Qwen3.5: qkv = [q | k | v], z, b, a),
-        "interleaved" (Qwen3-Next: per key head [q | k | r v | r z] and [r b | r a]).
+        "interleaved" (Qwen3-Next: per key head [q | k | r v | r z] and [r b | r a]), "separate"
+        (Kimi Linear: q, k and v of three projections, each convolved by itself).
       conv_state_form: form of a convolution state of L columns: "shift" (oldest column first),
         "ring" (the input at position p is in column p mod L).
       eigenvalues: range of the transition's eigenvalues along k: "positive" (beta as given),
@@ -244,6 +281,17 @@ def layer_decode(
       replay_next_checkpoint: int32/int64 [N]: what to pass as replay_checkpoint next.
       replay_fold: when a step folds entries of the replay ring into the state: "auto" (where the
         next call's tokens would not fit), "always" (in this call).
+      k: [B,T,HK]: packing separate only, as the next nine: what qkv and conv_* are to q.
+      v: [B,T,HVV]: likewise.
+      k_conv_weight: [HK,W]: likewise.
+      v_conv_weight: [HVV,W]: likewise.
+      k_conv_bias: [HK]: likewise.
+      v_conv_bias: [HVV]: likewise.
+      k_conv_initial: [slots,HK,L]: likewise.
+      v_conv_initial: [slots,HVV,L]: likewise.
+      k_conv_final: [slots,HK,L]: likewise.
+      v_conv_final: [slots,HVV,L]: likewise.
+      gate_lower_bound: of bounded gates, < 0: what their logarithms stay above.
       stream, workspace: see the module; a workspace is any 1-D tensor of the device.
 
     Returns: out.
@@ -258,6 +306,8 @@ def layer_decode(
         num_k_heads, num_v_heads, head_k_dim, head_v_dim, max_tokens, scale, l2norm_eps, norm_eps,
         packing, conv_state_form, eigenvalues, head_map, gate_activation, rounding, state_writes,
         implementation, replay_k, replay_delta, replay_decay, replay_position, replay_checkpoint,
-        replay_next_checkpoint, replay_fold, stream, workspace
+        replay_next_checkpoint, replay_fold, stream, workspace, k, v, k_conv_weight, v_conv_weight,
+        k_conv_bias, v_conv_bias, k_conv_initial, v_conv_initial, k_conv_final, v_conv_final,
+        gate_lower_bound
     )
     return out

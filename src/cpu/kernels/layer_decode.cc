@@ -10,6 +10,7 @@
 #include "cpu/kernels/operators.hpp"
 
 #include "cpu/kernels/delta_rule.hpp"
+#include "cpu/kernels/key_steps.hpp"
 #include "cpu/kernels/size_limits.hpp"
 
 #undef HWY_TARGET_INCLUDE
@@ -28,9 +29,10 @@ namespace sluice::cpu {
 
 /// One worker's rows, all float32.
 struct DecodeScratch {
-  int64_t qk_stride, v_stride;      ///< floats between rows: K and V in whole cache lines
-  int64_t q, k, v, o, z, w, steps;  ///< offsets in floats: [T,K] [T,K] [T,V] [T,V] [V] [V] [..]
-  int64_t size;                     ///< floats for one worker
+  int64_t qk_stride, v_stride;  ///< floats between rows: K and V in whole cache lines
+  /// Offsets in floats: [T,K] [T,K] [T,V] [T,V] [V] [V] [..], of key-wise gates [T,K].
+  int64_t q, k, v, o, z, w, steps, decays;
+  int64_t size;  ///< floats for one worker
 
   explicit DecodeScratch(const core::DeltaRuleProblem& delta) noexcept {
     constexpr int64_t kLine = 64;  // floats: a whole number of vectors of every length
@@ -44,7 +46,9 @@ struct DecodeScratch {
     z = o + kMaxSteps * v_stride;
     w = z + v_stride;
     steps = w + v_stride;
-    size = steps + lines(head_steps_scratch(delta.K, delta.V, delta.rows.max_tokens));
+    decays = steps + lines(head_steps_scratch(delta.K, delta.V, delta.rows.max_tokens));
+    const bool key_wise = core::present(delta.key_gate);
+    size = decays + (key_wise ? lines(kMaxSteps * key_decay_stride(delta.K)) : 0);
   }
 };
 
@@ -151,7 +155,11 @@ class DecodeItem {
       steps.rule = delta_.rule;
       steps.next = state_of(next);
       steps.scratch = scratch_ + plan_.steps;
-      run_head_steps(steps);
+      if (core::present(delta_.key_gate)) {
+        run_key_head(delta_, range_, h, steps, scratch_ + plan_.decays);
+      } else {
+        run_head_steps(steps);
+      }
     }
     finish(h, padded);
   }
@@ -161,7 +169,10 @@ class DecodeItem {
     for (int64_t t = 0; t < range_.size(); ++t) {
       const int64_t token = range_.begin + t, outer = h / delta_.r, inner = h % delta_.r;
       const core::Tensor &a = delta_.gate, &b = delta_.beta;
-      raw_gate[t] = core::load_float(core::address(a, range_.batch, token, outer, inner), a.dtype);
+      if (core::present(a)) {
+        const void* at = core::address(a, range_.batch, token, outer, inner);
+        raw_gate[t] = core::load_float(at, a.dtype);
+      }
       raw_beta[t] = core::load_float(core::address(b, range_.batch, token, outer, inner), b.dtype);
     }
     gates_of_steps(gate_rule(delta_, h), raw_gate, raw_beta, range_.size(), alpha, beta);

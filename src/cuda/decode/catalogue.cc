@@ -27,21 +27,14 @@ Status check_layer_in_parts(const LayerProblem& p, const Machine& machine) noexc
   return core::present(p.delta.ring.k) ? left_to_others() : prefill_kernel().accepts(p, machine);
 }
 
-Status plan_layer_in_parts(const LayerProblem& p, const Machine& machine,
-                           const Environment& environment, core::Plan* plan) noexcept {
-  const Status status = prefill_kernel().plan(p, machine, environment, plan);
-  plan->kernel = "cuda.layer_decode.generic";
-  return status;
-}
-
-/// What layer_decode falls back on: the kernels of layer_prefill, which has them loaded.
+/// What layer_decode falls back on: the kernels of layer_prefill and recurrent_step, which have them
+/// loaded.
 Kernel<LayerProblem> layer_in_parts_kernel() noexcept {
   Kernel<LayerProblem> row = prefill_kernel();
   row.name = "layer_decode.generic";
-  row.takes = "any layer without a replay ring, by the kernels of layer_prefill";
+  row.takes = "any layer without a replay ring, by its parts' kernels";
   row.tier = Tier::kGeneric;
   row.accepts = check_layer_in_parts;
-  row.plan = plan_layer_in_parts;
   return row;
 }
 

@@ -28,14 +28,17 @@ ReplayParams lower_replay_layer(const core::LayerProblem& problem, const StepPla
 
 SingleKeyParams lower_single_step(const core::DeltaRuleProblem& problem,
                                   const SinglePlan& plan) noexcept;
-SingleLayerParams lower_single_layer(const core::LayerProblem& problem,
-                                     const SinglePlan& plan) noexcept;
+/// Of a layer without key-wise gates the base alone counts.
+SingleKeyLayerParams lower_single_layer(const core::LayerProblem& problem,
+                                        const SinglePlan& plan) noexcept;
 
 /// How the words of a layer's convolution states lie, where all that two neighbouring channels read
 /// and write are whole words: conv_pairs.cuh. Addresses are another question.
 enum class PairLayout { kNone, kColumnsInside, kChannelsInside };
 PairLayout pair_layout(const core::LayerProblem& problem) noexcept;
 bool has_aligned_pairs(const core::LayerProblem& problem) noexcept;
+/// Whether the three pools of convolution states have one set of slots and strides.
+bool has_like_pools(const core::LayerProblem& problem) noexcept;
 
 }  // namespace sluice::cuda::decode
 

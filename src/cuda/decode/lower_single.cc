@@ -19,14 +19,6 @@ SingleHeadScalar head_scalar(const Tensor& t) noexcept {
   return {static_cast<const char*>(t.data), stride_of(t, 0), number_type(t.dtype)};
 }
 
-/// Neighbours along the last axis: [N,1,HV,128], or [HV,128].
-SingleKeyRows key_rows(const Tensor& t) noexcept {
-  if (!present(t)) return {};
-  const bool tokens = t.rank == 4;
-  return {static_cast<const char*>(t.data), tokens ? stride_of(t, 0) : 0,
-          stride_of(t, tokens ? 2 : 0), number_type(t.dtype)};
-}
-
 SingleSlots single_slots(const Tensor& t) noexcept {
   if (!present(t)) return {};
   return {static_cast<const char*>(t.data), stride_of(t, 0), t.dtype.bits == 64};
@@ -53,6 +45,13 @@ void lower_pools(const DeltaRuleProblem& p, SingleCommon* out) noexcept {
 }
 
 }  // namespace
+
+SingleKeyRows single_key_rows(const Tensor& t) noexcept {
+  if (!present(t)) return {};
+  const bool tokens = t.rank == 4;
+  return {static_cast<const char*>(t.data), tokens ? stride_of(t, 0) : 0,
+          stride_of(t, tokens ? 2 : 0), number_type(t.dtype)};
+}
 
 void lower_single_common(const DeltaRuleProblem& p, SingleCommon* out) noexcept {
   lower_pools(p, out);
@@ -84,8 +83,8 @@ SingleKeyParams lower_single_step(const DeltaRuleProblem& p, const SinglePlan& p
   out.ctas = plan.ctas;
   out.keeps = out.keeps && plan.keeps;
   if (!present(p.key_gate)) return out;
-  out.key_gate = key_rows(p.key_gate);
-  out.key_bias = key_rows(p.dt_bias);
+  out.key_gate = single_key_rows(p.key_gate);
+  out.key_bias = single_key_rows(p.dt_bias);
   out.key_form = form_of_space(p);
   return out;
 }

@@ -128,8 +128,23 @@ bool has_aligned_pairs(const LayerProblem& p) noexcept {
   return true;
 }
 
+bool has_like_pools(const LayerProblem& p) noexcept {
+  const auto like = [](const Tensor& a, const Tensor& b) {
+    bool alike = a.shape[0] == b.shape[0];
+    for (int axis = 0; axis < 3; ++axis) {
+      const bool one = a.shape[axis] <= 1 && b.shape[axis] <= 1;
+      alike = alike && (one || a.stride[axis] == b.stride[axis]);
+    }
+    return alike;
+  };
+  const auto& [q, k, v] = p.conv;
+  return like(q.state.initial, k.state.initial) && like(q.state.initial, v.state.initial) &&
+         like(q.state.final, k.state.final) && like(q.state.final, v.state.final);
+}
+
 bool has_single_layer_parts(const LayerProblem& p) noexcept {
-  return takes_parts(p) && takes_norm(p) && pair_layout(p) != PairLayout::kNone;
+  return takes_parts(p) && has_like_pools(p) && takes_norm(p) &&
+         pair_layout(p) != PairLayout::kNone;
 }
 
 bool has_aligned_layer_parts(const LayerProblem& p) noexcept {
@@ -137,12 +152,16 @@ bool has_aligned_layer_parts(const LayerProblem& p) noexcept {
          is_aligned(p.norm.out.data, kRowAlignment) && is_aligned(p.delta.o.data, kRowAlignment);
 }
 
-SingleLayerParams lower_single_layer(const LayerProblem& p, const SinglePlan& plan) noexcept {
-  SingleLayerParams out{};
+SingleKeyLayerParams lower_single_layer(const LayerProblem& p, const SinglePlan& plan) noexcept {
+  SingleKeyLayerParams out{};
   lower_single_common(p.delta, &out);
   out.keeps = out.keeps && plan.keeps;
   lower_parts(p, &out);
   lower_norm(p.norm, &out);
+  if (!present(p.delta.key_gate)) return out;
+  out.key_gate = single_key_rows(p.delta.key_gate);
+  out.key_bias = single_key_rows(p.delta.dt_bias);
+  out.key_form = form_of_space(p.delta);
   return out;
 }
 

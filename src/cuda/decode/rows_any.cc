@@ -3,6 +3,7 @@
 #include "cuda/decode/lower.h"
 #include "cuda/decode/rows.h"
 #include "cuda/kernels/decode/instances.h"
+#include "cuda/lower_views.h"
 
 namespace sluice::cuda::decode {
 namespace {
@@ -67,6 +68,19 @@ Status check_grid(const char* op, const DeltaRuleProblem& p, const Work& work) n
                          op, static_cast<ll>(p.r), static_cast<ll>(p.V),
                          static_cast<ll>(p.rows.max_tokens), static_cast<ll>(bytes),
                          static_cast<ll>(kMaxSharedBytes));
+}
+
+/// Gates of heads without a bound, and convolution states of q, k and v that lie alike.
+Status check_layer_form(const LayerProblem& p) noexcept {
+  if (gate_form(p.delta) != device::GateForm::kRaw) {
+    return Status::failure(Code::kUnsupported,
+                           "layer_decode: a is key-wise or bounded, expected raw gates of heads "
+                           "(CUDA decode kernel)");
+  }
+  if (has_like_pools(p)) return ok_status();
+  return Status::failure(Code::kUnsupported,
+                         "layer_decode: k_conv_* and v_conv_* strides differ from those of q's "
+                         "states, expected the same (CUDA decode kernel)");
 }
 
 /// 0, 1, 2: K up to 64, 128, 256.
@@ -194,7 +208,8 @@ Status check_any_step(const DeltaRuleProblem& p, const Machine& machine) noexcep
 }
 
 Status check_any_layer(const LayerProblem& p, const Machine& machine, bool by_element) noexcept {
-  const Status status = check_sizes("layer_decode", p.delta, machine);
+  Status status = check_sizes("layer_decode", p.delta, machine);
+  if (status.ok()) status = check_layer_form(p);
   if (!status.ok()) return status;
   return check_grid("layer_decode", p.delta, work_of(p.delta, true, by_element));
 }

@@ -130,7 +130,7 @@ Status check_layer(const LayerProblem& p, const Machine& machine) noexcept {
   const DeltaRuleProblem& d = p.delta;
   const bool takes = machine.is_hopper() && is_single(d) && d.r <= kMaxSingleHeads &&
                      d.qk_norm == SLUICE_QK_NORM_L2 && d.rule == SLUICE_RULE_GATED_DELTA &&
-                     gate_form(d) == SingleLayerParams::gate_form &&
+                     (present(d.key_gate) || gate_form(d) == SingleLayerParams::gate_form) &&
                      beta_form(d) == SingleLayerParams::beta_form &&
                      has_single(state_number(d), number_type(p.conv[0].x.dtype)) &&
                      has_single_layer_parts(p);
@@ -144,22 +144,28 @@ Status check_layer_addresses(const LayerProblem& p) noexcept {
 
 Status plan_layer(const LayerProblem& p, const Machine& machine, const Environment&,
                   core::Plan* plan) noexcept {
-  plan->kernel = "cuda.layer_decode.sm_90a.single_k128";
+  plan->kernel = present(p.delta.key_gate) ? "cuda.layer_decode.sm_90a.single_k128.key_gates"
+                                           : "cuda.layer_decode.sm_90a.single_k128";
   plan->keep(plan_single_layer(p.delta.rows.N * p.delta.HV, machine.multiprocessors));
   return ok_status();
 }
 
 void launch_layer(const LayerProblem& p, const core::Plan& plan, void*, Launcher& launch) noexcept {
   if (p.delta.rows.N == 0) return;
-  const SingleLayerParams params = lower_single_layer(p, plan.kept<SinglePlan>());
+  const SingleKeyLayerParams params = lower_single_layer(p, plan.kept<SinglePlan>());
+  const bool key_gates = present(p.delta.key_gate);
   const SingleInstance instance = instance_of(
-      {state_number(p.delta), number_type(p.conv[0].x.dtype), SingleCut::kLayer, false});
+      {state_number(p.delta), number_type(p.conv[0].x.dtype), SingleCut::kLayer, key_gates});
   LaunchShape shape;
   shape.grid = {params.r, params.H, static_cast<unsigned>(p.delta.rows.N)};
   shape.threads = instance.threads;
   shape.shared_bytes = instance.shared_bytes;
   shape.cluster = params.r;
-  launch(instance.kernel, shape, params);
+  if (key_gates) {
+    launch(instance.kernel, shape, params);
+  } else {
+    launch(instance.kernel, shape, static_cast<const SingleLayerParams&>(params));
+  }
 }
 
 int load(const Machine& machine) noexcept {
@@ -169,7 +175,6 @@ int load(const Machine& machine) noexcept {
       for (const SingleCut cut : {SingleCut::kNarrow, SingleCut::kWide, SingleCut::kMany,
                                   SingleCut::kStream, SingleCut::kLayer}) {
         for (const bool key_gates : {false, true}) {
-          if (key_gates && cut == SingleCut::kLayer) continue;
           const SingleInstance instance = instance_of({state, tokens, cut, key_gates});
           int error = load_kernel(instance.kernel);
           if (error == 0) {
@@ -200,7 +205,7 @@ Kernel<DeltaRuleProblem> single_step_kernel() noexcept {
 Kernel<LayerProblem> single_layer_kernel() noexcept {
   return {"layer_decode.single",
           "one token, heads of 128 x 128, [K,V], convolutions of 4 inputs in whole words, raw "
-          "gates, beta logits, l2 norms; 9.0",
+          "gates of heads or of keys, beta logits, l2 norms; 9.0",
           Tier::kFused,
           check_layer,
           check_layer_addresses,

@@ -53,6 +53,8 @@ inline Number state_number(const core::DeltaRuleProblem& p) noexcept {
   return number_type(core::present(p.state.initial) ? p.state.initial.dtype : p.state.final.dtype);
 }
 
+/// Neighbours along the last axis: [N,1,HV,128], or [HV,128].
+SingleKeyRows single_key_rows(const core::Tensor& t) noexcept;
 /// What steps and layers have in common.
 void lower_single_common(const core::DeltaRuleProblem& p, SingleCommon* out) noexcept;
 

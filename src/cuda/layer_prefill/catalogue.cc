@@ -1,5 +1,5 @@
-// Plans and launches a layer by its parts: one convolution of q, k and v, the delta rule, one gated
-// norm.
+// Plans and launches a layer by its parts: one convolution of q, k and v (three where their weights
+// and states are separate), the delta rule, one gated norm.
 //
 // WHY three kernels: the delta rule wants whole chunks of q, k and v in shared memory tiles that
 // the copy engine fills, so something has to write the convolved rows first; l2 norm and gates need
@@ -139,7 +139,10 @@ Status plan_layer(const LayerProblem& p, const Machine& machine, const Environme
   if (!status.ok()) return status;
   choice.delta_entry = plan->entry;
   choice.core_in_place = writes_core(p, parts.delta, delta_kernel(plan->entry), machine);
-  plan->kernel = fused ? "cuda.layer_prefill.sm_90a" : "cuda.layer_prefill.generic";
+  constexpr core::KernelName kNames[][2] = {
+      {"cuda.layer_prefill.generic", "cuda.layer_prefill.sm_90a"},
+      {"cuda.layer_decode.generic", "cuda.layer_decode.sm_90a.in_parts"}};
+  plan->kernel = kNames[p.op == SLUICE_OP_LAYER_DECODE][fused];
   plan->workspace_bytes += parts.bytes;
   plan->keep_around(choice);
   return ok_status();
@@ -149,9 +152,12 @@ void launch_layer(const LayerProblem& p, const Plan& plan, void* workspace,
                   Launcher& launcher) noexcept {
   const auto choice = plan.kept_around<LayerChoice>();
   const LayerParts parts(p, choice, workspace);
-  conv1d::ConvParams conv = lower_conv(parts.conv, 3);
-  conv.row_kinds = parts.row_kinds;
-  conv1d::launch(conv1d::choose_form(conv), conv, launcher);
+  const int at_once = p.separate ? 1 : 3;
+  for (int i = 0; i < 3 && launcher.ok(); i += at_once) {
+    conv1d::ConvParams conv = lower_conv(parts.conv + i, at_once);
+    conv.row_kinds = parts.row_kinds;
+    conv1d::launch(conv1d::choose_form(conv), conv, launcher);
+  }
   if (!launcher.ok()) return;
   delta_kernel(choice.delta_entry).launch(parts.delta, plan, parts.delta_workspace, launcher);
   gated_norm::NormParams norm = lower_norm(parts.norm, parts.norm.out.dtype);

@@ -7,8 +7,8 @@
 
 namespace sluice::cuda {
 
-/// Those of chunk_forward. Of LAYER_DECODE, which comes here where no kernel of its own takes it, the
-/// generic one: the others know no steps.
+/// Those of chunk_forward, or of recurrent_step for LAYER_DECODE, which comes here where no kernel of
+/// its own takes it.
 Catalogue<core::DeltaRuleProblem> layer_delta_kernels(sluice_op op) noexcept;
 
 }  // namespace sluice::cuda

@@ -53,8 +53,7 @@ SingleInstance single_instance(SingleCut cut) noexcept {
     case SingleCut::kMany:
       return single_instance<State, Io, kMany, kKeyGates>();
     case SingleCut::kLayer:
-      if constexpr (!kKeyGates) return single_instance<State, Io, SingleCut::kLayer, false>();
-      [[fallthrough]];
+      return single_instance<State, Io, SingleCut::kLayer, kKeyGates>();
     default:
       return single_instance<State, Io, SingleCut::kWide, kKeyGates>();
   }

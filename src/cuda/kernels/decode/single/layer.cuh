@@ -2,7 +2,7 @@
 // models decode with.
 //
 // Math      conv(4) + SiLU of q, k, v -> the delta rule -> o rsqrt(mean(o^2) + eps) weight act(z),
-//           in kernel.cuh's order of sums: the same bits.
+//           in kernel.cuh's order of sums: the same bits. Rows' own gates as in step.cuh.
 // Roles     a CTA has a value head, a warp 16 rows of it, a lane four columns of them. The r CTAs
 //           of a (sequence, key head) are a cluster, and each convolves its q and k.
 // Pipeline  read the slot as it may be -> ask the L2 for states -> wait for earlier launches ->
@@ -19,6 +19,7 @@
 #ifndef SLUICE_CUDA_KERNELS_DECODE_SINGLE_LAYER_CUH_
 #define SLUICE_CUDA_KERNELS_DECODE_SINGLE_LAYER_CUH_
 
+#include "cuda/kernels/decode/single/layer_gates.cuh"
 #include "cuda/kernels/decode/single/layer_parts.cuh"
 #include "cuda/kernels/decode/single/step.cuh"
 
@@ -26,7 +27,7 @@ namespace sluice::cuda::decode {
 
 /// Shared memory of a CTA, 16-byte aligned.
 template <class C>
-struct LayerShared {
+struct LayerShared : HeadAlphas<C> {
   float with_k[C::kWarps][kSingleSize], with_q[C::kWarps][kSingleSize];  ///< sums of warps
   float rows[3][kSingleSize];                                            ///< q, k, v, convolved
   float normed[kSingleSize];   ///< what the normalised o is multiplied by
@@ -37,12 +38,15 @@ struct LayerShared {
 
 /// The lane's rows of k and q, in shared memory.
 struct LayerToken {
-  const float *q, *k;
+  const float *q, *k, *alpha;  ///< alpha: null unless rows have gates of their own
   __device__ __forceinline__ void block_of_k(int block, float (&x)[4]) const {
     read_four(k + 4 * block, x);
   }
   __device__ __forceinline__ void block_of_q(int block, float (&x)[4]) const {
     read_four(q + 4 * block, x);
+  }
+  __device__ __forceinline__ void block_of_alpha(int block, float (&x)[4]) const {
+    read_four(alpha + 4 * block, x);
   }
 };
 
@@ -55,7 +59,7 @@ struct SingleLayer {
   static constexpr uint32_t kNormWarp = C::kWarps - 2, kGateWarp = C::kWarps - 1;
   static_assert(32 * kNormWarp >= kPairs);
 
-  const SingleLayerParams& p;
+  const typename C::Params& p;
   const LayerPlace<C> at;
   LayerShared<C>& shared;
   const uint64_t offset;  ///< of the head's state in a slot
@@ -63,9 +67,10 @@ struct SingleLayer {
   SingleEntries slots;
   PairInputs pair{};
   GateInputs gate{};
+  HeadGates<C> gates_of_rows;
   LayerNormInputs norm{};
 
-  __device__ __forceinline__ explicit SingleLayer(const SingleLayerParams& params)
+  __device__ __forceinline__ explicit SingleLayer(const typename C::Params& params)
       : p(params),
         at(params),
         shared(*reinterpret_cast<LayerShared<C>*>(ptx::dynamic_memory())),
@@ -87,7 +92,10 @@ struct SingleLayer {
     // PERF addresses that one warp needs are not computed by all, ahead of the loop: registers
     LayerPlace<C> here = at;
     asm volatile("" : "+r"(here.sequence), "+r"(here.head));
-    if (at.warp == kGateWarp) gate = request_gates(p, here);
+    if (at.warp == kGateWarp) {
+      gate = request_gates(p, here);
+      gates_of_rows.request(p, here);
+    }
     if (at.warp == kNormWarp) request_norm(p, here, norm);
     tile.request(state(slot), load_policy(p));
   }
@@ -120,6 +128,7 @@ struct SingleLayer {
   __device__ __forceinline__ void settle() {
     if (threadIdx.x < kPairs) settle_pair();
     if (at.warp == kNormWarp) settle_norm<Io>(p, norm, &shared.normed[at.column]);
+    if (at.warp == kGateWarp) gates_of_rows.settle(p, at, &shared);
     if (at.warp == kGateWarp && at.lane == 0) {
       shared.gates = gates_of(p, gate);
       shared.zero = 0;
@@ -143,7 +152,8 @@ struct SingleLayer {
 
   /// The delta rule, the new state and the outputs.
   __device__ __forceinline__ void advance() {
-    const LayerToken token{&shared.rows[0][at.row], &shared.rows[1][at.row]};
+    LayerToken token{&shared.rows[0][at.row], &shared.rows[1][at.row], nullptr};
+    if constexpr (C::kKeyGates) token.alpha = &shared.alpha[at.row];
     TokenFactors f = factors();
     float u[4], w[4], v[4], delta[4];
     sum_blocks<C, 0, C::kRows / 4>(tile, token, u, w);
@@ -191,7 +201,7 @@ struct SingleLayer {
 
 /// One CTA's value head; the r CTAs of a key head are a cluster.
 template <class C>
-__device__ __forceinline__ void run_single_layer(const SingleLayerParams& p) {
+__device__ __forceinline__ void run_single_layer(const typename C::Params& p) {
   SingleLayer<C> layer(p);
   const uint32_t sequence = layer.at.sequence;
   // The slot as it may be ahead of the wait: what is read of another one is not used.

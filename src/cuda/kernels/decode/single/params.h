@@ -118,6 +118,14 @@ struct SingleLayerParams : SingleCommon {
   float eps;
 };
 
+/// Arguments of the kernel of layers with a gate for each row. SingleCommon has none then.
+struct SingleKeyLayerParams : SingleLayerParams {
+  static constexpr GateForm gate_form = GateForm::kNone;
+  SingleKeyRows key_gate;  ///< [N,HV,128]
+  SingleKeyRows key_bias;  ///< dt_bias [HV,128]
+  GateForm key_form;
+};
+
 /// How a launch goes about its heads.
 enum class SingleCut : int32_t {
   kNarrow,  ///< tiles of a warp each
@@ -132,7 +140,7 @@ struct SingleKind {
   Number state;   ///< of both pools
   Number tokens;  ///< of q, k, v, o; 16 bits
   SingleCut cut;
-  bool key_gates;  ///< a gate for each row of the state; not of kLayer
+  bool key_gates;  ///< a gate for each row of the state
 };
 
 /// Whether there are instances for states and tokens of these types.
@@ -142,7 +150,8 @@ constexpr bool has_single(Number state, Number tokens) noexcept {
 
 /// A compiled kernel and how to launch it.
 struct SingleInstance {
-  const void* kernel;  ///< takes one SingleParams, SingleKeyParams or (kLayer) SingleLayerParams
+  /// Takes one SingleParams or SingleKeyParams; of kLayer SingleLayerParams or SingleKeyLayerParams.
+  const void* kernel;
   uint32_t ctas_of_head, threads, shared_bytes;
 };
 

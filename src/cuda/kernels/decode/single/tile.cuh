@@ -21,8 +21,10 @@ struct SingleConfig {
   using Io = Io_;
   static constexpr SingleCut kCut = kCut_;
   static constexpr bool kKeyGates = kKeyGates_;
-  using Params = std::conditional_t<kCut == SingleCut::kLayer, SingleLayerParams,
-                                    std::conditional_t<kKeyGates, SingleKeyParams, SingleParams>>;
+  using Params =
+      std::conditional_t<kCut == SingleCut::kLayer,
+                         std::conditional_t<kKeyGates, SingleKeyLayerParams, SingleLayerParams>,
+                         std::conditional_t<kKeyGates, SingleKeyParams, SingleParams>>;
   static constexpr bool kWide = sizeof(State) == 4;  ///< states are float32
   static constexpr bool kHalves = kWide && (kCut == SingleCut::kWide || kCut == SingleCut::kMany);
   using Form = std::conditional_t<kWide, InFloat32, In16Bits<State>>;

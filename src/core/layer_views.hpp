@@ -1,0 +1,31 @@
+// Declares a layer's parts as views of its arguments: nothing is copied to take projections apart.
+// SPDX-License-Identifier: Apache-2.0
+#ifndef SLUICE_CORE_LAYER_VIEWS_HPP_
+#define SLUICE_CORE_LAYER_VIEWS_HPP_
+
+#include "core/problem.hpp"
+
+namespace sluice::core {
+
+/// What one of the three convolutions is given, of channels first .. first + count - 1 of the
+/// layer's: views of its own, or slices of shared ones.
+struct LayerConv {
+  Tensor x, weight, bias, initial, final;
+  int64_t first_channel, channels;
+};
+/// Of part 0, 1, 2: q, k, v; x is the projection that holds the part.
+LayerConv layer_conv(const sluice_layer_args& a, int part) noexcept;
+
+/// Elements of a row of qkv.
+int64_t qkv_width(const sluice_layer_args& a) noexcept;
+/// Slots as a convolution sees them: [N].
+Tensor first_column(const Tensor& slots) noexcept;
+
+/// Fill the parts from arguments that were checked; `rows` are the layer's.
+void fill_delta(const sluice_layer_args& a, const Rows& rows, DeltaRuleProblem* p) noexcept;
+void fill_conv(const sluice_layer_args& a, const Rows& rows, CausalConvProblem (&conv)[3]) noexcept;
+void fill_norm(const sluice_layer_args& a, GatedNormProblem* p) noexcept;
+
+}  // namespace sluice::core
+
+#endif  // SLUICE_CORE_LAYER_VIEWS_HPP_
