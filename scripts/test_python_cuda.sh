@@ -67,7 +67,7 @@ tests() {
     -c "$here/pyproject.toml" "--junitxml=$results/$name.xml" "$@" "${chosen[@]}"
 }
 engines=$here/python/tests/engines
-part command-line "$python" -m sluice verify --device cuda
+part command-line "$python" -m sluice verify --backend cuda
 tests gpu "$here/python/tests/test_cuda.py" "$here/python/tests/test_gradients.py"
 tests transformers -m cuda "$engines"
 # The shims of every engine with their tensors on the GPU.
@@ -84,7 +84,7 @@ if [ -n "$fla" ]; then
   fi
 fi
 part call-cost "$python" "$here/benchmarks/host_time.py" --device cuda --out "$results/host_time.json"
-part bench "$python" -m sluice bench --device cuda --tokens 8192 --batch 64
+part bench "$python" -m sluice bench --backend cuda --tokens 8192 --batch 64
 # With fla on the path where it is given: the report times it in the same process then.
 PYTHONPATH=$site${fla:+:$fla} part report "$python" -m sluice report --device cuda --no-results --fresh \
   --seconds "${SLUICE_REPORT_SECONDS:-600}" -o "$results/report.html"

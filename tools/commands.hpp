@@ -17,6 +17,7 @@ constexpr int kExitDone = 0, kExitWrong = 1, kExitError = 2, kExitUnavailable = 
 
 using Action = std::function<int()>;
 
+Action add_doctor(CLI::App& app);
 Action add_info(CLI::App& app);
 Action add_run(CLI::App& app);
 Action add_make_case(CLI::App& app);

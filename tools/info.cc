@@ -2,11 +2,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/core.h>
 
-#include <vector>
+#include <sstream>
 
 #include "check/tensors.hpp"
 #include "tools/commands.hpp"
+#include "tools/machine_facts.hpp"
 #include "tools/table.hpp"
+#include "tools/terminal.hpp"
 
 namespace sluice::tools {
 namespace {
@@ -22,7 +24,7 @@ std::string kernel_of(int op, const Args& args) {
 }
 
 // The kernels of the stages, for chunks of 64 tokens.
-void add_stages(sluice_device where, sluice_dtype io, Table* table) {
+void add_stages(sluice_device where, sluice_dtype io, std::vector<OperatorKernel>* kernels) {
   constexpr int64_t T = 1, H = 16, HV = 32, K = 128, V = 128, C = 64;
   const TestTensor keys(io, {1, T, H, K}), values(io, {1, T, HV, V}), outputs(io, {1, T, HV, V}),
       products(io, {1, T, HV, C}), inverse(io, {1, T, HV, C}), w(io, {1, T, HV, K}),
@@ -44,15 +46,17 @@ void add_stages(sluice_device where, sluice_dtype io, Table* table) {
   constexpr const char* kNames[] = {"chunk_cumsum", "scaled_dot_kkt", "solve_tril", "wy_fast",
                                     "chunk_h",      "chunk_o",        "cumsum_kkt", "solve_wy"};
   for (int32_t stage = 0; stage <= static_cast<int32_t>(Stage::kSolveWy); ++stage) {
-    table->add({kNames[stage],
-                kernel_of(SLUICE_OP_CHUNK_STAGE, stage_args(args, static_cast<Stage>(stage)))});
+    kernels->push_back({kNames[stage], kernel_of(SLUICE_OP_CHUNK_STAGE,
+                                                 stage_args(args, static_cast<Stage>(stage)))});
   }
   args.h = {};
-  table->add({"simple_gla", kernel_of(SLUICE_OP_CHUNK_STAGE, simple_gla_args(args))});
+  kernels->push_back({"simple_gla", kernel_of(SLUICE_OP_CHUNK_STAGE, simple_gla_args(args))});
 }
 
-// Which kernels a Qwen3-Next layer would get there. The memory is the host's: nothing is computed.
-void print_kernels(sluice_device where, sluice_dtype io) {
+}  // namespace
+
+// The memory is the host's: nothing is computed.
+std::vector<OperatorKernel> model_kernels(sluice_device where, sluice_dtype io) {
   constexpr int64_t T = 1, H = 16, HV = 32, K = 128, V = 128, D = 2 * H * K + HV * V;
   const TestTensor keys(io, {1, T, H, K}), values(io, {1, T, HV, V}), rows(io, {1, T, D}),
       weight(io, {D, 4}), gates(check::kF32, {1, T, HV}), heads(check::kF32, {HV}), norm(io, {V}),
@@ -63,16 +67,14 @@ void print_kernels(sluice_device where, sluice_dtype io) {
     out.device = where;
     return out;
   };
-  Table table({"<operator",
-               fmt::format("<kernel for {} on {}, H 16, HV 32, K = V = 128", check::dtype_name(io),
-                           where.type == SLUICE_DEVICE_CUDA ? "the GPU" : "the host")});
+  std::vector<OperatorKernel> kernels;
 
   ChunkForwardArgs prefill;
   prefill.q = prefill.k = view(keys);
   prefill.v = view(values);
   prefill.o = view(outputs);
   prefill.gate = prefill.beta = view(gates);
-  table.add({"chunk_forward", kernel_of(SLUICE_OP_CHUNK_FORWARD, prefill)});
+  kernels.push_back({"chunk_forward", kernel_of(SLUICE_OP_CHUNK_FORWARD, prefill)});
 
   RecurrentStepArgs decode;
   decode.q = decode.k = view(keys);
@@ -80,19 +82,19 @@ void print_kernels(sluice_device where, sluice_dtype io) {
   decode.o = view(outputs);
   decode.gate = decode.beta = view(gates);
   decode.state.initial = view(state);
-  table.add({"recurrent_step", kernel_of(SLUICE_OP_RECURRENT_STEP, decode)});
+  kernels.push_back({"recurrent_step", kernel_of(SLUICE_OP_RECURRENT_STEP, decode)});
 
   CausalConv1dArgs conv;
   conv.x = view(rows);
   conv.out = view(convolved);
   conv.weight = view(weight);
-  table.add({"causal_conv1d", kernel_of(SLUICE_OP_CAUSAL_CONV1D, conv)});
+  kernels.push_back({"causal_conv1d", kernel_of(SLUICE_OP_CAUSAL_CONV1D, conv)});
 
   GatedRmsNormArgs gated;
   gated.x = gated.z = view(values);
   gated.out = view(outputs);
   gated.weight = view(norm);
-  table.add({"gated_rms_norm", kernel_of(SLUICE_OP_GATED_RMS_NORM, gated)});
+  kernels.push_back({"gated_rms_norm", kernel_of(SLUICE_OP_GATED_RMS_NORM, gated)});
 
   LayerArgs layer;
   layer.qkv = view(rows);
@@ -105,11 +107,39 @@ void print_kernels(sluice_device where, sluice_dtype io) {
   layer.conv_initial = view(columns);
   layer.state.initial = view(state);
   layer.num_k_heads = H, layer.num_v_heads = HV, layer.head_k_dim = K, layer.head_v_dim = V;
-  table.add({"layer_prefill", kernel_of(SLUICE_OP_LAYER_PREFILL, layer)});
-  table.add({"layer_decode", kernel_of(SLUICE_OP_LAYER_DECODE, layer)});
-  add_stages(where, io, &table);
+  kernels.push_back({"layer_prefill", kernel_of(SLUICE_OP_LAYER_PREFILL, layer)});
+  kernels.push_back({"layer_decode", kernel_of(SLUICE_OP_LAYER_DECODE, layer)});
+  add_stages(where, io, &kernels);
+  return kernels;
+}
+
+namespace {
+
+void print_kernels(sluice_device where, sluice_dtype io) {
+  Table table({"<operator",
+               fmt::format("<kernel for {} on {}, H 16, HV 32, K = V = 128", check::dtype_name(io),
+                           where.type == SLUICE_DEVICE_CUDA ? "the GPU" : "the host")});
+  for (const auto& [op, kernel] : model_kernels(where, io)) table.add({op, kernel});
   table.print();
 }
+
+}  // namespace
+
+std::vector<std::pair<std::string, std::string>> capabilities() {
+  std::string text(sluice_capability(nullptr, 0) + 1, '\0');
+  sluice_capability(text.data(), text.size());
+  std::vector<std::pair<std::string, std::string>> out;
+  std::istringstream lines(text.c_str());
+  for (std::string line; std::getline(lines, line);) {
+    const size_t colon = line.find(':');
+    if (colon == std::string::npos) continue;
+    const size_t value = line.find_first_not_of(' ', colon + 1);
+    out.emplace_back(line.substr(0, colon), value == std::string::npos ? "" : line.substr(value));
+  }
+  return out;
+}
+
+namespace {
 
 int info() {
   fmt::print("sluice {} (interface {})\n\n", sluice_version(), sluice_abi_version());
@@ -125,9 +155,11 @@ int info() {
   }
   backends.print();
   if (!cuda) fmt::print("The CUDA half is not part of this build.\n");
-  std::vector<char> text(sluice_capability(nullptr, 0) + 1);
-  sluice_capability(text.data(), text.size());
-  fmt::print("\n{}\n", text.data());
+  fmt::print("\n");
+  for (const auto& [key, value] : capabilities()) {
+    fmt::print("{}\n", folded(key + ": " + value, 4, terminal_width()));
+  }
+  fmt::print("\n");
   print_kernels(kCpuDevice, check::kF32);
   if (cuda_runs) {
     for (const sluice_dtype io : {check::kBF16, check::kF32}) {

@@ -176,7 +176,8 @@ std::vector<Judgement> judge_case(const io::CaseFile& file, const io::Case& c,
       next.verdict = {true, label + "  no elements  PASS"};
     } else {
       next.comparison = compare(file, c, tensor, found->second, expected);
-      next.verdict = check::judge(label, next.comparison, truth.limits.at(tensor));
+      next.limit = truth.limits.at(tensor);
+      next.verdict = check::judge(label, next.comparison, next.limit);
     }
   }
   return judgements;

@@ -20,6 +20,7 @@ using Results = std::map<std::string, check::Array>;
 struct Judgement {
   std::string tensor;
   check::Comparison comparison;
+  check::Tolerance limit;
   check::Verdict verdict;
 };
 

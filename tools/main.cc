@@ -26,21 +26,26 @@ int main(int argc, char** argv) {
   try {
     CLI::App app("Sluice: gated linear attention on CPUs and GPUs", "sluice");
     app.set_version_flag("--version", sluice_version());
-    app.require_subcommand(1);
     app.footer(
         "Examples:\n"
+        "  sluice doctor\n"
         "  sluice run examples/data/qwen3_next_layer.safetensors\n"
         "  sluice verify --backend cpu tests/golden/hf_prefill.safetensors\n"
         "  sluice COMMAND --help\n"
         "Exit status: 0 done and right, 1 a result is wrong, 2 it could not be done,\n"
         "3 the backend cannot run here or does not support a case.");
     Actions actions;
+    actions.emplace_back("doctor", tools::add_doctor(app));
     actions.emplace_back("info", tools::add_info(app));
     actions.emplace_back("run", tools::add_run(app));
     actions.emplace_back("verify", tools::add_verify(app));
     actions.emplace_back("make-case", tools::add_make_case(app));
     actions.emplace_back("bench", tools::add_bench(app));
-    const std::string first = argc > 1 ? argv[1] : "";
+    if (argc == 1) {
+      std::fputs(app.help().c_str(), stdout);
+      return tools::kExitError;
+    }
+    const std::string first = argv[1];
     if (!first.empty() && first[0] != '-' && !is_command(actions, first)) {
       return tools::fail("unknown command '" + first + "'; sluice --help lists them");
     }

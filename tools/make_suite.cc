@@ -283,10 +283,28 @@ class Suite {
   std::vector<SuiteRow> rows_;
 };
 
+/// Operators with the heads of models, for which GPUs have kernels of their own.
+std::vector<SuiteRow> model_rows() {
+  std::vector<SuiteRow> rows;
+  for (const char* op : {"prefill", "decode", "layer", "gradients"}) {
+    SuiteRow row;
+    row.name = std::string("model_") + op, row.op = op, row.K = row.V = 128;
+    row.T = 200, row.l2norm = true;
+    if (row.op == "decode") row.T = row.steps = 8, row.B = 3;
+    if (row.op == "layer") row.T = 100, row.steps = 5, row.B = 8;  // as in other_operators()
+    rows.push_back(row);
+  }
+  return rows;
+}
+
 }  // namespace
 
 std::vector<SuiteRow> suite_rows(const std::string& suite) {
-  return suite.empty() ? std::vector<SuiteRow>() : Suite(suite == "smoke").rows();
+  if (suite.empty()) return {};
+  std::vector<SuiteRow> rows = Suite(suite != "conformance").rows();
+  if (suite != "self-check") return rows;
+  for (SuiteRow& row : model_rows()) rows.push_back(std::move(row));
+  return rows;
 }
 
 }  // namespace sluice::tools

@@ -26,7 +26,8 @@ struct SuiteRow {
   uint64_t seed = 1;
 };
 
-/// "conformance", "smoke"; nothing for an empty name.
+/// "conformance"; "smoke", a small cut of it; "self-check", that and the heads of models. Nothing for
+/// an empty name.
 std::vector<SuiteRow> suite_rows(const std::string& suite);
 
 }  // namespace sluice::tools

@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "tools/terminal.hpp"
+
 namespace sluice::tools {
 
 Table::Table(std::vector<std::string> header) {
@@ -19,21 +21,54 @@ Table::Table(std::vector<std::string> header) {
 
 void Table::add(std::vector<std::string> row) { rows_.push_back(std::move(row)); }
 
+bool Table::says_nothing(size_t column) const {
+  return rows_.size() > 1 && std::all_of(rows_.begin() + 1, rows_.end(), [&](const auto& row) {
+           return column < row.size() && row[column] == "-";
+         });
+}
+
+std::vector<std::vector<size_t>> Table::blocks(const std::vector<size_t>& widths,
+                                               size_t limit) const {
+  std::vector<std::vector<size_t>> out(1);
+  size_t used = 0;
+  for (size_t column = 0; column < left_.size(); ++column) {
+    if (says_nothing(column)) continue;
+    const size_t width = widths[column] + 2;
+    if (limit > 0 && used + width > limit + 2 && out.back().size() > 1) {
+      out.push_back({0});
+      used = widths[0] + 2;
+    }
+    out.back().push_back(column);
+    used += width;
+  }
+  return out;
+}
+
 void Table::print() const {
   std::vector<size_t> widths(left_.size(), 0);
   for (const auto& row : rows_) {
     for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
   }
-  for (const auto& row : rows_) {
-    std::string line;
-    for (size_t i = 0; i < row.size(); ++i) {
-      line += left_[i] ? fmt::format("{:<{}}", row[i], widths[i])
-                       : fmt::format("{:>{}}", row[i], widths[i]);
-      line += "  ";
-    }
-    line.erase(line.find_last_not_of(' ') + 1);
-    fmt::print("{}\n", line);
+  bool first = true;
+  for (const auto& columns : blocks(widths, terminal_width())) {
+    if (!std::exchange(first, false)) fmt::print("\n");
+    for (const auto& row : rows_) print_row(row, columns, widths);
   }
+}
+
+void Table::print_row(const std::vector<std::string>& row, const std::vector<size_t>& columns,
+                      const std::vector<size_t>& widths) const {
+  std::string line;
+  for (const size_t i : columns) {
+    if (i >= row.size()) continue;
+    line += left_[i] ? fmt::format("{:<{}}", row[i], widths[i])
+                     : fmt::format("{:>{}}", row[i], widths[i]);
+    line += "  ";
+  }
+  line.erase(line.find_last_not_of(' ') + 1);
+  // A part of two columns that is still too wide has a text in the second.
+  const size_t limit = columns.size() == 2 ? terminal_width() : 0;
+  fmt::print("{}\n", folded(line, widths[columns[0]] + 2, limit));
 }
 
 std::string seconds_text(double seconds) {

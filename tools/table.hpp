@@ -8,7 +8,8 @@
 
 namespace sluice::tools {
 
-/// Rows of text, printed in columns as wide as their widest cell.
+/// Rows of text, printed in columns as wide as their widest cell. Columns of "-" alone are left out; a
+/// table wider than the terminal is printed in parts, each with the first column.
 class Table {
  public:
   /// Columns whose header begins with '<' are left-aligned, the others right-aligned.
@@ -18,6 +19,12 @@ class Table {
   void print() const;
 
  private:
+  bool says_nothing(size_t column) const;
+  /// The columns of each part.
+  std::vector<std::vector<size_t>> blocks(const std::vector<size_t>& widths, size_t limit) const;
+  void print_row(const std::vector<std::string>& row, const std::vector<size_t>& columns,
+                 const std::vector<size_t>& widths) const;
+
   std::vector<bool> left_;
   std::vector<std::vector<std::string>> rows_;
 };

@@ -8,6 +8,8 @@
 #include "tools/commands.hpp"
 #include "tools/execute.hpp"
 #include "tools/judge.hpp"
+#include "tools/self_check.hpp"
+#include "tools/terminal.hpp"
 
 namespace sluice::tools {
 namespace {
@@ -22,6 +24,17 @@ struct VerifySettings {
 struct Tally {
   int cases = 0, tensors = 0, failed = 0, unsupported = 0;
 };
+
+// The errors in brief; in full, with limits and places, of what is wrong or has no numbers.
+std::string line_of(const Judgement& judgement) {
+  const check::Comparison& c = judgement.comparison;
+  if (!judgement.verdict.pass || c.compared == 0) return judgement.verdict.line;
+  std::string line = fmt::format("{:<14} {}  rel {:.1e} of {:.0e}", judgement.tensor,
+                                 verdict_word(true), c.relative_l2, judgement.limit.whole);
+  if (c.worst_head.head >= 0) line += fmt::format("  head {:.1e}", c.worst_head.relative_l2);
+  if (c.worst_window.token >= 0) line += fmt::format("  window {:.1e}", c.worst_window.relative_l2);
+  return line;
+}
 
 // The case's results as they stand in a file of results.
 Results results_from(const io::SafetensorsFile& file, const io::Case& c) {
@@ -60,17 +73,43 @@ Status verify_case(const io::CaseFile& file, const io::Case& c, const VerifySett
              execution.steps.empty() ? "" : execution.steps.front().kernel);
   ++tally->cases;
   for (const Judgement& judgement : judge_case(file, c, execution.results, truth)) {
-    fmt::print("  {}\n", judgement.verdict.line);
+    fmt::print("  {}\n", line_of(judgement));
     ++tally->tensors;
     tally->failed += judgement.verdict.pass ? 0 : 1;
   }
   return ok_status();
 }
 
+// The last line, and the exit status.
+int report(const Tally& tally, const VerifySettings& settings) {
+  fmt::print("{} cases, {} tensors, {} failed", tally.cases, tally.tensors, tally.failed);
+  if (tally.unsupported > 0) {
+    fmt::print("; {} more cases not supported by {}", tally.unsupported,
+               backend_name(settings.options.implementation));
+  }
+  fmt::print("\n");
+  if (tally.failed > 0) return kExitWrong;
+  return tally.unsupported == 0 ? kExitDone : kExitUnavailable;
+}
+
+int verify_drawn(const VerifySettings& settings) {
+  if (!settings.against.empty()) return fail("--against needs the case files that it answers");
+  CasesInMemory cases;
+  Status status = self_check_cases(&cases);
+  Tally tally;
+  for (size_t i = 0; status.ok() && i < cases.file.cases.size(); ++i) {
+    const io::Case& c = cases.file.cases[i];
+    if (c.name.find(settings.filter) == std::string::npos) continue;
+    status = verify_case(cases.file, c, settings, nullptr, &tally);
+  }
+  return status.ok() ? report(tally, settings) : fail(status.message);
+}
+
 int verify(const VerifySettings& settings) {
   if (const std::string reason = unavailable(settings.options.implementation); !reason.empty()) {
     return fail_unavailable(reason);
   }
+  if (settings.paths.empty()) return verify_drawn(settings);
   io::SafetensorsFile against;
   if (!settings.against.empty()) {
     const Status status = io::SafetensorsFile::open(settings.against, &against);
@@ -92,14 +131,7 @@ int verify(const VerifySettings& settings) {
   if (tally.cases + tally.unsupported == 0) {
     return fail(fmt::format("no case's name contains '{}'", settings.filter));
   }
-  fmt::print("{} cases, {} tensors, {} failed", tally.cases, tally.tensors, tally.failed);
-  if (tally.unsupported > 0) {
-    fmt::print("; {} more cases not supported by {}", tally.unsupported,
-               backend_name(settings.options.implementation));
-  }
-  fmt::print("\n");
-  if (tally.failed > 0) return kExitWrong;
-  return tally.unsupported == 0 ? kExitDone : kExitUnavailable;
+  return report(tally, settings);
 }
 
 }  // namespace
@@ -107,8 +139,10 @@ int verify(const VerifySettings& settings) {
 Action add_verify(CLI::App& app) {
   CLI::App* command = app.add_subcommand("verify", "Compare every case with its recorded results");
   auto settings = std::make_shared<VerifySettings>();
-  command->add_option("FILE", settings->paths, "case files (safetensors, docs/case-format.md)")
-      ->required();
+  command->add_option(
+      "FILE", settings->paths,
+      "case files (safetensors, docs/case-format.md); without: every operator on random "
+      "inputs against the reference");
   add_backend_option(*command, &settings->options.implementation);
   add_dtype_option(*command, &settings->dtype);
   command
@@ -119,14 +153,15 @@ Action add_verify(CLI::App& app) {
   command->add_option("--against", settings->against,
                       "compute nothing: check the results in this safetensors file");
   command->footer(
-      "Prints relative L2 errors (limits in brackets) of the whole tensor, the worst head and the\n"
-      "worst 64-token window, and the largest absolute error with its coordinates. With --dtype\n"
-      "bf16 or f16 the truth is the float64 reference on the rounded inputs.\n"
+      "Prints relative L2 errors of the whole tensor (and their limit), the worst head and the\n"
+      "worst 64-token window; of what is wrong also where, and the largest absolute error. With\n"
+      "--dtype bf16 or f16 the truth is the float64 reference on the rounded inputs.\n"
       "With --backend cuda, operands are copied to the first GPU and results back. Cases that the\n"
       "backend does not support are listed and counted.\n"
       "Exit status 1 if an error is above its limit; else 3 if a case is not supported, or if the\n"
       "backend cannot run here.\n"
       "Examples:\n"
+      "  sluice verify\n"
       "  sluice verify tests/golden/hf_prefill.safetensors examples/data/*.safetensors\n"
       "  sluice verify --dtype bf16 --layout bhtd --filter model "
       "tests/golden/hf_prefill.safetensors\n"

@@ -27,17 +27,18 @@ class Host:
 
 
 class Gpu:
-    """torch tensors on the current CUDA device, bfloat16."""
+    """torch tensors on a CUDA device, bfloat16."""
 
     dtype = "bfloat16"
 
-    def __init__(self) -> None:
+    def __init__(self, device: str = "cuda") -> None:
         import torch
 
         self._torch: Any = torch
+        self._device = device
 
     def put(self, array: np.ndarray[Any, Any], io: bool = True) -> Any:
-        tensor = self._torch.from_numpy(array).cuda()
+        tensor = self._torch.from_numpy(array).to(self._device)
         return tensor.bfloat16() if io else tensor
 
     def wait(self) -> None:
@@ -86,7 +87,8 @@ def rows(
     device: str, heads: tuple[int, int], dim: int, tokens: int, batch: int
 ) -> Iterator[str]:
     """The table, line by line: prefill of one sequence of `tokens`, one token of `batch` others."""
-    place: Host | Gpu = Host() if device == "cpu" else Gpu()
+    place: Host | Gpu = Host() if device == "cpu" else Gpu(device)
+    rates = []
     yield (
         f"H {heads[0]}, HV {heads[1]}, K = V = {dim}, {place.dtype}; median of {_ROUNDS} rounds "
         "(quartiles)"
@@ -95,7 +97,9 @@ def rows(
         call = call_of(place, shape, heads, dim, name == "decode")
         low, middle, high = (1e3 * t for t in quartiles(place, call))
         count = shape[0] * shape[1]
+        rates.append(count / middle * 1e3)
         yield (
             f"{name:8} {count:6} tokens  {middle:9.3f} ms ({low:.3f} to {high:.3f})  "
-            f"{count / middle * 1e3:11.0f} tokens/s  {last_kernel()}"
+            f"{rates[-1]:11.0f} tokens/s  {last_kernel()}"
         )
+    yield f"One such layer reads {rates[0]:.0f} and writes {rates[1]:.0f} tokens a second."

@@ -8,10 +8,11 @@ from typing import Any
 import sluice
 
 _EXAMPLES = """examples:
+  python -m sluice doctor
   python -m sluice info
   python -m sluice verify
   python -m sluice verify tests/golden/hf_prefill.safetensors examples/data/*.safetensors
-  python -m sluice verify --device cuda --filter model tests/golden/hf_prefill.safetensors
+  python -m sluice verify --backend cuda --filter model tests/golden/hf_prefill.safetensors
   python -m sluice verify --against my_results.safetensors tests/golden/hf_prefill.safetensors
   python -m sluice bench --tokens 2048 --batch 8
   python -m sluice report --quick -o report.html
@@ -29,19 +30,38 @@ def _info(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def _doctor(arguments: argparse.Namespace) -> int:
+    from .doctor import doctor
+
+    return doctor()
+
+
+def _device(arguments: argparse.Namespace) -> str:
+    """Where tensors are to lie: as --device says, else as the backend needs them."""
+    return arguments.device or ("cuda" if arguments.backend == "cuda" else "cpu")
+
+
+def _add_backend(command: argparse.ArgumentParser, names: tuple[str, ...]) -> None:
+    command.add_argument(
+        "--backend", default="auto", choices=names, help="auto is cpu; cuda needs torch"
+    )
+    command.add_argument("--device", help="of several GPUs: cuda:1")
+
+
 def _verify(arguments: argparse.Namespace) -> int:
     from . import cases
 
+    device = _device(arguments)
     if arguments.files:
         report = cases.verify(
             arguments.files,
-            device=arguments.device,
-            implementation=arguments.implementation,
+            device=device,
+            implementation=arguments.backend,
             filter=arguments.filter,
             against=arguments.against,
         )
     else:
-        report = cases.self_check(arguments.device, arguments.implementation)
+        report = cases.self_check(device, arguments.backend)
     print(report)
     if report.failed:
         return 1
@@ -54,7 +74,7 @@ def _bench(arguments: argparse.Namespace) -> int:
     if arguments.threads is not None:
         sluice.set_num_threads(arguments.threads)
     for line in rows(
-        arguments.device,
+        _device(arguments),
         (arguments.heads, arguments.value_heads),
         arguments.dim,
         arguments.tokens,
@@ -74,6 +94,12 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"sluice {sluice.__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
 
+    doctor = commands.add_parser(
+        "doctor",
+        help="what this machine has, which kernels will run, whether they are right (needs NumPy)",
+    )
+    doctor.set_defaults(run=_doctor)
+
     info = commands.add_parser("info", help="version, machine, implementations")
     info.set_defaults(run=_info)
 
@@ -85,8 +111,7 @@ def _parser() -> argparse.ArgumentParser:
         "against the reference.",
     )
     verify.add_argument("files", nargs="*", metavar="FILE")
-    verify.add_argument("--device", default="cpu", help="cpu, or cuda (needs torch)")
-    verify.add_argument("--implementation", default="auto", help="auto, cpu, cuda, reference, ..")
+    _add_backend(verify, ("auto", "cpu", "cuda", "reference", "reference-chunked"))
     verify.add_argument("--filter", default="", help="only cases whose name contains this")
     verify.add_argument("--against", metavar="RESULTS", help="compute nothing: check these results")
     verify.set_defaults(run=_verify)
@@ -96,7 +121,7 @@ def _parser() -> argparse.ArgumentParser:
         help="a quick look at prefill and decode times (needs NumPy)",
         description="Times prefill of one sequence and one decode step of a batch.",
     )
-    bench.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
+    _add_backend(bench, ("auto", "cpu", "cuda"))
     for name, default, text in (
         ("heads", 16, "key heads H"),
         ("value-heads", 32, "value heads HV"),

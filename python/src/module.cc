@@ -172,6 +172,9 @@ PyModuleDef definition = {PyModuleDef_HEAD_INIT,
                           nullptr,
                           nullptr};
 
+/// sluice._errors.refusal(): an exception in the words of the function that the caller named.
+PyObject* make_refusal = nullptr;
+
 bool load_error_classes() noexcept {
   const Ref errors(PyImport_ImportModule("sluice._errors"));
   const Ref classes(errors ? PyObject_GetAttrString(errors.get(), "BY_CODE") : nullptr);
@@ -182,7 +185,8 @@ bool load_error_classes() noexcept {
   for (int code = 0; code < kCodes; ++code) {
     error_classes[code] = Py_NewRef(PyTuple_GetItem(classes.get(), code));
   }
-  return true;
+  make_refusal = PyObject_GetAttrString(errors.get(), "refusal");
+  return make_refusal != nullptr;
 }
 
 }  // namespace
@@ -197,7 +201,8 @@ bool fail(int code, const char* format, ...) noexcept {
   va_start(values, format);
   std::vsnprintf(message, sizeof message, format, values);
   va_end(values);
-  PyErr_SetString(error_class(code), message);
+  const Ref refusal(PyObject_CallFunction(make_refusal, "Os", error_class(code), message));
+  if (refusal) PyErr_SetObject(error_class(code), refusal.get());
   return false;
 }
 

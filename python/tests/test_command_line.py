@@ -143,6 +143,21 @@ def test_info_and_bench(capsys):
     assert tool.main(["bench", *small]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[1].startswith("prefill") and "cpu.recurrent_step" in lines[2]
+    assert lines[3].startswith("One such layer reads")
+
+
+def test_doctor_says_what_is_there_and_that_it_is_right(capsys, monkeypatch):
+    monkeypatch.setenv("SLUICE_ANYTHING", "7")
+    assert tool.main(["doctor"]) == 0
+    page = capsys.readouterr().out
+    assert "cpu " in page and "18 of 18 right" in page and "SLUICE_ANYTHING=7" in page
+    assert page.endswith("Everything is right.\n")
+    assert max(len(line) for line in page.splitlines() if "=" not in line) < 100
+
+
+def test_both_commands_take_the_same_backends():
+    assert tool.main(["verify", "--backend", "reference"]) == 0
+    assert tool.main(["bench", "--backend", "cpu", "--dim", "8", "--tokens", "3"]) == 0
 
 
 def test_as_a_process():

@@ -21,10 +21,14 @@ F = np.float32
 CASES = [
     (dict(v=np.zeros((2, 4, 3, 32), F)), sluice.InvalidArgument, r"v\.shape\[2\] = 3, expected a m"),
     (dict(k=np.zeros((2, 4, 2, 32), F)), sluice.InvalidArgument, r"k\.shape\[3\] = 32, expected 64"),
-    (dict(k=np.zeros((2, 4, 2, 64), np.float16)), sluice.InvalidArgument, r"k dtype = \{code 2, bits 16\}"),
-    (dict(q=np.zeros((2, 4, 2, 64))), sluice.InvalidArgument, r"q dtype = \{code 2, bits 64\}"),
+    (dict(k=np.zeros((2, 4, 2, 64), np.float16)), sluice.InvalidArgument, "k dtype = float16, expected float32"),
+    (dict(q=np.zeros((2, 4, 2, 64))), sluice.InvalidArgument, "chunk_gated_delta_rule: q dtype = float64, exp"),
     (dict(q=np.zeros((2, 4, 2, 64), ">f4")), sluice.InvalidArgument, "q format = \">f\""),
-    (dict(beta=np.zeros((2, 4, 4, 32), F)), sluice.InvalidArgument, "beta rank = 4, expected 3"),
+    (dict(beta=np.zeros((2, 4, 4, 32), F)), sluice.InvalidArgument, r"beta rank = 4, expected 3 .\[B,T,HV\]"),
+    (dict(g=np.zeros((2, 4), F)), sluice.InvalidArgument, "chunk_gated_delta_rule: g rank = 2, expected 3"),
+    (dict(out=np.zeros((2, 4, 4, 3), F)), sluice.InvalidArgument, r"chunk_gated_delta_rule: out\.shape\[3\] = 3"),
+    (dict(initial_state=np.zeros((2, 4, 64, 3), F)), sluice.InvalidArgument,
+     r"chunk_gated_delta_rule: initial_state\.shape\[3\] = 3, expected 32"),
     (dict(q=np.zeros((1,) * 6, F)), (sluice.InvalidArgument, ValueError), "rank|unpack"),
     (dict(A_log=np.zeros(4, F)), sluice.InvalidArgument, "A_log = given, expected absent"),
     (dict(use_gate_in_kernel=True), sluice.InvalidArgument, "A_log = absent, expected"),
@@ -52,7 +56,7 @@ CASES = [
     (dict(output_final_state=True, write_slots=np.array([0, -1])), sluice.InvalidArgument,
      "final_state = None, expected a pool .output_final_state with write_slots"),
     (dict(read_slots=np.array([0, 9], np.int32), initial_state=np.zeros((2, 4, 64, 32), F)),
-     sluice.InvalidArgument, r"state\.read_slots\[1,0\] = 9, expected < 2"),
+     sluice.InvalidArgument, r"chunk_gated_delta_rule: read_slots\[1,0\] = 9, expected < 2"),
     (dict(frobnicate=1), TypeError, "unexpected keyword argument 'frobnicate'"),
 ]
 
@@ -75,8 +79,33 @@ def test_other_functions_refuse():
         )
     with pytest.raises(sluice.Unsupported, match="g_gamma = given"):
         sluice.chunk_simple_gla(x.q, x.k, x.v, g_gamma=x.g)
-    with pytest.raises(sluice.InvalidArgument, match="activation = 'gelu', expected one of none, silu"):
-        sluice.causal_conv1d(np.zeros((1, 2, 4), F), np.zeros((4, 4), F), activation="gelu")
+    for activation in ("gelu", "sigmoid", "none"):
+        message = f"causal_conv1d: activation = '{activation}', expected one of None, 'silu', 'swish'"
+        with pytest.raises(sluice.InvalidArgument, match=message):
+            sluice.causal_conv1d(np.zeros((1, 2, 4), F), np.zeros((4, 4), F), activation=activation)
+    with pytest.raises(sluice.InvalidArgument, match="gated_rms_norm: activation = None, expected one of 'silu'"):
+        sluice.gated_rms_norm(x.v, x.v, np.ones(x.v.shape[-1], F), activation=None)
+    with pytest.raises(sluice.InvalidArgument, match="set_num_threads: threads = 0, expected 1 to 4096, or None"):
+        sluice.set_num_threads(0)
+    with pytest.raises(sluice.Unsupported, match="fifth positional argument is gk: pass beta=beta"):
+        sluice.fused_recurrent_gated_delta_rule(x.q, x.k, x.v, x.g, x.beta)
+
+
+@pytest.mark.parametrize("name", ["chunk_kda", "fused_recurrent_kda", "chunk_gla", "fused_recurrent_gla"])
+def test_gates_by_head_are_no_gates_by_channel(name):
+    x = Inputs(T=4)
+    beta = (x.beta,) if name.endswith("kda") else ()
+    with pytest.raises(sluice.InvalidArgument, match=rf"{name}: gk? rank = 3, expected 4 .*gates \[B,T,HV\] are "):
+        getattr(sluice, name)(x.q, x.k, x.v, x.g, *beta)
+
+
+def test_gates_of_key_channels_have_their_own_name():
+    x = Inputs(T=4)
+    gk = np.zeros((2, 4, 4, 3), F)
+    with pytest.raises(sluice.InvalidArgument, match=r"^fused_recurrent_gated_delta_rule: gk\.shape\[3\] = 3"):
+        sluice.fused_recurrent_gated_delta_rule(x.q, x.k, x.v, None, gk)
+    with pytest.raises(sluice.InvalidArgument, match=r"^chunk_forward: gate\.shape\[3\] = 3"):
+        sluice.ops.chunk_forward(x.q, x.k, x.v, gk)
     with pytest.raises(TypeError, match="missing 4 required keyword-only"):
         sluice.ops.layer_prefill(x.q, conv_weight=1, A_log=1, dt_bias=1, norm_weight=1)
 

@@ -189,5 +189,5 @@ def test_refusals():
         sluice.fused_recurrent_gla(q, k, v, gv=v)
     with pytest.raises(sluice.Unsupported, match="reverse = True"):
         sluice.fused_recurrent_gla(q, k, v, keys, reverse=True)
-    with pytest.raises(sluice.InvalidArgument, match=r"gate.shape\[3\] = 3, expected"):
+    with pytest.raises(sluice.InvalidArgument, match=r"fused_recurrent_gla: gk.shape\[3\] = 3, expected"):
         sluice.fused_recurrent_gla(q, k, v, np.ascontiguousarray(keys[..., :3]))

@@ -146,7 +146,9 @@ int run(int op, const void* args, sluice_workspace workspace, void* stream) noex
   Call request;
   request.workspace = workspace;
   request.stream = stream;
-  return finish(perform(op, args, &request));
+  const Status status = perform(op, args, &request);
+  if (!status.ok() && verbose()) log_failure(status);
+  return finish(status);
 }
 
 /// Copies text with its terminator into out[size], cut if need be; returns its length.

@@ -2,17 +2,18 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/dispatch.hpp"
 
-#include <cstdlib>
 #include <cstring>
+
+#include "core/environment.hpp"
 
 namespace sluice::core {
 namespace {
 
-/// SLUICE_IMPL, read once; empty or "auto" is no override.
+/// SLUICE_IMPL, read once; "auto" is no override.
 const char* implementation_override() noexcept {
   static const char* const value = [] {
-    const char* name = std::getenv("SLUICE_IMPL");
-    return name == nullptr || *name == '\0' || std::strcmp(name, "auto") == 0 ? nullptr : name;
+    const char* name = variable(Variable::kImplementation);
+    return name == nullptr || std::strcmp(name, "auto") == 0 ? nullptr : name;
   }();
   return value;
 }
@@ -87,6 +88,11 @@ Status choose_backend(const char* op, const Validated& call, const Backend** bac
   }
   *backend = chosen;
   return ok_status();
+}
+
+const char* chosen_by(const Validated& call) noexcept {
+  if (call.implementation != SLUICE_IMPL_AUTO) return "argument";
+  return implementation_override() != nullptr ? "SLUICE_IMPL" : "device";
 }
 
 Status check_stream(const char* op, const Validated& call, const Call& request) noexcept {

@@ -7,6 +7,7 @@
 
 #include "core/backend.hpp"
 #include "core/validate.hpp"
+#include "core/verbose.hpp"
 
 namespace sluice::core {
 
@@ -16,6 +17,9 @@ std::span<const Backend* const> backends() noexcept;
 /// The backend for a validated call: by the argument, else by SLUICE_IMPL, else by the device of
 /// the views. Refuses an implementation that does not serve that device or is not in this build.
 Status choose_backend(const char* op, const Validated& call, const Backend** backend) noexcept;
+
+/// What chose the backend of a call, in a word: "device", "SLUICE_IMPL" or "argument".
+const char* chosen_by(const Validated& call) noexcept;
 
 /// Kernel of this thread's last successful call.
 extern thread_local KernelName last_kernel;
@@ -62,8 +66,15 @@ Status dispatch(const char* op, const Validated& call, const Problem& problem,
   if (request->action != Action::kRun) return ok_status();
   if (Status s = check_stream(op, call, *request); !s.ok()) return s;
   if (Status s = check_workspace(op, request->workspace, request->bytes); !s.ok()) return s;
+  const bool log = verbose();
+  LoggedCall logged{op, plan.kernel, backend, nullptr, call.device, {}};
+  if (log) logged.begin = std::chrono::steady_clock::now();
   if (Status s = entry.run(problem, plan, request->workspace, request->stream); !s.ok()) return s;
   last_kernel = request->kernel;
+  if (log) {
+    logged.chosen_by = chosen_by(call);
+    log_call(logged, problem);
+  }
   return ok_status();
 }
 

@@ -83,7 +83,7 @@ void settle(ChunkBackwardProblem* p) noexcept;
 void settle(CausalConvProblem* p) noexcept;
 void settle(GatedNormProblem* p) noexcept;
 
-/// SLUICE_DEBUG=1 adds checks that read every gate, compare every pair of slots, and bring offsets
+/// SLUICE_DEBUG=1 adds checks that read every gate, key and write strength, compare every pair of slots, and bring offsets
 /// and slots of device memory to the host.
 bool debug_checks() noexcept;
 /// Whether contents of a call on this device are to be checked.
@@ -106,6 +106,9 @@ void check_unique_writes(Checker& c, const StateIo& state) noexcept {
   if (!c.ok() || !debug_checks() || !present(state.final) || !present(state.write_slots)) return;
   check_unique_slots(c, state.write_slots, state.read_slots, state.pad_below);
 }
+/// Host contents, with SLUICE_DEBUG=1: gates in the space that they are said to be in, write
+/// strengths in [0, 2], keys short enough for the state not to grow (validate_values.cc).
+void check_values(Checker& c, const DeltaRuleProblem& p) noexcept;
 void check_delta_contents(Checker& c, const DeltaRuleProblem& p, Depth depth) noexcept;
 /// Host contents: cursors of the replay ring.
 void check_ring_contents(Checker& c, const DeltaRuleProblem& p) noexcept;

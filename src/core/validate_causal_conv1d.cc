@@ -10,11 +10,27 @@ namespace {
 constexpr ConvStateNames kNames{"state.initial", "state.final", "state.num_accepted",
                                 "state.ring_position"};
 
+/// Orders that other libraries have, named as what they probably are.
+void check_order(Checker& c, const Tensor& x, const Tensor& weight) noexcept {
+  if (weight.rank == 3) {
+    c.fail("weight rank = 3, expected 2 ([D,W]; of torch's Conv1d, [D,1,W], pass squeeze(1))");
+  }
+  const bool channels_first = x.rank == 3 && weight.rank == 2 && x.shape[2] != weight.shape[0] &&
+                              x.shape[1] == weight.shape[0];
+  if (c.ok() && channels_first) {
+    c.fail(
+        "x.shape[2] = %lld, expected D = %lld channels ([B,T,D]; of [B,D,T] pass "
+        "transpose(1, 2): no copy is made)",
+        static_cast<long long>(x.shape[2]), static_cast<long long>(weight.shape[0]));
+  }
+}
+
 }  // namespace
 
 Validated validate(const sluice_causal_conv1d_args& a, Depth depth, CausalConvProblem* p) noexcept {
   Checker c("causal_conv1d");
   *p = {};
+  check_order(c, a.x, a.weight);
   const bool usable = c.required("x", a.x, 3, Dtypes::kFloat) &&
                       c.required("weight", a.weight, 2, Dtypes::kFloat) &&
                       c.required("out", a.out, 3, Dtypes::kFloat);

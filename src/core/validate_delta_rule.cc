@@ -74,6 +74,7 @@ void check_o(Checker& c, const Args& a, DeltaRuleProblem* p) noexcept {
 /// [B,T,HV] views of gate and beta.
 template <class Args>
 bool check_per_token(Checker& c, const char* name, const Tensor& t, const Args& a) noexcept {
+  if (present(t) && t.rank != 3) c.fail("%s rank = %d, expected 3 ([B,T,HV])", name, t.rank);
   if (!c.optional(name, t, 3, Dtypes::kFloat)) return false;
   for (int axis = 0; axis < 3; ++axis) c.dimension(name, t, axis, a.v.shape[axis], "B, T, HV of v");
   return c.ok();

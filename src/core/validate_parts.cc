@@ -2,10 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
-#include <cstdlib>
-#include <cstring>
 
+#include "core/environment.hpp"
 #include "core/host_access.hpp"
 #include "core/validate.hpp"
 
@@ -52,43 +50,10 @@ void check_window(Checker& c, const CausalConvProblem& p, int64_t tokens) noexce
   }
 }
 
-/// One gate, of channel i where gates are key-wise, against the space it is said to be in.
-void check_gate_value(Checker& c, const DeltaRuleProblem& p, int64_t batch, int64_t t, int64_t h,
-                      int64_t i) noexcept {
-  const bool log = p.gate_space == SLUICE_GATE_LOG, key_wise = present(p.key_gate);
-  const float g = key_wise ? load_float(address(p.key_gate, batch, t, h, i), p.key_gate.dtype)
-                           : load_float(address(p.gate, batch, t, h / p.r, h % p.r), p.gate.dtype);
-  if (!(log ? g > 0 : (g < 0 || g > 1))) return;
-  char channel[24] = "";
-  if (key_wise) std::snprintf(channel, sizeof channel, ",%lld", static_cast<ll>(i));
-  c.fail("gate[%lld,%lld,%lld%s] = %g, expected %s (SLUICE_DEBUG check)", static_cast<ll>(batch),
-         static_cast<ll>(t), static_cast<ll>(h), channel, static_cast<double>(g),
-         log ? "a log gate <= 0; is this alpha?" : "alpha in [0, 1]; is this a log gate?");
-}
-
-void check_gate_values(Checker& c, const DeltaRuleProblem& p) noexcept {
-  const bool plain = p.gate_space == SLUICE_GATE_LOG || p.gate_space == SLUICE_GATE_LINEAR;
-  const bool scalar = present(p.gate);
-  if (!plain || (!scalar && !present(p.key_gate))) return;
-  for (int64_t n = 0; n < p.rows.N; ++n) {
-    const TokenRange range = token_range(p.rows, n);
-    for (int64_t t = range.begin; t < range.end; ++t) {
-      for (int64_t h = 0; h < p.HV; ++h) {
-        for (int64_t i = 0; i < (scalar ? 1 : p.K) && c.ok(); ++i) {
-          check_gate_value(c, p, range.batch, t, h, i);
-        }
-      }
-    }
-  }
-}
-
 }  // namespace
 
 bool debug_checks() noexcept {
-  static const bool on = [] {
-    const char* value = std::getenv("SLUICE_DEBUG");
-    return value != nullptr && std::strcmp(value, "0") != 0 && *value != '\0';
-  }();
+  static const bool on = switched_on(Variable::kDebug);
   return on;
 }
 
@@ -302,11 +267,11 @@ void check_row_contents(Checker& c, const Rows& rows) noexcept {
   int64_t previous = 0;
   for (int64_t n = 0; n <= rows.N; ++n) {
     const int64_t offset = load_index(address(rows.cu_seqlens, n), rows.cu_seqlens.dtype);
-    const bool first = n == 0 && offset != 0;
-    if (first || offset < previous || offset > rows.T) {
+    const bool past = offset > rows.T && n > 0;
+    if ((n == 0 && offset != 0) || offset < previous || past) {
       c.fail("cu_seqlens[%lld] = %lld, expected %s%lld (ascending from 0, at most T = %lld)",
-             static_cast<ll>(n), static_cast<ll>(offset),
-             n == 0 ? "" : ">= ", static_cast<ll>(previous), static_cast<ll>(rows.T));
+             static_cast<ll>(n), static_cast<ll>(offset), n == 0 ? "" : (past ? "<= " : ">= "),
+             static_cast<ll>(past ? rows.T : previous), static_cast<ll>(rows.T));
       return;
     }
     if (n > 0 && offset - previous > rows.max_tokens) {
@@ -364,7 +329,7 @@ void check_delta_contents(Checker& c, const DeltaRuleProblem& p, Depth depth) no
   check_slot_contents(c, "checkpoint_slots", p.checkpoint_slots, p.state.pad_below, p.checkpoints);
   check_ring_contents(c, p);
   check_unique_writes(c, p.state);
-  if (c.ok() && depth == Depth::kContents && debug_checks()) check_gate_values(c, p);
+  if (c.ok() && depth == Depth::kContents && debug_checks()) check_values(c, p);
 }
 
 void check_conv_contents(Checker& c, const ConvStateNames& names,

@@ -83,8 +83,7 @@ void check_sizes(Checker& c, const sluice_replay_ring& ring, const DeltaRuleProb
   c.dimension("ring.delta", ring.delta, 3, p.V, "V of v");
   check_entries(c, "ring.decay", ring.decay, p, L, p.HV, "HV value heads");
   if (c.ok() && !same(ring.decay.dtype, kFloat32)) {
-    c.fail("ring.decay dtype = {code %d, bits %d}, expected float32", ring.decay.dtype.code,
-           ring.decay.dtype.bits);
+    c.fail("ring.decay dtype = %s, expected float32", type_name(ring.decay.dtype).text);
   }
 }
 

@@ -9,8 +9,8 @@ namespace {
 
 void check_single_precision(Checker& c, const char* name, const Tensor& t) noexcept {
   if (c.ok() && !same(t.dtype, kFloat32)) {
-    c.fail("%s dtype = {code %d, bits %d}, expected float32 (sums lose too much in 16 bits)", name,
-           t.dtype.code, t.dtype.bits);
+    c.fail("%s dtype = %s, expected float32 (sums lose too much in 16 bits)", name,
+           type_name(t.dtype).text);
   }
 }
 

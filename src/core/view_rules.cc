@@ -38,6 +38,20 @@ const char* list(Dtypes dtypes) noexcept {
 
 }  // namespace
 
+TypeName type_name(sluice_dtype dtype) noexcept {
+  constexpr const char* kKinds[] = {"int", "uint", "float", "", "bfloat", "complex", "bool"};
+  const bool known = dtype.code <= 6 && dtype.code != 3;
+  TypeName out;
+  if (same(dtype, kBool)) {
+    std::snprintf(out.text, sizeof out.text, "bool");
+  } else if (known) {
+    std::snprintf(out.text, sizeof out.text, "%s%d", kKinds[dtype.code], dtype.bits);
+  } else {
+    std::snprintf(out.text, sizeof out.text, "code %d of %d bits", dtype.code, dtype.bits);
+  }
+  return out;
+}
+
 int64_t element_count(const Tensor& t) noexcept {
   int64_t count = 1;
   for (int axis = 0; axis < t.rank; ++axis) count *= t.shape[axis];
@@ -121,8 +135,7 @@ bool Checker::view(const char* name, const Tensor& t, int rank, Dtypes dtypes) n
     return false;
   }
   if (!allowed(t.dtype, dtypes)) {
-    fail("%s dtype = {code %d, bits %d}, expected %s", name, t.dtype.code, t.dtype.bits,
-         list(dtypes));
+    fail("%s dtype = %s, expected %s", name, type_name(t.dtype).text, list(dtypes));
     return false;
   }
   extent(name, t);
@@ -213,8 +226,8 @@ void Checker::writable(const char* name, const Tensor& t) noexcept {
 void Checker::same_dtype(const char* name, const Tensor& t, const char* other_name,
                          const Tensor& other) noexcept {
   if (ok() && !same(t.dtype, other.dtype)) {
-    fail("%s dtype = {code %d, bits %d}, expected {code %d, bits %d} (that of %s)", name,
-         t.dtype.code, t.dtype.bits, other.dtype.code, other.dtype.bits, other_name);
+    fail("%s dtype = %s, expected %s (that of %s)", name, type_name(t.dtype).text,
+         type_name(other.dtype).text, other_name);
   }
 }
 

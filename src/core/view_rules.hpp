@@ -12,6 +12,12 @@
 
 namespace sluice::core {
 
+/// "bfloat16", "float64", "uint8"; "code 7 of 8 bits" for what has no usual name.
+struct TypeName {
+  char text[32];
+};
+TypeName type_name(sluice_dtype dtype) noexcept;
+
 /// Sets of dtypes that a rule allows.
 enum class Dtypes { kFloat, kIndex, kFlag };
 

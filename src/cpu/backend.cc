@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <type_traits>
 
+#include "cpu/cpu_quota.hpp"
 #include "cpu/isa.hpp"
 #include "cpu/kernels/operators.hpp"
 #include "cpu/kernels/size_limits.hpp"
@@ -28,13 +29,16 @@ Status warm_up(int32_t /*device_index*/) noexcept {
 }
 
 size_t describe(char* out, size_t size) noexcept {
-  char isas[128];
+  char isas[128], quota[32] = "none";
   list_isas(isas, sizeof isas);
+  const int cpus = quota_cpus();
+  if (cpus > 0) std::snprintf(quota, sizeof quota, "%d CPUs", cpus);
   const int length = std::snprintf(out, size,
                                    "cpu.isa: %s\n"
                                    "cpu.isas:%s\n"
+                                   "cpu.quota: %s\n"
                                    "cpu.threads: %d\n",
-                                   isa_name(), isas, worker_count());
+                                   isa_name(), isas, quota, worker_count());
   return length > 0 ? static_cast<size_t>(length) : 0;
 }
 

@@ -5,9 +5,9 @@
 #include <array>
 #include <cstdint>
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
 
+#include "core/environment.hpp"
 #include "cpu/kernels/chunk_pairs.hpp"
 #include "hwy/highway.h"
 #include "hwy/targets.h"
@@ -45,11 +45,7 @@ int64_t usable_targets() noexcept {
   return (hwy::SupportedTargets() | HWY_STATIC_TARGET) & HWY_TARGETS;
 }
 
-/// SLUICE_CPU_ISA, or null where unset or empty.
-const char* wanted_name() noexcept {
-  const char* wanted = std::getenv("SLUICE_CPU_ISA");
-  return wanted == nullptr || *wanted == '\0' ? nullptr : wanted;
-}
+const char* wanted_name() noexcept { return core::variable(core::Variable::kCpuIsa); }
 
 bool usable(const Isa& isa) noexcept {
   return (isa.target & usable_targets()) != 0 && (!isa.bfloat16_dots || has_pairs());

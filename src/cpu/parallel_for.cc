@@ -19,6 +19,7 @@
 #include <thread>
 #include <vector>
 
+#include "core/environment.hpp"
 #include "cpu/cpu_quota.hpp"
 
 namespace sluice::cpu {
@@ -253,10 +254,10 @@ int usable_cpus() noexcept {
 
 constexpr long kMaxThreads = 4096;
 
-/// SLUICE_NUM_THREADS: 0 where unset or empty, -1 where it is no number from 1 to kMaxThreads.
+/// SLUICE_NUM_THREADS: 0 where it says nothing, -1 where it is no number from 1 to kMaxThreads.
 long wanted_threads() noexcept {
-  const char* text = std::getenv("SLUICE_NUM_THREADS");
-  if (text == nullptr || *text == '\0') return 0;
+  const char* text = core::variable(core::Variable::kNumThreads);
+  if (text == nullptr) return 0;
   char* end = nullptr;
   const long value = std::strtol(text, &end, 10);
   return *end == '\0' && value >= 1 && value <= kMaxThreads ? value : -1;
@@ -310,7 +311,7 @@ Status threads_request() noexcept {
     if (wanted_threads() >= 0) return ok_status();
     return Status::failure(Code::kInvalidArgument,
                            "cpu: SLUICE_NUM_THREADS = %s, expected a number from 1 to %ld",
-                           std::getenv("SLUICE_NUM_THREADS"), kMaxThreads);
+                           core::variable(core::Variable::kNumThreads), kMaxThreads);
   }();
   return status;
 }

@@ -40,6 +40,13 @@ void for_each_catalogue(Visit visit) noexcept {
 Status warm_up(int32_t device_index) noexcept {
   const DeviceGuard guard(device_index);
   int error = guard.error();
+  if (error == cudaErrorInsufficientDriver || error == cudaErrorNoDevice) {
+    return Status::failure(Code::kDeviceError,
+                           "warm_up: device %d = %s, expected a GPU (no NVIDIA driver for CUDA %d "
+                           "or newer was found, or it shows this process no GPU)",
+                           device_index, cudaGetErrorName(static_cast<cudaError_t>(error)),
+                           CUDART_VERSION / 1000);
+  }
   const Machine machine = machine_of(device_index);
   for_each_catalogue([&](auto catalogue) {
     if (error == cudaSuccess) error = load_catalogue(catalogue, machine);
@@ -52,20 +59,34 @@ Status warm_up(int32_t device_index) noexcept {
 /// SLUICE_CUDA_KERNEL by KernelOverride.
 constexpr const char* kKernelWords[] = {"auto", "fused", "generic"};
 
+/// "cuda.device0: NVIDIA H200, compute capability 9.0, 132 multiprocessors, 139 GiB".
+size_t describe_device(int device, char* out, size_t size) noexcept {
+  cudaDeviceProp properties;
+  if (cudaGetDeviceProperties(&properties, device) != cudaSuccess) return 0;
+  const int length = std::snprintf(
+      out, size, "cuda.device%d: %s, compute capability %d.%d, %d multiprocessors, %zu GiB\n",
+      device, properties.name, properties.major, properties.minor, properties.multiProcessorCount,
+      properties.totalGlobalMem >> 30);
+  return length > 0 ? static_cast<size_t>(length) : 0;
+}
+
 size_t describe(char* out, size_t size) noexcept {
   int driver = 0, runtime = 0;
   cudaDriverGetVersion(&driver);
   cudaRuntimeGetVersion(&runtime);
   const int count = device_count();
-  const int length = std::snprintf(out, size,
-                                   "cuda.devices: %d\n"
-                                   "cuda.device0.compute_capability: %d\n"
-                                   "cuda.driver: %d\n"
-                                   "cuda.runtime: %d\n"
-                                   "cuda.kernel_override: %s\n",
-                                   count, count > 0 ? machine_of(0).capability : 0, driver, runtime,
-                                   kKernelWords[static_cast<int>(environment().kernel)]);
+  const int length =
+      std::snprintf(out, size,
+                    "cuda.devices: %d\n"
+                    "cuda.driver: %d\n"
+                    "cuda.runtime: %d\n"
+                    "cuda.kernel_override: %s\n",
+                    count, driver, runtime, kKernelWords[static_cast<int>(environment().kernel)]);
   size_t used = length > 0 ? static_cast<size_t>(length) : 0;
+  for (int device = 0; device < count; ++device) {
+    const size_t at = std::min(used, size);
+    used += describe_device(device, out + at, size - at);
+  }
   for_each_catalogue([&](auto catalogue) {
     const size_t at = std::min(used, size);
     used += describe_catalogue(catalogue, out + at, size - at);

@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "core/environment.hpp"
 #include "core/problem.hpp"
 #include "cuda/machine.h"
 
@@ -95,9 +96,9 @@ Environment parse_environment(const char* kernel, const char* split, const char*
 }
 
 const Environment& environment() noexcept {
-  static const Environment instance =
-      parse_environment(std::getenv("SLUICE_CUDA_KERNEL"), std::getenv("SLUICE_CUDA_SPLIT"),
-                        std::getenv("SLUICE_CUDA_HISTORY"));
+  static const Environment instance = parse_environment(
+      core::variable(core::Variable::kCudaKernel), core::variable(core::Variable::kCudaSplit),
+      core::variable(core::Variable::kCudaHistory));
   return instance;
 }
 

@@ -152,7 +152,7 @@ const Wrong kOffsets[] = {
      "cu_seqlens[2] = 5, expected >= 7 (ascending from 0, at most T = 12)"},
     {"offsets past the end",
      {.offsets = {0, 5, 13}},
-     "cu_seqlens[2] = 13, expected >= 5 (ascending from 0, at most T = 12)"},
+     "cu_seqlens[2] = 13, expected <= 12 (ascending from 0, at most T = 12)"},
     {"offsets from one on",
      {.offsets = {1, 5, 9}},
      "cu_seqlens[0] = 1, expected 0 (ascending from 0, at most T = 12)"},

@@ -16,6 +16,14 @@ done
 expect 0 '3 cases, 6 tensors, 0 failed' "$tool" verify --filter 1x65 "$golden"
 expect 2 "no case's name contains" "$tool" verify --filter nothing "$golden"
 
+# Without files: cases drawn here, every operator.
+expect 0 '^model_layer \(layer, cpu\.' "$tool" verify --backend cpu
+expect 0 ' tensors, 0 failed$' "$tool" verify --dtype bf16
+expect 2 'needs the case files' "$tool" verify --against results
+# What the Python command takes, with the same meaning.
+expect 0 'One such layer reads' "$tool" bench --backend cpu --heads 1 --value-heads 2 --dim 16 \
+  --tokens 20 --batch 2 --threads 1
+
 # Results of float32 do not pass for results on inputs rounded to float16, and the reverse.
 "$tool" run -o results "$golden" >/dev/null
 expect 0 '6 cases, 12 tensors, 0 failed' "$tool" verify --against results "$golden"

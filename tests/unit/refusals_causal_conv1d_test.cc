@@ -57,9 +57,23 @@ const Row kTensorRows[] = {
     {"out_absent", [](ConvScene& s) { s.args.out = {}; },
      "causal_conv1d: out = absent, expected a view of rank 3 (required)"},
     {"x_dtype", [](ConvScene& s) { s.args.x.dtype = kInt32; },
-     "causal_conv1d: x dtype = {code 0, bits 32}, expected float32, float16 or bfloat16"},
+     "causal_conv1d: x dtype = int32, expected float32, float16 or bfloat16"},
     {"no_channels", [](ConvScene& s) { s.args.x.shape[2] = 0; },
      "causal_conv1d: x.shape[2] = 0, expected >= 1 (channels D)"},
+    {"weight_of_conv1d",
+     [](ConvScene& s) {
+       s.args.weight.rank = 3;
+       s.args.weight.shape[2] = s.args.weight.shape[1];
+       s.args.weight.shape[1] = 1;
+     },
+     "causal_conv1d: weight rank = 3, expected 2 ([D,W]; of torch's Conv1d, [D,1,W], pass "
+     "squeeze(1))"},
+    {"channels_before_tokens",
+     [](ConvScene& s) {
+       for (sluice_tensor* t : {&s.args.x, &s.args.out}) std::swap(t->shape[1], t->shape[2]);
+     },
+     "causal_conv1d: x.shape[2] = 3, expected D = 6 channels ([B,T,D]; of [B,D,T] pass "
+     "transpose(1, 2): no copy is made)"},
     {"weight_channels", [](ConvScene& s) { s.args.weight.shape[0] = 5; },
      "causal_conv1d: weight.shape[0] = 5, expected 6 (D channels of x)"},
     {"width_1", [](ConvScene& s) { s.args.weight.shape[1] = 1; },
@@ -108,7 +122,7 @@ const Row kStateRows[] = {
      "causal_conv1d: state.write_slots.shape[0] = 1, expected 2 (N sequences)"},
     {"flags_dtype",
      [](ConvScene& s) { s.args.state.has_initial_state = s.memory->tensor(kInt64, {2}); },
-     "causal_conv1d: state.has_initial_state dtype = {code 0, bits 64}, expected bool or uint8"},
+     "causal_conv1d: state.has_initial_state dtype = int64, expected bool or uint8"},
     {"pool_rank", [](ConvScene& s) { s.args.state.initial.rank = 2; },
      "causal_conv1d: state.initial rank = 2, expected 3"},
     {"pool_channels", [](ConvScene& s) { s.args.state.initial.shape[1] = 5; },
@@ -139,7 +153,7 @@ const Row kStateRows[] = {
        s.args.state.final = s.args.state.initial;
        s.args.state.final.dtype = kBFloat16;
      },
-     "causal_conv1d: state.final dtype = {code 4, bits 16}, expected {code 2, bits 32} (that of "
+     "causal_conv1d: state.final dtype = bfloat16, expected float32 (that of "
      "state.initial)"},
     {"alias_stride",
      [](ConvScene& s) {

@@ -81,7 +81,7 @@ const StageRow kRefusedMatrices[] = {
       "chunk_cumsum: g_cumsum.shape[1] = 18, expected 19 (tokens T)"}},
     {kCumsum,
      {"cumsum_dtype", [](StageScene& s) { s.args.g_cumsum.dtype = kBFloat16; },
-      "chunk_cumsum: g_cumsum dtype = {code 4, bits 16}, expected float32 (sums lose too much in "
+      "chunk_cumsum: g_cumsum dtype = bfloat16, expected float32 (sums lose too much in "
       "16 bits)"}},
     {kCumsum,
      {"cumsum_in_place", [](StageScene& s) { s.args.gate.data = s.args.g_cumsum.data; },
@@ -107,7 +107,7 @@ const StageRow kRefusedMatrices[] = {
       "scaled_dot_kkt: beta.shape[2] = 1, expected 2 (value heads HV)"}},
     {kKkt,
      {"kkt_sums_dtype", [](StageScene& s) { s.args.g_cumsum.dtype = kFloat16; },
-      "scaled_dot_kkt: g_cumsum dtype = {code 2, bits 16}, expected float32 (sums lose too much "
+      "scaled_dot_kkt: g_cumsum dtype = float16, expected float32 (sums lose too much "
       "in 16 bits)"}},
     {kKkt,
      {"kkt_gate",
@@ -161,7 +161,7 @@ INSTANTIATE_TEST_SUITE_P(Matrices, ChunkStageRefusals, ::testing::ValuesIn(kRefu
 const StageRow kRefusedValues[] = {
     {kWy,
      {"wy_v_dtype", [](StageScene& s) { s.args.v.dtype = kBFloat16; },
-      "wy_fast: v dtype = {code 4, bits 16}, expected {code 2, bits 32} (that of k)"}},
+      "wy_fast: v dtype = bfloat16, expected float32 (that of k)"}},
     {kWy,
      {"wy_v_tokens", [](StageScene& s) { s.args.v.shape[1] = 4; },
       "wy_fast: v.shape[1] = 4, expected 19 (T of k)"}},
@@ -223,7 +223,7 @@ const StageRow kRefusedValues[] = {
       "chunk_o: q.shape[3] = 2, expected 3 (shape of k)"}},
     {kOutputs,
      {"o_q_dtype", [](StageScene& s) { s.args.q.dtype = kFloat16; },
-      "chunk_o: q dtype = {code 2, bits 16}, expected {code 2, bits 32} (that of k)"}},
+      "chunk_o: q dtype = float16, expected float32 (that of k)"}},
     {kOutputs,
      {"o_v_new_absent", [](StageScene& s) { s.args.v_new = {}; },
       "chunk_o: v_new = absent, expected a view of rank 4 (required)"}},
@@ -320,7 +320,7 @@ const StageRow kRefusedKeyGates[] = {
     {kStates,
      {"channels_of_sums",
       [](StageScene& s) { s.args.g_cumsum = s.memory->tensor(kBFloat16, {kB, kT, kHV, kK}); },
-      "chunk_h: g_cumsum dtype = {code 4, bits 16}, expected float32 (sums lose too much in 16 "
+      "chunk_h: g_cumsum dtype = bfloat16, expected float32 (sums lose too much in 16 "
       "bits)"}},
     {kStates,
      {"channel_stride",
@@ -346,7 +346,7 @@ const StageRow kRefusedPairs[] = {
       "cumsum_kkt: g_cumsum = absent, expected a view of rank 3 (required)"}},
     {kCumsumKkt,
      {"pair_sums_dtype", [](StageScene& s) { s.args.g_cumsum.dtype = kBFloat16; },
-      "cumsum_kkt: g_cumsum dtype = {code 4, bits 16}, expected float32 (sums lose too much in "
+      "cumsum_kkt: g_cumsum dtype = bfloat16, expected float32 (sums lose too much in "
       "16 bits)"}},
     {kCumsumKkt,
      {"pair_gate_tokens", [](StageScene& s) { s.args.gate.shape[1] = 3; },
@@ -371,7 +371,7 @@ const StageRow kRefusedPairs[] = {
       "solve_wy: A.shape[3] = 8, expected 16 (tokens of a chunk)"}},
     {kSolveWy,
      {"pair_v_dtype", [](StageScene& s) { s.args.v.dtype = kBFloat16; },
-      "solve_wy: v dtype = {code 4, bits 16}, expected {code 2, bits 32} (that of k)"}},
+      "solve_wy: v dtype = bfloat16, expected float32 (that of k)"}},
     {kSolveWy,
      {"pair_u_absent", [](StageScene& s) { s.args.u = {}; },
       "solve_wy: u = absent, expected a view of rank 4 (required)"}},

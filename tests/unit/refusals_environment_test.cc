@@ -29,6 +29,7 @@ struct StepCall {
     args.state.initial = memory.tensor(kFloat32, {4, kHV, kD, kD});
     args.state.read_slots = memory.indices({3, 1});
     args.implementation = SLUICE_IMPL_AUTO;
+    args.options.qk_norm = SLUICE_QK_NORM_L2;
     workspace = {memory.take(16384), 16384};
     gate = static_cast<float*>(args.gate.data);
     for (int i = 0; i < 2 * kT * kHV; ++i) gate[i] = -0.1f;
@@ -126,6 +127,35 @@ TEST(EnvironmentDeathTest, DebugNamesLinearGatesGivenAsLog) {
                     "recurrent_step: gate[1,0,1] = 0.9, expected a log gate <= 0; is this alpha? "
                     "(SLUICE_DEBUG check)");
   });
+}
+
+TEST(EnvironmentDeathTest, DebugNamesKeysThatAreNotNormalised) {
+  EXPECT_IN_CHILD({
+    setenv("SLUICE_DEBUG", "1", 1);
+    StepCall step;
+    step.args.options.qk_norm = SLUICE_QK_NORM_NONE;
+    expect_in_child(
+        step, SLUICE_INVALID_ARGUMENT,
+        "recurrent_step: k[0,0,0] with beta |k|^2 = 2.23239, expected at most 2 (past it "
+        "the state grows with every token); is the l2 norm of q and k missing? "
+        "(SLUICE_DEBUG check)");
+  });
+}
+
+TEST(EnvironmentDeathTest, DebugNamesLogitsGivenAsWriteStrengths) {
+  for (const float beta : {-0.5f, 3.0f}) {
+    EXPECT_IN_CHILD({
+      setenv("SLUICE_DEBUG", "1", 1);
+      StepCall step;
+      step.args.beta = step.memory.tensor(kFloat32, {2, kT, kHV});
+      static_cast<float*>(step.args.beta.data)[6] = beta;
+      expect_in_child(step, SLUICE_INVALID_ARGUMENT,
+                      beta < 0 ? "recurrent_step: beta[1,1,0] = -0.5, expected 0 to 2; is this a "
+                                 "logit? (SLUICE_DEBUG check)"
+                               : "recurrent_step: beta[1,1,0] = 3, expected 0 to 2; is this a "
+                                 "logit? (SLUICE_DEBUG check)");
+    });
+  }
 }
 
 TEST(EnvironmentDeathTest, DebugNamesChannelsOfKeyGates) {

@@ -47,7 +47,7 @@ const Row kRefused[] = {
     {"out_absent", [](NormScene& s) { s.args.out = {}; },
      "gated_rms_norm: out = absent, expected a view of rank 3 (required)"},
     {"x_dtype", [](NormScene& s) { s.args.x.dtype = kInt64; },
-     "gated_rms_norm: x dtype = {code 0, bits 64}, expected float32, float16 or bfloat16"},
+     "gated_rms_norm: x dtype = int64, expected float32, float16 or bfloat16"},
     {"no_columns", [](NormScene& s) { s.args.x.shape[2] = 0; },
      "gated_rms_norm: x.shape[2] = 0, expected >= 1 (head dimension V)"},
     {"z_shape", [](NormScene& s) { s.args.z.shape[0] = 2; },
@@ -73,7 +73,7 @@ const Row kRefused[] = {
        s.args.out = s.args.x;
        s.args.out.dtype = kFloat16;
      },
-     "gated_rms_norm: out dtype = {code 2, bits 16}, expected {code 2, bits 32} (that of x, whose "
+     "gated_rms_norm: out dtype = float16, expected float32 (that of x, whose "
      "memory it is)"},
     {"in_place_stride",
      [](NormScene& s) {

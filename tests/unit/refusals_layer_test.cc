@@ -262,7 +262,7 @@ const Row kStateRows[] = {
      },
      "layer_prefill: max_tokens = -1, expected >= 0 (0: unknown)"},
     {"offsets_past_end", [](LayerScene& s) { pack(s, {0, 3, 9}); },
-     "layer_prefill: cu_seqlens[2] = 9, expected >= 3 (ascending from 0, at most T = 6)",
+     "layer_prefill: cu_seqlens[2] = 9, expected <= 6 (ascending from 0, at most T = 6)",
      Seen::kByCall},
     {"slot_past_pools", [](LayerScene& s) { s.args.state.read_slots = s.memory->indices({0, 6}); },
      "layer_prefill: state.read_slots[1,0] = 6, expected < 6 (slots of the pool)", Seen::kByCall},

@@ -115,7 +115,7 @@ const Row kRows[] = {
      "recurrent_step: ring.decay.shape[2] = 3, expected 4 (HV value heads)"},
     {"decay_dtype",
      [](StepScene& s) { s.args.ring.decay = s.memory->tensor(kBFloat16, {3, 8, 4}); },
-     "recurrent_step: ring.decay dtype = {code 4, bits 16}, expected float32"},
+     "recurrent_step: ring.decay dtype = bfloat16, expected float32"},
     {"no_position", [](StepScene& s) { s.args.ring.position = {}; },
      "recurrent_step: ring.position = absent, expected a view of rank 1 (required)"},
     {"checkpoint_size", [](StepScene& s) { s.args.ring.checkpoint.shape[0] = 3; },

@@ -4,11 +4,13 @@
 
 #include <fmt/ranges.h>
 
+#include <memory>
 #include <span>
 #include <utility>
 #include <vector>
 
 #include "io/whole_file.hpp"
+#include "tools/bench/quick.hpp"
 
 namespace sluice::tools {
 
@@ -53,9 +55,14 @@ int write_record(const std::string& path, const std::string& text, int status) {
 
 Action add_bench(CLI::App& app) {
   CLI::App* command = app.add_subcommand("bench", "Time the operators");
-  command->require_subcommand(1);
+  auto quick = std::make_shared<QuickSettings>();
+  add_quick_options(*command, quick.get());
   command->footer(
+      "Without a subcommand: a quick look at one layer's prefill and decode, as python -m sluice\n"
+      "bench takes it. What docs/benchmarks.md holds is measured by the subcommands.\n"
       "Examples:\n"
+      "  sluice bench\n"
+      "  sluice bench --backend cpu --tokens 2048 --batch 8\n"
       "  sluice bench cpu --model qwen3-next --T 512,2048\n"
       "  sluice bench prefill --grid marks --json marks.json\n"
       "  sluice bench decode --json decode.json\n"
@@ -68,11 +75,11 @@ Action add_bench(CLI::App& app) {
       {"decode", add_bench_decode(*command)},    {"layer", add_bench_layer(*command)},
       {"parts", add_bench_parts(*command)},      {"stages", add_bench_stages(*command)},
       {"backward", add_bench_backward(*command)}};
-  return [command, actions] {
+  return [command, actions, quick] {
     for (const auto& [name, action] : actions) {
       if (command->got_subcommand(name)) return action();
     }
-    return kExitError;
+    return bench_quick(*quick);
   };
 }
 

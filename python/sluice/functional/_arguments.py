@@ -12,11 +12,26 @@ from .._types import T, Tensor
 MAX_STEP_TOKENS = 16
 
 
-def activation_name(name: str | None) -> str:
-    """fla's and causal_conv1d's spellings of an activation."""
-    if name is None:
+def activation_name(name: str | None, op: str, *others: str) -> str:
+    """fla's and causal_conv1d's spellings of an activation; `others`: what else the operator takes."""
+    if name is None and not others:
         return "none"
-    return "silu" if name == "swish" else name
+    if name in ("silu", "swish"):
+        return "silu"
+    if name not in others:
+        words = ", ".join(repr(word) for word in ("silu", "swish", *others))
+        none = "" if others else "None, "
+        raise InvalidArgument(f"{op}: activation = {name!r}, expected one of {none}{words}")
+    return name
+
+
+def check_key_gate(op: str, name: str, gate: Any, scalar: str) -> None:
+    """Refuses gates by head where those of key channels are meant: `scalar` is the function of those."""
+    if gate is not None and len(gate.shape) != 4:
+        raise InvalidArgument(
+            f"{op}: {name} rank = {len(gate.shape)}, expected 4 ([B,T,HV,K]; gates [B,T,HV] are "
+            f"{scalar}'s)"
+        )
 
 
 def refuse_foreign(op: str, cp_context: Any, head_first: bool, chunk_size: int | None) -> None:

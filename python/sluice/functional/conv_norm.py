@@ -38,6 +38,12 @@ def causal_conv1d(
       final_state: tensor or pool to write; may be initial_state itself. It is what is returned.
 
     Returns: (out [B,T,D], final state or None).
+
+    Example:
+      >>> x, weight = np.ones((1, 10, 24), np.float32), np.ones((24, 4), np.float32)
+      >>> out, state = sluice.causal_conv1d(x, weight, output_final_state=True)
+      >>> out[0, :5, 0].tolist(), state.shape
+      ([1.0, 2.0, 3.0, 4.0, 4.0], (1, 24, 3))
     """
     if initial_state is not None and read_slots is None:
         check_states("causal_conv1d", initial_state, x, cu_seqlens)
@@ -48,7 +54,7 @@ def causal_conv1d(
         final_state = _kinds.empty(x, (n, x.shape[2], columns))
     if out is None:
         out = _kinds.empty_like(x) if cu_seqlens is None else _kinds.zeros_like(x)
-    activation = activation_name(activation)
+    activation = activation_name(activation, "causal_conv1d")
     _kinds.entry("causal_conv1d", x)(  # values of causal_conv1d
         x, weight, bias, out, cu_seqlens, initial_state, final_state, read_slots, write_slots,
         has_initial_state, None, None, pad_below, "shift", activation, implementation, stream,
@@ -85,6 +91,13 @@ def causal_conv1d_update(
       weight, bias, activation: as in `causal_conv1d`.
 
     Returns: out, the shape of x (a new tensor unless given).
+
+    Example:
+      >>> state, weight = np.zeros((1, 24, 3), np.float32), np.ones((24, 4), np.float32)
+      >>> for _ in range(3):
+      ...     out = sluice.causal_conv1d_update(np.ones((1, 24), np.float32), state, weight)
+      >>> out[0, :2].tolist()
+      [3.0, 3.0]
     """
     if out is None:
         out = _kinds.empty_like(x) if cu_seqlens is None else _kinds.zeros_like(x)
@@ -96,7 +109,7 @@ def causal_conv1d_update(
     final_state = conv_state
     read_slots = slots
     conv_state_form = "shift" if ring_position is None else "ring"
-    activation = activation_name(activation)
+    activation = activation_name(activation, "causal_conv1d_update")
     _kinds.entry("causal_conv1d", x)(  # values of causal_conv1d
         x, weight, bias, out, cu_seqlens, initial_state, final_state, read_slots, None, None,
         num_accepted, ring_position, pad_below, conv_state_form, activation, implementation, stream,
@@ -124,10 +137,16 @@ def gated_rms_norm(
     "sigmoid". rounding: "once" (fla) or "hf" (transformers). out: may be x.
 
     Returns: out.
+
+    Example:
+      >>> x = np.full((2, 5, 64), 3, np.float32)
+      >>> out = sluice.gated_rms_norm(x, x, np.ones(64, np.float32), activation="sigmoid")
+      >>> round(float(out[0, 0, 0]), 4)                             # 1 * sigmoid(3)
+      0.9526
     """
     if out is None:
         out = _kinds.empty_like(x)
-    activation = activation_name(activation)
+    activation = activation_name(activation, "gated_rms_norm", "sigmoid")
     _kinds.entry("gated_rms_norm", x)(  # values of gated_rms_norm
         x, z, weight, out, eps, activation, rounding, implementation, stream, workspace
     )

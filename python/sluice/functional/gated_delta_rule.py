@@ -90,6 +90,14 @@ def chunk_gated_delta_rule(
 
     Returns: (o [B,T,HV,V] in v's dtype, final state or None).
     Errors: InvalidArgument, Unsupported (see `sluice.ops`).
+
+    Example:
+      >>> x = np.ones((1, 100, 2, 16), np.float32)                  # [B,T,H,K]
+      >>> v, g = np.ones((1, 100, 4, 8), np.float32), np.full((1, 100, 4), -0.1, np.float32)
+      >>> o, state = sluice.chunk_gated_delta_rule(
+      ...     x, x, v, g, output_final_state=True, use_qk_l2norm_in_kernel=True)
+      >>> o.shape, state.shape
+      ((1, 100, 4, 8), (1, 4, 16, 8))
     """
     if cp_context is not None or head_first or chunk_size is not None:
         refuse_foreign("chunk_gated_delta_rule", cp_context, head_first, chunk_size)
@@ -179,6 +187,15 @@ def fused_recurrent_gated_delta_rule(
     given (Unsupported). num_accepted: see `sluice.ops.recurrent_step`.
 
     Returns: (o [B,T,HV,V] in v's dtype, final state or None).
+
+    Example:
+      >>> x, v = np.ones((3, 1, 2, 16), np.float32), np.ones((3, 1, 4, 8), np.float32)
+      >>> pool = np.zeros((10, 4, 16, 8), np.float32)               # 10 slots
+      >>> o, _ = sluice.fused_recurrent_gated_delta_rule(
+      ...     x, x, v, use_qk_l2norm_in_kernel=True, initial_state=pool, final_state=pool,
+      ...     read_slots=np.array([7, 2, -1]))                      # the third row is padding
+      >>> bool(pool[7].any()), bool(o[2].any())
+      (True, False)
     """
     op = "fused_recurrent_gated_delta_rule"
     if head_first:
@@ -187,7 +204,9 @@ def fused_recurrent_gated_delta_rule(
         raise Unsupported(f"{op}: gv = given, expected None (gates are per head or key-wise)")
     if gk is not None:
         if g is not None:
-            raise Unsupported(f"{op}: gk = given, expected None with g (one gate or the other)")
+            raise Unsupported(f"{op}: gk = given, expected None with g (one gate or the other; "
+                "the fifth positional argument is gk: pass beta=beta)"
+            )
     if transpose_state_layout is not None:
         state_v_first = transpose_state_layout
     shape = q.shape

@@ -5,6 +5,7 @@ from typing import Any
 
 from .._errors import Unsupported
 from .._types import T, Tensor
+from ._arguments import check_key_gate
 from .simple_gla import chunk_simple_gla, fused_recurrent_simple_gla
 
 
@@ -33,7 +34,13 @@ def chunk_gla(
 
     Returns: (o, final state or None).
     Source: Yang et al., Gated Linear Attention Transformers, arXiv:2312.06635.
+
+    Example:
+      >>> x, g = np.ones((1, 100, 2, 16), np.float32), np.full((1, 100, 2, 16), -0.1, np.float32)
+      >>> sluice.chunk_gla(x, x, x, g)[0].shape
+      (1, 100, 2, 16)
     """
+    check_key_gate("chunk_gla", "g", g, "chunk_simple_gla")
     return chunk_simple_gla(
         q,
         k,
@@ -80,10 +87,17 @@ def fused_recurrent_gla(
 
     Returns: (o, final state or None).
     Source: Yang et al., Gated Linear Attention Transformers, arXiv:2312.06635.
+
+    Example:
+      >>> x, gk = np.ones((3, 1, 2, 16), np.float32), np.full((3, 1, 2, 16), -0.1, np.float32)
+      >>> o, state = sluice.fused_recurrent_gla(x, x, x, gk, output_final_state=True)
+      >>> state.shape
+      (3, 2, 16, 16)
     """
     op = "fused_recurrent_gla"
     if gv is not None:
         raise Unsupported(f"{op}: gv = given, expected None (gates are per head or key-wise)")
+    check_key_gate(op, "gk", gk, "fused_recurrent_simple_gla")
     if reverse:
         raise Unsupported(f"{op}: reverse = True, expected False (pass flipped rows)")
     return fused_recurrent_simple_gla(

@@ -10,6 +10,7 @@ from .._errors import InvalidArgument, Unsupported
 from .._types import T, Tensor
 from ._arguments import (
     MAX_STEP_TOKENS,
+    check_key_gate,
     check_states,
     longest,
     new_state,
@@ -145,12 +146,20 @@ def chunk_kda(
 
     Returns: (o, final state or None), or (o, final state or None, h).
     Source: Kimi Team, Kimi Linear, arXiv:2510.26692.
+
+    Example:
+      >>> x = np.ones((1, 100, 2, 16), np.float32)
+      >>> g = np.full((1, 100, 2, 16), -0.1, np.float32)            # a gate for each channel of k
+      >>> o, _ = sluice.chunk_kda(x, x, x, g, g[..., 0] * 0 + 1, use_qk_l2norm_in_kernel=True)
+      >>> o.shape
+      (1, 100, 2, 16)
     """
     op = "chunk_kda"
     if cp_context is not None or chunk_size != 64:
         refuse_foreign(op, cp_context, False, 32 if chunk_size == 32 else 64)
     if chunk_size not in (32, 64):
         raise InvalidArgument(f"{op}: chunk_size = {chunk_size}, expected 32 or 64 (fla's rule)")
+    check_key_gate(op, "g", g, "chunk_gated_delta_rule")
     rule = _rule(op, allow_neg_eigval, use_beta_sigmoid_in_kernel, use_qk_l2norm_in_kernel)
     state_v_first = _first(op, state_v_first, transpose_state_layout)
     gates = gate_arguments(op, g, use_gate_in_kernel, A_log, dt_bias, lower_bound, safe_gate)
@@ -254,8 +263,18 @@ def fused_recurrent_kda(
 
     Returns: (o, final state or None).
     Source: Kimi Team, Kimi Linear, arXiv:2510.26692.
+
+    Example:
+      >>> x, g = np.ones((3, 1, 2, 16), np.float32), np.full((3, 1, 2, 16), -0.1, np.float32)
+      >>> state = np.zeros((3, 2, 16, 16), np.float32)
+      >>> o, _ = sluice.fused_recurrent_kda(
+      ...     x, x, x, g, g[..., 0] * 0 + 1, initial_state=state, final_state=state,
+      ...     use_qk_l2norm_in_kernel=True)
+      >>> o.shape, bool(state.any())
+      ((3, 1, 2, 16), True)
     """
     op = "fused_recurrent_kda"
+    check_key_gate(op, "g", g, "fused_recurrent_gated_delta_rule")
     rule = _rule(op, allow_neg_eigval, use_beta_sigmoid_in_kernel, use_qk_l2norm_in_kernel)
     state_v_first = _first(op, state_v_first, transpose_state_layout)
     if initial_state is not None and read_slots is None:
@@ -308,6 +327,12 @@ def fused_kda_gate(
     `chunk_kda` needs it: the operators take raw gates. Gradients are refused (Unsupported).
 
     Returns: the log gates, float32 unless output_dtype (of torch) says otherwise.
+
+    Example:
+      >>> raw = np.zeros((1, 5, 2, 16), np.float32)
+      >>> gate = sluice.fused_kda_gate(raw, np.zeros(2, np.float32))
+      >>> round(float(gate[0, 0, 0, 0]), 4)                         # -log(2)
+      -0.6931
     """
     op = "fused_kda_gate"
     if getattr(g, "requires_grad", False):

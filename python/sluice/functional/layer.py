@@ -48,6 +48,18 @@ def gdn_layer_prefill(
       output_final_state: also return both states, out of place.
 
     Returns: (out [B,T,HV,V], conv state [N,D,L] in qkv's dtype or None, state float32 or None).
+
+    Example:
+      >>> H, HV, K, V = 2, 4, 16, 16
+      >>> D = 2 * H * K + HV * V
+      >>> rows = lambda n: np.full((1, 30, n), 0.1, np.float32)
+      >>> out, conv_state, state = sluice.gdn_layer_prefill(
+      ...     rows(D), rows(HV * V), rows(HV), rows(HV), conv_weight=np.ones((D, 4), np.float32),
+      ...     A_log=np.zeros(HV, np.float32), dt_bias=np.zeros(HV, np.float32),
+      ...     norm_weight=np.ones(V, np.float32), num_k_heads=H, num_v_heads=HV, head_k_dim=K,
+      ...     head_v_dim=V, output_final_state=True)
+      >>> out.shape, conv_state.shape, state.shape
+      ((1, 30, 4, 16), (1, 128, 3), (1, 4, 16, 16))
     """
     final_state = conv_final = None
     if output_final_state:
@@ -62,7 +74,7 @@ def gdn_layer_prefill(
     conv_initial = conv_state
     state_layout = "vk" if state_v_first else "kv"
     eigenvalues = "negative" if allow_neg_eigval else "positive"
-    gate_activation = activation_name(gate_activation)
+    gate_activation = activation_name(gate_activation, "gdn_layer_prefill", "sigmoid")
     _kinds.entry("layer_prefill", qkv)(  # values of layer_prefill
         qkv, z, b, a, conv_weight, conv_bias, A_log, dt_bias, norm_weight, out, None, cu_seqlens,
         conv_initial, conv_final, None, initial_state, final_state, state_layout, None, None,
@@ -109,6 +121,19 @@ def gdn_layer_decode(
     padding. `sluice.ops.layer_decode` has the rest (speculation, rings, packed rows).
 
     Returns: out [B,T,HV,V].
+
+    Example:
+      >>> H, HV, K, V = 2, 4, 16, 16
+      >>> D = 2 * H * K + HV * V
+      >>> rows = lambda n: np.full((3, 1, n), 0.1, np.float32)
+      >>> state, conv_state = np.zeros((3, HV, K, V), np.float32), np.zeros((3, D, 3), np.float32)
+      >>> out = sluice.gdn_layer_decode(
+      ...     rows(D), rows(HV * V), rows(HV), rows(HV), conv_state=conv_state, state=state,
+      ...     conv_weight=np.ones((D, 4), np.float32), A_log=np.zeros(HV, np.float32),
+      ...     dt_bias=np.zeros(HV, np.float32), norm_weight=np.ones(V, np.float32), num_k_heads=H,
+      ...     num_v_heads=HV, head_k_dim=K, head_v_dim=V)
+      >>> out.shape, bool(state.any())
+      ((3, 1, 4, 16), True)
     """
     if out is None:
         out = _kinds.empty(qkv, (qkv.shape[0], qkv.shape[1], num_v_heads, head_v_dim))
@@ -117,7 +142,7 @@ def gdn_layer_decode(
     state_layout = "vk" if state_v_first else "kv"
     read_slots = slots
     eigenvalues = "negative" if allow_neg_eigval else "positive"
-    gate_activation = activation_name(gate_activation)
+    gate_activation = activation_name(gate_activation, "gdn_layer_decode", "sigmoid")
     _kinds.entry("layer_decode", qkv)(  # values of layer_decode
         qkv, z, b, a, conv_weight, conv_bias, A_log, dt_bias, norm_weight, out, None, None,
         conv_initial, None, None, None, initial_state, None, state_layout, read_slots, None, None,

@@ -32,6 +32,11 @@ def chunk_simple_gla(
 
     Arguments as in `chunk_gated_delta_rule`; g [B,T,HV] is the log gate; g_gamma is refused.
     Returns: (o, final state or None).
+
+    Example:
+      >>> x, g = np.ones((1, 100, 2, 16), np.float32), np.full((1, 100, 2), -0.1, np.float32)
+      >>> sluice.chunk_simple_gla(x, x, x, g)[0].shape
+      (1, 100, 2, 16)
     """
     if g_gamma is not None:
         raise Unsupported("chunk_simple_gla: g_gamma = given, expected None (pass g)")
@@ -82,6 +87,12 @@ def fused_recurrent_simple_gla(
     run by chunks in float32, or as allow_chunks says: see `fused_recurrent_gated_delta_rule`.
 
     Returns: (o, final state or None).
+
+    Example:
+      >>> x = np.ones((3, 1, 2, 16), np.float32)
+      >>> o, state = sluice.fused_recurrent_simple_gla(x, x, x, output_final_state=True)
+      >>> state.shape
+      (3, 2, 16, 16)
     """
     op = "fused_recurrent_simple_gla"
     if g_gamma is not None:

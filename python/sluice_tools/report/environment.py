@@ -20,6 +20,7 @@ _VARIABLES = (
     "SLUICE_DEBUG",
     "SLUICE_IMPL",
     "SLUICE_NUM_THREADS",
+    "SLUICE_VERBOSE",
 )
 _DISTRIBUTIONS = {"fla": "flash-linear-attention"}
 
