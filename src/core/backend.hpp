@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstring>
+#include <new>
 #include <span>
 #include <type_traits>
 
@@ -52,9 +53,20 @@ struct Plan {
     std::memcpy(static_cast<void*>(&choice), around_, sizeof choice);
     return choice;
   }
+  /// Memory in place of keep(), for what is too large to be copied; not initialised.
+  template <class Choice>
+  Choice* keep_in_place() noexcept {
+    static_assert(sizeof(Choice) <= sizeof(choice_) && std::is_trivially_copyable_v<Choice>);
+    return ::new (static_cast<void*>(choice_)) Choice;
+  }
+  /// What was made there.
+  template <class Choice>
+  const Choice& kept_in_place() const noexcept {
+    return *std::launder(reinterpret_cast<const Choice*>(choice_));
+  }
 
  private:
-  alignas(8) std::byte choice_[144];
+  alignas(8) std::byte choice_[800];
   alignas(8) std::byte around_[48];
 };
 

@@ -128,6 +128,7 @@ TEST(EmulatedConvBodies, AgreeWherePacksAreCut) {
         args.x.shape[1] = args.out.shape[1] = kRows;
         const TestTensor offsets = TestTensor::of_indices(kI32, {0, 1, 13, 14, 30, kRows});
         args.cu_seqlens = offsets.view();
+        args.activation = SLUICE_ACTIVATION_SILU;
         args.implementation = SLUICE_IMPL_CUDA;
         scene.out.assign(make_normal({1, Scene::T, Scene::D}, 7));
         const CallOutcome call = call_operator(SLUICE_OP_CAUSAL_CONV1D, sluice_causal_conv1d, args);

@@ -8,14 +8,8 @@
 
 #include "core/backend.hpp"
 #include "cuda/catalogues.h"
-#include "cuda/kernels/conv1d/any_form.cuh"
-#include "cuda/kernels/conv1d/channel_first.cuh"
-#include "cuda/kernels/conv1d/channel_last.cuh"
-#include "cuda/kernels/conv1d/update.cuh"
-#include "cuda/kernels/gated_norm/any_form.cuh"
-#include "cuda/kernels/gated_norm/launch.h"
-#include "cuda/kernels/gated_norm/one_type.cuh"
-#include "cuda/kernels/gated_norm/parts.h"
+#include "cuda/kernels/conv1d/instances.cuh"
+#include "cuda/kernels/gated_norm/instances.cuh"
 #include "cuda/layer_prefill/delta_rule.h"
 #include "cuda/machine.h"
 #include "emulated_backend.hpp"
@@ -29,14 +23,6 @@ DeviceGuard::~DeviceGuard() = default;
 
 namespace conv1d {
 namespace {
-
-template <class Pack>
-ConvKernel kernel_of(Form form, const ConvParams& p) {
-  if (form == Form::kAny) return any_form_kernel;
-  if (form == Form::kChannelFirst) return channel_first_kernel<Pack>;
-  if (form == Form::kChannelLast) return channel_last_kernel_of<Pack>(has_groups_apart(p));
-  return update_kernel_of<Pack>(update_form_of(p));
-}
 
 /// Threads that never wait for each other run to their ends, all of a grid in random order.
 void run_threads(ConvKernel kernel, const ConvParams& p, const GridSize& grid,
@@ -62,23 +48,18 @@ int run_warps(ConvKernel kernel, const ConvParams& p, const GridSize& grid,
 
 }  // namespace
 
-/// A GPU of a random size, and now and then several launches.
-void launch(Form form, const ConvParams& params, Launcher& launcher) noexcept {
+/// On a GPU of a random size, and now and then with fewer CTAs than items.
+void launch(const PlannedConv& planned, Launcher& launcher) noexcept {
   std::mt19937_64 random(emulation_seed);
-  const auto multiprocessors = static_cast<int>(random() % 8);
-  const int64_t most = random() % 4 == 0 ? kWarps : int64_t{1} << 32;
-  ConvParams planned = params;
-  plan_launch(form, multiprocessors, &planned);
-  in_grids(form, planned, most, [&](const ConvParams& p) {
-    const GridSize grid = grid_of(form, p);
-    emulation::block_extent = {kThreads};
-    emulation::grid_extent = {grid.x, grid.y, grid.z};
-    const bool bfloats = p.part[0].x.number == Number::kBfloat16;
-    const auto kernel = bfloats ? kernel_of<BfloatPack>(form, p) : kernel_of<HalfPack>(form, p);
-    if (!launcher.ok()) return;
-    if (form == Form::kChannelLast) return launcher.note(run_warps(kernel, p, grid, random));
-    run_threads(kernel, p, grid, random);
-  });
+  PlannedConv conv = planned;
+  plan_launch(static_cast<int>(random() % 8), &conv);
+  if (random() % 4 == 0 && conv.form == Form::kAny) conv.grid.x = std::min(conv.grid.x, 2u);
+  emulation::block_extent = {kThreads};
+  emulation::grid_extent = {conv.grid.x, conv.grid.y, conv.grid.z};
+  const bool blocks = conv.form == Form::kChannelFirst || conv.form == Form::kChannelLast;
+  const ConvKernel kernel = kernel_of(conv);
+  if (blocks) return launcher.note(run_warps(kernel, conv.params, conv.grid, random));
+  run_threads(kernel, conv.params, conv.grid, random);
 }
 
 int load_kernels() noexcept { return 0; }
@@ -88,23 +69,14 @@ int load_kernels() noexcept { return 0; }
 namespace gated_norm {
 namespace {
 
-template <Number kType>
-void (*kernel_of(Form form, int64_t V))(NormParams) {
-  if (form == Form::kAny) return any_form_kernel;
-  if (form == Form::kTokenRows) return token_rows_kernel<kType, 1>;
-  if (form == Form::kFourTokens) return token_rows_kernel<kType, 4>;
-  return V == 128 ? one_axis_kernel<kType, 16> : one_axis_kernel<kType, 32>;
-}
-
 /// On no multiprocessors at all, where four tokens are taken together however few there are, or many.
-int launch_one(NormParams p) noexcept {
-  const Form form = plan_launch(emulation_seed % 2 == 0 ? 0 : 132, &p);
-  const auto planned = ctas_of(form, p), few = 1 + static_cast<unsigned>(emulation_seed % 3);
-  const unsigned ctas = form == Form::kAny ? few : planned;  // that one takes any number
-  const auto kernel = p.x.number == Number::kBfloat16 ? kernel_of<Number::kBfloat16>(form, p.V)
-                                                      : kernel_of<Number::kFloat16>(form, p.V);
+int run_norm(PlannedNorm norm) noexcept {
+  plan_launch(emulation_seed % 2 == 0 ? 0 : 132, &norm);
+  const auto few = 1 + static_cast<unsigned>(emulation_seed % 3);
+  const unsigned ctas = norm.form == Form::kAny ? few : norm.ctas;  // that one takes any number
+  const NormKernel kernel = kernel_of(norm);
   for (unsigned cta = 0; cta < ctas; ++cta) {
-    const auto work = [&] { kernel(p); };
+    const auto work = [&] { kernel(norm.params); };
     if (!emulation::run_cta(cta, ctas, kThreads, emulation_seed + cta, work).empty()) return 1;
   }
   return 0;
@@ -112,14 +84,7 @@ int launch_one(NormParams p) noexcept {
 
 }  // namespace
 
-/// In parts of 7, 24 or more rows than there are, in turn.
-void launch(const NormParams& params, Launcher& launcher) noexcept {
-  static uint64_t calls = 0;
-  constexpr int64_t kMost[] = {kMaxRows, 24, 7};
-  in_parts(params, kMost[(emulation_seed + calls++) % 3], [&](const NormParams& p) {
-    if (launcher.ok()) launcher.note(launch_one(p));
-  });
-}
+void launch(const PlannedNorm& norm, Launcher& launcher) noexcept { launcher.note(run_norm(norm)); }
 
 int load_kernels() noexcept { return 0; }
 

@@ -4,6 +4,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
+#include <numeric>
+
 #include "parity/conv_call.hpp"
 #include "parity/draw.hpp"
 #include "parity/naming.hpp"
@@ -171,37 +173,47 @@ SLUICE_CONFIGS(Updates, updates());
 
 /// Prefill in the forms of models, likewise: sequences that begin, end and are empty anywhere in
 /// eight tokens, with or without states, and more sequences than a warp looks at in one step.
+/// @param first channel-first, in whole packs of tokens
+void add_prefills(sluice_dtype type, int64_t L, bool first, Configs* configs) {
+  const auto with = [&](const std::string& name, auto change) {
+    ConvConfig c{.name = named(name, "_", dtype_name(type), "_L", L), .B = 3, .T = 21, .D = 72};
+    c.x = c.weight = c.bias = c.out = c.initial = c.final = type;
+    c.L = L, c.has_bias = false, c.has_initial = c.has_final = L > 0;
+    change(c);
+    if (first) {
+      c.name += "_channel_first", c.channel_first = true;
+      const int64_t rows = std::accumulate(c.lengths.begin(), c.lengths.end(), c.rows_past_end);
+      c.T += -c.T & 7, c.rows_past_end += -rows & 7;
+    }
+    configs->push_back(c);
+  };
+  const std::vector<int64_t> lengths = {1, 2, 0, 3, 4, 24, 0, 5, 9, 1, 8, 0};
+  with("batch", [](ConvConfig& c) { c.in_place = c.has_initial, c.D = 520; });
+  with("short", [](ConvConfig& c) { c.T = 4, c.has_bias = true, c.columns_outside = true; });
+  with("packed", [&](ConvConfig& c) { c.packed = true, c.lengths = lengths; });
+  with("many", [](ConvConfig& c) {
+    c.packed = true, c.rows_past_end = 3, c.index = kI64, c.columns_outside = true;
+    for (int64_t n = 0; n < 70; ++n) c.lengths.push_back(n % 4);
+  });
+  if (L == 0) return;
+  with("pads", [&](ConvConfig& c) {
+    c.packed = c.in_place = true, c.lengths = lengths, c.slots = Slots::kRead;
+    c.padded = {0, 5, 8}, c.fresh = {3, 6};
+  });
+  with("batch_pads", [](ConvConfig& c) {
+    c.slots = Slots::kSeparate, c.padded = {1}, c.padded_writes = {2}, c.pad_below = 1;
+  });
+  with("no_final", [&](ConvConfig& c) {
+    c.packed = true, c.lengths = lengths, c.has_final = false, c.columns_outside = true;
+  });
+  with("no_initial", [](ConvConfig& c) { c.has_initial = false; });
+}
+
 Configs prefills() {
   Configs configs;
   for (const sluice_dtype type : {kBF16, kF16}) {
     for (const int64_t L : {0, 3, 4}) {
-      const auto with = [&](const std::string& name, auto change) {
-        ConvConfig c{.name = named(name, "_", dtype_name(type), "_L", L), .B = 3, .T = 21, .D = 72};
-        c.x = c.weight = c.bias = c.out = c.initial = c.final = type;
-        c.L = L, c.has_bias = false, c.has_initial = c.has_final = L > 0;
-        change(c);
-        configs.push_back(c);
-      };
-      const std::vector<int64_t> lengths = {1, 2, 0, 3, 4, 24, 0, 5, 9, 1, 8, 0};
-      with("batch", [](ConvConfig& c) { c.in_place = c.has_initial, c.D = 520; });
-      with("short", [](ConvConfig& c) { c.T = 4, c.has_bias = true, c.columns_outside = true; });
-      with("packed", [&](ConvConfig& c) { c.packed = true, c.lengths = lengths; });
-      with("many", [](ConvConfig& c) {
-        c.packed = true, c.rows_past_end = 3, c.index = kI64, c.columns_outside = true;
-        for (int64_t n = 0; n < 70; ++n) c.lengths.push_back(n % 4);
-      });
-      if (L == 0) continue;
-      with("pads", [&](ConvConfig& c) {
-        c.packed = c.in_place = true, c.lengths = lengths, c.slots = Slots::kRead;
-        c.padded = {0, 5, 8}, c.fresh = {3, 6};
-      });
-      with("batch_pads", [](ConvConfig& c) {
-        c.slots = Slots::kSeparate, c.padded = {1}, c.padded_writes = {2}, c.pad_below = 1;
-      });
-      with("no_final", [&](ConvConfig& c) {
-        c.packed = true, c.lengths = lengths, c.has_final = false, c.columns_outside = true;
-      });
-      with("no_initial", [](ConvConfig& c) { c.has_initial = false; });
+      for (const bool first : {false, true}) add_prefills(type, L, first, &configs);
     }
   }
   return configs;

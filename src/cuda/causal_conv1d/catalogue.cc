@@ -24,16 +24,17 @@ constexpr core::KernelName kNames[] = {
     "cuda.causal_conv1d.channel_last", "cuda.causal_conv1d.update"};
 
 /// Addresses choose between the kernels too, but none of them has a workspace.
-Status plan_conv(const CausalConvProblem& p, const Machine&, const Environment&,
+Status plan_conv(const CausalConvProblem& p, const Machine& machine, const Environment&,
                  Plan* plan) noexcept {
-  const conv1d::Form form = conv1d::choose_form(lower_conv(&p, 1));
-  plan->kernel = kNames[static_cast<int>(form)];
-  plan->keep(form);
+  auto* const conv = plan->keep_in_place<conv1d::PlannedConv>();
+  lower_conv(&p, 1, &conv->params);
+  conv1d::plan_launch(machine.multiprocessors, conv);
+  plan->kernel = kNames[static_cast<int>(conv->form)];
   return ok_status();
 }
 
-void launch_conv(const CausalConvProblem& p, const Plan& plan, void*, Launcher& launcher) noexcept {
-  conv1d::launch(plan.kept<conv1d::Form>(), lower_conv(&p, 1), launcher);
+void launch_conv(const CausalConvProblem&, const Plan& plan, void*, Launcher& launcher) noexcept {
+  conv1d::launch(plan.kept_in_place<conv1d::PlannedConv>(), launcher);
 }
 
 constexpr Kernel<CausalConvProblem> kCatalogue[] = {

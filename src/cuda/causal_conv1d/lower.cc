@@ -19,12 +19,6 @@ conv1d::ConvPool pool_of(const Tensor& t) noexcept {
   return {t.data, t.shape[0], t.stride[0], t.stride[1], t.stride[2], number_type(t.dtype)};
 }
 
-bool in_fours(const Tensor& weight) noexcept {
-  const uintptr_t bytes = weight.dtype.bits == 32 ? 16 : 8;
-  return weight.shape[1] == 4 && weight.stride[0] == 4 &&
-         reinterpret_cast<uintptr_t>(weight.data) % bytes == 0;
-}
-
 void lower_state(const sluice_conv_state_io& state, ConvParams* out) noexcept {
   out->initial = pool_of(state.initial);
   out->final = pool_of(state.final);
@@ -41,30 +35,28 @@ void lower_state(const sluice_conv_state_io& state, ConvParams* out) noexcept {
 
 }  // namespace
 
-ConvParams lower_conv(const CausalConvProblem* problems, int parts) noexcept {
+void lower_conv(const CausalConvProblem* problems, int parts, ConvParams* out) noexcept {
   const CausalConvProblem& first = problems[0];
-  ConvParams out{};
-  out.parts = parts;
+  *out = {};
+  out->parts = parts;
   for (int i = 0; i < parts; ++i) {
     const CausalConvProblem& part = problems[i];
-    out.part[i] = {token_channels(part.x), token_channels(part.out), out.D, part.C};
-    out.D += part.G * part.C;
+    out->part[i] = {token_channels(part.x), token_channels(part.out), out->D, part.C};
+    out->D += part.G * part.C;
   }
-  out.weight = first.weight.data;
-  out.weight_stride = first.weight.stride[0];
-  out.weight_number = number_type(first.weight.dtype);
-  out.weight_in_fours = in_fours(first.weight);
-  out.bias = vector_of(first.bias);
-  out.silu = first.activation == SLUICE_ACTIVATION_SILU;
-  out.cu_seqlens = indices_of(first.rows.cu_seqlens);
-  lower_state(first.state, &out);
-  out.B = first.rows.B;
-  out.T = first.rows.T;
-  out.N = first.rows.N;
-  out.max_tokens = first.rows.max_tokens;
-  out.W = static_cast<int32_t>(first.W);
-  out.L = static_cast<int32_t>(first.L);
-  return out;
+  out->weight = first.weight.data;
+  out->weight_stride = first.weight.stride[0];
+  out->weight_number = number_type(first.weight.dtype);
+  out->bias = vector_of(first.bias);
+  out->silu = first.activation == SLUICE_ACTIVATION_SILU;
+  out->cu_seqlens = indices_of(first.rows.cu_seqlens);
+  lower_state(first.state, out);
+  out->B = first.rows.B;
+  out->T = first.rows.T;
+  out->N = first.rows.N;
+  out->max_tokens = first.rows.max_tokens;
+  out->W = static_cast<int32_t>(first.W);
+  out->L = static_cast<int32_t>(first.L);
 }
 
 }  // namespace sluice::cuda

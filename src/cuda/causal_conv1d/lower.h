@@ -10,7 +10,8 @@ namespace sluice::cuda {
 
 /// `parts` problems (1 to 3) over slices of the same channels, in their order, as one launch:
 /// weights, bias and states are those of the first, whose slices the others continue.
-conv1d::ConvParams lower_conv(const core::CausalConvProblem* problems, int parts) noexcept;
+void lower_conv(const core::CausalConvProblem* problems, int parts,
+                conv1d::ConvParams* out) noexcept;
 
 }  // namespace sluice::cuda
 

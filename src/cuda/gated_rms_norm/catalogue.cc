@@ -20,14 +20,15 @@ constexpr core::KernelName kNames[] = {
 /// Addresses choose between the kernels too, but none of them has a workspace.
 Status plan_norm(const GatedNormProblem& p, const Machine& machine, const Environment&,
                  Plan* plan) noexcept {
-  gated_norm::NormParams params = lower_norm(p, p.x.dtype);
-  const gated_norm::Form form = gated_norm::plan_launch(machine.multiprocessors, &params);
-  plan->kernel = kNames[static_cast<int>(form)];
+  auto* const norm = plan->keep_in_place<gated_norm::PlannedNorm>();
+  lower_norm(p, p.x.dtype, &norm->params);
+  gated_norm::plan_launch(machine.multiprocessors, norm);
+  plan->kernel = kNames[static_cast<int>(norm->form)];
   return ok_status();
 }
 
-void launch_norm(const GatedNormProblem& p, const Plan&, void*, Launcher& launcher) noexcept {
-  gated_norm::launch(lower_norm(p, p.x.dtype), launcher);
+void launch_norm(const GatedNormProblem&, const Plan& plan, void*, Launcher& launcher) noexcept {
+  gated_norm::launch(plan.kept_in_place<gated_norm::PlannedNorm>(), launcher);
 }
 
 constexpr Kernel<GatedNormProblem> kCatalogue[] = {

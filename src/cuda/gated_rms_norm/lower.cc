@@ -24,20 +24,20 @@ gated_norm::NormRows norm_rows(const core::Tensor& t) noexcept {
   return {t.data, {t.stride[0], t.stride[1], t.stride[2], t.stride[3]}, number_type(t.dtype)};
 }
 
-NormParams lower_norm(const GatedNormProblem& problem, sluice_dtype rounded_to) noexcept {
-  NormParams out{};
-  out.x = norm_rows(problem.x);
-  out.z = norm_rows(problem.z);
-  out.out = norm_rows(problem.out);
-  out.weight = vector_of(problem.weight);
-  std::copy_n(problem.out.shape, 4, out.shape);
-  out.V = problem.V;
-  out.inverse_V = 1.0f / static_cast<float>(problem.V);
-  out.eps = static_cast<float>(problem.eps);
-  out.rounding = rounding_of(problem.rounding);
-  out.rounded_to = number_type(rounded_to);
-  out.silu = problem.activation == SLUICE_ACTIVATION_SILU;
-  return out;
+void lower_norm(const GatedNormProblem& problem, sluice_dtype rounded_to,
+                NormParams* out) noexcept {
+  *out = {};
+  out->x = norm_rows(problem.x);
+  out->z = norm_rows(problem.z);
+  out->out = norm_rows(problem.out);
+  out->weight = vector_of(problem.weight);
+  std::copy_n(problem.out.shape, 4, out->shape);
+  out->V = problem.V;
+  out->inverse_V = 1.0f / static_cast<float>(problem.V);
+  out->eps = static_cast<float>(problem.eps);
+  out->rounding = rounding_of(problem.rounding);
+  out->rounded_to = number_type(rounded_to);
+  out->silu = problem.activation == SLUICE_ACTIVATION_SILU;
 }
 
 }  // namespace sluice::cuda

@@ -9,8 +9,8 @@
 namespace sluice::cuda {
 
 /// @param rounded_to what ROUND_HF and ROUND_INPUT round to on the way
-gated_norm::NormParams lower_norm(const core::GatedNormProblem& problem,
-                                  sluice_dtype rounded_to) noexcept;
+void lower_norm(const core::GatedNormProblem& problem, sluice_dtype rounded_to,
+                gated_norm::NormParams* out) noexcept;
 /// [.., .., .., .., V] of rank 5.
 gated_norm::NormRows norm_rows(const core::Tensor& tensor) noexcept;
 

@@ -154,16 +154,20 @@ void launch_layer(const LayerProblem& p, const Plan& plan, void* workspace,
   const LayerParts parts(p, choice, workspace);
   const int at_once = p.separate ? 1 : 3;
   for (int i = 0; i < 3 && launcher.ok(); i += at_once) {
-    conv1d::ConvParams conv = lower_conv(parts.conv + i, at_once);
-    conv.row_kinds = parts.row_kinds;
-    conv1d::launch(conv1d::choose_form(conv), conv, launcher);
+    conv1d::PlannedConv conv;
+    lower_conv(parts.conv + i, at_once, &conv.params);
+    conv.params.row_kinds = parts.row_kinds;
+    conv1d::plan_launch(launcher.machine().multiprocessors, &conv);
+    conv1d::launch(conv, launcher);
   }
   if (!launcher.ok()) return;
   delta_kernel(choice.delta_entry).launch(parts.delta, plan, parts.delta_workspace, launcher);
-  gated_norm::NormParams norm = lower_norm(parts.norm, parts.norm.out.dtype);
-  norm.copy = norm_rows(parts.core_copy);
-  norm.row_kinds = parts.row_kinds;
-  norm.row_kinds_stride = parts.delta.rows.T;
+  gated_norm::PlannedNorm norm;
+  lower_norm(parts.norm, parts.norm.out.dtype, &norm.params);
+  norm.params.copy = norm_rows(parts.core_copy);
+  norm.params.row_kinds = parts.row_kinds;
+  norm.params.row_kinds_stride = parts.delta.rows.T;
+  gated_norm::plan_launch(launcher.machine().multiprocessors, &norm);
   gated_norm::launch(norm, launcher);
 }
 

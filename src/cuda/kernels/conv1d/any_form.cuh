@@ -142,10 +142,11 @@ __global__ void __launch_bounds__(kThreads, kAnyFormCtas)
     any_form_kernel(const __grid_constant__ ConvParams p) {
   device::follow();
   const int lane = static_cast<int>(threadIdx.x % 32);
-  const int64_t index = p.first_warp + int64_t{blockIdx.x} * kWarps + threadIdx.x / 32;
-  if (index >= p.warps) return;
-  if (index < p.heads) return head_items(p, index, lane);
-  rows_item(p, index - p.heads, lane);
+#pragma unroll 1
+  for (int64_t index = int64_t{blockIdx.x} * kWarps + threadIdx.x / 32; index < p.warps;
+       index += int64_t{gridDim.x} * kWarps) {
+    index < p.heads ? head_items(p, index, lane) : rows_item(p, index - p.heads, lane);
+  }
 }
 
 }  // namespace sluice::cuda::conv1d

@@ -96,19 +96,6 @@ __device__ __forceinline__ void write_shifted(const Head& h) {
   }
 }
 
-/// A shifted state of at most kMaxWidth columns, by way of registers: all reads are in flight at
-/// once. old[] is right-aligned, old[3] the newest column.
-__device__ __forceinline__ void write_narrow(const Head& h, float (&old)[kMaxWidth]) {
-  for (int64_t t = max(h.tokens - h.p.L, int64_t{0}); t < h.tokens; ++t) {
-    old[0] = old[1], old[1] = old[2], old[2] = old[3], old[3] = h.input(t);
-  }
-#pragma unroll
-  for (int i = 0; i < kMaxWidth; ++i) {
-    const int column = i - (kMaxWidth - h.p.L);
-    if (column >= 0) h.new_column(column, old[i]);
-  }
-}
-
 /// Outputs of the first W - 1 tokens; before[3 - age] is the input `age` tokens before the first.
 __device__ __forceinline__ void convolve_head(const Head& h, const float (&before)[kMaxWidth - 1]) {
   const Taps<1> taps = load_taps(h.p, h.d);
@@ -137,18 +124,15 @@ __device__ __forceinline__ void head_item(const ConvParams& p, int64_t n, int64_
   }
   h.slots = slots_of(p, n);
   const bool speculative = p.num_accepted.data != nullptr;
-  const bool narrow = !p.ring && !speculative && p.L <= kMaxWidth;
-  float old[kMaxWidth] = {};
+  float before[kMaxWidth - 1] = {};
 #pragma unroll
-  for (int i = 0; i < kMaxWidth; ++i) {
-    const int age = kMaxWidth - i, columns = narrow ? p.L : p.W - 1;
-    if (h.slots.read >= 0 && age <= columns) old[i] = h.old_column(h.history_column(age));
+  for (int age = 1; age < kMaxWidth; ++age) {
+    const bool read = h.slots.read >= 0 && age < p.W;
+    if (read) before[kMaxWidth - 1 - age] = h.old_column(h.history_column(age));
   }
-  convolve_head(h, {old[1], old[2], old[3]});
+  convolve_head(h, before);
   if (h.slots.write < 0 || (h.tokens == 0 && h.in_place())) return;
-  if (narrow) {
-    write_narrow(h, old);
-  } else if (p.ring) {
+  if (p.ring) {
     write_ring(h);
   } else if (speculative && h.tokens > 0) {
     write_accepted(h);
@@ -157,9 +141,9 @@ __device__ __forceinline__ void head_item(const ConvParams& p, int64_t n, int64_
   }
 }
 
-/// Heads by warps: index = sequence * head_warps + the channels' warp.
+/// Heads by warps: index = sequence * channel_warps + the channels' warp.
 __device__ __forceinline__ void head_items(const ConvParams& p, int64_t index, int lane) {
-  const int64_t n = index / p.head_warps, d = (index - n * p.head_warps) * 32 + lane;
+  const int64_t n = index / p.channel_warps, d = (index - n * p.channel_warps) * 32 + lane;
   if (d < p.D) head_item(p, n, d);
 }
 

@@ -12,7 +12,7 @@ using device::HeadScalar, device::IndexVector, device::Number;
 inline constexpr int kMaxWidth = 4;
 inline constexpr int kThreads = 128, kWarps = kThreads / 32;
 
-/// Of a thread of the channel-last kernel.
+/// Of a thread of the block kernel.
 inline constexpr int kThreadTokens = 8, kThreadChannels = 4;
 
 /// x or out, [B,T,G,C]; strides in elements, any.
@@ -52,7 +52,6 @@ struct ConvParams {
   const void* weight;  ///< [D,W]
   int64_t weight_stride;
   Number weight_number;
-  bool weight_in_fours;  ///< W = 4, and a channel's weights are one aligned 4-element load
   bool ring, silu;
   HeadScalar bias;                   ///< [D], data may be null
   ConvPool initial, final;           ///< may be one memory
@@ -69,15 +68,12 @@ struct ConvParams {
   int32_t W, L;
   uint8_t* row_kinds;  ///< [B,T] RowKind out, may be null
   // Of the launch:
-  int32_t tile_tokens;      ///< tokens that a thread walks through
-  int64_t tiles;            ///< of one batch entry
-  int32_t thread_channels;  ///< that a thread of the channel-first kernel goes through
   StateOrder state_order;
-  int64_t head_warps;     ///< for each of N sequences
-  int64_t heads;          ///< warps of all of them; of the channel-last kernel CTAs, two each
-  int64_t channel_warps;  ///< for each tile
+  int64_t heads;          ///< of the block kernel rows of CTAs, of the kernel of any form warps
+  int64_t tiles;          ///< of one batch entry, of the kernel of any form
+  int32_t tile_tokens;    ///< that a thread walks through
+  int64_t channel_warps;  ///< for each tile, and for the head of each sequence
   int64_t warps;          ///< all of them
-  int64_t first_warp;     ///< of this launch
 };
 
 using ConvKernel = void (*)(ConvParams);

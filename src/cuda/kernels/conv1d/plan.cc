@@ -8,7 +8,6 @@
 namespace sluice::cuda::conv1d {
 namespace {
 
-constexpr int64_t kMostChannels = 16;  ///< of a thread of the channel-first kernel
 constexpr int64_t kPack = 8;           ///< 16-bit numbers of 16 bytes
 constexpr int64_t kMaxExtent = 65535;  ///< of a grid's second and third dimension
 
@@ -16,33 +15,21 @@ int64_t parts_of(int64_t whole, int64_t part) noexcept { return (whole + part - 
 
 bool aligned(const void* data) noexcept { return reinterpret_cast<uintptr_t>(data) % 16 == 0; }
 
-/// Whether x and out of all parts are of one 16-bit type, and `test` holds for both.
-template <class Test>
-bool all_views(const ConvParams& p, Test test) noexcept {
+/// Whether x and out of all parts are packs of one 16-bit type along an axis, tokens or channels.
+/// @param channels that must not be of two groups
+bool in_packs(const ConvParams& p, int64_t TokenChannels::* along, int64_t channels) noexcept {
   const Number number = p.part[0].x.number;
+  const auto packed = [&](const TokenChannels& t) {
+    const auto fits = [&](int64_t TokenChannels::* stride) {
+      return stride == along ? t.*stride == 1 : t.*stride % kPack == 0;
+    };
+    return t.number == number && aligned(t.data) && t.batch_stride % kPack == 0 &&
+           t.group_stride % kPack == 0 && fits(&TokenChannels::token_stride) &&
+           fits(&TokenChannels::channel_stride);
+  };
   return number != Number::kFloat32 &&
          std::all_of(p.part, p.part + p.parts, [&](const ChannelPart& part) {
-           return part.x.number == number && part.out.number == number && test(part.x) &&
-                  test(part.out);
-         });
-}
-
-/// Neighbouring channels are packs.
-bool channels_packed(const ConvParams& p) noexcept {
-  for (int i = 0; i < p.parts; ++i) {
-    if (p.part[i].C % kPack != 0) return false;
-  }
-  return all_views(p, [](const TokenChannels& t) {
-    return t.channel_stride == 1 && aligned(t.data) && t.batch_stride % kPack == 0 &&
-           t.token_stride % kPack == 0 && t.group_stride % kPack == 0;
-  });
-}
-
-/// Neighbouring tokens are. One token has no neighbours, so its strides say nothing.
-bool tokens_packed(const ConvParams& p) noexcept {
-  return p.T > 1 && all_views(p, [](const TokenChannels& t) {
-           return t.token_stride == 1 && aligned(t.data) && t.batch_stride % kPack == 0 &&
-                  t.channel_stride % kPack == 0 && t.group_stride % kPack == 0;
+           return part.C % channels == 0 && packed(part.x) && packed(part.out);
          });
 }
 
@@ -51,121 +38,65 @@ bool only_heads(const ConvParams& p) noexcept {
   return p.cu_seqlens.data == nullptr && p.T < p.W && p.row_kinds == nullptr;
 }
 
-bool pool_packed(const ConvPool& pool, Number number) noexcept {
-  return pool.data == nullptr ||
-         (pool.number == number && aligned(pool.data) && pool.slot_stride % kPack == 0);
-}
-
-bool columns_outside(const ConvPool& pool) noexcept {
-  return pool.data == nullptr || (pool.channel_stride == 1 && pool.column_stride % kPack == 0);
-}
-
-bool columns_inside(const ConvPool& pool, int64_t L) noexcept {
-  return pool.data == nullptr || (pool.column_stride == 1 && pool.channel_stride == L);
-}
-
 StateOrder state_order_of(const ConvParams& p) noexcept {
-  const Number number = p.part[0].x.number;
-  const bool packed = p.num_accepted.data == nullptr && p.L <= kMaxWidth &&
-                      pool_packed(p.initial, number) && pool_packed(p.final, number);
+  const auto both = [&](auto test) {
+    return (p.initial.data == nullptr || test(p.initial)) &&
+           (p.final.data == nullptr || test(p.final));
+  };
+  const bool packed =
+      p.num_accepted.data == nullptr && p.L <= kMaxWidth && both([&](const ConvPool& pool) {
+        return pool.number == p.part[0].x.number && aligned(pool.data) &&
+               pool.slot_stride % kPack == 0;
+      });
   if (!packed) return StateOrder::kAny;
-  if (columns_outside(p.initial) && columns_outside(p.final)) return StateOrder::kColumnsOutside;
-  const bool inside =
-      !p.ring && p.L >= 3 && columns_inside(p.initial, p.L) && columns_inside(p.final, p.L);
+  const bool outside = both([](const ConvPool& pool) {
+    return pool.channel_stride == 1 && pool.column_stride % kPack == 0;
+  });
+  if (outside) return StateOrder::kColumnsOutside;
+  const bool inside = !p.ring && p.L >= 3 && both([&](const ConvPool& pool) {
+    return pool.column_stride == 1 && pool.channel_stride == p.L;
+  });
   return inside ? StateOrder::kColumnsInside : StateOrder::kAny;
 }
 
-/// Weights and bias in x's 16-bit type, W = 4, moved by pairs of channels.
-bool weights_in_pairs(const ConvParams& p) noexcept {
+/// What models have: weights and bias in x's type, W = 4, and no state, or three or four columns in
+/// an order that pairs of channels are moved in.
+bool in_form_of_models(const ConvParams& p) noexcept {
   const Number number = p.part[0].x.number;
   const bool bias_fits = p.bias.data == nullptr ||
                          (p.bias.number == number && p.bias.stride == 1 && aligned(p.bias.data));
-  return p.W == kMaxWidth && p.weight_in_fours && p.weight_number == number && aligned(p.weight) &&
-         bias_fits;
+  const bool no_state = p.initial.data == nullptr && p.final.data == nullptr;
+  return p.W == kMaxWidth && p.weight_stride == kMaxWidth && p.weight_number == number &&
+         aligned(p.weight) && bias_fits && (no_state || (p.L >= 3 && p.L <= kMaxWidth)) &&
+         state_order_of(p) != StateOrder::kAny;
 }
 
-/// No state, or three or four columns in an order that pairs of channels are moved in.
-bool states_in_pairs(const ConvParams& p) noexcept {
-  const bool none = p.initial.data == nullptr && p.final.data == nullptr;
-  const bool columns = p.L >= 3 && p.L <= kMaxWidth;
-  return (none || columns) && state_order_of(p) != StateOrder::kAny;
-}
-
-/// What update.cuh is for: one token of each sequence, all of it in one 16-bit type and packs.
+/// What update.cuh is for, of packs of channels: one token of each sequence.
 bool is_update(const ConvParams& p) noexcept {
-  return p.parts == 1 && p.part[0].C == p.D && p.T == 1 && states_in_pairs(p) && p.N <= kMaxExtent;
+  return only_heads(p) && p.parts == 1 && p.part[0].C == p.D && p.T == 1 && p.N <= kMaxExtent;
 }
 
-int64_t token_blocks(const ConvParams& p) noexcept { return parts_of(p.T, kThreadTokens); }
+/// The grid of a block kernel: `heads` rows of CTAs for heads, and then `blocks`.
+struct BlockGrid {
+  int64_t columns, heads, blocks;
+};
 
-/// CTAs of heads beside each other: two have the channels that one of blocks has.
-int64_t head_ctas(const ConvParams& p) noexcept {
-  return p.cu_seqlens.data == nullptr ? 2 : 2 * p.N;
-}
-
-/// What channel_last.cuh is for, of packs of channels.
-bool is_channel_last(const ConvParams& p) noexcept {
-  return p.silu && !p.ring && states_in_pairs(p) && p.B <= kMaxExtent &&
-         head_ctas(p) + token_blocks(p) <= kMaxExtent && p.D < int64_t{1} << 31;
-}
-
-/// Longer tiles read fewer rows twice and load weights less often; shorter ones make more threads:
-/// as long as leaves enough of them to each multiprocessor, within 8 (rows in flight) to 64.
-void plan_any(int64_t warps_wanted, ConvParams* p) noexcept {
-  p->channel_warps = parts_of(p->D, 32);
-  p->tile_tokens = 64;
-  while (p->tile_tokens > 8 &&
-         p->B * parts_of(p->T, p->tile_tokens) * p->channel_warps < warps_wanted) {
-    p->tile_tokens /= 2;
-  }
-}
-
-/// Likewise, of channels that a thread goes through with its tokens.
-void plan_channel_first(int64_t warps_wanted, ConvParams* p) noexcept {
-  p->tile_tokens = static_cast<int32_t>(32 * kPack);
-  const int64_t tiles = p->B * parts_of(p->T, p->tile_tokens);
-  p->thread_channels = kMostChannels;
-  while (p->thread_channels > 4 && tiles * parts_of(p->D, p->thread_channels) < warps_wanted) {
-    p->thread_channels /= 2;
-  }
-  p->channel_warps = parts_of(p->D, p->thread_channels);
-}
-
-}  // namespace
-
-Form choose_form(const ConvParams& p) noexcept {
-  if (channels_packed(p) && weights_in_pairs(p)) {
-    if (only_heads(p) && is_update(p)) return Form::kUpdate;
-    if (is_channel_last(p)) return Form::kChannelLast;
-  }
-  // Only rows of channels say what kinds they are.
-  const bool first = p.row_kinds == nullptr && !only_heads(p) && tokens_packed(p);
-  return first ? Form::kChannelFirst : Form::kAny;
-}
-
-void plan_launch(Form form, int multiprocessors, ConvParams* p) noexcept {
-  p->state_order = state_order_of(*p);
-  if (form == Form::kUpdate) return;
+BlockGrid block_grid(Form form, const ConvParams& p) noexcept {
+  const bool packed = p.cu_seqlens.data != nullptr;
   if (form == Form::kChannelLast) {
-    p->tile_tokens = kThreadTokens;
-    p->tiles = token_blocks(*p);
-    p->heads = head_ctas(*p);
-    return;
+    // Two CTAs of heads have the channels that one of blocks has.
+    return {parts_of(p.D, kThreadChannels * kThreads), packed ? 2 * p.N : 2,
+            parts_of(p.T, kThreadTokens)};
   }
-  p->head_warps = parts_of(p->D, 32);
-  p->heads = p->head_warps * p->N;
-  const int64_t warps_wanted = int64_t{multiprocessors} * 24;
-  form == Form::kAny ? plan_any(warps_wanted, p) : plan_channel_first(warps_wanted, p);
-  p->tiles = only_heads(*p) ? 0 : parts_of(p->T, p->tile_tokens);
-  p->warps = p->heads + p->B * p->tiles * p->channel_warps;
+  const int64_t columns = parts_of(p.T, 32 * kThreadTokens);
+  const int64_t heads = (packed ? p.N : 1) * parts_of(p.D, 2 * kThreads);
+  return {columns, parts_of(heads, columns), parts_of(p.D, kThreadChannels * kWarps)};
 }
 
-UpdateForm update_form_of(const ConvParams& p) noexcept {
-  const bool indexed = p.read_slots.data != nullptr || p.write_slots.data != nullptr ||
-                       p.has_initial_state != nullptr || p.initial.data == nullptr ||
-                       p.final.data == nullptr;
-  const bool outside = state_order_of(p) == StateOrder::kColumnsOutside;
-  return {p.ring, p.L == kMaxWidth, outside, indexed};
+bool fits_blocks(Form form, const ConvParams& p) noexcept {
+  const BlockGrid grid = block_grid(form, p);
+  return p.silu && !p.ring && p.B <= kMaxExtent && grid.heads + grid.blocks <= kMaxExtent &&
+         std::max(p.D, p.T) < int64_t{1} << 31;
 }
 
 bool has_groups_apart(const ConvParams& p) noexcept {
@@ -178,14 +109,66 @@ bool has_groups_apart(const ConvParams& p) noexcept {
   return false;
 }
 
-GridSize grid_of(Form form, const ConvParams& p) noexcept {
-  const auto extent = [](int64_t whole, int64_t part) {
-    return static_cast<uint32_t>(parts_of(whole, part));
-  };
-  if (form == Form::kUpdate) return {extent(p.D, 2 * kThreads), static_cast<uint32_t>(p.N), 1};
-  if (form != Form::kChannelLast) return {extent(p.warps - p.first_warp, kWarps), 1, 1};
-  return {extent(p.D, kThreadChannels * kThreads), static_cast<uint32_t>(p.heads + p.tiles),
-          static_cast<uint32_t>(p.B)};
+Instance instance_of(Form form, const ConvParams& p) noexcept {
+  if (form == Form::kChannelFirst) return kChannelFirstBlocks;
+  if (form == Form::kChannelLast) return has_groups_apart(p) ? kBlocksOfGroups : kChannelLastBlocks;
+  if (p.ring) return kRingUpdate;
+  const bool indexed = p.read_slots.data != nullptr || p.write_slots.data != nullptr ||
+                       p.has_initial_state != nullptr || p.initial.data == nullptr ||
+                       p.final.data == nullptr;
+  const bool outside = p.state_order == StateOrder::kColumnsOutside;
+  return static_cast<Instance>(kUpdates + (p.L == kMaxWidth ? 1 : 0) + (outside ? 2 : 0) +
+                               (indexed ? 4 : 0));
+}
+
+/// Longer tiles read fewer rows twice and load weights less often; shorter ones make more threads:
+/// as long as leaves enough of them to each multiprocessor, within 8 (rows in flight) to 64.
+GridSize plan_any(int multiprocessors, ConvParams* p) noexcept {
+  constexpr int64_t kMaxCtas = int64_t{1} << 30;  // warps take further items in turn
+  p->channel_warps = parts_of(p->D, 32);
+  p->tile_tokens = 64;
+  const auto tiles = [p] { return parts_of(p->T, p->tile_tokens); };
+  while (p->tile_tokens > 8 && p->B * tiles() * p->channel_warps < int64_t{multiprocessors} * 24) {
+    p->tile_tokens /= 2;
+  }
+  p->tiles = only_heads(*p) ? 0 : tiles();
+  p->heads = p->channel_warps * p->N;
+  p->warps = p->heads + p->B * p->tiles * p->channel_warps;
+  return {static_cast<unsigned>(std::min(parts_of(p->warps, kWarps), kMaxCtas))};
+}
+
+}  // namespace
+
+Form choose_form(const ConvParams& p) noexcept {
+  if (!in_form_of_models(p)) return Form::kAny;
+  if (in_packs(p, &TokenChannels::channel_stride, kPack)) {
+    if (is_update(p)) return Form::kUpdate;
+    if (fits_blocks(Form::kChannelLast, p)) return Form::kChannelLast;
+  }
+  // Only rows of channels say what kinds they are. One token's strides say nothing.
+  const bool first = p.row_kinds == nullptr && p.T > 1 && !only_heads(p) &&
+                     in_packs(p, &TokenChannels::token_stride, kThreadChannels) &&
+                     fits_blocks(Form::kChannelFirst, p);
+  return first ? Form::kChannelFirst : Form::kAny;
+}
+
+void plan_launch(int multiprocessors, PlannedConv* conv) noexcept {
+  ConvParams& p = conv->params;
+  conv->form = choose_form(p);
+  if (conv->form == Form::kAny) {
+    conv->grid = plan_any(multiprocessors, &p);
+    return;
+  }
+  p.state_order = state_order_of(p);
+  conv->instance = instance_of(conv->form, p);
+  if (conv->form == Form::kUpdate) {
+    conv->grid = {static_cast<unsigned>(parts_of(p.D, 2 * kThreads)), static_cast<unsigned>(p.N)};
+    return;
+  }
+  const BlockGrid grid = block_grid(conv->form, p);
+  p.heads = grid.heads;
+  conv->grid = {static_cast<unsigned>(grid.columns),
+                static_cast<unsigned>(grid.heads + grid.blocks), static_cast<unsigned>(p.B)};
 }
 
 }  // namespace sluice::cuda::conv1d

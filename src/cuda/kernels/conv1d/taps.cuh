@@ -4,7 +4,8 @@
 #define SLUICE_CUDA_KERNELS_CONV1D_TAPS_CUH_
 
 #include "cuda/device/activation.cuh"
-#include "cuda/kernels/conv1d/packs.cuh"
+#include "cuda/device/packs.cuh"
+#include "cuda/kernels/conv1d/params.h"
 
 namespace sluice::cuda::conv1d {
 
@@ -14,61 +15,19 @@ struct Taps {
   float tap[kMaxWidth][kCount], bias[kCount];
 };
 
-/// W = 4, and a channel's weights are one aligned load.
-__device__ __forceinline__ void load_fours(const ConvParams& p, int64_t d, Taps<1>& taps) {
-  if (p.weight_number == Number::kFloat32) {
-    const float4 w = __ldg(static_cast<const float4*>(p.weight) + d);
-    taps.tap[0][0] = w.x, taps.tap[1][0] = w.y, taps.tap[2][0] = w.z, taps.tap[3][0] = w.w;
-    return;
-  }
-  const uint2 w = __ldg(static_cast<const uint2*>(p.weight) + d);
-  float first[2], second[2];
-  if (p.weight_number == Number::kBfloat16) {
-    BfloatPack::split(w.x, first), BfloatPack::split(w.y, second);
-  } else {
-    HalfPack::split(w.x, first), HalfPack::split(w.y, second);
-  }
-  taps.tap[0][0] = first[0], taps.tap[1][0] = first[1];
-  taps.tap[2][0] = second[0], taps.tap[3][0] = second[1];
-}
-
-/// Any width and stride.
-template <class T>
-__device__ __forceinline__ void load_strided(const ConvParams& p, int64_t d, Taps<1>& taps) {
-  const T* weights = static_cast<const T*>(p.weight) + d * p.weight_stride;
-#pragma unroll
-  for (int w = 0; w < kMaxWidth; ++w) {
-    const int stored = w - (kMaxWidth - p.W);
-    if (stored >= 0) taps.tap[w][0] = device::to_float(__ldg(weights + stored));
-  }
-}
-
-template <class T>
-__device__ __forceinline__ void load_bias(const ConvParams& p, int64_t d, Taps<1>& taps) {
-  const T* bias = static_cast<const T*>(p.bias.data) + d * p.bias.stride;
-  taps.bias[0] = device::to_float(__ldg(bias));
-}
-
-/// Of channel d.
+/// Of channel d, any width, type and stride.
 __device__ __forceinline__ Taps<1> load_taps(const ConvParams& p, int64_t d) {
   Taps<1> taps{};
-  if (p.weight_in_fours) {
-    load_fours(p, d, taps);
-  } else if (p.weight_number == Number::kFloat32) {
-    load_strided<float>(p, d, taps);
-  } else if (p.weight_number == Number::kBfloat16) {
-    load_strided<__nv_bfloat16>(p, d, taps);
-  } else {
-    load_strided<__half>(p, d, taps);
-  }
+  device::with_type(p.weight, p.weight_number, [&](const auto* weights) {
+    const int missing = kMaxWidth - p.W;
+#pragma unroll
+    for (int w = 0; w < kMaxWidth; ++w) {
+      if (w < missing) continue;
+      taps.tap[w][0] = device::to_float(__ldg(weights + d * p.weight_stride + w - missing));
+    }
+  });
   if (p.bias.data == nullptr) return taps;
-  if (p.bias.number == Number::kFloat32) {
-    load_bias<float>(p, d, taps);
-  } else if (p.bias.number == Number::kBfloat16) {
-    load_bias<__nv_bfloat16>(p, d, taps);
-  } else {
-    load_bias<__half>(p, d, taps);
-  }
+  taps.bias[0] = device::load_number(p.bias.data, d * p.bias.stride, p.bias.number);
   return taps;
 }
 

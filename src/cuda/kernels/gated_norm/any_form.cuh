@@ -31,12 +31,13 @@ __device__ __forceinline__ void for_lane_columns(const NormParams& p, int lane,
 __device__ __forceinline__ void norm_row(const NormParams& p, const Place& place, int kind,
                                          int lane) {
   const int64_t x_at = place.in(p.x), z_at = place.in(p.z), out_at = place.in(p.out);
-  float squares = 0.0f;
+  float squares[1] = {};
   for_lane_columns(p, lane, [&](int64_t j) {
     const float x = norm_input(p, device::load_written(p.x.data, x_at + j, p.x.number));
-    squares = fmaf(x, x, squares);
+    squares[0] = fmaf(x, x, squares[0]);
   });
-  const float factor = factor_of(p, sum_over(squares, 32));
+  sum_over_group(squares, 32);
+  const float factor = factor_of(p, squares[0]);
   for_lane_columns(p, lane, [&](int64_t j) {
     const float x = device::load_written(p.x.data, x_at + j, p.x.number);
     if (p.copy.data != nullptr) {
@@ -56,8 +57,8 @@ __device__ __forceinline__ void norm_row(const NormParams& p, const Place& place
 __global__ void __launch_bounds__(kThreads) any_form_kernel(const __grid_constant__ NormParams p) {
   device::follow();
   const int lane = static_cast<int>(threadIdx.x % 32);
-  const uint32_t step = gridDim.x * kWarps;
-  for (uint32_t row = blockIdx.x * kWarps + threadIdx.x / 32; row < p.rows; row += step) {
+  const int64_t step = int64_t{gridDim.x} * kWarps;
+  for (int64_t row = int64_t{blockIdx.x} * kWarps + threadIdx.x / 32; row < p.rows; row += step) {
     const Place place = place_of(p, row);
     const int kind = kind_of(p, place);
     if (kind != kNobodysRow) norm_row(p, place, kind, lane);

@@ -16,21 +16,22 @@ enum class Form {
   kOneAxis,     ///< rows as one axis, in the form of models
 };
 
-/// Which kernel runs, and fills in the members of its launch; at most kMaxRows rows. Bits do not
-/// depend on `multiprocessors`.
-Form plan_launch(int multiprocessors, NormParams* params) noexcept;
+/// A launch: lowered parameters, and what plan_launch() makes of them.
+struct PlannedNorm {
+  Form form;
+  unsigned ctas;  ///< nothing is launched where there are none
+  NormParams params;
+};
 
-/// CTAs of a planned launch. BOUND: row numbers plus a grid's worth of rows stay within 32 bits.
-uint32_t ctas_of(Form form, const NormParams& params) noexcept;
+/// Fills in all but the lowered parameters. Bits do not depend on `multiprocessors`.
+void plan_launch(int multiprocessors, PlannedNorm* norm) noexcept;
 
 /// Loads the kernels onto the current device, which the first launch would do otherwise.
 /// @return a cudaError_t
 int load_kernels() noexcept;
 
-/// Enqueues the kernel; more than kMaxRows rows in several launches. Nothing is allocated and
-/// nothing waits for the device.
-/// @param params all but the members of the launch filled in
-void launch(const NormParams& params, Launcher& launcher) noexcept;
+/// Enqueues a planned norm. Nothing is allocated and nothing waits for the device.
+void launch(const PlannedNorm& norm, Launcher& launcher) noexcept;
 
 }  // namespace sluice::cuda::gated_norm
 

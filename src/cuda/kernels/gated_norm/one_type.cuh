@@ -7,58 +7,15 @@
 #define SLUICE_CUDA_KERNELS_GATED_NORM_ONE_TYPE_CUH_
 
 #include "cuda/device/follow.cuh"
+#include "cuda/device/packs.cuh"
 #include "cuda/kernels/gated_norm/rows.cuh"
-#include "cuda/ptx/address.cuh"
-#include "cuda/ptx/convert.cuh"
 
 namespace sluice::cuda::gated_norm {
 
-/// Eight neighbours of a 16-bit type.
-template <Number kType>
-struct Eight {
-  uint4 words;
-
-  static __device__ __forceinline__ Eight load(const char* at) {
-    return {*reinterpret_cast<const uint4*>(at)};
-  }
-  __device__ __forceinline__ void unpack(float (&out)[kPack]) const {
-    const uint32_t word[4] = {words.x, words.y, words.z, words.w};
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      if constexpr (kType == Number::kBfloat16) {
-        out[2 * i] = __uint_as_float(word[i] << 16);
-        out[2 * i + 1] = __uint_as_float(word[i] & 0xffff0000u);
-      } else {
-        out[2 * i] = device::from_bits(kType, static_cast<unsigned short>(word[i]));
-        out[2 * i + 1] = device::from_bits(kType, static_cast<unsigned short>(word[i] >> 16));
-      }
-    }
-  }
-  /// Rounds to nearest even.
-  static __device__ __forceinline__ void store(char* at, const float (&x)[kPack]) {
-    uint32_t word[4];
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      word[i] = kType == Number::kBfloat16 ? ptx::pack_bf16(x[2 * i], x[2 * i + 1])
-                                           : ptx::pack_f16(x[2 * i], x[2 * i + 1]);
-    }
-    ptx::store_16(at, {word[0], word[1], word[2], word[3]});
-  }
-};
-
-/// Sums over a group of lanes, the same bits in each of them.
-template <int kRows>
-__device__ __forceinline__ void sum_over_group(float (&sum)[kRows], int lanes) {
-#pragma unroll
-  for (int mask = 1; mask < 32; mask *= 2) {
-    if (mask >= lanes) break;
-#pragma unroll
-    for (int j = 0; j < kRows; ++j) sum[j] += __shfl_xor_sync(0xffffffffu, sum[j], mask);
-  }
-}
+using device::Pack;
 
 template <Number kType>
-__device__ __forceinline__ float squares(const Eight<kType>& pack) {
+__device__ __forceinline__ float squares(const Pack<kType>& pack) {
   float x[kPack], sum = 0.0f;
   pack.unpack(x);
 #pragma unroll
@@ -68,8 +25,8 @@ __device__ __forceinline__ float squares(const Eight<kType>& pack) {
 
 /// @tparam kOfModels SiLU and no rounding on the way are known
 template <bool kOfModels, Number kType>
-__device__ __forceinline__ void finish_row(const NormParams& p, const Eight<kType>& packed_x,
-                                           const Eight<kType>& packed_z, float factor,
+__device__ __forceinline__ void finish_row(const NormParams& p, const Pack<kType>& packed_x,
+                                           const Pack<kType>& packed_z, float factor,
                                            const float (&weight)[kPack], bool live, char* out) {
   float x[kPack], z[kPack];
   packed_x.unpack(x);
@@ -89,7 +46,7 @@ __device__ __forceinline__ void finish_row(const NormParams& p, const Eight<kTyp
   }
 #pragma unroll
   for (int i = 0; i < kPack; ++i) x[i] = live ? x[i] * weight[i] * z[i] : 0.0f;
-  Eight<kType>::store(out, x);
+  Pack<kType>::store(out, x);
 }
 
 /// A lane's place in a tensor: of a head's columns at a token.
@@ -101,20 +58,15 @@ __device__ __forceinline__ char* place_at(const RowStrides& strides, const void*
   return const_cast<char*>(static_cast<const char*>(data)) + bytes + column * 2;
 }
 
-/// The weights of a lane's columns. PERF their type is asked for once, not a number.
+/// The weights of a lane's columns.
 __device__ __forceinline__ void load_weights(const HeadScalar& weight, int column,
                                              float (&out)[kPack]) {
-  const auto load_all = [&](const auto* data) {
+  device::with_type(weight.data, weight.number, [&](const auto* data) {
 #pragma unroll
     for (int i = 0; i < kPack; ++i) {
       out[i] = device::to_float(__ldg(data + (column + i) * weight.stride));
     }
-  };
-  if (weight.number == Number::kFloat32) return load_all(static_cast<const float*>(weight.data));
-  if (weight.number == Number::kBfloat16) {
-    return load_all(static_cast<const __nv_bfloat16*>(weight.data));
-  }
-  load_all(static_cast<const __half*>(weight.data));
+  });
 }
 
 /// Weights that are packs.
@@ -123,7 +75,7 @@ __device__ __forceinline__ void load_packed_weights(const HeadScalar& weight, in
                                                     float (&out)[kPack]) {
   if (weight.number != Number::kFloat32) {
     const auto* at = static_cast<const char*>(weight.data) + column * 2;
-    return Eight<kType>{__ldg(reinterpret_cast<const uint4*>(at))}.unpack(out);
+    return Pack<kType>::load(at).unpack(out);
   }
   const auto* at = reinterpret_cast<const uint4*>(static_cast<const float*>(weight.data) + column);
 #pragma unroll
@@ -142,14 +94,14 @@ __global__ void __launch_bounds__(kThreads) one_axis_kernel(const __grid_constan
   device::follow();
   const uint32_t row = blockIdx.x * (kThreads / kLanes) + threadIdx.x / kLanes;
   const auto column = static_cast<int>(threadIdx.x % kLanes) * kPack;
-  const bool live = row < p.rows;  // WHY no return: all lanes of a warp take part in a sum
+  const bool live = row < p.spaced.rows;  // WHY no return: all lanes of a warp take part in a sum
   const auto at = [&](const void* data, const RowStrides& strides) {
     return const_cast<char*>(static_cast<const char*>(data)) + row * strides.member + column * 2;
   };
-  Eight<kType> x{}, z{};
+  Pack<kType> x{}, z{};
   if (live) {
-    x = Eight<kType>::load(at(p.x.data, p.spaced.x));
-    z = Eight<kType>::load(at(p.z.data, p.spaced.z));
+    x = Pack<kType>::load_written(at(p.x.data, p.spaced.x));
+    z = Pack<kType>::load_written(at(p.z.data, p.spaced.z));
   }
   float weight[kPack], sum[1] = {squares(x)};
   load_packed_weights<kType>(p.weight, column, weight);
@@ -172,18 +124,18 @@ __global__ void __launch_bounds__(kThreads, 5)
   const uint32_t block = group / s.heads, head = group - block * s.heads, first = block * kTokens;
   const int column = thread % p.lanes * kPack;
   // WHY groups without rows go along: all lanes of a warp take part in a sum.
-  const uint32_t tokens = (p.rows - head + s.heads - 1) / s.heads;
+  const uint32_t tokens = (s.rows - head + s.heads - 1) / s.heads;
   const uint32_t count = first < tokens ? tokens - first : 0;
   const char* x = place_at(s.x, p.x.data, first, head, s.members, column);
   const char* z = place_at(s.z, p.z.data, first, head, s.members, column);
   char* out = place_at(s.out, p.out.data, first, head, s.members, column);
-  Eight<kType> packed_x[kTokens] = {}, packed_z[kTokens] = {};
+  Pack<kType> packed_x[kTokens] = {}, packed_z[kTokens] = {};
   int kind[kTokens] = {};
   float sum[kTokens], weight[kPack];
 #pragma unroll
   for (uint32_t j = 0; j < kTokens; ++j) {
     if (j < count) {
-      packed_x[j] = Eight<kType>::load(x), packed_z[j] = Eight<kType>::load(z);
+      packed_x[j] = Pack<kType>::load_written(x), packed_z[j] = Pack<kType>::load_written(z);
       kind[j] = p.row_kinds == nullptr ? kLiveRow : p.row_kinds[first + j];
     }
     ptx::advance(x, s.x.token), ptx::advance(z, s.z.token);

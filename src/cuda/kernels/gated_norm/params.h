@@ -10,20 +10,14 @@ namespace sluice::cuda::gated_norm {
 using device::HeadScalar, device::Number;
 
 inline constexpr int kThreads = 128, kWarps = kThreads / 32;
-inline constexpr int kPack = 8;                              ///< elements a lane moves at once
-inline constexpr int64_t kPackedV = 256;                     ///< largest V of packs: 32 lanes
-inline constexpr int64_t kMaxRows = (int64_t{1} << 31) - 1;  ///< of a launch: fast divisions
+inline constexpr int kPack = 8;           ///< elements a lane moves at once
+inline constexpr int64_t kPackedV = 256;  ///< largest V of packs: 32 lanes
 
 /// Rows [i0,i1,i2,i3] of V elements, innermost stride 1, the others in elements.
 struct NormRows {
   void* data;
   int64_t stride[4];
   Number number;
-};
-
-/// n / divisor for n < 2^31, without a division.
-struct FastDivisor {
-  uint32_t divisor, factor, shift;
 };
 
 /// Bytes from token to token, and between heads, which are groups of members.
@@ -34,7 +28,7 @@ struct RowStrides {
 /// Rows as tokens of heads, where they are evenly spaced; see one_type.cuh.
 struct SpacedRows {
   RowStrides x, z, out;
-  uint32_t heads, members;  ///< row = token * heads + head; heads of a group
+  uint32_t rows, heads, members;  ///< row = token * heads + head; heads of a group
 };
 
 /// Rounding on the way; the output is always rounded once more where it is stored.
@@ -54,8 +48,7 @@ struct NormParams {
   Number rounded_to;
   bool silu;  ///< else sigmoid
   // Of the launch:
-  uint32_t rows;         ///< at most kMaxRows
-  FastDivisor by[3];     ///< by shape[1], shape[2], shape[3]
+  int64_t rows;
   int32_t lanes;         ///< that share a row: a power of two
   SpacedRows spaced;     ///< of the kernels of one type
   int64_t lane_numbers;  ///< side by side that a lane of the kernel of any form sums up

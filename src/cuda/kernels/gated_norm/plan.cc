@@ -15,17 +15,6 @@ bool packed(const NormRows& rows) noexcept {
   return true;
 }
 
-/// factor = ceil(2^(32+shift) / d) - 2^32 with shift = ceil(log2 d). For n < 2^31, n / d is
-/// (n + (n factor >> 32)) >> shift; the sum stays below 2^32 (Granlund and Montgomery 1994).
-FastDivisor divisor_of(int64_t d) noexcept {
-  FastDivisor out{static_cast<uint32_t>(d), 0, 0};
-  while ((int64_t{1} << out.shift) < d) ++out.shift;
-  const auto wide = static_cast<uint64_t>(d);
-  const uint64_t excess = (uint64_t{1} << out.shift) - wide;  // below d: 2^shift < 2 d
-  out.factor = static_cast<uint32_t>(((excess << 32) + wide - 1) / wide);
-  return out;
-}
-
 /// Whether rows can be moved by packs: sizes, strides and addresses allow it.
 bool by_packs(const NormParams& p) noexcept {
   return p.V % kPack == 0 && p.V <= kPackedV && packed(p.x) && packed(p.z) && packed(p.out) &&
@@ -63,8 +52,11 @@ bool plan_spaced(NormParams* p, bool* one_axis) noexcept {
                      p->rounded_to == type && p->copy.data == nullptr;
   const bool kinds =
       p->row_kinds == nullptr || p->shape[0] == 1 || p->row_kinds_stride == p->shape[1];
-  if (!types || !kinds || p->V != int64_t{p->lanes} * kPack) return false;
+  // BOUND: row numbers plus a grid's worth of rows stay within 32 bits.
+  const bool few = p->rows < int64_t{1} << 31;
+  if (!types || !kinds || !few || p->V != int64_t{p->lanes} * kPack) return false;
   SpacedRows& w = p->spaced;
+  w.rows = static_cast<uint32_t>(p->rows);
   Axis x{}, z{}, out{};
   bool spaced = p->row_kinds == nullptr;
   if (!spaced_strides(*p, p->x, &w.x, &x, &spaced) ||
@@ -76,7 +68,7 @@ bool plan_spaced(NormParams* p, bool* one_axis) noexcept {
   w.members = static_cast<uint32_t>(p->shape[3]);
   *one_axis = spaced;
   if (spaced) {
-    const auto side = std::min(int64_t{p->rows}, kSideBySide);
+    const auto side = std::min(p->rows, kSideBySide);
     w.heads = w.members = static_cast<uint32_t>(side);
     w.x = {2 * side * x.stride, 0, 2 * x.stride};
     w.z = {2 * side * z.stride, 0, 2 * z.stride};
@@ -94,33 +86,36 @@ bool in_form_of_models(const NormParams& p) noexcept {
          (p.V == 128 || p.V == 256);
 }
 
-}  // namespace
-
-Form plan_launch(int multiprocessors, NormParams* p) noexcept {
-  p->rows = static_cast<uint32_t>(p->shape[0] * p->shape[1] * p->shape[2] * p->shape[3]);
-  if (p->rows == 0) return Form::kAny;  // and nothing is launched
+/// The fastest kernel for these strides, types and addresses.
+Form choose_form(int multiprocessors, NormParams* p) noexcept {
   p->lanes = 1;
   while (p->lanes * kPack < p->V && p->lanes < 32) p->lanes *= 2;
   const bool packs = by_packs(*p);
   p->lane_numbers = packs ? kPack : 1;
   bool one_axis = false;
-  if (!packs || !plan_spaced(p, &one_axis)) {
-    for (int axis = 1; axis < 4; ++axis) p->by[axis - 1] = divisor_of(p->shape[axis]);
-    return Form::kAny;
-  }
+  if (!packs || !plan_spaced(p, &one_axis)) return Form::kAny;
   if (one_axis && in_form_of_models(*p)) return Form::kOneAxis;
   // Four together as long as that leaves 28 warps of 16 lanes a row to each multiprocessor.
-  const bool four = int64_t{p->rows} / 4 >= int64_t{multiprocessors} * 28 * 16 / p->lanes;
+  const bool four = p->rows / 4 >= int64_t{multiprocessors} * 28 * 16 / p->lanes;
   return four ? Form::kFourTokens : Form::kTokenRows;
 }
 
-uint32_t ctas_of(Form form, const NormParams& p) noexcept {
-  constexpr uint32_t kMaxGrid = 1u << 20;
-  const auto parts = [](uint32_t whole, uint32_t part) { return (whole + part - 1) / part; };
+int64_t ctas_of(Form form, const NormParams& p) noexcept {
+  constexpr int64_t kMaxGrid = 1 << 20;  // warps take further rows in turn
+  const auto parts = [](int64_t whole, int64_t part) { return (whole + part - 1) / part; };
   if (form == Form::kAny) return std::min(parts(p.rows, kWarps), kMaxGrid);
-  const auto groups = static_cast<uint32_t>(kThreads / p.lanes);
+  const int64_t groups = kThreads / p.lanes, heads = p.spaced.heads;
   if (form != Form::kFourTokens) return parts(p.rows, groups);
-  return parts(parts(parts(p.rows, p.spaced.heads), 4) * p.spaced.heads, groups);
+  return parts(parts(parts(p.rows, heads), 4) * heads, groups);
+}
+
+}  // namespace
+
+void plan_launch(int multiprocessors, PlannedNorm* norm) noexcept {
+  NormParams& p = norm->params;
+  p.rows = p.shape[0] * p.shape[1] * p.shape[2] * p.shape[3];
+  norm->form = p.rows == 0 ? Form::kAny : choose_form(multiprocessors, &p);
+  norm->ctas = static_cast<unsigned>(ctas_of(norm->form, p));
 }
 
 }  // namespace sluice::cuda::gated_norm

@@ -11,14 +11,9 @@ namespace sluice::cuda::gated_norm {
 
 inline constexpr int kNobodysRow = 0, kLiveRow = 1;  ///< of conv1d::RowKind
 
-__device__ __forceinline__ uint32_t divide(uint32_t n, const FastDivisor& by) {
-  const auto high = static_cast<uint32_t>((uint64_t{n} * by.factor) >> 32);
-  return (high + n) >> by.shift;
-}
-
 /// Indices of a row.
 struct Place {
-  uint32_t index[4];
+  int64_t index[4];
 
   /// Element of the row's first number.
   __device__ __forceinline__ int64_t in(const NormRows& rows) const {
@@ -27,13 +22,13 @@ struct Place {
   }
 };
 
-__device__ __forceinline__ Place place_of(const NormParams& p, uint32_t row) {
+__device__ __forceinline__ Place place_of(const NormParams& p, int64_t row) {
   Place place{};
-  uint32_t left = row;
+  int64_t left = row;
 #pragma unroll
   for (int axis = 3; axis > 0; --axis) {
-    const uint32_t above = divide(left, p.by[axis - 1]);
-    place.index[axis] = left - above * p.by[axis - 1].divisor;
+    const int64_t above = left / p.shape[axis];
+    place.index[axis] = left - above * p.shape[axis];
     left = above;
   }
   place.index[0] = left;
@@ -61,10 +56,15 @@ __device__ __forceinline__ float norm_output(const NormParams& p, float x, float
   return normalised * weight * (p.silu ? device::silu(z) : device::sigmoid(z));
 }
 
-/// Sum over a group of `lanes` neighbouring lanes, the same bits in each of them.
-__device__ __forceinline__ float sum_over(float x, int lanes) {
-  for (int mask = 1; mask < lanes; mask *= 2) x += __shfl_xor_sync(0xffffffffu, x, mask);
-  return x;
+/// Sums over a group of neighbouring lanes, the same bits in each of them.
+template <int kRows>
+__device__ __forceinline__ void sum_over_group(float (&sum)[kRows], int lanes) {
+#pragma unroll
+  for (int mask = 1; mask < 32; mask *= 2) {
+    if (mask >= lanes) break;
+#pragma unroll
+    for (int j = 0; j < kRows; ++j) sum[j] += __shfl_xor_sync(0xffffffffu, sum[j], mask);
+  }
 }
 
 /// 1 / rms.

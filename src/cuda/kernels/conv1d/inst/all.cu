@@ -1,10 +1,6 @@
-// Compiles the convolution kernels.
+// Compiles, loads and launches the convolution kernels.
 // SPDX-License-Identifier: Apache-2.0
-#include "cuda/kernels/conv1d/any_form.cuh"
-#include "cuda/kernels/conv1d/channel_first.cuh"
-#include "cuda/kernels/conv1d/channel_last.cuh"
-#include "cuda/kernels/conv1d/instances.h"
-#include "cuda/kernels/conv1d/update.cuh"
+#include "cuda/kernels/conv1d/instances.cuh"
 
 namespace sluice::cuda::conv1d {
 namespace {
@@ -13,18 +9,19 @@ const void* as_pointer(ConvKernel kernel) noexcept { return reinterpret_cast<con
 
 }  // namespace
 
-const void* any_form() noexcept { return as_pointer(any_form_kernel); }
-const void* channel_first(Number number) noexcept {
-  return as_pointer(number == Number::kBfloat16 ? channel_first_kernel<BfloatPack>
-                                                : channel_first_kernel<HalfPack>);
+int load_kernels() noexcept {
+  int error = load_kernel(as_pointer(any_form_kernel));
+  for (int i = 0; i < kInstances && error == 0; ++i) {
+    error = load_kernel(as_pointer(kKernels<device::BfloatPack>[i]));
+    if (error == 0) error = load_kernel(as_pointer(kKernels<device::HalfPack>[i]));
+  }
+  return error;
 }
-const void* channel_last(Number number, bool apart) noexcept {
-  return as_pointer(number == Number::kBfloat16 ? channel_last_kernel_of<BfloatPack>(apart)
-                                                : channel_last_kernel_of<HalfPack>(apart));
-}
-const void* update(Number number, const UpdateForm& form) noexcept {
-  return as_pointer(number == Number::kBfloat16 ? update_kernel_of<BfloatPack>(form)
-                                                : update_kernel_of<HalfPack>(form));
+
+void launch(const PlannedConv& conv, Launcher& launcher) noexcept {
+  const GridSize& grid = conv.grid;
+  if (grid.x == 0 || grid.y == 0 || grid.z == 0) return;
+  launcher(as_pointer(kernel_of(conv)), {grid, kThreads}, conv.params);
 }
 
 }  // namespace sluice::cuda::conv1d

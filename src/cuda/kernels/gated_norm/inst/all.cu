@@ -1,36 +1,25 @@
-// Compiles the gated norm kernels.
+// Compiles, loads and launches the gated norm kernels.
 // SPDX-License-Identifier: Apache-2.0
-#include "cuda/kernels/gated_norm/any_form.cuh"
-#include "cuda/kernels/gated_norm/instances.h"
-#include "cuda/kernels/gated_norm/one_type.cuh"
+#include "cuda/kernels/gated_norm/instances.cuh"
 
 namespace sluice::cuda::gated_norm {
 namespace {
 
-using NormKernel = void (*)(NormParams);
-
 const void* as_pointer(NormKernel kernel) noexcept { return reinterpret_cast<const void*>(kernel); }
-
-template <Number kType>
-NormKernel one_axis_of(int64_t V) noexcept {
-  return V == 128 ? one_axis_kernel<kType, 16> : one_axis_kernel<kType, 32>;
-}
-
-template <Number kType>
-NormKernel token_rows_of(bool four) noexcept {
-  return four ? token_rows_kernel<kType, 4> : token_rows_kernel<kType, 1>;
-}
 
 }  // namespace
 
-const void* any_form() noexcept { return as_pointer(any_form_kernel); }
-const void* token_rows(Number number, bool four) noexcept {
-  return as_pointer(number == Number::kBfloat16 ? token_rows_of<Number::kBfloat16>(four)
-                                                : token_rows_of<Number::kFloat16>(four));
+int load_kernels() noexcept {
+  int error = load_kernel(as_pointer(any_form_kernel));
+  for (int i = 0; i < kInstances && error == 0; ++i) {
+    error = load_kernel(as_pointer(kKernels<Number::kBfloat16>[i]));
+    if (error == 0) error = load_kernel(as_pointer(kKernels<Number::kFloat16>[i]));
+  }
+  return error;
 }
-const void* one_axis(Number number, int64_t V) noexcept {
-  return as_pointer(number == Number::kBfloat16 ? one_axis_of<Number::kBfloat16>(V)
-                                                : one_axis_of<Number::kFloat16>(V));
+
+void launch(const PlannedNorm& norm, Launcher& launcher) noexcept {
+  if (norm.ctas > 0) launcher(as_pointer(kernel_of(norm)), {{norm.ctas}, kThreads}, norm.params);
 }
 
 }  // namespace sluice::cuda::gated_norm
