@@ -165,6 +165,48 @@ void Scene::fill_backward(sluice_chunk_backward_args* args) {
   maybe(&args->dv, float_type(), {s.B, s.T, s.HV, s.V});
 }
 
+void Scene::fill_summary(sluice_chunk_summary_args* args) {
+  Sizes s = draw_sizes(9);
+  const sluice_dtype io = float_type();
+  args->cu_seqlens = draw_rows(&s);
+  args->k = tensor(io, {s.B, s.T, s.H, s.K});
+  args->v = tensor(io, {s.B, s.T, s.HV, s.V});
+  args->direction = static_cast<int32_t>(bytes_.below(2));
+  if (args->direction == SLUICE_DIRECTION_REVERSE) {
+    args->q = tensor(io, {s.B, s.T, s.H, s.K});
+    args->d_o = tensor(float_type(), {s.B, s.T, s.HV, s.V});
+  }
+  if (bytes_.flag()) args->gate = tensor(float_type(), {s.B, s.T, s.HV});
+  if (bytes_.flag()) args->beta = tensor(float_type(), {s.B, s.T, s.HV});
+  fill_choices(&args->options);
+  if (args->options.gate_space >= SLUICE_GATE_RAW) {
+    args->A_log = tensor(kF32, {s.HV});
+    args->dt_bias = tensor(float_type(), {s.HV});
+  }
+  args->history = static_cast<int32_t>(bytes_.below(3));
+  if (bytes_.flag()) args->wanted = indices({s.N}, 4);
+  if (bytes_.flag()) args->addend = tensor(kF32, {s.N, s.HV, s.K, s.V});
+  if (bytes_.flag()) args->transition = tensor(kF32, {s.N, s.HV, s.K, s.K});
+}
+
+void Scene::fill_fold(sluice_state_fold_args* args) {
+  const Sizes s = draw_sizes(5);
+  const int64_t P = bytes_.below(4), chains = bytes_.below(3), states = 1 + bytes_.below(3);
+  const int64_t steps = P == 0 ? 0 : bytes_.below(5);
+  args->transition = tensor(kF32, {P, s.HV, s.K, s.K});
+  args->addend = tensor(kF32, {P, s.HV, s.K, s.V});
+  args->cu_chains = indices({chains + 1}, steps + 1);
+  args->route_pieces = indices({steps}, P + 1);
+  args->route_states = indices({steps}, states + 1);
+  args->direction = static_cast<int32_t>(bytes_.below(2));
+  args->state_layout = static_cast<int32_t>(bytes_.below(2));
+  const int64_t rows = args->state_layout == SLUICE_STATE_KV ? s.K : s.V;
+  const int64_t columns = args->state_layout == SLUICE_STATE_KV ? s.V : s.K;
+  if (bytes_.flag()) args->initial = tensor(float_type(), {chains, s.HV, rows, columns});
+  if (bytes_.flag()) args->entering = tensor(float_type(), {states, s.HV, rows, columns});
+  if (bytes_.flag()) args->final = tensor(float_type(), {chains, s.HV, rows, columns});
+}
+
 void Scene::fill_stage(sluice_chunk_stage_args* args) {
   Sizes s = draw_sizes(20);
   const sluice_dtype io = float_type();

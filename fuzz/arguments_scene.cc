@@ -39,6 +39,13 @@ Scene::Scene(Bytes bytes, Halved halved) : bytes_(bytes), halved_(halved) {
       build<sluice_chunk_backward_args>(kChunkBackwardViews,
                                         [this](auto* args) { fill_backward(args); });
       break;
+    case SLUICE_OP_CHUNK_SUMMARY:
+      build<sluice_chunk_summary_args>(kChunkSummaryViews,
+                                       [this](auto* args) { fill_summary(args); });
+      break;
+    case SLUICE_OP_STATE_FOLD:
+      build<sluice_state_fold_args>(kStateFoldViews, [this](auto* args) { fill_fold(args); });
+      break;
     case SLUICE_OP_LAYER_PREFILL:
       build<sluice_layer_args>(kLayerPrefillViews, [this](auto* args) { fill_layer(args); });
       break;
@@ -102,6 +109,12 @@ int Scene::run(sluice_workspace workspace) const {
     case SLUICE_OP_CHUNK_BACKWARD:
       return sluice_chunk_backward(static_cast<const sluice_chunk_backward_args*>(args), workspace,
                                    nullptr);
+    case SLUICE_OP_CHUNK_SUMMARY:
+      return sluice_chunk_summary(static_cast<const sluice_chunk_summary_args*>(args), workspace,
+                                  nullptr);
+    case SLUICE_OP_STATE_FOLD:
+      return sluice_state_fold(static_cast<const sluice_state_fold_args*>(args), workspace,
+                               nullptr);
     default:
       return sluice_layer_decode(static_cast<const sluice_layer_args*>(args), workspace, nullptr);
   }

@@ -86,6 +86,8 @@ class Scene {
   void fill_step(sluice_recurrent_step_args* args);
   void fill_stage(sluice_chunk_stage_args* args);
   void fill_backward(sluice_chunk_backward_args* args);
+  void fill_summary(sluice_chunk_summary_args* args);
+  void fill_fold(sluice_state_fold_args* args);
   void fill_conv(sluice_causal_conv1d_args* args);
   void fill_norm(sluice_gated_rms_norm_args* args);
   void fill_layer(sluice_layer_args* args);

@@ -199,6 +199,34 @@ inline constexpr ViewField kChunkBackwardViews[] = {
     {offsetof(sluice_chunk_backward_args, dinitial), true},
 };
 
+inline constexpr ViewField kChunkSummaryViews[] = {
+    {offsetof(sluice_chunk_summary_args, q), false},
+    {offsetof(sluice_chunk_summary_args, k), false},
+    {offsetof(sluice_chunk_summary_args, v), false},
+    {offsetof(sluice_chunk_summary_args, gate), false},
+    {offsetof(sluice_chunk_summary_args, beta), false},
+    {offsetof(sluice_chunk_summary_args, d_o), false},
+    {offsetof(sluice_chunk_summary_args, A_log), false},
+    {offsetof(sluice_chunk_summary_args, dt_bias), false},
+    {offsetof(sluice_chunk_summary_args, cu_seqlens), false},
+    {offsetof(sluice_chunk_summary_args, wanted), false},
+    {offsetof(sluice_chunk_summary_args, transition), true},
+    {offsetof(sluice_chunk_summary_args, addend), true},
+    {offsetof(sluice_chunk_summary_args, forgotten), true},
+};
+
+inline constexpr ViewField kStateFoldViews[] = {
+    {offsetof(sluice_state_fold_args, transition), false},
+    {offsetof(sluice_state_fold_args, addend), false},
+    {offsetof(sluice_state_fold_args, forgotten), false},
+    {offsetof(sluice_state_fold_args, cu_chains), false},
+    {offsetof(sluice_state_fold_args, route_pieces), false},
+    {offsetof(sluice_state_fold_args, route_states), false},
+    {offsetof(sluice_state_fold_args, initial), false},
+    {offsetof(sluice_state_fold_args, entering), true},
+    {offsetof(sluice_state_fold_args, final), true},
+};
+
 }  // namespace sluice::fuzz
 
 #endif  // SLUICE_FUZZ_TABLES_HPP_

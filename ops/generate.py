@@ -179,7 +179,7 @@ def binding_tables():
                  "     [](const Arguments& a, sluice_workspace w, void* s) {",
                  f"       return sluice_{name}(&a.{entry['args'][7:-5]}, w, s);", "     }},"]
     body += ["", "/// By sluice_op.", "inline constexpr Operator kOperators[] = {", *rows, "};"]
-    return header("python/src/tables.hpp", "Where the arguments of each operator go.",
+    return header("python/src/tables.hpp", "Where the arguments of each operator go (LINT length: generated).",
                   ['"fields.hpp"', '"sluice/enumerations.hpp"'], "sluice::python", body)
 
 

@@ -513,6 +513,105 @@ struct ChunkBackwardArgs {
   }
 };
 
+/// sluice_chunk_summary_args.
+struct ChunkSummaryArgs {
+  using CArgs = sluice_chunk_summary_args;
+  static constexpr int kOp = SLUICE_OP_CHUNK_SUMMARY;
+  TensorView q{};
+  TensorView k{};
+  TensorView v{};
+  TensorView gate{};
+  TensorView beta{};
+  TensorView d_o{};
+  TensorView A_log{};
+  TensorView dt_bias{};
+  TensorView cu_seqlens{};
+  TensorView wanted{};
+  TensorView transition{};
+  TensorView addend{};
+  TensorView forgotten{};
+  std::optional<double> scale{};  ///< factor of o; absent = K^-0.5; 0.0 is zero
+  double l2norm_eps = 1e-06;
+  double gate_lower_bound = 0.0;
+  GateSpace gate_space = GateSpace::kLog;
+  BetaSpace beta_space = BetaSpace::kValue;
+  Eigenvalues eigenvalues = Eigenvalues::kPositive;
+  QkNorm qk_norm = QkNorm::kNone;
+  HeadMap head_map = HeadMap::kBlock;
+  Rule rule = Rule::kGatedDelta;
+  Direction direction = Direction::kForward;
+  History history = History::kAuto;
+  Implementation implementation = Implementation::kAuto;
+
+  [[nodiscard]] sluice_chunk_summary_args c() const noexcept {
+    sluice_chunk_summary_args result{};
+    result.struct_size = sizeof result;
+    result.q = q;
+    result.k = k;
+    result.v = v;
+    result.gate = gate;
+    result.beta = beta;
+    result.d_o = d_o;
+    result.A_log = A_log;
+    result.dt_bias = dt_bias;
+    result.cu_seqlens = cu_seqlens;
+    result.wanted = wanted;
+    result.transition = transition;
+    result.addend = addend;
+    result.forgotten = forgotten;
+    result.options.scale = scale.value_or(0);
+    result.options.scale_mode = scale.has_value() ? 1 : 0;
+    result.options.l2norm_eps = l2norm_eps;
+    result.options.gate_lower_bound = gate_lower_bound;
+    result.options.gate_space = static_cast<int32_t>(gate_space);
+    result.options.beta_space = static_cast<int32_t>(beta_space);
+    result.options.eigenvalues = static_cast<int32_t>(eigenvalues);
+    result.options.qk_norm = static_cast<int32_t>(qk_norm);
+    result.options.head_map = static_cast<int32_t>(head_map);
+    result.options.rule = static_cast<int32_t>(rule);
+    result.direction = static_cast<int32_t>(direction);
+    result.history = static_cast<int32_t>(history);
+    result.implementation = static_cast<int32_t>(implementation);
+    return result;
+  }
+};
+
+/// sluice_state_fold_args.
+struct StateFoldArgs {
+  using CArgs = sluice_state_fold_args;
+  static constexpr int kOp = SLUICE_OP_STATE_FOLD;
+  TensorView transition{};
+  TensorView addend{};
+  TensorView forgotten{};
+  TensorView cu_chains{};
+  TensorView route_pieces{};
+  TensorView route_states{};
+  TensorView initial{};
+  TensorView entering{};
+  TensorView final{};
+  Direction direction = Direction::kForward;
+  StateLayout state_layout = StateLayout::kKV;
+  Implementation implementation = Implementation::kAuto;
+
+  [[nodiscard]] sluice_state_fold_args c() const noexcept {
+    sluice_state_fold_args result{};
+    result.struct_size = sizeof result;
+    result.transition = transition;
+    result.addend = addend;
+    result.forgotten = forgotten;
+    result.cu_chains = cu_chains;
+    result.route_pieces = route_pieces;
+    result.route_states = route_states;
+    result.initial = initial;
+    result.entering = entering;
+    result.final = final;
+    result.direction = static_cast<int32_t>(direction);
+    result.state_layout = static_cast<int32_t>(state_layout);
+    result.implementation = static_cast<int32_t>(implementation);
+    return result;
+  }
+};
+
 }  // namespace sluice
 
 #endif  // SLUICE_ARGUMENTS_HPP_

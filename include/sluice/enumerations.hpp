@@ -98,10 +98,10 @@ static_assert(static_cast<int>(Stage::kCumsumKkt) == SLUICE_STAGE_CUMSUM_KKT);
 static_assert(static_cast<int>(Stage::kSolveWy) == SLUICE_STAGE_SOLVE_WY);
 inline constexpr const char* kStageWords[] = {"chunk_cumsum", "scaled_dot_kkt", "solve_tril", "wy_fast", "chunk_h", "chunk_o", "cumsum_kkt", "solve_wy", nullptr};
 
-/// sluice_direction: which way chunk_cumsum sums.
+/// sluice_direction: which way chunk_cumsum sums, chunk_summary and state_fold carry.
 enum class Direction : int32_t {
-  kForward,  ///< tokens up to and with i
-  kReverse,  ///< tokens from i on
+  kForward,  ///< tokens up to and with i; states
+  kReverse,  ///< tokens from i on; gradients of states
 };
 static_assert(static_cast<int>(Direction::kForward) == SLUICE_DIRECTION_FORWARD);
 static_assert(static_cast<int>(Direction::kReverse) == SLUICE_DIRECTION_REVERSE);

@@ -43,6 +43,18 @@ inline Status chunk_backward(const ChunkBackwardArgs& args, Workspace workspace 
   const auto c = args.c();
   return detail::last_status(sluice_chunk_backward(&c, workspace.c(), stream));
 }
+/// The maps of pieces of sequences. See sluice_chunk_summary_args.
+inline Status chunk_summary(const ChunkSummaryArgs& args, Workspace workspace = {},
+                            Stream stream = nullptr) noexcept {
+  const auto c = args.c();
+  return detail::last_status(sluice_chunk_summary(&c, workspace.c(), stream));
+}
+/// The states that enter pieces, from their maps. See sluice_state_fold_args.
+inline Status state_fold(const StateFoldArgs& args, Workspace workspace = {},
+                         Stream stream = nullptr) noexcept {
+  const auto c = args.c();
+  return detail::last_status(sluice_state_fold(&c, workspace.c(), stream));
+}
 /// See sluice_causal_conv1d_args.
 inline Status causal_conv1d(const CausalConv1dArgs& args, Workspace workspace = {},
                             Stream stream = nullptr) noexcept {

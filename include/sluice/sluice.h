@@ -64,7 +64,9 @@ typedef enum sluice_op {
   SLUICE_OP_LAYER_DECODE = 5,
   SLUICE_OP_CHUNK_STAGE = 6,
   SLUICE_OP_CHUNK_BACKWARD = 7,
-  SLUICE_OP_COUNT = 8
+  SLUICE_OP_CHUNK_SUMMARY = 8,
+  SLUICE_OP_STATE_FOLD = 9,
+  SLUICE_OP_COUNT = 10
 } sluice_op;
 
 /** Which implementation runs; the environment variable SLUICE_IMPL overrides AUTO by name. */
@@ -142,7 +144,8 @@ typedef enum sluice_stage {
   SLUICE_STAGE_SOLVE_WY = 7    /**< SOLVE_TRIL and WY_FAST in one */
 } sluice_stage;
 
-/** Which way chunk_cumsum sums inside a chunk. */
+/** Which way chunk_cumsum sums inside a chunk, and which way sluice_chunk_summary() and
+ *  sluice_state_fold() carry: states forwards, or their gradients backwards. */
 typedef enum sluice_direction {
   SLUICE_DIRECTION_FORWARD = 0, /**< tokens up to and with i */
   SLUICE_DIRECTION_REVERSE = 1  /**< tokens from i on */
@@ -570,6 +573,78 @@ typedef struct sluice_chunk_backward_args {
   int32_t implementation; /**< sluice_implementation */
 } sluice_chunk_backward_args;
 
+/* ------------------------------------------------------------- sequences over many devices ----
+ */
+
+/** What the pieces of sequences do to the states that enter them, where a sequence is cut over
+ *  devices or calls: S_out = M S_in + N per value head, for any state. N is what a piece makes of
+ * zeros, M what it makes of the identity with all values zero. Exchanged (two matrices a piece and
+ * head, whatever its length) and put together by sluice_state_fold(), they give every piece the
+ * state that enters it, and the result is that of the uncut sequence to rounding. The library
+ * communicates nothing. Source: docs/math.md section 9.
+ *
+ *  FORWARD: transition = M, addend = N. REVERSE, for gradients: the gradient of the state that
+ * enters a piece is D_in = M^T D_out + N_D; addend = N_D, which q and d_o make with D_out = 0, and
+ * transition = M again, as it is.
+ *
+ *  A piece is a sequence of cu_seqlens (or a batch entry). forgotten[n,h] = 1 where the piece is
+ * known to forget what came before it: what a state of columns c adds to the one that leaves is
+ * below 2^-28 of the longest c, and transition is written as zeros. CPU backends look at M itself.
+ * GPUs look at the gates of the last 1024 tokens by the rule of `history` in
+ * sluice_chunk_forward_args, and then read no older tokens. STRICT: never. */
+typedef struct sluice_chunk_summary_args {
+  size_t struct_size;
+  sluice_tensor q;          /**< [B,T,H,K] inner stride 1, dtype of k; REVERSE only */
+  sluice_tensor k;          /**< [B,T,H,K] inner stride 1 */
+  sluice_tensor v;          /**< [B,T,HV,V] inner stride 1; dtype of k */
+  sluice_tensor gate;       /**< as in sluice_chunk_forward_args, and so are the next four */
+  sluice_tensor beta;       /**< optional [B,T,HV] */
+  sluice_tensor d_o;        /**< [B,T,HV,V] inner stride 1, own dtype; REVERSE only */
+  sluice_tensor A_log;      /**< of raw gates */
+  sluice_tensor dt_bias;    /**< of raw gates */
+  sluice_tensor cu_seqlens; /**< optional int32/int64 [N+1], B = 1 */
+  /** optional int32/int64 [N]: bit 0: the addend is wanted, bit 1: the transition is; absent = both.
+   *  What is not wanted may not be computed, and its place then holds anything. */
+  sluice_tensor wanted;
+  sluice_tensor transition; /**< optional out float32 [N,HV,K,K], contiguous inside a piece */
+  sluice_tensor addend;     /**< optional out float32 [N,HV,K,V], contiguous inside a piece */
+  sluice_tensor forgotten;  /**< optional out bool/uint8 [N,HV]; with transition only */
+  sluice_delta_options options;
+  int32_t direction;      /**< sluice_direction: FORWARD, or REVERSE for gradients */
+  int32_t history;        /**< sluice_history */
+  int32_t implementation; /**< sluice_implementation */
+  int32_t reserved;       /**< zero */
+} sluice_chunk_summary_args;
+
+/** Puts pieces together: the states that enter them, from their maps and the states that sequences
+ *  start from. float32 in every backend but the reference; chains, heads and columns are
+ * independent of each other, and the order of sums is fixed, so that equal maps give equal bits on
+ * every device of one kind.
+ *
+ *  A chain is a sequence: pieces route_pieces[cu_chains[c]] .. route_pieces[cu_chains[c+1] - 1] in
+ * the order of their tokens. FORWARD: S = initial[c]; at every step first entering[to] = S, where
+ * to = route_states[step] >= 0, then S = addend + transition S of the piece; at the end
+ *  final[c] = S. REVERSE: from the last step to the first with transition^T; initial is the gradient
+ * of the final state, entering that of the state that leaves a piece, final that of the initial
+ * state. A negative piece leaves S as it is, a negative place is not written; GPUs take pieces past P
+ * and places past E for such, CPUs refuse them. Where forgotten[p,h] is 1, S = addend. */
+typedef struct sluice_state_fold_args {
+  size_t struct_size;
+  sluice_tensor transition;   /**< float32 [P,HV,K,K], contiguous inside a piece */
+  sluice_tensor addend;       /**< float32 [P,HV,K,V], likewise */
+  sluice_tensor forgotten;    /**< optional bool/uint8 [P,HV] */
+  sluice_tensor cu_chains;    /**< int32/int64 [N+1]: offsets of chains in the route */
+  sluice_tensor route_pieces; /**< int32/int64 [S]: the piece of each step; < 0: none */
+  sluice_tensor route_states; /**< int32/int64 [S]: where its entering state goes; < 0: nowhere */
+  sluice_tensor initial;      /**< optional [N,HV,K,V] (or V,K: state_layout): absent = zeros */
+  sluice_tensor entering;     /**< optional out [E,HV,K,V], own dtype */
+  sluice_tensor final;        /**< optional out [N,HV,K,V], own dtype */
+  int32_t direction;          /**< sluice_direction */
+  int32_t state_layout;       /**< sluice_state_layout of initial, entering and final */
+  int32_t implementation;     /**< sluice_implementation */
+  int32_t reserved;           /**< zero */
+} sluice_state_fold_args;
+
 /* --------------------------------------------------------------------- the layer's other ops ----
  */
 
@@ -712,6 +787,12 @@ SLUICE_API int sluice_chunk_forward(const sluice_chunk_forward_args* args,
 /** See sluice_chunk_backward_args. */
 SLUICE_API int sluice_chunk_backward(const sluice_chunk_backward_args* args,
                                      sluice_workspace workspace, void* stream);
+/** See sluice_chunk_summary_args. */
+SLUICE_API int sluice_chunk_summary(const sluice_chunk_summary_args* args,
+                                    sluice_workspace workspace, void* stream);
+/** See sluice_state_fold_args. */
+SLUICE_API int sluice_state_fold(const sluice_state_fold_args* args, sluice_workspace workspace,
+                                 void* stream);
 /** See sluice_chunk_stage_args. */
 SLUICE_API int sluice_chunk_stage(const sluice_chunk_stage_args* args, sluice_workspace workspace,
                                   void* stream);

@@ -14,5 +14,7 @@ CALLS = {
         "layer_decode",
         "chunk_stage",
         "chunk_backward",
+        "chunk_summary",
+        "state_fold",
     )
 }

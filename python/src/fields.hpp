@@ -45,6 +45,8 @@ union Arguments {
   sluice_layer_args layer;
   sluice_chunk_stage_args chunk_stage;
   sluice_chunk_backward_args chunk_backward;
+  sluice_chunk_summary_args chunk_summary;
+  sluice_state_fold_args state_fold;
 };
 
 struct Operator {

@@ -33,7 +33,8 @@ int operator_index(PyObject* name) noexcept {
   if (op < 0 && PyErr_Occurred() == nullptr) {
     fail(SLUICE_INVALID_ARGUMENT,
          "sluice: op = %.60s, expected chunk_forward, recurrent_step, causal_conv1d, "
-         "gated_rms_norm, layer_prefill, layer_decode, chunk_stage or chunk_backward",
+         "gated_rms_norm, layer_prefill, layer_decode, chunk_stage, chunk_backward, "
+         "chunk_summary or state_fold",
          text == nullptr ? "?" : text);
   }
   return op;
@@ -150,6 +151,8 @@ PyMethodDef methods[] = {OPERATOR("chunk_forward", SLUICE_OP_CHUNK_FORWARD),
                          OPERATOR("layer_decode", SLUICE_OP_LAYER_DECODE),
                          OPERATOR("chunk_stage", SLUICE_OP_CHUNK_STAGE),
                          OPERATOR("chunk_backward", SLUICE_OP_CHUNK_BACKWARD),
+                         OPERATOR("chunk_summary", SLUICE_OP_CHUNK_SUMMARY),
+                         OPERATOR("state_fold", SLUICE_OP_STATE_FOLD),
                          {"supported", as_method(supported), kFast, nullptr},
                          {"fields", fields, METH_O, nullptr},
                          {"count_writes", count_writes, METH_VARARGS, nullptr},

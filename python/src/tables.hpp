@@ -1,4 +1,4 @@
-// Where the arguments of each operator go. Made by ops/generate.py from ops/manifest.json.
+// Where the arguments of each operator go (LINT length: generated). Made by ops/generate.py from ops/manifest.json.
 // SPDX-License-Identifier: Apache-2.0
 // clang-format off
 #ifndef SLUICE_PYTHON_SRC_TABLES_HPP_
@@ -311,6 +311,53 @@ inline constexpr Field kChunkBackwardFields[] = {
     {"gate_lower_bound", Kind::kDouble, offsetof(sluice_chunk_backward_args, options.gate_lower_bound)},
 };
 
+inline constexpr Field kChunkSummaryFields[] = {
+    {"q", Kind::kInput, offsetof(sluice_chunk_summary_args, q)},
+    {"k", Kind::kInput, offsetof(sluice_chunk_summary_args, k)},
+    {"v", Kind::kInput, offsetof(sluice_chunk_summary_args, v)},
+    {"gate", Kind::kInput, offsetof(sluice_chunk_summary_args, gate)},
+    {"beta", Kind::kInput, offsetof(sluice_chunk_summary_args, beta)},
+    {"d_o", Kind::kInput, offsetof(sluice_chunk_summary_args, d_o)},
+    {"A_log", Kind::kInput, offsetof(sluice_chunk_summary_args, A_log)},
+    {"dt_bias", Kind::kInput, offsetof(sluice_chunk_summary_args, dt_bias)},
+    {"cu_seqlens", Kind::kInput, offsetof(sluice_chunk_summary_args, cu_seqlens)},
+    {"wanted", Kind::kInput, offsetof(sluice_chunk_summary_args, wanted)},
+    {"transition", Kind::kOutput, offsetof(sluice_chunk_summary_args, transition)},
+    {"addend", Kind::kOutput, offsetof(sluice_chunk_summary_args, addend)},
+    {"forgotten", Kind::kOutput, offsetof(sluice_chunk_summary_args, forgotten)},
+    {"scale", Kind::kScale, offsetof(sluice_chunk_summary_args, options.scale), nullptr, offsetof(sluice_chunk_summary_args, options.scale_mode)},
+    {"l2norm_eps", Kind::kDouble, offsetof(sluice_chunk_summary_args, options.l2norm_eps)},
+    {"gate_space", Kind::kChoice, offsetof(sluice_chunk_summary_args, options.gate_space), kGateSpaceWords},
+    {"beta_space", Kind::kChoice, offsetof(sluice_chunk_summary_args, options.beta_space), kBetaSpaceWords},
+    {"eigenvalues", Kind::kChoice, offsetof(sluice_chunk_summary_args, options.eigenvalues), kEigenvaluesWords},
+    {"qk_norm", Kind::kChoice, offsetof(sluice_chunk_summary_args, options.qk_norm), kQkNormWords},
+    {"head_map", Kind::kChoice, offsetof(sluice_chunk_summary_args, options.head_map), kHeadMapWords},
+    {"rule", Kind::kChoice, offsetof(sluice_chunk_summary_args, options.rule), kRuleWords},
+    {"direction", Kind::kChoice, offsetof(sluice_chunk_summary_args, direction), kDirectionWords},
+    {"history", Kind::kChoice, offsetof(sluice_chunk_summary_args, history), kHistoryWords},
+    {"implementation", Kind::kChoice, offsetof(sluice_chunk_summary_args, implementation), kImplementationWords},
+    {"stream", Kind::kStream, 0},
+    {"workspace", Kind::kWorkspace, 0},
+    {"gate_lower_bound", Kind::kDouble, offsetof(sluice_chunk_summary_args, options.gate_lower_bound)},
+};
+
+inline constexpr Field kStateFoldFields[] = {
+    {"transition", Kind::kInput, offsetof(sluice_state_fold_args, transition)},
+    {"addend", Kind::kInput, offsetof(sluice_state_fold_args, addend)},
+    {"forgotten", Kind::kInput, offsetof(sluice_state_fold_args, forgotten)},
+    {"cu_chains", Kind::kInput, offsetof(sluice_state_fold_args, cu_chains)},
+    {"route_pieces", Kind::kInput, offsetof(sluice_state_fold_args, route_pieces)},
+    {"route_states", Kind::kInput, offsetof(sluice_state_fold_args, route_states)},
+    {"initial", Kind::kInput, offsetof(sluice_state_fold_args, initial)},
+    {"entering", Kind::kOutput, offsetof(sluice_state_fold_args, entering)},
+    {"final", Kind::kOutput, offsetof(sluice_state_fold_args, final)},
+    {"direction", Kind::kChoice, offsetof(sluice_state_fold_args, direction), kDirectionWords},
+    {"state_layout", Kind::kChoice, offsetof(sluice_state_fold_args, state_layout), kStateLayoutWords},
+    {"implementation", Kind::kChoice, offsetof(sluice_state_fold_args, implementation), kImplementationWords},
+    {"stream", Kind::kStream, 0},
+    {"workspace", Kind::kWorkspace, 0},
+};
+
 /// By sluice_op.
 inline constexpr Operator kOperators[] = {
     {"chunk_forward", sizeof(sluice_chunk_forward_args), kChunkForwardFields, 25,
@@ -344,6 +391,14 @@ inline constexpr Operator kOperators[] = {
     {"chunk_backward", sizeof(sluice_chunk_backward_args), kChunkBackwardFields, 29,
      [](const Arguments& a, sluice_workspace w, void* s) {
        return sluice_chunk_backward(&a.chunk_backward, w, s);
+     }},
+    {"chunk_summary", sizeof(sluice_chunk_summary_args), kChunkSummaryFields, 24,
+     [](const Arguments& a, sluice_workspace w, void* s) {
+       return sluice_chunk_summary(&a.chunk_summary, w, s);
+     }},
+    {"state_fold", sizeof(sluice_state_fold_args), kStateFoldFields, 12,
+     [](const Arguments& a, sluice_workspace w, void* s) {
+       return sluice_state_fold(&a.state_fold, w, s);
      }},
 };
 

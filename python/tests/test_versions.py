@@ -63,6 +63,10 @@ def calls():
         ("chunk_stage", dict(stage="chunk_cumsum", gate=gate, g_cumsum=gate.clone()), ["g_cumsum"]),
         ("chunk_backward", dict(x, d_o=torch.randn(B, T, HV, V), dq=x["q"].clone(),
                                 dgate=gate.clone()), ["dq", "dgate"]),
+        ("chunk_summary", dict(k=x["k"], v=x["v"], addend=state()), ["addend"]),
+        ("state_fold", dict(transition=torch.zeros(1, HV, K, K), addend=torch.zeros(1, HV, K, V),
+                            cu_chains=torch.tensor([0, 1]), route_pieces=torch.tensor([0]),
+                            route_states=torch.tensor([0]), entering=state()), ["entering"]),
     ]
 
 

@@ -123,6 +123,11 @@ Status perform(int op, const void* args, Call* request) noexcept {
     case SLUICE_OP_CHUNK_BACKWARD:
       return perform<sluice_chunk_backward_args>("chunk_backward", args, &Backend::chunk_backward,
                                                  request);
+    case SLUICE_OP_CHUNK_SUMMARY:
+      return perform<sluice_chunk_summary_args>("chunk_summary", args, &Backend::chunk_summary,
+                                                request);
+    case SLUICE_OP_STATE_FOLD:
+      return perform<sluice_state_fold_args>("state_fold", args, &Backend::state_fold, request);
     default:
       return Status::failure(Code::kInvalidArgument,
                              "sluice: op = %d, expected 0 to %d (sluice_op)", op,
@@ -179,6 +184,16 @@ int sluice_chunk_stage(const sluice_chunk_stage_args* args, sluice_workspace wor
 int sluice_chunk_backward(const sluice_chunk_backward_args* args, sluice_workspace workspace,
                           void* stream) {
   return run(SLUICE_OP_CHUNK_BACKWARD, args, workspace, stream);
+}
+
+int sluice_chunk_summary(const sluice_chunk_summary_args* args, sluice_workspace workspace,
+                         void* stream) {
+  return run(SLUICE_OP_CHUNK_SUMMARY, args, workspace, stream);
+}
+
+int sluice_state_fold(const sluice_state_fold_args* args, sluice_workspace workspace,
+                      void* stream) {
+  return run(SLUICE_OP_STATE_FOLD, args, workspace, stream);
 }
 
 int sluice_recurrent_step(const sluice_recurrent_step_args* args, sluice_workspace workspace,

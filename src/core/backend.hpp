@@ -143,6 +143,8 @@ struct Backend {
   Operator<LayerProblem> layer_decode;
   Operator<ChunkStageProblem> chunk_stage;
   Operator<ChunkBackwardProblem> chunk_backward;
+  Operator<ChunkSummaryProblem> chunk_summary;
+  Operator<StateFoldProblem> state_fold;
 };
 
 }  // namespace sluice::core

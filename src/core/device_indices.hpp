@@ -37,6 +37,11 @@ IndexViews index_views(Args& a) noexcept {
   if constexpr (requires { a.num_accepted; }) out.add(&a.num_accepted);
   if constexpr (requires { a.ring_position; }) out.add(&a.ring_position);
   if constexpr (requires { a.checkpoint_slots; }) out.add(&a.checkpoint_slots);
+  if constexpr (requires { a.cu_chains; }) {
+    out.add(&a.cu_chains);
+    out.add(&a.route_pieces);
+    out.add(&a.route_states);
+  }
   if constexpr (requires { a.ring.position; }) {
     out.add(&a.ring.position);
     out.add(&a.ring.checkpoint);

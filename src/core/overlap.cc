@@ -216,6 +216,48 @@ Status check_memory(const char* op, const ChunkBackwardProblem& p,
   return r.check(op);
 }
 
+Status check_memory(const char* op, const ChunkSummaryProblem& p,
+                    const sluice_workspace& workspace) noexcept {
+  using P = ChunkSummaryProblem;
+  using F = DeltaRuleProblem;
+  static constexpr Field kWritten[] = {{"transition", offsetof(P, transition)},
+                                       {"addend", offsetof(P, addend)},
+                                       {"forgotten", offsetof(P, forgotten)}};
+  static constexpr Field kForwardRead[] = {{"q", offsetof(F, q)},
+                                           {"k", offsetof(F, k)},
+                                           {"v", offsetof(F, v)},
+                                           {"gate", offsetof(F, gate)},
+                                           {"gate", offsetof(F, key_gate)},
+                                           {"beta", offsetof(F, beta)},
+                                           {"A_log", offsetof(F, A_log)},
+                                           {"dt_bias", offsetof(F, dt_bias)},
+                                           {"cu_seqlens", offsetof(F, rows.cu_seqlens)}};
+  static constexpr Field kRead[] = {{"d_o", offsetof(P, d_o)}, {"wanted", offsetof(P, wanted)}};
+  Regions r(workspace);
+  r.writes(p, kWritten);
+  r.reads(p.forward, kForwardRead);
+  r.reads(p, kRead);
+  return r.check(op);
+}
+
+Status check_memory(const char* op, const StateFoldProblem& p,
+                    const sluice_workspace& workspace) noexcept {
+  using P = StateFoldProblem;
+  static constexpr Field kWritten[] = {{"entering", offsetof(P, entering)},
+                                       {"final", offsetof(P, final)}};
+  static constexpr Field kRead[] = {{"transition", offsetof(P, transition)},
+                                    {"addend", offsetof(P, addend)},
+                                    {"forgotten", offsetof(P, forgotten)},
+                                    {"cu_chains", offsetof(P, cu_chains)},
+                                    {"route_pieces", offsetof(P, route_pieces)},
+                                    {"route_states", offsetof(P, route_states)},
+                                    {"initial", offsetof(P, initial)}};
+  Regions r(workspace);
+  r.writes(p, kWritten);
+  r.reads(p, kRead);
+  return r.check(op);
+}
+
 Status check_memory(const char* op, const CausalConvProblem& p,
                     const sluice_workspace& workspace) noexcept {
   using P = CausalConvProblem;

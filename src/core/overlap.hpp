@@ -18,6 +18,10 @@ Status check_memory(const char* op, const DeltaRuleProblem& p,
                     const sluice_workspace& workspace) noexcept;
 Status check_memory(const char* op, const ChunkBackwardProblem& p,
                     const sluice_workspace& workspace) noexcept;
+Status check_memory(const char* op, const ChunkSummaryProblem& p,
+                    const sluice_workspace& workspace) noexcept;
+Status check_memory(const char* op, const StateFoldProblem& p,
+                    const sluice_workspace& workspace) noexcept;
 Status check_memory(const char* op, const CausalConvProblem& p,
                     const sluice_workspace& workspace) noexcept;
 Status check_memory(const char* op, const GatedNormProblem& p,

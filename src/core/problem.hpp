@@ -85,6 +85,29 @@ struct ChunkBackwardProblem {
   Tensor dq{}, dk{}, dv{}, dgate{}, dbeta{}, dA_log{}, ddt_bias{}, dinitial{};
 };
 
+/// chunk_summary: the maps of the pieces that rows are made of.
+struct ChunkSummaryProblem {
+  /// The forward call without its outputs: o, all of state, slots and checkpoints are absent. FORWARD
+  /// has no q of its own: it is k then.
+  DeltaRuleProblem forward;
+  Tensor d_o{};     ///< REVERSE only
+  Tensor wanted{};  ///< [N]: kWantsAddend | kWantsTransition; absent: both
+  Tensor transition{}, addend{}, forgotten{};
+  sluice_direction direction = SLUICE_DIRECTION_FORWARD;
+};
+constexpr int64_t kWantsAddend = 1, kWantsTransition = 2;
+
+/// state_fold: P pieces, N chains of steps, E states that enter pieces.
+struct StateFoldProblem {
+  int64_t P = 0, N = 0, S = 0, E = 0;
+  int64_t HV = 0, K = 0, V = 0;
+  Tensor transition{}, addend{}, forgotten{};
+  Tensor cu_chains{}, route_pieces{}, route_states{};
+  Tensor initial{}, entering{}, final{};
+  sluice_direction direction = SLUICE_DIRECTION_FORWARD;
+  sluice_state_layout layout = SLUICE_STATE_KV;
+};
+
 /// Chunks of C tokens that `tokens` tokens make; the last one may be shorter.
 constexpr int64_t chunk_count(int64_t tokens, int64_t C) noexcept { return (tokens + C - 1) / C; }
 

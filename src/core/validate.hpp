@@ -24,6 +24,10 @@ Validated validate(const sluice_chunk_forward_args& args, Depth depth,
                    DeltaRuleProblem* problem) noexcept;
 Validated validate(const sluice_chunk_backward_args& args, Depth depth,
                    ChunkBackwardProblem* problem) noexcept;
+Validated validate(const sluice_chunk_summary_args& args, Depth depth,
+                   ChunkSummaryProblem* problem) noexcept;
+Validated validate(const sluice_state_fold_args& args, Depth depth,
+                   StateFoldProblem* problem) noexcept;
 Validated validate(const sluice_chunk_stage_args& args, Depth depth,
                    ChunkStageProblem* problem) noexcept;
 Validated validate(const sluice_recurrent_step_args& args, Depth depth,
@@ -62,6 +66,9 @@ void check_work(Checker& c, const Rows& rows, int64_t heads, int64_t widest) noe
 /// One pool [slots,HV,K,V] / [slots,HV,V,K] with contiguous inner block. min_slots: least slots.
 void check_pool(Checker& c, const char* name, const Tensor& pool, const DeltaRuleProblem& p,
                 int64_t min_slots) noexcept;
+/// Half of the maps of pieces (validate_context.cc): float32 [rows.N,HV,K,columns], pool-like.
+void check_map(Checker& c, const char* name, const Tensor& t, int64_t columns,
+               const DeltaRuleProblem& p) noexcept;
 /// state_io of chunk_forward and recurrent_step: shapes, slots, defaults, aliasing.
 void check_state_io(Checker& c, DeltaRuleProblem* p) noexcept;
 /// Members of a conv_state_io as the caller of an operator knows them.
@@ -80,6 +87,7 @@ void check_ring(Checker& c, const sluice_replay_ring& ring, const Tensor& write_
 void settle(DeltaRuleProblem* p) noexcept;
 void settle(ChunkStageProblem* p) noexcept;
 void settle(ChunkBackwardProblem* p) noexcept;
+void settle(ChunkSummaryProblem* p) noexcept;
 void settle(CausalConvProblem* p) noexcept;
 void settle(GatedNormProblem* p) noexcept;
 

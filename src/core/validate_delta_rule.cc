@@ -1,4 +1,5 @@
-// Validates chunk_forward, recurrent_step and chunk_backward: one recurrence, one set of rules.
+// Validates chunk_forward, recurrent_step, chunk_backward and chunk_summary: one recurrence, one set
+// of rules.
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <cmath>
@@ -273,6 +274,44 @@ void check_gradients(Checker& c, const sluice_chunk_backward_args& a,
   p->dA_log = a.dA_log, p->ddt_bias = a.ddt_bias, p->dinitial = a.dinitial;
 }
 
+/// What chunk_summary writes, and which pieces it is asked for.
+void check_maps(Checker& c, const sluice_chunk_summary_args& a, ChunkSummaryProblem* p) noexcept {
+  check_map(c, "transition", a.transition, p->forward.K, p->forward);
+  check_map(c, "addend", a.addend, p->forward.V, p->forward);
+  if (!present(a.transition)) c.absent("forgotten", a.forgotten, "transition is absent");
+  if (c.optional("forgotten", a.forgotten, 2, Dtypes::kFlag)) {
+    c.dimension("forgotten", a.forgotten, 0, p->forward.rows.N, "N pieces");
+    c.dimension("forgotten", a.forgotten, 1, p->forward.HV, "HV value heads");
+    c.writable("forgotten", a.forgotten);
+  }
+  if (c.optional("wanted", a.wanted, 1, Dtypes::kIndex)) {
+    c.dimension("wanted", a.wanted, 0, p->forward.rows.N, "N pieces");
+  }
+  c.choice("history", a.history, 3, "0 (AUTO), 1 (STRICT) or 2 (FORGET)");
+  c.reserved(a.reserved);
+  if (!c.ok()) return;
+  p->forward.history = static_cast<sluice_history>(a.history);
+  p->wanted = a.wanted, p->transition = a.transition;
+  p->addend = a.addend, p->forgotten = a.forgotten;
+}
+
+/// q and d_o belong to REVERSE. FORWARD takes k for q, whose rules k must keep by its own name.
+void check_summary_rows(Checker& c, sluice_chunk_summary_args a, ChunkSummaryProblem* p) noexcept {
+  if (p->direction == SLUICE_DIRECTION_REVERSE) {
+    check_qkv(c, a, "d_o", a.d_o, &p->forward);
+    if (c.ok()) p->d_o = a.d_o;
+    return;
+  }
+  c.absent("q", a.q, "direction FORWARD");
+  c.absent("d_o", a.d_o, "direction FORWARD");
+  if (!c.required("k", a.k, 4, Dtypes::kFloat)) return;
+  c.dimension_at_least("k", a.k, 2, 1, "key heads H");
+  c.dimension_at_least("k", a.k, 3, 1, "head dimension K");
+  c.inner_contiguous("k", a.k);
+  a.q = a.k;
+  check_qkv(c, a, "v", a.v, &p->forward);
+}
+
 Validated finish(Checker& c, Depth depth, DeltaRuleProblem& p, int32_t implementation) {
   c.choice("implementation", implementation, 5, "0 to 4 (sluice_implementation)");
   if (c.ok()) settle(&p);
@@ -324,6 +363,28 @@ Validated validate(const sluice_chunk_backward_args& args, Depth depth,
     check_sequence_states(c, "d_final", args.d_final, p);
     check_sequence_states(c, "dinitial", args.dinitial, p);
     check_gradients(c, args, problem);
+  }
+  c.choice("implementation", args.implementation, 5, "0 to 4 (sluice_implementation)");
+  if (c.ok()) settle(problem);
+  if (sees_contents(depth, c.device())) check_delta_contents(c, p, depth);
+  return {c.status(), c.device(), args.implementation};
+}
+
+Validated validate(const sluice_chunk_summary_args& args, Depth depth,
+                   ChunkSummaryProblem* problem) noexcept {
+  Checker c("chunk_summary");
+  *problem = {};
+  DeltaRuleProblem& p = problem->forward;
+  p.op = SLUICE_OP_CHUNK_FORWARD;
+  c.choice("direction", args.direction, 2, "0 (FORWARD) or 1 (REVERSE)");
+  problem->direction = static_cast<sluice_direction>(args.direction);
+  check_summary_rows(c, args, problem);
+  if (c.ok()) {
+    check_gate_and_beta(c, args, &p);
+    check_scalars(c, args.options, &p);
+    check_rows(c, "k", args.k, args.cu_seqlens, false, 0, &p.rows);
+    check_work(c, p.rows, p.HV, std::max(p.K, p.V));
+    check_maps(c, args, problem);
   }
   c.choice("implementation", args.implementation, 5, "0 to 4 (sluice_implementation)");
   if (c.ok()) settle(problem);

@@ -99,6 +99,11 @@ void settle(ChunkBackwardProblem* p) noexcept {
                   &p->ddt_bias, &p->dinitial});
 }
 
+void settle(ChunkSummaryProblem* p) noexcept {
+  settle(&p->forward);
+  settle_strides({&p->d_o, &p->wanted, &p->transition, &p->addend, &p->forgotten});
+}
+
 void settle(CausalConvProblem* p) noexcept {
   sluice_conv_state_io& s = p->state;
   settle_strides({&p->x, &p->weight, &p->bias, &p->out, &p->rows.cu_seqlens, &s.initial, &s.final,

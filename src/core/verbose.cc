@@ -93,6 +93,20 @@ void log_call(const LoggedCall& call, const ChunkBackwardProblem& problem) noexc
   log_call(call, problem.forward);
 }
 
+void log_call(const LoggedCall& call, const ChunkSummaryProblem& problem) noexcept {
+  log_call(call, problem.forward);
+}
+
+void log_call(const LoggedCall& call, const StateFoldProblem& p) noexcept {
+  Line line;
+  begin(call, &line);
+  line.size("P", p.P), line.size("N", p.N), line.size("S", p.S), line.size("E", p.E);
+  line.size("HV", p.HV), line.size("K", p.K), line.size("V", p.V);
+  line.add(",");
+  line.type("initial", p.initial), line.type("entering", p.entering);
+  end(call, &line);
+}
+
 void log_call(const LoggedCall& call, const ChunkStageProblem& p) noexcept {
   Line line;
   begin(call, &line);

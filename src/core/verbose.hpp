@@ -24,6 +24,8 @@ struct LoggedCall {
 
 void log_call(const LoggedCall& call, const DeltaRuleProblem& problem) noexcept;
 void log_call(const LoggedCall& call, const ChunkBackwardProblem& problem) noexcept;
+void log_call(const LoggedCall& call, const ChunkSummaryProblem& problem) noexcept;
+void log_call(const LoggedCall& call, const StateFoldProblem& problem) noexcept;
 void log_call(const LoggedCall& call, const ChunkStageProblem& problem) noexcept;
 void log_call(const LoggedCall& call, const CausalConvProblem& problem) noexcept;
 void log_call(const LoggedCall& call, const GatedNormProblem& problem) noexcept;

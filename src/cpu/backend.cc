@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <type_traits>
 
+#include "core/host_summary.hpp"
 #include "cpu/cpu_quota.hpp"
 #include "cpu/isa.hpp"
 #include "cpu/kernels/operators.hpp"
@@ -98,6 +99,8 @@ constexpr core::Operator<Problem> operator_of() noexcept {
                                  environment>();
 }
 
+constexpr const char* kSummary = "cpu.chunk_summary";
+
 core::Backend make_backend() noexcept {
   choose_isa();
   core::Backend backend{};
@@ -127,6 +130,9 @@ core::Backend make_backend() noexcept {
                                     chunk_stage_workspace>();
   backend.chunk_backward = operator_of<SLUICE_OP_CHUNK_BACKWARD, core::ChunkBackwardProblem,
                                        chunk_backward, chunk_backward_workspace>();
+  backend.chunk_summary = core::host_summary<sluice::cpu::backend, kSummary>();
+  backend.state_fold =
+      operator_of<SLUICE_OP_STATE_FOLD, core::StateFoldProblem, state_fold, state_fold_workspace>();
   return backend;
 }
 

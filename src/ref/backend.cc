@@ -4,6 +4,7 @@
 
 #include <type_traits>
 
+#include "core/host_summary.hpp"
 #include "ref/chunk_form.hpp"
 #include "ref/operators.hpp"
 #include "ref/recurrent_form.hpp"
@@ -59,6 +60,8 @@ constexpr const char* kRecurrentForward = "reference.chunk_forward";
 constexpr const char* kChunkedForward = "reference-chunked.chunk_forward";
 constexpr const char* kStep = "reference.recurrent_step";
 constexpr const char* kBackward = "reference.chunk_backward";
+constexpr const char* kSummary = "reference.chunk_summary";
+constexpr const char* kFold = "reference.state_fold";
 constexpr const char* kConv = "reference.causal_conv1d";
 constexpr const char* kNorm = "reference.gated_rms_norm";
 constexpr const char* kLayerPrefill = "reference.layer_prefill";
@@ -92,6 +95,9 @@ core::Backend table(sluice_implementation id, const char* name, const char* desc
                                                 run<chunk_stage, core::ChunkStageProblem>>();
   backend.chunk_backward = operator_of<core::ChunkBackwardProblem, kBackward, chunk_backward,
                                        chunk_backward_workspace>();
+  backend.chunk_summary = core::host_summary<recurrent_backend, kSummary>();
+  backend.state_fold =
+      operator_of<core::StateFoldProblem, kFold, state_fold, state_fold_workspace>();
   return backend;
 }
 

@@ -25,6 +25,10 @@ void replay_steps(const core::DeltaRuleProblem& problem, Arena arena) noexcept;
 size_t chunk_backward_workspace(const core::ChunkBackwardProblem& problem) noexcept;
 void chunk_backward(const core::ChunkBackwardProblem& problem, Arena arena) noexcept;
 
+/// States of pieces from their maps. Scratch: two states.
+size_t state_fold_workspace(const core::StateFoldProblem& problem) noexcept;
+void state_fold(const core::StateFoldProblem& problem, Arena arena) noexcept;
+
 /// The stages of the chunk form around the equations of chunk_form.hpp. Scratch: the matrices of
 /// one chunk.
 size_t chunk_stage_workspace(const core::ChunkStageProblem& problem) noexcept;

@@ -9,6 +9,8 @@ PIN(tensor_shape, offsetof(sluice_tensor, shape) == 24);
 PIN(tensor_stride, offsetof(sluice_tensor, stride) == 64);
 PIN(size_first_chunk, offsetof(sluice_chunk_forward_args, struct_size) == 0);
 PIN(size_first_backward, offsetof(sluice_chunk_backward_args, struct_size) == 0);
+PIN(size_first_summary, offsetof(sluice_chunk_summary_args, struct_size) == 0);
+PIN(size_first_fold, offsetof(sluice_state_fold_args, struct_size) == 0);
 PIN(size_first_stage, offsetof(sluice_chunk_stage_args, struct_size) == 0);
 PIN(size_first_step, offsetof(sluice_recurrent_step_args, struct_size) == 0);
 PIN(size_first_conv, offsetof(sluice_causal_conv1d_args, struct_size) == 0);

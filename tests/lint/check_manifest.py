@@ -84,7 +84,7 @@ def check_fields(content):
 
 def check_formulas(content):
     """Every formula and rule must evaluate on a common shape, and the rules must hold there."""
-    some = dict(B=2, N=2, T=16, tokens=32, H=2, HV=4, K=64, V=64, W=4, D=512, L=3, M=1, e=2, s=4,
+    some = dict(B=2, N=2, T=16, tokens=32, P=3, S=4, E=2, H=2, HV=4, K=64, V=64, W=4, D=512, L=3, M=1, e=2, s=4,
                 writes=1, columns=3, **content["constants"])
     for entry in content["operators"]:
         for rule in entry["rules"]:

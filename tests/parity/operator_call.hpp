@@ -53,6 +53,17 @@ inline std::vector<sluice_tensor*> tensors_of(sluice_chunk_backward_args* a) {
           &a->dbeta,   &a->dA_log,  &a->ddt_bias,   &a->dinitial};
 }
 
+inline std::vector<sluice_tensor*> tensors_of(sluice_chunk_summary_args* a) {
+  return {&a->q,          &a->k,      &a->v,        &a->gate,       &a->beta,
+          &a->d_o,        &a->A_log,  &a->dt_bias,  &a->cu_seqlens, &a->wanted,
+          &a->transition, &a->addend, &a->forgotten};
+}
+
+inline std::vector<sluice_tensor*> tensors_of(sluice_state_fold_args* a) {
+  return {&a->transition,   &a->addend,  &a->forgotten, &a->cu_chains, &a->route_pieces,
+          &a->route_states, &a->initial, &a->entering,  &a->final};
+}
+
 inline std::vector<sluice_tensor*> tensors_of(sluice_gated_rms_norm_args* a) {
   return {&a->x, &a->z, &a->weight, &a->out};
 }

@@ -143,6 +143,11 @@ inline int call(sluice_op op, const void* args, sluice_workspace workspace, void
     case SLUICE_OP_CHUNK_BACKWARD:
       return sluice_chunk_backward(static_cast<const sluice_chunk_backward_args*>(args), workspace,
                                    stream);
+    case SLUICE_OP_CHUNK_SUMMARY:
+      return sluice_chunk_summary(static_cast<const sluice_chunk_summary_args*>(args), workspace,
+                                  stream);
+    case SLUICE_OP_STATE_FOLD:
+      return sluice_state_fold(static_cast<const sluice_state_fold_args*>(args), workspace, stream);
     case SLUICE_OP_CHUNK_STAGE:
       return sluice_chunk_stage(static_cast<const sluice_chunk_stage_args*>(args), workspace,
                                 stream);

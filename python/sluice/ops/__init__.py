@@ -16,6 +16,7 @@ Every refusal is a sluice.Error: InvalidArgument (a ValueError) for the caller's
 Unsupported (a NotImplementedError) where no kernel does it. After a refusal nothing was written.
 """
 
+from .context import chunk_summary, state_fold
 from .conv_norm import causal_conv1d, gated_rms_norm
 from .decode import recurrent_step
 from .layer import layer_decode, layer_prefill
@@ -27,8 +28,10 @@ __all__ = [
     "chunk_backward",
     "chunk_forward",
     "chunk_stage",
+    "chunk_summary",
     "gated_rms_norm",
     "layer_decode",
     "layer_prefill",
     "recurrent_step",
+    "state_fold",
 ]

@@ -91,8 +91,8 @@ def chunk_stage(
       rule: the recurrence: "gated_delta" (S <- alpha S + k (beta (v - (alpha S)^T k))^T),
         "linear_attention" (S <- alpha S + k v^T (simple GLA); beta must be absent).
       head_map: which key head value head h reads: "block" (h // r), "cyclic" (h mod H (ggml)).
-      direction: which way chunk_cumsum sums: "forward" (tokens up to and with i), "reverse" (tokens
-        from i on).
+      direction: which way chunk_cumsum sums, chunk_summary and state_fold carry: "forward" (tokens
+        up to and with i; states), "reverse" (tokens from i on; gradients of states).
       triangle: which strict triangle of A solve_tril reads: "lower" (A_ij, i > j), "upper" (A_ij, i
         < j).
       matrices: how the matrices of solve_tril lie: "chunks" ([B,T,HV,C]), "batched" ([..,n,n]).

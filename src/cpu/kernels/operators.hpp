@@ -27,6 +27,10 @@ void replay_step(const core::DeltaRuleProblem&, float* memory) noexcept;
 size_t chunk_backward_workspace(const core::ChunkBackwardProblem&) noexcept;
 void chunk_backward(const core::ChunkBackwardProblem&, void* scratch) noexcept;
 
+/// Parallel over chains and value heads, in plain float32. Scratch: two states a worker.
+size_t state_fold_workspace(const core::StateFoldProblem&) noexcept;
+void state_fold(const core::StateFoldProblem&, void* scratch) noexcept;
+
 /// Parallel over chunks and heads; where states are carried, over sequences, value heads and panels
 /// of state columns. Results depend on neither the split nor the threads.
 size_t chunk_stage_workspace(const core::ChunkStageProblem&) noexcept;
