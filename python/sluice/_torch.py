@@ -24,7 +24,12 @@ from ._calls import CALLS
 from ._errors import Unsupported
 from ._types import T, Tensor
 
-_PAIRS = (("initial_state", "final_state"), ("conv_initial", "conv_final"))
+_PAIRS = (
+    ("initial_state", "final_state"),
+    ("conv_initial", "conv_final"),
+    ("k_conv_initial", "k_conv_final"),
+    ("v_conv_initial", "v_conv_final"),
+)
 _TYPES = {
     "input": "Tensor?",
     "double": "float",

@@ -30,6 +30,21 @@ _EXPERTS = dict(
     moe_intermediate_size=32,
     shared_expert_intermediate_size=32,
 )
+# Kimi delta attention, beside latent attention of which only these sizes matter.
+_KDA = dict(
+    num_local_experts=4,
+    num_experts_per_tok=2,
+    moe_intermediate_size=32,
+    n_group=1,
+    topk_group=1,
+    kv_lora_rank=32,
+    qk_nope_head_dim=16,
+    qk_rope_head_dim=16,
+    v_head_dim=16,
+    num_key_value_heads=4,
+    linear_num_heads=4,
+    linear_head_dim=32,
+)
 # Model: (configuration class, model class, its own sizes).
 MODELS = {
     "qwen3_next": ("Qwen3NextConfig", "Qwen3NextForCausalLM", _EXPERTS),
@@ -51,6 +66,34 @@ MODELS = {
         },
     ),
     "olmo_hybrid": ("OlmoHybridConfig", "OlmoHybridForCausalLM", {}),
+    "kimi_linear": ("KimiLinearConfig", "KimiLinearForCausalLM", {**_KDA, "num_hidden_layers": 5}),
+    "bailing_hybrid": (
+        "BailingHybridConfig",
+        "BailingHybridForCausalLM",
+        {**_KDA, "head_dim": 16, "layer_group_size": 4, "num_mtp_layers": 0},
+    ),
+    "glm5_next": (
+        "Glm5NextConfig",
+        "Glm5NextForConditionalGeneration",
+        {
+            **_KDA,
+            "head_dim": 0,
+            "qk_rope_head_dim": 0,
+            "q_lora_rank": 32,
+            "n_routed_experts": 4,
+            # More than the tests' tokens: every block is selected, nothing jumps.
+            "index_topk": 512,
+            "index_n_heads": 2,
+            "index_head_dim": 16,
+            "index_kpool": 4,
+        },
+    ),
+}
+# Of models whose text is one part of them: the other one's sizes.
+_VISION = {
+    "glm5_next": dict(
+        depth=1, hidden_size=32, num_heads=2, intermediate_size=32, out_hidden_size=64
+    ),
 }
 
 
@@ -63,7 +106,10 @@ def build(name, **sizes):
     """The model with random weights, float32, in evaluation mode. Weights are the same every time;
     they are larger than the initialiser's, so that logits differ clearly between tokens."""
     config_class, model_class, own = MODELS[name]
-    config = getattr(transformers, config_class)(**{**_SIZES, **own, **sizes})
+    sizes = {**_SIZES, **own, **sizes}
+    if name in _VISION:
+        sizes = dict(text_config=sizes, vision_config=_VISION[name])
+    config = getattr(transformers, config_class)(**sizes)
     torch.manual_seed(0)
     model = getattr(transformers, model_class)(config).eval()
     with torch.no_grad():

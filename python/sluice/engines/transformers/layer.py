@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs a whole GatedDeltaNet layer of transformers in one call of Sluice between its projections.
+"""Runs a whole GatedDeltaNet or KDA layer of transformers in one call of Sluice between its
+projections.
 
-Two packings of the projections: separate qkv, z, b, a (Qwen3.5 and its MoE, Qwen4-exp) and the
-interleaved qkvz, ba (Qwen3-Next).
+Three shapes of layers: separate qkv, z, b, a (Qwen3.5 and its MoE, Qwen4-exp), the interleaved
+qkvz, ba (Qwen3-Next), and KDA's (kda_layer.py).
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ... import ops
+from . import kda_layer
 
 if TYPE_CHECKING:
     import torch
@@ -21,7 +23,9 @@ _SIZES = ("num_k_heads", "num_v_heads", "head_k_dim", "head_v_dim", "conv_kernel
 
 
 def packing_of(layer: Any) -> str | None:
-    """ "flat", "interleaved", or None where the layer is not of a known shape."""
+    """ "flat", "interleaved", "kda", or None where the layer is not of a known shape."""
+    if kda_layer.is_known(layer):
+        return "kda"
     if not all(hasattr(layer, name) for name in _PARTS + _SIZES):
         return None
     if not hasattr(layer.norm, "variance_epsilon"):
@@ -59,16 +63,22 @@ def unfit(layer: Any, hidden_states: torch.Tensor, cache: Any, kwargs: Any) -> s
     return None
 
 
-def _inputs(layer: Any, packing: str, hidden_states: torch.Tensor) -> list[Any]:
-    """The operators' qkv, z, b, a."""
+def _inputs(layer: Any, packing: str, hidden_states: torch.Tensor) -> dict[str, Any]:
+    """The operators' qkv, z, b, a, of KDA k and v too."""
+    if packing == "kda":
+        return kda_layer.inputs(layer, hidden_states)
     if packing == "flat":
-        return [getattr(layer, name)(hidden_states) for name in _FLAT]
-    qkv, b = (getattr(layer, name)(hidden_states) for name in _INTERLEAVED)
-    return [qkv, None, b, None]
+        values = [getattr(layer, name)(hidden_states) for name in _FLAT]
+    else:
+        qkv, b = (getattr(layer, name)(hidden_states) for name in _INTERLEAVED)
+        values = [qkv, None, b, None]
+    return dict(zip(("qkv", "z", "b", "a"), values))
 
 
 def _constants(layer: Any, packing: str) -> dict[str, Any]:
     """The arguments that depend on the layer alone."""
+    if packing == "kda":
+        return kda_layer.constants(layer)
     gate = layer.norm.activation
     return dict(
         conv_weight=layer.conv1d.weight.squeeze(1),
@@ -87,8 +97,14 @@ def _constants(layer: Any, packing: str) -> dict[str, Any]:
     )
 
 
+def _pools(layer: Any, packing: str, name: str, pool: Any) -> dict[str, Any]:
+    """A pool of convolution states of all channels as the operators take it."""
+    return kda_layer.pools(layer, name, pool) if packing == "kda" else {name: pool}
+
+
 def _prefill(
     layer: Any,
+    packing: str,
     arguments: Any,
     inputs: Any,
     cache: Any,
@@ -100,15 +116,16 @@ def _prefill(
     if cache is not None:
         import torch
 
-        qkv, batch = inputs[0], inputs[0].shape[0]
-        channels = arguments["conv_weight"].shape[0]
+        qkv, batch = inputs["qkv"], inputs["qkv"].shape[0]
+        channels = layer.conv1d.weight.shape[0]
         conv_final = qkv.new_empty((batch, channels, layer.conv_kernel_size))
-        rows = (batch, layer.num_v_heads, layer.head_k_dim, layer.head_v_dim)
+        sizes = (arguments[name] for name in ("num_v_heads", "head_k_dim", "head_v_dim"))
+        rows = (batch, *sizes)
         final = torch.empty(rows, dtype=torch.float32, device=qkv.device)
     out = ops.layer_prefill(
-        *inputs,
-        conv_initial=conv_state,
-        conv_final=conv_final,
+        **inputs,
+        **_pools(layer, packing, "conv_initial", conv_state),
+        **_pools(layer, packing, "conv_final", conv_final),
         initial_state=state,
         final_state=final,
         **arguments,
@@ -142,7 +159,9 @@ def forward(
     arguments = _constants(layer, packing)
     if conv_state is not None and state is not None and hidden_states.shape[1] == 1:
         # The cache's tensors keep their addresses: both states are updated in place.
-        out = ops.layer_decode(*inputs, conv_initial=conv_state, initial_state=state, **arguments)
+        pools = _pools(layer, packing, "conv_initial", conv_state)
+        out = ops.layer_decode(**inputs, **pools, initial_state=state, **arguments)
     else:
-        out = _prefill(layer, arguments, inputs, cache_params, conv_state, state)
-    return layer.out_proj(out.flatten(2))
+        out = _prefill(layer, packing, arguments, inputs, cache_params, conv_state, state)
+    project = layer.o_proj if packing == "kda" else layer.out_proj
+    return project(out.flatten(2))

@@ -134,14 +134,15 @@ def gated_rms_norm(
     weight: torch.Tensor,
     eps: float,
     activation: str,
+    rounding: str = "hf",
 ) -> torch.Tensor:
-    """The forward of transformers' *RMSNormGated modules: hidden_states, gate [.., V]; rounds the
-    normalised value to the input's dtype before weight and gate, as they do."""
+    """The forward of transformers' *RMSNormGated modules: hidden_states, gate [.., V]; with "hf" it
+    rounds the normalised value to the input's dtype before weight and gate, as those of GDN do."""
     return ops.gated_rms_norm(
         hidden_states,
         gate,
         weight,
         eps=eps,
         activation="silu" if activation == "swish" else activation,
-        rounding="hf",
+        rounding=rounding,
     )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Swaps the GDN functions and layers of a model of transformers, reversibly.
+"""Swaps the GDN and KDA functions and layers of a model of transformers, reversibly.
 
 Two styles exist: from about transformers 5.16 a layer looks its functions up in its modeling module
 (so they are swapped for every model of that module in the process), before that a layer carries
@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any
 from .. import causal_conv1d as conv_package
 from .. import fla
 from ..swap import Swaps, Tally, needs_gradient, run_or_hand_back
+from . import kda_layer, ops
 from . import layer as whole_layer
-from . import ops
 
 if TYPE_CHECKING:
     import torch
@@ -31,6 +31,9 @@ _logger = logging.getLogger("sluice.engines")
 _MODULE_FUNCTIONS = {
     "torch_chunk_gated_delta_rule": ops.chunk_gated_delta_rule,
     "torch_recurrent_gated_delta_rule": ops.fused_recurrent_gated_delta_rule,
+    # Their gates g have a channel axis, [B,T,HV,K].
+    "chunk_kimi_delta_attention": ops.chunk_gated_delta_rule,
+    "recurrent_kimi_delta_attention": ops.fused_recurrent_gated_delta_rule,
     "causal_conv1d_fn": ops.causal_conv1d_fn,
     "causal_conv1d_update": ops.causal_conv1d_update,
 }
@@ -79,11 +82,11 @@ def _function_hook(name: str, ours: Any, original: Any, tally: Any) -> Callable[
     return call
 
 
-def _norm_hook(norm: Any, original: Any, tally: Any) -> Callable[..., Any]:
+def _norm_hook(norm: Any, original: Any, tally: Any, rounding: str) -> Callable[..., Any]:
     def call(hidden_states: torch.Tensor, gate: torch.Tensor) -> Any:
         def run(hidden_states: torch.Tensor, gate: torch.Tensor) -> Any:
             return ops.gated_rms_norm(
-                hidden_states, gate, norm.weight, norm.variance_epsilon, norm.activation
+                hidden_states, gate, norm.weight, norm.variance_epsilon, norm.activation, rounding
             )
 
         def unfit(hidden_states: torch.Tensor, gate: torch.Tensor) -> str | None:
@@ -114,7 +117,7 @@ def _layer_hook(layer: Any, packing: str, original: Any, tally: Any) -> Callable
             **kwargs: Any,
         ) -> str | None:
             reason = whole_layer.unfit(layer, hidden_states, cache_params, kwargs)
-            return reason or _unfit_tensors([hidden_states, layer.A_log])
+            return reason or _unfit_tensors([hidden_states, layer.conv1d.weight])
 
         args = (hidden_states, cache_params, attention_mask)
         return run_or_hand_back("layer", run, original, tally, args, kwargs, unfit)
@@ -144,9 +147,7 @@ class Patch:
 
     def _take_layer(self, layer: Any) -> None:
         module = sys.modules[type(layer).__module__]
-        if hasattr(module, "torch_chunk_gated_delta_rule") and not hasattr(
-            layer, "chunk_gated_delta_rule"
-        ):
+        if _has_functions(module) and not hasattr(layer, "chunk_gated_delta_rule"):
             if module not in self._modules:
                 self._take_module(module)
         else:
@@ -188,11 +189,22 @@ class Patch:
         self.restore()
 
 
+def _has_functions(module: Any) -> bool:
+    """A modeling module whose layers look the delta rule up in it."""
+    return hasattr(module, "torch_chunk_gated_delta_rule") or _has_kda(module)
+
+
+def _has_kda(module: Any) -> bool:
+    return hasattr(module, "chunk_kimi_delta_attention")
+
+
 def _is_gdn_layer(module: Any) -> bool:
-    """A layer that calls the gated delta rule, whatever model it is of."""
+    """A layer that calls the gated delta rule or KDA, whatever model it is of."""
+    home = sys.modules.get(type(module).__module__)
+    if kda_layer.is_kda(module):
+        return _has_kda(home)
     if not type(module).__name__.endswith("GatedDeltaNet"):
         return False
-    home = sys.modules[type(module).__module__]
     return hasattr(home, "torch_chunk_gated_delta_rule") or hasattr(
         module, "chunk_gated_delta_rule"
     )
@@ -224,7 +236,9 @@ def patch(model: Any, level: str = "layer") -> Patch:
         handle._take_layer(layer)
         for norm in layer.modules():
             if _is_gated_norm(norm):
-                hook = _norm_hook(norm, norm.forward, handle.tally)
+                # KDA's norms round once, at the end.
+                rounding = "once" if kda_layer.is_kda(layer) else "hf"
+                hook = _norm_hook(norm, norm.forward, handle.tally, rounding)
                 handle._swaps.put(norm, "forward", hook)
     _logger.info("%d gated delta rule layers of %s patched", handle.layers, type(model).__name__)
     return handle
