@@ -15,5 +15,5 @@ ctest --test-dir "$prefix-examples" --output-on-failure --no-tests=error
 PKG_CONFIG_PATH=$prefix/lib/pkgconfig:$prefix/lib/$(gcc -print-multiarch)/pkgconfig
 export PKG_CONFIG_PATH
 # shellcheck disable=SC2046
-gcc -std=c99 examples/c/decode.c $(pkg-config --cflags --libs sluice) -o "$prefix-examples/decode_pc"
+gcc -std=c11 examples/c/decode.c $(pkg-config --cflags --libs sluice) -o "$prefix-examples/decode_pc"
 LD_LIBRARY_PATH=$(pkg-config --variable=libdir sluice) "$prefix-examples/decode_pc"

@@ -13,6 +13,7 @@ int main() {
       .state{.final{state.data(), {B, HV, K, V}}}, .qk_norm = sluice::QkNorm::kL2};
   sluice::HostWorkspace scratch;  // grows once, reused by later calls
   const auto status = chunk_forward(args, scratch.reserve(workspace_size(args).value.bytes));
-  return std::printf("%s o = %.6f\n", status.message, double(o.back())), status.ok() ? 0 : 1;
+  if (!status.ok()) return std::puts(status.message), 1;
+  return std::printf("o = %.6f\n", double(o.back())), 0;  // o = 0.119187
 }
 // [readme-cpp]

@@ -272,11 +272,11 @@ void check_row_contents(Checker& c, const Rows& rows) noexcept {
   int64_t previous = 0;
   for (int64_t n = 0; n <= rows.N; ++n) {
     const int64_t offset = load_index(address(rows.cu_seqlens, n), rows.cu_seqlens.dtype);
-    const bool past = offset > rows.T && n > 0;
+    const bool past = (offset > rows.T);
     if ((n == 0 && offset != 0) || offset < previous || past) {
       c.fail("cu_seqlens[%lld] = %lld, expected %s%lld (ascending from 0, at most T = %lld)",
              static_cast<ll>(n), static_cast<ll>(offset), n == 0 ? "" : (past ? "<= " : ">= "),
-             static_cast<ll>(past ? rows.T : previous), static_cast<ll>(rows.T));
+             static_cast<ll>(n > 0 && past ? rows.T : previous), static_cast<ll>(rows.T));
       return;
     }
     if (n > 0 && offset - previous > rows.max_tokens) {

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Checks README.md: its code is the marked regions of the compiled examples, the commands it names exist, and
-its table of speeds is what the committed records say. Exits 1 on a difference.
+"""Checks README.md: its code is the marked regions of the compiled examples, the commands it names exist, and its
+tables of speeds and costs, and the figure of them, are what the committed records say. Exits 1 on a difference.
 
-  tests/lint/check_readme.py [--write]        --write: makes the table anew"""
+  tests/lint/check_readme.py [--write]        --write: makes tables and figure anew"""
 
 import json
 import pathlib
@@ -13,15 +13,14 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "benchmarks/results"
 REGIONS = {
     "readme-cpp": "examples/cpp/prefill.cpp",
-    "readme-c": "examples/c/decode.c",
     "readme-transformers": "examples/python/transformers_generate.py",
 }
 COMMANDS = ["scripts/quickstart.sh", "scripts/test.sh"]
-MARKS = ("<!-- speed: made by tests/lint/check_readme.py --write -->\n", "<!-- end of speed -->\n")
+FIGURE = ROOT / "docs/figures/speed.svg"
 # Numbers that no record stands behind: counts of tests and times of one run on one machine.
 STALE = [r"failed out of \d+", r"\(\d+ tests\)", r"Total Test time"]
 
-Row = tuple[str, str, str, str, str]  # work, ours, beside, its time, ours over theirs
+Row = tuple[str, str, str, str, str]  # work, ours, beside, its time, times faster
 
 
 def rows_of(name: str, **wanted: object) -> list[dict]:
@@ -36,8 +35,13 @@ def row_of(name: str, **wanted: object) -> dict:
     return found[0]
 
 
+def times(ratio: float) -> str:
+    """The one convention of speed: how many times faster; below 1 is slower."""
+    return f"{ratio:.1f}" if ratio >= 2 else f"{ratio:.2f}"
+
+
 def entry(work: str, ours: float, beside: str, theirs: float, unit: str) -> Row:
-    return work, f"{ours:.3g} {unit}", beside, f"{theirs:.3g} {unit}", f"{ours / theirs:.2f}"
+    return work, f"{ours:.3g} {unit}", beside, f"{theirs:.3g} {unit}", times(theirs / ours)
 
 
 def cpu_prefill() -> list[Row]:
@@ -59,7 +63,7 @@ def prefill_grid() -> Row:
     slower = summary["cells_slower_than_best_peer"]
     return (f"H200: prefill, geometric mean of {summary['cells_with_peers']} cells", "",
             f"the best peer, published or measured earlier (faster in {slower} of them)", "",
-            f"{1 / summary['geometric_mean_ratio']:.2f}")
+            times(summary["geometric_mean_ratio"]))
 
 
 def decode() -> list[Row]:
@@ -83,7 +87,7 @@ def beside_fla() -> list[Row]:
 
 
 def convolutions() -> Row:
-    shares = [row["us"] / row["peers"]["dao"]["us"] for row in rows_of("h200/conv_norm_peers.json")
+    shares = [row["peers"]["dao"]["us"] / row["us"] for row in rows_of("h200/conv_norm_peers.json")
               if "dao" in row["peers"]]
     return (f"H200: short convolutions, {len(shares)} sizes", "", "causal_conv1d of Dao, same process", "",
             f"{min(shares):.2f} to {max(shares):.2f}")
@@ -100,10 +104,81 @@ def models() -> list[Row]:
     return out
 
 
+def rows() -> list[Row]:
+    return [*cpu_prefill(), prefill_grid(), *decode(), *beside_fla(), convolutions(), *models()]
+
+
+def table(head: str, lines: list[Row] | list[tuple[str, ...]]) -> str:
+    out = [head, "|" + "---|" * head.count(" | ") + "---|"]
+    return "\n".join(out + ["| " + " | ".join(row) + " |" for row in lines]).replace("|  |", "| |") + "\n"
+
+
 def speed_table() -> str:
-    rows = [*cpu_prefill(), prefill_grid(), *decode(), *beside_fla(), convolutions(), *models()]
-    lines = ["| work | Sluice | beside | its time | ours / theirs |", "|---|---|---|---|---|"]
-    return "\n".join(lines + ["| " + " | ".join(row) + " |" for row in rows]).replace("|  |", "| |") + "\n"
+    return table("| work | Sluice | beside | its time | times faster |", rows())
+
+
+def cost_table() -> str:
+    """What a caller pays beside the kernels."""
+    first = json.loads((RESULTS / "h200/report.json").read_text())["parts"]["first call"]["data"]
+    step = row_of("h200/decode.json", B=1, T=1, state="fp32", ring=None)
+    python = [row for row in rows_of("h200/host_time.json", mode="inference")
+              if row["name"] == "step: fused_recurrent_gated_delta_rule, out given"][0]
+    fla = re.search(r"Its host time is (\d+) us", (ROOT / "benchmarks/peers/README.md").read_text())[1]
+    return table("| | Sluice | others |", [
+        ("`import`, without NumPy", f"{1e3 * first['import']:.0f} ms", "torch and a compiler of kernels first"),
+        ("first prefill of a process, then the next ones", f"{1e3 * first['first']:.0f} ms, {1e6 * first['later']:.0f} us",
+         "Triton, TileLang and CuTe kernels are compiled, or read from a cache"),
+        ("host time of a decode step", f"{step['host_us']:.1f} us from C, {python['us']:.1f} us from Python",
+         f"{fla} us (FLA 0.5.2)"),
+        ("needs at run time", "libstdc++, and NVIDIA's driver for a GPU",
+         "FLA: torch, Triton; FlashInfer: torch, TVM-FFI, CuTe DSL; cuDNN frontend: cuDNN, NVRTC"),
+    ])
+
+
+MARKED = {"speed": speed_table, "cost": cost_table}
+
+
+def bars() -> list[tuple[str, str, float]]:
+    """Of the figure: work, beside what, times faster."""
+    found = {(row[0], row[2]): float(row[4]) for row in rows() if " to " not in row[4]}
+    wanted = [("Prefill, 171 cells", "the best peer of each", "H200: prefill, geometric mean", ""),
+              ("Decode, one sequence", "FLA", "H200: decode step of one sequence, float32", ""),
+              ("Decode, 256 sequences", "FLA", "H200: decode step of 256 sequences, float32", ""),
+              ("the same, bfloat16 states", "FLA", "H200: decode step of 256 sequences, bfloat16", ""),
+              ("Simple GLA", "FLA", "H200: simple GLA", ""),
+              ("Qwen3-Next in transformers", "FLA", "H200: Qwen3-Next model of 4 layers in transformers, prefill",
+               "its layers with FLA"),
+              ("the same", "torch", "H200: Qwen3-Next model of 4 layers in transformers, prefill", "its own torch"),
+              ("Prefill on a CPU, float32", "ggml", "Zen 4, one thread: prefill of 2048 tokens, float32", "")]
+    out = []
+    for label, beside, work, peer in wanted:
+        values = [ratio for (a, b), ratio in found.items() if a.startswith(work) and b.startswith(peer)]
+        out.append((label, beside, values[0]))
+    return out
+
+
+STYLE = """svg{font:14px system-ui,sans-serif}.a{fill:#1f2328}.m{fill:#57606a}.b{fill:#2f6f9f}.g{stroke:#8c959f}
+@media(prefers-color-scheme:dark){.a{fill:#e6edf3}.m{fill:#9ea7b3}.b{fill:#58a6d6}.g{stroke:#6e7681}}"""
+
+
+def figure() -> str:
+    """The bars, readable on a light and on a dark page."""
+    items, left, right, step = bars(), 250, 560, 30
+    scale = (right - left) / max(ratio for *_, ratio in items)
+    height = 58 + step * len(items)
+    one = left + scale
+    lines = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 760 {height}" role="img" '
+             'aria-label="Times faster than others">', f"<style>{STYLE}</style>",
+             '<text class="a" x="8" y="22" font-weight="600">Times faster, heads of Qwen3-Next</text>']
+    for i, (label, beside, ratio) in enumerate(items):
+        y = 44 + step * i
+        lines += [f'<text class="a" x="{left - 10}" y="{y + 15}" text-anchor="end">{label}</text>',
+                  f'<rect class="b" x="{left}" y="{y}" width="{scale * ratio:.1f}" height="20" rx="2"/>',
+                  f'<text class="a" x="{left + scale * ratio + 8:.1f}" y="{y + 15}">{times(ratio)}'
+                  f'<tspan class="m" dx="6">than {beside}</tspan></text>']
+    lines += [f'<path class="g" d="M{one:.1f} 38V{height - 16}" stroke-dasharray="3 3" fill="none"/>',
+              f'<text class="m" x="{one:.1f}" y="{height - 3}" text-anchor="middle" font-size="12">1: as fast</text>']
+    return "\n".join([*lines, "</svg>", ""])
 
 
 def region(path: str, mark: str) -> str:
@@ -111,20 +186,25 @@ def region(path: str, mark: str) -> str:
     return re.search(rf"^[^\n]*\[{mark}\][^\n]*\n(.+?)^[^\n]*\[{mark}\]", text, re.S | re.M).group(1).strip()
 
 
-def between_marks(readme: str) -> str | None:
-    found = re.search("(?s)" + "(.*)".join(map(re.escape, MARKS)), readme)
-    return found.group(1) if found else None
+def marks(name: str) -> tuple[str, str]:
+    return f"<!-- {name}: made by tests/lint/check_readme.py --write -->\n", f"<!-- end of {name} -->\n"
+
+
+def between_marks(readme: str, name: str) -> str:
+    found = re.search("(?s)" + "(.*)".join(map(re.escape, marks(name))), readme)
+    if found is None:
+        sys.exit(f"README.md: the marks of {name} are missing")
+    return found.group(1)
 
 
 def main() -> int:
     readme = (ROOT / "README.md").read_text()
-    old, new = between_marks(readme), speed_table()
-    if old is None:
-        sys.exit("README.md: the marks of the table of speeds are missing")
     if sys.argv[1:] == ["--write"]:
-        readme = readme.replace(MARKS[0] + old, MARKS[0] + new)
+        for name, make in MARKED.items():
+            begin = marks(name)[0]
+            readme = readme.replace(begin + between_marks(readme, name), begin + make())
         (ROOT / "README.md").write_text(readme)
-        old = new
+        FIGURE.write_text(figure())
     findings = [
         f"README.md: the block of {path} differs from its region [{mark}]"
         for mark, path in REGIONS.items()
@@ -137,9 +217,10 @@ def main() -> int:
     ]
     findings += [f"README.md: a number without a record: {found}"
                  for pattern in STALE for found in re.findall(pattern, readme)]
-    if old != new:
-        findings.append("README.md: the table of speeds is not what the records say; "
-                        "tests/lint/check_readme.py --write")
+    findings += [f"README.md: the table of {name} is not what the records say; tests/lint/check_readme.py --write"
+                 for name, make in MARKED.items() if between_marks(readme, name) != make()]
+    if not FIGURE.exists() or FIGURE.read_text() != figure():
+        findings.append("docs/figures/speed.svg is not what the records say; tests/lint/check_readme.py --write")
     print("\n".join(findings) if findings else "README.md agrees with examples and records")
     return 1 if findings else 0
 
