@@ -4,11 +4,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
+#include <bit>
+#include <cstdint>
 #include <numeric>
+#include <vector>
 
 #include "parity/conv_call.hpp"
 #include "parity/draw.hpp"
 #include "parity/naming.hpp"
+#include "parity/operator_call.hpp"
+#include "sluice/sluice.hpp"
 #include "support/case_runner.hpp"
 
 namespace sluice::check {
@@ -132,6 +137,10 @@ Configs options() {
       });
     }
   }
+  with("empty_speculation", [](ConvConfig& c) {
+    c.packed = c.num_accepted = true, c.lengths = {0, 2, 0, 3, 1, 0}, c.L = 8;
+    c.slots = Slots::kSeparate;
+  });
   ConvConfig many{.name = "4096_sequences", .D = 5, .packed = true};
   for (int64_t n = 0; n < 4096; ++n) many.lengths.push_back((n * 7 + n / 5) % 4);
   configs.push_back(many);
@@ -260,6 +269,23 @@ Configs random_configs() {
   return configs;
 }
 SLUICE_CONFIGS(Random, random_configs());
+
+/// WHY all bits: rounding up to 16 bits carries such a NaN into the sign.
+TEST(CausalConv1dNan, OfAllBitsStaysOne) {
+  constexpr int64_t kChannels = 40;
+  std::vector<float> x(kChannels, std::bit_cast<float>(0x7fffffffU)), weight(2 * kChannels, 1.0f);
+  std::vector<uint16_t> out(kChannels);
+  sluice_causal_conv1d_args args{};
+  args.struct_size = sizeof args;
+  args.x = TensorView(x.data(), {1, 1, kChannels});
+  args.weight = TensorView(weight.data(), {kChannels, 2});
+  args.out = TensorView(out.data(), kBFloat16, {1, 1, kChannels});
+  args.activation = SLUICE_ACTIVATION_NONE;
+  args.implementation = implementations_under_test().front();
+  const CallOutcome call = call_operator(SLUICE_OP_CAUSAL_CONV1D, sluice_causal_conv1d, args);
+  ASSERT_EQ(call.code, SLUICE_OK) << call.message;
+  for (const uint16_t bits : out) EXPECT_GT(bits & 0x7fff, 0x7f80) << std::hex << bits;
+}
 
 }  // namespace
 }  // namespace sluice::check

@@ -39,7 +39,8 @@ inline hn::Vec<FloatTag> float_from_bfloat16(const uint16_t* source) noexcept {
   return hn::BitCast(d, hn::ShiftLeft<16>(hn::PromoteTo(d32, hn::LoadU(d16, source))));
 }
 
-/// Rounds to nearest even; NaN stays NaN. WHY: Highway 1.0.3's own DemoteTo(bfloat16) truncates.
+/// Rounds to nearest even; NaN stays NaN. WHY: Highway 1.0.3's own DemoteTo(bfloat16) truncates, and
+/// its Ne() finds NaN equal to itself on x86.
 inline void bfloat16_from_float(hn::Vec<FloatTag> value, uint16_t* target) noexcept {
   const FloatTag d;
   const hn::Rebind<uint32_t, FloatTag> d32;
@@ -49,7 +50,7 @@ inline void bfloat16_from_float(hn::Vec<FloatTag> value, uint16_t* target) noexc
   const auto odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(d32, 1u));
   const auto rounded = hn::ShiftRight<16>(hn::Add(bits, hn::Add(odd, hn::Set(d32, 0x7fffu))));
   const auto quiet = hn::Or(hn::ShiftRight<16>(bits), hn::Set(d32, 0x40u));
-  const auto is_nan = hn::MaskFromVec(hn::BitCast(d32, hn::VecFromMask(d, hn::Ne(value, value))));
+  const auto is_nan = hn::MaskFromVec(hn::BitCast(d32, hn::VecFromMask(d, hn::IsNaN(value))));
   const auto result = hn::IfThenElse(is_nan, quiet, rounded);
   hn::StoreU(hn::DemoteTo(d16, hn::BitCast(di32, result)), d16, target);
 }
