@@ -85,4 +85,9 @@ int quota_cpus(const char* root) noexcept {
   }
 }
 
+int cpus_within_quota(int affine, const char* root) noexcept {
+  const int quota = quota_cpus(root);
+  return quota > 0 ? std::min(affine, quota) : affine;
+}
+
 }  // namespace sluice::cpu

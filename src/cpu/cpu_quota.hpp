@@ -10,6 +10,10 @@ namespace sluice::cpu {
 /// for tests.
 int quota_cpus(const char* root = "") noexcept;
 
+/// As many of the `affine` CPUs that a process may run on as its quota pays for: more threads would be
+/// stopped for the rest of each period.
+int cpus_within_quota(int affine, const char* root = "") noexcept;
+
 }  // namespace sluice::cpu
 
 #endif  // SLUICE_CPU_CPU_QUOTA_HPP_

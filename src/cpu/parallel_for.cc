@@ -246,12 +246,6 @@ int affine_cpus() noexcept {
   return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
 }
 
-/// As many as a container's quota pays for: more threads would be stopped for the rest of each period.
-int usable_cpus() noexcept {
-  const int affine = affine_cpus(), quota = quota_cpus();
-  return quota > 0 ? std::min(affine, quota) : affine;
-}
-
 constexpr long kMaxThreads = 4096;
 
 /// SLUICE_NUM_THREADS: 0 where it says nothing, -1 where it is no number from 1 to kMaxThreads.
@@ -265,7 +259,7 @@ long wanted_threads() noexcept {
 
 int configured_threads() noexcept {
   const long wanted = wanted_threads();
-  return wanted > 0 ? static_cast<int>(wanted) : usable_cpus();
+  return wanted > 0 ? static_cast<int>(wanted) : cpus_within_quota(affine_cpus());
 }
 
 int own_threads() noexcept {

@@ -77,6 +77,15 @@ TEST_F(CpuQuota, OfVersionOne) {
   EXPECT_EQ(quota(), 6);
 }
 
+TEST_F(CpuQuota, BoundsTheThreads) {
+  const auto threads = [&](int affine) { return cpus_within_quota(affine, root_.c_str()); };
+  EXPECT_EQ(threads(7), 7) << "without a quota";
+  file("proc/self/cgroup", "0::/\n");
+  file("sys/fs/cgroup/cpu.max", "350000 100000\n");
+  EXPECT_EQ(threads(128), 4);
+  EXPECT_EQ(threads(3), 3);
+}
+
 TEST_F(CpuQuota, NonsenseIsNoQuota) {
   file("proc/self/cgroup", "nonsense\n:\n0::\n");
   file("sys/fs/cgroup/cpu.max", "many few\n");

@@ -73,14 +73,22 @@ TEST_F(CpuThreads, ManyShortCallsInARow) {
   for (int repeat = 0; repeat < 3000; ++repeat) ASSERT_EQ(faults_of_call(6, 5), "");
 }
 
+/// Waits for what another thread has to do; false where it does not. Patience is counted in naps: on a
+/// busy machine they take longer, as everything does.
+template <class Done>
+bool wait_until(const Done& done) {
+  for (int naps = 0; naps < 5000 && !done(); ++naps) {
+    std::this_thread::sleep_for(std::chrono::microseconds(200));
+  }
+  return done();
+}
+
 /// Whether two items wait for each other, and meet.
 bool two_items_meet() {
   std::atomic<int> started{0}, met{0};
-  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
   auto body = [&](int64_t, int) {
     ++started;
-    while (started < 2 && std::chrono::steady_clock::now() < deadline) std::this_thread::yield();
-    met += started == 2;
+    met += wait_until([&] { return started == 2; });
   };
   parallel_for(2, 2, body);
   return met == 2;
@@ -89,6 +97,21 @@ bool two_items_meet() {
 TEST_F(CpuThreads, ItemsRunAtTheSameTime) {
   if (worker_count() < 2) GTEST_SKIP() << "one worker";
   EXPECT_TRUE(two_items_meet());
+}
+
+TEST_F(CpuThreads, ACallEndsAfterItsLastItem) {
+  if (worker_count() < 2) GTEST_SKIP() << "one worker";
+  // WHY static: a call that ends too early leaves a thread behind.
+  static std::atomic<int> started, ended;
+  started = ended = 0;
+  static auto body = [](int64_t, int worker) {
+    ++started;
+    wait_until([] { return started == 2; });
+    if (worker > 0) std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    ++ended;
+  };
+  parallel_for(2, 2, body);
+  EXPECT_EQ(ended, started);
 }
 
 /// The first item waits for a third thread, which has scratch memory of nobody.
@@ -129,23 +152,22 @@ TEST_F(CpuThreads, AWaitingCallerSharesThePoolOnceItIsFree) {
   std::thread holder([&] {
     auto wait = [&](int64_t, int) {
       held = true;
-      while (!release) std::this_thread::yield();
+      held.notify_all();
+      release.wait(false);
     };
     parallel_for(2, 2, wait);
   });
-  while (!held) std::this_thread::yield();
-  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  held.wait(false);
   auto body = [&](int64_t item, int worker) {
+    if (worker > 0) shared = true;
     if (item == 3) {
       EXPECT_EQ(worker, 0) << "the pool was another caller's";
       release = true;
+      release.notify_all();
       holder.join();
     }
-    // From here on the pool is free: somebody else takes one of the items.
-    if (worker > 0) shared = true;
-    while (item > 3 && !shared && std::chrono::steady_clock::now() < deadline) {
-      std::this_thread::yield();
-    }
+    // The pool is free: somebody else takes one of the other items.
+    if (item == 4) wait_until([&] { return shared.load(); });
   };
   parallel_for(40, 5, body);
   EXPECT_TRUE(shared);
@@ -157,8 +179,7 @@ TEST_F(CpuThreads, ThreadsOfThePoolTakeNoSignals) {
   EXPECT_EQ(sigismember(&before, SIGUSR1), 0) << "the caller's own mask is as it was";
   std::atomic<int> seen{0}, open{0};
   const std::thread::id here = std::this_thread::get_id();
-  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
-  auto body = [&](int64_t, int) {
+  auto body = [&](int64_t item, int) {
     if (std::this_thread::get_id() != here) {
       sigset_t mask;
       pthread_sigmask(SIG_SETMASK, nullptr, &mask);
@@ -168,7 +189,7 @@ TEST_F(CpuThreads, ThreadsOfThePoolTakeNoSignals) {
       open += sigismember(&mask, SIGSEGV) == 1;
       ++seen;
     }
-    while (seen == 0 && std::chrono::steady_clock::now() < deadline) std::this_thread::yield();
+    if (item == 0) wait_until([&] { return seen > 0; });
   };
   parallel_for(20, 5, body);
   EXPECT_GT(seen, 0);
