@@ -37,6 +37,16 @@ def test_set_num_threads_keeps_the_bits(own_threads):
             assert np.array_equal(run(x), expected)
 
 
+def test_one_word_of_two_choices():
+    """A choice is remembered by its str; the same str may be another number of another list."""
+    x, word = Inputs(T=1), "none"
+    states = [x.state.copy() for _ in range(4)]
+    options = [dict(state_writes=word), dict(qk_norm=word)] * 2
+    for state, option in zip(states, options):
+        sluice.ops.recurrent_step(*x.arguments(), initial_state=state, **option)
+    assert [np.array_equal(state, x.state) for state in states] == [True, False, True, False]
+
+
 def test_set_num_threads_waits_for_operators(own_threads):
     x = Inputs(B=2, T=200)
     expected, over, wrong = run(x), threading.Event(), []

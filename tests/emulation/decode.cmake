@@ -5,7 +5,8 @@ sluice_objects_of(suites sluice_parity_suites
   parity/far_slots_step_test parity/replay_ring_test parity/ring_layer_test parity/delta_call
   parity/delta_judge)
 sluice_add_emulated_tests(sluice_emulated_decode_tests
-  decode_selection_test.cc emulated_decode_test.cc emulated_layer_decode_test.cc
+  decode_selection_test.cc emulated_decode_test.cc emulated_decode_states_test.cc
+  emulated_layer_decode_test.cc
   ${suites} ${layer_suites}
   BACKENDS sluice_emulated_decode
   HOST environment decode/catalogue decode/rows_any decode/rows_replay decode/rows_single

@@ -61,6 +61,54 @@ TEST_P(EmulatedStates, CheckpointsPastTheLastColumnAreNotStored) {
   }
 }
 
+TEST_P(EmulatedStates, APartOfAChunkIsNoCheckpoint) {
+  Prefill prefill(1, 100, 0x3c00, GetParam());
+  std::vector<float> pool(4 * kState, -7.0f);
+  const std::vector<int32_t> slots = {3, 2};
+  prefill.args.checkpoints = on_gpu(pool, kFloat32, {4, 1, kD, kD});
+  prefill.args.checkpoint_slots = on_gpu(slots, kInt32, {1, 2});
+  prefill.args.checkpoint_every = 64;
+  prefill.run();
+  EXPECT_NE(pool[3 * kState], -7.0f);
+  EXPECT_EQ(pool[2 * kState], -7.0f);
+}
+
+TEST_P(EmulatedStates, PadsAreNotWritten) {
+  constexpr int64_t kN = 4;
+  Prefill prefill(kN, 64, 0x3c00, GetParam());
+  std::vector<float> initial(6 * kState, 1.0f), final(7 * kState, -7.0f), kept(final);
+  // Slots below 2 are padding: nothing is read for the second sequence and written for the third. Slot
+  // 6, past the pool, is as good as padding.
+  const std::vector<int32_t> read = {2, 1, 3, 4}, write = {5, 4, 1, 6}, checkpoints = {2, 3, 4, 1};
+  prefill.args.state.initial = on_gpu(initial, kFloat32, {6, 1, kD, kD});
+  prefill.args.state.final = on_gpu(final, kFloat32, {6, 1, kD, kD});
+  prefill.args.state.read_slots = on_gpu(read, kInt32, {kN});
+  prefill.args.state.write_slots = on_gpu(write, kInt32, {kN});
+  prefill.args.state.pad_below = 2;
+  prefill.args.checkpoints = on_gpu(kept, kFloat32, {6, 1, kD, kD});
+  prefill.args.checkpoint_slots = on_gpu(checkpoints, kInt32, {kN, 1});
+  prefill.args.checkpoint_every = 64;
+  prefill.run();
+  for (size_t slot = 0; slot < 7; ++slot) {
+    EXPECT_EQ(final[slot * kState] != -7.0f, slot == 5) << "slot " << slot;
+    EXPECT_EQ(kept[slot * kState] != -7.0f, slot == 2 || slot == 4) << "slot " << slot;
+  }
+}
+
+TEST_P(EmulatedStates, OffsetsPastTheRowsEndThere) {
+  // On a GPU nobody has looked at the offsets.
+  Prefill prefill(1, 130, 0x3c00, GetParam());
+  const std::vector<int32_t> offsets = {0, 70, 110};
+  for (TensorView* view : {&prefill.args.q, &prefill.args.k, &prefill.args.v, &prefill.args.o}) {
+    view->shape[1] = 80;
+  }
+  prefill.args.cu_seqlens = on_gpu(offsets, kInt32, {3});
+  prefill.run();
+  for (size_t row = 0; row < 130; ++row) {
+    EXPECT_EQ(prefill.o[row * kD] != 0, row < 80) << "row " << row;
+  }
+}
+
 TEST_P(EmulatedStates, FlagsHaveStrides) {
   constexpr int64_t kN = 3;
   // Keys of zeros leave states as they are.

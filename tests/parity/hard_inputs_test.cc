@@ -3,6 +3,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <limits>
 
 #include "parity/naming.hpp"
@@ -58,6 +59,19 @@ TEST_P(HardInputs, MatchRecurrence) {
     const Verdict verdict =
         hard.drifts ? judge_drift(outputs, truth) : judge_run(c, inputs, outputs, truth);
     EXPECT_TRUE(verdict.pass) << outputs.kernel << "\n" << verdict.line;
+  }
+}
+
+TEST(HardInputsNan, OfAGateReachesItsHeadFromThereOn) {
+  constexpr int64_t kToken = 37;
+  const GdnCase c{.name = "nan_gate", .T = 100, .H = 1, .HV = 2, .K = 32, .V = 24};
+  GdnInputs inputs = make_inputs(c);
+  inputs.gate(0, kToken, 1) = std::numeric_limits<double>::quiet_NaN();
+  for (const sluice_implementation implementation : implementations_under_test()) {
+    const GdnOutputs outputs = run_chunk_forward(c, inputs, {.implementation = implementation});
+    ASSERT_EQ(outputs.code, SLUICE_OK) << outputs.message;
+    for (int64_t t = kToken; t < c.T; ++t) EXPECT_TRUE(std::isnan(outputs.o(0, t, 1, 0))) << t;
+    for (int64_t t = 0; t < c.T; ++t) EXPECT_FALSE(std::isnan(outputs.o(0, t, 0, 0))) << t;
   }
 }
 

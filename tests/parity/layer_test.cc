@@ -71,6 +71,9 @@ Configs prefill() {
     with("packed", [](LayerConfig& c) {
       c.packed = true, c.lengths = {0, 5, 70, 1, 0, 64}, c.rows_past_end = 3;
     });
+    with("packed_core_bfloat16", [](LayerConfig& c) {
+      c.packed = true, c.lengths = {4, 0, 9}, c.rows_past_end = 3, c.core = kBF16;
+    });
     with("packed_pads", [](LayerConfig& c) {
       c.packed = true, c.lengths = {3, 5, 2}, c.padded = {1}, c.index = kI64, c.pad_below = 1;
     });

@@ -55,6 +55,8 @@ Configs token_counts() {
   }
   DeltaConfig batch{.name = "batch_of_300", .B = 300, .T = 1, .H = 2, .HV = 4, .K = 16, .V = 16};
   configs.push_back(batch);
+  // WHY 20: gates of single tokens are computed 16 heads at a time.
+  configs.push_back({.name = "heads_20", .B = 2, .T = 1, .H = 4, .HV = 20, .K = 16, .V = 16});
   return configs;
 }
 SLUICE_CONFIGS(Tokens, token_counts());
@@ -97,6 +99,7 @@ Configs sizes() {
                                     map == SLUICE_HEAD_MAP_BLOCK ? "" : "_cyclic")};
         c.H = H, c.HV = HV, c.K = K, c.V = V, c.T = 2;
         c.layout = layout, c.head_map = map, c.gates = GateProfile::kMixed;
+        c.qk_norm = map == SLUICE_HEAD_MAP_BLOCK ? SLUICE_QK_NORM_L2 : SLUICE_QK_NORM_NONE;
         configs.push_back(c);
       }
     }

@@ -13,6 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdarg>
 #include <cstdio>
@@ -23,6 +24,7 @@
 #include <span>
 #include <sstream>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "io/safetensors_reader.hpp"
@@ -35,6 +37,10 @@ namespace {
 thread_local long calls_left = -1;
 // The call that failed.
 thread_local const char* failed_call = nullptr;
+// Calls of write() that a signal ends before they have written anything, and the most bytes that one
+// of the others writes; 0: as many as it is given.
+thread_local int interruptions = 0;
+thread_local size_t most_at_once = 0;
 
 bool fails(const char* call) {
   if (calls_left < 0 || --calls_left >= 0) return false;
@@ -67,6 +73,12 @@ int mkostemp(char* pattern, int flags) {
 }
 ssize_t write(int file, const void* bytes, size_t size) {
   static auto* const real = next<ssize_t(int, const void*, size_t)>("write");
+  if (interruptions > 0) {
+    --interruptions;
+    errno = EINTR;
+    return -1;
+  }
+  if (most_at_once > 0) size = std::min(size, most_at_once);
   return fails("write") ? -1 : real(file, bytes, size);
 }
 int fchmod(int file, mode_t mode) noexcept {
@@ -185,6 +197,17 @@ TEST_F(IoFailures, OfWritingToADeviceAreTold) {
       refusals_of([&] { return write_whole_file("/dev/null", std::as_bytes(std::span(text))); },
                   [](bool) { EXPECT_TRUE(fs::is_character_file("/dev/null")); });
   EXPECT_EQ(refusing, (std::set<std::string>{"lstat", "open", "fstat", "write", "close"}));
+}
+
+TEST_F(IoFailures, SignalsAndShortWritesAreNone) {
+  const std::string text = "the new content";
+  interruptions = 3;
+  most_at_once = 4;
+  const Status status = write_whole_file(path_, std::as_bytes(std::span(text)));
+  most_at_once = 0;
+  EXPECT_EQ(std::exchange(interruptions, 0), 0) << "not all calls were made";
+  EXPECT_TRUE(status.ok()) << status.message;
+  EXPECT_EQ(content(path_), text);
 }
 
 TEST_F(IoFailures, OfSafetensorsAreRefusalsOnBothSides) {
