@@ -9,7 +9,7 @@ import sys
 import tomllib
 
 FIELDS = ("name", "file", "text", "becomes", "suite", "tests", "why")
-FOLDERS = ("include", "ops", "python", "src", "tests", "conformance")
+FOLDERS = ("cmake", "include", "ops", "python", "src", "tests", "conformance")
 
 
 @dataclasses.dataclass(frozen=True)
