@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Checks that what docs/requirements.md names is there: every test of the tree, every file, every link.
+"""Checks that what docs/requirements.md names is there: every test of the tree, every file, every link, every number.
 Reads the page and the sources of the tests; exits 1 on a finding. SPDX-License-Identifier: Apache-2.0
 """
 
@@ -9,6 +9,7 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs/requirements.md"
+WHOLE = {2: 19, 3: 17}  # groups of which every number has a row
 
 
 def tests_of_the_tree():
@@ -32,6 +33,10 @@ def findings(text):
     for link in re.findall(r"\]\(([^)#]+)\)", text):
         if not (PAGE.parent / link).exists():
             yield f"the link {link} leads nowhere"
+    for group, last in WHOLE.items():
+        for number in range(1, last + 1):
+            if f"\n| {group}.{number} |" not in text:
+                yield f"{group}.{number} is missing"
     for row in re.findall(r"^\| (\d\.\d+\w?) \|.*$", text, re.M):
         if text.count(f"| {row} |") != 1:
             yield f"{row} is there twice"

@@ -23,7 +23,9 @@ pub const SLUICE_OP_LAYER_PREFILL: i32 = 4;
 pub const SLUICE_OP_LAYER_DECODE: i32 = 5;
 pub const SLUICE_OP_CHUNK_STAGE: i32 = 6;
 pub const SLUICE_OP_CHUNK_BACKWARD: i32 = 7;
-pub const SLUICE_OP_COUNT: i32 = 8;
+pub const SLUICE_OP_CHUNK_SUMMARY: i32 = 8;
+pub const SLUICE_OP_STATE_FOLD: i32 = 9;
+pub const SLUICE_OP_COUNT: i32 = 10;
 pub const SLUICE_IMPL_AUTO: i32 = 0;
 pub const SLUICE_IMPL_REFERENCE: i32 = 1;
 pub const SLUICE_IMPL_REFERENCE_CHUNKED: i32 = 2;
@@ -272,6 +274,49 @@ pub struct sluice_chunk_backward_args {
 
 #[repr(C)]
 #[derive(Clone, Copy)]
+pub struct sluice_chunk_summary_args {
+    pub struct_size: usize,
+    pub q: sluice_tensor,
+    pub k: sluice_tensor,
+    pub v: sluice_tensor,
+    pub gate: sluice_tensor,
+    pub beta: sluice_tensor,
+    pub d_o: sluice_tensor,
+    pub A_log: sluice_tensor,
+    pub dt_bias: sluice_tensor,
+    pub cu_seqlens: sluice_tensor,
+    pub wanted: sluice_tensor,
+    pub transition: sluice_tensor,
+    pub addend: sluice_tensor,
+    pub forgotten: sluice_tensor,
+    pub options: sluice_delta_options,
+    pub direction: i32,
+    pub history: i32,
+    pub implementation: i32,
+    pub reserved: i32,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct sluice_state_fold_args {
+    pub struct_size: usize,
+    pub transition: sluice_tensor,
+    pub addend: sluice_tensor,
+    pub forgotten: sluice_tensor,
+    pub cu_chains: sluice_tensor,
+    pub route_pieces: sluice_tensor,
+    pub route_states: sluice_tensor,
+    pub initial: sluice_tensor,
+    pub entering: sluice_tensor,
+    pub final_: sluice_tensor,
+    pub direction: i32,
+    pub state_layout: i32,
+    pub implementation: i32,
+    pub reserved: i32,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy)]
 pub struct sluice_conv_state_io {
     pub initial: sluice_tensor,
     pub final_: sluice_tensor,
@@ -384,6 +429,8 @@ pub type sluice_parallel_for = Option<
 extern "C" {
     pub fn sluice_chunk_forward(args: *const sluice_chunk_forward_args, workspace: sluice_workspace, stream: *mut c_void) -> c_int;
     pub fn sluice_chunk_backward(args: *const sluice_chunk_backward_args, workspace: sluice_workspace, stream: *mut c_void) -> c_int;
+    pub fn sluice_chunk_summary(args: *const sluice_chunk_summary_args, workspace: sluice_workspace, stream: *mut c_void) -> c_int;
+    pub fn sluice_state_fold(args: *const sluice_state_fold_args, workspace: sluice_workspace, stream: *mut c_void) -> c_int;
     pub fn sluice_chunk_stage(args: *const sluice_chunk_stage_args, workspace: sluice_workspace, stream: *mut c_void) -> c_int;
     pub fn sluice_recurrent_step(args: *const sluice_recurrent_step_args, workspace: sluice_workspace, stream: *mut c_void) -> c_int;
     pub fn sluice_causal_conv1d(args: *const sluice_causal_conv1d_args, workspace: sluice_workspace, stream: *mut c_void) -> c_int;

@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Measures benchmarks/long_row_errors.py on short rows of a CPU: ours is near, a rival that drops a state is seen under
+slow gates, and one that fails says so."""
+
+import importlib.util
+import json
+import pathlib
+
+import pytest
+
+torch = pytest.importorskip("torch")
+SCRIPT = pathlib.Path(__file__).parents[2] / "benchmarks/long_row_errors.py"
+pytestmark = pytest.mark.skipif(not SCRIPT.exists(), reason="tests are not in the source tree")
+
+
+@pytest.fixture(scope="module")
+def script():
+    spec = importlib.util.spec_from_file_location("long_row_errors", SCRIPT)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def drops_a_state(script):
+    def run(q, k, v, g, beta):
+        half = q.shape[1] // 2
+        first, _ = script.ours(*(x[:, :half] for x in (q, k, v, g, beta)))
+        second, state = script.ours(*(x[:, half:] for x in (q, k, v, g, beta)))
+        return torch.cat([first, second], dim=1), state
+
+    return run
+
+
+def fails(*_):
+    raise RuntimeError("no kernel image")
+
+
+def test_errors_of_both_are_those_of_the_heads_compared(script):
+    contenders = {"sluice": script.ours, "drops": drops_a_state(script), "fails": fails}
+    row = script.measure(256, (1, 2), "slow", "cpu", contenders, 2)
+    assert row["heads"] == [0, 1] and row["kernel"].startswith("cpu.chunk_forward")
+    near, far = row["errors"]["sluice"], row["errors"]["drops"]
+    assert near["o"]["relative_l2"] < 1e-2 and near["state"]["relative_l2"] < 1e-2
+    assert far["o"]["relative_l2"] > 0.1 and far["state"]["max_abs"] > 10 * near["state"]["max_abs"]
+    assert row["errors"]["fails"] == {"failed": "RuntimeError: no kernel image"}
+    assert len(script.text(row).splitlines()) == 3
+
+
+def test_grouped_heads_read_their_key_heads(script):
+    tensors = script.inputs(64, (2, 6), "easy", "cpu")
+    found = script.errors(script.ours(*tensors), script.truth(tensors, (2, 6), [0, 5]), [0, 5])
+    assert found["o"]["relative_l2"] < 1e-2 and found["state"]["relative_l2"] < 1e-2
+
+
+def test_record(script, tmp_path, capsys):
+    out = tmp_path / "errors.json"
+    arguments = ["--rows", "65x1/2", "--gates", "easy", "--device", "cpu", "--rival", "none", "--out", str(out)]
+    assert script.main(arguments) == 0
+    [row] = json.loads(out.read_text())["rows"]
+    assert row["tokens"] == 65 and set(row["errors"]) == {"sluice"}
+    assert "sluice" in capsys.readouterr().out
