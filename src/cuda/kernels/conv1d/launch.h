@@ -34,10 +34,7 @@ struct PlannedConv {
   ConvParams params;
 };
 
-/// The fastest kernel for these strides, types and addresses.
-Form choose_form(const ConvParams& params) noexcept;
-
-/// Fills in all but the lowered parameters. Bits do not depend on `multiprocessors`.
+/// Fills in all but the lowered parameters, for the fastest kernel that takes them. Bits do not depend on `multiprocessors`.
 void plan_launch(int multiprocessors, PlannedConv* conv) noexcept;
 
 /// Loads all instances onto the current device, which the first launch would do otherwise.

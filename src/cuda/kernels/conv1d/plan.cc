@@ -68,7 +68,7 @@ bool in_form_of_models(const ConvParams& p) noexcept {
   const bool no_state = p.initial.data == nullptr && p.final.data == nullptr;
   return p.W == kMaxWidth && p.weight_stride == kMaxWidth && p.weight_number == number &&
          aligned(p.weight) && bias_fits && (no_state || (p.L >= 3 && p.L <= kMaxWidth)) &&
-         state_order_of(p) != StateOrder::kAny;
+         p.state_order != StateOrder::kAny;
 }
 
 /// What update.cuh is for, of packs of channels: one token of each sequence.
@@ -137,8 +137,7 @@ GridSize plan_any(int multiprocessors, ConvParams* p) noexcept {
   return {static_cast<unsigned>(std::min(parts_of(p->warps, kWarps), kMaxCtas))};
 }
 
-}  // namespace
-
+/// The fastest kernel for these strides, types and addresses.
 Form choose_form(const ConvParams& p) noexcept {
   if (!in_form_of_models(p)) return Form::kAny;
   if (in_packs(p, &TokenChannels::channel_stride, kPack)) {
@@ -152,14 +151,16 @@ Form choose_form(const ConvParams& p) noexcept {
   return first ? Form::kChannelFirst : Form::kAny;
 }
 
+}  // namespace
+
 void plan_launch(int multiprocessors, PlannedConv* conv) noexcept {
   ConvParams& p = conv->params;
+  p.state_order = state_order_of(p);
   conv->form = choose_form(p);
   if (conv->form == Form::kAny) {
     conv->grid = plan_any(multiprocessors, &p);
     return;
   }
-  p.state_order = state_order_of(p);
   conv->instance = instance_of(conv->form, p);
   if (conv->form == Form::kUpdate) {
     conv->grid = {static_cast<unsigned>(parts_of(p.D, 2 * kThreads)), static_cast<unsigned>(p.N)};
