@@ -34,15 +34,32 @@ def check_key_gate(op: str, name: str, gate: Any, scalar: str) -> None:
         )
 
 
-def refuse_foreign(op: str, cp_context: Any, head_first: bool, chunk_size: int | None) -> None:
-    if cp_context is not None:
-        raise Unsupported(f"{op}: cp_context = given, expected None (no context parallelism)")
+def refuse_foreign(op: str, head_first: bool, chunk_size: int | None) -> None:
     if head_first:
         raise Unsupported(
             f"{op}: head_first = True, expected False (pass x.transpose(1, 2): no copy is made)"
         )
     if chunk_size not in (None, 16, 32, 64):
         raise InvalidArgument(f"{op}: chunk_size = {chunk_size}, expected None, 16, 32 or 64")
+
+
+def over_ranks(
+    op: str, cp_context: Any, rows: tuple[Any, ...], foreign: dict[str, Any], **options: Any
+) -> Any:
+    """o and the final states of `rows` q, k, v, gate, beta where sequences are cut over ranks as
+    cp_context says: a sluice.distributed.ContextParallel, or fla's context. foreign: arguments that
+    mean nothing then. Offsets of sequences are the context's."""
+    for name, value in foreign.items():
+        if value is not None and value is not False and (not isinstance(value, int) or value != 0):
+            raise Unsupported(f"{op}: {name} = given, expected None with cp_context")
+    if not hasattr(cp_context, "chunk_forward") and not hasattr(cp_context, "cu_seqlens"):
+        raise Unsupported(
+            f"{op}: cp_context = given, expected None, a sluice.distributed.ContextParallel or what fla's "
+            "build_cp_context makes"
+        )
+    from ..distributed import ContextParallel
+
+    return ContextParallel.from_fla(cp_context).chunk_forward(*rows, **options)
 
 
 def refuse_pool(op: str, read_slots: Tensor | None, write_slots: Tensor | None) -> None:

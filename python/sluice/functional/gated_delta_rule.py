@@ -13,6 +13,7 @@ from ._arguments import (
     chunk_output,
     longest,
     new_state,
+    over_ranks,
     refuse_foreign,
     refuse_pool,
     refuse_states,
@@ -79,7 +80,8 @@ def chunk_gated_delta_rule(
         spreads the work and nothing else. chunk_indices: accepted, not needed.
       chunk_size: None, 16, 32 or 64: accepted; the kernel has its own.
       transpose_state_layout: fla's older name of state_v_first.
-      cp_context, head_first: refused if given (Unsupported).
+      cp_context: a `sluice.distributed.ContextParallel` or fla's context: sequences are cut over ranks, whose
+        rows these are (torch); cu_seqlens is the context's then. head_first: refused (Unsupported).
       out: output tensor [B,T,HV,V]; its rows past cu_seqlens[-1] are not written. A new one has
         zeros there.
       final_state: pool or tensor to write states to; may be initial_state itself (in place). It is
@@ -99,8 +101,8 @@ def chunk_gated_delta_rule(
       >>> o.shape, state.shape
       ((1, 100, 4, 8), (1, 4, 16, 8))
     """
-    if cp_context is not None or head_first or chunk_size is not None:
-        refuse_foreign("chunk_gated_delta_rule", cp_context, head_first, chunk_size)
+    if head_first or chunk_size is not None:
+        refuse_foreign("chunk_gated_delta_rule", head_first, chunk_size)
     if allow_neg_eigval and not use_beta_sigmoid_in_kernel:
         raise InvalidArgument(
             "chunk_gated_delta_rule: allow_neg_eigval = True, expected False without "
@@ -108,6 +110,8 @@ def chunk_gated_delta_rule(
         )
     if transpose_state_layout is not None:
         state_v_first = transpose_state_layout
+    if cp_context is not None:
+        return _over_ranks(cp_context, locals())
     if initial_state is not None and read_slots is None:
         check_states("chunk_gated_delta_rule", initial_state, q, cu_seqlens)
     if output_final_state and final_state is None:
@@ -133,6 +137,37 @@ def chunk_gated_delta_rule(
         max_tokens
     )
     return o, final_state
+
+
+def _over_ranks(cp_context: Any, given: dict[str, Any]) -> Any:
+    """chunk_gated_delta_rule of arguments by name, cut over ranks."""
+    foreign = (
+        *("out", "final_state", "read_slots", "write_slots", "has_initial_state", "pad_below"),
+        *("checkpoints", "checkpoint_slots", "checkpoint_every", "stream", "workspace"),
+    )
+    raw = given["use_gate_in_kernel"] and given["gate_space"] is None or given["gate_space"] == "raw"
+    dt_bias, A_log = given["dt_bias"], given["A_log"]
+    if raw and dt_bias is None and A_log is not None:
+        dt_bias = _kinds.zeros_like(A_log)
+    return over_ranks(
+        "chunk_gated_delta_rule",
+        cp_context,
+        tuple(given[name] for name in ("q", "k", "v", "g", "beta")),
+        {name: given[name] for name in foreign},
+        A_log=A_log,
+        dt_bias=dt_bias,
+        initial_state=given["initial_state"],
+        output_final_state=given["output_final_state"],
+        state_layout="vk" if given["state_v_first"] else "kv",
+        scale=given["scale"],
+        l2norm_eps=given["l2norm_eps"],
+        gate_space="raw" if raw else given["gate_space"] or "log",
+        beta_space="logit" if given["use_beta_sigmoid_in_kernel"] else "value",
+        eigenvalues="negative" if given["allow_neg_eigval"] else "positive",
+        qk_norm="l2" if given["use_qk_l2norm_in_kernel"] else "none",
+        head_map=given["head_map"],
+        implementation=given["implementation"],
+    )
 
 
 def fused_recurrent_gated_delta_rule(
@@ -199,7 +234,7 @@ def fused_recurrent_gated_delta_rule(
     """
     op = "fused_recurrent_gated_delta_rule"
     if head_first:
-        refuse_foreign(op, None, head_first, None)
+        refuse_foreign(op, head_first, None)
     if gv is not None:
         raise Unsupported(f"{op}: gv = given, expected None (gates are per head or key-wise)")
     if gk is not None:

@@ -14,6 +14,7 @@ from ._arguments import (
     check_states,
     longest,
     new_state,
+    over_ranks,
     refuse_foreign,
     refuse_pool,
     run_by_chunks,
@@ -141,7 +142,7 @@ def chunk_kda(
       return_intermediate_states: also return the states that enter the chunks of 64 tokens, bfloat16
         [B,NT,HV,K,V] (torch tensors in inference mode alone, as in fla).
       disable_recompute, use_graph, max_num_seqs, chunk_size (32 or 64): accepted, choose nothing.
-      cp_context: refused if given (Unsupported).
+      cp_context: as in `chunk_gated_delta_rule`.
       The rest as in `chunk_gated_delta_rule`.
 
     Returns: (o, final state or None), or (o, final state or None, h).
@@ -155,14 +156,39 @@ def chunk_kda(
       (1, 100, 2, 16)
     """
     op = "chunk_kda"
-    if cp_context is not None or chunk_size != 64:
-        refuse_foreign(op, cp_context, False, 32 if chunk_size == 32 else 64)
+    if chunk_size != 64:
+        refuse_foreign(op, False, 32 if chunk_size == 32 else 64)
     if chunk_size not in (32, 64):
         raise InvalidArgument(f"{op}: chunk_size = {chunk_size}, expected 32 or 64 (fla's rule)")
     check_key_gate(op, "g", g, "chunk_gated_delta_rule")
     rule = _rule(op, allow_neg_eigval, use_beta_sigmoid_in_kernel, use_qk_l2norm_in_kernel)
     state_v_first = _first(op, state_v_first, transpose_state_layout)
     gates = gate_arguments(op, g, use_gate_in_kernel, A_log, dt_bias, lower_bound, safe_gate)
+    if cp_context is not None:
+        foreign = {
+            "return_intermediate_states": return_intermediate_states,
+            "out": out,
+            "final_state": final_state,
+            "read_slots": read_slots,
+            "write_slots": write_slots,
+            "has_initial_state": has_initial_state,
+            "stream": stream,
+            "workspace": workspace,
+        }
+        found: tuple[Any, ...] = over_ranks(
+            op,
+            cp_context,
+            (q, k, v, g, beta),
+            foreign,
+            initial_state=initial_state,
+            output_final_state=output_final_state,
+            state_layout="vk" if state_v_first else "kv",
+            scale=scale,
+            implementation=implementation,
+            **rule,
+            **gates,
+        )
+        return found
     if initial_state is not None and read_slots is None:
         check_states(op, initial_state, q, cu_seqlens)
     if output_final_state and final_state is None:

@@ -6,7 +6,7 @@ from typing import Any
 from .. import ops
 from .._errors import Unsupported
 from .._types import T, Tensor
-from ._arguments import MAX_STEP_TOKENS, check_states, new_state, run_by_chunks
+from ._arguments import MAX_STEP_TOKENS, check_states, new_state, over_ranks, run_by_chunks
 
 
 def chunk_simple_gla(
@@ -21,6 +21,7 @@ def chunk_simple_gla(
     state_v_first: bool = False,
     cu_seqlens: Tensor | None = None,
     *,
+    cp_context: Any = None,
     out: T | None = None,
     final_state: T | None = None,
     implementation: str = "auto",
@@ -40,6 +41,20 @@ def chunk_simple_gla(
     """
     if g_gamma is not None:
         raise Unsupported("chunk_simple_gla: g_gamma = given, expected None (pass g)")
+    if cp_context is not None:
+        found: tuple[T, T | None] = over_ranks(
+            "chunk_simple_gla",
+            cp_context,
+            (q, k, v, g, None),
+            {"out": out, "final_state": final_state, "stream": stream, "workspace": workspace},
+            initial_state=initial_state,
+            output_final_state=output_final_state,
+            state_layout="vk" if state_v_first else "kv",
+            scale=scale,
+            rule="linear_attention",
+            implementation=implementation,
+        )
+        return found
     if initial_state is not None:
         check_states("chunk_simple_gla", initial_state, q, cu_seqlens)
     if output_final_state and final_state is None:

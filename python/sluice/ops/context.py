@@ -40,8 +40,8 @@ def chunk_summary(
     """What the pieces of sequences do to the states that enter them: one matrix M and one addend N
     a piece and head.
 
-    S_out = M S_in + N for any state; reverse: D_in = M^T D_out + N_D for its gradient. With state_fold the means to cut
-    a sequence over devices, exactly. Source: docs/math.md section 9.
+    S_out = M S_in + N for any state; reverse: D_in = M^T D_out + N_D for its gradient. With state_fold the
+    means to cut a sequence over devices, exactly. Source: docs/math.md section 9.
 
     Args:
       k: [B,T,H,K]: keys, inner stride 1.
@@ -114,8 +114,8 @@ def state_fold(
 ) -> None:
     """The states that enter the pieces of sequences, from the pieces' maps.
 
-    Chain by chain S <- addend + transition S, in the order of the route (reverse: from its end, with transition^T); before
-    each step S goes to its place in entering. Source: docs/math.md section 9.
+    Chain by chain S <- addend + transition S, in the order of the route (reverse: from its end, with
+    transition^T); before each step S goes to its place in entering. Source: docs/math.md section 9.
 
     Args:
       transition: [P,HV,K,K]: M of each piece, contiguous inside a piece.

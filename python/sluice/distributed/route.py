@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Makes the tables of an exchange from a table of fragments: which pieces are summarised, where their
+maps lie in what is gathered, and in which order a rank folds them. Host data, made once."""
+
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import torch
+
+from .fragments import Fragments
+
+ADDEND, TRANSITION = 1, 2  # bits of `wanted`
+
+
+@dataclass(frozen=True)
+class Route:
+    """One direction of one rank. `initial`: sequences start from states; `final`: the states at their
+    ends are asked for on every rank (reverse: gradients of these)."""
+
+    fragments: Fragments
+    rank: int
+    reverse: bool
+    initial: bool
+    final: bool
+    _tensors: dict = field(default_factory=dict, compare=False, repr=False)  # type: ignore[type-arg]
+
+    def wants(self, at: int, count: int) -> int:
+        """What is wanted of piece `at` of a chain of `count`. WHY the same matrices both ways: one is
+        used where there is a state before the piece and somebody behind it."""
+        before, behind = at > 0 or self.initial, at + 1 < count or self.final
+        addend = before if self.reverse else behind
+        return (ADDEND if addend else 0) | (TRANSITION if before and behind else 0)
+
+    @cached_property
+    def _chains(self) -> list[list[tuple[int, int, int]]]:
+        """(rank, place, wanted) of every piece, sequence by sequence."""
+        chains = [self.fragments.chain(n) for n in range(len(self.fragments.lengths))]
+        return [
+            [(rank, place, self.wants(at, len(chain))) for at, (rank, place, _) in enumerate(chain)] for chain in chains
+        ]
+
+    @cached_property
+    def sent(self) -> list[list[int]]:
+        """Places of the pieces whose maps each rank sends, in their order."""
+        sent: list[list[int]] = [[] for _ in self.fragments.ranks]
+        for chain in self._chains:
+            for rank, place, wanted in chain:
+                if wanted & ADDEND:
+                    sent[rank].append(place)
+        return [sorted(places) for places in sent]
+
+    @cached_property
+    def slots(self) -> int:
+        """Maps that every rank sends, some of them in vain: a gather has one size."""
+        return max(map(len, self.sent))
+
+    @cached_property
+    def has_transitions(self) -> bool:
+        """Whether any rank sends a matrix that is used."""
+        return any(wanted & TRANSITION for chain in self._chains for _, _, wanted in chain)
+
+    @cached_property
+    def owns_end(self) -> list[bool]:
+        """By sequence: whether the rank holds the piece at which its fold ends."""
+        end = 0 if self.reverse else -1
+        return [bool(chain) and chain[end][0] == self.rank for chain in self._chains]
+
+    def _steps(self, chain: list[tuple[int, int, int]], whole: bool) -> list[tuple[int, int]]:
+        """(gathered piece, local place) of a chain, without what no local piece depends on."""
+        steps = []
+        for rank, place, wanted in chain:
+            piece = -1
+            if wanted & ADDEND:
+                piece = rank * self.slots + self.sent[rank].index(place)
+            steps.append((piece, place if rank == self.rank else -1))
+        if whole:
+            return steps
+        mine = [at for at, (_, place) in enumerate(steps) if place >= 0]
+        if not mine:
+            return []
+        return steps[mine[0] :] if self.reverse else steps[: mine[-1] + 1]
+
+    def tensors(self, device: torch.device) -> dict[str, torch.Tensor]:
+        """cu_chains, route_pieces, route_states, wanted, sent (places), unturned (gathered pieces whose
+        matrix nobody uses), on a device."""
+        if device not in self._tensors:
+            offsets, pieces, states = [0], [], []
+            for n, chain in enumerate(self._chains):
+                needs_end = self.final if not self.reverse else self.initial and self.owns_end[n]
+                for piece, place in self._steps(chain, needs_end):
+                    pieces.append(piece)
+                    states.append(place)
+                offsets.append(len(pieces))
+            wanted = [0] * len(self.fragments.ranks[self.rank])
+            unturned = [True] * (len(self.fragments.ranks) * self.slots)
+            for chain in self._chains:
+                for rank, place, bits in chain:
+                    if rank == self.rank:
+                        wanted[place] = bits
+                    if bits & TRANSITION:
+                        unturned[rank * self.slots + self.sent[rank].index(place)] = False
+            made = {
+                "cu_chains": offsets,
+                "route_pieces": pieces,
+                "route_states": states,
+                "wanted": wanted,
+                "unturned": unturned,
+                "sent": self.sent[self.rank],
+                "owns_end": self.owns_end,
+            }
+            kinds = {"unturned": torch.bool, "owns_end": torch.bool, "sent": torch.int64}
+            self._tensors[device] = {
+                name: torch.tensor(values, dtype=kinds.get(name, torch.int32), device=device)
+                for name, values in made.items()
+            }
+        found: dict[str, torch.Tensor] = self._tensors[device]
+        return found

@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ranks that are not there: all of a group's calls on one device, one rank after the other, with the
+same operators on the same pieces. For tests, and to measure what a rank would compute."""
+
+from typing import Any
+
+import torch
+
+from . import rule
+from .fragments import Fragments
+
+
+class SimulatedRanks:
+    """`ContextParallel` without a process group: inputs are all sequences' rows [1,T,..]."""
+
+    def __init__(
+        self, fragments: Fragments, *, split: str = "auto", split_value: int = 0, history: str = "auto"
+    ) -> None:
+        self.fixed_leaves = split == "length"
+        self.fragments = fragments.cut(split_value) if self.fixed_leaves else fragments
+        self.history = history
+        self.calls: list[rule.Call] = []
+
+    def make_calls(self, tensors: dict[str, Any], **options: Any) -> list[rule.Call]:
+        """The ranks' calls of tensors by the names of rule.TENSORS."""
+        self.calls = []
+        for rank in range(len(self.fragments.ranks)):
+            own = dict.fromkeys(rule.TENSORS)
+            for name, x in tensors.items():
+                shared = x is None or name in ("A_log", "dt_bias", "initial_state")
+                own[name] = x if shared else self.fragments.take(x, rank).contiguous()
+            self.calls.append(
+                rule.make_call(
+                    self.fragments, rank, own, history=self.history, fixed_leaves=self.fixed_leaves, **options
+                )
+            )
+        return self.calls
+
+    def forward(self, tensors: dict[str, Any], **options: Any) -> tuple[Any, Any]:
+        """o of all rows, and the final states as the last rank has them."""
+        calls = self.make_calls(tensors, **options)
+        gathered = gather([rule.begin(call) for call in calls])
+        found = [rule.finish(call, gathered) for call in calls]
+        return self.fragments.put([o for o, _ in found]), found[-1][1]
+
+    def backward(self, d_o: Any, d_final: Any = None) -> dict[str, Any]:
+        """Gradients of the last forward(), by all rows; those of what ranks share are sums."""
+        d_os = [self.fragments.take(d_o, call.rank).contiguous() for call in self.calls]
+        gathered = gather([rule.begin_backward(call, x) for call, x in zip(self.calls, d_os)])
+        needed = dict.fromkeys(rule.TENSORS, True)
+        parts = [rule.finish_backward(call, gathered, x, d_final, needed) for call, x in zip(self.calls, d_os)]
+        shared = ("A_log", "dt_bias", "initial_state")
+        return {
+            name: sum(p[name] for p in parts) if name in shared else self.fragments.put([p[name] for p in parts])
+            for name in parts[0]
+        }
+
+
+def gather(parts: list[Any]) -> Any:
+    """What an all-gather of the ranks' parts would give."""
+    return None if parts[0] is None else torch.cat(parts)

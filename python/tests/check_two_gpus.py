@@ -1,0 +1,147 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Measures context parallelism over real GPUs and NCCL against one GPU: outputs, final states and
+gradients of scalar and key-wise gates and simple GLA; fixed leaves bit by bit; a graph's replay; a
+mismatch that all ranks refuse. For torchrun, one process a GPU (scripts/test_two_gpus.sh)."""
+
+import os
+import sys
+
+import sluice
+import torch
+import torch.distributed as dist
+from sluice.distributed import ContextParallel, Fragments
+
+LENGTHS = [3000, 1, 640, 2551]
+LIMIT = 0.01  # of bfloat16 on tensor cores, twice: cut and uncut
+
+
+def inputs(kind, T, N, device):
+    generator = torch.Generator(device).manual_seed(5)
+    H, HV, D = 4, 8, 128
+
+    def normal(*shape):
+        return torch.randn(*shape, generator=generator, device=device)
+
+    x = {name: normal(1, T, H, D).bfloat16() for name in "qk"}
+    x["v"] = normal(1, T, HV, D).bfloat16()
+    options = {"qk_norm": "l2"}
+    gates = (1, T, HV, D) if kind == "key-wise" else (1, T, HV)
+    rates = torch.where(torch.arange(HV, device=device) % 2 == 0, 0.001, 0.3)
+    rates = rates.view(1, 1, HV, 1) if kind == "key-wise" else rates.view(1, 1, HV)
+    x["gate"] = (-rates * torch.rand(*gates, generator=generator, device=device)).bfloat16()
+    if kind == "linear":
+        x["q"], x["k"] = (torch.nn.functional.normalize(t.float(), dim=-1).bfloat16() for t in (x["q"], x["k"]))
+        options = {"rule": "linear_attention"}
+    else:
+        x["beta"] = torch.randn(1, T, HV, generator=generator, device=device)
+        options["beta_space"] = "logit"
+    x["initial_state"] = 0.3 * normal(N, HV, D, D)
+    return x, options
+
+
+def error(found, expected):
+    return float((found.float() - expected.float()).norm() / expected.float().norm().clamp_min(1e-20))
+
+
+def compare(kind, layout, rank, device):
+    """The worst error of a call and its gradients."""
+    T, N = sum(LENGTHS), len(LENGTHS)
+    x, options = inputs(kind, T, N, device)
+    cu = torch.tensor([0, *LENGTHS], device=device).cumsum(0).to(torch.int32)
+    d_o = torch.randn(1, T, 8, 128, generator=torch.Generator(device).manual_seed(6), device=device).bfloat16()
+    whole = {n: t.clone().requires_grad_() for n, t in x.items()}
+    final = torch.empty(N, 8, 128, 128, device=device)
+    o = sluice.ops.chunk_forward(**whole, cu_seqlens=cu, final_state=final, **options)
+    o.backward(d_o)
+    fragments = getattr(Fragments, layout)(LENGTHS, dist.get_world_size())
+    context = ContextParallel(None, fragments)
+    own = {n: t.clone() if n == "initial_state" else fragments.take(t, rank).clone() for n, t in x.items()}
+    for t in own.values():
+        t.requires_grad_()
+    found, states = context.chunk_forward(**own, output_final_state=True, **options)
+    found.backward(fragments.take(d_o, rank))
+    errors = {"o": error(found, fragments.take(o, rank)), "final": error(states, final)}
+    for name, t in own.items():
+        if name == "initial_state":
+            dist.all_reduce(t.grad)
+            errors[name] = error(t.grad, whole[name].grad)
+        else:
+            errors[name] = error(t.grad, fragments.take(whole[name].grad, rank))
+    return errors
+
+
+def fixed_leaves(rank, device):
+    """Bits of two ranks and of one."""
+    lengths, leaf = [4096, 1024], 512
+    x, options = inputs("scalar", sum(lengths), 2, device)
+    one = sluice.distributed.SimulatedRanks(Fragments.contiguous(lengths, 1), split="length", split_value=leaf)
+    o, final = one.forward(x, output_final_state=True, **options)
+    for layout in ("contiguous", "zigzag"):
+        fragments = getattr(Fragments, layout)(lengths, dist.get_world_size(), multiple=leaf)
+        context = ContextParallel(None, fragments, split="length", split_value=leaf)
+        own = {n: t if n == "initial_state" else fragments.take(t, rank) for n, t in x.items()}
+        with torch.no_grad():
+            found, states = context.chunk_forward(**own, output_final_state=True, **options)
+        if not (torch.equal(found, fragments.take(o, rank)) and torch.equal(states, final)):
+            return f"{layout}: bits differ"
+    return "equal"
+
+
+def graph(rank, device):
+    """A captured call, replayed with other inputs, gives the bits of a call."""
+    fragments = Fragments.contiguous([4096], dist.get_world_size())
+    context = ContextParallel(None, fragments)
+    x, options = inputs("scalar", 4096, 1, device)
+    own = {n: t if n == "initial_state" else fragments.take(t, rank).contiguous() for n, t in x.items()}
+    with torch.no_grad():
+        stream = torch.cuda.Stream()
+        stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(stream):
+            for _ in range(2):
+                context.chunk_forward(**own, **options)
+        torch.cuda.current_stream().wait_stream(stream)
+        captured = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(captured):
+            o, _ = context.chunk_forward(**own, **options)
+        own["v"].copy_(own["v"].roll(1, 1))
+        captured.replay()
+        expected, _ = context.chunk_forward(**own, **options)
+        return "equal" if torch.equal(o, expected) else "bits differ"
+
+
+def mismatch(rank, device):
+    lengths = [512] if rank == 0 else [256, 256]
+    fragments = Fragments.contiguous(lengths, dist.get_world_size())
+    x, options = inputs("scalar", 512, len(lengths), device)
+    own = {n: t if n == "initial_state" else fragments.take(t, rank) for n, t in x.items()}
+    try:
+        ContextParallel(None, fragments).chunk_forward(**own, **options)
+    except sluice.InvalidArgument as refused:
+        return str(refused)
+    return "accepted"
+
+
+def main():
+    device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
+    torch.cuda.set_device(device)
+    dist.init_process_group("nccl", device_id=device)
+    rank = dist.get_rank()
+    failed = False
+    for kind in ("scalar", "key-wise", "linear"):
+        for layout in ("contiguous", "zigzag", "balanced"):
+            errors = compare(kind, layout, rank, device)
+            failed |= not all(e <= LIMIT for e in errors.values())
+            print(rank, kind, layout, {n: f"{e:.1e}" for n, e in errors.items()}, flush=True)
+    for name, check in (("fixed leaves", fixed_leaves), ("graph", graph)):
+        found = check(rank, device)
+        failed |= found != "equal"
+        print(rank, name, found, flush=True)
+    found = mismatch(rank, device)
+    failed |= "fragments" not in found and "initial" not in found
+    print(rank, "mismatch:", found, flush=True)
+    dist.destroy_process_group()
+    sys.exit(1 if failed else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,326 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Measures context parallelism: tables of fragments, ranks simulated in one process, and real groups of
+2, 3 and 4 processes over gloo, against one rank. Processes that wait for each other end by a timeout."""
+
+import datetime
+import os
+import sys
+import tempfile
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="torch is not installed: its tests are skipped")
+
+import sluice
+from sluice.distributed import ContextParallel, Fragment, Fragments, SimulatedRanks
+
+LENGTHS = [150, 1, 0, 293, 68]
+LAYOUTS = {
+    "contiguous": lambda ranks: Fragments.contiguous(LENGTHS, ranks),
+    "zigzag": lambda ranks: Fragments.zigzag(LENGTHS, ranks),
+    "balanced": lambda ranks: Fragments.balanced(LENGTHS, ranks),
+}
+RULES = {
+    "gated delta": {},
+    "key-wise": {"key_wise": True},
+    "raw": {"raw": True},
+    "linear": {"linear": True},
+    "l2, V first": {"options": {"qk_norm": "l2", "state_layout": "vk"}},
+    "from zeros": {"initial": False},
+}
+
+
+def inputs(T, N, key_wise=False, raw=False, linear=False, initial=True, options=None, seed=0):
+    """(tensors by name, options) of chunk_forward; keys have length 1 unless l2 norms them."""
+    H, HV, K, V = 2, 4, 16, 24
+    r = torch.Generator().manual_seed(seed)
+
+    def normal(*shape):
+        return torch.randn(*shape, generator=r)
+
+    options = dict(options or {})
+    x = {name: torch.nn.functional.normalize(normal(1, T, H, K), dim=-1) for name in "qk"}
+    x["v"] = normal(1, T, HV, V)
+    gates = (1, T, HV, K) if key_wise else (1, T, HV)
+    x["gate"] = normal(*gates) if raw else -0.3 * torch.rand(*gates, generator=r)
+    if not linear:
+        x["beta"] = torch.rand(1, T, HV, generator=r)
+    if raw:
+        x["A_log"], x["dt_bias"] = normal(HV), normal(HV)
+        options["gate_space"] = "raw"
+    if linear:
+        options["rule"] = "linear_attention"
+    if initial:
+        inner = (V, K) if options.get("state_layout") == "vk" else (K, V)
+        x["initial_state"] = normal(N, HV, *inner)
+    return x, options
+
+
+def one_rank(x, options, lengths, d_o, d_final):
+    """o, final states and gradients of the uncut sequences."""
+    x = {name: t.clone().requires_grad_() for name, t in x.items()}
+    cu = torch.tensor([0, *lengths]).cumsum(0).to(torch.int32)
+    layout = options.get("state_layout", "kv")
+    HV, K, V = x["v"].shape[2], x["q"].shape[3], x["v"].shape[3]
+    final = torch.empty(len(lengths), HV, *((K, V) if layout == "kv" else (V, K)))
+    o = sluice.ops.chunk_forward(**x, cu_seqlens=cu, final_state=final, **options)
+    ((o * d_o).sum() + (final * d_final).sum()).backward()
+    return o.detach(), final.detach(), {name: t.grad for name, t in x.items()}
+
+
+def assert_near(found, expected, what):
+    limit = 2e-5 * max(float(expected.norm()), 1e-3)
+    assert float((found - expected).norm()) <= limit, what
+
+
+def test_fragments_hold_every_token_once():
+    with pytest.raises(sluice.InvalidArgument, match="expected to begin at 4"):
+        Fragments([10], [[Fragment(0, 0, 4)], [Fragment(0, 5, 10)]])
+    with pytest.raises(sluice.InvalidArgument, match="expected 10"):
+        Fragments([10], [[Fragment(0, 0, 4)], [Fragment(0, 4, 9)]])
+    with pytest.raises(sluice.InvalidArgument, match="sequence 1, expected 0 to 0"):
+        Fragments([10], [[Fragment(0, 0, 10)], [Fragment(1, 0, 3)]])
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("ranks", [1, 2, 3, 4, 7, 16])
+def test_tables_are_whole_and_rows_return(layout, ranks):
+    fragments = LAYOUTS[layout](ranks)
+    assert sum(fragments.tokens(r) for r in range(ranks)) == sum(LENGTHS)
+    x = torch.arange(sum(LENGTHS)).view(1, -1, 1)
+    assert torch.equal(fragments.put([fragments.take(x, r) for r in range(ranks)]), x)
+    sizes = [fragments.tokens(r) for r in range(ranks)]
+    assert max(sizes) - min(sizes) <= (64 if layout == "balanced" else 2)
+
+
+@pytest.mark.parametrize("rule", RULES)
+@pytest.mark.parametrize("ranks", [2, 4, 8, 16])
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_simulated_ranks_give_what_one_gives(rule, ranks, layout):
+    T, N = sum(LENGTHS), len(LENGTHS)
+    x, options = inputs(T, N, **RULES[rule])
+    d_o = torch.randn(1, T, 4, 24)
+    d_final = torch.randn(N, 4, *((24, 16) if options.get("state_layout") == "vk" else (16, 24)))
+    o, final, gradients = one_rank(x, options, LENGTHS, d_o, d_final)
+    simulated = SimulatedRanks(LAYOUTS[layout](ranks))
+    found_o, found_final = simulated.forward(x, output_final_state=True, **options)
+    assert_near(found_o, o, "o")
+    assert_near(found_final, final, "final states")
+    found = simulated.backward(d_o, d_final)
+    assert set(found) == set(gradients)
+    for name, expected in gradients.items():
+        assert_near(found[name], expected, name)
+
+
+def test_bits_depend_on_no_rank_count():
+    """Leaves of fixed length: the same bits for any table."""
+    lengths, leaf = [640, 64, 256], 64
+    x, options = inputs(sum(lengths), 3)
+    d_o = torch.randn(1, sum(lengths), 4, 24)
+    results = []
+    for fragments in (
+        Fragments.contiguous(lengths, 1),
+        Fragments.contiguous(lengths, 3, multiple=leaf),
+        Fragments.zigzag(lengths, 2, multiple=leaf),
+        Fragments.balanced(lengths, 4, multiple=leaf),
+    ):
+        simulated = SimulatedRanks(fragments, split="length", split_value=leaf)
+        o, final = simulated.forward(x, output_final_state=True, **options)
+        results.append({"o": o, "final": final, **simulated.backward(d_o)})
+    for other in results[1:]:
+        for name, expected in results[0].items():
+            assert torch.equal(other[name], expected), name
+
+
+def test_leaves_must_end_where_fragments_do():
+    with pytest.raises(sluice.InvalidArgument, match="multiples of 64"):
+        SimulatedRanks(Fragments.contiguous([100], 2), split="length", split_value=64)
+
+
+# ------------------------------------------------------------------------ processes ----
+
+
+def start(rank, ranks, store, task, errors):
+    """One process of a group."""
+    torch.set_num_threads(1)
+    try:
+        torch.distributed.init_process_group(
+            "gloo", f"file://{store}", rank=rank, world_size=ranks,
+            timeout=datetime.timedelta(seconds=60),
+        )
+        TASKS[task](rank, ranks)
+        errors.put((rank, None))
+    except BaseException as error:  # noqa: BLE001: the parent reports it
+        errors.put((rank, f"{type(error).__name__}: {error}"))
+    finally:
+        if torch.distributed.is_initialized():
+            torch.distributed.destroy_process_group()
+
+
+def together(task, ranks):
+    """Runs a task in `ranks` processes; what each of them raised."""
+    context = torch.multiprocessing.get_context("spawn")
+    errors = context.Queue()
+    with tempfile.TemporaryDirectory() as folder:
+        store = os.path.join(folder, "store")
+        processes = [
+            context.Process(target=start, args=(rank, ranks, store, task, errors))
+            for rank in range(ranks)
+        ]
+        for process in processes:
+            process.start()
+        found = dict(errors.get(timeout=120) for _ in processes)
+        for process in processes:
+            process.join(30)
+    return found
+
+
+def same_as_one(rank, ranks):
+    T, N = sum(LENGTHS), len(LENGTHS)
+    for layout, rule in zip([*LAYOUTS, *LAYOUTS], RULES):
+        x, options = inputs(T, N, **RULES[rule])
+        generator = torch.Generator().manual_seed(7)
+        d_o = torch.randn(1, T, 4, 24, generator=generator)
+        shape = (24, 16) if options.get("state_layout") == "vk" else (16, 24)
+        d_final = torch.randn(N, 4, *shape, generator=generator)
+        o, final, gradients = one_rank(x, options, LENGTHS, d_o, d_final)
+        fragments = LAYOUTS[layout](ranks)
+        context = ContextParallel(None, fragments)
+        shared = ("A_log", "dt_bias", "initial_state")
+        own = {n: (t if n in shared else fragments.take(t, rank)).clone() for n, t in x.items()}
+        for t in own.values():
+            t.requires_grad_()
+        found_o, found_final = context.chunk_forward(**own, output_final_state=True, **options)
+        assert_near(found_o.detach(), fragments.take(o, rank), f"{rule} o")
+        assert_near(found_final.detach(), final, f"{rule} final states")
+        # Each rank's part of a loss of the final states.
+        loss = (found_o * fragments.take(d_o, rank)).sum() + (found_final * d_final).sum() / ranks
+        loss.backward()
+        for name, expected in gradients.items():
+            if name in shared:
+                torch.distributed.all_reduce(own[name].grad)
+                assert_near(own[name].grad, expected, f"{rule} {name}")
+            else:
+                assert_near(own[name].grad, fragments.take(expected, rank), f"{rule} {name}")
+
+
+def fla_functions(rank, ranks):
+    """The functions with fla's signatures, by our context and by one like fla's."""
+    T = 48 * ranks
+    x, _ = inputs(T, 1, initial=False)
+    whole, _ = sluice.chunk_gated_delta_rule(x["q"], x["k"], x["v"], x["gate"], x["beta"])
+    linear, _ = sluice.chunk_simple_gla(x["q"], x["k"], x["v"], x["gate"])
+    fragments = Fragments.contiguous([T], ranks)
+    own = {n: fragments.take(t, rank) for n, t in x.items()}
+
+    class FlaContext:
+        group = torch.distributed.group.WORLD
+        cu_seqlens = torch.tensor([0, 48])
+        pre_num_ranks = rank
+
+    for context in (ContextParallel(None, fragments), FlaContext()):
+        o, state = sluice.chunk_gated_delta_rule(
+            own["q"], own["k"], own["v"], own["gate"], own["beta"], cp_context=context
+        )
+        assert state is None
+        assert_near(o, fragments.take(whole, rank), "gated delta rule")
+    o, _ = sluice.chunk_simple_gla(
+        own["q"], own["k"], own["v"], own["gate"], cp_context=ContextParallel(None, fragments)
+    )
+    assert_near(o, fragments.take(linear, rank), "simple GLA")
+    kda, _ = inputs(T, 1, key_wise=True, initial=False)
+    whole, _ = sluice.chunk_kda(kda["q"], kda["k"], kda["v"], kda["gate"], kda["beta"])
+    own = {n: fragments.take(t, rank) for n, t in kda.items()}
+    o, _ = sluice.chunk_kda(
+        own["q"], own["k"], own["v"], own["gate"], own["beta"],
+        cp_context=ContextParallel(None, fragments),
+    )
+    assert_near(o, fragments.take(whole, rank), "KDA")
+
+
+def convolution(rank, ranks):
+    lengths, D, W = [7, 2, 40, 1, 0, 11], 6, 4
+    generator = torch.Generator().manual_seed(3)
+    x = torch.randn(1, sum(lengths), D, generator=generator)
+    weight, bias = torch.randn(D, W, generator=generator), torch.randn(D, generator=generator)
+    d_out = torch.randn(1, sum(lengths), D, generator=generator)
+    expected_x = x.clone().requires_grad_()
+    parts, start = [], 0
+    for length in lengths:
+        padded = torch.cat([torch.zeros(W - 1, D), expected_x[0, start : start + length]])
+        parts.append(sum(padded[w : w + length] * weight[:, w] for w in range(W)))
+        start += length
+    expected = torch.nn.functional.silu(torch.cat(parts)[None] + bias)
+    (expected * d_out).sum().backward()
+    for make in (Fragments.contiguous, Fragments.zigzag, Fragments.balanced):
+        fragments = make(lengths, ranks)
+        context = ContextParallel(None, fragments)
+        own = fragments.take(x, rank).clone().requires_grad_()
+        out = context.causal_conv1d(own, weight, bias, activation="silu")
+        assert_near(out.detach(), fragments.take(expected.detach(), rank), "out")
+        (out * fragments.take(d_out, rank)).sum().backward()
+        assert_near(own.grad, fragments.take(expected_x.grad, rank), "dx")
+
+
+def other_table(rank, ranks):
+    lengths = [64, 64] if rank == 1 else [128]
+    fragments = Fragments.contiguous(lengths, ranks)
+    x, options = inputs(fragments.tokens(rank), 1, initial=False)
+    ContextParallel(None, fragments).chunk_forward(**x, **options)
+
+
+def other_sizes(rank, ranks):
+    fragments = Fragments.contiguous([128], ranks)
+    x, options = inputs(fragments.tokens(rank), 1, initial=False)
+    if rank == 1:
+        x["v"] = x["v"][..., :8].contiguous()
+    ContextParallel(None, fragments).chunk_forward(**x, **options)
+
+
+def one_fails(rank, ranks):
+    fragments = Fragments.contiguous([128], ranks)
+    context = ContextParallel(None, fragments, check="always")
+    x, options = inputs(fragments.tokens(rank), 1, initial=False)
+    context.chunk_forward(**x, **options)
+    if rank == 1:
+        x["k"] = x["k"].double()
+    context.chunk_forward(**x, **options)
+
+
+def wrong_rows(rank, ranks):
+    fragments = Fragments.contiguous([128], ranks)
+    x, options = inputs(fragments.tokens(rank) - (rank == 0), 1, initial=False)
+    ContextParallel(None, fragments).chunk_forward(**x, **options)
+
+
+TASKS = {
+    f.__name__: f
+    for f in (same_as_one, fla_functions, convolution, other_table, other_sizes, one_fails, wrong_rows)
+}
+
+
+@pytest.mark.parametrize("ranks", [2, 3, 4])
+@pytest.mark.parametrize("task", ["same_as_one", "fla_functions", "convolution"])
+def test_processes_give_what_one_gives(task, ranks):
+    assert together(task, ranks) == dict.fromkeys(range(ranks))
+
+
+@pytest.mark.parametrize(
+    "task, own, others",
+    [
+        ("other_table", "InvalidArgument: ContextParallel: fragments = ", "fragments = "),
+        ("other_sizes", "InvalidArgument: ContextParallel: V = ", "V = 8 on rank 1, expected 24"),
+        ("one_fails", "InvalidArgument: chunk_summary: k ", "rank 1 = failed"),
+        ("wrong_rows", "", "failed"),
+    ],
+)
+def test_a_mismatch_is_an_error_on_all_ranks(task, own, others):
+    found = together(task, 3)
+    assert all(message is not None for message in found.values()), found
+    failing = 0 if task == "wrong_rows" else 1
+    assert found[failing].startswith(own), found
+    assert others in found[2], found
+
+
+if __name__ == "__main__":  # a worker that spawn starts
+    sys.exit(0)
