@@ -126,6 +126,12 @@ std::vector<Work> works() {
   list.push_back(delta_work(chunk));
   chunk.name = "chunk_linear_attention", chunk.rule = SLUICE_RULE_LINEAR_ATTENTION;
   list.push_back(delta_work(chunk));
+  for (const sluice_dtype io : {kF32, kBF16}) {
+    DeltaConfig keys{.name = named("chunk_key_gates_", dtype_name(io)), .B = 2, .T = 130};
+    keys.op = SLUICE_OP_CHUNK_FORWARD, keys.key_gates = true, keys.gates = GateProfile::kSpread;
+    keys.io = keys.o = io, keys.H = 2, keys.HV = 4, keys.K = keys.V = 64;
+    list.push_back(delta_work(keys));
+  }
   DeltaConfig step{.name = "step", .B = 5, .T = 3, .H = 2, .HV = 4, .K = 64, .V = 64};
   list.push_back(delta_work(step));
   step.name = "step_one_head", step.B = 1, step.H = step.HV = 1, step.V = 256;
@@ -145,6 +151,9 @@ std::vector<Work> works() {
   layer.packing = SLUICE_PACKING_INTERLEAVED, layer.io = layer.out = layer.core = kBF16;
   list.push_back(layer_work(layer));
   LayerConfig decode{.name = "layer_decode", .op = SLUICE_OP_LAYER_DECODE, .B = 7, .T = 2};
+  list.push_back(layer_work(decode));
+  decode.name = "layer_decode_key_gates", decode.key_gates = true;
+  decode.packing = SLUICE_PACKING_SEPARATE;
   list.push_back(layer_work(decode));
   return list;
 }

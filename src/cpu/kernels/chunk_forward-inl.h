@@ -105,7 +105,9 @@ class ChunkRun : ItemStates {
 
   /// k and q of the chunk: converted, normalised, scaled, transposed; and their products.
   void pack(int64_t key, int64_t token, int64_t n) const noexcept {
-    if (plan_.pairs) return pack_pairs(pair_source(key, token, n), pair_rows());
+    if (plan_.pairs && !plan_.key_wise) {
+      return pack_pairs(pair_source(key, token, n), pair_rows());
+    }
     const int64_t K = problem_.K, stride = plan_.K_rows;
     const int64_t rows = round_up(n, static_cast<int64_t>(kSmallRows));
     float* const k = scratch(plan_.k_rows);
@@ -186,6 +188,10 @@ class ChunkRun : ItemStates {
     if (core::present(bias)) read_dense(core::address(bias, h, 0), bias.dtype, K, biases);
     key_alphas(gate_rule(problem_, h), biases, chunk);
     decay_key_rows(chunk);
+    if (plan_.pairs) {
+      pack_key_pairs({chunk.decayed_k, chunk.decayed_q, chunk.written_k, K}, pair_rows());
+      return key_matrices(chunk, factors.beta, scratch(plan_.A), scratch(plan_.P));
+    }
     transpose(chunk.decayed_k, kChunk, K, stride, scratch(plan_.k_t), kChunk);
     transpose(chunk.decayed_q, kChunk, K, stride, scratch(plan_.q_t), kChunk);
     key_matrices(chunk, factors.beta, scratch(plan_.A), scratch(plan_.P));
@@ -252,11 +258,9 @@ class ChunkRun : ItemStates {
 
   PairRows pair_rows() const noexcept {
     return {reinterpret_cast<uint32_t*>(scratch(plan_.k_t)),
-            reinterpret_cast<uint32_t*>(scratch(plan_.k_rows)),
-            scratch(plan_.kk),
-            scratch(plan_.qk),
-            scratch(plan_.k_factor),
-            scratch(plan_.q_factor)};
+            // With key-wise gates the rows of k serve several value heads.
+            reinterpret_cast<uint32_t*>(scratch(plan_.key_wise ? plan_.q_t : plan_.k_rows)),
+            scratch(plan_.kk), scratch(plan_.qk), scratch(plan_.k_factor), scratch(plan_.q_factor)};
   }
 
   /// advance() on bfloat16 dot products.
@@ -271,6 +275,7 @@ class ChunkRun : ItemStates {
     chunk.rows = pair_rows();
     chunk.A = scratch(plan_.A);
     chunk.P = scratch(plan_.P);
+    chunk.decay = scratch(plan_.decay);
     chunk.ahead = ahead;
     prepare(token, n, h, &chunk.factors);
     const auto address = [&](const core::Tensor& view, int64_t t) {

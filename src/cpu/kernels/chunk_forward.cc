@@ -22,8 +22,7 @@ HWY_EXPORT(chunk_item);
 bool runs_on_pairs(const core::DeltaRuleProblem& problem) noexcept {
   return core::same(problem.v.dtype, core::kBFloat16) &&
          core::same(problem.o.dtype, core::kBFloat16) && problem.K % kPairRows == 0 &&
-         problem.V % kPairColumns == 0 && !core::present(problem.key_gate) &&
-         isa_has_bfloat16_dots();
+         problem.V % kPairColumns == 0 && isa_has_bfloat16_dots();
 }
 
 /// How the memory of a call is used: one int64 per sequence (their order), then scratch.

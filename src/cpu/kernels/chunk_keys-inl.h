@@ -67,7 +67,7 @@ HWY_INLINE void key_alphas(const GateRule& rule, const float* HWY_RESTRICT bias,
 /// The rows of q and k with their decays; zeros past the last.
 HWY_INLINE void decay_key_rows(const KeyChunk& chunk) {
   const FloatTag d;
-  for (float* rows : {chunk.decayed_q, chunk.decayed_k}) {
+  for (float* rows : {chunk.decayed_q, chunk.decayed_k, chunk.written_k}) {
     std::fill(rows + chunk.n * chunk.stride, rows + kChunk * chunk.stride, 0.0f);
   }
   for (int64_t c = 0; c < chunk.stride; c += static_cast<int64_t>(HWY_LANES(float))) {
@@ -85,6 +85,32 @@ HWY_INLINE void decay_key_rows(const KeyChunk& chunk) {
     }
   }
 }
+
+#if HWY_TARGET == HWY_SCALAR
+HWY_INLINE void sum_four_over_lanes(const hn::Vec<FloatTag>* x, float* HWY_RESTRICT sums) {
+  for (int i = 0; i < 4; ++i) sums[i] = hn::GetLane(x[i]);
+}
+#else
+/// Its blocks of 128 bits added up.
+template <class D>
+HWY_INLINE void store_block_sums(D d, hn::Vec<D> x, float* HWY_RESTRICT sums) {
+  if constexpr (hn::MaxLanes(D()) == 4) {
+    hn::StoreU(x, d, sums);
+  } else {
+    const hn::Half<D> half;
+    store_block_sums(half, hn::Add(hn::LowerHalf(half, x), hn::UpperHalf(half, x)), sums);
+  }
+}
+
+/// sums[i] = the sum of x[i]'s lanes, i < 4.
+HWY_INLINE void sum_four_over_lanes(const hn::Vec<FloatTag>* x, float* HWY_RESTRICT sums) {
+  const FloatTag d;
+  const auto add = [d](hn::Vec<FloatTag> a, hn::Vec<FloatTag> b) HWY_ATTR {
+    return hn::Add(hn::InterleaveLower(d, a, b), hn::InterleaveUpper(d, a, b));
+  };
+  store_block_sums(d, add(add(x[0], x[2]), add(x[1], x[3])), sums);
+}
+#endif
 
 /// Tokens i of a tile of pairs (i, j): two accumulators each.
 #if HWY_TARGET == HWY_AVX3 || HWY_TARGET == HWY_NEON
@@ -122,12 +148,18 @@ HWY_INLINE void multiply_pairs(const KeyChunk& chunk, int64_t j, int64_t first, 
     }
     hn::StoreU(x, d, end + c);
   }
+  float of_k[kPairTokens], of_q[kPairTokens];
+  SLUICE_UNROLL
+  for (size_t r = 0; r < kPairTokens; r += 4) {
+    sum_four_over_lanes(with_k + r, of_k + r);
+    sum_four_over_lanes(with_q + r, of_q + r);
+  }
   constexpr size_t kFirstOfP = kFrom > 0 ? kFrom - 1 : 0;
   SLUICE_UNROLL
   for (size_t r = kFirstOfP; r < kPairTokens; ++r) {
     const int64_t at = (first + static_cast<int64_t>(r)) * kChunk + j;
-    if (r >= kFrom) M[at] = hn::GetLane(hn::SumOfLanes(d, with_k[r]));
-    P[at] = hn::GetLane(hn::SumOfLanes(d, with_q[r]));
+    if (r >= kFrom) M[at] = of_k[r];
+    P[at] = of_q[r];
   }
 }
 

@@ -3,6 +3,7 @@
 //           x_i = beta_i (v_i - exp(G_i) f_i S^T k_i) - sum over j < i of A_ij x_j
 //           o_i = exp(G_i) f_i S^T q_i + sum over j <= i of P_ij x_j
 //           S  <- exp(G_n) S + sum over pairs of tokens of k_j (exp(G_n - G_j) f_j x_j)^T
+//         Key-wise gates: as there, q and k come with their decays.
 // Numbers NUM: S and exp(G_n - G_j) f_j x_j are rounded to bfloat16 as operands, once a chunk; q, k
 //         and v are bfloat16 already. x, A, P, the substitution, all sums and the running S are
 //         float32. vdpbf16ps reads and writes subnormals as zeros.
@@ -203,12 +204,14 @@ SLUICE_INLINE void output_rows(const PairChunk& chunk, const uint32_t* pairs, in
 }
 
 /// Rows first..first+7 of the state, and their pairs.
-SLUICE_INLINE void update_rows(const PairChunk& chunk, const Values& values, __m512 decay,
-                               int64_t first, float* panel, uint32_t* pairs) {
+SLUICE_INLINE void update_rows(const PairChunk& chunk, const Values& values, int64_t first,
+                               float* panel, uint32_t* pairs) {
   Tile tile;
   float* const rows = panel + first * kPairColumns;
+  const float* const decays = chunk.decay + first;
   SLUICE_UNROLL
   for (size_t r = 0; r < kRows; ++r) {
+    const __m512 decay = _mm512_set1_ps(decays[r]);
     SLUICE_UNROLL
     for (size_t c = 0; c < kVectors; ++c) {
       tile[r][c] = _mm512_mul_ps(decay, _mm512_load_ps(rows + (r * kVectors + c) * kLanes));
@@ -272,13 +275,12 @@ void advance_pair_panel(const PairChunk& chunk, int64_t column, float* panel) no
   for (int64_t first = 0; first < chunk.n; first += kStep) {
     output_rows(chunk, pairs, first, column, values.x);
   }
-  const __m512 decay = _mm512_set1_ps(chunk.factors.D[chunk.n - 1]);
   int64_t fetched = 0;
   for (int64_t first = 0; first < chunk.K; first += kStep) {
     const int64_t end = chunk.ahead.n * (first + kStep) / chunk.K;
     fetch_rows(chunk.ahead, column / kPairColumns, fetched, end);
     fetched = end;
-    update_rows(chunk, values, decay, first, panel, pairs);
+    update_rows(chunk, values, first, panel, pairs);
   }
 }
 

@@ -41,6 +41,15 @@ struct PairSource {
 /// Fills `rows`. NUM: q and k are never rounded: norms and scale become factors of sums.
 void pack_pairs(const PairSource& source, const PairRows& rows) noexcept;
 
+/// Rows of a chunk with key-wise gates, [kChunk][K] in float32, zeros past the last: what is read of
+/// k, of q, and what is written, each with its decays.
+struct KeyPairSource {
+  const float *decayed_k, *decayed_q, *written_k;
+  int64_t K;
+};
+/// Fills `rows` but for kk and qk. NUM: rounds all three to bfloat16, as operands. Factors are ones.
+void pack_key_pairs(const KeyPairSource& source, const PairRows& rows) noexcept;
+
 /// One chunk of one value head; `factors` are without the factors of q and k.
 struct PairChunk {
   int64_t n, K;
@@ -49,7 +58,8 @@ struct PairChunk {
   const float* A;  ///< as in HeadChunk
   const float* P;
   HeadFactors factors;
-  const uint16_t* v;  ///< row t at v + t * v_stride, kChunk or n rows up to 8
+  const float* decay;  ///< [K]: exp(G_n)
+  const uint16_t* v;   ///< row t at v + t * v_stride, kChunk or n rows up to 8
   int64_t v_stride;
   uint16_t* o;  ///< likewise
   int64_t o_stride;

@@ -1,5 +1,7 @@
 // Packs q and k of a chunk as operands of bfloat16 dot products, and multiplies them.
 // SPDX-License-Identifier: Apache-2.0
+#include <utility>
+
 #include "cpu/kernels/chunk_pairs.hpp"
 #include "cpu/kernels/chunk_pairs_simd.hpp"
 
@@ -139,9 +141,35 @@ void pack_pairs(const PairSource& source, const PairRows& rows) noexcept {
   scale_products(rows.q_factor, rows.k_factor, rows.qk);
 }
 
+void pack_key_pairs(const KeyPairSource& source, const PairRows& rows) noexcept {
+  const int64_t K = source.K;
+  alignas(64) uint16_t words[kChunk * 2 * kLanes];
+  for (int64_t i = 0; i < K; i += 2 * kLanes) {
+    for (const auto& [from, to] : {std::pair{source.decayed_k, rows.qk_t + i * kChunk},
+                                   std::pair{source.decayed_q, rows.qk_t + i * kChunk + kChunk}}) {
+      for (int64_t t = 0; t < kChunk; ++t) {
+        const float* const row = from + t * K + i;
+        const auto both = _mm512_cvtne2ps_pbh(_mm512_loadu_ps(row + kLanes), _mm512_loadu_ps(row));
+        _mm512_store_si512(words + t * 2 * kLanes, reinterpret_cast<__m512i>(both));
+      }
+      transpose_block(words, 2 * kLanes, kChunk, to, 2 * kChunk);
+    }
+  }
+  for (int64_t t = 0; t < kChunk; t += 2) {
+    for (int64_t i = 0; i < K; i += kLanes) {
+      const float* const low = source.written_k + t * K + i;
+      _mm512_storeu_si512(rows.pairs + t / 2 * K + i,
+                          pair_up(_mm512_loadu_ps(low), _mm512_loadu_ps(low + K)));
+    }
+  }
+  _mm512_store_ps(rows.k_factor, _mm512_set1_ps(1.0f));
+  _mm512_store_ps(rows.q_factor, _mm512_set1_ps(1.0f));
+}
+
 #else
 
 void pack_pairs(const PairSource&, const PairRows&) noexcept {}
+void pack_key_pairs(const KeyPairSource&, const PairRows&) noexcept {}
 
 #endif
 }  // namespace sluice::cpu
