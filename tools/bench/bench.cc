@@ -67,14 +67,15 @@ Action add_bench(CLI::App& app) {
       "  sluice bench prefill --grid marks --json marks.json\n"
       "  sluice bench decode --json decode.json\n"
       "  sluice bench layer --B 1,32 --state bf16\n"
+      "  sluice bench kda --json kda.json --svg kda.svg\n"
       "  sluice bench parts --json parts.json\n"
       "  sluice bench stages --json stages.json\n"
       "  sluice bench backward --json backward.json");
   const std::vector<std::pair<const char*, Action>> actions = {
-      {"cpu", add_bench_cpu(*command)},          {"prefill", add_bench_prefill(*command)},
-      {"decode", add_bench_decode(*command)},    {"layer", add_bench_layer(*command)},
-      {"parts", add_bench_parts(*command)},      {"stages", add_bench_stages(*command)},
-      {"backward", add_bench_backward(*command)}};
+      {"cpu", add_bench_cpu(*command)},       {"prefill", add_bench_prefill(*command)},
+      {"decode", add_bench_decode(*command)}, {"layer", add_bench_layer(*command)},
+      {"kda", add_bench_kda(*command)},       {"parts", add_bench_parts(*command)},
+      {"stages", add_bench_stages(*command)}, {"backward", add_bench_backward(*command)}};
   return [command, actions, quick] {
     for (const auto& [name, action] : actions) {
       if (command->got_subcommand(name)) return action();

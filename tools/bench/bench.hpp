@@ -15,6 +15,7 @@ constexpr int kHostCalls = 31;  // calls whose host time is measured
 Action add_bench_backward(CLI::App& bench);
 Action add_bench_cpu(CLI::App& bench);
 Action add_bench_decode(CLI::App& bench);
+Action add_bench_kda(CLI::App& bench);
 Action add_bench_layer(CLI::App& bench);
 Action add_bench_prefill(CLI::App& bench);
 Action add_bench_parts(CLI::App& bench);

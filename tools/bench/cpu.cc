@@ -35,7 +35,7 @@ struct BenchSettings {
   sluice_dtype dtype = check::kF32;
   int threads = 1;
   std::string pages = "huge";
-  bool peers = true, layer = false;
+  bool peers = true, layer = false, key_gates = false;
   MeasureOptions measure;
 };
 
@@ -98,7 +98,7 @@ std::string size_text(size_t bytes) {
 }
 
 RowResult bench_row(const Row& row, const BenchSettings& s) {
-  const BenchProblem problem(row.model, row.B, row.T, row.decode, s.dtype);
+  const BenchProblem problem(row.model, row.B, row.T, row.decode, s.dtype, s.key_gates);
   RowResult result{row, problem.flops(), problem.state_bytes(1), {}, {}, 0, {}};
   const double footprint = problem.state_bytes() / 2;
   const int64_t slots = row.cold ? static_cast<int64_t>(kColdBytes / footprint) + 1 : 1;
@@ -109,9 +109,11 @@ RowResult bench_row(const Row& row, const BenchSettings& s) {
   const auto add = [&](std::unique_ptr<Contender> contender) {
     if (contender != nullptr) contenders.push_back(std::move(contender));
   };
+  if (s.key_gates) add(make_key_gates_contender(problem, slots));
   if (s.threads > 1) add(make_one_thread_contender(problem, slots));
   if (s.layer) add(make_layer_contender(problem, slots));
-  if (s.peers) add(make_ggml_contender(problem, slots, s.threads));
+  if (s.peers) add(make_ggml_contender(problem, slots, s.threads, false));
+  if (s.peers && s.key_gates) add(make_ggml_contender(problem, slots, s.threads, true));
   if (s.peers) add(make_ik_contender(problem, slots, s.threads));
   BandwidthProbe memory(static_cast<size_t>(row.cold ? kColdBytes : footprint));
   std::vector<double> fma, bandwidth;
@@ -288,6 +290,7 @@ void add_cpu_options(CLI::App* command, BenchSettings* s) {
                    "of everybody's memory: huge (2 MiB, where the system grants them) or small")
       ->check(CLI::IsMember({"huge", "small"}))
       ->capture_default_str();
+  command->add_flag("--key-gates", s->key_gates, "time key-wise gates (KDA) beside gates of heads");
   command->add_flag("--layer", s->layer, "time the whole layer beside its delta rule");
   command->add_flag("!--no-peers", s->peers, "leave out the peers that were linked in");
   command->add_option("-o,--output", s->output, "write everything measured as JSON");
@@ -309,7 +312,8 @@ Action add_bench_cpu(CLI::App& bench) {
       "  sluice bench cpu --op decode --B 1,8 --threads 2\n"
       "  sluice bench cpu --op decode --state-type fp32,bf16 --state-layout kv,vk\n"
       "  sluice bench cpu --op prefill --model 16/16/64x64,8/24,4/16/256x256 --T 1000\n"
-      "  sluice bench cpu --dtype bf16 --op prefill --layer");
+      "  sluice bench cpu --dtype bf16 --op prefill --layer\n"
+      "  sluice bench cpu --model 32/32 --key-gates");
   return [settings] { return bench_cpu(*settings); };
 }
 

@@ -5,12 +5,13 @@
 namespace sluice::tools {
 namespace {
 
-class SluiceContender final : public Contender {
+class SluiceContender : public Contender {
  public:
   SluiceContender(const BenchProblem& problem, StateForm form, int64_t slots)
       : problem_(problem),
         form_(form),
         slots_(slots),
+        gate_(problem.gate.view()),
         o_(problem.dtype, {problem.B, problem.T, problem.model.HV, problem.model.V}),
         pool_(form.dtype, state_shape(problem.model, slots * problem.B, form.layout)) {
     pool_.fill_with(problem.initial);
@@ -34,13 +35,16 @@ class SluiceContender final : public Contender {
     return status.ok() ? std::string() : status.message;
   }
 
+ protected:
+  void set_gate(TensorView gate) { gate_ = gate; }
+
  private:
   template <class Args>
   void fill(Args* args) const {
     args->q = problem_.q.view();
     args->k = problem_.k.view();
     args->v = problem_.v.view();
-    args->gate = problem_.gate.view();
+    args->gate = gate_;
     args->beta = problem_.beta.view();
     args->o = o_.view();
     args->state.layout = form_.layout;
@@ -68,8 +72,19 @@ class SluiceContender final : public Contender {
   const BenchProblem& problem_;
   StateForm form_;
   int64_t slots_, next_ = 0;
+  TensorView gate_;
   Buffer o_, pool_;
   Scratch scratch_;
+};
+
+class KeyGatesContender final : public SluiceContender {
+ public:
+  KeyGatesContender(const BenchProblem& problem, int64_t slots)
+      : SluiceContender(problem, StateForm{}, slots) {
+    const ModelShape& m = problem.model;
+    set_gate(TensorView(problem.key_gate.floats(), kFloat32, {problem.B, problem.T, m.HV, m.K}));
+  }
+  std::string name() const override { return SluiceContender::name() + ", key-wise gates"; }
 };
 
 /// Between its run()s the library's own pool is back.
@@ -112,6 +127,10 @@ Workspace Scratch::reserve(size_t bytes) {
 
 std::unique_ptr<Contender> make_one_thread_contender(const BenchProblem& problem, int64_t slots) {
   return std::make_unique<OneThreadContender>(problem, slots);
+}
+
+std::unique_ptr<Contender> make_key_gates_contender(const BenchProblem& problem, int64_t slots) {
+  return std::make_unique<KeyGatesContender>(problem, slots);
 }
 
 std::unique_ptr<Contender> make_sluice_contender(const BenchProblem& problem, StateForm form,

@@ -55,6 +55,9 @@ struct StateForm {
 std::unique_ptr<Contender> make_sluice_contender(const BenchProblem& problem, StateForm form,
                                                  int64_t slots);
 
+/// The same with the problem's key-wise gates.
+std::unique_ptr<Contender> make_key_gates_contender(const BenchProblem& problem, int64_t slots);
+
 /// The same on one of the library's threads, whatever SLUICE_NUM_THREADS says.
 std::unique_ptr<Contender> make_one_thread_contender(const BenchProblem& problem, int64_t slots);
 
@@ -64,7 +67,7 @@ std::unique_ptr<Contender> make_layer_contender(const BenchProblem& problem, int
 
 /// ggml's ggml_gated_delta_net; null where it was not linked in or does not take the problem.
 std::unique_ptr<Contender> make_ggml_contender(const BenchProblem& problem, int64_t slots,
-                                               int threads);
+                                               int threads, bool key_gates);
 
 /// ik_llama.cpp's fused delta rule; null where it was not linked in or does not take the problem.
 std::unique_ptr<Contender> make_ik_contender(const BenchProblem& problem, int64_t slots,

@@ -4,7 +4,7 @@
 
 namespace sluice::tools {
 
-std::unique_ptr<Contender> make_ggml_contender(const BenchProblem&, int64_t, int) {
+std::unique_ptr<Contender> make_ggml_contender(const BenchProblem&, int64_t, int, bool) {
   return nullptr;
 }
 

@@ -14,8 +14,9 @@ namespace {
 
 class GgmlContender final : public Contender {
  public:
-  GgmlContender(const BenchProblem& problem, int64_t slots, int threads)
+  GgmlContender(const BenchProblem& problem, int64_t slots, int threads, bool key_gates)
       : problem_(problem),
+        key_gates_(key_gates),
         slots_(problem.decode ? slots : 1),
         states_(check::kF32, {slots_, problem.initial.size()}),
         results_(check::kF32, {slots_, result_size(problem)}) {
@@ -41,7 +42,9 @@ class GgmlContender final : public Contender {
     ggml_free(context_);
   }
 
-  std::string name() const override { return std::string("ggml ") + ggml_version(); }
+  std::string name() const override {
+    return std::string("ggml ") + ggml_version() + (key_gates_ ? ", key-wise gates" : "");
+  }
   HeadMap head_map() const override { return HeadMap::kCyclic; }
   StateLayout state_layout() const override { return StateLayout::kVK; }
 
@@ -80,7 +83,8 @@ class GgmlContender final : public Contender {
     ggml_tensor* q = tensor(m.K, m.H, T, B, problem_.q);
     ggml_tensor* k = tensor(m.K, m.H, T, B, problem_.k);
     ggml_tensor* v = tensor(m.V, m.HV, T, B, problem_.v);
-    ggml_tensor* g = tensor(1, m.HV, T, B, problem_.gate);
+    ggml_tensor* g = key_gates_ ? tensor(m.K, m.HV, T, B, problem_.key_gate)
+                                : tensor(1, m.HV, T, B, problem_.gate);
     ggml_tensor* beta = tensor(1, m.HV, T, B, problem_.beta);
     state_ = tensor(m.K, m.V, m.HV, B, states_);
     result_ = ggml_gated_delta_net(context_, q, k, v, g, beta, state_, 1);
@@ -90,6 +94,7 @@ class GgmlContender final : public Contender {
   }
 
   const BenchProblem& problem_;
+  bool key_gates_;
   int64_t slots_, next_ = 0;
   Buffer states_, results_;
   ggml_context* context_ = nullptr;
@@ -103,12 +108,12 @@ class GgmlContender final : public Contender {
 }  // namespace
 
 std::unique_ptr<Contender> make_ggml_contender(const BenchProblem& problem, int64_t slots,
-                                               int threads) {
+                                               int threads, bool key_gates) {
   // Its states are square.
   if (!check::same_dtype(problem.dtype, check::kF32) || problem.model.K != problem.model.V) {
     return nullptr;
   }
-  return std::make_unique<GgmlContender>(problem, slots, threads);
+  return std::make_unique<GgmlContender>(problem, slots, threads, key_gates);
 }
 
 }  // namespace sluice::tools

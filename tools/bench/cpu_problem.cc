@@ -127,7 +127,7 @@ void Buffer::fill_with(const Buffer& source) noexcept {
 }
 
 BenchProblem::BenchProblem(ModelShape shape, int64_t batch, int64_t tokens, bool steps,
-                           sluice_dtype type)
+                           sluice_dtype type, bool key_gates)
     : model(std::move(shape)),
       B(batch),
       T(tokens),
@@ -138,6 +138,7 @@ BenchProblem::BenchProblem(ModelShape shape, int64_t batch, int64_t tokens, bool
       v(type, {B, T, model.HV, model.V}),
       gate(check::kF32, {B, T, model.HV}),
       beta(check::kF32, {B, T, model.HV}),
+      key_gate(check::kF32, {key_gates ? gate.size() * model.K : 1}),
       initial(check::kF32, {B, model.HV, model.K, model.V}) {
   fill_unit_rows(model.K, 1, &q);
   fill_unit_rows(model.K, 2, &k);
@@ -149,6 +150,9 @@ BenchProblem::BenchProblem(ModelShape shape, int64_t batch, int64_t tokens, bool
     const double A = 0.02 + 0.98 * head / static_cast<double>(std::max<int64_t>(model.HV - 1, 1));
     gate.set(i, -A * std::log1p(std::exp(bell(&random))));
     beta.set(i, 1.0 / (1.0 + std::exp(-bell(&random))));
+  }
+  for (int64_t i = 0; key_gates && i < key_gate.size(); ++i) {
+    key_gate.set(i, gate.get(i / model.K));
   }
 }
 

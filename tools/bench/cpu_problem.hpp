@@ -55,15 +55,18 @@ void fill_normal(double factor, uint64_t seed, Buffer* out);
 /// Inputs of the delta rule with what serving sees: unit q and k, normal v, g = -A softplus(normal)
 /// with A from 0.02 to 1 over the heads, beta = sigmoid(normal), states 0.1 * normal.
 struct BenchProblem {
-  /// decode: T <= 16 tokens go on from a pool's states, in place.
-  BenchProblem(ModelShape model, int64_t batch, int64_t tokens, bool decode, sluice_dtype dtype);
+  /// decode: T <= 16 tokens go on from a pool's states, in place. key_gates: key_gate is filled.
+  BenchProblem(ModelShape model, int64_t batch, int64_t tokens, bool decode, sluice_dtype dtype,
+               bool key_gates = false);
 
   ModelShape model;
   int64_t B, T;
   bool decode;
   sluice_dtype dtype;
   Buffer q, k, v, gate, beta;  ///< gate and beta are float32
-  Buffer initial;              ///< float32, B HV K V numbers: [B,HV,K,V] or [B,HV,V,K]
+  /// float32 [B,T,HV,K]: the head's gate for each channel (KDA), so that answers are the same.
+  Buffer key_gate;
+  Buffer initial;  ///< float32, B HV K V numbers: [B,HV,K,V] or [B,HV,V,K]
 
   /// The initial states as a layout has them: the same memory, other states.
   TensorView initial_as(StateLayout layout) const;

@@ -10,24 +10,13 @@
 #include "tools/bench/bench.hpp"
 #include "tools/bench/graph_timer.hpp"
 #include "tools/bench/rows.hpp"
+#include "tools/bench/step_measure.hpp"
 #include "tools/bench/step_problem.hpp"
 
 namespace sluice::tools {
 namespace {
 
 constexpr int kReplayWarmUps = 3, kStepHostCalls = 101;
-
-struct StepSettings {
-  bool layer = false;
-  std::string grid = "marks", commit = "unknown", command, json;
-  std::vector<int64_t> HV, B, T;
-  std::vector<std::string> states;
-  int64_t H = 0, K = 128, V = 128;
-  bool per_token = false, key_gates = false;
-  int64_t ring = 0;
-  std::string entry = "fp32";
-  int repeat = 50;
-};
 
 /// The cells asked for: those of the grid, or --HV x --B x --T x --state.
 std::vector<StepCell> cells_of(const StepSettings& s) {
@@ -78,7 +67,8 @@ void time_row(Machine& machine, const StepSettings& s, double bytes_per_second, 
 std::vector<StepPeer> peers_of_row(const StepCell& cell) {
   std::vector<StepPeer> found;
   for (const StepPeer& peer : parse_step_peers(embedded_step_peers())) {
-    const char* const op = cell.layer ? "layer" : (cell.key_gates ? "kda" : "decode");
+    const char* const op =
+        cell.key_gates ? (cell.layer ? "kda layer" : "kda") : (cell.layer ? "layer" : "decode");
     if (peer.op == op && peer.HV == cell.HV && peer.B == cell.B && peer.T == cell.T &&
         peer.state == cell.state && !cell.per_token && cell.ring == 0) {
       found.push_back(peer);
@@ -89,7 +79,9 @@ std::vector<StepPeer> peers_of_row(const StepCell& cell) {
   return found;
 }
 
-StepReport measure(Machine& machine, const StepSettings& s) {
+}  // namespace
+
+StepReport measure_steps(Machine& machine, const StepSettings& s) {
   StepReport report;
   report.date = utc_now(), report.version = sluice_version(), report.commit = s.commit;
   report.command = s.command, report.grid = s.grid;
@@ -116,6 +108,8 @@ StepReport measure(Machine& machine, const StepSettings& s) {
   return report;
 }
 
+namespace {
+
 int bench_steps(const StepSettings& s) {
   if (const std::string reason = unavailable(Implementation::kCuda); !reason.empty()) {
     return fail_unavailable(reason);
@@ -124,7 +118,7 @@ int bench_steps(const StepSettings& s) {
   if (const int code = sluice_warm_up(machine->device()); code != SLUICE_OK) {
     return fail(sluice_last_error());
   }
-  const StepReport report = measure(*machine, s);
+  const StepReport report = measure_steps(*machine, s);
   print_steps(report);
   const bool failed = std::any_of(report.rows.begin(), report.rows.end(),
                                   [](const StepRow& row) { return !row.failure.empty(); });
@@ -132,13 +126,10 @@ int bench_steps(const StepSettings& s) {
 }
 
 void add_options(CLI::App* command, StepSettings* s) {
-  std::vector<std::string> grids = {"marks", "full"};
-  if (!s->layer) grids.push_back("kda");
   command
       ->add_option("--grid", s->grid,
-                   s->layer ? "marks, or full: HV of 8 to 64, B of 1 to 512"
-                            : "marks; full: HV of 8 to 64, B of 1 to 512; kda: key-wise gates")
-      ->check(CLI::IsMember(grids))
+                   "marks; full: HV of 8 to 64, B of 1 to 512; kda: key-wise gates")
+      ->check(CLI::IsMember({"marks", "full", "kda"}))
       ->capture_default_str();
   const CLI::Range sizes(1, 65536);
   command->add_option("--HV", s->HV, "value heads; with any of these four, in place of the grid")
@@ -156,8 +147,8 @@ void add_options(CLI::App* command, StepSettings* s) {
   command->add_option("--V", s->V, "value dimension")->check(sizes)->capture_default_str();
   if (!s->layer) {
     command->add_flag("--per-token", s->per_token, "keep the state after every token");
-    command->add_flag("--key-gates", s->key_gates, "a gate for each channel of a key (KDA)");
   }
+  command->add_flag("--key-gates", s->key_gates, "a gate for each channel of a key (KDA)");
   command->add_option("--ring", s->ring, "entries of a replay ring; at least twice T")
       ->check(CLI::Range(2, 16));
   command->add_option("--entry", s->entry, "fp32, bf16, fp16: keys and deltas of the ring")
@@ -185,7 +176,7 @@ Action add_step_command(CLI::App& bench, bool layer) {
       "  sluice bench {0} --grid full --repeat 20\n"
       "  sluice bench {0} --HV 32 --B 1,2,4,8 --state fp32,bf16 --T 1{1}",
       name,
-      layer ? "\n  sluice bench layer --B 32 --T 4 --ring 16"
+      layer ? "\n  sluice bench layer --B 32 --T 4 --ring 16\n  sluice bench layer --grid kda"
             : "\n  sluice bench decode --B 32 --T 4 --per-token\n  sluice bench decode --B 32 --T "
               "4 --ring 16\n  sluice bench decode --grid kda"));
   return [command, settings, name] {

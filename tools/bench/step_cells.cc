@@ -77,6 +77,20 @@ std::vector<StepCell> kda_marks() {
   return cells;
 }
 
+/// Layers of KDA, whole.
+std::vector<StepCell> kda_layer_marks() {
+  std::vector<StepCell> cells;
+  constexpr Goal kGoals[] = {{1, 0, 4.2}, {32, 0, 23}, {256, 0, 155}};
+  for (const bool wide : {false, true}) {
+    for (const Goal& goal : kGoals) {
+      cells.push_back(
+          cell_of(true, 32, goal.B, wide ? "fp32" : "bf16", wide ? goal.fp32_us : goal.bf16_us));
+      cells.back().H = 32, cells.back().key_gates = true;
+    }
+  }
+  return cells;
+}
+
 std::vector<StepCell> layer_marks() {
   std::vector<StepCell> cells;
   cells.push_back(cell_of(true, 32, 1, "fp32", 5));
@@ -158,7 +172,7 @@ std::vector<StepPeer> parse_step_peers(const std::string& text) {
 
 std::vector<StepCell> step_grid(const std::string& grid, bool layer) {
   if (grid == "marks") return layer ? layer_marks() : decode_marks();
-  if (grid == "kda") return kda_marks();
+  if (grid == "kda") return layer ? kda_layer_marks() : kda_marks();
   std::vector<StepCell> cells;
   for (const char* state : {"fp32", "bf16"}) {
     for (const int64_t HV : {8, 16, 32, 48, 64}) {

@@ -112,10 +112,13 @@ void StepProblem::make_layer() {
   layer_.qkv = memory_.tensor(io, {c.B, c.T, D});
   layer_.z = memory_.tensor(io, {c.B, c.T, c.HV * c.V});
   layer_.b = memory_.tensor(io, {c.B, c.T, c.HV});
-  layer_.a = memory_.tensor(io, {c.B, c.T, c.HV});
+  layer_.a = c.key_gates ? memory_.tensor(io, {c.B, c.T, c.HV, c.K})
+                         : memory_.tensor(io, {c.B, c.T, c.HV});
   layer_.conv_weight = memory_.tensor(io, {D, kConvWidth}, 0.5);
   layer_.A_log = memory_.tensor(kFloat32, {c.HV});
-  layer_.dt_bias = memory_.tensor(kFloat32, {c.HV});
+  layer_.dt_bias =
+      c.key_gates ? memory_.tensor(kFloat32, {c.HV, c.K}) : memory_.tensor(kFloat32, {c.HV});
+  if (c.key_gates) layer_.gate_activation = Activation::kSigmoid;
   layer_.norm_weight = memory_.tensor(io, {c.V});
   layer_.out = memory_.tensor(io, {c.B, c.T, c.HV, c.V}, 0.0);
   layer_.conv_initial = memory_.tensor(io, {slots_, D, c.conv_columns()});

@@ -61,7 +61,7 @@ std::vector<StepPeer> parse_step_peers(const std::string& text);
 /// The file, compiled in.
 const char* embedded_step_peers();
 
-/// The cells of a grid: "marks", "full", or "kda" of the delta rule alone.
+/// The cells of a grid: "marks", "full" or "kda".
 std::vector<StepCell> step_grid(const std::string& grid, bool layer);
 
 /// One cell. What is not known is NaN.

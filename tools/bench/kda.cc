@@ -1,0 +1,125 @@
+// Implements `sluice bench kda`: everything that key-wise gates are measured by, as one table.
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <memory>
+
+#include "tools/bench/bench.hpp"
+#include "tools/bench/grids.hpp"
+#include "tools/bench/kda_report.hpp"
+#include "tools/bench/prefill_measure.hpp"
+#include "tools/bench/rows.hpp"
+#include "tools/bench/step_measure.hpp"
+
+namespace sluice::tools {
+namespace {
+
+constexpr const char* kGates[] = {"kda_bounded", "kda_slow"};
+
+struct KdaOptions {
+  PrefillSettings prefill;
+  std::vector<std::string> parts = {"prefill", "decode", "layer"}, lengths;
+  std::string json, svg;
+};
+
+bool wants(const KdaOptions& options, const std::string& part) {
+  return std::find(options.parts.begin(), options.parts.end(), part) != options.parts.end();
+}
+
+template <class Report>
+void take(const Report& measured, KdaReport* report) {
+  const std::vector<KdaRow> rows = kda_rows(measured);
+  report->rows.insert(report->rows.end(), rows.begin(), rows.end());
+  report->reports.push_back(to_json(measured));
+}
+
+void measure_all(Machine& machine, double start_seconds, const KdaOptions& options,
+                 KdaReport* report) {
+  for (const char* gates : kGates) {
+    if (!wants(options, "prefill")) break;
+    PrefillSettings settings = options.prefill;
+    settings.grid = "kda", settings.gates = gates;
+    for (const Cell& cell : named_grid("kda")) {
+      const std::string lengths = lengths_text(cell.lengths);
+      const std::vector<std::string>& only = options.lengths;
+      if (!only.empty() && std::find(only.begin(), only.end(), lengths) == only.end()) continue;
+      settings.cells.push_back(cell);
+      settings.cells.back().key_gates = true;
+    }
+    const PrefillReport measured = measure_prefill(machine, start_seconds, settings);
+    for (const PrefillRow& row : measured.rows) {
+      const bool saturated = row.cell.HV == 32 && lengths_text(row.cell.lengths) == "8192x4";
+      if (saturated && report->us_per_chunk_head != report->us_per_chunk_head) {
+        report->us_per_chunk_head = row.us_per_chunk_head;
+      }
+    }
+    take(measured, report);
+  }
+  for (const bool layer : {false, true}) {
+    const bool on_gpu = options.prefill.backend == Implementation::kCuda;
+    if (!on_gpu || !wants(options, layer ? "layer" : "decode")) continue;
+    StepSettings settings;
+    settings.layer = layer, settings.grid = "kda";
+    settings.commit = report->commit, settings.command = report->command;
+    take(measure_steps(machine, settings), report);
+  }
+}
+
+int bench_kda(const KdaOptions& options) {
+  const Implementation backend = options.prefill.backend;
+  if (const std::string reason = unavailable(backend); !reason.empty()) {
+    return fail_unavailable(reason);
+  }
+  double start_seconds = kUnknown;
+  const std::unique_ptr<Machine> machine = machine_of(backend, &start_seconds);
+  if (const int code = sluice_warm_up(machine->device()); code != SLUICE_OK) {
+    return fail(sluice_last_error());
+  }
+  KdaReport report;
+  report.date = utc_now(), report.version = sluice_version();
+  report.commit = options.prefill.commit, report.command = options.prefill.command;
+  report.machine = machine->describe();
+  measure_all(*machine, start_seconds, options, &report);
+  print_kda(report);
+  int status = kExitDone;
+  for (const KdaRow& row : report.rows) {
+    if (!row.failure.empty()) status = kExitError;
+    if (row.error_o > error_limit(short_dtype(options.prefill.dtype))) status = kExitWrong;
+  }
+  if (!options.svg.empty())
+    status = std::max(status, write_record(options.svg, kda_figure(report), kExitDone));
+  return write_record(options.json, record_text(to_json(report)), status);
+}
+
+}  // namespace
+
+Action add_bench_kda(CLI::App& bench) {
+  CLI::App* command = bench.add_subcommand("kda", "Key-wise gates: prefill, decode, layers");
+  auto options = std::make_shared<KdaOptions>();
+  options->prefill.repeat = 30;
+  add_device_option(*command, &options->prefill.backend);
+  command->add_option("--part", options->parts, "prefill, decode, layer")
+      ->delimiter(',')
+      ->check(CLI::IsMember({"prefill", "decode", "layer"}))
+      ->capture_default_str();
+  command->add_option("--lengths", options->lengths, "of prefill only these, e.g. 8192x1")
+      ->delimiter(',');
+  add_dtype_option(*command, &options->prefill.dtype);
+  command->add_option("--repeat", options->prefill.repeat, "timed calls of each prefill")
+      ->check(CLI::Range(1, 10000))
+      ->capture_default_str();
+  command->add_option("--commit", options->prefill.commit, "what to record as the commit measured");
+  command->add_option("--json", options->json, "write everything measured");
+  command->add_option("--svg", options->svg, "draw the table");
+  command->footer(
+      "The grids of `sluice bench prefill --grid kda` with gates kda_bounded and kda_slow, of "
+      "`decode --grid kda` and\nof `layer --grid kda`. A CPU has the first alone. Exit status 1 if "
+      "results are wrong, 2 if a row failed.\nExamples:\n"
+      "  sluice bench kda --commit $(git rev-parse --short HEAD) --json kda.json --svg kda.svg\n"
+      "  sluice bench kda --backend cpu --lengths 8192x1 --repeat 1");
+  return [command, options] {
+    options->prefill.command = command_text("kda", *command);
+    return bench_kda(*options);
+  };
+}
+
+}  // namespace sluice::tools
