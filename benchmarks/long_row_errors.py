@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Tells how far outputs and final states of long rows are from float64, ours and a rival's on the same inputs: the rows
-that speeds are compared on. Truth is the library's reference, token by token in double on the host, for a few value heads
+"""Tells how far outputs and final states of long rows are from float64, ours and a rival's on the same inputs:
+the rows that speeds are compared on. Truth is the library's reference, token by token in double on the host, for a few value heads
 of each row; the largest absolute error and the relative L2 error of these heads are printed, --out writes JSON.
 
     python benchmarks/long_row_errors.py --device cuda --rival fla --out FILE
     python benchmarks/long_row_errors.py --rows 4096x2/4 --rival transformers            on a CPU
 
-A row is tokens x key heads / value heads; K = V = 128, q and k with unit norm. Gates: easy, -U(0, 1), as published
-benchmarks draw them; slow, -U(0, 0.002), under which a lost state shows. A rival that cannot run is a row that says why.
+A row is tokens x key heads / value heads; K = V = 128, q and k with unit norm. Gates: easy, -U(0, 1), as
+published benchmarks draw them; slow, -U(0, 0.002), under which a lost state shows. A rival that cannot run is a row that says why.
 """
 
 import argparse
@@ -78,6 +78,7 @@ def errors(found, expected, chosen):
     return out
 
 
+@torch.no_grad()
 def measure(tokens, heads, gates, device, contenders, sampled):
     """One row: the errors of each contender, or why it could not run."""
     tensors = inputs(tokens, heads, gates, device)
@@ -118,7 +119,6 @@ def main(argv=None):
     parser.add_argument("--commit", default="unknown")
     parser.add_argument("--out")
     arguments = parser.parse_args(argv)
-    torch.set_grad_enabled(False)
     contenders = {"sluice": ours}
     if arguments.rival != "none":
         contenders[arguments.rival] = rival_of(arguments.rival)

@@ -4,8 +4,8 @@
 token (TPOT: the mean and the 99th percentile) and latency of requests, at stated lengths and concurrency; and how far
 its greedy tokens agree with those of another run.
 
-Any server with the OpenAI interface (`/v1/completions`, streamed) will do: vLLM and SGLang have it. The same command runs
-once with Sluice switched off and once with it on; `--against` the first record then says from which token on answers
+Any server with the OpenAI interface (`/v1/completions`, streamed) will do: vLLM and SGLang have it. The same command
+runs once with Sluice switched off and once with it on; `--against` the first record then says from which token on answers
 differ, and how often answers are equal. Two engines that are both right part company at the first near-tie, so that the
 share of equal tokens is a fact, not a verdict; the verdict is `--scores`, two files of a task's scores.
 
@@ -160,9 +160,10 @@ def table(record):
         lines.append(line("failed", record["failed"]))
     if "agreement" in record:
         found, before = record["agreement"], record["before"]
+        faster = record["output_tokens_per_second"] / before["output_tokens_per_second"]
         lines += [line("equal answers", f"{found['equal_answers']:.0%}; tokens before the first difference "
                                         f"{found['tokens_before_first_difference']:.1%}"),
-                  line("times faster", f"{record['output_tokens_per_second'] / before['output_tokens_per_second']:.2f}")]
+                  line("times faster", f"{faster:.2f}")]
     return "\n".join(lines)
 
 

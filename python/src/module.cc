@@ -14,6 +14,7 @@
 #include "recording.hpp"
 #include "sluice/sluice.h"
 #include "threads.hpp"
+#include "tool.hpp"
 
 namespace sluice::python {
 namespace {
@@ -163,6 +164,9 @@ PyMethodDef methods[] = {OPERATOR("chunk_forward", SLUICE_OP_CHUNK_FORWARD),
                          {"last_kernel", last_kernel, METH_NOARGS, nullptr},
                          {"set_num_threads", set_num_threads, METH_O, nullptr},
                          {"warm_up", warm_up, METH_VARARGS, nullptr},
+#ifdef SLUICE_WITH_TOOL
+                         {"tool", tool, METH_O, nullptr},
+#endif
                          {nullptr, nullptr, 0, nullptr}};
 
 PyModuleDef definition = {PyModuleDef_HEAD_INIT,

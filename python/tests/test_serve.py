@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Measures benchmarks/serve.py on a server of known pace: counts, times, agreement of answers, the profiler's calls. The
-server is the standard library's; it streams tokens as vLLM and SGLang do."""
+"""Measures benchmarks/serve.py on a server of known pace: counts, times, agreement of answers, the profiler's calls.
+The server is the standard library's; it streams tokens as vLLM and SGLang do."""
 
 import http.server
 import importlib.util

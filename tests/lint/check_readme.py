@@ -126,7 +126,8 @@ def cost_table() -> str:
     fla = re.search(r"Its host time is (\d+) us", (ROOT / "benchmarks/peers/README.md").read_text())[1]
     return table("| | Sluice | others |", [
         ("`import`, without NumPy", f"{1e3 * first['import']:.0f} ms", "torch and a compiler of kernels first"),
-        ("first prefill of a process, then the next ones", f"{1e3 * first['first']:.0f} ms, {1e6 * first['later']:.0f} us",
+        ("first prefill of a process, then the next ones",
+         f"{1e3 * first['first']:.0f} ms, {1e6 * first['later']:.0f} us",
          "Triton, TileLang and CuTe kernels are compiled, or read from a cache"),
         ("host time of a decode step", f"{step['host_us']:.1f} us from C, {python['us']:.1f} us from Python",
          f"{fla} us (FLA 0.5.2)"),

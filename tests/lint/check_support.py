@@ -163,9 +163,10 @@ def page():
     ran = recorded_gpus()
     text = HEAD + "## CPU\n\n" + CPU_TEXT + "\n" + "\n".join(cpu_rows(manifest["operators"]))
     text += "\n\n## NVIDIA GPUs\n\n" + "\n".join(gpu_rows(ran))
-    text += "\n\n## CUDA kernels by operator\n\nThe first that takes a call runs it. Other conditions of each: [the kernels]"
-    text += "(kernels/README.md#the-cuda-kernels).\n\n" + "\n".join(cuda_rows(kernels(), ran))
-    text += "\n\n## Not supported\n\nAMD and Intel GPUs, Ascend NPUs, Apple GPUs: there are no kernels. Owners can check their own\n"
+    text += "\n\n## CUDA kernels by operator\n\nThe first that takes a call runs it. Other conditions of each: "
+    text += "[the kernels](kernels/README.md#the-cuda-kernels).\n\n" + "\n".join(cuda_rows(kernels(), ran))
+    text += "\n\n## Not supported\n\nAMD and Intel GPUs, Ascend NPUs, Apple GPUs: there are no kernels. "
+    text += "Owners can check their own\n"
     return text + "with the [conformance kit](conformance.md).\n"
 
 

@@ -95,6 +95,17 @@ def kda_layer_prefill(
       `sluice.ops.layer_prefill` has pools and slots.
 
     Returns: (out [B,T,HV,V], conv states in q's dtype or None, state float32 or None).
+
+    Example:
+      >>> H, K = 2, 16
+      >>> rows = lambda n: np.full((1, 30, n), 0.1, np.float32)
+      >>> out, conv_state, state = sluice.kda_layer_prefill(
+      ...     rows(3 * H * K), rows(H * K), rows(H), rows(H * K),
+      ...     conv_weight=np.ones((3 * H * K, 4), np.float32), A_log=np.zeros(H, np.float32),
+      ...     dt_bias=np.zeros(H * K, np.float32), norm_weight=np.ones(K, np.float32), num_k_heads=H,
+      ...     num_v_heads=H, head_k_dim=K, head_v_dim=K, output_final_state=True)
+      >>> out.shape, conv_state.shape, state.shape
+      ((1, 30, 2, 16), (1, 96, 3), (1, 2, 16, 16))
     """
     sizes = (num_k_heads, num_v_heads, head_k_dim, head_v_dim)
     inputs = _projections(qkv, f, conv_weight, conv_bias, A_log, dt_bias, sizes)
@@ -123,7 +134,7 @@ def kda_layer_prefill(
         scale=scale,
         norm_eps=norm_eps,
         eigenvalues="negative" if allow_neg_eigval else "positive",
-        gate_activation=activation_name(gate_activation),
+        gate_activation=activation_name(gate_activation, "kda_layer_prefill", "sigmoid"),
         rounding=rounding,
         gate_lower_bound=lower_bound or 0.0,
         implementation=implementation,
@@ -172,6 +183,18 @@ def kda_layer_decode(
     is padding. `sluice.ops.layer_decode` has the rest (speculation, packed rows).
 
     Returns: out [B,T,HV,V].
+
+    Example:
+      >>> H, K = 2, 16
+      >>> rows = lambda n: np.full((3, 1, n), 0.1, np.float32)
+      >>> state, conv_state = np.zeros((3, H, K, K), np.float32), np.zeros((3, 3 * H * K, 3), np.float32)
+      >>> out = sluice.kda_layer_decode(
+      ...     rows(3 * H * K), rows(H * K), rows(H), rows(H * K), conv_state=conv_state, state=state,
+      ...     conv_weight=np.ones((3 * H * K, 4), np.float32), A_log=np.zeros(H, np.float32),
+      ...     dt_bias=np.zeros(H * K, np.float32), norm_weight=np.ones(K, np.float32), num_k_heads=H,
+      ...     num_v_heads=H, head_k_dim=K, head_v_dim=K)
+      >>> out.shape, bool(state.any())
+      ((3, 1, 2, 16), True)
     """
     sizes = (num_k_heads, num_v_heads, head_k_dim, head_v_dim)
     return ops.layer_decode(
@@ -186,7 +209,7 @@ def kda_layer_decode(
         scale=scale,
         norm_eps=norm_eps,
         eigenvalues="negative" if allow_neg_eigval else "positive",
-        gate_activation=activation_name(gate_activation),
+        gate_activation=activation_name(gate_activation, "kda_layer_decode", "sigmoid"),
         rounding=rounding,
         gate_lower_bound=lower_bound or 0.0,
         implementation=implementation,

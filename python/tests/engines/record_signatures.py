@@ -38,6 +38,17 @@ FUNCTIONS = {
         "causal_conv1d_fn": "vllm/model_executor/layers/mamba/ops/causal_conv1d.py",
         "causal_conv1d_update": "vllm/model_executor/layers/mamba/ops/causal_conv1d.py",
     },
+    "vllm.v0_26": {
+        "chunk_gated_delta_rule": _VLLM + "chunk.py",
+        "fused_recurrent_gated_delta_rule": _VLLM + "fused_recurrent.py",
+        "fused_recurrent_gated_delta_rule_packed_decode": _VLLM + "fused_recurrent.py",
+        "fused_sigmoid_gating_delta_rule_update": _VLLM + "fused_sigmoid_gating.py",
+        "causal_conv1d_fn": "vllm/model_executor/layers/mamba/ops/causal_conv1d.py",
+        "causal_conv1d_update": "vllm/model_executor/layers/mamba/ops/causal_conv1d.py",
+        "chunk_kda": _VLLM + "kda.py",
+        "chunk_kda_with_fused_gate": _VLLM + "kda.py",
+        "fused_recurrent_kda": _VLLM + "kda.py",
+    },
     "sglang": {
         "chunk_gated_delta_rule": _SGLANG + "fla/chunk.py",
         "fused_recurrent_gated_delta_rule_packed_decode": _SGLANG + "fla/fused_recurrent.py",
@@ -106,6 +117,9 @@ def main(archives):
     for archive in map(pathlib.Path, archives):
         package, version = re.match(r"(.+?)-(\d[^-]*?)(?:-|\.tar)", archive.name).groups()
         engine, sources = PACKAGES[package], files(archive)
+        # Releases whose parameters differ have a module of their own.
+        apart = f"{engine}.v{'_'.join(version.split('.')[:2])}"
+        engine = apart if apart in FUNCTIONS else engine
         functions = {}
         for name, path in FUNCTIONS[engine].items():
             functions[name] = {"file": path, "parameters": parameters(sources[path], name)}

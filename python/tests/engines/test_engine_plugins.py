@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Measures the vLLM and SGLang plug-ins: what they replace, what they leave, what they hand back.
-Runs register() in stub modules with the paths and signatures of vllm 0.33.0 and sglang 0.5.23."""
+Runs register() in stub modules with the paths and signatures of vllm 0.33.0 and 0.26.0 and of sglang 0.5.23."""
 
 import enum
 import importlib
@@ -43,14 +43,19 @@ def stub_module(monkeypatch, path, **contents):
     return sys.modules[path]
 
 
-def stub_vllm(monkeypatch, change=("", "")):
-    """vLLM's modules; returns the model's module, which imported its operators by name."""
+def stub_vllm(monkeypatch, change=("", ""), release="vllm"):
+    """A release's modules; returns the model's module, which imported its operators by name."""
+    targets = []
     for path, ours in vllm_plugin.kTargets + vllm_plugin.kCpuTargets:
-        engine = path.partition(".")[0]
+        engine = path.partition(".")[0].replace("vllm", release)
         name = ours.__name__
+        if name not in RECORDED[engine]["functions"]:
+            continue
+        if ours not in [cpu for _, cpu in vllm_plugin.kCpuTargets]:
+            targets.append((path, ours))
         stub_module(monkeypatch, path, **{name: stub_function(engine, name, change)})
     model = stub_module(monkeypatch, "vllm.model_executor.layers.mamba.gdn.qwen_gdn_linear_attn")
-    for path, ours in vllm_plugin.kTargets:
+    for path, ours in targets:
         name = ours.__name__
         alias = "fla_" + name if name == "chunk_gated_delta_rule" else name
         if path.startswith("vllm"):
@@ -120,13 +125,50 @@ def test_vllm_gets_back_what_sluice_does_not_take(monkeypatch, caplog):
         model.causal_conv1d_fn(nonsense=1)
 
 
+def test_vllm_of_an_earlier_release_has_its_own_forms(monkeypatch):
+    model = stub_vllm(monkeypatch, release="vllm.v0_26")
+    monkeypatch.setenv("SLUICE_VLLM", "1")
+    places = vllm.register()
+    kda = ("chunk_kda", "chunk_kda_with_fused_gate", "fused_recurrent_kda")
+    expected = ("fla_chunk_gated_delta_rule", "fused_sigmoid_gating_delta_rule_update",
+                "fused_recurrent_gated_delta_rule_packed_decode", "causal_conv1d_fn",
+                "causal_conv1d_update", *kda)
+    assert {f"{model.__name__}.{name}" for name in expected} <= set(places)
+    rows, (o, _) = call_chunk(model.fla_chunk_gated_delta_rule)
+    close(o[0], recurrence(*(t[0] for t in rows), l2=True)[0])
+    # The convolution by its own keywords; with blocks of a prefix cache it is vLLM's again.
+    states = torch.zeros(3, 4, 3)
+    call = dict(activation="silu", conv_states=states, has_initial_state=torch.tensor([False]),
+                cache_indices=torch.tensor([1], dtype=torch.int32), block_size_to_align=0,
+                query_start_loc=torch.tensor([0, 5], dtype=torch.int32), metadata=None)
+    x, weight = torch.randn(4, 5), torch.randn(4, 4)
+    out = model.causal_conv1d_fn(x, weight, None, **call)
+    padded = torch.nn.functional.pad(x, (3, 0))
+    truth = torch.nn.functional.conv1d(padded[None], weight[:, None], groups=4)[0]
+    close(out, torch.nn.functional.silu(truth))
+    close(states[1], x[:, -3:])
+    blocks = torch.zeros(1, dtype=torch.int32)
+    assert model.causal_conv1d_fn(x, weight, None, initial_state_idx=blocks, **call) == "engine"
+    step = model.causal_conv1d_update(x[:, 0][None], states, weight,
+                                      conv_state_indices=torch.tensor([1], dtype=torch.int32))
+    assert step.shape == (1, 4)
+    gates = torch.randn(1, 5, HV, K)
+    q, k = (torch.randn(1, 5, HV, K) for _ in range(2))
+    o, state = model.chunk_kda_with_fused_gate(
+        q=q, k=k, v=torch.randn(1, 5, HV, V), raw_g=gates, beta=torch.rand(1, 5, HV),
+        A_log=torch.zeros(1, 1, HV, 1), g_bias=torch.zeros(HV * K), output_final_state=True,
+        use_qk_l2norm_in_kernel=True, cu_seqlens=torch.tensor([0, 5], dtype=torch.int32))
+    assert o.shape == (1, 5, HV, V) and state.shape == (1, HV, V, K)
+    assert vllm_plugin.tally.ran["vllm.chunk_kda_with_fused_gate"] == 1
+
+
 def test_vllm_of_another_signature_is_left_alone(monkeypatch, caplog):
     model = stub_vllm(monkeypatch, ("core_attn_out", "other_name"))
     monkeypatch.setenv("SLUICE_VLLM", "1")
     places = vllm.register()
     assert not [p for p in places if p.endswith("fla_chunk_gated_delta_rule")]
     assert [p for p in places if p.endswith("causal_conv1d_update")]
-    assert "its signature is not vllm 0.33.0's" in caplog.text
+    assert "its signature is not vllm 0.33.0's or 0.26.0's" in caplog.text
     assert call_chunk(model.fla_chunk_gated_delta_rule)[1] == "engine"
 
 

@@ -11,7 +11,7 @@ import os
 from typing import Any
 
 from ..swap import Tally, run_or_hand_back, same_parameters
-from . import conv, ops
+from . import conv, kda, ops
 
 _logger = logging.getLogger("sluice.engines")
 tally = Tally()
@@ -26,6 +26,11 @@ kTargets = (
     (
         "sglang.kernels.ops.attention.linear.fused_sigmoid_gating_recurrent",
         ops.fused_sigmoid_gating_delta_rule_update,
+    ),
+    ("sglang.kernels.ops.attention.fla.kda", kda.chunk_kda),
+    (
+        "sglang.kernels.ops.attention.fla.fused_recurrent",
+        kda.fused_recurrent_kda_packed_decode,
     ),
     ("sglang.srt.layers.attention.mamba.causal_conv1d", conv.causal_conv1d_fn),
     ("sglang.kernels.ops.mamba.causal_conv1d_triton", conv.causal_conv1d_update),

@@ -15,15 +15,16 @@ from typing import Any
 
 from .. import flashinfer
 from ..swap import Swaps, Tally, hook, same_parameters
-from . import conv, cpu, ops
+from . import conv, cpu, kda, ops, v0_26
 
 _logger = logging.getLogger("sluice.engines")
 _swaps = Swaps()
 tally = Tally()
 
 _FLA = "vllm.third_party.flash_linear_attention.ops"
+_CONV = "vllm.model_executor.layers.mamba.ops.causal_conv1d"
 
-# vLLM's function, and ours; where vLLM 0.33.0 defines them. On Hopper vLLM's default prefill is
+# vLLM's function, and ours; where vLLM 0.26.0 to 0.33.0 define them. On Hopper vLLM's default prefill is
 # FlashInfer's, which it imports at every call.
 kTargets = (
     (_FLA, ops.chunk_gated_delta_rule),
@@ -31,10 +32,19 @@ kTargets = (
     (_FLA, ops.fused_recurrent_gated_delta_rule_packed_decode),
     (_FLA, ops.fused_sigmoid_gating_delta_rule_update),
     ("vllm._custom_ops", ops.fused_gdn_decode_post_conv_mtp),
-    ("vllm.model_executor.layers.mamba.ops.causal_conv1d", conv.causal_conv1d_fn),
-    ("vllm.model_executor.layers.mamba.ops.causal_conv1d", conv.causal_conv1d_update),
+    (_CONV, conv.causal_conv1d_fn),
+    (_CONV, conv.causal_conv1d_update),
+    (f"{_FLA}.kda", kda.chunk_kda),
+    (f"{_FLA}.kda", kda.chunk_kda_with_fused_gate),
+    (f"{_FLA}.kda", kda.fused_recurrent_kda),
     ("flashinfer.gdn_prefill", flashinfer.chunk_gated_delta_rule),
 )
+# Where a release has other parameters.
+kEarlier = {
+    (_CONV, "causal_conv1d_fn"): v0_26.causal_conv1d_fn,
+    (_CONV, "causal_conv1d_update"): v0_26.causal_conv1d_update,
+    (f"{_FLA}.kda", "chunk_kda_with_fused_gate"): v0_26.chunk_kda_with_fused_gate,
+}
 # What vLLM's attention core for CPUs calls. Its convolutions, whose weights are packed, stay.
 kCpuTargets = (
     ("vllm._custom_ops", cpu.chunk_gated_delta_rule_cpu),
@@ -56,8 +66,10 @@ def _replace(module_name: str, ours: Any) -> list[str]:
     except (ImportError, AttributeError) as error:
         _logger.warning("%s not replaced: %s", target, error)
         return []
-    if not same_parameters(ours, theirs):
-        _logger.warning("%s not replaced: its signature is not vllm 0.33.0's", target)
+    forms = (ours, kEarlier.get((module_name, ours.__name__), ours))
+    ours = next((form for form in forms if same_parameters(form, theirs)), None)
+    if ours is None:
+        _logger.warning("%s not replaced: its signature is not vllm 0.33.0's or 0.26.0's", target)
         return []
     package = module_name.partition(".")[0]
     ours = hook(f"{package}.{ours.__name__}", ours, theirs, tally)
