@@ -1,14 +1,16 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Tells how far outputs and final states of long rows are from float64, ours and a rival's on the same inputs:
-the rows that speeds are compared on. Truth is the library's reference, token by token in double on the host, for a few value heads
-of each row; the largest absolute error and the relative L2 error of these heads are printed, --out writes JSON.
+"""Tells how far outputs and final states of long rows are from float64, ours and a rival's on the same inputs: the
+rows that speeds are compared on. Truth is the library's reference, token by token in double on the host, for a few
+value heads of each row; the largest absolute error and the relative L2 error of these heads are printed, --out
+writes JSON.
 
     python benchmarks/long_row_errors.py --device cuda --rival fla --out FILE
     python benchmarks/long_row_errors.py --rows 4096x2/4 --rival transformers            on a CPU
 
-A row is tokens x key heads / value heads; K = V = 128, q and k with unit norm. Gates: easy, -U(0, 1), as
-published benchmarks draw them; slow, -U(0, 0.002), under which a lost state shows. A rival that cannot run is a row that says why.
+A row is tokens x key heads / value heads; K = V = 128, q and k with unit norm. Gates: easy, -U(0, 1), as published
+benchmarks draw them; slow, -U(0, 0.002), under which a lost state shows. A rival that cannot run is a row that says
+why.
 """
 
 import argparse

@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Measures a serving engine end to end, as its users see it: throughput, time to first token (TTFT), time per output
-token (TPOT: the mean and the 99th percentile) and latency of requests, at stated lengths and concurrency; and how far
-its greedy tokens agree with those of another run.
+token (TPOT: the mean and the 99th percentile) and latency of requests, at stated lengths and concurrency; and how
+far its greedy tokens agree with those of another run.
 
-Any server with the OpenAI interface (`/v1/completions`, streamed) will do: vLLM and SGLang have it. The same command
-runs once with Sluice switched off and once with it on; `--against` the first record then says from which token on answers
-differ, and how often answers are equal. Two engines that are both right part company at the first near-tie, so that the
-share of equal tokens is a fact, not a verdict; the verdict is `--scores`, two files of a task's scores.
+Any server with the OpenAI interface (`/v1/completions`, streamed) will do: vLLM and SGLang have it. The same
+command runs once with Sluice switched off and once with it on; `--against` the first record then says from which
+token on answers differ, and how often answers are equal. Two engines that are both right part company at the first
+near-tie, so that the share of equal tokens is a fact, not a verdict; the verdict is `--scores`, two files of a
+task's scores.
 
 Nothing but the standard library is needed. A request's tokens are counted by the server's own `usage`.
 """

@@ -5,13 +5,14 @@ Opt-in, because nothing here has run inside a serving engine yet: set SLUICE_SGL
 Sluice does not take goes to SGLang's own operator; the log says which ran and why not.
 """
 
+import functools
 import importlib
 import logging
 import os
 from typing import Any
 
 from ..swap import Tally, run_or_hand_back, same_parameters
-from . import conv, kda, ops
+from . import conv, dispatcher, kda, ops
 
 _logger = logging.getLogger("sluice.engines")
 tally = Tally()
@@ -37,6 +38,50 @@ kTargets = (
 )
 
 
+# Methods of the class that sends a layer's calls to the backend's kernels, whichever was chosen.
+kDispatcher = "sglang.srt.layers.attention.linear.gdn_backend"
+kMethods = (
+    dispatcher.decode,
+    dispatcher.packed_decode,
+    dispatcher.extend,
+    dispatcher.target_verify,
+)
+
+
+def _around_method(name: str, ours: Any) -> Any:
+    """The same for a method: fn(original, self, *args, **kwargs)."""
+
+    def call(original: Any, chosen: Any, *args: Any, **kwargs: Any) -> Any:
+        def theirs(*args: Any, **kwargs: Any) -> Any:
+            return original(chosen, *args, **kwargs)
+
+        if ours is dispatcher.packed_decode and not chosen.supports_packed_decode:
+            return theirs(*args, **kwargs)
+        return run_or_hand_back(name, ours, theirs, tally, args, kwargs)
+
+    return call
+
+
+def _hook_methods(registry: Any) -> list[str]:
+    """Hooks the dispatcher's methods; returns their names."""
+    hooked = []
+    try:
+        owner = importlib.import_module(kDispatcher).GDNKernelDispatcher
+    except (ImportError, AttributeError) as error:
+        _logger.warning("%s.GDNKernelDispatcher not hooked: %s", kDispatcher, error)
+        return []
+    for ours in kMethods:
+        target = f"{kDispatcher}.GDNKernelDispatcher.{ours.__name__}"
+        theirs = getattr(owner, ours.__name__, None)
+        if theirs is None or not same_parameters(ours, functools.partial(theirs, None)):
+            _logger.warning("%s not hooked: its signature is not sglang 0.5.23's", target)
+            continue
+        hook = _around_method(f"sglang.{ours.__name__}", ours)
+        registry.HookRegistry.register(target, hook, registry.HookType.AROUND)
+        hooked.append(target)
+    return hooked
+
+
 def _around(name: str, ours: Any) -> Any:
     """SGLang's AROUND hook: fn(original, *args, **kwargs)."""
 
@@ -52,7 +97,7 @@ def register() -> list[str]:
         _logger.info("SGLang hooks not registered: SLUICE_SGLANG is not 1")
         return []
     registry = importlib.import_module("sglang.srt.plugins.hook_registry")
-    hooked = []
+    hooked = _hook_methods(registry)
     for module_name, ours in kTargets:
         target = f"{module_name}.{ours.__name__}"
         try:
