@@ -20,6 +20,7 @@ constexpr int64_t kMaxSteps = 16;
 /// The recurrence steps of one sequence and value head:
 ///   S_t = alpha_t S_{t-1} + k_t delta_t^T,  delta_t = beta_t (v_t - alpha_t S_{t-1}^T k_t),
 ///   o_t = S_t^T q_t  (delta_t = v_t without the delta rule).
+/// With key-wise gates alpha_t is diag(decay_t), and the caller gives decay_t k_t and decay_t q_t too.
 /// All rows are float32 with inner stride 1; q is already scaled and, like k, normalised.
 /// Arithmetic is float32 and independent of layout, alignment and thread; o is read from the
 /// unrounded state. The state may be read and written in place.
@@ -31,9 +32,12 @@ struct HeadSteps {
   int64_t qk_stride = 0;
   const float* v = nullptr;  ///< row t at v + t * v_stride
   int64_t v_stride = 0;
-  const float* alpha = nullptr;  ///< [tokens], exp(g)
-  const float* beta = nullptr;   ///< [tokens]
-  float* o = nullptr;            ///< row t at o + t * o_stride
+  const float* alpha = nullptr;  ///< [tokens], exp(g); not looked at where decay is given
+  /// Of key-wise gates, else null: rows t of K at + t * decay_stride. decayed_k is decay times k.
+  const float *decay = nullptr, *decayed_k = nullptr, *decayed_q = nullptr;
+  int64_t decay_stride = 0;
+  const float* beta = nullptr;  ///< [tokens]
+  float* o = nullptr;           ///< row t at o + t * o_stride
   int64_t o_stride = 0;
   sluice_rule rule = SLUICE_RULE_GATED_DELTA;
   sluice_state_layout layout = SLUICE_STATE_KV;

@@ -65,7 +65,8 @@ struct SteppedPanel {
   float* values = nullptr;
   int64_t K = 0;
   const float* k = nullptr;  ///< of the step that is owed; null = none
-  float alpha = 0;
+  HWY_ALIGN DecayRow decays;
+  const float* decay = nullptr;  ///< of the step that is owed: of each row
   /// WHY floats: a member of vector type would be initialised in a constructor that is compiled for
   /// no instruction set, which GCC refuses on Arm.
   HWY_ALIGN float delta[kStepVectors * kFloatsPerVector] = {};
@@ -79,6 +80,7 @@ struct SteppedPanel {
     const FloatTag d;
     // WHY copies: to the compiler, stores to the panel might change members.
     const float* HWY_RESTRICT const owed_k = k;
+    const float* HWY_RESTRICT const owed_decay = decay;
     float* HWY_RESTRICT at = values;
     FloatVec owed[kStepVectors];
     SLUICE_UNROLL
@@ -86,7 +88,6 @@ struct SteppedPanel {
       u[c] = w[c] = hn::Zero(d);
       owed[c] = hn::Load(d, delta + c * kFloatsPerVector);
     }
-    const auto decay = hn::Set(d, alpha);
     const std::byte* asked = ahead;
     const int64_t step = asked == nullptr ? 0 : ahead_per_row;
     ahead = nullptr;
@@ -97,7 +98,8 @@ struct SteppedPanel {
       for (size_t c = 0; c < kStepVectors; ++c) {
         auto s = hn::Load(d, at + c * kFloatsPerVector);
         if constexpr (kUpdate) {
-          s = hn::MulAdd(hn::Set(d, owed_k[i]), owed[c], hn::Mul(decay, s));
+          const auto decayed = hn::Mul(hn::Set(d, owed_decay[i]), s);
+          s = hn::MulAdd(hn::Set(d, owed_k[i]), owed[c], decayed);
           hn::Store(s, d, at + c * kFloatsPerVector);
         }
         if constexpr (kProducts) {
@@ -126,8 +128,10 @@ struct SteppedPanel {
       hn::Store(finish_vector(row, v, u[c], w[c]), d, delta + c * kFloatsPerVector);
       hn::StoreU(w[c], d, row.o + c * kFloatsPerVector);
     }
-    k = row.k;
-    alpha = row.alpha;
+    k = row.written_k;
+    StepRow owed = row;
+    take_decay(K, decays, &owed);
+    decay = owed.decay;
   }
 };
 

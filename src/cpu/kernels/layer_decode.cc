@@ -48,7 +48,7 @@ struct DecodeScratch {
     steps = w + v_stride;
     decays = steps + lines(head_steps_scratch(delta.K, delta.V, delta.rows.max_tokens));
     const bool key_wise = core::present(delta.key_gate);
-    size = decays + (key_wise ? lines(kMaxSteps * key_decay_stride(delta.K)) : 0);
+    size = decays + (key_wise ? lines(key_decay_floats(delta.K, kMaxSteps)) : 0);
   }
 };
 
@@ -156,10 +156,9 @@ class DecodeItem {
       steps.next = state_of(next);
       steps.scratch = scratch_ + plan_.steps;
       if (core::present(delta_.key_gate)) {
-        run_key_head(delta_, range_, h, steps, scratch_ + plan_.decays);
-      } else {
-        run_head_steps(steps);
+        set_key_decays(delta_, range_, h, scratch_ + plan_.decays, &steps);
       }
+      run_head_steps(steps);
     }
     finish(h, padded);
   }

@@ -38,7 +38,7 @@ struct StepScratch {
     v = take(tokens * problem.V);
     o = take(tokens * problem.V);
     panel = take(head_steps_scratch(problem.K, problem.V, tokens));
-    decays = take(core::present(problem.key_gate) ? tokens * key_decay_stride(problem.K) : 0);
+    decays = take(core::present(problem.key_gate) ? key_decay_floats(problem.K, tokens) : 0);
     size = at;
   }
 };
@@ -115,10 +115,9 @@ class StepItems {
     load_values(head, run->scratch);
     load_gates(head, run);
     if (core::present(problem_.key_gate)) {
-      run_key_head(problem_, head.range, head.h, steps, run->scratch + plan_.decays);
-    } else {
-      run_head_steps(steps);
+      set_key_decays(problem_, head.range, head.h, run->scratch + plan_.decays, &steps);
     }
+    run_head_steps(steps);
     if (steps.o != run->scratch + plan_.o) return;
     for (int64_t t = 0; t < steps.tokens; ++t) {
       store_row(steps.o + t * steps.o_stride, problem_.V, problem_.o.dtype,

@@ -1,7 +1,8 @@
 // Runs one token on one head's state where it lies, in two sweeps.
 // Math    One token on one head's state where it lies: u = S^T k, w = S^T q in one sweep, then
 //         delta = beta (v - alpha u), o = alpha w + (k . q) delta, and S <- alpha S + k delta^T in
-//         a second. Linear attention: delta = v.
+//         a second. Linear attention: delta = v. Key-wise gates: the first sweep reads k and q with
+//         their decays, the second has a decay for each row of S, and alpha is 1.
 // Order   A lane is a column of S; sums run over k in ascending order with fused multiply-adds, for
 //         both layouts alike, so that the bits depend on neither layout nor width.
 // Memory  kv: whole rows, so that the first sweep is one stream for the hardware's prefetcher; the
@@ -49,12 +50,22 @@ constexpr int64_t kGroupsAhead = 4;
 /// What one step does to one run of columns.
 struct StepRow {
   const float* q;
-  const float* k;
-  const float* v;  ///< at the run's first column
-  float* o;        ///< at the run's first column
+  const float* k;          ///< that S is multiplied by
+  const float* written_k;  ///< that delta is multiplied by
+  const float* decay;      ///< [K]: of each row of S; null: alpha, see take_decay()
+  const float* v;          ///< at the run's first column
+  float* o;                ///< at the run's first column
   float alpha, beta, kq;
   bool delta_rule;
 };
+
+/// A decay for each row of S, whatever the gates.
+using DecayRow = float[kMaxHeadDim];
+HWY_INLINE void take_decay(int64_t K, DecayRow& memory, StepRow* row) {
+  if (row->decay != nullptr) return;
+  std::fill_n(memory, K, row->alpha);
+  row->decay = memory;
+}
 
 /// Asks for one line to be in L2. WHY L2: what waits for memory in L1's few miss buffers keeps the
 /// sweep beside it from its own lines.
@@ -135,20 +146,19 @@ HWY_INLINE void add_row_product(const float* k, int64_t rows, const Element* fro
 template <class Element>
 constexpr size_t kAheadPerElement = sizeof(Element) == sizeof(float) ? 1 : sizeof(Element);
 
-/// to = alpha from + k delta^T on some rows of S and 2 kPairs vectors of columns; `to` may be
+/// to = diag(decay) from + k delta^T on some rows of S and 2 kPairs vectors of columns; `to` may be
 /// `from`. Meanwhile asks for what lies at `ahead` (may be null).
 template <size_t kPairs, class From, class Element>
-HWY_INLINE void update_columns(const float* k, float alpha, const float* delta_row, int64_t rows,
-                               const From* from, Element* to, int64_t stride,
+HWY_INLINE void update_columns(const float* k, const float* decays, const float* delta_row,
+                               int64_t rows, const From* from, Element* to, int64_t stride,
                                const std::byte* ahead) {
   const FloatTag d;
   constexpr size_t kAheadBytes = 2 * kPairs * kFloatsPerVector * kAheadPerElement<Element>;
   FloatVec delta[2 * kPairs];
   SLUICE_UNROLL
   for (size_t c = 0; c < 2 * kPairs; ++c) delta[c] = hn::Load(d, delta_row + c * kFloatsPerVector);
-  const auto decay = hn::Set(d, alpha);
   for (int64_t i = 0; i < rows; ++i) {
-    const auto k_i = hn::Set(d, k[i]);
+    const auto k_i = hn::Set(d, k[i]), decay = hn::Set(d, decays[i]);
     if (ahead != nullptr) {
       for (size_t at = 0; at < kAheadBytes; at += kLineBytes) prefetch_line(ahead + at);
       ahead += kAheadBytes;
@@ -233,7 +243,7 @@ HWY_INLINE void products_kv(const StepRow& row, int64_t K, int64_t V, const Elem
   }
 }
 
-/// to = alpha from + k delta^T; meanwhile asks for what lies at `next` (may be null).
+/// to = diag(decay) from + k delta^T; meanwhile asks for what lies at `next` (may be null).
 template <class From, class Element>
 HWY_INLINE void update_kv(const StepRow& row, int64_t K, int64_t V, const float* delta,
                           const From* from, Element* to, const void* next) {
@@ -243,7 +253,7 @@ HWY_INLINE void update_kv(const StepRow& row, int64_t K, int64_t V, const float*
     const int64_t rows = std::min(block, K - i);
     for_slices(columns, [&](int64_t c, auto pairs) HWY_ATTR {
       constexpr size_t kPairs = decltype(pairs)::value;
-      update_columns<kPairs>(row.k + i, row.alpha, delta + c, rows, from + i * V + c,
+      update_columns<kPairs>(row.written_k + i, row.decay + i, delta + c, rows, from + i * V + c,
                              to + i * V + c, V, ahead);
       if (ahead != nullptr)
         ahead +=
@@ -254,9 +264,11 @@ HWY_INLINE void update_kv(const StepRow& row, int64_t K, int64_t V, const float*
 
 /// The one step of a kv state in place; returns how many columns it did, a multiple of two vectors.
 template <class Element>
-HWY_INLINE int64_t sweep_kv(const StepRow& row, int64_t K, int64_t V, const Element* from,
-                            Element* to, const void* next) {
+HWY_INLINE int64_t sweep_kv(StepRow row, int64_t K, int64_t V, const Element* from, Element* to,
+                            const void* next) {
   const int64_t columns = whole_columns(V);
+  HWY_ALIGN DecayRow decay;
+  take_decay(K, decay, &row);
   HWY_ALIGN float u[kMaxHeadDim], w[kMaxHeadDim];
   std::fill_n(u, columns, 0.0f);
   std::fill_n(w, columns, 0.0f);
@@ -294,12 +306,11 @@ HWY_INLINE void turn_products(const StepRow& row, int64_t K, const float* rows,
   }
 }
 
-/// to[c][i] = alpha rows[c][i] + delta[c] k[i] for kTurnColumns rows c and kVectors vectors of i.
+/// to[c][i] = decay[i] rows[c][i] + delta[c] k[i] for kTurnColumns rows c and kVectors vectors of i.
 template <size_t kVectors, class Element>
-HWY_INLINE void update_rows(const float* k, float alpha, const float* delta, int64_t K,
-                            const float* rows, Element* to) {
+HWY_INLINE void update_rows(const float* HWY_RESTRICT k, const float* HWY_RESTRICT decay,
+                            const float* delta, int64_t K, const float* rows, Element* to) {
   const FloatTag d;
-  const auto decay = hn::Set(d, alpha);
   FloatVec kept[kVectors];
   SLUICE_UNROLL
   for (size_t j = 0; j < kVectors; ++j) kept[j] = hn::LoadU(d, k + j * kFloatsPerVector);
@@ -307,7 +318,7 @@ HWY_INLINE void update_rows(const float* k, float alpha, const float* delta, int
     const auto factor = hn::Set(d, delta[c]);
     const auto updated = [&](size_t j) HWY_ATTR {
       const auto s = hn::LoadU(d, rows + c * K + j * kFloatsPerVector);
-      return hn::MulAdd(kept[j], factor, hn::Mul(decay, s));
+      return hn::MulAdd(kept[j], factor, hn::Mul(hn::LoadU(d, decay + j * kFloatsPerVector), s));
     };
     SLUICE_UNROLL
     for (size_t j = 0; j + 2 <= kVectors; j += 2) {
@@ -327,6 +338,8 @@ HWY_INLINE int64_t sweep_vk(StepRow row, int64_t K, int64_t V, const Element* fr
   const FloatTag d;
   const int64_t group_bytes = kTurnColumns * K * static_cast<int64_t>(sizeof(Element));
   const int64_t whole = V / kTurnColumns * kTurnColumns;
+  HWY_ALIGN DecayRow decay;
+  take_decay(K, decay, &row);
   int64_t column = 0;
   for (; column < whole; column += kTurnColumns) {
     const float* rows = scratch;
@@ -357,13 +370,13 @@ HWY_INLINE int64_t sweep_vk(StepRow row, int64_t K, int64_t V, const Element* fr
     int64_t i = 0;
     constexpr auto kKept = static_cast<int64_t>(kKeptVectors) * kLanes;
     for (; i + kKept <= K; i += kKept) {
-      update_rows<kKeptVectors>(row.k + i, row.alpha, delta, K, rows + i, out + i);
+      update_rows<kKeptVectors>(row.written_k + i, row.decay + i, delta, K, rows + i, out + i);
     }
     for (; i + 2 * kLanes <= K; i += 2 * kLanes) {
-      update_rows<2>(row.k + i, row.alpha, delta, K, rows + i, out + i);
+      update_rows<2>(row.written_k + i, row.decay + i, delta, K, rows + i, out + i);
     }
     for (; i < K; i += kLanes) {
-      update_rows<1>(row.k + i, row.alpha, delta, K, rows + i, out + i);
+      update_rows<1>(row.written_k + i, row.decay + i, delta, K, rows + i, out + i);
     }
   }
   return column;

@@ -29,11 +29,16 @@ namespace sluice::cpu::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
 HWY_INLINE StepRow step_row(const HeadSteps& steps, int64_t t, float kq) {
-  return {steps.q + t * steps.qk_stride,
-          steps.k + t * steps.qk_stride,
+  const float* const k = steps.k + t * steps.qk_stride;
+  const bool key_wise = steps.decay != nullptr;
+  const int64_t row = t * steps.decay_stride;
+  return {key_wise ? steps.decayed_q + row : steps.q + t * steps.qk_stride,
+          key_wise ? steps.decayed_k + row : k,
+          k,
+          key_wise ? steps.decay + row : nullptr,
           steps.v + t * steps.v_stride,
           steps.o + t * steps.o_stride,
-          steps.alpha[t],
+          key_wise ? 1.0f : steps.alpha[t],
           steps.beta[t],
           kq,
           steps.rule == SLUICE_RULE_GATED_DELTA};
@@ -57,7 +62,7 @@ struct Passage {
 };
 
 /// One update and the products of the token after it, on some rows of S and 2 kPairs vectors of
-/// columns: to = alpha from + k delta^T, u += to^T next_k, w += to^T next_q.
+/// columns: to = diag(decay) from + k delta^T, u += to^T next_k, w += to^T next_q.
 template <size_t kPairs, class From, class Element>
 HWY_INLINE void advance_columns(const StepRow& row, const StepRow& next, int64_t first,
                                 int64_t rows, int64_t stride, const float* delta_row,
@@ -72,12 +77,12 @@ HWY_INLINE void advance_columns(const StepRow& row, const StepRow& next, int64_t
   }
   constexpr size_t kAheadBytes = 2 * kPairs * kFloatsPerVector * kAheadPerElement<Element>;
   const std::byte* ahead = at.ahead;
-  const auto decay = hn::Set(d, row.alpha);
-  const float* const k = row.k + first;
+  const float* const decays = row.decay + first;
+  const float* const k = row.written_k + first;
   const float* const next_k = next.k + first;
   const float* const next_q = next.q + first;
   for (int64_t i = 0; i < rows; ++i) {
-    const auto k_i = hn::Set(d, k[i]);
+    const auto k_i = hn::Set(d, k[i]), decay = hn::Set(d, decays[i]);
     const auto next_k_i = hn::Set(d, next_k[i]);
     const auto next_q_i = hn::Set(d, next_q[i]);
     if (ahead != nullptr) {
@@ -159,6 +164,7 @@ HWY_INLINE int64_t sweep_tokens(const HeadSteps& steps, const float* kq, const E
   constexpr bool kRounds = !std::is_same_v<Element, float>;
   const int64_t K = steps.K, V = steps.V, last = steps.tokens - 1, columns = whole_columns(V);
   ColumnSums sums[2];
+  HWY_ALIGN DecayRow decays;
   StepRow row = step_row(steps, 0, kq[0]);
   sums[0].clear(columns);
   products_kv(row, K, V, initial, sums[0].u, sums[0].w);
@@ -167,6 +173,7 @@ HWY_INLINE int64_t sweep_tokens(const HeadSteps& steps, const float* kq, const E
   for (int64_t t = 0; t < last; ++t) {
     ColumnSums &now = sums[t % 2], &then = sums[1 - t % 2];
     const StepRow next = step_row(steps, t + 1, kq[t + 1]);
+    take_decay(K, decays, &row);
     finish_columns<Element>(row, columns, now.u, now.w);
     float* const place = passing_place<Element>(steps, t);
     auto* const rounded = kRounds ? static_cast<Element*>(steps.final[t]) : nullptr;
@@ -182,6 +189,7 @@ HWY_INLINE int64_t sweep_tokens(const HeadSteps& steps, const float* kq, const E
     passed = place;
     row = next;
   }
+  take_decay(K, decays, &row);
   ColumnSums& now = sums[last % 2];
   finish_columns<Element>(row, columns, now.u, now.w);
   if (steps.final[last] != nullptr) {
