@@ -25,8 +25,10 @@ class Mutant:
         self.changed: set[str] = set()  # outputs of the finished build that are made anew
 
     def ninja(self, *arguments: str) -> str:
-        return subprocess.run(["ninja", "-C", self.build, *arguments], check=True, capture_output=True,
-                              text=True).stdout
+        done = subprocess.run(["ninja", "-C", self.build, *arguments], capture_output=True, text=True)
+        if done.returncode != 0:
+            sys.exit(f"faults: {self.build} cannot be built:\n{done.stdout[-6000:]}")
+        return done.stdout
 
     def reached(self) -> set[str]:
         """Objects that include a mutated file."""

@@ -50,9 +50,9 @@ def read_lists(folder: pathlib.Path) -> list[Fault]:
     return faults
 
 
-def mutated(source: str, file: str, faults: list[Fault]) -> str:
-    """The source with its faults. Each text must be there once, and no two may meet."""
-    edits, wrong = [], []
+def mutated(source: str, file: str, faults: list[Fault], wrong: list[str]) -> str:
+    """The source with its faults. Each text must be there once, and no two may meet; `wrong` gets what is not so."""
+    edits = []
     for fault in faults:
         count = source.count(fault.text)
         if count != 1:
@@ -65,19 +65,30 @@ def mutated(source: str, file: str, faults: list[Fault]) -> str:
     for (_, end, first), (begin, _, second) in zip(edits, edits[1:]):
         if begin < end:
             wrong.append(f"{first.name} and {second.name}: their texts meet in {file}")
-    if wrong:
-        sys.exit("faults: the list is not true any more:\n  " + "\n  ".join(wrong))
     for begin, end, fault in reversed(edits):
         source = source[:begin] + fault.switched() + source[end:]
     return source
 
 
+def mutate(root: pathlib.Path, faults: list[Fault]) -> dict[str, str]:
+    """The files that have a fault, with all of theirs."""
+    sources, wrong = {}, []
+    for file in sorted({fault.file for fault in faults}):
+        found = [fault for fault in faults if fault.file == file]
+        if not (root / file).is_file():
+            wrong += [f"{fault.name}: no file {file}" for fault in found]
+            continue
+        sources[file] = mutated((root / file).read_text(), file, found, wrong)
+    if wrong:
+        sys.exit("faults: the list is not true any more:\n  " + "\n  ".join(wrong))
+    return sources
+
+
 def plant(root: pathlib.Path, tree: pathlib.Path, faults: list[Fault]) -> list[str]:
     """Writes a copy of the sources with all faults; returns the files that have one."""
+    sources = mutate(root, faults)
     for folder in FOLDERS:
         shutil.copytree(root / folder, tree / folder, dirs_exist_ok=True)
-    files = sorted({fault.file for fault in faults})
-    for file in files:
-        found = [fault for fault in faults if fault.file == file]
-        (tree / file).write_text(mutated((root / file).read_text(), file, found))
-    return files
+    for file, source in sources.items():
+        (tree / file).write_text(source)
+    return list(sources)

@@ -2,11 +2,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Plants every listed fault into one build, and fails where the tests do not notice one.
 
-  tests/faults/run.py [--only NAMES] [--python PYTHON] [--reuse] BUILD
+  tests/faults/run.py [--only NAMES] [--python PYTHON | --no-python] [--reuse] BUILD
+  tests/faults/run.py --check
 
 BUILD is a finished build (scripts/test.sh); PYTHON has NumPy and pytest (default: what scripts/test_python.sh leaves
 in build/python/env). --only: a regular expression of names. --reuse: runs what the last call has built.
-tests/faults/README.md says how a fault is added."""
+--check: builds nothing, and fails where a text that a row replaces is not once in its file, or a suite or a file of
+Python's tests is not there. tests/faults/README.md says how a fault is added."""
 
 import argparse
 import collections
@@ -14,6 +16,7 @@ import concurrent.futures
 import os
 import pathlib
 import re
+import resource
 import shutil
 import subprocess
 import sys
@@ -98,11 +101,28 @@ def judge(runs: Runs, faults: list[plant.Fault], pool) -> int:
     return survivors
 
 
-def available(build: pathlib.Path, python: pathlib.Path, faults: list[plant.Fault]) -> list[plant.Fault]:
-    """Without what this machine cannot run, which is said."""
+def check_rows(faults: list[plant.Fault]) -> int:
+    """What can be said of the rows without a build."""
+    wrong = [f"{fault.name}: no suite {fault.suite}" for fault in faults if fault.suite not in {*SUITES, "python"}]
+    for fault in faults:
+        file = ROOT / "python/tests" / fault.tests.partition(" ")[0]
+        if fault.suite == "python" and not file.is_file():
+            wrong.append(f"{fault.name}: no file {file.relative_to(ROOT)}")
+    if wrong:
+        sys.exit("faults: the list is not true any more:\n  " + "\n  ".join(wrong))
+    plant.mutate(ROOT, faults)
+    print(f"faults: the texts of {len(faults)} rows are in their files")
+    return 0
+
+
+def available(build: pathlib.Path, python: pathlib.Path | None, faults: list[plant.Fault]) -> list[plant.Fault]:
+    """Without what this build lacks, which is said: the emulator needs the CUDA toolkit. Python's rows are left out
+    on request alone."""
     missing = {suite for suite, program in SUITES.items() if not (build / program).exists()}
-    if not python.exists():
+    if python is None:
         missing.add("python")
+    elif any(fault.suite == "python" for fault in faults) and not python.exists():
+        sys.exit(f"faults: no {python}: scripts/test_python.sh makes it; --no-python leaves its rows out")
     left_out = [fault for fault in faults if fault.suite in missing]
     if left_out:
         print(f"faults: {len(left_out)} left out, of suites that are not built here: {', '.join(sorted(missing))}")
@@ -123,13 +143,19 @@ def main() -> int:
     parser = argparse.ArgumentParser(usage=__doc__)
     parser.add_argument("--only", default="")
     parser.add_argument("--python", type=pathlib.Path, default=ROOT / "build/python/env/bin/python")
+    parser.add_argument("--no-python", action="store_true")
     parser.add_argument("--reuse", action="store_true")
-    parser.add_argument("build", type=pathlib.Path)
+    parser.add_argument("--check", action="store_true")
+    parser.add_argument("build", type=pathlib.Path, nargs="?")
     options = parser.parse_args()
-    build, out = options.build.resolve(), ROOT / "build/faults"
-    python = options.python.absolute()
     begin = time.monotonic()
     every = plant.read_lists(pathlib.Path(__file__).parent)
+    if options.check:
+        return check_rows(every)
+    if options.build is None:
+        parser.error("no BUILD")
+    build, out = options.build.resolve(), ROOT / "build/faults"
+    python = None if options.no_python else options.python.absolute()
     faults = available(build, python, [fault for fault in every if re.search(options.only, fault.name)])
     if not options.reuse:
         shutil.rmtree(out, ignore_errors=True)
@@ -139,7 +165,8 @@ def main() -> int:
     with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
         check_without_faults(Runs(out, python), faults, pool)
         survivors = judge(Runs(out, python), faults, pool)
-    print(f"faults: {time.monotonic() - begin:.0f} s")
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    print(f"faults: {time.monotonic() - begin:.0f} s, {used.ru_utime + used.ru_stime:.0f} s of processors")
     print(f"faults: {len(faults) - survivors} passed, {survivors} failed")
     return 1 if survivors else 0
 
