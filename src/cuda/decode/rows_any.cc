@@ -231,19 +231,21 @@ Kernel<DeltaRuleProblem> any_step_kernel() noexcept {
 }
 
 Kernel<LayerProblem> any_layer_kernel() noexcept {
-  return {"layer_decode.any",
-          "K <= 256, V <= 1024, multiples of 4; states aligned to 4 numbers; 9.0",
-          Tier::kFused,
-          check_layer,
-          check_layer_addresses,
-          plan_layer_launch,
-          launch_layer,
-          nullptr};
+  return {
+      "layer_decode.any",
+      "K <= 256, V <= 1024, multiples of 4; states aligned to 4 numbers; gates of heads without "
+      "a bound; 9.0",
+      Tier::kFused,
+      check_layer,
+      check_layer_addresses,
+      plan_layer_launch,
+      launch_layer,
+      nullptr};
 }
 
 Kernel<LayerProblem> layer_by_element_kernel() noexcept {
   return {"layer_decode.by_element",
-          "K <= 256, V <= 1024, states of any alignment; 9.0",
+          "K <= 256, V <= 1024, states of any alignment; gates of heads without a bound; 9.0",
           Tier::kFused,
           check_layer_by_element,
           nullptr,
