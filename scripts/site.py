@@ -21,7 +21,7 @@ NAVIGATION = [
     ("Begin", ["install", "support", "troubleshooting", "environment", "performance"]),
     ("Use", ["python", "training", "api", "gpu-from-c", "rust", "ops", "stages"]),
     ("Engines", ["engines/README", "engines/vllm", "engines/sglang", "engines/transformers", "engines/fla",
-                 "engines/flashinfer", "engines/causal_conv1d", "engines/sgl_npu"]),
+                 "engines/ggml", "engines/flashinfer", "engines/causal_conv1d", "engines/sgl_npu"]),
     ("Understand", ["math", "glossary", "architecture", "kernels/README"]),
     ("Check", ["benchmarks", "report", "requirements", "conformance", "case-format", "first_use"]),
     ("Change", ["ci", "dependencies"]),
