@@ -3,7 +3,6 @@
 gradients of scalar and key-wise gates and simple GLA; fixed leaves bit by bit; a graph's replay; a
 mismatch that all ranks refuse. For torchrun, one process a GPU (scripts/test_two_gpus.sh)."""
 
-import os
 import sys
 
 import sluice
@@ -122,7 +121,7 @@ def mismatch(rank, device):
 
 
 def main():
-    device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
+    device = torch.device("cuda", dist.get_node_local_rank())
     torch.cuda.set_device(device)
     dist.init_process_group("nccl", device_id=device)
     rank = dist.get_rank()

@@ -35,6 +35,8 @@ void for_each_catalogue(Visit visit) noexcept {
   visit(layer_decode_catalogue());
   visit(chunk_stage_catalogue());
   visit(chunk_backward_catalogue());
+  visit(chunk_summary_catalogue());
+  visit(state_fold_catalogue());
 }
 
 Status warm_up(int32_t device_index) noexcept {
@@ -101,6 +103,8 @@ int device_of(const core::CausalConvProblem& p) noexcept { return p.x.device.ind
 int device_of(const core::GatedNormProblem& p) noexcept { return p.out.device.index; }
 int device_of(const core::LayerProblem& p) noexcept { return p.conv[0].x.device.index; }
 int device_of(const core::ChunkBackwardProblem& p) noexcept { return p.forward.q.device.index; }
+int device_of(const core::ChunkSummaryProblem& p) noexcept { return p.forward.k.device.index; }
+int device_of(const core::StateFoldProblem& p) noexcept { return p.addend.device.index; }
 int device_of(const core::ChunkStageProblem& p) noexcept {
   for (const core::Tensor* t : {&p.k, &p.g_cumsum, &p.A_inverse}) {
     if (core::present(*t)) return t->device.index;
@@ -114,6 +118,8 @@ const char* name_of(const core::DeltaRuleProblem& p) noexcept {
 const char* name_of(const core::CausalConvProblem&) noexcept { return "causal_conv1d"; }
 const char* name_of(const core::GatedNormProblem&) noexcept { return "gated_rms_norm"; }
 const char* name_of(const core::ChunkBackwardProblem&) noexcept { return "chunk_backward"; }
+const char* name_of(const core::ChunkSummaryProblem&) noexcept { return "chunk_summary"; }
+const char* name_of(const core::StateFoldProblem&) noexcept { return "state_fold"; }
 const char* name_of(const core::ChunkStageProblem& p) noexcept { return core::stage_name(p.stage); }
 const char* name_of(const core::LayerProblem& p) noexcept {
   return p.op == SLUICE_OP_LAYER_PREFILL ? "layer_prefill" : "layer_decode";
@@ -154,6 +160,8 @@ core::Backend make_backend() noexcept {
   backend.gated_rms_norm = operator_by<gated_rms_norm_catalogue>();
   backend.chunk_stage = operator_by<chunk_stage_catalogue>();
   backend.chunk_backward = operator_by<chunk_backward_catalogue>();
+  backend.chunk_summary = operator_by<chunk_summary_catalogue>();
+  backend.state_fold = operator_by<state_fold_catalogue>();
   backend.layer_prefill = operator_by<layer_prefill_catalogue>();
   return backend;
 }

@@ -118,6 +118,11 @@ def check_names(content):
             if not re.search(rf"(^TEST\w*\({name},|^def {name}\()", text, re.M):
                 yield f"{entry['name']}: there is no test {test}"
         for bench in entry["bench"]:
+            if bench.startswith("python -m "):
+                module = ROOT / "python" / (bench.split()[2].replace(".", "/") + ".py")
+                if not module.is_file():
+                    yield f"{entry['name']}: there is no {module.name} for `{bench}`"
+                continue
             if f'"{bench.split()[2]}"' not in commands:
                 yield f"{entry['name']}: there is no `{bench}`"
 
@@ -159,6 +164,13 @@ def recorded_costs(record):
                            columns=1 if row["shape"].startswith("ring") else 3)
             model = "in a layer" if row["op"] == "delta" else "bytes"
             yield PARTS[row["op"]], model, "bytes", symbols, row["gb_per_s"] * row["us"] * 1e3
+        elif schema == "sluice.bench.context/1":
+            if "flops of a fold" not in row:
+                continue
+            symbols.update(tokens=row["tokens of a rank"], N=1, S=row["ranks"] - 1,
+                           e=BYTES[record["dtype"]])
+            yield "state_fold", "fold", "flops", symbols, row["flops of a fold"]
+            yield "chunk_summary", "maps", "bytes", symbols, row["bytes of a summary"]
         elif schema == "sluice.bench.stages/1":
             model = row["what"]
             known = manifest.find(manifest.load(), "chunk_stage")["costs"]

@@ -17,10 +17,13 @@ std::string config_name(const ::testing::TestParamInfo<ContextConfig>& info) {
 }
 
 /// NUM: 16-bit kernels of a GPU round operands, as in a prefill (docs/math.md 7); all others are
-/// float32 arithmetic.
-Tolerance tolerance_of(const ContextConfig& c, const std::string& kernel) {
-  const bool tiles = kernel.find(".sm_90") != std::string::npos;
-  const double whole = !tiles ? 2e-5 : same_dtype(c.io, kBF16) ? .006 : .0009;
+/// float32 arithmetic. Gradients on a GPU: as ChunkBackward's, whose kernels they are; a float32 sum of
+/// a chunk's gates leaves the small ones few digits where others are -80.
+Tolerance tolerance_of(const ContextConfig& c, const std::string& kernel, bool gradient = false) {
+  const bool cuda = kernel.starts_with("cuda."), halves = !same_dtype(c.io, kF32);
+  const bool tiles = kernel.find(".sm_90") != std::string::npos || (cuda && gradient && halves);
+  const bool coarse = cuda && gradient && c.gates == GateProfile::kResets;
+  const double whole = tiles ? (same_dtype(c.io, kBF16) ? .006 : .0009) : coarse ? 1e-4 : 2e-5;
   return {whole, 2 * whole, 2 * whole};
 }
 
@@ -98,7 +101,8 @@ std::vector<ContextConfig> configs() {
 class ChunkSummary : public ::testing::TestWithParam<ContextConfig> {};
 
 TEST_P(ChunkSummary, MatchesReference) {
-  const ContextConfig& c = GetParam();
+  ContextConfig c = GetParam();
+  c.history = SLUICE_HISTORY_STRICT;  // backends know of different heads that they forget
   const ContextInputs inputs(c);
   const std::vector<Piece> pieces = cut(c, {100, 64, 31});
   for (const sluice_direction direction : {SLUICE_DIRECTION_FORWARD, SLUICE_DIRECTION_REVERSE}) {
@@ -106,7 +110,8 @@ TEST_P(ChunkSummary, MatchesReference) {
     const Maps found = inputs.summary(pieces, direction, implementations_under_test().front());
     expect_done(truth.outcome);
     expect_done(found.outcome);
-    const Tolerance limits = tolerance_of(c, found.outcome.kernel);
+    const Tolerance limits =
+        tolerance_of(c, found.outcome.kernel, direction == SLUICE_DIRECTION_REVERSE);
     expect_near("addend", found.addend, truth.addend, limits);
     expect_near("transition", found.transition, truth.transition, limits);
   }
@@ -258,16 +263,18 @@ TEST_P(SimulatedRanks, GiveWhatOneRankGives) {
     expect_done(folded.outcome);
     expect_done(folded_back.outcome);
     const Tolerance limits = tolerance_of(c, maps.outcome.kernel);
+    const Tolerance of_gradients = tolerance_of(c, maps.outcome.kernel, true);
     expect_near(named("final_", ranks), folded.final, truth.final, limits);
-    expect_near(named("dinitial_", ranks), folded_back.final, true_gradients.dinitial, limits);
+    expect_near(named("dinitial_", ranks), folded_back.final, true_gradients.dinitial,
+                of_gradients);
     const Outputs found = inputs.forward(pieces, folded.entering, implementation);
     expect_done(found.outcome);
     expect_near(named("o_", ranks), found.o, truth.o, output_tolerance(c, maps.outcome.kernel));
     const Gradients gradients =
         inputs.backward(pieces, folded.entering, folded_back.entering, implementation);
     expect_done(gradients.outcome);
-    expect_near(named("dq_", ranks), gradients.dq, true_gradients.dq, limits);
-    expect_near(named("dv_", ranks), gradients.dv, true_gradients.dv, limits);
+    expect_near(named("dq_", ranks), gradients.dq, true_gradients.dq, of_gradients);
+    expect_near(named("dv_", ranks), gradients.dv, true_gradients.dv, of_gradients);
   }
 }
 

@@ -6,16 +6,16 @@ simulated ranks on one device; bytes sent; the link.
     torchrun --nproc-per-node 2 -m sluice.distributed.bench --tokens 32k,128k,512k --out cp.json
     torchrun --nproc-per-node 2 -m sluice.distributed.bench --device cpu --tokens 2k --heads 2/4
 
-Times are medians of calls between two events on a GPU, of wall time on a CPU, ms; that of a group is the
-slowest rank's. K = V = 128, l2 norm, raw gates as published models have them ("model": three of four
-heads forget) or slow ones ("slow": no head does). Parts are those of the rank that needs longest:
-`summary` (its maps), `fold` (the states that enter its pieces), `main` (its rows); `exchange` is an
-all-gather of as many bytes. Both directions: `forward` alone, `both` with the gradients.
+Times are medians of calls between two events on a GPU, of wall time on a CPU, ms; that of a group is
+the slowest rank's; "graph ms" is that of a graph's replay, without the host's time. K = V = 128, l2
+norm, log gates as peers measure with ("published": every fourth head 0, others logsigmoid(normal) / 16,
+which forget) or slow ones ("slow": no head forgets). Parts are those of the rank that needs longest:
+`summary` (its maps), `fold` (the states that enter its pieces), `main` (its rows). Directions:
+`forward` alone, `both` with the gradients. "all-gather" rows are the link's, MiB a rank.
 """
 
 import argparse
 import json
-import os
 import statistics
 import sys
 import time
@@ -43,7 +43,7 @@ def arguments() -> argparse.Namespace:
     )
     parser.add_argument("--tokens", default="32k,128k", help="lengths of the sequence: 2048, 32k, 1m, ..")
     parser.add_argument("--heads", default="16/64", help="key heads/value heads, e.g. 16/64,16/32,2/8")
-    parser.add_argument("--gates", default="model", help="model, slow, or both: model,slow")
+    parser.add_argument("--gates", default="published", help="published, slow, or both: published,slow")
     parser.add_argument("--simulate", default="", help="numbers of ranks to simulate on one device: 2,4,8")
     parser.add_argument("--layout", default="contiguous", help="contiguous or zigzag")
     parser.add_argument("--directions", default="forward,both", help="forward, both")
@@ -68,23 +68,24 @@ def make_inputs(T: int, H: int, HV: int, gates: str, device: torch.device) -> tu
 
     io = torch.bfloat16 if device.type == "cuda" else torch.float32
     x: dict[str, Any] = {"q": normal(1, T, H, D), "k": normal(1, T, H, D), "v": normal(1, T, HV, D)}
-    x["gate"], x["beta"] = normal(1, T, HV), normal(1, T, HV)
-    rate = torch.full((HV,), 1e-3)
-    if gates == "model":
-        rate = torch.where(torch.arange(HV) % 4 == 0, 1e-3, 0.5)
-    x["A_log"] = rate.log().to(device)
-    x["dt_bias"] = torch.zeros(HV, device=device)
-    return x, {"gate_space": "raw", "beta_space": "logit", "qk_norm": "l2"}
+    x["beta"] = normal(1, T, HV)
+    gate = torch.randn(1, T, HV, generator=generator, device=device)
+    if gates == "published":
+        x["gate"] = torch.nn.functional.logsigmoid(gate) / 16
+        x["gate"][..., ::4] = 0
+    else:
+        x["gate"] = -1e-3 * gate.abs()
+    return x, {"beta_space": "logit", "qk_norm": "l2"}
 
 
-def milliseconds(call: Callable[[], Any], device: torch.device, rounds: int) -> float:
-    """Median time of a call."""
+def milliseconds(call: Callable[[], Any], device: torch.device, rounds: int, alone: bool = False) -> float:
+    """Median time of a call. alone: on one rank of a group, while the others wait at a barrier."""
     times = []
     for at in range(rounds + 2):
         if device.type == "cuda":
             begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
             torch.cuda.synchronize(device)
-            if torch.distributed.is_initialized():
+            if torch.distributed.is_initialized() and not alone:
                 torch.distributed.barrier()
             begin.record()
             call()
@@ -111,6 +112,28 @@ def one_rank(x: dict[str, Any], options: dict[str, Any], both: bool) -> Callable
             ops.chunk_backward(**x, d_o=d_o, **made, **options)
 
     return call
+
+
+def one_row(args: argparse.Namespace, x: Any, options: Any, both: bool, device: Any) -> dict[str, Any]:
+    """A row of one rank, with the FLOP and bytes of the operators that it would be cut into."""
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
+    call = one_rank(x, options, both)
+    row = {"ranks": 1, "simulated": False, "ms": round(milliseconds(call, device, args.rounds, True), 4)}
+    row["kernel"] = last_kernel()
+    if device.type == "cuda":
+        row["peak MiB"] = torch.cuda.max_memory_allocated(device) >> 20
+        if not both:
+            row["graph ms"] = round(milliseconds(recorded(call), device, args.rounds, True), 4)
+    return row
+
+
+def recorded(call: Callable[[], Any]) -> Callable[[], Any]:
+    """The replay of a graph of a call: its time is the device's alone."""
+    graph = torch.cuda.CUDAGraph()
+    with torch.no_grad(), torch.cuda.graph(graph):
+        call()
+    return graph.replay
 
 
 def parts_of(calls: list[rule.Call], both: bool) -> dict[str, list[Callable[[], Any]]]:
@@ -143,6 +166,11 @@ def simulated(args: argparse.Namespace, x: Any, options: Any, ranks: int, both: 
     # The ranks at both ends and in the middle are unlike, all others are like the middle one.
     tried = sorted({0, ranks // 2, ranks - 1})
     parts = parts_of(calls, both)
+    H, HV = x["q"].shape[2], x["v"].shape[2]
+    own, size = fragments.tokens(0), x["k"].element_size()
+    row["flops of a fold"] = 2 * (ranks - 1) * HV * D**3
+    row["bytes of a summary"] = own * (size * (H + HV) * D + 8 * HV) + 8 * HV * D * D
+    row["tokens of a rank"] = own
     total = [0.0] * ranks
     for name, every in parts.items():
         found = {rank: milliseconds(every[rank], device, args.rounds) for rank in tried}
@@ -151,7 +179,6 @@ def simulated(args: argparse.Namespace, x: Any, options: Any, ranks: int, both: 
             total[rank] += ms
     row["ms"] = round(max(total), 4)
     route = calls[0].route(False)
-    HV = x["v"].shape[2]
     row["bytes a direction"] = route.slots * HV * D * D * 4 * (1 + route.has_transitions)
     return row
 
@@ -181,12 +208,20 @@ def group_row(args: argparse.Namespace, x: Any, options: Any, both: bool, device
     sent = context.sent_bytes - before
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
-    ms = torch.tensor([milliseconds(call, device, args.rounds)], device=device, dtype=torch.float64)
-    torch.distributed.all_reduce(ms, torch.distributed.ReduceOp.MAX)
-    row = {"ranks": ranks, "simulated": False, "ms": round(float(ms), 4), "bytes sent": sent}
+    row: dict[str, Any] = {"ranks": ranks, "simulated": False, "bytes sent": sent}
+    row["ms"] = slowest(milliseconds(call, device, args.rounds), device)
+    if device.type == "cuda" and not both:
+        row["graph ms"] = slowest(milliseconds(recorded(call), device, args.rounds), device)
     if device.type == "cuda":
         row["peak MiB"] = torch.cuda.max_memory_allocated(device) >> 20
     return row
+
+
+def slowest(ms: float, device: Any) -> float:
+    """The largest of the ranks' numbers."""
+    every = torch.tensor([ms], device=device, dtype=torch.float64)
+    torch.distributed.all_reduce(every, torch.distributed.ReduceOp.MAX)
+    return round(float(every), 4)
 
 
 def link_rows(device: torch.device, rounds: int) -> list[dict[str, Any]]:
@@ -227,11 +262,11 @@ def rows_of(args: argparse.Namespace, device: torch.device) -> list[dict[str, An
                     x, options = make_inputs(T, H, HV, gates, device)
                     what = {"H": H, "HV": HV, "K": D, "V": D, "tokens": T, "gates": gates, "direction": direction}
                     both = direction == "both"
-                    one = None
+                    row = None
                     if first:
-                        found = milliseconds_alone(one_rank(x, options, both), device, args.rounds)
-                        one = round(found, 4)
-                        rows.append({**what, "ranks": 1, "simulated": False, "ms": one, "kernel": last_kernel()})
+                        row = one_row(args, x, options, both, device)
+                        rows.append({**what, **row})
+                        print(json.dumps(rows[-1]), flush=True)
                     made = [
                         simulated(args, x, options, int(n), both, device)
                         for n in filter(None, args.simulate.split(","))
@@ -240,37 +275,35 @@ def rows_of(args: argparse.Namespace, device: torch.device) -> list[dict[str, An
                     if grouped:
                         torch.distributed.barrier()
                         made.append(group_row(args, x, options, both, device))
-                    for row in made:
-                        if one is not None:
-                            row["over one rank"] = round(row["ms"] / one, 4)
-                        rows.append({**what, **row})
+                    for other in made:
+                        for kind in ("ms", "graph ms"):
+                            if row is not None and kind in row and kind in other:
+                                other[f"{kind} over one rank's"] = round(other[kind] / row[kind], 4)
+                        rows.append({**what, **other})
                         if first:
                             print(json.dumps(rows[-1]), flush=True)
                     del x
     return rows
 
 
-def milliseconds_alone(call: Callable[[], Any], device: torch.device, rounds: int) -> float:
-    """milliseconds() on one rank of a group, while the others wait at a barrier."""
-    times = []
-    for at in range(rounds + 2):
-        if device.type == "cuda":
-            torch.cuda.synchronize(device)
-        start = time.perf_counter()
-        call()
-        if device.type == "cuda":
-            torch.cuda.synchronize(device)
-        if at >= 2:
-            times.append((time.perf_counter() - start) * 1e3)
-    return statistics.median(times)
+def command() -> str:
+    """What was called, without where the rows go."""
+    given = list(sys.argv[1:])
+    if "--out" in given:
+        at = given.index("--out")
+        del given[at : at + 2]
+    start = "python -m"
+    if torch.distributed.is_initialized():
+        start = f"torchrun --nproc-per-node {torch.distributed.get_world_size()} -m"
+    return " ".join([start, "sluice.distributed.bench", *given])
 
 
 def main() -> None:
     args = arguments()
     device = torch.device(args.device)
-    if "RANK" in os.environ:
+    if torch.distributed.is_torchelastic_launched():
         if device.type == "cuda":
-            device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
+            device = torch.device("cuda", torch.distributed.get_node_local_rank())
             torch.cuda.set_device(device)
         torch.distributed.init_process_group("nccl" if device.type == "cuda" else "gloo")
     with torch.random.fork_rng(devices=[]):
@@ -278,7 +311,7 @@ def main() -> None:
     first = not torch.distributed.is_initialized() or torch.distributed.get_rank() == 0
     record = {
         "schema": "sluice.bench.context/1",
-        "command": " ".join(["python -m sluice.distributed.bench", *sys.argv[1:]]),
+        "command": command(),
         "library": __version__,
         "torch": torch.__version__,
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu",

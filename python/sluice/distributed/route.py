@@ -60,6 +60,11 @@ class Route:
         return any(wanted & TRANSITION for chain in self._chains for _, _, wanted in chain)
 
     @cached_property
+    def any_wanted(self) -> bool:
+        """Whether any of the rank's own pieces is summarised."""
+        return any(wanted for chain in self._chains for rank, _, wanted in chain if rank == self.rank)
+
+    @cached_property
     def owns_end(self) -> list[bool]:
         """By sequence: whether the rank holds the piece at which its fold ends."""
         end = 0 if self.reverse else -1

@@ -100,7 +100,9 @@ def begin(call: Call) -> Any:
     k, count = call.tensors["k"], len(call.fragments.ranks[call.rank])
     addend = k.new_empty((count, HV, K, V), dtype=torch.float32)
     transition = k.new_empty((count, HV, K, K), dtype=torch.float32) if route.has_transitions else None
-    CALLS["chunk_summary"](
+    # WHY a flag of the table: ranks at the ends of a sequence may have nothing to say.
+    summary = CALLS["chunk_summary"] if route.any_wanted else _nothing
+    summary(
         k=k,
         v=call.tensors["v"],
         **call.shared(),
@@ -111,6 +113,10 @@ def begin(call: Call) -> Any:
     )
     call.transition = transition
     return _packed(route, addend, transition)
+
+
+def _nothing(**_: Any) -> None:
+    pass
 
 
 def _packed(route: Route, addend: Any, transition: Any) -> Any:
@@ -197,7 +203,8 @@ def begin_backward(call: Call, d_o: Any) -> Any:
     _, HV, K, V = call.sizes
     k = call.tensors["k"]
     addend = k.new_empty((len(call.fragments.ranks[call.rank]), HV, K, V), dtype=torch.float32)
-    CALLS["chunk_summary"](
+    summary = CALLS["chunk_summary"] if route.any_wanted else _nothing
+    summary(
         q=call.tensors["q"],
         k=k,
         v=call.tensors["v"],

@@ -78,6 +78,7 @@ void launch_tiles(const ChunkBackwardProblem& b, const Plan& plan, void* memory,
   } else {
     backward::launch(BackwardKernel::kChainTiles, params, launcher);
   }
+  if (!has_row_gradients(params)) return;
   backward::launch(BackwardKernel::kGradientTiles, params, launcher);
   launch_sums(params, launcher);
 }

@@ -111,6 +111,7 @@ void launch_forward_tiles(const DeltaRuleProblem& p, const BackwardParams& param
     values.w = params.stage.w, values.u = rows.u;
     stages::launch(StageKernel::kWy, values, launcher);
   }
+  if (!has_row_gradients(params)) return;
   const StageParams states = states_stage(p, params, rows);
   if (!kernels.hopper_states) return stages::launch(StageKernel::kStates, states, launcher);
   chunk_h::launch(states, mapped_states(p, states),

@@ -3,6 +3,8 @@
 #ifndef SLUICE_CUDA_CHUNK_BACKWARD_LOWER_H_
 #define SLUICE_CUDA_CHUNK_BACKWARD_LOWER_H_
 
+#include <initializer_list>
+
 #include "core/problem.hpp"
 #include "cuda/device/stage_params.h"
 #include "cuda/kernels/backward/key_params.h"
@@ -39,6 +41,14 @@ class BackwardWorkspace {
 struct StageRows {
   device::TokenRows sums, A, u;
 };
+
+/// Whether a call asks for more than the gradients of initial states, which need no states themselves.
+inline bool has_row_gradients(const backward::BackwardParams& p) noexcept {
+  for (const device::TokenRows* rows : {&p.dq, &p.dk, &p.dv, &p.dgate, &p.dbeta}) {
+    if (rows->data != nullptr) return true;
+  }
+  return p.dA_log.data != nullptr || p.ddt_bias.data != nullptr;
+}
 
 /// Gives params their places, for plain kernels and for those of tensor cores.
 StageRows place_plain(const core::DeltaRuleProblem& problem, BackwardWorkspace& workspace,

@@ -207,11 +207,6 @@ CutRequest choose_or_recall(const DeltaRuleProblem& p, const Machine& machine,
   return answer;
 }
 
-/// Chunks of a segment that depend on nothing but HV: four rounds of a short prompt's work.
-int32_t length_for_heads(int64_t HV) noexcept {
-  return static_cast<int32_t>(std::clamp<int64_t>(4 * HV, 16, 256));
-}
-
 /// Fills in the rule, what it is about, and most_boundaries.
 void set_rule(const DeltaRuleProblem& p, sluice_split split, int32_t value,
               CutRequest* cut) noexcept {
@@ -224,7 +219,7 @@ void set_rule(const DeltaRuleProblem& p, sluice_split split, int32_t value,
     most = std::min(p.rows.N * (value - 1), chunks);
   } else if (split == SLUICE_SPLIT_LENGTH) {
     cut->rule = CutRule::kLength;
-    cut->length = value > 0 ? value / 64 : length_for_heads(p.HV);
+    cut->length = value > 0 ? value / 64 : default_leaf(p.HV);
     most = chunks / cut->length;
   } else if (split == SLUICE_SPLIT_AUTO) {
     cut->rule = CutRule::kModel;
@@ -236,6 +231,11 @@ void set_rule(const DeltaRuleProblem& p, sluice_split split, int32_t value,
 }
 
 }  // namespace
+
+/// WHY so many: four rounds of a short prompt's work.
+int32_t default_leaf(int64_t HV) noexcept {
+  return static_cast<int32_t>(std::clamp<int64_t>(4 * HV, 16, 256));
+}
 
 CutRequest choose_cut(const DeltaRuleProblem& p, const Machine& machine,
                       const CutOverride& environment) noexcept {

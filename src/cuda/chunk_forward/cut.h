@@ -18,6 +18,9 @@ namespace sluice::cuda {
 device::CutRequest choose_cut(const core::DeltaRuleProblem& problem, const Machine& machine,
                               const CutOverride& environment) noexcept;
 
+/// Chunks of a segment that depend on nothing but HV.
+int32_t default_leaf(int64_t HV) noexcept;
+
 /// Scratch bytes of a cut.
 size_t cut_workspace(const core::DeltaRuleProblem& problem, const device::CutRequest& cut) noexcept;
 /// Where behind them the records of key-wise gates begin.

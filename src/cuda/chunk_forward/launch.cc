@@ -101,6 +101,13 @@ struct Passes {
     launcher(instance.kernel, shape, params);
     follows = true;
   }
+  /// Of a summary: kernels that are told where it goes.
+  void launch(const Instance& instance, GridSize grid,
+              const chunk_forward::SummaryParams& out) noexcept {
+    launcher(instance.kernel, {grid, instance.threads, instance.shared_bytes, 1, follows}, params,
+             out);
+    follows = true;
+  }
   /// At most one CTA a multiprocessor.
   void launch_persistent(const Instance& instance, int64_t items) noexcept {
     launch(instance, {static_cast<unsigned>(std::min<int64_t>(items, cut().multiprocessors))});
@@ -225,7 +232,8 @@ int resident_clusters(int ctas, int device) noexcept {
 
 int load_gated_delta() noexcept {
   using namespace chunk_forward;
-  int error = load_all(planner(), horizon(), join(64), join(128));
+  int error =
+      load_all(planner(), horizon(), join(64), join(128), summary_plan(false), summary_join(128));
   for (const auto& of_type : kInstances) {
     for (const auto& of_k : of_type) {
       for (const GetInstance get : of_k)
@@ -241,7 +249,8 @@ int load_gated_delta() noexcept {
 
 int load_key_gates() noexcept {
   int error = load_all(chunk_forward::planner(), chunk_forward::key_horizon(),
-                       chunk_forward::join(64), chunk_forward::join(128));
+                       chunk_forward::join(64), chunk_forward::join(128),
+                       chunk_forward::summary_plan(true), chunk_forward::summary_join(128));
   for (const int type : {0, 1}) {
     for (const int of_k : {0, 1}) {
       if (error != 0) return error;
@@ -293,6 +302,25 @@ void launch(PrefillParams params, const Tiles& tiles, void* workspace,
   if (may_cut) launch_segments(pass);
   launch_main(pass, cut.columns);
   if (cut.may_narrow) launch_main(pass, 64);
+}
+
+void launch_summary(PrefillParams params, const Tiles& tiles,
+                    const chunk_forward::SummaryParams& out, void* workspace,
+                    Launcher& launcher) noexcept {
+  Passes pass{params, tiles, launcher};
+  PrefillParams& p = pass.params;
+  const int64_t pairs = int64_t{p.N} * p.HV;
+  if (pairs == 0) return;
+  p.segments.place_in(workspace, p.N, p.HV, p.K, p.V);
+  launcher.clear(p.segments.header, sizeof(PlanHeader));
+  if (p.T > 0) pass.encode(encode_maps(p, tiles));
+  if (p.has_key_gates() && p.T > 0) launch_preparation(pass);
+  const Instance& plan = chunk_forward::summary_plan(p.has_key_gates());
+  const int64_t warps = plan.threads / 32;
+  pass.launch(plan, {static_cast<unsigned>((pairs + warps - 1) / warps)}, out);
+  if (p.T > 0) launch_transitions(pass, int64_t{pass.cut().most_boundaries} * p.HV);
+  const int64_t slices = (p.V + p.K) / chunk_forward::kSummaryColumns;
+  pass.launch(chunk_forward::summary_join(p.K), {static_cast<unsigned>(pairs * slices)}, out);
 }
 
 }  // namespace sluice::cuda::prefill

@@ -4,6 +4,7 @@
 #define SLUICE_CUDA_CHUNK_FORWARD_LAUNCH_H_
 
 #include "cuda/device/prefill_params.h"
+#include "cuda/kernels/chunk_forward/summary_params.h"
 #include "cuda/launch.h"
 #include "cuda/tile/tensor_map.h"
 
@@ -34,6 +35,13 @@ int resident_clusters(int ctas, int device) noexcept;
 /// @param workspace segment_workspace().end bytes, 256-byte aligned; may be null if sequences stay whole
 ///        and params.cu_seqlens is null
 void launch(PrefillParams params, const Tiles& tiles, void* workspace, Launcher& launcher) noexcept;
+
+/// Enqueues the maps of pieces, which are params' sequences, in leaves of params.segments.cut.length
+/// chunks. q and o of `tiles` are not read.
+/// @param workspace of cut_workspace() bytes for params.segments.cut, 256-byte aligned
+void launch_summary(PrefillParams params, const Tiles& tiles,
+                    const chunk_forward::SummaryParams& out, void* workspace,
+                    Launcher& launcher) noexcept;
 
 }  // namespace sluice::cuda::prefill
 

@@ -90,6 +90,14 @@ device::PrefillParams lower_prefill(const DeltaRuleProblem& p,
   return out;
 }
 
+void place_records(const DeltaRuleProblem& p, const device::CutRequest& cut, void* workspace,
+                   device::PrefillParams* params) noexcept {
+  if (!params->has_key_gates()) return;
+  params->key.records = static_cast<uint8_t*>(workspace) + records_offset(p, cut);
+  params->key.peaks = reinterpret_cast<float*>(
+      params->key.records + key_records(p) * p.HV * device::key_record_bytes(p.K));
+}
+
 prefill::Tiles lower_tiles(const DeltaRuleProblem& p) noexcept {
   return {token_tensor(p.q), token_tensor(p.k), token_tensor(p.v), token_tensor(p.o),
           p.qk_norm == SLUICE_QK_NORM_L2};
@@ -137,11 +145,7 @@ void launch_fused(const DeltaRuleProblem& p, const core::Plan& plan, void* works
                   Launcher& launcher) noexcept {
   const auto cut = plan.kept<device::CutRequest>();
   device::PrefillParams params = lower_prefill(p, cut);
-  if (params.has_key_gates()) {
-    params.key.records = static_cast<uint8_t*>(workspace) + records_offset(p, cut);
-    params.key.peaks = reinterpret_cast<float*>(
-        params.key.records + key_records(p) * p.HV * device::key_record_bytes(p.K));
-  }
+  place_records(p, cut, workspace, &params);
   prefill::launch(params, lower_tiles(p), workspace, launcher);
 }
 

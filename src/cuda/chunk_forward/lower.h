@@ -13,6 +13,9 @@ namespace sluice::cuda {
 /// A prefill for the fused kernels.
 device::PrefillParams lower_prefill(const core::DeltaRuleProblem& problem,
                                     const device::CutRequest& cut) noexcept;
+/// Where the records of key-wise gates lie behind a cut's tables; nothing with scalar ones.
+void place_records(const core::DeltaRuleProblem& problem, const device::CutRequest& cut,
+                   void* workspace, device::PrefillParams* params) noexcept;
 prefill::Tiles lower_tiles(const core::DeltaRuleProblem& problem) noexcept;
 
 /// A prefill or a step for the generic kernel.

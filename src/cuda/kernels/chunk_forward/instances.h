@@ -37,6 +37,9 @@ const Instance& fp16_key_k64(bool delta, int columns, bool output) noexcept;
 const Instance& planner() noexcept;
 const Instance& horizon() noexcept;
 const Instance& key_horizon() noexcept;
+/// Of chunk_summary, before and after the transition pass; they take SummaryParams too.
+const Instance& summary_plan(bool key_gates) noexcept;
+const Instance& summary_join(int K) noexcept;
 /// Between transition and main pass.
 const Instance& join(int K) noexcept;
 /// Columns of V that one CTA of the join carries. PERF a boundary takes a CTA as long as the

@@ -4,6 +4,7 @@
 #include "cuda/kernels/chunk_forward/instances.h"
 #include "cuda/kernels/chunk_forward/join.cuh"
 #include "cuda/kernels/chunk_forward/plan.cuh"
+#include "cuda/kernels/chunk_forward/summary.cuh"
 
 namespace sluice::cuda::chunk_forward {
 
@@ -30,6 +31,23 @@ const Instance& join(int K) noexcept {
                               sizeof(JoinMemory<128>), kJoinThreads<128>};
   static const Instance small{reinterpret_cast<const void*>(&join_kernel<64>),
                               sizeof(JoinMemory<64>), kJoinThreads<64>};
+  return K == 128 ? large : small;
+}
+
+const Instance& summary_plan(bool key_gates) noexcept {
+  static const Instance scalar{reinterpret_cast<const void*>(&summary_plan_kernel), 0,
+                               kHorizonThreads};
+  static const Instance key{reinterpret_cast<const void*>(&key_summary_plan_kernel), 0,
+                            kHorizonThreads};
+  return key_gates ? key : scalar;
+}
+
+const Instance& summary_join(int K) noexcept {
+  constexpr size_t kRow = 2 * sizeof(float) * device::kAffineColumns;
+  static const Instance large{reinterpret_cast<const void*>(&summary_join_kernel), 128 * kRow,
+                              device::kAffineThreads};
+  static const Instance small{reinterpret_cast<const void*>(&summary_join_kernel), 64 * kRow,
+                              device::kAffineThreads};
   return K == 128 ? large : small;
 }
 
