@@ -252,8 +252,9 @@ def convolution(rank, ranks):
         start += length
     expected = torch.nn.functional.silu(torch.cat(parts)[None] + bias)
     (expected * d_out).sum().backward()
-    for make in (Fragments.contiguous, Fragments.zigzag, Fragments.balanced):
-        fragments = make(lengths, ranks)
+    nothing = Fragments(lengths, [*Fragments.contiguous(lengths, 1).ranks, *[[]] * (ranks - 1)])
+    tables = [make(lengths, ranks) for make in (Fragments.contiguous, Fragments.zigzag, Fragments.balanced)]
+    for fragments in (*tables, nothing):  # the last: ranks without rows
         context = ContextParallel(None, fragments)
         own = fragments.take(x, rank).clone().requires_grad_()
         out = context.causal_conv1d(own, weight, bias, activation="silu")

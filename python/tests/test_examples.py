@@ -29,3 +29,9 @@ def test_transformers(tmp_path):
     readme = (EXAMPLES.parents[1] / "README.md").read_text()
     assert answer.startswith("same tokens: True, ran {'layer': ")
     assert answer.strip() in readme
+
+
+def test_context_parallel(tmp_path):
+    pytest.importorskip("torch", reason="torch is not installed")
+    lines = run("context_parallel.py", tmp_path).splitlines()
+    assert len(lines) == 4 and lines[-1] == "equal: True", lines
