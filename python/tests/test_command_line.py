@@ -160,6 +160,21 @@ def test_both_commands_take_the_same_backends():
     assert tool.main(["bench", "--backend", "cpu", "--dim", "8", "--tokens", "3"]) == 0
 
 
+def test_the_command_of_the_wheel_is_the_tool():
+    def run(*words):
+        program = "import sys; from sluice_tools.tool import main; sys.exit(main())"
+        return subprocess.run([sys.executable, "-c", program, *words], capture_output=True, text=True)
+
+    assert run("--version").stdout.strip().endswith(sluice.__version__)
+    assert "--quick" in run("report", "--help").stdout
+    wrong = run("bogus")
+    assert wrong.returncode == 2 and "bogus" in wrong.stderr
+    if hasattr(sluice._core, "tool"):
+        assert "make-case" in run("--help").stdout
+        found = run("bench", "--backend", "cpu", "--dim", "8", "--tokens", "3", "--batch", "1")
+        assert found.returncode == 0 and "One such layer reads" in found.stdout
+
+
 def test_as_a_process():
     command = [sys.executable, "-m", "sluice"]
     done = subprocess.run([*command, "--help"], capture_output=True, text=True, check=True)

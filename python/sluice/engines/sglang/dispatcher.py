@@ -13,7 +13,7 @@ from . import ops
 if TYPE_CHECKING:
     import torch
 
-_SOFTPLUS = {"softplus_beta": 1.0, "softplus_threshold": 20.0}
+_SOFTPLUS: dict[str, Any] = {"softplus_beta": 1.0, "softplus_threshold": 20.0}
 
 
 def decode(
