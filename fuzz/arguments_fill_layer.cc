@@ -62,6 +62,36 @@ void Scene::fill_norm(sluice_gated_rms_norm_args* args) {
   args->rounding = static_cast<int32_t>(bytes_.below(2));
 }
 
+void Scene::fill_conv_backward(sluice_causal_conv1d_backward_args* args) {
+  Sizes s = draw_sizes(20);
+  const int64_t D = 1 + bytes_.below(20), W = 1 + bytes_.below(5), L = W - 1 + bytes_.below(5);
+  args->cu_seqlens = draw_rows(&s);
+  args->x = tensor(float_type(), {s.B, s.T, D});
+  args->d_out = tensor(float_type(), {s.B, s.T, D});
+  args->weight = tensor(float_type(), {D, W});
+  if (bytes_.flag()) args->bias = tensor(float_type(), {D});
+  if (bytes_.flag()) args->initial = tensor(float_type(), {s.N, D, L});
+  if (bytes_.flag()) args->d_final = tensor(float_type(), {s.N, D, L});
+  if (bytes_.flag()) args->dx = tensor(float_type(), {s.B, s.T, D});
+  if (bytes_.flag()) args->dweight = tensor(float_type(), {D, W});
+  if (bytes_.flag()) args->dbias = tensor(float_type(), {D});
+  if (bytes_.flag()) args->dinitial = tensor(float_type(), {s.N, D, L});
+  args->activation = static_cast<int32_t>(bytes_.below(2));
+}
+
+void Scene::fill_norm_backward(sluice_gated_rms_norm_backward_args* args) {
+  const int64_t a = bytes_.below(4), b = bytes_.below(4), V = 1 + bytes_.below(40);
+  args->x = tensor(float_type(), {a, b, V});
+  args->z = tensor(float_type(), {a, b, V});
+  args->weight = tensor(float_type(), {V});
+  args->d_out = tensor(float_type(), {a, b, V});
+  if (bytes_.flag()) args->dx = tensor(float_type(), {a, b, V});
+  if (bytes_.flag()) args->dz = tensor(float_type(), {a, b, V});
+  if (bytes_.flag()) args->dweight = tensor(float_type(), {V});
+  args->activation = 1 + static_cast<int32_t>(bytes_.below(2));
+  args->rounding = static_cast<int32_t>(bytes_.below(2));
+}
+
 // The pools of a layer, and one of the ways to roll back.
 void Scene::fill_layer_states(const Sizes& s, int64_t L, sluice_layer_args* args) {
   const bool step = op_ == SLUICE_OP_LAYER_DECODE;

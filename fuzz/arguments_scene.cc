@@ -46,6 +46,14 @@ Scene::Scene(Bytes bytes, Halved halved) : bytes_(bytes), halved_(halved) {
     case SLUICE_OP_STATE_FOLD:
       build<sluice_state_fold_args>(kStateFoldViews, [this](auto* args) { fill_fold(args); });
       break;
+    case SLUICE_OP_CAUSAL_CONV1D_BACKWARD:
+      build<sluice_causal_conv1d_backward_args>(kCausalConv1dBackwardViews,
+                                                [this](auto* args) { fill_conv_backward(args); });
+      break;
+    case SLUICE_OP_GATED_RMS_NORM_BACKWARD:
+      build<sluice_gated_rms_norm_backward_args>(kGatedRmsNormBackwardViews,
+                                                 [this](auto* args) { fill_norm_backward(args); });
+      break;
     case SLUICE_OP_LAYER_PREFILL:
       build<sluice_layer_args>(kLayerPrefillViews, [this](auto* args) { fill_layer(args); });
       break;
@@ -115,6 +123,12 @@ int Scene::run(sluice_workspace workspace) const {
     case SLUICE_OP_STATE_FOLD:
       return sluice_state_fold(static_cast<const sluice_state_fold_args*>(args), workspace,
                                nullptr);
+    case SLUICE_OP_CAUSAL_CONV1D_BACKWARD:
+      return sluice_causal_conv1d_backward(
+          static_cast<const sluice_causal_conv1d_backward_args*>(args), workspace, nullptr);
+    case SLUICE_OP_GATED_RMS_NORM_BACKWARD:
+      return sluice_gated_rms_norm_backward(
+          static_cast<const sluice_gated_rms_norm_backward_args*>(args), workspace, nullptr);
     default:
       return sluice_layer_decode(static_cast<const sluice_layer_args*>(args), workspace, nullptr);
   }

@@ -227,6 +227,30 @@ inline constexpr ViewField kStateFoldViews[] = {
     {offsetof(sluice_state_fold_args, final), true},
 };
 
+inline constexpr ViewField kCausalConv1dBackwardViews[] = {
+    {offsetof(sluice_causal_conv1d_backward_args, x), false},
+    {offsetof(sluice_causal_conv1d_backward_args, weight), false},
+    {offsetof(sluice_causal_conv1d_backward_args, bias), false},
+    {offsetof(sluice_causal_conv1d_backward_args, cu_seqlens), false},
+    {offsetof(sluice_causal_conv1d_backward_args, initial), false},
+    {offsetof(sluice_causal_conv1d_backward_args, d_out), false},
+    {offsetof(sluice_causal_conv1d_backward_args, d_final), false},
+    {offsetof(sluice_causal_conv1d_backward_args, dx), true},
+    {offsetof(sluice_causal_conv1d_backward_args, dweight), true},
+    {offsetof(sluice_causal_conv1d_backward_args, dbias), true},
+    {offsetof(sluice_causal_conv1d_backward_args, dinitial), true},
+};
+
+inline constexpr ViewField kGatedRmsNormBackwardViews[] = {
+    {offsetof(sluice_gated_rms_norm_backward_args, x), false},
+    {offsetof(sluice_gated_rms_norm_backward_args, z), false},
+    {offsetof(sluice_gated_rms_norm_backward_args, weight), false},
+    {offsetof(sluice_gated_rms_norm_backward_args, d_out), false},
+    {offsetof(sluice_gated_rms_norm_backward_args, dx), true},
+    {offsetof(sluice_gated_rms_norm_backward_args, dz), true},
+    {offsetof(sluice_gated_rms_norm_backward_args, dweight), true},
+};
+
 }  // namespace sluice::fuzz
 
 #endif  // SLUICE_FUZZ_TABLES_HPP_

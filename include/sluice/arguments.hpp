@@ -612,6 +612,78 @@ struct StateFoldArgs {
   }
 };
 
+/// sluice_causal_conv1d_backward_args.
+struct CausalConv1dBackwardArgs {
+  using CArgs = sluice_causal_conv1d_backward_args;
+  static constexpr int kOp = SLUICE_OP_CAUSAL_CONV1D_BACKWARD;
+  TensorView x{};
+  TensorView weight{};
+  TensorView bias{};
+  TensorView cu_seqlens{};
+  TensorView initial{};
+  TensorView d_out{};
+  TensorView d_final{};
+  TensorView dx{};
+  TensorView dweight{};
+  TensorView dbias{};
+  TensorView dinitial{};
+  Activation activation = Activation::kNone;
+  Implementation implementation = Implementation::kAuto;
+
+  [[nodiscard]] sluice_causal_conv1d_backward_args c() const noexcept {
+    sluice_causal_conv1d_backward_args result{};
+    result.struct_size = sizeof result;
+    result.x = x;
+    result.weight = weight;
+    result.bias = bias;
+    result.cu_seqlens = cu_seqlens;
+    result.initial = initial;
+    result.d_out = d_out;
+    result.d_final = d_final;
+    result.dx = dx;
+    result.dweight = dweight;
+    result.dbias = dbias;
+    result.dinitial = dinitial;
+    result.activation = static_cast<int32_t>(activation);
+    result.implementation = static_cast<int32_t>(implementation);
+    return result;
+  }
+};
+
+/// sluice_gated_rms_norm_backward_args.
+struct GatedRmsNormBackwardArgs {
+  using CArgs = sluice_gated_rms_norm_backward_args;
+  static constexpr int kOp = SLUICE_OP_GATED_RMS_NORM_BACKWARD;
+  TensorView x{};
+  TensorView z{};
+  TensorView weight{};
+  TensorView d_out{};
+  TensorView dx{};
+  TensorView dz{};
+  TensorView dweight{};
+  double eps = 1e-06;
+  Activation activation = Activation::kSilu;
+  NormRounding rounding = NormRounding::kOnce;
+  Implementation implementation = Implementation::kAuto;
+
+  [[nodiscard]] sluice_gated_rms_norm_backward_args c() const noexcept {
+    sluice_gated_rms_norm_backward_args result{};
+    result.struct_size = sizeof result;
+    result.x = x;
+    result.z = z;
+    result.weight = weight;
+    result.d_out = d_out;
+    result.dx = dx;
+    result.dz = dz;
+    result.dweight = dweight;
+    result.eps = eps;
+    result.activation = static_cast<int32_t>(activation);
+    result.rounding = static_cast<int32_t>(rounding);
+    result.implementation = static_cast<int32_t>(implementation);
+    return result;
+  }
+};
+
 }  // namespace sluice
 
 #endif  // SLUICE_ARGUMENTS_HPP_

@@ -67,6 +67,18 @@ inline Status gated_rms_norm(const GatedRmsNormArgs& args, Workspace workspace =
   const auto c = args.c();
   return detail::last_status(sluice_gated_rms_norm(&c, workspace.c(), stream));
 }
+/// See sluice_causal_conv1d_backward_args.
+inline Status causal_conv1d_backward(const CausalConv1dBackwardArgs& args, Workspace workspace = {},
+                                     Stream stream = nullptr) noexcept {
+  const auto c = args.c();
+  return detail::last_status(sluice_causal_conv1d_backward(&c, workspace.c(), stream));
+}
+/// See sluice_gated_rms_norm_backward_args.
+inline Status gated_rms_norm_backward(const GatedRmsNormBackwardArgs& args,
+                                      Workspace workspace = {}, Stream stream = nullptr) noexcept {
+  const auto c = args.c();
+  return detail::last_status(sluice_gated_rms_norm_backward(&c, workspace.c(), stream));
+}
 /// See sluice_layer_args.
 inline Status layer_prefill(const LayerArgs& args, Workspace workspace = {},
                             Stream stream = nullptr) noexcept {

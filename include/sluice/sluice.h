@@ -66,7 +66,9 @@ typedef enum sluice_op {
   SLUICE_OP_CHUNK_BACKWARD = 7,
   SLUICE_OP_CHUNK_SUMMARY = 8,
   SLUICE_OP_STATE_FOLD = 9,
-  SLUICE_OP_COUNT = 10
+  SLUICE_OP_CAUSAL_CONV1D_BACKWARD = 10,
+  SLUICE_OP_GATED_RMS_NORM_BACKWARD = 11,
+  SLUICE_OP_COUNT = 12
 } sluice_op;
 
 /** Which implementation runs; the environment variable SLUICE_IMPL overrides AUTO by name. */
@@ -702,6 +704,53 @@ typedef struct sluice_gated_rms_norm_args {
   int32_t reserved;       /**< zero */
 } sluice_gated_rms_norm_args;
 
+/** Gradients of sluice_causal_conv1d() over whole sequences (SHIFT form, states by sequence). With
+ *  dpre = d_out act'(pre), pre recomputed:
+ *    dx[t,d] = sum_w weight[d,w] dpre[t+W-1-w, d],   dbias[d] = sum_t dpre[t,d],
+ *    dweight[d,w] = sum_t dpre[t,d] x[t-W+1+w, d],
+ *  and dinitial is the same of the columns before the first token. The final state being the last L
+ *  columns of (initial, x), d_final is added to the gradients of these. Everything is float32 until
+ *  it is stored; sums over tokens have an order that sizes and offsets alone decide, so that equal
+ *  calls give equal bits. Rows of dx past the last packed sequence become zeros. */
+typedef struct sluice_causal_conv1d_backward_args {
+  size_t struct_size;
+  sluice_tensor x;          /**< [B,T,D], any strides */
+  sluice_tensor weight;     /**< [D,W], W in {2,3,4}, inner stride 1 */
+  sluice_tensor bias;       /**< optional [D] */
+  sluice_tensor cu_seqlens; /**< optional int32/int64 [N+1], B = 1 */
+  sluice_tensor initial;    /**< optional [N,D,L], L >= W-1, any strides: absent = zeros */
+  sluice_tensor d_out;      /**< [B,T,D], any strides, own dtype */
+  sluice_tensor d_final;    /**< optional [N,D,L], own dtype: absent = zeros */
+  sluice_tensor dx;         /**< optional out [B,T,D], any strides, own dtype; so are all */
+  sluice_tensor dweight;    /**< optional out [D,W] */
+  sluice_tensor dbias;      /**< optional out [D], with bias only */
+  sluice_tensor dinitial;   /**< optional out [N,D,L], also where initial is absent */
+  int32_t activation;       /**< NONE or SILU */
+  int32_t implementation;   /**< sluice_implementation */
+} sluice_causal_conv1d_backward_args;
+
+/** Gradients of sluice_gated_rms_norm(). With n = x rstd, rstd = rsqrt(mean(x^2) + eps) recomputed,
+ *  and s = d_out act(z) weight:
+ *    dx = rstd (s - n mean(s n)),   dz = d_out n weight act'(z),   dweight = sum of d_out n act(z).
+ *  With ROUND_HF n is rounded to x's dtype in dz and dweight, as it was in the forward call; its
+ *  rounding has slope 1 in dx. Everything is float32 until it is stored; the sum over rows has an
+ *  order that sizes alone decide. */
+typedef struct sluice_gated_rms_norm_backward_args {
+  size_t struct_size;
+  sluice_tensor x;        /**< [.., V], rank 2 to 4, inner stride 1 */
+  sluice_tensor z;        /**< shape of x, inner stride 1 */
+  sluice_tensor weight;   /**< [V] */
+  sluice_tensor d_out;    /**< shape of x, inner stride 1, own dtype */
+  sluice_tensor dx;       /**< optional out, shape of x, inner stride 1, own dtype; so are all */
+  sluice_tensor dz;       /**< optional out, shape of x, inner stride 1 */
+  sluice_tensor dweight;  /**< optional out [V] */
+  double eps;             /**< 0 = 1e-6 */
+  int32_t activation;     /**< SILU or SIGMOID */
+  int32_t rounding;       /**< sluice_norm_rounding: ROUND_ONCE or ROUND_HF */
+  int32_t implementation; /**< sluice_implementation */
+  int32_t reserved;       /**< zero */
+} sluice_gated_rms_norm_backward_args;
+
 /** The whole layer between its input projections and out_proj:
  *  convolution + SiLU on [q|k|v], gates from a and b, l2 norm of q and k, delta rule, gated
  * RMSNorm. One struct for sluice_layer_prefill() (any T, chunks) and sluice_layer_decode() (T <=
@@ -802,6 +851,12 @@ SLUICE_API int sluice_recurrent_step(const sluice_recurrent_step_args* args,
 /** See sluice_causal_conv1d_args. */
 SLUICE_API int sluice_causal_conv1d(const sluice_causal_conv1d_args* args,
                                     sluice_workspace workspace, void* stream);
+/** See sluice_causal_conv1d_backward_args. */
+SLUICE_API int sluice_causal_conv1d_backward(const sluice_causal_conv1d_backward_args* args,
+                                             sluice_workspace workspace, void* stream);
+/** See sluice_gated_rms_norm_backward_args. */
+SLUICE_API int sluice_gated_rms_norm_backward(const sluice_gated_rms_norm_backward_args* args,
+                                              sluice_workspace workspace, void* stream);
 /** See sluice_gated_rms_norm_args. */
 SLUICE_API int sluice_gated_rms_norm(const sluice_gated_rms_norm_args* args,
                                      sluice_workspace workspace, void* stream);

@@ -16,5 +16,7 @@ CALLS = {
         "chunk_backward",
         "chunk_summary",
         "state_fold",
+        "causal_conv1d_backward",
+        "gated_rms_norm_backward",
     )
 }

@@ -47,6 +47,8 @@ union Arguments {
   sluice_chunk_backward_args chunk_backward;
   sluice_chunk_summary_args chunk_summary;
   sluice_state_fold_args state_fold;
+  sluice_causal_conv1d_backward_args causal_conv1d_backward;
+  sluice_gated_rms_norm_backward_args gated_rms_norm_backward;
 };
 
 struct Operator {

@@ -358,6 +358,40 @@ inline constexpr Field kStateFoldFields[] = {
     {"workspace", Kind::kWorkspace, 0},
 };
 
+inline constexpr Field kCausalConv1dBackwardFields[] = {
+    {"x", Kind::kInput, offsetof(sluice_causal_conv1d_backward_args, x)},
+    {"weight", Kind::kInput, offsetof(sluice_causal_conv1d_backward_args, weight)},
+    {"bias", Kind::kInput, offsetof(sluice_causal_conv1d_backward_args, bias)},
+    {"cu_seqlens", Kind::kInput, offsetof(sluice_causal_conv1d_backward_args, cu_seqlens)},
+    {"initial_state", Kind::kInput, offsetof(sluice_causal_conv1d_backward_args, initial)},
+    {"d_out", Kind::kInput, offsetof(sluice_causal_conv1d_backward_args, d_out)},
+    {"d_final_state", Kind::kInput, offsetof(sluice_causal_conv1d_backward_args, d_final)},
+    {"dx", Kind::kOutput, offsetof(sluice_causal_conv1d_backward_args, dx)},
+    {"dweight", Kind::kOutput, offsetof(sluice_causal_conv1d_backward_args, dweight)},
+    {"dbias", Kind::kOutput, offsetof(sluice_causal_conv1d_backward_args, dbias)},
+    {"d_initial_state", Kind::kOutput, offsetof(sluice_causal_conv1d_backward_args, dinitial)},
+    {"activation", Kind::kChoice, offsetof(sluice_causal_conv1d_backward_args, activation), kActivationWords},
+    {"implementation", Kind::kChoice, offsetof(sluice_causal_conv1d_backward_args, implementation), kImplementationWords},
+    {"stream", Kind::kStream, 0},
+    {"workspace", Kind::kWorkspace, 0},
+};
+
+inline constexpr Field kGatedRmsNormBackwardFields[] = {
+    {"x", Kind::kInput, offsetof(sluice_gated_rms_norm_backward_args, x)},
+    {"z", Kind::kInput, offsetof(sluice_gated_rms_norm_backward_args, z)},
+    {"weight", Kind::kInput, offsetof(sluice_gated_rms_norm_backward_args, weight)},
+    {"d_out", Kind::kInput, offsetof(sluice_gated_rms_norm_backward_args, d_out)},
+    {"dx", Kind::kOutput, offsetof(sluice_gated_rms_norm_backward_args, dx)},
+    {"dz", Kind::kOutput, offsetof(sluice_gated_rms_norm_backward_args, dz)},
+    {"dweight", Kind::kOutput, offsetof(sluice_gated_rms_norm_backward_args, dweight)},
+    {"eps", Kind::kDouble, offsetof(sluice_gated_rms_norm_backward_args, eps)},
+    {"activation", Kind::kChoice, offsetof(sluice_gated_rms_norm_backward_args, activation), kActivationWords},
+    {"rounding", Kind::kChoice, offsetof(sluice_gated_rms_norm_backward_args, rounding), kNormRoundingWords},
+    {"implementation", Kind::kChoice, offsetof(sluice_gated_rms_norm_backward_args, implementation), kImplementationWords},
+    {"stream", Kind::kStream, 0},
+    {"workspace", Kind::kWorkspace, 0},
+};
+
 /// By sluice_op.
 inline constexpr Operator kOperators[] = {
     {"chunk_forward", sizeof(sluice_chunk_forward_args), kChunkForwardFields, 25,
@@ -399,6 +433,14 @@ inline constexpr Operator kOperators[] = {
     {"state_fold", sizeof(sluice_state_fold_args), kStateFoldFields, 12,
      [](const Arguments& a, sluice_workspace w, void* s) {
        return sluice_state_fold(&a.state_fold, w, s);
+     }},
+    {"causal_conv1d_backward", sizeof(sluice_causal_conv1d_backward_args), kCausalConv1dBackwardFields, 13,
+     [](const Arguments& a, sluice_workspace w, void* s) {
+       return sluice_causal_conv1d_backward(&a.causal_conv1d_backward, w, s);
+     }},
+    {"gated_rms_norm_backward", sizeof(sluice_gated_rms_norm_backward_args), kGatedRmsNormBackwardFields, 11,
+     [](const Arguments& a, sluice_workspace w, void* s) {
+       return sluice_gated_rms_norm_backward(&a.gated_rms_norm_backward, w, s);
      }},
 };
 

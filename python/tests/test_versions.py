@@ -67,6 +67,11 @@ def calls():
         ("state_fold", dict(transition=torch.zeros(1, HV, K, K), addend=torch.zeros(1, HV, K, V),
                             cu_chains=torch.tensor([0, 1]), route_pieces=torch.tensor([0]),
                             route_states=torch.tensor([0]), entering=state()), ["entering"]),
+        ("causal_conv1d_backward", dict(x=conv["x"], weight=conv["weight"], d_out=torch.ones(B, T, D),
+                                        dx=conv["out"], dweight=torch.empty(D, W)),
+         ["dx", "dweight"]),
+        ("gated_rms_norm_backward", dict(x=conv["x"], z=torch.randn(B, T, D), weight=torch.ones(D),
+                                         d_out=torch.ones(B, T, D), dz=conv["out"]), ["dz"]),
     ]
 
 

@@ -128,6 +128,12 @@ Status perform(int op, const void* args, Call* request) noexcept {
                                                 request);
     case SLUICE_OP_STATE_FOLD:
       return perform<sluice_state_fold_args>("state_fold", args, &Backend::state_fold, request);
+    case SLUICE_OP_CAUSAL_CONV1D_BACKWARD:
+      return perform<sluice_causal_conv1d_backward_args>("causal_conv1d_backward", args,
+                                                         &Backend::causal_conv1d_backward, request);
+    case SLUICE_OP_GATED_RMS_NORM_BACKWARD:
+      return perform<sluice_gated_rms_norm_backward_args>(
+          "gated_rms_norm_backward", args, &Backend::gated_rms_norm_backward, request);
     default:
       return Status::failure(Code::kInvalidArgument,
                              "sluice: op = %d, expected 0 to %d (sluice_op)", op,
@@ -209,6 +215,16 @@ int sluice_causal_conv1d(const sluice_causal_conv1d_args* args, sluice_workspace
 int sluice_gated_rms_norm(const sluice_gated_rms_norm_args* args, sluice_workspace workspace,
                           void* stream) {
   return run(SLUICE_OP_GATED_RMS_NORM, args, workspace, stream);
+}
+
+int sluice_causal_conv1d_backward(const sluice_causal_conv1d_backward_args* args,
+                                  sluice_workspace workspace, void* stream) {
+  return run(SLUICE_OP_CAUSAL_CONV1D_BACKWARD, args, workspace, stream);
+}
+
+int sluice_gated_rms_norm_backward(const sluice_gated_rms_norm_backward_args* args,
+                                   sluice_workspace workspace, void* stream) {
+  return run(SLUICE_OP_GATED_RMS_NORM_BACKWARD, args, workspace, stream);
 }
 
 int sluice_layer_prefill(const sluice_layer_args* args, sluice_workspace workspace, void* stream) {

@@ -145,6 +145,8 @@ struct Backend {
   Operator<ChunkBackwardProblem> chunk_backward;
   Operator<ChunkSummaryProblem> chunk_summary;
   Operator<StateFoldProblem> state_fold;
+  Operator<CausalConvBackwardProblem> causal_conv1d_backward;
+  Operator<GatedNormBackwardProblem> gated_rms_norm_backward;
 };
 
 }  // namespace sluice::core

@@ -88,6 +88,12 @@ inline TokenRange token_range(const Rows& rows, int64_t n) noexcept {
           load_index(address(rows.cu_seqlens, n + 1), rows.cu_seqlens.dtype)};
 }
 
+/// Rows of a batch entry that belong to sequences: those past it to none.
+inline int64_t rows_end(const Rows& rows) noexcept {
+  if (!present(rows.cu_seqlens)) return rows.T;
+  return load_index(address(rows.cu_seqlens, rows.N), rows.cu_seqlens.dtype);
+}
+
 /// Slot value at (n, column), or `n` where slots are absent. Rank 1 slots have one column.
 inline int64_t slot_at(const Tensor& slots, int64_t n, int64_t column) noexcept {
   if (!present(slots)) return n;

@@ -2,145 +2,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/overlap.hpp"
 
-#include <algorithm>
 #include <cstddef>
-#include <cstdlib>
-#include <span>
 
-#include "core/host_access.hpp"
+#include "core/view_regions.hpp"
 
 namespace sluice::core {
 namespace {
-
-/// Views of one kind that may be one and the same.
-enum class Kind : uint8_t { kOther, kStates, kConvStates, kKeyConvStates, kValueConvStates, kRows };
-
-/// Addresses of a view's first byte and of the one past its last. PERF without initialisers: a call
-/// has up to 40 of them, and most of them stay unused.
-struct Range {
-  uintptr_t low, high;
-};
-
-/// A view that a call's struct may have. PERF tables of them are made at compile time: a call goes
-/// through up to 24 views, of which it has a dozen.
-struct Field {
-  const char* name;
-  size_t offset;  ///< of a Tensor within the struct
-  Kind kind = Kind::kOther;
-  unsigned when = 0;  ///< the view counts in calls that have this bit; 0: in all
-};
-
-struct Region {
-  const char* name;
-  const Tensor* view;
-  Kind kind;
-};
-
-bool one_view(const Region& a, const Region& b) noexcept {
-  const Tensor &x = *a.view, &y = *b.view;
-  if (a.kind == Kind::kOther || a.kind != b.kind || x.data != y.data) return false;
-  if (!same(x.dtype, y.dtype) || x.rank != y.rank) return false;
-  for (int axis = 0; axis < x.rank; ++axis) {
-    const bool both = x.shape[axis] > 1 && y.shape[axis] > 1;
-    if (both && x.stride[axis] != y.stride[axis]) return false;
-  }
-  return true;
-}
-
-/// The views of one call: first what it writes, then what it reads.
-class Regions {
- public:
-  /// @param bits of Field::when that the call has
-  explicit Regions(const sluice_workspace& workspace, unsigned bits = 0) noexcept : bits_(bits) {
-    if (workspace.data == nullptr || workspace.size == 0) return;
-    const auto bytes = static_cast<int64_t>(std::min<size_t>(workspace.size, INT64_MAX));
-    workspace_ = {workspace.data, {}, kUInt8, 1, {bytes}, {1}};
-    static constexpr Field kWorkspace[] = {{"workspace", 0}};
-    writes(workspace_, kWorkspace);
-  }
-  Regions(const Regions&) = delete;
-  Regions& operator=(const Regions&) = delete;
-
-  template <class Struct, size_t kCount>
-  void writes(const Struct& of, const Field (&fields)[kCount]) noexcept {
-    add(reinterpret_cast<const std::byte*>(&of), fields);
-    written_ = count_;
-  }
-  template <class Struct, size_t kCount>
-  void reads(const Struct& of, const Field (&fields)[kCount]) noexcept {
-    add(reinterpret_cast<const std::byte*>(&of), fields);
-  }
-
-  [[nodiscard]] Status check(const char* op) const noexcept {
-    for (int i = 0; i < written_; ++i) {
-      const Range mine = ranges_[i];
-      for (int j = i + 1; j < count_; ++j) {
-        // PERF nearly always the end of it.
-        if ((mine.low >= ranges_[j].high) | (ranges_[j].low >= mine.high)) continue;
-        const Region &a = regions_[i], &b = regions_[j];
-        if (one_view(a, b) || !may_share(*a.view, *b.view)) continue;
-        // The workspace is nobody's mistake but the view's beside it.
-        return a.view == &workspace_ ? refuse(op, b, a) : refuse(op, a, b);
-      }
-    }
-    return ok_status();
-  }
-
- private:
-  /// Most views of a call: those of a layer and the workspace.
-  static constexpr int kMost = 40;
-
-  /// PERF not inlined into every operator: code that one call in a million microseconds runs is
-  /// fetched as it runs.
-  [[gnu::noinline]] void add(const std::byte* from, std::span<const Field> fields) noexcept {
-    int count = count_;
-    for (const Field& field : fields) {
-      const auto& t = *reinterpret_cast<const Tensor*>(from + field.offset);
-      if (!present(t) || (field.when != 0 && (field.when & bits_) == 0) || count == kMost) continue;
-      // Sums of all reaches. PERF nearly no view has an axis that runs down.
-      int64_t reach = 0, negative = 0, empty = 0, low = 0;
-      for (int axis = 0; axis < t.rank; ++axis) {
-        const int64_t steps = t.shape[axis] - 1, elements = steps * t.stride[axis];
-        reach += elements;
-        negative |= elements;
-        empty |= steps;
-      }
-      if (empty < 0) continue;
-      if (negative < 0) low = lowest(t);
-      const auto base = reinterpret_cast<uintptr_t>(t.data);
-      const int64_t width = element_size(t.dtype);
-      ranges_[count] = {base + static_cast<uintptr_t>(low * width),
-                        base + static_cast<uintptr_t>((reach - low + 1) * width)};
-      regions_[count++] = {field.name, &t, field.kind};
-    }
-    count_ = count;
-  }
-
-  /// Element of a view that lies before all others.
-  static int64_t lowest(const Tensor& t) noexcept {
-    int64_t low = 0;
-    for (int axis = 0; axis < t.rank; ++axis) {
-      low += std::min<int64_t>((t.shape[axis] - 1) * t.stride[axis], 0);
-    }
-    return low;
-  }
-
-  static Status refuse(const char* op, const Region& a, const Region& b) noexcept {
-    const auto distance = static_cast<long long>(reinterpret_cast<intptr_t>(a.view->data) -
-                                                 reinterpret_cast<intptr_t>(b.view->data));
-    return Status::failure(Code::kInvalidArgument,
-                           "%s: %s.data = %lld bytes %s %s.data, expected memory of its own (what "
-                           "a call writes may overlap no other view)",
-                           op, a.name, std::abs(distance), distance < 0 ? "before" : "after",
-                           b.name);
-  }
-
-  const unsigned bits_;
-  Tensor workspace_;
-  Range ranges_[kMost];
-  Region regions_[kMost];
-  int count_ = 0, written_ = 0;
-};
 
 constexpr Field kStatesWritten[] = {
     {"state.final", offsetof(sluice_state_io, final), Kind::kStates}};
@@ -183,36 +50,6 @@ Status check_memory(const char* op, const DeltaRuleProblem& p,
   r.reads(p, kRead);
   r.reads(p.state, kStatesRead);
   if (ring) r.reads(p.ring, kRingRead);
-  return r.check(op);
-}
-
-Status check_memory(const char* op, const ChunkBackwardProblem& p,
-                    const sluice_workspace& workspace) noexcept {
-  using P = ChunkBackwardProblem;
-  using F = DeltaRuleProblem;
-  static constexpr Field kWritten[] = {{"dq", offsetof(P, dq)},
-                                       {"dk", offsetof(P, dk)},
-                                       {"dv", offsetof(P, dv)},
-                                       {"dgate", offsetof(P, dgate)},
-                                       {"dbeta", offsetof(P, dbeta)},
-                                       {"dA_log", offsetof(P, dA_log)},
-                                       {"ddt_bias", offsetof(P, ddt_bias)},
-                                       {"dinitial", offsetof(P, dinitial)}};
-  static constexpr Field kForwardRead[] = {{"q", offsetof(F, q)},
-                                           {"k", offsetof(F, k)},
-                                           {"v", offsetof(F, v)},
-                                           {"gate", offsetof(F, gate)},
-                                           {"gate", offsetof(F, key_gate)},
-                                           {"beta", offsetof(F, beta)},
-                                           {"A_log", offsetof(F, A_log)},
-                                           {"dt_bias", offsetof(F, dt_bias)},
-                                           {"cu_seqlens", offsetof(F, rows.cu_seqlens)},
-                                           {"initial", offsetof(F, state.initial)}};
-  static constexpr Field kRead[] = {{"d_o", offsetof(P, d_o)}, {"d_final", offsetof(P, d_final)}};
-  Regions r(workspace);
-  r.writes(p, kWritten);
-  r.reads(p.forward, kForwardRead);
-  r.reads(p, kRead);
   return r.check(op);
 }
 

@@ -26,6 +26,10 @@ Status check_memory(const char* op, const CausalConvProblem& p,
                     const sluice_workspace& workspace) noexcept;
 Status check_memory(const char* op, const GatedNormProblem& p,
                     const sluice_workspace& workspace) noexcept;
+Status check_memory(const char* op, const CausalConvBackwardProblem& p,
+                    const sluice_workspace& workspace) noexcept;
+Status check_memory(const char* op, const GatedNormBackwardProblem& p,
+                    const sluice_workspace& workspace) noexcept;
 /// The rule says what the caller calls the values that a stage reads.
 Status check_memory(const char* op, const sluice_chunk_stage_args& args, const ChunkStageProblem& p,
                     const sluice_workspace& workspace) noexcept;

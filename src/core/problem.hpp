@@ -192,6 +192,21 @@ struct GatedNormProblem {
   sluice_norm_rounding rounding = SLUICE_NORM_ROUND_ONCE;
 };
 
+/// causal_conv1d_backward. Views of rows are rank 4 as x is; states and their gradients [N,D,L].
+struct CausalConvBackwardProblem {
+  /// The forward call without its outputs: of state only `initial` is there, L is that of any state.
+  CausalConvProblem forward;
+  Tensor d_out{}, d_final{};
+  Tensor dx{}, dweight{}, dbias{}, dinitial{};
+};
+
+/// gated_rms_norm_backward; out is absent in the forward call. Rows are rank 5.
+struct GatedNormBackwardProblem {
+  GatedNormProblem forward;
+  Tensor d_out{};
+  Tensor dx{}, dz{}, dweight{};
+};
+
 /// The layer as its parts. A backend supplies memory for the convolved q, k, v and, where core_out
 /// is absent, for the core output; it may also fuse the parts as it likes.
 ///

@@ -36,6 +36,10 @@ Validated validate(const sluice_causal_conv1d_args& args, Depth depth,
                    CausalConvProblem* problem) noexcept;
 Validated validate(const sluice_gated_rms_norm_args& args, Depth depth,
                    GatedNormProblem* problem) noexcept;
+Validated validate(const sluice_causal_conv1d_backward_args& args, Depth depth,
+                   CausalConvBackwardProblem* problem) noexcept;
+Validated validate(const sluice_gated_rms_norm_backward_args& args, Depth depth,
+                   GatedNormBackwardProblem* problem) noexcept;
 /// op: SLUICE_OP_LAYER_PREFILL or SLUICE_OP_LAYER_DECODE.
 Validated validate(sluice_op op, const sluice_layer_args& args, Depth depth,
                    LayerProblem* problem) noexcept;
@@ -90,6 +94,8 @@ void settle(ChunkBackwardProblem* p) noexcept;
 void settle(ChunkSummaryProblem* p) noexcept;
 void settle(CausalConvProblem* p) noexcept;
 void settle(GatedNormProblem* p) noexcept;
+void settle(CausalConvBackwardProblem* p) noexcept;
+void settle(GatedNormBackwardProblem* p) noexcept;
 
 /// SLUICE_DEBUG=1 adds checks that read every gate, key and write strength, compare every pair of slots, and bring offsets
 /// and slots of device memory to the host.

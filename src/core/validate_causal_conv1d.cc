@@ -1,6 +1,7 @@
-// Validates the arguments of causal_conv1d.
+// Validates the arguments of causal_conv1d and of its gradients.
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include <cstdio>
 
 #include "core/validate.hpp"
 
@@ -25,16 +26,15 @@ void check_order(Checker& c, const Tensor& x, const Tensor& weight) noexcept {
   }
 }
 
-}  // namespace
-
-Validated validate(const sluice_causal_conv1d_args& a, Depth depth, CausalConvProblem* p) noexcept {
-  Checker c("causal_conv1d");
-  *p = {};
+/// x, weight and bias of the operator or of its gradients, and `rows`: out, or its gradient.
+/// Returns whether they are there.
+template <class Args>
+bool check_inputs(Checker& c, const Args& a, const char* rows_name, const Tensor& rows) noexcept {
   check_order(c, a.x, a.weight);
   const bool usable = c.required("x", a.x, 3, Dtypes::kFloat) &&
                       c.required("weight", a.weight, 2, Dtypes::kFloat) &&
-                      c.required("out", a.out, 3, Dtypes::kFloat);
-  if (!usable) return {c.status(), c.device(), a.implementation};
+                      c.required(rows_name, rows, 3, Dtypes::kFloat);
+  if (!usable) return false;
 
   const int64_t D = a.x.shape[2];
   c.dimension_at_least("x", a.x, 2, 1, "channels D");
@@ -48,35 +48,101 @@ Validated validate(const sluice_causal_conv1d_args& a, Depth depth, CausalConvPr
     c.dimension("bias", a.bias, 0, D, "D channels of x");
   }
   for (int axis = 0; axis < 3; ++axis)
-    c.dimension("out", a.out, axis, a.x.shape[axis], "shape of x");
-  c.writable("out", a.out);
-  c.distinct("out", a.out, "x", a.x);
+    c.dimension(rows_name, rows, axis, a.x.shape[axis], "shape of x");
+  return true;
+}
+
+/// [B,T,D] as [B,T,1,D].
+Tensor grouped(const Tensor& t) noexcept {
+  Tensor g = t;
+  g.rank = 4;
+  g.shape[3] = t.shape[2];
+  g.stride[3] = t.stride[2];
+  g.shape[2] = 1;
+  g.stride[2] = 0;
+  return g;
+}
+
+template <class Args>
+void check_choices(Checker& c, const Args& a) noexcept {
   c.choice("activation", a.activation, 2, "0 (NONE) or 1 (SILU)");
   c.choice("implementation", a.implementation, 5, "0 to 4 (sluice_implementation)");
-  check_rows(c, "x", a.x, a.cu_seqlens, false, 0, &p->rows);
+}
 
-  const auto grouped = [](const Tensor& t) {  // [B,T,D] as [B,T,1,D]
-    Tensor g = t;
-    g.rank = 4;
-    g.shape[3] = t.shape[2];
-    g.stride[3] = t.stride[2];
-    g.shape[2] = 1;
-    g.stride[2] = 0;
-    return g;
-  };
+/// What both operators make of the inputs.
+template <class Args>
+void fill(Checker& c, const Args& a, CausalConvProblem* p) noexcept {
+  check_rows(c, "x", a.x, a.cu_seqlens, false, 0, &p->rows);
   p->G = 1;
-  p->C = D;
+  p->C = a.x.shape[2];
   p->W = a.weight.shape[1];
   p->x = grouped(a.x);
-  p->out = grouped(a.out);
   p->weight = a.weight;
   p->bias = a.bias;
   p->activation = static_cast<sluice_activation>(a.activation);
+}
+
+/// A state of each sequence, or its gradient; all of a call have L columns.
+void check_states(Checker& c, const char* name, const Tensor& t, CausalConvProblem* p) noexcept {
+  if (!c.optional(name, t, 3, Dtypes::kFloat)) return;
+  c.dimension(name, t, 0, p->rows.N, "N sequences");
+  c.dimension(name, t, 1, p->C, "D channels");
+  c.dimension_at_least(name, t, 2, p->W - 1, "columns, at least W - 1");
+  if (p->L > 0) c.dimension(name, t, 2, p->L, "columns of the other states");
+  p->L = t.shape[2];
+}
+
+void check_gradient(Checker& c, const char* name, const Tensor& t, const char* like_name,
+                    const Tensor& like) noexcept {
+  if (!c.optional(name, t, like.rank, Dtypes::kFloat)) return;
+  char shape[32];
+  std::snprintf(shape, sizeof shape, "shape of %s", like_name);
+  for (int axis = 0; axis < t.rank; ++axis) c.dimension(name, t, axis, like.shape[axis], shape);
+  c.writable(name, t);
+}
+
+}  // namespace
+
+Validated validate(const sluice_causal_conv1d_args& a, Depth depth, CausalConvProblem* p) noexcept {
+  Checker c("causal_conv1d");
+  *p = {};
+  if (!check_inputs(c, a, "out", a.out)) return {c.status(), c.device(), a.implementation};
+  c.writable("out", a.out);
+  c.distinct("out", a.out, "x", a.x);
+  check_choices(c, a);
+  fill(c, a, p);
+  p->out = grouped(a.out);
   p->state = a.state;
   check_conv_state_io(c, kNames, p);
-  check_work(c, p->rows, D, std::max(p->W, p->L));
+  check_work(c, p->rows, p->C, std::max(p->W, p->L));
   if (c.ok()) settle(p);
   if (sees_contents(depth, c.device())) check_conv_contents(c, kNames, *p);
+  return {c.status(), c.device(), a.implementation};
+}
+
+Validated validate(const sluice_causal_conv1d_backward_args& a, Depth depth,
+                   CausalConvBackwardProblem* problem) noexcept {
+  Checker c("causal_conv1d_backward");
+  *problem = {};
+  CausalConvProblem& p = problem->forward;
+  if (!check_inputs(c, a, "d_out", a.d_out)) return {c.status(), c.device(), a.implementation};
+  check_choices(c, a);
+  fill(c, a, &p);
+  check_states(c, "initial", a.initial, &p);
+  check_states(c, "d_final", a.d_final, &p);
+  check_states(c, "dinitial", a.dinitial, &p);
+  if (present(a.dinitial)) c.writable("dinitial", a.dinitial);
+  check_gradient(c, "dx", a.dx, "x", a.x);
+  check_gradient(c, "dweight", a.dweight, "weight", a.weight);
+  if (!present(a.bias)) c.absent("dbias", a.dbias, "bias is absent");
+  check_gradient(c, "dbias", a.dbias, "bias", a.bias);
+  check_work(c, p.rows, p.C, std::max(p.W, p.L));
+  p.state.initial = a.initial;
+  problem->d_out = grouped(a.d_out), problem->d_final = a.d_final;
+  problem->dx = grouped(a.dx), problem->dinitial = a.dinitial;
+  problem->dweight = a.dweight, problem->dbias = a.dbias;
+  if (c.ok()) settle(problem);
+  if (sees_contents(depth, c.device())) check_row_contents(c, p.rows);
   return {c.status(), c.device(), a.implementation};
 }
 

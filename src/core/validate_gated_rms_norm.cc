@@ -1,4 +1,4 @@
-// Validates the arguments of gated_rms_norm.
+// Validates the arguments of gated_rms_norm and of its gradients.
 // SPDX-License-Identifier: Apache-2.0
 #include "core/validate.hpp"
 
@@ -17,30 +17,71 @@ Tensor to_rank5(const Tensor& t) noexcept {
   return r;
 }
 
-}  // namespace
-
-Validated validate(const sluice_gated_rms_norm_args& a, Depth, GatedNormProblem* p) noexcept {
-  Checker c("gated_rms_norm");
-  *p = {};
+/// x, z and weight of the operator or of its gradients, and `rows`: out, or its gradient. Returns
+/// whether they are there.
+template <class Args>
+bool check_inputs(Checker& c, const Args& a, const char* rows_name, const Tensor& rows) noexcept {
   const int rank = a.x.rank;
   if (rank == 0) c.fail("x = absent, expected a view of rank 2 to 4 (required)");
   if (rank < 2 || rank > 4) c.fail("x rank = %d, expected 2 to 4", rank);
   const bool usable = c.required("x", a.x, rank, Dtypes::kFloat) &&
                       c.required("z", a.z, rank, Dtypes::kFloat) &&
                       c.required("weight", a.weight, 1, Dtypes::kFloat) &&
-                      c.required("out", a.out, rank, Dtypes::kFloat);
-  if (!usable) return {c.status(), c.device(), a.implementation};
+                      c.required(rows_name, rows, rank, Dtypes::kFloat);
+  if (!usable) return false;
 
-  p->V = a.x.shape[rank - 1];
   c.dimension_at_least("x", a.x, rank - 1, 1, "head dimension V");
   for (int axis = 0; axis < rank; ++axis) {
     c.dimension("z", a.z, axis, a.x.shape[axis], "shape of x");
-    c.dimension("out", a.out, axis, a.x.shape[axis], "shape of x");
+    c.dimension(rows_name, rows, axis, a.x.shape[axis], "shape of x");
   }
-  c.dimension("weight", a.weight, 0, p->V, "V of x");
+  c.dimension("weight", a.weight, 0, a.x.shape[rank - 1], "V of x");
   c.inner_contiguous("x", a.x);
   c.inner_contiguous("z", a.z);
-  c.inner_contiguous("out", a.out);
+  c.inner_contiguous(rows_name, rows);
+  return true;
+}
+
+template <class Args>
+void check_choices(Checker& c, const Args& a) noexcept {
+  c.epsilon("eps", a.eps);
+  if (c.ok() && a.activation != SLUICE_ACTIVATION_SILU &&
+      a.activation != SLUICE_ACTIVATION_SIGMOID) {
+    c.fail("activation = %d, expected 1 (SILU) or 2 (SIGMOID)", a.activation);
+  }
+  c.choice("rounding", a.rounding, 2, "0 (ROUND_ONCE) or 1 (ROUND_HF)");
+  c.choice("implementation", a.implementation, 5, "0 to 4 (sluice_implementation)");
+  c.reserved(a.reserved);
+}
+
+/// What both operators make of the inputs.
+template <class Args>
+void fill(const Args& a, GatedNormProblem* p) noexcept {
+  p->V = a.x.shape[a.x.rank - 1];
+  p->x = to_rank5(a.x);
+  p->z = to_rank5(a.z);
+  p->weight = a.weight;
+  p->eps = a.eps > 0 ? a.eps : 1e-6;
+  p->activation = static_cast<sluice_activation>(a.activation);
+  p->rounding = static_cast<sluice_norm_rounding>(a.rounding);
+}
+
+void check_gradient(Checker& c, const char* name, const Tensor& t, const Tensor& x) noexcept {
+  if (!c.optional(name, t, x.rank, Dtypes::kFloat)) return;
+  for (int axis = 0; axis < t.rank; ++axis) {
+    c.dimension(name, t, axis, x.shape[axis], "shape of x");
+  }
+  c.inner_contiguous(name, t);
+  c.writable(name, t);
+}
+
+}  // namespace
+
+Validated validate(const sluice_gated_rms_norm_args& a, Depth, GatedNormProblem* p) noexcept {
+  Checker c("gated_rms_norm");
+  *p = {};
+  const int rank = a.x.rank;
+  if (!check_inputs(c, a, "out", a.out)) return {c.status(), c.device(), a.implementation};
   c.writable("out", a.out);
   c.distinct("out", a.out, "z", a.z);
   if (c.ok() && a.out.data == a.x.data) {
@@ -53,22 +94,28 @@ Validated validate(const sluice_gated_rms_norm_args& a, Depth, GatedNormProblem*
       }
     }
   }
-  c.epsilon("eps", a.eps);
-  if (c.ok() && a.activation != SLUICE_ACTIVATION_SILU &&
-      a.activation != SLUICE_ACTIVATION_SIGMOID) {
-    c.fail("activation = %d, expected 1 (SILU) or 2 (SIGMOID)", a.activation);
-  }
-  c.choice("rounding", a.rounding, 2, "0 (ROUND_ONCE) or 1 (ROUND_HF)");
-  c.choice("implementation", a.implementation, 5, "0 to 4 (sluice_implementation)");
-  c.reserved(a.reserved);
-
-  p->x = to_rank5(a.x);
-  p->z = to_rank5(a.z);
+  check_choices(c, a);
+  fill(a, p);
   p->out = to_rank5(a.out);
-  p->weight = a.weight;
-  p->eps = a.eps > 0 ? a.eps : 1e-6;
-  p->activation = static_cast<sluice_activation>(a.activation);
-  p->rounding = static_cast<sluice_norm_rounding>(a.rounding);
+  if (c.ok()) settle(p);
+  return {c.status(), c.device(), a.implementation};
+}
+
+Validated validate(const sluice_gated_rms_norm_backward_args& a, Depth,
+                   GatedNormBackwardProblem* p) noexcept {
+  Checker c("gated_rms_norm_backward");
+  *p = {};
+  if (!check_inputs(c, a, "d_out", a.d_out)) return {c.status(), c.device(), a.implementation};
+  check_gradient(c, "dx", a.dx, a.x);
+  check_gradient(c, "dz", a.dz, a.x);
+  if (c.optional("dweight", a.dweight, 1, Dtypes::kFloat)) {
+    c.dimension("dweight", a.dweight, 0, a.weight.shape[0], "V of x");
+    c.writable("dweight", a.dweight);
+  }
+  check_choices(c, a);
+  fill(a, &p->forward);
+  p->d_out = to_rank5(a.d_out);
+  p->dx = to_rank5(a.dx), p->dz = to_rank5(a.dz), p->dweight = a.dweight;
   if (c.ok()) settle(p);
   return {c.status(), c.device(), a.implementation};
 }

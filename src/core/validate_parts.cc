@@ -113,6 +113,16 @@ void settle(CausalConvProblem* p) noexcept {
 
 void settle(GatedNormProblem* p) noexcept { settle_strides({&p->x, &p->z, &p->weight, &p->out}); }
 
+void settle(CausalConvBackwardProblem* p) noexcept {
+  settle(&p->forward);
+  settle_strides({&p->d_out, &p->d_final, &p->dx, &p->dweight, &p->dbias, &p->dinitial});
+}
+
+void settle(GatedNormBackwardProblem* p) noexcept {
+  settle(&p->forward);
+  settle_strides({&p->d_out, &p->dx, &p->dz, &p->dweight});
+}
+
 void check_rows(Checker& c, const char* name, const Tensor& t, const Tensor& cu_seqlens, bool step,
                 int64_t max_tokens, Rows* rows) noexcept {
   if (!c.ok()) return;

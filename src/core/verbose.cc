@@ -131,6 +131,14 @@ void log_call(const LoggedCall& call, const CausalConvProblem& p) noexcept {
   end(call, &line);
 }
 
+void log_call(const LoggedCall& call, const CausalConvBackwardProblem& problem) noexcept {
+  log_call(call, problem.forward);
+}
+
+void log_call(const LoggedCall& call, const GatedNormBackwardProblem& problem) noexcept {
+  log_call(call, problem.forward);
+}
+
 void log_call(const LoggedCall& call, const GatedNormProblem& p) noexcept {
   Line line;
   begin(call, &line);

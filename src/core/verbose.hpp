@@ -29,6 +29,8 @@ void log_call(const LoggedCall& call, const StateFoldProblem& problem) noexcept;
 void log_call(const LoggedCall& call, const ChunkStageProblem& problem) noexcept;
 void log_call(const LoggedCall& call, const CausalConvProblem& problem) noexcept;
 void log_call(const LoggedCall& call, const GatedNormProblem& problem) noexcept;
+void log_call(const LoggedCall& call, const CausalConvBackwardProblem& problem) noexcept;
+void log_call(const LoggedCall& call, const GatedNormBackwardProblem& problem) noexcept;
 void log_call(const LoggedCall& call, const LayerProblem& problem) noexcept;
 
 /// A call that was refused, or failed.

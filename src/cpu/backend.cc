@@ -133,6 +133,12 @@ core::Backend make_backend() noexcept {
   backend.chunk_summary = core::host_summary<sluice::cpu::backend, kSummary>();
   backend.state_fold =
       operator_of<SLUICE_OP_STATE_FOLD, core::StateFoldProblem, state_fold, state_fold_workspace>();
+  backend.causal_conv1d_backward =
+      operator_of<SLUICE_OP_CAUSAL_CONV1D_BACKWARD, core::CausalConvBackwardProblem,
+                  causal_conv1d_backward, causal_conv1d_backward_workspace>();
+  backend.gated_rms_norm_backward =
+      operator_of<SLUICE_OP_GATED_RMS_NORM_BACKWARD, core::GatedNormBackwardProblem,
+                  gated_rms_norm_backward, gated_rms_norm_backward_workspace>();
   return backend;
 }
 

@@ -37,8 +37,10 @@ constexpr Isa kIsas[] = {
 };
 
 constexpr const char* kOpNames[SLUICE_OP_COUNT] = {
-    "chunk_forward", "recurrent_step", "causal_conv1d",  "gated_rms_norm", "layer_prefill",
-    "layer_decode",  "chunk_stage",    "chunk_backward", "chunk_summary",  "state_fold"};
+    "chunk_forward",  "recurrent_step",         "causal_conv1d",
+    "gated_rms_norm", "layer_prefill",          "layer_decode",
+    "chunk_stage",    "chunk_backward",         "chunk_summary",
+    "state_fold",     "causal_conv1d_backward", "gated_rms_norm_backward"};
 
 // The baseline needs no support of the machine, so Highway does not report it.
 int64_t usable_targets() noexcept {

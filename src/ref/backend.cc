@@ -64,6 +64,8 @@ constexpr const char* kSummary = "reference.chunk_summary";
 constexpr const char* kFold = "reference.state_fold";
 constexpr const char* kConv = "reference.causal_conv1d";
 constexpr const char* kNorm = "reference.gated_rms_norm";
+constexpr const char* kConvBackward = "reference.causal_conv1d_backward";
+constexpr const char* kNormBackward = "reference.gated_rms_norm_backward";
 constexpr const char* kLayerPrefill = "reference.layer_prefill";
 constexpr const char* kLayerDecode = "reference.layer_decode";
 
@@ -98,6 +100,11 @@ core::Backend table(sluice_implementation id, const char* name, const char* desc
   backend.chunk_summary = core::host_summary<recurrent_backend, kSummary>();
   backend.state_fold =
       operator_of<core::StateFoldProblem, kFold, state_fold, state_fold_workspace>();
+  backend.causal_conv1d_backward =
+      operator_of<core::CausalConvBackwardProblem, kConvBackward, causal_conv1d_backward>();
+  backend.gated_rms_norm_backward =
+      operator_of<core::GatedNormBackwardProblem, kNormBackward, gated_rms_norm_backward,
+                  gated_rms_norm_backward_workspace>();
   return backend;
 }
 

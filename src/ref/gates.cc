@@ -23,6 +23,18 @@ double activate(sluice_activation activation, double x) noexcept {
   }
 }
 
+double activation_slope(sluice_activation activation, double x) noexcept {
+  const double s = sigmoid(x);
+  switch (activation) {
+    case SLUICE_ACTIVATION_SILU:
+      return s * (1.0 + x * (1.0 - s));
+    case SLUICE_ACTIVATION_SIGMOID:
+      return s * (1.0 - s);
+    default:
+      return 1.0;
+  }
+}
+
 double clamped_log_gate(double g) noexcept {
   // WHY: written so that NaN passes, where std::max would swallow it.
   return g < kLowestLogGate ? kLowestLogGate : g;

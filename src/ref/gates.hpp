@@ -18,6 +18,8 @@ double sigmoid(double x) noexcept;
 double softplus(double x) noexcept;
 /// silu(x) = x sigmoid(x); NONE is the identity.
 double activate(sluice_activation activation, double x) noexcept;
+/// Its derivative.
+double activation_slope(sluice_activation activation, double x) noexcept;
 
 /// g, but at least kLowestLogGate.
 double clamped_log_gate(double g) noexcept;

@@ -47,6 +47,11 @@ void gated_rms_norm(const core::GatedNormProblem& problem) noexcept;
 void gated_rms_norm_row(const core::GatedNormProblem& problem, const int64_t (&row)[4],
                         sluice_dtype rounded_to) noexcept;
 
+/// Gradients of the two (docs/math.md section 10). Scratch of the norm's: a row of sums.
+void causal_conv1d_backward(const core::CausalConvBackwardProblem& problem) noexcept;
+size_t gated_rms_norm_backward_workspace(const core::GatedNormBackwardProblem& problem) noexcept;
+void gated_rms_norm_backward(const core::GatedNormBackwardProblem& problem, Arena arena) noexcept;
+
 /// Convolution, delta rule (token by token) and gated norm. Between the parts everything stays in
 /// float64; only norm.rounding may ask for a rounding to out's dtype. Scratch: the convolved q, k,
 /// v and the core output of all rows, and the delta rule's own.

@@ -64,6 +64,15 @@ inline std::vector<sluice_tensor*> tensors_of(sluice_state_fold_args* a) {
           &a->route_states, &a->initial, &a->entering,  &a->final};
 }
 
+inline std::vector<sluice_tensor*> tensors_of(sluice_causal_conv1d_backward_args* a) {
+  return {&a->x,       &a->weight, &a->bias,    &a->cu_seqlens, &a->initial, &a->d_out,
+          &a->d_final, &a->dx,     &a->dweight, &a->dbias,      &a->dinitial};
+}
+
+inline std::vector<sluice_tensor*> tensors_of(sluice_gated_rms_norm_backward_args* a) {
+  return {&a->x, &a->z, &a->weight, &a->d_out, &a->dx, &a->dz, &a->dweight};
+}
+
 inline std::vector<sluice_tensor*> tensors_of(sluice_gated_rms_norm_args* a) {
   return {&a->x, &a->z, &a->weight, &a->out};
 }

@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "parity/conv_call.hpp"
+#include "parity/gradient_call.hpp"
 #include "parity/layer_call.hpp"
 #include "parity/naming.hpp"
 #include "parity/sequences.hpp"
@@ -79,6 +80,17 @@ Work conv_work(const ConvConfig& c) {
           }};
 }
 
+template <class Config>
+Work gradient_work(const Config& c) {
+  return {c.name, [c](int fill) -> Results {
+            const GradientResult r = run_gradients(c, SLUICE_IMPL_CPU, fill);
+            EXPECT_EQ(r.call.code, SLUICE_OK) << r.call.message;
+            Results results;
+            for (const auto& [name, values] : r.gradients) results.push_back(values);
+            return results;
+          }};
+}
+
 class Threads : public ::testing::TestWithParam<Work> {
  protected:
   void TearDown() override { sluice_set_executor(nullptr, nullptr, 0); }
@@ -145,6 +157,10 @@ std::vector<Work> works() {
   conv.name = "conv_one_channel_first", conv.channel_first = true, conv.B = 1;
   conv.form = SLUICE_CONV_STATE_RING, conv.x = conv.initial = conv.final = kBF16;
   list.push_back(conv_work(conv));
+  ConvGradientConfig conv_gradients{.name = "conv_gradients", .T = 1200, .D = 300};
+  list.push_back(gradient_work(conv_gradients));
+  NormGradientConfig norm_gradients{.name = "norm_gradients", .shape = {150, 8, 128}};
+  list.push_back(gradient_work(norm_gradients));
   LayerConfig layer{.name = "layer_prefill", .T = 80};
   list.push_back(layer_work(layer));
   layer.name = "layer_prefill_packed", layer.packed = true, layer.lengths = {70, 0, 3, 9};

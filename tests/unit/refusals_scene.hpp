@@ -148,6 +148,12 @@ inline int call(sluice_op op, const void* args, sluice_workspace workspace, void
                                   stream);
     case SLUICE_OP_STATE_FOLD:
       return sluice_state_fold(static_cast<const sluice_state_fold_args*>(args), workspace, stream);
+    case SLUICE_OP_CAUSAL_CONV1D_BACKWARD:
+      return sluice_causal_conv1d_backward(
+          static_cast<const sluice_causal_conv1d_backward_args*>(args), workspace, stream);
+    case SLUICE_OP_GATED_RMS_NORM_BACKWARD:
+      return sluice_gated_rms_norm_backward(
+          static_cast<const sluice_gated_rms_norm_backward_args*>(args), workspace, stream);
     case SLUICE_OP_CHUNK_STAGE:
       return sluice_chunk_stage(static_cast<const sluice_chunk_stage_args*>(args), workspace,
                                 stream);

@@ -18,6 +18,7 @@ Unsupported (a NotImplementedError) where no kernel does it. After a refusal not
 
 from .context import chunk_summary, state_fold
 from .conv_norm import causal_conv1d, gated_rms_norm
+from .conv_norm_backward import causal_conv1d_backward, gated_rms_norm_backward
 from .decode import recurrent_step
 from .layer import layer_decode, layer_prefill
 from .prefill import chunk_backward, chunk_forward
@@ -25,11 +26,13 @@ from .stage import chunk_stage
 
 __all__ = [
     "causal_conv1d",
+    "causal_conv1d_backward",
     "chunk_backward",
     "chunk_forward",
     "chunk_stage",
     "chunk_summary",
     "gated_rms_norm",
+    "gated_rms_norm_backward",
     "layer_decode",
     "layer_prefill",
     "recurrent_step",

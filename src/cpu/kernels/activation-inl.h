@@ -67,6 +67,20 @@ HWY_INLINE V silu(D d, V x) noexcept {
   return hn::Mul(x, sigmoid_of_number(d, x));
 }
 
+/// Derivative of sigmoid.
+template <class D, class V>
+HWY_INLINE V sigmoid_slope(D d, V x) noexcept {
+  const V s = sigmoid(d, x);
+  return hn::NegMulAdd(s, s, s);
+}
+
+/// Derivative of silu.
+template <class D, class V>
+HWY_INLINE V silu_slope(D d, V x) noexcept {
+  const V s = sigmoid_of_number(d, x);
+  return hn::MulAdd(hn::Mul(s, x), hn::Sub(hn::Set(d, 1.0f), s), s);
+}
+
 }  // namespace sluice::cpu::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 

@@ -51,6 +51,13 @@ void gated_rms_norm(const core::GatedNormProblem&) noexcept;
 /// ROUND_HF and ROUND_INPUT round it to out's dtype first.
 void layer_norm_rows(const core::GatedNormProblem&, const core::DeltaRuleProblem& delta) noexcept;
 
+/// Gradients of the two in float32, one rounding where stored. Scratch: sums over 512 tokens, or 128
+/// rows, where dweight or dbias is wanted.
+size_t causal_conv1d_backward_workspace(const core::CausalConvBackwardProblem&) noexcept;
+void causal_conv1d_backward(const core::CausalConvBackwardProblem&, void* scratch) noexcept;
+size_t gated_rms_norm_backward_workspace(const core::GatedNormBackwardProblem&) noexcept;
+void gated_rms_norm_backward(const core::GatedNormBackwardProblem&, void* scratch) noexcept;
+
 /// causal_conv1d (three times), chunk_forward and the gated norm one after the other; the bits are
 /// those of the operators called so, with q, k and v in qkv's dtype and the core output in float32
 /// (ROUND_ONCE) or out's dtype (other roundings). They do not depend on core_out being asked for.

@@ -25,7 +25,9 @@ pub const SLUICE_OP_CHUNK_STAGE: i32 = 6;
 pub const SLUICE_OP_CHUNK_BACKWARD: i32 = 7;
 pub const SLUICE_OP_CHUNK_SUMMARY: i32 = 8;
 pub const SLUICE_OP_STATE_FOLD: i32 = 9;
-pub const SLUICE_OP_COUNT: i32 = 10;
+pub const SLUICE_OP_CAUSAL_CONV1D_BACKWARD: i32 = 10;
+pub const SLUICE_OP_GATED_RMS_NORM_BACKWARD: i32 = 11;
+pub const SLUICE_OP_COUNT: i32 = 12;
 pub const SLUICE_IMPL_AUTO: i32 = 0;
 pub const SLUICE_IMPL_REFERENCE: i32 = 1;
 pub const SLUICE_IMPL_REFERENCE_CHUNKED: i32 = 2;
@@ -361,6 +363,43 @@ pub struct sluice_gated_rms_norm_args {
 
 #[repr(C)]
 #[derive(Clone, Copy)]
+pub struct sluice_causal_conv1d_backward_args {
+    pub struct_size: usize,
+    pub x: sluice_tensor,
+    pub weight: sluice_tensor,
+    pub bias: sluice_tensor,
+    pub cu_seqlens: sluice_tensor,
+    pub initial: sluice_tensor,
+    pub d_out: sluice_tensor,
+    pub d_final: sluice_tensor,
+    pub dx: sluice_tensor,
+    pub dweight: sluice_tensor,
+    pub dbias: sluice_tensor,
+    pub dinitial: sluice_tensor,
+    pub activation: i32,
+    pub implementation: i32,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct sluice_gated_rms_norm_backward_args {
+    pub struct_size: usize,
+    pub x: sluice_tensor,
+    pub z: sluice_tensor,
+    pub weight: sluice_tensor,
+    pub d_out: sluice_tensor,
+    pub dx: sluice_tensor,
+    pub dz: sluice_tensor,
+    pub dweight: sluice_tensor,
+    pub eps: f64,
+    pub activation: i32,
+    pub rounding: i32,
+    pub implementation: i32,
+    pub reserved: i32,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy)]
 pub struct sluice_layer_args {
     pub struct_size: usize,
     pub qkv: sluice_tensor,
@@ -434,6 +473,8 @@ extern "C" {
     pub fn sluice_chunk_stage(args: *const sluice_chunk_stage_args, workspace: sluice_workspace, stream: *mut c_void) -> c_int;
     pub fn sluice_recurrent_step(args: *const sluice_recurrent_step_args, workspace: sluice_workspace, stream: *mut c_void) -> c_int;
     pub fn sluice_causal_conv1d(args: *const sluice_causal_conv1d_args, workspace: sluice_workspace, stream: *mut c_void) -> c_int;
+    pub fn sluice_causal_conv1d_backward(args: *const sluice_causal_conv1d_backward_args, workspace: sluice_workspace, stream: *mut c_void) -> c_int;
+    pub fn sluice_gated_rms_norm_backward(args: *const sluice_gated_rms_norm_backward_args, workspace: sluice_workspace, stream: *mut c_void) -> c_int;
     pub fn sluice_gated_rms_norm(args: *const sluice_gated_rms_norm_args, workspace: sluice_workspace, stream: *mut c_void) -> c_int;
     pub fn sluice_layer_prefill(args: *const sluice_layer_args, workspace: sluice_workspace, stream: *mut c_void) -> c_int;
     pub fn sluice_layer_decode(args: *const sluice_layer_args, workspace: sluice_workspace, stream: *mut c_void) -> c_int;
