@@ -100,6 +100,14 @@ TEST(CudaCut, ColumnsWhereHeadsLeaveMultiprocessorsIdle) {
   EXPECT_EQ(request_of(p).columns, 64);
 }
 
+/// 192 items: 132, and 60 that fit the GPU as 120 halves. Not: short ones, 256, unknown lengths.
+TEST(CudaCut, TheLastRoundIsHalvedWhereHalfTheGpuWouldBeIdle) {
+  EXPECT_TRUE(request_of(bounded(4, 4 * 8192, 48, 8192)).halves_tail);
+  EXPECT_FALSE(request_of(dense(4, 1024, 48)).halves_tail);
+  EXPECT_FALSE(request_of(dense(4, 8192, 64)).halves_tail);
+  EXPECT_FALSE(request_of(packed(4, 4 * 8192, 48)).halves_tail);
+}
+
 TEST(CudaCut, LinearAttentionHasItsOwnTimes) {
   const auto linear = [](DeltaRuleProblem p) {
     p.rule = SLUICE_RULE_LINEAR_ATTENTION;

@@ -31,6 +31,8 @@ namespace sluice::cuda {
 
 uint64_t emulation_seed = 1;
 int emulated_multiprocessors = 4;
+int emulated_join_columns = 8;
+bool emulated_halves = false;
 ResidentClusters emulated_clusters{};
 CutOverride emulated_split;
 
@@ -169,6 +171,30 @@ void launch_horizons(Launches& launch, const PrefillParams& p) {
          [&] { p.has_key_gates() ? key_horizon_kernel(p) : horizon_kernel(p); });
 }
 
+template <int kK>
+void launch_join(Launches& launch, const PrefillParams& p) {
+  using namespace chunk_forward;
+  launch(kMostCtas, kJoinThreads<kK>, [&] {
+    if (emulated_join_columns == 8) join_kernel<kK, 8>(p);
+    if (emulated_join_columns == 16) join_kernel<kK, 16>(p);
+    if (emulated_join_columns == 32) join_kernel<kK, 32>(p);
+  });
+}
+
+/// Whole sequences, the last of three items in halves.
+template <class Io, bool kL2Norm>
+void run_halved(Launches& launch, PrefillParams p, const Tiles& tiles) {
+  constexpr uint32_t kWhole = 2;
+  p.segments.cut.halves_tail = true;
+  p.v = emulated_map(tiles.v, 2);
+  p.end_ticket = kWhole;
+  run_pass<Io, kL2Norm, true>(launch, p, 128, kWhole);
+  p.v = emulated_map(tiles.v, 1);
+  p.first_ticket = 2 * kWhole;
+  p.end_ticket = ~uint32_t{0};
+  run_pass<Io, kL2Norm, true>(launch, p, 64, 2);
+}
+
 /// What the launcher does, with the planner always asked.
 template <class Io, bool kL2Norm>
 std::string run(PrefillParams p, const Tiles& tiles, void* workspace) {
@@ -186,11 +212,13 @@ std::string run(PrefillParams p, const Tiles& tiles, void* workspace) {
     run_pass<Io, kL2Norm, false>(launch, p, request.transition_columns, kMostCtas);
     if (p.linear) {
       launch(kMostCtas, linear_attention::kJoinThreads, [&] { linear_attention::join_kernel(p); });
-    } else if (p.K == 128) {
-      launch(kMostCtas, kJoinThreads<128>, [&] { chunk_forward::join_kernel<128>(p); });
     } else {
-      launch(kMostCtas, kJoinThreads<64>, [&] { chunk_forward::join_kernel<64>(p); });
+      p.K == 128 ? launch_join<128>(launch, p) : launch_join<64>(launch, p);
     }
+  }
+  if (emulated_halves) {
+    run_halved<Io, kL2Norm>(launch, p, tiles);
+    return launch.trouble;
   }
   if (p.has_key_gates() && request.rule == CutRule::kWhole) run_preparation<Io, kL2Norm>(launch, p);
   p.v = emulated_map(tiles.v, static_cast<uint32_t>(request.columns) / 64);

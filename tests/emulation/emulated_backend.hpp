@@ -16,6 +16,9 @@ extern uint64_t emulation_seed;
 /// Of the GPU that the planner plans for.
 extern int emulated_multiprocessors;
 extern ResidentClusters emulated_clusters;
+/// Columns of V that a CTA of the join carries; whether the last round of whole sequences is halved.
+extern int emulated_join_columns;
+extern bool emulated_halves;
 /// What the environment would ask for.
 extern CutOverride emulated_split;
 

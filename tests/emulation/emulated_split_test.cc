@@ -277,6 +277,41 @@ TEST(EmulatedColumns, GiveTheSameBits) {
   }
 }
 
+/// Nor does it matter that only the last round's are.
+TEST(EmulatedColumns, OfTheLastRoundAloneGiveTheSameBits) {
+  GdnCase c = cut_in("halves", {130, 64, 70}, 0);
+  c.HV = 1;
+  c.split = SLUICE_SPLIT_NEVER;
+  const GdnInputs inputs = make_inputs(c);
+  const GdnOutputs whole = run_cut(c, inputs, SLUICE_HISTORY_STRICT);
+  cuda::emulated_halves = true;
+  const GdnOutputs halved = run_cut(c, inputs, SLUICE_HISTORY_STRICT);
+  cuda::emulated_halves = false;
+  ASSERT_EQ(halved.code, SLUICE_OK) << halved.message;
+  EXPECT_EQ(whole.final_state.values, halved.final_state.values);
+  for (size_t i = 0; i < static_cast<size_t>(264 * c.V); ++i) {
+    ASSERT_EQ(whole.o.values[i], halved.o.values[i]) << i;
+  }
+}
+
+/// However many columns a CTA of the join carries, it adds in the same order.
+TEST(EmulatedJoin, ItsWidthChangesNoBit) {
+  for (const int64_t K : {64, 128}) {
+    GdnCase c = cut_in("join", {260}, 4);
+    c.HV = 1;
+    c.K = K;
+    const GdnInputs inputs = make_inputs(c);
+    const GdnOutputs narrow = run_cut(c, inputs, SLUICE_HISTORY_STRICT);
+    ASSERT_EQ(narrow.code, SLUICE_OK) << narrow.message;
+    for (const int columns : {16, 32}) {
+      cuda::emulated_join_columns = columns;
+      const GdnOutputs wide = run_cut(c, inputs, SLUICE_HISTORY_STRICT);
+      cuda::emulated_join_columns = 8;
+      EXPECT_EQ(narrow.final_state.values, wide.final_state.values) << K << " " << columns;
+    }
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Cases, EmulatedSplit, ::testing::ValuesIn(cases()),
                          [](const auto& test) { return test.param.name; });
 

@@ -3,6 +3,7 @@
 #include "cuda/chunk_forward/cut.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "cuda/chunk_forward/cut_linear.h"
 #include "cuda/chunk_forward/lengths.h"
@@ -124,6 +125,15 @@ bool is_worth_asking(const DeltaRuleProblem& p, const LengthEstimates& wide,
 /// One number of both lengths: equal ones count twice.
 float weigh(float equal, float skewed) noexcept { return equal * equal * skewed; }
 
+/// The time of whole sequences whose last round is halved; infinite where it cannot be.
+float halved_time(const DeltaRuleProblem& p, const CutRequest& cut) noexcept {
+  const int64_t items = p.rows.N * p.HV * (p.V / 128);
+  const bool fits = p.V % 128 == 0 && !is_linear(p) && !core::present(p.key_gate) &&
+                    has_equal_lengths(p) && device::halves_fit(items, cut.multiprocessors);
+  if (!fits) return std::numeric_limits<float>::infinity();
+  return device::halved_time(equal_chunks(p), items, cut.multiprocessors, device::cut_costs(false));
+}
+
 /// Estimates of 128 columns; decides whether heads may forget. WHY not always where they are allowed
 /// to: early starts lengthen the main pass, and where the transition pass fits the GPU in one round
 /// anyway, leaving out some of its work makes nothing faster. With key-wise gates always, in as many
@@ -149,7 +159,14 @@ CutRequest choose_by_model(const DeltaRuleProblem& p, const Machine& machine,
                            CutRequest cut) noexcept {
   if (p.rows.N == 0 || p.rows.T == 0) return cut.as_whole();
   CutRequest whole = cut.as_whole();
-  const LengthEstimates wide = estimate_segments(p, &cut);
+  LengthEstimates wide = estimate_segments(p, &cut);
+  const float halved = halved_time(p, cut);
+  whole.halves_tail = halved < wide.equal.whole;
+  if (whole.halves_tail) {
+    // Lengths are equal: both estimates are the same.
+    wide.equal.whole = wide.skewed.whole = halved;
+    wide.equal.time = wide.skewed.time = std::min(wide.equal.time, halved);
+  }
   const bool kept_columns = p.V % 128 != 0;
   whole.columns = 64;
   const LengthEstimates narrow = kept_columns ? wide : estimate_lengths(p, whole);
@@ -167,6 +184,7 @@ CutRequest choose_by_model(const DeltaRuleProblem& p, const Machine& machine,
     return weigh(of.equal.whole, of.skewed.whole);
   };
   whole.columns = time(narrow) < time(wide) ? 64 : cut.columns;
+  whole.halves_tail = whole.halves_tail && whole.columns == 128;
   return whole;
 }
 

@@ -143,14 +143,21 @@ void launch_transitions(Passes& pass, int64_t pairs) noexcept {
                          pairs * ((p.V + (p.linear ? 0 : p.K)) / columns));
 }
 
+/// Columns of V that one CTA of the join carries: the fewest whose CTAs make one round. PERF each of
+/// them reads M whole, and a second round takes as long as the first.
+int join_columns(int64_t states, int64_t V, int64_t multiprocessors) noexcept {
+  if (states * V / 8 <= multiprocessors) return 8;
+  return states * V / 16 <= multiprocessors ? 16 : 32;
+}
+
 void launch_join(Passes& pass) noexcept {
   /// Most CTAs of a join of linear attention, which are small.
   constexpr int64_t kMostJoins = 8192;
   const PrefillParams& p = pass.params;
   const int64_t heads = std::min<int64_t>(pass.cut().most_boundaries, p.N) * p.HV;
   if (!p.linear) {
-    const Instance& join = chunk_forward::join(p.K);
-    return pass.launch_persistent(join, heads * (p.V / chunk_forward::kJoinColumns));
+    const int columns = join_columns(heads, p.V, pass.cut().multiprocessors);
+    return pass.launch_persistent(chunk_forward::join(p.K, columns), heads * (p.V / columns));
   }
   const Instance& join = linear_attention::join();
   const int64_t joins = heads * (p.K * p.V / (4 * int64_t{join.threads}));
@@ -177,6 +184,19 @@ void launch_main(Passes& pass, int columns) noexcept {
   const int64_t items = int64_t{p.N} * p.HV * (p.V / columns), most = pass.cut().multiprocessors;
   if (p.T > 0) pass.encode(encode_v(pass.params, pass.tiles, columns));
   pass.launch_persistent(main_instance(p, pass.tiles, columns), may_cut ? most : items);
+}
+
+/// Whole sequences of equal length, the last round of them in items of half as many columns.
+void launch_halved(Passes& pass) noexcept {
+  PrefillParams& p = pass.params;
+  const int64_t items = int64_t{p.N} * p.HV * (p.V / 128), most = pass.cut().multiprocessors,
+                whole = items / most * most;
+  p.end_ticket = static_cast<uint32_t>(whole);
+  launch_main(pass, 128);
+  p.first_ticket = static_cast<uint32_t>(2 * whole);
+  p.end_ticket = ~uint32_t{0};
+  pass.encode(encode_v(p, pass.tiles, 64));
+  pass.launch_persistent(main_instance(p, pass.tiles, 64), 2 * (items - whole));
 }
 
 /// The one launch of CutRule::kCluster.
@@ -207,6 +227,16 @@ int load_all(const Instances&... instances) noexcept {
   return error;
 }
 
+int load_joins() noexcept {
+  int error = 0;
+  for (const int columns : chunk_forward::kJoinColumns) {
+    if (error == 0) {
+      error = load_all(chunk_forward::join(64, columns), chunk_forward::join(128, columns));
+    }
+  }
+  return error;
+}
+
 }  // namespace
 
 int resident_clusters(int ctas, int device) noexcept {
@@ -232,8 +262,8 @@ int resident_clusters(int ctas, int device) noexcept {
 
 int load_gated_delta() noexcept {
   using namespace chunk_forward;
-  int error =
-      load_all(planner(), horizon(), join(64), join(128), summary_plan(false), summary_join(128));
+  int error = load_joins();
+  if (error == 0) error = load_all(planner(), horizon(), summary_plan(false), summary_join(128));
   for (const auto& of_type : kInstances) {
     for (const auto& of_k : of_type) {
       for (const GetInstance get : of_k)
@@ -248,9 +278,11 @@ int load_gated_delta() noexcept {
 }
 
 int load_key_gates() noexcept {
-  int error = load_all(chunk_forward::planner(), chunk_forward::key_horizon(),
-                       chunk_forward::join(64), chunk_forward::join(128),
-                       chunk_forward::summary_plan(true), chunk_forward::summary_join(128));
+  int error = load_joins();
+  if (error == 0) {
+    error = load_all(chunk_forward::planner(), chunk_forward::key_horizon(),
+                     chunk_forward::summary_plan(true), chunk_forward::summary_join(128));
+  }
   for (const int type : {0, 1}) {
     for (const int of_k : {0, 1}) {
       if (error != 0) return error;
@@ -300,6 +332,7 @@ void launch(PrefillParams params, const Tiles& tiles, void* workspace,
   }
   if (p.has_key_gates() && p.T > 0) launch_preparation(pass);
   if (may_cut) launch_segments(pass);
+  if (cut.halves_tail) return launch_halved(pass);
   launch_main(pass, cut.columns);
   if (cut.may_narrow) launch_main(pass, 64);
 }

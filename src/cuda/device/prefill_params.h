@@ -52,6 +52,8 @@ struct PrefillParams {
   int32_t sum_chunks;  ///< of linear attention: gates are sums over 1 or 2 chunks; 0: single ones
   SegmentTables segments;  ///< null header: sequences are whole, in order, and dealt round robin
   KeyGates key;
+  /// Tickets of this launch, where there is no header.
+  uint32_t first_ticket = 0, end_ticket = ~uint32_t{0};
 
   SLUICE_HOST_DEVICE bool has_key_gates() const { return key.gate.data != nullptr; }
   /// Whether horizons will ask for peaks.

@@ -75,6 +75,7 @@ struct CutRequest {
   bool may_forget = false;      ///< history may be dropped where horizon.cuh allows
   bool may_narrow = false;      ///< where kModel cuts nothing, items may have 64 columns
   bool in_order = false;        ///< lengths are equal: whole sequences need not be put in order
+  bool halves_tail = false;     ///< items of the last round have half as many columns
   bool scalar_factors = false;  ///< linear attention: M is a number, which needs no work items
 
   /// Whether all segments are computed by one launch, without planner, workspace or join.
@@ -301,6 +302,20 @@ SLUICE_HOST_DEVICE float cut_time(const Cut& cut, const CutProblem& of) {
   const float join = of.exact > 0 ? costs.join * (boundaries / chains - 1.0f) : 0.0f;
   const float launches = costs.split + (forgetful > 0 ? costs.horizon : 0.0f);
   return main_pass + (in_turn > moved ? in_turn : moved) + join + launches;
+}
+
+/// Whether the last of several rounds of items leaves so many multiprocessors idle that twice as many
+/// items fit it.
+SLUICE_HOST_DEVICE constexpr bool halves_fit(int64_t items, int64_t multiprocessors) {
+  const int64_t rest = items % multiprocessors;
+  return items > multiprocessors && rest > 0 && 2 * rest <= multiprocessors;
+}
+
+/// Time of whole sequences of equal length whose last round has items of half as many columns.
+SLUICE_HOST_DEVICE constexpr float halved_time(int64_t chunks, int64_t items,
+                                               int64_t multiprocessors, const CutCosts& costs) {
+  const float each = static_cast<float>(chunks) + costs.item;
+  return each * (static_cast<float>(items / multiprocessors) + costs.narrow) + costs.split;
 }
 
 }  // namespace sluice::cuda::device

@@ -177,7 +177,7 @@ __device__ __forceinline__ WorkItem item_of(const PrefillParams& p, uint32_t tic
   const bool planned = p.segments.header != nullptr;
   const PlanView plan{p};
   const uint32_t segments = planned ? plan.segments() : static_cast<uint32_t>(p.N);
-  if (ticket >= segments * per_segment) return none;
+  if (ticket >= min(segments * per_segment, p.end_ticket)) return none;
   const auto position = static_cast<int>(ticket / per_segment);
   const uint32_t rest = ticket % per_segment;
   const auto head = static_cast<int>(rest / slices);

@@ -40,11 +40,10 @@ const Instance& key_horizon() noexcept;
 /// Of chunk_summary, before and after the transition pass; they take SummaryParams too.
 const Instance& summary_plan(bool key_gates) noexcept;
 const Instance& summary_join(int K) noexcept;
-/// Between transition and main pass.
-const Instance& join(int K) noexcept;
-/// Columns of V that one CTA of the join carries. PERF a boundary takes a CTA as long as the
-/// products of its columns, or M's way from the L2: about the same with eight.
-inline constexpr int kJoinColumns = 8;
+/// Between transition and main pass; columns of V that one CTA carries: one of kJoinColumns. Their
+/// number changes no bit.
+const Instance& join(int K, int columns) noexcept;
+inline constexpr int kJoinColumns[] = {8, 16, 32};
 
 }  // namespace sluice::cuda::chunk_forward
 

@@ -12,14 +12,20 @@ namespace sluice::cuda::chunk_forward {
 using device::Chain, device::factor_at, device::initial_at, device::load_number, device::locate;
 using device::PlanView, device::PrefillParams, device::starts_from_zeros;
 
-/// Parts that a sum over rows of the old state is cut into.
+/// Parts that a sum over rows of the old state is cut into, whoever adds them: (0 + 1) + (2 + 3).
+/// WHY the same for all widths: bits do not depend on how many columns a CTA carries.
 inline constexpr int kJoinParts = 4;
+/// Parts that one thread sums up, and threads that share a sum.
+template <int kColumns>
+inline constexpr int kOwnParts = kJoinParts * kColumns / 32;
+template <int kColumns>
+inline constexpr int kSharers = kJoinParts / kOwnParts<kColumns>;
 /// Factors M on their way or in use. PERF one alone would wait for the L2 in every product.
 inline constexpr int kJoinStages = 3;
 /// Boundaries whose horizons a CTA knows at once.
 inline constexpr int kJoinWindow = 1024;
 
-/// Threads of a CTA: four rows of M x 4 columns of S x one part of the sum each.
+/// Threads of a CTA: four rows of M x 4 columns of S x kOwnParts of the sum each.
 template <int kK>
 inline constexpr int kJoinThreads = 2 * kK;
 
@@ -29,11 +35,13 @@ template <int kK>
 using Columns = float4[kK];
 
 /// Shared memory of a CTA.
-template <int kK>
+template <int kK, int kColumns>
 struct JoinMemory {
-  alignas(128) float M[kJoinStages][kK][kK];       ///< [column][row], by turns
-  alignas(16) Columns<kK> S[2][kJoinColumns / 4];  ///< the states before and after, by turns
-  alignas(16) Columns<kK> parts[kJoinParts][kJoinColumns / 4];
+  static constexpr bool kShares = kSharers<kColumns> > 1;
+  alignas(128) float M[kJoinStages][kK][kK];   ///< [column][row], by turns
+  alignas(16) Columns<kK> S[2][kColumns / 4];  ///< the states before and after, by turns
+  /// What all but the first of the threads that share a sum have; the first one's lies in S.
+  alignas(16) Columns<kK> others[kShares ? kSharers<kColumns> - 1 : 1][kShares ? kColumns / 4 : 1];
   alignas(8) uint64_t full[kJoinStages];
   uint32_t item;
   uint32_t wanted[kJoinWindow / 32];  ///< bit b: the state at boundary b of the window is
@@ -46,10 +54,10 @@ __device__ __forceinline__ int place_of_row(int row) {
 }
 
 /// Walks over the boundaries of a chain for one head. All threads of the CTA together.
-template <int kK>
+template <int kK, int kColumns>
 struct JoinWalk {
   const PrefillParams& p;
-  JoinMemory<kK>& s;
+  JoinMemory<kK, kColumns>& s;
   int head;
   Chain chain;
   int at = 0, window = -1;  ///< both count from the chain's first boundary; window: its first one
@@ -87,90 +95,131 @@ struct JoinWalk {
 };
 
 /// Requests M of a boundary; one thread.
-template <int kK>
-__device__ __forceinline__ void request_factor(const JoinWalk<kK>& walk, int boundary, int turn) {
+template <int kK, int kColumns>
+__device__ __forceinline__ void request_factor(const JoinWalk<kK, kColumns>& walk, int boundary,
+                                               int turn) {
   constexpr uint32_t kBytes = kK * kK * sizeof(float);
-  JoinMemory<kK>& s = walk.s;
+  JoinMemory<kK, kColumns>& s = walk.s;
   const int stage = turn % kJoinStages;
   ptx::mbarrier_arrive_expect(&s.full[stage], kBytes);
   ptx::bulk_load(s.M[stage], factor_at(walk.p, walk.chain.first + boundary, walk.head), kBytes,
                  &s.full[stage]);
 }
 
-/// parts = M S, every thread its part of four rows and four columns.
-template <int kK>
-__device__ __forceinline__ void multiply(JoinMemory<kK>& s, int turn) {
-  constexpr int kGroups = kK / 4, kTerms = kK / kJoinParts;
-  const auto thread = static_cast<int>(threadIdx.x);
-  const int group = thread % kGroups, columns = thread / kGroups % 2, part = thread / (2 * kGroups);
-  const Columns<kK>& S = s.S[turn & 1][columns];
-  const auto& M = s.M[turn % kJoinStages];
-  float4 sum[4] = {};
-#pragma unroll 8
-  for (int k = part * kTerms; k < (part + 1) * kTerms; ++k) {
-    const float4 rows = *reinterpret_cast<const float4*>(&M[k][4 * group]);
-    const float4 x = S[place_of_row<kK>(k)];
-    const float m[4] = {rows.x, rows.y, rows.z, rows.w};
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      sum[i].x = fmaf(m[i], x.x, sum[i].x), sum[i].y = fmaf(m[i], x.y, sum[i].y);
-      sum[i].z = fmaf(m[i], x.z, sum[i].z), sum[i].w = fmaf(m[i], x.w, sum[i].w);
-    }
-  }
-#pragma unroll
-  for (int i = 0; i < 4; ++i) s.parts[part][columns][place_of_row<kK>(4 * group + i)] = sum[i];
+__device__ __forceinline__ float4 add(const float4& a, const float4& b) {
+  return {a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w};
 }
 
-/// A thread's four numbers of a state: where they lie in it and in Columns.
-template <int kK>
+/// Four rows of M S and four columns, from part `part` of the sum alone.
+struct RowSums {
+  float4 row[4];
+
+  template <int kK>
+  __device__ __forceinline__ RowSums(const float (&M)[kK][kK], const Columns<kK>& S, int group,
+                                     int part)
+      : row{} {
+    constexpr int kTerms = kK / kJoinParts;
+#pragma unroll 8
+    for (int k = part * kTerms; k < (part + 1) * kTerms; ++k) {
+      const float4 rows = *reinterpret_cast<const float4*>(&M[k][4 * group]);
+      const float4 x = S[place_of_row<kK>(k)];
+      const float m[4] = {rows.x, rows.y, rows.z, rows.w};
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        row[i].x = fmaf(m[i], x.x, row[i].x), row[i].y = fmaf(m[i], x.y, row[i].y);
+        row[i].z = fmaf(m[i], x.z, row[i].z), row[i].w = fmaf(m[i], x.w, row[i].w);
+      }
+    }
+  }
+  __device__ __forceinline__ void operator+=(const RowSums& other) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) row[i] = add(row[i], other.row[i]);
+  }
+};
+
+/// M S, every thread its parts of four rows and four columns.
+template <int kK, int kColumns>
+__device__ __forceinline__ void multiply(JoinMemory<kK, kColumns>& s, int turn) {
+  constexpr int kGroups = kK / 4, kOwn = kOwnParts<kColumns>;
+  const auto thread = static_cast<int>(threadIdx.x);
+  const int group = thread % kGroups, columns = thread / kGroups % (kColumns / 4),
+            sharer = thread / (kGroups * (kColumns / 4)), part = sharer * kOwn;
+  const Columns<kK>& S = s.S[turn & 1][columns];
+  const auto& M = s.M[turn % kJoinStages];
+  RowSums sum(M, S, group, part);
+  if constexpr (kOwn > 1) sum += RowSums(M, S, group, part + 1);
+  if constexpr (kOwn > 2) {
+    RowSums upper(M, S, group, part + 2);
+    upper += RowSums(M, S, group, part + 3);
+    sum += upper;
+  }
+  Columns<kK>* const out = sharer == 0 ? s.S[(turn + 1) & 1] : s.others[sharer - 1];
+#pragma unroll
+  for (int i = 0; i < 4; ++i) out[columns][place_of_row<kK>(4 * group + i)] = sum.row[i];
+}
+
+/// A thread's numbers of a state, four at a time: where they lie in it and in Columns.
+template <int kK, int kColumns>
 struct JoinPlace {
+  static constexpr int kCount = kColumns / 8;
   int place, columns, row;
   __device__ __forceinline__ JoinPlace()
       : place(static_cast<int>(threadIdx.x) % kK),
         columns(static_cast<int>(threadIdx.x) / kK),
         row(place % (kK / 4) * 4 + place / (kK / 4)) {}
-  __device__ __forceinline__ float4* in(const JoinWalk<kK>& walk, int boundary, int first) const {
-    const int64_t at = (walk.pair(boundary) * kK + row) * walk.p.V + first + 4 * columns;
-    return reinterpret_cast<float4*>(walk.p.segments.added + at);
+  /// Calls use(i, four columns, their address) for each.
+  template <class Use>
+  __device__ __forceinline__ void for_each(const JoinWalk<kK, kColumns>& walk, int boundary,
+                                           int first, const Use& use) const {
+    const int64_t at = (walk.pair(boundary) * kK + row) * walk.p.V + first;
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) {
+      const int four = columns + 2 * i;
+      use(i, four, reinterpret_cast<float4*>(walk.p.segments.added + at + 4 * four));
+    }
   }
 };
 
-__device__ __forceinline__ float4 add(const float4& a, const float4& b) {
-  return {a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w};
-}
-
 /// One step: the state at a boundary from the one before it, to shared and global memory.
-template <int kK>
-__device__ __forceinline__ void carry_over(const JoinWalk<kK>& walk, int boundary, int turn,
-                                           int first) {
-  static_assert(kJoinParts == 4);
-  JoinMemory<kK>& s = walk.s;
-  const JoinPlace<kK> mine;
-  float4* const state = mine.in(walk, boundary, first);
-  const float4 added = *state;
+template <int kK, int kColumns>
+__device__ __forceinline__ void carry_over(const JoinWalk<kK, kColumns>& walk, int boundary,
+                                           int turn, int first) {
+  JoinMemory<kK, kColumns>& s = walk.s;
+  const JoinPlace<kK, kColumns> mine;
+  float4 x[mine.kCount];
+  mine.for_each(walk, boundary, first, [&](int i, int, const float4* state) { x[i] = *state; });
   ptx::mbarrier_wait(&s.full[turn % kJoinStages], static_cast<uint32_t>(turn / kJoinStages & 1));
-  multiply<kK>(s, turn);
+  multiply(s, turn);
   __syncthreads();
-  const auto part = [&](int i) { return s.parts[i][mine.columns][mine.place]; };
-  const float4 x = add(added, add(add(part(0), part(1)), add(part(2), part(3))));
-  *state = x;
-  s.S[(turn + 1) & 1][mine.columns][mine.place] = x;
+  mine.for_each(walk, boundary, first, [&](int i, int four, float4* state) {
+    float4& after = s.S[(turn + 1) & 1][four][mine.place];
+    const auto other = [&](int n) { return s.others[n][four][mine.place]; };
+    constexpr int kSums = kSharers<kColumns>;
+    float4 product = after;
+    if constexpr (kSums > 1) product = add(product, other(0));
+    if constexpr (kSums == 4) product = add(product, add(other(1), other(2)));
+    x[i] = add(x[i], product);
+    after = x[i];
+    *state = x[i];
+  });
   __syncthreads();
 }
 
 /// Reads the state at a boundary whose N is all of it.
-template <int kK>
-__device__ __forceinline__ void read_state_at(const JoinWalk<kK>& walk, int boundary, int turn,
-                                              int first) {
-  const JoinPlace<kK> mine;
-  walk.s.S[turn & 1][mine.columns][mine.place] = *mine.in(walk, boundary, first);
+template <int kK, int kColumns>
+__device__ __forceinline__ void read_state_at(const JoinWalk<kK, kColumns>& walk, int boundary,
+                                              int turn, int first) {
+  const JoinPlace<kK, kColumns> mine;
+  mine.for_each(walk, boundary, first, [&](int, int four, const float4* state) {
+    walk.s.S[turn & 1][four][mine.place] = *state;
+  });
   __syncthreads();
 }
 
 /// Copies columns of a sequence's initial state, which other work items of the main pass may
 /// overwrite with the final one, to its place at the first boundary.
-template <int kK>
-__device__ __forceinline__ void keep_initial(const JoinWalk<kK>& walk, int first) {
+template <int kK, int kColumns>
+__device__ __forceinline__ void keep_initial(const JoinWalk<kK, kColumns>& walk, int first) {
   const PrefillParams& p = walk.p;
   const int seq = PlanView{p}.sequence(walk.chain);
   if (locate(p, seq, walk.head).padded != 0) return;
@@ -178,8 +227,8 @@ __device__ __forceinline__ void keep_initial(const JoinWalk<kK>& walk, int first
   const int64_t base = zeros ? 0 : initial_at(p, seq, walk.head);
   float* const out = factor_at(p, walk.chain.first, walk.head);
 #pragma unroll 1
-  for (auto i = static_cast<int>(threadIdx.x); i < kK * kJoinColumns; i += kJoinThreads<kK>) {
-    const int k = i / kJoinColumns, v = first + i % kJoinColumns;
+  for (auto i = static_cast<int>(threadIdx.x); i < kK * kColumns; i += kJoinThreads<kK>) {
+    const int k = i / kColumns, v = first + i % kColumns;
     const int64_t at = base + (p.state_is_vk ? int64_t{v} * kK + k : int64_t{k} * p.V + v);
     out[int64_t{k} * p.V + v] = zeros ? 0.0f : load_number(p.initial.data, at, p.initial.number);
   }
@@ -187,8 +236,8 @@ __device__ __forceinline__ void keep_initial(const JoinWalk<kK>& walk, int first
 
 /// All products of a chain for one head and columns of V from `first` on. `turn` counts products of
 /// the CTA. PERF one place that looks for products: code that runs once is fetched from memory.
-template <int kK>
-__device__ __forceinline__ void walk_chain(JoinWalk<kK>& walk, int first, int& turn) {
+template <int kK, int kColumns>
+__device__ __forceinline__ void walk_chain(JoinWalk<kK, kColumns>& walk, int first, int& turn) {
   static_assert(kJoinStages == 3);
   int boundary = -1, after = -1, later = -1;  // products that are asked for; -1: none yet
   int done = -1;                              // boundary whose state s.S holds
@@ -206,8 +255,8 @@ __device__ __forceinline__ void walk_chain(JoinWalk<kK>& walk, int first, int& t
 }
 
 /// The next item of the CTA. All of its threads together.
-template <int kK>
-__device__ __forceinline__ uint32_t next_join(const PrefillParams& p, JoinMemory<kK>& s,
+template <int kK, int kColumns>
+__device__ __forceinline__ uint32_t next_join(const PrefillParams& p, JoinMemory<kK, kColumns>& s,
                                               uint32_t item) {
   __syncthreads();
   if (!PlanView{p}.has_lists()) return item + gridDim.x;
@@ -218,10 +267,10 @@ __device__ __forceinline__ uint32_t next_join(const PrefillParams& p, JoinMemory
 
 /// Persistent: items are chains x heads x slices of V, slices first. Every product waits for the
 /// one before it in its own CTA and for nobody else.
-template <int kK>
+template <int kK, int kColumns>
 __global__ void __launch_bounds__(2 * kK, 1) join_kernel(const __grid_constant__ PrefillParams p) {
   extern __shared__ __align__(1024) uint8_t dynamic_shared[];
-  auto& s = *reinterpret_cast<JoinMemory<kK>*>(dynamic_shared);
+  auto& s = *reinterpret_cast<JoinMemory<kK, kColumns>*>(dynamic_shared);
   if (threadIdx.x == 0) {
     for (uint64_t& barrier : s.full) ptx::mbarrier_init(&barrier, 1);
     ptx::fence_mbarrier_init();
@@ -231,14 +280,14 @@ __global__ void __launch_bounds__(2 * kK, 1) join_kernel(const __grid_constant__
   ptx::wait_for_dependencies();
   const PlanView plan{p};
   if (blockIdx.x == 0 && threadIdx.x == 0) plan.leave_counts();
-  const auto slices = static_cast<uint32_t>(p.V / kJoinColumns),
-             heads = static_cast<uint32_t>(p.HV), items = plan.chains() * heads * slices;
+  const auto slices = static_cast<uint32_t>(p.V / kColumns), heads = static_cast<uint32_t>(p.HV),
+             items = plan.chains() * heads * slices;
   int turn = 0;
   for (uint32_t item = blockIdx.x; item < items; item = next_join(p, s, item)) {
     const uint32_t pair = item / slices;
-    const auto first = static_cast<int>(item % slices) * kJoinColumns;
-    JoinWalk<kK> walk{p, s, static_cast<int>(pair % heads),
-                      plan.chain(static_cast<int>(pair / heads))};
+    const auto first = static_cast<int>(item % slices) * kColumns;
+    JoinWalk<kK, kColumns> walk{p, s, static_cast<int>(pair % heads),
+                                plan.chain(static_cast<int>(pair / heads))};
     if (p.segments.keep_initial) keep_initial(walk, first);
     walk_chain(walk, first, turn);
   }

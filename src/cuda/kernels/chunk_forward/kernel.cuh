@@ -75,7 +75,11 @@ __global__ void __launch_bounds__(C::kThreads, 1)
   }
   zero_upper_blocks(s);
   __syncthreads();
-  ptx::wait_for_dependencies();
+  // The last round as a launch of its own begins while the one before it ends: it reads nothing of
+  // that, and whatever came earlier is done.
+  const bool is_tail = C::kOutput && p.first_ticket != 0;
+  if (!is_tail) ptx::wait_for_dependencies();
+  if (C::kOutput && p.segments.cut.halves_tail) ptx::launch_dependents();
   if (C::kOutput && !device::takes_pass<C>(p)) return;
   const int warpgroup = tile::warpgroup();
   if (warpgroup == 0) {
@@ -95,6 +99,8 @@ __global__ void __launch_bounds__(C::kThreads, 1)
     ptx::increase_registers<C::kStateRegisters>();
     state_role<C>(p, s, warpgroup - 1);
   }
+  // WHY: whoever waits for this launch waits for the one before it too.
+  if (is_tail) ptx::wait_for_dependencies();
 }
 
 /// The instance of a Config.

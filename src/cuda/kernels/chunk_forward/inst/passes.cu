@@ -26,12 +26,25 @@ const Instance& key_horizon() noexcept {
   return instance;
 }
 
-const Instance& join(int K) noexcept {
-  static const Instance large{reinterpret_cast<const void*>(&join_kernel<128>),
-                              sizeof(JoinMemory<128>), kJoinThreads<128>};
-  static const Instance small{reinterpret_cast<const void*>(&join_kernel<64>),
-                              sizeof(JoinMemory<64>), kJoinThreads<64>};
-  return K == 128 ? large : small;
+namespace {
+
+template <int kK, int kColumns>
+const Instance& join_of() noexcept {
+  static_assert(sizeof(JoinMemory<kK, kColumns>) <= tile::kSharedBytesSm90);
+  static const Instance instance{reinterpret_cast<const void*>(&join_kernel<kK, kColumns>),
+                                 sizeof(JoinMemory<kK, kColumns>), kJoinThreads<kK>};
+  return instance;
+}
+
+template <int kK>
+const Instance& join_of(int columns) noexcept {
+  return columns == 8 ? join_of<kK, 8>() : columns == 16 ? join_of<kK, 16>() : join_of<kK, 32>();
+}
+
+}  // namespace
+
+const Instance& join(int K, int columns) noexcept {
+  return K == 128 ? join_of<128>(columns) : join_of<64>(columns);
 }
 
 const Instance& summary_plan(bool key_gates) noexcept {
