@@ -101,10 +101,10 @@ TEST(BenchPeers, RowsAreThoseOfTheSources) {
   const auto best = [](const Cell& c) {
     return peers_of(all_peers(), c, "published", "bf16").front();
   };
-  EXPECT_EQ(best(cell(16, 64, "8192x4")).peer, "FlashInfer 0.6.13");
-  EXPECT_NEAR(best(cell(16, 64, "8192x4")).ms, .80333, 1e-9);
-  EXPECT_EQ(best(cell(2, 8, "32768")).peer, "FlashQLA");
-  EXPECT_NEAR(best(cell(2, 8, "32768")).ms, .320, 1e-9);
+  EXPECT_EQ(best(cell(16, 64, "8192x4")).peer, "TileOPs 0.1.0");
+  EXPECT_NEAR(best(cell(16, 64, "8192x4")).ms, .7585, 1e-9);
+  EXPECT_EQ(best(cell(2, 8, "32768")).peer, "FlashInfer 0.7.2");
+  EXPECT_NEAR(best(cell(2, 8, "32768")).ms, .2408, 1e-9);
   EXPECT_NEAR(best(cell(16, 48, "4096x8")).ms, .637, 1e-9);
 }
 

@@ -37,6 +37,19 @@ std::vector<Cell> published() {
   return cells;
 }
 
+/// The cells that peers were timed on in one process with this library.
+std::vector<Cell> side_by_side() {
+  constexpr int64_t kHeads[][2] = {{2, 8}, {8, 32}, {16, 16}, {16, 64}};
+  std::vector<Cell> cells;
+  for (const auto& [H, HV] : kHeads) {
+    for (const char* lengths : {"32768", "8192", "2048", "16384x2", "8192x4"}) {
+      cells.push_back(cell(H, HV, lengths));
+    }
+  }
+  cells.push_back(cell(2, 8, "1024x8"));
+  return cells;
+}
+
 /// Kimi Linear's heads and slices of them, and the 64 and 96 heads of larger models.
 std::vector<Cell> kda() {
   return {cell(12, 12, "8192"),  cell(12, 12, "32768"),  cell(32, 32, "8192"),
@@ -47,12 +60,14 @@ std::vector<Cell> kda() {
 }  // namespace
 
 const std::vector<std::string>& grid_names() {
-  static const std::vector<std::string> kNames = {"marks", "published", "tileops", "kda"};
+  static const std::vector<std::string> kNames = {"marks", "side_by_side", "published", "tileops",
+                                                  "kda"};
   return kNames;
 }
 
 std::vector<Cell> named_grid(const std::string& name) {
   if (name == "marks") return marks();
+  if (name == "side_by_side") return side_by_side();
   if (name == "published") return published();
   if (name == "tileops") {
     return {cell(16, 16, "32768"), cell(16, 16, "65536"), cell(16, 16, "131072"),

@@ -143,8 +143,10 @@ void add_cell_options(CLI::App* command, PrefillOptions* o) {
                           ->delimiter(',');
   command->add_flag("--sweep", o->sweep, "auto beside every forced way")->excludes(ways);
   command
-      ->add_option("--history", o->settings.history,
-                   "whether heads that have forgotten it may drop it (these inputs allow it)")
+      ->add_option(
+          "--history", o->settings.history,
+          "whether heads that have forgotten it may drop it (these inputs allow it); auto, as a "
+          "call without it, drops nothing here")
       ->check(CLI::IsMember(history_names()))
       ->capture_default_str();
   command->add_flag("!--unknown-lengths", o->settings.lengths_known,
@@ -168,6 +170,8 @@ void add_run_options(CLI::App* command, PrefillOptions* o) {
       ->add_flag_function(
           "--cold", [](int64_t) {}, "fill the L2 with other data before each call (the default)")
       ->excludes(warm);
+  command->add_flag("--host", s.whole_calls,
+                    "also time whole calls on the host, from entry until their results are there");
   command->add_flag("!--no-error", s.errors, "skip the comparison with the float64 reference");
   command->add_option("--commit", s.commit, "what to record as the commit measured");
   command->add_option("--json", o->json, "write everything measured");
@@ -188,7 +192,9 @@ Action add_bench_prefill(CLI::App& bench) {
       "backend cannot run here or has no kernel for a cell.\n"
       "Examples:\n"
       "  sluice bench prefill --grid marks --json marks.json\n"
-      "  sluice bench prefill --grid published --commit $(git rev-parse --short HEAD) --json "
+      "  sluice bench prefill --grid side_by_side --host\n"
+      "  sluice bench prefill --grid published --history forget --commit $(git rev-parse --short "
+      "HEAD) --json "
       "h200.json\n"
       "  sluice bench prefill --heads 16/64,8/32 --lengths 8192x4,28672+4096 --gates slow\n"
       "  sluice bench prefill --heads 2/8,8/32 --lengths 32768 --sweep --history strict\n"

@@ -32,6 +32,7 @@ nlohmann::json to_json(const PrefillRow& row) {
                         {"ms_min", row.ms_min},
                         {"ms_p90", row.ms_p90},
                         {"host_us", row.host_us},
+                        {"call_us", row.whole_us},
                         {"clock_mhz", row.clock_mhz},
                         {"us_per_chunk_head", row.us_per_chunk_head},
                         {"tflops", row.tflops},

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <stdexcept>
 #include <thread>
+#include <vector>
 
 #include "tools/bench/bench.hpp"
 #include "tools/bench/rows.hpp"
@@ -20,6 +21,13 @@ double timed_call_ms(Machine& machine, PrefillProblem* problem) {
   problem->call();
   machine.synchronize();
   return 1e3 * watch.seconds();
+}
+
+// Whole calls on an idle machine, as whoever waits for one sees them.
+double whole_call_microseconds(Machine& machine, PrefillProblem* problem, int repeat) {
+  std::vector<double> seconds;
+  for (int i = 0; i < repeat; ++i) seconds.push_back(1e-3 * timed_call_ms(machine, problem));
+  return Quantiles(seconds, 1e6).median;
 }
 
 void derive(const Machine& machine, const PrefillSettings& s, const Ceilings& ceilings,
@@ -49,6 +57,7 @@ void time_cell(Machine& machine, const PrefillSettings& s, const Ceilings& ceili
   row->ms = ms.median, row->ms_min = ms.least, row->ms_p90 = ms.p90;
   if (times.clock_mhz > 0) row->clock_mhz = times.clock_mhz;
   if (!host) row->host_us = host_microseconds(machine, kHostCalls, [&](int) { problem->call(); });
+  if (s.whole_calls) row->whole_us = whole_call_microseconds(machine, problem, s.repeat);
   derive(machine, s, ceilings, row);
 }
 

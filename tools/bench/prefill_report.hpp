@@ -22,13 +22,15 @@ struct PrefillSettings {
   std::vector<Cell> cells;
   std::vector<SplitWay> ways = {SplitWay{}};  ///< of each cell, one row a way
   std::string grid = "marks", gates = "published", commit = "unknown", command;
-  std::string history = "forget";  ///< the inputs keep what that asks for
+  /// As a caller has it who does not say: gates and betas that are no logits may not be forgotten.
+  std::string history = "auto";
   sluice_dtype dtype = kBFloat16;
   Implementation backend = Implementation::kCuda;
   int repeat = 100;
   int rest_ms = 300;  ///< idle before each cell, so that none finds clocks that another lowered
   bool cold = true, errors = true;
   bool lengths_known = true;  ///< calls are told the longest sequence (max_tokens)
+  bool whole_calls = false;   ///< also time calls on the host, from entry to the results
 };
 
 /// One cell. What is not known is kUnknown.
@@ -38,7 +40,8 @@ struct PrefillRow {
   int64_t segments = 0;         ///< that the planner made of the sequences; 0: it was not asked
   std::string kernel, failure;  ///< failure: why the rest is missing, else empty
   double ms = kUnknown, ms_min = kUnknown, ms_p90 = kUnknown;
-  double host_us = kUnknown;  ///< until an enqueued call returns; not for the host
+  double host_us = kUnknown;   ///< until an enqueued call returns; not for the host
+  double whole_us = kUnknown;  ///< from entry until the results are there, the device idle before
   double clock_mhz = kUnknown;
   double us_per_chunk_head = kUnknown;  ///< ms over busiest_chunks()
   double tflops = kUnknown, gb_per_s = kUnknown;

@@ -36,6 +36,7 @@ std::vector<std::string> cells_of(const PrefillRow& row, const PrefillReport& re
           error_cell(row.error_o),
           error_cell(row.error_state),
           text_of(row.host_us, 1),
+          text_of(row.whole_us, 1),
           peer,
           text_of(peer_ms, 3),
           text_of(row.ratio(), 2),
@@ -57,7 +58,8 @@ void print_legend(const PrefillReport& report) {
       report.ceilings.bytes_source);
   fmt::print(
       "error: relative L2 of o and of final states against float64, worst of some (sequence, head) "
-      "pairs. host us: until\na call returns. Peers: published or measured elsewhere on an H200, "
+      "pairs. host us: until\na call returns; call us: until its results are there (--host). "
+      "Peers: published or measured elsewhere on an H200, "
       "not "
       "in this run (benchmarks/peers/README.md).\n");
   const bool other_gates =
@@ -73,9 +75,9 @@ void print_prefill(const PrefillReport& report) {
   fmt::print("{}, sluice {} ({}), {}, gates {}, history {}, longest sequence {}, {}\n",
              report.machine.value("name", "?"), report.version, report.commit, report.dtype,
              report.gates, report.history, report.lengths_known ? "known" : "unknown", report.date);
-  Table table({"<heads", "<lengths", "<split", "seg", "ms", "min", "p90", "us/chunk", "TFLOP/s",
-               "GB/s", "of floor", "err o", "err S", "host us", "<best peer", "peer ms", "x peer",
-               "goal", "<kernel"});
+  Table table({"<heads",   "<lengths",   "<split",  "seg",      "ms",    "min",    "p90",
+               "us/chunk", "TFLOP/s",    "GB/s",    "of floor", "err o", "err S",  "host us",
+               "call us",  "<best peer", "peer ms", "x peer",   "goal",  "<kernel"});
   for (const PrefillRow& row : report.rows) {
     if (row.failure.empty()) table.add(cells_of(row, report));
   }
