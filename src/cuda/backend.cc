@@ -30,6 +30,8 @@ void for_each_catalogue(Visit visit) noexcept {
   visit(chunk_forward_catalogue());
   visit(recurrent_step_catalogue());
   visit(causal_conv1d_catalogue());
+  visit(causal_conv1d_backward_catalogue());
+  visit(gated_rms_norm_backward_catalogue());
   visit(gated_rms_norm_catalogue());
   visit(layer_prefill_catalogue());
   visit(layer_decode_catalogue());
@@ -101,6 +103,8 @@ size_t describe(char* out, size_t size) noexcept {
 int device_of(const core::DeltaRuleProblem& p) noexcept { return p.q.device.index; }
 int device_of(const core::CausalConvProblem& p) noexcept { return p.x.device.index; }
 int device_of(const core::GatedNormProblem& p) noexcept { return p.out.device.index; }
+int device_of(const core::CausalConvBackwardProblem& p) noexcept { return p.d_out.device.index; }
+int device_of(const core::GatedNormBackwardProblem& p) noexcept { return p.d_out.device.index; }
 int device_of(const core::LayerProblem& p) noexcept { return p.conv[0].x.device.index; }
 int device_of(const core::ChunkBackwardProblem& p) noexcept { return p.forward.q.device.index; }
 int device_of(const core::ChunkSummaryProblem& p) noexcept { return p.forward.k.device.index; }
@@ -117,6 +121,12 @@ const char* name_of(const core::DeltaRuleProblem& p) noexcept {
 }
 const char* name_of(const core::CausalConvProblem&) noexcept { return "causal_conv1d"; }
 const char* name_of(const core::GatedNormProblem&) noexcept { return "gated_rms_norm"; }
+const char* name_of(const core::CausalConvBackwardProblem&) noexcept {
+  return "causal_conv1d_backward";
+}
+const char* name_of(const core::GatedNormBackwardProblem&) noexcept {
+  return "gated_rms_norm_backward";
+}
 const char* name_of(const core::ChunkBackwardProblem&) noexcept { return "chunk_backward"; }
 const char* name_of(const core::ChunkSummaryProblem&) noexcept { return "chunk_summary"; }
 const char* name_of(const core::StateFoldProblem&) noexcept { return "state_fold"; }
@@ -158,6 +168,8 @@ core::Backend make_backend() noexcept {
   backend.layer_decode = operator_by<layer_decode_catalogue>();
   backend.causal_conv1d = operator_by<causal_conv1d_catalogue>();
   backend.gated_rms_norm = operator_by<gated_rms_norm_catalogue>();
+  backend.causal_conv1d_backward = operator_by<causal_conv1d_backward_catalogue>();
+  backend.gated_rms_norm_backward = operator_by<gated_rms_norm_backward_catalogue>();
   backend.chunk_stage = operator_by<chunk_stage_catalogue>();
   backend.chunk_backward = operator_by<chunk_backward_catalogue>();
   backend.chunk_summary = operator_by<chunk_summary_catalogue>();

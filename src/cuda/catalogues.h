@@ -17,6 +17,8 @@ Catalogue<core::LayerProblem> layer_prefill_catalogue() noexcept;
 Catalogue<core::LayerProblem> layer_decode_catalogue() noexcept;
 Catalogue<core::ChunkStageProblem> chunk_stage_catalogue() noexcept;
 Catalogue<core::ChunkBackwardProblem> chunk_backward_catalogue() noexcept;
+Catalogue<core::CausalConvBackwardProblem> causal_conv1d_backward_catalogue() noexcept;
+Catalogue<core::GatedNormBackwardProblem> gated_rms_norm_backward_catalogue() noexcept;
 Catalogue<core::ChunkSummaryProblem> chunk_summary_catalogue() noexcept;
 Catalogue<core::StateFoldProblem> state_fold_catalogue() noexcept;
 

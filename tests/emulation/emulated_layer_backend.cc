@@ -145,6 +145,8 @@ const core::Backend& backend() noexcept {
            void* stream) noexcept { return delta_rule(p).run(p, plan, workspace, stream); }};
     made.causal_conv1d = emulated_operator<causal_conv1d_catalogue>();
     made.gated_rms_norm = emulated_operator<gated_rms_norm_catalogue>();
+    made.causal_conv1d_backward = emulated_operator<causal_conv1d_backward_catalogue>();
+    made.gated_rms_norm_backward = emulated_operator<gated_rms_norm_backward_catalogue>();
     made.layer_prefill = emulated_operator<layer_prefill_catalogue>();
     made.layer_decode = made.layer_prefill;  // as where the decode kernel does not apply
     return made;

@@ -82,6 +82,14 @@ std::vector<ConvGradientConfig> conv_configs() {
     add(named("only_", bit), [&](auto* c) { c->wanted = 1u << bit, c->T = 20; });
   }
   add("nothing", [](auto* c) { c->wanted = 0; });
+  for (const sluice_dtype type : {kBF16, kF16}) {
+    for (const int64_t W : {2, 3, 4}) {
+      add(named("model_", dtype_name(type), "_W", W), [&](auto* c) {
+        c->io = c->gradients = type, c->W = W, c->D = 264, c->lengths = {150, 0, 2, 61};
+        c->rows_past_end = 5, c->L = 4;
+      });
+    }
+  }
   for (const sluice_dtype io : {kF32, kBF16, kF16}) {
     for (const sluice_dtype gradients : {kF32, kBF16, kF16}) {
       add(named(dtype_name(io), "_", dtype_name(gradients)), [&](auto* c) {
@@ -129,6 +137,12 @@ std::vector<NormGradientConfig> norm_configs() {
     add(named("V", V), [&](auto* c) { c->shape = {7, 3, V}; });
     add(named("V", V, "_bfloat16"),
         [&](auto* c) { c->shape = {7, 3, V}, c->x = c->z = c->d_out = c->gradients = kBF16; });
+  }
+  for (const int64_t V : {64, 128, 200}) {
+    add(named("V", V, "_float16_hf"), [&](auto* c) {
+      c->shape = {90, 3, V}, c->x = c->z = c->d_out = c->gradients = kF16;
+      c->rounding = SLUICE_NORM_ROUND_HF;
+    });
   }
   add("rank2", [](auto* c) { c->shape = {9, 64}; });
   add("rank4", [](auto* c) { c->shape = {2, 3, 4, 40}; });

@@ -10,18 +10,9 @@ namespace {
 using conv1d::ConvParams;
 using core::CausalConvProblem, core::present, core::Tensor;
 
-conv1d::TokenChannels token_channels(const Tensor& t) noexcept {
-  return {t.data, t.stride[0], t.stride[1], t.stride[2], t.stride[3], number_type(t.dtype)};
-}
-
-conv1d::ConvPool pool_of(const Tensor& t) noexcept {
-  if (!present(t)) return {};
-  return {t.data, t.shape[0], t.stride[0], t.stride[1], t.stride[2], number_type(t.dtype)};
-}
-
 void lower_state(const sluice_conv_state_io& state, ConvParams* out) noexcept {
-  out->initial = pool_of(state.initial);
-  out->final = pool_of(state.final);
+  out->initial = conv_pool(state.initial);
+  out->final = conv_pool(state.final);
   out->read_slots = indices_of(state.read_slots);
   out->write_slots = indices_of(state.write_slots);
   out->num_accepted = indices_of(state.num_accepted);
@@ -34,6 +25,15 @@ void lower_state(const sluice_conv_state_io& state, ConvParams* out) noexcept {
 }
 
 }  // namespace
+
+conv1d::TokenChannels token_channels(const Tensor& t) noexcept {
+  return {t.data, t.stride[0], t.stride[1], t.stride[2], t.stride[3], number_type(t.dtype)};
+}
+
+conv1d::ConvPool conv_pool(const Tensor& t) noexcept {
+  if (!present(t)) return {};
+  return {t.data, t.shape[0], t.stride[0], t.stride[1], t.stride[2], number_type(t.dtype)};
+}
 
 void lower_conv(const CausalConvProblem* problems, int parts, ConvParams* out) noexcept {
   const CausalConvProblem& first = problems[0];

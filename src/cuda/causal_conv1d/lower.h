@@ -12,6 +12,9 @@ namespace sluice::cuda {
 /// weights, bias and states are those of the first, whose slices the others continue.
 void lower_conv(const core::CausalConvProblem* problems, int parts,
                 conv1d::ConvParams* out) noexcept;
+/// Rows [B,T,G,C], and states [N,D,L].
+conv1d::TokenChannels token_channels(const core::Tensor& tensor) noexcept;
+conv1d::ConvPool conv_pool(const core::Tensor& tensor) noexcept;
 
 }  // namespace sluice::cuda
 

@@ -1,0 +1,287 @@
+// Computes gradients of the convolution for a slab of tokens.
+//
+// Math      docs/math.md section 10: dx_t = sum_w weight_w c_{t+W-1-w}, c = d_out act'(pre)
+// Roles     a thread has eight neighbouring channels of one 16-bit type, or one channel of any form,
+//           and walks through the 64 tokens of a slab and three more; a warp has 32 such threads.
+//           Warps behind those of slabs have the columns of a sequence's initial state.
+// Pipeline  four tokens at a time: loads of x and d_out, then c, sums for dweight and dbias, and the
+//           row of dx three tokens back.
+// Memory    the last four inputs and c's in registers; sums of a slab go to the workspace.
+// Floor     x, d_out once and 5 % more, dx once: docs/kernels/layer.md
+// Rejected  atomics for dweight: other bits in every run
+//
+// SPDX-License-Identifier: Apache-2.0
+#ifndef SLUICE_CUDA_KERNELS_CONV1D_GRADIENT_SLAB_CUH_
+#define SLUICE_CUDA_KERNELS_CONV1D_GRADIENT_SLAB_CUH_
+
+#include "cuda/device/follow.cuh"
+#include "cuda/kernels/conv1d/gradient_params.h"
+#include "cuda/kernels/conv1d/sequence.cuh"
+#include "cuda/kernels/conv1d/taps.cuh"
+
+namespace sluice::cuda::conv1d_backward {
+
+using conv1d::ConvPool, conv1d::Span, conv1d::Taps, conv1d::TokenChannels;
+
+/// One channel of any type.
+struct AnyNumbers {
+  static constexpr int kCount = 1;
+  using Raw = float;  ///< as loaded
+  static __device__ __forceinline__ Raw load(const void* data, int64_t at, Number number) {
+    return device::load_number(data, at, number);
+  }
+  static __device__ __forceinline__ void unpack(const Raw& raw, float (&out)[kCount]) {
+    out[0] = raw;
+  }
+  static __device__ __forceinline__ void store(void* data, int64_t at, Number number,
+                                               const float (&x)[kCount]) {
+    device::store_number(data, at, number, x[0]);
+  }
+};
+
+/// Eight neighbouring channels of a 16-bit type.
+template <Number kType>
+struct Packs {
+  static constexpr int kCount = kPack;
+  using Raw = device::Pack<kType>;
+  static __device__ __forceinline__ Raw load(const void* data, int64_t at, Number) {
+    return Raw::load(static_cast<const char*>(data) + 2 * at);
+  }
+  static __device__ __forceinline__ void unpack(const Raw& raw, float (&out)[kCount]) {
+    raw.unpack(out);
+  }
+  static __device__ __forceinline__ void store(void* data, int64_t at, Number,
+                                               const float (&x)[kCount]) {
+    Raw::store(static_cast<char*>(data) + 2 * at, x);
+  }
+};
+
+/// sigmoid(x) (1 + x (1 - sigmoid(x))).
+__device__ __forceinline__ float silu_slope(float x) {
+  const float s = device::sigmoid(x);
+  return fmaf(s * x, 1.0f - s, s);
+}
+
+/// A thread's channels, from `channel` on.
+template <class Numbers>
+class Lane {
+ public:
+  static constexpr int kCount = Numbers::kCount;
+
+  __device__ __forceinline__ Lane(const ConvGradientParams& params, int64_t channel)
+      : p_(params), f_(params.forward), channel_(channel) {
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) {
+      const Taps<1> one = conv1d::load_taps(f_, channel + i);
+#pragma unroll
+      for (int w = 0; w < kMaxWidth; ++w) taps_.tap[w][i] = one.tap[w][0];
+      taps_.bias[i] = one.bias[0];
+    }
+#pragma unroll
+    for (int w = 0; w < kSums; ++w) clear(sums_[w]);
+  }
+
+  /// Gradients of tokens begin .. end - 1 of a sequence, negative ones being columns of its state,
+  /// and sums over those that are none.
+  __device__ void run(int64_t batch, const Span& span, int64_t begin, int64_t end) {
+    span_ = span, batch_ = batch, begin_ = begin, end_ = end, tokens_ = span.end - span.begin;
+#pragma unroll
+    for (int i = 0; i < kMaxWidth; ++i) {
+      clear(x_[i]), clear(inner_[i]);
+      const int64_t t = begin + i - kMaxWidth;
+      if (begin >= 0 && t >= 1 - f_.W) load_input(t, x_[i]);
+    }
+#pragma unroll 1
+    for (int64_t t = begin; t < end + kMaxWidth - 1; t += kGroup) group(t);
+  }
+
+  /// Columns of dinitial that no output depends on.
+  __device__ void pass_columns() {
+    for (int64_t column = 0; column < f_.L - f_.W + 1; ++column) {
+      float x[kCount];
+      clear(x);
+      if (column >= tokens_) load_state(p_.d_final, column - tokens_, x);
+      store_state(column, x);
+    }
+  }
+
+  __device__ __forceinline__ void zero_row(int64_t batch, int64_t row) {
+    float x[kCount];
+    clear(x);
+    Numbers::store(p_.dx.data, at(p_.dx, batch, row), p_.dx.number, x);
+  }
+
+  __device__ __forceinline__ void store_sums(int64_t slab) const {
+#pragma unroll
+    for (int w = 0; w < kSums; ++w) {
+#pragma unroll
+      for (int i = 0; i < kCount; ++i) {
+        p_.sums[(slab * kSums + w) * f_.D + channel_ + i] = sums_[w][i];
+      }
+    }
+  }
+
+ private:
+  static constexpr int kGroup = 4;
+
+  static __device__ __forceinline__ void clear(float (&x)[kCount]) {
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) x[i] = 0.0f;
+  }
+
+  __device__ __forceinline__ int64_t at(const TokenChannels& t, int64_t batch, int64_t row) const {
+    return batch * t.batch_stride + row * t.token_stride + channel_ * t.channel_stride;
+  }
+
+  __device__ __forceinline__ void load_state(const ConvPool& pool, int64_t column,
+                                             float (&out)[kCount]) const {
+    clear(out);
+    if (pool.data == nullptr) return;
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) {
+      const int64_t element = span_.n * pool.slot_stride + (channel_ + i) * pool.channel_stride +
+                              column * pool.column_stride;
+      out[i] = device::load_number(pool.data, element, pool.number);
+    }
+  }
+
+  __device__ __forceinline__ void store_state(int64_t column, const float (&x)[kCount]) const {
+    const ConvPool& pool = p_.dinitial;
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) {
+      const int64_t element = span_.n * pool.slot_stride + (channel_ + i) * pool.channel_stride +
+                              column * pool.column_stride;
+      device::store_number(pool.data, element, pool.number, x[i]);
+    }
+  }
+
+  using Raw = typename Numbers::Raw;
+
+  __device__ __forceinline__ Raw load_row(const TokenChannels& rows, int64_t t) const {
+    return Numbers::load(rows.data, at(rows, batch_, span_.begin + t), rows.number);
+  }
+
+  __device__ __forceinline__ void load_input(int64_t t, float (&out)[kCount]) const {
+    if (t < 0) return load_state(f_.initial, f_.L + t, out);
+    Numbers::unpack(load_row(f_.part[0].x, t), out);
+  }
+
+  /// Tokens first .. first + 3. PERF all loads of rows first, which stay packed until their token.
+  __device__ __forceinline__ void group(int64_t first) {
+    Raw x[kGroup] = {}, d_out[kGroup] = {};
+#pragma unroll
+    for (int i = 0; i < kGroup; ++i) {
+      const int64_t t = first + i;
+      if (t < 0 || t >= tokens_ || t >= end_ + kMaxWidth - 1) continue;
+      x[i] = load_row(f_.part[0].x, t), d_out[i] = load_row(p_.d_out, t);
+    }
+#pragma unroll
+    for (int i = 0; i < kGroup; ++i) {
+      if (first + i >= end_ + kMaxWidth - 1) continue;
+      float input[kCount], c[kCount];
+      Numbers::unpack(x[i], input), Numbers::unpack(d_out[i], c);
+      if (first + i < 0) load_input(first + i, input);
+      step(first + i, input, c);
+    }
+  }
+
+  __device__ __forceinline__ void step(int64_t t, const float (&x)[kCount], float (&c)[kCount]) {
+    shift(x_, x);
+    if (t >= 0 && t < tokens_) {
+      if (f_.silu) {
+        float pre[kCount];
+        sum_of_taps(pre);
+#pragma unroll
+        for (int i = 0; i < kCount; ++i) c[i] *= silu_slope(pre[i]);
+      }
+      if (t < end_) add_sums(c);
+    }
+    shift(inner_, c);
+    if (t - kMaxWidth + 1 >= begin_) finish(t - kMaxWidth + 1);
+  }
+
+  static __device__ __forceinline__ void shift(float (&ring)[kMaxWidth][kCount],
+                                               const float (&next)[kCount]) {
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) {
+#pragma unroll
+      for (int w = 0; w + 1 < kMaxWidth; ++w) ring[w][i] = ring[w + 1][i];
+      ring[kMaxWidth - 1][i] = next[i];
+    }
+  }
+
+  __device__ __forceinline__ void sum_of_taps(float (&pre)[kCount]) const {
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) pre[i] = taps_.bias[i];
+    // WHY the branches: a tap that is not there may meet NaN, and zero times NaN is NaN.
+#pragma unroll
+    for (int w = 0; w < kMaxWidth; ++w) {
+      if (w >= kMaxWidth - f_.W) conv1d::add_products(pre, taps_.tap[w], x_[w]);
+    }
+  }
+
+  __device__ __forceinline__ void add_sums(const float (&c)[kCount]) {
+#pragma unroll
+    for (int w = 0; w < kMaxWidth; ++w) conv1d::add_products(sums_[w], c, x_[w]);
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) sums_[kMaxWidth][i] += c[i];
+  }
+
+  /// Token t, whose last c is the newest.
+  __device__ __forceinline__ void finish(int64_t t) {
+    float sum[kCount];
+    clear(sum);
+    const int64_t column = t - tokens_ + f_.L;
+    if (p_.d_final.data != nullptr && column >= 0) load_state(p_.d_final, column, sum);
+#pragma unroll
+    for (int w = 0; w < kMaxWidth; ++w) {
+      if (w < kMaxWidth - f_.W) continue;
+      conv1d::add_products(sum, taps_.tap[w], inner_[kMaxWidth - 1 - w]);
+    }
+    if (t < 0) return store_state(f_.L + t, sum);
+    if (p_.dx.data == nullptr) return;
+    Numbers::store(p_.dx.data, at(p_.dx, batch_, span_.begin + t), p_.dx.number, sum);
+  }
+
+  const ConvGradientParams& p_;
+  const conv1d::ConvParams& f_;
+  int64_t channel_, batch_ = 0, begin_ = 0, end_ = 0, tokens_ = 0;
+  Span span_{};
+  Taps<kCount> taps_;
+  float x_[kMaxWidth][kCount], inner_[kMaxWidth][kCount], sums_[kSums][kCount];
+};
+
+template <class Numbers>
+__global__ void __launch_bounds__(kThreads)
+    slab_kernel(const __grid_constant__ ConvGradientParams p) {
+  device::follow();
+  const int64_t warp = int64_t{blockIdx.x} * kWarps + threadIdx.x / 32;
+  const int64_t item = warp / p.channel_warps, n = item - p.slabs;
+  const int64_t thread = warp % p.channel_warps * 32 + threadIdx.x % 32;
+  const int64_t channel = thread * Numbers::kCount;
+  if (warp >= p.warps || channel >= p.forward.D) return;
+  Lane<Numbers> lane(p, channel);
+  const bool slab = n < 0, packed = p.forward.cu_seqlens.data != nullptr;
+  const int64_t batch = slab ? item / p.slabs_each : (packed ? 0 : n);
+  const int64_t first = slab ? item % p.slabs_each * kSlabTokens : 0;
+  const int64_t last = slab ? min(first + kSlabTokens, p.forward.T) : 1;
+  // PERF one body for rows of slabs and columns of states, the tokens -W+1 .. -1 of a sequence.
+#pragma unroll 1
+  for (int64_t row = first; row < last;) {
+    const Span span = slab ? conv1d::span_at(p.forward, batch, row) : conv1d::rows_of(p.forward, n);
+    const int64_t end = slab ? min(span.end, last) : last;
+    if (span.n >= 0) {
+      lane.run(batch, span, slab ? row - span.begin : 1 - p.forward.W, slab ? end - span.begin : 0);
+    }
+    for (int64_t t = row; span.n < 0 && t < end && p.dx.data != nullptr; ++t) {
+      lane.zero_row(batch, t);
+    }
+    row = end;
+  }
+  if (!slab) return lane.pass_columns();
+  if (p.sums != nullptr) lane.store_sums(item);
+}
+
+}  // namespace sluice::cuda::conv1d_backward
+
+#endif  // SLUICE_CUDA_KERNELS_CONV1D_GRADIENT_SLAB_CUH_
