@@ -6,11 +6,76 @@
 #include <algorithm>
 #include <cmath>
 #include <deque>
+#include <utility>
 
+#include "check/backward_yardstick.hpp"
 #include "parity/draw.hpp"
 
 namespace sluice::check {
 namespace {
+
+/// Shapes of a configuration's tensors, and what is in them before it is stored.
+class BackwardDraw {
+ public:
+  explicit BackwardDraw(const BackwardConfig& c) : c_(c) {}
+
+  std::vector<int64_t> keys() const { return {c_.B, c_.T, c_.H, c_.K}; }
+  std::vector<int64_t> values() const { return {c_.B, c_.T, c_.HV, c_.V}; }
+  std::vector<int64_t> heads() const { return {c_.B, c_.T, c_.HV}; }
+  std::vector<int64_t> states() const {
+    const bool kv = c_.layout == SLUICE_STATE_KV;
+    return {c_.sequences(), c_.HV, kv ? c_.K : c_.V, kv ? c_.V : c_.K};
+  }
+  bool delta() const { return c_.rule == SLUICE_RULE_GATED_DELTA; }
+  bool gated() const { return c_.gates != GateProfile::kNone; }
+
+  std::vector<int64_t> gates() const {
+    std::vector<int64_t> shape = heads();
+    if (c_.key_gates) shape.push_back(c_.K);
+    return shape;
+  }
+  std::vector<int64_t> biases() const {
+    return c_.key_gates ? std::vector<int64_t>{c_.HV, c_.K} : std::vector<int64_t>{c_.HV};
+  }
+  GdnInputs inputs() const {
+    // Raw q and k of a norm have lengths far from 1.
+    const double length = c_.qk_norm == SLUICE_QK_NORM_L2 ? 3.0 : 1.0;
+    const auto scaled = [&](Array a) {
+      for (double& x : a.values) x *= length;
+      return a;
+    };
+    GdnInputs in;
+    in.q = scaled(make_keys(KeyProfile::kRandomUnit, keys(), c_.seed + 1));
+    in.k = scaled(make_keys(c_.keys, keys(), c_.seed + 2));
+    in.v = make_normal(values(), c_.seed + 3);
+    if (c_.not_a_number >= 0) in.v(0, c_.not_a_number, 0, 0) = std::nan("");
+    if (gated()) in.gate = gate_values();
+    if (delta() && c_.beta) {
+      in.beta = c_.beta_space == SLUICE_BETA_LOGIT ? make_normal(heads(), c_.seed + 6)
+                                                   : make_betas(c_.betas, heads(), c_.seed + 6);
+    }
+    if (c_.gate_space >= SLUICE_GATE_RAW && c_.has_gate_parameters) {
+      in.A_log = make_normal({c_.HV}, c_.seed + 7), in.dt_bias = make_normal(biases(), c_.seed + 8);
+    }
+    if (c_.initial) in.initial = make_normal(states(), c_.seed + 9);
+    return in;
+  }
+  ResultGradients results() const {
+    return {make_normal(values(), c_.seed + 4),
+            c_.d_final ? make_normal(states(), c_.seed + 10) : Array()};
+  }
+
+ private:
+  Array gate_values() const {
+    if (c_.gate_space >= SLUICE_GATE_RAW) return make_normal(gates(), c_.seed + 5);
+    Array g = c_.key_gates ? make_key_gates(c_.gates, gates(), c_.seed + 5)
+                           : make_gates(c_.gates, gates(), c_.seed + 5);
+    for (double& x : g.values) x = c_.gate_space == SLUICE_GATE_LINEAR ? std::exp(x) : x;
+    return g;
+  }
+
+  const BackwardConfig& c_;
+};
 
 /// The tensors of one call.
 class BackwardCall {
@@ -70,83 +135,44 @@ class BackwardCall {
     return input(chance(&random_, 2) ? kI32 : kI64, array, Freedom::kAnyOutput);
   }
 
-  std::vector<int64_t> keys() const { return {c_.B, c_.T, c_.H, c_.K}; }
-  std::vector<int64_t> values() const { return {c_.B, c_.T, c_.HV, c_.V}; }
-  std::vector<int64_t> heads() const { return {c_.B, c_.T, c_.HV}; }
-  std::vector<int64_t> states() const {
-    const bool kv = c_.layout == SLUICE_STATE_KV;
-    return {c_.sequences(), c_.HV, kv ? c_.K : c_.V, kv ? c_.V : c_.K};
-  }
-  bool delta() const { return c_.rule == SLUICE_RULE_GATED_DELTA; }
-  bool gated() const { return c_.gates != GateProfile::kNone; }
-
-  std::vector<int64_t> gates() const {
-    std::vector<int64_t> shape = heads();
-    if (c_.key_gates) shape.push_back(c_.K);
-    return shape;
-  }
-  std::vector<int64_t> biases() const {
-    return c_.key_gates ? std::vector<int64_t>{c_.HV, c_.K} : std::vector<int64_t>{c_.HV};
-  }
   Freedom gate_freedom(Freedom scalar, Freedom rows) const { return c_.key_gates ? rows : scalar; }
 
-  Array gate_values() const {
-    if (c_.gate_space >= SLUICE_GATE_RAW) return make_normal(gates(), c_.seed + 5);
-    Array g = c_.key_gates ? make_key_gates(c_.gates, gates(), c_.seed + 5)
-                           : make_gates(c_.gates, gates(), c_.seed + 5);
-    for (double& x : g.values) x = c_.gate_space == SLUICE_GATE_LINEAR ? std::exp(x) : x;
-    return g;
-  }
   void give_inputs() {
-    // Raw q and k of a norm have lengths far from 1.
-    const double length = c_.qk_norm == SLUICE_QK_NORM_L2 ? 3.0 : 1.0;
-    const auto scaled = [&](Array a) {
-      for (double& x : a.values) x *= length;
-      return a;
-    };
-    args_.q = input(c_.io, scaled(make_keys(KeyProfile::kRandomUnit, keys(), c_.seed + 1)),
-                    Freedom::kInput);
-    args_.k = input(c_.io, scaled(make_keys(c_.keys, keys(), c_.seed + 2)), Freedom::kInput);
-    Array v = make_normal(values(), c_.seed + 3);
-    if (c_.not_a_number >= 0) v(0, c_.not_a_number, 0, 0) = std::nan("");
-    args_.v = input(c_.io, v, Freedom::kInput);
-    args_.d_o = input(c_.d_o, make_normal(values(), c_.seed + 4), Freedom::kInput);
+    const GdnInputs in = draw_.inputs();
+    const ResultGradients results = draw_.results();
+    args_.q = input(c_.io, in.q, Freedom::kInput);
+    args_.k = input(c_.io, in.k, Freedom::kInput);
+    args_.v = input(c_.io, in.v, Freedom::kInput);
+    args_.d_o = input(c_.d_o, results.d_o, Freedom::kInput);
     const Freedom wild = gate_freedom(Freedom::kAnyInput, Freedom::kInput);
-    if (gated()) args_.gate = input(c_.gate, gate_values(), wild);
-    if (delta() && c_.beta) {
-      const Array beta = c_.beta_space == SLUICE_BETA_LOGIT
-                             ? make_normal(heads(), c_.seed + 6)
-                             : make_betas(BetaProfile::kSigmoid, heads(), c_.seed + 6);
-      args_.beta = input(c_.gate, beta, Freedom::kAnyInput);
-    }
-    if (c_.gate_space >= SLUICE_GATE_RAW && c_.has_gate_parameters) {
-      args_.A_log = input(kF32, make_normal({c_.HV}, c_.seed + 7), Freedom::kAnyInput);
-      args_.dt_bias = input(kF32, make_normal(biases(), c_.seed + 8), wild);
-    }
-    if (c_.initial) {
-      args_.initial = input(c_.state, make_normal(states(), c_.seed + 9), Freedom::kPool);
-    }
-    if (c_.d_final) {
-      args_.d_final = input(c_.state, make_normal(states(), c_.seed + 10), Freedom::kPool);
-    }
+    const auto give = [&](sluice_tensor* to, sluice_dtype dtype, const Array& a, Freedom freedom) {
+      if (!a.empty()) *to = input(dtype, a, freedom);
+    };
+    if (draw_.gated()) args_.gate = input(c_.gate, in.gate, wild);
+    if (draw_.delta() && c_.beta) args_.beta = input(c_.gate, in.beta, Freedom::kAnyInput);
+    give(&args_.A_log, kF32, in.A_log, Freedom::kAnyInput);
+    give(&args_.dt_bias, kF32, in.dt_bias, wild);
+    if (c_.initial) args_.initial = input(c_.state, in.initial, Freedom::kPool);
+    if (c_.d_final) args_.d_final = input(c_.state, results.d_final, Freedom::kPool);
   }
   void give_outputs() {
-    output(0, "dq", keys(), Freedom::kOutput, &args_.dq);
-    output(1, "dk", keys(), Freedom::kOutput, &args_.dk);
-    output(2, "dv", values(), Freedom::kOutput, &args_.dv);
+    output(0, "dq", draw_.keys(), Freedom::kOutput, &args_.dq);
+    output(1, "dk", draw_.keys(), Freedom::kOutput, &args_.dk);
+    output(2, "dv", draw_.values(), Freedom::kOutput, &args_.dv);
     const Freedom wild = gate_freedom(Freedom::kAnyOutput, Freedom::kOutput);
-    if (gated()) output(3, "dgate", gates(), wild, &args_.dgate);
+    if (draw_.gated()) output(3, "dgate", draw_.gates(), wild, &args_.dgate);
     if (args_.beta.data != nullptr) {
-      output(4, "dbeta", heads(), Freedom::kAnyOutput, &args_.dbeta);
+      output(4, "dbeta", draw_.heads(), Freedom::kAnyOutput, &args_.dbeta);
     }
     if (args_.A_log.data != nullptr) {
       output(5, "dA_log", {c_.HV}, Freedom::kAnyOutput, &args_.dA_log);
-      output(6, "ddt_bias", biases(), wild, &args_.ddt_bias);
+      output(6, "ddt_bias", draw_.biases(), wild, &args_.ddt_bias);
     }
-    output(7, "dinitial", states(), Freedom::kPool, &args_.dinitial);
+    output(7, "dinitial", draw_.states(), Freedom::kPool, &args_.dinitial);
   }
 
   const BackwardConfig& c_;
+  BackwardDraw draw_{c_};
   sluice_dtype gradient_;
   Random random_;
   sluice_chunk_backward_args args_{};
@@ -186,6 +212,39 @@ Tolerance tile_tolerance(const BackwardConfig& c, const std::string& name, const
   return {x.size() < 256 ? few : bound, few, few};
 }
 
+/// The yardstick of gradients on what a configuration draws, as stored.
+InputGradients yardstick_of(const BackwardConfig& c) {
+  GdnCase gdn_case;
+  gdn_case.B = c.B, gdn_case.T = c.T, gdn_case.H = c.H, gdn_case.HV = c.HV, gdn_case.K = c.K;
+  gdn_case.V = c.V, gdn_case.lengths = c.lengths, gdn_case.io = c.io;
+  gdn_case.options.rule = c.rule, gdn_case.options.head_map = c.head_map;
+  gdn_case.options.qk_norm = c.qk_norm, gdn_case.options.gate_space = c.gate_space;
+  gdn_case.options.gate_lower_bound = c.gate_lower_bound;
+  gdn_case.options.beta_space = c.beta_space, gdn_case.options.eigenvalues = c.eigenvalues;
+  if (c.scale) gdn_case.options.scale = *c.scale;
+  const BackwardDraw draw(c);
+  GdnInputs in = draw.inputs();
+  ResultGradients results = draw.results();
+  for (Array* a : {&in.q, &in.k, &in.v, &results.d_o}) *a = round_to(c.io, std::move(*a));
+  for (Array* a : {&in.gate, &in.beta}) *a = round_to(c.gate, std::move(*a));
+  for (Array* a : {&in.A_log, &in.dt_bias}) *a = round_to(kF32, std::move(*a));
+  for (Array* a : {&in.initial, &results.d_final}) *a = round_to(c.state, std::move(*a));
+  return backward_yardstick_of(gdn_case, in, results);
+}
+
+/// Where tensor cores may err by more than the cap: gradients of gates are sums of terms that
+/// cancel, and a draw may leave next to nothing of them. Then the yardstick says what can be had on
+/// it: 1.25 times its error, docs/kernels/backward.md.
+Verdict judge_sums(const BackwardConfig& c, const std::string& name, const Comparison& found,
+                   const Array& ref, Tolerance cap) {
+  const Verdict verdict = judge(name, found, cap);
+  if (verdict.pass || name != "dgate" || c.layout != SLUICE_STATE_KV) return verdict;
+  const InputGradients yardstick = yardstick_of(c);
+  const Comparison limit = compare_whole(view_of(yardstick.gate), view_of(ref));
+  cap.whole = std::max(cap.whole, 1.25 * limit.relative_l2);
+  return judge(name + " by the yardstick", found, cap);
+}
+
 }  // namespace
 
 Verdict judge_backward(const BackwardConfig& c, const BackwardResult& found,
@@ -216,7 +275,8 @@ Verdict judge_backward(const BackwardConfig& c, const BackwardResult& found,
                                          : compare_whole(view_of(x), view_of(ref));
     const Tolerance limits = tiles ? tile_tolerance(c, name, x)
                                    : gradient_tolerance(name.substr(1), x.size(), arithmetic, unit);
-    const Verdict part = judge(name, comparison, limits);
+    const Verdict part =
+        tiles ? judge_sums(c, name, comparison, ref, limits) : judge(name, comparison, limits);
     verdict.pass = verdict.pass && part.pass;
     verdict.line += part.line + "\n";
   }

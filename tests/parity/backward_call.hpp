@@ -32,6 +32,7 @@ struct BackwardConfig {
   sluice_state_layout layout = SLUICE_STATE_KV;
   KeyProfile keys = KeyProfile::kSiluLike;
   GateProfile gates = GateProfile::kFlashQla;
+  BetaProfile betas = BetaProfile::kSigmoid;  ///< of beta as a value
   bool beta = true, initial = true, d_final = true;
   bool outputs[8] = {true, true, true, true, true, true, true, true};  ///< in the order of sluice.h
   sluice_dtype io = kF32, d_o = kF32, gate = kF32, state = kF32;

@@ -207,6 +207,21 @@ std::vector<Group> halves() {
     add("plain", [](BackwardConfig* c) {
       c->initial = c->d_final = c->beta = false, c->gates = GateProfile::kNone, c->T = 100;
     });
+    add("vk", [](BackwardConfig* c) {
+      c->layout = SLUICE_STATE_VK, c->lengths = {70, 0, 64}, c->T = 140, c->H = 1, c->HV = 3;
+      c->qk_norm = SLUICE_QK_NORM_L2;
+    });
+    add("cos75", [](BackwardConfig* c) {
+      c->keys = KeyProfile::kCos75, c->gates = GateProfile::kSlow, c->T = 150;
+    });
+    add("only_initial", [](BackwardConfig* c) {
+      for (int i = 0; i < 7; ++i) c->outputs[i] = false;
+      c->T = 130;
+    });
+    add("no_beta", [](BackwardConfig* c) { c->betas = BetaProfile::kZero, c->T = 150; });
+    add("resets", [](BackwardConfig* c) {
+      c->gates = GateProfile::kMinusInfinity, c->T = 150, c->gradient = kF32;
+    });
     add("strong", [](BackwardConfig* c) {
       c->gates = GateProfile::kStrong, c->T = 150, c->gradient = kF32;  // as in the pack
     });
