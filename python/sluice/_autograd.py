@@ -92,12 +92,13 @@ def _refuse(values: tuple[Any, ...]) -> None:
             "requires a gradient (the backward pass reads the initial state)"
         )
     if type(o) is not _Tensor or o.requires_grad or o.is_inference():
-        _refuse_output("o", o)
+        refuse_output("chunk_forward", "o", o)
     if final is not None and (type(final) is not _Tensor or final.requires_grad or final.is_inference()):
-        _refuse_output("final_state", final)
+        refuse_output("chunk_forward", "final_state", final)
 
 
-def _refuse_output(name: str, tensor: Any) -> None:
+def refuse_output(op: str, name: str, tensor: Any) -> None:
+    """Refuses what autograd cannot take for a result."""
     if not isinstance(tensor, _Tensor):
         found, expected = f" = {type(tensor).__name__}", "a torch tensor where an input requires a gradient"
     elif tensor.requires_grad:
@@ -106,7 +107,7 @@ def _refuse_output(name: str, tensor: Any) -> None:
         found, expected = ".is_inference() = True", "False where an input requires a gradient"
     else:
         return
-    raise Unsupported(f"chunk_forward: {name}{found}, expected {expected}")
+    raise Unsupported(f"{op}: {name}{found}, expected {expected}")
 
 
 class _ChunkForward(torch.autograd.Function):

@@ -4,7 +4,7 @@ own table of arguments. Imported when the first torch tensor arrives, so `import
 torch.
 
 Eager calls on plain tensors do not come through the dispatcher: they go to the extension directly,
-which hands a chunk_forward whose inputs ask for gradients to sluice._autograd.
+which hands operators whose inputs ask for gradients to sluice._autograd and sluice._autograd_parts.
 torch.compile, torch.export, fake tensors and other subclasses do.
 
 Each operator writes into tensors that it is given and returns nothing, which is what
@@ -20,6 +20,7 @@ import torch
 from . import _core
 from ._arrays import empty as empty_of
 from ._autograd import DIFFERENTIABLE, count_each, count_writes, record
+from ._autograd_parts import PARTS, recorder
 from ._calls import CALLS
 from ._errors import Unsupported
 from ._types import T, Tensor
@@ -189,4 +190,6 @@ def _refuse_for_eager(op: str, stream: Any, workspace: Tensor | None) -> None:
 _core.count_writes(count_writes, count_each)
 _CHECKED = {op: getattr(_core, f"{op}_recorded") for op in CALLS}
 _core.record_gradients("chunk_forward", DIFFERENTIABLE, record)
+for _part in PARTS:
+    _core.record_gradients(_part.op, _part.inputs, recorder(_part))
 _DISPATCHED = {op: _dispatched(op) for op in CALLS}

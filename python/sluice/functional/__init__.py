@@ -5,8 +5,8 @@ Sluice's own.
 
 Tensor kinds, devices, streams and errors: see `sluice.ops`. Nothing is copied or made contiguous,
 but 16-bit rows that recurrent functions compute by chunks in float32.
-On torch tensors the functions that run by chunks are differentiable; steps, pools and layers refuse
-gradients by name."""
+On torch tensors the functions that run by chunks are differentiable, and so are causal_conv1d and
+gated_rms_norm; steps, pools and layers refuse gradients by name."""
 
 from .conv_norm import causal_conv1d, causal_conv1d_update, gated_rms_norm
 from .gated_delta_rule import chunk_gated_delta_rule, fused_recurrent_gated_delta_rule

@@ -28,7 +28,8 @@ def causal_conv1d_backward(
     """Gradients of causal_conv1d by every input.
 
     dx[t,d] = sum_w weight[d,w] dpre[t+W-1-w, d], dweight[d,w] = sum_t dpre[t,d] x[t-W+1+w, d], dbias[d] = sum_t
-    dpre[t,d] with dpre = d_out act'(pre), pre recomputed. Equal calls give equal bits. What is not given is not computed.
+    dpre[t,d] with dpre = d_out act'(pre), pre recomputed. Equal calls give equal bits. What is not given is
+    not computed.
 
     Args:
       x: [B,T,D]: inputs, any strides.
