@@ -79,44 +79,46 @@ class Chunk {
   /// From the state that enters to the one that leaves.
   void forward(Array* S) {
     stored_S_ = rounded(*S);
-    Array N = v_;
+    Array e = v_;
     if (!linear_) {
-      invert();
-      N = rounded(multiply(by_columns(false), v_, {.lower_a = true}));
-      w_ = rounded(multiply(by_columns(true), k_, {.lower_a = true}));
-      add(multiply(w_, stored_S_), -1.0, &N);
+      solve();
+      add(rows_times(multiply(k_, stored_S_), [&](int64_t i) { return std::exp(G(i)); }), -1.0, &e);
+      const Array strong = rows_times(e, [&](int64_t i) { return beta(i); });
+      add(multiply(B_, rounded(strong), {.lower_a = true}), -1.0, &e);
     }
-    N_ = rounded(N), N_at_end_ = rounded(to_the_end(N));
+    const Array writes =
+        rounded(rows_times(e, [&](int64_t i) { return beta(i) * gamma(C_ - 1, i); }));
+    e_ = rounded(e);
     for (double& x : S->values) x *= std::exp(G(C_ - 1));
-    add(multiply(k_, N_at_end_, {.transpose_a = true}), 1.0, S);
+    add(multiply(k_, writes, {.transpose_a = true}), 1.0, S);
   }
 
   /// From the gradient D of the state that leaves to that of the one that enters.
   void backward(Array* D) {
     const Array stored_D = rounded(*D);
-    const Array reads =
-        rounded(rows_times(d_o_, [&](int64_t i) { return scale_ * std::exp(G(i)); }));
-    const Array X = rounded(triangle(multiply(d_o_, N_, {.transpose_b = true})));
-    dq = multiply(reads, stored_S_, {.transpose_b = true});
+    gradient_of_values(stored_D);
+    const Array X = rounded(triangle(multiply(d_o_, e_, {.transpose_b = true}), true));
+    dq = rows_times(multiply(d_o_, stored_S_, {.transpose_b = true}),
+                    [&](int64_t i) { return scale_ * std::exp(G(i)); });
     add(multiply(X, k_, {.lower_a = true}), 1.0, &dq);
-    const Array from_end = multiply(N_at_end_, stored_D, {.transpose_b = true});
+    const Array from_end = rows_times(multiply(e_, stored_D, {.transpose_b = true}),
+                                      [&](int64_t i) { return beta(i) * gamma(C_ - 1, i); });
     dk = from_end;
     add(multiply(X, q_, {.transpose_a = true, .lower_a = true}), 1.0, &dk);
-    const Array P = rounded(triangle(multiply(q_, k_, {.transpose_b = true})));
-    Array dN = multiply(P, d_o_, {.transpose_a = true, .lower_a = true});
-    add(to_the_end(multiply(k_, stored_D)), 1.0, &dN);
-    dv = dN, dN = rounded(dN);
     dg.assign(static_cast<size_t>(C_), 0.0);
-    if (!linear_) through_the_delta_rule(dN);
+    if (!linear_) through_the_delta_rule();
     gradient_of_gates(stored_D, from_end);
     if (!linear_) add(R_, 1.0, &dk);
+    const Array reads =
+        rounded(rows_times(d_o_, [&](int64_t i) { return scale_ * std::exp(G(i)); }));
     for (double& x : D->values) x *= std::exp(G(C_ - 1));
     add(multiply(q_, reads, {.transpose_a = true}), 1.0, D);
-    if (!linear_) add(multiply(w_, dN, {.transpose_a = true}), -1.0, D);
-    dq = rounded(dq), dk = rounded(dk);
+    if (linear_) return;
+    const Array recalls = rounded(rows_times(dv, [&](int64_t i) { return std::exp(G(i)); }));
+    add(multiply(k_, recalls, {.transpose_a = true}), -1.0, D);
   }
 
-  Array dq, dk, dv;  ///< by q and k as they are after the norm, rounded: parts of a key head's sum
+  Array dq, dk, dv;  ///< by q and k as they are after the norm: parts of a key head's sum
   std::vector<double> dg, dbeta;
 
  private:
@@ -124,62 +126,58 @@ class Chunk {
   double beta(int64_t i) const { return beta_[static_cast<size_t>(i)]; }
   double gamma(int64_t i, int64_t j) const { return std::exp(G(i) - G(j)); }
   Array rounded(Array a) const { return round_to(io_, std::move(a)); }
-  Array to_the_end(Array a) const {
-    return rows_times(std::move(a), [&](int64_t i) { return gamma(C_ - 1, i); });
-  }
 
-  /// scale Gamma * a, lower with its diagonal.
-  Array triangle(Array a) const {
+  /// scale Gamma * a, lower with its diagonal; with strengths a factor beta a column.
+  Array triangle(Array a, bool strengths) const {
     for (int64_t i = 0; i < C_; ++i) {
-      for (int64_t j = 0; j < C_; ++j) a(i, j) = j > i ? 0.0 : scale_ * gamma(i, j) * a(i, j);
+      for (int64_t j = 0; j < C_; ++j) {
+        a(i, j) = j > i ? 0.0 : scale_ * gamma(i, j) * (strengths ? beta(j) : 1.0) * a(i, j);
+      }
     }
     return a;
   }
 
-  /// L = (I + A)^-1.
-  void invert() {
-    const Array kk = multiply(k_, k_, {.transpose_b = true});
-    L_ = Array({C_, C_});
+  /// B = L M, L = (I + M diag(beta))^-1, of M = stril(Gamma * k k^T).
+  void solve() {
+    Array M = multiply(k_, k_, {.transpose_b = true});
+    Array L({C_, C_});
     for (int64_t i = 0; i < C_; ++i) {
-      L_(i, i) = 1.0;
+      for (int64_t j = 0; j < C_; ++j) M(i, j) = j < i ? gamma(i, j) * M(i, j) : 0.0;
+      L(i, i) = 1.0;
       for (int64_t j = 0; j < i; ++j) {
-        const double A = beta(i) * gamma(i, j) * kk(i, j);
-        for (int64_t l = 0; l <= j; ++l) L_(i, l) -= A * L_(j, l);
+        for (int64_t l = 0; l <= j; ++l) L(i, l) -= M(i, j) * beta(j) * L(j, l);
       }
     }
-    L_ = rounded(L_);
+    B_ = rounded(multiply(L, M, {.lower_a = true}));
   }
 
-  /// L diag(beta), or L diag(beta exp(G)): u and w are these times v and k.
-  Array by_columns(bool decays) const {
-    Array T = L_;
-    for (int64_t i = 0; i < C_; ++i) {
-      for (int64_t j = 0; j <= i; ++j) T(i, j) *= beta(j) * (decays ? std::exp(G(j)) : 1.0);
-    }
-    return rounded(T);
+  /// dv and dbeta, of D', the gradient of the state that leaves.
+  void gradient_of_values(const Array& D) {
+    const Array P = rounded(triangle(multiply(q_, k_, {.transpose_b = true}), false));
+    dv = multiply(P, d_o_, {.transpose_a = true, .lower_a = true});
+    add(rows_times(multiply(k_, D), [&](int64_t i) { return gamma(C_ - 1, i); }), 1.0, &dv);
+    if (linear_) return;
+    const auto strength = [&](int64_t i) { return beta(i); };
+    add(multiply(B_, rounded(rows_times(dv, strength)), {.transpose_a = true, .lower_a = true}),
+        -1.0, &dv);
+    for (int64_t i = 0; i < C_; ++i) dbeta.push_back(row_dot(dv, e_, i));
+    dv = rows_times(std::move(dv), strength);
   }
 
-  /// dv, and what Y adds to dk (R_, once gates have read it), dbeta and dg.
-  void through_the_delta_rule(const Array& dN) {
-    const Array Y = multiply(L_, dN, {.transpose_a = true, .lower_a = true});
-    dv = rows_times(Y, [&](int64_t i) { return beta(i); });
-    Array Z = multiply(rounded(Y), N_, {.transpose_b = true}), Z_beta({C_, C_});
+  /// What dv adds to dk and dg; R_ is added to dk once gates have read that.
+  void through_the_delta_rule() {
+    const Array values = rounded(dv);
+    Array Z = multiply(values, e_, {.transpose_b = true});
     for (int64_t i = 0; i < C_; ++i) {
-      for (int64_t j = 0; j < C_; ++j) {
-        Z(i, j) = j < i ? -gamma(i, j) * Z(i, j) : 0.0;
-        Z_beta(i, j) = beta(i) * Z(i, j);
-      }
+      for (int64_t j = 0; j < C_; ++j) Z(i, j) = j < i ? -gamma(i, j) * beta(j) * Z(i, j) : 0.0;
     }
-    add(multiply(rounded(Z_beta), k_, {.transpose_a = true, .lower_a = true}), 1.0, &dk);
-    R_ = multiply(rounded(Z), k_, {.lower_a = true});
-    const Array decayed = rows_times(Y, [&](int64_t i) { return std::exp(G(i)); });
-    add(multiply(rounded(decayed), stored_S_, {.transpose_b = true}), -1.0, &R_);
-    for (int64_t i = 0; i < C_; ++i) {
-      const double by_key = row_dot(k_, R_, i);
-      dbeta.push_back(row_dot(Y, v_, i) + by_key);
-      dg[static_cast<size_t>(i)] += beta(i) * by_key;
-    }
-    R_ = rows_times(R_, [&](int64_t i) { return beta(i); });
+    Z = rounded(Z);
+    add(multiply(Z, k_, {.transpose_a = true, .lower_a = true}), 1.0, &dk);
+    R_ = multiply(Z, k_, {.lower_a = true});
+    add(rows_times(multiply(values, stored_S_, {.transpose_b = true}),
+                   [&](int64_t i) { return std::exp(G(i)); }),
+        -1.0, &R_);
+    for (int64_t i = 0; i < C_; ++i) dg[static_cast<size_t>(i)] += row_dot(k_, R_, i);
   }
 
   /// dG from rows of what dq and dk are made of, and its sums from the end of the chunk.
@@ -201,7 +199,7 @@ class Chunk {
   int64_t C_;
   Array q_, k_, v_, d_o_;
   std::vector<double> G_, beta_;
-  Array stored_S_, L_, w_, N_, N_at_end_, R_;
+  Array stored_S_, B_, e_, R_;
 };
 
 /// Gradients by q and k after the norm, log gates and write strengths.

@@ -1,18 +1,10 @@
-// Runs chunk_stage and chunk_backward of the CUDA backend on the CPU: its host code as it is, its
-// kernels by the emulator, fewer CTAs than items, so that items follow each other in a CTA.
+// Runs chunk_stage of the CUDA backend on the CPU: its host code as it is, its kernels by the
+// emulator; chunk_backward, whose kernels are in emulated_backward_backend.cc, too.
 // SPDX-License-Identifier: Apache-2.0
-#include <algorithm>
 #include <cstdio>
 
 #include "core/backend.hpp"
 #include "cuda/catalogues.h"
-#include "cuda/kernels/backward/chain.cuh"
-#include "cuda/kernels/backward/chain_tiles.cuh"
-#include "cuda/kernels/backward/gradient_tiles.cuh"
-#include "cuda/kernels/backward/gradients.cuh"
-#include "cuda/kernels/backward/key_tokens.cuh"
-#include "cuda/kernels/backward/launch.h"
-#include "cuda/kernels/backward/local_tiles.cuh"
 #include "cuda/kernels/chunk_h/kernel.cuh"
 #include "cuda/kernels/chunk_h/launch.h"
 #include "cuda/kernels/chunk_o/kernel.cuh"
@@ -31,6 +23,7 @@
 #include "cuda/kernels/stages/states.cuh"
 #include "cuda/kernels/stages/wy.cuh"
 #include "cuda/machine.h"
+#include "emulated_ctas.hpp"
 #include "emulated_operator.hpp"
 
 namespace sluice::cuda::chunk_forward {
@@ -42,35 +35,6 @@ namespace sluice::cuda {
 Machine machine_of(int device) noexcept { return {device, 90, 4, {2, 1}}; }
 DeviceGuard::DeviceGuard(int) noexcept {}
 DeviceGuard::~DeviceGuard() = default;
-
-namespace {
-
-/// Whether nobody wrote past the first `bytes` of shared memory, which was all NaN.
-bool within(int64_t bytes) {
-  const uint8_t *const end = chunk_forward::dynamic_shared + bytes,
-                       *const past = chunk_forward::dynamic_shared + emulation::kSharedBytes;
-  const bool is = std::all_of(end, past, [](uint8_t x) { return x == 0xFF; });
-  if (!is) std::fprintf(stderr, "emulation: shared memory past the launch's\n");
-  return is;
-}
-
-/// Fewer CTAs than items, one after the other.
-template <class Kernel>
-int run_ctas(int64_t items, int threads, int64_t shared_bytes, const Kernel& kernel) {
-  static uint64_t seed = 1;
-  const auto ctas = static_cast<unsigned>(std::min<int64_t>(items, 3));
-  for (unsigned cta = 0; cta < ctas; ++cta) {
-    // NaN, to whoever reads before anybody wrote; the end of what was asked for is a guard.
-    std::fill_n(chunk_forward::dynamic_shared, emulation::kSharedBytes, uint8_t{0xFF});
-    const std::string trouble =
-        emulation::run_cta(cta, ctas, static_cast<unsigned>(threads), ++seed, kernel);
-    if (!trouble.empty()) std::fprintf(stderr, "emulation: %s\n", trouble.c_str());
-    if (!trouble.empty() || !within(shared_bytes)) return 1;
-  }
-  return 0;
-}
-
-}  // namespace
 
 namespace stages {
 
@@ -194,74 +158,7 @@ namespace backward {
 extern uint8_t dynamic_shared[]
     __attribute__((alias("_ZN6sluice4cuda13chunk_forward14dynamic_sharedE"), aligned(1024)));
 
-namespace {
-
-using Function = void (*)(BackwardParams, int64_t);
-
-template <class Io>
-Function tile_function(Kernel kernel, bool narrow) {
-  if (kernel == Kernel::kLocalTiles) return local_tiles_kernel<Io>;
-  if (kernel == Kernel::kGradientTiles) return gradient_tiles_kernel<Io>;
-  return narrow ? chain_tiles_kernel<Io, 2> : chain_tiles_kernel<Io, 4>;
-}
-
-Function function_of(Kernel kernel, const BackwardParams& p) {
-  if (kernel >= Kernel::kLocalTiles) {
-    const bool narrow = p.stage.columns < stages::kColumns;
-    return p.d_o.number == Number::kBfloat16 ? tile_function<__nv_bfloat16>(kernel, narrow)
-                                             : tile_function<__half>(kernel, narrow);
-  }
-  const bool narrow = p.stage.K <= kNarrowK;
-  const Function functions[] = {narrow ? prepare_kernel<kNarrowK> : prepare_kernel<kMaxK>,
-                                local_kernel,
-                                chain_kernel,
-                                gradients_kernel,
-                                narrow ? keys_kernel<kNarrowK> : keys_kernel<kMaxK>,
-                                head_sums_kernel};
-  return functions[static_cast<int>(kernel)];
-}
-
-}  // namespace
-
-void launch(Kernel kernel, const BackwardParams& params, Launcher& launcher) noexcept {
-  if (!launcher.ok()) return;
-  const Launch plan = plan_launch(kernel, params);
-  const Function function = function_of(kernel, params);
-  launcher.note(
-      run_ctas(plan.items, plan.threads, plan.shared_bytes, [&] { function(params, plan.items); }));
-}
-
-void launch_key_wise(const KeyBackwardParams& params, Launcher& launcher) noexcept {
-  if (!launcher.ok()) return;
-  const StageParams& p = params.all.stage;
-  const int64_t items = p.N * p.HV;
-  launcher.note(
-      run_ctas(items, kKeyThreads, key_bytes(p.K, p.V), [&] { key_tokens_kernel(params, items); }));
-  if (params.bias_parts == nullptr && params.rate_parts == nullptr) return;
-  launcher.note(run_ctas(p.HV, kKeyThreads, 0, [&] { key_sums_kernel(params, p.HV); }));
-}
-
-int load_kernels() noexcept { return 0; }
-
 }  // namespace backward
-
-namespace {
-
-CUtensorMap emulated_map(const tile::TokenTensor& tensor, uint32_t rows, int64_t columns) {
-  const ptx::EmulatedMap map{static_cast<uint8_t*>(tensor.data),
-                             tile::token_map(tensor, rows, static_cast<uint32_t>(columns / 64))};
-  CUtensorMap out{};
-  std::memcpy(static_cast<void*>(&out), &map, sizeof map);
-  return out;
-}
-
-/// A kernel that fetches its items itself.
-template <class Params>
-int run_persistent(void (*kernel)(Params, int64_t), const Params& p, int64_t items, int threads) {
-  return run_ctas(items, threads, emulation::kSharedBytes, [&] { kernel(p, items); });
-}
-
-}  // namespace
 
 namespace chunk_o {
 namespace {
@@ -323,22 +220,15 @@ int run_sizes(const StatesParams& p, int64_t items, bool wide) {
 void launch(const device::StageParams& params, const Tiles& tiles, int32_t h_per_batch,
             Launcher& launcher) noexcept {
   if (!launcher.ok()) return;
-  const bool back = tiles.q.data != nullptr;
-  const int columns = back ? 64 : columns_of(params, launcher.machine().multiprocessors);
+  const int columns = columns_of(params, launcher.machine().multiprocessors);
   const int64_t items = params.N * params.HV * (params.V / columns);
   const StatesParams p{emulated_map(tiles.k, 64, params.K),
                        emulated_map(tiles.w, 64, params.K),
                        emulated_map(tiles.u, 64, 64),
                        emulated_map(tiles.v_new, 64, 64),
                        emulated_map(tiles.h, static_cast<uint32_t>(params.K), 64),
-                       back ? emulated_map(tiles.q, 64, params.K) : CUtensorMap{},
-                       back ? emulated_map(tiles.d_o, 64, 64) : CUtensorMap{},
                        params,
                        h_per_batch};
-  if (back) {
-    return launcher.note(tiles.k.is_bf16 ? run<Config<__nv_bfloat16, 128, 64, true>>(p, items)
-                                         : run<Config<__half, 128, 64, true>>(p, items));
-  }
   launcher.note(tiles.k.is_bf16 ? run_sizes<__nv_bfloat16>(p, items, columns == 128)
                                 : run_sizes<__half>(p, items, columns == 128));
 }

@@ -219,6 +219,9 @@ TEST(StageSelection, GradientsByTensorCoresOnHopper) {
           .ok());
   EXPECT_GT(tiles.workspace_bytes, 0u);
   EXPECT_LT(tiles.workspace_bytes, workspace_of(chunk_backward_catalogue(), b));
+  p.state.layout = SLUICE_STATE_VK;
+  EXPECT_EQ(name_of(b), "cuda.chunk_backward.sm_90.bf16.k128");
+  p.state.layout = SLUICE_STATE_KV;
   const core::ChunkBackwardProblem good = b;
   const auto refused = [&](auto change) {
     b = good;
@@ -228,7 +231,10 @@ TEST(StageSelection, GradientsByTensorCoresOnHopper) {
   refused([&] { p.K = 64; });
   refused([&] { p.V = 64; });
   refused([&] { p.rows.T = 0; });
-  refused([&] { p.state.layout = SLUICE_STATE_VK; });
+  refused([&] {
+    p.rule = SLUICE_RULE_LINEAR_ATTENTION;
+    p.state.layout = SLUICE_STATE_VK;
+  });
   refused([&] { b.d_o = rows(3, 128, {2, 32}); });
   refused([&] { p.v = rows(3, 128, {2, 16}); });
   refused([&] { p.v.stride[1] += 4; });

@@ -15,11 +15,9 @@ using backward::BackwardParams;
 using core::ChunkBackwardProblem, core::DeltaRuleProblem, core::Plan, core::Tensor;
 using BackwardKernel = backward::Kernel;
 
-/// dq and dk over value heads, then the sums over tokens.
-void launch_sums(const BackwardParams& params, Launcher& launcher) noexcept {
-  const bool keys = params.dq.data != nullptr || params.dk.data != nullptr;
+/// Sums over tokens.
+void launch_head_sums(const BackwardParams& params, Launcher& launcher) noexcept {
   const bool sums = params.dA_log.data != nullptr || params.ddt_bias.data != nullptr;
-  if (keys) backward::launch(BackwardKernel::kKeys, params, launcher);
   if (sums) backward::launch(BackwardKernel::kHeadSums, params, launcher);
 }
 
@@ -35,10 +33,10 @@ bool all_rows(const ChunkBackwardProblem& b, const Test& test) noexcept {
 Status accept_tiles(const ChunkBackwardProblem& b, const Machine& machine) noexcept {
   const DeltaRuleProblem& p = b.forward;
   const sluice_dtype io = p.q.dtype;
+  const bool layout = p.state.layout == SLUICE_STATE_KV || p.rule == SLUICE_RULE_GATED_DELTA;
   const bool takes =
       !core::present(p.key_gate) && machine.is_hopper() && p.K == backward::kTileSize &&
-      p.V == backward::kTileSize && p.rows.T > 0 && p.state.layout == SLUICE_STATE_KV &&
-      all_rows(b, [&](const Tensor& t) {
+      p.V == backward::kTileSize && p.rows.T > 0 && layout && all_rows(b, [&](const Tensor& t) {
         return t.dtype.bits == 16 && t.dtype.code == io.code && has_packed_strides(t);
       });
   return takes ? ok_status() : left_to_others();
@@ -53,34 +51,28 @@ Status plan_tiles(const ChunkBackwardProblem& b, const Machine&, const Environme
   const DeltaRuleProblem& p = b.forward;
   BackwardWorkspace workspace(p, nullptr);
   BackwardParams params = lower_backward(b);
-  const StageRows rows = place_tiles(p, workspace, &params);
+  place_tiles(p, workspace, &params);
+  if (!are_mappable(p, tile_tensors(p, params))) return left_to_others();
   plan->kernel = number_type(p.q.dtype) == device::Number::kBfloat16
                      ? "cuda.chunk_backward.sm_90.bf16.k128"
                      : "cuda.chunk_backward.sm_90.fp16.k128";
   plan->workspace_bytes = workspace.bytes();
-  plan->keep(choose_state_kernels(p, params, rows));
   return ok_status();
 }
 
-void launch_tiles(const ChunkBackwardProblem& b, const Plan& plan, void* memory,
+void launch_tiles(const ChunkBackwardProblem& b, const Plan&, void* memory,
                   Launcher& launcher) noexcept {
-  const auto choice = plan.kept<StateKernels>();
   const DeltaRuleProblem& p = b.forward;
   BackwardWorkspace workspace(p, memory);
   BackwardParams params = lower_backward(b);
   const StageRows rows = place_tiles(p, workspace, &params);
-  params.stage.columns = stages::state_columns(params.stage, launcher.machine().multiprocessors);
+  const backward::TileTensors tensors = tile_tensors(p, params);
   backward::launch(BackwardKernel::kPrepare, params, launcher);
-  launch_forward_tiles(p, params, rows, choice, launcher);
-  backward::launch(BackwardKernel::kLocalTiles, params, launcher);
-  if (choice.hopper_chain) {
-    launch_hopper_chain(p, params, launcher);
-  } else {
-    backward::launch(BackwardKernel::kChainTiles, params, launcher);
-  }
+  launch_forward_tiles(p, params, tensors, rows, launcher);
+  backward::launch_chain(params, tensors, launcher);
   if (!has_row_gradients(params)) return;
-  backward::launch(BackwardKernel::kGradientTiles, params, launcher);
-  launch_sums(params, launcher);
+  backward::launch_gradients(params, tensors, launcher);
+  launch_head_sums(params, launcher);
 }
 
 // ----------------------------------------------------------------------------------- plain ----
@@ -114,7 +106,10 @@ void launch_plain(const ChunkBackwardProblem& b, const Plan&, void* memory,
   backward::launch(BackwardKernel::kLocal, params, launcher);
   backward::launch(BackwardKernel::kChain, params, launcher);
   backward::launch(BackwardKernel::kGradients, params, launcher);
-  launch_sums(params, launcher);
+  if (params.dq.data != nullptr || params.dk.data != nullptr) {
+    backward::launch(BackwardKernel::kKeys, params, launcher);
+  }
+  launch_head_sums(params, launcher);
 }
 
 // -------------------------------------------------------------------------- key-wise gates ----
@@ -154,9 +149,12 @@ void launch_key_wise(const ChunkBackwardProblem& b, const Plan&, void* memory,
 
 constexpr Kernel<ChunkBackwardProblem> kCatalogue[] = {
     {"chunk_backward.tiles",
-     "bfloat16 or float16 by tensor cores: K and V of 128, states in KV, rows aligned to 16 bytes, "
+     "bfloat16 or float16 by tensor cores: K and V of 128, rows aligned to 16 bytes, "
      "compute capability 9.0",
-     Tier::kFused, accept_tiles, accept_packed_addresses, plan_tiles, launch_tiles, nullptr},
+     Tier::kFused, accept_tiles, accept_packed_addresses, plan_tiles, launch_tiles,
+     [](const Machine& machine) noexcept {
+       return machine.is_hopper() ? backward::load_tile_kernels() : 0;
+     }},
     {"chunk_backward.plain", "every option with K <= 512, compute capability 8.0 or newer",
      Tier::kAny, accept_plain, nullptr, plan_plain, launch_plain,
      [](const Machine&) noexcept { return backward::load_kernels(); }},

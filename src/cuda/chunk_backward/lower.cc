@@ -48,6 +48,13 @@ void place_beta(const DeltaRuleProblem& p, BackwardWorkspace& workspace,
   params->stage.beta = params->beta = workspace.rows(p.HV, 1);
 }
 
+/// Whether the copy engine can write rows of `io` there.
+bool holds_tiles(const TokenRows& rows, Number io) noexcept {
+  return rows.data != nullptr && rows.number == io &&
+         reinterpret_cast<uintptr_t>(rows.data) % 16 == 0 && rows.batch_stride % 8 == 0 &&
+         rows.token_stride % 8 == 0 && rows.head_stride % 8 == 0;
+}
+
 /// States that enter the chunks, and gradients of those that leave them.
 void place_states(BackwardWorkspace& workspace, Number number, BackwardParams* params) noexcept {
   params->stage.h = workspace.states(params->stage.slots, number);
@@ -93,6 +100,7 @@ BackwardParams lower_backward(const ChunkBackwardProblem& b) noexcept {
   out.beta_factor = static_cast<float>(p.beta_factor);
   out.l2norm_eps = static_cast<float>(p.l2norm_eps);
   out.delta_rule = p.rule == SLUICE_RULE_GATED_DELTA;
+  out.has_norm = p.qk_norm == SLUICE_QK_NORM_L2;
   return out;
 }
 
@@ -118,25 +126,26 @@ StageRows place_plain(const DeltaRuleProblem& p, BackwardWorkspace& workspace,
   return rows;
 }
 
-/// w and u, once used, are the places of dq's and dk's parts.
 StageRows place_tiles(const DeltaRuleProblem& p, BackwardWorkspace& workspace,
                       BackwardParams* params) noexcept {
   const Number io = number_type(p.q.dtype);
   StageParams& s = params->stage;
   StageRows rows{};
   place_normalised(p, workspace, io, params);
+  if (params->has_norm) params->norms = workspace.rows(2 * p.H, 1);
   place_gates(p, workspace, params);
   if (present(p.gate)) s.g_cumsum = rows.sums = workspace.rows(p.HV, 1);
   place_states(workspace, io, params);
-  params->dN = workspace.rows(p.HV, p.V, io);
-  params->dq_parts = workspace.rows(p.HV, p.K, io);
-  params->dk_parts = workspace.rows(p.HV, p.K, io);
+  const bool whole = holds_tiles(params->dv, io);
+  if (whole) params->dv_tile = params->dv;
   if (!params->delta_rule) return rows;
   place_beta(p, workspace, params);
-  rows.A = workspace.rows(p.HV, backward::kTokens);
-  s.A_inverse = workspace.rows(p.HV, backward::kTokens, io);
-  s.w = params->dq_parts, rows.u = params->dk_parts;
+  params->B = workspace.rows(p.HV, backward::kTokens, io);
   s.v_new = workspace.rows(p.HV, p.V, io);
+  // WHY whether it is used or not: other addresses may ask for it, and a workspace is for all.
+  const TokenRows copy = workspace.rows(p.HV, p.V, io);
+  if (!whole) params->dv_tile = copy;
+  if (params->dbeta.data != nullptr) params->dbeta_parts = workspace.rows(2 * p.HV, 1);
   return rows;
 }
 

@@ -30,9 +30,9 @@ FOOTER = """
 #endif  // SLUICE_CUDA_PTX_WGMMA_SHAPES_CUH_
 """
 TYPES = {"__nv_bfloat16": "bf16", "__half": "f16"}
-# (N, A in registers, B transposed i.e. MN-major)
-SHAPES = [(64, True, 0), (64, True, 1), (128, True, 1), (64, False, 0)]
-SHARED_SHAPES = [(64, False, 1), (128, False, 1)]
+# (N, A in registers, B transposed i.e. MN-major, A likewise)
+SHAPES = [(64, True, 0, 0), (64, True, 1, 0), (128, True, 1, 0), (64, False, 0, 0)]
+SHARED_SHAPES = [(64, False, 1, 0), (128, False, 1, 0), (128, False, 0, 0), (128, False, 1, 1)]
 
 
 def rows(items, per_line, indent):
@@ -46,14 +46,16 @@ def quoted(items, per_line):
                      for i, line in enumerate(lines))
 
 
-def function(ctype, ptype, n, a_regs, trans_b):
+def function(ctype, ptype, n, a_regs, trans_b, trans_a):
     count = n // 2
     d = quoted([f"%{i}" for i in range(count)], 16)
     dops = rows([f'"+f"(d[kD + {i}])' for i in range(count)], 4, "        ")
     name = f"wgmma_{'rs' if a_regs else 'ss'}_n{n}" + ("_mn" if trans_b else "")
+    name += "_turned" if trans_a else ""
     major = "B MN-major" if trans_b else "B K-major"
     out = [f"\n/// D[64,{n}] (+)= A[64,16] B[16,{n}]; A in "
-           f"{'registers' if a_regs else 'shared memory, K-major'}; {major}."]
+           f"{'registers' if a_regs else 'shared memory, MN-major' if trans_a else 'shared memory, K-major'};"
+           f" {major}."]
     if a_regs:
         out.append("template <int kD, int kA, size_t kDSize, size_t kASize>")
         out.append(f"__device__ __forceinline__ void {name}({ctype}, float (&d)[kDSize],\n"
@@ -68,7 +70,7 @@ def function(ctype, ptype, n, a_regs, trans_b):
         out.append(f"__device__ __forceinline__ void {name}({ctype}, float (&d)[kDSize], uint64_t a,"
                    f"\n    uint64_t b, int accumulate) {{")
         out.append(f"  static_assert(kD + {count} <= kDSize);")
-        tail = f"%{count}, %{count + 1}, p, 1, 1, 0, {trans_b};"
+        tail = f"%{count}, %{count + 1}, p, 1, 1, {trans_a}, {trans_b};"
         ins = '"l"(a), "l"(b), "r"(accumulate)'
         pred = count + 2
     out.append(f'  asm volatile(\n      "{{.reg .pred p; setp.ne.b32 p, %{pred}, 0;\\n"')

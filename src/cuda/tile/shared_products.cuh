@@ -1,4 +1,5 @@
-// Multiplies two tiles in shared memory by a warpgroup, the second one read down its columns.
+// Multiplies two tiles in shared memory by a warpgroup, either read along its rows or down its
+// columns. Each closes a group.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CUDA_TILE_SHARED_PRODUCTS_CUH_
 #define SLUICE_CUDA_TILE_SHARED_PRODUCTS_CUH_
@@ -19,8 +20,8 @@ __device__ __forceinline__ void read_step(auto io, float (&out)[32], uint64_t a,
   ptx::wgmma_ss_n64_mn<0>(io, out, a, x, accumulate);
 }
 
-/// out = A X; closes a group.
-template <class Io, int kK, int kN>
+/// out (+)= A X.
+template <bool kAdd = false, class Io, int kK, int kN>
 __device__ __forceinline__ void issue_read(Accumulator<kN>& out,
                                            const SwizzledTile<Io, 64, kK>& a_tile,
                                            const SwizzledTile<Io, kK, kN>& x_tile) {
@@ -28,7 +29,36 @@ __device__ __forceinline__ void issue_read(Accumulator<kN>& out,
 #pragma unroll
   for (uint32_t step = 0; step < kK / 16; ++step) {
     const uint32_t at = step / 4 * a_tile.kBlockBytes + step % 4 * 32;
-    read_step(Io{}, out.x, advance(a, at), advance(x, step * 16 * kRowBytes), step != 0);
+    read_step(Io{}, out.x, advance(a, at), advance(x, step * 16 * kRowBytes), kAdd || step != 0);
+  }
+  ptx::wgmma_commit();
+}
+
+/// out = A X^T of 128 rows of X.
+template <class Io, int kK>
+__device__ __forceinline__ void issue_across(Accumulator<128>& out,
+                                             const SwizzledTile<Io, 64, kK>& a_tile,
+                                             const SwizzledTile<Io, 128, kK>& x_tile) {
+  const uint64_t a = a_tile.along_rows(), x = x_tile.along_rows();
+#pragma unroll
+  for (uint32_t step = 0; step < kK / 16; ++step) {
+    const uint32_t block = step / 4, within = step % 4 * 32;
+    ptx::wgmma_ss_n128<0>(Io{}, out.x, advance(a, block * a_tile.kBlockBytes + within),
+                          advance(x, block * x_tile.kBlockBytes + within), step != 0);
+  }
+  ptx::wgmma_commit();
+}
+
+/// out += A^T X.
+template <class Io>
+__device__ __forceinline__ void issue_turned(Accumulator<128>& out,
+                                             const SwizzledTile<Io, 64, 64>& a_tile,
+                                             const SwizzledTile<Io, 64, 128>& x_tile) {
+  const uint64_t a = a_tile.down_columns(), x = x_tile.down_columns();
+#pragma unroll
+  for (uint32_t step = 0; step < 4; ++step) {
+    const uint32_t at = step * 16 * kRowBytes;
+    ptx::wgmma_ss_n128_mn_turned<0>(Io{}, out.x, advance(a, at), advance(x, at), 1);
   }
   ptx::wgmma_commit();
 }

@@ -1,235 +1,365 @@
-// Computes gradients of states by tensor cores, from the last chunk to the first, and of v_new.
+// Runs the chains of chunk_backward on Hopper: states of the delta rule from the first chunk of a
+// sequence to the last, and gradients of states from the last to the first.
 //
-// Math      dN += diag(exp(G_C - G)) k D', D = exp(G_C) D' + q^T diag(scale exp G) d_o - w^T dN
-// Roles     a CTA of 256 threads has 16 kTiles (64 or 32) columns of D of one (sequence, head), in
-//           registers in float32, as chunk_h has S (stages/states.cuh)
-// Pipeline  64 tokens a step, the kRing - 1 before them on their way: D rounded -> barrier -> dh
-//           out, dN -> barrier -> dN out, D += q^T d_o - w^T dN
-// Memory    tiles of 8 KB: kRing blocks of k, w, q (2 each), dN and d_o; D (2)
+// Math      docs/math.md (18). S enters a chunk:
+//             R = v - diag(exp G) k S,  e = R - B diag(beta) R
+//             S' = exp(G_C) S + k^T diag(E beta) e
+//           D' leaves a chunk, D enters it:
+//             dN = P^T d_o + diag(E) k D',  P = scale tril(exp(G_i - G_j) q_i . k_j)
+//             Y = dN - B^T diag(beta) dN,  dv = diag(beta) Y,  dbeta_i = Y_i . e_i
+//             D = exp(G_C) D' + q^T diag(scale exp G) d_o - k^T diag(exp G) dv
+// Roles     persistent grid, an item is 64 or 128 columns of V of one (sequence, head). Warpgroup
+//           0: a warp that loads, others that make factors of chunks by turns. Of gradients
+//           warpgroup 1: P. Each of the others has S^T or D^T of 64 columns in registers: rows are
+//           columns of V, so that what one product gives is the left operand of the next
+// Pipeline  (arrows are mbarrier rings) operands, factors --> P --> the state rounded -> R or dN,
+//           while the state leaves and q^T d_o is added to D -> e, or Y, dv and dbeta -> the state
+// Memory    ChainShared: 4 stages of up to 40 KB, or 2 or 3 of 72 or 56 KB and two of P; a tile
+//           each of the state and of e or dv
 // Floor     docs/kernels/backward.md
-//
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CUDA_KERNELS_BACKWARD_CHAIN_TILES_CUH_
 #define SLUICE_CUDA_KERNELS_BACKWARD_CHAIN_TILES_CUH_
 
-#include "cuda/device/row_copies.cuh"
-#include "cuda/kernels/backward/tiles.cuh"
+#include "cuda/kernels/backward/chain_items.cuh"
+#include "cuda/tile/products.cuh"
+#include "cuda/tile/tile_rows.cuh"
 
 namespace sluice::cuda::backward {
 
-using device::RowCopies;
+using tile::Accumulator, tile::Operand;
 
-template <int kRing>
-struct ChainTiles {
-  struct Block {
-    RowTiles k, w, q;
-    uint8_t dN[kTileBytes], d_o[kTileBytes];
-  };
-  Block ring[kRing];
-  RowTiles D;
-  float G[device::kMostTokens];
-};
-static_assert(sizeof(ChainTiles<device::kWideRing>) <= chain_tile_bytes(false));
-static_assert(sizeof(ChainTiles<device::kNarrowRing>) <= chain_tile_bytes(true));
-
-/// What a CTA works on.
-struct TileChainWork {
-  int64_t head, column;  ///< column: the first of the CTA's
-  int64_t seq, before;   ///< before: chunks of the sequences before
-  Chunk last;            ///< the last chunk of the sequence
-  int chunks;
-};
-
-template <int kTiles>
-using Gradient = device::StatePart<kWidths, kTiles>;
-
-/// Calls use(element of a pool's slot, number of D) for every number of a lane.
-template <int kTiles, class Use>
-__device__ __forceinline__ void for_each_element(const StageParams& p, const TileChainWork& work,
-                                                 Gradient<kTiles>& D, const Use& use) {
-  const int64_t column = work.column + 8 * kTiles * (tile::warp() / 4);
-  device::for_each_state_number<kWidths, kTiles>(D, [&](int k, int c, float& x) {
-    use(work.head * p.K * p.V + k * p.row_step + (column + c) * p.column_step, x);
-  });
-}
-
-/// The rows that a CTA reads and writes, the last 64 tokens first.
-template <int kColumns>
-struct ChainRows {
-  RowCopies<64> k, w, q;
-  RowCopies<kColumns> d_o, from, to;  ///< from, to: dN, read ahead of what is written
-  __device__ __forceinline__ ChainRows(const BackwardParams& b, const TileChainWork& work)
-      : k(b.stage.k, work.last, device::key_head(b.stage, work.head), 0),
-        w(b.stage.w, work.last, work.head, 0),
-        q(b.stage.q, work.last, device::key_head(b.stage, work.head), 0),
-        d_o(b.d_o, work.last, work.head, work.column),
-        from(b.dN, work.last, work.head, work.column),
-        to(b.dN, work.last, work.head, work.column) {}
-
-  /// Requests chunk `number`, of which `tokens` exist, and goes to the one before.
-  template <class Block>
-  __device__ __forceinline__ void request(const BackwardParams& b, Block& block, int number,
-                                          int tokens) {
-    if (number >= 0) {
-      k.template request<kWidths>(block.k.at(0), tokens);
-      if (b.delta_rule) w.template request<kWidths>(block.w.at(0), tokens);
-      q.template request<kWidths>(block.q.at(0), tokens);
-      from.request(ptx::shared_address(block.dN), tokens);
-      d_o.request(ptx::shared_address(block.d_o), tokens);
-      k.retreat(), w.retreat(), q.retreat(), from.retreat(), d_o.retreat();
-    }
-    ptx::close_copies();  // of nothing before the first, so that there is one a step
-  }
-};
-
-/// D, rounded, of chunk `number` to dh.
-template <int kColumns>
-__device__ __forceinline__ void store_gradient(const BackwardParams& b, const TileChainWork& work,
-                                               const RowTiles& D, int number) {
-  using Map = device::PieceMap<kColumns>;
-  Chunk chunk = work.last;
-  chunk.number = number;
-  auto* const to = static_cast<uint16_t*>(b.dh.data) +
-                   device::state_at(b.stage, chunk, work.before, work.head) + work.column +
-                   Map::row() * b.stage.V + 8 * Map::piece();
+/// Warpgroup of scores: P of every chunk.
+template <class C>
+__device__ __forceinline__ void score_role(const ChainParams& p, ChainShared<C>& s, int64_t items) {
+  tile::RingCursor<C::kStages> cursor;
+  tile::RingCursor<C::kScoreStages> scores;
+  for (int64_t number = blockIdx.x; number < items; number += gridDim.x) {
+    const ChainItem item = chain_item<C>(p.all.stage, number);
+    for (int step = 0; step < item.chunks; ++step, cursor.next(), scores.next()) {
+      // SYNC ring.full: q, k and G are there
+      cursor.wait(s.ring);
+      Accumulator<64> x;
+      ptx::wgmma_fence();
+      tile::issue_product(x, s.stage[cursor.stage].q, s.stage[cursor.stage].k);
+      ptx::wgmma_commit();
+      ptx::wgmma_wait<0>();
+      tile::pin(x);
+      const float* const G = s.factors[cursor.stage].G;
+      const float own[2] = {G[tile::group_row()], G[tile::group_row() + 8]};
+      const int rows = item.rows(item.template chunk<C>(step));
 #pragma unroll
-  for (int i = 0; i < kWidths * Map::kEach; ++i) {
-    *reinterpret_cast<uint4*>(to + i * Map::kRowsApart * b.stage.V) =
-        *reinterpret_cast<const uint4*>(D.tile[i / Map::kEach] + Map::place() +
-                                        static_cast<uint32_t>(i % Map::kEach) * Map::kTileStep);
-  }
-}
-
-/// A thread's sum of gates of a chunk, that of token t; those past the end are the last one's.
-__device__ __forceinline__ float request_sum(const StageParams& p, const TileChainWork& work,
-                                             int number) {
-  const auto token = static_cast<int>(threadIdx.x);
-  if (p.g_cumsum.data == nullptr || token >= device::kMostTokens || number < 0) return 0.0f;
-  Chunk chunk = work.last;
-  const int back = work.chunks - 1 - number;
-  chunk.row -= int64_t{kTokens} * back;
-  if (back > 0) chunk.tokens = kTokens;
-  return device::token_number(p.g_cumsum, chunk, work.head, min(token, chunk.tokens - 1));
-}
-
-/// dN of the warp's 16 rows and 8 kTiles columns, rounded, in the place of what is inside the
-/// chunk; d_o gets scale exp(G), rounded again.
-template <class Io, int kTiles, int kRing>
-__device__ __forceinline__ void complete_values(const BackwardParams& b, ChainTiles<kRing>& s,
-                                                int turn) {
-  auto& block = s.ring[turn];
-  const int row = 16 * (tile::warp() % 4), column = 8 * kTiles * (tile::warp() / 4);
-  WarpAccumulator<kTiles> part;
-  part.clear();
-#pragma unroll
-  for (int w = 0; w < kWidths; ++w) {
-    product<Io, false, false, kTiles>(part, block.k.at(w), row, s.D.at(w), column);
-  }
-  const float* const G = s.G + row + tile::lane_row();
-  const float last = s.G[device::kMostTokens - 1];
-  part.scale_rows(decay(last - G[0]), decay(last - G[8]));
-  const float low = b.stage.scale * decay(G[0]), high = b.stage.scale * decay(G[8]);
-  const uint32_t d_o = ptx::shared_address(block.d_o);
-  part.for_each_pair([&](int i, int j, float& x, float& y) {
-    const float2 inside = pair_at<Io>(block.dN, row + i, column + j);
-    x += inside.x, y += inside.y;
-    const float2 given = pair_at<Io>(block.d_o, row + i, column + j);
-    const float factor = i >= 8 ? high : low;
-    ptx::store_shared_4(tile::pair_address(d_o, row + i, column + j),
-                        tile::Packed<Io>::pack(given.x * factor, given.y * factor));
-  });
-  tile::put_part<Io>(ptx::shared_address(block.dN), row, column, part);
-}
-
-/// D += q^T d_o - w^T dN of a block.
-template <class Io, int kTiles, class Block>
-__device__ __forceinline__ void add_chunk(bool delta_rule, Gradient<kTiles>& D,
-                                          const Block& block) {
-  const int row = 16 * (tile::warp() % 4), column = 8 * kTiles * (tile::warp() / 4);
-  const uint32_t dN = ptx::shared_address(block.dN), d_o = ptx::shared_address(block.d_o);
-#pragma unroll
-  for (int term = 0; term < 64; term += 16) {
-#pragma unroll
-    for (int w = 0; w < kWidths; ++w) {
-      uint32_t a[4];
-      tile::load_left_turned(a, block.q.at(w), row, term);
-      tile::multiply_step<Io, false, kTiles>(D[w], a, d_o, term, column);
-      if (!delta_rule) continue;
-      tile::load_left_turned(a, block.w.at(w), row, term);
-#pragma unroll
-      for (uint32_t& pair : a) pair ^= 0x80008000u;  // both numbers change their sign
-      tile::multiply_step<Io, false, kTiles>(D[w], a, dN, term, column);
+      for (int at = 0; at < x.kSize; ++at) {
+        const int i = x.row(at), j = x.column(at);
+        // WHY a choice: above the diagonal the exponential may be infinite, and rows past the end
+        // are another sequence's.
+        const float score = p.all.stage.scale * decay(own[at / 2 % 2] - G[j]) * x.x[at];
+        x.x[at] = j <= i && i < rows ? score : 0.0f;
+      }
+      // SYNC ring.empty: this warp's reads of the stage are over
+      cursor.release(s.ring);
+      // SYNC score_ring.empty: the states are done with the P before the last
+      scores.acquire(s.score_ring);
+      tile::put_rows(s.P[scores.stage], x);
+      ptx::fence_proxy_async();
+      // SYNC score_ring.full: this warp's rows of P are written
+      scores.commit(s.score_ring);
     }
   }
 }
 
-/// All chunks of a sequence.
-template <class Io, int kTiles, int kRing>
-__device__ __forceinline__ void walk_back(const BackwardParams& b, const TileChainWork& work,
-                                          ChainTiles<kRing>& s, Gradient<kTiles>& D) {
-  constexpr int kColumns = 16 * kTiles, kAhead = kRing - 1;
-  const int column = 8 * kTiles * (tile::warp() / 4), last = work.chunks - 1;
-  const auto tokens = [&](int number) { return number == last ? work.last.tokens : kTokens; };
-  ChainRows<kColumns> rows(b, work);
+/// d_o^T with scale exp(G), rounded, and without; columns past the end are zero.
+template <class Io>
+__device__ __forceinline__ void load_outputs(Operand<Io, 64>& raw, Operand<Io, 64>& scaled,
+                                             uint32_t tile, const float* query, int rows) {
+  using Pack = tile::Packed<Io>;
+  raw.load_turned(tile);
+  if (rows < kTokens) raw.mask_columns_from(rows);
 #pragma unroll
-  for (int i = 0; i < kAhead; ++i) rows.request(b, s.ring[i], last - i, tokens(last - i));
-  float sum = request_sum(b.stage, work, last);
-  for (int number = last, turn = 0; number >= 0; --number, turn = (turn + 1) % kRing) {
+  for (int j = 0; j < 8; ++j) {
+    const float2 f = *reinterpret_cast<const float2*>(&query[8 * j + tile::lane_column()]);
 #pragma unroll
-    for (int w = 0; w < kWidths; ++w) {
-      tile::put_part<Io>(s.D.at(w), 16 * (tile::warp() % 4), column, D[w]);
+    for (int at = 2 * j; at < 2 * j + 2; ++at) {
+      scaled.x[at] = Pack::pack(f.x * Pack::first(raw.x[at]), f.y * Pack::second(raw.x[at]));
     }
-    if (threadIdx.x < device::kMostTokens) s.G[threadIdx.x] = sum;
-    sum = request_sum(b.stage, work, number - 1);
-    ptx::wait_for_copies<kAhead - 1>();
-    __syncthreads();  // SYNC: tokens, D and G are there, nobody reads the last turn's tokens
-    rows.request(b, s.ring[(turn + kAhead) % kRing], number - kAhead, tokens(number - kAhead));
-    store_gradient<kColumns>(b, work, s.D, number);
-    device::scale_carried<kWidths, kTiles>(D, decay(s.G[device::kMostTokens - 1]));
-    complete_values<Io, kTiles>(b, s, turn);
-    __syncthreads();  // SYNC: dN and d_o are there, nobody reads D or G
-    rows.to.store(s.ring[turn].dN, tokens(number));
-    rows.to.retreat();
-    add_chunk<Io, kTiles>(b.delta_rule, D, s.ring[turn]);
   }
 }
 
-/// Items are sequences x heads x 16 kTiles columns of V.
-template <class Io, int kTiles>
-__global__ void __launch_bounds__(kThreads, 1)
-    chain_tiles_kernel(const __grid_constant__ BackwardParams b, int64_t items) {
-  extern __shared__ __align__(1024) uint8_t dynamic_shared[];
-  constexpr int kRing = kTiles == 4 ? device::kWideRing : device::kNarrowRing;
-  auto& s = *reinterpret_cast<ChainTiles<kRing>*>(dynamic_shared);
-  const StageParams& p = b.stage;
-  const int64_t slices = p.V / (16 * kTiles);
+/// a with a factor a column, rounded.
+template <class Io>
+__device__ __forceinline__ void scale_to(Operand<Io, 64>& out, const Accumulator<64>& a,
+                                         const float* factors, float sign) {
+#pragma unroll
+  for (int j = 0; j < 8; ++j) {
+    const float2 f = *reinterpret_cast<const float2*>(&factors[8 * j + tile::lane_column()]);
+#pragma unroll
+    for (int at = 2 * j; at < 2 * j + 2; ++at) {
+      out.x[at] = tile::Packed<Io>::pack(sign * f.x * a.x[2 * at], sign * f.y * a.x[2 * at + 1]);
+    }
+  }
+}
+
+/// -exp(G) dv^T of Y^T, rounded; columns past the end are zero.
+template <class Io>
+__device__ __forceinline__ void recall_values(Operand<Io, 64>& out, const Accumulator<64>& Y,
+                                              const ChainFactors& f, int rows) {
+#pragma unroll
+  for (int j = 0; j < 8; ++j) {
+    const int column = 8 * j + tile::lane_column();
+    const float2 beta = *reinterpret_cast<const float2*>(&f.beta[column]),
+                 recall = *reinterpret_cast<const float2*>(&f.recall[column]);
+    const float x = beta.x * recall.x, y = beta.y * recall.y;
+    const uint32_t kept = tile::tail_mask(rows - column);
+#pragma unroll
+    for (int at = 2 * j; at < 2 * j + 2; ++at) {
+      out.x[at] = tile::Packed<Io>::pack(x * Y.x[2 * at], y * Y.x[2 * at + 1]) & kept;
+    }
+  }
+}
+
+/// dv^T in the place of Y^T, and the warp's part of dbeta.
+template <class Io>
+__device__ __forceinline__ void correct_values(Accumulator<64>& a, const Operand<Io, 64>& e,
+                                               const ChainFactors& f, float* dbeta) {
+  using Pack = tile::Packed<Io>;
+  float sums[16];
+#pragma unroll
+  for (int j = 0; j < 8; ++j) {
+    const float2 beta = *reinterpret_cast<const float2*>(&f.beta[8 * j + tile::lane_column()]);
+    sums[2 * j] = sums[2 * j + 1] = 0.0f;
+#pragma unroll
+    for (int at = 2 * j; at < 2 * j + 2; ++at) {
+      sums[2 * j] = fmaf(a.x[2 * at], Pack::first(e.x[at]), sums[2 * j]);
+      sums[2 * j + 1] = fmaf(a.x[2 * at + 1], Pack::second(e.x[at]), sums[2 * j + 1]);
+      a.x[2 * at] *= beta.x;
+      a.x[2 * at + 1] *= beta.y;
+    }
+  }
+  ptx::sum_over_lanes<2, 3>(sums);
+  if (tile::lane_row() != 0) return;
+#pragma unroll
+  for (int j = 0; j < 8; ++j) {
+    *reinterpret_cast<float2*>(&dbeta[8 * j + tile::lane_column()]) = {sums[2 * j],
+                                                                       sums[2 * j + 1]};
+  }
+}
+
+/// R^T in the place of S^T k^T, and -diag(beta) R rounded; columns past the end are zero. v^T comes
+/// in `left`, which is overwritten.
+template <class Io>
+__device__ __forceinline__ void residual(Accumulator<64>& a, Operand<Io, 64>& left,
+                                         const ChainFactors& f, int rows) {
+  using Pack = tile::Packed<Io>;
+#pragma unroll
+  for (int j = 0; j < 8; ++j) {
+    const int column = 8 * j + tile::lane_column();
+    const float2 beta = *reinterpret_cast<const float2*>(&f.beta[column]),
+                 recall = *reinterpret_cast<const float2*>(&f.recall[column]);
+#pragma unroll
+    for (int at = 2 * j; at < 2 * j + 2; ++at) {
+      const float x = fmaf(recall.x, a.x[2 * at], Pack::first(left.x[at])),
+                  y = fmaf(recall.y, a.x[2 * at + 1], Pack::second(left.x[at]));
+      a.x[2 * at] = column < rows ? x : 0.0f;
+      a.x[2 * at + 1] = column + 1 < rows ? y : 0.0f;
+      left.x[at] = Pack::pack(-beta.x * a.x[2 * at], -beta.y * a.x[2 * at + 1]);
+    }
+  }
+}
+
+/// One chunk of states, whose operands are at the cursor. S becomes the state that leaves it.
+template <class C>
+__device__ __forceinline__ void run_states(const ChainParams& p, ChainShared<C>& s,
+                                           const ChainPlace& place, const ChainItem& item,
+                                           int chunk, int stage, Accumulator<128>& S) {
+  using Io = typename C::Io;
+  ChainStage<C>& from = s.stage[stage];
+  const ChainFactors& f = s.factors[stage];
+  const int rows = item.rows(chunk);
+  Operand<Io, 128> state;
+  Operand<Io, 64> left, writes;
+  Accumulator<64> a;
+  state.pack(S);
+  if (rows < kTokens) {
+    // Rows past the end are another sequence's, and may be NaN.
+    from.k.zero_rows_from(rows);
+    from.B.zero_rows_from(rows);
+    ptx::fence_proxy_async();
+    // SYNC place.barrier: the tails are zero
+    ptx::named_barrier_sync(place.barrier, 128);
+  }
+  const float decay = f.decay;
+  ptx::wgmma_fence();
+  tile::issue_recall(a, state, from.k);
+  state.store_turned(s.state[place.group].address() + place.offset);
+  left.load_turned(from.rows.address() + place.group * from.rows.kBlockBytes + place.offset);
+  send_state(p, s, place, item, chunk);
+  ptx::wgmma_wait<0>();
+  tile::pin(a);
+  tile::pin(state);
+  residual(a, left, f, rows);
+  tile::pin(left);
+  ptx::wgmma_fence();
+  tile::issue_mix(a, left, from.B, 1);
+  S.scale(decay);
+  ptx::wgmma_wait<0>();
+  tile::pin(a);
+  tile::pin(left);
+  scale_to<Io>(writes, a, f.write, 1.0f);
+  tile::pin(writes);
+  ptx::wgmma_fence();
+  tile::issue_update(S, writes, from.k);
+  left.pack(a);
+  send_rows<C>(p, s, place, item, chunk, p.all.stage.v_new, left);
+  ptx::wgmma_wait<0>();
+  tile::pin(S);
+  tile::pin(writes);
+}
+
+/// One chunk of gradients, whose operands are at the cursors. D becomes the gradient of the state that enters it.
+template <class C>
+__device__ __forceinline__ void run_gradients(const ChainParams& p, ChainShared<C>& s,
+                                              const ChainPlace& place, const ChainItem& item,
+                                              int chunk, int stage,
+                                              const tile::RingCursor<2>& scores,
+                                              Accumulator<128>& D) {
+  using Io = typename C::Io;
+  ChainStage<C>& from = s.stage[stage];
+  const ChainFactors& f = s.factors[stage];
+  const int rows = item.rows(chunk);
+  Operand<Io, 128> state;
+  Operand<Io, 64> left, scaled;
+  Accumulator<64> a;
+  state.pack(D);
+  if (rows < kTokens) {
+    // Rows past the end are another sequence's, and may be NaN.
+    from.k.zero_rows_from(rows);
+    from.q.zero_rows_from(rows);
+    if constexpr (C::kDelta) from.B.zero_rows_from(rows);
+    ptx::fence_proxy_async();
+    // SYNC place.barrier: the tails are zero
+    ptx::named_barrier_sync(place.barrier, 128);
+  }
+  const float decay = f.decay;
+  // SYNC score_ring.full: P is there. WHY early: a branch with products in flight ends them.
+  scores.wait(s.score_ring);
+  ptx::wgmma_fence();
+  tile::issue_recall(a, state, from.k);
+  // PERF behind it at once: the tensor cores work in order, and what a needs next is not there yet.
+  load_outputs<Io>(left, scaled,
+                   from.rows.address() + place.group * from.rows.kBlockBytes + place.offset,
+                   f.query, rows);
+  D.scale(decay);
+  tile::pin(left);
+  tile::pin(scaled);
+  ptx::wgmma_fence();
+  tile::issue_update(D, scaled, from.q);
+  state.store_turned(s.state[place.group].address() + place.offset);
+  send_state(p, s, place, item, chunk);
+  ptx::wgmma_wait<1>();
+  tile::pin(a);
+  tile::pin(state);
+  a.scale_columns(f.write);
+  ptx::wgmma_fence();
+  tile::issue_update(a, left, s.P[scores.stage]);
+  ptx::wgmma_wait<0>();
+  tile::pin(a);
+  tile::pin(D);
+  tile::pin(left);
+  tile::pin(scaled);
+  if constexpr (C::kDelta) {
+    scale_to<Io>(left, a, f.beta, -1.0f);
+    tile::pin(left);
+    ptx::wgmma_fence();
+    tile::issue_update(a, left, from.B);
+    Operand<Io, 64> e;
+    e.load_turned(from.e.address() + place.group * from.e.kBlockBytes + place.offset);
+    ptx::wgmma_wait<0>();
+    tile::pin(a);
+    tile::pin(left);
+    recall_values<Io>(left, a, f, rows);
+    tile::pin(left);
+    ptx::wgmma_fence();
+    tile::issue_update(D, left, from.k);
+    correct_values<Io>(a, e, f, s.dbeta[place.group][tile::warp_of_group()]);
+    send_values<C>(p, s, place, item, chunk, a);
+    ptx::wgmma_wait<0>();
+    tile::pin(D);
+    tile::pin(left);
+  } else {
+    send_values<C>(p, s, place, item, chunk, a);
+  }
+}
+
+/// Warpgroup `group` of states.
+template <class C>
+__device__ __forceinline__ void chain_role(const ChainParams& p, ChainShared<C>& s, int64_t items,
+                                           int group) {
+  const StageParams& stage = p.all.stage;
+  tile::RingCursor<C::kStages> cursor;
+  tile::RingCursor<C::kScoreStages> scores;
+  ChainPlace place{group, 1 + static_cast<uint32_t>(group), tile::turned_piece()};
+  Accumulator<128> state;
+  for (int64_t number = blockIdx.x; number < items; number += gridDim.x) {
+    ChainItem item = chain_item<C>(stage, number);
+    item.state = static_cast<int32_t>(item.sequence.batch * p.states_per_batch +
+                                      device::chunks_before(stage, item.sequence.seq));
+    state.clear();
+    with_state<C>(
+        stage, C::kBack ? p.all.d_final : stage.state.initial, item, group,
+        [&](const auto* data, const auto& at) { device::load_elements(data, at, state); });
+#pragma unroll 1
+    for (int step = 0; step < item.chunks; ++step, cursor.next()) {
+      // SYNC ring.full: the states wait for the chunk
+      cursor.wait(s.ring);
+      const int chunk = item.template chunk<C>(step);
+      if constexpr (C::kBack) {
+        run_gradients<C>(p, s, place, item, chunk, cursor.stage, scores, state);
+        // SYNC score_ring.empty: this warp's reads of P are over
+        scores.release(s.score_ring);
+        scores.next();
+      } else {
+        run_states<C>(p, s, place, item, chunk, cursor.stage, state);
+      }
+      // SYNC ring.empty: this warp's reads of the stage are over
+      cursor.release(s.ring);
+      place.turn = C::kOutStages - 1 - place.turn;
+    }
+    if constexpr (C::kBack) {
+      with_state<C>(stage, p.all.dinitial, item, group,
+                    [&](auto* data, const auto& at) { device::store_elements(data, at, state); });
+    }
+  }
+  // The copy engine reads shared memory, which the CTA takes with it.
+  if (tile::is_first_of_group()) ptx::bulk_wait_read();
+}
+
+/// See the head of this file. Items are sequences x heads x slices of V.
+template <class C>
+__global__ void __launch_bounds__(C::kThreads, 1)
+    chain_tiles_kernel(const __grid_constant__ ChainParams p, int64_t items) {
+  auto& s = *reinterpret_cast<ChainShared<C>*>(ptx::dynamic_memory());
+  if (threadIdx.x == 0) {
+    s.ring.init(2, 4 * (C::kFirstGroup - 1 + C::kGroups));
+    s.score_ring.init(4, 4 * C::kGroups);
+    ptx::fence_mbarrier_init();
+    for (const CUtensorMap* map : {&p.k, &p.rows}) ptx::prefetch_tensor_map(map);
+  }
+  __syncthreads();
   device::follow();
-  for (int64_t item = blockIdx.x; item < items; item += gridDim.x) {
-    TileChainWork work{};
-    work.head = item / slices % p.HV;
-    work.column = item % slices * (16 * kTiles);
-    work.seq = item / slices / p.HV;
-    const int64_t tokens = device::tokens_of(p, work.seq, &work.last);
-    work.before = device::chunks_before(p, work.seq);
-    work.chunks = static_cast<int>((tokens + kTokens - 1) / kTokens);
-    work.last.row += int64_t{kTokens} * (work.chunks - 1);
-    work.last.tokens = static_cast<int>(tokens - int64_t{kTokens} * (work.chunks - 1));
-    Gradient<kTiles> D;
-    const auto& given = b.d_final.pool;
-    for_each_element<kTiles>(p, work, D, [&](int64_t element, float& x) {
-      x = given.data == nullptr
-              ? 0.0f
-              : device::load_number(given.data, work.seq * given.slot_stride + element,
-                                    given.number);
-    });
-    if (work.chunks > 0) walk_back<Io, kTiles>(b, work, s, D);
-    const auto& out = b.dinitial.pool;
-    if (out.data != nullptr) {
-      for_each_element<kTiles>(p, work, D, [&](int64_t element, float& x) {
-        device::store_number(out.data, work.seq * out.slot_stride + element, out.number, x);
-      });
+  const int warp = tile::warp(), warpgroup = tile::warpgroup();
+  if (warpgroup == 0) {
+    ptx::decrease_registers<C::kServiceRegisters>();
+    if (warp == 0) {
+      chain_load_role<C>(p, s, items);
+    } else if (warp <= C::kGateWarps) {
+      chain_gate_role<C>(p, s, items, warp - 1);
     }
-    __syncthreads();
+  } else if (warpgroup >= C::kFirstGroup) {
+    ptx::increase_registers<C::kStateRegisters>();
+    chain_role<C>(p, s, items, warpgroup - C::kFirstGroup);
+  } else if constexpr (C::kBack) {
+    ptx::decrease_registers<C::kScoreRegisters>();
+    score_role<C>(p, s, items);
   }
 }
 

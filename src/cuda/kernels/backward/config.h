@@ -25,19 +25,7 @@ inline constexpr int64_t kGradientBytes =
 inline constexpr int64_t kMaxK = device::kPlainMaxK;
 inline constexpr int64_t kNarrowK = 128;  ///< kernels of rows have instances for K up to this
 
-// ------------------------------------------------------- 16-bit numbers, by tensor cores ----
-
-inline constexpr int64_t kTileSize = 128;  ///< K and V
-inline constexpr int kLocalThreads = 128;
-/// Shared bytes: q, k, d_o; G of 128 tokens.
-inline constexpr int64_t kLocalTileBytes = 6 * device::kTileBytes + 1024;
-/// Blocks of k, w, q, dN and d_o; D, G. narrow: a CTA has 32 columns of V, else 64.
-constexpr int64_t chain_tile_bytes(bool narrow) noexcept {
-  const int64_t blocks = narrow ? device::kNarrowRing : device::kWideRing;
-  return (8 * blocks + 2) * device::kTileBytes + 1024;
-}
-/// d_o, N and Y twice, q, k, S, D and three squares; G and beta twice, ten sums a token.
-inline constexpr int64_t kGradientTileBytes = 27 * device::kTileBytes + 4 * 1024;
+inline constexpr int64_t kTileSize = 128;  ///< K and V of 16-bit numbers by tensor cores
 
 }  // namespace sluice::cuda::backward
 

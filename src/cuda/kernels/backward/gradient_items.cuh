@@ -1,130 +1,302 @@
-// Deals out items of gradient_tiles.cuh: where their operands lie, and how these come.
+// Serves the kernel of gradients: deals out its items, loads operands, makes factors of tokens, and
+// adds up gradients of gates.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CUDA_KERNELS_BACKWARD_GRADIENT_ITEMS_CUH_
 #define SLUICE_CUDA_KERNELS_BACKWARD_GRADIENT_ITEMS_CUH_
 
 #include "cuda/kernels/backward/gates.cuh"
-#include "cuda/kernels/backward/tiles.cuh"
+#include "cuda/kernels/backward/tile_numbers.cuh"
+#include "cuda/ptx/tma.cuh"
 
 namespace sluice::cuda::backward {
 
-/// Sums of rows, those of either half of the columns.
-using HalfSums = float[2][kTokens];
+/// The value head of an item's turn.
+__device__ __forceinline__ int32_t value_head(const StageParams& p, const GradientItem& item,
+                                              int turn) {
+  const auto H = static_cast<int32_t>(p.H), r = static_cast<int32_t>(p.r);
+  return p.head_map_cyclic ? item.key + turn * H : item.key * r + turn;
+}
 
-struct GradientTiles {
-  struct Rows {
-    RowTiles d_o, N, Y;  ///< Y: dN first
-  };
-  Rows rows[2];  ///< of items by turns
-  RowTiles q, k;
-  RowTiles S[kWidths];    ///< [k / 64][v / 64]: that enters
-  RowTiles D[kWidths];    ///< likewise: the gradient of the one that leaves
-  uint8_t X[kTileBytes];  ///< [i][j]
-  uint8_t Z[kTileBytes];  ///< with beta
-  uint8_t L[kTileBytes];  ///< (I + A)^-1, then Z without beta
-  struct {
-    float G[kTokens], beta[kTokens];
-  } numbers[2];  ///< of items by turns; past the end G is the last one's, beta 1
-  HalfSums query, key, correction, leave, value;
-  float warps[kWarps];
-};
-static_assert(sizeof(GradientTiles) <= kGradientTileBytes);
+__device__ __forceinline__ Chunk chunk_of_item(const GradientItem& item) {
+  return {0, item.batch, item.row, 0, item.tokens};
+}
 
-/// A chunk and head, none where tokens = 0.
-struct GradientItem {
-  Chunk chunk;
-  int64_t head, entry;  ///< entry: of the chunk's states
-};
-
-/// The first item from `number` on that has tokens; *number becomes its own.
-__device__ __forceinline__ GradientItem find_item(const StageParams& p, int64_t items,
+/// The first item from `number` on that has tokens, none if there is no more. Whole warps.
+__device__ __forceinline__ GradientItem find_item(const GradientParams& p, int64_t items,
                                                   int64_t* number) {
-  GradientItem item{};
+  const StageParams& stage = p.all.stage;
   for (; *number < items; *number += gridDim.x) {
-    item.chunk = device::chunk_of(p, *number / p.HV);
-    item.head = *number % p.HV;
-    if (item.chunk.tokens == 0) continue;
-    const int64_t before = device::chunks_before(p, item.chunk.seq);
-    item.entry = device::state_at(p, item.chunk, before, item.head);
+    const Chunk chunk = device::chunk_of(stage, *number / stage.H);
+    if (chunk.tokens == 0) continue;
+    const int64_t state =
+        chunk.batch * p.states_per_batch + device::chunks_before(stage, chunk.seq) + chunk.number;
+    return {static_cast<int32_t>(chunk.batch), static_cast<int32_t>(chunk.row), chunk.tokens,
+            static_cast<int32_t>(*number % stage.H), static_cast<int32_t>(state)};
+  }
+  return {};
+}
+
+/// Reads the ring of items.
+template <class C>
+struct ItemReader {
+  GradientShared<C>& s;
+  tile::RingCursor<C::kWorkSlots> cursor;
+
+  __device__ __forceinline__ explicit ItemReader(GradientShared<C>& shared) : s(shared) {}
+  __device__ __forceinline__ GradientItem next() {
+    // SYNC work_ring.full: every warp but the loader's waits for the next item
+    cursor.wait(s.work_ring);
+    const GradientItem item = s.work[cursor.stage];
+    // SYNC work_ring.empty: the slot has been copied
+    cursor.release(s.work_ring);
+    cursor.next();
     return item;
   }
-  item.chunk.tokens = 0;
-  return item;
-}
-
-/// A CTA's item and a warp's part of it.
-struct GradientPart {
-  GradientTiles& s;
-  const GradientTiles::Rows& rows;
-  const float *G, *beta;
-  Chunk chunk;
-  int64_t head;
-  int row, half;  ///< the warp's
-  __device__ __forceinline__ int low() const { return row + tile::lane_row(); }
 };
 
-/// Requests a matrix [K][V] of 16-bit numbers.
-__device__ __forceinline__ void request_state(RowTiles (&to)[kWidths], const void* states,
-                                              int64_t offset, int64_t V) {
-  const auto* const from = static_cast<const uint16_t*>(states) + offset;
-#pragma unroll 1
-  for (int i = 0; i < kWidths * kWidths; ++i) {
-    const int k = i / kWidths, v = i % kWidths;
-    device::request_matrix<kThreads>(to[k].at(v), from + 64 * (k * V + v), V);
-  }
+// ---------------------------------------------------------------------------------- loader ----
+
+template <class C>
+struct LoadCursors {
+  tile::RingCursor<C::kRowStages> rows;
+  tile::RingCursor<1> S, D, keys;
+};
+
+/// Requests the operands of one turn of an item; one thread. WHY q and k last: theirs are the
+/// places that come back last.
+template <class C>
+__device__ __forceinline__ void request_turn(const GradientParams& p, GradientShared<C>& s,
+                                             LoadCursors<C>& at, const GradientItem& item,
+                                             int turn) {
+  const int32_t head = value_head(p.all.stage, item, turn);
+  const ptx::BoxOrigin rows{0, item.row, 0, head, item.batch}, state{0, 0, 0, head, item.state};
+  // SYNC row_ring.empty: both groups are done with the stage's previous rows
+  at.rows.acquire(s.row_ring);
+  uint64_t* const full = &s.row_ring.full[at.rows.stage];
+  auto& to = s.rows[at.rows.stage];
+  // SYNC row_ring.full, S_ring.full, D_ring.full, key_ring.full: complete with the copies
+  ptx::mbarrier_arrive_expect(full, uint32_t{sizeof to});
+  ptx::tma_load(to.d_o.bytes, &p.d_o, rows, full);
+  ptx::tma_load(to.e.bytes, &p.e, rows, full);
+  if constexpr (C::kDelta) ptx::tma_load(to.dv.bytes, &p.dv, rows, full);
+  at.rows.next();
+  // SYNC S_ring.empty, D_ring.empty: products and <S, D'> are done with the states before
+  at.S.acquire(s.S_ring);
+  ptx::mbarrier_arrive_expect(&s.S_ring.full[0], s.S.kBytes);
+  ptx::tma_load(s.S.bytes, &p.S, state, &s.S_ring.full[0]);
+  at.S.next();
+  at.D.acquire(s.D_ring);
+  ptx::mbarrier_arrive_expect(&s.D_ring.full[0], s.D.kBytes);
+  ptx::tma_load(s.D.bytes, &p.D, state, &s.D_ring.full[0]);
+  at.D.next();
+  if (turn > 0) return;
+  const ptx::BoxOrigin keys{0, item.row, 0, item.key, item.batch};
+  // SYNC key_ring.empty: the item before has stored its gradients of q and k
+  at.keys.acquire(s.key_ring);
+  ptx::mbarrier_arrive_expect(&s.key_ring.full[0], s.q.kBytes + s.k.kBytes);
+  ptx::tma_load(s.q.bytes, &p.q, keys, &s.key_ring.full[0]);
+  ptx::tma_load(s.k.bytes, &p.k, keys, &s.key_ring.full[0]);
+  at.keys.next();
 }
 
-// Each of the next three is one group of copies, without copies where there is no item.
-
-__device__ __forceinline__ void request_token_rows(const BackwardParams& b,
-                                                   const GradientItem& item,
-                                                   GradientTiles::Rows& to) {
-  if (item.chunk.tokens > 0) {
-    const TokenRows& N = b.delta_rule ? b.stage.v_new : b.stage.values;
-    request_rows<kThreads>(to.d_o, b.d_o, item.chunk, item.head);
-    request_rows<kThreads>(to.N, N, item.chunk, item.head);
-    request_rows<kThreads>(to.Y, b.dN, item.chunk, item.head);
-  }
-  ptx::close_copies();
-}
-__device__ __forceinline__ void request_entering(const BackwardParams& b, const GradientItem& item,
-                                                 GradientTiles& s) {
-  if (item.chunk.tokens > 0) {
-    if (b.delta_rule) {
-      device::request_tile<kThreads>(ptx::shared_address(s.L), b.stage.A_inverse, item.chunk,
-                                     item.head, 0, 0);
+/// Loading warp. An item is dealt out before the one ahead of it is loaded.
+template <class C>
+__device__ __forceinline__ void load_role(const GradientParams& p, GradientShared<C>& s,
+                                          int64_t items) {
+  tile::RingCursor<C::kWorkSlots> work;
+  LoadCursors<C> at;
+  int64_t number = blockIdx.x;
+  const auto deal = [&] {
+    const GradientItem item = find_item(p, items, &number);
+    number += gridDim.x;
+    // SYNC work_ring.empty: all readers have copied the slot's previous item
+    work.acquire(s.work_ring);
+    if (tile::is_first_lane()) s.work[work.stage] = item;
+    // SYNC work_ring.full: the item is in the slot
+    work.commit(s.work_ring);
+    work.next();
+    return item;
+  };
+  for (GradientItem item = deal(); item.tokens > 0;) {
+    const GradientItem next = deal();
+    if (tile::is_first_lane()) {
+      for (int turn = 0; turn < p.all.stage.r; ++turn) request_turn(p, s, at, item, turn);
     }
-    request_state(s.S, b.stage.h.data, item.entry, b.stage.V);
+    __syncwarp();
+    item = next;
   }
-  ptx::close_copies();
-}
-__device__ __forceinline__ void request_leaving(const BackwardParams& b, const GradientItem& item,
-                                                GradientTiles& s) {
-  if (item.chunk.tokens > 0) {
-    const int64_t keys = device::key_head(b.stage, item.head);
-    request_rows<kThreads>(s.q, b.stage.q, item.chunk, keys);
-    request_rows<kThreads>(s.k, b.stage.k, item.chunk, keys);
-    request_state(s.D, b.dh.data, item.entry, b.stage.V);
-  }
-  ptx::close_copies();
 }
 
-/// G of token t, for thread t, and beta, for thread 64 + t.
-__device__ __forceinline__ float request_number(const StageParams& p, const GradientItem& item) {
-  const auto thread = static_cast<int>(threadIdx.x);
-  const int token = thread % kTokens, last = item.chunk.tokens - 1;
-  if (thread >= 2 * kTokens || last < 0) return 0.0f;
-  if (thread < kTokens) {
-    if (p.g_cumsum.data == nullptr) return 0.0f;
-    return device::token_number(p.g_cumsum, item.chunk, item.head, min(token, last));
+// ------------------------------------------------------------------------------------ keys ----
+
+/// <S, D'>, this warp's half of it.
+template <class C>
+__device__ __forceinline__ float state_product(const GradientShared<C>& s, int half) {
+  using Pack = tile::Packed<typename C::Io>;
+  constexpr int kPieces = static_cast<int>(StateTile<typename C::Io>::kBytes) / 32;
+  const auto *const S = reinterpret_cast<const uint4*>(s.S.bytes) + half * kPieces,
+                    *const D = reinterpret_cast<const uint4*>(s.D.bytes) + half * kPieces;
+  float sums[4] = {};
+#pragma unroll 2
+  for (int i = tile::lane(); i < kPieces; i += 32) {
+    const uint4 x = S[i], y = D[i];
+    const uint32_t a[4] = {x.x, x.y, x.z, x.w}, c[4] = {y.x, y.y, y.z, y.w};
+#pragma unroll
+    for (int word = 0; word < 4; ++word) {
+      sums[word] = fmaf(Pack::first(a[word]), Pack::first(c[word]), sums[word]);
+      sums[word] = fmaf(Pack::second(a[word]), Pack::second(c[word]), sums[word]);
+    }
   }
-  if (p.beta.data == nullptr || token > last) return 1.0f;
-  return device::token_number(p.beta, item.chunk, item.head, token);
+  return warp_sum((sums[0] + sums[1]) + (sums[2] + sums[3]));
 }
-__device__ __forceinline__ void put_number(GradientTiles& s, int turn, float x) {
-  const auto thread = static_cast<int>(threadIdx.x);
-  if (thread >= 2 * kTokens) return;
-  (thread < kTokens ? s.numbers[turn].G : s.numbers[turn].beta)[thread % kTokens] = x;
+
+/// Zeroes a row: others' numbers may be NaN.
+template <class Io>
+__device__ __forceinline__ void zero_row(TokenTile<Io>& rows, uint32_t row) {
+#pragma unroll 1
+  for (uint32_t piece = 0; piece < 16; ++piece) {
+    *reinterpret_cast<uint4*>(rows.block(static_cast<int>(piece / 8)) + row * tile::kRowBytes +
+                              piece % 8 * 16) = make_uint4(0, 0, 0, 0);
+  }
+}
+
+/// Two warps: <S, D'> of every head, and tails of q and k. WHY after the first states: these come
+/// first, and their place is wanted.
+template <class C>
+__device__ __forceinline__ void key_role(const GradientParams& p, GradientShared<C>& s, int half) {
+  const BackwardParams& b = p.all;
+  ItemReader<C> items(s);
+  tile::RingCursor<1> keys, states;
+  tile::RingCursor<C::kSumStages> sums;
+  for (GradientItem item = items.next(); item.tokens > 0; item = items.next(), keys.next()) {
+    for (int turn = 0; turn < b.stage.r; ++turn, states.next(), sums.next()) {
+      // SYNC S_ring.full, D_ring.full: the states are there
+      states.wait(s.S_ring);
+      states.wait(s.D_ring);
+      const float product = b.g.data != nullptr ? state_product<C>(s, half) : 0.0f;
+      // SYNC S_ring.empty, D_ring.empty: this warp's reads are over
+      states.release(s.S_ring);
+      states.release(s.D_ring);
+      // SYNC sum_ring.empty: sums of the head before the last have been read
+      sums.acquire(s.sum_ring);
+      if (tile::is_first_lane()) s.sums[sums.stage].product[half] = product;
+      // SYNC sum_ring.full: <S, D'> is there
+      sums.commit(s.sum_ring);
+      if (turn > 0) continue;
+      // SYNC key_ring.full: q and k are there
+      keys.wait(s.key_ring);
+      const int row = 32 * half + tile::lane();
+      if (row >= item.tokens) {
+        zero_row(s.q, static_cast<uint32_t>(row));
+        zero_row(s.k, static_cast<uint32_t>(row));
+        ptx::fence_proxy_async();
+      }
+      // SYNC ready_ring.full: this warp's rows of q and k are as products want them
+      keys.commit(s.ready_ring);
+    }
+  }
+}
+
+// ----------------------------------------------------------------------------------- gates ----
+
+__device__ __forceinline__ void put_factors(float scale, const LaneNumbers& numbers,
+                                            GradientFactors& f) {
+  const float last = numbers.last();
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    const int token = tile::lane() + 32 * i;
+    const float G = numbers.G[i], decayed = decay(G);
+    f.G[token] = G;
+    f.beta[token] = numbers.beta[i];
+    f.query[token] = scale * decayed;
+    f.recall[token] = -decayed;
+    f.write[token] = numbers.beta[i] * decay(last - G);
+  }
+}
+
+/// Gradients of gates and write strengths of a head. A lane has two tokens, the last lane the first
+/// ones: tokens after them are of the lanes before.
+struct GateSums {
+  GivenGate given[2];
+  float dbeta[2];
+
+  __device__ __forceinline__ static int token(int back) {
+    return kTokens - 1 - 2 * tile::lane() - back;
+  }
+
+  __device__ __forceinline__ void request(const BackwardParams& b, const Chunk& chunk,
+                                          int64_t head) {
+#pragma unroll
+    for (int back = 0; back < 2; ++back) {
+      const int i = token(back);
+      given[back] = given_gate(b, chunk, head, i);
+      dbeta[back] = 0.0f;
+      if (b.dbeta_parts.data == nullptr || i >= chunk.tokens) continue;
+      const int64_t row = chunk.row + i;
+      dbeta[back] = number_at(b.dbeta_parts, chunk.batch, row, 2 * head) +
+                    number_at(b.dbeta_parts, chunk.batch, row, 2 * head + 1);
+    }
+  }
+  /// @param leaving exp(G_C)
+  __device__ __forceinline__ void store(const BackwardParams& b, const Chunk& chunk, int64_t head,
+                                        const GradientSums& s, float leaving) const {
+    const auto gate = [&](int i) {
+      if (i >= chunk.tokens) return 0.0f;
+      const float correction = b.delta_rule ? s.correction[i] : 0.0f;
+      return s.query[i] - s.key[i] + correction;
+    };
+    const auto leave = [&](int i) { return i < chunk.tokens ? s.leave[i] : 0.0f; };
+    float dg = 0.0f;
+    if (b.g.data != nullptr) {
+      const float whole = warp_sum(leave(tile::lane()) + leave(tile::lane() + 32)) +
+                          leaving * (s.product[0] + s.product[1]);
+      dg = whole + device::sum_before_lane(gate(token(0)) + gate(token(1)));
+    }
+#pragma unroll
+    for (int back = 0; back < 2; ++back) {
+      const int i = token(back);
+      if (b.g.data != nullptr) dg += gate(i);
+      if (i < chunk.tokens) store_gate(b, chunk, head, i, given[back], dg, dbeta[back]);
+    }
+  }
+};
+
+/// A warp: factors of every head, one ahead, and its gradients of gates.
+template <class C>
+__device__ __forceinline__ void gate_role(const GradientParams& p, GradientShared<C>& s) {
+  const BackwardParams& b = p.all;
+  ItemReader<C> items(s);
+  tile::RingCursor<C::kFactorStages> factors;
+  tile::RingCursor<C::kSumStages> sums;
+  const auto make = [&](const GradientItem& item, int turn) {
+    const LaneNumbers numbers =
+        request_numbers(b.stage, chunk_of_item(item), value_head(b.stage, item, turn));
+    // SYNC factor_ring.empty: both groups are done with the head before the last
+    factors.acquire(s.factor_ring);
+    put_factors(b.stage.scale, numbers, s.factors[factors.stage]);
+    // SYNC factor_ring.full: factors are there
+    factors.commit(s.factor_ring);
+    factors.next();
+    return decay(numbers.last());
+  };
+  GradientItem item = items.next();
+  float leaving = item.tokens > 0 ? make(item, 0) : 0.0f;
+  for (int turn = 0; item.tokens > 0; sums.next()) {
+    const bool is_last = turn + 1 == b.stage.r;
+    const GradientItem next = is_last ? items.next() : item;
+    const int next_turn = is_last ? 0 : turn + 1;
+    const Chunk chunk = chunk_of_item(item);
+    const int64_t head = value_head(b.stage, item, turn);
+    GateSums gates;
+    gates.request(b, chunk, head);
+    const float next_leaving = next.tokens > 0 ? make(next, next_turn) : 0.0f;
+    // SYNC sum_ring.full: all sums of the head are there
+    sums.wait(s.sum_ring);
+    gates.store(b, chunk, head, s.sums[sums.stage], leaving);
+    // SYNC sum_ring.empty: they have been read
+    sums.release(s.sum_ring);
+    item = next, turn = next_turn, leaving = next_leaving;
+  }
 }
 
 }  // namespace sluice::cuda::backward

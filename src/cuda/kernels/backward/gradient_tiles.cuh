@@ -1,308 +1,355 @@
-// Computes gradients of a chunk's tokens from the states around it, by tensor cores.
+// Computes gradients of a chunk's tokens from the states around it, on Hopper.
 //
-// Math      docs/math.md (17) in an order that needs neither q k^T nor k k^T: with
-//             dQ = scale diag(exp G) d_o S^T + X k
-//             P  = diag(E) N D'^T + X^T q + Z^T k
-//             R  = Z' k - diag(exp G) Y S^T,  Z = diag(beta) Z',  so that dK = P + diag(beta) R,
-//           dG_i = q_i . dQ_i - k_i . P_i + beta_i k_i . R_i, and dbeta_i = Y_i . v_i + k_i . R_i
-// Roles     a persistent CTA of 256 threads has one (chunk, head) after the other; warp w has 16
-//           rows, from 16 (w % 4) on, and half of the columns
-// Pipeline  operands of the next item are requested as soon as their place is free:
-//           X (d_o, N) -> Y, dv (L, dN) -> Z, dQ (S, q, k) -> R, <S, D'> -> P (D')
-//           d_o, N, dN: a whole item ahead; L, S: behind R; q, k, D': behind P
-// Memory    tiles of 8 KB: rows 2 x 6 and 4, S 4, D' 4, squares 3: 220 KB
+// Math      docs/math.md (17) in an order that needs neither q k^T nor k k^T. Of each value head
+//             X = scale tril(exp(G_i - G_j) d_o_i . e_j beta_j)
+//             Z = -stril(exp(G_i - G_j) dv_i . e_j beta_j)
+//             dQ = scale diag(exp G) d_o S^T + X k      R = Z k - diag(exp G) dv S^T
+//             P = diag(E beta) e D'^T + X^T q + Z^T k   dK = P + R
+//             dG_i = q_i . dQ_i - k_i . P_i + k_i . R_i
+// Roles     a persistent CTA has one (chunk, key head) after the other, its value heads in order.
+//           Warpgroup 0: loader; factors and gradients of gates; two warps that multiply S by D'. Warpgroup 1: X, Z, dQ. Warpgroup 2: R, P, dK. dQ and dK are
+//           summed over value heads in registers, go through the norm, and are stored once
+// Pipeline  (arrows are mbarrier rings) d_o, e, dv (a head ahead), S, D', factors --> X, Z, dQ
+//           --> R, P --> sums of gates
+// Memory    GradientShared, 212 KB
 // Floor     docs/kernels/backward.md
-//
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CUDA_KERNELS_BACKWARD_GRADIENT_TILES_CUH_
 #define SLUICE_CUDA_KERNELS_BACKWARD_GRADIENT_TILES_CUH_
 
 #include "cuda/kernels/backward/gradient_items.cuh"
+#include "cuda/tile/products.cuh"
+#include "cuda/tile/shared_products.cuh"
+#include "cuda/tile/tile_rows.cuh"
 
 namespace sluice::cuda::backward {
 
-/// left right^T over all of V: the warp's rows and its 32 of 64 tokens.
-template <class Io>
-__device__ __forceinline__ void multiply_tokens(WarpAccumulator<4>& sum, const GradientPart& part,
-                                                const RowTiles& left, const RowTiles& right) {
-  sum.clear();
-  for (int w = 0; w < kWidths; ++w) {
-    product<Io, false, true, 4>(sum, left.at(w), part.row, right.at(w), 32 * part.half);
-  }
-}
+using tile::Accumulator, tile::Operand;
 
-/// X = scale tril(Gamma * d_o N^T).
-template <class Io>
-__device__ __forceinline__ void token_tile(const BackwardParams& b, const GradientPart& part) {
-  const float* const G = part.G;
-  WarpAccumulator<4> x;
-  multiply_tokens<Io>(x, part, part.rows.d_o, part.rows.N);
-  x.for_each_pair([&](int r, int c, float& first, float& second) {
-    const int i = part.row + r, j = 32 * part.half + c;
-    // WHY a choice: above the diagonal the exponential may be infinite.
-    first = i >= j ? b.stage.scale * decay(G[i] - G[j]) * first : 0.0f;
-    second = i > j ? b.stage.scale * decay(G[i] - G[j + 1]) * second : 0.0f;
-  });
-  tile::put_part<Io>(ptx::shared_address(part.s.X), part.row, 32 * part.half, x);
-}
+/// Barriers of bar.sync; 0 is __syncthreads.
+enum class GradientBarrier : uint32_t { kBoth = 1, kQuery, kKey };
 
-/// v of a lane's part of Y, on its way.
-struct LaneValues {
-  uint32_t pairs[8][2];
+/// A group's places in the rings. WHY few cursors: registers are scarce.
+template <class C>
+struct ProductCursors {
+  tile::RingCursor<C::kRowStages> head;  ///< rows, factors, sums
+  tile::RingCursor<1> state;             ///< S, D', X and Z
+  tile::RingCursor<1> keys;
+
+  static_assert(C::kFactorStages == C::kRowStages && C::kSumStages == C::kRowStages);
 };
-__device__ __forceinline__ LaneValues request_values(const BackwardParams& b,
-                                                     const GradientPart& part) {
-  LaneValues v{};
-  if (!b.delta_rule) return v;
-  const TokenRows& rows = b.stage.values;
-  const auto* const from = static_cast<const uint16_t*>(rows.data) +
-                           at(rows, part.chunk.batch, part.chunk.row, part.head) + 64 * part.half +
-                           tile::lane_column();
+
+/// Sums over columns of x times a tile's rows, of the lane's two rows, in all four lanes of a row.
+template <class Io>
+__device__ __forceinline__ float2 row_products(const Accumulator<128>& x,
+                                               const TokenTile<Io>& rows) {
+  using Pack = tile::Packed<Io>;
+  const uint32_t first = tile::swizzled_element(static_cast<uint32_t>(tile::group_row()),
+                                                static_cast<uint32_t>(tile::lane_column()));
+  float2 sums{};
 #pragma unroll
-  for (int high = 0; high < 2; ++high) {
-    const int i = part.low() + 8 * high;
-    if (i >= part.chunk.tokens) continue;
+  for (int half = 0; half < 2; ++half) {
+    const uint8_t* const block = rows.block(half);
 #pragma unroll
-    for (int j = 0; j < 8; ++j) {
-      v.pairs[j][high] =
-          __ldg(reinterpret_cast<const uint32_t*>(from + i * rows.token_stride + 8 * j));
+    for (uint32_t j = 0; j < 8; ++j) {
+      const uint32_t at = first ^ (j << 4);
+      const uint32_t low = *reinterpret_cast<const uint32_t*>(block + at),
+                     high = *reinterpret_cast<const uint32_t*>(block + at + tile::kAtomBytes);
+      const float* const from = x.x + 32 * half + 4 * j;
+      sums.x = fmaf(from[0], Pack::first(low), fmaf(from[1], Pack::second(low), sums.x));
+      sums.y = fmaf(from[2], Pack::first(high), fmaf(from[3], Pack::second(high), sums.y));
     }
   }
-  return v;
+#pragma unroll
+  for (int step = 1; step <= 2; step *= 2) {
+    sums.x += __shfl_xor_sync(~0u, sums.x, step);
+    sums.y += __shfl_xor_sync(~0u, sums.y, step);
+  }
+  return sums;
+}
+__device__ __forceinline__ void put_row_sums(float2 sums, float* to) {
+  if (tile::lane() % 4 != 0) return;
+  to[tile::group_row()] = sums.x;
+  to[tile::group_row() + 8] = sums.y;
 }
 
-/// Y = L^T dN in the place of dN, and dv; with simple GLA dv = dN.
-template <class Io>
-__device__ __forceinline__ void value_tile(const BackwardParams& b, const GradientPart& part,
-                                           const LaneValues& v) {
-  using Pack = tile::Packed<Io>;
-  WarpAccumulator<8> y;
-  y.clear();
-  const RowTiles& dN = part.rows.Y;
-  if (b.delta_rule) {
-    product<Io, true, false, 8>(y, ptx::shared_address(part.s.L), part.row, dN.at(part.half), 0);
-    LaneSums sums;
+/// One over the norms of the lane's two rows of q or k.
+__device__ __forceinline__ float2 request_norms(const BackwardParams& b, const GradientItem& item,
+                                                int64_t head) {
+  if (!b.has_norm) return {1.0f, 1.0f};
+  const int row = tile::group_row(), last = item.tokens - 1;
+  return {number_at(b.norms, item.batch, item.row + min(row, last), head),
+          number_at(b.norms, item.batch, item.row + min(row + 8, last), head)};
+}
+
+/// Sum over value heads, through the norm, by way of the place of q or k, or number by number.
+template <class C>
+__device__ __forceinline__ void store_gradient(const BackwardParams& b, const TokenRows& to,
+                                               const GradientItem& item, Accumulator<128>& d,
+                                               TokenTile<typename C::Io>& rows, float2 norms,
+                                               GradientBarrier group) {
+  if (b.has_norm) {
+    const float2 along = row_products(d, rows);
+    const uint32_t first = tile::swizzled_element(static_cast<uint32_t>(tile::group_row()),
+                                                  static_cast<uint32_t>(tile::lane_column()));
 #pragma unroll
-    for (int j = 0; j < 8; ++j) {
+    for (uint32_t at = 0; at < 32; ++at) {
+      const uint32_t half = at / 16, j = at % 16 / 2, lower = at % 2;
+      const uint32_t x = *reinterpret_cast<const uint32_t*>(
+          rows.block(static_cast<int>(half)) + (first ^ (j << 4)) + lower * tile::kAtomBytes);
+      const float factor = lower != 0 ? norms.y : norms.x, sum = lower != 0 ? along.y : along.x;
+      float* const pair = d.x + 2 * at;
+      pair[0] = factor * (pair[0] - tile::Packed<typename C::Io>::first(x) * sum);
+      pair[1] = factor * (pair[1] - tile::Packed<typename C::Io>::second(x) * sum);
+    }
+  }
+  // SYNC kBoth: neither group reads q or k
+  ptx::named_barrier_sync(static_cast<uint32_t>(GradientBarrier::kBoth), 256);
+  if (to.data == nullptr) return;
+  const int64_t start = at(to, item.batch, item.row, item.key);
+  const auto address = reinterpret_cast<uintptr_t>(to.data) + static_cast<uintptr_t>(2 * start);
+  if (to.number == b.d_o.number && address % 16 == 0 && to.token_stride % 8 == 0) {
+    tile::put_rows(rows, d);
+    // SYNC kQuery, kKey: the gradients are in their tile
+    ptx::named_barrier_sync(static_cast<uint32_t>(group), 128);
+    copy_rows(rows.block(0), to, start, item.tokens);
+    copy_rows(rows.block(1), to, start + 64, item.tokens);
+    ptx::fence_proxy_async();
+    return;
+  }
+  d.for_each([&](int row, int column, float x) {
+    if (row >= item.tokens) return;
+    device::store_number(to.data, start + row * to.token_stride + column, to.number, x);
+  });
+}
+
+/// Decays, write strengths and triangles of X and Z. Rows past the end are others', and may be NaN.
+template <class C>
+__device__ __forceinline__ void mask_squares(Accumulator<64>& x, Accumulator<64>& z,
+                                             const GradientFactors& f, float scale, int rows) {
+  const float own[2] = {f.G[tile::group_row()], f.G[tile::group_row() + 8]};
 #pragma unroll
-      for (int high = 0; high < 2; ++high) {
-        const uint32_t pair = v.pairs[j][high];
-        sums.add(8 * high, y.x[j][2 * high], y.x[j][2 * high + 1],
-                 {Pack::first(pair), Pack::second(pair)});
+  for (int at = 0; at < x.kSize; ++at) {
+    const int i = x.row(at), j = x.column(at);
+    const float gamma = decay(own[at / 2 % 2] - f.G[j]) * f.beta[j];
+    // WHY a choice: above the diagonal the exponential may be infinite.
+    x.x[at] = i >= j && i < rows ? scale * gamma * x.x[at] : 0.0f;
+    if constexpr (C::kDelta) z.x[at] = i > j && i < rows ? -gamma * z.x[at] : 0.0f;
+  }
+}
+
+/// dQ of one value head, onto `sum`; X and Z for the other group.
+template <class C>
+__device__ __forceinline__ void run_queries(const GradientParams& p, GradientShared<C>& s,
+                                            ProductCursors<C>& at, const GradientItem& item,
+                                            bool is_first, Accumulator<128>& sum) {
+  const GradientRows<C>& rows = s.rows[at.head.stage];
+  Accumulator<64> x, z;
+  Accumulator<128> dq;
+  Operand<typename C::Io, 64> left;
+  // SYNC row_ring.full: d_o, e and dv are there
+  at.head.wait(s.row_ring);
+  ptx::wgmma_fence();
+  tile::issue_product(x, rows.d_o, rows.e);
+  if constexpr (C::kDelta) tile::issue_product(z, rows.dv, rows.e);
+  ptx::wgmma_commit();
+  // SYNC S_ring.full: S is there
+  at.state.wait(s.S_ring);
+  ptx::wgmma_fence();
+  tile::issue_across(dq, rows.d_o, s.S);
+  // SYNC factor_ring.full: factors are there
+  at.head.wait(s.factor_ring);
+  const GradientFactors& f = s.factors[at.head.stage];
+  ptx::wgmma_wait<1>();
+  tile::pin(x);
+  if constexpr (C::kDelta) tile::pin(z);
+  mask_squares<C>(x, z, f, p.all.stage.scale, item.tokens);
+  left.pack(x);
+  ptx::wgmma_wait<0>();
+  tile::pin(dq);
+  // SYNC row_ring.empty, S_ring.empty: this warp's reads are over
+  at.head.release(s.row_ring);
+  at.state.release(s.S_ring);
+  // SYNC square_ring.empty: the other group is done with the head before
+  at.state.acquire(s.square_ring);
+  tile::put_rows(s.X, x);
+  if constexpr (C::kDelta) tile::put_rows(s.Z, z);
+  ptx::fence_proxy_async();
+  // SYNC square_ring.full: this warp's rows of X and Z are written
+  at.state.commit(s.square_ring);
+  dq.scale_rows(f.query[tile::group_row()], f.query[tile::group_row() + 8]);
+  // SYNC ready_ring.full: q and k are there, their tails zero
+  if (is_first) at.keys.wait(s.ready_ring);
+  tile::pin(left);
+  ptx::wgmma_fence();
+  tile::issue_update(dq, left, s.k);
+  ptx::wgmma_wait<0>();
+  tile::pin(dq);
+  tile::pin(left);
+  // SYNC factor_ring.empty: this warp's reads are over
+  at.head.release(s.factor_ring);
+  // SYNC sum_ring.empty: sums of the head before the last have been read
+  at.head.acquire(s.sum_ring);
+  if (p.all.g.data != nullptr) {
+    put_row_sums(row_products(dq, s.q), s.sums[at.head.stage].query);
+  }
+  // SYNC sum_ring.full: this warp's sums are there
+  at.head.commit(s.sum_ring);
+#pragma unroll
+  for (int i = 0; i < sum.kSize; ++i) sum.x[i] += dq.x[i];
+}
+
+/// R of one value head but for Z k, in b, and what P has of D', in c.
+template <class C>
+__device__ __forceinline__ void read_states(GradientShared<C>& s, ProductCursors<C>& at,
+                                            Accumulator<128>& b, Accumulator<128>& c) {
+  const GradientRows<C>& rows = s.rows[at.head.stage];
+  // SYNC row_ring.full, S_ring.full, D_ring.full: rows and states are there
+  at.head.wait(s.row_ring);
+  // WHY without a delta term too: a release that nobody waited for would count for the S before.
+  at.state.wait(s.S_ring);
+  if constexpr (C::kDelta) {
+    ptx::wgmma_fence();
+    tile::issue_across(b, rows.dv, s.S);
+  }
+  at.state.wait(s.D_ring);
+  ptx::wgmma_fence();
+  tile::issue_across(c, rows.e, s.D);
+  // SYNC factor_ring.full: factors are there
+  at.head.wait(s.factor_ring);
+  const GradientFactors& f = s.factors[at.head.stage];
+  const int row = tile::group_row();
+  if constexpr (C::kDelta) {
+    ptx::wgmma_wait<1>();
+    tile::pin(b);
+  }
+  // SYNC S_ring.empty, row_ring.empty, D_ring.empty: this warp's reads are over
+  at.state.release(s.S_ring);
+  if constexpr (C::kDelta) b.scale_rows(f.recall[row], f.recall[row + 8]);
+  ptx::wgmma_wait<0>();
+  tile::pin(c);
+  at.head.release(s.row_ring);
+  at.state.release(s.D_ring);
+  c.scale_rows(f.write[row], f.write[row + 8]);
+  // SYNC factor_ring.empty: this warp's reads are over
+  at.head.release(s.factor_ring);
+}
+
+/// dK of one value head, onto `sum`.
+template <class C>
+__device__ __forceinline__ void run_keys(const GradientParams& p, GradientShared<C>& s,
+                                         ProductCursors<C>& at, bool is_first,
+                                         Accumulator<128>& sum) {
+  const bool gates = p.all.g.data != nullptr;
+  Accumulator<128> b, c;
+  read_states(s, at, b, c);
+  // SYNC ready_ring.full: q and k are there, their tails zero
+  if (is_first) at.keys.wait(s.ready_ring);
+  // SYNC sum_ring.empty: sums of the head before the last have been read
+  at.head.acquire(s.sum_ring);
+  GradientSums& sums = s.sums[at.head.stage];
+  if (gates) put_row_sums(row_products(c, s.k), sums.leave);
+  // SYNC square_ring.full: X and Z are there
+  at.state.wait(s.square_ring);
+  if constexpr (C::kDelta) tile::pin(b);
+  tile::pin(c);
+  ptx::wgmma_fence();
+  if constexpr (C::kDelta) tile::issue_read<true>(b, s.Z, s.k);
+  tile::issue_turned(c, s.X, s.q);
+  if constexpr (C::kDelta) tile::issue_turned(c, s.Z, s.k);
+  ptx::wgmma_wait<0>();
+  if constexpr (C::kDelta) tile::pin(b);
+  tile::pin(c);
+  // SYNC square_ring.empty: this warp's reads are over
+  at.state.release(s.square_ring);
+  if (gates) put_row_sums(row_products(c, s.k), sums.key);
+  if constexpr (C::kDelta) {
+    if (gates) put_row_sums(row_products(b, s.k), sums.correction);
+  }
+  // SYNC sum_ring.full: this warp's sums are there
+  at.head.commit(s.sum_ring);
+#pragma unroll
+  for (int i = 0; i < sum.kSize; ++i) {
+    sum.x[i] += c.x[i];
+    if constexpr (C::kDelta) sum.x[i] += b.x[i];
+  }
+}
+
+/// Warpgroup 1 (queries) or 2 (keys).
+template <class C, bool kQueries>
+__device__ __forceinline__ void product_role(const GradientParams& p, GradientShared<C>& s) {
+  const BackwardParams& b = p.all;
+  ItemReader<C> items(s);
+  ProductCursors<C> at;
+  Accumulator<128> sum;
+  for (GradientItem item = items.next(); item.tokens > 0; item = items.next()) {
+    sum.clear();
+    const float2 norms =
+        request_norms(b, item, kQueries ? int64_t{item.key} : b.stage.H + item.key);
+#pragma unroll 1
+    for (int turn = 0; turn < b.stage.r; ++turn) {
+      if constexpr (kQueries) {
+        run_queries(p, s, at, item, turn == 0, sum);
+      } else {
+        run_keys(p, s, at, turn == 0, sum);
       }
+      at.head.next();
+      at.state.next();
     }
-    sums.put(part.s.value[part.half], part.row);
-  } else {
-    y.for_each_pair([&](int r, int c, float& first, float& second) {
-      const float2 given = pair_at<Io>(dN.tile[part.half], part.row + r, c);
-      first = given.x, second = given.y;
-    });
-  }
-  if (b.dv.data != nullptr) {
-    const OutputRows dv(b.dv, part.chunk, part.head);
-    y.for_each_pair([&](int r, int c, float first, float second) {
-      const float factor = b.delta_rule ? part.beta[part.row + r] : 1.0f;
-      dv.store(part.row + r, 64 * part.half + c, factor * first, factor * second);
-    });
-  }
-  if (!b.delta_rule) return;
-  __syncthreads();  // SYNC: nobody reads dN or L
-  tile::put_part<Io>(dN.at(part.half), part.row, 0, y);
-}
-
-/// Z and Z': -stril(Gamma * Y N^T) with and without beta.
-template <class Io>
-__device__ __forceinline__ void correction_tiles(const GradientPart& part) {
-  const float* const G = part.G;
-  WarpAccumulator<4> z;
-  multiply_tokens<Io>(z, part, part.rows.Y, part.rows.N);
-  z.for_each_pair([&](int r, int c, float& first, float& second) {
-    const int i = part.row + r, j = 32 * part.half + c;
-    first = i > j ? -decay(G[i] - G[j]) * first : 0.0f;
-    second = i > j + 1 ? -decay(G[i] - G[j + 1]) * second : 0.0f;
-  });
-  tile::put_part<Io>(ptx::shared_address(part.s.L), part.row, 32 * part.half, z);
-  z.scale_rows(part.beta[part.low()], part.beta[part.low() + 8]);
-  tile::put_part<Io>(ptx::shared_address(part.s.Z), part.row, 32 * part.half, z);
-}
-
-/// rows state^T over all of V: the warp's rows and its 64 columns of K.
-template <class Io>
-__device__ __forceinline__ void multiply_state(WarpAccumulator<8>& sum, const GradientPart& part,
-                                               const RowTiles& rows,
-                                               const RowTiles (&state)[kWidths]) {
-  sum.clear();
-  for (int w = 0; w < kWidths; ++w) {
-    product<Io, false, true, 8>(sum, rows.at(w), part.row, state[part.half].at(w), 0);
+    if constexpr (kQueries) {
+      store_gradient<C>(b, b.dq, item, sum, s.q, norms, GradientBarrier::kQuery);
+    } else {
+      store_gradient<C>(b, b.dk, item, sum, s.k, norms, GradientBarrier::kKey);
+    }
+    // SYNC key_ring.empty: this warp is done with q and k
+    at.keys.release(s.key_ring);
+    at.keys.next();
   }
 }
 
-__device__ __forceinline__ void store_part(const TokenRows& to, const GradientPart& part,
-                                           WarpAccumulator<8>& x) {
-  const OutputRows rows(to, part.chunk, part.head);
-  x.for_each_pair([&](int r, int c, float first, float second) {
-    rows.store(part.row + r, 64 * part.half + c, first, second);
-  });
+template <class C>
+__device__ __forceinline__ void init_barriers(GradientShared<C>& s) {
+  s.row_ring.init(1, 8);
+  s.key_ring.init(1, 8);
+  s.ready_ring.init(2, 1);
+  s.S_ring.init(1, 10);
+  s.D_ring.init(1, 6);
+  s.square_ring.init(4, 4);
+  s.factor_ring.init(1, 8);
+  s.sum_ring.init(10, 1);
+  s.work_ring.init(1, C::kWorkReaders);
+  ptx::fence_mbarrier_init();
 }
 
-/// dQ of this head, and its products with q.
-template <class Io>
-__device__ __forceinline__ void query_part(const BackwardParams& b, const GradientPart& part) {
-  GradientTiles& s = part.s;
-  const float* const G = part.G + part.low();
-  WarpAccumulator<8> dq;
-  multiply_state<Io>(dq, part, part.rows.d_o, s.S);
-  dq.scale_rows(b.stage.scale * decay(G[0]), b.stage.scale * decay(G[8]));
-  product<Io, false, false, 8>(dq, ptx::shared_address(s.X), part.row, s.k.at(part.half), 0);
-  put_row_products<Io>(dq, s.q.tile[part.half], part.row, s.query[part.half]);
-  if (b.dq.data != nullptr) store_part(b.dq_parts, part, dq);
-}
-
-/// R, and its products with k.
-template <class Io>
-__device__ __forceinline__ void correction_part(WarpAccumulator<8>& R, const GradientPart& part) {
-  GradientTiles& s = part.s;
-  const float* const G = part.G + part.low();
-  multiply_state<Io>(R, part, part.rows.Y, s.S);
-  R.scale_rows(-decay(G[0]), -decay(G[8]));
-  product<Io, false, false, 8>(R, ptx::shared_address(s.L), part.row, s.k.at(part.half), 0);
-  put_row_products<Io>(R, s.k.tile[part.half], part.row, s.correction[part.half]);
-}
-
-/// P, its products with k, and those of its term with D'.
-template <class Io>
-__device__ __forceinline__ void key_part(const BackwardParams& b, WarpAccumulator<8>& P,
-                                         const GradientPart& part) {
-  GradientTiles& s = part.s;
-  const float *const G = part.G + part.low(), last = part.G[kTokens - 1];
-  const uint8_t* const k = s.k.tile[part.half];
-  multiply_state<Io>(P, part, part.rows.N, s.D);
-  P.scale_rows(decay(last - G[0]), decay(last - G[8]));
-  put_row_products<Io>(P, k, part.row, s.leave[part.half]);
-  product<Io, true, false, 8>(P, ptx::shared_address(s.X), part.row, s.q.at(part.half), 0);
-  if (b.delta_rule) {
-    product<Io, true, false, 8>(P, ptx::shared_address(s.Z), part.row, s.k.at(part.half), 0);
-  }
-  put_row_products<Io>(P, k, part.row, s.key[part.half]);
-}
-
-/// <S, D'> by warps, to s.warps.
-template <class Io>
-__device__ __forceinline__ void put_state_product(GradientTiles& s) {
-  using Pack = tile::Packed<Io>;
-  const auto *const S = reinterpret_cast<const uint4*>(s.S), *const D =
-                                                                 reinterpret_cast<const uint4*>(
-                                                                     s.D);
-  constexpr int kPieces = static_cast<int>(kWidths * kWidths * kTileBytes / 16);
-  float sum = 0.0f;
-#pragma unroll 2
-  for (auto i = static_cast<int>(threadIdx.x); i < kPieces; i += kThreads) {
-    const uint4 x = S[i], y = D[i];
-    const uint32_t a[4] = {x.x, x.y, x.z, x.w}, c[4] = {y.x, y.y, y.z, y.w};
-#pragma unroll
-    for (int word = 0; word < 4; ++word) {
-      sum = fmaf(Pack::first(a[word]), Pack::first(c[word]), sum);
-      sum = fmaf(Pack::second(a[word]), Pack::second(c[word]), sum);
+/// See the head of this file. Items are slots x key heads.
+template <class C>
+__global__ void __launch_bounds__(C::kThreads, 1)
+    gradient_tiles_kernel(const __grid_constant__ GradientParams p, int64_t items) {
+  auto& s = *reinterpret_cast<GradientShared<C>*>(ptx::dynamic_memory());
+  if (threadIdx.x == 0) {
+    init_barriers(s);
+    for (const CUtensorMap* map : {&p.q, &p.k, &p.d_o, &p.e, &p.S, &p.D}) {
+      ptx::prefetch_tensor_map(map);
     }
   }
-  sum = warp_sum(sum);
-  if (tile::lane() == 0) s.warps[tile::warp()] = sum;
-}
-
-/// Gradients of gates and write strengths, by the first warp, which knows what is given of them.
-__device__ __forceinline__ void store_token_gates(const BackwardParams& b, const GradientPart& part,
-                                                  const GivenGate (&given)[2]) {
-  const GradientTiles& s = part.s;
-  const int lane = tile::lane();
-  const auto both = [](const HalfSums& sums, int i) { return sums[0][i] + sums[1][i]; };
-  const auto strength = [&](int i) { return b.delta_rule ? both(s.correction, i) : 0.0f; };
-  const auto gate = [&](int i) {
-    return both(s.query, i) - both(s.key, i) + part.beta[i] * strength(i);
-  };
-  float product = 0.0f;
-#pragma unroll
-  for (const float x : s.warps) product += x;
-  const float leave = warp_sum(both(s.leave, lane) + both(s.leave, lane + 32));
-  const float whole = leave + decay(part.G[kTokens - 1]) * product;
-  // A lane has two tokens; those after them are of the lanes before.
-  const int last = kTokens - 1 - 2 * lane;
-  float dg = whole + device::sum_before_lane(gate(last) + gate(last - 1));
-#pragma unroll
-  for (int back = 0; back < 2; ++back) {
-    const int i = last - back;
-    dg += gate(i);
-    if (i >= part.chunk.tokens) continue;
-    const float value = b.delta_rule ? both(s.value, i) : 0.0f;
-    store_gate(b, part.chunk, part.head, i, given[back], dg, value + strength(i));
-  }
-}
-
-/// All but the requests of one item.
-template <class Io>
-__device__ __forceinline__ void run_item(const BackwardParams& b, const GradientPart& part,
-                                         const GradientItem& next) {
-  const LaneValues v = request_values(b, part);
-  GivenGate given[2];
-  if (threadIdx.x < 32) {
-#pragma unroll
-    for (int back = 0; back < 2; ++back) {
-      const int token = kTokens - 1 - 2 * tile::lane() - back;
-      given[back] = given_gate(b, part.chunk, part.head, token);
-    }
-  }
-  ptx::wait_for_copies<3>();
-  __syncthreads();  // SYNC: d_o, N, dN, G and beta are there
-  token_tile<Io>(b, part);
-  ptx::wait_for_copies<2>();
-  __syncthreads();  // SYNC: L and S are there
-  value_tile<Io>(b, part, v);
-  ptx::wait_for_copies<1>();
-  __syncthreads();  // SYNC: X, Y, q, k and D' are there
-  if (b.delta_rule) correction_tiles<Io>(part);
-  query_part<Io>(b, part);
-  put_state_product<Io>(part.s);
-  __syncthreads();  // SYNC: Z is there
-  WarpAccumulator<8> dk;
-  dk.clear();
-  if (b.delta_rule) {
-    correction_part<Io>(dk, part);
-    dk.scale_rows(part.beta[part.low()], part.beta[part.low() + 8]);
-    __syncthreads();  // SYNC: nobody reads S or L
-  }
-  request_entering(b, next, part.s);
-  WarpAccumulator<8> P;
-  key_part<Io>(b, P, part);
-#pragma unroll
-  for (int i = 0; i < 32; ++i) dk.x[i / 4][i % 4] += P.x[i / 4][i % 4];
-  if (b.dk.data != nullptr) store_part(b.dk_parts, part, dk);
-  __syncthreads();  // SYNC: sums are there, nobody reads tiles
-  request_leaving(b, next, part.s);
-  if (threadIdx.x < 32) store_token_gates(b, part, given);
-}
-
-/// Items are slots x heads.
-template <class Io>
-__global__ void __launch_bounds__(kThreads, 1)
-    gradient_tiles_kernel(const __grid_constant__ BackwardParams b, int64_t items) {
-  extern __shared__ __align__(1024) uint8_t dynamic_shared[];
-  auto& s = *reinterpret_cast<GradientTiles*>(dynamic_shared);
+  __syncthreads();
   device::follow();
-  int64_t number = blockIdx.x;
-  GradientItem item = find_item(b.stage, items, &number);
-  request_token_rows(b, item, s.rows[0]);
-  request_entering(b, item, s);
-  request_leaving(b, item, s);
-  float own = request_number(b.stage, item);
-  for (int turn = 0; item.chunk.tokens > 0; turn ^= 1) {
-    number += gridDim.x;
-    const GradientItem next = find_item(b.stage, items, &number);
-    request_token_rows(b, next, s.rows[turn ^ 1]);
-    put_number(s, turn, own);
-    own = request_number(b.stage, next);
-    const GradientPart part{s,          s.rows[turn], s.numbers[turn].G,       s.numbers[turn].beta,
-                            item.chunk, item.head,    16 * (tile::warp() % 4), tile::warp() / 4};
-    run_item<Io>(b, part, next);
-    item = next;
+  const int warp = tile::warp(), warpgroup = tile::warpgroup();
+  if (warpgroup == 0) {
+    ptx::decrease_registers<C::kServiceRegisters>();
+    if (warp == 0) {
+      load_role<C>(p, s, items);
+    } else if (warp == 1) {
+      gate_role<C>(p, s);
+    } else {
+      key_role<C>(p, s, warp - 2);
+    }
+  } else if (warpgroup == 1) {
+    ptx::increase_registers<C::kProductRegisters>();
+    product_role<C, true>(p, s);
+  } else {
+    ptx::increase_registers<C::kProductRegisters>();
+    product_role<C, false>(p, s);
   }
 }
 

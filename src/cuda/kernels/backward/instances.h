@@ -3,6 +3,8 @@
 #ifndef SLUICE_CUDA_KERNELS_BACKWARD_INSTANCES_H_
 #define SLUICE_CUDA_KERNELS_BACKWARD_INSTANCES_H_
 
+#include "cuda/device/instance.h"
+
 namespace sluice::cuda::backward {
 
 /// All take (BackwardParams, int64 items). narrow: K up to kNarrowK.
@@ -17,13 +19,15 @@ const void* head_sums() noexcept;
 const void* key_tokens() noexcept;
 const void* key_sums() noexcept;
 
-// By tensor cores; `narrow`: a CTA has 32 columns of V, else 64.
-const void* bf16_local() noexcept;
-const void* bf16_chain(bool narrow) noexcept;
-const void* bf16_gradients() noexcept;
-const void* fp16_local() noexcept;
-const void* fp16_chain(bool narrow) noexcept;
-const void* fp16_gradients() noexcept;
+/// By tensor cores, of one dtype of io. `delta`: the gated delta rule; `wide`: items of a chain have
+/// 128 columns of V, else 64.
+struct TileInstances {
+  device::Instance solve;
+  device::Instance chain[3][2];   ///< [Chain][wide]
+  device::Instance gradients[2];  ///< [delta]
+};
+const TileInstances& bf16_tiles() noexcept;
+const TileInstances& fp16_tiles() noexcept;
 
 }  // namespace sluice::cuda::backward
 

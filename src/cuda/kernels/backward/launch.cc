@@ -10,15 +10,11 @@
 namespace sluice::cuda::backward {
 namespace {
 
-/// What an instance depends on.
-struct Variant {
-  bool is_bf16, narrow;  ///< narrow: instances.h
-};
-
-const void* function_of(Kernel kernel, Variant v) noexcept {
+/// narrow: instances.h.
+const void* function_of(Kernel kernel, bool narrow) noexcept {
   switch (kernel) {
     case Kernel::kPrepare:
-      return prepare(v.narrow);
+      return prepare(narrow);
     case Kernel::kLocal:
       return local();
     case Kernel::kChain:
@@ -26,22 +22,10 @@ const void* function_of(Kernel kernel, Variant v) noexcept {
     case Kernel::kGradients:
       return gradients();
     case Kernel::kKeys:
-      return keys_of_heads(v.narrow);
-    case Kernel::kLocalTiles:
-      return v.is_bf16 ? bf16_local() : fp16_local();
-    case Kernel::kChainTiles:
-      return v.is_bf16 ? bf16_chain(v.narrow) : fp16_chain(v.narrow);
-    case Kernel::kGradientTiles:
-      return v.is_bf16 ? bf16_gradients() : fp16_gradients();
+      return keys_of_heads(narrow);
     default:
       return head_sums();
   }
-}
-
-Variant variant_of(Kernel kernel, const BackwardParams& p) noexcept {
-  const bool narrow =
-      kernel == Kernel::kChainTiles ? p.stage.columns < device::kColumns : p.stage.K <= kNarrowK;
-  return {p.d_o.number == Number::kBfloat16, narrow};
 }
 
 constexpr int64_t kMaxGrid = (int64_t{1} << 31) - 1;
@@ -50,9 +34,8 @@ constexpr int64_t kMaxGrid = (int64_t{1} << 31) - 1;
 
 int load_kernels() noexcept {
   int error = 0;
-  for (int i = 0; i < 4 * kKernels && error == 0; ++i) {
-    const Variant variant{i % 2 != 0, i / 2 % 2 != 0};
-    error = load_kernel(function_of(static_cast<Kernel>(i / 4), variant));
+  for (int i = 0; i < 2 * kKernels && error == 0; ++i) {
+    error = load_kernel(function_of(static_cast<Kernel>(i / 2), i % 2 != 0));
   }
   for (const void* function : {key_tokens(), key_sums()}) {
     if (error == 0) error = load_kernel(function);
@@ -63,10 +46,8 @@ int load_kernels() noexcept {
 void launch(Kernel kernel, const BackwardParams& params, Launcher& launcher) noexcept {
   const Launch plan = plan_launch(kernel, params);
   if (plan.items == 0) return;
-  const int64_t most =
-      kernel == Kernel::kGradientTiles ? launcher.machine().multiprocessors : kMaxGrid;
-  launcher(function_of(kernel, variant_of(kernel, params)),
-           {{static_cast<unsigned>(std::min(plan.items, most))},
+  launcher(function_of(kernel, params.stage.K <= kNarrowK),
+           {{static_cast<unsigned>(std::min(plan.items, kMaxGrid))},
             static_cast<unsigned>(plan.threads),
             static_cast<size_t>(plan.shared_bytes)},
            params, plan.items);

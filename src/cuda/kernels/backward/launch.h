@@ -6,21 +6,19 @@
 #include "cuda/kernels/backward/key_params.h"
 #include "cuda/kernels/backward/params.h"
 #include "cuda/launch.h"
+#include "cuda/tile/token_map.hpp"
 
 namespace sluice::cuda::backward {
 
 enum class Kernel {
-  kPrepare,     ///< l2 norm, g and beta; before the stages
-  kLocal,       ///< dN inside chunks
-  kChain,       ///< gradients of states, the rest of dN
-  kGradients,   ///< all that is by chunk
-  kKeys,        ///< dq and dk over value heads
-  kHeadSums,    ///< dA_log and ddt_bias
-  kLocalTiles,  ///< from here on: 16-bit numbers by tensor cores, K = V = 128, states in KV
-  kChainTiles,
-  kGradientTiles,
+  kPrepare,    ///< l2 norm, g and beta; before the stages
+  kLocal,      ///< dN inside chunks
+  kChain,      ///< gradients of states, the rest of dN
+  kGradients,  ///< all that is by chunk
+  kKeys,       ///< dq and dk over value heads
+  kHeadSums,   ///< dA_log and ddt_bias
 };
-inline constexpr int kKernels = static_cast<int>(Kernel::kGradientTiles) + 1;
+inline constexpr int kKernels = static_cast<int>(Kernel::kHeadSums) + 1;
 
 /// Extents of a launch. Host code, tested without a GPU.
 struct Launch {
@@ -39,6 +37,37 @@ void launch(Kernel kernel, const BackwardParams& params, Launcher& launcher) noe
 /// What key-wise gates have in place of the kernels by chunk: gradients of all but q and k, whose
 /// parts by value head are left to kKeys.
 void launch_key_wise(const KeyBackwardParams& params, Launcher& launcher) noexcept;
+
+// ------------------------------------- 16-bit numbers by tensor cores on Hopper, K = V = 128 ----
+
+/// The large tensors, of which the launchers make maps; what a call does not have has no data.
+struct TileTensors {
+  tile::TokenTensor q, k;  ///< normalised, if there is a norm
+  tile::TokenTensor v, d_o, e, dv, B;
+  tile::TokenTensor S, D;    ///< [chunks of all batch entries, K, HV, V]
+  int32_t states_per_batch;  ///< states between those of neighbouring batch entries
+};
+
+/// Whether items of a chain have 128 columns of V: those share what is read of q and k, where there
+/// are items enough.
+constexpr bool has_wide_chain(const StageParams& p, int multiprocessors) noexcept {
+  return p.N * p.HV * 2 > multiprocessors;
+}
+
+/// Likewise. @return a cudaError_t
+int load_tile_kernels() noexcept;
+
+/// What the delta rule has of a chunk whatever the state: B.
+void launch_solve(const BackwardParams& params, Launcher& launcher) noexcept;
+/// States of the delta rule, and e.
+void launch_states(const BackwardParams& params, const TileTensors& tensors,
+                   Launcher& launcher) noexcept;
+/// Gradients of states, dv, and of write strengths.
+void launch_chain(const BackwardParams& params, const TileTensors& tensors,
+                  Launcher& launcher) noexcept;
+/// All other gradients by chunk.
+void launch_gradients(const BackwardParams& params, const TileTensors& tensors,
+                      Launcher& launcher) noexcept;
 
 }  // namespace sluice::cuda::backward
 

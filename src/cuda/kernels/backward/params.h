@@ -31,10 +31,15 @@ struct BackwardParams {
   BoundedPool d_final;  ///< [N,HV,K,V]
 
   TokenRows q_normal, k_normal;  ///< [B,T,H,K]: where prepare() puts them; null: no l2 norm
+  TokenRows norms;               ///< [B,T,2 H]: one over the norms of q's heads, then of k's
   TokenRows g, beta;             ///< [B,T,HV]: likewise
   TokenRows dN;                  ///< gradients of v_new, with simple GLA of v
   TokenRows Y;                   ///< (I + A)^-T dN
   ChunkStates dh;                ///< gradients of the states that leave the chunks, as stage.h
+  // By tensor cores e = v_new is what the delta rule writes before its strength, diag(beta) e.
+  TokenRows B;            ///< [B,T,HV,64]: e = R - B diag(beta) R of R = v - diag(exp G) k S
+  TokenRows dv_tile;      ///< [B,T,HV,V]: dv in io, where the copy engine can take it; may be dv
+  TokenRows dbeta_parts;  ///< [B,T,HV,2]: of either half of V; null: not wanted
   TokenRows dq_parts, dk_parts;  ///< [B,T,HV,K], of normalised q and k, by value head
   TokenRows dg;                  ///< [B,T,HV]: by the clamped logarithm
 
@@ -46,7 +51,7 @@ struct BackwardParams {
   GateForm gate_form;
   BetaForm beta_form;
   float beta_factor, l2norm_eps;
-  bool delta_rule;
+  bool delta_rule, has_norm;
 };
 
 }  // namespace sluice::cuda::backward

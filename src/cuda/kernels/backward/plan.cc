@@ -20,13 +20,6 @@ Launch plan_launch(Kernel kernel, const BackwardParams& params) noexcept {
       return {p.N * p.HV * slices, kThreads, kChainBytes + device::plain_chain_bytes(p.K)};
     case Kernel::kGradients:
       return {chunks * p.HV, kThreads, kGradientBytes};
-    case Kernel::kLocalTiles:
-      return {chunks * p.HV, kLocalThreads, kLocalTileBytes};
-    case Kernel::kChainTiles:
-      return {p.N * p.HV * (p.V / p.columns), kThreads,
-              chain_tile_bytes(p.columns < device::kColumns)};
-    case Kernel::kGradientTiles:
-      return {chunks * p.HV, kThreads, kGradientTileBytes};
     default:
       return {p.HV, kThreads, 4 * kWarps};
   }

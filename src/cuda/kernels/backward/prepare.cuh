@@ -96,6 +96,8 @@ __device__ __forceinline__ void normalise_key(const BackwardParams& p, const Tok
 #pragma unroll
   for (float& x : key.x) x *= factor;
   key.store(to, at(to, batch, row, head), p.stage.K);
+  if (p.norms.data == nullptr || threadIdx.x % 32 != 0) return;
+  put_float(p.norms, batch, row, to.data == p.q_normal.data ? head : p.stage.H + head, factor);
 }
 
 /// g of a gate as given: clamped, NaN passes.

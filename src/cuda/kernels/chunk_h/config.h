@@ -12,43 +12,36 @@
 namespace sluice::cuda::chunk_h {
 
 /// One kernel: dtype of k, w, u, v_new and h, head sizes. A work item has kV_ columns of V, each
-/// warpgroup of states 64 of them. kBack_: the chain of gradients (back.cuh).
-template <class Io_, int kK_, int kV_, bool kBack_ = false>
+/// warpgroup of states 64 of them.
+template <class Io_, int kK_, int kV_>
 struct Config {
   using Io = Io_;
   static constexpr int kK = kK_, kV = kV_;
-  static constexpr bool kBack = kBack_;
   static constexpr int kChunk = 64;  ///< tokens per chunk
   static constexpr int kGroups = kV / 64;
-  static constexpr int kStages = kBack || (kK == 128 && kV == 128) ? 2 : 4;
+  static constexpr int kStages = kK == 128 && kV == 128 ? 2 : 4;
   /// Of the service warpgroup, chunks by turns. WHY no more than stages: with a chunk of the round
   /// after next in hand, parities of the ring's barriers would say nothing.
   static constexpr int kGateWarps = kStages < 3 ? kStages : 3;
   static constexpr int kThreads = 128 * (1 + kGroups);
   static constexpr int kServiceRegisters = 56, kStateRegisters = 216;
-  using KeyTile = tile::SwizzledTile<Io, kChunk, kK>;  ///< [token][k]: k, w and q
+  using KeyTile = tile::SwizzledTile<Io, kChunk, kK>;  ///< [token][k]: k and w
   using ValueTile = tile::SwizzledTile<Io, kChunk, kV>;
 
-  static_assert((kK == 64 || kK == 128) && (kV == 64 || kV == 128) && (!kBack || kV == 64));
+  static_assert((kK == 64 || kK == 128) && (kV == 64 || kV == 128));
 };
 
 /// One chunk's operands.
-template <class C, bool = C::kBack>
+template <class C>
 struct Stage {
   typename C::KeyTile k, w;
   typename C::ValueTile u;
 };
-template <class C>
-struct Stage<C, true> : Stage<C, false> {
-  typename C::KeyTile q;
-  typename C::ValueTile d_o;
-};
 
 /// Factors of a chunk's tokens.
 struct alignas(16) Factors {
-  /// exp(G_C - G_i) of 64 tokens, and for gradients scale exp(G_i) of these; before that, G
-  float write[128];
-  float decay;  ///< exp(G_C)
+  float write[128];  ///< exp(G_C - G_i) of 64 tokens; before that, G
+  float decay;       ///< exp(G_C)
 };
 
 /// Shared memory of one CTA.
@@ -62,14 +55,12 @@ struct SharedMemoryPlan {
 };
 static_assert(sizeof(SharedMemoryPlan<Config<uint16_t, 128, 128>>) <= tile::kSharedBytesSm90);
 static_assert(sizeof(SharedMemoryPlan<Config<uint16_t, 128, 64>>) <= tile::kSharedBytesSm90);
-static_assert(sizeof(SharedMemoryPlan<Config<uint16_t, 128, 64, true>>) <= tile::kSharedBytesSm90);
 
 /// Arguments of the kernel. Maps of what is absent are not looked at.
 struct StatesParams {
   CUtensorMap k, w;      ///< boxes of 64 tokens x K
   CUtensorMap u, v_new;  ///< boxes of 64 tokens x 64 columns
   CUtensorMap h;         ///< boxes of K rows x 64 columns; chunks count as batch
-  CUtensorMap q, d_o;    ///< of the chain of gradients: as k and u
   device::StageParams stage;
   int32_t h_per_batch;  ///< states between those of neighbouring batch entries
 };

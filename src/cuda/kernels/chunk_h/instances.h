@@ -12,9 +12,6 @@ using device::Instance;
 /// By dtype; `wide`: K = 128, else 64; `columns` of V of a work item: 128 or 64.
 const Instance& bf16(bool wide, int columns) noexcept;
 const Instance& fp16(bool wide, int columns) noexcept;
-/// The chain of gradients: K = 128, 64 columns.
-const Instance& bf16_back() noexcept;
-const Instance& fp16_back() noexcept;
 
 }  // namespace sluice::cuda::chunk_h
 

@@ -38,12 +38,6 @@ __device__ __forceinline__ int chunks_of(const Item& item) {
   return item.padded ? 0 : (item.sequence.tokens + 63) / 64;
 }
 
-/// The chunk of the c-th step.
-template <class C>
-__device__ __forceinline__ int turn_of(int c, int chunks) {
-  return C::kBack ? chunks - 1 - c : c;
-}
-
 /// Places of a warpgroup of states.
 struct Place {
   int half;          ///< 64 columns of the item's

@@ -1,8 +1,7 @@
-// Runs chunk_h on Hopper: the chain of states; and that of gradients of chunk_backward, its mirror.
+// Runs chunk_h on Hopper: the chain of states.
 //
 // Math      h = S, v_new = u - w S, S <- exp(G_C) S + k^T diag(exp(G_C - G)) v_new, chunks of 64
-//           tokens. Gradients, from the last chunk to the first: dh = D, dN += diag(exp(G_C - G)) k
-//           D, D <- exp(G_C) D + q^T diag(scale exp G) d_o - w^T dN
+//           tokens
 // Roles     persistent grid, an item is 64 or 128 columns of V of one (sequence, head). Warpgroup
 //           0: a warp that loads, three that make factors of chunks by turns. Each of the others
 //           has S^T of 64 columns in registers: rows are columns of V, so that what one product
@@ -18,7 +17,7 @@
 
 #include "cuda/device/follow.cuh"
 #include "cuda/device/instance.h"
-#include "cuda/kernels/chunk_h/back.cuh"
+#include "cuda/kernels/chunk_h/items.cuh"
 #include "cuda/ptx/cluster.cuh"
 
 namespace sluice::cuda::chunk_h {
@@ -37,7 +36,7 @@ __device__ __forceinline__ void load_role(const StatesParams& p, SharedMemoryPla
               batch = static_cast<int>(item.sequence.batch);
     const int chunks = chunks_of(item);
     for (int c = 0; c < chunks; ++c, cursor.next()) {
-      const auto row = static_cast<int32_t>(item.sequence.row) + turn_of<C>(c, chunks) * C::kChunk;
+      const auto row = static_cast<int32_t>(item.sequence.row) + c * C::kChunk;
       // SYNC ring.empty: the states are done with the stage's previous chunk
       cursor.acquire(s.ring);
       Stage<C>& to = s.stage[cursor.stage];
@@ -50,16 +49,11 @@ __device__ __forceinline__ void load_role(const StatesParams& p, SharedMemoryPla
                       full);
       }
       ptx::tma_load(to.k.bytes, &p.k, {0, row, 0, group, batch}, full);
-      if constexpr (C::kBack) {
-        ptx::tma_load(to.q.bytes, &p.q, {0, row, 0, group, batch}, full);
-        ptx::tma_load(to.d_o.bytes, &p.d_o, {0, row, item.column / 64, item.head, batch}, full);
-      }
     }
   }
 }
 
 /// Factors of a chunk in the place of its sums of gates; one warp.
-template <class C>
 __device__ __forceinline__ void put_factors(const device::StageParams& p,
                                             const device::LaneGates& gates, Factors& f) {
   const int lane = tile::lane();
@@ -68,13 +62,8 @@ __device__ __forceinline__ void put_factors(const device::StageParams& p,
   const float last = f.write[device::kMostTokens - 1];
   const float first = device::decay(last - f.write[lane]),
               second = device::decay(last - f.write[lane + 32]);
-  [[maybe_unused]] const float low = f.write[lane], high = f.write[lane + 32];
   __syncwarp();
   f.write[lane] = first, f.write[lane + 32] = second;
-  if constexpr (C::kBack) {
-    f.write[lane + 64] = p.scale * device::decay(low);
-    f.write[lane + 96] = p.scale * device::decay(high);
-  }
   if (lane == 0) f.decay = device::decay(last);
 }
 
@@ -91,13 +80,13 @@ __device__ __forceinline__ void gate_role(const StatesParams& p, SharedMemoryPla
          ++c, cursor.next(), turn = turn == C::kGateWarps - 1 ? 0 : turn + 1) {
       if (turn != own) continue;
       device::Chunk chunk = item.sequence;
-      const int done = turn_of<C>(c, chunks) * C::kChunk;
+      const int done = c * C::kChunk;
       chunk.row += done;
       chunk.tokens = min(chunk.tokens - done, C::kChunk);
       const device::LaneGates gates = device::request_gates(p.stage, chunk, item.head);
       // SYNC ring.empty: the states are done with the stage's previous chunk
       cursor.acquire(s.ring);
-      put_factors<C>(p.stage, gates, s.factors[cursor.stage]);
+      put_factors(p.stage, gates, s.factors[cursor.stage]);
       // SYNC ring.full: factors are there
       cursor.commit(s.ring);
     }
@@ -228,12 +217,7 @@ __device__ __forceinline__ void state_role(const StatesParams& p, SharedMemoryPl
     for (int c = 0; c < chunks; ++c, cursor.next()) {
       // SYNC ring.full: the states wait for the chunk
       cursor.wait(s.ring);
-      const int chunk = turn_of<C>(c, chunks);
-      if constexpr (C::kBack) {
-        run_chunk_back<C>(p, s, place, item, chunk, state + chunk, cursor.stage, S);
-      } else {
-        run_chunk<C>(p, s, place, item, chunk, state + chunk, cursor.stage, S);
-      }
+      run_chunk<C>(p, s, place, item, c, state + c, cursor.stage, S);
       // SYNC ring.empty: this warp's reads of the stage are over
       cursor.release(s.ring);
       place.turn ^= 1;
@@ -255,9 +239,6 @@ __global__ void __launch_bounds__(C::kThreads, 1)
     s.ring.init(2, 4 * C::kGroups);
     ptx::fence_mbarrier_init();
     for (const CUtensorMap* map : {&p.w, &p.u, &p.k}) ptx::prefetch_tensor_map(map);
-    if constexpr (C::kBack) {
-      for (const CUtensorMap* map : {&p.q, &p.d_o}) ptx::prefetch_tensor_map(map);
-    }
   }
   __syncthreads();
   device::follow();

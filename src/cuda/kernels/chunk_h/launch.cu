@@ -14,10 +14,7 @@ namespace {
 
 bool encode_maps(StatesParams& p, const Tiles& tiles) noexcept {
   const auto K = static_cast<uint32_t>(p.stage.K);
-  const bool back = tiles.q.data != nullptr;
-  return (!back || (tile::encode_token_map(&p.q, tiles.q, 64, K / 64) &&
-                    tile::encode_token_map(&p.d_o, tiles.d_o, 64, 1))) &&
-         tile::encode_token_map(&p.k, tiles.k, 64, K / 64) &&
+  return tile::encode_token_map(&p.k, tiles.k, 64, K / 64) &&
          tile::encode_token_map(&p.w, tiles.w, 64, K / 64) &&
          tile::encode_token_map(&p.u, tiles.u, 64, 1) &&
          (tiles.v_new.data == nullptr || tile::encode_token_map(&p.v_new, tiles.v_new, 64, 1)) &&
@@ -35,26 +32,20 @@ int load_kernels() noexcept {
       }
     }
   }
-  for (const auto get : {bf16_back, fp16_back}) {
-    if (error == 0) error = load_kernel(get().kernel);
-  }
   return error;
 }
 
 void launch(const device::StageParams& params, const Tiles& tiles, int32_t h_per_batch,
             Launcher& launcher) noexcept {
-  const bool back = tiles.q.data != nullptr;
   const int multiprocessors = launcher.machine().multiprocessors;
-  const int columns = back ? 64 : columns_of(params, multiprocessors);
+  const int columns = columns_of(params, multiprocessors);
   const int64_t items = params.N * params.HV * (params.V / columns);
   if (items == 0) return;
   StatesParams p{};
   p.stage = params;
   p.h_per_batch = h_per_batch;
   if (params.T > 0 && !encode_maps(p, tiles)) return launcher.note(cudaErrorInvalidValue);
-  const bool is_bf16 = tiles.k.is_bf16;
-  const Instance& instance = back ? (is_bf16 ? bf16_back : fp16_back)()
-                                  : (is_bf16 ? bf16 : fp16)(params.K == 128, columns);
+  const Instance& instance = (tiles.k.is_bf16 ? bf16 : fp16)(params.K == 128, columns);
   const auto ctas = static_cast<unsigned>(std::min<int64_t>(items, multiprocessors));
   launcher(instance.kernel, {{ctas}, instance.threads, instance.shared_bytes}, p, items);
 }

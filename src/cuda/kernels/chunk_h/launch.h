@@ -13,7 +13,6 @@ namespace sluice::cuda::chunk_h {
 /// HV, V]; v_new and h may have no data.
 struct Tiles {
   tile::TokenTensor k, w, u, v_new, h;
-  tile::TokenTensor q = {}, d_o = {};  ///< the chain of gradients; else without data
 };
 
 /// Columns of V of a work item: 128 share what is read of w and k, where there are items enough.
@@ -26,9 +25,7 @@ constexpr int columns_of(const device::StageParams& params, int multiprocessors)
 int load_kernels() noexcept;
 
 /// Enqueues the kernel; nothing is allocated and nothing waits for the device. K is 64 or 128, V a
-/// multiple of 64, C 64, w is given. With q and d_o the chain of gradients: u and v_new are dN, h
-/// is the gradients of the states that leave the chunks, the initial state that of the last one,
-/// the final state that of the first; K is 128.
+/// multiple of 64, C 64, w is given.
 /// @param h_per_batch states between those of neighbouring batch entries
 void launch(const device::StageParams& params, const Tiles& tiles, int32_t h_per_batch,
             Launcher& launcher) noexcept;

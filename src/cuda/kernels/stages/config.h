@@ -15,7 +15,7 @@ using device::kWideRing, device::plain_chain_bytes;
 // ------------------------------------------------------------------- any dtype, any stride ----
 
 inline constexpr int kSumThreads = 256, kSumHeads = 32;
-inline constexpr int kSolveThreads = 128, kSolveBlock = 16;
+inline constexpr int kSolveThreads = 128;
 
 inline constexpr int kTrianglePadding = 8;  ///< floats of a row past the matrix
 /// Shared bytes of a matrix that is inverted.

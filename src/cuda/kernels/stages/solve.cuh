@@ -1,6 +1,6 @@
 // Runs solve_tril: the inverse of a unit triangle, any dtype and stride, float32 inside.
 //
-// Math      X = (I + A)^-1: inverse.cuh. Upper: rows and columns turned around, which makes A a
+// Math      X = (I + A)^-1: tile/triangle.cuh. Upper: rows and columns turned around, which makes A a
 //           lower triangle.
 // Roles     a CTA of 128 threads has one matrix of C x C
 // Memory    dynamic shared memory: the matrix, where X replaces A

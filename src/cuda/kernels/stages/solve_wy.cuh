@@ -1,7 +1,7 @@
 // Runs solve_wy: solve_tril and wy_fast as one stage; the inverse stays on chip.
 //
 // Math      X = (I + A)^-1, u = X diag(beta) v, w = X diag(beta exp G) k
-// Roles     a CTA of 128 threads has a (chunk, head): all four warps invert (inverse.cuh), then a
+// Roles     a CTA of 128 threads has a (chunk, head): all four warps invert (triangle.cuh), then a
 //           warp has 16 rows of every 64 of u and w (wy.cuh)
 // Pipeline  request 64 columns of v -> A -> X -> X with either factor, rounded -> 64 columns of v,
 //           then of k, one block ahead

@@ -34,21 +34,22 @@ float element(uint64_t descriptor, uint32_t row, uint32_t k, bool mn_major) {
 
 /// A[row, k] of a [64,16] operand: from the warpgroup's registers, or from shared memory.
 template <class Io>
-float operand_a(const emulation::ProductPart (&part)[128], uint64_t a, uint32_t row, uint32_t k) {
+float operand_a(const emulation::ProductPart (&part)[128], uint64_t a, bool mn_major, uint32_t row,
+                uint32_t k) {
   const uint32_t thread = row / 16 * 32 + row % 8 * 4 + k % 8 / 2;
-  if (part[thread].a == nullptr) return element<Io>(a, row, k, false);
+  if (part[thread].a == nullptr) return element<Io>(a, row, k, mn_major);
   const uint32_t word = part[thread].a[k / 8 * 2 + row % 16 / 8];
   return to_number(Io{}, static_cast<uint16_t>(k % 2 != 0 ? word >> 16 : word));
 }
 
 template <class Io, int kN>
 void multiply(float* d, const uint32_t* a, uint64_t a_descriptor, uint64_t b, bool mn_major,
-              int accumulate) {
+              int accumulate, bool a_turned = false) {
   emulation::multiply_later({d, a}, [=](const emulation::ProductPart(&part)[128]) {
     float left[64][16], right[kN][16];
     for (uint32_t k = 0; k < 16; ++k) {
       for (uint32_t row = 0; row < 64; ++row) {
-        left[row][k] = operand_a<Io>(part, a_descriptor, row, k);
+        left[row][k] = operand_a<Io>(part, a_descriptor, a_turned, row, k);
       }
       for (uint32_t n = 0; n < kN; ++n) right[n][k] = element<Io>(b, n, k, mn_major);
     }

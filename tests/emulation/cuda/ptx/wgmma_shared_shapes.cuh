@@ -15,6 +15,14 @@ template <int kD, class Io, size_t kDSize>
 void wgmma_ss_n128_mn(Io, float (&d)[kDSize], uint64_t a, uint64_t b, int accumulate) {
   multiply<Io, 128>(d + kD, nullptr, a, b, true, accumulate);
 }
+template <int kD, class Io, size_t kDSize>
+void wgmma_ss_n128(Io, float (&d)[kDSize], uint64_t a, uint64_t b, int accumulate) {
+  multiply<Io, 128>(d + kD, nullptr, a, b, false, accumulate);
+}
+template <int kD, class Io, size_t kDSize>
+void wgmma_ss_n128_mn_turned(Io, float (&d)[kDSize], uint64_t a, uint64_t b, int accumulate) {
+  multiply<Io, 128>(d + kD, nullptr, a, b, true, accumulate, true);
+}
 
 }  // namespace sluice::cuda::ptx
 

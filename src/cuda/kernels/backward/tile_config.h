@@ -1,0 +1,188 @@
+// States tiles, shared memory and parameters of the kernels of chunk_backward by tensor cores.
+// SPDX-License-Identifier: Apache-2.0
+#ifndef SLUICE_CUDA_KERNELS_BACKWARD_TILE_CONFIG_H_
+#define SLUICE_CUDA_KERNELS_BACKWARD_TILE_CONFIG_H_
+
+#include <cuda.h>
+
+#include "cuda/kernels/backward/config.h"
+#include "cuda/kernels/backward/params.h"
+#include "cuda/tile/pipeline.cuh"
+#include "cuda/tile/shared_tile.cuh"
+#include "cuda/tile/triangle.cuh"
+
+namespace sluice::cuda::backward {
+
+/// 64 tokens of kColumns numbers, 64 tokens of as many tokens, a state [k][v].
+template <class Io, int kColumns = 128>
+using TokenTile = tile::SwizzledTile<Io, kTokens, kColumns>;
+template <class Io>
+using SquareTile = tile::SwizzledTile<Io, kTokens, kTokens>;
+template <class Io>
+using StateTile = tile::SwizzledTile<Io, 128, 128>;
+
+// ----------------------------------------------------------------------------------- solve ----
+
+inline constexpr int kSolveThreads = 128;
+
+template <class Io>
+struct SolveShared {
+  TokenTile<Io> k;
+  tile::Triangle<kTokens> X;
+  float G[kTokens], beta[kTokens];
+};
+static_assert(4 * sizeof(SolveShared<uint16_t>) <= tile::kSharedBytesSm90);
+
+// ---------------------------------------------------------------------------------- chains ----
+
+/// What goes along a sequence: states of the delta rule, from its first chunk to the last; or
+/// gradients of states, the other way round, with or without a delta term.
+enum class Chain { kStates, kDelta, kLinear };
+
+/// A chain: dtype, columns of V that an item has.
+template <class Io_, int kV_, Chain kChain_>
+struct ChainConfig {
+  using Io = Io_;
+  static constexpr int kV = kV_, kGroups = kV / 64;
+  static constexpr Chain kChain = kChain_;
+  static constexpr bool kBack = kChain != Chain::kStates, kDelta = kChain != Chain::kLinear;
+  static constexpr int kStages = !kBack ? 4 : kGroups == 1 ? 3 : 2, kScoreStages = 2;
+  /// Warps that make factors, chunks by turns. WHY no more than stages: with a chunk of the round
+  /// after next in hand, parities of the ring's barriers would say nothing.
+  static constexpr int kGateWarps = kStages < 3 ? kStages : 3;
+  static constexpr int kOutStages = kGroups == 1 ? 2 : 1;  ///< tiles of rows that leave
+  static constexpr int kFirstGroup = kBack ? 2 : 1;        ///< of warpgroups with states
+  static constexpr int kThreads = 128 * (kFirstGroup + kGroups);
+  static constexpr int kServiceRegisters = 40;
+  static constexpr int kScoreRegisters = kGroups == 1 ? 96 : 72;
+  static constexpr int kStateRegisters = kGroups == 1 || !kBack ? 232 : 200;
+};
+
+/// One chunk's operands: v of states, d_o of gradients. B: of e = R - B diag(beta) R, [i][j].
+template <class C, Chain = C::kChain>
+struct ChainStage {
+  TokenTile<typename C::Io> k;
+  TokenTile<typename C::Io, C::kV> rows;
+  SquareTile<typename C::Io> B;
+};
+template <class C>
+struct ChainStage<C, Chain::kLinear> {
+  TokenTile<typename C::Io> k, q;
+  TokenTile<typename C::Io, C::kV> rows;
+};
+template <class C>
+struct ChainStage<C, Chain::kDelta> : ChainStage<C, Chain::kLinear> {
+  TokenTile<typename C::Io, C::kV> e;
+  SquareTile<typename C::Io> B;
+};
+
+/// Numbers of a chunk's tokens: sums of gates; exp(G_C - G), of states with beta, scale exp(G),
+/// -exp(G); beta.
+struct alignas(16) ChainFactors {
+  float G[kTokens], write[kTokens], query[kTokens], recall[kTokens], beta[kTokens];
+  float decay;  ///< exp(G_C)
+};
+
+/// P of gradients, [i][j].
+template <class C, bool = C::kBack>
+struct ChainScores {
+  SquareTile<typename C::Io> P[C::kScoreStages];
+};
+template <class C>
+struct ChainScores<C, false> {};
+
+template <class C>
+struct ChainShared : ChainScores<C> {
+  ChainStage<C> stage[C::kStages];
+  tile::SwizzledTile<typename C::Io, 128, 64> state[C::kGroups];  ///< S, or D'
+  TokenTile<typename C::Io, 64> out[C::kGroups][C::kOutStages];   ///< e, or dv; chunks by turns
+  ChainFactors factors[C::kStages];
+  float dbeta[C::kGroups][4][kTokens];  ///< by warp
+  alignas(8) tile::RingBarriers<C::kStages> ring;
+  tile::RingBarriers<C::kScoreStages> score_ring;
+};
+static_assert(sizeof(ChainShared<ChainConfig<uint16_t, 128, Chain::kStates>>) <=
+              tile::kSharedBytesSm90);
+static_assert(sizeof(ChainShared<ChainConfig<uint16_t, 128, Chain::kDelta>>) <=
+              tile::kSharedBytesSm90);
+static_assert(sizeof(ChainShared<ChainConfig<uint16_t, 64, Chain::kDelta>>) <=
+              tile::kSharedBytesSm90);
+
+/// Maps of what is absent are not looked at.
+struct ChainParams {
+  CUtensorMap q, k;   ///< boxes of 64 tokens x 128 columns
+  CUtensorMap rows;   ///< v of states, d_o of gradients: boxes of 64 tokens x 64 columns
+  CUtensorMap e, B;   ///< likewise
+  CUtensorMap out;    ///< e of states, dv of gradients: likewise
+  CUtensorMap state;  ///< boxes of 128 rows x 64 columns; chunks count as batch
+  BackwardParams all;
+  int32_t states_per_batch;  ///< states between those of neighbouring batch entries
+};
+
+// ------------------------------------------------------------------------------- gradients ----
+
+/// Gradients of chunks: dtype, and whether the rule has a delta term.
+template <class Io_, bool kDelta_>
+struct GradientConfig {
+  using Io = Io_;
+  static constexpr bool kDelta = kDelta_;
+  static constexpr int kRowStages = 2, kFactorStages = 2, kSumStages = 2, kWorkSlots = 4;
+  static constexpr int kThreads = 384;
+  static constexpr int kServiceRegisters = 56, kProductRegisters = 224;
+  static constexpr uint32_t kWorkReaders = 11;  ///< warps but the loader
+};
+
+/// A chunk and a key head. tokens = 0: no more work.
+struct GradientItem {
+  int32_t batch, row, tokens;
+  int32_t key, state;  ///< state: of the maps' batch
+};
+
+/// Operands of one value head. e: with simple GLA v.
+template <class C, bool = C::kDelta>
+struct GradientRows {
+  TokenTile<typename C::Io> d_o, e;
+};
+template <class C>
+struct GradientRows<C, true> : GradientRows<C, false> {
+  TokenTile<typename C::Io> dv;
+};
+
+/// Numbers of a head's tokens: sums of gates; beta; scale exp(G), -exp(G), beta exp(G_C - G).
+struct alignas(16) GradientFactors {
+  float G[kTokens], beta[kTokens], query[kTokens], recall[kTokens], write[kTokens];
+};
+/// Rows of products of a head: q . dQ, k . P, k . R, k . (what P has of D'), and <S, D'>, which two
+/// warps share.
+struct GradientSums {
+  float query[kTokens], key[kTokens], correction[kTokens], leave[kTokens], product[2];
+};
+
+template <class C>
+struct GradientShared {
+  TokenTile<typename C::Io> q, k;  ///< what comes, then what leaves
+  GradientRows<C> rows[C::kRowStages];
+  StateTile<typename C::Io> S, D;
+  SquareTile<typename C::Io> X, Z;  ///< [i][j]
+  GradientFactors factors[C::kFactorStages];
+  GradientSums sums[C::kSumStages];
+  GradientItem work[C::kWorkSlots];
+  alignas(8) tile::RingBarriers<C::kRowStages> row_ring;
+  tile::RingBarriers<1> key_ring, S_ring, D_ring, square_ring;
+  tile::RingBarriers<1> ready_ring;  ///< no row of q and k is another sequence's; never empty
+  tile::RingBarriers<C::kFactorStages> factor_ring;
+  tile::RingBarriers<C::kSumStages> sum_ring;
+  tile::RingBarriers<C::kWorkSlots> work_ring;
+};
+static_assert(sizeof(GradientShared<GradientConfig<uint16_t, true>>) <= tile::kSharedBytesSm90);
+
+struct GradientParams {
+  CUtensorMap q, k, d_o, e, dv;  ///< boxes of 64 tokens x 128 columns
+  CUtensorMap S, D;              ///< boxes of 128 rows x 128 columns; chunks count as batch
+  BackwardParams all;
+  int32_t states_per_batch;
+};
+
+}  // namespace sluice::cuda::backward
+
+#endif  // SLUICE_CUDA_KERNELS_BACKWARD_TILE_CONFIG_H_
