@@ -15,6 +15,7 @@
 #include "cuda/kernels/chunk_forward/kernel.cuh"
 #include "cuda/kernels/chunk_forward/key_kernel.cuh"
 #include "cuda/kernels/chunk_forward/plan.cuh"
+#include "cuda/kernels/chunk_forward/summary.cuh"
 #include "cuda/kernels/generic/launch.h"
 #include "cuda/kernels/linear_attention/cluster.cuh"
 #include "cuda/kernels/linear_attention/join.cuh"
@@ -230,14 +231,56 @@ std::string run(PrefillParams p, const Tiles& tiles, void* workspace) {
   return launch.trouble;
 }
 
-}  // namespace
+/// What launch_summary() does.
+template <class Io, bool kL2Norm>
+std::string run_summary(PrefillParams p, const Tiles& tiles,
+                        const chunk_forward::SummaryParams& out, void* workspace) {
+  using namespace chunk_forward;
+  Launches launch;
+  const auto pairs = static_cast<unsigned>(p.N * p.HV);
+  const int columns = p.segments.cut.transition_columns;
+  p.segments.place_in(workspace, p.N, p.HV, p.K, p.V);
+  *p.segments.header = {};
+  if (p.has_key_gates()) run_preparation<Io, kL2Norm>(launch, p);
+  launch((pairs + kHorizonThreads / 32 - 1) / (kHorizonThreads / 32), kHorizonThreads, [&] {
+    p.has_key_gates() ? key_summary_plan_kernel(p, out) : summary_plan_kernel(p, out);
+  });
+  p.v = emulated_map(tiles.v, static_cast<uint32_t>(columns) / 64);
+  run_pass<Io, kL2Norm, false>(launch, p, columns, kMostCtas);
+  launch(pairs * static_cast<unsigned>((p.V + p.K) / kSummaryColumns), device::kAffineThreads,
+         [&] { p.K == 128 ? summary_join_kernel<128>(p, out) : summary_join_kernel<64>(p, out); });
+  return launch.trouble;
+}
 
-void prefill::launch(PrefillParams p, const Tiles& tiles, void* workspace,
-                     Launcher& launcher) noexcept {
+/// The maps of the tensors that every pass reads.
+void map_rows(PrefillParams& p, const Tiles& tiles) {
   const auto k_blocks = static_cast<uint32_t>(p.K) / 64;
   p.q = emulated_map(tiles.q, k_blocks);
   p.k = emulated_map(tiles.k, k_blocks);
   p.o = emulated_map(tiles.o, 1);
+}
+
+void note_trouble(const std::string& trouble, Launcher& launcher) noexcept {
+  if (!trouble.empty()) std::fprintf(stderr, "emulation: %s\n", trouble.c_str());
+  launcher.note(trouble.empty() ? 0 : 1);
+}
+
+}  // namespace
+
+void prefill::launch_summary(PrefillParams p, const Tiles& tiles,
+                             const chunk_forward::SummaryParams& out, void* workspace,
+                             Launcher& launcher) noexcept {
+  map_rows(p, tiles);
+  const auto run_type = [&]<class Io>(Io) {
+    return tiles.l2norm ? run_summary<Io, true>(p, tiles, out, workspace)
+                        : run_summary<Io, false>(p, tiles, out, workspace);
+  };
+  note_trouble(tiles.q.is_bf16 ? run_type(__nv_bfloat16{}) : run_type(__half{}), launcher);
+}
+
+void prefill::launch(PrefillParams p, const Tiles& tiles, void* workspace,
+                     Launcher& launcher) noexcept {
+  map_rows(p, tiles);
   p.o_data = tiles.o.data;
   p.o_batch_stride = tiles.o.batch_stride;
   p.o_token_stride = tiles.o.token_stride;
@@ -248,8 +291,7 @@ void prefill::launch(PrefillParams p, const Tiles& tiles, void* workspace,
     return tiles.l2norm ? run<Io, true>(p, tiles, workspace) : run<Io, false>(p, tiles, workspace);
   };
   const std::string trouble = tiles.q.is_bf16 ? run_type(__nv_bfloat16{}) : run_type(__half{});
-  if (!trouble.empty()) std::fprintf(stderr, "emulation: %s\n", trouble.c_str());
-  launcher.note(trouble.empty() ? 0 : 1);
+  note_trouble(trouble, launcher);
 }
 
 int prefill::load_gated_delta() noexcept { return 0; }

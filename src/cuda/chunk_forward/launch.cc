@@ -263,7 +263,9 @@ int resident_clusters(int ctas, int device) noexcept {
 int load_gated_delta() noexcept {
   using namespace chunk_forward;
   int error = load_joins();
-  if (error == 0) error = load_all(planner(), horizon(), summary_plan(false), summary_join(128));
+  if (error == 0)
+    error =
+        load_all(planner(), horizon(), summary_plan(false), summary_join(64), summary_join(128));
   for (const auto& of_type : kInstances) {
     for (const auto& of_k : of_type) {
       for (const GetInstance get : of_k)
@@ -281,7 +283,8 @@ int load_key_gates() noexcept {
   int error = load_joins();
   if (error == 0) {
     error = load_all(chunk_forward::planner(), chunk_forward::key_horizon(),
-                     chunk_forward::summary_plan(true), chunk_forward::summary_join(128));
+                     chunk_forward::summary_plan(true), chunk_forward::summary_join(64),
+                     chunk_forward::summary_join(128));
   }
   for (const int type : {0, 1}) {
     for (const int of_k : {0, 1}) {

@@ -22,6 +22,7 @@ struct PieceView {
   int64_t wanted;  ///< bits; 0 past the last piece
   int first;       ///< its first boundary
   int chunks, leaves;
+  int length;  ///< chunks of a leaf
 
   __device__ __forceinline__ int tail() const { return first + leaves; }
 };
@@ -35,7 +36,7 @@ __device__ __forceinline__ bool ascends(const PrefillParams& p, int n) {
       ascending &= device::load_index(p.cu_seqlens, i) <= device::load_index(p.cu_seqlens, i + 1);
     }
   }
-  return __all_sync(~0u, ascending);
+  return __ballot_sync(~0u, !ascending) == 0;
 }
 
 /// All lanes of a warp together.
@@ -50,11 +51,11 @@ __device__ __forceinline__ PieceView piece_of(const PrefillParams& p, const Summ
   piece.item = locate(p, n, head);
   if (!ascends(p, n)) piece.item.tokens = 0;
   piece.chunks = (piece.item.tokens + 63) / 64;
-  const int length = p.segments.cut.length;
-  piece.leaves = (piece.chunks + length - 1) / length;
+  piece.length = max(p.segments.cut.length, (piece.chunks + kMostLeaves - 1) / kMostLeaves);
+  piece.leaves = (piece.chunks + piece.length - 1) / piece.length;
   // Dense pieces of a batch are as many rows further as if they were packed.
   const int64_t row = p.cu_seqlens.data == nullptr ? int64_t{n} * p.T : piece.item.row;
-  piece.first = static_cast<int>(first_boundary(n, row, length));
+  piece.first = static_cast<int>(first_boundary(n, row, p.segments.cut.length));
   return piece;
 }
 
@@ -76,7 +77,7 @@ __device__ __forceinline__ void list_items(const PrefillParams& p, int boundary,
 /// One lane: the leaves of a piece as segments, and what its head asks for.
 __device__ __forceinline__ void write_piece(const PrefillParams& p, const PieceView& piece,
                                             int early) {
-  const int seq = piece.item.seq, head = piece.item.head, length = p.segments.cut.length;
+  const int seq = piece.item.seq, head = piece.item.head, length = piece.length;
   const bool adds = (piece.wanted & kWantsAddend) != 0,
              turns = (piece.wanted & kWantsTransition) != 0;
   const int tail = piece.tail();
@@ -174,15 +175,23 @@ __device__ __forceinline__ void store_map(const PrefillParams& p, const SummaryP
   }
 }
 
-/// Dynamic shared memory: columns before and after a leaf. BOUND: K and V are multiples of 16.
+/// Shared memory of a CTA of the join.
+template <int kK>
+struct SummaryJoinMemory {
+  float columns[2][kK][device::kAffineColumns];  ///< before and after a leaf
+  device::AffineTile tile;
+};
+
+/// BOUND: K and V are multiples of 16.
+template <int kK>
 __global__ void __launch_bounds__(device::kAffineThreads)
     summary_join_kernel(const __grid_constant__ PrefillParams p,
                         const __grid_constant__ SummaryParams out) {
   extern __shared__ __align__(1024) uint8_t dynamic_shared[];
-  __shared__ device::AffineTile tile;
+  auto& s = *reinterpret_cast<SummaryJoinMemory<kK>*>(dynamic_shared);
   ptx::launch_dependents();
   ptx::wait_for_dependencies();
-  auto in = reinterpret_cast<device::AffineColumns>(dynamic_shared), next = in + p.K;
+  device::AffineColumns in = s.columns[0], next = s.columns[1];
   const int slices = (p.V + p.K) / device::kAffineColumns;
   const auto pair = static_cast<int>(blockIdx.x) / slices,
              slice = static_cast<int>(blockIdx.x) % slices;
@@ -204,7 +213,7 @@ __global__ void __launch_bounds__(device::kAffineThreads)
       const MapColumns zeros{false, of.column};
       load_leaf(p, piece.first + i, head, of.is_factor ? zeros : of, !of.is_factor, next);
       __syncthreads();
-      device::add_affine({device::factor_at(p, piece.first + i, head), true}, p.K, in, next, tile);
+      device::add_affine({device::factor_at(p, piece.first + i, head), true}, kK, in, next, s.tile);
       const device::AffineColumns done = in;
       in = next, next = done;
     }

@@ -8,8 +8,8 @@
 
 namespace sluice::cuda::chunk_forward {
 
-/// A piece is a sequence. It is cut into leaves of cut.length chunks, each with a boundary of its own,
-/// and has one boundary more: its tail, the last chunks, of heads that forget what came before these.
+/// A piece is a sequence. It is cut into leaves of cut.length chunks or more, each with a boundary of
+/// its own, and has one boundary more: its tail, the last chunks, of heads that forget what came before these.
 struct SummaryParams {
   float *transition, *addend;  ///< [N,HV,K,K] and [N,HV,K,V], dense inside a piece; may be null
   int64_t transition_stride, addend_stride;
@@ -17,6 +17,8 @@ struct SummaryParams {
   int64_t forgotten_piece, forgotten_head;
   device::IndexVector wanted;  ///< [N] of bits, may be null
 };
+/// Most leaves of a piece: they are joined one after the other.
+inline constexpr int kMostLeaves = 24;
 /// Columns of N or M that a CTA of the join carries.
 inline constexpr int kSummaryColumns = 16;
 inline constexpr int64_t kWantsAddend = 1, kWantsTransition = 2;

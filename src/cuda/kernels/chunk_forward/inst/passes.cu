@@ -56,11 +56,10 @@ const Instance& summary_plan(bool key_gates) noexcept {
 }
 
 const Instance& summary_join(int K) noexcept {
-  constexpr size_t kRow = 2 * sizeof(float) * device::kAffineColumns;
-  static const Instance large{reinterpret_cast<const void*>(&summary_join_kernel), 128 * kRow,
-                              device::kAffineThreads};
-  static const Instance small{reinterpret_cast<const void*>(&summary_join_kernel), 64 * kRow,
-                              device::kAffineThreads};
+  static const Instance large{reinterpret_cast<const void*>(&summary_join_kernel<128>),
+                              sizeof(SummaryJoinMemory<128>), device::kAffineThreads};
+  static const Instance small{reinterpret_cast<const void*>(&summary_join_kernel<64>),
+                              sizeof(SummaryJoinMemory<64>), device::kAffineThreads};
   return K == 128 ? large : small;
 }
 
