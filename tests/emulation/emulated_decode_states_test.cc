@@ -100,6 +100,17 @@ TEST(EmulatedDecodeStates, TheAcceptedColumnIsTheStart) {
   }
 }
 
+TEST(EmulatedDecodeStates, ColumnsPastTheLastAreNotStored) {
+  constexpr int64_t kV = 20, kRoom = 32;
+  Steps steps(1, 1);
+  steps.args.v = on_gpu(steps.zeros, {1, 1, 1, kV}, {kRoom, kRoom, kRoom, 1});
+  steps.args.o = on_gpu(steps.o, {1, 1, 1, kV}, {kRoom, kRoom, kRoom, 1});
+  steps.args.state.initial = on_gpu(steps.from, {kSlots, 1, kD, kV}, {kD * kV, kD * kV, kV, 1});
+  steps.args.state.final = on_gpu(steps.to, {kSlots, 1, kD, kV}, {kD * kV, kD * kV, kV, 1});
+  steps.run();
+  for (size_t i = 0; i < kRoom; ++i) EXPECT_EQ(steps.o[i], i < kV ? 1.0f : -7.0f) << i;
+}
+
 TEST(EmulatedDecodeStates, SequencesAreCutToTheirBound) {
   // On a GPU nobody has looked at the offsets.
   const std::vector<int32_t> offsets = {0, 4};

@@ -243,6 +243,24 @@ TEST(EmulatedHistory, OnlyForgetfulHeadsDropIt) {
   EXPECT_FALSE(any_nan(of_head(forget.final_state, 4, 3, 128 * 128)));
 }
 
+/// Chunks that only bring the state of a later segment up are no checkpoints: those of the first
+/// segment have what the initial state left.
+TEST(EmulatedHistory, ChunksBeforeASegmentAreNoCheckpoints) {
+  GdnCase c = cut_in("checkpoints", {512}, 2);
+  c.T = 512, c.HV = 1;
+  c.checkpoint_every = 64;
+  GdnInputs inputs = make_inputs(c);
+  std::fill(inputs.gate.values.begin(), inputs.gate.values.end(), -0.125);
+  std::fill(inputs.k.values.begin(), inputs.k.values.end(), 0.0);
+  std::fill(inputs.initial.values.begin(), inputs.initial.values.end(), 1e30);
+  const GdnOutputs forget = run_cut(c, inputs, SLUICE_HISTORY_FORGET);
+  ASSERT_EQ(forget.code, SLUICE_OK) << forget.message;
+  for (int chunk = 1; chunk <= 4; ++chunk) {
+    const double left = 1e30 * std::exp(-8.0 * chunk);
+    EXPECT_NEAR(forget.checkpoints(0, chunk - 1, 0, 0, 0), left, 1e-2 * left) << chunk;
+  }
+}
+
 /// NaN in one head's values reaches no other head, and no bit of theirs.
 TEST(EmulatedContainment, AHeadsNaNStaysThereWhenCut) {
   GdnCase c = cut_in("containment", {260}, 4);

@@ -76,9 +76,10 @@ TEST_P(EmulatedStates, APartOfAChunkIsNoCheckpoint) {
 TEST_P(EmulatedStates, PadsAreNotWritten) {
   constexpr int64_t kN = 4;
   Prefill prefill(kN, 64, 0x3c00, GetParam());
-  std::vector<float> initial(6 * kState, 1.0f), final(6 * kState, -7.0f), kept(final);
-  // Slots below 2 are padding: nothing is read for the second sequence and written for the third.
-  const std::vector<int32_t> read = {2, 1, 3, 4}, write = {5, 4, 1, 3}, checkpoints = {2, 3, 4, 1};
+  std::vector<float> initial(6 * kState, 1.0f), final(7 * kState, -7.0f), kept(final);
+  // Slots below 2 are padding: nothing is read for the second sequence and written for the third. Slot
+  // 6, past the pool, is as good as padding.
+  const std::vector<int32_t> read = {2, 1, 3, 4}, write = {5, 4, 1, 6}, checkpoints = {2, 3, 4, 1};
   prefill.args.state.initial = on_gpu(initial, kFloat32, {6, 1, kD, kD});
   prefill.args.state.final = on_gpu(final, kFloat32, {6, 1, kD, kD});
   prefill.args.state.read_slots = on_gpu(read, kInt32, {kN});
@@ -88,8 +89,8 @@ TEST_P(EmulatedStates, PadsAreNotWritten) {
   prefill.args.checkpoint_slots = on_gpu(checkpoints, kInt32, {kN, 1});
   prefill.args.checkpoint_every = 64;
   prefill.run();
-  for (size_t slot = 0; slot < 6; ++slot) {
-    EXPECT_EQ(final[slot * kState] != -7.0f, slot == 5 || slot == 3) << "slot " << slot;
+  for (size_t slot = 0; slot < 7; ++slot) {
+    EXPECT_EQ(final[slot * kState] != -7.0f, slot == 5) << "slot " << slot;
     EXPECT_EQ(kept[slot * kState] != -7.0f, slot == 2 || slot == 4) << "slot " << slot;
   }
 }
@@ -106,6 +107,24 @@ TEST_P(EmulatedStates, OffsetsPastTheRowsEndThere) {
   for (size_t row = 0; row < 130; ++row) {
     EXPECT_EQ(prefill.o[row * kD] != 0, row < 80) << "row " << row;
   }
+}
+
+TEST_P(EmulatedStates, GatesPastTheRowsDoNotCount) {
+  // Keys of zeros: what happens to the state is its decay.
+  Prefill prefill(1, 130, 0, GetParam());
+  const std::vector<int32_t> offsets = {0, 70, 110};
+  std::vector<float> gates(130), initial(2 * kState, 1.0f), final(2 * kState);
+  std::fill(gates.begin() + 80, gates.end(), -1.0f);
+  for (TensorView* view : {&prefill.args.q, &prefill.args.k, &prefill.args.v, &prefill.args.o}) {
+    view->shape[1] = 80;
+  }
+  prefill.args.gate = on_gpu(gates, kFloat32, {1, 80, 1});
+  prefill.args.state.initial = on_gpu(initial, kFloat32, {2, 1, kD, kD});
+  prefill.args.state.final = on_gpu(final, kFloat32, {2, 1, kD, kD});
+  prefill.args.cu_seqlens = on_gpu(offsets, kInt32, {3});
+  prefill.run();
+  EXPECT_EQ(final[0], 1.0f);
+  EXPECT_EQ(final[kState], 1.0f);
 }
 
 TEST_P(EmulatedStates, FlagsHaveStrides) {

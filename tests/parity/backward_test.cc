@@ -324,6 +324,22 @@ TEST(ChunkBackwardBits, TwiceTheSame) {
   }
 }
 
+TEST(ChunkBackwardBits, RowsPastTheLastSequenceStay) {
+  BackwardConfig c;
+  c.T = 90, c.HV = 4, c.lengths = {3, 70};
+  // WHY zeros: sums of what nobody wrote would be NaN, as outputs are before the call.
+  const BackwardResult found = run_backward(c, implementations_under_test().front(), {}, 0x00);
+  ASSERT_EQ(found.code, SLUICE_OK) << found.message;
+  EXPECT_EQ(found.damage, "");
+  for (const auto& [name, x] : found.gradients) {
+    if (x.shape.size() < 2 || x.shape[1] != c.T) continue;
+    const int64_t row = x.size() / c.T;
+    for (int64_t i = 0; i < x.size(); ++i) {
+      ASSERT_EQ(std::isnan(x.values[static_cast<size_t>(i)]), i / row >= 73) << name << " " << i;
+    }
+  }
+}
+
 TEST(ChunkBackwardBits, HeadsDoNotMeet) {
   BackwardConfig c;
   c.T = 100, c.H = 2, c.HV = 2, c.not_a_number = 50;

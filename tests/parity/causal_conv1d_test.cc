@@ -173,6 +173,10 @@ Configs updates() {
         });
         with("no_initial", [](ConvConfig& c) { c.has_initial = false; });
         with("no_final", [](ConvConfig& c) { c.has_final = false; });
+        with("ring", [](ConvConfig& c) { c.form = SLUICE_CONV_STATE_RING; });
+        with("ring_in_place", [](ConvConfig& c) {
+          c.form = SLUICE_CONV_STATE_RING, c.in_place = true, c.slots = Slots::kRead;
+        });
       }
     }
   }

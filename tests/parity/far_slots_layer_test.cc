@@ -14,7 +14,8 @@ FarConv conv(const std::string& name) {
   ConvConfig c{.name = name};
   c.B = 5, c.T = 9, c.D = 128, c.x = c.out = c.weight = c.bias = kBF16;
   c.slots = Slots::kSeparate, c.pad_below = 1;
-  c.padded = {0, 3}, c.padded_writes = {1}, c.fresh = {2};
+  // Indices past the pool are the first one in even rows, the largest in odd ones.
+  c.padded = {0, 3}, c.padded_writes = {1, 4}, c.fresh = {2};
   return {c, "causal_conv1d"};
 }
 

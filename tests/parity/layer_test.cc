@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "parity/layer_call.hpp"
 #include "parity/naming.hpp"
@@ -32,6 +33,22 @@ TEST_P(Layer, MatchesReference) {
   const LayerResult found = run_layer(c, implementations_under_test().front());
   const Verdict verdict = judge_layer(c, found, truth);
   EXPECT_TRUE(verdict.pass) << found.kernel << "\n" << verdict.line;
+}
+
+/// WHY a workspace of zeros: what it held is not NaN then, as outputs are before the call.
+TEST(LayerRows, PastTheLastSequenceStay) {
+  LayerConfig c{.name = "past"};
+  c.packed = true, c.lengths = {4, 0, 9}, c.rows_past_end = 3;
+  c.io = c.out = c.core = c.conv_state = kBF16;
+  const LayerResult found = run_layer(c, implementations_under_test().front(), 0x00);
+  ASSERT_EQ(found.code, SLUICE_OK) << found.message;
+  EXPECT_EQ(found.damage, "");
+  for (const Array* rows : {&found.core, &found.out}) {
+    const int64_t row = c.HV * c.V;
+    for (int64_t i = 0; i < rows->size(); ++i) {
+      ASSERT_EQ(std::isnan(rows->values[static_cast<size_t>(i)]), i / row >= 13) << i;
+    }
+  }
 }
 
 #define SLUICE_CONFIGS(name, configs) \

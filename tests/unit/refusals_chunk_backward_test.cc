@@ -64,6 +64,11 @@ const Row kViewRows[] = {
      "chunk_backward: q = absent, expected a view of rank 4 (required)"},
     {"d_o_absent", [](BackwardScene& s) { s.args.d_o = {}; },
      "chunk_backward: d_o = absent, expected a view of rank 4 (required)"},
+    {"gradient_in_an_input",
+     [](BackwardScene& s) { s.args.dv.data = static_cast<std::byte*>(s.args.beta.data) + 4; },
+     "chunk_backward: dv.data = 4 bytes after beta.data"
+     ", expected memory of its own (what a call writes may overlap no other view)",
+     Seen::kByCall},
     {"d_o_shape", [](BackwardScene& s) { s.args.d_o.shape[2] = 2; },
      "chunk_backward: d_o.shape[2] = 2, expected 4 (shape of v)"},
     {"d_o_inner_stride", [](BackwardScene& s) { s.args.d_o.stride[3] = 2; },

@@ -65,6 +65,18 @@ const Row kRows[] = {
      "layer_decode: reserved = 1, expected 0"},
     {"delta_alone", [](LayerScene& s) { s.args.ring.k = {}; },
      "layer_decode: ring.delta = given, expected absent (only with ring.k)"},
+    {"entries_in_projections", [](LayerScene& s) { s.args.ring.delta.data = s.args.z.data; },
+     "layer_decode: ring.delta.data = 0 bytes after z.data"
+     ", expected memory of its own (what a call writes may overlap no other view)",
+     Seen::kByCall},
+    {"out_over_positions",
+     [](LayerScene& s) {
+       s.args.ring.position = s.memory->indices({9, 4});  // no longer the convolution's
+       s.args.out.data = s.args.ring.position.data;
+     },
+     "layer_decode: out.data = 0 bytes after ring.position.data"
+     ", expected memory of its own (what a call writes may overlap no other view)",
+     Seen::kByCall},
     {"state_writes", [](LayerScene& s) { s.args.state_writes = SLUICE_STATE_WRITE_NONE; },
      "layer_decode: state_writes = 2, expected 0 (LAST, with a replay ring)"},
     {"write_slots", [](LayerScene& s) { s.args.state.write_slots = s.memory->indices({2, 0}); },

@@ -50,6 +50,14 @@ const Row kRows[] = {
      "recurrent_step: ring.delta = given, expected absent (only with ring.k)"},
     {"fold_alone", [](StepScene& s) { s.args.ring = {}, s.args.ring.fold = 1; },
      "recurrent_step: ring.fold = 1, expected 0 (only with ring.k)"},
+    {"entries_in_values", [](StepScene& s) { s.args.ring.k.data = s.args.v.data; },
+     "recurrent_step: ring.k.data = 0 bytes after v.data"
+     ", expected memory of its own (what a call writes may overlap no other view)",
+     Seen::kByCall},
+    {"o_over_positions", [](StepScene& s) { s.args.o.data = s.args.ring.position.data; },
+     "recurrent_step: o.data = 0 bytes after ring.position.data"
+     ", expected memory of its own (what a call writes may overlap no other view)",
+     Seen::kByCall},
     {"state_writes", [](StepScene& s) { s.args.state_writes = SLUICE_STATE_WRITE_NONE; },
      "recurrent_step: state_writes = 2, expected 0 (LAST, with a replay ring)"},
     {"num_accepted",

@@ -1,9 +1,10 @@
-// Measures rules that reference and CPU backend have from one source, by a model of the tests' own:
-// which column of slots a step starts from, when a replay ring folds, which checkpoints are stored.
+// Measures rules of the reference and the CPU backend by a model of the tests' own: which column of
+// slots a step starts from, when a replay ring folds, which checkpoints are stored, what gates are.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 #include <vector>
 
@@ -106,6 +107,40 @@ TEST(SharedRules, CheckpointsPastTheLastColumnAreNotStored) {
         EXPECT_EQ(kept, slot != 4 && slot != 2) << "slot " << slot << ", key-wise " << key_wise;
       }
     }
+  }
+}
+
+TEST(SharedRules, RawGatesAreSoftplusAtAnyArgument) {
+  const int32_t slot = 1;  // of ones
+  const float A_log = -3.0f, dt_bias = 0.0f;
+  for (const Implementation implementation : kBackends) {
+    for (const float gate : {-30.0f, -1.0f, 0.0f, 3.0f, 5.5f, 8.0f, 19.0f, 21.0f, 60.0f}) {
+      Step step(2);
+      step.args.implementation = implementation;
+      step.args.state.read_slots = TensorView(&slot, {1});
+      step.args.gate = TensorView(&gate, {1, 1, 1});
+      step.args.A_log = TensorView(&A_log, {1}), step.args.dt_bias = TensorView(&dt_bias, {1});
+      step.args.gate_space = GateSpace::kRaw;
+      run(step.args, recurrent_step);
+      const double decay = std::exp(-std::exp(-3.0) * std::log1p(std::exp(double{gate})));
+      EXPECT_NEAR(step.o[0], decay, 2e-6) << "gate " << gate;
+    }
+  }
+}
+
+TEST(SharedRules, ALinearGateOfZeroIsTheSmallestLogGate) {
+  const std::vector<float> gates = {1.0f, 0.0f, 0.5f};
+  for (const Implementation implementation : {Implementation::kCpu, Implementation::kReference}) {
+    std::vector<float> sums(3);
+    ChunkStageArgs args;
+    args.implementation = implementation;
+    args.gate = TensorView(gates.data(), {1, 3, 1});
+    args.g_cumsum = TensorView(sums.data(), {1, 3, 1});
+    args.gate_space = GateSpace::kLinear;
+    run(args, chunk_stage);
+    EXPECT_EQ(sums[0], 0.0f);
+    EXPECT_EQ(sums[1], -128.0f);
+    EXPECT_NEAR(sums[2], -128.0 + std::log(0.5), 1e-5);
   }
 }
 

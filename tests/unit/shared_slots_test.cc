@@ -204,6 +204,85 @@ TEST(SharedSlots, ARingIsReplayedFromItsOldestEntry) {
   }
 }
 
+/// A ring that begins empty takes `tokens` tokens in calls of `together` each; returns all of o.
+std::vector<float> through_ring(Implementation implementation, int64_t tokens, int64_t together) {
+  constexpr int64_t kEntries = 8;
+  constexpr uint16_t kZero = 0;
+  std::vector<float> pool = numbered(1), q(static_cast<size_t>(tokens * kD)), k(q), v(q), o(q);
+  std::vector<float> keys(kEntries * kD), decays(kEntries);
+  std::vector<uint16_t> deltas(kEntries * kD, kZero);
+  for (size_t i = 0; i < q.size(); ++i) {
+    // Values that bfloat16 does not have.
+    q[i] = 1.0f, k[i] = 0.25f, v[i] = 1.0f / static_cast<float>(i + 3);
+  }
+  for (int64_t first = 0; first < tokens; first += together) {
+    const auto position = static_cast<int32_t>(first);
+    const int32_t slot = 0, checkpoint = 0;
+    int32_t next = -1;
+    RecurrentStepArgs args;
+    const auto rows = [&](std::vector<float>& memory) {
+      return TensorView(memory.data() + first * kD, {1, together, 1, kD});
+    };
+    args.implementation = implementation;
+    args.q = rows(q), args.k = rows(k), args.v = rows(v), args.o = rows(o);
+    args.state.initial = TensorView(pool.data(), {1, 1, kD, kD});
+    args.state.read_slots = TensorView(&slot, {1});
+    args.ring.k = TensorView(keys.data(), {1, kEntries, 1, kD});
+    args.ring.delta = TensorView(deltas.data(), kBFloat16, {1, kEntries, 1, kD});
+    args.ring.decay = TensorView(decays.data(), {1, kEntries, 1});
+    args.ring.position = TensorView(&position, {1});
+    args.ring.checkpoint = TensorView(&checkpoint, {1});
+    args.ring.next_checkpoint = TensorView(&next, {1});
+    run(args, recurrent_step);
+  }
+  return o;
+}
+
+TEST(SharedSlots, TokensOfOneCallSeeTheEntriesThatTheNextCallSees) {
+  for (const Implementation implementation : {Implementation::kCpu, Implementation::kReference}) {
+    EXPECT_EQ(through_ring(implementation, 3, 3), through_ring(implementation, 3, 1));
+  }
+}
+
+/// A layer's slots below `pad_below` are padding for its convolution too.
+TEST(SharedSlots, ALayersPadsAreThoseOfItsConvolution) {
+  constexpr int64_t kRows = 2, kPool = 3, kChannels = 3 * kD, kWidth = 4;
+  const int32_t slots[] = {1, 2};
+  for (const Implementation implementation : kBackends) {
+    for (const bool decodes : {false, true}) {
+      std::vector<float> qkv(kRows * kChannels, 1.0f), z(kRows * kD, 1.0f), b(kRows), a(b), out(z);
+      std::vector<float> weight(kChannels * kWidth, 0.25f), norm(kD, 1.0f), states(kPool * kState);
+      std::vector<float> columns(kPool * kChannels * (kWidth - 1), -7.0f);
+      const float A_log = 0.0f, dt_bias = 0.0f;
+      LayerArgs args;
+      args.implementation = implementation;
+      args.qkv = TensorView(qkv.data(), {kRows, 1, kChannels});
+      args.z = TensorView(z.data(), {kRows, 1, kD});
+      args.b = TensorView(b.data(), {kRows, 1, 1}), args.a = TensorView(a.data(), {kRows, 1, 1});
+      args.conv_weight = TensorView(weight.data(), {kChannels, kWidth});
+      args.A_log = TensorView(&A_log, {1}), args.dt_bias = TensorView(&dt_bias, {1});
+      args.norm_weight = TensorView(norm.data(), {kD});
+      args.out = TensorView(out.data(), {kRows, 1, 1, kD});
+      args.conv_initial = args.conv_final =
+          TensorView(columns.data(), {kPool, kChannels, kWidth - 1});
+      args.state.initial = args.state.final = TensorView(states.data(), {kPool, 1, kD, kD});
+      args.state.read_slots = args.state.write_slots = TensorView(slots, {kRows});
+      args.state.pad_below = 2;
+      args.num_k_heads = args.num_v_heads = 1, args.head_k_dim = args.head_v_dim = kD;
+      HostWorkspace memory;
+      const auto size = decodes ? layer_decode_workspace(args) : layer_prefill_workspace(args);
+      const Workspace workspace = memory.reserve(size.value.bytes);
+      const Status status = decodes ? layer_decode(args, workspace, nullptr)
+                                    : layer_prefill(args, workspace, nullptr);
+      ASSERT_TRUE(status.ok()) << status.message;
+      for (size_t slot = 0; slot < kPool; ++slot) {
+        const float newest = columns[(slot + 1) * kChannels * (kWidth - 1) - 1];
+        EXPECT_EQ(newest, slot == 2 ? 1.0f : -7.0f) << "slot " << slot;
+      }
+    }
+  }
+}
+
 TEST(SharedSlots, PositionsOfARingAreNotCut) {
   constexpr int64_t kL = 3;
   const std::vector<float> weight = {0, 0, 0, 1};
