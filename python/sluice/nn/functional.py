@@ -1,0 +1,199 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The operators of a layer as functional operators of torch, which torch.compile(fullgraph=True), torch.export and
+activation checkpointing see through: torch.ops.sluice.train_*. They write nothing that they are given, know their
+results' shapes, and their gradients are operators likewise."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .. import _core
+
+_library = torch.library.Library("sluice", "FRAGMENT")
+_Tensors = tuple[Tensor, ...]
+
+
+def _empty_like(x: Tensor) -> Tensor:
+    return torch.empty_like(x, memory_format=torch.contiguous_format)
+
+
+def _outputs_like(x: Tensor, cu_seqlens: Tensor | None) -> Tensor:
+    """Rows past the last packed sequence are not written."""
+    return _empty_like(x) if cu_seqlens is None else torch.zeros_like(x, memory_format=torch.contiguous_format)
+
+
+def _rows(x: Tensor) -> Tensor:
+    return x if x.stride(-1) == 1 else x.contiguous()
+
+
+def _like_each(tensors: list[Tensor | None]) -> list[Tensor]:
+    """Memory for gradients; nothing for what is absent."""
+    return [torch.empty(0) if x is None else _empty_like(x) for x in tensors]
+
+
+def _define(name: str, inputs: str, options: str, run: Any, gradients: Any) -> Any:
+    """Defines train_NAME(inputs, options) -> Tensor and train_NAME_backward(d_out, the same) -> Tensor[], and ties
+    the first to the second. An input that ends in `?` may be absent; cu_seqlens has no gradient and comes last."""
+    names = [part.split()[1] for part in inputs.split(", ")]
+    count = len(names) - ("cu_seqlens" in names)
+    tags = (torch.Tag.pt2_compliant_tag,)
+    _library.define(f"train_{name}({inputs}, {options}) -> Tensor", tags=tags)
+    _library.define(f"train_{name}_backward(Tensor d_out, {inputs}, {options}) -> Tensor[]", tags=tags)
+    for key in ("CPU", "CUDA"):
+        _library.impl(f"train_{name}", run, key)
+        _library.impl(f"train_{name}_backward", gradients, key)
+    forward = getattr(torch.ops.sluice, f"train_{name}")
+    backward = getattr(torch.ops.sluice, f"train_{name}_backward")
+    result = "v" if "v" in names else "x"
+    torch.library.register_fake(
+        f"sluice::train_{name}", lambda *values: _empty_like(values[names.index(result)]), lib=_library
+    )
+    torch.library.register_fake(
+        f"sluice::train_{name}_backward", lambda _, *values: _like_each(list(values[:count])), lib=_library
+    )
+
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        ctx.save_for_backward(*inputs[: len(names)])
+        ctx.options = inputs[len(names) :]
+
+    def differentiate(ctx: Any, d_out: Tensor) -> tuple[Any, ...]:
+        saved = ctx.saved_tensors
+        found = backward(d_out, *saved, *ctx.options)
+        given = [g if x is not None else None for g, x in zip(found, saved)]
+        return *given, *([None] * (len(names) - count + len(ctx.options)))
+
+    torch.library.register_autograd(
+        f"sluice::train_{name}", differentiate, setup_context=setup_context, lib=_library
+    )
+    return forward
+
+
+def _present(found: list[Tensor], tensors: list[Tensor | None]) -> list[Tensor | None]:
+    return [g if x is not None else None for g, x in zip(found, tensors)]
+
+
+def _conv(x: Tensor, weight: Tensor, bias: Any, cu_seqlens: Any, activation: str) -> Tensor:
+    out = _outputs_like(x, cu_seqlens)
+    _core.causal_conv1d(x=x, weight=weight, bias=bias, out=out, cu_seqlens=cu_seqlens, activation=activation)
+    return out
+
+
+def _conv_gradients(
+    d_out: Tensor, x: Tensor, weight: Tensor, bias: Any, cu_seqlens: Any, activation: str
+) -> list[Tensor]:
+    found = _like_each([x, weight, bias])
+    dx, dweight, dbias = _present(found, [x, weight, bias])
+    _core.causal_conv1d_backward(
+        x=x, weight=weight, bias=bias, cu_seqlens=cu_seqlens, d_out=d_out, dx=dx, dweight=dweight, dbias=dbias,
+        activation=activation,
+    )  # fmt: skip
+    return found
+
+
+def _norm(x: Tensor, z: Tensor, weight: Tensor, eps: float, activation: str, rounding: str) -> Tensor:
+    out = _empty_like(x)
+    _core.gated_rms_norm(
+        x=_rows(x), z=_rows(z), weight=weight, out=out, eps=eps, activation=activation, rounding=rounding
+    )
+    return out
+
+
+def _norm_gradients(
+    d_out: Tensor, x: Tensor, z: Tensor, weight: Tensor, eps: float, activation: str, rounding: str
+) -> list[Tensor]:
+    dx, dz, dweight = found = _like_each([x, z, weight])
+    _core.gated_rms_norm_backward(
+        x=_rows(x), z=_rows(z), weight=weight, d_out=_rows(d_out), dx=dx, dz=dz, dweight=dweight, eps=eps,
+        activation=activation, rounding=rounding,
+    )  # fmt: skip
+    return found
+
+
+_RULE = ("q", "k", "v", "gate", "beta", "A_log", "dt_bias")
+
+
+def _options(gate_space: str, beta_space: str, eigenvalues: str, qk_norm: str, scale: float | None) -> dict[str, Any]:
+    return dict(
+        gate_space=gate_space, beta_space=beta_space, eigenvalues=eigenvalues, qk_norm=qk_norm, scale=scale
+    )  # fmt: skip
+
+
+def _rule(*values: Any) -> Tensor:
+    inputs, cu_seqlens, options = values[:7], values[7], values[8:]
+    o = _outputs_like(inputs[2], cu_seqlens)
+    _core.chunk_forward(**dict(zip(_RULE, inputs)), o=o, cu_seqlens=cu_seqlens, **_options(*options))
+    return o
+
+
+def _rule_gradients(d_o: Tensor, *values: Any) -> list[Tensor]:
+    inputs, cu_seqlens, options = values[:7], values[7], values[8:]
+    found = _like_each(list(inputs))
+    if cu_seqlens is not None:  # rows past the last sequence are not written
+        for gradient in found:
+            gradient.zero_()
+    gradients = {f"d{name}": g for name, g in zip(_RULE, _present(found, list(inputs)))}
+    _core.chunk_backward(
+        **dict(zip(_RULE, inputs)), cu_seqlens=cu_seqlens, d_o=_rows(d_o), **gradients, **_options(*options)
+    )
+    return found
+
+
+_train_conv = _define(
+    "causal_conv1d", "Tensor x, Tensor weight, Tensor? bias, Tensor? cu_seqlens", "str activation", _conv,
+    _conv_gradients,
+)  # fmt: skip
+_train_norm = _define(
+    "gated_rms_norm", "Tensor x, Tensor z, Tensor weight", "float eps, str activation, str rounding", _norm,
+    _norm_gradients,
+)  # fmt: skip
+_train_rule = _define(
+    "gated_delta_rule",
+    "Tensor q, Tensor k, Tensor v, Tensor? gate, Tensor? beta, Tensor? A_log, Tensor? dt_bias, Tensor? cu_seqlens",
+    "str gate_space, str beta_space, str eigenvalues, str qk_norm, float? scale",
+    _rule,
+    _rule_gradients,
+)
+
+
+def causal_conv1d(
+    x: Tensor,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    cu_seqlens: Tensor | None = None,
+    activation: str = "silu",
+) -> Tensor:
+    """sluice.causal_conv1d of [B,T,D] without states."""
+    found: Tensor = _train_conv(x, weight, bias, cu_seqlens, activation)
+    return found
+
+
+def gated_rms_norm(
+    x: Tensor, z: Tensor, weight: Tensor, eps: float = 1e-6, activation: str = "silu", rounding: str = "once"
+) -> Tensor:
+    """sluice.gated_rms_norm."""
+    found: Tensor = _train_norm(x, z, weight, eps, activation, rounding)
+    return found
+
+
+def gated_delta_rule(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    gate: Tensor | None = None,
+    beta: Tensor | None = None,
+    A_log: Tensor | None = None,
+    dt_bias: Tensor | None = None,
+    cu_seqlens: Tensor | None = None,
+    *,
+    gate_space: str = "log",
+    beta_space: str = "value",
+    eigenvalues: str = "positive",
+    qk_norm: str = "l2",
+    scale: float | None = None,
+) -> Tensor:
+    """sluice.ops.chunk_forward from zero states, outputs alone."""
+    found: Tensor = _train_rule(
+        q, k, v, gate, beta, A_log, dt_bias, cu_seqlens, gate_space, beta_space, eigenvalues, qk_norm, scale
+    )
+    return found
