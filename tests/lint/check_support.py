@@ -56,7 +56,7 @@ def sizes(takes):
         limit = re.search(rf"\b{letter} <= (\d+)", takes)
         if limit:
             return f"up to {limit[1]}"
-        if "what chunk_forward takes" in takes or "by the kernels of layer_prefill" in takes:
+        if re.search(r"what chunk_forward takes|any layer without", takes):
             return "as chunk_forward"
         multiple = re.search(rf"\b(?:{letter}|K and V) (?:an?|any|of)? ?multiples? of (\d+)", takes)
         some = re.search(rf"\b{letter} (?:of )?(\d[\d, or]*\d|\d+)", takes)

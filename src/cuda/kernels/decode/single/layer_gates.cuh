@@ -15,10 +15,12 @@ struct HeadAlphas {
 template <class C>
 struct HeadAlphas<C, false> {};
 
-/// A lane's share of the gates of a head's rows: four neighbours.
+/// A lane's share of the gates of a head's rows: four neighbours. PERF parameters are read once the
+/// gates are there, a second trip to the L2 while the other warps convolve: nine registers of every
+/// thread would spill where states have 16 bits.
 template <class C, bool kKeyGates = C::kKeyGates>
 struct HeadGates {
-  RawNumber A_log = 0, gate[4], bias[4] = {};
+  RawNumber gate[4];
 
   __device__ __forceinline__ void request(const SingleKeyLayerParams& p, const LayerPlace<C>& at) {
     const char* const gates = moved(moved(p.key_gate.data, at.sequence, p.key_gate.sequence_bytes),
@@ -27,20 +29,22 @@ struct HeadGates {
     for (int i = 0; i < 4; ++i) {
       gate[i] = request_number(gates, 4 * at.lane + i, p.key_gate.number);
     }
-    if (p.A_log.data != nullptr) {
-      const char* const rate = moved(p.A_log.data, at.head, p.A_log.head_bytes);
-      A_log = request_number(rate, 0, p.A_log.number);
-    }
-    if (p.key_bias.data == nullptr) return;
-    const char* const biases = moved(p.key_bias.data, at.head, p.key_bias.head_bytes);
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      bias[i] = request_number(biases, 4 * at.lane + i, p.key_bias.number);
-    }
   }
   /// The decays to shared memory.
   __device__ __forceinline__ void settle(const SingleKeyLayerParams& p, const LayerPlace<C>& at,
                                          HeadAlphas<C>* shared) const {
+    RawNumber A_log = 0, bias[4] = {};
+    if (p.A_log.data != nullptr) {
+      const char* const rate = moved(p.A_log.data, at.head, p.A_log.head_bytes);
+      A_log = request_number(rate, 0, p.A_log.number);
+    }
+    if (p.key_bias.data != nullptr) {
+      const char* const biases = moved(p.key_bias.data, at.head, p.key_bias.head_bytes);
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        bias[i] = request_number(biases, 4 * at.lane + i, p.key_bias.number);
+      }
+    }
     const float minus_rate = -expf(number_of(p.A_log.number, A_log));
     float alpha[4];
 #pragma unroll
