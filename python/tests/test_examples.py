@@ -31,6 +31,12 @@ def test_transformers(tmp_path):
     assert answer.strip() in readme
 
 
+def test_training(tmp_path):
+    pytest.importorskip("torch", reason="torch is not installed")
+    losses = [float(line.split()[-1]) for line in run("train_tiny.py", tmp_path).splitlines()]
+    assert losses[-1] < 0.7 * losses[0], losses
+
+
 def test_context_parallel(tmp_path):
     pytest.importorskip("torch", reason="torch is not installed")
     lines = run("context_parallel.py", tmp_path).splitlines()
