@@ -120,9 +120,11 @@ Action add_bench_parts(CLI::App& bench) {
       "parts", "convolution, its update, gated norm, and whole layers beside their delta rule");
   auto o = std::make_shared<PartsOptions>();
   o->run.repeat = 30;
-  command->add_option("--op", o->ops, "conv, update, norm, layer")
+  command
+      ->add_option("--op", o->ops,
+                   "conv, update, norm, layer; on request conv-backward, norm-backward")
       ->delimiter(',')
-      ->check(CLI::IsMember({"conv", "update", "norm", "layer"}));
+      ->check(CLI::IsMember({"conv", "update", "norm", "layer", "conv-backward", "norm-backward"}));
   command->add_option("--heads", o->heads, "H/HV, several separated by commas")
       ->delimiter(',')
       ->capture_default_str();
@@ -133,7 +135,8 @@ Action add_bench_parts(CLI::App& bench) {
   command->footer(
       "Example:\n"
       "  sluice bench parts --commit $(git rev-parse --short HEAD) --json parts.json\n"
-      "  sluice bench parts --op conv,norm --heads 16/32 --dtype fp16");
+      "  sluice bench parts --op conv,norm --heads 16/32 --dtype fp16\n"
+      "  sluice bench parts --op conv-backward,norm-backward");
   return [o] { return bench_parts(*o); };
 }
 

@@ -43,6 +43,10 @@ void add_cells(const std::vector<std::string>& ops, const PartsCell& heads,
     add("update", "ring, columns outside", 1, N);
   }
   for (const int64_t T : {1, 64, 512, 2048, 8192, 32768}) add("norm", "", T, 1);
+  for (const int64_t T : {512, 2048, 8192, 32768}) {
+    add("conv-backward", "channel-last", T, 1);
+    add("norm-backward", "", T, 1);
+  }
   for (const int64_t T : {512, 2048, 8192, 32768}) add("layer", "flat", T, 1);
   add("layer", "interleaved", 8192, 1);
   add("layer", "flat", 2048, 16);
@@ -73,6 +77,8 @@ double parts_bytes(const PartsCell& c, int64_t element_bytes) noexcept {
   const bool ring = c.shape.rfind("ring", 0) == 0;
   const double state = N * D * each * (kWidth - 1), written = ring ? state / 3 : state;
   if (c.op == "norm") return 3 * T * values * each;
+  if (c.op == "norm-backward") return 5 * T * values * each;
+  if (c.op == "conv-backward") return 3 * T * D * each + 4 * D * (kWidth + 1);
   if (c.op == "conv" || c.op == "update") return 2 * T * D * each + state + written;
   const auto states = 2 * N * static_cast<double>(c.HV * c.K * c.V) * 4;
   const double delta = T * (D + values + 2 * static_cast<double>(c.HV)) * each + states;
@@ -95,6 +101,8 @@ PartsWork::PartsWork(Machine& machine, const PartsCell& cell, DType dtype, Imple
     if (cell.op == "conv") add_conv();
     if (cell.op == "update") add_update();
     if (cell.op == "norm") add_norm();
+    if (cell.op == "conv-backward") add_conv_backward();
+    if (cell.op == "norm-backward") add_norm_backward();
     if (cell.op == "layer") add_layer();
     if (cell.op == "delta") add_delta();
   }
@@ -179,6 +187,30 @@ void PartsWork::add_norm() {
   args.weight = memory_.tensor(dtype_, {cell_.V});
   args.implementation = backend_;
   add(args, gated_rms_norm, workspace_size(args));
+}
+
+void PartsWork::add_conv_backward() {
+  const int64_t D = cell_.D(), T = tokens(cell_);
+  CausalConv1dBackwardArgs args;
+  args.x = memory_.tensor(dtype_, {1, T, D});
+  args.d_out = memory_.tensor(dtype_, {1, T, D});
+  args.dx = memory_.tensor(dtype_, {1, T, D});
+  args.weight = memory_.tensor(dtype_, {D, kWidth});
+  args.dweight = memory_.tensor(kFloat32, {D, kWidth});
+  args.activation = Activation::kSilu;
+  args.implementation = backend_;
+  add(args, causal_conv1d_backward, workspace_size(args));
+}
+
+void PartsWork::add_norm_backward() {
+  GatedRmsNormBackwardArgs args;
+  for (TensorView* rows : {&args.x, &args.z, &args.d_out, &args.dx, &args.dz}) {
+    *rows = memory_.tensor(dtype_, {tokens(cell_), cell_.HV, cell_.V});
+  }
+  args.weight = memory_.tensor(dtype_, {cell_.V});
+  args.dweight = memory_.tensor(kFloat32, {cell_.V});
+  args.implementation = backend_;
+  add(args, gated_rms_norm_backward, workspace_size(args));
 }
 
 void PartsWork::add_layer() {

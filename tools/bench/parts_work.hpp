@@ -15,7 +15,9 @@ namespace sluice::tools {
 
 /// One row of the table.
 struct PartsCell {
-  std::string op;  ///< "conv", "update", "norm", "layer" or "delta" (the layer's delta rule alone)
+  /// "conv", "update", "norm", "conv-backward", "norm-backward", "layer" or "delta" (the layer's
+  /// delta rule alone)
+  std::string op;
   std::string shape;  ///< how rows or states lie in memory, e.g. "channel-first", "ring"
   int64_t T = 0;      ///< tokens of a sequence; 1 in updates
   int64_t N = 1;      ///< sequences, packed where T is above 1
@@ -51,6 +53,8 @@ class PartsWork {
   void add_conv();
   void add_update();
   void add_norm();
+  void add_conv_backward();
+  void add_norm_backward();
   void add_layer();
   void add_delta();
   template <class Args>
