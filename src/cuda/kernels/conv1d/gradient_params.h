@@ -10,7 +10,7 @@ namespace sluice::cuda::conv1d_backward {
 using conv1d::kMaxWidth, conv1d::kThreads, conv1d::kWarps;
 using device::Number;
 
-inline constexpr int kPack = 8;              ///< channels of a thread that moves packs
+inline constexpr int kPack = 4;              ///< channels of a thread that moves packs
 inline constexpr int64_t kSlabTokens = 64;   ///< that a thread walks through
 inline constexpr int kSums = kMaxWidth + 1;  ///< of a channel: right-aligned weights, the bias
 

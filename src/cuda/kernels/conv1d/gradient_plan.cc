@@ -8,7 +8,7 @@ namespace {
 bool packed(const conv1d::TokenChannels& t, Number type) noexcept {
   if (t.data == nullptr) return true;
   return t.number == type && t.channel_stride == 1 && t.batch_stride % kPack == 0 &&
-         t.token_stride % kPack == 0 && reinterpret_cast<uintptr_t>(t.data) % 16 == 0;
+         t.token_stride % kPack == 0 && reinterpret_cast<uintptr_t>(t.data) % (2 * kPack) == 0;
 }
 
 }  // namespace

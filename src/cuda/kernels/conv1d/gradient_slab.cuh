@@ -1,7 +1,7 @@
 // Computes gradients of the convolution for a slab of tokens.
 //
 // Math      docs/math.md section 10: dx_t = sum_w weight_w c_{t+W-1-w}, c = d_out act'(pre)
-// Roles     a thread has eight neighbouring channels of one 16-bit type, or one channel of any form,
+// Roles     a thread has four neighbouring channels of one 16-bit type, or one channel of any form,
 //           and walks through the 64 tokens of a slab and three more; a warp has 32 such threads.
 //           Warps behind those of slabs have the columns of a sequence's initial state.
 // Pipeline  four tokens at a time: loads of x and d_out, then c, sums for dweight and dbias, and the
@@ -39,20 +39,25 @@ struct AnyNumbers {
   }
 };
 
-/// Eight neighbouring channels of a 16-bit type.
+/// Four neighbouring channels of a 16-bit type. PERF eight would spill: taps, inputs, c's and sums are
+/// seventeen registers a channel.
 template <Number kType>
 struct Packs {
   static constexpr int kCount = kPack;
-  using Raw = device::Pack<kType>;
+  using Raw = uint2;
   static __device__ __forceinline__ Raw load(const void* data, int64_t at, Number) {
-    return Raw::load(static_cast<const char*>(data) + 2 * at);
+    return __ldg(reinterpret_cast<const uint2*>(static_cast<const char*>(data) + 2 * at));
   }
   static __device__ __forceinline__ void unpack(const Raw& raw, float (&out)[kCount]) {
-    raw.unpack(out);
+    float low[2], high[2];
+    device::Pack<kType>::split(raw.x, low), device::Pack<kType>::split(raw.y, high);
+    out[0] = low[0], out[1] = low[1], out[2] = high[0], out[3] = high[1];
   }
   static __device__ __forceinline__ void store(void* data, int64_t at, Number,
                                                const float (&x)[kCount]) {
-    Raw::store(static_cast<char*>(data) + 2 * at, x);
+    const uint2 words{device::Pack<kType>::joined({x[0], x[1]}),
+                      device::Pack<kType>::joined({x[2], x[3]})};
+    *reinterpret_cast<uint2*>(static_cast<char*>(data) + 2 * at) = words;
   }
 };
 
