@@ -385,8 +385,8 @@ uint8_t* remote_shared(const void* own, uint32_t rank) {
 }
 
 uint8_t* shared_at(uint32_t address) {
-  if (address >= cta->shared_bytes()) fail("a shared address past the end");
-  return own_shared() + address;
+  if (address - kFirstAddress >= cta->shared_bytes()) fail("a shared address past the end");
+  return own_shared() + (address - kFirstAddress);
 }
 
 uint32_t address_of(const void* pointer) {
@@ -394,7 +394,7 @@ uint32_t address_of(const void* pointer) {
   if (offset < 0 || offset >= static_cast<std::ptrdiff_t>(cta->shared_bytes())) {
     fail("a pointer outside of shared memory");
   }
-  return static_cast<uint32_t>(offset);
+  return static_cast<uint32_t>(offset) + kFirstAddress;
 }
 
 }  // namespace emulation

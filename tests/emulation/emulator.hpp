@@ -85,6 +85,9 @@ uint8_t* remote_shared(const void* own, uint32_t rank);
 
 /// Shared memory of the CTA.
 inline constexpr uint32_t kSharedBytes = 227 * 1024;
+/// Shared address of its first byte. WHY not 0: GPUs keep the kilobyte before it for themselves, so
+/// that no address is a multiple of more than that by chance.
+inline constexpr uint32_t kFirstAddress = 1024;
 uint8_t* shared_at(uint32_t address);
 uint32_t address_of(const void* pointer);
 
