@@ -98,8 +98,8 @@ void run_key_pass(Launches& launch, const PrefillParams& p, int columns, int64_t
 template <class Io, bool kL2Norm>
 void run_preparation(Launches& launch, const PrefillParams& p) {
   using namespace chunk_forward;
-  const auto ctas =
-      static_cast<unsigned>(device::key_records(p.N, p.T, p.cu_seqlens.data != nullptr) * p.HV);
+  const auto ctas = static_cast<unsigned>(std::min<int64_t>(
+      device::key_records(p.N, p.T, p.cu_seqlens.data != nullptr) * p.HV, kMostCtas));
   const auto of_k = [&]<int kK>(std::integral_constant<int, kK>) {
     using C = KeyPrepareConfig<Io, kL2Norm, kK>;
     launch(ctas, C::kThreads, [&] { key_prepare_kernel<C>(p); });

@@ -130,9 +130,11 @@ void launch_plan(Passes& pass) noexcept {
 /// alone, and the planner waits for none.
 void launch_preparation(Passes& pass) noexcept {
   const PrefillParams& p = pass.params;
-  pass.launch(
-      key_preparation(pass.tiles.q.is_bf16, p.K, pass.tiles.l2norm),
-      {static_cast<unsigned>(device::key_records(p.N, p.T, p.cu_seqlens.data != nullptr) * p.HV)});
+  const int64_t records = device::key_records(p.N, p.T, p.cu_seqlens.data != nullptr) * p.HV,
+                most = int64_t{pass.cut().multiprocessors} *
+                       chunk_forward::key_preparations(pass.tiles.q.is_bf16);
+  pass.launch(key_preparation(pass.tiles.q.is_bf16, p.K, pass.tiles.l2norm),
+              {static_cast<unsigned>(std::min(records, most))});
 }
 
 void launch_transitions(Passes& pass, int64_t pairs) noexcept {

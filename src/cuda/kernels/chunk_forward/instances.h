@@ -27,6 +27,8 @@ const Instance& fp16_k128_v64_transition(bool l2norm) noexcept;
 const Instance& fp16_k64_v64_transition(bool l2norm) noexcept;
 /// With key-wise gates, by K: the preparation of all chunks; main and transition pass by columns of a
 /// work item, of the gated delta rule or linear attention.
+/// CTAs of the preparation that a multiprocessor has at once. WHY two: float16 takes more registers.
+constexpr int key_preparations(bool is_bf16) { return is_bf16 ? 3 : 2; }
 const Instance& bf16_key_preparation(int K, bool l2norm) noexcept;
 const Instance& fp16_key_preparation(int K, bool l2norm) noexcept;
 const Instance& bf16_key_k128(bool delta, int columns, bool output) noexcept;

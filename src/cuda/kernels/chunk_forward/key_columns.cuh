@@ -1,5 +1,4 @@
-// Prepares key-wise gates, first part: sums of gates down the columns of a chunk, and
-// what scales its rows.
+// Prepares key-wise gates, first part: decays of single tokens, and what scales the rows of a chunk.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CUDA_KERNELS_CHUNK_FORWARD_KEY_COLUMNS_CUH_
 #define SLUICE_CUDA_KERNELS_CHUNK_FORWARD_KEY_COLUMNS_CUH_
@@ -16,191 +15,239 @@ namespace sluice::cuda::chunk_forward {
 using device::GateForm, device::Number, device::RawGate, device::TokenRows;
 using tile::BlockTile;
 
-/// Gates of up to 16 tokens, two channels of each: 0 at and past `rows`. `at`: of the first.
-__device__ __forceinline__ void load_gates(float2 (&out)[16], const TokenRows& gates, int64_t at,
-                                           int rows) {
-  if (gates.number == Number::kFloat32) {
-    const float* const from = static_cast<const float*>(gates.data) + at;
+/// Numbers of four neighbouring channels.
+struct Four {
+  float x[4];
+};
+__device__ __forceinline__ Four operator*(const Four& a, const Four& b) {
+  return {{a.x[0] * b.x[0], a.x[1] * b.x[1], a.x[2] * b.x[2], a.x[3] * b.x[3]}};
+}
+
+/// A lane's part of its warp's 16 tokens where a thread has columns: half of the tokens, and four of
+/// each 64 channels.
+struct ColumnPlace {
+  int block;        ///< of 16 tokens
+  int half;         ///< 0: the first eight tokens
+  int channel;      ///< the first of the lane's four, of 64
+  uint32_t offset;  ///< of these four at the first token, in a block of 64 columns of a tile
+
+  __device__ __forceinline__ explicit ColumnPlace(int warp)
+      : block(warp), half(tile::lane() / 16), channel(tile::lane() % 16 * 4) {
+    const auto at = static_cast<uint32_t>(tile::lane() % 16);
+    offset = static_cast<uint32_t>(16 * block + 8 * half) * tile::kRowBytes + at * 8;
+  }
+  /// Offset of token t's, whose number is that of its row in the swizzle's eight.
+  __device__ __forceinline__ uint32_t at(int t) const {
+    return (offset ^ static_cast<uint32_t>(t) << 4) + static_cast<uint32_t>(t) * tile::kRowBytes;
+  }
+  /// The lane's first token, of 64.
+  __device__ __forceinline__ int token() const { return 16 * block + 8 * half; }
+};
+
+/// Gates as the caller gives them: four channels of eight tokens, the first at `from`, `pitch` bytes
+/// apart; `same` at and past `rows`.
+__device__ __forceinline__ void load_gates(Four (&out)[8], const uint8_t* from, int64_t pitch,
+                                           Number number, int rows, float same) {
+  if (number == Number::kFloat32) {
 #pragma unroll
-    for (int i = 0; i < 16; ++i) {
-      out[i] = make_float2(0.0f, 0.0f);
-      if (i < rows) out[i] = *reinterpret_cast<const float2*>(from + i * gates.token_stride);
+    for (int t = 0; t < 8; ++t) {
+      float4 raw = make_float4(same, same, same, same);
+      if (t < rows) raw = *reinterpret_cast<const float4*>(from + t * pitch);
+      out[t] = {{raw.x, raw.y, raw.z, raw.w}};
     }
     return;
   }
-  const uint16_t* const from = static_cast<const uint16_t*>(gates.data) + at;
-  uint32_t raw[16];
+  uint2 raw[8];
 #pragma unroll
-  for (int i = 0; i < 16; ++i) {
-    raw[i] = i < rows ? *reinterpret_cast<const uint32_t*>(from + i * gates.token_stride) : 0;
+  for (int t = 0; t < 8; ++t) {
+    raw[t] = make_uint2(0, 0);
+    if (t < rows) raw[t] = *reinterpret_cast<const uint2*>(from + t * pitch);
   }
   using tile::Packed;
+  const auto widen = [&]<class T>(T) {
 #pragma unroll
-  for (int i = 0; i < 16; ++i) {
-    out[i] = gates.number == Number::kBfloat16
-                 ? make_float2(Packed<__nv_bfloat16>::first(raw[i]),
-                               Packed<__nv_bfloat16>::second(raw[i]))
-                 : make_float2(Packed<__half>::first(raw[i]), Packed<__half>::second(raw[i]));
-  }
+    for (int t = 0; t < 8; ++t) {
+      out[t] = {{Packed<T>::first(raw[t].x), Packed<T>::second(raw[t].x),
+                 Packed<T>::first(raw[t].y), Packed<T>::second(raw[t].y)}};
+      if (t >= rows) out[t] = {{same, same, same, same}};
+    }
+  };
+  if (number == Number::kBfloat16) return widen(__nv_bfloat16());
+  widen(__half());
 }
 
-/// log2 of the decay of a log gate. NUM: NaN passes the clamp, which is that of log_gate().
-__device__ __forceinline__ float log2_decay(float g) {
-  constexpr float kLog2e = 1.4426950408889634f;
-  return (g < -128.0f ? -128.0f : g) * kLog2e;
+/// Bytes of a gate.
+__device__ __forceinline__ int64_t gate_bytes(const TokenRows& gates) {
+  return gates.number == Number::kFloat32 ? 4 : 2;
 }
-__device__ __forceinline__ float2 log2_decays(float2 g) {
-  return make_float2(log2_decay(g.x), log2_decay(g.y));
+/// The gates of the item's first token.
+__device__ __forceinline__ const uint8_t* gates_of(const TokenRows& gates, const WorkItem& item) {
+  return static_cast<const uint8_t*>(gates.data) +
+         (item.batch * gates.batch_stride + item.head * gates.head_stride +
+          item.row * gates.token_stride) *
+             gate_bytes(gates);
 }
 
-/// Turns gates of other forms into log gates, in place; `at`: the thread's column of a block.
-template <int kPitch>
+/// Turns raw gates into log gates; `head`, `channel`: the lane's. `scratch`: 4 KB of the warp's own.
 __device__ __forceinline__ void activate_gates(const PrefillParams& p, int head, int channel,
-                                               float* at) {
+                                               float4* scratch, int rows, Four (&gate)[8]) {
   const GateForm form = p.key.form;
-  const RawGate constants[2] = {device::load_key_gate(p, form, head, channel),
-                                device::load_key_gate(p, form, head, channel + 1)};
+  RawGate constants[4];
+#pragma unroll
+  for (int c = 0; c < 4; ++c) constants[c] = device::load_key_gate(p, form, head, channel + c);
+#pragma unroll
+  for (int t = 0; t < 8; ++t) {
+    scratch[32 * t + tile::lane()] =
+        make_float4(gate[t].x[0], gate[t].x[1], gate[t].x[2], gate[t].x[3]);
+  }
   // PERF few copies of the activations: code that runs once is fetched from memory.
-#pragma unroll 2
-  for (int i = 0; i < 16; ++i) {
-    float2& gate = *reinterpret_cast<float2*>(at + i * kPitch);
-    if (form == GateForm::kLinear) {
-      gate = make_float2(logf(gate.x), logf(gate.y));
+#pragma unroll 1
+  for (int t = 0; t < 8; ++t) {
+    float4& at = scratch[32 * t + tile::lane()];
+    at = make_float4(device::raw_log_gate(form, constants[0], at.x),
+                     device::raw_log_gate(form, constants[1], at.y),
+                     device::raw_log_gate(form, constants[2], at.z),
+                     device::raw_log_gate(form, constants[3], at.w));
+  }
+#pragma unroll
+  for (int t = 0; t < 8; ++t) {
+    const float4 at = scratch[32 * t + tile::lane()];
+    gate[t] = {{at.x, at.y, at.z, at.w}};
+    if (t >= rows) gate[t] = {};
+  }
+}
+
+/// Gates of log or linear form to decays, in place, and the sum of log2 decays of each channel's 8
+/// tokens. NUM: sums of logs, since errors of single exponentials would add up over a sequence; no
+/// clamp, for e^-inf is 0, and so is e^-128.
+__device__ __forceinline__ Four decay_tokens(bool linear, Four (&gate)[8]) {
+  constexpr float kLog2e = 1.4426950408889634f;
+  Four sum{};
+  if (linear) {
+    Four product = gate[0];
+#pragma unroll
+    for (int t = 1; t < 8; ++t) product = product * gate[t];
+#pragma unroll
+    for (int c = 0; c < 4; ++c) sum.x[c] = log2f(product.x[c]);
+    return sum;
+  }
+#pragma unroll
+  for (Four& g : gate) {
+#pragma unroll
+    for (int c = 0; c < 4; ++c) {
+      const float x = g.x[c] * kLog2e;
+      sum.x[c] += x;
+      g.x[c] = tile::exp2_fast(x);
+    }
+  }
+  return sum;
+}
+
+/// Raises what is known of the lane's tokens' largest decays, as words: decays are not negative, so
+/// that words order them, and NaN is above all. `first`: nothing is known yet.
+__device__ __forceinline__ void raise_peaks(BlockNotes& notes, const Four (&decay)[8], bool first) {
+#pragma unroll
+  for (int t = 0; t < 8; ++t) {
+    uint32_t& peak = notes.peaks[t][tile::lane()];
+    uint32_t word = first ? 0 : peak;
+#pragma unroll
+    for (float x : decay[t].x) word = max(word, __float_as_uint(x));
+    peak = word;
+  }
+}
+
+/// Neighbours' halves of x, as lanes that differ in bit `bit` share them out; the larger of the two.
+template <int kCount>
+__device__ __forceinline__ void fold_largest(uint32_t (&x)[8], int bit) {
+  const bool second = (tile::lane() >> bit & 1) != 0;
+#pragma unroll
+  for (int i = 0; i < kCount / 2; ++i) {
+    const uint32_t kept = second ? x[kCount / 2 + i] : x[i],
+                   sent = second ? x[i] : x[kCount / 2 + i];
+    x[i] = max(kept, __shfl_xor_sync(~0u, sent, 1 << bit));
+  }
+}
+
+/// Sum over the warp's 16 tokens of log2 of the largest decay; infinity where one is above 1 or NaN.
+__device__ __forceinline__ float sum_peaks(const BlockNotes& notes) {
+  uint32_t x[8];
+#pragma unroll
+  for (int t = 0; t < 8; ++t) x[t] = notes.peaks[t][tile::lane()];
+  fold_largest<8>(x, 0);
+  fold_largest<4>(x, 1);
+  fold_largest<2>(x, 2);
+  const float peak = __uint_as_float(max(x[0], __shfl_xor_sync(~0u, x[0], 8)));
+  float sum[1] = {peak <= 1.0f ? log2f(peak) : __uint_as_float(0x7f800000u)};
+  ptx::sum_over_lanes<0, 3>(sum);
+  return sum[0] + __shfl_xor_sync(~0u, sum[0], 16);
+}
+
+/// A right operand: 16 rows x 16 columns of a tile, so that rows are its columns; two words for each
+/// eight of them. The address is for block (0, 0) of a BlockTile of that tile.
+__device__ __forceinline__ uint32_t right_block(const void* tile) {
+  return tile::quad_address<false>(ptx::shared_address(tile), 0, 0);
+}
+
+/// Decays of channels over whole blocks of 16 tokens, from their logs; a thread a channel.
+template <class C>
+__device__ __forceinline__ void decay_blocks(KeyTables<C>& s, float* decay) {
+  const int i = tile::thread_of_group();
+  if (i >= C::kK) return;
+  float total[4];
+#pragma unroll
+  for (int b = 0; b < 4; ++b) total[b] = s.notes[b].totals[i];
+  const auto store = [&](auto& to, float x) {
+    const float decay = tile::exp2_fast(x);
+    if constexpr (std::is_same_v<std::decay_t<decltype(to[0])>, float>) {
+      to[i] = decay;
     } else {
-      gate = make_float2(device::raw_log_gate(form, constants[0], gate.x),
-                         device::raw_log_gate(form, constants[1], gate.y));
+      to[i] = __float2half_rn(decay);
     }
-  }
+  };
+  store(s.before[0], total[0]);
+  store(s.before[1], total[0] + total[1]);
+  store(s.before[2], total[0] + total[1] + total[2]);
+  store(s.after[0], total[3] + total[2] + total[1]);
+  store(s.after[1], total[3] + total[2]);
+  store(s.after[2], total[3]);
+  store(s.between[0], total[1]);
+  store(s.between[1], total[2]);
+  decay[i] = tile::exp2_fast(total[0] + total[1] + total[2] + total[3]);
 }
 
-/// The largest log gate of each of a block's tokens, a column of which the thread has; infinity where
-/// one is positive or NaN. Whole warps. NUM: as words, numbers that are not positive grow with their
-/// size, and positive ones and NaN are below them.
+/// The number that the caller has for beta of token t of the item.
+__device__ __forceinline__ float load_beta(const PrefillParams& p, const WorkItem& item, int t) {
+  if (p.beta.data == nullptr || t >= item.rows(0)) return 0.0f;
+  return device::load_number(device::scalar_address(p, p.beta, item) + t * p.beta.token_bytes, 0,
+                             p.beta.number);
+}
+
+/// Fills in the norms of the block's 16 rows, 0 at and past `rows` of the chunk; and in the tables what
+/// makes good for them where the operator does not normalise. One warp. PERF sums of squares as
+/// diagonals of products.
 template <class C>
-__device__ __forceinline__ void find_peaks(const float2 (&decays)[16], int block,
-                                           KeyPrepareMemory<C>& s) {
-  const auto word = [](float x) { return x <= 0.0f ? __float_as_uint(x) | 0x80000000u : 0u; };
-  uint32_t mine = 0;
-#pragma unroll
-  for (int i = 0; i < 16; ++i) {
-    const uint32_t least = ptx::least_of_lanes(min(word(decays[i].x), word(decays[i].y)));
-    if (tile::lane() == i) mine = least;
-  }
-  if (tile::lane() < 16) s.peaks[tile::warp() % C::kPeakWarps][16 * block + tile::lane()] = mine;
-}
-
-/// Sums of log2 decays: of each token those of its block of 16 up to itself, and those of whole
-/// blocks. A thread has two channels of a block; gates at and past `rows` are 0. `item`: of the
-/// chunk.
-template <class C>
-__device__ __forceinline__ void sum_gates(const PrefillParams& p, const WorkItem& item,
-                                          KeyPrepareMemory<C>& s) {
-  constexpr int kPairs = C::kK / 2;
-  const int channel = static_cast<int>(threadIdx.x) % kPairs * 2,
-            block = static_cast<int>(threadIdx.x) / kPairs;
-  if (block >= 4) return;
-  const TokenRows& gates = p.key.gate;
-  const int rows = item.rows(0) - 16 * block;
-  float2 gate[16];
-  load_gates(gate, gates,
-             item.batch * gates.batch_stride + item.head * gates.head_stride + channel +
-                 (int64_t{item.row} + 16 * block) * gates.token_stride,
-             rows);
-  float* const at = &s.sums[16 * block][channel];
-  if (p.key.form != GateForm::kLog) {
-#pragma unroll
-    for (int i = 0; i < 16; ++i) *reinterpret_cast<float2*>(at + i * C::kSumPitch) = gate[i];
-    activate_gates<C::kSumPitch>(p, item.head, channel, at);
-#pragma unroll
-    for (int i = 0; i < 16; ++i) {
-      if (i < rows) gate[i] = *reinterpret_cast<const float2*>(at + i * C::kSumPitch);
-    }
-  }
-  float2 sum = make_float2(0.0f, 0.0f);
-#pragma unroll
-  for (float2& g : gate) g = log2_decays(g);
-  if (p.may_forget_keys()) find_peaks(gate, block, s);
-#pragma unroll
-  for (int i = 0; i < 16; ++i) {
-    sum.x += gate[i].x, sum.y += gate[i].y;
-    *reinterpret_cast<float2*>(at + i * C::kSumPitch) = sum;
-  }
-  *reinterpret_cast<float2*>(&s.totals[block][channel]) = sum;
-}
-
-/// Sum over the chunk's tokens of their largest log gate, to memory; one warp.
-template <class C>
-__device__ __forceinline__ void store_peak(KeyPrepareMemory<C>& s, float* to) {
-  float sum[1] = {0.0f};
-#pragma unroll
-  for (int i = 0; i < 2; ++i) {
-    uint32_t least = ~0u;
-#pragma unroll
-    for (const auto& peaks : s.peaks) least = min(least, peaks[tile::lane() + 32 * i]);
-    sum[0] += least == 0 ? __uint_as_float(0x7f800000u) : __uint_as_float(least);
-  }
-  ptx::sum_over_lanes<0, 5>(sum);
-  constexpr float kLn2 = 0.69314718f;
-  if (tile::is_first_lane()) *to = sum[0] * kLn2;
-}
-
-/// Decays of channels over whole blocks, from the sums of these.
-template <class C>
-__device__ __forceinline__ void decay_blocks(KeyPrepareMemory<C>& s) {
-  const int kind = static_cast<int>(threadIdx.x) / C::kK, i = static_cast<int>(threadIdx.x) % C::kK;
-  const float totals[4] = {s.totals[0][i], s.totals[1][i], s.totals[2][i], s.totals[3][i]};
-  float sum = 0.0f;
-  if (kind == 0) {
-#pragma unroll
-    for (int b = 0; b < 4; ++b) {
-      s.before[b][i] = tile::exp2_fast(sum);
-      sum += totals[b];
-    }
-    s.decay[i] = tile::exp2_fast(sum);
-  } else if (kind == 1) {
-#pragma unroll
-    for (int b = 3; b >= 0; --b) {
-      s.after[b][i] = tile::exp2_fast(sum);
-      sum += totals[b];
-    }
-    s.between[0][i] = __float2half_rn(tile::exp2_fast(totals[1]));
-    s.between[1][i] = __float2half_rn(tile::exp2_fast(totals[2]));
-    s.between[2][i] = __float2half_rn(tile::exp2_fast(totals[1] + totals[2]));
-  }
-}
-
-/// Write strengths; threads 0..63 have a token each.
-template <class Memory>
-__device__ __forceinline__ void load_betas(const PrefillParams& p, const WorkItem& item,
-                                           Memory& s) {
-  const auto t = static_cast<int>(threadIdx.x);
-  if (t >= 64) return;
-  float beta = 0.0f;
-  if (p.beta.data != nullptr && t < item.rows(0)) {
-    beta = device::load_number(device::scalar_address(p, p.beta, item) + t * p.beta.token_bytes, 0,
-                               p.beta.number);
-  }
-  s.beta[t] = t < item.rows(0) ? device::write_strength(p.beta_form, p.beta_factor, beta) : 0.0f;
-}
-
-/// What rows of k (the first four warps) and q (the others) are scaled by in products, 0 at and past
-/// `rows`: to unit length, so that fp16 holds them whatever their size is; and what makes good for it
-/// where the operator does not normalise. PERF sums of squares as diagonals of products, 16 rows a
-/// warp.
-template <class C>
-__device__ __forceinline__ void scale_rows(const PrefillParams& p, int rows,
-                                           KeyPrepareMemory<C>& s) {
-  const int warp = __shfl_sync(~0u, tile::warp(), 0), block = warp % 4, kind = warp / 4;
-  const typename C::KeyTile& tile = kind == 0 ? s.k : s.q;
-  float sums[2][4] = {};
+__device__ __forceinline__ void measure_rows(const PrefillParams& p, const KeyTiles<C>& tiles,
+                                             int block, int rows, KeyTables<C>& s) {
+  using Io = typename C::Io;
+  BlockNotes& notes = s.notes[block];
+  // Of eight tokens: k times k, q times k, q times q.
+  float sums[2][3][4] = {};
 #pragma unroll
   for (int step = 0; step < C::kK / 16; ++step) {
-    uint32_t x[4];
-    ptx::ldmatrix_x4(x, BlockTile(tile.block(step / 4)).block(block, step % 4));
+    const auto right = [&](const typename C::KeyTile& tile) {
+      return (right_block(tile.block(step / 4)) + static_cast<uint32_t>(2048 * block)) ^
+             static_cast<uint32_t>(step % 4 * 32);
+    };
+    uint32_t k[4], q[4], right_k[4], right_q[4];
+    ptx::ldmatrix_x4(k, BlockTile(tiles.k.block(step / 4)).block(block, step % 4));
+    ptx::ldmatrix_x4(q, BlockTile(tiles.q.block(step / 4)).block(block, step % 4));
+    ptx::ldmatrix_x4(right_k, right(tiles.k));
+    ptx::ldmatrix_x4(right_q, right(tiles.q));
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      const uint32_t right[2] = {x[half], x[2 + half]};
-      tile::mma<typename C::Io>(sums[half], x, right);
+      tile::mma<Io>(sums[half][0], k, right_k + 2 * half);
+      tile::mma<Io>(sums[half][1], q, right_k + 2 * half);
+      tile::mma<Io>(sums[half][2], q, right_q + 2 * half);
     }
   }
   // The lane that has the diagonal's numbers of a row and of the one 8 further down.
@@ -208,24 +255,40 @@ __device__ __forceinline__ void scale_rows(const PrefillParams& p, int rows,
   if (tile::lane() % 4 != tile::lane_row() / 2) return;
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
-    const int row = 16 * block + tile::lane_row() + 8 * half;
-    const float sum = odd != 0 ? sums[half][2 * half + 1] : sums[half][2 * half];
-    float norm, length = 1.0f;
-    if constexpr (C::kL2Norm) {
-      norm = rsqrtf(sum + p.l2norm_eps);
-    } else {
-      norm = sum == 0.0f ? 0.0f : rsqrtf(sum);
-      length = sum * norm;
-    }
-    s.norms[kind][row] = row < rows ? norm : 0.0f;
-    s.lengths[kind][row] = row < rows ? length : 0.0f;
+    const int row = tile::lane_row() + 8 * half;
+    const bool there = 16 * block + row < rows;
+    const auto norm = [&](float sum, int kind) {
+      float norm, length = 1.0f;
+      if constexpr (C::kL2Norm) {
+        norm = rsqrtf(sum + p.l2norm_eps);
+      } else {
+        norm = sum == 0.0f ? 0.0f : rsqrtf(sum);
+        length = sum * norm;
+        s.lengths[kind][16 * block + row] = there ? length : 0.0f;
+      }
+      return there ? norm : 0.0f;
+    };
+    const auto pick = [&](const float(&of)[4]) {
+      return odd != 0 ? of[2 * half + 1] : of[2 * half];
+    };
+    const float k = norm(pick(sums[half][0]), 0), q = norm(pick(sums[half][2]), 1);
+    notes.norms.k[row] = k;
+    notes.norms.q[row] = q;
+    notes.own[row] = pick(sums[half][1]) * k * q;
   }
 }
 
-/// Zeroes rows of k and q at and past `rows`: they belong to another sequence.
+/// Zeroes the warp's rows of k and q at and past `rows` of the chunk: they belong to another sequence.
 template <class C>
-__device__ __forceinline__ void zero_tail(int rows, KeyPrepareMemory<C>& s) {
-  (threadIdx.x < 128 ? s.k : s.q).zero_rows_from(rows);
+__device__ __forceinline__ void zero_tail(KeyTiles<C>& tiles, int block, int rows) {
+  constexpr int kPieces = C::kK / 8;  // of 16 bytes, in a row
+  for (int i = tile::lane(); i < 16 * kPieces; i += 32) {
+    const int row = 16 * block + i / kPieces, piece = i % kPieces;
+    if (row < rows) continue;
+    const uint32_t at = static_cast<uint32_t>(row) * tile::kRowBytes + (piece % 8) * 16;
+    *reinterpret_cast<uint4*>(tiles.k.block(piece / 8) + at) = make_uint4(0, 0, 0, 0);
+    *reinterpret_cast<uint4*>(tiles.q.block(piece / 8) + at) = make_uint4(0, 0, 0, 0);
+  }
 }
 
 }  // namespace sluice::cuda::chunk_forward

@@ -6,6 +6,7 @@
 #include <type_traits>
 
 #include "cuda/kernels/chunk_forward/config.h"
+#include "cuda/kernels/chunk_forward/instances.h"
 
 namespace sluice::cuda::chunk_forward {
 
@@ -22,57 +23,80 @@ struct alignas(128) KeyRecord {
 static_assert(sizeof(KeyRecord<128>) == device::key_record_bytes(128));
 static_assert(sizeof(KeyRecord<64>) == device::key_record_bytes(64));
 
-/// The preparation: one CTA a chunk and head. Warp w has the tokens of block w % 4 of 16, and one
-/// half of the channels.
+/// The preparation: one CTA a chunk and head, a warp for each block of 16 tokens.
 template <class Io_, bool kL2Norm_, int kK_>
 struct KeyPrepareConfig {
   using Io = Io_;
   static constexpr bool kL2Norm = kL2Norm_;
-  static constexpr int kK = kK_, kThreads = 256;
-  static constexpr int kPeakWarps = kK / 64;  ///< that have the gates of a token
-  /// Steps of a loop at once. WHY not two always: they would not fit the registers.
-  static constexpr int kUnrolled = kL2Norm && std::is_same_v<Io, __nv_bfloat16> ? 2 : 1;
-  static constexpr int kSteps = kK / 32;    ///< of 16 channels, a warp
-  static constexpr int kSumPitch = kK + 8;  ///< WHY 8 more: rows of 8 lanes meet no bank twice
+  static constexpr int kK = kK_, kThreads = 128;
+  /// CTAs of a multiprocessor.
+  static constexpr int kResident = key_preparations(std::is_same_v<Io, __nv_bfloat16>);
+  /// Whether numbers on their way to q~ and k^ are sums of two fp16 numbers. WHY: rounded twice, they
+  /// would have 1.4 times the error that type Io itself causes; beside bfloat16's it is nothing.
+  static constexpr bool kRests = std::is_same_v<Io, __half>;
+  using Decay = std::conditional_t<kRests, float, __half>;  ///< of a channel over blocks
   using KeyTile = tile::SwizzledTile<Io, 64, kK>;
   using SquareTile = tile::SwizzledTile<Io, 64, 64>;
 };
 
-/// Numbers that one warp of a pair leaves to the other: 6 of the diagonal block and 8 of each block
-/// left of it, a lane.
-inline constexpr int kExchanged = 30;
-
-/// Shared memory of the preparation. Parts whose time is over make room for others.
+/// The parts of a record: k and q come in the places of k~ and q~.
 template <class C>
-struct KeyPrepareMemory {
+struct KeyTiles {
   typename C::KeyTile q, k, k_late;
+  typename C::SquareTile Tmat, P;
+};
+
+/// What a block's rows are scaled by in products, to unit length, so that fp16 holds them whatever
+/// their size is.
+struct RowNorms {
+  float k[16], q[16];
+};
+
+/// What a warp knows of its block before the blocks' products begin.
+struct alignas(16) BlockNotes {
+  float totals[128];  ///< sums of log2 decays
+  RowNorms norms;
+  float own[16];          ///< each token's query times its key, both of unit length
+  uint32_t peaks[8][32];  ///< of eight tokens, by lane: see raise_peaks()
+  float peak;             ///< sum over the tokens of log2 of their largest decay
+};
+
+/// The chunk and head that a CTA of the preparation has in hand; its ticket, -1: none.
+struct KeyTurn {
+  WorkItem item;
+  int32_t ticket;
+  uint32_t phase;  ///< of the barrier for its tiles
+};
+
+/// What the warps of the preparation tell each other of a chunk. The notes' time is over when A comes.
+template <class C>
+struct KeyTables {
   union alignas(1024) {
-    tile::SwizzledTile<__half, 64, C::kK> faded;  ///< k times its decay up to the end of its block
-    struct {
-      tile::SwizzledTile<__half, 64, 64> blocks;  ///< A, as in SharedMemoryPlan
-      typename C::SquareTile Tmat;
-    };
+    tile::SwizzledTile<__half, 64, 64> blocks;  ///< A, as in SharedMemoryPlan
+    BlockNotes notes[4];
   };
-  union alignas(1024) {
-    typename C::SquareTile P;
-    struct {
-      /// Decays of channels over the blocks before one, and over those after it.
-      float before[4][C::kK], after[4][C::kK];
-      __half between[3][C::kK];  ///< over block 1, block 2, and both
-    };
-  };
-  union {
-    float sums[64][C::kSumPitch];  ///< of log2 gates inside blocks of 16 tokens
-    float exchange[4][2][kExchanged][32];
-  };
-  DiagonalBlock diagonal[8];
-  float totals[4][C::kK];  ///< sums of whole blocks
-  float decay[C::kK];
-  float norms[2][64];    ///< k, q: what rows of the products are scaled by
-  float lengths[2][64];  ///< and what the products are then
+  /// Decays of channels over the blocks before block 1, 2, 3, and over those after block 0, 1, 2.
+  typename C::Decay before[3][C::kK], after[3][C::kK];
+  __half between[2][C::kK];  ///< over block 1, and over block 2
   float beta[64];
-  uint32_t peaks[C::kPeakWarps][64];  ///< of each token, see find_peaks()
+  float lengths[2][C::kL2Norm ? 1 : 64];  ///< of rows of k and q that are not normalised
+  KeyTurn turn;
   alignas(8) uint64_t loaded;
+};
+
+/// What fp16 leaves of the numbers in the places of q~ and k^.
+template <class C, bool kRests = C::kRests>
+struct KeyRests {
+  typename C::KeyTile q_rest, k_late_rest;
+};
+template <class C>
+struct KeyRests<C, false> {};
+
+/// Shared memory of the preparation.
+template <class C>
+struct KeyPrepareMemory : KeyRests<C> {
+  KeyTiles<C> tiles;
+  KeyTables<C> tables;
 };
 
 /// The kernel that carries the state, a work item as in Config. kDelta is false in linear attention.
@@ -92,9 +116,7 @@ struct KeyConfig {
 
 /// A record, and v.
 template <class C>
-struct KeyChunkTiles {
-  typename C::KeyTile q, k, k_late;
-  typename C::SquareTile Tmat, P;
+struct KeyChunkTiles : KeyTiles<C> {
   typename C::ValueTile v;
   alignas(16) float decay[C::kK];
 };

@@ -104,7 +104,7 @@ Instance make_key_instance() noexcept {
 }
 template <class C>
 Instance make_key_preparation() noexcept {
-  static_assert(2 * (sizeof(KeyPrepareMemory<C>) + 1024) <= 228 * 1024);
+  static_assert(C::kResident * (sizeof(KeyPrepareMemory<C>) + 1024) <= 228 * 1024);
   return {reinterpret_cast<const void*>(&key_prepare_kernel<C>), sizeof(KeyPrepareMemory<C>),
           C::kThreads};
 }

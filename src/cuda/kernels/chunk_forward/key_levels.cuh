@@ -1,320 +1,272 @@
-// Prepares key-wise gates, second part: scaled tiles, and the products of keys and
-// queries of a chunk without an exponential of a positive number.
+// Prepares key-wise gates, second part: the products of keys and queries inside blocks of 16 tokens,
+// without an exponential of a positive number.
 //
 // M_ij = sum over channels of k_i k_j e^{G_i - G_j}, j < i, is no product of two matrices. For a pair
 // let e be the last token of the even one of the two neighbouring blocks of b tokens, b a power of
 // two, that j and i lie in: e^{G_i - G_j} = e^{G_i - G_e} e^{G_e - G_j}, both exponents <= 0. So each
 // level b is a product of tiles whose rows are scaled by one of these. Levels 1 to 8 lie in blocks of
-// 16 tokens, whose rows one warp has as fragments; 16 and 32 are products with other warps' blocks.
-// An 8x8 product of a level has useless numbers too, which other levels replace.
+// 16 tokens, which one warp has; 16 and 32 are products with other warps' blocks.
+//
+// The factors of all levels are products of single decays down the columns: a lane has eight tokens of
+// four channels. Scaled rows reach the tensor cores by way of shared memory.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CUDA_KERNELS_CHUNK_FORWARD_KEY_LEVELS_CUH_
 #define SLUICE_CUDA_KERNELS_CHUNK_FORWARD_KEY_LEVELS_CUH_
 
-#include "cuda/kernels/chunk_forward/key_config.h"
+#include "cuda/kernels/chunk_forward/key_columns.cuh"
 #include "cuda/ptx/matrix.cuh"
-#include "cuda/tile/block_tile.cuh"
 #include "cuda/tile/number.cuh"
 
 namespace sluice::cuda::chunk_forward {
 
-using tile::BlockTile, tile::exp2_fast;
-
-/// A lane's numbers of 16 rows x 16 channels in the order of a left operand of mma: number i is of
-/// row lane_row() + 8 (i % 2), channels lane_column() + 8 (i / 2) and the next.
-struct LaneBlock {
-  float2 x[4];
+/// Shared memory that a warp has to itself while it multiplies inside its block.
+struct LevelScratch {
+  /// Of one level, eight rows each of 64 channels: of k in even blocks, of k and of q in odd ones.
+  tile::SwizzledTile<__half, 8, 64> even, odd_k, odd_q, rest;
 };
+static_assert(sizeof(LevelScratch) == 4096);
 
-__device__ __forceinline__ float2 operator*(float2 a, float2 b) {
-  return make_float2(a.x * b.x, a.y * b.y);
-}
-__device__ __forceinline__ float2 exp2_pair(float2 x) {
-  return make_float2(exp2_fast(x.x), exp2_fast(x.y));
+template <class T>
+__device__ __forceinline__ uint2 pack_four(const Four& x) {
+  return {tile::Packed<T>::pack(x.x[0], x.x[1]), tile::Packed<T>::pack(x.x[2], x.x[3])};
 }
 template <class T>
-__device__ __forceinline__ uint32_t pack_pair(float2 x) {
-  return tile::Packed<T>::pack(x.x, x.y);
+__device__ __forceinline__ Four widen_four(uint2 x) {
+  using Pack = tile::Packed<T>;
+  return {{Pack::first(x.x), Pack::second(x.x), Pack::first(x.y), Pack::second(x.y)}};
+}
+__device__ __forceinline__ Four scale_four(const Four& x, float by) {
+  return x * Four{{by, by, by, by}};
 }
 
-/// What a lane's two rows of k and q are scaled by to unit length, and how long they are in what
-/// goes to memory.
-struct LaneRows {
-  float k_norm[2], q_norm[2], k_length[2], q_length[2];
-};
-
-/// Products of a block of 16 tokens: of levels 4, 2, 1 in both 8x8 blocks on the diagonal, and of
-/// level 8. Numbers 0, 1 are keys' (M), 2, 3 queries' (P).
-struct DiagonalSums {
-  float level[3][2][4] = {};
-  float low[4] = {};
-  float own[2] = {};  ///< queries and keys of the lane's two tokens, the lane's channels
-};
-
-/// One half of the channels of the tiles that a warp reads and writes. PERF addresses once a chunk.
-template <class C>
-struct HalfTiles {
-  BlockTile q, k, k_late;
-  int channel;  ///< the lane's first one
-  int column;   ///< of the first 16 channels, in blocks of 16
-
-  __device__ __forceinline__ HalfTiles(const KeyPrepareMemory<C>& s, int half)
-      : q(s.q.block(kWide ? half : 0)),
-        k(s.k.block(kWide ? half : 0)),
-        k_late(s.k_late.block(kWide ? half : 0)),
-        channel(half * C::kK / 2 + tile::lane_column()),
-        column(kWide ? 0 : 2 * half) {}
-  /// k times its decay up to the end of its block.
-  __device__ __forceinline__ static BlockTile faded(const KeyPrepareMemory<C>& s, int half) {
-    return BlockTile(s.faded.block(kWide ? half : 0));
-  }
-
- private:
-  static constexpr bool kWide = C::kK == 128;  // a tile's blocks of 64 columns are the halves
-};
-
-/// Numbers of type Io of a block, a factor a row.
+/// A token's four channels of k or q as operands. WHY two ways: the rounding of decays to fp16 is
+/// nothing beside bfloat16's, and takes fewer instructions than products in float32; beside fp16's it
+/// is seen.
 template <class Io>
-__device__ __forceinline__ LaneBlock load_block(uint32_t address, const float (&norm)[2]) {
-  uint32_t raw[4];
-  ptx::ldmatrix_x4(raw, address);
-  LaneBlock out;
-#pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    out.x[i] = make_float2(tile::Packed<Io>::first(raw[i]) * norm[i % 2],
-                           tile::Packed<Io>::second(raw[i]) * norm[i % 2]);
-  }
-  return out;
-}
+struct ScaledRow {
+  uint2 raw;
+  float norm;
+  using Factor = Four;
 
-/// Sums of a block's rows; `at`: the lane's first channel in the block's first row.
-template <int kPitch>
-__device__ __forceinline__ LaneBlock load_sums(const float* at) {
-  LaneBlock out;
+  ScaledRow() = default;
+  __device__ __forceinline__ ScaledRow(uint2 raw_, float norm_) : raw(raw_), norm(norm_) {}
+  __device__ __forceinline__ uint2 plain() const {
+    return pack_four<__half>(scale_four(widen_four<Io>(raw), norm));
+  }
+  __device__ __forceinline__ uint2 times(const Four& decay) const {
+    return pack_four<__half>(scale_four(widen_four<Io>(raw) * decay, norm));
+  }
+  /// What fp16 leaves of times().
+  __device__ __forceinline__ uint2 rest(const Four& decay) const {
+    Four x = scale_four(widen_four<Io>(raw) * decay, norm);
+    const Four rounded = widen_four<__half>(pack_four<__half>(x));
 #pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    out.x[i] = *reinterpret_cast<const float2*>(at + (tile::lane_row() + 8 * (i % 2)) * kPitch +
-                                                8 * (i / 2));
+    for (int c = 0; c < 4; ++c) x.x[c] -= rounded.x[c];
+    return pack_four<__half>(x);
   }
-  return out;
-}
-
-/// The decays of level kLevel: of rows of an odd block since the even one's end, and of those of an
-/// even block up to it. NUM: sums never grow, since log gates are <= 0, so that the difference to the
-/// end's has the wrong sign in even blocks alone.
-template <int kLevel, int kPitch>
-__device__ __forceinline__ LaneBlock level_decays(const LaneBlock& sums, const float* at) {
-  LaneBlock out;
-#pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    const int row = tile::lane_row() + 8 * (i % 2);
-    const int end = (row & ~(2 * kLevel - 1)) + kLevel - 1;
-    const float2 pivot = *reinterpret_cast<const float2*>(at + end * kPitch + 8 * (i / 2));
-    out.x[i] = exp2_pair(make_float2(-fabsf(sums.x[i].x - pivot.x), -fabsf(sums.x[i].y - pivot.y)));
-  }
-  return out;
-}
-
-/// Rows of k or q as operands of levels. WHY two ways: the rounding of decays to fp16 is nothing
-/// beside bfloat16's, and takes fewer instructions than products in float32; beside fp16's it is
-/// seen.
-template <class Io>
-struct LevelRows {
-  LaneBlock x;
-  __device__ __forceinline__ explicit LevelRows(const LaneBlock& from) : x(from) {}
-  __device__ __forceinline__ uint32_t scaled(int i, float2 decay) const {
-    return pack_pair<__half>(x.x[i] * decay);
-  }
+  __device__ __forceinline__ static Factor factor(const Four& decay) { return decay; }
 };
 template <>
-struct LevelRows<__nv_bfloat16> {
-  uint32_t x[4];
-  __device__ __forceinline__ explicit LevelRows(const LaneBlock& from) {
-#pragma unroll
-    for (int i = 0; i < 4; ++i) x[i] = pack_pair<__half>(from.x[i]);
+struct ScaledRow<__nv_bfloat16> {
+  uint2 row;
+  using Factor = uint2;
+
+  ScaledRow() = default;
+  __device__ __forceinline__ ScaledRow(uint2 raw, float norm)
+      : row(pack_four<__half>(scale_four(widen_four<__nv_bfloat16>(raw), norm))) {}
+  __device__ __forceinline__ uint2 plain() const { return row; }
+  __device__ __forceinline__ uint2 times(uint2 decay) const {
+    return {ptx::multiply_f16(row.x, decay.x), ptx::multiply_f16(row.y, decay.y)};
   }
-  __device__ __forceinline__ uint32_t scaled(int i, float2 decay) const {
-    return ptx::multiply_f16(x[i], pack_pair<__half>(decay));
+  __device__ __forceinline__ static Factor factor(const Four& decay) {
+    return pack_four<__half>(decay);
   }
 };
 
-/// Level 8: the 8 odd rows, of k and of q, beside the 8 even ones.
-template <class Io>
-__device__ __forceinline__ void add_low(DiagonalSums& sum, const LevelRows<Io>& k,
-                                        const LevelRows<Io>& q, const LaneBlock& decay) {
-  const uint32_t left[4] = {k.scaled(1, decay.x[1]), q.scaled(1, decay.x[1]),
-                            k.scaled(3, decay.x[3]), q.scaled(3, decay.x[3])};
-  const uint32_t right[2] = {k.scaled(0, decay.x[0]), k.scaled(2, decay.x[2])};
-  ptx::mma_f16(sum.low, left, right);
-}
-
-/// A level inside both 8x8 blocks: rows of k and of q beside those of k, scaled alike.
-template <class Io>
-__device__ __forceinline__ void add_level(float (&sum)[2][4], const LevelRows<Io>& k,
-                                          const LevelRows<Io>& q, const LaneBlock& decay) {
+/// One of two factors. WHY not by reference: it would put both into memory.
+__device__ __forceinline__ Four chosen(bool first, Four a, Four b) {
+  Four out;
 #pragma unroll
-  for (int half = 0; half < 2; ++half) {
-    const int low = half, high = 2 + half;
-    const uint32_t left[4] = {k.scaled(low, decay.x[low]), q.scaled(low, decay.x[low]),
-                              k.scaled(high, decay.x[high]), q.scaled(high, decay.x[high])};
-    const uint32_t right[2] = {left[0], left[2]};
-    ptx::mma_f16(sum[half], left, right);
-  }
-}
-
-/// x times one decay a channel, and a length a row unless all rows have length 1; packed.
-template <class C>
-__device__ __forceinline__ void pack_rows(uint32_t (&out)[4], const LaneBlock& x,
-                                          const float2 (&decay)[2], const float (&length)[2]) {
-#pragma unroll
-  for (int i = 0; i < 4; ++i) {
-    float2 number = x.x[i] * decay[i / 2];
-    if constexpr (!C::kL2Norm) {
-      number = make_float2(number.x * length[i % 2], number.y * length[i % 2]);
-    }
-    out[i] = pack_pair<typename C::Io>(number);
-  }
-}
-
-template <class T>
-__device__ __forceinline__ void pack_block(uint32_t (&out)[4], const LaneBlock& x) {
-#pragma unroll
-  for (int i = 0; i < 4; ++i) out[i] = pack_pair<T>(x.x[i]);
-}
-
-/// A lane's numbers of a row of decays, from its first channel on.
-__device__ __forceinline__ void load_decays(float2 (&out)[2], const float* at) {
-  out[0] = *reinterpret_cast<const float2*>(at);
-  out[1] = *reinterpret_cast<const float2*>(at + 8);
-}
-
-__device__ __forceinline__ LaneBlock operator*(const LaneBlock& a, const LaneBlock& b) {
-  LaneBlock out;
-#pragma unroll
-  for (int i = 0; i < 4; ++i) out.x[i] = a.x[i] * b.x[i];
+  for (int c = 0; c < 4; ++c) out.x[c] = first ? a.x[c] : b.x[c];
   return out;
 }
+__device__ __forceinline__ uint2 chosen(bool first, uint2 a, uint2 b) {
+  return {first ? a.x : b.x, first ? a.y : b.y};
+}
 
-/// Tokens of block `block`, 16 channels, number i of this half: k^, the right operand of levels 16
-/// and 32, and the products of lower levels.
-template <class C>
-__device__ __forceinline__ void add_step(const KeyPrepareMemory<C>& s, const HalfTiles<C>& tiles,
-                                         const BlockTile& faded_tile, int block, int i,
-                                         const LaneRows& rows, DiagonalSums& sum) {
-  using Io = typename C::Io;
-  constexpr int kPitch = C::kSumPitch;
-  const int channel = tiles.channel + 16 * i, column = tiles.column + i;
-  const float* const at = &s.sums[16 * block][channel];
-  const LaneBlock sums = load_sums<kPitch>(at);
-  const LaneBlock k = load_block<Io>(tiles.k.block(block, column), rows.k_norm),
-                  q = load_block<Io>(tiles.q.block(block, column), rows.q_norm);
-  LaneBlock late;  // decays up to the block's end
-  float2 end[2], after[2];
-  load_decays(end, at + 15 * kPitch);
+/// Products of a block of 16 tokens by level, 1, 2, 4, 8. Numbers 0, 1 are keys' (M), 2, 3 queries'
+/// (P): of row lane_row() of odd blocks' tokens, columns lane_column() and the next of even ones'.
+struct BlockSums {
+  float level[4][4] = {};
+};
+
+/// The products of the level whose rows the scratch has, 64 channels. On return it may be written.
+__device__ __forceinline__ void multiply_level(const LevelScratch& from, float (&sum)[4]) {
+  __syncwarp();  // all lanes' rows are there
+  const auto at = static_cast<uint32_t>(tile::lane());
+  const uint32_t odd = from.odd_k.address() + tile::swizzled_piece(at & 15u, at >> 4),
+                 even = from.even.address() + tile::swizzled_piece(at & 7u, at >> 3);
+  uint32_t left[4][4], right[2][4];
 #pragma unroll
-  for (int j = 0; j < 4; ++j) {
-    late.x[j] = exp2_pair(make_float2(end[j / 2].x - sums.x[j].x, end[j / 2].y - sums.x[j].y));
+  for (uint32_t step = 0; step < 4; ++step) ptx::ldmatrix_x4(left[step], odd ^ step * 32);
+  ptx::ldmatrix_x4(right[0], even);
+  ptx::ldmatrix_x4(right[1], even ^ 64u);
+  __syncwarp();  // all lanes have read
+#pragma unroll
+  for (int step = 0; step < 4; ++step) {
+    ptx::mma_f16(sum, left[step], &right[step / 2][step % 2 * 2]);
   }
-  const LaneBlock faded = k * late;
-  uint32_t packed[4];
-  pack_block<__half>(packed, faded);
-  ptx::stmatrix_x4(faded_tile.block(block, column), packed);
-  load_decays(after, &s.after[block][channel]);
-  pack_rows<C>(packed, faded, after, rows.k_length);
-  ptx::stmatrix_x4(tiles.k_late.block(block, column), packed);
-  const LevelRows<Io> level_k(k), level_q(q);
-  add_low(sum, level_k, level_q, level_decays<8, kPitch>(sums, at));
-  add_level(sum.level[0], level_k, level_q, level_decays<4, kPitch>(sums, at));
-  add_level(sum.level[1], level_k, level_q, level_decays<2, kPitch>(sums, at));
-  add_level(sum.level[2], level_k, level_q, level_decays<1, kPitch>(sums, at));
+}
+
+/// One lane's columns: eight tokens, four channels of the 64 of a tile's block.
+template <class Io>
+struct LaneColumns {
+  Four a[8];  ///< decays of single tokens
+  ScaledRow<Io> k[8], q[8];
+
+  __device__ __forceinline__ LaneColumns(const Four (&decays)[8], const ColumnPlace& place,
+                                         const RowNorms& norms, const uint8_t* k_tile,
+                                         const uint8_t* q_tile) {
 #pragma unroll
-  for (int j = 0; j < 4; ++j) sum.own[j % 2] += k.x[j].x * q.x[j].x + k.x[j].y * q.x[j].y;
-}
-
-/// This lane's number of an 8x8 block on the diagonal, row lane_row(), column lane_column() + e, from
-/// the level that has it; 0 above the diagonal and, of M, on it. `at`: 0 in M, 2 in P.
-__device__ __forceinline__ float on_diagonal(const DiagonalSums& sum, int half, int at, int e) {
-  const int row = tile::lane_row(), column = tile::lane_column() + e, unlike = row ^ column;
-  if (column > row || (at == 0 && column == row)) return 0.0f;
-  const int i = at + e;
-  return (unlike & 4) != 0   ? sum.level[0][half][i]
-         : (unlike & 2) != 0 ? sum.level[1][half][i]
-         : (unlike & 1) != 0 ? sum.level[2][half][i]
-                             : sum.own[half];
-}
-
-/// A lane's numbers of the diagonal block of M or P: 2 of the upper 8x8 block, 2 of the lower one, 2
-/// of the one left of that.
-struct DiagonalNumbers {
-  float x[6];
-};
-__device__ __forceinline__ DiagonalNumbers diagonal_numbers(const DiagonalSums& sum, int at) {
-  return {{on_diagonal(sum, 0, at, 0), on_diagonal(sum, 0, at, 1), on_diagonal(sum, 1, at, 0),
-           on_diagonal(sum, 1, at, 1), sum.low[at], sum.low[at + 1]}};
-}
-
-/// M and P of a block of 16 tokens: the diagonal block and those left of it. Number 4 t + 2 i + e of
-/// these is of row lane_row() + 8 i, column 8 t + lane_column() + e.
-struct PairSums {
-  DiagonalNumbers diagonal;
-  float left[3][8] = {};
-};
-
-/// Level 16 or 32: block (block, kColumn) of M and P, 16 channels of which the lane's first is
-/// `channel`; `address`: of the right operand, k of block kColumn. Keys of blocks further back decay
-/// on over those between.
-template <class C, int kColumn>
-__device__ __forceinline__ void add_block(const KeyPrepareMemory<C>& s, uint32_t address, int block,
-                                          int channel, const uint32_t (&k)[4],
-                                          const uint32_t (&q)[4], PairSums& keys,
-                                          PairSums& queries) {
-  if (kColumn >= block) return;
-  uint32_t b[4];
-  ptx::ldmatrix_x4(b, address);
-  if (kColumn < 2 && block > kColumn + 1) {
-    const __half* const at = &s.between[block == kColumn + 2 ? kColumn : 2][channel];
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      b[i] = ptx::multiply_f16(b[i], *reinterpret_cast<const uint32_t*>(at + 8 * (i / 2)));
+    for (int t = 0; t < 8; ++t) {
+      const auto four = [&](const uint8_t* tile) {
+        return *reinterpret_cast<const uint2*>(tile + place.at(t));
+      };
+      a[t] = decays[t];
+      k[t] = ScaledRow<Io>(four(k_tile), norms.k[8 * place.half + t]);
+      q[t] = ScaledRow<Io>(four(q_tile), norms.q[8 * place.half + t]);
     }
   }
-#pragma unroll
-  for (int t = 0; t < 2; ++t) {
-    const uint32_t right[2] = {b[t], b[2 + t]};
-    ptx::mma_f16(keys.left[kColumn] + 4 * t, k, right);
-    ptx::mma_f16(queries.left[kColumn] + 4 * t, q, right);
+};
+
+/// Writes rows of levels 1, 2, 4: four tokens of either half of the block have four rows of a tile.
+struct LevelWriter {
+  LevelScratch& to;
+  uint32_t offset;
+
+  __device__ __forceinline__ LevelWriter(LevelScratch& to_, const ColumnPlace& at) : to(to_) {
+    const auto half = static_cast<uint32_t>(at.half);
+    offset = (static_cast<uint32_t>(at.channel) * 2 ^ half * 64) + half * 4 * tile::kRowBytes;
   }
+  __device__ __forceinline__ void put(tile::SwizzledTile<__half, 8, 64>& tile, int row,
+                                      uint2 x) const {
+    const auto r = static_cast<uint32_t>(row);
+    *reinterpret_cast<uint2*>(tile.bytes + (offset ^ r << 4) + r * tile::kRowBytes) = x;
+  }
+};
+
+/// Levels 1, 2 and 4 of a block, 64 channels.
+template <class Io>
+__device__ __forceinline__ void add_low_levels(LevelScratch& scratch, const ColumnPlace& place,
+                                               const LaneColumns<Io>& x, BlockSums& sums) {
+  using Row = ScaledRow<Io>;
+  const LevelWriter writer(scratch, place);
+  const auto even = [&](int row, int t, const typename Row::Factor& factor) {
+    writer.put(scratch.even, row, x.k[t].times(factor));
+  };
+  const auto odd = [&](int row, int t, const typename Row::Factor& factor) {
+    writer.put(scratch.odd_k, row, x.k[t].times(factor));
+    writer.put(scratch.odd_q, row, x.q[t].times(factor));
+  };
+  const typename Row::Factor a1 = Row::factor(x.a[1]), a5 = Row::factor(x.a[5]);
+#pragma unroll
+  for (int row = 0; row < 4; ++row) writer.put(scratch.even, row, x.k[2 * row].plain());
+  odd(0, 1, a1);
+  odd(1, 3, Row::factor(x.a[3]));
+  odd(2, 5, a5);
+  odd(3, 7, Row::factor(x.a[7]));
+  multiply_level(scratch, sums.level[0]);
+  const Four a23 = x.a[2] * x.a[3], a67 = x.a[6] * x.a[7];
+  const typename Row::Factor f23 = Row::factor(a23);
+  even(0, 0, a1);
+  writer.put(scratch.even, 1, x.k[1].plain());
+  even(2, 4, a5);
+  writer.put(scratch.even, 3, x.k[5].plain());
+  odd(0, 2, Row::factor(x.a[2]));
+  odd(1, 3, f23);
+  odd(2, 6, Row::factor(x.a[6]));
+  odd(3, 7, Row::factor(a67));
+  multiply_level(scratch, sums.level[1]);
+  const Four a45 = x.a[4] * x.a[5];
+  even(0, 0, Row::factor(x.a[1] * a23));
+  even(1, 1, f23);
+  even(2, 2, Row::factor(x.a[3]));
+  writer.put(scratch.even, 3, x.k[3].plain());
+  odd(0, 4, Row::factor(x.a[4]));
+  odd(1, 5, Row::factor(a45));
+  odd(2, 6, Row::factor(a45 * x.a[6]));
+  odd(3, 7, Row::factor(a45 * a67));
+  multiply_level(scratch, sums.level[2]);
 }
 
-/// q~ and k~ in place of q and k, and the products of levels 16 and 32.
+/// Level 8 of a block, 64 channels, and what levels 16 and 32 need: k and q times their decay since
+/// the block's start, in place of k and q, and k times that up to its end, in fp16. `other`: decays
+/// over the other half of the block.
 template <class C>
-__device__ __forceinline__ void finish_step(const KeyPrepareMemory<C>& s, const HalfTiles<C>& tiles,
-                                            const BlockTile& faded, int block, int i, float scale,
-                                            const LaneRows& rows, PairSums& keys,
-                                            PairSums& queries) {
-  using Io = typename C::Io;
-  const int channel = tiles.channel + 16 * i, column = tiles.column + i;
-  LaneBlock early = load_sums<C::kSumPitch>(&s.sums[16 * block][channel]);
-#pragma unroll
-  for (float2& x : early.x) x = exp2_pair(x);
-  const uint32_t k_at = tiles.k.block(block, column), q_at = tiles.q.block(block, column);
-  const LaneBlock k = load_block<Io>(k_at, rows.k_norm) * early,
-                  q = load_block<Io>(q_at, rows.q_norm) * early;
-  float2 before[2];
-  load_decays(before, &s.before[block][channel]);
-  uint32_t packed[4], early_k[4], early_q[4];
-  pack_rows<C>(packed, k, before, rows.k_length);
-  ptx::stmatrix_x4(k_at, packed);
-#pragma unroll
-  for (float2& x : before) x = make_float2(x.x * scale, x.y * scale);
-  pack_rows<C>(packed, q, before, rows.q_length);
-  ptx::stmatrix_x4(q_at, packed);
-  pack_block<__half>(early_k, k);
-  pack_block<__half>(early_q, q);
-  add_block<C, 0>(s, faded.block(0, column), block, channel, early_k, early_q, keys, queries);
-  add_block<C, 1>(s, faded.block(1, column), block, channel, early_k, early_q, keys, queries);
-  add_block<C, 2>(s, faded.block(2, column), block, channel, early_k, early_q, keys, queries);
-}
+struct HighLevels {
+  using Row = ScaledRow<typename C::Io>;
+  LevelScratch& scratch;
+  const ColumnPlace& place;
+  KeyPrepareMemory<C>& memory;
+  int columns;
+  const Four& other;
+  uint8_t *q, *level;
+  uint8_t *through, *within;  ///< k and k^ in the order of the decays that go over the other half
+
+  __device__ __forceinline__ HighLevels(LevelScratch& scratch_, const ColumnPlace& place_,
+                                        KeyPrepareMemory<C>& memory_, int columns_,
+                                        const Four& other_)
+      : scratch(scratch_), place(place_), memory(memory_), columns(columns_), other(other_) {
+    KeyTiles<C>& tiles = memory.tiles;
+    uint8_t *const k = tiles.k.block(columns), *const k_late = tiles.k_late.block(columns);
+    q = tiles.q.block(columns);
+    through = place.half != 0 ? k : k_late;
+    within = place.half != 0 ? k_late : k;
+    // Rows of odd tokens' keys follow those of even ones.
+    level = scratch.even.bytes + place.half * static_cast<int>(tile::kAtomBytes) -
+            place.token() * static_cast<int>(tile::kRowBytes);
+  }
+  __device__ __forceinline__ static void put(uint8_t* to, uint2 four) {
+    *reinterpret_cast<uint2*>(to) = four;
+  }
+  /// Token t of the lane's. `early`, `late`: decays from its first token up to this one, and from the
+  /// one after this up to its last.
+  __device__ __forceinline__ void add(const LaneColumns<typename C::Io>& x, int t,
+                                      const Four& early, const Four& late) const {
+    const uint32_t row = place.at(t);
+    const bool upper = place.half != 0;
+    // Towards the other half of the block, and away from it.
+    const Four inside = chosen(upper, early, late), outside = chosen(upper, late, early);
+    const typename Row::Factor low = Row::factor(inside), far = Row::factor(inside * other),
+                               near = Row::factor(outside);
+    put(level + row, x.k[t].times(low));
+    if (upper) put(level + tile::kAtomBytes + row, x.q[t].times(low));
+    put(through + row, x.k[t].times(far));
+    put(within + row, x.k[t].times(near));
+    put(q + row, x.q[t].times(chosen(upper, far, near)));
+    if constexpr (C::kRests) {
+      put(memory.q_rest.block(columns) + row, x.q[t].rest(chosen(upper, far, near)));
+      put(memory.k_late_rest.block(columns) + row, x.k[t].rest(chosen(upper, near, far)));
+    }
+  }
+  /// All tokens. PERF products in an order that keeps few of them.
+  __device__ __forceinline__ void add_all(const LaneColumns<typename C::Io>& x,
+                                          float (&sum)[4]) const {
+    const Four(&a)[8] = x.a;
+    const Four a67 = a[6] * a[7], a47 = (a[4] * a[5]) * a67;
+    const Four a23 = a[2] * a[3], a01 = a[0] * a[1], a02 = a01 * a[2];
+    add(x, 0, a[0], (a[1] * a23) * a47);
+    add(x, 1, a01, a23 * a47);
+    add(x, 2, a02, a[3] * a47);
+    const Four a03 = a02 * a[3], a04 = a03 * a[4], a05 = a04 * a[5], a06 = a05 * a[6];
+    add(x, 3, a03, a47);
+    add(x, 4, a04, a[5] * a67);
+    add(x, 5, a05, a67);
+    add(x, 6, a06, a[7]);
+    add(x, 7, a06 * a[7], {{1.0f, 1.0f, 1.0f, 1.0f}});
+    multiply_level(scratch, sum);
+  }
+};
 
 }  // namespace sluice::cuda::chunk_forward
 

@@ -4,362 +4,262 @@
 // Math    with G, gates summed over the chunk, a vector per token:
 //         M_ij = sum_l k_il k_jl e^{G_il - G_jl}, j < i, P likewise of q and k with j <= i (key_levels.cuh)
 //         Tmat = (I + diag(beta) M)^-1 diag(beta), q~ = scale e^G q, k~ = e^G k, k^ = e^{G_C - G} k
-// Roles   one CTA a chunk and head; warps (block of 16 tokens, half of the channels). Both warps of a
-//         block sum up: one M, the other P. One warp inverts while others send the tiles.
+// Roles   persistent CTAs take chunks and heads by turns; one warp for each block of 16 tokens, whose
+//         channels it takes 64 at a time. In the end one warp inverts while the others finish k^, and
+//         what the next turn needs is requested.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CUDA_KERNELS_CHUNK_FORWARD_KEY_PREPARE_CUH_
 #define SLUICE_CUDA_KERNELS_CHUNK_FORWARD_KEY_PREPARE_CUH_
 
-#include "cuda/kernels/chunk_forward/inverse.cuh"
-#include "cuda/kernels/chunk_forward/key_columns.cuh"
-#include "cuda/kernels/chunk_forward/key_levels.cuh"
+#include "cuda/kernels/chunk_forward/key_matrices.cuh"
 #include "cuda/kernels/chunk_forward/key_records.cuh"
 #include "cuda/ptx/tma.cuh"
-#include "cuda/tile/shared_tile.cuh"
 
 namespace sluice::cuda::chunk_forward {
 
-/// Leaves numbers to the other warp of the pair.
-__device__ __forceinline__ void send_sums(float (&to)[kExchanged][32], int block,
-                                          const PairSums& sums) {
-  const int lane = tile::lane();
-#pragma unroll
-  for (int i = 0; i < 6; ++i) to[i][lane] = sums.diagonal.x[i];
-#pragma unroll
-  for (int column = 0; column < 3; ++column) {
-    if (column >= block) continue;
-#pragma unroll
-    for (int i = 0; i < 8; ++i) to[6 + 8 * column + i][lane] = sums.left[column][i];
+/// The chunk's gates, from global memory.
+struct GateRows {
+  const uint8_t* first;  ///< of the lane's first token and channel
+  int64_t pitch;
+  Number number;
+  int rows;  ///< of the lane's tokens in the sequence
+
+  __device__ __forceinline__ GateRows(const TokenRows& gates, const WorkItem& item,
+                                      const ColumnPlace& place)
+      : pitch(gates.token_stride * gate_bytes(gates)),
+        number(gates.number),
+        rows(item.rows(0) - place.token()) {
+    first = gates_of(gates, item) + place.token() * pitch + place.channel * gate_bytes(gates);
   }
-}
-
-__device__ __forceinline__ void receive_sums(const float (&from)[kExchanged][32], int block,
-                                             PairSums& sums) {
-  const int lane = tile::lane();
-#pragma unroll
-  for (int i = 0; i < 6; ++i) sums.diagonal.x[i] += from[i][lane];
-#pragma unroll
-  for (int column = 0; column < 3; ++column) {
-    if (column >= block) continue;
-#pragma unroll
-    for (int i = 0; i < 8; ++i) sums.left[column][i] += from[6 + 8 * column + i][lane];
+  /// Of channels 64 i and following; `same` past the sequence's end.
+  __device__ __forceinline__ void load(Four (&out)[8], int i, float same) const {
+    load_gates(out, first + 64 * i * (number == Number::kFloat32 ? 4 : 2), pitch, number, rows,
+               same);
   }
-}
+};
 
-/// Scales a 16x16 block by a factor a row and one a column.
-__device__ __forceinline__ void scale_sums(float (&x)[8], const float (&row)[2],
-                                           const float* columns) {
-#pragma unroll
-  for (int t = 0; t < 2; ++t) {
-    const float2 c = *reinterpret_cast<const float2*>(&columns[8 * t + tile::lane_column()]);
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      x[4 * t + 2 * i] *= row[i] * c.x;
-      x[4 * t + 2 * i + 1] *= row[i] * c.y;
-    }
-  }
-}
-
-/// The diagonal block with its part above the diagonal.
-__device__ __forceinline__ void fill_diagonal(float (&x)[8], const DiagonalNumbers& numbers) {
-  x[0] = numbers.x[0], x[1] = numbers.x[1];
-  x[2] = numbers.x[4], x[3] = numbers.x[5];
-  x[4] = x[5] = 0.0f;
-  x[6] = numbers.x[2], x[7] = numbers.x[3];
-}
-
-template <class T>
-__device__ __forceinline__ void pack_sums(uint32_t (&out)[4], const float (&x)[8]) {
-#pragma unroll
-  for (int i = 0; i < 4; ++i) out[i] = tile::Packed<T>::pack(x[2 * i], x[2 * i + 1]);
-}
-
-/// A 16x16 block of A to `blocks` in fp16, and what that leaves of it to the mirrored place.
-template <class Io>
-__device__ __forceinline__ void store_rounded(const BlockTile& blocks, int row, int column,
-                                              float (&a)[8]) {
-  uint32_t packed[4];
-  pack_sums<__half>(packed, a);
-  ptx::stmatrix_x4(blocks.block(row, column), packed);
-  if constexpr (kSplitA<Io>) {
-#pragma unroll
-    for (float& x : a) x = fp16_rest(x);
-    pack_sums<__half>(packed, a);
-    ptx::stmatrix_x4(blocks.block(column, row), packed);
-  }
-}
-
-/// Rows of block `block` of A = diag(beta) M for the inverse (see prepare.cuh, store_a), and zeros
-/// where Tmat has no block.
+/// Products inside the warp's block, and in the place of each tile what later steps need; the block's
+/// notes. PERF gates are on their way well before they are looked at.
 template <class C>
-__device__ __forceinline__ void store_keys(KeyPrepareMemory<C>& s, int block, PairSums& sums) {
-  using Io = typename C::Io;
-  const int lane_row = tile::lane_row(), lane_column = tile::lane_column();
-  const int row = 16 * block + lane_row;
-  const BlockTile blocks(s.blocks.bytes), tmat(s.Tmat.bytes);
-  const uint32_t none[4] = {};
-#pragma unroll
-  for (int column = 0; column < 4; ++column) {
-    if (column >= block) ptx::stmatrix_x4(tmat.block(block, column), none);
+__device__ __forceinline__ void multiply_block(const PrefillParams& p, KeyPrepareMemory<C>& s,
+                                               int block, BlockSums& sums) {
+  const WorkItem& item = s.tables.turn.item;
+  KeyTiles<C>& tiles = s.tiles;
+  BlockNotes& notes = s.tables.notes[block];
+  const ColumnPlace place(block);
+  const GateRows gates(p.key.gate, item, place);
+  const bool linear = p.key.form == GateForm::kLinear, raw = device::is_raw(p.key.form);
+  const float unit = linear ? 1.0f : 0.0f;  // the gate without a decay
+  const int token = static_cast<int>(threadIdx.x);
+  const float beta = load_beta(p, item, token);
+  Four next[8];
+  gates.load(next, 0, unit);
+  // SYNC loaded: all threads wait for k and q
+  tile::wait_phase(&s.tables.loaded, s.tables.turn.phase);
+  if (item.rows(0) < 64) {
+    zero_tail<C>(tiles, block, item.rows(0));
+    __syncwarp();
   }
-  const float factor[2] = {s.beta[row] * s.lengths[0][row],
-                           s.beta[row + 8] * s.lengths[0][row + 8]};
-#pragma unroll
-  for (int column = 0; column < 3; ++column) {
-    if (column >= block) continue;
-    scale_sums(sums.left[column], factor, &s.lengths[0][16 * column]);
-    store_rounded<Io>(blocks, block, column, sums.left[column]);
+  measure_rows<C>(p, tiles, block, item.rows(0), s.tables);
+  if (token < 64) {
+    s.tables.beta[token] =
+        token < item.rows(0) ? device::write_strength(p.beta_form, p.beta_factor, beta) : 0.0f;
   }
-  float a[8];
-  fill_diagonal(a, sums.diagonal);
-  scale_sums(a, factor, &s.lengths[0][16 * block]);
-  DiagonalBlock* const diagonal = &s.diagonal[2 * block];
-  *reinterpret_cast<float2*>(&diagonal[0].row[lane_row][lane_column]) = make_float2(a[0], a[1]);
-  *reinterpret_cast<float2*>(&diagonal[1].row[lane_row][lane_column]) = make_float2(a[6], a[7]);
-  const auto at = [&](int r, int c) {
-    return blocks.base +
-           tile::swizzled_element(static_cast<uint32_t>(16 * block + r + lane_row),
-                                  static_cast<uint32_t>(16 * block + c + lane_column));
-  };
-  ptx::store_shared_4(at(8, 0), tile::Packed<__half>::pack(a[2], a[3]));
-  const uint32_t rest =
-      kSplitA<Io> ? tile::Packed<__half>::pack(fp16_rest(a[2]), fp16_rest(a[3])) : 0;
-  ptx::store_shared_4(at(0, 8), rest);
-}
-
-/// Inverts the diagonal block of 16 tokens, by the warp that has stored it: both 8x8 blocks by
-/// substitution, which are then merged. As substitute_diagonal() and merge_diagonals() do with all
-/// four. PERF four warps at once, in place of one while all others wait.
-template <class C>
-__device__ __forceinline__ void invert_block(KeyPrepareMemory<C>& s, int block) {
-  using Io = typename C::Io;
-  const BlockTile blocks(s.blocks.bytes), tmat(s.Tmat.bytes);
-  const int lane = tile::lane(), row = lane & 7;
-  // Lanes 16 .. 31 do what lanes 0 .. 15 do.
-  const DiagonalBlock& a = s.diagonal[2 * block + (lane >> 3 & 1)];
-  float inverse[8];
-#pragma unroll
-  for (int j = 0; j < 8; ++j) inverse[j] = j == row ? 1.0f : 0.0f;
-  substitute_step<7>(inverse, a);
-  substitute_step<6>(inverse, a);
-  substitute_step<5>(inverse, a);
-  substitute_step<4>(inverse, a);
-  substitute_step<3>(inverse, a);
-  substitute_step<2>(inverse, a);
-  substitute_step<1>(inverse, a);
-  store_inverted_row<Io>(inverse, blocks, tmat, static_cast<uint32_t>(16 * block + (lane & 15)),
-                         s.beta);
   __syncwarp();
-  const uint32_t upper = blocks.base + tile::swizzled_piece(static_cast<uint32_t>(16 * block + row),
-                                                            static_cast<uint32_t>(2 * block));
-  const uint32_t lower = upper + 8 * tile::kRowBytes;
-  // Of four 8x8 blocks at a time: X_22; A_21, X_11 and what rounding left of A_21.
-  uint32_t x22[4], others[4];
-  ptx::ldmatrix_x4(x22, lower ^ 16);
-  ptx::ldmatrix_x4_trans(others, lane < 8 ? lower : lane < 16 ? upper : upper ^ 16);
-  float left[4] = {}, x[4] = {};
-  ptx::mma_f16_k8(left, x22[0], others[0]);
-  if constexpr (kSplitA<Io>) ptx::mma_f16_k8(left, x22[0], others[2]);
-  ptx::mma_f16_k8(x, tile::Packed<__half>::pack(left[0], left[1]), others[1]);
-  __syncwarp();  // all lanes have read A_21, which is overwritten
-  const int column = 16 * block + tile::lane_column();
-  const uint32_t at = tile::swizzled_element(
-      static_cast<uint32_t>(16 * block + 8 + tile::lane_row()), static_cast<uint32_t>(column));
-  const float2 f = *reinterpret_cast<const float2*>(&s.beta[column]);
-  ptx::store_shared_4(blocks.base + at, tile::Packed<__half>::pack(-x[0], -x[1]));
-  ptx::store_shared_4(tmat.base + at, tile::Packed<Io>::pack(-x[0] * f.x, -x[1] * f.y));
-  if constexpr (kSplitA<Io>) {
-    ptx::store_shared_4((blocks.base + at - 8 * tile::kRowBytes) ^ 16, 0);
+  auto& scratch = reinterpret_cast<LevelScratch*>(tiles.Tmat.bytes)[block];
+#pragma unroll
+  for (int i = 0; i < C::kK / 64; ++i) {
+    Four gate[8];
+#pragma unroll
+    for (int t = 0; t < 8; ++t) gate[t] = next[t];
+    if (raw) {
+      activate_gates(p, item.head, place.channel + 64 * i,
+                     reinterpret_cast<float4*>(scratch.even.bytes), gates.rows, gate);
+      __syncwarp();
+    }
+    Four total = decay_tokens(linear, gate);
+    if (p.may_forget_keys()) raise_peaks(notes, gate, i == 0);
+    Four other;  // decays over the other half of the block
+#pragma unroll
+    for (int c = 0; c < 4; ++c) {
+      const float sum = __shfl_xor_sync(~0u, total.x[c], 16);
+      total.x[c] += sum;
+      other.x[c] = tile::exp2_fast(sum);
+    }
+    if (place.half == 0) {
+      *reinterpret_cast<float4*>(&notes.totals[place.channel + 64 * i]) =
+          make_float4(total.x[0], total.x[1], total.x[2], total.x[3]);
+    }
+    const LaneColumns<typename C::Io> x(gate, place, notes.norms, tiles.k.block(i),
+                                        tiles.q.block(i));
+    add_low_levels(scratch, place, x, sums);
+    if (i + 1 < C::kK / 64) gates.load(next, i + 1, unit);
+    HighLevels<C>(scratch, place, s, i, other).add_all(x, sums.level[3]);
   }
+  if (!p.may_forget_keys()) return;
+  const float peak = sum_peaks(notes);
+  if (tile::is_first_lane()) notes.peak = peak;
 }
 
-/// Rows of block `block` of P.
+/// The warp's products with other blocks, and what these leave: A, inverted on the diagonal, P, q~
+/// and k~.
 template <class C>
-__device__ __forceinline__ void store_queries(const PrefillParams& p, KeyPrepareMemory<C>& s,
-                                              int block, PairSums& sums) {
-  using Io = typename C::Io;
-  const int row = 16 * block + tile::lane_row();
-  const BlockTile tile(s.P.bytes);
-  const float factor[2] = {p.scale * s.lengths[1][row], p.scale * s.lengths[1][row + 8]};
-  uint32_t packed[4] = {};
-#pragma unroll
-  for (int column = 1; column < 4; ++column) {
-    if (column > block) ptx::stmatrix_x4(tile.block(block, column), packed);
-  }
-#pragma unroll
-  for (int column = 0; column < 3; ++column) {
-    if (column >= block) continue;
-    scale_sums(sums.left[column], factor, &s.lengths[0][16 * column]);
-    pack_sums<Io>(packed, sums.left[column]);
-    ptx::stmatrix_x4(tile.block(block, column), packed);
-  }
-  float x[8];
-  fill_diagonal(x, sums.diagonal);
-  scale_sums(x, factor, &s.lengths[0][16 * block]);
-  pack_sums<Io>(packed, x);
-  ptx::stmatrix_x4(tile.block(block, block), packed);
-}
-
-/// What this warp's lanes scale their two rows by.
-template <class C>
-__device__ __forceinline__ LaneRows lane_rows(const KeyPrepareMemory<C>& s, int block) {
-  LaneRows out;
+__device__ __forceinline__ void finish_block(const PrefillParams& p, KeyPrepareMemory<C>& s,
+                                             int block, KeySums& sums) {
+  const KeyTables<C>& tables = s.tables;
+  LaneRows rows;
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
     const int row = 16 * block + tile::lane_row() + 8 * i;
-    out.k_norm[i] = s.norms[0][row];
-    out.q_norm[i] = s.norms[1][row];
-    out.k_length[i] = s.lengths[0][row];
-    out.q_length[i] = s.lengths[1][row];
+    rows.k[i] = length_of(tables, 0, row);
+    rows.q[i] = length_of(tables, 1, row) * p.scale;
   }
-  return out;
-}
-
-/// M and P, and the scaled tiles. On entry sums, norms and tiles are there for all.
-template <class C>
-__device__ __forceinline__ void multiply_chunk(const PrefillParams& p, KeyPrepareMemory<C>& s) {
-  const int warp = __shfl_sync(~0u, tile::warp(), 0), block = warp % 4, half = warp / 4;
-  const LaneRows lanes = lane_rows(s, block);
-  const HalfTiles<C> tiles(s, half);
-  const BlockTile faded = HalfTiles<C>::faded(s, half);
-  DiagonalSums sum;
-#pragma unroll C::kUnrolled
-  for (int i = 0; i < C::kSteps; ++i) add_step<C>(s, tiles, faded, block, i, lanes, sum);
-#pragma unroll
-  for (float& own : sum.own) {
-    own += __shfl_xor_sync(~0u, own, 1);
-    own += __shfl_xor_sync(~0u, own, 2);
+#pragma unroll 2
+  for (int i = 0; i < C::kK / 16; ++i) {
+    finish_step<C>(s, block, i, rows, sums.keys, sums.queries);
   }
-  PairSums keys{diagonal_numbers(sum, 0), {}}, queries{diagonal_numbers(sum, 2), {}};
-  // SYNC: all warps' decayed keys are there
-  __syncthreads();
-#pragma unroll C::kUnrolled
-  for (int i = 0; i < C::kSteps; ++i) {
-    finish_step<C>(s, tiles, faded, block, i, p.scale, lanes, keys, queries);
-  }
-  // SYNC: sums and decayed keys have been read, whose place is taken
-  __syncthreads();
-  // WHY two calls: a reference to one of two would put both into memory.
-  if (half == 0) {
-    send_sums(s.exchange[block][0], block, queries);
-  } else {
-    send_sums(s.exchange[block][1], block, keys);
-  }
-  // SYNC: the other warp's numbers are there
-  __syncthreads();
-  if (half == 0) {
-    receive_sums(s.exchange[block][1], block, keys);
-    store_keys<C>(s, block, keys);
-    __syncwarp();
-    invert_block<C>(s, block);
-  } else {
-    receive_sums(s.exchange[block][0], block, queries);
-    store_queries<C>(p, s, block, queries);
-  }
-  ptx::fence_proxy_async();
-  __syncthreads();
-}
-
-/// The rest of Tmat, by one warp.
-template <class C>
-__device__ __forceinline__ void invert_keys(KeyPrepareMemory<C>& s) {
-  using Io = typename C::Io;
-  const BlockTile blocks(s.blocks.bytes), tmat(s.Tmat.bytes);
-  merge_pairs<Io>(blocks, tmat, s.beta);
+  store_queries<C>(p, s.tiles, tables, block, sums);
+  store_keys<C>(s.tiles, s.tables, block, sums);
   __syncwarp();
-  merge_halves<Io>(blocks, tmat, s.beta);
-  ptx::fence_proxy_async();
-  __syncwarp();
+  invert_block<C>(s.tiles, s.tables, block);
 }
 
-/// Sends the chunk's parts to its record; each thread that sends waits until they have been read.
+/// k^ of all blocks, by the last three of the four warps. The first of them has other work too.
+template <class C>
+__device__ __forceinline__ void finish_keys(const KeyPrepareMemory<C>& s, int warp) {
+  constexpr int kColumns = C::kK / 16, kAll = 4 * kColumns, kFew = kAll / 4, kMany = kAll * 3 / 8;
+  static_assert(kFew + 2 * kMany == kAll);
+  const int first = warp == 1 ? 0 : kFew + (warp - 2) * kMany;
+  const int end = first + (warp == 1 ? kFew : kMany);
+#pragma unroll 2
+  for (int at = first; at < end; ++at) {
+    const int block = at / kColumns, row = 16 * block + tile::lane_row();
+    const float factor[2] = {length_of(s.tables, 0, row), length_of(s.tables, 0, row + 8)};
+    finish_late<C>(s, block, at % kColumns, factor);
+  }
+}
+
+/// Finds the first of the CTA's tickets from `ticket` on that has tokens. One warp.
+template <class C>
+__device__ __forceinline__ bool find_turn(const PrefillParams& p, KeyTables<C>& s,
+                                          uint32_t ticket) {
+  const auto heads = static_cast<uint32_t>(p.HV);
+  const auto tickets = static_cast<uint32_t>(first_record(p, p.N)) * heads;
+  for (; ticket < tickets; ticket += gridDim.x) {
+    const WorkItem item = chunk_of_record(p, ticket / heads, static_cast<int>(ticket % heads));
+    if (item.tokens <= 0 || item.padded) continue;
+    if (tile::is_first_lane()) s.turn = {item, static_cast<int32_t>(ticket), s.turn.phase ^ 1u};
+    return true;
+  }
+  if (tile::is_first_lane()) s.turn.ticket = -1;
+  return false;
+}
+
+/// Requests k and q of the turn that is known; one thread.
+template <class C>
+__device__ __forceinline__ void request_tiles(const PrefillParams& p, KeyPrepareMemory<C>& s) {
+  const WorkItem& item = s.tables.turn.item;
+  const ptx::BoxOrigin at{0, item.row, 0, device::key_head(p, item.head), item.batch};
+  uint64_t* const loaded = &s.tables.loaded;
+  // SYNC loaded: completes when the copy engine has written k and q
+  ptx::mbarrier_arrive_expect(loaded, 2 * C::KeyTile::kBytes);
+  ptx::tma_load(s.tiles.k.bytes, &p.k, at, loaded);
+  ptx::tma_load(s.tiles.q.bytes, &p.q, at, loaded);
+}
+
+/// Sends the chunk's parts to its record; finds the next turn, whose tiles are requested. Threads that
+/// send wait until what they sent has been read.
 template <class C>
 __device__ __forceinline__ void store_record(const PrefillParams& p, KeyPrepareMemory<C>& s,
-                                             KeyRecord<C::kK>& to) {
+                                             KeyRecord<C::kK>& to, int warp, uint32_t next) {
   const auto send = [](auto& part, const void* from) {
     ptx::bulk_store(&part, from, sizeof(part));
   };
-  if (threadIdx.x < 32) {
-    if (!p.key.delta) return;
-    invert_keys<C>(s);
-    if (threadIdx.x == 0) {
-      send(to.Tmat, s.Tmat.bytes);
-      ptx::bulk_commit();
-      ptx::bulk_wait_read();
+  KeyTiles<C>& tiles = s.tiles;
+  if (warp == 0) {
+    if (p.key.delta) {
+      invert_keys<C>(tiles, s.tables);
+      ptx::fence_proxy_async();
+      __syncwarp();
+      if (tile::is_first_lane()) send(to.Tmat, tiles.Tmat.bytes);
     }
-  } else if (threadIdx.x == 32) {
-    send(to.q, s.q.bytes);
-    send(to.k, s.k.bytes);
-    send(to.k_late, s.k_late.bytes);
-    send(to.P, s.P.bytes);
-    send(to.decay, s.decay);
+  } else {
+    if (threadIdx.x == 32) {
+      send(to.q, tiles.q.bytes);
+      send(to.k, tiles.k.bytes);
+      send(to.P, tiles.P.bytes);
+      ptx::bulk_commit();
+    }
+    if (warp == 1 && find_turn(p, s.tables, next) && tile::is_first_lane()) {
+      ptx::bulk_wait_read();
+      request_tiles(p, s);
+    }
+    __syncwarp();
+    finish_keys<C>(s, warp);
+    ptx::fence_proxy_async();
+    // SYNC 1: all of k^ is there
+    ptx::named_barrier_sync(1, 96);
+    if (threadIdx.x == 32) send(to.k_late, tiles.k_late.bytes);
+  }
+  if (threadIdx.x == 0 || threadIdx.x == 32) {
     ptx::bulk_commit();
     ptx::bulk_wait_read();
   }
 }
 
-/// Brings gates and keys of the CTA that may follow on this multiprocessor into the L2; one warp.
+/// Sums of gates to where they belong: tables, the record, and for whoever looks back.
 template <class C>
-__device__ __forceinline__ void fetch_ahead(const PrefillParams& p) {
-  const uint32_t ahead = blockIdx.x + 2 * static_cast<uint32_t>(p.segments.cut.multiprocessors);
-  if (ahead >= gridDim.x) return;
-  const auto heads = static_cast<uint32_t>(p.HV);
-  const auto head = static_cast<int>(ahead % heads);
-  const WorkItem item = chunk_of_record(p, ahead / heads, head);
-  if (item.tokens <= 0 || item.padded) return;
-  const TokenRows& gate = p.key.gate;
-  const uint32_t size = gate.number == Number::kFloat32 ? 4 : 2;
-  for (int row = tile::lane(); row < item.rows(0); row += 32) {
-    const int64_t at = item.batch * gate.batch_stride + item.head * gate.head_stride +
-                       (int64_t{item.row} + row) * gate.token_stride;
-    ptx::prefetch_l2(static_cast<const char*>(gate.data) + at * size, C::kK * size);
+__device__ __forceinline__ void sum_blocks(const PrefillParams& p, KeyTables<C>& tables,
+                                           int32_t ticket, KeyRecord<C::kK>& to) {
+  decay_blocks<C>(tables, to.decay);
+  if (p.may_forget_keys() && threadIdx.x == 0) {
+    const BlockNotes(&of)[4] = tables.notes;
+    constexpr float kLn2 = 0.69314718f;
+    p.key.peaks[ticket] = (of[0].peak + of[1].peak + of[2].peak + of[3].peak) * kLn2;
   }
-  if (!tile::is_first_lane()) return;
-  const ptx::BoxOrigin at{0, item.row, 0, device::key_head(p, head), item.batch};
-  ptx::tma_prefetch(&p.k, at);
-  ptx::tma_prefetch(&p.q, at);
 }
 
-/// One CTA a record and head (blockIdx.x = record HV + head), sizeof(KeyPrepareMemory) bytes of
-/// dynamic shared memory.
+/// Tickets blockIdx.x + i gridDim.x, each record HV + head; sizeof(KeyPrepareMemory) bytes of dynamic
+/// shared memory.
 template <class C>
-__global__ void __launch_bounds__(C::kThreads, 2)
+__global__ void __launch_bounds__(C::kThreads, C::kResident)
     key_prepare_kernel(const __grid_constant__ PrefillParams p) {
   extern __shared__ __align__(1024) uint8_t dynamic_shared[];
   auto& s = *reinterpret_cast<KeyPrepareMemory<C>*>(dynamic_shared);
   ptx::launch_dependents();
   ptx::wait_for_dependencies();
-  const auto heads = static_cast<uint32_t>(p.HV);
-  const auto head = static_cast<int>(blockIdx.x % heads);
-  const int64_t record = blockIdx.x / heads;
-  const WorkItem item = chunk_of_record(p, record, head);
-  if (item.tokens <= 0 || item.padded) return;
+  const int warp = __shfl_sync(~0u, tile::warp(), 0);
   if (threadIdx.x == 0) {
-    ptx::mbarrier_init(&s.loaded, 1);
+    s.tables.turn.phase = 1;
+    ptx::mbarrier_init(&s.tables.loaded, 1);
     ptx::fence_mbarrier_init();
-    const ptx::BoxOrigin at{0, item.row, 0, device::key_head(p, head), item.batch};
-    ptx::mbarrier_arrive_expect(&s.loaded, 2 * C::KeyTile::kBytes);
-    ptx::tma_load(s.k.bytes, &p.k, at, &s.loaded);
-    ptx::tma_load(s.q.bytes, &p.q, at, &s.loaded);
   }
-  load_betas(p, item, s);
-  sum_gates<C>(p, item, s);
-  if (tile::warp() == C::kThreads / 32 - 1) fetch_ahead<C>(p);
-  // SYNC: all threads see the barrier's start
-  __syncthreads();
-  tile::wait_phase(&s.loaded, 0);
-  if (item.rows(0) < 64) {
-    zero_tail<C>(item.rows(0), s);
+  if (warp == 0 && find_turn(p, s.tables, blockIdx.x) && tile::is_first_lane()) {
+    request_tiles(p, s);
+  }
+  for (;;) {
+    int block = warp;
+    // WHY: otherwise places of lanes are kept in registers across turns, and spill.
+    asm volatile("" : "+r"(block));
+    // SYNC: the turn is known, and all of the one before has been read
     __syncthreads();
+    const int32_t ticket = s.tables.turn.ticket;
+    if (ticket < 0) return;
+    KeySums sums{};
+    multiply_block<C>(p, s, block, sums.inside);
+    // SYNC: sums of gates, and all warps' decayed keys
+    __syncthreads();
+    KeyRecord<C::kK>& to = *record_at<C::kK>(p, ticket / p.HV, ticket % p.HV);
+    sums.own = s.tables.notes[block].own[tile::lane() % 16];
+    sum_blocks<C>(p, s.tables, ticket, to);
+    // SYNC: tables of decays are there, and the notes' place may be taken
+    __syncthreads();
+    finish_block<C>(p, s, block, sums);
+    ptx::fence_proxy_async();
+    // SYNC: A, P, q~ and k~ are there, and decayed keys have been read
+    __syncthreads();
+    store_record<C>(p, s, to, block, static_cast<uint32_t>(ticket) + gridDim.x);
   }
-  scale_rows<C>(p, item.rows(0), s);
-  decay_blocks<C>(s);
-  if (p.may_forget_keys() && tile::warp() == 0) {
-    store_peak(s, p.key.peaks + record * p.HV + head);
-  }
-  __syncthreads();
-  multiply_chunk<C>(p, s);
-  store_record<C>(p, s, *record_at<C::kK>(p, record, head));
 }
 
 }  // namespace sluice::cuda::chunk_forward
