@@ -224,14 +224,18 @@ TEST(DecodeSelection, Rings) {
             "most 232448 (CUDA replay kernel)");
 }
 
-TEST(DecodeSelection, RingsOfLayers) {
-  const auto refused = [](const DeltaRuleProblem& delta) {
-    LayerProblem layer;
-    layer.delta = delta;
-    return refusal(layer);
-  };
+/// A layer around a step: its gates are raw.
+LayerProblem layer_of(const DeltaRuleProblem& delta) {
   LayerProblem layer;
-  layer.delta = ring_step();
+  layer.delta = delta;
+  layer.delta.gate.data = reinterpret_cast<void*>(uintptr_t{4096});
+  layer.delta.gate_space = SLUICE_GATE_RAW;
+  return layer;
+}
+
+TEST(DecodeSelection, RingsOfLayers) {
+  const auto refused = [](const DeltaRuleProblem& delta) { return refusal(layer_of(delta)); };
+  const LayerProblem layer = layer_of(ring_step());
   EXPECT_EQ(refused(layer.delta), "");
   EXPECT_EQ(kernel_of(layer), "cuda.layer_decode.sm_90a.replay_k128");
   EXPECT_EQ(refused(ring_step(132)),
@@ -268,8 +272,7 @@ TEST(DecodeSelection, WhatStepsRefuseAndLayersTake) {
       {[](DeltaRuleProblem& p) { p.V = 31; },
        "recurrent_step: K, V = 128, 31, expected multiples of 4 (CUDA decode kernel)"}};
   for (const Spoilt& c : cases) {
-    LayerProblem layer;
-    layer.delta = step();
+    LayerProblem layer = layer_of(step());
     EXPECT_EQ(kernel_of(layer), "cuda.layer_decode.sm_90a.k128");
     c.spoil(layer.delta);
     EXPECT_EQ(refusal(layer.delta), c.message);

@@ -218,7 +218,9 @@ std::vector<Group> halves() {
       for (int i = 0; i < 7; ++i) c->outputs[i] = false;
       c->T = 130;
     });
-    add("no_beta", [](BackwardConfig* c) { c->betas = BetaProfile::kZero, c->T = 150; });
+    add("no_beta", [](BackwardConfig* c) {
+      c->betas = BetaProfile::kZero, c->T = 150, c->gradient = kF32;  // as in the pack
+    });
     add("resets", [](BackwardConfig* c) {
       c->gates = GateProfile::kMinusInfinity, c->T = 150, c->gradient = kF32;
     });
