@@ -170,7 +170,8 @@ def figure() -> str:
     one = left + scale
     lines = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 760 {height}" role="img" '
              'aria-label="Times faster than others">', f"<style>{STYLE}</style>",
-             '<text class="a" x="8" y="22" font-weight="600">Times faster on an H200; last row: on one thread of a Zen 4</text>']
+             '<text class="a" x="8" y="22" font-weight="600">'
+             "Times faster on an H200; last row: on one thread of a Zen 4</text>"]
     for i, (label, beside, ratio) in enumerate(items):
         y = 44 + step * i
         lines += [f'<text class="a" x="{left - 10}" y="{y + 15}" text-anchor="end">{label}</text>',
