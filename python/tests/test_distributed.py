@@ -150,7 +150,7 @@ def start(rank, ranks, store, task, errors):
         )
         TASKS[task](rank, ranks)
         errors.put((rank, None))
-    except BaseException as error:  # noqa: BLE001: the parent reports it
+    except BaseException as error:  # the parent reports it
         errors.put((rank, f"{type(error).__name__}: {error}"))
     finally:
         if torch.distributed.is_initialized():

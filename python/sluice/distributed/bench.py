@@ -20,6 +20,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -119,7 +120,8 @@ def one_row(args: argparse.Namespace, x: Any, options: Any, both: bool, device: 
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats(device)
     call = one_rank(x, options, both)
-    row = {"ranks": 1, "simulated": False, "ms": round(milliseconds(call, device, args.rounds, True), 4)}
+    row: dict[str, Any] = {"ranks": 1, "simulated": False}
+    row["ms"] = round(milliseconds(call, device, args.rounds, True), 4)
     row["kernel"] = last_kernel()
     if device.type == "cuda":
         row["peak MiB"] = torch.cuda.max_memory_allocated(device) >> 20
@@ -141,19 +143,19 @@ def parts_of(calls: list[rule.Call], both: bool) -> dict[str, list[Callable[[], 
     sent = gather([rule.begin(call) for call in calls])
     for call in calls:
         rule.finish(call, sent)
-    parts = {
-        "summary": [lambda call=call: rule.begin(call) for call in calls],
-        "fold": [lambda call=call: rule.fold(call, False, sent, None, None) for call in calls],
-        "main": [lambda call=call: rule.main(call) for call in calls],
+    parts: dict[str, list[Callable[[], Any]]] = {
+        "summary": [partial(rule.begin, call) for call in calls],
+        "fold": [partial(rule.fold, call, False, sent, None, None) for call in calls],
+        "main": [partial(rule.main, call) for call in calls],
     }
     if both:
         d_os = [torch.ones_like(call.tensors["v"]) for call in calls]
         back = gather([rule.begin_backward(call, d_o) for call, d_o in zip(calls, d_os)])
         needed = dict.fromkeys(rule.TENSORS, True)
         pairs = list(zip(calls, d_os))
-        parts["summary, gradients"] = [lambda c=c, d=d: rule.begin_backward(c, d) for c, d in pairs]
+        parts["summary, gradients"] = [partial(rule.begin_backward, c, d) for c, d in pairs]
         parts["fold and main, gradients"] = [
-            lambda c=c, d=d: rule.finish_backward(c, back, d, None, needed) for c, d in pairs
+            partial(rule.finish_backward, c, back, d, None, needed) for c, d in pairs
         ]
     return parts
 

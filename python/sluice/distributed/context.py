@@ -159,7 +159,7 @@ class ContextParallel:
             made, part = begin()
             numbers, device = self._numbers(made, reverse), made.tensors["k"].device
             call = made
-        except Exception as failure:  # noqa: BLE001: told to all ranks, then raised
+        except Exception as failure:  # told to all ranks, then raised
             error, device = failure, self._device()
         self.exchange.agree(numbers, device, error)
         gathered = None if part is None else self.exchange.gather(part).flatten(0, 1)

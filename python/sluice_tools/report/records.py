@@ -18,6 +18,8 @@ _PARTS = {
     "conv": "causal_conv1d",
     "update": "causal_conv1d",
     "norm": "gated_rms_norm",
+    "conv-backward": "causal_conv1d_backward",
+    "norm-backward": "gated_rms_norm_backward",
     "layer": "layer_prefill",
     "delta": "chunk_forward",
 }
