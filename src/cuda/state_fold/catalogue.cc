@@ -34,14 +34,14 @@ context::FoldParams lower_fold(const StateFoldProblem& p) noexcept {
 
 Status accept(const StateFoldProblem& p, const Machine& machine) noexcept {
   if (const Status s = check_capability("state_fold", machine); !s.ok()) return s;
+  const ll columns = p.N * p.HV * p.V;
   // BOUND: CTAs of the grid are an int32.
   const int64_t ctas = p.N * p.HV * ((p.V + 15) / 16);
   if (p.K <= context::kMaxK && ctas < int64_t{1} << 31) return ok_status();
   return Status::failure(Code::kUnsupported,
                          "state_fold: K, chains * HV * V = %lld, %lld, expected at most %lld and "
                          "below 2^35 (CUDA kernels)",
-                         static_cast<ll>(p.K), static_cast<ll>(p.N * p.HV * p.V),
-                         static_cast<ll>(context::kMaxK));
+                         static_cast<ll>(p.K), columns, static_cast<ll>(context::kMaxK));
 }
 
 Status plan_fold(const StateFoldProblem&, const Machine&, const Environment&, Plan* plan) noexcept {
