@@ -12,7 +12,7 @@ namespace {
 
 // Pixels.
 constexpr int kLabels = 360, kAxis = 520, kRight = 90, kTop = 64, kBar = 9, kGap = 10;
-constexpr int kWidth = kLabels + kAxis + kRight;
+constexpr int kFigureWidth = kLabels + kAxis + kRight;
 constexpr const char* kClasses[] = {"ours", "peer0", "peer1", "peer2"};
 
 /// Text and lines take the page's colours; bars are told apart on both.
@@ -112,7 +112,7 @@ std::string kda_figure(const KdaReport& report) {
   std::string svg = fmt::format(
       "<svg xmlns='http://www.w3.org/2000/svg' width='{0}' height='{1}' viewBox='0 0 {0} {1}'>\n"
       "<title>Key-wise gates on {2}: times of Sluice and of its peers</title>\n{3}\n",
-      kWidth, y + 8, report.machine.value("name", "?"), kStyle);
+      kFigureWidth, y + 8, report.machine.value("name", "?"), kStyle);
   add_legend(&svg);
   add_axis(axis, y - kGap, &svg);
   return svg + bars + "</svg>\n";
