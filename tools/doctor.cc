@@ -87,7 +87,7 @@ void print_machine() {
   print_fact("environment", variables());
 }
 
-void print_kernels(sluice_device where, sluice_dtype io) {
+void print_layer_kernels(sluice_device where, sluice_dtype io) {
   fmt::print("\nWill run on the {} for {} and the heads of Qwen3-Next (16, 32, 128 x 128):\n",
              where.type == SLUICE_DEVICE_CUDA ? "GPU" : "CPU", check::dtype_name(io));
   for (const auto& [op, kernel] : model_kernels(where, io)) {
@@ -120,8 +120,8 @@ bool compare(const io::CaseFile& file, Implementation backend, sluice_dtype dtyp
 int doctor() {
   print_machine();
   const bool gpu = unavailable(Implementation::kCuda).empty();
-  if (gpu) print_kernels(cuda_device(), check::kBF16);
-  print_kernels(kCpuDevice, check::kF32);
+  if (gpu) print_layer_kernels(cuda_device(), check::kBF16);
+  print_layer_kernels(kCpuDevice, check::kF32);
   fmt::print("\nEvery operator against the float64 reference:\n");
   CasesInMemory cases;
   if (const Status status = self_check_cases(&cases); !status.ok()) return fail(status.message);
