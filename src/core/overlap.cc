@@ -31,50 +31,23 @@ Status check_memory(const char* op, const DeltaRuleProblem& p,
   using P = DeltaRuleProblem;
   static constexpr Field kWritten[] = {{"o", offsetof(P, o)},
                                        {"checkpoints", offsetof(P, checkpoints), Kind::kStates}};
-  static constexpr Field kRead[] = {{"q", offsetof(P, q)},
-                                    {"k", offsetof(P, k)},
-                                    {"v", offsetof(P, v)},
-                                    {"gate", offsetof(P, gate)},
-                                    {"gate", offsetof(P, key_gate)},
-                                    {"beta", offsetof(P, beta)},
-                                    {"A_log", offsetof(P, A_log)},
-                                    {"dt_bias", offsetof(P, dt_bias)},
-                                    {"cu_seqlens", offsetof(P, rows.cu_seqlens)},
-                                    {"checkpoint_slots", offsetof(P, checkpoint_slots)},
+  static constexpr Field kRead[] = {{"checkpoint_slots", offsetof(P, checkpoint_slots)},
                                     {"num_accepted", offsetof(P, num_accepted)}};
   const bool ring = present(p.ring.k);
-  Regions r(workspace);
-  r.writes(p, kWritten);
-  r.writes(p.state, kStatesWritten);
-  if (ring) r.writes(p.ring, kRingWritten);
-  r.reads(p, kRead);
-  r.reads(p.state, kStatesRead);
-  if (ring) r.reads(p.ring, kRingRead);
-  return r.check(op);
+  return check_views(op, workspace, 0, written(p, kWritten), written(p.state, kStatesWritten),
+                     written(p.ring, kRingWritten, ring), read(p, kDeltaRuleRead), read(p, kRead),
+                     read(p.state, kStatesRead), read(p.ring, kRingRead, ring));
 }
 
 Status check_memory(const char* op, const ChunkSummaryProblem& p,
                     const sluice_workspace& workspace) noexcept {
   using P = ChunkSummaryProblem;
-  using F = DeltaRuleProblem;
   static constexpr Field kWritten[] = {{"transition", offsetof(P, transition)},
                                        {"addend", offsetof(P, addend)},
                                        {"forgotten", offsetof(P, forgotten)}};
-  static constexpr Field kForwardRead[] = {{"q", offsetof(F, q)},
-                                           {"k", offsetof(F, k)},
-                                           {"v", offsetof(F, v)},
-                                           {"gate", offsetof(F, gate)},
-                                           {"gate", offsetof(F, key_gate)},
-                                           {"beta", offsetof(F, beta)},
-                                           {"A_log", offsetof(F, A_log)},
-                                           {"dt_bias", offsetof(F, dt_bias)},
-                                           {"cu_seqlens", offsetof(F, rows.cu_seqlens)}};
   static constexpr Field kRead[] = {{"d_o", offsetof(P, d_o)}, {"wanted", offsetof(P, wanted)}};
-  Regions r(workspace);
-  r.writes(p, kWritten);
-  r.reads(p.forward, kForwardRead);
-  r.reads(p, kRead);
-  return r.check(op);
+  return check_views(op, workspace, 0, written(p, kWritten), read(p.forward, kDeltaRuleRead),
+                     read(p, kRead));
 }
 
 Status check_memory(const char* op, const StateFoldProblem& p,
@@ -89,10 +62,7 @@ Status check_memory(const char* op, const StateFoldProblem& p,
                                     {"route_pieces", offsetof(P, route_pieces)},
                                     {"route_states", offsetof(P, route_states)},
                                     {"initial", offsetof(P, initial)}};
-  Regions r(workspace);
-  r.writes(p, kWritten);
-  r.reads(p, kRead);
-  return r.check(op);
+  return check_views(op, workspace, 0, written(p, kWritten), read(p, kRead));
 }
 
 Status check_memory(const char* op, const CausalConvProblem& p,
@@ -101,32 +71,21 @@ Status check_memory(const char* op, const CausalConvProblem& p,
   static constexpr Field kWritten[] = {
       {"out", offsetof(P, out)}, {"state.final", offsetof(P, state.final), Kind::kConvStates}};
   static constexpr Field kRead[] = {
-      {"x", offsetof(P, x)},
-      {"weight", offsetof(P, weight)},
-      {"bias", offsetof(P, bias)},
-      {"cu_seqlens", offsetof(P, rows.cu_seqlens)},
       {"state.initial", offsetof(P, state.initial), Kind::kConvStates},
       {"state.read_slots", offsetof(P, state.read_slots)},
       {"state.write_slots", offsetof(P, state.write_slots)},
       {"state.has_initial_state", offsetof(P, state.has_initial_state)},
       {"state.num_accepted", offsetof(P, state.num_accepted)},
       {"state.ring_position", offsetof(P, state.ring_position)}};
-  Regions r(workspace);
-  r.writes(p, kWritten);
-  r.reads(p, kRead);
-  return r.check(op);
+  return check_views(op, workspace, 0, written(p, kWritten), read(p, kCausalConvRead),
+                     read(p, kRead));
 }
 
 Status check_memory(const char* op, const GatedNormProblem& p,
                     const sluice_workspace& workspace) noexcept {
   using P = GatedNormProblem;
   static constexpr Field kWritten[] = {{"out", offsetof(P, out), Kind::kRows}};
-  static constexpr Field kRead[] = {
-      {"x", offsetof(P, x), Kind::kRows}, {"z", offsetof(P, z)}, {"weight", offsetof(P, weight)}};
-  Regions r(workspace);
-  r.writes(p, kWritten);
-  r.reads(p, kRead);
-  return r.check(op);
+  return check_views(op, workspace, 0, written(p, kWritten), read(p, kGatedNormRead));
 }
 
 Status check_memory(const char* op, const sluice_chunk_stage_args& args, const ChunkStageProblem& p,
@@ -168,17 +127,15 @@ Status check_memory(const char* op, const sluice_chunk_stage_args& args, const C
   const bool wy = stage == SLUICE_STAGE_WY_FAST || stage == SLUICE_STAGE_SOLVE_WY;
   const bool states = stage == SLUICE_STAGE_CHUNK_H;
   const bool delta = args.rule == SLUICE_RULE_GATED_DELTA;
-  Regions r(workspace, (sums ? kSums : kTakesSums) | (products ? kProducts : kTakesProducts) |
-                           (inverse ? kInverse : kTakesInverse) | (wy ? kWy : kTakesW) |
-                           (states ? kStates : kTakesStates) |
-                           (!delta || wy ? kValuesAreV
-                            : states     ? kValuesAreU
-                                         : kValuesAreNew));
-  r.writes(p, kWritten);
-  r.writes(p.state, kStatesWritten);
-  r.reads(p, kRead);
-  r.reads(p.state, kStatesRead);
-  return r.check(op);
+  return check_views(op, workspace,
+                     (sums ? kSums : kTakesSums) | (products ? kProducts : kTakesProducts) |
+                         (inverse ? kInverse : kTakesInverse) | (wy ? kWy : kTakesW) |
+                         (states ? kStates : kTakesStates) |
+                         (!delta || wy ? kValuesAreV
+                          : states     ? kValuesAreU
+                                       : kValuesAreNew),
+                     written(p, kWritten), written(p.state, kStatesWritten), read(p, kRead),
+                     read(p.state, kStatesRead));
 }
 
 Status check_memory(const char* op, const sluice_layer_args& a, const LayerProblem& p,
@@ -218,14 +175,10 @@ Status check_memory(const char* op, const sluice_layer_args& a, const LayerProbl
       {"num_accepted", offsetof(A, num_accepted)}};
   const bool updated = present(p.conv[0].state.final) && !present(a.conv_final);
   const bool ring = present(a.ring.k);
-  Regions r(workspace, updated ? kUpdated : kKept);
-  r.writes(a, kWritten);
-  r.writes(p.delta.state, kStatesWritten);
-  if (ring) r.writes(a.ring, kRingWritten);
-  r.reads(a, kRead);
-  r.reads(p.delta.state, kStatesRead);
-  if (ring) r.reads(a.ring, kRingRead);
-  return r.check(op);
+  return check_views(op, workspace, updated ? kUpdated : kKept, written(a, kWritten),
+                     written(p.delta.state, kStatesWritten), written(a.ring, kRingWritten, ring),
+                     read(a, kRead), read(p.delta.state, kStatesRead),
+                     read(a.ring, kRingRead, ring));
 }
 
 }  // namespace sluice::core

@@ -19,22 +19,10 @@ Status check_memory(const char* op, const ChunkBackwardProblem& p,
                                        {"dA_log", offsetof(P, dA_log)},
                                        {"ddt_bias", offsetof(P, ddt_bias)},
                                        {"dinitial", offsetof(P, dinitial)}};
-  static constexpr Field kForwardRead[] = {{"q", offsetof(F, q)},
-                                           {"k", offsetof(F, k)},
-                                           {"v", offsetof(F, v)},
-                                           {"gate", offsetof(F, gate)},
-                                           {"gate", offsetof(F, key_gate)},
-                                           {"beta", offsetof(F, beta)},
-                                           {"A_log", offsetof(F, A_log)},
-                                           {"dt_bias", offsetof(F, dt_bias)},
-                                           {"cu_seqlens", offsetof(F, rows.cu_seqlens)},
-                                           {"initial", offsetof(F, state.initial)}};
+  static constexpr Field kForwardRead[] = {{"initial", offsetof(F, state.initial)}};
   static constexpr Field kRead[] = {{"d_o", offsetof(P, d_o)}, {"d_final", offsetof(P, d_final)}};
-  Regions r(workspace);
-  r.writes(p, kWritten);
-  r.reads(p.forward, kForwardRead);
-  r.reads(p, kRead);
-  return r.check(op);
+  return check_views(op, workspace, 0, written(p, kWritten), read(p.forward, kDeltaRuleRead),
+                     read(p.forward, kForwardRead), read(p, kRead));
 }
 
 Status check_memory(const char* op, const CausalConvBackwardProblem& p,
@@ -45,34 +33,21 @@ Status check_memory(const char* op, const CausalConvBackwardProblem& p,
                                        {"dweight", offsetof(P, dweight)},
                                        {"dbias", offsetof(P, dbias)},
                                        {"dinitial", offsetof(P, dinitial)}};
-  static constexpr Field kForwardRead[] = {{"x", offsetof(F, x)},
-                                           {"weight", offsetof(F, weight)},
-                                           {"bias", offsetof(F, bias)},
-                                           {"cu_seqlens", offsetof(F, rows.cu_seqlens)},
-                                           {"initial", offsetof(F, state.initial)}};
+  static constexpr Field kForwardRead[] = {{"initial", offsetof(F, state.initial)}};
   static constexpr Field kRead[] = {{"d_out", offsetof(P, d_out)},
                                     {"d_final", offsetof(P, d_final)}};
-  Regions r(workspace);
-  r.writes(p, kWritten);
-  r.reads(p.forward, kForwardRead);
-  r.reads(p, kRead);
-  return r.check(op);
+  return check_views(op, workspace, 0, written(p, kWritten), read(p.forward, kCausalConvRead),
+                     read(p.forward, kForwardRead), read(p, kRead));
 }
 
 Status check_memory(const char* op, const GatedNormBackwardProblem& p,
                     const sluice_workspace& workspace) noexcept {
   using P = GatedNormBackwardProblem;
-  using F = GatedNormProblem;
   static constexpr Field kWritten[] = {
       {"dx", offsetof(P, dx)}, {"dz", offsetof(P, dz)}, {"dweight", offsetof(P, dweight)}};
-  static constexpr Field kForwardRead[] = {
-      {"x", offsetof(F, x)}, {"z", offsetof(F, z)}, {"weight", offsetof(F, weight)}};
   static constexpr Field kRead[] = {{"d_out", offsetof(P, d_out)}};
-  Regions r(workspace);
-  r.writes(p, kWritten);
-  r.reads(p.forward, kForwardRead);
-  r.reads(p, kRead);
-  return r.check(op);
+  return check_views(op, workspace, 0, written(p, kWritten), read(p.forward, kGatedNormRead),
+                     read(p, kRead));
 }
 
 }  // namespace sluice::core

@@ -16,8 +16,8 @@ namespace sluice::core {
 /// Views of one kind that may be one and the same.
 enum class Kind : uint8_t { kOther, kStates, kConvStates, kKeyConvStates, kValueConvStates, kRows };
 
-/// Addresses of a view's first byte and of the one past its last. PERF without initialisers: a call
-/// has up to 40 of them, and most of them stay unused.
+/// Addresses of a view's first byte and of the one past its last. PERF without initialisers: most of
+/// those that a call could have stay unused.
 struct Range {
   uintptr_t low, high;
 };
@@ -30,6 +30,51 @@ struct Field {
   Kind kind = Kind::kOther;
   unsigned when = 0;  ///< the view counts in calls that have this bit; 0: in all
 };
+
+/// What the delta rule reads, in every operator that runs it.
+inline constexpr Field kDeltaRuleRead[] = {
+    {"q", offsetof(DeltaRuleProblem, q)},
+    {"k", offsetof(DeltaRuleProblem, k)},
+    {"v", offsetof(DeltaRuleProblem, v)},
+    {"gate", offsetof(DeltaRuleProblem, gate)},
+    {"gate", offsetof(DeltaRuleProblem, key_gate)},
+    {"beta", offsetof(DeltaRuleProblem, beta)},
+    {"A_log", offsetof(DeltaRuleProblem, A_log)},
+    {"dt_bias", offsetof(DeltaRuleProblem, dt_bias)},
+    {"cu_seqlens", offsetof(DeltaRuleProblem, rows.cu_seqlens)}};
+/// What a convolution and its gradients read, but for states.
+inline constexpr Field kCausalConvRead[] = {
+    {"x", offsetof(CausalConvProblem, x)},
+    {"weight", offsetof(CausalConvProblem, weight)},
+    {"bias", offsetof(CausalConvProblem, bias)},
+    {"cu_seqlens", offsetof(CausalConvProblem, rows.cu_seqlens)}};
+inline constexpr Field kGatedNormRead[] = {{"x", offsetof(GatedNormProblem, x), Kind::kRows},
+                                           {"z", offsetof(GatedNormProblem, z)},
+                                           {"weight", offsetof(GatedNormProblem, weight)}};
+
+/// The views of a struct that a call has, as a table lists them.
+template <bool kWritten, size_t kCount>
+struct Part {
+  const std::byte* of;
+  std::span<const Field> fields;
+};
+
+/// @param there whether the call has such a struct at all
+template <class Struct, size_t kCount>
+Part<true, kCount> written(const Struct& of, const Field (&fields)[kCount], bool there = true) {
+  return {reinterpret_cast<const std::byte*>(&of), {fields, there ? kCount : 0}};
+}
+template <class Struct, size_t kCount>
+Part<false, kCount> read(const Struct& of, const Field (&fields)[kCount], bool there = true) {
+  return {reinterpret_cast<const std::byte*>(&of), {fields, there ? kCount : 0}};
+}
+
+template <bool... kWritten>
+consteval bool written_first() {
+  bool first = true, ordered = true;
+  ((ordered = ordered && (first || !kWritten), first = kWritten), ...);
+  return ordered;
+}
 
 struct Region {
   const char* name;
@@ -51,25 +96,28 @@ inline bool one_view(const Region& a, const Region& b) noexcept {
 /// The views of one call: first what it writes, then what it reads.
 class Regions {
  public:
+  /// Most views of a call, the workspace among them. check_views() refuses to compile with more.
+  static constexpr size_t kMost = 48;
+
   /// @param bits of Field::when that the call has
-  explicit Regions(const sluice_workspace& workspace, unsigned bits = 0) noexcept : bits_(bits) {
+  Regions(const sluice_workspace& workspace, unsigned bits) noexcept : bits_(bits) {
     if (workspace.data == nullptr || workspace.size == 0) return;
     const auto bytes = static_cast<int64_t>(std::min<size_t>(workspace.size, INT64_MAX));
     workspace_ = {workspace.data, {}, kUInt8, 1, {bytes}, {1}};
     static constexpr Field kWorkspace[] = {{"workspace", 0}};
-    writes(workspace_, kWorkspace);
+    add(written(workspace_, kWorkspace));
   }
   Regions(const Regions&) = delete;
   Regions& operator=(const Regions&) = delete;
 
-  template <class Struct, size_t kCount>
-  void writes(const Struct& of, const Field (&fields)[kCount]) noexcept {
-    add(reinterpret_cast<const std::byte*>(&of), fields);
+  template <size_t kCount>
+  void add(const Part<true, kCount>& part) noexcept {
+    add(part.of, part.fields);
     written_ = count_;
   }
-  template <class Struct, size_t kCount>
-  void reads(const Struct& of, const Field (&fields)[kCount]) noexcept {
-    add(reinterpret_cast<const std::byte*>(&of), fields);
+  template <size_t kCount>
+  void add(const Part<false, kCount>& part) noexcept {
+    add(part.of, part.fields);
   }
 
   [[nodiscard]] Status check(const char* op) const noexcept {
@@ -88,16 +136,13 @@ class Regions {
   }
 
  private:
-  /// Most views of a call: those of a layer and the workspace.
-  static constexpr int kMost = 40;
-
   /// PERF not inlined into every operator: code that one call in a million microseconds runs is
   /// fetched as it runs.
   [[gnu::noinline]] void add(const std::byte* from, std::span<const Field> fields) noexcept {
     int count = count_;
     for (const Field& field : fields) {
       const auto& t = *reinterpret_cast<const Tensor*>(from + field.offset);
-      if (!present(t) || (field.when != 0 && (field.when & bits_) == 0) || count == kMost) continue;
+      if (!present(t) || (field.when != 0 && (field.when & bits_) == 0)) continue;
       // Sums of all reaches. PERF nearly no view has an axis that runs down.
       int64_t reach = 0, negative = 0, empty = 0, low = 0;
       for (int axis = 0; axis < t.rank; ++axis) {
@@ -142,6 +187,18 @@ class Regions {
   Region regions_[kMost];
   int count_ = 0, written_ = 0;
 };
+
+/// Refuses a call in which something written overlaps another view or the workspace. Parts that are
+/// written come before those that are read.
+template <bool... kWritten, size_t... kCounts>
+Status check_views(const char* op, const sluice_workspace& workspace, unsigned bits,
+                   const Part<kWritten, kCounts>&... parts) noexcept {
+  static_assert((1 + ... + kCounts) <= Regions::kMost, "a call with more views than Regions holds");
+  static_assert(written_first<kWritten...>(), "Regions takes what is written first");
+  Regions regions(workspace, bits);
+  (regions.add(parts), ...);
+  return regions.check(op);
+}
 
 }  // namespace sluice::core
 
