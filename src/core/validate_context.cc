@@ -111,7 +111,7 @@ Validated validate(const Args& args, Depth depth, StateFoldProblem* problem) noe
   Checker c("state_fold");
   *problem = {};
   c.choice("direction", args.direction, 2, "0 (FORWARD) or 1 (REVERSE)");
-  problem->direction = static_cast<sluice_direction>(args.direction);
+  if (c.ok()) problem->direction = static_cast<sluice_direction>(args.direction);
   check_maps(c, args, problem);
   if (c.ok()) check_route(c, args, problem);
   if (c.ok()) check_states(c, args, problem);

@@ -377,7 +377,7 @@ Validated validate(const sluice_chunk_summary_args& args, Depth depth,
   DeltaRuleProblem& p = problem->forward;
   p.op = SLUICE_OP_CHUNK_FORWARD;
   c.choice("direction", args.direction, 2, "0 (FORWARD) or 1 (REVERSE)");
-  problem->direction = static_cast<sluice_direction>(args.direction);
+  if (c.ok()) problem->direction = static_cast<sluice_direction>(args.direction);
   check_summary_rows(c, args, problem);
   if (c.ok()) {
     check_gate_and_beta(c, args, &p);

@@ -5,8 +5,10 @@
 namespace sluice::core {
 namespace {
 
-/// [.., V] of rank 2 to 4 as rank 5, with leading dimensions of 1.
+/// [.., V] of rank 2 to 4 as rank 5, with leading dimensions of 1. An absent view, whose rank may be
+/// anything, becomes an empty one.
 Tensor to_rank5(const Tensor& t) noexcept {
+  if (!present(t)) return {};
   Tensor r = t;
   r.rank = 5;
   const int pad = 5 - t.rank;
@@ -95,9 +97,11 @@ Validated validate(const sluice_gated_rms_norm_args& a, Depth, GatedNormProblem*
     }
   }
   check_choices(c, a);
-  fill(a, p);
-  p->out = to_rank5(a.out);
-  if (c.ok()) settle(p);
+  if (c.ok()) {
+    fill(a, p);
+    p->out = to_rank5(a.out);
+    settle(p);
+  }
   return {c.status(), c.device(), a.implementation};
 }
 
@@ -113,10 +117,12 @@ Validated validate(const sluice_gated_rms_norm_backward_args& a, Depth,
     c.writable("dweight", a.dweight);
   }
   check_choices(c, a);
-  fill(a, &p->forward);
-  p->d_out = to_rank5(a.d_out);
-  p->dx = to_rank5(a.dx), p->dz = to_rank5(a.dz), p->dweight = a.dweight;
-  if (c.ok()) settle(p);
+  if (c.ok()) {  // a refused view may have any rank
+    fill(a, &p->forward);
+    p->d_out = to_rank5(a.d_out);
+    p->dx = to_rank5(a.dx), p->dz = to_rank5(a.dz), p->dweight = a.dweight;
+    settle(p);
+  }
   return {c.status(), c.device(), a.implementation};
 }
 

@@ -128,6 +128,8 @@ const NormRow kNormRefused[] = {
      "gated_rms_norm_backward: dx.shape[1] = 3, expected 2 (shape of x)"},
     {"dz_rank", [](NormScene& s) { s.args.dz.rank = 2; },
      "gated_rms_norm_backward: dz rank = 2, expected 3"},
+    {"dz_rank_of_no_view", [](NormScene& s) { s.args.dz.rank = 9; },
+     "gated_rms_norm_backward: dz rank = 9, expected 3"},
     {"dz_stride", [](NormScene& s) { s.args.dz.stride[2] = 2; },
      "gated_rms_norm_backward: dz.stride[2] = 2, expected 1 (contiguous last dimension)"},
     {"dweight_size", [](NormScene& s) { s.args.dweight.shape[0] = 7; },
@@ -156,6 +158,7 @@ TEST(GradientsAccept, LegalNeighboursOfRefusals) {
   NormScene norm = norm_scene();
   expect_accepted(SLUICE_OP_GATED_RMS_NORM_BACKWARD, norm);
   norm.args.dx = norm.args.dweight = {};
+  norm.args.dx.rank = 9;  // of an absent view only the address counts
   expect_accepted(SLUICE_OP_GATED_RMS_NORM_BACKWARD, norm);
 }
 
