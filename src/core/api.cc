@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "core/device_indices.hpp"
+#include "core/operators.hpp"
 #include "core/overlap.hpp"
 
 namespace {
@@ -45,100 +46,59 @@ Status read_args(const char* op, const void* pointer, Args* args) noexcept {
 }
 
 template <class Args, class Problem>
-Status perform(const char* op, const void* pointer, Operator<Problem> Backend::* member,
-               Call* request) noexcept {
+Validated validate_as(sluice_op, const Args& args, Depth depth, Problem* problem) noexcept {
+  return validate(args, depth, problem);
+}
+/// The layers share their arguments, and what is asked of them differs.
+Validated validate_as(sluice_op op, const sluice_layer_args& args, Depth depth,
+                      LayerProblem* problem) noexcept {
+  return validate(op, args, depth, problem);
+}
+
+/// Reads, checks and dispatches a call of an operator.
+/// @tparam kMember its entry in a backend's table
+template <sluice_op kOp, class Args, class Problem, Operator<Problem> Backend::* kMember>
+Status perform(const void* pointer, Call* request) noexcept {
+  const char* op = kOperatorNames[kOp];
   Args args;
   if (Status s = read_args(op, pointer, &args); !s.ok()) return s;
-  const Depth depth = request->action == Action::kRun ? Depth::kContents : Depth::kShapes;
+  const bool runs = request->action == Action::kRun;
   Problem problem;
-  const Validated call = validate(args, depth, &problem);
-  if (call.status.ok() && request->action == Action::kRun) {
-    if (Status s = check_memory(op, problem, request->workspace); !s.ok()) return s;
+  const Validated call = validate_as(kOp, args, runs ? Depth::kContents : Depth::kShapes, &problem);
+  if constexpr (kOp == SLUICE_OP_CHUNK_STAGE) op = stage_name(problem.stage);
+  if (call.status.ok() && runs) {
+    const auto memory = [&] {
+      if constexpr (requires { check_memory(op, args, problem, request->workspace); }) {
+        return check_memory(op, args, problem, request->workspace);
+      } else {
+        return check_memory(op, problem, request->workspace);
+      }
+    };
+    if (Status s = memory(); !s.ok()) return s;
     const auto again = [](const Args& a, Depth by) {
       Problem other;
-      return validate(a, by, &other);
+      return validate_as(kOp, a, by, &other);
     };
     if (Status s = check_device_indices(op, call, *request, args, again); !s.ok()) return s;
   }
-  return dispatch(op, call, problem, member, request);
+  return dispatch(op, call, problem, kMember, request);
 }
 
-Status perform_layer(sluice_op op, const void* pointer, Operator<LayerProblem> Backend::* member,
-                     Call* request) noexcept {
-  const char* name = op == SLUICE_OP_LAYER_DECODE ? "layer_decode" : "layer_prefill";
-  sluice_layer_args args;
-  if (Status s = read_args(name, pointer, &args); !s.ok()) return s;
-  const Depth depth = request->action == Action::kRun ? Depth::kContents : Depth::kShapes;
-  LayerProblem problem;
-  const Validated call = validate(op, args, depth, &problem);
-  if (call.status.ok() && request->action == Action::kRun) {
-    if (Status s = check_memory(name, args, problem, request->workspace); !s.ok()) return s;
-    const auto again = [op](const sluice_layer_args& a, Depth by) {
-      LayerProblem other;
-      return validate(op, a, by, &other);
-    };
-    if (Status s = check_device_indices(name, call, *request, args, again); !s.ok()) return s;
-  }
-  return dispatch(name, call, problem, member, request);
-}
-
-Status perform_stage(const void* pointer, Call* request) noexcept {
-  sluice_chunk_stage_args args;
-  if (Status s = read_args("chunk_stage", pointer, &args); !s.ok()) return s;
-  const Depth depth = request->action == Action::kRun ? Depth::kContents : Depth::kShapes;
-  ChunkStageProblem problem;
-  const Validated call = validate(args, depth, &problem);
-  const char* const name = stage_name(problem.stage);
-  if (call.status.ok() && request->action == Action::kRun) {
-    if (Status s = check_memory(name, args, problem, request->workspace); !s.ok()) return s;
-    const auto again = [](const sluice_chunk_stage_args& a, Depth by) {
-      ChunkStageProblem other;
-      return validate(a, by, &other);
-    };
-    if (Status s = check_device_indices(name, call, *request, args, again); !s.ok()) return s;
-  }
-  return dispatch(name, call, problem, &Backend::chunk_stage, request);
+template <sluice_op kOp, class Args, auto kMember>
+constexpr auto perform_by() noexcept {
+  return []<class Problem>(Operator<Problem> Backend::*) {
+    return perform<kOp, Args, Problem, kMember>;
+  }(kMember);
 }
 
 Status perform(int op, const void* args, Call* request) noexcept {
-  switch (op) {
-    case SLUICE_OP_CHUNK_FORWARD:
-      return perform<sluice_chunk_forward_args>("chunk_forward", args, &Backend::chunk_forward,
-                                                request);
-    case SLUICE_OP_RECURRENT_STEP:
-      return perform<sluice_recurrent_step_args>("recurrent_step", args, &Backend::recurrent_step,
-                                                 request);
-    case SLUICE_OP_CAUSAL_CONV1D:
-      return perform<sluice_causal_conv1d_args>("causal_conv1d", args, &Backend::causal_conv1d,
-                                                request);
-    case SLUICE_OP_GATED_RMS_NORM:
-      return perform<sluice_gated_rms_norm_args>("gated_rms_norm", args, &Backend::gated_rms_norm,
-                                                 request);
-    case SLUICE_OP_LAYER_PREFILL:
-      return perform_layer(SLUICE_OP_LAYER_PREFILL, args, &Backend::layer_prefill, request);
-    case SLUICE_OP_LAYER_DECODE:
-      return perform_layer(SLUICE_OP_LAYER_DECODE, args, &Backend::layer_decode, request);
-    case SLUICE_OP_CHUNK_STAGE:
-      return perform_stage(args, request);
-    case SLUICE_OP_CHUNK_BACKWARD:
-      return perform<sluice_chunk_backward_args>("chunk_backward", args, &Backend::chunk_backward,
-                                                 request);
-    case SLUICE_OP_CHUNK_SUMMARY:
-      return perform<sluice_chunk_summary_args>("chunk_summary", args, &Backend::chunk_summary,
-                                                request);
-    case SLUICE_OP_STATE_FOLD:
-      return perform<sluice_state_fold_args>("state_fold", args, &Backend::state_fold, request);
-    case SLUICE_OP_CAUSAL_CONV1D_BACKWARD:
-      return perform<sluice_causal_conv1d_backward_args>("causal_conv1d_backward", args,
-                                                         &Backend::causal_conv1d_backward, request);
-    case SLUICE_OP_GATED_RMS_NORM_BACKWARD:
-      return perform<sluice_gated_rms_norm_backward_args>(
-          "gated_rms_norm_backward", args, &Backend::gated_rms_norm_backward, request);
-    default:
-      return Status::failure(Code::kInvalidArgument,
-                             "sluice: op = %d, expected 0 to %d (sluice_op)", op,
-                             SLUICE_OP_COUNT - 1);
-  }
+#define SLUICE_PERFORM(name, op, args) perform_by<op, args, &Backend::name>(),
+  static constexpr Status (*kPerform[])(const void*,
+                                        Call*) noexcept = {SLUICE_OPERATORS(SLUICE_PERFORM)};
+#undef SLUICE_PERFORM
+  if (op >= 0 && op < SLUICE_OP_COUNT) return kPerform[op](args, request);
+  return Status::failure(Code::kInvalidArgument, "sluice: op = %d, expected 0 to %d (sluice_op)",
+                         op, SLUICE_OP_COUNT - 1);
 }
 
 /// Remembers the status for sluice_last_error() and gives its code.
@@ -177,63 +137,12 @@ size_t copy_text(const char* text, char* out, size_t size) noexcept {
 
 extern "C" {
 
-int sluice_chunk_forward(const sluice_chunk_forward_args* args, sluice_workspace workspace,
-                         void* stream) {
-  return run(SLUICE_OP_CHUNK_FORWARD, args, workspace, stream);
-}
-
-int sluice_chunk_stage(const sluice_chunk_stage_args* args, sluice_workspace workspace,
-                       void* stream) {
-  return run(SLUICE_OP_CHUNK_STAGE, args, workspace, stream);
-}
-
-int sluice_chunk_backward(const sluice_chunk_backward_args* args, sluice_workspace workspace,
-                          void* stream) {
-  return run(SLUICE_OP_CHUNK_BACKWARD, args, workspace, stream);
-}
-
-int sluice_chunk_summary(const sluice_chunk_summary_args* args, sluice_workspace workspace,
-                         void* stream) {
-  return run(SLUICE_OP_CHUNK_SUMMARY, args, workspace, stream);
-}
-
-int sluice_state_fold(const sluice_state_fold_args* args, sluice_workspace workspace,
-                      void* stream) {
-  return run(SLUICE_OP_STATE_FOLD, args, workspace, stream);
-}
-
-int sluice_recurrent_step(const sluice_recurrent_step_args* args, sluice_workspace workspace,
-                          void* stream) {
-  return run(SLUICE_OP_RECURRENT_STEP, args, workspace, stream);
-}
-
-int sluice_causal_conv1d(const sluice_causal_conv1d_args* args, sluice_workspace workspace,
-                         void* stream) {
-  return run(SLUICE_OP_CAUSAL_CONV1D, args, workspace, stream);
-}
-
-int sluice_gated_rms_norm(const sluice_gated_rms_norm_args* args, sluice_workspace workspace,
-                          void* stream) {
-  return run(SLUICE_OP_GATED_RMS_NORM, args, workspace, stream);
-}
-
-int sluice_causal_conv1d_backward(const sluice_causal_conv1d_backward_args* args,
-                                  sluice_workspace workspace, void* stream) {
-  return run(SLUICE_OP_CAUSAL_CONV1D_BACKWARD, args, workspace, stream);
-}
-
-int sluice_gated_rms_norm_backward(const sluice_gated_rms_norm_backward_args* args,
-                                   sluice_workspace workspace, void* stream) {
-  return run(SLUICE_OP_GATED_RMS_NORM_BACKWARD, args, workspace, stream);
-}
-
-int sluice_layer_prefill(const sluice_layer_args* args, sluice_workspace workspace, void* stream) {
-  return run(SLUICE_OP_LAYER_PREFILL, args, workspace, stream);
-}
-
-int sluice_layer_decode(const sluice_layer_args* args, sluice_workspace workspace, void* stream) {
-  return run(SLUICE_OP_LAYER_DECODE, args, workspace, stream);
-}
+#define SLUICE_ENTRY(name, op, args_type)                                              \
+  int sluice_##name(const args_type* args, sluice_workspace workspace, void* stream) { \
+    return run(op, args, workspace, stream);                                           \
+  }
+SLUICE_OPERATORS(SLUICE_ENTRY)
+#undef SLUICE_ENTRY
 
 int sluice_workspace_size(int op, const void* args, size_t* bytes) {
   if (bytes == nullptr) {

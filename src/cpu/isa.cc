@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "core/environment.hpp"
+#include "core/operators.hpp"
 #include "cpu/kernels/chunk_pairs.hpp"
 #include "hwy/highway.h"
 #include "hwy/targets.h"
@@ -35,12 +36,6 @@ constexpr Isa kIsas[] = {
     {HWY_EMU128, "emu128"},
     {HWY_SCALAR, "scalar"},
 };
-
-constexpr const char* kOpNames[SLUICE_OP_COUNT] = {
-    "chunk_forward",  "recurrent_step",         "causal_conv1d",
-    "gated_rms_norm", "layer_prefill",          "layer_decode",
-    "chunk_stage",    "chunk_backward",         "chunk_summary",
-    "state_fold",     "causal_conv1d_backward", "gated_rms_norm_backward"};
 
 // The baseline needs no support of the machine, so Highway does not report it.
 int64_t usable_targets() noexcept {
@@ -78,7 +73,7 @@ struct Choice {
   Choice() noexcept {
     hwy::GetChosenTarget().Update(isa.target);
     for (size_t op = 0; op < names.size(); ++op) {
-      std::snprintf(names[op], sizeof names[op], "cpu.%s.%s", kOpNames[op], isa.name);
+      std::snprintf(names[op], sizeof names[op], "cpu.%s.%s", core::kOperatorNames[op], isa.name);
     }
     for (size_t stage = 0; stage < stage_names.size(); ++stage) {
       std::snprintf(stage_names[stage], sizeof stage_names[stage], "cpu.%s.%s",

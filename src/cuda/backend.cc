@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <initializer_list>
 
+#include "core/operators.hpp"
 #include "cuda/catalogues.h"
 #include "cuda/read_indices.h"
 
@@ -24,21 +25,11 @@ bool available() noexcept {
   return found;
 }
 
-/// In the order of docs/ops.md.
 template <class Visit>
 void for_each_catalogue(Visit visit) noexcept {
-  visit(chunk_forward_catalogue());
-  visit(recurrent_step_catalogue());
-  visit(causal_conv1d_catalogue());
-  visit(causal_conv1d_backward_catalogue());
-  visit(gated_rms_norm_backward_catalogue());
-  visit(gated_rms_norm_catalogue());
-  visit(layer_prefill_catalogue());
-  visit(layer_decode_catalogue());
-  visit(chunk_stage_catalogue());
-  visit(chunk_backward_catalogue());
-  visit(chunk_summary_catalogue());
-  visit(state_fold_catalogue());
+#define SLUICE_VISIT(name, op, args) visit(name##_catalogue());
+    SLUICE_CUDA_OPERATORS(SLUICE_VISIT)
+#undef SLUICE_VISIT
 }
 
 Status warm_up(int32_t device_index) noexcept {
@@ -98,16 +89,11 @@ size_t describe(char* out, size_t size) noexcept {
   return used;
 }
 
-// The GPU that a problem is for, and the operator's name in messages.
-
-int device_of(const core::DeltaRuleProblem& p) noexcept { return p.q.device.index; }
+/// The GPU that a problem is for.
+int device_of(const core::DeltaRuleProblem& p) noexcept { return p.k.device.index; }
 int device_of(const core::CausalConvProblem& p) noexcept { return p.x.device.index; }
-int device_of(const core::GatedNormProblem& p) noexcept { return p.out.device.index; }
-int device_of(const core::CausalConvBackwardProblem& p) noexcept { return p.d_out.device.index; }
-int device_of(const core::GatedNormBackwardProblem& p) noexcept { return p.d_out.device.index; }
-int device_of(const core::LayerProblem& p) noexcept { return p.conv[0].x.device.index; }
-int device_of(const core::ChunkBackwardProblem& p) noexcept { return p.forward.q.device.index; }
-int device_of(const core::ChunkSummaryProblem& p) noexcept { return p.forward.k.device.index; }
+int device_of(const core::GatedNormProblem& p) noexcept { return p.x.device.index; }
+int device_of(const core::LayerProblem& p) noexcept { return device_of(p.conv[0]); }
 int device_of(const core::StateFoldProblem& p) noexcept { return p.addend.device.index; }
 int device_of(const core::ChunkStageProblem& p) noexcept {
   for (const core::Tensor* t : {&p.k, &p.g_cumsum, &p.A_inverse}) {
@@ -115,28 +101,13 @@ int device_of(const core::ChunkStageProblem& p) noexcept {
   }
   return p.o.device.index;
 }
-
-const char* name_of(const core::DeltaRuleProblem& p) noexcept {
-  return p.op == SLUICE_OP_CHUNK_FORWARD ? "chunk_forward" : "recurrent_step";
-}
-const char* name_of(const core::CausalConvProblem&) noexcept { return "causal_conv1d"; }
-const char* name_of(const core::GatedNormProblem&) noexcept { return "gated_rms_norm"; }
-const char* name_of(const core::CausalConvBackwardProblem&) noexcept {
-  return "causal_conv1d_backward";
-}
-const char* name_of(const core::GatedNormBackwardProblem&) noexcept {
-  return "gated_rms_norm_backward";
-}
-const char* name_of(const core::ChunkBackwardProblem&) noexcept { return "chunk_backward"; }
-const char* name_of(const core::ChunkSummaryProblem&) noexcept { return "chunk_summary"; }
-const char* name_of(const core::StateFoldProblem&) noexcept { return "state_fold"; }
-const char* name_of(const core::ChunkStageProblem& p) noexcept { return core::stage_name(p.stage); }
-const char* name_of(const core::LayerProblem& p) noexcept {
-  return p.op == SLUICE_OP_LAYER_PREFILL ? "layer_prefill" : "layer_decode";
+template <class Problem>
+int device_of(const Problem& p) noexcept {
+  return device_of(p.forward);
 }
 
 /// An operator that is planned by a catalogue on the GPU of its tensors.
-template <auto catalogue>
+template <sluice_op kOp, auto catalogue>
 constexpr auto operator_by() noexcept {
   return []<class Problem>(Catalogue<Problem> (*)() noexcept) {
     return core::Operator<Problem>{
@@ -146,8 +117,10 @@ constexpr auto operator_by() noexcept {
         },
         [](const Problem& problem, const core::Plan& plan, sluice_workspace workspace,
            void* stream) noexcept {
-          return run_plan(name_of(problem), problem, plan, machine_of(device_of(problem)),
-                          workspace.data, stream);
+          const char* op = core::kOperatorNames[kOp];
+          if constexpr (kOp == SLUICE_OP_CHUNK_STAGE) op = core::stage_name(problem.stage);
+          return run_plan(op, problem, plan, machine_of(device_of(problem)), workspace.data,
+                          stream);
         }};
   }(catalogue);
 }
@@ -163,18 +136,9 @@ core::Backend make_backend() noexcept {
   backend.warm_up = warm_up;
   backend.describe = describe;
   backend.read_indices = read_indices;
-  backend.chunk_forward = operator_by<chunk_forward_catalogue>();
-  backend.recurrent_step = operator_by<recurrent_step_catalogue>();
-  backend.layer_decode = operator_by<layer_decode_catalogue>();
-  backend.causal_conv1d = operator_by<causal_conv1d_catalogue>();
-  backend.gated_rms_norm = operator_by<gated_rms_norm_catalogue>();
-  backend.causal_conv1d_backward = operator_by<causal_conv1d_backward_catalogue>();
-  backend.gated_rms_norm_backward = operator_by<gated_rms_norm_backward_catalogue>();
-  backend.chunk_stage = operator_by<chunk_stage_catalogue>();
-  backend.chunk_backward = operator_by<chunk_backward_catalogue>();
-  backend.chunk_summary = operator_by<chunk_summary_catalogue>();
-  backend.state_fold = operator_by<state_fold_catalogue>();
-  backend.layer_prefill = operator_by<layer_prefill_catalogue>();
+#define SLUICE_FILL(name, op, args) backend.name = operator_by<op, name##_catalogue>();
+  SLUICE_CUDA_OPERATORS(SLUICE_FILL)
+#undef SLUICE_FILL
   return backend;
 }
 
