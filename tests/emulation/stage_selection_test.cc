@@ -212,13 +212,6 @@ TEST(StageSelection, GradientsByTensorCoresOnHopper) {
   EXPECT_EQ(name_of(b), "cuda.chunk_backward.sm_90.bf16.k128");
   EXPECT_EQ(name_of(b, 80), plain);
   EXPECT_EQ(name_of(b, 90, KernelOverride::kGeneric), plain);
-  // Elsewhere tensors may go to plain kernels, which need more.
-  core::Plan tiles;
-  ASSERT_TRUE(
-      plan_by(chunk_backward_catalogue(), b, {0, 90, 132, {}}, {}, core::PlanFor::kCall, &tiles)
-          .ok());
-  EXPECT_GT(tiles.workspace_bytes, 0u);
-  EXPECT_LT(tiles.workspace_bytes, workspace_of(chunk_backward_catalogue(), b));
   p.state.layout = SLUICE_STATE_VK;
   EXPECT_EQ(name_of(b), "cuda.chunk_backward.sm_90.bf16.k128");
   p.state.layout = SLUICE_STATE_KV;
@@ -237,8 +230,6 @@ TEST(StageSelection, GradientsByTensorCoresOnHopper) {
   });
   refused([&] { b.d_o = rows(3, 128, {2, 32}); });
   refused([&] { p.v = rows(3, 128, {2, 16}); });
-  refused([&] { p.v.stride[1] += 4; });
-  refused([&] { b.d_o.data = memory + 1; });
   refused([&] { p.q = p.k = p.v = b.d_o = rows(3, 128, {2, 32}); });
 }
 

@@ -4,10 +4,10 @@ sluice_add_emulated_backend(sluice_emulated_backward emulated_backward_backend.c
 set(stage_backends BACKENDS sluice_emulated_stages sluice_emulated_backward sluice_emulation
   HOST ${prefill_host} environment
     chunk_stage/accepts chunk_stage/catalogue chunk_stage/lower
-    chunk_backward/catalogue chunk_backward/forward_pass chunk_backward/lower
+    chunk_backward/catalogue chunk_backward/forward_pass chunk_backward/lower chunk_backward/waves
     kernels/stages/plan kernels/stages/compact_plan kernels/backward/plan)
 sluice_add_emulated_tests(sluice_emulated_stage_tests
-  stage_selection_test.cc stage_plan_test.cc emulated_stage_edges_test.cc $<TARGET_OBJECTS:sluice_stage_suite>
+  stage_selection_test.cc stage_plan_test.cc backward_plan_test.cc emulated_stage_edges_test.cc $<TARGET_OBJECTS:sluice_stage_suite>
   ${stage_backends})
 sluice_add_shards(emulated_stages 2 sluice_emulated_stage_tests cpu "*")
 # Simple GLA as every other GPU has it.

@@ -114,17 +114,22 @@ class BackwardCall {
   }
 
  private:
+  Freedom freedom(Freedom wild) const {
+    if (c_.wild) return wild;
+    if (!c_.apart) return Freedom::kDense;
+    return wild == Freedom::kInput      ? Freedom::kOutput
+           : wild == Freedom::kAnyInput ? Freedom::kAnyOutput
+                                        : wild;
+  }
   sluice_tensor input(sluice_dtype dtype, const Array& array, Freedom wild) {
-    FreeTensor& t =
-        tensors_.emplace_back(dtype, array.shape, c_.wild ? wild : Freedom::kDense, &random_);
+    FreeTensor& t = tensors_.emplace_back(dtype, array.shape, freedom(wild), &random_);
     t.assign(array.values);
     return t.view();
   }
   void output(int place, const char* name, const std::vector<int64_t>& shape, Freedom wild,
               sluice_tensor* to) {
     if (!c_.outputs[place]) return;
-    FreeTensor& t =
-        tensors_.emplace_back(gradient_, shape, c_.wild ? wild : Freedom::kDense, &random_);
+    FreeTensor& t = tensors_.emplace_back(gradient_, shape, freedom(wild), &random_);
     outputs_.emplace_back(name, &t);
     *to = t.view();
   }

@@ -39,6 +39,7 @@ struct BackwardConfig {
   sluice_dtype gradient = kF32;  ///< of all outputs
   std::optional<double> scale = {};
   bool wild = false;          ///< random strides, head-first among them
+  bool apart = false;         ///< likewise, but elements of inputs share no memory either
   int64_t not_a_number = -1;  ///< a token whose v is NaN in value head 0
 
   bool packed() const { return !lengths.empty(); }

@@ -1,8 +1,11 @@
 // Lists the kernels of chunk_backward: tensor cores on Hopper, plain ones elsewhere.
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+
 #include "cuda/catalogues.h"
 #include "cuda/chunk_backward/forward_pass.h"
 #include "cuda/chunk_backward/lower.h"
+#include "cuda/chunk_backward/waves.h"
 #include "cuda/kernels/backward/config.h"
 #include "cuda/kernels/backward/launch.h"
 #include "cuda/kernels/stages/launch.h"
@@ -23,49 +26,40 @@ void launch_head_sums(const BackwardParams& params, Launcher& launcher) noexcept
 
 // ---------------------------------------------------------------------------- tensor cores ----
 
-/// Whether `test` holds for the views whose rows tensor cores read as they lie. WHY whether there is
-/// a norm or not: then q and k are copies of these.
-template <class Test>
-bool all_rows(const ChunkBackwardProblem& b, const Test& test) noexcept {
-  return test(b.forward.q) && test(b.forward.k) && test(b.forward.v) && test(b.d_o);
-}
-
 Status accept_tiles(const ChunkBackwardProblem& b, const Machine& machine) noexcept {
   const DeltaRuleProblem& p = b.forward;
   const sluice_dtype io = p.q.dtype;
   const bool layout = p.state.layout == SLUICE_STATE_KV || p.rule == SLUICE_RULE_GATED_DELTA;
-  const bool takes =
-      !core::present(p.key_gate) && machine.is_hopper() && p.K == backward::kTileSize &&
-      p.V == backward::kTileSize && p.rows.T > 0 && layout && all_rows(b, [&](const Tensor& t) {
-        return t.dtype.bits == 16 && t.dtype.code == io.code && has_packed_strides(t);
-      });
+  bool takes = !core::present(p.key_gate) && machine.is_hopper() && p.K == backward::kTileSize &&
+               p.V == backward::kTileSize && p.rows.T > 0 && layout;
+  for (const Tensor* t : {&p.q, &p.k, &p.v, &b.d_o}) {
+    takes = takes && t->dtype.bits == 16 && t->dtype.code == io.code;
+  }
   return takes ? ok_status() : left_to_others();
 }
 
-Status accept_packed_addresses(const ChunkBackwardProblem& b) noexcept {
-  return all_rows(b, has_packed_address) ? ok_status() : left_to_others();
-}
-
-Status plan_tiles(const ChunkBackwardProblem& b, const Machine&, const Environment&,
+Status plan_tiles(const ChunkBackwardProblem& b, const Machine& machine, const Environment&,
                   Plan* plan) noexcept {
   const DeltaRuleProblem& p = b.forward;
-  BackwardWorkspace workspace(p, nullptr);
+  // WHY no null base: rows without data count as absent. Any other that is aligned will do.
+  BackwardWorkspace workspace(p, reinterpret_cast<void*>(uintptr_t{256}));
   BackwardParams params = lower_backward(b);
-  place_tiles(p, workspace, &params);
+  place_tiles(p, WhichAddresses::kThese, workspace, &params);
   if (!are_mappable(p, tile_tensors(p, params))) return left_to_others();
+  const Waves waves = choose_waves(b, machine);
   plan->kernel = number_type(p.q.dtype) == device::Number::kBfloat16
                      ? "cuda.chunk_backward.sm_90.bf16.k128"
                      : "cuda.chunk_backward.sm_90.fp16.k128";
-  plan->workspace_bytes = workspace.bytes();
+  plan->workspace_bytes = waves.bytes;
+  plan->keep(waves);
   return ok_status();
 }
 
-void launch_tiles(const ChunkBackwardProblem& b, const Plan&, void* memory,
-                  Launcher& launcher) noexcept {
+void launch_wave(const ChunkBackwardProblem& b, void* memory, Launcher& launcher) noexcept {
   const DeltaRuleProblem& p = b.forward;
   BackwardWorkspace workspace(p, memory);
   BackwardParams params = lower_backward(b);
-  const StageRows rows = place_tiles(p, workspace, &params);
+  const StageRows rows = place_tiles(p, WhichAddresses::kThese, workspace, &params);
   const backward::TileTensors tensors = tile_tensors(p, params);
   backward::launch(BackwardKernel::kPrepare, params, launcher);
   launch_forward_tiles(p, params, tensors, rows, launcher);
@@ -73,6 +67,15 @@ void launch_tiles(const ChunkBackwardProblem& b, const Plan&, void* memory,
   if (!has_row_gradients(params)) return;
   backward::launch_gradients(params, tensors, launcher);
   launch_head_sums(params, launcher);
+}
+
+void launch_tiles(const ChunkBackwardProblem& b, const Plan& plan, void* memory,
+                  Launcher& launcher) noexcept {
+  const auto waves = plan.kept<Waves>();
+  for (int64_t first = 0; first < b.forward.H; first += waves.key_heads) {
+    const int64_t count = std::min(waves.key_heads, b.forward.H - first);
+    launch_wave(wave_of(b, first, count), memory, launcher);
+  }
 }
 
 // ----------------------------------------------------------------------------------- plain ----
@@ -149,9 +152,8 @@ void launch_key_wise(const ChunkBackwardProblem& b, const Plan&, void* memory,
 
 constexpr Kernel<ChunkBackwardProblem> kCatalogue[] = {
     {"chunk_backward.tiles",
-     "bfloat16 or float16 by tensor cores: K and V of 128, rows aligned to 16 bytes, "
-     "compute capability 9.0",
-     Tier::kFused, accept_tiles, accept_packed_addresses, plan_tiles, launch_tiles,
+     "bfloat16 or float16 by tensor cores: K and V of 128, compute capability 9.0", Tier::kFused,
+     accept_tiles, nullptr, plan_tiles, launch_tiles,
      [](const Machine& machine) noexcept {
        return machine.is_hopper() ? backward::load_tile_kernels() : 0;
      }},

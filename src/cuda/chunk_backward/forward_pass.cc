@@ -13,19 +13,6 @@ using backward::BackwardParams, device::Number, device::StageParams, device::Tok
 using core::DeltaRuleProblem;
 using StageKernel = stages::Kernel;
 
-tile::TokenTensor mapped_rows(const DeltaRuleProblem& p, const TokenRows& rows, int64_t heads,
-                              int64_t columns) noexcept {
-  return {rows.data,
-          p.rows.B,
-          p.rows.T,
-          heads,
-          columns,
-          rows.batch_stride,
-          rows.token_stride,
-          rows.head_stride,
-          rows.number == Number::kBfloat16};
-}
-
 int64_t states_per_batch(const DeltaRuleProblem& p, const StageParams& s) noexcept {
   return p.rows.B == 1 ? 1 : s.slots;
 }

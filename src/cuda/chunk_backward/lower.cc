@@ -48,11 +48,46 @@ void place_beta(const DeltaRuleProblem& p, BackwardWorkspace& workspace,
   params->stage.beta = params->beta = workspace.rows(p.HV, 1);
 }
 
-/// Whether the copy engine can write rows of `io` there.
-bool holds_tiles(const TokenRows& rows, Number io) noexcept {
-  return rows.data != nullptr && rows.number == io &&
-         reinterpret_cast<uintptr_t>(rows.data) % 16 == 0 && rows.batch_stride % 8 == 0 &&
-         rows.token_stride % 8 == 0 && rows.head_stride % 8 == 0;
+/// Finds the rows of a call by tensor cores their places.
+class TilePlaces {
+ public:
+  TilePlaces(const DeltaRuleProblem& p, WhichAddresses which, BackwardWorkspace& workspace) noexcept
+      : p_(p), which_(which), workspace_(workspace), io_(number_type(p.q.dtype)) {}
+
+  /// Whether the copy engine can read and write [B,T,heads,128] of q's dtype there.
+  bool holds_tiles(const TokenRows& rows, int64_t heads) const noexcept {
+    const auto is_packed = [](int64_t extent, int64_t stride) {
+      return extent <= 1 || stride % 8 == 0;
+    };
+    return which_ == WhichAddresses::kThese && rows.data != nullptr && rows.number == io_ &&
+           reinterpret_cast<uintptr_t>(rows.data) % 16 == 0 &&
+           is_packed(p_.rows.B, rows.batch_stride) && is_packed(p_.rows.T, rows.token_stride) &&
+           is_packed(heads, rows.head_stride) &&
+           is_mappable(mapped_rows(p_, rows, heads, backward::kTileSize));
+  }
+  /// Where q or k goes; null where it is read as given. Its gradient's place is the first choice:
+  /// that is written by the last to read it.
+  TokenRows of_key(const TokenRows& given, const TokenRows& gradient) const noexcept {
+    const bool as_given = p_.qk_norm == SLUICE_QK_NORM_NONE && holds_tiles(given, p_.H);
+    if (as_given) return {};
+    return holds_tiles(gradient, p_.H) ? gradient : workspace_.rows(p_.H, p_.K, io_);
+  }
+  /// A place in the workspace for rows of value heads that are no tiles; else null.
+  TokenRows of_values(const TokenRows& rows) const noexcept {
+    return holds_tiles(rows, p_.HV) ? TokenRows{} : workspace_.rows(p_.HV, p_.V, io_);
+  }
+
+ private:
+  const DeltaRuleProblem& p_;
+  WhichAddresses which_;
+  BackwardWorkspace& workspace_;
+  Number io_;
+};
+
+/// `rows` become `place`, if there is one.
+TokenRows move_rows(const TokenRows& place, TokenRows* rows) noexcept {
+  if (place.data != nullptr) *rows = place;
+  return place;
 }
 
 /// States that enter the chunks, and gradients of those that leave them.
@@ -62,6 +97,19 @@ void place_states(BackwardWorkspace& workspace, Number number, BackwardParams* p
 }
 
 }  // namespace
+
+tile::TokenTensor mapped_rows(const DeltaRuleProblem& p, const TokenRows& rows, int64_t heads,
+                              int64_t columns) noexcept {
+  return {rows.data,
+          p.rows.B,
+          p.rows.T,
+          heads,
+          columns,
+          rows.batch_stride,
+          rows.token_stride,
+          rows.head_stride,
+          rows.number == Number::kBfloat16};
+}
 
 TokenRows BackwardWorkspace::rows(int64_t heads, int64_t columns, Number number) noexcept {
   const int64_t token = heads * columns;
@@ -90,6 +138,7 @@ BackwardParams lower_backward(const ChunkBackwardProblem& b) noexcept {
   out.stage.has_gates = present(p.gate);
   out.d_o = rows_of(b.d_o);
   out.raw_q = out.stage.q, out.raw_k = out.stage.k;
+  out.raw_v = out.stage.values, out.raw_d_o = out.d_o;
   out.raw_gate = head_rows(p.gate, p.r), out.raw_beta = head_rows(p.beta, p.r);
   out.A_log = vector_of(p.A_log), out.dt_bias = vector_of(p.dt_bias);
   out.d_final = pool_of(b.d_final), out.dinitial = pool_of(b.dinitial);
@@ -126,25 +175,33 @@ StageRows place_plain(const DeltaRuleProblem& p, BackwardWorkspace& workspace,
   return rows;
 }
 
-StageRows place_tiles(const DeltaRuleProblem& p, BackwardWorkspace& workspace,
+/// Copies of v lie where e will: a chunk of e is written behind the last to read its v.
+StageRows place_tiles(const DeltaRuleProblem& p, WhichAddresses which, BackwardWorkspace& workspace,
                       BackwardParams* params) noexcept {
   const Number io = number_type(p.q.dtype);
+  const TilePlaces places(p, which, workspace);
   StageParams& s = params->stage;
   StageRows rows{};
-  place_normalised(p, workspace, io, params);
+  params->q_normal = move_rows(places.of_key(params->raw_q, params->dq), &s.q);
+  params->k_normal = move_rows(places.of_key(params->raw_k, params->dk), &s.k);
+  params->d_o_copy = move_rows(places.of_values(params->raw_d_o), &params->d_o);
   if (params->has_norm) params->norms = workspace.rows(2 * p.H, 1);
   place_gates(p, workspace, params);
   if (present(p.gate)) s.g_cumsum = rows.sums = workspace.rows(p.HV, 1);
   place_states(workspace, io, params);
-  const bool whole = holds_tiles(params->dv, io);
+  const bool whole = places.holds_tiles(params->dv, p.HV);
   if (whole) params->dv_tile = params->dv;
-  if (!params->delta_rule) return rows;
+  if (!params->delta_rule) {
+    params->v_copy = move_rows(places.of_values(params->raw_v), &s.values);
+    return rows;
+  }
   place_beta(p, workspace, params);
   params->B = workspace.rows(p.HV, backward::kTokens, io);
   s.v_new = workspace.rows(p.HV, p.V, io);
-  // WHY whether it is used or not: other addresses may ask for it, and a workspace is for all.
-  const TokenRows copy = workspace.rows(p.HV, p.V, io);
-  if (!whole) params->dv_tile = copy;
+  if (!places.holds_tiles(params->raw_v, p.HV)) {
+    params->v_copy = move_rows(s.v_new, &s.values);
+  }
+  if (!whole) params->dv_tile = workspace.rows(p.HV, p.V, io);
   if (params->dbeta.data != nullptr) params->dbeta_parts = workspace.rows(2 * p.HV, 1);
   return rows;
 }

@@ -9,6 +9,7 @@
 #include "cuda/device/stage_params.h"
 #include "cuda/kernels/backward/key_params.h"
 #include "cuda/kernels/backward/params.h"
+#include "cuda/tile/token_map.hpp"
 #include "cuda/workspace_layout.h"
 
 namespace sluice::cuda {
@@ -50,11 +51,21 @@ inline bool has_row_gradients(const backward::BackwardParams& p) noexcept {
   return p.dA_log.data != nullptr || p.ddt_bias.data != nullptr;
 }
 
+/// [B,T,heads,columns] for a map of the copy engine.
+tile::TokenTensor mapped_rows(const core::DeltaRuleProblem& problem, const device::TokenRows& rows,
+                              int64_t heads, int64_t columns) noexcept;
+
+/// What a layout of the workspace is for.
+enum class WhichAddresses {
+  kThese,
+  kWorst,  ///< those that need the most of it: no row lies where the copy engine can read it
+};
+
 /// Gives params their places, for plain kernels and for those of tensor cores.
 StageRows place_plain(const core::DeltaRuleProblem& problem, BackwardWorkspace& workspace,
                       backward::BackwardParams* params) noexcept;
-StageRows place_tiles(const core::DeltaRuleProblem& problem, BackwardWorkspace& workspace,
-                      backward::BackwardParams* params) noexcept;
+StageRows place_tiles(const core::DeltaRuleProblem& problem, WhichAddresses which,
+                      BackwardWorkspace& workspace, backward::BackwardParams* params) noexcept;
 
 /// chunk_backward with key-wise gates: what its kernels are told, places included.
 backward::KeyBackwardParams lower_key_wise(const core::ChunkBackwardProblem& problem,

@@ -26,11 +26,13 @@ struct BackwardParams {
   StageParams stage;
   TokenRows d_o;
   TokenRows raw_q, raw_k;        ///< as given
+  TokenRows raw_v, raw_d_o;      ///< likewise, where prepare() copies them
   TokenRows raw_gate, raw_beta;  ///< [B,T,HV], as given
   HeadScalar A_log, dt_bias;
   BoundedPool d_final;  ///< [N,HV,K,V]
 
-  TokenRows q_normal, k_normal;  ///< [B,T,H,K]: where prepare() puts them; null: no l2 norm
+  TokenRows q_normal, k_normal;  ///< [B,T,H,K]: where prepare() puts them; null: as given
+  TokenRows v_copy, d_o_copy;    ///< [B,T,HV,V]: likewise
   TokenRows norms;               ///< [B,T,2 H]: one over the norms of q's heads, then of k's
   TokenRows g, beta;             ///< [B,T,HV]: likewise
   TokenRows dN;                  ///< gradients of v_new, with simple GLA of v

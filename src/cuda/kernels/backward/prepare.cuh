@@ -1,8 +1,8 @@
-// Prepares before the stages: q and k with their l2 norm, g and beta from the caller's gate and
-// beta; and after all: gradients of q and k as sums over value heads, through the norm, and those
+// Prepares before the stages: q and k with their l2 norm, rows that the copy engine cannot read,
+// g and beta from the caller's gate and beta; and after all: gradients of q and k as sums over value heads, through the norm, and those
 // of A_log and dt_bias.
 //
-// Roles     prepare, keys: a warp has a row of q or of k; sums: a CTA has a value head
+// Roles     prepare, keys: a warp has a row of q, k, v or d_o; sums: a CTA has a value head
 // Memory    registers; sums: a number a warp of shared memory
 // Floor     bytes; small beside the products
 //
@@ -87,10 +87,21 @@ __device__ __forceinline__ WarpRow<kMost> load_key(const BackwardParams& p, cons
   return key;
 }
 
+/// A row as it is.
 template <int64_t kMost>
-__device__ __forceinline__ void normalise_key(const BackwardParams& p, const TokenRows& from,
-                                              const TokenRows& to, int64_t batch, int64_t row,
-                                              int64_t head) {
+__device__ __forceinline__ void copy_row(const TokenRows& from, const TokenRows& to, int64_t batch,
+                                         int64_t row, int64_t head, int64_t columns) {
+  WarpRow<kMost> numbers{};
+  numbers.add(from, at(from, batch, row, head), columns);
+  numbers.store(to, at(to, batch, row, head), columns);
+}
+
+/// A row of q or k where the products read it.
+template <int64_t kMost>
+__device__ __forceinline__ void place_key(const BackwardParams& p, const TokenRows& from,
+                                          const TokenRows& to, int64_t batch, int64_t row,
+                                          int64_t head) {
+  if (!p.has_norm) return copy_row<kMost>(from, to, batch, row, head, p.stage.K);
   float factor;
   WarpRow<kMost> key = load_key<kMost>(p, from, batch, row, head, &factor);
 #pragma unroll
@@ -119,11 +130,20 @@ __global__ void __launch_bounds__(kThreads, 2)
   for (int64_t item = blockIdx.x; item < items; item += gridDim.x) {
     const int64_t batch = item / p.stage.T, row = item % p.stage.T;
     if (row >= in_use) continue;
-    if (p.q_normal.data != nullptr) {
+    if (p.q_normal.data != nullptr || p.k_normal.data != nullptr) {
       for (int64_t i = threadIdx.x / 32; i < 2 * p.stage.H; i += kWarps) {
         const bool is_q = i < p.stage.H;
-        normalise_key<kMost>(p, is_q ? p.raw_q : p.raw_k, is_q ? p.q_normal : p.k_normal, batch,
-                             row, is_q ? i : i - p.stage.H);
+        const TokenRows& to = is_q ? p.q_normal : p.k_normal;
+        if (to.data == nullptr) continue;
+        place_key<kMost>(p, is_q ? p.raw_q : p.raw_k, to, batch, row, is_q ? i : i - p.stage.H);
+      }
+    }
+    for (int64_t head = threadIdx.x / 32; head < p.stage.HV; head += kWarps) {
+      if (p.v_copy.data != nullptr) {
+        copy_row<kMost>(p.raw_v, p.v_copy, batch, row, head, p.stage.V);
+      }
+      if (p.d_o_copy.data != nullptr) {
+        copy_row<kMost>(p.raw_d_o, p.d_o_copy, batch, row, head, p.stage.V);
       }
     }
     for (int64_t head = threadIdx.x; head < p.stage.HV; head += kThreads) {
@@ -152,7 +172,7 @@ __device__ __forceinline__ void key_gradient(const BackwardParams& p, const Toke
         p.stage.head_map_cyclic ? key_head + i * p.stage.H : key_head * p.stage.r + i;
     gradient.add(parts, at(parts, batch, row, head), p.stage.K);
   }
-  if (p.q_normal.data != nullptr) {
+  if (p.has_norm) {
     float factor, along = 0.0f;
     const WarpRow<kMost> key = load_key<kMost>(p, raw, batch, row, key_head, &factor);
 #pragma unroll

@@ -1,0 +1,119 @@
+// Measures the workspace of gradients by tensor cores, and the waves of heads that share it. Host
+// code alone; nothing is launched.
+// SPDX-License-Identifier: Apache-2.0
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <initializer_list>
+
+#include "cuda/catalogues.h"
+#include "cuda/chunk_backward/waves.h"
+
+namespace sluice::cuda {
+namespace {
+
+using core::ChunkBackwardProblem, core::Plan, core::PlanFor, core::Tensor;
+
+/// A dense view; of its address only what it is a multiple of counts.
+Tensor view(sluice_dtype dtype, std::initializer_list<int64_t> shape) {
+  Tensor t{};
+  t.data = reinterpret_cast<void*>(uintptr_t{4096});
+  t.dtype = dtype;
+  t.rank = static_cast<uint16_t>(shape.size());
+  std::copy(shape.begin(), shape.end(), t.shape);
+  int64_t step = 1;
+  for (int axis = t.rank; axis-- > 0; step *= t.shape[axis]) t.stride[axis] = step;
+  return t;
+}
+
+struct Sizes {
+  int64_t B, T, H, HV;
+};
+
+/// A training call: normalised keys, gates, write strengths, all gradients of rows.
+ChunkBackwardProblem training(const Sizes& s) {
+  constexpr sluice_dtype kBf16{4, 16}, kFloat{2, 32};
+  ChunkBackwardProblem b;
+  core::DeltaRuleProblem& p = b.forward;
+  p.rows = {s.B, s.T, s.B, {}, s.T};
+  p.H = s.H, p.HV = s.HV, p.r = s.HV / s.H, p.K = p.V = 128;
+  p.qk_norm = SLUICE_QK_NORM_L2;
+  p.q = p.k = b.dq = b.dk = view(kBf16, {s.B, s.T, s.H, 128});
+  p.v = b.d_o = b.dv = view(kBf16, {s.B, s.T, s.HV, 128});
+  p.gate = p.beta = b.dgate = b.dbeta = view(kFloat, {s.B, s.T, s.H, p.r});
+  return b;
+}
+
+void misalign(ChunkBackwardProblem* b) {
+  for (Tensor* t : {&b->forward.q, &b->forward.k, &b->forward.v, &b->d_o, &b->dq, &b->dk, &b->dv}) {
+    t->data = static_cast<std::byte*>(t->data) + 2;
+  }
+}
+
+Plan plan_of(const ChunkBackwardProblem& b, PlanFor purpose = PlanFor::kCall) {
+  Plan plan;
+  const Status status =
+      plan_by(chunk_backward_catalogue(), b, {0, 90, 132, {}}, {}, purpose, &plan);
+  EXPECT_TRUE(status.ok()) << status.message;
+  return plan;
+}
+
+size_t rows_of(const Sizes& s) { return static_cast<size_t>(s.B * s.T * s.HV); }
+
+TEST(BackwardPlan, AtMostOneAndAHalfKilobytesATokenAndValueHead) {
+  for (const Sizes& s : {Sizes{1, 8192, 16, 32}, Sizes{1, 32768, 16, 32}, Sizes{1, 8192, 16, 16},
+                         Sizes{2, 4096, 8, 16}}) {
+    ChunkBackwardProblem b = training(s);
+    const size_t any = plan_of(b, PlanFor::kAnyAddress).workspace_bytes;
+    EXPECT_LE(any, 1536 * rows_of(s)) << s.T << " " << s.H << " " << s.HV;
+    EXPECT_EQ(plan_of(b).workspace_bytes, any);
+    EXPECT_EQ(plan_of(b).kept<Waves>().key_heads, s.H);
+    misalign(&b);
+    EXPECT_EQ(plan_of(b).workspace_bytes, any);
+    EXPECT_STREQ(plan_of(b).kernel, "cuda.chunk_backward.sm_90.bf16.k128");
+    EXPECT_EQ(plan_of(b).kept<Waves>().key_heads, s.H / 2);
+  }
+}
+
+TEST(BackwardPlan, AtMostAGibibyteWhereHeadsAreLeftThatFillTheGpu) {
+  const ChunkBackwardProblem b = training({4, 8192, 16, 64});
+  const Plan plan = plan_of(b);
+  EXPECT_LE(plan.workspace_bytes, size_t{1} << 30);
+  const auto waves = plan.kept<Waves>();
+  EXPECT_EQ(waves.key_heads, 4);  // 16 in four waves
+  // One sequence has not: the GPU wants more of its heads than there are.
+  EXPECT_EQ(plan_of(training({1, 32768, 16, 32})).kept<Waves>().key_heads, 16);
+}
+
+TEST(BackwardPlan, OneKeyHeadHasWhatItNeeds) {
+  const Sizes s{1, 4096, 1, 4};
+  const Plan plan = plan_of(training(s), PlanFor::kAnyAddress);
+  EXPECT_GT(plan.workspace_bytes, 1536 * rows_of(s));
+  EXPECT_LT(plan.workspace_bytes, 2304 * rows_of(s));
+}
+
+TEST(BackwardPlan, HeadsThatDoNotNeighbourEachOtherAreOneWave) {
+  const Sizes s{1, 4096, 16, 32};
+  ChunkBackwardProblem b = training(s);
+  b.forward.head_map = SLUICE_HEAD_MAP_CYCLIC;
+  misalign(&b);
+  EXPECT_EQ(plan_of(b).kept<Waves>().key_heads, 16);
+  EXPECT_LT(plan_of(b).workspace_bytes, 2304 * rows_of(s));
+}
+
+TEST(BackwardPlan, AWaveHasTheHeadsOfItsKeys) {
+  const ChunkBackwardProblem all = training({1, 64, 16, 32});
+  const ChunkBackwardProblem b = wave_of(all, 5, 3);
+  EXPECT_EQ(b.forward.H, 3);
+  EXPECT_EQ(b.forward.HV, 6);
+  const auto offset = [](const Tensor& part, const Tensor& whole) {
+    return static_cast<std::byte*>(part.data) - static_cast<std::byte*>(whole.data);
+  };
+  EXPECT_EQ(offset(b.forward.q, all.forward.q), 5 * 128 * 2);
+  EXPECT_EQ(offset(b.dv, all.dv), 10 * 128 * 2);
+  EXPECT_EQ(offset(b.dgate, all.dgate), 10 * 4);
+  EXPECT_EQ(b.forward.A_log.data, nullptr);
+}
+
+}  // namespace
+}  // namespace sluice::cuda
