@@ -280,6 +280,10 @@ struct RaceCase {
   int64_t N, T;
   bool ring;
 };
+std::string race_name(const RaceCase& c) {
+  return named("N", c.N, "_T", c.T, c.ring ? "_ring" : "_shift");
+}
+void PrintTo(const RaceCase& c, std::ostream* out) { *out << race_name(c); }
 
 class CudaLayerDecode : public ::testing::TestWithParam<RaceCase> {
  protected:
@@ -310,10 +314,7 @@ INSTANTIATE_TEST_SUITE_P(All, CudaLayerDecode,
                          ::testing::Values(RaceCase{1, 1, false}, RaceCase{1, 1, true},
                                            RaceCase{20, 4, false}, RaceCase{40, 1, true},
                                            RaceCase{700, 1, false}),
-                         [](const auto& test) {
-                           return named("N", test.param.N, "_T", test.param.T,
-                                        test.param.ring ? "_ring" : "_shift");
-                         });
+                         [](const auto& test) { return race_name(test.param); });
 
 /// A state that prefill wrote, continued by a step, is the state of a longer prefill.
 TEST_F(CudaDecode, ContinuesAPrefill) {
