@@ -17,7 +17,7 @@ scripts/build_wheel.sh "$built" "$work/wheel"
 
 "${PYTHON:-python3}" -m venv "$work/env"
 packages=(numpy ml_dtypes pytest array-api-strict mypy==2.4.1 ruff==0.17.6)
-[ "${SLUICE_TEST_TORCH:-0}" = 0 ] || packages+=(torch transformers)
+[ "${SLUICE_TEST_TORCH:-0}" = 0 ] || packages+=(torch==2.15.0 transformers==5.23.0)
 "$work/env/bin/pip" install -q "$work"/wheel/*.whl "${packages[@]}"
 tests/abi/check_hardening.sh "$work"/env/lib/python*/site-packages/sluice/_core*.so
 "$work/env/bin/ruff" check -q --no-cache "$here"
