@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from .. import _core
+from ._layer import INPUTS, train_layer
 
 _library = torch.library.Library("sluice", "FRAGMENT")
 _Tensors = tuple[Tensor, ...]
@@ -27,9 +28,9 @@ def _rows(x: Tensor) -> Tensor:
     return x if x.stride(-1) == 1 else x.contiguous()
 
 
-def _like_each(tensors: list[Tensor | None]) -> list[Tensor]:
-    """Memory for gradients; nothing for what is absent."""
-    return [torch.empty(0) if x is None else _empty_like(x) for x in tensors]
+def _like_each(tensors: list[Any]) -> list[Tensor]:
+    """Memory for gradients; nothing for what is absent, which the first never is."""
+    return [tensors[0].new_empty(0) if x is None else _empty_like(x) for x in tensors]
 
 
 def _define(name: str, inputs: str, options: str, run: Any, gradients: Any) -> Any:
@@ -197,3 +198,49 @@ def gated_delta_rule(
         q, k, v, gate, beta, A_log, dt_bias, cu_seqlens, gate_space, beta_space, eigenvalues, qk_norm, scale
     )
     return found
+
+
+def gated_delta_net(
+    qkv: Tensor,
+    z: Tensor | None,
+    b: Tensor,
+    a: Tensor | None,
+    *,
+    conv_weight: Tensor,
+    norm_weight: Tensor,
+    num_k_heads: int,
+    num_v_heads: int,
+    head_k_dim: int,
+    head_v_dim: int,
+    norm_eps: float = 1e-6,
+    packing: str = "flat",
+    eigenvalues: str = "positive",
+    gate_activation: str = "silu",
+    rounding: str = "once",
+    gate_lower_bound: float = 0.0,
+    cu_seqlens: Tensor | None = None,
+    save_core: bool = False,
+    conv_columns: int = 0,
+    output_final_state: bool = False,
+    **tensors: Tensor | None,
+) -> tuple[Tensor, tuple[Tensor, ...], Tensor | None]:
+    """All of a layer between its input projections and its output projection, which is in it with out_weight
+    [hidden, HVV]: `sluice.ops.layer_prefill` with gradients. tensors: what that takes by the same names (A_log,
+    dt_bias, conv_bias, conv_initial, initial_state, k, v, k_conv_weight, ..), all of them differentiable.
+
+    save_core: keep the delta rule's output for the backward pass (2 HVV bytes a token in 16 bits), which else
+    computes it again. conv_columns: columns of the convolution states that are returned, at least W - 1; 0 = none.
+
+    Returns: ([B,T,HV,V], or [B,T,hidden] with out_weight; the convolution states [N,D,columns], three with packing
+    "separate"; the final state float32 or None).
+    """
+    tensors.update(qkv=qkv, z=z, b=b, a=a, conv_weight=conv_weight, norm_weight=norm_weight)
+    unknown = set(tensors) - set(INPUTS)
+    if unknown:
+        raise TypeError(f"gated_delta_net: {min(unknown)} = given, expected one of {', '.join(INPUTS)}")
+    out, _, *states, final = train_layer(
+        *map(tensors.get, INPUTS), cu_seqlens, num_k_heads, num_v_heads, head_k_dim, head_v_dim, norm_eps, packing,
+        eigenvalues, gate_activation, rounding, gate_lower_bound, save_core, conv_columns, output_final_state,
+    )  # fmt: skip
+    count = 0 if conv_columns == 0 else 3 if packing == "separate" else 1
+    return out, tuple(states[:count]), final if output_final_state else None

@@ -1,0 +1,225 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Measures a whole layer as one operator of torch: gradients through carried states, generation token by token, what
+is kept for the backward pass, and what torch asks of operators."""
+
+import pytest
+from conftest import error
+
+torch = pytest.importorskip("torch", reason="torch is not installed: its tests are skipped")
+
+import sluice.nn
+from sluice.nn import functional
+
+SIZES = dict(num_k_heads=2, num_v_heads=4, head_k_dim=16, head_v_dim=24)
+PACKINGS = ["interleaved", "flat"]
+
+
+def small(packing="flat", **options):
+    torch.manual_seed(4)
+    return sluice.nn.GatedDeltaNet(32, 2, 4, 16, 24, packing=packing, **options)
+
+
+def gradients(layer):
+    return [p.grad.clone() for p in layer.parameters()]
+
+
+def assert_near(found, expected, limit):
+    for x, y in zip(found, expected, strict=True):
+        assert error(x.detach().double().numpy(), y.detach().double().numpy()) < limit
+
+
+@pytest.mark.parametrize("save_core", [False, True])
+@pytest.mark.parametrize("packing", PACKINGS)
+def test_pieces_of_a_sequence_are_the_sequence(packing, save_core):
+    layer, x, weight = small(packing, save_core=save_core), torch.randn(2, 70, 32), torch.randn(2, 70, 32)
+    whole_x, piece_x = x.clone().requires_grad_(), x.clone().requires_grad_()
+    whole = layer(whole_x)
+    (whole * weight).sum().backward()
+    expected = [whole_x.grad, *gradients(layer)]
+    layer.zero_grad()
+    states, pieces = layer.new_states(2), []
+    for piece in piece_x.split([33, 2, 35], 1):
+        out, states = layer(piece, states=states, return_states=True)
+        pieces.append(out)
+    (torch.cat(pieces, 1) * weight).sum().backward()
+    assert_near([torch.cat(pieces, 1), piece_x.grad, *gradients(layer)], [whole, *expected], 2e-5)
+
+
+@pytest.mark.parametrize("packing", PACKINGS)
+def test_gradients_of_the_states_themselves(packing):
+    layer, x = small(packing), torch.randn(2, 5, 32)
+    states = sluice.nn.States(*(torch.randn_like(t).requires_grad_() for t in layer.new_states(2)))
+    _, final = layer(x, states=states, return_states=True)
+    weight = torch.randn_like(final.recurrent)
+    (final.recurrent * weight).sum().backward()
+    step = 1e-2
+    assert not layer.norm.weight.grad.any() and not layer.out_proj.weight.grad.any()
+    for state in states:
+        direction = torch.randn_like(state)
+        sides = []
+        for sign in (step, -step):
+            moved = [t + sign * direction if t is state else t for t in states]
+            _, final = layer(x, states=sluice.nn.States(*moved), return_states=True)
+            sides.append((final.recurrent.double() * weight).sum())
+        assert abs((sides[0] - sides[1]) / (2 * step) - (state.grad * direction).sum()) < 2e-3 * abs(sides[0])
+
+
+@pytest.mark.parametrize("packing", PACKINGS)
+def test_token_by_token(packing):
+    layer, x = small(packing), torch.randn(3, 20, 32)
+    with torch.no_grad():
+        expected, last = layer(x, return_states=True)
+        _, states = layer(x[:, :15], return_states=True)
+        rows = [layer.step(piece, states) for piece in x[:, 15:].split([1, 1, 3], 1)]
+    assert_near([torch.cat(rows, 1), *states], [expected[:, 15:], *last], 1e-5)
+
+
+def test_packed_documents_with_states_and_rows_behind_them():
+    layer, x, offsets = small(), torch.randn(1, 50, 32), torch.tensor([0, 20, 20, 45])
+    x.requires_grad_()
+    out, states = layer(x, offsets, states=layer.new_states(3), return_states=True)
+    assert not out[:, 45:].any() and states.recurrent.shape[0] == 3
+    out.sum().backward()
+    assert not x.grad[:, 45:].any() and x.grad[:, :45].any()
+    assert not states.recurrent[1].any(), "an empty document keeps its state"
+
+
+def separate(seed=0, dtype=torch.float32):
+    """Inputs of a KDA layer, three projections and gates of key channels, and of the same layer in one projection."""
+    generator = torch.Generator().manual_seed(seed)
+    B, T, H, HV, K, V = 2, 40, 2, 4, 16, 24
+    widths = (H * K, H * K, HV * V)
+
+    def rows(*shape):
+        return torch.randn(shape, generator=generator).to(dtype).requires_grad_()
+
+    three = dict(zip(("qkv", "k", "v"), (rows(B, T, n) for n in widths)))
+    three |= dict(zip(("conv_weight", "k_conv_weight", "v_conv_weight"), (rows(n, 4) for n in widths)))
+    three |= dict(zip(("conv_bias", "k_conv_bias", "v_conv_bias"), (rows(n) for n in widths)))
+    rest = dict(z=rows(B, T, HV * V), b=rows(B, T, HV), a=rows(B, T, HV, K), norm_weight=rows(V))
+    rest |= dict(A_log=rows(HV), dt_bias=rows(HV, K), initial_state=rows(B, HV, K, V))
+    return three, rest
+
+
+@pytest.mark.parametrize("bound", [0.0, -5.0])
+def test_three_projections_are_one_cut_in_three(bound):
+    three, rest = separate()
+    one = {
+        name: torch.cat([three[n] for n in names], axis)
+        for name, names, axis in (
+            ("qkv", ("qkv", "k", "v"), -1), ("conv_weight", ("conv_weight", "k_conv_weight", "v_conv_weight"), 0),
+            ("conv_bias", ("conv_bias", "k_conv_bias", "v_conv_bias"), 0),
+        )
+    }  # fmt: skip
+    found = []
+    for packing, given in (("flat", one), ("separate", three)):
+        options = dict(packing=packing, rounding="input", gate_activation="sigmoid", gate_lower_bound=bound)
+        out, conv, final = functional.gated_delta_net(
+            **given, **rest, **SIZES, **options, conv_columns=3, output_final_state=True
+        )
+        loss = out.square().sum() + final.sum() + sum(state.sum() for state in conv)
+        inputs = [*three.values(), *rest.values()]
+        found.append([out, final, torch.cat(conv, 1), *torch.autograd.grad(loss, inputs)])
+    assert_near(*found, 1e-6)
+
+
+def test_what_is_not_an_argument_is_named():
+    three, rest = separate()
+    with pytest.raises(TypeError, match="gated_delta_net: bias = given, expected one of qkv, k, v"):
+        functional.gated_delta_net(**three, **rest, **SIZES, packing="separate", bias=None)
+
+
+def test_the_operator_is_in_order():
+    layer, x = small(conv_bias=True), torch.randn(1, 9, 32, requires_grad=True)
+    with torch.no_grad():
+        given = layer._arguments(x)
+    options = {name: given.pop(name) for name in list(given) if not torch.is_tensor(given[name])}
+    state = torch.randn(1, 4, 16, 24)
+    given |= dict(initial_state=state, conv_initial=torch.randn(1, 160, 3), out_weight=torch.randn(8, 96))
+    given = {name: t.detach().requires_grad_() for name, t in given.items() if t is not None}
+    from sluice.nn._layer import INPUTS, OPTIONS
+
+    options.setdefault("gate_lower_bound", 0.0)
+    call = (*map(given.get, INPUTS), None, *(options[name] for name in OPTIONS))
+    for more in ((False, 0, False), (True, 3, True)):
+        torch.library.opcheck(torch.ops.sluice.train_layer.default, (*call, *more))
+
+
+@pytest.mark.parametrize("save_core", [False, True])
+def test_compiled_with_states(save_core):
+    layer, x = small("interleaved", save_core=save_core), torch.randn(1, 40, 32)
+    offsets = torch.tensor([0, 20, 40])
+
+    def run(call):
+        out, states = call(x, offsets, layer.new_states(2), True)
+        (out.square().sum() + states.recurrent.sum()).backward()
+        found = gradients(layer)
+        layer.zero_grad()
+        return found
+
+    compiled = torch.compile(layer, fullgraph=True, backend="aot_eager")
+    assert_near(run(compiled), run(layer), 1e-6)
+
+
+def test_saved_bytes_a_token():
+    """What docs/training.md says is kept: the input, the projections, and the core if asked to."""
+
+    def saved(layer, x):
+        own = {p.data_ptr() for p in layer.parameters()}
+        kept = {}
+
+        def pack(t):
+            if t.untyped_storage().data_ptr() not in own:
+                kept[t.untyped_storage().data_ptr()] = t.untyped_storage().nbytes()
+            return t
+
+        with torch.autograd.graph.saved_tensors_hooks(pack, lambda t: t):
+            layer(x)
+        return sum(kept.values()) / x.shape[1]
+
+    values, projections = 4 * 24, 2 * 2 * 16 + 2 * 4 * 24 + 2 * 4
+    for packing in PACKINGS:
+        x = torch.randn(1, 50, 32)
+        assert saved(small(packing), x) == 4 * (32 + projections)
+        assert saved(small(packing, save_core=True), x) == 4 * (32 + projections + values)
+
+
+def test_hooks_of_the_output_projection_are_called():
+    layer, x, seen = small(), torch.randn(1, 5, 32), []
+    expected = layer(x)
+    layer.out_proj.register_forward_hook(lambda module, inputs, out: seen.append(out.shape))
+    assert_near([layer(x)], [expected], 1e-6)
+    assert seen == [expected.shape]
+
+
+def test_autocast_and_the_deterministic_flag():
+    layer, x = small(), torch.randn(2, 30, 32)
+
+    def run():
+        layer.zero_grad()
+        with torch.autocast("cpu", torch.bfloat16):
+            loss = layer(x).float().square().sum()
+        loss.backward()
+        return gradients(layer)
+
+    first = run()
+    torch.use_deterministic_algorithms(True)
+    try:
+        again = run()
+    finally:
+        torch.use_deterministic_algorithms(False)
+    assert all(torch.equal(a, b) for a, b in zip(first, again))
+    layer.zero_grad()
+    layer(x).square().sum().backward()
+    assert_near(first, gradients(layer), 5e-2)
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_checkpointed_with_states(reentrant):
+    layer, x = small("interleaved"), torch.randn(2, 30, 32, requires_grad=True)
+    states = layer.new_states(2)
+    layer(x, None, states).sum().backward()
+    expected = gradients(layer)
+    layer.zero_grad()
+    torch.utils.checkpoint.checkpoint(layer, x, None, states, use_reentrant=reentrant).sum().backward()
+    assert all(torch.equal(a, b) for a, b in zip(gradients(layer), expected))
