@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ... import ops
+from ..swap import needs_gradient
 from . import kda_layer
 
 if TYPE_CHECKING:
@@ -44,20 +45,29 @@ def _entry(cache: Any, layer: Any) -> Any:
     return entry if known else None
 
 
+def _trains(layer: Any, hidden_states: torch.Tensor) -> bool:
+    return needs_gradient(hidden_states, *layer.parameters())
+
+
 def unfit(layer: Any, hidden_states: torch.Tensor, cache: Any, kwargs: Any) -> str | None:
     """Why this call goes to the layer's own forward, or None."""
     if hidden_states.device.type not in ("cpu", "cuda"):
         return f"device {hidden_states.device.type}, Sluice has cpu and cuda"
     if layer.activation not in ("silu", "swish"):
         return f"activation {layer.activation} of the convolution"
-    if kwargs.get("cu_seq_lens_q") is not None or kwargs.get("seq_idx") is not None:
-        return "packed rows: the layer's own forward with Sluice's functions"
+    offsets = kwargs.get("cu_seq_lens_q")
+    if offsets is None and kwargs.get("seq_idx") is not None:
+        return "packed rows without cu_seq_lens_q"
+    if offsets is not None and (cache is not None or hidden_states.shape[0] != 1):
+        return "packed rows with a cache or in a batch: the layer's own forward with Sluice's functions"
     if cache is not None:
         entry = _entry(cache, layer)
         if entry is None:
             return "the cache is not of the form of transformers 5.17 to 5.23"
         if getattr(entry, "record_past", False):
             return "the cache records the past (assisted decoding)"
+        if entry.has_previous_state[0] and _trains(layer, hidden_states):
+            return "a gradient through a cache that goes on: the layer's own forward with Sluice's functions"
     if hasattr(layer.conv1d, "_hf_hook"):
         return "the convolution's weights are offloaded"
     return None
@@ -108,8 +118,8 @@ def _prefill(
     arguments: Any,
     inputs: Any,
     cache: Any,
-    conv_state: torch.Tensor,
-    state: torch.Tensor,
+    conv_state: Any,
+    state: Any,
 ) -> torch.Tensor:
     """Any number of tokens; the cache is given both new states."""
     final = conv_final = None
@@ -131,11 +141,39 @@ def _prefill(
         **arguments,
     )
     if cache is not None:
-        cache.update_conv_state(
-            conv_final, layer.layer_idx, conv_kernel_size=layer.conv_kernel_size
-        )
-        cache.update_recurrent_state(final, layer.layer_idx)
+        _update(cache, layer, conv_final, final)
     return out
+
+
+def _train(layer: Any, packing: str, arguments: Any, inputs: Any, cache: Any) -> torch.Tensor:
+    """All of the layer, with gradients, from zero states."""
+    import torch
+
+    from ...nn import functional
+    from ...nn.gated_delta_net import is_plain
+
+    project = _output_projection(layer, packing)
+    # PERF: within the operator the projection's input need not be kept.
+    inside = is_plain(project)
+    out, conv, final = functional.gated_delta_net(
+        **inputs,
+        **arguments,
+        out_weight=project.weight if inside else None,
+        conv_columns=0 if cache is None else layer.conv_kernel_size,
+        output_final_state=cache is not None,
+    )
+    if cache is not None:
+        _update(cache, layer, torch.cat(conv, 1), final)
+    return out if inside else project(out.flatten(2))
+
+
+def _update(cache: Any, layer: Any, conv_state: Any, state: Any) -> None:
+    cache.update_conv_state(conv_state, layer.layer_idx, conv_kernel_size=layer.conv_kernel_size)
+    cache.update_recurrent_state(state, layer.layer_idx)
+
+
+def _output_projection(layer: Any, packing: str) -> Any:
+    return layer.o_proj if packing == "kda" else layer.out_proj
 
 
 def forward(
@@ -144,9 +182,11 @@ def forward(
     hidden_states: torch.Tensor,
     cache_params: Any = None,
     attention_mask: torch.Tensor | None = None,
+    cu_seq_lens_q: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """The layer's forward: hidden_states [B,T,hidden], attention_mask [B,T] (zeros mask inputs),
-    the cache's states updated as the layer's own forward updates them. Returns [B,T,hidden]."""
+    the cache's states updated as the layer's own forward updates them, or cu_seq_lens_q [N+1] the offsets
+    of documents in one row. Returns [B,T,hidden]."""
     if attention_mask is not None:
         masked = hidden_states * attention_mask[:, :, None]
         hidden_states = masked.to(hidden_states.dtype)
@@ -156,12 +196,13 @@ def forward(
         if entry.has_previous_state[0]:
             conv_state, state = entry.conv_states[0], entry.recurrent_states[0]
     inputs = _inputs(layer, packing, hidden_states)
-    arguments = _constants(layer, packing)
+    arguments = {**_constants(layer, packing), "cu_seqlens": cu_seq_lens_q}
+    if _trains(layer, hidden_states):
+        return _train(layer, packing, arguments, inputs, cache_params)
     if conv_state is not None and state is not None and hidden_states.shape[1] == 1:
         # The cache's tensors keep their addresses: both states are updated in place.
         pools = _pools(layer, packing, "conv_initial", conv_state)
         out = ops.layer_decode(**inputs, **pools, initial_state=state, **arguments)
     else:
         out = _prefill(layer, packing, arguments, inputs, cache_params, conv_state, state)
-    project = layer.o_proj if packing == "kda" else layer.out_proj
-    return project(out.flatten(2))
+    return _output_projection(layer, packing)(out.flatten(2))

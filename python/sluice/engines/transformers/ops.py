@@ -13,6 +13,7 @@ from ... import functional, ops
 from .. import sequences
 from ..pool_conv import activation_name
 from ..refusal import only_absent
+from ..swap import needs_gradient
 
 if TYPE_CHECKING:
     import torch
@@ -40,9 +41,12 @@ def chunk_gated_delta_rule(
     output_final_state: bool = False,
     use_qk_l2norm_in_kernel: bool = False,
     cu_seqlens: torch.Tensor | None = None,
+    cu_seq_lens_q: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
     """query, key [B,T,H,K], value [B,T,HV,V], log gate g and beta [B,T,HV], initial_state
-    [N,HV,K,V]. chunk_size chooses nothing. Returns (o, final state float32 or None)."""
+    [N,HV,K,V]. chunk_size chooses nothing. cu_seq_lens_q: what KDA layers call cu_seqlens. Returns (o, final
+    state float32 or None)."""
+    cu_seqlens = cu_seq_lens_q if cu_seqlens is None else cu_seqlens
     final = _final(query, value, cu_seqlens, output_final_state)
     o = ops.chunk_forward(
         query,
@@ -68,8 +72,16 @@ def fused_recurrent_gated_delta_rule(
     output_final_state: bool = False,
     use_qk_l2norm_in_kernel: bool = False,
     cu_seqlens: torch.Tensor | None = None,
+    cu_seq_lens_q: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """chunk_gated_delta_rule token by token, out of place. Returns (o, final state or None)."""
+    """chunk_gated_delta_rule token by token, out of place; where an input needs a gradient by chunks, which have
+    one. Returns (o, final state or None)."""
+    cu_seqlens = cu_seq_lens_q if cu_seqlens is None else cu_seqlens
+    if needs_gradient(query, key, value, g, beta, initial_state):
+        return chunk_gated_delta_rule(
+            query, key, value, g, beta, initial_state=initial_state, output_final_state=output_final_state,
+            use_qk_l2norm_in_kernel=use_qk_l2norm_in_kernel, cu_seqlens=cu_seqlens,
+        )  # fmt: skip
     bound = None
     if cu_seqlens is not None:
         bound = max(sequences.longest(cu_seqlens, query.shape[1]), 1)

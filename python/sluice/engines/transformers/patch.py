@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from .. import causal_conv1d as conv_package
 from .. import fla
-from ..swap import Swaps, Tally, needs_gradient, run_or_hand_back
+from ..swap import Swaps, Tally, run_or_hand_back
 from . import kda_layer, ops
 from . import layer as whole_layer
 
@@ -56,8 +56,6 @@ def _tensors(args: Any, kwargs: Any) -> list[Any]:
 
 def _unfit_tensors(tensors: Any) -> str | None:
     """Why these tensors are left to the model's own function, or None."""
-    if needs_gradient(*tensors):
-        return "an input requires a gradient, Sluice's backward pass is not fast yet"
     for tensor in tensors:
         if tensor.device.type not in ("cpu", "cuda"):
             return f"device {tensor.device.type}, Sluice has cpu and cuda"
@@ -106,9 +104,15 @@ def _layer_hook(layer: Any, packing: str, original: Any, tally: Any) -> Callable
         **kwargs: Any,
     ) -> Any:
         def run(
-            hidden_states: torch.Tensor, cache_params: Any, attention_mask: torch.Tensor, **_: Any
+            hidden_states: torch.Tensor,
+            cache_params: Any,
+            attention_mask: torch.Tensor,
+            cu_seq_lens_q: torch.Tensor | None = None,
+            **_: Any,
         ) -> Any:
-            return whole_layer.forward(layer, packing, hidden_states, cache_params, attention_mask)
+            return whole_layer.forward(
+                layer, packing, hidden_states, cache_params, attention_mask, cu_seq_lens_q
+            )
 
         def unfit(
             hidden_states: torch.Tensor,
@@ -116,8 +120,7 @@ def _layer_hook(layer: Any, packing: str, original: Any, tally: Any) -> Callable
             attention_mask: torch.Tensor,
             **kwargs: Any,
         ) -> str | None:
-            reason = whole_layer.unfit(layer, hidden_states, cache_params, kwargs)
-            return reason or _unfit_tensors([hidden_states, layer.conv1d.weight])
+            return whole_layer.unfit(layer, hidden_states, cache_params, kwargs)
 
         args = (hidden_states, cache_params, attention_mask)
         return run_or_hand_back("layer", run, original, tally, args, kwargs, unfit)
@@ -219,8 +222,8 @@ def patch(model: Any, level: str = "layer") -> Patch:
     """Swaps Sluice into every gated delta rule layer of `model` (a torch module of transformers).
 
     level: "ops" swaps the functions (delta rule, convolution) and the gated norm; "layer" swaps the
-    whole layer between its projections as well, where its shape is known. Calls that Sluice does
-    not take (gradients, devices, dtypes, options) run the model's own code; `report()` counts them.
+    whole layer between its projections as well, where its shape is known. Both train. Calls that Sluice
+    does not take (devices, dtypes, options) run the model's own code; `report()` counts them.
     Returns a Patch. ValueError if the model has no gated delta rule layer or is patched already.
     """
     if level not in ("ops", "layer"):
