@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A pytest plug-in that runs fla's own tests of the gated delta rule with Sluice as the backend.
 
-Sluice has no backward pass: gradients are off, `backward()` does nothing, and a comparison of two
+The rules run forward only: gradients are off, `backward()` does nothing, and a comparison of two
 absent gradients is left out; the tests that do arithmetic with one are expected to end there, after
 o and the state were compared. A call that Sluice hands back fails the test, so a pass is Sluice's;
 q, k and v of several dtypes are handed back by rule, and a test of those is listed as skipped.

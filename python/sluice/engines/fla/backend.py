@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Registers Sluice as a backend of fla's dispatch (fla >= 0.5): prefill through fla's registry,
-decode, which fla does not dispatch, by re-assigning fla's names.
+"""Registers Sluice as a backend of fla's dispatch (fla >= 0.5): the rules by chunks through fla's registry;
+decode, convolution and gated norm, which fla does not dispatch, by re-assigning fla's names.
 
 fla's own switches hold: FLA_SLUICE=0 turns the backend off at any time (per call, so after
 registration too), FLA_DISABLE_BACKEND_DISPATCH=1 bypasses every backend. fla logs at INFO which
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from ... import supported
 from ...functional.kda import gate_arguments
 from ..swap import Swaps, Tally, hook, needs_gradient
-from . import kda, ops
+from . import kda, ops, parts
 
 if TYPE_CHECKING:
     import torch
@@ -33,12 +33,14 @@ def enabled() -> bool:
     return os.environ.get("FLA_SLUICE", "1") != "0"
 
 
-def _unfit_views(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, gradients: Any) -> str | None:
+def _unfit_device(x: torch.Tensor) -> str | None:
+    return None if x.device.type in ("cpu", "cuda") else f"device {x.device.type}, Sluice has cpu and cuda"
+
+
+def _unfit_views(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> str | None:
     """Why tensors cannot be passed to Sluice, or None. Reads no values."""
-    if q.device.type not in ("cpu", "cuda"):
-        return f"device {q.device.type}, Sluice has cpu and cuda"
-    if needs_gradient(q, k, v, *gradients):
-        return "an input requires a gradient, Sluice's backward pass is not fast yet"
+    if reason := _unfit_device(q):
+        return reason
     if not q.dtype == k.dtype == v.dtype:
         return f"q, k, v of one dtype expected, got {q.dtype}, {k.dtype}, {v.dtype}"
     if any(t.stride(-1) != 1 for t in (q, k, v)):
@@ -57,17 +59,24 @@ def _unfit_rows(
     """Why chunk_forward of these tensors and `arguments` is left to fla, or None."""
     if cp_context is not None:
         return "context parallelism across devices is not supported"
-    reason = _unfit_views(q, k, v, gradients)
+    reason = _unfit_views(q, k, v)
     if reason is not None:
         return reason
-    kernel, refusal = supported(
-        "chunk_forward", q=q, k=k, v=v, o=v.new_empty(v.shape), **arguments
-    )
-    if refusal is not None:
-        return str(refusal)
-    if q.device.type == "cuda" and kernel is not None and "generic" in kernel:
-        return f"{kernel} would run, which is right but not fast"
+    o = v.new_empty(v.shape)
+    calls: dict[str, Any] = {"chunk_forward": {"o": o}}
+    if needs_gradient(q, k, v, *gradients):
+        calls["chunk_backward"] = {"d_o": v, "dv": o}
+    for op, more in calls.items():
+        kernel, refusal = supported(op, q=q, k=k, v=v, **more, **arguments)
+        if refusal is not None:
+            return str(refusal)
+        if q.device.type == "cuda" and str(kernel).endswith(_SLOW):
+            return f"{kernel} would run, which is right but not fast"
     return None
+
+
+# Kernels without tensor cores.
+_SLOW = (".generic", ".plain", ".key_wise")
 
 
 def _layout(state_v_first: bool, kwargs: Any) -> str:
@@ -173,7 +182,7 @@ def _unfit_recurrent(
         return "FLA_SLUICE=0"
     if gk is not None or gv is not None:
         return "a decay per channel is not supported"
-    return _unfit_views(q, k, v, (g, beta, kwargs.get("initial_state")))
+    return _unfit_views(q, k, v)
 
 
 def _unfit_recurrent_kda(
@@ -190,8 +199,12 @@ def _unfit_recurrent_kda(
         return "FLA_SLUICE=0"
     if len(beta.shape) != 3:
         return "a write strength per channel is not supported"
-    given = [x for x in (*args, *kwargs.values()) if hasattr(x, "requires_grad")]
-    return _unfit_views(q, k, v, (g, beta, *given))
+    return _unfit_views(q, k, v)
+
+
+def _unfit_part(x: torch.Tensor, *args: Any, **kwargs: Any) -> str | None:
+    """Why a call of another part is left to fla, or None."""
+    return _unfit_device(x) if enabled() else "FLA_SLUICE=0"
 
 
 def _backend_class(base: Any, name: str, unfit: Any, run: Any) -> type:
@@ -252,8 +265,9 @@ _PREFILLS: dict[str, tuple[Any, Any]] = {
 }
 
 
-def register(decode: bool = True) -> bool:
-    """Makes Sluice a backend of the installed fla; with `decode`, its recurrent function too.
+def register(decode: bool = True, layers: bool = True) -> bool:
+    """Makes Sluice a backend of the installed fla; with `decode`, its recurrent functions too, and with
+    `layers` the convolution and the gated norm of its layers.
 
     Needs fla >= 0.5 (ImportError without a backend registry). With FLA_SLUICE=0 nothing is done.
     Idempotent; `unregister()` undoes it. Returns whether Sluice is registered.
@@ -266,26 +280,34 @@ def register(decode: bool = True) -> bool:
             registry.register(_backend_class(base, name, *_PREFILLS[name])())
             _registry.append(registry)
             _logger.info("fla backend registered: %s, priority 2", name)
-    if decode and not _swaps.active():
-        _register_decode()
+    if not _swaps.active():
+        _reassign([*(_DECODE if decode else ()), *(_LAYERS if layers else ())])
     return True
 
 
-def _register_decode() -> None:
-    """fla does not dispatch its recurrent functions: their names are re-assigned instead."""
+# Functions that fla does not dispatch: module, ours, what is left to fla.
+_DECODE = (
+    ("fla.ops.gated_delta_rule", ops.fused_recurrent_gated_delta_rule, _unfit_recurrent),
+    ("fla.ops.kda", kda.fused_recurrent_kda, _unfit_recurrent_kda),
+)
+_LAYERS = (
+    ("fla.modules.convolution", parts.causal_conv1d, _unfit_part),
+    ("fla.modules.fused_norm_gate", parts.rms_norm_gated, _unfit_part),
+)
+
+
+def _reassign(functions: Any) -> None:
+    """Puts ours in the place of fla's in all of its loaded modules."""
     import importlib
 
-    for module, ours, unfit in (
-        ("gated_delta_rule", ops.fused_recurrent_gated_delta_rule, _unfit_recurrent),
-        ("kda", kda.fused_recurrent_kda, _unfit_recurrent_kda),
-    ):
+    for module, ours, unfit in functions:
         try:
-            original = getattr(importlib.import_module(f"fla.ops.{module}"), ours.__name__)
+            original = getattr(importlib.import_module(module), ours.__name__)
         except (ImportError, AttributeError):
             continue
         hooked = hook(f"fla.{ours.__name__}", ours, original, tally, unfit)
         places = _swaps.put_everywhere(original, hooked, ("fla.",))
-        _logger.info("fla decode re-assigned in %s", ", ".join(places))
+        _logger.info("fla.%s re-assigned in %s", ours.__name__, ", ".join(places))
 
 
 def unregister() -> None:
