@@ -37,6 +37,9 @@ FUNCTIONS = {
         "fused_sigmoid_gating_delta_rule_update_cpu": "vllm/_custom_ops.py",
         "causal_conv1d_fn": "vllm/model_executor/layers/mamba/ops/causal_conv1d.py",
         "causal_conv1d_update": "vllm/model_executor/layers/mamba/ops/causal_conv1d.py",
+        "layer_norm_fwd": _VLLM + "layernorm_guard.py",
+        "rmsnorm_fn": _VLLM + "layernorm_guard.py",
+        "rms_norm_gated": _VLLM + "kda.py",
     },
     "vllm.v0_26": {
         "chunk_gated_delta_rule": _VLLM + "chunk.py",
@@ -48,6 +51,9 @@ FUNCTIONS = {
         "chunk_kda": _VLLM + "kda.py",
         "chunk_kda_with_fused_gate": _VLLM + "kda.py",
         "fused_recurrent_kda": _VLLM + "kda.py",
+        "layer_norm_fwd": _VLLM + "layernorm_guard.py",
+        "rmsnorm_fn": _VLLM + "layernorm_guard.py",
+        "rms_norm_gated": _VLLM + "kda.py",
     },
     "sglang": {
         "chunk_gated_delta_rule": _SGLANG + "fla/chunk.py",

@@ -125,6 +125,20 @@ def test_vllm_gets_back_what_sluice_does_not_take(monkeypatch, caplog):
         model.causal_conv1d_fn(nonsense=1)
 
 
+@pytest.mark.parametrize("release", ["vllm", "vllm.v0_26"])
+def test_vllm_gated_norms_are_replaced_where_layers_import_them(monkeypatch, release):
+    stub_vllm(monkeypatch, release=release)
+    monkeypatch.setenv("SLUICE_VLLM", "1")
+    places = vllm.register()
+    guard = sys.modules["vllm.third_party.flash_linear_attention.ops.layernorm_guard"]
+    assert {f"{guard.__name__}.{name}" for name in ("layer_norm_fwd", "rmsnorm_fn")} <= set(places)
+    assert "vllm.third_party.flash_linear_attention.ops.kda.rms_norm_gated" in places
+    x, z, weight = torch.randn(3, HV, V), torch.randn(3, HV, V), torch.ones(V)
+    norm = torch.nn.functional.rms_norm(x, (V,), eps=1e-6)
+    close(guard.rmsnorm_fn(x, weight, None, z=z), norm * torch.nn.functional.silu(z))
+    assert guard.rmsnorm_fn(x, weight, None, z=z, norm_before_gate=False) == "engine"
+
+
 def test_vllm_of_an_earlier_release_has_its_own_forms(monkeypatch):
     model = stub_vllm(monkeypatch, release="vllm.v0_26")
     monkeypatch.setenv("SLUICE_VLLM", "1")

@@ -10,6 +10,7 @@ vllm.md says what ran inside vLLM.
 from .conv import causal_conv1d_fn, causal_conv1d_update
 from .cpu import chunk_gated_delta_rule_cpu, fused_sigmoid_gating_delta_rule_update_cpu
 from .kda import chunk_kda, chunk_kda_with_fused_gate, fused_recurrent_kda
+from .norm import layer_norm_fwd, rms_norm_gated, rmsnorm_fn
 from .ops import (
     chunk_gated_delta_rule,
     fused_gdn_decode_post_conv_mtp,
@@ -32,6 +33,9 @@ __all__ = [
     "fused_recurrent_kda",
     "fused_sigmoid_gating_delta_rule_update",
     "fused_sigmoid_gating_delta_rule_update_cpu",
+    "layer_norm_fwd",
     "register",
+    "rms_norm_gated",
+    "rmsnorm_fn",
     "unregister",
 ]

@@ -15,7 +15,7 @@ from typing import Any
 
 from .. import flashinfer
 from ..swap import Swaps, Tally, hook, same_parameters
-from . import conv, cpu, kda, ops, v0_26
+from . import conv, cpu, kda, norm, ops, v0_26
 
 _logger = logging.getLogger("sluice.engines")
 _swaps = Swaps()
@@ -37,6 +37,9 @@ kTargets = (
     (f"{_FLA}.kda", kda.chunk_kda),
     (f"{_FLA}.kda", kda.chunk_kda_with_fused_gate),
     (f"{_FLA}.kda", kda.fused_recurrent_kda),
+    (f"{_FLA}.kda", norm.rms_norm_gated),
+    (f"{_FLA}.layernorm_guard", norm.layer_norm_fwd),
+    (f"{_FLA}.layernorm_guard", norm.rmsnorm_fn),
     ("flashinfer.gdn_prefill", flashinfer.chunk_gated_delta_rule),
 )
 # Where a release has other parameters.

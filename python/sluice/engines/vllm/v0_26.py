@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ..refusal import only_absent
 from . import conv, kda
 from .kda import chunk_kda, fused_recurrent_kda
+from .norm import layer_norm_fwd, rms_norm_gated, rmsnorm_fn
 from .ops import (
     chunk_gated_delta_rule,
     fused_recurrent_gated_delta_rule,
@@ -29,6 +30,9 @@ __all__ = [
     "fused_recurrent_gated_delta_rule_packed_decode",
     "fused_recurrent_kda",
     "fused_sigmoid_gating_delta_rule_update",
+    "layer_norm_fwd",
+    "rms_norm_gated",
+    "rmsnorm_fn",
 ]
 
 _BLOCKS = "states of every block of a prefix cache"
