@@ -8,7 +8,7 @@ source=$(realpath "$1")
 ggml=$(realpath "$2")
 build=$(realpath "${3:-build/release}")
 folders=("$ggml/src" "$ggml/src/ggml-cpu" "$build/src")
-g++ -std=c++20 -O2 -Wall -Wextra -Iinclude -I"$source/include" -I"$source/src" examples/ggml/*.cpp \
+g++ -std=c++20 -O2 -Wall -Wextra -Iinclude -I"$source/include" -I"$source/src" examples/ggml/check.cpp examples/ggml/sluice_backend.cpp \
   "${folders[@]/#/-L}" "${folders[@]/#/-Wl,-rpath,}" -lsluice -lggml -lggml-cpu -lggml-base \
   -o "$build/ggml_check"
 "$build/ggml_check"

@@ -2,13 +2,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """Prepares the pages for mkdocs, and checks what it made of them.
 
-    site.py prepare FOLDER         copies docs/ and README.md (as index.md) there, with mkdocs.yml beside them
+    site.py prepare FOLDER [TREE]  copies docs/ and README.md (as index.md) there, with mkdocs.yml beside them
+    site.py versions SITE          lists the versions that SITE has a folder of, and leads to the newest one
     site.py check SITE             every link of every page leads to a file and, with #, to an anchor
 
-Links to files outside docs/ (sources, examples) become names: the site has pages alone.
+Links to files outside docs/ (sources, examples) become names: the site has pages alone. A version's pages
+lie in a folder of its own, SITE/VERSION; the selector on each page reads SITE/versions.json. TREE: a
+checkout of another commit, whose pages are taken.
 """
 
 import html.parser
+import json
 import pathlib
 import re
 import shutil
@@ -26,7 +30,7 @@ NAVIGATION = [
     ("Check", ["benchmarks", "report", "requirements", "conformance", "case-format", "first_use"]),
     ("Change", ["ci", "dependencies"]),
 ]
-CONFIGURATION = """site_name: Sluice {version}
+CONFIGURATION = """site_name: Sluice
 site_description: Gated linear attention for CPUs and GPUs
 docs_dir: pages
 site_dir: {site}
@@ -37,11 +41,14 @@ theme:
   palette:
     - media: "(prefers-color-scheme: light)"
       scheme: default
+      primary: blue grey
       toggle: {{icon: material/weather-night, name: Dark}}
     - media: "(prefers-color-scheme: dark)"
       scheme: slate
+      primary: blue grey
       toggle: {{icon: material/weather-sunny, name: Light}}
   features: [navigation.sections, navigation.top, search.highlight, content.code.copy]
+extra_css: [extra.css]
 plugins: [search]
 markdown_extensions:
   - tables
@@ -52,11 +59,25 @@ nav:
   - Sluice: index.md
 {navigation}
 validation: {{omitted_files: ignore, links: {{anchors: warn}}}}
+extra:
+  version: {{provider: mike}}
+"""
+# Headings that can be read, dense tables without empty heads, names in one piece, room for wide tables.
+STYLE = """.md-grid { max-width: 72rem; }
+.md-typeset h1 { color: inherit; font-weight: 600; margin-bottom: 1rem; }
+.md-typeset h2 { font-weight: 600; }
+.md-typeset table:not([class]) th, .md-typeset table:not([class]) td { min-width: 0; padding: .5em .9em; }
+.md-typeset table:not([class]) thead:not(:has(th:not(:empty))) { display: none; }
+.md-typeset td code { word-break: normal; overflow-wrap: normal; }
+"""
+FIRST = """<!doctype html>
+<html lang="en"><meta charset="utf-8"><title>Sluice</title>
+<meta http-equiv="refresh" content="0; url={newest}/index.html"><a href="{newest}/index.html">Sluice {newest}</a></html>
 """
 
 
-def version():
-    return re.search(r"project\(sluice VERSION ([0-9.]+)", (ROOT / "CMakeLists.txt").read_text())[1]
+def version(tree):
+    return re.search(r"project\(sluice VERSION ([0-9.]+)", (tree / "CMakeLists.txt").read_text())[1]
 
 
 def rewritten(text, page):
@@ -82,19 +103,31 @@ def rewritten(text, page):
     return LINK.sub(link, text)
 
 
-def prepare(folder):
-    pages = folder / "pages"
-    shutil.rmtree(folder, ignore_errors=True)
-    shutil.copytree(ROOT / "docs", pages, ignore=shutil.ignore_patterns("*.tsv", "*.json"))
+def prepare(folder, tree):
+    pages, number = folder / "pages", version(tree)
+    shutil.rmtree(pages, ignore_errors=True)
+    shutil.rmtree(folder / "site" / number, ignore_errors=True)
+    shutil.copytree(tree / "docs", pages, ignore=shutil.ignore_patterns("*.tsv", "*.json"))
     for path in pages.rglob("*.md"):
         name = (pathlib.Path("docs") / path.relative_to(pages)).as_posix()
         path.write_text(rewritten(path.read_text(), name))
-    (pages / "index.md").write_text(rewritten((ROOT / "README.md").read_text(), "README.md"))
+    (pages / "index.md").write_text(rewritten((tree / "README.md").read_text(), "README.md"))
+    (pages / "extra.css").write_text(STYLE)
     lines = []
     for heading, names in NAVIGATION:
-        lines += [f"  - {heading}:"] + [f"    - {name}.md" for name in names]
-    text = CONFIGURATION.format(version=version(), site=folder / "site", navigation="\n".join(lines))
+        there = [name for name in names if (pages / f"{name}.md").exists()]
+        lines += [f"  - {heading}:"] + [f"    - {name}.md" for name in there]
+    text = CONFIGURATION.format(site=folder / "site" / number, navigation="\n".join(lines))
     (folder / "mkdocs.yml").write_text(text)
+
+
+def list_versions(site):
+    """Newest first; the selector shows what versions.json has."""
+    found = [path.parent.name for path in site.glob("[0-9]*/index.html")]
+    found.sort(key=lambda name: [int(part) for part in name.split(".")], reverse=True)
+    entries = [{"version": name, "title": name, "aliases": ["latest"] if name == found[0] else []} for name in found]
+    (site / "versions.json").write_text(json.dumps(entries) + "\n")
+    (site / "index.html").write_text(FIRST.format(newest=found[0]))
 
 
 class Page(html.parser.HTMLParser):
@@ -133,7 +166,10 @@ def findings(site):
 def main():
     command, folder = sys.argv[1], pathlib.Path(sys.argv[2]).resolve()
     if command == "prepare":
-        prepare(folder)
+        prepare(folder, pathlib.Path(sys.argv[3]).resolve() if len(sys.argv) > 3 else ROOT)
+        return 0
+    if command == "versions":
+        list_versions(folder)
         return 0
     found = sorted(set(findings(folder)))
     print("\n".join(found) if found else f"links of {len(list(folder.rglob('*.html')))} pages lead somewhere")

@@ -202,7 +202,10 @@ ggml_backend_reg_t sluice_ggml_reg() {
       static ggml_backend_device device = make_device(self);
       return &device;
     };
-    made.iface.get_proc_address = [](ggml_backend_reg_t, const char*) -> void* { return nullptr; };
+    made.iface.get_proc_address = [](ggml_backend_reg_t, const char* name) -> void* {
+      const bool known = std::strcmp(name, "sluice_ggml_calls") == 0;
+      return known ? reinterpret_cast<void*>(sluice_ggml_calls) : nullptr;
+    };
     return made;
   }();
   return &registry;
