@@ -1,13 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Measures context parallelism: tables of fragments, ranks simulated in one process, and real groups of
-2, 3 and 4 processes over gloo, against one rank. Processes that wait for each other end by a timeout."""
-
-import datetime
-import os
-import sys
-import tempfile
+2, 3 and 4 processes over gloo, against one rank."""
 
 import pytest
+from processes import together
 
 torch = pytest.importorskip("torch", reason="torch is not installed: its tests are skipped")
 
@@ -140,41 +136,6 @@ def test_leaves_must_end_where_fragments_do():
 # ------------------------------------------------------------------------ processes ----
 
 
-def start(rank, ranks, store, task, errors):
-    """One process of a group."""
-    torch.set_num_threads(1)
-    try:
-        torch.distributed.init_process_group(
-            "gloo", f"file://{store}", rank=rank, world_size=ranks,
-            timeout=datetime.timedelta(seconds=60),
-        )
-        TASKS[task](rank, ranks)
-        errors.put((rank, None))
-    except BaseException as error:  # the parent reports it
-        errors.put((rank, f"{type(error).__name__}: {error}"))
-    finally:
-        if torch.distributed.is_initialized():
-            torch.distributed.destroy_process_group()
-
-
-def together(task, ranks):
-    """Runs a task in `ranks` processes; what each of them raised."""
-    context = torch.multiprocessing.get_context("spawn")
-    errors = context.Queue()
-    with tempfile.TemporaryDirectory() as folder:
-        store = os.path.join(folder, "store")
-        processes = [
-            context.Process(target=start, args=(rank, ranks, store, task, errors))
-            for rank in range(ranks)
-        ]
-        for process in processes:
-            process.start()
-        found = dict(errors.get(timeout=120) for _ in processes)
-        for process in processes:
-            process.join(30)
-    return found
-
-
 def same_as_one(rank, ranks):
     T, N = sum(LENGTHS), len(LENGTHS)
     for layout, rule in zip([*LAYOUTS, *LAYOUTS], RULES):
@@ -294,14 +255,8 @@ def wrong_rows(rank, ranks):
     ContextParallel(None, fragments).chunk_forward(**x, **options)
 
 
-TASKS = {
-    f.__name__: f
-    for f in (same_as_one, fla_functions, convolution, other_table, other_sizes, one_fails, wrong_rows)
-}
-
-
 @pytest.mark.parametrize("ranks", [2, 3, 4])
-@pytest.mark.parametrize("task", ["same_as_one", "fla_functions", "convolution"])
+@pytest.mark.parametrize("task", [same_as_one, fla_functions, convolution])
 def test_processes_give_what_one_gives(task, ranks):
     assert together(task, ranks) == dict.fromkeys(range(ranks))
 
@@ -309,19 +264,15 @@ def test_processes_give_what_one_gives(task, ranks):
 @pytest.mark.parametrize(
     "task, own, others",
     [
-        ("other_table", "InvalidArgument: ContextParallel: fragments = ", "fragments = "),
-        ("other_sizes", "InvalidArgument: ContextParallel: V = ", "V = 8 on rank 1, expected 24"),
-        ("one_fails", "InvalidArgument: chunk_summary: k ", "rank 1 = failed"),
-        ("wrong_rows", "", "failed"),
+        (other_table, "InvalidArgument: ContextParallel: fragments = ", "fragments = "),
+        (other_sizes, "InvalidArgument: ContextParallel: V = ", "V = 8 on rank 1, expected 24"),
+        (one_fails, "InvalidArgument: chunk_summary: k ", "rank 1 = failed"),
+        (wrong_rows, "", "failed"),
     ],
 )
 def test_a_mismatch_is_an_error_on_all_ranks(task, own, others):
     found = together(task, 3)
     assert all(message is not None for message in found.values()), found
-    failing = 0 if task == "wrong_rows" else 1
+    failing = 0 if task is wrong_rows else 1
     assert found[failing].startswith(own), found
     assert others in found[2], found
-
-
-if __name__ == "__main__":  # a worker that spawn starts
-    sys.exit(0)

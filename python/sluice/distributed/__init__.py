@@ -12,5 +12,6 @@ Needs torch, whose process groups carry the exchange: NCCL on GPUs, gloo on CPUs
 from .context import ContextParallel
 from .fragments import Fragment, Fragments
 from .simulate import SimulatedRanks
+from .tensor import TensorParallel
 
-__all__ = ["ContextParallel", "Fragment", "Fragments", "SimulatedRanks"]
+__all__ = ["ContextParallel", "Fragment", "Fragments", "SimulatedRanks", "TensorParallel"]

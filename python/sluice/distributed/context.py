@@ -1,16 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs the rules over sequences that are cut over the ranks of a process group."""
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch.autograd.function import once_differentiable
 
 from .._errors import InvalidArgument
-from . import rule
+from . import operators, rule
 from .exchange import Exchange
 from .fragments import Fragment, Fragments
-from .halo import halo_rows
 
 
 class ContextParallel:
@@ -25,6 +24,10 @@ class ContextParallel:
     time they compare tables, sizes and options (check="first"; "always": before every exchange, which
     waits for a GPU), so that a mismatch or a rank that fails is an error on all of them.
 
+    Rows that need nothing of other ranks are run while these send (overlap=False: behind it, as all others).
+    transitions=n: a piece sends the matrices of n heads at most, those that remember what came before it, and
+    the addends of all; more such heads are an error on all ranks.
+
     initial_state [N,HV,K,V], parameters and the final states are shared by all ranks: each rank's
     gradient by them is its part, and the sum over ranks is the gradient.
     """
@@ -37,6 +40,8 @@ class ContextParallel:
         split: str = "auto",
         split_value: int = 0,
         history: str = "auto",
+        overlap: bool = True,
+        transitions: int | None = None,
         check: str = "first",
     ) -> None:
         if split not in ("auto", "length") or (split == "length") != (split_value > 0) or split_value % 64:
@@ -48,6 +53,8 @@ class ContextParallel:
             raise InvalidArgument(f'ContextParallel: check = "{check}", expected "first" or "always"')
         if fragments is None:
             raise InvalidArgument("ContextParallel: fragments = None, expected a table")
+        if transitions is not None and transitions < 0:
+            raise InvalidArgument(f"ContextParallel: transitions = {transitions}, expected None, 0 or more heads")
         self.exchange = Exchange(process_group, check)
         self.rank, self.ranks = self.exchange.rank, self.exchange.ranks
         if len(fragments.ranks) != self.ranks:
@@ -55,9 +62,10 @@ class ContextParallel:
                 f"ContextParallel: fragments of {len(fragments.ranks)} ranks, expected {self.ranks} (those of "
                 "the process group)"
             )
-        self.fixed_leaves = split == "length"
-        self.fragments = fragments.cut(split_value) if self.fixed_leaves else fragments
-        self.history = history
+        fixed = split == "length"
+        self.fragments = fragments.cut(split_value) if fixed else fragments
+        self.settings = rule.Settings(self.fragments, self.rank, history, fixed, overlap, transitions)
+        self._name = operators.name_of(self)
 
     @classmethod
     def from_fla(cls, context: Any) -> "ContextParallel":
@@ -79,8 +87,15 @@ class ContextParallel:
 
     @property
     def sent_bytes(self) -> int:
-        """Bytes that this rank has handed to all-gathers."""
+        """Bytes that this rank has handed to exchanges."""
         return self.exchange.sent_bytes
+
+    @property
+    def remembered(self) -> int:
+        """The most heads of a piece of any rank that remembered what came before it, in calls so far that ask
+        (`transitions` is a number). The host waits for the device."""
+        found = self.fragments.known.get("remembered")
+        return 0 if found is None else int(found)
 
     def chunk_forward(
         self,
@@ -99,111 +114,91 @@ class ContextParallel:
     ) -> tuple[Any, Any]:
         """`sluice.ops.chunk_forward` over all ranks, differentiable; options are its own. Returns o and
         the final states of all sequences (float32, on every rank) or None."""
-        tensors = (q, k, v, gate, beta, A_log, dt_bias, initial_state)
-        made = (output_final_state, state_layout, tuple(sorted(options.items())))
-        found = _ContextRule.apply(self, made, *tensors)
-        return found if output_final_state else (found, None)
+        for name in options:
+            if name not in rule.OPTIONS:
+                raise InvalidArgument(f"ContextParallel: {name} = given, expected one of {', '.join(rule.OPTIONS)}")
+        found = operators.context_rule(
+            q, k, v, gate, beta, A_log, dt_bias, initial_state, self._name, output_final_state, state_layout,
+            *(options.get(name) for name in rule.OPTIONS),
+        )  # fmt: skip
+        return found[0], found[1] if output_final_state else None
+
+    def send_halo(self, x: Any, width: int) -> Any:
+        """Starts to send the last width - 1 rows of each of the rank's fragments of x [1,T,D]: what receive_halo()
+        takes, and nobody reads before. Work between the two runs during the exchange, and what is between their
+        gradients likewise."""
+        return operators.context_halo_send(x, self._name, width)
+
+    def receive_halo(self, sent: Any, width: int) -> Any:
+        """The width - 1 rows before each of the rank's fragments, zeros before a sequence: [pieces, width - 1, D],
+        differentiable."""
+        return operators.context_halo_receive(sent, self._name, width)
 
     def halo(self, x: Any, width: int) -> Any:
-        """The width - 1 rows before each of the rank's fragments, zeros before a sequence: [pieces,
-        width - 1, D] of x [1,T,D], differentiable. One all-gather of as many rows a piece. WHY not with
-        the maps: the first keys of a piece, and so its map, depend on it."""
-        self.exchange.agree(
-            {"fragments": self.fragments.checksum(), "halo width": width, "channels": x.shape[-1]}, x.device
-        )
-        return halo_rows(self.exchange, self.fragments, self.rank, x, width)
+        """send_halo() and receive_halo() at once."""
+        return self.receive_halo(self.send_halo(x, width), width)
 
-    def causal_conv1d(self, x: Any, weight: Any, bias: Any = None, activation: str | None = None) -> Any:
-        """The short causal convolution of x [1,T,D] with weight [D,W] over all ranks, by torch's own
-        operators, differentiable."""
-        width = weight.shape[1]
-        before = self.halo(x, width)
-        offsets = self.fragments.offsets(self.rank)
-        parts = []
-        for at, (begin, end) in enumerate(zip(offsets, offsets[1:])):
-            rows = torch.cat([before[at], x[0, begin:end]])
-            parts.append(sum(rows[w : w + end - begin] * weight[:, w] for w in range(width)))
-        # A rank without rows takes part in the exchange of gradients too.
-        out = torch.cat(parts)[None] if parts else x * weight[:, 0] + before.sum()
-        out = out if bias is None else out + bias
-        return torch.nn.functional.silu(out) if activation in ("silu", "swish") else out
+    def causal_conv1d(
+        self, x: Any, weight: Any, bias: Any = None, activation: str | None = None, before: Any = None
+    ) -> Any:
+        """The short causal convolution of x [1,T,D] with weight [D,W] over all ranks, differentiable. before: the
+        rows before each fragment [pieces, W - 1, D], as receive_halo() gives them; absent: they are exchanged."""
+        if before is None:
+            before = self.halo(x, weight.shape[1])
+        activation = {None: "none", "swish": "silu"}.get(activation, activation)
+        return operators.context_conv(x, before, weight, bias, self._name, activation)
 
-    def _call(self, tensors: dict[str, Any], made: tuple[Any, ...]) -> rule.Call:
-        output_final_state, state_layout, options = made
-        return rule.make_call(
-            self.fragments,
-            self.rank,
-            tensors,
-            history=self.history,
-            fixed_leaves=self.fixed_leaves,
-            output_final_state=output_final_state,
-            state_layout=state_layout,
-            **dict(options),
-        )
+    def run(self, make: Callable[[], rule.Call]) -> tuple[rule.Call, Any, Any]:
+        """The call that `make` makes, its o and final states."""
+        call, started = self._started(make, False, rule.begin)
+        rule.early(call)
+        self.exchange.join(call.tensors["k"].device)
+        self.exchange.keep(call.transition, call.forgotten)
+        return call, *rule.finish(call, self._received(started))
 
-    def _numbers(self, call: rule.Call, reverse: bool) -> dict[str, int]:
-        """What ranks must agree on before an exchange."""
-        names = ("H", "HV", "K", "V")
-        numbers = {"fragments": self.fragments.checksum(), **dict(zip(names, call.sizes))}
-        numbers["gradients"] = int(reverse)
-        numbers["output_final_state"] = int(call.output_final_state)
-        numbers["initial states"] = int(call.tensors["initial_state"] is not None)
-        numbers["options"] = rule.checksum(call)
-        return numbers
+    def run_backward(
+        self, make: Callable[[], rule.Call], d_o: Any, d_final: Any, needed: dict[str, bool]
+    ) -> dict[str, Any]:
+        """Gradients by name of the call that `make` makes."""
+        call, started = self._started(make, True, lambda call: rule.begin_backward(call, d_o))
+        if call.output_final_state:
+            shape = call.state_shape(len(call.fragments.lengths))
+            own = d_o.new_zeros(shape, dtype=torch.float32) if d_final is None else d_final.float()
+            d_final = self.exchange.start(own)
+        rule.early_backward(call, d_o, needed)
+        self.exchange.join(d_o.device)
+        if d_final is not None:
+            d_final = self.exchange.wait(d_final).unflatten(0, (self.ranks, len(self.fragments.lengths))).sum(0)
+        return rule.finish_backward(call, self._received(started), d_o, d_final, needed)
 
-    def _gathered(self, call: rule.Call | None, reverse: bool, begin: Any) -> Any:
-        """What every rank sends, [ranks slots, numbers]; an error on all ranks where one fails."""
-        error, part, numbers = None, None, dict.fromkeys(_NUMBERS, -1)
-        device = torch.device("cpu")
+    def _started(self, make: Callable[[], rule.Call], reverse: bool, begin: Callable[[rule.Call], Any]) -> Any:
+        """A call, and what every rank sends, still being exchanged; an error on all ranks where one fails."""
         try:
-            made, part = begin()
-            numbers, device = self._numbers(made, reverse), made.tensors["k"].device
-            call = made
-        except Exception as failure:  # told to all ranks, then raised
-            error, device = failure, self._device()
-        self.exchange.agree(numbers, device, error)
-        gathered = None if part is None else self.exchange.gather(part).flatten(0, 1)
-        return call, gathered
+            call = make()
+        except Exception:
+            self.exchange.tell_failure(self._device())
+            raise
+        device = call.tensors["k"].device
+        with self.exchange.beside(device):
+            try:
+                part = begin(call)
+            except Exception:
+                self.exchange.tell_failure(device)
+                raise
+            self.exchange.agree(rule.numbers(call, reverse), device)
+            started = None if part is None else self.exchange.start(part)
+        return call, started
+
+    def _received(self, started: Any) -> Any:
+        """[ranks slots, numbers] of what has been started."""
+        if started is None:
+            return None
+        self.exchange.keep(started)
+        return self.exchange.wait(started)
 
     def _device(self) -> torch.device:
         gloo = torch.distributed.get_backend(self.exchange.group) == "gloo"
         return torch.device("cpu") if gloo else torch.device("cuda", torch.cuda.current_device())
-
-
-_NUMBERS = (
-    *("fragments", "H", "HV", "K", "V"),
-    *("gradients", "output_final_state", "initial states", "options"),
-)
-
-
-class _ContextRule(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, context: ContextParallel, made: tuple[Any, ...], *given: Any) -> Any:
-        def begin() -> tuple[rule.Call, Any]:
-            call = context._call(dict(zip(rule.TENSORS, given)), made)
-            return call, rule.begin(call)
-
-        call, gathered = context._gathered(None, False, begin)
-        o, final = rule.finish(call, gathered)
-        ctx.context, ctx.call = context, rule.like(call, {})
-        ctx.save_for_backward(*given)
-        ctx.set_materialize_grads(False)
-        return (o, final) if call.output_final_state else o
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, d_o: Any, d_final: Any = None) -> Any:
-        context, tensors = ctx.context, dict(zip(rule.TENSORS, ctx.saved_tensors))
-        call = rule.like(ctx.call, tensors)
-        d_o = torch.zeros_like(tensors["v"]) if d_o is None else d_o.contiguous()
-        _, gathered = context._gathered(call, True, lambda: (call, rule.begin_backward(call, d_o)))
-        if call.output_final_state:
-            shape = call.state_shape(len(call.fragments.lengths))
-            own = d_o.new_zeros(shape, dtype=torch.float32) if d_final is None else d_final
-            d_final = context.exchange.gather(own.float()).sum(0)
-        needed = dict(zip(rule.TENSORS, ctx.needs_input_grad[2:]))
-        found = rule.finish_backward(call, gathered, d_o, d_final, needed)
-        return None, None, *(found.get(name) for name in rule.TENSORS)
 
 
 def _fragments_of_fla(context: Any) -> Fragments:

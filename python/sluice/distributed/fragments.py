@@ -124,6 +124,16 @@ class Fragments:
             offsets.append(offsets[-1] + len(fragment))
         return offsets
 
+    def offsets_on(self, device: Any, rank: int, begin: int = 0, end: int | None = None) -> Any:
+        """Of a rank's fragments begin .. end - 1 (None: all) among their rows, int32 on a device."""
+        import torch
+
+        key = ("offsets", rank, begin, end, device)
+        if key not in self.known:
+            offsets = self.offsets(rank)[begin : None if end is None else end + 1]
+            self.known[key] = torch.tensor([x - offsets[0] for x in offsets], dtype=torch.int32, device=device)
+        return self.known[key]
+
     def rows(self, rank: int) -> list[slice]:
         """Where a rank's fragments lie in the rows of all sequences, one after the other."""
         starts = [0]

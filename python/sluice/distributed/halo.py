@@ -4,71 +4,91 @@
 from typing import Any
 
 import torch
-from torch.autograd.function import once_differentiable
 
 from .fragments import Fragments
 
 
-def halo_rows(exchange: Any, fragments: Fragments, rank: int, x: Any, width: int) -> Any:
-    """[pieces, width - 1, D]: see ContextParallel.halo."""
-    table = _table(fragments, rank, width, x.device)
-    return _Halo.apply(exchange, table, width - 1, x)
+def sent_shape(fragments: Fragments, x: Any, width: int) -> tuple[int, int]:
+    """Of what all ranks send of x [..,D]: as many rows a piece and rank."""
+    slots = max(map(len, fragments.ranks))
+    return len(fragments.ranks) * slots * (width - 1), x.shape[-1]
+
+
+def send(context: Any, x: Any, width: int) -> Any:
+    """Starts to send the last width - 1 rows of each piece of x [1,T,D] to all ranks; what all have sent."""
+    fragments, exchange = context.fragments, context.exchange
+    numbers = {"fragments": fragments.checksum(), "halo width": width, "channels": x.shape[-1]}
+    exchange.agree(numbers, x.device)
+    table = _table(fragments, context.rank, width, x.device)
+    ranks = len(fragments.ranks)
+    shape = sent_shape(fragments, x, width)
+    part = x.new_zeros(shape[0] // ranks, shape[1])
+    part.index_copy_(0, table["slots"], x[0].index_select(0, table["rows"]))
+    return exchange.start(part)
+
+
+def receive(context: Any, gathered: Any, width: int) -> Any:
+    """The width - 1 rows before each piece [pieces, width - 1, D], zeros before a sequence."""
+    table = _table(context.fragments, context.rank, width, gathered.device)
+    gathered = context.exchange.wait(gathered)
+    count = len(context.fragments.ranks[context.rank])
+    found = gathered.new_zeros(count * (width - 1), gathered.shape[-1])
+    found.index_copy_(0, table["read_to"], gathered.index_select(0, table["read"]))
+    return found.view(count, width - 1, gathered.shape[1])
+
+
+def send_gradient(context: Any, d_rows: Any, width: int) -> Any:
+    """Starts to send every rank its part of gradients by what receive() gave; what all have sent this one."""
+    table = _table(context.fragments, context.rank, width, d_rows.device)
+    shape = sent_shape(context.fragments, d_rows, width)
+    # Of pieces shorter than the halo a row is read more than once.
+    parts = d_rows.new_zeros(shape, dtype=torch.float32)
+    parts.index_add_(0, table["read"], d_rows.flatten(0, 1).index_select(0, table["read_to"]).float())
+    return context.exchange.start_parts(parts.to(d_rows.dtype))
+
+
+def gradient(context: Any, d_sent: Any, width: int) -> Any:
+    """The gradient by x of send(); the ranks' parts are summed in their order."""
+    table = _table(context.fragments, context.rank, width, d_sent.device)
+    every = context.exchange.wait(d_sent).unflatten(0, (context.ranks, d_sent.shape[0] // context.ranks))
+    mine = every.float().sum(0).to(d_sent.dtype)
+    d_x = d_sent.new_zeros(1, context.fragments.tokens(context.rank), d_sent.shape[-1])
+    d_x[0].index_copy_(0, table["rows"], mine.index_select(0, table["slots"]))
+    return d_x
 
 
 def _table(fragments: Fragments, rank: int, width: int, device: Any) -> dict[str, Any]:
-    """`last`: the rank's rows that it sends, by slot; `read`: what each row of the halo is among all
-    that are gathered. One past the end: zeros."""
+    """`rows` of the rank that it sends, to `slots`; which of all gathered rows it reads (`read`), to which rows of its
+    halo (`read_to`). What is in neither is zeros."""
     key = ("halo", rank, width, device)
     if key not in fragments.known:
-        rows = width - 1
-        slots = max(map(len, fragments.ranks))
-        zeros = len(fragments.ranks) * slots * rows
-        offsets = fragments.offsets(rank)
-        total = offsets[-1]
-        last = []
-        for begin, end in zip(offsets, offsets[1:]):
-            last += [row if row >= begin else total for row in range(end - rows, end)]
-        last += [total] * (slots * rows - len(last))
-        read = [zeros] * (len(fragments.ranks[rank]) * rows)
-        for n in range(len(fragments.lengths)):
-            before: list[int] = []  # gathered rows of the sequence so far, the last ones
-            for owner, place, fragment in fragments.chain(n):
-                if owner == rank:
-                    kept = before[-rows:] if rows else []
-                    read[(place + 1) * rows - len(kept) : (place + 1) * rows] = kept
-                first = (owner * slots + place) * rows
-                held = min(len(fragment), rows)
-                before += range(first + rows - held, first + rows)
-        fragments.known[key] = {
-            "last": torch.tensor(last, dtype=torch.int64, device=device),
-            "read": torch.tensor(read, dtype=torch.int64, device=device),
-        }
+        made = {**_sent_rows(fragments, rank, width - 1), **_read_rows(fragments, rank, width - 1)}
+        fragments.known[key] = {name: torch.tensor(x, dtype=torch.int64, device=device) for name, x in made.items()}
     return fragments.known[key]  # type: ignore[no-any-return]
 
 
-def _with_zeros(rows: Any) -> Any:
-    return torch.cat([rows, rows.new_zeros((1, rows.shape[1]))])
+def _sent_rows(fragments: Fragments, rank: int, count: int) -> dict[str, list[int]]:
+    offsets = fragments.offsets(rank)
+    rows: list[int] = []
+    slots: list[int] = []
+    for place, (begin, end) in enumerate(zip(offsets, offsets[1:])):
+        last = range(max(begin, end - count), end)
+        rows += last
+        slots += range((place + 1) * count - len(last), (place + 1) * count)
+    return {"rows": rows, "slots": slots}
 
 
-class _Halo(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, exchange: Any, table: dict[str, Any], rows: int, x: Any) -> Any:
-        ctx.exchange, ctx.table, ctx.shape = exchange, table, x.shape
-        sent = _with_zeros(x[0]).index_select(0, table["last"])
-        gathered = exchange.gather(sent).flatten(0, 1)
-        return _with_zeros(gathered).index_select(0, table["read"]).view(-1, rows, x.shape[2])
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, d_halo: Any) -> Any:
-        exchange, table = ctx.exchange, ctx.table
-        D = ctx.shape[2]
-        count = exchange.ranks * len(table["last"])
-        by_row = d_halo.new_zeros((count + 1, D), dtype=torch.float32)
-        by_row.index_add_(0, table["read"], d_halo.reshape(-1, D).float())
-        # Every rank's part of every rank's rows; the own ones are summed in the order of ranks.
-        every = exchange.gather(by_row[:count].view(exchange.ranks, -1, D))
-        mine = every[:, exchange.rank].sum(0)
-        d_x = d_halo.new_zeros((ctx.shape[1] + 1, D), dtype=torch.float32)
-        d_x.index_add_(0, table["last"], mine)
-        return None, None, None, d_x[:-1].to(d_halo.dtype)[None]
+def _read_rows(fragments: Fragments, rank: int, count: int) -> dict[str, list[int]]:
+    slots = max(map(len, fragments.ranks))
+    read: list[int] = []
+    read_to: list[int] = []
+    for n in range(len(fragments.lengths)):
+        before: list[int] = []  # gathered rows of the sequence so far
+        for owner, place, fragment in fragments.chain(n):
+            if owner == rank:
+                last = before[max(len(before) - count, 0) :]
+                read += last
+                read_to += range((place + 1) * count - len(last), (place + 1) * count)
+            end = (owner * slots + place + 1) * count
+            before += range(end - min(len(fragment), count), end)
+    return {"read": read, "read_to": read_to}

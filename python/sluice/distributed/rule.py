@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The parts of a context-parallel call between which ranks exchange: maps of the own pieces before, the
-fold and the own rows after. No communication here, so that ranks can be simulated."""
+"""The parts of a context-parallel call between which ranks exchange: maps of the own pieces before, rows that
+need no map during it, the fold and all other rows after. No communication here, so that ranks can be simulated."""
 
 import zlib
 from dataclasses import dataclass, replace
@@ -14,27 +14,52 @@ from .._errors import InvalidArgument
 from .fragments import Fragments
 from .route import Route
 
-_SUMMARY = (
+OPTIONS = (
     *("scale", "l2norm_eps", "gate_lower_bound", "gate_space", "beta_space", "eigenvalues"),
     *("qk_norm", "head_map", "rule", "implementation"),
-)  # options of every operator used here
-_TENSORS = ("q", "k", "v", "gate", "beta", "A_log", "dt_bias", "initial_state")
+)  # of every operator used here
+TENSORS = ("q", "k", "v", "gate", "beta", "A_log", "dt_bias", "initial_state")
+SHARED = ("A_log", "dt_bias", "initial_state")  # the same on every rank; all others are rows
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What all calls of a context have in common."""
+
+    fragments: Fragments
+    rank: int
+    history: str = "auto"
+    fixed_leaves: bool = False
+    overlap: bool = True
+    transitions: int | None = None  # matrices that a piece sends; None: those of all heads
 
 
 @dataclass
 class Call:
     """One call of one rank: its rows, and what the parts leave for each other."""
 
-    fragments: Fragments
-    rank: int
-    tensors: dict[str, Any]  # by _TENSORS; rows are [1,T,..]
+    settings: Settings
+    tensors: dict[str, Any]  # by TENSORS; rows are [1,T,..]
     options: dict[str, Any]
-    history: str = "auto"
     state_layout: str = "kv"
     output_final_state: bool = False
-    fixed_leaves: bool = False
     entering: Any = None
     transition: Any = None
+    forgotten: Any = None
+    o: Any = None
+    gradients: Any = None
+
+    @property
+    def fragments(self) -> Fragments:
+        return self.settings.fragments
+
+    @property
+    def rank(self) -> int:
+        return self.settings.rank
+
+    @property
+    def pieces(self) -> int:
+        return len(self.fragments.ranks[self.rank])
 
     def route(self, reverse: bool) -> Route:
         given = self.tensors["initial_state"] is not None
@@ -45,6 +70,10 @@ class Call:
         found: Route = known[key]
         return found
 
+    def independent(self, reverse: bool) -> tuple[int, int]:
+        """Pieces that are run during the exchange."""
+        return self.route(reverse).independent if self.settings.overlap else (0, 0)
+
     @property
     def sizes(self) -> tuple[int, int, int, int]:
         """H, HV, K, V."""
@@ -52,43 +81,58 @@ class Call:
         return k[2], v[2], k[3], v[3]
 
     @property
-    def offsets(self) -> Any:
-        device, known = self.tensors["k"].device, self.fragments.known
-        if (self.rank, device) not in known:
-            offsets = self.fragments.offsets(self.rank)
-            known[self.rank, device] = torch.tensor(offsets, dtype=torch.int32, device=device)
-        return known[self.rank, device]
+    def sent_transitions(self) -> int:
+        """Matrices that a piece sends."""
+        HV = self.sizes[1]
+        return HV if self.settings.transitions is None else min(self.settings.transitions, HV)
 
     @property
     def longest(self) -> int:
         return max(map(len, self.fragments.ranks[self.rank]), default=0)
 
-    def shared(self) -> dict[str, Any]:
-        """What every operator is given."""
-        given = {name: self.tensors[name] for name in ("gate", "beta", "A_log", "dt_bias")}
-        return {**given, **self.options, "cu_seqlens": self.offsets}
+    def given(self, begin: int, end: int) -> dict[str, Any]:
+        """The inputs of pieces begin .. end - 1 and the options, as every operator is given them."""
+        rows = self.rows(begin, end)
+        found = {
+            name: x if x is None or name in SHARED else x[:, rows]
+            for name, x in self.tensors.items()
+            if name != "initial_state"
+        }
+        offsets = self.fragments.offsets_on(self.tensors["k"].device, self.rank, begin, end)
+        return {**found, **self.options, "cu_seqlens": offsets}
+
+    def rows(self, begin: int, end: int) -> slice:
+        offsets = self.fragments.offsets(self.rank)
+        return slice(offsets[begin], offsets[end])
+
+    def others(self, run: tuple[int, int]) -> list[tuple[int, int]]:
+        """The runs of pieces that are not in `run`, which is at one end."""
+        return [part for part in ((0, run[0]), (run[1], self.pieces)) if part[0] < part[1]]
 
     def state_shape(self, count: int) -> tuple[int, ...]:
         _, HV, K, V = self.sizes
         return (count, HV, K, V) if self.state_layout == "kv" else (count, HV, V, K)
 
 
-def make_call(fragments: Fragments, rank: int, tensors: dict[str, Any], **more: Any) -> Call:
+def make_call(settings: Settings, tensors: dict[str, Any], options: dict[str, Any], **more: Any) -> Call:
     """A checked call: rows that are the rank's, and one initial state a sequence."""
     q, initial = tensors["q"], tensors["initial_state"]
-    rows = fragments.tokens(rank)
+    fragments = settings.fragments
+    rows = fragments.tokens(settings.rank)
     if q.dim() != 4 or q.shape[0] != 1 or q.shape[1] != rows:
         raise InvalidArgument(
             f"ContextParallel: q.shape = {tuple(q.shape)}, expected [1, {rows}, H, K] (the rows of rank "
-            f"{rank}'s fragments)"
+            f"{settings.rank}'s fragments)"
         )
     if initial is not None and initial.shape[0] != len(fragments.lengths):
         raise InvalidArgument(
             f"ContextParallel: initial_state.shape[0] = {initial.shape[0]}, expected "
             f"{len(fragments.lengths)} (one a sequence, on every rank)"
         )
-    options = {name: more.pop(name) for name in _SUMMARY if name in more}
-    return Call(fragments, rank, tensors, options, **more)
+    return Call(settings, tensors, options, **more)
+
+
+# --------------------------------------------------------------------------- exchange ----
 
 
 def begin(call: Call) -> Any:
@@ -97,64 +141,130 @@ def begin(call: Call) -> Any:
     if route.slots == 0:
         return None
     _, HV, K, V = call.sizes
-    k, count = call.tensors["k"], len(call.fragments.ranks[call.rank])
+    k, count = call.tensors["k"], call.pieces
     addend = k.new_empty((count, HV, K, V), dtype=torch.float32)
-    transition = k.new_empty((count, HV, K, K), dtype=torch.float32) if route.has_transitions else None
+    if route.has_transitions:
+        call.transition = k.new_empty((count, HV, K, K), dtype=torch.float32)
+        if call.settings.transitions is not None:
+            call.forgotten = k.new_ones((count, HV), dtype=torch.bool)
     # WHY a flag of the table: ranks at the ends of a sequence may have nothing to say.
-    summary = CALLS["chunk_summary"] if route.any_wanted else _nothing
-    summary(
-        k=k,
-        v=call.tensors["v"],
-        **call.shared(),
-        wanted=route.tensors(k.device)["wanted"],
-        addend=addend,
-        transition=transition,
-        history=call.history,
-    )
-    call.transition = transition
-    return _packed(route, addend, transition)
+    if route.any_wanted:
+        given = call.given(0, count)
+        del given["q"]
+        CALLS["chunk_summary"](
+            **given,
+            wanted=route.tensors(k.device)["wanted"],
+            addend=addend,
+            transition=call.transition,
+            forgotten=call.forgotten,
+            history=call.settings.history,
+        )
+    return _packed(call, route, addend)
 
 
-def _nothing(**_: Any) -> None:
-    pass
+def begin_backward(call: Call, d_o: Any) -> Any:
+    """As begin(), of gradients."""
+    route = call.route(True)
+    if route.slots == 0:
+        return None
+    _, HV, K, V = call.sizes
+    addend = d_o.new_empty((call.pieces, HV, K, V), dtype=torch.float32)
+    if route.any_wanted:
+        CALLS["chunk_summary"](
+            **call.given(0, call.pieces),
+            d_o=d_o,
+            wanted=route.tensors(d_o.device)["wanted"],
+            addend=addend,
+            direction="reverse",
+            history=call.settings.history,
+        )
+    return _packed(call, route, addend)
 
 
-def _packed(route: Route, addend: Any, transition: Any) -> Any:
-    """The maps of the pieces that are sent, M before N, padded to what every rank sends."""
-    places = route.tensors(addend.device)["sent"]
-    parts = [x.index_select(0, places).flatten(1) for x in (transition, addend) if x is not None]
-    width = sum(x[0].numel() if len(x) else x.shape[1] for x in parts)
-    out = addend.new_zeros((route.slots, width))
+def _packed(call: Call, route: Route, addend: Any) -> Any:
+    """The maps of the pieces that are sent, padded to what every rank sends: which heads remember (where not all
+    matrices are sent), their matrices, addends."""
+    table = route.tensors(addend.device)
+    places = table["sent"]
+    parts = []
+    if route.has_transitions:
+        _, HV, K, _ = call.sizes
+        if call.forgotten is None:
+            parts.append(call.transition.index_select(0, places))
+        else:
+            remembers = ~call.forgotten & table["turned"].unsqueeze(1)
+            remembers = remembers.index_select(0, places)
+            heads = torch.argsort(remembers.byte(), dim=1, descending=True, stable=True)
+            rows = (places.unsqueeze(1) * HV + heads[:, : call.sent_transitions]).flatten()
+            parts += [remembers, call.transition.view(-1, K * K).index_select(0, rows).view(len(places), -1)]
+    parts.append(addend.index_select(0, places))
+    out = addend.new_zeros((route.slots, _width(call, route)))
     at = 0
     for part in parts:
+        part = part.flatten(1)
         out[: len(places), at : at + part.shape[1]] = part
         at += part.shape[1]
     return out
 
 
-def fold(call: Call, reverse: bool, gathered: Any, initial: Any, final: Any) -> Any:
-    """The states (reverse: gradients) that enter the rank's pieces, float32 or of the initial state."""
-    route = call.route(reverse)
+def _width(call: Call, route: Route) -> int:
+    """Numbers of a piece."""
     _, HV, K, V = call.sizes
-    device = call.tensors["k"].device
-    table = route.tensors(device)
-    entering = torch.empty(call.state_shape(len(call.fragments.ranks[call.rank])), dtype=torch.float32, device=device)
-    if gathered is None:
-        gathered = torch.empty((0, HV * K * (K + V)), dtype=torch.float32, device=device)
+    flags = HV if route.has_transitions and call.settings.transitions is not None else 0
+    return flags + (call.sent_transitions * K * K if route.has_transitions else 0) + HV * K * V
+
+
+def _unpacked(call: Call, route: Route, gathered: Any) -> tuple[Any, Any, Any]:
+    """Matrices, addends and flags "has forgotten" of all gathered pieces."""
+    _, HV, K, V = call.sizes
     pieces = gathered.shape[0]
-    size = HV * K * K if route.has_transitions else 0
-    if size:
-        transition = gathered[:, :size].view(pieces, HV, K, K)
-    else:
-        transition = gathered.new_empty((pieces, HV, K, K))
-    addend = gathered[:, size : size + HV * K * V].view(pieces, HV, K, V)
+    addend = gathered[:, gathered.shape[1] - HV * K * V :].view(pieces, HV, K, V)
+    unused = route.tensors(gathered.device)["unused"].view(pieces, 1).expand(pieces, HV)
+    if not route.has_transitions:
+        return gathered.new_empty((pieces, HV, K, K)), addend, unused
+    if call.settings.transitions is None:
+        return gathered[:, : HV * K * K].view(pieces, HV, K, K), addend, unused
+    sent = call.sent_transitions
+    remembers = gathered[:, :HV] > 0
+    place = remembers.cumsum(1) - 1
+    _check_promise(call, remembers)
+    place = place.clamp(0, max(sent - 1, 0)) + sent * torch.arange(pieces, device=gathered.device).unsqueeze(1)
+    if sent == 0:
+        return gathered.new_empty((pieces, HV, K, K)), addend, ~remembers
+    matrices = gathered[:, HV : HV + sent * K * K].reshape(pieces * sent, K * K)
+    return matrices.index_select(0, place.flatten()).view(pieces, HV, K, K), addend, ~remembers
+
+
+def _check_promise(call: Call, remembers: Any) -> None:
+    """Refuses more heads that remember than matrices were sent. Every rank sees the same flags; on a GPU, where
+    the host does not wait for them, it is the device that stops."""
+    most = remembers.sum(1).max() if len(remembers) else remembers.new_zeros((), dtype=torch.int64)
+    what, rule = "ContextParallel: transitions", "heads of a piece that remember what came before it"
+    if most.is_cuda:
+        text = f"{what} = {call.sent_transitions}, expected more ({rule})"
+        torch._assert_async(most <= call.sent_transitions, text)
+    elif int(most) > call.sent_transitions:
+        raise InvalidArgument(f"{what} = {call.sent_transitions}, expected {int(most)} at least ({rule})")
+    known = call.fragments.known.setdefault("remembered", torch.zeros_like(most))
+    torch.maximum(known, most, out=known)
+
+
+def fold(call: Call, reverse: bool, gathered: Any, initial: Any, final: Any) -> Any:
+    """The states (reverse: gradients) that enter the rank's pieces, float32."""
+    route = call.route(reverse)
+    device = call.tensors["k"].device
+    if gathered is None:
+        gathered = torch.empty((0, _width(call, route)), dtype=torch.float32, device=device)
+    transition, addend, forgotten = _unpacked(call, route, gathered)
+    table = route.tensors(device)
+    entering = torch.empty(call.state_shape(call.pieces), dtype=torch.float32, device=device)
     CALLS["state_fold"](
         transition=transition,
         addend=addend,
         cu_chains=table["cu_chains"],
         route_pieces=table["route_pieces"],
         route_states=table["route_states"],
-        forgotten=table["unturned"].view(pieces, 1).expand(pieces, HV),
+        forgotten=forgotten,
         initial=initial,
         entering=entering,
         final=final,
@@ -165,84 +275,100 @@ def fold(call: Call, reverse: bool, gathered: Any, initial: Any, final: Any) -> 
     return entering
 
 
+# ------------------------------------------------------------------------------- rows ----
+
+
+def early(call: Call) -> None:
+    """Runs the rows that need no map of another piece."""
+    v = call.tensors["v"]
+    call.o = torch.empty_like(v, memory_format=torch.contiguous_format)
+    run = call.independent(False)
+    if run[0] < run[1]:
+        main(call, run, _own_states(call, False, run))
+
+
+def _own_states(call: Call, reverse: bool, run: tuple[int, int]) -> Any:
+    """The states (reverse: gradients) that enter pieces which begin their sequences: initial ones, or zeros."""
+    initial = call.tensors["initial_state"]
+    if reverse or initial is None:
+        return call.tensors["v"].new_zeros(call.state_shape(run[1] - run[0]), dtype=torch.float32)
+    return initial.index_select(0, call.route(False).tensors(initial.device)["sequences"][run[0] : run[1]])
+
+
 def finish(call: Call, gathered: Any) -> tuple[Any, Any]:
     """o and, where asked for, the final states of all sequences, from what every rank has sent."""
-    v = call.tensors["v"]
     final = None
     if call.output_final_state:
-        final = v.new_empty(call.state_shape(len(call.fragments.lengths)), dtype=torch.float32)
+        shape = call.state_shape(len(call.fragments.lengths))
+        final = call.tensors["v"].new_empty(shape, dtype=torch.float32)
     initial = call.tensors["initial_state"]
     call.entering = fold(call, False, gathered, None if initial is None else initial.contiguous(), final)
-    return main(call), final
+    for run in call.others(call.independent(False)):
+        main(call, run, call.entering[run[0] : run[1]])
+    return call.o, final
 
 
-def main(call: Call) -> Any:
-    """o of the rank's pieces from the states that enter them."""
-    v = call.tensors["v"]
-    o = torch.empty_like(v, memory_format=torch.contiguous_format)
+def main(call: Call, run: tuple[int, int], states: Any) -> None:
+    """o of pieces from the states that enter them."""
     CALLS["chunk_forward"](
-        q=call.tensors["q"],
-        k=call.tensors["k"],
-        v=v,
-        **call.shared(),
-        o=o,
-        initial_state=call.entering,
+        **call.given(*run),
+        o=call.o[:, call.rows(*run)],
+        initial_state=states,
         state_layout=call.state_layout,
         max_tokens=call.longest,
-        history=call.history,
-        split="never" if call.fixed_leaves else "auto",
+        history=call.settings.history,
+        split="never" if call.settings.fixed_leaves else "auto",
     )
-    return o
 
 
-def begin_backward(call: Call, d_o: Any) -> Any:
-    """As begin(), of gradients."""
-    route = call.route(True)
-    if route.slots == 0:
-        return None
-    _, HV, K, V = call.sizes
-    k = call.tensors["k"]
-    addend = k.new_empty((len(call.fragments.ranks[call.rank]), HV, K, V), dtype=torch.float32)
-    summary = CALLS["chunk_summary"] if route.any_wanted else _nothing
-    summary(
-        q=call.tensors["q"],
-        k=k,
-        v=call.tensors["v"],
-        d_o=d_o,
-        **call.shared(),
-        wanted=route.tensors(k.device)["wanted"],
-        addend=addend,
-        direction="reverse",
-        history=call.history,
+def early_backward(call: Call, d_o: Any, needed: Any) -> None:
+    """Gradients by the rows that need none of another piece. needed: by name, which are asked for."""
+    call.gradients = {
+        name: torch.empty_like(x, memory_format=torch.contiguous_format)
+        for name, x in call.tensors.items()
+        if x is not None and name not in SHARED and needed[name]
+    }
+    call.gradients |= {
+        name: torch.zeros_like(x, memory_format=torch.contiguous_format)
+        for name, x in call.tensors.items()
+        if x is not None and name in ("A_log", "dt_bias") and needed[name]
+    }
+    run = call.independent(True)
+    if run[0] < run[1]:
+        _main_backward(call, run, d_o, _own_states(call, True, run))
+
+
+def _main_backward(call: Call, run: tuple[int, int], d_o: Any, leaving: Any) -> None:
+    """Gradients by the rows of pieces, and the pieces' part of those by parameters."""
+    rows = call.rows(*run)
+    found = {
+        name: torch.empty_like(x) if name in SHARED else x[:, rows] for name, x in call.gradients.items()
+    }
+    CALLS["chunk_backward"](
+        **call.given(*run),
+        d_o=d_o[:, rows],
+        initial_state=call.entering[run[0] : run[1]],
+        d_final_state=leaving,
+        state_layout=call.state_layout,
+        **{f"d{name}": x for name, x in found.items()},
     )
-    return _packed(route, addend, call.transition if route.has_transitions else None)
+    for name, part in found.items():
+        if name in SHARED:
+            call.gradients[name] += part
 
 
 def finish_backward(call: Call, gathered: Any, d_o: Any, d_final: Any, needed: Any) -> dict[str, Any]:
     """Gradients by the rank's rows, and its part of those by what all ranks share. d_final: the sum
     over ranks, or None."""
     initial = call.tensors["initial_state"]
-    count = len(call.fragments.lengths)
     d_initial = None
     if initial is not None:
-        d_initial = torch.empty(call.state_shape(count), dtype=torch.float32, device=d_o.device)
+        shape = call.state_shape(len(call.fragments.lengths))
+        d_initial = torch.empty(shape, dtype=torch.float32, device=d_o.device)
     leaving = fold(call, True, gathered, d_final, d_initial)
-    found = {
-        name: torch.empty_like(x, memory_format=torch.contiguous_format)
-        for name, x in call.tensors.items()
-        if x is not None and name != "initial_state" and needed[name]
-    }
-    CALLS["chunk_backward"](
-        q=call.tensors["q"],
-        k=call.tensors["k"],
-        v=call.tensors["v"],
-        **call.shared(),
-        d_o=d_o,
-        initial_state=call.entering,
-        d_final_state=leaving,
-        state_layout=call.state_layout,
-        **{f"d{name}": x for name, x in found.items()},
-    )
+    for run in call.others(call.independent(True)):
+        _main_backward(call, run, d_o, leaving[run[0] : run[1]])
+    found: dict[str, Any] = dict(call.gradients)
     if d_initial is not None and needed["initial_state"]:
         # Whoever holds a sequence's first tokens has its gradient, all others zeros.
         mine = call.route(True).tensors(d_o.device)["owns_end"].view(-1, 1, 1, 1)
@@ -250,11 +376,20 @@ def finish_backward(call: Call, gathered: Any, d_o: Any, d_final: Any, needed: A
     return found
 
 
-def checksum(call: Call) -> int:
-    """A number of the options, of the rows' types and of how pieces are cut."""
+def numbers(call: Call, reverse: bool) -> dict[str, int]:
+    """What ranks must agree on before an exchange, by the names of a message."""
     kinds = [None if x is None else (x.dtype, x.dim()) for x in call.tensors.values()]
-    more = (call.history, call.state_layout, call.fixed_leaves)
-    return zlib.crc32(repr((sorted(call.options.items()), kinds, more)).encode())
+    settings = call.settings
+    more = (settings.history, call.state_layout, settings.fixed_leaves)
+    return {
+        "fragments": call.fragments.checksum(),
+        **dict(zip(("H", "HV", "K", "V"), call.sizes)),
+        "gradients": int(reverse),
+        "output_final_state": int(call.output_final_state),
+        "initial states": int(call.tensors["initial_state"] is not None),
+        "transitions": -1 if settings.transitions is None else settings.transitions,
+        "options": zlib.crc32(repr((sorted(call.options.items()), kinds, more)).encode()),
+    }
 
 
 def like(call: Call, tensors: dict[str, Any]) -> Call:
@@ -262,5 +397,4 @@ def like(call: Call, tensors: dict[str, Any]) -> Call:
     return replace(call, tensors=tensors)
 
 
-TENSORS = _TENSORS
-assert set(_SUMMARY) <= {name for name, _, _, _ in _core.fields("chunk_summary")}
+assert set(OPTIONS) <= {name for name, _, _, _ in _core.fields("chunk_summary")}

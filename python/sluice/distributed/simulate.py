@@ -14,24 +14,36 @@ class SimulatedRanks:
     """`ContextParallel` without a process group: inputs are all sequences' rows [1,T,..]."""
 
     def __init__(
-        self, fragments: Fragments, *, split: str = "auto", split_value: int = 0, history: str = "auto"
+        self,
+        fragments: Fragments,
+        *,
+        split: str = "auto",
+        split_value: int = 0,
+        history: str = "auto",
+        overlap: bool = True,
+        transitions: int | None = None,
     ) -> None:
-        self.fixed_leaves = split == "length"
-        self.fragments = fragments.cut(split_value) if self.fixed_leaves else fragments
-        self.history = history
+        fixed = split == "length"
+        self.fragments = fragments.cut(split_value) if fixed else fragments
+        self._settings = [
+            rule.Settings(self.fragments, rank, history, fixed, overlap, transitions)
+            for rank in range(len(fragments.ranks))
+        ]
         self.calls: list[rule.Call] = []
 
-    def make_calls(self, tensors: dict[str, Any], **options: Any) -> list[rule.Call]:
+    def make_calls(
+        self, tensors: dict[str, Any], *, output_final_state: bool = False, state_layout: str = "kv", **options: Any
+    ) -> list[rule.Call]:
         """The ranks' calls of tensors by the names of rule.TENSORS."""
         self.calls = []
-        for rank in range(len(self.fragments.ranks)):
+        for settings in self._settings:
             own = dict.fromkeys(rule.TENSORS)
             for name, x in tensors.items():
-                shared = x is None or name in ("A_log", "dt_bias", "initial_state")
-                own[name] = x if shared else self.fragments.take(x, rank).contiguous()
+                whole = x is None or name in rule.SHARED
+                own[name] = x if whole else self.fragments.take(x, settings.rank).contiguous()
             self.calls.append(
                 rule.make_call(
-                    self.fragments, rank, own, history=self.history, fixed_leaves=self.fixed_leaves, **options
+                    settings, own, options, output_final_state=output_final_state, state_layout=state_layout
                 )
             )
         return self.calls
@@ -40,6 +52,8 @@ class SimulatedRanks:
         """o of all rows, and the final states as the last rank has them."""
         calls = self.make_calls(tensors, **options)
         gathered = gather([rule.begin(call) for call in calls])
+        for call in calls:
+            rule.early(call)
         found = [rule.finish(call, gathered) for call in calls]
         return self.fragments.put([o for o, _ in found]), found[-1][1]
 
@@ -48,10 +62,11 @@ class SimulatedRanks:
         d_os = [self.fragments.take(d_o, call.rank).contiguous() for call in self.calls]
         gathered = gather([rule.begin_backward(call, x) for call, x in zip(self.calls, d_os)])
         needed = dict.fromkeys(rule.TENSORS, True)
+        for call, x in zip(self.calls, d_os):
+            rule.early_backward(call, x, needed)
         parts = [rule.finish_backward(call, gathered, x, d_final, needed) for call, x in zip(self.calls, d_os)]
-        shared = ("A_log", "dt_bias", "initial_state")
         return {
-            name: sum(p[name] for p in parts) if name in shared else self.fragments.put([p[name] for p in parts])
+            name: sum(p[name] for p in parts) if name in rule.SHARED else self.fragments.put([p[name] for p in parts])
             for name in parts[0]
         }
 

@@ -39,6 +39,7 @@ class GatedDeltaNet(nn.Module):
       rounding: of the gated norm: "hf" rounds where transformers does, "once" where fla does.
       allow_neg_eigval: beta is doubled, as fla's layer does by the same name.
       save_core: keep the delta rule's output for the backward pass, which else computes it again.
+      context_parallel: a sluice.distributed.ContextParallel: inputs are this rank's rows of its sequences.
     """
 
     def __init__(
@@ -57,6 +58,7 @@ class GatedDeltaNet(nn.Module):
         gate_activation: str = "silu",
         allow_neg_eigval: bool = False,
         save_core: bool = False,
+        context_parallel: Any = None,
         device: Any = None,
         dtype: Any = None,
     ) -> None:
@@ -72,7 +74,7 @@ class GatedDeltaNet(nn.Module):
         self.num_k_heads, self.num_v_heads = num_k_heads, num_v_heads
         self.head_k_dim, self.head_v_dim = head_k_dim, head_v_dim
         self.norm_eps, self.rounding, self.gate_activation = norm_eps, rounding, gate_activation
-        self.allow_neg_eigval = allow_neg_eigval
+        self.allow_neg_eigval, self.context_parallel = allow_neg_eigval, context_parallel
         keys, values = num_k_heads * head_k_dim, num_v_heads * head_v_dim
         channels = 2 * keys + values
 
@@ -174,6 +176,8 @@ class GatedDeltaNet(nn.Module):
         from behind.
 
         Returns: [B,T,hidden_size]; with return_states (that, States)."""
+        if self.context_parallel is not None:
+            return _over_ranks(self, hidden_states, cu_seqlens=cu_seqlens, states=states, return_states=return_states)
         columns = self.conv1d.weight.shape[2] - 1 if return_states else 0
         # PERF: within the operator the projection's input need not be kept.
         inside = is_plain(self.out_proj)
@@ -195,6 +199,15 @@ class GatedDeltaNet(nn.Module):
         )
         found: Tensor = self.out_proj(out.flatten(2))
         return found
+
+
+def _over_ranks(layer: GatedDeltaNet, hidden_states: Tensor, **foreign: Any) -> Tensor:
+    for name, value in foreign.items():
+        if value is not None and value is not False:
+            raise ValueError(f"GatedDeltaNet: {name} = given, expected None with context_parallel")
+    from ..distributed.layer import gated_delta_net
+
+    return gated_delta_net(layer, hidden_states)
 
 
 def is_plain(projection: Any) -> bool:
