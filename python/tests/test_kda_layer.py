@@ -94,6 +94,22 @@ def test_prefill_goes_on_from_states():
     assert error(state, wanted_state) < TOLERANCE
 
 
+def test_what_is_wrong_is_named():
+    qkv, *rest = tokens(2, 60)
+    arguments = dict(**constants(False), **SIZES)
+    states = dict(conv_state=normal(B, 2 * H * K + HV * V, W - 1), state=normal(B, HV, K, V))
+    for call, more in ((sluice.kda_layer_prefill, {}), (sluice.kda_layer_decode, states)):
+        for bound in (0, 0.0, 2.0, float("nan")):
+            message = f"{call.__name__}: lower_bound = {bound:g}, expected None or a finite number < 0"
+            with pytest.raises(sluice.InvalidArgument, match=message):
+                call(qkv, *rest, lower_bound=bound, **more, **arguments)
+        for name in ("qkv", "conv_weight", "conv_state"):
+            wrong = {"qkv": qkv, **arguments, **more, name: (qkv, qkv)}
+            message = rf"{call.__name__}: {name} length = 2, expected 3 \(those of q, k and v\)"
+            with pytest.raises(sluice.InvalidArgument, match=message):
+                call(wrong.pop("qkv"), *rest, **wrong)
+
+
 @pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="no torch")
 def test_torch_updates_all_pools_in_place():
     import torch

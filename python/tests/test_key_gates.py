@@ -173,8 +173,10 @@ def test_refusals():
             kda(*call, allow_neg_eigval=True)
         with pytest.raises(sluice.InvalidArgument, match="transpose_state_layout = False"):
             kda(*call, state_v_first=True, transpose_state_layout=False)
-        with pytest.raises(sluice.InvalidArgument, match="gate_lower_bound = 3, expected"):
-            kda(*call, use_gate_in_kernel=True, lower_bound=3)
+        for bound in (3, 0, 0.0, float("-inf"), float("nan")):
+            message = f"kda: lower_bound = {bound:g}, expected None or a finite number < 0"
+            with pytest.raises(sluice.InvalidArgument, match=message):
+                kda(*call, use_gate_in_kernel=True, lower_bound=bound)
     with pytest.raises(sluice.InvalidArgument, match="lower_bound = None, expected a number < 0"):
         sluice.chunk_kda(*call, use_gate_in_kernel=True, safe_gate=True, A_log=g[0, 0])
     with pytest.raises(sluice.InvalidArgument, match="chunk_size = 128, expected 32 or 64"):

@@ -2,6 +2,7 @@
 """Offers KDA (Kimi delta attention: a gate for each key channel) and its gate alone, with fla's
 signatures."""
 
+import math
 from typing import Any
 
 from .. import ops
@@ -33,6 +34,15 @@ def flat_biases(dt_bias: Any, heads: int, key_dim: int) -> Any:
     return dt_bias.reshape(heads, key_dim)
 
 
+def bound_argument(op: str, lower_bound: float | None) -> float:
+    """lower_bound as the operators take it, to whom 0 means none."""
+    if lower_bound is None:
+        return 0.0
+    if not -math.inf < lower_bound < 0:
+        raise InvalidArgument(f"{op}: lower_bound = {lower_bound:g}, expected None or a finite number < 0")
+    return lower_bound
+
+
 def gate_arguments(
     op: str,
     g: Any,
@@ -53,12 +63,11 @@ def gate_arguments(
         raise InvalidArgument(
             f"{op}: A_log = None, expected a tensor [HV] (use_gate_in_kernel without lower_bound)"
         )
-    bounded = lower_bound is not None
     return {
         "A_log": flat_rates(A_log),
         "dt_bias": flat_biases(dt_bias, *g.shape[-2:]),
-        "gate_space": "raw_bounded" if bounded else "raw",
-        "gate_lower_bound": lower_bound if bounded else 0.0,
+        "gate_space": "raw" if lower_bound is None else "raw_bounded",
+        "gate_lower_bound": bound_argument(op, lower_bound),
     }
 
 

@@ -5,48 +5,64 @@ where they are not given."""
 from typing import Any
 
 from .. import _kinds, ops
+from .._errors import InvalidArgument
 from .._types import Tensor
 from ._arguments import activation_name
-from .kda import flat_biases, flat_rates
+from .kda import bound_argument, flat_biases, flat_rates
 
 
-def _parts(given: Any) -> tuple[Any, Any, Any]:
+def _parts(op: str, name: str, given: Any) -> tuple[Any, Any, Any]:
     """Of q, k and v; of one tensor for all three (None, None) behind it."""
-    if isinstance(given, (tuple, list)):
-        q, k, v = given
-        return q, k, v
-    return given, None, None
+    if not isinstance(given, (tuple, list)):
+        return given, None, None
+    if len(given) != 3:
+        raise InvalidArgument(f"{op}: {name} length = {len(given)}, expected 3 (those of q, k and v) or a tensor")
+    return given[0], given[1], given[2]
 
 
-def _projections(
-    qkv: Any, f: Any, conv_weight: Any, conv_bias: Any, A_log: Any, dt_bias: Any, sizes: Any
-) -> dict[str, Any]:
-    """What the layer operators call the inputs of a KDA layer."""
-    _, heads, key_dim, _ = sizes
-    q, k, v = _parts(qkv)
-    weight, k_weight, v_weight = _parts(conv_weight)
-    bias, k_bias, v_bias = _parts(conv_bias)
-    return {
-        "qkv": q,
-        "k": k,
-        "v": v,
-        "a": f if len(f.shape) == 4 else f.reshape(*f.shape[:2], heads, key_dim),
-        "conv_weight": weight,
-        "k_conv_weight": k_weight,
-        "v_conv_weight": v_weight,
-        "conv_bias": bias,
-        "k_conv_bias": k_bias,
-        "v_conv_bias": v_bias,
-        "A_log": flat_rates(A_log),
-        "dt_bias": flat_biases(dt_bias, heads, key_dim),
-        "packing": "flat" if k is None else "separate",
-        **dict(zip(("num_k_heads", "num_v_heads", "head_k_dim", "head_v_dim"), sizes)),
-    }
+def _pools(op: str, name: str, given: Any) -> dict[str, Any]:
+    """The convolution states of all channels, or of q, k and v."""
+    return dict(zip((name, f"k_{name}", f"v_{name}"), _parts(op, "conv_state", given)))
 
 
-def _pools(name: str, given: Any) -> dict[str, Any]:
-    q, k, v = _parts(given)
-    return {name: q, f"k_{name}": k, f"v_{name}": v}
+_SIZES = ("num_k_heads", "num_v_heads", "head_k_dim", "head_v_dim")
+# What the layer operators take as it is.
+_SAME = ("z", "b", "norm_weight", "out", "scale", "norm_eps", "rounding", "implementation", "stream", "workspace")
+
+
+def _arguments(op: str, x: dict[str, Any]) -> dict[str, Any]:
+    """What the layer operators are told of a call whose arguments by name are `x`, but for its states."""
+    heads, key_dim = x["num_v_heads"], x["head_k_dim"]
+    found = {name: x[name] for name in (*_SIZES, *_SAME)}
+    for name in ("qkv", "conv_weight", "conv_bias"):
+        q, k, v = _parts(op, name, x[name])
+        names = ("qkv", "k", "v") if name == "qkv" else (name, f"k_{name}", f"v_{name}")
+        found.update(zip(names, (q, k, v)))
+    f = x["f"]
+    found.update(
+        a=f if len(f.shape) == 4 else f.reshape(*f.shape[:2], heads, key_dim),
+        A_log=flat_rates(x["A_log"]),
+        dt_bias=flat_biases(x["dt_bias"], heads, key_dim),
+        packing="flat" if found["k"] is None else "separate",
+        state_layout="vk" if x["state_v_first"] else "kv",
+        eigenvalues="negative" if x["allow_neg_eigval"] else "positive",
+        gate_activation=activation_name(x["gate_activation"], op, "sigmoid"),
+        gate_lower_bound=bound_argument(op, x["lower_bound"]),
+    )
+    return found
+
+
+def _finals(x: dict[str, Any], call: dict[str, Any]) -> tuple[Any, Any]:
+    """Memory for the convolution states, one or three, and for the state."""
+    rows, cu_seqlens, given = call["qkv"], x["cu_seqlens"], x["conv_state"]
+    first = given[0] if isinstance(given, (tuple, list)) else given
+    n = rows.shape[0] if cu_seqlens is None else cu_seqlens.shape[0] - 1
+    K, V = call["head_k_dim"], call["head_v_dim"]
+    state = _kinds.empty(rows, (n, call["num_v_heads"], *((V, K) if x["state_v_first"] else (K, V))), "float32")
+    columns = call["conv_weight"].shape[1] - 1 if first is None else first.shape[2]
+    weights = [call[name] for name in ("conv_weight", "k_conv_weight", "v_conv_weight")]
+    made = tuple(_kinds.empty(rows, (n, w.shape[0], columns)) for w in weights if w is not None)
+    return made if len(made) > 1 else made[0], state
 
 
 def kda_layer_prefill(
@@ -90,7 +106,7 @@ def kda_layer_prefill(
       f: [B,T,HV K] or [B,T,HV,K]: raw gates, as in `chunk_kda` with use_gate_in_kernel.
       b: [B,T,HV]: logits of beta. z: [B,T,HVV]: gates of the norm.
       conv_weight: [D,W], W in 2, 3, 4. conv_bias: [D] or None. conv_state: [N,D,L] or None (zeros).
-      A_log: HV numbers; dt_bias: [HV K] or [HV,K]; with lower_bound either may be None.
+      A_log: HV numbers; dt_bias: [HV K] or [HV,K]; with lower_bound (< 0) either may be None.
       initial_state: [N,HV,K,V] or None. output_final_state: also return both states, out of place.
       `sluice.ops.layer_prefill` has pools and slots.
 
@@ -107,42 +123,17 @@ def kda_layer_prefill(
       >>> out.shape, conv_state.shape, state.shape
       ((1, 30, 2, 16), (1, 96, 3), (1, 2, 16, 16))
     """
-    sizes = (num_k_heads, num_v_heads, head_k_dim, head_v_dim)
-    inputs = _projections(qkv, f, conv_weight, conv_bias, A_log, dt_bias, sizes)
-    rows, final_state, conv_final = inputs["qkv"], None, None
-    if output_final_state:
-        n = rows.shape[0] if cu_seqlens is None else cu_seqlens.shape[0] - 1
-        inner = (head_v_dim, head_k_dim) if state_v_first else (head_k_dim, head_v_dim)
-        final_state = _kinds.empty(rows, (n, num_v_heads, *inner), "float32")
-        given = _parts(conv_state)[0]
-        columns = inputs["conv_weight"].shape[1] - 1 if given is None else given.shape[2]
-        made = [
-            None if weight is None else _kinds.empty(rows, (n, weight.shape[0], columns))
-            for weight in _parts(conv_weight)
-        ]
-        conv_final = made[0] if made[1] is None else tuple(made)
+    op, given = "kda_layer_prefill", dict(locals())
+    call = _arguments(op, given)
+    conv_final, final_state = _finals(given, call) if output_final_state else (None, None)
     out = ops.layer_prefill(
-        z=z,
-        b=b,
-        norm_weight=norm_weight,
-        out=out,
         cu_seqlens=cu_seqlens,
         initial_state=initial_state,
         final_state=final_state,
-        state_layout="vk" if state_v_first else "kv",
         has_initial_state=has_initial_state,
-        scale=scale,
-        norm_eps=norm_eps,
-        eigenvalues="negative" if allow_neg_eigval else "positive",
-        gate_activation=activation_name(gate_activation, "kda_layer_prefill", "sigmoid"),
-        rounding=rounding,
-        gate_lower_bound=lower_bound or 0.0,
-        implementation=implementation,
-        stream=stream,
-        workspace=workspace,
-        **inputs,
-        **_pools("conv_initial", conv_state),
-        **_pools("conv_final", conv_final),
+        **call,
+        **_pools(op, "conv_initial", conv_state),
+        **_pools(op, "conv_final", conv_final),
     )
     return out, conv_final, final_state
 
@@ -196,25 +187,11 @@ def kda_layer_decode(
       >>> out.shape, bool(state.any())
       ((3, 1, 2, 16), True)
     """
-    sizes = (num_k_heads, num_v_heads, head_k_dim, head_v_dim)
+    op = "kda_layer_decode"
     return ops.layer_decode(
-        z=z,
-        b=b,
-        norm_weight=norm_weight,
-        out=out,
         initial_state=state,
-        state_layout="vk" if state_v_first else "kv",
         read_slots=slots,
         pad_below=pad_below,
-        scale=scale,
-        norm_eps=norm_eps,
-        eigenvalues="negative" if allow_neg_eigval else "positive",
-        gate_activation=activation_name(gate_activation, "kda_layer_decode", "sigmoid"),
-        rounding=rounding,
-        gate_lower_bound=lower_bound or 0.0,
-        implementation=implementation,
-        stream=stream,
-        workspace=workspace,
-        **_projections(qkv, f, conv_weight, conv_bias, A_log, dt_bias, sizes),
-        **_pools("conv_initial", conv_state),
+        **_arguments(op, dict(locals())),
+        **_pools(op, "conv_initial", conv_state),
     )

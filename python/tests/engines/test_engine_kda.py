@@ -144,7 +144,12 @@ def check_dispatch(registry, layer):
     assert call(*rows, use_gate_in_kernel=True) == "fla"
     assert call(*rows, cp_context=object()) == "fla"
     needs_gradient = [rows[0].clone().requires_grad_(), *rows[1:]]
-    assert call(*needs_gradient) == "fla"
+    # On a GPU gradients of key-wise gates have no kernel on tensor cores.
+    if torch.get_default_device().type == "cuda":
+        assert call(*needs_gradient) == "fla"
+    else:
+        call(*needs_gradient, **L2)[0].sum().backward()
+        assert needs_gradient[0].grad.abs().max() > 0
     o, _ = layer.fused_recurrent_kda(*rows)
     assert o.shape == rows[2].shape
     wide = rows[4].unsqueeze(3).expand(*rows[4].shape, v.shape[-1])

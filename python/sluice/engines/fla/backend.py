@@ -14,7 +14,7 @@ import logging
 import os
 from typing import TYPE_CHECKING, Any
 
-from ... import supported
+from ... import InvalidArgument, supported
 from ...functional.kda import gate_arguments
 from ..swap import Swaps, Tally, hook, needs_gradient
 from . import kda, ops, parts
@@ -147,11 +147,12 @@ def _unfit_kda(
 ) -> str | None:
     """Why a chunk_kda call is left to fla, or None."""
     A_log, dt_bias = kwargs.get("A_log"), kwargs.get("dt_bias")
-    if use_gate_in_kernel and lower_bound is None and (safe_gate or A_log is None):
-        return "a gate without the parameters that fla asks for"
-    gates = gate_arguments(
-        "fla.chunk_kda", g, use_gate_in_kernel, A_log, dt_bias, lower_bound, safe_gate
-    )
+    try:
+        gates = gate_arguments(
+            "fla.chunk_kda", g, use_gate_in_kernel, A_log, dt_bias, lower_bound, safe_gate
+        )
+    except InvalidArgument as refusal:
+        return str(refusal)
     return _unfit_rows(
         q,
         k,

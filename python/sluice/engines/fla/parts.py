@@ -59,5 +59,5 @@ def rms_norm_gated(
     only_absent(op, "not supported", bias=bias, residual=residual, prenorm=prenorm)
     if weight is None:
         unsupported(op, "weight", weight, "a tensor [V]", "gated norm")
-    rows = [t if t.dim() in (2, 3, 4) else t.reshape(-1, t.shape[-1]) for t in (x, g)]
-    return functional.gated_rms_norm(*rows, weight, eps=eps, activation=activation).view(x.shape)
+    rows, z = (t if t.dim() in (2, 3, 4) else t.reshape(-1, t.shape[-1]) for t in (x, g))
+    return functional.gated_rms_norm(rows, z, weight, eps=eps, activation=activation).view(x.shape)

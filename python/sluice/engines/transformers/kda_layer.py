@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ...functional.kda import bound_argument
+
 if TYPE_CHECKING:
     import torch
 
@@ -51,11 +53,12 @@ def is_known(layer: Any) -> bool:
     )
 
 
-def _lower_bound(forget: Any) -> float:
-    """Of bounded gates, else 0."""
-    if hasattr(forget, "safe_gate_lower_bound"):  # GLM: None without a bound
-        return forget.safe_gate_lower_bound or 0.0
-    return forget.lower_bound if getattr(forget, "safe_gate", False) else 0.0
+def _lower_bound(forget: Any) -> float | None:
+    """Of bounded gates, else None."""
+    if hasattr(forget, "safe_gate_lower_bound"):  # GLM
+        found: float | None = forget.safe_gate_lower_bound
+        return found
+    return forget.lower_bound if getattr(forget, "safe_gate", False) else None
 
 
 def _slices(layer: Any, pool: Any, axis: int) -> list[Any]:
@@ -94,7 +97,7 @@ def constants(layer: Any) -> dict[str, Any]:
         packing="separate",
         gate_activation=norm.activation,
         rounding="input",
-        gate_lower_bound=_lower_bound(forget),
+        gate_lower_bound=bound_argument("transformers.kda_layer", _lower_bound(forget)),
     )
     names = ("conv_weight", "k_conv_weight", "v_conv_weight")
     arguments.update(zip(names, _slices(layer, weight, 0)))
