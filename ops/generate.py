@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Makes what repeats ops/manifest.json: the C++ facade's enumerations and arguments, the list of operators, tables of the Python
-binding and of the fuzzer, sluice.ops, the calls of sluice.functional, docs/ops.md. With --check it writes
-nothing, and exits 1 with the names of the files that differ.
+"""Makes what repeats ops/manifest.json: the C++ facade's enumerations and arguments, lists of operators and of
+their views, tables of the Python binding and of the fuzzer, sluice.ops, the calls of sluice.functional,
+docs/ops.md. With --check it writes nothing, and exits 1 with the names of the files that differ.
 SPDX-License-Identifier: Apache-2.0
 """
 
@@ -13,7 +13,7 @@ import textwrap
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "ops"))
-from operator_list import operator_list
+from operator_list import argument_views, operator_list
 from page import page
 
 MANIFEST = json.loads((ROOT / "ops/manifest.json").read_text(encoding="ascii"))
@@ -276,7 +276,7 @@ def fill_calls(text):
 
 def files():
     yield from (cpp_enumerations(), cpp_arguments(), delta_options(), operator_list(OPERATORS, header))
-    yield from (binding_tables(), fuzzer_tables())
+    yield from (argument_views(OPERATORS, STRUCTS, header), binding_tables(), fuzzer_tables())
     for name in dict.fromkeys(entry["python"]["file"] for entry in OPERATORS):
         yield f"python/sluice/ops/{name}.py", python_module([e for e in OPERATORS if e["python"]["file"] == name])
     for name in FUNCTIONAL:

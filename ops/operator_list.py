@@ -1,4 +1,4 @@
-"""Makes src/core/operators.hpp. SPDX-License-Identifier: Apache-2.0"""
+"""Makes src/core/operators.hpp and src/check/argument_views.hpp. SPDX-License-Identifier: Apache-2.0"""
 
 
 def operator_list(operators, header):
@@ -12,3 +12,19 @@ def operator_list(operators, header):
         f"#define SLUICE_CUDA_OPERATORS(X) \\\n{rows([e for e in operators if 'cuda' in e['backends']])}", "",
         "#define SLUICE_NAME(name, op, args) #name,", "/// By sluice_op.",
         "inline constexpr const char* kOperatorNames[] = {SLUICE_OPERATORS(SLUICE_NAME)};", "#undef SLUICE_NAME"])
+
+
+def argument_views(operators, structs, header):
+    """All views of the C++ facade's arguments, one by one."""
+    body = []
+    for args in dict.fromkeys(entry["args"] for entry in operators):
+        name = "".join(part.capitalize() for part in args.removeprefix("sluice_").split("_"))
+        body += ["", "template <class See>", f"void for_each_view({name}& args, See&& see) {{"]
+        for field in next(entry["fields"] for entry in operators if entry["args"] == args):
+            inner = structs.get(field.get("struct"), {"cpp": "", "fields": [field]})
+            member = inner["member"] + "." if inner["cpp"] else ""
+            body += [f"  see(args.{member}{one['name']});" for one in inner["fields"]
+                     if one.get("type", "tensor") == "tensor" and "struct" not in one]
+        body.append("}")
+    return header("src/check/argument_views.hpp", "Calls see(view) for each view of arguments.",
+                  ['"sluice/arguments.hpp"'], "sluice::check", body)

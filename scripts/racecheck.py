@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Sorts the hazards that compute-sanitizer's racecheck reports for the fused prefill kernel into known
+"""Sorts the hazards that compute-sanitizer's racecheck reports for the one-launch prefill into known
 false ones and the rest, and fails on the rest.
 
   compute-sanitizer --tool racecheck --racecheck-report hazard --show-backtrace no \\

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "check/argument_views.hpp"
 #include "check/device_copy.hpp"
 #include "tools/execute.hpp"
 
@@ -26,16 +27,17 @@ class Stopwatch {
 };
 
 /// What a DeviceCopy reported, as a status.
-Status device_error(const std::string& trouble);
+inline Status device_error(const std::string& trouble) {
+  return Status::failure(Code::kDeviceError, "device copy: %s", trouble.c_str());
+}
 
-/// The views that this tool sets in an argument struct, absent ones too.
-std::vector<sluice_tensor*> views_of(ChunkForwardArgs* args);
-std::vector<sluice_tensor*> views_of(RecurrentStepArgs* args);
-std::vector<sluice_tensor*> views_of(ChunkBackwardArgs* args);
-std::vector<sluice_tensor*> views_of(ChunkStageArgs* args);
-std::vector<sluice_tensor*> views_of(CausalConv1dArgs* args);
-std::vector<sluice_tensor*> views_of(GatedRmsNormArgs* args);
-std::vector<sluice_tensor*> views_of(LayerArgs* args);
+/// The views of an argument struct, absent ones too.
+template <class Args>
+std::vector<sluice_tensor*> views_of(Args* args) {
+  std::vector<sluice_tensor*> views;
+  check::for_each_view(*args, [&](sluice_tensor& view) { views.push_back(&view); });
+  return views;
+}
 
 /// The two functions of an operator.
 template <class Args>

@@ -12,7 +12,7 @@
 namespace sluice::tools {
 namespace {
 
-/// What a row of the ladder is made of: the delta rule and simple GLA, fused and in stages.
+/// What a row of the ladder is made of: the delta rule and simple GLA, in one launch and in stages.
 struct Family {
   const char *name, *op, *part, *rule;
   bool key_gates = false;

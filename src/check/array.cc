@@ -3,6 +3,7 @@
 #include "check/array.hpp"
 
 #include "check/runs.hpp"
+#include "core/dense_view.hpp"
 #include "core/numeric.hpp"
 
 namespace sluice::check {
@@ -24,21 +25,11 @@ int64_t element_count(const std::vector<int64_t>& shape) noexcept {
 }
 
 sluice_tensor view_of(const Array& array) noexcept {
-  sluice_tensor view{};
-  if (array.empty()) return view;
+  if (array.empty()) return {};
   // An array of no elements is still a present view.
   static double nothing = 0.0;
-  view.data = array.values.empty() ? &nothing : const_cast<double*>(array.values.data());
-  view.device = {SLUICE_DEVICE_CPU, 0};
-  view.dtype = kF64;
-  view.rank = static_cast<uint16_t>(array.shape.size());
-  int64_t stride = 1;
-  for (size_t i = array.shape.size(); i-- > 0;) {
-    view.shape[i] = array.shape[i];
-    view.stride[i] = stride;
-    stride *= array.shape[i];
-  }
-  return view;
+  double* const data = array.values.empty() ? &nothing : const_cast<double*>(array.values.data());
+  return core::dense_view(data, kF64, array.shape);
 }
 
 double round_to(sluice_dtype dtype, double value) noexcept {

@@ -9,27 +9,36 @@
 
 namespace sluice::check {
 
-void KeyEvaluation::load_chunk(int64_t batch, int64_t begin, int64_t C, int64_t h) {
+void HeadChunks::load_rows(int64_t batch, int64_t begin, int64_t C, int64_t h) {
   const int64_t H = inputs_.q.shape[2], K = inputs_.q.shape[3];
   const int64_t HV = inputs_.v.shape[2], V = inputs_.v.shape[3];
   const int64_t key_head = inputs_.cyclic_heads ? h % H : h / (HV / H);
-  q_ = Array({C, K}), k_ = Array({C, K}), v_ = Array({C, V});
-  G_ = Array({C, K}), beta_ = Array({C}, 1.0);
+  q_ = Array({C, K}), k_ = Array({C, K}), v_ = Array({C, V}), beta_ = Array({C}, 1.0);
   for (int64_t t = 0; t < C; ++t) {
     const int64_t row = begin + t;
-    double q_sum = inputs_.l2norm_eps, k_sum = q_sum;
     for (int64_t i = 0; i < K; ++i) {
       q_(t, i) = inputs_.q(batch, row, key_head, i);
       k_(t, i) = inputs_.k(batch, row, key_head, i);
+    }
+    for (int64_t j = 0; j < V; ++j) v_(t, j) = inputs_.v(batch, row, h, j);
+    if (!inputs_.beta.empty()) beta_(t) = inputs_.beta(batch, row, h);
+  }
+}
+
+void KeyEvaluation::load_chunk(int64_t batch, int64_t begin, int64_t C, int64_t h) {
+  load_rows(batch, begin, C, h);
+  const int64_t K = q_.shape[1];
+  G_ = Array({C, K});
+  for (int64_t t = 0; t < C; ++t) {
+    double q_sum = inputs_.l2norm_eps, k_sum = q_sum;
+    for (int64_t i = 0; i < K; ++i) {
       q_sum += q_(t, i) * q_(t, i), k_sum += k_(t, i) * k_(t, i);
-      const double g = std::max(inputs_.g(batch, row, h, i), kLowestLogGate);
+      const double g = std::max(inputs_.g(batch, begin + t, h, i), kLowestLogGate);
       G_(t, i) = (t == 0 ? 0.0 : G_(t - 1, i)) + g;
     }
     for (int64_t i = 0; i < K && inputs_.l2norm_eps > 0.0; ++i) {
       q_(t, i) /= std::sqrt(q_sum), k_(t, i) /= std::sqrt(k_sum);
     }
-    for (int64_t j = 0; j < V; ++j) v_(t, j) = inputs_.v(batch, row, h, j);
-    if (!inputs_.beta.empty()) beta_(t) = inputs_.beta(batch, row, h);
   }
 }
 
@@ -63,13 +72,7 @@ Array KeyEvaluation::products(const Array& rows) const {
 Array KeyEvaluation::corrected_values(const Array& stored_S) const {
   const int64_t C = G_.shape[0];
   const Array M = products(k_);
-  Array tmat({C, C});
-  for (int64_t i = 0; i < C; ++i) {
-    tmat(i, i) = beta_(i);
-    for (int64_t j = 0; j < i; ++j) {
-      for (int64_t l = 0; l <= j; ++l) tmat(i, l) -= beta_(i) * M(i, j) * tmat(j, l);
-    }
-  }
+  Array tmat = solve([&](int64_t i, int64_t j) { return beta_(i) * M(i, j); });
   Array residual = multiply(scaled(k_, false, 1.0), stored_S, {});
   for (int64_t i = 0; i < C; ++i) {
     for (int64_t j = 0; j < v_.shape[1]; ++j) residual(i, j) = v_(i, j) - residual(i, j);

@@ -42,46 +42,43 @@ void store_as(const sluice_tensor& view, const Run& run, const double* values,
 
 constexpr auto kItself = [](auto element) noexcept { return element; };
 
-}  // namespace
-
-void load_run(const sluice_tensor& view, const Run& run, double* values) noexcept {
-  if (same_dtype(view.dtype, kF32)) {
-    load_as<float>(view, run, values, kItself);
-  } else if (same_dtype(view.dtype, kBF16)) {
-    load_as<uint16_t>(view, run, values, core::float_from_bfloat16);
-  } else if (same_dtype(view.dtype, kF16)) {
-    load_as<uint16_t>(view, run, values, core::float_from_float16);
-  } else if (same_dtype(view.dtype, kF64)) {
-    load_as<double>(view, run, values, kItself);
-  } else if (same_dtype(view.dtype, kI32)) {
-    load_as<int32_t>(view, run, values, kItself);
-  } else if (same_dtype(view.dtype, kI64)) {
-    load_as<int64_t>(view, run, values, kItself);
+/// Calls visit(element, from, to) with a value of the type that elements of a view are stored as,
+/// and conversions from it and from double.
+template <class Visit>
+void with_element(sluice_dtype dtype, Visit visit) noexcept {
+  if (same_dtype(dtype, kF32)) {
+    visit(float{}, kItself, kItself);
+  } else if (same_dtype(dtype, kBF16)) {
+    visit(uint16_t{}, core::float_from_bfloat16, [](double value) noexcept {
+      return core::bfloat16_from_float(core::float_to_odd_from_double(value));
+    });
+  } else if (same_dtype(dtype, kF16)) {
+    visit(uint16_t{}, core::float_from_float16, [](double value) noexcept {
+      return core::float16_from_float(core::float_to_odd_from_double(value));
+    });
+  } else if (same_dtype(dtype, kF64)) {
+    visit(double{}, kItself, kItself);
+  } else if (same_dtype(dtype, kI32)) {
+    visit(int32_t{}, kItself, kItself);
+  } else if (same_dtype(dtype, kI64)) {
+    visit(int64_t{}, kItself, kItself);
   } else {
-    load_as<uint8_t>(view, run, values, kItself);
+    visit(uint8_t{}, kItself, kItself);
   }
 }
 
+}  // namespace
+
+void load_run(const sluice_tensor& view, const Run& run, double* values) noexcept {
+  with_element(view.dtype, [&](auto element, auto from, auto) {
+    load_as<decltype(element)>(view, run, values, from);
+  });
+}
+
 void store_run(const sluice_tensor& view, const Run& run, const double* values) noexcept {
-  if (same_dtype(view.dtype, kF32)) {
-    store_as<float>(view, run, values, kItself);
-  } else if (same_dtype(view.dtype, kBF16)) {
-    store_as<uint16_t>(view, run, values, [](double value) noexcept {
-      return core::bfloat16_from_float(core::float_to_odd_from_double(value));
-    });
-  } else if (same_dtype(view.dtype, kF16)) {
-    store_as<uint16_t>(view, run, values, [](double value) noexcept {
-      return core::float16_from_float(core::float_to_odd_from_double(value));
-    });
-  } else if (same_dtype(view.dtype, kF64)) {
-    store_as<double>(view, run, values, kItself);
-  } else if (same_dtype(view.dtype, kI32)) {
-    store_as<int32_t>(view, run, values, kItself);
-  } else if (same_dtype(view.dtype, kI64)) {
-    store_as<int64_t>(view, run, values, kItself);
-  } else {
-    store_as<uint8_t>(view, run, values, kItself);
-  }
+  with_element(view.dtype, [&](auto element, auto, auto to) {
+    store_as<decltype(element)>(view, run, values, to);
+  });
 }
 
 void copy_run(const sluice_tensor& view, const Run& run, const std::byte* memory,

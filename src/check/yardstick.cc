@@ -15,11 +15,10 @@ namespace {
 
 constexpr int64_t kChunk = 64;
 
-/// One value head of one sequence, one chunk after another.
-class HeadEvaluation {
+/// HeadChunks with scalar gates.
+class HeadEvaluation : public HeadChunks {
  public:
-  HeadEvaluation(const YardstickInputs& inputs, sluice_dtype io, Array S)
-      : inputs_(inputs), io_(same_dtype(io, kF32) ? kF64 : io), stored_as_(io), S_(std::move(S)) {}
+  using HeadChunks::HeadChunks;
 
   /// Tokens begin .. begin + C - 1 of `batch`; writes their rows of o.
   void advance(int64_t batch, int64_t begin, int64_t C, int64_t h, Array* o) {
@@ -29,33 +28,23 @@ class HeadEvaluation {
     write_output(stored_S, round_to(io_, new_values), batch, begin, h, o);
     update_state(new_values);
   }
-  const Array& state() const noexcept { return S_; }
 
  private:
   void load_chunk(int64_t batch, int64_t begin, int64_t C, int64_t h) {
-    const int64_t H = inputs_.q.shape[2], K = inputs_.q.shape[3];
-    const int64_t HV = inputs_.v.shape[2], V = inputs_.v.shape[3];
-    const int64_t key_head = inputs_.cyclic_heads ? h % H : h / (HV / H);
-    q_ = Array({C, K}), k_ = Array({C, K}), v_ = Array({C, V});
-    G_ = Array({C}), beta_ = Array({C}, 1.0), q_factor_ = Array({C}, 1.0);
-    k_factor_ = Array({C}, 1.0);
+    load_rows(batch, begin, C, h);
+    G_ = Array({C}), q_factor_ = Array({C}, 1.0), k_factor_ = Array({C}, 1.0);
     double sum = 0.0;
     for (int64_t t = 0; t < C; ++t) {
-      const int64_t row = begin + t;
       double q_sum = 0.0, k_sum = 0.0;
-      for (int64_t i = 0; i < K; ++i) {
-        q_(t, i) = inputs_.q(batch, row, key_head, i);
-        k_(t, i) = inputs_.k(batch, row, key_head, i);
+      for (int64_t i = 0; i < q_.shape[1]; ++i) {
         q_sum += q_(t, i) * q_(t, i), k_sum += k_(t, i) * k_(t, i);
       }
-      for (int64_t j = 0; j < V; ++j) v_(t, j) = inputs_.v(batch, row, h, j);
       if (inputs_.l2norm_eps > 0.0) {
         q_factor_(t) = 1.0 / std::sqrt(q_sum + inputs_.l2norm_eps);
         k_factor_(t) = 1.0 / std::sqrt(k_sum + inputs_.l2norm_eps);
       }
-      if (!inputs_.g.empty()) sum += std::max(inputs_.g(batch, row, h), kLowestLogGate);
+      if (!inputs_.g.empty()) sum += std::max(inputs_.g(batch, begin + t, h), kLowestLogGate);
       G_(t) = sum;
-      if (!inputs_.beta.empty()) beta_(t) = inputs_.beta(batch, row, h);
     }
   }
 
@@ -65,14 +54,9 @@ class HeadEvaluation {
   Array corrected_values(const Array& stored_S) const {
     const int64_t C = G_.size();
     const Array kk = multiply(k_, k_, {.transpose_b = true});
-    Array tmat({C, C});
-    for (int64_t i = 0; i < C; ++i) {
-      tmat(i, i) = beta_(i);
-      for (int64_t j = 0; j < i; ++j) {
-        const double a = beta_(i) * gamma(i, j) * k_factor_(i) * k_factor_(j) * kk(i, j);
-        for (int64_t l = 0; l <= j; ++l) tmat(i, l) -= a * tmat(j, l);
-      }
-    }
+    Array tmat = solve([&](int64_t i, int64_t j) {
+      return beta_(i) * gamma(i, j) * k_factor_(i) * k_factor_(j) * kk(i, j);
+    });
     Array residual = multiply(k_, stored_S, {});
     for (int64_t i = 0; i < C; ++i) {
       for (int64_t j = 0; j < v_.shape[1]; ++j) {
@@ -122,11 +106,7 @@ class HeadEvaluation {
     }
   }
 
-  const YardstickInputs& inputs_;
-  sluice_dtype io_;         // of operands
-  sluice_dtype stored_as_;  // of o
-  Array S_;                 // [K,V]
-  Array q_, k_, v_, G_, beta_, q_factor_, k_factor_;
+  Array G_, q_factor_, k_factor_;  // [C]
 };
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <cstring>
 
+#include "core/dense_view.hpp"
 #include "core/numeric.hpp"
 #include "core/problem.hpp"
 

@@ -4,26 +4,11 @@
 
 #include <algorithm>
 #include <cmath>
-#include <initializer_list>
 
 #include "core/host_access.hpp"
 
 namespace sluice::core {
 namespace {
-
-/// A dense view [shape..] on the CPU.
-Tensor dense_view(uintptr_t address, sluice_dtype dtype,
-                  std::initializer_list<int64_t> shape) noexcept {
-  Tensor view{};
-  view.data = reinterpret_cast<void*>(address);
-  view.device = {SLUICE_DEVICE_CPU, 0};
-  view.dtype = dtype;
-  view.rank = static_cast<uint16_t>(shape.size());
-  std::copy(shape.begin(), shape.end(), view.shape);
-  int64_t stride = 1;
-  for (int axis = view.rank; axis-- > 0; stride *= view.shape[axis]) view.stride[axis] = stride;
-  return view;
-}
 
 /// The parts of a call with their memory, laid out from a base address.
 class Parts {
@@ -35,7 +20,7 @@ class Parts {
       : problem_(problem), next_(base) {
     const DeltaRuleProblem& p = problem.forward;
     const int64_t B = p.rows.B, T = p.rows.T, N = p.rows.N;
-    const uintptr_t rows = take(B * T * p.HV * std::max(p.K, p.V) * 4);
+    void* const rows = take(B * T * p.HV * std::max(p.K, p.V) * 4);
     for (Tensor* slots : {&slots_, &from_identity_}) {
       *slots = dense_view(take(N * 4), kInt32, {N});
     }
@@ -89,10 +74,10 @@ class Parts {
   ChunkBackwardProblem gradient;
 
  private:
-  uintptr_t take(int64_t bytes) noexcept {
+  void* take(int64_t bytes) noexcept {
     const uintptr_t at = next_;
     next_ += (static_cast<uintptr_t>(bytes) + 255) / 256 * 256;
-    return at;
+    return reinterpret_cast<void*>(at);
   }
 
   const ChunkSummaryProblem& problem_;

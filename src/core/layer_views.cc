@@ -70,16 +70,15 @@ LayerConv layer_conv(const sluice_layer_args& a, int part) noexcept {
             channels(a.conv_bias, 0, first, count),
             channels(a.conv_initial, 1, first, count),
             channels(a.conv_final, 1, first, count),
-            first,
             count};
   }
   if (part == 0) {
-    return {a.qkv, a.conv_weight, a.conv_bias, a.conv_initial, a.conv_final, first, count};
+    return {a.qkv, a.conv_weight, a.conv_bias, a.conv_initial, a.conv_final, count};
   }
   if (part == 1) {
-    return {a.k, a.k_conv_weight, a.k_conv_bias, a.k_conv_initial, a.k_conv_final, first, count};
+    return {a.k, a.k_conv_weight, a.k_conv_bias, a.k_conv_initial, a.k_conv_final, count};
   }
-  return {a.v, a.v_conv_weight, a.v_conv_bias, a.v_conv_initial, a.v_conv_final, first, count};
+  return {a.v, a.v_conv_weight, a.v_conv_bias, a.v_conv_initial, a.v_conv_final, count};
 }
 
 void fill_delta(const sluice_layer_args& a, const Rows& rows, DeltaRuleProblem* p) noexcept {

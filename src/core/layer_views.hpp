@@ -7,11 +7,10 @@
 
 namespace sluice::core {
 
-/// What one of the three convolutions is given, of channels first .. first + count - 1 of the
-/// layer's: views of its own, or slices of shared ones.
+/// What one of the three convolutions is given: views of its own, or slices of shared ones.
 struct LayerConv {
   Tensor x, weight, bias, initial, final;
-  int64_t first_channel, channels;
+  int64_t channels;
 };
 /// Of part 0, 1, 2: q, k, v; x is the projection that holds the part.
 LayerConv layer_conv(const sluice_layer_args& a, int part) noexcept;

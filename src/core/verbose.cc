@@ -89,14 +89,6 @@ void log_call(const LoggedCall& call, const DeltaRuleProblem& problem) noexcept 
   end(call, &line);
 }
 
-void log_call(const LoggedCall& call, const ChunkBackwardProblem& problem) noexcept {
-  log_call(call, problem.forward);
-}
-
-void log_call(const LoggedCall& call, const ChunkSummaryProblem& problem) noexcept {
-  log_call(call, problem.forward);
-}
-
 void log_call(const LoggedCall& call, const StateFoldProblem& p) noexcept {
   Line line;
   begin(call, &line);
@@ -129,14 +121,6 @@ void log_call(const LoggedCall& call, const CausalConvProblem& p) noexcept {
   line.type("x", p.x);
   line.type("state", present(p.state.initial) ? p.state.initial : p.state.final);
   end(call, &line);
-}
-
-void log_call(const LoggedCall& call, const CausalConvBackwardProblem& problem) noexcept {
-  log_call(call, problem.forward);
-}
-
-void log_call(const LoggedCall& call, const GatedNormBackwardProblem& problem) noexcept {
-  log_call(call, problem.forward);
 }
 
 void log_call(const LoggedCall& call, const GatedNormProblem& p) noexcept {

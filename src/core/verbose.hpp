@@ -23,15 +23,16 @@ struct LoggedCall {
 };
 
 void log_call(const LoggedCall& call, const DeltaRuleProblem& problem) noexcept;
-void log_call(const LoggedCall& call, const ChunkBackwardProblem& problem) noexcept;
-void log_call(const LoggedCall& call, const ChunkSummaryProblem& problem) noexcept;
 void log_call(const LoggedCall& call, const StateFoldProblem& problem) noexcept;
 void log_call(const LoggedCall& call, const ChunkStageProblem& problem) noexcept;
 void log_call(const LoggedCall& call, const CausalConvProblem& problem) noexcept;
 void log_call(const LoggedCall& call, const GatedNormProblem& problem) noexcept;
-void log_call(const LoggedCall& call, const CausalConvBackwardProblem& problem) noexcept;
-void log_call(const LoggedCall& call, const GatedNormBackwardProblem& problem) noexcept;
 void log_call(const LoggedCall& call, const LayerProblem& problem) noexcept;
+/// What belongs to a forward call has its sizes and types.
+template <class Problem>
+void log_call(const LoggedCall& call, const Problem& problem) noexcept {
+  log_call(call, problem.forward);
+}
 
 /// A call that was refused, or failed.
 void log_failure(const Status& status) noexcept;

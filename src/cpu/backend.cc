@@ -6,6 +6,7 @@
 #include <type_traits>
 
 #include "core/host_summary.hpp"
+#include "core/operators.hpp"
 #include "cpu/cpu_quota.hpp"
 #include "cpu/isa.hpp"
 #include "cpu/kernels/operators.hpp"
@@ -61,14 +62,15 @@ template <sluice_op op, class Problem>
 Status select(const Problem& problem, core::KernelName* name) noexcept {
   if constexpr (op == SLUICE_OP_CHUNK_STAGE) return select_stage(problem, name);
   *name = kernel_name(op);
-  if constexpr (op == SLUICE_OP_CHUNK_FORWARD) return check_size_limits(problem, "chunk_forward");
-  if constexpr (op == SLUICE_OP_RECURRENT_STEP) return check_size_limits(problem, "recurrent_step");
-  if constexpr (op == SLUICE_OP_CHUNK_BACKWARD) {
-    return check_size_limits(problem.forward, "chunk_backward");
+  const char* const name_of_op = core::kOperatorNames[op];
+  if constexpr (std::is_same_v<Problem, core::DeltaRuleProblem>) {
+    return check_size_limits(problem, name_of_op);
+  }
+  if constexpr (std::is_same_v<Problem, core::ChunkBackwardProblem>) {
+    return check_size_limits(problem.forward, name_of_op);
   }
   if constexpr (std::is_same_v<Problem, core::LayerProblem>) {
-    const char* layer = op == SLUICE_OP_LAYER_PREFILL ? "layer_prefill" : "layer_decode";
-    return check_size_limits(problem.delta, layer, "head_k_dim", "head_v_dim");
+    return check_size_limits(problem.delta, name_of_op, "head_k_dim", "head_v_dim");
   }
   return ok_status();
 }
@@ -93,8 +95,14 @@ Status call(const Problem& problem, sluice_workspace workspace, void* /*stream*/
                          "(sluice_set_executor; outputs are incomplete)");
 }
 
-template <sluice_op op, class Problem, auto function, auto workspace = no_workspace<Problem>>
-constexpr core::Operator<Problem> operator_of() noexcept {
+/// What an operator's function takes.
+template <class Problem, class... Scratch>
+Problem problem_of(void (*)(const Problem&, Scratch...) noexcept) noexcept;
+
+template <sluice_op op, auto function,
+          auto workspace = no_workspace<decltype(problem_of(function))>>
+constexpr auto operator_of() noexcept {
+  using Problem = decltype(problem_of(function));
   return core::operator_by_sizes<select<op, Problem>, workspace, call<function, Problem>,
                                  environment>();
 }
@@ -113,32 +121,27 @@ core::Backend make_backend() noexcept {
   backend.warm_up = warm_up;
   backend.describe = describe;
   backend.set_executor = set_executor;
-  using core::DeltaRuleProblem, core::LayerProblem;
-  backend.chunk_forward = operator_of<SLUICE_OP_CHUNK_FORWARD, DeltaRuleProblem, chunk_forward,
-                                      chunk_forward_workspace>();
-  backend.recurrent_step = operator_of<SLUICE_OP_RECURRENT_STEP, DeltaRuleProblem, recurrent_step,
-                                       recurrent_step_workspace>();
-  backend.causal_conv1d =
-      operator_of<SLUICE_OP_CAUSAL_CONV1D, core::CausalConvProblem, causal_conv1d>();
-  backend.gated_rms_norm =
-      operator_of<SLUICE_OP_GATED_RMS_NORM, core::GatedNormProblem, gated_rms_norm>();
+  backend.chunk_forward =
+      operator_of<SLUICE_OP_CHUNK_FORWARD, chunk_forward, chunk_forward_workspace>();
+  backend.recurrent_step =
+      operator_of<SLUICE_OP_RECURRENT_STEP, recurrent_step, recurrent_step_workspace>();
+  backend.causal_conv1d = operator_of<SLUICE_OP_CAUSAL_CONV1D, causal_conv1d>();
+  backend.gated_rms_norm = operator_of<SLUICE_OP_GATED_RMS_NORM, gated_rms_norm>();
   backend.layer_prefill =
-      operator_of<SLUICE_OP_LAYER_PREFILL, LayerProblem, layer_prefill, layer_prefill_workspace>();
+      operator_of<SLUICE_OP_LAYER_PREFILL, layer_prefill, layer_prefill_workspace>();
   backend.layer_decode =
-      operator_of<SLUICE_OP_LAYER_DECODE, LayerProblem, layer_decode, layer_decode_workspace>();
-  backend.chunk_stage = operator_of<SLUICE_OP_CHUNK_STAGE, core::ChunkStageProblem, chunk_stage,
-                                    chunk_stage_workspace>();
-  backend.chunk_backward = operator_of<SLUICE_OP_CHUNK_BACKWARD, core::ChunkBackwardProblem,
-                                       chunk_backward, chunk_backward_workspace>();
+      operator_of<SLUICE_OP_LAYER_DECODE, layer_decode, layer_decode_workspace>();
+  backend.chunk_stage = operator_of<SLUICE_OP_CHUNK_STAGE, chunk_stage, chunk_stage_workspace>();
+  backend.chunk_backward =
+      operator_of<SLUICE_OP_CHUNK_BACKWARD, chunk_backward, chunk_backward_workspace>();
   backend.chunk_summary = core::host_summary<sluice::cpu::backend, kSummary>();
-  backend.state_fold =
-      operator_of<SLUICE_OP_STATE_FOLD, core::StateFoldProblem, state_fold, state_fold_workspace>();
+  backend.state_fold = operator_of<SLUICE_OP_STATE_FOLD, state_fold, state_fold_workspace>();
   backend.causal_conv1d_backward =
-      operator_of<SLUICE_OP_CAUSAL_CONV1D_BACKWARD, core::CausalConvBackwardProblem,
-                  causal_conv1d_backward, causal_conv1d_backward_workspace>();
+      operator_of<SLUICE_OP_CAUSAL_CONV1D_BACKWARD, causal_conv1d_backward,
+                  causal_conv1d_backward_workspace>();
   backend.gated_rms_norm_backward =
-      operator_of<SLUICE_OP_GATED_RMS_NORM_BACKWARD, core::GatedNormBackwardProblem,
-                  gated_rms_norm_backward, gated_rms_norm_backward_workspace>();
+      operator_of<SLUICE_OP_GATED_RMS_NORM_BACKWARD, gated_rms_norm_backward,
+                  gated_rms_norm_backward_workspace>();
   return backend;
 }
 

@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <cstring>
 
+#include "core/dense_view.hpp"
 #include "core/numeric.hpp"
 #include "io/safetensors_reader.hpp"
 
@@ -22,18 +23,7 @@ std::vector<Value> convert_all(const TensorEntry& entry, Convert convert) {
 }  // namespace
 
 sluice_tensor input_view(const TensorEntry& entry) noexcept {
-  sluice_tensor view{};
-  view.data = const_cast<std::byte*>(entry.data);
-  view.device = {SLUICE_DEVICE_CPU, 0};
-  view.dtype = dlpack_type(entry.type);
-  view.rank = static_cast<uint16_t>(entry.shape.size());
-  int64_t stride = 1;
-  for (size_t i = entry.shape.size(); i-- > 0;) {
-    view.shape[i] = entry.shape[i];
-    view.stride[i] = stride;
-    stride *= entry.shape[i];
-  }
-  return view;
+  return core::dense_view(const_cast<std::byte*>(entry.data), dlpack_type(entry.type), entry.shape);
 }
 
 std::vector<double> read_floats(const TensorEntry& entry) {

@@ -22,12 +22,6 @@ int64_t segment_tokens(int64_t T) noexcept {
   return std::max<int64_t>(static_cast<int64_t>(std::ceil(std::sqrt(static_cast<double>(T)))), 1);
 }
 
-double dot(Vector a, Vector b) noexcept {
-  double sum = 0.0;
-  for (int64_t i = 0; i < a.size; ++i) sum += a[i] * b[i];
-  return sum;
-}
-
 /// y += factor A x.
 void add_product(Matrix A, Vector x, double factor, Vector y) noexcept {
   for (int64_t i = 0; i < A.rows; ++i) y[i] += factor * dot(A.row(i), x);

@@ -7,17 +7,6 @@
 namespace sluice::ref {
 namespace {
 
-double dot(Vector x, Vector y) noexcept {
-  double sum = 0.0;
-  for (int64_t i = 0; i < x.size; ++i) sum += x[i] * y[i];
-  return sum;
-}
-
-/// y <- y + factor x.
-void add_scaled(Vector y, double factor, Vector x) noexcept {
-  for (int64_t i = 0; i < y.size; ++i) y[i] += factor * x[i];
-}
-
 void set_zero(Vector x) noexcept {
   for (int64_t i = 0; i < x.size; ++i) x[i] = 0.0;
 }
@@ -111,47 +100,40 @@ ChunkForm::Scratch::Scratch(Arena& arena, int64_t K, int64_t V) noexcept
 
 namespace {
 
-/// advance() with key-wise gates.
-void advance_key_wise(const Block& block, Matrix S, Matrix o,
-                      ChunkForm::Scratch& scratch) noexcept {
+/// What a block's tokens write. kkt(A) fills A; G: [C], or [C, K] with key-wise gates.
+template <class Sums, class Kkt>
+Matrix new_values(const Block& block, const Sums& G, Matrix S, ChunkForm::Scratch& scratch,
+                  const Kkt& kkt) noexcept {
+  if (block.rule != SLUICE_RULE_GATED_DELTA) return block.v;  // as they are
   const int64_t C = block.q.rows;
-  const Matrix G = scratch.key_G.top(C);
-  key_cumsum(block.key_g, G);
-  Matrix v_new = block.v;
-  if (block.rule == SLUICE_RULE_GATED_DELTA) {
-    const Matrix A = square(scratch.A, C), Tmat = square(scratch.Tmat, C);
-    const Matrix U = scratch.U.top(C), W = scratch.W.top(C);
-    v_new = scratch.v_new.top(C);
-    key_scaled_dot_kkt(block.beta, G, block.k, A);
-    solve_tril(A, block.beta, Tmat);
-    wy_values(Tmat, block.v, U);
-    wy_keys(Tmat, G, block.k, W);
-    corrected_values(U, W, S, v_new);
-  }
-  chunk_o(block.q, block.k, v_new, G, S, block.scale, o);
-  chunk_h(block.k, v_new, G, S);
+  const Matrix A = square(scratch.A, C), Tmat = square(scratch.Tmat, C);
+  const Matrix U = scratch.U.top(C), W = scratch.W.top(C), v_new = scratch.v_new.top(C);
+  kkt(A);
+  solve_tril(A, block.beta, Tmat);
+  wy_values(Tmat, block.v, U);
+  wy_keys(Tmat, G, block.k, W);
+  corrected_values(U, W, S, v_new);
+  return v_new;
 }
 
 }  // namespace
 
 void ChunkForm::advance(const Block& block, Matrix S, Matrix o, Scratch& scratch) noexcept {
-  if (block.key_g.rows > 0) return advance_key_wise(block, S, o, scratch);
   const int64_t C = block.q.rows;
+  if (block.key_g.rows > 0) {
+    const Matrix G = scratch.key_G.top(C);
+    key_cumsum(block.key_g, G);
+    const Matrix v_new = new_values(
+        block, G, S, scratch, [&](Matrix A) { key_scaled_dot_kkt(block.beta, G, block.k, A); });
+    chunk_o(block.q, block.k, v_new, G, S, block.scale, o);
+    return chunk_h(block.k, v_new, G, S);
+  }
   const Vector G{scratch.G.data, C};
   const Matrix Gamma = square(scratch.Gamma, C);
   chunk_cumsum(block.g, G);
   decay_mask(G, Gamma);
-  Matrix v_new = block.v;  // simple GLA writes the values as they are
-  if (block.rule == SLUICE_RULE_GATED_DELTA) {
-    const Matrix A = square(scratch.A, C), Tmat = square(scratch.Tmat, C);
-    const Matrix U = scratch.U.top(C), W = scratch.W.top(C);
-    v_new = scratch.v_new.top(C);
-    scaled_dot_kkt(block.beta, Gamma, block.k, A);
-    solve_tril(A, block.beta, Tmat);
-    wy_values(Tmat, block.v, U);
-    wy_keys(Tmat, G, block.k, W);
-    corrected_values(U, W, S, v_new);
-  }
+  const Matrix v_new = new_values(block, G, S, scratch,
+                                  [&](Matrix A) { scaled_dot_kkt(block.beta, Gamma, block.k, A); });
   chunk_o(block.q, block.k, v_new, G, Gamma, S, block.scale, o);
   chunk_h(block.k, v_new, G, S);
 }

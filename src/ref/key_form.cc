@@ -15,11 +15,6 @@ double decayed_dot(Vector x, Vector y, Vector G, Vector H) noexcept {
   return sum;
 }
 
-/// y <- y + factor x.
-void add_scaled(Vector y, double factor, Vector x) noexcept {
-  for (int64_t j = 0; j < y.size; ++j) y[j] += factor * x[j];
-}
-
 }  // namespace
 
 void key_cumsum(Matrix g, Matrix G) noexcept {

@@ -13,17 +13,7 @@ using core::LayerProblem;
 /// A dense float64 view [B, T, ..] of scratch memory.
 template <class... Size>
 Tensor dense_view(double* data, Size... sizes) noexcept {
-  Tensor view{};
-  view.data = data;
-  view.device = {SLUICE_DEVICE_CPU, 0};
-  view.dtype = kFloat64;
-  view.rank = sizeof...(Size);
-  int dimension = 0;
-  ((view.shape[dimension++] = sizes), ...);
-  for (int64_t stride = 1; dimension-- > 0; stride *= view.shape[dimension]) {
-    view.stride[dimension] = stride;
-  }
-  return view;
+  return core::dense_view(data, kFloat64, {sizes...});
 }
 
 /// Memory between the parts, in rows of [B, T].

@@ -27,6 +27,16 @@ struct Matrix {
   Matrix top(int64_t count) const noexcept { return {data, count, cols}; }
 };
 
+inline double dot(Vector x, Vector y) noexcept {
+  double sum = 0.0;
+  for (int64_t i = 0; i < x.size; ++i) sum += x[i] * y[i];
+  return sum;
+}
+/// y <- y + factor x.
+inline void add_scaled(Vector y, double factor, Vector x) noexcept {
+  for (int64_t i = 0; i < y.size; ++i) y[i] += factor * x[i];
+}
+
 /// Hands out consecutive pieces of a workspace. With a null base it only counts, so that the code
 /// that lays a workspace out also says how large it must be.
 class Arena {

@@ -26,13 +26,17 @@ void add_device_option(CLI::App& command, Implementation* out) {
       ->default_str("cuda");
 }
 
+void add_record_options(CLI::App& command, const char* what, int* repeat, std::string* commit,
+                        std::string* json) {
+  command.add_option("--repeat", *repeat, what)->check(CLI::Range(1, 10000))->capture_default_str();
+  command.add_option("--commit", *commit, "what to record as the commit measured");
+  command.add_option("--json", *json, "write everything measured");
+}
+
 void add_run_options(CLI::App& command, RunOptions* options) {
   add_dtype_option(command, &options->dtype);
-  command.add_option("--repeat", options->repeat, "timed calls of each row")
-      ->check(CLI::Range(1, 10000))
-      ->capture_default_str();
-  command.add_option("--commit", options->commit, "what to record as the commit measured");
-  command.add_option("--json", options->json, "write everything measured");
+  add_record_options(command, "timed calls of each row", &options->repeat, &options->commit,
+                     &options->json);
 }
 
 std::string command_text(const std::string& name, const CLI::App& command) {

@@ -30,6 +30,9 @@ struct RunOptions {
 };
 /// Adds --dtype, --repeat, --commit and --json.
 void add_run_options(CLI::App& command, RunOptions* options);
+/// Adds --repeat (of what `what` says), --commit and --json.
+void add_record_options(CLI::App& command, const char* what, int* repeat, std::string* commit,
+                        std::string* json);
 /// What was typed, without --json: for the record of the run.
 std::string command_text(const std::string& name, const CLI::App& command);
 

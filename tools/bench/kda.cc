@@ -104,11 +104,8 @@ Action add_bench_kda(CLI::App& bench) {
   command->add_option("--lengths", options->lengths, "of prefill only these, e.g. 8192x1")
       ->delimiter(',');
   add_dtype_option(*command, &options->prefill.dtype);
-  command->add_option("--repeat", options->prefill.repeat, "timed calls of each prefill")
-      ->check(CLI::Range(1, 10000))
-      ->capture_default_str();
-  command->add_option("--commit", options->prefill.commit, "what to record as the commit measured");
-  command->add_option("--json", options->json, "write everything measured");
+  add_record_options(*command, "timed calls of each prefill", &options->prefill.repeat,
+                     &options->prefill.commit, &options->json);
   command->add_option("--svg", options->svg, "draw the table");
   command->footer(
       "The grids of `sluice bench prefill --grid kda` with gates kda_bounded and kda_slow, of "

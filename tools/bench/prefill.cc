@@ -156,9 +156,7 @@ void add_cell_options(CLI::App* command, PrefillOptions* o) {
 void add_run_options(CLI::App* command, PrefillOptions* o) {
   PrefillSettings& s = o->settings;
   add_device_option(*command, &s.backend);
-  command->add_option("--repeat", s.repeat, "timed calls of each cell")
-      ->check(CLI::Range(1, 10000))
-      ->capture_default_str();
+  add_record_options(*command, "timed calls of each cell", &s.repeat, &s.commit, &o->json);
   command
       ->add_option("--rest", s.rest_ms,
                    "milliseconds of idleness before each cell, so that its clocks do not depend on "
@@ -173,8 +171,6 @@ void add_run_options(CLI::App* command, PrefillOptions* o) {
   command->add_flag("--host", s.whole_calls,
                     "also time whole calls on the host, from entry until their results are there");
   command->add_flag("!--no-error", s.errors, "skip the comparison with the float64 reference");
-  command->add_option("--commit", s.commit, "what to record as the commit measured");
-  command->add_option("--json", o->json, "write everything measured");
 }
 
 }  // namespace

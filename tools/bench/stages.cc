@@ -1,5 +1,5 @@
 // Implements sluice bench stages: times the stages of a prefill one by one, the chain of them plain
-// and as a CUDA graph beside the fused prefill, and simple GLA, against the floors of the same run.
+// and as a CUDA graph beside the one-launch prefill, and simple GLA, against the floors of the same run.
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/core.h>
 
@@ -200,7 +200,8 @@ int bench_stages(const StagesOptions& o) {
 
 Action add_bench_stages(CLI::App& bench) {
   CLI::App* command = bench.add_subcommand(
-      "stages", "the stages of a prefill, their chain beside the fused kernel, and simple GLA");
+      "stages",
+      "the stages of a prefill, their chain beside the one-launch prefill, and simple GLA");
   auto o = std::make_shared<StagesOptions>();
   command->add_option("--T", o->lengths, "tokens of the chains, several separated by commas")
       ->delimiter(',')

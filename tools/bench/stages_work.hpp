@@ -13,7 +13,7 @@
 
 namespace sluice::tools {
 
-/// One shape. Chains have all stages and the fused prefill; others only simple GLA.
+/// One shape. Chains have all stages and the one-launch prefill; others only simple GLA.
 struct StagesCell {
   bool chain = true, packed = false, head_first = false;
   int64_t B = 1, T = 0;  ///< packed: B sequences of T tokens in one batch entry

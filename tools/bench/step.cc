@@ -154,11 +154,7 @@ void add_options(CLI::App* command, StepSettings* s) {
   command->add_option("--entry", s->entry, "fp32, bf16, fp16: keys and deltas of the ring")
       ->check(CLI::IsMember({"fp32", "bf16", "fp16"}))
       ->capture_default_str();
-  command->add_option("--repeat", s->repeat, "replays of each graph")
-      ->check(CLI::Range(1, 10000))
-      ->capture_default_str();
-  command->add_option("--commit", s->commit, "what to record as the commit measured");
-  command->add_option("--json", s->json, "write everything measured");
+  add_record_options(*command, "replays of each graph", &s->repeat, &s->commit, &s->json);
 }
 
 Action add_step_command(CLI::App& bench, bool layer) {

@@ -34,15 +34,9 @@ namespace hn = hwy::HWY_NAMESPACE;
 static_assert(kBackwardColumns == kStageColumns && kBackwardChunk % kStageColumns == 0);
 
 /// All chunks of a sequence and a value head.
-class HeadBackward {
+class HeadBackward : BackwardHead<BackwardItem> {
  public:
-  explicit HeadBackward(const BackwardItem& item) noexcept
-      : item_(item),
-        b_(item.problem),
-        p_(item.problem.forward),
-        l_(item.layout),
-        rule_(gate_rule(item.problem.forward, item.head)),
-        delta_(item.problem.forward.rule == SLUICE_RULE_GATED_DELTA) {}
+  using BackwardHead::BackwardHead;
 
   void run() const noexcept {
     const core::TokenRange range = core::token_range(p_.rows, item_.n);
@@ -63,19 +57,14 @@ class HeadBackward {
       gradients(chunk, states(c));
       store_gates(chunk, &dA_log, &ddt_bias);
     }
-    if (core::present(b_.dinitial)) {
-      store_panel(at(l_.D), b_.dinitial.dtype, layout(), p_.K, p_.V, panel(),
-                  core::address(b_.dinitial, item_.n, item_.head, 0, 0));
-    }
-    const int64_t place = item_.n * p_.HV + item_.head;
-    if (item_.partials.dA_log != nullptr) item_.partials.dA_log[place] = dA_log;
-    if (item_.partials.ddt_bias != nullptr) item_.partials.ddt_bias[place] = ddt_bias;
+    store_dinitial();
+    if (item_.partials.dA_log != nullptr) item_.partials.dA_log[place()] = dA_log;
+    if (item_.partials.ddt_bias != nullptr) item_.partials.ddt_bias[place()] = ddt_bias;
   }
 
  private:
   static constexpr int64_t kC = kBackwardChunk;
 
-  float* at(int64_t offset) const noexcept { return item_.scratch + offset; }
   float* states(int64_t c) const noexcept { return at(l_.states) + c * l_.state_size; }
   /// Numbers by token, a row each.
   enum TokenRow {
@@ -100,21 +89,9 @@ class HeadBackward {
   static int64_t tile_rows(int64_t n) noexcept {
     return round_up(n, static_cast<int64_t>(kSmallRows));
   }
-  sluice_state_layout layout() const noexcept {
-    return static_cast<sluice_state_layout>(p_.state.layout);
-  }
-  PanelColumns panel() const noexcept { return {0, p_.V, l_.V_stride}; }
   static core::TokenRange chunk_of(const core::TokenRange& range, int64_t c) noexcept {
     const int64_t begin = range.begin + c * kC;
     return {range.batch, begin, std::min(begin + kC, range.end)};
-  }
-
-  void load_state(const core::Tensor& view, float* S) const noexcept {
-    const void* const from =
-        core::present(view) ? core::address(view, item_.n, item_.head, 0, 0) : nullptr;
-    load_panel(from, view.dtype, layout(), p_.K, p_.V, panel(), S);
-    // Rows past K take part in the last tile.
-    std::fill(S + p_.K * l_.V_stride, S + l_.state_size, 0.0f);
   }
 
   /// Rows of a chunk as float32, zeros past the last column and up to whole tiles.
@@ -208,7 +185,7 @@ class HeadBackward {
     }
     gates_of_states(n, S);
     keys(n, S);
-    store_keys(t);
+    store_keys(t.batch, t.begin, n, l_.K_stride);
     states_before(n);
   }
   /// Where dV is: dR, with simple GLA dN.
@@ -322,25 +299,6 @@ class HeadBackward {
     product<false>(turned(l_.k, Ks), {at(l_.dR), Vs}, rows, Vs, n, Into::kSubtract, {at(l_.D), Vs});
   }
 
-  void store_keys(const core::TokenRange& t) const noexcept {
-    const struct {
-      const core::Tensor &raw, &to;
-      float *rows, *parts;
-    } both[2] = {{p_.q, b_.dq, at(l_.dq), item_.partials.dq},
-                 {p_.k, b_.dk, at(l_.dk), item_.partials.dk}};
-    for (const auto& [raw, to, rows, parts] : both) {
-      for (int64_t i = 0; i < t.size() && core::present(to); ++i) {
-        float* const row = rows + i * l_.K_stride;
-        if (parts == nullptr) {
-          store_key_gradient(p_, raw, to, t.batch, t.begin + i, p_.key_head(item_.head), row);
-        } else {
-          const int64_t place = (t.batch * p_.rows.T + t.begin + i) * p_.HV + item_.head;
-          std::memcpy(parts + place * p_.K, row, static_cast<size_t>(p_.K) * sizeof(float));
-        }
-      }
-    }
-  }
-
   /// dgate and dbeta from dG and dbeta; the parts of dA_log and ddt_bias.
   void store_gates(const core::TokenRange& t, double* dA_log, double* ddt_bias) const noexcept {
     const int64_t group = item_.head / p_.r, member = item_.head % p_.r;
@@ -363,13 +321,6 @@ class HeadBackward {
       if (token(kG)[i] != kSmallestGate) *dA_log += dg * static_cast<double>(slopes.A_log);
     }
   }
-
-  const BackwardItem& item_;
-  const core::ChunkBackwardProblem& b_;
-  const core::DeltaRuleProblem& p_;
-  const BackwardScratch& l_;
-  const GateRule rule_;
-  const bool delta_;
 };
 
 }  // namespace sluice::cpu::HWY_NAMESPACE

@@ -92,23 +92,17 @@ struct KeyBackwardScratch {
   }
 };
 
-/// All chunks of one sequence and value head.
-struct BackwardItem {
+/// One sequence and value head.
+template <class Scratch>
+struct BackwardHeadItem {
   const core::ChunkBackwardProblem& problem;
-  const BackwardScratch& layout;
+  const Scratch& layout;
   float* scratch;
   const BackwardPartials& partials;
   int64_t n, head;
 };
-
-/// All tokens of one sequence and value head with key-wise gates.
-struct KeyBackwardItem {
-  const core::ChunkBackwardProblem& problem;
-  const KeyBackwardScratch& layout;
-  float* scratch;
-  const BackwardPartials& partials;
-  int64_t n, head;
-};
+using BackwardItem = BackwardHeadItem<BackwardScratch>;
+using KeyBackwardItem = BackwardHeadItem<KeyBackwardScratch>;
 
 /// Some rows of one batch entry and key head, whose value heads' partials are to be summed.
 struct KeyRowsItem {

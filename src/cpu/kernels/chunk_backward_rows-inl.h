@@ -1,5 +1,5 @@
 // Computes rows of chunk_backward: weighted sums of them, and gradients of q and k on their way to
-// memory.
+// memory; and what heads have in common whatever the gates.
 // SPDX-License-Identifier: Apache-2.0
 #if defined(SLUICE_CPU_KERNELS_CHUNK_BACKWARD_ROWS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef SLUICE_CPU_KERNELS_CHUNK_BACKWARD_ROWS_INL_H_
@@ -15,6 +15,7 @@
 #include "core/host_access.hpp"
 #include "cpu/kernels/chunk_backward.hpp"
 #include "cpu/kernels/stage_tiles-inl.h"
+#include "cpu/kernels/state_panels-inl.h"
 #include "hwy/highway.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -80,6 +81,68 @@ HWY_INLINE void store_key_gradient(const core::DeltaRuleProblem& p, const core::
   }
   write_dense(gradient, p.K, core::address(to, batch, token, key_head, 0), to.dtype);
 }
+
+/// What the gradients of a sequence and a value head have in common, whatever the gates.
+template <class Item>
+class BackwardHead {
+ public:
+  explicit BackwardHead(const Item& item) noexcept
+      : item_(item),
+        b_(item.problem),
+        p_(item.problem.forward),
+        l_(item.layout),
+        rule_(gate_rule(item.problem.forward, item.head)),
+        delta_(item.problem.forward.rule == SLUICE_RULE_GATED_DELTA) {}
+
+ protected:
+  float* at(int64_t offset) const noexcept { return item_.scratch + offset; }
+  int64_t place() const noexcept { return item_.n * p_.HV + item_.head; }
+  sluice_state_layout layout() const noexcept {
+    return static_cast<sluice_state_layout>(p_.state.layout);
+  }
+  PanelColumns panel() const noexcept { return {0, p_.V, l_.V_stride}; }
+
+  /// S <- the head's state, or zeros; rows past K, which the last tile reads, are zeros.
+  void load_state(const core::Tensor& view, float* S) const noexcept {
+    const void* const from =
+        core::present(view) ? core::address(view, item_.n, item_.head, 0, 0) : nullptr;
+    load_panel(from, view.dtype, layout(), p_.K, p_.V, panel(), S);
+    std::fill(S + p_.K * l_.V_stride, S + l_.state_size, 0.0f);
+  }
+  void store_dinitial() const noexcept {
+    if (!core::present(b_.dinitial)) return;
+    store_panel(at(l_.D), b_.dinitial.dtype, layout(), p_.K, p_.V, panel(),
+                core::address(b_.dinitial, item_.n, item_.head, 0, 0));
+  }
+
+  /// Rows of dq and dk for `count` tokens from `first` of a batch entry, `stride` numbers apart: to
+  /// memory, or to the parts that key_rows() adds up.
+  void store_keys(int64_t batch, int64_t first, int64_t count, int64_t stride) const noexcept {
+    const struct {
+      const core::Tensor &raw, &to;
+      float *rows, *parts;
+    } both[2] = {{p_.q, b_.dq, at(l_.dq), item_.partials.dq},
+                 {p_.k, b_.dk, at(l_.dk), item_.partials.dk}};
+    for (const auto& [raw, to, rows, parts] : both) {
+      for (int64_t i = 0; i < count && core::present(to); ++i) {
+        float* const row = rows + i * stride;
+        if (parts == nullptr) {
+          store_key_gradient(p_, raw, to, batch, first + i, p_.key_head(item_.head), row);
+        } else {
+          const int64_t token = batch * p_.rows.T + first + i;
+          std::copy_n(row, p_.K, parts + (token * p_.HV + item_.head) * p_.K);
+        }
+      }
+    }
+  }
+
+  const Item& item_;
+  const core::ChunkBackwardProblem& b_;
+  const core::DeltaRuleProblem& p_;
+  decltype(Item::layout) l_;
+  const GateRule rule_;
+  const bool delta_;
+};
 
 /// Rows of dq and dk as sums over a key head's value heads, in their order.
 HWY_INLINE void key_rows(const KeyRowsItem& item) {

@@ -113,6 +113,29 @@ struct PanelRows {
   HWY_INLINE Element* row(int64_t t) const { return first + t * stride; }
 };
 
+/// tile += matrix x, or -= it, of the tokens before `first`: row r of the tile is token first + r.
+template <bool kSubtract, size_t kRows>
+HWY_INLINE void add_earlier(const HeadChunk& chunk, const float* HWY_RESTRICT matrix, int64_t first,
+                            const float* HWY_RESTRICT x, FloatVec (&tile)[kRows][kTileVectors]) {
+  const FloatTag d;
+  for (int64_t j = 0; j < first; ++j) {
+    FloatVec value[kTileVectors];
+    SLUICE_UNROLL
+    for (size_t c = 0; c < kTileVectors; ++c) {
+      value[c] = hn::LoadU(d, x + j * chunk.x_stride + c * kTileLanes);
+    }
+    SLUICE_UNROLL
+    for (size_t r = 0; r < kRows; ++r) {
+      const auto by = hn::Set(d, matrix[static_cast<int64_t>(r) * kChunk + j]);
+      SLUICE_UNROLL
+      for (size_t c = 0; c < kTileVectors; ++c) {
+        tile[r][c] = kSubtract ? hn::NegMulAdd(by, value[c], tile[r][c])
+                               : hn::MulAdd(by, value[c], tile[r][c]);
+      }
+    }
+  }
+}
+
 /// x_i = beta_i (v_i - D_i S^T k_i) - sum over j < i of A_ij x_j, for kRows tokens from `first`;
 /// and xe.
 template <size_t kRows, class Element>
@@ -134,21 +157,7 @@ HWY_INLINE void solve_rows(const HeadChunk& chunk, const float* HWY_RESTRICT pan
     }
   }
   const float* HWY_RESTRICT A = chunk.A + first * kChunk;
-  for (int64_t j = 0; j < first; ++j) {
-    FloatVec solved[kTileVectors];
-    SLUICE_UNROLL
-    for (size_t c = 0; c < kTileVectors; ++c) {
-      solved[c] = hn::LoadU(d, x + j * chunk.x_stride + c * kTileLanes);
-    }
-    SLUICE_UNROLL
-    for (size_t r = 0; r < kRows; ++r) {
-      const auto a = hn::Set(d, A[static_cast<int64_t>(r) * kChunk + j]);
-      SLUICE_UNROLL
-      for (size_t c = 0; c < kTileVectors; ++c) {
-        tile[r][c] = hn::NegMulAdd(a, solved[c], tile[r][c]);
-      }
-    }
-  }
+  add_earlier<true>(chunk, A, first, x, tile);
   A += first;
   SLUICE_UNROLL
   for (size_t j = 0; j + 1 < kRows; ++j) {
@@ -199,21 +208,7 @@ HWY_INLINE void output_rows(const HeadChunk& chunk, const float* HWY_RESTRICT pa
     for (size_t c = 0; c < kTileVectors; ++c) tile[r][c] = hn::Mul(decay, tile[r][c]);
   }
   const float* HWY_RESTRICT P = chunk.P + first * kChunk;
-  for (int64_t j = 0; j < first; ++j) {
-    FloatVec value[kTileVectors];
-    SLUICE_UNROLL
-    for (size_t c = 0; c < kTileVectors; ++c) {
-      value[c] = hn::LoadU(d, x + j * chunk.x_stride + c * kTileLanes);
-    }
-    SLUICE_UNROLL
-    for (size_t r = 0; r < kRows; ++r) {
-      const auto p = hn::Set(d, P[static_cast<int64_t>(r) * kChunk + j]);
-      SLUICE_UNROLL
-      for (size_t c = 0; c < kTileVectors; ++c) {
-        tile[r][c] = hn::MulAdd(p, value[c], tile[r][c]);
-      }
-    }
-  }
+  add_earlier<false>(chunk, P, first, x, tile);
   P += first;
   x += first * chunk.x_stride;
   SLUICE_UNROLL

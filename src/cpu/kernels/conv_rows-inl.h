@@ -1,5 +1,5 @@
 // Convolves one sequence's rows over a block of channels (compiled once for each instruction set).
-// Used by causal_conv1d and by the fused decode step.
+// Used by causal_conv1d and by the layer's decode step.
 // SPDX-License-Identifier: Apache-2.0
 #if defined(SLUICE_CPU_KERNELS_CONV_ROWS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef SLUICE_CPU_KERNELS_CONV_ROWS_INL_H_

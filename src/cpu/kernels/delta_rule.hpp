@@ -1,11 +1,12 @@
-// Declares the two delta rule operators on the CPU, and the parts of them that the fused layer
-// calls.
+// Declares the two delta rule operators on the CPU, and the parts of them that the layer's decode
+// step calls.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CPU_KERNELS_DELTA_RULE_HPP_
 #define SLUICE_CPU_KERNELS_DELTA_RULE_HPP_
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 
 #include "core/backend.hpp"
 #include "core/host_access.hpp"
@@ -62,6 +63,15 @@ void run_head_steps(const HeadSteps& steps) noexcept;
 /// padding, to be answered with zeros.
 bool plan_head_states(const core::DeltaRuleProblem&, int64_t n, int64_t h,
                       HeadSteps* steps) noexcept;
+
+/// Zeros for o of value head h on a range of tokens.
+inline void zero_rows(const core::DeltaRuleProblem& p, const core::TokenRange& range,
+                      int64_t h) noexcept {
+  const auto bytes = static_cast<size_t>(p.V * core::element_size(p.o.dtype));
+  for (int64_t t = range.begin; t < range.end; ++t) {
+    std::memset(core::address(p.o, range.batch, t, h, 0), 0, bytes);
+  }
+}
 
 /// q and k of some tokens as rows of K floats: scaled (q) and, where the problem says so,
 /// normalised.

@@ -55,15 +55,9 @@ HWY_INLINE RowProducts multiply_state_rows(const float* before, float* D, const 
 }
 
 /// All tokens of a sequence and a value head.
-class KeyBackward {
+class KeyBackward : BackwardHead<KeyBackwardItem> {
  public:
-  explicit KeyBackward(const KeyBackwardItem& item) noexcept
-      : item_(item),
-        b_(item.problem),
-        p_(item.problem.forward),
-        l_(item.layout),
-        rule_(gate_rule(item.problem.forward, item.head)),
-        delta_(item.problem.forward.rule == SLUICE_RULE_GATED_DELTA) {}
+  using BackwardHead::BackwardHead;
 
   void run() noexcept {
     range_ = core::token_range(p_.rows, item_.n);
@@ -82,33 +76,19 @@ class KeyBackward {
       forward(begin, end);
       for (int64_t t = end - 1; t >= begin; --t) backward(t, state(t - begin));
     }
-    if (core::present(b_.dinitial)) {
-      store_panel(at(l_.D), b_.dinitial.dtype, layout(), p_.K, p_.V, panel(),
-                  core::address(b_.dinitial, item_.n, item_.head, 0, 0));
-    }
-    const int64_t place = item_.n * p_.HV + item_.head;
-    if (item_.partials.dA_log != nullptr) item_.partials.dA_log[place] = dA_log_;
+    store_dinitial();
+    if (item_.partials.dA_log != nullptr) item_.partials.dA_log[place()] = dA_log_;
     if (item_.partials.ddt_bias != nullptr) {
-      std::copy_n(bias_gradients(), p_.K, item_.partials.ddt_bias + place * p_.K);
+      std::copy_n(bias_gradients(), p_.K, item_.partials.ddt_bias + place() * p_.K);
     }
   }
 
  private:
-  float* at(int64_t offset) const noexcept { return item_.scratch + offset; }
   float* start(int64_t i) const noexcept { return at(l_.starts) + i * l_.state_size; }
   float* state(int64_t i) const noexcept { return at(l_.states) + i * l_.state_size; }
   double* bias_gradients() const noexcept { return reinterpret_cast<double*>(at(l_.ddt_bias)); }
-  sluice_state_layout layout() const noexcept {
-    return static_cast<sluice_state_layout>(p_.state.layout);
-  }
-  PanelColumns panel() const noexcept { return {0, p_.V, l_.V_stride}; }
   void copy_state(const float* from, float* to) const noexcept {
     std::memcpy(to, from, static_cast<size_t>(l_.state_size) * sizeof(float));
-  }
-  void load_state(const core::Tensor& view, float* S) const noexcept {
-    const void* const from =
-        core::present(view) ? core::address(view, item_.n, item_.head, 0, 0) : nullptr;
-    load_panel(from, view.dtype, layout(), p_.K, p_.V, panel(), S);
   }
   void load_biases() const noexcept {
     std::fill_n(bias_gradients(), p_.K, 0.0);
@@ -189,26 +169,9 @@ class KeyBackward {
       at(l_.dg)[i] = alpha * r.D_before;
       scale_row(alpha, width, D + i * width);
     }
-    store_keys(row);
+    store_keys(range_.batch, row, 1, l_.K_stride);
     store_values(row);
     store_gates(row);
-  }
-
-  void store_keys(int64_t row) const noexcept {
-    const struct {
-      const core::Tensor &raw, &to;
-      float *gradient, *parts;
-    } both[2] = {{p_.q, b_.dq, at(l_.dq), item_.partials.dq},
-                 {p_.k, b_.dk, at(l_.dk), item_.partials.dk}};
-    for (const auto& [raw, to, gradient, parts] : both) {
-      if (!core::present(to)) continue;
-      if (parts == nullptr) {
-        store_key_gradient(p_, raw, to, range_.batch, row, p_.key_head(item_.head), gradient);
-      } else {
-        const int64_t place = (range_.batch * p_.rows.T + row) * p_.HV + item_.head;
-        std::copy_n(gradient, p_.K, parts + place * p_.K);
-      }
-    }
   }
 
   /// dv and dbeta.
@@ -242,12 +205,6 @@ class KeyBackward {
                 b_.dgate.dtype);
   }
 
-  const KeyBackwardItem& item_;
-  const core::ChunkBackwardProblem& b_;
-  const core::DeltaRuleProblem& p_;
-  const KeyBackwardScratch& l_;
-  const GateRule rule_;
-  const bool delta_;
   core::TokenRange range_{};
   float beta_ = 1, given_beta_ = 0;
   double dA_log_ = 0;

@@ -22,11 +22,7 @@ namespace sluice::cpu::HWY_NAMESPACE {
 /// Rows of sequences from the float32 view `source` to `target`, both [B,T,HV,V].
 void convert_rows(const core::Rows& rows, const core::Tensor& source, const core::Tensor& target) {
   const int64_t HV = target.shape[2], V = target.shape[3];
-  // Rows past the last sequence are not the caller's to see.
-  const bool packed = core::present(rows.cu_seqlens);
-  const core::Tensor& offsets = rows.cu_seqlens;
-  const int64_t T =
-      packed ? core::load_index(core::address(offsets, rows.N), offsets.dtype) : rows.T;
+  const int64_t T = core::rows_end(rows);  // rows past it are not the caller's to see
   auto item = [&](int64_t index, int) {
     const int64_t batch = index / T, token = index % T;
     for (int64_t h = 0; h < HV; ++h) {
@@ -50,20 +46,6 @@ namespace {
 using core::LayerProblem;
 using core::Tensor;
 
-/// A dense view [shape..] on the CPU.
-Tensor dense_view(uintptr_t address, sluice_dtype dtype,
-                  std::initializer_list<int64_t> shape) noexcept {
-  Tensor view{};
-  view.data = reinterpret_cast<void*>(address);
-  view.device = {SLUICE_DEVICE_CPU, 0};
-  view.dtype = dtype;
-  view.rank = static_cast<uint16_t>(shape.size());
-  std::copy(shape.begin(), shape.end(), view.shape);
-  int64_t stride = 1;
-  for (int axis = view.rank; axis-- > 0; stride *= view.shape[axis]) view.stride[axis] = stride;
-  return view;
-}
-
 /// The parts with their memory between them, laid out from a base address.
 struct LayerPlan {
   core::CausalConvProblem conv[3];
@@ -85,23 +67,22 @@ struct LayerPlan {
     delta.v = take(io, {B, T, delta.HV, delta.V});
     const Tensor* parts[3] = {&delta.q, &delta.k, &delta.v};
     for (int i = 0; i < 3; ++i) {
-      conv[i].out =
-          dense_view(reinterpret_cast<uintptr_t>(parts[i]->data), io, {B, T, conv[i].G, conv[i].C});
+      conv[i].out = core::dense_view(parts[i]->data, io, {B, T, conv[i].G, conv[i].C});
     }
     const bool direct =
         core::present(problem.delta.o) && core::same(problem.delta.o.dtype, core::kFloat32);
     if (!direct) {
       converts = core::present(problem.delta.o);
       delta.o = take(core::kFloat32, {B, T, delta.HV, delta.V});
-      norm.x = dense_view(reinterpret_cast<uintptr_t>(delta.o.data), core::kFloat32,
-                          {B, T, delta.HV / delta.r, delta.r, delta.V});
+      norm.x = core::dense_view(delta.o.data, core::kFloat32,
+                                {B, T, delta.HV / delta.r, delta.r, delta.V});
     }
     delta_workspace = next_;
   }
 
  private:
   Tensor take(sluice_dtype dtype, std::initializer_list<int64_t> shape) noexcept {
-    const Tensor view = dense_view(next_, dtype, shape);
+    const Tensor view = core::dense_view(reinterpret_cast<void*>(next_), dtype, shape);
     int64_t elements = 1;
     for (const int64_t extent : shape) elements *= extent;
     const auto bytes = static_cast<uintptr_t>(elements * core::element_size(dtype));

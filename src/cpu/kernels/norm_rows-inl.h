@@ -1,5 +1,5 @@
 // Computes gated RMSNorm of rows that lie in float32 scratch (compiled once for each instruction
-// set). Used by gated_rms_norm and by the fused decode step, so that both give the same bits.
+// set). Used by gated_rms_norm and by the layer's decode step, so that both give the same bits.
 // SPDX-License-Identifier: Apache-2.0
 #if defined(SLUICE_CPU_KERNELS_NORM_ROWS_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef SLUICE_CPU_KERNELS_NORM_ROWS_INL_H_

@@ -105,7 +105,7 @@ class StepItems {
   }
 
   void step(Planned& head, Run* run) const noexcept {
-    if (!head.active) return zero_rows(head.range, head.h);
+    if (!head.active) return zero_rows(problem_, head.range, head.h);
     HeadSteps& steps = head.steps;
     steps.K = problem_.K;
     steps.V = problem_.V;
@@ -122,13 +122,6 @@ class StepItems {
     for (int64_t t = 0; t < steps.tokens; ++t) {
       store_row(steps.o + t * steps.o_stride, problem_.V, problem_.o.dtype,
                 core::address(problem_.o, head.range.batch, head.range.begin + t, head.h, 0));
-    }
-  }
-
-  void zero_rows(const core::TokenRange& range, int64_t h) const noexcept {
-    const size_t bytes = static_cast<size_t>(problem_.V * core::element_size(problem_.o.dtype));
-    for (int64_t t = range.begin; t < range.end; ++t) {
-      std::memset(core::address(problem_.o, range.batch, t, h, 0), 0, bytes);
     }
   }
 

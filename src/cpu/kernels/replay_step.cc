@@ -53,7 +53,7 @@ class ReplayItems {
     const int64_t n = item / p_.HV, h = item % p_.HV;
     const core::TokenRange range = core::token_range(p_.rows, n);
     const core::SlotPlan slots = core::plan_slots(p_.state, p_.num_accepted, n);
-    if (slots.padded) return zero_rows(range, h);
+    if (slots.padded) return zero_rows(p_, range, h);
     float* const scratch = memory_ + worker * plan_.size;
     const core::RingPlan ring = core::plan_ring(p_, n);
     float decays[kMaxReplayEntries], alpha[kMaxSteps] = {}, beta[kMaxSteps] = {};
@@ -155,13 +155,6 @@ class ReplayItems {
       store_row(head.deltas + e * p_.V, p_.V, p_.ring.delta.dtype,
                 core::address(p_.ring.delta, slot, place, h, 0));
       std::memcpy(core::address(p_.ring.decay, slot, place, h), head.decays + e, sizeof(float));
-    }
-  }
-
-  void zero_rows(const core::TokenRange& range, int64_t h) const noexcept {
-    const size_t bytes = static_cast<size_t>(p_.V * core::element_size(p_.o.dtype));
-    for (int64_t t = range.begin; t < range.end; ++t) {
-      std::memset(core::address(p_.o, range.batch, t, h, 0), 0, bytes);
     }
   }
 
