@@ -3,7 +3,7 @@
 # linter over all Python files and the Python tests from another folder, the type checker's among them.
 #   scripts/test_python.sh [build directory of the library] [pytest arguments...]
 # Packages from PyPI: those of the wheel, numpy, ml_dtypes, pytest, array-api-strict, mypy, ruff. Tests of
-# torch run where SLUICE_TEST_TORCH=1 (installs torch and transformers) and say so elsewhere; those
+# torch run where SLUICE_TEST_TORCH=1 (installs torch, transformers and kernels) and say so elsewhere; those
 # of a GPU are scripts/test_python_cuda.sh's.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -17,7 +17,7 @@ scripts/build_wheel.sh "$built" "$work/wheel"
 
 "${PYTHON:-python3}" -m venv "$work/env"
 packages=(numpy ml_dtypes pytest array-api-strict mypy==2.4.1 ruff==0.17.6)
-[ "${SLUICE_TEST_TORCH:-0}" = 0 ] || packages+=(torch==2.15.0 transformers==5.23.0)
+[ "${SLUICE_TEST_TORCH:-0}" = 0 ] || packages+=(torch==2.15.0 transformers==5.23.0 kernels==0.17.2)
 "$work/env/bin/pip" install -q "$work"/wheel/*.whl "${packages[@]}"
 tests/abi/check_hardening.sh "$work"/env/lib/python*/site-packages/sluice/_core*.so
 "$work/env/bin/ruff" check -q --no-cache "$here"

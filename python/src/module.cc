@@ -172,7 +172,7 @@ PyMethodDef methods[] = {OPERATOR("chunk_forward", SLUICE_OP_CHUNK_FORWARD),
                          {nullptr, nullptr, 0, nullptr}};
 
 PyModuleDef definition = {PyModuleDef_HEAD_INIT,
-                          "sluice._core",
+                          "_core",
                           "The operators of the C interface by keyword; sluice.ops documents them.",
                           -1,
                           methods,
@@ -181,11 +181,18 @@ PyModuleDef definition = {PyModuleDef_HEAD_INIT,
                           nullptr,
                           nullptr};
 
+/// The package that holds this extension: "sluice", or the name under which a kernel of the Hub is loaded.
+std::string package;
+
+PyObject* import_beside(const char* name) noexcept {
+  return PyImport_ImportModule((package + "." + name).c_str());
+}
+
 /// sluice._errors.refusal(): an exception in the words of the function that the caller named.
 PyObject* make_refusal = nullptr;
 
 bool load_error_classes() noexcept {
-  const Ref errors(PyImport_ImportModule("sluice._errors"));
+  const Ref errors(import_beside("_errors"));
   const Ref classes(errors ? PyObject_GetAttrString(errors.get(), "BY_CODE") : nullptr);
   if (!classes || PyTuple_Check(classes.get()) == 0 || PyTuple_Size(classes.get()) != kCodes) {
     if (PyErr_Occurred() == nullptr) PyErr_SetString(PyExc_ImportError, "sluice._errors.BY_CODE");
@@ -217,15 +224,20 @@ bool fail(int code, const char* format, ...) noexcept {
 
 PyObject* arrays_module() noexcept {
   static PyObject* module = nullptr;  // under the GIL
-  if (module == nullptr) module = PyImport_ImportModule("sluice._arrays");
+  if (module == nullptr) module = import_beside("_arrays");
   return module;
 }
 
 }  // namespace sluice::python
 
 PyMODINIT_FUNC PyInit__core(void) {
-  if (sluice_abi_version() != SLUICE_ABI_VERSION || !sluice::python::load_error_classes()) {
-    return nullptr;
-  }
-  return PyModule_Create(&sluice::python::definition);
+  using namespace sluice::python;
+  if (sluice_abi_version() != SLUICE_ABI_VERSION) return nullptr;
+  // Created under its full name, whatever the package is called.
+  Ref module(PyModule_Create(&definition));
+  const char* const name = module ? PyModule_GetName(module.get()) : nullptr;
+  if (name == nullptr) return nullptr;
+  package = name;
+  package.resize(package.rfind('.'));
+  return load_error_classes() ? module.release() : nullptr;
 }

@@ -1,6 +1,7 @@
 // Holds what g++ 12 and its libstdc++.a take from a newer glibc than a wheel may ask for
 // (cmake/old_glibc.cmake), made of what older ones have.
 // SPDX-License-Identifier: Apache-2.0
+#define _GNU_SOURCE  // declares stat64
 #include <errno.h>
 #include <stdint.h>
 #include <stdlib.h>

@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Measures whether Hugging Face's `kernels` loads what scripts/build_hub_kernel.py writes, from a local path and
+without a network: beside the installed package, with torch operators of its own, and with equal results."""
+
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="torch is not installed: its tests are skipped")
+kernels = pytest.importorskip("kernels", reason="kernels is not installed: the Hub's layout is not loaded")
+
+import sluice
+from sluice import ops
+
+SCRIPT = pathlib.Path(__file__).parents[2] / "scripts/build_hub_kernel.py"
+
+
+@pytest.fixture(scope="module")
+def layout(tmp_path_factory):
+    out = tmp_path_factory.mktemp("hub")
+    package = pathlib.Path(sluice.__file__).parent
+    subprocess.run([sys.executable, SCRIPT, package, out], check=True)
+    return out
+
+
+@pytest.fixture(scope="module")
+def kernel(layout):
+    if "-cpu-" not in next((layout / "build").iterdir()).name:
+        pytest.skip("this build has CUDA: kernels loads it where torch has a GPU")
+    return kernels.get_local_kernel(layout, backend="cpu")
+
+
+def rows():
+    torch.manual_seed(3)
+    q, k = torch.randn(2, 1, 70, 2, 32)
+    return q, k, torch.randn(1, 70, 4, 24), -torch.rand(1, 70, 4), torch.rand(1, 70, 4)
+
+
+def test_it_is_another_copy_with_the_same_results(kernel):
+    assert kernel.__name__.startswith("_sluice_cpu_") and kernel is not sluice
+    options = dict(output_final_state=True, use_qk_l2norm_in_kernel=True)
+    o, state = kernel.chunk_gated_delta_rule(*rows(), **options)
+    expected, final = sluice.chunk_gated_delta_rule(*rows(), **options)
+    assert torch.equal(o, expected) and torch.equal(state, final)
+    assert {"chunk_gated_delta_rule", "fused_recurrent_gated_delta_rule", "chunk_kda"} <= set(kernel.__all__)
+
+
+def test_its_torch_operators_have_its_name(kernel):
+    own = getattr(torch.ops, kernel.__name__)
+    q, k, v, g, beta = rows()
+    out, expected = torch.empty_like(v), torch.empty_like(v)
+    own.chunk_forward(q=q, k=k, v=v, gate=g, beta=beta, o=out, qk_norm="l2")
+    ops.chunk_forward(q, k, v, g, beta, o=expected, qk_norm="l2")
+    assert torch.equal(out, expected)
+
+
+def test_refusals_have_its_own_classes_and_the_callers_names(kernel):
+    q, k, v, g, beta = rows()
+    with pytest.raises(kernel.InvalidArgument, match="chunk_gated_delta_rule: g"):
+        kernel.chunk_gated_delta_rule(q, k, v, g[..., :3], beta)
+
+
+def test_every_file_has_its_digest(layout):
+    from kernels._rust import Digest, DigestAlgorithm, Metadata
+
+    for folder in (layout / "build").iterdir():
+        metadata = Metadata.read_from_file(folder / "metadata.json")
+        metadata.digest.validate(Digest.hash_variant(DigestAlgorithm.SHA256, folder))
