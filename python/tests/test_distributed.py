@@ -2,6 +2,8 @@
 """Measures context parallelism: tables of fragments, ranks simulated in one process, and real groups of
 2, 3 and 4 processes over gloo, against one rank."""
 
+import dataclasses
+
 import pytest
 from processes import together
 
@@ -9,6 +11,8 @@ torch = pytest.importorskip("torch", reason="torch is not installed: its tests a
 
 import sluice
 from sluice.distributed import ContextParallel, Fragment, Fragments, SimulatedRanks
+from sluice.distributed.rule import OPTIONS, SHARED, TENSORS
+from sluice.engines import fla
 
 LENGTHS = [150, 1, 0, 293, 68]
 LAYOUTS = {
@@ -128,6 +132,48 @@ def test_bits_depend_on_no_rank_count():
             assert torch.equal(other[name], expected), name
 
 
+def forgetful(T):
+    """Inputs of which two value heads of four forget what came 100 tokens before."""
+    x, options = inputs(T, 1)
+    x["gate"][..., ::2] -= 1
+    x["gate"][..., 1::2] *= 0.01
+    return x, options
+
+
+def test_heads_that_forget_send_no_matrix():
+    x, options = forgetful(400)
+    d_o, d_final = torch.randn(1, 400, 4, 24), torch.randn(1, 4, 16, 24)
+    fragments = Fragments.contiguous([400], 4)
+    results = []
+    for transitions in (None, 4, 2):
+        simulated = SimulatedRanks(fragments, transitions=transitions)
+        o, final = simulated.forward(x, output_final_state=True, **options)
+        results.append({"o": o, "final": final, **simulated.backward(d_o, d_final)})
+    for other in results[1:]:
+        for name, expected in results[0].items():
+            assert torch.equal(other[name], expected), name
+    for transitions in (0, 1):
+        with pytest.raises(sluice.InvalidArgument, match=f"transitions = {transitions}, expected 2 at least"):
+            SimulatedRanks(fragments, transitions=transitions).forward(x, **options)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_rows_that_run_during_the_exchange_are_the_same(layout):
+    x, options = inputs(sum(LENGTHS), len(LENGTHS), raw=True)
+    d_o = torch.randn(1, sum(LENGTHS), 4, 24)
+    results, early = [], 0
+    for overlap in (False, True):
+        simulated = SimulatedRanks(LAYOUTS[layout](3), overlap=overlap)
+        o, _ = simulated.forward(x, **options)
+        results.append({"o": o, **simulated.backward(d_o)})
+        runs = [call.independent(reverse) for call in simulated.calls for reverse in (False, True)]
+        early = sum(begin < end for begin, end in runs)
+        assert overlap or early == 0
+    assert early >= 3
+    for name, expected in results[0].items():
+        assert_near(results[1][name], expected, name)
+
+
 def test_leaves_must_end_where_fragments_do():
     with pytest.raises(sluice.InvalidArgument, match="multiples of 64"):
         SimulatedRanks(Fragments.contiguous([100], 2), split="length", split_value=64)
@@ -147,8 +193,7 @@ def same_as_one(rank, ranks):
         o, final, gradients = one_rank(x, options, LENGTHS, d_o, d_final)
         fragments = LAYOUTS[layout](ranks)
         context = ContextParallel(None, fragments)
-        shared = ("A_log", "dt_bias", "initial_state")
-        own = {n: (t if n in shared else fragments.take(t, rank)).clone() for n, t in x.items()}
+        own = {n: (t if n in SHARED else fragments.take(t, rank)).clone() for n, t in x.items()}
         for t in own.values():
             t.requires_grad_()
         found_o, found_final = context.chunk_forward(**own, output_final_state=True, **options)
@@ -158,11 +203,36 @@ def same_as_one(rank, ranks):
         loss = (found_o * fragments.take(d_o, rank)).sum() + (found_final * d_final).sum() / ranks
         loss.backward()
         for name, expected in gradients.items():
-            if name in shared:
+            if name in SHARED:
                 torch.distributed.all_reduce(own[name].grad)
                 assert_near(own[name].grad, expected, f"{rule} {name}")
             else:
                 assert_near(own[name].grad, fragments.take(expected, rank), f"{rule} {name}")
+
+
+@dataclasses.dataclass
+class FlaContext:
+    """The fields of fla 0.6's FLACPContext that say what a rank holds."""
+
+    group: object
+    cu_seqlens: object
+    cu_seqlens_cpu: object = None
+    pre_num_ranks: int | None = None
+    layout: str = "contiguous"
+    front_num_seqs: int | None = None
+    pre_num_ranks_by_part: tuple[int, int] | None = None
+
+
+def fla_context(rank, ranks):
+    """What build_cp_context makes of one sequence of 48 tokens a rank."""
+    return FlaContext(torch.distributed.group.WORLD, torch.tensor([0, 48]), pre_num_ranks=rank)
+
+
+def fla_zigzag(rank, ranks):
+    return FlaContext(
+        torch.distributed.group.WORLD, torch.tensor([0, 24, 48]), torch.tensor([0, 24, 48]), layout="zigzag",
+        front_num_seqs=1, pre_num_ranks_by_part=(rank, 2 * ranks - 1 - rank),
+    )  # fmt: skip
 
 
 def fla_functions(rank, ranks):
@@ -174,17 +244,21 @@ def fla_functions(rank, ranks):
     fragments = Fragments.contiguous([T], ranks)
     own = {n: fragments.take(t, rank) for n, t in x.items()}
 
-    class FlaContext:
-        group = torch.distributed.group.WORLD
-        cu_seqlens = torch.tensor([0, 48])
-        pre_num_ranks = rank
-
-    for context in (ContextParallel(None, fragments), FlaContext()):
-        o, state = sluice.chunk_gated_delta_rule(
-            own["q"], own["k"], own["v"], own["gate"], own["beta"], cp_context=context
-        )
-        assert state is None
-        assert_near(o, fragments.take(whole, rank), "gated delta rule")
+    contexts = [ContextParallel(None, fragments), fla_context(rank, ranks)]
+    for call in (sluice.chunk_gated_delta_rule, fla.chunk_gated_delta_rule):
+        for context in contexts[call is not sluice.chunk_gated_delta_rule :]:
+            o, state = call(own["q"], own["k"], own["v"], own["gate"], own["beta"], cp_context=context)
+            assert state is None
+            assert_near(o, fragments.take(whole, rank), "gated delta rule")
+    zigzag = Fragments.zigzag([T], ranks)
+    own = {n: zigzag.take(t, rank) for n, t in x.items()}
+    context = fla_zigzag(rank, ranks)
+    o, _ = fla.chunk_gated_delta_rule(own["q"], own["k"], own["v"], own["gate"], own["beta"], cp_context=context)
+    assert_near(o, zigzag.take(whole, rank), "gated delta rule, zigzag")
+    off = FlaContext(group=None, cu_seqlens=None)
+    o, _ = fla.chunk_gated_delta_rule(x["q"], x["k"], x["v"], x["gate"], x["beta"], cp_context=off)
+    assert_near(o, whole, "a context that cuts nothing")
+    own = {n: fragments.take(t, rank) for n, t in x.items()}
     o, _ = sluice.chunk_simple_gla(
         own["q"], own["k"], own["v"], own["gate"], cp_context=ContextParallel(None, fragments)
     )
@@ -192,11 +266,9 @@ def fla_functions(rank, ranks):
     kda, _ = inputs(T, 1, key_wise=True, initial=False)
     whole, _ = sluice.chunk_kda(kda["q"], kda["k"], kda["v"], kda["gate"], kda["beta"])
     own = {n: fragments.take(t, rank) for n, t in kda.items()}
-    o, _ = sluice.chunk_kda(
-        own["q"], own["k"], own["v"], own["gate"], own["beta"],
-        cp_context=ContextParallel(None, fragments),
-    )
-    assert_near(o, fragments.take(whole, rank), "KDA")
+    for call, context in ((sluice.chunk_kda, contexts[0]), (fla.chunk_kda, contexts[1])):
+        o, _ = call(own["q"], own["k"], own["v"], own["gate"], own["beta"], cp_context=context)
+        assert_near(o, fragments.take(whole, rank), "KDA")
 
 
 def convolution(rank, ranks):
@@ -222,6 +294,54 @@ def convolution(rank, ranks):
         assert_near(out.detach(), fragments.take(expected.detach(), rank), "out")
         (out * fragments.take(d_out, rank)).sum().backward()
         assert_near(own.grad, fragments.take(expected_x.grad, rank), "dx")
+
+
+def bytes_sent(rank, ranks):
+    """Bytes on the wire: of all matrices, of those of two heads, and an error where these are too few."""
+    x, options = forgetful(100 * ranks)
+    fragments = Fragments.contiguous([100 * ranks], ranks)
+    own = {n: t if n == "initial_state" else fragments.take(t, rank).clone() for n, t in x.items()}
+    own["q"].requires_grad_()
+    agreement = 12 * 8
+    sent = {}
+    for transitions in (None, 4, 2):
+        context = ContextParallel(None, fragments, transitions=transitions)
+        o, _ = context.chunk_forward(**own, **options)
+        o.sum().backward()
+        sent[transitions] = context.sent_bytes - 2 * agreement
+        if transitions is not None:
+            assert context.remembered == 2
+    addends, matrix = 4 * 16 * 24 * 4, 16 * 16 * 4
+    assert sent == {
+        None: 2 * (addends + 4 * matrix),
+        4: 2 * (addends + 4 * matrix + 4 * 4),
+        2: 2 * (addends + 2 * matrix + 4 * 4),
+    }
+    x = torch.randn(1, fragments.tokens(rank), 6)
+    context = ContextParallel(None, fragments)
+    context.halo(x.requires_grad_(), 4).sum().backward()
+    assert context.sent_bytes == agreement + 3 * 6 * 4 + ranks * 3 * 6 * 4
+    with pytest.raises(sluice.InvalidArgument, match="transitions = 1, expected 2 at least"):
+        ContextParallel(None, fragments, transitions=1).chunk_forward(**own, **options)
+
+
+def operators(rank, ranks):
+    """What torch asks of operators."""
+    from torch.library import opcheck
+
+    fragments = Fragments.zigzag(LENGTHS, ranks)
+    context = ContextParallel(None, fragments, transitions=4)
+    x, options = inputs(sum(LENGTHS), len(LENGTHS), raw=True)
+    own = {n: t if n in SHARED else fragments.take(t, rank) for n, t in x.items()}
+    tensors = [own[name].requires_grad_() for name in TENSORS]
+    chosen = [options.get(name) for name in OPTIONS]
+    ops = torch.ops.sluice
+    name = context._name
+    opcheck(ops.context_rule.default, (*tensors, name, True, "kv", *chosen))
+    rows = torch.randn(1, fragments.tokens(rank), 6, requires_grad=True)
+    before = torch.randn(len(fragments.ranks[rank]), 3, 6, requires_grad=True)
+    weight, bias = torch.randn(6, 4, requires_grad=True), torch.randn(6, requires_grad=True)
+    opcheck(ops.context_conv.default, (rows, before, weight, bias, name, "silu"))
 
 
 def other_table(rank, ranks):
@@ -255,8 +375,19 @@ def wrong_rows(rank, ranks):
     ContextParallel(None, fragments).chunk_forward(**x, **options)
 
 
+def two_calls(rank, ranks):
+    """One rank convolves while the others run the rule."""
+    fragments = Fragments.contiguous([128], ranks)
+    context = ContextParallel(None, fragments)
+    x, options = inputs(fragments.tokens(rank), 1, initial=False)
+    if rank == 1:
+        context.halo(x["v"].flatten(2), 4)
+    else:
+        context.chunk_forward(**x, **options)
+
+
 @pytest.mark.parametrize("ranks", [2, 3, 4])
-@pytest.mark.parametrize("task", [same_as_one, fla_functions, convolution])
+@pytest.mark.parametrize("task", [same_as_one, fla_functions, convolution, bytes_sent])
 def test_processes_give_what_one_gives(task, ranks):
     assert together(task, ranks) == dict.fromkeys(range(ranks))
 
@@ -268,6 +399,7 @@ def test_processes_give_what_one_gives(task, ranks):
         (other_sizes, "InvalidArgument: ContextParallel: V = ", "V = 8 on rank 1, expected 24"),
         (one_fails, "InvalidArgument: chunk_summary: k ", "rank 1 = failed"),
         (wrong_rows, "", "failed"),
+        (two_calls, "InvalidArgument: ContextParallel: call ", "ContextParallel: call "),
     ],
 )
 def test_a_mismatch_is_an_error_on_all_ranks(task, own, others):
@@ -276,3 +408,7 @@ def test_a_mismatch_is_an_error_on_all_ranks(task, own, others):
     failing = 0 if task is wrong_rows else 1
     assert found[failing].startswith(own), found
     assert others in found[2], found
+
+
+def test_operators_are_what_torch_asks_for():
+    assert together(operators, 1) == {0: None}

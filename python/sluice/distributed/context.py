@@ -9,7 +9,8 @@ import torch
 from .._errors import InvalidArgument
 from . import operators, rule
 from .exchange import Exchange
-from .fragments import Fragment, Fragments
+from .fla import fragments_of
+from .fragments import Fragments
 
 
 class ContextParallel:
@@ -69,8 +70,7 @@ class ContextParallel:
 
     @classmethod
     def from_fla(cls, context: Any) -> "ContextParallel":
-        """Of fla's cp_context (`group`, `cu_seqlens` of the rank's rows, `pre_num_ranks`): rows are cut
-        into equal slices in the order of ranks. Made once and kept with the context."""
+        """Of fla's cp_context, as its build_cp_context makes it. Made once and kept with the context."""
         if isinstance(context, cls):
             return context
         known = getattr(context, "_sluice", None)
@@ -81,7 +81,7 @@ class ContextParallel:
                 raise InvalidArgument(
                     f"ContextParallel: cp_context.{name} = absent, expected what fla's build_cp_context makes"
                 )
-        made = cls(context.group, _fragments_of_fla(context))
+        made = cls(context.group, fragments_of(context))
         context._sluice = made
         return made
 
@@ -199,25 +199,3 @@ class ContextParallel:
     def _device(self) -> torch.device:
         gloo = torch.distributed.get_backend(self.exchange.group) == "gloo"
         return torch.device("cpu") if gloo else torch.device("cuda", torch.cuda.current_device())
-
-
-def _fragments_of_fla(context: Any) -> Fragments:
-    """The table of all ranks. A rank's first sequence goes on with the one before where pre_num_ranks
-    says so."""
-    offsets = [int(x) for x in context.cu_seqlens.tolist()]
-    own = (offsets, int(getattr(context, "pre_num_ranks", 0) or 0) > 0)
-    ranks = torch.distributed.get_world_size(context.group)
-    every: list[Any] = [None] * ranks
-    torch.distributed.all_gather_object(every, own, group=context.group)
-    lengths: list[int] = []
-    table: list[list[Fragment]] = []
-    for cu, goes_on in every:
-        fragments = []
-        for at, (begin, end) in enumerate(zip(cu, cu[1:])):
-            if at > 0 or not goes_on or not lengths:
-                lengths.append(0)
-            start = lengths[-1]
-            lengths[-1] += end - begin
-            fragments.append(Fragment(len(lengths) - 1, start, lengths[-1]))
-        table.append(fragments)
-    return Fragments(lengths, table)

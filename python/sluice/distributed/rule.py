@@ -195,8 +195,9 @@ def _packed(call: Call, route: Route, addend: Any) -> Any:
             remembers = ~call.forgotten & table["turned"].unsqueeze(1)
             remembers = remembers.index_select(0, places)
             heads = torch.argsort(remembers.byte(), dim=1, descending=True, stable=True)
-            rows = (places.unsqueeze(1) * HV + heads[:, : call.sent_transitions]).flatten()
-            parts += [remembers, call.transition.view(-1, K * K).index_select(0, rows).view(len(places), -1)]
+            rows = places.unsqueeze(1) * HV + heads[:, : call.sent_transitions]
+            matrices = call.transition.view(-1, K * K).index_select(0, rows.flatten())
+            parts += [remembers, matrices.view(*rows.shape, K * K)]
     parts.append(addend.index_select(0, places))
     out = addend.new_zeros((route.slots, _width(call, route)))
     at = 0

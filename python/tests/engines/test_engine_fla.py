@@ -89,9 +89,9 @@ def test_no_bias_of_the_gate():
 
 def test_refused_by_name():
     rows = packed(*random_rows(2, H, HV, K, V, 5))
-    for name in ("cp_context", "head_first"):
+    for name, value in (("cp_context", object()), ("head_first", True)):
         with pytest.raises(sluice.Unsupported, match=name):
-            fla.chunk_gated_delta_rule(*rows, **{name: True})
+            fla.chunk_gated_delta_rule(*rows, **{name: value})
     with pytest.raises(sluice.InvalidArgument, match="chunk_size"):
         fla.chunk_gated_delta_rule(*rows, chunk_size=128)
     for name in ("gk", "gv"):

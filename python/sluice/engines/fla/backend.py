@@ -57,8 +57,11 @@ def _unfit_rows(
     **arguments: Any,
 ) -> str | None:
     """Why chunk_forward of these tensors and `arguments` is left to fla, or None."""
-    if cp_context is not None:
-        return "context parallelism across devices is not supported"
+    if getattr(cp_context, "group", cp_context) is not None:
+        if not ops.readable(cp_context):
+            return "a cp_context without group and cu_seqlens"
+        if arguments["initial_state"] is not None:
+            return "an initial state, of which fla has none with cp_context"
     reason = _unfit_views(q, k, v)
     if reason is not None:
         return reason

@@ -6,8 +6,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ... import functional
-from ..refusal import invalid, only_absent
-from .ops import state_layout
+from ..refusal import invalid
+from .ops import over_ranks, state_layout
 
 if TYPE_CHECKING:
     import torch
@@ -42,13 +42,12 @@ def chunk_kda(
     transpose_state_layout: bool | None = None,
 ) -> tuple[Any, ...]:
     """fla's prefill: q, k [B,T,H,K], v [B,T,HV,V], g [B,T,HV,K], beta [B,T,HV], state [N,HV,K,V]; see
-    `sluice.chunk_kda`. cp_context is refused; lower_bound may be any number < 0; use_graph and
+    `sluice.chunk_kda`. cp_context is fla's; lower_bound may be any number < 0; use_graph and
     max_num_seqs are not read (launches depend on no contents).
 
     Returns (o, final state float32 or None), with return_intermediate_states (o, final, h).
     """
     op = "fla.chunk_kda"
-    only_absent(op, "not supported", cp_context=cp_context)
     return functional.chunk_kda(
         q,
         k,
@@ -72,6 +71,7 @@ def chunk_kda(
         A_log=A_log,
         dt_bias=dt_bias,
         chunk_size=chunk_size,
+        cp_context=over_ranks(op, cp_context),
     )
 
 

@@ -11,7 +11,7 @@ import warnings
 from typing import TYPE_CHECKING, Any
 
 from ... import functional
-from ..refusal import invalid, only_absent
+from ..refusal import invalid, only_absent, unsupported
 
 if TYPE_CHECKING:
     import torch
@@ -26,6 +26,24 @@ def state_layout(op: str, state_v_first: bool, transpose_state_layout: bool | No
     text = "transpose_state_layout is deprecated and renamed to state_v_first"
     warnings.warn(f"{op}: {text}", DeprecationWarning, stacklevel=3)
     return bool(transpose_state_layout)
+
+
+def over_ranks(op: str, cp_context: Any) -> Any:
+    """fla's context where it cuts sequences over ranks, else None."""
+    if cp_context is None or getattr(cp_context, "group", cp_context) is None:
+        return None
+    if not readable(cp_context):
+        unsupported(op, "cp_context", cp_context, "what fla's build_cp_context makes", "group and cu_seqlens")
+    return cp_context
+
+
+def readable(cp_context: Any) -> bool:
+    """Whether a context tells what each rank holds."""
+    if getattr(cp_context, "group", None) is None or getattr(cp_context, "cu_seqlens", None) is None:
+        return False
+    zigzag = ("front_num_seqs", "pre_num_ranks_by_part")
+    needed = zigzag if getattr(cp_context, "layout", "contiguous") == "zigzag" else ("pre_num_ranks",)
+    return all(getattr(cp_context, name, None) is not None for name in needed)
 
 
 def _raw_gate(
@@ -64,11 +82,12 @@ def chunk_gated_delta_rule(
     """fla's prefill: q, k [B,T,H,K], v [B,T,HV,V], g, beta [B,T,HV], state [N,HV,K,V].
 
     cu_seqlens_cpu tells the longest sequence; chunk_indices is not read; chunk_size 16, 32 or 64
-    chooses nothing (Sluice's kernels have their own chunks); cp_context and head_first are refused.
+    chooses nothing (Sluice's kernels have their own chunks); cp_context is fla's, and then the offsets of
+    sequences are its own; head_first is refused.
     Returns (o, final state float32 or None).
     """
     op = "fla.chunk_gated_delta_rule"
-    only_absent(op, "not supported", cp_context=cp_context, head_first=head_first)
+    only_absent(op, "not supported", head_first=head_first)
     if chunk_size not in (16, 32, 64):
         invalid(op, "chunk_size", chunk_size, "16, 32 or 64", "fla's rule")
     A_log, dt_bias = _raw_gate(op, use_gate_in_kernel, A_log, dt_bias)
@@ -90,6 +109,7 @@ def chunk_gated_delta_rule(
         use_gate_in_kernel=use_gate_in_kernel,
         A_log=A_log,
         dt_bias=dt_bias,
+        cp_context=over_ranks(op, cp_context),
     )
 
 
