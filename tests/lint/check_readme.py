@@ -5,6 +5,7 @@ tables of speeds and costs, and the figure of them, are what the committed recor
   tests/lint/check_readme.py [--write]        --write: makes tables and figure anew"""
 
 import json
+import math
 import pathlib
 import re
 import sys
@@ -66,6 +67,44 @@ def prefill_grid() -> Row:
             times(summary["geometric_mean_ratio"]))
 
 
+def side_by_side() -> Row:
+    """Every cell that peers were measured on by us; the one honest mean."""
+    summary = json.loads((RESULTS / "h200/side_by_side.json").read_text())["summary"]
+    slower = summary["cells_slower_than_best_peer"]
+    return (f"H200: prefill, geometric mean of {summary['cells_with_peers']} cells", "",
+            f"the best of FLA, FlashQLA, FlashInfer, TileOPs (faster in {slower})", "",
+            times(summary["geometric_mean_ratio"]))
+
+
+def mean(values: list[float]) -> float:
+    return math.exp(sum(map(math.log, values)) / len(values))
+
+
+def key_gates() -> list[Row]:
+    """KDA beside the best peer of each row, which is cuDNN in prefill and FLA in decode."""
+    out = []
+    for work, peer, wanted in (("prefill, bounded gates", "cuDNN", {"part": "prefill", "gates": "bounded"}),
+                               ("prefill, slow gates", "cuDNN", {"part": "prefill", "gates": "slow"}),
+                               ("decode step", "FLA 0.6.0", {"part": "decode"})):
+        ratios = [row["ratio_to_best_peer"] for row in rows_of("h200/kda.json", **wanted) if "ratio_to_best_peer" in row
+                  and row["ratio_to_best_peer"]]
+        out.append((f"H200: KDA, {work}, geometric mean of {len(ratios)} ({times(min(ratios))} to {times(max(ratios))})",
+                    "", f"{peer}, measured beside", "", times(mean(ratios))))
+    return out
+
+
+def gradients() -> list[Row]:
+    """The delta rule's backward pass; the peers' times are those of the kernel's page."""
+    ours = row_of("h200/2026-11-23-backward.json", H=16, HV=32, lengths="8192x1")["ms"]
+    page = (ROOT / "docs/kernels/backward.md").read_text()
+    found = re.search(r"FlashQLA 0\.1\.3 takes ([.\d]+) ms for 8192 tokens of 16/32 heads, FLA 0\.6\.0 ([.\d]+)\.", page)
+    if found is None:
+        sys.exit("docs/kernels/backward.md: the peers' times are missing")
+    work = "H200: gradients of 8192 tokens, 16-bit"
+    return [entry(work, ours, peer + ", measured beside", float(found[place].rstrip(".")), "ms")
+            for place, peer in ((1, "FlashQLA 0.1.3"), (2, "FLA 0.6.0"))]
+
+
 def decode() -> list[Row]:
     out = []
     for size, name in ((1, "one sequence"), (256, "256 sequences")):
@@ -105,7 +144,8 @@ def models() -> list[Row]:
 
 
 def rows() -> list[Row]:
-    return [*cpu_prefill(), prefill_grid(), *decode(), *beside_fla(), convolutions(), *models()]
+    return [*cpu_prefill(), side_by_side(), prefill_grid(), *key_gates(), *gradients(), *decode(), *beside_fla(),
+            convolutions(), *models()]
 
 
 def table(head: str, lines: list[Row] | list[tuple[str, ...]]) -> str:
@@ -142,7 +182,11 @@ MARKED = {"speed": speed_table, "cost": cost_table}
 def bars() -> list[tuple[str, str, float]]:
     """Of the figure: work, beside what, times faster."""
     found = {(row[0], row[2]): float(row[4]) for row in rows() if " to " not in row[4]}
-    wanted = [("Prefill, 171 cells", "the best peer of each", "H200: prefill, geometric mean", ""),
+    wanted = [("Prefill, 21 cells", "the best peer of each", "H200: prefill, geometric mean", "the best of"),
+              ("KDA, bounded gates", "cuDNN", "H200: KDA, prefill, bounded", ""),
+              ("KDA, slow gates", "cuDNN", "H200: KDA, prefill, slow", ""),
+              ("Gradients", "FlashQLA", "H200: gradients", "FlashQLA"),
+              ("the same", "FLA", "H200: gradients", "FLA 0.6.0"),
               ("Decode, one sequence", "FLA", "H200: decode step of one sequence, float32", ""),
               ("Decode, 256 sequences", "FLA", "H200: decode step of 256 sequences, float32", ""),
               ("the same, bfloat16 states", "FLA", "H200: decode step of 256 sequences, bfloat16", ""),
