@@ -90,10 +90,8 @@ class Case:
         """Names of the expected tensors, without the case's name."""
         known = ANSWERS
         if self.fields["op"] == "stages":
-            # A that was made up for the solve is an input, so are u and w with key-wise gates.
+            # A that was made up for the solve is an input.
             made_up = () if self.get("k") is not None else ("A",)
-            if self.get("g") is not None and self.get("g").ndim == 4:
-                made_up = ("u", "w")
             known += ("h",) + tuple(name for name in STAGE_ROWS if name not in made_up)
         if self.fields["op"] == "gradients":
             known = GRADIENT_ROWS + ("dA_log", "ddt_bias", "d_initial_state")

@@ -191,25 +191,15 @@ def solve_chunks(case, out):
             out["A_inverse"][b, s:e, h, : e - s] = np.linalg.inv(np.eye(e - s) + strict)
 
 
-def compute_key_states(case, out):
-    """The stage chunk_h with key-wise gates: S <- diag(e^{G_C}) S + (e^{G_C - G} k)^T v_new."""
-    k, u, w, sums = (case.get(name) for name in ("k", "u", "w", "g_cumsum"))
-    turn, initial = turn_of(case), case.get("initial_state")
-    out["h"], final = np.full(case.get("h").shape, np.nan), np.zeros(case.get("final_state").shape)
-    out["final_state"] = final if initial is None else initial.copy()
-    values = case.get("v") if u is None else u
-    if u is not None:
-        out["v_new"] = np.full(u.shape, np.nan)
-    HV = values.shape[2]
-    heads = key_heads(case, k.shape[2], HV)
-    for n, b, entry, s, e in chunks(case):
-        for h in range(HV):
-            S, G, new = turn(out["final_state"][n, h]), sums[b, s:e, h], values[b, s:e, h]
-            out["h"][b, entry, h] = turn(S)
-            if u is not None:
-                new = out["v_new"][b, s:e, h] = new - w[b, s:e, h] @ S
-            S = np.exp(G[-1])[:, None] * S + (k[b, s:e, heads[h]] * np.exp(G[-1] - G)).T @ new
-            out["final_state"][n, h] = turn(S)
+def decayed_products(left, right, G):
+    """exp(G_i - G_j) (left_i . right_j) for j <= i, else 0; key-wise G [C,K] inside the product."""
+    if G.ndim == 1:
+        with np.errstate(over="ignore"):
+            gamma = np.tril(np.exp(np.minimum(G[:, None] - G[None, :], 700)))
+        return gamma * (left @ right.T)
+    out = np.zeros((len(G), len(G)))
+    for i in range(len(G)):
+        out[i, : i + 1] = (np.exp(G[i] - G[: i + 1]) * right[: i + 1]) @ left[i]
     return out
 
 
@@ -227,8 +217,6 @@ def compute_stages(case):
             out["g_cumsum"][b, s:e] = np.cumsum(steps[::back], axis=0)[::back]
     if case.get("k") is None:
         return out
-    if g is not None and g.ndim == 4:
-        return compute_key_states(case, out)
     q, k, v, beta = (case.get(name) for name in ("q", "k", "v", "beta"))
     delta, HV, H, K = "u" in wanted, v.shape[2], k.shape[2], k.shape[3]
     heads, turn, initial = key_heads(case, H, HV), turn_of(case), case.get("initial_state")
@@ -247,18 +235,18 @@ def compute_stages(case):
         for h in range(HV):
             size, row = e - s, (b, slice(s, e), h)
             G = sums[row] if sums is not None else np.zeros(size)
+            by_channel = G if G.ndim == 2 else G[:, None]
             kh, w, strength = k[b, s:e, heads[h]], None, np.ones(size)
             if beta is not None:
                 strength = beta[row]
-            with np.errstate(over="ignore"):
-                gamma = np.tril(np.exp(np.minimum(G[:, None] - G[None, :], 700)))
             values = v[row]
             if delta:
                 out["A"][row] = 0
-                out["A"][row][:, :size] = np.tril(strength[:, None] * gamma * (kh @ kh.T), -1)
+                products = decayed_products(kh, kh, G)
+                out["A"][row][:, :size] = np.tril(strength[:, None] * products, -1)
                 weighted = inverse[row][:, :size] * strength
                 out["u"][row] = weighted @ v[row]
-                out["w"][row] = (weighted * np.exp(G)) @ kh
+                out["w"][row] = weighted @ (np.exp(by_channel) * kh)
                 values, w = case.get("v_new")[row], case.get("w")[row]
             S = turn(states[n, h])
             if "h" in wanted:
@@ -268,9 +256,10 @@ def compute_stages(case):
                 out["v_new"][row] = new
             given = turn(case.get("h")[b, entry, h]) if "h" in wanted else S
             qh = q[b, s:e, heads[h]]
-            inside = (gamma * (qh @ kh.T)) @ values
-            out["o"][row] = scale * (np.exp(G)[:, None] * (qh @ given) + inside)
-            S = np.exp(G[-1]) * S + (kh * np.exp(G[-1] - G)[:, None]).T @ new
+            inside = decayed_products(qh, kh, G) @ values
+            out["o"][row] = scale * ((np.exp(by_channel) * qh) @ given + inside)
+            last = by_channel[-1]
+            S = np.exp(last)[:, None] * S + (kh * np.exp(last - by_channel)).T @ new
             states[n, h] = turn(S)
     return out
 

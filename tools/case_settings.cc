@@ -103,8 +103,7 @@ std::string check(const CaseSettings& s) {
     if (!takes) return "--key-gates goes with --op prefill, decode or stages";
     if (c.options.gate_space >= SLUICE_GATE_RAW && op == io::CaseOp::kStages)
       return "--key-gates in stages goes with --gate-space log or linear";
-    const bool part = s.recipe.parts == StageParts::kAll || s.recipe.parts == StageParts::kReverse;
-    if (!part) return "--key-gates goes with --part all or reverse";
+    if (s.recipe.parts == StageParts::kUpper) return "--key-gates has no use in --part upper";
   }
   if (op == io::CaseOp::kDecode && (c.T % s.recipe.steps != 0 || c.T < s.recipe.steps)) {
     return fmt::format("--T {} is no multiple of --steps {}", c.T, s.recipe.steps);

@@ -1,6 +1,5 @@
 // Drafts of op stages: inputs of a chain of stages, and room for the results of each.
 // SPDX-License-Identifier: Apache-2.0
-#include <cmath>
 #include <utility>
 
 #include "tools/execute.hpp"
@@ -19,16 +18,6 @@ int64_t chunks_of(const GdnCase& c, int64_t C) {
   return chunks;
 }
 
-/// u and w, which chunk_h reads: as large as a chain's, w as rows that take part of a state away.
-void draft_updates(const GdnCase& c, Draft* draft) {
-  Array w = check::make_normal({c.B, c.T, c.HV, c.K}, c.seed + 18);
-  for (double& x : w.values) x *= 0.3 / std::sqrt(static_cast<double>(c.K));
-  draft->floats["w"] = std::move(w);
-  draft->floats["u"] = check::make_normal({c.B, c.T, c.HV, c.V}, c.seed + 19);
-  draft->floats["v_new"] = Array({c.B, c.T, c.HV, c.V});
-  draft->activations = {"u", "w"};
-}
-
 /// The tensors of a whole chain, of the rule's stages.
 void draft_chain(const CaseRecipe& recipe, Draft* draft) {
   const GdnCase& c = recipe.gdn;
@@ -43,15 +32,9 @@ void draft_chain(const CaseRecipe& recipe, Draft* draft) {
   inputs.gate = gates_of(recipe, std::move(inputs.gate));
   if (!inputs.gate.empty()) floats["g_cumsum"] = Array(inputs.gate.shape);
   floats["k"] = std::move(inputs.k), floats["g"] = std::move(inputs.gate);
-  if (recipe.key_gates) {
-    // chunk_cumsum and chunk_h: no other stage takes such gates.
-    if (delta) draft_updates(c, draft);
-    if (!delta) floats["v"] = std::move(inputs.v);
-  } else {
-    floats["q"] = std::move(inputs.q), floats["v"] = std::move(inputs.v);
-    floats["o"] = rows(c.V);
-  }
-  if (delta && !recipe.key_gates) {
+  floats["q"] = std::move(inputs.q), floats["v"] = std::move(inputs.v);
+  floats["o"] = rows(c.V);
+  if (delta) {
     floats["beta"] = std::move(inputs.beta);
     floats["A"] = rows(C), floats["A_inverse"] = rows(C);
     floats["u"] = rows(c.V), floats["w"] = rows(c.K), floats["v_new"] = rows(c.V);
@@ -65,9 +48,7 @@ void draft_chain(const CaseRecipe& recipe, Draft* draft) {
     std::swap(floats["initial_state"].shape[2], floats["initial_state"].shape[3]);
   }
   floats["final_state"] = Array({c.sequences(), c.HV, vk ? c.V : c.K, vk ? c.K : c.V});
-  for (const char* name : {"q", "k", "v"}) {
-    if (floats.contains(name)) draft->activations.push_back(name);
-  }
+  draft->activations = {"q", "k", "v"};
 }
 
 }  // namespace

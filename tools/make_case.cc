@@ -136,7 +136,7 @@ void add_profile_options(CLI::App* command, MakeSettings* s) {
          "gradients: d_final_state, as profiles of states");
   command->add_option("--seed", s->recipe.gdn.seed, "of the generator")->capture_default_str();
   command->add_flag("--key-gates", s->recipe.key_gates,
-                    "one decay for each channel of k (KDA, GLA); stages: chunk_cumsum and chunk_h");
+                    "one decay for each channel of k (KDA, GLA)");
   command->add_flag("--l2norm", s->l2norm, "normalise q and k in the operator");
   choice(command, "--part", &s->part, kCaseParts, "stages: which results");
   command->add_option("--layout", s->layout, "bthd or bhtd")

@@ -22,7 +22,7 @@ constexpr Family kFamilies[] = {{"prefill", "prefill", "all", "gated_delta"},
                                 {"stages", "stages", "all", "gated_delta"},
                                 {"simple_gla_stages", "stages", "all", "linear_attention"},
                                 {"simple_gla_sums", "stages", "one-call", "linear_attention"}};
-/// Key-wise gates with either rule; in stages chunk_cumsum and chunk_h.
+/// Key-wise gates with either rule.
 constexpr Family kKeyFamilies[] = {{"kda", "prefill", "all", "gated_delta", true},
                                    {"gla", "prefill", "all", "linear_attention", true},
                                    {"kda_stages", "stages", "all", "gated_delta", true},

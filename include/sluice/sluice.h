@@ -464,14 +464,14 @@ typedef struct sluice_recurrent_step_args {
  *  LINEAR_ATTENTION that is simple GLA as one call. With h, `state` is not looked at.
  *
  *  G is g_cumsum where that view is given, else the sums of `gate`; without both there is no decay,
- *  and that is the same, bit for bit, as zeros in `gate` or in g_cumsum. CHUNK_CUMSUM takes gates of
+ *  and that is the same, bit for bit, as zeros in `gate` or g_cumsum of heads. CHUNK_CUMSUM takes gates of
  *  any gate_space, as sluice_chunk_forward_args does; other stages that read `gate`, and so
  *  gate_space, take logarithms. Each g of `gate` is clamped at -128 below, so that -inf is legal there. g_cumsum must be finite. Exponents are
  *  differences of G and not clamped: g > 0, growth, is legal.
  *
- *  Key-wise gates (GLA, KDA), of rank 4, have sums G of each of the K channels. CHUNK_CUMSUM takes
- *  them, and CHUNK_H, S <- diag(exp(G_C)) S + (exp(G_C - G) * k)^T v_new, one G for each row of S.
- *  Other stages refuse them.
+ *  Key-wise gates (GLA, KDA), of rank 4, have sums G_il of each of the K channels l: exp(G_i) q_i is
+ *  a product by channel, as is exp(G_C) S by row, and the decay between two tokens stands inside
+ *  their product: exp(G_i - G_j) (k_i . k_j) is the sum over l of k_il exp(G_il - G_jl) k_jl.
  *
  *  Packed batches are those of sluice_chunk_forward_args: chunks start anew with each sequence, and
  *  the last one of a sequence may be shorter. Chunk c of sequence n is entry c of row n of h, or

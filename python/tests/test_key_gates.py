@@ -161,6 +161,33 @@ def test_stages():
         assert error(final, expected) < TOLERANCE
 
 
+@pytest.mark.parametrize("pairs", [False, True])
+def test_stages_are_kda(pairs):
+    x = Inputs(B=1, T=100)
+    q, k, v, _, beta = x.arguments()
+    g = key_gates(x)
+    (B, T, HV, V), K = v.shape, k.shape[3]
+    sums, A, inverse, w, u, new, o = (
+        np.zeros((B, T, HV, width), np.float32) for width in (K, 64, 64, K, V, V, V)
+    )
+    h, final = np.zeros((1, 2, *x.state.shape[1:]), np.float32), np.zeros_like(x.state)
+    run = sluice.ops.chunk_stage
+    if pairs:
+        run("cumsum_kkt", k=k, gate=g, beta=beta, g_cumsum=sums, A=A)
+        run("solve_wy", k=k, v=v, beta=beta, g_cumsum=sums, A=A, w=w, u=u)
+    else:
+        run("chunk_cumsum", gate=g, g_cumsum=sums)
+        run("scaled_dot_kkt", k=k, beta=beta, g_cumsum=sums, A=A)
+        run("solve_tril", A=A, A_inverse=inverse)
+        run("wy_fast", k=k, v=v, beta=beta, g_cumsum=sums, A_inverse=inverse, w=w, u=u)
+    states = dict(initial_state=x.state, final_state=final)
+    run("chunk_h", k=k, u=u, w=w, g_cumsum=sums, v_new=new, h=h, **states)
+    run("chunk_o", q=q, k=k, v_new=new, g_cumsum=sums, h=h, o=o)
+    expected_o, expected = delta_rule(q, k, v, g, beta, state=x.state)
+    assert error(o, expected_o) < TOLERANCE
+    assert error(final, expected) < TOLERANCE
+
+
 def test_refusals():
     x = Inputs(T=4)
     q, k, v, g, beta = x.arguments()

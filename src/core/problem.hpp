@@ -137,15 +137,14 @@ struct ChunkStageProblem {
   sluice_gate_space gate_space = SLUICE_GATE_LOG;
   double gate_lower_bound = 0;
   Tensor A_log{}, dt_bias{};
-  Tensor g_cumsum{};  ///< out (chunk_cumsum, cumsum_kkt), else in
-  bool key_gates =
-      false;           ///< gate and g_cumsum are [B,T,HV,K], inner stride 1 (chunk_cumsum, chunk_h)
-  Tensor A{};          ///< out (scaled_dot_kkt, cumsum_kkt), in (solve_tril, solve_wy)
-  Tensor A_inverse{};  ///< out (solve_tril; solve_wy, optional), in (wy_fast)
-  Tensor w{};          ///< out (wy_fast, solve_wy), in (chunk_h; absent: LINEAR_ATTENTION)
-  Tensor u{};          ///< out (wy_fast, solve_wy)
-  Tensor v_new{};      ///< out (chunk_h)
-  Tensor h{};          ///< out (chunk_h), in (chunk_o; absent: states from `state`)
+  Tensor g_cumsum{};       ///< out (chunk_cumsum, cumsum_kkt), else in
+  bool key_gates = false;  ///< gate and g_cumsum are [B,T,HV,K], inner stride 1
+  Tensor A{};              ///< out (scaled_dot_kkt, cumsum_kkt), in (solve_tril, solve_wy)
+  Tensor A_inverse{};      ///< out (solve_tril; solve_wy, optional), in (wy_fast)
+  Tensor w{};              ///< out (wy_fast, solve_wy), in (chunk_h; absent: LINEAR_ATTENTION)
+  Tensor u{};              ///< out (wy_fast, solve_wy)
+  Tensor v_new{};          ///< out (chunk_h)
+  Tensor h{};              ///< out (chunk_h), in (chunk_o; absent: states from `state`)
   Tensor o{};
   sluice_state_io state{};  ///< write_slots = read_slots where the caller gave none
   double scale = 0;

@@ -75,7 +75,7 @@ class StageRules {
     }
     rows("gate", a_.gate);
     p_.gate = a_.gate;
-    gate_space();
+    check_any_gate_space(c_, a_, &p_);
     check_sums_written(c_, a_.g_cumsum, &p_);
     for (const Input& other : {Input{"A_log", &p_.A_log}, {"dt_bias", &p_.dt_bias}}) {
       if (present(*other.view)) c_.distinct("g_cumsum", p_.g_cumsum, other.name, *other.view);
@@ -85,6 +85,7 @@ class StageRules {
   void scaled_dot_kkt() noexcept {
     key_products();
     sums();
+    if (c_.ok()) apart_from_gates("A", p_.A);
   }
 
   /// The sums are an output, whatever reads them later.
@@ -92,6 +93,7 @@ class StageRules {
     key_products();
     if (!check_gate_view(c_, "gate", a_.gate, true, &p_)) return;
     check_per_token("gate", a_.gate);
+    check_channels(c_, p_, "gate", a_.gate);
     p_.gate = a_.gate;
     logarithms();
     check_sums_written(c_, a_.g_cumsum, &p_);
@@ -217,17 +219,6 @@ class StageRules {
       c_.fail("gate_space = %d, expected 0 (LOG; chunk_cumsum makes sums of the others)",
               a_.gate_space);
     }
-  }
-
-  /// Any, with its parameters.
-  void gate_space() noexcept {
-    c_.choice("gate_space", a_.gate_space, 4, "0 (LOG), 1 (LINEAR), 2 (RAW) or 3 (RAW_BOUNDED)");
-    if (!c_.ok()) return;
-    check_gate_space(c_, {a_.gate_space, a_.gate_lower_bound, a_.A_log, a_.dt_bias}, p_.HV,
-                     p_.key_gates ? p_.K : 0);
-    p_.gate_space = static_cast<sluice_gate_space>(a_.gate_space);
-    p_.gate_lower_bound = a_.gate_lower_bound;
-    p_.A_log = a_.A_log, p_.dt_bias = a_.dt_bias;
   }
 
   void check_chunk_size() noexcept {
@@ -368,6 +359,12 @@ class StageRules {
     for (const Input& input : inputs) {
       if (present(*input.view)) c_.distinct(name, t, input.name, *input.view);
     }
+    apart_from_gates(name, t);
+  }
+  /// Key-wise gates have the shape of w.
+  void apart_from_gates(const char* name, const Tensor& t) noexcept {
+    if (present(p_.gate)) c_.distinct(name, t, "gate", p_.gate);
+    if (present(p_.g_cumsum)) c_.distinct(name, t, "g_cumsum", p_.g_cumsum);
   }
 
   Checker c_;

@@ -3,6 +3,7 @@
 #include "core/validate_stage_gates.hpp"
 
 #include "core/host_access.hpp"
+#include "core/validate.hpp"
 
 namespace sluice::core {
 namespace {
@@ -23,18 +24,31 @@ void check_token_axes(Checker& c, const ChunkStageProblem& p, const char* name, 
   for (int axis = 0; axis < axes; ++axis) c.dimension(name, t, axis, sizes[axis], kWhat[axis]);
 }
 
+void check_channels(Checker& c, const ChunkStageProblem& p, const char* name,
+                    const Tensor& t) noexcept {
+  if (p.key_gates) c.dimension(name, t, 3, p.K, "head dimension K: key-wise gates");
+}
+
 bool check_gate_view(Checker& c, const char* name, const Tensor& t, bool required,
                      ChunkStageProblem* p) noexcept {
   const bool key_wise = t.rank == 4 && (required || present(t));
-  if (key_wise && p->stage != SLUICE_STAGE_CHUNK_CUMSUM && p->stage != SLUICE_STAGE_CHUNK_H) {
-    c.fail("%s rank = 4, expected 3 (only chunk_cumsum and chunk_h take key-wise gates)", name);
-  }
   const int rank = key_wise ? 4 : 3;
   const bool usable = required ? c.required(name, t, rank, Dtypes::kFloat)
                                : c.optional(name, t, rank, Dtypes::kFloat);
   if (usable && key_wise) c.inner_contiguous(name, t);
   if (key_wise) p->key_gates = true;
   return usable && c.ok();
+}
+
+void check_any_gate_space(Checker& c, const sluice_chunk_stage_args& args,
+                          ChunkStageProblem* p) noexcept {
+  c.choice("gate_space", args.gate_space, 4, "0 (LOG), 1 (LINEAR), 2 (RAW) or 3 (RAW_BOUNDED)");
+  if (!c.ok()) return;
+  check_gate_space(c, {args.gate_space, args.gate_lower_bound, args.A_log, args.dt_bias}, p->HV,
+                   p->key_gates ? p->K : 0);
+  p->gate_space = static_cast<sluice_gate_space>(args.gate_space);
+  p->gate_lower_bound = args.gate_lower_bound;
+  p->A_log = args.A_log, p->dt_bias = args.dt_bias;
 }
 
 void check_sums_written(Checker& c, const Tensor& g_cumsum, ChunkStageProblem* p) noexcept {
@@ -57,7 +71,7 @@ void check_sums_read(Checker& c, const Tensor& gate, const Tensor& g_cumsum,
   const Tensor& given = summed ? g_cumsum : gate;
   if (!check_gate_view(c, name, given, false, p)) return;
   check_token_axes(c, *p, name, given, 3);
-  if (p->key_gates) c.dimension(name, given, 3, p->K, "head dimension K: key-wise gates");
+  check_channels(c, *p, name, given);
   if (summed) check_single_precision(c, name, given);
   (summed ? p->g_cumsum : p->gate) = given;
 }

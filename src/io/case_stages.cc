@@ -26,15 +26,6 @@ int64_t count_chunks(Matcher& match, int64_t C) {
   return count;
 }
 
-/// A complaint where a result is recorded whose stage takes no key-wise gates.
-void check_key_gates(Matcher& match, const Case& of) {
-  for (const char* result : {"A", "A_inverse", "o"}) {
-    if (!of.key_gates || match.get(result, false) == nullptr) continue;
-    match.complain(std::string("tensor 'g' rank = 4, expected 3 where '") + result +
-                   "' is recorded (only chunk_cumsum and chunk_h take key-wise gates)");
-  }
-}
-
 void check_inputs(Matcher& match, const Case& of) {
   const bool delta = of.options.rule == SLUICE_RULE_GATED_DELTA;
   const bool h = match.get("h", false) != nullptr;
@@ -43,9 +34,7 @@ void check_inputs(Matcher& match, const Case& of) {
        match.get("k", false) != nullptr ? std::vector<std::string>{"k"}
                                         : std::vector<std::string>{"A_inverse"});
   need(match, "A_inverse", {"A"});
-  need(match, "u",
-       of.key_gates ? std::vector<std::string>{"w"}
-                    : std::vector<std::string>{"k", "v", "A_inverse", "w"});
+  need(match, "u", {"k", "v", "A_inverse", "w"});
   need(match, "w", {"u"});
   need(match, "h",
        delta ? std::vector<std::string>{"k", "u", "w", "v_new"}
@@ -73,7 +62,6 @@ void match_stages(Matcher& match, Case* out) {
   const bool keys = match.floats("k", rows("H", "K"), false) != nullptr;
   match.floats("v", rows("HV", "V"), false);
   match_gates(match, out);
-  check_key_gates(match, *out);
   match.floats("beta", rows("HV", ""), false);
   expect(match, "g_cumsum", rows("HV", out->key_gates ? "K" : ""), false, out);
   // Without keys A is what somebody made up for the solve.
@@ -83,14 +71,8 @@ void match_stages(Matcher& match, Case* out) {
     match.floats("A", rows("HV", "C"), false);
   }
   expect(match, "A_inverse", rows("HV", "C"), false, out);
-  if (out->key_gates && out->options.rule == SLUICE_RULE_GATED_DELTA) {
-    // No stage here makes them with such gates: chunk_h's inputs.
-    match.floats("u", rows("HV", "V"), false);
-    match.floats("w", rows("HV", "K"), false);
-  } else {
-    expect(match, "u", rows("HV", "V"), false, out);
-    expect(match, "w", rows("HV", "K"), false, out);
-  }
+  expect(match, "u", rows("HV", "V"), false, out);
+  expect(match, "w", rows("HV", "K"), false, out);
   match_rows(match);
   if (!match.reason().empty()) return;
   match.bind("chunks", count_chunks(match, out->shape.C));

@@ -111,8 +111,8 @@ class HeadStage {
   // ------------------------------------------------------------------------------ stages ----
 
   void cumsum(const Chunk& chunk, int64_t n) noexcept {
-    if (p_.key_gates) return key_cumsum(chunk, n);
     const bool reverse = p_.direction == SLUICE_DIRECTION_REVERSE;
+    if (p_.key_gates) return key_cumsum(chunk, n, reverse);
     const auto place = [&](int64_t i) { return reverse ? n - 1 - i : i; };
     for (int64_t i = 0; i < n; ++i) s_.g[place(i)] = gate(chunk, i);
     chunk_cumsum({s_.g.data, n}, {s_.G.data, n});
@@ -121,8 +121,7 @@ class HeadStage {
     }
   }
 
-  void key_cumsum(const Chunk& chunk, int64_t n) noexcept {
-    const bool reverse = p_.direction == SLUICE_DIRECTION_REVERSE;
+  void key_cumsum(const Chunk& chunk, int64_t n, bool reverse) noexcept {
     const auto place = [&](int64_t i) { return reverse ? n - 1 - i : i; };
     const Matrix g = s_.key_g.top(n), G = s_.key_G.top(n);
     load_key_gates(chunk, place, g);
@@ -130,9 +129,15 @@ class HeadStage {
     store_rows(p_.g_cumsum, chunk, [&](int64_t i, int64_t l) { return G(place(i), l); });
   }
 
-  void kkt(const Chunk& chunk, int64_t n) noexcept { products(chunk, sums(chunk, n)); }
+  void kkt(const Chunk& chunk, int64_t n) noexcept {
+    p_.key_gates ? products(chunk, key_sums(chunk, n)) : products(chunk, sums(chunk, n));
+  }
 
   void cumsum_kkt(const Chunk& chunk, int64_t n) noexcept {
+    if (p_.key_gates) {
+      key_cumsum(chunk, n, false);
+      return products(chunk, s_.key_G.top(n));
+    }
     const Vector G = summed_gates(chunk, n);
     for (int64_t i = 0; i < n; ++i) {
       store(p_.g_cumsum, G[i], chunk.tokens.batch, chunk.tokens.begin + i, h_);
@@ -188,11 +193,17 @@ class HeadStage {
     if (core::present(p_.h)) load_chunk_state(chunk);
     const Matrix q = keys(p_.q, s_.q, chunk, n), k = keys(p_.k, s_.k, chunk, n);
     const Matrix v_new = value_rows(chunk, n), o = s_.out.top(n), Gamma = square(s_.Gamma, n);
-    const Vector G = sums(chunk, n);
-    decay_mask(G, Gamma);
-    chunk_o(q, k, v_new, G, Gamma, s_.S, p_.scale, o);
+    if (p_.key_gates) {
+      const Matrix G = key_sums(chunk, n);
+      chunk_o(q, k, v_new, G, s_.S, p_.scale, o);
+      if (!core::present(p_.h)) chunk_h(k, v_new, G, s_.S);
+    } else {
+      const Vector G = sums(chunk, n);
+      decay_mask(G, Gamma);
+      chunk_o(q, k, v_new, G, Gamma, s_.S, p_.scale, o);
+      if (!core::present(p_.h)) chunk_h(k, v_new, G, s_.S);
+    }
     store_rows(p_.o, chunk, [&](int64_t i, int64_t j) { return o(i, j); });
-    if (!core::present(p_.h)) chunk_h(k, v_new, G, s_.S);
   }
 
   // ------------------------------------------------------------------------------- parts ----
@@ -205,6 +216,12 @@ class HeadStage {
     const Matrix A = square(s_.A, n);
     decay_mask(G, square(s_.Gamma, n));
     scaled_dot_kkt(strengths(chunk, n), square(s_.Gamma, n), keys(p_.k, s_.k, chunk, n), A);
+    store_square(p_.A, chunk, A);
+  }
+  void products(const Chunk& chunk, Matrix G) noexcept {
+    const int64_t n = G.rows;
+    const Matrix A = square(s_.A, n);
+    key_scaled_dot_kkt(strengths(chunk, n), G, keys(p_.k, s_.k, chunk, n), A);
     store_square(p_.A, chunk, A);
   }
 
@@ -230,7 +247,8 @@ class HeadStage {
       for (int64_t j = 0; j <= i; ++j) Tmat(i, j) *= beta[j];
     }
     wy_values(Tmat, value_rows(chunk, n), u);
-    wy_keys(Tmat, sums(chunk, n), keys(p_.k, s_.k, chunk, n), w);
+    const Matrix k = keys(p_.k, s_.k, chunk, n);
+    p_.key_gates ? wy_keys(Tmat, key_sums(chunk, n), k, w) : wy_keys(Tmat, sums(chunk, n), k, w);
     store_rows(p_.u, chunk, [&](int64_t i, int64_t j) { return u(i, j); });
     store_rows(p_.w, chunk, [&](int64_t i, int64_t j) { return w(i, j); });
   }
@@ -266,11 +284,13 @@ class HeadStage {
     }
   }
   Matrix key_sums(const Chunk& chunk, int64_t n) noexcept {
+    if (!core::present(p_.g_cumsum)) return summed_key_gates(chunk, n);
+    const Matrix G = s_.key_G.top(n);
+    load_rows(p_.g_cumsum, chunk, h_, G);
+    return G;
+  }
+  Matrix summed_key_gates(const Chunk& chunk, int64_t n) noexcept {
     const Matrix G = s_.key_G.top(n), g = s_.key_g.top(n);
-    if (core::present(p_.g_cumsum)) {
-      load_rows(p_.g_cumsum, chunk, h_, G);
-      return G;
-    }
     load_key_gates(chunk, [](int64_t i) { return i; }, g);
     ref::key_cumsum(g, G);
     return G;

@@ -264,7 +264,7 @@ class Scene {
         args_.A_inverse = output("A_inverse", c_.A_inverse, matrix);
         break;
       case SLUICE_STAGE_CUMSUM_KKT:
-        args_.g_cumsum = output("g_cumsum", kF32, {B, T, c_.HV});
+        args_.g_cumsum = output("g_cumsum", kF32, gates_shape(B, T));
         args_.A = output("A", c_.A, matrix);
         break;
       case SLUICE_STAGE_SOLVE_WY:

@@ -8,55 +8,16 @@
 #include <tuple>
 
 #include "check/comparer.hpp"
-#include "stage_scene.hpp"
+#include "stage_judge.hpp"
 
 namespace sluice::check {
 namespace {
 
 constexpr auto kDelta = SLUICE_RULE_GATED_DELTA;
-constexpr auto kGla = SLUICE_RULE_LINEAR_ATTENTION;
-const std::vector<int64_t> kLengths = {65, 0, 1, 200, 64};
 
 class CudaStage : public ::testing::TestWithParam<StageConfig> {};
 
-TEST_P(CudaStage, MatchesReference) {
-  const StageConfig& c = GetParam();
-  const StageResult truth = run_stage(c, SLUICE_IMPL_REFERENCE, true);
-  ASSERT_EQ(truth.code, SLUICE_OK) << truth.message;
-  const StageResult found = run_stage(c, SLUICE_IMPL_CUDA, false);
-  ASSERT_EQ(found.code, SLUICE_OK) << found.message;
-  EXPECT_EQ(found.damage, "");
-  ASSERT_EQ(found.outputs.size(), truth.outputs.size());
-  for (size_t i = 0; i < found.outputs.size(); ++i) {
-    const auto& [name, values] = found.outputs[i];
-    const sluice_dtype stored = name == "A"           ? c.A
-                                : name == "A_inverse" ? c.A_inverse
-                                : name == "final"     ? c.state
-                                : name == "h"         ? c.h
-                                : name == "g_cumsum"  ? kF32
-                                                      : c.io;
-    const bool float32 = name == "g_cumsum" || name == "A_inverse";
-    const double whole = bound(float32 ? kF32 : c.io, stored);
-    const Comparison comparison = compare_whole(view_of(values), view_of(truth.outputs[i].second));
-    const Verdict verdict = judge(c.name + " " + name, comparison, {whole, 2 * whole, 2 * whole});
-    EXPECT_TRUE(verdict.pass) << found.kernel << "\n" << verdict.line;
-  }
-  const bool tiles = c.name.find("tiles") != std::string::npos;
-  const bool own = found.kernel.find(".sm_90a.") != std::string::npos;
-  EXPECT_EQ(own || found.kernel.find("tiles") != std::string::npos, tiles) << found.kernel;
-}
-
-/// Fills in what follows from the name: "plain" for the kernels of any dtype.
-struct Add {
-  std::vector<StageConfig>* all;
-  template <class Change>
-  void operator()(const char* name, sluice_stage stage, Change change) const {
-    StageConfig c;
-    c.name = name, c.stage = stage, c.seed = all->size() + 1;
-    change(c);
-    all->push_back(c);
-  }
-};
+TEST_P(CudaStage, MatchesReference) { expect_reference(GetParam()); }
 
 void add_sums(const Add& add) {
   constexpr auto kStage = SLUICE_STAGE_CHUNK_CUMSUM;

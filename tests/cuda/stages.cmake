@@ -1,5 +1,7 @@
 # The stages of a prefill: one suite, for the GPU and for tests/emulation.
-add_library(sluice_stage_suite OBJECT stage_scene.cc stage_bounds_test.cc stage_test.cc simple_gla_test.cc)
+add_library(sluice_stage_suite OBJECT
+  stage_scene.cc stage_judge.cc stage_bounds_test.cc stage_test.cc key_stage_test.cc
+  simple_gla_test.cc)
 sluice_suite_options(sluice_stage_suite)
 target_link_libraries(sluice_stage_suite PRIVATE sluice_headers GTest::gtest)
 

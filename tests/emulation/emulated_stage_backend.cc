@@ -72,16 +72,17 @@ Function solver(Kernel kernel) {
   return kernel == Kernel::kSolve ? solve_kernel<C> : plain_solve_wy_kernel<C>;
 }
 
-Function plain_function(Kernel kernel, int C) {
+Function plain_function(Kernel kernel, const StageParams& p) {
+  const int C = p.C;
   switch (kernel) {
     case Kernel::kPlainKkt:
       return plain_kkt_kernel;
     case Kernel::kPlainWy:
       return plain_wy_kernel;
     case Kernel::kPlainChain:
-      return plain_chain_kernel;
+      return p.key_gates ? plain_chain_kernel<true> : plain_chain_kernel<false>;
     case Kernel::kPlainOutputs:
-      return plain_outputs_kernel;
+      return p.key_gates ? plain_outputs_kernel<true> : plain_outputs_kernel<false>;
     case Kernel::kJoin:
       return join_kernel;
     case Kernel::kScaleKeys:
@@ -95,7 +96,7 @@ Function plain_function(Kernel kernel, int C) {
 }
 
 Function function_of(Kernel kernel, const StageParams& p) {
-  if (is_plain(kernel)) return plain_function(kernel, p.C);
+  if (is_plain(kernel)) return plain_function(kernel, p);
   const bool wide = p.K == 128, narrow = p.columns < kColumns;
   return p.k.number == Number::kBfloat16 ? tile_function<__nv_bfloat16>(kernel, wide, narrow, p.C)
                                          : tile_function<__half>(kernel, wide, narrow, p.C);

@@ -94,6 +94,22 @@ TEST(StageSelection, KeyWiseGatesHaveTheirOwnChunkH) {
   EXPECT_EQ(workspace_of(chunk_stage_catalogue(), p), 0u);
 }
 
+TEST(StageSelection, OtherStagesTakeKeyWiseGatesByPlainKernels) {
+  core::ChunkStageProblem p = gla();
+  p.key_gates = true, p.gate = rows(3, 128, {2, 32});
+  EXPECT_EQ(name_of(p, 90), "cuda.chunk_o.plain.states");
+  EXPECT_EQ(workspace_of(chunk_stage_catalogue(), p), size_t{4} * 2 * 300 * 3 * 128);
+  p.h = rows(3, 128, {4, 16});
+  EXPECT_EQ(name_of(p, 90), "cuda.chunk_o.plain");
+  p.stage = SLUICE_STAGE_SCALED_DOT_KKT;
+  EXPECT_EQ(name_of(p, 90), "cuda.scaled_dot_kkt.plain");
+  p.stage = SLUICE_STAGE_SOLVE_WY;
+  EXPECT_EQ(name_of(p, 90), "cuda.solve_wy.plain");
+  p.stage = SLUICE_STAGE_CUMSUM_KKT, p.g_cumsum = p.gate;
+  EXPECT_EQ(name_of(p, 90), "cuda.cumsum_kkt.plain");
+  EXPECT_EQ(workspace_of(chunk_stage_catalogue(), p), 0u);  // its sums are an output
+}
+
 TEST(StageSelection, HopperHasItsOwnSimpleGla) {
   EXPECT_EQ(name_of(gla(), 90), "cuda.chunk_o.sm_90a.states.bf16.k128.columns");
   EXPECT_EQ(name_of(gla(64, 192), 90), "cuda.chunk_o.sm_90a.states.bf16.k64.columns");

@@ -53,17 +53,13 @@ class StageCall {
     switch (c_.stage) {
       case SLUICE_STAGE_CHUNK_CUMSUM:
         args_.gate = input(c_.gate, given_gates(), gate_freedom());
-        if (c_.key_gates) {
-          args_.g_cumsum = output("g_cumsum", kF32, rows(c_.K), Freedom::kOutput);
-        } else {
-          args_.g_cumsum = output("g_cumsum", kF32, {c_.B, c_.T, c_.HV}, Freedom::kAnyOutput);
-        }
+        write_sums();
         return;
       case SLUICE_STAGE_CUMSUM_KKT:
         args_.k = keys(2);
-        args_.gate = input(c_.gate, gates(), Freedom::kAnyInput);
+        args_.gate = input(c_.gate, gates(), gate_freedom());
         give_beta();
-        args_.g_cumsum = output("g_cumsum", kF32, {c_.B, c_.T, c_.HV}, Freedom::kAnyOutput);
+        write_sums();
         args_.A = output("A", out_, rows(c_.C), Freedom::kOutput);
         return;
       case SLUICE_STAGE_SCALED_DOT_KKT:
@@ -198,6 +194,11 @@ class StageCall {
       if (place_of(at / width % c_.T).first > 0) sum += g.values[static_cast<size_t>(at - width)];
     }
     args_.g_cumsum = input(kF32, g, gate_freedom());
+  }
+  void write_sums() {
+    args_.g_cumsum = c_.key_gates
+                         ? output("g_cumsum", kF32, rows(c_.K), Freedom::kOutput)
+                         : output("g_cumsum", kF32, {c_.B, c_.T, c_.HV}, Freedom::kAnyOutput);
   }
   void give_beta() {
     if (!c_.beta) return;

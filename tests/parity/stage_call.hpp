@@ -88,6 +88,12 @@ inline constexpr StageKind kStageKinds[] = {
     {"key_cumsum", SLUICE_STAGE_CHUNK_CUMSUM, SLUICE_RULE_GATED_DELTA, true, true},
     {"key_chunk_h", SLUICE_STAGE_CHUNK_H, SLUICE_RULE_GATED_DELTA, true, true},
     {"key_chunk_h_linear", SLUICE_STAGE_CHUNK_H, SLUICE_RULE_LINEAR_ATTENTION, true, true},
+    {"key_scaled_dot_kkt", SLUICE_STAGE_SCALED_DOT_KKT, SLUICE_RULE_GATED_DELTA, true, true},
+    {"key_wy_fast", SLUICE_STAGE_WY_FAST, SLUICE_RULE_GATED_DELTA, true, true},
+    {"key_chunk_o", SLUICE_STAGE_CHUNK_O, SLUICE_RULE_GATED_DELTA, true, true},
+    {"key_gla", SLUICE_STAGE_CHUNK_O, SLUICE_RULE_LINEAR_ATTENTION, false, true},
+    {"key_cumsum_kkt", SLUICE_STAGE_CUMSUM_KKT, SLUICE_RULE_GATED_DELTA, true, true},
+    {"key_solve_wy", SLUICE_STAGE_SOLVE_WY, SLUICE_RULE_GATED_DELTA, true, true},
 };
 /// Stages that have no result without a gate.
 inline bool sums_gates(const StageConfig& c) {

@@ -32,6 +32,7 @@ make --append --name reverse --op stages --part reverse --gates strong --T 70
 make --append --name kda --key-gates --gates resets --HV 2 --K 40 --lengths 30,0,70 --l2norm
 make --append --name gla_decode --op decode --key-gates --gate-space linear --rule linear_attention --T 4
 make --append --name kda_stages --op stages --key-gates --H 2 --HV 4 --T 90 --layout bhtd --state-layout vk
+make --append --name kda_pairs --op stages --part pairs --key-gates --HV 2 --T 90 --chunk 32
 make --append --name gla_stages --op stages --key-gates --rule linear_attention --lengths 40,0,70 --gates strong
 make --append --name gradients --op gradients --H 2 --HV 4 --K 20 --V 24 --lengths 40,0,1,30 --l2norm \
   --gate-space raw
@@ -42,10 +43,10 @@ make --append --name plain_gradients --op gradients --gates none --betas absent 
   --final-gradient none --T 20
 make --append --name layer --op layer --packing qwen3_next --H 2 --HV 4 --T 70 --steps 3
 
-expect 0 '18 cases checked, 0 tensors failed' check kit
+expect 0 '19 cases checked, 0 tensors failed' check kit
 expect 0 '6 cases checked, 0 tensors failed' check "$golden"
 "$tool" run -o results kit >/dev/null
-expect 0 '21 cases checked, 0 tensors failed' check kit --against results
+expect 0 '22 cases checked, 0 tensors failed' check kit --against results
 size=$(stat -c %s results)
 head -c $((size - 3000)) results >wrong
 head -c 3000 /dev/zero >>wrong

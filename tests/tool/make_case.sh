@@ -29,9 +29,9 @@ add --append --name kda_stages --op stages --key-gates --HV 2 --gates strong --T
 add --append --name gla_stages --op stages --key-gates --rule linear_attention --lengths 40,0,70 \
   --state-layout vk --chunk 32
 for backend in cpu reference reference-chunked; do
-  expect 0 '20 cases, 60 tensors, 0 failed' "$tool" verify --backend $backend cases
+  expect 0 '20 cases, 66 tensors, 0 failed' "$tool" verify --backend $backend cases
 done
-expect 0 '20 cases, 60 tensors, 0 failed' "$tool" verify --dtype bf16 cases
+expect 0 '20 cases, 66 tensors, 0 failed' "$tool" verify --dtype bf16 cases
 expect 0 'PASS' "$tool" run cases
 
 # Gradients.
@@ -55,9 +55,9 @@ expect 1 '4 cases, 23 tensors, [12] failed' "$tool" verify --against wrong gradi
 
 # A suite is many cases at once; results of another program are judged by name.
 expect 0 '267 cases written' "$tool" make-case -o kit --suite smoke
-expect 0 '267 cases, 1070 tensors, 0 failed' "$tool" verify kit
+expect 0 '267 cases, 1160 tensors, 0 failed' "$tool" verify kit
 "$tool" run -o results kit >/dev/null
-expect 0 '267 cases, 1070 tensors, 0 failed' "$tool" verify --against results kit
+expect 0 '267 cases, 1160 tensors, 0 failed' "$tool" verify --against results kit
 
 # The same seed gives the same bytes, another one others.
 "$tool" make-case -o a --seed 3 >/dev/null
@@ -72,7 +72,7 @@ expect 2 'not in' "$tool" make-case -o d --op stages --chunk 48
 expect 2 'goes with --op prefill, decode or stages' "$tool" make-case -o d --op conv1d --key-gates
 expect 2 'goes with --op prefill, decode or stages' "$tool" make-case -o d --op gradients --key-gates
 expect 2 'in stages goes with --gate-space log or linear' "$tool" make-case -o d --op stages --gate-space raw --key-gates
-expect 2 'goes with --part all or reverse' "$tool" make-case -o d --op stages --part pairs --key-gates
+expect 2 'has no use in --part upper' "$tool" make-case -o d --op stages --part upper --key-gates
 expect 2 'is no multiple of --H' "$tool" make-case -o d --H 2 --HV 3
 expect 2 'no multiple of --steps' "$tool" make-case -o d --op decode --T 5 --steps 2
 expect 2 'cannot be opened' "$tool" make-case -o none --append

@@ -80,11 +80,9 @@ TEST(CaseStages, SingleStagesAreUnderstood) {
             (std::vector<std::string>{"g_cumsum", "o", "final_state"}));
 }
 
-/// chunk_cumsum and chunk_h with key-wise gates; u and w are inputs then.
 Draft with_key_gates() {
   Draft draft = valid_chain();
   draft.floats["g"] = draft.floats["g_cumsum"] = {1, 40, 6, 4};
-  for (const char* name : {"A", "A_inverse", "o"}) draft.floats.erase(name);
   return draft;
 }
 
@@ -95,13 +93,14 @@ TEST(CaseStages, KeyWiseGatesAreUnderstood) {
   ASSERT_TRUE(status.ok()) << status.message;
   EXPECT_TRUE(file.cases.front().key_gates);
   EXPECT_EQ(file.cases.front().expected,
-            (std::vector<std::string>{"g_cumsum", "v_new", "h", "final_state"}));
+            (std::vector<std::string>{"g_cumsum", "A", "A_inverse", "u", "w", "v_new", "h", "o",
+                                      "final_state"}));
 
   draft.description["rule"] = "linear_attention";
-  for (const char* name : {"beta", "u", "w", "v_new"}) draft.floats.erase(name);
+  for (const char* name : {"beta", "A", "A_inverse", "u", "w", "v_new"}) draft.floats.erase(name);
   ASSERT_TRUE(draft.read(&file).ok());
   EXPECT_EQ(file.cases.front().expected,
-            (std::vector<std::string>{"g_cumsum", "h", "final_state"}));
+            (std::vector<std::string>{"g_cumsum", "h", "o", "final_state"}));
 }
 
 struct Wrong {
@@ -154,14 +153,6 @@ const Wrong kWrong[] = {
      "tensor 'g' shape = [1, 40, 6, 3], expected [B=1, T=40, HV=6, K=4]"},
     {"key_sums", [](Draft& d) { (d = with_key_gates()).floats["g_cumsum"] = {1, 40, 6}; },
      "tensor 'g_cumsum' shape = [1, 40, 6], expected [B=1, T=40, HV=6, K=4]"},
-    {"key_gates_A", [](Draft& d) { d.floats["g"] = {1, 40, 6, 4}; },
-     "tensor 'g' rank = 4, expected 3 where 'A' is recorded (only chunk_cumsum and chunk_h take "
-     "key-wise gates)"},
-    {"key_gates_A_inverse",
-     [](Draft& d) { (d = with_key_gates()).floats["A_inverse"] = {1, 40, 6, 16}; },
-     "tensor 'g' rank = 4, expected 3 where 'A_inverse' is recorded"},
-    {"key_gates_o", [](Draft& d) { (d = with_key_gates()).floats["o"] = {1, 40, 6, 3}; },
-     "tensor 'g' rank = 4, expected 3 where 'o' is recorded"},
     {"key_gates_half_of_wy", [](Draft& d) { (d = with_key_gates()).floats.erase("w"); },
      "tensor 'w' is missing (read for 'u')"},
     {"groups", [](Draft& d) { d.floats["q"] = d.floats["k"] = {1, 40, 4, 4}; },

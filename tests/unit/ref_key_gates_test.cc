@@ -1,6 +1,6 @@
 // Tests the reference with key-wise gates [B,T,HV,K]: against a loop written for this test alone,
-// equal channels against a scalar gate bit for bit, the chunk form against the recurrence, and
-// chunk_cumsum and chunk_h against their definitions.
+// equal channels against a scalar gate bit for bit, the chunk form and its stages against the
+// recurrence, and chunk_cumsum and chunk_h against their definitions.
 // SPDX-License-Identifier: Apache-2.0
 #include <vector>
 
@@ -159,7 +159,7 @@ TEST(RefKeyGatesAgree, RawGatesAreTheirDefinitions) {
 
 // --------------------------------------------------------------------------------- stages ----
 
-/// chunk_cumsum and chunk_h of key-wise gates on float64 tensors.
+/// Stages with key-wise gates on float64 tensors.
 struct KeyStages {
   KeyStages(const KeyCase& source, int64_t C)
       : c(source), stages(source, C), sums({c.B, c.T, c.HV, c.K}, std::nan("")) {
@@ -169,7 +169,7 @@ struct KeyStages {
   }
   core::ChunkStageProblem problem(sluice_stage stage, bool summed) const {
     core::ChunkStageProblem p = stages.problem(stage);
-    const bool writes = stage == SLUICE_STAGE_CHUNK_CUMSUM;
+    const bool writes = stage == SLUICE_STAGE_CHUNK_CUMSUM || stage == SLUICE_STAGE_CUMSUM_KKT;
     p.gate = writes || !summed ? view_of(c.key_g) : sluice_tensor{};
     p.g_cumsum = writes || summed ? view_of(sums) : sluice_tensor{};
     p.key_gates = true;
@@ -198,6 +198,33 @@ TEST(RefKeyStages, CumsumIsTheSumsOfChannels) {
       }
     }
   }
+}
+
+/// All stages, and the pairs in their places, are the recurrence.
+TEST_P(RefKeyGates, StagesAreTheRecurrence) {
+  const auto [rule, gates] = GetParam();
+  KeyCase c(rule, gates);
+  run_recurrent(c.key_problem());
+  const std::vector<sluice_stage> updates[] = {
+      {SLUICE_STAGE_SCALED_DOT_KKT, SLUICE_STAGE_SOLVE_TRIL, SLUICE_STAGE_WY_FAST},
+      {SLUICE_STAGE_CUMSUM_KKT, SLUICE_STAGE_SOLVE_WY}};
+  for (const bool pairs : {false, true}) {
+    KeyStages s(c, 32);
+    s.stages.run(s.problem(SLUICE_STAGE_CHUNK_CUMSUM, true));
+    for (const sluice_stage stage : updates[pairs ? 1 : 0]) {
+      if (rule == SLUICE_RULE_GATED_DELTA) s.stages.run(s.problem(stage, !pairs));
+    }
+    s.stages.run(s.problem(SLUICE_STAGE_CHUNK_H, true));
+    expect_close(s.stages.final, c.final, 1e-11);
+    s.stages.run(s.problem(SLUICE_STAGE_CHUNK_O, !pairs));
+    expect_close(s.stages.o, c.o, 1e-11);
+  }
+  if (rule == SLUICE_RULE_GATED_DELTA) return;
+  KeyStages one(c, 32);
+  one.stages.with_h = false;
+  one.stages.run(one.problem(SLUICE_STAGE_CHUNK_O, false));
+  expect_close(one.stages.o, c.o, 1e-11);
+  expect_close(one.stages.final, c.final, 1e-11);
 }
 
 /// v_new, h and the final state of chunk_h, with sums and with gates.

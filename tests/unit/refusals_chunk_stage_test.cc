@@ -255,8 +255,11 @@ void give_key_gates(StageScene& s) {
   s.args.gate = s.memory->tensor(kFloat32, {kB, kT, kHV, kK});
   s.args.g_cumsum = {};
 }
-#define SLUICE_KEY_GATES \
-  ": gate rank = 4, expected 3 (only chunk_cumsum and chunk_h take key-wise gates)"
+void give_gates_of_values(StageScene& s) {
+  s.args.gate = s.memory->tensor(kFloat32, {kB, kT, kHV, kV});
+  s.args.g_cumsum = {};
+}
+#define SLUICE_OTHER_CHANNELS ": gate.shape[3] = 5, expected 3 (head dimension K: key-wise gates)"
 
 const StageRow kRefusedKeyGates[] = {
     {kCumsum,
@@ -289,16 +292,23 @@ const StageRow kRefusedKeyGates[] = {
         s.args.gate_space = SLUICE_GATE_LINEAR;
       },
       "chunk_o: gate_space = 1, expected 0 (LOG; chunk_cumsum makes sums of the others)"}},
-    {kKkt, {"kkt", give_key_gates, "scaled_dot_kkt" SLUICE_KEY_GATES}},
-    {kWy, {"wy", give_key_gates, "wy_fast" SLUICE_KEY_GATES}},
-    {kOutputs, {"outputs", give_key_gates, "chunk_o" SLUICE_KEY_GATES}},
-    {kCumsumKkt, {"cumsum_kkt", give_key_gates, "cumsum_kkt" SLUICE_KEY_GATES}},
-    {kSolveWy, {"solve_wy", give_key_gates, "solve_wy" SLUICE_KEY_GATES}},
-    {kOutputs,
-     {"sums_of_outputs",
-      [](StageScene& s) { s.args.g_cumsum = s.memory->tensor(kFloat32, {kB, kT, kHV, kK}); },
-      "chunk_o: g_cumsum rank = 4, expected 3 (only chunk_cumsum and chunk_h take key-wise "
-      "gates)"}},
+    {kKkt, {"kkt", give_gates_of_values, "scaled_dot_kkt" SLUICE_OTHER_CHANNELS}},
+    {kWy, {"wy", give_gates_of_values, "wy_fast" SLUICE_OTHER_CHANNELS}},
+    {kOutputs, {"outputs", give_gates_of_values, "chunk_o" SLUICE_OTHER_CHANNELS}},
+    {kCumsumKkt, {"cumsum_kkt", give_gates_of_values, "cumsum_kkt" SLUICE_OTHER_CHANNELS}},
+    {kSolveWy, {"solve_wy", give_gates_of_values, "solve_wy" SLUICE_OTHER_CHANNELS}},
+    {kCumsumKkt,
+     {"sums_of_pair", give_key_gates,
+      "cumsum_kkt: g_cumsum = absent, expected a view of rank 4 "
+      "(required)"}},
+    {kWy,
+     {"w_in_place_of_gates",
+      [](StageScene& s) { give_key_gates(s), s.args.w.data = s.args.gate.data; },
+      "wy_fast: w.data = gate.data, expected other memory (this operator cannot work in place)"}},
+    {kKkt,
+     {"A_in_place_of_sums", [](StageScene& s) { s.args.A.data = s.args.g_cumsum.data; },
+      "scaled_dot_kkt: A.data = g_cumsum.data, expected other memory (this operator cannot work "
+      "in place)"}},
     {kCumsum,
      {"sums_of_heads",
       [](StageScene& s) { s.args.gate = s.memory->tensor(kFloat32, {kB, kT, kHV, kK}); },
@@ -310,13 +320,7 @@ const StageRow kRefusedKeyGates[] = {
         s.args.g_cumsum = s.memory->tensor(kFloat32, {kB, kT, kHV, kK + 1});
       },
       "chunk_cumsum: g_cumsum.shape[3] = 4, expected 3 (K of gate)"}},
-    {kStates,
-     {"channels_of_gates",
-      [](StageScene& s) {
-        s.args.gate = s.memory->tensor(kFloat32, {kB, kT, kHV, kV});
-        s.args.g_cumsum = {};
-      },
-      "chunk_h: gate.shape[3] = 5, expected 3 (head dimension K: key-wise gates)"}},
+    {kStates, {"channels_of_gates", give_gates_of_values, "chunk_h" SLUICE_OTHER_CHANNELS}},
     {kStates,
      {"channels_of_sums",
       [](StageScene& s) { s.args.g_cumsum = s.memory->tensor(kBFloat16, {kB, kT, kHV, kK}); },

@@ -67,7 +67,7 @@ def chunk_stage(
       k: [B,T,H,K]: keys, inner stride 1.
       v: [B,T,HV,V]: values, inner stride 1.
       gate: [B,T,HV] or [B,T,HV,K]: log gates, for chunk_cumsum those of gate_space; key-wise ones
-        [B,T,HV,K] for chunk_cumsum and chunk_h; G is g_cumsum where that is given, else their sums.
+        [B,T,HV,K] have a G for each channel; G is g_cumsum where that is given, else their sums.
       beta: [B,T,HV]: write strengths; what they hold is beta_space; absent = 1.
       g_cumsum: [B,T,HV] or [B,T,HV,K]: sums G of the log gates inside each chunk.
       A: [B,T,HV,C]: rows of the chunks' matrices.

@@ -170,15 +170,21 @@ HWY_INLINE void multiply_diagonal(const KeyChunk& chunk, int64_t first, float* M
   (multiply_pairs<kFroms + 1>(chunk, first + static_cast<int64_t>(kFroms), first, M, P), ...);
 }
 
-/// A_ij = beta_i M_ij (j < i) and P_ij (j <= i), both [kChunk][kChunk]; entries above the diagonal
-/// mean nothing. Rows past n are those of zeros.
-inline HWY_NOINLINE void key_matrices(const KeyChunk& chunk, const float* HWY_RESTRICT beta,
-                                      float* HWY_RESTRICT A, float* HWY_RESTRICT P) {
+/// M_ij (j < i) and P_ij (j <= i), both [kChunk][kChunk]; entries above the diagonal and rows past n
+/// mean nothing.
+inline HWY_NOINLINE void key_products(const KeyChunk& chunk, float* HWY_RESTRICT M,
+                                      float* HWY_RESTRICT P) {
   constexpr int64_t kStep = static_cast<int64_t>(kPairTokens);
   for (int64_t first = 0; first < chunk.n; first += kStep) {
-    for (int64_t j = 0; j < first; ++j) multiply_pairs<0>(chunk, j, first, A, P);
-    multiply_diagonal(chunk, first, A, P, std::make_index_sequence<kPairTokens>());
+    for (int64_t j = 0; j < first; ++j) multiply_pairs<0>(chunk, j, first, M, P);
+    multiply_diagonal(chunk, first, M, P, std::make_index_sequence<kPairTokens>());
   }
+}
+
+/// A_ij = beta_i M_ij, and P_ij. Rows past n are those of zeros.
+inline void key_matrices(const KeyChunk& chunk, const float* HWY_RESTRICT beta,
+                         float* HWY_RESTRICT A, float* HWY_RESTRICT P) {
+  key_products(chunk, A, P);
   for (int64_t i = 0; i < chunk.n; ++i) {
     for (int64_t j = 0; j < i; ++j) A[i * kChunk + j] *= beta[i];
   }

@@ -20,9 +20,7 @@
 #include <cstring>
 
 #include "core/host_access.hpp"
-#include "cpu/kernels/chunk_stage.hpp"
-#include "cpu/kernels/gates-inl.h"
-#include "cpu/kernels/stage_tiles-inl.h"
+#include "cpu/kernels/chunk_stage_keys-inl.h"
 #include "cpu/kernels/state_panels-inl.h"
 #include "hwy/highway.h"
 
@@ -30,149 +28,13 @@ HWY_BEFORE_NAMESPACE();
 namespace sluice::cpu::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-/// The matrices of an item's scratch, and what several stages do with them.
-class StageRows {
- public:
-  StageRows(const core::ChunkStageProblem& problem, const StageScratch& layout,
-            float* scratch) noexcept
-      : p_(problem), layout_(layout), scratch_(scratch) {}
-
- protected:
-  float* at(int64_t offset) const noexcept { return scratch_ + offset; }
-  RightMatrix k_t() const noexcept { return {at(layout_.k_t), layout_.C_stride}; }
-  LeftMatrix rows_of(int64_t offset, int64_t stride) const noexcept {
-    return {at(offset), stride, 1};
-  }
-  LeftMatrix square(int64_t offset) const noexcept { return rows_of(offset, layout_.C_stride); }
-
-  float* high() const noexcept { return at(layout_.sums); }
-  float* low() const noexcept { return high() + layout_.C_stride; }
-  float* until() const noexcept { return low() + layout_.C_stride; }    ///< exp(G_i)
-  float* since() const noexcept { return until() + layout_.C_stride; }  ///< exp(G_n - G_i)
-  float* beta() const noexcept { return since() + layout_.C_stride; }
-
-  static int64_t tile_rows(int64_t n) noexcept {
-    return round_up(n, static_cast<int64_t>(kSmallRows));
-  }
-
-  /// Rows of a chunk from `head`, columns first .. first + count - 1, as float32.
-  void load_rows(const core::Tensor& view, const StageChunk& chunk, int64_t head, int64_t first,
-                 int64_t count, float* to, int64_t stride) const noexcept {
-    const core::TokenRange& t = chunk.tokens;
-    for (int64_t i = 0; i < t.size(); ++i) {
-      float* const row = to + i * stride;
-      read_dense(core::address(view, t.batch, t.begin + i, head, first), view.dtype, count, row);
-      std::fill(row + count, row + stride, 0.0f);
-    }
-    std::fill(to + t.size() * stride, to + tile_rows(t.size()) * stride, 0.0f);
-  }
-  void store_rows(const float* from, int64_t stride, const StageChunk& chunk, int64_t head,
-                  int64_t first, int64_t count, const core::Tensor& view) const noexcept {
-    const core::TokenRange& t = chunk.tokens;
-    for (int64_t i = 0; i < t.size(); ++i) {
-      write_dense(from + i * stride, count, core::address(view, t.batch, t.begin + i, head, first),
-                  view.dtype);
-    }
-  }
-
-  void load_keys(const core::Tensor& view, const StageChunk& chunk, int64_t key_head,
-                 int64_t to) const noexcept {
-    load_rows(view, chunk, key_head, 0, p_.K, at(to), layout_.K_stride);
-  }
-  /// k of the chunk, and its transpose.
-  void load_k(const StageChunk& chunk, int64_t key_head) const noexcept {
-    load_keys(p_.k, chunk, key_head, layout_.k);
-    transpose(at(layout_.k), tile_rows(chunk.count()), p_.K, layout_.K_stride, at(layout_.k_t),
-              layout_.C_stride);
-    for (int64_t i = 0; i < p_.K; ++i) {
-      float* const row = at(layout_.k_t) + i * layout_.C_stride;
-      std::fill(row + tile_rows(chunk.count()), row + layout_.C_stride, 0.0f);
-    }
-  }
-
-  /// products = left k^T on and below the diagonal.
-  void token_products(int64_t left, int64_t n) const noexcept {
-    product<false, true>(rows_of(left, layout_.K_stride), k_t(), tile_rows(n), layout_.C_stride,
-                         p_.K, Into::kSet, {at(layout_.products), layout_.C_stride});
-  }
-
-  void load_sums(const StageChunk& chunk, int64_t head) const noexcept {
-    const core::TokenRange& t = chunk.tokens;
-    std::fill(high(), high() + 2 * layout_.C_stride, 0.0f);
-    double sum = 0;
-    const bool summed = core::present(p_.g_cumsum) && p_.stage != SLUICE_STAGE_CUMSUM_KKT;
-    for (int64_t i = 0; i < t.size(); ++i) {
-      if (summed) {
-        high()[i] = core::load_float(core::address(p_.g_cumsum, t.batch, t.begin + i, head),
-                                     core::kFloat32);
-      } else if (core::present(p_.gate)) {
-        sum += clamped(
-            core::load_float(core::address(p_.gate, t.batch, t.begin + i, head), p_.gate.dtype));
-        high()[i] = static_cast<float>(sum);
-        const double rest = sum - static_cast<double>(high()[i]);
-        low()[i] = std::isfinite(sum) ? static_cast<float>(rest) : 0.0f;
-      }
-    }
-  }
-  // WHY: written so that NaN passes, where std::max would swallow it.
-  static double clamped(float g) noexcept {
-    return static_cast<double>(g < kSmallestGate ? kSmallestGate : g);
-  }
-
-  /// exp(G_i) and exp(G_n - G_i), from the sums loaded.
-  void decay_ends(int64_t n) const noexcept {
-    cpu::HWY_NAMESPACE::decay_ends(sums(), n, layout_.C_stride, until(), since());
-  }
-  DecaySums sums() const noexcept { return {high(), low()}; }
-
-  void load_beta(const StageChunk& chunk, int64_t head) const noexcept {
-    const core::TokenRange& t = chunk.tokens;
-    std::fill(beta(), beta() + layout_.C_stride, 0.0f);
-    for (int64_t i = 0; i < t.size(); ++i) {
-      beta()[i] =
-          !core::present(p_.beta)
-              ? 1.0f
-              : core::load_float(core::address(p_.beta, t.batch, t.begin + i, head), p_.beta.dtype);
-    }
-  }
-
-  /// left_ij = factor_i exp(G_i - G_j) products_ij for j < i + columns_on, else 0; columns_on is 0
-  /// below the diagonal, 1 with it.
-  void decayed_products(int64_t n, const float* factor, int64_t columns_on) const noexcept {
-    cpu::HWY_NAMESPACE::decayed_products(sums(), factor, tile_rows(n), columns_on, layout_.C_stride,
-                                         at(layout_.products), at(layout_.left));
-  }
-
-  /// out = scale (diag(exp G) q S + left values), n rows of V_stride columns; values and sums of
-  /// the head, q and the products of the chunk are loaded.
-  void read_out(int64_t n) const noexcept {
-    const int64_t rows = tile_rows(n), stride = layout_.V_stride;
-    const OutMatrix out{at(layout_.out), stride};
-    std::fill(beta(), beta() + layout_.C_stride, 1.0f);
-    decayed_products(n, beta(), 1);
-    product<false>(rows_of(layout_.q, layout_.K_stride), {at(layout_.state), stride}, rows, stride,
-                   p_.K, Into::kSet, out);
-    for (int64_t i = 0; i < rows; ++i) scale_row(until()[i], stride, out.data + i * stride);
-    product<true>(square(layout_.left), {at(layout_.values), stride}, rows, stride, n, Into::kAdd,
-                  out);
-    const float scale = static_cast<float>(p_.scale);
-    for (int64_t i = 0; i < n; ++i) scale_row(scale, stride, out.data + i * stride);
-  }
-
-  sluice_state_layout state_layout() const noexcept {
-    return static_cast<sluice_state_layout>(p_.state.layout);
-  }
-
-  const core::ChunkStageProblem& p_;
-  const StageScratch& layout_;
-  float* scratch_;
-};
-
 /// The stages whose chunks know nothing of each other.
-class ChunkStage : StageRows {
+class ChunkStage : KeyStageRows {
  public:
   explicit ChunkStage(const StageChunkItem& item) noexcept
-      : StageRows(item.problem, item.layout, item.scratch), chunk_(item.chunk), lane_(item.lane) {}
+      : KeyStageRows(item.problem, item.layout, item.scratch),
+        chunk_(item.chunk),
+        lane_(item.lane) {}
 
   void run() const noexcept {
     switch (p_.stage) {
@@ -184,7 +46,7 @@ class ChunkStage : StageRows {
       case SLUICE_STAGE_SCALED_DOT_KKT:
       case SLUICE_STAGE_CUMSUM_KKT:
         load_k(chunk_, lane_);
-        token_products(layout_.k, chunk_.count());
+        if (!p_.key_gates) token_products(layout_.k, chunk_.count());
         break;
       case SLUICE_STAGE_WY_FAST:
       case SLUICE_STAGE_SOLVE_WY:
@@ -192,6 +54,7 @@ class ChunkStage : StageRows {
         break;
       default:
         load_k(chunk_, lane_);
+        if (p_.key_gates) break;
         load_keys(p_.q, chunk_, lane_, layout_.q);
         token_products(layout_.q, chunk_.count());
     }
@@ -203,7 +66,7 @@ class ChunkStage : StageRows {
 
  private:
   void stage_of_head(int64_t head) const noexcept {
-    load_sums(chunk_, head);
+    p_.key_gates ? load_key_sums(chunk_, head) : load_sums(chunk_, head);
     switch (p_.stage) {
       case SLUICE_STAGE_CUMSUM_KKT:
         store_sums(head);
@@ -225,6 +88,7 @@ class ChunkStage : StageRows {
   }
 
   void store_sums(int64_t head) const noexcept {
+    if (p_.key_gates) return store_key_sums(chunk_, head);
     const core::TokenRange& t = chunk_.tokens;
     for (int64_t i = 0; i < t.size(); ++i) {
       core::store_float(core::address(p_.g_cumsum, t.batch, t.begin + i, head), core::kFloat32,
@@ -289,8 +153,15 @@ class ChunkStage : StageRows {
   }
 
   void kkt(int64_t head) const noexcept {
-    load_beta(chunk_, head);
-    decayed_products(chunk_.count(), beta(), 0);
+    const int64_t n = chunk_.count(), stride = layout_.C_stride;
+    if (p_.key_gates) {
+      decayed_key_products(layout_.k, n, false);
+      load_beta(chunk_, head);
+      for (int64_t i = 0; i < n; ++i) scale_row(beta()[i], stride, at(layout_.left) + i * stride);
+    } else {
+      load_beta(chunk_, head);
+      decayed_products(n, beta(), 0);
+    }
     store_rows(at(layout_.left), layout_.C_stride, chunk_, head, 0, p_.C, p_.A);
   }
 
@@ -335,17 +206,31 @@ class ChunkStage : StageRows {
   /// From the inverse in `left`.
   void wy(int64_t head) const noexcept {
     const int64_t n = chunk_.count(), rows = tile_rows(n);
-    load_beta(chunk_, head), decay_ends(n);
+    load_beta(chunk_, head);
     weigh_columns(rows, beta());
     load_rows(p_.values, chunk_, head, 0, p_.V, at(layout_.values), layout_.V_stride);
     float* const out = at(layout_.out);
     product<true>(square(layout_.left), {at(layout_.values), layout_.V_stride}, rows,
                   layout_.V_stride, n, Into::kSet, {out, layout_.V_stride});
     store_rows(out, layout_.V_stride, chunk_, head, 0, p_.V, p_.u);
-    weigh_columns(rows, until());
-    product<true>(square(layout_.left), {at(layout_.k), layout_.K_stride}, rows, layout_.K_stride,
-                  n, Into::kSet, {out, layout_.K_stride});
+    const float* const keys = decayed_keys(rows);
+    product<true>(square(layout_.left), {keys, layout_.K_stride}, rows, layout_.K_stride, n,
+                  Into::kSet, {out, layout_.K_stride});
     store_rows(out, layout_.K_stride, chunk_, head, 0, p_.K, p_.w);
+  }
+
+  /// What w's product reads: k with the decays of its channels, or k, whose decays go into `left`.
+  const float* decayed_keys(int64_t rows) const noexcept {
+    const int64_t n = chunk_.count(), stride = layout_.K_stride;
+    if (!p_.key_gates) {
+      decay_ends(n);
+      weigh_columns(rows, until());
+      return at(layout_.k);
+    }
+    float* const keys = at(layout_.q);
+    for (int64_t i = 0; i < n; ++i)
+      decay_row(i, kStart, at(layout_.k) + i * stride, keys + i * stride);
+    return keys;
   }
 
   /// left <- left diag(factor).
@@ -361,11 +246,16 @@ class ChunkStage : StageRows {
 
   void outputs(int64_t head) const noexcept {
     const int64_t n = chunk_.count();
-    decay_ends(n);
     load_rows(p_.values, chunk_, head, 0, p_.V, at(layout_.values), layout_.V_stride);
     load_panel(core::address(p_.h, chunk_.h_row, chunk_.h_entry, head, 0, 0), p_.h.dtype,
                state_layout(), p_.K, p_.V, {0, p_.V, layout_.V_stride}, at(layout_.state));
-    read_out(n);
+    if (p_.key_gates) {
+      load_keys(p_.q, chunk_, lane_, layout_.q);
+      read_key_out(n);
+    } else {
+      decay_ends(n);
+      read_out(n);
+    }
     store_rows(at(layout_.out), layout_.V_stride, chunk_, head, 0, p_.V, p_.o);
   }
 

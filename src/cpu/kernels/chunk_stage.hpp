@@ -10,6 +10,7 @@
 #include "core/backend.hpp"
 #include "core/host_access.hpp"
 #include "core/problem.hpp"
+#include "cpu/kernels/chunk_plan.hpp"
 #include "cpu/kernels/size_limits.hpp"
 #include "sluice/status.hpp"
 
@@ -23,6 +24,8 @@ constexpr int64_t kStageColumns = 32;
 struct StageScratch {
   int64_t C, K_stride, C_stride, V_stride;  ///< V_stride: of the columns that an item has
   int64_t k, q, k_t, products, left, right, values, out, state, sums, size;
+  /// Of key-wise gates: G in double; of a block of 16 tokens decays, rows, and two squares.
+  int64_t key_sums, key_alpha, key_block, key_pairs;
 
   StageScratch(const core::ChunkStageProblem& p, int64_t columns) noexcept
       : C(p.C),
@@ -47,6 +50,11 @@ struct StageScratch {
     // Of a token's gates: two rows of them, sums or exponents in double; rates and biases.
     const int64_t channels = p.key_gates ? K_stride : round_up(p.HV, kFloatsPerLine);
     sums = take(5 * std::max(C_stride, channels));
+    const bool by_channel = p.key_gates && p.stage != SLUICE_STAGE_CHUNK_CUMSUM;
+    key_sums = take(by_channel ? 2 * C * K_stride : 0);
+    key_alpha = take(by_channel ? kChunk * K_stride : 0);
+    key_block = take(by_channel ? kChunk * K_stride : 0);
+    key_pairs = take(by_channel ? 2 * kChunk * kChunk : 0);
     size = used;
   }
 };

@@ -18,10 +18,10 @@ HWY_BEFORE_NAMESPACE();
 namespace sluice::cpu::HWY_NAMESPACE {
 
 /// All chunks of a sequence on some columns of a value head's state.
-class SequenceStage : StageRows {
+class SequenceStage : KeyStageRows {
  public:
   explicit SequenceStage(const StageSequenceItem& item) noexcept
-      : StageRows(item.problem, item.layout, item.scratch), item_(item) {}
+      : KeyStageRows(item.problem, item.layout, item.scratch), item_(item) {}
 
   void run() const noexcept {
     const core::TokenRange range = core::token_range(p_.rows, item_.n);
@@ -94,7 +94,10 @@ class SequenceStage : StageRows {
     }
     if (core::present(p_.v_new)) store_values(layout_.values, chunk, p_.v_new);
     load_keys(p_.k, chunk, p_.key_head(item_.head), layout_.k);
-    if (p_.key_gates) return key_update(chunk);
+    if (p_.key_gates) {
+      load_key_sums(chunk, item_.head);
+      return key_update(n);
+    }
     load_sums(chunk, item_.head);
     decay_ends(n);
     update(n);
@@ -104,13 +107,18 @@ class SequenceStage : StageRows {
     const int64_t n = chunk.count(), key_head = p_.key_head(item_.head);
     load_k(chunk, key_head);
     load_keys(p_.q, chunk, key_head, layout_.q);
-    token_products(layout_.q, n);
     load_values(chunk);
-    load_sums(chunk, item_.head);
-    decay_ends(n);
-    read_out(n);
+    if (p_.key_gates) {
+      load_key_sums(chunk, item_.head);
+      read_key_out(n);
+    } else {
+      token_products(layout_.q, n);
+      load_sums(chunk, item_.head);
+      decay_ends(n);
+      read_out(n);
+    }
     store_values(layout_.out, chunk, p_.o);
-    update(n);
+    p_.key_gates ? key_update(n) : update(n);
   }
 
   /// S <- exp(G_n) S + k^T diag(exp(G_n - G)) values; the values are used up.
@@ -124,49 +132,20 @@ class SequenceStage : StageRows {
                    Into::kAdd, {S, stride});
   }
 
-  /// S <- diag(exp(G_n)) S + (exp(G_n - G) * k)^T values. Gates are summed from the chunk's last
-  /// token back, so that the exponents are sums and no differences.
-  void key_update(const StageChunk& chunk) const noexcept {
-    const int64_t n = chunk.count(), stride = layout_.V_stride, K_stride = layout_.K_stride;
-    const bool summed = core::present(p_.g_cumsum);
-    float* const row = at(layout_.sums);
-    double* const exponent = reinterpret_cast<double*>(row + 2 * K_stride);
-    float* const last = row + K_stride;
-    std::fill(exponent, exponent + K_stride, 0.0);
-    if (summed) load_channels(p_.g_cumsum, chunk, n - 1, last);
-    for (int64_t i = n - 1; i >= 0; --i) {
-      load_channels(summed ? p_.g_cumsum : p_.gate, chunk, i, row);
-      for (int64_t l = 0; summed && l < p_.K; ++l) {
-        exponent[l] = static_cast<double>(last[l]) - static_cast<double>(row[l]);
-      }
-      scale_channels(exponent, at(layout_.k) + i * K_stride);
-      for (int64_t l = 0; l < p_.K; ++l) {
-        exponent[l] = summed ? static_cast<double>(last[l]) : exponent[l] + clamped(row[l]);
-      }
+  /// S <- diag(exp(G_n)) S + (exp(G_n - G) * k)^T values; k is used up.
+  void key_update(int64_t n) const noexcept {
+    const int64_t stride = layout_.V_stride, K_stride = layout_.K_stride;
+    for (int64_t i = 0; i < n; ++i) {
+      float* const row = at(layout_.k) + i * K_stride;
+      decay_row(n - 1, i, row, row);
     }
-    std::fill(row, row + K_stride, 1.0f);
-    scale_channels(exponent, row);
+    float* const decays = at(layout_.sums);
+    std::fill(decays, decays + K_stride, 1.0f);
+    decay_row(n - 1, kStart, decays, decays);
     float* const S = at(layout_.state);
-    for (int64_t l = 0; l < p_.K; ++l) scale_row(row[l], stride, S + l * stride);
+    for (int64_t l = 0; l < p_.K; ++l) scale_row(decays[l], stride, S + l * stride);
     product<false>({at(layout_.k), 1, K_stride}, {at(layout_.values), stride}, tile_rows(p_.K),
                    stride, n, Into::kAdd, {S, stride});
-  }
-
-  void load_channels(const core::Tensor& view, const StageChunk& chunk, int64_t i,
-                     float* to) const noexcept {
-    const core::TokenRange& t = chunk.tokens;
-    read_dense(core::address(view, t.batch, t.begin + i, item_.head, 0), view.dtype, p_.K, to);
-  }
-
-  /// to[l] *= exp(exponent[l]), l < K, and 1 up to the stride.
-  void scale_channels(const double* exponent, float* to) const noexcept {
-    const FloatTag d;
-    constexpr auto kStep = static_cast<int64_t>(kTileLanes);
-    HWY_ALIGN float x[kTileLanes];
-    for (int64_t l = 0; l < layout_.K_stride; l += kStep) {
-      for (int64_t j = 0; j < kStep; ++j) x[j] = static_cast<float>(exponent[l + j]);
-      hn::StoreU(hn::Mul(exp_any(hn::Load(d, x)), hn::LoadU(d, to + l)), d, to + l);
-    }
   }
 
   const StageSequenceItem& item_;

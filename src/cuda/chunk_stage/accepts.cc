@@ -65,6 +65,7 @@ bool is_mapped(const ChunkStageProblem& p, const Rows&... rows) noexcept {
 bool fits_tile_kernel(const ChunkStageProblem& p, StageKernel kernel) noexcept {
   const bool narrow = p.K <= device::kTileMaxK;
   const bool kv = !present(p.h) || p.state.layout == SLUICE_STATE_KV;
+  if (p.key_gates && kernel != StageKernel::kKeyStates) return false;
   switch (kernel) {
     case StageKernel::kKkt:
       return narrow;
@@ -132,13 +133,12 @@ StageKernel plain_kernel(const ChunkStageProblem& p) noexcept {
 
 Status accept_linear_stage(const ChunkStageProblem& p, const Machine& machine) noexcept {
   return answer(machine.is_hopper() && p.stage == SLUICE_STAGE_CHUNK_O && !present(p.h) &&
-                is_tiled(p));
+                !p.key_gates && is_tiled(p));
 }
 
 Status accept_hopper_outputs(const ChunkStageProblem& p, const Machine& machine) noexcept {
-  if (!machine.is_hopper() || p.stage != SLUICE_STAGE_CHUNK_O || !present(p.h) || !is_tiled(p)) {
-    return left_to_others();
-  }
+  const bool outputs = p.stage == SLUICE_STAGE_CHUNK_O && present(p.h) && !p.key_gates;
+  if (!machine.is_hopper() || !outputs || !is_tiled(p)) return left_to_others();
   const chunk_o::Tiles t = lower_output_tiles(p);
   return answer(is_mapped(p, t.q, t.k, t.v, t.h, t.o));
 }

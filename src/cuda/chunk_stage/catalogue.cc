@@ -118,21 +118,22 @@ struct StageChoice {
   int64_t segment_tokens;  ///< 0: sequences are not cut
 };
 
-bool is_key_states(const ChunkStageProblem& p) noexcept {
-  return p.stage == SLUICE_STAGE_CHUNK_H && p.key_gates;
+/// Whether a stage reads sums of key-wise gates.
+bool reads_key_sums(const ChunkStageProblem& p) noexcept {
+  return p.stage != SLUICE_STAGE_CHUNK_CUMSUM && p.key_gates;
 }
 
-/// What chunk_h of key-wise gates keeps in its workspace, dense: sums of gates that are not given,
-/// and keys with their decays, of tensor cores.
-struct KeyStatesMemory {
+/// What a stage of key-wise gates keeps in its workspace, dense: sums of gates that are not given
+/// and not wanted, and keys with their decays, of chunk_h by tensor cores.
+struct KeyMemory {
   TokenRows sums{}, keys{};
   size_t bytes;
 
-  KeyStatesMemory(const ChunkStageProblem& p, StageKernel kernel, void* base) noexcept {
+  KeyMemory(const ChunkStageProblem& p, StageKernel kernel, void* base) noexcept {
     WorkspaceLayout layout(base);
     const int64_t token = p.HV * p.K, rows = p.rows.B * p.rows.T;
     const TokenRows dense{nullptr, p.rows.T * token, token, p.K, number_type(p.k.dtype)};
-    if (present(p.gate)) {
+    if (present(p.gate) && !present(p.g_cumsum)) {
       sums = dense;
       sums.number = device::Number::kFloat32;
       sums.data = layout.take<float>(rows * token);
@@ -146,7 +147,7 @@ struct KeyStatesMemory {
 };
 
 size_t workspace_of(const ChunkStageProblem& p, const StageChoice& choice) noexcept {
-  if (is_key_states(p)) return KeyStatesMemory(p, choice.kernel, nullptr).bytes;
+  if (reads_key_sums(p)) return KeyMemory(p, choice.kernel, nullptr).bytes;
   const StageParams sizes = lower_stage_sizes(p, p.C);
   return static_cast<size_t>(stages::segment_bytes(sizes, choice.segment_tokens));
 }
@@ -171,13 +172,13 @@ Status plan_plain(const ChunkStageProblem& p, const Machine& machine, const Envi
   return plan_stage(p, machine, plain_kernel(p), plan);
 }
 
-/// chunk_h with key-wise gates: their sums, keys with their decays, states.
-void launch_key_states(const ChunkStageProblem& p, StageKernel kernel, void* workspace,
-                       Launcher& launcher) noexcept {
-  const KeyStatesMemory memory(p, kernel, workspace);
+/// A stage with key-wise gates: their sums, of chunk_h keys with their decays, the stage.
+void launch_with_keys(const ChunkStageProblem& p, StageKernel kernel, void* workspace,
+                      Launcher& launcher) noexcept {
+  const KeyMemory memory(p, kernel, workspace);
   StageParams params = lower_stage(p);
   if (present(p.gate)) {
-    params.g_cumsum = memory.sums;
+    params.g_cumsum = present(p.g_cumsum) ? std::exchange(params.sums, {}) : memory.sums;
     StageParams sums = as_channel_sums(params);
     sums.reverse = false;
     stages::launch(StageKernel::kCumsum, sums, launcher);
@@ -197,7 +198,7 @@ void launch_key_states(const ChunkStageProblem& p, StageKernel kernel, void* wor
 void launch_stage(const ChunkStageProblem& p, const Plan& plan, void* workspace,
                   Launcher& launcher) noexcept {
   const auto choice = plan.kept<StageChoice>();
-  if (is_key_states(p)) return launch_key_states(p, choice.kernel, workspace, launcher);
+  if (reads_key_sums(p)) return launch_with_keys(p, choice.kernel, workspace, launcher);
   StageParams params = lower_stage(p);
   params.columns = stages::state_columns(params, launcher.machine().multiprocessors);
   if (choice.segment_tokens > 0) {

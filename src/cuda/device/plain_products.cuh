@@ -116,13 +116,50 @@ __device__ __forceinline__ void multiply_keys(const StageParams& p, PlainOperand
       [&](int term, int column) { return from(p.k, column0 + column, term); });
 }
 
-/// One of u and w: out = A_inverse diag(factor) from; inverse(token, term) is asked for on and
-/// below the diagonal.
-template <class Inverse, class Factor>
+/// sum over channels l of left_il exp(G_il - G_jl) k_jl of two tiles of tokens, for pairs with j <=
+/// i < n; else 0. G is p.g_cumsum, key-wise. Half of the operands' terms are those of G.
+__device__ __forceinline__ void multiply_decayed_keys(const StageParams& p, PlainOperands& s,
+                                                      const Chunk& chunk, int64_t head,
+                                                      const TokenRows& left, int row0, int column0,
+                                                      PlainPart* sum) {
+  constexpr int kHalf = kPlainTerms / 2;
+  const int64_t keys = key_head(p, head);
+  const auto put = [&](const TokenRows& rows, int from, int l, float* value, float* G) {
+    const bool exists = from < chunk.tokens;
+    const int64_t row = chunk.row + from;
+    *value = exists ? row_number(rows, at(rows, chunk.batch, row, keys), l, p.K) : 0.0f;
+    *G = exists ? row_number(p.g_cumsum, at(p.g_cumsum, chunk.batch, row, head), l, p.K) : 0.0f;
+  };
+#pragma unroll 1
+  for (int first = 0; first < p.K; first += kHalf) {
+    for (auto i = static_cast<int>(threadIdx.x); i < kHalf * kPlainRows; i += kPlainThreads) {
+      const int term = i % kHalf, row = i / kHalf;
+      put(left, row0 + row, first + term, &s.left[term][row], &s.left[term + kHalf][row]);
+    }
+    for (auto i = static_cast<int>(threadIdx.x); i < kHalf * kPlainColumns; i += kPlainThreads) {
+      const int term = i % kHalf, column = i / kHalf;
+      put(p.k, column0 + column, first + term, &s.right[term][column],
+          &s.right[term + kHalf][column]);
+    }
+    __syncthreads();
+#pragma unroll 1
+    for (int term = 0; term < kHalf; ++term) {
+      sum->for_each([&](int row, int column, float& x) {
+        if (row0 + row < column0 + column || row0 + row >= chunk.tokens) return;
+        const float decay = expf(s.left[term + kHalf][row] - s.right[term + kHalf][column]);
+        x = fmaf(s.left[term][row] * decay, s.right[term][column], x);
+      });
+    }
+    __syncthreads();
+  }
+}
+
+/// One of u and w, of `columns` columns: out = inverse numbers; inverse(token, term) is asked for on
+/// and below the diagonal, numbers(term, column) also past the columns.
+template <class Inverse, class Numbers>
 __device__ __forceinline__ void apply_inverse(PlainOperands& s, const Chunk& chunk, int64_t head,
-                                              const TokenRows& from, int64_t from_head,
-                                              int64_t columns, const TokenRows& out,
-                                              const Inverse& inverse, const Factor& factor) {
+                                              const TokenRows& out, int64_t columns,
+                                              const Inverse& inverse, const Numbers& numbers) {
   for (int row0 = 0; row0 < chunk.tokens; row0 += kPlainRows) {
     for (int64_t column0 = 0; column0 < columns; column0 += kPlainColumns) {
       PlainPart tile{};
@@ -130,12 +167,9 @@ __device__ __forceinline__ void apply_inverse(PlainOperands& s, const Chunk& chu
           s, &tile, min(row0 + kPlainRows, chunk.tokens),
           [&](int row, int term) {
             const int i = row0 + row;
-            return i < chunk.tokens && term <= i ? factor(term) * inverse(i, term) : 0.0f;
+            return i < chunk.tokens && term <= i ? inverse(i, term) : 0.0f;
           },
-          [&](int term, int column) {
-            return row_number(from, at(from, chunk.batch, chunk.row + term, from_head),
-                              column0 + column, columns);
-          });
+          [&](int term, int column) { return numbers(term, column0 + column); });
       store_tile(out, chunk, head, row0, column0, columns, &tile);
     }
   }
@@ -146,10 +180,25 @@ template <class Inverse>
 __device__ __forceinline__ void plain_wy(const StageParams& p, PlainMemory& s, const Chunk& chunk,
                                          int64_t head, const Inverse& inverse) {
   const TokenNumbers& numbers = s.numbers;
-  apply_inverse(s.operands, chunk, head, p.values, head, p.V, p.u, inverse,
-                [&](int j) { return numbers.beta[j]; });
-  apply_inverse(s.operands, chunk, head, p.k, key_head(p, head), p.K, p.w, inverse,
-                [&](int j) { return numbers.beta[j] * expf(numbers.G[j]); });
+  const auto number = [&](const TokenRows& rows, int64_t from, int token, int64_t column,
+                          int64_t columns) {
+    return row_number(rows, at(rows, chunk.batch, chunk.row + token, from), column, columns);
+  };
+  apply_inverse(
+      s.operands, chunk, head, p.u, p.V,
+      [&](int i, int j) { return numbers.beta[j] * inverse(i, j); },
+      [&](int j, int64_t column) { return number(p.values, head, j, column, p.V); });
+  const int64_t keys = key_head(p, head);
+  apply_inverse(
+      s.operands, chunk, head, p.w, p.K,
+      [&](int i, int j) {
+        const float factor = p.key_gates ? numbers.beta[j] : numbers.beta[j] * expf(numbers.G[j]);
+        return factor * inverse(i, j);
+      },
+      [&](int j, int64_t column) {
+        const float k = number(p.k, keys, j, column, p.K);
+        return p.key_gates ? expf(number(p.g_cumsum, head, j, column, p.K)) * k : k;
+      });
 }
 
 }  // namespace sluice::cuda::device

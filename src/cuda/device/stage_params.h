@@ -45,7 +45,7 @@ struct StageParams {
   bool head_map_cyclic, reverse, upper;
   Segments segments;  ///< of simple GLA
   bool has_gates;     ///< gate or g_cumsum is given
-  bool key_gates;     ///< of chunk_h: g_cumsum is [B,T,HV,K]
+  bool key_gates;     ///< g_cumsum is [B,T,HV,K]
   /// chunk_cumsum: how many times HV heads of gate and of g_cumsum there are, and elements from one
   /// time to the next. Key-wise gates: HV of K channels.
   int64_t repeats, gate_repeat, sums_repeat;

@@ -11,8 +11,8 @@ const void* solve(int C) noexcept;
 const void* plain_solve_wy(int C) noexcept;
 const void* plain_kkt() noexcept;
 const void* plain_wy() noexcept;
-const void* plain_chain() noexcept;
-const void* plain_outputs() noexcept;
+const void* plain_chain(bool key_wise) noexcept;
+const void* plain_outputs(bool key_wise) noexcept;
 const void* join() noexcept;
 const void* scale_keys() noexcept;  ///< before key_states()
 

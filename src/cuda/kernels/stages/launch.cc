@@ -13,7 +13,15 @@ namespace {
 
 constexpr int kKernels = static_cast<int>(Kernel::kGla) + 1;
 
-const void* plain_function(Kernel kernel, int C) noexcept {
+/// What chooses between the instances of a kernel. wide: K = 128, narrow: 32 columns of chunk_h in
+/// place of 64.
+struct Variant {
+  bool is_bf16, wide, narrow, key_wise;
+  int C;
+};
+
+const void* plain_function(Kernel kernel, const Variant& variant) noexcept {
+  const int C = variant.C;
   switch (kernel) {
     case Kernel::kCumsum:
       return cumsum();
@@ -26,9 +34,9 @@ const void* plain_function(Kernel kernel, int C) noexcept {
     case Kernel::kPlainSolveWy:
       return plain_solve_wy(C);
     case Kernel::kPlainChain:
-      return plain_chain();
+      return plain_chain(variant.key_wise);
     case Kernel::kPlainOutputs:
-      return plain_outputs();
+      return plain_outputs(variant.key_wise);
     case Kernel::kScaleKeys:
       return scale_keys();
     default:
@@ -36,8 +44,9 @@ const void* plain_function(Kernel kernel, int C) noexcept {
   }
 }
 
-/// wide: K = 128, narrow: 32 columns of chunk_h in place of 64.
-const void* function_of(Kernel kernel, bool is_bf16, bool wide, bool narrow, int C) noexcept {
+const void* function_of(Kernel kernel, const Variant& variant) noexcept {
+  const bool is_bf16 = variant.is_bf16, wide = variant.wide, narrow = variant.narrow;
+  const int C = variant.C;
   switch (kernel) {
     case Kernel::kKkt:
       return is_bf16 ? bf16_kkt() : fp16_kkt();
@@ -54,7 +63,7 @@ const void* function_of(Kernel kernel, bool is_bf16, bool wide, bool narrow, int
     case Kernel::kGla:
       return is_bf16 ? bf16_gla(wide) : fp16_gla(wide);
     default:
-      return plain_function(kernel, C);
+      return plain_function(kernel, variant);
   }
 }
 
@@ -90,9 +99,9 @@ int load_kernels() noexcept {
     if (error == 0) error = load_kernel(function);
   }
   for (int kernel = 0; kernel < kKernels; ++kernel) {
-    for (int variant = 0; variant < 8 && error == 0; ++variant) {
-      error = load_kernel(function_of(static_cast<Kernel>(kernel), variant % 2 != 0,
-                                      variant / 2 % 2 != 0, variant / 4 != 0, 16 << variant % 4));
+    for (int i = 0; i < 16 && error == 0; ++i) {
+      const Variant variant{i % 2 != 0, i / 2 % 2 != 0, i / 4 % 2 != 0, i / 8 != 0, 16 << i % 4};
+      error = load_kernel(function_of(static_cast<Kernel>(kernel), variant));
     }
   }
   return error;
@@ -103,13 +112,13 @@ void launch(Kernel kernel, const StageParams& params, Launcher& launcher,
   const Launch plan = plan_launch(kernel, params);
   const bool log = gates.form == device::GateForm::kLog;
   if (plan.items == 0 || (log && launch_compact(kernel, params, launcher))) return;
-  const bool is_bf16 = params.k.number == Number::kBfloat16;
+  const Variant variant{params.k.number == Number::kBfloat16, params.K == 128,
+                        params.columns < kColumns, params.key_gates, params.C};
   const int64_t ctas = grid_of(kernel, plan.items, launcher.machine().multiprocessors);
   const LaunchShape shape{{static_cast<unsigned>(ctas)},
                           static_cast<unsigned>(plan.threads),
                           static_cast<size_t>(plan.shared_bytes)};
-  const void* const function =
-      function_of(kernel, is_bf16, params.K == 128, params.columns < kColumns, params.C);
+  const void* const function = function_of(kernel, variant);
   if (kernel == Kernel::kCumsum) return launcher(function, shape, params, gates, plan.items);
   launcher(function, shape, params, plan.items);
 }

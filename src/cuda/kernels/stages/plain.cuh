@@ -2,7 +2,8 @@
 // (also as cumsum_kkt) and wy_fast.
 //
 // Math      A_ij = beta_i exp(G_i - G_j) (k_i . k_j), i > j
-//           u = A_inverse diag(beta) v, w = A_inverse diag(beta exp G) k
+//           u = A_inverse diag(beta) v, w = A_inverse diag(beta exp G) k; key-wise gates: the decay
+//           of each channel inside the product, w = A_inverse diag(beta) (exp(G) * k)
 // Roles     a CTA of 256 threads has tiles of 64 rows and 32 columns of one (chunk, head); a thread
 //           has four rows and two columns of a tile
 // Memory    shared memory: 16 terms of both operands, the chunk's G and beta
@@ -19,7 +20,8 @@
 namespace sluice::cuda::stages {
 
 using device::at, device::Chunk, device::chunk_of, device::key_head, device::load_numbers;
-using device::multiply_keys, device::plain_wy, device::PlainMemory, device::PlainPart;
+using device::multiply_decayed_keys, device::multiply_keys, device::plain_wy, device::PlainMemory,
+    device::PlainPart;
 using device::row_number, device::StageParams, device::store_sums, device::store_tile;
 
 /// Items are slots x heads.
@@ -37,14 +39,18 @@ __global__ void __launch_bounds__(kPlainThreads, 2)
     for (int row0 = 0; row0 < chunk.tokens; row0 += kPlainRows) {
       for (int column0 = 0; column0 < p.C; column0 += kPlainColumns) {
         PlainPart tile{};
-        if (column0 < row0 + kPlainRows) {
+        const bool below = column0 < row0 + kPlainRows;
+        if (below && p.key_gates) {
+          multiply_decayed_keys(p, operands, chunk, head, p.k, row0, column0, &tile);
+        } else if (below) {
           multiply_keys(p, operands, chunk, key_head(p, head), p.k, row0, column0, &tile);
         }
         tile.for_each([&](int row, int column, float& x) {
           const int i = row0 + row, j = column0 + column;
           // WHY a choice: above the diagonal the exponential may be infinite.
-          x = i > j && i < chunk.tokens ? numbers.beta[i] * expf(numbers.G[i] - numbers.G[j]) * x
-                                        : 0.0f;
+          const bool inside = i > j && i < chunk.tokens;
+          if (inside && !p.key_gates) x *= numbers.beta[i] * expf(numbers.G[i] - numbers.G[j]);
+          x = !inside ? 0.0f : p.key_gates ? numbers.beta[i] * x : x;
         });
         store_tile(p.A, chunk, head, row0, column0, p.C, &tile);
       }

@@ -2,7 +2,8 @@
 //
 // Math      h = S, v_new = u - w S, S <- exp(G_C) S + k^T diag(exp(G_C - G)) v_new; key-wise gates:
 //           S <- diag(exp(G_C)) S + (exp(G_C - G) * k)^T v_new
-//           o = scale (diag(exp G) q S + (exp(G_i - G_j) q k^T, i >= j) v_new)
+//           o = scale (diag(exp G) q S + (exp(G_i - G_j) q k^T, i >= j) v_new); key-wise gates:
+//           scale ((exp(G) * q) S + P v_new), P with the decay of each channel inside the product
 // Roles     chain: a CTA has one (sequence, head, 32 columns of V) and goes from chunk to chunk
 //           with S in shared memory; it writes h and v_new (chunk_h), or o (chunk_o without h).
 //           outputs: a CTA has one (chunk, head) and reads S from h (chunk_o with h).
@@ -18,7 +19,8 @@
 namespace sluice::cuda::stages {
 
 using device::at, device::Chunk, device::chunk_of, device::chunks_before, device::Inner;
-using device::key_head, device::kMostTokens, device::load_sums, device::multiply_keys;
+using device::key_head, device::kMostTokens, device::load_sums, device::multiply_decayed_keys;
+using device::multiply_keys;
 using device::multiply_plain, device::Number, device::PlainOperands, device::PlainPart;
 using device::row_number, device::slots_of, device::StageParams, device::state_at;
 using device::store_tile, device::tokens_of;
@@ -36,8 +38,8 @@ struct ChainWork {
   int columns;  ///< that exist of the 32
 };
 
-/// o of a chunk from S(k, column) and v(token, column) of the CTA's columns.
-template <class State, class Values>
+/// o of a chunk from S(k, column) and v(token, column) of the CTA's columns. kKeyWise: gates are.
+template <bool kKeyWise, class State, class Values>
 __device__ __forceinline__ void plain_outputs(const StageParams& p, ChainMemory& s,
                                               const Chunk& chunk, const ChainWork& work,
                                               const State& state, const Values& values) {
@@ -48,17 +50,28 @@ __device__ __forceinline__ void plain_outputs(const StageParams& p, ChainMemory&
     multiply_plain<Inner::kTerm, Inner::kOther>(
         s.operands, &out, static_cast<int>(p.K),
         [&](int row, int term) {
+          if (row0 + row >= n) return 0.0f;
           const int64_t start = at(p.q, chunk.batch, chunk.row + row0 + row, keys);
-          return row0 + row < n ? row_number(p.q, start, term, p.K) : 0.0f;
+          const float q = row_number(p.q, start, term, p.K);
+          if constexpr (!kKeyWise) return q;
+          const int64_t G = at(p.g_cumsum, chunk.batch, chunk.row + row0 + row, work.head);
+          return expf(row_number(p.g_cumsum, G, term, p.K)) * q;
         },
         state);
-    out.for_each([&](int row, int, float& x) { x *= expf(s.G[min(row0 + row, n - 1)]); });
+    if (!kKeyWise) {
+      out.for_each([&](int row, int, float& x) { x *= expf(s.G[min(row0 + row, n - 1)]); });
+    }
     for (int column0 = 0; column0 < min(row0 + kPlainRows, n); column0 += kPlainColumns) {
       PlainPart scores{};
-      multiply_keys(p, s.operands, chunk, keys, p.q, row0, column0, &scores);
+      if (kKeyWise) {
+        multiply_decayed_keys(p, s.operands, chunk, work.head, p.q, row0, column0, &scores);
+      } else {
+        multiply_keys(p, s.operands, chunk, keys, p.q, row0, column0, &scores);
+      }
       scores.for_each([&](int row, int column, float x) {
         const int i = row0 + row, j = column0 + column;
-        s.P[row][column] = i >= j && i < n ? expf(s.G[i] - s.G[j]) * x : 0.0f;
+        const bool inside = i >= j && i < n;
+        s.P[row][column] = !inside ? 0.0f : kKeyWise ? x : expf(s.G[i] - s.G[j]) * x;
       });
       __syncthreads();
       multiply_plain<Inner::kTerm, Inner::kOther>(
@@ -102,13 +115,14 @@ __device__ __forceinline__ void plain_values(const StageParams& p, ChainMemory& 
 }
 
 /// S of the next chunk.
+template <bool kKeyWise>
 __device__ __forceinline__ void plain_update(const StageParams& p, ChainMemory& s,
                                              const Chunk& chunk, const ChainWork& work, float* S) {
   const int n = chunk.tokens;
   const int64_t keys = key_head(p, work.head);
   // G of a token; key-wise, of a row of S.
   const auto sum = [&](int token, int row) {
-    if (!p.key_gates) return s.G[token];
+    if constexpr (!kKeyWise) return s.G[token];
     const int64_t start = at(p.g_cumsum, chunk.batch, chunk.row + token, work.head);
     return row_number(p.g_cumsum, start, row, p.K);
   };
@@ -187,6 +201,7 @@ __device__ __forceinline__ void plain_zeros(const StageParams& p, const Chunk& c
 }
 
 /// Items are sequences x heads x slices of 32 columns.
+template <bool kKeyWise>
 __global__ void __launch_bounds__(kPlainThreads, 2)
     plain_chain_kernel(const __grid_constant__ StageParams p, int64_t items) {
   extern __shared__ __align__(1024) uint8_t dynamic_shared[];
@@ -204,7 +219,7 @@ __global__ void __launch_bounds__(kPlainThreads, 2)
     load_state(p, work, sequence.read, S);
     for (int64_t done = 0; done < tokens; done += p.C, ++chunk.number, chunk.row += p.C) {
       chunk.tokens = static_cast<int>(min(tokens - done, int64_t{p.C}));
-      if (threadIdx.x < 32 && !p.key_gates) load_sums(p, chunk, work.head, s.G);
+      if (threadIdx.x < 32 && !kKeyWise) load_sums(p, chunk, work.head, s.G);
       __syncthreads();
       if (p.h.data != nullptr && device::has_state(p, chunk, before)) {
         store_state(p, work, p.h.data, state_at(p, chunk, before, work.head), p.h.number, S);
@@ -215,11 +230,11 @@ __global__ void __launch_bounds__(kPlainThreads, 2)
       }
       plain_values(p, s, chunk, work, S);
       if (p.o.data != nullptr) {
-        plain_outputs(
+        plain_outputs<kKeyWise>(
             p, s, chunk, work, [&](int k, int column) { return S[k * kPlainColumns + column]; },
             [&](int token, int column) { return s.v_new[token][column]; });
       }
-      plain_update(p, s, chunk, work, S);
+      plain_update<kKeyWise>(p, s, chunk, work, S);
     }
     if (sequence.write >= 0) {
       const auto& pool = p.state.final.pool;
@@ -231,6 +246,7 @@ __global__ void __launch_bounds__(kPlainThreads, 2)
 }
 
 /// chunk_o with h. Items are slots x heads x slices of 32 columns.
+template <bool kKeyWise>
 __global__ void __launch_bounds__(kPlainThreads, 2)
     plain_outputs_kernel(const __grid_constant__ StageParams p, int64_t items) {
   extern __shared__ __align__(1024) uint8_t dynamic_shared[];
@@ -241,12 +257,12 @@ __global__ void __launch_bounds__(kPlainThreads, 2)
     ChainWork work{item / slices % p.HV, item % slices * kPlainColumns, 0};
     const Chunk chunk = chunk_of(p, item / slices / p.HV);
     if (chunk.tokens == 0) continue;
-    if (threadIdx.x < 32) load_sums(p, chunk, work.head, s.G);
+    if (threadIdx.x < 32 && !kKeyWise) load_sums(p, chunk, work.head, s.G);
     __syncthreads();
     const int64_t before = chunks_before(p, chunk.seq);
     const int64_t state = state_at(p, chunk, before, work.head);
     const bool exists = device::has_state(p, chunk, before);
-    plain_outputs(
+    plain_outputs<kKeyWise>(
         p, s, chunk, work,
         [&](int k, int column) {
           if (!exists || work.first_column + column >= p.V) return 0.0f;

@@ -10,8 +10,14 @@ namespace sluice::cuda::stages {
 const void* cumsum() noexcept { return reinterpret_cast<const void*>(cumsum_kernel); }
 const void* plain_kkt() noexcept { return reinterpret_cast<const void*>(plain_kkt_kernel); }
 const void* plain_wy() noexcept { return reinterpret_cast<const void*>(plain_wy_kernel); }
-const void* plain_chain() noexcept { return reinterpret_cast<const void*>(plain_chain_kernel); }
+const void* plain_chain(bool key_wise) noexcept {
+  return key_wise ? reinterpret_cast<const void*>(plain_chain_kernel<true>)
+                  : reinterpret_cast<const void*>(plain_chain_kernel<false>);
+}
 const void* join() noexcept { return reinterpret_cast<const void*>(join_kernel); }
-const void* plain_outputs() noexcept { return reinterpret_cast<const void*>(plain_outputs_kernel); }
+const void* plain_outputs(bool key_wise) noexcept {
+  return key_wise ? reinterpret_cast<const void*>(plain_outputs_kernel<true>)
+                  : reinterpret_cast<const void*>(plain_outputs_kernel<false>);
+}
 
 }  // namespace sluice::cuda::stages
