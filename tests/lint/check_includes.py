@@ -54,8 +54,9 @@ def check_file(path: pathlib.Path) -> list[str]:
     if any(byte > 127 for byte in data):
         findings.append(f"{name}: not ASCII")
     text = data.decode("ascii", "replace")
+    # Exempt, by those words: generated files, and the C header.
     if path.suffix in SOURCES and text.count("\n") > MAX_LINES and "LINT length:" not in text:
-        findings.append(f"{name}: {text.count(chr(10))} lines, at most {MAX_LINES}")
+        findings.append(f"{name}: {text.count(chr(10))} lines, at most {MAX_LINES} where written by hand")
     room = room_of(name)
     if path.suffix not in SOURCES or room is None:
         return findings
