@@ -92,6 +92,42 @@ void Scene::fill_norm_backward(sluice_gated_rms_norm_backward_args* args) {
   args->rounding = static_cast<int32_t>(bytes_.below(2));
 }
 
+void Scene::fill_layer_backward(sluice_layer_backward_args* a) {
+  Sizes s = draw_sizes(9);
+  const int64_t W = 2 + bytes_.below(3), L = W - 1 + bytes_.below(5);
+  const int64_t values = product(1, s.HV, s.V), D = sum(product(2, s.H, s.K), values);
+  a->cu_seqlens = draw_rows(&s);
+  a->packing = static_cast<int32_t>(bytes_.below(2));
+  const bool flat = a->packing == SLUICE_PACKING_FLAT;
+  // An input, and by chance its gradient.
+  const auto both = [&](sluice_tensor* t, sluice_tensor* by, sluice_dtype dtype,
+                        std::initializer_list<int64_t> shape) {
+    *t = tensor(dtype, shape);
+    if (bytes_.flag()) *by = tensor(float_type(), shape);
+  };
+  both(&a->qkv, &a->dqkv, float_type(), {s.B, s.T, flat ? D : sum(D, values)});
+  if (flat) both(&a->z, &a->dz, float_type(), {s.B, s.T, values});
+  both(&a->b, &a->db, float_type(), {s.B, s.T, flat ? s.HV : product(2, s.HV)});
+  if (flat) both(&a->a, &a->da, float_type(), {s.B, s.T, s.HV});
+  both(&a->conv_weight, &a->dconv_weight, float_type(), {D, W});
+  if (bytes_.flag()) both(&a->conv_bias, &a->dconv_bias, float_type(), {D});
+  both(&a->A_log, &a->dA_log, kF32, {s.HV});
+  both(&a->dt_bias, &a->ddt_bias, float_type(), {s.HV});
+  both(&a->norm_weight, &a->dnorm_weight, float_type(), {s.V});
+  a->state_layout = static_cast<int32_t>(bytes_.below(2));
+  const bool kv = a->state_layout == SLUICE_STATE_KV;
+  const int64_t rows = kv ? s.K : s.V, columns = kv ? s.V : s.K;
+  if (bytes_.flag()) both(&a->initial, &a->dinitial, float_type(), {s.N, s.HV, rows, columns});
+  if (bytes_.flag()) both(&a->conv_initial, &a->dconv_initial, float_type(), {s.N, D, L});
+  if (bytes_.flag()) a->d_final = tensor(float_type(), {s.N, s.HV, rows, columns});
+  if (bytes_.flag()) a->d_conv_final = tensor(float_type(), {s.N, D, L});
+  if (bytes_.flag()) a->core_out = tensor(float_type(), {s.B, s.T, s.HV, s.V});
+  a->d_out = tensor(float_type(), {s.B, s.T, s.HV, s.V});
+  a->num_k_heads = s.H, a->num_v_heads = s.HV, a->head_k_dim = s.K, a->head_v_dim = s.V;
+  a->gate_activation = 1 + static_cast<int32_t>(bytes_.below(2));
+  a->rounding = static_cast<int32_t>(bytes_.below(2));
+}
+
 // The pools of a layer, and one of the ways to roll back.
 void Scene::fill_layer_states(const Sizes& s, int64_t L, sluice_layer_args* args) {
   const bool step = op_ == SLUICE_OP_LAYER_DECODE;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "core/operators.hpp"
 #include "tables.hpp"
 
 namespace sluice::fuzz {
@@ -54,6 +55,10 @@ Scene::Scene(Bytes bytes, Halved halved) : bytes_(bytes), halved_(halved) {
       build<sluice_gated_rms_norm_backward_args>(kGatedRmsNormBackwardViews,
                                                  [this](auto* args) { fill_norm_backward(args); });
       break;
+    case SLUICE_OP_LAYER_BACKWARD:
+      build<sluice_layer_backward_args>(kLayerBackwardViews,
+                                        [this](auto* args) { fill_layer_backward(args); });
+      break;
     case SLUICE_OP_LAYER_PREFILL:
       build<sluice_layer_args>(kLayerPrefillViews, [this](auto* args) { fill_layer(args); });
       break;
@@ -97,40 +102,13 @@ int Scene::run(sluice_workspace workspace) const {
   }
   const void* args = block_.get();
   switch (op_) {
-    case SLUICE_OP_CHUNK_FORWARD:
-      return sluice_chunk_forward(static_cast<const sluice_chunk_forward_args*>(args), workspace,
-                                  nullptr);
-    case SLUICE_OP_RECURRENT_STEP:
-      return sluice_recurrent_step(static_cast<const sluice_recurrent_step_args*>(args), workspace,
-                                   nullptr);
-    case SLUICE_OP_CAUSAL_CONV1D:
-      return sluice_causal_conv1d(static_cast<const sluice_causal_conv1d_args*>(args), workspace,
-                                  nullptr);
-    case SLUICE_OP_GATED_RMS_NORM:
-      return sluice_gated_rms_norm(static_cast<const sluice_gated_rms_norm_args*>(args), workspace,
-                                   nullptr);
-    case SLUICE_OP_LAYER_PREFILL:
-      return sluice_layer_prefill(static_cast<const sluice_layer_args*>(args), workspace, nullptr);
-    case SLUICE_OP_CHUNK_STAGE:
-      return sluice_chunk_stage(static_cast<const sluice_chunk_stage_args*>(args), workspace,
-                                nullptr);
-    case SLUICE_OP_CHUNK_BACKWARD:
-      return sluice_chunk_backward(static_cast<const sluice_chunk_backward_args*>(args), workspace,
-                                   nullptr);
-    case SLUICE_OP_CHUNK_SUMMARY:
-      return sluice_chunk_summary(static_cast<const sluice_chunk_summary_args*>(args), workspace,
-                                  nullptr);
-    case SLUICE_OP_STATE_FOLD:
-      return sluice_state_fold(static_cast<const sluice_state_fold_args*>(args), workspace,
-                               nullptr);
-    case SLUICE_OP_CAUSAL_CONV1D_BACKWARD:
-      return sluice_causal_conv1d_backward(
-          static_cast<const sluice_causal_conv1d_backward_args*>(args), workspace, nullptr);
-    case SLUICE_OP_GATED_RMS_NORM_BACKWARD:
-      return sluice_gated_rms_norm_backward(
-          static_cast<const sluice_gated_rms_norm_backward_args*>(args), workspace, nullptr);
+#define SLUICE_CALL(name, op, args_type) \
+  case op:                               \
+    return sluice_##name(static_cast<const args_type*>(args), workspace, nullptr);
+    SLUICE_OPERATORS(SLUICE_CALL)
+#undef SLUICE_CALL
     default:
-      return sluice_layer_decode(static_cast<const sluice_layer_args*>(args), workspace, nullptr);
+      return SLUICE_INTERNAL;
   }
 }
 

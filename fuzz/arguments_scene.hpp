@@ -92,6 +92,7 @@ class Scene {
   void fill_norm(sluice_gated_rms_norm_args* args);
   void fill_conv_backward(sluice_causal_conv1d_backward_args* args);
   void fill_norm_backward(sluice_gated_rms_norm_backward_args* args);
+  void fill_layer_backward(sluice_layer_backward_args* args);
   void fill_layer(sluice_layer_args* args);
   void fill_layer_convs(const Sizes& s, sluice_dtype io, int64_t W, sluice_layer_args* args);
   void fill_layer_states(const Sizes& s, int64_t L, sluice_layer_args* args);

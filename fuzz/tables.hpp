@@ -251,6 +251,36 @@ inline constexpr ViewField kGatedRmsNormBackwardViews[] = {
     {offsetof(sluice_gated_rms_norm_backward_args, dweight), true},
 };
 
+inline constexpr ViewField kLayerBackwardViews[] = {
+    {offsetof(sluice_layer_backward_args, qkv), false},
+    {offsetof(sluice_layer_backward_args, z), false},
+    {offsetof(sluice_layer_backward_args, b), false},
+    {offsetof(sluice_layer_backward_args, a), false},
+    {offsetof(sluice_layer_backward_args, conv_weight), false},
+    {offsetof(sluice_layer_backward_args, conv_bias), false},
+    {offsetof(sluice_layer_backward_args, A_log), false},
+    {offsetof(sluice_layer_backward_args, dt_bias), false},
+    {offsetof(sluice_layer_backward_args, norm_weight), false},
+    {offsetof(sluice_layer_backward_args, cu_seqlens), false},
+    {offsetof(sluice_layer_backward_args, conv_initial), false},
+    {offsetof(sluice_layer_backward_args, initial), false},
+    {offsetof(sluice_layer_backward_args, core_out), false},
+    {offsetof(sluice_layer_backward_args, d_out), false},
+    {offsetof(sluice_layer_backward_args, d_final), false},
+    {offsetof(sluice_layer_backward_args, d_conv_final), false},
+    {offsetof(sluice_layer_backward_args, dqkv), true},
+    {offsetof(sluice_layer_backward_args, dz), true},
+    {offsetof(sluice_layer_backward_args, db), true},
+    {offsetof(sluice_layer_backward_args, da), true},
+    {offsetof(sluice_layer_backward_args, dconv_weight), true},
+    {offsetof(sluice_layer_backward_args, dconv_bias), true},
+    {offsetof(sluice_layer_backward_args, dA_log), true},
+    {offsetof(sluice_layer_backward_args, ddt_bias), true},
+    {offsetof(sluice_layer_backward_args, dnorm_weight), true},
+    {offsetof(sluice_layer_backward_args, dinitial), true},
+    {offsetof(sluice_layer_backward_args, dconv_initial), true},
+};
+
 }  // namespace sluice::fuzz
 
 #endif  // SLUICE_FUZZ_TABLES_HPP_

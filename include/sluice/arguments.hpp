@@ -684,6 +684,101 @@ struct GatedRmsNormBackwardArgs {
   }
 };
 
+/// sluice_layer_backward_args.
+struct LayerBackwardArgs {
+  using CArgs = sluice_layer_backward_args;
+  static constexpr int kOp = SLUICE_OP_LAYER_BACKWARD;
+  TensorView qkv{};
+  TensorView z{};
+  TensorView b{};
+  TensorView a{};
+  TensorView conv_weight{};
+  TensorView conv_bias{};
+  TensorView A_log{};
+  TensorView dt_bias{};
+  TensorView norm_weight{};
+  TensorView cu_seqlens{};
+  TensorView conv_initial{};
+  TensorView initial{};
+  TensorView core_out{};
+  TensorView d_out{};
+  TensorView d_final{};
+  TensorView d_conv_final{};
+  TensorView dqkv{};
+  TensorView dz{};
+  TensorView db{};
+  TensorView da{};
+  TensorView dconv_weight{};
+  TensorView dconv_bias{};
+  TensorView dA_log{};
+  TensorView ddt_bias{};
+  TensorView dnorm_weight{};
+  TensorView dinitial{};
+  TensorView dconv_initial{};
+  int64_t num_k_heads = 0;
+  int64_t num_v_heads = 0;
+  int64_t head_k_dim = 0;
+  int64_t head_v_dim = 0;
+  std::optional<double> scale{};  ///< factor of o; absent = K^-0.5; 0.0 is zero
+  double l2norm_eps = 1e-06;
+  double norm_eps = 1e-06;
+  Packing packing = Packing::kFlat;
+  Eigenvalues eigenvalues = Eigenvalues::kPositive;
+  HeadMap head_map = HeadMap::kBlock;
+  Activation gate_activation = Activation::kSilu;
+  NormRounding rounding = NormRounding::kOnce;
+  StateLayout state_layout = StateLayout::kKV;
+  Implementation implementation = Implementation::kAuto;
+
+  [[nodiscard]] sluice_layer_backward_args c() const noexcept {
+    sluice_layer_backward_args result{};
+    result.struct_size = sizeof result;
+    result.qkv = qkv;
+    result.z = z;
+    result.b = b;
+    result.a = a;
+    result.conv_weight = conv_weight;
+    result.conv_bias = conv_bias;
+    result.A_log = A_log;
+    result.dt_bias = dt_bias;
+    result.norm_weight = norm_weight;
+    result.cu_seqlens = cu_seqlens;
+    result.conv_initial = conv_initial;
+    result.initial = initial;
+    result.core_out = core_out;
+    result.d_out = d_out;
+    result.d_final = d_final;
+    result.d_conv_final = d_conv_final;
+    result.dqkv = dqkv;
+    result.dz = dz;
+    result.db = db;
+    result.da = da;
+    result.dconv_weight = dconv_weight;
+    result.dconv_bias = dconv_bias;
+    result.dA_log = dA_log;
+    result.ddt_bias = ddt_bias;
+    result.dnorm_weight = dnorm_weight;
+    result.dinitial = dinitial;
+    result.dconv_initial = dconv_initial;
+    result.num_k_heads = num_k_heads;
+    result.num_v_heads = num_v_heads;
+    result.head_k_dim = head_k_dim;
+    result.head_v_dim = head_v_dim;
+    result.scale = scale.value_or(0);
+    result.scale_mode = scale.has_value() ? 1 : 0;
+    result.l2norm_eps = l2norm_eps;
+    result.norm_eps = norm_eps;
+    result.packing = static_cast<int32_t>(packing);
+    result.eigenvalues = static_cast<int32_t>(eigenvalues);
+    result.head_map = static_cast<int32_t>(head_map);
+    result.gate_activation = static_cast<int32_t>(gate_activation);
+    result.rounding = static_cast<int32_t>(rounding);
+    result.state_layout = static_cast<int32_t>(state_layout);
+    result.implementation = static_cast<int32_t>(implementation);
+    return result;
+  }
+};
+
 }  // namespace sluice
 
 #endif  // SLUICE_ARGUMENTS_HPP_

@@ -79,6 +79,12 @@ inline Status gated_rms_norm_backward(const GatedRmsNormBackwardArgs& args,
   const auto c = args.c();
   return detail::last_status(sluice_gated_rms_norm_backward(&c, workspace.c(), stream));
 }
+/// See sluice_layer_backward_args.
+inline Status layer_backward(const LayerBackwardArgs& args, Workspace workspace = {},
+                             Stream stream = nullptr) noexcept {
+  const auto c = args.c();
+  return detail::last_status(sluice_layer_backward(&c, workspace.c(), stream));
+}
 /// See sluice_layer_args.
 inline Status layer_prefill(const LayerArgs& args, Workspace workspace = {},
                             Stream stream = nullptr) noexcept {

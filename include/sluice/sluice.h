@@ -68,7 +68,8 @@ typedef enum sluice_op {
   SLUICE_OP_STATE_FOLD = 9,
   SLUICE_OP_CAUSAL_CONV1D_BACKWARD = 10,
   SLUICE_OP_GATED_RMS_NORM_BACKWARD = 11,
-  SLUICE_OP_COUNT = 12
+  SLUICE_OP_LAYER_BACKWARD = 12,
+  SLUICE_OP_COUNT = 13
 } sluice_op;
 
 /** Which implementation runs; the environment variable SLUICE_IMPL overrides AUTO by name. */
@@ -830,6 +831,61 @@ typedef struct sluice_layer_args {
   double gate_lower_bound; /**< any packing: of bounded gates, < 0; else 0 */
 } sluice_layer_args;
 
+/** Gradients of sluice_layer_prefill() with scalar gates, packing FLAT or INTERLEAVED, over whole
+ *  sequences with states by sequence. Nothing of the forward call is needed but its inputs: the
+ *  convolution's output, gates, normalised q and k and the rule's states are computed again, and so
+ *  is the rule's output unless core_out is given. It is sluice_gated_rms_norm_backward(), then
+ *  sluice_chunk_backward(), then sluice_causal_conv1d_backward(), with what goes between them in
+ *  qkv's dtype (reference: float64). Gradients of projections have the places that the packing gives
+ *  these, so dqkv has z's in packing INTERLEAVED. What is not given is not computed. Rows of dqkv's
+ *  convolved channels past the last packed sequence become zeros; those of dz, db and da, and z's in
+ *  dqkv, stay as they were. */
+typedef struct sluice_layer_backward_args {
+  size_t struct_size;
+  sluice_tensor qkv;          /**< as in sluice_layer_args, and so are all up to norm_weight */
+  sluice_tensor z;            /**< FLAT only, inner stride 1 */
+  sluice_tensor b;            /**< beta logits */
+  sluice_tensor a;            /**< FLAT only: raw gates [B,T,HV] */
+  sluice_tensor conv_weight;  /**< [2HK+HVV, W] inner stride 1 */
+  sluice_tensor conv_bias;    /**< optional [2HK+HVV] */
+  sluice_tensor A_log;        /**< [HV] */
+  sluice_tensor dt_bias;      /**< [HV] */
+  sluice_tensor norm_weight;  /**< [V] */
+  sluice_tensor cu_seqlens;   /**< optional int32/int64 [N+1], B = 1 */
+  sluice_tensor conv_initial; /**< optional [N,D,L], L >= W-1, SHIFT form: absent = zeros */
+  sluice_tensor initial;      /**< optional [N,HV,K,V] or [N,HV,V,K]: absent = zeros */
+  sluice_tensor core_out;     /**< optional [B,T,HV,V], inner stride 1: layer_prefill's core_out */
+  sluice_tensor d_out;        /**< [B,T,HV,V], inner stride 1, own dtype */
+  sluice_tensor d_final;      /**< optional, shape of initial, own dtype: absent = zeros */
+  sluice_tensor d_conv_final; /**< optional [N,D,L], own dtype: absent = zeros */
+  sluice_tensor dqkv; /**< optional out, shape of qkv, inner stride 1, own dtype; so are all */
+  sluice_tensor dz;   /**< optional out, shape of z, inner stride 1 */
+  sluice_tensor db;   /**< optional out, shape of b */
+  sluice_tensor da;   /**< optional out, shape of a */
+  sluice_tensor dconv_weight;  /**< optional out, shape of conv_weight */
+  sluice_tensor dconv_bias;    /**< optional out [2HK+HVV], with conv_bias only */
+  sluice_tensor dA_log;        /**< optional out [HV] */
+  sluice_tensor ddt_bias;      /**< optional out [HV] */
+  sluice_tensor dnorm_weight;  /**< optional out [V] */
+  sluice_tensor dinitial;      /**< optional out, shape of initial, also where that is absent */
+  sluice_tensor dconv_initial; /**< optional out [N,D,L], also where conv_initial is absent */
+  int64_t num_k_heads;         /**< H */
+  int64_t num_v_heads;         /**< HV */
+  int64_t head_k_dim;          /**< K */
+  int64_t head_v_dim;          /**< V */
+  double scale;                /**< read with SLUICE_SCALE_VALUE */
+  double l2norm_eps;           /**< 0 = 1e-6 */
+  double norm_eps;             /**< 0 = 1e-6 */
+  int32_t scale_mode;          /**< sluice_scale_mode */
+  int32_t packing;             /**< sluice_packing: FLAT or INTERLEAVED */
+  int32_t eigenvalues;         /**< sluice_eigenvalues */
+  int32_t head_map;            /**< sluice_head_map */
+  int32_t gate_activation;     /**< of z: SILU or SIGMOID */
+  int32_t rounding;            /**< sluice_norm_rounding: ROUND_ONCE or ROUND_HF */
+  int32_t state_layout;        /**< sluice_state_layout */
+  int32_t implementation;      /**< sluice_implementation */
+} sluice_layer_backward_args;
+
 /** See sluice_chunk_forward_args. */
 SLUICE_API int sluice_chunk_forward(const sluice_chunk_forward_args* args,
                                     sluice_workspace workspace, void* stream);
@@ -866,6 +922,9 @@ SLUICE_API int sluice_layer_prefill(const sluice_layer_args* args, sluice_worksp
 /** See sluice_layer_args; at most 16 tokens per sequence, pools updated in place by default. */
 SLUICE_API int sluice_layer_decode(const sluice_layer_args* args, sluice_workspace workspace,
                                    void* stream);
+/** See sluice_layer_backward_args. */
+SLUICE_API int sluice_layer_backward(const sluice_layer_backward_args* args,
+                                     sluice_workspace workspace, void* stream);
 
 /** Bytes of scratch that `op` needs for these arguments (a struct of that op's args type). Views
  *  need shapes, strides, dtypes and device; data may be any non-null pointer: nothing is read.

@@ -18,5 +18,6 @@ CALLS = {
         "state_fold",
         "causal_conv1d_backward",
         "gated_rms_norm_backward",
+        "layer_backward",
     )
 }

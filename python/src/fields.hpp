@@ -49,6 +49,7 @@ union Arguments {
   sluice_state_fold_args state_fold;
   sluice_causal_conv1d_backward_args causal_conv1d_backward;
   sluice_gated_rms_norm_backward_args gated_rms_norm_backward;
+  sluice_layer_backward_args layer_backward;
 };
 
 struct Operator {

@@ -35,7 +35,8 @@ int operator_index(PyObject* name) noexcept {
     fail(SLUICE_INVALID_ARGUMENT,
          "sluice: op = %.60s, expected chunk_forward, recurrent_step, causal_conv1d, "
          "gated_rms_norm, layer_prefill, layer_decode, chunk_stage, chunk_backward, "
-         "chunk_summary, state_fold, causal_conv1d_backward or gated_rms_norm_backward",
+         "chunk_summary, state_fold, causal_conv1d_backward, gated_rms_norm_backward or "
+         "layer_backward",
          text == nullptr ? "?" : text);
   }
   return op;
@@ -156,6 +157,7 @@ PyMethodDef methods[] = {OPERATOR("chunk_forward", SLUICE_OP_CHUNK_FORWARD),
                          OPERATOR("state_fold", SLUICE_OP_STATE_FOLD),
                          OPERATOR("causal_conv1d_backward", SLUICE_OP_CAUSAL_CONV1D_BACKWARD),
                          OPERATOR("gated_rms_norm_backward", SLUICE_OP_GATED_RMS_NORM_BACKWARD),
+                         OPERATOR("layer_backward", SLUICE_OP_LAYER_BACKWARD),
                          {"supported", as_method(supported), kFast, nullptr},
                          {"fields", fields, METH_O, nullptr},
                          {"count_writes", count_writes, METH_VARARGS, nullptr},

@@ -392,6 +392,52 @@ inline constexpr Field kGatedRmsNormBackwardFields[] = {
     {"workspace", Kind::kWorkspace, 0},
 };
 
+inline constexpr Field kLayerBackwardFields[] = {
+    {"qkv", Kind::kInput, offsetof(sluice_layer_backward_args, qkv)},
+    {"z", Kind::kInput, offsetof(sluice_layer_backward_args, z)},
+    {"b", Kind::kInput, offsetof(sluice_layer_backward_args, b)},
+    {"a", Kind::kInput, offsetof(sluice_layer_backward_args, a)},
+    {"conv_weight", Kind::kInput, offsetof(sluice_layer_backward_args, conv_weight)},
+    {"conv_bias", Kind::kInput, offsetof(sluice_layer_backward_args, conv_bias)},
+    {"A_log", Kind::kInput, offsetof(sluice_layer_backward_args, A_log)},
+    {"dt_bias", Kind::kInput, offsetof(sluice_layer_backward_args, dt_bias)},
+    {"norm_weight", Kind::kInput, offsetof(sluice_layer_backward_args, norm_weight)},
+    {"cu_seqlens", Kind::kInput, offsetof(sluice_layer_backward_args, cu_seqlens)},
+    {"conv_initial", Kind::kInput, offsetof(sluice_layer_backward_args, conv_initial)},
+    {"initial_state", Kind::kInput, offsetof(sluice_layer_backward_args, initial)},
+    {"core_out", Kind::kInput, offsetof(sluice_layer_backward_args, core_out)},
+    {"d_out", Kind::kInput, offsetof(sluice_layer_backward_args, d_out)},
+    {"d_final_state", Kind::kInput, offsetof(sluice_layer_backward_args, d_final)},
+    {"d_conv_final", Kind::kInput, offsetof(sluice_layer_backward_args, d_conv_final)},
+    {"dqkv", Kind::kOutput, offsetof(sluice_layer_backward_args, dqkv)},
+    {"dz", Kind::kOutput, offsetof(sluice_layer_backward_args, dz)},
+    {"db", Kind::kOutput, offsetof(sluice_layer_backward_args, db)},
+    {"da", Kind::kOutput, offsetof(sluice_layer_backward_args, da)},
+    {"dconv_weight", Kind::kOutput, offsetof(sluice_layer_backward_args, dconv_weight)},
+    {"dconv_bias", Kind::kOutput, offsetof(sluice_layer_backward_args, dconv_bias)},
+    {"dA_log", Kind::kOutput, offsetof(sluice_layer_backward_args, dA_log)},
+    {"ddt_bias", Kind::kOutput, offsetof(sluice_layer_backward_args, ddt_bias)},
+    {"dnorm_weight", Kind::kOutput, offsetof(sluice_layer_backward_args, dnorm_weight)},
+    {"d_initial_state", Kind::kOutput, offsetof(sluice_layer_backward_args, dinitial)},
+    {"dconv_initial", Kind::kOutput, offsetof(sluice_layer_backward_args, dconv_initial)},
+    {"num_k_heads", Kind::kInt, offsetof(sluice_layer_backward_args, num_k_heads)},
+    {"num_v_heads", Kind::kInt, offsetof(sluice_layer_backward_args, num_v_heads)},
+    {"head_k_dim", Kind::kInt, offsetof(sluice_layer_backward_args, head_k_dim)},
+    {"head_v_dim", Kind::kInt, offsetof(sluice_layer_backward_args, head_v_dim)},
+    {"scale", Kind::kScale, offsetof(sluice_layer_backward_args, scale), nullptr, offsetof(sluice_layer_backward_args, scale_mode)},
+    {"l2norm_eps", Kind::kDouble, offsetof(sluice_layer_backward_args, l2norm_eps)},
+    {"norm_eps", Kind::kDouble, offsetof(sluice_layer_backward_args, norm_eps)},
+    {"packing", Kind::kChoice, offsetof(sluice_layer_backward_args, packing), kPackingWords},
+    {"eigenvalues", Kind::kChoice, offsetof(sluice_layer_backward_args, eigenvalues), kEigenvaluesWords},
+    {"head_map", Kind::kChoice, offsetof(sluice_layer_backward_args, head_map), kHeadMapWords},
+    {"gate_activation", Kind::kChoice, offsetof(sluice_layer_backward_args, gate_activation), kActivationWords},
+    {"rounding", Kind::kChoice, offsetof(sluice_layer_backward_args, rounding), kNormRoundingWords},
+    {"state_layout", Kind::kChoice, offsetof(sluice_layer_backward_args, state_layout), kStateLayoutWords},
+    {"implementation", Kind::kChoice, offsetof(sluice_layer_backward_args, implementation), kImplementationWords},
+    {"stream", Kind::kStream, 0},
+    {"workspace", Kind::kWorkspace, 0},
+};
+
 /// By sluice_op.
 inline constexpr Operator kOperators[] = {
     {"chunk_forward", sizeof(sluice_chunk_forward_args), kChunkForwardFields, 25,
@@ -441,6 +487,10 @@ inline constexpr Operator kOperators[] = {
     {"gated_rms_norm_backward", sizeof(sluice_gated_rms_norm_backward_args), kGatedRmsNormBackwardFields, 11,
      [](const Arguments& a, sluice_workspace w, void* s) {
        return sluice_gated_rms_norm_backward(&a.gated_rms_norm_backward, w, s);
+     }},
+    {"layer_backward", sizeof(sluice_layer_backward_args), kLayerBackwardFields, 41,
+     [](const Arguments& a, sluice_workspace w, void* s) {
+       return sluice_layer_backward(&a.layer_backward, w, s);
      }},
 };
 

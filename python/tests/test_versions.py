@@ -37,6 +37,7 @@ def state(rank=4):
 def calls():
     """(operator, arguments, names of those that it writes)."""
     conv = dict(x=torch.randn(B, T, D), weight=torch.randn(D, W), out=torch.empty(B, T, D))
+    trained = {name: t for name, t in layer(T).items() if name != "out"}
     step = dict(rows(), o=torch.empty(B, T, HV, V), initial_state=state())
     ring = dict(
         replay_k=torch.zeros(B, 16, H, K), replay_delta=torch.zeros(B, 16, HV, V),
@@ -72,6 +73,7 @@ def calls():
          ["dx", "dweight"]),
         ("gated_rms_norm_backward", dict(x=conv["x"], z=torch.randn(B, T, D), weight=torch.ones(D),
                                          d_out=torch.ones(B, T, D), dz=conv["out"]), ["dz"]),
+        ("layer_backward", dict(trained, d_out=torch.ones(B, T, HV, V), da=torch.empty(B, T, HV)), ["da"]),
     ]
 
 

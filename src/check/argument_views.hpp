@@ -222,6 +222,37 @@ void for_each_view(GatedRmsNormBackwardArgs& args, See&& see) {
   see(args.dweight);
 }
 
+template <class See>
+void for_each_view(LayerBackwardArgs& args, See&& see) {
+  see(args.qkv);
+  see(args.z);
+  see(args.b);
+  see(args.a);
+  see(args.conv_weight);
+  see(args.conv_bias);
+  see(args.A_log);
+  see(args.dt_bias);
+  see(args.norm_weight);
+  see(args.cu_seqlens);
+  see(args.conv_initial);
+  see(args.initial);
+  see(args.core_out);
+  see(args.d_out);
+  see(args.d_final);
+  see(args.d_conv_final);
+  see(args.dqkv);
+  see(args.dz);
+  see(args.db);
+  see(args.da);
+  see(args.dconv_weight);
+  see(args.dconv_bias);
+  see(args.dA_log);
+  see(args.ddt_bias);
+  see(args.dnorm_weight);
+  see(args.dinitial);
+  see(args.dconv_initial);
+}
+
 }  // namespace sluice::check
 
 #endif  // SLUICE_SRC_CHECK_ARGUMENT_VIEWS_HPP_

@@ -147,6 +147,7 @@ struct Backend {
   Operator<StateFoldProblem> state_fold;
   Operator<CausalConvBackwardProblem> causal_conv1d_backward;
   Operator<GatedNormBackwardProblem> gated_rms_norm_backward;
+  Operator<LayerBackwardProblem> layer_backward;
 };
 
 }  // namespace sluice::core

@@ -165,4 +165,27 @@ void fill_norm(const sluice_layer_args& a, GatedNormProblem* p) noexcept {
   p->rounding = static_cast<sluice_norm_rounding>(a.rounding);
 }
 
+void fill_gradients(const sluice_layer_args& f, const sluice_layer_args& g, const LayerSequences& s,
+                    LayerBackwardProblem* p) noexcept {
+  CausalConvProblem conv[3], dconv[3];
+  DeltaRuleProblem ddelta;
+  GatedNormProblem dnorm;
+  fill_conv(f, s.rows, conv);
+  fill_conv(g, s.rows, dconv);
+  for (int i = 0; i < 3; ++i) {
+    conv[i].L = s.L;
+    p->conv[i].forward = conv[i];
+    p->conv[i].dx = dconv[i].x;
+    p->conv[i].dweight = dconv[i].weight, p->conv[i].dbias = dconv[i].bias;
+    p->conv[i].dinitial = dconv[i].state.initial, p->conv[i].d_final = dconv[i].state.final;
+  }
+  fill_delta(g, s.rows, &ddelta);
+  p->delta.dgate = ddelta.gate, p->delta.dbeta = ddelta.beta;
+  p->delta.dA_log = ddelta.A_log, p->delta.ddt_bias = ddelta.dt_bias;
+  p->delta.dinitial = ddelta.state.initial, p->delta.d_final = ddelta.state.final;
+  fill_norm(f, &p->norm.forward);
+  fill_norm(g, &dnorm);
+  p->norm.d_out = dnorm.out, p->norm.dz = dnorm.z, p->norm.dweight = dnorm.weight;
+}
+
 }  // namespace sluice::core

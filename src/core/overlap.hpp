@@ -33,6 +33,8 @@ Status check_memory(const char* op, const GatedNormBackwardProblem& p,
 /// The rule says what the caller calls the values that a stage reads.
 Status check_memory(const char* op, const sluice_chunk_stage_args& args, const ChunkStageProblem& p,
                     const sluice_workspace& workspace) noexcept;
+Status check_memory(const char* op, const sluice_layer_backward_args& args,
+                    const LayerBackwardProblem& p, const sluice_workspace& workspace) noexcept;
 /// The layer's views are the caller's; its problem says which pools it writes.
 Status check_memory(const char* op, const sluice_layer_args& args, const LayerProblem& p,
                     const sluice_workspace& workspace) noexcept;

@@ -50,4 +50,37 @@ Status check_memory(const char* op, const GatedNormBackwardProblem& p,
                      read(p, kRead));
 }
 
+Status check_memory(const char* op, const sluice_layer_backward_args& a,
+                    const LayerBackwardProblem& /*p*/, const sluice_workspace& workspace) noexcept {
+  using A = sluice_layer_backward_args;
+  static constexpr Field kWritten[] = {{"dqkv", offsetof(A, dqkv)},
+                                       {"dz", offsetof(A, dz)},
+                                       {"db", offsetof(A, db)},
+                                       {"da", offsetof(A, da)},
+                                       {"dconv_weight", offsetof(A, dconv_weight)},
+                                       {"dconv_bias", offsetof(A, dconv_bias)},
+                                       {"dA_log", offsetof(A, dA_log)},
+                                       {"ddt_bias", offsetof(A, ddt_bias)},
+                                       {"dnorm_weight", offsetof(A, dnorm_weight)},
+                                       {"dinitial", offsetof(A, dinitial)},
+                                       {"dconv_initial", offsetof(A, dconv_initial)}};
+  static constexpr Field kRead[] = {{"qkv", offsetof(A, qkv)},
+                                    {"z", offsetof(A, z)},
+                                    {"b", offsetof(A, b)},
+                                    {"a", offsetof(A, a)},
+                                    {"conv_weight", offsetof(A, conv_weight)},
+                                    {"conv_bias", offsetof(A, conv_bias)},
+                                    {"A_log", offsetof(A, A_log)},
+                                    {"dt_bias", offsetof(A, dt_bias)},
+                                    {"norm_weight", offsetof(A, norm_weight)},
+                                    {"cu_seqlens", offsetof(A, cu_seqlens)},
+                                    {"conv_initial", offsetof(A, conv_initial)},
+                                    {"initial", offsetof(A, initial)},
+                                    {"core_out", offsetof(A, core_out)},
+                                    {"d_out", offsetof(A, d_out)},
+                                    {"d_final", offsetof(A, d_final)},
+                                    {"d_conv_final", offsetof(A, d_conv_final)}};
+  return check_views(op, workspace, 0, written(a, kWritten), read(a, kRead));
+}
+
 }  // namespace sluice::core

@@ -224,6 +224,16 @@ struct LayerProblem {
   GatedNormProblem norm;
 };
 
+/// layer_backward as its parts, whose forward calls are a LayerProblem's: conv[i].forward has no
+/// out, delta.forward no q, k and v, and norm.forward no x unless core_out is given, which
+/// delta.forward.o is too. What goes between the parts is absent and left to the backend: d_out of
+/// the convolutions, d_o, dq, dk and dv of the delta rule, dx of the norm.
+struct LayerBackwardProblem {
+  CausalConvBackwardProblem conv[3];
+  ChunkBackwardProblem delta;
+  GatedNormBackwardProblem norm;
+};
+
 }  // namespace sluice::core
 
 #endif  // SLUICE_CORE_PROBLEM_HPP_

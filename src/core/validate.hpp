@@ -40,6 +40,8 @@ Validated validate(const sluice_causal_conv1d_backward_args& args, Depth depth,
                    CausalConvBackwardProblem* problem) noexcept;
 Validated validate(const sluice_gated_rms_norm_backward_args& args, Depth depth,
                    GatedNormBackwardProblem* problem) noexcept;
+Validated validate(const sluice_layer_backward_args& args, Depth depth,
+                   LayerBackwardProblem* problem) noexcept;
 /// op: SLUICE_OP_LAYER_PREFILL or SLUICE_OP_LAYER_DECODE.
 Validated validate(sluice_op op, const sluice_layer_args& args, Depth depth,
                    LayerProblem* problem) noexcept;
@@ -70,6 +72,19 @@ void check_work(Checker& c, const Rows& rows, int64_t heads, int64_t widest) noe
 /// One pool [slots,HV,K,V] / [slots,HV,V,K] with contiguous inner block. min_slots: least slots.
 void check_pool(Checker& c, const char* name, const Tensor& pool, const DeltaRuleProblem& p,
                 int64_t min_slots) noexcept;
+/// A pool whose slots are the sequences.
+void check_sequence_states(Checker& c, const char* name, const Tensor& t,
+                           const DeltaRuleProblem& p) noexcept;
+/// A state of the convolution of each sequence [N,D,L], or its gradient; all of a call have L
+/// columns. p has rows, G, C, W; L becomes what the first one has.
+void check_sequence_columns(Checker& c, const char* name, const Tensor& t,
+                            CausalConvProblem* p) noexcept;
+/// An optional view that is shaped as the view `like`; returns whether it is there and usable.
+bool check_like(Checker& c, const char* name, const Tensor& t, const char* like_name,
+                const Tensor& like) noexcept;
+/// The same, and writable: a gradient.
+void check_gradient(Checker& c, const char* name, const Tensor& t, const char* like_name,
+                    const Tensor& like) noexcept;
 /// Half of the maps of pieces (validate_context.cc): float32 [rows.N,HV,K,columns], pool-like.
 void check_map(Checker& c, const char* name, const Tensor& t, int64_t columns,
                const DeltaRuleProblem& p) noexcept;
@@ -96,6 +111,7 @@ void settle(CausalConvProblem* p) noexcept;
 void settle(GatedNormProblem* p) noexcept;
 void settle(CausalConvBackwardProblem* p) noexcept;
 void settle(GatedNormBackwardProblem* p) noexcept;
+void settle(LayerBackwardProblem* p) noexcept;
 
 /// SLUICE_DEBUG=1 adds checks that read every gate, key and write strength, compare every pair of slots, and bring offsets
 /// and slots of device memory to the host.

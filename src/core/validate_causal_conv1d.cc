@@ -1,7 +1,6 @@
 // Validates the arguments of causal_conv1d and of its gradients.
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
-#include <cstdio>
 
 #include "core/validate.hpp"
 
@@ -82,25 +81,6 @@ void fill(Checker& c, const Args& a, CausalConvProblem* p) noexcept {
   p->activation = static_cast<sluice_activation>(a.activation);
 }
 
-/// A state of each sequence, or its gradient; all of a call have L columns.
-void check_states(Checker& c, const char* name, const Tensor& t, CausalConvProblem* p) noexcept {
-  if (!c.optional(name, t, 3, Dtypes::kFloat)) return;
-  c.dimension(name, t, 0, p->rows.N, "N sequences");
-  c.dimension(name, t, 1, p->C, "D channels");
-  c.dimension_at_least(name, t, 2, p->W - 1, "columns, at least W - 1");
-  if (p->L > 0) c.dimension(name, t, 2, p->L, "columns of the other states");
-  p->L = t.shape[2];
-}
-
-void check_gradient(Checker& c, const char* name, const Tensor& t, const char* like_name,
-                    const Tensor& like) noexcept {
-  if (!c.optional(name, t, like.rank, Dtypes::kFloat)) return;
-  char shape[32];
-  std::snprintf(shape, sizeof shape, "shape of %s", like_name);
-  for (int axis = 0; axis < t.rank; ++axis) c.dimension(name, t, axis, like.shape[axis], shape);
-  c.writable(name, t);
-}
-
 }  // namespace
 
 Validated validate(const sluice_causal_conv1d_args& a, Depth depth, CausalConvProblem* p) noexcept {
@@ -128,9 +108,9 @@ Validated validate(const sluice_causal_conv1d_backward_args& a, Depth depth,
   if (!check_inputs(c, a, "d_out", a.d_out)) return {c.status(), c.device(), a.implementation};
   check_choices(c, a);
   fill(c, a, &p);
-  check_states(c, "initial", a.initial, &p);
-  check_states(c, "d_final", a.d_final, &p);
-  check_states(c, "dinitial", a.dinitial, &p);
+  check_sequence_columns(c, "initial", a.initial, &p);
+  check_sequence_columns(c, "d_final", a.d_final, &p);
+  check_sequence_columns(c, "dinitial", a.dinitial, &p);
   if (present(a.dinitial)) c.writable("dinitial", a.dinitial);
   check_gradient(c, "dx", a.dx, "x", a.x);
   check_gradient(c, "dweight", a.dweight, "weight", a.weight);

@@ -3,7 +3,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
 #include <iterator>
 
 #include "core/validate.hpp"
@@ -230,19 +229,9 @@ void check_own_memory(Checker& c, const char* name, const Tensor& t,
 /// A gradient of chunk_backward: shaped as its tensor.
 void check_gradient(Checker& c, const char* name, const Tensor& t, const char* like_name,
                     const Tensor& like, const sluice_chunk_backward_args& a) noexcept {
-  if (!c.optional(name, t, like.rank, Dtypes::kFloat)) return;
-  char shape[32];
-  std::snprintf(shape, sizeof shape, "shape of %s", like_name);
-  for (int axis = 0; axis < t.rank; ++axis) c.dimension(name, t, axis, like.shape[axis], shape);
+  if (!check_like(c, name, t, like_name, like)) return;
   if (t.rank == 4 || t.rank == 2) c.inner_contiguous(name, t);
   check_own_memory(c, name, t, a);
-}
-
-/// A state of chunk_backward: a pool whose slots are the sequences.
-void check_sequence_states(Checker& c, const char* name, const Tensor& t,
-                           const DeltaRuleProblem& p) noexcept {
-  check_pool(c, name, t, p, 0);
-  if (present(t)) c.dimension(name, t, 0, p.rows.N, "N sequences");
 }
 
 void check_gradients(Checker& c, const sluice_chunk_backward_args& a,

@@ -71,6 +71,15 @@ void check_choices(Checker& c, const sluice_layer_args& a) noexcept {
   }
 }
 
+}  // namespace
+
+void check_layer_numbers(Checker& c, const sluice_layer_args& a) noexcept {
+  check_sizes(c, a);
+  check_choices(c, a);
+}
+
+namespace {
+
 /// One [B,T,width] projection.
 void check_projection(Checker& c, const char* name, const Tensor& t, const Tensor& qkv,
                       int64_t width, const char* what) noexcept {
@@ -78,16 +87,6 @@ void check_projection(Checker& c, const char* name, const Tensor& t, const Tenso
   c.dimension(name, t, 0, qkv.shape[0], "B of qkv");
   c.dimension(name, t, 1, qkv.shape[1], "T of qkv");
   c.dimension(name, t, 2, width, what);
-}
-
-void check_output(Checker& c, const char* name, const Tensor& t,
-                  const sluice_layer_args& a) noexcept {
-  c.dimension(name, t, 0, a.qkv.shape[0], "B of qkv");
-  c.dimension(name, t, 1, a.qkv.shape[1], "T of qkv");
-  c.dimension(name, t, 2, a.num_v_heads, "HV value heads");
-  c.dimension(name, t, 3, a.head_v_dim, "V");
-  c.inner_contiguous(name, t);
-  c.writable(name, t);
 }
 
 void check_vector(Checker& c, const char* name, const Tensor& t, int64_t size,
@@ -201,7 +200,9 @@ void check_projections(Checker& c, const sluice_layer_args& a) noexcept {
   check_projection(c, "b", a.b, a.qkv, HV, "HV");
 }
 
-void check_tensors(Checker& c, const sluice_layer_args& a) noexcept {
+}  // namespace
+
+void check_layer_inputs(Checker& c, const sluice_layer_args& a) noexcept {
   check_projections(c, a);
   check_gates(c, a);
   if (!c.ok()) return;
@@ -211,9 +212,28 @@ void check_tensors(Checker& c, const sluice_layer_args& a) noexcept {
                      is_separate(a) ? "H K channels" : "2 H K + HV V channels");
   is_separate(a) ? check_separate(c, a) : check_not_separate(c, a);
   check_vector(c, "norm_weight", a.norm_weight, a.head_v_dim, "V");
-  if (c.required("out", a.out, 4, Dtypes::kFloat)) check_output(c, "out", a.out, a);
+}
+
+void check_layer_rows(Checker& c, const char* name, const Tensor& t,
+                      const sluice_layer_args& a) noexcept {
+  c.dimension(name, t, 0, a.qkv.shape[0], "B of qkv");
+  c.dimension(name, t, 1, a.qkv.shape[1], "T of qkv");
+  c.dimension(name, t, 2, a.num_v_heads, "HV value heads");
+  c.dimension(name, t, 3, a.head_v_dim, "V");
+  c.inner_contiguous(name, t);
+}
+
+namespace {
+
+void check_outputs(Checker& c, const sluice_layer_args& a) noexcept {
+  if (!c.ok()) return;
+  if (c.required("out", a.out, 4, Dtypes::kFloat)) {
+    check_layer_rows(c, "out", a.out, a);
+    c.writable("out", a.out);
+  }
   if (c.optional("core_out", a.core_out, 4, Dtypes::kFloat)) {
-    check_output(c, "core_out", a.core_out, a);
+    check_layer_rows(c, "core_out", a.core_out, a);
+    c.writable("core_out", a.core_out);
     c.distinct("core_out", a.core_out, "out", a.out);
     c.distinct("core_out", a.core_out, "qkv", a.qkv);
   }
@@ -299,8 +319,7 @@ Validated validate(sluice_op op, const sluice_layer_args& args, Depth depth,
   Checker c(decode ? "layer_decode" : "layer_prefill");
   problem->op = op;
   sluice_layer_args a = args;
-  check_sizes(c, a);
-  check_choices(c, a);
+  check_layer_numbers(c, a);
   if (!decode) {
     c.absent("num_accepted", a.num_accepted, "only in layer_decode");
     c.absent("ring.k", a.ring.k, "only in layer_decode");
@@ -309,7 +328,8 @@ Validated validate(sluice_op op, const sluice_layer_args& args, Depth depth,
     }
   }
   if (!c.ok()) return {c.status(), c.device(), a.implementation};
-  check_tensors(c, a);
+  check_layer_inputs(c, a);
+  check_outputs(c, a);
   Rows rows;
   if (c.ok()) {
     check_rows(c, "qkv", a.qkv, a.cu_seqlens, decode, a.max_tokens, &rows);

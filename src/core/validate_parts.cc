@@ -123,6 +123,12 @@ void settle(GatedNormBackwardProblem* p) noexcept {
   settle_strides({&p->d_out, &p->dx, &p->dz, &p->dweight});
 }
 
+void settle(LayerBackwardProblem* p) noexcept {
+  for (CausalConvBackwardProblem& conv : p->conv) settle(&conv);
+  settle(&p->delta);
+  settle(&p->norm);
+}
+
 void check_rows(Checker& c, const char* name, const Tensor& t, const Tensor& cu_seqlens, bool step,
                 int64_t max_tokens, Rows* rows) noexcept {
   if (!c.ok()) return;

@@ -143,6 +143,15 @@ void log_call(const LoggedCall& call, const LayerProblem& p) noexcept {
   end(call, &line);
 }
 
+void log_call(const LoggedCall& call, const LayerBackwardProblem& p) noexcept {
+  Line line;
+  begin(call, &line);
+  delta_rule(p.delta.forward, &line);
+  line.type("qkv", p.conv[0].forward.x);
+  line.size("W", p.conv[0].forward.W);
+  end(call, &line);
+}
+
 void log_failure(const Status& status) noexcept {
   Line line;
   line.add("sluice: refused, %s", status.message);

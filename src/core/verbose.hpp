@@ -27,6 +27,7 @@ void log_call(const LoggedCall& call, const StateFoldProblem& problem) noexcept;
 void log_call(const LoggedCall& call, const ChunkStageProblem& problem) noexcept;
 void log_call(const LoggedCall& call, const CausalConvProblem& problem) noexcept;
 void log_call(const LoggedCall& call, const GatedNormProblem& problem) noexcept;
+void log_call(const LoggedCall& call, const LayerBackwardProblem& problem) noexcept;
 void log_call(const LoggedCall& call, const LayerProblem& problem) noexcept;
 /// What belongs to a forward call has its sizes and types.
 template <class Problem>

@@ -69,6 +69,9 @@ Status select(const Problem& problem, core::KernelName* name) noexcept {
   if constexpr (std::is_same_v<Problem, core::ChunkBackwardProblem>) {
     return check_size_limits(problem.forward, name_of_op);
   }
+  if constexpr (std::is_same_v<Problem, core::LayerBackwardProblem>) {
+    return check_size_limits(problem.delta.forward, name_of_op, "head_k_dim", "head_v_dim");
+  }
   if constexpr (std::is_same_v<Problem, core::LayerProblem>) {
     return check_size_limits(problem.delta, name_of_op, "head_k_dim", "head_v_dim");
   }
@@ -142,6 +145,8 @@ core::Backend make_backend() noexcept {
   backend.gated_rms_norm_backward =
       operator_of<SLUICE_OP_GATED_RMS_NORM_BACKWARD, gated_rms_norm_backward,
                   gated_rms_norm_backward_workspace>();
+  backend.layer_backward =
+      operator_of<SLUICE_OP_LAYER_BACKWARD, layer_backward, layer_backward_workspace>();
   return backend;
 }
 

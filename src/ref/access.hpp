@@ -43,6 +43,12 @@ void store(const Tensor& view, double value, Index... index) noexcept {
   core::store_float(target, view.dtype, for_storage(view.dtype, value));
 }
 
+/// A dense float64 view [B, T, ..] of scratch memory.
+template <class... Size>
+Tensor dense_view(double* data, Size... sizes) noexcept {
+  return core::dense_view(data, kFloat64, {sizes...});
+}
+
 /// `value` after a trip through an element of `dtype`.
 inline double round_to(sluice_dtype dtype, double value) noexcept {
   if (core::same(dtype, kFloat64)) return value;

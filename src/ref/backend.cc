@@ -68,6 +68,7 @@ constexpr const char* kConvBackward = "reference.causal_conv1d_backward";
 constexpr const char* kNormBackward = "reference.gated_rms_norm_backward";
 constexpr const char* kLayerPrefill = "reference.layer_prefill";
 constexpr const char* kLayerDecode = "reference.layer_decode";
+constexpr const char* kLayerBackward = "reference.layer_backward";
 
 bool always() noexcept { return true; }
 
@@ -105,6 +106,8 @@ core::Backend table(sluice_implementation id, const char* name, const char* desc
   backend.gated_rms_norm_backward =
       operator_of<core::GatedNormBackwardProblem, kNormBackward, gated_rms_norm_backward,
                   gated_rms_norm_backward_workspace>();
+  backend.layer_backward = operator_of<core::LayerBackwardProblem, kLayerBackward, layer_backward,
+                                       layer_backward_workspace>();
   return backend;
 }
 

@@ -10,12 +10,6 @@ namespace {
 
 using core::LayerProblem;
 
-/// A dense float64 view [B, T, ..] of scratch memory.
-template <class... Size>
-Tensor dense_view(double* data, Size... sizes) noexcept {
-  return core::dense_view(data, kFloat64, {sizes...});
-}
-
 /// Memory between the parts, in rows of [B, T].
 struct Scratch {
   Scratch(const core::DeltaRuleProblem& delta, Arena& arena) noexcept {

@@ -58,6 +58,10 @@ void gated_rms_norm_backward(const core::GatedNormBackwardProblem& problem, Aren
 size_t layer_workspace(const core::LayerProblem& problem) noexcept;
 void layer(const core::LayerProblem& problem, Arena arena) noexcept;
 
+/// Gradients of that, by those of its parts. Scratch: besides, the gradients by the parts' outputs.
+size_t layer_backward_workspace(const core::LayerBackwardProblem& problem) noexcept;
+void layer_backward(const core::LayerBackwardProblem& problem, Arena arena) noexcept;
+
 }  // namespace sluice::ref
 
 #endif  // SLUICE_REF_OPERATORS_HPP_

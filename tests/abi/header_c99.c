@@ -13,6 +13,7 @@ PIN(size_first_summary, offsetof(sluice_chunk_summary_args, struct_size) == 0);
 PIN(size_first_fold, offsetof(sluice_state_fold_args, struct_size) == 0);
 PIN(size_first_conv_backward, offsetof(sluice_causal_conv1d_backward_args, struct_size) == 0);
 PIN(size_first_norm_backward, offsetof(sluice_gated_rms_norm_backward_args, struct_size) == 0);
+PIN(size_first_layer_backward, offsetof(sluice_layer_backward_args, struct_size) == 0);
 PIN(size_first_stage, offsetof(sluice_chunk_stage_args, struct_size) == 0);
 PIN(size_first_step, offsetof(sluice_recurrent_step_args, struct_size) == 0);
 PIN(size_first_conv, offsetof(sluice_causal_conv1d_args, struct_size) == 0);

@@ -29,6 +29,7 @@ generate = load("generate", "ops/generate.py")
 BYTES = {"fp32": 4, "float32": 4, "bf16": 2, "fp16": 2, "bfloat16": 2, "float16": 2}
 PARTS = {"conv": "causal_conv1d", "update": "causal_conv1d", "norm": "gated_rms_norm",
          "conv-backward": "causal_conv1d_backward", "norm-backward": "gated_rms_norm_backward",
+         "layer-backward": "layer_backward",
          "layer": "layer_prefill", "delta": "chunk_forward"}
 SHAPE = re.compile(r"^\[[\w.,+]+\]( or \[[\w.,+]+\])*$")
 

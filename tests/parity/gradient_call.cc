@@ -4,45 +4,10 @@
 
 #include <numeric>
 
-#include "parity/free_tensor.hpp"
+#include "parity/call_tensors.hpp"
 
 namespace sluice::check {
 namespace {
-
-/// The tensors of a call: inputs with values, outputs full of NaN.
-class Tensors {
- public:
-  Tensors(uint64_t seed, bool wild) : random_(seed * 1000003 + 29), seed_(seed), wild_(wild) {}
-
-  sluice_tensor input(sluice_dtype dtype, const Array& values, Freedom freedom) {
-    inputs_.emplace_back(dtype, values.shape, wild_ ? freedom : Freedom::kDense, &random_);
-    inputs_.back().assign(values.values);
-    return inputs_.back().view();
-  }
-  sluice_tensor input(sluice_dtype dtype, std::vector<int64_t> shape, Freedom freedom) {
-    return input(dtype, make_normal(std::move(shape), ++seed_), freedom);
-  }
-  sluice_tensor output(sluice_dtype dtype, std::vector<int64_t> shape, Freedom freedom) {
-    outputs_.emplace_back(dtype, std::move(shape), wild_ ? freedom : Freedom::kDense, &random_);
-    return outputs_.back().view();
-  }
-  void remember() {
-    for (FreeTensor& t : inputs_) t.remember();
-    for (FreeTensor& t : outputs_) t.remember();
-  }
-  bool intact() const {
-    bool good = true;
-    for (const FreeTensor& t : inputs_) good = good && t.unchanged();
-    for (const FreeTensor& t : outputs_) good = good && t.gaps_unchanged();
-    return good;
-  }
-
- private:
-  Random random_;
-  uint64_t seed_;
-  bool wild_;
-  std::vector<FreeTensor> inputs_, outputs_;
-};
 
 sluice_tensor exchanged(sluice_tensor view) {
   std::swap(view.shape[1], view.shape[2]);
@@ -58,7 +23,7 @@ void collect(const char* name, const sluice_tensor& view, GradientResult* result
 
 GradientResult run_gradients(const ConvGradientConfig& c, sluice_implementation implementation,
                              int workspace_fill) {
-  Tensors tensors(c.seed, c.wild);
+  CallTensors tensors(c.seed, c.wild);
   const bool packed = !c.lengths.empty();
   const int64_t B = packed ? 1 : c.B, N = packed ? static_cast<int64_t>(c.lengths.size()) : c.B;
   const int64_t T =
@@ -104,7 +69,7 @@ GradientResult run_gradients(const ConvGradientConfig& c, sluice_implementation 
 
 GradientResult run_gradients(const NormGradientConfig& c, sluice_implementation implementation,
                              int workspace_fill) {
-  Tensors tensors(c.seed, c.wild);
+  CallTensors tensors(c.seed, c.wild);
   Array x = make_normal(c.shape, c.seed + 100);
   for (double& value : x.values) value *= c.loudness;
   sluice_gated_rms_norm_backward_args args{};

@@ -73,6 +73,36 @@ inline std::vector<sluice_tensor*> tensors_of(sluice_gated_rms_norm_backward_arg
   return {&a->x, &a->z, &a->weight, &a->d_out, &a->dx, &a->dz, &a->dweight};
 }
 
+inline std::vector<sluice_tensor*> tensors_of(sluice_layer_backward_args* a) {
+  return {&a->qkv,
+          &a->z,
+          &a->b,
+          &a->a,
+          &a->conv_weight,
+          &a->conv_bias,
+          &a->A_log,
+          &a->dt_bias,
+          &a->norm_weight,
+          &a->cu_seqlens,
+          &a->initial,
+          &a->conv_initial,
+          &a->core_out,
+          &a->d_out,
+          &a->d_final,
+          &a->d_conv_final,
+          &a->dqkv,
+          &a->dz,
+          &a->db,
+          &a->da,
+          &a->dconv_weight,
+          &a->dconv_bias,
+          &a->dA_log,
+          &a->ddt_bias,
+          &a->dnorm_weight,
+          &a->dinitial,
+          &a->dconv_initial};
+}
+
 inline std::vector<sluice_tensor*> tensors_of(sluice_gated_rms_norm_args* a) {
   return {&a->x, &a->z, &a->weight, &a->out};
 }

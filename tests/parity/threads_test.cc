@@ -10,8 +10,8 @@
 #include <thread>
 
 #include "parity/conv_call.hpp"
-#include "parity/gradient_call.hpp"
 #include "parity/layer_call.hpp"
+#include "parity/layer_gradient_call.hpp"
 #include "parity/naming.hpp"
 #include "parity/sequences.hpp"
 
@@ -81,8 +81,14 @@ Work conv_work(const ConvConfig& c) {
 }
 
 template <class Config>
+std::string name_of(const Config& c) {
+  return c.name;
+}
+std::string name_of(const LayerGradientConfig& c) { return c.layer.name; }
+
+template <class Config>
 Work gradient_work(const Config& c) {
-  return {c.name, [c](int fill) -> Results {
+  return {name_of(c), [c](int fill) -> Results {
             const GradientResult r = run_gradients(c, SLUICE_IMPL_CPU, fill);
             EXPECT_EQ(r.call.code, SLUICE_OK) << r.call.message;
             Results results;
@@ -159,6 +165,9 @@ std::vector<Work> works() {
   list.push_back(conv_work(conv));
   ConvGradientConfig conv_gradients{.name = "conv_gradients", .T = 1200, .D = 300};
   list.push_back(gradient_work(conv_gradients));
+  LayerGradientConfig layer_gradients;
+  layer_gradients.layer.name = "layer_gradients", layer_gradients.layer.T = 600;
+  list.push_back(gradient_work(layer_gradients));
   NormGradientConfig norm_gradients{.name = "norm_gradients", .shape = {150, 8, 128}};
   list.push_back(gradient_work(norm_gradients));
   LayerConfig layer{.name = "layer_prefill", .T = 80};

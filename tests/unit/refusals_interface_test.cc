@@ -17,7 +17,8 @@ constexpr const char* kNames[SLUICE_OP_COUNT] = {
     "chunk_forward",  "recurrent_step",         "causal_conv1d",
     "gated_rms_norm", "layer_prefill",          "layer_decode",
     "chunk_stage",    "chunk_backward",         "chunk_summary",
-    "state_fold",     "causal_conv1d_backward", "gated_rms_norm_backward"};
+    "state_fold",     "causal_conv1d_backward", "gated_rms_norm_backward",
+    "layer_backward"};
 constexpr size_t kSizes[SLUICE_OP_COUNT] = {sizeof(sluice_chunk_forward_args),
                                             sizeof(sluice_recurrent_step_args),
                                             sizeof(sluice_causal_conv1d_args),
@@ -29,7 +30,8 @@ constexpr size_t kSizes[SLUICE_OP_COUNT] = {sizeof(sluice_chunk_forward_args),
                                             sizeof(sluice_chunk_summary_args),
                                             sizeof(sluice_state_fold_args),
                                             sizeof(sluice_causal_conv1d_backward_args),
-                                            sizeof(sluice_gated_rms_norm_backward_args)};
+                                            sizeof(sluice_gated_rms_norm_backward_args),
+                                            sizeof(sluice_layer_backward_args)};
 
 /// One row of 4 values through gated_rms_norm, the smallest valid call.
 struct NormCall {
@@ -125,7 +127,7 @@ TEST(Queries, OperatorNumber) {
   size_t bytes = 7;
   for (const int op : {-1, static_cast<int>(SLUICE_OP_COUNT)}) {
     const std::string message =
-        "sluice: op = " + std::to_string(op) + ", expected 0 to 11 (sluice_op)";
+        "sluice: op = " + std::to_string(op) + ", expected 0 to 12 (sluice_op)";
     EXPECT_EQ(sluice_workspace_size(op, &call.args, &bytes), SLUICE_INVALID_ARGUMENT);
     EXPECT_EQ(sluice_last_error(), message);
     EXPECT_EQ(sluice_supported(op, &call.args, nullptr, 0), SLUICE_INVALID_ARGUMENT);

@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "core/operators.hpp"
 #include "sluice/sluice.h"
 
 namespace sluice::check {
@@ -126,39 +127,13 @@ std::string row_name(const ::testing::TestParamInfo<Refusal<Args>>& info) {
 /// The call that belongs to an operator.
 inline int call(sluice_op op, const void* args, sluice_workspace workspace, void* stream) {
   switch (op) {
-    case SLUICE_OP_CHUNK_FORWARD:
-      return sluice_chunk_forward(static_cast<const sluice_chunk_forward_args*>(args), workspace,
-                                  stream);
-    case SLUICE_OP_RECURRENT_STEP:
-      return sluice_recurrent_step(static_cast<const sluice_recurrent_step_args*>(args), workspace,
-                                   stream);
-    case SLUICE_OP_CAUSAL_CONV1D:
-      return sluice_causal_conv1d(static_cast<const sluice_causal_conv1d_args*>(args), workspace,
-                                  stream);
-    case SLUICE_OP_GATED_RMS_NORM:
-      return sluice_gated_rms_norm(static_cast<const sluice_gated_rms_norm_args*>(args), workspace,
-                                   stream);
-    case SLUICE_OP_LAYER_PREFILL:
-      return sluice_layer_prefill(static_cast<const sluice_layer_args*>(args), workspace, stream);
-    case SLUICE_OP_CHUNK_BACKWARD:
-      return sluice_chunk_backward(static_cast<const sluice_chunk_backward_args*>(args), workspace,
-                                   stream);
-    case SLUICE_OP_CHUNK_SUMMARY:
-      return sluice_chunk_summary(static_cast<const sluice_chunk_summary_args*>(args), workspace,
-                                  stream);
-    case SLUICE_OP_STATE_FOLD:
-      return sluice_state_fold(static_cast<const sluice_state_fold_args*>(args), workspace, stream);
-    case SLUICE_OP_CAUSAL_CONV1D_BACKWARD:
-      return sluice_causal_conv1d_backward(
-          static_cast<const sluice_causal_conv1d_backward_args*>(args), workspace, stream);
-    case SLUICE_OP_GATED_RMS_NORM_BACKWARD:
-      return sluice_gated_rms_norm_backward(
-          static_cast<const sluice_gated_rms_norm_backward_args*>(args), workspace, stream);
-    case SLUICE_OP_CHUNK_STAGE:
-      return sluice_chunk_stage(static_cast<const sluice_chunk_stage_args*>(args), workspace,
-                                stream);
+#define SLUICE_CALL(name, op, args_type) \
+  case op:                               \
+    return sluice_##name(static_cast<const args_type*>(args), workspace, stream);
+    SLUICE_OPERATORS(SLUICE_CALL)
+#undef SLUICE_CALL
     default:
-      return sluice_layer_decode(static_cast<const sluice_layer_args*>(args), workspace, stream);
+      return SLUICE_INTERNAL;
   }
 }
 

@@ -121,10 +121,12 @@ Action add_bench_parts(CLI::App& bench) {
   auto o = std::make_shared<PartsOptions>();
   o->run.repeat = 30;
   command
-      ->add_option("--op", o->ops,
-                   "conv, update, norm, layer; on request conv-backward, norm-backward")
+      ->add_option(
+          "--op", o->ops,
+          "conv, update, norm, layer; on request conv-backward, norm-backward, layer-backward")
       ->delimiter(',')
-      ->check(CLI::IsMember({"conv", "update", "norm", "layer", "conv-backward", "norm-backward"}));
+      ->check(CLI::IsMember(
+          {"conv", "update", "norm", "layer", "conv-backward", "norm-backward", "layer-backward"}));
   command->add_option("--heads", o->heads, "H/HV, several separated by commas")
       ->delimiter(',')
       ->capture_default_str();
@@ -136,7 +138,7 @@ Action add_bench_parts(CLI::App& bench) {
       "Example:\n"
       "  sluice bench parts --commit $(git rev-parse --short HEAD) --json parts.json\n"
       "  sluice bench parts --op conv,norm --heads 16/32 --dtype fp16\n"
-      "  sluice bench parts --op conv-backward,norm-backward");
+      "  sluice bench parts --op conv-backward,norm-backward,layer-backward");
   return [o] { return bench_parts(*o); };
 }
 

@@ -48,6 +48,8 @@ void add_cells(const std::vector<std::string>& ops, const PartsCell& heads,
     add("norm-backward", "", T, 1);
   }
   for (const int64_t T : {512, 2048, 8192, 32768}) add("layer", "flat", T, 1);
+  for (const int64_t T : {512, 2048, 8192, 32768}) add("layer-backward", "flat", T, 1);
+  add("layer-backward", "interleaved", 8192, 1);
   add("layer", "interleaved", 8192, 1);
   add("layer", "flat", 2048, 16);
 }
@@ -79,6 +81,9 @@ double parts_bytes(const PartsCell& c, int64_t element_bytes) noexcept {
   if (c.op == "norm") return 3 * T * values * each;
   if (c.op == "norm-backward") return 5 * T * values * each;
   if (c.op == "conv-backward") return 3 * T * D * each + 4 * D * (kWidth + 1);
+  if (c.op == "layer-backward") {
+    return T * (2 * D + 3 * values + 4 * static_cast<double>(c.HV)) * each;
+  }
   if (c.op == "conv" || c.op == "update") return 2 * T * D * each + state + written;
   const auto states = 2 * N * static_cast<double>(c.HV * c.K * c.V) * 4;
   const double delta = T * (D + values + 2 * static_cast<double>(c.HV)) * each + states;
@@ -104,6 +109,7 @@ PartsWork::PartsWork(Machine& machine, const PartsCell& cell, DType dtype, Imple
     if (cell.op == "conv-backward") add_conv_backward();
     if (cell.op == "norm-backward") add_norm_backward();
     if (cell.op == "layer") add_layer();
+    if (cell.op == "layer-backward") add_layer_backward();
     if (cell.op == "delta") add_delta();
   }
 }
@@ -213,29 +219,53 @@ void PartsWork::add_norm_backward() {
   add(args, gated_rms_norm_backward, workspace_size(args));
 }
 
-void PartsWork::add_layer() {
-  const int64_t H = cell_.H, HV = cell_.HV, K = cell_.K, V = cell_.V, T = tokens(cell_);
-  LayerArgs args;
+PartsWork::Projections PartsWork::projections() {
+  const int64_t HV = cell_.HV, values = HV * cell_.V, T = tokens(cell_);
   if (cell_.shape == "interleaved") {
-    args.packing = Packing::kInterleaved;
-    args.qkv = memory_.tensor(dtype_, {1, T, 2 * H * K + 2 * HV * V});
-    args.b = memory_.tensor(dtype_, {1, T, 2 * HV});
-  } else {
-    args.qkv = memory_.tensor(dtype_, {1, T, cell_.D()});
-    args.z = memory_.tensor(dtype_, {1, T, HV * V});
-    args.b = memory_.tensor(dtype_, {1, T, HV});
-    args.a = memory_.tensor(dtype_, {1, T, HV});
+    return {memory_.tensor(dtype_, {1, T, cell_.D() + values}),
+            {},
+            memory_.tensor(dtype_, {1, T, 2 * HV}),
+            {}};
   }
-  args.conv_weight = memory_.tensor(dtype_, {cell_.D(), kWidth});
-  args.A_log = decay_rates();
-  args.dt_bias = memory_.tensor(kFloat32, {HV});
-  args.norm_weight = memory_.tensor(dtype_, {V});
-  args.out = memory_.tensor(dtype_, {1, T, HV, V});
-  args.cu_seqlens = offsets();
+  return {memory_.tensor(dtype_, {1, T, cell_.D()}), memory_.tensor(dtype_, {1, T, values}),
+          memory_.tensor(dtype_, {1, T, HV}), memory_.tensor(dtype_, {1, T, HV})};
+}
+
+template <class Args>
+void PartsWork::set_layer(Args* args) {
+  if (cell_.shape == "interleaved") args->packing = Packing::kInterleaved;
+  const Projections rows = projections();
+  args->qkv = rows.qkv, args->z = rows.z, args->b = rows.b, args->a = rows.a;
+  args->conv_weight = memory_.tensor(dtype_, {cell_.D(), kWidth});
+  args->A_log = decay_rates();
+  args->dt_bias = memory_.tensor(kFloat32, {cell_.HV});
+  args->norm_weight = memory_.tensor(dtype_, {cell_.V});
+  args->cu_seqlens = offsets();
+  args->num_k_heads = cell_.H, args->num_v_heads = cell_.HV;
+  args->head_k_dim = cell_.K, args->head_v_dim = cell_.V;
+  args->implementation = backend_;
+}
+
+void PartsWork::add_layer_backward() {
+  LayerBackwardArgs args;
+  set_layer(&args);
+  const Projections gradients = projections();
+  args.dqkv = gradients.qkv, args.dz = gradients.z, args.db = gradients.b, args.da = gradients.a;
+  args.dconv_weight = memory_.tensor(kFloat32, {cell_.D(), kWidth});
+  args.dA_log = memory_.tensor(kFloat32, {cell_.HV});
+  args.ddt_bias = memory_.tensor(kFloat32, {cell_.HV});
+  args.dnorm_weight = memory_.tensor(kFloat32, {cell_.V});
+  args.d_out = memory_.tensor(dtype_, {1, tokens(cell_), cell_.HV, cell_.V});
+  add(args, layer_backward, workspace_size(args));
+}
+
+void PartsWork::add_layer() {
+  LayerArgs args;
+  set_layer(&args);
+  args.out = memory_.tensor(dtype_, {1, tokens(cell_), cell_.HV, cell_.V});
   args.conv_initial = args.conv_final = memory_.tensor(dtype_, {cell_.N, cell_.D(), kWidth - 1});
-  args.state.initial = args.state.final = memory_.tensor(kFloat32, {cell_.N, HV, K, V});
-  args.num_k_heads = H, args.num_v_heads = HV, args.head_k_dim = K, args.head_v_dim = V;
-  args.implementation = backend_;
+  args.state.initial = args.state.final =
+      memory_.tensor(kFloat32, {cell_.N, cell_.HV, cell_.K, cell_.V});
   add(args, layer_prefill, layer_prefill_workspace(args));
 }
 

@@ -15,7 +15,7 @@ namespace sluice::tools {
 
 /// One row of the table.
 struct PartsCell {
-  /// "conv", "update", "norm", "conv-backward", "norm-backward", "layer" or "delta" (the layer's
+  /// "conv", "update", "norm", "conv-backward", "norm-backward", "layer-backward", "layer" or "delta" (the layer's
   /// delta rule alone)
   std::string op;
   std::string shape;  ///< how rows or states lie in memory, e.g. "channel-first", "ring"
@@ -56,7 +56,15 @@ class PartsWork {
   void add_conv_backward();
   void add_norm_backward();
   void add_layer();
+  void add_layer_backward();
   void add_delta();
+  /// Of a layer in its packing, or their gradients.
+  struct Projections {
+    TensorView qkv, z, b, a;
+  };
+  Projections projections();
+  template <class Args>
+  void set_layer(Args* args);
   template <class Args>
   void add(const Args& args, Status (*run)(const Args&, Workspace, Stream) noexcept,
            const Result<WorkspaceSize>& size);

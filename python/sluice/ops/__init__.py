@@ -21,6 +21,7 @@ from .conv_norm import causal_conv1d, gated_rms_norm
 from .conv_norm_backward import causal_conv1d_backward, gated_rms_norm_backward
 from .decode import recurrent_step
 from .layer import layer_decode, layer_prefill
+from .layer_gradients import layer_backward
 from .prefill import chunk_backward, chunk_forward
 from .stage import chunk_stage
 
@@ -33,6 +34,7 @@ __all__ = [
     "chunk_summary",
     "gated_rms_norm",
     "gated_rms_norm_backward",
+    "layer_backward",
     "layer_decode",
     "layer_prefill",
     "recurrent_step",

@@ -20,6 +20,7 @@ _PARTS = {
     "norm": "gated_rms_norm",
     "conv-backward": "causal_conv1d_backward",
     "norm-backward": "gated_rms_norm_backward",
+    "layer-backward": "layer_backward",
     "layer": "layer_prefill",
     "delta": "chunk_forward",
 }

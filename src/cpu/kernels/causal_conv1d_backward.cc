@@ -111,8 +111,12 @@ class ConvGradients {
 
   void make_inner(const ConvSequence& s, int64_t t) noexcept {
     const core::Tensor& d_out = problem_.d_out;
-    read_strided(core::address(d_out, s.range.batch, s.range.begin + t, 0, first_), d_out.dtype,
-                 d_out.stride[3], count_, line_);
+    for_channel_runs(problem_.forward, first_, count_,
+                     [&](int64_t group, int64_t inside, int64_t at, int64_t length) {
+                       read_strided(
+                           core::address(d_out, s.range.batch, s.range.begin + t, group, inside),
+                           d_out.dtype, d_out.stride[3], length, line_ + at);
+                     });
     const FloatTag d;
     const int64_t W = problem_.forward.W;
     const bool with_silu = problem_.forward.activation == SLUICE_ACTIVATION_SILU;
@@ -179,7 +183,11 @@ class ConvGradients {
 
   void write_row(int64_t batch, int64_t t) const noexcept {
     const core::Tensor& to = problem_.dx;
-    write_strided(line_, count_, core::address(to, batch, t, 0, first_), to.dtype, to.stride[3]);
+    for_channel_runs(problem_.forward, first_, count_,
+                     [&](int64_t group, int64_t inside, int64_t at, int64_t length) {
+                       write_strided(line_ + at, length, core::address(to, batch, t, group, inside),
+                                     to.dtype, to.stride[3]);
+                     });
   }
 
   const CausalConvBackwardProblem& problem_;

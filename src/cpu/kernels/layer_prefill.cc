@@ -6,6 +6,7 @@
 #include "cpu/kernels/operators.hpp"
 
 #include "cpu/kernels/delta_rule.hpp"
+#include "cpu/kernels/dense_views.hpp"
 #include "cpu/kernels/size_limits.hpp"
 
 #undef HWY_TARGET_INCLUDE
@@ -52,19 +53,16 @@ struct LayerPlan {
   core::DeltaRuleProblem delta;
   core::GatedNormProblem norm;
   bool converts = false;  ///< core_out is asked for, but is not where the core output goes
-  uintptr_t delta_workspace = 0;
-
-  // WHY no null base: views without data count as absent.
-  static constexpr uintptr_t kAnyBase = 256;
+  DenseViews views;
 
   LayerPlan(const LayerProblem& problem, uintptr_t base) noexcept
-      : delta(problem.delta), norm(problem.norm), next_(base) {
+      : delta(problem.delta), norm(problem.norm), views(base) {
     std::copy_n(problem.conv, 3, conv);
     const int64_t B = delta.rows.B, T = delta.rows.T;
     const sluice_dtype io = conv[0].x.dtype;
-    delta.q = take(io, {B, T, delta.H, delta.K});
-    delta.k = take(io, {B, T, delta.H, delta.K});
-    delta.v = take(io, {B, T, delta.HV, delta.V});
+    delta.q = views.take(io, {B, T, delta.H, delta.K});
+    delta.k = views.take(io, {B, T, delta.H, delta.K});
+    delta.v = views.take(io, {B, T, delta.HV, delta.V});
     const Tensor* parts[3] = {&delta.q, &delta.k, &delta.v};
     for (int i = 0; i < 3; ++i) {
       conv[i].out = core::dense_view(parts[i]->data, io, {B, T, conv[i].G, conv[i].C});
@@ -73,24 +71,11 @@ struct LayerPlan {
         core::present(problem.delta.o) && core::same(problem.delta.o.dtype, core::kFloat32);
     if (!direct) {
       converts = core::present(problem.delta.o);
-      delta.o = take(core::kFloat32, {B, T, delta.HV, delta.V});
+      delta.o = views.take(core::kFloat32, {B, T, delta.HV, delta.V});
       norm.x = core::dense_view(delta.o.data, core::kFloat32,
                                 {B, T, delta.HV / delta.r, delta.r, delta.V});
     }
-    delta_workspace = next_;
   }
-
- private:
-  Tensor take(sluice_dtype dtype, std::initializer_list<int64_t> shape) noexcept {
-    const Tensor view = core::dense_view(reinterpret_cast<void*>(next_), dtype, shape);
-    int64_t elements = 1;
-    for (const int64_t extent : shape) elements *= extent;
-    const auto bytes = static_cast<uintptr_t>(elements * core::element_size(dtype));
-    next_ += (bytes + 255) / 256 * 256;
-    return view;
-  }
-
-  uintptr_t next_;
 };
 
 /// Steps with a replay buffer come here too: operators.hpp.
@@ -105,15 +90,15 @@ size_t delta_workspace(const core::DeltaRuleProblem& delta) noexcept {
 }  // namespace
 
 size_t layer_prefill_workspace(const LayerProblem& problem) noexcept {
-  const LayerPlan plan(problem, LayerPlan::kAnyBase);
-  return plan.delta_workspace - LayerPlan::kAnyBase + delta_workspace(plan.delta);
+  const LayerPlan plan(problem, DenseViews::kAnyBase);
+  return plan.views.bytes() + delta_workspace(plan.delta);
 }
 
 void layer_prefill(const LayerProblem& problem, void* scratch) noexcept {
   const LayerPlan plan(problem, reinterpret_cast<uintptr_t>(scratch));
   for (const core::CausalConvProblem& conv : plan.conv) causal_conv1d(conv);
   const auto run_delta = by_steps(plan.delta) ? recurrent_step : chunk_forward;
-  run_delta(plan.delta, reinterpret_cast<void*>(plan.delta_workspace));
+  run_delta(plan.delta, plan.views.rest());
   if (plan.converts) {
     HWY_DYNAMIC_DISPATCH(convert_rows)(problem.delta.rows, plan.delta.o, problem.delta.o);
   }

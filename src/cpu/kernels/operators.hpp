@@ -65,6 +65,12 @@ void gated_rms_norm_backward(const core::GatedNormBackwardProblem&, void* scratc
 size_t layer_prefill_workspace(const core::LayerProblem&) noexcept;
 void layer_prefill(const core::LayerProblem&, void* scratch) noexcept;
 
+/// Gradients of that: convolutions and, unless the core output is given, chunk_forward once more;
+/// then gated_rms_norm_backward, chunk_backward and causal_conv1d_backward. Scratch: convolved q, k
+/// and v in qkv's dtype; the core output and gradients between the parts in float32; a part's own.
+size_t layer_backward_workspace(const core::LayerBackwardProblem&) noexcept;
+void layer_backward(const core::LayerBackwardProblem&, void* scratch) noexcept;
+
 /// Convolution, gates, delta steps and gated norm of a (sequence, key head) while its data is in
 /// cache, for at most 16 tokens a row. The bits are those of causal_conv1d, recurrent_step and
 /// gated_rms_norm called one after the other, dtypes as in layer_prefill. With a replay buffer it is

@@ -27,7 +27,8 @@ pub const SLUICE_OP_CHUNK_SUMMARY: i32 = 8;
 pub const SLUICE_OP_STATE_FOLD: i32 = 9;
 pub const SLUICE_OP_CAUSAL_CONV1D_BACKWARD: i32 = 10;
 pub const SLUICE_OP_GATED_RMS_NORM_BACKWARD: i32 = 11;
-pub const SLUICE_OP_COUNT: i32 = 12;
+pub const SLUICE_OP_LAYER_BACKWARD: i32 = 12;
+pub const SLUICE_OP_COUNT: i32 = 13;
 pub const SLUICE_IMPL_AUTO: i32 = 0;
 pub const SLUICE_IMPL_REFERENCE: i32 = 1;
 pub const SLUICE_IMPL_REFERENCE_CHUNKED: i32 = 2;
@@ -453,6 +454,54 @@ pub struct sluice_layer_args {
 
 #[repr(C)]
 #[derive(Clone, Copy)]
+pub struct sluice_layer_backward_args {
+    pub struct_size: usize,
+    pub qkv: sluice_tensor,
+    pub z: sluice_tensor,
+    pub b: sluice_tensor,
+    pub a: sluice_tensor,
+    pub conv_weight: sluice_tensor,
+    pub conv_bias: sluice_tensor,
+    pub A_log: sluice_tensor,
+    pub dt_bias: sluice_tensor,
+    pub norm_weight: sluice_tensor,
+    pub cu_seqlens: sluice_tensor,
+    pub conv_initial: sluice_tensor,
+    pub initial: sluice_tensor,
+    pub core_out: sluice_tensor,
+    pub d_out: sluice_tensor,
+    pub d_final: sluice_tensor,
+    pub d_conv_final: sluice_tensor,
+    pub dqkv: sluice_tensor,
+    pub dz: sluice_tensor,
+    pub db: sluice_tensor,
+    pub da: sluice_tensor,
+    pub dconv_weight: sluice_tensor,
+    pub dconv_bias: sluice_tensor,
+    pub dA_log: sluice_tensor,
+    pub ddt_bias: sluice_tensor,
+    pub dnorm_weight: sluice_tensor,
+    pub dinitial: sluice_tensor,
+    pub dconv_initial: sluice_tensor,
+    pub num_k_heads: i64,
+    pub num_v_heads: i64,
+    pub head_k_dim: i64,
+    pub head_v_dim: i64,
+    pub scale: f64,
+    pub l2norm_eps: f64,
+    pub norm_eps: f64,
+    pub scale_mode: i32,
+    pub packing: i32,
+    pub eigenvalues: i32,
+    pub head_map: i32,
+    pub gate_activation: i32,
+    pub rounding: i32,
+    pub state_layout: i32,
+    pub implementation: i32,
+}
+
+#[repr(C)]
+#[derive(Clone, Copy)]
 pub struct sluice_implementation_info {
     pub name: *const c_char,
     pub description: *const c_char,
@@ -478,6 +527,7 @@ extern "C" {
     pub fn sluice_gated_rms_norm(args: *const sluice_gated_rms_norm_args, workspace: sluice_workspace, stream: *mut c_void) -> c_int;
     pub fn sluice_layer_prefill(args: *const sluice_layer_args, workspace: sluice_workspace, stream: *mut c_void) -> c_int;
     pub fn sluice_layer_decode(args: *const sluice_layer_args, workspace: sluice_workspace, stream: *mut c_void) -> c_int;
+    pub fn sluice_layer_backward(args: *const sluice_layer_backward_args, workspace: sluice_workspace, stream: *mut c_void) -> c_int;
     pub fn sluice_workspace_size(op: c_int, args: *const c_void, bytes: *mut usize) -> c_int;
     pub fn sluice_supported(op: c_int, args: *const c_void, kernel: *mut c_char, size: usize) -> c_int;
     pub fn sluice_implementations(out: *mut sluice_implementation_info, capacity: c_int) -> c_int;
