@@ -2,12 +2,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Writes the folders of a kernel for Hugging Face's `kernels` package, from a wheel or an installed package.
 
-    build_hub_kernel.py WHEEL_OR_FOLDER... OUT        (e.g. dist/cpu/*.whl dist/cu13/*.whl build/hub)
+    build_hub_kernel.py [--cpu] WHEEL_OR_FOLDER... OUT        (e.g. dist/cpu/*.whl dist/cu13/*.whl build/hub)
 
 OUT/build/torch-stable-abi28-cpu-x86_64-linux holds the package with metadata.json, and likewise cu130 for
-a build with CUDA: kernels.get_local_kernel(OUT) loads the one that fits. `stable-abi` is no lie: the
-extension needs nothing of torch's binary interface. Torch's operators are registered under the
-kernel's own name, so that several may be loaded beside an installed sluice.
+a build with CUDA (--cpu: such a build as the folder for CPUs): kernels.get_local_kernel(OUT) loads the one that
+fits. `stable-abi` is no lie: the extension needs nothing of torch's binary interface. Torch's operators are registered
+under the kernel's own name, so that several may be loaded beside an installed sluice.
 """
 
 import base64
@@ -64,10 +64,9 @@ def unpacked(source, folder):
     return folder / "sluice"
 
 
-def backend_of(package):
+def backend_of(package, cpu):
     """("cpu", its entry) or ("cu130", ..), by what the extension holds."""
-    extension = next(package.glob("_core*.so")).read_bytes()
-    if CUDA_MARK not in extension:
+    if cpu or CUDA_MARK not in next(package.glob("_core*.so")).read_bytes():
         return "cpu", {"type": "cpu"}
     return "cu130", {"type": "cuda", "archs": CUDA_ARCHS}
 
@@ -87,8 +86,8 @@ def digest(folder):
     return {"algorithm": "sha256", "files": {name: base64.b64encode(each).decode() for name, each in sums.items()}}
 
 
-def write_variant(package, out):
-    suffix, backend = backend_of(package)
+def write_variant(package, out, cpu):
+    suffix, backend = backend_of(package, cpu)
     folder = out / "build" / f"{TORCH}-{suffix}-{platform.machine()}-linux"
     shutil.rmtree(folder, ignore_errors=True)
     shutil.copytree(package, folder, ignore=shutil.ignore_patterns(*LEFT_OUT))
@@ -104,12 +103,13 @@ def write_variant(package, out):
 
 
 def main():
-    *sources, out = map(pathlib.Path, sys.argv[1:])
+    cpu = sys.argv[1:2] == ["--cpu"]
+    *sources, out = map(pathlib.Path, sys.argv[1 + cpu:])
     if not sources:
         sys.exit(__doc__)
     for source in sources:
         with tempfile.TemporaryDirectory() as folder:
-            write_variant(unpacked(source, pathlib.Path(folder)), out)
+            write_variant(unpacked(source, pathlib.Path(folder)), out, cpu)
 
 
 if __name__ == "__main__":

@@ -84,7 +84,11 @@ def commands():
                     yield name, shlex.split(line, comments=True)
 
 
-@pytest.mark.parametrize("name, words", list(commands()), ids=lambda value: value if isinstance(value, str) else value[0])
+def label(value):
+    return value if isinstance(value, str) else value[0]
+
+
+@pytest.mark.parametrize("name, words", list(commands()), ids=label)
 def test_commands_name_what_exists(name, words):
     variables = (ROOT / "docs/environment.md").read_text()
     while re.match(r"[A-Z_]+=", words[0]):
