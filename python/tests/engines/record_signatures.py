@@ -18,6 +18,7 @@ OUT = pathlib.Path(__file__).with_name("signatures.json")
 
 # engine namespace: {our function: file of the engine that defines it}
 _VLLM = "vllm/third_party/flash_linear_attention/ops/"
+_KIMI = "vllm/models/kimi_k3/nvidia/ops/third_party/kda/"
 _SGLANG = "sglang/kernels/ops/attention/"
 FUNCTIONS = {
     "fla": {
@@ -40,6 +41,11 @@ FUNCTIONS = {
         "layer_norm_fwd": _VLLM + "layernorm_guard.py",
         "rmsnorm_fn": _VLLM + "layernorm_guard.py",
         "rms_norm_gated": _VLLM + "kda.py",
+    },
+    "vllm.kimi": {
+        "chunk_kda_with_fused_gate": _KIMI + "chunk.py",
+        "fused_recurrent_kda": _KIMI + "fused_recurrent.py",
+        "fused_recurrent_kda_packed_decode": _KIMI + "fused_recurrent.py",
     },
     "vllm.v0_26": {
         "chunk_gated_delta_rule": _VLLM + "chunk.py",
@@ -125,11 +131,13 @@ def main(archives):
         engine, sources = PACKAGES[package], files(archive)
         # Releases whose parameters differ have a module of their own.
         apart = f"{engine}.v{'_'.join(version.split('.')[:2])}"
-        engine = apart if apart in FUNCTIONS else engine
-        functions = {}
-        for name, path in FUNCTIONS[engine].items():
-            functions[name] = {"file": path, "parameters": parameters(sources[path], name)}
-        table[engine] = {"version": version, "functions": functions}
+        # So have functions of one release that share a name.
+        engines = [apart] if apart in FUNCTIONS else [engine, f"{engine}.kimi"]
+        for each in (each for each in engines if each in FUNCTIONS):
+            functions = {}
+            for name, path in FUNCTIONS[each].items():
+                functions[name] = {"file": path, "parameters": parameters(sources[path], name)}
+            table[each] = {"version": version, "functions": functions}
     OUT.write_text(json.dumps(table, indent=1, sort_keys=True) + "\n")
 
 

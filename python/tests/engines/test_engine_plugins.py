@@ -48,6 +48,10 @@ def stub_vllm(monkeypatch, change=("", ""), release="vllm"):
     targets = []
     for path, ours in vllm_plugin.kTargets + vllm_plugin.kCpuTargets:
         engine = path.partition(".")[0].replace("vllm", release)
+        if "kimi" in path:
+            engine = f"{engine}.kimi"
+        if engine not in RECORDED:
+            continue
         name = ours.__name__
         if name not in RECORDED[engine]["functions"]:
             continue

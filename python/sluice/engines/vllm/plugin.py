@@ -15,13 +15,14 @@ from typing import Any
 
 from .. import flashinfer
 from ..swap import Swaps, Tally, hook, same_parameters
-from . import conv, cpu, kda, norm, ops, v0_26
+from . import conv, cpu, kda, kimi, norm, ops, v0_26
 
 _logger = logging.getLogger("sluice.engines")
 _swaps = Swaps()
 tally = Tally()
 
 _FLA = "vllm.third_party.flash_linear_attention.ops"
+_KIMI = "vllm.models.kimi_k3.nvidia.ops.third_party.kda"
 _CONV = "vllm.model_executor.layers.mamba.ops.causal_conv1d"
 
 # vLLM's function, and ours; where vLLM 0.26.0 to 0.33.0 define them. On Hopper vLLM's default prefill is
@@ -37,6 +38,9 @@ kTargets = (
     (f"{_FLA}.kda", kda.chunk_kda),
     (f"{_FLA}.kda", kda.chunk_kda_with_fused_gate),
     (f"{_FLA}.kda", kda.fused_recurrent_kda),
+    (_KIMI, kimi.chunk_kda_with_fused_gate),
+    (_KIMI, kimi.fused_recurrent_kda),
+    (_KIMI, kimi.fused_recurrent_kda_packed_decode),
     (f"{_FLA}.kda", norm.rms_norm_gated),
     (f"{_FLA}.layernorm_guard", norm.layer_norm_fwd),
     (f"{_FLA}.layernorm_guard", norm.rmsnorm_fn),
