@@ -115,7 +115,7 @@ def test_gradient_checkpointing_and_a_frozen_half(cases, level):
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("name", ["qwen3_next", "qwen3_5", "kimi_linear"])
 def test_packed_documents_are_documents(cases, name, level):
-    """transformers' own torch path lets a packed document see the one before it."""
+    """transformers' own torch functions cannot keep them apart."""
     block = cases(name)[0].model.layers[1]
     layer = block.linear_attn if hasattr(block, "linear_attn") else block.self_attn
     lengths = [30, 1, 39]
