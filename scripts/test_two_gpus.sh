@@ -20,6 +20,6 @@ run=("$python" -m torch.distributed.run --standalone --nproc-per-node "$gpus")
 timeout 120 "${run[@]}" python/tests/check_two_gpus.py 2>&1 | tee "$results/check.log" | grep -v '^W'
 status=${PIPESTATUS[0]}
 timeout "${SLUICE_BENCH_SECONDS:-240}" "${run[@]}" -m sluice.distributed.bench "${chosen[@]}" \
-  --out "$results/bench.json" 2>&1 | tee "$results/bench.log" | grep '^{'
+  --json --out "$results/bench.json" 2>&1 | tee "$results/bench.log" | grep '^{'
 [ "${PIPESTATUS[0]}" = 0 ] || status=1
 exit "$status"

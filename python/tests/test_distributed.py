@@ -170,8 +170,10 @@ def test_rows_that_run_during_the_exchange_are_the_same(layout):
         early = sum(begin < end for begin, end in runs)
         assert overlap or early == 0
     assert early >= 3
-    for name, expected in results[0].items():
-        assert_near(results[1][name], expected, name)
+    o, _, gradients = one_rank(x, options, LENGTHS, d_o, torch.zeros(len(LENGTHS), 4, 16, 24))
+    for found in results:
+        for name, expected in {"o": o, **gradients}.items():
+            assert_near(found[name], expected, name)
 
 
 def test_leaves_must_end_where_fragments_do():
@@ -359,6 +361,12 @@ def other_sizes(rank, ranks):
     ContextParallel(None, fragments).chunk_forward(**x, **options)
 
 
+def other_options(rank, ranks):
+    fragments = Fragments.contiguous([128], ranks)
+    x, options = inputs(fragments.tokens(rank), 1, initial=False)
+    ContextParallel(None, fragments).chunk_forward(**x, **options, scale=0.5 if rank == 1 else 1.0)
+
+
 def one_fails(rank, ranks):
     fragments = Fragments.contiguous([128], ranks)
     context = ContextParallel(None, fragments, check="always")
@@ -397,6 +405,7 @@ def test_processes_give_what_one_gives(task, ranks):
     [
         (other_table, "InvalidArgument: ContextParallel: fragments = ", "fragments = "),
         (other_sizes, "InvalidArgument: ContextParallel: V = ", "V = 8 on rank 1, expected 24"),
+        (other_options, "InvalidArgument: ContextParallel: options = ", "options = "),
         (one_fails, "InvalidArgument: chunk_summary: k ", "rank 1 = failed"),
         (wrong_rows, "", "failed"),
         (two_calls, "InvalidArgument: ContextParallel: call ", "ContextParallel: call "),

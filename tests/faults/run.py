@@ -37,6 +37,8 @@ SUITES = {
     "gradients": "tests/emulation/sluice_emulated_backward_tests",
 }
 
+PYTHON = ("python", "torch")  # the second: rows whose tests need torch, left out where Python has none
+
 
 class Runs:
     """Runs of tests of the mutated build."""
@@ -45,7 +47,7 @@ class Runs:
         self.out, self.python = out, python
 
     def command(self, suite: str, tests: str) -> list[str]:
-        if suite != "python":
+        if suite not in PYTHON:
             return [str(self.out / SUITES[suite]), "--gtest_brief=1", "--gtest_fail_fast",
                     f"--gtest_filter={tests}:-*Slow*"]
         file, _, names = tests.partition(" ")
@@ -103,10 +105,10 @@ def judge(runs: Runs, faults: list[plant.Fault], pool) -> int:
 
 def check_rows(faults: list[plant.Fault]) -> int:
     """What can be said of the rows without a build."""
-    wrong = [f"{fault.name}: no suite {fault.suite}" for fault in faults if fault.suite not in {*SUITES, "python"}]
+    wrong = [f"{fault.name}: no suite {fault.suite}" for fault in faults if fault.suite not in {*SUITES, *PYTHON}]
     for fault in faults:
         file = ROOT / "python/tests" / fault.tests.partition(" ")[0]
-        if fault.suite == "python" and not file.is_file():
+        if fault.suite in PYTHON and not file.is_file():
             wrong.append(f"{fault.name}: no file {file.relative_to(ROOT)}")
     if wrong:
         sys.exit("faults: the list is not true any more:\n  " + "\n  ".join(wrong))
@@ -120,22 +122,25 @@ def available(build: pathlib.Path, python: pathlib.Path | None, faults: list[pla
     on request alone."""
     missing = {suite for suite, program in SUITES.items() if not (build / program).exists()}
     if python is None:
-        missing.add("python")
-    elif any(fault.suite == "python" for fault in faults) and not python.exists():
-        sys.exit(f"faults: no {python}: scripts/test_python.sh makes it; --no-python leaves its rows out")
+        missing.update(PYTHON)
+    elif any(fault.suite in PYTHON for fault in faults):
+        if not python.exists():
+            sys.exit(f"faults: no {python}: scripts/test_python.sh makes it; --no-python leaves its rows out")
+        if subprocess.run([python, "-c", "import torch"], stderr=subprocess.DEVNULL).returncode != 0:
+            missing.add("torch")
     left_out = [fault for fault in faults if fault.suite in missing]
     if left_out:
-        print(f"faults: {len(left_out)} left out, of suites that are not built here: {', '.join(sorted(missing))}")
+        print(f"faults: {len(left_out)} left out, of suites that are not here: {', '.join(sorted(missing))}")
     return [fault for fault in faults if fault.suite not in missing]
 
 
 def make(mutant: Mutant, suites: set[str], python: pathlib.Path) -> None:
     """Builds what `suites` run."""
-    targets = {SUITES[suite] for suite in suites - {"python"}}
-    if "python" in suites:
+    targets = {SUITES[suite] for suite in suites.difference(PYTHON)}
+    if suites.intersection(PYTHON):
         targets.add("src/libsluice_inside.a")
     mutant.make(sorted(targets))
-    if "python" in suites:
+    if suites.intersection(PYTHON):
         mutant.make_python(python)
 
 
