@@ -3,7 +3,7 @@
 need no map during it, the fold and all other rows after. No communication here, so that ranks can be simulated."""
 
 import zlib
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -246,8 +246,11 @@ def _check_promise(call: Call, remembers: Any) -> None:
         torch._assert_async(most <= call.sent_transitions, text)
     elif int(most) > call.sent_transitions:
         raise InvalidArgument(f"{what} = {call.sent_transitions}, expected {int(most)} at least ({rule})")
-    known = call.fragments.known.setdefault("remembered", torch.zeros_like(most))
-    torch.maximum(known, most, out=known)
+    known = call.fragments.known
+    if "remembered" not in known:
+        with torch.inference_mode(False):  # whose tensors could not be written later
+            known["remembered"] = torch.zeros_like(most)
+    torch.maximum(known["remembered"], most, out=known["remembered"])
 
 
 def fold(call: Call, reverse: bool, gathered: Any, initial: Any, final: Any) -> Any:
@@ -391,11 +394,6 @@ def numbers(call: Call, reverse: bool) -> dict[str, int]:
         "transitions": -1 if settings.transitions is None else settings.transitions,
         "options": zlib.crc32(repr((sorted(call.options.items()), kinds, more)).encode()),
     }
-
-
-def like(call: Call, tensors: dict[str, Any]) -> Call:
-    """The same call with tensors that autograd has kept."""
-    return replace(call, tensors=tensors)
 
 
 assert set(OPTIONS) <= {name for name, _, _, _ in _core.fields("chunk_summary")}

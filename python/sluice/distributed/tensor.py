@@ -93,6 +93,10 @@ class _Heads(GatedDeltaNet):
             return _Leave.apply(found, self._group)
         return (_Leave.apply(found[0], self._group), *found[1:])
 
+    def step(self, hidden_states: Tensor, states: Any) -> Tensor:
+        found: Tensor = total(super().step(hidden_states, states), self._group)
+        return found
+
 
 class _Enter(torch.autograd.Function):
     """The same on all ranks; each has a part of the gradient."""
