@@ -194,6 +194,9 @@ def test_the_json_has_what_it_should(quick):
         assert 0 <= row["source"] < len(report["sources"])
     ladder = report["parts"]["accuracy float32"]["data"]
     assert {"whole", "head", "window", "passed", "tensor"} <= set(ladder["rows"][0])
+    gradients = report["parts"]["gradients float32"]["data"]["rows"]
+    assert {row["tensor"] for row in gradients} >= {"dq", "dk", "dv", "dbeta", "d_initial_state"}
+    assert all(row["passed"] and row["whole"] <= row["limit"] for row in gradients)
     assert not output.with_name(output.name + ".state.json").exists()
 
 
@@ -214,6 +217,15 @@ def test_no_record_looks_measured_here(quick):
         assert ("c0ffee" in rest) == (kind == "here")
 
 
+@needs_tree
+def test_times_of_the_backward_pass_are_shown(quick):
+    rows = [row for row in quick[1]["rows"] if row["op"] == "chunk_backward"]
+    assert rows and all(row["flops"] > 0 and row["times_forward"] > 1 for row in rows)
+    text = quick[0].read_text()
+    section = text[text.index('id="gradients"') :]
+    assert "Backward pass" in section and "cuda.chunk_backward" in section and "The worst of each gradient" in section
+
+
 def assert_self_contained(text):
     assert "<script" not in text and "<link" not in text and "@import" not in text
     assert not re.search(r"\b(src|href|srcset|action|poster)=[\"']?[^\"'#]", text)
@@ -229,7 +241,7 @@ def test_the_page_needs_nothing_else(quick):
     text = quick[0].read_text()
     assert_self_contained(text)
     assert "prefers-color-scheme: dark" in text and 'name="viewport"' in text
-    for heading in ("Accuracy", "Roofline", "First call", "Environment", "Sources"):
+    for heading in ("Accuracy", "Gradients", "Roofline", "First call", "Environment", "Sources"):
         assert f">{heading}</h2>" in text
     assert text.count("<caption>") == text.count("<table>") > 5
 

@@ -12,6 +12,7 @@ from .. import cases
 from . import (
     environment,
     first_call,
+    gradients,
     ladder,
     manifest,
     peers,
@@ -59,6 +60,7 @@ class Plan:
         for dtype in self.manifest["ladder"]["limits"]:
             listed.append((f"accuracy {dtype}", self._accuracy(dtype)))
             listed.append((f"stages {dtype}", self._stages(dtype)))
+            listed.append((f"gradients {dtype}", self._gradients(dtype)))
         listed.append(("first call", lambda step: first_call.measure(self.device)))
         if not self.speed:
             return listed
@@ -89,6 +91,9 @@ class Plan:
 
     def _stages(self, dtype: str) -> Callable[[Callable[[float], None]], Any]:
         return lambda step: stages.measure(self.manifest, dtype, self.device, self.quick, step)
+
+    def _gradients(self, dtype: str) -> Callable[[Callable[[float], None]], Any]:
+        return lambda step: gradients.measure(self.manifest, dtype, self.device, self.quick, step)
 
     def _speed(self, workload: dict[str, Any]) -> list[Part]:
         path = self.tool

@@ -11,7 +11,7 @@ from typing import Any
 import sluice
 
 from .. import whole_file
-from . import build, charts, environment, page, sections, speed_sections, tool
+from . import build, charts, environment, gradient_section, page, sections, speed_sections, tool
 from .progress import Progress
 from .state import State
 
@@ -105,6 +105,7 @@ def html_of(report: dict[str, Any], draw: bool) -> str:
         speed_sections.growth,
         speed_sections.decode,
         speed_sections.layer,
+        gradient_section.section,
         speed_sections.roofline,
     ):
         found.append(section(report, draw))

@@ -184,6 +184,30 @@ def _stage(row: Row, record: dict[str, Any]) -> Row:
     )
 
 
+def _backward(row: Row, record: dict[str, Any]) -> Row:
+    lengths, times = lengths_of(row["lengths"]), _times(row, "ms", 1e-3)
+    rates = {"flops": ("tflop_per_s", 1e12), "bytes": ("gb_per_s", 1e9)}
+    seconds = times["seconds"]
+    found = {
+        name: None if seconds is None or row.get(key) is None else factor * row[key] * seconds
+        for name, (key, factor) in rates.items()
+    }
+    return _common(
+        row,
+        op="chunk_backward",
+        model=None,
+        kernel=row["kernel"],
+        lengths=row["lengths"],
+        T=sum(lengths),
+        B=len(lengths),
+        dtype=record["dtype"],
+        **times,
+        share=row.get("share_of_floor"),
+        times_forward=row.get("times_forward"),
+        **found,
+    )
+
+
 def _host(row: Row, record: dict[str, Any]) -> list[Row]:
     """One row for each contender of `sluice bench cpu`; the first of them is Sluice."""
     decode = row["op"] == "decode"
@@ -246,6 +270,7 @@ _TABLES = {
     "sluice.bench.step/1": _step,
     "sluice.bench.parts/1": _part,
     "sluice.bench.stages/1": _stage,
+    "sluice.bench.backward/1": _backward,
 }
 
 

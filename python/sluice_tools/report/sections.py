@@ -22,7 +22,7 @@ def own_source(report: Report, command: str) -> dict[str, Any]:
     }
 
 
-def _parts(report: Report, prefix: str) -> list[dict[str, Any]]:
+def parts(report: Report, prefix: str) -> list[dict[str, Any]]:
     return [
         part["data"]
         for name, part in report["parts"].items()
@@ -64,7 +64,7 @@ def lead(report: Report) -> str:
 
 def accuracy(report: Report, draw: bool) -> Section:
     """The ladder, dtype by dtype, and every operator once."""
-    ladders = _parts(report, "accuracy ")
+    ladders = parts(report, "accuracy ")
     content = page.source(own_source(report, "accuracy ladder of ops/manifest.json"))
     if not ladders:
         return "accuracy", "Accuracy", content + page.note("No ladder was run.")
@@ -125,7 +125,7 @@ def _ladder_table(ladders: list[dict[str, Any]]) -> str:
 
 
 def _operators(report: Report) -> str:
-    found = _parts(report, "operators")
+    found = parts(report, "operators")
     if not found:
         return ""
     rows = [
@@ -142,7 +142,7 @@ def _operators(report: Report) -> str:
 
 def stages(report: Report) -> Section:
     """The single stages against their float64 twins."""
-    found = _parts(report, "stages ")
+    found = parts(report, "stages ")
     if not found:
         words = "This library has no operators for single stages, so none was measured."
         return "stages", "Stages", page.note(words)
@@ -178,7 +178,7 @@ def _worst_stages(found: list[dict[str, Any]]) -> list[list[page.Cell]]:
 def first_call(report: Report) -> Section:
     """What starting costs."""
     content = ""
-    for data in _parts(report, "first call"):
+    for data in parts(report, "first call"):
         content += page.source(own_source(report, "a fresh interpreter, prefill of 256 tokens"))
         entries = [
             ("import sluice (NumPy is there)", data["import"]),
@@ -204,7 +204,7 @@ def first_call(report: Report) -> Section:
 
 def peers(report: Report) -> Section:
     """Peers that were installed and ran beside."""
-    found = _parts(report, "peers")
+    found = parts(report, "peers")
     if not found:
         words = (
             "No peer is installed here (transformers with torch; flash-linear-attention on a GPU)."

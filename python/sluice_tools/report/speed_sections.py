@@ -13,7 +13,7 @@ _MOST_LINES = 6
 _RATES = (("flops", 1e-12), ("bytes", 1e-9))
 
 
-def _by_source(report: Report, op: str) -> Iterator[tuple[dict[str, Any], list[Row]]]:
+def by_source(report: Report, op: str) -> Iterator[tuple[dict[str, Any], list[Row]]]:
     """(source, its rows of `op`), this machine's first, then the newest records."""
     groups: dict[int, list[Row]] = {}
     for row in report["rows"]:
@@ -41,7 +41,7 @@ def _grids(report: Report) -> Iterator[tuple[dict[str, Any], list[Row]]]:
     device and each way with history."""
     seen = set()
     for grid in ("published", "marks"):
-        found = list(_by_source(report, "chunk_forward"))
+        found = list(by_source(report, "chunk_forward"))
         for source, rows in sorted(
             found, key=lambda i: i[0]["settings"].get("history") == "strict"
         ):
@@ -110,7 +110,7 @@ def growth(report: Report, draw: bool) -> Section:
     """One sequence, longer and longer."""
     groups: dict[tuple[bool, str], dict[str, dict[int, Row]]] = {}
     used: dict[tuple[bool, str], list[dict[str, Any]]] = {}
-    for source, rows in _by_source(report, "chunk_forward"):
+    for source, rows in by_source(report, "chunk_forward"):
         if source["settings"].get("gates", "published") != "published" or source["settings"].get(
             "history"
         ) in ("strict",):
@@ -152,7 +152,7 @@ def decode(report: Report, draw: bool) -> Section:
     content = ""
     seen = set()
     for source, rows in sorted(
-        _by_source(report, "recurrent_step"), key=lambda item: (not item[0]["here"], -len(item[1]))
+        by_source(report, "recurrent_step"), key=lambda item: (not item[0]["here"], -len(item[1]))
     ):
         others = [r for r in rows if r["T"] > 1 or r["writes"] != "last"]
         rows = [r for r in rows if r not in others and r["shape"] in ("", "kv")]
@@ -222,14 +222,14 @@ def _steps_table(rows: list[Row], source: dict[str, Any]) -> str:
 def layer(report: Report, draw: bool) -> Section:
     """Whole layer steps, and the parts around the delta rule."""
     content = ""
-    for source, rows in _by_source(report, "layer_decode"):
+    for source, rows in by_source(report, "layer_decode"):
         plain = [row for row in rows if row["T"] == 1 and row["writes"] == "last"]
         others = [row for row in rows if row not in plain]
         content += page.source(source)
         content += _curves(report, source, plain, draw, "layer", "One layer step")
         if others:
             content += page.folded("Several tokens, replay rings", _steps_table(others, source))
-    for source, rows in _by_source(report, "layer_prefill"):
+    for source, rows in by_source(report, "layer_prefill"):
         others = [
             row
             for row in report["rows"]
@@ -305,7 +305,7 @@ def roofline(report: Report, draw: bool) -> Section:
 def stages(report: Report) -> str:
     """The stages, their chain plain and as a graph, and the fused prefill: rows of the tool."""
     content = ""
-    for source, rows in _by_source(report, "chunk_stage"):
+    for source, rows in by_source(report, "chunk_stage"):
         content += page.source(source)
         body: list[list[page.Cell]] = [
             [f"{row['shape']}, H {row['H']}, C {row['C']}", row["part"]]
