@@ -28,8 +28,13 @@ TORCH = "torch-stable-abi28"
 # As src/cuda/CMakeLists.txt has them.
 CUDA_ARCHS = ["8.0", "8.6", "8.9", "9.0", "9.0a", "10.0", "12.0+PTX"]
 CUDA_MARK = b"cudaGetDeviceProperties"
-# What the Hub's rules or its callers do not want: adaptors of engines, programs.
-LEFT_OUT = ("engines", "__main__.py", "__pycache__")
+LEFT_OUT = ("__main__.py", "__pycache__")
+# What transformers puts in place of its functions.
+LAYERS = '''
+from .engines.transformers import hub_layers as layers
+
+__all__ = [*__all__, "layers"]
+'''
 # Where the package names itself; ID takes the place of sluice.
 OWN_NAME = [(r'Library\("sluice"', 'Library("ID"'), (r'"sluice::', '"ID::'), (r"torch\.ops\.sluice\b", "torch.ops.ID"),
             (r'startswith\("sluice\.functional\."\)', 'startswith("ID.functional.")')]
@@ -92,6 +97,8 @@ def write_variant(package, out, cpu):
     shutil.rmtree(folder, ignore_errors=True)
     shutil.copytree(package, folder, ignore=shutil.ignore_patterns(*LEFT_OUT))
     own = f"_sluice_{backend['type']}_{commit()}"
+    with (folder / "__init__.py").open("a") as init:
+        init.write(LAYERS)
     rename(folder, own)
     (folder / "sluice").mkdir()
     (folder / "sluice/__init__.py").write_text(INNER.replace("ID", own))

@@ -60,6 +60,45 @@ def test_refusals_have_its_own_classes_and_the_callers_names(kernel):
         kernel.chunk_gated_delta_rule(q, k, v, g[..., :3], beta)
 
 
+@kernels.use_kernel_func_from_hub("chunk_gated_delta_rule")
+def chunk_function(query, key, value, g, beta, chunk_size=64, initial_state=None, output_final_state=False,
+                   use_qk_l2norm_in_kernel=False, **kwargs):
+    """As transformers decorates its own."""
+    raise AssertionError("the function itself ran")
+
+
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.rule = chunk_function
+
+    def forward(self, *rows):
+        return self.rule(*rows, output_final_state=True, use_qk_l2norm_in_kernel=True, other=1)
+
+
+class OnCpu(kernels.LocalLayerRepository):
+    """`kernels` asks for CUDA's folder wherever torch was built with CUDA."""
+
+    def load(self):
+        return getattr(kernels.get_local_kernel(self._repo_path, backend="cpu").layers, self.layer_name)
+
+
+def test_its_layers_take_the_place_of_a_models_functions(layout):
+    repository = OnCpu(repo_path=layout, layer_name="chunk_gated_delta_rule")
+    with kernels.use_kernel_mapping({"chunk_gated_delta_rule": {"cpu": repository}}):
+        model = kernels.kernelize(Model().eval(), device="cpu", mode=kernels.Mode.INFERENCE)
+        o, state = model(*rows())
+    expected, final = sluice.chunk_gated_delta_rule(
+        *rows(), output_final_state=True, use_qk_l2norm_in_kernel=True)
+    assert torch.equal(o, expected) and torch.equal(state, final)
+
+
+def test_every_layer_of_transformers_is_there(kernel):
+    for name in ("chunk_gated_delta_rule", "recurrent_gated_delta_rule", "chunk_kda", "fused_recurrent_kda",
+                 "causal_conv1d_fn", "causal_conv1d_update"):
+        assert issubclass(getattr(kernel.layers, name), torch.nn.Module)
+
+
 def test_every_file_has_its_digest(layout):
     from kernels._rust import Digest, DigestAlgorithm, Metadata
 
