@@ -12,8 +12,6 @@ from torch import nn
 
 from . import ops
 
-_Tensor = torch.Tensor | None
-
 
 def _packed(given: dict[str, Any], *names: str) -> dict[str, Any]:
     """What an operator reads of a model's keywords."""
@@ -31,11 +29,11 @@ class chunk_gated_delta_rule(nn.Module):
         g: torch.Tensor,
         beta: torch.Tensor,
         chunk_size: int = 64,
-        initial_state: _Tensor = None,
+        initial_state: torch.Tensor | None = None,
         output_final_state: bool = False,
         use_qk_l2norm_in_kernel: bool = False,
         **kwargs: Any,
-    ) -> tuple[torch.Tensor, _Tensor]:
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
         more = _packed(kwargs, "cu_seqlens", "cu_seq_lens_q")
         return ops.chunk_gated_delta_rule(
             query, key, value, g, beta, chunk_size, initial_state, output_final_state,
@@ -53,11 +51,11 @@ class recurrent_gated_delta_rule(nn.Module):
         value: torch.Tensor,
         g: torch.Tensor,
         beta: torch.Tensor,
-        initial_state: _Tensor = None,
+        initial_state: torch.Tensor | None = None,
         output_final_state: bool = False,
         use_qk_l2norm_in_kernel: bool = False,
         **kwargs: Any,
-    ) -> tuple[torch.Tensor, _Tensor]:
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
         more = _packed(kwargs, "cu_seqlens", "cu_seq_lens_q")
         return ops.fused_recurrent_gated_delta_rule(
             query, key, value, g, beta, initial_state, output_final_state, use_qk_l2norm_in_kernel, **more
@@ -71,7 +69,7 @@ class causal_conv1d_fn(nn.Module):
         self,
         hidden_states: torch.Tensor,
         weight: torch.Tensor,
-        bias: _Tensor = None,
+        bias: torch.Tensor | None = None,
         activation: str | None = None,
         **kwargs: Any,
     ) -> torch.Tensor:
@@ -88,7 +86,7 @@ class causal_conv1d_update(nn.Module):
         hidden_states: torch.Tensor,
         conv_state: torch.Tensor,
         weight: torch.Tensor,
-        bias: _Tensor = None,
+        bias: torch.Tensor | None = None,
         activation: str | None = None,
     ) -> torch.Tensor:
         return ops.causal_conv1d_update(hidden_states, conv_state, weight, bias, activation)
