@@ -8,10 +8,10 @@ hold parts of each sequence, and on one rank: the losses are equal.
 
 import tempfile
 
-import sluice
 import torch
 import torch.distributed as dist
 from sluice.distributed import ContextParallel, Fragments
+from sluice.nn import GatedDeltaNet
 from torch.nn.functional import cross_entropy, scaled_dot_product_attention
 
 WORDS, WIDTH, HEADS, D = 17, 32, 2, 16
@@ -20,30 +20,19 @@ STEPS = 5
 
 
 class Hybrid(torch.nn.Module):
-    """Embedding, gated delta rule behind a short convolution, attention, output."""
+    """Embedding, a gated delta layer, attention, output."""
 
-    def __init__(self):
+    def __init__(self, context):
         super().__init__()
-        inner = HEADS * D
         self.embed = torch.nn.Embedding(WORDS, WIDTH)
-        self.qkv = torch.nn.Linear(WIDTH, 3 * inner, bias=False)
-        self.conv = torch.nn.Parameter(0.5 * torch.randn(3 * inner, 4))
-        self.gates = torch.nn.Linear(WIDTH, 2 * HEADS)
-        self.out = torch.nn.Linear(inner, WIDTH, bias=False)
+        self.delta = GatedDeltaNet(WIDTH, HEADS, HEADS, D, D, context_parallel=context)
         self.attention = torch.nn.Linear(WIDTH, 3 * WIDTH, bias=False)
         self.head = torch.nn.Linear(WIDTH, WORDS)
 
-    def forward(self, words, context, gather):
+    def forward(self, words, gather):
         """words [1,T]: this rank's. gather: rows of all ranks, in order, and the own ones of such."""
         x = self.embed(words)
-        rows = context.causal_conv1d(self.qkv(x), self.conv, activation="silu")
-        q, k, v = rows.unflatten(2, (3 * HEADS, D)).chunk(3, 2)
-        g, beta = self.gates(x).chunk(2, 2)
-        o, _ = sluice.chunk_gated_delta_rule(
-            q.contiguous(), k.contiguous(), v.contiguous(), -g.exp(), beta, use_qk_l2norm_in_kernel=True,
-            use_beta_sigmoid_in_kernel=True, cp_context=context,
-        )
-        x = x + self.out(o.flatten(2))
+        x = x + self.delta(x)
         whole, own = gather
         q, k, v = whole(self.attention(x)).chunk(3, 2)
         document = torch.arange(len(LENGTHS)).repeat_interleave(torch.tensor(LENGTHS)).to(x.device)
@@ -76,7 +65,7 @@ def train(fragments, device):
     rank = dist.get_rank()
     context = ContextParallel(None, fragments)
     torch.manual_seed(1)
-    model = Hybrid().to(device)
+    model = Hybrid(context).to(device)
     words = torch.randint(WORDS, (1, sum(LENGTHS)), generator=torch.Generator().manual_seed(2)).to(device)
     follow = words.roll(-1, 1)
     own_words, own_follow = (fragments.take(x, rank) for x in (words, follow))
@@ -84,7 +73,7 @@ def train(fragments, device):
     optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
     losses = []
     for _ in range(STEPS):
-        logits = model(own_words, context, gather)
+        logits = model(own_words, gather)
         loss = cross_entropy(logits.flatten(0, 1), own_follow.flatten(), reduction="sum") / words.numel()
         optimizer.zero_grad()
         loss.backward()

@@ -1,14 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """Measures context parallelism over real GPUs and NCCL against one GPU: outputs, final states and
-gradients of scalar and key-wise gates and simple GLA; fixed leaves bit by bit; a graph's replay; a
-mismatch that all ranks refuse. For torchrun, one process a GPU (scripts/test_two_gpus.sh)."""
+gradients of scalar and key-wise gates and simple GLA; fixed leaves bit by bit; a graph's replay; heads
+that forget; a layer by sequences, by heads and compiled; a mismatch that all ranks refuse. For torchrun, one
+process a GPU (scripts/test_two_gpus.sh), or on CPUs with gloo where there is none: that tries the script."""
 
+import copy
 import sys
 
 import sluice
 import torch
 import torch.distributed as dist
-from sluice.distributed import ContextParallel, Fragments
+from sluice.distributed import ContextParallel, Fragments, TensorParallel
+from sluice.nn import GatedDeltaNet
 
 LENGTHS = [3000, 1, 640, 2551]
 LIMIT = 0.01  # of bfloat16 on tensor cores, twice: cut and uncut
@@ -39,7 +42,8 @@ def inputs(kind, T, N, device):
 
 
 def error(found, expected):
-    return float((found.float() - expected.float()).norm() / expected.float().norm().clamp_min(1e-20))
+    found, expected = found.detach().float(), expected.detach().float()
+    return float((found - expected).norm() / expected.norm().clamp_min(1e-20))
 
 
 def compare(kind, layout, rank, device):
@@ -108,6 +112,59 @@ def graph(rank, device):
         return "equal" if torch.equal(o, expected) else "bits differ"
 
 
+def promise(rank, device):
+    """Heads that forget send no matrix: the same bits, fewer bytes."""
+    ranks = dist.get_world_size()
+    fragments = Fragments.contiguous([2048 * ranks], ranks)
+    x, options = inputs("scalar", 2048 * ranks, 1, device)
+    own = {n: t if n == "initial_state" else fragments.take(t, rank).contiguous() for n, t in x.items()}
+    found, sent = [], []
+    for transitions in (None, 4):
+        context = ContextParallel(None, fragments, transitions=transitions)
+        with torch.no_grad():
+            found += [context.chunk_forward(**own, **options)[0] for _ in range(2)]
+        sent.append(context.sent_bytes)
+    if context.remembered != 4 or not sent[1] < sent[0]:
+        return f"{context.remembered} heads remember, {sent} bytes"
+    return "equal" if all(torch.equal(found[0], o) for o in found) else "bits differ"
+
+
+def compare_layers(rank, device):
+    """The worst errors of layers cut by sequences, by heads, and compiled."""
+    lengths = [700, 1, 323]
+    torch.manual_seed(7)
+    whole = GatedDeltaNet(256, 4, 8, device=device, dtype=torch.bfloat16)
+    x, d_out = (torch.randn(1, sum(lengths), 256, device=device).bfloat16() for _ in range(2))
+    offsets = torch.tensor([0, *lengths], device=device).cumsum(0).to(torch.int32)
+    given = x.clone().requires_grad_()
+    expected = whole(given, offsets)
+    expected.backward(d_out)
+    gradients = {name: p.grad for name, p in whole.named_parameters()}
+    fragments = Fragments.zigzag(lengths, dist.get_world_size())
+    cut = copy.deepcopy(whole)
+    cut.context_parallel = ContextParallel(None, fragments)
+    parallel = TensorParallel()
+    heads = parallel.gated_delta_net(256, 4, 8, device=device, dtype=torch.bfloat16)
+    heads.load_state_dict(parallel.take(heads, whole.state_dict()))
+    errors = {}
+    compiled = torch.compile(cut, fullgraph=True)
+    for name, layer, run in (("cut", cut, cut), ("compiled", cut, compiled), ("heads", heads, heads)):
+        layer.zero_grad()
+        by_rows = layer is cut
+        own = (fragments.take(x, rank) if by_rows else x).clone().requires_grad_()
+        out = run(own) if by_rows else run(own, offsets)
+        out.backward(fragments.take(d_out, rank) if by_rows else d_out)
+        errors[name] = error(out, fragments.take(expected, rank) if by_rows else expected)
+        errors[f"{name} dx"] = error(own.grad, fragments.take(given.grad, rank) if by_rows else given.grad)
+        wanted = gradients if by_rows else parallel.take(heads, gradients)
+        for parameter, p in layer.named_parameters():
+            found = p.grad.float()
+            if by_rows:
+                dist.all_reduce(found)
+            errors[f"{name} {parameter}"] = error(found, wanted[parameter])
+    return errors
+
+
 def mismatch(rank, device):
     lengths = [512] if rank == 0 else [256, 256]
     fragments = Fragments.contiguous(lengths, dist.get_world_size())
@@ -121,9 +178,13 @@ def mismatch(rank, device):
 
 
 def main():
-    device = torch.device("cuda", dist.get_node_local_rank())
-    torch.cuda.set_device(device)
-    dist.init_process_group("nccl", device_id=device)
+    gpu = torch.cuda.is_available()
+    device = torch.device("cuda", dist.get_node_local_rank()) if gpu else torch.device("cpu")
+    if gpu:
+        torch.cuda.set_device(device)
+        dist.init_process_group("nccl", device_id=device)
+    else:
+        dist.init_process_group("gloo")
     rank = dist.get_rank()
     failed = False
     for kind in ("scalar", "key-wise", "linear"):
@@ -131,10 +192,16 @@ def main():
             errors = compare(kind, layout, rank, device)
             failed |= not all(e <= LIMIT for e in errors.values())
             print(rank, kind, layout, {n: f"{e:.1e}" for n, e in errors.items()}, flush=True)
-    for name, check in (("fixed leaves", fixed_leaves), ("graph", graph)):
+    checks = {"fixed leaves": fixed_leaves, "graph": graph, "heads that forget": promise}
+    if not gpu:
+        del checks["graph"]
+    for name, check in checks.items():
         found = check(rank, device)
         failed |= found != "equal"
         print(rank, name, found, flush=True)
+    errors = compare_layers(rank, device)
+    failed |= not all(e <= LIMIT for e in errors.values())
+    print(rank, "layers", {n: f"{e:.1e}" for n, e in errors.items()}, flush=True)
     found = mismatch(rank, device)
     failed |= "fragments" not in found and "initial" not in found
     print(rank, "mismatch:", found, flush=True)
