@@ -10,6 +10,7 @@ torch = pytest.importorskip("torch", reason="torch is not installed: its tests a
 import sluice.nn
 from sluice.nn import functional
 
+DEVICES = ["cpu"] + (["cuda"] if torch.cuda.is_available() else [])
 SIZES = dict(num_k_heads=2, num_v_heads=4, head_k_dim=16, head_v_dim=24)
 PACKINGS = ["interleaved", "flat"]
 
@@ -25,13 +26,15 @@ def gradients(layer):
 
 def assert_near(found, expected, limit):
     for x, y in zip(found, expected, strict=True):
-        assert error(x.detach().double().numpy(), y.detach().double().numpy()) < limit
+        assert error(x.detach().double().cpu().numpy(), y.detach().double().cpu().numpy()) < limit
 
 
+@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("save_core", [False, True])
 @pytest.mark.parametrize("packing", PACKINGS)
-def test_pieces_of_a_sequence_are_the_sequence(packing, save_core):
-    layer, x, weight = small(packing, save_core=save_core), torch.randn(2, 70, 32), torch.randn(2, 70, 32)
+def test_pieces_of_a_sequence_are_the_sequence(packing, save_core, device):
+    layer = small(packing, save_core=save_core).to(device)
+    x, weight = torch.randn(2, 70, 32, device=device), torch.randn(2, 70, 32, device=device)
     whole_x, piece_x = x.clone().requires_grad_(), x.clone().requires_grad_()
     whole = layer(whole_x)
     (whole * weight).sum().backward()
@@ -84,14 +87,14 @@ def test_packed_documents_with_states_and_rows_behind_them():
     assert not states.recurrent[1].any(), "an empty document keeps its state"
 
 
-def separate(seed=0, dtype=torch.float32):
+def separate(device="cpu"):
     """Inputs of a KDA layer, three projections and gates of key channels, and of the same layer in one projection."""
-    generator = torch.Generator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(0)
     B, T, H, HV, K, V = 2, 40, 2, 4, 16, 24
     widths = (H * K, H * K, HV * V)
 
     def rows(*shape):
-        return torch.randn(shape, generator=generator).to(dtype).requires_grad_()
+        return torch.randn(shape, generator=generator).to(device).requires_grad_()
 
     three = dict(zip(("qkv", "k", "v"), (rows(B, T, n) for n in widths)))
     three |= dict(zip(("conv_weight", "k_conv_weight", "v_conv_weight"), (rows(n, 4) for n in widths)))
@@ -101,9 +104,10 @@ def separate(seed=0, dtype=torch.float32):
     return three, rest
 
 
+@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("bound", [0.0, -5.0])
-def test_three_projections_are_one_cut_in_three(bound):
-    three, rest = separate()
+def test_three_projections_are_one_cut_in_three(bound, device):
+    three, rest = separate(device)
     one = {
         name: torch.cat([three[n] for n in names], axis)
         for name, names, axis in (

@@ -134,6 +134,7 @@ def stub_modules(monkeypatch, version):
     """Stub modules of fla 0.6 or 0.5; returns (registry, the module with the operators)."""
     names = ["fla", "fla.ops", "fla.ops.gated_delta_rule", "fla.ops.gated_delta_rule.backends"]
     names += ["fla.layers", "fla.layers.gated_deltanet"]
+    names += ["fla.modules", "fla.modules.convolution", "fla.modules.fused_norm_gate"]
     names.append("fla.backends" if version == "0.6" else "fla.ops.backends")
     modules = {name: types.ModuleType(name) for name in names}
     for name, module in modules.items():
@@ -155,6 +156,15 @@ def stub_modules(monkeypatch, version):
     rule.fused_recurrent_gated_delta_rule = fused_recurrent_gated_delta_rule
     layer = modules["fla.layers.gated_deltanet"]
     layer.fused_recurrent_gated_delta_rule = fused_recurrent_gated_delta_rule
+
+    def causal_conv1d(*args, **kwargs):
+        return "fla"
+
+    def rms_norm_gated(*args, **kwargs):
+        return "fla"
+
+    modules["fla.modules.convolution"].causal_conv1d = layer.causal_conv1d = causal_conv1d
+    modules["fla.modules.fused_norm_gate"].rms_norm_gated = rms_norm_gated
     return registry, modules
 
 
@@ -198,6 +208,28 @@ def test_backend_in_a_stub_of_fla(monkeypatch, unregistered, caplog, version):
     fla.unregister()
     assert layer.fused_recurrent_gated_delta_rule.__name__ == "fused_recurrent_gated_delta_rule"
     assert not registry._backends
+
+
+def test_layers_in_a_stub_of_fla(monkeypatch, unregistered):
+    _, modules = stub_modules(monkeypatch, "0.6")
+    monkeypatch.delenv("FLA_SLUICE", raising=False)
+    assert fla.register(decode=False)
+    layer, norms = modules["fla.layers.gated_deltanet"], modules["fla.modules.fused_norm_gate"]
+    assert layer.fused_recurrent_gated_delta_rule() == "fla"
+    x, weight = torch.randn(2, 9, 8, requires_grad=True), torch.randn(8, 4)
+    out, none = layer.causal_conv1d(x=x, weight=weight, activation="silu")
+    out = norms.rms_norm_gated(x=out, g=x, weight=weight[:, 0], bias=None, activation="swish", eps=1e-5)
+    out.sum().backward()
+    assert none is None and x.grad.abs().max() > 0
+    assert layer.causal_conv1d(x=x, weight=weight, residual=x) == "fla"
+    assert norms.rms_norm_gated(x=out, g=x, weight=weight[:, 0], bias=None, prenorm=True) == "fla"
+    reasons = [reason for _, reason in fla.backend.tally.handed_back]
+    assert any("residual = tensor" in reason for reason in reasons)
+    monkeypatch.setenv("FLA_SLUICE", "0")
+    assert layer.causal_conv1d(x=x, weight=weight) == "fla"
+    monkeypatch.delenv("FLA_SLUICE")
+    fla.unregister()
+    assert layer.causal_conv1d(x=x, weight=weight) == "fla"
 
 
 def test_opt_out_before_registration(monkeypatch, unregistered):
