@@ -8,7 +8,7 @@ function(sluice_link_for_glibc target release)
   execute_process(COMMAND ${Python_EXECUTABLE} ${source}/scripts/glibc_stubs.py ${stubs} ${release}
     COMMAND_ERROR_IS_FATAL ANY)
   target_sources(${target} PRIVATE ${ARGN})
-  # WHY both by name: until 2.34 threads and dlopen were in libraries of their own.
+  # WHY by name: until 2.34 threads, dlopen and shared memory were in libraries of their own.
   target_link_options(${target} PRIVATE -static-libstdc++ -L${stubs}
-    -Wl,--no-as-needed -lpthread -ldl -Wl,--as-needed)
+    -Wl,--no-as-needed -lpthread -ldl -lrt -Wl,--as-needed)
 endfunction()

@@ -7,8 +7,8 @@ what is linked with them runs on systems of that release and newer.
 
 The installed glibc keeps, for programs linked long ago, every older version of its functions. A stand-in
 names, for each symbol, the newest version up to RELEASE; it has no code and is used by the linker alone.
-What came later is then an undefined symbol and stops the link. Until 2.34 threads and dlopen had libraries
-of their own: they are named among the needed ones, with nothing in them, as glibc has it today.
+What came later is then an undefined symbol and stops the link. Until 2.34 threads, dlopen and shared memory had
+libraries of their own: they are named among the needed ones, with nothing in them, as glibc has it today.
 """
 
 import pathlib
@@ -47,6 +47,11 @@ def exported(library, most):
     return {name: rest for name, (_, *rest) in best.items()}
 
 
+def linked_in(archive):
+    """What is always linked in, for which the libraries keep forms of long ago: atexit, pthread_atfork."""
+    return set(re.findall(r" [TW] (\S+)$", output("nm", archive), re.M))
+
+
 def assembly(symbols):
     """An object with nothing but these symbols, each in its version."""
     sections = {"FUNC": ".text", "IFUNC": ".text", "OBJECT": ".bss", "TLS": ".tbss"}
@@ -76,8 +81,11 @@ def main():
     folder = pathlib.Path(sys.argv[1])
     folder.mkdir(parents=True, exist_ok=True)
     most = tuple(map(int, (sys.argv[2] if len(sys.argv) > 2 else "2.28").split(".")))
+    beside = output("cc", "-print-file-name=libc_nonshared.a").strip()
+    own = linked_in(beside)
     for name, soname in LIBRARIES:
-        link(folder, name, soname, exported(output("cc", f"-print-file-name={soname}").strip(), most))
+        symbols = exported(output("cc", f"-print-file-name={soname}").strip(), most)
+        link(folder, name, soname, {key: value for key, value in symbols.items() if key not in own})
     for name, soname in EMPTY:
         link(folder, name, soname, {})
     for soname in LOADERS:
@@ -86,7 +94,6 @@ def main():
             link(folder, soname, soname, exported(path, most))
     # As the system's libc.so: a script of the linker. The part that is always linked in holds atexit().
     (folder / "libc.so").rename(folder / "libc.so.6")
-    beside = output("cc", "-print-file-name=libc_nonshared.a").strip()
     loader = next(name for name in LOADERS if (folder / name).exists())
     (folder / "libc.so").write_text(
         f"GROUP ( {folder.resolve()}/libc.so.6 {beside} AS_NEEDED ( {folder.resolve()}/{loader} ) )\n")

@@ -32,6 +32,14 @@ SYSTEM = {
 NEWEST = {"GLIBC": (2, 28), "GLIBCXX": (3, 4, 24)}
 
 
+# Where glibc before 2.34 keeps these functions.
+HOMES = {
+    "libpthread.so.0": r"pthread_\w+|sem_\w+",
+    "libdl.so.2": r"dl[a-z]+",
+    "librt.so.1": r"(?:shm|timer|mq|aio)_\w+",
+}
+
+
 def newest(libraries, family):
     """The newest version of a family of symbols that the libraries ask for."""
     found = set()
@@ -73,8 +81,13 @@ def findings(wheel, folder):
         symbols = re.findall(r" [TDBRVW] (\S+)$", table, re.M)
         if symbols != ["PyInit__core"]:
             yield f"{extension.name} exports {symbols}, expected PyInit__core alone"
-        # What has no version and is not Python's was in no library when it was linked.
+        needed = output("readelf", "-d", str(extension))
         table = output("nm", "-D", "--undefined-only", str(extension))
+        for home, names in HOMES.items():
+            found = re.findall(rf" U ({names})@GLIBC", table)
+            if found and f"[{home}]" not in needed:
+                yield f"{extension.name} calls {found[0]} and does not need {home}, where it is before glibc 2.34"
+        # What has no version and is not Python's was in no library when it was linked.
         missing = re.findall(r" U (?!_?Py)([^@\s]+)$", table, re.M)
         if missing:
             yield f"{extension.name} lacks {missing}"
