@@ -37,7 +37,8 @@ namespace sluice::core {
   X(chunk_summary, SLUICE_OP_CHUNK_SUMMARY, sluice_chunk_summary_args) \
   X(state_fold, SLUICE_OP_STATE_FOLD, sluice_state_fold_args) \
   X(causal_conv1d_backward, SLUICE_OP_CAUSAL_CONV1D_BACKWARD, sluice_causal_conv1d_backward_args) \
-  X(gated_rms_norm_backward, SLUICE_OP_GATED_RMS_NORM_BACKWARD, sluice_gated_rms_norm_backward_args)
+  X(gated_rms_norm_backward, SLUICE_OP_GATED_RMS_NORM_BACKWARD, sluice_gated_rms_norm_backward_args) \
+  X(layer_backward, SLUICE_OP_LAYER_BACKWARD, sluice_layer_backward_args)
 
 #define SLUICE_NAME(name, op, args) #name,
 /// By sluice_op.

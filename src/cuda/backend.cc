@@ -94,6 +94,7 @@ int device_of(const core::DeltaRuleProblem& p) noexcept { return p.k.device.inde
 int device_of(const core::CausalConvProblem& p) noexcept { return p.x.device.index; }
 int device_of(const core::GatedNormProblem& p) noexcept { return p.x.device.index; }
 int device_of(const core::LayerProblem& p) noexcept { return device_of(p.conv[0]); }
+int device_of(const core::LayerBackwardProblem& p) noexcept { return device_of(p.conv[0].forward); }
 int device_of(const core::StateFoldProblem& p) noexcept { return p.addend.device.index; }
 int device_of(const core::ChunkStageProblem& p) noexcept {
   for (const core::Tensor* t : {&p.k, &p.g_cumsum, &p.A_inverse}) {

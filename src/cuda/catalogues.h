@@ -19,6 +19,7 @@ Catalogue<core::ChunkStageProblem> chunk_stage_catalogue() noexcept;
 Catalogue<core::ChunkBackwardProblem> chunk_backward_catalogue() noexcept;
 Catalogue<core::CausalConvBackwardProblem> causal_conv1d_backward_catalogue() noexcept;
 Catalogue<core::GatedNormBackwardProblem> gated_rms_norm_backward_catalogue() noexcept;
+Catalogue<core::LayerBackwardProblem> layer_backward_catalogue() noexcept;
 Catalogue<core::ChunkSummaryProblem> chunk_summary_catalogue() noexcept;
 Catalogue<core::StateFoldProblem> state_fold_catalogue() noexcept;
 

@@ -128,6 +128,41 @@ constexpr Kernel<core::DeltaRuleProblem> kDeltaKernels[] = {
 
 Catalogue<core::DeltaRuleProblem> layer_delta_kernels(sluice_op) noexcept { return kDeltaKernels; }
 
+namespace {
+
+/// Gradients of the delta rule are the reference's. As on Hopper 16-bit heads of 128 x 128 count as
+/// tensor cores', so that what goes between a layer's parts has their dtype.
+template <Tier tier>
+Status accept_gradients(const core::ChunkBackwardProblem& p, const Machine&) noexcept {
+  const bool tiles = p.forward.q.dtype.bits == 16 && p.d_o.dtype.bits == 16 && p.forward.K == 128 &&
+                     p.forward.V == 128;
+  return tiles || tier == Tier::kAny ? ok_status() : left_to_others();
+}
+
+Status plan_gradients(const core::ChunkBackwardProblem& p, const Machine&, const Environment&,
+                      core::Plan* plan) noexcept {
+  return ref::recurrent_backend().chunk_backward.plan(p, core::PlanFor::kCall, plan);
+}
+
+void launch_gradients(const core::ChunkBackwardProblem& p, const core::Plan& plan, void* workspace,
+                      Launcher& launcher) noexcept {
+  const Status status = ref::recurrent_backend().chunk_backward.run(
+      p, plan, {workspace, plan.workspace_bytes}, launcher.stream());
+  launcher.note(status.ok() ? 0 : 1);
+}
+
+constexpr Kernel<core::ChunkBackwardProblem> kGradientKernels[] = {
+    {"tiles", "emulated", Tier::kFused, accept_gradients<Tier::kFused>, nullptr, plan_gradients,
+     launch_gradients, nullptr},
+    {"plain", "the reference", Tier::kAny, accept_gradients<Tier::kAny>, nullptr, plan_gradients,
+     launch_gradients, nullptr}};
+
+}  // namespace
+
+Catalogue<core::ChunkBackwardProblem> chunk_backward_catalogue() noexcept {
+  return kGradientKernels;
+}
+
 const core::Backend& backend() noexcept {
   static const core::Backend instance = [] {
     core::Backend made{};
@@ -148,6 +183,7 @@ const core::Backend& backend() noexcept {
     made.causal_conv1d_backward = emulated_operator<causal_conv1d_backward_catalogue>();
     made.gated_rms_norm_backward = emulated_operator<gated_rms_norm_backward_catalogue>();
     made.layer_prefill = emulated_operator<layer_prefill_catalogue>();
+    made.layer_backward = emulated_operator<layer_backward_catalogue>();
     made.layer_decode = made.layer_prefill;  // as where the decode kernel does not apply
     return made;
   }();

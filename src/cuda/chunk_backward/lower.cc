@@ -15,10 +15,11 @@ using backward::BackwardParams, device::StageParams;
 using core::ChunkBackwardProblem, core::DeltaRuleProblem, core::present, core::Tensor;
 using device::Number, device::TokenRows;
 
-/// [B,T,HV/r,r] as [B,T,HV]: of one member a group has no stride of its own.
-TokenRows head_rows(const Tensor& t, int64_t r) noexcept {
+backward::HeadRows head_rows(const Tensor& t) noexcept {
   if (!present(t)) return {};
-  return {t.data, t.stride[0], t.stride[1], t.stride[r > 1 ? 3 : 2], number_type(t.dtype)};
+  return {{t.data, t.stride[0], t.stride[1], t.stride[3], number_type(t.dtype)},
+          t.stride[2],
+          t.shape[3]};
 }
 
 backward::HeadOutput head_output(const Tensor& t) noexcept {
@@ -139,11 +140,11 @@ BackwardParams lower_backward(const ChunkBackwardProblem& b) noexcept {
   out.d_o = rows_of(b.d_o);
   out.raw_q = out.stage.q, out.raw_k = out.stage.k;
   out.raw_v = out.stage.values, out.raw_d_o = out.d_o;
-  out.raw_gate = head_rows(p.gate, p.r), out.raw_beta = head_rows(p.beta, p.r);
+  out.raw_gate = head_rows(p.gate), out.raw_beta = head_rows(p.beta);
   out.A_log = vector_of(p.A_log), out.dt_bias = vector_of(p.dt_bias);
   out.d_final = pool_of(b.d_final), out.dinitial = pool_of(b.dinitial);
   out.dq = rows_of(b.dq), out.dk = rows_of(b.dk), out.dv = rows_of(b.dv);
-  out.dgate = head_rows(b.dgate, p.r), out.dbeta = head_rows(b.dbeta, p.r);
+  out.dgate = head_rows(b.dgate), out.dbeta = head_rows(b.dbeta);
   out.dA_log = head_output(b.dA_log), out.ddt_bias = head_output(b.ddt_bias);
   out.gate_form = gate_form(p), out.beta_form = beta_form(p);
   out.beta_factor = static_cast<float>(p.beta_factor);

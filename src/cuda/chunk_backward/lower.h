@@ -45,8 +45,8 @@ struct StageRows {
 
 /// Whether a call asks for more than the gradients of initial states, which need no states themselves.
 inline bool has_row_gradients(const backward::BackwardParams& p) noexcept {
-  for (const device::TokenRows* rows : {&p.dq, &p.dk, &p.dv, &p.dgate, &p.dbeta}) {
-    if (rows->data != nullptr) return true;
+  for (const void* data : {p.dq.data, p.dk.data, p.dv.data, p.dgate.data, p.dbeta.data}) {
+    if (data != nullptr) return true;
   }
   return p.dA_log.data != nullptr || p.ddt_bias.data != nullptr;
 }

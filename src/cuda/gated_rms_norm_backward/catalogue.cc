@@ -4,6 +4,7 @@
 
 #include "cuda/catalogues.h"
 #include "cuda/gated_rms_norm/lower.h"
+#include "cuda/gated_rms_norm_backward/lower.h"
 #include "cuda/kernels/gated_norm/gradient_launch.h"
 #include "cuda/lower_views.h"
 
@@ -13,20 +14,10 @@ namespace {
 using core::GatedNormBackwardProblem, core::Plan;
 using gated_norm_backward::Form, gated_norm_backward::NormGradientParams;
 
-void lower(const GatedNormBackwardProblem& p, void* workspace, NormGradientParams* out) noexcept {
-  lower_norm(p.forward, p.forward.x.dtype, &out->forward);
-  std::copy_n(p.d_out.shape, 4, out->forward.shape);  // of out, which is absent
-  out->d_out = norm_rows(p.d_out), out->dx = norm_rows(p.dx), out->dz = norm_rows(p.dz);
-  if (!core::present(p.dweight)) return;
-  out->dweight = p.dweight.data, out->dweight_stride = p.dweight.stride[0];
-  out->dweight_number = number_type(p.dweight.dtype);
-  out->sums = static_cast<float*>(workspace);
-}
-
 Status accept(const GatedNormBackwardProblem& p, const Machine& machine) noexcept {
   if (const Status s = check_capability("gated_rms_norm_backward", machine); !s.ok()) return s;
   NormGradientParams params{};
-  lower(p, nullptr, &params);
+  lower_norm_gradients(p, nullptr, &params);
   plan_launch(Form::kAny, &params);
   constexpr int64_t kMost = (int64_t{1} << 31) - 1;
   if (params.ctas < kMost) return ok_status();
@@ -43,7 +34,7 @@ constexpr core::KernelName kNames[] = {"cuda.gated_rms_norm_backward.any_form",
 Status plan(const GatedNormBackwardProblem& p, const Machine&, const Environment&,
             Plan* plan) noexcept {
   NormGradientParams params{};
-  lower(p, nullptr, &params);
+  lower_norm_gradients(p, nullptr, &params);
   const Form form = form_of(params);
   plan->keep(form);
   plan->kernel = kNames[static_cast<int>(form)];
@@ -61,7 +52,7 @@ Status plan(const GatedNormBackwardProblem& p, const Machine&, const Environment
 void launch(const GatedNormBackwardProblem& p, const Plan& plan, void* workspace,
             Launcher& launcher) noexcept {
   NormGradientParams params{};
-  lower(p, workspace, &params);
+  lower_norm_gradients(p, workspace, &params);
   const Form form = plan.kept<Form>();
   plan_launch(form, &params);
   gated_norm_backward::launch(form, params, launcher);
@@ -73,6 +64,17 @@ constexpr Kernel<GatedNormBackwardProblem> kCatalogue[] = {
      [](const Machine&) noexcept { return gated_norm_backward::load_kernels(); }}};
 
 }  // namespace
+
+void lower_norm_gradients(const GatedNormBackwardProblem& p, void* workspace,
+                          NormGradientParams* out) noexcept {
+  lower_norm(p.forward, p.forward.x.dtype, &out->forward);
+  std::copy_n(p.d_out.shape, 4, out->forward.shape);  // of out, which is absent
+  out->d_out = norm_rows(p.d_out), out->dx = norm_rows(p.dx), out->dz = norm_rows(p.dz);
+  if (!core::present(p.dweight)) return;
+  out->dweight = p.dweight.data, out->dweight_stride = p.dweight.stride[0];
+  out->dweight_number = number_type(p.dweight.dtype);
+  out->sums = static_cast<float*>(workspace);
+}
 
 Catalogue<GatedNormBackwardProblem> gated_rms_norm_backward_catalogue() noexcept {
   return kCatalogue;

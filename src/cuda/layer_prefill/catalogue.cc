@@ -12,12 +12,12 @@
 #include "core/host_access.hpp"
 #include "cuda/catalogues.h"
 #include "cuda/causal_conv1d/lower.h"
+#include "cuda/dense_views.h"
 #include "cuda/gated_rms_norm/lower.h"
 #include "cuda/kernels/conv1d/launch.h"
 #include "cuda/kernels/gated_norm/launch.h"
 #include "cuda/kernels/generic/config.h"
 #include "cuda/layer_prefill/delta_rule.h"
-#include "cuda/workspace_layout.h"
 
 namespace sluice::cuda {
 namespace {
@@ -32,26 +32,6 @@ struct LayerChoice {
   sluice_dtype core_dtype;  ///< of the delta rule's output: qkv's for fused kernels, else float32
   bool core_in_place;       ///< it goes to core_out; else to the workspace, and the norm copies it
 };
-
-/// A dense view [shape..] of the workspace.
-Tensor take_view(WorkspaceLayout& layout, sluice_device device, sluice_dtype dtype,
-                 std::initializer_list<int64_t> shape) noexcept {
-  Tensor view{};
-  view.device = device;
-  view.dtype = dtype;
-  view.rank = static_cast<uint16_t>(shape.size());
-  std::copy(shape.begin(), shape.end(), view.shape);
-  int64_t elements = 1;
-  for (int axis = view.rank; axis-- > 0; elements *= view.shape[axis]) view.stride[axis] = elements;
-  view.data = layout.take(static_cast<size_t>(elements * (dtype.bits / 8)));
-  return view;
-}
-
-/// A dense view of other extents.
-Tensor reshaped(Tensor view, std::initializer_list<int64_t> shape) noexcept {
-  WorkspaceLayout nothing(view.data);
-  return take_view(nothing, view.device, view.dtype, shape);
-}
 
 /// The parts with their memory between them.
 struct LayerParts {

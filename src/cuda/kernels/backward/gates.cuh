@@ -30,7 +30,16 @@ __device__ __forceinline__ float cta_sum(float x, float (&warps)[kWarps]) {
   return sum;
 }
 
-__device__ __forceinline__ float number_at(const TokenRows& rows, int64_t batch, int64_t row,
+__device__ __forceinline__ int64_t at(const HeadRows& rows, int64_t batch, int64_t row,
+                                      int64_t head) {
+  // PERF heads fit 32 bits, whose division is short.
+  const uint32_t group = static_cast<uint32_t>(head) / static_cast<uint32_t>(rows.r);
+  return batch * rows.batch_stride + row * rows.token_stride + group * rows.group_stride +
+         (head - group * rows.r) * rows.head_stride;
+}
+
+template <class Rows>
+__device__ __forceinline__ float number_at(const Rows& rows, int64_t batch, int64_t row,
                                            int64_t head) {
   return device::load_number(rows.data, at(rows, batch, row, head), rows.number);
 }

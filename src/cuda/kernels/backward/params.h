@@ -18,6 +18,11 @@ struct HeadOutput {
   Number number;
 };
 
+/// [B,T,HV/r,r] of any strides as [B,T,HV]; head_stride: within a group of r.
+struct HeadRows : TokenRows {
+  int64_t group_stride, r;
+};
+
 /// Views that a call does not have are null. What is [B,T,HV,..] float32 lies in the workspace.
 struct BackwardParams {
   /// The forward pass as stages of 64 tokens: q and k normalised, values = v, gate = g (clamped
@@ -25,9 +30,9 @@ struct BackwardParams {
   /// h.
   StageParams stage;
   TokenRows d_o;
-  TokenRows raw_q, raw_k;        ///< as given
-  TokenRows raw_v, raw_d_o;      ///< likewise, where prepare() copies them
-  TokenRows raw_gate, raw_beta;  ///< [B,T,HV], as given
+  TokenRows raw_q, raw_k;       ///< as given
+  TokenRows raw_v, raw_d_o;     ///< likewise, where prepare() copies them
+  HeadRows raw_gate, raw_beta;  ///< [B,T,HV], as given
   HeadScalar A_log, dt_bias;
   BoundedPool d_final;  ///< [N,HV,K,V]
 
@@ -45,9 +50,9 @@ struct BackwardParams {
   TokenRows dq_parts, dk_parts;  ///< [B,T,HV,K], of normalised q and k, by value head
   TokenRows dg;                  ///< [B,T,HV]: by the clamped logarithm
 
-  TokenRows dq, dk;        ///< [B,T,H,K] out
-  TokenRows dv;            ///< [B,T,HV,V] out
-  TokenRows dgate, dbeta;  ///< [B,T,HV] out
+  TokenRows dq, dk;       ///< [B,T,H,K] out
+  TokenRows dv;           ///< [B,T,HV,V] out
+  HeadRows dgate, dbeta;  ///< [B,T,HV] out
   HeadOutput dA_log, ddt_bias;
   BoundedPool dinitial;
   GateForm gate_form;

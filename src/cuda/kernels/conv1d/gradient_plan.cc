@@ -8,14 +8,15 @@ namespace {
 bool packed(const conv1d::TokenChannels& t, Number type) noexcept {
   if (t.data == nullptr) return true;
   return t.number == type && t.channel_stride == 1 && t.batch_stride % kPack == 0 &&
-         t.token_stride % kPack == 0 && reinterpret_cast<uintptr_t>(t.data) % (2 * kPack) == 0;
+         t.token_stride % kPack == 0 && t.group_stride % kPack == 0 &&
+         reinterpret_cast<uintptr_t>(t.data) % (2 * kPack) == 0;
 }
 
 }  // namespace
 
 Form form_of(const ConvGradientParams& p) noexcept {
   const conv1d::TokenChannels& x = p.forward.part[0].x;
-  const bool packs = x.number != Number::kFloat32 && p.forward.D % kPack == 0 &&
+  const bool packs = x.number != Number::kFloat32 && p.forward.part[0].C % kPack == 0 &&
                      packed(x, x.number) && packed(p.d_out, x.number) && packed(p.dx, x.number);
   if (!packs) return Form::kAny;
   return x.number == Number::kBfloat16 ? Form::kBfloat16 : Form::kFloat16;

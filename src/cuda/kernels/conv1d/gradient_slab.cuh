@@ -74,7 +74,11 @@ class Lane {
   static constexpr int kCount = Numbers::kCount;
 
   __device__ __forceinline__ Lane(const ConvGradientParams& params, int64_t channel)
-      : p_(params), f_(params.forward), channel_(channel) {
+      : p_(params),
+        f_(params.forward),
+        channel_(channel),
+        group_(channel / f_.part[0].C),
+        inside_(channel % f_.part[0].C) {
 #pragma unroll
     for (int i = 0; i < kCount; ++i) {
       const Taps<1> one = conv1d::load_taps(f_, channel + i);
@@ -135,7 +139,8 @@ class Lane {
   }
 
   __device__ __forceinline__ int64_t at(const TokenChannels& t, int64_t batch, int64_t row) const {
-    return batch * t.batch_stride + row * t.token_stride + channel_ * t.channel_stride;
+    return batch * t.batch_stride + row * t.token_stride + group_ * t.group_stride +
+           inside_ * t.channel_stride;
   }
 
   __device__ __forceinline__ void load_state(const ConvPool& pool, int64_t column,
@@ -250,7 +255,9 @@ class Lane {
 
   const ConvGradientParams& p_;
   const conv1d::ConvParams& f_;
-  int64_t channel_, batch_ = 0, begin_ = 0, end_ = 0, tokens_ = 0;
+  int64_t channel_;
+  int64_t group_, inside_;  ///< of rows: channel_ / C and what is left
+  int64_t batch_ = 0, begin_ = 0, end_ = 0, tokens_ = 0;
   Span span_{};
   Taps<kCount> taps_;
   float x_[kMaxWidth][kCount], inner_[kMaxWidth][kCount], sums_[kSums][kCount];

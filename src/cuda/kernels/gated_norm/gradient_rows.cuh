@@ -80,10 +80,12 @@ template <Number kType>
 __device__ __forceinline__ void pack_row(const NormGradientParams& p, int64_t row, int column,
                                          const float (&weight)[kPack], float (&sums)[kPack]) {
   const NormParams& f = p.forward;
-  const bool live = row < f.rows && column < f.V;  // WHY no return: all lanes take part in a sum
+  // WHY no return: all lanes take part in a sum.
+  bool live = row < f.rows && column < f.V;
   float x[kPack] = {}, z[kPack] = {}, d_out[kPack] = {}, parts[2] = {};
   Gate gate[kPack];
   const Place place = gated_norm::place_of(f, live ? row : 0);
+  live = live && gated_norm::kind_of(f, place) == gated_norm::kLiveRow;
   if (live) {
     load_pack<kType>(f.x, place, column, x), load_pack<kType>(f.z, place, column, z);
     load_pack<kType>(p.d_out, place, column, d_out);
@@ -176,7 +178,9 @@ inline __global__ void __launch_bounds__(kThreads)
   for (int64_t j = lane; sums != nullptr && j < p.forward.V; j += 32) sums[j] = 0.0f;
 #pragma unroll 1
   for (int64_t row = first; row < min(first + kGroupRows, p.forward.rows); ++row) {
-    any_row(p, gated_norm::place_of(p.forward, row), lane, sums);
+    const Place place = gated_norm::place_of(p.forward, row);
+    if (gated_norm::kind_of(p.forward, place) == gated_norm::kLiveRow)
+      any_row(p, place, lane, sums);
   }
 }
 
