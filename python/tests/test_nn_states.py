@@ -227,3 +227,40 @@ def test_checkpointed_with_states(reentrant):
     layer.zero_grad()
     torch.utils.checkpoint.checkpoint(layer, x, None, states, use_reentrant=reentrant).sum().backward()
     assert all(torch.equal(a, b) for a, b in zip(gradients(layer), expected))
+
+
+def test_states_of_empty_documents_hand_their_gradient_on():
+    layer, offsets = small("interleaved"), torch.tensor([0, 20, 20, 45])
+    states = sluice.nn.States(*(torch.randn_like(t).requires_grad_() for t in layer.new_states(3)))
+    _, final = layer(torch.randn(1, 45, 32), offsets, states, True)
+    weights = [torch.randn_like(t) for t in final]
+    sum((t * w).sum() for t, w in zip(final, weights)).backward()
+    for state, weight in zip(states, weights):
+        assert torch.equal(state.grad[1], weight[1])
+        assert not torch.equal(state.grad[0], weight[0])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("logit, raw", [(-120.0, 0.0), (-23.0, 0.0), (3.0, 60.0), (3.0, -200.0)])
+def test_gradients_at_the_edges_are_finite(dtype, logit, raw):
+    """beta of 0 and of 1e-10, decay to nothing in a token, no decay at all."""
+    B, T, H, HV, K, V = 1, 70, *SIZES.values()
+    torch.manual_seed(7)
+    given = dict(qkv=torch.randn(B, T, 2 * H * K + HV * V), z=torch.randn(B, T, HV * V), norm_weight=torch.randn(V))
+    given |= dict(b=torch.full((B, T, HV), logit), a=torch.full((B, T, HV), raw), conv_weight=torch.randn(160, 4))
+    given |= dict(A_log=torch.zeros(HV), dt_bias=torch.zeros(HV))
+
+    # What all three types hold.
+    given = {name: t.half().bfloat16().half().float() for name, t in given.items()}
+
+    def run(kind):
+        leaves = {name: t.clone().to(kind).requires_grad_() for name, t in given.items()}
+        out, _, final = functional.gated_delta_net(**leaves, **SIZES, output_final_state=True)
+        (out.float() * given["z"].unflatten(-1, (HV, V))).sum().backward()
+        return {name: t.grad.float() for name, t in leaves.items()}
+
+    found, exact = run(dtype), run(torch.float32)
+    assert all(t.isfinite().all() for t in found.values())
+    if logit > 0:  # else outputs are too small for 16 bits
+        for name in ("qkv", "z", "conv_weight", "norm_weight"):
+            assert error(found[name].numpy(), exact[name].numpy()) < 3e-2, name

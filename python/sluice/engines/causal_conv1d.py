@@ -3,7 +3,7 @@
 1.7.0.
 
 Channel-first activations; states [.., D, >= W-1] of raw inputs, oldest first. Nothing is copied and
-no alignment of strides is asked for. Differences: seq_idx is refused, and a gradient is refused.
+no alignment of strides is asked for. Differences: seq_idx is refused, and a gradient of an update is.
 """
 
 from __future__ import annotations

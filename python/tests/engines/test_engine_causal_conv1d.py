@@ -85,3 +85,21 @@ def test_refused_by_name():
         conv.causal_conv1d_fn(x, weight, activation="relu")
     with pytest.raises(sluice.InvalidArgument, match="final_states_out"):
         conv.causal_conv1d_fn(x, weight, final_states_out=torch.zeros(1, D, 3))
+
+
+def test_gradients_of_whole_rows_and_none_of_an_update():
+    torch.manual_seed(5)
+    x, weight = torch.randn(2, 6, 9, requires_grad=True), torch.randn(6, 4, requires_grad=True)
+    initial = torch.randn(2, 6, 3, requires_grad=True)
+    out, final = conv.causal_conv1d_fn(
+        x, weight, initial_states=initial, return_final_states=True, activation="silu"
+    )
+    (out.square().sum() + final.sum()).backward()
+    wide = [t.detach().double().requires_grad_() for t in (x, weight, initial)]
+    rows = torch.cat([wide[2], wide[0]], 2)
+    expected = torch.nn.functional.silu(torch.nn.functional.conv1d(rows, wide[1][:, None], groups=6))
+    (expected.square().sum() + rows[:, :, -3:].sum()).backward()
+    for tensor, other in zip((x, weight, initial), wide):
+        close(tensor.grad, other.grad)
+    with pytest.raises(sluice.Unsupported, match="final_state = initial_state, expected another tensor"):
+        conv.causal_conv1d_update(x[:, :, :1], initial.detach(), weight)
