@@ -245,7 +245,8 @@ def python_function(entry):
     lines += [f"    {line}" for line in python.get("before", [])]
     returned = f"Gradients({', '.join(python['allocate'])})" if result == "Gradients" else python.get("returns")
     return [*lines, f'    _kinds.entry("{entry["name"]}", {python.get("tensor", first[0]["py"])})(',
-            *wrap(", ".join(f["py"] for f in fields), 8), "    )", *([f"    return {returned}"] if returned else [])]
+            *wrap(", ".join(f["py"] for f in fields), 8), "    )",
+            *(wrap(f"return {returned}", 4, 4) if returned else [])]
 
 
 def python_module(entries):

@@ -88,7 +88,8 @@ def key_gates() -> list[Row]:
                                ("decode step", "FLA 0.6.0", {"part": "decode"})):
         ratios = [row["ratio_to_best_peer"] for row in rows_of("h200/kda.json", **wanted) if "ratio_to_best_peer" in row
                   and row["ratio_to_best_peer"]]
-        out.append((f"H200: KDA, {work}, geometric mean of {len(ratios)} ({times(min(ratios))} to {times(max(ratios))})",
+        spread = f"{times(min(ratios))} to {times(max(ratios))}"
+        out.append((f"H200: KDA, {work}, geometric mean of {len(ratios)} ({spread})",
                     "", f"{peer}, measured beside", "", times(mean(ratios))))
     return out
 
@@ -97,7 +98,8 @@ def gradients() -> list[Row]:
     """The delta rule's backward pass; the peers' times are those of the kernel's page."""
     ours = row_of("h200/2026-11-23-backward.json", H=16, HV=32, lengths="8192x1")["ms"]
     page = (ROOT / "docs/kernels/backward.md").read_text()
-    found = re.search(r"FlashQLA 0\.1\.3 takes ([.\d]+) ms for 8192 tokens of 16/32 heads, FLA 0\.6\.0 ([.\d]+)\.", page)
+    found = re.search(r"FlashQLA 0\.1\.3 takes ([.\d]+) ms for 8192 tokens of 16/32 heads, "
+                      r"FLA 0\.6\.0 ([.\d]+)\.", page)
     if found is None:
         sys.exit("docs/kernels/backward.md: the peers' times are missing")
     work = "H200: gradients of 8192 tokens, 16-bit"

@@ -71,8 +71,8 @@ def layer_backward(
 ) -> Gradients:
     """Gradients of layer_prefill by every input, for training.
 
-    gated_rms_norm_backward, chunk_backward and causal_conv1d_backward one after the other, on what the layer computes on
-    its way, which is computed again: no call needs more of the forward one than its inputs. Packings flat and
+    gated_rms_norm_backward, chunk_backward and causal_conv1d_backward one after the other, on what the layer computes
+    on its way, which is computed again: no call needs more of the forward one than its inputs. Packings flat and
     interleaved, scalar gates. What is not given is allocated where its input is given.
 
     Args:
@@ -159,4 +159,5 @@ def layer_backward(
         num_v_heads, head_k_dim, head_v_dim, scale, l2norm_eps, norm_eps, packing, eigenvalues,
         head_map, gate_activation, rounding, state_layout, implementation, stream, workspace
     )
-    return Gradients(dqkv, dz, db, da, dconv_weight, dconv_bias, dA_log, ddt_bias, dnorm_weight, d_initial_state, dconv_initial)
+    return Gradients(dqkv, dz, db, da, dconv_weight, dconv_bias, dA_log, ddt_bias, dnorm_weight,
+        d_initial_state, dconv_initial)
