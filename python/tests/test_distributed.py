@@ -383,6 +383,12 @@ def wrong_rows(rank, ranks):
     ContextParallel(None, fragments).chunk_forward(**x, **options)
 
 
+def halo_rows(rank, ranks):
+    fragments = Fragments.contiguous([128], ranks)
+    rows = fragments.tokens(rank) - (rank == 0)
+    ContextParallel(None, fragments).causal_conv1d(torch.randn(1, rows, 6), torch.randn(6, 4))
+
+
 def two_calls(rank, ranks):
     """One rank convolves while the others run the rule."""
     fragments = Fragments.contiguous([128], ranks)
@@ -408,13 +414,14 @@ def test_processes_give_what_one_gives(task, ranks):
         (other_options, "InvalidArgument: ContextParallel: options = ", "options = "),
         (one_fails, "InvalidArgument: chunk_summary: k ", "rank 1 = failed"),
         (wrong_rows, "", "failed"),
+        (halo_rows, "InvalidArgument: ContextParallel: x.shape, width = (1, 41, 6), 4, expected [1, 42, D]", "failed"),
         (two_calls, "InvalidArgument: ContextParallel: call ", "ContextParallel: call "),
     ],
 )
 def test_a_mismatch_is_an_error_on_all_ranks(task, own, others):
     found = together(task, 3)
     assert all(message is not None for message in found.values()), found
-    failing = 0 if task is wrong_rows else 1
+    failing = 0 if task in (wrong_rows, halo_rows) else 1
     assert found[failing].startswith(own), found
     assert others in found[2], found
 

@@ -94,7 +94,7 @@ class ContextParallel:
     def remembered(self) -> int:
         """The most heads of a piece of any rank that remembered what came before it, in calls so far that ask
         (`transitions` is a number). The host waits for the device."""
-        found = self.fragments.known.get("remembered")
+        found = self.settings.counts.get("remembered")
         return 0 if found is None else int(found)
 
     def chunk_forward(

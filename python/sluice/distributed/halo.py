@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rows of other ranks that a short convolution reads: the last ones before each piece."""
 
+import zlib
 from typing import Any
 
 import torch
 
+from .._errors import InvalidArgument
 from .fragments import Fragments
 
 
@@ -17,8 +19,15 @@ def sent_shape(fragments: Fragments, x: Any, width: int) -> tuple[int, int]:
 def send(context: Any, x: Any, width: int) -> Any:
     """Starts to send the last width - 1 rows of each piece of x [1,T,D] to all ranks; what all have sent."""
     fragments, exchange = context.fragments, context.exchange
+    rows = fragments.tokens(context.rank)
+    if x.dim() != 3 or x.shape[0] != 1 or x.shape[1] != rows or width < 2:
+        exchange.tell_failure(x.device)
+        raise InvalidArgument(
+            f"ContextParallel: x.shape, width = {tuple(x.shape)}, {width}, expected [1, {rows}, D] and 2 or more (the "
+            f"rows of rank {context.rank}'s fragments)"
+        )
     numbers = {"fragments": fragments.checksum(), "halo width": width, "channels": x.shape[-1]}
-    exchange.agree(numbers, x.device)
+    exchange.agree({**numbers, "type of rows": zlib.crc32(str(x.dtype).encode())}, x.device)
     table = _table(fragments, context.rank, width, x.device)
     ranks = len(fragments.ranks)
     shape = sent_shape(fragments, x, width)

@@ -3,7 +3,7 @@
 need no map during it, the fold and all other rows after. No communication here, so that ranks can be simulated."""
 
 import zlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -32,6 +32,7 @@ class Settings:
     fixed_leaves: bool = False
     overlap: bool = True
     transitions: int | None = None  # matrices that a piece sends; None: those of all heads
+    counts: dict[str, Any] = field(default_factory=dict, compare=False)  # what calls have counted on the device
 
 
 @dataclass
@@ -246,11 +247,11 @@ def _check_promise(call: Call, remembers: Any) -> None:
         torch._assert_async(most <= call.sent_transitions, text)
     elif int(most) > call.sent_transitions:
         raise InvalidArgument(f"{what} = {call.sent_transitions}, expected {int(most)} at least ({rule})")
-    known = call.fragments.known
-    if "remembered" not in known:
+    counts = call.settings.counts
+    if "remembered" not in counts:
         with torch.inference_mode(False):  # whose tensors could not be written later
-            known["remembered"] = torch.zeros_like(most)
-    torch.maximum(known["remembered"], most, out=known["remembered"])
+            counts["remembered"] = torch.zeros_like(most)
+    torch.maximum(counts["remembered"], most, out=counts["remembered"])
 
 
 def fold(call: Call, reverse: bool, gathered: Any, initial: Any, final: Any) -> Any:
