@@ -98,9 +98,11 @@ std::string check(const CaseSettings& s) {
     return "--lengths goes with --op prefill, gradients, stages or conv1d";
   }
   if (s.recipe.key_gates) {
-    const bool takes =
-        op == io::CaseOp::kPrefill || op == io::CaseOp::kDecode || op == io::CaseOp::kStages;
-    if (!takes) return "--key-gates goes with --op prefill, decode or stages";
+    const bool takes = op == io::CaseOp::kPrefill || op == io::CaseOp::kDecode ||
+                       op == io::CaseOp::kStages || op == io::CaseOp::kLayer;
+    if (!takes) return "--key-gates goes with --op prefill, decode, stages or layer";
+    if (op == io::CaseOp::kLayer && s.recipe.packing == SLUICE_PACKING_INTERLEAVED)
+      return "--key-gates in layers goes with --packing qwen3_5";
     if (c.options.gate_space >= SLUICE_GATE_RAW && op == io::CaseOp::kStages)
       return "--key-gates in stages goes with --gate-space log or linear";
     if (s.recipe.parts == StageParts::kUpper) return "--key-gates has no use in --part upper";
@@ -195,6 +197,7 @@ CaseSettings of_row(const CaseSettings& base, const SuiteRow& row) {
   c.options = {};
   c.options.rule = enumerator<sluice_rule>(kRuleWords, row.rule);
   c.options.gate_space = enumerator<sluice_gate_space>(kGateSpaceWords, row.gate_space);
+  c.options.gate_lower_bound = row.lower_bound;
   s.initial = row.initial, s.final_gradient = row.final_gradient;
   c.B = row.B, c.T = row.T, c.lengths = row.lengths;
   c.H = row.H, c.HV = row.HV, c.K = row.K, c.V = row.V;

@@ -28,6 +28,7 @@ void fill(const LayerTensors& layer, const io::Case& c, const ExecuteOptions& op
   args->scale = c.options.scale;
   args->l2norm_eps = c.options.l2norm_eps;
   args->norm_eps = c.norm_eps;
+  args->gate_lower_bound = c.options.gate_lower_bound;
   args->packing = static_cast<Packing>(c.packing);
   args->eigenvalues = static_cast<Eigenvalues>(c.options.eigenvalues);
   args->head_map = static_cast<HeadMap>(c.options.head_map);

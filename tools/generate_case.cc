@@ -2,6 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/generate_case.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <utility>
 
@@ -129,6 +130,42 @@ Draft draft_gated_norm(const CaseRecipe& recipe) {
   return draft;
 }
 
+/// Raw gates whose logarithms are those of the profile, but for rounding: -inf and zeros are
+/// infinite ones.
+Array raw_gates(const CaseRecipe& recipe, std::vector<int64_t> shape, uint64_t seed,
+                const Draft& draft) {
+  const GdnCase& c = recipe.gdn;
+  Array a = check::make_key_gates(c.gates, std::move(shape), seed);
+  const Array &A_log = draft.floats.at("A_log"), &dt_bias = draft.floats.at("dt_bias");
+  for (int64_t at = 0; at < a.size(); ++at) {
+    const int64_t l = at % c.K, h = at / c.K % c.HV;
+    double& x = a.values[static_cast<size_t>(at)];
+    const double rate = std::exp(A_log(h)), share = x / c.options.gate_lower_bound;
+    if (c.options.gate_lower_bound < 0) {
+      x = (std::log(share) - std::log(std::max(1.0 - share, 0.0))) / rate;
+    } else {
+      const double y = -x / rate;
+      x = y > 20 ? y : std::log(std::expm1(y));
+    }
+    x -= dt_bias(h, l);
+  }
+  return a;
+}
+
+/// Makes neighbouring tokens' keys alike in [q|k|v] before the convolution.
+void correlate_keys(const GdnCase& c, uint64_t seed, Array* qkv) {
+  if (c.keys == check::KeyProfile::kRandomUnit || c.keys == check::KeyProfile::kSiluLike) return;
+  const Array keys = check::make_keys(c.keys, {c.B, qkv->shape[1], c.H, c.K}, seed);
+  const double size = std::sqrt(static_cast<double>(c.K));
+  const int64_t width = c.H * c.K;
+  for (int64_t row = 0; row < c.B * qkv->shape[1]; ++row) {
+    for (int64_t i = 0; i < width; ++i) {
+      qkv->values[static_cast<size_t>(row * qkv->shape[2] + width + i)] =
+          size * keys.values[static_cast<size_t>(row * width + i)];
+    }
+  }
+}
+
 // Adds the projections and results of one step.
 void draft_layer_step(const CaseRecipe& recipe, int64_t step, Draft* draft) {
   const GdnCase& c = recipe.gdn;
@@ -143,7 +180,9 @@ void draft_layer_step(const CaseRecipe& recipe, int64_t step, Draft* draft) {
     inputs = {{"qkv", check::make_normal({B, T, keys + values}, seed)},
               {"z", check::make_normal({B, T, values}, seed + 1)},
               {"b", check::make_normal({B, T, c.HV}, seed + 2)},
-              {"a", check::make_normal({B, T, c.HV}, seed + 3)}};
+              {"a", recipe.key_gates ? raw_gates(recipe, {B, T, c.HV, c.K}, seed + 3, *draft)
+                                     : check::make_normal({B, T, c.HV}, seed + 3)}};
+    correlate_keys(c, seed + 4, &inputs["qkv"]);
   }
   for (auto& [name, array] : inputs) {
     draft->activations.push_back(prefix + name);
@@ -168,10 +207,13 @@ Draft draft_layer(const CaseRecipe& recipe) {
   draft.description["head_v_dim"] = c.V;
   draft.description["conv_width"] = recipe.conv_width;
   draft.description["steps"] = recipe.steps;
+  if (recipe.key_gates) draft.description["gate_activation"] = "sigmoid";
   Array A_log = check::make_normal({c.HV}, c.seed + 1);
+  std::vector<int64_t> biases = {c.HV};
+  if (recipe.key_gates) biases.push_back(c.K);
   draft.floats = {{"conv_weight", check::make_normal({D, recipe.conv_width}, c.seed + 2)},
                   {"A_log", std::move(A_log)},
-                  {"dt_bias", check::make_normal({c.HV}, c.seed + 3)},
+                  {"dt_bias", check::make_normal(biases, c.seed + 3)},
                   {"norm_weight", check::make_normal({c.V}, c.seed + 4)},
                   {"final_conv_state", Array({c.B, D, recipe.conv_width - 1})}};
   const bool vk = c.state_layout == SLUICE_STATE_VK;

@@ -67,6 +67,10 @@ TensorView heads_of(const TestTensor& rows, int64_t first, int64_t heads, int64_
   return view;
 }
 
+GateSpace space_of(const io::Case& c) {
+  return c.options.gate_lower_bound < 0 ? GateSpace::kRawBounded : GateSpace::kRaw;
+}
+
 // The delta rule of a prefill, with the rounding points of 16-bit chunk kernels.
 void prefill_yardstick(const io::Case& c, sluice_dtype dtype, const ChunkForwardArgs& delta,
                        LayerTensors* layer, TestTensor* core) {
@@ -76,7 +80,9 @@ void prefill_yardstick(const io::Case& c, sluice_dtype dtype, const ChunkForward
   g.io = dtype;
   g.state_dtype = io::dlpack_type(c.state_type);
   g.options = c.options;
-  g.options.gate_space = SLUICE_GATE_RAW, g.options.beta_space = SLUICE_BETA_LOGIT;
+  g.key_gates = c.key_gates;
+  g.options.gate_space = static_cast<sluice_gate_space>(space_of(c));
+  g.options.beta_space = SLUICE_BETA_LOGIT;
   g.options.qk_norm = SLUICE_QK_NORM_L2;
   check::GdnInputs inputs;
   inputs.q = check::to_array(delta.q), inputs.k = check::to_array(delta.k),
@@ -138,7 +144,7 @@ Execution layer_yardstick(const io::CaseFile& file, const io::Case& c, sluice_dt
     delta.state.initial = delta.state.final = TensorView(layer.state.view());
     delta.state.layout = static_cast<StateLayout>(c.state_layout);
     core::set_options(c.options, &delta);
-    delta.gate_space = GateSpace::kRaw;
+    delta.gate_space = space_of(c);
     delta.beta_space = BetaSpace::kLogit;
     delta.qk_norm = QkNorm::kL2;
 

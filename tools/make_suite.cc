@@ -46,6 +46,7 @@ class Suite {
     other_operators();
     key_gates();
     gradients();
+    key_layers();
     return std::move(rows_);
   }
 
@@ -215,6 +216,29 @@ class Suite {
     }
     constexpr Family kReverse[] = {{"gla_cumsum", "stages", "reverse", "linear_attention", true}};
     families(kReverse, "reverse", [](SuiteRow* row) { row->gates = "strong", row->T = 150; });
+  }
+
+  /// Layers with key-wise gates: prefills and steps.
+  void key_layers() {
+    const auto add_layer = [&](const std::string& what, auto change) {
+      SuiteRow row;
+      row.name = fmt::format("kda_layer.{}", what), row.op = "layer", row.key_gates = true;
+      // WHY 16: as in other_operators().
+      row.B = 16, row.T = 70, row.steps = 4, row.HV = row.H = 2;
+      change(&row);
+      add(row);
+    };
+    for (const char* gates : {"model", "zero", "slow", "strong", "spread", "single-resets",
+                              "minus-infinity", "alternating", "even-slow", "one-strong"}) {
+      add_layer(fmt::format("gates_{}", gates), [&](SuiteRow* row) { row->gates = gates; });
+    }
+    add_layer("bounded",
+              [](SuiteRow* row) { row->gates = "bounded", row->lower_bound = -5, row->HV = 4; });
+    for (const char* keys : {"cos75", "cos90"}) {
+      add_layer(fmt::format("keys_{}", keys), [&](SuiteRow* row) {
+        row->keys = keys, row->gates = "slow", row->tolerance = 1e-4;  // as in profiles()
+      });
+    }
   }
 
   void gradients() {

@@ -20,6 +20,7 @@ struct SuiteRow {
   std::vector<int64_t> lengths = {};
   int64_t B = 1, T = 128, H = 1, HV = 2, K = 64, V = 64, chunk = 64, steps = 1;
   bool head_first = false, vk = false, key_gates = false;
+  double lower_bound = 0;                  ///< of a layer's gates
   std::optional<bool> l2norm = {};         ///< of q and k; by default that of prefills alone
   std::optional<sluice_dtype> dtype = {};  ///< of activations; by default that of --dtype
   double tolerance = 1e-5;

@@ -207,11 +207,13 @@ void read_stage_fields(Fields& fields, Case* out) {
 }
 
 std::string check_combination(const Case& c) {
-  const bool bounded = c.options.gate_space == SLUICE_GATE_RAW_BOUNDED;
-  if (bounded != (c.options.gate_lower_bound < 0) || c.options.gate_lower_bound > 0) {
+  const bool layer = c.op == CaseOp::kLayer, bounds = c.options.gate_lower_bound < 0;
+  const bool bounded = layer ? bounds : c.options.gate_space == SLUICE_GATE_RAW_BOUNDED;
+  if (bounded != bounds || c.options.gate_lower_bound > 0) {
     return "field 'gate_lower_bound' = " + json(c.options.gate_lower_bound).dump() +
-           (bounded ? ", expected a number < 0 (gate_space raw_bounded)"
-                    : ", expected none (only with gate_space raw_bounded)");
+           (layer     ? ", expected a number < 0 (bounded gates)"
+            : bounded ? ", expected a number < 0 (gate_space raw_bounded)"
+                      : ", expected none (only with gate_space raw_bounded)");
   }
   if (c.op == CaseOp::kLayer && c.shape.HV % c.shape.H != 0) {
     return "field 'num_v_heads' = " + std::to_string(c.shape.HV) +
@@ -232,7 +234,8 @@ std::string check_combination(const Case& c) {
 }  // namespace
 
 bool has_option(CaseOp op, std::string_view name) {
-  const std::vector<std::string_view> layer = {"scale", "l2norm_eps", "eigenvalues", "head_map"},
+  const std::vector<std::string_view> layer = {"scale", "l2norm_eps", "eigenvalues", "head_map",
+                                               "gate_lower_bound"},
                                       stages = {"scale", "head_map", "rule"};
   const auto in = [&](const auto& list) { return std::ranges::find(list, name) != list.end(); };
   if (op == CaseOp::kConv1d || op == CaseOp::kGatedNorm) return false;

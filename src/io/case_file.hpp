@@ -46,7 +46,7 @@ struct Case {
   bool head_first = false;  ///< layout bhtd
   sluice_state_layout state_layout = SLUICE_STATE_KV;
   core::DeltaOptions options;
-  bool key_gates = false;                      ///< g is [B,T,HV,K]: one decay for each channel of k
+  bool key_gates = false;  ///< g or a is [B,T,HV,K]: a decay for each channel of k
   ElementType state_type = ElementType::kF32;  ///< how states are kept between calls
   int64_t steps = 1;                           ///< decode: calls of T / steps tokens; layer: steps
 

@@ -140,7 +140,8 @@ void match_layer_step(Matcher& match, int64_t step, bool projected, Case* out) {
     match.floats(prefix + "qkv", {"B", "T", "2HK+HVV"}, true);
     match.floats(prefix + "z", {"B", "T", "HVV"}, true);
     match.floats(prefix + "b", {"B", "T", "HV"}, true);
-    match.floats(prefix + "a", {"B", "T", "HV"}, true);
+    match.floats(prefix + "a",
+                 out->key_gates ? Symbols{"B", "T", "HV", "K"} : Symbols{"B", "T", "HV"}, true);
   }
   if (step == 0) {
     out->shape.T = match.size("T");
@@ -166,7 +167,12 @@ void match_layer(Matcher& match, Case* out) {
   match.floats("conv_weight", {"2HK+HVV", "W"}, true);
   match.floats("conv_bias", {"2HK+HVV"}, false);
   match.floats("A_log", {"HV"}, true);
-  match.floats("dt_bias", {"HV"}, true);
+  const TensorEntry* const dt_bias = match.get("dt_bias", true);
+  out->key_gates = dt_bias != nullptr && dt_bias->shape.size() == 2;
+  if (out->key_gates && out->packing == SLUICE_PACKING_INTERLEAVED) {
+    match.complain("tensor 'dt_bias' rank = 2, expected 1 (packing qwen3_next)");
+  }
+  match.floats("dt_bias", out->key_gates ? Symbols{"HV", "K"} : Symbols{"HV"}, true);
   match.floats("norm_weight", {"V"}, true);
   const bool projected = match.floats("out_proj_weight", {"hidden", "HVV"}, false) != nullptr;
   for (int64_t step = 0; step < out->steps && match.reason().empty(); ++step) {

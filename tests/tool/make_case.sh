@@ -54,10 +54,10 @@ expect 0 '4 cases, 23 tensors, 0 failed' "$tool" verify --against results gradie
 expect 1 '4 cases, 23 tensors, [12] failed' "$tool" verify --against wrong gradients
 
 # A suite is many cases at once; results of another program are judged by name.
-expect 0 '267 cases written' "$tool" make-case -o kit --suite smoke
-expect 0 '267 cases, 1160 tensors, 0 failed' "$tool" verify kit
+expect 0 '280 cases written' "$tool" make-case -o kit --suite smoke
+expect 0 '280 cases, 1290 tensors, 0 failed' "$tool" verify kit
 "$tool" run -o results kit >/dev/null
-expect 0 '267 cases, 1160 tensors, 0 failed' "$tool" verify --against results kit
+expect 0 '280 cases, 1290 tensors, 0 failed' "$tool" verify --against results kit
 
 # The same seed gives the same bytes, another one others.
 "$tool" make-case -o a --seed 3 >/dev/null
@@ -69,8 +69,9 @@ cmp a b
 expect 2 "has a case 'packed'" "$tool" make-case -o cases --append --name packed
 expect 2 'goes with --op prefill, gradients, stages or conv1d' "$tool" make-case -o d --op decode --lengths 3
 expect 2 'not in' "$tool" make-case -o d --op stages --chunk 48
-expect 2 'goes with --op prefill, decode or stages' "$tool" make-case -o d --op conv1d --key-gates
-expect 2 'goes with --op prefill, decode or stages' "$tool" make-case -o d --op gradients --key-gates
+expect 2 'goes with --op prefill, decode, stages or layer' "$tool" make-case -o d --op conv1d --key-gates
+expect 2 'goes with --op prefill, decode, stages or layer' "$tool" make-case -o d --op gradients --key-gates
+expect 2 'goes with --packing qwen3_5' "$tool" make-case -o d --op layer --packing qwen3_next --key-gates
 expect 2 'in stages goes with --gate-space log or linear' "$tool" make-case -o d --op stages --gate-space raw --key-gates
 expect 2 'has no use in --part upper' "$tool" make-case -o d --op stages --part upper --key-gates
 expect 2 'is no multiple of --H' "$tool" make-case -o d --H 2 --HV 3

@@ -97,6 +97,13 @@ TEST(CaseFile, TheOtherOperatorsAreUnderstood) {
   EXPECT_EQ(c.expected,
             (std::vector<std::string>{"step0.norm_out", "step0.output", "step1.norm_out",
                                       "step1.output", "final_state"}));
+  EXPECT_FALSE(c.key_gates);
+  Draft kda = layer();
+  kda.floats["dt_bias"] = {2, 4};
+  kda.floats["step0.a"] = {1, 7, 2, 4}, kda.floats["step1.a"] = {1, 1, 2, 4};
+  kda.description["gate_lower_bound"] = -5;
+  EXPECT_TRUE(read_one(kda).key_gates);
+  EXPECT_EQ(read_one(kda).options.gate_lower_bound, -5);
 }
 
 struct Wrong {

@@ -55,6 +55,11 @@ void interleave(Draft& d) {
   }
 }
 
+void give_key_gates(Draft& d) {
+  d.floats["dt_bias"] = {2, 4};
+  d.floats["step0.a"] = {1, 7, 2, 4}, d.floats["step1.a"] = {1, 1, 2, 4};
+}
+
 const Row kRows[] = {
     {"packed_batches", prefill(), [](Draft& d) { resize(d, 0, 1, 2); }, "B = 2, expected 1"},
     {"no_heads", prefill(), [](Draft& d) { d.floats["q"] = d.floats["k"] = {1, 5, 0, 4}; },
@@ -114,6 +119,16 @@ const Row kRows[] = {
      "conv state columns L = 2, expected at least W-1 = 3"},
     {"layer_first_step", layer(), [](Draft& d) { d.floats["step0.z"] = {1, 7, 5}; },
      "tensor 'step0.z' shape = [1, 7, 5], expected [B=1, T=7, HVV=6]"},
+    {"layer_key_gates", layer(), give_key_gates, ""},
+    {"layer_bounded_gates", layer(),
+     [](Draft& d) { give_key_gates(d), d.description["gate_lower_bound"] = -5; }, ""},
+    {"layer_bound", layer(), [](Draft& d) { d.description["gate_lower_bound"] = 5; },
+     "field 'gate_lower_bound' = 5.0, expected a number < 0 (bounded gates)"},
+    {"layer_gates_of_heads", layer(), [](Draft& d) { d.floats["dt_bias"] = {2, 4}; },
+     "tensor 'step0.a' shape = [1, 7, 2], expected [B=1, T=7, HV=2, K=4]"},
+    {"layer_key_gates_interleaved", layer(),
+     [](Draft& d) { interleave(d), d.floats["dt_bias"] = {2, 4}; },
+     "tensor 'dt_bias' rank = 2, expected 1 (packing qwen3_next)"},
     {"layer_heads_of_text", layer(), [](Draft& d) { d.description["num_k_heads"] = "x"; },
      "'num_k_heads' = \"x\", expected an integer in 1.."},
 };
