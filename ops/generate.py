@@ -292,6 +292,6 @@ def stale():
 
 if __name__ == "__main__":
     if sys.argv[1:] == ["--check"]:
-        sys.exit("\n".join(f"{path} is not what ops/generate.py makes" for path in stale()))
+        sys.exit("\n".join(f"{path} is not what ops/generate.py makes" for path in stale()) or 0)
     for name, content in files():
         (ROOT / name).write_text(content)

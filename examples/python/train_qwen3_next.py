@@ -49,6 +49,7 @@ def parse(arguments=None):
     parser.add_argument("--tokens", type=int, default=1024, help="of a step, in documents of 16 and more")
     parser.add_argument("--seeds", type=lambda text: [int(x) for x in words(text)], default=[1, 2], metavar="1,2")
     parser.add_argument("--backends", type=words, default=["sluice", "torch"], metavar="sluice,torch,fla")
+    parser.add_argument("--padded", action="store_true", help="a document a row for all backends, not torch's alone")
     parser.add_argument("--level", choices=["layer", "ops"], default="layer", help="of the patch (default layer)")
     parser.add_argument("--dtype", choices=["float32", "bfloat16"], help="bfloat16: autocast (default on a GPU)")
     parser.add_argument("--threads", type=int, default=0, help="of the CPU (default: those there are)")
@@ -156,7 +157,7 @@ def train(options, backend, seed):
         import fla  # noqa: F401
     else:
         take_torch(model)
-    corpus, lay_out = text(), padded if backend == "torch" else packed
+    corpus, lay_out = text(), padded if options.padded or backend == "torch" else packed
     rate = SIZES[options.size][4]
     optimizer = torch.optim.AdamW(model.parameters(), lr=rate, weight_decay=0.01)
     losses, times = [], []
