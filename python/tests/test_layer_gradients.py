@@ -117,3 +117,41 @@ def test_an_output_that_is_a_view_changes_its_base():
     found, x.grad = x.grad, None
     sluice.causal_conv1d(x, weight)[0].sum().backward()
     assert torch.equal(found, x.grad)
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("packing", ["flat", "interleaved"])
+def test_layer_backward_is_autograd_of_its_parts(device, packing):
+    B, T, H, r, K, V = 2, 70, 2, 3, 16, 8
+    HV, D = H * r, 2 * H * K + H * r * V
+    shapes = [(B, T, D), (B, T, HV * V), (B, T, HV), (B, T, HV), (D, 4), (HV,), (HV,), (V,), (B, HV, K, V)]
+    (qkv, z, b, a, weight, A_log, dt_bias, norm, state), _ = leaves(shapes, device, torch.float32)
+    rows = sluice.causal_conv1d(qkv, weight, activation="silu")[0].split([H * K, H * K, HV * V], 2)
+    q, k, v = (x.unflatten(2, (-1, size)) for x, size in zip(rows, (K, K, V)))
+    core = torch.empty(B, T, HV, V, device=device)
+    core = sluice.ops.chunk_forward(
+        q, k, v, a, b, o=core, A_log=A_log, dt_bias=dt_bias, initial_state=state, gate_space="raw",
+        beta_space="logit", qk_norm="l2",
+    )
+    out = sluice.gated_rms_norm(core, z.unflatten(2, (HV, V)), norm)
+    d_out = torch.randn_like(out)
+    out.backward(d_out)
+
+    def by_key_head(*parts):
+        return torch.cat([x.detach().unflatten(2, (H, -1)) for x in parts], 3).flatten(2)
+
+    wanted = [qkv.grad, z.grad, b.grad, a.grad]
+    given = dict(qkv=qkv.detach(), z=z.detach(), b=b.detach(), a=a.detach())
+    if packing == "interleaved":
+        split = [H * K, H * K, HV * V]
+        given = dict(qkv=by_key_head(*qkv.split(split, 2), z), b=by_key_head(b, a))
+        wanted = [by_key_head(*qkv.grad.split(split, 2), z.grad), None, by_key_head(b.grad, a.grad), None]
+    found = sluice.ops.layer_backward(
+        **given, conv_weight=weight.detach(), A_log=A_log.detach(), dt_bias=dt_bias.detach(),
+        norm_weight=norm.detach(), initial_state=state.detach(), d_out=d_out, num_k_heads=H, num_v_heads=HV,
+        head_k_dim=K, head_v_dim=V, packing=packing,
+    )
+    expected = [*wanted, weight.grad, None, A_log.grad, dt_bias.grad, norm.grad, state.grad, None]
+    for name, x, y in zip(found._fields, found, expected):
+        assert (x is None) == (y is None), name
+        assert x is None or error(x.cpu().numpy(), y.cpu().numpy()) < LIMITS[torch.float32], name

@@ -10,6 +10,7 @@ host() { parts --backend cpu --repeat 1 --heads 1/2 --most-tokens 512 "$@"; }
 expect 0 'update +ring, columns outside +1/2 +64 +1 .* cpu\.causal_conv1d' host --op update
 expect 0 'norm +1/2 +1 +64 .* cpu\.gated_rms_norm' host --op norm --dtype fp16
 expect 0 'layer +flat +1/2 +1 +512 .* cpu\.layer_prefill' host --op layer --json out.json
+expect 0 'layer-backward +flat +1/2 +1 +512 .* cpu\.layer_backward' host --op layer-backward
 expect 0 '"schema": "sluice.bench.parts/1"' cat out.json
 expect 0 '"around_us":[0-9.-]+' cat out.json
 expect 2 'cannot be written' host --op norm --json /no/such/folder/x
