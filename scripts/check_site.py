@@ -13,6 +13,7 @@ import contextlib
 import functools
 import http.server
 import pathlib
+import shutil
 import sys
 import threading
 
@@ -35,6 +36,13 @@ LINKS = "() => [...document.querySelectorAll('a[href]')].map(a => a.href)"
 COLOURS = "() => getComputedStyle(document.body).backgroundColor"
 
 
+class Server(http.server.ThreadingHTTPServer):
+    def handle_error(self, request, address):
+        # A tab that is closed while it loads the search index breaks its connection.
+        if not isinstance(sys.exc_info()[1], ConnectionError):
+            super().handle_error(request, address)
+
+
 @contextlib.contextmanager
 def served(site):
     """The site at a port of this machine."""
@@ -42,7 +50,7 @@ def served(site):
         def log_message(self, *_):
             pass
 
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory=str(site)))
+    server = Server(("127.0.0.1", 0), functools.partial(Quiet, directory=str(site)))
     threading.Thread(target=server.serve_forever, daemon=True).start()
     yield f"http://127.0.0.1:{server.server_port}/"
     server.shutdown()
@@ -128,7 +136,7 @@ def main():
     options = parser.parse_args()
     if options.pictures:
         options.pictures.mkdir(parents=True, exist_ok=True)
-    found, count = check(options.site.resolve(), options.browser, options.pictures)
+    found, count = check(options.site.resolve(), shutil.which(options.browser), options.pictures)
     print("\n".join(found) if found else f"{count} pages are right in a browser, on a phone and in the dark")
     return 1 if found else 0
 

@@ -222,7 +222,8 @@ def figure() -> str:
         y = 44 + step * i
         lines += [f'<text class="a" x="{left - 10}" y="{y + 15}" text-anchor="end">{label}</text>',
                   f'<rect class="b" x="{left}" y="{y}" width="{scale * ratio:.1f}" height="20" rx="2"/>',
-                  f'<text class="a" x="{left + scale * ratio + 8:.1f}" y="{y + 15}">{times(ratio)}'
+                  # Right of the line at 1, which would cross it.
+                  f'<text class="a" x="{left + scale * max(ratio, 1) + 8:.1f}" y="{y + 15}">{times(ratio)}'
                   f'<tspan class="m" dx="6">than {beside}</tspan></text>']
     lines += [f'<path class="g" d="M{one:.1f} 38V{height - 16}" stroke-dasharray="3 3" fill="none"/>',
               f'<text class="m" x="{one:.1f}" y="{height - 3}" text-anchor="middle" font-size="12">1: as fast</text>']
