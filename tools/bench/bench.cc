@@ -74,12 +74,18 @@ Action add_bench(CLI::App& app) {
       "  sluice bench kda --json kda.json --svg kda.svg\n"
       "  sluice bench parts --json parts.json\n"
       "  sluice bench stages --json stages.json\n"
-      "  sluice bench backward --json backward.json");
+      "  sluice bench backward --json backward.json\n"
+      "  sluice bench train-layer --json train_layer.json");
   const std::vector<std::pair<const char*, Action>> actions = {
-      {"cpu", add_bench_cpu(*command)},       {"prefill", add_bench_prefill(*command)},
-      {"decode", add_bench_decode(*command)}, {"layer", add_bench_layer(*command)},
-      {"kda", add_bench_kda(*command)},       {"parts", add_bench_parts(*command)},
-      {"stages", add_bench_stages(*command)}, {"backward", add_bench_backward(*command)}};
+      {"cpu", add_bench_cpu(*command)},
+      {"prefill", add_bench_prefill(*command)},
+      {"decode", add_bench_decode(*command)},
+      {"layer", add_bench_layer(*command)},
+      {"kda", add_bench_kda(*command)},
+      {"parts", add_bench_parts(*command)},
+      {"stages", add_bench_stages(*command)},
+      {"backward", add_bench_backward(*command)},
+      {"train-layer", add_bench_train_layer(*command)}};
   return [command, actions, quick] {
     for (const auto& [name, action] : actions) {
       if (command->got_subcommand(name)) return action();

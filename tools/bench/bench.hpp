@@ -20,6 +20,7 @@ Action add_bench_layer(CLI::App& bench);
 Action add_bench_prefill(CLI::App& bench);
 Action add_bench_parts(CLI::App& bench);
 Action add_bench_stages(CLI::App& bench);
+Action add_bench_train_layer(CLI::App& bench);
 
 /// What most of them are asked for.
 struct RunOptions {

@@ -15,8 +15,8 @@ namespace sluice::tools {
 
 /// One row of the table.
 struct PartsCell {
-  /// "conv", "update", "norm", "conv-backward", "norm-backward", "layer-backward", "layer" or "delta" (the layer's
-  /// delta rule alone)
+  /// "conv", "update", "norm", their gradients "conv-backward", "norm-backward", "layer-backward",
+  /// "layer" or "delta" (the layer's delta rule alone)
   std::string op;
   std::string shape;  ///< how rows or states lie in memory, e.g. "channel-first", "ring"
   int64_t T = 0;      ///< tokens of a sequence; 1 in updates

@@ -10,6 +10,7 @@
 #include "cuda/causal_conv1d/lower.h"
 #include "cuda/dense_views.h"
 #include "cuda/gated_rms_norm_backward/lower.h"
+#include "cuda/kernels/backward/config.h"
 #include "cuda/kernels/conv1d/launch.h"
 #include "cuda/kernels/gated_norm/gradient_launch.h"
 #include "cuda/layer_prefill/delta_rule.h"
@@ -117,11 +118,10 @@ struct LayerGradients {
 
 Status accept(const LayerBackwardProblem& p, const Machine& machine) noexcept {
   if (const Status s = check_capability("layer_backward", machine); !s.ok()) return s;
-  constexpr int64_t kMaxK = 512;
-  if (p.delta.forward.K <= kMaxK) return ok_status();
-  return Status::failure(Code::kUnsupported,
-                         "layer_backward: head_k_dim = %lld, expected at most %lld (CUDA kernels)",
-                         static_cast<long long>(p.delta.forward.K), static_cast<long long>(kMaxK));
+  if (p.delta.forward.K <= backward::kMaxK) return ok_status();
+  return Status::failure(
+      Code::kUnsupported, "layer_backward: head_k_dim = %lld, expected at most %lld (CUDA kernels)",
+      static_cast<long long>(p.delta.forward.K), static_cast<long long>(backward::kMaxK));
 }
 
 /// Plans a part; *most becomes at least what it needs of the workspace.
