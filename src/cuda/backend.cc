@@ -10,7 +10,7 @@
 
 #include "core/operators.hpp"
 #include "cuda/catalogues.h"
-#include "cuda/read_indices.h"
+#include "cuda/indices/read_indices.h"
 
 namespace sluice::cuda {
 namespace {

@@ -18,7 +18,7 @@ namespace sluice::cuda {
 /// One kernel (family) of an operator.
 template <class Problem>
 struct Kernel {
-  const char* name;   ///< in `sluice info` and the docs' tables, e.g. "chunk_forward.fused"
+  const char* name;   ///< in `sluice info` and the docs' tables, e.g. "chunk_forward.gated_delta"
   const char* takes;  ///< what it takes, in one line for people
   Tier tier;          ///< what SLUICE_CUDA_KERNEL chooses between
   /// Whether sizes, strides, dtypes and options are this kernel's; else kUnsupported with what is.

@@ -1,11 +1,13 @@
 # sluice_instances(LIST FAMILY TEMPLATE NAME..): sources of instances that differ by a type or a size, made of
-# kernels/FAMILY/inst/TEMPLATE.cu.in, one for each NAME. In the text @NAME@ is the name, @IO@ the 16-bit type,
-# @K@ and @V@ the sizes in it, @VK@ whether it ends in _vk: states [V,K].
+# kernels/FAMILY/inst/TEMPLATE.cu.in, one for each NAME. In the text @NAME@ is the name, @IO@ the 16-bit type
+# and @TYPE@ its short name, @K@ and @V@ the sizes in it, @VK@ whether it ends in _vk: states [V,K].
 function(sluice_instances list family template)
   foreach(NAME ${ARGN})
     set(IO __half)
+    set(TYPE fp16)
     if(NAME MATCHES "bf16")
       set(IO __nv_bfloat16)
+      set(TYPE bf16)
     endif()
     string(REGEX REPLACE ".*k([0-9]+).*" "\\1" K "${NAME}")
     string(REGEX REPLACE ".*_v([0-9]+).*" "\\1" V "${NAME}")

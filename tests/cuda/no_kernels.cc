@@ -1,11 +1,12 @@
 // Stands in for the launches of chunk_forward's kernels where only their choice is tested.
 // SPDX-License-Identifier: Apache-2.0
-#include "cuda/chunk_forward/fused.h"
 #include "cuda/chunk_forward/generic.h"
+#include "cuda/chunk_forward/one_launch.h"
 
 namespace sluice::cuda {
 
-void launch_fused(const core::DeltaRuleProblem&, const core::Plan&, void*, Launcher&) noexcept {}
+void launch_one_launch(const core::DeltaRuleProblem&, const core::Plan&, void*,
+                       Launcher&) noexcept {}
 int load_gated_delta(const Machine&) noexcept { return 0; }
 int load_linear_attention(const Machine&) noexcept { return 0; }
 int load_key_gates(const Machine&) noexcept { return 0; }

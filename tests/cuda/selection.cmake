@@ -3,7 +3,7 @@ set(choice ${PROJECT_SOURCE_DIR}/src/cuda/chunk_forward)
 add_executable(sluice_cuda_selection_tests
   cut_test.cc no_kernels.cc selection_test.cc ${PROJECT_SOURCE_DIR}/src/core/environment.cc
   ${PROJECT_SOURCE_DIR}/src/cuda/environment.cc
-  ${choice}/catalogue.cc ${choice}/cut.cc ${choice}/cut_linear.cc ${choice}/fused.cc
+  ${choice}/catalogue.cc ${choice}/cut.cc ${choice}/cut_linear.cc ${choice}/one_launch.cc
   ${choice}/generic.cc)
 target_link_libraries(sluice_cuda_selection_tests PRIVATE
   sluice_flags sluice_headers GTest::gtest_main)

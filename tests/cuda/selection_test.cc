@@ -185,37 +185,37 @@ struct Spoilt {
   const char* message;  ///< of the fused kernel, when it is asked for
 };
 
-TEST(CudaSelection, WhatTheFusedKernelDoesNotTakeIsGeneric) {
+TEST(CudaSelection, WhatTheOneLaunchKernelDoesNotTakeIsGeneric) {
   const Spoilt cases[] = {
       {"float32", [](DeltaRuleProblem& p) { p = prefill(kFloat32); },
        "chunk_forward: q.dtype, o.dtype = {2,32}, {2,32}, expected both bfloat16 or both float16 "
-       "(fused CUDA kernel)"},
+       "(one-launch CUDA kernel)"},
       {"other output", [](DeltaRuleProblem& p) { p.o.dtype = kFloat16; },
        "chunk_forward: q.dtype, o.dtype = {4,16}, {2,16}, expected both bfloat16 or both float16 "
-       "(fused CUDA kernel)"},
+       "(one-launch CUDA kernel)"},
       {"K", [](DeltaRuleProblem& p) { p = prefill(kBfloat16, 256, 128); },
-       "chunk_forward: K, V = 256, 128, expected 64 or 128, and 64, 128 or 256 (fused CUDA "
+       "chunk_forward: K, V = 256, 128, expected 64 or 128, and 64, 128 or 256 (one-launch CUDA "
        "kernel)"},
       {"V", [](DeltaRuleProblem& p) { p = prefill(kBfloat16, 128, 192); },
-       "chunk_forward: K, V = 128, 192, expected 64 or 128, and 64, 128 or 256 (fused CUDA "
+       "chunk_forward: K, V = 128, 192, expected 64 or 128, and 64, 128 or 256 (one-launch CUDA "
        "kernel)"},
       {"norm", [](DeltaRuleProblem& p) { p = linear(), p.qk_norm = SLUICE_QK_NORM_L2; },
-       "chunk_forward: qk_norm = 1, expected 0 with rule 1 (fused CUDA kernel of "
+       "chunk_forward: qk_norm = 1, expected 0 with rule 1 (one-launch CUDA kernel of "
        "LINEAR_ATTENTION)"},
       {"V of linear attention", [](DeltaRuleProblem& p) { p = linear(kBfloat16, 128, 96); },
-       "chunk_forward: K, V = 128, 96, expected 64 or 128, and a multiple of 64 (fused CUDA kernel "
-       "of LINEAR_ATTENTION)"},
+       "chunk_forward: K, V = 128, 96, expected 64 or 128, and a multiple of 64 (one-launch CUDA "
+       "kernel of LINEAR_ATTENTION)"},
       {"address", [](DeltaRuleProblem& p) { p.v.data = reinterpret_cast<void*>(uintptr_t{4104}); },
-       "chunk_forward: v.data address mod 16 = 8, expected 0 (fused CUDA kernel)"},
+       "chunk_forward: v.data address mod 16 = 8, expected 0 (one-launch CUDA kernel)"},
       {"odd stride", [](DeltaRuleProblem& p) { p.k.stride[1] = 260; },
-       "chunk_forward: k.stride[1] = 260, expected a positive multiple of 8 below 2^38 (fused "
+       "chunk_forward: k.stride[1] = 260, expected a positive multiple of 8 below 2^38 (one-launch "
        "CUDA kernel)"},
       {"broadcast", [](DeltaRuleProblem& p) { p.q.stride[2] = 0; },
-       "chunk_forward: q.stride[2] = 0, expected a positive multiple of 8 below 2^38 (fused CUDA "
-       "kernel)"},
+       "chunk_forward: q.stride[2] = 0, expected a positive multiple of 8 below 2^38 (one-launch "
+       "CUDA kernel)"},
       {"rows", [](DeltaRuleProblem& p) { p.rows.T = (int64_t{1} << 31) - 64; },
-       "chunk_forward: T, N * HV = 2147483584, 4, expected below 2^31 - 64 and 2^30 (fused CUDA "
-       "kernel)"}};
+       "chunk_forward: T, N * HV = 2147483584, 4, expected below 2^31 - 64 and 2^30 (one-launch "
+       "CUDA kernel)"}};
   for (const Spoilt& c : cases) {
     DeltaRuleProblem p = prefill();
     c.spoil(p);
@@ -239,7 +239,7 @@ TEST(CudaSelection, KeyWiseGatesHaveTheirKernel) {
     EXPECT_EQ(chosen(p), "cuda.chunk_forward.generic");
     EXPECT_EQ(
         chosen(p, 90, KernelOverride::kFused),
-        "chunk_forward: gate strides in bytes, expected multiples of 16 (fused CUDA kernel of "
+        "chunk_forward: gate strides in bytes, expected multiples of 16 (one-launch CUDA kernel of "
         "key-wise gates)");
     p.op = SLUICE_OP_RECURRENT_STEP;
     EXPECT_EQ(chosen(p), "cuda.recurrent_step.generic");
@@ -257,7 +257,7 @@ TEST(CudaSelection, OverridesAreKept) {
   EXPECT_EQ(chosen(prefill(), 90, KernelOverride::kFused),
             "cuda.chunk_forward.sm_90a.bf16.k128.v128");
   EXPECT_EQ(chosen(prefill(), 100, KernelOverride::kFused),
-            "chunk_forward: compute capability = 10.0, expected 9.0 (fused CUDA kernel)");
+            "chunk_forward: compute capability = 10.0, expected 9.0 (one-launch CUDA kernel)");
 }
 
 TEST(CudaSelection, WidestKeys) {

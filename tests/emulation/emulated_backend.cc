@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "core/backend.hpp"
-#include "cuda/chunk_forward/fused.h"
 #include "cuda/chunk_forward/lower.h"
+#include "cuda/chunk_forward/one_launch.h"
 #include "cuda/kernels/chunk_forward/horizon.cuh"
 #include "cuda/kernels/chunk_forward/join.cuh"
 #include "cuda/kernels/chunk_forward/kernel.cuh"
@@ -312,14 +312,14 @@ Status plan(const core::DeltaRuleProblem& p, core::PlanFor purpose, core::Plan* 
   Environment environment;
   environment.kernel = KernelOverride::kFused;
   environment.cut = emulated_split;
-  return plan_by(fused_kernels(), p, machine(), environment, purpose, plan);
+  return plan_by(one_launch_kernels(), p, machine(), environment, purpose, plan);
 }
 
 Status run(const core::DeltaRuleProblem& p, const core::Plan& plan, sluice_workspace workspace,
            void*) noexcept {
   const Machine gpu = machine();
   Launcher launcher("chunk_forward", gpu, nullptr);
-  launch_fused(p, plan, workspace.data, launcher);
+  launch_one_launch(p, plan, workspace.data, launcher);
   return launcher.status();
 }
 

@@ -1,7 +1,7 @@
 // Runs the kernels of the convolution's and the gated norm's gradients by the emulator.
 // SPDX-License-Identifier: Apache-2.0
-#include "cuda/kernels/conv1d/gradient_instances.cuh"
-#include "cuda/kernels/gated_norm/gradient_instances.cuh"
+#include "cuda/kernels/conv1d/gradient_slab.cuh"
+#include "cuda/kernels/gated_norm/gradient_rows.cuh"
 #include "emulated_backend.hpp"
 
 namespace sluice::cuda {

@@ -13,7 +13,7 @@
 
 namespace sluice::cuda {
 
-/// The cut of a problem that a fused kernel takes. The caller's options come before the
+/// The cut of a problem that a one-launch kernel takes. The caller's options come before the
 /// environment's, and these before the model of time.
 device::CutRequest choose_cut(const core::DeltaRuleProblem& problem, const Machine& machine,
                               const CutOverride& environment) noexcept;

@@ -6,9 +6,9 @@
 #include <limits>
 
 #include "cuda/chunk_forward/cut.h"
-#include "cuda/chunk_forward/fused.h"
 #include "cuda/chunk_forward/generic.h"
 #include "cuda/chunk_forward/lengths.h"
+#include "cuda/chunk_forward/one_launch.h"
 #include "cuda/kernels/generic/launch.h"
 #include "cuda/lower_views.h"
 
@@ -141,8 +141,8 @@ generic::GenericParams lower_generic(const DeltaRuleProblem& p) noexcept {
   return out;
 }
 
-void launch_fused(const DeltaRuleProblem& p, const core::Plan& plan, void* workspace,
-                  Launcher& launcher) noexcept {
+void launch_one_launch(const DeltaRuleProblem& p, const core::Plan& plan, void* workspace,
+                       Launcher& launcher) noexcept {
   const auto cut = plan.kept<device::CutRequest>();
   device::PrefillParams params = lower_prefill(p, cut);
   place_records(p, cut, workspace, &params);

@@ -10,7 +10,7 @@
 
 namespace sluice::cuda {
 
-/// A prefill for the fused kernels.
+/// A prefill for the one-launch kernels.
 device::PrefillParams lower_prefill(const core::DeltaRuleProblem& problem,
                                     const device::CutRequest& cut) noexcept;
 /// Where the records of key-wise gates lie behind a cut's tables; nothing with scalar ones.

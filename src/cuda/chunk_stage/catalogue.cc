@@ -5,8 +5,8 @@
 
 #include "cuda/catalogues.h"
 #include "cuda/chunk_forward/cut.h"
-#include "cuda/chunk_forward/fused.h"
 #include "cuda/chunk_forward/lower.h"
+#include "cuda/chunk_forward/one_launch.h"
 #include "cuda/chunk_stage/accepts.h"
 #include "cuda/chunk_stage/lower.h"
 #include "cuda/workspace_layout.h"
@@ -40,7 +40,7 @@ Status plan_linear(const ChunkStageProblem& p, const Machine& machine, const Env
   const core::DeltaRuleProblem linear = as_linear_attention(p);
   Plan found;
   const Status status =
-      plan_by(fused_kernels(), linear, machine, env, core::PlanFor::kCall, &found);
+      plan_by(one_launch_kernels(), linear, machine, env, core::PlanFor::kCall, &found);
   if (!status.ok()) return status;
   const auto cut = found.kept<device::CutRequest>();
   plan->kernel = kLinearNames.at(type_index(p), p.K / 128, cut_suffix(cut, p.V));

@@ -5,10 +5,10 @@
 
 #include "cuda/catalogues.h"
 #include "cuda/chunk_forward/cut.h"
-#include "cuda/chunk_forward/fused.h"
 #include "cuda/chunk_forward/generic.h"
 #include "cuda/chunk_forward/lengths.h"
 #include "cuda/chunk_forward/lower.h"
+#include "cuda/chunk_forward/one_launch.h"
 #include "cuda/kernels/context/launch.h"
 #include "cuda/lower_views.h"
 #include "cuda/workspace_layout.h"
@@ -104,7 +104,7 @@ device::CutRequest leaves_of(const ChunkSummaryProblem& p, const Machine& machin
 }
 
 const Kernel<DeltaRuleProblem>& passes_kernel(const ChunkSummaryProblem& p) noexcept {
-  return fused_kernels()[core::present(p.forward.key_gate) ? 2 : 0];
+  return one_launch_kernels()[core::present(p.forward.key_gate) ? 2 : 0];
 }
 
 Status accept_segments(const ChunkSummaryProblem& p, const Machine& machine) noexcept {

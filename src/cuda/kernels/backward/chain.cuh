@@ -12,9 +12,12 @@
 #ifndef SLUICE_CUDA_KERNELS_BACKWARD_CHAIN_CUH_
 #define SLUICE_CUDA_KERNELS_BACKWARD_CHAIN_CUH_
 
+#include "cuda/device/plain_state.cuh"
 #include "cuda/kernels/backward/rows.cuh"
 
 namespace sluice::cuda::backward {
+
+using device::ChainWork;
 
 struct LocalMemory {
   PlainOperands operands;
@@ -68,41 +71,17 @@ struct ChainMemory {
 
 static_assert(sizeof(ChainMemory) == kChainBytes);
 
-/// What a CTA works on: columns first_column .. of one head of a sequence.
-struct ChainWork {
-  int64_t head, first_column;
-  int columns;  ///< that exist of the 32
-};
-
-/// Calls move(k, column) for all of D that exists, neighbours in memory together.
-template <class Move>
-__device__ __forceinline__ void for_each_state(const StageParams& p, const ChainWork& work,
-                                               const Move& move) {
-  const auto K = static_cast<int>(p.K);
-  const bool columns_inside = p.column_step == 1;
-  for (auto i = static_cast<int>(threadIdx.x); i < K * kPlainColumns; i += kThreads) {
-    const int k = columns_inside ? i / kPlainColumns : i % K;
-    const int column = columns_inside ? i % kPlainColumns : i / K;
-    if (column < work.columns) move(k, column);
-  }
-}
-__device__ __forceinline__ int64_t element_of(const StageParams& p, const ChainWork& work, int k,
-                                              int column) {
-  return k * p.row_step + (work.first_column + column) * p.column_step;
-}
-
 /// D <- d_final of a sequence, or zeros.
 __device__ __forceinline__ void load_last(const BackwardParams& b, const ChainWork& work,
                                           int64_t seq, float* D) {
   const StageParams& p = b.stage;
-  for (auto i = static_cast<int>(threadIdx.x); i < p.K * kPlainColumns; i += kThreads) D[i] = 0.0f;
-  __syncthreads();
+  device::clear_state(p, D);
   const auto& pool = b.d_final.pool;
   const int64_t start = seq * pool.slot_stride + work.head * p.K * p.V;
   if (pool.data != nullptr) {
-    for_each_state(p, work, [&](int k, int column) {
-      D[k * kPlainColumns + column] =
-          device::load_number(pool.data, start + element_of(p, work, k, column), pool.number);
+    device::for_each_state(p, work, [&](int k, int column) {
+      D[k * kPlainColumns + column] = device::load_number(
+          pool.data, start + device::state_element(p, work, k, column), pool.number);
     });
   }
   __syncthreads();
@@ -179,8 +158,8 @@ __global__ void __launch_bounds__(kThreads, 2)
       if (threadIdx.x < 32) device::load_sums(p, chunk, work.head, s.G);
       auto* const to =
           static_cast<float*>(b.dh.data) + device::state_at(p, chunk, before, work.head);
-      for_each_state(p, work, [&](int k, int column) {
-        to[element_of(p, work, k, column)] = D[k * kPlainColumns + column];
+      device::for_each_state(p, work, [&](int k, int column) {
+        to[device::state_element(p, work, k, column)] = D[k * kPlainColumns + column];
       });
       __syncthreads();
       chain_values(b, s, chunk, work, D);
@@ -189,10 +168,7 @@ __global__ void __launch_bounds__(kThreads, 2)
     const auto& pool = b.dinitial.pool;
     if (pool.data != nullptr) {
       const int64_t start = seq * pool.slot_stride + work.head * p.K * p.V;
-      for_each_state(p, work, [&](int k, int column) {
-        device::store_number(pool.data, start + element_of(p, work, k, column), pool.number,
-                             D[k * kPlainColumns + column]);
-      });
+      device::store_state(p, work, pool.data, start, pool.number, D);
     }
     __syncthreads();
   }

@@ -14,28 +14,24 @@
 #ifndef SLUICE_CUDA_KERNELS_STAGES_PLAIN_CHAIN_CUH_
 #define SLUICE_CUDA_KERNELS_STAGES_PLAIN_CHAIN_CUH_
 
+#include "cuda/device/plain_state.cuh"
 #include "cuda/kernels/stages/plain.cuh"
 
 namespace sluice::cuda::stages {
 
-using device::at, device::Chunk, device::chunk_of, device::chunks_before, device::Inner;
+using device::at, device::ChainWork, device::Chunk, device::chunk_of, device::chunks_before;
+using device::Inner;
 using device::key_head, device::kMostTokens, device::load_sums, device::multiply_decayed_keys;
 using device::multiply_keys;
 using device::multiply_plain, device::Number, device::PlainOperands, device::PlainPart;
 using device::row_number, device::slots_of, device::StageParams, device::state_at;
-using device::store_tile, device::tokens_of;
+using device::state_element, device::store_state, device::store_tile, device::tokens_of;
 
 struct ChainMemory {
   PlainOperands operands;
   float G[kMostTokens];
   float P[kPlainRows][kPlainColumns + 1];
   float v_new[kMostTokens][kPlainColumns];
-};
-
-/// What a CTA works on: columns first_column .. of one head.
-struct ChainWork {
-  int64_t head, first_column;
-  int columns;  ///< that exist of the 32
 };
 
 /// o of a chunk from S(k, column) and v(token, column) of the CTA's columns. kKeyWise: gates are.
@@ -145,42 +141,14 @@ __device__ __forceinline__ void plain_update(const StageParams& p, ChainMemory& 
   __syncthreads();
 }
 
-/// Calls move(k, column of the CTA) for all of S that exists, neighbours in memory together.
-template <class Move>
-__device__ __forceinline__ void for_each_state(const StageParams& p, const ChainWork& work,
-                                               const Move& move) {
-  const auto K = static_cast<int>(p.K);
-  const bool columns_inside = p.column_step == 1;
-  for (auto i = static_cast<int>(threadIdx.x); i < K * kPlainColumns; i += kPlainThreads) {
-    const int k = columns_inside ? i / kPlainColumns : i % K;
-    const int column = columns_inside ? i % kPlainColumns : i / K;
-    if (column < work.columns) move(k, column);
-  }
-}
-
-__device__ __forceinline__ int64_t state_element(const StageParams& p, const ChainWork& work, int k,
-                                                 int column) {
-  return k * p.row_step + (work.first_column + column) * p.column_step;
-}
-
-__device__ __forceinline__ void store_state(const StageParams& p, const ChainWork& work, void* to,
-                                            int64_t start, Number number, const float* S) {
-  for_each_state(p, work, [&](int k, int column) {
-    device::store_number(to, start + state_element(p, work, k, column), number,
-                         S[k * kPlainColumns + column]);
-  });
-}
-
 /// The state that a sequence starts from.
 __device__ __forceinline__ void load_state(const StageParams& p, const ChainWork& work,
                                            int64_t slot, float* S) {
   const auto& pool = p.state.initial.pool;
   const int64_t start = slot * pool.slot_stride + work.head * p.K * p.V;
-  for (auto i = static_cast<int>(threadIdx.x); i < p.K * kPlainColumns; i += kPlainThreads)
-    S[i] = 0;
-  __syncthreads();
+  device::clear_state(p, S);
   if (slot >= 0) {
-    for_each_state(p, work, [&](int k, int column) {
+    device::for_each_state(p, work, [&](int k, int column) {
       S[k * kPlainColumns + column] =
           device::load_written(pool.data, start + state_element(p, work, k, column), pool.number);
     });

@@ -1,9 +1,9 @@
 // Scales keys of chunk_h with key-wise gates for states.cuh: k <- exp(G_C - G) * k, G by channel.
 //
-// Math      o[token, head, l] = exp(G_C[l] - G_token[l]) k[token, key head, l], rounded to k's
-//           dtype Roles     a CTA has one (chunk, head); a thread two channels of a token at a time
-//           Memory
-// none shared; reads 4 + e bytes a number, writes e Floor     docs/kernels/stages.md
+// Math      o[token, head, l] = exp(G_C[l] - G_token[l]) k[token, key head, l], rounded to k's dtype
+// Roles     a CTA has one (chunk, head); a thread two channels of a token at a time
+// Memory    none shared; reads 4 + e bytes a number, writes e
+// Floor     docs/kernels/stages.md
 //
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CUDA_KERNELS_STAGES_SCALE_KEYS_CUH_

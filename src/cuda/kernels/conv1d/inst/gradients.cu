@@ -1,6 +1,6 @@
 // Compiles, loads and launches the kernels of the convolution's gradients.
 // SPDX-License-Identifier: Apache-2.0
-#include "cuda/kernels/conv1d/gradient_instances.cuh"
+#include "cuda/kernels/conv1d/gradient_slab.cuh"
 
 namespace sluice::cuda::conv1d_backward {
 namespace {

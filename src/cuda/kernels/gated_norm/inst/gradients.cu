@@ -1,6 +1,6 @@
 // Compiles, loads and launches the kernels of the gated norm's gradients.
 // SPDX-License-Identifier: Apache-2.0
-#include "cuda/kernels/gated_norm/gradient_instances.cuh"
+#include "cuda/kernels/gated_norm/gradient_rows.cuh"
 
 namespace sluice::cuda::gated_norm_backward {
 namespace {

@@ -1,7 +1,7 @@
 // Declares how offsets and slots come to the host, for SLUICE_DEBUG=1.
 // SPDX-License-Identifier: Apache-2.0
-#ifndef SLUICE_CUDA_READ_INDICES_H_
-#define SLUICE_CUDA_READ_INDICES_H_
+#ifndef SLUICE_CUDA_INDICES_READ_INDICES_H_
+#define SLUICE_CUDA_INDICES_READ_INDICES_H_
 
 #include <span>
 
@@ -15,4 +15,4 @@ Status read_indices(const core::IndexSource& source, std::span<const core::Index
 
 }  // namespace sluice::cuda
 
-#endif  // SLUICE_CUDA_READ_INDICES_H_
+#endif  // SLUICE_CUDA_INDICES_READ_INDICES_H_

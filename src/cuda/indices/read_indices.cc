@@ -1,6 +1,6 @@
 // Gathers offsets and slots of device memory in host memory that the GPU sees.
 // SPDX-License-Identifier: Apache-2.0
-#include "cuda/read_indices.h"
+#include "cuda/indices/read_indices.h"
 
 #include <cuda_runtime_api.h>
 

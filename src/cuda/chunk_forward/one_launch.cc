@@ -1,7 +1,7 @@
 // Says which problems the prefill kernels of Hopper GPUs take, what their instances are called and
 // how they cut sequences.
 // SPDX-License-Identifier: Apache-2.0
-#include "cuda/chunk_forward/fused.h"
+#include "cuda/chunk_forward/one_launch.h"
 
 #include <array>
 #include <iterator>
@@ -26,24 +26,24 @@ bool is_16bit_float(const Tensor& t) noexcept {
 Status check_hopper(const Machine& machine) noexcept {
   if (!machine.is_hopper()) {
     return Status::failure(Code::kUnsupported,
-                           "chunk_forward: compute capability = %d.%d, expected 9.0 (fused CUDA "
-                           "kernel)",
+                           "chunk_forward: compute capability = %d.%d, expected 9.0 "
+                           "(one-launch CUDA kernel)",
                            machine.capability / 10, machine.capability % 10);
   }
   return ok_status();
 }
 
-Status check_fused_sizes(const DeltaRuleProblem& p) noexcept {
+Status check_one_launch_sizes(const DeltaRuleProblem& p) noexcept {
   if (!is_16bit_float(p.q) || p.o.dtype.code != p.q.dtype.code || p.o.dtype.bits != 16) {
     return Status::failure(Code::kUnsupported,
                            "chunk_forward: q.dtype, o.dtype = {%d,%d}, {%d,%d}, expected both "
-                           "bfloat16 or both float16 (fused CUDA kernel)",
+                           "bfloat16 or both float16 (one-launch CUDA kernel)",
                            p.q.dtype.code, p.q.dtype.bits, p.o.dtype.code, p.o.dtype.bits);
   }
   if (p.rows.T >= kInt32Limit - 64 || p.rows.N * p.HV >= kInt32Limit / 2) {
     return Status::failure(Code::kUnsupported,
                            "chunk_forward: T, N * HV = %lld, %lld, expected below 2^31 - 64 and "
-                           "2^30 (fused CUDA kernel)",
+                           "2^30 (one-launch CUDA kernel)",
                            static_cast<ll>(p.rows.T), static_cast<ll>(p.rows.N) * p.HV);
   }
   return ok_status();
@@ -68,7 +68,7 @@ Status check_strides(const DeltaRuleProblem& p) noexcept {
       if (t->shape[axis] <= 1 || fits) continue;
       return Status::failure(Code::kUnsupported,
                              "chunk_forward: %s.stride[%d] = %lld, expected a positive multiple of "
-                             "8 below 2^38 (fused CUDA kernel)",
+                             "8 below 2^38 (one-launch CUDA kernel)",
                              name, axis, static_cast<ll>(stride));
     }
   }
@@ -82,7 +82,7 @@ Status accepts_addresses(const DeltaRuleProblem& p) noexcept {
     if (misaligned == 0) continue;
     return Status::failure(
         Code::kUnsupported,
-        "chunk_forward: %s.data address mod 16 = %d, expected 0 (fused CUDA kernel)", name,
+        "chunk_forward: %s.data address mod 16 = %d, expected 0 (one-launch CUDA kernel)", name,
         static_cast<int>(misaligned));
   }
   return ok_status();
@@ -93,10 +93,10 @@ Status check_gated_sizes(const DeltaRuleProblem& p) noexcept {
   if ((p.K != 64 && p.K != 128) || (p.V != 64 && p.V != 128 && p.V != 256)) {
     return Status::failure(Code::kUnsupported,
                            "chunk_forward: K, V = %lld, %lld, expected 64 or 128, and 64, 128 or "
-                           "256 (fused CUDA kernel)",
+                           "256 (one-launch CUDA kernel)",
                            static_cast<ll>(p.K), static_cast<ll>(p.V));
   }
-  if (const Status status = check_fused_sizes(p); !status.ok()) return status;
+  if (const Status status = check_one_launch_sizes(p); !status.ok()) return status;
   return check_strides(p);
 }
 
@@ -112,17 +112,17 @@ Status accepts_linear(const DeltaRuleProblem& p, const Machine& machine) noexcep
   if (const Status status = check_hopper(machine); !status.ok()) return status;
   if (p.qk_norm != SLUICE_QK_NORM_NONE) {
     return Status::failure(Code::kUnsupported,
-                           "chunk_forward: qk_norm = %d, expected 0 with rule 1 (fused CUDA "
+                           "chunk_forward: qk_norm = %d, expected 0 with rule 1 (one-launch CUDA "
                            "kernel of LINEAR_ATTENTION)",
                            static_cast<int>(p.qk_norm));
   }
   if ((p.K != 64 && p.K != 128) || p.V % 64 != 0 || p.V <= 0) {
     return Status::failure(Code::kUnsupported,
                            "chunk_forward: K, V = %lld, %lld, expected 64 or 128, and a multiple "
-                           "of 64 (fused CUDA kernel of LINEAR_ATTENTION)",
+                           "of 64 (one-launch CUDA kernel of LINEAR_ATTENTION)",
                            static_cast<ll>(p.K), static_cast<ll>(p.V));
   }
-  if (const Status status = check_fused_sizes(p); !status.ok()) return status;
+  if (const Status status = check_one_launch_sizes(p); !status.ok()) return status;
   return check_strides(p);
 }
 
@@ -132,14 +132,14 @@ Status accepts_key_gates(const DeltaRuleProblem& p, const Machine& machine) noex
   if (const Status status = check_gated_sizes(p); !status.ok()) return status;
   if (!has_packed_strides(p.key_gate)) {
     return Status::failure(Code::kUnsupported,
-                           "chunk_forward: gate strides in bytes, expected multiples of 16 (fused "
-                           "CUDA kernel of key-wise gates)");
+                           "chunk_forward: gate strides in bytes, expected multiples of 16 "
+                           "(one-launch CUDA kernel of key-wise gates)");
   }
   // BOUND: CTAs of the preparation are an int32.
   if (key_records(p) * p.HV >= kInt32Limit) {
     return Status::failure(Code::kUnsupported,
-                           "chunk_forward: chunks * HV = %lld, expected below 2^31 (fused CUDA "
-                           "kernel of key-wise gates)",
+                           "chunk_forward: chunks * HV = %lld, expected below 2^31 "
+                           "(one-launch CUDA kernel of key-wise gates)",
                            static_cast<ll>(key_records(p)) * p.HV);
   }
   return ok_status();
@@ -149,8 +149,8 @@ Status accepts_key_addresses(const DeltaRuleProblem& p) noexcept {
   if (const Status status = accepts_addresses(p); !status.ok()) return status;
   if (has_packed_address(p.key_gate)) return ok_status();
   return Status::failure(Code::kUnsupported,
-                         "chunk_forward: gate.data address mod 16 = %d, expected 0 (fused CUDA "
-                         "kernel of key-wise gates)",
+                         "chunk_forward: gate.data address mod 16 = %d, expected 0 "
+                         "(one-launch CUDA kernel of key-wise gates)",
                          static_cast<int>(reinterpret_cast<uintptr_t>(p.key_gate.data) % 16));
 }
 
@@ -168,7 +168,7 @@ constexpr NameTable<6, kGatedCutSuffixes> kKeyNames("cuda.chunk_forward.sm_90a.k
 constexpr NameTable<2, kGatedCutSuffixes> kKeyLinearNames("cuda.chunk_forward.sm_90a.key.linear.",
                                                           {"k64", "k128"}, kCutSuffixes);
 
-core::KernelName fused_name(const DeltaRuleProblem& p, const device::CutRequest& cut) noexcept {
+core::KernelName instance_name(const DeltaRuleProblem& p, const device::CutRequest& cut) noexcept {
   const int type = p.q.dtype.code == kBf16Code ? 0 : 1, suffix = cut_suffix(cut, p.V);
   if (core::present(p.key_gate)) {
     return is_linear(p) ? kKeyLinearNames.at(type, p.K / 128, suffix)
@@ -178,11 +178,11 @@ core::KernelName fused_name(const DeltaRuleProblem& p, const device::CutRequest&
   return kGatedNames.at(type, p.K / 128 * 3 + p.V / 128, suffix);
 }
 
-/// Keeps the cut for launch_fused().
-Status plan_fused(const DeltaRuleProblem& p, const Machine& machine, const Environment& environment,
-                  core::Plan* plan) noexcept {
+/// Keeps the cut for launch_one_launch().
+Status plan_prefill(const DeltaRuleProblem& p, const Machine& machine,
+                    const Environment& environment, core::Plan* plan) noexcept {
   const device::CutRequest cut = choose_cut(p, machine, environment.cut);
-  plan->kernel = fused_name(p, cut);
+  plan->kernel = instance_name(p, cut);
   plan->workspace_bytes = cut_workspace(p, cut);
   plan->keep(cut);
   return ok_status();
@@ -191,7 +191,7 @@ Status plan_fused(const DeltaRuleProblem& p, const Machine& machine, const Envir
 /// The same, and records behind the cut's tables.
 Status plan_key_gates(const DeltaRuleProblem& p, const Machine& machine,
                       const Environment& environment, core::Plan* plan) noexcept {
-  const Status status = plan_fused(p, machine, environment, plan);
+  const Status status = plan_prefill(p, machine, environment, plan);
   const auto bytes = static_cast<size_t>(key_records(p) * p.HV *
                                          (device::key_record_bytes(p.K) + int64_t{sizeof(float)}));
   plan->workspace_bytes = records_offset(p, plan->kept<device::CutRequest>()) + bytes;
@@ -203,20 +203,20 @@ constexpr Kernel<DeltaRuleProblem> kKernels[] = {
     {"chunk_forward.gated_delta",
      "gated delta rule, K of 64 or 128, V of 64, 128 or 256, bfloat16 or float16, 16-byte aligned "
      "rows, compute capability 9.0",
-     Tier::kFused, accepts_gated_delta, accepts_addresses, plan_fused, launch_fused,
+     Tier::kFused, accepts_gated_delta, accepts_addresses, plan_prefill, launch_one_launch,
      load_gated_delta},
     {"chunk_forward.linear_attention",
      "linear attention without qk_norm, K of 64 or 128, V any multiple of 64, otherwise as "
      "gated_delta",
-     Tier::kFused, accepts_linear, accepts_addresses, plan_fused, launch_fused,
+     Tier::kFused, accepts_linear, accepts_addresses, plan_prefill, launch_one_launch,
      load_linear_attention},
     {"chunk_forward.key_gates",
      "key-wise gates in either rule, otherwise as gated_delta; gates of 16-byte aligned rows",
-     Tier::kFused, accepts_key_gates, accepts_key_addresses, plan_key_gates, launch_fused,
+     Tier::kFused, accepts_key_gates, accepts_key_addresses, plan_key_gates, launch_one_launch,
      load_key_gates}};
 
 }  // namespace
 
-Catalogue<DeltaRuleProblem> fused_kernels() noexcept { return kKernels; }
+Catalogue<DeltaRuleProblem> one_launch_kernels() noexcept { return kKernels; }
 
 }  // namespace sluice::cuda
