@@ -22,8 +22,8 @@ struct KeyGates {
   uint8_t* records;  ///< of chunks and heads, see chunk_forward::KeyRecord
 };
 
-/// Arguments of the fused kernel. BOUND: T < 2^31 - 64 and N * HV < 2^30, as
-/// check_fused_sizes() in chunk_forward/fused.cc has it.
+/// Arguments of the one-launch kernel. BOUND: T < 2^31 - 64 and N * HV < 2^30, as
+/// check_one_launch_sizes() in chunk_forward/one_launch.cc has it.
 struct PrefillParams {
   CUtensorMap q, k, v;  ///< boxes of 64 tokens x the columns of a work item
   CUtensorMap o;        ///< boxes of 64 tokens x 64 columns
