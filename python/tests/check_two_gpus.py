@@ -5,6 +5,7 @@ that forget; a layer by sequences, by heads and compiled; a mismatch that all ra
 process a GPU (scripts/test_two_gpus.sh), or on CPUs with gloo where there is none: that tries the script."""
 
 import copy
+import gc
 import sys
 
 import sluice
@@ -205,6 +206,7 @@ def main():
     found = mismatch(rank, device)
     failed |= "fragments" not in found and "initial" not in found
     print(rank, "mismatch:", found, flush=True)
+    gc.collect()  # what holds the group goes first: gloo's threads must end before Python does
     dist.destroy_process_group()
     sys.exit(1 if failed else 0)
 

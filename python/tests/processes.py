@@ -3,6 +3,7 @@
 by a timeout."""
 
 import datetime
+import gc
 import os
 import tempfile
 
@@ -23,6 +24,7 @@ def start(rank, ranks, store, task, errors):
         errors.put((rank, f"{type(error).__name__}: {error}"))
     finally:
         if torch.distributed.is_initialized():
+            gc.collect()  # what holds the group goes first: gloo's threads must end before Python does
             torch.distributed.destroy_process_group()
 
 

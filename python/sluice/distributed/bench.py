@@ -20,6 +20,7 @@ gradients. Progress goes to stderr. "all-gather" rows are the link's, MiB a rank
 """
 
 import argparse
+import gc
 import itertools
 import json
 import sys
@@ -167,6 +168,7 @@ def main() -> None:
             json.dump(record, file, indent=1)
             file.write("\n")
     if torch.distributed.is_initialized():
+        gc.collect()  # what holds the group goes first: gloo's threads must end before Python does
         torch.distributed.destroy_process_group()
 
 

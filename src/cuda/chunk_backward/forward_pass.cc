@@ -9,7 +9,7 @@
 namespace sluice::cuda {
 namespace {
 
-using backward::BackwardParams, device::Number, device::StageParams, device::TokenRows;
+using backward::BackwardParams, device::Number, device::StageParams;
 using core::DeltaRuleProblem;
 using StageKernel = stages::Kernel;
 
