@@ -3,10 +3,12 @@
 drafts from raw gates and betas. Compares with the float64 recurrence, slot by slot."""
 
 import pytest
+import sluice
 
 torch = pytest.importorskip("torch")
 
 from engine_reference import close, recurrence
+from sluice.engines import vllm
 from sluice.engines.vllm import kimi
 
 H, K, V = 3, 16, 24
@@ -31,6 +33,14 @@ def truth(given, part, bound, S=None):
 def call(given):
     q, k, v, g, beta, A_log, bias = given
     return dict(q=q[None], k=k[None], v=v[None], raw_g=g[None], raw_beta=beta[None], A_log=A_log)
+
+
+def test_scale_must_be_positive():
+    q, k, v, g, beta, A_log, bias = (x[None] for x in rows(5, 0))
+    with pytest.raises(sluice.InvalidArgument, match=r"vllm.chunk_kda: scale = -1.0"):
+        vllm.chunk_kda(q, k, v, -g.exp(), beta.sigmoid(), scale=-1.0)
+    with pytest.raises(sluice.InvalidArgument, match=r"vllm.chunk_kda_with_fused_gate: scale = 0"):
+        kimi.chunk_kda_with_fused_gate(q, k, v, g, beta, A_log[0], bias[0], scale=0)
 
 
 @pytest.mark.parametrize("bound", [None, -5.0])

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import torch
 
 
-def _prefill(
+def prefill(
     op: str,
     rows: tuple[Any, Any, Any, Any, Any],
     scale: float | None,
@@ -36,7 +36,7 @@ def _prefill(
         initial_state=initial_state,
         final_state=final,
         state_layout="vk",
-        scale=scale,
+        scale=check_scale(op, scale),
         **arguments,
     )
     return o, final
@@ -56,7 +56,7 @@ def chunk_kda(
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
     """Prefill: log gates g [B,T,HV,K], beta [B,T,HV], state [N,HV,V,K] in, a new float32 one out.
     Returns (o, state or None)."""
-    return _prefill(
+    return prefill(
         "vllm.chunk_kda",
         (q, k, v, g, beta),
         scale,
@@ -85,7 +85,7 @@ def chunk_kda_with_fused_gate(
     """chunk_kda from raw gates: raw_g [B,T,HV,K], A_log of HV numbers, g_bias [HV K], [HV,K] or
     None."""
     op = "vllm.chunk_kda_with_fused_gate"
-    return _prefill(
+    return prefill(
         op,
         (q, k, v, raw_g, beta),
         scale,

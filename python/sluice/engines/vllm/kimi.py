@@ -6,12 +6,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ... import ops
-from ...functional._arguments import new_state
 from ...functional.kda import gate_arguments
 from .. import sequences
 from ..packed import packed_decode
 from ..refusal import check_scale
+from .kda import prefill
 from .ops import _state_arguments, kPadBelow
 
 if TYPE_CHECKING:
@@ -37,24 +36,18 @@ def chunk_kda_with_fused_gate(
     """Prefill: raw_g [B,T,HV,K], raw_beta [B,T,HV], state [N,HV,V,K] in, a new float32 one out. Returns (o, state
     or None)."""
     op = "vllm.chunk_kda_with_fused_gate"
-    final: Any = new_state(q, v, cu_seqlens, True) if output_final_state else None
-    o = ops.chunk_forward(
-        q,
-        k,
-        v,
-        raw_g,
-        raw_beta,
+    return prefill(
+        op,
+        (q, k, v, raw_g, raw_beta),
+        scale,
+        initial_state,
+        output_final_state,
+        cu_seqlens,
         o=out,
-        cu_seqlens=cu_seqlens,
-        initial_state=initial_state,
-        final_state=final,
-        state_layout="vk",
-        scale=check_scale(op, scale),
         beta_space="logit",
         qk_norm=sequences.qk_norm(use_qk_l2norm_in_kernel),
         **gate_arguments(op, raw_g, True, A_log, g_bias, lower_bound),
     )
-    return o, final
 
 
 def fused_recurrent_kda(
