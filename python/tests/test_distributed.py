@@ -10,67 +10,10 @@ from processes import together
 torch = pytest.importorskip("torch", reason="torch is not installed: its tests are skipped")
 
 import sluice
+from distributed_cases import LAYOUTS, LENGTHS, RULES, assert_near, inputs, one_rank
 from sluice.distributed import ContextParallel, Fragment, Fragments, SimulatedRanks
 from sluice.distributed.rule import OPTIONS, SHARED, TENSORS
 from sluice.engines import fla
-
-LENGTHS = [150, 1, 0, 293, 68]
-LAYOUTS = {
-    "contiguous": lambda ranks: Fragments.contiguous(LENGTHS, ranks),
-    "zigzag": lambda ranks: Fragments.zigzag(LENGTHS, ranks),
-    "balanced": lambda ranks: Fragments.balanced(LENGTHS, ranks),
-}
-RULES = {
-    "gated delta": {},
-    "key-wise": {"key_wise": True},
-    "raw": {"raw": True},
-    "linear": {"linear": True},
-    "l2, V first": {"options": {"qk_norm": "l2", "state_layout": "vk"}},
-    "from zeros": {"initial": False},
-}
-
-
-def inputs(T, N, key_wise=False, raw=False, linear=False, initial=True, options=None, seed=0):
-    """(tensors by name, options) of chunk_forward; keys have length 1 unless l2 norms them."""
-    H, HV, K, V = 2, 4, 16, 24
-    r = torch.Generator().manual_seed(seed)
-
-    def normal(*shape):
-        return torch.randn(*shape, generator=r)
-
-    options = dict(options or {})
-    x = {name: torch.nn.functional.normalize(normal(1, T, H, K), dim=-1) for name in "qk"}
-    x["v"] = normal(1, T, HV, V)
-    gates = (1, T, HV, K) if key_wise else (1, T, HV)
-    x["gate"] = normal(*gates) if raw else -0.3 * torch.rand(*gates, generator=r)
-    if not linear:
-        x["beta"] = torch.rand(1, T, HV, generator=r)
-    if raw:
-        x["A_log"], x["dt_bias"] = normal(HV), normal(HV)
-        options["gate_space"] = "raw"
-    if linear:
-        options["rule"] = "linear_attention"
-    if initial:
-        inner = (V, K) if options.get("state_layout") == "vk" else (K, V)
-        x["initial_state"] = normal(N, HV, *inner)
-    return x, options
-
-
-def one_rank(x, options, lengths, d_o, d_final):
-    """o, final states and gradients of the uncut sequences."""
-    x = {name: t.clone().requires_grad_() for name, t in x.items()}
-    cu = torch.tensor([0, *lengths]).cumsum(0).to(torch.int32)
-    layout = options.get("state_layout", "kv")
-    HV, K, V = x["v"].shape[2], x["q"].shape[3], x["v"].shape[3]
-    final = torch.empty(len(lengths), HV, *((K, V) if layout == "kv" else (V, K)))
-    o = sluice.ops.chunk_forward(**x, cu_seqlens=cu, final_state=final, **options)
-    ((o * d_o).sum() + (final * d_final).sum()).backward()
-    return o.detach(), final.detach(), {name: t.grad for name, t in x.items()}
-
-
-def assert_near(found, expected, what):
-    limit = 2e-5 * max(float(expected.norm()), 1e-3)
-    assert float((found - expected).norm()) <= limit, what
 
 
 def test_fragments_hold_every_token_once():
@@ -346,84 +289,10 @@ def operators(rank, ranks):
     opcheck(ops.context_conv.default, (rows, before, weight, bias, name, "silu"))
 
 
-def other_table(rank, ranks):
-    lengths = [64, 64] if rank == 1 else [128]
-    fragments = Fragments.contiguous(lengths, ranks)
-    x, options = inputs(fragments.tokens(rank), 1, initial=False)
-    ContextParallel(None, fragments).chunk_forward(**x, **options)
-
-
-def other_sizes(rank, ranks):
-    fragments = Fragments.contiguous([128], ranks)
-    x, options = inputs(fragments.tokens(rank), 1, initial=False)
-    if rank == 1:
-        x["v"] = x["v"][..., :8].contiguous()
-    ContextParallel(None, fragments).chunk_forward(**x, **options)
-
-
-def other_options(rank, ranks):
-    fragments = Fragments.contiguous([128], ranks)
-    x, options = inputs(fragments.tokens(rank), 1, initial=False)
-    ContextParallel(None, fragments).chunk_forward(**x, **options, scale=0.5 if rank == 1 else 1.0)
-
-
-def one_fails(rank, ranks):
-    fragments = Fragments.contiguous([128], ranks)
-    context = ContextParallel(None, fragments, check="always")
-    x, options = inputs(fragments.tokens(rank), 1, initial=False)
-    context.chunk_forward(**x, **options)
-    if rank == 1:
-        x["k"] = x["k"].double()
-    context.chunk_forward(**x, **options)
-
-
-def wrong_rows(rank, ranks):
-    fragments = Fragments.contiguous([128], ranks)
-    x, options = inputs(fragments.tokens(rank) - (rank == 0), 1, initial=False)
-    ContextParallel(None, fragments).chunk_forward(**x, **options)
-
-
-def halo_rows(rank, ranks):
-    fragments = Fragments.contiguous([128], ranks)
-    rows = fragments.tokens(rank) - (rank == 0)
-    ContextParallel(None, fragments).causal_conv1d(torch.randn(1, rows, 6), torch.randn(6, 4))
-
-
-def two_calls(rank, ranks):
-    """One rank convolves while the others run the rule."""
-    fragments = Fragments.contiguous([128], ranks)
-    context = ContextParallel(None, fragments)
-    x, options = inputs(fragments.tokens(rank), 1, initial=False)
-    if rank == 1:
-        context.halo(x["v"].flatten(2), 4)
-    else:
-        context.chunk_forward(**x, **options)
-
-
 @pytest.mark.parametrize("ranks", [2, 3, 4])
 @pytest.mark.parametrize("task", [same_as_one, fla_functions, convolution, bytes_sent])
 def test_processes_give_what_one_gives(task, ranks):
     assert together(task, ranks) == dict.fromkeys(range(ranks))
-
-
-@pytest.mark.parametrize(
-    "task, own, others",
-    [
-        (other_table, "InvalidArgument: ContextParallel: fragments = ", "fragments = "),
-        (other_sizes, "InvalidArgument: ContextParallel: V = ", "V = 8 on rank 1, expected 24"),
-        (other_options, "InvalidArgument: ContextParallel: options = ", "options = "),
-        (one_fails, "InvalidArgument: chunk_summary: k ", "rank 1 = failed"),
-        (wrong_rows, "", "failed"),
-        (halo_rows, "InvalidArgument: ContextParallel: x.shape, width = (1, 41, 6), 4, expected [1, 42, D]", "failed"),
-        (two_calls, "InvalidArgument: ContextParallel: call ", "ContextParallel: call "),
-    ],
-)
-def test_a_mismatch_is_an_error_on_all_ranks(task, own, others):
-    found = together(task, 3)
-    assert all(message is not None for message in found.values()), found
-    failing = 0 if task in (wrong_rows, halo_rows) else 1
-    assert found[failing].startswith(own), found
-    assert others in found[2], found
 
 
 def test_operators_are_what_torch_asks_for():
