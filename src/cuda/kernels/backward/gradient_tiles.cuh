@@ -18,6 +18,7 @@
 #define SLUICE_CUDA_KERNELS_BACKWARD_GRADIENT_TILES_CUH_
 
 #include "cuda/kernels/backward/gradient_items.cuh"
+#include "cuda/ptx/role_barrier.cuh"
 #include "cuda/tile/products.cuh"
 #include "cuda/tile/shared_products.cuh"
 #include "cuda/tile/tile_rows.cuh"
@@ -104,7 +105,7 @@ __device__ __forceinline__ void store_gradient(const BackwardParams& b, const To
     }
   }
   // SYNC kBoth: neither group reads q or k
-  ptx::named_barrier_sync(static_cast<uint32_t>(GradientBarrier::kBoth), 256);
+  ptx::role_barrier_sync(static_cast<uint32_t>(GradientBarrier::kBoth), 256);
   if (to.data == nullptr) return;
   const int64_t start = at(to, item.batch, item.row, item.key);
   const auto address = reinterpret_cast<uintptr_t>(to.data) + static_cast<uintptr_t>(2 * start);

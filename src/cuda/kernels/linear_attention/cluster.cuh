@@ -12,6 +12,7 @@
 
 #include "cuda/kernels/linear_attention/exchange.cuh"
 #include "cuda/kernels/linear_attention/kernel.cuh"
+#include "cuda/ptx/role_barrier.cuh"
 
 namespace sluice::cuda::linear_attention {
 
@@ -56,8 +57,10 @@ __device__ __forceinline__ void begin_segment(const PrefillParams& p, ClusterMem
 /// All threads of a CTA: its barriers are ready, for the other CTAs too. PERF not an arrival that
 /// releases: it would wait until all requests on their way have been answered, and the fence after
 /// the barriers' initialisation is enough.
+template <class C>
 __device__ __forceinline__ void begin_roles() {
-  __syncthreads();
+  // SYNC barrier 0, as __syncthreads has it, by each role in its own branch
+  ptx::role_barrier_sync(0, C::kThreads);
   // SYNC cluster: this CTA runs, and its barriers are ready
   ptx::cluster_arrive_relaxed();
 }
@@ -146,7 +149,7 @@ __device__ __forceinline__ void serve_segment(const PrefillParams& p, ClusterMem
   const auto warp = static_cast<ServiceWarp>(tile::warp());
   if (threadIdx.x == 0) begin_segment<C>(p, m);
   __syncwarp();
-  begin_roles();
+  begin_roles<C>();
   if (warp == ServiceWarp::kGate) gates_of<C>(p, m);
   if (!tile::is_first_lane()) return;
   if (warp == ServiceWarp::kLoad) load_segment<C>(p, m);
@@ -162,7 +165,7 @@ __device__ __forceinline__ void scores_of(const PrefillParams& p, ClusterMemory<
     reinterpret_cast<uint4*>(s.P)[i] = make_uint4(0, 0, 0, 0);
   }
   ptx::fence_proxy_async();
-  begin_roles();
+  begin_roles<C>();
   const ClusterSegment& segment = m.segment;
   ScoreCursors<C> at;
   if (segment.passes() == 2) {
@@ -232,7 +235,7 @@ __device__ __forceinline__ void sum_segment(const PrefillParams& p, SharedMemory
 /// State warpgroup `half`.
 template <class C>
 __device__ __forceinline__ void states_of(const PrefillParams& p, ClusterMemory<C>& m, int half) {
-  begin_roles();
+  begin_roles<C>();
   // SYNC cluster: all CTAs of the cluster run, and their barriers are ready
   ptx::cluster_wait();
   const ClusterSegment& segment = m.segment;
