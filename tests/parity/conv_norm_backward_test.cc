@@ -97,6 +97,10 @@ std::vector<ConvGradientConfig> conv_configs() {
       });
     }
   }
+  // From 4096 tokens on GPUs cut longer slabs.
+  add("long_slabs", [](auto* c) { c->T = 4130, c->D = 3, c->B = 1; });
+  add("long_slabs_packed_bfloat16",
+      [](auto* c) { c->io = c->gradients = kBF16, c->D = 8, c->lengths = {4000, 3, 0, 129}; });
   for (uint64_t seed = 0; seed < 40; ++seed) {
     Random random(seed * 31 + 5);
     add(named("seed", seed), [&](auto* c) {
@@ -148,6 +152,8 @@ std::vector<NormGradientConfig> norm_configs() {
   add("rank4", [](auto* c) { c->shape = {2, 3, 4, 40}; });
   add("many_rows", [](auto* c) { c->shape = {90, 12, 128}; });
   add("no_rows", [](auto* c) { c->shape = {0, 3, 40}; });
+  add("rank4_bfloat16",
+      [](auto* c) { c->shape = {3, 40, 5, 128}, c->x = c->z = c->d_out = c->gradients = kBF16; });
   add("loud", [](auto* c) { c->loudness = 1e12; });
   add("quiet", [](auto* c) { c->loudness = 1e-12; });
   for (unsigned bit = 0; bit < 3; ++bit) {

@@ -18,7 +18,7 @@ __device__ __forceinline__ void add_columns(const float* sums, int64_t rows, int
   const int64_t column = int64_t{blockIdx.x} * 32 + lane;
   float sum = 0.0f;
   if (column < columns) {
-#pragma unroll 4
+#pragma unroll 16
     for (int64_t row = warp; row < rows; row += kSumWarps) sum += sums[row * columns + column];
   }
   parts[warp * 32 + lane] = sum;

@@ -24,7 +24,8 @@ Form form_of(const ConvGradientParams& p) noexcept {
 
 void plan_launch(Form form, ConvGradientParams* p) noexcept {
   const int64_t channels = 32 * (form == Form::kAny ? 1 : kPack);
-  p->slabs_each = (p->forward.T + kSlabTokens - 1) / kSlabTokens;
+  p->slab_tokens = p->forward.T >= kManyTokens ? kLongSlabTokens : kSlabTokens;
+  p->slabs_each = (p->forward.T + p->slab_tokens - 1) / p->slab_tokens;
   p->slabs = p->forward.B * p->slabs_each;
   p->channel_warps = (p->forward.D + channels - 1) / channels;
   const int64_t states = p->dinitial.data == nullptr ? 0 : p->forward.N;

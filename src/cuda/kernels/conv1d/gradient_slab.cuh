@@ -2,10 +2,11 @@
 //
 // Math      docs/math.md section 10: dx_t = sum_w weight_w c_{t+W-1-w}, c = d_out act'(pre)
 // Roles     a thread has four neighbouring channels of one 16-bit type, or one channel of any form,
-//           and walks through the 64 tokens of a slab and three more; a warp has 32 such threads.
+//           and walks through the tokens of a slab and three more; a warp has 32 such threads.
 //           Warps behind those of slabs have the columns of a sequence's initial state.
 // Pipeline  four tokens at a time: loads of x and d_out, then c, sums for dweight and dbias, and the
-//           row of dx three tokens back.
+//           row of dx three tokens back. Inside a slab, in the form of models (W = 4, SiLU), nothing
+//           is asked of a token, and the next four are on their way.
 // Memory    the last four inputs and c's in registers; sums of a slab go to the workspace.
 // Floor     x, d_out once and 5 % more, dx once: docs/kernels/layer.md
 // Rejected  atomics for dweight: other bits in every run
@@ -94,6 +95,7 @@ class Lane {
   /// Gradients of tokens begin .. end - 1 of a sequence, negative ones being columns of its state,
   /// and sums over those that are none.
   __device__ void run(int64_t batch, const Span& span, int64_t begin, int64_t end) {
+    const bool usual = f_.W == kMaxWidth && f_.silu && p_.dx.data != nullptr;
     span_ = span, batch_ = batch, begin_ = begin, end_ = end, tokens_ = span.end - span.begin;
 #pragma unroll
     for (int i = 0; i < kMaxWidth; ++i) {
@@ -101,8 +103,16 @@ class Lane {
       const int64_t t = begin + i - kMaxWidth;
       if (begin >= 0 && t >= 1 - f_.W) load_input(t, x_[i]);
     }
+    // Of these tokens, no sum is another slab's and no dx depends on a final state.
+    const int64_t inside = min(end, p_.d_final.data == nullptr ? tokens_ : tokens_ - f_.L);
 #pragma unroll 1
-    for (int64_t t = begin; t < end + kMaxWidth - 1; t += kGroup) group(t);
+    for (int64_t t = begin; t < end + kMaxWidth - 1;) {
+      if (t >= 0 && t + kGroup <= inside) {
+        t = usual ? inner_groups<true>(t, inside) : inner_groups<false>(t, inside);
+      } else {
+        token(t++);
+      }
+    }
   }
 
   /// Columns of dinitial that no output depends on.
@@ -172,43 +182,77 @@ class Lane {
     return Numbers::load(rows.data, at(rows, batch_, span_.begin + t), rows.number);
   }
 
+  __device__ __forceinline__ void store_row(int64_t t, const float (&x)[kCount]) const {
+    Numbers::store(p_.dx.data, at(p_.dx, batch_, span_.begin + t), p_.dx.number, x);
+  }
+
   __device__ __forceinline__ void load_input(int64_t t, float (&out)[kCount]) const {
     if (t < 0) return load_state(f_.initial, f_.L + t, out);
     Numbers::unpack(load_row(f_.part[0].x, t), out);
   }
 
-  /// Tokens first .. first + 3. PERF all loads of rows first, which stay packed until their token.
-  __device__ __forceinline__ void group(int64_t first) {
-    Raw x[kGroup] = {}, d_out[kGroup] = {};
+  /// Whole groups of four from `first` on, all before `inside`. PERF a token's place is asked for
+  /// four tokens ahead. @tparam kUsual W = 4, SiLU and a dx are known
+  /// @return the token behind them
+  template <bool kUsual>
+  __device__ __forceinline__ int64_t inner_groups(int64_t first, int64_t inside) {
+    const TokenChannels &x_rows = f_.part[0].x, &d_rows = p_.d_out, &dx_rows = p_.dx;
+    int64_t x_at = at(x_rows, batch_, span_.begin + first);
+    int64_t d_at = at(d_rows, batch_, span_.begin + first);
+    int64_t dx_at = at(dx_rows, batch_, span_.begin + first - kMaxWidth + 1);
+    Raw x[kGroup], d_out[kGroup];
+    const auto load = [&](int i) {
+      x[i] = Numbers::load(x_rows.data, x_at, x_rows.number);
+      d_out[i] = Numbers::load(d_rows.data, d_at, d_rows.number);
+      x_at += x_rows.token_stride, d_at += d_rows.token_stride;
+    };
 #pragma unroll
-    for (int i = 0; i < kGroup; ++i) {
-      const int64_t t = first + i;
-      if (t < 0 || t >= tokens_ || t >= end_ + kMaxWidth - 1) continue;
-      x[i] = load_row(f_.part[0].x, t), d_out[i] = load_row(p_.d_out, t);
-    }
+    for (int i = 0; i < kGroup; ++i) load(i);
+    int left = static_cast<int>((inside - first) / kGroup);
+    // The three rows of dx before `begin` are another slab's.
+    int foreign = static_cast<int>(max(begin_ + kMaxWidth - 1 - first, int64_t{0}));
+    const int64_t end = first + int64_t{left} * kGroup;
+#pragma unroll 1
+    for (; left > 0; --left) {
 #pragma unroll
-    for (int i = 0; i < kGroup; ++i) {
-      if (first + i >= end_ + kMaxWidth - 1) continue;
-      float input[kCount], c[kCount];
-      Numbers::unpack(x[i], input), Numbers::unpack(d_out[i], c);
-      if (first + i < 0) load_input(first + i, input);
-      step(first + i, input, c);
+      for (int i = 0; i < kGroup; ++i) {
+        float c[kCount], sum[kCount];
+        push_input(x[i]);
+        Numbers::unpack(d_out[i], c);
+        if (left > 1) load(i);
+        through_activation<kUsual>(c);
+        add_sums(c);
+        shift(inner_, c);
+        clear(sum);
+        add_gradients<kUsual>(sum);
+        if (i >= foreign && (kUsual || dx_rows.data != nullptr)) {
+          Numbers::store(dx_rows.data, dx_at, dx_rows.number, sum);
+        }
+        dx_at += dx_rows.token_stride;
+      }
+      foreign = 0;
     }
+    return end;
   }
 
-  __device__ __forceinline__ void step(int64_t t, const float (&x)[kCount], float (&c)[kCount]) {
+  /// Any token of a slab, of a state before it, or one of the three behind it.
+  __device__ __forceinline__ void token(int64_t t) {
+    float x[kCount], c[kCount];
+    clear(x), clear(c);
+    const bool exists = t >= 0 && t < tokens_;
+    if (t < tokens_) load_input(t, x);
+    if (exists) Numbers::unpack(load_row(p_.d_out, t), c);
     shift(x_, x);
-    if (t >= 0 && t < tokens_) {
-      if (f_.silu) {
-        float pre[kCount];
-        sum_of_taps(pre);
-#pragma unroll
-        for (int i = 0; i < kCount; ++i) c[i] *= silu_slope(pre[i]);
-      }
-      if (t < end_) add_sums(c);
-    }
+    if (exists) through_activation<false>(c);
+    if (exists && t < end_) add_sums(c);
     shift(inner_, c);
     if (t - kMaxWidth + 1 >= begin_) finish(t - kMaxWidth + 1);
+  }
+
+  __device__ __forceinline__ void push_input(const Raw& raw) {
+    float x[kCount];
+    Numbers::unpack(raw, x);
+    shift(x_, x);
   }
 
   static __device__ __forceinline__ void shift(float (&ring)[kMaxWidth][kCount],
@@ -221,14 +265,30 @@ class Lane {
     }
   }
 
-  __device__ __forceinline__ void sum_of_taps(float (&pre)[kCount]) const {
-#pragma unroll
-    for (int i = 0; i < kCount; ++i) pre[i] = taps_.bias[i];
-    // WHY the branches: a tap that is not there may meet NaN, and zero times NaN is NaN.
+  /// Taps times the c's of a token and of those behind it.
+  /// WHY the branches: a tap that is not there may meet NaN, and zero times NaN is NaN.
+  template <bool kUsual>
+  __device__ __forceinline__ void add_gradients(float (&sum)[kCount]) const {
 #pragma unroll
     for (int w = 0; w < kMaxWidth; ++w) {
-      if (w >= kMaxWidth - f_.W) conv1d::add_products(pre, taps_.tap[w], x_[w]);
+      if (!kUsual && w < kMaxWidth - f_.W) continue;
+      conv1d::add_products(sum, taps_.tap[w], inner_[kMaxWidth - 1 - w]);
     }
+  }
+
+  /// c: d_out times the slope of the activation at the newest token.
+  template <bool kUsual>
+  __device__ __forceinline__ void through_activation(float (&c)[kCount]) const {
+    if (!kUsual && !f_.silu) return;
+    float pre[kCount];
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) pre[i] = taps_.bias[i];
+#pragma unroll
+    for (int w = 0; w < kMaxWidth; ++w) {
+      if (kUsual || w >= kMaxWidth - f_.W) conv1d::add_products(pre, taps_.tap[w], x_[w]);
+    }
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) c[i] *= silu_slope(pre[i]);
   }
 
   __device__ __forceinline__ void add_sums(const float (&c)[kCount]) {
@@ -244,14 +304,9 @@ class Lane {
     clear(sum);
     const int64_t column = t - tokens_ + f_.L;
     if (p_.d_final.data != nullptr && column >= 0) load_state(p_.d_final, column, sum);
-#pragma unroll
-    for (int w = 0; w < kMaxWidth; ++w) {
-      if (w < kMaxWidth - f_.W) continue;
-      conv1d::add_products(sum, taps_.tap[w], inner_[kMaxWidth - 1 - w]);
-    }
+    add_gradients<false>(sum);
     if (t < 0) return store_state(f_.L + t, sum);
-    if (p_.dx.data == nullptr) return;
-    Numbers::store(p_.dx.data, at(p_.dx, batch_, span_.begin + t), p_.dx.number, sum);
+    if (p_.dx.data != nullptr) store_row(t, sum);
   }
 
   const ConvGradientParams& p_;
@@ -276,8 +331,8 @@ __global__ void __launch_bounds__(kThreads)
   Lane<Numbers> lane(p, channel);
   const bool slab = n < 0, packed = p.forward.cu_seqlens.data != nullptr;
   const int64_t batch = slab ? item / p.slabs_each : (packed ? 0 : n);
-  const int64_t first = slab ? item % p.slabs_each * kSlabTokens : 0;
-  const int64_t last = slab ? min(first + kSlabTokens, p.forward.T) : 1;
+  const int64_t first = slab ? item % p.slabs_each * p.slab_tokens : 0;
+  const int64_t last = slab ? min(first + p.slab_tokens, p.forward.T) : 1;
   // PERF one body for rows of slabs and columns of states, the tokens -W+1 .. -1 of a sequence.
 #pragma unroll 1
   for (int64_t row = first; row < last;) {

@@ -3,7 +3,8 @@
 // Math      docs/math.md section 10: dx = rstd (s - n mean(s n)), n = rstd x, s = d_out act(z) weight
 // Roles     packs: V / 8 lanes have a row, eight numbers each, and go through 32 rows; the CTA's
 //           groups of lanes have neighbouring rows. Any form: a warp has a row, and goes through 32.
-// Pipeline  none; the sums of squares and of s x are one butterfly of shuffles.
+// Pipeline  packs: the next row is asked for before a row's sums; the sums of squares and of s x are
+//           one butterfly of shuffles.
 // Memory    registers; sums of dweight go to the workspace, of packs once a CTA by shared memory, of
 //           any form number by number, each by one lane.
 // Floor     x, z, d_out, dx and dz once: docs/kernels/layer.md
@@ -62,11 +63,45 @@ __device__ __forceinline__ Gradient gradient_of(const NormParams& p, const RowFa
           dn * gate.value};
 }
 
+/// Moves on by the rows of `step`. PERF no division.
+__device__ __forceinline__ void advance(const NormParams& p, const Place& step, Place& place) {
+  int64_t carry = 0;
+#pragma unroll
+  for (int axis = 3; axis > 0; --axis) {
+    place.index[axis] += step.index[axis] + carry;
+    carry = place.index[axis] >= p.shape[axis] ? 1 : 0;
+    if (carry != 0) place.index[axis] -= p.shape[axis];
+  }
+  place.index[0] += step.index[0] + carry;
+}
+
+/// A lane's numbers of a row, as they were loaded.
 template <Number kType>
-__device__ __forceinline__ void load_pack(const gated_norm::NormRows& rows, const Place& place,
-                                          int column, float (&out)[kPack]) {
-  device::Pack<kType>::load(static_cast<const char*>(rows.data) + 2 * (place.in(rows) + column))
-      .unpack(out);
+struct PackedRow {
+  Place place;
+  device::Pack<kType> x, z, d_out;
+  bool live;
+};
+
+template <Number kType>
+__device__ __forceinline__ device::Pack<kType> load_pack(const gated_norm::NormRows& rows,
+                                                         const Place& place, int column) {
+  return device::Pack<kType>::load(static_cast<const char*>(rows.data) +
+                                   2 * (place.in(rows) + column));
+}
+
+/// @param inside the row is one, and the lane has numbers of it
+template <Number kType>
+__device__ __forceinline__ PackedRow<kType> load_row(const NormGradientParams& p,
+                                                     const Place& place, int column, bool inside) {
+  const NormParams& f = p.forward;
+  PackedRow<kType> row{place, {}, {}, {}, false};
+  if (!inside) return row;
+  row.live = gated_norm::kind_of(f, place) == gated_norm::kLiveRow;
+  if (!row.live) return row;
+  row.x = load_pack<kType>(f.x, place, column), row.z = load_pack<kType>(f.z, place, column);
+  row.d_out = load_pack<kType>(p.d_out, place, column);
+  return row;
 }
 
 template <Number kType>
@@ -78,19 +113,13 @@ __device__ __forceinline__ void store_pack(const gated_norm::NormRows& rows, con
 
 /// One row of one type; adds to the lane's sums of dweight.
 template <Number kType>
-__device__ __forceinline__ void pack_row(const NormGradientParams& p, int64_t row, int column,
-                                         const float (&weight)[kPack], float (&sums)[kPack]) {
+__device__ __forceinline__ void pack_row(const NormGradientParams& p, const PackedRow<kType>& row,
+                                         int column, const float (&weight)[kPack],
+                                         float (&sums)[kPack]) {
   const NormParams& f = p.forward;
-  // WHY no return: all lanes take part in a sum.
-  bool live = row < f.rows && column < f.V;
-  float x[kPack] = {}, z[kPack] = {}, d_out[kPack] = {}, parts[2] = {};
+  float x[kPack], z[kPack], d_out[kPack], parts[2] = {};
   Gate gate[kPack];
-  const Place place = gated_norm::place_of(f, live ? row : 0);
-  live = live && gated_norm::kind_of(f, place) == gated_norm::kLiveRow;
-  if (live) {
-    load_pack<kType>(f.x, place, column, x), load_pack<kType>(f.z, place, column, z);
-    load_pack<kType>(p.d_out, place, column, d_out);
-  }
+  row.x.unpack(x), row.z.unpack(z), row.d_out.unpack(d_out);
 #pragma unroll
   for (int i = 0; i < kPack; ++i) {
     gate[i] = gate_of(f, z[i]);
@@ -98,18 +127,18 @@ __device__ __forceinline__ void pack_row(const NormGradientParams& p, int64_t ro
     parts[1] = fmaf(d_out[i] * gate[i].value * weight[i], x[i], parts[1]);
   }
   const RowFactors factors = factors_of(f, parts, f.lanes);
-  if (!live) return;
+  if (!row.live) return;  // WHY not before: all lanes take part in a sum
 #pragma unroll
   for (int i = 0; i < kPack; ++i) {
     const Gradient g = gradient_of(f, factors, x[i], gate[i], d_out[i], weight[i]);
     x[i] = g.dx, z[i] = g.dz, sums[i] += g.dweight;
   }
-  store_pack<kType>(p.dx, place, column, x), store_pack<kType>(p.dz, place, column, z);
+  store_pack<kType>(p.dx, row.place, column, x), store_pack<kType>(p.dz, row.place, column, z);
 }
 
 /// Rows of packs of one 16-bit type, V a multiple of 8 up to 256.
 template <Number kType>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kThreads, 4)
     packs_kernel(const __grid_constant__ NormGradientParams p) {
   device::follow();
   extern __shared__ __align__(1024) uint8_t dynamic_shared[];
@@ -123,10 +152,18 @@ __global__ void __launch_bounds__(kThreads)
     if (column >= f.V) break;
     weight[i] = device::load_number(f.weight.data, (column + i) * f.weight.stride, f.weight.number);
   }
-  const int64_t first = int64_t{blockIdx.x} * groups * kGroupRows + group;
+  int64_t row = int64_t{blockIdx.x} * groups * kGroupRows + group;
+  const auto inside = [&] { return row < f.rows && column < f.V; };
+  const Place step = gated_norm::place_of(f, groups);
+  PackedRow<kType> next = load_row<kType>(p, gated_norm::place_of(f, row), column, inside());
 #pragma unroll 1
-  for (int64_t i = 0; i < kGroupRows; ++i)
-    pack_row<kType>(p, first + i * groups, column, weight, sums);
+  for (int64_t i = 0; i < kGroupRows; ++i) {
+    const PackedRow<kType> now = next;
+    Place place = now.place;
+    advance(f, step, place), row += groups;
+    next = load_row<kType>(p, place, column, i + 1 < kGroupRows && inside());
+    pack_row<kType>(p, now, column, weight, sums);
+  }
   if (p.sums == nullptr) return;
 #pragma unroll
   for (int i = 0; i < kPack; ++i) shared[group * padded + column + i] = sums[i];
