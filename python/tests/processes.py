@@ -44,6 +44,8 @@ def together(task, ranks):
         for process in processes:
             process.start()
         found = dict(errors.get(timeout=240) for _ in processes)
-        for process in processes:
+        for rank, process in enumerate(processes):
             process.join(30)
+            if found[rank] is None and process.exitcode != 0:
+                found[rank] = f"ended with exit code {process.exitcode}"
     return found
