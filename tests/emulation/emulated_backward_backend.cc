@@ -101,21 +101,26 @@ void launch_states(const BackwardParams& params, const TileTensors& t,
   const ChainParams p{{},
                       emulated_map(t.k, 64, 128),
                       emulated_map(t.v, 64, 64),
-                      {},
                       emulated_map(t.B, 64, 64),
                       emulated_map(t.e, 64, 64),
                       emulated_map(t.S, 128, 64),
                       params,
-                      t.states_per_batch};
+                      t.states_per_batch,
+                      false};
   run_chain<Chain::kStates>(p, launcher);
 }
 
-void launch_chain(const BackwardParams& params, const TileTensors& t, Launcher& launcher) noexcept {
-  const ChainParams p{emulated_map(t.q, 64, 128),  emulated_map(t.k, 64, 128),
-                      emulated_map(t.d_o, 64, 64), emulated_map(t.e, 64, 64),
-                      emulated_map(t.B, 64, 64),   emulated_map(t.dv, 64, 64),
-                      emulated_map(t.D, 128, 64),  params,
-                      t.states_per_batch};
+void launch_chain(const BackwardParams& params, const TileTensors& t, bool beside,
+                  Launcher& launcher) noexcept {
+  const ChainParams p{emulated_map(t.q, 64, 128),
+                      emulated_map(t.k, 64, 128),
+                      emulated_map(t.d_o, 64, 64),
+                      emulated_map(t.B, 64, 64),
+                      emulated_map(t.dv, 64, 64),
+                      emulated_map(t.D, 128, 64),
+                      params,
+                      t.states_per_batch,
+                      beside};
   params.delta_rule ? run_chain<Chain::kDelta>(p, launcher)
                     : run_chain<Chain::kLinear>(p, launcher);
 }

@@ -203,7 +203,6 @@ StageRows place_tiles(const DeltaRuleProblem& p, WhichAddresses which, BackwardW
     params->v_copy = move_rows(s.v_new, &s.values);
   }
   if (!whole) params->dv_tile = workspace.rows(p.HV, p.V, io);
-  if (params->dbeta.data != nullptr) params->dbeta_parts = workspace.rows(2 * p.HV, 1);
   return rows;
 }
 

@@ -16,7 +16,6 @@ namespace sluice::cuda::backward {
 struct ChainItem {
   Chunk sequence;  ///< all of its tokens as one chunk
   int head, column, chunks;
-  int32_t state;  ///< of its first chunk
   __device__ __forceinline__ int rows(int chunk) const {
     return min(sequence.tokens - chunk * kTokens, kTokens);
   }
@@ -60,9 +59,8 @@ __device__ __forceinline__ void chain_load_role(const ChainParams& p, ChainShare
       ptx::tma_load(to.k.bytes, &p.k, {0, row, 0, keys, batch}, full);
       if constexpr (C::kBack) ptx::tma_load(to.q.bytes, &p.q, {0, row, 0, keys, batch}, full);
       for (int group = 0; group < C::kGroups; ++group) {
-        const ptx::BoxOrigin at{0, row, item.column / 64 + group, item.head, batch};
-        ptx::tma_load(to.rows.block(group), &p.rows, at, full);
-        if constexpr (C::kBack && C::kDelta) ptx::tma_load(to.e.block(group), &p.e, at, full);
+        ptx::tma_load(to.rows[group].bytes, &p.rows,
+                      {0, row, item.column / 64 + group, item.head, batch}, full);
       }
       if constexpr (C::kDelta) ptx::tma_load(to.B.bytes, &p.B, {0, row, 0, item.head, batch}, full);
     }
@@ -80,9 +78,11 @@ __device__ __forceinline__ void put_factors(float scale, const LaneNumbers& numb
     const float G = numbers.G[i], decayed = decay(G);
     f.G[token] = G;
     f.write[token] = (C::kBack ? 1.0f : numbers.beta[i]) * decay(last - G);
+    const float beta = numbers.beta[i];
     f.query[token] = scale * decayed;
-    f.recall[token] = -decayed;
-    f.beta[token] = numbers.beta[i];
+    f.recall[token] = C::kBack ? -decayed * beta : -decayed;
+    f.mix[token] = -beta;
+    f.value[token] = ValueStrength<typename C::Io>(beta).stored;
   }
   if (tile::is_first_lane()) f.decay = decay(last);
 }
@@ -112,88 +112,69 @@ __device__ __forceinline__ void chain_gate_role(const ChainParams& p, ChainShare
   }
 }
 
+/// Rows of a chunk from their tiles to memory; one warp.
+template <class C>
+__device__ __forceinline__ void send_rows(const ChainParams& p, const ChainShared<C>& s,
+                                          const ChainItem& item, int chunk, int stage) {
+  const TokenRows& to = C::kBack ? p.all.dv_tile : p.all.stage.v_new;
+  if (to.data == nullptr) return;
+  const int count = item.rows(chunk);
+  const int64_t row = item.sequence.row + int64_t{kTokens} * chunk;
+  for (int group = 0; group < C::kGroups; ++group) {
+    const int column = item.column + 64 * group;
+    const auto& tile = s.out[group][stage];
+    if (count < kTokens) {
+      copy_rows<32>(tile.bytes, to, at(to, item.sequence.batch, row, item.head) + column, count);
+    } else if (tile::is_first_lane()) {
+      ptx::tma_store(&p.out, tile.bytes,
+                     {0, static_cast<int32_t>(row), column / 64, item.head,
+                      static_cast<int32_t>(item.sequence.batch)});
+    }
+  }
+}
+
+/// Storing warp: states at chunks, and rows.
+template <class C>
+__device__ __forceinline__ void chain_store_role(const ChainParams& p, ChainShared<C>& s,
+                                                 int64_t items) {
+  tile::RingCursor<1> states;
+  tile::RingCursor<C::kOutStages> rows;
+  const auto finish = [] {
+    if (!tile::is_first_lane()) return;
+    ptx::bulk_commit();
+    ptx::bulk_wait_read();
+  };
+  for (int64_t number = blockIdx.x; number < items; number += gridDim.x) {
+    const ChainItem item = chain_item<C>(p.all.stage, number);
+    const auto first = static_cast<int32_t>(item.sequence.batch * p.states_per_batch +
+                                            device::chunks_before(p.all.stage, item.sequence.seq));
+    for (int step = 0; step < item.chunks; ++step, states.next(), rows.next()) {
+      const int chunk = item.template chunk<C>(step);
+      // SYNC state_ring.full: the tiles of the state are written
+      states.wait(s.state_ring);
+      for (int group = 0; tile::is_first_lane() && group < C::kGroups; ++group) {
+        ptx::tma_store(&p.state, s.state[group].bytes,
+                       {0, 0, item.column / 64 + group, item.head, first + chunk});
+      }
+      finish();
+      // SYNC state_ring.empty: they have been read
+      states.release(s.state_ring);
+      // SYNC out_ring.full: the tiles of rows are written
+      rows.wait(s.out_ring);
+      send_rows(p, s, item, chunk, rows.stage);
+      finish();
+      // SYNC out_ring.empty: they have been read
+      rows.release(s.out_ring);
+    }
+  }
+}
+
 /// Places of a warpgroup of states.
 struct ChainPlace {
   int group;         ///< 64 columns of the item's
   uint32_t barrier;  ///< named, of this warpgroup
   uint32_t offset;   ///< tile::turned_piece()
-  int turn = 0;      ///< which tile this chunk's rows go through
 };
-
-/// The state at a chunk from its tile to memory. On return the turn's tile of rows may be written.
-template <class C>
-__device__ __forceinline__ void send_state(const ChainParams& p, ChainShared<C>& s,
-                                           const ChainPlace& place, const ChainItem& item,
-                                           int chunk) {
-  ptx::fence_proxy_async();
-  // PERF with two tiles of rows send_rows() has waited for this one a chunk ago.
-  if (C::kOutStages == 1 && tile::is_first_of_group()) ptx::bulk_wait_read();
-  // SYNC place.barrier: the tile of the state is written, that of rows has been read
-  ptx::named_barrier_sync(place.barrier, 128);
-  if (!tile::is_first_of_group()) return;
-  ptx::tma_store(&p.state, s.state[place.group].bytes,
-                 {0, 0, item.column / 64 + place.group, item.head, item.state + chunk});
-  ptx::bulk_commit();
-}
-
-/// dv^T of a chunk to rows of any dtype, number by number.
-__device__ __forceinline__ void store_values(const TokenRows& dv, const ChainItem& item,
-                                             int64_t row, int column, int rows,
-                                             tile::Accumulator<64>& a) {
-  const int64_t start = at(dv, item.sequence.batch, row, item.head) + column;
-  a.for_each([&](int v, int token, float x) {
-    if (token >= rows) return;
-    device::store_number(dv.data, start + token * dv.token_stride + v, dv.number, x);
-  });
-}
-
-/// Rows of a chunk, transposed, to `to`. On return the tile of the state may be written, and what
-/// warps have put into shared memory before is there for the others.
-template <class C>
-__device__ __forceinline__ void send_rows(const ChainParams& p, ChainShared<C>& s,
-                                          const ChainPlace& place, const ChainItem& item, int chunk,
-                                          const TokenRows& to,
-                                          const tile::Operand<typename C::Io, 64>& rows) {
-  const int count = item.rows(chunk), column = item.column + 64 * place.group;
-  const int64_t row = item.sequence.row + int64_t{kTokens} * chunk;
-  auto& out = s.out[place.group][place.turn];
-  rows.store_turned(out.address() + place.offset);
-  ptx::fence_proxy_async();
-  if (tile::is_first_of_group()) ptx::bulk_wait_read();
-  // SYNC place.barrier: the tile of rows is written, that of the state has been read
-  ptx::named_barrier_sync(place.barrier, 128);
-  if (to.data == nullptr) return;
-  if (count < kTokens) {
-    copy_rows(out.bytes, to, at(to, item.sequence.batch, row, item.head) + column, count);
-  } else if (tile::is_first_of_group()) {
-    ptx::tma_store(&p.out, out.bytes,
-                   {0, static_cast<int32_t>(row), column / 64, item.head,
-                    static_cast<int32_t>(item.sequence.batch)});
-    ptx::bulk_commit();
-  }
-}
-
-/// dv^T of a chunk, and its gradients of write strengths, to memory. On return the tile of D' may
-/// be written.
-template <class C>
-__device__ __forceinline__ void send_values(const ChainParams& p, ChainShared<C>& s,
-                                            const ChainPlace& place, const ChainItem& item,
-                                            int chunk, tile::Accumulator<64>& a) {
-  const BackwardParams& b = p.all;
-  const int rows = item.rows(chunk), column = item.column + 64 * place.group;
-  const int64_t row = item.sequence.row + int64_t{kTokens} * chunk;
-  if (b.dv.data != nullptr && b.dv.data != b.dv_tile.data) {
-    store_values(b.dv, item, row, column, rows, a);
-  }
-  tile::Operand<typename C::Io, 64> packed;
-  packed.pack(a);
-  send_rows<C>(p, s, place, item, chunk, b.dv_tile, packed);
-  const int token = tile::thread_of_group();
-  if (!C::kDelta || b.dbeta_parts.data == nullptr || token >= rows) return;
-  const auto& parts = s.dbeta[place.group];
-  put_float(b.dbeta_parts, item.sequence.batch, row + token, 2 * item.head + column / 64,
-            parts[0][token] + parts[1][token] + parts[2][token] + parts[3][token]);
-}
 
 /// Calls use(data, place) with a sequence's state of a pool, if there is one, as an array of its
 /// type.

@@ -160,16 +160,55 @@ __device__ __forceinline__ void zero_row(TokenTile<Io>& rows, uint32_t row) {
   }
 }
 
-/// Two warps: <S, D'> of every head, and tails of q and k. WHY after the first states: these come
-/// first, and their place is wanted.
+/// Brings this warp's half of the caller's dv to what it is, where ValueStrength has left another.
+template <class C>
+__device__ __forceinline__ void undo_strengths(const BackwardParams& b, const GradientShared<C>& s,
+                                               const GradientItem& item, int64_t head, int stage,
+                                               int half) {
+  using Pack = tile::Packed<typename C::Io>;
+  const float* const undo = s.factors[stage].undo;
+  const int own = 32 * half + tile::lane();
+  const uint32_t wanted = __ballot_sync(~0u, own < item.tokens && undo[own] != 1.0f);
+  if (wanted == 0) return;
+  const auto column = static_cast<uint32_t>(4 * tile::lane());
+  const uint8_t* const block = s.rows[stage].dv.block(static_cast<int>(column / 64));
+#pragma unroll 1
+  for (int row = 32 * half; row < 32 * half + 32; ++row) {
+    if ((wanted >> (row % 32) & 1u) == 0) continue;
+    const uint2 x = *reinterpret_cast<const uint2*>(
+        block + tile::swizzled_element(static_cast<uint32_t>(row), column % 64));
+    const float factor = undo[row];
+    auto* const to =
+        static_cast<uint16_t*>(b.dv.data) + at(b.dv, item.batch, item.row + row, head) + column;
+    *reinterpret_cast<uint2*>(to) = {
+        Pack::pack(factor * Pack::first(x.x), factor * Pack::second(x.x)),
+        Pack::pack(factor * Pack::first(x.y), factor * Pack::second(x.y))};
+  }
+}
+
+/// Two warps: small dv and <S, D'> of every head, and tails of q and k. WHY after the first states:
+/// these come first, and their place is wanted.
 template <class C>
 __device__ __forceinline__ void key_role(const GradientParams& p, GradientShared<C>& s, int half) {
   const BackwardParams& b = p.all;
   ItemReader<C> items(s);
   tile::RingCursor<1> keys, states;
   tile::RingCursor<C::kSumStages> sums;
+  tile::RingCursor<C::kRowStages> rows;
+  const bool own_values = C::kDelta && b.dv.data != nullptr && b.dv.data == b.dv_tile.data;
   for (GradientItem item = items.next(); item.tokens > 0; item = items.next(), keys.next()) {
-    for (int turn = 0; turn < b.stage.r; ++turn, states.next(), sums.next()) {
+    for (int turn = 0; turn < b.stage.r; ++turn, states.next(), sums.next(), rows.next()) {
+      // SYNC row_ring.full, factor_ring.full: dv and its factors are there
+      rows.wait(s.row_ring);
+      rows.wait(s.factor_ring);
+      if constexpr (C::kDelta) {
+        if (own_values) {
+          undo_strengths(b, s, item, value_head(b.stage, item, turn), rows.stage, half);
+        }
+      }
+      // SYNC row_ring.empty, factor_ring.empty: this warp's reads are over
+      rows.release(s.row_ring);
+      rows.release(s.factor_ring);
       // SYNC S_ring.full, D_ring.full: the states are there
       states.wait(s.S_ring);
       states.wait(s.D_ring);
@@ -199,6 +238,7 @@ __device__ __forceinline__ void key_role(const GradientParams& p, GradientShared
 
 // ----------------------------------------------------------------------------------- gates ----
 
+template <class Io>
 __device__ __forceinline__ void put_factors(float scale, const LaneNumbers& numbers,
                                             GradientFactors& f) {
   const float last = numbers.last();
@@ -209,8 +249,11 @@ __device__ __forceinline__ void put_factors(float scale, const LaneNumbers& numb
     f.G[token] = G;
     f.beta[token] = numbers.beta[i];
     f.query[token] = scale * decayed;
-    f.recall[token] = -decayed;
+    const ValueStrength<Io> value(numbers.beta[i]);
+    f.recall[token] = -decayed * value.undo;
     f.write[token] = numbers.beta[i] * decay(last - G);
+    f.undo[token] = value.undo;
+    f.stored[token] = value.stored;
   }
 }
 
@@ -218,7 +261,6 @@ __device__ __forceinline__ void put_factors(float scale, const LaneNumbers& numb
 /// ones: tokens after them are of the lanes before.
 struct GateSums {
   GivenGate given[2];
-  float dbeta[2];
 
   __device__ __forceinline__ static int token(int back) {
     return kTokens - 1 - 2 * tile::lane() - back;
@@ -230,16 +272,10 @@ struct GateSums {
     for (int back = 0; back < 2; ++back) {
       const int i = token(back);
       given[back] = given_gate(b, chunk, head, i);
-      dbeta[back] = 0.0f;
-      if (b.dbeta_parts.data == nullptr || i >= chunk.tokens) continue;
-      const int64_t row = chunk.row + i;
-      dbeta[back] = number_at(b.dbeta_parts, chunk.batch, row, 2 * head) +
-                    number_at(b.dbeta_parts, chunk.batch, row, 2 * head + 1);
     }
   }
-  /// @param leaving exp(G_C)
   __device__ __forceinline__ void store(const BackwardParams& b, const Chunk& chunk, int64_t head,
-                                        const GradientSums& s, float leaving) const {
+                                        const GradientSums& s, const GradientFactors& f) const {
     const auto gate = [&](int i) {
       if (i >= chunk.tokens) return 0.0f;
       const float correction = b.delta_rule ? s.correction[i] : 0.0f;
@@ -249,14 +285,16 @@ struct GateSums {
     float dg = 0.0f;
     if (b.g.data != nullptr) {
       const float whole = warp_sum(leave(tile::lane()) + leave(tile::lane() + 32)) +
-                          leaving * (s.product[0] + s.product[1]);
+                          decay(f.G[kTokens - 1]) * (s.product[0] + s.product[1]);
       dg = whole + device::sum_before_lane(gate(token(0)) + gate(token(1)));
     }
 #pragma unroll
     for (int back = 0; back < 2; ++back) {
       const int i = token(back);
       if (b.g.data != nullptr) dg += gate(i);
-      if (i < chunk.tokens) store_gate(b, chunk, head, i, given[back], dg, dbeta[back]);
+      if (i >= chunk.tokens) continue;
+      const float dbeta = b.delta_rule ? s.value[i] / f.stored[i] : 0.0f;
+      store_gate(b, chunk, head, i, given[back], dg, dbeta);
     }
   }
 };
@@ -268,19 +306,19 @@ __device__ __forceinline__ void gate_role(const GradientParams& p, GradientShare
   ItemReader<C> items(s);
   tile::RingCursor<C::kFactorStages> factors;
   tile::RingCursor<C::kSumStages> sums;
+  static_assert(C::kFactorStages == C::kSumStages);
   const auto make = [&](const GradientItem& item, int turn) {
     const LaneNumbers numbers =
         request_numbers(b.stage, chunk_of_item(item), value_head(b.stage, item, turn));
-    // SYNC factor_ring.empty: both groups are done with the head before the last
+    // SYNC factor_ring.empty: the readers are done with the head before the last
     factors.acquire(s.factor_ring);
-    put_factors(b.stage.scale, numbers, s.factors[factors.stage]);
+    put_factors<typename C::Io>(b.stage.scale, numbers, s.factors[factors.stage]);
     // SYNC factor_ring.full: factors are there
     factors.commit(s.factor_ring);
     factors.next();
-    return decay(numbers.last());
   };
   GradientItem item = items.next();
-  float leaving = item.tokens > 0 ? make(item, 0) : 0.0f;
+  if (item.tokens > 0) make(item, 0);
   for (int turn = 0; item.tokens > 0; sums.next()) {
     const bool is_last = turn + 1 == b.stage.r;
     const GradientItem next = is_last ? items.next() : item;
@@ -289,13 +327,14 @@ __device__ __forceinline__ void gate_role(const GradientParams& p, GradientShare
     const int64_t head = value_head(b.stage, item, turn);
     GateSums gates;
     gates.request(b, chunk, head);
-    const float next_leaving = next.tokens > 0 ? make(next, next_turn) : 0.0f;
+    if (next.tokens > 0) make(next, next_turn);
     // SYNC sum_ring.full: all sums of the head are there
     sums.wait(s.sum_ring);
-    gates.store(b, chunk, head, s.sums[sums.stage], leaving);
+    // WHY the sums' stage: factors of the head are two rounds of make() from being overwritten.
+    gates.store(b, chunk, head, s.sums[sums.stage], s.factors[sums.stage]);
     // SYNC sum_ring.empty: they have been read
     sums.release(s.sum_ring);
-    item = next, turn = next_turn, leaving = next_leaving;
+    item = next, turn = next_turn;
   }
 }
 

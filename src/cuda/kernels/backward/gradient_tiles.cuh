@@ -5,9 +5,11 @@
 //             Z = -stril(exp(G_i - G_j) dv_i . e_j beta_j)
 //             dQ = scale diag(exp G) d_o S^T + X k      R = Z k - diag(exp G) dv S^T
 //             P = diag(E beta) e D'^T + X^T q + Z^T k   dK = P + R
-//             dG_i = q_i . dQ_i - k_i . P_i + k_i . R_i
+//             dG_i = q_i . dQ_i - k_i . P_i + k_i . R_i,  dbeta_i = e_i . dv_i / beta_i, for what
+//           has no such quotient of what ValueStrength left
 // Roles     a persistent CTA has one (chunk, key head) after the other, its value heads in order.
-//           Warpgroup 0: loader; factors and gradients of gates; two warps that multiply S by D'. Warpgroup 1: X, Z, dQ. Warpgroup 2: R, P, dK. dQ and dK are
+//           Warpgroup 0: loader; factors and gradients of gates; two warps that multiply S by D'
+//           and bring small dv to what they are. Warpgroup 1: X, Z, dQ. Warpgroup 2: R, P, dK. dQ and dK are
 //           summed over value heads in registers, go through the norm, and are stored once
 // Pipeline  (arrows are mbarrier rings) d_o, e, dv (a head ahead), S, D', factors --> X, Z, dQ
 //           --> R, P --> sums of gates
@@ -113,8 +115,8 @@ __device__ __forceinline__ void store_gradient(const BackwardParams& b, const To
     tile::put_rows(rows, d);
     // SYNC kQuery, kKey: the gradients are in their tile
     ptx::named_barrier_sync(static_cast<uint32_t>(group), 128);
-    copy_rows(rows.block(0), to, start, item.tokens);
-    copy_rows(rows.block(1), to, start + 64, item.tokens);
+    copy_rows<128>(rows.block(0), to, start, item.tokens);
+    copy_rows<128>(rows.block(1), to, start + 64, item.tokens);
     ptx::fence_proxy_async();
     return;
   }
@@ -122,6 +124,21 @@ __device__ __forceinline__ void store_gradient(const BackwardParams& b, const To
     if (row >= item.tokens) return;
     device::store_number(to.data, start + row * to.token_stride + column, to.number, x);
   });
+}
+
+/// Diagonal elements of x. WHY by masks: an index that is no constant would take the numbers out of
+/// registers.
+__device__ __forceinline__ void put_diagonal(const Accumulator<64>& x, float* to) {
+  uint32_t first = 0, second = 0;
+  const int own = 4 * tile::warp_of_group() + tile::lane_row() % 2;
+#pragma unroll
+  for (int at = 0; at < 16; ++at) {
+    first |= __float_as_uint(x.x[at / 2 * 4 + at % 2]) & (at == own ? ~0u : 0u);
+    second |= __float_as_uint(x.x[at / 2 * 4 + at % 2 + 2]) & (at == own + 2 ? ~0u : 0u);
+  }
+  if (tile::lane_row() / 2 != tile::lane() % 4) return;
+  to[tile::group_row()] = __uint_as_float(first);
+  to[tile::group_row() + 8] = __uint_as_float(second);
 }
 
 /// Decays, write strengths and triangles of X and Z. Rows past the end are others', and may be NaN.
@@ -148,6 +165,8 @@ __device__ __forceinline__ void run_queries(const GradientParams& p, GradientSha
   Accumulator<64> x, z;
   Accumulator<128> dq;
   Operand<typename C::Io, 64> left;
+  // SYNC sum_ring.empty: sums of the head before the last have been read
+  at.head.acquire(s.sum_ring);
   // SYNC row_ring.full: d_o, e and dv are there
   at.head.wait(s.row_ring);
   ptx::wgmma_fence();
@@ -163,7 +182,10 @@ __device__ __forceinline__ void run_queries(const GradientParams& p, GradientSha
   const GradientFactors& f = s.factors[at.head.stage];
   ptx::wgmma_wait<1>();
   tile::pin(x);
-  if constexpr (C::kDelta) tile::pin(z);
+  if constexpr (C::kDelta) {
+    tile::pin(z);
+    put_diagonal(z, s.sums[at.head.stage].value);
+  }
   mask_squares<C>(x, z, f, p.all.stage.scale, item.tokens);
   left.pack(x);
   ptx::wgmma_wait<0>();
@@ -174,7 +196,11 @@ __device__ __forceinline__ void run_queries(const GradientParams& p, GradientSha
   // SYNC square_ring.empty: the other group is done with the head before
   at.state.acquire(s.square_ring);
   tile::put_rows(s.X, x);
-  if constexpr (C::kDelta) tile::put_rows(s.Z, z);
+  if constexpr (C::kDelta) {
+    // PERF not with the other factors: here registers are left.
+    z.scale_rows(f.undo[tile::group_row()], f.undo[tile::group_row() + 8]);
+    tile::put_rows(s.Z, z);
+  }
   ptx::fence_proxy_async();
   // SYNC square_ring.full: this warp's rows of X and Z are written
   at.state.commit(s.square_ring);
@@ -189,8 +215,6 @@ __device__ __forceinline__ void run_queries(const GradientParams& p, GradientSha
   tile::pin(left);
   // SYNC factor_ring.empty: this warp's reads are over
   at.head.release(s.factor_ring);
-  // SYNC sum_ring.empty: sums of the head before the last have been read
-  at.head.acquire(s.sum_ring);
   if (p.all.g.data != nullptr) {
     put_row_sums(row_products(dq, s.q), s.sums[at.head.stage].query);
   }
@@ -310,13 +334,13 @@ __device__ __forceinline__ void product_role(const GradientParams& p, GradientSh
 
 template <class C>
 __device__ __forceinline__ void init_barriers(GradientShared<C>& s) {
-  s.row_ring.init(1, 8);
+  s.row_ring.init(1, 10);
   s.key_ring.init(1, 8);
   s.ready_ring.init(2, 1);
   s.S_ring.init(1, 10);
   s.D_ring.init(1, 6);
   s.square_ring.init(4, 4);
-  s.factor_ring.init(1, 8);
+  s.factor_ring.init(1, 10);
   s.sum_ring.init(10, 1);
   s.work_ring.init(1, C::kWorkReaders);
   ptx::fence_mbarrier_init();

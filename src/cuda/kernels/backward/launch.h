@@ -62,8 +62,9 @@ void launch_solve(const BackwardParams& params, Launcher& launcher) noexcept;
 /// States of the delta rule, and e.
 void launch_states(const BackwardParams& params, const TileTensors& tensors,
                    Launcher& launcher) noexcept;
-/// Gradients of states, dv, and of write strengths.
-void launch_chain(const BackwardParams& params, const TileTensors& tensors,
+/// Gradients of states, and dv. `beside`: right behind launch_states(), and so beside it where
+/// multiprocessors are left.
+void launch_chain(const BackwardParams& params, const TileTensors& tensors, bool beside,
                   Launcher& launcher) noexcept;
 /// All other gradients by chunk.
 void launch_gradients(const BackwardParams& params, const TileTensors& tensors,

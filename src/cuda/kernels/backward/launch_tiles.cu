@@ -83,12 +83,13 @@ void launch_states(const BackwardParams& params, const TileTensors& t,
   run_chain(Chain::kStates, encoded, p, params, t, launcher);
 }
 
-void launch_chain(const BackwardParams& params, const TileTensors& t, Launcher& launcher) noexcept {
+void launch_chain(const BackwardParams& params, const TileTensors& t, bool beside,
+                  Launcher& launcher) noexcept {
   ChainParams p{};
   const bool encoded = encode(&p.q, t.q, 64, 2) && encode(&p.k, t.k, 64, 2) &&
-                       encode(&p.rows, t.d_o, 64, 1) && encode(&p.e, t.e, 64, 1) &&
-                       encode(&p.B, t.B, 64, 1) && encode(&p.out, t.dv, 64, 1) &&
-                       encode(&p.state, t.D, 128, 1);
+                       encode(&p.rows, t.d_o, 64, 1) && encode(&p.B, t.B, 64, 1) &&
+                       encode(&p.out, t.dv, 64, 1) && encode(&p.state, t.D, 128, 1);
+  p.beside = params.delta_rule && beside;
   run_chain(params.delta_rule ? Chain::kDelta : Chain::kLinear, encoded, p, params, t, launcher);
 }
 

@@ -44,9 +44,10 @@ struct BackwardParams {
   TokenRows Y;                   ///< (I + A)^-T dN
   ChunkStates dh;                ///< gradients of the states that leave the chunks, as stage.h
   // By tensor cores e = v_new is what the delta rule writes before its strength, diag(beta) e.
-  TokenRows B;            ///< [B,T,HV,64]: e = R - B diag(beta) R of R = v - diag(exp G) k S
-  TokenRows dv_tile;      ///< [B,T,HV,V]: dv in io, where the copy engine can take it; may be dv
-  TokenRows dbeta_parts;  ///< [B,T,HV,2]: of either half of V; null: not wanted
+  TokenRows B;  ///< [B,T,HV,64]: e = R - B diag(beta) R of R = v - diag(exp G) k S
+  /// [B,T,HV,V]: dv in io, where the copy engine can take it; may be dv. Of the chain, strengths as
+  /// ValueStrength has them.
+  TokenRows dv_tile;
   TokenRows dq_parts, dk_parts;  ///< [B,T,HV,K], of normalised q and k, by value head
   TokenRows dg;                  ///< [B,T,HV]: by the clamped logarithm
 

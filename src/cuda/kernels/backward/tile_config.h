@@ -46,47 +46,48 @@ struct ChainConfig {
   static constexpr int kV = kV_, kGroups = kV / 64;
   static constexpr Chain kChain = kChain_;
   static constexpr bool kBack = kChain != Chain::kStates, kDelta = kChain != Chain::kLinear;
-  static constexpr int kStages = !kBack ? 4 : kGroups == 1 ? 3 : 2, kScoreStages = 2;
+  static constexpr int kStages = !kBack ? 4 : kGroups == 1 ? 3 : 2;
   /// Warps that make factors, chunks by turns. WHY no more than stages: with a chunk of the round
   /// after next in hand, parities of the ring's barriers would say nothing.
-  static constexpr int kGateWarps = kStages < 3 ? kStages : 3;
+  static constexpr int kGateWarps = 2;
   static constexpr int kOutStages = kGroups == 1 ? 2 : 1;  ///< tiles of rows that leave
   static constexpr int kFirstGroup = kBack ? 2 : 1;        ///< of warpgroups with states
   static constexpr int kThreads = 128 * (kFirstGroup + kGroups);
-  static constexpr int kServiceRegisters = 40;
-  static constexpr int kScoreRegisters = kGroups == 1 ? 96 : 72;
-  static constexpr int kStateRegisters = kGroups == 1 || !kBack ? 232 : 200;
+  static constexpr int kServiceRegisters = kGroups == 1 ? 96 : kBack ? 64 : 72;
+  static constexpr int kScoreRegisters = kGroups == 1 ? 112 : 80;
+  static constexpr int kStateRegisters = kGroups == 1 ? 232 : kBack ? 184 : 216;
 };
 
-/// One chunk's operands: v of states, d_o of gradients. B: of e = R - B diag(beta) R, [i][j].
+/// One chunk's operands: v of states, d_o of gradients, later times scale exp(G), 64 columns a
+/// tile. B: of e = R - B diag(beta) R, [i][j].
 template <class C, Chain = C::kChain>
 struct ChainStage {
   TokenTile<typename C::Io> k;
-  TokenTile<typename C::Io, C::kV> rows;
+  TokenTile<typename C::Io, 64> rows[C::kGroups];
   SquareTile<typename C::Io> B;
 };
 template <class C>
 struct ChainStage<C, Chain::kLinear> {
   TokenTile<typename C::Io> k, q;
-  TokenTile<typename C::Io, C::kV> rows;
+  TokenTile<typename C::Io, 64> rows[C::kGroups];
 };
 template <class C>
 struct ChainStage<C, Chain::kDelta> : ChainStage<C, Chain::kLinear> {
-  TokenTile<typename C::Io, C::kV> e;
   SquareTile<typename C::Io> B;
 };
 
-/// Numbers of a chunk's tokens: sums of gates; exp(G_C - G), of states with beta, scale exp(G),
-/// -exp(G); beta.
+/// Numbers of a chunk's tokens: sums of gates; exp(G_C - G), of states with beta; scale exp(G);
+/// -exp(G), of gradients with beta; -beta; what Y is multiplied by in dv's tile.
 struct alignas(16) ChainFactors {
-  float G[kTokens], write[kTokens], query[kTokens], recall[kTokens], beta[kTokens];
+  float G[kTokens], write[kTokens], query[kTokens], recall[kTokens], mix[kTokens], value[kTokens];
   float decay;  ///< exp(G_C)
 };
 
-/// P of gradients, [i][j].
+/// P of gradients, [i][j], chunks by turns; d_o^T P, numbers of lanes by fours.
 template <class C, bool = C::kBack>
 struct ChainScores {
-  SquareTile<typename C::Io> P[C::kScoreStages];
+  SquareTile<typename C::Io> P[2];
+  float4 inner[C::kGroups][8][128];
 };
 template <class C>
 struct ChainScores<C, false> {};
@@ -97,9 +98,10 @@ struct ChainShared : ChainScores<C> {
   tile::SwizzledTile<typename C::Io, 128, 64> state[C::kGroups];  ///< S, or D'
   TokenTile<typename C::Io, 64> out[C::kGroups][C::kOutStages];   ///< e, or dv; chunks by turns
   ChainFactors factors[C::kStages];
-  float dbeta[C::kGroups][4][kTokens];  ///< by warp
   alignas(8) tile::RingBarriers<C::kStages> ring;
-  tile::RingBarriers<C::kScoreStages> score_ring;
+  tile::RingBarriers<1> score_ring;  ///< inner, and rows with their factors
+  tile::RingBarriers<1> state_ring;
+  tile::RingBarriers<C::kOutStages> out_ring;
 };
 static_assert(sizeof(ChainShared<ChainConfig<uint16_t, 128, Chain::kStates>>) <=
               tile::kSharedBytesSm90);
@@ -112,11 +114,14 @@ static_assert(sizeof(ChainShared<ChainConfig<uint16_t, 64, Chain::kDelta>>) <=
 struct ChainParams {
   CUtensorMap q, k;   ///< boxes of 64 tokens x 128 columns
   CUtensorMap rows;   ///< v of states, d_o of gradients: boxes of 64 tokens x 64 columns
-  CUtensorMap e, B;   ///< likewise
+  CUtensorMap B;      ///< likewise
   CUtensorMap out;    ///< e of states, dv of gradients: likewise
   CUtensorMap state;  ///< boxes of 128 rows x 64 columns; chunks count as batch
   BackwardParams all;
   int32_t states_per_batch;  ///< states between those of neighbouring batch entries
+  /// Whether the launch ahead has waited for all that this one reads, and writes nothing of it:
+  /// both may run side by side.
+  bool beside;
 };
 
 // ------------------------------------------------------------------------------- gradients ----
@@ -148,14 +153,17 @@ struct GradientRows<C, true> : GradientRows<C, false> {
   TokenTile<typename C::Io> dv;
 };
 
-/// Numbers of a head's tokens: sums of gates; beta; scale exp(G), -exp(G), beta exp(G_C - G).
+/// Numbers of a head's tokens: sums of gates; beta; scale exp(G), -exp(G), beta exp(G_C - G);
+/// of dv what ValueStrength has to undo, which -exp(G) does, and what it stored.
 struct alignas(16) GradientFactors {
-  float G[kTokens], beta[kTokens], query[kTokens], recall[kTokens], write[kTokens];
+  float G[kTokens], beta[kTokens], query[kTokens], recall[kTokens], write[kTokens], undo[kTokens],
+      stored[kTokens];
 };
-/// Rows of products of a head: q . dQ, k . P, k . R, k . (what P has of D'), and <S, D'>, which two
-/// warps share.
+/// Rows of products of a head: q . dQ, k . P, k . R, k . (what P has of D'), e . dv, and <S, D'>,
+/// which two warps share.
 struct GradientSums {
-  float query[kTokens], key[kTokens], correction[kTokens], leave[kTokens], product[2];
+  float query[kTokens], key[kTokens], correction[kTokens], leave[kTokens], value[kTokens],
+      product[2];
 };
 
 template <class C>
