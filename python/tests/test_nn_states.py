@@ -8,7 +8,7 @@ from conftest import error
 torch = pytest.importorskip("torch", reason="torch is not installed: its tests are skipped")
 
 import sluice.nn
-from sluice.nn import functional
+from sluice.nn import _weights, functional
 
 DEVICES = ["cpu"] + (["cuda"] if torch.cuda.is_available() else [])
 SIZES = dict(num_k_heads=2, num_v_heads=4, head_k_dim=16, head_v_dim=24)
@@ -264,3 +264,32 @@ def test_gradients_at_the_edges_are_finite(dtype, logit, raw):
     if logit > 0:  # else outputs are too small for 16 bits
         for name in ("qkv", "z", "conv_weight", "norm_weight"):
             assert error(found[name].numpy(), exact[name].numpy()) < 3e-2, name
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("frozen", [False, True])
+@pytest.mark.parametrize("save_core", [False, True])
+@pytest.mark.parametrize("rounding", ["once", "hf"])
+def test_both_packings_have_the_same_gradients(rounding, save_core, frozen, device):
+    """layer_backward beside the gradients of the norm, of the delta rule and of the convolution one after the other."""
+    layers = [small(p, rounding=rounding, save_core=save_core, conv_bias=True) for p in PACKINGS]
+    layers[0].load_state_dict(_weights.interleaved(layers[1].state_dict(), tuple(SIZES.values())))
+    x, offsets, found = torch.randn(1, 50, 32), torch.tensor([0, 20, 20, 45], device=device), []
+    for layer in layers:
+        rows = x.to(device).requires_grad_()
+        layer.to(device).out_proj.requires_grad_(not frozen)
+        out, states = layer(rows, offsets, states=layer.new_states(3), return_states=True)
+        loss = out.square().sum() + states.recurrent.sum() + states.conv.square().sum()
+        named = {n: p for n, p in layer.named_parameters() if p.requires_grad and "in_proj" not in n}
+        assert ("out_proj.weight" in named) != frozen
+        found.append([out, *states, *torch.autograd.grad(loss, [rows, *named.values()])])
+    assert_near(*found, 5e-6)
+
+
+def test_bounded_gates_of_an_interleaved_layer_have_no_gradients():
+    layer, x = small("interleaved"), torch.randn(1, 9, 32)
+    arguments = layer._arguments(x) | dict(gate_lower_bound=-5.0)
+    with torch.no_grad():
+        functional.gated_delta_net(**arguments)
+    with pytest.raises(sluice.Unsupported, match="gate_lower_bound = -5.0, expected 0 with packing interleaved"):
+        functional.gated_delta_net(**arguments)

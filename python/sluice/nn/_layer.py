@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Makes a whole layer, from its input projections to its gated norm or its output projection, one operator of torch
 with gradients: torch.ops.sluice.train_layer. It keeps the projections and, if asked to, the delta rule's output;
-its backward pass computes the rest again."""
+its backward pass computes the rest again. Interleaved projections have layer_backward, which reads them where they
+are. PERF: of others the parts' operators are as fast one by one, and faster by a convolution where the output
+projection's gradient is asked for, which needs what the convolution gives again too."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -10,6 +12,7 @@ import torch
 from torch import Tensor
 
 from .. import _core
+from .._errors import Unsupported
 
 # What may have a gradient, in the order of the operator's arguments and of its gradients.
 INPUTS = (
@@ -28,6 +31,12 @@ _ARGUMENTS = ", ".join(
     + ["str packing, str eigenvalues, str gate_activation, str rounding, float gate_lower_bound"]
 )
 _PARTS = ("", "k_", "v_")
+# What layer_prefill and layer_backward are told alike of interleaved projections.
+_INTERLEAVED = (
+    "qkv", "b", "conv_weight", "conv_bias", "A_log", "dt_bias", "norm_weight", "cu_seqlens", "conv_initial",
+    "initial_state", "num_k_heads", "num_v_heads", "head_k_dim", "head_v_dim", "norm_eps", "packing", "eigenvalues",
+    "gate_activation",
+)  # fmt: skip
 Values = dict[str, Any]
 
 
@@ -87,28 +96,87 @@ def _fake(*arguments: Any) -> tuple[Tensor, ...]:
     return out, *others
 
 
-class _Layer:
-    """The tensors of a layer in its backward pass, whatever the packing: rows of all channels or of three parts,
-    gates of tokens, z by heads; and the gradients that are asked for."""
+def _backward(*arguments: Any) -> list[Tensor]:
+    d_out, d_conv, (d_final, core, wanted), call = arguments[0], arguments[1:4], arguments[4:7], arguments[7:]
+    x = _named(call)
+    asked = {name for name, asks in zip(INPUTS, wanted) if asks and x[name] is not None}
+    x["qkv"] = _rows(x["qkv"])
+    if d_final is not None:
+        d_final = d_final.contiguous()
+    if x["packing"] == "interleaved":
+        found = _interleaved_gradients(x, asked, d_out, (d_conv[0], d_final), core)
+    else:
+        found = _parts_gradients(_Parts(x, asked), d_out, d_conv, d_final, core)
+    return [
+        found[n] if n in found else torch.zeros_like(x[n]) if n in asked else x["qkv"].new_empty(0) for n in INPUTS
+    ]
+
+
+def _interleaved_gradients(x: Values, asked: set[str], d_out: Tensor | None, d_states: Any, core: Any) -> Values:
+    packed = x["cu_seqlens"] is not None
+    found = {name: _like(x[name], packed) for name in asked if name != "out_weight"}
+    heads = (*x["qkv"].shape[:2], x["num_v_heads"], x["head_v_dim"])
+    weight, rounding = x["out_weight"], x["rounding"]
+    # The operator has no rounding "input": there core has been rounded, which "once" leaves as it is.
+    asks = d_out is not None and "out_weight" in asked
+    out = None
+    if core is None and (asks or rounding == "input"):
+        out, core = _again(x)
+    elif asks:
+        out = _norm_again(x, core)
+    if d_out is None:  # the states alone are used
+        d_out = x["qkv"].new_zeros(heads)
+    elif weight is not None:
+        rows = d_out.flatten(0, 1)
+        if asks and out is not None:
+            found["out_weight"] = rows.t() @ out.view(rows.shape[0], -1)
+        d_out = (rows @ weight).view(heads)
+    places = {f"d{name}": place for name, place in found.items() if name not in ("out_weight", "initial_state")}
+    _core.layer_backward(
+        core_out=core, d_out=_rows(d_out), d_conv_final=d_states[0], d_final_state=d_states[1],
+        d_initial_state=found.get("initial_state"), **places,
+        rounding="once" if rounding == "input" else rounding, **{name: x[name] for name in _INTERLEAVED},
+    )  # fmt: skip
+    return found
+
+
+def _again(x: Values) -> tuple[Tensor, Tensor]:
+    """The outputs of the gated norm and of the delta rule."""
+    out, core = _outputs(x, True, 0, False)[:2]
+    _core.layer_prefill(out=out, core_out=core, rounding=x["rounding"], **{name: x[name] for name in _INTERLEAVED})
+    return out, core
+
+
+def _norm_again(x: Values, core: Tensor) -> Tensor:
+    """The output of the gated norm of what the forward pass kept."""
+    H, HV, _, V = (x[name] for name in OPTIONS[:4])
+    # z is no view of [B,T,HV,V], but one of [BT,H,r,V].
+    z = x["qkv"].unflatten(-1, (H, -1))[..., -(HV // H * V) :].unflatten(-1, (HV // H, V)).flatten(0, 1)
+    core = core.view(z.shape)
+    out = torch.empty_like(core)
+    _core.gated_rms_norm(out=out, **_norm(x, core, z))
+    return out
+
+
+def _norm(x: Values, core: Tensor, z: Tensor) -> Values:
+    """Core has been rounded, which is what "input" says."""
+    return dict(
+        x=core, z=z, weight=x["norm_weight"], eps=x["norm_eps"], activation=x["gate_activation"],
+        rounding="once" if x["rounding"] == "input" else x["rounding"],
+    )  # fmt: skip
+
+
+class _Parts:
+    """The tensors of a layer whose gradients are those of its parts: rows of all channels, or of three projections."""
 
     def __init__(self, x: Values, asked: set[str]) -> None:
-        self.x, self.asked = x, asked
-        self.packed, self.interleaved = x["cu_seqlens"] is not None, x["packing"] == "interleaved"
+        self.x, self.asked, self.packed = x, asked, x["cu_seqlens"] is not None
         # Each convolution and the input that is its rows.
-        self.parts = {"": "qkv", "k_": "k", "v_": "v"} if x["packing"] == "separate" else {"": "qkv"}
+        self.inputs = {"": "qkv", "k_": "k", "v_": "v"} if x["packing"] == "separate" else {"": "qkv"}
         H, HV, K, V = (x[name] for name in OPTIONS[:4])
-        self.heads_k, self.heads_v, self.r = (H, K), (HV, V), HV // H
-        if self.interleaved:
-            *qkv, z = self.split_heads(x["qkv"])
-            self.rows = [torch.cat([part.flatten(2) for part in qkv], -1)]
-            self.z = self.norm_rows(z.unflatten(-1, (self.r, V)))
-            self.b, self.a = (
-                part.flatten(2) for part in x["b"].unflatten(-1, (H, -1)).split([self.r, self.r], -1)
-            )
-        else:
-            self.rows = [_rows(x[name]) for name in self.parts.values()]
-            self.z = _rows(x["z"]).unflatten(-1, self.heads_v)
-            self.b, self.a = _rows(x["b"]), _rows(x["a"])
+        self.heads_k, self.heads_v = (H, K), (HV, V)
+        self.rows = [_rows(x[name]) for name in self.inputs.values()]
+        self.z, self.b, self.a = _rows(x["z"]).unflatten(-1, self.heads_v), _rows(x["b"]), _rows(x["a"])
         self.found: Values = {}
 
     def gradient(self, name: str) -> Tensor | None:
@@ -116,15 +184,6 @@ class _Layer:
         if name in self.asked:
             self.found[name] = _like(self.x[name], self.packed)
         return self.found.get(name)
-
-    def split_heads(self, qkvz: Tensor) -> tuple[Tensor, ...]:
-        """Views q, k [B,T,H,K], v, z [B,T,H,rV] of an interleaved projection, or of its gradient."""
-        K, values = self.heads_k[1], self.r * self.heads_v[1]
-        return qkvz.unflatten(-1, (self.heads_k[0], -1)).split([K, K, values, values], -1)
-
-    def norm_rows(self, heads: Tensor) -> Tensor:
-        """Rows of the gated norm: interleaved ones are no view of [B,T,HV,V], but one of [BT,H,r,V]."""
-        return heads.flatten(0, 1) if self.interleaved else heads
 
     def heads(self, rows: list[Tensor]) -> list[Tensor]:
         """q, k, v by heads: views of convolved rows, or of their gradients."""
@@ -148,22 +207,10 @@ class _Layer:
             gate_space="raw_bounded" if bounded else "raw", **{name: x[name] for name in given},
         )  # fmt: skip
 
-    def norm(self, core: Tensor) -> Values:
-        """Core has been rounded, which is what "input" says."""
-        x = self.x
-        return dict(
-            x=self.norm_rows(core.unflatten(2, (-1, self.r)) if self.interleaved else core), z=self.z,
-            weight=x["norm_weight"], eps=x["norm_eps"], activation=x["gate_activation"],
-            rounding="once" if x["rounding"] == "input" else x["rounding"],
-        )  # fmt: skip
 
-
-def _backward(*arguments: Any) -> list[Tensor]:
-    d_out, d_conv, (d_final, core, wanted), call = arguments[0], arguments[1:4], arguments[4:7], arguments[7:]
-    x = _named(call)
-    layer = _Layer(x, {name for name, asks in zip(INPUTS, wanted) if asks and x[name] is not None})
+def _parts_gradients(layer: _Parts, d_out: Tensor | None, d_conv: Any, d_final: Any, core: Any) -> Values:
     convolved = [_like(rows, layer.packed) for rows in layer.rows]
-    for part, rows, out in zip(layer.parts, layer.rows, convolved):
+    for part, rows, out in zip(layer.inputs, layer.rows, convolved):
         _core.causal_conv1d(out=out, **layer.conv(part, rows))
     rule = layer.rule(convolved)
     if core is None:
@@ -172,25 +219,22 @@ def _backward(*arguments: Any) -> list[Tensor]:
     d_core = _norm_gradients(layer, core, d_out)
     d_rows, d_gates = ([_like(t, layer.packed) for t in given] for given in (convolved, (layer.b, layer.a)))
     _core.chunk_backward(
-        d_o=d_core, d_final_state=None if d_final is None else d_final.contiguous(),
+        d_o=d_core, d_final_state=d_final,
         **dict(zip(("dq", "dk", "dv"), layer.heads(d_rows))), dbeta=d_gates[0], dgate=d_gates[1],
         dA_log=layer.gradient("A_log"), ddt_bias=layer.gradient("dt_bias"),
         d_initial_state=layer.gradient("initial_state"), **rule,
     )  # fmt: skip
     del rule, convolved, core, d_core
-    for index, part in enumerate(layer.parts):
+    for index, part in enumerate(layer.inputs):
         d_rows[index] = _conv_gradients(layer, part, layer.rows[index], d_rows[index], d_conv[index])
-    _place(layer, d_gates, d_rows)
-    return [
-        layer.found[n] if n in layer.found else torch.zeros_like(x[n]) if n in layer.asked else x["qkv"].new_empty(0)
-        for n in INPUTS
-    ]
+    layer.found.update(zip(("b", "a", *layer.inputs.values()), (*d_gates, *d_rows)))
+    return layer.found
 
 
-def _norm_gradients(layer: _Layer, core: Tensor, d_out: Tensor | None) -> Tensor:
+def _norm_gradients(layer: _Parts, core: Tensor, d_out: Tensor | None) -> Tensor:
     """Those of the norm and of the output projection behind it; returns the one by `core`."""
-    norm, weight = layer.norm(core), layer.x["out_weight"]
-    d_z = layer.gradient("qkv" if layer.interleaved else "z")
+    norm, weight = _norm(layer.x, core, layer.z), layer.x["out_weight"]
+    d_z = layer.gradient("z")
     if d_out is None:  # the states alone are used
         if d_z is not None:
             d_z.zero_()
@@ -198,21 +242,19 @@ def _norm_gradients(layer: _Layer, core: Tensor, d_out: Tensor | None) -> Tensor
     if weight is not None:
         rows = d_out.flatten(0, 1)
         if "out_weight" in layer.asked:
-            out = torch.empty_like(norm["x"], memory_format=torch.contiguous_format)
+            out = torch.empty_like(core, memory_format=torch.contiguous_format)
             _core.gated_rms_norm(out=out, **norm)
             layer.found["out_weight"] = rows.t() @ out.view(rows.shape[0], -1)
         d_out = rows @ weight
-    d_core = _like(norm["x"], layer.packed)
-    if d_z is not None and layer.interleaved:
-        d_z = layer.norm_rows(layer.split_heads(d_z)[3].unflatten(-1, (layer.r, layer.heads_v[1])))
+    d_core = _like(core, layer.packed)
     _core.gated_rms_norm_backward(
         d_out=_rows(d_out).view(d_core.shape), dx=d_core, dz=None if d_z is None else d_z.view(d_core.shape),
         dweight=layer.gradient("norm_weight"), **norm,
     )  # fmt: skip
-    return d_core.view(core.shape)
+    return d_core
 
 
-def _conv_gradients(layer: _Layer, part: str, rows: Tensor, d_rows: Tensor, d_state: Any) -> Tensor:
+def _conv_gradients(layer: _Parts, part: str, rows: Tensor, d_rows: Tensor, d_state: Any) -> Tensor:
     """Those of one convolution; returns the one by its rows."""
     d_x = _like(rows, layer.packed)
     _core.causal_conv1d_backward(
@@ -223,22 +265,15 @@ def _conv_gradients(layer: _Layer, part: str, rows: Tensor, d_rows: Tensor, d_st
     return d_x
 
 
-def _place(layer: _Layer, d_gates: list[Tensor], d_rows: list[Tensor]) -> None:
-    """Gradients of rows and gates to where their inputs have them."""
-    if not layer.interleaved:
-        layer.found.update(zip(("b", "a", *layer.parts.values()), (*d_gates, *d_rows)))
-        return
-    pair = [gradient.unflatten(-1, (-1, layer.r)) for gradient in d_gates]
-    layer.found["b"] = torch.cat(pair, -1).flatten(2)
-    if "qkv" in layer.found:
-        q, k, v = layer.split_heads(layer.found["qkv"])[:3]
-        for place, gradient in zip((q, k, v), layer.heads(d_rows)):
-            place.copy_(gradient.reshape(place.shape))
-
-
 def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
     ctx.set_materialize_grads(False)
     save_core, ctx.call = inputs[-3], inputs[len(INPUTS) + 1 : -3]
+    x = _named(inputs)
+    if x["packing"] == "interleaved" and x["gate_lower_bound"]:
+        raise Unsupported(
+            f"gated_delta_net: gate_lower_bound = {x['gate_lower_bound']}, expected 0 with packing interleaved where "
+            "an input requires a gradient (flat has it)"
+        )
     ctx.mark_non_differentiable(output[1])
     ctx.save_for_backward(*inputs[: len(INPUTS) + 1], output[1] if save_core else None)
 
