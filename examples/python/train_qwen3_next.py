@@ -5,7 +5,8 @@ step times and peak memory: the bytes of Python's standard library, cut into pac
 
 Backends: sluice (transformers' layers, patched), torch (their own torch functions, for which the same documents are
 rows of a padded batch, since these functions cannot keep packed ones apart), fla (their own path where
-flash-linear-attention is installed). Every run is a process of its own. Needs torch and transformers.
+flash-linear-attention is installed, and its convolution). Every run is a process of its own: one after the other, or
+--together, all at once for their losses and then one by one for times. Needs torch and transformers.
 """
 
 import argparse
@@ -26,15 +27,16 @@ import time
 EXAMPLES = """examples:
   two seeds on the CPU, a few minutes:
     python examples/python/train_qwen3_next.py --json losses.json --svg losses.svg
-  a GPU in bfloat16, all backends that are installed:
-    python examples/python/train_qwen3_next.py --device cuda --size small --layers 8 --steps 300 --tokens 16384 \\
-        --backends sluice,torch,fla --json losses.json --svg losses.svg
+  a GPU in bfloat16, all backends that are installed, a minute:
+    python examples/python/train_qwen3_next.py --device cuda --size small --steps 300 --tokens 2048 --longest 512 \\
+        --backends sluice,torch,fla --once torch --together --json losses.json --svg losses.svg
   the picture of an earlier record:
     python examples/python/train_qwen3_next.py --from losses.json --svg losses.svg
 """
 # Sizes that are no option: hidden size, key heads, value heads, size of a head, learning rate.
 SIZES = {"toy": (64, 2, 4, 32, 3e-3), "small": (1024, 8, 16, 128, 6e-4)}
 SHORTEST = 16
+TIMED = 20  # steps of a process alone, behind those that it trains beside others
 
 
 def parse(arguments=None):
@@ -47,9 +49,12 @@ def parse(arguments=None):
     parser.add_argument("--layers", type=int, default=4, help="every fourth is attention (default 4)")
     parser.add_argument("--steps", type=int, default=150)
     parser.add_argument("--tokens", type=int, default=1024, help="of a step, in documents of 16 and more")
+    parser.add_argument("--longest", type=int, help="document, in tokens (default: half of a step's)")
     parser.add_argument("--seeds", type=lambda text: [int(x) for x in words(text)], default=[1, 2], metavar="1,2")
     parser.add_argument("--backends", type=words, default=["sluice", "torch"], metavar="sluice,torch,fla")
+    parser.add_argument("--once", type=words, default=[], metavar="torch", help="backends of the first seed alone")
     parser.add_argument("--padded", action="store_true", help="a document a row for all backends, not torch's alone")
+    parser.add_argument("--together", action="store_true", help="all runs at once; times are of steps behind them")
     parser.add_argument("--level", choices=["layer", "ops"], default="layer", help="of the patch (default layer)")
     parser.add_argument("--dtype", choices=["float32", "bfloat16"], help="bfloat16: autocast (default on a GPU)")
     parser.add_argument("--threads", type=int, default=0, help="of the CPU (default: those there are)")
@@ -61,8 +66,9 @@ def parse(arguments=None):
     for backend in options.backends:
         if backend not in ("sluice", "torch", "fla"):
             parser.error(f"--backends: {backend} is none of sluice, torch, fla")
-    if options.tokens < 2 * SHORTEST or options.layers < 1 or options.steps < 1:
-        parser.error(f"--tokens of at least {2 * SHORTEST}, --layers and --steps of at least 1 expected")
+    options.longest = options.longest or options.tokens // 2
+    if min(options.tokens // 2, options.longest) < SHORTEST or options.layers < 1 or options.steps < 1:
+        parser.error(f"--tokens of {2 * SHORTEST}, --longest of {SHORTEST}, --layers and --steps of 1 or more expected")
     options.dtype = options.dtype or ("float32" if options.device == "cpu" else "bfloat16")
     return options
 
@@ -77,7 +83,7 @@ def documents(options, seed, step, corpus):
     """Pieces of the text, `options.tokens` together, of lengths whose logarithms are even."""
     chance, left, found = random.Random(f"{seed} {step}"), options.tokens, []
     while left:
-        length = round(math.exp(chance.uniform(math.log(SHORTEST), math.log(options.tokens // 2))))
+        length = round(math.exp(chance.uniform(math.log(SHORTEST), math.log(options.longest))))
         length = left if left - length < SHORTEST else length
         start = chance.randrange(len(corpus) - length)
         found.append(corpus[start : start + length])
@@ -107,6 +113,18 @@ def take_torch(model):
     module = sys.modules[type(model).__module__]
     for name in ("torch_chunk_gated_delta_rule", "causal_conv1d_fn"):
         setattr(module, name, inspect.unwrap(getattr(module, name)))
+
+
+def take_fla(model):
+    """Gives the modeling module fla's convolution, which keeps packed documents apart: transformers asks for another
+    package's, and without that its torch function mixes neighbours."""
+    from fla.modules.causal_conv1d import causal_conv1d
+
+    def convolve(x, weight, bias=None, activation=None, cu_seq_lens_q=None, **_):
+        out, _ = causal_conv1d(x.transpose(1, 2), weight, bias, activation=activation, cu_seqlens=cu_seq_lens_q)
+        return out.transpose(1, 2)
+
+    sys.modules[type(model).__module__].causal_conv1d_fn = convolve
 
 
 def packed(parts, device):
@@ -139,6 +157,19 @@ def padded(parts, device):
     return made[0], made[1], dict(attention_mask=made[2])
 
 
+def plug_in(options, model, backend):
+    """Makes a model run on a backend; returns the patch, of which Sluice alone has one."""
+    if backend == "sluice":
+        import sluice.engines.transformers as sluice_hf
+
+        return sluice_hf.patch(model, options.level)
+    if backend == "fla":
+        take_fla(model)
+    else:
+        take_torch(model)
+    return None
+
+
 def train(options, backend, seed):
     """One run: its row of the record."""
     import torch
@@ -148,24 +179,17 @@ def train(options, backend, seed):
     if options.threads:
         torch.set_num_threads(options.threads)
     model, gpu = build(options, seed), options.device != "cpu"
-    handle = None
-    if backend == "sluice":
-        import sluice.engines.transformers as sluice_hf
-
-        handle = sluice_hf.patch(model, options.level)
-    elif backend == "fla":
-        import fla  # noqa: F401
-    else:
-        take_torch(model)
+    handle = plug_in(options, model, backend)
     corpus, lay_out = text(), padded if options.padded or backend == "torch" else packed
     rate = SIZES[options.size][4]
     optimizer = torch.optim.AdamW(model.parameters(), lr=rate, weight_decay=0.01)
-    losses, times = [], []
-    for step in range(options.steps):
-        ids, targets, more = lay_out(documents(options, seed, step, corpus), options.device)
+
+    def step(number):
+        """(loss, seconds)."""
+        ids, targets, more = lay_out(documents(options, seed, number, corpus), options.device)
         begin = time.perf_counter()
         for group in optimizer.param_groups:
-            group["lr"] = rate * min(1, (step + 1) / 10)
+            group["lr"] = rate * min(1, (number + 1) / 10)
         with torch.autocast(options.device.split(":")[0], torch.bfloat16, enabled=options.dtype == "bfloat16"):
             logits = model(ids, use_cache=False, **more).logits
         loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1).float(), targets.flatten())
@@ -173,15 +197,25 @@ def train(options, backend, seed):
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
-        losses.append(round(loss.item(), 6))  # waits for the GPU
-        times.append(time.perf_counter() - begin)
-        if step % max(1, options.steps // 20) == 0 or step == options.steps - 1:
-            print(f"{backend}, seed {seed}, step {step}: loss {losses[-1]:.4f}, {times[-1]:.3f} s",
+        return round(loss.item(), 6), time.perf_counter() - begin  # item() waits for the GPU
+
+    losses, times = [], []
+    for number in range(options.steps):
+        loss, seconds = step(number)
+        losses.append(loss)
+        times.append(seconds)
+        if number % max(1, options.steps // 20) == 0 or number == options.steps - 1:
+            print(f"{backend}, seed {seed}, step {number}: loss {loss:.4f}, {seconds:.3f} s",
                   file=sys.stderr, flush=True)
+    times = times[2:] or times
+    if options.together:
+        print("trained", flush=True)
+        sys.stdin.readline()
+        times = [step(options.steps + n)[1] for n in range(TIMED)]
     report = handle.report() if handle else {"ran": {}, "handed back": {}}
     peak = torch.cuda.max_memory_allocated() if gpu else 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return {
-        "backend": backend, "seed": seed, "losses": losses, "median_step_s": statistics.median(times[2:] or times),
+        "backend": backend, "seed": seed, "losses": losses, "median_step_s": statistics.median(times),
         "peak_bytes": peak, "memory": "of the GPU's allocator" if gpu else "resident, of the process",
         "ran": report["ran"], "handed_back": [[*key, n] for key, n in report["handed back"].items()],
         "device": torch.cuda.get_device_name() if gpu else cpu_name(),
@@ -213,20 +247,41 @@ def versions():
 
 def run_all(options, arguments):
     """Every backend and seed in a process of its own, so that memory is one run's."""
+    jobs = [
+        f"{backend},{seed}" for seed in options.seeds for backend in options.backends
+        if seed == options.seeds[0] or backend not in options.once
+    ]  # fmt: skip
     rows = []
-    for seed in options.seeds:
-        for backend in options.backends:
-            command = [sys.executable, os.path.abspath(__file__), *arguments, "--one", f"{backend},{seed}"]
-            done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
-            if done.returncode != 0:
-                sys.exit(f"train_qwen3_next: {backend}, seed {seed}: ended with {done.returncode}")
-            rows.append(json.loads(done.stdout))
+    for batch in [jobs] if options.together else [[job] for job in jobs]:
+        started = [start(job, arguments) for job in batch]
+        if options.together:
+            for job, process in started:
+                if process.stdout.readline() != "trained\n":
+                    give_up(job, process, started)
+        for job, process in started:
+            said, _ = process.communicate("\n")
+            if process.returncode != 0:
+                give_up(job, process, started)
+            rows.append(json.loads(said))
     record = {
         "schema": "sluice.train/1", "command": shlex.join(["train_qwen3_next.py", *arguments]),
         "options": {k: v for k, v in vars(options).items() if k not in ("json", "svg", "record", "one")},
         "runs": rows, "summary": summary(rows),
     }  # fmt: skip
     return record
+
+
+def start(job, arguments):
+    command = [sys.executable, os.path.abspath(__file__), *arguments, "--one", job]
+    return job, subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+
+def give_up(job, process, started):
+    """Ends the program after a run has failed, and the others with it."""
+    code = process.wait()
+    for _, other in started:
+        other.kill()
+    sys.exit(f"train_qwen3_next: {job}: ended with {code}")
 
 
 def smooth(losses, width=10):
