@@ -117,6 +117,36 @@ def test_speculation_reads_the_accepted_column_and_writes_every_token():
     assert torch.equal(pool[untouched], before[untouched])
 
 
+@pytest.mark.parametrize("columns", [None, 2])
+def test_decode_takes_the_first_of_a_whole_batch_s_slots(columns):
+    """A batch in which some decode and others prefill: vLLM 0.26.0 gives all slots, and lengths of the former."""
+    q, k, v, _, _ = random_rows(2, H, HV, K, V, 16)
+    a, b, A_log, dt_bias = raw_gates(2, HV, 17)
+    first = [3, 5]
+    slots = torch.tensor([*first, 2, 6], dtype=torch.int32)
+    accepted = None
+    if columns:  # drafts: the state after the only token goes to the first column
+        slots = torch.stack([slots, torch.zeros_like(slots)], dim=1)
+        accepted = torch.ones(4, dtype=torch.int32)
+    pool = pages(7, 18)
+    before = pool.clone()
+    o, _ = vllm.fused_sigmoid_gating_delta_rule_update(
+        A_log, a, b, dt_bias, *packed(q, k, v), initial_state=pool,
+        cu_seqlens=torch.arange(3, dtype=torch.int32), ssm_state_indices=slots,
+        num_accepted_tokens=accepted, use_qk_l2norm_in_kernel=True,
+    )
+    g, beta = log_gate(a, A_log, dt_bias), b.double().sigmoid()
+    for n, slot in enumerate(first):
+        part = slice(n, n + 1)
+        expected, states = recurrence(
+            q[part], k[part], v[part], g[part], beta[part], S=before[slot].mT, l2=True
+        )
+        close(o[0, part], expected)
+        close(pool[slot], states[-1].mT)
+    untouched = [0, 1, 2, 4, 6]
+    assert torch.equal(pool[untouched], before[untouched])
+
+
 def test_packed_decode_takes_rows_with_a_stride():
     q, k, v, _, _ = random_rows(3, H, HV, K, V, 7)
     a, b, A_log, dt_bias = raw_gates(3, HV, 8)

@@ -86,6 +86,11 @@ def _state_arguments(
         rule = "states per token go to slots"
         unsupported(op, "inplace_final_state", False, "True with ssm_state_indices", rule)
     shared["pad_below"] = kPadBelow
+    # vLLM gives the slots of a whole batch with the lengths of its first sequences, those that decode.
+    sequences_here = sequences.count(q, cu_seqlens)
+    slots = slots[:sequences_here]
+    if num_accepted is not None:
+        num_accepted = num_accepted[:sequences_here]
     if len(slots.shape) == 1:
         only_absent(op, "needs ssm_state_indices [N,W]", num_accepted_tokens=num_accepted)
         return state, dict(shared, read_slots=slots)
