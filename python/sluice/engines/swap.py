@@ -20,6 +20,20 @@ _logger = logging.getLogger("sluice.engines")
 _MISSING = object()
 
 
+def share_log(engine: str) -> None:
+    """Sends the lines of `sluice.engines` where the engine's own logger sends its, unless somebody listens already.
+
+    WHY: vLLM sets up the logger of its own name alone, so INFO lines of another name would reach nobody.
+    """
+    theirs = logging.getLogger(engine)
+    if _logger.hasHandlers() or not theirs.handlers:
+        return
+    for handler in theirs.handlers:
+        _logger.addHandler(handler)
+    _logger.setLevel(theirs.getEffectiveLevel())
+    _logger.propagate = False
+
+
 class Swaps:
     """Attributes that were replaced, and what they were."""
 

@@ -5,6 +5,7 @@ Runs register() in stub modules with the paths and signatures of vllm 0.33.0 and
 import enum
 import importlib
 import json
+import logging
 import pathlib
 import sys
 import tomllib
@@ -114,6 +115,24 @@ def test_vllm_operators_are_replaced_where_they_are_looked_up(monkeypatch, caplo
     assert "vllm.chunk_gated_delta_rule runs on Sluice" in caplog.text
     vllm.unregister()
     assert dict(vars(model)) == before
+
+
+def test_lines_come_out_where_vllms_do(monkeypatch):
+    """A vLLM server sets up the logger "vllm" and no other: an INFO line of ours would be lost."""
+    stub_vllm(monkeypatch)
+    monkeypatch.setenv("SLUICE_VLLM", "1")
+    heard, listener = [], logging.Handler()
+    listener.emit = lambda record: heard.append(record.getMessage())
+    ours = logging.getLogger("sluice.engines")
+    for logger, handlers in ((logging.getLogger(), []), (ours, []), (logging.getLogger("vllm"), [listener])):
+        monkeypatch.setattr(logger, "handlers", handlers)
+    monkeypatch.setattr(logging.getLogger("vllm"), "level", logging.INFO)
+    for name in ("level", "propagate"):
+        monkeypatch.setattr(ours, name, getattr(ours, name))
+    vllm.register()
+    vllm.register()
+    assert [line for line in heard if line.startswith("vLLM operators replaced: ")] == heard[-1:]
+    assert ours.handlers == [listener], "not added twice"
 
 
 def test_vllm_gets_back_what_sluice_does_not_take(monkeypatch, caplog):

@@ -2,7 +2,7 @@
 """Enters vLLM by its vllm.general_plugins entry point: vLLM's GDN operators are replaced where they
 are looked up.
 
-Opt-in, because on a GPU nothing here has run inside vLLM yet: set SLUICE_VLLM=1. A call that
+Opt-in, because on a GPU no vLLM has served a token with it yet: set SLUICE_VLLM=1. A call that
 Sluice does not take goes to vLLM's own operator; the log says which ran and why not.
 """
 
@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 from .. import flashinfer
-from ..swap import Swaps, Tally, hook, same_parameters
+from ..swap import Swaps, Tally, hook, same_parameters, share_log
 from . import conv, cpu, kda, kimi, norm, ops, v0_26
 
 _logger = logging.getLogger("sluice.engines")
@@ -71,7 +71,7 @@ def _replace(module_name: str, ours: Any) -> list[str]:
     try:
         theirs = getattr(importlib.import_module(module_name), ours.__name__)
     except (ImportError, AttributeError) as error:
-        _logger.warning("%s not replaced: %s", target, error)
+        _logger.info("%s is not in this vLLM: %s", target, error)
         return []
     forms = (ours, kEarlier.get((module_name, ours.__name__), ours))
     ours = next((form for form in forms if same_parameters(form, theirs)), None)
@@ -86,6 +86,7 @@ def _replace(module_name: str, ours: Any) -> list[str]:
 def register() -> list[str]:
     """Replaces the operators. Idempotent (vLLM may load plug-ins more than once in a process);
     `unregister()` undoes it. Returns the places that were replaced."""
+    share_log("vllm")
     if os.environ.get("SLUICE_VLLM", "0") != "1":
         _logger.info("vLLM operators not replaced: SLUICE_VLLM is not 1")
         return []
