@@ -13,3 +13,13 @@ sluice_add_emulated_tests(sluice_emulated_decode_tests
     decode/lower decode/lower_replay decode/lower_single decode/lower_single_layer)
 sluice_add_shards(emulated_decode 4 sluice_emulated_decode_tests cpu
   "*Decode*:*RecurrentStep*:*ReplayRing*:*FarSlotsLayer*decode_single:*FarSlotsLayer*decode_tokens:-*Composition*:*FarSlots*generic*")
+
+# The generic kernel: what the parity suite asks of key-wise gates, in every form.
+sluice_add_emulated_backend(sluice_emulated_generic emulated_generic_backend.cc)
+sluice_objects_of(suites sluice_parity_suites parity/key_gates_test parity/delta_call parity/delta_judge
+  parity/free_tensor parity/sequences)
+sluice_add_emulated_tests(sluice_emulated_generic_tests ${suites}
+  BACKENDS sluice_emulated_generic
+  HOST environment chunk_forward/cut chunk_forward/cut_linear chunk_forward/generic chunk_forward/lower
+    kernels/generic/launch)
+sluice_add_shards(emulated_generic 2 sluice_emulated_generic_tests cpu "*")

@@ -32,6 +32,7 @@ SUITES = {
     "parity": "tests/sluice_parity_tests",
     "prefill": "tests/emulation/sluice_emulation_tests",
     "decode": "tests/emulation/sluice_emulated_decode_tests",
+    "generic": "tests/emulation/sluice_emulated_generic_tests",
     "layer": "tests/emulation/sluice_emulated_layer_tests",
     "stages": "tests/emulation/sluice_emulated_stage_tests",
     "gradients": "tests/emulation/sluice_emulated_backward_tests",
