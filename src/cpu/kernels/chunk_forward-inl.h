@@ -190,11 +190,14 @@ class ChunkRun : ItemStates {
     decay_key_rows(chunk);
     if (plan_.pairs) {
       pack_key_pairs({chunk.decayed_k, chunk.decayed_q, chunk.written_k, K}, pair_rows());
+    } else {
+      transpose(chunk.decayed_k, kChunk, K, stride, scratch(plan_.k_t), kChunk);
+      transpose(chunk.decayed_q, kChunk, K, stride, scratch(plan_.q_t), kChunk);
+    }
+    if (problem_.rule == SLUICE_RULE_GATED_DELTA) {
       return key_matrices(chunk, factors.beta, scratch(plan_.A), scratch(plan_.P));
     }
-    transpose(chunk.decayed_k, kChunk, K, stride, scratch(plan_.k_t), kChunk);
-    transpose(chunk.decayed_q, kChunk, K, stride, scratch(plan_.q_t), kChunk);
-    key_matrices(chunk, factors.beta, scratch(plan_.A), scratch(plan_.P));
+    key_products<false>(chunk, nullptr, scratch(plan_.P));
   }
 
   /// One chunk of value head `index` of key head `key`.

@@ -122,8 +122,8 @@ static_assert(kChunk % kPairTokens == 0);
 
 /// M_ij and P_ij of token j with tokens i = first .. first + kPairTokens - 1. With kFrom == 0 and j
 /// < first `carried` is k_j decayed up to token first - 1, and is left decayed up to the last i;
-/// else j is token first + kFrom - 1.
-template <size_t kFrom>
+/// else j is token first + kFrom - 1. Without kKeys P alone.
+template <bool kKeys, size_t kFrom>
 HWY_INLINE void multiply_pairs(const KeyChunk& chunk, int64_t j, int64_t first, float* M,
                                float* P) {
   const FloatTag d;
@@ -143,7 +143,7 @@ HWY_INLINE void multiply_pairs(const KeyChunk& chunk, int64_t j, int64_t first, 
     for (size_t r = kFrom; r < kPairTokens; ++r) {
       const int64_t row = at + static_cast<int64_t>(r) * chunk.stride;
       x = hn::Mul(x, hn::LoadU(d, chunk.alpha + row));
-      with_k[r] = hn::MulAdd(hn::LoadU(d, chunk.k + row), x, with_k[r]);
+      if constexpr (kKeys) with_k[r] = hn::MulAdd(hn::LoadU(d, chunk.k + row), x, with_k[r]);
       with_q[r] = hn::MulAdd(hn::LoadU(d, chunk.q + row), x, with_q[r]);
     }
     hn::StoreU(x, d, end + c);
@@ -151,40 +151,42 @@ HWY_INLINE void multiply_pairs(const KeyChunk& chunk, int64_t j, int64_t first, 
   float of_k[kPairTokens], of_q[kPairTokens];
   SLUICE_UNROLL
   for (size_t r = 0; r < kPairTokens; r += 4) {
-    sum_four_over_lanes(with_k + r, of_k + r);
+    if constexpr (kKeys) sum_four_over_lanes(with_k + r, of_k + r);
     sum_four_over_lanes(with_q + r, of_q + r);
   }
   constexpr size_t kFirstOfP = kFrom > 0 ? kFrom - 1 : 0;
   SLUICE_UNROLL
   for (size_t r = kFirstOfP; r < kPairTokens; ++r) {
     const int64_t at = (first + static_cast<int64_t>(r)) * kChunk + j;
-    if (r >= kFrom) M[at] = of_k[r];
+    if (kKeys && r >= kFrom) M[at] = of_k[r];
     P[at] = of_q[r];
   }
 }
 
 /// multiply_pairs() of each token of a tile with those after it.
-template <size_t... kFroms>
+template <bool kKeys, size_t... kFroms>
 HWY_INLINE void multiply_diagonal(const KeyChunk& chunk, int64_t first, float* M, float* P,
                                   std::index_sequence<kFroms...>) {
-  (multiply_pairs<kFroms + 1>(chunk, first + static_cast<int64_t>(kFroms), first, M, P), ...);
+  (multiply_pairs<kKeys, kFroms + 1>(chunk, first + static_cast<int64_t>(kFroms), first, M, P),
+   ...);
 }
 
 /// M_ij (j < i) and P_ij (j <= i), both [kChunk][kChunk]; entries above the diagonal and rows past n
-/// mean nothing.
-inline HWY_NOINLINE void key_products(const KeyChunk& chunk, float* HWY_RESTRICT M,
-                                      float* HWY_RESTRICT P) {
+/// mean nothing. Without kKeys P alone, and M may be null.
+template <bool kKeys>
+HWY_NOINLINE void key_products(const KeyChunk& chunk, float* HWY_RESTRICT M,
+                               float* HWY_RESTRICT P) {
   constexpr int64_t kStep = static_cast<int64_t>(kPairTokens);
   for (int64_t first = 0; first < chunk.n; first += kStep) {
-    for (int64_t j = 0; j < first; ++j) multiply_pairs<0>(chunk, j, first, M, P);
-    multiply_diagonal(chunk, first, M, P, std::make_index_sequence<kPairTokens>());
+    for (int64_t j = 0; j < first; ++j) multiply_pairs<kKeys, 0>(chunk, j, first, M, P);
+    multiply_diagonal<kKeys>(chunk, first, M, P, std::make_index_sequence<kPairTokens>());
   }
 }
 
 /// A_ij = beta_i M_ij, and P_ij. Rows past n are those of zeros.
 inline void key_matrices(const KeyChunk& chunk, const float* HWY_RESTRICT beta,
                          float* HWY_RESTRICT A, float* HWY_RESTRICT P) {
-  key_products(chunk, A, P);
+  key_products<true>(chunk, A, P);
   for (int64_t i = 0; i < chunk.n; ++i) {
     for (int64_t j = 0; j < i; ++j) A[i * kChunk + j] *= beta[i];
   }

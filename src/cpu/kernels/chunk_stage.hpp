@@ -24,7 +24,7 @@ constexpr int64_t kStageColumns = 32;
 struct StageScratch {
   int64_t C, K_stride, C_stride, V_stride;  ///< V_stride: of the columns that an item has
   int64_t k, q, k_t, products, left, right, values, out, state, sums, size;
-  /// Of key-wise gates: G in double; of a block of 16 tokens decays, rows, and two squares.
+  /// Of key-wise gates: G in double; of a block of 16 tokens decays, rows, and a square.
   int64_t key_sums, key_alpha, key_block, key_pairs;
 
   StageScratch(const core::ChunkStageProblem& p, int64_t columns) noexcept
@@ -54,7 +54,7 @@ struct StageScratch {
     key_sums = take(by_channel ? 2 * C * K_stride : 0);
     key_alpha = take(by_channel ? kChunk * K_stride : 0);
     key_block = take(by_channel ? kChunk * K_stride : 0);
-    key_pairs = take(by_channel ? 2 * kChunk * kChunk : 0);
+    key_pairs = take(by_channel ? kChunk * kChunk : 0);
     size = used;
   }
 };

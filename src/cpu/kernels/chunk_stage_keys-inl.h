@@ -129,9 +129,8 @@ class KeyStageRows : protected StageRows {
     std::fill(alpha + count * stride, alpha + kChunk * stride, 0.0f);
     KeyChunk chunk{count, stride, rows + at_first, at(layout_.k) + at_first, alpha};
     chunk.carried = block;
-    float* const with_k = at(layout_.key_pairs);
-    float* const with_rows = with_k + kChunk * kChunk;
-    key_products(chunk, with_k, with_rows);
+    float* const with_rows = at(layout_.key_pairs);
+    key_products<false>(chunk, nullptr, with_rows);
     for (int64_t i = 0; i < count; ++i) {
       float* const row = at(layout_.left) + (first + i) * layout_.C_stride;
       const int64_t columns = diagonal ? i + 1 : i;
