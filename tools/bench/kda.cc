@@ -8,6 +8,7 @@
 #include "tools/bench/kda_report.hpp"
 #include "tools/bench/prefill_measure.hpp"
 #include "tools/bench/rows.hpp"
+#include "tools/bench/split_way.hpp"
 #include "tools/bench/step_measure.hpp"
 
 namespace sluice::tools {
@@ -103,6 +104,11 @@ Action add_bench_kda(CLI::App& bench) {
       ->capture_default_str();
   command->add_option("--lengths", options->lengths, "of prefill only these, e.g. 8192x1")
       ->delimiter(',');
+  command
+      ->add_option("--history", options->prefill.history,
+                   "of prefill: forget drops what heads have forgotten, as cuDNN's engine does")
+      ->check(CLI::IsMember(history_names()))
+      ->capture_default_str();
   add_dtype_option(*command, &options->prefill.dtype);
   add_record_options(*command, "timed calls of each prefill", &options->prefill.repeat,
                      &options->prefill.commit, &options->json);
