@@ -14,7 +14,9 @@ without torch's own threads for backward passes (torch.autograd.set_multithreadi
 import argparse
 import json
 import os
+import shlex
 import statistics
+import sys
 import time
 
 import numpy as np
@@ -278,7 +280,7 @@ def arguments():
 
 def write(options, rows):
     device = torch.cuda.get_device_name() if options.device == "cuda" else "cpu"
-    command = f"benchmarks/host_time.py --device {options.device}"
+    command = shlex.join(["benchmarks/host_time.py", *sys.argv[1:]])
     record = dict(schema="sluice.bench.host_time/1", device=device, commit=options.commit, command=command,
                   sluice=sluice.__version__, torch=torch.__version__, numpy=np.__version__,
                   calls=options.calls, rounds=options.rounds, load=os.getloadavg()[0], rows=rows)

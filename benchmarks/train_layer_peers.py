@@ -7,9 +7,9 @@ and gradients are apart. Projections are part of the layer, and the same on both
 
     python benchmarks/train_layer_peers.py [--shapes 8192x16x32,65536x16x32] [--out FILE]
 
-Shapes are tokens x H x HV; K = V = 128, hidden size 128 H, bfloat16, one document. Calls are queued behind a kernel
-that waits, so that the host's time does not count, and find the L2 full of other data. FLA's kernels tune themselves
-in their first calls, which are not timed.
+Shapes are tokens x H x HV; K = V = 128, hidden size 128 H, float32 weights under autocast to bfloat16, one document.
+Calls are queued behind a kernel that waits, so that the host's time does not count, and find the L2 full of other
+data. FLA's kernels tune themselves in their first calls, which are not timed.
 """
 
 import copy
@@ -37,7 +37,7 @@ def layer_of(H, HV):
         hidden_size=H * D, linear_num_key_heads=H, linear_num_value_heads=HV, linear_key_head_dim=D,
         linear_value_head_dim=D, num_hidden_layers=1, layer_types=["linear_attention"],
     )  # fmt: skip
-    return modeling.Qwen3NextGatedDeltaNet(config, 0).cuda().bfloat16()
+    return modeling.Qwen3NextGatedDeltaNet(config, 0).cuda()
 
 
 def use_fla_convolution():
@@ -61,7 +61,8 @@ class Side:
         self.inputs = [x, *layer.parameters()]
 
     def __call__(self, x):
-        return self.layer(x, cu_seq_lens_q=self.offsets)
+        with torch.autocast("cuda", torch.bfloat16):
+            return self.layer(x, cu_seq_lens_q=self.offsets)
 
     def parameters(self):
         return self.layer.parameters()
@@ -116,8 +117,8 @@ def measure(shape):
     theirs = layer_of(H, HV)
     ours = copy.deepcopy(theirs)
     sluice_hf.patch(ours)
-    x, d_out = (torch.randn(1, tokens, H * D, device="cuda").bfloat16() for _ in range(2))
-    sides = [Side(layer, x.requires_grad_(), d_out) for layer in (ours, theirs)]
+    x, d_out = (torch.randn(1, tokens, H * D, device="cuda") for _ in range(2))
+    sides = [Side(layer, x.requires_grad_(), d_out.bfloat16()) for layer in (ours, theirs)]
     found = {"shape": shape}
     for side in sides:
         side.step()

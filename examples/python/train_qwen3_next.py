@@ -48,6 +48,7 @@ def parse(arguments=None):
     parser.add_argument("--size", choices=sorted(SIZES), default="toy")
     parser.add_argument("--layers", type=int, default=4, help="every fourth is attention (default 4)")
     parser.add_argument("--steps", type=int, default=150)
+    parser.add_argument("--seconds", type=float, help="of training, after which a run ends before its last step")
     parser.add_argument("--tokens", type=int, default=1024, help="of a step, in documents of 16 and more")
     parser.add_argument("--longest", type=int, help="document, in tokens (default: half of a step's)")
     parser.add_argument("--seeds", type=lambda text: [int(x) for x in words(text)], default=[1, 2], metavar="1,2")
@@ -199,8 +200,10 @@ def train(options, backend, seed):
         optimizer.step()
         return round(loss.item(), 6), time.perf_counter() - begin  # item() waits for the GPU
 
-    losses, times = [], []
+    losses, times, end = [], [], time.perf_counter() + (options.seconds or math.inf)
     for number in range(options.steps):
+        if time.perf_counter() > end:
+            break
         loss, seconds = step(number)
         losses.append(loss)
         times.append(seconds)
@@ -289,9 +292,16 @@ def smooth(losses, width=10):
     return [statistics.fmean(losses[max(0, n - width + 1) : n + 1]) for n in range(len(losses))]
 
 
+def curve(row):
+    """(step, loss) of a run: means of 10 steps, or single steps where a log is all that is left of it."""
+    if "steps" in row:
+        return list(zip(row["steps"], row["losses"]))
+    return list(enumerate(smooth(row["losses"])))
+
+
 def summary(rows):
     """How far backends are from one another with the same seed, beside how far seeds are."""
-    curves = {(row["backend"], row["seed"]): smooth(row["losses"]) for row in rows}
+    curves = {(row["backend"], row["seed"]): [loss for _, loss in curve(row)] for row in rows}
 
     def apart(a, b):
         return max(abs(x - y) for x, y in zip(curves[a], curves[b]))
@@ -303,17 +313,21 @@ def summary(rows):
     return {
         "largest_distance_of_backends": max(backends, default=None),
         "largest_distance_of_seeds": max(seeds, default=None),
-        "final": {f"{b}, seed {s}": curve[-1] for (b, s), curve in curves.items()},
+        "final": {f"{b}, seed {s}": losses[-1] for (b, s), losses in curves.items()},
     }  # fmt: skip
 
 
 def table(record):
+    def shown(x, form):
+        return "-" if x is None else format(x, form)
+
     lines = ["| backend | seed | last losses, mean of 10 | a step, s | peak memory, MiB |", "|---|---|---|---|---|"]
     for row in record["runs"]:
-        final, memory = record["summary"]["final"][f"{row['backend']}, seed {row['seed']}"], row["peak_bytes"] / 2**20
-        lines.append(f"| {row['backend']} | {row['seed']} | {final:.4f} | {row['median_step_s']:.3f} | {memory:.0f} |")
+        final, memory = record["summary"]["final"][f"{row['backend']}, seed {row['seed']}"], row["peak_bytes"]
+        cells = (shown(row["median_step_s"], ".3f"), shown(memory and memory / 2**20, ".0f"))
+        lines.append(f"| {row['backend']} | {row['seed']} | {final:.4f} | {' | '.join(cells)} |")
     distances = [record["summary"][f"largest_distance_of_{name}"] for name in ("backends", "seeds")]
-    said = ["-" if x is None else f"{x:.2g}" for x in distances]
+    said = [shown(x, ".2g") for x in distances]
     return "\n".join([*lines, "", f"curves apart at most: backends {said[0]}, seeds {said[1]}"])
 
 
@@ -329,9 +343,9 @@ path { fill: none; stroke-width: 1.6 } .b0 { stroke: #54aeff; stroke-width: 5 } 
 def draw(record):
     """The curves as an SVG for pages of light and dark background: a colour a backend, a dash a seed."""
     rows, width, height, left, top = record["runs"], 640, 330, 50, 30
-    curves = [smooth(row["losses"]) for row in rows]
-    low, high = min(map(min, curves)), max(map(max, curves))
-    steps = max(map(len, curves))
+    curves = [curve(row) for row in rows]
+    heights = [loss for points in curves for _, loss in points]
+    low, high, steps = min(heights), max(heights), 1 + max(points[-1][0] for points in curves)
     across = lambda n: left + (width - left - 20) * n / max(1, steps - 1)  # noqa: E731
     down = lambda y: top + (height - top - 40) * (high - y) / ((high - low) or 1)  # noqa: E731
     backends = list(dict.fromkeys(row["backend"] for row in rows))
@@ -347,9 +361,9 @@ def draw(record):
         parts.append(f'<text x="{across(step):.1f}" y="{height - 22}" text-anchor="middle">{step}</text>')
     parts.append(f'<line class="axis" x1="{left}" x2="{width - 20}" y1="{height - 40}" y2="{height - 40}"/>')
     parts.append(f'<text x="{width / 2}" y="{height - 5}" text-anchor="middle">step</text>')
-    for n, (row, curve) in enumerate(zip(rows, curves)):
+    for n, (row, losses) in enumerate(zip(rows, curves)):
         kind = f"b{backends.index(row['backend']) % 3} s{seeds.index(row['seed']) % 3}"
-        points = " L".join(f"{across(x):.1f},{down(y):.1f}" for x, y in enumerate(curve))
+        points = " L".join(f"{across(x):.1f},{down(y):.1f}" for x, y in losses)
         parts.append(f'<path class="{kind}" d="M{points}"/>')
         x = left + 10 + 145 * (n % 4)
         y = 14 + 14 * (n // 4)
