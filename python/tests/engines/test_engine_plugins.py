@@ -316,6 +316,22 @@ def test_sglang_without_the_module_is_left_alone(monkeypatch, caplog):
     assert "not hooked" in caplog.text
 
 
+def test_sglang_on_torch_2_11_has_a_function_elsewhere(monkeypatch):
+    """0.5.17 keeps one operator in another module, without its last parameter."""
+    stub_sglang(monkeypatch)
+    monkeypatch.setenv("SLUICE_SGLANG", "1")
+    name = "fused_sigmoid_gating_delta_rule_update"
+    [(now, before)] = sglang_plugin.kEarlierHomes.items()
+    monkeypatch.delattr(sys.modules[now], name)
+    last = ", match_cutedsl_decode"
+    parameters = RECORDED["sglang"]["functions"][name]["parameters"]
+    assert parameters.rpartition(last)[1] == last
+    space = {}
+    exec(f"def {name}({parameters.rpartition(last)[0]}): return 'engine'", space)
+    stub_module(monkeypatch, before, **{name: space[name]})
+    assert f"{before}.{name}" in sglang.register()
+
+
 def test_sglang_dispatcher_sends_calls_whatever_the_backend(monkeypatch):
     hooks = stub_sglang(monkeypatch)
     monkeypatch.setenv("SLUICE_SGLANG", "1")

@@ -36,7 +36,11 @@ kTargets = (
     ("sglang.srt.layers.attention.mamba.causal_conv1d", conv.causal_conv1d_fn),
     ("sglang.kernels.ops.mamba.causal_conv1d_triton", conv.causal_conv1d_update),
 )
-
+# Where 0.5.17, the last release on torch 2.11, has a function that moved since.
+kEarlierHomes = {
+    "sglang.kernels.ops.attention.linear.fused_sigmoid_gating_recurrent":
+        "sglang.kernels.ops.attention.fla.fused_sigmoid_gating_recurrent",
+}
 
 # Methods of the class that sends a layer's calls to the backend's kernels, whichever was chosen.
 kDispatcher = "sglang.srt.layers.attention.linear.gdn_backend"
@@ -91,6 +95,16 @@ def _around(name: str, ours: Any) -> Any:
     return call
 
 
+def _find(module_name: str, name: str) -> tuple[str, Any]:
+    """SGLang's function and the module that has it; (module_name, None) where none has."""
+    for home in filter(None, (module_name, kEarlierHomes.get(module_name))):
+        try:
+            return home, getattr(importlib.import_module(home), name)
+        except (ImportError, AttributeError) as error:
+            _logger.info("%s.%s: %s", home, name, error)
+    return module_name, None
+
+
 def register() -> list[str]:
     """Registers the hooks (SGLang applies them). Returns the names that were hooked."""
     if os.environ.get("SLUICE_SGLANG", "0") != "1":
@@ -99,14 +113,11 @@ def register() -> list[str]:
     registry = importlib.import_module("sglang.srt.plugins.hook_registry")
     hooked = _hook_methods(registry)
     for module_name, ours in kTargets:
-        target = f"{module_name}.{ours.__name__}"
-        try:
-            theirs = getattr(importlib.import_module(module_name), ours.__name__)
-        except (ImportError, AttributeError) as error:
-            _logger.warning("%s not hooked: %s", target, error)
-            continue
-        if not same_parameters(ours, theirs):
-            _logger.warning("%s not hooked: its signature is not sglang 0.5.23's", target)
+        home, theirs = _find(module_name, ours.__name__)
+        target = f"{home}.{ours.__name__}"
+        if theirs is None or not same_parameters(ours, theirs):
+            what = "not found" if theirs is None else "its signature is not sglang 0.5.23's"
+            _logger.warning("%s not hooked: %s", target, what)
             continue
         hook = _around(f"sglang.{ours.__name__}", ours)
         registry.HookRegistry.register(target, hook, registry.HookType.AROUND)
