@@ -286,6 +286,27 @@ def test_both_packings_have_the_same_gradients(rounding, save_core, frozen, devi
     assert_near(*found, 2e-5)
 
 
+@pytest.mark.parametrize("device", DEVICES)
+def test_autocast_converts_the_convolution_s_weights(device):
+    """The fast convolutions of 16 bits have weights of 16 bits; torch's autocast converts those of its own."""
+    layer, x = small(conv_bias=True).to(device), torch.randn(2, 50, 32, device=device)
+    found = []
+    for rounded in (False, True):
+        with torch.autocast(device, torch.bfloat16):
+            arguments = layer._arguments(x)
+            if rounded:
+                names = ("conv_weight", "conv_bias")
+                arguments |= {name: arguments[name].detach().bfloat16().requires_grad_() for name in names}
+            out, _, _ = functional.gated_delta_net(**arguments)
+        own = layer.conv1d
+        leaves = [arguments["conv_weight"], arguments["conv_bias"]] if rounded else [own.weight, own.bias]
+        gradients = torch.autograd.grad(out.float().square().sum(), leaves)
+        assert all(g.dtype == (torch.bfloat16 if rounded else torch.float32) for g in gradients)
+        found.append([out, *(g.squeeze() for g in gradients)])
+    for one, other in zip(*found):
+        assert torch.equal(one.float(), other.float())
+
+
 def test_bounded_gates_of_an_interleaved_layer_have_no_gradients():
     layer, x = small("interleaved"), torch.randn(1, 9, 32)
     arguments = layer._arguments(x) | dict(gate_lower_bound=-5.0)

@@ -200,6 +200,9 @@ def gated_delta_rule(
     return found
 
 
+_CONVOLUTION = tuple(f"{part}conv_{name}" for part in ("", "k_", "v_") for name in ("weight", "bias"))
+
+
 def gated_delta_net(
     qkv: Tensor,
     z: Tensor | None,
@@ -226,7 +229,8 @@ def gated_delta_net(
 ) -> tuple[Tensor, tuple[Tensor, ...], Tensor | None]:
     """All of a layer between its input projections and its output projection, which is in it with out_weight
     [hidden, HVV]: `sluice.ops.layer_prefill` with gradients. tensors: what that takes by the same names (A_log,
-    dt_bias, conv_bias, conv_initial, initial_state, k, v, k_conv_weight, ..), all of them differentiable.
+    dt_bias, conv_bias, conv_initial, initial_state, k, v, k_conv_weight, ..), all of them differentiable. Under
+    autocast the convolution's weights and biases are converted to the type of its rows, as torch does with its own.
 
     save_core: keep the delta rule's output for the backward pass (2 HVV bytes a token in 16 bits), which else
     computes it again. conv_columns: columns of the convolution states that are returned, at least W - 1; 0 = none.
@@ -238,6 +242,12 @@ def gated_delta_net(
     unknown = set(tensors) - set(INPUTS)
     if unknown:
         raise TypeError(f"gated_delta_net: {min(unknown)} = given, expected one of {', '.join(INPUTS)}")
+    if torch.is_autocast_enabled(qkv.device.type):
+        # As autocast has it of torch's convolutions. PERF: the fast ones have weights of the rows' type.
+        for name in _CONVOLUTION:
+            tensor = tensors.get(name)
+            if tensor is not None:
+                tensors[name] = tensor.to(qkv.dtype)
     out, _, *states, final = train_layer(
         *map(tensors.get, INPUTS), cu_seqlens, num_k_heads, num_v_heads, head_k_dim, head_v_dim, norm_eps, packing,
         eigenvalues, gate_activation, rounding, gate_lower_bound, save_core, conv_columns, output_final_state,
