@@ -223,22 +223,6 @@ bool any_nan(const std::vector<double>& values) {
   return std::any_of(values.begin(), values.end(), [](double x) { return std::isnan(x); });
 }
 
-/// Bounded raw gates of channels, rows of unit length and strengths of at most one: nothing is asked
-/// for, and what is forgotten is dropped.
-TEST(EmulatedHistory, BoundedKeyWiseGatesDropItByThemselves) {
-  GdnCase c = cut_in("bounded_keys", {640}, 3);
-  c.key_gates = true, c.gates = GateProfile::kBounded;
-  c.options.gate_space = SLUICE_GATE_RAW_BOUNDED, c.options.gate_lower_bound = -5;
-  c.options.beta_space = SLUICE_BETA_LOGIT, c.options.qk_norm = SLUICE_QK_NORM_L2;
-  GdnInputs inputs = make_inputs(c);
-  for (double& x : inputs.initial.values) x = std::nan("");
-  const GdnOutputs strict = run_cut(c, inputs, SLUICE_HISTORY_STRICT),
-                   automatic = run_cut(c, inputs, SLUICE_HISTORY_AUTO);
-  ASSERT_EQ(automatic.code, SLUICE_OK) << automatic.message;
-  EXPECT_TRUE(any_nan(strict.final_state.values));
-  EXPECT_FALSE(any_nan(automatic.final_state.values));
-}
-
 /// A NaN in the initial state is gone where a head has forgotten it, and stays where history
 /// counts.
 TEST(EmulatedHistory, OnlyForgetfulHeadsDropIt) {
