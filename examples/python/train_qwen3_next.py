@@ -351,7 +351,7 @@ def draw(record):
     backends = list(dict.fromkeys(row["backend"] for row in rows))
     seeds = list(dict.fromkeys(row["seed"] for row in rows))
     parts = [f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" role="img">', STYLE]
-    parts.append("<title>Loss by step, mean of 10 steps</title>")
+    parts.append("<title>Loss by step</title>")
     for tick in range(math.ceil(2 * low), math.floor(2 * high) + 1):
         y = down(tick / 2)
         parts.append(f'<line class="grid" x1="{left}" x2="{width - 20}" y1="{y:.1f}" y2="{y:.1f}"/>')
