@@ -28,7 +28,8 @@ using conv1d::ConvPool, conv1d::Span, conv1d::Taps, conv1d::TokenChannels;
 /// One channel of any type.
 struct AnyNumbers {
   static constexpr int kCount = 1;
-  using Raw = float;  ///< as loaded
+  static constexpr int kCtas = 4;  ///< a multiprocessor, at least
+  using Raw = float;               ///< as loaded
   static __device__ __forceinline__ Raw load(const void* data, int64_t at, Number number) {
     return device::load_number(data, at, number);
   }
@@ -46,6 +47,7 @@ struct AnyNumbers {
 template <Number kType>
 struct Packs {
   static constexpr int kCount = kPack;
+  static constexpr int kCtas = 0;  ///< the compiler's choice, 3
   using Raw = uint2;
   static __device__ __forceinline__ Raw load(const void* data, int64_t at, Number) {
     return __ldg(reinterpret_cast<const uint2*>(static_cast<const char*>(data) + 2 * at));
@@ -320,7 +322,7 @@ class Lane {
 };
 
 template <class Numbers>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kThreads, Numbers::kCtas)
     slab_kernel(const __grid_constant__ ConvGradientParams p) {
   device::follow();
   const int64_t warp = int64_t{blockIdx.x} * kWarps + threadIdx.x / 32;
