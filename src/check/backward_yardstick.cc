@@ -160,7 +160,9 @@ class Chunk {
     const auto strength = [&](int64_t i) { return beta(i); };
     add(multiply(B_, rounded(rows_times(dv, strength)), {.transpose_a = true, .lower_a = true}),
         -1.0, &dv);
-    for (int64_t i = 0; i < C_; ++i) dbeta.push_back(row_dot(dv, e_, i));
+    // Y comes to e as dv does: rounded, but for its strength, of which a power of two is apart.
+    const Array values = rounded(dv);
+    for (int64_t i = 0; i < C_; ++i) dbeta.push_back(row_dot(values, e_, i));
     dv = rows_times(std::move(dv), strength);
   }
 

@@ -90,6 +90,13 @@ void run_gradients(const GradientParams& p, int64_t items, Launcher& launcher) {
 
 }  // namespace
 
+void launch_maxima(const BackwardParams& params, Launcher& launcher) noexcept {
+  if (params.maxima == nullptr) return;
+  run_tiles(maxima_kernel<__nv_bfloat16>, maxima_kernel<__half>, params,
+            params.d_o.number == Number::kBfloat16, chunks_of(params.stage) * params.stage.HV,
+            kScaleThreads, launcher);
+}
+
 void launch_solve(const BackwardParams& params, Launcher& launcher) noexcept {
   run_tiles(solve_tiles_kernel<__nv_bfloat16>, solve_tiles_kernel<__half>, params,
             params.d_o.number == Number::kBfloat16, chunks_of(params.stage) * params.stage.HV,
@@ -105,13 +112,11 @@ void launch_states(const BackwardParams& params, const TileTensors& t,
                       emulated_map(t.e, 64, 64),
                       emulated_map(t.S, 128, 64),
                       params,
-                      t.states_per_batch,
-                      false};
+                      t.states_per_batch};
   run_chain<Chain::kStates>(p, launcher);
 }
 
-void launch_chain(const BackwardParams& params, const TileTensors& t, bool beside,
-                  Launcher& launcher) noexcept {
+void launch_chain(const BackwardParams& params, const TileTensors& t, Launcher& launcher) noexcept {
   const ChainParams p{emulated_map(t.q, 64, 128),
                       emulated_map(t.k, 64, 128),
                       emulated_map(t.d_o, 64, 64),
@@ -119,8 +124,7 @@ void launch_chain(const BackwardParams& params, const TileTensors& t, bool besid
                       emulated_map(t.dv, 64, 64),
                       emulated_map(t.D, 128, 64),
                       params,
-                      t.states_per_batch,
-                      beside};
+                      t.states_per_batch};
   params.delta_rule ? run_chain<Chain::kDelta>(p, launcher)
                     : run_chain<Chain::kLinear>(p, launcher);
 }

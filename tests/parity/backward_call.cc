@@ -61,8 +61,12 @@ class BackwardDraw {
     return in;
   }
   ResultGradients results() const {
-    return {make_normal(values(), c_.seed + 4),
-            c_.d_final ? make_normal(states(), c_.seed + 10) : Array()};
+    ResultGradients results{make_normal(values(), c_.seed + 4),
+                            c_.d_final ? make_normal(states(), c_.seed + 10) : Array()};
+    for (Array* a : {&results.d_o, &results.d_final}) {
+      for (double& x : a->values) x *= c_.size;
+    }
+    return results;
   }
 
  private:

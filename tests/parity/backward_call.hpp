@@ -38,6 +38,7 @@ struct BackwardConfig {
   sluice_dtype io = kF32, d_o = kF32, gate = kF32, state = kF32;
   sluice_dtype gradient = kF32;  ///< of all outputs
   std::optional<double> scale = {};
+  double size = 1;            ///< of the gradients given
   bool wild = false;          ///< random strides, head-first among them
   bool apart = false;         ///< likewise, but elements of inputs share no memory either
   int64_t not_a_number = -1;  ///< a token whose v is NaN in value head 0

@@ -231,8 +231,22 @@ std::vector<Group> halves() {
     add("resets", [](BackwardConfig* c) {
       c->gates = GateProfile::kMinusInfinity, c->T = 150, c->gradient = kF32;
     });
+    // ... whose dv is stored where chunks hand it on.
+    add("no_beta_values", [](BackwardConfig* c) {
+      c->betas = BetaProfile::kZero, c->T = 150;
+      for (const int left : {0, 1, 3}) c->outputs[left] = false;
+    });
     add("strong", [](BackwardConfig* c) {
       c->gates = GateProfile::kStrong, c->T = 150, c->gradient = kF32;  // as in the pack
+    });
+    // Both chains in one launch, where there are multiprocessors for both.
+    add("one_head", [](BackwardConfig* c) { c->HV = 1, c->T = 200; });
+    // Gradients that float16 has few digits of, or whose sums it has not: the result is linear.
+    add("tiny", [](BackwardConfig* c) { c->size = 0x1p-20, c->T = 150, c->gradient = kF32; });
+    add("huge", [](BackwardConfig* c) { c->size = 0x1p12, c->T = 150, c->gradient = kF32; });
+    add("large_pack", [](BackwardConfig* c) {
+      c->size = 0x1p7, c->lengths = {70, 0, 64}, c->T = 140, c->HV = 4;
+      c->outputs[3] = false;  // as in the pack
     });
     add("slow", [](BackwardConfig* c) { c->gates = GateProfile::kSlow, c->T = 150; });
     add("negative", [](BackwardConfig* c) {

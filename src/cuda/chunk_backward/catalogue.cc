@@ -62,8 +62,9 @@ void launch_wave(const ChunkBackwardProblem& b, void* memory, Launcher& launcher
   const StageRows rows = place_tiles(p, WhichAddresses::kThese, workspace, &params);
   const backward::TileTensors tensors = tile_tensors(p, params);
   backward::launch(BackwardKernel::kPrepare, params, launcher);
+  backward::launch_maxima(params, launcher);
   launch_forward_tiles(p, params, tensors, rows, launcher);
-  backward::launch_chain(params, tensors, has_row_gradients(params), launcher);
+  backward::launch_chain(params, tensors, launcher);
   if (!has_row_gradients(params)) return;
   backward::launch_gradients(params, tensors, launcher);
   launch_head_sums(params, launcher);

@@ -190,6 +190,11 @@ StageRows place_tiles(const DeltaRuleProblem& p, WhichAddresses which, BackwardW
   place_gates(p, workspace, params);
   if (present(p.gate)) s.g_cumsum = rows.sums = workspace.rows(p.HV, 1);
   place_states(workspace, io, params);
+  if (io == Number::kFloat16) {
+    const int64_t batches = present(p.rows.cu_seqlens) ? 1 : p.rows.B;
+    params->maxima = workspace.floats(batches * s.slots * p.HV);
+    params->scales = workspace.floats(p.rows.N * p.HV);
+  }
   const bool whole = places.holds_tiles(params->dv, p.HV);
   if (whole) params->dv_tile = params->dv;
   if (!params->delta_rule) {

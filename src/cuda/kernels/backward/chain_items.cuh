@@ -5,6 +5,7 @@
 
 #include "cuda/device/state_io.cuh"
 #include "cuda/kernels/backward/gates.cuh"
+#include "cuda/kernels/backward/scale_tiles.cuh"
 #include "cuda/kernels/backward/tile_numbers.cuh"
 #include "cuda/ptx/lanes.cuh"
 #include "cuda/ptx/tma.cuh"
@@ -35,6 +36,15 @@ __device__ __forceinline__ ChainItem chain_item(const StageParams& p, int64_t nu
   item.column = static_cast<int>(number % slices) * C::kV;
   item.chunks = (item.sequence.tokens + kTokens - 1) / kTokens;
   return item;
+}
+
+/// What gradients of an item are multiplied by inside. Whole warps.
+template <class C>
+__device__ __forceinline__ float item_scale(const BackwardParams& b, const ChainItem& item) {
+  if constexpr (!C::kScales) return 1.0f;
+  const Chunk& sequence = item.sequence;
+  return gradient_scale(b, chunk_number(b.stage, sequence.batch, sequence.seq, 0), item.chunks,
+                        item.head);
 }
 
 /// Loading warp.
@@ -69,7 +79,7 @@ __device__ __forceinline__ void chain_load_role(const ChainParams& p, ChainShare
 
 /// Factors of a chunk; one warp.
 template <class C>
-__device__ __forceinline__ void put_factors(float scale, const LaneNumbers& numbers,
+__device__ __forceinline__ void put_factors(float scale, float gain, const LaneNumbers& numbers,
                                             ChainFactors& f) {
   const float last = numbers.last();
 #pragma unroll
@@ -79,12 +89,14 @@ __device__ __forceinline__ void put_factors(float scale, const LaneNumbers& numb
     f.G[token] = G;
     f.write[token] = (C::kBack ? 1.0f : numbers.beta[i]) * decay(last - G);
     const float beta = numbers.beta[i];
-    f.query[token] = scale * decayed;
+    f.query[token] = scale * gain * decayed;
     f.recall[token] = C::kBack ? -decayed * beta : -decayed;
     f.mix[token] = -beta;
-    f.value[token] = ValueStrength<typename C::Io>(beta).stored;
+    f.value[token] = C::kDelta ? ValueStrength<typename C::Io>(beta).stored : 1.0f / gain;
   }
-  if (tile::is_first_lane()) f.decay = decay(last);
+  if (!tile::is_first_lane()) return;
+  f.decay = decay(last);
+  f.gain = gain;
 }
 
 /// Warp `own` of those of gates. PERF several: a chunk is shorter than the latency of its gates.
@@ -95,6 +107,7 @@ __device__ __forceinline__ void chain_gate_role(const ChainParams& p, ChainShare
   int turn = 0;
   for (int64_t number = blockIdx.x; number < items; number += gridDim.x) {
     const ChainItem item = chain_item<C>(p.all.stage, number);
+    const float gain = item_scale<C>(p.all, item);
     for (int step = 0; step < item.chunks;
          ++step, cursor.next(), turn = turn == C::kGateWarps - 1 ? 0 : turn + 1) {
       if (turn != own) continue;
@@ -105,7 +118,7 @@ __device__ __forceinline__ void chain_gate_role(const ChainParams& p, ChainShare
       const LaneNumbers numbers = request_numbers(p.all.stage, chunk, item.head);
       // SYNC ring.empty: the states and the scores are done with the stage's previous chunk
       cursor.acquire(s.ring);
-      put_factors<C>(p.all.stage.scale, numbers, s.factors[cursor.stage]);
+      put_factors<C>(p.all.stage.scale, gain, numbers, s.factors[cursor.stage]);
       // SYNC ring.full: factors are there
       cursor.commit(s.ring);
     }

@@ -104,6 +104,7 @@ __device__ __forceinline__ void score_role(const ChainParams& p, ChainShared<C>&
           d_o.x[at] = Pack::pack(f.x * Pack::first(d_o.x[at]), f.y * Pack::second(d_o.x[at]));
         }
         d_o.store_turned(tile);
+        if constexpr (C::kScales) a.scale(s.factors[cursor.stage].gain);
 #pragma unroll
         for (int j = 0; j < 8; ++j) {
           s.inner[group][j][tile::thread_of_group()] =

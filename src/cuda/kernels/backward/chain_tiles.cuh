@@ -131,17 +131,18 @@ __device__ __forceinline__ void run_states(ChainShared<C>& s, const ChainPlace& 
   tile::pin(writes);
 }
 
-/// dv^T = diag(beta) Y^T of a chunk to rows of any dtype, number by number.
+/// dv^T = diag(beta) Y^T of a chunk, as the caller wants it, to rows of any dtype, number by number.
 __device__ __forceinline__ void store_values(const TokenRows& dv, const ChainItem& item, int chunk,
                                              int column, const ChainFactors& f,
                                              Accumulator<64>& Y) {
   const int rows = item.rows(chunk);
+  const float back = -1.0f / f.gain;
   const int64_t start =
       at(dv, item.sequence.batch, item.sequence.row + int64_t{kTokens} * chunk, item.head) + column;
   Y.for_each([&](int v, int token, float x) {
     if (token >= rows) return;
     device::store_number(dv.data, start + token * dv.token_stride + v, dv.number,
-                         -f.mix[token] * x);
+                         back * f.mix[token] * x);
   });
 }
 
@@ -223,7 +224,7 @@ __device__ __forceinline__ void run_gradients(ChainShared<C>& s, const ChainPlac
     tile::pin(D);
     // SYNC out_ring.empty: the tile's rows before have left
     at.out.acquire(s.out_ring);
-    left.pack(a);
+    scale_to(left, a, ColumnFactors(f.value));
     put_values(s, place, at, left);
   }
   // SYNC score_ring.empty: this warp has read the chunk's numbers
@@ -245,6 +246,7 @@ __device__ __forceinline__ void chain_role(const ChainParams& p, ChainShared<C>&
     with_state<C>(
         b.stage, C::kBack ? b.d_final : b.stage.state.initial, item, group,
         [&](const auto* data, const auto& place) { device::load_elements(data, place, state); });
+    if constexpr (C::kScales) state.scale(item_scale<C>(b, item));
 #pragma unroll 1
     for (int step = 0; step < item.chunks; ++step, at.next()) {
       // SYNC ring.full: the states wait for the chunk
@@ -261,6 +263,12 @@ __device__ __forceinline__ void chain_role(const ChainParams& p, ChainShared<C>&
       }
       // SYNC ring.empty: this warp's reads of the stage are over
       at.chunk.release(s.ring);
+    }
+    if constexpr (C::kScales) {
+      const float gain = item_scale<C>(b, item);
+      state.scale(1.0f / gain);
+      const bool is_first = item.column == 0 && group == 0 && tile::is_first_of_group();
+      if (is_first) b.scales[item.sequence.seq * b.stage.HV + item.head] = gain;
     }
     if constexpr (C::kBack) {
       with_state<C>(b.stage, b.dinitial, item, group, [&](auto* data, const auto& place) {
@@ -284,7 +292,7 @@ __global__ void __launch_bounds__(C::kThreads, 1)
     for (const CUtensorMap* map : {&p.k, &p.rows}) ptx::prefetch_tensor_map(map);
   }
   __syncthreads();
-  p.beside ? ptx::launch_dependents() : device::follow();
+  device::follow();
   const int warp = tile::warp(), warpgroup = tile::warpgroup();
   if (warpgroup == 0) {
     ptx::decrease_registers<C::kServiceRegisters>();
@@ -302,8 +310,6 @@ __global__ void __launch_bounds__(C::kThreads, 1)
     ptx::decrease_registers<C::kScoreRegisters>();
     score_role<C>(p, s, items);
   }
-  // WHY at the end: whoever waits for this launch counts on the one ahead of it too.
-  if (p.beside) ptx::wait_for_dependencies();
 }
 
 }  // namespace sluice::cuda::backward

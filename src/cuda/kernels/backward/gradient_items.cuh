@@ -18,7 +18,7 @@ __device__ __forceinline__ int32_t value_head(const StageParams& p, const Gradie
 }
 
 __device__ __forceinline__ Chunk chunk_of_item(const GradientItem& item) {
-  return {0, item.batch, item.row, 0, item.tokens};
+  return {item.sequence, item.batch, item.row, 0, item.tokens};
 }
 
 /// The first item from `number` on that has tokens, none if there is no more. Whole warps.
@@ -30,7 +30,8 @@ __device__ __forceinline__ GradientItem find_item(const GradientParams& p, int64
     if (chunk.tokens == 0) continue;
     const int64_t state =
         chunk.batch * p.states_per_batch + device::chunks_before(stage, chunk.seq) + chunk.number;
-    return {static_cast<int32_t>(chunk.batch), static_cast<int32_t>(chunk.row), chunk.tokens,
+    return {static_cast<int32_t>(chunk.seq),         static_cast<int32_t>(chunk.batch),
+            static_cast<int32_t>(chunk.row),         chunk.tokens,
             static_cast<int32_t>(*number % stage.H), static_cast<int32_t>(state)};
   }
   return {};
@@ -160,15 +161,16 @@ __device__ __forceinline__ void zero_row(TokenTile<Io>& rows, uint32_t row) {
   }
 }
 
-/// Brings this warp's half of the caller's dv to what it is, where ValueStrength has left another.
+/// Brings this warp's half of the caller's dv to what it is, where the chain has left another.
 template <class C>
 __device__ __forceinline__ void undo_strengths(const BackwardParams& b, const GradientShared<C>& s,
                                                const GradientItem& item, int64_t head, int stage,
                                                int half) {
   using Pack = tile::Packed<typename C::Io>;
   const float* const undo = s.factors[stage].undo;
+  const float back = s.factors[stage].back;
   const int own = 32 * half + tile::lane();
-  const uint32_t wanted = __ballot_sync(~0u, own < item.tokens && undo[own] != 1.0f);
+  const uint32_t wanted = __ballot_sync(~0u, own < item.tokens && back * undo[own] != 1.0f);
   if (wanted == 0) return;
   const auto column = static_cast<uint32_t>(4 * tile::lane());
   const uint8_t* const block = s.rows[stage].dv.block(static_cast<int>(column / 64));
@@ -177,7 +179,7 @@ __device__ __forceinline__ void undo_strengths(const BackwardParams& b, const Gr
     if ((wanted >> (row % 32) & 1u) == 0) continue;
     const uint2 x = *reinterpret_cast<const uint2*>(
         block + tile::swizzled_element(static_cast<uint32_t>(row), column % 64));
-    const float factor = undo[row];
+    const float factor = back * undo[row];
     auto* const to =
         static_cast<uint16_t*>(b.dv.data) + at(b.dv, item.batch, item.row + row, head) + column;
     *reinterpret_cast<uint2*>(to) = {
@@ -239,16 +241,20 @@ __device__ __forceinline__ void key_role(const GradientParams& p, GradientShared
 // ----------------------------------------------------------------------------------- gates ----
 
 template <class Io>
-__device__ __forceinline__ void put_factors(float scale, const LaneNumbers& numbers,
+__device__ __forceinline__ void put_factors(float scale, float gain, const LaneNumbers& numbers,
                                             GradientFactors& f) {
-  const float last = numbers.last();
+  const float last = numbers.last(), score = scale * gain;
+  if (tile::is_first_lane()) {
+    f.score = score;
+    f.back = 1.0f / gain;
+  }
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
     const int token = tile::lane() + 32 * i;
     const float G = numbers.G[i], decayed = decay(G);
     f.G[token] = G;
     f.beta[token] = numbers.beta[i];
-    f.query[token] = scale * decayed;
+    f.query[token] = score * decayed;
     const ValueStrength<Io> value(numbers.beta[i]);
     f.recall[token] = -decayed * value.undo;
     f.write[token] = numbers.beta[i] * decay(last - G);
@@ -294,7 +300,7 @@ struct GateSums {
       if (b.g.data != nullptr) dg += gate(i);
       if (i >= chunk.tokens) continue;
       const float dbeta = b.delta_rule ? s.value[i] / f.stored[i] : 0.0f;
-      store_gate(b, chunk, head, i, given[back], dg, dbeta);
+      store_gate(b, chunk, head, i, given[back], f.back * dg, f.back * dbeta);
     }
   }
 };
@@ -308,11 +314,12 @@ __device__ __forceinline__ void gate_role(const GradientParams& p, GradientShare
   tile::RingCursor<C::kSumStages> sums;
   static_assert(C::kFactorStages == C::kSumStages);
   const auto make = [&](const GradientItem& item, int turn) {
-    const LaneNumbers numbers =
-        request_numbers(b.stage, chunk_of_item(item), value_head(b.stage, item, turn));
+    const int32_t head = value_head(b.stage, item, turn);
+    const LaneNumbers numbers = request_numbers(b.stage, chunk_of_item(item), head);
+    const float gain = C::kScales ? __ldg(b.scales + item.sequence * b.stage.HV + head) : 1.0f;
     // SYNC factor_ring.empty: the readers are done with the head before the last
     factors.acquire(s.factor_ring);
-    put_factors<typename C::Io>(b.stage.scale, numbers, s.factors[factors.stage]);
+    put_factors<typename C::Io>(b.stage.scale, gain, numbers, s.factors[factors.stage]);
     // SYNC factor_ring.full: factors are there
     factors.commit(s.factor_ring);
     factors.next();

@@ -126,6 +126,12 @@ __device__ __forceinline__ void store_gradient(const BackwardParams& b, const To
   });
 }
 
+/// sum += x, of gradients that were multiplied by one over `back`.
+template <class C>
+__device__ __forceinline__ void add_back(float& sum, float x, float back) {
+  sum = C::kScales ? fmaf(x, back, sum) : sum + x;
+}
+
 /// Diagonal elements of x. WHY by masks: an index that is no constant would take the numbers out of
 /// registers.
 __device__ __forceinline__ void put_diagonal(const Accumulator<64>& x, float* to) {
@@ -186,7 +192,7 @@ __device__ __forceinline__ void run_queries(const GradientParams& p, GradientSha
     tile::pin(z);
     put_diagonal(z, s.sums[at.head.stage].value);
   }
-  mask_squares<C>(x, z, f, p.all.stage.scale, item.tokens);
+  mask_squares<C>(x, z, f, C::kScales ? f.score : p.all.stage.scale, item.tokens);
   left.pack(x);
   ptx::wgmma_wait<0>();
   tile::pin(dq);
@@ -204,6 +210,7 @@ __device__ __forceinline__ void run_queries(const GradientParams& p, GradientSha
   ptx::fence_proxy_async();
   // SYNC square_ring.full: this warp's rows of X and Z are written
   at.state.commit(s.square_ring);
+  const float back = f.back;
   dq.scale_rows(f.query[tile::group_row()], f.query[tile::group_row() + 8]);
   // SYNC ready_ring.full: q and k are there, their tails zero
   if (is_first) at.keys.wait(s.ready_ring);
@@ -221,13 +228,14 @@ __device__ __forceinline__ void run_queries(const GradientParams& p, GradientSha
   // SYNC sum_ring.full: this warp's sums are there
   at.head.commit(s.sum_ring);
 #pragma unroll
-  for (int i = 0; i < sum.kSize; ++i) sum.x[i] += dq.x[i];
+  for (int i = 0; i < sum.kSize; ++i) add_back<C>(sum.x[i], dq.x[i], back);
 }
 
 /// R of one value head but for Z k, in b, and what P has of D', in c.
+/// @return one over what gradients are multiplied by
 template <class C>
-__device__ __forceinline__ void read_states(GradientShared<C>& s, ProductCursors<C>& at,
-                                            Accumulator<128>& b, Accumulator<128>& c) {
+__device__ __forceinline__ float read_states(GradientShared<C>& s, ProductCursors<C>& at,
+                                             Accumulator<128>& b, Accumulator<128>& c) {
   const GradientRows<C>& rows = s.rows[at.head.stage];
   // SYNC row_ring.full, S_ring.full, D_ring.full: rows and states are there
   at.head.wait(s.row_ring);
@@ -256,8 +264,10 @@ __device__ __forceinline__ void read_states(GradientShared<C>& s, ProductCursors
   at.head.release(s.row_ring);
   at.state.release(s.D_ring);
   c.scale_rows(f.write[row], f.write[row + 8]);
+  const float back = f.back;
   // SYNC factor_ring.empty: this warp's reads are over
   at.head.release(s.factor_ring);
+  return back;
 }
 
 /// dK of one value head, onto `sum`.
@@ -267,7 +277,7 @@ __device__ __forceinline__ void run_keys(const GradientParams& p, GradientShared
                                          Accumulator<128>& sum) {
   const bool gates = p.all.g.data != nullptr;
   Accumulator<128> b, c;
-  read_states(s, at, b, c);
+  const float back = read_states(s, at, b, c);
   // SYNC ready_ring.full: q and k are there, their tails zero
   if (is_first) at.keys.wait(s.ready_ring);
   // SYNC sum_ring.empty: sums of the head before the last have been read
@@ -295,8 +305,8 @@ __device__ __forceinline__ void run_keys(const GradientParams& p, GradientShared
   at.head.commit(s.sum_ring);
 #pragma unroll
   for (int i = 0; i < sum.kSize; ++i) {
-    sum.x[i] += c.x[i];
-    if constexpr (C::kDelta) sum.x[i] += b.x[i];
+    add_back<C>(sum.x[i], c.x[i], back);
+    if constexpr (C::kDelta) add_back<C>(sum.x[i], b.x[i], back);
   }
 }
 

@@ -57,14 +57,15 @@ constexpr bool has_wide_chain(const StageParams& p, int multiprocessors) noexcep
 /// Likewise. @return a cudaError_t
 int load_tile_kernels() noexcept;
 
+/// Of float16 what the powers of two are found by that gradients are multiplied by inside.
+void launch_maxima(const BackwardParams& params, Launcher& launcher) noexcept;
 /// What the delta rule has of a chunk whatever the state: B.
 void launch_solve(const BackwardParams& params, Launcher& launcher) noexcept;
 /// States of the delta rule, and e.
 void launch_states(const BackwardParams& params, const TileTensors& tensors,
                    Launcher& launcher) noexcept;
-/// Gradients of states, and dv. `beside`: right behind launch_states(), and so beside it where
-/// multiprocessors are left.
-void launch_chain(const BackwardParams& params, const TileTensors& tensors, bool beside,
+/// Gradients of states, and dv.
+void launch_chain(const BackwardParams& params, const TileTensors& tensors,
                   Launcher& launcher) noexcept;
 /// All other gradients by chunk.
 void launch_gradients(const BackwardParams& params, const TileTensors& tensors,

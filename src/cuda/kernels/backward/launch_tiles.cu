@@ -56,10 +56,11 @@ void run_chain(Chain chain, bool encoded, ChainParams& p, const BackwardParams& 
 int load_tile_kernels() noexcept {
   int error = 0;
   const auto load = [&](const device::Instance& instance) {
-    if (error == 0) error = load_kernel(instance.kernel);
+    if (error == 0 && instance.kernel != nullptr) error = load_kernel(instance.kernel);
   };
   for (const auto get : {bf16_tiles, fp16_tiles}) {
     const TileInstances& all = get();
+    load(all.maxima);
     load(all.solve);
     for (const auto& widths : all.chain) load(widths[0]), load(widths[1]);
     for (const bool delta : {false, true}) {
@@ -67,6 +68,12 @@ int load_tile_kernels() noexcept {
     }
   }
   return error;
+}
+
+void launch_maxima(const BackwardParams& params, Launcher& launcher) noexcept {
+  const int64_t items = chunks_of(params.stage) * params.stage.HV;
+  if (params.maxima == nullptr || items == 0) return;
+  run(instances_of(params).maxima, params, items, kMaxGrid, launcher);
 }
 
 void launch_solve(const BackwardParams& params, Launcher& launcher) noexcept {
@@ -83,13 +90,11 @@ void launch_states(const BackwardParams& params, const TileTensors& t,
   run_chain(Chain::kStates, encoded, p, params, t, launcher);
 }
 
-void launch_chain(const BackwardParams& params, const TileTensors& t, bool beside,
-                  Launcher& launcher) noexcept {
+void launch_chain(const BackwardParams& params, const TileTensors& t, Launcher& launcher) noexcept {
   ChainParams p{};
   const bool encoded = encode(&p.q, t.q, 64, 2) && encode(&p.k, t.k, 64, 2) &&
                        encode(&p.rows, t.d_o, 64, 1) && encode(&p.B, t.B, 64, 1) &&
                        encode(&p.out, t.dv, 64, 1) && encode(&p.state, t.D, 128, 1);
-  p.beside = params.delta_rule && beside;
   run_chain(params.delta_rule ? Chain::kDelta : Chain::kLinear, encoded, p, params, t, launcher);
 }
 

@@ -48,6 +48,9 @@ struct BackwardParams {
   /// [B,T,HV,V]: dv in io, where the copy engine can take it; may be dv. Of the chain, strengths as
   /// ValueStrength has them.
   TokenRows dv_tile;
+  /// Of float16 by tensor cores: the largest |d_o| of each chunk, d_final's with the first of a
+  /// sequence, [chunks,HV]; what a sequence's gradients are multiplied by inside, [N,HV].
+  float *maxima, *scales;
   TokenRows dq_parts, dk_parts;  ///< [B,T,HV,K], of normalised q and k, by value head
   TokenRows dg;                  ///< [B,T,HV]: by the clamped logarithm
 

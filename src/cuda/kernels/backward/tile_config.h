@@ -4,6 +4,9 @@
 #define SLUICE_CUDA_KERNELS_BACKWARD_TILE_CONFIG_H_
 
 #include <cuda.h>
+#include <cuda_fp16.h>
+
+#include <type_traits>
 
 #include "cuda/kernels/backward/config.h"
 #include "cuda/kernels/backward/params.h"
@@ -46,6 +49,8 @@ struct ChainConfig {
   static constexpr int kV = kV_, kGroups = kV / 64;
   static constexpr Chain kChain = kChain_;
   static constexpr bool kBack = kChain != Chain::kStates, kDelta = kChain != Chain::kLinear;
+  /// Whether gradients are multiplied by powers of two inside: scale_tiles.cuh.
+  static constexpr bool kScales = kBack && std::is_same_v<Io, __half>;
   static constexpr int kStages = !kBack ? 4 : kGroups == 1 ? 3 : 2;
   /// Warps that make factors, chunks by turns. WHY no more than stages: with a chunk of the round
   /// after next in hand, parities of the ring's barriers would say nothing.
@@ -81,6 +86,7 @@ struct ChainStage<C, Chain::kDelta> : ChainStage<C, Chain::kLinear> {
 struct alignas(16) ChainFactors {
   float G[kTokens], write[kTokens], query[kTokens], recall[kTokens], mix[kTokens], value[kTokens];
   float decay;  ///< exp(G_C)
+  float gain;   ///< what gradients are multiplied by
 };
 
 /// P of gradients, [i][j], chunks by turns; d_o^T P, numbers of lanes by fours.
@@ -119,9 +125,6 @@ struct ChainParams {
   CUtensorMap state;  ///< boxes of 128 rows x 64 columns; chunks count as batch
   BackwardParams all;
   int32_t states_per_batch;  ///< states between those of neighbouring batch entries
-  /// Whether the launch ahead has waited for all that this one reads, and writes nothing of it:
-  /// both may run side by side.
-  bool beside;
 };
 
 // ------------------------------------------------------------------------------- gradients ----
@@ -130,7 +133,7 @@ struct ChainParams {
 template <class Io_, bool kDelta_>
 struct GradientConfig {
   using Io = Io_;
-  static constexpr bool kDelta = kDelta_;
+  static constexpr bool kDelta = kDelta_, kScales = std::is_same_v<Io, __half>;
   static constexpr int kRowStages = 2, kFactorStages = 2, kSumStages = 2, kWorkSlots = 4;
   static constexpr int kThreads = 384;
   static constexpr int kServiceRegisters = 56, kProductRegisters = 224;
@@ -139,7 +142,7 @@ struct GradientConfig {
 
 /// A chunk and a key head. tokens = 0: no more work.
 struct GradientItem {
-  int32_t batch, row, tokens;
+  int32_t sequence, batch, row, tokens;
   int32_t key, state;  ///< state: of the maps' batch
 };
 
@@ -158,6 +161,8 @@ struct GradientRows<C, true> : GradientRows<C, false> {
 struct alignas(16) GradientFactors {
   float G[kTokens], beta[kTokens], query[kTokens], recall[kTokens], write[kTokens], undo[kTokens],
       stored[kTokens];
+  float score;  ///< scale, times what gradients are multiplied by
+  float back;   ///< one over that
 };
 /// Rows of products of a head: q . dQ, k . P, k . R, k . (what P has of D'), e . dv, and <S, D'>,
 /// which two warps share.
