@@ -6,6 +6,7 @@
 #include "cuda/kernels/backward/gradients.cuh"
 #include "cuda/kernels/backward/key_tokens.cuh"
 #include "cuda/kernels/backward/launch.h"
+#include "cuda/kernels/backward/prepare_tiles.cuh"
 #include "cuda/kernels/backward/solve_tiles.cuh"
 #include "emulated_ctas.hpp"
 
@@ -89,6 +90,14 @@ void run_gradients(const GradientParams& p, int64_t items, Launcher& launcher) {
 }
 
 }  // namespace
+
+void launch_prepare(const BackwardParams& params, Launcher& launcher) noexcept {
+  if (!has_aligned_keys(params)) return launch(Kernel::kPrepare, params, launcher);
+  const StageParams& p = params.stage;
+  run_tiles(prepare_tiles_kernel<__nv_bfloat16>, prepare_tiles_kernel<__half>, params,
+            params.d_o.number == Number::kBfloat16, p.cu_seqlens.data != nullptr ? p.T : p.N * p.T,
+            kThreads, launcher);
+}
 
 void launch_maxima(const BackwardParams& params, Launcher& launcher) noexcept {
   if (params.maxima == nullptr) return;

@@ -61,7 +61,7 @@ void launch_wave(const ChunkBackwardProblem& b, void* memory, Launcher& launcher
   BackwardParams params = lower_backward(b);
   const StageRows rows = place_tiles(p, WhichAddresses::kThese, workspace, &params);
   const backward::TileTensors tensors = tile_tensors(p, params);
-  backward::launch(BackwardKernel::kPrepare, params, launcher);
+  backward::launch_prepare(params, launcher);
   backward::launch_maxima(params, launcher);
   launch_forward_tiles(p, params, tensors, rows, launcher);
   backward::launch_chain(params, tensors, launcher);

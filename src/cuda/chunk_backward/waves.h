@@ -16,7 +16,7 @@ struct Waves {
   size_t bytes;       ///< of the workspace, whatever the addresses
 };
 
-/// As few waves as a workspace of 1536 bytes a token and value head allows, of at most 1 GiB unless
+/// As few waves as a workspace of 1536 bytes a token and value head allows, of at most 2 GiB unless
 /// fewer heads would not fill the GPU.
 Waves choose_waves(const core::ChunkBackwardProblem& problem, const Machine& machine) noexcept;
 

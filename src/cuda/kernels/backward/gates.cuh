@@ -53,6 +53,30 @@ __device__ __forceinline__ int64_t rows_in_use(const StageParams& p) {
   return p.cu_seqlens.data == nullptr ? p.T : device::first_row(p, p.N);
 }
 
+/// g of a gate as given: clamped, NaN passes.
+__device__ __forceinline__ float log_gate(const BackwardParams& p, int64_t head, float gate) {
+  float g = gate;
+  if (p.gate_form == GateForm::kLinear) g = logf(gate);
+  if (device::is_raw(p.gate_form)) {
+    g = device::raw_log_gate(p.gate_form, device::load_raw_gate(p, head), gate);
+  }
+  return device::clamped_gate(g);
+}
+
+/// g and beta of a token's heads. All threads of a CTA of kThreads.
+__device__ __forceinline__ void prepare_gates(const BackwardParams& p, int64_t batch, int64_t row) {
+  for (int64_t head = threadIdx.x; head < p.stage.HV; head += kThreads) {
+    if (p.g.data != nullptr) {
+      const float gate = number_at(p.raw_gate, batch, row, head);
+      put_float(p.g, batch, row, head, log_gate(p, head, gate));
+    }
+    if (p.beta.data == nullptr) continue;
+    const bool given = p.raw_beta.data != nullptr;
+    const float beta = given ? number_at(p.raw_beta, batch, row, head) : 0.0f;
+    put_float(p.beta, batch, row, head, device::write_strength(p.beta_form, p.beta_factor, beta));
+  }
+}
+
 /// d g by the gate as given and by A_log; zero where the clamp acts. `g`: clamped.
 __device__ __forceinline__ device::RawSlopes gate_slopes(const BackwardParams& p, int64_t head,
                                                          float gate, float g) {

@@ -22,6 +22,7 @@ const void* key_sums() noexcept;
 /// By tensor cores, of one dtype of io. `delta`: the gated delta rule; `wide`: items of a chain have
 /// 128 columns of V, else 64.
 struct TileInstances {
+  device::Instance prepare;
   device::Instance maxima;  ///< of float16 alone
   device::Instance solve;
   device::Instance chain[3][2];   ///< [Chain][wide]

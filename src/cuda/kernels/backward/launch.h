@@ -57,6 +57,17 @@ constexpr bool has_wide_chain(const StageParams& p, int multiprocessors) noexcep
 /// Likewise. @return a cudaError_t
 int load_tile_kernels() noexcept;
 
+/// Whether q and k go through the norm, both from rows that 16 bytes at a time can be read of.
+inline bool has_aligned_keys(const BackwardParams& p) noexcept {
+  if (!p.has_norm || p.v_copy.data != nullptr || p.d_o_copy.data != nullptr) return false;
+  for (const TokenRows* rows : {&p.raw_q, &p.raw_k}) {
+    const int64_t strides = rows->batch_stride | rows->token_stride | rows->head_stride;
+    if (reinterpret_cast<uintptr_t>(rows->data) % 16 != 0 || strides % 8 != 0) return false;
+  }
+  return true;
+}
+/// Normalised q and k, rows that the copy engine cannot read, g and beta.
+void launch_prepare(const BackwardParams& params, Launcher& launcher) noexcept;
 /// Of float16 what the powers of two are found by that gradients are multiplied by inside.
 void launch_maxima(const BackwardParams& params, Launcher& launcher) noexcept;
 /// What the delta rule has of a chunk whatever the state: B.

@@ -60,6 +60,7 @@ int load_tile_kernels() noexcept {
   };
   for (const auto get : {bf16_tiles, fp16_tiles}) {
     const TileInstances& all = get();
+    load(all.prepare);
     load(all.maxima);
     load(all.solve);
     for (const auto& widths : all.chain) load(widths[0]), load(widths[1]);
@@ -68,6 +69,13 @@ int load_tile_kernels() noexcept {
     }
   }
   return error;
+}
+
+void launch_prepare(const BackwardParams& params, Launcher& launcher) noexcept {
+  if (!has_aligned_keys(params)) return launch(Kernel::kPrepare, params, launcher);
+  const StageParams& p = params.stage;
+  const int64_t items = p.cu_seqlens.data != nullptr ? p.T : p.N * p.T;
+  run(instances_of(params).prepare, params, items, kMaxGrid, launcher);
 }
 
 void launch_maxima(const BackwardParams& params, Launcher& launcher) noexcept {

@@ -111,16 +111,6 @@ __device__ __forceinline__ void place_key(const BackwardParams& p, const TokenRo
   put_float(p.norms, batch, row, to.data == p.q_normal.data ? head : p.stage.H + head, factor);
 }
 
-/// g of a gate as given: clamped, NaN passes.
-__device__ __forceinline__ float log_gate(const BackwardParams& p, int64_t head, float gate) {
-  float g = gate;
-  if (p.gate_form == GateForm::kLinear) g = logf(gate);
-  if (device::is_raw(p.gate_form)) {
-    g = device::raw_log_gate(p.gate_form, device::load_raw_gate(p, head), gate);
-  }
-  return device::clamped_gate(g);
-}
-
 /// Items are rows of tokens of all batch entries.
 template <int64_t kMost>
 __global__ void __launch_bounds__(kThreads, 2)
@@ -146,18 +136,7 @@ __global__ void __launch_bounds__(kThreads, 2)
         copy_row<kMost>(p.raw_d_o, p.d_o_copy, batch, row, head, p.stage.V);
       }
     }
-    for (int64_t head = threadIdx.x; head < p.stage.HV; head += kThreads) {
-      if (p.g.data != nullptr) {
-        const float gate = number_at(p.raw_gate, batch, row, head);
-        put_float(p.g, batch, row, head, log_gate(p, head, gate));
-      }
-      if (p.beta.data != nullptr) {
-        const bool given = p.raw_beta.data != nullptr;
-        const float beta = given ? number_at(p.raw_beta, batch, row, head) : 0.0f;
-        put_float(p.beta, batch, row, head,
-                  device::write_strength(p.beta_form, p.beta_factor, beta));
-      }
-    }
+    prepare_gates(p, batch, row);
   }
 }
 
