@@ -75,7 +75,7 @@ void launch_prepare(const BackwardParams& params, Launcher& launcher) noexcept {
   if (!has_aligned_keys(params)) return launch(Kernel::kPrepare, params, launcher);
   const StageParams& p = params.stage;
   const int64_t items = p.cu_seqlens.data != nullptr ? p.T : p.N * p.T;
-  run(instances_of(params).prepare, params, items, kMaxGrid, launcher);
+  if (items > 0) run(instances_of(params).prepare, params, items, kMaxGrid, launcher);
 }
 
 void launch_maxima(const BackwardParams& params, Launcher& launcher) noexcept {
