@@ -1,6 +1,6 @@
 // Prepares before the stages: q and k with their l2 norm, rows that the copy engine cannot read,
-// g and beta from the caller's gate and beta; and after all: gradients of q and k as sums over value heads, through the norm, and those
-// of A_log and dt_bias.
+// g and beta from the caller's gate and beta; and after all: gradients of q and k as sums over value
+// heads, through the norm, and those of A_log and dt_bias.
 //
 // Roles     prepare, keys: a warp has a row of q, k, v or d_o; sums: a CTA has a value head
 // Memory    registers; sums: a number a warp of shared memory
