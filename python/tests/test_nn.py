@@ -6,6 +6,7 @@ import copy
 
 import pytest
 from conftest import error
+from operator_checks import check_operators
 
 torch = pytest.importorskip("torch", reason="torch is not installed: its tests are skipped")
 
@@ -76,16 +77,7 @@ def test_compiled_whole(packing):
 
 
 def test_operators_are_in_order():
-    ops, rows = torch.ops.sluice, lambda *shape: torch.randn(*shape, requires_grad=True)
-    torch.library.opcheck(ops.train_causal_conv1d.default, (rows(2, 9, 8), rows(8, 4), rows(8), None, "silu"))
-    torch.library.opcheck(
-        ops.train_gated_rms_norm.default, (rows(2, 5, 8), rows(2, 5, 8), rows(8), 1e-6, "silu", "once")
-    )
-    torch.library.opcheck(
-        ops.train_gated_delta_rule.default,
-        (rows(1, 9, 1, 8), rows(1, 9, 1, 8), rows(1, 9, 2, 8), rows(1, 9, 2), rows(1, 9, 2), rows(2), rows(2), None,
-         "raw", "logit", "positive", "l2", None),
-    )  # fmt: skip
+    check_operators("cpu")
 
 
 def test_activation_checkpointing():

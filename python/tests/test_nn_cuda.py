@@ -6,6 +6,7 @@ import copy
 
 import pytest
 from conftest import error
+from operator_checks import check_operators
 
 torch = pytest.importorskip("torch", reason="torch is not installed: its tests are skipped")
 if not torch.cuda.is_available():
@@ -139,20 +140,7 @@ def test_autocast_trains():
 
 
 def test_operators_are_in_order():
-    ops = torch.ops.sluice
-
-    def rows(*shape):
-        return torch.randn(*shape, device="cuda", requires_grad=True)
-
-    torch.library.opcheck(ops.train_causal_conv1d.default, (rows(2, 9, 8), rows(8, 4), rows(8), None, "silu"))
-    torch.library.opcheck(
-        ops.train_gated_rms_norm.default, (rows(2, 5, 8), rows(2, 5, 8), rows(8), 1e-6, "silu", "once")
-    )
-    torch.library.opcheck(
-        ops.train_gated_delta_rule.default,
-        (rows(1, 9, 1, 8), rows(1, 9, 1, 8), rows(1, 9, 2, 8), rows(1, 9, 2), rows(1, 9, 2), rows(2), rows(2), None,
-         "raw", "logit", "positive", "l2", None),
-    )  # fmt: skip
+    check_operators("cuda")
 
 
 @pytest.mark.parametrize("save_core", [False, True])
