@@ -56,6 +56,19 @@ def test_chunk_of_packed_rows_with_states(flat_output):
         close(final[n], states[-1].mT if T else S0[n])
 
 
+def assert_steps(o, pool, before, slots, rows):
+    """One token a sequence: outputs and states of `slots`, zeros for padding, and no other page written."""
+    for n, slot in enumerate(slots):
+        if slot <= 0:
+            assert (o[0, n] == 0).all()
+            continue
+        expected, states = recurrence(*(t[n : n + 1] for t in rows), S=before[slot].mT, l2=True)
+        close(o[0, n : n + 1], expected)
+        close(pool[slot], states[-1].mT)
+    untouched = [page for page in range(len(pool)) if page not in slots]
+    assert torch.equal(pool[untouched], before[untouched])
+
+
 def test_decode_updates_pages_and_leaves_padding():
     slots = torch.tensor([3, 0, 5, -1], dtype=torch.int32)
     q, k, v, g, beta = random_rows(4, H, HV, K, V, 2)
@@ -69,18 +82,7 @@ def test_decode_updates_pages_and_leaves_padding():
         use_qk_l2norm_in_kernel=True,
     )
     assert state is pool
-    for n, slot in enumerate(slots.tolist()):
-        if slot <= 0:
-            assert (o[0, n] == 0).all()
-            continue
-        part = slice(n, n + 1)
-        expected, states = recurrence(
-            q[part], k[part], v[part], g[part], beta[part], S=before[slot].mT, l2=True
-        )
-        close(o[0, part], expected)
-        close(pool[slot], states[-1].mT)
-    untouched = [0, 1, 2, 4, 6]
-    assert torch.equal(pool[untouched], before[untouched])
+    assert_steps(o, pool, before, slots.tolist(), (q, k, v, g, beta))
 
 
 def test_speculation_reads_the_accepted_column_and_writes_every_token():
@@ -136,15 +138,7 @@ def test_decode_takes_the_first_of_a_whole_batch_s_slots(columns):
         num_accepted_tokens=accepted, use_qk_l2norm_in_kernel=True,
     )
     g, beta = log_gate(a, A_log, dt_bias), b.double().sigmoid()
-    for n, slot in enumerate(first):
-        part = slice(n, n + 1)
-        expected, states = recurrence(
-            q[part], k[part], v[part], g[part], beta[part], S=before[slot].mT, l2=True
-        )
-        close(o[0, part], expected)
-        close(pool[slot], states[-1].mT)
-    untouched = [0, 1, 2, 4, 6]
-    assert torch.equal(pool[untouched], before[untouched])
+    assert_steps(o, pool, before, first, (q, k, v, g, beta))
 
 
 def test_packed_decode_takes_rows_with_a_stride():
