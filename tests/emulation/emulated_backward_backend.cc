@@ -54,6 +54,8 @@ int load_tile_kernels() noexcept { return 0; }
 
 namespace {
 
+constexpr int kEmulatedCtas = 3;  ///< as many as run_ctas() has at most
+
 /// Runs a kernel with items that share a CTA, unless there are none.
 template <class Params>
 void run_tiles(void (*bf16)(Params, int64_t), void (*fp16)(Params, int64_t), const Params& p,
@@ -66,20 +68,22 @@ int64_t chunks_of(const StageParams& p) {
   return p.cu_seqlens.data != nullptr ? p.slots : p.N * p.slots;
 }
 
-template <Chain kChain, int kV>
-void run_width(const ChainParams& p, int64_t items, Launcher& launcher) {
-  using Bf16 = ChainConfig<__nv_bfloat16, kV, kChain>;
-  run_tiles(chain_tiles_kernel<Bf16>, chain_tiles_kernel<ChainConfig<__half, kV, kChain>>, p,
-            p.all.d_o.number == Number::kBfloat16, items, Bf16::kThreads, launcher);
+template <class Bf16, class Half>
+void run_width(ChainParams p, Launcher& launcher) {
+  deal_items(Bf16::kV == 128, 0, kEmulatedCtas, &p);
+  if (!launcher.ok() || p.items == 0) return;
+  const auto kernel =
+      p.all.d_o.number == Number::kBfloat16 ? chain_tiles_kernel<Bf16> : chain_tiles_kernel<Half>;
+  launcher.note(run_ctas(p.ctas, Bf16::kThreads, emulation::kSharedBytes, [&] { kernel(p); }));
 }
 
 template <Chain kChain>
 void run_chain(const ChainParams& p, Launcher& launcher) {
-  const StageParams& stage = p.all.stage;
-  const int64_t items = stage.N * stage.HV;
-  has_wide_chain(stage, launcher.machine().multiprocessors)
-      ? run_width<kChain, 128>(p, items, launcher)
-      : run_width<kChain, 64>(p, 2 * items, launcher);
+  has_wide_chain(p.all.stage, launcher.machine().multiprocessors)
+      ? run_width<ChainConfig<__nv_bfloat16, 128, kChain>, ChainConfig<__half, 128, kChain>>(
+            p, launcher)
+      : run_width<ChainConfig<__nv_bfloat16, 64, kChain>, ChainConfig<__half, 64, kChain>>(
+            p, launcher);
 }
 
 template <bool kDelta>
@@ -112,30 +116,58 @@ void launch_solve(const BackwardParams& params, Launcher& launcher) noexcept {
             kSolveThreads, launcher);
 }
 
-void launch_states(const BackwardParams& params, const TileTensors& t,
-                   Launcher& launcher) noexcept {
-  const ChainParams p{{},
-                      emulated_map(t.k, 64, 128),
-                      emulated_map(t.v, 64, 64),
-                      emulated_map(t.B, 64, 64),
-                      emulated_map(t.e, 64, 64),
-                      emulated_map(t.S, 128, 64),
-                      params,
-                      t.states_per_batch};
-  run_chain<Chain::kStates>(p, launcher);
+namespace {
+
+ChainParams states_of(const BackwardParams& params, const TileTensors& t) {
+  return {{},
+          emulated_map(t.k, 64, 128),
+          emulated_map(t.v, 64, 64),
+          emulated_map(t.B, 64, 64),
+          emulated_map(t.e, 64, 64),
+          emulated_map(t.S, 128, 64),
+          params,
+          t.states_per_batch,
+          0,
+          0,
+          0};
 }
 
+ChainParams gradients_of(const BackwardParams& params, const TileTensors& t) {
+  return {emulated_map(t.q, 64, 128),
+          emulated_map(t.k, 64, 128),
+          emulated_map(t.d_o, 64, 64),
+          emulated_map(t.B, 64, 64),
+          emulated_map(t.dv, 64, 64),
+          emulated_map(t.D, 128, 64),
+          params,
+          t.states_per_batch,
+          0,
+          0,
+          0};
+}
+
+}  // namespace
+
 void launch_chain(const BackwardParams& params, const TileTensors& t, Launcher& launcher) noexcept {
-  const ChainParams p{emulated_map(t.q, 64, 128),
-                      emulated_map(t.k, 64, 128),
-                      emulated_map(t.d_o, 64, 64),
-                      emulated_map(t.B, 64, 64),
-                      emulated_map(t.dv, 64, 64),
-                      emulated_map(t.D, 128, 64),
-                      params,
-                      t.states_per_batch};
+  const ChainParams p = gradients_of(params, t);
   params.delta_rule ? run_chain<Chain::kDelta>(p, launcher)
                     : run_chain<Chain::kLinear>(p, launcher);
+}
+
+void launch_chains(const BackwardParams& params, const TileTensors& t,
+                   Launcher& launcher) noexcept {
+  if (!has_both_chains(params.stage, launcher.machine().multiprocessors)) {
+    run_chain<Chain::kStates>(states_of(params, t), launcher);
+    return launch_chain(params, t, launcher);
+  }
+  BothChainsParams p{gradients_of(params, t), states_of(params, t)};
+  deal_items(false, 0, 1, &p.gradients);
+  deal_items(false, 1, kEmulatedCtas - 1, &p.states);
+  if (!launcher.ok()) return;
+  const auto kernel = params.d_o.number == Number::kBfloat16 ? both_chains_kernel<__nv_bfloat16>
+                                                             : both_chains_kernel<__half>;
+  launcher.note(run_ctas(kEmulatedCtas, ChainConfig<__half, 64, Chain::kDelta>::kThreads,
+                         emulation::kSharedBytes, [&] { kernel(p); }));
 }
 
 void launch_gradients(const BackwardParams& params, const TileTensors& t,

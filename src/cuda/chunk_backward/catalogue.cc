@@ -63,8 +63,7 @@ void launch_wave(const ChunkBackwardProblem& b, void* memory, Launcher& launcher
   const backward::TileTensors tensors = tile_tensors(p, params);
   backward::launch_prepare(params, launcher);
   backward::launch_maxima(params, launcher);
-  launch_forward_tiles(p, params, tensors, rows, launcher);
-  backward::launch_chain(params, tensors, launcher);
+  launch_chains(p, params, tensors, rows, launcher);
   if (!has_row_gradients(params)) return;
   backward::launch_gradients(params, tensors, launcher);
   launch_head_sums(params, launcher);

@@ -64,19 +64,20 @@ bool are_mappable(const DeltaRuleProblem& p, const backward::TileTensors& t) noe
          takes(t.S) && takes(t.D);
 }
 
-void launch_forward_tiles(const DeltaRuleProblem& p, const BackwardParams& params,
-                          const backward::TileTensors& tensors, const StageRows& rows,
-                          Launcher& launcher) noexcept {
+void launch_chains(const DeltaRuleProblem& p, const BackwardParams& params,
+                   const backward::TileTensors& tensors, const StageRows& rows,
+                   Launcher& launcher) noexcept {
   if (params.g.data != nullptr) {
     StageParams sums = lower_stage_sizes(p, backward::kTokens);
     sums.has_gates = true, sums.gate = params.g, sums.g_cumsum = rows.sums;
     stages::launch(StageKernel::kCumsum, sums, launcher);
   }
   if (params.delta_rule) backward::launch_solve(params, launcher);
-  // WHY not e: what is left reads it for gradients of rows alone.
-  if (!has_row_gradients(params)) return;
-  if (!params.delta_rule) return launch_linear_states(p, params, rows, launcher);
-  backward::launch_states(params, tensors, launcher);
+  // WHY not states: what is left reads them for gradients of rows alone.
+  if (!has_row_gradients(params)) return backward::launch_chain(params, tensors, launcher);
+  if (params.delta_rule) return backward::launch_chains(params, tensors, launcher);
+  launch_linear_states(p, params, rows, launcher);
+  backward::launch_chain(params, tensors, launcher);
 }
 
 void launch_forward_plain(const BackwardParams& params, const StageRows& rows,

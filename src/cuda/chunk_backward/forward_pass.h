@@ -16,12 +16,11 @@ backward::TileTensors tile_tensors(const core::DeltaRuleProblem& problem,
 bool are_mappable(const core::DeltaRuleProblem& problem,
                   const backward::TileTensors& tensors) noexcept;
 
-/// The forward pass by tensor cores: what gradients read of it, and the states that enter the
-/// chunks.
-void launch_forward_tiles(const core::DeltaRuleProblem& problem,
-                          const backward::BackwardParams& params,
-                          const backward::TileTensors& tensors, const StageRows& rows,
-                          Launcher& launcher) noexcept;
+/// By tensor cores: the states that enter the chunks and what else gradients read of the forward
+/// pass, and the gradients of states.
+void launch_chains(const core::DeltaRuleProblem& problem, const backward::BackwardParams& params,
+                   const backward::TileTensors& tensors, const StageRows& rows,
+                   Launcher& launcher) noexcept;
 /// The forward pass by plain kernels.
 void launch_forward_plain(const backward::BackwardParams& params, const StageRows& rows,
                           Launcher& launcher) noexcept;

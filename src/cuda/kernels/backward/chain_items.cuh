@@ -28,14 +28,19 @@ struct ChainItem {
 };
 
 template <class C>
-__device__ __forceinline__ ChainItem chain_item(const StageParams& p, int64_t number) {
-  const int64_t slices = p.V / C::kV, seq = number / slices / p.HV;
+__device__ __forceinline__ ChainItem chain_item(const StageParams& p, int number) {
+  const int slices = static_cast<int>(p.V) / C::kV, HV = static_cast<int>(p.HV),
+            seq = number / slices / HV;
   ChainItem item{};
   item.sequence.tokens = static_cast<int>(device::tokens_of(p, seq, &item.sequence));
-  item.head = static_cast<int>(number / slices % p.HV);
-  item.column = static_cast<int>(number % slices) * C::kV;
+  item.head = number / slices % HV;
+  item.column = number % slices * C::kV;
   item.chunks = (item.sequence.tokens + kTokens - 1) / kTokens;
   return item;
+}
+
+__device__ __forceinline__ int first_item(const ChainParams& p) {
+  return static_cast<int>(blockIdx.x) - p.first_cta;
 }
 
 /// What gradients of an item are multiplied by inside. Whole warps.
@@ -49,11 +54,10 @@ __device__ __forceinline__ float item_scale(const BackwardParams& b, const Chain
 
 /// Loading warp.
 template <class C>
-__device__ __forceinline__ void chain_load_role(const ChainParams& p, ChainShared<C>& s,
-                                                int64_t items) {
+__device__ __forceinline__ void chain_load_role(const ChainParams& p, ChainShared<C>& s) {
   tile::RingCursor<C::kStages> cursor;
   if (!tile::is_first_lane()) return;
-  for (int64_t number = blockIdx.x; number < items; number += gridDim.x) {
+  for (int number = first_item(p); number < p.items; number += p.ctas) {
     const ChainItem item = chain_item<C>(p.all.stage, number);
     const auto keys = static_cast<int32_t>(device::key_head(p.all.stage, item.head)),
                batch = static_cast<int32_t>(item.sequence.batch);
@@ -101,11 +105,10 @@ __device__ __forceinline__ void put_factors(float scale, float gain, const LaneN
 
 /// Warp `own` of those of gates. PERF several: a chunk is shorter than the latency of its gates.
 template <class C>
-__device__ __forceinline__ void chain_gate_role(const ChainParams& p, ChainShared<C>& s,
-                                                int64_t items, int own) {
+__device__ __forceinline__ void chain_gate_role(const ChainParams& p, ChainShared<C>& s, int own) {
   tile::RingCursor<C::kStages> cursor;
   int turn = 0;
-  for (int64_t number = blockIdx.x; number < items; number += gridDim.x) {
+  for (int number = first_item(p); number < p.items; number += p.ctas) {
     const ChainItem item = chain_item<C>(p.all.stage, number);
     const float gain = item_scale<C>(p.all, item);
     for (int step = 0; step < item.chunks;
@@ -148,8 +151,7 @@ __device__ __forceinline__ void send_rows(const ChainParams& p, const ChainShare
 
 /// Storing warp: states at chunks, and rows.
 template <class C>
-__device__ __forceinline__ void chain_store_role(const ChainParams& p, ChainShared<C>& s,
-                                                 int64_t items) {
+__device__ __forceinline__ void chain_store_role(const ChainParams& p, ChainShared<C>& s) {
   tile::RingCursor<1> states;
   tile::RingCursor<C::kOutStages> rows;
   const auto finish = [] {
@@ -157,7 +159,7 @@ __device__ __forceinline__ void chain_store_role(const ChainParams& p, ChainShar
     ptx::bulk_commit();
     ptx::bulk_wait_read();
   };
-  for (int64_t number = blockIdx.x; number < items; number += gridDim.x) {
+  for (int number = first_item(p); number < p.items; number += p.ctas) {
     const ChainItem item = chain_item<C>(p.all.stage, number);
     const auto first = static_cast<int32_t>(item.sequence.batch * p.states_per_batch +
                                             device::chunks_before(p.all.stage, item.sequence.seq));

@@ -67,13 +67,13 @@ __device__ __forceinline__ void make_scores(float scale, ChainShared<C>& s, int 
 /// Warpgroup of scores: of every chunk P, what d_o has of dN^T, and d_o with scale exp(G) in its
 /// place. PERF all of this leaves the state's warpgroups but two products and what goes with them.
 template <class C>
-__device__ __forceinline__ void score_role(const ChainParams& p, ChainShared<C>& s, int64_t items) {
+__device__ __forceinline__ void score_role(const ChainParams& p, ChainShared<C>& s) {
   using Io = typename C::Io;
   tile::RingCursor<C::kStages> cursor;
   tile::RingCursor<1> scores;
   const uint32_t offset = tile::turned_piece();
   int turn = 0;
-  for (int64_t number = blockIdx.x; number < items; number += gridDim.x) {
+  for (int number = first_item(p); number < p.items; number += p.ctas) {
     const ChainItem item = chain_item<C>(p.all.stage, number);
     for (int step = 0; step < item.chunks; ++step, cursor.next(), scores.next(), turn ^= 1) {
       // SYNC ring.full: q, k, d_o and factors are there

@@ -233,14 +233,13 @@ __device__ __forceinline__ void run_gradients(ChainShared<C>& s, const ChainPlac
 
 /// Warpgroup `group` of states.
 template <class C>
-__device__ __forceinline__ void chain_role(const ChainParams& p, ChainShared<C>& s, int64_t items,
-                                           int group) {
+__device__ __forceinline__ void chain_role(const ChainParams& p, ChainShared<C>& s, int group) {
   const BackwardParams& b = p.all;
   const bool apart = b.dv.data != nullptr && b.dv.data != b.dv_tile.data;
   const ChainPlace place{group, 1 + static_cast<uint32_t>(group), tile::turned_piece()};
   ChainCursors<C> at;
   Accumulator<128> state;
-  for (int64_t number = blockIdx.x; number < items; number += gridDim.x) {
+  for (int number = first_item(p); number < p.items; number += p.ctas) {
     const ChainItem item = chain_item<C>(p.all.stage, number);
     state.clear();
     with_state<C>(
@@ -278,10 +277,9 @@ __device__ __forceinline__ void chain_role(const ChainParams& p, ChainShared<C>&
   }
 }
 
-/// See the head of this file. Items are sequences x heads x slices of V.
+/// All roles of a CTA.
 template <class C>
-__global__ void __launch_bounds__(C::kThreads, 1)
-    chain_tiles_kernel(const __grid_constant__ ChainParams p, int64_t items) {
+__device__ __forceinline__ void run_chain(const ChainParams& p) {
   auto& s = *reinterpret_cast<ChainShared<C>*>(ptx::dynamic_memory());
   if (threadIdx.x == 0) {
     s.ring.init(2, 4 * (C::kFirstGroup - 1 + C::kGroups));
@@ -297,18 +295,38 @@ __global__ void __launch_bounds__(C::kThreads, 1)
   if (warpgroup == 0) {
     ptx::decrease_registers<C::kServiceRegisters>();
     if (warp == 0) {
-      chain_load_role<C>(p, s, items);
+      chain_load_role<C>(p, s);
     } else if (warp == 3) {
-      chain_store_role<C>(p, s, items);
+      chain_store_role<C>(p, s);
     } else {
-      chain_gate_role<C>(p, s, items, warp - 1);
+      chain_gate_role<C>(p, s, warp - 1);
     }
+  } else if (warpgroup >= C::kFirstGroup + C::kGroups) {
+    return;  // of a launch with the other chain
   } else if (warpgroup >= C::kFirstGroup) {
     ptx::increase_registers<C::kStateRegisters>();
-    chain_role<C>(p, s, items, warpgroup - C::kFirstGroup);
+    chain_role<C>(p, s, warpgroup - C::kFirstGroup);
   } else if constexpr (C::kBack) {
     ptx::decrease_registers<C::kScoreRegisters>();
-    score_role<C>(p, s, items);
+    score_role<C>(p, s);
+  }
+}
+
+/// See the head of this file.
+template <class C>
+__global__ void __launch_bounds__(C::kThreads, 1)
+    chain_tiles_kernel(const __grid_constant__ ChainParams p) {
+  run_chain<C>(p);
+}
+
+/// Both chains, side by side: the first CTAs have gradients, the others states.
+template <class Io>
+__global__ void __launch_bounds__(ChainConfig<Io, 64, Chain::kDelta>::kThreads, 1)
+    both_chains_kernel(const __grid_constant__ BothChainsParams p) {
+  if (static_cast<int>(blockIdx.x) < p.states.first_cta) {
+    run_chain<ChainConfig<Io, 64, Chain::kDelta>>(p.gradients);
+  } else {
+    run_chain<ChainConfig<Io, 64, Chain::kStates>>(p.states);
   }
 }
 

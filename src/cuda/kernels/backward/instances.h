@@ -26,6 +26,7 @@ struct TileInstances {
   device::Instance maxima;  ///< of float16 alone
   device::Instance solve;
   device::Instance chain[3][2];   ///< [Chain][wide]
+  device::Instance both_chains;   ///< 64 columns an item
   device::Instance gradients[2];  ///< [delta]
 };
 const TileInstances& bf16_tiles() noexcept;

@@ -54,6 +54,11 @@ constexpr bool has_wide_chain(const StageParams& p, int multiprocessors) noexcep
   return p.N * p.HV * 2 > multiprocessors;
 }
 
+/// Whether there are items of both chains of which all can run at a time, in 64 columns of V.
+constexpr bool has_both_chains(const StageParams& p, int multiprocessors) noexcept {
+  return p.N * p.HV > 0 && p.N * p.HV * 4 <= multiprocessors;
+}
+
 /// Likewise. @return a cudaError_t
 int load_tile_kernels() noexcept;
 
@@ -72,12 +77,12 @@ void launch_prepare(const BackwardParams& params, Launcher& launcher) noexcept;
 void launch_maxima(const BackwardParams& params, Launcher& launcher) noexcept;
 /// What the delta rule has of a chunk whatever the state: B.
 void launch_solve(const BackwardParams& params, Launcher& launcher) noexcept;
-/// States of the delta rule, and e.
-void launch_states(const BackwardParams& params, const TileTensors& tensors,
-                   Launcher& launcher) noexcept;
 /// Gradients of states, and dv.
 void launch_chain(const BackwardParams& params, const TileTensors& tensors,
                   Launcher& launcher) noexcept;
+/// The same of the delta rule, and states and e.
+void launch_chains(const BackwardParams& params, const TileTensors& tensors,
+                   Launcher& launcher) noexcept;
 /// All other gradients by chunk.
 void launch_gradients(const BackwardParams& params, const TileTensors& tensors,
                       Launcher& launcher) noexcept;

@@ -37,18 +37,35 @@ void run(const device::Instance& instance, const Params& params, int64_t items, 
       params, items);
 }
 
+/// Fills in a chain's parameters but for its maps.
+void fill(const BackwardParams& params, const TileTensors& tensors, ChainParams* p) noexcept {
+  p->all = params;
+  p->states_per_batch = tensors.states_per_batch;
+}
+
+bool fill_states(const BackwardParams& params, const TileTensors& t, ChainParams* p) noexcept {
+  fill(params, t, p);
+  return encode(&p->k, t.k, 64, 2) && encode(&p->rows, t.v, 64, 1) && encode(&p->B, t.B, 64, 1) &&
+         encode(&p->out, t.e, 64, 1) && encode(&p->state, t.S, 128, 1);
+}
+
+bool fill_gradients(const BackwardParams& params, const TileTensors& t, ChainParams* p) noexcept {
+  fill(params, t, p);
+  return encode(&p->q, t.q, 64, 2) && encode(&p->k, t.k, 64, 2) && encode(&p->rows, t.d_o, 64, 1) &&
+         encode(&p->B, t.B, 64, 1) && encode(&p->out, t.dv, 64, 1) &&
+         encode(&p->state, t.D, 128, 1);
+}
+
 /// Runs a chain whose maps are there if `encoded`.
-void run_chain(Chain chain, bool encoded, ChainParams& p, const BackwardParams& params,
-               const TileTensors& tensors, Launcher& launcher) noexcept {
+void run_chain(Chain chain, bool encoded, ChainParams& p, Launcher& launcher) noexcept {
   const int multiprocessors = launcher.machine().multiprocessors;
-  const bool wide = has_wide_chain(params.stage, multiprocessors);
-  const int64_t items = params.stage.N * params.stage.HV * (wide ? 1 : 2);
-  if (items == 0) return;
+  const bool wide = has_wide_chain(p.all.stage, multiprocessors);
+  deal_items(wide, 0, multiprocessors, &p);
+  if (p.items == 0) return;
   if (!encoded) return launcher.note(cudaErrorInvalidValue);
-  p.all = params;
-  p.states_per_batch = tensors.states_per_batch;
-  run(instances_of(params).chain[static_cast<int>(chain)][wide], p, items, multiprocessors,
-      launcher);
+  const device::Instance& instance = instances_of(p.all).chain[static_cast<int>(chain)][wide];
+  launcher(instance.kernel,
+           {{static_cast<unsigned>(p.ctas)}, instance.threads, instance.shared_bytes}, p);
 }
 
 }  // namespace
@@ -64,6 +81,7 @@ int load_tile_kernels() noexcept {
     load(all.maxima);
     load(all.solve);
     for (const auto& widths : all.chain) load(widths[0]), load(widths[1]);
+    load(all.both_chains);
     for (const bool delta : {false, true}) {
       load(all.gradients[delta]);
     }
@@ -89,21 +107,31 @@ void launch_solve(const BackwardParams& params, Launcher& launcher) noexcept {
   if (items > 0) run(instances_of(params).solve, params, items, kMaxGrid, launcher);
 }
 
-void launch_states(const BackwardParams& params, const TileTensors& t,
-                   Launcher& launcher) noexcept {
+void launch_chain(const BackwardParams& params, const TileTensors& tensors,
+                  Launcher& launcher) noexcept {
   ChainParams p{};
-  const bool encoded = encode(&p.k, t.k, 64, 2) && encode(&p.rows, t.v, 64, 1) &&
-                       encode(&p.B, t.B, 64, 1) && encode(&p.out, t.e, 64, 1) &&
-                       encode(&p.state, t.S, 128, 1);
-  run_chain(Chain::kStates, encoded, p, params, t, launcher);
+  const bool encoded = fill_gradients(params, tensors, &p);
+  run_chain(params.delta_rule ? Chain::kDelta : Chain::kLinear, encoded, p, launcher);
 }
 
-void launch_chain(const BackwardParams& params, const TileTensors& t, Launcher& launcher) noexcept {
-  ChainParams p{};
-  const bool encoded = encode(&p.q, t.q, 64, 2) && encode(&p.k, t.k, 64, 2) &&
-                       encode(&p.rows, t.d_o, 64, 1) && encode(&p.B, t.B, 64, 1) &&
-                       encode(&p.out, t.dv, 64, 1) && encode(&p.state, t.D, 128, 1);
-  run_chain(params.delta_rule ? Chain::kDelta : Chain::kLinear, encoded, p, params, t, launcher);
+void launch_chains(const BackwardParams& params, const TileTensors& tensors,
+                   Launcher& launcher) noexcept {
+  BothChainsParams p{};
+  const bool encoded = fill_states(params, tensors, &p.states);
+  const int multiprocessors = launcher.machine().multiprocessors;
+  if (!has_both_chains(params.stage, multiprocessors)) {
+    run_chain(Chain::kStates, encoded, p.states, launcher);
+    return launch_chain(params, tensors, launcher);
+  }
+  if (!fill_gradients(params, tensors, &p.gradients) || !encoded) {
+    return launcher.note(cudaErrorInvalidValue);
+  }
+  deal_items(false, 0, multiprocessors / 2, &p.gradients);
+  deal_items(false, p.gradients.ctas, multiprocessors / 2, &p.states);
+  const device::Instance& instance = instances_of(params).both_chains;
+  const int ctas = p.gradients.ctas + p.states.ctas;
+  launcher(instance.kernel,
+           {{static_cast<unsigned>(ctas)}, instance.threads, instance.shared_bytes}, p);
 }
 
 void launch_gradients(const BackwardParams& params, const TileTensors& tensors,

@@ -125,6 +125,20 @@ struct ChainParams {
   CUtensorMap state;  ///< boxes of 128 rows x 64 columns; chunks count as batch
   BackwardParams all;
   int32_t states_per_batch;  ///< states between those of neighbouring batch entries
+  int32_t items;             ///< sequences x heads x slices of V
+  int32_t first_cta, ctas;   ///< those of the launch that have them, one after the other
+};
+
+/// Deals a chain's items, of 128 columns of V or 64, to at most that many CTAs of a launch.
+inline void deal_items(bool wide, int first_cta, int most, ChainParams* p) noexcept {
+  p->items = static_cast<int32_t>(p->all.stage.N * p->all.stage.HV * (wide ? 1 : 2));
+  p->first_cta = first_cta;
+  p->ctas = p->items < most ? p->items : most;
+}
+
+/// Both chains of the delta rule, neither of which reads what the other writes.
+struct BothChainsParams {
+  ChainParams gradients, states;
 };
 
 // ------------------------------------------------------------------------------- gradients ----
