@@ -32,11 +32,9 @@ _O, _FINAL, _INITIAL, _CU = map(
 )
 # Many calls lack the three inputs behind these.
 _FEW = len(DIFFERENTIABLE) - 3
-# Of chunk_backward, behind its tensors: as in the forward pass, but for stream and workspace.
+# Of chunk_backward, behind its tensors: as in the forward pass. Its workspace is, as the stream, not given.
 _OPTIONS = [name for name, kind, _, _ in _core.fields("chunk_backward") if kind not in ("input", "output")]
-_STREAM = _OPTIONS.index("stream")
-del _OPTIONS[_STREAM : _STREAM + 2]
-_options = itemgetter(*map(_NAMES.index, _OPTIONS))
+_options = itemgetter(*(_NAMES.index("stream" if name == "workspace" else name) for name in _OPTIONS))
 _forward, _backward = _core.chunk_forward, _core.chunk_backward
 _Tensor = torch.Tensor
 _empty_like, _zeros_like, _contiguous = torch.empty_like, torch.zeros_like, torch.contiguous_format
@@ -154,35 +152,33 @@ class _InPlace(torch.autograd.Function):
 def _gradients(ctx: Any, d_o: Any, d_final: Any) -> tuple[Any, ...]:
     """The gradients by the inputs that were given, from those of o and final_state."""
     *inputs, cu = ctx.saved_tensors
+    count = len(inputs)
     # Rows past the last packed sequence have no gradient and are not written.
     new = _empty_like if cu is None else _zeros_like
-    found = tuple(
-        [
-            new(x, memory_format=_contiguous) if needed else None
-            for x, needed in zip(inputs, ctx.needs_input_grad[-len(inputs) :])
-        ]
-    )
+    found = [
+        new(x, memory_format=_contiguous) if needed else None
+        for x, needed in zip(inputs, ctx.needs_input_grad[-count:])
+    ]
     if d_o is None:
         d_o = _zeros_like(inputs[2])
     elif d_o.stride(-1) != 1:
         d_o = d_o.contiguous()
     if d_final is not None:
         d_final = d_final.contiguous()
-    rest = _NO_MORE[: len(DIFFERENTIABLE) - len(inputs)]
-    rows: list[Any] = [*inputs, *rest]
-    initial = rows.pop()
-    if initial is not None:
-        initial = initial.contiguous()
-    options = ctx.options
-    # In the order of chunk_backward's fields; None for stream and workspace.
-    _backward(
-        *rows, cu, initial, d_o, d_final, *found, *rest, *options[:_STREAM], None, None, *options[_STREAM:]
-    )
-    return found
+    # In the order of chunk_backward's fields.
+    if count == _FEW:
+        _backward(*inputs, None, None, cu, None, d_o, d_final, *found, None, None, None, *ctx.options)
+    else:
+        *rows, initial = inputs
+        if initial is not None:
+            initial = initial.contiguous()
+        _backward(*rows, cu, initial, d_o, d_final, *found, *ctx.options)
+    return tuple(found)
 
 
-_NO_MORE: tuple[Any, ...] = (None, None, None)
 _guarded_gradients = once_differentiable(_gradients)
 # PERF: what Function.apply calls in its turn where torch.func does not transform the call.
 _apply = super(torch.autograd.Function, _ChunkForward).apply
 _transforms_active = torch._C._are_functorch_transforms_active
+# PERF: what torch calls asks each time which of two functions the class has.
+_ChunkForward._backward_cls.apply = _ChunkForward.backward
