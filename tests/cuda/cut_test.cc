@@ -319,7 +319,7 @@ TEST(CudaCut, AnswersDoNotDependOnWhatWasAskedBefore) {
     return std::array{static_cast<int32_t>(cut.rule),
                       cut.count,
                       cut.most_boundaries,
-                      cut.columns,
+                      cut.columns | cut.lead << 16,
                       cut.transition_columns,
                       int32_t{cut.may_forget},
                       int32_t{cut.may_narrow}};

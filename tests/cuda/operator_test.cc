@@ -126,6 +126,18 @@ std::vector<DeltaConfig> slice_configs() {
   return configs;
 }
 
+/// Sequences that the model cuts, first segments in the transition pass
+/// (CudaLeadingSegments.AreChosenWhereTheTransitionPassIsLong).
+std::vector<DeltaConfig> leading_configs() {
+  DeltaConfig c = base("bf16", 5);
+  c.T = 16384, c.H = 2, c.HV = 8, c.history = SLUICE_HISTORY_STRICT;
+  DeltaConfig narrow = c;
+  narrow.name = "fp16_k64", narrow.io = narrow.o = kF16, narrow.K = narrow.V = 64;
+  narrow.qk_norm = SLUICE_QK_NORM_L2, narrow.slots = Slots::kShared, narrow.in_place = true;
+  narrow.T -= 17;
+  return {c, narrow};
+}
+
 class CudaChunkForward : public ::testing::TestWithParam<DeltaConfig> {
  protected:
   void SetUp() override {
@@ -153,6 +165,8 @@ std::string config_name(const ::testing::TestParamInfo<DeltaConfig>& info) {
 INSTANTIATE_TEST_SUITE_P(Random, CudaChunkForward, ::testing::ValuesIn(random_configs()),
                          config_name);
 INSTANTIATE_TEST_SUITE_P(Slices, CudaChunkForward, ::testing::ValuesIn(slice_configs()),
+                         config_name);
+INSTANTIATE_TEST_SUITE_P(Leading, CudaChunkForward, ::testing::ValuesIn(leading_configs()),
                          config_name);
 INSTANTIATE_TEST_SUITE_P(Hard, CudaChunkForward, ::testing::ValuesIn(hard_configs()), config_name);
 

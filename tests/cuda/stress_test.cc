@@ -5,6 +5,8 @@
 #include <dlfcn.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "device_scene.hpp"
 
 namespace sluice::check {
@@ -16,7 +18,7 @@ struct StressCase {
   const char* name;
   std::vector<int64_t> lengths;
   int64_t H, HV;
-  int32_t segments = 0;  ///< of a sequence; 0: whole
+  int32_t segments = 0;  ///< of a sequence; 0: whole; -1: as many as the model says
 };
 
 void PrintTo(const StressCase& stress, std::ostream* out) { *out << stress.name; }
@@ -39,8 +41,9 @@ class CudaStress : public ::testing::TestWithParam<StressCase> {
 
 TEST_P(CudaStress, DelayedRolesGiveTheSameBits) {
   GdnCase c = prefill_case(GetParam().name, GetParam().lengths, GetParam().H, GetParam().HV);
-  c.split_value = GetParam().segments;
+  c.split_value = std::max(GetParam().segments, 0);
   if (c.split_value > 0) c.split = SLUICE_SPLIT_SEGMENTS;
+  if (GetParam().segments < 0) c.split = SLUICE_SPLIT_AUTO, c.history = SLUICE_HISTORY_STRICT;
   DeviceScene scene(c, make_inputs(c));
   ASSERT_EQ(scene.run(), "");
   const std::vector<std::byte> o = scene.o_bits(), states = scene.state_bits();
@@ -57,7 +60,8 @@ std::vector<StressCase> cases() {
   return {{"planned", many, 2, 4},
           {"long", {700, 64, 513}, 1, 3},
           {"one", {300}, 1, 1},
-          {"cut", {700, 64, 513}, 1, 3, 4}};
+          {"cut", {700, 64, 513}, 1, 3, 4},
+          {"first_segments_lead", {16384}, 2, 8, -1}};
 }
 
 INSTANTIATE_TEST_SUITE_P(All, CudaStress, ::testing::ValuesIn(cases()),

@@ -34,6 +34,7 @@ uint64_t emulation_seed = 1;
 int emulated_multiprocessors = 4;
 int emulated_join_columns = 8;
 bool emulated_halves = false;
+int8_t emulated_lead = 0;
 ResidentClusters emulated_clusters{};
 CutOverride emulated_split;
 
@@ -108,13 +109,15 @@ void run_preparation(Launches& launch, const PrefillParams& p) {
   if (p.K == 64) of_k(std::integral_constant<int, 64>());
 }
 
+/// `leading`: CTAs besides those of the persistent kernels.
 template <class Io, bool kL2Norm, bool kOutput>
-void run_pass(Launches& launch, const PrefillParams& p, int columns, int64_t items) {
+void run_pass(Launches& launch, const PrefillParams& p, int columns, int64_t items,
+              int64_t leading = 0) {
   if (p.has_key_gates()) return run_key_pass<Io, kOutput>(launch, p, columns, items);
   if (p.linear) return run_linear_pass<Io, kOutput>(launch, p, columns, items);
   const auto pass = [&]<int kK, int kV>(std::integer_sequence<int, kK, kV>) {
     using C = Config<Io, kL2Norm, kK, kV, kOutput>;
-    launch(static_cast<unsigned>(std::min<int64_t>(items, kMostCtas)), C::kThreads,
+    launch(static_cast<unsigned>(leading + std::min<int64_t>(items, kMostCtas)), C::kThreads,
            [&] { chunk_forward::chunk_forward_kernel<C>(p); });
   };
   if (p.K == 128 && columns == 128) pass(std::integer_sequence<int, 128, 128>());
@@ -201,8 +204,14 @@ template <class Io, bool kL2Norm>
 std::string run(PrefillParams p, const Tiles& tiles, void* workspace) {
   using namespace chunk_forward;
   Launches launch;
-  const CutRequest& request = p.segments.cut;
+  device::CutRequest& request = p.segments.cut;
   const int64_t items = int64_t{p.N} * p.HV * (p.V / request.columns);
+  if (emulated_lead > 0 && request.rule == CutRule::kEqual && request.count > 2 &&
+      !request.may_forget && !p.linear && !p.has_key_gates() &&
+      request.columns == request.transition_columns) {
+    request.lead = emulated_lead;
+    p.segments.keep_initial = false;
+  }
   if (request.rule != CutRule::kWhole) {
     p.segments.place_in(workspace, p.N, p.HV, p.K, p.V);
     if (request.rule != CutRule::kEqual) launch(1, kPlanThreads, [&] { plan_kernel(p); });
@@ -210,7 +219,11 @@ std::string run(PrefillParams p, const Tiles& tiles, void* workspace) {
     if (p.has_key_gates()) run_preparation<Io, kL2Norm>(launch, p);
     launch_horizons(launch, p);
     p.v = emulated_map(tiles.v, static_cast<uint32_t>(request.transition_columns) / 64);
-    run_pass<Io, kL2Norm, false>(launch, p, request.transition_columns, kMostCtas);
+    const int64_t leading = device::leading_items(request, int64_t{p.N} * p.HV, p.V);
+    if (leading > 0) p.end_ticket = static_cast<uint32_t>(leading);
+    run_pass<Io, kL2Norm, false>(launch, p, request.transition_columns, kMostCtas, leading);
+    p.first_ticket = static_cast<uint32_t>(leading);
+    p.end_ticket = ~uint32_t{0};
     if (p.linear) {
       launch(kMostCtas, linear_attention::kJoinThreads, [&] { linear_attention::join_kernel(p); });
     } else {

@@ -19,6 +19,8 @@ extern ResidentClusters emulated_clusters;
 /// Columns of V that a CTA of the join carries; whether the last round of whole sequences is halved.
 extern int emulated_join_columns;
 extern bool emulated_halves;
+/// CutRequest::lead of calls that are cut into equal segments.
+extern int8_t emulated_lead;
 /// What the environment would ask for.
 extern CutOverride emulated_split;
 

@@ -153,6 +153,11 @@ std::vector<GdnCase> cases() {
     c.max_tokens = 200;
     c.HV = 1;
   });
+  add("long_lead", {700}, 4, [](GdnCase& c) { c.HV = 1; });
+  add("lead_in_place", {500}, 3, [](GdnCase& c) {
+    c.slots = c.in_place = true;
+    c.checkpoint_every = 64;
+  });
   add("columns", {140}, 0, [](GdnCase& c) { c.split = SLUICE_SPLIT_COLUMNS; });
   return all;
 }
@@ -199,6 +204,20 @@ TEST_P(EmulatedSplit, MatchesRecurrence) {
   ASSERT_EQ(truth.code, SLUICE_OK) << truth.message;
   cuda::emulation_seed = 77;
   const GdnOutputs outputs = run_chunk_forward(c, inputs, {.implementation = SLUICE_IMPL_CUDA});
+  ASSERT_EQ(outputs.code, SLUICE_OK) << outputs.message;
+  const Verdict verdict = judge_run(c, inputs, outputs, truth);
+  EXPECT_TRUE(verdict.pass) << outputs.kernel << "\n" << verdict.line;
+}
+
+/// First segments of other lengths, as items of the main pass ahead of the transition pass.
+TEST_P(EmulatedSplit, MatchesRecurrenceWhereFirstSegmentsLead) {
+  const GdnCase& c = GetParam();
+  const GdnInputs inputs = make_inputs(c);
+  const GdnOutputs truth = truth_of(c, inputs);
+  cuda::emulation_seed = 78;
+  cuda::emulated_lead = 7;
+  const GdnOutputs outputs = run_chunk_forward(c, inputs, {.implementation = SLUICE_IMPL_CUDA});
+  cuda::emulated_lead = 0;
   ASSERT_EQ(outputs.code, SLUICE_OK) << outputs.message;
   const Verdict verdict = judge_run(c, inputs, outputs, truth);
   EXPECT_TRUE(verdict.pass) << outputs.kernel << "\n" << verdict.line;

@@ -3,6 +3,7 @@
 #include "cuda/chunk_forward/cut.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 
 #include "cuda/chunk_forward/cut_linear.h"
@@ -12,7 +13,7 @@ namespace sluice::cuda {
 namespace {
 
 using core::DeltaRuleProblem;
-using device::Cut, device::CutRequest, device::CutRule, device::CutProblem;
+using device::Cut, device::CutCosts, device::CutRequest, device::CutRule, device::CutProblem;
 
 /// Most states at boundaries that the planner may ask for, per multiprocessor: 50 MB on an H200.
 constexpr int64_t kPairsPerMultiprocessor = 3;
@@ -25,14 +26,16 @@ bool may_forget(const DeltaRuleProblem& p, const CutOverride& environment) noexc
   return p.qk_norm == SLUICE_QK_NORM_L2 && bounded;
 }
 
-/// Segments of equal length, without a planner; false where numbers would not fit.
-bool cut_equally(const DeltaRuleProblem& p, int64_t wanted, int32_t shortest,
+/// Segments of equal length, without a planner; false where numbers would not fit. `lead`: the first
+/// ones in quarters of the others, 0 where they do not lead.
+bool cut_equally(const DeltaRuleProblem& p, int64_t wanted, int8_t lead, int32_t shortest,
                  CutRequest* cut) noexcept {
   const int64_t count = std::min(wanted, equal_chunks(p)), boundaries = p.rows.N * (count - 1);
   // BOUND: items of the transition pass are an int32.
   if (boundaries * p.HV * (p.K + p.V) / 64 >= int64_t{1} << 31) return false;
   cut->rule = count > 1 ? CutRule::kEqual : CutRule::kWhole;
   cut->count = static_cast<int32_t>(count);
+  cut->lead = lead;
   cut->shortest = shortest;
   cut->most_boundaries = static_cast<int32_t>(boundaries);
   return true;
@@ -46,9 +49,10 @@ struct BatchShape {
 
 /// What the model says of a batch.
 struct CutEstimate {
-  float time;     ///< of the best cut, or of none
-  float whole;    ///< of none
-  int32_t count;  ///< segments a sequence of the best cut
+  float time;       ///< of the best cut, or of none
+  float whole;      ///< of none
+  int32_t count;    ///< segments a sequence of the best cut
+  int8_t lead = 0;  ///< quarters of the others that its first segments have, where they lead
 };
 
 /// What does not depend on the number of segments.
@@ -68,6 +72,42 @@ CutProblem case_of(const DeltaRuleProblem& p, const CutRequest& cut,
   return of;
 }
 
+/// Rounds of items on so many multiprocessors.
+int64_t rounds_of(int64_t items, int64_t multiprocessors) noexcept {
+  return (items + multiprocessors - 1) / multiprocessors;
+}
+
+/// n segments a sequence, the first of which leads: computed in the transition pass, on
+/// multiprocessors of its own, and as long as that pass takes. Infinite where it cannot be.
+CutEstimate estimate_leading(const CutProblem& of, const BatchShape& batch, int64_t n) noexcept {
+  const auto number = [](auto x) { return static_cast<float>(x); };
+  const auto per_segment = static_cast<int64_t>(number(batch.sequences) * of.heads * of.slices),
+             free = static_cast<int64_t>(of.multiprocessors) - per_segment,
+             states = static_cast<int64_t>(number(batch.sequences) * of.exact);
+  CutEstimate out{std::numeric_limits<float>::infinity(), 0.0f, static_cast<int32_t>(n)};
+  if (n < 3 || free < 1) return out;
+  const int64_t items = states * (n - 2) * static_cast<int64_t>(of.added + of.factor),
+                turns = rounds_of(items, free),
+                main = rounds_of(per_segment * (n - 1), static_cast<int64_t>(of.multiprocessors));
+  const CutCosts& costs = of.costs;
+  out.lead = static_cast<int8_t>(
+      std::clamp(4.0f * number(turns) * costs.transition / of.chunk + 0.5f, 1.0f, 16.0f));
+  const float quarters = number(out.lead) / 4.0f,
+              length = std::ceil(number(batch.longest) / (number(n - 1) + quarters));
+  if (length < number(device::kShortestSegment)) return out;
+  const float in_turn = number(turns) * (length + costs.item) * costs.transition,
+              leading = (length * quarters + costs.item) * of.chunk;
+  out.time = std::max(in_turn, leading) + number(main) * (length + costs.item) * of.chunk +
+             costs.join * number(n - 2) + costs.split;
+  return out;
+}
+
+/// Whether first segments may lead.
+bool may_lead(const DeltaRuleProblem& p, const CutRequest& cut) noexcept {
+  return !is_linear(p) && !core::present(p.key_gate) && has_equal_lengths(p) && !cut.may_forget &&
+         cut.columns == cut.transition_columns;
+}
+
 CutEstimate estimate(const DeltaRuleProblem& p, const CutRequest& cut,
                      const BatchShape& batch) noexcept {
   const CutProblem of = case_of(p, cut, batch);
@@ -80,7 +120,10 @@ CutEstimate estimate(const DeltaRuleProblem& p, const CutRequest& cut,
     const Cut segments{u32(length), u32(batch.sequences * n), u32(boundaries),
                        u32(batch.sequences)};
     const float time = device::cut_time(segments, of);
-    if (time < best.time) best.time = time, best.count = static_cast<int32_t>(n);
+    if (time < best.time) best = {time, whole, static_cast<int32_t>(n)};
+    if (!may_lead(p, cut)) continue;
+    const CutEstimate leading = estimate_leading(of, batch, n);
+    if (leading.time < best.time) best = {leading.time, whole, leading.count, leading.lead};
   }
   return best;
 }
@@ -176,7 +219,9 @@ CutRequest choose_by_model(const DeltaRuleProblem& p, const Machine& machine,
   }
   if (is_worth_asking(p, wide, narrow)) {
     const bool equal = has_equal_lengths(p);
-    if (equal) cut_equally(p, wide.equal.count, device::kShortestSegment, &cut);
+    if (equal) {
+      cut_equally(p, wide.equal.count, wide.equal.lead, device::kShortestSegment, &cut);
+    }
     cut.may_narrow = !equal && !knows_longest(p) && narrow.equal.whole < wide.equal.whole;
     return cut;
   }
@@ -233,7 +278,7 @@ void set_rule(const DeltaRuleProblem& p, sluice_split split, int32_t value,
   if (split == SLUICE_SPLIT_SEGMENTS) {
     cut->rule = CutRule::kCount;
     cut->count = value;
-    if (has_equal_lengths(p) && cut_equally(p, value, 1, cut)) return;
+    if (has_equal_lengths(p) && cut_equally(p, value, 0, 1, cut)) return;
     most = std::min(p.rows.N * (value - 1), chunks);
   } else if (split == SLUICE_SPLIT_LENGTH) {
     cut->rule = CutRule::kLength;

@@ -137,12 +137,19 @@ void launch_preparation(Passes& pass) noexcept {
               {static_cast<unsigned>(std::min(records, most))});
 }
 
+/// N and M, and the first segments where these lead.
 void launch_transitions(Passes& pass, int64_t pairs) noexcept {
-  const PrefillParams& p = pass.params;
+  PrefillParams& p = pass.params;
   const int columns = pass.cut().transition_columns;
-  pass.encode(encode_v(pass.params, pass.tiles, columns));
+  const int64_t leading = device::leading_items(pass.cut(), p.N * p.HV, p.V);
+  pass.encode(encode_v(p, pass.tiles, columns));
+  if (leading > 0) p.end_ticket = static_cast<uint32_t>(leading);
   pass.launch_persistent(transition_instance(p, pass.tiles, columns),
-                         pairs * ((p.V + (p.linear ? 0 : p.K)) / columns));
+                         leading + pairs * ((p.V + (p.linear ? 0 : p.K)) / columns));
+  if (leading > 0) {
+    p.first_ticket = static_cast<uint32_t>(leading);
+    p.end_ticket = ~uint32_t{0};
+  }
 }
 
 /// Columns of V that one CTA of the join carries: the fewest whose CTAs make one round. PERF each of

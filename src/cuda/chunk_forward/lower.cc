@@ -56,8 +56,9 @@ device::PrefillParams lower_prefill(const DeltaRuleProblem& p,
                                     const device::CutRequest& cut) noexcept {
   device::PrefillParams out{};
   out.segments.cut = cut;
+  // First segments that lead have read theirs before the main pass writes any.
   out.segments.keep_initial =
-      present(p.state.initial) && p.state.initial.data == p.state.final.data;
+      cut.lead == 0 && present(p.state.initial) && p.state.initial.data == p.state.final.data;
   lower_shared(p, &out);
   out.initial = state_pool(p.state.initial, p.state.pad_below, &out.initial_span);
   if (!present(p.state.initial)) {

@@ -31,7 +31,7 @@ __device__ __forceinline__ void load_role(const PrefillParams& p, Shared& s) {
   tile::RingCursor<C::kWorkSlots> work;
   tile::RingCursor<C::kKStages> k;
   tile::RingCursor<C::kQStages> q;
-  uint32_t ticket = p.first_ticket + blockIdx.x;
+  uint32_t ticket = first_ticket<C>(p);
   WorkItem item;
   do {
     item = item_of<C>(p, ticket);

@@ -31,14 +31,20 @@ struct PlanView {
   __device__ __forceinline__ int pieces() const { return p.segments.cut.count; }
   __device__ __forceinline__ int cuts() const { return pieces() - 1; }
 
+  /// Whether first segments run beside the transition pass.
+  __device__ __forceinline__ bool leads() const { return p.segments.cut.lead > 0; }
+
   __device__ __forceinline__ uint32_t segments() const {
     return is_equal() ? static_cast<uint32_t>(p.N * pieces()) : p.segments.header->segments;
   }
   /// The segment at a position of the order; one of -1 chunks where a sequence is too short.
   __device__ __forceinline__ Segment segment(int position) const {
     if (!is_equal()) return p.segments.segments[position];
-    const int seq = position / pieces();
-    return equal_segment(p.segments.cut, seq, chunks_of(p, seq), position - seq * pieces());
+    // Those that lead come first.
+    const int first = leads() ? p.N : 0, each = leads() ? cuts() : pieces();
+    const int seq = position < first ? position : (position - first) / each;
+    const int at = position < first ? 0 : position - first - seq * each + (leads() ? 1 : 0);
+    return equal_segment(p.segments.cut, seq, chunks_of(p, seq), at);
   }
 
   __device__ __forceinline__ int boundaries() const {
@@ -66,6 +72,9 @@ struct PlanView {
     return is_equal() ? chain.first / cuts() : p.segments.left[chain.first].seq;
   }
 
+  /// Boundaries of a sequence whose N the transition pass computes. The first one has no M, and no N
+  /// either where the first segment leads.
+  __device__ __forceinline__ int sums() const { return leads() ? cuts() - 1 : cuts(); }
   /// Work items of the transition pass for one M.
   __device__ __forceinline__ int factor_items() const {
     const CutRequest& request = p.segments.cut;
@@ -75,21 +84,21 @@ struct PlanView {
     if (has_lists()) return p.segments.header->transitions;
     const int columns = p.segments.cut.transition_columns;
     return static_cast<uint32_t>(p.N * p.HV *
-                                 (cuts() * (p.V / columns) + (cuts() - 1) * factor_items()));
+                                 (sums() * (p.V / columns) + (cuts() - 1) * factor_items()));
   }
   /// Work of the transition pass. Without a list: all N, then all M, heads and columns first.
   __device__ __forceinline__ Transition transition(int ticket) const {
     if (has_lists()) return p.segments.transitions[ticket];
     const int columns = p.segments.cut.transition_columns, slices = p.V / columns,
-              added = p.N * cuts() * p.HV * slices;
+              added = p.N * sums() * p.HV * slices;
+    const auto past_first = [&](int inner) { return inner + inner / max(cuts() - 1, 1) + 1; };
     if (ticket < added) {
-      const int pair = ticket / slices;
-      return {pair / p.HV, pair % p.HV, (ticket - pair * slices) * columns, 0};
+      const int pair = ticket / slices, inner = pair / p.HV;
+      return {leads() ? past_first(inner) : inner, pair % p.HV, (ticket - pair * slices) * columns,
+              0};
     }
-    const int parts = factor_items(), pair = (ticket - added) / parts, inner = pair / p.HV;
-    // The first boundary of a sequence has no M.
-    return {inner + inner / max(cuts() - 1, 1) + 1, pair % p.HV,
-            (ticket - added - pair * parts) * columns, 1};
+    const int parts = factor_items(), pair = (ticket - added) / parts;
+    return {past_first(pair / p.HV), pair % p.HV, (ticket - added - pair * parts) * columns, 1};
   }
 
   /// Writes the counts that a caller may read after the call, where no planner has; one thread.

@@ -77,6 +77,9 @@ struct CutRequest {
   bool in_order = false;        ///< lengths are equal: whole sequences need not be put in order
   bool halves_tail = false;     ///< items of the last round have half as many columns
   bool scalar_factors = false;  ///< linear attention: M is a number, which needs no work items
+  /// kEqual: length of first segments in quarters of the others'; they need no boundary, so they are
+  /// computed, with outputs, in the transition pass, and what they leave is N. 0: like all others.
+  int8_t lead = 0;
 
   /// Whether all segments are computed by one launch, without planner, workspace or join.
   constexpr bool is_one_launch() const {
@@ -86,6 +89,7 @@ struct CutRequest {
   constexpr CutRequest as_whole() const {
     CutRequest out = *this;
     out.rule = CutRule::kWhole;
+    out.lead = 0;
     out.most_boundaries = 0;
     return out;
   }
@@ -225,6 +229,15 @@ SLUICE_HOST_DEVICE constexpr int32_t segment_start(uint32_t chunks, uint32_t s, 
   return static_cast<int32_t>(chunks / n * s + (s < longer ? s : longer));
 }
 
+/// First chunk of segment s of n under kEqual. BOUND: n <= chunks / 4 where first segments lead.
+SLUICE_HOST_DEVICE constexpr int32_t equal_start(const CutRequest& request, uint32_t chunks,
+                                                 uint32_t s, uint32_t n) {
+  if (request.lead == 0 || n < 2) return segment_start(chunks, s, n);
+  const uint32_t others = 4 * (n - 1), all = others + static_cast<uint32_t>(request.lead),
+                 rest = chunks / all * others + chunks % all * others / all;
+  return s == 0 ? 0 : static_cast<int32_t>(chunks - rest) + segment_start(rest, s - 1, n - 1);
+}
+
 /// Segments of a sequence under kEqual. WHY not always `count`: a graph may be replayed with a
 /// sequence that is much shorter than its tensors.
 SLUICE_HOST_DEVICE constexpr int32_t equal_count(const CutRequest& request, uint32_t chunks) {
@@ -239,8 +252,8 @@ SLUICE_HOST_DEVICE constexpr Segment equal_segment(const CutRequest& request, in
   const int32_t count = equal_count(request, chunks), boundary = seq * (request.count - 1) + at;
   if (at >= count) return {seq, 0, -1, -1, -1};
   const auto n = static_cast<uint32_t>(count), s = static_cast<uint32_t>(at);
-  const int32_t first = segment_start(chunks, s, n);
-  return {seq, first, segment_start(chunks, s + 1, n) - first, at > 0 ? boundary - 1 : -1,
+  const int32_t first = equal_start(request, chunks, s, n);
+  return {seq, first, equal_start(request, chunks, s + 1, n) - first, at > 0 ? boundary - 1 : -1,
           at + 1 < count ? boundary : -1};
 }
 
@@ -258,6 +271,12 @@ struct Cut {
     chains += n > 1;
   }
 };
+
+/// Work items of first segments that run in the transition pass, one a CTA; `pairs`: sequences x heads.
+SLUICE_HOST_DEVICE constexpr int64_t leading_items(const CutRequest& request, int64_t pairs,
+                                                   int64_t V) {
+  return request.lead > 0 ? pairs * (V / request.columns) : 0;
+}
 
 /// What a cut is judged by.
 struct CutProblem {

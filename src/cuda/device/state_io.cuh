@@ -127,19 +127,25 @@ __device__ __forceinline__ void store_final(const PrefillParams& p, const WorkIt
   store_state(p, p.final, slot, item, half, S);
 }
 
+/// S^T that leaves a segment, as N of the boundary there.
+template <int kN>
+__device__ __forceinline__ void store_added(const PrefillParams& p, const WorkItem& item, int half,
+                                            const tile::Accumulator<kN>& S) {
+  const StatePlace place(p.K, p.V, false, item.column + half * 64);
+  store_elements(boundary_state(p, item, item.after) + place.origin, place, S);
+}
+
 /// S^T that leaves a work item. N lies as [K][V]; M as [column][row], the order in which the join
 /// reads it.
 template <class C, int kN>
 __device__ __forceinline__ void store_leaving(const PrefillParams& p, const WorkItem& item,
                                               int half, const tile::Accumulator<kN>& S) {
-  const int column = item.column + half * 64;
   if constexpr (C::kOutput) {
     if (item.sink == StateSink::kFinal) store_final(p, item, half, S);
   } else if (item.sink == StateSink::kAdded) {
-    const StatePlace place(p.K, p.V, false, column);
-    store_elements(boundary_state(p, item, item.after) + place.origin, place, S);
+    store_added(p, item, half, S);
   } else {
-    const StatePlace place(p.K, p.K, true, column);
+    const StatePlace place(p.K, p.K, true, item.column + half * 64);
     store_elements(factor_at(p, item.after, item.head) + place.origin, place, S);
   }
 }

@@ -129,7 +129,10 @@ __device__ __forceinline__ WorkItem segment_item(const PrefillParams& p, const S
   } else if (segment.after >= 0 && p.segments.keep_initial) {
     item.source = StateSource::kKept;
   }
-  if (segment.after >= 0) item.sink = StateSink::kNone;
+  if (segment.after >= 0) {
+    const bool leads = PlanView{p}.leads() && segment.before < 0;
+    item.sink = leads ? StateSink::kAdded : StateSink::kNone;
+  }
   item.before = segment.before;
   item.after = segment.after;
   cut_item(item, segment.first - early, segment.chunks + early, early);
@@ -187,12 +190,27 @@ __device__ __forceinline__ WorkItem item_of(const PrefillParams& p, uint32_t tic
   return item;
 }
 
-/// Tickets of one CTA: the first is its index, later ones are taken from the shared counter if
-/// anything before this pass could clear it.
+/// CTAs at the start of a transition pass that compute first segments instead.
+template <class C>
+__device__ __forceinline__ uint32_t leading_ctas(const PrefillParams& p) {
+  if constexpr (!C::kOutput && requires { typename C::Leading; }) {
+    return static_cast<uint32_t>(leading_items(p.segments.cut, p.N * p.HV, p.V));
+  }
+  return 0;
+}
+
+/// Tickets of one CTA: the first is its index among those of the pass, later ones are taken from the
+/// shared counter if anything before this pass could clear it.
+template <class C>
+__device__ __forceinline__ uint32_t first_ticket(const PrefillParams& p) {
+  return p.first_ticket + blockIdx.x - leading_ctas<C>(p);
+}
 template <class C>
 __device__ __forceinline__ uint32_t next_ticket(const PrefillParams& p, uint32_t ticket) {
   PlanHeader* const plan = p.segments.header;
-  if (plan == nullptr || !PlanView{p}.has_lists()) return ticket + gridDim.x;
+  if (plan == nullptr || !PlanView{p}.has_lists()) {
+    return ticket + gridDim.x - leading_ctas<C>(p);
+  }
   return gridDim.x + atomicAdd(C::kOutput ? &plan->ticket : &plan->transition_ticket, 1u);
 }
 

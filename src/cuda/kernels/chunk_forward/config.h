@@ -22,6 +22,8 @@ struct Config {
   using Io = Io_;
   static constexpr bool kL2Norm = kL2Norm_, kOutput = kOutput_;
   static constexpr int kK = kK_, kV = kV_;
+  /// Whose items the first CTAs of a transition pass may take: see device::leading_items().
+  using Leading = Config<Io, kL2Norm, kK, kV, true>;
   static constexpr int kChunk = 64;  ///< tokens per chunk
   static constexpr int kStateGroups = kV / 64, kStateWarps = 4 * kStateGroups;
   static constexpr int kWorkReaders =

@@ -52,6 +52,31 @@ __device__ __forceinline__ void zero_upper_blocks(SharedMemoryPlan<C>& s) {
   ptx::fence_proxy_async();
 }
 
+/// The roles of a CTA, all threads.
+template <class C>
+__device__ __forceinline__ void serve(const PrefillParams& p) {
+  extern __shared__ __align__(1024) uint8_t dynamic_shared[];
+  auto& s = *reinterpret_cast<SharedMemoryPlan<C>*>(dynamic_shared);
+  const int warpgroup = tile::warpgroup();
+  if (warpgroup == 0) {
+    ptx::decrease_registers<C::kServiceRegisters>();
+    const auto warp = static_cast<ServiceWarp>(tile::warp());
+    if (warp == ServiceWarp::kLoad) {
+      if (threadIdx.x == 0) device::load_role<C>(p, s);
+    } else if (warp == ServiceWarp::kGate) {
+      gate_role<C>(p, s);
+    } else {
+      finish_role<C>(s, warp == ServiceWarp::kFinishOdd);
+    }
+  } else if (warpgroup == 3) {
+    ptx::decrease_registers<C::kAuxRegisters>();
+    prepare_role<C>(p, s);
+  } else if (warpgroup <= C::kStateGroups) {
+    ptx::increase_registers<C::kStateRegisters>();
+    state_role<C>(p, s, warpgroup - 1);
+  }
+}
+
 /// See the head of this file. Launch with Config::kThreads threads, sizeof(SharedMemoryPlan) bytes
 /// of dynamic shared memory (1024-byte aligned) and at most as many CTAs as are resident at once.
 template <class C>
@@ -77,28 +102,15 @@ __global__ void __launch_bounds__(C::kThreads, 1)
   __syncthreads();
   // The last round as a launch of its own begins while the one before it ends: it reads nothing of
   // that, and whatever came earlier is done.
-  const bool is_tail = C::kOutput && p.first_ticket != 0;
+  const bool is_tail = C::kOutput && p.segments.cut.halves_tail && p.first_ticket != 0;
   if (!is_tail) ptx::wait_for_dependencies();
   if (C::kOutput && p.segments.cut.halves_tail) ptx::launch_dependents();
   if (C::kOutput && !device::takes_pass<C>(p)) return;
-  const int warpgroup = tile::warpgroup();
-  if (warpgroup == 0) {
-    ptx::decrease_registers<C::kServiceRegisters>();
-    const auto warp = static_cast<ServiceWarp>(tile::warp());
-    if (warp == ServiceWarp::kLoad) {
-      if (threadIdx.x == 0) device::load_role<C>(p, s);
-    } else if (warp == ServiceWarp::kGate) {
-      gate_role<C>(p, s);
-    } else {
-      finish_role<C>(s, warp == ServiceWarp::kFinishOdd);
-    }
-  } else if (warpgroup == 3) {
-    ptx::decrease_registers<C::kAuxRegisters>();
-    prepare_role<C>(p, s);
-  } else if (warpgroup <= C::kStateGroups) {
-    ptx::increase_registers<C::kStateRegisters>();
-    state_role<C>(p, s, warpgroup - 1);
+  // PERF beside the transition pass, not in a launch of its own: that ran before it.
+  if constexpr (!C::kOutput) {
+    if (blockIdx.x < device::leading_ctas<C>(p)) return serve<typename C::Leading>(p);
   }
+  serve<C>(p);
   // WHY: whoever waits for this launch waits for the one before it too.
   if (is_tail) ptx::wait_for_dependencies();
 }

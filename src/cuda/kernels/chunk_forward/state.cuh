@@ -16,7 +16,8 @@
 namespace sluice::cuda::chunk_forward {
 
 using device::load_entering, device::OutputPlace, device::park_output, device::store_checkpoint;
-using device::store_leaving, device::store_output, device::store_rows, device::wait_for_store;
+using device::store_added, device::store_leaving, device::store_output, device::store_rows,
+    device::wait_for_store;
 using tile::Accumulator, tile::issue_mix, tile::issue_recall, tile::issue_update, tile::Operand;
 
 /// R^T = V^T - (S^T Kc^T) diag(recall), packed; columns at or past `rows` are zero. `v` is this
@@ -200,7 +201,10 @@ __device__ __forceinline__ void run_item(const PrefillParams& p, SharedMemoryPla
     }
   }
   store_leaving<C>(p, item, half, S);
-  if constexpr (C::kOutput) wait_for_store();
+  if constexpr (C::kOutput) {
+    if (item.sink == device::StateSink::kAdded) store_added(p, item, half, S);
+    wait_for_store();
+  }
 }
 
 /// State warpgroup `half`.
