@@ -69,6 +69,10 @@ CutProblem case_of(const DeltaRuleProblem& p, const CutRequest& cut,
                 has_scalar_factors(p) ? 0.0f : number(p.K / cut.transition_columns),
                 number(cut.multiprocessors)};
   of.cost(has_scalar_factors(p), cut.columns);
+  if (!is_linear(p)) {
+    const int columns = join_columns(batch.sequences * p.HV, p.V, cut.multiprocessors);
+    of.costs.join *= columns == 8 ? 1.0f : columns == 16 ? 1.6f : 2.1f;
+  }
   return of;
 }
 
@@ -294,6 +298,12 @@ void set_rule(const DeltaRuleProblem& p, sluice_split split, int32_t value,
 }
 
 }  // namespace
+
+/// PERF each of the CTAs reads M whole, and a second round takes as long as the first.
+int join_columns(int64_t states, int64_t V, int64_t multiprocessors) noexcept {
+  if (states * V / 8 <= multiprocessors) return 8;
+  return states * V / 16 <= multiprocessors ? 16 : 32;
+}
 
 /// WHY so many: four rounds of a short prompt's work.
 int32_t default_leaf(int64_t HV) noexcept {

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 
+#include "cuda/chunk_forward/cut.h"
 #include "cuda/kernels/chunk_forward/instances.h"
 #include "cuda/kernels/linear_attention/instances.h"
 
@@ -150,13 +151,6 @@ void launch_transitions(Passes& pass, int64_t pairs) noexcept {
     p.first_ticket = static_cast<uint32_t>(leading);
     p.end_ticket = ~uint32_t{0};
   }
-}
-
-/// Columns of V that one CTA of the join carries: the fewest whose CTAs make one round. PERF each of
-/// them reads M whole, and a second round takes as long as the first.
-int join_columns(int64_t states, int64_t V, int64_t multiprocessors) noexcept {
-  if (states * V / 8 <= multiprocessors) return 8;
-  return states * V / 16 <= multiprocessors ? 16 : 32;
 }
 
 void launch_join(Passes& pass) noexcept {

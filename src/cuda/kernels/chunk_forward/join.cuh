@@ -12,20 +12,19 @@ namespace sluice::cuda::chunk_forward {
 using device::Chain, device::factor_at, device::initial_at, device::load_number, device::locate;
 using device::PlanView, device::PrefillParams, device::starts_from_zeros;
 
-/// Parts that a sum over rows of the old state is cut into, whoever adds them: (0 + 1) + (2 + 3).
-/// WHY the same for all widths: bits do not depend on how many columns a CTA carries.
+/// Parts that a sum over rows of the old state is cut into, one a thread: (0 + 1) + (2 + 3).
 inline constexpr int kJoinParts = 4;
-/// Parts that one thread sums up, and threads that share a sum.
+/// Columns that one thread sums up.
 template <int kColumns>
-inline constexpr int kOwnParts = kJoinParts * kColumns / 32;
+inline constexpr int kOwnColumns = kColumns / 2;
+/// Factors M on their way or in use. PERF one alone would wait for the L2 in every product; what is
+/// left of shared memory beside wide states is two.
 template <int kColumns>
-inline constexpr int kSharers = kJoinParts / kOwnParts<kColumns>;
-/// Factors M on their way or in use. PERF one alone would wait for the L2 in every product.
-inline constexpr int kJoinStages = 3;
+inline constexpr int kJoinStages = kColumns == 8 ? 3 : 2;
 /// Boundaries whose horizons a CTA knows at once.
 inline constexpr int kJoinWindow = 1024;
 
-/// Threads of a CTA: four rows of M x 4 columns of S x kOwnParts of the sum each.
+/// Threads of a CTA: four rows of M x kOwnColumns of S x a part of the sum each.
 template <int kK>
 inline constexpr int kJoinThreads = 2 * kK;
 
@@ -37,12 +36,12 @@ using Columns = float4[kK];
 /// Shared memory of a CTA.
 template <int kK, int kColumns>
 struct JoinMemory {
-  static constexpr bool kShares = kSharers<kColumns> > 1;
-  alignas(128) float M[kJoinStages][kK][kK];   ///< [column][row], by turns
-  alignas(16) Columns<kK> S[2][kColumns / 4];  ///< the states before and after, by turns
-  /// What all but the first of the threads that share a sum have; the first one's lies in S.
-  alignas(16) Columns<kK> others[kShares ? kSharers<kColumns> - 1 : 1][kShares ? kColumns / 4 : 1];
-  alignas(8) uint64_t full[kJoinStages];
+  static constexpr int kStages = kJoinStages<kColumns>, kFours = kColumns / 4;
+  alignas(128) float M[kStages][kK][kK];  ///< [column][row], by turns
+  alignas(16) Columns<kK> S[2][kFours];   ///< the states before and after, by turns
+  /// What the threads of all parts but the first have; that lies in S.
+  alignas(16) Columns<kK> others[kJoinParts - 1][kFours];
+  alignas(8) uint64_t full[kStages];
   uint32_t item;
   uint32_t wanted[kJoinWindow / 32];  ///< bit b: the state at boundary b of the window is
 };
@@ -100,7 +99,7 @@ __device__ __forceinline__ void request_factor(const JoinWalk<kK, kColumns>& wal
                                                int turn) {
   constexpr uint32_t kBytes = kK * kK * sizeof(float);
   JoinMemory<kK, kColumns>& s = walk.s;
-  const int stage = turn % kJoinStages;
+  const int stage = turn % s.kStages;
   ptx::mbarrier_arrive_expect(&s.full[stage], kBytes);
   ptx::bulk_load(s.M[stage], factor_at(walk.p, walk.chain.first + boundary, walk.head), kBytes,
                  &s.full[stage]);
@@ -110,52 +109,66 @@ __device__ __forceinline__ float4 add(const float4& a, const float4& b) {
   return {a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w};
 }
 
-/// Four rows of M S and four columns, from part `part` of the sum alone.
-struct RowSums {
-  float4 row[4];
+/// Some rows of the old state and of M's columns, as one thread multiplies them.
+template <int kK, int kFours, int kDepth>
+struct JoinTerms {
+  float4 m[kDepth], x[kDepth][kFours];
 
-  template <int kK>
-  __device__ __forceinline__ RowSums(const float (&M)[kK][kK], const Columns<kK>& S, int group,
-                                     int part)
-      : row{} {
-    constexpr int kTerms = kK / kJoinParts;
-#pragma unroll 8
-    for (int k = part * kTerms; k < (part + 1) * kTerms; ++k) {
-      const float4 rows = *reinterpret_cast<const float4*>(&M[k][4 * group]);
-      const float4 x = S[place_of_row<kK>(k)];
-      const float m[4] = {rows.x, rows.y, rows.z, rows.w};
+  /// Rows k .. k + kDepth - 1 of a part; `M`, `S`: where it begins for the thread.
+  __device__ __forceinline__ JoinTerms(const float* M, const float4* S, int k) {
 #pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        row[i].x = fmaf(m[i], x.x, row[i].x), row[i].y = fmaf(m[i], x.y, row[i].y);
-        row[i].z = fmaf(m[i], x.z, row[i].z), row[i].w = fmaf(m[i], x.w, row[i].w);
+    for (int i = 0; i < kDepth; ++i) {
+      m[i] = *reinterpret_cast<const float4*>(M + (k + i) * kK);
+#pragma unroll
+      for (int j = 0; j < kFours; ++j) x[i][j] = S[j * kK + place_of_row<kK>(k + i)];
+    }
+  }
+  __device__ __forceinline__ void add_to(float4 (&sum)[kFours][4]) const {
+#pragma unroll
+    for (int i = 0; i < kDepth; ++i) {
+      const float rows[4] = {m[i].x, m[i].y, m[i].z, m[i].w};
+#pragma unroll
+      for (int j = 0; j < kFours; ++j) {
+#pragma unroll
+        for (int r = 0; r < 4; ++r) {
+          sum[j][r].x = fmaf(rows[r], x[i][j].x, sum[j][r].x);
+          sum[j][r].y = fmaf(rows[r], x[i][j].y, sum[j][r].y);
+          sum[j][r].z = fmaf(rows[r], x[i][j].z, sum[j][r].z);
+          sum[j][r].w = fmaf(rows[r], x[i][j].w, sum[j][r].w);
+        }
       }
     }
   }
-  __device__ __forceinline__ void operator+=(const RowSums& other) {
-#pragma unroll
-    for (int i = 0; i < 4; ++i) row[i] = add(row[i], other.row[i]);
-  }
 };
 
-/// M S, every thread its parts of four rows and four columns.
+/// M S, every thread four rows and kOwnColumns of its part. PERF terms are read ahead of the products
+/// of those before: two warps a scheduler do not hide the latency of shared memory.
 template <int kK, int kColumns>
 __device__ __forceinline__ void multiply(JoinMemory<kK, kColumns>& s, int turn) {
-  constexpr int kGroups = kK / 4, kOwn = kOwnParts<kColumns>;
+  constexpr int kGroups = kK / 4, kTerms = kK / kJoinParts, kFours = kOwnColumns<kColumns> / 4,
+                kDepth = kFours == 4 ? 2 : 4;
+  using Terms = JoinTerms<kK, kFours, kDepth>;
   const auto thread = static_cast<int>(threadIdx.x);
-  const int group = thread % kGroups, columns = thread / kGroups % (kColumns / 4),
-            sharer = thread / (kGroups * (kColumns / 4)), part = sharer * kOwn;
-  const Columns<kK>& S = s.S[turn & 1][columns];
-  const auto& M = s.M[turn % kJoinStages];
-  RowSums sum(M, S, group, part);
-  if constexpr (kOwn > 1) sum += RowSums(M, S, group, part + 1);
-  if constexpr (kOwn > 2) {
-    RowSums upper(M, S, group, part + 2);
-    upper += RowSums(M, S, group, part + 3);
-    sum += upper;
+  const int group = thread % kGroups, first = thread / kGroups % 2 * kFours,
+            part = thread / (2 * kGroups);
+  const float* const M = &s.M[turn % s.kStages][part * kTerms][4 * group];
+  const float4* const S = &s.S[turn & 1][first][place_of_row<kK>(part * kTerms)];
+  float4 sum[kFours][4] = {};
+  Terms now(M, S, 0);
+#pragma unroll 1
+  for (int block = 0; block < kTerms / (2 * kDepth); ++block) {
+    const int k = block * 2 * kDepth;
+    const Terms next(M, S, k + kDepth);
+    now.add_to(sum);
+    now = Terms(M, S, (k + 2 * kDepth) % kTerms);
+    next.add_to(sum);
   }
-  Columns<kK>* const out = sharer == 0 ? s.S[(turn + 1) & 1] : s.others[sharer - 1];
+  Columns<kK>* const out = part == 0 ? s.S[(turn + 1) & 1] : s.others[part - 1];
 #pragma unroll
-  for (int i = 0; i < 4; ++i) out[columns][place_of_row<kK>(4 * group + i)] = sum.row[i];
+  for (int j = 0; j < kFours; ++j) {
+#pragma unroll
+    for (int r = 0; r < 4; ++r) out[first + j][place_of_row<kK>(4 * group + r)] = sum[j][r];
+  }
 }
 
 /// A thread's numbers of a state, four at a time: where they lie in it and in Columns.
@@ -188,16 +201,13 @@ __device__ __forceinline__ void carry_over(const JoinWalk<kK, kColumns>& walk, i
   const JoinPlace<kK, kColumns> mine;
   float4 x[mine.kCount];
   mine.for_each(walk, boundary, first, [&](int i, int, const float4* state) { x[i] = *state; });
-  ptx::mbarrier_wait(&s.full[turn % kJoinStages], static_cast<uint32_t>(turn / kJoinStages & 1));
+  ptx::mbarrier_wait(&s.full[turn % s.kStages], static_cast<uint32_t>(turn / s.kStages & 1));
   multiply(s, turn);
   __syncthreads();
   mine.for_each(walk, boundary, first, [&](int i, int four, float4* state) {
     float4& after = s.S[(turn + 1) & 1][four][mine.place];
     const auto other = [&](int n) { return s.others[n][four][mine.place]; };
-    constexpr int kSums = kSharers<kColumns>;
-    float4 product = after;
-    if constexpr (kSums > 1) product = add(product, other(0));
-    if constexpr (kSums == 4) product = add(product, add(other(1), other(2)));
+    const float4 product = add(add(after, other(0)), add(other(1), other(2)));
     x[i] = add(x[i], product);
     after = x[i];
     *state = x[i];
@@ -238,14 +248,18 @@ __device__ __forceinline__ void keep_initial(const JoinWalk<kK, kColumns>& walk,
 /// the CTA. PERF one place that looks for products: code that runs once is fetched from memory.
 template <int kK, int kColumns>
 __device__ __forceinline__ void walk_chain(JoinWalk<kK, kColumns>& walk, int first, int& turn) {
-  static_assert(kJoinStages == 3);
-  int boundary = -1, after = -1, later = -1;  // products that are asked for; -1: none yet
-  int done = -1;                              // boundary whose state s.S holds
+  constexpr int kAhead = kJoinStages<kColumns> - 1;
+  int products[kAhead + 1];  // those asked for; -1: none yet
+  for (int& product : products) product = -1;
+  int done = -1;  // boundary whose state s.S holds
   for (int asked = turn;; ++asked) {
-    boundary = after;
-    after = later;
-    later = walk.next();
-    if (threadIdx.x == 0 && later < walk.chain.count) request_factor(walk, later, asked);
+#pragma unroll
+    for (int i = 0; i < kAhead; ++i) products[i] = products[i + 1];
+    products[kAhead] = walk.next();
+    if (threadIdx.x == 0 && products[kAhead] < walk.chain.count) {
+      request_factor(walk, products[kAhead], asked);
+    }
+    const int boundary = products[0];
     if (boundary < 0) continue;
     if (boundary >= walk.chain.count) return;
     if (done != boundary - 1) read_state_at(walk, boundary - 1, turn, first);
