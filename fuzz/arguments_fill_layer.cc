@@ -97,30 +97,42 @@ void Scene::fill_layer_backward(sluice_layer_backward_args* a) {
   const int64_t W = 2 + bytes_.below(3), L = W - 1 + bytes_.below(5);
   const int64_t values = product(1, s.HV, s.V), D = sum(product(2, s.H, s.K), values);
   a->cu_seqlens = draw_rows(&s);
-  a->packing = static_cast<int32_t>(bytes_.below(2));
-  const bool flat = a->packing == SLUICE_PACKING_FLAT;
+  a->packing = static_cast<int32_t>(bytes_.below(3));
+  const bool interleaved = a->packing == SLUICE_PACKING_INTERLEAVED;
+  const bool separate = a->packing == SLUICE_PACKING_SEPARATE;
+  const int64_t keys = product(1, s.H, s.K), channels = separate ? keys : D;
+  const bool key_wise = !interleaved && bytes_.flag();
   // An input, and by chance its gradient.
   const auto both = [&](sluice_tensor* t, sluice_tensor* by, sluice_dtype dtype,
                         std::initializer_list<int64_t> shape) {
     *t = tensor(dtype, shape);
     if (bytes_.flag()) *by = tensor(float_type(), shape);
   };
-  both(&a->qkv, &a->dqkv, float_type(), {s.B, s.T, flat ? D : sum(D, values)});
-  if (flat) both(&a->z, &a->dz, float_type(), {s.B, s.T, values});
-  both(&a->b, &a->db, float_type(), {s.B, s.T, flat ? s.HV : product(2, s.HV)});
-  if (flat) both(&a->a, &a->da, float_type(), {s.B, s.T, s.HV});
-  both(&a->conv_weight, &a->dconv_weight, float_type(), {D, W});
-  if (bytes_.flag()) both(&a->conv_bias, &a->dconv_bias, float_type(), {D});
+  both(&a->qkv, &a->dqkv, float_type(), {s.B, s.T, interleaved ? sum(D, values) : channels});
+  if (!interleaved) both(&a->z, &a->dz, float_type(), {s.B, s.T, values});
+  both(&a->b, &a->db, float_type(), {s.B, s.T, interleaved ? product(2, s.HV) : s.HV});
+  if (key_wise) both(&a->a, &a->da, float_type(), {s.B, s.T, s.HV, s.K});
+  if (!key_wise && !interleaved) both(&a->a, &a->da, float_type(), {s.B, s.T, s.HV});
+  both(&a->conv_weight, &a->dconv_weight, float_type(), {channels, W});
+  if (bytes_.flag()) both(&a->conv_bias, &a->dconv_bias, float_type(), {channels});
+  if (separate) {
+    both(&a->k, &a->dk, a->qkv.dtype, {s.B, s.T, keys});
+    both(&a->v, &a->dv, a->qkv.dtype, {s.B, s.T, values});
+    both(&a->k_conv_weight, &a->dk_conv_weight, a->conv_weight.dtype, {keys, W});
+    both(&a->v_conv_weight, &a->dv_conv_weight, a->conv_weight.dtype, {values, W});
+  }
+  a->gate_lower_bound = -static_cast<double>(bytes_.below(2));
   both(&a->A_log, &a->dA_log, kF32, {s.HV});
-  both(&a->dt_bias, &a->ddt_bias, float_type(), {s.HV});
+  if (key_wise) both(&a->dt_bias, &a->ddt_bias, float_type(), {s.HV, s.K});
+  if (!key_wise) both(&a->dt_bias, &a->ddt_bias, float_type(), {s.HV});
   both(&a->norm_weight, &a->dnorm_weight, float_type(), {s.V});
   a->state_layout = static_cast<int32_t>(bytes_.below(2));
   const bool kv = a->state_layout == SLUICE_STATE_KV;
   const int64_t rows = kv ? s.K : s.V, columns = kv ? s.V : s.K;
   if (bytes_.flag()) both(&a->initial, &a->dinitial, float_type(), {s.N, s.HV, rows, columns});
-  if (bytes_.flag()) both(&a->conv_initial, &a->dconv_initial, float_type(), {s.N, D, L});
+  if (bytes_.flag()) both(&a->conv_initial, &a->dconv_initial, float_type(), {s.N, channels, L});
   if (bytes_.flag()) a->d_final = tensor(float_type(), {s.N, s.HV, rows, columns});
-  if (bytes_.flag()) a->d_conv_final = tensor(float_type(), {s.N, D, L});
+  if (bytes_.flag()) a->d_conv_final = tensor(float_type(), {s.N, channels, L});
   if (bytes_.flag()) a->core_out = tensor(float_type(), {s.B, s.T, s.HV, s.V});
   a->d_out = tensor(float_type(), {s.B, s.T, s.HV, s.V});
   a->num_k_heads = s.H, a->num_v_heads = s.HV, a->head_k_dim = s.K, a->head_v_dim = s.V;

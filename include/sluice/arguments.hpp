@@ -729,6 +729,25 @@ struct LayerBackwardArgs {
   NormRounding rounding = NormRounding::kOnce;
   StateLayout state_layout = StateLayout::kKV;
   Implementation implementation = Implementation::kAuto;
+  TensorView k{};
+  TensorView v{};
+  TensorView k_conv_weight{};
+  TensorView v_conv_weight{};
+  TensorView k_conv_bias{};
+  TensorView v_conv_bias{};
+  TensorView k_conv_initial{};
+  TensorView v_conv_initial{};
+  TensorView d_k_conv_final{};
+  TensorView d_v_conv_final{};
+  TensorView dk{};
+  TensorView dv{};
+  TensorView dk_conv_weight{};
+  TensorView dv_conv_weight{};
+  TensorView dk_conv_bias{};
+  TensorView dv_conv_bias{};
+  TensorView dk_conv_initial{};
+  TensorView dv_conv_initial{};
+  double gate_lower_bound = 0.0;
 
   [[nodiscard]] sluice_layer_backward_args c() const noexcept {
     sluice_layer_backward_args result{};
@@ -775,6 +794,25 @@ struct LayerBackwardArgs {
     result.rounding = static_cast<int32_t>(rounding);
     result.state_layout = static_cast<int32_t>(state_layout);
     result.implementation = static_cast<int32_t>(implementation);
+    result.k = k;
+    result.v = v;
+    result.k_conv_weight = k_conv_weight;
+    result.v_conv_weight = v_conv_weight;
+    result.k_conv_bias = k_conv_bias;
+    result.v_conv_bias = v_conv_bias;
+    result.k_conv_initial = k_conv_initial;
+    result.v_conv_initial = v_conv_initial;
+    result.d_k_conv_final = d_k_conv_final;
+    result.d_v_conv_final = d_v_conv_final;
+    result.dk = dk;
+    result.dv = dv;
+    result.dk_conv_weight = dk_conv_weight;
+    result.dv_conv_weight = dv_conv_weight;
+    result.dk_conv_bias = dk_conv_bias;
+    result.dv_conv_bias = dv_conv_bias;
+    result.dk_conv_initial = dk_conv_initial;
+    result.dv_conv_initial = dv_conv_initial;
+    result.gate_lower_bound = gate_lower_bound;
     return result;
   }
 };

@@ -831,8 +831,8 @@ typedef struct sluice_layer_args {
   double gate_lower_bound; /**< any packing: of bounded gates, < 0; else 0 */
 } sluice_layer_args;
 
-/** Gradients of sluice_layer_prefill() with scalar gates, packing FLAT or INTERLEAVED, over whole
- *  sequences with states by sequence. Nothing of the forward call is needed but its inputs: the
+/** Gradients of sluice_layer_prefill() over whole sequences with states by sequence, in any packing,
+ *  with scalar or key-wise gates. Nothing of the forward call is needed but its inputs: the
  *  convolution's output, gates, normalised q and k and the rule's states are computed again, and so
  *  is the rule's output unless core_out is given. It is sluice_gated_rms_norm_backward(), then
  *  sluice_chunk_backward(), then sluice_causal_conv1d_backward(), with what goes between them in
@@ -843,13 +843,13 @@ typedef struct sluice_layer_args {
 typedef struct sluice_layer_backward_args {
   size_t struct_size;
   sluice_tensor qkv;          /**< as in sluice_layer_args, and so are all up to norm_weight */
-  sluice_tensor z;            /**< FLAT only, inner stride 1 */
+  sluice_tensor z;            /**< not with INTERLEAVED, inner stride 1 */
   sluice_tensor b;            /**< beta logits */
-  sluice_tensor a;            /**< FLAT only: raw gates [B,T,HV] */
+  sluice_tensor a;            /**< raw gates [B,T,HV], or key-wise [B,T,HV,K], inner stride 1 */
   sluice_tensor conv_weight;  /**< [2HK+HVV, W] inner stride 1 */
   sluice_tensor conv_bias;    /**< optional [2HK+HVV] */
-  sluice_tensor A_log;        /**< [HV] */
-  sluice_tensor dt_bias;      /**< [HV] */
+  sluice_tensor A_log;        /**< [HV]; with gate_lower_bound < 0 absent = zeros */
+  sluice_tensor dt_bias;      /**< [HV], or key-wise [HV,K]; as in sluice_layer_args */
   sluice_tensor norm_weight;  /**< [V] */
   sluice_tensor cu_seqlens;   /**< optional int32/int64 [N+1], B = 1 */
   sluice_tensor conv_initial; /**< optional [N,D,L], L >= W-1, SHIFT form: absent = zeros */
@@ -861,11 +861,11 @@ typedef struct sluice_layer_backward_args {
   sluice_tensor dqkv; /**< optional out, shape of qkv, inner stride 1, own dtype; so are all */
   sluice_tensor dz;   /**< optional out, shape of z, inner stride 1 */
   sluice_tensor db;   /**< optional out, shape of b */
-  sluice_tensor da;   /**< optional out, shape of a */
+  sluice_tensor da;   /**< optional out, shape of a; key-wise inner stride 1 */
   sluice_tensor dconv_weight;  /**< optional out, shape of conv_weight */
   sluice_tensor dconv_bias;    /**< optional out [2HK+HVV], with conv_bias only */
-  sluice_tensor dA_log;        /**< optional out [HV] */
-  sluice_tensor ddt_bias;      /**< optional out [HV] */
+  sluice_tensor dA_log;        /**< optional out [HV], with A_log only */
+  sluice_tensor ddt_bias;      /**< optional out, shape of dt_bias, with dt_bias only */
   sluice_tensor dnorm_weight;  /**< optional out [V] */
   sluice_tensor dinitial;      /**< optional out, shape of initial, also where that is absent */
   sluice_tensor dconv_initial; /**< optional out [N,D,L], also where conv_initial is absent */
@@ -877,13 +877,32 @@ typedef struct sluice_layer_backward_args {
   double l2norm_eps;           /**< 0 = 1e-6 */
   double norm_eps;             /**< 0 = 1e-6 */
   int32_t scale_mode;          /**< sluice_scale_mode */
-  int32_t packing;             /**< sluice_packing: FLAT or INTERLEAVED */
+  int32_t packing;             /**< sluice_packing */
   int32_t eigenvalues;         /**< sluice_eigenvalues */
   int32_t head_map;            /**< sluice_head_map */
   int32_t gate_activation;     /**< of z: SILU or SIGMOID */
   int32_t rounding;            /**< sluice_norm_rounding: ROUND_ONCE or ROUND_HF */
   int32_t state_layout;        /**< sluice_state_layout */
   int32_t implementation;      /**< sluice_implementation */
+  sluice_tensor k;             /**< SEPARATE only, and all that follow, as in sluice_layer_args */
+  sluice_tensor v;
+  sluice_tensor k_conv_weight;
+  sluice_tensor v_conv_weight;
+  sluice_tensor k_conv_bias;
+  sluice_tensor v_conv_bias;
+  sluice_tensor k_conv_initial; /**< [N,HK,L] */
+  sluice_tensor v_conv_initial; /**< [N,HVV,L] */
+  sluice_tensor d_k_conv_final; /**< what d_conv_final is to q */
+  sluice_tensor d_v_conv_final;
+  sluice_tensor dk; /**< what dqkv, dconv_weight, .. are to q */
+  sluice_tensor dv;
+  sluice_tensor dk_conv_weight;
+  sluice_tensor dv_conv_weight;
+  sluice_tensor dk_conv_bias;
+  sluice_tensor dv_conv_bias;
+  sluice_tensor dk_conv_initial;
+  sluice_tensor dv_conv_initial;
+  double gate_lower_bound; /**< any packing: of bounded gates, < 0; else 0 */
 } sluice_layer_backward_args;
 
 /** See sluice_chunk_forward_args. */

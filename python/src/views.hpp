@@ -52,7 +52,7 @@ class Borrowed {
   bool current_stream_of(PyObject* object) noexcept;
 
   // More than the tensors of any operator, its workspace included.
-  static constexpr int kMost = 32;
+  static constexpr int kMost = 48;
   Py_buffer buffers_[kMost];
   dlpack::ManagedVersioned* memory_ = nullptr;  ///< of borrow_memory()
   PyObject* objects_[kMost];

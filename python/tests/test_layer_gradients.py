@@ -120,11 +120,15 @@ def test_an_output_that_is_a_view_changes_its_base():
 
 
 @pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("packing", ["flat", "interleaved"])
+@pytest.mark.parametrize("packing", ["flat", "interleaved", "separate", "separate, key-wise gates"])
 def test_layer_backward_is_autograd_of_its_parts(device, packing):
+    packing, _, key_wise = packing.partition(", ")
     B, T, H, r, K, V = 2, 70, 2, 3, 16, 8
     HV, D = H * r, 2 * H * K + H * r * V
-    shapes = [(B, T, D), (B, T, HV * V), (B, T, HV), (B, T, HV), (D, 4), (HV,), (HV,), (V,), (B, HV, K, V)]
+    keys = (K,) if key_wise else ()
+    shapes = [
+        (B, T, D), (B, T, HV * V), (B, T, HV), (B, T, HV, *keys), (D, 4), (HV,), (HV, *keys), (V,), (B, HV, K, V),
+    ]  # fmt: skip
     (qkv, z, b, a, weight, A_log, dt_bias, norm, state), _ = leaves(shapes, device, torch.float32)
     rows = sluice.causal_conv1d(qkv, weight, activation="silu")[0].split([H * K, H * K, HV * V], 2)
     q, k, v = (x.unflatten(2, (-1, size)) for x, size in zip(rows, (K, K, V)))
@@ -140,18 +144,25 @@ def test_layer_backward_is_autograd_of_its_parts(device, packing):
     def by_key_head(*parts):
         return torch.cat([x.detach().unflatten(2, (H, -1)) for x in parts], 3).flatten(2)
 
-    wanted = [qkv.grad, z.grad, b.grad, a.grad]
-    given = dict(qkv=qkv.detach(), z=z.detach(), b=b.detach(), a=a.detach())
-    if packing == "interleaved":
-        split = [H * K, H * K, HV * V]
-        given = dict(qkv=by_key_head(*qkv.split(split, 2), z), b=by_key_head(b, a))
-        wanted = [by_key_head(*qkv.grad.split(split, 2), z.grad), None, by_key_head(b.grad, a.grad), None]
+    leaves_of = dict(
+        qkv=qkv, z=z, b=b, a=a, conv_weight=weight, A_log=A_log, dt_bias=dt_bias, norm_weight=norm,
+        initial_state=state,
+    )  # fmt: skip
+    given = {name: x.detach() for name, x in leaves_of.items()}
+    wanted = {name: x.grad for name, x in leaves_of.items()}
+    split = [H * K, H * K, HV * V]
+    for tensors, (rows, gates, beta) in ((given, (qkv, z, b)), (wanted, (qkv.grad, z.grad, b.grad))):
+        if packing == "interleaved":
+            tensors["b"] = by_key_head(beta, tensors.pop("a"))
+            tensors["qkv"] = by_key_head(*rows.split(split, 2), gates)
+            del tensors["z"]
+        elif packing == "separate":
+            parts = dict(qkv=tensors.pop("qkv").split(split, 2), conv_weight=tensors["conv_weight"].split(split))
+            tensors.update(zip(("qkv", "k", "v"), parts["qkv"]))
+            tensors.update(zip(("conv_weight", "k_conv_weight", "v_conv_weight"), parts["conv_weight"]))
     found = sluice.ops.layer_backward(
-        **given, conv_weight=weight.detach(), A_log=A_log.detach(), dt_bias=dt_bias.detach(),
-        norm_weight=norm.detach(), initial_state=state.detach(), d_out=d_out, num_k_heads=H, num_v_heads=HV,
-        head_k_dim=K, head_v_dim=V, packing=packing,
+        **given, d_out=d_out, num_k_heads=H, num_v_heads=HV, head_k_dim=K, head_v_dim=V, packing=packing
     )
-    expected = [*wanted, weight.grad, None, A_log.grad, dt_bias.grad, norm.grad, state.grad, None]
-    for name, x, y in zip(found._fields, found, expected):
-        assert (x is None) == (y is None), name
-        assert x is None or error(x.cpu().numpy(), y.cpu().numpy()) < LIMITS[torch.float32], name
+    for name, x in zip(found._fields, found):
+        assert (x is None) == (name not in wanted), name
+        assert x is None or error(x.cpu().numpy(), wanted[name].cpu().numpy()) < LIMITS[torch.float32], name

@@ -251,6 +251,24 @@ void for_each_view(LayerBackwardArgs& args, See&& see) {
   see(args.dnorm_weight);
   see(args.dinitial);
   see(args.dconv_initial);
+  see(args.k);
+  see(args.v);
+  see(args.k_conv_weight);
+  see(args.v_conv_weight);
+  see(args.k_conv_bias);
+  see(args.v_conv_bias);
+  see(args.k_conv_initial);
+  see(args.v_conv_initial);
+  see(args.d_k_conv_final);
+  see(args.d_v_conv_final);
+  see(args.dk);
+  see(args.dv);
+  see(args.dk_conv_weight);
+  see(args.dv_conv_weight);
+  see(args.dk_conv_bias);
+  see(args.dv_conv_bias);
+  see(args.dk_conv_initial);
+  see(args.dv_conv_initial);
 }
 
 }  // namespace sluice::check

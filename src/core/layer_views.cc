@@ -180,7 +180,8 @@ void fill_gradients(const sluice_layer_args& f, const sluice_layer_args& g, cons
     p->conv[i].dinitial = dconv[i].state.initial, p->conv[i].d_final = dconv[i].state.final;
   }
   fill_delta(g, s.rows, &ddelta);
-  p->delta.dgate = ddelta.gate, p->delta.dbeta = ddelta.beta;
+  p->delta.dgate = present(ddelta.key_gate) ? ddelta.key_gate : ddelta.gate;
+  p->delta.dbeta = ddelta.beta;
   p->delta.dA_log = ddelta.A_log, p->delta.ddt_bias = ddelta.dt_bias;
   p->delta.dinitial = ddelta.state.initial, p->delta.d_final = ddelta.state.final;
   fill_norm(f, &p->norm.forward);

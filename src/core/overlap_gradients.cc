@@ -63,7 +63,15 @@ Status check_memory(const char* op, const sluice_layer_backward_args& a,
                                        {"ddt_bias", offsetof(A, ddt_bias)},
                                        {"dnorm_weight", offsetof(A, dnorm_weight)},
                                        {"dinitial", offsetof(A, dinitial)},
-                                       {"dconv_initial", offsetof(A, dconv_initial)}};
+                                       {"dconv_initial", offsetof(A, dconv_initial)},
+                                       {"dk", offsetof(A, dk)},
+                                       {"dv", offsetof(A, dv)},
+                                       {"dk_conv_weight", offsetof(A, dk_conv_weight)},
+                                       {"dv_conv_weight", offsetof(A, dv_conv_weight)},
+                                       {"dk_conv_bias", offsetof(A, dk_conv_bias)},
+                                       {"dv_conv_bias", offsetof(A, dv_conv_bias)},
+                                       {"dk_conv_initial", offsetof(A, dk_conv_initial)},
+                                       {"dv_conv_initial", offsetof(A, dv_conv_initial)}};
   static constexpr Field kRead[] = {{"qkv", offsetof(A, qkv)},
                                     {"z", offsetof(A, z)},
                                     {"b", offsetof(A, b)},
@@ -79,7 +87,17 @@ Status check_memory(const char* op, const sluice_layer_backward_args& a,
                                     {"core_out", offsetof(A, core_out)},
                                     {"d_out", offsetof(A, d_out)},
                                     {"d_final", offsetof(A, d_final)},
-                                    {"d_conv_final", offsetof(A, d_conv_final)}};
+                                    {"d_conv_final", offsetof(A, d_conv_final)},
+                                    {"k", offsetof(A, k)},
+                                    {"v", offsetof(A, v)},
+                                    {"k_conv_weight", offsetof(A, k_conv_weight)},
+                                    {"v_conv_weight", offsetof(A, v_conv_weight)},
+                                    {"k_conv_bias", offsetof(A, k_conv_bias)},
+                                    {"v_conv_bias", offsetof(A, v_conv_bias)},
+                                    {"k_conv_initial", offsetof(A, k_conv_initial)},
+                                    {"v_conv_initial", offsetof(A, v_conv_initial)},
+                                    {"d_k_conv_final", offsetof(A, d_k_conv_final)},
+                                    {"d_v_conv_final", offsetof(A, d_v_conv_final)}};
   return check_views(op, workspace, 0, written(a, kWritten), read(a, kRead));
 }
 

@@ -230,6 +230,7 @@ struct LayerProblem {
 /// the convolutions, d_o, dq, dk and dv of the delta rule, dx of the norm.
 struct LayerBackwardProblem {
   CausalConvBackwardProblem conv[3];
+  bool separate = false;  ///< as in LayerProblem
   ChunkBackwardProblem delta;
   GatedNormBackwardProblem norm;
 };

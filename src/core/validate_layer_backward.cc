@@ -10,6 +10,8 @@ namespace {
 
 using Args = sluice_layer_backward_args;
 
+bool is_separate(const Args& a) noexcept { return a.packing == SLUICE_PACKING_SEPARATE; }
+
 /// The forward call.
 sluice_layer_args forward_of(const Args& a) noexcept {
   sluice_layer_args f{};
@@ -25,6 +27,11 @@ sluice_layer_args forward_of(const Args& a) noexcept {
   f.packing = a.packing, f.eigenvalues = a.eigenvalues, f.head_map = a.head_map;
   f.gate_activation = a.gate_activation, f.rounding = a.rounding;
   f.implementation = a.implementation;
+  f.k = a.k, f.v = a.v;
+  f.k_conv_weight = a.k_conv_weight, f.v_conv_weight = a.v_conv_weight;
+  f.k_conv_bias = a.k_conv_bias, f.v_conv_bias = a.v_conv_bias;
+  f.k_conv_initial = a.k_conv_initial, f.v_conv_initial = a.v_conv_initial;
+  f.gate_lower_bound = a.gate_lower_bound;
   return f;
 }
 
@@ -37,12 +44,16 @@ sluice_layer_args gradients_of(const Args& a) noexcept {
   g.out = a.d_out, g.core_out = {};
   g.conv_initial = a.dconv_initial, g.conv_final = a.d_conv_final;
   g.state.initial = a.dinitial, g.state.final = a.d_final;
+  g.k = a.dk, g.v = a.dv;
+  g.k_conv_weight = a.dk_conv_weight, g.v_conv_weight = a.dv_conv_weight;
+  g.k_conv_bias = a.dk_conv_bias, g.v_conv_bias = a.dv_conv_bias;
+  g.k_conv_initial = a.dk_conv_initial, g.k_conv_final = a.d_k_conv_final;
+  g.v_conv_initial = a.dv_conv_initial, g.v_conv_final = a.d_v_conv_final;
   return g;
 }
 
 void check_inputs(Checker& c, const Args& a, const sluice_layer_args& forward) noexcept {
   check_layer_inputs(c, forward);
-  if (c.ok() && a.a.rank == 4) c.fail("a rank = 4, expected 3 (gradients of scalar gates alone)");
   if (c.optional("core_out", a.core_out, 4, Dtypes::kFloat)) {
     check_layer_rows(c, "core_out", a.core_out, forward);
   }
@@ -51,24 +62,52 @@ void check_inputs(Checker& c, const Args& a, const sluice_layer_args& forward) n
   }
 }
 
-void check_rows_out(Checker& c, const char* name, const Tensor& t) noexcept {
-  c.inner_contiguous(name, t);
-  c.writable(name, t);
+void check_gradients(Checker& c, const Args& a) noexcept {
+  const bool key_wise = a.a.rank == 4;
+  const struct {
+    const char *gradient, *input, *reason;
+    const Tensor &by, &of;
+    bool in_rows;  ///< its inner stride is 1
+  } all[] = {
+      {"dqkv", "qkv", "", a.dqkv, a.qkv, true},
+      {"dz", "z", "z is absent", a.dz, a.z, true},
+      {"db", "b", "", a.db, a.b, false},
+      {"da", "a", "a is absent", a.da, a.a, key_wise},
+      {"dconv_weight", "conv_weight", "", a.dconv_weight, a.conv_weight, false},
+      {"dconv_bias", "conv_bias", "conv_bias is absent", a.dconv_bias, a.conv_bias, false},
+      {"dA_log", "A_log", "A_log is absent", a.dA_log, a.A_log, false},
+      {"ddt_bias", "dt_bias", "dt_bias is absent", a.ddt_bias, a.dt_bias, key_wise},
+      {"dnorm_weight", "norm_weight", "", a.dnorm_weight, a.norm_weight, false},
+      {"dk", "k", "k is absent", a.dk, a.k, true},
+      {"dv", "v", "v is absent", a.dv, a.v, true},
+      {"dk_conv_weight", "k_conv_weight", "k_conv_weight is absent", a.dk_conv_weight,
+       a.k_conv_weight, false},
+      {"dv_conv_weight", "v_conv_weight", "v_conv_weight is absent", a.dv_conv_weight,
+       a.v_conv_weight, false},
+      {"dk_conv_bias", "k_conv_bias", "k_conv_bias is absent", a.dk_conv_bias, a.k_conv_bias,
+       false},
+      {"dv_conv_bias", "v_conv_bias", "v_conv_bias is absent", a.dv_conv_bias, a.v_conv_bias,
+       false},
+  };
+  for (const auto& g : all) {
+    if (!present(g.of)) c.absent(g.gradient, g.by, g.reason);
+    if (!check_like(c, g.gradient, g.by, g.input, g.of)) continue;
+    if (g.in_rows) c.inner_contiguous(g.gradient, g.by);
+    c.writable(g.gradient, g.by);
+  }
 }
 
-void check_gradients(Checker& c, const Args& a) noexcept {
-  if (!present(a.z)) c.absent("dz", a.dz, "z is absent");
-  if (!present(a.a)) c.absent("da", a.da, "a is absent");
-  if (!present(a.conv_bias)) c.absent("dconv_bias", a.dconv_bias, "conv_bias is absent");
-  if (check_like(c, "dqkv", a.dqkv, "qkv", a.qkv)) check_rows_out(c, "dqkv", a.dqkv);
-  if (check_like(c, "dz", a.dz, "z", a.z)) check_rows_out(c, "dz", a.dz);
-  check_gradient(c, "db", a.db, "b", a.b);
-  check_gradient(c, "da", a.da, "a", a.a);
-  check_gradient(c, "dconv_weight", a.dconv_weight, "conv_weight", a.conv_weight);
-  check_gradient(c, "dconv_bias", a.dconv_bias, "conv_bias", a.conv_bias);
-  check_gradient(c, "dA_log", a.dA_log, "A_log", a.A_log);
-  check_gradient(c, "ddt_bias", a.ddt_bias, "dt_bias", a.dt_bias);
-  check_gradient(c, "dnorm_weight", a.dnorm_weight, "norm_weight", a.norm_weight);
+/// States of the convolution of all channels, or of that of q's, k's or v's.
+struct ConvStates {
+  const char *initial_name, *final_name, *gradient_name;
+  const Tensor &initial, &d_final, &dinitial;
+};
+
+void check_conv_states(Checker& c, const ConvStates& states, CausalConvProblem* conv) noexcept {
+  check_sequence_columns(c, states.initial_name, states.initial, conv);
+  check_sequence_columns(c, states.final_name, states.d_final, conv);
+  check_sequence_columns(c, states.gradient_name, states.dinitial, conv);
+  if (present(states.dinitial)) c.writable(states.gradient_name, states.dinitial);
 }
 
 /// @return columns of the convolution's states, 0 without any
@@ -79,11 +118,24 @@ int64_t check_states(Checker& c, const Args& a, const DeltaRuleProblem& delta) n
   if (present(a.dinitial)) c.writable("dinitial", a.dinitial);
   CausalConvProblem conv;
   conv.rows = delta.rows;
-  conv.G = 1, conv.C = 2 * delta.H * delta.K + delta.HV * delta.V, conv.W = a.conv_weight.shape[1];
-  check_sequence_columns(c, "conv_initial", a.conv_initial, &conv);
-  check_sequence_columns(c, "d_conv_final", a.d_conv_final, &conv);
-  check_sequence_columns(c, "dconv_initial", a.dconv_initial, &conv);
-  if (present(a.dconv_initial)) c.writable("dconv_initial", a.dconv_initial);
+  const int64_t keys = delta.H * delta.K, values = delta.HV * delta.V;
+  conv.G = 1, conv.C = is_separate(a) ? keys : 2 * keys + values, conv.W = a.conv_weight.shape[1];
+  const ConvStates parts[3] = {{"conv_initial", "d_conv_final", "dconv_initial", a.conv_initial,
+                                a.d_conv_final, a.dconv_initial},
+                               {"k_conv_initial", "d_k_conv_final", "dk_conv_initial",
+                                a.k_conv_initial, a.d_k_conv_final, a.dk_conv_initial},
+                               {"v_conv_initial", "d_v_conv_final", "dv_conv_initial",
+                                a.v_conv_initial, a.d_v_conv_final, a.dv_conv_initial}};
+  check_conv_states(c, parts[0], &conv);
+  for (int i = 1; i < 3; ++i) {
+    if (is_separate(a)) {
+      conv.C = i == 1 ? keys : values;
+      check_conv_states(c, parts[i], &conv);
+      continue;
+    }
+    c.absent(parts[i].final_name, parts[i].d_final, "only with packing SEPARATE");
+    c.absent(parts[i].gradient_name, parts[i].dinitial, "only with packing SEPARATE");
+  }
   return conv.L;
 }
 
@@ -95,7 +147,6 @@ Validated validate(const sluice_layer_backward_args& a, Depth depth,
   *problem = {};
   DeltaRuleProblem& delta = problem->delta.forward;
   const sluice_layer_args forward = forward_of(a);
-  c.choice("packing", a.packing, 2, "0 (FLAT) or 1 (INTERLEAVED)");
   c.choice("rounding", a.rounding, 2, "0 (ROUND_ONCE) or 1 (ROUND_HF)");
   c.choice("state_layout", a.state_layout, 2, "0 (KV) or 1 (VK)");
   check_layer_numbers(c, forward);
@@ -112,6 +163,7 @@ Validated validate(const sluice_layer_backward_args& a, Depth depth,
   if (c.ok()) {
     fill_gradients(forward, gradients_of(a), {rows, L}, problem);
     settle(problem);
+    problem->separate = is_separate(a);
   }
   if (sees_contents(depth, c.device())) check_delta_contents(c, delta, depth);
   return {c.status(), c.device(), a.implementation};

@@ -20,7 +20,8 @@ class LayerBackward : public ::testing::TestWithParam<LayerGradientConfig> {};
 
 /// Rows that sequences have; all of what is no rows.
 Array live(const LayerConfig& c, const std::string& name, Array x) {
-  const bool rows = name == "dqkv" || name == "dz" || name == "db" || name == "da";
+  const bool rows = name == "dqkv" || name == "dk" || name == "dv" || name == "dz" ||
+                    name == "db" || name == "da";
   if (!rows || !c.packed) return x;
   const int64_t row = x.size() / std::max<int64_t>(x.shape[1], 1);
   x.shape[1] = c.offsets().back();
@@ -62,29 +63,36 @@ TEST_P(LayerBackward, MatchesReference) {
 
 /// WHY a workspace of zeros: what it held is not NaN then, as outputs are before the call.
 TEST(LayerBackwardRows, PastTheLastSequenceStayOrAreZero) {
-  LayerGradientConfig g;
-  LayerConfig& c = g.layer;
-  c.packed = true, c.lengths = {4, 0, 9}, c.rows_past_end = 3;
-  const GradientResult found = run_gradients(g, implementations_under_test().front(), 0x00);
-  ASSERT_EQ(found.call.code, SLUICE_OK) << found.call.message;
-  for (const auto& [name, x] : found.gradients) {
-    const bool zeros = name == "dqkv", rows = zeros || name == "dz" || name == "db" || name == "da";
-    const int64_t end = rows ? x.size() / x.shape[1] * 13 : x.size();
-    for (int64_t i = 0; i < x.size(); ++i) {
-      const double value = x.values[static_cast<size_t>(i)];
-      const bool as_before = zeros ? value == 0.0 : std::isnan(value);
-      ASSERT_TRUE(i < end ? std::isfinite(value) : as_before) << name << " " << i;
+  for (const auto packing : {SLUICE_PACKING_FLAT, SLUICE_PACKING_SEPARATE}) {
+    LayerGradientConfig g;
+    LayerConfig& c = g.layer;
+    c.packing = packing, c.packed = true, c.lengths = {4, 0, 9}, c.rows_past_end = 3;
+    const GradientResult found = run_gradients(g, implementations_under_test().front(), 0x00);
+    ASSERT_EQ(found.call.code, SLUICE_OK) << found.call.message;
+    for (const auto& [name, x] : found.gradients) {
+      const bool zeros = name == "dqkv" || name == "dk" || name == "dv";
+      const bool rows = zeros || name == "dz" || name == "db" || name == "da";
+      const int64_t end = rows ? x.size() / x.shape[1] * 13 : x.size();
+      for (int64_t i = 0; i < x.size(); ++i) {
+        const double value = x.values[static_cast<size_t>(i)];
+        const bool as_before = zeros ? value == 0.0 : std::isnan(value);
+        ASSERT_TRUE(i < end ? std::isfinite(value) : as_before) << name << " " << i;
+      }
     }
   }
 }
 
 std::vector<LayerGradientConfig> configs() {
   std::vector<LayerGradientConfig> all;
-  for (const auto packing : {SLUICE_PACKING_FLAT, SLUICE_PACKING_INTERLEAVED}) {
+  for (const auto packing :
+       {SLUICE_PACKING_FLAT, SLUICE_PACKING_INTERLEAVED, SLUICE_PACKING_SEPARATE}) {
+    constexpr const char* kSuffixes[] = {"_flat", "_interleaved", "_separate"};
+    const bool interleaved = packing == SLUICE_PACKING_INTERLEAVED;
+    const bool separate = packing == SLUICE_PACKING_SEPARATE;
     const auto add = [&](const std::string& name, auto change) {
       LayerGradientConfig g;
       g.layer.packing = packing, g.layer.seed = 19 * all.size() + 5;
-      g.layer.name = named(name, packing == SLUICE_PACKING_FLAT ? "_flat" : "_interleaved");
+      g.layer.name = named(name, kSuffixes[packing]);
       change(g, g.layer);
       all.push_back(g);
     };
@@ -104,10 +112,21 @@ std::vector<LayerGradientConfig> configs() {
     add("sigmoid", [](auto&, auto& c) { c.gate_activation = SLUICE_ACTIVATION_SIGMOID; });
     add("scale", [](auto&, auto& c) { c.scale = 0.3; });
     add("core", [](auto& g, auto& c) { g.gives_core = true, c.states = false, c.T = 33; });
-    if (packing == SLUICE_PACKING_FLAT) {
+    add("bounded", [](auto&, auto& c) { c.gate_lower_bound = -4, c.T = 40; });
+    add("bounded_without_rates",
+        [](auto&, auto& c) { c.gate_lower_bound = -2, c.has_rates = false, c.T = 20; });
+    if (!interleaved) {
       add("cyclic", [](auto&, auto& c) { c.head_map = SLUICE_HEAD_MAP_CYCLIC, c.T = 20; });
+      add("key_gates", [](auto&, auto& c) { c.key_gates = true, c.T = 40; });
+      add("key_gates_pack", [](auto&, auto& c) {
+        c.key_gates = c.packed = true, c.lengths = {5, 0, 70, 1}, c.rows_past_end = 4;
+      });
+      add("key_gates_bounded", [](auto&, auto& c) {
+        c.key_gates = true, c.gate_lower_bound = -5, c.gate_activation = SLUICE_ACTIVATION_SIGMOID;
+        c.H = c.HV = 3, c.T = 30;
+      });
     }
-    for (unsigned bit = 0; bit < 11; ++bit) {
+    for (unsigned bit = 0; bit < (separate ? 19u : 11u); ++bit) {
       add(named("only_", bit), [&](auto& g, auto&) { g.wanted = 1u << bit; });
     }
     for (const sluice_dtype io : {kBF16, kF16}) {
@@ -135,6 +154,7 @@ std::vector<LayerGradientConfig> configs() {
         c.io = c.out = io, g.gradients = one_of(&random, {kF32, io});
         c.parameters = one_of(&random, {kF32, io}), c.has_bias = chance(&random, 2);
         c.states = chance(&random, 2);
+        c.key_gates = separate && chance(&random, 2);
       });
     }
   }

@@ -100,7 +100,25 @@ inline std::vector<sluice_tensor*> tensors_of(sluice_layer_backward_args* a) {
           &a->ddt_bias,
           &a->dnorm_weight,
           &a->dinitial,
-          &a->dconv_initial};
+          &a->dconv_initial,
+          &a->k,
+          &a->v,
+          &a->k_conv_weight,
+          &a->v_conv_weight,
+          &a->k_conv_bias,
+          &a->v_conv_bias,
+          &a->k_conv_initial,
+          &a->v_conv_initial,
+          &a->d_k_conv_final,
+          &a->d_v_conv_final,
+          &a->dk,
+          &a->dv,
+          &a->dk_conv_weight,
+          &a->dv_conv_weight,
+          &a->dk_conv_bias,
+          &a->dv_conv_bias,
+          &a->dk_conv_initial,
+          &a->dv_conv_initial};
 }
 
 inline std::vector<sluice_tensor*> tensors_of(sluice_gated_rms_norm_args* a) {

@@ -43,6 +43,26 @@ LayerScene scene() {
   return s;
 }
 
+/// The same layer in packing SEPARATE, k's and v's gradients among what is asked for.
+void make_separate(LayerScene* s) {
+  Memory& m = *s->memory;
+  Args& a = s->args;
+  constexpr int64_t kKeys = kH * kK, kValues = kHV * kV;
+  a.packing = SLUICE_PACKING_SEPARATE;
+  a.conv_bias = a.dconv_bias = {};
+  a.qkv.shape[2] = a.dqkv.shape[2] = kKeys;
+  for (sluice_tensor* t : {&a.conv_weight, &a.dconv_weight}) t->shape[0] = kKeys;
+  for (sluice_tensor* t : {&a.conv_initial, &a.dconv_initial, &a.d_conv_final}) t->shape[1] = kKeys;
+  a.k = m.tensor(kBFloat16, {kB, kT, kKeys}), a.dk = m.tensor(kBFloat16, {kB, kT, kKeys});
+  a.v = m.tensor(kBFloat16, {kB, kT, kValues}), a.dv = m.tensor(kBFloat16, {kB, kT, kValues});
+  a.k_conv_weight = m.tensor(kFloat32, {kKeys, kW});
+  a.v_conv_weight = m.tensor(kFloat32, {kValues, kW});
+  a.dv_conv_weight = m.tensor(kFloat32, {kValues, kW});
+  a.k_conv_initial = m.tensor(kFloat32, {kB, kKeys, kL});
+  a.v_conv_initial = m.tensor(kFloat32, {kB, kValues, kL});
+  a.d_v_conv_final = m.tensor(kFloat32, {kB, kValues, kL});
+}
+
 class LayerBackwardRefusals : public ::testing::TestWithParam<Row> {};
 
 TEST_P(LayerBackwardRefusals, NamesArgumentAndWritesNothing) {
@@ -62,14 +82,63 @@ const Row kRefused[] = {
      "layer_backward: d_out.stride[3] = 2, expected 1 (contiguous last dimension)"},
     {"core_out_tokens", [](LayerScene& s) { s.args.core_out.shape[1] = 2; },
      "layer_backward: core_out.shape[1] = 2, expected 3 (T of qkv)"},
-    {"key_wise_gates",
+    {"key_wise_da",
      [](LayerScene& s) {
        s.args.a = s.memory->tensor(kBFloat16, {kB, kT, kHV, kK});
        s.args.dt_bias = s.memory->tensor(kFloat32, {kHV, kK});
      },
-     "layer_backward: a rank = 4, expected 3 (gradients of scalar gates alone)"},
-    {"packing", [](LayerScene& s) { s.args.packing = SLUICE_PACKING_SEPARATE; },
-     "layer_backward: packing = 2, expected 0 (FLAT) or 1 (INTERLEAVED)"},
+     "layer_backward: da rank = 3, expected 4"},
+    {"packing", [](LayerScene& s) { s.args.packing = 3; },
+     "layer_backward: packing = 3, expected 0 (FLAT), 1 (INTERLEAVED) or 2 (SEPARATE)"},
+    {"flat_k", [](LayerScene& s) { s.args.k = s.args.qkv; },
+     "layer_backward: k = given, expected absent (only with packing SEPARATE)"},
+    {"flat_dk", [](LayerScene& s) { s.args.dk = s.args.dqkv; },
+     "layer_backward: dk = given, expected absent (k is absent)"},
+    {"flat_d_k_conv_final", [](LayerScene& s) { s.args.d_k_conv_final = s.args.d_conv_final; },
+     "layer_backward: d_k_conv_final = given, expected absent (only with packing SEPARATE)"},
+    {"flat_dv_conv_initial", [](LayerScene& s) { s.args.dv_conv_initial = s.args.dconv_initial; },
+     "layer_backward: dv_conv_initial = given, expected absent (only with packing SEPARATE)"},
+    {"separate_v",
+     [](LayerScene& s) {
+       make_separate(&s);
+       s.args.v = {};
+     },
+     "layer_backward: v = absent, expected a view of rank 3 (required)"},
+    {"separate_dk",
+     [](LayerScene& s) {
+       make_separate(&s);
+       s.args.dk.shape[2] = 7;
+     },
+     "layer_backward: dk.shape[2] = 7, expected 8 (shape of k)"},
+    {"separate_dv_conv_weight",
+     [](LayerScene& s) {
+       make_separate(&s);
+       s.args.dv_conv_weight.shape[0] = 23;
+     },
+     "layer_backward: dv_conv_weight.shape[0] = 23, expected 24 (shape of v_conv_weight)"},
+    {"separate_d_v_conv_final",
+     [](LayerScene& s) {
+       make_separate(&s);
+       s.args.d_v_conv_final.shape[1] = 8;
+     },
+     "layer_backward: d_v_conv_final.shape[1] = 8, expected 24 (D channels)"},
+    {"separate_dk_is_dv",
+     [](LayerScene& s) {
+       make_separate(&s);
+       s.args.dv.data = s.args.dk.data;
+     },
+     "layer_backward: dk.data = 0 bytes after dv.data, expected memory of its own (what a call "
+     "writes may overlap no other view)",
+     Seen::kByCall},
+    {"gate_lower_bound", [](LayerScene& s) { s.args.gate_lower_bound = 1; },
+     "layer_backward: gate_lower_bound = 1, expected a finite number < 0, or 0 (gates without a "
+     "bound)"},
+    {"dA_log_alone",
+     [](LayerScene& s) {
+       s.args.gate_lower_bound = -1;
+       s.args.A_log = {};
+     },
+     "layer_backward: dA_log = given, expected absent (A_log is absent)"},
     {"rounding", [](LayerScene& s) { s.args.rounding = SLUICE_NORM_ROUND_INPUT; },
      "layer_backward: rounding = 2, expected 0 (ROUND_ONCE) or 1 (ROUND_HF)"},
     {"state_layout", [](LayerScene& s) { s.args.state_layout = 2; },

@@ -18,6 +18,8 @@ from torch.overrides import TorchFunctionMode
 
 # Relative L2 error of each parameter's gradient in float32; the model's own code has up to 3e-2, in A_log.
 LIMIT = 5e-5
+# Of what the model's own code computes with Sluice's functions in it: times that code's own error.
+OWN = 1.25
 LEVELS = ["ops", "layer"]
 NAMES = [
     pytest.param(name, marks=() if name in installed() else pytest.mark.skip(f"this transformers has no {name}"))
@@ -77,6 +79,12 @@ def errors(found, exact):
     return {name: float((found[name] - exact[name]).norm() / norm) for name, norm in norms.items()}
 
 
+def limit(parameter, level, own):
+    """Gates of KDA are the model's own code at level "ops", in float32. Their rounding depends on the machine: 2e-5
+    with one set of CPU instructions, 5.3e-5 with another, in both cases as without Sluice."""
+    return max(LIMIT, OWN * own) if level == "ops" and "forget_gate" in parameter else LIMIT
+
+
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("level", LEVELS)
 def test_gradients_of_every_parameter(cases, name, level):
@@ -84,12 +92,12 @@ def test_gradients_of_every_parameter(cases, name, level):
     with sluice_hf.patched(model, level) as handle:
         ours = gradients(model, ids)
         report = handle.report()
-    found = errors(ours, exact)
-    worst = max(found, key=found.get)
-    assert len(found) > 40 and found[worst] < LIMIT, (worst, found[worst], errors(own, exact)[worst])
+    found, theirs = errors(ours, exact), errors(own, exact)
+    over = {n: (e, theirs[n]) for n, e in found.items() if not e < limit(n, level, theirs[n])}
+    assert len(found) > 40 and not over
     # And no further from the model's own gradients than those are from float64's.
     apart = {n: float((gradient - own[n]).norm() / exact[n].norm()) for n, gradient in ours.items() if n in found}
-    assert all(apart[n] <= e + LIMIT for n, e in errors(own, exact).items())
+    assert all(apart[n] <= e + LIMIT for n, e in theirs.items())
     assert not report["handed back"]
     # OLMo Hybrid's layers have another form: their functions run at both levels.
     whole = level == "layer" and name != "olmo_hybrid"

@@ -1,6 +1,7 @@
 // Plans and launches gradients of a layer by its parts: the convolution and, unless the core output
 // is given, the delta rule forwards; then the gradients of the norm, of the delta rule and of the
-// convolution, which is one launch where channels have the order of weights.
+// convolution, which are one call where channels have the order of weights. Where q, k and v have
+// weights and states of their own each way through convolutions is three calls.
 // SPDX-License-Identifier: Apache-2.0
 #include <cuda_runtime_api.h>
 
@@ -54,6 +55,7 @@ CausalConvBackwardProblem joined(CausalConvBackwardProblem first, int64_t channe
 /// The parts with their memory between them.
 struct LayerGradients {
   CausalConvProblem forward[3];
+  int forward_at_once;  ///< of them, by one launch
   CausalConvBackwardProblem conv[3];
   int convs;
   core::DeltaRuleProblem rule;  ///< the forward call
@@ -66,7 +68,10 @@ struct LayerGradients {
 
   LayerGradients(const LayerBackwardProblem& problem, const LayerBackwardChoice& choice,
                  void* base) noexcept
-      : delta(problem.delta), norm(problem.norm), runs_rule(!present(problem.norm.forward.x)) {
+      : forward_at_once(problem.separate ? 1 : 3),
+        delta(problem.delta),
+        norm(problem.norm),
+        runs_rule(!present(problem.norm.forward.x)) {
     WorkspaceLayout layout(base);
     core::DeltaRuleProblem& p = delta.forward;
     const sluice_device device = problem.conv[0].forward.x.device;
@@ -108,7 +113,8 @@ struct LayerGradients {
     }
     const CausalConvProblem &q = forward[0], &k = forward[1];
     // Packing FLAT: k's channels follow q's in a row.
-    const bool neighbours = static_cast<std::byte*>(k.x.data) - static_cast<std::byte*>(q.x.data) ==
+    const bool neighbours = !problem.separate &&
+                            static_cast<std::byte*>(k.x.data) - static_cast<std::byte*>(q.x.data) ==
                                 q.G * q.C * (q.x.dtype.bits / 8) &&
                             (q.G == 1 || q.x.stride[2] == q.C);
     convs = neighbours ? 1 : 3;
@@ -203,11 +209,13 @@ void launch_norm(const LayerGradients& parts, Launcher& launcher) noexcept {
 void launch_layer(const LayerBackwardProblem& p, const Plan& plan, void* workspace,
                   Launcher& launcher) noexcept {
   const LayerGradients parts(p, plan.kept<LayerBackwardChoice>(), workspace);
-  conv1d::PlannedConv conv;
-  lower_conv(parts.forward, 3, &conv.params);
-  conv.params.row_kinds = parts.row_kinds;
-  conv1d::plan_launch(launcher.machine().multiprocessors, &conv);
-  conv1d::launch(conv, launcher);
+  for (int i = 0; i < 3 && launcher.ok(); i += parts.forward_at_once) {
+    conv1d::PlannedConv conv;
+    lower_conv(parts.forward + i, parts.forward_at_once, &conv.params);
+    conv.params.row_kinds = parts.row_kinds;
+    conv1d::plan_launch(launcher.machine().multiprocessors, &conv);
+    conv1d::launch(conv, launcher);
+  }
   if (parts.runs_rule) {
     launch_part(layer_delta_kernels(SLUICE_OP_LAYER_PREFILL), parts.rule, parts.rest, launcher);
   }
@@ -220,8 +228,8 @@ void launch_layer(const LayerBackwardProblem& p, const Plan& plan, void* workspa
 }
 
 constexpr Kernel<LayerBackwardProblem> kCatalogue[] = {
-    {"layer_backward", "what chunk_backward takes of scalar gates", Tier::kAny, accept, nullptr,
-     plan_layer, launch_layer, nullptr}};
+    {"layer_backward", "what chunk_backward takes", Tier::kAny, accept, nullptr, plan_layer,
+     launch_layer, nullptr}};
 
 }  // namespace
 
