@@ -117,6 +117,39 @@ def test_vllm_operators_are_replaced_where_they_are_looked_up(monkeypatch, caplo
     assert dict(vars(model)) == before
 
 
+def test_vllm_operators_are_replaced_when_vllm_imports_them(monkeypatch, tmp_path, caplog):
+    """Importing vLLM's kernels makes a CUDA context, which its API server does without."""
+    stub_vllm(monkeypatch)
+    path = "vllm.third_party.flash_linear_attention.ops"
+    text = RECORDED["vllm"]["functions"]["chunk_gated_delta_rule"]["parameters"]
+    (tmp_path / "ops.py").write_text(f"def chunk_gated_delta_rule({text}): return 'engine'\n")
+    monkeypatch.setattr(sys.modules["vllm.third_party.flash_linear_attention"], "__path__", [str(tmp_path)])
+    monkeypatch.delitem(sys.modules, path)
+    monkeypatch.setenv("SLUICE_VLLM", "1")
+    with caplog.at_level("INFO", logger="sluice.engines"):
+        assert not [place for place in vllm.register() if place.startswith(f"{path}.chunk")]
+        assert path not in sys.modules
+        module = importlib.import_module(path)
+        rows, (o, _) = call_chunk(module.chunk_gated_delta_rule)
+    assert f"vLLM operators replaced: {path}.chunk_gated_delta_rule" in caplog.text
+    close(o[0], recurrence(*(t[0] for t in rows), l2=True)[0])
+    vllm.unregister()
+    assert call_chunk(module.chunk_gated_delta_rule)[1] == "engine"
+    sys.modules.pop(path)
+
+
+def test_vllm_that_never_imports_its_operators_keeps_them(monkeypatch):
+    stub_vllm(monkeypatch)
+    finders = list(sys.meta_path)
+    monkeypatch.setenv("SLUICE_VLLM", "1")
+    monkeypatch.delitem(sys.modules, "flashinfer.gdn_prefill")
+    vllm.register()
+    assert len(sys.meta_path) == len(finders) + 1
+    assert vllm.register() == [], "loading twice changes nothing"
+    vllm.unregister()
+    assert sys.meta_path == finders
+
+
 def test_lines_come_out_where_vllms_do(monkeypatch):
     """A vLLM server sets up the logger "vllm" and no other: an INFO line of ours would be lost."""
     stub_vllm(monkeypatch)

@@ -2,23 +2,27 @@
 """Enters vLLM by its vllm.general_plugins entry point: vLLM's GDN operators are replaced where they
 are looked up.
 
-Opt-in, because on a GPU no vLLM has served a token with it yet: set SLUICE_VLLM=1. A call that
-Sluice does not take goes to vLLM's own operator; the log says which ran and why not.
+Opt-in: set SLUICE_VLLM=1. A call that Sluice does not take goes to vLLM's own operator; the log says
+which ran and why not.
 """
 
 import importlib
 import inspect
 import logging
 import os
+import sys
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from .. import flashinfer
+from ..imports import Imports
 from ..swap import Swaps, Tally, hook, same_parameters, share_log
 from . import conv, cpu, kda, kimi, norm, ops, v0_26
 
 _logger = logging.getLogger("sluice.engines")
 _swaps = Swaps()
+_imports = Imports()
 tally = Tally()
 
 _FLA = "vllm.third_party.flash_linear_attention.ops"
@@ -66,12 +70,11 @@ def _has_null_block() -> bool:
 
 
 def _replace(module_name: str, ours: Any) -> list[str]:
-    """Replaces one function in every loaded module of its package; returns the places."""
+    """Replaces one function of a loaded module in every loaded module of its package; returns the places."""
     target = f"{module_name}.{ours.__name__}"
-    try:
-        theirs = getattr(importlib.import_module(module_name), ours.__name__)
-    except (ImportError, AttributeError) as error:
-        _logger.info("%s is not in this vLLM: %s", target, error)
+    theirs = getattr(sys.modules[module_name], ours.__name__, None)
+    if theirs is None:
+        _logger.info("%s is not in this vLLM", target)
         return []
     forms = (ours, kEarlier.get((module_name, ours.__name__), ours))
     ours = next((form for form in forms if same_parameters(form, theirs)), None)
@@ -83,14 +86,29 @@ def _replace(module_name: str, ours: Any) -> list[str]:
     return _swaps.put_everywhere(theirs, ours, (f"{package}.",))
 
 
+def _replace_in(module_name: str, functions: list[Callable[..., Any]]) -> list[str]:
+    """Replaces the functions of one module; returns the places."""
+    return [place for ours in functions for place in _replace(module_name, ours)]
+
+
+def _replace_later(module_name: str, functions: list[Callable[..., Any]]) -> None:
+    """Replaces the functions of a module that vLLM has just imported."""
+    _say(_replace_in(module_name, functions))
+
+
+def _say(places: list[str]) -> None:
+    _logger.info("vLLM operators replaced: %s", ", ".join(places) or "none so far")
+
+
 def register() -> list[str]:
-    """Replaces the operators. Idempotent (vLLM may load plug-ins more than once in a process);
-    `unregister()` undoes it. Returns the places that were replaced."""
+    """Replaces the operators of the modules that are loaded, and those of others when vLLM imports them: its API
+    server never does. Idempotent (vLLM may load plug-ins more than once in a process); `unregister()` undoes it.
+    Returns the places that were replaced."""
     share_log("vllm")
     if os.environ.get("SLUICE_VLLM", "0") != "1":
         _logger.info("vLLM operators not replaced: SLUICE_VLLM is not 1")
         return []
-    if _swaps.active():
+    if _swaps.active() or _imports.waits():
         return []
     targets: tuple[tuple[str, Callable[..., Any]], ...] = kCpuTargets
     if _has_null_block():
@@ -99,11 +117,18 @@ def register() -> list[str]:
         _logger.warning(
             "vLLM's GPU operators not replaced: no null block (a CPU build, or too old)"
         )
-    places = [place for target in targets for place in _replace(*target)]
-    _logger.info("vLLM operators replaced: %s", ", ".join(places) or "none")
+    places: list[str] = []
+    for module_name in dict.fromkeys(name for name, _ in targets):
+        functions = [ours for name, ours in targets if name == module_name]
+        if module_name in sys.modules:
+            places += _replace_in(module_name, functions)
+        else:
+            _imports.after(module_name, partial(_replace_later, module_name, functions))
+    _say(places)
     return places
 
 
 def unregister() -> None:
     """Puts vLLM's own operators back."""
+    _imports.forget()
     _swaps.restore()
