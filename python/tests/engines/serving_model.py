@@ -48,8 +48,8 @@ def configuration(layers, key_heads, value_heads):
 
 
 def add_drafts(folder, layers):
-    """Adds a draft layer: the last layer's attention and the first one's experts, fed mostly by the hidden state,
-    so that some drafts are right."""
+    """Adds a draft layer: the last layer's attention and the first one's experts, fed mostly by the embedding, so that
+    drafts are often right where the model's own embedding is large."""
     from safetensors.torch import load_file, save_file
 
     path = pathlib.Path(folder) / "model.safetensors"
@@ -61,7 +61,7 @@ def add_drafts(folder, layers):
         elif name.startswith(last) and ".mlp." not in name:
             tensors[name.replace(last, "mtp.layers.0.")] = tensors[name].clone()
     width = SIZES["hidden_size"]
-    mix = torch.cat([0.2 * torch.eye(width), torch.eye(width)], dim=1)
+    mix = torch.cat([10 * torch.eye(width), torch.eye(width)], dim=1)
     tensors["mtp.fc.weight"] = mix.to(torch.bfloat16)
     # These norms multiply by 1 + weight.
     for name in ("norm", "pre_fc_norm_hidden", "pre_fc_norm_embedding"):
@@ -69,16 +69,16 @@ def add_drafts(folder, layers):
     save_file(tensors, path, metadata={"format": "pt"})
 
 
-def write(folder, layers=4, key_heads=16, value_heads=32, device="cuda"):
+def write(folder, layers=4, key_heads=16, value_heads=32, embedding=3, others=3, device="cuda"):
     """Weights are the same every time, and larger than the initialiser's, so that logits differ clearly
-    between tokens."""
+    between tokens: `embedding` times, `others` times in all layers. A large embedding makes tokens easy to draft."""
     torch.manual_seed(0)
     with torch.device(device):
         model = transformers.Qwen3NextForCausalLM(configuration(layers, key_heads, value_heads))
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if parameter.dim() >= 2 and "conv1d" not in name:
-                parameter.mul_(3)
+                parameter.mul_(embedding if "embed_tokens" in name else 3 if "lm_head" in name else others)
     model.to(torch.bfloat16).save_pretrained(folder, max_shard_size="100GB")
     add_drafts(folder, layers)
     words = models.WordLevel({f"t{i}": i for i in range(VOCABULARY)}, unk_token="t0")
@@ -89,5 +89,5 @@ def write(folder, layers=4, key_heads=16, value_heads=32, device="cuda"):
     ).save_pretrained(folder)
 
 
-if __name__ == "__main__":  # python serving_model.py FOLDER [LAYERS]
-    write(sys.argv[1], *map(int, sys.argv[2:3]))
+if __name__ == "__main__":  # python serving_model.py FOLDER [LAYERS [KEY_HEADS VALUE_HEADS [EMBEDDING OTHERS]]]
+    write(sys.argv[1], *map(int, sys.argv[2:5]), *map(float, sys.argv[5:7]))

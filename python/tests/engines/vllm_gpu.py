@@ -8,6 +8,7 @@ them over HTTP in turns, and writes answers, times, versions, commands and log l
 
 import argparse
 import asyncio
+import functools
 import json
 import os
 import pathlib
@@ -27,11 +28,11 @@ from importlib.metadata import version
 WAYS = {"vllm": "0", "sluice": "1"}
 CAPTURED = [1, 2, 4, 8, 16, 32, 64, 128]
 DRAFTS = {"method": "mtp", "num_speculative_tokens": 3}
-# Heads of the linear layers, further options of the server.
+# Heads of the linear layers and factors of the weights (serving_model.py), further options of the server.
 SETUPS = {
-    "heads": ((16, 32), []),
-    "tp8": ((2, 8), []),
-    "drafts": ((16, 32), ["--speculative-config", json.dumps(DRAFTS)]),
+    "heads": ((16, 32, 3, 3), []),
+    "tp8": ((2, 8, 3, 3), []),
+    "drafts": ((16, 32, 1000, 1.5), ["--speculative-config", json.dumps(DRAFTS)]),
 }
 # How the server runs the model: as vLLM does by default, or with graphs of decoding alone, for a quick start.
 FORMS = {
@@ -43,7 +44,7 @@ FORMS = {
 LENGTHS = (3, 64, 65, 130, 500, 1000, 2049, 4097)
 NEW_TOKENS = 48
 # (tokens of a prompt, prompts at once, new tokens)
-LOADS = ((1024, 1, 64), (8192, 1, 64), (1024, 32, 64), (8192, 32, 32), (65536, 1, 32), (1024, 128, 64))
+LOADS = ((1024, 1, 64), (8192, 1, 64), (65536, 1, 32), (1024, 32, 64), (1024, 128, 64), (8192, 32, 32))
 
 
 def prompt(length, seed):
@@ -205,6 +206,30 @@ def equality(servers, found):
     return rows
 
 
+@functools.cache
+def reference(model):
+    """The model in float32, by transformers."""
+    import torch
+    from transformers import Qwen3NextForCausalLM
+
+    return Qwen3NextForCausalLM.from_pretrained(model, dtype=torch.float32).cuda().eval()
+
+
+def distances(model, alone):
+    """Log-probabilities that a server gave for its own tokens, and the best tokens, beside those of float32."""
+    import torch
+
+    differences, best = [], 0
+    for length, (got, steps, *_) in zip(LENGTHS, alone, strict=True):
+        ids = torch.tensor([prompt(length, length) + got[:-1]], device="cuda")
+        with torch.no_grad():
+            rows = reference(model)(ids, logits_to_keep=len(got)).logits[0].log_softmax(-1)
+        best += sum(row.argmax().item() == token for row, token in zip(rows, got))
+        differences += [step[f"t{t}"] - row[t].item() for row, t, step in zip(rows, got, steps)]
+    return {"tokens": len(differences), "best in float32": best,
+            "log-probabilities, rms": round(statistics.fmean(d * d for d in differences) ** 0.5, 5)}
+
+
 async def load(client, server, load, seed):
     """(milliseconds to the first token, a further token) of one load: means over its prompts."""
     tokens, batch, new = load
@@ -239,7 +264,10 @@ class Report:
                                 text=True, check=False).stdout.strip()
         versions = {**{name: version(name) for name in names}, "device": device, "python": sys.version.split()[0]}
         self.path = pathlib.Path(path)
-        self.rows = {"commit": commit, "versions": versions, "servers": {}, "equal": {}, "times": [], "errors": {}}
+        environment = {key: value for key, value in os.environ.items()
+                       if key.startswith(("VLLM_", "TRITON_")) and not key.endswith("_DIR")}
+        self.rows = {"commit": commit, "versions": versions, "environment": environment, "servers": {}, "equal": {},
+                     "distances": {}, "times": [], "errors": {}}
 
     def save(self):
         self.path.write_text(json.dumps(self.rows, indent=1) + "\n")
@@ -252,6 +280,10 @@ async def up_and_answers(client, server, until, report):
     print(server.name, f"up after {seconds} s", flush=True)
     if seconds is None:
         raise RuntimeError("not up in time")
+    first = await client.one(server, prompt(300, 0), 16)
+    print(server.name, "first tokens", first[0], flush=True)
+    report.rows["servers"][server.name]["first tokens"] = first[0]
+    report.save()
     found = await answers(client, server)
     report.rows["servers"][server.name]["tokens"] = {kind: [row[0] for row in rows] for kind, rows in found.items()}
     report.save()
@@ -261,7 +293,8 @@ async def up_and_answers(client, server, until, report):
 async def measure(servers, report, arguments, begin):
     import aiohttp
 
-    options = dict(connector=aiohttp.TCPConnector(limit=0), timeout=aiohttp.ClientTimeout(total=120))
+    # The server closes connections that are idle for 5 s: none is used twice.
+    options = dict(connector=aiohttp.TCPConnector(limit=0, force_close=True), timeout=aiohttp.ClientTimeout(total=120))
     async with aiohttp.ClientSession(read_bufsize=1 << 22, **options) as session:
         client, until = Client(session), begin + arguments.start_seconds
         asked = (up_and_answers(client, server, until, report) for server in servers)
@@ -278,23 +311,28 @@ async def measure(servers, report, arguments, begin):
             await times(client, timed, arguments, begin + arguments.seconds, report)
         except Exception as error:
             report.rows["errors"]["times"] = repr(error)
-    for server in servers:
-        report.rows["servers"][server.name]["counters"] = server.counts()
     for line in report.rows["times"]:
         print(json.dumps(line), flush=True)
+    for server in servers:
+        report.rows["servers"][server.name]["counters"] = server.counts()
+        report.rows["distances"][server.name] = row = distances(server.model, found[server.name]["alone"])
+        print(server.name, "to float32", json.dumps(row), flush=True)
+        report.save()
 
 
 def started(arguments, folder):
     """All servers, over one model a shape of heads."""
-    servers, models = [], {(16, 32): arguments.model} if arguments.model else {}
+    servers, models = [], {}
+    if arguments.models:
+        models = {form: f"{arguments.models}/{'_'.join(map(str, form))}" for form, _ in SETUPS.values()}
     for name in arguments.servers.split(","):
-        heads = SETUPS[name.split(".")[0]][0]
-        if heads not in models:
+        form = SETUPS[name.split(".")[0]][0]
+        if form not in models:
             from serving_model import write
 
-            models[heads] = f"{folder}/{len(models)}"
-            write(models[heads], arguments.layers, *heads)
-        servers.append(Server(name, models[heads], 8100 + len(servers), folder, arguments))
+            models[form] = f"{folder}/{len(models)}"
+            write(models[form], arguments.layers, *form)
+        servers.append(Server(name, models[form], 8100 + len(servers), folder, arguments))
     return servers
 
 
@@ -307,7 +345,7 @@ def main():
     parser.add_argument("--timed", default="heads.vllm,heads.sluice,drafts.vllm,drafts.sluice")
     parser.add_argument("--form", choices=FORMS, default="compiled")
     parser.add_argument("--loads", type=int, default=len(LOADS), help="only the first of LOADS")
-    parser.add_argument("--model", help="a folder that serving_model.py wrote, for servers of the 16/32 heads")
+    parser.add_argument("--models", help="has folders 16_32_3_3 and so on that serving_model.py wrote")
     parser.add_argument("--cache", help="a VLLM_CACHE_ROOT that every server begins with")
     parser.add_argument("--commit", help="what Sluice was built from")
     parser.add_argument("--seconds", type=float, default=280, help="no round begins after these")
