@@ -58,8 +58,9 @@ std::vector<DeltaConfig> models() {
       configs.push_back(c);
       c.name += "_keys", c.key_gates = true;
       c.gate = io, c.gates = GateProfile::kFlashQla;
+      c.B = 4;  // 16 heads: more than twelve on one multiprocessor
       configs.push_back(c);
-      c.name += "_log", c.gate_space = SLUICE_GATE_LOG;
+      c.B = 2, c.name += "_log", c.gate_space = SLUICE_GATE_LOG;
       configs.push_back(c);
     }
   }

@@ -135,6 +135,32 @@ Configs values() {
 }
 SLUICE_CONFIGS(Values, values());
 
+/// Single tokens of models, of heads that a GPU has a warp, a CTA, a few and many a multiprocessor
+/// for: each is a kernel of its own.
+Configs models() {
+  Configs configs;
+  struct Types {
+    sluice_dtype io, state;
+    std::vector<int64_t> batches;
+  };
+  // In float32 many heads are no kernel of their own.
+  const Types all[] = {
+      {kBF16, kF32, {2, 12, 24}}, {kBF16, kBF16, {2, 12, 24, 101}}, {kF16, kF16, {2}}};
+  for (const auto& [io, state, batches] : all) {
+    for (const int64_t B : batches) {
+      DeltaConfig c{.name = named(16 * B, "_heads_", dtype_name(io), "_", dtype_name(state))};
+      c.seed = configs.size() + 1, c.key_gates = true, c.gates = GateProfile::kFlashQla;
+      c.B = B, c.T = 1, c.H = 8, c.HV = 16, c.K = c.V = 128;
+      c.io = c.o = io, c.initial = c.final = state, c.qk_norm = SLUICE_QK_NORM_L2;
+      c.gate_space = B == 2 ? SLUICE_GATE_LOG : SLUICE_GATE_RAW;
+      c.slots = Slots::kSeparate, c.padded = {1}, c.fresh = {0};
+      configs.push_back(c);
+    }
+  }
+  return configs;
+}
+SLUICE_CONFIGS(Models, models());
+
 /// The same bits in everything that a call writes.
 void expect_same_bits(const DeltaResult& a, const DeltaResult& b) {
   ASSERT_EQ(a.code, SLUICE_OK) << a.message;

@@ -89,10 +89,10 @@ core::KernelName step_name(SingleCut cut, Number state, bool key_gates) noexcept
       {"cuda.recurrent_step.sm_90a.single_k128.wide",
        "cuda.recurrent_step.sm_90a.single_k128.key_gates.wide"},
       {"cuda.recurrent_step.sm_90a.single_k128.many",
-       "cuda.recurrent_step.sm_90a.single_k128.key_gates.wide"},
+       "cuda.recurrent_step.sm_90a.single_k128.key_gates.many"},
       {"cuda.recurrent_step.sm_90a.single_k128.stream",
        "cuda.recurrent_step.sm_90a.single_k128.key_gates.stream"}};
-  // In float32, and with gates of keys, many CTAs run the same kernel as whole heads.
+  // In float32 many CTAs run the same kernel as whole heads.
   if (cut == SingleCut::kMany && state == Number::kFloat32) cut = SingleCut::kWide;
   return kNames[static_cast<int>(cut)][key_gates ? 1 : 0];
 }

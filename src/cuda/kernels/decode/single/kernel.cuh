@@ -42,9 +42,8 @@ SingleInstance single_instance() noexcept {
 
 template <class State, class Io, bool kKeyGates>
 SingleInstance single_instance(SingleCut cut) noexcept {
-  // In float32 the registers of many CTAs are no others than those of few; with gates of rows many
-  // CTAs' would not hold a lane's part.
-  constexpr SingleCut kMany = sizeof(State) == 4 || kKeyGates ? SingleCut::kWide : SingleCut::kMany;
+  // In float32 the registers of many CTAs are no others than those of few.
+  constexpr SingleCut kMany = sizeof(State) == 4 ? SingleCut::kWide : SingleCut::kMany;
   switch (cut) {
     case SingleCut::kNarrow:
       return single_instance<State, Io, SingleCut::kNarrow, kKeyGates>();

@@ -92,10 +92,8 @@ struct SingleLayer {
     // PERF addresses that one warp needs are not computed by all, ahead of the loop: registers
     LayerPlace<C> here = at;
     asm volatile("" : "+r"(here.sequence), "+r"(here.head));
-    if (at.warp == kGateWarp) {
-      gate = request_gates(p, here);
-      gates_of_rows.request(p, here);
-    }
+    if (at.warp == kGateWarp) gate = request_gates(p, here);
+    gates_of_rows.request(p, here);
     if (at.warp == kNormWarp) request_norm(p, here, norm);
     tile.request(state(slot), load_policy(p));
   }
@@ -128,7 +126,7 @@ struct SingleLayer {
   __device__ __forceinline__ void settle() {
     if (threadIdx.x < kPairs) settle_pair();
     if (at.warp == kNormWarp) settle_norm<Io>(p, norm, &shared.normed[at.column]);
-    if (at.warp == kGateWarp) gates_of_rows.settle(p, at, &shared);
+    gates_of_rows.settle(p, at, &shared);
     if (at.warp == kGateWarp && at.lane == 0) {
       shared.gates = gates_of(p, gate);
       shared.zero = 0;

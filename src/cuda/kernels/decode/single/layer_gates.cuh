@@ -7,7 +7,7 @@
 
 namespace sluice::cuda::decode {
 
-/// Decays of a head's rows, which one warp writes and all read.
+/// Decays of a head's rows.
 template <class C, bool kKeyGates = C::kKeyGates>
 struct HeadAlphas {
   alignas(16) float alpha[kSingleSize];
@@ -15,45 +15,40 @@ struct HeadAlphas {
 template <class C>
 struct HeadAlphas<C, false> {};
 
-/// A lane's share of the gates of a head's rows: four neighbours. PERF parameters are read once the
-/// gates are there, a second trip to the L2 while the other warps convolve: nine registers of every
-/// thread would spill where states have 16 bits.
+/// A lane's share of the gates of its warp's rows: one. PERF parameters are read once the gates are
+/// there, a second trip to the L2: registers of every thread that would spill where states have 16
+/// bits.
 template <class C, bool kKeyGates = C::kKeyGates>
 struct HeadGates {
-  RawNumber gate[4];
+  static_assert(C::kRows <= 32);
+  RawNumber gate;
 
+  /// The lane's row of the head; lanes behind the warp's rows repeat them.
+  static __device__ __forceinline__ uint32_t row(const LayerPlace<C>& at) {
+    return at.row + at.lane % C::kRows;
+  }
   __device__ __forceinline__ void request(const SingleKeyLayerParams& p, const LayerPlace<C>& at) {
     const char* const gates = moved(moved(p.key_gate.data, at.sequence, p.key_gate.sequence_bytes),
                                     at.head, p.key_gate.head_bytes);
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      gate[i] = request_number(gates, 4 * at.lane + i, p.key_gate.number);
-    }
+    gate = request_number(gates, row(at), p.key_gate.number);
   }
   /// The decays to shared memory.
   __device__ __forceinline__ void settle(const SingleKeyLayerParams& p, const LayerPlace<C>& at,
                                          HeadAlphas<C>* shared) const {
-    RawNumber A_log = 0, bias[4] = {};
+    RawNumber A_log = 0, bias = 0;
     if (p.A_log.data != nullptr) {
       const char* const rate = moved(p.A_log.data, at.head, p.A_log.head_bytes);
       A_log = request_number(rate, 0, p.A_log.number);
     }
     if (p.key_bias.data != nullptr) {
       const char* const biases = moved(p.key_bias.data, at.head, p.key_bias.head_bytes);
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        bias[i] = request_number(biases, 4 * at.lane + i, p.key_bias.number);
-      }
+      bias = request_number(biases, row(at), p.key_bias.number);
     }
-    const float minus_rate = -expf(number_of(p.A_log.number, A_log));
-    float alpha[4];
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const device::RawGate raw{minus_rate, number_of(p.key_bias.number, bias[i])};
-      alpha[i] =
-          closer_alpha(device::decay_of(p.key_form, raw, number_of(p.key_gate.number, gate[i])));
-    }
-    write_four(&shared->alpha[4 * at.lane], alpha);
+    const device::RawGate raw{-expf(number_of(p.A_log.number, A_log)),
+                              number_of(p.key_bias.number, bias)};
+    const float g = number_of(p.key_gate.number, gate);
+    if (at.lane >= C::kRows) return;
+    shared->alpha[row(at)] = closer_alpha(device::decay_of(p.key_form, raw, g));
   }
 };
 

@@ -87,6 +87,7 @@ struct SingleKeyRows {
 
 /// Arguments of the kernel of steps with a gate for each row. SingleCommon has none then.
 struct SingleKeyParams : SingleParams {
+  static constexpr GateForm gate_form = GateForm::kNone;
   SingleKeyRows key_gate;  ///< [N,HV,128]
   SingleKeyRows key_bias;  ///< dt_bias [HV,128]
   GateForm key_form;

@@ -68,7 +68,7 @@ __device__ __forceinline__ void multiply_rows(SingleToken<C>& token, float (&sum
     for (int i = 0; i < 4; ++i) sums[i] = 0.0f;
 #pragma unroll
     for (int m = 4 * kFirst; m < 4 * kFirst + 4; ++m) {
-      const float k = token.number(token.k, m), q = token.number(token.q, m);
+      const float k = token.k_of(m), q = token.q_of(m);
       sums[0] = fmaf(k, k, sums[0]);
       sums[1] = fmaf(q, q, sums[1]);
       sums[2] = fmaf(k, q, sums[2]);
@@ -105,6 +105,19 @@ __device__ __forceinline__ void gather(const SinglePlace<C>& at,
                                        float (&sums)[4]) {
   if constexpr (C::kWarps == 1) return;
   sum_warps<C::kWarps>(&all[0][at.local()], C::kFirstBit + 2, sums);
+}
+
+/// Sums of rows over all warps. PERF by lanes where registers are few: the same order of sums.
+template <class C>
+__device__ __forceinline__ void gather_rows(const SinglePlace<C>& at,
+                                            const float (&all)[C::kWarps][4], float (&sums)[4]) {
+  if constexpr (C::kSharesRows) {
+    static_assert(C::kWarps == 8);
+    read_four(all[at.lane % C::kWarps], sums);
+    ptx::sum_over_lanes<0, 3>(sums);
+  } else {
+    sum_warps<C::kWarps>(all[0], 2, sums);
+  }
 }
 
 template <class C>
@@ -161,7 +174,7 @@ __device__ __forceinline__ void advance_single(const SingleParams& p, const Sing
     // SYNC CTA: sums, products and gates are complete
     __syncthreads();
     gates = {shared->gates[0], shared->gates[1]};
-    sum_warps<C::kWarps>(shared->rows[0], 2, rows);
+    gather_rows<C>(at, shared->rows, rows);
   }
   gather<C>(at, shared->with_k, u);
   const TokenFactors f = factors_from(p, gates.alpha, gates.beta, {rows[0], rows[1], rows[2]});

@@ -30,12 +30,15 @@ struct SingleConfig {
   using Form = std::conditional_t<kWide, InFloat32, In16Bits<State>>;
   static constexpr int kColumns = kCut == SingleCut::kNarrow ? 16 : (kHalves ? 64 : 128);
   static constexpr int kWarps = kCut == SingleCut::kNarrow ? 1 : kColumns / 16;
-  static constexpr int kTiles = kCut == SingleCut::kNarrow && !kWide ? 4 : 1;  ///< of a CTA
+  /// Of a CTA, of one head: they share the decays of its rows.
+  static constexpr int kTiles = kCut == SingleCut::kNarrow && (kKeyGates || !kWide) ? 4 : 1;
   static constexpr int kTilesOfHead = kSingleSize / kColumns;
   static constexpr int kThreads = 32 * kWarps * kTiles;
   static constexpr int kResident = single_resident(kCut, kWide);
   /// Three CTAs a multiprocessor hold 16-bit states in 80 registers a thread.
   static constexpr bool kReconverts = !kWide && kResident == 3;
+  /// There, with decays of rows beside them, rows of k and q are in shared memory.
+  static constexpr bool kSharesRows = kCut == SingleCut::kMany && kKeyGates && !kWide;
   static constexpr int kWords = sizeof(State);    ///< of four numbers of a state
   static constexpr int kRowLanes = kColumns / 4;  ///< lanes of a row
   static constexpr int kFirstBit = kColumns == 128  ? 5
@@ -169,7 +172,7 @@ template <class C>
 struct TokenAlphas<C, false> {};
 
 /// A lane's part of a token: its rows of k and q, its columns of v, two numbers a word.
-template <class C>
+template <class C, bool kSharesRows = C::kSharesRows>
 struct SingleToken : TokenAlphas<C> {
   using Io = tile::Packed<typename C::Io>;
   uint32_t k[C::kRows / 2], q[C::kRows / 2], v[2];
@@ -190,6 +193,8 @@ struct SingleToken : TokenAlphas<C> {
 #pragma unroll
     for (uint32_t& word : k) word ^= zero;
   }
+  __device__ __forceinline__ float k_of(int row) { return number(k, row); }
+  __device__ __forceinline__ float q_of(int row) { return number(q, row); }
   __device__ __forceinline__ void block_of_k(int block, float (&x)[4]) {
 #pragma unroll
     for (int m = 0; m < 4; ++m) x[m] = number(k, 4 * block + m);
@@ -197,6 +202,42 @@ struct SingleToken : TokenAlphas<C> {
   __device__ __forceinline__ void block_of_q(int block, float (&x)[4]) {
 #pragma unroll
     for (int m = 0; m < 4; ++m) x[m] = number(q, 4 * block + m);
+  }
+};
+
+/// The same where a warp's lanes have the same rows: a lane converts one of them for all.
+template <class C>
+struct SingleToken<C, true> : TokenAlphas<C> {
+  using Io = tile::Packed<typename C::Io>;
+  static_assert(C::kRows == C::kWarpRows && C::kRows <= 32);
+  uint32_t row;  ///< of k and of q, as they lie in memory
+  uint32_t v[2];
+
+  __device__ __forceinline__ void request(const SingleParams& p, const SinglePlace<C>& at) {
+    const uint32_t byte = 2 * (at.row + at.lane % C::kRows);
+    const auto number = [&](const SingleRows& rows) -> uint32_t {
+      const char* const head = single_row(rows, at.sequence, at.key_head);
+      return __ldg(reinterpret_cast<const uint16_t*>(head + byte));
+    };
+    row = number(p.k) | number(p.q) << 16;
+    request_words(single_row(p.v, at.sequence, at.head) + 2 * at.column, v);
+  }
+  /// The lane's row of k and q, behind its decay.
+  __device__ __forceinline__ void share(float* alpha) const {
+    alpha[C::kRows] = Io::first(row);
+    alpha[2 * C::kRows] = Io::second(row);
+  }
+  static __device__ __forceinline__ float number(const uint32_t (&words)[2], int i) {
+    return i % 2 == 0 ? Io::first(words[i / 2]) : Io::second(words[i / 2]);
+  }
+  __device__ __forceinline__ void reconvert(uint32_t) {}
+  __device__ __forceinline__ float k_of(int row) const { return this->alpha[C::kRows + row]; }
+  __device__ __forceinline__ float q_of(int row) const { return this->alpha[2 * C::kRows + row]; }
+  __device__ __forceinline__ void block_of_k(int block, float (&x)[4]) const {
+    this->block_of_alpha(block + C::kRows / 4, x);
+  }
+  __device__ __forceinline__ void block_of_q(int block, float (&x)[4]) const {
+    this->block_of_alpha(block + C::kRows / 2, x);
   }
 };
 
