@@ -79,17 +79,29 @@ class Tally:
     def __init__(self) -> None:
         self.ran: dict[str, int] = {}
         self.handed_back: dict[tuple[str, str], int] = {}
+        self._unheard: list[str] = []
+
+    def say(self, line: str) -> None:
+        """Logs a line: now, or before the first call's where nobody listens yet.
+
+        WHY: SGLang loads plug-ins in its scheduler before it sets up the log there.
+        """
+        self._unheard.append(line)
+        if _logger.isEnabledFor(logging.INFO):
+            for waiting in self._unheard:
+                _logger.info("%s", waiting)
+            self._unheard.clear()
 
     def count_run(self, hook: str) -> None:
         if hook not in self.ran:
-            _logger.info("%s runs on Sluice", hook)
+            self.say(f"{hook} runs on Sluice")
         self.ran[hook] = self.ran.get(hook, 0) + 1
 
     def count_back(self, hook: str, reason: str) -> None:
         # Sizes differ from call to call: without them the reasons are few.
         key = (hook, re.sub(r"\d+", "#", reason))
         if key not in self.handed_back:
-            _logger.info("%s handed back to the engine: %s", hook, reason)
+            self.say(f"{hook} handed back to the engine: {reason}")
         self.handed_back[key] = self.handed_back.get(key, 0) + 1
 
 

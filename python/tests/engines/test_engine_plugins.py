@@ -18,6 +18,7 @@ torch = pytest.importorskip("torch")
 from engine_reference import close, random_rows, recurrence
 from sluice.engines import sglang, vllm
 from sluice.engines.sglang import plugin as sglang_plugin
+from sluice.engines.swap import Tally
 from sluice.engines.vllm import plugin as vllm_plugin
 
 RECORDED = json.loads(pathlib.Path(__file__).with_name("signatures.json").read_text())
@@ -72,6 +73,7 @@ def stub_vllm(monkeypatch, change=("", ""), release="vllm"):
 def restored():
     yield
     vllm.unregister()
+    sglang_plugin._imports.forget()
 
 
 def call_chunk(function, dtype=torch.float32, **more):
@@ -253,21 +255,23 @@ def test_vllm_without_null_block_gets_the_cpu_operators_alone(monkeypatch, caplo
 
 
 class StubHooks:
-    """sglang.srt.plugins.hook_registry: register() collects, apply() wraps as SGLang does."""
+    """sglang.srt.plugins.hook_registry: register() collects, apply_hooks() wraps what is not yet, as SGLang does."""
 
     class HookType(enum.Enum):
         AROUND = "around"
 
     def __init__(self):
-        self.hooks = {}
+        self.hooks, self.patched = {}, set()
         self.HookRegistry = self
 
     def register(self, target, hook, hook_type):
         assert hook_type is self.HookType.AROUND
         self.hooks[target] = hook
 
-    def apply(self):
-        for target, around in self.hooks.items():
+    def apply_hooks(self):
+        for target in self.hooks.keys() - self.patched:
+            self.patched.add(target)
+            around = self.hooks[target]
             path, _, name = target.rpartition(".")
             path, _, owner = path.rpartition(".") if path not in sys.modules else (path, "", "")
             place = getattr(sys.modules[path], owner) if owner else sys.modules[path]
@@ -323,7 +327,7 @@ def test_sglang_operators_are_hooked(monkeypatch):
     monkeypatch.setenv("SLUICE_SGLANG", "1")
     count = len(sglang_plugin.kTargets) + len(sglang_plugin.kMethods)
     assert len(sglang.register()) == count == len(hooks.hooks)
-    hooks.apply()
+    hooks.apply_hooks()
     chunk = sys.modules["sglang.kernels.ops.attention.fla.chunk"].chunk_gated_delta_rule
     rows, (o, none, h) = call_chunk(chunk)
     assert none is None and h.shape == (1, 1, HV, V, K)
@@ -336,6 +340,39 @@ def test_sglang_operators_are_hooked(monkeypatch):
         retrieve_next_token=torch.ones(1),
     )
     assert answer == "engine", "trees go back to SGLang"
+
+
+def test_sglang_operators_are_hooked_when_sglang_imports_them(monkeypatch, tmp_path):
+    """Importing SGLang's kernels makes a CUDA context, which its launcher does without."""
+    hooks = stub_sglang(monkeypatch)
+    path, name = "sglang.kernels.ops.attention.fla.chunk", "chunk_gated_delta_rule"
+    text = RECORDED["sglang"]["functions"][name]["parameters"]
+    (tmp_path / "chunk.py").write_text(f"def {name}({text}): return 'engine'\n")
+    monkeypatch.setattr(sys.modules["sglang.kernels.ops.attention.fla"], "__path__", [str(tmp_path)])
+    monkeypatch.delitem(sys.modules, path)
+    monkeypatch.setenv("SLUICE_SGLANG", "1")
+    assert f"{path}.{name}" not in sglang.register()
+    hooks.apply_hooks()
+    assert path not in sys.modules
+    module = importlib.import_module(path)
+    rows, (o, *_) = call_chunk(module.chunk_gated_delta_rule)
+    sys.modules.pop(path)
+    close(o[0], recurrence(*(t[0] for t in rows), l2=True)[0])
+
+
+def test_lines_come_out_once_sglang_has_set_up_its_log(monkeypatch, caplog):
+    """Its scheduler loads plug-ins before that."""
+    hooks = stub_sglang(monkeypatch)
+    monkeypatch.setenv("SLUICE_SGLANG", "1")
+    monkeypatch.setattr(sglang_plugin, "tally", Tally())
+    caplog.set_level("WARNING")
+    sglang.register()
+    hooks.apply_hooks()
+    assert not caplog.messages
+    caplog.set_level("INFO")
+    call_chunk(sys.modules["sglang.kernels.ops.attention.fla.chunk"].chunk_gated_delta_rule)
+    assert caplog.messages[0].startswith("SGLang hooks registered: sglang.")
+    assert caplog.messages[1:] == ["sglang.chunk_gated_delta_rule runs on Sluice"]
 
 
 def test_sglang_without_the_module_is_left_alone(monkeypatch, caplog):
@@ -369,7 +406,7 @@ def test_sglang_dispatcher_sends_calls_whatever_the_backend(monkeypatch):
     hooks = stub_sglang(monkeypatch)
     monkeypatch.setenv("SLUICE_SGLANG", "1")
     sglang.register()
-    hooks.apply()
+    hooks.apply_hooks()
     chosen = sys.modules[sglang_plugin.kDispatcher].GDNKernelDispatcher()
     offsets = torch.tensor([0, 5, 9], dtype=torch.int32)
     slots = torch.tensor([3, 1], dtype=torch.int32)

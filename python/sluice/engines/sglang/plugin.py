@@ -9,12 +9,15 @@ import functools
 import importlib
 import logging
 import os
+import sys
 from typing import Any
 
+from ..imports import Imports
 from ..swap import Tally, run_or_hand_back, same_parameters
 from . import conv, dispatcher, kda, ops
 
 _logger = logging.getLogger("sluice.engines")
+_imports = Imports()
 tally = Tally()
 
 # SGLang's function, and ours; where SGLang 0.5.23 defines them.
@@ -68,12 +71,8 @@ def _around_method(name: str, ours: Any) -> Any:
 
 def _hook_methods(registry: Any) -> list[str]:
     """Hooks the dispatcher's methods; returns their names."""
-    hooked = []
-    try:
-        owner = importlib.import_module(kDispatcher).GDNKernelDispatcher
-    except (ImportError, AttributeError) as error:
-        _logger.warning("%s.GDNKernelDispatcher not hooked: %s", kDispatcher, error)
-        return []
+    hooked: list[str] = []
+    owner = getattr(sys.modules[kDispatcher], "GDNKernelDispatcher", None)
     for ours in kMethods:
         target = f"{kDispatcher}.GDNKernelDispatcher.{ours.__name__}"
         theirs = getattr(owner, ours.__name__, None)
@@ -95,32 +94,52 @@ def _around(name: str, ours: Any) -> Any:
     return call
 
 
-def _find(module_name: str, name: str) -> tuple[str, Any]:
-    """SGLang's function and the module that has it; (module_name, None) where none has."""
-    for home in filter(None, (module_name, kEarlierHomes.get(module_name))):
-        try:
-            return home, getattr(importlib.import_module(home), name)
-        except (ImportError, AttributeError) as error:
-            _logger.info("%s.%s: %s", home, name, error)
-    return module_name, None
+def _hook_function(registry: Any, home: str, ours: Any) -> list[str]:
+    """Hooks one function of a loaded module; returns its name."""
+    target = f"{home}.{ours.__name__}"
+    theirs = getattr(sys.modules[home], ours.__name__, None)
+    if theirs is None and home in (*kEarlierHomes, *kEarlierHomes.values()):
+        return []
+    if theirs is None or not same_parameters(ours, theirs):
+        what = "not found" if theirs is None else "its signature is not sglang 0.5.23's"
+        _logger.warning("%s not hooked: %s", target, what)
+        return []
+    hook = _around(f"sglang.{ours.__name__}", ours)
+    registry.HookRegistry.register(target, hook, registry.HookType.AROUND)
+    return [target]
+
+
+def _hook(registry: Any, home: str) -> list[str]:
+    """Registers the hooks of one loaded module; returns the names that were hooked."""
+    if home == kDispatcher:
+        return _hook_methods(registry)
+    functions = [ours for name, ours in kTargets if home in (name, kEarlierHomes.get(name))]
+    return [target for ours in functions for target in _hook_function(registry, home, ours)]
+
+
+def _hook_later(registry: Any, home: str) -> None:
+    """Hooks a module that SGLang has just imported."""
+    hooked = _hook(registry, home)
+    registry.HookRegistry.apply_hooks()
+    _say(hooked)
+
+
+def _say(hooked: list[str]) -> None:
+    tally.say(f"SGLang hooks registered: {', '.join(hooked) or 'none so far'}")
 
 
 def register() -> list[str]:
-    """Registers the hooks (SGLang applies them). Returns the names that were hooked."""
+    """Registers the hooks of the modules that are loaded (SGLang applies them), and those of others when SGLang
+    imports them: its launcher never does. Returns the names that were hooked."""
     if os.environ.get("SLUICE_SGLANG", "0") != "1":
         _logger.info("SGLang hooks not registered: SLUICE_SGLANG is not 1")
         return []
     registry = importlib.import_module("sglang.srt.plugins.hook_registry")
-    hooked = _hook_methods(registry)
-    for module_name, ours in kTargets:
-        home, theirs = _find(module_name, ours.__name__)
-        target = f"{home}.{ours.__name__}"
-        if theirs is None or not same_parameters(ours, theirs):
-            what = "not found" if theirs is None else "its signature is not sglang 0.5.23's"
-            _logger.warning("%s not hooked: %s", target, what)
-            continue
-        hook = _around(f"sglang.{ours.__name__}", ours)
-        registry.HookRegistry.register(target, hook, registry.HookType.AROUND)
-        hooked.append(target)
-    _logger.info("SGLang hooks registered: %s", ", ".join(hooked) or "none")
+    hooked: list[str] = []
+    for home in dict.fromkeys((*(name for name, _ in kTargets), *kEarlierHomes.values(), kDispatcher)):
+        if home in sys.modules:
+            hooked += _hook(registry, home)
+        else:
+            _imports.after(home, functools.partial(_hook_later, registry, home))
+    _say(hooked)
     return hooked
