@@ -236,6 +236,10 @@ std::string run(PrefillParams p, const Tiles& tiles, void* workspace) {
   }
   if (p.has_key_gates() && request.rule == CutRule::kWhole) run_preparation<Io, kL2Norm>(launch, p);
   p.v = emulated_map(tiles.v, static_cast<uint32_t>(request.columns) / 64);
+  if (device::leading_items(request, int64_t{p.N} * p.HV, p.V) > 0) {
+    run_pass<Io, kL2Norm, false>(launch, p, request.columns, items);
+    return launch.trouble;
+  }
   run_pass<Io, kL2Norm, true>(launch, p, request.columns, items);
   if (request.may_narrow) {
     p.v = emulated_map(tiles.v, 1);

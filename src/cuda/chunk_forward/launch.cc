@@ -72,7 +72,7 @@ const Instance& key_preparation(bool is_bf16, int K, bool l2norm) noexcept {
                  : chunk_forward::fp16_key_preparation(K, l2norm);
 }
 
-/// The main pass with items of so many columns.
+/// The main pass with items of so many columns; see also transition_instance().
 const Instance& main_instance(const PrefillParams& p, const Tiles& tiles, int columns) {
   const int type = tiles.q.is_bf16 ? 0 : 1, of_k = p.K == 128 ? 0 : 1;
   if (p.has_key_gates()) return kKey[type][of_k](p.key.delta, columns, true);
@@ -80,6 +80,7 @@ const Instance& main_instance(const PrefillParams& p, const Tiles& tiles, int co
   return kInstances[type][of_k][columns == 128 ? 0 : 1](tiles.l2norm);
 }
 
+/// The transition pass, and the main pass behind one that had first segments.
 const Instance& transition_instance(const PrefillParams& p, const Tiles& tiles, int columns) {
   const int type = tiles.q.is_bf16 ? 0 : 1;
   if (p.has_key_gates()) return kKey[type][p.K == 128 ? 0 : 1](p.key.delta, columns, false);
@@ -186,7 +187,10 @@ void launch_main(Passes& pass, int columns) noexcept {
   const bool may_cut = pass.cut().rule != CutRule::kWhole && p.T > 0;
   const int64_t items = int64_t{p.N} * p.HV * (p.V / columns), most = pass.cut().multiprocessors;
   if (p.T > 0) pass.encode(encode_v(pass.params, pass.tiles, columns));
-  pass.launch_persistent(main_instance(p, pass.tiles, columns), may_cut ? most : items);
+  const bool leads = device::leading_items(pass.cut(), p.N * p.HV, p.V) > 0;
+  pass.launch_persistent(
+      leads ? transition_instance(p, pass.tiles, columns) : main_instance(p, pass.tiles, columns),
+      may_cut ? most : items);
 }
 
 /// Whole sequences of equal length, the last round of them in items of half as many columns.

@@ -84,7 +84,10 @@ __global__ void __launch_bounds__(C::kThreads, 1)
     chunk_forward_kernel(const __grid_constant__ PrefillParams p) {
   extern __shared__ __align__(1024) uint8_t dynamic_shared[];
   auto& s = *reinterpret_cast<SharedMemoryPlan<C>*>(dynamic_shared);
-  if constexpr (!C::kOutput) {
+  // A main pass whose first segments were computed beside the transition pass: by the same code, which
+  // is in the caches then.
+  const bool is_main = C::kOutput || p.first_ticket > 0;
+  if (!is_main) {
     ptx::launch_dependents();
     ptx::wait_for_dependencies();
     if (device::PlanView{p}.transitions() == 0) return;
@@ -108,7 +111,7 @@ __global__ void __launch_bounds__(C::kThreads, 1)
   if (C::kOutput && !device::takes_pass<C>(p)) return;
   // PERF beside the transition pass, not in a launch of its own: that ran before it.
   if constexpr (!C::kOutput) {
-    if (blockIdx.x < device::leading_ctas<C>(p)) return serve<typename C::Leading>(p);
+    if (is_main || blockIdx.x < device::leading_ctas<C>(p)) return serve<typename C::Leading>(p);
   }
   serve<C>(p);
   // WHY: whoever waits for this launch waits for the one before it too.
