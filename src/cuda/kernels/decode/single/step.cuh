@@ -151,10 +151,13 @@ __device__ __forceinline__ void update_rows(Tile& tile, Token& token, float alph
 
 /// The state that the token's update leaves, and the four columns of o of the lanes that write
 /// them.
+/// @param written whether the state is. PERF asked for ahead of the update where registers are few:
+///        numbers would wait behind the question unpacked.
 template <class C, class Tile>
 __device__ __forceinline__ void advance_single(const SingleParams& p, const SinglePlace<C>& at,
                                                SingleToken<C>& token, Gates gates,
-                                               SingleShared<C>* shared, Tile& tile) {
+                                               SingleShared<C>* shared, Tile& tile,
+                                               bool written = true) {
   float rows[4], u[4], w[4], v[4];
   multiply_rows<C, 0, C::kRows / 4>(token, rows);
   ptx::sum_over_lanes<C::kFirstBit, 5 - C::kFirstBit>(rows);
@@ -196,6 +199,7 @@ __device__ __forceinline__ void advance_single(const SingleParams& p, const Sing
     tile.reconvert(zero);
     token.reconvert(zero);
   }
+  if (C::kSharesRows && !written) return;
   update_rows<C>(tile, token, f.alpha, v);
 }
 
@@ -272,7 +276,7 @@ __device__ __forceinline__ void run_single_tiles(const typename C::Params& p) {
   if (has_gates) gates = gates_of<false>(p, inputs);
   auto* const shared = reinterpret_cast<SingleShared<C>*>(ptx::dynamic_memory());
   gates_of_rows.settle(p, at, shared, &token);
-  advance_single<C>(p, at, token, gates, shared, tile);
+  advance_single<C>(p, at, token, gates, shared, tile, slots.write >= 0);
   if (slots.write < 0) return;
   char* const out = p.final.data + offset;
   tile.store(out + uint64_t{static_cast<uint32_t>(slots.write)} * p.final.slot_bytes,
