@@ -49,14 +49,14 @@ __device__ __forceinline__ void issue_across(Accumulator<128>& out,
   ptx::wgmma_commit();
 }
 
-/// out += A^T X.
-template <class Io>
+/// out += A^T X of rows 16 kFirst to 16 kLast.
+template <uint32_t kFirst = 0, uint32_t kLast = 4, class Io>
 __device__ __forceinline__ void issue_turned(Accumulator<128>& out,
                                              const SwizzledTile<Io, 64, 64>& a_tile,
                                              const SwizzledTile<Io, 64, 128>& x_tile) {
   const uint64_t a = a_tile.down_columns(), x = x_tile.down_columns();
 #pragma unroll
-  for (uint32_t step = 0; step < 4; ++step) {
+  for (uint32_t step = kFirst; step < kLast; ++step) {
     const uint32_t at = step * 16 * kRowBytes;
     ptx::wgmma_ss_n128_mn_turned<0>(Io{}, out.x, advance(a, at), advance(x, at), 1);
   }

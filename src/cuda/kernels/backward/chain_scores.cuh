@@ -80,8 +80,6 @@ __device__ __forceinline__ void score_role(const ChainParams& p, ChainShared<C>&
       cursor.wait(s.ring);
       const int rows = item.rows(item.template chunk<C>(step));
       make_scores(p.all.stage.scale, s, cursor.stage, rows, s.P[turn]);
-      // SYNC score_ring.empty: the states have read the numbers of the chunk before
-      scores.acquire(s.score_ring);
 #pragma unroll
       for (int group = 0; group < C::kGroups; ++group) {
         const uint32_t tile = s.stage[cursor.stage].rows[group].address() + offset;
@@ -105,6 +103,9 @@ __device__ __forceinline__ void score_role(const ChainParams& p, ChainShared<C>&
         }
         d_o.store_turned(tile);
         if constexpr (C::kScales) a.scale(s.factors[cursor.stage].gain);
+        // SYNC score_ring.empty: the states have read the numbers of the chunk before. PERF as late
+        // as can be: all the rest of a chunk is made while the states have the one before.
+        if (group == 0) scores.acquire(s.score_ring);
 #pragma unroll
         for (int j = 0; j < 8; ++j) {
           s.inner[group][j][tile::thread_of_group()] =

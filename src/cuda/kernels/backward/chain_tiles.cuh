@@ -168,20 +168,29 @@ __device__ __forceinline__ void run_gradients(ChainShared<C>& s, const ChainPlac
     // SYNC place.barrier: the tails are zero
     ptx::named_barrier_sync(place.barrier, 128);
   }
-  D.scale(f.decay);
+  const float decay = f.decay;
   // SYNC state_ring.empty: the D' before has left. WHY early: a branch with products in flight ends
   // them.
   at.state.acquire(s.state_ring);
+  // SYNC out_ring.empty: the tile's rows before have left; if there is one tile, acquire() later
+  if constexpr (C::kOutStages > 1) at.out.acquire(s.out_ring);
   // SYNC score_ring.full: what d_o has of dN, and d_o with its factors
   at.scores.wait(s.score_ring);
   ptx::wgmma_fence();
   tile::issue_recall(a, state, from.k);
-  // PERF behind it at once: the tensor cores work in order, and what a needs next is not there yet.
-  tile::issue_turned(D, from.rows[place.group], from.q);
+  D.scale(decay);
+  ptx::wgmma_fence();
+  // PERF behind it at once, as much as fits while a is on its way to the next product's operand:
+  // the tensor cores work in order. The rest goes behind that product.
+  constexpr uint32_t kEarly = C::kDelta && C::kOutStages > 1 ? 2 : 4;
+  tile::issue_turned<0, kEarly>(D, from.rows[place.group], from.q);
   put_state(s, place, at, state);
   const auto load_inner = [&] {
 #pragma unroll
     for (int j = 0; j < 8; ++j) inner[j] = s.inner[place.group][j][tile::thread_of_group()];
+    // SYNC score_ring.empty: this warp has read the chunk's numbers. PERF at once: the next
+    // chunk's are waiting for their place.
+    at.scores.release(s.score_ring);
   };
   // PERF before the wait where registers are left.
   if constexpr (C::kGroups == 1) load_inner();
@@ -202,33 +211,32 @@ __device__ __forceinline__ void run_gradients(ChainShared<C>& s, const ChainPlac
     tile::pin(left);
     ptx::wgmma_fence();
     tile::issue_update(a, left, from.B);
+    if constexpr (kEarly < 4) tile::issue_turned<kEarly, 4>(D, from.rows[place.group], from.q);
     const ColumnFactors recall(f.recall);
-    ptx::wgmma_wait<0>();
+    ptx::wgmma_wait < kEarly<4 ? 1 : 0>();
     tile::pin(a);
-    tile::pin(D);
     tile::pin(left);
-    scale_to(left, a, recall);
-    // SYNC out_ring.empty: the tile's rows before have left
-    at.out.acquire(s.out_ring);
-    tile::pin(left);
+    if constexpr (kEarly == 4) {
+      tile::pin(D);
+      at.out.acquire(s.out_ring);
+    }
+    Operand<Io, 64> corrections;
+    scale_to(corrections, a, recall);
+    tile::pin(corrections);
     ptx::wgmma_fence();
-    tile::issue_update(D, left, from.k);
-    Operand<Io, 64> values;
-    scale_to(values, a, ColumnFactors(f.value));
-    put_values(s, place, at, values);
+    tile::issue_update(D, corrections, from.k);
+    scale_to(left, a, ColumnFactors(f.value));
+    put_values(s, place, at, left);
     ptx::wgmma_wait<0>();
     tile::pin(D);
-    tile::pin(left);
+    tile::pin(corrections);
   } else {
     ptx::wgmma_wait<0>();
     tile::pin(D);
-    // SYNC out_ring.empty: the tile's rows before have left
-    at.out.acquire(s.out_ring);
+    if constexpr (C::kOutStages == 1) at.out.acquire(s.out_ring);
     scale_to(left, a, ColumnFactors(f.value));
     put_values(s, place, at, left);
   }
-  // SYNC score_ring.empty: this warp has read the chunk's numbers
-  at.scores.release(s.score_ring);
 }
 
 /// Warpgroup `group` of states.
