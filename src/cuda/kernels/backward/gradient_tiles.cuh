@@ -20,17 +20,14 @@
 #define SLUICE_CUDA_KERNELS_BACKWARD_GRADIENT_TILES_CUH_
 
 #include "cuda/kernels/backward/gradient_items.cuh"
-#include "cuda/ptx/role_barrier.cuh"
+#include "cuda/kernels/backward/gradient_rows.cuh"
 #include "cuda/tile/products.cuh"
 #include "cuda/tile/shared_products.cuh"
 #include "cuda/tile/tile_rows.cuh"
 
 namespace sluice::cuda::backward {
 
-using tile::Accumulator, tile::Operand;
-
-/// Barriers of bar.sync; 0 is __syncthreads.
-enum class GradientBarrier : uint32_t { kBoth = 1, kQuery, kKey };
+using tile::Operand;
 
 /// A group's places in the rings. WHY few cursors: registers are scarce.
 template <class C>
@@ -41,90 +38,6 @@ struct ProductCursors {
 
   static_assert(C::kFactorStages == C::kRowStages && C::kSumStages == C::kRowStages);
 };
-
-/// Sums over columns of x times a tile's rows, of the lane's two rows, in all four lanes of a row.
-template <class Io>
-__device__ __forceinline__ float2 row_products(const Accumulator<128>& x,
-                                               const TokenTile<Io>& rows) {
-  using Pack = tile::Packed<Io>;
-  const uint32_t first = tile::swizzled_element(static_cast<uint32_t>(tile::group_row()),
-                                                static_cast<uint32_t>(tile::lane_column()));
-  float2 sums{};
-#pragma unroll
-  for (int half = 0; half < 2; ++half) {
-    const uint8_t* const block = rows.block(half);
-#pragma unroll
-    for (uint32_t j = 0; j < 8; ++j) {
-      const uint32_t at = first ^ (j << 4);
-      const uint32_t low = *reinterpret_cast<const uint32_t*>(block + at),
-                     high = *reinterpret_cast<const uint32_t*>(block + at + tile::kAtomBytes);
-      const float* const from = x.x + 32 * half + 4 * j;
-      sums.x = fmaf(from[0], Pack::first(low), fmaf(from[1], Pack::second(low), sums.x));
-      sums.y = fmaf(from[2], Pack::first(high), fmaf(from[3], Pack::second(high), sums.y));
-    }
-  }
-#pragma unroll
-  for (int step = 1; step <= 2; step *= 2) {
-    sums.x += __shfl_xor_sync(~0u, sums.x, step);
-    sums.y += __shfl_xor_sync(~0u, sums.y, step);
-  }
-  return sums;
-}
-__device__ __forceinline__ void put_row_sums(float2 sums, float* to) {
-  if (tile::lane() % 4 != 0) return;
-  to[tile::group_row()] = sums.x;
-  to[tile::group_row() + 8] = sums.y;
-}
-
-/// One over the norms of the lane's two rows of q or k.
-__device__ __forceinline__ float2 request_norms(const BackwardParams& b, const GradientItem& item,
-                                                int64_t head) {
-  if (!b.has_norm) return {1.0f, 1.0f};
-  const int row = tile::group_row(), last = item.tokens - 1;
-  return {number_at(b.norms, item.batch, item.row + min(row, last), head),
-          number_at(b.norms, item.batch, item.row + min(row + 8, last), head)};
-}
-
-/// Sum over value heads, through the norm, by way of the place of q or k, or number by number.
-template <class C>
-__device__ __forceinline__ void store_gradient(const BackwardParams& b, const TokenRows& to,
-                                               const GradientItem& item, Accumulator<128>& d,
-                                               TokenTile<typename C::Io>& rows, float2 norms,
-                                               GradientBarrier group) {
-  if (b.has_norm) {
-    const float2 along = row_products(d, rows);
-    const uint32_t first = tile::swizzled_element(static_cast<uint32_t>(tile::group_row()),
-                                                  static_cast<uint32_t>(tile::lane_column()));
-#pragma unroll
-    for (uint32_t at = 0; at < 32; ++at) {
-      const uint32_t half = at / 16, j = at % 16 / 2, lower = at % 2;
-      const uint32_t x = *reinterpret_cast<const uint32_t*>(
-          rows.block(static_cast<int>(half)) + (first ^ (j << 4)) + lower * tile::kAtomBytes);
-      const float factor = lower != 0 ? norms.y : norms.x, sum = lower != 0 ? along.y : along.x;
-      float* const pair = d.x + 2 * at;
-      pair[0] = factor * (pair[0] - tile::Packed<typename C::Io>::first(x) * sum);
-      pair[1] = factor * (pair[1] - tile::Packed<typename C::Io>::second(x) * sum);
-    }
-  }
-  // SYNC kBoth: neither group reads q or k
-  ptx::role_barrier_sync(static_cast<uint32_t>(GradientBarrier::kBoth), 256);
-  if (to.data == nullptr) return;
-  const int64_t start = at(to, item.batch, item.row, item.key);
-  const auto address = reinterpret_cast<uintptr_t>(to.data) + static_cast<uintptr_t>(2 * start);
-  if (to.number == b.d_o.number && address % 16 == 0 && to.token_stride % 8 == 0) {
-    tile::put_rows(rows, d);
-    // SYNC kQuery, kKey: the gradients are in their tile
-    ptx::named_barrier_sync(static_cast<uint32_t>(group), 128);
-    copy_rows<128>(rows.block(0), to, start, item.tokens);
-    copy_rows<128>(rows.block(1), to, start + 64, item.tokens);
-    ptx::fence_proxy_async();
-    return;
-  }
-  d.for_each([&](int row, int column, float x) {
-    if (row >= item.tokens) return;
-    device::store_number(to.data, start + row * to.token_stride + column, to.number, x);
-  });
-}
 
 /// sum += x, of gradients that were multiplied by one over `back`.
 template <class C>
@@ -331,13 +244,12 @@ __device__ __forceinline__ void product_role(const GradientParams& p, GradientSh
       at.head.next();
       at.state.next();
     }
-    if constexpr (kQueries) {
-      store_gradient<C>(b, b.dq, item, sum, s.q, norms, GradientBarrier::kQuery);
-    } else {
-      store_gradient<C>(b, b.dk, item, sum, s.k, norms, GradientBarrier::kKey);
-    }
-    // SYNC key_ring.empty: this warp is done with q and k
+    uint32_t rows[32];
+    for_each_pair(kQueries ? s.q : s.k, [&](uint32_t n, uint32_t pair) { rows[n] = pair; });
+    // SYNC key_ring.empty: this warp is done with q and k. PERF early: those of the next item are
+    // on their way while these gradients leave.
     at.keys.release(s.key_ring);
+    finish_gradient<C>(b, kQueries ? b.dq : b.dk, item, sum, rows, norms);
     at.keys.next();
   }
 }
