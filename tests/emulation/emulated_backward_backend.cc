@@ -112,7 +112,7 @@ void launch_maxima(const BackwardParams& params, Launcher& launcher) noexcept {
 
 void launch_solve(const BackwardParams& params, Launcher& launcher) noexcept {
   run_tiles(solve_tiles_kernel<__nv_bfloat16>, solve_tiles_kernel<__half>, params,
-            params.d_o.number == Number::kBfloat16, chunks_of(params.stage) * params.stage.HV,
+            params.d_o.number == Number::kBfloat16, chunks_of(params.stage) * params.stage.H,
             kSolveThreads, launcher);
 }
 

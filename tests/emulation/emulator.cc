@@ -166,7 +166,7 @@ namespace {
 void start(Cta& c, unsigned index, unsigned ctas, unsigned threads, uint64_t seed,
            const std::function<void()>& kernel) {
   c.index = {index};
-  c.grid = {ctas};
+  c.grid = {ctas, 1, 1};
   c.extent = {threads};
   c.left = threads;
   c.fibers.resize(threads);

@@ -12,7 +12,7 @@
 namespace sluice::cuda::backward {
 namespace {
 
-constexpr int64_t kMaxGrid = (int64_t{1} << 31) - 1;
+constexpr int64_t kMaxGrid = (int64_t{1} << 31) - 1, kMaxGridRows = (int64_t{1} << 16) - 1;
 
 const TileInstances& instances_of(const BackwardParams& params) noexcept {
   return params.d_o.number == Number::kBfloat16 ? bf16_tiles() : fp16_tiles();
@@ -103,8 +103,18 @@ void launch_maxima(const BackwardParams& params, Launcher& launcher) noexcept {
 }
 
 void launch_solve(const BackwardParams& params, Launcher& launcher) noexcept {
-  const int64_t items = chunks_of(params.stage) * params.stage.HV;
-  if (items > 0) run(instances_of(params).solve, params, items, kMaxGrid, launcher);
+  const StageParams& p = params.stage;
+  const int64_t items = chunks_of(p) * p.H;
+  if (items == 0) return;
+  const device::Instance& instance = instances_of(params).solve;
+  // PERF where there are few, value heads have CTAs of their own.
+  const bool few = items < kSolveCtas * launcher.machine().multiprocessors;
+  launcher(instance.kernel,
+           {{static_cast<unsigned>(std::min(items, kMaxGrid)),
+             few ? static_cast<unsigned>(std::min(p.r, kMaxGridRows)) : 1},
+            instance.threads,
+            instance.shared_bytes},
+           params, items);
 }
 
 void launch_chain(const BackwardParams& params, const TileTensors& tensors,

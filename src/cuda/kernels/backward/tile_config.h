@@ -26,15 +26,25 @@ using StateTile = tile::SwizzledTile<Io, 128, 128>;
 
 // ----------------------------------------------------------------------------------- solve ----
 
-inline constexpr int kSolveThreads = 128;
+inline constexpr int kSolveThreads = 128, kSolveCtas = 4;  ///< CTAs: at a time on a multiprocessor
+
+/// Of a head's tokens.
+struct alignas(16) SolveNumbers {
+  float G[kTokens], beta[kTokens], one_over[kTokens];  ///< one_over: beta
+};
 
 template <class Io>
 struct SolveShared {
   TokenTile<Io> k;
   tile::Triangle<kTokens> X;
-  float G[kTokens], beta[kTokens];
+  SolveNumbers numbers[2];  ///< heads by turns
+  /// k k^T, by fours of threads' numbers, where k was.
+  __device__ __forceinline__ float4 (&products())[8][kSolveThreads] {
+    return *reinterpret_cast<float4(*)[8][kSolveThreads]>(k.bytes);
+  }
 };
-static_assert(4 * sizeof(SolveShared<uint16_t>) <= tile::kSharedBytesSm90);
+static_assert(sizeof(float4[8][kSolveThreads]) <= sizeof(TokenTile<uint16_t>));
+static_assert(kSolveCtas * sizeof(SolveShared<uint16_t>) <= tile::kSharedBytesSm90);
 
 // ---------------------------------------------------------------------------------- chains ----
 
