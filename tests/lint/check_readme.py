@@ -96,7 +96,7 @@ def key_gates() -> list[Row]:
 
 def gradients() -> list[Row]:
     """The delta rule's backward pass; the peers' times are those of the kernel's page."""
-    ours = row_of("h200/2026-11-23-backward-steps.json", H=16, HV=32, lengths="8192x1")["ms"]
+    ours = row_of("h200/2026-11-23-backward-chains.json", H=16, HV=32, lengths="8192x1")["ms"]
     page = (ROOT / "docs/kernels/backward.md").read_text()
     found = re.search(r"FlashQLA 0\.1\.3 takes ([.\d]+) ms for 8192 tokens of 16/32 heads, "
                       r"FLA 0\.6\.0 ([.\d]+)\.", page)
