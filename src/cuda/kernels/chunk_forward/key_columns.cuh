@@ -44,37 +44,60 @@ struct ColumnPlace {
   __device__ __forceinline__ int token() const { return 16 * block + 8 * half; }
 };
 
-/// Gates as the caller gives them: four channels of eight tokens, the first at `from`, `pitch` bytes
-/// apart; `same` at and past `rows`.
-__device__ __forceinline__ void load_gates(Four (&out)[8], const uint8_t* from, int64_t pitch,
-                                           Number number, int rows, float same) {
-  if (number == Number::kFloat32) {
+/// Four channels of a lane's eight tokens on their way, as the caller gives them. WHY words, and rows
+/// past the end read too: whatever is done with a number waits for it where it is requested.
+struct GateWords {
+  uint4 x[8];
+
+  /// The first token's at `at`, `pitch` bytes apart; of tokens past the end, those of the last one.
+  /// @param rows of the lane's tokens in the sequence, which has tokens at or before the lane's
+  __device__ __forceinline__ void request(const uint8_t* at, int64_t pitch, bool is_float32,
+                                          int rows) {
+    if (rows <= 0) at += (rows - 1) * pitch;
+    if (is_float32) {
 #pragma unroll
-    for (int t = 0; t < 8; ++t) {
-      float4 raw = make_float4(same, same, same, same);
-      if (t < rows) raw = *reinterpret_cast<const float4*>(from + t * pitch);
-      out[t] = {{raw.x, raw.y, raw.z, raw.w}};
+      for (int t = 0; t < 8; ++t) {
+        x[t] = __ldg(reinterpret_cast<const uint4*>(at));
+        if (t + 1 < rows) at += pitch;
+      }
+    } else {
+#pragma unroll
+      for (int t = 0; t < 8; ++t) {
+        const uint2 two = __ldg(reinterpret_cast<const uint2*>(at));
+        x[t] = make_uint4(two.x, two.y, 0, 0);
+        if (t + 1 < rows) at += pitch;
+      }
     }
-    return;
   }
-  uint2 raw[8];
+  /// The gates; `same` at and past `rows`.
+  __device__ __forceinline__ void settle(Four (&out)[8], Number number, int rows,
+                                         float same) const {
+    using tile::Packed;
+    const auto widen = [&]<class T>(T) {
 #pragma unroll
-  for (int t = 0; t < 8; ++t) {
-    raw[t] = make_uint2(0, 0);
-    if (t < rows) raw[t] = *reinterpret_cast<const uint2*>(from + t * pitch);
-  }
-  using tile::Packed;
-  const auto widen = [&]<class T>(T) {
+      for (int t = 0; t < 8; ++t) {
+        out[t] = {{Packed<T>::first(x[t].x), Packed<T>::second(x[t].x), Packed<T>::first(x[t].y),
+                   Packed<T>::second(x[t].y)}};
+      }
+    };
+    if (number == Number::kFloat32) {
+#pragma unroll
+      for (int t = 0; t < 8; ++t) {
+        out[t] = {{__uint_as_float(x[t].x), __uint_as_float(x[t].y), __uint_as_float(x[t].z),
+                   __uint_as_float(x[t].w)}};
+      }
+    } else if (number == Number::kBfloat16) {
+      widen(__nv_bfloat16());
+    } else {
+      widen(__half());
+    }
+    if (rows >= 8) return;
 #pragma unroll
     for (int t = 0; t < 8; ++t) {
-      out[t] = {{Packed<T>::first(raw[t].x), Packed<T>::second(raw[t].x),
-                 Packed<T>::first(raw[t].y), Packed<T>::second(raw[t].y)}};
       if (t >= rows) out[t] = {{same, same, same, same}};
     }
-  };
-  if (number == Number::kBfloat16) return widen(__nv_bfloat16());
-  widen(__half());
-}
+  }
+};
 
 /// Bytes of a gate.
 __device__ __forceinline__ int64_t gate_bytes(const TokenRows& gates) {
@@ -234,15 +257,20 @@ __device__ __forceinline__ void measure_rows(const PrefillParams& p, const KeyTi
   float sums[2][3][4] = {};
 #pragma unroll
   for (int step = 0; step < C::kK / 16; ++step) {
-    const auto right = [&](const typename C::KeyTile& tile) {
-      return (right_block(tile.block(step / 4)) + static_cast<uint32_t>(2048 * block)) ^
-             static_cast<uint32_t>(step % 4 * 32);
+    const auto load = [&]<bool kDown>(uint32_t(&to)[4], const typename C::KeyTile& of,
+                                      std::bool_constant<kDown>) {
+      const uint32_t first = ptx::shared_address(of.block(step / 4));
+      ptx::ldmatrix_x4(
+          to, (tile::quad_address<kDown>(first, 0, 0) + static_cast<uint32_t>(2048 * block)) ^
+                  static_cast<uint32_t>(step % 4 * 32));
     };
+    constexpr std::true_type kLeft;
+    constexpr std::false_type kRight;
     uint32_t k[4], q[4], right_k[4], right_q[4];
-    ptx::ldmatrix_x4(k, BlockTile(tiles.k.block(step / 4)).block(block, step % 4));
-    ptx::ldmatrix_x4(q, BlockTile(tiles.q.block(step / 4)).block(block, step % 4));
-    ptx::ldmatrix_x4(right_k, right(tiles.k));
-    ptx::ldmatrix_x4(right_q, right(tiles.q));
+    load(k, tiles.k, kLeft);
+    load(q, tiles.q, kLeft);
+    load(right_k, tiles.k, kRight);
+    load(right_q, tiles.q, kRight);
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       tile::mma<Io>(sums[half][0], k, right_k + 2 * half);

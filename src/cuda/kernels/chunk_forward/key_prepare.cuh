@@ -5,8 +5,8 @@
 //         M_ij = sum_l k_il k_jl e^{G_il - G_jl}, j < i, P likewise of q and k with j <= i (key_levels.cuh)
 //         Tmat = (I + diag(beta) M)^-1 diag(beta), q~ = scale e^G q, k~ = e^G k, k^ = e^{G_C - G} k
 // Roles   persistent CTAs take chunks and heads by turns; one warp for each block of 16 tokens, whose
-//         channels it takes 64 at a time. In the end one warp inverts while the others finish k^, and
-//         what the next turn needs is requested.
+//         channels it takes 64 at a time. In the end one warp inverts while the others finish k^. What
+//         the next turn begins with is requested ahead of that.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CUDA_KERNELS_CHUNK_FORWARD_KEY_PREPARE_CUH_
 #define SLUICE_CUDA_KERNELS_CHUNK_FORWARD_KEY_PREPARE_CUH_
@@ -17,43 +17,36 @@
 
 namespace sluice::cuda::chunk_forward {
 
-/// The chunk's gates, from global memory.
-struct GateRows {
-  const uint8_t* first;  ///< of the lane's first token and channel
-  int64_t pitch;
-  Number number;
-  int rows;  ///< of the lane's tokens in the sequence
+/// The lane's tokens of the item in the sequence.
+__device__ __forceinline__ int rows_of(const WorkItem& item, const ColumnPlace& place) {
+  return item.rows(0) - place.token();
+}
 
-  __device__ __forceinline__ GateRows(const TokenRows& gates, const WorkItem& item,
-                                      const ColumnPlace& place)
-      : pitch(gates.token_stride * gate_bytes(gates)),
-        number(gates.number),
-        rows(item.rows(0) - place.token()) {
-    first = gates_of(gates, item) + place.token() * pitch + place.channel * gate_bytes(gates);
-  }
-  /// Of channels 64 i and following; `same` past the sequence's end.
-  __device__ __forceinline__ void load(Four (&out)[8], int i, float same) const {
-    load_gates(out, first + 64 * i * (number == Number::kFloat32 ? 4 : 2), pitch, number, rows,
-               same);
-  }
-};
+/// Requests the lane's gates of channels 64 i and following of the turn that is known.
+__device__ __forceinline__ void request_gates(const TokenRows& gates, const WorkItem& item,
+                                              const ColumnPlace& place, int i, GateWords& to) {
+  const int64_t bytes = gate_bytes(gates), pitch = gates.token_stride * bytes;
+  const uint8_t* const first =
+      gates_of(gates, item) + place.token() * pitch + (place.channel + 64 * i) * bytes;
+  to.request(first, pitch, gates.number == Number::kFloat32, rows_of(item, place));
+}
+
+/// Whether the thread sends parts of records: the first ones of warps 0 and 1.
+__device__ __forceinline__ bool sends() { return threadIdx.x == 0 || threadIdx.x == 32; }
 
 /// Products inside the warp's block, and in the place of each tile what later steps need; the block's
-/// notes. PERF gates are on their way well before they are looked at.
+/// notes. `words`: gates of the first 64 channels, requested long ago.
 template <class C>
 __device__ __forceinline__ void multiply_block(const PrefillParams& p, KeyPrepareMemory<C>& s,
-                                               int block, BlockSums& sums) {
+                                               int block, GateWords& words, BlockSums& sums) {
   const WorkItem& item = s.tables.turn.item;
   KeyTiles<C>& tiles = s.tiles;
   BlockNotes& notes = s.tables.notes[block];
   const ColumnPlace place(block);
-  const GateRows gates(p.key.gate, item, place);
   const bool linear = p.key.form == GateForm::kLinear, raw = device::is_raw(p.key.form);
   const float unit = linear ? 1.0f : 0.0f;  // the gate without a decay
   const int token = static_cast<int>(threadIdx.x);
   const float beta = load_beta(p, item, token);
-  Four next[8];
-  gates.load(next, 0, unit);
   // SYNC loaded: all threads wait for k and q
   tile::wait_phase(&s.tables.loaded, s.tables.turn.phase);
   if (item.rows(0) < 64) {
@@ -65,16 +58,17 @@ __device__ __forceinline__ void multiply_block(const PrefillParams& p, KeyPrepar
     s.tables.beta[token] =
         token < item.rows(0) ? device::write_strength(p.beta_form, p.beta_factor, beta) : 0.0f;
   }
-  __syncwarp();
+  if (sends()) ptx::bulk_wait_read();
+  // SYNC: of the chunk before, Tmat, P and k^ have left, whose places are taken
+  __syncthreads();
   auto& scratch = reinterpret_cast<LevelScratch*>(tiles.Tmat.bytes)[block];
-#pragma unroll
+#pragma unroll 1
   for (int i = 0; i < C::kK / 64; ++i) {
     Four gate[8];
-#pragma unroll
-    for (int t = 0; t < 8; ++t) gate[t] = next[t];
+    words.settle(gate, p.key.gate.number, rows_of(item, place), unit);
     if (raw) {
       activate_gates(p, item.head, place.channel + 64 * i,
-                     reinterpret_cast<float4*>(scratch.even.bytes), gates.rows, gate);
+                     reinterpret_cast<float4*>(scratch.even.bytes), rows_of(item, place), gate);
       __syncwarp();
     }
     Four total = decay_tokens(linear, gate);
@@ -93,7 +87,7 @@ __device__ __forceinline__ void multiply_block(const PrefillParams& p, KeyPrepar
     const LaneColumns<typename C::Io> x(gate, place, notes.norms, tiles.k.block(i),
                                         tiles.q.block(i));
     add_low_levels(scratch, place, x, sums);
-    if (i + 1 < C::kK / 64) gates.load(next, i + 1, unit);
+    if (i + 1 < C::kK / 64) request_gates(p.key.gate, item, place, i + 1, words);
     HighLevels<C>(scratch, place, s, i, other).add_all(x, sums.level[3]);
   }
   if (!p.may_forget_keys()) return;
@@ -139,20 +133,20 @@ __device__ __forceinline__ void finish_keys(const KeyPrepareMemory<C>& s, int wa
   }
 }
 
-/// Finds the first of the CTA's tickets from `ticket` on that has tokens. One warp.
+/// Finds the CTA's next ticket that has tokens. One warp.
 template <class C>
-__device__ __forceinline__ bool find_turn(const PrefillParams& p, KeyTables<C>& s,
-                                          uint32_t ticket) {
+__device__ __forceinline__ void find_turn(const PrefillParams& p, KeyTables<C>& s) {
   const auto heads = static_cast<uint32_t>(p.HV);
   const auto tickets = static_cast<uint32_t>(first_record(p, p.N)) * heads;
+  uint32_t ticket = static_cast<uint32_t>(s.turn.ticket) + gridDim.x;
+  __syncwarp();  // all lanes have read
   for (; ticket < tickets; ticket += gridDim.x) {
     const WorkItem item = chunk_of_record(p, ticket / heads, static_cast<int>(ticket % heads));
     if (item.tokens <= 0 || item.padded) continue;
     if (tile::is_first_lane()) s.turn = {item, static_cast<int32_t>(ticket), s.turn.phase ^ 1u};
-    return true;
+    return;
   }
   if (tile::is_first_lane()) s.turn.ticket = -1;
-  return false;
 }
 
 /// Requests k and q of the turn that is known; one thread.
@@ -167,44 +161,50 @@ __device__ __forceinline__ void request_tiles(const PrefillParams& p, KeyPrepare
   ptx::tma_load(s.tiles.q.bytes, &p.q, at, loaded);
 }
 
-/// Sends the chunk's parts to its record; finds the next turn, whose tiles are requested. Threads that
-/// send wait until what they sent has been read.
+template <class Part>
+__device__ __forceinline__ void send_part(Part& to, const void* from) {
+  ptx::bulk_store(&to, from, sizeof(Part));
+}
+
+/// Sends what is ready of the chunk in hand, and requests what the next one begins with: its tiles as
+/// soon as q and k have left.
+/// @param to null: there is no chunk in hand
 template <class C>
-__device__ __forceinline__ void store_record(const PrefillParams& p, KeyPrepareMemory<C>& s,
-                                             KeyRecord<C::kK>& to, int warp, uint32_t next) {
-  const auto send = [](auto& part, const void* from) {
-    ptx::bulk_store(&part, from, sizeof(part));
-  };
-  KeyTiles<C>& tiles = s.tiles;
+__device__ __forceinline__ void request_turn(const PrefillParams& p, KeyPrepareMemory<C>& s,
+                                             KeyRecord<C::kK>* to, int block, GateWords& words) {
+  const KeyTurn& turn = s.tables.turn;
+  if (turn.ticket >= 0) request_gates(p.key.gate, turn.item, ColumnPlace(block), 0, words);
+  if (threadIdx.x != 32) return;
+  if (to != nullptr) {
+    send_part(to->q, s.tiles.q.bytes);
+    send_part(to->k, s.tiles.k.bytes);
+    send_part(to->P, s.tiles.P.bytes);
+    ptx::bulk_commit();
+  }
+  if (turn.ticket < 0) return;
+  ptx::bulk_wait_read();
+  request_tiles(p, s);
+}
+
+/// The rest of the record: Tmat by one warp, k^ by the others. What is sent may not have been read yet.
+template <class C>
+__device__ __forceinline__ void finish_record(const PrefillParams& p, KeyPrepareMemory<C>& s,
+                                              KeyRecord<C::kK>& to, int warp) {
   if (warp == 0) {
-    if (p.key.delta) {
-      invert_keys<C>(tiles, s.tables);
-      ptx::fence_proxy_async();
-      __syncwarp();
-      if (tile::is_first_lane()) send(to.Tmat, tiles.Tmat.bytes);
-    }
+    if (!p.key.delta) return;
+    invert_keys<C>(s.tiles, s.tables);
+    ptx::fence_proxy_async();
+    __syncwarp();
+    if (tile::is_first_lane()) send_part(to.Tmat, s.tiles.Tmat.bytes);
   } else {
-    if (threadIdx.x == 32) {
-      send(to.q, tiles.q.bytes);
-      send(to.k, tiles.k.bytes);
-      send(to.P, tiles.P.bytes);
-      ptx::bulk_commit();
-    }
-    if (warp == 1 && find_turn(p, s.tables, next) && tile::is_first_lane()) {
-      ptx::bulk_wait_read();
-      request_tiles(p, s);
-    }
     __syncwarp();
     finish_keys<C>(s, warp);
     ptx::fence_proxy_async();
     // SYNC 1: all of k^ is there
     ptx::named_barrier_sync(1, 96);
-    if (threadIdx.x == 32) send(to.k_late, tiles.k_late.bytes);
+    if (threadIdx.x == 32) send_part(to.k_late, s.tiles.k_late.bytes);
   }
-  if (threadIdx.x == 0 || threadIdx.x == 32) {
-    ptx::bulk_commit();
-    ptx::bulk_wait_read();
-  }
+  if (sends()) ptx::bulk_commit();
 }
 
 /// Sums of gates to where they belong: tables, the record, and for whoever looks back.
@@ -219,6 +219,14 @@ __device__ __forceinline__ void sum_blocks(const PrefillParams& p, KeyTables<C>&
   }
 }
 
+/// The warp's block of tokens. WHY anew at each call: otherwise it, and places of lanes, are kept in
+/// registers across turns, and spill.
+__device__ __forceinline__ int own_block() {
+  int warp = tile::warp();
+  asm volatile("" : "+r"(warp));
+  return __shfl_sync(~0u, warp, 0);
+}
+
 /// Tickets blockIdx.x + i gridDim.x, each record HV + head; sizeof(KeyPrepareMemory) bytes of dynamic
 /// shared memory.
 template <class C>
@@ -228,38 +236,44 @@ __global__ void __launch_bounds__(C::kThreads, C::kResident)
   auto& s = *reinterpret_cast<KeyPrepareMemory<C>*>(dynamic_shared);
   ptx::launch_dependents();
   ptx::wait_for_dependencies();
-  const int warp = __shfl_sync(~0u, tile::warp(), 0);
   if (threadIdx.x == 0) {
     s.tables.turn.phase = 1;
+    s.tables.turn.ticket = static_cast<int32_t>(blockIdx.x - gridDim.x);
     ptx::mbarrier_init(&s.tables.loaded, 1);
     ptx::fence_mbarrier_init();
   }
-  if (warp == 0 && find_turn(p, s.tables, blockIdx.x) && tile::is_first_lane()) {
-    request_tiles(p, s);
-  }
+  __syncwarp();
+  if (own_block() == 0) find_turn(p, s.tables);
+  // SYNC: the first turn is known
+  __syncthreads();
+  KeyRecord<C::kK>* to = nullptr;  // of the chunk in hand
   for (;;) {
-    int block = warp;
-    // WHY: otherwise places of lanes are kept in registers across turns, and spill.
-    asm volatile("" : "+r"(block));
-    // SYNC: the turn is known, and all of the one before has been read
+    int block = own_block();
+    GateWords words;
+    request_turn<C>(p, s, to, block, words);
+    if (to != nullptr) finish_record<C>(p, s, *to, block);
+    if (s.tables.turn.ticket < 0) break;
+    // SYNC: what the chunk in hand had in the tables has been read
     __syncthreads();
-    const int32_t ticket = s.tables.turn.ticket;
-    if (ticket < 0) return;
     KeySums sums{};
-    multiply_block<C>(p, s, block, sums.inside);
+    multiply_block<C>(p, s, block, words, sums.inside);
     // SYNC: sums of gates, and all warps' decayed keys
     __syncthreads();
-    KeyRecord<C::kK>& to = *record_at<C::kK>(p, ticket / p.HV, ticket % p.HV);
+    block = own_block();
+    const int32_t ticket = s.tables.turn.ticket;
+    to = record_at<C::kK>(p, ticket / p.HV, ticket % p.HV);
     sums.own = s.tables.notes[block].own[tile::lane() % 16];
-    sum_blocks<C>(p, s.tables, ticket, to);
+    sum_blocks<C>(p, s.tables, ticket, *to);
     // SYNC: tables of decays are there, and the notes' place may be taken
     __syncthreads();
+    // PERF this warp has the fewest products now.
+    if (block == 0) find_turn(p, s.tables);
     finish_block<C>(p, s, block, sums);
     ptx::fence_proxy_async();
-    // SYNC: A, P, q~ and k~ are there, and decayed keys have been read
+    // SYNC: A, P, q~ and k~ are there, decayed keys have been read, and the next turn is known
     __syncthreads();
-    store_record<C>(p, s, to, block, static_cast<uint32_t>(ticket) + gridDim.x);
   }
+  if (sends()) ptx::bulk_wait_read();
 }
 
 }  // namespace sluice::cuda::chunk_forward
