@@ -241,15 +241,17 @@ InputGradients yardstick_of(const BackwardConfig& c) {
   return backward_yardstick_of(gdn_case, in, results);
 }
 
-/// Where tensor cores may err by more than the cap: gradients of gates are sums of terms that
-/// cancel, and a draw may leave next to nothing of them. Then the yardstick says what can be had on
-/// it: 1.25 times its error, docs/kernels/backward.md.
+/// Where tensor cores may err by more than the cap: gradients of gates and of write strengths are
+/// sums of terms that cancel, and a draw may leave next to nothing of them. Then the yardstick says
+/// what can be had on it: 1.25 times its error, docs/kernels/backward.md.
 Verdict judge_sums(const BackwardConfig& c, const std::string& name, const Comparison& found,
                    const Array& ref, Tolerance cap) {
   const Verdict verdict = judge(name, found, cap);
-  if (verdict.pass || name != "dgate" || c.layout != SLUICE_STATE_KV) return verdict;
+  const bool is_sum = name == "dgate" || name == "dbeta";
+  if (verdict.pass || !is_sum || c.layout != SLUICE_STATE_KV) return verdict;
   const InputGradients yardstick = yardstick_of(c);
-  const Comparison limit = compare_whole(view_of(yardstick.gate), view_of(ref));
+  const Array& by = name == "dgate" ? yardstick.gate : yardstick.beta;
+  const Comparison limit = compare_whole(view_of(by), view_of(ref));
   cap.whole = std::max(cap.whole, 1.25 * limit.relative_l2);
   return judge(name + " by the yardstick", found, cap);
 }

@@ -1,6 +1,5 @@
-// Measures chunk_backward on a backend against the float64 reference: a ladder of lengths, packs,
-// sizes, dtypes, gates, options, random configurations. Outputs and the memory between elements are
-// NaN and watched; the same call twice gives the same bits.
+// Measures chunk_backward on a backend against the float64 reference: lengths, packs, sizes, dtypes,
+// gates, options, at random too. Outputs and memory between elements are NaN and watched; bits.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
@@ -181,13 +180,13 @@ std::vector<Group> dtypes() {
 }
 SLUICE_CONFIGS(Dtypes, dtypes());
 
-/// What tensor cores take, where a backend has them: one 16-bit dtype, K = V = 128.
-std::vector<Group> halves() {
+/// What tensor cores take, where a backend has them: one 16-bit dtype, K = V of 64 or 128.
+std::vector<Group> halves(int64_t size) {
   Both both;
   for (const sluice_dtype io : {kBF16, kF16}) {
     const auto add = [&](const std::string& suffix, auto change) {
       both.add(named(dtype_name(io), "_", suffix), [&](BackwardConfig* c) {
-        c->K = c->V = 128;
+        c->K = c->V = size;
         c->io = c->d_o = c->gradient = io;
         change(c);
       });
@@ -261,7 +260,8 @@ std::vector<Group> halves() {
   }
   return both.groups;
 }
-SLUICE_CONFIGS(Halves, halves());
+SLUICE_CONFIGS(Halves, halves(128));
+SLUICE_CONFIGS(NarrowHalves, std::vector{halves(64).front()});
 
 std::vector<Group> options() {
   Both both;

@@ -30,8 +30,10 @@ Status accept_tiles(const ChunkBackwardProblem& b, const Machine& machine) noexc
   const DeltaRuleProblem& p = b.forward;
   const sluice_dtype io = p.q.dtype;
   const bool layout = p.state.layout == SLUICE_STATE_KV || p.rule == SLUICE_RULE_GATED_DELTA;
-  bool takes = !core::present(p.key_gate) && machine.is_hopper() && p.K == backward::kTileSize &&
-               p.V == backward::kTileSize && p.rows.T > 0 && layout;
+  // Simple GLA's states come of another kernel.
+  const bool narrow = 2 * p.K == backward::kTileSize && p.rule == SLUICE_RULE_GATED_DELTA;
+  bool takes = !core::present(p.key_gate) && machine.is_hopper() && p.rows.T > 0 && layout &&
+               (p.K == backward::kTileSize || narrow) && p.V == p.K;
   for (const Tensor* t : {&p.q, &p.k, &p.v, &b.d_o}) {
     takes = takes && t->dtype.bits == 16 && t->dtype.code == io.code;
   }
@@ -47,9 +49,11 @@ Status plan_tiles(const ChunkBackwardProblem& b, const Machine& machine, const E
   place_tiles(p, WhichAddresses::kThese, workspace, &params);
   if (!are_mappable(p, tile_tensors(p, params))) return left_to_others();
   const Waves waves = choose_waves(b, machine);
-  plan->kernel = number_type(p.q.dtype) == device::Number::kBfloat16
-                     ? "cuda.chunk_backward.sm_90.bf16.k128"
-                     : "cuda.chunk_backward.sm_90.fp16.k128";
+  constexpr core::KernelName kNames[2][2] = {
+      {"cuda.chunk_backward.sm_90.bf16.k128", "cuda.chunk_backward.sm_90.bf16.k64"},
+      {"cuda.chunk_backward.sm_90.fp16.k128", "cuda.chunk_backward.sm_90.fp16.k64"}};
+  const bool is_bf16 = number_type(p.q.dtype) == device::Number::kBfloat16;
+  plan->kernel = kNames[is_bf16 ? 0 : 1][p.K == backward::kTileSize ? 0 : 1];
   plan->workspace_bytes = waves.bytes;
   plan->keep(waves);
   return ok_status();
@@ -152,8 +156,8 @@ void launch_key_wise(const ChunkBackwardProblem& b, const Plan&, void* memory,
 
 constexpr Kernel<ChunkBackwardProblem> kCatalogue[] = {
     {"chunk_backward.tiles",
-     "bfloat16 or float16 by tensor cores: K and V of 128, compute capability 9.0", Tier::kFused,
-     accept_tiles, nullptr, plan_tiles, launch_tiles,
+     "bfloat16 or float16 by tensor cores: K = V of 64 or 128, compute capability 9.0",
+     Tier::kFused, accept_tiles, nullptr, plan_tiles, launch_tiles,
      [](const Machine& machine) noexcept {
        return machine.is_hopper() ? backward::load_tile_kernels() : 0;
      }},

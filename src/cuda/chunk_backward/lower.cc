@@ -55,7 +55,7 @@ class TilePlaces {
   TilePlaces(const DeltaRuleProblem& p, WhichAddresses which, BackwardWorkspace& workspace) noexcept
       : p_(p), which_(which), workspace_(workspace), io_(number_type(p.q.dtype)) {}
 
-  /// Whether the copy engine can read and write [B,T,heads,128] of q's dtype there.
+  /// Whether the copy engine can read and write [B,T,heads,K] of q's dtype there; K is V.
   bool holds_tiles(const TokenRows& rows, int64_t heads) const noexcept {
     const auto is_packed = [](int64_t extent, int64_t stride) {
       return extent <= 1 || stride % 8 == 0;
@@ -63,8 +63,7 @@ class TilePlaces {
     return which_ == WhichAddresses::kThese && rows.data != nullptr && rows.number == io_ &&
            reinterpret_cast<uintptr_t>(rows.data) % 16 == 0 &&
            is_packed(p_.rows.B, rows.batch_stride) && is_packed(p_.rows.T, rows.token_stride) &&
-           is_packed(heads, rows.head_stride) &&
-           is_mappable(mapped_rows(p_, rows, heads, backward::kTileSize));
+           is_packed(heads, rows.head_stride) && is_mappable(mapped_rows(p_, rows, heads, p_.K));
   }
   /// Where q or k goes; null where it is read as given. Its gradient's place is the first choice:
   /// that is written by the last to read it.

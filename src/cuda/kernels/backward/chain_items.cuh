@@ -191,6 +191,25 @@ struct ChainPlace {
   uint32_t offset;   ///< tile::turned_piece()
 };
 
+/// S^T of a state of 128 rows, or of 64: then the others, which are zeros, stay so. WHY by element:
+/// which of an accumulator's are whose rows is known when this is compiled.
+template <class T>
+__device__ __forceinline__ void load_state(const T* in, const device::StatePlace& place, int64_t K,
+                                           tile::Accumulator<128>& S) {
+#pragma unroll
+  for (int at = 0; at < S.kSize; ++at) {
+    if (at < 32 || K == 128) S.x[at] = device::to_float(in[place.offset(at)]);
+  }
+}
+template <class T>
+__device__ __forceinline__ void store_state(T* out, const device::StatePlace& place, int64_t K,
+                                            const tile::Accumulator<128>& S) {
+#pragma unroll
+  for (int at = 0; at < S.kSize; ++at) {
+    if (at < 32 || K == 128) device::from_float(&out[place.offset(at)], S.x[at]);
+  }
+}
+
 /// Calls use(data, place) with a sequence's state of a pool, if there is one, as an array of its
 /// type.
 template <class C, class Use>

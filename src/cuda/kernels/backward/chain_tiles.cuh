@@ -252,7 +252,7 @@ __device__ __forceinline__ void chain_role(const ChainParams& p, ChainShared<C>&
     state.clear();
     with_state<C>(
         b.stage, C::kBack ? b.d_final : b.stage.state.initial, item, group,
-        [&](const auto* data, const auto& place) { device::load_elements(data, place, state); });
+        [&](const auto* data, const auto& place) { load_state(data, place, b.stage.K, state); });
     if constexpr (C::kScales) state.scale(item_scale<C>(b, item));
 #pragma unroll 1
     for (int step = 0; step < item.chunks; ++step, at.next()) {
@@ -279,7 +279,7 @@ __device__ __forceinline__ void chain_role(const ChainParams& p, ChainShared<C>&
     }
     if constexpr (C::kBack) {
       with_state<C>(b.stage, b.dinitial, item, group, [&](auto* data, const auto& place) {
-        device::store_elements(data, place, state);
+        store_state(data, place, b.stage.K, state);
       });
     }
   }

@@ -25,7 +25,9 @@ inline constexpr int64_t kGradientBytes =
 inline constexpr int64_t kMaxK = device::kPlainMaxK;
 inline constexpr int64_t kNarrowK = 128;  ///< kernels of rows have instances for K up to this
 
-inline constexpr int64_t kTileSize = 128;  ///< K and V of 16-bit numbers by tensor cores
+/// K and V of 16-bit numbers by tensor cores. Of half of it the copy engine makes tiles of this size:
+/// it reads zeros past a tensor's end, and writes nothing there.
+inline constexpr int64_t kTileSize = 128;
 
 }  // namespace sluice::cuda::backward
 

@@ -176,7 +176,7 @@ __device__ __forceinline__ void undo_strengths(const BackwardParams& b, const Gr
   const uint8_t* const block = s.rows[stage].dv.block(static_cast<int>(column / 64));
 #pragma unroll 1
   for (int row = 32 * half; row < 32 * half + 32; ++row) {
-    if ((wanted >> (row % 32) & 1u) == 0) continue;
+    if ((wanted >> (row % 32) & 1u) == 0 || column >= b.stage.V) continue;
     const uint2 x = *reinterpret_cast<const uint2*>(
         block + tile::swizzled_element(static_cast<uint32_t>(row), column % 64));
     const float factor = back * undo[row];

@@ -115,7 +115,7 @@ __device__ __forceinline__ void store_gradient(const BackwardParams& b, const To
   const auto address = reinterpret_cast<uintptr_t>(to.data) + static_cast<uintptr_t>(2 * start);
   if (to.number != b.d_o.number || address % 16 != 0 || to.token_stride % 8 != 0) {
     d.for_each([&](int row, int column, float x) {
-      if (row >= item.tokens) return;
+      if (row >= item.tokens || column >= b.stage.K) return;
       device::store_number(to.data, start + row * to.token_stride + column, to.number, x);
     });
     return;
@@ -134,7 +134,8 @@ __device__ __forceinline__ void store_gradient(const BackwardParams& b, const To
         x[j] = Pack::pack(pair[0], pair[1]);
       }
       const uint4 block = exchange_pairs({x[0], x[1], x[2], x[3]});
-      if (row < item.tokens) *reinterpret_cast<uint4*>(out + 32 * four) = block;
+      const bool inside = row < item.tokens && 32 * four < b.stage.K;
+      if (inside) *reinterpret_cast<uint4*>(out + 32 * four) = block;
     }
   }
 }

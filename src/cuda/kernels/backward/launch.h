@@ -3,6 +3,7 @@
 #ifndef SLUICE_CUDA_KERNELS_BACKWARD_LAUNCH_H_
 #define SLUICE_CUDA_KERNELS_BACKWARD_LAUNCH_H_
 
+#include "cuda/kernels/backward/config.h"
 #include "cuda/kernels/backward/key_params.h"
 #include "cuda/kernels/backward/params.h"
 #include "cuda/launch.h"
@@ -38,7 +39,7 @@ void launch(Kernel kernel, const BackwardParams& params, Launcher& launcher) noe
 /// parts by value head are left to kKeys.
 void launch_key_wise(const KeyBackwardParams& params, Launcher& launcher) noexcept;
 
-// ------------------------------------- 16-bit numbers by tensor cores on Hopper, K = V = 128 ----
+// --------------------------- 16-bit numbers by tensor cores on Hopper, K = V of 64 or 128 ----
 
 /// The large tensors, of which the launchers make maps; what a call does not have has no data.
 struct TileTensors {
@@ -51,20 +52,22 @@ struct TileTensors {
 /// Whether items of a chain have 128 columns of V: those share what is read of q and k, where there
 /// are items enough.
 constexpr bool has_wide_chain(const StageParams& p, int multiprocessors) noexcept {
-  return p.N * p.HV * 2 > multiprocessors;
+  return p.V == 128 && p.N * p.HV * 2 > multiprocessors;
 }
 
 /// Whether there are items of both chains of which all can run at a time, in 64 columns of V.
 constexpr bool has_both_chains(const StageParams& p, int multiprocessors) noexcept {
-  return p.N * p.HV > 0 && p.N * p.HV * 4 <= multiprocessors;
+  return p.N * p.HV > 0 && p.N * p.HV * (p.V / 32) <= multiprocessors;
 }
 
 /// Likewise. @return a cudaError_t
 int load_tile_kernels() noexcept;
 
-/// Whether q and k go through the norm, both from rows that 16 bytes at a time can be read of.
+/// Whether q and k go through the norm, both from rows of 128 that 16 bytes at a time can be read of.
 inline bool has_aligned_keys(const BackwardParams& p) noexcept {
-  if (!p.has_norm || p.v_copy.data != nullptr || p.d_o_copy.data != nullptr) return false;
+  if (!p.has_norm || p.stage.K != kTileSize || p.v_copy.data != nullptr ||
+      p.d_o_copy.data != nullptr)
+    return false;
   for (const TokenRows* rows : {&p.raw_q, &p.raw_k}) {
     const int64_t strides = rows->batch_stride | rows->token_stride | rows->head_stride;
     if (reinterpret_cast<uintptr_t>(rows->data) % 16 != 0 || strides % 8 != 0) return false;

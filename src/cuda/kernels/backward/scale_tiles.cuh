@@ -57,9 +57,11 @@ __global__ void __launch_bounds__(kScaleThreads)
     const auto* const d_o =
         static_cast<const uint16_t*>(b.d_o.data) + at(b.d_o, chunk.batch, chunk.row, head);
     float largest = 0.0f;
-    for (int i = static_cast<int>(threadIdx.x); i < 16 * chunk.tokens; i += kScaleThreads) {
-      const uint4 x =
-          __ldg(reinterpret_cast<const uint4*>(d_o + i / 16 * b.d_o.token_stride + i % 16 * 8));
+    const int pieces = static_cast<int>(p.V) / 8;  // 8 or 16 of a row
+    for (int i = static_cast<int>(threadIdx.x); i < pieces * chunk.tokens; i += kScaleThreads) {
+      const int token = pieces == 16 ? i / 16 : i / 8;
+      const uint4 x = __ldg(reinterpret_cast<const uint4*>(d_o + token * b.d_o.token_stride +
+                                                           (i - token * pieces) * 8));
       for (const uint32_t pair : {x.x, x.y, x.z, x.w}) {
         largest = fmaxf(largest, fmaxf(fabsf(tile::Packed<Io>::first(pair)),
                                        fabsf(tile::Packed<Io>::second(pair))));

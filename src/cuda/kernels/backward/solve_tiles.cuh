@@ -32,10 +32,10 @@ __device__ __forceinline__ int solved_head(const StageParams& p, int keys, int t
 
 /// k k^T, the lanes' numbers of it, to k's place. PERF registers would leave three CTAs room.
 template <class Io>
-__device__ __forceinline__ void multiply_keys(SolveShared<Io>& s) {
+__device__ __forceinline__ void multiply_keys(SolveShared<Io>& s, int halves) {
   WarpAccumulator<8> part;
   part.clear();
-  for (int half = 0; half < 2; ++half) {
+  for (int half = 0; half < halves; ++half) {
     const uint32_t k = ptx::shared_address(s.k.block(half));
     tile::multiply<Io, true, 8>(part, k, 16 * tile::warp(), k, 0);
   }
@@ -118,7 +118,7 @@ __device__ __forceinline__ void solve_heads(const BackwardParams& b, SolveShared
                                             const Chunk& chunk, int keys) {
   const StageParams& p = b.stage;
   const bool reads = tile::warp() == 0;
-  multiply_keys(s);
+  multiply_keys(s, static_cast<int>(p.K) / 64);
   int place = 0;
 #pragma unroll 1
   for (int turn = static_cast<int>(blockIdx.y); turn < static_cast<int>(p.r); place ^= 1) {
@@ -148,7 +148,7 @@ __global__ void __launch_bounds__(kSolveThreads, kSolveCtas)
     const Chunk chunk = device::chunk_of(p, item / p.H);
     const int keys = static_cast<int>(item % p.H);
     if (chunk.tokens == 0) continue;
-    for (int half = 0; half < 2; ++half) {
+    for (int half = 0; half < static_cast<int>(p.K) / 64; ++half) {
       device::request_tile<kSolveThreads>(ptx::shared_address(s.k.block(half)), p.k, chunk, keys, 0,
                                           int64_t{64} * half);
     }

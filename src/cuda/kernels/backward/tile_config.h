@@ -141,7 +141,8 @@ struct ChainParams {
 
 /// Deals a chain's items, of 128 columns of V or 64, to at most that many CTAs of a launch.
 inline void deal_items(bool wide, int first_cta, int most, ChainParams* p) noexcept {
-  p->items = static_cast<int32_t>(p->all.stage.N * p->all.stage.HV * (wide ? 1 : 2));
+  const int64_t slices = p->all.stage.V / (wide ? 128 : 64);
+  p->items = static_cast<int32_t>(p->all.stage.N * p->all.stage.HV * slices);
   p->first_cta = first_cta;
   p->ctas = p->items < most ? p->items : most;
 }
