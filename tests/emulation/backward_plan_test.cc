@@ -75,6 +75,14 @@ TEST(BackwardPlan, AtMostOneAndAHalfKilobytesATokenAndValueHead) {
   }
 }
 
+TEST(BackwardPlan, OtherGradientsThanItsTypeOnlyBfloat16Copies) {
+  ChunkBackwardProblem b = training({1, 512, 2, 4});
+  b.d_o = view({2, 32}, {1, 512, 4, 128});
+  EXPECT_STREQ(plan_of(b).kernel, "cuda.chunk_backward.sm_90.bf16.k128");
+  for (Tensor* t : {&b.forward.q, &b.forward.k, &b.forward.v}) t->dtype = {2, 16};
+  EXPECT_STREQ(plan_of(b).kernel, "cuda.chunk_backward.plain");
+}
+
 TEST(BackwardPlan, HalfTilesTakeTensorCoresByTheDeltaRuleAlone) {
   ChunkBackwardProblem b = training({1, 512, 2, 4});
   for (Tensor* t : {&b.forward.q, &b.forward.k, &b.forward.v, &b.d_o, &b.dq, &b.dk, &b.dv}) {

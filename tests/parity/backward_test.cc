@@ -1,5 +1,4 @@
-// Measures chunk_backward on a backend against the float64 reference: lengths, packs, sizes, dtypes,
-// gates, options, at random too. Outputs and memory between elements are NaN and watched; bits.
+// Measures chunk_backward against the float64 reference. Unwritten memory is NaN and watched.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
@@ -180,7 +179,7 @@ std::vector<Group> dtypes() {
 }
 SLUICE_CONFIGS(Dtypes, dtypes());
 
-/// What tensor cores take, where a backend has them: one 16-bit dtype, K = V of 64 or 128.
+/// What tensor cores take, where a backend has them: 16 bits, K = V of 64 or 128.
 std::vector<Group> halves(int64_t size) {
   Both both;
   for (const sluice_dtype io : {kBF16, kF16}) {
@@ -230,7 +229,6 @@ std::vector<Group> halves(int64_t size) {
     add("resets", [](BackwardConfig* c) {
       c->gates = GateProfile::kMinusInfinity, c->T = 150, c->gradient = kF32;
     });
-    // ... whose dv is stored where chunks hand it on.
     add("no_beta_values", [](BackwardConfig* c) {
       c->betas = BetaProfile::kZero, c->T = 150;
       for (const int left : {0, 1, 3}) c->outputs[left] = false;
@@ -238,9 +236,8 @@ std::vector<Group> halves(int64_t size) {
     add("strong", [](BackwardConfig* c) {
       c->gates = GateProfile::kStrong, c->T = 150, c->gradient = kF32;  // as in the pack
     });
-    // Both chains in one launch, where there are multiprocessors for both.
-    add("one_head", [](BackwardConfig* c) { c->HV = 1, c->T = 200; });
-    // Gradients that float16 has few digits of, or whose sums it has not: the result is linear.
+    add("one_head", [](BackwardConfig* c) { c->HV = 1, c->T = 200; });  // both chains in one launch
+    // Of these float16 has few digits, or not their sums: the result is linear.
     add("tiny", [](BackwardConfig* c) { c->size = 0x1p-20, c->T = 150, c->gradient = kF32; });
     add("huge", [](BackwardConfig* c) { c->size = 0x1p12, c->T = 150, c->gradient = kF32; });
     add("large_pack", [](BackwardConfig* c) {
@@ -258,6 +255,9 @@ std::vector<Group> halves(int64_t size) {
       for (const int left : {0, 1, 2, 7}) c->outputs[left] = false;
     });
   }
+  both.add("bfloat16_of_float32", [&](BackwardConfig* c) {
+    c->K = c->V = size, c->io = c->gradient = kBF16, c->T = 150, c->HV = 3;
+  });
   return both.groups;
 }
 SLUICE_CONFIGS(Halves, halves(128));

@@ -34,9 +34,12 @@ Status accept_tiles(const ChunkBackwardProblem& b, const Machine& machine) noexc
   const bool narrow = 2 * p.K == backward::kTileSize && p.rule == SLUICE_RULE_GATED_DELTA;
   bool takes = !core::present(p.key_gate) && machine.is_hopper() && p.rows.T > 0 && layout &&
                (p.K == backward::kTileSize || narrow) && p.V == p.K;
-  for (const Tensor* t : {&p.q, &p.k, &p.v, &b.d_o}) {
+  for (const Tensor* t : {&p.q, &p.k, &p.v}) {
     takes = takes && t->dtype.bits == 16 && t->dtype.code == io.code;
   }
+  // The first launch copies d_o of another type. WHY not to float16: it has not float32's exponents.
+  const bool is_bf16 = number_type(io) == device::Number::kBfloat16;
+  takes = takes && (number_type(b.d_o.dtype) == number_type(io) || is_bf16);
   return takes ? ok_status() : left_to_others();
 }
 
