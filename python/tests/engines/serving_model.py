@@ -33,16 +33,18 @@ SIZES = dict(
 )
 
 
-def configuration(layers, key_heads, value_heads):
-    """The first layer has the experts, as vLLM gives them to draft layers by its number; all others are dense."""
+def configuration(layers, key_heads, value_heads, dense=True):
+    """The first layer has the experts, as vLLM gives them to draft layers by its number; all others are dense, or have
+    experts too, as SGLang knows no others."""
     made = transformers.Qwen3NextConfig(
         num_hidden_layers=layers,
         linear_num_key_heads=key_heads,
         linear_num_value_heads=value_heads,
-        mlp_only_layers=list(range(1, layers)),
+        mlp_only_layers=list(range(1, layers)) if dense else [],
         **SIZES,
     )
     made.architectures = ["Qwen3NextForCausalLM"]
+    made.full_attention_interval = 4  # transformers' default, which SGLang reads
     made.dtype = "bfloat16"
     return made
 
@@ -69,12 +71,12 @@ def add_drafts(folder, layers):
     save_file(tensors, path, metadata={"format": "pt"})
 
 
-def write(folder, layers=4, key_heads=16, value_heads=32, embedding=3, others=3, device="cuda"):
+def write(folder, layers=4, key_heads=16, value_heads=32, embedding=3, others=3, dense=True, device="cuda"):
     """Weights are the same every time, and larger than the initialiser's, so that logits differ clearly
     between tokens: `embedding` times, `others` times in all layers. A large embedding makes tokens easy to draft."""
     torch.manual_seed(0)
     with torch.device(device):
-        model = transformers.Qwen3NextForCausalLM(configuration(layers, key_heads, value_heads))
+        model = transformers.Qwen3NextForCausalLM(configuration(layers, key_heads, value_heads, dense))
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if parameter.dim() >= 2 and "conv1d" not in name:
