@@ -1,48 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Measures the vLLM and SGLang plug-ins: what they replace, what they leave, what they hand back.
-Runs register() in stub modules with the paths and signatures of vllm 0.33.0 and 0.26.0 and of sglang 0.5.23."""
+"""Measures the vLLM plug-in: what it replaces, what it leaves, what it hands back; and both entry points.
+Runs register() in stub modules with the paths and signatures of vllm 0.33.0 and 0.26.0."""
 
-import enum
 import importlib
-import json
 import logging
 import pathlib
 import sys
 import tomllib
-import types
 
 import pytest
 
 torch = pytest.importorskip("torch")
 
-from engine_reference import close, random_rows, recurrence
+from engine_reference import close, recurrence
+from engine_stubs import HV, RECORDED, K, V, call_chunk, stub_function, stub_module
 from sluice.engines import sglang, vllm
-from sluice.engines.sglang import plugin as sglang_plugin
-from sluice.engines.swap import Tally
 from sluice.engines.vllm import plugin as vllm_plugin
-
-RECORDED = json.loads(pathlib.Path(__file__).with_name("signatures.json").read_text())
-H, HV, K, V = 2, 4, 16, 24
-
-
-def stub_function(engine, name, change=("", "")):
-    """A function of the engine's recorded signature that returns its own name."""
-    text = RECORDED[engine]["functions"][name]["parameters"].replace(*change)
-    space = {}
-    exec(f"def {name}({text}): return 'engine'", space)
-    return space[name]
-
-
-def stub_module(monkeypatch, path, **contents):
-    """Puts module `path` and its packages into sys.modules."""
-    for end in range(1, path.count(".") + 2):
-        name = ".".join(path.split(".")[:end])
-        if name not in sys.modules or not hasattr(sys.modules[name], "stub"):
-            module = types.ModuleType(name)
-            module.stub, module.__path__ = True, []
-            monkeypatch.setitem(sys.modules, name, module)
-    vars(sys.modules[path]).update(contents)
-    return sys.modules[path]
 
 
 def stub_vllm(monkeypatch, change=("", ""), release="vllm"):
@@ -73,13 +46,6 @@ def stub_vllm(monkeypatch, change=("", ""), release="vllm"):
 def restored():
     yield
     vllm.unregister()
-    sglang_plugin._imports.forget()
-
-
-def call_chunk(function, dtype=torch.float32, **more):
-    rows = [t.unsqueeze(0) for t in random_rows(5, H, HV, K, V, 1)]
-    rows[0] = rows[0].to(dtype)
-    return rows, function(*rows, use_qk_l2norm_in_kernel=True, **more)
 
 
 def test_entry_points_name_the_plugins():
@@ -252,204 +218,3 @@ def test_vllm_without_null_block_gets_the_cpu_operators_alone(monkeypatch, caplo
         "vllm._custom_ops.fused_sigmoid_gating_delta_rule_update_cpu",
     ]
     assert "no null block" in caplog.text
-
-
-class StubHooks:
-    """sglang.srt.plugins.hook_registry: register() collects, apply_hooks() wraps what is not yet, as SGLang does."""
-
-    class HookType(enum.Enum):
-        AROUND = "around"
-
-    def __init__(self):
-        self.hooks, self.patched = {}, set()
-        self.HookRegistry = self
-
-    def register(self, target, hook, hook_type):
-        assert hook_type is self.HookType.AROUND
-        self.hooks[target] = hook
-
-    def apply_hooks(self):
-        for target in self.hooks.keys() - self.patched:
-            self.patched.add(target)
-            around = self.hooks[target]
-            path, _, name = target.rpartition(".")
-            path, _, owner = path.rpartition(".") if path not in sys.modules else (path, "", "")
-            place = getattr(sys.modules[path], owner) if owner else sys.modules[path]
-            original = getattr(place, name)
-
-            def wrapper(*args, _hook=around, _original=original, **kwargs):
-                return _hook(_original, *args, **kwargs)
-
-            setattr(place, name, wrapper)
-
-
-class StubDispatcher:
-    """sglang 0.5.23's GDNKernelDispatcher: its methods' parameters."""
-
-    supports_packed_decode = True
-
-    def decode(self, q, k, v, a, b, *, A_log, dt_bias, ssm_states, cache_indices, query_start_loc,
-               **kwargs):
-        return "engine"
-
-    def packed_decode(self, mixed_qkv, a, b, *, A_log, dt_bias, scale, ssm_states, cache_indices,
-                      num_v_heads, head_v_dim, **kwargs):
-        return "engine"
-
-    def extend(self, q, k, v, g, beta, *, ssm_states, cache_indices, query_start_loc, **kwargs):
-        return "engine"
-
-    def target_verify(self, A_log, dt_bias, q, k, v, a, b, *, ssm_states, cache_indices,
-                      query_start_loc, **kwargs):
-        return "engine"
-
-
-def stub_sglang(monkeypatch):
-    for path, ours in sglang_plugin.kTargets:
-        name = ours.__name__
-        stub_module(monkeypatch, path, **{name: stub_function("sglang", name)})
-    fresh = type("GDNKernelDispatcher", (StubDispatcher,), {})
-    stub_module(monkeypatch, sglang_plugin.kDispatcher, GDNKernelDispatcher=fresh)
-    hooks = StubHooks()
-    path = "sglang.srt.plugins.hook_registry"
-    stub_module(monkeypatch, path, HookRegistry=hooks, HookType=StubHooks.HookType)
-    return hooks
-
-
-def test_sglang_is_opt_in(monkeypatch):
-    hooks = stub_sglang(monkeypatch)
-    monkeypatch.delenv("SLUICE_SGLANG", raising=False)
-    assert sglang.register() == [] and not hooks.hooks
-
-
-def test_sglang_operators_are_hooked(monkeypatch):
-    hooks = stub_sglang(monkeypatch)
-    monkeypatch.setenv("SLUICE_SGLANG", "1")
-    count = len(sglang_plugin.kTargets) + len(sglang_plugin.kMethods)
-    assert len(sglang.register()) == count == len(hooks.hooks)
-    hooks.apply_hooks()
-    chunk = sys.modules["sglang.kernels.ops.attention.fla.chunk"].chunk_gated_delta_rule
-    rows, (o, none, h) = call_chunk(chunk)
-    assert none is None and h.shape == (1, 1, HV, V, K)
-    close(o[0], recurrence(*(t[0] for t in rows), l2=True)[0])
-    update = sys.modules["sglang.kernels.ops.mamba.causal_conv1d_triton"].causal_conv1d_update
-    answer = update(
-        torch.randn(1, 4),
-        torch.zeros(1, 4, 3),
-        torch.randn(4, 4),
-        retrieve_next_token=torch.ones(1),
-    )
-    assert answer == "engine", "trees go back to SGLang"
-
-
-def test_sglang_operators_are_hooked_when_sglang_imports_them(monkeypatch, tmp_path):
-    """Importing SGLang's kernels makes a CUDA context, which its launcher does without."""
-    hooks = stub_sglang(monkeypatch)
-    path, name = "sglang.kernels.ops.attention.fla.chunk", "chunk_gated_delta_rule"
-    text = RECORDED["sglang"]["functions"][name]["parameters"]
-    (tmp_path / "chunk.py").write_text(f"def {name}({text}): return 'engine'\n")
-    monkeypatch.setattr(sys.modules["sglang.kernels.ops.attention.fla"], "__path__", [str(tmp_path)])
-    monkeypatch.delitem(sys.modules, path)
-    monkeypatch.setenv("SLUICE_SGLANG", "1")
-    assert f"{path}.{name}" not in sglang.register()
-    hooks.apply_hooks()
-    assert path not in sys.modules
-    module = importlib.import_module(path)
-    rows, (o, *_) = call_chunk(module.chunk_gated_delta_rule)
-    sys.modules.pop(path)
-    close(o[0], recurrence(*(t[0] for t in rows), l2=True)[0])
-
-
-def test_lines_come_out_once_sglang_has_set_up_its_log(monkeypatch, caplog):
-    """Its scheduler loads plug-ins before that."""
-    hooks = stub_sglang(monkeypatch)
-    monkeypatch.setenv("SLUICE_SGLANG", "1")
-    monkeypatch.setattr(sglang_plugin, "tally", Tally())
-    caplog.set_level("WARNING")
-    sglang.register()
-    hooks.apply_hooks()
-    assert not caplog.messages
-    caplog.set_level("INFO")
-    call_chunk(sys.modules["sglang.kernels.ops.attention.fla.chunk"].chunk_gated_delta_rule)
-    assert caplog.messages[0].startswith("SGLang hooks registered: sglang.")
-    assert caplog.messages[1:] == ["sglang.chunk_gated_delta_rule runs on Sluice"]
-
-
-def test_sglang_without_the_module_is_left_alone(monkeypatch, caplog):
-    stub_sglang(monkeypatch)
-    monkeypatch.delattr(
-        sys.modules["sglang.kernels.ops.attention.fla.chunk"], "chunk_gated_delta_rule"
-    )
-    monkeypatch.setenv("SLUICE_SGLANG", "1")
-    count = len(sglang_plugin.kTargets) + len(sglang_plugin.kMethods)
-    assert len(sglang.register()) == count - 1
-    assert "not hooked" in caplog.text
-
-
-def test_sglang_on_torch_2_11_has_a_function_elsewhere(monkeypatch):
-    """0.5.17 keeps one operator in another module, without its last parameter."""
-    stub_sglang(monkeypatch)
-    monkeypatch.setenv("SLUICE_SGLANG", "1")
-    name = "fused_sigmoid_gating_delta_rule_update"
-    [(now, before)] = sglang_plugin.kEarlierHomes.items()
-    monkeypatch.delattr(sys.modules[now], name)
-    last = ", match_cutedsl_decode"
-    parameters = RECORDED["sglang"]["functions"][name]["parameters"]
-    assert parameters.rpartition(last)[1] == last
-    space = {}
-    exec(f"def {name}({parameters.rpartition(last)[0]}): return 'engine'", space)
-    stub_module(monkeypatch, before, **{name: space[name]})
-    assert f"{before}.{name}" in sglang.register()
-
-
-def test_sglang_dispatcher_sends_calls_whatever_the_backend(monkeypatch):
-    hooks = stub_sglang(monkeypatch)
-    monkeypatch.setenv("SLUICE_SGLANG", "1")
-    sglang.register()
-    hooks.apply_hooks()
-    chosen = sys.modules[sglang_plugin.kDispatcher].GDNKernelDispatcher()
-    offsets = torch.tensor([0, 5, 9], dtype=torch.int32)
-    slots = torch.tensor([3, 1], dtype=torch.int32)
-    rows = [t.unsqueeze(0) for t in random_rows(9, H, HV, K, V, 1)]
-    pool = torch.zeros(5, HV, V, K)
-    call = dict(ssm_states=pool, cache_indices=slots, query_start_loc=offsets)
-    o, none, _ = chosen.extend(*rows, **call, state_checkpoint_cu_starts=None, layer_id=3)
-    for n, (begin, end) in enumerate([(0, 5), (5, 9)]):
-        truth, state = recurrence(*(t[0, begin:end] for t in rows), l2=True)
-        close(o[0, begin:end], truth)
-        close(pool[slots[n]], state[-1].transpose(-1, -2))
-    assert none is None and not pool[0].any()
-    before = pool.clone()
-    assert chosen.extend(*rows, **call, state_checkpoint_cu_starts=offsets) == "engine"
-    assert torch.equal(pool, before)
-    gates = dict(A_log=torch.zeros(HV), dt_bias=torch.zeros(HV))
-    q, k, v = (t[:, :2] for t in rows[:3])
-    a, b = torch.randn(2, HV), torch.randn(2, HV)
-    step = dict(call, query_start_loc=torch.tensor([0, 1, 2], dtype=torch.int32))
-    o = chosen.decode(q, k, v, a, b, **gates, **step)
-    decoded = pool.clone()
-    assert o.shape == (1, 2, HV, V) and not torch.equal(decoded, before)
-    # The same from the convolution's output, on the states of before.
-    pool.copy_(before)
-    mixed = torch.cat([x[0].flatten(1) for x in (q, k, v)], dim=1)
-    packed = chosen.packed_decode(mixed, a, b, **gates, scale=K**-0.5, ssm_states=pool,
-                                  cache_indices=slots, num_v_heads=HV, head_v_dim=V)
-    close(packed, o)
-    close(pool, decoded)
-    ring = chosen.packed_decode(mixed, a, b, **gates, scale=K**-0.5, ssm_states=pool,
-                                cache_indices=slots, num_v_heads=HV, head_v_dim=V,
-                                replayssm_d=torch.zeros(1))
-    assert ring == "engine"
-    # Two drafts of one sequence: its pool stays, the state of each goes to the buffer.
-    buffer = torch.zeros(4, 2, HV, V, K)
-    verify = dict(ssm_states=pool, cache_indices=slots[:1],
-                  query_start_loc=torch.tensor([0, 2], dtype=torch.int32),
-                  intermediate_states_buffer=buffer, cache_steps=2,
-                  intermediate_state_indices=torch.tensor([2], dtype=torch.int32))
-    out = chosen.target_verify(**gates, q=q, k=k, v=v, a=a, b=b, retrieve_parent_token=None,
-                               **verify)
-    assert out.shape == (1, 2, HV, V) and buffer[2].any() and not buffer[0].any()
-    close(pool, decoded)
-    tree = chosen.target_verify(**gates, q=q, k=k, v=v, a=a, b=b,
-                                retrieve_parent_token=torch.ones(1), **verify)
-    assert tree == "engine"
