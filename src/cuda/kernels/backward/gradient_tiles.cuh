@@ -246,6 +246,9 @@ __device__ __forceinline__ void product_role(const GradientParams& p, GradientSh
     }
     uint32_t rows[32];
     for_each_pair(kQueries ? s.q : s.k, [&](uint32_t n, uint32_t pair) { rows[n] = pair; });
+    // WHY a fence: an arrival keeps loads that are on their way before other warps' stores, but not
+    // before the copy engine's, of another proxy; ptxas waits for none of them here.
+    ptx::fence_proxy_async();
     // SYNC key_ring.empty: this warp is done with q and k. PERF early: those of the next item are
     // on their way while these gradients leave.
     at.keys.release(s.key_ring);

@@ -94,6 +94,8 @@ __device__ __forceinline__ void update_state(SharedMemoryPlan<C>& s, StateCursor
   at.v.wait(s.v_ring);
   load_values(r, s.v[at.v.stage].address() + at.output.v_offset, rows);
   scale_values(w, r, s.gates[at.gate.stage].write);
+  // WHY a fence: an arrival does not keep loads that are on their way before copies of the next v.
+  ptx::fence_proxy_async();
   // SYNC v_ring.empty: this warp's reads of v are over
   at.v.release(s.v_ring);
   at.v.next();
