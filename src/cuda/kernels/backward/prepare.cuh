@@ -184,24 +184,78 @@ __global__ void __launch_bounds__(kThreads, 2)
   }
 }
 
-/// Items are value heads.
+/// A thread's place in the rows of all batch entries, of which it has every kThreads-th.
+struct BatchRow {
+  int64_t batch, row;
+
+  /// Rows of a batch entry: `in_use`, at least one.
+  __device__ __forceinline__ void next(int64_t in_use) {
+    for (row += kThreads; row >= in_use; row -= in_use) ++batch;
+  }
+};
+
+__device__ __forceinline__ float float_at(const TokenRows& rows, const BatchRow& at, int64_t head) {
+  return static_cast<const float*>(rows.data)[backward::at(rows, at.batch, at.row, head)];
+}
+
+/// What a token adds to the gradients of its head's parameters of gates is made of. WHY the gate as
+/// it lies in memory: to convert it is to wait for it.
+struct HeadTerm {
+  float dg, g;
+  uint32_t raw;
+
+  __device__ __forceinline__ HeadTerm() {}
+  __device__ __forceinline__ HeadTerm(const BackwardParams& p, const BatchRow& at, int64_t head)
+      : dg(float_at(p.dg, at, head)), g(float_at(p.g, at, head)) {
+    const int64_t place = backward::at(p.raw_gate, at.batch, at.row, head);
+    raw = p.raw_gate.number == Number::kFloat32
+              ? static_cast<const uint32_t*>(p.raw_gate.data)[place]
+              : static_cast<const uint16_t*>(p.raw_gate.data)[place];
+  }
+  __device__ __forceinline__ float gate(Number number) const {
+    return number == Number::kFloat32 ? __uint_as_float(raw)
+                                      : device::from_bits(number, static_cast<unsigned short>(raw));
+  }
+};
+
+/// Items are value heads. PERF several tokens are on their way at once: the latency of memory is
+/// what this waits for.
 __global__ void __launch_bounds__(kThreads)
     head_sums_kernel(const __grid_constant__ BackwardParams p, int64_t items) {
   extern __shared__ __align__(1024) uint8_t dynamic_shared[];
   auto& warps = *reinterpret_cast<float(*)[kWarps]>(dynamic_shared);
+  constexpr int kAhead = 8;
   device::follow();
   const int64_t in_use = rows_in_use(p.stage);
   const int64_t batches = p.stage.cu_seqlens.data == nullptr ? p.stage.N : 1;
   for (int64_t head = blockIdx.x; head < items; head += gridDim.x) {
+    const device::RawGate raw = device::load_raw_gate(p, head);
     float by_bias = 0.0f, by_rate = 0.0f;
-    for (int64_t i = threadIdx.x; i < batches * in_use; i += kThreads) {
-      const int64_t batch = i / in_use, row = i % in_use;
-      const float dg = number_at(p.dg, batch, row, head), g = number_at(p.g, batch, row, head);
-      const device::RawSlopes slopes =
-          gate_slopes(p, head, number_at(p.raw_gate, batch, row, head), g);
-      by_bias += dg * slopes.gate;
-      // NUM rounded before it is added: the compiler may not fuse the two, whatever gates allow.
-      by_rate += __fmul_rn(dg, slopes.A_log);
+    BatchRow at{0, static_cast<int64_t>(threadIdx.x) - kThreads};
+    if (in_use > 0) at.next(in_use);
+    while (in_use > 0 && at.batch < batches) {
+      HeadTerm terms[kAhead];
+      int count = 0;
+#pragma unroll
+      for (int i = 0; i < kAhead; ++i) {
+        if (at.batch >= batches) continue;
+        terms[i] = HeadTerm(p, at, head);
+        at.next(in_use);
+        count = i + 1;
+      }
+#pragma unroll
+      for (int i = 0; i < kAhead; ++i) {
+        if (i >= count) continue;
+        // The clamp has no slope.
+        const device::RawSlopes slopes =
+            terms[i].g == -128.0f
+                ? device::RawSlopes{}
+                : device::raw_slopes(p.gate_form, raw, terms[i].gate(p.raw_gate.number),
+                                     terms[i].g);
+        by_bias += terms[i].dg * slopes.gate;
+        // NUM rounded before it is added: the compiler may not fuse the two, whatever gates allow.
+        by_rate += __fmul_rn(terms[i].dg, slopes.A_log);
+      }
     }
     by_bias = cta_sum(by_bias, warps);
     by_rate = cta_sum(by_rate, warps);
