@@ -83,7 +83,7 @@ TEST(BackwardPlan, OtherGradientsThanItsTypeOnlyBfloat16Copies) {
   EXPECT_STREQ(plan_of(b).kernel, "cuda.chunk_backward.plain");
 }
 
-TEST(BackwardPlan, HalfTilesTakeTensorCoresByTheDeltaRuleAlone) {
+TEST(BackwardPlan, HalfTilesTakeTensorCoresByBothRules) {
   ChunkBackwardProblem b = training({1, 512, 2, 4});
   for (Tensor* t : {&b.forward.q, &b.forward.k, &b.forward.v, &b.d_o, &b.dq, &b.dk, &b.dv}) {
     *t = view(t->dtype, {1, 512, t->shape[2], 64});
@@ -92,7 +92,7 @@ TEST(BackwardPlan, HalfTilesTakeTensorCoresByTheDeltaRuleAlone) {
   EXPECT_STREQ(plan_of(b).kernel, "cuda.chunk_backward.sm_90.bf16.k64");
   EXPECT_LE(plan_of(b).workspace_bytes, 1536 * rows_of({1, 512, 2, 4}));
   b.forward.rule = SLUICE_RULE_LINEAR_ATTENTION;
-  EXPECT_STREQ(plan_of(b).kernel, "cuda.chunk_backward.plain");
+  EXPECT_STREQ(plan_of(b).kernel, "cuda.chunk_backward.sm_90.bf16.k64");
 }
 
 TEST(BackwardPlan, AtMostTwoGibibytesWhereHeadsAreLeftThatFillTheGpu) {

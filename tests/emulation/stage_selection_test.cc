@@ -230,7 +230,9 @@ TEST(StageSelection, GradientsByTensorCoresOnHopper) {
   EXPECT_EQ(name_of(b, 90, KernelOverride::kGeneric), plain);
   p.state.layout = SLUICE_STATE_VK;
   EXPECT_EQ(name_of(b), "cuda.chunk_backward.sm_90.bf16.k128");
-  p.state.layout = SLUICE_STATE_KV;
+  p.rule = SLUICE_RULE_LINEAR_ATTENTION;
+  EXPECT_EQ(name_of(b), "cuda.chunk_backward.sm_90.bf16.k128");
+  p.rule = SLUICE_RULE_GATED_DELTA, p.state.layout = SLUICE_STATE_KV;
   const core::ChunkBackwardProblem good = b;
   const auto refused = [&](auto change) {
     b = good;
@@ -240,10 +242,6 @@ TEST(StageSelection, GradientsByTensorCoresOnHopper) {
   refused([&] { p.K = 64; });
   refused([&] { p.V = 64; });
   refused([&] { p.rows.T = 0; });
-  refused([&] {
-    p.rule = SLUICE_RULE_LINEAR_ATTENTION;
-    p.state.layout = SLUICE_STATE_VK;
-  });
   refused([&] {
     p.q = p.k = p.v = rows(3, 128, {2, 16});
     b.d_o = rows(3, 128, {2, 32});  // float16 has not its exponents

@@ -265,7 +265,7 @@ std::vector<Group> halves(int64_t size) {
   return both.groups;
 }
 SLUICE_CONFIGS(Halves, halves(128));
-SLUICE_CONFIGS(NarrowHalves, std::vector{halves(64).front()});
+SLUICE_CONFIGS(NarrowHalves, halves(64));
 
 std::vector<Group> options() {
   Both both;

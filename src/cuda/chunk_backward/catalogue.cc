@@ -29,11 +29,9 @@ void launch_head_sums(const BackwardParams& params, Launcher& launcher) noexcept
 Status accept_tiles(const ChunkBackwardProblem& b, const Machine& machine) noexcept {
   const DeltaRuleProblem& p = b.forward;
   const sluice_dtype io = p.q.dtype;
-  const bool layout = p.state.layout == SLUICE_STATE_KV || p.rule == SLUICE_RULE_GATED_DELTA;
-  // Simple GLA's states come of another kernel.
-  const bool narrow = 2 * p.K == backward::kTileSize && p.rule == SLUICE_RULE_GATED_DELTA;
-  bool takes = !core::present(p.key_gate) && machine.is_hopper() && p.rows.T > 0 && layout &&
-               (p.K == backward::kTileSize || narrow) && p.V == p.K;
+  const bool size = p.K == backward::kTileSize || 2 * p.K == backward::kTileSize;
+  bool takes =
+      !core::present(p.key_gate) && machine.is_hopper() && p.rows.T > 0 && size && p.V == p.K;
   for (const Tensor* t : {&p.q, &p.k, &p.v}) {
     takes = takes && t->dtype.bits == 16 && t->dtype.code == io.code;
   }
