@@ -29,9 +29,9 @@ namespace {
 
 /// Makes the kernel for K of at most kK known to launches.
 template <int kK>
-const void* emulated() noexcept {
+const void* emulated(bool key_wise) noexcept {
   return emulation::known(
-      generic_kernel<Config<kK>>,
+      key_wise ? generic_kernel<Config<kK>, true> : generic_kernel<Config<kK>, false>,
       [](emulation::Grid grid, const std::function<void()>& thread, const auto&...) {
         grid.resident = 1;
         const std::string trouble = emulation::run_grid(grid, 11, thread);
@@ -42,11 +42,11 @@ const void* emulated() noexcept {
 
 }  // namespace
 
-const void* kernel_k32() noexcept { return emulated<32>(); }
-const void* kernel_k64() noexcept { return emulated<64>(); }
-const void* kernel_k128() noexcept { return emulated<128>(); }
-const void* kernel_k256() noexcept { return emulated<256>(); }
-const void* kernel_k512() noexcept { return emulated<512>(); }
+const void* kernel_k32(bool key_wise) noexcept { return emulated<32>(key_wise); }
+const void* kernel_k64(bool key_wise) noexcept { return emulated<64>(key_wise); }
+const void* kernel_k128(bool key_wise) noexcept { return emulated<128>(key_wise); }
+const void* kernel_k256(bool key_wise) noexcept { return emulated<256>(key_wise); }
+const void* kernel_k512(bool key_wise) noexcept { return emulated<512>(key_wise); }
 
 }  // namespace generic
 

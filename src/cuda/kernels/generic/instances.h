@@ -5,12 +5,13 @@
 
 namespace sluice::cuda::generic {
 
-/// The kernel for K up to the number in its name: takes (GenericParams, int64 items, int64 slices).
-const void* kernel_k32() noexcept;
-const void* kernel_k64() noexcept;
-const void* kernel_k128() noexcept;
-const void* kernel_k256() noexcept;
-const void* kernel_k512() noexcept;
+/// The kernel for K up to the number in its name, with key-wise gates or others: takes
+/// (GenericParams, int64 items, int64 slices).
+const void* kernel_k32(bool key_wise) noexcept;
+const void* kernel_k64(bool key_wise) noexcept;
+const void* kernel_k128(bool key_wise) noexcept;
+const void* kernel_k256(bool key_wise) noexcept;
+const void* kernel_k512(bool key_wise) noexcept;
 
 }  // namespace sluice::cuda::generic
 

@@ -28,7 +28,7 @@ __device__ __forceinline__ void zero_outputs(const GenericParams& p, const Item&
   }
 }
 
-template <class C>
+template <class C, bool kKeys>
 __device__ __forceinline__ void run_item(const GenericParams& p, const Item& item,
                                          TokenBuffer<C>& s) {
   const bool passing = p.write_per_token || p.checkpoints.pool.data != nullptr;
@@ -36,11 +36,11 @@ __device__ __forceinline__ void run_item(const GenericParams& p, const Item& ite
   load_state(p, item, state);
   for (int64_t done = 0; done < item.tokens; done += C::kBlock) {
     const int count = static_cast<int>(min(item.tokens - done, int64_t{C::kBlock}));
-    stage_block(p, item, done, count, s);
+    stage_block<C, kKeys>(p, item, done, count, s);
     // SYNC block: every thread waits for all of the staged tokens
     __syncthreads();
     for (int t = 0; t < count; ++t) {
-      advance(p, s, t, state);
+      advance<kKeys>(p, s, t, state);
       if (passing) store_passing(p, item, done + t + 1, state);
     }
     // SYNC block: o is complete, and the staged tokens have been read
@@ -50,9 +50,11 @@ __device__ __forceinline__ void run_item(const GenericParams& p, const Item& ite
   if (item.write >= 0) store_state(p, item, p.final.pool, item.write, state);
 }
 
+/// @tparam kKeys whether gates are key-wise. PERF one instance for both costs scalar gates 7 % where
+///         loads of key-wise ones wait together, and registers for these.
 /// @param p by value, in constant memory
 /// @param items sequences x value heads x slices; any grid covers them
-template <class C>
+template <class C, bool kKeys>
 __global__ void __launch_bounds__(kThreads, C::kResident)
     generic_kernel(const __grid_constant__ GenericParams p, int64_t items, int64_t slices) {
   __shared__ TokenBuffer<C> s;
@@ -66,7 +68,7 @@ __global__ void __launch_bounds__(kThreads, C::kResident)
     if (item.padded) {
       zero_outputs<C>(p, item);
     } else {
-      run_item<C>(p, item, s);
+      run_item<C, kKeys>(p, item, s);
     }
   }
 }

@@ -10,18 +10,20 @@
 namespace sluice::cuda::generic {
 namespace {
 
-const void* kernel_for(int64_t K) noexcept {
-  if (K <= 32) return kernel_k32();
-  if (K <= 64) return kernel_k64();
-  if (K <= 128) return kernel_k128();
-  return K <= 256 ? kernel_k256() : kernel_k512();
+const void* kernel_for(int64_t K, bool key_wise) noexcept {
+  if (K <= 32) return kernel_k32(key_wise);
+  if (K <= 64) return kernel_k64(key_wise);
+  if (K <= 128) return kernel_k128(key_wise);
+  return K <= 256 ? kernel_k256(key_wise) : kernel_k512(key_wise);
 }
 
 }  // namespace
 
 int load_kernels() noexcept {
   for (const int64_t K : {32, 64, 128, 256, 512}) {
-    if (const int error = load_kernel(kernel_for(K)); error != 0) return error;
+    for (const bool key_wise : {false, true}) {
+      if (const int error = load_kernel(kernel_for(K, key_wise)); error != 0) return error;
+    }
   }
   return 0;
 }
@@ -32,9 +34,10 @@ void launch(const GenericParams& params, Launcher& launcher) noexcept {
   if (items == 0) return;
   constexpr int64_t kMaxGrid = (int64_t{1} << 31) - 1;
   LaunchShape shape{{static_cast<unsigned>(std::min(items, kMaxGrid))}, kThreads};
-  shape.shared_bytes = params.key_gate.data != nullptr ? key_bytes(params.K) : 0;
+  const bool key_wise = params.key_gate.data != nullptr;
+  shape.shared_bytes = key_wise ? key_bytes(params.K) : 0;
   shape.follows = false;
-  launcher(kernel_for(params.K), shape, params, items, slices);
+  launcher(kernel_for(params.K, key_wise), shape, params, items, slices);
 }
 
 }  // namespace sluice::cuda::generic

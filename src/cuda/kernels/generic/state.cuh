@@ -162,11 +162,11 @@ __device__ __forceinline__ void decay_rows(const float* staged, State<C>& state)
 
 /// Token t of the stage: S <- alpha S; delta = beta (v - S^T k), or v; S <- S + k delta^T;
 /// o = scale S^T q.
-template <class C>
+template <bool kKeys, class C>
 __device__ __forceinline__ void advance(const GenericParams& p, TokenBuffer<C>& s, int t,
                                         State<C>& state) {
-  if (p.key_gate.data != nullptr) decay_rows<C>(key_decays() + t * C::kK, state);
-  const float alpha = s.alpha[t], beta = s.beta[t];
+  if constexpr (kKeys) decay_rows<C>(key_decays() + t * C::kK, state);
+  const float alpha = kKeys ? 1.0f : s.alpha[t], beta = s.beta[t];
   float delta[C::kColumns];
 #pragma unroll
   for (int c = 0; c < C::kColumns; ++c) {

@@ -135,19 +135,22 @@ __device__ __forceinline__ float round_alpha(const device::Decay& decay, float* 
   return alpha;
 }
 
-/// Decays and write strengths, by the first warp.
-template <class C>
+/// Write strengths, and decays that are not key-wise, by the first warp.
+template <bool kKeys, class C>
 __device__ __forceinline__ void stage_gates(const GenericParams& p, const Item& item, int64_t done,
                                             int count, TokenBuffer<C>& s) {
   const int t = static_cast<int>(threadIdx.x);
   if (t >= 32) return;
   if (t < count) {
     const int64_t row = item.row + done + t;
-    const device::RawGate raw = device::load_raw_gate(p, item.head);
-    s.decay[t] = device::decay_of(p.gate_form, raw, load_scalar(p, p.gate, item, row));
+    if constexpr (!kKeys) {
+      const device::RawGate raw = device::load_raw_gate(p, item.head);
+      s.decay[t] = device::decay_of(p.gate_form, raw, load_scalar(p, p.gate, item, row));
+    }
     s.beta[t] =
         device::write_strength(p.beta_form, p.beta_factor, load_scalar(p, p.beta, item, row));
   }
+  if constexpr (kKeys) return;
   __syncwarp();
   if (t != 0) return;
   float carry = done == 0 ? 0.0f : s.carry;
@@ -166,26 +169,63 @@ __device__ __forceinline__ float* key_decays() {
   return dynamic_shared;
 }
 
+/// Gates of one channel and `count` tokens into their places. PERF several are requested before one
+/// is waited for; a load that asks for its type would wait for itself.
+template <class C, class T>
+__device__ __forceinline__ void request_gates(const T* gate, int64_t stride, int count,
+                                              float* places) {
+  constexpr int kTogether = C::kBlock < 8 ? C::kBlock : 8;
+#pragma unroll 1
+  for (int first = 0; first < count; first += kTogether) {
+    T gates[kTogether];
+#pragma unroll
+    for (int t = 0; t < kTogether; ++t) {
+      gates[t] = *gate;
+      if (first + t + 1 < count) gate += stride;
+    }
+#pragma unroll
+    for (int t = 0; t < kTogether; ++t) {
+      places[(first + t) * C::kK] = device::to_float(gates[t]);
+    }
+  }
+}
+
+/// The gates of channel i, as they come, into the places of its decays.
+template <class C>
+__device__ __forceinline__ void stage_channel(const GenericParams& p, const Item& item,
+                                              int64_t done, int count, int i, float* places) {
+  const TokenRows& gates = p.key_gate;
+  const int64_t at = item.batch * gates.batch_stride + (item.row + done) * gates.token_stride +
+                     item.head * gates.head_stride + i;
+  if (gates.number == Number::kFloat32) {
+    request_gates<C>(static_cast<const float*>(gates.data) + at, gates.token_stride, count, places);
+  } else if (gates.number == Number::kBfloat16) {
+    request_gates<C>(static_cast<const __nv_bfloat16*>(gates.data) + at, gates.token_stride, count,
+                     places);
+  } else {
+    request_gates<C>(static_cast<const __half*>(gates.data) + at, gates.token_stride, count,
+                     places);
+  }
+}
+
 /// Key-wise decays: a thread has channels thread, thread + 128, ..
 template <class C>
 __device__ __forceinline__ void stage_key_gates(const GenericParams& p, const Item& item,
                                                 int64_t done, int count) {
   float* const decays = key_decays();
   float* const carries = decays + C::kBlock * C::kK;
-  const TokenRows& gates = p.key_gate;
   for (int i = static_cast<int>(threadIdx.x); i < C::kK; i += kThreads) {
-    int64_t at = item.batch * gates.batch_stride + (item.row + done) * gates.token_stride +
-                 item.head * gates.head_stride + i;
+    float* const places = decays + place_of(i);
     const bool inside = i < p.K;
+    if (inside) stage_channel<C>(p, item, done, count, i, places);
     const device::RawGate raw =
         inside ? device::load_key_gate(p, p.key_form, item.head, i) : device::RawGate{};
     float carry = done == 0 ? 0.0f : carries[i];
 #pragma unroll 1
-    for (int t = 0; t < count; ++t, at += gates.token_stride) {
+    for (int t = 0; t < count; ++t) {
       if (((static_cast<int>(done) + t) & (p.decay_span - 1)) == 0) carry = 0.0f;
-      const float gate = inside ? device::load_number(gates.data, at, gates.number) : 0.0f;
-      decays[t * C::kK + place_of(i)] =
-          round_alpha(device::decay_of(p.key_form, raw, gate), &carry);
+      const float gate = inside ? places[t * C::kK] : 0.0f;
+      places[t * C::kK] = round_alpha(device::decay_of(p.key_form, raw, gate), &carry);
     }
     carries[i] = carry;
   }
@@ -219,11 +259,11 @@ __device__ __forceinline__ void store_outputs(const GenericParams& p, const Item
 }
 
 /// Everything that tokens done .. done + count - 1 of the item need.
-template <class C>
+template <class C, bool kKeys>
 __device__ __forceinline__ void stage_block(const GenericParams& p, const Item& item, int64_t done,
                                             int count, TokenBuffer<C>& s) {
-  stage_gates(p, item, done, count, s);
-  if (p.key_gate.data != nullptr) stage_key_gates<C>(p, item, done, count);
+  stage_gates<kKeys>(p, item, done, count, s);
+  if constexpr (kKeys) stage_key_gates<C>(p, item, done, count);
   const int64_t row = item.row + done;
   if (p.q.number == Number::kFloat32) {
     stage_keys<float>(p, item, row, count, s);
