@@ -68,7 +68,7 @@ tests() {
 }
 engines=$here/python/tests/engines
 part command-line "$python" -m sluice verify --backend cuda
-tests gpu "$here"/python/tests/test_{cuda,nn_cuda,nn_states,layer_gradients,gradients}.py
+tests gpu "$here"/python/tests/test_{cuda,nn_cuda,nn_states,layer_gradients,gradients,backward_cuda}.py
 tests transformers -m cuda "$engines"
 # The shims of every engine with their tensors on the GPU.
 SLUICE_TEST_DEVICE=cuda tests engines "$engines" --ignore="$engines/test_engine_transformers.py"
