@@ -61,19 +61,23 @@ struct StepScene {
   int64_t N, H = 4, HV = 8, K = 128, V = 128;
   DeviceTensor q, k, v, gate, beta, A_log, dt_bias, o, pool, slots;
 
-  StepScene(int64_t sequences, int64_t pool_slots)
+  StepScene(int64_t sequences, int64_t pool_slots, bool key_gates = false)
       : N(sequences),
         q(kBF16, make_normal({N, 1, H, K}, 1)),
         k(kBF16, make_normal({N, 1, H, K}, 2)),
         v(kBF16, make_normal({N, 1, HV, V}, 3)),
-        gate(kBF16, make_normal({N, 1, HV}, 4)),
+        gate(kBF16, make_normal(of_gates({N, 1, HV}, key_gates), 4)),
         beta(kBF16, make_normal({N, 1, HV}, 5)),
         A_log(kF32, make_normal({HV}, 6)),
-        dt_bias(kF32, make_normal({HV}, 7)),
+        dt_bias(kF32, make_normal(of_gates({HV}, key_gates), 7)),
         o(kBF16, {N, 1, HV, V}),
         pool(kF32, make_normal({pool_slots, HV, K, V}, 8)),
         slots(kI32, counted(N, 0)) {}
 
+  std::vector<int64_t> of_gates(std::vector<int64_t> shape, bool key_gates) const {
+    if (key_gates) shape.push_back(K);
+    return shape;
+  }
   sluice_recurrent_step_args args() const {
     sluice_recurrent_step_args a{};
     a.struct_size = sizeof a;
@@ -99,9 +103,12 @@ class CudaDecode : public ::testing::Test {
   }
 };
 
-TEST_F(CudaDecode, GraphFollowsDeviceMemory) {
+/// Whether gates are key-wise.
+class CudaDecodeGraph : public CudaDecode, public ::testing::WithParamInterface<bool> {};
+
+TEST_P(CudaDecodeGraph, FollowsDeviceMemory) {
   constexpr int64_t kN = 40, kSlots = 90;
-  StepScene captured(kN, kSlots), direct(kN, kSlots);
+  StepScene captured(kN, kSlots, GetParam()), direct(kN, kSlots, GetParam());
   const Stream stream;
   const Graph graph(stream, [&](cudaStream_t s) { return captured.enqueue(s); });
   for (int64_t round = 0; round < 4; ++round) {
@@ -126,6 +133,9 @@ TEST_F(CudaDecode, GraphFollowsDeviceMemory) {
     EXPECT_TRUE(captured.o.guards_intact() && captured.pool.guards_intact());
   }
 }
+INSTANTIATE_TEST_SUITE_P(Gates, CudaDecodeGraph, ::testing::Bool(), [](const auto& test) {
+  return std::string(test.param ? "of_keys" : "of_heads");
+});
 
 /// The step with a replay ring of its own; cursors in device memory.
 struct RingScene : StepScene {
