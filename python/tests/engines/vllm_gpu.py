@@ -6,133 +6,72 @@ them over HTTP in turns, and writes answers, times, versions, commands and log l
     python vllm_gpu.py --out FILE [--layers 8] [--servers heads.vllm,heads.sluice,..]   (docs/engines/vllm.md)
 """
 
-import argparse
-import asyncio
-import functools
 import json
-import os
 import pathlib
-import random
 import re
 import shutil
-import signal
-import statistics
-import subprocess
-import sys
-import tempfile
 import time
-import urllib.error
-import urllib.request
-from importlib.metadata import version
+
+import serving_measure
 
 WAYS = {"vllm": "0", "sluice": "1"}
 CAPTURED = [1, 2, 4, 8, 16, 32, 64, 128]
 DRAFTS = {"method": "mtp", "num_speculative_tokens": 3}
-# Heads of the linear layers and factors of the weights (serving_model.py), further options of the server.
-SETUPS = {
-    "heads": ((16, 32, 3, 3), []),
-    "tp8": ((2, 8, 3, 3), []),
-    "drafts": ((16, 32, 1000, 1.5), ["--speculative-config", json.dumps(DRAFTS)]),
-}
 # How the server runs the model: as vLLM does by default, or with graphs of decoding alone, for a quick start.
 FORMS = {
     "compiled": {},
     "graphs": {"mode": 0, "cudagraph_mode": "FULL_DECODE_ONLY", "custom_ops": ["none"]},
     "eager": {"mode": 0, "cudagraph_mode": "NONE", "custom_ops": ["none"]},
 }
-# Prompts of the equality test, and the tokens that follow each.
-LENGTHS = (3, 64, 65, 130, 500, 1000, 2049, 4097)
-NEW_TOKENS = 48
-# (tokens of a prompt, prompts at once, new tokens)
-LOADS = ((1024, 1, 64), (8192, 1, 64), (65536, 1, 32), (1024, 32, 64), (1024, 128, 64), (8192, 32, 32))
 
 
-def prompt(length, seed):
-    draw = random.Random(seed)
-    return [draw.randrange(3, 32768) for _ in range(length)]
-
-
-class Server:
+class Server(serving_measure.Server):
     """One `vllm serve` and its log."""
 
-    def __init__(self, name, model, port, folder, arguments):
-        setup, self.way = name.split(".")
-        more = SETUPS[setup][1]
-        logs = pathlib.Path(arguments.out).parent
-        self.name, self.model, self.folder, self.port = name, model, str(folder), port
-        self.log = logs / f"{self.name}.log"
+    telling = ("Sluice|handed back|operators replaced|GDN prefill kernel|attention backend|Graph capturing|"
+               "torch.compile took|warmup run took|Triton autotuning|Traceback")
+    before = "^.*?(?=INFO |WARNING |ERROR )"  # progress bars and process numbers
+    packages = ("vllm", *serving_measure.Server.packages)
+    environment_prefixes = ("VLLM_", "TRITON_")
+    dense, first_port = True, 8100
+    # Heads of the linear layers and factors of the weights (serving_model.py), further options of the server.
+    setups = {
+        "heads": ((16, 32, 3, 3), []),
+        "tp8": ((2, 8, 3, 3), []),
+        "drafts": ((16, 32, 1000, 1.5), ["--speculative-config", json.dumps(DRAFTS)]),
+    }
+
+    def words(self, arguments):
+        compilation = {"cudagraph_capture_sizes": CAPTURED, **FORMS[arguments.form]}
         self.options = [
-            "--port", str(port), "--served-model-name", "model", "--max-model-len", "70000",
+            "--port", str(self.port), "--served-model-name", "model", "--max-model-len", "70000",
             "--max-num-seqs", "128", "--enable-prefix-caching", "--gdn-prefill-backend", "triton",
             # Several servers share the GPU, so none may measure what is free.
             "--gpu-memory-utilization", "0.05", "--kv-cache-memory-bytes", str(10 << 30),
-            "--stream-interval", "8", "--no-enable-log-requests", "--disable-uvicorn-access-log", *more,
+            "--stream-interval", "8", "--no-enable-log-requests", "--disable-uvicorn-access-log",
+            *self.setups[self.setup][1], "--compilation-config", json.dumps(compilation),
         ]
-        compilation = {"cudagraph_capture_sizes": CAPTURED, **FORMS[arguments.form]}
-        self.options += ["--compilation-config", json.dumps(compilation)]
+        return ["vllm.entrypoints.cli.main", "serve", self.model, *self.options]
+
+    def environment(self, arguments):
         # Each compiles for itself. Without FlashInfer its sampler cannot be imported.
-        cache = pathlib.Path(folder) / f"cache.{self.name}"
+        cache = pathlib.Path(self.folder) / f"cache.{self.name}"
         if arguments.cache:
             shutil.copytree(arguments.cache, cache)
-        environment = dict(
-            os.environ, SLUICE_VLLM=WAYS[self.way], VLLM_NO_USAGE_STATS="1", HF_HUB_OFFLINE="1",
-            VLLM_USE_FLASHINFER_SAMPLER="0", VLLM_CACHE_ROOT=str(cache),
-        )
-        self.up, self.started = False, time.monotonic()
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "vllm.entrypoints.cli.main", "serve", model, *self.options],
-            env=environment, stdout=self.log.open("w"), stderr=subprocess.STDOUT, start_new_session=True,
-        )
+        return dict(SLUICE_VLLM=WAYS[self.way], VLLM_NO_USAGE_STATS="1", HF_HUB_OFFLINE="1",
+                    VLLM_USE_FLASHINFER_SAMPLER="0", VLLM_CACHE_ROOT=str(cache))
 
     def command(self):
-        words = [word if re.fullmatch(r"[\w./-]+", word) else f"'{word}'" for word in self.options]
-        return f"SLUICE_VLLM={WAYS[self.way]} vllm serve MODEL {' '.join(words)}"
-
-    def get(self, path):
-        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=5) as answer:
-            return answer.read().decode()
-
-    def wait(self, until):
-        """Seconds of the start, or None where it did not come up."""
-        while self.process.poll() is None:
-            try:
-                self.get("/health")
-                self.up = True
-                return time.monotonic() - self.started
-            except (urllib.error.URLError, OSError):
-                if time.monotonic() > until:
-                    break
-                time.sleep(0.3)
-        return None
-
-    def lines(self):
-        """What the log says of Sluice and of the kernels chosen, each once; all of the end of one that is not up."""
-        lines = self.log.read_text().replace(self.folder, "FOLDER").splitlines()
-        telling = ("Sluice|handed back|operators replaced|GDN prefill kernel|attention backend|Graph capturing|"
-                   "torch.compile took|warmup run took|Triton autotuning|Traceback")
-        kept = [line for line in lines if re.search(telling, line)] + ([] if self.up else lines[-25:])
-        # Progress bars and process numbers come before the level.
-        return list(dict.fromkeys(re.sub(r"^.*?(?=INFO |WARNING |ERROR )", "", line)[:400] for line in kept))
+        return f"SLUICE_VLLM={WAYS[self.way]} vllm serve MODEL {self.quoted(self.options)}"
 
     def counts(self):
         """Counters of drafts and of the prefix cache."""
         rows = re.findall(r"^vllm:((?:spec_decode|prefix_cache)\w*_total)\{[^}]*\} (\S+)$", self.get("/metrics"), re.M)
         return {name: float(value) for name, value in rows}
 
-    def stop(self):
-        if self.process.poll() is None:
-            os.killpg(self.process.pid, signal.SIGTERM)
-            try:
-                self.process.wait(10)
-            except subprocess.TimeoutExpired:
-                os.killpg(self.process.pid, signal.SIGKILL)
 
-
-class Client:
+class Client(serving_measure.Client):
     """Asks a server for greedy tokens."""
-
-    def __init__(self, session):
-        self.session = session
 
     async def one(self, server, ids, tokens, logprobs=None):
         """(token ids, the best two log-probabilities of each step if asked for, seconds to the first token, seconds
@@ -160,215 +99,15 @@ class Client:
             raise RuntimeError(f"{server.name}: {len(got)} of {tokens} tokens")
         return got, best, first - start, (last - first) / max(len(got) - early, 1)
 
-    async def together(self, server, prompts, tokens, logprobs=None):
-        return await asyncio.gather(*(self.one(server, ids, tokens, logprobs) for ids in prompts))
-
-
-def compare(one, other):
-    """Tokens of `other` equal to those of `one` up to the first difference, and how far apart one's two tokens were
-    there (log-probability, sorted); the distance of the log-probabilities of the tokens that are equal."""
-    equal, margins, squares = 0, [], []
-    for (ours, best, *_), (theirs, found, *_) in zip(one, other, strict=True):
-        same = next((i for i, (a, b) in enumerate(zip(ours, theirs)) if a != b), len(ours))
-        equal += same
-        squares += [(best[i][f"t{ours[i]}"] - found[i][f"t{ours[i]}"]) ** 2 for i in range(same)]
-        if same < len(ours):
-            step = best[same]
-            chosen, instead = step.get(f"t{ours[same]}"), step.get(f"t{theirs[same]}")
-            margins.append(None if None in (chosen, instead) else round(chosen - instead, 4))
-    return {
-        "tokens": sum(len(ours) for ours, *_ in one), "equal": equal,
-        "prompts": len(one), "prompts equal": len(one) - len(margins),
-        "margins at the first differences": sorted(margins, key=lambda m: (m is None, m)),
-        "log-probabilities of equal tokens, rms": round(statistics.fmean(squares or [0]) ** 0.5, 5),
-    }
-
-
-async def answers(client, server):
-    """Answers of one server: each prompt alone, all at once, and again, when the prefix cache has them."""
-    prompts = [prompt(length, length) for length in LENGTHS]
-    alone = [await client.one(server, ids, NEW_TOKENS, 5) for ids in prompts]
-    return {"alone": alone, "together": await client.together(server, prompts, NEW_TOKENS, 5),
-            "again": [await client.one(server, ids, NEW_TOKENS, 5) for ids in prompts]}
-
-
-def equality(servers, found):
-    """Each server's tokens beside those of the first one of its model, and its own from one kind of batch beside
-    another: what another order of sums alone changes."""
-    rows = {}
-    for server in servers:
-        ours = found[server.name]
-        for kind in ("together", "again"):
-            rows[f"{server.name}: alone, {kind}"] = compare(ours["alone"], ours[kind])
-        first = next(s for s in servers if s.model == server.model)
-        for kind in ours if first is not server else ():
-            rows[f"{first.name}, {server.name}: {kind}"] = compare(found[first.name][kind], ours[kind])
-    return rows
-
-
-@functools.cache
-def reference(model):
-    """The model in float32, by transformers."""
-    import torch
-    from transformers import Qwen3NextForCausalLM
-
-    return Qwen3NextForCausalLM.from_pretrained(model, dtype=torch.float32).cuda().eval()
-
-
-def distances(model, alone):
-    """Log-probabilities that a server gave for its own tokens, and the best tokens, beside those of float32."""
-    import torch
-
-    differences, best = [], 0
-    for length, (got, steps, *_) in zip(LENGTHS, alone, strict=True):
-        ids = torch.tensor([prompt(length, length) + got[:-1]], device="cuda")
-        with torch.no_grad():
-            rows = reference(model)(ids, logits_to_keep=len(got)).logits[0].log_softmax(-1)
-        best += sum(row.argmax().item() == token for row, token in zip(rows, got))
-        differences += [step[f"t{t}"] - row[t].item() for row, t, step in zip(rows, got, steps)]
-    return {"tokens": len(differences), "best in float32": best,
-            "log-probabilities, rms": round(statistics.fmean(d * d for d in differences) ** 0.5, 5)}
-
-
-async def load(client, server, load, seed):
-    """(milliseconds to the first token, a further token) of one load: means over its prompts."""
-    tokens, batch, new = load
-    got = await client.together(server, [prompt(tokens, f"{seed}.{i}") for i in range(batch)], new)
-    return [statistics.fmean(row[column] for row in got) * 1e3 for column in (2, 3)]
-
-
-async def times(client, servers, arguments, until, report):
-    """One line a load, the times of each round; ways take turns, and the first round, in which both warm up
-    together, is left out."""
-    loads = LOADS[:arguments.loads]
-    report.rows["times"] = rows = [dict(zip(("prompt", "batch", "new tokens"), row)) for row in loads]
-    for row in loads:
-        await asyncio.gather(*(load(client, server, row, "warm") for server in servers))
-    for turn in range(arguments.rounds):
-        for row, line in zip(loads, rows):
-            for server in servers:
-                if time.monotonic() > until:
-                    return
-                found = await load(client, server, row, turn)
-                for name, value in zip(("ttft_ms", "tpot_ms"), found):
-                    line.setdefault(f"{server.name} {name}", []).append(round(value, 3))
-            report.save()
-
-
-class Report:
-    """The record, written after every part, so that a run that is cut short leaves what it has."""
-
-    def __init__(self, path, commit):
-        names = ("vllm", "torch", "triton", "transformers", "sluice-gdn")
-        device = subprocess.run(["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"], capture_output=True,
-                                text=True, check=False).stdout.strip()
-        versions = {**{name: version(name) for name in names}, "device": device, "python": sys.version.split()[0]}
-        self.path = pathlib.Path(path)
-        environment = {key: value for key, value in os.environ.items()
-                       if key.startswith(("VLLM_", "TRITON_")) and not key.endswith("_DIR")}
-        self.rows = {"commit": commit, "versions": versions, "environment": environment, "servers": {}, "equal": {},
-                     "distances": {}, "times": [], "errors": {}}
-
-    def save(self):
-        self.path.write_text(json.dumps(self.rows, indent=1) + "\n")
-
-
-async def up_and_answers(client, server, until, report):
-    """Answers of a server as soon as it is up."""
-    seconds = await asyncio.to_thread(server.wait, until)
-    report.rows["servers"][server.name] = {"command": server.command(), "start_s": seconds and round(seconds, 1)}
-    print(server.name, f"up after {seconds} s", flush=True)
-    if seconds is None:
-        raise RuntimeError("not up in time")
-    first = await client.one(server, prompt(300, 0), 16)
-    print(server.name, "first tokens", first[0], flush=True)
-    report.rows["servers"][server.name]["first tokens"] = first[0]
-    report.save()
-    found = await answers(client, server)
-    report.rows["servers"][server.name]["tokens"] = {kind: [row[0] for row in rows] for kind, rows in found.items()}
-    report.save()
-    return found
-
-
-async def measure(servers, report, arguments, begin):
-    import aiohttp
-
-    # The server closes connections that are idle for 5 s: none is used twice.
-    options = dict(connector=aiohttp.TCPConnector(limit=0, force_close=True), timeout=aiohttp.ClientTimeout(total=120))
-    async with aiohttp.ClientSession(read_bufsize=1 << 22, **options) as session:
-        client, until = Client(session), begin + arguments.start_seconds
-        asked = (up_and_answers(client, server, until, report) for server in servers)
-        found = dict(zip((s.name for s in servers), await asyncio.gather(*asked, return_exceptions=True)))
-        errors = {name: repr(f) for name, f in found.items() if isinstance(f, BaseException)}
-        report.rows["errors"] |= errors
-        servers = [server for server in servers if server.name not in errors]
-        report.rows["equal"] = equality(servers, found)
-        report.save()
-        for name, row in report.rows["equal"].items():
-            print(name, json.dumps(row), flush=True)
-        timed = [server for server in servers if server.name in arguments.timed.split(",")]
-        try:
-            await times(client, timed, arguments, begin + arguments.seconds, report)
-        except Exception as error:
-            report.rows["errors"]["times"] = repr(error)
-    for line in report.rows["times"]:
-        print(json.dumps(line), flush=True)
-    for server in servers:
-        report.rows["servers"][server.name]["counters"] = server.counts()
-        report.rows["distances"][server.name] = row = distances(server.model, found[server.name]["alone"])
-        print(server.name, "to float32", json.dumps(row), flush=True)
-        report.save()
-
-
-def started(arguments, folder):
-    """All servers, over one model a shape of heads."""
-    servers, models = [], {}
-    if arguments.models:
-        models = {form: f"{arguments.models}/{'_'.join(map(str, form))}" for form, _ in SETUPS.values()}
-    for name in arguments.servers.split(","):
-        form = SETUPS[name.split(".")[0]][0]
-        if form not in models:
-            from serving_model import write
-
-            models[form] = f"{folder}/{len(models)}"
-            write(models[form], arguments.layers, *form)
-        servers.append(Server(name, models[form], 8100 + len(servers), folder, arguments))
-    return servers
-
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--out", required=True, help="the record, JSON; logs go beside it")
-    parser.add_argument("--layers", type=int, default=8)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--servers", default="heads.vllm,heads.sluice,drafts.vllm,drafts.sluice,tp8.vllm,tp8.sluice")
-    parser.add_argument("--timed", default="heads.vllm,heads.sluice,drafts.vllm,drafts.sluice")
-    parser.add_argument("--form", choices=FORMS, default="compiled")
-    parser.add_argument("--loads", type=int, default=len(LOADS), help="only the first of LOADS")
-    parser.add_argument("--models", help="has folders 16_32_3_3 and so on that serving_model.py wrote")
-    parser.add_argument("--cache", help="a VLLM_CACHE_ROOT that every server begins with")
-    parser.add_argument("--commit", help="what Sluice was built from")
-    parser.add_argument("--seconds", type=float, default=280, help="no round begins after these")
-    parser.add_argument("--start-seconds", type=float, default=170, help="a server that is not up by then is given up")
-    arguments = parser.parse_args()
-    begin = time.monotonic()
-    report = Report(arguments.out, arguments.commit)
-    servers = []
-    with tempfile.TemporaryDirectory() as folder:
-        try:
-            servers = started(arguments, folder)
-            asyncio.run(measure(servers, report, arguments, begin))
-        except Exception as error:
-            report.rows["errors"]["measuring"] = repr(error)
-        finally:
-            report.save()
-            for server in servers:
-                server.stop()
-            for server in servers:
-                report.rows["servers"].setdefault(server.name, {})["log"] = server.lines()
-            report.save()
-    print(report.rows["errors"] or "no errors", flush=True)
-    print(f"finished after {time.monotonic() - begin:.0f} s", flush=True)
+    made = serving_measure.parser(
+        __doc__, servers="heads.vllm,heads.sluice,drafts.vllm,drafts.sluice,tp8.vllm,tp8.sluice",
+        timed="heads.vllm,heads.sluice,drafts.vllm,drafts.sluice",
+    )
+    made.add_argument("--form", choices=FORMS, default="compiled")
+    made.add_argument("--cache", help="a VLLM_CACHE_ROOT that every server begins with")
+    serving_measure.run(made.parse_args(), Server, Client)
 
 
 if __name__ == "__main__":

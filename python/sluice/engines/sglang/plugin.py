@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Enters SGLang by its sglang.srt.plugins entry point: hooks around SGLang's GDN operators.
 
-Opt-in, because no SGLang has served on a GPU with it yet: set SLUICE_SGLANG=1. A call that
-Sluice does not take goes to SGLang's own operator; the log says which ran and why not.
+Opt-in: set SLUICE_SGLANG=1. A call that Sluice does not take goes to SGLang's own operator; the log says
+which ran and why not.
 """
 
 import functools
