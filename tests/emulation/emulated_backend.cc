@@ -13,16 +13,12 @@
 #include "cuda/kernels/chunk_forward/horizon.cuh"
 #include "cuda/kernels/chunk_forward/join.cuh"
 #include "cuda/kernels/chunk_forward/kernel.cuh"
-#include "cuda/kernels/chunk_forward/key_kernel.cuh"
 #include "cuda/kernels/chunk_forward/plan.cuh"
 #include "cuda/kernels/chunk_forward/summary.cuh"
 #include "cuda/kernels/generic/launch.h"
-#include "cuda/kernels/linear_attention/cluster.cuh"
-#include "cuda/kernels/linear_attention/join.cuh"
-#include "cuda/kernels/linear_attention/kernel.cuh"
-#include "cuda/kernels/linear_attention/prefix.cuh"
 #include "emulated_backend.hpp"
 #include "emulated_operator.hpp"
+#include "emulated_passes.hpp"
 
 namespace sluice::cuda::chunk_forward {
 [[gnu::weak]] alignas(1024) uint8_t dynamic_shared[emulation::kSharedBytes];
@@ -41,80 +37,15 @@ CutOverride emulated_split;
 namespace {
 
 using chunk_forward::Config, device::PrefillParams, device::CutRule, prefill::Tiles;
-
-CUtensorMap emulated_map(const tile::TokenTensor& tensor, uint32_t column_blocks) {
-  const ptx::EmulatedMap map{static_cast<uint8_t*>(tensor.data),
-                             tile::token_map(tensor, 64, column_blocks)};
-  CUtensorMap out{};
-  std::memcpy(static_cast<void*>(&out), &map, sizeof map);
-  return out;
-}
-
-/// Trouble of the first launch that had any, and the launches after it left out.
-struct Launches {
-  std::string trouble;
-
-  template <class Kernel>
-  void operator()(unsigned ctas, unsigned threads, const Kernel& kernel) {
-    for (unsigned cta = 0; cta < ctas && trouble.empty(); ++cta) {
-      std::fill_n(chunk_forward::dynamic_shared, emulation::kSharedBytes, uint8_t{0xFF});
-      trouble = emulation::run_cta(cta, ctas, threads, emulation_seed + cta, kernel);
-    }
-  }
-};
-
-constexpr unsigned kMostCtas = 3;  ///< of the persistent kernels
-
-template <class Io, bool kOutput>
-void run_linear_pass(Launches& launch, const PrefillParams& p, int columns, int64_t items) {
-  const auto pass = [&]<int kK, int kV>(std::integer_sequence<int, kK, kV>) {
-    using C = linear_attention::Config<Io, kK, kV, kOutput>;
-    launch(static_cast<unsigned>(std::min<int64_t>(items, kMostCtas)), C::kThreads,
-           [&] { linear_attention::linear_attention_kernel<C>(p); });
-  };
-  if (p.K == 128 && columns == 128) pass(std::integer_sequence<int, 128, 128>());
-  if (p.K == 128 && columns == 64) pass(std::integer_sequence<int, 128, 64>());
-  if (p.K == 64 && columns == 128) pass(std::integer_sequence<int, 64, 128>());
-  if (p.K == 64 && columns == 64) pass(std::integer_sequence<int, 64, 64>());
-}
-
-template <class Io, bool kOutput>
-void run_key_pass(Launches& launch, const PrefillParams& p, int columns, int64_t items) {
-  using namespace chunk_forward;
-  const auto ctas = static_cast<unsigned>(std::min<int64_t>(items, kMostCtas));
-  const auto pass = [&]<bool kDelta, int kK, int kV>(std::bool_constant<kDelta>,
-                                                     std::integer_sequence<int, kK, kV>) {
-    using C = KeyConfig<Io, kDelta, kK, kV, kOutput>;
-    launch(ctas, C::kThreads, [&] { key_forward_kernel<C>(p); });
-  };
-  const auto of_rule = [&](auto delta) {
-    if (p.K == 128 && columns == 128) pass(delta, std::integer_sequence<int, 128, 128>());
-    if (p.K == 128 && columns == 64) pass(delta, std::integer_sequence<int, 128, 64>());
-    if (p.K == 64 && columns == 128 && kOutput) pass(delta, std::integer_sequence<int, 64, 128>());
-    if (p.K == 64 && columns == 64) pass(delta, std::integer_sequence<int, 64, 64>());
-  };
-  p.key.delta ? of_rule(std::true_type()) : of_rule(std::false_type());
-}
-
-template <class Io, bool kL2Norm>
-void run_preparation(Launches& launch, const PrefillParams& p) {
-  using namespace chunk_forward;
-  const auto ctas = static_cast<unsigned>(std::min<int64_t>(
-      device::key_records(p.N, p.T, p.cu_seqlens.data != nullptr) * p.HV, kMostCtas));
-  const auto of_k = [&]<int kK>(std::integral_constant<int, kK>) {
-    using C = KeyPrepareConfig<Io, kL2Norm, kK>;
-    launch(ctas, C::kThreads, [&] { key_prepare_kernel<C>(p); });
-  };
-  if (p.K == 128) of_k(std::integral_constant<int, 128>());
-  if (p.K == 64) of_k(std::integral_constant<int, 64>());
-}
+using prefill_passes::Launches, prefill_passes::kMostCtas;
 
 /// `leading`: CTAs besides those of the persistent kernels.
 template <class Io, bool kL2Norm, bool kOutput>
 void run_pass(Launches& launch, const PrefillParams& p, int columns, int64_t items,
               int64_t leading = 0) {
-  if (p.has_key_gates()) return run_key_pass<Io, kOutput>(launch, p, columns, items);
-  if (p.linear) return run_linear_pass<Io, kOutput>(launch, p, columns, items);
+  const prefill_passes::Pass other{std::is_same_v<Io, __nv_bfloat16>, kOutput, columns, items};
+  if (p.has_key_gates()) return prefill_passes::run_keys(launch, p, other);
+  if (p.linear) return prefill_passes::run_linear(launch, p, other);
   const auto pass = [&]<int kK, int kV>(std::integer_sequence<int, kK, kV>) {
     using C = Config<Io, kL2Norm, kK, kV, kOutput>;
     launch(static_cast<unsigned>(leading + std::min<int64_t>(items, kMostCtas)), C::kThreads,
@@ -124,47 +55,6 @@ void run_pass(Launches& launch, const PrefillParams& p, int columns, int64_t ite
   if (p.K == 128 && columns == 64) pass(std::integer_sequence<int, 128, 64>());
   if (p.K == 64 && columns == 128 && kOutput) pass(std::integer_sequence<int, 64, 128>());
   if (p.K == 64 && columns == 64) pass(std::integer_sequence<int, 64, 64>());
-}
-
-/// Segments as the CTAs of clusters, one cluster at a time.
-template <class Io>
-std::string run_clusters(PrefillParams p, const Tiles& tiles) {
-  const auto ctas = static_cast<unsigned>(p.segments.cut.cluster_ctas);
-  p.v = emulated_map(tiles.v, 2);
-  const auto run_k = [&]<int kK>(std::integral_constant<int, kK>) {
-    using C = linear_attention::Config<Io, kK, 128>;
-    emulation::Grid grid;
-    grid.cluster = ctas;
-    grid.ctas = static_cast<unsigned>(p.N * p.HV * (p.V / 128)) * ctas;
-    grid.threads = C::kThreads;
-    grid.resident = 1;
-    grid.shared_bytes = sizeof(linear_attention::ClusterMemory<C>);
-    return emulation::run_grid(grid, emulation_seed,
-                               [&] { linear_attention::cluster_kernel<C>(p); });
-  };
-  return p.K == 128 ? run_k(std::integral_constant<int, 128>())
-                    : run_k(std::integral_constant<int, 64>());
-}
-
-/// Segments that sum up all before them.
-template <class Io>
-std::string run_prefix(PrefillParams p, const Tiles& tiles) {
-  const int tokens = p.segments.cut.prefix_blocks * 128;
-  p.v = emulated_map(tiles.v, 2);
-  const auto run_k = [&]<int kK>(std::integral_constant<int, kK>) {
-    using C = linear_attention::Config<Io, kK, 128>;
-    emulation::Grid grid;
-    grid.x = static_cast<unsigned>(p.HV * (p.V / 128));
-    grid.y = static_cast<unsigned>((p.T + tokens - 1) / tokens);
-    grid.ctas = grid.x * grid.y * static_cast<unsigned>(p.N);
-    grid.threads = linear_attention::kPrefixThreads;
-    grid.resident = 2;
-    grid.shared_bytes = sizeof(linear_attention::PrefixMemory<C>);
-    return emulation::run_grid(grid, emulation_seed,
-                               [&] { linear_attention::prefix_kernel<C>(p); });
-  };
-  return p.K == 128 ? run_k(std::integral_constant<int, 128>())
-                    : run_k(std::integral_constant<int, 64>());
 }
 
 void launch_horizons(Launches& launch, const PrefillParams& p) {
@@ -190,10 +80,10 @@ template <class Io, bool kL2Norm>
 void run_halved(Launches& launch, PrefillParams p, const Tiles& tiles) {
   constexpr uint32_t kWhole = 2;
   p.segments.cut.halves_tail = true;
-  p.v = emulated_map(tiles.v, 2);
+  p.v = emulated_map(tiles.v, 64, 128);
   p.end_ticket = kWhole;
   run_pass<Io, kL2Norm, true>(launch, p, 128, kWhole);
-  p.v = emulated_map(tiles.v, 1);
+  p.v = emulated_map(tiles.v, 64, 64);
   p.first_ticket = 2 * kWhole;
   p.end_ticket = ~uint32_t{0};
   run_pass<Io, kL2Norm, true>(launch, p, 64, 2);
@@ -216,16 +106,16 @@ std::string run(PrefillParams p, const Tiles& tiles, void* workspace) {
     p.segments.place_in(workspace, p.N, p.HV, p.K, p.V);
     if (request.rule != CutRule::kEqual) launch(1, kPlanThreads, [&] { plan_kernel(p); });
     if (request.rule == CutRule::kEqual && request.may_forget) *p.segments.header = {};
-    if (p.has_key_gates()) run_preparation<Io, kL2Norm>(launch, p);
+    if (p.has_key_gates()) prefill_passes::run_key_preparation(launch, p, tiles.q.is_bf16, kL2Norm);
     launch_horizons(launch, p);
-    p.v = emulated_map(tiles.v, static_cast<uint32_t>(request.transition_columns) / 64);
+    p.v = emulated_map(tiles.v, 64, request.transition_columns);
     const int64_t leading = device::leading_items(request, int64_t{p.N} * p.HV, p.V);
     if (leading > 0) p.end_ticket = static_cast<uint32_t>(leading);
     run_pass<Io, kL2Norm, false>(launch, p, request.transition_columns, kMostCtas, leading);
     p.first_ticket = static_cast<uint32_t>(leading);
     p.end_ticket = ~uint32_t{0};
     if (p.linear) {
-      launch(kMostCtas, linear_attention::kJoinThreads, [&] { linear_attention::join_kernel(p); });
+      prefill_passes::run_linear_join(launch, p);
     } else {
       p.K == 128 ? launch_join<128>(launch, p) : launch_join<64>(launch, p);
     }
@@ -234,15 +124,16 @@ std::string run(PrefillParams p, const Tiles& tiles, void* workspace) {
     run_halved<Io, kL2Norm>(launch, p, tiles);
     return launch.trouble;
   }
-  if (p.has_key_gates() && request.rule == CutRule::kWhole) run_preparation<Io, kL2Norm>(launch, p);
-  p.v = emulated_map(tiles.v, static_cast<uint32_t>(request.columns) / 64);
+  if (p.has_key_gates() && request.rule == CutRule::kWhole)
+    prefill_passes::run_key_preparation(launch, p, tiles.q.is_bf16, kL2Norm);
+  p.v = emulated_map(tiles.v, 64, request.columns);
   if (device::leading_items(request, int64_t{p.N} * p.HV, p.V) > 0) {
     run_pass<Io, kL2Norm, false>(launch, p, request.columns, items);
     return launch.trouble;
   }
   run_pass<Io, kL2Norm, true>(launch, p, request.columns, items);
   if (request.may_narrow) {
-    p.v = emulated_map(tiles.v, 1);
+    p.v = emulated_map(tiles.v, 64, 64);
     run_pass<Io, kL2Norm, true>(launch, p, 64, items * (request.columns / 64));
   }
   return launch.trouble;
@@ -258,11 +149,11 @@ std::string run_summary(PrefillParams p, const Tiles& tiles,
   const int columns = p.segments.cut.transition_columns;
   p.segments.place_in(workspace, p.N, p.HV, p.K, p.V);
   *p.segments.header = {};
-  if (p.has_key_gates()) run_preparation<Io, kL2Norm>(launch, p);
+  if (p.has_key_gates()) prefill_passes::run_key_preparation(launch, p, tiles.q.is_bf16, kL2Norm);
   launch((pairs + kHorizonThreads / 32 - 1) / (kHorizonThreads / 32), kHorizonThreads, [&] {
     p.has_key_gates() ? key_summary_plan_kernel(p, out) : summary_plan_kernel(p, out);
   });
-  p.v = emulated_map(tiles.v, static_cast<uint32_t>(columns) / 64);
+  p.v = emulated_map(tiles.v, 64, columns);
   run_pass<Io, kL2Norm, false>(launch, p, columns, kMostCtas);
   launch(pairs * static_cast<unsigned>((p.V + p.K) / kSummaryColumns), device::kAffineThreads,
          [&] { p.K == 128 ? summary_join_kernel<128>(p, out) : summary_join_kernel<64>(p, out); });
@@ -271,10 +162,9 @@ std::string run_summary(PrefillParams p, const Tiles& tiles,
 
 /// The maps of the tensors that every pass reads.
 void map_rows(PrefillParams& p, const Tiles& tiles) {
-  const auto k_blocks = static_cast<uint32_t>(p.K) / 64;
-  p.q = emulated_map(tiles.q, k_blocks);
-  p.k = emulated_map(tiles.k, k_blocks);
-  p.o = emulated_map(tiles.o, 1);
+  p.q = emulated_map(tiles.q, 64, p.K);
+  p.k = emulated_map(tiles.k, 64, p.K);
+  p.o = emulated_map(tiles.o, 64, 64);
 }
 
 void note_trouble(const std::string& trouble, Launcher& launcher) noexcept {
@@ -303,12 +193,14 @@ void prefill::launch(PrefillParams p, const Tiles& tiles, void* workspace,
   p.o_token_stride = tiles.o.token_stride;
   p.o_head_stride = tiles.o.head_stride;
   const auto run_type = [&]<class Io>(Io) {
-    if (p.segments.cut.rule == CutRule::kCluster) return run_clusters<Io>(p, tiles);
-    if (p.segments.cut.rule == CutRule::kPrefix) return run_prefix<Io>(p, tiles);
     return tiles.l2norm ? run<Io, true>(p, tiles, workspace) : run<Io, false>(p, tiles, workspace);
   };
-  const std::string trouble = tiles.q.is_bf16 ? run_type(__nv_bfloat16{}) : run_type(__half{});
-  note_trouble(trouble, launcher);
+  const auto trouble = [&] {
+    if (p.segments.cut.rule == CutRule::kCluster) return prefill_passes::run_clusters(p, tiles);
+    if (p.segments.cut.rule == CutRule::kPrefix) return prefill_passes::run_prefix(p, tiles);
+    return tiles.q.is_bf16 ? run_type(__nv_bfloat16{}) : run_type(__half{});
+  };
+  note_trouble(trouble(), launcher);
 }
 
 int prefill::load_gated_delta() noexcept { return 0; }
