@@ -90,7 +90,7 @@ def key_gates() -> list[Row]:
                   and row["ratio_to_best_peer"]]
         spread = f"{times(min(ratios))} to {times(max(ratios))}"
         out.append((f"H200: KDA, {work}, geometric mean of {len(ratios)} ({spread})",
-                    "", f"{peer}, measured beside", "", times(mean(ratios))))
+                    "", f"{peer}, measured earlier", "", times(mean(ratios))))
     return out
 
 
@@ -103,7 +103,7 @@ def gradients() -> list[Row]:
     if found is None:
         sys.exit("docs/kernels/backward.md: the peers' times are missing")
     work = "H200: gradients of 8192 tokens, 16-bit"
-    return [entry(work, ours, peer + ", measured beside", float(found[place].rstrip(".")), "ms")
+    return [entry(work, ours, peer + ", measured earlier", float(found[place].rstrip(".")), "ms")
             for place, peer in ((1, "FlashQLA 0.1.3"), (2, "FLA 0.6.0"))]
 
 
