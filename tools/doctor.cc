@@ -39,6 +39,15 @@ std::string cuda_version(const std::string& number) {
   return version == 0 ? "none" : fmt::format("{}.{}", version / 1000, version % 1000 / 10);
 }
 
+/// Why no GPU was found, where the driver says why: empty, or that it is for an older CUDA than the build's.
+std::string driver_is_old() {
+  const std::string driver = fact("cuda.driver");
+  const int built = std::stoi(fact("cuda.runtime")) / 1000;
+  if (driver == "0" || std::stoi(driver) / 1000 >= built) return "";
+  return fmt::format(": the driver is for CUDA {}, this build needs one for CUDA {}",
+                     cuda_version(driver), built);
+}
+
 /// Shared libraries of this process that decide what runs.
 std::string libraries() {
   std::set<std::string> names;
@@ -73,7 +82,7 @@ void print_machine() {
   if (devices.empty()) {
     print_fact("gpu", "not in this build (-DSLUICE_CUDA=ON)");
   } else if (devices == "0") {
-    print_fact("gpu", "none found");
+    print_fact("gpu", "none found" + driver_is_old());
   }
   for (int i = 0; !devices.empty() && i < std::stoi(devices); ++i) {
     print_fact(fmt::format("gpu {}", i), fact(fmt::format("cuda.device{}", i)));

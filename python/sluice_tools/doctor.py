@@ -30,6 +30,14 @@ def _cuda_version(number: str) -> str:
     return f"{version // 1000}.{version % 1000 // 10}" if version else "none"
 
 
+def _driver_is_old(facts: dict[str, str]) -> str:
+    """Why no GPU was found, where the driver says why: nothing, or that it is for an older CUDA than the build's."""
+    driver, built = (int(facts[name]) for name in ("cuda.driver", "cuda.runtime"))
+    if driver == 0 or driver // 1000 >= built // 1000:
+        return ""
+    return f": the driver is for CUDA {_cuda_version(str(driver))}, this build needs one for CUDA {built // 1000}"
+
+
 def _machine() -> None:
     facts = sluice.info()
     print(f"sluice {sluice.__version__}, Python {platform.python_version()}\n")
@@ -39,7 +47,7 @@ def _machine() -> None:
     if devices is None:
         _fact("gpu", "not in this wheel (built without nvcc)")
     elif devices == "0":
-        _fact("gpu", "none found")
+        _fact("gpu", "none found" + _driver_is_old(facts))
     for i in range(int(devices or 0)):
         _fact(f"gpu {i}", facts[f"cuda.device{i}"])
     if devices is not None:

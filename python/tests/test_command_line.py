@@ -155,6 +155,19 @@ def test_doctor_says_what_is_there_and_that_it_is_right(capsys, monkeypatch):
     assert max(len(line) for line in page.splitlines() if "=" not in line) < 100
 
 
+@pytest.mark.parametrize("driver, said", [
+    (0, "none found"),
+    (12080, "none found: the driver is for CUDA 12.8, this build needs one for CUDA 13"),
+    (13010, "none found"),
+])
+def test_doctor_says_that_the_driver_is_for_an_older_cuda(capsys, monkeypatch, driver, said):
+    found = {"cuda.devices": "0", "cuda.driver": str(driver), "cuda.runtime": "13000"}
+    facts = {**sluice.info(), **found}
+    monkeypatch.setattr(sluice, "info", lambda: facts)
+    assert tool.main(["doctor"]) == 0
+    assert f"gpu         {said}\n" in capsys.readouterr().out
+
+
 def test_both_commands_take_the_same_backends():
     assert tool.main(["verify", "--backend", "reference"]) == 0
     assert tool.main(["bench", "--backend", "cpu", "--dim", "8", "--tokens", "3"]) == 0

@@ -131,7 +131,10 @@ core::Backend make_backend() noexcept {
   backend.id = SLUICE_IMPL_CUDA;
   backend.name = "cuda";
   backend.description = "kernels for Hopper GPUs, and generic ones for every GPU since Ampere";
-  backend.requirement = "an NVIDIA GPU of compute capability 8.0 or newer, a driver for CUDA 13";
+  backend.requirement =
+      CUDART_VERSION < 13000
+          ? "an NVIDIA GPU of compute capability 8.0 or newer, a driver for CUDA 12"
+          : "an NVIDIA GPU of compute capability 8.0 or newer, a driver for CUDA 13";
   backend.device_type = SLUICE_DEVICE_CUDA;
   backend.available = available;
   backend.warm_up = warm_up;

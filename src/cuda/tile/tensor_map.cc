@@ -13,8 +13,14 @@ Encode encoder() noexcept {
   static const Encode found = [] {
     void* address = nullptr;
     cudaDriverEntryPointQueryResult result{};
+    // CUDA 12.5 has the first function, 13 no longer the second; the encoder is that of 12.0 by both.
+#if CUDART_VERSION >= 12050
     const cudaError_t error = cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &address,
                                                                12000, cudaEnableDefault, &result);
+#else
+    const cudaError_t error =
+        cudaGetDriverEntryPoint("cuTensorMapEncodeTiled", &address, cudaEnableDefault, &result);
+#endif
     return error == cudaSuccess && result == cudaDriverEntryPointSuccess
                ? reinterpret_cast<Encode>(address)
                : nullptr;
