@@ -1,21 +1,17 @@
-// Compares bits of chunk_backward's gradients: the same call twice, other strides, rows and heads that
-// nobody may touch.
+// Compares bits of chunk_backward's gradients: the same call twice, other strides, other sequences
+// beside one, rows and heads that nobody may touch.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <cstring>
 
 #include "parity/backward_call.hpp"
+#include "parity/naming.hpp"
+#include "parity/sequences.hpp"
 #include "support/case_runner.hpp"
 
 namespace sluice::check {
 namespace {
-
-/// Bits, NaN included.
-bool same_bits(const Array& a, const Array& b) {
-  return std::memcmp(a.values.data(), b.values.data(), a.values.size() * sizeof(double)) == 0;
-}
 
 TEST(ChunkBackwardBits, TwiceTheSame) {
   BackwardConfig c;
@@ -76,6 +72,130 @@ TEST(ChunkBackwardBits, HeadsDoNotMeet) {
       if (i / inner % 2 == 0) continue;
       ASSERT_FALSE(std::isnan(x.values[static_cast<size_t>(i)])) << name << " of the other head";
     }
+  }
+}
+
+// ------------------------------------------------------------- other sequences beside one ----
+
+struct Company {
+  const char* name;
+  void (*change)(BackwardConfig* c);
+};
+void PrintTo(const Company& company, std::ostream* out) { *out << company.name; }
+
+class ChunkBackwardBitsOfASequence : public ::testing::TestWithParam<Company> {
+ protected:
+  static BackwardConfig one_sequence(int64_t T) {
+    BackwardConfig c;
+    c.gate_space = SLUICE_GATE_RAW, c.H = 1, c.HV = 2;
+    GetParam().change(&c);
+    c.T = T;
+    return c;
+  }
+  /// The tokens of one sequence; A_log and dt_bias are the same in all.
+  static BackwardTensors draw(const BackwardConfig& one, uint64_t seed) {
+    BackwardConfig other = one;
+    other.seed = seed;
+    BackwardTensors tensors = draw_backward(other);
+    const GdnInputs parameters = draw_backward(one).in;
+    tensors.in.A_log = parameters.A_log, tensors.in.dt_bias = parameters.dt_bias;
+    return tensors;
+  }
+  static BackwardResult run(const BackwardConfig& c, const BackwardTensors& tensors) {
+    BackwardResult found = run_backward_on(c, tensors, implementations_under_test().front());
+    EXPECT_EQ(found.code, SLUICE_OK) << found.message;
+    EXPECT_EQ(found.damage, "");
+    return found;
+  }
+  /// Every gradient but those of A_log and dt_bias, which are sums over all sequences of a call:
+  /// rows `first`.. of batch entry `b`, and state `n`, of `all` are `alone`.
+  static void expect_same(const BackwardResult& all, int64_t b, int64_t first, int64_t n,
+                          const BackwardResult& alone) {
+    ASSERT_EQ(all.gradients.size(), alone.gradients.size());
+    int compared = 0;
+    for (size_t i = 0; i < all.gradients.size(); ++i) {
+      const auto& [name, x] = all.gradients[i];
+      const Array& expected = alone.gradients[i].second;
+      if (name == "dA_log" || name == "ddt_bias") continue;
+      const Array found = name == "dinitial"
+                              ? take(x, 0, {n})
+                              : take(take(x, 0, {b}), 1, range(first, expected.shape[1]));
+      EXPECT_TRUE(same_bits(found, expected)) << name << " of sequence " << n;
+      ++compared;
+    }
+    EXPECT_GE(compared, 5);
+  }
+};
+
+constexpr Company kCompanies[] = {
+    {"plain", [](BackwardConfig*) {}},
+    {"grouped", [](BackwardConfig* c) { c->H = 2, c->HV = 6, c->K = 60, c->V = 33; }},
+    {"linear", [](BackwardConfig* c) { c->rule = SLUICE_RULE_LINEAR_ATTENTION, c->beta = false; }},
+    {"key_gates", [](BackwardConfig* c) { c->key_gates = true; }},
+    {"key_gates_linear",
+     [](BackwardConfig* c) {
+       c->key_gates = true, c->rule = SLUICE_RULE_LINEAR_ATTENTION, c->beta = false;
+     }},
+    {"key_gates_bounded",
+     [](BackwardConfig* c) {
+       c->key_gates = true, c->gate_space = SLUICE_GATE_RAW_BOUNDED, c->gate_lower_bound = -5;
+       c->H = 2, c->HV = 4, c->K = 19, c->V = 24, c->qk_norm = SLUICE_QK_NORM_L2;
+     }},
+    // By tensor cores, where a backend has them. A call of one head has both of its chains in one
+    // launch; more items than multiprocessors have 128 columns of V each in place of 64.
+    {"bfloat16_tiles",
+     [](BackwardConfig* c) {
+       c->HV = 1, c->K = c->V = 128, c->io = c->d_o = c->gradient = kBF16;
+       c->qk_norm = SLUICE_QK_NORM_L2;
+     }},
+    {"float16_tiles", [](BackwardConfig* c) { c->K = c->V = 128, c->io = c->d_o = kF16; }},
+    {"linear_tiles",
+     [](BackwardConfig* c) {
+       c->K = c->V = 64, c->io = c->d_o = kBF16;
+       c->rule = SLUICE_RULE_LINEAR_ATTENTION, c->beta = false;
+     }},
+};
+INSTANTIATE_TEST_SUITE_P(Companies, ChunkBackwardBitsOfASequence, ::testing::ValuesIn(kCompanies),
+                         [](const auto& row) { return std::string(row.param.name); });
+
+TEST_P(ChunkBackwardBitsOfASequence, AloneOrInAPack) {
+  const std::vector<int64_t> lengths = {65, 0, 1, 130, 17};
+  std::vector<GdnInputs> inputs;
+  std::vector<Array> d_o, d_final;
+  std::vector<BackwardResult> alone;
+  for (size_t n = 0; n < lengths.size(); ++n) {
+    const BackwardConfig one = one_sequence(lengths[n]);
+    const BackwardTensors tensors = draw(one, 100 + 20 * n);
+    inputs.push_back(tensors.in);
+    d_o.push_back(tensors.results.d_o), d_final.push_back(tensors.results.d_final);
+    alone.push_back(run(one, tensors));
+  }
+  BackwardConfig pack = one_sequence(213);
+  pack.lengths = lengths;
+  const BackwardResult packed =
+      run(pack, {pack_sequences(inputs), {join(d_o, 1), join(d_final, 0)}});
+  for (size_t n = 0; n < lengths.size(); ++n) {
+    SCOPED_TRACE(named(packed.kernel, " ", lengths[n], " tokens by ", alone[n].kernel));
+    const auto sequence = static_cast<int64_t>(n);
+    expect_same(packed, 0, pack.offsets()[n], sequence, alone[n]);
+  }
+}
+
+TEST_P(ChunkBackwardBitsOfASequence, AloneOrInABatch) {
+  const BackwardConfig one = one_sequence(75);
+  BackwardConfig batch = one;
+  batch.B = 3;
+  const BackwardTensors tensors = draw_backward(batch);
+  const BackwardResult all = run(batch, tensors);
+  for (int64_t b = 0; b < batch.B; ++b) {
+    BackwardTensors part = tensors;
+    GdnInputs& in = part.in;
+    for (Array* a : {&in.q, &in.k, &in.v, &in.gate, &in.beta, &in.initial, &part.results.d_o,
+                     &part.results.d_final}) {
+      *a = take(*a, 0, {b});
+    }
+    SCOPED_TRACE(all.kernel);
+    expect_same(all, b, 0, b, run(one, part));
   }
 }
 

@@ -8,7 +8,6 @@
 #include <deque>
 #include <utility>
 
-#include "check/backward_yardstick.hpp"
 #include "parity/draw.hpp"
 
 namespace sluice::check {
@@ -84,7 +83,8 @@ class BackwardDraw {
 /// The tensors of one call.
 class BackwardCall {
  public:
-  BackwardCall(const BackwardConfig& c, sluice_implementation implementation, sluice_dtype gradient)
+  BackwardCall(const BackwardConfig& c, const BackwardTensors& tensors,
+               sluice_implementation implementation, sluice_dtype gradient)
       : c_(c), gradient_(gradient), random_(c.seed) {
     args_.struct_size = sizeof args_;
     args_.options.rule = c.rule, args_.options.head_map = c.head_map,
@@ -95,7 +95,7 @@ class BackwardCall {
     args_.implementation = implementation;
     if (c.scale) args_.options.scale_mode = SLUICE_SCALE_VALUE, args_.options.scale = *c.scale;
     if (c.packed()) args_.cu_seqlens = offsets();
-    give_inputs();
+    give_inputs(tensors.in, tensors.results);
     give_outputs();
     for (FreeTensor& t : tensors_) t.remember();
   }
@@ -146,9 +146,7 @@ class BackwardCall {
 
   Freedom gate_freedom(Freedom scalar, Freedom rows) const { return c_.key_gates ? rows : scalar; }
 
-  void give_inputs() {
-    const GdnInputs in = draw_.inputs();
-    const ResultGradients results = draw_.results();
+  void give_inputs(const GdnInputs& in, const ResultGradients& results) {
     args_.q = input(c_.io, in.q, Freedom::kInput);
     args_.k = input(c_.io, in.k, Freedom::kInput);
     args_.v = input(c_.io, in.v, Freedom::kInput);
@@ -201,10 +199,21 @@ int64_t BackwardConfig::sequences() const {
   return packed() ? static_cast<int64_t>(lengths.size()) : B;
 }
 
+BackwardTensors draw_backward(const BackwardConfig& config) {
+  const BackwardDraw draw(config);
+  return {draw.inputs(), draw.results()};
+}
+
 BackwardResult run_backward(const BackwardConfig& config, sluice_implementation implementation,
                             std::optional<sluice_dtype> gradient, int workspace_fill) {
-  return BackwardCall(config, implementation, gradient.value_or(config.gradient))
+  return BackwardCall(config, draw_backward(config), implementation,
+                      gradient.value_or(config.gradient))
       .run(workspace_fill);
+}
+
+BackwardResult run_backward_on(const BackwardConfig& config, const BackwardTensors& tensors,
+                               sluice_implementation implementation) {
+  return BackwardCall(config, tensors, implementation, config.gradient).run(0xff);
 }
 
 namespace {
@@ -231,9 +240,7 @@ InputGradients yardstick_of(const BackwardConfig& c) {
   gdn_case.options.gate_lower_bound = c.gate_lower_bound;
   gdn_case.options.beta_space = c.beta_space, gdn_case.options.eigenvalues = c.eigenvalues;
   if (c.scale) gdn_case.options.scale = *c.scale;
-  const BackwardDraw draw(c);
-  GdnInputs in = draw.inputs();
-  ResultGradients results = draw.results();
+  auto [in, results] = draw_backward(c);
   for (Array* a : {&in.q, &in.k, &in.v, &results.d_o}) *a = round_to(c.io, std::move(*a));
   for (Array* a : {&in.gate, &in.beta}) *a = round_to(c.gate, std::move(*a));
   for (Array* a : {&in.A_log, &in.dt_bias}) *a = round_to(kF32, std::move(*a));

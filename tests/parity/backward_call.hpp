@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "check/backward_yardstick.hpp"
 #include "check/comparer.hpp"
 #include "check/generate.hpp"
 #include "parity/operator_call.hpp"
@@ -55,8 +56,21 @@ struct BackwardResult {
   std::vector<std::pair<std::string, Array>> gradients;
 };
 
+/// What a call reads: inputs and the gradients of results.
+struct BackwardTensors {
+  GdnInputs in;
+  ResultGradients results;
+};
+
+/// The tensors that a configuration draws, not yet rounded to its dtypes.
+BackwardTensors draw_backward(const BackwardConfig& config);
+
 BackwardResult run_backward(const BackwardConfig& config, sluice_implementation implementation,
                             std::optional<sluice_dtype> gradient = {}, int workspace_fill = 0xff);
+
+/// The same with tensors of the caller's, shaped as the configuration says.
+BackwardResult run_backward_on(const BackwardConfig& config, const BackwardTensors& tensors,
+                               sluice_implementation implementation);
 
 /// All gradients near those of the truth, and no damage.
 Verdict judge_backward(const BackwardConfig& config, const BackwardResult& found,
