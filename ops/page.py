@@ -22,7 +22,9 @@ def row(manifest, expand, field):
 def page(manifest, made, expand, enumerators):
     page_row = functools.partial(row, manifest, expand)
     head = ["field", "shape or type", "role or default", "dtype", "what it is"]
-    lines = ["# Operators", "", f"{made} CI compares it with `include/sluice/sluice.h`, which has the exact semantics.",
+    lines = ["# Operators", "",
+             "For programmers who look up an argument: every operator with its tensors, options, costs and tests.",
+             f"{made} CI compares it with `include/sluice/sluice.h`, which has the exact semantics.",
              *table(["symbol", "meaning"], [(f"`{name}`", text) for name, text in manifest["symbols"].items()]), "",
              "; ".join(f"`{name}` is " + " or ".join(names) for name, names in manifest["dtypes"].items()) + "."]
     for entry in manifest["operators"]:

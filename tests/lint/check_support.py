@@ -140,10 +140,12 @@ def fields_of(operator):
 
 HEAD = """# What runs where
 
-Made by `tests/lint/check_support.py --write` from the op manifest, the catalogues of kernels, the list of GPUs that are
-compiled for, and the devices of the committed records; nobody edits it. "Tested" means that the tests of that part ran
-there and its records are in `benchmarks/results`; "compiled" that the code is in the library and nobody has run it.
-`sluice doctor` says the same of the machine that it runs on.
+For users who ask whether Sluice runs on their machine, and with which kernels. `sluice doctor` says the same of the machine
+that it runs on.
+
+"Tested" means that the tests of that part ran there and its records are in `benchmarks/results`; "compiled" means that the
+code is in the library and nobody has run it. `tests/lint/check_support.py --write` makes this page from the op manifest,
+the catalogues of kernels, the list of GPUs that are compiled for, and the devices of the committed records.
 
 """
 
@@ -165,9 +167,9 @@ def page():
     text += "\n\n## NVIDIA GPUs\n\n" + "\n".join(gpu_rows(ran))
     text += "\n\n## CUDA kernels by operator\n\nThe first that takes a call runs it. Other conditions of each: "
     text += "[the kernels](kernels/README.md#the-cuda-kernels).\n\n" + "\n".join(cuda_rows(kernels(), ran))
-    text += "\n\n## Not supported\n\nAMD and Intel GPUs, Ascend NPUs, Apple GPUs: there are no kernels. "
-    text += "Owners can check their own\n"
-    return text + "with the [conformance kit](conformance.md).\n"
+    text += "\n\n## Not supported\n\nThere are no kernels for AMD and Intel GPUs, Ascend NPUs and Apple GPUs. "
+    text += "To check a kernel of\n"
+    return text + "your own there, use the [conformance kit](conformance.md).\n"
 
 
 def main():
