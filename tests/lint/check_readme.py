@@ -167,7 +167,7 @@ def cost_table() -> str:
               if row["name"] == "step: fused_recurrent_gated_delta_rule, out given"][0]
     fla = re.search(r"Its host time is (\d+) us", (ROOT / "benchmarks/peers/README.md").read_text())[1]
     return table("| | Sluice | others |", [
-        ("`import`, without NumPy", f"{1e3 * first['import']:.0f} ms", "torch and a compiler of kernels first"),
+        ("`import`, without NumPy", f"{1e3 * first['import']:.0f} ms", "torch and a kernel compiler are loaded first"),
         ("first prefill of a process, then the next ones",
          f"{1e3 * first['first']:.0f} ms, {1e6 * first['later']:.0f} us",
          "Triton, TileLang and CuTe kernels are compiled, or read from a cache"),
