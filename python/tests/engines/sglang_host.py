@@ -124,6 +124,30 @@ def positions_in_torch():
     module.clamp_position_cuda = lambda lengths: torch.clamp(lengths - 1, min=0).to(torch.int64)
 
 
+def trees_in_triton():
+    """Trees of drafts are built and judged by SGLang's own Triton kernels in place of its CUDA ones."""
+    module = sys.modules["sglang.srt.speculative.eagle_utils"]
+    module.sgl_build_tree_kernel_efficient = module.sgl_build_tree_kernel_triton
+    sys.modules["sgl_kernel"].verify_tree_greedy = lambda **tensors: module.verify_tree_greedy_triton(
+        **{name.replace("retrive", "retrieve"): tensor for name, tensor in tensors.items()})
+
+
+def put_accepted(pool, drafts, slots, steps):
+    """The state after the last accepted draft of each request goes to the request's slot."""
+    for request, (slot, step) in enumerate(zip(slots.tolist(), steps.tolist(), strict=True)):
+        if step >= 0:
+            pool[:, slot] = drafts[:, request, step]
+
+
+def states_in_torch():
+    module = sys.modules["sglang.kernels.ops.mamba.mamba_state_scatter_triton"]
+    module.fused_mamba_state_scatter_with_mask = module.fused_conv_window_scatter_with_mask = put_accepted
+
+
+def without_deep_gemm():
+    sys.modules["sglang.srt.layers.deep_gemm_wrapper"].update_deep_gemm_config = lambda *_: None
+
+
 def install():
     stand_in_for_cuda()
     stand_in_for_nccl()
@@ -131,6 +155,9 @@ def install():
     imports = Imports()
     imports.after("sglang.srt.layers.utils.multi_platform", layers_in_torch)
     imports.after("sglang.srt.models.qwen2_moe", no_experts)
+    imports.after("sglang.srt.layers.deep_gemm_wrapper", without_deep_gemm)
+    imports.after("sglang.srt.speculative.eagle_utils", trees_in_triton)
+    imports.after("sglang.kernels.ops.mamba.mamba_state_scatter_triton", states_in_torch)
     imports.after("sglang.srt.mem_cache.memory_pool", pools_in_torch)
     imports.after("sglang.kernels.ops.attention.clamp_position", positions_in_torch)
 

@@ -7,7 +7,7 @@ gated delta rule and its convolution run on Sluice's CPU kernels through the plu
 the truth: log-probabilities of the generated tokens by transformers over the same weights. What a GPU adds is not
 seen: kernels, streams, CUDA graphs.
 
-    python sglang_no_gpu.py [--log FILE]
+    python sglang_no_gpu.py [--drafts] [--log FILE]
 
 Wants sglang 0.5.17 and sglang-kernel 0.4.5 with torch 2.11.0, and Sluice; minutes of one processor.
 """
@@ -48,6 +48,8 @@ OPTIONS = (
     "--max-total-tokens 4096 --max-mamba-cache-size 16 --max-running-requests 8 --context-length 2048 "
     "--mem-fraction-static 0.5"
 ).split()
+DRAFTS = ("--speculative-algorithm NEXTN --speculative-num-steps 3 --speculative-eagle-topk 1 "
+          "--speculative-num-draft-tokens 4").split()
 
 
 def write_model(folder):
@@ -61,14 +63,14 @@ def write_model(folder):
     save_file(tensors, path, metadata={"format": "pt"})
 
 
-def start(folder, model, log):
+def start(folder, model, log, more):
     """The server; every process of it imports sglang_host first."""
     here = str(pathlib.Path(__file__).parent)
     (pathlib.Path(folder) / "sitecustomize.py").write_text("import sglang_host\n")
     paths = [folder, here, os.environ.get("PYTHONPATH", "")]
     environment = dict(os.environ, SLUICE_SGLANG="1", TRITON_INTERPRET="1", SGLANG_MAMBA_CONV_DTYPE="float32",
                        SGLANG_DISABLE_CUDNN_CHECK="1", HF_HUB_OFFLINE="1", PYTHONPATH=os.pathsep.join(paths))
-    words = [sys.executable, "-m", "sglang.launch_server", "--model-path", model, "--port", str(PORT), *OPTIONS]
+    words = [sys.executable, "-m", "sglang.launch_server", "--model-path", model, "--port", str(PORT), *OPTIONS, *more]
     return subprocess.Popen(words, env=environment, stdout=log, stderr=subprocess.STDOUT, start_new_session=True)
 
 
@@ -83,7 +85,8 @@ def answer(ids):
     sampling = dict(temperature=0, max_new_tokens=NEW_TOKENS, ignore_eos=True)
     got = json.loads(ask("/generate", dict(input_ids=ids, sampling_params=sampling, return_logprob=True)))
     meta = got["meta_info"]
-    return ids, got["output_ids"], [row[0] for row in meta["output_token_logprobs"]], meta["cached_tokens"]
+    return ids, got["output_ids"], [row[0] for row in meta["output_token_logprobs"]], (
+        meta["cached_tokens"], meta.get("spec_verify_ct", 0))
 
 
 def answers(server):
@@ -100,7 +103,8 @@ def answers(server):
 
 
 def compare(model, rows):
-    """(tokens, how many are float32's best, the largest distance of their log-probabilities, cached tokens)."""
+    """(tokens, how many are float32's best, the largest distance of their log-probabilities, tokens from the prefix
+    cache, verifications of drafts)."""
     truth = transformers.Qwen3NextForCausalLM.from_pretrained(model, dtype=torch.float32).eval()
     best, distances = 0, []
     for ids, got, logprobs, _ in rows:
@@ -108,27 +112,29 @@ def compare(model, rows):
             steps = truth(torch.tensor([ids + got[:-1]])).logits[0, -len(got):].log_softmax(-1)
         best += sum(step.argmax().item() == token for step, token in zip(steps, got))
         distances += [abs(step[token].item() - said) for step, token, said in zip(steps, got, logprobs)]
-    return len(distances), best, max(distances), sum(row[3] for row in rows)
+    return len(distances), best, max(distances), *(sum(row[3][i] for row in rows) for i in range(2))
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--drafts", action="store_true", help="with three MTP drafts a step")
     parser.add_argument("--log", default="sglang_no_gpu.log")
-    path = pathlib.Path(parser.parse_args().log)
+    arguments = parser.parse_args()
+    path = pathlib.Path(arguments.log)
     with tempfile.TemporaryDirectory() as folder, path.open("w") as log:
         model = f"{folder}/model"
         write_model(model)
-        server = start(folder, model, log)
+        server = start(folder, model, log, DRAFTS if arguments.drafts else ())
         try:
             rows = answers(server)
         finally:
             if server.poll() is None:
                 os.killpg(server.pid, signal.SIGKILL)
-        tokens, best, distance, cached = compare(model, rows)
+        tokens, best, distance, cached, verified = compare(model, rows)
     for line in re.findall(r"sglang\.\w+ (?:runs on Sluice|handed back.*)", path.read_text()):
         print(line)
     print(f"{tokens} tokens, {best} of them transformers' best; log-probabilities within {distance:.1e}; "
-          f"{cached} tokens of prompts from the prefix cache")
+          f"{cached} tokens of prompts from the prefix cache; {verified} verifications of drafts")
     sys.exit(best < tokens or not distance < TOLERANCE)
 
 

@@ -168,13 +168,15 @@ def test_rows_longer_than_a_step_take_the_chunk_form():
     close(pool[1], states[-1].mT)
 
 
-def test_verification_fills_the_buffer_and_leaves_the_pool():
+@pytest.mark.parametrize("spare", [[], [1, 2]], ids=["batch", "pool"])
+def test_verification_fills_the_buffer_and_leaves_the_pool(spare):
+    """Rows of the buffer are given for the batch, or (by SGLang's server) for the whole pool."""
     N, T, steps = 2, 3, 4
     q, k, v, _, _ = random_rows(N * T, H, HV, K, V, 7)
     a, b, A_log, dt_bias = raw_gates(N * T, HV, 8)
     pool, buffer = torch.randn(5, HV, V, K), poisoned((3, steps, HV, V, K))
     before = pool.clone()
-    slots, rows = torch.tensor([3, 1]), torch.tensor([2, 0], dtype=torch.int32)
+    slots, rows = torch.tensor([3, 1]), torch.tensor([2, 0, *spare], dtype=torch.int32)
     o = sglang.fused_sigmoid_gating_delta_rule_update(
         A_log,
         a,

@@ -63,10 +63,10 @@ def chunk_gated_delta_rule(
 
 
 def _step_buffer(
-    op: str, buffer: Any, slots: torch.Tensor, steps: torch.Tensor, tokens: int
+    op: str, buffer: Any, slots: torch.Tensor, steps: torch.Tensor, tokens: int, count: int
 ) -> Any:
     """Per-token writes into a buffer [slots, steps, HV, V, K]: the state after token t of sequence
-    n to [slots[n], t]."""
+    n to [slots[n], t]. SGLang gives the slots of its whole pool: the first ones count."""
     import torch
 
     if slots is None:
@@ -74,6 +74,7 @@ def _step_buffer(
     if steps is not None:
         only_value(op, "cache_steps", steps, buffer.shape[1], "the buffer's second dimension")
     steps = buffer.shape[1]
+    slots = slots[:count]
     first = slots.to(torch.int64)[:, None] * steps
     rows = first + torch.arange(min(steps, tokens), device=buffer.device)[None, :]
     return dict(
@@ -101,7 +102,8 @@ def _state_arguments(
         if not disable_state_update:
             rule = "states of every token, or the last one"
             unsupported(op, "disable_state_update", False, "True with the buffer", rule)
-        return dict(states, **_step_buffer(op, buffer, buffer_slots, steps, q.shape[1]))
+        count = q.shape[0] if cu_seqlens is None else cu_seqlens.shape[0] - 1
+        return dict(states, **_step_buffer(op, buffer, buffer_slots, steps, q.shape[1], count))
     only_absent(op, "without a buffer", intermediate_state_indices=buffer_slots)
     if disable_state_update or pool is None:
         states["state_writes"] = "none"
