@@ -50,11 +50,13 @@ OPTIONS = (
 ).split()
 DRAFTS = ("--speculative-algorithm NEXTN --speculative-num-steps 3 --speculative-eagle-topk 1 "
           "--speculative-num-draft-tokens 4").split()
+# Without drafts and with: a larger embedding, so that some drafts are right.
+EMBEDDING = (3, 20)
 
 
-def write_model(folder):
+def write_model(folder, embedding):
     with mock.patch.dict(serving_model.SIZES, SMALL):
-        serving_model.write(folder, 4, 2, 4, dense=False, device="cpu")
+        serving_model.write(folder, 4, 2, 4, embedding, dense=False, device="cpu")
     path = pathlib.Path(folder) / "model.safetensors"
     tensors = load_file(path)
     for name, tensor in tensors.items():
@@ -123,7 +125,7 @@ def main():
     path = pathlib.Path(arguments.log)
     with tempfile.TemporaryDirectory() as folder, path.open("w") as log:
         model = f"{folder}/model"
-        write_model(model)
+        write_model(model, EMBEDDING[arguments.drafts])
         server = start(folder, model, log, DRAFTS if arguments.drafts else ())
         try:
             rows = answers(server)
