@@ -71,8 +71,11 @@ def unpacked(source, folder):
 
 def backend_of(package, cpu):
     """("cpu", its entry) or ("cu130", ..), by what the extension holds."""
-    if cpu or CUDA_MARK not in next(package.glob("_core*.so")).read_bytes():
+    extension = next(package.glob("_core*.so")).read_bytes()
+    if cpu or CUDA_MARK not in extension:
         return "cpu", {"type": "cpu"}
+    if b"a driver for CUDA 13" not in extension:
+        sys.exit(f"{package}: built by CUDA 12; a folder for GPUs is for torch of CUDA 13")
     return "cu130", {"type": "cuda", "archs": CUDA_ARCHS}
 
 
