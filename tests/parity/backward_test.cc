@@ -267,6 +267,33 @@ std::vector<Group> halves(int64_t size) {
 SLUICE_CONFIGS(Halves, halves(128));
 SLUICE_CONFIGS(NarrowHalves, halves(64));
 
+/// d_o has a type of its own. Tensor cores round it to bfloat16 beside q, k and v of that type; beside
+/// float16 ones, whose exponents do not hold float32's, the call goes another way.
+std::vector<Group> types_of_d_o(int64_t size, bool key_gates) {
+  Both both;
+  for (const sluice_dtype io : {kF32, kBF16, kF16}) {
+    for (const sluice_dtype d_o : {kF32, kBF16, kF16}) {
+      if (same_dtype(io, d_o)) continue;
+      both.add(named(dtype_name(io), "_beside_", dtype_name(d_o)), [&](BackwardConfig* c) {
+        c->io = io, c->d_o = d_o, c->K = c->V = size, c->T = key_gates ? 21 : 70;
+        c->key_gates = key_gates, c->qk_norm = SLUICE_QK_NORM_L2;
+      });
+    }
+  }
+  // Values that float16 would round to infinity or zero.
+  for (const double size_of_d_o : {0x1p40, 0x1p-40}) {
+    both.add(named("float16_beside_2_to_", size_of_d_o > 1 ? "40" : "minus_40"),
+             [&](BackwardConfig* c) {
+               c->io = kF16, c->K = c->V = size, c->T = key_gates ? 21 : 70;
+               c->key_gates = key_gates, c->size = size_of_d_o;
+             });
+  }
+  return both.groups;
+}
+SLUICE_CONFIGS(TypesOfGradients, types_of_d_o(32, false));
+SLUICE_CONFIGS(TypesOfGradientsKeyWise, types_of_d_o(9, true));
+SLUICE_CONFIGS(TypesOfGradientsHalves, types_of_d_o(64, false));
+
 std::vector<Group> options() {
   Both both;
   both.add("plain", [](BackwardConfig* c) { c->initial = c->d_final = c->beta = false; });
