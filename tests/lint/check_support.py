@@ -140,12 +140,12 @@ def fields_of(operator):
 
 HEAD = """# What runs where
 
-For users who ask whether Sluice runs on their machine, and with which kernels. `sluice doctor` says the same of the machine
-that it runs on.
+For users who ask whether Sluice runs on their machine, and with which kernels. `sluice doctor` says the same of the
+machine that it runs on.
 
-"Tested" means that the tests of that part ran there and its records are in `benchmarks/results`; "compiled" means that the
-code is in the library and nobody has run it. `tests/lint/check_support.py --write` makes this page from the op manifest,
-the catalogues of kernels, the list of GPUs that are compiled for, and the devices of the committed records.
+"Tested" means that the tests of that part ran there and its records are in `benchmarks/results`; "compiled" means that
+the code is in the library and nobody has run it. `tests/lint/check_support.py --write` makes this page from the op
+manifest, the catalogues of kernels, the list of GPUs that are compiled for, and the devices of the committed records.
 
 """
 
