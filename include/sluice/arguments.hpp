@@ -474,6 +474,8 @@ struct ChunkBackwardArgs {
   Rule rule = Rule::kGatedDelta;
   StateLayout state_layout = StateLayout::kKV;
   Implementation implementation = Implementation::kAuto;
+  Split split = Split::kAuto;
+  int32_t split_value = 0;
 
   [[nodiscard]] sluice_chunk_backward_args c() const noexcept {
     sluice_chunk_backward_args result{};
@@ -509,6 +511,8 @@ struct ChunkBackwardArgs {
     result.options.rule = static_cast<int32_t>(rule);
     result.state_layout = static_cast<int32_t>(state_layout);
     result.implementation = static_cast<int32_t>(implementation);
+    result.split = static_cast<int32_t>(split);
+    result.split_value = split_value;
     return result;
   }
 };

@@ -166,8 +166,10 @@ typedef enum sluice_matrices {
   SLUICE_MATRICES_BATCHED = 1 /**< [.., n, n], rank 2 to 4; no cu_seqlens */
 } sluice_matrices;
 
-/** How chunk_forward spreads a sequence over a GPU. All ways compute the same function; NEVER and
- *  COLUMNS agree bit for bit, the others to the rounding of the state. CPU backends ignore it. */
+/** How chunk_forward and chunk_backward spread a sequence over a GPU. All ways compute the same
+ *  function; NEVER and COLUMNS agree bit for bit, the others to the rounding of the state. CPU
+ *  backends ignore it, and so does chunk_backward where no bit depends on it: with rule
+ *  LINEAR_ATTENTION, and where it runs in float32. Its COLUMNS is NEVER. */
 typedef enum sluice_split {
   SLUICE_SPLIT_AUTO = 0,     /**< the library's choice, from all lengths of the call */
   SLUICE_SPLIT_NEVER = 1,    /**< one CTA per value head and 128 columns of V */
@@ -574,6 +576,8 @@ typedef struct sluice_chunk_backward_args {
   sluice_delta_options options;
   int32_t state_layout;   /**< sluice_state_layout of initial, d_final and dinitial */
   int32_t implementation; /**< sluice_implementation */
+  int32_t split;          /**< sluice_split */
+  int32_t split_value;    /**< of SEGMENTS and LENGTH, else 0 */
 } sluice_chunk_backward_args;
 
 /* ------------------------------------------------------------- sequences over many devices ----

@@ -309,6 +309,8 @@ inline constexpr Field kChunkBackwardFields[] = {
     {"stream", Kind::kStream, 0},
     {"workspace", Kind::kWorkspace, 0},
     {"gate_lower_bound", Kind::kDouble, offsetof(sluice_chunk_backward_args, options.gate_lower_bound)},
+    {"split", Kind::kChoice, offsetof(sluice_chunk_backward_args, split), kSplitWords},
+    {"split_value", Kind::kInt32, offsetof(sluice_chunk_backward_args, split_value)},
 };
 
 inline constexpr Field kChunkSummaryFields[] = {

@@ -66,9 +66,9 @@ struct DeltaRuleProblem {
   sluice_head_map head_map = SLUICE_HEAD_MAP_BLOCK;
   sluice_rule rule = SLUICE_RULE_GATED_DELTA;
   sluice_state_writes state_writes = SLUICE_STATE_WRITE_LAST;
-  sluice_split split = SLUICE_SPLIT_AUTO;  ///< and the next two: chunk_forward only
+  sluice_split split = SLUICE_SPLIT_AUTO;  ///< chunk_forward and chunk_backward, and so the next
   int32_t split_value = 0;
-  sluice_history history = SLUICE_HISTORY_AUTO;
+  sluice_history history = SLUICE_HISTORY_AUTO;  ///< chunk_forward only
 
   /// Key head that value head h reads.
   int64_t key_head(int64_t h) const noexcept {

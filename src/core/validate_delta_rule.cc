@@ -167,9 +167,9 @@ void check_checkpoints(Checker& c, const sluice_chunk_forward_args& a,
   p->checkpoint_every = a.checkpoint_every;
 }
 
-void check_split(Checker& c, const sluice_chunk_forward_args& a, DeltaRuleProblem* p) noexcept {
+template <class Args>
+void check_split(Checker& c, const Args& a, DeltaRuleProblem* p) noexcept {
   c.choice("split", a.split, 5, "0 (AUTO), 1 (NEVER), 2 (COLUMNS), 3 (SEGMENTS) or 4 (LENGTH)");
-  c.choice("history", a.history, 3, "0 (AUTO), 1 (STRICT) or 2 (FORGET)");
   if (!c.ok()) return;
   if (a.split == SLUICE_SPLIT_SEGMENTS) {
     if (a.split_value < 2 || a.split_value > kMostWishedSegments) {
@@ -186,7 +186,6 @@ void check_split(Checker& c, const sluice_chunk_forward_args& a, DeltaRuleProble
   }
   p->split = static_cast<sluice_split>(a.split);
   p->split_value = a.split_value;
-  p->history = static_cast<sluice_history>(a.history);
 }
 
 template <class Args>
@@ -317,6 +316,8 @@ Validated validate(const sluice_chunk_forward_args& args, Depth depth,
   check_common(c, args, false, args.max_tokens, problem);
   if (c.ok()) check_checkpoints(c, args, problem);
   check_split(c, args, problem);
+  c.choice("history", args.history, 3, "0 (AUTO), 1 (STRICT) or 2 (FORGET)");
+  if (c.ok()) problem->history = static_cast<sluice_history>(args.history);
   return finish(c, depth, *problem, args.implementation);
 }
 
@@ -353,6 +354,7 @@ Validated validate(const sluice_chunk_backward_args& args, Depth depth,
     check_sequence_states(c, "dinitial", args.dinitial, p);
     check_gradients(c, args, problem);
   }
+  check_split(c, args, &p);
   c.choice("implementation", args.implementation, 5, "0 to 4 (sluice_implementation)");
   if (c.ok()) settle(problem);
   if (sees_contents(depth, c.device())) check_delta_contents(c, p, depth);

@@ -27,7 +27,7 @@ endforeach()
 
 # Gradients: the parity suite of the CPU on the GPU.
 sluice_objects_of(suites sluice_parity_suites
-  parity/backward_test parity/backward_bits_test parity/backward_call parity/free_tensor
+  parity/backward_test parity/backward_segments_test parity/backward_bits_test parity/backward_call parity/free_tensor
   parity/gate_parameters_test parity/sequences)
 add_executable(sluice_cuda_backward_tests ${suites} $<TARGET_OBJECTS:sluice_cuda_parity_main>)
 target_link_libraries(sluice_cuda_backward_tests PRIVATE

@@ -106,6 +106,54 @@ TEST(BackwardPlan, AtMostTwoGibibytesWhereHeadsAreLeftThatFillTheGpu) {
   EXPECT_EQ(plan_of(training({1, 32768, 16, 32})).kept<Waves>().key_heads, 16);
 }
 
+Plan plan_split(ChunkBackwardProblem b, sluice_split split, int32_t value = 0) {
+  b.forward.split = split, b.forward.split_value = value;
+  return plan_of(b, PlanFor::kAnyAddress);
+}
+
+TEST(BackwardPlan, SegmentsAreNamedAndHaveTheirBoundaries) {
+  const Sizes s{1, 8192, 2, 4};
+  const Plan whole = plan_split(training(s), SLUICE_SPLIT_NEVER),
+             cut = plan_split(training(s), SLUICE_SPLIT_SEGMENTS, 8);
+  EXPECT_STREQ(whole.kernel, "cuda.chunk_backward.sm_90.bf16.k128");
+  EXPECT_EQ(whole.kept<Waves>().cut.boundaries, 0);
+  EXPECT_STREQ(cut.kernel, "cuda.chunk_backward.sm_90.bf16.k128.segments");
+  EXPECT_EQ(cut.kept<Waves>().cut.length, 16);
+  EXPECT_EQ(cut.kept<Waves>().cut.boundaries, 7);
+  // Four matrices of float32 at each.
+  EXPECT_EQ(cut.workspace_bytes - whole.workspace_bytes, 7u * 4 * 4 * 128 * 128 * 4);
+}
+
+/// Rows beside a sequence change nothing of how it is cut.
+TEST(BackwardPlan, LengthDependsOnHeadsAlone) {
+  for (const Sizes& s : {Sizes{1, 2048, 2, 4}, Sizes{1, 65536, 2, 4}, Sizes{3, 2048, 2, 4}}) {
+    EXPECT_EQ(plan_split(training(s), SLUICE_SPLIT_LENGTH).kept<Waves>().cut.length, 16);
+  }
+  EXPECT_EQ(
+      plan_split(training({1, 8192, 2, 4}), SLUICE_SPLIT_LENGTH, 128).kept<Waves>().cut.length, 2);
+}
+
+TEST(BackwardPlan, OnlyFewHeadsOfLongSequencesAreCutUnasked) {
+  const auto is_cut = [](const Sizes& s) {
+    return plan_split(training(s), SLUICE_SPLIT_AUTO).kept<Waves>().cut.exists();
+  };
+  EXPECT_TRUE(is_cut({1, 32768, 2, 4}));
+  EXPECT_TRUE(is_cut({1, 8192, 2, 4}));
+  EXPECT_FALSE(is_cut({1, 512, 2, 4}));
+  EXPECT_FALSE(is_cut({16, 8192, 2, 4}));
+  EXPECT_FALSE(is_cut({1, 8192, 16, 64}));
+}
+
+/// Nothing of these depends on what a call has beside a sequence.
+TEST(BackwardPlan, SimpleGlaAndGradientsOfInitialStatesAloneAreNotCut) {
+  ChunkBackwardProblem b = training({1, 8192, 2, 4});
+  b.forward.rule = SLUICE_RULE_LINEAR_ATTENTION;
+  EXPECT_FALSE(plan_split(b, SLUICE_SPLIT_SEGMENTS, 4).kept<Waves>().cut.exists());
+  b = training({1, 8192, 2, 4});
+  b.dq = b.dk = b.dv = b.dgate = b.dbeta = {};
+  EXPECT_FALSE(plan_split(b, SLUICE_SPLIT_SEGMENTS, 4).kept<Waves>().cut.exists());
+}
+
 TEST(BackwardPlan, OneKeyHeadHasWhatItNeeds) {
   const Sizes s{1, 4096, 1, 4};
   const Plan plan = plan_of(training(s), PlanFor::kAnyAddress);

@@ -7,6 +7,7 @@
 #include "cuda/kernels/backward/key_tokens.cuh"
 #include "cuda/kernels/backward/launch.h"
 #include "cuda/kernels/backward/prepare_tiles.cuh"
+#include "cuda/kernels/backward/segment_fold.cuh"
 #include "cuda/kernels/backward/solve_tiles.cuh"
 #include "emulated_ctas.hpp"
 
@@ -70,7 +71,7 @@ int64_t chunks_of(const StageParams& p) {
 
 template <class Bf16, class Half>
 void run_width(ChainParams p, Launcher& launcher) {
-  deal_items(Bf16::kV == 128, 0, kEmulatedCtas, &p);
+  deal_items(Bf16::kV == 128, !Bf16::kBack, 0, kEmulatedCtas, &p);
   if (!launcher.ok() || p.items == 0) return;
   const auto kernel =
       p.all.d_o.number == Number::kBfloat16 ? chain_tiles_kernel<Bf16> : chain_tiles_kernel<Half>;
@@ -78,12 +79,11 @@ void run_width(ChainParams p, Launcher& launcher) {
 }
 
 template <Chain kChain>
-void run_chain(const ChainParams& p, Launcher& launcher) {
-  has_wide_chain(p.all.stage, launcher.machine().multiprocessors)
-      ? run_width<ChainConfig<__nv_bfloat16, 128, kChain>, ChainConfig<__half, 128, kChain>>(
-            p, launcher)
-      : run_width<ChainConfig<__nv_bfloat16, 64, kChain>, ChainConfig<__half, 64, kChain>>(
-            p, launcher);
+void run_chain(const ChainParams& p, bool wide, Launcher& launcher) {
+  wide ? run_width<ChainConfig<__nv_bfloat16, 128, kChain>, ChainConfig<__half, 128, kChain>>(
+             p, launcher)
+       : run_width<ChainConfig<__nv_bfloat16, 64, kChain>, ChainConfig<__half, 64, kChain>>(
+             p, launcher);
 }
 
 template <bool kDelta>
@@ -129,7 +129,8 @@ ChainParams states_of(const BackwardParams& params, const TileTensors& t) {
           t.states_per_batch,
           0,
           0,
-          0};
+          0,
+          ChainPass::kWhole};
 }
 
 ChainParams gradients_of(const BackwardParams& params, const TileTensors& t) {
@@ -143,31 +144,67 @@ ChainParams gradients_of(const BackwardParams& params, const TileTensors& t) {
           t.states_per_batch,
           0,
           0,
-          0};
+          0,
+          ChainPass::kWhole};
 }
 
 }  // namespace
 
 void launch_chain(const BackwardParams& params, const TileTensors& t, Launcher& launcher) noexcept {
   const ChainParams p = gradients_of(params, t);
-  params.delta_rule ? run_chain<Chain::kDelta>(p, launcher)
-                    : run_chain<Chain::kLinear>(p, launcher);
+  const bool wide = has_wide_chain(params.stage, launcher.machine().multiprocessors);
+  params.delta_rule ? run_chain<Chain::kDelta>(p, wide, launcher)
+                    : run_chain<Chain::kLinear>(p, wide, launcher);
 }
+
+namespace {
+
+void run_both(BothChainsParams& p, Launcher& launcher) {
+  deal_items(false, false, 0, 1, &p.gradients);
+  deal_items(false, true, p.gradients.ctas, kEmulatedCtas - 1, &p.states);
+  const int ctas = p.gradients.ctas + p.states.ctas;
+  if (!launcher.ok() || ctas == 0) return;
+  const auto kernel = p.states.all.d_o.number == Number::kBfloat16
+                          ? both_chains_kernel<__nv_bfloat16>
+                          : both_chains_kernel<__half>;
+  launcher.note(run_ctas(ctas, ChainConfig<__half, 64, Chain::kDelta>::kThreads,
+                         emulation::kSharedBytes, [&] { kernel(p); }));
+}
+
+/// As a GPU runs few items, or many.
+void run_pass(ChainPass pass, bool many, BothChainsParams& p, Launcher& launcher) {
+  p.gradients.pass = p.states.pass = pass;
+  if (!many) return run_both(p, launcher);
+  const bool wide = p.states.all.stage.V == 128;
+  run_chain<Chain::kStates>(p.states, wide, launcher);
+  run_chain<Chain::kDelta>(p.gradients, wide, launcher);
+}
+
+template <int kK>
+void run_fold(const BackwardParams& p, Launcher& launcher) {
+  const int64_t items = 2 * fold_chains(p.cut, p.stage.N) * p.stage.HV * (kK / kFoldColumns);
+  if (!launcher.ok() || items == 0) return;
+  launcher.note(run_ctas(items, kFoldThreads<kK>, sizeof(FoldShared<kK>),
+                         [&] { segment_fold_kernel<kK>(p, items); }));
+}
+
+}  // namespace
 
 void launch_chains(const BackwardParams& params, const TileTensors& t,
                    Launcher& launcher) noexcept {
-  if (!has_both_chains(params.stage, launcher.machine().multiprocessors)) {
-    run_chain<Chain::kStates>(states_of(params, t), launcher);
-    return launch_chain(params, t, launcher);
-  }
   BothChainsParams p{gradients_of(params, t), states_of(params, t)};
-  deal_items(false, 0, 1, &p.gradients);
-  deal_items(false, 1, kEmulatedCtas - 1, &p.states);
-  if (!launcher.ok()) return;
-  const auto kernel = params.d_o.number == Number::kBfloat16 ? both_chains_kernel<__nv_bfloat16>
-                                                             : both_chains_kernel<__half>;
-  launcher.note(run_ctas(kEmulatedCtas, ChainConfig<__half, 64, Chain::kDelta>::kThreads,
-                         emulation::kSharedBytes, [&] { kernel(p); }));
+  const int multiprocessors = launcher.machine().multiprocessors;
+  if (params.cut.exists()) {
+    static bool many = false;  // calls by turns
+    many = !many;
+    run_pass(ChainPass::kMaps, many, p, launcher);
+    params.stage.K == 64 ? run_fold<64>(params, launcher) : run_fold<128>(params, launcher);
+    return run_pass(ChainPass::kSegments, many, p, launcher);
+  }
+  if (has_both_chains(params.stage, multiprocessors)) return run_both(p, launcher);
+  const bool wide = has_wide_chain(params.stage, multiprocessors);
+  run_chain<Chain::kStates>(p.states, wide, launcher);
+  launch_chain(params, t, launcher);
 }
 
 void launch_gradients(const BackwardParams& params, const TileTensors& t,

@@ -148,6 +148,16 @@ constexpr Company kCompanies[] = {
        c->HV = 1, c->K = c->V = 128, c->io = c->d_o = c->gradient = kBF16;
        c->qk_norm = SLUICE_QK_NORM_L2;
      }},
+    {"bfloat16_segments",
+     [](BackwardConfig* c) {
+       c->HV = 1, c->K = c->V = 128, c->io = c->d_o = c->gradient = kBF16;
+       c->qk_norm = SLUICE_QK_NORM_L2, c->split = SLUICE_SPLIT_LENGTH, c->split_value = 64;
+     }},
+    {"float16_segments",
+     [](BackwardConfig* c) {
+       c->K = c->V = 64, c->io = c->d_o = kF16;
+       c->split = SLUICE_SPLIT_LENGTH, c->split_value = 64;
+     }},
     {"float16_tiles", [](BackwardConfig* c) { c->K = c->V = 128, c->io = c->d_o = kF16; }},
     {"linear_tiles",
      [](BackwardConfig* c) {

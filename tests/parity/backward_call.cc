@@ -93,6 +93,7 @@ class BackwardCall {
     args_.options.gate_space = c.gate_space, args_.options.beta_space = c.beta_space;
     args_.options.eigenvalues = c.eigenvalues, args_.state_layout = c.layout;
     args_.implementation = implementation;
+    args_.split = c.split, args_.split_value = c.split_value;
     if (c.scale) args_.options.scale_mode = SLUICE_SCALE_VALUE, args_.options.scale = *c.scale;
     if (c.packed()) args_.cu_seqlens = offsets();
     give_inputs(tensors.in, tensors.results);

@@ -39,6 +39,8 @@ struct BackwardConfig {
   sluice_dtype io = kF32, d_o = kF32, gate = kF32, state = kF32;
   sluice_dtype gradient = kF32;  ///< of all outputs
   std::optional<double> scale = {};
+  sluice_split split = SLUICE_SPLIT_AUTO;
+  int32_t split_value = 0;
   double size = 1;            ///< of the gradients given
   bool wild = false;          ///< random strides, head-first among them
   bool apart = false;         ///< likewise, but elements of inputs share no memory either

@@ -9,6 +9,7 @@
 #include "tools/bench/backward_work.hpp"
 #include "tools/bench/bench.hpp"
 #include "tools/bench/rows.hpp"
+#include "tools/bench/split_way.hpp"
 
 namespace sluice::tools {
 namespace {
@@ -18,6 +19,7 @@ struct BackwardOptions {
   std::vector<std::string> heads = {"16/32", "16/16"};
   std::vector<std::string> lengths = {"1024", "8192", "32768", "8192x4", "28672+4096"};
   std::string gates = "published";
+  std::vector<std::string> ways = {"auto"};
   int64_t K = 128, V = 128;
 };
 
@@ -36,6 +38,16 @@ std::vector<Cell> cells_of(const BackwardOptions& o) {
   return cells;
 }
 
+/// Likewise.
+std::vector<SplitWay> ways_of(const BackwardOptions& o) {
+  std::vector<SplitWay> ways;
+  for (const std::string& text : o.ways) {
+    const std::string trouble = parse_split_way(text, &ways.emplace_back());
+    if (!trouble.empty()) throw std::runtime_error(trouble);
+  }
+  return ways;
+}
+
 std::string backward_name(const Cell& cell) {
   return heads_text(cell) + " " + lengths_text(cell.lengths);
 }
@@ -49,9 +61,10 @@ nlohmann::json backward_json(const Cell& cell) {
 }
 
 nlohmann::json measure_row(Machine& machine, const BackwardOptions& o, const Ceilings& ceilings,
-                           const Cell& cell, BackwardWork* work) {
-  work->select(cell);
+                           const Cell& cell, const SplitWay& way, BackwardWork* work) {
+  work->select(cell, way);
   nlohmann::json row = backward_json(cell);
+  row["split"] = way.name;
   row["workspace_bytes"] = work->workspace_bytes();
   const auto times_of = [&](const std::function<void()>& call) {
     for (int i = 0; i < kWarmUps; ++i) call();
@@ -77,14 +90,14 @@ nlohmann::json measure_row(Machine& machine, const BackwardOptions& o, const Cei
 
 void print_backward(const std::vector<nlohmann::json>& rows, const Ceilings& ceilings,
                     const Machine& machine) {
-  print_rows(
-      machine,
-      {heads(), word("<lengths", "lengths"), number("ms", "ms", 3), number("min", "ms_min", 3),
-       number("p90", "ms_p90", 3), number("forward ms", "forward_ms", 3),
-       number("x forward", "times_forward", 2), number("TFLOP/s", "tflop_per_s", 2),
-       number("GB/s", "gb_per_s", 1), number("floor ms", "floor_ms", 4),
-       number("of floor", "share_of_floor", 3), number("MB", "workspace_bytes", 0, 1e-6), kernel()},
-      rows);
+  print_rows(machine,
+             {heads(), word("<lengths", "lengths"), word("<split", "split"), number("ms", "ms", 3),
+              number("min", "ms_min", 3), number("p90", "ms_p90", 3),
+              number("forward ms", "forward_ms", 3), number("x forward", "times_forward", 2),
+              number("TFLOP/s", "tflop_per_s", 2), number("GB/s", "gb_per_s", 1),
+              number("floor ms", "floor_ms", 4), number("of floor", "share_of_floor", 3),
+              number("MB", "workspace_bytes", 0, 1e-6), kernel()},
+             rows);
   fmt::print(
       "ms: median of a call that finds the caches full of other data. forward: chunk_forward on "
       "the same inputs;\nx forward: how many times as long as that. floor: the larger of {:.0f} "
@@ -100,6 +113,7 @@ int bench_backward(const BackwardOptions& o) {
   }
   try {
     const std::vector<Cell> cells = cells_of(o);
+    const std::vector<SplitWay> ways = ways_of(o);
     const std::unique_ptr<Machine> machine = machine_of(o.run.backend);
     const Ceilings ceilings = machine->measure_ceilings();
     show_progress(0, cells.size(), "inputs");
@@ -108,7 +122,9 @@ int bench_backward(const BackwardOptions& o) {
     const auto rows = measure_cells(
         cells, backward_name, backward_json,
         [&](const Cell& cell, auto* out) {
-          out->push_back(measure_row(*machine, o, ceilings, cell, &work));
+          for (const SplitWay& way : ways) {
+            out->push_back(measure_row(*machine, o, ceilings, cell, way, &work));
+          }
         },
         &failed);
     print_backward(rows, ceilings, *machine);
@@ -137,6 +153,12 @@ Action add_bench_backward(CLI::App& bench) {
       ->capture_default_str();
   command->add_option("--gates", o->gates, "how gates decay")
       ->check(CLI::IsMember(gate_names()))
+      ->capture_default_str();
+  command
+      ->add_option("--split", o->ways,
+                   "how gradients cut sequences: auto, never, length, or a number of segments; "
+                   "several make several rows")
+      ->delimiter(',')
       ->capture_default_str();
   command->add_option("--K", o->K, "columns of a key")->check(CLI::Range(1, 512));
   command->add_option("--V", o->V, "columns of a value")->check(CLI::Range(1, 512));

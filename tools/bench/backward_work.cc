@@ -38,7 +38,7 @@ BackwardWork::BackwardWork(Machine& machine, const PrefillInputs& inputs,
       dbeta_(machine.allocate(inputs.beta.size())),
       dinitial_(machine.allocate(inputs.initial.size())) {}
 
-void BackwardWork::select(const Cell& cell) {
+void BackwardWork::select(const Cell& cell, const SplitWay& way) {
   require(problem_.select(cell, SplitWay{}, History::kForget));
   forward_ = problem_.args();
   forward_.qk_norm = QkNorm::kL2;
@@ -57,6 +57,7 @@ void BackwardWork::select(const Cell& cell) {
   backward_.dinitial = alike(forward_.state.initial, dinitial_);
   backward_.qk_norm = QkNorm::kL2;
   backward_.implementation = backend_;
+  backward_.split = way.split, backward_.split_value = way.value;
   scratch_.reserve(machine_, workspace_size(forward_));
   backward_size_ = scratch_.reserve(machine_, workspace_size(backward_));
 }

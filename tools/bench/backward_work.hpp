@@ -25,7 +25,8 @@ class BackwardWork {
   /// `inputs` and `cells` as for PrefillProblem.
   BackwardWork(Machine& machine, const PrefillInputs& inputs, const std::vector<Cell>& cells,
                Implementation backend);
-  void select(const Cell& cell);
+  /// `way`: of chunk_backward; chunk_forward chooses by itself.
+  void select(const Cell& cell, const SplitWay& way);
   /// Enqueue on the default stream.
   void forward();
   void backward();

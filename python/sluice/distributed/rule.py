@@ -355,6 +355,7 @@ def _main_backward(call: Call, run: tuple[int, int], d_o: Any, leaving: Any) -> 
         initial_state=call.entering[run[0] : run[1]],
         d_final_state=leaving,
         state_layout=call.state_layout,
+        split="never" if call.settings.fixed_leaves else "auto",
         **{f"d{name}": x for name, x in found.items()},
     )
     for name, part in found.items():

@@ -162,6 +162,8 @@ def chunk_backward(
     state_layout: str = "kv",
     implementation: str = "auto",
     gate_lower_bound: float = 0.0,
+    split: str = "auto",
+    split_value: int = 0,
     stream: Any = None,
     workspace: Tensor | None = None,
 ) -> Gradients:
@@ -212,6 +214,11 @@ def chunk_backward(
         "reference" (float64, token by token), "reference-chunked" (float64, chunk form), "cpu" (CPU
         kernels), "cuda" (CUDA kernels).
       gate_lower_bound: of bounded gates, < 0: what their logarithms stay above.
+      split: how a GPU spreads a sequence; CPUs ignore it: "auto" (the library's choice), "never"
+        (one CTA per value head and 128 columns of V), "columns" (one CTA per value head and 64
+        columns of V), "segments" (split_value segments a sequence), "length" (segments of
+        split_value tokens).
+      split_value: of split segments (their number) and length (their tokens).
       stream, workspace: see the module; a workspace is any 1-D tensor of the device.
 
     Returns: Gradients.
@@ -236,6 +243,6 @@ def chunk_backward(
         q, k, v, gate, beta, A_log, dt_bias, cu_seqlens, initial_state, d_o, d_final_state, dq, dk,
         dv, dgate, dbeta, dA_log, ddt_bias, d_initial_state, scale, l2norm_eps, gate_space,
         beta_space, eigenvalues, qk_norm, head_map, rule, state_layout, implementation, stream,
-        workspace, gate_lower_bound
+        workspace, gate_lower_bound, split, split_value
     )
     return Gradients(dq, dk, dv, dgate, dbeta, dA_log, ddt_bias, d_initial_state)

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "cuda/catalogues.h"
+#include "cuda/chunk_backward/cut.h"
 #include "cuda/chunk_backward/forward_pass.h"
 #include "cuda/chunk_backward/lower.h"
 #include "cuda/chunk_backward/waves.h"
@@ -41,30 +42,35 @@ Status accept_tiles(const ChunkBackwardProblem& b, const Machine& machine) noexc
   return takes ? ok_status() : left_to_others();
 }
 
-Status plan_tiles(const ChunkBackwardProblem& b, const Machine& machine, const Environment&,
-                  Plan* plan) noexcept {
+constexpr const char* kTileSizes[] = {"k64", "k128"};
+constexpr const char* kTileSuffixes[] = {"", ".segments"};
+constexpr NameTable<2, 2> kTileNames{"cuda.chunk_backward.sm_90.", kTileSizes, kTileSuffixes};
+
+Status plan_tiles(const ChunkBackwardProblem& b, const Machine& machine,
+                  const Environment& environment, Plan* plan) noexcept {
   const DeltaRuleProblem& p = b.forward;
   // WHY no null base: rows without data count as absent. Any other that is aligned will do.
   BackwardWorkspace workspace(p, reinterpret_cast<void*>(uintptr_t{256}));
   BackwardParams params = lower_backward(b);
   place_tiles(p, WhichAddresses::kThese, workspace, &params);
   if (!are_mappable(p, tile_tensors(p, params))) return left_to_others();
-  const Waves waves = choose_waves(b, machine);
-  constexpr core::KernelName kNames[2][2] = {
-      {"cuda.chunk_backward.sm_90.bf16.k128", "cuda.chunk_backward.sm_90.bf16.k64"},
-      {"cuda.chunk_backward.sm_90.fp16.k128", "cuda.chunk_backward.sm_90.fp16.k64"}};
+  const Waves waves = choose_waves(b, choose_backward_cut(b, machine, environment.cut), machine);
   const bool is_bf16 = number_type(p.q.dtype) == device::Number::kBfloat16;
-  plan->kernel = kNames[is_bf16 ? 0 : 1][p.K == backward::kTileSize ? 0 : 1];
+  plan->kernel = kTileNames.at(is_bf16 ? 0 : 1, p.K == backward::kTileSize ? 1 : 0,
+                               waves.cut.exists() ? 1 : 0);
   plan->workspace_bytes = waves.bytes;
   plan->keep(waves);
   return ok_status();
 }
 
-void launch_wave(const ChunkBackwardProblem& b, void* memory, Launcher& launcher) noexcept {
+void launch_wave(const ChunkBackwardProblem& b, const backward::SegmentCut& cut, void* memory,
+                 Launcher& launcher) noexcept {
   const DeltaRuleProblem& p = b.forward;
   BackwardWorkspace workspace(p, memory);
   BackwardParams params = lower_backward(b);
+  params.cut = cut;
   const StageRows rows = place_tiles(p, WhichAddresses::kThese, workspace, &params);
+  place_boundaries(p, workspace, &params);
   const backward::TileTensors tensors = tile_tensors(p, params);
   backward::launch_prepare(params, launcher);
   backward::launch_maxima(params, launcher);
@@ -79,7 +85,7 @@ void launch_tiles(const ChunkBackwardProblem& b, const Plan& plan, void* memory,
   const auto waves = plan.kept<Waves>();
   for (int64_t first = 0; first < b.forward.H; first += waves.key_heads) {
     const int64_t count = std::min(waves.key_heads, b.forward.H - first);
-    launch_wave(wave_of(b, first, count), memory, launcher);
+    launch_wave(wave_of(b, first, count), waves.cut, memory, launcher);
   }
 }
 

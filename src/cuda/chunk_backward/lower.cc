@@ -175,6 +175,17 @@ StageRows place_plain(const DeltaRuleProblem& p, BackwardWorkspace& workspace,
   return rows;
 }
 
+void place_boundaries(const DeltaRuleProblem& p, BackwardWorkspace& workspace,
+                      BackwardParams* params) noexcept {
+  backward::SegmentCut& cut = params->cut;
+  if (!cut.exists()) return;
+  const int64_t heads = cut.boundaries * p.HV;
+  cut.states = workspace.floats(heads * p.K * p.V);
+  cut.gradients = workspace.floats(heads * p.K * p.V);
+  cut.by_columns = workspace.floats(heads * p.K * p.K);
+  cut.by_rows = workspace.floats(heads * p.K * p.K);
+}
+
 /// Copies of v lie where e will: a chunk of e is written behind the last to read its v.
 StageRows place_tiles(const DeltaRuleProblem& p, WhichAddresses which, BackwardWorkspace& workspace,
                       BackwardParams* params) noexcept {

@@ -66,6 +66,9 @@ StageRows place_plain(const core::DeltaRuleProblem& problem, BackwardWorkspace& 
                       backward::BackwardParams* params) noexcept;
 StageRows place_tiles(const core::DeltaRuleProblem& problem, WhichAddresses which,
                       BackwardWorkspace& workspace, backward::BackwardParams* params) noexcept;
+/// What lies at the boundaries of `params->cut`.
+void place_boundaries(const core::DeltaRuleProblem& problem, BackwardWorkspace& workspace,
+                      backward::BackwardParams* params) noexcept;
 
 /// chunk_backward with key-wise gates: what its kernels are told, places included.
 backward::KeyBackwardParams lower_key_wise(const core::ChunkBackwardProblem& problem,

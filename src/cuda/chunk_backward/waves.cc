@@ -4,12 +4,14 @@
 
 #include <algorithm>
 
+#include "cuda/chunk_backward/cut.h"
 #include "cuda/chunk_backward/lower.h"
 #include "cuda/kernels/backward/config.h"
 
 namespace sluice::cuda {
 namespace {
 
+using backward::SegmentCut;
 using core::ChunkBackwardProblem, core::DeltaRuleProblem, core::Tensor;
 
 constexpr size_t kMostBytes = 1536;  ///< of a token of whole chunks and a value head
@@ -25,11 +27,14 @@ void slice(Tensor* t, int axis, int64_t first, int64_t count) noexcept {
   t->shape[axis] = count;
 }
 
-size_t bytes_of(const ChunkBackwardProblem& all, int64_t key_heads, WhichAddresses which) noexcept {
+size_t bytes_of(const ChunkBackwardProblem& all, const SegmentCut& cut, int64_t key_heads,
+                WhichAddresses which) noexcept {
   const ChunkBackwardProblem b = wave_of(all, 0, key_heads);
   BackwardWorkspace workspace(b.forward, nullptr);
   backward::BackwardParams params = lower_backward(b);
+  params.cut = cut;
   place_tiles(b.forward, which, workspace, &params);
+  place_boundaries(b.forward, workspace, &params);
   return workspace.bytes();
 }
 
@@ -39,11 +44,14 @@ bool can_be_cut(const DeltaRuleProblem& p) noexcept {
 }
 
 /// Bytes that `p` is to do with.
-size_t allowance(const DeltaRuleProblem& p, const Machine& machine) noexcept {
+size_t allowance(const DeltaRuleProblem& p, const SegmentCut& cut,
+                 const Machine& machine) noexcept {
   const bool packed = core::present(p.rows.cu_seqlens);
   const int64_t chunks = packed ? p.rows.T / backward::kTokens + p.rows.N
                                 : p.rows.B * core::chunk_count(p.rows.T, backward::kTokens);
-  const size_t key_head = kMostBytes * static_cast<size_t>(chunks * backward::kTokens * p.r);
+  const auto r = static_cast<size_t>(p.r);
+  const size_t key_head =
+      kMostBytes * static_cast<size_t>(chunks * backward::kTokens) * r + boundary_bytes(p, cut) * r;
   const auto heads_below = static_cast<int64_t>(kMostWorkspace / std::max<size_t>(key_head, 1));
   // An item of a chain is half a value head.
   const int64_t of_one = 2 * std::max<int64_t>(p.rows.N, 1) * p.r;
@@ -53,20 +61,21 @@ size_t allowance(const DeltaRuleProblem& p, const Machine& machine) noexcept {
 
 }  // namespace
 
-Waves choose_waves(const ChunkBackwardProblem& b, const Machine& machine) noexcept {
+Waves choose_waves(const ChunkBackwardProblem& b, const SegmentCut& cut,
+                   const Machine& machine) noexcept {
   const DeltaRuleProblem& p = b.forward;
-  const size_t worst = bytes_of(b, p.H, WhichAddresses::kWorst);
-  const size_t wanted = allowance(p, machine);
-  if (worst <= wanted || p.H == 1 || !can_be_cut(p)) return {p.H, worst};
-  const size_t bytes = std::max(wanted, bytes_of(b, 1, WhichAddresses::kWorst));
+  const size_t worst = bytes_of(b, cut, p.H, WhichAddresses::kWorst);
+  const size_t wanted = allowance(p, cut, machine);
+  if (worst <= wanted || p.H == 1 || !can_be_cut(p)) return {p.H, worst, cut};
+  const size_t bytes = std::max(wanted, bytes_of(b, cut, 1, WhichAddresses::kWorst));
   // The most key heads that fit at these addresses, at least one.
   int64_t fits = 1, too_many = p.H + 1;
   while (too_many - fits > 1) {
     const int64_t middle = fits + (too_many - fits) / 2;
-    (bytes_of(b, middle, WhichAddresses::kThese) <= bytes ? fits : too_many) = middle;
+    (bytes_of(b, cut, middle, WhichAddresses::kThese) <= bytes ? fits : too_many) = middle;
   }
   const int64_t waves = (p.H + fits - 1) / fits;
-  return {(p.H + waves - 1) / waves, bytes};
+  return {(p.H + waves - 1) / waves, bytes, cut};
 }
 
 ChunkBackwardProblem wave_of(const ChunkBackwardProblem& all, int64_t first,

@@ -273,6 +273,8 @@ pub struct sluice_chunk_backward_args {
     pub options: sluice_delta_options,
     pub state_layout: i32,
     pub implementation: i32,
+    pub split: i32,
+    pub split_value: i32,
 }
 
 #[repr(C)]

@@ -6,6 +6,7 @@
 #include "cuda/device/state_io.cuh"
 #include "cuda/kernels/backward/gates.cuh"
 #include "cuda/kernels/backward/scale_tiles.cuh"
+#include "cuda/kernels/backward/segments.cuh"
 #include "cuda/kernels/backward/tile_numbers.cuh"
 #include "cuda/ptx/lanes.cuh"
 #include "cuda/ptx/tma.cuh"
@@ -13,10 +14,15 @@
 
 namespace sluice::cuda::backward {
 
-/// A sequence, a head and the first of the columns.
+/// A sequence or one of its segments, a head and the first of the columns.
 struct ChainItem {
-  Chunk sequence;  ///< all of its tokens as one chunk
+  Chunk sequence;  ///< all of its tokens as one chunk, whose number is its first chunk's
   int head, column, chunks;
+  int sequence_chunks;    ///< of the whole sequence
+  int64_t before, after;  ///< boundaries at its ends; -1: the sequence's own
+  bool exists;            ///< else no chunk is computed and no state touched
+  bool sends;             ///< states, rows and what is the caller's; else it ends with a boundary's
+  bool is_factor;         ///< of states: columns of M in place of N
   __device__ __forceinline__ int rows(int chunk) const {
     return min(sequence.tokens - chunk * kTokens, kTokens);
   }
@@ -27,15 +33,67 @@ struct ChainItem {
   }
 };
 
+/// Cuts `item` down to a segment of its sequence: unless a pass has none there, which is what it
+/// finds in memory.
 template <class C>
-__device__ __forceinline__ ChainItem chain_item(const StageParams& p, int number) {
-  const int slices = static_cast<int>(p.V) / C::kV, HV = static_cast<int>(p.HV),
-            seq = number / slices / HV;
+__device__ __forceinline__ void cut_item(const CutSequence& of, int number, ChainPass pass,
+                                         ChainItem& item) {
+  const int first = number * of.length;
+  item.sequence = of.all;
+  item.sequence_chunks = of.chunks;
+  item.before = number > 0 ? of.boundaries + number - 1 : -1;
+  item.after = number + 1 < of.count ? of.boundaries + number : -1;
+  const bool is_own = C::kBack ? item.after < 0 : item.before < 0;  // needs no boundary
+  item.sends = !item.is_factor && (pass == ChainPass::kSegments || is_own);
+  item.exists = number >= 0 && number < of.count;  // others come of offsets that do not ascend
+  if (item.is_factor) {
+    item.exists = item.exists && item.before >= 0 && item.after >= 0;
+  } else if (pass == ChainPass::kMaps) {
+    item.exists = item.exists && (is_own || (C::kBack ? item.before : item.after) >= 0);
+  }
+  if (!item.exists) return;
+  item.sequence.number = first;
+  item.sequence.row += int64_t{kTokens} * first;
+  item.sequence.tokens = min(of.all.tokens - kTokens * first, kTokens * of.length);
+}
+
+/// An item of cut sequences. The first pass has all segments, and of states then the boundaries
+/// that an M belongs to; the second one the boundaries, whose segments on the far side it computes.
+template <class C>
+__device__ __forceinline__ void find_segment(const ChainParams& p, int64_t place, ChainItem& item) {
+  const StageParams& s = p.all.stage;
+  const SegmentCut& cut = p.all.cut;
+  int number = 0;
+  int64_t seq;
+  item.is_factor = !C::kBack && p.pass == ChainPass::kMaps && place >= cut.slots;
+  if (p.pass == ChainPass::kMaps && !item.is_factor) {
+    seq = sequence_of_slot(s, cut, place, &number);
+  } else {
+    seq = sequence_of_boundary(s, cut, place - (item.is_factor ? cut.slots : 0), &number);
+    const CutSequence of = cut_sequence(s, cut, seq);
+    if (number + 1 >= of.count) return;  // nobody's boundary
+    if (!C::kBack && !item.is_factor) ++number;
+  }
+  cut_item<C>(cut_sequence(s, cut, seq), number, p.pass, item);
+}
+
+template <class C>
+__device__ __forceinline__ ChainItem chain_item(const ChainParams& p, int number) {
+  const StageParams& s = p.all.stage;
+  const int slices = static_cast<int>(s.V) / C::kV, HV = static_cast<int>(s.HV),
+            place = number / slices / HV;
   ChainItem item{};
-  item.sequence.tokens = static_cast<int>(device::tokens_of(p, seq, &item.sequence));
+  item.before = item.after = -1;
   item.head = number / slices % HV;
   item.column = number % slices * C::kV;
-  item.chunks = (item.sequence.tokens + kTokens - 1) / kTokens;
+  if (p.pass == ChainPass::kWhole) {
+    item.sequence.tokens = static_cast<int>(device::tokens_of(s, place, &item.sequence));
+    item.sequence_chunks = (item.sequence.tokens + kTokens - 1) / kTokens;
+    item.exists = item.sends = true;
+  } else {
+    find_segment<C>(p, place, item);
+  }
+  item.chunks = item.exists ? (item.sequence.tokens + kTokens - 1) / kTokens : 0;
   return item;
 }
 
@@ -48,8 +106,8 @@ template <class C>
 __device__ __forceinline__ float item_scale(const BackwardParams& b, const ChainItem& item) {
   if constexpr (!C::kScales) return 1.0f;
   const Chunk& sequence = item.sequence;
-  return gradient_scale(b, chunk_number(b.stage, sequence.batch, sequence.seq, 0), item.chunks,
-                        item.head);
+  return gradient_scale(b, chunk_number(b.stage, sequence.batch, sequence.seq, 0),
+                        item.sequence_chunks, item.head);
 }
 
 /// Loading warp.
@@ -58,9 +116,11 @@ __device__ __forceinline__ void chain_load_role(const ChainParams& p, ChainShare
   tile::RingCursor<C::kStages> cursor;
   if (!tile::is_first_lane()) return;
   for (int number = first_item(p); number < p.items; number += p.ctas) {
-    const ChainItem item = chain_item<C>(p.all.stage, number);
+    const ChainItem item = chain_item<C>(p, number);
     const auto keys = static_cast<int32_t>(device::key_head(p.all.stage, item.head)),
                batch = static_cast<int32_t>(item.sequence.batch);
+    // Of M values are zeros: columns past the last, where the copy engine reads these.
+    const int block = item.is_factor ? static_cast<int>(p.all.stage.V) / 64 : item.column / 64;
     for (int step = 0; step < item.chunks; ++step, cursor.next()) {
       const auto row =
           static_cast<int32_t>(item.sequence.row) + item.template chunk<C>(step) * kTokens;
@@ -73,8 +133,8 @@ __device__ __forceinline__ void chain_load_role(const ChainParams& p, ChainShare
       ptx::tma_load(to.k.bytes, &p.k, {0, row, 0, keys, batch}, full);
       if constexpr (C::kBack) ptx::tma_load(to.q.bytes, &p.q, {0, row, 0, keys, batch}, full);
       for (int group = 0; group < C::kGroups; ++group) {
-        ptx::tma_load(to.rows[group].bytes, &p.rows,
-                      {0, row, item.column / 64 + group, item.head, batch}, full);
+        ptx::tma_load(to.rows[group].bytes, &p.rows, {0, row, block + group, item.head, batch},
+                      full);
       }
       if constexpr (C::kDelta) ptx::tma_load(to.B.bytes, &p.B, {0, row, 0, item.head, batch}, full);
     }
@@ -109,7 +169,7 @@ __device__ __forceinline__ void chain_gate_role(const ChainParams& p, ChainShare
   tile::RingCursor<C::kStages> cursor;
   int turn = 0;
   for (int number = first_item(p); number < p.items; number += p.ctas) {
-    const ChainItem item = chain_item<C>(p.all.stage, number);
+    const ChainItem item = chain_item<C>(p, number);
     const float gain = item_scale<C>(p.all, item);
     for (int step = 0; step < item.chunks;
          ++step, cursor.next(), turn = turn == C::kGateWarps - 1 ? 0 : turn + 1) {
@@ -160,14 +220,15 @@ __device__ __forceinline__ void chain_store_role(const ChainParams& p, ChainShar
     ptx::bulk_wait_read();
   };
   for (int number = first_item(p); number < p.items; number += p.ctas) {
-    const ChainItem item = chain_item<C>(p.all.stage, number);
+    const ChainItem item = chain_item<C>(p, number);
     const auto first = static_cast<int32_t>(item.sequence.batch * p.states_per_batch +
-                                            device::chunks_before(p.all.stage, item.sequence.seq));
+                                            device::chunks_before(p.all.stage, item.sequence.seq) +
+                                            item.sequence.number);
     for (int step = 0; step < item.chunks; ++step, states.next(), rows.next()) {
       const int chunk = item.template chunk<C>(step);
       // SYNC state_ring.full: the tiles of the state are written
       states.wait(s.state_ring);
-      for (int group = 0; tile::is_first_lane() && group < C::kGroups; ++group) {
+      for (int group = 0; item.sends && tile::is_first_lane() && group < C::kGroups; ++group) {
         ptx::tma_store(&p.state, s.state[group].bytes,
                        {0, 0, item.column / 64 + group, item.head, first + chunk});
       }
@@ -176,7 +237,7 @@ __device__ __forceinline__ void chain_store_role(const ChainParams& p, ChainShar
       states.release(s.state_ring);
       // SYNC out_ring.full: the tiles of rows are written
       rows.wait(s.out_ring);
-      send_rows(p, s, item, chunk, rows.stage);
+      if (item.sends) send_rows(p, s, item, chunk, rows.stage);
       finish();
       // SYNC out_ring.empty: they have been read
       rows.release(s.out_ring);
@@ -210,16 +271,33 @@ __device__ __forceinline__ void store_state(T* out, const device::StatePlace& pl
   }
 }
 
-/// Calls use(data, place) with a sequence's state of a pool, if there is one, as an array of its
-/// type.
-template <class C, class Use>
-__device__ __forceinline__ void with_state(const StageParams& p, const BoundedPool& bounded,
+/// A state of a pool; data: null if there is none.
+struct StateOf {
+  device::StatePool pool;
+  int64_t slot;
+  bool is_vk;
+};
+__device__ __forceinline__ StateOf sequence_state(const StageParams& p, const BoundedPool& pool,
+                                                  const ChainItem& item) {
+  return {pool.pool, item.sequence.seq, p.row_step == 1};
+}
+/// Of float32 matrices [boundaries,HV,K,V]; K is V.
+__device__ __forceinline__ StateOf boundary_state(const StageParams& p, float* matrices,
+                                                  int64_t boundary, bool is_vk = false) {
+  device::StatePool pool{};
+  pool.data = matrices, pool.slot_stride = p.HV * p.K * p.V, pool.number = Number::kFloat32;
+  return {pool, boundary, is_vk};
+}
+
+/// Calls use(data, place) with a state of an item's head, if there is one, as an array of its type.
+template <class Use>
+__device__ __forceinline__ void with_state(const StageParams& p, const StateOf& state,
                                            const ChainItem& item, int group, const Use& use) {
-  const device::StatePool& pool = bounded.pool;
+  const device::StatePool& pool = state.pool;
   if (pool.data == nullptr) return;
-  const device::StatePlace place(static_cast<int>(p.K), static_cast<int>(p.V), p.row_step == 1,
+  const device::StatePlace place(static_cast<int>(p.K), static_cast<int>(p.V), state.is_vk,
                                  item.column + 64 * group);
-  const int64_t start = item.sequence.seq * pool.slot_stride + item.head * p.K * p.V + place.origin;
+  const int64_t start = state.slot * pool.slot_stride + item.head * p.K * p.V + place.origin;
   if (pool.number == Number::kFloat32) {
     use(static_cast<float*>(pool.data) + start, place);
   } else if (pool.number == Number::kBfloat16) {
@@ -227,6 +305,29 @@ __device__ __forceinline__ void with_state(const StageParams& p, const BoundedPo
   } else {
     use(static_cast<__half*>(pool.data) + start, place);
   }
+}
+
+/// What an item starts from: what the caller gave, what a boundary holds, or zeros.
+template <class C>
+__device__ __forceinline__ StateOf entering_state(const ChainParams& p, const ChainItem& item) {
+  const BackwardParams& b = p.all;
+  const int64_t boundary = C::kBack ? item.after : item.before;
+  if (boundary < 0) {
+    return sequence_state(b.stage, C::kBack ? b.d_final : b.stage.state.initial, item);
+  }
+  if (p.pass == ChainPass::kMaps) return {};
+  return boundary_state(b.stage, C::kBack ? b.cut.gradients : b.cut.states, boundary);
+}
+
+/// Where it ends: at a boundary of the first pass, or as the gradient of an initial state.
+template <class C>
+__device__ __forceinline__ StateOf leaving_state(const ChainParams& p, const ChainItem& item) {
+  const BackwardParams& b = p.all;
+  const int64_t boundary = C::kBack ? item.before : item.after;
+  if (boundary < 0) return C::kBack ? sequence_state(b.stage, b.dinitial, item) : StateOf{};
+  if (p.pass != ChainPass::kMaps) return {};
+  if (item.is_factor) return boundary_state(b.stage, b.cut.by_rows, boundary);
+  return boundary_state(b.stage, C::kBack ? b.cut.gradients : b.cut.states, boundary);
 }
 
 }  // namespace sluice::cuda::backward

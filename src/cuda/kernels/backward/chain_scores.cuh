@@ -74,7 +74,7 @@ __device__ __forceinline__ void score_role(const ChainParams& p, ChainShared<C>&
   const uint32_t offset = tile::turned_piece();
   int turn = 0;
   for (int number = first_item(p); number < p.items; number += p.ctas) {
-    const ChainItem item = chain_item<C>(p.all.stage, number);
+    const ChainItem item = chain_item<C>(p, number);
     for (int step = 0; step < item.chunks; ++step, cursor.next(), scores.next(), turn ^= 1) {
       // SYNC ring.full: q, k, d_o and factors are there
       cursor.wait(s.ring);

@@ -248,11 +248,16 @@ __device__ __forceinline__ void chain_role(const ChainParams& p, ChainShared<C>&
   ChainCursors<C> at;
   Accumulator<128> state;
   for (int number = first_item(p); number < p.items; number += p.ctas) {
-    const ChainItem item = chain_item<C>(p.all.stage, number);
+    const ChainItem item = chain_item<C>(p, number);
+    if (!item.exists) continue;
     state.clear();
-    with_state<C>(
-        b.stage, C::kBack ? b.d_final : b.stage.state.initial, item, group,
-        [&](const auto* data, const auto& place) { load_state(data, place, b.stage.K, state); });
+    if (item.is_factor) {
+      device::set_identity(item.column + 64 * group, state);
+    } else {
+      with_state(
+          b.stage, entering_state<C>(p, item), item, group,
+          [&](const auto* data, const auto& place) { load_state(data, place, b.stage.K, state); });
+    }
     if constexpr (C::kScales) state.scale(item_scale<C>(b, item));
 #pragma unroll 1
     for (int step = 0; step < item.chunks; ++step, at.next()) {
@@ -262,7 +267,7 @@ __device__ __forceinline__ void chain_role(const ChainParams& p, ChainShared<C>&
       if constexpr (C::kBack) {
         Accumulator<64> Y;
         run_gradients<C>(s, place, at, item.rows(chunk), state, Y);
-        if (__builtin_expect(apart, 0)) {
+        if (__builtin_expect(apart && item.sends, 0)) {
           store_values(b.dv, item, chunk, item.column + 64 * group, s.factors[at.chunk.stage], Y);
         }
       } else {
@@ -274,14 +279,17 @@ __device__ __forceinline__ void chain_role(const ChainParams& p, ChainShared<C>&
     if constexpr (C::kScales) {
       const float gain = item_scale<C>(b, item);
       state.scale(1.0f / gain);
-      const bool is_first = item.column == 0 && group == 0 && tile::is_first_of_group();
+      const bool is_first =
+          item.before < 0 && item.column == 0 && group == 0 && tile::is_first_of_group();
       if (is_first) b.scales[item.sequence.seq * b.stage.HV + item.head] = gain;
     }
-    if constexpr (C::kBack) {
-      with_state<C>(b.stage, b.dinitial, item, group, [&](auto* data, const auto& place) {
+    const auto leave = [&](const StateOf& to) {
+      with_state(b.stage, to, item, group, [&](auto* data, const auto& place) {
         store_state(data, place, b.stage.K, state);
       });
-    }
+    };
+    leave(leaving_state<C>(p, item));
+    if (item.is_factor) leave(boundary_state(b.stage, b.cut.by_columns, item.after, true));
   }
 }
 

@@ -31,6 +31,8 @@ struct TileInstances {
 };
 const TileInstances& bf16_tiles() noexcept;
 const TileInstances& fp16_tiles() noexcept;
+/// Takes (BackwardParams, int64 items). narrow: K = V = 64, else 128.
+device::Instance segment_fold(bool narrow) noexcept;
 
 }  // namespace sluice::cuda::backward
 

@@ -57,10 +57,8 @@ bool fill_gradients(const BackwardParams& params, const TileTensors& t, ChainPar
 }
 
 /// Runs a chain whose maps are there if `encoded`.
-void run_chain(Chain chain, bool encoded, ChainParams& p, Launcher& launcher) noexcept {
-  const int multiprocessors = launcher.machine().multiprocessors;
-  const bool wide = has_wide_chain(p.all.stage, multiprocessors);
-  deal_items(wide, 0, multiprocessors, &p);
+void run_chain(Chain chain, bool encoded, bool wide, ChainParams& p, Launcher& launcher) noexcept {
+  deal_items(wide, chain == Chain::kStates, 0, launcher.machine().multiprocessors, &p);
   if (p.items == 0) return;
   if (!encoded) return launcher.note(cudaErrorInvalidValue);
   const device::Instance& instance = instances_of(p.all).chain[static_cast<int>(chain)][wide];
@@ -86,6 +84,7 @@ int load_tile_kernels() noexcept {
       load(all.gradients[delta]);
     }
   }
+  for (const bool narrow : {false, true}) load(segment_fold(narrow));
   return error;
 }
 
@@ -121,27 +120,65 @@ void launch_chain(const BackwardParams& params, const TileTensors& tensors,
                   Launcher& launcher) noexcept {
   ChainParams p{};
   const bool encoded = fill_gradients(params, tensors, &p);
-  run_chain(params.delta_rule ? Chain::kDelta : Chain::kLinear, encoded, p, launcher);
+  const bool wide = has_wide_chain(params.stage, launcher.machine().multiprocessors);
+  run_chain(params.delta_rule ? Chain::kDelta : Chain::kLinear, encoded, wide, p, launcher);
 }
+
+namespace {
+
+/// Both chains whose maps are there, in one launch: a CTA for each item, or for several in turn.
+void run_both(const device::Instance& instance, BothChainsParams& p, int64_t most_each,
+              Launcher& launcher) noexcept {
+  deal_items(false, false, 0, most_each, &p.gradients);
+  deal_items(false, true, p.gradients.ctas, most_each, &p.states);
+  const int ctas = p.gradients.ctas + p.states.ctas;
+  if (ctas == 0) return;
+  launcher(instance.kernel,
+           {{static_cast<unsigned>(ctas)}, instance.threads, instance.shared_bytes}, p);
+}
+
+/// A pass over segments. PERF gradients come first, whose items take longest; CTAs of states begin
+/// where the others leave multiprocessors, and follow each other there.
+void run_pass(ChainPass pass, BothChainsParams& p, Launcher& launcher) noexcept {
+  const TileInstances& instances = instances_of(p.states.all);
+  p.gradients.pass = p.states.pass = pass;
+  const StageParams& s = p.states.all.stage;
+  const int multiprocessors = launcher.machine().multiprocessors;
+  const int64_t most = int64_t{kMostRounds} * multiprocessors,
+                items = chain_items(p.states.all.cut, pass, true, s.N, s.HV, s.V / 64);
+  if (items <= most) return run_both(instances.both_chains, p, items, launcher);
+  run_chain(Chain::kStates, true, s.V == 128, p.states, launcher);
+  run_chain(Chain::kDelta, true, s.V == 128, p.gradients, launcher);
+}
+
+void run_fold(const BackwardParams& params, Launcher& launcher) noexcept {
+  const device::Instance fold = segment_fold(params.stage.K == 64);
+  const int64_t items = 2 * fold_chains(params.cut, params.stage.N) * params.stage.HV *
+                        (params.stage.V / kFoldColumns);
+  run(fold, params, items, kMaxGrid, launcher);
+}
+
+}  // namespace
 
 void launch_chains(const BackwardParams& params, const TileTensors& tensors,
                    Launcher& launcher) noexcept {
   BothChainsParams p{};
   const bool encoded = fill_states(params, tensors, &p.states);
   const int multiprocessors = launcher.machine().multiprocessors;
-  if (!has_both_chains(params.stage, multiprocessors)) {
-    run_chain(Chain::kStates, encoded, p.states, launcher);
+  if (!params.cut.exists() && !has_both_chains(params.stage, multiprocessors)) {
+    const bool wide = has_wide_chain(params.stage, multiprocessors);
+    run_chain(Chain::kStates, encoded, wide, p.states, launcher);
     return launch_chain(params, tensors, launcher);
   }
   if (!fill_gradients(params, tensors, &p.gradients) || !encoded) {
     return launcher.note(cudaErrorInvalidValue);
   }
-  deal_items(false, 0, multiprocessors / 2, &p.gradients);
-  deal_items(false, p.gradients.ctas, multiprocessors / 2, &p.states);
-  const device::Instance& instance = instances_of(params).both_chains;
-  const int ctas = p.gradients.ctas + p.states.ctas;
-  launcher(instance.kernel,
-           {{static_cast<unsigned>(ctas)}, instance.threads, instance.shared_bytes}, p);
+  if (!params.cut.exists()) {
+    return run_both(instances_of(params).both_chains, p, multiprocessors / 2, launcher);
+  }
+  run_pass(ChainPass::kMaps, p, launcher);
+  run_fold(params, launcher);
+  run_pass(ChainPass::kSegments, p, launcher);
 }
 
 void launch_gradients(const BackwardParams& params, const TileTensors& tensors,

@@ -4,6 +4,7 @@
 #define SLUICE_CUDA_KERNELS_BACKWARD_PARAMS_H_
 
 #include "cuda/device/stage_params.h"
+#include "cuda/kernels/backward/segments.h"
 
 namespace sluice::cuda::backward {
 
@@ -63,6 +64,7 @@ struct BackwardParams {
   BetaForm beta_form;
   float beta_factor, l2norm_eps;
   bool delta_rule, has_norm;
+  SegmentCut cut;  ///< by tensor cores, of the gated delta rule
 };
 
 }  // namespace sluice::cuda::backward

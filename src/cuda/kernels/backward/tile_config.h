@@ -135,16 +135,19 @@ struct ChainParams {
   CUtensorMap state;  ///< boxes of 128 rows x 64 columns; chunks count as batch
   BackwardParams all;
   int32_t states_per_batch;  ///< states between those of neighbouring batch entries
-  int32_t items;             ///< sequences x heads x slices of V
+  int32_t items;             ///< sequences, or what segments have to be computed, x heads x slices
   int32_t first_cta, ctas;   ///< those of the launch that have them, one after the other
+  ChainPass pass;
 };
 
 /// Deals a chain's items, of 128 columns of V or 64, to at most that many CTAs of a launch.
-inline void deal_items(bool wide, int first_cta, int most, ChainParams* p) noexcept {
-  const int64_t slices = p->all.stage.V / (wide ? 128 : 64);
-  p->items = static_cast<int32_t>(p->all.stage.N * p->all.stage.HV * slices);
+inline void deal_items(bool wide, bool states, int first_cta, int64_t most,
+                       ChainParams* p) noexcept {
+  const StageParams& s = p->all.stage;
+  p->items = static_cast<int32_t>(
+      chain_items(p->all.cut, p->pass, states, s.N, s.HV, s.V / (wide ? 128 : 64)));
   p->first_cta = first_cta;
-  p->ctas = p->items < most ? p->items : most;
+  p->ctas = static_cast<int32_t>(p->items < most ? p->items : most);
 }
 
 /// Both chains of the delta rule, neither of which reads what the other writes.
