@@ -4,6 +4,7 @@
 
 #include "parity/backward_call.hpp"
 #include "parity/naming.hpp"
+#include "parity/sequences.hpp"
 #include "support/case_runner.hpp"
 
 namespace sluice::check {
@@ -40,6 +41,9 @@ std::vector<BackwardConfig> segments(int64_t size) {
     add("of_two_chunks", SLUICE_SPLIT_LENGTH, 128, [](BackwardConfig* c) {
       c->T = 330, c->H = 1, c->HV = 3, c->initial = c->d_final = false;
     });
+    // Long enough for matrices to lie where states will.
+    add("of_four_chunks", SLUICE_SPLIT_LENGTH, 256,
+        [](BackwardConfig* c) { c->T = 760, c->HV = 1, c->gates = GateProfile::kZero; });
     add("of_all_chunks", SLUICE_SPLIT_LENGTH, 256, [](BackwardConfig*) {});
     add("of_a_pack", SLUICE_SPLIT_LENGTH, 64, [](BackwardConfig* c) {
       c->lengths = {1, 130, 0, 64, 63, 200}, c->T = 461, c->HV = 1, c->gates = GateProfile::kMixed;

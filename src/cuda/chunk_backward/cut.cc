@@ -20,6 +20,9 @@ int64_t chunks_of_each(const DeltaRuleProblem& p) noexcept {
   return core::chunk_count(p.rows.T, backward::kTokens);
 }
 
+/// What rows and states leave of the workspace's 1536 bytes a token and value head.
+constexpr int64_t kSpareBytes = 96;
+
 /// Segments of `length` chunks. None where no sequence can have two.
 SegmentCut by_length(const DeltaRuleProblem& p, int64_t length) noexcept {
   const int64_t chunks = chunks_of_each(p), each = core::chunk_count(chunks, length);
@@ -96,18 +99,21 @@ double whole_time(int64_t sequences, int64_t chunks, int64_t HV, int64_t V,
   return std::max(rounds * (steps * (kGradientStep + kStateStep) + 2 * kItem), bytes);
 }
 
-/// The cut of least expected time. WHY equal lengths: of other packs the host knows nothing.
+/// The cut of least expected time that needs no more memory than a call has without. WHY equal
+/// lengths: of other packs the host knows nothing.
 SegmentCut by_model(const DeltaRuleProblem& p, int64_t multiprocessors) noexcept {
   const int64_t sequences = p.rows.N;
   const int64_t tokens = is_packed(p) ? p.rows.T / sequences : p.rows.T;
   const int64_t chunks = core::chunk_count(tokens, backward::kTokens);
-  double best = kLeastGain * whole_time(sequences, chunks, p.HV, p.V, multiprocessors);
-  int64_t length = 0;
+  double least = kLeastGain * whole_time(sequences, chunks, p.HV, p.V, multiprocessors);
+  SegmentCut best{};
   for (int64_t n = 2; chunks / n >= kShortest; ++n) {
     const double time = cut_time(sequences, chunks, n, p.HV, p.V, multiprocessors);
-    if (time < best) best = time, length = core::chunk_count(chunks, n);
+    if (!(time < least)) continue;
+    const SegmentCut cut = by_length(p, core::chunk_count(chunks, n));
+    if (boundary_bytes(p, cut) == 0) least = time, best = cut;
   }
-  return length > 0 ? by_length(p, length) : SegmentCut{};
+  return best;
 }
 
 /// BOUND: numbers of items are an int32.
@@ -139,8 +145,22 @@ SegmentCut choose_backward_cut(const ChunkBackwardProblem& b, const Machine& mac
   return is_countable(p, cut) ? cut : SegmentCut{};
 }
 
+bool lie_in_states(const DeltaRuleProblem& p, const SegmentCut& cut) noexcept {
+  // Two of float32 are as long as four states of 16 bits.
+  return p.rows.N == 1 && cut.length > 0 &&
+         chunk_rows(p) / backward::kTokens - cut.length >= 4 * cut.boundaries;
+}
+
+int64_t chunk_rows(const DeltaRuleProblem& p) noexcept {
+  const int64_t chunks =
+      is_packed(p) ? p.rows.T / backward::kTokens + p.rows.N : p.rows.B * chunks_of_each(p);
+  return chunks * backward::kTokens;
+}
+
 size_t boundary_bytes(const DeltaRuleProblem& p, const SegmentCut& cut) noexcept {
-  return static_cast<size_t>(cut.boundaries * p.K * (2 * p.V + 2 * p.K)) * sizeof(float);
+  const int64_t matrices = lie_in_states(p, cut) ? 2 : 4,
+                bytes = cut.boundaries * matrices * p.K * p.V * int64_t{sizeof(float)};
+  return static_cast<size_t>(std::max<int64_t>(bytes - kSpareBytes * chunk_rows(p), 0));
 }
 
 }  // namespace sluice::cuda

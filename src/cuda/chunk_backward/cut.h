@@ -17,7 +17,14 @@ backward::SegmentCut choose_backward_cut(const core::ChunkBackwardProblem& probl
                                          const Machine& machine,
                                          const CutOverride& environment) noexcept;
 
-/// Bytes of a value head at the boundaries of a cut.
+/// Whether the matrices M of a cut, read before the second pass, lie in states that only that one
+/// stores: those of a single sequence behind its first segment, where there is room.
+bool lie_in_states(const core::DeltaRuleProblem& problem, const backward::SegmentCut& cut) noexcept;
+
+/// Rows of all whole chunks that there may be.
+int64_t chunk_rows(const core::DeltaRuleProblem& problem) noexcept;
+
+/// Bytes of a value head that a cut adds to the workspace, beyond those that it has to spare.
 size_t boundary_bytes(const core::DeltaRuleProblem& problem,
                       const backward::SegmentCut& cut) noexcept;
 

@@ -4,6 +4,7 @@
 
 #include <utility>
 
+#include "cuda/chunk_backward/cut.h"
 #include "cuda/chunk_stage/lower.h"
 #include "cuda/kernels/backward/config.h"
 #include "cuda/lower_views.h"
@@ -179,11 +180,15 @@ void place_boundaries(const DeltaRuleProblem& p, BackwardWorkspace& workspace,
                       BackwardParams* params) noexcept {
   backward::SegmentCut& cut = params->cut;
   if (!cut.exists()) return;
-  const int64_t heads = cut.boundaries * p.HV;
-  cut.states = workspace.floats(heads * p.K * p.V);
-  cut.gradients = workspace.floats(heads * p.K * p.V);
-  cut.by_columns = workspace.floats(heads * p.K * p.K);
-  cut.by_rows = workspace.floats(heads * p.K * p.K);
+  const int64_t count = cut.boundaries * p.HV * p.K * p.V;
+  cut.states = workspace.floats(count);
+  cut.gradients = workspace.floats(count);
+  const device::ChunkStates& h = params->stage.h;
+  cut.by_columns =
+      lie_in_states(p, cut)
+          ? reinterpret_cast<float*>(static_cast<uint16_t*>(h.data) + cut.length * h.chunk_stride)
+          : workspace.floats(2 * count);
+  cut.by_rows = cut.by_columns + count;
 }
 
 /// Copies of v lie where e will: a chunk of e is written behind the last to read its v.

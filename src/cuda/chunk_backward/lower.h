@@ -66,7 +66,7 @@ StageRows place_plain(const core::DeltaRuleProblem& problem, BackwardWorkspace& 
                       backward::BackwardParams* params) noexcept;
 StageRows place_tiles(const core::DeltaRuleProblem& problem, WhichAddresses which,
                       BackwardWorkspace& workspace, backward::BackwardParams* params) noexcept;
-/// What lies at the boundaries of `params->cut`.
+/// What lies at the boundaries of `params->cut`; behind place_tiles(). K is V.
 void place_boundaries(const core::DeltaRuleProblem& problem, BackwardWorkspace& workspace,
                       backward::BackwardParams* params) noexcept;
 

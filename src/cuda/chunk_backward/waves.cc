@@ -46,12 +46,9 @@ bool can_be_cut(const DeltaRuleProblem& p) noexcept {
 /// Bytes that `p` is to do with.
 size_t allowance(const DeltaRuleProblem& p, const SegmentCut& cut,
                  const Machine& machine) noexcept {
-  const bool packed = core::present(p.rows.cu_seqlens);
-  const int64_t chunks = packed ? p.rows.T / backward::kTokens + p.rows.N
-                                : p.rows.B * core::chunk_count(p.rows.T, backward::kTokens);
   const auto r = static_cast<size_t>(p.r);
   const size_t key_head =
-      kMostBytes * static_cast<size_t>(chunks * backward::kTokens) * r + boundary_bytes(p, cut) * r;
+      (kMostBytes * static_cast<size_t>(chunk_rows(p)) + boundary_bytes(p, cut)) * r;
   const auto heads_below = static_cast<int64_t>(kMostWorkspace / std::max<size_t>(key_head, 1));
   // An item of a chain is half a value head.
   const int64_t of_one = 2 * std::max<int64_t>(p.rows.N, 1) * p.r;
