@@ -54,14 +54,14 @@ SegmentCut by_count(const DeltaRuleProblem& p, int64_t count) noexcept {
 
 // ------------------------------------------------------------------------- model of time ----
 
-/// Of an H200, us; docs/lab/backward.md has what they were fitted to.
+/// Of an H200, us; docs/lab/backward.md says how near they come.
 constexpr double kStateStep = 1.0, kGradientStep = 1.8;  ///< of a chunk and 64 columns of V
 constexpr double kBytesStep = 0.05;  ///< of a chunk and head whose states are stored, both chains
 constexpr double kItem = 5.0;        ///< before its first step and after its last
 constexpr double kBoundary = 1.5, kFold = 6.0, kLaunch = 4.0;
 /// A cut that gains less is not worth what it rounds otherwise.
 constexpr double kLeastGain = 0.9;
-constexpr int64_t kShortest = 8;  ///< chunks of a segment that AUTO makes
+constexpr int64_t kShortest = 8, kMost = 64;  ///< chunks of a segment that AUTO makes; segments
 
 /// One launch of both chains: gradients first, whose items take longest.
 double launch_time(double gradients, double states, double length,
@@ -77,8 +77,8 @@ double launch_time(double gradients, double states, double length,
 /// Segments of as many sequences of `chunks` chunks.
 double cut_time(int64_t sequences, int64_t chunks, int64_t count, int64_t HV, int64_t V,
                 int64_t multiprocessors) noexcept {
-  const int64_t length = core::chunk_count(chunks, count);
-  const auto items = static_cast<double>(sequences * HV * (V / 64)),
+  const int64_t length = core::chunk_count(chunks, count), slices = V / 64;
+  const auto items = static_cast<double>(sequences * HV * slices),
              n = static_cast<double>(core::chunk_count(chunks, length)),
              steps = static_cast<double>(length);
   const double bytes = static_cast<double>(sequences * HV * chunks) * kBytesStep * (n - 1) / n;
@@ -95,8 +95,9 @@ double whole_time(int64_t sequences, int64_t chunks, int64_t HV, int64_t V,
   const auto steps = static_cast<double>(chunks);
   const double bytes = static_cast<double>(sequences * HV * chunks) * kBytesStep;
   if (2 * items <= multiprocessors) return std::max(steps * kGradientStep + kItem, bytes);
-  const auto rounds = static_cast<double>((items + multiprocessors - 1) / multiprocessors);
-  return std::max(rounds * (steps * (kGradientStep + kStateStep) + 2 * kItem), bytes);
+  const int64_t rounds = (items + multiprocessors - 1) / multiprocessors;
+  return std::max(static_cast<double>(rounds) * (steps * (kGradientStep + kStateStep) + 2 * kItem),
+                  bytes);
 }
 
 /// The cut of least expected time that needs no more memory than a call has without. WHY equal
@@ -107,7 +108,7 @@ SegmentCut by_model(const DeltaRuleProblem& p, int64_t multiprocessors) noexcept
   const int64_t chunks = core::chunk_count(tokens, backward::kTokens);
   double least = kLeastGain * whole_time(sequences, chunks, p.HV, p.V, multiprocessors);
   SegmentCut best{};
-  for (int64_t n = 2; chunks / n >= kShortest; ++n) {
+  for (int64_t n = 2; n <= kMost && chunks / n >= kShortest; ++n) {
     const double time = cut_time(sequences, chunks, n, p.HV, p.V, multiprocessors);
     if (!(time < least)) continue;
     const SegmentCut cut = by_length(p, core::chunk_count(chunks, n));
