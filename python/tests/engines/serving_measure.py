@@ -51,6 +51,12 @@ class Server:
             stdout=self.log.open("w"), stderr=subprocess.STDOUT, start_new_session=True,
         )
 
+    @classmethod
+    def write(cls, folder, layers, form):
+        from serving_model import write
+
+        write(folder, layers, *form, dense=cls.dense)
+
     @staticmethod
     def quoted(words):
         return " ".join(word if re.fullmatch(r"[\w./-]+", word) else f"'{word}'" for word in words)
@@ -141,11 +147,16 @@ def equality(servers, found):
 
 @functools.cache
 def reference(model):
-    """The model in float32, by transformers."""
+    """Gives the logits of a model's last tokens in float32: by transformers, or by serving_kimi.py."""
+    import serving_kimi
     import torch
+
+    if serving_kimi.is_kimi(model):
+        return serving_kimi.Reference(model, "cuda").logits
     from transformers import Qwen3NextForCausalLM
 
-    return Qwen3NextForCausalLM.from_pretrained(model, dtype=torch.float32).cuda().eval()
+    made = Qwen3NextForCausalLM.from_pretrained(model, dtype=torch.float32).cuda().eval()
+    return lambda ids, last: made(ids[None], logits_to_keep=last).logits[0]
 
 
 def distances(model, alone):
@@ -154,9 +165,9 @@ def distances(model, alone):
 
     differences, best = [], 0
     for length, (got, steps, *_) in zip(LENGTHS, alone, strict=True):
-        ids = torch.tensor([prompt(length, length) + got[:-1]], device="cuda")
+        ids = torch.tensor(prompt(length, length) + got[:-1], device="cuda")
         with torch.no_grad():
-            rows = reference(model)(ids, logits_to_keep=len(got)).logits[0].log_softmax(-1)
+            rows = reference(model)(ids, len(got)).log_softmax(-1)
         best += sum(row.argmax().item() == token for row, token in zip(rows, got))
         differences += [step[f"t{t}"] - row[t].item() for row, t, step in zip(rows, got, steps)]
     return {"tokens": len(differences), "best in float32": best,
@@ -198,7 +209,7 @@ class Report:
         versions |= {"device": device, "python": sys.version.split()[0]}
         self.path = pathlib.Path(path)
         environment = {key: value for key, value in os.environ.items()
-                       if key.startswith(kind.environment_prefixes) and not key.endswith("_DIR")}
+                       if key.startswith(kind.environment_prefixes) and not key.endswith(("_DIR", "_BASE"))}
         self.rows = {"commit": commit, "versions": versions, "environment": environment, "servers": {}, "equal": {},
                      "distances": {}, "times": [], "errors": {}}
 
@@ -261,10 +272,8 @@ def started(arguments, folder, kind):
     for name in arguments.servers.split(","):
         form = kind.setups[name.split(".")[0]][0]
         if form not in models:
-            from serving_model import write
-
             models[form] = f"{folder}/{len(models)}"
-            write(models[form], arguments.layers, *form, dense=kind.dense)
+            kind.write(models[form], arguments.layers, form)
         servers.append(kind(name, models[form], kind.first_port + 100 * len(servers), folder, arguments))
     return servers
 

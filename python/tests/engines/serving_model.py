@@ -83,6 +83,10 @@ def write(folder, layers=4, key_heads=16, value_heads=32, embedding=3, others=3,
                 parameter.mul_(embedding if "embed_tokens" in name else 3 if "lm_head" in name else others)
     model.to(torch.bfloat16).save_pretrained(folder, max_shard_size="100GB")
     add_drafts(folder, layers)
+    write_tokenizer(folder)
+
+
+def write_tokenizer(folder):
     words = models.WordLevel({f"t{i}": i for i in range(VOCABULARY)}, unk_token="t0")
     tokenizer = Tokenizer(words)
     tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()

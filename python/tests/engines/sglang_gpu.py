@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Measures SGLang's server on a GPU with and without Sluice: whether greedy tokens are equal, and times to the
-first and between further tokens. Starts one server for each way over one random-weight Qwen3-Next, asks
-them over HTTP in turns, and writes answers, times, versions, commands and log lines as JSON.
+first and between further tokens. Starts one server for each way over one random-weight Qwen3-Next or Kimi Linear,
+asks them over HTTP in turns, and writes answers, times, versions, commands and log lines as JSON.
 
     python sglang_gpu.py --out FILE [--layers 8] [--servers heads.sglang,heads.sluice,..]   (docs/engines/sglang.md)
 """
@@ -9,9 +9,11 @@ them over HTTP in turns, and writes answers, times, versions, commands and log l
 import json
 import time
 
+import serving_kimi
 import serving_measure
 
-WAYS = {"sglang": "0", "sluice": "1"}
+# Sluice on or off, and the prefill of GDN that it replaces or that runs instead.
+WAYS = {"sglang": ("0", "triton"), "flashinfer": ("0", "flashinfer"), "sluice": ("1", "triton")}
 CAPTURED = (1, 2, 4, 8, 16, 32, 64, 128)
 DRAFTS = ("--speculative-algorithm NEXTN --speculative-num-steps 3 --speculative-eagle-topk 1 "
           "--speculative-num-draft-tokens 4").split()
@@ -21,32 +23,45 @@ class Server(serving_measure.Server):
     """One `sglang.launch_server` and its log."""
 
     telling = ("Sluice|handed back|hooks registered|GDN|attention backend|Capture.*graph|Mamba Cache|KV Cache|"
-               "accept len|Traceback")
-    packages = ("sglang", "sglang-kernel", "flashinfer-python", *serving_measure.Server.packages)
-    environment_prefixes = ("SGLANG_", "TRITON_")
+               "accept len|kernel dispatcher|Traceback")
+    packages = ("sglang", "sglang-kernel", "flashinfer-python", "sgl-deep-gemm", *serving_measure.Server.packages)
+    environment_prefixes = ("SGLANG_", "TRITON_", "FLASHINFER_")
     # Experts in every layer: SGLang knows no others.
     dense, first_port = False, 8200
-    # Heads of the linear layers and factors of the weights (serving_model.py), further options of the server.
-    setups = {"heads": ((16, 32, 1000, 1.5), []), "drafts": ((16, 32, 1000, 1.5), DRAFTS)}
+    # Heads of the linear layers and factors of the weights (serving_model.py), or of a Kimi Linear (serving_kimi.py);
+    # further options of the server.
+    setups = {"heads": ((16, 32, 1000, 1.5), []), "drafts": ((16, 32, 1000, 1.5), DRAFTS),
+              "kda": (("kimi", 1000, 1.5), [])}
 
-    def words(self, _):
+    @classmethod
+    def write(cls, folder, layers, form):
+        if form[0] != "kimi":
+            return super().write(folder, layers, form)
+        serving_kimi.write(folder, layers, *form[1:])
+
+    def words(self, arguments):
+        requests = arguments.requests
         self.asked = {"cached tokens": 0, "verifications": 0, "tokens": 0}
         self.options = [
             "--port", str(self.port), "--attention-backend", "triton", "--linear-attn-backend", "triton",
+            "--linear-attn-prefill-backend", WAYS[self.way][1],
             "--sampling-backend", "pytorch", "--grammar-backend", "none", "--context-length", "70000",
-            "--max-running-requests", "128", "--stream-interval", "8", "--skip-server-warmup",
-            # Several servers share the GPU, so each is told how much it has.
-            "--mem-fraction-static", "0.5", "--max-total-tokens", "600000", "--max-mamba-cache-size", "700",
-            "--cuda-graph-bs-decode", *map(str, CAPTURED), "--cuda-graph-backend-prefill", "disabled",
+            "--max-running-requests", str(requests), "--stream-interval", "8", "--skip-server-warmup",
+            # Several servers share the GPU, so each is told how much it has. A server's pools come out of the fraction
+            # of what was free when it started, less what others have taken since.
+            "--mem-fraction-static", "0.8", "--max-total-tokens", str(80000 + 4096 * requests),
+            "--max-mamba-cache-size", str(60 + 5 * requests),
+            "--cuda-graph-bs-decode", *(str(size) for size in CAPTURED if size <= requests),
+            "--cuda-graph-backend-prefill", "disabled",
             "--disable-custom-all-reduce", *self.setups[self.setup][1],
         ]
         return ["sglang.launch_server", "--model-path", self.model, *self.options]
 
     def environment(self, _):
-        return dict(SLUICE_SGLANG=WAYS[self.way], HF_HUB_OFFLINE="1")
+        return dict(SLUICE_SGLANG=WAYS[self.way][0], HF_HUB_OFFLINE="1")
 
     def command(self):
-        return (f"SLUICE_SGLANG={WAYS[self.way]} python -m sglang.launch_server --model-path MODEL "
+        return (f"SLUICE_SGLANG={WAYS[self.way][0]} python -m sglang.launch_server --model-path MODEL "
                 f"{self.quoted(self.options)}")
 
     def counts(self):
@@ -86,6 +101,7 @@ class Client(serving_measure.Client):
 def main():
     made = serving_measure.parser(__doc__, servers="heads.sglang,heads.sluice",
                                   timed="heads.sglang,heads.sluice,drafts.sglang,drafts.sluice")
+    made.add_argument("--requests", type=int, default=128, help="how many each server runs at once")
     serving_measure.run(made.parse_args(), Server, Client)
 
 

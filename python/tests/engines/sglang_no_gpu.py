@@ -4,10 +4,10 @@ tokens without a GPU, and compares what it says with transformers.
 
 Tensors lie in host memory (sglang_host.py), SGLang's own small Triton kernels are interpreted, experts give zero, the
 gated delta rule and its convolution run on Sluice's CPU kernels through the plug-in. Everything is float32, and so is
-the truth: log-probabilities of the generated tokens by transformers over the same weights. What a GPU adds is not
-seen: kernels, streams, CUDA graphs.
+the truth: log-probabilities of the generated tokens by transformers, or by serving_kimi.py, over the same weights. What
+a GPU adds is not seen: kernels, streams, CUDA graphs.
 
-    python sglang_no_gpu.py [--drafts] [--log FILE]
+    python sglang_no_gpu.py [--drafts | --kda] [--log FILE]
 
 Wants sglang 0.5.17 and sglang-kernel 0.4.5 with torch 2.11.0, and Sluice; minutes of one processor.
 """
@@ -28,6 +28,7 @@ import urllib.error
 import urllib.request
 from unittest import mock
 
+import serving_kimi
 import serving_model
 import torch
 import transformers
@@ -35,6 +36,8 @@ from safetensors.torch import load_file, save_file
 
 SMALL = dict(hidden_size=128, intermediate_size=64, moe_intermediate_size=64, shared_expert_intermediate_size=64,
              num_attention_heads=4, head_dim=32, linear_key_head_dim=32, linear_value_head_dim=32)
+SMALL_KIMI = dict(hidden_size=128, intermediate_size=64, heads=4, head_dim=32, kv_lora_rank=256, qk_nope_head_dim=32,
+                  qk_rope_head_dim=32, v_head_dim=32, dtype="float32")
 # The third alone, then all at once, then all again, when the prefix cache has the beginnings of some.
 LENGTHS = (3, 65, 130, 300)
 ORDER = ((2,), range(4), range(4))
@@ -54,7 +57,9 @@ DRAFTS = ("--speculative-algorithm NEXTN --speculative-num-steps 3 --speculative
 EMBEDDING = (3, 20)
 
 
-def write_model(folder, embedding):
+def write_model(folder, embedding, kda):
+    if kda:
+        return serving_kimi.write(folder, 4, embedding, sizes=SMALL_KIMI, device="cpu")
     with mock.patch.dict(serving_model.SIZES, SMALL):
         serving_model.write(folder, 4, 2, 4, embedding, dense=False, device="cpu")
     path = pathlib.Path(folder) / "model.safetensors"
@@ -79,7 +84,7 @@ def start(folder, model, log, more):
 def ask(path, body=None):
     headers = {"Content-Type": "application/json"}
     request = urllib.request.Request(f"http://127.0.0.1:{PORT}{path}", body and json.dumps(body).encode(), headers)
-    with urllib.request.urlopen(request, timeout=100) as answer:
+    with urllib.request.urlopen(request, timeout=600) as answer:
         return answer.read()
 
 
@@ -104,14 +109,21 @@ def answers(server):
         return [row for group in ORDER for row in pool.map(answer, [prompts[i] for i in group])]
 
 
+def reference(model):
+    """Gives the logits of a model's last tokens in float32."""
+    if serving_kimi.is_kimi(model):
+        return serving_kimi.Reference(model, "cpu").logits
+    truth = transformers.Qwen3NextForCausalLM.from_pretrained(model, dtype=torch.float32).eval()
+    return lambda ids, last: truth(ids[None]).logits[0, -last:]
+
+
 def compare(model, rows):
     """(tokens, how many are float32's best, the largest distance of their log-probabilities, tokens from the prefix
     cache, verifications of drafts)."""
-    truth = transformers.Qwen3NextForCausalLM.from_pretrained(model, dtype=torch.float32).eval()
-    best, distances = 0, []
+    logits, best, distances = reference(model), 0, []
     for ids, got, logprobs, _ in rows:
         with torch.no_grad():
-            steps = truth(torch.tensor([ids + got[:-1]])).logits[0, -len(got):].log_softmax(-1)
+            steps = logits(torch.tensor(ids + got[:-1]), len(got)).log_softmax(-1)
         best += sum(step.argmax().item() == token for step, token in zip(steps, got))
         distances += [abs(step[token].item() - said) for step, token, said in zip(steps, got, logprobs)]
     return len(distances), best, max(distances), *(sum(row[3][i] for row in rows) for i in range(2))
@@ -119,13 +131,15 @@ def compare(model, rows):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--drafts", action="store_true", help="with three MTP drafts a step")
+    kind = parser.add_mutually_exclusive_group()
+    kind.add_argument("--drafts", action="store_true", help="with three MTP drafts a step")
+    kind.add_argument("--kda", action="store_true", help="a Kimi Linear instead of a Qwen3-Next")
     parser.add_argument("--log", default="sglang_no_gpu.log")
     arguments = parser.parse_args()
     path = pathlib.Path(arguments.log)
     with tempfile.TemporaryDirectory() as folder, path.open("w") as log:
         model = f"{folder}/model"
-        write_model(model, EMBEDDING[arguments.drafts])
+        write_model(model, EMBEDDING[arguments.drafts], arguments.kda)
         server = start(folder, model, log, DRAFTS if arguments.drafts else ())
         try:
             rows = answers(server)
@@ -135,7 +149,7 @@ def main():
         tokens, best, distance, cached, verified = compare(model, rows)
     for line in re.findall(r"sglang\.\w+ (?:runs on Sluice|handed back.*)", path.read_text()):
         print(line)
-    print(f"{tokens} tokens, {best} of them transformers' best; log-probabilities within {distance:.1e}; "
+    print(f"{tokens} tokens, {best} of them float32's best; log-probabilities within {distance:.1e}; "
           f"{cached} tokens of prompts from the prefix cache; {verified} verifications of drafts")
     sys.exit(best < tokens or not distance < TOLERANCE)
 
