@@ -78,14 +78,18 @@ Sizes Scene::fill_delta_rule(Args* args) {
   return s;
 }
 
+template <class Args>
+void Scene::fill_split(Args* args) {
+  if (!bytes_.one_in(4)) return;
+  args->split = static_cast<int32_t>(bytes_.below(5));
+  if (args->split == SLUICE_SPLIT_SEGMENTS) args->split_value = 2;
+  if (args->split == SLUICE_SPLIT_LENGTH) args->split_value = 64;
+}
+
 void Scene::fill_chunk(sluice_chunk_forward_args* args) {
   const Sizes s = fill_delta_rule(args);
   args->history = static_cast<int32_t>(bytes_.below(3));
-  if (bytes_.one_in(4)) {
-    args->split = static_cast<int32_t>(bytes_.below(5));
-    if (args->split == SLUICE_SPLIT_SEGMENTS) args->split_value = 2;
-    if (args->split == SLUICE_SPLIT_LENGTH) args->split_value = 64;
-  }
+  fill_split(args);
   if (!bytes_.one_in(4)) return;
   const bool kv = args->state.layout == SLUICE_STATE_KV;
   args->checkpoints = tensor(float_type(), {3, s.HV, kv ? s.K : s.V, kv ? s.V : s.K});
@@ -163,6 +167,7 @@ void Scene::fill_backward(sluice_chunk_backward_args* args) {
   maybe(&args->dq, float_type(), {s.B, s.T, s.H, s.K});
   maybe(&args->dk, float_type(), {s.B, s.T, s.H, s.K});
   maybe(&args->dv, float_type(), {s.B, s.T, s.HV, s.V});
+  fill_split(args);
 }
 
 void Scene::fill_summary(sluice_chunk_summary_args* args) {

@@ -103,6 +103,8 @@ class Scene {
   template <class Slots>
   void fill_slots(Slots* state, int64_t N, int64_t slots);
   void fill_choices(sluice_delta_options* options);
+  template <class Args>
+  void fill_split(Args* args);
   void fill_ring(const Sizes& s, int64_t slots, int64_t tokens, sluice_replay_ring* ring);
   Sizes draw_sizes(int64_t most_tokens);
   /// Makes a batch packed, or not; its cu_seqlens.
