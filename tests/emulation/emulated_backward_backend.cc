@@ -6,7 +6,6 @@
 #include "cuda/kernels/backward/gradients.cuh"
 #include "cuda/kernels/backward/key_tokens.cuh"
 #include "cuda/kernels/backward/launch.h"
-#include "cuda/kernels/backward/prepare_tiles.cuh"
 #include "cuda/kernels/backward/segment_fold.cuh"
 #include "cuda/kernels/backward/solve_tiles.cuh"
 #include "emulated_ctas.hpp"
@@ -26,7 +25,8 @@ Function function_of(Kernel kernel, const BackwardParams& p) {
                                 chain_kernel,
                                 gradients_kernel,
                                 narrow ? keys_kernel<kNarrowK> : keys_kernel<kMaxK>,
-                                head_sums_kernel};
+                                head_sums_kernel,
+                                chunk_sums_kernel};
   return functions[static_cast<int>(kernel)];
 }
 
@@ -69,6 +69,13 @@ int64_t chunks_of(const StageParams& p) {
   return p.cu_seqlens.data != nullptr ? p.slots : p.N * p.slots;
 }
 
+template <Solve kSolve>
+void run_solve(const BackwardParams& p, Launcher& launcher) {
+  run_tiles(solve_tiles_kernel<__nv_bfloat16, kSolve>, solve_tiles_kernel<__half, kSolve>, p,
+            p.d_o.number == Number::kBfloat16, chunks_of(p.stage) * p.stage.H, kSolveThreads,
+            launcher);
+}
+
 template <class Bf16, class Half>
 void run_width(ChainParams p, Launcher& launcher) {
   deal_items(Bf16::kV == 128, !Bf16::kBack, 0, kEmulatedCtas, &p);
@@ -97,10 +104,7 @@ void run_gradients(const GradientParams& p, int64_t items, Launcher& launcher) {
 
 void launch_prepare(const BackwardParams& params, Launcher& launcher) noexcept {
   if (!has_aligned_keys(params)) return launch(Kernel::kPrepare, params, launcher);
-  const StageParams& p = params.stage;
-  run_tiles(prepare_tiles_kernel<__nv_bfloat16>, prepare_tiles_kernel<__half>, params,
-            params.d_o.number == Number::kBfloat16, p.cu_seqlens.data != nullptr ? p.T : p.N * p.T,
-            kThreads, launcher);
+  if (!params.delta_rule) run_solve<Solve::kPrepare>(params, launcher);
 }
 
 void launch_maxima(const BackwardParams& params, Launcher& launcher) noexcept {
@@ -111,9 +115,8 @@ void launch_maxima(const BackwardParams& params, Launcher& launcher) noexcept {
 }
 
 void launch_solve(const BackwardParams& params, Launcher& launcher) noexcept {
-  run_tiles(solve_tiles_kernel<__nv_bfloat16>, solve_tiles_kernel<__half>, params,
-            params.d_o.number == Number::kBfloat16, chunks_of(params.stage) * params.stage.H,
-            kSolveThreads, launcher);
+  has_aligned_keys(params) ? run_solve<Solve::kBoth>(params, launcher)
+                           : run_solve<Solve::kSolve>(params, launcher);
 }
 
 namespace {

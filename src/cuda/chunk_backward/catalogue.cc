@@ -19,12 +19,6 @@ using backward::BackwardParams;
 using core::ChunkBackwardProblem, core::DeltaRuleProblem, core::Plan, core::Tensor;
 using BackwardKernel = backward::Kernel;
 
-/// Sums over tokens.
-void launch_head_sums(const BackwardParams& params, Launcher& launcher) noexcept {
-  const bool sums = params.dA_log.data != nullptr || params.ddt_bias.data != nullptr;
-  if (sums) backward::launch(BackwardKernel::kHeadSums, params, launcher);
-}
-
 // ---------------------------------------------------------------------------- tensor cores ----
 
 Status accept_tiles(const ChunkBackwardProblem& b, const Machine& machine) noexcept {
@@ -77,7 +71,7 @@ void launch_wave(const ChunkBackwardProblem& b, const backward::SegmentCut& cut,
   launch_chains(p, params, tensors, rows, launcher);
   if (!has_row_gradients(params)) return;
   backward::launch_gradients(params, tensors, launcher);
-  launch_head_sums(params, launcher);
+  if (params.chunk_sums != nullptr) backward::launch(BackwardKernel::kChunkSums, params, launcher);
 }
 
 void launch_tiles(const ChunkBackwardProblem& b, const Plan& plan, void* memory,
@@ -123,7 +117,7 @@ void launch_plain(const ChunkBackwardProblem& b, const Plan&, void* memory,
   if (params.dq.data != nullptr || params.dk.data != nullptr) {
     backward::launch(BackwardKernel::kKeys, params, launcher);
   }
-  launch_head_sums(params, launcher);
+  if (has_head_sums(params)) backward::launch(BackwardKernel::kHeadSums, params, launcher);
 }
 
 // -------------------------------------------------------------------------- key-wise gates ----

@@ -67,7 +67,7 @@ bool are_mappable(const DeltaRuleProblem& p, const backward::TileTensors& t) noe
 void launch_chains(const DeltaRuleProblem& p, const BackwardParams& params,
                    const backward::TileTensors& tensors, const StageRows& rows,
                    Launcher& launcher) noexcept {
-  if (params.g.data != nullptr) {
+  if (params.g.data != nullptr && !backward::has_aligned_keys(params)) {
     StageParams sums = lower_stage_sizes(p, backward::kTokens);
     sums.has_gates = true, sums.gate = params.g, sums.g_cumsum = rows.sums;
     stages::launch(StageKernel::kCumsum, sums, launcher);

@@ -36,18 +36,17 @@ void place_normalised(const DeltaRuleProblem& p, BackwardWorkspace& workspace, N
   params->stage.k = params->k_normal = workspace.rows(p.H, p.K, number);
 }
 
-/// ... and clamped logarithms of gates; beside them their gradients.
+/// ... and clamped logarithms of gates.
 void place_gates(const DeltaRuleProblem& p, BackwardWorkspace& workspace,
                  BackwardParams* params) noexcept {
   if (!present(p.gate)) return;
-  params->g = workspace.rows(p.HV, 1);
-  params->dg = workspace.rows(p.HV, 1);
+  params->g = workspace.numbers(p.HV);
 }
 
 void place_beta(const DeltaRuleProblem& p, BackwardWorkspace& workspace,
                 BackwardParams* params) noexcept {
   if (!present(p.beta) && p.beta_factor == 1.0) return;
-  params->stage.beta = params->beta = workspace.rows(p.HV, 1);
+  params->stage.beta = params->beta = workspace.numbers(p.HV);
 }
 
 /// Finds the rows of a call by tensor cores their places.
@@ -118,6 +117,11 @@ TokenRows BackwardWorkspace::rows(int64_t heads, int64_t columns, Number number)
   return {data, p_.rows.T * token, token, columns, number};
 }
 
+TokenRows BackwardWorkspace::numbers(int64_t heads) noexcept {
+  void* const data = take(p_.rows.B * p_.rows.T * heads, Number::kFloat32);
+  return {data, p_.rows.T * heads, 1, p_.rows.T, Number::kFloat32};
+}
+
 device::ChunkStates BackwardWorkspace::states(int64_t slots, Number number) noexcept {
   const int64_t head = p_.K * p_.V, chunk = p_.HV * head;
   const int64_t batches = present(p_.rows.cu_seqlens) ? 1 : p_.rows.B;
@@ -162,6 +166,7 @@ StageRows place_plain(const DeltaRuleProblem& p, BackwardWorkspace& workspace,
   place_normalised(p, workspace, Number::kFloat32, params);
   place_gates(p, workspace, params);
   s.gate = params->g;
+  if (present(p.gate)) params->dg = workspace.numbers(p.HV);
   place_states(workspace, Number::kFloat32, params);
   params->dN = workspace.rows(p.HV, p.V);
   params->dk_parts = workspace.rows(p.HV, p.K);
@@ -201,13 +206,14 @@ StageRows place_tiles(const DeltaRuleProblem& p, WhichAddresses which, BackwardW
   params->q_normal = move_rows(places.of_key(params->raw_q, params->dq), &s.q);
   params->k_normal = move_rows(places.of_key(params->raw_k, params->dk), &s.k);
   params->d_o_copy = move_rows(places.of_values(params->raw_d_o), &params->d_o);
-  if (params->has_norm) params->norms = workspace.rows(2 * p.H, 1);
+  if (params->has_norm) params->norms = workspace.numbers(2 * p.H);
   place_gates(p, workspace, params);
-  if (present(p.gate)) s.g_cumsum = rows.sums = workspace.rows(p.HV, 1);
+  if (present(p.gate)) s.g_cumsum = rows.sums = workspace.numbers(p.HV);
   place_states(workspace, io, params);
+  const int64_t chunks = (present(p.rows.cu_seqlens) ? 1 : p.rows.B) * s.slots;
+  if (has_head_sums(*params)) params->chunk_sums = workspace.floats(2 * chunks * p.HV);
   if (io == Number::kFloat16) {
-    const int64_t batches = present(p.rows.cu_seqlens) ? 1 : p.rows.B;
-    params->maxima = workspace.floats(batches * s.slots * p.HV);
+    params->maxima = workspace.floats(chunks * p.HV);
     params->scales = workspace.floats(p.rows.N * p.HV);
   }
   const bool whole = places.holds_tiles(params->dv, p.HV);

@@ -26,6 +26,8 @@ class BackwardWorkspace {
   /// [B,T,heads,columns].
   device::TokenRows rows(int64_t heads, int64_t columns,
                          device::Number number = device::Number::kFloat32) noexcept;
+  /// [B,T,heads] float32, a head's tokens next to each other: kernels have a head's.
+  device::TokenRows numbers(int64_t heads) noexcept;
   /// Of all chunks, [B,slots,HV,K,V].
   device::ChunkStates states(int64_t slots, device::Number number) noexcept;
   float* floats(int64_t count) noexcept { return layout_.take<float>(count); }
@@ -43,12 +45,17 @@ struct StageRows {
   device::TokenRows sums, A, u;
 };
 
+/// Whether a call asks for sums over tokens.
+inline bool has_head_sums(const backward::BackwardParams& p) noexcept {
+  return p.dA_log.data != nullptr || p.ddt_bias.data != nullptr;
+}
+
 /// Whether a call asks for more than the gradients of initial states, which need no states themselves.
 inline bool has_row_gradients(const backward::BackwardParams& p) noexcept {
   for (const void* data : {p.dq.data, p.dk.data, p.dv.data, p.dgate.data, p.dbeta.data}) {
     if (data != nullptr) return true;
   }
-  return p.dA_log.data != nullptr || p.ddt_bias.data != nullptr;
+  return has_head_sums(p);
 }
 
 /// [B,T,heads,columns] for a map of the copy engine.

@@ -53,13 +53,11 @@ __device__ __forceinline__ int64_t rows_in_use(const StageParams& p) {
   return p.cu_seqlens.data == nullptr ? p.T : device::first_row(p, p.N);
 }
 
-/// g of a gate as given: clamped, NaN passes.
-__device__ __forceinline__ float log_gate(const BackwardParams& p, int64_t head, float gate) {
+/// g of a gate as given, of a head with those constants: clamped, NaN passes.
+__device__ __forceinline__ float log_gate(GateForm form, const device::RawGate& raw, float gate) {
   float g = gate;
-  if (p.gate_form == GateForm::kLinear) g = logf(gate);
-  if (device::is_raw(p.gate_form)) {
-    g = device::raw_log_gate(p.gate_form, device::load_raw_gate(p, head), gate);
-  }
+  if (form == GateForm::kLinear) g = logf(gate);
+  if (device::is_raw(form)) g = device::raw_log_gate(form, raw, gate);
   return device::clamped_gate(g);
 }
 
@@ -68,7 +66,7 @@ __device__ __forceinline__ void prepare_gates(const BackwardParams& p, int64_t b
   for (int64_t head = threadIdx.x; head < p.stage.HV; head += kThreads) {
     if (p.g.data != nullptr) {
       const float gate = number_at(p.raw_gate, batch, row, head);
-      put_float(p.g, batch, row, head, log_gate(p, head, gate));
+      put_float(p.g, batch, row, head, log_gate(p.gate_form, device::load_raw_gate(p, head), gate));
     }
     if (p.beta.data == nullptr) continue;
     const bool given = p.raw_beta.data != nullptr;
@@ -103,26 +101,32 @@ __device__ __forceinline__ GivenGate given_gate(const BackwardParams& b, const C
   if (token >= chunk.tokens) return given;
   const int64_t batch = chunk.batch, row = chunk.row + token;
   if (b.dbeta.data != nullptr) given.beta = number_at(b.raw_beta, batch, row, head);
-  if (b.g.data == nullptr || b.dgate.data == nullptr) return given;
+  if (b.g.data == nullptr || (b.dgate.data == nullptr && b.chunk_sums == nullptr)) return given;
   given.gate = number_at(b.raw_gate, batch, row, head);
   given.g = number_at(b.g, batch, row, head);
   return given;
 }
 
 /// Gradients of a token's gate and write strength, as given, from those of g and beta.
-__device__ __forceinline__ void store_gate(const BackwardParams& b, const Chunk& chunk,
-                                           int64_t head, int token, const GivenGate& given,
-                                           float dg, float dbeta) {
+/// @return what sums over tokens are made of, if there are any: g by the gate and by A_log
+__device__ __forceinline__ device::RawSlopes store_gate(const BackwardParams& b, const Chunk& chunk,
+                                                        int64_t head, int token,
+                                                        const GivenGate& given, float dg,
+                                                        float dbeta) {
   const int64_t batch = chunk.batch, row = chunk.row + token;
   if (b.dbeta.data != nullptr) {
     device::store_number(b.dbeta.data, at(b.dbeta, batch, row, head), b.dbeta.number,
                          strength_slope(b, given.beta) * dbeta);
   }
-  if (b.g.data == nullptr) return;
-  put_float(b.dg, batch, row, head, dg);
-  if (b.dgate.data == nullptr) return;
-  device::store_number(b.dgate.data, at(b.dgate, batch, row, head), b.dgate.number,
-                       gate_slopes(b, head, given.gate, given.g).gate * dg);
+  if (b.g.data == nullptr) return {};
+  if (b.dg.data != nullptr) put_float(b.dg, batch, row, head, dg);
+  if (b.dgate.data == nullptr && b.chunk_sums == nullptr) return {};
+  const device::RawSlopes slopes = gate_slopes(b, head, given.gate, given.g);
+  if (b.dgate.data != nullptr) {
+    device::store_number(b.dgate.data, at(b.dgate, batch, row, head), b.dgate.number,
+                         slopes.gate * dg);
+  }
+  return slopes;
 }
 
 }  // namespace sluice::cuda::backward

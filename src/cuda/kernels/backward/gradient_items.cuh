@@ -280,8 +280,10 @@ struct GateSums {
       given[back] = given_gate(b, chunk, head, i);
     }
   }
-  __device__ __forceinline__ void store(const BackwardParams& b, const Chunk& chunk, int64_t head,
-                                        const GradientSums& s, const GradientFactors& f) const {
+  /// @param state number of the chunk among all
+  __device__ __forceinline__ void store(const BackwardParams& b, const Chunk& chunk, int64_t state,
+                                        int64_t head, const GradientSums& s,
+                                        const GradientFactors& f) const {
     const auto gate = [&](int i) {
       if (i >= chunk.tokens) return 0.0f;
       const float correction = b.delta_rule ? s.correction[i] : 0.0f;
@@ -294,14 +296,23 @@ struct GateSums {
                           decay(f.G[kTokens - 1]) * (s.product[0] + s.product[1]);
       dg = whole + device::sum_before_lane(gate(token(0)) + gate(token(1)));
     }
+    float by_bias = 0.0f, by_rate = 0.0f;
 #pragma unroll
     for (int back = 0; back < 2; ++back) {
       const int i = token(back);
       if (b.g.data != nullptr) dg += gate(i);
       if (i >= chunk.tokens) continue;
       const float dbeta = b.delta_rule ? s.value[i] / f.stored[i] : 0.0f;
-      store_gate(b, chunk, head, i, given[back], f.back * dg, f.back * dbeta);
+      const device::RawSlopes slopes =
+          store_gate(b, chunk, head, i, given[back], f.back * dg, f.back * dbeta);
+      by_bias += f.back * dg * slopes.gate;
+      by_rate += f.back * dg * slopes.A_log;
     }
+    if (b.chunk_sums == nullptr) return;
+    by_bias = warp_sum(by_bias);
+    by_rate = warp_sum(by_rate);
+    if (!tile::is_first_lane()) return;
+    *reinterpret_cast<float2*>(b.chunk_sums + 2 * (state * b.stage.HV + head)) = {by_bias, by_rate};
   }
 };
 
@@ -338,7 +349,7 @@ __device__ __forceinline__ void gate_role(const GradientParams& p, GradientShare
     // SYNC sum_ring.full: all sums of the head are there
     sums.wait(s.sum_ring);
     // WHY the sums' stage: factors of the head are two rounds of make() from being overwritten.
-    gates.store(b, chunk, head, s.sums[sums.stage], s.factors[sums.stage]);
+    gates.store(b, chunk, item.state, head, s.sums[sums.stage], s.factors[sums.stage]);
     // SYNC sum_ring.empty: they have been read
     sums.release(s.sum_ring);
     item = next, turn = next_turn;

@@ -14,6 +14,7 @@ const void* chain() noexcept;
 const void* gradients() noexcept;
 const void* keys_of_heads(bool narrow) noexcept;
 const void* head_sums() noexcept;
+const void* chunk_sums() noexcept;
 
 /// With key-wise gates; they take (KeyBackwardParams, int64 items).
 const void* key_tokens() noexcept;
@@ -22,9 +23,8 @@ const void* key_sums() noexcept;
 /// By tensor cores, of one dtype of io. `delta`: the gated delta rule; `wide`: items of a chain have
 /// 128 columns of V, else 64.
 struct TileInstances {
-  device::Instance prepare;
-  device::Instance maxima;  ///< of float16 alone
-  device::Instance solve;
+  device::Instance maxima;        ///< of float16 alone
+  device::Instance solve[3];      ///< [Solve]
   device::Instance chain[3][2];   ///< [Chain][wide]
   device::Instance both_chains;   ///< 64 columns an item
   device::Instance gradients[2];  ///< [delta]

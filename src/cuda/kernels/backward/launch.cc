@@ -23,8 +23,10 @@ const void* function_of(Kernel kernel, bool narrow) noexcept {
       return gradients();
     case Kernel::kKeys:
       return keys_of_heads(narrow);
-    default:
+    case Kernel::kHeadSums:
       return head_sums();
+    default:
+      return chunk_sums();
   }
 }
 

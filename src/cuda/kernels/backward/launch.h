@@ -17,9 +17,10 @@ enum class Kernel {
   kChain,      ///< gradients of states, the rest of dN
   kGradients,  ///< all that is by chunk
   kKeys,       ///< dq and dk over value heads
-  kHeadSums,   ///< dA_log and ddt_bias
+  kHeadSums,   ///< dA_log and ddt_bias of gradients of gates
+  kChunkSums,  ///< dA_log and ddt_bias of sums over chunks
 };
-inline constexpr int kKernels = static_cast<int>(Kernel::kHeadSums) + 1;
+inline constexpr int kKernels = static_cast<int>(Kernel::kChunkSums) + 1;
 
 /// Extents of a launch. Host code, tested without a GPU.
 struct Launch {
@@ -74,11 +75,12 @@ inline bool has_aligned_keys(const BackwardParams& p) noexcept {
   }
   return true;
 }
-/// Normalised q and k, rows that the copy engine cannot read, g and beta.
+/// Normalised q and k, rows that the copy engine cannot read, g and beta; of aligned keys sums of gates
+/// too. With the delta rule those are left to launch_solve().
 void launch_prepare(const BackwardParams& params, Launcher& launcher) noexcept;
 /// Of float16 what the powers of two are found by that gradients are multiplied by inside.
 void launch_maxima(const BackwardParams& params, Launcher& launcher) noexcept;
-/// What the delta rule has of a chunk whatever the state: B.
+/// What the delta rule has of a chunk whatever the state: B; and what launch_prepare() has left.
 void launch_solve(const BackwardParams& params, Launcher& launcher) noexcept;
 /// Gradients of states, and dv.
 void launch_chain(const BackwardParams& params, const TileTensors& tensors,

@@ -66,6 +66,21 @@ void run_chain(Chain chain, bool encoded, bool wide, ChainParams& p, Launcher& l
            {{static_cast<unsigned>(p.ctas)}, instance.threads, instance.shared_bytes}, p);
 }
 
+void run_solve(Solve which, const BackwardParams& params, Launcher& launcher) noexcept {
+  const StageParams& p = params.stage;
+  const int64_t items = chunks_of(p) * p.H;
+  if (items == 0) return;
+  const device::Instance& instance = instances_of(params).solve[static_cast<int>(which)];
+  // PERF where there are few, value heads have CTAs of their own.
+  const bool few = items < kSolveCtas * launcher.machine().multiprocessors;
+  launcher(instance.kernel,
+           {{static_cast<unsigned>(std::min(items, kMaxGrid)),
+             few ? static_cast<unsigned>(std::min(p.r, kMaxGridRows)) : 1},
+            instance.threads,
+            instance.shared_bytes},
+           params, items);
+}
+
 }  // namespace
 
 int load_tile_kernels() noexcept {
@@ -75,9 +90,8 @@ int load_tile_kernels() noexcept {
   };
   for (const auto get : {bf16_tiles, fp16_tiles}) {
     const TileInstances& all = get();
-    load(all.prepare);
     load(all.maxima);
-    load(all.solve);
+    for (const device::Instance& instance : all.solve) load(instance);
     for (const auto& widths : all.chain) load(widths[0]), load(widths[1]);
     load(all.both_chains);
     for (const bool delta : {false, true}) {
@@ -90,9 +104,7 @@ int load_tile_kernels() noexcept {
 
 void launch_prepare(const BackwardParams& params, Launcher& launcher) noexcept {
   if (!has_aligned_keys(params)) return launch(Kernel::kPrepare, params, launcher);
-  const StageParams& p = params.stage;
-  const int64_t items = p.cu_seqlens.data != nullptr ? p.T : p.N * p.T;
-  if (items > 0) run(instances_of(params).prepare, params, items, kMaxGrid, launcher);
+  if (!params.delta_rule) run_solve(Solve::kPrepare, params, launcher);
 }
 
 void launch_maxima(const BackwardParams& params, Launcher& launcher) noexcept {
@@ -102,18 +114,7 @@ void launch_maxima(const BackwardParams& params, Launcher& launcher) noexcept {
 }
 
 void launch_solve(const BackwardParams& params, Launcher& launcher) noexcept {
-  const StageParams& p = params.stage;
-  const int64_t items = chunks_of(p) * p.H;
-  if (items == 0) return;
-  const device::Instance& instance = instances_of(params).solve;
-  // PERF where there are few, value heads have CTAs of their own.
-  const bool few = items < kSolveCtas * launcher.machine().multiprocessors;
-  launcher(instance.kernel,
-           {{static_cast<unsigned>(std::min(items, kMaxGrid)),
-             few ? static_cast<unsigned>(std::min(p.r, kMaxGridRows)) : 1},
-            instance.threads,
-            instance.shared_bytes},
-           params, items);
+  run_solve(has_aligned_keys(params) ? Solve::kBoth : Solve::kSolve, params, launcher);
 }
 
 void launch_chain(const BackwardParams& params, const TileTensors& tensors,

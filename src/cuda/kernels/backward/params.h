@@ -54,6 +54,8 @@ struct BackwardParams {
   float *maxima, *scales;
   TokenRows dq_parts, dk_parts;  ///< [B,T,HV,K], of normalised q and k, by value head
   TokenRows dg;                  ///< [B,T,HV]: by the clamped logarithm
+  /// By tensor cores, in its place: what a chunk's tokens add to ddt_bias and dA_log, [chunks,HV,2].
+  float* chunk_sums;
 
   TokenRows dq, dk;       ///< [B,T,H,K] out
   TokenRows dv;           ///< [B,T,HV,V] out

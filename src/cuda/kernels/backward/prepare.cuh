@@ -83,7 +83,10 @@ __device__ __forceinline__ WarpRow<kMost> load_key(const BackwardParams& p, cons
   float sum = 0.0f;
 #pragma unroll
   for (const float x : key.x) sum = fmaf(x, x, sum);
-  *factor = 1.0f / sqrtf(warp_sum(sum) + p.l2norm_eps);
+  // NUM neighbours first: the order of prepare_tiles.cuh, whose lanes have eight columns.
+#pragma unroll
+  for (int step : {1, 16, 8, 4, 2}) sum += __shfl_xor_sync(~0u, sum, step);
+  *factor = 1.0f / sqrtf(sum + p.l2norm_eps);
   return key;
 }
 
@@ -218,6 +221,18 @@ struct HeadTerm {
   }
 };
 
+/// ddt_bias and dA_log of a head, by one thread.
+__device__ __forceinline__ void store_head_sums(const BackwardParams& p, int64_t head,
+                                                float by_bias, float by_rate) {
+  if (threadIdx.x != 0) return;
+  if (p.ddt_bias.data != nullptr) {
+    device::store_number(p.ddt_bias.data, head * p.ddt_bias.stride, p.ddt_bias.number, by_bias);
+  }
+  if (p.dA_log.data != nullptr) {
+    device::store_number(p.dA_log.data, head * p.dA_log.stride, p.dA_log.number, by_rate);
+  }
+}
+
 /// Items are value heads. PERF several tokens are on their way at once: the latency of memory is
 /// what this waits for.
 __global__ void __launch_bounds__(kThreads)
@@ -259,13 +274,30 @@ __global__ void __launch_bounds__(kThreads)
     }
     by_bias = cta_sum(by_bias, warps);
     by_rate = cta_sum(by_rate, warps);
-    if (threadIdx.x != 0) continue;
-    if (p.ddt_bias.data != nullptr) {
-      device::store_number(p.ddt_bias.data, head * p.ddt_bias.stride, p.ddt_bias.number, by_bias);
+    store_head_sums(p, head, by_bias, by_rate);
+  }
+}
+
+/// The same from what chunks have left of it. Items are value heads.
+__global__ void __launch_bounds__(kThreads)
+    chunk_sums_kernel(const __grid_constant__ BackwardParams p, int64_t items) {
+  extern __shared__ __align__(1024) uint8_t dynamic_shared[];
+  auto& warps = *reinterpret_cast<float(*)[kWarps]>(dynamic_shared);
+  device::follow();
+  const bool packed = p.stage.cu_seqlens.data != nullptr;
+  const int64_t chunks =
+      packed ? device::chunks_before(p.stage, p.stage.N) : p.stage.N * p.stage.slots;
+  for (int64_t head = blockIdx.x; head < items; head += gridDim.x) {
+    float by_bias = 0.0f, by_rate = 0.0f;
+#pragma unroll 4
+    for (int64_t i = threadIdx.x; i < chunks; i += kThreads) {
+      const auto x = __ldg(reinterpret_cast<const float2*>(p.chunk_sums) + i * p.stage.HV + head);
+      by_bias += x.x;
+      by_rate += x.y;
     }
-    if (p.dA_log.data != nullptr) {
-      device::store_number(p.dA_log.data, head * p.dA_log.stride, p.dA_log.number, by_rate);
-    }
+    by_bias = cta_sum(by_bias, warps);
+    by_rate = cta_sum(by_rate, warps);
+    store_head_sums(p, head, by_bias, by_rate);
   }
 }
 

@@ -4,6 +4,7 @@
 #define SLUICE_CUDA_KERNELS_BACKWARD_TILE_CONFIG_H_
 
 #include <cuda.h>
+#include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
 #include <type_traits>
@@ -12,7 +13,6 @@
 #include "cuda/kernels/backward/params.h"
 #include "cuda/tile/pipeline.cuh"
 #include "cuda/tile/shared_tile.cuh"
-#include "cuda/tile/triangle.cuh"
 
 namespace sluice::cuda::backward {
 
@@ -26,25 +26,45 @@ using StateTile = tile::SwizzledTile<Io, 128, 128>;
 
 // ----------------------------------------------------------------------------------- solve ----
 
-inline constexpr int kSolveThreads = 128, kSolveCtas = 4;  ///< CTAs: at a time on a multiprocessor
+inline constexpr int kSolveThreads = 128, kSolveCtas = 6;  ///< CTAs: at a time on a multiprocessor
+/// What a kernel does of its items: rows and numbers of tokens, B, or one after the other.
+enum class Solve { kPrepare, kSolve, kBoth };
+
+/// Floats of a row of a block on the diagonal. WHY 4 more: rows start in banks of their own.
+inline constexpr int kDiagonalRow = 20;
 
 /// Of a head's tokens.
 struct alignas(16) SolveNumbers {
-  float G[kTokens], beta[kTokens], one_over[kTokens];  ///< one_over: beta
+  float G[kTokens], beta[kTokens];
+};
+
+/// Of k k^T the blocks of 16 x 16 from the diagonal down, lanes' numbers by fours; -A of a head's
+/// blocks on the diagonal.
+struct SolveProducts {
+  float4 blocks[10][2][32];
+  float diagonal[4][16][kDiagonalRow];
+
+  __device__ __forceinline__ const float4 (&of(int row, int column) const)[2][32] {
+    return blocks[row * (row + 1) / 2 + column];
+  }
+  __device__ __forceinline__ float4 (&of(int row, int column))[2][32] {
+    return blocks[row * (row + 1) / 2 + column];
+  }
 };
 
 template <class Io>
 struct SolveShared {
-  TokenTile<Io> k;
-  tile::Triangle<kTokens> X;
-  SolveNumbers numbers[2];  ///< heads by turns
-  /// k k^T, by fours of threads' numbers, where k was.
-  __device__ __forceinline__ float4 (&products())[8][kSolveThreads] {
-    return *reinterpret_cast<float4(*)[8][kSolveThreads]>(k.bytes);
+  TokenTile<Io> k, q;
+  SolveNumbers numbers[2];  ///< of two heads
+  /// SplitTiles of a head, where k was.
+  __device__ __forceinline__ uint8_t* parts() { return k.bytes; }
+  /// Where q was.
+  __device__ __forceinline__ SolveProducts& products() {
+    return *reinterpret_cast<SolveProducts*>(q.bytes);
   }
 };
-static_assert(sizeof(float4[8][kSolveThreads]) <= sizeof(TokenTile<uint16_t>));
-static_assert(kSolveCtas * sizeof(SolveShared<uint16_t>) <= tile::kSharedBytesSm90);
+static_assert(sizeof(SolveProducts) <= sizeof(TokenTile<uint16_t>));
+static_assert(kSolveCtas * (sizeof(SolveShared<uint16_t>) + 1024) <= tile::kSharedBytesSm90 + 1024);
 
 // ---------------------------------------------------------------------------------- chains ----
 

@@ -18,5 +18,6 @@ const void* keys_of_heads(bool narrow) noexcept {
                 : reinterpret_cast<const void*>(keys_kernel<kMaxK>);
 }
 const void* head_sums() noexcept { return reinterpret_cast<const void*>(head_sums_kernel); }
+const void* chunk_sums() noexcept { return reinterpret_cast<const void*>(chunk_sums_kernel); }
 
 }  // namespace sluice::cuda::backward
