@@ -18,11 +18,15 @@ import tempfile
 import time
 import urllib.error
 import urllib.request
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
+
+import serving_trace
 
 # Prompts of the equality test, and the tokens that follow each.
 LENGTHS = (3, 64, 65, 130, 500, 1000, 2049, 4097)
 NEW_TOKENS = 48
+# What the traces may take after the times.
+TRACE_SECONDS = 60
 # (tokens of a prompt, prompts at once, new tokens)
 LOADS = ((1024, 1, 64), (8192, 1, 64), (65536, 1, 32), (1024, 32, 64), (1024, 128, 64), (8192, 32, 32))
 
@@ -40,6 +44,8 @@ class Server:
     # Names of the installed packages that the record tells the versions of.
     packages = ("torch", "triton", "transformers", "sluice-gdn")
     environment_prefixes = ("TRITON_",)
+    # Folder of the traces of an engine that has a profiler (serving_trace.py).
+    traces = None
 
     def __init__(self, name, model, port, folder, arguments):
         self.name, self.model, self.folder, self.port = name, model, str(folder), port
@@ -99,6 +105,11 @@ class Client:
     def __init__(self, session):
         self.session = session
 
+    async def post(self, server, path):
+        async with self.session.post(f"http://127.0.0.1:{server.port}{path}") as answer:
+            if answer.status != 200:
+                raise RuntimeError(f"{server.name}: {path}: {await answer.text()}")
+
     async def together(self, server, prompts, tokens, logprobs=None):
         return await asyncio.gather(*(self.one(server, ids, tokens, logprobs) for ids in prompts))
 
@@ -145,7 +156,7 @@ def equality(servers, found):
     return rows
 
 
-@functools.cache
+@functools.lru_cache(maxsize=1)  # the GPU has the servers' memory too
 def reference(model):
     """Gives the logits of a model's last tokens in float32: by transformers, or by serving_kimi.py."""
     import serving_kimi
@@ -199,19 +210,40 @@ async def times(client, servers, arguments, until, report):
             report.save()
 
 
+async def traces(client, servers, until, report):
+    """Where the GPU's time goes, of each server that can say so, the others at rest."""
+    for server in servers:
+        for tokens, batch, new in serving_trace.TRACED if server.traces else ():
+            if time.monotonic() > until:
+                return
+            row = await serving_trace.traced(
+                client, server, lambda turn: [prompt(tokens, f"trace.{turn}.{i}") for i in range(batch)], new)
+            report.rows["traces"].setdefault(server.name, []).append(
+                dict(prompt=tokens, batch=batch) | {"new tokens": new} | row)
+            print(server.name, tokens, batch, new, json.dumps(row["groups_ms"]), flush=True)
+            report.save()
+
+
+def installed(name):
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
+
+
 class Report:
     """The record, written after every part, so that a run that is cut short leaves what it has."""
 
     def __init__(self, path, commit, kind):
         device = subprocess.run(["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"], capture_output=True,
                                 text=True, check=False).stdout.strip()
-        versions = {name: version(name) for name in kind.packages}
+        versions = {name: installed(name) for name in kind.packages}
         versions |= {"device": device, "python": sys.version.split()[0]}
         self.path = pathlib.Path(path)
         environment = {key: value for key, value in os.environ.items()
                        if key.startswith(kind.environment_prefixes) and not key.endswith(("_DIR", "_BASE"))}
         self.rows = {"commit": commit, "versions": versions, "environment": environment, "servers": {}, "equal": {},
-                     "distances": {}, "times": [], "errors": {}}
+                     "distances": {}, "times": [], "traces": {}, "errors": {}}
 
     def save(self):
         self.path.write_text(json.dumps(self.rows, indent=1) + "\n")
@@ -255,8 +287,12 @@ async def measure(servers, report, arguments, begin, asking):
             await times(client, timed, arguments, begin + arguments.seconds, report)
         except Exception as error:
             report.rows["errors"]["times"] = repr(error)
-    for line in report.rows["times"]:
-        print(json.dumps(line), flush=True)
+        for line in report.rows["times"]:
+            print(json.dumps(line), flush=True)
+        try:
+            await traces(client, timed, begin + arguments.seconds + TRACE_SECONDS, report)
+        except Exception as error:
+            report.rows["errors"]["traces"] = repr(error)
     for server in servers:
         report.rows["servers"][server.name]["counters"] = server.counts()
         report.rows["distances"][server.name] = row = distances(server.model, found[server.name]["alone"])

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Measures vLLM's server on a GPU with and without Sluice: whether greedy tokens are equal, and times to the
-first and between further tokens. Starts one server for each way over one random-weight Qwen3-Next, asks
-them over HTTP in turns, and writes answers, times, versions, commands and log lines as JSON.
+"""Measures vLLM's server on a GPU with and without Sluice: whether greedy tokens are equal, times to the first and
+between further tokens, and on demand what the GPU's time goes to. Starts one server for each way over one
+random-weight Qwen3-Next or Kimi Linear, asks them over HTTP in turns, and writes answers, times, versions, commands
+and log lines as JSON.
 
     python vllm_gpu.py --out FILE [--layers 8] [--servers heads.vllm,heads.sluice,..]   (docs/engines/vllm.md)
 """
@@ -12,9 +13,11 @@ import re
 import shutil
 import time
 
+import serving_kimi
 import serving_measure
 
-WAYS = {"vllm": "0", "sluice": "1"}
+# Sluice on or off, and the prefill of GDN that it replaces or that runs instead.
+WAYS = {"vllm": ("0", "triton"), "flashinfer": ("0", "flashinfer"), "sluice": ("1", "triton")}
 CAPTURED = [1, 2, 4, 8, 16, 32, 64, 128]
 DRAFTS = {"method": "mtp", "num_speculative_tokens": 3}
 # How the server runs the model: as vLLM does by default, or with graphs of decoding alone, for a quick start.
@@ -31,38 +34,54 @@ class Server(serving_measure.Server):
     telling = ("Sluice|handed back|operators replaced|GDN prefill kernel|attention backend|Graph capturing|"
                "torch.compile took|warmup run took|Triton autotuning|Traceback")
     before = "^.*?(?=INFO |WARNING |ERROR )"  # progress bars and process numbers
-    packages = ("vllm", *serving_measure.Server.packages)
+    packages = ("vllm", "flashinfer-python", "nvidia-cutlass-dsl", *serving_measure.Server.packages)
     environment_prefixes = ("VLLM_", "TRITON_")
     dense, first_port = True, 8100
-    # Heads of the linear layers and factors of the weights (serving_model.py), further options of the server.
+    # Heads of the linear layers and factors of the weights (serving_model.py), or of a Kimi Linear (serving_kimi.py);
+    # further options of the server.
     setups = {
         "heads": ((16, 32, 3, 3), []),
         "tp8": ((2, 8, 3, 3), []),
         "drafts": ((16, 32, 1000, 1.5), ["--speculative-config", json.dumps(DRAFTS)]),
+        # The drafts' model without them: its layers do not multiply rounding errors.
+        "steady": ((16, 32, 1000, 1.5), []),
+        "kda": (("kimi", 1000, 1.5), []),
     }
+
+    @classmethod
+    def write(cls, folder, layers, form):
+        if form[0] != "kimi":
+            return super().write(folder, layers, form)
+        serving_kimi.write(folder, layers, *form[1:])
 
     def words(self, arguments):
         compilation = {"cudagraph_capture_sizes": CAPTURED, **FORMS[arguments.form]}
         self.options = [
             "--port", str(self.port), "--served-model-name", "model", "--max-model-len", "70000",
-            "--max-num-seqs", "128", "--enable-prefix-caching", "--gdn-prefill-backend", "triton",
+            "--max-num-seqs", "128", "--enable-prefix-caching", "--gdn-prefill-backend", WAYS[self.way][1],
             # Several servers share the GPU, so none may measure what is free.
-            "--gpu-memory-utilization", "0.05", "--kv-cache-memory-bytes", str(10 << 30),
+            "--gpu-memory-utilization", "0.05", "--kv-cache-memory-bytes", str(arguments.kv_gib << 30),
             "--stream-interval", "8", "--no-enable-log-requests", "--disable-uvicorn-access-log",
             *self.setups[self.setup][1], "--compilation-config", json.dumps(compilation),
         ]
+        if arguments.trace:
+            self.traces = pathlib.Path(self.folder) / f"traces.{self.name}"
+            self.options += ["--profiler-config", json.dumps(dict(
+                profiler="torch", torch_profiler_dir=str(self.traces), torch_profiler_with_stack=False,
+                torch_profiler_use_gzip=False, torch_profiler_dump_cuda_time_total=False, ignore_frontend=True))]
         return ["vllm.entrypoints.cli.main", "serve", self.model, *self.options]
 
     def environment(self, arguments):
-        # Each compiles for itself. Without FlashInfer its sampler cannot be imported.
+        # Each compiles for itself. FlashInfer's sampler would be compiled first.
         cache = pathlib.Path(self.folder) / f"cache.{self.name}"
         if arguments.cache:
             shutil.copytree(arguments.cache, cache)
-        return dict(SLUICE_VLLM=WAYS[self.way], VLLM_NO_USAGE_STATS="1", HF_HUB_OFFLINE="1",
+        return dict(SLUICE_VLLM=WAYS[self.way][0], VLLM_NO_USAGE_STATS="1", HF_HUB_OFFLINE="1",
                     VLLM_USE_FLASHINFER_SAMPLER="0", VLLM_CACHE_ROOT=str(cache))
 
     def command(self):
-        return f"SLUICE_VLLM={WAYS[self.way]} vllm serve MODEL {self.quoted(self.options)}"
+        line = f"SLUICE_VLLM={WAYS[self.way][0]} vllm serve MODEL {self.quoted(self.options)}"
+        return line.replace(self.folder, "FOLDER")
 
     def counts(self):
         """Counters of drafts and of the prefix cache."""
@@ -106,6 +125,8 @@ def main():
         timed="heads.vllm,heads.sluice,drafts.vllm,drafts.sluice",
     )
     made.add_argument("--form", choices=FORMS, default="compiled")
+    made.add_argument("--kv-gib", type=int, default=10, help="GiB of each server's keys, values and states")
+    made.add_argument("--trace", action="store_true", help="also trace a step of each timed server (serving_trace.py)")
     made.add_argument("--cache", help="a VLLM_CACHE_ROOT that every server begins with")
     serving_measure.run(made.parse_args(), Server, Client)
 

@@ -3,7 +3,7 @@
 started together find them instead of timing each other. Compiles in several processes first, because Triton
 compiles one form after the other.
 
-    TRITON_CACHE_AUTOTUNING=1 TRITON_CACHE_DIR=FOLDER python vllm_tune.py 16,32 2,8
+    TRITON_CACHE_AUTOTUNING=1 TRITON_CACHE_DIR=FOLDER python vllm_tune.py 16,32 2,8 kda,32
 """
 
 import subprocess
@@ -52,6 +52,23 @@ def prefill(key_heads, value_heads):
     torch.cuda.synchronize()
 
 
+def prefill_kda(heads):
+    """The same of Kimi-Linear's layers, from raw gates, and the gates of their steps."""
+    import torch
+    from vllm.third_party.flash_linear_attention.ops import kda
+
+    tokens, options = 64, dict(device="cuda", dtype=torch.bfloat16)
+    q, k, v, g = (torch.randn(1, tokens, heads, 128, **options) for _ in range(4))
+    beta = torch.rand(1, tokens, heads, device="cuda")
+    state = torch.zeros(1, heads, 128, 128, device="cuda")
+    A_log, bias = torch.zeros(1, 1, heads, 1, device="cuda"), torch.zeros(heads * 128, device="cuda")
+    rows = torch.tensor([0, tokens], device="cuda", dtype=torch.int32)
+    kda.chunk_kda_with_fused_gate(q=q, k=k, v=v, raw_g=g, beta=beta, A_log=A_log, g_bias=bias, initial_state=state,
+                                  output_final_state=True, use_qk_l2norm_in_kernel=True, cu_seqlens=rows)
+    kda.fused_kda_gate(g.reshape(tokens, -1), A_log, 128, g_bias=bias)
+    torch.cuda.synchronize()
+
+
 def main():
     share, heads = None, sys.argv[1:]
     if heads[0].startswith("share="):
@@ -66,7 +83,10 @@ def main():
         process.wait()
     print(f"share {share}: ready after {time.monotonic() - begin:.1f} s", flush=True)
     for pair in heads:
-        prefill(*map(int, pair.split(",")))
+        if pair.startswith("kda,"):
+            prefill_kda(int(pair[4:]))
+        else:
+            prefill(*map(int, pair.split(",")))
         print(f"share {share}: {pair} done after {time.monotonic() - begin:.1f} s", flush=True)
 
 
