@@ -35,9 +35,8 @@ _FEW = len(DIFFERENTIABLE) - 3
 # Of chunk_backward, behind its tensors: as in the forward pass. Its workspace is, as the stream, not given.
 _OPTIONS = [name for name, kind, _, _ in _core.fields("chunk_backward") if kind not in ("input", "output")]
 _options = itemgetter(*(_NAMES.index("stream" if name == "workspace" else name) for name in _OPTIONS))
-_forward, _backward = _core.chunk_forward, _core.chunk_backward
-_Tensor = torch.Tensor
-_empty_like, _zeros_like, _contiguous = torch.empty_like, torch.zeros_like, torch.contiguous_format
+_forward, _backward = _core.chunk_forward, _core.chunk_gradients
+_Tensor, _zeros_like = torch.Tensor, torch.zeros_like
 _is_grad_enabled = torch.is_grad_enabled
 
 
@@ -127,7 +126,7 @@ class _ChunkForward(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, d_o: Any, d_final: Any = None) -> Any:
         # PERF: what once_differentiable does takes longer than asking whether it is needed.
-        return None, *(_guarded_gradients if _is_grad_enabled() else _gradients)(ctx, d_o, d_final)
+        return (_guarded_gradients if _is_grad_enabled() else _gradients)(ctx, d_o, d_final)
 
 
 class _InPlace(torch.autograd.Function):
@@ -146,36 +145,23 @@ class _InPlace(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, d_o: Any, d_final: Any = None) -> Any:
-        return None, None, None, *_gradients(ctx, d_o, d_final)
+        return _gradients(ctx, d_o, d_final)
 
 
 def _gradients(ctx: Any, d_o: Any, d_final: Any) -> tuple[Any, ...]:
-    """The gradients by the inputs that were given, from those of o and final_state."""
-    *inputs, cu = ctx.saved_tensors
-    count = len(inputs)
-    # Rows past the last packed sequence have no gradient and are not written.
-    new = _empty_like if cu is None else _zeros_like
-    found = [
-        new(x, memory_format=_contiguous) if needed else None
-        for x, needed in zip(inputs, ctx.needs_input_grad[-count:])
-    ]
+    """What autograd is to have by the operation's arguments, from gradients of o and final_state."""
+    saved = ctx.saved_tensors
     if d_o is None:
-        d_o = _zeros_like(inputs[2])
+        d_o = _zeros_like(saved[2])
     elif d_o.stride(-1) != 1:
         d_o = d_o.contiguous()
     if d_final is not None:
         d_final = d_final.contiguous()
-    # In the order of chunk_backward's fields.
-    if count == _FEW:
-        _backward(*inputs, None, None, cu, None, d_o, d_final, *found, None, None, None, *ctx.options)
-    else:
-        *rows, initial = inputs
-        if initial is not None:
-            initial = initial.contiguous()
-        _backward(*rows, cu, initial, d_o, d_final, *found, *ctx.options)
-    return tuple(found)
+    # PERF: one call into C for the gradients' memory and chunk_backward.
+    return _backward(saved, ctx.needs_input_grad, ctx.options, d_o, d_final)
 
 
+_core.gradient_makers(torch.empty_like, _zeros_like, {"memory_format": torch.contiguous_format})
 _guarded_gradients = once_differentiable(_gradients)
 # PERF: what Function.apply calls in its turn where torch.func does not transform the call.
 _apply = super(torch.autograd.Function, _ChunkForward).apply

@@ -10,6 +10,7 @@
 #include "call.hpp"
 #include "entrance.hpp"
 #include "fields.hpp"
+#include "gradients.hpp"
 #include "python.hpp"
 #include "recording.hpp"
 #include "sluice/sluice.h"
@@ -134,8 +135,25 @@ PyObject* record_gradients(PyObject*, PyObject* arguments) {
   return Py_NewRef(Py_None);
 }
 
+PyObject* gradient_makers(PyObject*, PyObject* arguments) {
+  PyObject *like = nullptr, *zeros_like = nullptr, *keywords = nullptr;
+  if (PyArg_ParseTuple(arguments, "OOO!", &like, &zeros_like, &PyDict_Type, &keywords) == 0) {
+    return nullptr;
+  }
+  set_gradient_makers(like, zeros_like, keywords);
+  return Py_NewRef(Py_None);
+}
+
+PyObject* gradients(PyObject*, PyObject* const* values, Py_ssize_t count) {
+  return chunk_gradients(values, count);
+}
+
+using Fast = PyObject* (*)(PyObject*, PyObject* const*, Py_ssize_t);
 using FastKeywords = PyObject* (*)(PyObject*, PyObject* const*, Py_ssize_t, PyObject*);
 PyCFunction as_method(FastKeywords function) noexcept {
+  return reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(function));
+}
+PyCFunction as_method(Fast function) noexcept {
   return reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(function));
 }
 
@@ -162,6 +180,8 @@ PyMethodDef methods[] = {OPERATOR("chunk_forward", SLUICE_OP_CHUNK_FORWARD),
                          {"fields", fields, METH_O, nullptr},
                          {"count_writes", count_writes, METH_VARARGS, nullptr},
                          {"record_gradients", record_gradients, METH_VARARGS, nullptr},
+                         {"gradient_makers", gradient_makers, METH_VARARGS, nullptr},
+                         {"chunk_gradients", as_method(gradients), METH_FASTCALL, nullptr},
                          {"version", version, METH_NOARGS, nullptr},
                          {"capability", capability, METH_NOARGS, nullptr},
                          {"implementations", implementations, METH_NOARGS, nullptr},
