@@ -50,9 +50,14 @@ class Scratch {
 };
 thread_local Scratch host_scratch;
 
-// PERF: whether the operator's last call on a GPU needed memory: the next one asks for the size at
-// once, where offering none would only be refused. Under the GIL.
-bool asks_first[SLUICE_OP_COUNT];
+// PERF: the operator's last call on a GPU that needed memory. One that looks like it is offered as much
+// at once: asking checks all arguments, which costs half as much as a small call without its launches.
+// One that does not asks first, where offering none would only be refused. Under the GIL.
+struct Known {
+  Arguments arguments;  ///< of views the addresses are left out
+  size_t bytes = 0;
+};
+Known known[SLUICE_OP_COUNT];
 
 /// An operator's arguments and what keeps them alive.
 struct Call {
@@ -260,14 +265,35 @@ bool device_workspace(const char* op, size_t bytes, Call* call,
   return true;
 }
 
-/// Scratch memory of the size that the operator asks for; none if that is 0.
-bool find_workspace(const Operator& op, Call* call, sluice_workspace* workspace) noexcept {
-  size_t bytes = 0;
-  if (const int code = sluice_workspace_size(call->op, &call->arguments, &bytes); code != 0) {
-    return fail(code, "%s", sluice_last_error());
+/// A call's arguments without what does not decide the size of its workspace: where its views are.
+void leave_out_addresses(const Operator& op, const Call& call, Arguments* arguments) noexcept {
+  std::memcpy(static_cast<void*>(arguments), &call.arguments, op.struct_size);
+  auto* const bytes = reinterpret_cast<unsigned char*>(arguments);
+  for (uint64_t rest = call.given; rest != 0; rest &= rest - 1) {
+    const Field& field = op.fields[static_cast<size_t>(std::countr_zero(rest))];
+    if (field.kind > Kind::kUpdate) continue;
+    auto* const view = reinterpret_cast<sluice_tensor*>(bytes + field.offset);
+    view->data = reinterpret_cast<void*>(uintptr_t{1});
   }
-  if (call->device.type == SLUICE_DEVICE_CUDA) {
-    asks_first[call->op] = bytes > 0;
+}
+
+/// Scratch memory of the size that the operator asks for; none if that is 0. anew: whatever the last
+/// call needed.
+bool find_workspace(const Operator& op, Call* call, bool anew,
+                    sluice_workspace* workspace) noexcept {
+  const bool on_gpu = call->device.type == SLUICE_DEVICE_CUDA;
+  Known& last = known[call->op];
+  Arguments looks;
+  if (on_gpu) leave_out_addresses(op, *call, &looks);
+  size_t bytes = last.bytes;
+  if (!on_gpu || anew || std::memcmp(&looks, &last.arguments, op.struct_size) != 0) {
+    if (const int code = sluice_workspace_size(call->op, &call->arguments, &bytes); code != 0) {
+      return fail(code, "%s", sluice_last_error());
+    }
+  }
+  if (on_gpu) {
+    std::memcpy(static_cast<void*>(&last.arguments), &looks, op.struct_size);
+    last.bytes = bytes;
     return bytes == 0 || device_workspace(op.name, bytes, call, workspace);
   }
   *workspace = {host_scratch.reserve(bytes), bytes};
@@ -306,7 +332,7 @@ PyObject* run(int op, PyObject* const* values, Py_ssize_t count, PyObject* names
     if (!given_workspace(entry.name, &call, &workspace)) return nullptr;
   } else if (call.device.type == SLUICE_DEVICE_CPU) {
     workspace = host_scratch.held();
-  } else if (asks_first[op] && !find_workspace(entry, &call, &workspace)) {
+  } else if (known[op].bytes > 0 && !find_workspace(entry, &call, false, &workspace)) {
     return nullptr;
   }
   if (!call.borrowed.stream(call.device, &stream)) return nullptr;
@@ -314,7 +340,7 @@ PyObject* run(int op, PyObject* const* values, Py_ssize_t count, PyObject* names
   // workspace is too small has done nothing.
   int code = execute(entry, call, workspace, stream);
   if (code == SLUICE_WORKSPACE_TOO_SMALL && !given) {
-    if (!find_workspace(entry, &call, &workspace)) return nullptr;
+    if (!find_workspace(entry, &call, true, &workspace)) return nullptr;
     code = execute(entry, call, workspace, stream);
   }
   host_scratch.trim();

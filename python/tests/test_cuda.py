@@ -294,6 +294,18 @@ def test_the_second_device_and_who_is_current():
     assert torch.equal(first.cpu(), second.cpu())
 
 
+def test_workspaces_are_of_each_calls_size():
+    """Of a call that looks like the last one, and of those that do not, in any order."""
+    x, calls = Inputs(B=1, T=700, H=2, HV=2, K=128, V=128), []
+    for T in (64, 64, 700, 64, 700, 700, 65):
+        q, k, v, g, beta = (t[:, :T].contiguous() for t in tensors(x, torch.bfloat16))
+        given = dict(q=q, k=k, v=v, gate=g, beta=beta, d_o=torch.ones_like(v))
+        ample = torch.full((16 << 20,), 255, dtype=torch.uint8, device="cuda")
+        calls.append((ops.chunk_backward(**given), ops.chunk_backward(**given, workspace=ample)))
+    for found, expected in calls:
+        assert all(torch.equal(a, b) for a, b in zip(found, expected) if a is not None)
+
+
 def test_caller_owned_workspace():
     parts = tensors(Inputs(B=1, T=500, K=128, V=128), torch.bfloat16)
     expected, _ = sluice.chunk_gated_delta_rule(*parts, **L2)
