@@ -3,9 +3,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
+#include <cstddef>
 #include <set>
+#include <vector>
 
 #include "cuda/tile/descriptor.hpp"
+#include "cuda/tile/recent_maps.hpp"
 #include "cuda/tile/swizzle.hpp"
 #include "cuda/tile/token_map.hpp"
 
@@ -160,6 +163,52 @@ TEST(CudaTokenMap, StridesOfExtentOneDoNotMatter) {
   for (const int64_t stride : {int64_t{0}, int64_t{3}, int64_t{-5}, int64_t{1} << 45}) {
     expect_encodable(token_map({nullptr, 1, 1, 1, 128, stride, stride, stride}, 64, 2));
   }
+}
+
+TEST(CudaRecentMaps, AreThoseOfTheSameTensorAndBoxAlone) {
+  static std::byte memory[4096];
+  const MapKey key{{memory, 2, 64, 4, 128, 32768, 512, 128, true}, 64, 2};
+  RecentMaps<int> recent;
+  EXPECT_EQ(recent.find(key), nullptr);
+  recent.keep(key, 7);
+  ASSERT_NE(recent.find(key), nullptr);
+  EXPECT_EQ(*recent.find(key), 7);
+  std::vector<MapKey> others(11, key);
+  others[0].tensor.data = memory + 256;
+  others[1].tensor.batch = 3;
+  others[2].tensor.tokens = 63;
+  others[3].tensor.heads = 5;
+  others[4].tensor.dim = 64;
+  others[5].tensor.batch_stride = 65536;
+  others[6].tensor.token_stride = 1024;
+  others[7].tensor.head_stride = 256;
+  others[8].tensor.is_bf16 = false;
+  others[9].rows = 128;
+  others[10].column_blocks = 1;
+  for (const MapKey& other : others) EXPECT_EQ(recent.find(other), nullptr);
+  recent.keep(key, 8);
+  EXPECT_EQ(*recent.find(key), 8);
+}
+
+TEST(CudaRecentMaps, KeepTheLastOfMany) {
+  static std::byte memory[1000 * 16];
+  RecentMaps<int> recent;
+  for (int i = 0; i < 1000; ++i) {
+    const MapKey key{{memory + 16 * i, 1, 64, 1, 128, 8192, 128, 128, true}, 64, 1};
+    recent.keep(key, i);
+    ASSERT_NE(recent.find(key), nullptr);
+    EXPECT_EQ(*recent.find(key), i);
+  }
+  int kept = 0;
+  for (int i = 0; i < 1000; ++i) {
+    const MapKey key{{memory + 16 * i, 1, 64, 1, 128, 8192, 128, 128, true}, 64, 1};
+    const int* const found = recent.find(key);
+    kept += found != nullptr;
+    if (found != nullptr) {
+      EXPECT_EQ(*found, i);
+    }
+  }
+  EXPECT_EQ(kept, 64);
 }
 
 }  // namespace

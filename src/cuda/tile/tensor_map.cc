@@ -4,6 +4,8 @@
 
 #include <cuda_runtime_api.h>
 
+#include "cuda/tile/recent_maps.hpp"
+
 namespace sluice::cuda::tile {
 namespace {
 
@@ -28,20 +30,30 @@ Encode encoder() noexcept {
   return found;
 }
 
+thread_local RecentMaps<CUtensorMap> recent;
+
 }  // namespace
 
 bool encode_token_map(CUtensorMap* map, const TokenTensor& tensor, uint32_t rows,
                       uint32_t column_blocks) noexcept {
+  const MapKey key{tensor, rows, column_blocks};
+  if (const CUtensorMap* known = recent.find(key); known != nullptr) {
+    *map = *known;
+    return true;
+  }
   const Encode encode = encoder();
   if (encode == nullptr) return false;
   const TokenMap parts = token_map(tensor, rows, column_blocks);
   const cuuint32_t steps[5] = {1, 1, 1, 1, 1};
   const auto type =
       tensor.is_bf16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 : CU_TENSOR_MAP_DATA_TYPE_FLOAT16;
-  return encode(map, type, 5, tensor.data, parts.extents.data(), parts.strides.data(),
-                parts.box.data(), steps, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
-                CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
-                CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
+  const CUresult result =
+      encode(map, type, 5, tensor.data, parts.extents.data(), parts.strides.data(),
+             parts.box.data(), steps, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+             CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  if (result != CUDA_SUCCESS) return false;
+  recent.keep(key, *map);
+  return true;
 }
 
 }  // namespace sluice::cuda::tile

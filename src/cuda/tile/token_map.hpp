@@ -14,6 +14,8 @@ struct TokenTensor {
   int64_t batch = 0, tokens = 0, heads = 0, dim = 0;
   int64_t batch_stride = 0, token_stride = 0, head_stride = 0;
   bool is_bf16 = true;
+
+  bool operator==(const TokenTensor&) const = default;
 };
 
 /// Dimensions (64, T, D / 64, heads, B), innermost first; strides in bytes, of all but the first.
