@@ -8,7 +8,8 @@ median of its rounds over rounds of torch.add that take turns with them: hosts c
 a run, and this ratio does not. On a machine with other work the least is the cost. On a GPU the
 launches are in it and the device's time is not: the queue is emptied between rounds, outside of the
 time, and never fills. Rows of a backward pass begin when its forward pass is over; "in this thread" is
-without torch's own threads for backward passes (torch.autograd.set_multithreading_enabled(False)).
+without torch's own threads for backward passes (torch.autograd.set_multithreading_enabled(False)), "in a
+row" one after the other, each of a forward pass of its own, without waiting for the GPU in between.
 """
 
 import argparse
@@ -85,11 +86,13 @@ class Bench:
         a, b, c = (torch.zeros(4, device=options.device) for _ in range(3))
         self.unit = lambda: torch.add(a, b, out=c)
 
-    def row(self, mode, name, call, before=None):
+    def row(self, mode, name, call, before=None, in_a_row=False):
         """Times call(), or call(x) with x = before(), which is not in the time."""
         if not any(word in name for word in self.words):
             return
         run = self._round if before is None else self._round_of_pairs
+        if in_a_row:
+            run = self._round_in_a_row
         for _ in range(3):
             run(call, before)
         pairs = [(run(call, before), self._round(self.unit, None)) for _ in range(self.options.rounds)]
@@ -118,6 +121,16 @@ class Bench:
             start = time.perf_counter_ns()
             call(argument)
             spent += time.perf_counter_ns() - start
+        self.wait()
+        return spent / self.options.calls / 1000
+
+    def _round_in_a_row(self, call, before):
+        arguments = [before() for _ in range(self.options.calls)]
+        self.wait()
+        start = time.perf_counter_ns()
+        for argument in arguments:
+            call(argument)
+        spent = time.perf_counter_ns() - start
         self.wait()
         return spent / self.options.calls / 1000
 
@@ -193,6 +206,20 @@ class Nothing(torch.autograd.Function):
         return None, *(torch.empty_like(x) for x in ctx.saved_tensors)
 
 
+class Given(torch.autograd.Function):
+    """The least that a gradient of five inputs costs: gradients that are there already, nothing is saved."""
+
+    @staticmethod
+    def forward(ctx, o, found, *given):
+        ctx.found = found
+        ctx.mark_dirty(o)
+        return o
+
+    @staticmethod
+    def backward(ctx, d_o):
+        return None, None, *ctx.found
+
+
 def gradient_rows(bench, x):
     """Calls that autograd records, their backward passes, and what both consist of."""
     *leaves, o = (t.clone() for t in x.prefill)
@@ -221,11 +248,27 @@ def gradient_rows(bench, x):
     bench.row("grad", "backward: ops.chunk_backward", lambda: ops.chunk_backward(**rows))
     bench.row("grad", "backward: torch.autograd.grad",
               lambda y: torch.autograd.grad(y, leaves, d_o), forward)
+    found = tuple(grads.values())
+
+    def given():
+        return Given.apply(torch.empty_like(o), found, *leaves)
+
+    def copy():
+        return leaves[0].clone()
+
+    def grad_of(inputs):
+        return lambda y: torch.autograd.grad(y, inputs, d_o)
+
     with torch.autograd.set_multithreading_enabled(False):
-        bench.row("grad", "backward: torch's part, in this thread",
-                  lambda y: torch.autograd.grad(y, leaves, d_o), nothing)
-        bench.row("grad", "backward: torch.autograd.grad, in this thread",
-                  lambda y: torch.autograd.grad(y, leaves, d_o), forward)
+        for in_a_row in (False, True):
+            where = "in a row" if in_a_row else "in this thread"
+            for name, inputs, before in (
+                ("an operation of torch's with one input", leaves[0], copy),
+                ("torch's part, gradients given", leaves, given),
+                ("torch's part", leaves, nothing),
+                ("torch.autograd.grad", leaves, forward),
+            ):
+                bench.row("grad", f"backward: {name}, {where}", grad_of(inputs), before, in_a_row)
     bench.row("grad", "backward: o.backward(), gradients left in leaves",
               lambda y: y.backward(d_o), again)
 
