@@ -70,8 +70,7 @@ def chunk_gated_delta_rule(
     only_absent(op, "no context parallelism", _cp_chunk_len=_cp_chunk_len)
     if use_cp not in ("auto", False):
         unsupported(op, "use_cp", use_cp, "'auto' or False", "no context parallelism")
-    if backend not in ("auto", "flashinfer"):
-        unsupported(op, "backend", backend, "'auto' or 'flashinfer'", "FlashInfer's own backends")
+    _check_backend(op, backend)
     if cu_seqlens is None:
         invalid(op, "cu_seqlens", None, "[N+1]", "packed rows only")
     if q.shape[1] != k.shape[1]:
@@ -104,36 +103,25 @@ def chunk_gated_delta_rule(
     return (o, output_state) if output_final_state else o
 
 
-def _decode(
-    op: str,
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
-    a: torch.Tensor,
-    b: torch.Tensor,
-    A_log: torch.Tensor,
-    dt_bias: torch.Tensor,
-    scale: float | None,
-    output: torch.Tensor | None,
-    use_qk_l2norm: bool,
-    **states: Any,
-) -> torch.Tensor:
+def _decode(op: str, given: dict[str, Any], **states: Any) -> torch.Tensor:
+    """A step of raw gates and logits, whose arguments by FlashInfer's names are among `given`."""
     return sequences.decode(
         op,
-        q,
-        k,
-        v,
-        a,
-        b,
-        o=output,
-        A_log=A_log,
-        dt_bias=dt_bias,
-        scale=check_scale(op, scale),
+        *(given[name] for name in ("q", "k", "v", "a", "b")),
+        o=given["output"],
+        A_log=given["A_log"],
+        dt_bias=given["dt_bias"],
+        scale=check_scale(op, given["scale"]),
         gate_space="raw",
         beta_space="logit",
-        qk_norm=sequences.qk_norm(use_qk_l2norm),
+        qk_norm=sequences.qk_norm(given["use_qk_l2norm"]),
         **states,
     )
+
+
+def _check_backend(op: str, backend: Any) -> None:
+    if backend not in ("auto", "flashinfer"):
+        unsupported(op, "backend", backend, "'auto' or 'flashinfer'", "FlashInfer's own backends")
 
 
 def _buffer_arguments(buffer: Any, rows: Any, tokens: int) -> Any:
@@ -172,8 +160,7 @@ def gated_delta_rule_decode_pretranspose(
     [B,>=T,HV,V,K] takes the state after every token and needs disable_state_update. Returns (o,
     state or pool)."""
     op = "flashinfer.gated_delta_rule_decode_pretranspose"
-    if backend not in ("auto", "flashinfer"):
-        unsupported(op, "backend", backend, "'auto' or 'flashinfer'", "FlashInfer's own backends")
+    _check_backend(op, backend)
     if (initial_state is None) == (state is None):
         invalid(
             op, "initial_state", initial_state, "given if and only if state is None", "one pool"
@@ -184,16 +171,7 @@ def gated_delta_rule_decode_pretranspose(
     writes = _writes(op, intermediate_states_buffer, disable_state_update, q, output_state_indices)
     o = _decode(
         op,
-        q,
-        k,
-        v,
-        a,
-        b,
-        A_log,
-        dt_bias,
-        scale,
-        output,
-        use_qk_l2norm,
+        locals(),
         initial_state=pool,
         state_layout="vk",
         read_slots=initial_state_indices,
@@ -232,21 +210,11 @@ def gated_delta_rule_decode(
 ) -> Any:
     """Decode of one token with the state [B,HV,K,V] (KEY first), in place. Returns (o, state)."""
     op = "flashinfer.gated_delta_rule_decode"
-    if backend not in ("auto", "flashinfer"):
-        unsupported(op, "backend", backend, "'auto' or 'flashinfer'", "FlashInfer's own backends")
+    _check_backend(op, backend)
     only_value(op, "q.shape[1]", q.shape[1], 1, "one token")
     o = _decode(
         op,
-        q,
-        k,
-        v,
-        a,
-        b,
-        A_log,
-        dt_bias,
-        scale,
-        output,
-        use_qk_l2norm,
+        locals(),
         initial_state=state,
         state_layout="kv",
     )
@@ -305,16 +273,7 @@ def gated_delta_rule_mtp(
         )
     o = _decode(
         op,
-        q,
-        k,
-        v,
-        a,
-        b,
-        A_log,
-        dt_bias,
-        scale,
-        output,
-        use_qk_l2norm,
+        locals(),
         initial_state=initial_state,
         state_layout="vk",
         read_slots=initial_state_indices,

@@ -43,13 +43,13 @@ def refuse_foreign(op: str, head_first: bool, chunk_size: int | None) -> None:
         raise InvalidArgument(f"{op}: chunk_size = {chunk_size}, expected None, 16, 32 or 64")
 
 
-def over_ranks(
-    op: str, cp_context: Any, rows: tuple[Any, ...], foreign: dict[str, Any], **options: Any
-) -> Any:
-    """o and the final states of `rows` q, k, v, gate, beta where sequences are cut over ranks as
-    cp_context says: a sluice.distributed.ContextParallel, or fla's context. foreign: arguments that
-    mean nothing then. Offsets of sequences are the context's."""
-    for name, value in foreign.items():
+def over_ranks(op: str, given: dict[str, Any], foreign: tuple[str, ...], **options: Any) -> Any:
+    """o and the final states of a call whose arguments by name are `given`, where sequences are cut over
+    ranks as its cp_context says: a sluice.distributed.ContextParallel, or fla's context. foreign: names of
+    arguments that mean nothing then. Offsets of sequences are the context's."""
+    cp_context = given["cp_context"]
+    for name in foreign:
+        value = given[name]
         if value is not None and value is not False and (not isinstance(value, int) or value != 0):
             raise Unsupported(f"{op}: {name} = given, expected None with cp_context")
     if not hasattr(cp_context, "chunk_forward") and not hasattr(cp_context, "cu_seqlens"):
@@ -59,7 +59,19 @@ def over_ranks(
         )
     from ..distributed import ContextParallel
 
-    return ContextParallel.from_fla(cp_context).chunk_forward(*rows, **options)
+    return ContextParallel.from_fla(cp_context).chunk_forward(
+        given["q"],
+        given["k"],
+        given["v"],
+        given["g"],
+        given.get("beta"),
+        initial_state=given["initial_state"],
+        output_final_state=given["output_final_state"],
+        state_layout="vk" if given["state_v_first"] else "kv",
+        scale=given["scale"],
+        implementation=given["implementation"],
+        **options,
+    )
 
 
 def refuse_pool(op: str, read_slots: Tensor | None, write_slots: Tensor | None) -> None:

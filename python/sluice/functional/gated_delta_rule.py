@@ -111,7 +111,7 @@ def chunk_gated_delta_rule(
     if transpose_state_layout is not None:
         state_v_first = transpose_state_layout
     if cp_context is not None:
-        return _over_ranks(cp_context, locals())
+        return _over_ranks(locals())
     if initial_state is not None and read_slots is None:
         check_states("chunk_gated_delta_rule", initial_state, q, cu_seqlens)
     if output_final_state and final_state is None:
@@ -139,7 +139,7 @@ def chunk_gated_delta_rule(
     return o, final_state
 
 
-def _over_ranks(cp_context: Any, given: dict[str, Any]) -> Any:
+def _over_ranks(given: dict[str, Any]) -> Any:
     """chunk_gated_delta_rule of arguments by name, cut over ranks."""
     foreign = (
         *("out", "final_state", "read_slots", "write_slots", "has_initial_state", "pad_below"),
@@ -151,22 +151,16 @@ def _over_ranks(cp_context: Any, given: dict[str, Any]) -> Any:
         dt_bias = _kinds.zeros_like(A_log)
     return over_ranks(
         "chunk_gated_delta_rule",
-        cp_context,
-        tuple(given[name] for name in ("q", "k", "v", "g", "beta")),
-        {name: given[name] for name in foreign},
+        given,
+        foreign,
         A_log=A_log,
         dt_bias=dt_bias,
-        initial_state=given["initial_state"],
-        output_final_state=given["output_final_state"],
-        state_layout="vk" if given["state_v_first"] else "kv",
-        scale=given["scale"],
         l2norm_eps=given["l2norm_eps"],
         gate_space="raw" if raw else given["gate_space"] or "log",
         beta_space="logit" if given["use_beta_sigmoid_in_kernel"] else "value",
         eigenvalues="negative" if given["allow_neg_eigval"] else "positive",
         qk_norm="l2" if given["use_qk_l2norm_in_kernel"] else "none",
         head_map=given["head_map"],
-        implementation=given["implementation"],
     )
 
 

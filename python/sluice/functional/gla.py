@@ -41,22 +41,9 @@ def chunk_gla(
       (1, 100, 2, 16)
     """
     check_key_gate("chunk_gla", "g", g, "chunk_simple_gla")
-    return chunk_simple_gla(
-        q,
-        k,
-        v,
-        g,
-        scale=scale,
-        initial_state=initial_state,
-        output_final_state=output_final_state,
-        state_v_first=state_v_first,
-        cu_seqlens=cu_seqlens,
-        out=out,
-        final_state=final_state,
-        implementation=implementation,
-        stream=stream,
-        workspace=workspace,
-    )
+    given = dict(locals())
+    del given["cu_seqlens_cpu"]
+    return chunk_simple_gla(**given)
 
 
 def fused_recurrent_gla(
@@ -94,27 +81,11 @@ def fused_recurrent_gla(
       >>> state.shape
       (3, 2, 16, 16)
     """
-    op = "fused_recurrent_gla"
+    op, given = "fused_recurrent_gla", dict(locals())
     if gv is not None:
         raise Unsupported(f"{op}: gv = given, expected None (gates are per head or key-wise)")
     check_key_gate(op, "gk", gk, "fused_recurrent_simple_gla")
     if reverse:
         raise Unsupported(f"{op}: reverse = True, expected False (pass flipped rows)")
-    return fused_recurrent_simple_gla(
-        q,
-        k,
-        v,
-        gk,
-        scale=scale,
-        initial_state=initial_state,
-        output_final_state=output_final_state,
-        state_v_first=state_v_first,
-        cu_seqlens=cu_seqlens,
-        out=out,
-        final_state=final_state,
-        max_tokens=max_tokens,
-        allow_chunks=allow_chunks,
-        implementation=implementation,
-        stream=stream,
-        workspace=workspace,
-    )
+    del given["gv"], given["reverse"]
+    return fused_recurrent_simple_gla(g=given.pop("gk"), **given)

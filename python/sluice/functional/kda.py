@@ -87,6 +87,13 @@ def _rule(
     }
 
 
+# What the operators take of a call as it is.
+_SAME = (
+    *("cu_seqlens", "initial_state", "final_state", "read_slots", "write_slots", "has_initial_state"),
+    *("pad_below", "scale", "implementation", "stream", "workspace"),
+)
+
+
 def _first(op: str, state_v_first: bool, transpose_state_layout: bool | None) -> bool:
     """state_v_first, or fla's older name of it."""
     if transpose_state_layout is None:
@@ -174,29 +181,11 @@ def chunk_kda(
     state_v_first = _first(op, state_v_first, transpose_state_layout)
     gates = gate_arguments(op, g, use_gate_in_kernel, A_log, dt_bias, lower_bound, safe_gate)
     if cp_context is not None:
-        foreign = {
-            "return_intermediate_states": return_intermediate_states,
-            "out": out,
-            "final_state": final_state,
-            "read_slots": read_slots,
-            "write_slots": write_slots,
-            "has_initial_state": has_initial_state,
-            "stream": stream,
-            "workspace": workspace,
-        }
-        found: tuple[Any, ...] = over_ranks(
-            op,
-            cp_context,
-            (q, k, v, g, beta),
-            foreign,
-            initial_state=initial_state,
-            output_final_state=output_final_state,
-            state_layout="vk" if state_v_first else "kv",
-            scale=scale,
-            implementation=implementation,
-            **rule,
-            **gates,
+        foreign = (
+            *("return_intermediate_states", "out", "final_state", "read_slots", "write_slots"),
+            *("has_initial_state", "stream", "workspace"),
         )
+        found: tuple[Any, ...] = over_ranks(op, locals(), foreign, **rule, **gates)
         return found
     if initial_state is not None and read_slots is None:
         check_states(op, initial_state, q, cu_seqlens)
@@ -208,6 +197,7 @@ def chunk_kda(
     states: dict[str, Any] = {}
     if return_intermediate_states:
         h, states = _intermediate_states(q, v, cu_seqlens, initial_state, read_slots, layout)
+    given = locals()
     o = ops.chunk_forward(
         q,
         k,
@@ -215,19 +205,9 @@ def chunk_kda(
         g,
         beta,
         o=out,
-        cu_seqlens=cu_seqlens,
-        initial_state=initial_state,
-        final_state=final_state,
         state_layout=layout,
-        read_slots=read_slots,
-        write_slots=write_slots,
-        has_initial_state=has_initial_state,
-        pad_below=pad_below,
-        scale=scale,
         max_tokens=longest(cu_seqlens_cpu),
-        implementation=implementation,
-        stream=stream,
-        workspace=workspace,
+        **{name: given[name] for name in _SAME},
         **rule,
         **gates,
         **states,
@@ -319,21 +299,12 @@ def fused_recurrent_kda(
         refuse_pool(op, read_slots, write_slots)
         zeros = steps and initial_state is None
         final_state = new_state(q, v, cu_seqlens, state_v_first, zeros)
+    given = locals()
     arguments = dict(
         gate=g,
         beta=beta,
-        cu_seqlens=cu_seqlens,
-        initial_state=initial_state,
-        final_state=final_state,
         state_layout="vk" if state_v_first else "kv",
-        read_slots=read_slots,
-        write_slots=write_slots,
-        has_initial_state=has_initial_state,
-        pad_below=pad_below,
-        scale=scale,
-        implementation=implementation,
-        stream=stream,
-        workspace=workspace,
+        **{name: given[name] for name in _SAME},
         **rule,
         **gate_arguments(op, g, use_gate_in_kernel, A_log, dt_bias, lower_bound),
     )

@@ -42,17 +42,9 @@ def chunk_simple_gla(
     if g_gamma is not None:
         raise Unsupported("chunk_simple_gla: g_gamma = given, expected None (pass g)")
     if cp_context is not None:
+        foreign = ("out", "final_state", "stream", "workspace")
         found: tuple[T, T | None] = over_ranks(
-            "chunk_simple_gla",
-            cp_context,
-            (q, k, v, g, None),
-            {"out": out, "final_state": final_state, "stream": stream, "workspace": workspace},
-            initial_state=initial_state,
-            output_final_state=output_final_state,
-            state_layout="vk" if state_v_first else "kv",
-            scale=scale,
-            rule="linear_attention",
-            implementation=implementation,
+            "chunk_simple_gla", locals(), foreign, rule="linear_attention"
         )
         return found
     if initial_state is not None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ... import functional
 from ..refusal import invalid
-from .ops import over_ranks, state_layout
+from .ops import passed_on
 
 if TYPE_CHECKING:
     import torch
@@ -47,32 +47,7 @@ def chunk_kda(
 
     Returns (o, final state float32 or None), with return_intermediate_states (o, final, h).
     """
-    op = "fla.chunk_kda"
-    return functional.chunk_kda(
-        q,
-        k,
-        v,
-        g,
-        beta,
-        scale=scale,
-        initial_state=initial_state,
-        output_final_state=output_final_state,
-        use_qk_l2norm_in_kernel=use_qk_l2norm_in_kernel,
-        use_gate_in_kernel=use_gate_in_kernel,
-        use_beta_sigmoid_in_kernel=use_beta_sigmoid_in_kernel,
-        allow_neg_eigval=allow_neg_eigval,
-        safe_gate=safe_gate,
-        lower_bound=lower_bound,
-        disable_recompute=disable_recompute,
-        return_intermediate_states=return_intermediate_states,
-        state_v_first=state_layout(op, state_v_first, transpose_state_layout),
-        cu_seqlens=cu_seqlens,
-        cu_seqlens_cpu=cu_seqlens_cpu,
-        A_log=A_log,
-        dt_bias=dt_bias,
-        chunk_size=chunk_size,
-        cp_context=over_ranks(op, cp_context),
-    )
+    return functional.chunk_kda(**passed_on("fla.chunk_kda", locals()))
 
 
 def fused_recurrent_kda(
@@ -100,25 +75,7 @@ def fused_recurrent_kda(
     op = "fla.fused_recurrent_kda"
     if len(beta.shape) != 3:
         invalid(op, "beta", beta, "[B,T,HV]", "one write strength a value head")
-    return functional.fused_recurrent_kda(
-        q,
-        k,
-        v,
-        g,
-        beta,
-        A_log,
-        dt_bias,
-        scale=scale,
-        initial_state=initial_state,
-        output_final_state=output_final_state,
-        use_qk_l2norm_in_kernel=use_qk_l2norm_in_kernel,
-        use_gate_in_kernel=use_gate_in_kernel,
-        use_beta_sigmoid_in_kernel=use_beta_sigmoid_in_kernel,
-        allow_neg_eigval=allow_neg_eigval,
-        lower_bound=lower_bound,
-        state_v_first=state_layout(op, state_v_first, transpose_state_layout),
-        cu_seqlens=cu_seqlens,
-    )
+    return functional.fused_recurrent_kda(**passed_on(op, locals()))
 
 
 def chunk_gla(
@@ -134,15 +91,4 @@ def chunk_gla(
     cu_seqlens_cpu: Any = None,
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
     """fla's gated linear attention by chunks: see `sluice.chunk_gla`."""
-    return functional.chunk_gla(
-        q,
-        k,
-        v,
-        g,
-        scale=scale,
-        initial_state=initial_state,
-        output_final_state=output_final_state,
-        state_v_first=state_v_first,
-        cu_seqlens=cu_seqlens,
-        cu_seqlens_cpu=cu_seqlens_cpu,
-    )
+    return functional.chunk_gla(**locals())

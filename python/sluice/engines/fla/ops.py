@@ -17,24 +17,25 @@ if TYPE_CHECKING:
     import torch
 
 
-def state_layout(op: str, state_v_first: bool, transpose_state_layout: bool | None) -> bool:
-    """state_v_first, or fla's deprecated name of it, with fla's warning."""
-    if transpose_state_layout is None:
-        return state_v_first
-    if state_v_first:
-        invalid(op, "transpose_state_layout", transpose_state_layout, "None", "with state_v_first")
-    text = "transpose_state_layout is deprecated and renamed to state_v_first"
-    warnings.warn(f"{op}: {text}", DeprecationWarning, stacklevel=3)
-    return bool(transpose_state_layout)
-
-
-def over_ranks(op: str, cp_context: Any) -> Any:
-    """fla's context where it cuts sequences over ranks, else None."""
-    if cp_context is None or getattr(cp_context, "group", cp_context) is None:
-        return None
-    if not readable(cp_context):
+def passed_on(op: str, given: dict[str, Any]) -> dict[str, Any]:
+    """A call's arguments by name as `sluice.functional` takes them: fla's deprecated name of state_v_first
+    resolved, with fla's warning, and its context there only where it cuts sequences over ranks."""
+    arguments = {name: value for name, value in given.items() if name != "op"}
+    older = arguments.pop("transpose_state_layout")
+    if older is not None:
+        if arguments["state_v_first"]:
+            invalid(op, "transpose_state_layout", older, "None", "with state_v_first")
+        text = "transpose_state_layout is deprecated and renamed to state_v_first"
+        warnings.warn(f"{op}: {text}", DeprecationWarning, stacklevel=3)
+        arguments["state_v_first"] = bool(older)
+    cp_context = arguments.get("cp_context")
+    if cp_context is None:
+        return arguments
+    if getattr(cp_context, "group", cp_context) is None:
+        arguments["cp_context"] = None
+    elif not readable(cp_context):
         unsupported(op, "cp_context", cp_context, "what fla's build_cp_context makes", "group and cu_seqlens")
-    return cp_context
+    return arguments
 
 
 def readable(cp_context: Any) -> bool:
@@ -91,26 +92,7 @@ def chunk_gated_delta_rule(
     if chunk_size not in (16, 32, 64):
         invalid(op, "chunk_size", chunk_size, "16, 32 or 64", "fla's rule")
     A_log, dt_bias = _raw_gate(op, use_gate_in_kernel, A_log, dt_bias)
-    return functional.chunk_gated_delta_rule(
-        q,
-        k,
-        v,
-        g,
-        beta,
-        scale=scale,
-        initial_state=initial_state,
-        output_final_state=output_final_state,
-        use_qk_l2norm_in_kernel=use_qk_l2norm_in_kernel,
-        use_beta_sigmoid_in_kernel=use_beta_sigmoid_in_kernel,
-        allow_neg_eigval=allow_neg_eigval,
-        state_v_first=state_layout(op, state_v_first, transpose_state_layout),
-        cu_seqlens=cu_seqlens,
-        cu_seqlens_cpu=cu_seqlens_cpu,
-        use_gate_in_kernel=use_gate_in_kernel,
-        A_log=A_log,
-        dt_bias=dt_bias,
-        cp_context=over_ranks(op, cp_context),
-    )
+    return functional.chunk_gated_delta_rule(**passed_on(op, locals()))
 
 
 def fused_recurrent_gated_delta_rule(
@@ -142,24 +124,7 @@ def fused_recurrent_gated_delta_rule(
     if allow_neg_eigval and not use_beta_sigmoid_in_kernel:
         invalid(op, "allow_neg_eigval", True, "use_beta_sigmoid_in_kernel with it", "fla's rule")
     A_log, dt_bias = _raw_gate(op, use_gate_in_kernel, A_log, dt_bias)
-    return functional.fused_recurrent_gated_delta_rule(
-        q,
-        k,
-        v,
-        g,
-        beta=beta,
-        scale=scale,
-        initial_state=initial_state,
-        output_final_state=output_final_state,
-        use_qk_l2norm_in_kernel=use_qk_l2norm_in_kernel,
-        use_gate_in_kernel=use_gate_in_kernel,
-        A_log=A_log,
-        dt_bias=dt_bias,
-        use_beta_sigmoid_in_kernel=use_beta_sigmoid_in_kernel,
-        allow_neg_eigval=allow_neg_eigval,
-        state_v_first=state_layout(op, state_v_first, transpose_state_layout),
-        cu_seqlens=cu_seqlens,
-    )
+    return functional.fused_recurrent_gated_delta_rule(**passed_on(op, locals()))
 
 
 chunk_gdn = chunk_gated_delta_rule
