@@ -23,6 +23,10 @@ Catalogue<core::LayerBackwardProblem> layer_backward_catalogue() noexcept;
 Catalogue<core::ChunkSummaryProblem> chunk_summary_catalogue() noexcept;
 Catalogue<core::StateFoldProblem> state_fold_catalogue() noexcept;
 
+/// Those of chunk_forward, or of recurrent_step for LAYER_DECODE, which comes here where no kernel of
+/// its own takes it.
+Catalogue<core::DeltaRuleProblem> layer_delta_kernels(sluice_op op) noexcept;
+
 }  // namespace sluice::cuda
 
 #endif  // SLUICE_CUDA_CATALOGUES_H_

@@ -47,6 +47,11 @@ class Launcher {
     void* arguments[] = {const_cast<void*>(static_cast<const void*>(&parameters))...};
     if (status_.ok()) note(enqueue(kernel, shape, arguments));
   }
+  template <class... Taken, class... Parameters>
+  void operator()(void (*kernel)(Taken...), const LaunchShape& shape,
+                  const Parameters&... parameters) noexcept {
+    (*this)(reinterpret_cast<const void*>(kernel), shape, parameters...);
+  }
   /// Enqueues zeros over `bytes` of device memory.
   void clear(void* memory, size_t bytes) noexcept;
   /// Makes a cudaError_t this call's failure, unless it failed before; cudaSuccess changes nothing.
@@ -64,6 +69,10 @@ class Launcher {
 /// Loads a kernel onto the current device, which its first launch would do otherwise.
 /// @return a cudaError_t
 int load_kernel(const void* kernel) noexcept;
+template <class... Taken>
+int load_kernel(void (*kernel)(Taken...)) noexcept {
+  return load_kernel(reinterpret_cast<const void*>(kernel));
+}
 
 /// Lets a kernel have that much dynamic shared memory on a device, which must be current. PERF the
 /// driver is asked once a kernel and device, not once a launch.

@@ -1,11 +1,14 @@
-// Hands out pieces of a call's workspace: the same code counts the bytes of a plan (null base) and
-// gives a launch its pointers.
+// Hands out pieces of a call's workspace, also as dense views: the same code counts the bytes of a plan (null
+// base) and gives a launch its pointers.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CUDA_WORKSPACE_LAYOUT_H_
 #define SLUICE_CUDA_WORKSPACE_LAYOUT_H_
 
 #include <cstddef>
 #include <cstdint>
+
+#include "core/dense_view.hpp"
+#include "core/problem.hpp"
 
 namespace sluice::cuda {
 
@@ -32,6 +35,24 @@ class WorkspaceLayout {
   uintptr_t base_;
   size_t used_ = 0;
 };
+
+/// A dense view [shape..] of the workspace.
+inline core::Tensor take_view(WorkspaceLayout& layout, sluice_device device, sluice_dtype dtype,
+                              std::initializer_list<int64_t> shape) noexcept {
+  core::Tensor view = core::dense_view(nullptr, dtype, shape);
+  view.device = device;
+  const int64_t elements = view.shape[0] * view.stride[0];
+  view.data = layout.take(static_cast<size_t>(elements * (dtype.bits / 8)));
+  return view;
+}
+
+/// A dense view of other extents.
+inline core::Tensor reshaped(const core::Tensor& view,
+                             std::initializer_list<int64_t> shape) noexcept {
+  core::Tensor other = core::dense_view(view.data, view.dtype, shape);
+  other.device = view.device;
+  return other;
+}
 
 }  // namespace sluice::cuda
 

@@ -1,7 +1,6 @@
 // Stands in for the launches of chunk_forward's kernels where only their choice is tested.
 // SPDX-License-Identifier: Apache-2.0
-#include "cuda/chunk_forward/generic.h"
-#include "cuda/chunk_forward/one_launch.h"
+#include "cuda/chunk_forward/rows.h"
 
 namespace sluice::cuda {
 

@@ -10,7 +10,7 @@
 
 #include "cuda/catalogues.h"
 #include "cuda/chunk_forward/cut.h"
-#include "cuda/chunk_forward/generic.h"
+#include "cuda/chunk_forward/rows.h"
 
 namespace sluice::cuda {
 namespace {

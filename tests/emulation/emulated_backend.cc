@@ -9,7 +9,7 @@
 
 #include "core/backend.hpp"
 #include "cuda/chunk_forward/lower.h"
-#include "cuda/chunk_forward/one_launch.h"
+#include "cuda/chunk_forward/rows.h"
 #include "cuda/kernels/chunk_forward/horizon.cuh"
 #include "cuda/kernels/chunk_forward/join.cuh"
 #include "cuda/kernels/chunk_forward/kernel.cuh"

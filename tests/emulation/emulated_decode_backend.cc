@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "core/backend.hpp"
-#include "cuda/chunk_forward/generic.h"
+#include "cuda/chunk_forward/rows.h"
 #include "cuda/kernels/decode/instances.h"
 #include "cuda/kernels/decode/kernel.cuh"
 #include "cuda/kernels/decode/replay/instances.h"

@@ -2,8 +2,8 @@
 // on the CPU.
 // SPDX-License-Identifier: Apache-2.0
 #include "core/backend.hpp"
-#include "cuda/chunk_forward/generic.h"
 #include "cuda/chunk_forward/launch.h"
+#include "cuda/chunk_forward/rows.h"
 #include "cuda/kernels/generic/instances.h"
 #include "cuda/machine.h"
 #include "emulated_launcher.hpp"

@@ -10,7 +10,6 @@
 #include "cuda/catalogues.h"
 #include "cuda/kernels/conv1d/instances.cuh"
 #include "cuda/kernels/gated_norm/instances.cuh"
-#include "cuda/layer_prefill/delta_rule.h"
 #include "cuda/machine.h"
 #include "emulated_backend.hpp"
 #include "emulated_operator.hpp"

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cuda/catalogues.h"
 #include "cuda/causal_conv1d/lower.h"
-#include "cuda/kernels/conv1d/gradient_launch.h"
+#include "cuda/kernels/conv1d/launch.h"
 #include "cuda/lower_views.h"
 
 namespace sluice::cuda {

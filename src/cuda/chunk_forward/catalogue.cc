@@ -1,8 +1,7 @@
 // Lists the kernels of chunk_forward: Hopper's own, then the one for everything else.
 // SPDX-License-Identifier: Apache-2.0
 #include "cuda/catalogues.h"
-#include "cuda/chunk_forward/generic.h"
-#include "cuda/chunk_forward/one_launch.h"
+#include "cuda/chunk_forward/rows.h"
 
 namespace sluice::cuda {
 

@@ -6,7 +6,6 @@
 #include <cmath>
 #include <limits>
 
-#include "cuda/chunk_forward/cut_linear.h"
 #include "cuda/chunk_forward/lengths.h"
 
 namespace sluice::cuda {

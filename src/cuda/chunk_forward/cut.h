@@ -1,5 +1,6 @@
-// Chooses how the sequences of a prefill are spread over a GPU: whole or in segments, in work items
-// of 128 or of 64 columns of V. A function of sizes, options and the GPU, never of addresses.
+// Chooses how the sequences of a prefill are spread over a GPU: whole or in segments, in work items of 128 or of
+// 64 columns of V; and for linear attention between the two ways to compute all segments of a sequence in one
+// launch. A function of sizes, options and the GPU, never of addresses.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CUDA_CHUNK_FORWARD_CUT_H_
 #define SLUICE_CUDA_CHUNK_FORWARD_CUT_H_
@@ -36,6 +37,21 @@ inline constexpr const char* kCutSuffixes[] = {
     "", ".columns", ".segments", ".columns.segments", ".clusters", ".prefix"};
 inline constexpr int kGatedCutSuffixes = 4;  ///< the ones that the gated delta rule has
 int cut_suffix(const device::CutRequest& cut, int64_t V) noexcept;
+
+/// Whether the kernel of clusters takes a problem, and that of prefixes.
+bool takes_clusters(const core::DeltaRuleProblem& problem) noexcept;
+bool takes_prefixes(const core::DeltaRuleProblem& problem) noexcept;
+
+/// A cut of one launch, and its time in units of device::cut_time().
+struct OneLaunchCut {
+  float time = 0;
+  device::CutRule rule = device::CutRule::kWhole;  ///< kWhole: there is none
+  int32_t parts = 0;                               ///< CTAs of a cluster, or blocks of a segment
+};
+
+/// The fastest one, by a model of time.
+OneLaunchCut fastest_in_one_launch(const core::DeltaRuleProblem& problem,
+                                   const Machine& machine) noexcept;
 
 }  // namespace sluice::cuda
 

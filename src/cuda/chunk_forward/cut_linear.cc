@@ -1,6 +1,6 @@
 // Estimates the time of linear attention in one launch, in clusters and with prefixes.
 // SPDX-License-Identifier: Apache-2.0
-#include "cuda/chunk_forward/cut_linear.h"
+#include "cuda/chunk_forward/cut.h"
 
 #include <algorithm>
 

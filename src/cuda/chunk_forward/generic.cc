@@ -1,6 +1,6 @@
 // Says what the generic kernel takes and what its plans are called.
 // SPDX-License-Identifier: Apache-2.0
-#include "cuda/chunk_forward/generic.h"
+#include "cuda/chunk_forward/rows.h"
 
 #include "cuda/kernels/generic/config.h"
 

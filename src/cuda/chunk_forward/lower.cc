@@ -6,9 +6,8 @@
 #include <limits>
 
 #include "cuda/chunk_forward/cut.h"
-#include "cuda/chunk_forward/generic.h"
 #include "cuda/chunk_forward/lengths.h"
-#include "cuda/chunk_forward/one_launch.h"
+#include "cuda/chunk_forward/rows.h"
 #include "cuda/kernels/generic/launch.h"
 #include "cuda/lower_views.h"
 

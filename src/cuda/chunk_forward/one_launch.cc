@@ -1,7 +1,7 @@
 // Says which problems the prefill kernels of Hopper GPUs take, what their instances are called and
 // how they cut sequences.
 // SPDX-License-Identifier: Apache-2.0
-#include "cuda/chunk_forward/one_launch.h"
+#include "cuda/chunk_forward/rows.h"
 
 #include <array>
 #include <iterator>

@@ -6,7 +6,7 @@
 #include "cuda/catalogues.h"
 #include "cuda/chunk_forward/cut.h"
 #include "cuda/chunk_forward/lower.h"
-#include "cuda/chunk_forward/one_launch.h"
+#include "cuda/chunk_forward/rows.h"
 #include "cuda/chunk_stage/accepts.h"
 #include "cuda/chunk_stage/lower.h"
 #include "cuda/workspace_layout.h"

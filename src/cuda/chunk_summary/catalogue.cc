@@ -5,10 +5,9 @@
 
 #include "cuda/catalogues.h"
 #include "cuda/chunk_forward/cut.h"
-#include "cuda/chunk_forward/generic.h"
 #include "cuda/chunk_forward/lengths.h"
 #include "cuda/chunk_forward/lower.h"
-#include "cuda/chunk_forward/one_launch.h"
+#include "cuda/chunk_forward/rows.h"
 #include "cuda/kernels/context/launch.h"
 #include "cuda/lower_views.h"
 #include "cuda/workspace_layout.h"

@@ -1,7 +1,7 @@
 // Orders the kernels of recurrent_step and layer_decode.
 // SPDX-License-Identifier: Apache-2.0
 #include "cuda/catalogues.h"
-#include "cuda/chunk_forward/generic.h"
+#include "cuda/chunk_forward/rows.h"
 #include "cuda/decode/rows.h"
 
 namespace sluice::cuda {

@@ -1,4 +1,4 @@
-// Lowers gated norms to what their kernels take: no checks, no CUDA calls.
+// Lowers gated norms and their gradients to what their kernels take: no checks, no CUDA calls.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CUDA_GATED_RMS_NORM_LOWER_H_
 #define SLUICE_CUDA_GATED_RMS_NORM_LOWER_H_
@@ -13,6 +13,10 @@ void lower_norm(const core::GatedNormProblem& problem, sluice_dtype rounded_to,
                 gated_norm::NormParams* out) noexcept;
 /// [.., .., .., .., V] of rank 5.
 gated_norm::NormRows norm_rows(const core::Tensor& tensor) noexcept;
+
+/// @param workspace where sums of dweight go, if that is wanted
+void lower_norm_gradients(const core::GatedNormBackwardProblem& problem, void* workspace,
+                          gated_norm_backward::NormGradientParams* out) noexcept;
 
 }  // namespace sluice::cuda
 

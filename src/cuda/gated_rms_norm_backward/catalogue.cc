@@ -4,8 +4,7 @@
 
 #include "cuda/catalogues.h"
 #include "cuda/gated_rms_norm/lower.h"
-#include "cuda/gated_rms_norm_backward/lower.h"
-#include "cuda/kernels/gated_norm/gradient_launch.h"
+#include "cuda/kernels/gated_norm/launch.h"
 #include "cuda/lower_views.h"
 
 namespace sluice::cuda {

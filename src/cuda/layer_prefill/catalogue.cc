@@ -12,12 +12,11 @@
 #include "core/host_access.hpp"
 #include "cuda/catalogues.h"
 #include "cuda/causal_conv1d/lower.h"
-#include "cuda/dense_views.h"
 #include "cuda/gated_rms_norm/lower.h"
 #include "cuda/kernels/conv1d/launch.h"
 #include "cuda/kernels/gated_norm/launch.h"
 #include "cuda/kernels/generic/config.h"
-#include "cuda/layer_prefill/delta_rule.h"
+#include "cuda/workspace_layout.h"
 
 namespace sluice::cuda {
 namespace {

@@ -1,6 +1,5 @@
 // Finds the kernels that compute a layer's delta rule.
 // SPDX-License-Identifier: Apache-2.0
-#include "cuda/layer_prefill/delta_rule.h"
 
 #include "cuda/catalogues.h"
 

@@ -7,7 +7,6 @@
 #include <algorithm>
 
 #include "cuda/kernels/chunk_h/config.h"
-#include "cuda/kernels/chunk_h/instances.h"
 
 namespace sluice::cuda::chunk_h {
 namespace {

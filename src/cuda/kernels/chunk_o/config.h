@@ -1,10 +1,12 @@
-// States tile constants, shared memory and parameters of the kernel of outputs from given states.
+// States tile constants, shared memory and parameters of the kernel of outputs from given states, and names
+// its instances (inst/).
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CUDA_KERNELS_CHUNK_O_CONFIG_H_
 #define SLUICE_CUDA_KERNELS_CHUNK_O_CONFIG_H_
 
 #include <cuda.h>
 
+#include "cuda/device/instance.h"
 #include "cuda/device/stage_params.h"
 #include "cuda/tile/pipeline.cuh"
 #include "cuda/tile/shared_tile.cuh"
@@ -62,6 +64,12 @@ struct OutputParams {
   device::StageParams stage;
   int32_t h_per_batch;  ///< states between those of neighbouring batch entries
 };
+
+using device::Instance;
+
+/// By dtype; `wide`: K = 128, else 64; `columns` of V of a work item: 128 or 64.
+const Instance& bf16(bool wide, int columns) noexcept;
+const Instance& fp16(bool wide, int columns) noexcept;
 
 }  // namespace sluice::cuda::chunk_o
 

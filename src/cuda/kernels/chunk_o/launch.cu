@@ -7,7 +7,6 @@
 #include <algorithm>
 
 #include "cuda/kernels/chunk_o/config.h"
-#include "cuda/kernels/chunk_o/instances.h"
 
 namespace sluice::cuda::chunk_o {
 namespace {

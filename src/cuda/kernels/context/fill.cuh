@@ -6,7 +6,7 @@
 
 #include "cuda/device/follow.cuh"
 #include "cuda/device/load.cuh"
-#include "cuda/kernels/context/params.h"
+#include "cuda/kernels/context/launch.h"
 
 namespace sluice::cuda::context {
 

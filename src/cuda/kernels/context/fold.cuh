@@ -9,7 +9,7 @@
 
 #include "cuda/device/affine_step.cuh"
 #include "cuda/device/follow.cuh"
-#include "cuda/kernels/context/params.h"
+#include "cuda/kernels/context/launch.h"
 
 namespace sluice::cuda::context {
 

@@ -17,7 +17,7 @@
 
 #include "cuda/device/column_sums.cuh"
 #include "cuda/device/follow.cuh"
-#include "cuda/kernels/conv1d/gradient_launch.h"
+#include "cuda/kernels/conv1d/launch.h"
 #include "cuda/kernels/conv1d/sequence.cuh"
 #include "cuda/kernels/conv1d/taps.cuh"
 

@@ -1,4 +1,4 @@
-// Chooses and launches the convolution kernels.
+// Chooses and launches the kernels of the convolution and of its gradients.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CUDA_KERNELS_CONV1D_LAUNCH_H_
 #define SLUICE_CUDA_KERNELS_CONV1D_LAUNCH_H_
@@ -34,7 +34,8 @@ struct PlannedConv {
   ConvParams params;
 };
 
-/// Fills in all but the lowered parameters, for the fastest kernel that takes them. Bits do not depend on `multiprocessors`.
+/// Fills in all but the lowered parameters, for the fastest kernel that takes them. Bits do not depend on
+/// `multiprocessors`.
 void plan_launch(int multiprocessors, PlannedConv* conv) noexcept;
 
 /// Loads all instances onto the current device, which the first launch would do otherwise.
@@ -45,5 +46,25 @@ int load_kernels() noexcept;
 void launch(const PlannedConv& conv, Launcher& launcher) noexcept;
 
 }  // namespace sluice::cuda::conv1d
+
+namespace sluice::cuda::conv1d_backward {
+
+/// How a thread moves numbers: a channel of any form, or packs of one 16-bit type.
+enum class Form { kAny, kBfloat16, kFloat16 };
+
+/// Of lowered parameters.
+Form form_of(const ConvGradientParams& params) noexcept;
+
+/// Fills in what follows from the form and from sizes.
+void plan_launch(Form form, ConvGradientParams* params) noexcept;
+
+/// Loads the kernels onto the current device, which the first launch would do otherwise.
+/// @return a cudaError_t
+int load_kernels() noexcept;
+
+/// Enqueues both kernels. Nothing is allocated and nothing waits for the device.
+void launch(Form form, const ConvGradientParams& params, Launcher& launcher) noexcept;
+
+}  // namespace sluice::cuda::conv1d_backward
 
 #endif  // SLUICE_CUDA_KERNELS_CONV1D_LAUNCH_H_

@@ -17,7 +17,7 @@
 #include "cuda/device/column_sums.cuh"
 #include "cuda/device/follow.cuh"
 #include "cuda/device/packs.cuh"
-#include "cuda/kernels/gated_norm/gradient_launch.h"
+#include "cuda/kernels/gated_norm/launch.h"
 #include "cuda/kernels/gated_norm/rows.cuh"
 
 namespace sluice::cuda::gated_norm_backward {

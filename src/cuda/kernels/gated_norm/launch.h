@@ -1,4 +1,4 @@
-// Chooses and launches the gated norm kernels.
+// Chooses and launches the kernels of the gated norm and of its gradients.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CUDA_KERNELS_GATED_NORM_LAUNCH_H_
 #define SLUICE_CUDA_KERNELS_GATED_NORM_LAUNCH_H_
@@ -34,5 +34,25 @@ int load_kernels() noexcept;
 void launch(const PlannedNorm& norm, Launcher& launcher) noexcept;
 
 }  // namespace sluice::cuda::gated_norm
+
+namespace sluice::cuda::gated_norm_backward {
+
+/// How rows are moved: number by number, or packs of one 16-bit type.
+enum class Form { kAny, kBfloat16, kFloat16 };
+
+/// Of lowered parameters.
+Form form_of(const NormGradientParams& params) noexcept;
+
+/// Fills in what follows from the form and from sizes.
+void plan_launch(Form form, NormGradientParams* params) noexcept;
+
+/// Loads the kernels onto the current device, which the first launch would do otherwise.
+/// @return a cudaError_t
+int load_kernels() noexcept;
+
+/// Enqueues both kernels. Nothing is allocated and nothing waits for the device.
+void launch(Form form, const NormGradientParams& params, Launcher& launcher) noexcept;
+
+}  // namespace sluice::cuda::gated_norm_backward
 
 #endif  // SLUICE_CUDA_KERNELS_GATED_NORM_LAUNCH_H_

@@ -3,17 +3,12 @@
 #include "cuda/kernels/conv1d/instances.cuh"
 
 namespace sluice::cuda::conv1d {
-namespace {
-
-const void* as_pointer(ConvKernel kernel) noexcept { return reinterpret_cast<const void*>(kernel); }
-
-}  // namespace
 
 int load_kernels() noexcept {
-  int error = load_kernel(as_pointer(any_form_kernel));
+  int error = load_kernel(any_form_kernel);
   for (int i = 0; i < kInstances && error == 0; ++i) {
-    error = load_kernel(as_pointer(kKernels<device::BfloatPack>[i]));
-    if (error == 0) error = load_kernel(as_pointer(kKernels<device::HalfPack>[i]));
+    error = load_kernel(kKernels<device::BfloatPack>[i]);
+    if (error == 0) error = load_kernel(kKernels<device::HalfPack>[i]);
   }
   return error;
 }
@@ -21,7 +16,7 @@ int load_kernels() noexcept {
 void launch(const PlannedConv& conv, Launcher& launcher) noexcept {
   const GridSize& grid = conv.grid;
   if (grid.x == 0 || grid.y == 0 || grid.z == 0) return;
-  launcher(as_pointer(kernel_of(conv)), {grid, kThreads}, conv.params);
+  launcher(kernel_of(conv), {grid, kThreads}, conv.params);
 }
 
 }  // namespace sluice::cuda::conv1d

@@ -3,23 +3,18 @@
 #include "cuda/kernels/gated_norm/instances.cuh"
 
 namespace sluice::cuda::gated_norm {
-namespace {
-
-const void* as_pointer(NormKernel kernel) noexcept { return reinterpret_cast<const void*>(kernel); }
-
-}  // namespace
 
 int load_kernels() noexcept {
-  int error = load_kernel(as_pointer(any_form_kernel));
+  int error = load_kernel(any_form_kernel);
   for (int i = 0; i < kInstances && error == 0; ++i) {
-    error = load_kernel(as_pointer(kKernels<Number::kBfloat16>[i]));
-    if (error == 0) error = load_kernel(as_pointer(kKernels<Number::kFloat16>[i]));
+    error = load_kernel(kKernels<Number::kBfloat16>[i]);
+    if (error == 0) error = load_kernel(kKernels<Number::kFloat16>[i]);
   }
   return error;
 }
 
 void launch(const PlannedNorm& norm, Launcher& launcher) noexcept {
-  if (norm.ctas > 0) launcher(as_pointer(kernel_of(norm)), {{norm.ctas}, kThreads}, norm.params);
+  if (norm.ctas > 0) launcher(kernel_of(norm), {{norm.ctas}, kThreads}, norm.params);
 }
 
 }  // namespace sluice::cuda::gated_norm

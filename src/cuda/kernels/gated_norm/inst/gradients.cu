@@ -3,18 +3,11 @@
 #include "cuda/kernels/gated_norm/gradient_rows.cuh"
 
 namespace sluice::cuda::gated_norm_backward {
-namespace {
-
-const void* as_pointer(NormGradientKernel kernel) noexcept {
-  return reinterpret_cast<const void*>(kernel);
-}
-
-}  // namespace
 
 int load_kernels() noexcept {
-  int error = load_kernel(as_pointer(sums_kernel));
+  int error = load_kernel(sums_kernel);
   for (const Form form : {Form::kAny, Form::kBfloat16, Form::kFloat16}) {
-    if (error == 0) error = load_kernel(as_pointer(kernel_of(form)));
+    if (error == 0) error = load_kernel(kernel_of(form));
   }
   return error;
 }
@@ -23,12 +16,12 @@ void launch(Form form, const NormGradientParams& p, Launcher& launcher) noexcept
   // Sums of all groups of lanes, eight numbers a lane.
   const LaunchShape rows{
       {static_cast<unsigned>(p.ctas)}, kThreads, kThreads * kPack * sizeof(float)};
-  if (p.ctas > 0) launcher(as_pointer(kernel_of(form)), rows, p);
+  if (p.ctas > 0) launcher(kernel_of(form), rows, p);
   if (p.sums == nullptr) return;
   const LaunchShape shape{{static_cast<unsigned>((p.forward.V + 31) / 32)},
                           device::kSumWarps * 32,
                           device::kSumWarps * 32 * sizeof(float)};
-  launcher(as_pointer(sums_kernel), shape, p);
+  launcher(sums_kernel, shape, p);
 }
 
 }  // namespace sluice::cuda::gated_norm_backward

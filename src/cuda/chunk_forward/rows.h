@@ -1,8 +1,8 @@
-// Enters the generic kernel in a catalogue: the delta rule token by token, with every option,
-// on every GPU since Ampere.
+// Enters kernels of the delta rule in catalogues: those of Hopper GPUs, for other operators too that contain a
+// prefill, and the generic one: token by token, with every option, on every GPU since Ampere.
 // SPDX-License-Identifier: Apache-2.0
-#ifndef SLUICE_CUDA_CHUNK_FORWARD_GENERIC_H_
-#define SLUICE_CUDA_CHUNK_FORWARD_GENERIC_H_
+#ifndef SLUICE_CUDA_CHUNK_FORWARD_ROWS_H_
+#define SLUICE_CUDA_CHUNK_FORWARD_ROWS_H_
 
 #include "cuda/catalogue.h"
 
@@ -28,6 +28,17 @@ constexpr Kernel<core::DeltaRuleProblem> generic_kernel(const char* name) noexce
           load_generic};
 }
 
+/// Gated delta rule, linear attention, and both with key-wise gates. Their plans keep a
+/// device::CutRequest.
+Catalogue<core::DeltaRuleProblem> one_launch_kernels() noexcept;
+
+/// Launches a plan of either.
+void launch_one_launch(const core::DeltaRuleProblem& problem, const core::Plan& plan,
+                       void* workspace, Launcher& launcher) noexcept;
+int load_gated_delta(const Machine& machine) noexcept;
+int load_linear_attention(const Machine& machine) noexcept;
+int load_key_gates(const Machine& machine) noexcept;
+
 }  // namespace sluice::cuda
 
-#endif  // SLUICE_CUDA_CHUNK_FORWARD_GENERIC_H_
+#endif  // SLUICE_CUDA_CHUNK_FORWARD_ROWS_H_
