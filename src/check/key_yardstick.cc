@@ -1,6 +1,6 @@
 // Computes the chunk form with key-wise gates in double, with the declared roundings.
 // SPDX-License-Identifier: Apache-2.0
-#include "check/key_yardstick.hpp"
+#include "check/yardstick.hpp"
 
 #include <algorithm>
 #include <cmath>

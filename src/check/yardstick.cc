@@ -7,7 +7,6 @@
 #include <limits>
 #include <utility>
 
-#include "check/key_yardstick.hpp"
 #include "check/products.hpp"
 
 namespace sluice::check {

@@ -8,7 +8,6 @@
 #include <utility>
 
 #include "io/case_fields.hpp"
-#include "io/case_tensors.hpp"
 #include "io/strict_json.hpp"
 
 namespace sluice::io {

@@ -1,6 +1,6 @@
 // Checks the tensors of one case against its description, operator by operator.
 // SPDX-License-Identifier: Apache-2.0
-#include "io/case_tensors.hpp"
+#include "io/case_fields.hpp"
 
 #include <vector>
 

@@ -1,5 +1,6 @@
-// Elements of strided views as doubles: exact loads, stores of one rounding. Views of float64 exist
-// inside the reference only, between the parts of a layer.
+// Reads and writes elements of strided views as doubles: exact loads, stores of one rounding; and states
+// of a pool in either layout. Views of float64 exist inside the reference only, between the parts of a
+// layer.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_REF_ACCESS_HPP_
 #define SLUICE_REF_ACCESS_HPP_
@@ -7,6 +8,7 @@
 #include <cstring>
 
 #include "core/host_access.hpp"
+#include "ref/matrix.hpp"
 
 namespace sluice::ref {
 
@@ -55,6 +57,25 @@ inline double round_to(sluice_dtype dtype, double value) noexcept {
   float element = 0;
   core::store_float(&element, dtype, for_storage(dtype, value));
   return static_cast<double>(core::load_float(&element, dtype));
+}
+
+/// Element (i, j) of S in head h of a pool's slot, in either layout.
+inline double load_state(const Tensor& pool, int32_t layout, int64_t slot, int64_t h, int64_t i,
+                         int64_t j) noexcept {
+  return layout == SLUICE_STATE_KV ? load(pool, slot, h, i, j) : load(pool, slot, h, j, i);
+}
+
+inline void store_state(const Tensor& pool, int32_t layout, int64_t slot, int64_t h,
+                        Matrix S) noexcept {
+  for (int64_t i = 0; i < S.rows; ++i) {
+    for (int64_t j = 0; j < S.cols; ++j) {
+      if (layout == SLUICE_STATE_KV) {
+        store(pool, S(i, j), slot, h, i, j);
+      } else {
+        store(pool, S(i, j), slot, h, j, i);
+      }
+    }
+  }
 }
 
 }  // namespace sluice::ref

@@ -5,9 +5,8 @@
 #include <type_traits>
 
 #include "core/host_summary.hpp"
-#include "ref/chunk_form.hpp"
+#include "ref/forms.hpp"
 #include "ref/operators.hpp"
-#include "ref/recurrent_form.hpp"
 
 namespace sluice::ref {
 namespace {

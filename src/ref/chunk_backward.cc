@@ -6,9 +6,8 @@
 #include <cmath>
 
 #include "ref/access.hpp"
+#include "ref/forms.hpp"
 #include "ref/gates.hpp"
-#include "ref/recurrent_form.hpp"
-#include "ref/states.hpp"
 
 namespace sluice::ref {
 namespace {

@@ -1,6 +1,6 @@
 // Computes the equations of the chunk form in double.
 // SPDX-License-Identifier: Apache-2.0
-#include "ref/chunk_form.hpp"
+#include "ref/forms.hpp"
 
 #include <cmath>
 

@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "ref/access.hpp"
-#include "ref/chunk_form.hpp"
+#include "ref/forms.hpp"
 #include "ref/gates.hpp"
 
 namespace sluice::ref {

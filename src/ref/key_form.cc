@@ -3,7 +3,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <cmath>
 
-#include "ref/chunk_form.hpp"
+#include "ref/forms.hpp"
 
 namespace sluice::ref {
 namespace {

@@ -3,7 +3,7 @@
 #include "ref/operators.hpp"
 
 #include "ref/access.hpp"
-#include "ref/recurrent_form.hpp"
+#include "ref/forms.hpp"
 
 namespace sluice::ref {
 namespace {

@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "ref/access.hpp"
+#include "ref/forms.hpp"
 #include "ref/operators.hpp"
-#include "ref/recurrent_form.hpp"
 
 namespace sluice::ref {
 namespace {

@@ -1,10 +1,13 @@
-// Defines row-major views of doubles, and the arena in the caller's workspace that they live in.
+// Defines row-major views of doubles, the arena in the caller's workspace that they live in, and the
+// tokens that both forms of the recurrence are given.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_REF_MATRIX_HPP_
 #define SLUICE_REF_MATRIX_HPP_
 
 #include <cstddef>
 #include <cstdint>
+
+#include "sluice/sluice.h"
 
 namespace sluice::ref {
 
@@ -55,6 +58,16 @@ class Arena {
  private:
   double* base_;
   int64_t used_ = 0;
+};
+
+/// C consecutive tokens of one value head.
+struct Block {
+  Matrix q, k;     ///< [C, K]
+  Matrix v;        ///< [C, V]
+  Vector g, beta;  ///< [C]
+  Matrix key_g;    ///< [C, K], in place of g where gates are key-wise; else no rows
+  double scale = 1.0;
+  sluice_rule rule = SLUICE_RULE_GATED_DELTA;
 };
 
 }  // namespace sluice::ref

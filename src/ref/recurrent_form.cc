@@ -1,6 +1,6 @@
 // Computes the recurrence token by token in double: decay, read, error, write.
 // SPDX-License-Identifier: Apache-2.0
-#include "ref/recurrent_form.hpp"
+#include "ref/forms.hpp"
 
 #include <cmath>
 

@@ -1,7 +1,7 @@
 // Folds the maps of pieces into the states that enter them (docs/math.md section 9), in double.
 // SPDX-License-Identifier: Apache-2.0
+#include "ref/access.hpp"
 #include "ref/operators.hpp"
-#include "ref/states.hpp"
 
 namespace sluice::ref {
 namespace {

@@ -8,7 +8,7 @@
 #include <limits>
 
 #include "ref/access.hpp"
-#include "ref/chunk_form.hpp"
+#include "ref/forms.hpp"
 #include "unit/ref_case.hpp"
 
 namespace sluice {

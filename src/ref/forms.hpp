@@ -1,10 +1,11 @@
-// Computes the chunk form (docs/math.md section 2), one function per equation; together they are
-// the float64 twins of the staged chain. C tokens, key dimension K, value dimension V.
+// Declares both forms of the recurrence: the chunk form (docs/math.md section 2), one function per
+// equation, which together are the float64 twins of the staged chain, and the recurrence token by token
+// (section 1), the truth of all tests. C tokens, key dimension K, value dimension V.
 // SPDX-License-Identifier: Apache-2.0
-#ifndef SLUICE_REF_CHUNK_FORM_HPP_
-#define SLUICE_REF_CHUNK_FORM_HPP_
+#ifndef SLUICE_REF_FORMS_HPP_
+#define SLUICE_REF_FORMS_HPP_
 
-#include "ref/block.hpp"
+#include "ref/matrix.hpp"
 
 namespace sluice::ref {
 
@@ -58,6 +59,30 @@ struct ChunkForm {
   static void advance(const Block& block, Matrix S, Matrix o, Scratch& scratch) noexcept;
 };
 
+/// S <- alpha S, alpha = exp(g).
+void decay(Matrix S, double g) noexcept;
+/// S <- diag(alpha) S, alpha = exp(g), [K]: key-wise gates.
+void decay(Matrix S, Vector g) noexcept;
+/// y = S^T x, [V].
+void read(Matrix S, Vector x, Vector y) noexcept;
+/// delta = beta (v - prediction), with prediction = S^T k of the decayed state.
+void error(Vector v, Vector prediction, double beta, Vector delta) noexcept;
+/// S <- S + k delta^T.
+void write(Matrix S, Vector k, Vector delta) noexcept;
+
+/// The recurrence as a form: S and o of one token after another.
+struct RecurrentForm {
+  static constexpr int64_t kBlock = 1;
+
+  struct Scratch {
+    Scratch(Arena& arena, int64_t K, int64_t V) noexcept;
+    Vector prediction, delta;  ///< [V]
+  };
+
+  /// S <- the state after the block's tokens, o [C, V] <- scale S_t^T q_t.
+  static void advance(const Block& block, Matrix S, Matrix o, Scratch& scratch) noexcept;
+};
+
 }  // namespace sluice::ref
 
-#endif  // SLUICE_REF_CHUNK_FORM_HPP_
+#endif  // SLUICE_REF_FORMS_HPP_
