@@ -1,4 +1,5 @@
-// Declares one operator call: keywords in, struct filled, scratch memory found, library called.
+// Declares what the module's functions do: an operator call, from keywords to the library, the number of
+// threads, and the command-line tool, in wheels that carry it.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_PYTHON_CALL_HPP_
 #define SLUICE_PYTHON_CALL_HPP_
@@ -17,6 +18,13 @@ PyObject* run(int op, PyObject* const* values, Py_ssize_t count, PyObject* names
 
 /// The name of the kernel that would run, as str; or null with the exception of the call.
 PyObject* kernel_for(int op, PyObject* const* values, PyObject* names) noexcept;
+
+/// `threads` >= 1 from now on; 0 = the library's own pool again. A sluice_code. No operator may be
+/// running.
+int use_threads(int threads) noexcept;
+
+/// tool(words) runs the command `words`, its own name first, and returns the exit status.
+PyObject* tool(PyObject* module, PyObject* words) noexcept;
 
 }  // namespace sluice::python
 

@@ -14,8 +14,6 @@
 #include "python.hpp"
 #include "recording.hpp"
 #include "sluice/sluice.h"
-#include "threads.hpp"
-#include "tool.hpp"
 
 namespace sluice::python {
 namespace {

@@ -1,7 +1,7 @@
 // Runs a team of threads that start with the first job. A caller who finds it busy runs its job
 // alone.
 // SPDX-License-Identifier: Apache-2.0
-#include "threads.hpp"
+#include "call.hpp"
 
 #include <pthread.h>
 

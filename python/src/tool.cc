@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
+#include "call.hpp"
 #include "python.hpp"
-#include "tool.hpp"
 #include "tools/run_tool.hpp"
 
 namespace sluice::python {
