@@ -1,13 +1,12 @@
 // Makes the yardstick's results for a case of the delta rule or of its gradients.
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/delta_rule_yardstick.hpp"
+#include "tools/yardsticks.hpp"
 
 #include <utility>
 
 #include "check/backward_yardstick.hpp"
 #include "check/gdn_case.hpp"
 #include "tools/execute.hpp"
-#include "tools/layer_yardstick.hpp"
 
 namespace sluice::tools {
 namespace {

@@ -7,9 +7,8 @@
 #include <utility>
 
 #include "check/gdn_case.hpp"
-#include "tools/delta_rule_yardstick.hpp"
 #include "tools/execute.hpp"
-#include "tools/layer_yardstick.hpp"
+#include "tools/yardsticks.hpp"
 
 namespace sluice::tools {
 namespace {

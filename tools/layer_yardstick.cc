@@ -6,7 +6,7 @@
 
 #include "check/gdn_case.hpp"
 #include "tools/call.hpp"
-#include "tools/layer_yardstick.hpp"
+#include "tools/yardsticks.hpp"
 
 namespace sluice::tools {
 namespace {

@@ -1,11 +1,12 @@
-// Asks the terminal for its width and colours, and folds lines to it.
+// Asks the terminal for its width and colours, folds lines to it, and prints progress lines and the time.
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/terminal.hpp"
 
+#include <fmt/core.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
-
 #include <cstdlib>
+#include <ctime>
 #include <sstream>
 
 namespace sluice::tools {
@@ -44,6 +45,26 @@ std::string verdict_word(bool pass) {
   const char* const word = pass ? "PASS" : "FAIL";
   if (!colour) return word;
   return std::string(pass ? "\033[32m" : "\033[31m") + word + "\033[0m";
+}
+
+void show_progress(size_t done, size_t total, const std::string& what) {
+  if (isatty(STDERR_FILENO) == 0) return;
+  constexpr size_t kWidth = 24;
+  const size_t filled = total == 0 ? kWidth : done * kWidth / total;
+  fmt::print(stderr, "\r\033[K{}",
+             done == total ? std::string()
+                           : fmt::format("[{:<{}}] {}/{} {}", std::string(filled, '='), kWidth,
+                                         done, total, what));
+  std::fflush(stderr);
+}
+
+std::string utc_now() {
+  const std::time_t now = std::time(nullptr);
+  std::tm parts = {};
+  gmtime_r(&now, &parts);
+  char text[32];
+  std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &parts);
+  return text;
 }
 
 }  // namespace sluice::tools

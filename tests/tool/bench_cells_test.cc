@@ -7,7 +7,7 @@
 
 #include <set>
 
-#include "tools/bench/grids.hpp"
+#include "tools/bench/cell.hpp"
 #include "tools/bench/peers.hpp"
 #include "tools/bench/prefill_inputs.hpp"
 

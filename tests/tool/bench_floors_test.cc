@@ -9,7 +9,7 @@
 #include "check/array.hpp"
 #include "tools/bench/floors.hpp"
 #include "tools/bench/prefill_inputs.hpp"
-#include "tools/bench/prefill_measure.hpp"
+#include "tools/bench/prefill_report.hpp"
 
 namespace sluice::tools {
 namespace {

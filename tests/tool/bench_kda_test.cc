@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "tools/bench/grids.hpp"
+#include "tools/bench/cell.hpp"
 #include "tools/bench/kda_report.hpp"
 
 namespace sluice::tools {

@@ -5,7 +5,7 @@
 
 #include <cmath>
 
-#include "tools/bench/grids.hpp"
+#include "tools/bench/cell.hpp"
 #include "tools/bench/prefill_report.hpp"
 #include "tools/bench/rows.hpp"
 

@@ -3,13 +3,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/core.h>
 
-#include <algorithm>
 #include <memory>
 
 #include "tools/bench/backward_work.hpp"
 #include "tools/bench/bench.hpp"
 #include "tools/bench/rows.hpp"
-#include "tools/bench/split_way.hpp"
 
 namespace sluice::tools {
 namespace {
@@ -73,18 +71,13 @@ nlohmann::json measure_row(Machine& machine, const BackwardOptions& o, const Cei
   };
   const Quantiles forward = times_of([&] { work->forward(); });
   const Quantiles ms = times_of([&] { work->backward(); });
-  const double flops = backward_flops(cell), bytes = backward_bytes(cell, o.run.dtype.bits / 8);
-  const double floor =
-      1e3 * std::max(flops / ceilings.flop_per_second, bytes / ceilings.bytes_per_second);
   row.update({{"ms", ms.median},
               {"ms_min", ms.least},
               {"ms_p90", ms.p90},
               {"forward_ms", forward.median},
-              {"times_forward", ms.median / forward.median},
-              {"tflop_per_s", 1e-9 * flops / ms.median},
-              {"gb_per_s", 1e-6 * bytes / ms.median},
-              {"floor_ms", floor},
-              {"share_of_floor", floor / ms.median}});
+              {"times_forward", ms.median / forward.median}});
+  add_rates(ms.median, backward_flops(cell), backward_bytes(cell, o.run.dtype.bits / 8), ceilings,
+            &row);
   return row;
 }
 
@@ -108,32 +101,22 @@ void print_backward(const std::vector<nlohmann::json>& rows, const Ceilings& cei
 }
 
 int bench_backward(const BackwardOptions& o) {
-  if (const std::string reason = unavailable(o.run.backend); !reason.empty()) {
-    return fail_unavailable(reason);
-  }
-  try {
+  const auto measure = [&](Machine& machine, const Ceilings& ceilings, bool* failed) {
     const std::vector<Cell> cells = cells_of(o);
     const std::vector<SplitWay> ways = ways_of(o);
-    const std::unique_ptr<Machine> machine = machine_of(o.run.backend);
-    const Ceilings ceilings = machine->measure_ceilings();
     show_progress(0, cells.size(), "inputs");
-    BackwardWork work(*machine, PrefillInputs(cells, o.run.dtype, o.gates), cells, o.run.backend);
-    bool failed = false;
-    const auto rows = measure_cells(
+    BackwardWork work(machine, PrefillInputs(cells, o.run.dtype, o.gates), cells, o.run.backend);
+    return measure_cells(
         cells, backward_name, backward_json,
         [&](const Cell& cell, auto* out) {
           for (const SplitWay& way : ways) {
-            out->push_back(measure_row(*machine, o, ceilings, cell, way, &work));
+            out->push_back(measure_row(machine, o, ceilings, cell, way, &work));
           }
         },
-        &failed);
-    print_backward(rows, ceilings, *machine);
-    nlohmann::json record = record_of("sluice.bench.backward/1", o.run, *machine, ceilings, rows);
-    record["gates"] = o.gates;
-    return write_record(o.run.json, record_text(record), failed ? kExitError : kExitDone);
-  } catch (const std::runtime_error& error) {
-    return fail(error.what());
-  }
+        failed);
+  };
+  return bench_rows(o.run, "sluice.bench.backward/1", {{"gates", o.gates}}, measure,
+                    print_backward);
 }
 
 }  // namespace

@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "io/whole_file.hpp"
-#include "tools/bench/quick.hpp"
 
 namespace sluice::tools {
 

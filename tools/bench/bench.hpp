@@ -44,6 +44,16 @@ void add_device_option(CLI::App& command, Implementation* out);
 /// `status`, or kExitError behind a message that names a file that cannot be written.
 int write_record(const std::string& path, const std::string& text, int status);
 
+/// One sequence to prefill, a batch of others to decode, with the heads of a layer.
+struct QuickSettings {
+  Implementation backend = Implementation::kAuto;
+  int64_t heads = 16, value_heads = 32, dim = 128, tokens = 1024, batch = 4;
+  int threads = 0;  ///< of the CPU backend; 0: its own choice
+};
+
+void add_quick_options(CLI::App& command, QuickSettings* settings);
+int bench_quick(const QuickSettings& settings);
+
 }  // namespace sluice::tools
 
 #endif  // SLUICE_TOOLS_BENCH_BENCH_HPP_

@@ -1,4 +1,5 @@
-// Describes one point of a prefill grid: head counts and the lengths of a packed batch.
+// Describes one point of a prefill grid (head counts and the lengths of a packed batch), the ways to spread
+// its sequences over a GPU, and the named grids.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_TOOLS_BENCH_CELL_HPP_
 #define SLUICE_TOOLS_BENCH_CELL_HPP_
@@ -6,6 +7,8 @@
 #include <cstdint>
 #include <string>
 #include <vector>
+
+#include "sluice/sluice.hpp"
 
 namespace sluice::tools {
 
@@ -30,6 +33,30 @@ std::string parse_lengths(const std::string& text, std::vector<int64_t>* out);
 std::string heads_text(const Cell& cell);
 /// What parse_lengths() takes, in its shortest form; one sequence is "32768x1".
 std::string lengths_text(const std::vector<int64_t>& lengths);
+
+/// "auto", "never", "columns", "length", or a number of segments.
+struct SplitWay {
+  std::string name = "auto";
+  Split split = Split::kAuto;
+  int32_t value = 0;
+};
+
+/// What is wrong with the text, empty if nothing.
+std::string parse_split_way(const std::string& text, SplitWay* out);
+
+/// auto and every forced way that --sweep compares with it.
+std::vector<SplitWay> swept_ways();
+
+/// "auto", "strict", "forget".
+const std::vector<std::string>& history_names();
+History history_of(const std::string& name);
+
+/// marks: ten cells with goals. published: the 9 head counts x 19 length lists that FlashQLA
+/// published. tileops: the rows of TileOPs (meant for --gates uniform --dtype fp16).
+const std::vector<std::string>& grid_names();
+
+/// The cells of a grid of that list.
+std::vector<Cell> named_grid(const std::string& name);
 
 }  // namespace sluice::tools
 

@@ -11,12 +11,12 @@
 #include <thread>
 
 #include "tools/bench/bench.hpp"
-#include "tools/bench/cpu_measure.hpp"
+#include "tools/bench/cpu_contender.hpp"
 #include "tools/bench/cpu_probe.hpp"
 #include "tools/bench/host_memory.hpp"
 #include "tools/commands.hpp"
-#include "tools/progress.hpp"
 #include "tools/table.hpp"
+#include "tools/terminal.hpp"
 
 namespace sluice::tools {
 namespace {

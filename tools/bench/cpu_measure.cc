@@ -1,6 +1,6 @@
 // Times contenders in turns and keeps medians of paired runs.
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/bench/cpu_measure.hpp"
+#include "tools/bench/cpu_contender.hpp"
 
 #include <algorithm>
 #include <chrono>

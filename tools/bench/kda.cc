@@ -4,12 +4,11 @@
 #include <memory>
 
 #include "tools/bench/bench.hpp"
-#include "tools/bench/grids.hpp"
+#include "tools/bench/cell.hpp"
 #include "tools/bench/kda_report.hpp"
-#include "tools/bench/prefill_measure.hpp"
+#include "tools/bench/prefill_report.hpp"
 #include "tools/bench/rows.hpp"
-#include "tools/bench/split_way.hpp"
-#include "tools/bench/step_measure.hpp"
+#include "tools/bench/step_report.hpp"
 
 namespace sluice::tools {
 namespace {

@@ -1,5 +1,5 @@
-// Declares where a benchmark runs: memory, timing and limits of the host or of a GPU behind one
-// interface.
+// Declares where a benchmark runs: memory, timing and limits of the host or of a GPU behind one interface,
+// and CUDA graphs, which are what an engine's decode step is.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_TOOLS_BENCH_MACHINE_HPP_
 #define SLUICE_TOOLS_BENCH_MACHINE_HPP_
@@ -54,6 +54,16 @@ class Machine {
 std::unique_ptr<Machine> make_host_machine();
 /// The first GPU. *start_seconds: what making its context took.
 std::unique_ptr<Machine> make_cuda_machine(double* start_seconds);
+
+class GraphTimer {
+ public:
+  virtual ~GraphTimer() = default;
+  /// Seconds from before the first launch to after the last one.
+  virtual double replay() = 0;
+};
+
+/// Captures what `enqueue` puts on the stream that it is given; throws std::runtime_error.
+std::unique_ptr<GraphTimer> capture_graph(const std::function<void(void* stream)>& enqueue);
 
 }  // namespace sluice::tools
 

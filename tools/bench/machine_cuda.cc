@@ -1,19 +1,25 @@
-// Makes a GPU a machine, through the CUDA runtime: events around each call, a sweep of the L2
-// before it.
+// Makes a GPU a machine, through the CUDA runtime: events around each call, a sweep of the L2 before it;
+// and captures, replays and times CUDA graphs.
 // SPDX-License-Identifier: Apache-2.0
 #include <cuda_runtime_api.h>
 #include <fmt/core.h>
-
 #include <algorithm>
+#include <stdexcept>
 
 #include "tools/bench/clock.hpp"
-#include "tools/bench/cuda_error.hpp"
 #include "tools/bench/machine.hpp"
 #include "tools/bench/matmul_probe.h"
 #include "tools/call.hpp"
 
 namespace sluice::tools {
 namespace {
+
+/// Throws std::runtime_error "what: name (text)" unless the call succeeded.
+void check_cuda(cudaError_t error, const char* what) {
+  if (error == cudaSuccess) return;
+  throw std::runtime_error(
+      fmt::format("{}: {} ({})", what, cudaGetErrorName(error), cudaGetErrorString(error)));
+}
 
 // Written before a cold call: several times the L2 of any GPU. As Triton's do_bench does.
 constexpr size_t kSweepBytes = size_t{256} << 20;
@@ -27,7 +33,9 @@ struct Event {
   Event(const Event&) = delete;
   Event& operator=(const Event&) = delete;
   ~Event() { cudaEventDestroy(handle); }
-  void record() const { check_cuda(cudaEventRecord(handle), "cudaEventRecord"); }
+  void record(cudaStream_t stream = nullptr) const {
+    check_cuda(cudaEventRecord(handle, stream), "cudaEventRecord");
+  }
   cudaEvent_t handle = nullptr;
 };
 
@@ -145,6 +153,50 @@ std::unique_ptr<Machine> make_cuda_machine(double* start_seconds) {
   check_cuda(cudaFree(nullptr), "start of the CUDA runtime");
   *start_seconds = watch.seconds();
   return std::make_unique<CudaMachine>();
+}
+
+namespace {
+
+class CudaGraphTimer final : public GraphTimer {
+ public:
+  explicit CudaGraphTimer(const std::function<void(void*)>& enqueue) {
+    check_cuda(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), "stream");
+    // WHY global mode: an allocation or a wait of the library is an error then.
+    check_cuda(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeGlobal), "begin of capture");
+    enqueue(stream_);
+    cudaGraph_t graph = nullptr;
+    check_cuda(cudaStreamEndCapture(stream_, &graph), "end of capture");
+    const cudaError_t made = cudaGraphInstantiate(&graph_, graph, 0);
+    cudaGraphDestroy(graph);
+    check_cuda(made, "graph");
+    check_cuda(cudaGraphUpload(graph_, stream_), "upload of the graph");
+  }
+  CudaGraphTimer(const CudaGraphTimer&) = delete;
+  CudaGraphTimer& operator=(const CudaGraphTimer&) = delete;
+  ~CudaGraphTimer() override {
+    cudaStreamSynchronize(stream_);
+    cudaGraphExecDestroy(graph_);
+    cudaStreamDestroy(stream_);
+  }
+
+  double replay() override {
+    begin_.record(stream_);
+    check_cuda(cudaGraphLaunch(graph_, stream_), "replay");
+    end_.record(stream_);
+    check_cuda(cudaEventSynchronize(end_.handle), "replay");
+    return seconds_between(begin_, end_);
+  }
+
+ private:
+  cudaStream_t stream_ = nullptr;
+  Event begin_, end_;
+  cudaGraphExec_t graph_ = nullptr;
+};
+
+}  // namespace
+
+std::unique_ptr<GraphTimer> capture_graph(const std::function<void(void*)>& enqueue) {
+  return std::make_unique<CudaGraphTimer>(enqueue);
 }
 
 }  // namespace sluice::tools

@@ -11,4 +11,8 @@ std::unique_ptr<Machine> make_cuda_machine(double*) {
       "backend cuda is not part of this build (configure with -DSLUICE_CUDA=ON)");
 }
 
+std::unique_ptr<GraphTimer> capture_graph(const std::function<void(void*)>&) {
+  throw std::runtime_error("this build has no CUDA half");
+}
+
 }  // namespace sluice::tools

@@ -86,31 +86,20 @@ void print_parts(const std::vector<nlohmann::json>& rows, const Ceilings& ceilin
 }
 
 int bench_parts(const PartsOptions& o) {
-  if (const std::string reason = unavailable(o.run.backend); !reason.empty()) {
-    return fail_unavailable(reason);
-  }
-  const std::unique_ptr<Machine> machine = machine_of(o.run.backend);
-  std::vector<PartsCell> cells;
-  try {
-    for (const PartsCell& cell : parts_cells(o.ops, o.heads)) {
-      if (o.tokens == 0 || cell.N * cell.T <= o.tokens) cells.push_back(cell);
-    }
-  } catch (const std::runtime_error& error) {
-    return fail(error.what());
-  }
-  const Ceilings ceilings = machine->measure_ceilings();
-  const double copy_bandwidth = ceilings.bytes_per_second;
-  bool failed = false;
-  auto rows = measure_cells(
-      cells, parts_name, parts_json,
-      [&](const PartsCell& cell, auto* out) {
-        out->push_back(measure_row(*machine, o, copy_bandwidth, cell));
-      },
-      &failed);
-  compare_layers(o, copy_bandwidth, cells, &rows);
-  print_parts(rows, ceilings, *machine);
-  const nlohmann::json record = record_of("sluice.bench.parts/1", o.run, *machine, ceilings, rows);
-  return write_record(o.run.json, record_text(record), failed ? kExitError : kExitDone);
+  const auto measure = [&](Machine& machine, const Ceilings& ceilings, bool* failed) {
+    std::vector<PartsCell> cells = parts_cells(o.ops, o.heads);
+    std::erase_if(cells, [&](const PartsCell& c) { return o.tokens > 0 && c.N * c.T > o.tokens; });
+    const double copy_bandwidth = ceilings.bytes_per_second;
+    auto rows = measure_cells(
+        cells, parts_name, parts_json,
+        [&](const PartsCell& cell, auto* out) {
+          out->push_back(measure_row(machine, o, copy_bandwidth, cell));
+        },
+        failed);
+    compare_layers(o, copy_bandwidth, cells, &rows);
+    return rows;
+  };
+  return bench_rows(o.run, "sluice.bench.parts/1", nlohmann::json::object(), measure, print_parts);
 }
 
 }  // namespace

@@ -9,8 +9,8 @@
 #include <memory>
 
 #include "tools/bench/bench.hpp"
-#include "tools/bench/grids.hpp"
-#include "tools/bench/prefill_measure.hpp"
+#include "tools/bench/cell.hpp"
+#include "tools/bench/prefill_report.hpp"
 #include "tools/bench/rows.hpp"
 
 namespace sluice::tools {

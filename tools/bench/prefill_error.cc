@@ -11,8 +11,8 @@
 
 #include "check/array.hpp"
 #include "check/generate.hpp"
-#include "tools/bench/prefill_measure.hpp"
-#include "tools/progress.hpp"
+#include "tools/bench/prefill_report.hpp"
+#include "tools/terminal.hpp"
 
 namespace sluice::tools {
 namespace {

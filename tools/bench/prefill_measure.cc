@@ -1,6 +1,6 @@
 // Times one prefill cell, on the device and on the host.
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/bench/prefill_measure.hpp"
+#include "tools/bench/prefill_report.hpp"
 
 #include <chrono>
 #include <stdexcept>

@@ -9,9 +9,9 @@
 #include <string>
 #include <vector>
 
+#include "tools/bench/cell.hpp"
 #include "tools/bench/machine.hpp"
 #include "tools/bench/prefill_inputs.hpp"
-#include "tools/bench/split_way.hpp"
 #include "tools/bench/work_memory.hpp"
 
 namespace sluice::tools {

@@ -1,5 +1,5 @@
-// Declares what `sluice bench prefill` is asked for and what it finds: the model behind table and
-// JSON.
+// Declares what `sluice bench prefill` is asked for and what it finds: the model behind table and JSON, and
+// the measurement: times first, with nothing else going on, errors afterwards.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_TOOLS_BENCH_PREFILL_REPORT_HPP_
 #define SLUICE_TOOLS_BENCH_PREFILL_REPORT_HPP_
@@ -10,9 +10,11 @@
 #include <vector>
 
 #include "sluice/sluice.hpp"
+#include "tools/bench/cell.hpp"
 #include "tools/bench/floors.hpp"
+#include "tools/bench/machine.hpp"
 #include "tools/bench/peers.hpp"
-#include "tools/bench/split_way.hpp"
+#include "tools/bench/prefill_problem.hpp"
 
 namespace sluice::tools {
 
@@ -95,6 +97,23 @@ nlohmann::json to_json(const PrefillReport& report);
 
 /// The table and what its columns mean, to stdout.
 void print_prefill(const PrefillReport& report);
+
+/// Runs all cells on a machine whose start took start_seconds, with a progress bar.
+PrefillReport measure_prefill(Machine& machine, double start_seconds,
+                              const PrefillSettings& settings);
+
+/// A sequence and value head whose results are compared with the reference.
+struct Sample {
+  int64_t sequence = 0, head = 0;
+};
+/// First, last and one random head of the longest sequence, a random one of the shortest (of the
+/// last sequence where all are as long).
+std::vector<Sample> samples_of(const Cell& cell);
+
+/// Sets the errors of all rows without a failure: calls each cell once more on poisoned outputs and
+/// compares samples with the float64 reference, on all threads of the host.
+void measure_errors(Machine& machine, const PrefillInputs& inputs, History history,
+                    PrefillProblem* problem, std::vector<PrefillRow>* rows);
 
 }  // namespace sluice::tools
 

@@ -1,6 +1,6 @@
 // Implements `sluice bench` without a subcommand: one layer's prefill and decode, in two lines.
 // SPDX-License-Identifier: Apache-2.0
-#include "tools/bench/quick.hpp"
+#include "tools/bench/bench.hpp"
 
 #include <fmt/core.h>
 

@@ -111,6 +111,32 @@ void print_rows(const Machine& machine, const std::vector<Column>& columns,
   table.print();
 }
 
+void add_rates(double ms, double flops, double bytes, const Ceilings& ceilings,
+               nlohmann::json* row) {
+  const double floor =
+      1e3 * std::max(flops / ceilings.flop_per_second, bytes / ceilings.bytes_per_second);
+  row->update({{"tflop_per_s", 1e-9 * flops / ms},
+               {"gb_per_s", 1e-6 * bytes / ms},
+               {"floor_ms", floor},
+               {"share_of_floor", floor / ms}});
+}
+
+std::string record_text(const nlohmann::json& record) {
+  nlohmann::json head = record;
+  head.erase("rows");
+  std::string text = head.dump(1);
+  text.erase(text.rfind("\n}"));
+  const char* separator = ",\n \"rows\": [\n  ";
+  for (const nlohmann::json& row : record.at("rows")) {
+    text += separator + row.dump();
+    separator = ",\n  ";
+  }
+  return text + "\n ]\n}\n";
+}
+
+namespace {
+
+/// The record of a run; what a row lacks that others have is null.
 nlohmann::json record_of(const std::string& schema, const RunOptions& options,
                          const Machine& machine, const Ceilings& ceilings,
                          std::vector<nlohmann::json> rows) {
@@ -138,17 +164,28 @@ nlohmann::json record_of(const std::string& schema, const RunOptions& options,
           {"rows", std::move(rows)}};
 }
 
-std::string record_text(const nlohmann::json& record) {
-  nlohmann::json head = record;
-  head.erase("rows");
-  std::string text = head.dump(1);
-  text.erase(text.rfind("\n}"));
-  const char* separator = ",\n \"rows\": [\n  ";
-  for (const nlohmann::json& row : record.at("rows")) {
-    text += separator + row.dump();
-    separator = ",\n  ";
+}  // namespace
+
+int bench_rows(
+    const RunOptions& run, const std::string& schema, const nlohmann::json& more,
+    const std::function<std::vector<nlohmann::json>(Machine&, const Ceilings&, bool*)>& measure,
+    const std::function<void(const std::vector<nlohmann::json>&, const Ceilings&, const Machine&)>&
+        print) {
+  if (const std::string reason = unavailable(run.backend); !reason.empty()) {
+    return fail_unavailable(reason);
   }
-  return text + "\n ]\n}\n";
+  try {
+    const std::unique_ptr<Machine> machine = machine_of(run.backend);
+    const Ceilings ceilings = machine->measure_ceilings();
+    bool failed = false;
+    const std::vector<nlohmann::json> rows = measure(*machine, ceilings, &failed);
+    print(rows, ceilings, *machine);
+    nlohmann::json record = record_of(schema, run, *machine, ceilings, rows);
+    record.update(more);
+    return write_record(run.json, record_text(record), failed ? kExitError : kExitDone);
+  } catch (const std::runtime_error& error) {
+    return fail(error.what());
+  }
 }
 
 }  // namespace sluice::tools

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "tools/bench/machine.hpp"
-#include "tools/progress.hpp"
+#include "tools/terminal.hpp"
 
 namespace sluice::tools {
 
@@ -76,12 +76,21 @@ std::vector<nlohmann::json> measure_cells(const std::vector<Cell>& cells, Name n
   return rows;
 }
 
-/// The record of a run; what a row lacks that others have is null.
-nlohmann::json record_of(const std::string& schema, const RunOptions& options,
-                         const Machine& machine, const Ceilings& ceilings,
-                         std::vector<nlohmann::json> rows);
-/// Its text, a line for each row.
+/// Of a row that took `ms` milliseconds for so many FLOP and bytes: rates, floor and the share of it.
+void add_rates(double ms, double flops, double bytes, const Ceilings& ceilings,
+               nlohmann::json* row);
+
+/// A record's text, a line for each row.
 std::string record_text(const nlohmann::json& record);
+
+/// Runs a benchmark on its backend: measure(machine, ceilings, &failed) gives its rows, print(rows,
+/// ceilings, machine) shows them, and the record has them and what is in `more`. Returns the exit
+/// status; std::runtime_error ends the run with its text.
+int bench_rows(
+    const RunOptions& run, const std::string& schema, const nlohmann::json& more,
+    const std::function<std::vector<nlohmann::json>(Machine&, const Ceilings&, bool*)>& measure,
+    const std::function<void(const std::vector<nlohmann::json>&, const Ceilings&, const Machine&)>&
+        print);
 
 }  // namespace sluice::tools
 

@@ -3,11 +3,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/core.h>
 
-#include <algorithm>
 #include <memory>
 
 #include "tools/bench/bench.hpp"
-#include "tools/bench/graph_timer.hpp"
+#include "tools/bench/machine.hpp"
 #include "tools/bench/rows.hpp"
 #include "tools/bench/stages_work.hpp"
 
@@ -111,12 +110,7 @@ class CellTimer {
     row["kernel"] = sluice_last_kernel();
     const double ms = take(machine_.time_calls(call, repeat_, true).seconds, &row);
     const StagesCost cost = cost_of(cell, item);
-    const double floor = 1e3 * std::max(cost.flops / ceilings_.flop_per_second,
-                                        cost.bytes / ceilings_.bytes_per_second);
-    row.update({{"tflop_per_s", 1e-9 * cost.flops / ms},
-                {"gb_per_s", 1e-6 * cost.bytes / ms},
-                {"floor_ms", floor},
-                {"share_of_floor", floor / ms}});
+    add_rates(ms, cost.flops, cost.bytes, ceilings_, &row);
     return ms;
   }
 
@@ -171,29 +165,19 @@ void print_stages(const std::vector<nlohmann::json>& rows, const Ceilings& ceili
 }
 
 int bench_stages(const StagesOptions& o) {
-  if (const std::string reason = unavailable(o.run.backend); !reason.empty()) {
-    return fail_unavailable(reason);
-  }
-  const std::unique_ptr<Machine> machine = machine_of(o.run.backend);
-  const std::vector<StagesCell> cells = cells_of(o);
-  show_progress(0, cells.size(), "inputs");
-  const Ceilings ceilings = machine->measure_ceilings();
-  try {
-    StagesWork work(*machine, o.run.dtype, cells);
-    bool failed = false;
-    const auto rows = measure_cells(
+  const auto measure = [&](Machine& machine, const Ceilings& ceilings, bool* failed) {
+    const std::vector<StagesCell> cells = cells_of(o);
+    show_progress(0, cells.size(), "inputs");
+    StagesWork work(machine, o.run.dtype, cells);
+    return measure_cells(
         cells, stages_name, stages_json,
         [&](const StagesCell& cell, auto* out) {
-          CellTimer(*machine, o.run.repeat, ceilings, &work, out).measure(cell);
+          CellTimer(machine, o.run.repeat, ceilings, &work, out).measure(cell);
         },
-        &failed);
-    print_stages(rows, ceilings, *machine);
-    const nlohmann::json record =
-        record_of("sluice.bench.stages/1", o.run, *machine, ceilings, rows);
-    return write_record(o.run.json, record_text(record), failed ? kExitError : kExitDone);
-  } catch (const std::runtime_error& error) {
-    return fail(error.what());
-  }
+        failed);
+  };
+  return bench_rows(o.run, "sluice.bench.stages/1", nlohmann::json::object(), measure,
+                    print_stages);
 }
 
 }  // namespace

@@ -33,7 +33,7 @@ enum Tensor {
 };
 constexpr int kTensors = kFusedFinal + 1;
 /// Rows of random numbers, repeated over every tensor.
-constexpr int64_t kBlockRows = 8192;
+constexpr int64_t kRandomRows = 8192;
 /// Of a larger tensor differences are those of windows of so many numbers, evenly from the first to
 /// the last.
 constexpr int64_t kWindow = int64_t{1} << 20, kWindows = 32;
@@ -176,11 +176,11 @@ void StagesWork::fill_inputs() {
     const auto t = static_cast<size_t>(tensor);
     upload_repeated(machine_, memory_[t].get(), bytes_[t], block);
   };
-  fill(kQ, random_rows(kBlockRows, 128, true, 1.0, dtype_, 1));
-  fill(kK, random_rows(kBlockRows, 128, true, 1.0, dtype_, 2));
-  fill(kV, random_rows(kBlockRows, 128, false, 1.0, dtype_, 3));
-  fill(kGate, random_gates("published", kBlockRows, 16, 4));
-  fill(kBeta, random_betas(kBlockRows * 16, 5));
+  fill(kQ, random_rows(kRandomRows, 128, true, 1.0, dtype_, 1));
+  fill(kK, random_rows(kRandomRows, 128, true, 1.0, dtype_, 2));
+  fill(kV, random_rows(kRandomRows, 128, false, 1.0, dtype_, 3));
+  fill(kGate, random_gates("published", kRandomRows, 16, 4));
+  fill(kBeta, random_betas(kRandomRows * 16, 5));
 }
 
 /// [B,T,heads,columns], or [1,B T,..] where packed.

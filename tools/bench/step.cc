@@ -8,10 +8,10 @@
 
 #include "check/array.hpp"
 #include "tools/bench/bench.hpp"
-#include "tools/bench/graph_timer.hpp"
+#include "tools/bench/machine.hpp"
 #include "tools/bench/rows.hpp"
-#include "tools/bench/step_measure.hpp"
 #include "tools/bench/step_problem.hpp"
+#include "tools/bench/step_report.hpp"
 
 namespace sluice::tools {
 namespace {

@@ -1,4 +1,5 @@
-// Declares what `sluice bench decode` and `sluice bench layer` are asked for and what they find.
+// Declares what `sluice bench decode` and `sluice bench layer` are asked for, the measurement, and what they
+// find.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_TOOLS_BENCH_STEP_REPORT_HPP_
 #define SLUICE_TOOLS_BENCH_STEP_REPORT_HPP_
@@ -9,6 +10,7 @@
 #include <vector>
 
 #include "sluice/sluice.hpp"
+#include "tools/bench/machine.hpp"
 
 namespace sluice::tools {
 
@@ -99,6 +101,21 @@ struct StepReport {
 nlohmann::json to_json(const StepReport& report);
 /// The table and what its columns mean, to stdout.
 void print_steps(const StepReport& report);
+
+struct StepSettings {
+  bool layer = false;
+  std::string grid = "marks", commit = "unknown", command, json;
+  std::vector<int64_t> HV, B, T;
+  std::vector<std::string> states;
+  int64_t H = 0, K = 128, V = 128;
+  bool per_token = false, key_gates = false;
+  int64_t ring = 0;
+  std::string entry = "fp32";
+  int repeat = 50;
+};
+
+/// Times the cells asked for on a GPU that is warm, with a progress bar.
+StepReport measure_steps(Machine& machine, const StepSettings& settings);
 
 }  // namespace sluice::tools
 

@@ -79,24 +79,9 @@ std::vector<PartsCell> cells_of(const TrainLayerOptions& o) {
   return cells;
 }
 
-int bench_train_layer(const TrainLayerOptions& o) {
-  if (const std::string reason = unavailable(o.run.backend); !reason.empty()) {
-    return fail_unavailable(reason);
-  }
-  const std::unique_ptr<Machine> machine = machine_of(o.run.backend);
-  std::vector<PartsCell> cells;
-  try {
-    cells = cells_of(o);
-  } catch (const std::runtime_error& error) {
-    return fail(error.what());
-  }
-  const Ceilings ceilings = machine->measure_ceilings();
-  bool failed = false;
-  const auto rows = measure_cells(
-      cells, name_of, json_of,
-      [&](const PartsCell& cell, auto* out) { out->push_back(measure_row(*machine, o, cell)); },
-      &failed);
-  print_rows(*machine,
+void print_train_layer(const std::vector<nlohmann::json>& rows, const Ceilings&,
+                       const Machine& machine) {
+  print_rows(machine,
              {word("<packing", "shape"), heads(), number("T", "T", 0),
               number("forward ms", "forward_ms", 3), number("backward ms", "backward_ms", 3),
               number("min", "backward_ms_min", 3), number("p90", "backward_ms_p90", 3),
@@ -107,9 +92,17 @@ int bench_train_layer(const TrainLayerOptions& o) {
       "ms: median of a call, from projections to the gated norm's output and back to gradients of "
       "projections\nand parameters; nothing is kept between the two. ratio: backward by "
       "forward.\n");
-  const nlohmann::json record =
-      record_of("sluice.bench.train_layer/1", o.run, *machine, ceilings, rows);
-  return write_record(o.run.json, record_text(record), failed ? kExitError : kExitDone);
+}
+
+int bench_train_layer(const TrainLayerOptions& o) {
+  const auto measure = [&](Machine& machine, const Ceilings&, bool* failed) {
+    return measure_cells(
+        cells_of(o), name_of, json_of,
+        [&](const PartsCell& cell, auto* out) { out->push_back(measure_row(machine, o, cell)); },
+        failed);
+  };
+  return bench_rows(o.run, "sluice.bench.train_layer/1", nlohmann::json::object(), measure,
+                    print_train_layer);
 }
 
 }  // namespace
