@@ -113,8 +113,10 @@ int bench_quick(const QuickSettings& s) {
     if (s.backend != Implementation::kAuto) {
       prefill.implementation = decode.implementation = s.backend;
     }
-    fmt::print("{}: H {}, HV {}, K = V = {}, {}; median of {} rounds (quartiles)\n",
-               machine->name(), s.heads, s.value_heads, s.dim, check::dtype_name(io), kRounds);
+    const std::string head =
+        fmt::format("{}: H {}, HV {}, K = V = {}, {}; median of {} rounds (quartiles)",
+                    machine->name(), s.heads, s.value_heads, s.dim, check::dtype_name(io), kRounds);
+    fmt::print("{}\n", folded(head, 2, terminal_width()));
     const double reads =
         print_row("prefill", s.tokens, time_operator(*machine, prefill, chunk_forward));
     const double writes =
