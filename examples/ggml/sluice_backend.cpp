@@ -4,56 +4,29 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "sluice_backend.hpp"
 
+#include "gated_delta_net.hpp"
+#ifdef SLUICE_GGML_CUDA
+#include "sluice_cuda.hpp"
+#endif
+
 #include <ggml-backend-impl.h>
 #include <ggml-cpu.h>
 #include <ggml.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cstring>
 #include <sluice/sluice.hpp>
 #include <vector>
 
 namespace {
 
-constexpr int64_t kMostStepTokens = 16, kMostHeadDim = 256;
-std::atomic<long> calls{0};
+using namespace sluice_ggml;  // NOLINT(google-build-using-namespace): an example
 
 struct Context {
   sluice::HostWorkspace scratch;
   std::vector<float> middle;  ///< states before the last tokens
   std::vector<int32_t> slots;
 };
-
-/// ggml's [D,H,T,B] as [B,T,H,D], by its strides.
-sluice::TensorView rows(const ggml_tensor* t) {
-  const auto stride = [t](int axis) { return static_cast<int64_t>(t->nb[axis] / sizeof(float)); };
-  return {t->data, sluice::kFloat32, {t->ne[3], t->ne[2], t->ne[1], t->ne[0]},
-          {stride(3), stride(2), stride(1), 1}};
-}
-
-/// A gate or write strength a head, [1,HV,T,B], as [B,T,HV].
-sluice::TensorView scalars(const ggml_tensor* t) {
-  const auto stride = [t](int axis) { return static_cast<int64_t>(t->nb[axis] / sizeof(float)); };
-  return {t->data, sluice::kFloat32, {t->ne[3], t->ne[2], t->ne[1]},
-          {stride(3), stride(2), stride(1)}};
-}
-
-/// What both operators have in common. ggml repeats key heads by turns, keeps states as [V,K] and has
-/// normalised q and k.
-template <class Args>
-Args arguments(const ggml_tensor* node, const float* o) {
-  const ggml_tensor *q = node->src[0], *v = node->src[2], *g = node->src[3];
-  Args args;
-  args.q = rows(q), args.k = rows(node->src[1]), args.v = rows(v);
-  args.gate = g->ne[0] == 1 ? scalars(g) : rows(g);
-  args.beta = scalars(node->src[4]);
-  args.o = {o, {v->ne[3], v->ne[2], v->ne[1], v->ne[0]}};
-  args.head_map = sluice::HeadMap::kCyclic;
-  args.state.layout = sluice::StateLayout::kVK;
-  args.implementation = sluice::Implementation::kCpu;
-  return args;
-}
 
 /// Tokens first .. first + count - 1 of every sequence.
 template <class Args>
@@ -73,67 +46,33 @@ bool run(const Args& args, Context* context,
 
 /// The output packs o and, newest first, the states after the last `snapshots` tokens.
 bool compute(const ggml_tensor* node, Context* context) {
-  const ggml_tensor *v = node->src[2], *state = node->src[5];
+  const ggml_tensor* const v = node->src[2];
   const int64_t S = v->ne[0], HV = v->ne[1], T = v->ne[2], N = v->ne[3];
   const int64_t snapshots = node->op_params[0], kept = std::min(snapshots, T);
-  auto* const o = static_cast<float*>(node->data);
-  float* const states = o + ggml_nelements(v);
-  const int64_t slot = S * S * HV;
-  const int64_t stride = static_cast<int64_t>(state->nb[3] / sizeof(float));
-  sluice::TensorView from(state->data, sluice::kFloat32, {N, HV, S, S}, {stride, S * S, S, 1});
+  float* const after = static_cast<float*>(node->data) + ggml_nelements(v);
   const bool by_steps = T <= kMostStepTokens;
   if (snapshots == 1 && !by_steps) {
-    auto whole = arguments<sluice::ChunkForwardArgs>(node, o);
-    whole.state.initial = from;
-    whole.state.final = {states, {N, HV, S, S}};
+    auto whole = arguments<sluice::ChunkForwardArgs>(node, Place());
+    whole.state.final = {after, {N, HV, S, S}};
     return run(whole, context, sluice::chunk_forward);
   }
   const int64_t steps = by_steps ? T : kept;
+  auto tail = arguments<sluice::RecurrentStepArgs>(node, Place());
+  slice(&tail, T - steps, steps);
   if (!by_steps) {
-    context->middle.resize(static_cast<size_t>(N * slot));
-    auto head = arguments<sluice::ChunkForwardArgs>(node, o);
+    context->middle.resize(static_cast<size_t>(N * HV * S * S));
+    auto head = arguments<sluice::ChunkForwardArgs>(node, Place());
     slice(&head, 0, T - steps);
-    head.state.initial = from;
-    from = {context->middle.data(), {N, HV, S, S}};
-    head.state.final = from;
+    head.state.final = {context->middle.data(), {N, HV, S, S}};
+    tail.state.initial = head.state.final;
     if (!run(head, context, sluice::chunk_forward)) return false;
   }
-  auto tail = arguments<sluice::RecurrentStepArgs>(node, o);
-  slice(&tail, T - steps, steps);
-  tail.state.initial = from;
-  tail.state.final = {states, {snapshots * N, HV, S, S}};
-  // The state s tokens back lies in slots s N .. s N + N - 1; what is older is not kept. Starts are
-  // read from their own places.
-  std::vector<int32_t>& slots = context->slots;
-  slots.resize(static_cast<size_t>(N * steps + N * steps));
-  for (int64_t n = 0; n < N; ++n) {
-    for (int64_t t = 0; t < steps; ++t) {
-      const int64_t back = steps - 1 - t;
-      slots[n * steps + t] = static_cast<int32_t>(back < snapshots ? back * N + n : -1);
-      slots[(N + n) * steps + t] = static_cast<int32_t>(n);
-    }
-  }
-  tail.state.write_slots = {slots.data(), {N, steps}};
-  tail.state.read_slots = {slots.data() + N * steps, {N, steps}};
+  tail.state.final = {after, {snapshots * N, HV, S, S}};
+  context->slots = snapshot_slots(N, steps, snapshots, N);
+  tail.state.write_slots = {context->slots.data(), {N, steps}};
+  tail.state.read_slots = {context->slots.data() + N * steps, {N, steps}};
   tail.state_writes = sluice::StateWrites::kPerToken;
   return run(tail, context, sluice::recurrent_step);
-}
-
-bool is_view(ggml_op op) {
-  return op == GGML_OP_NONE || op == GGML_OP_RESHAPE || op == GGML_OP_VIEW ||
-         op == GGML_OP_PERMUTE || op == GGML_OP_TRANSPOSE;
-}
-
-bool takes(const ggml_tensor* op) {
-  if (is_view(op->op)) return true;
-  if (op->op != GGML_OP_GATED_DELTA_NET) return false;
-  const ggml_tensor *q = op->src[0], *k = op->src[1], *v = op->src[2], *g = op->src[3];
-  for (int i = 0; i < 6; ++i) {
-    if (op->src[i]->type != GGML_TYPE_F32 || op->src[i]->nb[0] != sizeof(float)) return false;
-  }
-  return v->ne[0] <= kMostHeadDim && q->ne[3] == v->ne[3] && k->ne[3] == v->ne[3] &&
-         q->ne[1] == k->ne[1] && (g->ne[0] == 1 || g->ne[0] == v->ne[0]) &&
-         op->op_params[0] <= kMostStepTokens;
 }
 
 ggml_status graph_compute(ggml_backend_t backend, ggml_cgraph* graph) {
@@ -183,7 +122,9 @@ ggml_backend_device make_device(ggml_backend_reg_t registry) {
   i.buffer_from_host_ptr = [](ggml_backend_dev_t, void* memory, size_t size, size_t) {
     return ggml_backend_cpu_buffer_from_ptr(memory, size);
   };
-  i.supports_op = [](ggml_backend_dev_t, const ggml_tensor* op) { return takes(op); };
+  i.supports_op = [](ggml_backend_dev_t, const ggml_tensor* op) {
+    return is_view(op->op) || takes(op);
+  };
   i.supports_buft = [](ggml_backend_dev_t, ggml_backend_buffer_type_t type) {
     return ggml_backend_buft_is_host(type);
   };
@@ -194,6 +135,9 @@ ggml_backend_device make_device(ggml_backend_reg_t registry) {
 
 ggml_backend_reg_t sluice_ggml_reg() {
   static ggml_backend_reg registry = [] {
+#ifdef SLUICE_GGML_CUDA
+    sluice_ggml::take_over_cuda();
+#endif
     ggml_backend_reg made{};
     made.api_version = GGML_BACKEND_API_VERSION;
     made.iface.get_name = [](ggml_backend_reg_t) { return "Sluice"; };
@@ -211,7 +155,7 @@ ggml_backend_reg_t sluice_ggml_reg() {
   return &registry;
 }
 
-long sluice_ggml_calls() { return calls; }
+long sluice_ggml_calls() { return sluice_ggml::calls; }
 
 // For ggml builds that load backends from shared libraries (GGML_BACKEND_DL).
 GGML_BACKEND_DL_IMPL(sluice_ggml_reg)
