@@ -55,7 +55,8 @@ def run(program, model, prompt, generated, backend):
         environment["GGML_BACKEND_PATH"] = str(backend)
     done = subprocess.run([program, model, str(prompt), str(generated), "1"], env=environment,
                           stdout=subprocess.PIPE, text=True, check=True)
-    return json.loads(done.stdout)
+    found = json.loads(done.stdout)
+    return {**found, **{f"{part}_seconds": found[f"{part}_seconds"][0] for part in ("prompt", "generated")}}
 
 
 def speed(runs, part, tokens):
