@@ -19,7 +19,7 @@ bool is_auto(const char* text) noexcept {
 Status parse_kernel(const char* kernel, KernelOverride* out) noexcept {
   if (is_auto(kernel)) return ok_status();
   if (std::strcmp(kernel, "fused") == 0) {
-    *out = KernelOverride::kFused;
+    *out = KernelOverride::kFast;
   } else if (std::strcmp(kernel, "generic") == 0) {
     *out = KernelOverride::kGeneric;
   } else {

@@ -13,13 +13,13 @@ namespace sluice::cuda {
 
 /// Groups of kernels that SLUICE_CUDA_KERNEL chooses between.
 enum class Tier {
-  kFused,    ///< what is fastest where it applies: kernels of one launch, tensor cores
+  kFast,     ///< what is fastest where it applies: kernels of one launch, tensor cores
   kGeneric,  ///< every option, on every GPU since Ampere
   kAny,      ///< runs whatever SLUICE_CUDA_KERNEL says: the operator has no two groups
 };
 
-/// SLUICE_CUDA_KERNEL.
-enum class KernelOverride { kAuto, kFused, kGeneric };
+/// SLUICE_CUDA_KERNEL, whose word for kFast is "fused".
+enum class KernelOverride { kAuto, kFast, kGeneric };
 
 /// Blocks of 128 tokens of a segment that sums up all before it, which SLUICE_CUDA_SPLIT may name.
 inline constexpr std::array<int, 3> kPrefixBlocks{1, 2, 4};
@@ -42,7 +42,7 @@ struct Environment {
 
   bool allows(Tier tier) const noexcept {
     if (kernel == KernelOverride::kAuto || tier == Tier::kAny) return true;
-    return (kernel == KernelOverride::kFused) == (tier == Tier::kFused);
+    return (kernel == KernelOverride::kFast) == (tier == Tier::kFast);
   }
 };
 

@@ -69,7 +69,7 @@ std::string chosen(const DeltaRuleProblem& p, int capability = 90,
     return status.message;
   }
   const Tier tier = static_cast<const Kernel<DeltaRuleProblem>*>(found.entry)->tier;
-  EXPECT_EQ(tier == Tier::kFused, std::string(found.kernel).find("sm_90a") != std::string::npos);
+  EXPECT_EQ(tier == Tier::kFast, std::string(found.kernel).find("sm_90a") != std::string::npos);
   return found.kernel;
 }
 
@@ -220,7 +220,7 @@ TEST(CudaSelection, WhatTheOneLaunchKernelDoesNotTakeIsGeneric) {
     DeltaRuleProblem p = prefill();
     c.spoil(p);
     EXPECT_EQ(chosen(p), "cuda.chunk_forward.generic") << c.what;
-    EXPECT_EQ(chosen(p, 90, KernelOverride::kFused), c.message) << c.what;
+    EXPECT_EQ(chosen(p, 90, KernelOverride::kFast), c.message) << c.what;
   }
 }
 
@@ -238,7 +238,7 @@ TEST(CudaSelection, KeyWiseGatesHaveTheirKernel) {
     p.key_gate.stride[1] += 2;
     EXPECT_EQ(chosen(p), "cuda.chunk_forward.generic");
     EXPECT_EQ(
-        chosen(p, 90, KernelOverride::kFused),
+        chosen(p, 90, KernelOverride::kFast),
         "chunk_forward: gate strides in bytes, expected multiples of 16 (one-launch CUDA kernel of "
         "key-wise gates)");
     p.op = SLUICE_OP_RECURRENT_STEP;
@@ -254,9 +254,9 @@ TEST(CudaSelection, UnusedStridesDoNotMatter) {
 
 TEST(CudaSelection, OverridesAreKept) {
   EXPECT_EQ(chosen(prefill(), 90, KernelOverride::kGeneric), "cuda.chunk_forward.generic");
-  EXPECT_EQ(chosen(prefill(), 90, KernelOverride::kFused),
+  EXPECT_EQ(chosen(prefill(), 90, KernelOverride::kFast),
             "cuda.chunk_forward.sm_90a.bf16.k128.v128");
-  EXPECT_EQ(chosen(prefill(), 100, KernelOverride::kFused),
+  EXPECT_EQ(chosen(prefill(), 100, KernelOverride::kFast),
             "chunk_forward: compute capability = 10.0, expected 9.0 (one-launch CUDA kernel)");
 }
 
@@ -287,7 +287,7 @@ TEST(CudaSelection, OverridesByName) {
     EXPECT_TRUE(parsed.status.ok());
     EXPECT_EQ(parsed.kernel, KernelOverride::kAuto);
   }
-  EXPECT_EQ(parse_environment("fused", nullptr, nullptr).kernel, KernelOverride::kFused);
+  EXPECT_EQ(parse_environment("fused", nullptr, nullptr).kernel, KernelOverride::kFast);
   EXPECT_EQ(parse_environment("generic", nullptr, nullptr).kernel, KernelOverride::kGeneric);
   const Status status = parse_environment("fastest", nullptr, nullptr).status;
   EXPECT_EQ(status.code, Code::kInvalidArgument);

@@ -28,7 +28,7 @@ Catalogue<LayerProblem> kernels_for(const LayerProblem&) { return layer_decode_c
 template <class Problem>
 Status plan_fused(const Problem& p, const Machine& machine, core::Plan* plan) {
   Environment fused;
-  fused.kernel = KernelOverride::kFused;
+  fused.kernel = KernelOverride::kFast;
   return plan_by(kernels_for(p), p, machine, fused, core::PlanFor::kCall, plan);
 }
 

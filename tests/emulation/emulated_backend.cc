@@ -219,7 +219,7 @@ Machine machine() noexcept {
 
 Status plan(const core::DeltaRuleProblem& p, core::PlanFor purpose, core::Plan* plan) noexcept {
   Environment environment;
-  environment.kernel = KernelOverride::kFused;
+  environment.kernel = KernelOverride::kFast;
   environment.cut = emulated_split;
   return plan_by(one_launch_kernels(), p, machine(), environment, purpose, plan);
 }

@@ -113,13 +113,13 @@ void launch_delta(const core::DeltaRuleProblem& p, const core::Plan& plan, void*
 
 template <Tier tier>
 Status accept_delta(const core::DeltaRuleProblem& p, const Machine&) noexcept {
-  const bool fused = &delta_rule(p) == &emulated_prefill().chunk_forward;
-  return fused == (tier == Tier::kFused) ? ok_status() : left_to_others();
+  const bool fast = &delta_rule(p) == &emulated_prefill().chunk_forward;
+  return fast == (tier == Tier::kFast) ? ok_status() : left_to_others();
 }
 
 constexpr Kernel<core::DeltaRuleProblem> kDeltaKernels[] = {
-    {"fused", "emulated", Tier::kFused, accept_delta<Tier::kFused>, nullptr, plan_delta,
-     launch_delta, nullptr},
+    {"fused", "emulated", Tier::kFast, accept_delta<Tier::kFast>, nullptr, plan_delta, launch_delta,
+     nullptr},
     {"generic", "the reference", Tier::kGeneric, accept_delta<Tier::kGeneric>, nullptr, plan_delta,
      launch_delta, nullptr}};
 
@@ -151,7 +151,7 @@ void launch_gradients(const core::ChunkBackwardProblem& p, const core::Plan& pla
 }
 
 constexpr Kernel<core::ChunkBackwardProblem> kGradientKernels[] = {
-    {"tiles", "emulated", Tier::kFused, accept_gradients<Tier::kFused>, nullptr, plan_gradients,
+    {"tiles", "emulated", Tier::kFast, accept_gradients<Tier::kFast>, nullptr, plan_gradients,
      launch_gradients, nullptr},
     {"plain", "the reference", Tier::kAny, accept_gradients<Tier::kAny>, nullptr, plan_gradients,
      launch_gradients, nullptr}};

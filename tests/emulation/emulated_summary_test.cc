@@ -26,7 +26,7 @@ core::Backend with_summary() noexcept {
   made.chunk_summary = {
       [](const core::ChunkSummaryProblem& p, core::PlanFor purpose, core::Plan* plan) noexcept {
         Environment fused;
-        fused.kernel = KernelOverride::kFused;
+        fused.kernel = KernelOverride::kFast;
         return plan_by(chunk_summary_catalogue().first(1), p, hopper(), fused, purpose, plan);
       },
       [](const core::ChunkSummaryProblem& p, const core::Plan& plan, sluice_workspace workspace,

@@ -18,7 +18,7 @@ enum Tensor {
   kK,
   kV,
   kO,
-  kFusedO,
+  kOneLaunchO,
   kU,
   kW,
   kVNew,
@@ -29,9 +29,9 @@ enum Tensor {
   kBeta,
   kSums,
   kFinal,
-  kFusedFinal
+  kOneLaunchFinal
 };
-constexpr int kTensors = kFusedFinal + 1;
+constexpr int kTensors = kOneLaunchFinal + 1;
 /// Rows of random numbers, repeated over every tensor.
 constexpr int64_t kRandomRows = 8192;
 /// Of a larger tensor differences are those of windows of so many numbers, evenly from the first to
@@ -50,7 +50,7 @@ size_t bytes_of(const StagesCell& c, int tensor, size_t element) {
       return c.chain ? sized(c.tokens() * c.HV * c.K, element) : 0;
     case kU:
     case kVNew:
-    case kFusedO:
+    case kOneLaunchO:
       return c.chain ? sized(values, element) : 0;
     case kA:
       return c.chain ? sized(c.tokens() * c.HV * c.C, 4) : 0;
@@ -62,7 +62,7 @@ size_t bytes_of(const StagesCell& c, int tensor, size_t element) {
     case kBeta:
     case kSums:
       return sized(c.tokens() * c.HV, 4);
-    case kFusedFinal:
+    case kOneLaunchFinal:
       return c.chain ? sized(c.B * c.HV * c.K * c.V, 4) : 0;
     case kFinal:
       return sized(c.B * c.HV * c.K * c.V, 4);
@@ -103,7 +103,8 @@ std::vector<StagesItem> items_of(const StagesCell& cell) {
     return {StagesItem::kSimpleGla, StagesItem::kGlaStates, StagesItem::kGlaOutputs};
   }
   std::vector<StagesItem> items(std::begin(kChain), std::end(kChain));
-  for (const StagesItem item : {StagesItem::kCumsumKkt, StagesItem::kSolveWy, StagesItem::kFused}) {
+  for (const StagesItem item :
+       {StagesItem::kCumsumKkt, StagesItem::kSolveWy, StagesItem::kOneLaunch}) {
     items.push_back(item);
   }
   return items;
@@ -147,7 +148,7 @@ StagesCost cost_of(const StagesCell& c, StagesItem item) noexcept {
     case StagesItem::kSimpleGla:
       one = {4 * C * K * V + C * C * (K + V), e * C * (2 * K / r + 2 * V) + 4 * C};
       break;
-    case StagesItem::kFused:
+    case StagesItem::kOneLaunch:
       one = {6 * C * K * V + 2 * C * C * (K + V) + C * C * C / 3,
              e * C * (2 * K / r + 2 * V) + 8 * C};
       break;
@@ -236,18 +237,19 @@ void StagesWork::select(const StagesCell& c) {
   stage_.A = rows(kA, c.HV, c.C), stage_.A_inverse = rows(kInverse, c.HV, c.C);
   stage_.w = rows(kW, c.HV, c.K), stage_.u = rows(kU, c.HV, c.V);
   stage_.v_new = rows(kVNew, c.HV, c.V);
-  fused_ = {};
-  fused_.q = stage_.q, fused_.k = stage_.k, fused_.v = stage_.v;
-  fused_.gate = stage_.gate, fused_.beta = stage_.beta;
-  fused_.o = rows(kFusedO, c.HV, c.V);
-  fused_.cu_seqlens = stage_.cu_seqlens;
-  fused_.state.final = TensorView(memory(kFusedFinal), kFloat32, {c.B, c.HV, c.K, c.V}, where);
-  scratch_.reserve(machine_, workspace_size(fused_));
+  one_launch_ = {};
+  one_launch_.q = stage_.q, one_launch_.k = stage_.k, one_launch_.v = stage_.v;
+  one_launch_.gate = stage_.gate, one_launch_.beta = stage_.beta;
+  one_launch_.o = rows(kOneLaunchO, c.HV, c.V);
+  one_launch_.cu_seqlens = stage_.cu_seqlens;
+  one_launch_.state.final =
+      TensorView(memory(kOneLaunchFinal), kFloat32, {c.B, c.HV, c.K, c.V}, where);
+  scratch_.reserve(machine_, workspace_size(one_launch_));
 }
 
 void StagesWork::call(StagesItem item, void* stream) {
-  if (item == StagesItem::kFused) {
-    return require(chunk_forward(fused_, scratch_.get(), stream));
+  if (item == StagesItem::kOneLaunch) {
+    return require(chunk_forward(one_launch_, scratch_.get(), stream));
   }
   const bool gla = item == StagesItem::kSimpleGla || item == StagesItem::kGlaStates ||
                    item == StagesItem::kGlaOutputs;
@@ -266,11 +268,12 @@ void StagesWork::call_chain(bool pairs, void* stream) {
 }
 
 double StagesWork::difference() const {
-  return difference(stage_.o, fused_.o, cell_.tokens() * cell_.HV * cell_.V);
+  return difference(stage_.o, one_launch_.o, cell_.tokens() * cell_.HV * cell_.V);
 }
 
 double StagesWork::final_difference() const {
-  return difference(stage_.state.final, fused_.state.final, cell_.B * cell_.HV * cell_.K * cell_.V);
+  return difference(stage_.state.final, one_launch_.state.final,
+                    cell_.B * cell_.HV * cell_.K * cell_.V);
 }
 
 double StagesWork::difference(const TensorView& a, const TensorView& b, int64_t count) const {

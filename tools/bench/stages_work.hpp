@@ -38,7 +38,7 @@ enum class StagesItem {
   kSimpleGla,   ///< one call, states inside
   kGlaStates,   ///< chunk_h of simple GLA
   kGlaOutputs,  ///< chunk_o of simple GLA on those states
-  kFused,       ///< chunk_forward
+  kOneLaunch,   ///< chunk_forward
 };
 const char* item_name(StagesItem item) noexcept;
 /// What a cell has, in order.
@@ -60,7 +60,7 @@ class StagesWork {
   void call(StagesItem item, void* stream = nullptr);
   /// All stages of the cell's chain, or pairs in place of the first four.
   void call_chain(bool pairs, void* stream = nullptr);
-  /// ||chain - fused|| / ||fused|| of o, and of the final states, after both ran; of o of many
+  /// ||chain - one launch|| / ||one launch|| of o, and of the final states, after both ran; of o of many
   /// tokens in windows over all of it.
   double difference() const;
   double final_difference() const;
@@ -80,7 +80,7 @@ class StagesWork {
   std::shared_ptr<void> offsets_;
   WorkScratch scratch_;
   ChunkStageArgs stage_, gla_;
-  ChunkForwardArgs fused_;
+  ChunkForwardArgs one_launch_;
 };
 
 }  // namespace sluice::tools

@@ -157,8 +157,8 @@ void launch_key_wise(const ChunkBackwardProblem& b, const Plan&, void* memory,
 
 constexpr Kernel<ChunkBackwardProblem> kCatalogue[] = {
     {"chunk_backward.tiles",
-     "bfloat16 or float16 by tensor cores: K = V of 64 or 128, compute capability 9.0",
-     Tier::kFused, accept_tiles, nullptr, plan_tiles, launch_tiles,
+     "bfloat16 or float16 by tensor cores: K = V of 64 or 128, compute capability 9.0", Tier::kFast,
+     accept_tiles, nullptr, plan_tiles, launch_tiles,
      [](const Machine& machine) noexcept {
        return machine.is_hopper() ? backward::load_tile_kernels() : 0;
      }},

@@ -203,16 +203,16 @@ constexpr Kernel<DeltaRuleProblem> kKernels[] = {
     {"chunk_forward.gated_delta",
      "gated delta rule, K of 64 or 128, V of 64, 128 or 256, bfloat16 or float16, 16-byte aligned "
      "rows, compute capability 9.0",
-     Tier::kFused, accepts_gated_delta, accepts_addresses, plan_prefill, launch_one_launch,
+     Tier::kFast, accepts_gated_delta, accepts_addresses, plan_prefill, launch_one_launch,
      load_gated_delta},
     {"chunk_forward.linear_attention",
      "linear attention without qk_norm, K of 64 or 128, V any multiple of 64, otherwise as "
      "gated_delta",
-     Tier::kFused, accepts_linear, accepts_addresses, plan_prefill, launch_one_launch,
+     Tier::kFast, accepts_linear, accepts_addresses, plan_prefill, launch_one_launch,
      load_linear_attention},
     {"chunk_forward.key_gates",
      "key-wise gates in either rule, otherwise as gated_delta; gates of 16-byte aligned rows",
-     Tier::kFused, accepts_key_gates, accepts_key_addresses, plan_key_gates, launch_one_launch,
+     Tier::kFast, accepts_key_gates, accepts_key_addresses, plan_key_gates, launch_one_launch,
      load_key_gates}};
 
 }  // namespace

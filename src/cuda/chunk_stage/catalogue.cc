@@ -221,14 +221,14 @@ constexpr Kernel<ChunkStageProblem> kCatalogue[] = {
     {"chunk_stage.linear_attention",
      "chunk_o without h: bfloat16 or float16, K of 64 or 128, V a multiple of 64, rows aligned to "
      "16 bytes, compute capability 9.0",
-     Tier::kFused, accept_linear_stage, accept_packed_addresses, plan_linear, launch_linear,
+     Tier::kFast, accept_linear_stage, accept_packed_addresses, plan_linear, launch_linear,
      nullptr},
     {"chunk_stage.chunk_o",
-     "chunk_o with h: chunks of 64, states in KV, otherwise as linear_attention", Tier::kFused,
+     "chunk_o with h: chunks of 64, states in KV, otherwise as linear_attention", Tier::kFast,
      accept_hopper_outputs, accept_packed_addresses, plan_hopper_outputs, launch_hopper_outputs,
      load_on_hopper<chunk_o::load_kernels>},
     {"chunk_stage.chunk_h", "chunk_h with w: chunks of 64, h in KV, otherwise as linear_attention",
-     Tier::kFused, accept_hopper_states, accept_packed_addresses, plan_hopper_states,
+     Tier::kFast, accept_hopper_states, accept_packed_addresses, plan_hopper_states,
      launch_hopper_states, load_on_hopper<chunk_h::load_kernels>},
     {"chunk_stage.tiles",
      "bfloat16 or float16 by tensor cores: chunks of 64 or 128, K and V multiples of 64, with "

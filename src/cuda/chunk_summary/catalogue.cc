@@ -252,7 +252,7 @@ constexpr Kernel<ChunkSummaryProblem> kCatalogue[] = {
     {"chunk_summary.segments",
      "what chunk_forward.gated_delta and .key_gates take, by their transition pass; gradients by "
      "chunk_backward",
-     Tier::kFused, accept_segments, accept_segment_addresses, plan_segments, launch_segments,
+     Tier::kFast, accept_segments, accept_segment_addresses, plan_segments, launch_segments,
      nullptr},
     {"chunk_summary.generic", "every option with K <= 512, compute capability 8.0 or newer",
      Tier::kAny, accept_generic, nullptr, plan_generic_parts, launch_generic_parts,

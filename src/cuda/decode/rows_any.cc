@@ -222,7 +222,7 @@ Status check_vector_addresses(const DeltaRuleProblem& p) noexcept {
 Kernel<DeltaRuleProblem> any_step_kernel() noexcept {
   return {"recurrent_step.any",
           "K <= 256, V <= 1024, multiples of 4; states aligned to 4 numbers; 9.0",
-          Tier::kFused,
+          Tier::kFast,
           check_step,
           check_vector_addresses,
           plan_step_launch,
@@ -235,7 +235,7 @@ Kernel<LayerProblem> any_layer_kernel() noexcept {
       "layer_decode.any",
       "K <= 256, V <= 1024, multiples of 4; states aligned to 4 numbers; gates of heads without "
       "a bound; 9.0",
-      Tier::kFused,
+      Tier::kFast,
       check_layer,
       check_layer_addresses,
       plan_layer_launch,
@@ -246,7 +246,7 @@ Kernel<LayerProblem> any_layer_kernel() noexcept {
 Kernel<LayerProblem> layer_by_element_kernel() noexcept {
   return {"layer_decode.by_element",
           "K <= 256, V <= 1024, states of any alignment; gates of heads without a bound; 9.0",
-          Tier::kFused,
+          Tier::kFast,
           check_layer_by_element,
           nullptr,
           plan_by_element,

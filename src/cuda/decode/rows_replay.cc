@@ -237,7 +237,7 @@ Kernel<DeltaRuleProblem> replay_model_kernel() noexcept {
   return {"recurrent_step.replay_model",
           "a replay ring, heads of 128 x 128, [K,V], 16-bit tokens and gates, raw gates, beta "
           "logits, l2 norms; 9.0",
-          Tier::kFused,
+          Tier::kFast,
           check_model,
           check_step_addresses,
           plan_single,
@@ -249,7 +249,7 @@ Kernel<DeltaRuleProblem> replay_step_kernel() noexcept {
   return {"recurrent_step.replay",
           "a replay ring, K <= 128, V <= 1024, multiples of 4; entries and states aligned to 4 "
           "numbers; 9.0",
-          Tier::kFused,
+          Tier::kFast,
           check_step,
           check_step_addresses,
           plan_step_launch,
@@ -261,7 +261,7 @@ Kernel<LayerProblem> replay_layer_kernel() noexcept {
   return {"layer_decode.replay",
           "a replay ring, K <= 128, at most 8 tiles of 128 columns a key head; otherwise as "
           "recurrent_step.replay",
-          Tier::kFused,
+          Tier::kFast,
           check_layer,
           check_layer_addresses,
           plan_layer_launch,

@@ -194,7 +194,7 @@ Kernel<DeltaRuleProblem> single_step_kernel() noexcept {
   return {"recurrent_step.single",
           "one token, heads of 128 x 128, [K,V], 16-bit tokens of 16-byte rows, gates of heads or "
           "of keys; 9.0",
-          Tier::kFused,
+          Tier::kFast,
           check_step,
           check_step_addresses,
           plan_step,
@@ -206,7 +206,7 @@ Kernel<LayerProblem> single_layer_kernel() noexcept {
   return {"layer_decode.single",
           "one token, heads of 128 x 128, [K,V], convolutions of 4 inputs in whole words, raw "
           "gates of heads or of keys, beta logits, l2 norms; 9.0",
-          Tier::kFused,
+          Tier::kFast,
           check_layer,
           check_layer_addresses,
           plan_layer,

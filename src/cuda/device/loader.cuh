@@ -24,37 +24,37 @@ __device__ __forceinline__ void prefetch_initial(const PrefillParams& p, const W
 }
 
 /// Loader, one thread: deals the work items and requests k and q of every chunk. WHY not v: its
-/// stages come back a chunk later, and would hold up k and q, which the aux warpgroup needs early.
+/// slots come back a chunk later, and would hold up k and q, which the aux warpgroup needs early.
 /// Shared: the kernel's shared memory, with tiles k and q, work items and the rings of these.
 template <class C, class Shared>
 __device__ __forceinline__ void load_role(const PrefillParams& p, Shared& s) {
   tile::RingCursor<C::kWorkSlots> work;
-  tile::RingCursor<C::kKStages> k;
-  tile::RingCursor<C::kQStages> q;
+  tile::RingCursor<C::kKSlots> k;
+  tile::RingCursor<C::kQSlots> q;
   uint32_t ticket = first_ticket<C>(p);
   WorkItem item;
   do {
     item = item_of<C>(p, ticket);
     // SYNC work_ring.empty: all readers have copied the slot's previous item
     work.acquire(s.work_ring);
-    s.work[work.stage] = item;
+    s.work[work.slot] = item;
     // SYNC work_ring.full: the item is in the slot
-    ptx::mbarrier_arrive(&s.work_ring.full[work.stage]);
+    ptx::mbarrier_arrive(&s.work_ring.full[work.slot]);
     work.next();
     const int group = key_head(p, item.head);
     const int chunks = item.valid() ? item.chunks() : 0;
     if (item.valid()) prefetch_initial(p, item);
     const auto request_k = [&](int c) {
       const ptx::BoxOrigin at{0, item.row + c * C::kChunk, 0, group, item.batch};
-      tile::load_tile(s.k[k.stage], &p.k, s.k_ring, k, at);
+      tile::load_tile(s.k[k.slot], &p.k, s.k_ring, k, at);
     };
     if (chunks > 0) request_k(0);
     for (int c = 0; c < chunks; ++c) {
-      // WHY a chunk ahead of q: k is needed first and its stages come back last.
+      // WHY a chunk ahead of q: k is needed first and its slots come back last.
       if (c + 1 < chunks) request_k(c + 1);
       if constexpr (C::kOutput) {
         const ptx::BoxOrigin at{0, item.row + c * C::kChunk, 0, group, item.batch};
-        tile::load_tile(s.q[q.stage], &p.q, s.q_ring, q, at);
+        tile::load_tile(s.q[q.slot], &p.q, s.q_ring, q, at);
       }
     }
     if (item.valid()) ticket = next_ticket<C>(p, ticket);
@@ -65,11 +65,11 @@ __device__ __forceinline__ void load_role(const PrefillParams& p, Shared& s) {
 /// tensor with zeros, here those of a head that there is not.
 template <class C, class Shared>
 __device__ __forceinline__ void load_v(const PrefillParams& p, Shared& s,
-                                       tile::RingCursor<C::kVStages>& v, const WorkItem& item,
+                                       tile::RingCursor<C::kVSlots>& v, const WorkItem& item,
                                        int c) {
   const int head = !C::kOutput && item.sink == StateSink::kFactor ? p.HV : item.head;
   const ptx::BoxOrigin at{0, item.row + c * C::kChunk, item.column / 64, head, item.batch};
-  tile::load_tile(s.v[v.stage], &p.v, s.v_ring, v, at);
+  tile::load_tile(s.v[v.slot], &p.v, s.v_ring, v, at);
 }
 
 }  // namespace sluice::cuda::device

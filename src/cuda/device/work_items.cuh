@@ -234,7 +234,7 @@ struct WorkReader {
   __device__ __forceinline__ WorkItem next() {
     // SYNC work_ring.full: every warp but the loader's waits for the next work item
     cursor.wait(ring);
-    const WorkItem item = slots[cursor.stage];
+    const WorkItem item = slots[cursor.slot];
     // SYNC work_ring.empty: the slot has been copied
     cursor.release(ring);
     cursor.next();

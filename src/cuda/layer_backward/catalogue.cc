@@ -132,14 +132,14 @@ Status accept(const LayerBackwardProblem& p, const Machine& machine) noexcept {
 /// Plans a part; *most becomes at least what it needs of the workspace.
 template <class Problem>
 Status plan_part(Catalogue<Problem> catalogue, const Problem& problem, const Machine& machine,
-                 const Environment& environment, size_t* most, bool* fused = nullptr) noexcept {
+                 const Environment& environment, size_t* most, bool* fast = nullptr) noexcept {
   Plan plan;
   const Status status =
       plan_by(catalogue, problem, machine, environment, core::PlanFor::kCall, &plan);
   if (!status.ok()) return status;
   *most = std::max(*most, plan.workspace_bytes);
-  if (fused != nullptr) {
-    *fused = static_cast<const Kernel<Problem>*>(plan.entry)->tier == Tier::kFused;
+  if (fast != nullptr) {
+    *fast = static_cast<const Kernel<Problem>*>(plan.entry)->tier == Tier::kFast;
   }
   return status;
 }
@@ -152,15 +152,15 @@ Status plan_layer(const LayerBackwardProblem& p, const Machine& machine,
   LayerBackwardChoice choice{io, io};
   LayerGradients parts(p, choice, any_base);
   size_t rule_bytes = 0, most = 0;
-  bool fused = true, tiles = false;
+  bool fast = true, tiles = false;
   const auto plan_rule = [&] {
     return plan_part(layer_delta_kernels(SLUICE_OP_LAYER_PREFILL), parts.rule, machine, environment,
-                     &rule_bytes, &fused);
+                     &rule_bytes, &fast);
   };
   const auto plan_delta = [&] {
     return plan_part(chunk_backward_catalogue(), parts.delta, machine, environment, &most, &tiles);
   };
-  if (parts.runs_rule && !(plan_rule().ok() && fused)) choice.core = kFloat32;
+  if (parts.runs_rule && !(plan_rule().ok() && fast)) choice.core = kFloat32;
   if (!(plan_delta().ok() && tiles)) choice.between = kFloat32;
   parts = LayerGradients(p, choice, any_base);
   rule_bytes = most = 0;

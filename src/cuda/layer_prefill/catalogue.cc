@@ -28,7 +28,7 @@ using DeltaKernel = Kernel<DeltaRuleProblem>;
 /// core_out being asked for.
 struct LayerChoice {
   const void* delta_entry;  ///< of layer_delta_kernels()
-  sluice_dtype core_dtype;  ///< of the delta rule's output: qkv's for fused kernels, else float32
+  sluice_dtype core_dtype;  ///< of the delta rule's output: qkv's for fast kernels, else float32
   bool core_in_place;       ///< it goes to core_out; else to the workspace, and the norm copies it
 };
 
@@ -109,8 +109,8 @@ Status plan_layer(const LayerProblem& p, const Machine& machine, const Environme
                    core::PlanFor::kCall, plan);
   };
   Status status = plan_delta();
-  bool fused = status.ok() && delta_kernel(plan->entry).tier == Tier::kFused;
-  if (!fused) {
+  bool fast = status.ok() && delta_kernel(plan->entry).tier == Tier::kFast;
+  if (!fast) {
     choice.core_dtype = core::kFloat32;
     parts = LayerParts(p, choice, any_base);
     status = plan_delta();
@@ -121,7 +121,7 @@ Status plan_layer(const LayerProblem& p, const Machine& machine, const Environme
   constexpr core::KernelName kNames[][2] = {
       {"cuda.layer_prefill.generic", "cuda.layer_prefill.sm_90a"},
       {"cuda.layer_decode.generic", "cuda.layer_decode.sm_90a.in_parts"}};
-  plan->kernel = kNames[p.op == SLUICE_OP_LAYER_DECODE][fused];
+  plan->kernel = kNames[p.op == SLUICE_OP_LAYER_DECODE][fast];
   plan->workspace_bytes += parts.bytes;
   plan->keep_around(choice);
   return ok_status();

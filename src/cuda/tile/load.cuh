@@ -9,15 +9,15 @@
 namespace sluice::cuda::tile {
 
 /// Requests one tile.
-template <class Tile, int kStages>
+template <class Tile, int kSlots>
 __device__ __forceinline__ void load_tile(Tile& to, const CUtensorMap* map,
-                                          RingBarriers<kStages>& ring, RingCursor<kStages>& cursor,
+                                          RingBarriers<kSlots>& ring, RingCursor<kSlots>& cursor,
                                           ptx::BoxOrigin at) {
-  // SYNC ring.empty: the loader waits until all readers of the stage's previous tile are done
+  // SYNC ring.empty: the loader waits until all readers of the slot's previous tile are done
   cursor.acquire(ring);
   // SYNC ring.full: completes when the copy engine has written the tile
-  ptx::mbarrier_arrive_expect(&ring.full[cursor.stage], Tile::kBytes);
-  ptx::tma_load(to.bytes, map, at, &ring.full[cursor.stage]);
+  ptx::mbarrier_arrive_expect(&ring.full[cursor.slot], Tile::kBytes);
+  ptx::tma_load(to.bytes, map, at, &ring.full[cursor.slot]);
   cursor.next();
 }
 

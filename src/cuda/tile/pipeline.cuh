@@ -30,14 +30,14 @@ __device__ __forceinline__ void wait_phase(uint64_t* barrier, uint32_t parity) {
   ptx::mbarrier_wait(barrier, parity);
 }
 
-/// The barriers of a ring: stage i holds data once full[i] completes, and is free once empty[i]
+/// The barriers of a ring: slot i holds data once full[i] completes, and is free once empty[i]
 /// does.
-template <int kStages>
+template <int kSlots>
 struct RingBarriers {
-  uint64_t full[kStages], empty[kStages];
+  uint64_t full[kSlots], empty[kSlots];
 
   __device__ __forceinline__ void init(uint32_t producers, uint32_t consumers) {
-    for (int i = 0; i < kStages; ++i) {
+    for (int i = 0; i < kSlots; ++i) {
       ptx::mbarrier_init(&full[i], producers);
       ptx::mbarrier_init(&empty[i], consumers);
     }
@@ -45,43 +45,43 @@ struct RingBarriers {
 };
 
 /// One role's place in a ring. Producers call acquire(), consumers wait(); both then next().
-template <int kStages>
+template <int kSlots>
 struct RingCursor {
-  int stage = 0;
+  int slot = 0;
   uint32_t phase = 0;
 
   __device__ __forceinline__ void next() {
-    if (++stage == kStages) {
-      stage = 0;
+    if (++slot == kSlots) {
+      slot = 0;
       phase ^= 1u;
     }
   }
-  /// Waits for the stage's data.
-  __device__ __forceinline__ void wait(RingBarriers<kStages>& barriers) const {
-    wait_phase(&barriers.full[stage], phase);
+  /// Waits for the slot's data.
+  __device__ __forceinline__ void wait(RingBarriers<kSlots>& barriers) const {
+    wait_phase(&barriers.full[slot], phase);
   }
-  /// Whether the stage's data is there. PERF: asked for several rings in a row, the answers'
+  /// Whether the slot's data is there. PERF: asked for several rings in a row, the answers'
   /// latencies overlap; whoever gets a no then waits.
-  __device__ __forceinline__ uint32_t ready(RingBarriers<kStages>& barriers) const {
-    return ptx::mbarrier_try(&barriers.full[stage], phase);
+  __device__ __forceinline__ uint32_t ready(RingBarriers<kSlots>& barriers) const {
+    return ptx::mbarrier_try(&barriers.full[slot], phase);
   }
-  /// Whether the stage may be written, likewise.
-  __device__ __forceinline__ uint32_t vacant(RingBarriers<kStages>& barriers) const {
-    return ptx::mbarrier_try(&barriers.empty[stage], phase ^ 1u);
+  /// Whether the slot may be written, likewise.
+  __device__ __forceinline__ uint32_t vacant(RingBarriers<kSlots>& barriers) const {
+    return ptx::mbarrier_try(&barriers.empty[slot], phase ^ 1u);
   }
-  /// Waits until the stage may be written; at once in the first round.
-  __device__ __forceinline__ void acquire(RingBarriers<kStages>& barriers) const {
-    wait_phase(&barriers.empty[stage], phase ^ 1u);
+  /// Waits until the slot may be written; at once in the first round.
+  __device__ __forceinline__ void acquire(RingBarriers<kSlots>& barriers) const {
+    wait_phase(&barriers.empty[slot], phase ^ 1u);
   }
   /// Announces data: one arrival for the calling warp, after all its lanes are done.
-  __device__ __forceinline__ void commit(RingBarriers<kStages>& barriers) const {
+  __device__ __forceinline__ void commit(RingBarriers<kSlots>& barriers) const {
     __syncwarp();
-    if ((threadIdx.x & 31u) == 0) ptx::mbarrier_arrive(&barriers.full[stage]);
+    if ((threadIdx.x & 31u) == 0) ptx::mbarrier_arrive(&barriers.full[slot]);
   }
-  /// Gives the stage back: one arrival for the calling warp, after all its lanes are done.
-  __device__ __forceinline__ void release(RingBarriers<kStages>& barriers) const {
+  /// Gives the slot back: one arrival for the calling warp, after all its lanes are done.
+  __device__ __forceinline__ void release(RingBarriers<kSlots>& barriers) const {
     __syncwarp();
-    if ((threadIdx.x & 31u) == 0) ptx::mbarrier_arrive(&barriers.empty[stage]);
+    if ((threadIdx.x & 31u) == 0) ptx::mbarrier_arrive(&barriers.empty[slot]);
   }
 };
 

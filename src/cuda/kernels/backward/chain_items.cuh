@@ -113,7 +113,7 @@ __device__ __forceinline__ float item_scale(const BackwardParams& b, const Chain
 /// Loading warp.
 template <class C>
 __device__ __forceinline__ void chain_load_role(const ChainParams& p, ChainShared<C>& s) {
-  tile::RingCursor<C::kStages> cursor;
+  tile::RingCursor<C::kSlots> cursor;
   if (!tile::is_first_lane()) return;
   for (int number = first_item(p); number < p.items; number += p.ctas) {
     const ChainItem item = chain_item<C>(p, number);
@@ -124,12 +124,12 @@ __device__ __forceinline__ void chain_load_role(const ChainParams& p, ChainShare
     for (int step = 0; step < item.chunks; ++step, cursor.next()) {
       const auto row =
           static_cast<int32_t>(item.sequence.row) + item.template chunk<C>(step) * kTokens;
-      // SYNC ring.empty: the states and the scores are done with the stage's previous chunk
+      // SYNC ring.empty: the states and the scores are done with the slot's previous chunk
       cursor.acquire(s.ring);
-      ChainStage<C>& to = s.stage[cursor.stage];
-      uint64_t* const full = &s.ring.full[cursor.stage];
+      ChainSlot<C>& to = s.slots[cursor.slot];
+      uint64_t* const full = &s.ring.full[cursor.slot];
       // SYNC ring.full: completes when the copy engine has written
-      ptx::mbarrier_arrive_expect(full, uint32_t{sizeof(ChainStage<C>)});
+      ptx::mbarrier_arrive_expect(full, uint32_t{sizeof(ChainSlot<C>)});
       ptx::tma_load(to.k.bytes, &p.k, {0, row, 0, keys, batch}, full);
       if constexpr (C::kBack) ptx::tma_load(to.q.bytes, &p.q, {0, row, 0, keys, batch}, full);
       for (int group = 0; group < C::kGroups; ++group) {
@@ -166,7 +166,7 @@ __device__ __forceinline__ void put_factors(float scale, float gain, const LaneN
 /// Warp `own` of those of gates. PERF several: a chunk is shorter than the latency of its gates.
 template <class C>
 __device__ __forceinline__ void chain_gate_role(const ChainParams& p, ChainShared<C>& s, int own) {
-  tile::RingCursor<C::kStages> cursor;
+  tile::RingCursor<C::kSlots> cursor;
   int turn = 0;
   for (int number = first_item(p); number < p.items; number += p.ctas) {
     const ChainItem item = chain_item<C>(p, number);
@@ -179,9 +179,9 @@ __device__ __forceinline__ void chain_gate_role(const ChainParams& p, ChainShare
       chunk.row += c * kTokens;
       chunk.tokens = item.rows(c);
       const LaneNumbers numbers = request_numbers(p.all.stage, chunk, item.head);
-      // SYNC ring.empty: the states and the scores are done with the stage's previous chunk
+      // SYNC ring.empty: the states and the scores are done with the slot's previous chunk
       cursor.acquire(s.ring);
-      put_factors<C>(p.all.stage.scale, gain, numbers, s.factors[cursor.stage]);
+      put_factors<C>(p.all.stage.scale, gain, numbers, s.factors[cursor.slot]);
       // SYNC ring.full: factors are there
       cursor.commit(s.ring);
     }
@@ -191,14 +191,14 @@ __device__ __forceinline__ void chain_gate_role(const ChainParams& p, ChainShare
 /// Rows of a chunk from their tiles to memory; one warp.
 template <class C>
 __device__ __forceinline__ void send_rows(const ChainParams& p, const ChainShared<C>& s,
-                                          const ChainItem& item, int chunk, int stage) {
+                                          const ChainItem& item, int chunk, int slot) {
   const TokenRows& to = C::kBack ? p.all.dv_tile : p.all.stage.v_new;
   if (to.data == nullptr) return;
   const int count = item.rows(chunk);
   const int64_t row = item.sequence.row + int64_t{kTokens} * chunk;
   for (int group = 0; group < C::kGroups; ++group) {
     const int column = item.column + 64 * group;
-    const auto& tile = s.out[group][stage];
+    const auto& tile = s.out[group][slot];
     if (count < kTokens) {
       copy_rows<32>(tile.bytes, to, at(to, item.sequence.batch, row, item.head) + column, count);
     } else if (tile::is_first_lane()) {
@@ -213,7 +213,7 @@ __device__ __forceinline__ void send_rows(const ChainParams& p, const ChainShare
 template <class C>
 __device__ __forceinline__ void chain_store_role(const ChainParams& p, ChainShared<C>& s) {
   tile::RingCursor<1> states;
-  tile::RingCursor<C::kOutStages> rows;
+  tile::RingCursor<C::kOutSlots> rows;
   const auto finish = [] {
     if (!tile::is_first_lane()) return;
     ptx::bulk_commit();
@@ -237,7 +237,7 @@ __device__ __forceinline__ void chain_store_role(const ChainParams& p, ChainShar
       states.release(s.state_ring);
       // SYNC out_ring.full: the tiles of rows are written
       rows.wait(s.out_ring);
-      if (item.sends) send_rows(p, s, item, chunk, rows.stage);
+      if (item.sends) send_rows(p, s, item, chunk, rows.slot);
       finish();
       // SYNC out_ring.empty: they have been read
       rows.release(s.out_ring);

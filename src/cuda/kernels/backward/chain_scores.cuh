@@ -39,15 +39,15 @@ __device__ __forceinline__ void scale_to(Operand<Io, 64>& out, const Accumulator
 
 /// P of a chunk to its tile.
 template <class C>
-__device__ __forceinline__ void make_scores(float scale, ChainShared<C>& s, int stage, int rows,
+__device__ __forceinline__ void make_scores(float scale, ChainShared<C>& s, int slot, int rows,
                                             SquareTile<typename C::Io>& P) {
   Accumulator<64> x;
   ptx::wgmma_fence();
-  tile::issue_product(x, s.stage[stage].q, s.stage[stage].k);
+  tile::issue_product(x, s.slots[slot].q, s.slots[slot].k);
   ptx::wgmma_commit();
   ptx::wgmma_wait<0>();
   tile::pin(x);
-  const float* const G = s.factors[stage].G;
+  const float* const G = s.factors[slot].G;
   const float own[2] = {G[tile::group_row()], G[tile::group_row() + 8]};
 #pragma unroll
   for (int at = 0; at < x.kSize; ++at) {
@@ -69,7 +69,7 @@ __device__ __forceinline__ void make_scores(float scale, ChainShared<C>& s, int 
 template <class C>
 __device__ __forceinline__ void score_role(const ChainParams& p, ChainShared<C>& s) {
   using Io = typename C::Io;
-  tile::RingCursor<C::kStages> cursor;
+  tile::RingCursor<C::kSlots> cursor;
   tile::RingCursor<1> scores;
   const uint32_t offset = tile::turned_piece();
   int turn = 0;
@@ -79,10 +79,10 @@ __device__ __forceinline__ void score_role(const ChainParams& p, ChainShared<C>&
       // SYNC ring.full: q, k, d_o and factors are there
       cursor.wait(s.ring);
       const int rows = item.rows(item.template chunk<C>(step));
-      make_scores(p.all.stage.scale, s, cursor.stage, rows, s.P[turn]);
+      make_scores(p.all.stage.scale, s, cursor.slot, rows, s.P[turn]);
 #pragma unroll
       for (int group = 0; group < C::kGroups; ++group) {
-        const uint32_t tile = s.stage[cursor.stage].rows[group].address() + offset;
+        const uint32_t tile = s.slots[cursor.slot].rows[group].address() + offset;
         Operand<Io, 64> d_o;
         Accumulator<64> a;
         d_o.load_turned(tile);
@@ -94,7 +94,7 @@ __device__ __forceinline__ void score_role(const ChainParams& p, ChainShared<C>&
         ptx::wgmma_wait<0>();
         tile::pin(a);
         tile::pin(d_o);
-        const ColumnFactors query(s.factors[cursor.stage].query);
+        const ColumnFactors query(s.factors[cursor.slot].query);
 #pragma unroll
         for (int at = 0; at < 16; ++at) {
           using Pack = tile::Packed<Io>;
@@ -102,7 +102,7 @@ __device__ __forceinline__ void score_role(const ChainParams& p, ChainShared<C>&
           d_o.x[at] = Pack::pack(f.x * Pack::first(d_o.x[at]), f.y * Pack::second(d_o.x[at]));
         }
         d_o.store_turned(tile);
-        if constexpr (C::kScales) a.scale(s.factors[cursor.stage].gain);
+        if constexpr (C::kScales) a.scale(s.factors[cursor.slot].gain);
         // SYNC score_ring.empty: the states have read the numbers of the chunk before. PERF as late
         // as can be: all the rest of a chunk is made while the states have the one before.
         if (group == 0) scores.acquire(s.score_ring);
@@ -115,7 +115,7 @@ __device__ __forceinline__ void score_role(const ChainParams& p, ChainShared<C>&
       ptx::fence_proxy_async();
       // SYNC score_ring.full: this warp's numbers and columns of d_o are written
       scores.commit(s.score_ring);
-      // SYNC ring.empty: this warp's reads of the stage are over
+      // SYNC ring.empty: this warp's reads of the slot are over
       cursor.release(s.ring);
     }
   }

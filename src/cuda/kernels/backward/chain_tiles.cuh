@@ -15,7 +15,7 @@
 //           gives is the left operand of the next
 // Pipeline  (arrows are mbarrier rings) operands, factors --> P --> the state rounded -> R or dN,
 //           while the state leaves and q^T d_o is added to D -> e, or Y and dv -> the state
-// Memory    ChainShared: 4 stages of up to 40 KB, or 3 or 2 of 48 or 56 KB; two tiles of P; 16 KB
+// Memory    ChainShared: 4 slots of up to 40 KB, or 3 or 2 of 48 or 56 KB; two tiles of P; 16 KB
 //           of dN and a tile of the state for 64 columns; a tile or two of e or dv
 // Floor     docs/kernels/backward.md
 // SPDX-License-Identifier: Apache-2.0
@@ -30,9 +30,9 @@ namespace sluice::cuda::backward {
 /// A role's places in the rings of a warpgroup of states.
 template <class C>
 struct ChainCursors {
-  tile::RingCursor<C::kStages> chunk;
+  tile::RingCursor<C::kSlots> chunk;
   tile::RingCursor<1> scores, state;
-  tile::RingCursor<C::kOutStages> out;
+  tile::RingCursor<C::kOutSlots> out;
   __device__ __forceinline__ void next() {
     chunk.next();
     scores.next();
@@ -57,7 +57,7 @@ template <class C>
 __device__ __forceinline__ void put_values(ChainShared<C>& s, const ChainPlace& place,
                                            const ChainCursors<C>& at,
                                            const Operand<typename C::Io, 64>& rows) {
-  rows.store_turned(s.out[place.group][at.out.stage].address() + place.offset);
+  rows.store_turned(s.out[place.group][at.out.slot].address() + place.offset);
   ptx::fence_proxy_async();
   // SYNC out_ring.full: this warp's columns of the rows are written
   at.out.commit(s.out_ring);
@@ -70,8 +70,8 @@ __device__ __forceinline__ void run_states(ChainShared<C>& s, const ChainPlace& 
                                            Accumulator<128>& S) {
   using Io = typename C::Io;
   using Pack = tile::Packed<Io>;
-  ChainStage<C>& from = s.stage[at.chunk.stage];
-  const ChainFactors& f = s.factors[at.chunk.stage];
+  ChainSlot<C>& from = s.slots[at.chunk.slot];
+  const ChainFactors& f = s.factors[at.chunk.slot];
   Operand<Io, 128> state;
   Operand<Io, 64> left, writes;
   Accumulator<64> a;
@@ -153,8 +153,8 @@ __device__ __forceinline__ void run_gradients(ChainShared<C>& s, const ChainPlac
                                               const ChainCursors<C>& at, int rows,
                                               Accumulator<128>& D, Accumulator<64>& a) {
   using Io = typename C::Io;
-  ChainStage<C>& from = s.stage[at.chunk.stage];
-  const ChainFactors& f = s.factors[at.chunk.stage];
+  ChainSlot<C>& from = s.slots[at.chunk.slot];
+  const ChainFactors& f = s.factors[at.chunk.slot];
   Operand<Io, 128> state;
   Operand<Io, 64> left;
   float4 inner[8];
@@ -173,7 +173,7 @@ __device__ __forceinline__ void run_gradients(ChainShared<C>& s, const ChainPlac
   // them.
   at.state.acquire(s.state_ring);
   // SYNC out_ring.empty: the tile's rows before have left; if there is one tile, acquire() later
-  if constexpr (C::kOutStages > 1) at.out.acquire(s.out_ring);
+  if constexpr (C::kOutSlots > 1) at.out.acquire(s.out_ring);
   // SYNC score_ring.full: what d_o has of dN, and d_o with its factors
   at.scores.wait(s.score_ring);
   ptx::wgmma_fence();
@@ -182,7 +182,7 @@ __device__ __forceinline__ void run_gradients(ChainShared<C>& s, const ChainPlac
   ptx::wgmma_fence();
   // PERF behind it at once, as much as fits while a is on its way to the next product's operand:
   // the tensor cores work in order. The rest goes behind that product.
-  constexpr uint32_t kEarly = C::kDelta && C::kOutStages > 1 ? 2 : 4;
+  constexpr uint32_t kEarly = C::kDelta && C::kOutSlots > 1 ? 2 : 4;
   tile::issue_turned<0, kEarly>(D, from.rows[place.group], from.q);
   put_state(s, place, at, state);
   const auto load_inner = [&] {
@@ -233,7 +233,7 @@ __device__ __forceinline__ void run_gradients(ChainShared<C>& s, const ChainPlac
   } else {
     ptx::wgmma_wait<0>();
     tile::pin(D);
-    if constexpr (C::kOutStages == 1) at.out.acquire(s.out_ring);
+    if constexpr (C::kOutSlots == 1) at.out.acquire(s.out_ring);
     scale_to(left, a, ColumnFactors(f.value));
     put_values(s, place, at, left);
   }
@@ -268,12 +268,12 @@ __device__ __forceinline__ void chain_role(const ChainParams& p, ChainShared<C>&
         Accumulator<64> Y;
         run_gradients<C>(s, place, at, item.rows(chunk), state, Y);
         if (__builtin_expect(apart && item.sends, 0)) {
-          store_values(b.dv, item, chunk, item.column + 64 * group, s.factors[at.chunk.stage], Y);
+          store_values(b.dv, item, chunk, item.column + 64 * group, s.factors[at.chunk.slot], Y);
         }
       } else {
         run_states<C>(s, place, at, item.rows(chunk), state);
       }
-      // SYNC ring.empty: this warp's reads of the stage are over
+      // SYNC ring.empty: this warp's reads of the slot are over
       at.chunk.release(s.ring);
     }
     if constexpr (C::kScales) {

@@ -47,7 +47,7 @@ struct ItemReader {
   __device__ __forceinline__ GradientItem next() {
     // SYNC work_ring.full: every warp but the loader's waits for the next item
     cursor.wait(s.work_ring);
-    const GradientItem item = s.work[cursor.stage];
+    const GradientItem item = s.work[cursor.slot];
     // SYNC work_ring.empty: the slot has been copied
     cursor.release(s.work_ring);
     cursor.next();
@@ -59,7 +59,7 @@ struct ItemReader {
 
 template <class C>
 struct LoadCursors {
-  tile::RingCursor<C::kRowStages> rows;
+  tile::RingCursor<C::kRowSlots> rows;
   tile::RingCursor<1> S, D, keys;
 };
 
@@ -71,10 +71,10 @@ __device__ __forceinline__ void request_turn(const GradientParams& p, GradientSh
                                              int turn) {
   const int32_t head = value_head(p.all.stage, item, turn);
   const ptx::BoxOrigin rows{0, item.row, 0, head, item.batch}, state{0, 0, 0, head, item.state};
-  // SYNC row_ring.empty: both groups are done with the stage's previous rows
+  // SYNC row_ring.empty: both groups are done with the slot's previous rows
   at.rows.acquire(s.row_ring);
-  uint64_t* const full = &s.row_ring.full[at.rows.stage];
-  auto& to = s.rows[at.rows.stage];
+  uint64_t* const full = &s.row_ring.full[at.rows.slot];
+  auto& to = s.rows[at.rows.slot];
   // SYNC row_ring.full, S_ring.full, D_ring.full, key_ring.full: complete with the copies
   ptx::mbarrier_arrive_expect(full, uint32_t{sizeof to});
   ptx::tma_load(to.d_o.bytes, &p.d_o, rows, full);
@@ -112,7 +112,7 @@ __device__ __forceinline__ void load_role(const GradientParams& p, GradientShare
     number += gridDim.x;
     // SYNC work_ring.empty: all readers have copied the slot's previous item
     work.acquire(s.work_ring);
-    if (tile::is_first_lane()) s.work[work.stage] = item;
+    if (tile::is_first_lane()) s.work[work.slot] = item;
     // SYNC work_ring.full: the item is in the slot
     work.commit(s.work_ring);
     work.next();
@@ -164,16 +164,16 @@ __device__ __forceinline__ void zero_row(TokenTile<Io>& rows, uint32_t row) {
 /// Brings this warp's half of the caller's dv to what it is, where the chain has left another.
 template <class C>
 __device__ __forceinline__ void undo_strengths(const BackwardParams& b, const GradientShared<C>& s,
-                                               const GradientItem& item, int64_t head, int stage,
+                                               const GradientItem& item, int64_t head, int slot,
                                                int half) {
   using Pack = tile::Packed<typename C::Io>;
-  const float* const undo = s.factors[stage].undo;
-  const float back = s.factors[stage].back;
+  const float* const undo = s.factors[slot].undo;
+  const float back = s.factors[slot].back;
   const int own = 32 * half + tile::lane();
   const uint32_t wanted = __ballot_sync(~0u, own < item.tokens && back * undo[own] != 1.0f);
   if (wanted == 0) return;
   const auto column = static_cast<uint32_t>(4 * tile::lane());
-  const uint8_t* const block = s.rows[stage].dv.block(static_cast<int>(column / 64));
+  const uint8_t* const block = s.rows[slot].dv.block(static_cast<int>(column / 64));
 #pragma unroll 1
   for (int row = 32 * half; row < 32 * half + 32; ++row) {
     if ((wanted >> (row % 32) & 1u) == 0 || column >= b.stage.V) continue;
@@ -195,8 +195,8 @@ __device__ __forceinline__ void key_role(const GradientParams& p, GradientShared
   const BackwardParams& b = p.all;
   ItemReader<C> items(s);
   tile::RingCursor<1> keys, states;
-  tile::RingCursor<C::kSumStages> sums;
-  tile::RingCursor<C::kRowStages> rows;
+  tile::RingCursor<C::kSumSlots> sums;
+  tile::RingCursor<C::kRowSlots> rows;
   const bool own_values = C::kDelta && b.dv.data != nullptr && b.dv.data == b.dv_tile.data;
   for (GradientItem item = items.next(); item.tokens > 0; item = items.next(), keys.next()) {
     for (int turn = 0; turn < b.stage.r; ++turn, states.next(), sums.next(), rows.next()) {
@@ -205,7 +205,7 @@ __device__ __forceinline__ void key_role(const GradientParams& p, GradientShared
       rows.wait(s.factor_ring);
       if constexpr (C::kDelta) {
         if (own_values) {
-          undo_strengths(b, s, item, value_head(b.stage, item, turn), rows.stage, half);
+          undo_strengths(b, s, item, value_head(b.stage, item, turn), rows.slot, half);
         }
       }
       // SYNC row_ring.empty, factor_ring.empty: this warp's reads are over
@@ -220,7 +220,7 @@ __device__ __forceinline__ void key_role(const GradientParams& p, GradientShared
       states.release(s.D_ring);
       // SYNC sum_ring.empty: sums of the head before the last have been read
       sums.acquire(s.sum_ring);
-      if (tile::is_first_lane()) s.sums[sums.stage].product[half] = product;
+      if (tile::is_first_lane()) s.sums[sums.slot].product[half] = product;
       // SYNC sum_ring.full: <S, D'> is there
       sums.commit(s.sum_ring);
       if (turn > 0) continue;
@@ -321,16 +321,16 @@ template <class C>
 __device__ __forceinline__ void gate_role(const GradientParams& p, GradientShared<C>& s) {
   const BackwardParams& b = p.all;
   ItemReader<C> items(s);
-  tile::RingCursor<C::kFactorStages> factors;
-  tile::RingCursor<C::kSumStages> sums;
-  static_assert(C::kFactorStages == C::kSumStages);
+  tile::RingCursor<C::kFactorSlots> factors;
+  tile::RingCursor<C::kSumSlots> sums;
+  static_assert(C::kFactorSlots == C::kSumSlots);
   const auto make = [&](const GradientItem& item, int turn) {
     const int32_t head = value_head(b.stage, item, turn);
     const LaneNumbers numbers = request_numbers(b.stage, chunk_of_item(item), head);
     const float gain = C::kScales ? __ldg(b.scales + item.sequence * b.stage.HV + head) : 1.0f;
     // SYNC factor_ring.empty: the readers are done with the head before the last
     factors.acquire(s.factor_ring);
-    put_factors<typename C::Io>(b.stage.scale, gain, numbers, s.factors[factors.stage]);
+    put_factors<typename C::Io>(b.stage.scale, gain, numbers, s.factors[factors.slot]);
     // SYNC factor_ring.full: factors are there
     factors.commit(s.factor_ring);
     factors.next();
@@ -348,8 +348,8 @@ __device__ __forceinline__ void gate_role(const GradientParams& p, GradientShare
     if (next.tokens > 0) make(next, next_turn);
     // SYNC sum_ring.full: all sums of the head are there
     sums.wait(s.sum_ring);
-    // WHY the sums' stage: factors of the head are two rounds of make() from being overwritten.
-    gates.store(b, chunk, item.state, head, s.sums[sums.stage], s.factors[sums.stage]);
+    // WHY the sums' slot: factors of the head are two rounds of make() from being overwritten.
+    gates.store(b, chunk, item.state, head, s.sums[sums.slot], s.factors[sums.slot]);
     // SYNC sum_ring.empty: they have been read
     sums.release(s.sum_ring);
     item = next, turn = next_turn;

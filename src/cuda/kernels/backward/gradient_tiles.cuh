@@ -32,11 +32,11 @@ using tile::Operand;
 /// A group's places in the rings. WHY few cursors: registers are scarce.
 template <class C>
 struct ProductCursors {
-  tile::RingCursor<C::kRowStages> head;  ///< rows, factors, sums
-  tile::RingCursor<1> state;             ///< S, D', X and Z
+  tile::RingCursor<C::kRowSlots> head;  ///< rows, factors, sums
+  tile::RingCursor<1> state;            ///< S, D', X and Z
   tile::RingCursor<1> keys;
 
-  static_assert(C::kFactorStages == C::kRowStages && C::kSumStages == C::kRowStages);
+  static_assert(C::kFactorSlots == C::kRowSlots && C::kSumSlots == C::kRowSlots);
 };
 
 /// sum += x, of gradients that were multiplied by one over `back`.
@@ -80,7 +80,7 @@ template <class C>
 __device__ __forceinline__ void run_queries(const GradientParams& p, GradientShared<C>& s,
                                             ProductCursors<C>& at, const GradientItem& item,
                                             bool is_first, Accumulator<128>& sum) {
-  const GradientRows<C>& rows = s.rows[at.head.stage];
+  const GradientRows<C>& rows = s.rows[at.head.slot];
   Accumulator<64> x, z;
   Accumulator<128> dq;
   Operand<typename C::Io, 64> left;
@@ -98,12 +98,12 @@ __device__ __forceinline__ void run_queries(const GradientParams& p, GradientSha
   tile::issue_across(dq, rows.d_o, s.S);
   // SYNC factor_ring.full: factors are there
   at.head.wait(s.factor_ring);
-  const GradientFactors& f = s.factors[at.head.stage];
+  const GradientFactors& f = s.factors[at.head.slot];
   ptx::wgmma_wait<1>();
   tile::pin(x);
   if constexpr (C::kDelta) {
     tile::pin(z);
-    put_diagonal(z, s.sums[at.head.stage].value);
+    put_diagonal(z, s.sums[at.head.slot].value);
   }
   mask_squares<C>(x, z, f, C::kScales ? f.score : p.all.stage.scale, item.tokens);
   left.pack(x);
@@ -136,7 +136,7 @@ __device__ __forceinline__ void run_queries(const GradientParams& p, GradientSha
   // SYNC factor_ring.empty: this warp's reads are over
   at.head.release(s.factor_ring);
   if (p.all.g.data != nullptr) {
-    put_row_sums(row_products(dq, s.q), s.sums[at.head.stage].query);
+    put_row_sums(row_products(dq, s.q), s.sums[at.head.slot].query);
   }
   // SYNC sum_ring.full: this warp's sums are there
   at.head.commit(s.sum_ring);
@@ -149,7 +149,7 @@ __device__ __forceinline__ void run_queries(const GradientParams& p, GradientSha
 template <class C>
 __device__ __forceinline__ float read_states(GradientShared<C>& s, ProductCursors<C>& at,
                                              Accumulator<128>& b, Accumulator<128>& c) {
-  const GradientRows<C>& rows = s.rows[at.head.stage];
+  const GradientRows<C>& rows = s.rows[at.head.slot];
   // SYNC row_ring.full, S_ring.full, D_ring.full: rows and states are there
   at.head.wait(s.row_ring);
   // WHY without a delta term too: a release that nobody waited for would count for the S before.
@@ -163,7 +163,7 @@ __device__ __forceinline__ float read_states(GradientShared<C>& s, ProductCursor
   tile::issue_across(c, rows.e, s.D);
   // SYNC factor_ring.full: factors are there
   at.head.wait(s.factor_ring);
-  const GradientFactors& f = s.factors[at.head.stage];
+  const GradientFactors& f = s.factors[at.head.slot];
   const int row = tile::group_row();
   if constexpr (C::kDelta) {
     ptx::wgmma_wait<1>();
@@ -195,7 +195,7 @@ __device__ __forceinline__ void run_keys(const GradientParams& p, GradientShared
   if (is_first) at.keys.wait(s.ready_ring);
   // SYNC sum_ring.empty: sums of the head before the last have been read
   at.head.acquire(s.sum_ring);
-  GradientSums& sums = s.sums[at.head.stage];
+  GradientSums& sums = s.sums[at.head.slot];
   if (gates) put_row_sums(row_products(c, s.k), sums.leave);
   // SYNC square_ring.full: X and Z are there
   at.state.wait(s.square_ring);

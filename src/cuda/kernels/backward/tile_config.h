@@ -81,12 +81,12 @@ struct ChainConfig {
   static constexpr bool kBack = kChain != Chain::kStates, kDelta = kChain != Chain::kLinear;
   /// Whether gradients are multiplied by powers of two inside: scale_tiles.cuh.
   static constexpr bool kScales = kBack && std::is_same_v<Io, __half>;
-  static constexpr int kStages = !kBack ? 4 : kGroups == 1 ? 3 : 2;
-  /// Warps that make factors, chunks by turns. WHY no more than stages: with a chunk of the round
+  static constexpr int kSlots = !kBack ? 4 : kGroups == 1 ? 3 : 2;
+  /// Warps that make factors, chunks by turns. WHY no more than slots: with a chunk of the round
   /// after next in hand, parities of the ring's barriers would say nothing.
   static constexpr int kGateWarps = 2;
-  static constexpr int kOutStages = kGroups == 1 ? 2 : 1;  ///< tiles of rows that leave
-  static constexpr int kFirstGroup = kBack ? 2 : 1;        ///< of warpgroups with states
+  static constexpr int kOutSlots = kGroups == 1 ? 2 : 1;  ///< tiles of rows that leave
+  static constexpr int kFirstGroup = kBack ? 2 : 1;       ///< of warpgroups with states
   static constexpr int kThreads = 128 * (kFirstGroup + kGroups);
   static constexpr int kServiceRegisters = kGroups == 1 ? 96 : kBack ? 64 : 72;
   static constexpr int kScoreRegisters = kGroups == 1 ? 112 : 80;
@@ -96,18 +96,18 @@ struct ChainConfig {
 /// One chunk's operands: v of states, d_o of gradients, later times scale exp(G), 64 columns a
 /// tile. B: of e = R - B diag(beta) R, [i][j].
 template <class C, Chain = C::kChain>
-struct ChainStage {
+struct ChainSlot {
   TokenTile<typename C::Io> k;
   TokenTile<typename C::Io, 64> rows[C::kGroups];
   SquareTile<typename C::Io> B;
 };
 template <class C>
-struct ChainStage<C, Chain::kLinear> {
+struct ChainSlot<C, Chain::kLinear> {
   TokenTile<typename C::Io> k, q;
   TokenTile<typename C::Io, 64> rows[C::kGroups];
 };
 template <class C>
-struct ChainStage<C, Chain::kDelta> : ChainStage<C, Chain::kLinear> {
+struct ChainSlot<C, Chain::kDelta> : ChainSlot<C, Chain::kLinear> {
   SquareTile<typename C::Io> B;
 };
 
@@ -130,14 +130,14 @@ struct ChainScores<C, false> {};
 
 template <class C>
 struct ChainShared : ChainScores<C> {
-  ChainStage<C> stage[C::kStages];
+  ChainSlot<C> slots[C::kSlots];
   tile::SwizzledTile<typename C::Io, 128, 64> state[C::kGroups];  ///< S, or D'
-  TokenTile<typename C::Io, 64> out[C::kGroups][C::kOutStages];   ///< e, or dv; chunks by turns
-  ChainFactors factors[C::kStages];
-  alignas(8) tile::RingBarriers<C::kStages> ring;
+  TokenTile<typename C::Io, 64> out[C::kGroups][C::kOutSlots];    ///< e, or dv; chunks by turns
+  ChainFactors factors[C::kSlots];
+  alignas(8) tile::RingBarriers<C::kSlots> ring;
   tile::RingBarriers<1> score_ring;  ///< inner, and rows with their factors
   tile::RingBarriers<1> state_ring;
-  tile::RingBarriers<C::kOutStages> out_ring;
+  tile::RingBarriers<C::kOutSlots> out_ring;
 };
 static_assert(sizeof(ChainShared<ChainConfig<uint16_t, 128, Chain::kStates>>) <=
               tile::kSharedBytesSm90);
@@ -182,7 +182,7 @@ template <class Io_, bool kDelta_>
 struct GradientConfig {
   using Io = Io_;
   static constexpr bool kDelta = kDelta_, kScales = std::is_same_v<Io, __half>;
-  static constexpr int kRowStages = 2, kFactorStages = 2, kSumStages = 2, kWorkSlots = 4;
+  static constexpr int kRowSlots = 2, kFactorSlots = 2, kSumSlots = 2, kWorkSlots = 4;
   static constexpr int kThreads = 384;
   static constexpr int kServiceRegisters = 56, kProductRegisters = 224;
   static constexpr uint32_t kWorkReaders = 11;  ///< warps but the loader
@@ -222,17 +222,17 @@ struct GradientSums {
 template <class C>
 struct GradientShared {
   TokenTile<typename C::Io> q, k;  ///< what comes, then what leaves
-  GradientRows<C> rows[C::kRowStages];
+  GradientRows<C> rows[C::kRowSlots];
   StateTile<typename C::Io> S, D;
   SquareTile<typename C::Io> X, Z;  ///< [i][j]
-  GradientFactors factors[C::kFactorStages];
-  GradientSums sums[C::kSumStages];
+  GradientFactors factors[C::kFactorSlots];
+  GradientSums sums[C::kSumSlots];
   GradientItem work[C::kWorkSlots];
-  alignas(8) tile::RingBarriers<C::kRowStages> row_ring;
+  alignas(8) tile::RingBarriers<C::kRowSlots> row_ring;
   tile::RingBarriers<1> key_ring, S_ring, D_ring, square_ring;
   tile::RingBarriers<1> ready_ring;  ///< no row of q and k is another sequence's; never empty
-  tile::RingBarriers<C::kFactorStages> factor_ring;
-  tile::RingBarriers<C::kSumStages> sum_ring;
+  tile::RingBarriers<C::kFactorSlots> factor_ring;
+  tile::RingBarriers<C::kSumSlots> sum_ring;
   tile::RingBarriers<C::kWorkSlots> work_ring;
 };
 static_assert(sizeof(GradientShared<GradientConfig<uint16_t, true>>) <= tile::kSharedBytesSm90);

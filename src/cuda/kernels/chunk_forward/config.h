@@ -28,9 +28,9 @@ struct Config {
   static constexpr int kStateGroups = kV / 64, kStateWarps = 4 * kStateGroups;
   static constexpr int kWorkReaders =
       7 + kStateWarps;  ///< all but the loader, which fills the ring
-  static constexpr int kKStages = 4, kQStages = 3, kVStages = 2;
-  static constexpr int kFactorStages = 3, kTmatStages = 2, kPStages = 2;
-  static constexpr int kGateStages = 4;
+  static constexpr int kKSlots = 4, kQSlots = 3, kVSlots = 2;
+  static constexpr int kFactorSlots = 3, kTmatSlots = 2, kPSlots = 2;
+  static constexpr int kGateSlots = 4;
   static constexpr int kWorkSlots = 8;
   static constexpr int kThreads = 512;
   static constexpr int kServiceRegisters = 64, kAuxRegisters = 64, kStateRegisters = 192;
@@ -57,7 +57,7 @@ inline constexpr int kAuxWarps = 4;
 /// Cumulative gate in units of log2, beta, and factors of Gamma of one chunk. Off the diagonal
 /// blocks, Gamma_ij = e^{G_i - G_e} e^{G_e - G_j} with e the last token of j's block: j <= e < i,
 /// so both exponents are <= 0 and neither factor can overflow.
-struct GateStage {
+struct GateSlot {
   alignas(16) float G[64];
   float beta[64];
   float column[64];  ///< e^{G_e - G_j}, e the last token of j's block of 16
@@ -65,7 +65,7 @@ struct GateStage {
 };
 
 /// What the state warpgroups multiply rows and columns of a chunk by.
-struct FactorStage {
+struct FactorSlot {
   alignas(16) float recall[64];  ///< e^G rk: columns of S^T Kc^T
   float query[64];               ///< e^G rq scale: columns of S^T Q^T
   float write[64];               ///< e^{G_C - G} rk: rows of Nw in the state update
@@ -82,25 +82,25 @@ struct DiagonalBlock {
 /// Shared memory of one CTA.
 template <class C>
 struct SharedMemoryPlan {
-  typename C::KeyTile k[C::kKStages], q[C::kQStages];
-  typename C::ValueTile v[C::kVStages];
-  typename C::ValueTile o;                      ///< of the chunk before, each warp its own columns
-  typename C::SquareTile Tmat[C::kTmatStages];  ///< [i][j]; blocks above the diagonal stay zero
-  typename C::SquareTile P[C::kPStages];        ///< like Tmat
+  typename C::KeyTile k[C::kKSlots], q[C::kQSlots];
+  typename C::ValueTile v[C::kVSlots];
+  typename C::ValueTile o;                     ///< of the chunk before, each warp its own columns
+  typename C::SquareTile Tmat[C::kTmatSlots];  ///< [i][j]; blocks above the diagonal stay zero
+  typename C::SquareTile P[C::kPSlots];        ///< like Tmat
   tile::SwizzledTile<__half, 64, 64>
       blocks[2];  ///< [i][j]: A, replaced by its inverse; by chunk parity
-  FactorStage factors[C::kFactorStages];
+  FactorSlot factors[C::kFactorSlots];
   DiagonalBlock diagonal[2][8];  ///< by chunk parity
   float norms[2][2][64];         ///< by chunk parity: rk, rq
-  GateStage gates[C::kGateStages];
+  GateSlot gates[C::kGateSlots];
   WorkItem work[C::kWorkSlots];
-  alignas(8) tile::RingBarriers<C::kKStages> k_ring;
-  tile::RingBarriers<C::kQStages> q_ring;
-  tile::RingBarriers<C::kVStages> v_ring;
-  tile::RingBarriers<C::kFactorStages> factor_ring;
-  tile::RingBarriers<C::kTmatStages> tmat_ring;
-  tile::RingBarriers<C::kPStages> p_ring;
-  tile::RingBarriers<C::kGateStages> gate_ring;
+  alignas(8) tile::RingBarriers<C::kKSlots> k_ring;
+  tile::RingBarriers<C::kQSlots> q_ring;
+  tile::RingBarriers<C::kVSlots> v_ring;
+  tile::RingBarriers<C::kFactorSlots> factor_ring;
+  tile::RingBarriers<C::kTmatSlots> tmat_ring;
+  tile::RingBarriers<C::kPSlots> p_ring;
+  tile::RingBarriers<C::kGateSlots> gate_ring;
   tile::RingBarriers<2> block_ring;  ///< of `blocks` and `diagonal`
   tile::RingBarriers<C::kWorkSlots> work_ring;
 };

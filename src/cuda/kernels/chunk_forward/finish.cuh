@@ -10,13 +10,13 @@ namespace sluice::cuda::chunk_forward {
 /// Tmat of the chunk with this number since the start of the kernel, from A.
 template <class C>
 __device__ __forceinline__ void invert_chunk(SharedMemoryPlan<C>& s, uint32_t chunk) {
-  static_assert(C::kGateStages == 4 && C::kTmatStages == 2);
+  static_assert(C::kGateSlots == 4 && C::kTmatSlots == 2);
   using Io = typename C::Io;
   const uint32_t pair = chunk & 1u, round = (chunk >> 1) & 1u, gate = chunk & 3u;
   // SYNC gate_ring.full, block_ring.full: the finish warp waits for beta and A
   tile::wait_phase(&s.gate_ring.full[gate], (chunk >> 2) & 1u);
   tile::wait_phase(&s.block_ring.full[pair], round);
-  // SYNC tmat_ring.empty: the state warpgroups are done with the stage's previous Tmat
+  // SYNC tmat_ring.empty: the state warpgroups are done with the slot's previous Tmat
   tile::wait_phase(&s.tmat_ring.empty[pair], round ^ 1u);
   const float* beta = s.gates[gate].beta;
   const BlockTile blocks(s.blocks[pair].bytes), tmat(s.Tmat[pair].bytes);

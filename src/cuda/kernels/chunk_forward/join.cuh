@@ -20,7 +20,7 @@ inline constexpr int kOwnColumns = kColumns / 2;
 /// Factors M on their way or in use. PERF one alone would wait for the L2 in every product; what is
 /// left of shared memory beside wide states is two.
 template <int kColumns>
-inline constexpr int kJoinStages = kColumns == 8 ? 3 : 2;
+inline constexpr int kJoinSlots = kColumns == 8 ? 3 : 2;
 /// Boundaries whose horizons a CTA knows at once.
 inline constexpr int kJoinWindow = 1024;
 
@@ -36,12 +36,12 @@ using Columns = float4[kK];
 /// Shared memory of a CTA.
 template <int kK, int kColumns>
 struct JoinMemory {
-  static constexpr int kStages = kJoinStages<kColumns>, kFours = kColumns / 4;
-  alignas(128) float M[kStages][kK][kK];  ///< [column][row], by turns
-  alignas(16) Columns<kK> S[2][kFours];   ///< the states before and after, by turns
+  static constexpr int kSlots = kJoinSlots<kColumns>, kFours = kColumns / 4;
+  alignas(128) float M[kSlots][kK][kK];  ///< [column][row], by turns
+  alignas(16) Columns<kK> S[2][kFours];  ///< the states before and after, by turns
   /// What the threads of all parts but the first have; that lies in S.
   alignas(16) Columns<kK> others[kJoinParts - 1][kFours];
-  alignas(8) uint64_t full[kStages];
+  alignas(8) uint64_t full[kSlots];
   uint32_t item;
   uint32_t wanted[kJoinWindow / 32];  ///< bit b: the state at boundary b of the window is
 };
@@ -99,10 +99,10 @@ __device__ __forceinline__ void request_factor(const JoinWalk<kK, kColumns>& wal
                                                int turn) {
   constexpr uint32_t kBytes = kK * kK * sizeof(float);
   JoinMemory<kK, kColumns>& s = walk.s;
-  const int stage = turn % s.kStages;
-  ptx::mbarrier_arrive_expect(&s.full[stage], kBytes);
-  ptx::bulk_load(s.M[stage], factor_at(walk.p, walk.chain.first + boundary, walk.head), kBytes,
-                 &s.full[stage]);
+  const int slot = turn % s.kSlots;
+  ptx::mbarrier_arrive_expect(&s.full[slot], kBytes);
+  ptx::bulk_load(s.M[slot], factor_at(walk.p, walk.chain.first + boundary, walk.head), kBytes,
+                 &s.full[slot]);
 }
 
 __device__ __forceinline__ float4 add(const float4& a, const float4& b) {
@@ -151,7 +151,7 @@ __device__ __forceinline__ void multiply(JoinMemory<kK, kColumns>& s, int turn) 
   const auto thread = static_cast<int>(threadIdx.x);
   const int group = thread % kGroups, first = thread / kGroups % 2 * kFours,
             part = thread / (2 * kGroups);
-  const float* const M = &s.M[turn % s.kStages][part * kTerms][4 * group];
+  const float* const M = &s.M[turn % s.kSlots][part * kTerms][4 * group];
   const float4* const S = &s.S[turn & 1][first][place_of_row<kK>(part * kTerms)];
   float4 sum[kFours][4] = {};
   Terms now(M, S, 0);
@@ -201,7 +201,7 @@ __device__ __forceinline__ void carry_over(const JoinWalk<kK, kColumns>& walk, i
   const JoinPlace<kK, kColumns> mine;
   float4 x[mine.kCount];
   mine.for_each(walk, boundary, first, [&](int i, int, const float4* state) { x[i] = *state; });
-  ptx::mbarrier_wait(&s.full[turn % s.kStages], static_cast<uint32_t>(turn / s.kStages & 1));
+  ptx::mbarrier_wait(&s.full[turn % s.kSlots], static_cast<uint32_t>(turn / s.kSlots & 1));
   multiply(s, turn);
   __syncthreads();
   mine.for_each(walk, boundary, first, [&](int i, int four, float4* state) {
@@ -248,7 +248,7 @@ __device__ __forceinline__ void keep_initial(const JoinWalk<kK, kColumns>& walk,
 /// the CTA. PERF one place that looks for products: code that runs once is fetched from memory.
 template <int kK, int kColumns>
 __device__ __forceinline__ void walk_chain(JoinWalk<kK, kColumns>& walk, int first, int& turn) {
-  constexpr int kAhead = kJoinStages<kColumns> - 1;
+  constexpr int kAhead = kJoinSlots<kColumns> - 1;
   int products[kAhead + 1];  // those asked for; -1: none yet
   for (int& product : products) product = -1;
   int done = -1;  // boundary whose state s.S holds

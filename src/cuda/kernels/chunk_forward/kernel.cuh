@@ -8,7 +8,7 @@
 //         device/segments.hpp. Warpgroup 0: loader, gate
 //         warp, two finish warps. Warpgroups 1, 2: 64 columns of V each, S^T in registers.
 //         Warpgroup 3, aux: A, P and factors, two to three chunks ahead.
-// Pipeline (arrows are mbarrier rings; each ring has a full and an empty barrier per stage)
+// Pipeline (arrows are mbarrier rings; each ring has a full and an empty barrier per slot)
 //         loader --k,q--> aux, state      gate --G,beta--> aux, finish      gate --v--> state
 //         aux --A--> finish --Tmat--> state      aux --factors--> state      aux --P--> state
 //         state --o tile--> copy engine

@@ -106,7 +106,7 @@ struct KeyConfig {
   static constexpr bool kDelta = kDelta_, kOutput = kOutput_;
   static constexpr int kK = kK_, kV = kV_, kChunk = 64;
   static constexpr int kStateGroups = kV / 64, kStateWarps = 4 * kStateGroups;
-  static constexpr int kStages = 2, kWorkSlots = 8;
+  static constexpr int kSlots = 2, kWorkSlots = 8;
   static constexpr int kThreads = 128 * (1 + kStateGroups);
   static constexpr int kServiceRegisters = 56, kStateRegisters = 224;
   using KeyTile = tile::SwizzledTile<Io, kChunk, kK>;
@@ -124,10 +124,10 @@ struct KeyChunkTiles : KeyTiles<C> {
 /// Shared memory of one CTA.
 template <class C>
 struct KeySharedMemory {
-  KeyChunkTiles<C> tiles[C::kStages];
+  KeyChunkTiles<C> tiles[C::kSlots];
   typename C::ValueTile o;
   WorkItem work[C::kWorkSlots];
-  alignas(8) tile::RingBarriers<C::kStages> ring;
+  alignas(8) tile::RingBarriers<C::kSlots> ring;
   tile::RingBarriers<C::kWorkSlots> work_ring;
 };
 

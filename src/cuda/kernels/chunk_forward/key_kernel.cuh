@@ -19,12 +19,12 @@ namespace sluice::cuda::chunk_forward {
 /// Requests what the pass reads of a record, and v; one thread.
 template <class C>
 __device__ __forceinline__ void load_chunk(const PrefillParams& p, KeySharedMemory<C>& s,
-                                           tile::RingCursor<C::kStages>& at, const WorkItem& item,
+                                           tile::RingCursor<C::kSlots>& at, const WorkItem& item,
                                            int c, const KeyRecord<C::kK>& record) {
-  // SYNC ring.empty: all state warps are done with the stage's previous chunk
+  // SYNC ring.empty: all state warps are done with the slot's previous chunk
   at.acquire(s.ring);
-  KeyChunkTiles<C>& to = s.tiles[at.stage];
-  uint64_t* const full = &s.ring.full[at.stage];
+  KeyChunkTiles<C>& to = s.tiles[at.slot];
+  uint64_t* const full = &s.ring.full[at.slot];
   constexpr uint32_t kBytes = C::KeyTile::kBytes * (1 + C::kDelta + C::kOutput) +
                               C::SquareTile::kBytes * (C::kDelta + C::kOutput) +
                               C::ValueTile::kBytes + 4 * C::kK;
@@ -50,15 +50,15 @@ __device__ __forceinline__ void load_chunk(const PrefillParams& p, KeySharedMemo
 template <class C>
 __device__ __forceinline__ void key_load_role(const PrefillParams& p, KeySharedMemory<C>& s) {
   tile::RingCursor<C::kWorkSlots> work;
-  tile::RingCursor<C::kStages> at;
+  tile::RingCursor<C::kSlots> at;
   uint32_t ticket = blockIdx.x;
   for (;;) {
     const WorkItem item = device::item_of<C>(p, ticket);
     // SYNC work_ring.empty: all readers are done with the slot's previous item
     work.acquire(s.work_ring);
-    s.work[work.stage] = item;
+    s.work[work.slot] = item;
     // SYNC work_ring.full: the item is in the slot
-    ptx::mbarrier_arrive(&s.work_ring.full[work.stage]);
+    ptx::mbarrier_arrive(&s.work_ring.full[work.slot]);
     work.next();
     if (!item.valid()) return;
     device::prefetch_initial(p, item);

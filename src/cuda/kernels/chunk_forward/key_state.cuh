@@ -28,7 +28,7 @@ struct KeyState {
 /// One state warpgroup's place in the ring of chunks.
 template <class C>
 struct KeyCursors {
-  tile::RingCursor<C::kStages> chunk;
+  tile::RingCursor<C::kSlots> chunk;
   OutputPlace output;
 
   __device__ __forceinline__ explicit KeyCursors(int half) : output(half) {}
@@ -73,7 +73,7 @@ __device__ __forceinline__ void read_state(KeySharedMemory<C>& s, KeyCursors<C>&
   if constexpr (kDrain) finish_chunk<C>(s, at, state);
   // SYNC ring.full: state warpgroups wait for the chunk's tiles
   at.chunk.wait(s.ring);
-  const KeyChunkTiles<C>& tiles = s.tiles[at.chunk.stage];
+  const KeyChunkTiles<C>& tiles = s.tiles[at.chunk.slot];
   if constexpr (C::kOutput) {
     wait_for_store();
     // SYNC kParkLow, kParkHigh: the warpgroup waits until its thread has waited for the store
@@ -110,7 +110,7 @@ template <class C>
 __device__ __forceinline__ void write_state(const PrefillParams& p, KeySharedMemory<C>& s,
                                             KeyCursors<C>& at, const WorkItem& item, int c,
                                             KeyState<C>& state) {
-  const KeyChunkTiles<C>& tiles = s.tiles[at.chunk.stage];
+  const KeyChunkTiles<C>& tiles = s.tiles[at.chunk.slot];
   tile::pin(state.n);
   if constexpr (C::kDelta) {
     Accumulator<64> nw;
@@ -179,7 +179,7 @@ __device__ __forceinline__ void key_state_role(const PrefillParams& p, KeyShared
   for (;; work.next()) {
     // SYNC work_ring.full: the state warpgroups wait for the next work item
     work.wait(s.work_ring);
-    const WorkItem& item = s.work[work.stage];
+    const WorkItem& item = s.work[work.slot];
     if (!item.valid()) return;
     if (item.padded) {
       store_rows(p, item, 0, item.tokens, half, nullptr);

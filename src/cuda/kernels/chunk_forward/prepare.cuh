@@ -84,7 +84,7 @@ __device__ __forceinline__ int aux_warp() { return __shfl_sync(~0u, tile::warp_o
 /// Block (warp, kBlock) of A, below the diagonal, to `blocks` in fp16.
 template <class C, int kBlock>
 __device__ __forceinline__ void store_a_block(int warp, const Accumulator<64>& kk,
-                                              const float (&factor)[2], const GateStage& gate,
+                                              const float (&factor)[2], const GateSlot& gate,
                                               const float* key_norms, const BlockTile& blocks) {
   if (kBlock >= warp) return;
   const int i = warp * 16 + tile::lane_row();
@@ -106,7 +106,7 @@ __device__ __forceinline__ void store_a_block(int warp, const Accumulator<64>& k
 /// float32.
 template <class C>
 __device__ __forceinline__ void store_a(int warp, const Accumulator<64>& kk,
-                                        const float (&factor)[2], const GateStage& gate,
+                                        const float (&factor)[2], const GateSlot& gate,
                                         const float* key_norms, DiagonalBlock (&diagonal)[8],
                                         const BlockTile& blocks) {
   const int row = tile::lane_row();
@@ -144,7 +144,7 @@ __device__ __forceinline__ void store_transposed(const float (&p)[8], const Bloc
 /// Block (warp, kBlock) of P^T, right of the diagonal.
 template <class C, int kBlock>
 __device__ __forceinline__ void store_p_block(int warp, const Accumulator<64>& kq,
-                                              const float (&factor)[2], const GateStage& gate,
+                                              const float (&factor)[2], const GateSlot& gate,
                                               const float* query_norms, const BlockTile& p_tile) {
   if (kBlock <= warp) return;
   const int j = warp * 16 + tile::lane_row();
@@ -157,7 +157,7 @@ __device__ __forceinline__ void store_p_block(int warp, const Accumulator<64>& k
 /// This warp's rows of P^T, to P. WHY transposed: warps with many blocks of A then have few of P.
 template <class C>
 __device__ __forceinline__ void store_p(int warp, const Accumulator<64>& kq,
-                                        const float (&factor)[2], const GateStage& gate,
+                                        const float (&factor)[2], const GateSlot& gate,
                                         const float* query_norms, const BlockTile& p_tile) {
   store_p_block<C, 1>(warp, kq, factor, gate, query_norms, p_tile);
   store_p_block<C, 2>(warp, kq, factor, gate, query_norms, p_tile);
@@ -169,8 +169,8 @@ __device__ __forceinline__ void store_p(int warp, const Accumulator<64>& kq,
 
 /// The factors that the state warpgroups apply to rows and columns; threads 0..63 own a token each.
 template <class C>
-__device__ __forceinline__ void store_factors(const PrefillParams& p, const GateStage& gate,
-                                              const float (&norms)[2][64], FactorStage& out) {
+__device__ __forceinline__ void store_factors(const PrefillParams& p, const GateSlot& gate,
+                                              const float (&norms)[2][64], FactorSlot& out) {
   const int t = tile::thread_of_group();
   if (t >= 64) return;
   const float G = gate.G[t], last = gate.G[63];
@@ -186,12 +186,12 @@ __device__ __forceinline__ void store_factors(const PrefillParams& p, const Gate
 /// The aux warpgroup's places in the rings. WHY few cursors: registers are scarce.
 template <class C>
 struct PrepareCursors {
-  tile::RingCursor<C::kKStages> k;
-  tile::RingCursor<C::kQStages> q;  ///< and the factors
-  tile::RingCursor<C::kPStages> p;  ///< and `blocks`, `diagonal`, norms
-  tile::RingCursor<C::kGateStages> gate;
+  tile::RingCursor<C::kKSlots> k;
+  tile::RingCursor<C::kQSlots> q;  ///< and the factors
+  tile::RingCursor<C::kPSlots> p;  ///< and `blocks`, `diagonal`, norms
+  tile::RingCursor<C::kGateSlots> gate;
 
-  static_assert(C::kQStages == C::kFactorStages && C::kPStages == 2);
+  static_assert(C::kQSlots == C::kFactorSlots && C::kPSlots == 2);
 };
 
 /// Issues Kc X^T of the chunk at the cursors, X its k or q tile.
@@ -199,7 +199,7 @@ template <class C>
 __device__ __forceinline__ void issue_with_k(SharedMemoryPlan<C>& s, const PrepareCursors<C>& at,
                                              Accumulator<64>& acc, const typename C::KeyTile& x) {
   ptx::wgmma_fence();
-  issue_product(acc, s.k[at.k.stage], x);
+  issue_product(acc, s.k[at.k.slot], x);
   ptx::wgmma_commit();
 }
 
@@ -209,7 +209,7 @@ __device__ __forceinline__ void issue_kk(SharedMemoryPlan<C>& s, const PrepareCu
                                          Accumulator<64>& kk) {
   // SYNC k_ring.full: the aux warpgroup waits for k
   at.k.wait(s.k_ring);
-  issue_with_k<C>(s, at, kk, s.k[at.k.stage]);
+  issue_with_k<C>(s, at, kk, s.k[at.k.slot]);
 }
 
 /// Inverse norms of the chunk's keys and queries; zero at and past `rows`. WHY zero: rows past the
@@ -217,11 +217,11 @@ __device__ __forceinline__ void issue_kk(SharedMemoryPlan<C>& s, const PrepareCu
 template <class C>
 __device__ __forceinline__ void store_norms(const PrefillParams& p, SharedMemoryPlan<C>& s,
                                             const PrepareCursors<C>& at, int rows) {
-  const float rk = inverse_norm(s.k[at.k.stage], p.l2norm_eps);
-  const float rq = C::kOutput ? inverse_norm(s.q[at.q.stage], p.l2norm_eps) : 0.0f;
+  const float rk = inverse_norm(s.k[at.k.slot], p.l2norm_eps);
+  const float rq = C::kOutput ? inverse_norm(s.q[at.q.slot], p.l2norm_eps) : 0.0f;
   const int row = static_cast<int>((threadIdx.x & 127u) >> 1);
   const float norm = (threadIdx.x & 1u) ? rq : rk;
-  s.norms[at.p.stage][threadIdx.x & 1u][row] = row < rows ? norm : 0.0f;
+  s.norms[at.p.slot][threadIdx.x & 1u][row] = row < rows ? norm : 0.0f;
   // SYNC kNorms: aux warps wait for all rows' norms
   ptx::named_barrier_sync(static_cast<uint32_t>(NamedBarrier::kNorms), 128);
 }
@@ -233,7 +233,7 @@ __device__ __forceinline__ void prepare_keys(const PrefillParams& p, SharedMemor
                                              int rows) {
   const int warp = aux_warp();
   const int row = warp * 16 + tile::lane_row();
-  float(&norms)[2][64] = s.norms[at.p.stage];
+  float(&norms)[2][64] = s.norms[at.p.slot];
   if constexpr (C::kL2Norm) {
     // SYNC q_ring.full: norms need q
     if constexpr (C::kOutput) at.q.wait(s.q_ring);
@@ -244,12 +244,12 @@ __device__ __forceinline__ void prepare_keys(const PrefillParams& p, SharedMemor
                  blocks_vacant = at.p.vacant(s.block_ring);
   // SYNC gate_ring.full: the aux warpgroup waits for G and beta
   if (!gate_ready) at.gate.wait(s.gate_ring);
-  // SYNC factor_ring.empty: the state warpgroups are done with the stage's previous chunk
+  // SYNC factor_ring.empty: the state warpgroups are done with the slot's previous chunk
   if (!factors_vacant) at.q.acquire(s.factor_ring);
-  // SYNC block_ring.empty: the finish warp is done with the stage's previous chunk
+  // SYNC block_ring.empty: the finish warp is done with the slot's previous chunk
   if (!blocks_vacant) at.p.acquire(s.block_ring);
-  const GateStage& gate = s.gates[at.gate.stage];
-  store_factors<C>(p, gate, norms, s.factors[at.q.stage]);
+  const GateSlot& gate = s.gates[at.gate.slot];
+  store_factors<C>(p, gate, norms, s.factors[at.q.slot]);
   const float* key_norms = C::kL2Norm ? norms[0] : nullptr;
   const float factor[2] = {gate.beta[row] * (C::kL2Norm ? norms[0][row] : 1.0f),
                            gate.beta[row + 8] * (C::kL2Norm ? norms[0][row + 8] : 1.0f)};
@@ -257,12 +257,12 @@ __device__ __forceinline__ void prepare_keys(const PrefillParams& p, SharedMemor
   tile::pin(acc);
   if (rows < C::kChunk) {
     // WHY here: no product of this warpgroup reads the tile now.
-    s.k[at.k.stage].zero_rows_from(rows);
+    s.k[at.k.slot].zero_rows_from(rows);
     ptx::fence_proxy_async();
     acc.mask_from(rows);
   }
-  store_a<C>(warp, acc, factor, gate, key_norms, s.diagonal[at.p.stage],
-             BlockTile(s.blocks[at.p.stage].bytes));
+  store_a<C>(warp, acc, factor, gate, key_norms, s.diagonal[at.p.slot],
+             BlockTile(s.blocks[at.p.slot].bytes));
   // SYNC block_ring.full: this warp's rows of A are written
   at.p.commit(s.block_ring);
   // SYNC factor_ring.full: the factors and the zeroed tail of k are written
@@ -275,12 +275,12 @@ __device__ __forceinline__ void prepare_queries(const PrefillParams& p, SharedMe
                                                 PrepareCursors<C>& at, Accumulator<64>& acc,
                                                 int rows) {
   const int warp = aux_warp(), row = warp * 16 + tile::lane_row();
-  const float(&norms)[2][64] = s.norms[at.p.stage];
+  const float(&norms)[2][64] = s.norms[at.p.slot];
   const float factor[2] = {p.scale * (C::kL2Norm ? norms[0][row] : 1.0f),
                            p.scale * (C::kL2Norm ? norms[0][row + 8] : 1.0f)};
   // SYNC q_ring.full: the aux warpgroup waits for q
   at.q.wait(s.q_ring);
-  issue_with_k<C>(s, at, acc, s.q[at.q.stage]);
+  issue_with_k<C>(s, at, acc, s.q[at.q.slot]);
   ptx::wgmma_wait<0>();
   tile::pin(acc);
   if (rows < C::kChunk) acc.mask_from(rows);
@@ -289,10 +289,10 @@ __device__ __forceinline__ void prepare_queries(const PrefillParams& p, SharedMe
   at.q.release(s.q_ring);
   at.k.next();
   at.q.next();
-  // SYNC p_ring.empty: the state warpgroups are done with the stage's previous P
+  // SYNC p_ring.empty: the state warpgroups are done with the slot's previous P
   at.p.acquire(s.p_ring);
-  store_p<C>(warp, acc, factor, s.gates[at.gate.stage], C::kL2Norm ? norms[1] : nullptr,
-             BlockTile(s.P[at.p.stage].bytes));
+  store_p<C>(warp, acc, factor, s.gates[at.gate.slot], C::kL2Norm ? norms[1] : nullptr,
+             BlockTile(s.P[at.p.slot].bytes));
 }
 
 /// Second part without an output: k goes back.

@@ -24,8 +24,8 @@ template <class C>
 __device__ __forceinline__ void gate_role(const PrefillParams& p, SharedMemoryPlan<C>& s) {
   const int lane = tile::lane();
   WorkReader work(s.work_ring, s.work);
-  tile::RingCursor<C::kGateStages> cursor;
-  tile::RingCursor<C::kVStages> v;
+  tile::RingCursor<C::kGateSlots> cursor;
+  tile::RingCursor<C::kVSlots> v;
   for (WorkItem item = work.next(); item.valid(); item = work.next()) {
     const RawGate raw = load_raw_gate(p, item.head);
     const char* gate_at = scalar_address(p, p.gate, item) + 2 * lane * p.gate.token_bytes;
@@ -56,9 +56,9 @@ __device__ __forceinline__ void gate_role(const PrefillParams& p, SharedMemoryPl
         if (lane >= step) sum += other;
       }
       constexpr float kLog2e = 1.4426950408889634f;
-      // SYNC gate_ring.empty: the aux warpgroup has read the stage's previous chunk
+      // SYNC gate_ring.empty: the aux warpgroup has read the slot's previous chunk
       cursor.acquire(s.gate_ring);
-      GateStage& out = s.gates[cursor.stage];
+      GateSlot& out = s.gates[cursor.slot];
       const float2 G = make_float2((sum - value[1].g) * kLog2e, sum * kLog2e);
       *reinterpret_cast<float2*>(&out.G[2 * lane]) = G;
       const float block_end = __shfl_sync(~0u, G.y, lane | 7);

@@ -44,13 +44,13 @@ __device__ __forceinline__ void residual(Operand<Io, 64>& r, uint32_t v, const A
 /// One state warpgroup's places in the rings. WHY few cursors: registers are scarce.
 template <class C>
 struct StateCursors {
-  tile::RingCursor<C::kKStages> k;
-  tile::RingCursor<C::kQStages> q;  ///< and the factors
-  tile::RingCursor<C::kVStages> v;  ///< and Tmat and P
+  tile::RingCursor<C::kKSlots> k;
+  tile::RingCursor<C::kQSlots> q;  ///< and the factors
+  tile::RingCursor<C::kVSlots> v;  ///< and Tmat and P
   OutputPlace output;
 
-  static_assert(C::kQStages == C::kFactorStages && C::kVStages == C::kTmatStages &&
-                C::kVStages == C::kPStages);
+  static_assert(C::kQSlots == C::kFactorSlots && C::kVSlots == C::kTmatSlots &&
+                C::kVSlots == C::kPSlots);
 
   __device__ __forceinline__ explicit StateCursors(int half) : output(half) {}
 };
@@ -66,9 +66,9 @@ __device__ __forceinline__ void finish_chunk(SharedMemoryPlan<C>& s, StateCursor
   __syncwarp();
   if (tile::is_first_lane()) {
     // SYNC k_ring.empty, factor_ring.empty, p_ring.empty: this warp's reads of them are over
-    ptx::mbarrier_arrive(&s.k_ring.empty[at.k.stage]);
-    ptx::mbarrier_arrive(&s.factor_ring.empty[at.q.stage]);
-    if constexpr (C::kOutput) ptx::mbarrier_arrive(&s.p_ring.empty[at.v.stage]);
+    ptx::mbarrier_arrive(&s.k_ring.empty[at.k.slot]);
+    ptx::mbarrier_arrive(&s.factor_ring.empty[at.q.slot]);
+    if constexpr (C::kOutput) ptx::mbarrier_arrive(&s.p_ring.empty[at.v.slot]);
   }
   at.k.next();
   at.q.next();
@@ -99,7 +99,7 @@ __device__ __forceinline__ void read_state(SharedMemoryPlan<C>& s, StateCursors<
     ptx::named_barrier_sync(turns, 128);
   }
   ptx::wgmma_fence();
-  issue_recall(sk, state, s.k[at.k.stage]);
+  issue_recall(sk, state, s.k[at.k.slot]);
   if constexpr (kDrain && C::kOutput) {
     Operand<typename C::Io, 64> packed;
     packed.pack(o);
@@ -109,7 +109,7 @@ __device__ __forceinline__ void read_state(SharedMemoryPlan<C>& s, StateCursors<
     // SYNC q_ring.full: state warpgroups wait for q
     at.q.wait(s.q_ring);
     ptx::wgmma_fence();
-    issue_recall(o, state, s.q[at.q.stage]);
+    issue_recall(o, state, s.q[at.q.slot]);
   }
   // SYNC kTurnLow, kTurnHigh: the other state warpgroup's turn
   if constexpr (C::kStateGroups == 2) {
@@ -124,7 +124,7 @@ __device__ __forceinline__ void read_state(SharedMemoryPlan<C>& s, StateCursors<
   tile::pin(sk);
   tile::pin(o);
   tile::pin(state);
-  residual(r, s.v[at.v.stage].address() + at.output.v_offset, sk, s.factors[at.q.stage].recall,
+  residual(r, s.v[at.v.slot].address() + at.output.v_offset, sk, s.factors[at.q.slot].recall,
            item.rows(c));
   // SYNC q_ring.empty, v_ring.empty: this warp's reads of q and v are over
   if constexpr (C::kOutput) at.q.release(s.q_ring);
@@ -139,13 +139,13 @@ __device__ __forceinline__ void write_state(const PrefillParams& p, SharedMemory
                                             Accumulator<C::kK>& S, Accumulator<64>& o,
                                             Operand<typename C::Io, 64>& r,
                                             Operand<typename C::Io, 64>& n) {
-  const FactorStage& factors = s.factors[at.q.stage];
+  const FactorSlot& factors = s.factors[at.q.slot];
   Accumulator<64> nw;
   // SYNC tmat_ring.full: state warpgroups wait for Tmat
   at.v.wait(s.tmat_ring);
   tile::pin(r);
   ptx::wgmma_fence();
-  issue_mix(nw, r, s.Tmat[at.v.stage], 0);
+  issue_mix(nw, r, s.Tmat[at.v.slot], 0);
   const float decay = factors.decay;
   S.scale(decay);
   if constexpr (C::kOutput) o.scale_columns(factors.query);
@@ -158,12 +158,12 @@ __device__ __forceinline__ void write_state(const PrefillParams& p, SharedMemory
   nw.scale_columns(factors.write);
   r.pack(nw);
   ptx::wgmma_fence();
-  issue_update(S, r, s.k[at.k.stage]);
+  issue_update(S, r, s.k[at.k.slot]);
   if constexpr (C::kOutput) {
     // SYNC p_ring.full: state warpgroups wait for P
     at.v.wait(s.p_ring);
     ptx::wgmma_fence();
-    issue_mix(o, n, s.P[at.v.stage], 1);
+    issue_mix(o, n, s.P[at.v.slot], 1);
     if (c > item.skip) store_output<C>(p, s, at.output, item, c - 1);
     ptx::wgmma_wait<1>();
   } else {
@@ -223,7 +223,7 @@ __device__ __forceinline__ void state_role(const PrefillParams& p, SharedMemoryP
     // SYNC work_ring.full: the state warpgroups wait for the next work item
     work.wait(s.work_ring);
     // WHY not a copy: the slot is kept until the item is done, which saves registers.
-    const WorkItem& item = s.work[work.stage];
+    const WorkItem& item = s.work[work.slot];
     if (!item.valid()) return;
     if (item.padded) {
       store_rows(p, item, 0, item.tokens, half, nullptr);

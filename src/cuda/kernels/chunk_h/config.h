@@ -21,10 +21,10 @@ struct Config {
   static constexpr int kK = kK_, kV = kV_;
   static constexpr int kChunk = 64;  ///< tokens per chunk
   static constexpr int kGroups = kV / 64;
-  static constexpr int kStages = kK == 128 && kV == 128 ? 2 : 4;
-  /// Of the service warpgroup, chunks by turns. WHY no more than stages: with a chunk of the round
+  static constexpr int kSlots = kK == 128 && kV == 128 ? 2 : 4;
+  /// Of the service warpgroup, chunks by turns. WHY no more than slots: with a chunk of the round
   /// after next in hand, parities of the ring's barriers would say nothing.
-  static constexpr int kGateWarps = kStages < 3 ? kStages : 3;
+  static constexpr int kGateWarps = kSlots < 3 ? kSlots : 3;
   static constexpr int kThreads = 128 * (1 + kGroups);
   static constexpr int kServiceRegisters = 56, kStateRegisters = 216;
   using KeyTile = tile::SwizzledTile<Io, kChunk, kK>;  ///< [token][k]: k and w
@@ -35,7 +35,7 @@ struct Config {
 
 /// One chunk's operands.
 template <class C>
-struct Stage {
+struct Slot {
   typename C::KeyTile k, w;
   typename C::ValueTile u;
 };
@@ -49,11 +49,11 @@ struct alignas(16) Factors {
 /// Shared memory of one CTA.
 template <class C>
 struct SharedMemoryPlan {
-  Stage<C> stage[C::kStages];
+  Slot<C> slots[C::kSlots];
   tile::SwizzledTile<typename C::Io, C::kK, 64> h[C::kGroups][2];  ///< chunks by turns
   tile::SwizzledTile<typename C::Io, C::kChunk, 64> v_new[C::kGroups][2];
-  Factors factors[C::kStages];
-  alignas(8) tile::RingBarriers<C::kStages> ring;
+  Factors factors[C::kSlots];
+  alignas(8) tile::RingBarriers<C::kSlots> ring;
 };
 static_assert(sizeof(SharedMemoryPlan<Config<uint16_t, 128, 128>>) <= tile::kSharedBytesSm90);
 static_assert(sizeof(SharedMemoryPlan<Config<uint16_t, 128, 64>>) <= tile::kSharedBytesSm90);

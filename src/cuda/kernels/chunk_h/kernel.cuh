@@ -6,9 +6,9 @@
 //           0: a warp that loads, three that make factors of chunks by turns. Each of the others
 //           has S^T of 64 columns in registers: rows are columns of V, so that what one product
 //           gives is the left operand of the next
-// Pipeline  (arrows are stages of one mbarrier ring) k, w, u, factors --> S rounded -> w S while h
+// Pipeline  (arrows are slots of one mbarrier ring) k, w, u, factors --> S rounded -> w S while h
 //           leaves -> v_new -> S += while v_new leaves
-// Memory    SharedMemoryPlan: stages of 40 or 48 KB at K = 128, two tiles of h and of v_new: those
+// Memory    SharedMemoryPlan: slots of 40 or 48 KB at K = 128, two tiles of h and of v_new: those
 //           of one chunk leave while the next one's are written
 // Floor     docs/kernels/stages.md
 // SPDX-License-Identifier: Apache-2.0
@@ -28,7 +28,7 @@ using device::StatePlace;
 template <class C>
 __device__ __forceinline__ void load_role(const StatesParams& p, SharedMemoryPlan<C>& s,
                                           int64_t items) {
-  tile::RingCursor<C::kStages> cursor;
+  tile::RingCursor<C::kSlots> cursor;
   if (!tile::is_first_lane()) return;
   for (int64_t number = blockIdx.x; number < items; number += gridDim.x) {
     const Item item = item_at<C>(p.stage, number);
@@ -37,12 +37,12 @@ __device__ __forceinline__ void load_role(const StatesParams& p, SharedMemoryPla
     const int chunks = chunks_of(item);
     for (int c = 0; c < chunks; ++c, cursor.next()) {
       const auto row = static_cast<int32_t>(item.sequence.row) + c * C::kChunk;
-      // SYNC ring.empty: the states are done with the stage's previous chunk
+      // SYNC ring.empty: the states are done with the slot's previous chunk
       cursor.acquire(s.ring);
-      Stage<C>& to = s.stage[cursor.stage];
-      uint64_t* const full = &s.ring.full[cursor.stage];
+      Slot<C>& to = s.slots[cursor.slot];
+      uint64_t* const full = &s.ring.full[cursor.slot];
       // SYNC ring.full: completes when the copy engine has written
-      ptx::mbarrier_arrive_expect(full, uint32_t{sizeof(Stage<C>)});
+      ptx::mbarrier_arrive_expect(full, uint32_t{sizeof(Slot<C>)});
       ptx::tma_load(to.w.bytes, &p.w, {0, row, 0, item.head, batch}, full);
       for (int half = 0; half < C::kGroups; ++half) {
         ptx::tma_load(to.u.block(half), &p.u, {0, row, item.column / 64 + half, item.head, batch},
@@ -71,7 +71,7 @@ __device__ __forceinline__ void put_factors(const device::StageParams& p,
 template <class C>
 __device__ __forceinline__ void gate_role(const StatesParams& p, SharedMemoryPlan<C>& s,
                                           int64_t items, int own) {
-  tile::RingCursor<C::kStages> cursor;
+  tile::RingCursor<C::kSlots> cursor;
   int turn = 0;
   for (int64_t number = blockIdx.x; number < items; number += gridDim.x) {
     const Item item = item_at<C>(p.stage, number);
@@ -84,9 +84,9 @@ __device__ __forceinline__ void gate_role(const StatesParams& p, SharedMemoryPla
       chunk.row += done;
       chunk.tokens = min(chunk.tokens - done, C::kChunk);
       const device::LaneGates gates = device::request_gates(p.stage, chunk, item.head);
-      // SYNC ring.empty: the states are done with the stage's previous chunk
+      // SYNC ring.empty: the states are done with the slot's previous chunk
       cursor.acquire(s.ring);
-      put_factors(p.stage, gates, s.factors[cursor.stage]);
+      put_factors(p.stage, gates, s.factors[cursor.slot]);
       // SYNC ring.full: factors are there
       cursor.commit(s.ring);
     }
@@ -118,9 +118,9 @@ __device__ __forceinline__ void correct_values(tile::Operand<Io, 64>& r, tile::O
 template <class C>
 __device__ __forceinline__ void run_chunk(const StatesParams& p, SharedMemoryPlan<C>& s,
                                           const Place& place, const Item& item, int c,
-                                          int64_t state, int stage, tile::Accumulator<C::kK>& S) {
-  Stage<C>& from = s.stage[stage];
-  const Factors& factors = s.factors[stage];
+                                          int64_t state, int slot, tile::Accumulator<C::kK>& S) {
+  Slot<C>& from = s.slots[slot];
+  const Factors& factors = s.factors[slot];
   const int rows = min(item.sequence.tokens - c * C::kChunk, C::kChunk);
   tile::Operand<typename C::Io, C::kK> left;
   tile::Operand<typename C::Io, 64> r, n;
@@ -194,7 +194,7 @@ __device__ __forceinline__ void zero_item(const StatesParams& p, const Item& ite
 template <class C>
 __device__ __forceinline__ void state_role(const StatesParams& p, SharedMemoryPlan<C>& s,
                                            int64_t items, int half) {
-  tile::RingCursor<C::kStages> cursor;
+  tile::RingCursor<C::kSlots> cursor;
   Place place{half, 1 + static_cast<uint32_t>(half), tile::turned_piece()};
   tile::Accumulator<C::kK> S;
   for (int64_t number = blockIdx.x; number < items; number += gridDim.x) {
@@ -217,8 +217,8 @@ __device__ __forceinline__ void state_role(const StatesParams& p, SharedMemoryPl
     for (int c = 0; c < chunks; ++c, cursor.next()) {
       // SYNC ring.full: the states wait for the chunk
       cursor.wait(s.ring);
-      run_chunk<C>(p, s, place, item, c, state + c, cursor.stage, S);
-      // SYNC ring.empty: this warp's reads of the stage are over
+      run_chunk<C>(p, s, place, item, c, state + c, cursor.slot, S);
+      // SYNC ring.empty: this warp's reads of the slot are over
       cursor.release(s.ring);
       place.turn ^= 1;
     }

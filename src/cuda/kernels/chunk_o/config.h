@@ -20,7 +20,7 @@ struct Config {
   static constexpr int kK = kK_, kV = kV_;
   static constexpr int kChunk = 64;  ///< tokens per chunk
   static constexpr int kGroups = 2;  ///< warpgroups that compute, items by turns
-  static constexpr int kStages = kK + kV == 128 ? 4 : kK + kV == 192 ? 3 : 2;
+  static constexpr int kSlots = kK + kV == 128 ? 4 : kK + kV == 192 ? 3 : 2;
   static constexpr int kThreads = 128 * (1 + kGroups);
   static constexpr int kServiceRegisters = 56, kComputeRegisters = 216;
   using KeyTile = tile::SwizzledTile<Io, kChunk, kK>;  ///< [token][k]: q and k
@@ -38,7 +38,7 @@ struct Item {
 
 /// One item's operands.
 template <class C>
-struct Stage {
+struct Slot {
   typename C::KeyTile q, k;
   typename C::ValueTile v;
   tile::SwizzledTile<typename C::Io, C::kK, C::kV> h;
@@ -47,11 +47,11 @@ struct Stage {
 /// Shared memory of one CTA.
 template <class C>
 struct SharedMemoryPlan {
-  Stage<C> stage[C::kStages];
+  Slot<C> slots[C::kSlots];
   typename C::ValueTile o[C::kGroups];
-  alignas(16) float G[C::kStages][128];  ///< sums of gates
-  Item item[C::kStages];
-  alignas(8) tile::RingBarriers<C::kStages> ring;
+  alignas(16) float G[C::kSlots][128];  ///< sums of gates
+  Item item[C::kSlots];
+  alignas(8) tile::RingBarriers<C::kSlots> ring;
 };
 static_assert(sizeof(SharedMemoryPlan<Config<uint16_t, 128, 128>>) <= tile::kSharedBytesSm90);
 static_assert(sizeof(SharedMemoryPlan<Config<uint16_t, 128, 64>>) <= tile::kSharedBytesSm90);

@@ -3,9 +3,9 @@
 // Math      o = scale (diag(exp G) q h + (exp(G_i - G_j) q k^T, i >= j) v), chunks of 64 tokens
 // Roles     persistent grid, an item is 64 or 128 columns of one (chunk, head). Warpgroup 0: a warp
 //           that loads, one that sums gates. The other two compute items by turns
-// Pipeline  (arrows are stages of one mbarrier ring) loads, sums --> P = q k^T in registers,
+// Pipeline  (arrows are slots of one mbarrier ring) loads, sums --> P = q k^T in registers,
 //           o = q h, o += P v --> o tile --> copy engine
-// Memory    SharedMemoryPlan: two stages of 80 KB at K = V = 128, of which one is always on its way
+// Memory    SharedMemoryPlan: two slots of 80 KB at K = V = 128, of which one is always on its way
 // Floor     docs/kernels/stages.md: bytes
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CUDA_KERNELS_CHUNK_O_KERNEL_CUH_
@@ -38,10 +38,10 @@ __device__ __forceinline__ Item item_at(const device::StageParams& p, int64_t nu
 /// Loads q, k, v and h of an item; one thread.
 template <class C>
 __device__ __forceinline__ void load_item(const OutputParams& p, const Item& item, int64_t state,
-                                          Stage<C>& to, uint64_t* full) {
+                                          Slot<C>& to, uint64_t* full) {
   const int group = static_cast<int>(device::key_head(p.stage, item.head));
   const int block = item.column / 64;
-  ptx::mbarrier_arrive_expect(full, uint32_t{sizeof(Stage<C>)});
+  ptx::mbarrier_arrive_expect(full, uint32_t{sizeof(Slot<C>)});
   ptx::tma_load(to.q.bytes, &p.q, {0, item.row, 0, group, item.batch}, full);
   ptx::tma_load(to.k.bytes, &p.k, {0, item.row, 0, group, item.batch}, full);
   ptx::tma_load(to.h.bytes, &p.h, {0, 0, block, item.head, static_cast<int32_t>(state)}, full);
@@ -52,7 +52,7 @@ __device__ __forceinline__ void load_item(const OutputParams& p, const Item& ite
 template <class C>
 __device__ __forceinline__ void load_role(const OutputParams& p, SharedMemoryPlan<C>& s,
                                           int64_t items) {
-  tile::RingCursor<C::kStages> cursor;
+  tile::RingCursor<C::kSlots> cursor;
   const bool first_lane = tile::is_first_lane();
   for (int64_t number = blockIdx.x; number < items; number += gridDim.x) {
     device::Chunk chunk;
@@ -61,11 +61,11 @@ __device__ __forceinline__ void load_role(const OutputParams& p, SharedMemoryPla
     const int64_t state =
         chunk.batch * p.h_per_batch + device::chunks_before(p.stage, chunk.seq) + chunk.number;
     if (first_lane) {
-      // SYNC ring.empty: the warpgroup is done with the stage's previous item
+      // SYNC ring.empty: the warpgroup is done with the slot's previous item
       cursor.acquire(s.ring);
-      s.item[cursor.stage] = item;
+      s.item[cursor.slot] = item;
       // SYNC ring.full: the item is there, and completes when the copy engine has written
-      load_item<C>(p, item, state, s.stage[cursor.stage], &s.ring.full[cursor.stage]);
+      load_item<C>(p, item, state, s.slots[cursor.slot], &s.ring.full[cursor.slot]);
     }
     cursor.next();
   }
@@ -73,26 +73,26 @@ __device__ __forceinline__ void load_role(const OutputParams& p, SharedMemoryPla
   for (int i = 0; i < C::kGroups; ++i) {
     if (first_lane) {
       cursor.acquire(s.ring);
-      s.item[cursor.stage].tokens = 0;
-      ptx::mbarrier_arrive(&s.ring.full[cursor.stage]);
+      s.item[cursor.slot].tokens = 0;
+      ptx::mbarrier_arrive(&s.ring.full[cursor.slot]);
     }
     cursor.next();
   }
 }
 
-/// Warp of gates. PERF gates of one item are on their way while it waits for a stage.
+/// Warp of gates. PERF gates of one item are on their way while it waits for a slot.
 template <class C>
 __device__ __forceinline__ void gate_role(const OutputParams& p, SharedMemoryPlan<C>& s,
                                           int64_t items) {
-  tile::RingCursor<C::kStages> cursor;
+  tile::RingCursor<C::kSlots> cursor;
   for (int64_t number = blockIdx.x; number < items; number += gridDim.x) {
     device::Chunk chunk;
     const Item item = item_at<C>(p.stage, number, &chunk);
     if (item.tokens == 0) continue;
     const device::LaneGates gates = device::request_gates(p.stage, chunk, item.head);
-    // SYNC ring.empty: the warpgroup is done with the stage's previous item
+    // SYNC ring.empty: the warpgroup is done with the slot's previous item
     cursor.acquire(s.ring);
-    device::put_sums(p.stage, gates, s.G[cursor.stage]);
+    device::put_sums(p.stage, gates, s.G[cursor.slot]);
     // SYNC ring.full: sums of gates are there
     cursor.commit(s.ring);
     cursor.next();
@@ -163,20 +163,20 @@ __device__ __forceinline__ void send_output(const OutputParams& p, const Item& i
   }
 }
 
-/// One item, from its stage to o in registers.
+/// One item, from its slot to o in registers.
 template <class C>
-__device__ __forceinline__ void compute(const OutputParams& p, Stage<C>& stage, const float* G,
+__device__ __forceinline__ void compute(const OutputParams& p, Slot<C>& slot, const float* G,
                                         int tokens, uint32_t barrier,
                                         tile::Accumulator<C::kV>& out) {
   tile::Accumulator<64> scores;
   tile::Operand<typename C::Io, 64> P;
   ptx::wgmma_fence();
-  tile::issue_product(scores, stage.q, stage.k);
+  tile::issue_product(scores, slot.q, slot.k);
   ptx::wgmma_commit();
-  tile::issue_read(out, stage.q, stage.h);
+  tile::issue_read(out, slot.q, slot.h);
   if (tokens < C::kChunk) {
     // Rows past the end are another sequence's, and may be NaN.
-    stage.v.zero_rows_from(tokens);
+    slot.v.zero_rows_from(tokens);
     ptx::fence_proxy_async();
     ptx::named_barrier_sync(barrier, 128);
   }
@@ -188,7 +188,7 @@ __device__ __forceinline__ void compute(const OutputParams& p, Stage<C>& stage, 
   const int row = tile::group_row();
   out.scale_rows(device::decay(G[row]), device::decay(G[row + 8]));
   ptx::wgmma_fence();
-  tile::issue_update(out, P, stage.v);
+  tile::issue_update(out, P, slot.v);
   ptx::wgmma_wait<0>();
   tile::pin(out);
   tile::pin(P);
@@ -200,16 +200,16 @@ template <class C>
 __device__ __forceinline__ void compute_role(const OutputParams& p, SharedMemoryPlan<C>& s,
                                              int group) {
   const uint32_t barrier = 1 + static_cast<uint32_t>(group);
-  tile::RingCursor<C::kStages> cursor;
+  tile::RingCursor<C::kSlots> cursor;
   tile::Accumulator<C::kV> out;
   for (int turn = 0;; turn ^= 1, cursor.next()) {
     if (turn != group) continue;
     // SYNC ring.full: the warpgroup waits for its item
     cursor.wait(s.ring);
-    const Item item = s.item[cursor.stage];
+    const Item item = s.item[cursor.slot];
     if (item.tokens == 0) break;
-    compute<C>(p, s.stage[cursor.stage], s.G[cursor.stage], item.tokens, barrier, out);
-    // SYNC ring.empty: this warp's reads of the stage are over
+    compute<C>(p, s.slots[cursor.slot], s.G[cursor.slot], item.tokens, barrier, out);
+    // SYNC ring.empty: this warp's reads of the slot are over
     cursor.release(s.ring);
     send_output<C>(p, item, s.o[group], out, barrier);
   }

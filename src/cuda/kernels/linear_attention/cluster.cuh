@@ -69,16 +69,16 @@ __device__ __forceinline__ void begin_roles() {
 /// the first time is fetched from memory, and the first q is waited for.
 template <class C>
 __device__ __forceinline__ void load_segment(const PrefillParams& p, ClusterMemory<C>& m) {
-  static_assert(C::kKStages == C::kQStages);
+  static_assert(C::kKSlots == C::kQSlots);
   SharedMemoryPlan<C>& s = m.tiles;
   const ClusterSegment& segment = m.segment;
   const WorkItem& item = segment.item;
   const int group = device::key_head(p, item.head), chunks = item.chunks(),
-            once = segment.passes() == 2 ? chunks : 0, ahead = min(chunks, C::kKStages);
+            once = segment.passes() == 2 ? chunks : 0, ahead = min(chunks, C::kKSlots);
   const auto box = [&](int c) {
     return ptx::BoxOrigin{0, item.row + c * C::kChunk, 0, group, item.batch};
   };
-  tile::RingCursor<C::kKStages> k, q;
+  tile::RingCursor<C::kKSlots> k, q;
   int next_k = -once, next_q = 0;  // k of pass 1 counts up to 0
   const auto is_next_q = [&] {
     return next_k >= ahead && next_q + 1 < next_k + (next_k == chunks);
@@ -91,8 +91,8 @@ __device__ __forceinline__ void load_segment(const PrefillParams& p, ClusterMemo
       tile::wait_phase(&m.added_read, 0);
     }
     const int c = is_q ? next_q++ : next_k < 0 ? next_k++ + once : next_k++;
-    tile::RingCursor<C::kKStages> at = is_q ? q : k;
-    tile::load_tile(is_q ? s.q[at.stage] : s.k[at.stage], is_q ? &p.q : &p.k,
+    tile::RingCursor<C::kKSlots> at = is_q ? q : k;
+    tile::load_tile(is_q ? s.q[at.slot] : s.k[at.slot], is_q ? &p.q : &p.k,
                     is_q ? s.q_ring : s.k_ring, at, box(c));
     (is_q ? q : k) = at;
     if (left == once + 2 * chunks) {
@@ -109,7 +109,7 @@ __device__ __forceinline__ void load_values_of(const PrefillParams& p, ClusterMe
   const ClusterSegment& segment = m.segment;
   const WorkItem& item = segment.item;
   const int chunks = item.chunks(), passes = segment.passes();
-  tile::RingCursor<C::kVStages> v;
+  tile::RingCursor<C::kVSlots> v;
 #pragma unroll 1
   for (int pass = 0; pass < passes; ++pass) {
     if (pass + 1 == passes && !segment.place.keeps && chunks > 0) {
@@ -128,7 +128,7 @@ __device__ __forceinline__ void load_values_of(const PrefillParams& p, ClusterMe
 template <class C>
 __device__ __forceinline__ void gates_of(const PrefillParams& p, ClusterMemory<C>& m) {
   const ClusterSegment& segment = m.segment;
-  tile::RingCursor<C::kGateStages> cursor;
+  tile::RingCursor<C::kGateSlots> cursor;
   const int passes = segment.passes();
 #pragma unroll 1
   for (int pass = 0; pass < passes; ++pass) {
@@ -209,13 +209,13 @@ __device__ __forceinline__ void sum_segment(const PrefillParams& p, SharedMemory
     decay_state<C>(s, own, x);
     // SYNC v_ring.full: state warpgroups wait for v
     own.v.wait(s.v_ring);
-    load_values(r, s.v[own.v.stage].address() + own.output.v_offset, C::kChunk);
-    scale_values(w, r, s.gates[own.gate.stage].write);
+    load_values(r, s.v[own.v.slot].address() + own.output.v_offset, C::kChunk);
+    scale_values(w, r, s.gates[own.gate.slot].write);
     // SYNC k_ring.full: state warpgroups wait for k
     own.k.wait(s.k_ring);
     tile::pin(w);
     ptx::wgmma_fence();
-    tile::issue_update(x.S, w, s.k[own.k.stage]);
+    tile::issue_update(x.S, w, s.k[own.k.slot]);
     ptx::wgmma_wait<0>();
     tile::pin(x.S);
     tile::pin(w);

@@ -25,8 +25,8 @@ struct Config {
   static constexpr int kScoreWarps = kOutput ? 4 : 0;
   /// Of work items: gate and value warp, scores and state warpgroups.
   static constexpr int kWorkReaders = 2 + kScoreWarps + kStateWarps;
-  static constexpr int kKStages = kV == 64 ? 5 : 4, kQStages = 4, kVStages = kV == 64 ? 4 : 3;
-  static constexpr int kPStages = 2, kGateStages = 4;
+  static constexpr int kKSlots = kV == 64 ? 5 : 4, kQSlots = 4, kVSlots = kV == 64 ? 4 : 3;
+  static constexpr int kPSlots = 2, kGateSlots = 4;
   static constexpr int kWorkSlots = 8;
   static constexpr int kThreads = 128 * (2 + kStateGroups);
   static constexpr int kServiceRegisters = 56, kScoreRegisters = 72;
@@ -46,7 +46,7 @@ inline constexpr int kMostClusterCtas = 8;
 enum class ServiceWarp : uint32_t { kLoad = 0, kGate = 1, kValues = 2 };
 
 /// Cumulative gate in units of log2, and what rows and columns of a chunk are multiplied by.
-struct GateStage {
+struct GateSlot {
   alignas(16) float G[64];
   float query[64];  ///< e^G scale: columns of S^T Q^T
   float write[64];  ///< e^{G_C - G}: columns of V^T in the state update
@@ -56,17 +56,17 @@ struct GateStage {
 /// Shared memory of one CTA.
 template <class C>
 struct SharedMemoryPlan {
-  typename C::KeyTile k[C::kKStages], q[C::kQStages];
-  typename C::ValueTile v[C::kVStages];
-  typename C::ValueTile o;                ///< of the chunk before, each warp its own columns
-  typename C::SquareTile P[C::kPStages];  ///< [i][j]; blocks above the diagonal stay zero
-  GateStage gates[C::kGateStages];
+  typename C::KeyTile k[C::kKSlots], q[C::kQSlots];
+  typename C::ValueTile v[C::kVSlots];
+  typename C::ValueTile o;               ///< of the chunk before, each warp its own columns
+  typename C::SquareTile P[C::kPSlots];  ///< [i][j]; blocks above the diagonal stay zero
+  GateSlot gates[C::kGateSlots];
   WorkItem work[C::kWorkSlots];
-  alignas(8) tile::RingBarriers<C::kKStages> k_ring;
-  tile::RingBarriers<C::kQStages> q_ring;
-  tile::RingBarriers<C::kVStages> v_ring;
-  tile::RingBarriers<C::kPStages> p_ring;
-  tile::RingBarriers<C::kGateStages> gate_ring;
+  alignas(8) tile::RingBarriers<C::kKSlots> k_ring;
+  tile::RingBarriers<C::kQSlots> q_ring;
+  tile::RingBarriers<C::kVSlots> v_ring;
+  tile::RingBarriers<C::kPSlots> p_ring;
+  tile::RingBarriers<C::kGateSlots> gate_ring;
   tile::RingBarriers<C::kWorkSlots> work_ring;
 };
 static_assert(sizeof(SharedMemoryPlan<Config<uint16_t, 128, 128>>) <= tile::kSharedBytesSm90);

@@ -98,7 +98,7 @@ struct Pieces {
   }
   /// Where the entering state has piece i.
   __device__ __forceinline__ float4* entering(uint32_t i) const {
-    static_assert(C::kV == 128 && C::kVStages == 3 && C::kKStages == 4);
+    static_assert(C::kV == 128 && C::kVSlots == 3 && C::kKSlots == 4);
     uint8_t* const last = s.tiles.v[2].bytes;
     if (kCount == 8 || i >= 8) return at(last, i % 8);
     return at(place.keeps ? s.tiles.k[2].bytes : s.tiles.v[0].bytes, i);

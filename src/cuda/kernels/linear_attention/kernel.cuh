@@ -7,7 +7,7 @@
 // Roles     persistent grid; work items, segments and their planner are those of device/.
 //           Warpgroup 0: loader, gate warp, value warp. Warpgroup 1: P, chunks ahead. The others:
 //           64 columns of V each, S^T in registers
-// Pipeline  (arrows are mbarrier rings; each ring has a full and an empty barrier per stage)
+// Pipeline  (arrows are mbarrier rings; each ring has a full and an empty barrier per slot)
 //           loader --k,q--> scores, state      value warp --v--> state      scores --P--> state
 //           gate --G, factors--> scores, state      state --o tile--> copy engine
 // Memory    SharedMemoryPlan, 208 KB; registers 40 (service), 88 (scores), 192 or 240 (state)

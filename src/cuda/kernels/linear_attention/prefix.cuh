@@ -38,7 +38,7 @@ __device__ __forceinline__ void load_blocks(const PrefillParams& p, PrefixMemory
   const WorkItem& item = part.item;
   const int group = device::key_head(p, item.head);
   tile::RingCursor<1> block;
-  tile::RingCursor<kPrefixStages> tile;
+  tile::RingCursor<kPrefixSlots> tile;
 #pragma unroll 1
   for (int begin = part.first; begin < part.stop(); begin += kBlockChunks) {
     if (begin < part.end) {
@@ -59,14 +59,14 @@ __device__ __forceinline__ void load_blocks(const PrefillParams& p, PrefixMemory
     const int low = part.low(begin);
 #pragma unroll 1
     for (int c = begin - 1; c >= low; --c) {
-      // SYNC ring.empty: the compute warpgroups are done with the stage's tiles before
+      // SYNC ring.empty: the compute warpgroups are done with the slot's tiles before
       tile.acquire(s.ring);
-      uint64_t* const full = &s.ring.full[tile.stage];
-      auto& stage = s.stage[tile.stage];
+      uint64_t* const full = &s.ring.full[tile.slot];
+      auto& slot = s.slots[tile.slot];
       const int row = c * C::kChunk;
       ptx::mbarrier_arrive_expect(full, C::KeyTile::kBytes + C::ValueTile::kBytes);
-      ptx::tma_load(stage.k.bytes, &p.k, {0, row, 0, group, item.batch}, full);
-      ptx::tma_load(stage.v.bytes, &p.v, {0, row, item.column / 64, item.head, item.batch}, full);
+      ptx::tma_load(slot.k.bytes, &p.k, {0, row, 0, group, item.batch}, full);
+      ptx::tma_load(slot.v.bytes, &p.v, {0, row, item.column / 64, item.head, item.batch}, full);
       tile.next();
     }
   }
@@ -93,7 +93,7 @@ __device__ __forceinline__ void gate_blocks(const PrefillParams& p, PrefixMemory
   const RawGate raw = device::load_raw_gate(p, part.item.head);
   const GateSource source(p, part.item);
   tile::RingCursor<1> block;
-  tile::RingCursor<kPrefixStages> tile;
+  tile::RingCursor<kPrefixSlots> tile;
   bool ready = false;
 #pragma unroll 1
   for (int begin = part.first; begin < part.stop(); begin += kBlockChunks) {
@@ -126,9 +126,9 @@ __device__ __forceinline__ void gate_blocks(const PrefillParams& p, PrefixMemory
           block.commit(s.block);
           block.next();
         } else {
-          // SYNC ring.empty: the compute warpgroups are done with the stage's weights before
+          // SYNC ring.empty: the compute warpgroups are done with the slot's weights before
           tile.acquire(s.ring);
-          put_weights(s.weights[tile.stage], sums, after);
+          put_weights(s.weights[tile.slot], sums, after);
           // SYNC ring.full: weights are written
           tile.commit(s.ring);
           tile.next();

@@ -15,7 +15,7 @@ namespace sluice::cuda::linear_attention {
 /// A compute warpgroup's places.
 struct PrefixCursors {
   tile::RingCursor<1> block;
-  tile::RingCursor<kPrefixStages> tile;
+  tile::RingCursor<kPrefixSlots> tile;
   OutputPlace place;
 
   __device__ __forceinline__ explicit PrefixCursors(int group) : place(group) {}
@@ -85,14 +85,14 @@ __device__ __forceinline__ float sum_tiles(PrefixMemory<C>& s, PrefixCursors& at
   for (; tiles > 0; --tiles) {
     // SYNC ring.full: the compute warpgroups wait for k, v and weights
     at.tile.wait(s.ring);
-    auto& stage = s.stage[at.tile.stage];
-    const PrefixWeights& weights = s.weights[at.tile.stage];
-    load_values(r, stage.v.address() + at.place.v_offset, C::kChunk);
+    auto& slot = s.slots[at.tile.slot];
+    const PrefixWeights& weights = s.weights[at.tile.slot];
+    load_values(r, slot.v.address() + at.place.v_offset, C::kChunk);
     scale_values(w, r, weights.write);
     kept = weights.kept;
     tile::pin(w);
     ptx::wgmma_fence();
-    tile::issue_update(S, w, stage.k);
+    tile::issue_update(S, w, slot.k);
     ptx::wgmma_wait<0>();
     tile::pin(S);
     tile::pin(w);
@@ -174,7 +174,7 @@ __device__ __forceinline__ void send_block(const PrefillParams& p, PrefixMemory<
   ptx::bulk_commit();
   ptx::bulk_wait_read();
   // SYNC block.empty: the loader may have the block's tiles, and the gate warp its gates
-  ptx::mbarrier_arrive(&s.block.empty[at.block.stage]);
+  ptx::mbarrier_arrive(&s.block.empty[at.block.slot]);
 }
 
 /// Compute warpgroup `group`.

@@ -14,7 +14,7 @@ inline constexpr int kPrefixServiceRegisters = 56, kPrefixComputeRegisters = 224
 // What a CTA starts with: 168 a thread. It never gets more.
 static_assert(kPrefixServiceRegisters + 2 * kPrefixComputeRegisters <= 3 * 168);
 /// Tiles of k and v on their way into the state.
-inline constexpr int kPrefixStages = 4;
+inline constexpr int kPrefixSlots = 4;
 
 /// What tokens of a chunk are multiplied by in the state that enters a later block.
 struct PrefixWeights {
@@ -25,18 +25,18 @@ struct PrefixWeights {
 /// Shared memory of one CTA. k of the block makes room for its entering state, and v for o.
 template <class C>
 struct PrefixMemory {
-  struct Stage {
+  struct Slot {
     typename C::KeyTile k;
     typename C::ValueTile v;
   };
   typename C::KeyTile q[kBlockChunks];
   typename C::KeyTile k[kBlockChunks];    ///< then S, of kK rows and kV columns
   typename C::ValueTile v[kBlockChunks];  ///< then o
-  Stage stage[kPrefixStages];
-  GateStage gates[kBlockChunks];
-  PrefixWeights weights[kPrefixStages];
+  Slot slots[kPrefixSlots];
+  GateSlot gates[kBlockChunks];
+  PrefixWeights weights[kPrefixSlots];
   alignas(8) tile::RingBarriers<1> block;
-  tile::RingBarriers<kPrefixStages> ring;
+  tile::RingBarriers<kPrefixSlots> ring;
 };
 static_assert(sizeof(PrefixMemory<Config<uint16_t, 128, 128>>) <= tile::kSharedBytesSm90);
 

@@ -45,10 +45,10 @@ __device__ __forceinline__ void decay_scores(PackedScores& out, const tile::Accu
 /// The scores warpgroup's places in the rings.
 template <class C>
 struct ScoreCursors {
-  tile::RingCursor<C::kKStages> k;
-  tile::RingCursor<C::kQStages> q;
-  tile::RingCursor<C::kPStages> p;
-  tile::RingCursor<C::kGateStages> gate;
+  tile::RingCursor<C::kKSlots> k;
+  tile::RingCursor<C::kQSlots> q;
+  tile::RingCursor<C::kPSlots> p;
+  tile::RingCursor<C::kGateSlots> gate;
 };
 
 /// Issues Qc Kc^T of the chunk at the cursors.
@@ -59,7 +59,7 @@ __device__ __forceinline__ void issue_scores(SharedMemoryPlan<C>& s, const Score
   at.k.wait(s.k_ring);
   at.q.wait(s.q_ring);
   ptx::wgmma_fence();
-  tile::issue_product(acc, s.q[at.q.stage], s.k[at.k.stage]);
+  tile::issue_product(acc, s.q[at.q.slot], s.k[at.k.slot]);
   ptx::wgmma_commit();
 }
 
@@ -75,7 +75,7 @@ __device__ __forceinline__ void take_scores(const PrefillParams& p, SharedMemory
   tile::pin(acc);
   if (rows < C::kChunk) {
     // WHY here: no product of this warpgroup reads the tile now; the state waits for P.
-    s.k[at.k.stage].zero_rows_from(rows);
+    s.k[at.k.slot].zero_rows_from(rows);
     ptx::fence_proxy_async();
   }
   // SYNC k_ring.empty, q_ring.empty: the scores warpgroup has read the tiles
@@ -83,7 +83,7 @@ __device__ __forceinline__ void take_scores(const PrefillParams& p, SharedMemory
   at.q.release(s.q_ring);
   at.k.next();
   at.q.next();
-  decay_scores<typename C::Io>(packed, acc, warp, s.gates[at.gate.stage].G, p.scale);
+  decay_scores<typename C::Io>(packed, acc, warp, s.gates[at.gate.slot].G, p.scale);
   // SYNC gate_ring.empty: G has been read
   at.gate.release(s.gate_ring);
   at.gate.next();
@@ -93,9 +93,9 @@ __device__ __forceinline__ void take_scores(const PrefillParams& p, SharedMemory
 template <class C>
 __device__ __forceinline__ void put_scores(SharedMemoryPlan<C>& s, ScoreCursors<C>& at, int warp,
                                            const PackedScores& packed) {
-  // SYNC p_ring.empty: the state warpgroups are done with the stage's previous P
+  // SYNC p_ring.empty: the state warpgroups are done with the slot's previous P
   at.p.acquire(s.p_ring);
-  const tile::BlockTile scores(s.P[at.p.stage].bytes);
+  const tile::BlockTile scores(s.P[at.p.slot].bytes);
 #pragma unroll
   for (int block = 0; block < 4; ++block) {
     if (block > warp) break;

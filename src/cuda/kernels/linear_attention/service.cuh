@@ -85,8 +85,8 @@ __device__ __forceinline__ float2 sum_gates(const GateSource& source, const RawG
   return {before + g[0], before + both};
 }
 
-/// One lane's part of a gate stage.
-__device__ __forceinline__ void put_gates(GateStage& out, float2 sums, float scale) {
+/// One lane's part of a gate slot.
+__device__ __forceinline__ void put_gates(GateSlot& out, float2 sums, float scale) {
   constexpr float kLog2e = 1.4426950408889634f;
   const int lane = tile::lane();
   const float2 G = make_float2(sums.x * kLog2e, sums.y * kLog2e);
@@ -105,7 +105,7 @@ inline constexpr int kGatesAhead = 4;
 /// Cumulative gates and factors of a work item's chunks; if wanted the sum of all its gates.
 template <class C, bool kTotal>
 __device__ __forceinline__ float gate_item(const PrefillParams& p, SharedMemoryPlan<C>& s,
-                                           tile::RingCursor<C::kGateStages>& cursor,
+                                           tile::RingCursor<C::kGateSlots>& cursor,
                                            const WorkItem& item) {
   const int lane = tile::lane();
   const RawGate raw = device::load_raw_gate(p, item.head);
@@ -123,9 +123,9 @@ __device__ __forceinline__ float gate_item(const PrefillParams& p, SharedMemoryP
       if (c >= chunks) break;
       const float2 sums = sum_gates(source, raw, gates[i], c, item.tokens - c * 64 - 2 * lane);
       gates[i] = source.request(c + kGatesAhead);
-      // SYNC gate_ring.empty: scores and state are done with the stage's previous chunk
+      // SYNC gate_ring.empty: scores and state are done with the slot's previous chunk
       cursor.acquire(s.gate_ring);
-      put_gates(s.gates[cursor.stage], sums, p.scale);
+      put_gates(s.gates[cursor.slot], sums, p.scale);
       // SYNC gate_ring.full: G and the factors of the chunk are written
       cursor.commit(s.gate_ring);
       cursor.next();
@@ -139,7 +139,7 @@ __device__ __forceinline__ float gate_item(const PrefillParams& p, SharedMemoryP
 template <class C>
 __device__ __forceinline__ void gate_role(const PrefillParams& p, SharedMemoryPlan<C>& s) {
   device::WorkReader work(s.work_ring, s.work);
-  tile::RingCursor<C::kGateStages> cursor;
+  tile::RingCursor<C::kGateSlots> cursor;
   for (WorkItem item = work.next(); item.valid(); item = work.next()) {
     const float total = gate_item<C, !C::kOutput>(p, s, cursor, item);
     if constexpr (!C::kOutput) {
@@ -156,7 +156,7 @@ __device__ __forceinline__ void gate_role(const PrefillParams& p, SharedMemoryPl
 template <class C>
 __device__ __forceinline__ void values_role(const PrefillParams& p, SharedMemoryPlan<C>& s) {
   device::WorkReader work(s.work_ring, s.work);
-  tile::RingCursor<C::kVStages> v;
+  tile::RingCursor<C::kVSlots> v;
   for (WorkItem item = work.next(); item.valid(); item = work.next()) {
     if (tile::is_first_lane()) {
       const int chunks = item.chunks();

@@ -18,11 +18,11 @@ using device::OutputBarrier, device::OutputPlace, tile::Operand;
 /// One state warpgroup's places in the rings.
 template <class C>
 struct StateCursors {
-  tile::RingCursor<C::kKStages> k;
-  tile::RingCursor<C::kQStages> q;
-  tile::RingCursor<C::kVStages> v;
-  tile::RingCursor<C::kPStages> p;
-  tile::RingCursor<C::kGateStages> gate;
+  tile::RingCursor<C::kKSlots> k;
+  tile::RingCursor<C::kQSlots> q;
+  tile::RingCursor<C::kVSlots> v;
+  tile::RingCursor<C::kPSlots> p;
+  tile::RingCursor<C::kGateSlots> gate;
   OutputPlace output;
 
   __device__ __forceinline__ explicit StateCursors(int half) : output(half) {}
@@ -81,7 +81,7 @@ __device__ __forceinline__ void decay_state(SharedMemoryPlan<C>& s, const StateC
                                             StateRegisters<C>& x) {
   // SYNC gate_ring.full: state warpgroups wait for the factors
   at.gate.wait(s.gate_ring);
-  const float decay = s.gates[at.gate.stage].decay;
+  const float decay = s.gates[at.gate.slot].decay;
   x.S.scale(decay);
 }
 
@@ -92,8 +92,8 @@ __device__ __forceinline__ void update_state(SharedMemoryPlan<C>& s, StateCursor
                                              Operand<typename C::Io, 64>& w) {
   // SYNC v_ring.full: state warpgroups wait for v
   at.v.wait(s.v_ring);
-  load_values(r, s.v[at.v.stage].address() + at.output.v_offset, rows);
-  scale_values(w, r, s.gates[at.gate.stage].write);
+  load_values(r, s.v[at.v.slot].address() + at.output.v_offset, rows);
+  scale_values(w, r, s.gates[at.gate.slot].write);
   // WHY a fence: an arrival does not keep loads that are on their way before copies of the next v.
   ptx::fence_proxy_async();
   // SYNC v_ring.empty: this warp's reads of v are over
@@ -104,7 +104,7 @@ __device__ __forceinline__ void update_state(SharedMemoryPlan<C>& s, StateCursor
   if (C::kOutput && rows < C::kChunk) at.p.wait(s.p_ring);
   tile::pin(w);
   ptx::wgmma_fence();
-  tile::issue_update(x.S, w, s.k[at.k.stage]);
+  tile::issue_update(x.S, w, s.k[at.k.slot]);
 }
 
 /// One chunk: o = S^T Qc^T and P applied, S^T updated. On entry S is decayed by this chunk and
@@ -118,7 +118,7 @@ __device__ __forceinline__ void run_chunk(const PrefillParams& p, SharedMemoryPl
     // SYNC q_ring.full: state warpgroups wait for q
     at.q.wait(s.q_ring);
     ptx::wgmma_fence();
-    tile::issue_recall(x.o, x.state, s.q[at.q.stage]);
+    tile::issue_recall(x.o, x.state, s.q[at.q.slot]);
     send_output<C>(p, s, at, item, c, x.out);
   }
   update_state<C>(s, at, item.rows(c), x, r, w);
@@ -129,11 +129,11 @@ __device__ __forceinline__ void run_chunk(const PrefillParams& p, SharedMemoryPl
     // SYNC q_ring.empty: this warp's reads of q are over
     at.q.release(s.q_ring);
     at.q.next();
-    x.o.scale_columns(s.gates[at.gate.stage].query);
+    x.o.scale_columns(s.gates[at.gate.slot].query);
     // SYNC p_ring.full: state warpgroups wait for P
     at.p.wait(s.p_ring);
     ptx::wgmma_fence();
-    tile::issue_mix(x.o, r, s.P[at.p.stage], 1);
+    tile::issue_mix(x.o, r, s.P[at.p.slot], 1);
   }
   ptx::wgmma_wait<C::kOutput ? 1 : 0>();
   tile::pin(x.S);
@@ -196,7 +196,7 @@ __device__ __forceinline__ void state_role(const PrefillParams& p, SharedMemoryP
     // SYNC work_ring.full: the state warpgroups wait for the next work item
     work.wait(s.work_ring);
     // WHY not a copy: the slot is kept until the item is done, which saves registers.
-    const WorkItem& item = s.work[work.stage];
+    const WorkItem& item = s.work[work.slot];
     if (!item.valid()) return;
     if (item.padded) {
       device::store_rows(p, item, 0, item.tokens, half, nullptr);
