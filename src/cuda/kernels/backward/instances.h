@@ -20,17 +20,24 @@ const void* chunk_sums() noexcept;
 const void* key_tokens() noexcept;
 const void* key_sums() noexcept;
 
-/// By tensor cores, of one dtype of io. `delta`: the gated delta rule; `wide`: items of a chain have
-/// 128 columns of V, else 64.
-struct TileInstances {
+/// By tensor cores, of one dtype of io, what a CTA does for rows or a chunk. `delta`: the gated delta
+/// rule.
+struct RowInstances {
   device::Instance maxima;        ///< of float16 alone
   device::Instance solve[3];      ///< [Solve]
-  device::Instance chain[3][2];   ///< [Chain][wide]
-  device::Instance both_chains;   ///< 64 columns an item
   device::Instance gradients[2];  ///< [delta]
 };
-const TileInstances& bf16_tiles() noexcept;
-const TileInstances& fp16_tiles() noexcept;
+const RowInstances& bf16_rows() noexcept;
+const RowInstances& fp16_rows() noexcept;
+
+/// Likewise the chains. `wide`: items have 128 columns of V, else 64.
+struct ChainInstances {
+  device::Instance chain[3][2];  ///< [Chain][wide]
+  device::Instance both_chains;  ///< 64 columns an item
+};
+const ChainInstances& bf16_chains() noexcept;
+const ChainInstances& fp16_chains() noexcept;
+
 /// Takes (BackwardParams, int64 items). narrow: K = V = 64, else 128.
 device::Instance segment_fold(bool narrow) noexcept;
 

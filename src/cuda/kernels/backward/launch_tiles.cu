@@ -14,8 +14,12 @@ namespace {
 
 constexpr int64_t kMaxGrid = (int64_t{1} << 31) - 1, kMaxGridRows = (int64_t{1} << 16) - 1;
 
-const TileInstances& instances_of(const BackwardParams& params) noexcept {
-  return params.d_o.number == Number::kBfloat16 ? bf16_tiles() : fp16_tiles();
+const RowInstances& rows_of(const BackwardParams& params) noexcept {
+  return params.d_o.number == Number::kBfloat16 ? bf16_rows() : fp16_rows();
+}
+
+const ChainInstances& chains_of(const BackwardParams& params) noexcept {
+  return params.d_o.number == Number::kBfloat16 ? bf16_chains() : fp16_chains();
 }
 
 int64_t chunks_of(const StageParams& p) noexcept {
@@ -61,7 +65,7 @@ void run_chain(Chain chain, bool encoded, bool wide, ChainParams& p, Launcher& l
   deal_items(wide, chain == Chain::kStates, 0, launcher.machine().multiprocessors, &p);
   if (p.items == 0) return;
   if (!encoded) return launcher.note(cudaErrorInvalidValue);
-  const device::Instance& instance = instances_of(p.all).chain[static_cast<int>(chain)][wide];
+  const device::Instance& instance = chains_of(p.all).chain[static_cast<int>(chain)][wide];
   launcher(instance.kernel,
            {{static_cast<unsigned>(p.ctas)}, instance.threads, instance.shared_bytes}, p);
 }
@@ -70,7 +74,7 @@ void run_solve(Solve which, const BackwardParams& params, Launcher& launcher) no
   const StageParams& p = params.stage;
   const int64_t items = chunks_of(p) * p.H;
   if (items == 0) return;
-  const device::Instance& instance = instances_of(params).solve[static_cast<int>(which)];
+  const device::Instance& instance = rows_of(params).solve[static_cast<int>(which)];
   // PERF where there are few, value heads have CTAs of their own.
   const bool few = items < kSolveCtas * launcher.machine().multiprocessors;
   launcher(instance.kernel,
@@ -88,15 +92,16 @@ int load_tile_kernels() noexcept {
   const auto load = [&](const device::Instance& instance) {
     if (error == 0 && instance.kernel != nullptr) error = load_kernel(instance.kernel);
   };
-  for (const auto get : {bf16_tiles, fp16_tiles}) {
-    const TileInstances& all = get();
-    load(all.maxima);
-    for (const device::Instance& instance : all.solve) load(instance);
-    for (const auto& widths : all.chain) load(widths[0]), load(widths[1]);
-    load(all.both_chains);
-    for (const bool delta : {false, true}) {
-      load(all.gradients[delta]);
-    }
+  for (const auto get : {bf16_rows, fp16_rows}) {
+    const RowInstances& rows = get();
+    load(rows.maxima);
+    for (const device::Instance& instance : rows.solve) load(instance);
+    for (const device::Instance& instance : rows.gradients) load(instance);
+  }
+  for (const auto get : {bf16_chains, fp16_chains}) {
+    const ChainInstances& chains = get();
+    for (const auto& widths : chains.chain) load(widths[0]), load(widths[1]);
+    load(chains.both_chains);
   }
   for (const bool narrow : {false, true}) load(segment_fold(narrow));
   return error;
@@ -110,7 +115,7 @@ void launch_prepare(const BackwardParams& params, Launcher& launcher) noexcept {
 void launch_maxima(const BackwardParams& params, Launcher& launcher) noexcept {
   const int64_t items = chunks_of(params.stage) * params.stage.HV;
   if (params.maxima == nullptr || items == 0) return;
-  run(instances_of(params).maxima, params, items, kMaxGrid, launcher);
+  run(rows_of(params).maxima, params, items, kMaxGrid, launcher);
 }
 
 void launch_solve(const BackwardParams& params, Launcher& launcher) noexcept {
@@ -141,7 +146,7 @@ void run_both(const device::Instance& instance, BothChainsParams& p, int64_t mos
 /// A pass over segments. PERF gradients come first, whose items take longest; CTAs of states begin
 /// where the others leave multiprocessors, and follow each other there.
 void run_pass(ChainPass pass, BothChainsParams& p, Launcher& launcher) noexcept {
-  const TileInstances& instances = instances_of(p.states.all);
+  const ChainInstances& instances = chains_of(p.states.all);
   p.gradients.pass = p.states.pass = pass;
   const StageParams& s = p.states.all.stage;
   const int multiprocessors = launcher.machine().multiprocessors;
@@ -175,7 +180,7 @@ void launch_chains(const BackwardParams& params, const TileTensors& tensors,
     return launcher.note(cudaErrorInvalidValue);
   }
   if (!params.cut.exists()) {
-    return run_both(instances_of(params).both_chains, p, multiprocessors / 2, launcher);
+    return run_both(chains_of(params).both_chains, p, multiprocessors / 2, launcher);
   }
   run_pass(ChainPass::kMaps, p, launcher);
   run_fold(params, launcher);
@@ -195,8 +200,8 @@ void launch_gradients(const BackwardParams& params, const TileTensors& tensors,
                        (!params.delta_rule || encode(&p.dv, tensors.dv, 64, 2)) &&
                        encode(&p.S, tensors.S, 128, 2) && encode(&p.D, tensors.D, 128, 2);
   if (!encoded) return launcher.note(cudaErrorInvalidValue);
-  run(instances_of(params).gradients[params.delta_rule], p, items,
-      launcher.machine().multiprocessors, launcher);
+  run(rows_of(params).gradients[params.delta_rule], p, items, launcher.machine().multiprocessors,
+      launcher);
 }
 
 }  // namespace sluice::cuda::backward
