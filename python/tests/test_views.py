@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Measures what every operator asks of the memory of every view: what is written overlaps nothing else, any
+stride is taken or refused by name, and offsets of absurd length are refused unread."""
+
+import re
+
+import numpy as np
+import pytest
+import sluice
+from operator_scenes import scenes
+from sluice import _core
+
+SCENES = scenes()
+each_scene = pytest.mark.parametrize("op, written, arguments", [s[1:] for s in SCENES], ids=[s[0] for s in SCENES])
+VIEWS = ("input", "output", "update")
+
+
+def call(op, arguments):
+    getattr(_core, op)(**arguments)
+
+
+def views(arguments):
+    return {name: value for name, value in arguments.items() if isinstance(value, np.ndarray)}
+
+
+def copied(arguments):
+    return {**arguments, **{name: value.copy() for name, value in views(arguments).items()}}
+
+
+OTHER_NAMES = {"initial_state": "initial", "final_state": "final", "d_initial_state": "dinitial",
+               "d_final_state": "d_final"}  # fmt: skip
+
+
+def plain(name, arguments):
+    """One name for what C and Python call differently. Pools in place may go by their final name, and keys that
+    stand in for absent queries by theirs."""
+    name = name.replace("ring.", "replay_").removeprefix("state.")
+    name = OTHER_NAMES.get(name, name)
+    if name == "final" and not arguments.keys() & {"final", "final_state"}:
+        return "initial"
+    return "k" if name == "q" and name not in arguments else name
+
+
+def sharing(first, last):
+    """Both once more in one memory: `last` begins in the last bytes of `first`, whose content is whole."""
+    begin = (first.nbytes - 1) // 8 * 8
+    memory = np.zeros(begin + max(last.nbytes, 8), np.uint8)
+    a, b = (memory[at : at + x.nbytes].view(x.dtype).reshape(x.shape) for at, x in ((0, first), (begin, last)))
+    return a, b
+
+
+def test_every_view_of_every_operator_is_in_a_scene():
+    for op in sluice.ops.__all__:
+        seen = {name for _, other, _, arguments in SCENES if other == op for name in views(arguments)}
+        assert seen == {name for name, role, _, _ in _core.fields(op) if role in VIEWS}, op
+
+
+@each_scene
+def test_what_is_written_overlaps_nothing(op, written, arguments):
+    call(op, copied(arguments))
+    for name in written:
+        for other in sorted(views(arguments).keys() - {name}):
+            for order in ((name, other), (other, name)):
+                given = copied(arguments)
+                given.update(zip(order, sharing(*(given[n] for n in order))))
+                given[name][...] = arguments[name]
+                given[other][...] = arguments[other]  # offsets and slots stay right
+                before = given[name].tobytes()
+                with pytest.raises(sluice.InvalidArgument, match="expected (other memory|memory of its own)") as caught:
+                    call(op, given)
+                found = re.findall(r"(\S+)\.data\b", str(caught.value))
+                named = [{plain(n, arguments) for n in names} for names in (found, order)]
+                assert named[0] == named[1], caught.value
+                assert given[name].tobytes() == before
+
+
+@each_scene
+def test_the_workspace_overlaps_nothing(op, written, arguments):
+    for name, value in views(arguments).items():
+        memory = np.zeros(value.nbytes + 4096, np.uint8)
+        given = copied(arguments)
+        given[name] = memory[2048 : 2048 + value.nbytes].view(value.dtype).reshape(value.shape)
+        given[name][...] = value
+        with pytest.raises(sluice.InvalidArgument, match=r"after workspace.data, expected memory of its own"):
+            call(op, dict(given, workspace=memory))
+
+
+def spread(value, inner):
+    """The same numbers with gaps: between the elements of the last axis, else between rows, slots and the like."""
+    gaps = [2 if inner and axis == value.ndim - 1 else 1 for axis in range(value.ndim)]
+    outer = next((axis for axis, n in enumerate(value.shape) if n > 1), 0)
+    gaps[outer] = gaps[outer] if inner else 2
+    memory = np.zeros([n * gap for n, gap in zip(value.shape, gaps)], value.dtype)
+    view = memory[tuple(slice(None, None, gap) for gap in gaps)]
+    view[...] = value
+    return view
+
+
+@each_scene
+def test_any_stride_is_taken_or_refused_by_name(op, written, arguments):
+    expected = copied(arguments)
+    call(op, expected)
+    for name, value in views(arguments).items():
+        for inner in (False, True):
+            given = copied(arguments)
+            given[name] = spread(value, inner)
+            try:
+                call(op, given)
+            except sluice.Error as refused:
+                assert inner and value.ndim > 1 and "stride" in str(refused), refused
+                continue
+            for other in written:
+                assert np.array_equal(given[other], expected[other], equal_nan=True), (name, inner, other)
+
+
+@each_scene
+def test_offsets_of_absurd_length_are_refused_unread(op, written, arguments):
+    for name in {"cu_seqlens", "cu_chains"}.intersection(arguments):
+        absurd = np.lib.stride_tricks.as_strided(np.zeros(1, np.int32), (2**50,), (0,))
+        message = rf"{name}.shape\[0\].* = {2**50}, .*expected at most 2\^31"
+        with pytest.raises(sluice.Unsupported, match=message):
+            call(op, dict(copied(arguments), **{name: absurd}))
+        refusal = sluice.supported(op, **dict(arguments, **{name: absurd}))[1]
+        assert re.search(message, str(refusal))
