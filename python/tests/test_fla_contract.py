@@ -145,16 +145,20 @@ def test_recurrent_functions_compute_in_float32(dtype, given):
 
 
 @pytest.mark.parametrize("dtype", HALVES)
-def test_recurrent_functions_compute_packed_rows_in_float32(dtype):
+@pytest.mark.parametrize("name", [name for name in NAMES if "recurrent" in name])
+def test_recurrent_functions_compute_packed_rows_in_float32(name, dtype):
     x = Inputs(B=1, T=50, K=64, V=64, N=3)
     q, k, v, g, beta = (a.astype(dtype) for a in x.arguments())
-    o, s = sluice.fused_recurrent_gated_delta_rule(
-        q, k, v, g, beta=beta, initial_state=x.state, output_final_state=True, cu_seqlens=ENDS, **L2
+    gate = np.repeat(g[..., None], 64, 3) if name.endswith(("kda", "_gla")) and "simple" not in name else g
+    delta = {"beta": beta, **L2} if name.endswith(("delta_rule", "kda")) else {}
+    o, s = getattr(sluice, name)(
+        q, k, v, gate, initial_state=x.state, output_final_state=True, cu_seqlens=ENDS, **delta
     )
     assert np.array_equal(s[1], x.state[1])
     for n in (0, 2):
         part = [a[:, ENDS[n] : ENDS[n + 1]] for a in (q, k, v, g, beta)]
-        expected, final = delta_rule(*part, state=x.state[n : n + 1], l2=True)
+        rule = dict(l2=True) if delta else dict(linear=True)
+        expected, final = delta_rule(*part, state=x.state[n : n + 1], **rule)
         assert error(s[n : n + 1], final) < 1e-6
         found = o[:, ENDS[n] : ENDS[n + 1]]
         assert error(found, expected) < 1.05 * error(expected.astype(dtype), expected)
