@@ -200,6 +200,21 @@ def test_the_json_has_what_it_should(quick):
     assert not output.with_name(output.name + ".state.json").exists()
 
 
+def test_the_verdict_is_on_top_of_the_page_and_in_the_terminal(quick, tmp_path, monkeypatch, capsys):
+    row = "stages float32: cumsum_kkt, 150, 300, A: error 3.0e-05, limit 1.0e-05"
+    wrong = {**quick[1], "summary": {**quick[1]["summary"], "tensors": 2, "wrong": 1, "failing": [row]}}
+    monkeypatch.setattr(build, "run", lambda *rest: {})
+    monkeypatch.setattr(build, "assemble", lambda *rest: wrong)
+    output = tmp_path / "wrong.html"
+    assert tool_main.main(["report", "--device", "cpu", "--no-charts", "-o", str(output)]) == 1
+    words = "1 of 2 tensors are outside their limit."
+    assert capsys.readouterr().out.splitlines()[-2:] == [f"outside its limit: {row}", words]
+    text = output.read_text()
+    assert text.index(words) < text.index(f"Outside its limit: {row}.") < text.index("<h2")
+    right = quick[0].read_text()
+    assert right.index(" tensors are within their limits.") < right.index("<h2")
+
+
 @needs_tree
 def test_no_record_looks_measured_here(quick):
     output, report = quick
