@@ -3,6 +3,8 @@
 2, 3 and 4 processes over gloo, against one rank."""
 
 import dataclasses
+import json
+import sys
 
 import pytest
 from processes import together
@@ -11,7 +13,7 @@ torch = pytest.importorskip("torch", reason="torch is not installed: its tests a
 
 import sluice
 from distributed_cases import LAYOUTS, LENGTHS, RULES, assert_near, inputs, one_rank
-from sluice.distributed import ContextParallel, Fragment, Fragments, SimulatedRanks
+from sluice.distributed import ContextParallel, Fragment, Fragments, SimulatedRanks, bench
 from sluice.distributed.rule import OPTIONS, SHARED, TENSORS
 from sluice.engines import fla
 
@@ -297,3 +299,15 @@ def test_processes_give_what_one_gives(task, ranks):
 
 def test_operators_are_what_torch_asks_for():
     assert together(operators, 1) == {0: None}
+
+
+def test_the_benchmark_writes_its_record_as_a_whole(tmp_path, monkeypatch):
+    words = "bench --simulate 2 --tokens 64 --heads 1/1 --device cpu --rounds 1 --directions forward --out"
+    record, link = tmp_path / "record.json", tmp_path / "link.json"
+    link.symlink_to(record)
+    monkeypatch.setattr(sys, "argv", [*words.split(), str(link)])
+    with pytest.raises(OSError, match="links are not followed"):
+        bench.main()
+    monkeypatch.setattr(sys, "argv", [*words.split(), str(record)])
+    bench.main()
+    assert json.loads(record.read_text())["schema"] == "sluice.bench.context/1"

@@ -68,6 +68,22 @@ def test_devices_pipes_and_folders(tmp_path):
     assert sorted(os.listdir(tmp_path)) == ["null", "pipe"]
 
 
+def test_the_file_is_on_the_disk_before_it_has_its_name_and_its_name_after(tmp_path, monkeypatch):
+    done = []
+
+    def sync(number):
+        done.append("folder" if stat.S_ISDIR(os.fstat(number).st_mode) else "file")
+
+    def replace(part, path):
+        done.append("name")
+        os.rename(part, path)
+
+    monkeypatch.setattr(whole_file.os, "fsync", sync)
+    monkeypatch.setattr(whole_file.os, "replace", replace)
+    whole_file.write(tmp_path / "x", "new")
+    assert done == ["file", "name", "folder"]
+
+
 def test_writers_at_once_all_succeed(tmp_path):
     path, wrong = tmp_path / "x", []
 

@@ -23,6 +23,7 @@ import argparse
 import gc
 import itertools
 import json
+import pathlib
 import sys
 import time
 from typing import Any
@@ -164,9 +165,10 @@ def main() -> None:
         "rows": rows,
     }
     if first and args.out:
-        with open(args.out, "w", encoding="ascii") as file:
-            json.dump(record, file, indent=1)
-            file.write("\n")
+        # WHY here: programs that import sluice leave sluice_tools alone.
+        from sluice_tools import whole_file
+
+        whole_file.write(pathlib.Path(args.out), json.dumps(record, indent=1) + "\n")
     if torch.distributed.is_initialized():
         gc.collect()  # what holds the group goes first: gloo's threads must end before Python does
         torch.distributed.destroy_process_group()
