@@ -122,3 +122,27 @@ def test_offsets_of_absurd_length_are_refused_unread(op, written, arguments):
             call(op, dict(copied(arguments), **{name: absurd}))
         refusal = sluice.supported(op, **dict(arguments, **{name: absurd}))[1]
         assert re.search(message, str(refusal))
+
+
+def huge(*shape, dense=False):
+    """A view whose memory is not there: of one element, repeated, or as an output would lie."""
+    strides = [4 * int(np.prod(shape[axis + 1 :], dtype=object)) if dense else 0 for axis in range(len(shape))]
+    return np.lib.stride_tricks.as_strided(np.zeros(1, np.float32), shape, [*strides[:-1], 4])
+
+
+@pytest.mark.parametrize("op", ["chunk_forward", "recurrent_step", "chunk_backward", "causal_conv1d", "chunk_summary"])
+@pytest.mark.parametrize("batch, heads, message", [
+    (2**31, 1, r"shape\[0\] = 2147483648, expected at most 2\^31 - 1 sequences"),
+    (2**22, 2**28, r"= \d+, 268435456, \d, expected a product \(with the last one squared\) below 2\^52"),
+])  # fmt: skip
+def test_batches_that_sizes_could_not_count_are_refused(op, batch, heads, message):
+    rows, o = huge(batch, 1, heads, 4), huge(batch, 1, heads, 4, dense=True)
+    arguments = {
+        "chunk_forward": dict(q=rows, k=rows, v=rows, o=o),
+        "recurrent_step": dict(q=rows, k=rows, v=rows, o=o, state_writes="none"),
+        "chunk_backward": dict(q=rows, k=rows, v=rows, d_o=rows, dv=o),
+        "causal_conv1d": dict(x=rows[..., 0], weight=huge(heads, 4), out=huge(batch, 1, heads, dense=True)),
+        "chunk_summary": dict(k=rows, v=rows, addend=huge(batch, heads, 4, 4, dense=True)),
+    }[op]
+    kernel, refusal = sluice.supported(op, **arguments)
+    assert kernel is None and isinstance(refusal, sluice.Unsupported) and re.search(message, str(refusal)), refusal
