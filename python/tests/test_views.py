@@ -74,6 +74,30 @@ def test_what_is_written_overlaps_nothing(op, written, arguments):
                 assert given[name].tobytes() == before
 
 
+IN_PLACE = [
+    ("x", "out"),
+    ("initial_state", "final_state"),
+    *((f"{p}conv_initial", f"{p}conv_final") for p in ("", "k_", "v_")),
+]
+
+
+@each_scene
+def test_pools_and_norms_work_in_place(op, written, arguments):
+    apart = copied(arguments)
+    call(op, apart)
+    for source, target in IN_PLACE:
+        if not {source, target} <= arguments.keys() or op == "causal_conv1d" and target == "out":
+            continue
+        given = copied(arguments)
+        given[target] = given[source]
+        call(op, given)
+        for name in set(written) - {target}:
+            assert np.array_equal(given[name], apart[name]), name
+        changed = apart[target] != arguments[target]
+        assert changed.any()
+        assert np.array_equal(given[target], np.where(changed, apart[target], arguments[source]))
+
+
 @each_scene
 def test_the_workspace_overlaps_nothing(op, written, arguments):
     for name, value in views(arguments).items():
