@@ -4,7 +4,7 @@
 import numpy as np
 from sluice import _core
 
-N, T, H, HV, K, V, W, C, SLOTS = 3, 10, 1, 2, 8, 8, 4, 16, 7
+N, T, H, HV, K, V, W, C, SLOTS = 3, 10, 1, 2, 8, 8, 4, 16, 9
 KEYS, VALUES, D = H * K, HV * V, 2 * H * K + HV * V
 SIZES = dict(num_k_heads=H, num_v_heads=HV, head_k_dim=K, head_v_dim=V, gate_activation="silu")
 RAW = dict(gate_space="raw", beta_space="logit", qk_norm="l2")
@@ -49,7 +49,7 @@ def prefill(new, key_wise=False):
 def step(new):
     x = dict(rows(new, N, 2), **states(new), **RAW, o=new(N, 2, HV, V), num_accepted=integers(2, 1, 2))
     x["read_slots"] = np.array([[5, 1], [3, 6], [4, 4]], np.int32)
-    x["write_slots"] = np.array([[0, 2], [1, -1], [-1, 5]], np.int32)
+    x["write_slots"] = np.array([[0, 2], [7, -1], [-1, 8]], np.int32)
     return dict(x, state_writes="per_token")
 
 
@@ -121,7 +121,7 @@ def decode(new):
     x = dict(layer(new, N, 2, False), num_accepted=integers(1, 2, 1))
     x["conv_initial"], x["conv_final"] = new(SLOTS, D, W), new(SLOTS, D, W)
     x["read_slots"] = np.array([[5, 1], [3, 6], [4, 4]], np.int32)
-    x["write_slots"] = np.array([[0, 2], [1, -1], [-1, 5]], np.int32)
+    x["write_slots"] = np.array([[0, 2], [7, -1], [-1, 8]], np.int32)
     return dict(x, state_writes="per_token")
 
 
