@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the benchmarks beside peers have in common: their options, and the record that --out writes."""
+"""Holds what the benchmarks beside peers share: their options, and the record that --out writes."""
 
 import argparse
 import json

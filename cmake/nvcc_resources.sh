@@ -1,5 +1,5 @@
 #!/bin/sh
-# Compiler launcher of the CUDA kernels: runs the command after it with ptxas made to speak, keeps what
+# Launches the compiler of CUDA kernels: runs the command after it with ptxas made to speak, keeps what
 # it says about registers, stack and spills beside the object (OBJECT.ptxas, for
 # scripts/cuda_resources.py) and passes everything else on, performance warnings included.
 object= previous=

@@ -1,4 +1,4 @@
-// The views of each operator's arguments. Made by ops/generate.py from ops/manifest.json.
+// Lists the views of each operator's arguments. Made by ops/generate.py from ops/manifest.json.
 // SPDX-License-Identifier: Apache-2.0
 // clang-format off
 #ifndef SLUICE_FUZZ_TABLES_HPP_

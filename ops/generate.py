@@ -77,7 +77,7 @@ def cpp_enumerations():
                  *(f"  {cpp},  ///< {value['doc']}" for cpp, _, value in enumerators(enum)), "};",
                  *(f"static_assert(static_cast<int>({enum['cpp']}::{cpp}) == {c});" for cpp, c, _ in enumerators(enum)),
                  f"inline constexpr const char* k{enum['cpp']}Words[] = {{{words}, nullptr}};"]
-    return header("include/sluice/enumerations.hpp", "The choices of the operators, and their words.",
+    return header("include/sluice/enumerations.hpp", "Defines the choices of the operators, and their words.",
                   ["<cstdint>", "", '"sluice/sluice.h"'], "sluice", body)
 
 
@@ -123,7 +123,7 @@ def cpp_arguments():
         users = [entry for entry in OPERATORS if entry["args"] == args]
         head = [f"using CArgs = {args};"] + [f"static constexpr int kOp = {users[0]['enum']};"] * (len(users) == 1)
         body += cpp_struct(camel(args.removeprefix("sluice_")), args, users[0]["fields"], head)
-    return header("include/sluice/arguments.hpp", "One struct of arguments for each operator (LINT length: generated).",
+    return header("include/sluice/arguments.hpp", "Defines one struct of arguments for each operator (LINT length: generated).",
                   ["<cstdint>", "<optional>", "", '"sluice/enumerations.hpp"', '"sluice/tensor_view.hpp"'],
                   "sluice", body)
 
@@ -180,7 +180,7 @@ def binding_tables():
                  "     [](const Arguments& a, sluice_workspace w, void* s) {",
                  f"       return sluice_{name}(&a.{entry['args'][7:-5]}, w, s);", "     }},"]
     body += ["", "/// By sluice_op.", "inline constexpr Operator kOperators[] = {", *rows, "};"]
-    return header("python/src/tables.hpp", "Where the arguments of each operator go (LINT length: generated).",
+    return header("python/src/tables.hpp", "Says where the arguments of each operator go (LINT length: generated).",
                   ['"fields.hpp"', '"sluice/enumerations.hpp"'], "sluice::python", body)
 
 
@@ -190,7 +190,7 @@ def fuzzer_tables():
         body += ["", f"inline constexpr ViewField k{camel(entry['name'])}Views[] = {{",
                  *(f"    {{offsetof({entry['args']}, {f['path']}), {str(is_output(entry, f)).lower()}}},"
                    for f in expand(entry["fields"]) if f["type"] == "tensor"), "};"]
-    return header("fuzz/tables.hpp", "The views of each operator's arguments.", ['"arguments_scene.hpp"'],
+    return header("fuzz/tables.hpp", "Lists the views of each operator's arguments.", ['"arguments_scene.hpp"'],
                   "sluice::fuzz", body)
 
 
@@ -257,7 +257,7 @@ def python_module(entries):
     named = "Any, NamedTuple" if "class Gradients(NamedTuple):" in lines else "Any"
     types = "T, Tensor" if ") -> T:" in lines else "Tensor"
     names = ", ".join(f"`{entry['name']}`" for entry in entries)
-    return "\n".join([f"# {SPDX}", f'"""{names}. {MADE}"""', "", f"from typing import {named}", "",
+    return "\n".join([f"# {SPDX}", f'"""Offers {names}. {MADE}"""', "", f"from typing import {named}", "",
                       "from .. import _kinds", f"from .._types import {types}", *lines, ""])
 
 

@@ -1,4 +1,5 @@
-"""Makes src/core/operators.hpp and src/check/argument_views.hpp. SPDX-License-Identifier: Apache-2.0"""
+# SPDX-License-Identifier: Apache-2.0
+"""Makes src/core/operators.hpp and src/check/argument_views.hpp."""
 
 
 def operator_list(operators, header):

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The CPU backend for 64-bit Arm: cross-compiles the library and the parity tests and runs a part of
+# Checks the CPU backend for 64-bit Arm: cross-compiles the library and the parity tests and runs a part of
 # them under qemu, where Debian has what that takes: scripts/check_arm.sh [1: all of that part]
 # Exit status 77: a package could not be had.
 set -euo pipefail

@@ -1,5 +1,5 @@
-// Drafts of op gradients: the inputs of a prefill, gradients of its results, and room for those by
-// every input.
+// Drafts cases of op gradients: the inputs of a prefill, gradients of its results, and room for
+// those by every input.
 // SPDX-License-Identifier: Apache-2.0
 #include <utility>
 

@@ -1,4 +1,4 @@
-// Drafts of op stages: inputs of a chain of stages, and room for the results of each.
+// Drafts cases of op stages: inputs of a chain of stages, and room for the results of each.
 // SPDX-License-Identifier: Apache-2.0
 #include <utility>
 

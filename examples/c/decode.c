@@ -1,4 +1,4 @@
-/* One decode step of one sequence: 2 key heads, 4 value heads, head dimension 64. */
+/* Runs one decode step of one sequence: 2 key heads, 4 value heads, head dimension 64. */
 #include <sluice/sluice.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A small Qwen3-Next with random weights, before and after its layers run on Sluice.
+"""Generates with a small Qwen3-Next of random weights, before and after its layers run on Sluice.
 Needs sluice, torch and transformers >= 5.16: python examples/python/transformers_generate.py"""
 
 import torch

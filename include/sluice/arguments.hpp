@@ -1,4 +1,4 @@
-// One struct of arguments for each operator (LINT length: generated). Made by ops/generate.py from ops/manifest.json.
+// Defines one struct of arguments for each operator (LINT length: generated). Made by ops/generate.py from ops/manifest.json.
 // SPDX-License-Identifier: Apache-2.0
 // clang-format off
 #ifndef SLUICE_ARGUMENTS_HPP_

@@ -1,4 +1,4 @@
-// The choices of the operators, and their words. Made by ops/generate.py from ops/manifest.json.
+// Defines the choices of the operators, and their words. Made by ops/generate.py from ops/manifest.json.
 // SPDX-License-Identifier: Apache-2.0
 // clang-format off
 #ifndef SLUICE_ENUMERATIONS_HPP_

@@ -1,4 +1,4 @@
-// The stages of a prefill in C++: one struct that names every tensor of the chunk form, one
+// Offers the stages of a prefill to C++: one struct that names every tensor of the chunk form, one
 // function a stage. Semantics, shapes and sources are those of sluice_chunk_stage_args in sluice.h;
 // docs/stages.md is the page.
 // SPDX-License-Identifier: Apache-2.0

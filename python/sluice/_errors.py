@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Exceptions: one class per status code of the C interface, each also the built-in exception that
-a caller would expect. The message is the core's: "op: argument property = found, expected ..."."""
+"""Defines the exceptions: one class per status code of the C interface, each also the built-in
+exception that a caller would expect. The message is the core's: "op: argument property = found, expected ..."."""
 
 import re
 import sys

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Types of the signatures."""
+"""Names the types of the signatures."""
 
 from typing import Any, Protocol, TypeVar
 

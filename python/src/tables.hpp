@@ -1,4 +1,4 @@
-// Where the arguments of each operator go (LINT length: generated). Made by ops/generate.py from ops/manifest.json.
+// Says where the arguments of each operator go (LINT length: generated). Made by ops/generate.py from ops/manifest.json.
 // SPDX-License-Identifier: Apache-2.0
 // clang-format off
 #ifndef SLUICE_PYTHON_SRC_TABLES_HPP_

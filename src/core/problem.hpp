@@ -1,4 +1,4 @@
-// Problems: what validation makes of an operator's arguments, and all that a backend ever sees.
+// Defines problems: what validation makes of an operator's arguments, and all that a backend sees.
 // Every member is checked and every default resolved, so backends contain no argument checks.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CORE_PROBLEM_HPP_

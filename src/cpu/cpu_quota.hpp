@@ -1,4 +1,4 @@
-// How many CPUs a container's quota pays for.
+// Tells how many CPUs a container's quota pays for.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CPU_CPU_QUOTA_HPP_
 #define SLUICE_CPU_CPU_QUOTA_HPP_

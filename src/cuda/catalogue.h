@@ -1,5 +1,5 @@
-// Catalogues: an operator is an ordered list of kernels, and the first that takes a problem plans
-// and runs it. Choosing, sizing, naming, loading and describing are loops over that list.
+// Defines catalogues: an operator is an ordered list of kernels, and the first that takes a problem
+// plans and runs it. Choosing, sizing, naming, loading and describing are loops over that list.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CUDA_CATALOGUE_H_
 #define SLUICE_CUDA_CATALOGUE_H_

@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
 """Checks docs/environment.md: it has every variable that the code reads and no other, and the library asks the
-environment in src/core/environment.cc alone. Exits 1 on a finding. SPDX-License-Identifier: Apache-2.0
+environment in src/core/environment.cc alone. Exits 1 on a finding.
+
+SPDX-License-Identifier: Apache-2.0
 """
 
 import pathlib

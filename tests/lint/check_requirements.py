@@ -1,6 +1,8 @@
 #!/usr/bin/env python3
 """Checks that what docs/requirements.md names is there: every test of the tree, every file, every link, every number.
-Reads the page and the sources of the tests; exits 1 on a finding. SPDX-License-Identifier: Apache-2.0
+Reads the page and the sources of the tests; exits 1 on a finding.
+
+SPDX-License-Identifier: Apache-2.0
 """
 
 import pathlib

@@ -1,4 +1,4 @@
-# What the tool's tests share: expect STATUS PATTERN COMMAND.. runs a command and compares its exit
+# Holds what the tool's tests share: expect STATUS PATTERN COMMAND.. runs a command and compares its exit
 # status and what it prints (stdout and stderr) with an extended regular expression.
 # SPDX-License-Identifier: Apache-2.0
 # Arguments of each test: the tool, the source tree.

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Measures that the cost formulas of ops/manifest.json are those of this build's tool: records of short
 # benchmarks on the host go through tests/lint/check_manifest.py, which compares every row.
-# Usage: manifest.sh TOOL SOURCE_DIR. SPDX-License-Identifier: Apache-2.0
+# Usage: manifest.sh TOOL SOURCE_DIR.
+# SPDX-License-Identifier: Apache-2.0
 set -euo pipefail
 tool=$1 source=$2
 command -v python3 >/dev/null || exit 77

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Measures what a user reads whose NVIDIA driver is older than the build's CUDA, with a stand-in for the driver.
-# Usage: old_driver.sh TOOL SOURCE_DIR. SPDX-License-Identifier: Apache-2.0
+# Usage: old_driver.sh TOOL SOURCE_DIR.
+# SPDX-License-Identifier: Apache-2.0
 set -euo pipefail
 source "$(dirname "$0")/expect.sh"
 built=$("$tool" info | sed -n 's/^cuda.runtime: \([0-9]*\)...$/\1/p')

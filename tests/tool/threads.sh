@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Measures that the number of threads follows the CPUs that a process may use, and SLUICE_NUM_THREADS
-# before that. Usage: threads.sh TOOL. SPDX-License-Identifier: Apache-2.0
+# before that. Usage: threads.sh TOOL.
+# SPDX-License-Identifier: Apache-2.0
 set -euo pipefail
 tool=$1
 unset SLUICE_NUM_THREADS

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rows of the benchmark of context parallelism: of one rank, of a group, of simulated ranks, of fla, of the link."""
+"""Measures the rows of the benchmark of context parallelism: one rank, a group, simulated ranks, fla, the link."""
 
 import argparse
 import statistics

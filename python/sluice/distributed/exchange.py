@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What ranks send each other: an agreement on what is to come, and exchanges that run while other work does."""
+"""Sends between ranks: an agreement on what is to come, and exchanges that run while other work does."""
 
 import zlib
 from collections.abc import Iterator

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rows of other ranks that a short convolution reads: the last ones before each piece."""
+"""Fetches the rows of other ranks that a short convolution reads: the last ones before each piece."""
 
 import zlib
 from typing import Any

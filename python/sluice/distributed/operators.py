@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a context does as functional operators of torch, torch.ops.sluice.context_*, which torch.compile(fullgraph=True)
-sees through; their gradients are operators likewise. They name their context by a string.
+"""Registers what a context does as functional operators of torch, torch.ops.sluice.context_*, which
+torch.compile(fullgraph=True) sees through; their gradients are operators likewise. They name their context by a string.
 
 What `context_halo_send` and the gradient of `context_halo_receive` return is still being exchanged: torch runs what
 lies between the two meanwhile, in both directions, and the other of the pair waits for it."""

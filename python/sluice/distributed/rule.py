@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The parts of a context-parallel call between which ranks exchange: maps of the own pieces before, rows that
-need no map during it, the fold and all other rows after. No communication here, so that ranks can be simulated."""
+"""Computes a context-parallel call around its exchange: maps of the own pieces before, rows that need no map
+during it, the fold and all other rows after. No communication here, so that ranks can be simulated."""
 
 import zlib
 from dataclasses import dataclass, field

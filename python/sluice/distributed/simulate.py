@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ranks that are not there: all of a group's calls on one device, one rank after the other, with the
-same operators on the same pieces. For tests, and to measure what a rank would compute."""
+"""Simulates a group of ranks: all of its calls on one device, one rank after the other, with the same
+operators on the same pieces. For tests, and to measure what a rank would compute."""
 
 from typing import Any
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Refusals of the shims, in the core's message grammar:
+"""Raises the refusals of the shims, in the core's message grammar:
 "op: argument = found, expected ... (rule)"."""
 
 from typing import Any, NoReturn

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the shims find out about a call: lengths of packed sequences, without waiting for a GPU, and norms."""
+"""Finds out about a call what the shims need: lengths of packed sequences, without waiting for a GPU, and norms."""
 
 from __future__ import annotations
 

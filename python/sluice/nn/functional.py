@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The operators of a layer as functional operators of torch, which torch.compile(fullgraph=True), torch.export and
-activation checkpointing see through: torch.ops.sluice.train_*. They write nothing that they are given, know their
+"""Offers the operators of a layer as functional operators of torch, which torch.compile(fullgraph=True), torch.export
+and activation checkpointing see through: torch.ops.sluice.train_*. They write nothing that they are given, know their
 results' shapes, and their gradients are operators likewise."""
 
 from typing import Any

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The gated delta rule layer of Qwen3-Next, Qwen3.5 and flash-linear-attention as a module of torch."""
+"""Defines the gated delta rule layer of Qwen3-Next, Qwen3.5 and flash-linear-attention as a module of torch."""
 
 import math
 from collections.abc import Mapping

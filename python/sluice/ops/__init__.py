@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The operators with every option of the C interface (include/sluice/sluice.h), for callers that
-build their own conventions on top; `sluice.functional` has the FLA-style functions.
+"""Offers the operators with every option of the C interface (include/sluice/sluice.h), for callers
+that build their own conventions on top; `sluice.functional` has the FLA-style functions.
 
 Tensors are torch tensors, NumPy arrays (bfloat16 by ml_dtypes) or any DLPack producer, all on one
 device; they are passed as views with their strides and never copied. Shapes are token-first:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`chunk_summary`, `state_fold`. Made by ops/generate.py from ops/manifest.json."""
+"""Offers `chunk_summary`, `state_fold`. Made by ops/generate.py from ops/manifest.json."""
 
 from typing import Any
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`causal_conv1d`, `gated_rms_norm`. Made by ops/generate.py from ops/manifest.json."""
+"""Offers `causal_conv1d`, `gated_rms_norm`. Made by ops/generate.py from ops/manifest.json."""
 
 from typing import Any
 

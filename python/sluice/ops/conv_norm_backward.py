@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`causal_conv1d_backward`, `gated_rms_norm_backward`. Made by ops/generate.py from ops/manifest.json."""
+"""Offers `causal_conv1d_backward`, `gated_rms_norm_backward`. Made by ops/generate.py from ops/manifest.json."""
 
 from typing import Any
 

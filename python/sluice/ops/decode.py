@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`recurrent_step`. Made by ops/generate.py from ops/manifest.json."""
+"""Offers `recurrent_step`. Made by ops/generate.py from ops/manifest.json."""
 
 from typing import Any
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`layer_prefill`, `layer_decode`. Made by ops/generate.py from ops/manifest.json."""
+"""Offers `layer_prefill`, `layer_decode`. Made by ops/generate.py from ops/manifest.json."""
 
 from typing import Any
 

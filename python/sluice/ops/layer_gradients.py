@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`layer_backward`. Made by ops/generate.py from ops/manifest.json."""
+"""Offers `layer_backward`. Made by ops/generate.py from ops/manifest.json."""
 
 from typing import Any, NamedTuple
 

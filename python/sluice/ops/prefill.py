@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`chunk_forward`, `chunk_backward`. Made by ops/generate.py from ops/manifest.json."""
+"""Offers `chunk_forward`, `chunk_backward`. Made by ops/generate.py from ops/manifest.json."""
 
 from typing import Any, NamedTuple
 

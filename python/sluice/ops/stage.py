@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`chunk_stage`. Made by ops/generate.py from ops/manifest.json."""
+"""Offers `chunk_stage`. Made by ops/generate.py from ops/manifest.json."""
 
 from typing import Any
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Charts as inline SVG that follow the page's colours, light or dark. Needs matplotlib.
+"""Draws charts as inline SVG that follow the page's colours, light or dark. Needs matplotlib.
 
 Drawn with placeholder colours that become CSS variables of the page, so that one drawing serves both
 themes; text stays text, ids are made unique, nothing refers to anything outside."""

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pieces of the page: tables, figures, labels of sources, and the document around them. Everything
-that comes from outside goes through html.escape()."""
+"""Writes the parts of the page: tables, figures, labels of sources, and the document around them.
+Everything that comes from outside goes through html.escape()."""
 
 import html
 import importlib.resources

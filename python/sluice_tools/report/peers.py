@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Peers that happen to be installed, run in this process beside Sluice, in turns, on the same
+"""Times peers that happen to be installed, in this process beside Sluice, in turns, on the same
 inputs: transformers' layers (torch, or fla's kernels where it finds them), and flash-linear-attention on a GPU."""
 
 import contextlib

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A pytest plug-in that runs fla's own tests of the gated delta rule with Sluice as the backend.
+"""Runs fla's own tests of the gated delta rule with Sluice as the backend: a plug-in of pytest.
 
 The rules run forward only: gradients are off, `backward()` does nothing, and a comparison of two
 absent gradients is left out; the tests that do arithmetic with one are expected to end there, after

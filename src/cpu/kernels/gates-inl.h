@@ -1,5 +1,5 @@
-// Decays and write strengths from what the caller calls gate and beta, a vector at a time, and the
-// l2 norm of q and k.
+// Computes decays and write strengths from what the caller calls gate and beta, a vector at a time,
+// and the l2 norm of q and k.
 // SPDX-License-Identifier: Apache-2.0
 #if defined(SLUICE_CPU_KERNELS_GATES_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef SLUICE_CPU_KERNELS_GATES_INL_H_

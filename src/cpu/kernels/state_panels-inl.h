@@ -1,4 +1,4 @@
-// Panels: a few columns (value dimensions) of one head's state as a contiguous float32 block
+// Moves panels: a few columns (value dimensions) of one head's state as a contiguous float32 block
 // [K][width], whatever the state's dtype and layout. Kernels work on panels only, so kv and vk
 // layouts give the same bits.
 // SPDX-License-Identifier: Apache-2.0

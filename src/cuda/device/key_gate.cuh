@@ -1,4 +1,4 @@
-// Constants of key-wise raw gates, whose dt_bias is [HV,K]; what they do is in gate.cuh.
+// Holds the constants of key-wise raw gates, whose dt_bias is [HV,K]; what they do is in gate.cuh.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CUDA_DEVICE_KEY_GATE_CUH_
 #define SLUICE_CUDA_DEVICE_KEY_GATE_CUH_

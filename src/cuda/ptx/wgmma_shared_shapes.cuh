@@ -1,4 +1,4 @@
-// Warpgroup matrix multiply-accumulate, one function per shape (PTX ISA 9.7.15.5, wgmma.mma_async).
+// Issues warpgroup matrix products, one function per shape (PTX ISA 9.7.15.5, wgmma.mma_async).
 // Written by gen_wgmma.py: edit that. D is float32 [64, N]; A and B are 16 bits wide.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CUDA_PTX_WGMMA_SHARED_SHAPES_CUH_

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hugging Face transformers: `patch(model)` swaps the gated delta rule of Qwen3-Next, Qwen3.5 and
-every other model built from the same functions, and gives it back.
+"""Patches models of Hugging Face transformers: `patch(model)` swaps the gated delta rule of Qwen3-Next,
+Qwen3.5 and every other model built from the same functions, and gives it back.
 
     import sluice.engines.transformers as sluice_hf
     handle = sluice_hf.patch(model)      # or: with sluice_hf.patched(model): ...

@@ -1,4 +1,4 @@
-// What the kernels of chunk_backward with key-wise gates are told, and their shapes.
+// Describes a call to the kernels of chunk_backward with key-wise gates, and states their shapes.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CUDA_KERNELS_BACKWARD_KEY_PARAMS_H_
 #define SLUICE_CUDA_KERNELS_BACKWARD_KEY_PARAMS_H_

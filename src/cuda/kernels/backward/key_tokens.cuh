@@ -1,4 +1,4 @@
-// Gradients with key-wise gates, token by token: right for every gate and size, not fast.
+// Computes gradients with key-wise gates, token by token: right for every gate and size, not fast.
 //
 // Math      docs/math.md section 8 with diag(alpha) in place of alpha; dg of a channel is the
 //           product of its rows of the two states, which no sum of gates has to cancel

@@ -1,4 +1,4 @@
-// What the kernel that gathers integers is told.
+// Describes a call to the kernel that gathers integers.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CUDA_KERNELS_INDICES_PARAMS_H_
 #define SLUICE_CUDA_KERNELS_INDICES_PARAMS_H_

@@ -1,4 +1,4 @@
-// What chunk_cumsum makes logarithms of gates with: a POD, passed as a __grid_constant__.
+// Describes what chunk_cumsum makes logarithms of gates with: a POD, passed as a __grid_constant__.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CUDA_KERNELS_STAGES_SUM_GATES_H_
 #define SLUICE_CUDA_KERNELS_STAGES_SUM_GATES_H_

@@ -1,4 +1,4 @@
-// The passes that cut sequences need besides transition and main pass.
+// Compiles the passes that cut sequences need besides transition and main pass.
 // SPDX-License-Identifier: Apache-2.0
 #include "cuda/kernels/chunk_forward/horizon.cuh"
 #include "cuda/kernels/chunk_forward/instances.h"
