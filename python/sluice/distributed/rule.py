@@ -68,8 +68,7 @@ class Call:
         known = self.fragments.known
         if key not in known:
             known[key] = Route(self.fragments, *key)
-        found: Route = known[key]
-        return found
+        return known[key]  # type: ignore[no-any-return]
 
     def independent(self, reverse: bool) -> tuple[int, int]:
         """Pieces that are run during the exchange."""
