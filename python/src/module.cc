@@ -31,12 +31,13 @@ int operator_index(PyObject* name) noexcept {
   const char* text = PyUnicode_Check(name) ? PyUnicode_AsUTF8AndSize(name, nullptr) : nullptr;
   const int op = text != nullptr ? operator_named(text) : -1;
   if (op < 0 && PyErr_Occurred() == nullptr) {
-    fail(SLUICE_INVALID_ARGUMENT,
-         "sluice: op = %.60s, expected chunk_forward, recurrent_step, causal_conv1d, "
-         "gated_rms_norm, layer_prefill, layer_decode, chunk_stage, chunk_backward, "
-         "chunk_summary, state_fold, causal_conv1d_backward, gated_rms_norm_backward or "
-         "layer_backward",
-         text == nullptr ? "?" : text);
+    std::string names = operator_of(0).name;
+    for (int i = 1; i < SLUICE_OP_COUNT; ++i) {
+      names += i + 1 < SLUICE_OP_COUNT ? ", " : " or ";
+      names += operator_of(i).name;
+    }
+    fail(SLUICE_INVALID_ARGUMENT, "sluice: op = %.60s, expected %s", text == nullptr ? "?" : text,
+         names.c_str());
   }
   return op;
 }

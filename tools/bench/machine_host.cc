@@ -3,11 +3,12 @@
 #include <cstdlib>
 #include <cstring>
 #include <new>
-#include <thread>
+#include <string>
 
 #include "tools/bench/cpu_probe.hpp"
 #include "tools/bench/machine.hpp"
 #include "tools/call.hpp"
+#include "tools/machine_facts.hpp"
 
 namespace sluice::tools {
 namespace {
@@ -23,9 +24,10 @@ class HostMachine final : public Machine {
   sluice_device device() const override { return kCpuDevice; }
   std::string name() const override { return cpu_name(); }
   int processors() const override {
-    const char* set = std::getenv("SLUICE_NUM_THREADS");
-    const int threads = set != nullptr ? std::atoi(set) : 0;
-    return threads > 0 ? threads : static_cast<int>(std::thread::hardware_concurrency());
+    for (const auto& [key, value] : capabilities()) {
+      if (key == "cpu.threads") return std::stoi(value);
+    }
+    return 1;
   }
   nlohmann::json describe() const override { return {{"name", name()}, {"threads", processors()}}; }
 

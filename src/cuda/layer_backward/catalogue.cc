@@ -7,6 +7,7 @@
 
 #include <algorithm>
 
+#include "core/host_access.hpp"
 #include "cuda/catalogues.h"
 #include "cuda/causal_conv1d/lower.h"
 #include "cuda/gated_rms_norm/lower.h"
@@ -20,8 +21,6 @@ namespace {
 
 using core::CausalConvBackwardProblem, core::CausalConvProblem, core::LayerBackwardProblem;
 using core::Plan, core::present, core::Tensor;
-
-constexpr sluice_dtype kFloat32{2, 32};
 
 /// What is decided around the parts.
 struct LayerBackwardChoice {
@@ -160,8 +159,8 @@ Status plan_layer(const LayerBackwardProblem& p, const Machine& machine,
   const auto plan_delta = [&] {
     return plan_part(chunk_backward_catalogue(), parts.delta, machine, environment, &most, &tiles);
   };
-  if (parts.runs_rule && !(plan_rule().ok() && fast)) choice.core = kFloat32;
-  if (!(plan_delta().ok() && tiles)) choice.between = kFloat32;
+  if (parts.runs_rule && !(plan_rule().ok() && fast)) choice.core = core::kFloat32;
+  if (!(plan_delta().ok() && tiles)) choice.between = core::kFloat32;
   parts = LayerGradients(p, choice, any_base);
   rule_bytes = most = 0;
   if (parts.runs_rule) {
