@@ -13,7 +13,7 @@ namespace sluice::core {
 using Tensor = sluice_tensor;
 
 /// Most segments of a sequence that a caller or the environment may ask for.
-constexpr int kMostWishedSegments = 4096;
+constexpr int kMostSegmentsAskedFor = 4096;
 
 /// Most sequences of a call: kernels count them in 32 bits.
 constexpr int64_t kMostSequences = INT32_MAX;

@@ -13,15 +13,15 @@ namespace {
 using ll = long long;
 
 /// [B,T,HV] as [B,T,HV/r,r].
-Tensor split_heads(const Tensor& t, int64_t r) noexcept {
+Tensor grouped_heads(const Tensor& t, int64_t r) noexcept {
   if (!present(t)) return {};
-  Tensor split = t;
-  split.rank = 4;
-  split.shape[2] = t.shape[2] / r;
-  split.shape[3] = r;
-  split.stride[2] = t.stride[2] * r;
-  split.stride[3] = t.stride[2];
-  return split;
+  Tensor grouped = t;
+  grouped.rank = 4;
+  grouped.shape[2] = t.shape[2] / r;
+  grouped.shape[3] = r;
+  grouped.stride[2] = t.stride[2] * r;
+  grouped.stride[3] = t.stride[2];
+  return grouped;
 }
 
 /// q, k and v: shapes and grouped heads. `values`: o, or its gradient, shaped as v.
@@ -84,7 +84,7 @@ bool check_per_token(Checker& c, const char* name, const Tensor& t, const Args& 
 template <class Args>
 void check_gate(Checker& c, const Args& a, DeltaRuleProblem* p) noexcept {
   if (!present(a.gate) || a.gate.rank != 4) {
-    if (check_per_token(c, "gate", a.gate, a)) p->gate = split_heads(a.gate, p->r);
+    if (check_per_token(c, "gate", a.gate, a)) p->gate = grouped_heads(a.gate, p->r);
     return;
   }
   if (!c.optional("gate", a.gate, 4, Dtypes::kFloat)) return;
@@ -112,7 +112,7 @@ void check_gate_and_beta(Checker& c, const Args& a, DeltaRuleProblem* p) noexcep
     }
   }
   check_gate(c, a, p);
-  if (check_per_token(c, "beta", a.beta, a)) p->beta = split_heads(a.beta, p->r);
+  if (check_per_token(c, "beta", a.beta, a)) p->beta = grouped_heads(a.beta, p->r);
   const bool raw = o.gate_space == SLUICE_GATE_RAW || o.gate_space == SLUICE_GATE_RAW_BOUNDED;
   if (c.ok() && raw && !present(a.gate) && element_count(a.v) > 0) {
     c.fail("gate = absent, expected a view of rank 3 or 4 (gate_space %s)",
@@ -172,9 +172,9 @@ void check_split(Checker& c, const Args& a, DeltaRuleProblem* p) noexcept {
   c.choice("split", a.split, 5, "0 (AUTO), 1 (NEVER), 2 (COLUMNS), 3 (SEGMENTS) or 4 (LENGTH)");
   if (!c.ok()) return;
   if (a.split == SLUICE_SPLIT_SEGMENTS) {
-    if (a.split_value < 2 || a.split_value > kMostWishedSegments) {
+    if (a.split_value < 2 || a.split_value > kMostSegmentsAskedFor) {
       c.fail("split_value = %d, expected 2 to %d segments (split SEGMENTS)", a.split_value,
-             kMostWishedSegments);
+             kMostSegmentsAskedFor);
     }
   } else if (a.split == SLUICE_SPLIT_LENGTH) {
     if (a.split_value < 0 || a.split_value % kCheckpointMultiple != 0) {
@@ -257,8 +257,8 @@ void check_gradients(Checker& c, const sluice_chunk_backward_args& a,
   p->d_o = a.d_o, p->d_final = a.d_final;
   p->dq = a.dq, p->dk = a.dk, p->dv = a.dv;
   const bool key_wise = a.gate.rank == 4;
-  p->dgate = key_wise ? a.dgate : split_heads(a.dgate, p->forward.r);
-  p->dbeta = split_heads(a.dbeta, p->forward.r);
+  p->dgate = key_wise ? a.dgate : grouped_heads(a.dgate, p->forward.r);
+  p->dbeta = grouped_heads(a.dbeta, p->forward.r);
   p->dA_log = a.dA_log, p->ddt_bias = a.ddt_bias, p->dinitial = a.dinitial;
 }
 

@@ -73,12 +73,12 @@ Status parse_split(const char* split, CutOverride* out) noexcept {
   if (is_auto(split) || parse_word(split, out)) return ok_status();
   char* end = nullptr;
   const long count = std::strtol(split, &end, 10);
-  if (*end != '\0' || count < 2 || count > core::kMostWishedSegments) {
+  if (*end != '\0' || count < 2 || count > core::kMostSegmentsAskedFor) {
     return Status::failure(Code::kInvalidArgument,
                            "cuda: SLUICE_CUDA_SPLIT = %s, expected auto, never, columns, length, "
                            "cluster2, cluster4, cluster6, cluster8, prefix1, prefix2, prefix4 or "
                            "2 to %d segments",
-                           split, core::kMostWishedSegments);
+                           split, core::kMostSegmentsAskedFor);
   }
   out->split = SLUICE_SPLIT_SEGMENTS;
   out->value = static_cast<int32_t>(count);

@@ -382,7 +382,7 @@ TEST(CudaCut, TheWorkspaceHoldsTheTablesOneAfterTheOther) {
   for (const int64_t boundaries : {0, 1, 17, 300}) {
     const auto at = device::segment_workspace(5, 8, 64, 256, boundaries);
     const size_t pairs = static_cast<size_t>(boundaries) * 8;
-    EXPECT_GE(at.segments, sizeof(device::PlanHeader));
+    EXPECT_GE(at.segments, sizeof(device::SegmentHeader));
     EXPECT_GE(at.left - at.segments,
               (5 + static_cast<size_t>(boundaries)) * sizeof(device::Segment));
     EXPECT_GE(at.transitions - at.horizon, pairs * 4);

@@ -168,8 +168,8 @@ int DeviceScene::enqueue(cudaStream_t stream, ChunkForward function) const {
 }
 
 const char* DeviceScene::expected_kernel() {
-  const char* wish = std::getenv("SLUICE_CUDA_KERNEL");
-  return wish != nullptr && std::strcmp(wish, "generic") == 0 ? ".generic" : ".sm_90a.";
+  const char* forced = std::getenv("SLUICE_CUDA_KERNEL");
+  return forced != nullptr && std::strcmp(forced, "generic") == 0 ? ".generic" : ".sm_90a.";
 }
 
 std::string DeviceScene::run(ChunkForward function) {

@@ -1,6 +1,6 @@
 // Measures what SLUICE_CUDA_SPLIT and SLUICE_CUDA_HISTORY change, which a process reads once: each
 // value in a child process, by the kernel named for a call or the message that refuses it, with and
-// without a wish of the call's own.
+// where the call itself asks for none.
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
@@ -43,7 +43,7 @@ bool is_expected(const std::string& found, const std::string& expected) {
   return found.compare(0, expected.size() - 1, expected, 0, expected.size() - 1) == 0;
 }
 
-/// Ends the process with 0 if the library answers `expected` to a call with this wish of its own.
+/// Ends the process with 0 if the library answers `expected` to a call that asks for this itself.
 [[noreturn]] void expect_in_child(const char* variable, const char* value, sluice_split own,
                                   const std::string& expected) {
   setenv(variable, value, 1);
@@ -57,31 +57,31 @@ bool is_expected(const std::string& found, const std::string& expected) {
   std::_Exit(is_expected(found, expected) ? 0 : 1);
 }
 
-struct Wish {
+struct ForcedCut {
   const char *variable, *value;
   sluice_split own;
   std::string expected;
 };
 
-void PrintTo(const Wish& wish, std::ostream* out) {
-  *out << wish.variable << "=" << wish.value << " beside split " << wish.own;
+void PrintTo(const ForcedCut& forced, std::ostream* out) {
+  *out << forced.variable << "=" << forced.value << " beside split " << forced.own;
 }
 
-class CudaEnvironmentDeathTest : public ::testing::TestWithParam<Wish> {
+class CudaEnvironmentDeathTest : public ::testing::TestWithParam<ForcedCut> {
  protected:
   void SetUp() override { SLUICE_SKIP_WITHOUT_GPU(); }
 };
 
 TEST_P(CudaEnvironmentDeathTest, DecidesWhereTheCallDoesNot) {
-  const Wish& wish = GetParam();
+  const ForcedCut& forced = GetParam();
   ::testing::FLAGS_gtest_death_test_style = "threadsafe";
-  EXPECT_EXIT(expect_in_child(wish.variable, wish.value, wish.own, wish.expected),
+  EXPECT_EXIT(expect_in_child(forced.variable, forced.value, forced.own, forced.expected),
               ::testing::ExitedWithCode(0), "");
 }
 
 const char* const kSplit = "SLUICE_CUDA_SPLIT";
 const std::string kWhole = kKernel, kColumns = kWhole + ".columns", kCut = kWhole + ".segments";
-const Wish kWishes[] = {
+const ForcedCut kForcedCuts[] = {
     {kSplit, "never", SLUICE_SPLIT_AUTO, kWhole},
     {kSplit, "columns", SLUICE_SPLIT_AUTO, kColumns},
     {kSplit, "length", SLUICE_SPLIT_AUTO, kCut},
@@ -101,7 +101,7 @@ const Wish kWishes[] = {
      "cuda: SLUICE_CUDA_HISTORY = short, expected auto or strict"},
     {"SLUICE_CUDA_HISTORY", "strict", SLUICE_SPLIT_SEGMENTS, kCut},
 };
-INSTANTIATE_TEST_SUITE_P(All, CudaEnvironmentDeathTest, ::testing::ValuesIn(kWishes));
+INSTANTIATE_TEST_SUITE_P(All, CudaEnvironmentDeathTest, ::testing::ValuesIn(kForcedCuts));
 
 }  // namespace
 }  // namespace sluice::check

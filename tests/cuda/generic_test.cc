@@ -128,8 +128,8 @@ TEST_F(CudaKernelChoice, FollowsTheEnvironment) {
   SLUICE_SKIP_WITHOUT_GPU();
   DeltaConfig c{.name = "fused"};
   c.op = SLUICE_OP_CHUNK_FORWARD, c.K = c.V = 128, c.T = 100, c.io = c.o = kBF16;
-  const char* wish = std::getenv("SLUICE_CUDA_KERNEL");
-  const bool generic = wish != nullptr && std::strcmp(wish, "generic") == 0;
+  const char* forced = std::getenv("SLUICE_CUDA_KERNEL");
+  const bool generic = forced != nullptr && std::strcmp(forced, "generic") == 0;
   const DeltaResult found = run_delta(c, SLUICE_IMPL_CUDA);
   ASSERT_EQ(found.code, SLUICE_OK) << found.message;
   // How the call is spread over the GPU, the end of a fused kernel's name, is another choice.

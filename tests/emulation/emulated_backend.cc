@@ -13,7 +13,7 @@
 #include "cuda/kernels/chunk_forward/horizon.cuh"
 #include "cuda/kernels/chunk_forward/join.cuh"
 #include "cuda/kernels/chunk_forward/kernel.cuh"
-#include "cuda/kernels/chunk_forward/plan.cuh"
+#include "cuda/kernels/chunk_forward/planner.cuh"
 #include "cuda/kernels/chunk_forward/summary.cuh"
 #include "cuda/kernels/generic/launch.h"
 #include "emulated_backend.hpp"
@@ -104,7 +104,7 @@ std::string run(PrefillParams p, const Tiles& tiles, void* workspace) {
   }
   if (request.rule != CutRule::kWhole) {
     p.segments.place_in(workspace, p.N, p.HV, p.K, p.V);
-    if (request.rule != CutRule::kEqual) launch(1, kPlanThreads, [&] { plan_kernel(p); });
+    if (request.rule != CutRule::kEqual) launch(1, kPlannerThreads, [&] { planner_kernel(p); });
     if (request.rule == CutRule::kEqual && request.may_forget) *p.segments.header = {};
     if (p.has_key_gates()) prefill_passes::run_key_preparation(launch, p, tiles.q.is_bf16, kL2Norm);
     launch_horizons(launch, p);
@@ -151,7 +151,7 @@ std::string run_summary(PrefillParams p, const Tiles& tiles,
   *p.segments.header = {};
   if (p.has_key_gates()) prefill_passes::run_key_preparation(launch, p, tiles.q.is_bf16, kL2Norm);
   launch((pairs + kHorizonThreads / 32 - 1) / (kHorizonThreads / 32), kHorizonThreads, [&] {
-    p.has_key_gates() ? key_summary_plan_kernel(p, out) : summary_plan_kernel(p, out);
+    p.has_key_gates() ? key_summary_planner_kernel(p, out) : summary_planner_kernel(p, out);
   });
   p.v = emulated_map(tiles.v, 64, columns);
   run_pass<Io, kL2Norm, false>(launch, p, columns, kMostCtas);
@@ -256,7 +256,7 @@ EmulatedPlan emulate_plan(const core::DeltaRuleProblem& problem,
   const size_t past = (256 - reinterpret_cast<uintptr_t>(memory.data()) % 256) % 256;
   p.segments.place_in(memory.data() + past, p.N, p.HV, p.K, p.V);
   Launches launch;
-  launch(1, kPlanThreads, [&] { plan_kernel(p); });
+  launch(1, kPlannerThreads, [&] { planner_kernel(p); });
   launch_horizons(launch, p);
   EmulatedPlan out{launch.trouble, *p.segments.header, {}, {}, {}, {}};
   if (!out.trouble.empty()) return out;

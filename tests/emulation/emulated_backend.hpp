@@ -31,7 +31,7 @@ const core::Backend& emulated_prefill() noexcept;
 /// What the planner leaves in the workspace, with the horizons after it.
 struct EmulatedPlan {
   std::string trouble;  ///< empty, or why the emulation ended
-  device::PlanHeader header;
+  device::SegmentHeader header;
   std::vector<device::Segment> segments, left;
   std::vector<int32_t> horizon;
   std::vector<device::Transition> transitions;

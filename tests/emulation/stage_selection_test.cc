@@ -42,9 +42,9 @@ core::ChunkStageProblem gla(int64_t K = 128, int64_t V = 128) {
 
 /// Not Hopper unless named: that has a kernel of its own.
 std::string name_of(const core::ChunkStageProblem& p, int capability = 80,
-                    const Environment& wish = {}) {
+                    const Environment& environment = {}) {
   core::Plan plan;
-  const Status status = plan_by(chunk_stage_catalogue(), p, {0, capability, 132, {}}, wish,
+  const Status status = plan_by(chunk_stage_catalogue(), p, {0, capability, 132, {}}, environment,
                                 core::PlanFor::kCall, &plan);
   return status.ok() ? plan.kernel : status.message;
 }
@@ -113,13 +113,13 @@ TEST(StageSelection, OtherStagesTakeKeyWiseGatesByPlainKernels) {
 TEST(StageSelection, HopperHasItsOwnSimpleGla) {
   EXPECT_EQ(name_of(gla(), 90), "cuda.chunk_o.sm_90a.states.bf16.k128.columns");
   EXPECT_EQ(name_of(gla(64, 192), 90), "cuda.chunk_o.sm_90a.states.bf16.k64.columns");
-  Environment wish;
-  wish.cut.split = SLUICE_SPLIT_NEVER;
-  EXPECT_EQ(name_of(gla(), 90, wish), "cuda.chunk_o.sm_90a.states.bf16.k128");
-  wish.cut.split = SLUICE_SPLIT_SEGMENTS, wish.cut.value = 2;
-  EXPECT_EQ(name_of(gla(), 90, wish), "cuda.chunk_o.sm_90a.states.bf16.k128.segments");
-  wish.kernel = KernelOverride::kGeneric;
-  EXPECT_EQ(name_of(gla(), 90, wish), "cuda.chunk_o.tiles.states");
+  Environment environment;
+  environment.cut.split = SLUICE_SPLIT_NEVER;
+  EXPECT_EQ(name_of(gla(), 90, environment), "cuda.chunk_o.sm_90a.states.bf16.k128");
+  environment.cut.split = SLUICE_SPLIT_SEGMENTS, environment.cut.value = 2;
+  EXPECT_EQ(name_of(gla(), 90, environment), "cuda.chunk_o.sm_90a.states.bf16.k128.segments");
+  environment.kernel = KernelOverride::kGeneric;
+  EXPECT_EQ(name_of(gla(), 90, environment), "cuda.chunk_o.tiles.states");
   core::ChunkStageProblem p = gla();
   p.o.data = memory + 4;
   EXPECT_EQ(name_of(p, 90), "cuda.chunk_o.plain.states");
@@ -133,7 +133,7 @@ TEST(StageSelection, HopperHasItsOwnSimpleGla) {
   p.h = rows(3, 128, {4, 16});
   EXPECT_EQ(name_of(p, 90), "cuda.chunk_o.sm_90a.bf16.k128");
   EXPECT_EQ(name_of(p, 100), "cuda.chunk_o.tiles");
-  EXPECT_EQ(name_of(p, 90, wish), "cuda.chunk_o.tiles");
+  EXPECT_EQ(name_of(p, 90, environment), "cuda.chunk_o.tiles");
   p.C = 128;
   EXPECT_EQ(name_of(p, 90), "cuda.chunk_o.tiles");
   p.C = 64;
@@ -156,9 +156,9 @@ TEST(StageSelection, HopperHasItsOwnChainOfStates) {
   EXPECT_EQ(name_of(states(), 90), "cuda.chunk_h.sm_90a.bf16.k128");
   EXPECT_EQ(name_of(states(64), 90), "cuda.chunk_h.sm_90a.bf16.k64");
   EXPECT_EQ(name_of(states(), 100), "cuda.chunk_h.tiles");
-  Environment wish;
-  wish.kernel = KernelOverride::kGeneric;
-  EXPECT_EQ(name_of(states(), 90, wish), "cuda.chunk_h.tiles");
+  Environment environment;
+  environment.kernel = KernelOverride::kGeneric;
+  EXPECT_EQ(name_of(states(), 90, environment), "cuda.chunk_h.tiles");
   core::ChunkStageProblem p = states();
   p.w = {};  // simple GLA
   EXPECT_EQ(name_of(p, 90), "cuda.chunk_h.tiles");
@@ -201,10 +201,10 @@ TEST(StageSelection, FewHeadsAreCutIntoSegments) {
 
 /// The kernel of gradients, or why there is none.
 std::string name_of(const core::ChunkBackwardProblem& b, int capability = 90,
-                    KernelOverride wish = KernelOverride::kAuto) {
+                    KernelOverride forced = KernelOverride::kAuto) {
   core::Plan plan;
-  const Status status = plan_by(chunk_backward_catalogue(), b, {0, capability, 132, {}}, {wish, {}},
-                                core::PlanFor::kCall, &plan);
+  const Status status = plan_by(chunk_backward_catalogue(), b, {0, capability, 132, {}},
+                                {forced, {}}, core::PlanFor::kCall, &plan);
   return status.ok() ? plan.kernel : status.message;
 }
 

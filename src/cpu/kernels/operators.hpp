@@ -11,7 +11,7 @@
 namespace sluice::cpu {
 
 /// Parallel over sequences, key heads and, where those are few, value heads and panels of state
-/// columns; results depend on neither the split nor the threads.
+/// columns; results depend on neither the cut nor the threads.
 size_t chunk_forward_workspace(const core::DeltaRuleProblem&) noexcept;
 void chunk_forward(const core::DeltaRuleProblem&, void* scratch) noexcept;
 
@@ -32,7 +32,7 @@ size_t state_fold_workspace(const core::StateFoldProblem&) noexcept;
 void state_fold(const core::StateFoldProblem&, void* scratch) noexcept;
 
 /// Parallel over chunks and heads; where states are carried, over sequences, value heads and panels
-/// of state columns. Results depend on neither the split nor the threads.
+/// of state columns. Results depend on neither the cut nor the threads.
 size_t chunk_stage_workspace(const core::ChunkStageProblem&) noexcept;
 void chunk_stage(const core::ChunkStageProblem&, void* scratch) noexcept;
 

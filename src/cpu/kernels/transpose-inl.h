@@ -36,8 +36,8 @@ struct MatrixShape {
 };
 
 /// columns[w * stride + c] = packed[c * width + w].
-inline void split_columns(const float* packed, int64_t width, int64_t count, float* columns,
-                          int64_t stride) noexcept {
+inline void unpack_columns(const float* packed, int64_t width, int64_t count, float* columns,
+                           int64_t stride) noexcept {
   const FloatTag d;
   const int64_t lanes = float_lanes();
   hn::Vec<FloatTag> v0, v1, v2, v3;
@@ -90,7 +90,7 @@ inline void read_matrix(const void* source, sluice_dtype dtype, const MatrixShap
   if (shape.packed()) {
     HWY_ALIGN float packed[kMaxWidth * kConvChannels];
     read_dense(source, dtype, shape.rows * shape.columns, packed);
-    return split_columns(packed, shape.columns, shape.rows, columns, stride);
+    return unpack_columns(packed, shape.columns, shape.rows, columns, stride);
   }
   for (int64_t w = 0; w < shape.columns; ++w) {
     const int64_t bytes = w * shape.column_stride * core::element_size(dtype);

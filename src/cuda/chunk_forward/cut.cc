@@ -101,7 +101,7 @@ CutEstimate estimate_leading(const CutProblem& of, const BatchShape& batch, int6
   const float in_turn = number(turns) * (length + costs.item) * costs.transition,
               leading = (length * quarters + costs.item) * of.chunk;
   out.time = std::max(in_turn, leading) + number(main) * (length + costs.item) * of.chunk +
-             costs.join * number(n - 2) + costs.split;
+             costs.join * number(n - 2) + costs.cut;
   return out;
 }
 

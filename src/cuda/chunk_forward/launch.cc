@@ -12,7 +12,7 @@
 
 namespace sluice::cuda::prefill {
 
-using device::CutRequest, device::CutRule, device::Instance, device::PlanHeader;
+using device::CutRequest, device::CutRule, device::Instance, device::SegmentHeader;
 
 namespace {
 
@@ -120,11 +120,11 @@ struct Passes {
 };
 
 /// The planner; of equal segments, what clears the counters that horizons need.
-void launch_plan(Passes& pass) noexcept {
+void launch_planner(Passes& pass) noexcept {
   if (pass.cut().rule != CutRule::kEqual) {
     pass.launch(chunk_forward::planner(), {1});
   } else if (pass.cut().may_forget) {
-    pass.launcher.clear(pass.params.segments.header, sizeof(PlanHeader));
+    pass.launcher.clear(pass.params.segments.header, sizeof(SegmentHeader));
   }
 }
 
@@ -272,7 +272,7 @@ int load_gated_delta() noexcept {
   int error = load_joins();
   if (error == 0)
     error =
-        load_all(planner(), horizon(), summary_plan(false), summary_join(64), summary_join(128));
+        load_all(planner(), horizon(), summary_planner(false), summary_join(64), summary_join(128));
   for (const auto& of_type : kInstances) {
     for (const auto& of_k : of_type) {
       for (const GetInstance get : of_k)
@@ -290,7 +290,7 @@ int load_key_gates() noexcept {
   int error = load_joins();
   if (error == 0) {
     error = load_all(chunk_forward::planner(), chunk_forward::key_horizon(),
-                     chunk_forward::summary_plan(true), chunk_forward::summary_join(64),
+                     chunk_forward::summary_planner(true), chunk_forward::summary_join(64),
                      chunk_forward::summary_join(128));
   }
   for (const int type : {0, 1}) {
@@ -338,7 +338,7 @@ void launch(PrefillParams params, const Tiles& tiles, void* workspace,
   // WHY not for one round of whole sequences: every multiprocessor takes one, in whatever order.
   if (may_cut || (!cut.in_order && items > cut.multiprocessors)) {
     p.segments.place_in(workspace, p.N, p.HV, p.K, p.V);
-    launch_plan(pass);
+    launch_planner(pass);
   }
   if (p.has_key_gates() && p.T > 0) launch_preparation(pass);
   if (may_cut) launch_segments(pass);
@@ -355,12 +355,12 @@ void launch_summary(PrefillParams params, const Tiles& tiles,
   const int64_t pairs = int64_t{p.N} * p.HV;
   if (pairs == 0) return;
   p.segments.place_in(workspace, p.N, p.HV, p.K, p.V);
-  launcher.clear(p.segments.header, sizeof(PlanHeader));
+  launcher.clear(p.segments.header, sizeof(SegmentHeader));
   if (p.T > 0) pass.encode(encode_maps(p, tiles));
   if (p.has_key_gates() && p.T > 0) launch_preparation(pass);
-  const Instance& plan = chunk_forward::summary_plan(p.has_key_gates());
-  const int64_t warps = plan.threads / 32;
-  pass.launch(plan, {static_cast<unsigned>((pairs + warps - 1) / warps)}, out);
+  const Instance& planner = chunk_forward::summary_planner(p.has_key_gates());
+  const int64_t warps = planner.threads / 32;
+  pass.launch(planner, {static_cast<unsigned>((pairs + warps - 1) / warps)}, out);
   if (p.T > 0) launch_transitions(pass, int64_t{pass.cut().most_boundaries} * p.HV);
   const int64_t slices = (p.V + p.K) / chunk_forward::kSummaryColumns;
   pass.launch(chunk_forward::summary_join(p.K), {static_cast<unsigned>(pairs * slices)}, out);

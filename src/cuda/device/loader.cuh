@@ -61,8 +61,8 @@ __device__ __forceinline__ void load_role(const PrefillParams& p, Shared& s) {
   } while (item.valid());
 }
 
-/// Requests v of chunk c; one thread. A factor's v is zero: the copy engine fills boxes outside the
-/// tensor with zeros, here those of a head that there is not.
+/// Requests v of chunk c; one thread. A factor's v is zero: it is asked for past the last
+/// head, and the copy engine fills boxes outside the tensor with zeros.
 template <class C, class Shared>
 __device__ __forceinline__ void load_v(const PrefillParams& p, Shared& s,
                                        tile::RingCursor<C::kVSlots>& v, const WorkItem& item,

@@ -34,7 +34,7 @@ __device__ __forceinline__ void store_rows(const PrefillParams& p, const WorkIte
   }
 }
 
-/// Places and stages of the output that a state warpgroup has in hand.
+/// Places and slots of the output that a state warpgroup has in hand.
 struct OutputPlace {
   int half;           ///< half of V
   uint32_t v_offset;  ///< lane's part in moving 16 tokens x 16 columns of a v tile, transposed

@@ -25,7 +25,7 @@ struct Pack {
     return {*static_cast<const uint4*>(at)};
   }
   /// The two numbers of a word, the low half first.
-  static __device__ __forceinline__ void split(uint32_t word, float (&out)[2]) {
+  static __device__ __forceinline__ void unpack_word(uint32_t word, float (&out)[2]) {
     if constexpr (kType == Number::kBfloat16) {
       out[0] = __uint_as_float(word << 16), out[1] = __uint_as_float(word & 0xffff0000u);
     } else {
@@ -42,7 +42,7 @@ struct Pack {
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       float x[2];
-      split(word[i], x);
+      unpack_word(word[i], x);
       out[2 * i] = x[0], out[2 * i + 1] = x[1];
     }
   }

@@ -9,7 +9,7 @@
 
 namespace sluice::cuda::device {
 
-inline constexpr int kPlainTerms = 16;  ///< staged at a time
+inline constexpr int kPlainTerms = 16;  ///< in shared memory at a time
 
 /// Operands of a tile's product.
 struct PlainOperands {

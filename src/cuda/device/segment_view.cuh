@@ -16,8 +16,8 @@ __device__ __forceinline__ uint32_t chunks_of(const PrefillParams& p, int n) {
   return chunks_between(load_index(p.cu_seqlens, n), load_index(p.cu_seqlens, n + 1), p.T);
 }
 
-/// What the passes ask of a plan.
-struct PlanView {
+/// What the passes ask of the segment table.
+struct SegmentView {
   const PrefillParams& p;
 
   __device__ __forceinline__ bool is_equal() const {

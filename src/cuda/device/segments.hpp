@@ -33,7 +33,7 @@ struct Transition {
 };
 
 /// Start of the workspace. The counts stay there after the call, for whoever asks how it was cut.
-struct PlanHeader {
+struct SegmentHeader {
   uint32_t segments, boundaries, transitions;
   uint32_t chains;
   uint32_t ticket, transition_ticket, join_ticket;  ///< of the persistent kernels
@@ -119,7 +119,7 @@ constexpr SegmentWorkspace segment_workspace(int64_t N, int64_t HV, int64_t K, i
   const auto aligned = [](int64_t bytes) { return (static_cast<size_t>(bytes) + 255) / 256 * 256; };
   const int64_t pairs = most_boundaries * HV;
   SegmentWorkspace at{};
-  at.segments = aligned(sizeof(PlanHeader));
+  at.segments = aligned(sizeof(SegmentHeader));
   at.left = at.segments + aligned((N + most_boundaries) * int64_t{sizeof(Segment)});
   at.chains = at.left + aligned(most_boundaries * int64_t{sizeof(Segment)});
   at.horizon = at.chains + aligned(most_boundaries * int64_t{sizeof(Chain)});
@@ -130,9 +130,9 @@ constexpr SegmentWorkspace segment_workspace(int64_t N, int64_t HV, int64_t K, i
   return at;
 }
 
-/// The plan in device memory. BOUND: boundaries * HV < 2^31.
+/// The segment table in device memory. BOUND: boundaries * HV < 2^31.
 struct SegmentTables {
-  PlanHeader* header;
+  SegmentHeader* header;
   Segment* segments;        ///< longest first
   Segment* left;            ///< by boundary: the segment that ends there
   Chain* chains;            ///< in no order
@@ -196,7 +196,7 @@ struct CutCosts {
   float transition;       ///< a chunk of the transition pass
   float transition_full;  ///< likewise where all multiprocessors want memory
   float join;             ///< a boundary of the join
-  float split;            ///< the launches that a split adds
+  float cut;              ///< the launches that a cut adds
   float horizon;          ///< the look back, where heads may forget
 };
 
@@ -319,7 +319,7 @@ SLUICE_HOST_DEVICE float cut_time(const Cut& cut, const CutProblem& of) {
   const float in_turn = rounds(items) * (length + costs.item) * costs.transition;
   const float moved = items * length / of.multiprocessors * costs.transition_full;
   const float join = of.exact > 0 ? costs.join * (boundaries / chains - 1.0f) : 0.0f;
-  const float launches = costs.split + (forgetful > 0 ? costs.horizon : 0.0f);
+  const float launches = costs.cut + (forgetful > 0 ? costs.horizon : 0.0f);
   return main_pass + (in_turn > moved ? in_turn : moved) + join + launches;
 }
 
@@ -334,7 +334,7 @@ SLUICE_HOST_DEVICE constexpr bool halves_fit(int64_t items, int64_t multiprocess
 SLUICE_HOST_DEVICE constexpr float halved_time(int64_t chunks, int64_t items,
                                                int64_t multiprocessors, const CutCosts& costs) {
   const float each = static_cast<float>(chunks) + costs.item;
-  return each * (static_cast<float>(items / multiprocessors) + costs.narrow) + costs.split;
+  return each * (static_cast<float>(items / multiprocessors) + costs.narrow) + costs.cut;
 }
 
 }  // namespace sluice::cuda::device

@@ -98,7 +98,7 @@ __device__ __forceinline__ void cut_item(WorkItem& item, int first, int count, i
 __device__ __forceinline__ void list_transitions(const PrefillParams& p, int boundary, int head,
                                                  bool multiplies, uint32_t* count) {
   const int columns = p.segments.cut.transition_columns;
-  const int added = p.V / columns, factors = multiplies ? PlanView{p}.factor_items() : 0;
+  const int added = p.V / columns, factors = multiplies ? SegmentView{p}.factor_items() : 0;
   Transition* const out =
       p.segments.transitions + atomicAdd(count, static_cast<uint32_t>(added + factors));
 #pragma unroll 1
@@ -123,14 +123,14 @@ __device__ __forceinline__ WorkItem segment_item(const PrefillParams& p, const S
   if (segment.chunks < 0) return empty_item(item);
   int early = 0;
   if (segment.before >= 0) {
-    const int horizon = PlanView{p}.horizon(segment.before, head);
+    const int horizon = SegmentView{p}.horizon(segment.before, head);
     item.source = horizon < 0 ? StateSource::kBoundary : StateSource::kZero;
     early = item.padded ? 0 : max(horizon, 0);
   } else if (segment.after >= 0 && p.segments.keep_initial) {
     item.source = StateSource::kKept;
   }
   if (segment.after >= 0) {
-    const bool leads = PlanView{p}.leads() && segment.before < 0;
+    const bool leads = SegmentView{p}.leads() && segment.before < 0;
     item.sink = leads ? StateSink::kAdded : StateSink::kNone;
   }
   item.before = segment.before;
@@ -139,12 +139,12 @@ __device__ __forceinline__ WorkItem segment_item(const PrefillParams& p, const S
   return item;
 }
 
-/// The item of a ticket in the transition pass. PERF those of padded sequences and of boundaries
-/// that an even plan has in vain store zeros where nobody looks: no list leaves them out.
+/// The item of a ticket in the transition pass. PERF those of padded sequences, and of boundaries
+/// past the end of a short sequence, store zeros that nobody reads: no list leaves them out.
 __device__ __forceinline__ WorkItem transition_item(const PrefillParams& p, uint32_t ticket) {
-  const PlanView plan{p};
-  const Transition work = plan.transition(static_cast<int>(ticket));
-  const Segment segment = plan.left(work.boundary);
+  const SegmentView table{p};
+  const Transition work = table.transition(static_cast<int>(ticket));
+  const Segment segment = table.left(work.boundary);
   WorkItem item = locate(p, segment.seq, work.head);
   item.column = work.column;
   item.after = work.boundary;
@@ -157,7 +157,7 @@ __device__ __forceinline__ WorkItem transition_item(const PrefillParams& p, uint
   if (work.is_factor) {
     item.source = StateSource::kIdentity;
   } else if (segment.before >= 0) {
-    early = max(plan.horizon(segment.before, work.head), 0);
+    early = max(table.horizon(segment.before, work.head), 0);
     item.source = StateSource::kZero;
   }
   item.sink = work.is_factor ? StateSink::kFactor : StateSink::kAdded;
@@ -173,19 +173,19 @@ __device__ __forceinline__ WorkItem item_of(const PrefillParams& p, uint32_t tic
   WorkItem none{};
   none.seq = -1;
   if constexpr (!C::kOutput) {
-    return ticket < PlanView{p}.transitions() ? transition_item(p, ticket) : none;
+    return ticket < SegmentView{p}.transitions() ? transition_item(p, ticket) : none;
   }
   const auto slices = static_cast<uint32_t>(p.V / C::kV),
              per_segment = static_cast<uint32_t>(p.HV) * slices;
   const bool planned = p.segments.header != nullptr;
-  const PlanView plan{p};
-  const uint32_t segments = planned ? plan.segments() : static_cast<uint32_t>(p.N);
+  const SegmentView table{p};
+  const uint32_t segments = planned ? table.segments() : static_cast<uint32_t>(p.N);
   if (ticket >= min(segments * per_segment, p.end_ticket)) return none;
   const auto position = static_cast<int>(ticket / per_segment);
   const uint32_t rest = ticket % per_segment;
   const auto head = static_cast<int>(rest / slices);
   WorkItem item =
-      planned ? segment_item(p, plan.segment(position), head) : locate(p, position, head);
+      planned ? segment_item(p, table.segment(position), head) : locate(p, position, head);
   item.column = static_cast<int32_t>(rest % slices) * C::kV;
   return item;
 }
@@ -207,11 +207,11 @@ __device__ __forceinline__ uint32_t first_ticket(const PrefillParams& p) {
 }
 template <class C>
 __device__ __forceinline__ uint32_t next_ticket(const PrefillParams& p, uint32_t ticket) {
-  PlanHeader* const plan = p.segments.header;
-  if (plan == nullptr || !PlanView{p}.has_lists()) {
+  SegmentHeader* const header = p.segments.header;
+  if (header == nullptr || !SegmentView{p}.has_lists()) {
     return ticket + gridDim.x - leading_ctas<C>(p);
   }
-  return gridDim.x + atomicAdd(C::kOutput ? &plan->ticket : &plan->transition_ticket, 1u);
+  return gridDim.x + atomicAdd(C::kOutput ? &header->ticket : &header->transition_ticket, 1u);
 }
 
 /// Whether items of this width take the main pass: the planner may have chosen between two.

@@ -67,7 +67,7 @@ __device__ __forceinline__ void invert_diagonal(Triangle<C>& X) {
 // ---------------------------------------------------------------------------- products ----
 
 /// x = high + low, each with the 11 bits of tf32. NUM: rounded half up, which costs an addition.
-__device__ __forceinline__ void split_number(float x, uint32_t* high, uint32_t* low) {
+__device__ __forceinline__ void tf32_halves(float x, uint32_t* high, uint32_t* low) {
   constexpr uint32_t kHalf = 0x1000u, kKept = 0xffffe000u;
   *high = (__float_as_uint(x) + kHalf) & kKept;
   *low = __float_as_uint(x - __uint_as_float(*high)) + kHalf;
@@ -97,8 +97,8 @@ __device__ __forceinline__ LeftNumbers load_left_numbers(const Triangle<C>& X, i
   for (int half = 0; half < 2; ++half) {
     const float2 pair =
         *reinterpret_cast<const float2*>(X.at(row + 8 * half + lane / 4, term + lane % 4 * 2));
-    split_number(pair.x, a.high + half, a.low + half);
-    split_number(pair.y, a.high + 2 + half, a.low + 2 + half);
+    tf32_halves(pair.x, a.high + half, a.low + half);
+    tf32_halves(pair.y, a.high + 2 + half, a.low + 2 + half);
   }
   return a;
 }
@@ -109,7 +109,7 @@ __device__ __forceinline__ RightNumbers load_right_numbers(const Triangle<C>& X,
   RightNumbers b;
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
-    split_number(*X.at(term + lane % 4 * 2 + i, column + lane / 4), b.high + i, b.low + i);
+    tf32_halves(*X.at(term + lane % 4 * 2 + i, column + lane / 4), b.high + i, b.low + i);
   }
   return b;
 }

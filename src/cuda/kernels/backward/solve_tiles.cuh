@@ -16,7 +16,7 @@
 #define SLUICE_CUDA_KERNELS_BACKWARD_SOLVE_TILES_CUH_
 
 #include "cuda/kernels/backward/prepare_tiles.cuh"
-#include "cuda/kernels/backward/split_blocks.cuh"
+#include "cuda/kernels/backward/two_part_blocks.cuh"
 
 namespace sluice::cuda::backward {
 
@@ -114,7 +114,7 @@ __device__ __forceinline__ void scale_rows(const BlockNumbers& from, const float
 /// (I + A)^-1 of the warp's block on the diagonal, of which -A is given: by X (I + A) = I, a lane a
 /// row.
 __device__ __forceinline__ void invert_diagonal(float (&minus_A)[16][kDiagonalRow],
-                                                const SplitTiles& to) {
+                                                const TwoPartTiles& to) {
   const int own = tile::lane() % 16;
   float x[16];
 #pragma unroll
@@ -189,7 +189,7 @@ __device__ __forceinline__ void put_block(const CorrectionRows& to, int column,
 /// The warp's rows of -A, and the inverse on the diagonal.
 template <class Io>
 __device__ __forceinline__ void put_blocks(SolveShared<Io>& s, const SolveNumbers& numbers,
-                                           const SplitTiles& tiles) {
+                                           const TwoPartTiles& tiles) {
   const int own = tile::warp();
   const RowNumbers rows(numbers);
   BlockNumbers M, scaled;
@@ -197,7 +197,7 @@ __device__ __forceinline__ void put_blocks(SolveShared<Io>& s, const SolveNumber
   for (int c = 0; c < own; ++c) {
     put_decays(numbers, rows, s.products().of(own, c), 16 * c, M);
     scale_rows(M, rows.minus_beta, scaled);
-    tiles.put(own, c, SplitBlock(scaled));
+    tiles.put(own, c, TwoPartBlock(scaled));
   }
   put_diagonal_decays(numbers, rows, s.products().of(own, own), M);
   scale_rows(M, rows.minus_beta, scaled);
@@ -216,27 +216,27 @@ __device__ __forceinline__ void put_blocks(SolveShared<Io>& s, const SolveNumber
 /// there is of B, would take registers that leave fewer CTAs room.
 template <class Io>
 __device__ __forceinline__ void solve_rows(SolveShared<Io>& s, const SolveNumbers& numbers,
-                                           const SplitTiles& tiles, const CorrectionRows& to) {
+                                           const TwoPartTiles& tiles, const CorrectionRows& to) {
   const int own = tile::warp();
   const RowNumbers rows(numbers);
   BlockNumbers M, x = {};
   put_diagonal_decays(numbers, rows, s.products().of(own, own), M);
-  tiles.multiply(x, SplitBlock(M), own, own);
+  tiles.multiply(x, TwoPartBlock(M), own, own);
   put_block<Io>(to, 16 * own, x);
-  const SplitBlock last(x);
+  const TwoPartBlock last(x);
 #pragma unroll 1
   for (int c = own - 1; c >= 0; --c) {
     put_decays(numbers, rows, s.products().of(own, c), 16 * c, M);
     tiles.multiply(M, last, own, c);
 #pragma unroll 1
     for (int l = own - 1; l > c; --l) tiles.multiply(M, tiles.left(l, own), l, c);
-    const SplitBlock before(M);
+    const TwoPartBlock before(M);
 #pragma unroll
     for (auto& tile : x) tile[0] = tile[1] = tile[2] = tile[3] = 0.0f;
     tiles.multiply(x, before, c, c);
     put_block<Io>(to, 16 * c, x);
     if (c == 0) break;
-    tiles.put(c, own, SplitBlock(x));
+    tiles.put(c, own, TwoPartBlock(x));
     __syncwarp();
   }
 #pragma unroll 1
@@ -248,7 +248,7 @@ template <class Io>
 __device__ __forceinline__ void solve_head(const BackwardParams& b, SolveShared<Io>& s,
                                            const SolveNumbers& numbers, const Chunk& chunk,
                                            int head) {
-  const SplitTiles tiles{BlockTile(s.parts())};
+  const TwoPartTiles tiles{BlockTile(s.parts())};
   put_blocks(s, numbers, tiles);
   __syncthreads();  // SYNC: A and the inverses are there
   solve_rows(s, numbers, tiles, CorrectionRows(b.B, chunk, head, tile::warp()));

@@ -56,7 +56,7 @@ template <class Io>
 struct SolveShared {
   TokenTile<Io> k, q;
   SolveNumbers numbers[2];  ///< of two heads
-  /// SplitTiles of a head, where k was.
+  /// TwoPartTiles of a head, where k was.
   __device__ __forceinline__ uint8_t* parts() { return k.bytes; }
   /// Where q was.
   __device__ __forceinline__ SolveProducts& products() {

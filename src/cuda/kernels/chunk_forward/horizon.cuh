@@ -13,7 +13,7 @@
 namespace sluice::cuda::chunk_forward {
 
 using device::GateForm, device::kForgotten, device::list_transitions, device::locate;
-using device::log_gate, device::Number, device::PlanView, device::PrefillParams;
+using device::log_gate, device::Number, device::SegmentView, device::PrefillParams;
 using device::RawGate, device::scalar_address, device::Segment, device::WorkItem;
 
 /// Chunks that are looked at, at most. WHY: to start so many chunks early costs as much as to
@@ -135,16 +135,16 @@ struct KeyHorizon {
 inline constexpr int kHorizonThreads = 32 * kHorizonWarps;
 
 /// Fills in `horizon` and `transitions` where history may be dropped: one warp for each boundary
-/// and head. Where it may not, the planner has done it, or arithmetic does (PlanView).
+/// and head. Where it may not, the planner has done it, or arithmetic does (SegmentView).
 template <class Horizon>
 __device__ __forceinline__ void find_horizons(const PrefillParams& p) {
   ptx::launch_dependents();
   ptx::wait_for_dependencies();
   const auto warp = static_cast<int>((blockIdx.x * kHorizonThreads + threadIdx.x) >> 5);
   const int boundary = warp / p.HV, head = warp % p.HV;
-  const PlanView plan{p};
-  if (boundary >= plan.boundaries()) return;
-  const Segment left = plan.left(boundary);
+  const SegmentView table{p};
+  if (boundary >= table.boundaries()) return;
+  const Segment left = table.left(boundary);
   if (left.after < 0) return;
   const WorkItem item = locate(p, left.seq, head);
   const Horizon horizon(p, head);
@@ -156,7 +156,7 @@ __device__ __forceinline__ void find_horizons(const PrefillParams& p) {
   for (int before = 0; before < 2 && !item.padded; ++before) {
     if (before == 1) {
       if (own >= 0 || left.before < 0) break;
-      at = plan.left(left.before);
+      at = table.left(left.before);
     }
     const int found = horizon(p, item, at.first + at.chunks, at.chunks);
     if (before == 0) own = found;

@@ -40,7 +40,7 @@ const Instance& planner() noexcept;
 const Instance& horizon() noexcept;
 const Instance& key_horizon() noexcept;
 /// Of chunk_summary, before and after the transition pass; they take SummaryParams too.
-const Instance& summary_plan(bool key_gates) noexcept;
+const Instance& summary_planner(bool key_gates) noexcept;
 const Instance& summary_join(int K) noexcept;
 /// Between transition and main pass; columns of V that one CTA carries: one of kJoinColumns. Their
 /// number changes no bit.

@@ -20,7 +20,7 @@ namespace sluice::cuda::chunk_forward {
 /// diagonal. NUM with fp16 inputs the rounding of A to fp16 would be the largest of all: 2 times
 /// the error of an exact A on correlated keys.
 template <class Io>
-inline constexpr bool kSplitA = std::is_same_v<Io, __half>;
+inline constexpr bool kTwoPartA = std::is_same_v<Io, __half>;
 
 /// What rounding x to fp16 leaves.
 __device__ __forceinline__ float fp16_rest(float x) { return x - __half2float(__float2half_rn(x)); }
@@ -47,7 +47,7 @@ template <class Io>
 __device__ __forceinline__ void multiply_a(float (&acc)[2][4], const uint32_t (&a)[4],
                                            const BlockTile& blocks, int row, int column) {
   multiply_block(acc, a, blocks, row, column);
-  if constexpr (kSplitA<Io>) multiply_block(acc, a, blocks, column, row);
+  if constexpr (kTwoPartA<Io>) multiply_block(acc, a, blocks, column, row);
 }
 
 /// An accumulator as the A operand of the next product. NUM: rounds to fp16.
@@ -155,7 +155,7 @@ __device__ __forceinline__ void merge_diagonals(const BlockTile& blocks, const B
   float left[4][4] = {}, x[4][4] = {};
 #pragma unroll
   for (int b = 0; b < 4; ++b) ptx::mma_f16_k8(left[b], x22[b], a21[b]);
-  if constexpr (kSplitA<Io>) {
+  if constexpr (kTwoPartA<Io>) {
     ptx::ldmatrix_x4_trans(a21, upper ^ 16);
 #pragma unroll
     for (int b = 0; b < 4; ++b) ptx::mma_f16_k8(left[b], x22[b], a21[b]);
@@ -174,7 +174,7 @@ __device__ __forceinline__ void merge_diagonals(const BlockTile& blocks, const B
     ptx::store_shared_4(blocks.base + at, tile::Packed<__half>::pack(-x[b][0], -x[b][1]));
     ptx::store_shared_4(tmat.base + at, tile::Packed<Io>::pack(-x[b][0] * f.x, -x[b][1] * f.y));
     // The inverse has no part above the diagonal, where the rest of A_21 was.
-    if constexpr (kSplitA<Io>)
+    if constexpr (kTwoPartA<Io>)
       ptx::store_shared_4((blocks.base + at - 8 * tile::kRowBytes) ^ 16, 0);
   }
 }

@@ -10,7 +10,7 @@
 namespace sluice::cuda::chunk_forward {
 
 using device::Chain, device::factor_at, device::initial_at, device::load_number, device::locate;
-using device::PlanView, device::PrefillParams, device::starts_from_zeros;
+using device::SegmentView, device::PrefillParams, device::starts_from_zeros;
 
 /// Parts that a sum over rows of the old state is cut into, one a thread: (0 + 1) + (2 + 3).
 inline constexpr int kJoinParts = 4;
@@ -72,7 +72,7 @@ struct JoinWalk {
 #pragma unroll 1
     for (auto i = static_cast<int>(threadIdx.x); i < kJoinWindow; i += kJoinThreads<kK>) {
       const bool is_wanted =
-          first + i < chain.count && PlanView{p}.horizon(chain.first + first + i, head) < 0;
+          first + i < chain.count && SegmentView{p}.horizon(chain.first + first + i, head) < 0;
       const uint32_t word = __ballot_sync(~0u, is_wanted);
       if (i % 32 == 0) s.wanted[i / 32] = word;
     }
@@ -231,7 +231,7 @@ __device__ __forceinline__ void read_state_at(const JoinWalk<kK, kColumns>& walk
 template <int kK, int kColumns>
 __device__ __forceinline__ void keep_initial(const JoinWalk<kK, kColumns>& walk, int first) {
   const PrefillParams& p = walk.p;
-  const int seq = PlanView{p}.sequence(walk.chain);
+  const int seq = SegmentView{p}.sequence(walk.chain);
   if (locate(p, seq, walk.head).padded != 0) return;
   const bool zeros = starts_from_zeros(p, seq);
   const int64_t base = zeros ? 0 : initial_at(p, seq, walk.head);
@@ -273,7 +273,7 @@ template <int kK, int kColumns>
 __device__ __forceinline__ uint32_t next_join(const PrefillParams& p, JoinMemory<kK, kColumns>& s,
                                               uint32_t item) {
   __syncthreads();
-  if (!PlanView{p}.has_lists()) return item + gridDim.x;
+  if (!SegmentView{p}.has_lists()) return item + gridDim.x;
   if (threadIdx.x == 0) s.item = gridDim.x + atomicAdd(&p.segments.header->join_ticket, 1u);
   __syncthreads();
   return s.item;
@@ -292,16 +292,16 @@ __global__ void __launch_bounds__(2 * kK, 1) join_kernel(const __grid_constant__
   __syncthreads();
   ptx::launch_dependents();
   ptx::wait_for_dependencies();
-  const PlanView plan{p};
-  if (blockIdx.x == 0 && threadIdx.x == 0) plan.leave_counts();
+  const SegmentView table{p};
+  if (blockIdx.x == 0 && threadIdx.x == 0) table.leave_counts();
   const auto slices = static_cast<uint32_t>(p.V / kColumns), heads = static_cast<uint32_t>(p.HV),
-             items = plan.chains() * heads * slices;
+             items = table.chains() * heads * slices;
   int turn = 0;
   for (uint32_t item = blockIdx.x; item < items; item = next_join(p, s, item)) {
     const uint32_t pair = item / slices;
     const auto first = static_cast<int>(item % slices) * kColumns;
     JoinWalk<kK, kColumns> walk{p, s, static_cast<int>(pair % heads),
-                                plan.chain(static_cast<int>(pair / heads))};
+                                table.chain(static_cast<int>(pair / heads))};
     if (p.segments.keep_initial) keep_initial(walk, first);
     walk_chain(walk, first, turn);
   }

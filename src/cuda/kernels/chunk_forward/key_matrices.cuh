@@ -51,7 +51,7 @@ __device__ __forceinline__ void store_rounded(const BlockTile& blocks, int row, 
   uint32_t packed[4];
   pack_sums<__half>(packed, a);
   ptx::stmatrix_x4(blocks.block(row, column), packed);
-  if constexpr (kSplitA<Io>) {
+  if constexpr (kTwoPartA<Io>) {
 #pragma unroll
     for (float& x : a) x = fp16_rest(x);
     pack_sums<__half>(packed, a);
@@ -137,7 +137,7 @@ __device__ __forceinline__ void store_keys(KeyTiles<C>& tiles, KeyTables<C>& s, 
                                                 static_cast<uint32_t>(first + c + lane_column));
   };
   ptx::store_shared_4(at(8, 0), Half::pack(a[2], a[3]));
-  ptx::store_shared_4(at(0, 8), kSplitA<Io> ? Half::pack(fp16_rest(a[2]), fp16_rest(a[3])) : 0);
+  ptx::store_shared_4(at(0, 8), kTwoPartA<Io> ? Half::pack(fp16_rest(a[2]), fp16_rest(a[3])) : 0);
 }
 
 /// Inverts the diagonal block of 16 tokens, by the warp that has stored it: both 8x8 blocks by
@@ -179,7 +179,7 @@ __device__ __forceinline__ void invert_block(KeyTiles<C>& tiles, KeyTables<C>& s
   ptx::ldmatrix_x4_trans(others, lane < 8 ? lower : lane < 16 ? upper : upper ^ 16);
   float left[4] = {}, x[4] = {};
   ptx::mma_f16_k8(left, x22[0], others[0]);
-  if constexpr (kSplitA<Io>) ptx::mma_f16_k8(left, x22[0], others[2]);
+  if constexpr (kTwoPartA<Io>) ptx::mma_f16_k8(left, x22[0], others[2]);
   ptx::mma_f16_k8(x, tile::Packed<__half>::pack(left[0], left[1]), others[1]);
   __syncwarp();  // all lanes have read A_21, which is overwritten
   const int column = 16 * block + tile::lane_column();
@@ -188,7 +188,7 @@ __device__ __forceinline__ void invert_block(KeyTiles<C>& tiles, KeyTables<C>& s
   const float2 f = *reinterpret_cast<const float2*>(&s.beta[column]);
   ptx::store_shared_4(blocks.base + at, tile::Packed<__half>::pack(-x[0], -x[1]));
   ptx::store_shared_4(tmat.base + at, tile::Packed<Io>::pack(-x[0] * f.x, -x[1] * f.y));
-  if constexpr (kSplitA<Io>) {
+  if constexpr (kTwoPartA<Io>) {
     ptx::store_shared_4((blocks.base + at - 8 * tile::kRowBytes) ^ 16, 0);
   }
 }

@@ -94,7 +94,7 @@ __device__ __forceinline__ void store_a_block(int warp, const Accumulator<64>& k
   scale_block<C::kL2Norm, kBlock>(a, kk, row, gate.column, key_norms);
   pack_block<__half>(packed, a);
   ptx::stmatrix_x4(blocks.block(warp, kBlock), packed);
-  if constexpr (kSplitA<typename C::Io>) {
+  if constexpr (kTwoPartA<typename C::Io>) {
 #pragma unroll
     for (float& x : a) x = fp16_rest(x);
     pack_block<__half>(packed, a);
@@ -119,7 +119,7 @@ __device__ __forceinline__ void store_a(int warp, const Accumulator<64>& kk,
       blocks.base + tile::swizzled_element(static_cast<uint32_t>(warp * 16 + 8 + row),
                                            static_cast<uint32_t>(warp * 16 + column)),
       tile::Packed<__half>::pack(a[2], a[3]));
-  if constexpr (kSplitA<typename C::Io>) {
+  if constexpr (kTwoPartA<typename C::Io>) {
     ptx::store_shared_4(
         blocks.base + tile::swizzled_element(static_cast<uint32_t>(warp * 16 + row),
                                              static_cast<uint32_t>(warp * 16 + 8 + column)),

@@ -2,7 +2,7 @@
 //
 // Math      N and M of each leaf are the transition pass's. Of leaves 0, 1, ..: X = [N_0 | M_0], then
 //           X <- [N_i | 0] + M_i X, float32, which ends as [N | M] of the piece
-// Roles     plan: a warp per (piece, head). join: a CTA per (piece, head, 16 columns of N or M)
+// Roles     planner: a warp per (piece, head). join: a CTA per (piece, head, 16 columns of N or M)
 // Memory    the tables of device/segments.hpp: a leaf is the segment that ends at its boundary
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CUDA_KERNELS_CHUNK_FORWARD_SUMMARY_CUH_
@@ -104,7 +104,7 @@ __device__ __forceinline__ void write_piece(const PrefillParams& p, const PieceV
 /// One warp for each piece and head. `early` chunks before its end, a head that forgets starts from
 /// zero; the last, partial chunk only adds to what is forgotten.
 template <class Horizon>
-__device__ __forceinline__ void plan_pieces(const PrefillParams& p, const SummaryParams& out) {
+__device__ __forceinline__ void place_pieces(const PrefillParams& p, const SummaryParams& out) {
   ptx::launch_dependents();
   ptx::wait_for_dependencies();
   const auto warp = static_cast<int>((blockIdx.x * kHorizonThreads + threadIdx.x) >> 5);
@@ -126,15 +126,15 @@ __device__ __forceinline__ void plan_pieces(const PrefillParams& p, const Summar
 }
 
 __global__ void __launch_bounds__(kHorizonThreads)
-    summary_plan_kernel(const __grid_constant__ PrefillParams p,
-                        const __grid_constant__ SummaryParams out) {
-  plan_pieces<ScalarHorizon>(p, out);
+    summary_planner_kernel(const __grid_constant__ PrefillParams p,
+                           const __grid_constant__ SummaryParams out) {
+  place_pieces<ScalarHorizon>(p, out);
 }
 
 __global__ void __launch_bounds__(kHorizonThreads)
-    key_summary_plan_kernel(const __grid_constant__ PrefillParams p,
-                            const __grid_constant__ SummaryParams out) {
-  plan_pieces<KeyHorizon>(p, out);
+    key_summary_planner_kernel(const __grid_constant__ PrefillParams p,
+                               const __grid_constant__ SummaryParams out) {
+  place_pieces<KeyHorizon>(p, out);
 }
 
 /// Sixteen columns of N, or of M, of one piece and head.

@@ -58,7 +58,7 @@ __device__ __forceinline__ void pair_head(const ConvParams& p, int64_t n, int64_
 #pragma unroll
   for (int i = 0; i < kBefore; ++i) word[i] = c.word[i + 1];
 #pragma unroll
-  for (int i = 0; i < 2 * kBefore; ++i) Pack::split(word[i], inputs[i]);
+  for (int i = 0; i < 2 * kBefore; ++i) Pack::unpack_word(word[i], inputs[i]);
 #pragma unroll
   for (int t = 0; t < kBefore; ++t) {
     if (t >= tokens) break;
@@ -80,8 +80,8 @@ __device__ __forceinline__ void convolve_block(const ConvParams& p, const Taps<2
   float window[kMaxWidth][2][2];  // row t in window[t % kMaxWidth]
 #pragma unroll
   for (int j = 0; j < kMaxWidth - 1 + kThreadTokens; ++j) {
-    Pack::split(row[j].x, window[j % 4][0]);
-    Pack::split(row[j].y, window[j % 4][1]);
+    Pack::unpack_word(row[j].x, window[j % 4][0]);
+    Pack::unpack_word(row[j].y, window[j % 4][1]);
     const int t = j - (kMaxWidth - 1);
     if (t < 0) continue;
     uint32_t word[2];

@@ -54,7 +54,7 @@ struct Packs {
   }
   static __device__ __forceinline__ void unpack(const Raw& raw, float (&out)[kCount]) {
     float low[2], high[2];
-    device::Pack<kType>::split(raw.x, low), device::Pack<kType>::split(raw.y, high);
+    device::Pack<kType>::unpack_word(raw.x, low), device::Pack<kType>::unpack_word(raw.y, high);
     out[0] = low[0], out[1] = low[1], out[2] = high[0], out[3] = high[1];
   }
   static __device__ __forceinline__ void store(void* data, int64_t at, Number,

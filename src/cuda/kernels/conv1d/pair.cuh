@@ -72,12 +72,12 @@ template <class Pack>
 __device__ __forceinline__ Taps<2> pair_taps(const ConvParams& p, int64_t d) {
   const uint4 w = __ldg(reinterpret_cast<const uint4*>(static_cast<const char*>(p.weight) + 8 * d));
   Taps<2> taps{};
-  Pack::split(__byte_perm(w.x, w.z, 0x5410), taps.tap[0]);
-  Pack::split(__byte_perm(w.x, w.z, 0x7632), taps.tap[1]);
-  Pack::split(__byte_perm(w.y, w.w, 0x5410), taps.tap[2]);
-  Pack::split(__byte_perm(w.y, w.w, 0x7632), taps.tap[3]);
+  Pack::unpack_word(__byte_perm(w.x, w.z, 0x5410), taps.tap[0]);
+  Pack::unpack_word(__byte_perm(w.x, w.z, 0x7632), taps.tap[1]);
+  Pack::unpack_word(__byte_perm(w.y, w.w, 0x5410), taps.tap[2]);
+  Pack::unpack_word(__byte_perm(w.y, w.w, 0x7632), taps.tap[3]);
   if (p.bias.data != nullptr) {
-    Pack::split(__ldg(static_cast<const uint32_t*>(p.bias.data) + d / 2), taps.bias);
+    Pack::unpack_word(__ldg(static_cast<const uint32_t*>(p.bias.data) + d / 2), taps.bias);
   }
   return taps;
 }

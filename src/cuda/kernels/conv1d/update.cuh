@@ -97,7 +97,7 @@ __global__ void __launch_bounds__(kThreads) update_kernel(const __grid_constant_
   if (slots.write >= 0) state.store(p, slots, d, c);
   float input[kMaxWidth][2], sum[2];
 #pragma unroll
-  for (int i = 0; i < kMaxWidth; ++i) Pack::split(c.word[i], input[i]);
+  for (int i = 0; i < kMaxWidth; ++i) Pack::unpack_word(c.word[i], input[i]);
   convolve(p, taps, input[0], input[1], input[2], input[3], sum);
   *reinterpret_cast<uint32_t*>(out) = Pack::joined(sum);
 }

@@ -44,7 +44,7 @@ __device__ __forceinline__ void settle_norm(const Params& p, const Unit& unit, c
 
 /// 1 / rms of a value head's o, by a whole warp. The order of the sum is one of columns: a tree
 /// over 32 blocks of four at a time, whichever CTAs have them, so that its bits do not depend on
-/// the split.
+/// who has which.
 template <class Params>
 __device__ __forceinline__ float norm_factor(const Params& p, const Unit& unit,
                                              const TokenBuffer& s, int token, int member) {

@@ -15,13 +15,13 @@
 
 namespace sluice::cuda::decode {
 
-__device__ __forceinline__ void read_four(const float* staged, float (&x)[4]) {
-  const float4 four = *reinterpret_cast<const float4*>(staged);
+__device__ __forceinline__ void read_four(const float* buffered, float (&x)[4]) {
+  const float4 four = *reinterpret_cast<const float4*>(buffered);
   x[0] = four.x, x[1] = four.y, x[2] = four.z, x[3] = four.w;
 }
 
-__device__ __forceinline__ void write_four(float* staged, const float (&x)[4]) {
-  *reinterpret_cast<float4*>(staged) = make_float4(x[0], x[1], x[2], x[3]);
+__device__ __forceinline__ void write_four(float* buffered, const float (&x)[4]) {
+  *reinterpret_cast<float4*>(buffered) = make_float4(x[0], x[1], x[2], x[3]);
 }
 
 __device__ __forceinline__ void add_four(float (&sum)[4], const float (&x)[4]) {

@@ -20,7 +20,7 @@ struct Config {
   static constexpr int kRows = kK / kLanes;
   static constexpr int kColumns = kRows <= 8 ? 4 : (kRows <= 32 ? 2 : 1);
   static constexpr int kSlice = kGroups * kColumns;
-  static constexpr int kBlock = kK <= 128 ? 16 : 2048 / kK;  ///< tokens staged at a time
+  static constexpr int kBlock = kK <= 128 ? 16 : 2048 / kK;  ///< tokens buffered at a time
   static constexpr int kParts = 4 / kColumns;                ///< partial sums of one column
   /// Rows of q, and of k, that a warp loads at once.
   static constexpr int kRowsTogether = kK <= 64 ? 4 : (kK == 128 ? 2 : 1);

@@ -5,7 +5,7 @@
 //           state.
 // Roles     one CTA of 128 threads per (sequence, value head, slice of 64, 32 or 16 columns of V);
 //           eight lanes share a column, each thread keeps up to 64 elements of S in registers.
-// Pipeline  stage a block of tokens -> barrier -> tokens one by one -> barrier -> write o
+// Pipeline  buffer a block of tokens -> barrier -> tokens one by one -> barrier -> write o
 // Memory    static shared memory: 12 to 21 KB, q, k, v, o of a block in float32; dynamic: 2 to 10
 //           KB where gates are key-wise, their decays.
 // Floor     docs/kernels/generic.md
@@ -36,14 +36,14 @@ __device__ __forceinline__ void run_item(const GenericParams& p, const Item& ite
   load_state(p, item, state);
   for (int64_t done = 0; done < item.tokens; done += C::kBlock) {
     const int count = static_cast<int>(min(item.tokens - done, int64_t{C::kBlock}));
-    stage_block<C, kKeys>(p, item, done, count, s);
-    // SYNC block: every thread waits for all of the staged tokens
+    buffer_block<C, kKeys>(p, item, done, count, s);
+    // SYNC block: every thread waits for all of the buffered tokens
     __syncthreads();
     for (int t = 0; t < count; ++t) {
       advance<kKeys>(p, s, t, state);
       if (passing) store_passing(p, item, done + t + 1, state);
     }
-    // SYNC block: o is complete, and the staged tokens have been read
+    // SYNC block: o is complete, and the buffered tokens have been read
     __syncthreads();
     store_outputs<C>(p, item, item.row + done, count, &s);
   }

@@ -107,9 +107,9 @@ __device__ __forceinline__ void store_passing(const GenericParams& p, const Item
   if (usable(p, table, target, slot)) store_state(p, item, target.pool, slot, state);
 }
 
-/// Four of the thread's rows of a staged q or k, from row 4 m.
-__device__ __forceinline__ float4 read_four(const float* staged, int lane, int m) {
-  return *reinterpret_cast<const float4*>(staged + (m * kLanes + lane) * 4);
+/// Four of the thread's rows of a buffered q or k, from row 4 m.
+__device__ __forceinline__ float4 read_four(const float* buffered, int lane, int m) {
+  return *reinterpret_cast<const float4*>(buffered + (m * kLanes + lane) * 4);
 }
 
 /// Sum over the lanes of a column, the same bits in all of them.
@@ -122,12 +122,12 @@ __device__ __forceinline__ float column_sum(float x) {
 /// Sum over the thread's rows of x and each of its columns of S, in four chains altogether.
 template <class C>
 __device__ __forceinline__ void read_state(const float (&S)[C::kColumns][C::kRows],
-                                           const float* staged, int lane,
+                                           const float* buffered, int lane,
                                            float (&out)[C::kColumns]) {
   float parts[C::kColumns][C::kParts] = {};
 #pragma unroll
   for (int m = 0; m < C::kRows / 4; ++m) {
-    const float4 four = read_four(staged, lane, m);
+    const float4 four = read_four(buffered, lane, m);
     const float x[4] = {four.x, four.y, four.z, four.w};
 #pragma unroll
     for (int e = 0; e < 4; ++e) {
@@ -145,12 +145,12 @@ __device__ __forceinline__ void read_state(const float (&S)[C::kColumns][C::kRow
   }
 }
 
-/// S <- diag(alpha) S, alpha staged as q and k are.
+/// S <- diag(alpha) S, alpha buffered as q and k are.
 template <class C>
-__device__ __forceinline__ void decay_rows(const float* staged, State<C>& state) {
+__device__ __forceinline__ void decay_rows(const float* buffered, State<C>& state) {
 #pragma unroll
   for (int m = 0; m < C::kRows / 4; ++m) {
-    const float4 four = read_four(staged, state.lane, m);
+    const float4 four = read_four(buffered, state.lane, m);
     const float alpha[4] = {four.x, four.y, four.z, four.w};
 #pragma unroll
     for (int e = 0; e < 4; ++e) {
@@ -160,7 +160,7 @@ __device__ __forceinline__ void decay_rows(const float* staged, State<C>& state)
   }
 }
 
-/// Token t of the stage: S <- alpha S; delta = beta (v - S^T k), or v; S <- S + k delta^T;
+/// Token t of the buffer: S <- alpha S; delta = beta (v - S^T k), or v; S <- S + k delta^T;
 /// o = scale S^T q.
 template <bool kKeys, class C>
 __device__ __forceinline__ void advance(const GenericParams& p, TokenBuffer<C>& s, int t,

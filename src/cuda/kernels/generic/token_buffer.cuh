@@ -48,8 +48,8 @@ __device__ __forceinline__ WarpRow<C> load_row(const GenericParams& p, const T* 
 
 /// Normalises a row, if asked to, and puts it in its places.
 template <class C>
-__device__ __forceinline__ void stage_row(const GenericParams& p, const WarpRow<C>& row,
-                                          float* out) {
+__device__ __forceinline__ void buffer_row(const GenericParams& p, const WarpRow<C>& row,
+                                           float* out) {
   float factor = 1.0f;
   if (p.l2norm) {
     float sum = 0.0f;
@@ -76,8 +76,8 @@ __device__ __forceinline__ const T* row_of(const TokenRows& t, int64_t batch, in
 /// q and k of `count` tokens from row `row` of the item's batch entry: warp w has tokens w, w + 4,
 /// .. PERF the loads of several rows are issued before the first is used, as registers allow.
 template <class T, class C>
-__device__ __forceinline__ void stage_keys(const GenericParams& p, const Item& item, int64_t row,
-                                           int count, TokenBuffer<C>& s) {
+__device__ __forceinline__ void buffer_keys(const GenericParams& p, const Item& item, int64_t row,
+                                            int count, TokenBuffer<C>& s) {
   constexpr int kWarps = kThreads / 32, kTogether = C::kRowsTogether;
   for (int first = static_cast<int>(threadIdx.x / 32); first < count; first += kWarps * kTogether) {
     WarpRow<C> q[kTogether], k[kTogether];
@@ -91,16 +91,16 @@ __device__ __forceinline__ void stage_keys(const GenericParams& p, const Item& i
     for (int i = 0; i < kTogether; ++i) {
       const int t = first + i * kWarps;
       if (t >= count) break;
-      stage_row<C>(p, q[i], s.q[t]);
-      stage_row<C>(p, k[i], s.k[t]);
+      buffer_row<C>(p, q[i], s.q[t]);
+      buffer_row<C>(p, k[i], s.k[t]);
     }
   }
 }
 
 /// The slice of v of the same tokens.
 template <class T, class C>
-__device__ __forceinline__ void stage_values(const GenericParams& p, const Item& item, int64_t row,
-                                             int count, TokenBuffer<C>& s) {
+__device__ __forceinline__ void buffer_values(const GenericParams& p, const Item& item, int64_t row,
+                                              int count, TokenBuffer<C>& s) {
   const int64_t first = item.slice * C::kSlice;
 #pragma unroll 8
   for (int at = static_cast<int>(threadIdx.x); at < count * C::kSlice; at += kThreads) {
@@ -137,8 +137,8 @@ __device__ __forceinline__ float round_alpha(const device::Decay& decay, float* 
 
 /// Write strengths, and decays that are not key-wise, by the first warp.
 template <bool kKeys, class C>
-__device__ __forceinline__ void stage_gates(const GenericParams& p, const Item& item, int64_t done,
-                                            int count, TokenBuffer<C>& s) {
+__device__ __forceinline__ void buffer_gates(const GenericParams& p, const Item& item, int64_t done,
+                                             int count, TokenBuffer<C>& s) {
   const int t = static_cast<int>(threadIdx.x);
   if (t >= 32) return;
   if (t < count) {
@@ -192,8 +192,8 @@ __device__ __forceinline__ void request_gates(const T* gate, int64_t stride, int
 
 /// The gates of channel i, as they come, into the places of its decays.
 template <class C>
-__device__ __forceinline__ void stage_channel(const GenericParams& p, const Item& item,
-                                              int64_t done, int count, int i, float* places) {
+__device__ __forceinline__ void buffer_channel(const GenericParams& p, const Item& item,
+                                               int64_t done, int count, int i, float* places) {
   const TokenRows& gates = p.key_gate;
   const int64_t at = item.batch * gates.batch_stride + (item.row + done) * gates.token_stride +
                      item.head * gates.head_stride + i;
@@ -210,14 +210,14 @@ __device__ __forceinline__ void stage_channel(const GenericParams& p, const Item
 
 /// Key-wise decays: a thread has channels thread, thread + 128, ..
 template <class C>
-__device__ __forceinline__ void stage_key_gates(const GenericParams& p, const Item& item,
-                                                int64_t done, int count) {
+__device__ __forceinline__ void buffer_key_gates(const GenericParams& p, const Item& item,
+                                                 int64_t done, int count) {
   float* const decays = key_decays();
   float* const carries = decays + C::kBlock * C::kK;
   for (int i = static_cast<int>(threadIdx.x); i < C::kK; i += kThreads) {
     float* const places = decays + place_of(i);
     const bool inside = i < p.K;
-    if (inside) stage_channel<C>(p, item, done, count, i, places);
+    if (inside) buffer_channel<C>(p, item, done, count, i, places);
     const device::RawGate raw =
         inside ? device::load_key_gate(p, p.key_form, item.head, i) : device::RawGate{};
     float carry = done == 0 ? 0.0f : carries[i];
@@ -260,20 +260,20 @@ __device__ __forceinline__ void store_outputs(const GenericParams& p, const Item
 
 /// Everything that tokens done .. done + count - 1 of the item need.
 template <class C, bool kKeys>
-__device__ __forceinline__ void stage_block(const GenericParams& p, const Item& item, int64_t done,
-                                            int count, TokenBuffer<C>& s) {
-  stage_gates<kKeys>(p, item, done, count, s);
-  if constexpr (kKeys) stage_key_gates<C>(p, item, done, count);
+__device__ __forceinline__ void buffer_block(const GenericParams& p, const Item& item, int64_t done,
+                                             int count, TokenBuffer<C>& s) {
+  buffer_gates<kKeys>(p, item, done, count, s);
+  if constexpr (kKeys) buffer_key_gates<C>(p, item, done, count);
   const int64_t row = item.row + done;
   if (p.q.number == Number::kFloat32) {
-    stage_keys<float>(p, item, row, count, s);
-    stage_values<float>(p, item, row, count, s);
+    buffer_keys<float>(p, item, row, count, s);
+    buffer_values<float>(p, item, row, count, s);
   } else if (p.q.number == Number::kBfloat16) {
-    stage_keys<__nv_bfloat16>(p, item, row, count, s);
-    stage_values<__nv_bfloat16>(p, item, row, count, s);
+    buffer_keys<__nv_bfloat16>(p, item, row, count, s);
+    buffer_values<__nv_bfloat16>(p, item, row, count, s);
   } else {
-    stage_keys<__half>(p, item, row, count, s);
-    stage_values<__half>(p, item, row, count, s);
+    buffer_keys<__half>(p, item, row, count, s);
+    buffer_values<__half>(p, item, row, count, s);
   }
 }
 

@@ -1,5 +1,5 @@
 // States tile constants, shared memory and warps of the linear attention kernel. Work
-// items, the plan of segments, loader, state and output moves are those of all prefill kernels.
+// items, the segment table, loader, state and output moves are those of all prefill kernels.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CUDA_KERNELS_LINEAR_ATTENTION_CONFIG_H_
 #define SLUICE_CUDA_KERNELS_LINEAR_ATTENTION_CONFIG_H_

@@ -76,7 +76,7 @@ static_assert(sizeof(ClusterMemory<Config<uint16_t, 128, 128>>) <= tile::kShared
 
 /// Where this thread's numbers of pieces lie.
 template <class C>
-struct Pieces {
+struct PieceAddresses {
   static constexpr uint32_t kCount = kPieces<C>;
 
   ClusterMemory<C>& s;
@@ -84,7 +84,8 @@ struct Pieces {
   uint32_t share;
   int half;
 
-  __device__ __forceinline__ Pieces(ClusterMemory<C>& memory, const ClusterPlace& at, int half_)
+  __device__ __forceinline__ PieceAddresses(ClusterMemory<C>& memory, const ClusterPlace& at,
+                                            int half_)
       : s(memory), place(at), share(share_of<C>(at.ctas)), half(half_) {}
 
   /// This thread's numbers of the i-th of pieces in a row.
@@ -107,10 +108,10 @@ struct Pieces {
 
 /// Sends N of this CTA's segment to the carriers.
 template <class C>
-__device__ __forceinline__ void send_added(const Pieces<C>& pieces,
+__device__ __forceinline__ void send_added(const PieceAddresses<C>& pieces,
                                            const tile::Accumulator<C::kK>& S) {
 #pragma unroll
-  for (uint32_t i = 0; i < Pieces<C>::kCount; ++i) {
+  for (uint32_t i = 0; i < PieceAddresses<C>::kCount; ++i) {
     const uint32_t carrier = i / pieces.share;
     const float4 x = make_float4(S.x[4 * i], S.x[4 * i + 1], S.x[4 * i + 2], S.x[4 * i + 3]);
     const uint32_t own = i - carrier * pieces.share;
@@ -121,7 +122,7 @@ __device__ __forceinline__ void send_added(const Pieces<C>& pieces,
 /// This thread's numbers of a piece of the sequence's initial state.
 template <class C>
 __device__ __forceinline__ float4 initial_piece(const PrefillParams& p, const WorkItem& item,
-                                                const Pieces<C>& pieces, uint32_t i) {
+                                                const PieceAddresses<C>& pieces, uint32_t i) {
   if (device::starts_from_zeros(p, item.seq)) return make_float4(0, 0, 0, 0);
   const device::StatePlace place(p.K, p.V, p.state_is_vk, item.column + pieces.half * 64);
   const int64_t base = device::initial_at(p, item.seq, item.head) + place.origin;
@@ -138,7 +139,7 @@ __device__ __forceinline__ float4 initial_piece(const PrefillParams& p, const Wo
 /// first segment's N starts from the initial state and needs no M.
 template <class C>
 __device__ __forceinline__ void carry_states(const PrefillParams& p, const WorkItem& item,
-                                             const Pieces<C>& pieces) {
+                                             const PieceAddresses<C>& pieces) {
   ClusterMemory<C>& s = pieces.s;
   const uint32_t segments = pieces.place.ctas - 1;
   const uint32_t first = pieces.place.rank * pieces.share;
@@ -147,7 +148,7 @@ __device__ __forceinline__ void carry_states(const PrefillParams& p, const WorkI
 #pragma unroll 1
   for (uint32_t own = 0; own < pieces.share; ++own) {
     const uint32_t i = first + own;
-    if (i >= Pieces<C>::kCount) break;
+    if (i >= PieceAddresses<C>::kCount) break;
     float4* const to = pieces.entering(i);
     const float4 initial = initial_piece<C>(p, item, pieces, i);
     float4 N[kMostClusterCtas - 1];
@@ -183,7 +184,7 @@ template <class C>
 __device__ __forceinline__ void exchange_states(const PrefillParams& p, const WorkItem& item,
                                                 ClusterMemory<C>& s, const ClusterPlace& place,
                                                 int half, tile::Accumulator<C::kK>& S) {
-  const Pieces<C> pieces(s, place, half);
+  const PieceAddresses<C> pieces(s, place, half);
   if (place.rank + 1 < place.ctas) send_added<C>(pieces, S);
   carry_states<C>(p, item, pieces);
   // SYNC added_read: the loader may have the q tiles
@@ -191,7 +192,7 @@ __device__ __forceinline__ void exchange_states(const PrefillParams& p, const Wo
   // SYNC entered: the state warpgroups wait for the state that enters
   tile::wait_phase(&s.entered, 0);
 #pragma unroll
-  for (uint32_t i = 0; i < Pieces<C>::kCount; ++i) {
+  for (uint32_t i = 0; i < PieceAddresses<C>::kCount; ++i) {
     const float4 x = *pieces.entering(i);
     S.x[4 * i] = x.x, S.x[4 * i + 1] = x.y, S.x[4 * i + 2] = x.z, S.x[4 * i + 3] = x.w;
   }

@@ -8,7 +8,7 @@
 
 namespace sluice::cuda::linear_attention {
 
-using device::PrefillParams, device::PlanView;
+using device::PrefillParams, device::SegmentView;
 
 inline constexpr int kJoinThreads = 128;  ///< four numbers of a state each
 
@@ -16,7 +16,7 @@ inline constexpr int kJoinThreads = 128;  ///< four numbers of a state each
 /// overwrite with the final one, to its place at the first boundary.
 __device__ __forceinline__ void keep_initial(const PrefillParams& p, const device::Chain& chain,
                                              int head, int element) {
-  const int seq = PlanView{p}.sequence(chain);
+  const int seq = SegmentView{p}.sequence(chain);
   if (device::locate(p, seq, head).padded != 0) return;
   const bool zeros = device::starts_from_zeros(p, seq);
   const int64_t base = zeros ? 0 : device::initial_at(p, seq, head);
@@ -66,14 +66,14 @@ __global__ void __launch_bounds__(kJoinThreads)
     join_kernel(const __grid_constant__ PrefillParams p) {
   ptx::launch_dependents();
   ptx::wait_for_dependencies();
-  const PlanView plan{p};
-  if (blockIdx.x == 0 && threadIdx.x == 0) plan.leave_counts();
+  const SegmentView table{p};
+  if (blockIdx.x == 0 && threadIdx.x == 0) table.leave_counts();
   const int size = p.K * p.V, parts = size / (4 * kJoinThreads);
-  const uint32_t items = plan.chains() * static_cast<uint32_t>(p.HV * parts);
+  const uint32_t items = table.chains() * static_cast<uint32_t>(p.HV * parts);
   for (uint32_t item = blockIdx.x; item < items; item += gridDim.x) {
     const auto pair = static_cast<int>(item / static_cast<uint32_t>(parts));
     const int head = pair % p.HV;
-    const device::Chain chain = plan.chain(pair / p.HV);
+    const device::Chain chain = table.chain(pair / p.HV);
     const int element = (static_cast<int>(item % static_cast<uint32_t>(parts)) * kJoinThreads +
                          static_cast<int>(threadIdx.x)) *
                         4;

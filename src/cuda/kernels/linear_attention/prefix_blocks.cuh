@@ -3,7 +3,7 @@
 #ifndef SLUICE_CUDA_KERNELS_LINEAR_ATTENTION_PREFIX_BLOCKS_CUH_
 #define SLUICE_CUDA_KERNELS_LINEAR_ATTENTION_PREFIX_BLOCKS_CUH_
 
-#include "cuda/kernels/linear_attention/prefix_plan.cuh"
+#include "cuda/kernels/linear_attention/prefix_memory.cuh"
 #include "cuda/kernels/linear_attention/state.cuh"
 #include "cuda/tile/products.cuh"
 #include "cuda/tile/shared_products.cuh"

@@ -3,14 +3,14 @@
 #include "cuda/kernels/chunk_forward/horizon.cuh"
 #include "cuda/kernels/chunk_forward/instances.h"
 #include "cuda/kernels/chunk_forward/join.cuh"
-#include "cuda/kernels/chunk_forward/plan.cuh"
+#include "cuda/kernels/chunk_forward/planner.cuh"
 #include "cuda/kernels/chunk_forward/summary.cuh"
 
 namespace sluice::cuda::chunk_forward {
 
 const Instance& planner() noexcept {
-  static const Instance instance{reinterpret_cast<const void*>(&plan_kernel), sizeof(PlanMemory),
-                                 kPlanThreads};
+  static const Instance instance{reinterpret_cast<const void*>(&planner_kernel),
+                                 sizeof(PlannerMemory), kPlannerThreads};
   return instance;
 }
 
@@ -47,10 +47,10 @@ const Instance& join(int K, int columns) noexcept {
   return K == 128 ? join_of<128>(columns) : join_of<64>(columns);
 }
 
-const Instance& summary_plan(bool key_gates) noexcept {
-  static const Instance scalar{reinterpret_cast<const void*>(&summary_plan_kernel), 0,
+const Instance& summary_planner(bool key_gates) noexcept {
+  static const Instance scalar{reinterpret_cast<const void*>(&summary_planner_kernel), 0,
                                kHorizonThreads};
-  static const Instance key{reinterpret_cast<const void*>(&key_summary_plan_kernel), 0,
+  static const Instance key{reinterpret_cast<const void*>(&key_summary_planner_kernel), 0,
                             kHorizonThreads};
   return key_gates ? key : scalar;
 }

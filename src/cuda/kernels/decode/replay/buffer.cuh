@@ -51,8 +51,8 @@ struct CursorRequest {
 
 /// The CTA's shared memory; sizes: ReplaySizes.
 struct ReplayBuffer {
-  TokenBuffer s;  ///< rows, alpha, beta; partials: sums with S0, [splits][tokens][k, q][columns]
-  int tokens, splits;  ///< splits: warps that share 32 columns
+  TokenBuffer s;  ///< rows, alpha, beta; partials: sums with S0, [row_parts][tokens][k, q][columns]
+  int tokens, row_parts;  ///< row_parts: warps that share 32 columns
   /// Entries, [kMaxReplayEntries] rows, the call's behind the live ones.
   float *keys, *deltas;
   float2* products;  ///< [warps][tokens][entries], k_i.k and k_i.q over a warp's rows
@@ -72,9 +72,9 @@ struct ReplayBuffer {
   __device__ __forceinline__ float* delta(int e) const {
     return deltas + e * (s.columns + kDeltaPad);
   }
-  /// Sums with k of a token, by the warps that have part `split` of the rows; those with q follow.
-  __device__ __forceinline__ float* partial(int split, int t) const {
-    return s.partials + (split * tokens + t) * partial_row();
+  /// Sums with k of a token, by the warps that have part `row_part` of the rows; those with q follow.
+  __device__ __forceinline__ float* partial(int row_part, int t) const {
+    return s.partials + (row_part * tokens + t) * partial_row();
   }
   __device__ __forceinline__ float2* share(int e, int t) const {
     return shares + e * kMaxReplayTokens + t;
@@ -85,11 +85,11 @@ template <class C>
 __device__ __forceinline__ ReplayBuffer make_replay_buffer(const ReplayParams& p) {
   ReplayBuffer r;
   const int tokens = p.step.rows.max_tokens, bits = p.step.grid.column_bits;
-  r.tokens = tokens, r.splits = C::kWarps >> (bits - kMinColumnBits);
+  r.tokens = tokens, r.row_parts = C::kWarps >> (bits - kMinColumnBits);
   r.s.K = C::kK, r.s.columns = 1 << bits;
   r.s.row = 2 * C::kK + r.s.columns;
   r.s.partials = reinterpret_cast<float*>(ptx::dynamic_memory());
-  r.s.rows = r.s.partials + r.splits * tokens * r.partial_row();
+  r.s.rows = r.s.partials + r.row_parts * tokens * r.partial_row();
   if (C::kLayer) {
     r.s.gates = r.s.rows + tokens * r.s.row;
     r.s.o = r.s.gates + tokens * r.s.columns;

@@ -27,11 +27,11 @@
 namespace sluice::cuda::decode {
 
 /// The sum of a column over the warps that share it, a binary tree.
-__device__ __forceinline__ float sum_column(const float* partials, int splits, int stride) {
+__device__ __forceinline__ float sum_column(const float* partials, int row_parts, int stride) {
   float sum = partials[0];
-  if (splits > 1) sum += partials[stride];
-  if (splits > 2) sum += partials[2 * stride] + partials[3 * stride];
-  if (splits > 4) {
+  if (row_parts > 1) sum += partials[stride];
+  if (row_parts > 2) sum += partials[2 * stride] + partials[3 * stride];
+  if (row_parts > 4) {
     sum += (partials[4 * stride] + partials[5 * stride]) +
            (partials[6 * stride] + partials[7 * stride]);
   }
@@ -48,7 +48,7 @@ __device__ __forceinline__ void sum_entries(const ReplayBuffer& r, const ReplayC
   for (int i = 0; i < kRound; ++i) {
     sums[2 * i] = sums[2 * i + 1] = 0.0f;
     if (first + i >= tokens) continue;
-    const float sum = sum_column(r.partial(0, first + i) + half * r.s.columns + column, r.splits,
+    const float sum = sum_column(r.partial(0, first + i) + half * r.s.columns + column, r.row_parts,
                                  r.tokens * r.partial_row());
     const float2 share = *r.share(ReplayBuffer::kStateShare, first + i);
     if (half == 0) {

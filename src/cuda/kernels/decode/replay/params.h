@@ -53,12 +53,12 @@ struct ReplaySizes {
     return kMaxReplayEntries * (K + kKeyPad + (1 << column_bits) + kDeltaPad);
   }
   /// Warps that share 32 columns.
-  constexpr int splits() const noexcept { return warps_of(K) >> (column_bits - kMinColumnBits); }
+  constexpr int row_parts() const noexcept { return warps_of(K) >> (column_bits - kMinColumnBits); }
   /// New conv states of q and k, which wait for the cluster: conv_pairs.cuh.
   constexpr int conv_words() const noexcept { return layer && ctas > 1 ? 4 * K : 0; }
   constexpr int per_token() const noexcept {
     const int columns = 1 << column_bits;
-    return splits() * (2 * columns + kPartialPad) + 2 * K + columns +
+    return row_parts() * (2 * columns + kPartialPad) + 2 * K + columns +
            2 * warps_of(K) * kMaxReplayEntries + 4 + (kMaxReplayEntries + 1) + 2 * r +
            (layer ? 2 * columns + columns / 4 : 0);
   }

@@ -50,7 +50,7 @@ __device__ __forceinline__ void multiply_state(const ReplayParams& p, const Repl
     for (int block = 0; block < kBlocks; ++block) {
       if (block > 0 && block >= lane.blocks) break;
       tile::Tf32x2<2> b[2];
-      operand.block(16 * (lane.split * lane.blocks + block), b);
+      operand.block(16 * (lane.row_part * lane.blocks + block), b);
       float x[4][4], part[2][4] = {};
       get_square<C, Form>(tile, block, x);
 #pragma unroll
@@ -75,7 +75,7 @@ __device__ __forceinline__ void multiply_state(const ReplayParams& p, const Repl
     }
     const int t = first + lane.member;
     if (t >= unit.seq.tokens) continue;
-    float* const to = r.partial(lane.split, t) + lane.column;
+    float* const to = r.partial(lane.row_part, t) + lane.column;
 #pragma unroll
     for (int which = 0; which < 2; ++which) {
       float four[4];
@@ -171,7 +171,7 @@ __device__ __forceinline__ void fold_tile(const ReplayBuffer& r, const ReplayCur
 #pragma unroll
       for (int step = 0; step < 2; ++step) {
         tile::Tf32x2<2> b[2];
-        read_keys(r, cursor, lane, 16 * (lane.split * lane.blocks + block), step, b);
+        read_keys(r, cursor, lane, 16 * (lane.row_part * lane.blocks + block), step, b);
         float sum[4] = {};
         tile::multiply_tf32x2(sum, a[0], b[0], true, true);
         tile::multiply_tf32x2(sum, a[1], b[1], true, true);

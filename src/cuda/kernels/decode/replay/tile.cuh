@@ -19,7 +19,7 @@ template <class C>
 struct ReplayLane {
   int warp, index;  ///< of the warp's lanes
   int quad, member;
-  int split;        ///< which of the warps that share 32 columns
+  int row_part;     ///< which of the warps that share 32 columns
   int blocks;       ///< 1, 2 or 4
   int row, column;  ///< of the lane's first square
 
@@ -28,9 +28,9 @@ struct ReplayLane {
         index(static_cast<int>(threadIdx.x % 32)),
         quad(index / 4),
         member(index % 4),
-        split(warp >> (grid.column_bits - kMinColumnBits)),
+        row_part(warp >> (grid.column_bits - kMinColumnBits)),
         blocks(1 << (grid.column_bits - kMinColumnBits)),
-        row(16 * split * blocks + 4 * member),
+        row(16 * row_part * blocks + 4 * member),
         column(32 * (warp & (blocks - 1)) + 4 * quad) {}
 };
 

@@ -123,7 +123,7 @@ __device__ __forceinline__ void request_norm(const SingleLayerParams& p, const L
 /// weight act(z) to shared memory.
 template <class T>
 __device__ __forceinline__ void settle_norm(const SingleLayerParams& p, const LayerNormInputs& in,
-                                            float* staged) {
+                                            float* buffered) {
   float x[4];
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
@@ -131,7 +131,7 @@ __device__ __forceinline__ void settle_norm(const SingleLayerParams& p, const La
     x[i] = number_of(p.norm_weight_number, in.weight[i]) *
            (p.silu ? device::silu(z) : device::sigmoid(z));
   }
-  write_four(staged, x);
+  write_four(buffered, x);
 }
 
 template <class T>
@@ -158,7 +158,7 @@ __device__ __forceinline__ void write_outputs(const SingleLayerParams& p, const 
 /// norm_factor()'s.
 template <class T, class C>
 __device__ __forceinline__ void write_normed(const SingleLayerParams& p, const LayerPlace<C>& at,
-                                             const float* staged, const float (&o)[4]) {
+                                             const float* buffered, const float (&o)[4]) {
   float x[4], gate[4], sum[1] = {0.0f};
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
@@ -167,7 +167,7 @@ __device__ __forceinline__ void write_normed(const SingleLayerParams& p, const L
   }
   ptx::sum_over_lanes<0, 5>(sum);
   const float factor = rsqrtf(__fdividef(sum[0], static_cast<float>(kSingleSize)) + p.eps);
-  read_four(staged, gate);
+  read_four(buffered, gate);
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
     x[i] *= factor;

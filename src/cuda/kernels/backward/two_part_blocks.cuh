@@ -3,8 +3,8 @@
 // Numbers   NUM: high is a number's first 8 bits, low the next 8, and float32's range; of the four
 //           products of parts low times low is left out: 2^-16 of a term
 // SPDX-License-Identifier: Apache-2.0
-#ifndef SLUICE_CUDA_KERNELS_BACKWARD_SPLIT_BLOCKS_CUH_
-#define SLUICE_CUDA_KERNELS_BACKWARD_SPLIT_BLOCKS_CUH_
+#ifndef SLUICE_CUDA_KERNELS_BACKWARD_TWO_PART_BLOCKS_CUH_
+#define SLUICE_CUDA_KERNELS_BACKWARD_TWO_PART_BLOCKS_CUH_
 
 #include "cuda/tile/block_tile.cuh"
 #include "cuda/tile/warp_products.cuh"
@@ -17,11 +17,11 @@ using tile::BlockTile, tile::kTile;
 using BlockNumbers = float[2][4];
 
 /// A block as a left operand, in two parts.
-struct SplitBlock {
+struct TwoPartBlock {
   uint32_t high[4], low[4];
 
-  __device__ __forceinline__ SplitBlock() {}
-  __device__ __forceinline__ explicit SplitBlock(const BlockNumbers& x) {
+  __device__ __forceinline__ TwoPartBlock() {}
+  __device__ __forceinline__ explicit TwoPartBlock(const BlockNumbers& x) {
     using Pack = tile::Packed<__nv_bfloat16>;
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
@@ -34,21 +34,21 @@ struct SplitBlock {
 
 /// Blocks in two parts, which two tiles have: below the diagonal those of -A, on it (I + A)^-1, above
 /// it B turned block by block.
-struct SplitTiles {
+struct TwoPartTiles {
   BlockTile high;
 
-  __device__ __forceinline__ void put(int row, int column, const SplitBlock& x) const {
+  __device__ __forceinline__ void put(int row, int column, const TwoPartBlock& x) const {
     ptx::stmatrix_x4(high.block(row, column), x.high);
     ptx::stmatrix_x4(high.block(row, column) + kTile, x.low);
   }
-  __device__ __forceinline__ SplitBlock left(int row, int column) const {
-    SplitBlock x;
+  __device__ __forceinline__ TwoPartBlock left(int row, int column) const {
+    TwoPartBlock x;
     ptx::ldmatrix_x4(x.high, high.block(row, column));
     ptx::ldmatrix_x4(x.low, high.block(row, column) + kTile);
     return x;
   }
   /// sum += left times a block.
-  __device__ __forceinline__ void multiply(BlockNumbers& sum, const SplitBlock& left, int row,
+  __device__ __forceinline__ void multiply(BlockNumbers& sum, const TwoPartBlock& left, int row,
                                            int column) const {
     uint32_t b[4], rest[4];
     ptx::ldmatrix_x4_trans(b, high.block(row, column));
@@ -64,4 +64,4 @@ struct SplitTiles {
 
 }  // namespace sluice::cuda::backward
 
-#endif  // SLUICE_CUDA_KERNELS_BACKWARD_SPLIT_BLOCKS_CUH_
+#endif  // SLUICE_CUDA_KERNELS_BACKWARD_TWO_PART_BLOCKS_CUH_

@@ -1,7 +1,7 @@
 // Plans segments on the device: cuts sequences and orders the segments longest first.
 // SPDX-License-Identifier: Apache-2.0
-#ifndef SLUICE_CUDA_KERNELS_CHUNK_FORWARD_PLAN_CUH_
-#define SLUICE_CUDA_KERNELS_CHUNK_FORWARD_PLAN_CUH_
+#ifndef SLUICE_CUDA_KERNELS_CHUNK_FORWARD_PLANNER_CUH_
+#define SLUICE_CUDA_KERNELS_CHUNK_FORWARD_PLANNER_CUH_
 
 #include "cuda/device/work_items.cuh"
 #include "cuda/tile/lanes.cuh"
@@ -11,17 +11,17 @@ namespace sluice::cuda::chunk_forward {
 using device::chunks_of, device::Cut, device::kBuckets, device::kGuessedHorizon;
 using device::CutProblem, device::CutRequest, device::CutRule;
 using device::kGuessedShare, device::kMostSegments, device::kShortestSegment;
-using device::length_bucket, device::list_transitions, device::locate, device::PlanView;
+using device::length_bucket, device::list_transitions, device::locate, device::SegmentView;
 using device::PrefillParams, device::Segment, device::segment_start, device::segments_of;
 
-inline constexpr int kPlanThreads = 1024;
-inline constexpr int kPlanWarps = kPlanThreads / 32;
+inline constexpr int kPlannerThreads = 1024;
+inline constexpr int kPlannerWarps = kPlannerThreads / 32;
 
 /// Sequences that the model weighs. With more of them there is enough to do without cutting.
 inline constexpr uint32_t kListed = 1024;
 
 /// Shared memory of the planner.
-struct PlanMemory {
+struct PlannerMemory {
   uint32_t chunks, longest;  ///< of all sequences; of the longest one
   uint32_t length;           ///< of a segment
   uint32_t boundaries, chains, transitions;
@@ -36,13 +36,13 @@ struct PlanMemory {
 template <class F>
 __device__ __forceinline__ void for_sequences(const PrefillParams& p, uint32_t mine, const F& f) {
 #pragma unroll 1
-  for (auto n = static_cast<int>(threadIdx.x); n < p.N; n += kPlanThreads) {
-    f(n, n < kPlanThreads ? mine : chunks_of(p, n));
+  for (auto n = static_cast<int>(threadIdx.x); n < p.N; n += kPlannerThreads) {
+    f(n, n < kPlannerThreads ? mine : chunks_of(p, n));
   }
 }
 
 /// Sums, and the longest sequence.
-__device__ __forceinline__ void survey(const PrefillParams& p, PlanMemory& s, uint32_t mine) {
+__device__ __forceinline__ void survey(const PrefillParams& p, PlannerMemory& s, uint32_t mine) {
   uint32_t sum = 0, longest = 0;
   for_sequences(p, mine, [&](int, uint32_t chunks) {
     sum += chunks;
@@ -56,7 +56,7 @@ __device__ __forceinline__ void survey(const PrefillParams& p, PlanMemory& s, ui
 }
 
 /// Lists the sequences that the shortest segments considered might cut.
-__device__ __forceinline__ void list_long(const PrefillParams& p, PlanMemory& s, uint32_t mine) {
+__device__ __forceinline__ void list_long(const PrefillParams& p, PlannerMemory& s, uint32_t mine) {
   for_sequences(p, mine, [&](int, uint32_t chunks) {
     if (uint64_t{chunks} * 2 * kMostSegments <= s.longest) return;
     const uint32_t at = atomicAdd(&s.listed, 1u);
@@ -66,7 +66,7 @@ __device__ __forceinline__ void list_long(const PrefillParams& p, PlanMemory& s,
 }
 
 /// The case that the model judges, with main items of so many columns.
-__device__ __forceinline__ CutProblem case_of(const PrefillParams& p, const PlanMemory& s,
+__device__ __forceinline__ CutProblem case_of(const PrefillParams& p, const PlannerMemory& s,
                                               int columns) {
   const auto number = [](auto x) { return static_cast<float>(x); };
   const CutRequest& request = p.segments.cut;
@@ -76,14 +76,14 @@ __device__ __forceinline__ CutProblem case_of(const PrefillParams& p, const Plan
                 kGuessedHorizon,
                 number(p.V / columns),
                 number(p.V / request.transition_columns),
-                number(PlanView{p}.factor_items()),
+                number(SegmentView{p}.factor_items()),
                 number(request.multiprocessors)};
   of.cost(p.linear, columns);
   return of;
 }
 
 /// The time of a cut of the longest sequence into n segments; one warp.
-__device__ __forceinline__ float time_of(const PrefillParams& p, PlanMemory& s, uint32_t n) {
+__device__ __forceinline__ float time_of(const PrefillParams& p, PlannerMemory& s, uint32_t n) {
   const uint32_t length = (s.longest + n - 1) / n;
   Cut cut{length, 0, 0, 0};
 #pragma unroll 1
@@ -106,7 +106,7 @@ __device__ __forceinline__ float time_of(const PrefillParams& p, PlanMemory& s, 
 }
 
 /// Index of the least of s.times, the first of equals; one warp.
-__device__ __forceinline__ uint32_t fastest_cut(const PlanMemory& s) {
+__device__ __forceinline__ uint32_t fastest_cut(const PlannerMemory& s) {
   auto best = static_cast<uint32_t>(tile::lane());
 #pragma unroll
   for (uint32_t i = best + 32; i < kMostSegments; i += 32) {
@@ -122,7 +122,7 @@ __device__ __forceinline__ uint32_t fastest_cut(const PlanMemory& s) {
 }
 
 /// The length of a segment by the model: the best of kMostSegments cuts.
-__device__ __forceinline__ void choose_length(const PrefillParams& p, PlanMemory& s,
+__device__ __forceinline__ void choose_length(const PrefillParams& p, PlannerMemory& s,
                                               uint32_t mine) {
   // WHY first: where the work of all fills the GPU for longer than the longest sequence takes,
   // cutting cannot help, and N may be large.
@@ -137,7 +137,7 @@ __device__ __forceinline__ void choose_length(const PrefillParams& p, PlanMemory
   list_long(p, s, mine);
   if (s.listed > kListed) return;
 #pragma unroll 1
-  for (uint32_t n = 1 + (threadIdx.x >> 5); n <= kMostSegments; n += kPlanWarps) {
+  for (uint32_t n = 1 + (threadIdx.x >> 5); n <= kMostSegments; n += kPlannerWarps) {
     const float time = time_of(p, s, n);
     if (tile::is_first_lane()) s.times[n - 1] = time;
   }
@@ -150,13 +150,14 @@ __device__ __forceinline__ void choose_length(const PrefillParams& p, PlanMemory
 }
 
 /// Segments of a sequence.
-__device__ __forceinline__ uint32_t cut_of(const PrefillParams& p, const PlanMemory& s,
+__device__ __forceinline__ uint32_t cut_of(const PrefillParams& p, const PlannerMemory& s,
                                            uint32_t chunks) {
   return s.whole ? 1 : segments_of(p.segments.cut, chunks, s.length);
 }
 
 /// Cuts nothing where the boundaries would not fit: offsets that overlap can make too many.
-__device__ __forceinline__ void check_room(const PrefillParams& p, PlanMemory& s, uint32_t mine) {
+__device__ __forceinline__ void check_room(const PrefillParams& p, PlannerMemory& s,
+                                           uint32_t mine) {
   uint32_t boundaries = 0;
   for_sequences(p, mine, [&](int, uint32_t chunks) { boundaries += cut_of(p, s, chunks) - 1; });
   if (boundaries != 0) atomicAdd(&s.boundaries, boundaries);
@@ -169,7 +170,7 @@ __device__ __forceinline__ void check_room(const PrefillParams& p, PlanMemory& s
 }
 
 /// Counts of buckets to places, the last bucket first; one warp. In the last lane: the sum of all.
-__device__ __forceinline__ uint32_t place_buckets(PlanMemory& s) {
+__device__ __forceinline__ uint32_t place_buckets(PlannerMemory& s) {
   constexpr int kEach = kBuckets / 32;
   static_assert(kEach * 32 == kBuckets);
   const int lane = static_cast<int>(threadIdx.x), last = kBuckets - 1 - kEach * lane;
@@ -193,7 +194,7 @@ __device__ __forceinline__ uint32_t place_buckets(PlanMemory& s) {
 }
 
 /// Buckets of all segments, as places in the order: counts[b] is where bucket b begins.
-__device__ __forceinline__ void count_segments(const PrefillParams& p, PlanMemory& s,
+__device__ __forceinline__ void count_segments(const PrefillParams& p, PlannerMemory& s,
                                                uint32_t mine) {
   for_sequences(p, mine, [&](int, uint32_t chunks) {
     const uint32_t count = cut_of(p, s, chunks);
@@ -209,7 +210,7 @@ __device__ __forceinline__ void count_segments(const PrefillParams& p, PlanMemor
 }
 
 /// Writes the segments of sequence n. Its boundaries have consecutive numbers.
-__device__ __forceinline__ void write_segments(const PrefillParams& p, PlanMemory& s, int n,
+__device__ __forceinline__ void write_segments(const PrefillParams& p, PlannerMemory& s, int n,
                                                uint32_t chunks) {
   const uint32_t count = cut_of(p, s, chunks);
   Segment* out = p.segments.segments +
@@ -230,10 +231,10 @@ __device__ __forceinline__ void write_segments(const PrefillParams& p, PlanMemor
 }
 
 /// Horizons and transitions where no head may forget.
-__device__ __forceinline__ void remember_all(const PrefillParams& p, PlanMemory& s) {
+__device__ __forceinline__ void remember_all(const PrefillParams& p, PlannerMemory& s) {
   const uint32_t pairs = s.boundaries * static_cast<uint32_t>(p.HV);
 #pragma unroll 1
-  for (uint32_t pair = threadIdx.x; pair < pairs; pair += kPlanThreads) {
+  for (uint32_t pair = threadIdx.x; pair < pairs; pair += kPlannerThreads) {
     const auto boundary = static_cast<int>(pair / static_cast<uint32_t>(p.HV)),
                head = static_cast<int>(pair) - boundary * p.HV;
     const Segment left = p.segments.left[boundary];
@@ -244,13 +245,13 @@ __device__ __forceinline__ void remember_all(const PrefillParams& p, PlanMemory&
   __syncthreads();
 }
 
-/// Writes the plan of a call. One CTA with sizeof(PlanMemory) bytes of dynamic shared memory.
-__global__ void __launch_bounds__(kPlanThreads)
-    plan_kernel(const __grid_constant__ PrefillParams p) {
+/// Writes the segment table of a call. One CTA with sizeof(PlannerMemory) bytes of dynamic shared memory.
+__global__ void __launch_bounds__(kPlannerThreads)
+    planner_kernel(const __grid_constant__ PrefillParams p) {
   extern __shared__ __align__(1024) uint8_t dynamic_shared[];
-  auto& s = *reinterpret_cast<PlanMemory*>(dynamic_shared);
+  auto& s = *reinterpret_cast<PlannerMemory*>(dynamic_shared);
   ptx::launch_dependents();
-  for (int b = static_cast<int>(threadIdx.x); b < kBuckets; b += kPlanThreads) s.counts[b] = 0;
+  for (int b = static_cast<int>(threadIdx.x); b < kBuckets; b += kPlannerThreads) s.counts[b] = 0;
   if (threadIdx.x == 0) {
     s.chunks = s.longest = s.boundaries = s.chains = s.transitions = s.narrow = s.whole = s.listed =
         0;
@@ -280,4 +281,4 @@ __global__ void __launch_bounds__(kPlanThreads)
 
 }  // namespace sluice::cuda::chunk_forward
 
-#endif  // SLUICE_CUDA_KERNELS_CHUNK_FORWARD_PLAN_CUH_
+#endif  // SLUICE_CUDA_KERNELS_CHUNK_FORWARD_PLANNER_CUH_

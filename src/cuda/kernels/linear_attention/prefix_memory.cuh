@@ -1,7 +1,7 @@
 // Lays out shared memory and places of a CTA of prefix.cuh.
 // SPDX-License-Identifier: Apache-2.0
-#ifndef SLUICE_CUDA_KERNELS_LINEAR_ATTENTION_PREFIX_PLAN_CUH_
-#define SLUICE_CUDA_KERNELS_LINEAR_ATTENTION_PREFIX_PLAN_CUH_
+#ifndef SLUICE_CUDA_KERNELS_LINEAR_ATTENTION_PREFIX_MEMORY_CUH_
+#define SLUICE_CUDA_KERNELS_LINEAR_ATTENTION_PREFIX_MEMORY_CUH_
 
 #include "cuda/kernels/linear_attention/config.h"
 
@@ -81,4 +81,4 @@ __device__ __forceinline__ PrefixPart prefix_part(const PrefillParams& p) {
 
 }  // namespace sluice::cuda::linear_attention
 
-#endif  // SLUICE_CUDA_KERNELS_LINEAR_ATTENTION_PREFIX_PLAN_CUH_
+#endif  // SLUICE_CUDA_KERNELS_LINEAR_ATTENTION_PREFIX_MEMORY_CUH_
