@@ -254,14 +254,14 @@ bool run_case(const Case& c, const Way& way, std::string& json) {
   p.final = {st.data, int64_t{c.HV} * 16384, Number::kFloat32};
   p.state_is_vk = c.vk;
   p.segments.cut = request;
-  Tiles tiles = sluice_test::tiles(q, k, v, o, T, c.H, c.HV, c.bf16);
-  tiles.l2norm = c.l2norm;
+  MappedTensors tensors = sluice_test::tensors(q, k, v, o, T, c.H, c.HV, c.bf16);
+  tensors.l2norm = c.l2norm;
   int device = 0;
   cudaGetDevice(&device);
   const Machine machine = machine_of(device);
   const auto enqueue = [&] {
     Launcher launcher("chunk_forward", machine, nullptr);
-    launch(p, tiles, workspace.data, launcher);
+    launch(p, tensors, workspace.data, launcher);
     return launcher.ok();
   };
   const bool launched = enqueue();

@@ -90,8 +90,9 @@ inline sluice::cuda::device::PrefillParams basic_params(int N, int T, int H, int
   return p;
 }
 
-inline sluice::cuda::prefill::Tiles tiles(const Buffer& q, const Buffer& k, const Buffer& v,
-                                          const Buffer& o, int T, int H, int HV, bool bf16) {
+inline sluice::cuda::prefill::MappedTensors tensors(const Buffer& q, const Buffer& k,
+                                                    const Buffer& v, const Buffer& o, int T, int H,
+                                                    int HV, bool bf16) {
   const auto make = [&](const Buffer& b, int heads) {
     return sluice::cuda::tile::TokenTensor{
         b.data, 1, T, heads, 128, int64_t{T} * heads * 128, int64_t{heads} * 128, 128, bf16};

@@ -36,7 +36,7 @@ CutOverride emulated_split;
 
 namespace {
 
-using chunk_forward::Config, device::PrefillParams, device::CutRule, prefill::Tiles;
+using chunk_forward::Config, device::PrefillParams, device::CutRule, prefill::MappedTensors;
 using prefill_passes::Launches, prefill_passes::kMostCtas;
 
 /// `leading`: CTAs besides those of the persistent kernels.
@@ -77,13 +77,13 @@ void launch_join(Launches& launch, const PrefillParams& p) {
 
 /// Whole sequences, the last of three items in halves.
 template <class Io, bool kL2Norm>
-void run_halved(Launches& launch, PrefillParams p, const Tiles& tiles) {
+void run_halved(Launches& launch, PrefillParams p, const MappedTensors& tensors) {
   constexpr uint32_t kWhole = 2;
   p.segments.cut.halves_tail = true;
-  p.v = emulated_map(tiles.v, 64, 128);
+  p.v = emulated_map(tensors.v, 64, 128);
   p.end_ticket = kWhole;
   run_pass<Io, kL2Norm, true>(launch, p, 128, kWhole);
-  p.v = emulated_map(tiles.v, 64, 64);
+  p.v = emulated_map(tensors.v, 64, 64);
   p.first_ticket = 2 * kWhole;
   p.end_ticket = ~uint32_t{0};
   run_pass<Io, kL2Norm, true>(launch, p, 64, 2);
@@ -91,7 +91,7 @@ void run_halved(Launches& launch, PrefillParams p, const Tiles& tiles) {
 
 /// What the launcher does, with the planner always asked.
 template <class Io, bool kL2Norm>
-std::string run(PrefillParams p, const Tiles& tiles, void* workspace) {
+std::string run(PrefillParams p, const MappedTensors& tensors, void* workspace) {
   using namespace chunk_forward;
   Launches launch;
   device::CutRequest& request = p.segments.cut;
@@ -106,9 +106,10 @@ std::string run(PrefillParams p, const Tiles& tiles, void* workspace) {
     p.segments.place_in(workspace, p.N, p.HV, p.K, p.V);
     if (request.rule != CutRule::kEqual) launch(1, kPlannerThreads, [&] { planner_kernel(p); });
     if (request.rule == CutRule::kEqual && request.may_forget) *p.segments.header = {};
-    if (p.has_key_gates()) prefill_passes::run_key_preparation(launch, p, tiles.q.is_bf16, kL2Norm);
+    if (p.has_key_gates())
+      prefill_passes::run_key_preparation(launch, p, tensors.q.is_bf16, kL2Norm);
     launch_horizons(launch, p);
-    p.v = emulated_map(tiles.v, 64, request.transition_columns);
+    p.v = emulated_map(tensors.v, 64, request.transition_columns);
     const int64_t leading = device::leading_items(request, int64_t{p.N} * p.HV, p.V);
     if (leading > 0) p.end_ticket = static_cast<uint32_t>(leading);
     run_pass<Io, kL2Norm, false>(launch, p, request.transition_columns, kMostCtas, leading);
@@ -121,19 +122,19 @@ std::string run(PrefillParams p, const Tiles& tiles, void* workspace) {
     }
   }
   if (emulated_halves) {
-    run_halved<Io, kL2Norm>(launch, p, tiles);
+    run_halved<Io, kL2Norm>(launch, p, tensors);
     return launch.trouble;
   }
   if (p.has_key_gates() && request.rule == CutRule::kWhole)
-    prefill_passes::run_key_preparation(launch, p, tiles.q.is_bf16, kL2Norm);
-  p.v = emulated_map(tiles.v, 64, request.columns);
+    prefill_passes::run_key_preparation(launch, p, tensors.q.is_bf16, kL2Norm);
+  p.v = emulated_map(tensors.v, 64, request.columns);
   if (device::leading_items(request, int64_t{p.N} * p.HV, p.V) > 0) {
     run_pass<Io, kL2Norm, false>(launch, p, request.columns, items);
     return launch.trouble;
   }
   run_pass<Io, kL2Norm, true>(launch, p, request.columns, items);
   if (request.may_narrow) {
-    p.v = emulated_map(tiles.v, 64, 64);
+    p.v = emulated_map(tensors.v, 64, 64);
     run_pass<Io, kL2Norm, true>(launch, p, 64, items * (request.columns / 64));
   }
   return launch.trouble;
@@ -141,7 +142,7 @@ std::string run(PrefillParams p, const Tiles& tiles, void* workspace) {
 
 /// What launch_summary() does.
 template <class Io, bool kL2Norm>
-std::string run_summary(PrefillParams p, const Tiles& tiles,
+std::string run_summary(PrefillParams p, const MappedTensors& tensors,
                         const chunk_forward::SummaryParams& out, void* workspace) {
   using namespace chunk_forward;
   Launches launch;
@@ -149,11 +150,11 @@ std::string run_summary(PrefillParams p, const Tiles& tiles,
   const int columns = p.segments.cut.transition_columns;
   p.segments.place_in(workspace, p.N, p.HV, p.K, p.V);
   *p.segments.header = {};
-  if (p.has_key_gates()) prefill_passes::run_key_preparation(launch, p, tiles.q.is_bf16, kL2Norm);
+  if (p.has_key_gates()) prefill_passes::run_key_preparation(launch, p, tensors.q.is_bf16, kL2Norm);
   launch((pairs + kHorizonThreads / 32 - 1) / (kHorizonThreads / 32), kHorizonThreads, [&] {
     p.has_key_gates() ? key_summary_planner_kernel(p, out) : summary_planner_kernel(p, out);
   });
-  p.v = emulated_map(tiles.v, 64, columns);
+  p.v = emulated_map(tensors.v, 64, columns);
   run_pass<Io, kL2Norm, false>(launch, p, columns, kMostCtas);
   launch(pairs * static_cast<unsigned>((p.V + p.K) / kSummaryColumns), device::kAffineThreads,
          [&] { p.K == 128 ? summary_join_kernel<128>(p, out) : summary_join_kernel<64>(p, out); });
@@ -161,10 +162,10 @@ std::string run_summary(PrefillParams p, const Tiles& tiles,
 }
 
 /// The maps of the tensors that every pass reads.
-void map_rows(PrefillParams& p, const Tiles& tiles) {
-  p.q = emulated_map(tiles.q, 64, p.K);
-  p.k = emulated_map(tiles.k, 64, p.K);
-  p.o = emulated_map(tiles.o, 64, 64);
+void map_rows(PrefillParams& p, const MappedTensors& tensors) {
+  p.q = emulated_map(tensors.q, 64, p.K);
+  p.k = emulated_map(tensors.k, 64, p.K);
+  p.o = emulated_map(tensors.o, 64, 64);
 }
 
 void note_trouble(const std::string& trouble, Launcher& launcher) noexcept {
@@ -174,31 +175,32 @@ void note_trouble(const std::string& trouble, Launcher& launcher) noexcept {
 
 }  // namespace
 
-void prefill::launch_summary(PrefillParams p, const Tiles& tiles,
+void prefill::launch_summary(PrefillParams p, const MappedTensors& tensors,
                              const chunk_forward::SummaryParams& out, void* workspace,
                              Launcher& launcher) noexcept {
-  map_rows(p, tiles);
+  map_rows(p, tensors);
   const auto run_type = [&]<class Io>(Io) {
-    return tiles.l2norm ? run_summary<Io, true>(p, tiles, out, workspace)
-                        : run_summary<Io, false>(p, tiles, out, workspace);
+    return tensors.l2norm ? run_summary<Io, true>(p, tensors, out, workspace)
+                          : run_summary<Io, false>(p, tensors, out, workspace);
   };
-  note_trouble(tiles.q.is_bf16 ? run_type(__nv_bfloat16{}) : run_type(__half{}), launcher);
+  note_trouble(tensors.q.is_bf16 ? run_type(__nv_bfloat16{}) : run_type(__half{}), launcher);
 }
 
-void prefill::launch(PrefillParams p, const Tiles& tiles, void* workspace,
+void prefill::launch(PrefillParams p, const MappedTensors& tensors, void* workspace,
                      Launcher& launcher) noexcept {
-  map_rows(p, tiles);
-  p.o_data = tiles.o.data;
-  p.o_batch_stride = tiles.o.batch_stride;
-  p.o_token_stride = tiles.o.token_stride;
-  p.o_head_stride = tiles.o.head_stride;
+  map_rows(p, tensors);
+  p.o_data = tensors.o.data;
+  p.o_batch_stride = tensors.o.batch_stride;
+  p.o_token_stride = tensors.o.token_stride;
+  p.o_head_stride = tensors.o.head_stride;
   const auto run_type = [&]<class Io>(Io) {
-    return tiles.l2norm ? run<Io, true>(p, tiles, workspace) : run<Io, false>(p, tiles, workspace);
+    return tensors.l2norm ? run<Io, true>(p, tensors, workspace)
+                          : run<Io, false>(p, tensors, workspace);
   };
   const auto trouble = [&] {
-    if (p.segments.cut.rule == CutRule::kCluster) return prefill_passes::run_clusters(p, tiles);
-    if (p.segments.cut.rule == CutRule::kPrefix) return prefill_passes::run_prefix(p, tiles);
-    return tiles.q.is_bf16 ? run_type(__nv_bfloat16{}) : run_type(__half{});
+    if (p.segments.cut.rule == CutRule::kCluster) return prefill_passes::run_clusters(p, tensors);
+    if (p.segments.cut.rule == CutRule::kPrefix) return prefill_passes::run_prefix(p, tensors);
+    return tensors.q.is_bf16 ? run_type(__nv_bfloat16{}) : run_type(__half{});
   };
   note_trouble(trouble(), launcher);
 }

@@ -51,7 +51,7 @@ const void* kernel_k512(bool key_wise) noexcept { return emulated<512>(key_wise)
 }  // namespace generic
 
 // The kernels of Hopper GPUs are not emulated here, and nothing plans them.
-void prefill::launch(PrefillParams, const Tiles&, void*, Launcher& launcher) noexcept {
+void prefill::launch(PrefillParams, const MappedTensors&, void*, Launcher& launcher) noexcept {
   launcher.note(1);
 }
 int prefill::load_gated_delta() noexcept { return 0; }

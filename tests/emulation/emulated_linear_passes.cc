@@ -10,7 +10,7 @@
 
 namespace sluice::cuda::prefill_passes {
 
-using device::PrefillParams, prefill::Tiles;
+using device::PrefillParams, prefill::MappedTensors;
 
 namespace {
 
@@ -65,18 +65,18 @@ void run_linear_join(Launches& launch, const PrefillParams& p) {
   launch(kMostCtas, linear_attention::kJoinThreads, [&] { linear_attention::join_kernel(p); });
 }
 
-std::string run_clusters(PrefillParams p, const Tiles& tiles) {
-  p.v = emulated_map(tiles.v, 64, 128);
-  if (tiles.v.is_bf16) {
+std::string run_clusters(PrefillParams p, const MappedTensors& tensors) {
+  p.v = emulated_map(tensors.v, 64, 128);
+  if (tensors.v.is_bf16) {
     return p.K == 128 ? run_clusters_of<__nv_bfloat16, 128>(p)
                       : run_clusters_of<__nv_bfloat16, 64>(p);
   }
   return p.K == 128 ? run_clusters_of<__half, 128>(p) : run_clusters_of<__half, 64>(p);
 }
 
-std::string run_prefix(PrefillParams p, const Tiles& tiles) {
-  p.v = emulated_map(tiles.v, 64, 128);
-  if (tiles.v.is_bf16) {
+std::string run_prefix(PrefillParams p, const MappedTensors& tensors) {
+  p.v = emulated_map(tensors.v, 64, 128);
+  if (tensors.v.is_bf16) {
     return p.K == 128 ? run_prefix_of<__nv_bfloat16, 128>(p) : run_prefix_of<__nv_bfloat16, 64>(p);
   }
   return p.K == 128 ? run_prefix_of<__half, 128>(p) : run_prefix_of<__half, 64>(p);

@@ -41,9 +41,9 @@ struct Pass {
 void run_linear(Launches& launch, const device::PrefillParams& p, const Pass& pass);
 void run_linear_join(Launches& launch, const device::PrefillParams& p);
 /// Simple GLA, segments as the CTAs of clusters, one cluster at a time: empty, or what went wrong.
-std::string run_clusters(device::PrefillParams p, const prefill::Tiles& tiles);
+std::string run_clusters(device::PrefillParams p, const prefill::MappedTensors& tensors);
 /// Simple GLA, segments that sum up all before them: empty, or what went wrong.
-std::string run_prefix(device::PrefillParams p, const prefill::Tiles& tiles);
+std::string run_prefix(device::PrefillParams p, const prefill::MappedTensors& tensors);
 
 /// Key-wise gates: the pass, and the preparation before it.
 void run_keys(Launches& launch, const device::PrefillParams& p, const Pass& pass);

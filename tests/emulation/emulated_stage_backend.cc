@@ -180,20 +180,21 @@ int run_sizes(const OutputParams& p, int64_t items) {
 
 }  // namespace
 
-void launch(const device::StageParams& params, const Tiles& tiles, int32_t h_per_batch,
+void launch(const device::StageParams& params, const MappedTensors& tensors, int32_t h_per_batch,
             Launcher& launcher) noexcept {
   if (!launcher.ok()) return;
   const int columns = columns_of(params.V);
   const int64_t slots = params.cu_seqlens.data != nullptr ? params.slots : params.N * params.slots;
   const int64_t items = slots * params.HV * (params.V / columns);
-  const OutputParams p{emulated_map(tiles.q, 64, params.K),
-                       emulated_map(tiles.k, 64, params.K),
-                       emulated_map(tiles.v, 64, columns),
-                       emulated_map(tiles.o, 64, columns),
-                       emulated_map(tiles.h, static_cast<uint32_t>(params.K), columns),
+  const OutputParams p{emulated_map(tensors.q, 64, params.K),
+                       emulated_map(tensors.k, 64, params.K),
+                       emulated_map(tensors.v, 64, columns),
+                       emulated_map(tensors.o, 64, columns),
+                       emulated_map(tensors.h, static_cast<uint32_t>(params.K), columns),
                        params,
                        h_per_batch};
-  launcher.note(tiles.q.is_bf16 ? run_sizes<__nv_bfloat16>(p, items) : run_sizes<__half>(p, items));
+  launcher.note(tensors.q.is_bf16 ? run_sizes<__nv_bfloat16>(p, items)
+                                  : run_sizes<__half>(p, items));
 }
 
 int load_kernels() noexcept { return 0; }
@@ -218,20 +219,20 @@ int run_sizes(const StatesParams& p, int64_t items, bool wide) {
 
 }  // namespace
 
-void launch(const device::StageParams& params, const Tiles& tiles, int32_t h_per_batch,
+void launch(const device::StageParams& params, const MappedTensors& tensors, int32_t h_per_batch,
             Launcher& launcher) noexcept {
   if (!launcher.ok()) return;
   const int columns = columns_of(params, launcher.machine().multiprocessors);
   const int64_t items = params.N * params.HV * (params.V / columns);
-  const StatesParams p{emulated_map(tiles.k, 64, params.K),
-                       emulated_map(tiles.w, 64, params.K),
-                       emulated_map(tiles.u, 64, 64),
-                       emulated_map(tiles.v_new, 64, 64),
-                       emulated_map(tiles.h, static_cast<uint32_t>(params.K), 64),
+  const StatesParams p{emulated_map(tensors.k, 64, params.K),
+                       emulated_map(tensors.w, 64, params.K),
+                       emulated_map(tensors.u, 64, 64),
+                       emulated_map(tensors.v_new, 64, 64),
+                       emulated_map(tensors.h, static_cast<uint32_t>(params.K), 64),
                        params,
                        h_per_batch};
-  launcher.note(tiles.k.is_bf16 ? run_sizes<__nv_bfloat16>(p, items, columns == 128)
-                                : run_sizes<__half>(p, items, columns == 128));
+  launcher.note(tensors.k.is_bf16 ? run_sizes<__nv_bfloat16>(p, items, columns == 128)
+                                  : run_sizes<__half>(p, items, columns == 128));
 }
 
 int load_kernels() noexcept { return 0; }

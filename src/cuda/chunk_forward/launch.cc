@@ -16,20 +16,20 @@ using device::CutRequest, device::CutRule, device::Instance, device::SegmentHead
 
 namespace {
 
-bool encode_maps(PrefillParams& p, const Tiles& tiles) noexcept {
-  p.o_data = tiles.o.data;
-  p.o_batch_stride = tiles.o.batch_stride;
-  p.o_token_stride = tiles.o.token_stride;
-  p.o_head_stride = tiles.o.head_stride;
+bool encode_maps(PrefillParams& p, const MappedTensors& tensors) noexcept {
+  p.o_data = tensors.o.data;
+  p.o_batch_stride = tensors.o.batch_stride;
+  p.o_token_stride = tensors.o.token_stride;
+  p.o_head_stride = tensors.o.head_stride;
   const auto k_blocks = static_cast<uint32_t>(p.K) / 64;
-  return tile::encode_token_map(&p.q, tiles.q, 64, k_blocks) &&
-         tile::encode_token_map(&p.k, tiles.k, 64, k_blocks) &&
-         tile::encode_token_map(&p.o, tiles.o, 64, 1);
+  return tile::encode_token_map(&p.q, tensors.q, 64, k_blocks) &&
+         tile::encode_token_map(&p.k, tensors.k, 64, k_blocks) &&
+         tile::encode_token_map(&p.o, tensors.o, 64, 1);
 }
 
 /// v, whose boxes are as wide as a work item.
-bool encode_v(PrefillParams& p, const Tiles& tiles, int columns) noexcept {
-  return tile::encode_token_map(&p.v, tiles.v, 64, static_cast<uint32_t>(columns) / 64);
+bool encode_v(PrefillParams& p, const MappedTensors& tensors, int columns) noexcept {
+  return tile::encode_token_map(&p.v, tensors.v, 64, static_cast<uint32_t>(columns) / 64);
 }
 
 using GetInstance = const Instance& (*)(bool l2norm) noexcept;
@@ -73,26 +73,27 @@ const Instance& key_preparation(bool is_bf16, int K, bool l2norm) noexcept {
 }
 
 /// The main pass with items of so many columns; see also transition_instance().
-const Instance& main_instance(const PrefillParams& p, const Tiles& tiles, int columns) {
-  const int type = tiles.q.is_bf16 ? 0 : 1, of_k = p.K == 128 ? 0 : 1;
+const Instance& main_instance(const PrefillParams& p, const MappedTensors& tensors, int columns) {
+  const int type = tensors.q.is_bf16 ? 0 : 1, of_k = p.K == 128 ? 0 : 1;
   if (p.has_key_gates()) return kKey[type][of_k](p.key.delta, columns, true);
   if (p.linear) return kLinear[type][of_k](columns);
-  return kInstances[type][of_k][columns == 128 ? 0 : 1](tiles.l2norm);
+  return kInstances[type][of_k][columns == 128 ? 0 : 1](tensors.l2norm);
 }
 
 /// The transition pass, and the main pass behind one that had first segments.
-const Instance& transition_instance(const PrefillParams& p, const Tiles& tiles, int columns) {
-  const int type = tiles.q.is_bf16 ? 0 : 1;
+const Instance& transition_instance(const PrefillParams& p, const MappedTensors& tensors,
+                                    int columns) {
+  const int type = tensors.q.is_bf16 ? 0 : 1;
   if (p.has_key_gates()) return kKey[type][p.K == 128 ? 0 : 1](p.key.delta, columns, false);
   if (p.linear) return kLinearTransitions[type][p.K == 128 ? 0 : 1](columns);
-  return kTransitions[type][columns == 128 ? 0 : p.K == 128 ? 1 : 2](tiles.l2norm);
+  return kTransitions[type][columns == 128 ? 0 : p.K == 128 ? 1 : 2](tensors.l2norm);
 }
 
 /// The passes of one call. Each of them may begin while the one before it ends, but for the first,
 /// which waits for whatever the caller has enqueued.
 struct Passes {
   PrefillParams params;
-  const Tiles& tiles;
+  const MappedTensors& tensors;
   Launcher& launcher;
   bool follows = false;
 
@@ -134,8 +135,8 @@ void launch_preparation(Passes& pass) noexcept {
   const PrefillParams& p = pass.params;
   const int64_t records = device::key_records(p.N, p.T, p.cu_seqlens.data != nullptr) * p.HV,
                 most = int64_t{pass.cut().multiprocessors} *
-                       chunk_forward::key_preparations(pass.tiles.q.is_bf16);
-  pass.launch(key_preparation(pass.tiles.q.is_bf16, p.K, pass.tiles.l2norm),
+                       chunk_forward::key_preparations(pass.tensors.q.is_bf16);
+  pass.launch(key_preparation(pass.tensors.q.is_bf16, p.K, pass.tensors.l2norm),
               {static_cast<unsigned>(std::min(records, most))});
 }
 
@@ -144,9 +145,9 @@ void launch_transitions(Passes& pass, int64_t pairs) noexcept {
   PrefillParams& p = pass.params;
   const int columns = pass.cut().transition_columns;
   const int64_t leading = device::leading_items(pass.cut(), p.N * p.HV, p.V);
-  pass.encode(encode_v(p, pass.tiles, columns));
+  pass.encode(encode_v(p, pass.tensors, columns));
   if (leading > 0) p.end_ticket = static_cast<uint32_t>(leading);
-  pass.launch_persistent(transition_instance(p, pass.tiles, columns),
+  pass.launch_persistent(transition_instance(p, pass.tensors, columns),
                          leading + pairs * ((p.V + (p.linear ? 0 : p.K)) / columns));
   if (leading > 0) {
     p.first_ticket = static_cast<uint32_t>(leading);
@@ -186,11 +187,11 @@ void launch_main(Passes& pass, int columns) noexcept {
   const PrefillParams& p = pass.params;
   const bool may_cut = pass.cut().rule != CutRule::kWhole && p.T > 0;
   const int64_t items = int64_t{p.N} * p.HV * (p.V / columns), most = pass.cut().multiprocessors;
-  if (p.T > 0) pass.encode(encode_v(pass.params, pass.tiles, columns));
+  if (p.T > 0) pass.encode(encode_v(pass.params, pass.tensors, columns));
   const bool leads = device::leading_items(pass.cut(), p.N * p.HV, p.V) > 0;
-  pass.launch_persistent(
-      leads ? transition_instance(p, pass.tiles, columns) : main_instance(p, pass.tiles, columns),
-      may_cut ? most : items);
+  pass.launch_persistent(leads ? transition_instance(p, pass.tensors, columns)
+                               : main_instance(p, pass.tensors, columns),
+                         may_cut ? most : items);
 }
 
 /// Whole sequences of equal length, the last round of them in items of half as many columns.
@@ -202,16 +203,16 @@ void launch_halved(Passes& pass) noexcept {
   launch_main(pass, 128);
   p.first_ticket = static_cast<uint32_t>(2 * whole);
   p.end_ticket = ~uint32_t{0};
-  pass.encode(encode_v(p, pass.tiles, 64));
-  pass.launch_persistent(main_instance(p, pass.tiles, 64), 2 * (items - whole));
+  pass.encode(encode_v(p, pass.tensors, 64));
+  pass.launch_persistent(main_instance(p, pass.tensors, 64), 2 * (items - whole));
 }
 
 /// The one launch of CutRule::kCluster.
 void launch_clusters(Passes& pass) noexcept {
   const PrefillParams& p = pass.params;
   const int32_t ctas = pass.cut().cluster_ctas;
-  pass.encode(encode_v(pass.params, pass.tiles, 128));
-  pass.launch(cluster_instance(pass.tiles.q.is_bf16, p.K),
+  pass.encode(encode_v(pass.params, pass.tensors, 128));
+  pass.launch(cluster_instance(pass.tensors.q.is_bf16, p.K),
               {static_cast<unsigned>(int64_t{p.N} * p.HV * (p.V / 128) * ctas)},
               static_cast<unsigned>(ctas));
 }
@@ -220,8 +221,8 @@ void launch_clusters(Passes& pass) noexcept {
 void launch_prefix(Passes& pass) noexcept {
   const PrefillParams& p = pass.params;
   const int64_t tokens = int64_t{pass.cut().prefix_blocks} * 128;
-  pass.encode(encode_v(pass.params, pass.tiles, 128));
-  pass.launch(prefix_instance(pass.tiles.q.is_bf16, p.K),
+  pass.encode(encode_v(pass.params, pass.tensors, 128));
+  pass.launch(prefix_instance(pass.tensors.q.is_bf16, p.K),
               {static_cast<unsigned>(p.HV * (p.V / 128)),
                static_cast<unsigned>((p.T + tokens - 1) / tokens), static_cast<unsigned>(p.N)});
 }
@@ -324,14 +325,14 @@ int load_linear_attention() noexcept {
   return error;
 }
 
-void launch(PrefillParams params, const Tiles& tiles, void* workspace,
+void launch(PrefillParams params, const MappedTensors& tensors, void* workspace,
             Launcher& launcher) noexcept {
-  Passes pass{params, tiles, launcher};
+  Passes pass{params, tensors, launcher};
   PrefillParams& p = pass.params;
   const CutRequest& cut = pass.cut();
   const int64_t items = int64_t{p.N} * p.HV * (p.V / cut.columns);
   if (items == 0) return;
-  if (p.T > 0) pass.encode(encode_maps(p, tiles));
+  if (p.T > 0) pass.encode(encode_maps(p, tensors));
   if (cut.rule == CutRule::kCluster) return launch_clusters(pass);
   if (cut.rule == CutRule::kPrefix) return launch_prefix(pass);
   const bool may_cut = cut.rule != CutRule::kWhole && p.T > 0;
@@ -347,16 +348,16 @@ void launch(PrefillParams params, const Tiles& tiles, void* workspace,
   if (cut.may_narrow) launch_main(pass, 64);
 }
 
-void launch_summary(PrefillParams params, const Tiles& tiles,
+void launch_summary(PrefillParams params, const MappedTensors& tensors,
                     const chunk_forward::SummaryParams& out, void* workspace,
                     Launcher& launcher) noexcept {
-  Passes pass{params, tiles, launcher};
+  Passes pass{params, tensors, launcher};
   PrefillParams& p = pass.params;
   const int64_t pairs = int64_t{p.N} * p.HV;
   if (pairs == 0) return;
   p.segments.place_in(workspace, p.N, p.HV, p.K, p.V);
   launcher.clear(p.segments.header, sizeof(SegmentHeader));
-  if (p.T > 0) pass.encode(encode_maps(p, tiles));
+  if (p.T > 0) pass.encode(encode_maps(p, tensors));
   if (p.has_key_gates() && p.T > 0) launch_preparation(pass);
   const Instance& planner = chunk_forward::summary_planner(p.has_key_gates());
   const int64_t warps = planner.threads / 32;

@@ -13,7 +13,7 @@ namespace sluice::cuda::prefill {
 using device::PrefillParams;
 
 /// The large tensors; the launcher encodes their maps.
-struct Tiles {
+struct MappedTensors {
   tile::TokenTensor q, k, v, o;
   bool l2norm = false;  ///< normalise q and k inside the kernel
 };
@@ -34,12 +34,13 @@ int resident_clusters(int ctas, int device) noexcept;
 /// @param params all but q, k, v, o (maps and strides) and the tables of segments filled in
 /// @param workspace segment_workspace().end bytes, 256-byte aligned; may be null if sequences stay whole
 ///        and params.cu_seqlens is null
-void launch(PrefillParams params, const Tiles& tiles, void* workspace, Launcher& launcher) noexcept;
+void launch(PrefillParams params, const MappedTensors& tensors, void* workspace,
+            Launcher& launcher) noexcept;
 
 /// Enqueues the maps of pieces, which are params' sequences, in leaves of params.segments.cut.length
-/// chunks. q and o of `tiles` are not read.
+/// chunks. q and o of `tensors` are not read.
 /// @param workspace of cut_workspace() bytes for params.segments.cut, 256-byte aligned
-void launch_summary(PrefillParams params, const Tiles& tiles,
+void launch_summary(PrefillParams params, const MappedTensors& tensors,
                     const chunk_forward::SummaryParams& out, void* workspace,
                     Launcher& launcher) noexcept;
 

@@ -98,7 +98,7 @@ void place_records(const DeltaRuleProblem& p, const device::CutRequest& cut, voi
       params->key.records + key_records(p) * p.HV * device::key_record_bytes(p.K));
 }
 
-prefill::Tiles lower_tiles(const DeltaRuleProblem& p) noexcept {
+prefill::MappedTensors lower_tensors(const DeltaRuleProblem& p) noexcept {
   return {token_tensor(p.q), token_tensor(p.k), token_tensor(p.v), token_tensor(p.o),
           p.qk_norm == SLUICE_QK_NORM_L2};
 }
@@ -146,7 +146,7 @@ void launch_one_launch(const DeltaRuleProblem& p, const core::Plan& plan, void* 
   const auto cut = plan.kept<device::CutRequest>();
   device::PrefillParams params = lower_prefill(p, cut);
   place_records(p, cut, workspace, &params);
-  prefill::launch(params, lower_tiles(p), workspace, launcher);
+  prefill::launch(params, lower_tensors(p), workspace, launcher);
 }
 
 int load_gated_delta(const Machine& machine) noexcept {

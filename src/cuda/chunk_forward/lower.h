@@ -16,7 +16,7 @@ device::PrefillParams lower_prefill(const core::DeltaRuleProblem& problem,
 /// Where the records of key-wise gates lie behind a cut's tables; nothing with scalar ones.
 void place_records(const core::DeltaRuleProblem& problem, const device::CutRequest& cut,
                    void* workspace, device::PrefillParams* params) noexcept;
-prefill::Tiles lower_tiles(const core::DeltaRuleProblem& problem) noexcept;
+prefill::MappedTensors lower_tensors(const core::DeltaRuleProblem& problem) noexcept;
 
 /// A prefill or a step for the generic kernel.
 generic::GenericParams lower_generic(const core::DeltaRuleProblem& problem) noexcept;

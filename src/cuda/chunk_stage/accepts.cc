@@ -139,14 +139,14 @@ Status accept_linear_stage(const ChunkStageProblem& p, const Machine& machine) n
 Status accept_hopper_outputs(const ChunkStageProblem& p, const Machine& machine) noexcept {
   const bool outputs = p.stage == SLUICE_STAGE_CHUNK_O && present(p.h) && !p.key_gates;
   if (!machine.is_hopper() || !outputs || !is_tiled(p)) return left_to_others();
-  const chunk_o::Tiles t = lower_output_tiles(p);
+  const chunk_o::MappedTensors t = lower_output_tensors(p);
   return answer(is_mapped(p, t.q, t.k, t.v, t.h, t.o));
 }
 
 Status accept_hopper_states(const ChunkStageProblem& p, const Machine& machine) noexcept {
   const bool delta_rule = p.stage == SLUICE_STAGE_CHUNK_H && present(p.w) && !p.key_gates;
   if (!machine.is_hopper() || !delta_rule || !is_tiled(p)) return left_to_others();
-  const chunk_h::Tiles t = lower_state_tiles(p);
+  const chunk_h::MappedTensors t = lower_state_tensors(p);
   return answer(is_mapped(p, t.k, t.w, t.u, t.v_new, t.h));
 }
 

@@ -51,7 +51,7 @@ Status plan_linear(const ChunkStageProblem& p, const Machine& machine, const Env
 void launch_linear(const ChunkStageProblem& p, const Plan& plan, void* workspace,
                    Launcher& launcher) noexcept {
   prefill::launch(lower_linear_stage(p, plan.kept<device::CutRequest>()),
-                  lower_tiles(as_linear_attention(p)), workspace, launcher);
+                  lower_tensors(as_linear_attention(p)), workspace, launcher);
 }
 
 Status plan_hopper_outputs(const ChunkStageProblem& p, const Machine&, const Environment&,
@@ -61,8 +61,8 @@ Status plan_hopper_outputs(const ChunkStageProblem& p, const Machine&, const Env
 }
 void launch_hopper_outputs(const ChunkStageProblem& p, const Plan&, void*,
                            Launcher& launcher) noexcept {
-  chunk_o::launch(lower_stage(p), lower_output_tiles(p), static_cast<int32_t>(states_per_batch(p)),
-                  launcher);
+  chunk_o::launch(lower_stage(p), lower_output_tensors(p),
+                  static_cast<int32_t>(states_per_batch(p)), launcher);
 }
 
 Status plan_hopper_states(const ChunkStageProblem& p, const Machine&, const Environment&,
@@ -72,7 +72,7 @@ Status plan_hopper_states(const ChunkStageProblem& p, const Machine&, const Envi
 }
 void launch_hopper_states(const ChunkStageProblem& p, const Plan&, void*,
                           Launcher& launcher) noexcept {
-  chunk_h::launch(lower_stage(p), lower_state_tiles(p), static_cast<int32_t>(states_per_batch(p)),
+  chunk_h::launch(lower_stage(p), lower_state_tensors(p), static_cast<int32_t>(states_per_batch(p)),
                   launcher);
 }
 

@@ -85,12 +85,12 @@ device::StageParams as_channel_sums(device::StageParams p) noexcept {
   return p;
 }
 
-chunk_o::Tiles lower_output_tiles(const ChunkStageProblem& p) noexcept {
+chunk_o::MappedTensors lower_output_tensors(const ChunkStageProblem& p) noexcept {
   return {mapped_rows(p.q), mapped_rows(p.k), mapped_rows(p.values), mapped_states(p),
           mapped_rows(p.o)};
 }
 
-chunk_h::Tiles lower_state_tiles(const ChunkStageProblem& p) noexcept {
+chunk_h::MappedTensors lower_state_tensors(const ChunkStageProblem& p) noexcept {
   return {mapped_rows(p.k), mapped_rows(p.w), mapped_rows(p.values), mapped_rows(p.v_new),
           mapped_states(p)};
 }

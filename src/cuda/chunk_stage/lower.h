@@ -45,9 +45,9 @@ device::StageParams as_channel_sums(device::StageParams params) noexcept;
 stages::SumGates lower_sum_gates(const core::ChunkStageProblem& problem) noexcept;
 
 /// chunk_o for Hopper's kernel; h as if all batch entries were one.
-chunk_o::Tiles lower_output_tiles(const core::ChunkStageProblem& problem) noexcept;
+chunk_o::MappedTensors lower_output_tensors(const core::ChunkStageProblem& problem) noexcept;
 /// chunk_h for Hopper's kernel, likewise.
-chunk_h::Tiles lower_state_tiles(const core::ChunkStageProblem& problem) noexcept;
+chunk_h::MappedTensors lower_state_tensors(const core::ChunkStageProblem& problem) noexcept;
 
 /// States from those of one batch entry to those of the next; 0: no whole number. 1 without h.
 int64_t states_per_batch(const core::ChunkStageProblem& problem) noexcept;

@@ -158,7 +158,7 @@ void launch_segments(const ChunkSummaryProblem& p, const Plan& plan, void* works
     out.forgotten = flags.data;
     out.forgotten_piece = flags.piece_stride, out.forgotten_head = flags.head_stride;
     out.wanted = indices_of(p.wanted);
-    prefill::launch_summary(params, lower_tiles(rule), out, workspace, launcher);
+    prefill::launch_summary(params, lower_tensors(rule), out, workspace, launcher);
   }
   launch_gradient(p, workspace, launcher);
 }

@@ -11,13 +11,14 @@
 namespace sluice::cuda::chunk_h {
 namespace {
 
-bool encode_maps(StatesParams& p, const Tiles& tiles) noexcept {
+bool encode_maps(StatesParams& p, const MappedTensors& tensors) noexcept {
   const auto K = static_cast<uint32_t>(p.stage.K);
-  return tile::encode_token_map(&p.k, tiles.k, 64, K / 64) &&
-         tile::encode_token_map(&p.w, tiles.w, 64, K / 64) &&
-         tile::encode_token_map(&p.u, tiles.u, 64, 1) &&
-         (tiles.v_new.data == nullptr || tile::encode_token_map(&p.v_new, tiles.v_new, 64, 1)) &&
-         (tiles.h.data == nullptr || tile::encode_token_map(&p.h, tiles.h, K, 1));
+  return tile::encode_token_map(&p.k, tensors.k, 64, K / 64) &&
+         tile::encode_token_map(&p.w, tensors.w, 64, K / 64) &&
+         tile::encode_token_map(&p.u, tensors.u, 64, 1) &&
+         (tensors.v_new.data == nullptr ||
+          tile::encode_token_map(&p.v_new, tensors.v_new, 64, 1)) &&
+         (tensors.h.data == nullptr || tile::encode_token_map(&p.h, tensors.h, K, 1));
 }
 
 }  // namespace
@@ -34,7 +35,7 @@ int load_kernels() noexcept {
   return error;
 }
 
-void launch(const device::StageParams& params, const Tiles& tiles, int32_t h_per_batch,
+void launch(const device::StageParams& params, const MappedTensors& tensors, int32_t h_per_batch,
             Launcher& launcher) noexcept {
   const int multiprocessors = launcher.machine().multiprocessors;
   const int columns = columns_of(params, multiprocessors);
@@ -43,8 +44,8 @@ void launch(const device::StageParams& params, const Tiles& tiles, int32_t h_per
   StatesParams p{};
   p.stage = params;
   p.h_per_batch = h_per_batch;
-  if (params.T > 0 && !encode_maps(p, tiles)) return launcher.note(cudaErrorInvalidValue);
-  const Instance& instance = (tiles.k.is_bf16 ? bf16 : fp16)(params.K == 128, columns);
+  if (params.T > 0 && !encode_maps(p, tensors)) return launcher.note(cudaErrorInvalidValue);
+  const Instance& instance = (tensors.k.is_bf16 ? bf16 : fp16)(params.K == 128, columns);
   const auto ctas = static_cast<unsigned>(std::min<int64_t>(items, multiprocessors));
   launcher(instance.kernel, {{ctas}, instance.threads, instance.shared_bytes}, p, items);
 }

@@ -11,7 +11,7 @@ namespace sluice::cuda::chunk_h {
 
 /// The large tensors; the launcher encodes their maps. h counts as [chunks of all batch entries, K,
 /// HV, V]; v_new and h may have no data.
-struct Tiles {
+struct MappedTensors {
   tile::TokenTensor k, w, u, v_new, h;
 };
 
@@ -27,7 +27,7 @@ int load_kernels() noexcept;
 /// Enqueues the kernel; nothing is allocated and nothing waits for the device. K is 64 or 128, V a
 /// multiple of 64, C 64, w is given.
 /// @param h_per_batch states between those of neighbouring batch entries
-void launch(const device::StageParams& params, const Tiles& tiles, int32_t h_per_batch,
+void launch(const device::StageParams& params, const MappedTensors& tensors, int32_t h_per_batch,
             Launcher& launcher) noexcept;
 
 }  // namespace sluice::cuda::chunk_h

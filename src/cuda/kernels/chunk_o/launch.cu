@@ -11,13 +11,13 @@
 namespace sluice::cuda::chunk_o {
 namespace {
 
-bool encode_maps(OutputParams& p, const Tiles& tiles, uint32_t columns) noexcept {
+bool encode_maps(OutputParams& p, const MappedTensors& tensors, uint32_t columns) noexcept {
   const auto K = static_cast<uint32_t>(p.stage.K);
-  return tile::encode_token_map(&p.q, tiles.q, 64, K / 64) &&
-         tile::encode_token_map(&p.k, tiles.k, 64, K / 64) &&
-         tile::encode_token_map(&p.v, tiles.v, 64, columns / 64) &&
-         tile::encode_token_map(&p.o, tiles.o, 64, columns / 64) &&
-         tile::encode_token_map(&p.h, tiles.h, K, columns / 64);
+  return tile::encode_token_map(&p.q, tensors.q, 64, K / 64) &&
+         tile::encode_token_map(&p.k, tensors.k, 64, K / 64) &&
+         tile::encode_token_map(&p.v, tensors.v, 64, columns / 64) &&
+         tile::encode_token_map(&p.o, tensors.o, 64, columns / 64) &&
+         tile::encode_token_map(&p.h, tensors.h, K, columns / 64);
 }
 
 }  // namespace
@@ -34,7 +34,7 @@ int load_kernels() noexcept {
   return error;
 }
 
-void launch(const device::StageParams& params, const Tiles& tiles, int32_t h_per_batch,
+void launch(const device::StageParams& params, const MappedTensors& tensors, int32_t h_per_batch,
             Launcher& launcher) noexcept {
   const int columns = columns_of(params.V);
   const int64_t slots = params.cu_seqlens.data != nullptr ? params.slots : params.N * params.slots;
@@ -43,10 +43,10 @@ void launch(const device::StageParams& params, const Tiles& tiles, int32_t h_per
   OutputParams p{};
   p.stage = params;
   p.h_per_batch = h_per_batch;
-  if (!encode_maps(p, tiles, static_cast<uint32_t>(columns))) {
+  if (!encode_maps(p, tensors, static_cast<uint32_t>(columns))) {
     return launcher.note(cudaErrorInvalidValue);
   }
-  const Instance& instance = (tiles.q.is_bf16 ? bf16 : fp16)(params.K == 128, columns);
+  const Instance& instance = (tensors.q.is_bf16 ? bf16 : fp16)(params.K == 128, columns);
   const auto ctas =
       static_cast<unsigned>(std::min<int64_t>(items, launcher.machine().multiprocessors));
   launcher(instance.kernel, {{ctas}, instance.threads, instance.shared_bytes}, p, items);
