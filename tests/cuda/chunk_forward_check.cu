@@ -1,4 +1,4 @@
-// Checks the fused prefill kernel against the recurrence in double. Each case poisons its outputs,
+// Checks the one-launch prefill kernel against the recurrence in double. Each case poisons its outputs,
 // compares o (whole, worst head, worst 64-token window) and final states, and reports relative L2
 // errors; --small keeps to small cases (for compute-sanitizer).
 // SPDX-License-Identifier: Apache-2.0

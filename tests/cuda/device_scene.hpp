@@ -54,7 +54,7 @@ class DeviceScene {
   sluice_workspace workspace() const;
   /// Enqueues the call: a sluice_code.
   int enqueue(cudaStream_t stream = nullptr, ChunkForward function = sluice_chunk_forward) const;
-  /// Part of the kernel's name: the fused one's, unless the environment asks for the generic one.
+  /// Part of the kernel's name: the one-launch kernel's, unless the environment asks for the generic one.
   static const char* expected_kernel();
   /// Poisons outputs and workspace, calls and waits. Empty, or what went wrong.
   std::string run(ChunkForward function = sluice_chunk_forward);

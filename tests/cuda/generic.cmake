@@ -1,5 +1,5 @@
 # The generic kernel. The parity suites on a GPU (which of them: scripts/test_cuda.sh), and all of
-# sluice_cuda_tests once more with the generic kernel in place of the fused one.
+# sluice_cuda_tests once more with the generic kernel in place of the one-launch kernel.
 target_sources(sluice_cuda_tests PRIVATE generic_test.cc)
 
 sluice_objects_of(suites sluice_parity_suites
@@ -17,7 +17,7 @@ add_test(NAME cuda_parity COMMAND sluice_cuda_parity_tests --gtest_brief=1
   --gtest_filter=*Invariance*:*RandomDelta*:*KeyGates*:*FarSlots*:*DebugIndices*:*ViewStrides*)
 add_test(NAME cuda_parity_generic COMMAND sluice_cuda_parity_tests --gtest_brief=1
   --gtest_filter=-*8192*:*2_to_the_20*:*65600*)
-# Not: limits of 16-bit kernels, and a workspace that only the fused kernel has.
+# Not: limits of 16-bit kernels, and a workspace that only the one-launch kernel has.
 add_test(NAME cuda_forced_generic COMMAND sluice_cuda_tests --gtest_brief=1
   --gtest_filter=-*CudaAccuracy*:CudaWorkspace*:*CudaLayerDecode*)
 set_tests_properties(cuda_parity cuda_parity_generic cuda_forced_generic PROPERTIES

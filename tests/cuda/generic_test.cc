@@ -57,7 +57,7 @@ std::vector<DeltaConfig> all_sizes() {
   return configs;
 }
 
-/// What the fused kernel takes but for one thing, and that one alone.
+/// What the one-launch kernel takes but for one thing, and that one alone.
 std::vector<DeltaConfig> nearly_fused() {
   std::vector<DeltaConfig> configs;
   const auto with = [&](const std::string& name, auto change) {
@@ -123,7 +123,7 @@ class CudaKernelChoice : public ::testing::Test {
   void SetUp() override { skip_without_gpu(); }
 };
 
-/// The fused kernel where it applies, unless the environment asks for the generic one.
+/// The one-launch kernel where it applies, unless the environment asks for the generic one.
 TEST_F(CudaKernelChoice, FollowsTheEnvironment) {
   SLUICE_SKIP_WITHOUT_GPU();
   DeltaConfig c{.name = "fused"};
@@ -132,7 +132,7 @@ TEST_F(CudaKernelChoice, FollowsTheEnvironment) {
   const bool generic = forced != nullptr && std::strcmp(forced, "generic") == 0;
   const DeltaResult found = run_delta(c, SLUICE_IMPL_CUDA);
   ASSERT_EQ(found.code, SLUICE_OK) << found.message;
-  // How the call is spread over the GPU, the end of a fused kernel's name, is another choice.
+  // How the call is spread over the GPU, the end of a one-launch kernel's name, is another choice.
   const std::string fused = "cuda.chunk_forward.sm_90a.bf16.k128.v128";
   EXPECT_EQ(generic ? found.kernel : found.kernel.substr(0, fused.size()),
             generic ? "cuda.chunk_forward.generic" : fused);

@@ -1,5 +1,5 @@
 // Measures sluice_chunk_forward on CUDA views against the float64 recurrence: random configurations
-// of every option that the fused kernel takes, and hard gates and keys, each repeatable from its
+// of every option that the one-launch kernel takes, and hard gates and keys, each repeatable from its
 // name.
 // SPDX-License-Identifier: Apache-2.0
 #include <cuda_runtime_api.h>

@@ -31,7 +31,7 @@ Tensor tokens(sluice_dtype dtype, int64_t T, int64_t heads, int64_t D) {
   return t;
 }
 
-/// What the fused kernel is for.
+/// What the one-launch kernel is for.
 DeltaRuleProblem prefill(sluice_dtype io = kBfloat16, int64_t K = 128, int64_t V = 128) {
   DeltaRuleProblem p;
   p.rows = {1, 100, 1, {}, 100};
@@ -182,7 +182,7 @@ TEST(CudaSelection, StepsAreGeneric) {
 struct Spoilt {
   const char* what;
   std::function<void(DeltaRuleProblem&)> spoil;
-  const char* message;  ///< of the fused kernel, when it is asked for
+  const char* message;  ///< of the one-launch kernel, when it is asked for
 };
 
 TEST(CudaSelection, WhatTheOneLaunchKernelDoesNotTakeIsGeneric) {

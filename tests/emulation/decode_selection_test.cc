@@ -296,7 +296,7 @@ TEST(DecodeSelection, Counts) {
   EXPECT_NE(refusal(layer), "");
 }
 
-/// A replay ring has kernels of its own, all of them fused ones.
+/// A replay ring has kernels of its own, all of them fast ones.
 TEST(DecodeSelection, NothingElseTakesRings) {
   Environment generic;
   generic.kernel = KernelOverride::kGeneric;

@@ -238,7 +238,7 @@ core::Backend make_backend() noexcept {
   core::Backend backend{};
   backend.id = SLUICE_IMPL_CUDA;
   backend.name = "cuda";
-  backend.description = "the fused prefill kernel, emulated";
+  backend.description = "the one-launch prefill kernel, emulated";
   backend.requirement = "nothing";
   backend.device_type = SLUICE_DEVICE_CUDA;
   backend.available = []() noexcept { return true; };

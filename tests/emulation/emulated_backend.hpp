@@ -24,7 +24,7 @@ extern int8_t emulated_lead;
 /// What the environment would ask for.
 extern CutOverride emulated_split;
 
-/// Its chunk_forward: the fused kernel only. Also the CUDA backend of an executable that has no
+/// Its chunk_forward: the one-launch kernel only. Also the CUDA backend of an executable that has no
 /// other.
 const core::Backend& emulated_prefill() noexcept;
 

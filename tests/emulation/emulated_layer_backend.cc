@@ -1,5 +1,5 @@
 // Runs the convolution, the gated norm and layer_prefill of the CUDA backend on the CPU: their host
-// code as it is, their kernels by the emulator. The delta rule between them is the fused kernel,
+// code as it is, their kernels by the emulator. The delta rule between them is the one-launch kernel,
 // emulated, where that applies, else the float64 reference in place of the generic kernel.
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
@@ -91,7 +91,7 @@ int load_kernels() noexcept { return 0; }
 
 namespace {
 
-/// chunk_forward of the fused kernel where it takes the problem; all else of the reference.
+/// chunk_forward of the one-launch kernel where it takes the problem; all else of the reference.
 const core::Operator<core::DeltaRuleProblem>& delta_rule(const core::DeltaRuleProblem& p) noexcept {
   if (p.op == SLUICE_OP_RECURRENT_STEP) return ref::recurrent_backend().recurrent_step;
   core::Plan plan;

@@ -16,7 +16,7 @@
 namespace sluice::check {
 namespace {
 
-/// What the fused kernel takes, of the smallest size.
+/// What the one-launch kernel takes, of the smallest size.
 LayerConfig fused(const std::string& name) {
   LayerConfig c{.name = name, .B = 1, .H = 1, .HV = 2, .K = 64, .V = 64};
   c.io = c.out = c.core = c.conv_state = kBF16;

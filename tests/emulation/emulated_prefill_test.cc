@@ -1,4 +1,4 @@
-// Runs the fused prefill kernel's own source on the CPU, thread by thread in random order with late
+// Runs the one-launch prefill kernel's own source on the CPU, thread by thread in random order with late
 // copy engine and tensor cores, and judges it like any implementation. Also: no bit depends on the
 // order, and no schedule leaves a thread waiting.
 // SPDX-License-Identifier: Apache-2.0

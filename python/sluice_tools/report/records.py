@@ -160,7 +160,7 @@ def _part(row: Row, record: dict[str, Any]) -> Row:
 
 
 def _stage(row: Row, record: dict[str, Any]) -> Row:
-    """A stage, the chain of all, its graph, the fused prefill, simple GLA: `part` says which."""
+    """A stage, the chain of all, its graph, the one-launch prefill, simple GLA: `part` says which."""
     flops, moved = row["tflop_per_s"], row["gb_per_s"]
     times = _times(row, "ms", 1e-3)
     seconds = times["seconds"]

@@ -303,7 +303,7 @@ def roofline(report: Report, draw: bool) -> Section:
 
 
 def stages(report: Report) -> str:
-    """The stages, their chain plain and as a graph, and the fused prefill: rows of the tool."""
+    """The stages, their chain plain and as a graph, and the one-launch prefill: rows of the tool."""
     content = ""
     for source, rows in by_source(report, "chunk_stage"):
         content += page.source(source)
@@ -315,7 +315,7 @@ def stages(report: Report) -> str:
             for row in rows
         ]
         head = ["cell", "what", "time", "TFLOP/s", "GB/s", "share of floor", "apart", "kernel"]
-        content += page.table("Stages and the fused prefill", head, body)
+        content += page.table("Stages and the one-launch prefill", head, body)
     return content
 
 
