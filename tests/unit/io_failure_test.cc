@@ -41,6 +41,8 @@ thread_local const char* failed_call = nullptr;
 // of the others writes; 0: as many as it is given.
 thread_local int interruptions = 0;
 thread_local size_t most_at_once = 0;
+// What was brought to the disk and named, in order, where a test asks.
+thread_local std::string* steps = nullptr;
 
 bool fails(const char* call) {
   if (calls_left < 0 || --calls_left >= 0) return false;
@@ -87,6 +89,11 @@ int fchmod(int file, mode_t mode) noexcept {
 }
 int fsync(int file) {
   static auto* const real = next<int(int)>("fsync");
+  if (steps != nullptr) {
+    static auto* const status = next<int(int, struct stat*)>("fstat");
+    struct stat found{};
+    *steps += status(file, &found) == 0 && S_ISDIR(found.st_mode) ? "folder " : "file ";
+  }
   return fails("fsync") ? -1 : real(file);
 }
 int close(int file) {
@@ -98,6 +105,7 @@ int close(int file) {
 }
 int rename(const char* from, const char* to) noexcept {
   static auto* const real = next<int(const char*, const char*)>("rename");
+  if (steps != nullptr) *steps += "name ";
   return fails("rename") ? -1 : real(from, to);
 }
 int lstat(const char* path, struct stat* out) noexcept {
@@ -197,6 +205,16 @@ TEST_F(IoFailures, OfWritingToADeviceAreTold) {
       refusals_of([&] { return write_whole_file("/dev/null", std::as_bytes(std::span(text))); },
                   [](bool) { EXPECT_TRUE(fs::is_character_file("/dev/null")); });
   EXPECT_EQ(refusing, (std::set<std::string>{"lstat", "open", "fstat", "write", "close"}));
+}
+
+TEST_F(IoFailures, TheContentIsOnTheDiskBeforeTheName) {
+  const std::string text = "the new content";
+  std::string order;
+  steps = &order;
+  const Status status = write_whole_file(path_, std::as_bytes(std::span(text)));
+  steps = nullptr;
+  EXPECT_TRUE(status.ok()) << status.message;
+  EXPECT_EQ(order, "file name folder ");
 }
 
 TEST_F(IoFailures, SignalsAndShortWritesAreNone) {
