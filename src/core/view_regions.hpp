@@ -82,15 +82,18 @@ struct Region {
   Kind kind;
 };
 
-inline bool one_view(const Region& a, const Region& b) noexcept {
-  const Tensor &x = *a.view, &y = *b.view;
-  if (a.kind == Kind::kOther || a.kind != b.kind || x.data != y.data) return false;
-  if (!same(x.dtype, y.dtype) || x.rank != y.rank) return false;
+/// Elements of equal indices lie in the same bytes.
+inline bool same_elements(const Tensor& x, const Tensor& y) noexcept {
+  if (x.data != y.data || !same(x.dtype, y.dtype) || x.rank != y.rank) return false;
   for (int axis = 0; axis < x.rank; ++axis) {
     const bool both = x.shape[axis] > 1 && y.shape[axis] > 1;
     if (both && x.stride[axis] != y.stride[axis]) return false;
   }
   return true;
+}
+
+inline bool one_view(const Region& a, const Region& b) noexcept {
+  return a.kind != Kind::kOther && a.kind == b.kind && same_elements(*a.view, *b.view);
 }
 
 /// The views of one call: first what it writes, then what it reads.
@@ -171,14 +174,27 @@ class Regions {
     return low;
   }
 
-  static Status refuse(const char* op, const Region& a, const Region& b) noexcept {
+  /// The name that the caller gave a view: pools in place, and keys that stand in for absent queries,
+  /// are listed under another one first. Not the name of `other`, which may be the same memory.
+  [[nodiscard]] const char* given_name(const Region& region, const Region& other) const noexcept {
+    const char* name = region.name;
+    for (int i = 0; i < count_; ++i) {
+      const Region& each = regions_[i];
+      if (&each <= &region || &each == &other || !same_elements(*each.view, *region.view)) continue;
+      const Tensor &x = *each.view, &y = *region.view;
+      if (std::equal(x.shape, x.shape + x.rank, y.shape)) name = each.name;
+    }
+    return name;
+  }
+
+  [[nodiscard]] Status refuse(const char* op, const Region& a, const Region& b) const noexcept {
     const auto distance = static_cast<long long>(reinterpret_cast<intptr_t>(a.view->data) -
                                                  reinterpret_cast<intptr_t>(b.view->data));
     return Status::failure(Code::kInvalidArgument,
                            "%s: %s.data = %lld bytes %s %s.data, expected memory of its own (what "
                            "a call writes may overlap no other view)",
-                           op, a.name, std::abs(distance), distance < 0 ? "before" : "after",
-                           b.name);
+                           op, given_name(a, b), std::abs(distance),
+                           distance < 0 ? "before" : "after", given_name(b, a));
   }
 
   const unsigned bits_;

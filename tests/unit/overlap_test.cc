@@ -273,6 +273,30 @@ TEST(OverlapRefusalsOfSteps, SlotsUnderTheStatesAreRefused) {
                 kRule);
 }
 
+TEST(OverlapRefusalsOfSteps, PoolsInPlaceGoByTheNameThatTheyWereGiven) {
+  Arena arena;
+  RecurrentStepArgs args;
+  args.q = args.k = args.v = arena.floats({2, 1, kH, kD});
+  args.state.initial = arena.floats({3, kH, kD, kD});
+  args.o = TensorView(static_cast<float*>(args.state.initial.data) + 100, {2, 1, kH, kD});
+  HostWorkspace memory;
+  const Workspace workspace = memory.reserve(workspace_size(args).value.bytes);
+  EXPECT_EQ(std::string(recurrent_step(args, workspace).message),
+            std::string("recurrent_step: o.data = 400 bytes after state.initial.data") + kRule);
+}
+
+TEST(OverlapRefusalsOfRows, KeysAreNotCalledQueries) {
+  Arena arena;
+  ChunkSummaryArgs args;  // forward: without q
+  args.k = arena.floats({1, kT, kH, kD});
+  args.v = arena.floats({1, kT, kH, kD});
+  args.addend = TensorView(static_cast<float*>(args.k.data) + kD, {1, kH, kD, kD});
+  HostWorkspace memory;
+  const Workspace workspace = memory.reserve(workspace_size(args).value.bytes);
+  EXPECT_EQ(std::string(chunk_summary(args, workspace).message),
+            std::string("chunk_summary: addend.data = 128 bytes after k.data") + kRule);
+}
+
 /// A layer of one key head and one value head, W = 4.
 TEST(OverlapRefusalsOfLayers, OutputsMayNotLieInProjections) {
   Arena arena;
