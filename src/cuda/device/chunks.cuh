@@ -118,17 +118,6 @@ __device__ __forceinline__ float token_number(const TokenRows& rows, const Chunk
   return load_number(rows.data, at(rows, chunk.batch, chunk.row + token, head), rows.number);
 }
 
-/// x of the lanes before this one, summed; no cancellation. Whole warps.
-__device__ __forceinline__ float sum_before_lane(float x) {
-  const int lane = tile::lane();
-  for (int step = 1; step < 32; step *= 2) {
-    const float before = __shfl_up_sync(~0u, x, step);
-    if (lane >= step) x += before;
-  }
-  x = __shfl_up_sync(~0u, x, 1);
-  return lane == 0 ? 0.0f : x;
-}
-
 inline constexpr int kLaneTokens = kMostTokens / 32;  ///< lane l has tokens 4 l .. 4 l + 3
 
 /// The numbers that a lane's G comes from, on their way: gates, or sums where those are given.
@@ -161,7 +150,7 @@ __device__ __forceinline__ void put_sums(const StageParams& p, LaneGates gates,
     sum += clamped_gate(x);
     x = sum;
   }
-  const float before = summed ? 0.0f : sum_before_lane(sum);
+  const float before = summed ? 0.0f : tile::sum_before_lane(sum);
   const int lane = tile::lane();
 #pragma unroll
   for (int i = 0; i < kLaneTokens; ++i) G[lane * kLaneTokens + i] = before + gates.x[i];

@@ -294,7 +294,7 @@ struct GateSums {
     if (b.g.data != nullptr) {
       const float whole = warp_sum(leave(tile::lane()) + leave(tile::lane() + 32)) +
                           decay(f.G[kTokens - 1]) * (s.product[0] + s.product[1]);
-      dg = whole + device::sum_before_lane(gate(token(0)) + gate(token(1)));
+      dg = whole + tile::sum_before_lane(gate(token(0)) + gate(token(1)));
     }
     float by_bias = 0.0f, by_rate = 0.0f;
 #pragma unroll

@@ -114,19 +114,10 @@ __device__ __forceinline__ void normalise(const BackwardParams& b, uint8_t* tile
 /// The sums of a chunk's gates, in place. NUM in chunk_cumsum's order: four tokens a lane, half a warp
 /// a head. Whole warps, whose halves may have two heads.
 __device__ __forceinline__ void sum_gates(float* G) {
-  const int place = tile::lane() % 16;
-  auto& four = *reinterpret_cast<float4*>(G + 4 * place);
-  float4 x = four;
-  x.y += x.x, x.z += x.y, x.w += x.z;
-  float sum = x.w;
-#pragma unroll
-  for (int step = 1; step < 16; step *= 2) {
-    const float before = __shfl_up_sync(~0u, sum, step);
-    if (place >= step) sum += before;
-  }
-  sum = __shfl_up_sync(~0u, sum, 1);
-  if (place == 0) sum = 0.0f;
-  four = make_float4(sum + x.x, sum + x.y, sum + x.z, sum + x.w);
+  auto& four = *reinterpret_cast<float4*>(G + 4 * (tile::lane() % 16));
+  float4 sums = four;
+  tile::sum_half_warp(sums);
+  four = sums;
 }
 
 /// A thread's token of one of two value heads of a CTA of 128 threads.

@@ -120,11 +120,7 @@ struct KeyHorizon {
     if (lane < last) {
       sum = p.key.peaks[(first_record(p, item.seq) + first - 1 - lane) * p.HV + item.head];
     }
-#pragma unroll
-    for (int step = 1; step < kLookBack; step *= 2) {
-      const float before = __shfl_up_sync(~0u, sum, step);
-      if (lane >= step) sum += before;
-    }
+    sum = tile::sum_to_lane<kLookBack>(sum);
     const uint32_t forgotten = __ballot_sync(~0u, lane < last && sum <= kForgotten);
     // The number of the lowest bit, from 1 on.
     return forgotten == 0 ? -1 : __popc(forgotten ^ (forgotten - 1));

@@ -177,13 +177,7 @@ __device__ __forceinline__ uint32_t place_buckets(PlannerMemory& s) {
   uint32_t sum = 0;
 #pragma unroll
   for (int i = 0; i < kEach; ++i) sum += s.counts[last - i];
-  uint32_t before = sum;
-#pragma unroll
-  for (int step = 1; step < 32; step *= 2) {
-    const uint32_t other = __shfl_up_sync(~0u, before, step);
-    if (lane >= step) before += other;
-  }
-  uint32_t first = before - sum;
+  uint32_t first = tile::sum_to_lane(sum) - sum;
 #pragma unroll
   for (int i = 0; i < kEach; ++i) {
     const uint32_t count = s.counts[last - i];

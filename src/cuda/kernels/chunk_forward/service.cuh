@@ -49,12 +49,7 @@ __device__ __forceinline__ void gate_role(const PrefillParams& p, SharedMemoryPl
       gate_at += 64 * p.gate.token_bytes;
       beta_at += 64 * p.beta.token_bytes;
       fetch();
-      float sum = value[0].g + value[1].g;
-#pragma unroll
-      for (int step = 1; step < 32; step *= 2) {
-        const float other = __shfl_up_sync(~0u, sum, step);
-        if (lane >= step) sum += other;
-      }
+      const float sum = tile::sum_to_lane(value[0].g + value[1].g);
       constexpr float kLog2e = 1.4426950408889634f;
       // SYNC gate_ring.empty: the aux warpgroup has read the slot's previous chunk
       cursor.acquire(s.gate_ring);

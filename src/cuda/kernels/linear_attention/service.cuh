@@ -59,8 +59,7 @@ struct GateSource {
   }
 };
 
-/// G of two tokens from the gates, without the factor of log2. NUM: no cancellation, so that a
-/// large gate, or NaN, leaves the tokens before it as they are.
+/// G of two tokens from the gates, without the factor of log2.
 __device__ __forceinline__ float2 sum_gates(const GateSource& source, const RawGate& raw,
                                             const LaneGates& gates, int c, int left) {
   const PrefillParams& p = source.p;
@@ -69,19 +68,10 @@ __device__ __forceinline__ float2 sum_gates(const GateSource& source, const RawG
     const float before = source.goes_on(c) ? source.number(gates.before) : 0.0f;
     return {x[0] - before, x[1] - before};
   }
-  const int lane = tile::lane();
   float g[2];
 #pragma unroll
   for (int e = 0; e < 2; ++e) g[e] = e < left ? device::log_gate(p, raw, x[e]) : 0.0f;
-  const float both = g[0] + g[1];
-  float sum = both;
-#pragma unroll
-  for (int step = 1; step < 32; step *= 2) {
-    const float other = __shfl_up_sync(~0u, sum, step);
-    if (lane >= step) sum += other;
-  }
-  sum = __shfl_up_sync(~0u, sum, 1);
-  const float before = lane == 0 ? 0.0f : sum;
+  const float both = g[0] + g[1], before = tile::sum_before_lane(both);
   return {before + g[0], before + both};
 }
 

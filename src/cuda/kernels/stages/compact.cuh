@@ -14,7 +14,7 @@
 
 namespace sluice::cuda::stages {
 
-using device::clamped_gate, device::kLaneTokens, device::Number, device::sum_before_lane;
+using device::clamped_gate, device::kLaneTokens, device::Number, tile::sum_before_lane;
 using tile::kTile, tile::lane;
 
 /// Tokens row .. row + tokens - 1 of batch entry blockIdx.z.

@@ -15,23 +15,6 @@
 namespace sluice::cuda::stages {
 
 using device::clamped_gate;
-using tile::lane;
-
-/// Sums of four tokens a lane, over the 16 lanes of a head.
-__device__ __forceinline__ void scan_half_warp(float4& x) {
-  x = {clamped_gate(x.x), clamped_gate(x.y), clamped_gate(x.z), clamped_gate(x.w)};
-  x.y += x.x, x.z += x.y, x.w += x.z;
-  float sum = x.w;
-  const int place = lane() % 16;
-#pragma unroll
-  for (int step = 1; step < 16; step *= 2) {
-    const float before = __shfl_up_sync(~0u, sum, step);
-    if (place >= step) sum += before;
-  }
-  sum = __shfl_up_sync(~0u, sum, 1);
-  if (place == 0) sum = 0.0f;
-  x = {sum + x.x, sum + x.y, sum + x.z, sum + x.w};
-}
 
 __global__ void __launch_bounds__(kCompactSumThreads)
     compact_cumsum_kernel(const __grid_constant__ CompactSumParams p) {
@@ -52,8 +35,9 @@ __global__ void __launch_bounds__(kCompactSumThreads)
   own[2 * kCompactSumRow] = x.z, own[3 * kCompactSumRow] = x.w;
   __syncthreads();
   auto& four = *reinterpret_cast<float4*>(g + thread / 16 * kCompactSumRow + thread % 16 * 4);
-  float4 sums = four;
-  scan_half_warp(sums);
+  float4 sums = {clamped_gate(four.x), clamped_gate(four.y), clamped_gate(four.z),
+                 clamped_gate(four.w)};
+  tile::sum_half_warp(sums);
   four = sums;
   __syncthreads();
   if (!inside) return;

@@ -21,7 +21,7 @@
 namespace sluice::cuda::stages {
 
 using device::at, device::Chunk, device::chunk_of, device::clamped_gate, device::kMostTokens;
-using device::StageParams, device::sum_before_lane, device::TokenRows;
+using device::StageParams, device::TokenRows, tile::sum_before_lane;
 
 struct GateTile {
   float g[kSumHeads][kMostTokens + 1];
