@@ -33,10 +33,13 @@ const RowInstances& fp16_rows() noexcept;
 /// Likewise the chains. `wide`: items have 128 columns of V, else 64.
 struct ChainInstances {
   device::Instance chain[3][2];  ///< [Chain][wide]
-  device::Instance both_chains;  ///< 64 columns an item
 };
 const ChainInstances& bf16_chains() noexcept;
 const ChainInstances& fp16_chains() noexcept;
+
+/// Likewise the chains of states and of gradients in one launch, 64 columns an item.
+device::Instance bf16_both_chains() noexcept;
+device::Instance fp16_both_chains() noexcept;
 
 /// Takes (BackwardParams, int64 items). narrow: K = V = 64, else 128.
 device::Instance segment_fold(bool narrow) noexcept;

@@ -22,6 +22,10 @@ const ChainInstances& chains_of(const BackwardParams& params) noexcept {
   return params.d_o.number == Number::kBfloat16 ? bf16_chains() : fp16_chains();
 }
 
+device::Instance both_chains_of(const BackwardParams& params) noexcept {
+  return params.d_o.number == Number::kBfloat16 ? bf16_both_chains() : fp16_both_chains();
+}
+
 int64_t chunks_of(const StageParams& p) noexcept {
   return p.cu_seqlens.data != nullptr ? p.slots : p.N * p.slots;
 }
@@ -99,10 +103,9 @@ int load_tile_kernels() noexcept {
     for (const device::Instance& instance : rows.gradients) load(instance);
   }
   for (const auto get : {bf16_chains, fp16_chains}) {
-    const ChainInstances& chains = get();
-    for (const auto& widths : chains.chain) load(widths[0]), load(widths[1]);
-    load(chains.both_chains);
+    for (const auto& widths : get().chain) load(widths[0]), load(widths[1]);
   }
+  for (const auto get : {bf16_both_chains, fp16_both_chains}) load(get());
   for (const bool narrow : {false, true}) load(segment_fold(narrow));
   return error;
 }
@@ -146,13 +149,12 @@ void run_both(const device::Instance& instance, BothChainsParams& p, int64_t mos
 /// A pass over segments. PERF gradients come first, whose items take longest; CTAs of states begin
 /// where the others leave multiprocessors, and follow each other there.
 void run_pass(ChainPass pass, BothChainsParams& p, Launcher& launcher) noexcept {
-  const ChainInstances& instances = chains_of(p.states.all);
   p.gradients.pass = p.states.pass = pass;
   const StageParams& s = p.states.all.stage;
   const int multiprocessors = launcher.machine().multiprocessors;
   const int64_t most = int64_t{kMostRounds} * multiprocessors,
                 items = chain_items(p.states.all.cut, pass, true, s.N, s.HV, s.V / 64);
-  if (items <= most) return run_both(instances.both_chains, p, items, launcher);
+  if (items <= most) return run_both(both_chains_of(p.states.all), p, items, launcher);
   run_chain(Chain::kStates, true, s.V == 128, p.states, launcher);
   run_chain(Chain::kDelta, true, s.V == 128, p.gradients, launcher);
 }
@@ -180,7 +182,7 @@ void launch_chains(const BackwardParams& params, const TileTensors& tensors,
     return launcher.note(cudaErrorInvalidValue);
   }
   if (!params.cut.exists()) {
-    return run_both(chains_of(params).both_chains, p, multiprocessors / 2, launcher);
+    return run_both(both_chains_of(params), p, multiprocessors / 2, launcher);
   }
   run_pass(ChainPass::kMaps, p, launcher);
   run_fold(params, launcher);
