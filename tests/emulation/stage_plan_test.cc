@@ -46,7 +46,7 @@ std::string name_of(const core::ChunkStageProblem& p, int capability = 90) {
 }
 
 TEST(StagePlan, PairsTakeTensorCoresAsTheirStagesDo) {
-  EXPECT_EQ(name_of(problem(SLUICE_STAGE_CUMSUM_KKT)), "cuda.cumsum_kkt.tiles");
+  EXPECT_EQ(name_of(problem(SLUICE_STAGE_CUMSUM_KKT, 128)), "cuda.cumsum_kkt.tiles");
   EXPECT_EQ(name_of(problem(SLUICE_STAGE_SOLVE_WY)), "cuda.solve_wy.tiles");
   EXPECT_EQ(name_of(problem(SLUICE_STAGE_SOLVE_WY, 128)), "cuda.solve_wy.tiles");
   EXPECT_EQ(name_of(problem(SLUICE_STAGE_SOLVE_WY, 32)), "cuda.solve_wy.plain");
@@ -55,6 +55,17 @@ TEST(StagePlan, PairsTakeTensorCoresAsTheirStagesDo) {
   EXPECT_EQ(name_of(p), "cuda.solve_wy.tiles");
   p.w.stride[1] += 4;
   EXPECT_EQ(name_of(p), "cuda.solve_wy.plain");
+}
+
+TEST(StagePlan, KernelsOfFixedSizesHaveNamesOfTheirOwn) {
+  EXPECT_EQ(name_of(problem(SLUICE_STAGE_CUMSUM_KKT)), "cuda.cumsum_kkt.compact");
+  EXPECT_EQ(name_of(problem(SLUICE_STAGE_SCALED_DOT_KKT)), "cuda.scaled_dot_kkt.compact");
+  EXPECT_EQ(name_of(problem(SLUICE_STAGE_SCALED_DOT_KKT, 128)), "cuda.scaled_dot_kkt.tiles");
+  core::ChunkStageProblem p = problem(SLUICE_STAGE_WY_FAST);
+  p.A_inverse = rows(64, {2, 32});
+  EXPECT_EQ(name_of(p), "cuda.wy_fast.tiles");
+  p.A_inverse = rows(64, {4, 16});
+  EXPECT_EQ(name_of(p), "cuda.wy_fast.compact");
 }
 
 TEST(StagePlan, PairsFitTheirGpu) {

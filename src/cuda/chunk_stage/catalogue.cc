@@ -9,6 +9,7 @@
 #include "cuda/chunk_forward/rows.h"
 #include "cuda/chunk_stage/accepts.h"
 #include "cuda/chunk_stage/lower.h"
+#include "cuda/kernels/stages/compact.h"
 #include "cuda/workspace_layout.h"
 
 namespace sluice::cuda {
@@ -77,6 +78,20 @@ void launch_hopper_states(const ChunkStageProblem& p, const Plan&, void*,
 }
 
 // ------------------------------------------------------------------------------- every GPU ----
+
+/// Of the kernels of fixed sizes.
+KernelName compact_name(const ChunkStageProblem& p) noexcept {
+  switch (p.stage) {
+    case SLUICE_STAGE_CHUNK_CUMSUM:
+      return "cuda.chunk_cumsum.compact";
+    case SLUICE_STAGE_CUMSUM_KKT:
+      return "cuda.cumsum_kkt.compact";
+    case SLUICE_STAGE_SCALED_DOT_KKT:
+      return "cuda.scaled_dot_kkt.compact";
+    default:
+      return "cuda.wy_fast.compact";
+  }
+}
 
 KernelName name_of(StageKernel kernel, const ChunkStageProblem& p) noexcept {
   const bool sums = p.stage == SLUICE_STAGE_CUMSUM_KKT;
@@ -158,7 +173,9 @@ Status plan_stage(const ChunkStageProblem& p, const Machine& machine, StageKerne
   const bool is_gla = kernel == StageKernel::kGla;
   const StageChoice choice{kernel,
                            is_gla ? stages::segment_tokens(sizes, machine.multiprocessors) : 0};
-  plan->kernel = name_of(kernel, p);
+  const bool compact = !reads_key_sums(p) && stages::has_compact_form(kernel) &&
+                       stages::is_compact(kernel, lower_stage(p), lower_sum_gates(p));
+  plan->kernel = compact ? compact_name(p) : name_of(kernel, p);
   plan->workspace_bytes = workspace_of(p, choice);
   plan->keep(choice);
   return ok_status();

@@ -71,6 +71,12 @@ bool plan_compact_sums(const StageParams& params, CompactSumParams* out,
                        CompactLaunch* launch) noexcept;
 bool plan_compact(Kernel kernel, const StageParams& params, CompactParams* out,
                   CompactLaunch* launch) noexcept;
+/// Whether one of them may: asked first, since lowering a problem costs more.
+constexpr bool has_compact_form(Kernel kernel) noexcept {
+  return kernel == Kernel::kCumsum || kernel == Kernel::kKkt || kernel == Kernel::kWy;
+}
+/// The same without arguments.
+bool is_compact(Kernel kernel, const StageParams& params, const SumGates& gates) noexcept;
 
 }  // namespace sluice::cuda::stages
 

@@ -102,4 +102,15 @@ bool plan_compact(Kernel kernel, const StageParams& p, CompactParams* out,
   return true;
 }
 
+bool is_compact(Kernel kernel, const StageParams& p, const SumGates& gates) noexcept {
+  if (gates.form != device::GateForm::kLog) return false;
+  CompactLaunch launch;
+  if (kernel == Kernel::kCumsum) {
+    CompactSumParams sums;
+    return plan_compact_sums(p, &sums, &launch);
+  }
+  CompactParams params;
+  return plan_compact(kernel, p, &params, &launch);
+}
+
 }  // namespace sluice::cuda::stages
