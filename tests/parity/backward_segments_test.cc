@@ -66,11 +66,19 @@ std::vector<BackwardConfig> segments(int64_t size) {
   return configs;
 }
 
-/// One test for all of a size, so that as many calls are not as many processes.
-class ChunkBackwardSegments : public ::testing::TestWithParam<int64_t> {};
+/// One test for all of a size and a type, so that as many calls are not as many processes.
+struct Kind {
+  int64_t size;
+  sluice_dtype io;
+};
+void PrintTo(const Kind& kind, std::ostream* out) {
+  *out << kind.size << "_" << dtype_name(kind.io);
+}
+class ChunkBackwardSegments : public ::testing::TestWithParam<Kind> {};
 
 TEST_P(ChunkBackwardSegments, MatchReference) {
-  for (const BackwardConfig& c : segments(GetParam())) {
+  for (const BackwardConfig& c : segments(GetParam().size)) {
+    if (!same_dtype(c.io, GetParam().io)) continue;
     const BackwardResult truth = run_backward(c, SLUICE_IMPL_REFERENCE, kF32);
     const BackwardResult found = run_backward(c, implementations_under_test().front());
     const Verdict verdict = judge_backward(c, found, truth);
@@ -79,7 +87,9 @@ TEST_P(ChunkBackwardSegments, MatchReference) {
     expect_named(c, found, !whole);
   }
 }
-INSTANTIATE_TEST_SUITE_P(Sizes, ChunkBackwardSegments, ::testing::Values(128, 64),
+INSTANTIATE_TEST_SUITE_P(Sizes, ChunkBackwardSegments,
+                         ::testing::Values(Kind{128, kBF16}, Kind{128, kF16}, Kind{64, kBF16},
+                                           Kind{64, kF16}),
                          ::testing::PrintToStringParamName());
 
 /// Simple GLA has no segments, and no bit of it depends on the option.

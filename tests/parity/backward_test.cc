@@ -264,8 +264,23 @@ std::vector<Group> halves(int64_t size) {
   });
   return both.groups;
 }
-SLUICE_CONFIGS(Halves, halves(128));
-SLUICE_CONFIGS(NarrowHalves, halves(64));
+
+/// A test for each type: some of these take an emulator half a minute.
+std::vector<Group> by_type(const std::vector<Group>& groups) {
+  std::vector<Group> parts;
+  for (const Group& group : groups) {
+    for (const sluice_dtype io : {kBF16, kF16}) {
+      Group part{named(group.name, "_", dtype_name(io)), {}};
+      for (const BackwardConfig& c : group.configs) {
+        if (same_dtype(c.io, io)) part.configs.push_back(c);
+      }
+      parts.push_back(part);
+    }
+  }
+  return parts;
+}
+SLUICE_CONFIGS(Halves, by_type(halves(128)));
+SLUICE_CONFIGS(NarrowHalves, by_type(halves(64)));
 
 /// d_o has a type of its own. Tensor cores round it to bfloat16 beside q, k and v of that type; beside
 /// float16 ones, whose exponents do not hold float32's, the call goes another way.
