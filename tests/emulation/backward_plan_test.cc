@@ -78,6 +78,18 @@ TEST(BackwardPlan, AtMostOneAndAHalfKilobytesATokenAndValueHead) {
   }
 }
 
+/// Every shape that validation lets pass: products below 2^52 with the widest dimension squared.
+TEST(BackwardPlan, SizesOfHugeShapesDoNotWrap) {
+  for (int64_t T = 1 << 12; T <= int64_t{1} << 30; T *= 4) {
+    for (int64_t HV = 1; T * HV < int64_t{1} << 38; HV *= 8) {
+      const Sizes s{1, T, HV, HV};
+      const Plan plan = plan_of(training(s), PlanFor::kAnyAddress);
+      EXPECT_LE(plan.workspace_bytes, 8192 * rows_of(s)) << plan.kernel << " " << T << " " << HV;
+      EXPECT_GE(plan.workspace_bytes, 256 * static_cast<size_t>(T)) << plan.kernel << " " << HV;
+    }
+  }
+}
+
 TEST(BackwardPlan, OtherGradientsThanItsTypeOnlyBfloat16Copies) {
   ChunkBackwardProblem b = training({1, 512, 2, 4});
   b.d_o = view({2, 32}, {1, 512, 4, 128});
