@@ -175,9 +175,11 @@ class Regions {
   }
 
   /// The name that the caller gave a view: pools in place, and keys that stand in for absent queries,
-  /// are listed under another one first. Not the name of `other`, which may be the same memory.
+  /// are listed under another one first. Not the name of `other`, which may be the same memory. Slots
+  /// that are written are those read where none are given, and listed after them.
   [[nodiscard]] const char* given_name(const Region& region, const Region& other) const noexcept {
     const char* name = region.name;
+    if (region.view->dtype.code == 0) return name;  // integers: slots
     for (int i = 0; i < count_; ++i) {
       const Region& each = regions_[i];
       if (&each <= &region || &each == &other || !same_elements(*each.view, *region.view)) continue;
