@@ -123,7 +123,8 @@ def cpp_arguments():
         users = [entry for entry in OPERATORS if entry["args"] == args]
         head = [f"using CArgs = {args};"] + [f"static constexpr int kOp = {users[0]['enum']};"] * (len(users) == 1)
         body += cpp_struct(camel(args.removeprefix("sluice_")), args, users[0]["fields"], head)
-    return header("include/sluice/arguments.hpp", "Defines one struct of arguments for each operator (LINT length: generated).",
+    return header("include/sluice/arguments.hpp",
+                  "Defines one struct of arguments for each operator (LINT length: generated).",
                   ["<cstdint>", "<optional>", "", '"sluice/enumerations.hpp"', '"sluice/tensor_view.hpp"'],
                   "sluice", body)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Offers modules of torch that train on Sluice: `GatedDeltaNet`. Needs torch; `sluice.nn.functional` has the operators."""
+"""Offers modules of torch that train on Sluice: `GatedDeltaNet`. Needs torch; operators: `sluice.nn.functional`."""
 
 from . import functional
 from .gated_delta_net import GatedDeltaNet, States
