@@ -4,7 +4,7 @@
 #   scripts/quickstart.sh [--cuda WHEN] [BUILD_DIRECTORY]        (default: build/release)
 #
 # It takes at most 3 minutes on two cores, and needs Debian 12 or a relative of it, but no GPU.
-# The CUDA kernels take 6 minutes more on two cores. --cuda (or the variable SLUICE_CUDA) says when
+# The CUDA kernels take 9 minutes more on two cores. --cuda (or the variable SLUICE_CUDA) says when
 # they are built:
 #   gpu    where a GPU is visible (nvidia-smi -L lists one) and nvcc is found; the default
 #   nvcc   wherever nvcc is found
