@@ -7,7 +7,7 @@ BUILD was configured with -DSLUICE_COMPILE_SECONDS=ON, as the scripts do: each c
 user CPU seconds beside its object (cmake/compile_seconds.sh). A file that nvcc compiles for several GPUs
 counts as the mean of these compilations.
 
-Budgets are seconds of the machine of docs/ci.md. What the same work takes elsewhere is told by
+Budgets are seconds of the machine of docs/ci.md in its best hours. What the same work takes elsewhere is told by
 cmake/compile_yardstick.cc, which a build with tests compiles several times: times are divided by
 its median, over what it took there. Without it (a build without tests) they are taken as they are."""
 
@@ -27,7 +27,7 @@ EXCEPTIONS = {
     "tests/emulation/emulated_stage_backend.cc": 90.0,  # the same of stages and gradients
 }
 YARDSTICK = "CMakeFiles/sluice_compile_yardstick.dir/"
-YARDSTICK_SECONDS = 5.9  # of cmake/compile_yardstick.cc with g++ 12 on the machine of docs/ci.md
+YARDSTICK_SECONDS = 5.9  # of cmake/compile_yardstick.cc with g++ 12 on that machine
 TOOL_FOLDERS = ("src/core/", "src/ref/", "src/cpu/", "src/io/", "src/check/", "tools/")
 
 

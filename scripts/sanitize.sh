@@ -2,7 +2,8 @@
 # Builds with a sanitizer preset and runs the unit and parity tests: scripts/sanitize.sh asan|tsan
 # Left to the Release run, since under a sanitizer they only repeat paths: rows named Slow, the last
 # fifty of 150 random seeds, and batches, heads and widths that are large so that GPUs run another
-# kernel. One process a shard, since starting a sanitized process costs more than most tests. Under tsan every third row of parity.
+# kernel. Under tsan every third row of parity. One process a shard, since starting a sanitized process
+# costs more than most tests.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 preset=$1
