@@ -22,6 +22,7 @@ constexpr int64_t kT = 12, kD = 64, kSlots = 6, kChannels = 3 * kD;
 struct Tables {
   Indices offsets = {0, 5, 9}, read = {1, 2}, written = {3, 4}, kept = {0, 1};
   int64_t h_chunks = 2;
+  int64_t kept_columns = 1;  ///< all of them the same entry
 };
 
 /// A call's memory.
@@ -81,7 +82,8 @@ CallOutcome chunk_forward(Memory& m, const Tables& t) {
   a.checkpoints = m.out({2, 1, kD, kD}, kF32), a.checkpoint_every = 64;
   a.checkpoint_slots = m.indices(t.kept);
   a.checkpoint_slots.rank = 2;
-  a.checkpoint_slots.shape[1] = a.checkpoint_slots.stride[1] = 1;
+  a.checkpoint_slots.shape[1] = t.kept_columns;
+  a.checkpoint_slots.stride[1] = t.kept_columns == 1 ? 1 : 0;
   return call_operator(SLUICE_OP_CHUNK_FORWARD, sluice_chunk_forward, a);
 }
 
@@ -144,6 +146,7 @@ struct Wrong {
   const char* what;
   Tables tables;
   const char* message;
+  int code = SLUICE_INVALID_ARGUMENT;
 };
 
 const Wrong kOffsets[] = {
@@ -175,6 +178,13 @@ const Wrong kCheckpoints[] = {{"keeps past the pool",
 const Wrong kChunks[] = {
     {"h is too short", {.h_chunks = 1}, "h.shape[1] = 1, expected >= 2 (chunks of all sequences)"}};
 
+// 2^53 bytes of checkpoint_slots; 12 of offsets and 8 each of two slots begin at multiples of 8.
+const Wrong kCopies[] = {{"copies that no memory holds",
+                          {.kept_columns = int64_t{1} << 50},
+                          "offsets and slots = 9007199254741024 bytes, expected what fits into "
+                          "memory (SLUICE_DEBUG check)",
+                          SLUICE_UNSUPPORTED}};
+
 using Call = CallOutcome (*)(Memory&, const Tables&);
 struct Operator {
   const char* name;
@@ -195,7 +205,7 @@ int count_accepted(const Operator& op, const Rows& rows) {
     Memory memory;
     const CallOutcome found = op.call(memory, row.tables);
     const std::string expected = std::string(op.name) + ": " + row.message;
-    const bool refused = found.code == SLUICE_INVALID_ARGUMENT && found.message == expected;
+    const bool refused = found.code == row.code && found.message == expected;
     if (refused && found.damage.empty() && memory.untouched()) continue;
     std::fprintf(stderr, "%s: code %d, %s%s\n", row.what, found.code, found.message.c_str(),
                  found.damage.c_str());
@@ -230,6 +240,13 @@ TEST_P(DebugIndicesDeathTest, FirstBadEntryIsNamedAndNothingWritten) {
 
 INSTANTIATE_TEST_SUITE_P(Operators, DebugIndicesDeathTest, ::testing::ValuesIn(kOperators),
                          [](const auto& row) { return std::string(row.param.name); });
+
+TEST(DebugIndicesDeathTest, CopiesThatNoMemoryHoldsAreRefused) {
+  if (implementations_under_test().front() != SLUICE_IMPL_CUDA) {
+    GTEST_SKIP() << "host memory is read where it is";
+  }
+  EXPECT_ZERO_WITH_DEBUG(count_accepted(kOperators[0], kCopies));
+}
 
 TEST(DebugIndicesDeathTest, LegalCallsRun) {
   EXPECT_ZERO_WITH_DEBUG([] {
