@@ -76,8 +76,10 @@ std::string variables() {
 
 void print_machine() {
   fmt::print("sluice {} (interface {})\n\n", sluice_version(), sluice_abi_version());
-  print_fact("cpu", fmt::format("{}: {}, {} threads, quota {}", cpu_name(), fact("cpu.isa"),
-                                fact("cpu.threads"), fact("cpu.quota")));
+  const std::string threads =
+      fact("cpu.threads") + (fact("cpu.threads") == "1" ? " thread" : " threads");
+  print_fact("cpu", fmt::format("{}: {}, {}, quota {}", cpu_name(), fact("cpu.isa"), threads,
+                                fact("cpu.quota")));
   const std::string devices = fact("cuda.devices");
   if (devices.empty()) {
     print_fact("gpu", "not in this build (-DSLUICE_CUDA=ON)");
@@ -118,8 +120,9 @@ bool compare(const io::CaseFile& file, Implementation backend, sluice_dtype dtyp
     fmt::print("  {:<16}{}  {}\n", who, verdict_word(false), status.message);
     return false;
   }
-  fmt::print("  {:<16}{}  {} of {} right, {} cases in {}\n", who, verdict_word(tally.failed == 0),
-             tally.right(), tally.tensors, tally.cases, seconds_text(tally.seconds));
+  fmt::print("  {:<16}{}  {} of {} right, {} in {}\n", who, verdict_word(tally.failed == 0),
+             tally.right(), tally.tensors, counted(tally.cases, "case"),
+             seconds_text(tally.seconds));
   for (const std::string& line : tally.wrong) {
     fmt::print("{}\n", folded("    " + line, 6, terminal_width()));
   }

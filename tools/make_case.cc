@@ -9,6 +9,7 @@
 #include "sluice/enumerations.hpp"
 #include "tools/case_settings.hpp"
 #include "tools/commands.hpp"
+#include "tools/table.hpp"
 
 namespace sluice::tools {
 namespace {
@@ -73,8 +74,8 @@ int make_case(const MakeSettings& settings) {
   }
   writer.set_metadata(io::kCasesKey, cases.dump());
   if (const Status status = writer.write(settings.path); !status.ok()) return fail(status.message);
-  fmt::print("{}: {} case{} written{}\n", settings.path, wanted.size(),
-             wanted.size() == 1 ? "" : "s",
+  fmt::print("{}: {} written{}\n", settings.path,
+             counted(static_cast<int64_t>(wanted.size()), "case"),
              settings.suite.empty() ? fmt::format(" ({})", settings.op) : "");
   return kExitDone;
 }

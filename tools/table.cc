@@ -71,6 +71,10 @@ void Table::print_row(const std::vector<std::string>& row, const std::vector<siz
   fmt::print("{}\n", folded(line, widths[columns[0]] + 2, limit));
 }
 
+std::string counted(int64_t count, const char* noun) {
+  return fmt::format("{} {}{}", count, noun, count == 1 ? "" : "s");
+}
+
 std::string seconds_text(double seconds) {
   if (seconds >= 1) return fmt::format("{:.3g} s", seconds);
   if (seconds >= 1e-3) return fmt::format("{:.3g} ms", seconds * 1e3);

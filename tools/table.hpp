@@ -3,6 +3,7 @@
 #ifndef SLUICE_TOOLS_TABLE_HPP_
 #define SLUICE_TOOLS_TABLE_HPP_
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -29,6 +30,8 @@ class Table {
   std::vector<std::vector<std::string>> rows_;
 };
 
+/// "1 case", "2 cases".
+std::string counted(int64_t count, const char* noun);
 /// "12.3 ms"; three digits.
 std::string seconds_text(double seconds);
 /// "1.23e-07", or "0" if nothing is wrong at all.

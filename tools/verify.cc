@@ -9,6 +9,7 @@
 #include "tools/execute.hpp"
 #include "tools/judge.hpp"
 #include "tools/self_check.hpp"
+#include "tools/table.hpp"
 #include "tools/terminal.hpp"
 
 namespace sluice::tools {
@@ -82,9 +83,10 @@ Status verify_case(const io::CaseFile& file, const io::Case& c, const VerifySett
 
 // The last line, and the exit status.
 int report(const Tally& tally, const VerifySettings& settings) {
-  fmt::print("{} cases, {} tensors, {} failed", tally.cases, tally.tensors, tally.failed);
+  fmt::print("{}, {}, {} failed", counted(tally.cases, "case"), counted(tally.tensors, "tensor"),
+             tally.failed);
   if (tally.unsupported > 0) {
-    fmt::print("; {} more cases not supported by {}", tally.unsupported,
+    fmt::print("; {} not supported by {}", counted(tally.unsupported, "more case"),
                backend_name(settings.options.implementation));
   }
   fmt::print("\n");

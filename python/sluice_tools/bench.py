@@ -98,8 +98,9 @@ def rows(
         low, middle, high = (1e3 * t for t in quartiles(place, call))
         count = shape[0] * shape[1]
         rates.append(count / middle * 1e3)
+        noun = "token" if count == 1 else "tokens"
         yield (
-            f"{name:8} {count:6} tokens  {middle:9.3f} ms ({low:.3f} to {high:.3f})  "
+            f"{name:8} {count:6} {noun:6}  {middle:9.3f} ms ({low:.3f} to {high:.3f})  "
             f"{rates[-1]:11.0f} tokens/s  {last_kernel()}"
         )
     yield f"One such layer reads {rates[0]:.0f} and writes {rates[1]:.0f} tokens a second."

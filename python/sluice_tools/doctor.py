@@ -10,6 +10,7 @@ import time
 import sluice
 
 from . import cases
+from .counts import counted
 from .report.environment import cpu_name, gpu_name, package_versions
 
 # Engines that Sluice can be switched on in: their distributions, and how.
@@ -41,7 +42,7 @@ def _driver_is_old(facts: dict[str, str]) -> str:
 def _machine() -> None:
     facts = sluice.info()
     print(f"sluice {sluice.__version__}, Python {platform.python_version()}\n")
-    threads = f"{facts['cpu.threads']} threads, quota {facts['cpu.quota']}"
+    threads = f"{counted(int(facts['cpu.threads']), 'thread')}, quota {facts['cpu.quota']}"
     _fact("cpu", f"{cpu_name()}: {facts['cpu.isa']}, {threads}")
     devices = facts.get("cuda.devices")
     if devices is None:

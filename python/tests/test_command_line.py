@@ -34,6 +34,7 @@ def test_recorded_answers_hold(path):
 def test_filter_and_implementation():
     report = verify(GOLDEN, filter="model.1x65", implementation="reference")
     assert report.passed and list(report.kernels.values()) == ["reference.chunk_forward"]
+    assert str(report).endswith("\n1 case, 2 tensors, 0 failed")
     with pytest.raises(ValueError, match="no case's name contains 'nothing'"):
         verify(GOLDEN, filter="nothing")
 

@@ -20,7 +20,7 @@ expect 2 "'8k' is no list of lengths" bench --backend cpu --heads 2/4 --lengths 
 expect 2 'has no such cell' bench --backend cpu --heads 3/3
 expect 2 '--split 1: expected auto, never, columns, length or 2 to 4096 segments' host --lengths 5 --split 1
 expect 0 '2/4 +5x1 +3 +[0-9.]+ ' host --lengths 5 --split never,3
-expect 0 '1 of 1 choices within|0 of 1 choices within' host --lengths 5 --sweep
+expect 0 '1 of 1 choice within|0 of 1 choice within' host --lengths 5 --sweep
 expect 2 'some not in' bench --history some
 expect 2 'fast not in' bench --gates fast
 expect 2 'none not in' bench --grid none

@@ -8,6 +8,7 @@
 #include "tools/bench/cell.hpp"
 #include "tools/bench/prefill_report.hpp"
 #include "tools/bench/rows.hpp"
+#include "tools/table.hpp"
 
 namespace sluice::tools {
 namespace {
@@ -89,6 +90,12 @@ TEST(BenchReport, ChoicesAreComparedWithTheBestForcedWay) {
   EXPECT_EQ(summary_of(rows).compared, 2);
   rows.resize(1);
   EXPECT_EQ(choices_of(rows).cells, 0);
+}
+
+TEST(BenchReport, OneOfAThingIsNoPlural) {
+  EXPECT_EQ(counted(0, "case"), "0 cases");
+  EXPECT_EQ(counted(1, "case"), "1 case");
+  EXPECT_EQ(counted(2, "more case"), "2 more cases");
 }
 
 TEST(BenchReport, WaysByName) {

@@ -14,7 +14,7 @@ done
 
 layer=$layers/qwen3_next_layer.safetensors
 expect 0 'results written to out' "$tool" run -o out "$layer"
-expect 0 '1 cases, 15 tensors, 0 failed' "$tool" verify --against out "$layer"
+expect 0 '^1 case, 15 tensors, 0 failed' "$tool" verify --against out "$layer"
 expect 0 'model.1x63x2x128x128' "$tool" run --case model.1x63x2x128x128 "$golden"
 expect 2 "has no case 'none'" "$tool" run --case none "$golden"
 expect 2 'cannot be created' "$tool" run -o /no/such/folder/x "$layer"

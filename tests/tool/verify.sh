@@ -42,14 +42,14 @@ expect 1 '6 cases, 12 tensors, 12 failed' "$tool" verify --against zeros "$golde
 "$tool" make-case -o mixed --name wide --K 300 --T 3 >/dev/null
 "$tool" make-case -o mixed --append --name narrow --K 32 --T 3 >/dev/null
 expect 3 'not supported by cpu: chunk_forward: k\.shape\[3\] = 300' "$tool" verify --backend cpu mixed
-expect 3 '^1 cases, 2 tensors, 0 failed; 1 more cases not supported by cpu$' \
+expect 3 '^1 case, 2 tensors, 0 failed; 1 more case not supported by cpu$' \
   "$tool" verify --backend cpu mixed
 expect 0 '^2 cases, 4 tensors, 0 failed$' "$tool" verify --backend reference mixed
-expect 3 '^0 cases, 0 tensors, 0 failed; 1 more cases' "$tool" verify --backend cpu --filter wide mixed
+expect 3 '^0 cases, 0 tensors, 0 failed; 1 more case ' "$tool" verify --backend cpu --filter wide mixed
 expect 3 'wide: not supported by cpu: ' "$tool" run --backend cpu mixed
 expect 3 'not all supported' "$tool" run --backend cpu mixed
 expect 3 'wide: not supported' "$tool" run --backend cpu --case wide mixed
 # The narrow case comes first in the file.
 data=$(($(od -An -t u8 -N 8 mixed | tr -d ' ') + 8))
 { head -c "$data" mixed; head -c 300 /dev/zero; tail -c +$((data + 301)) mixed; } >spoilt
-expect 1 '1 more cases not supported by cpu' "$tool" verify --backend cpu spoilt
+expect 1 '1 more case not supported by cpu' "$tool" verify --backend cpu spoilt

@@ -226,16 +226,17 @@ int bench_cpu(const BenchSettings& s) {
   }
   show_progress(rows.size(), rows.size(), "");
   report["peak_resident_bytes"] = peak_resident_bytes();
-  fmt::print("{}, {} thread{}, {}, {} pages\n", cpu_name(), s.threads, s.threads == 1 ? "" : "s",
+  fmt::print("{}, {}, {}, {} pages\n", cpu_name(), counted(s.threads, "thread"),
              check::dtype_name(s.dtype), s.pages);
   table.print();
   fmt::print(
-      "Medians of {} interleaved rounds; +- is half the middle half's width. rate and ratio by {} "
+      "Medians of {}; +- is half the middle half's width. rate and ratio by {} "
       "time.\nrate: prefill 7 K V FLOP per token and value head, of the FMA peak; decode state "
       "bytes "
       "read and written,\nof in-place read and write; both measured beside. error: the first {} "
       "tokens against float64.\n",
-      s.measure.rounds, s.threads == 1 ? "CPU" : "wall", kSampleTokens);
+      counted(s.measure.rounds, "interleaved round"), s.threads == 1 ? "CPU" : "wall",
+      kSampleTokens);
   return write_record(s.output, report.dump(1) + '\n', failed ? kExitWrong : kExitDone);
 }
 

@@ -69,7 +69,8 @@ std::vector<KdaRow> kda_rows(const PrefillReport& report) {
   for (const PrefillRow& from : report.rows) {
     KdaRow& row = rows.emplace_back();
     row.part = "prefill", row.unit = "ms";
-    row.what = fmt::format("{}, {} heads", lengths_text(from.cell.lengths), from.cell.HV);
+    row.what =
+        fmt::format("{}, {}", lengths_text(from.cell.lengths), counted(from.cell.HV, "head"));
     row.gates = is_slow(report.gates) ? "slow" : "bounded";
     row.time = from.ms, row.error_o = from.error_o, row.host_us = from.host_us;
     row.kernel = from.kernel, row.failure = from.failure;
@@ -87,7 +88,7 @@ std::vector<KdaRow> kda_rows(const StepReport& report) {
     const StepCell& c = from.cell;
     KdaRow& row = rows.emplace_back();
     row.part = c.layer ? "layer" : "decode", row.unit = "us";
-    row.what = fmt::format("B {}, {} heads, {} states", c.B, c.HV, c.state);
+    row.what = fmt::format("B {}, {}, {} states", c.B, counted(c.HV, "head"), c.state);
     if (c.T > 1) row.what += fmt::format(", {} tokens{}", c.T, c.per_token ? ", all kept" : "");
     row.gates = "raw";
     row.time = from.us, row.host_us = from.host_us;

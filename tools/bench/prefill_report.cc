@@ -185,12 +185,13 @@ std::vector<std::string> cells_of(const PrefillRow& row, const PrefillReport& re
 void print_legend(const PrefillReport& report) {
   const bool cuda = report.backend == "cuda";
   fmt::print(
-      "ms: median of {} calls in a row after {} ms of rest{}; least; 9th decile. us/chunk: ms over "
+      "ms: median of {} in a row after {} ms of rest{}; least; 9th decile. us/chunk: ms over "
       "the chunks of the busiest {} if "
       "whole "
       "(sequence, head)\nunits are dealt out. floor: the larger of {:.3g} TFLOP/s ({}) and {:.0f} "
       "GB/s ({}).\n",
-      report.repeat, report.rest_ms, report.cold ? ", caches full of other data" : ", caches warm",
+      counted(report.repeat, "call"), report.rest_ms,
+      report.cold ? ", caches full of other data" : ", caches warm",
       cuda ? "multiprocessor" : "thread", report.ceilings.flop_per_second * 1e-12,
       report.ceilings.flop_source, report.ceilings.bytes_per_second * 1e-9,
       report.ceilings.bytes_source);
@@ -234,15 +235,15 @@ void print_prefill(const PrefillReport& report) {
   }
   const PeerSummary summary = summary_of(report.rows);
   if (summary.compared > 0) {
-    fmt::print("{} of {} cells slower than the best peer; geometric mean of ratios {:.3f}.\n",
-               summary.slower, summary.compared, summary.mean);
+    fmt::print("{} of {} slower than the best peer; geometric mean of ratios {:.3f}.\n",
+               summary.slower, counted(summary.compared, "cell"), summary.mean);
   }
   const ChoiceSummary choices = choices_of(report.rows);
   if (choices.cells > 0) {
     fmt::print(
-        "{} of {} choices within 5 % of the best forced way; the worst reaches {:.3f} of it "
+        "{} of {} within 5 % of the best forced way; the worst reaches {:.3f} of it "
         "({}).\n",
-        choices.within, choices.cells, choices.worst, choices.worst_cell);
+        choices.within, counted(choices.cells, "choice"), choices.worst, choices.worst_cell);
   }
 }
 

@@ -43,11 +43,12 @@ Quartiles time_call(Machine& machine, const std::function<void()>& call) {
 /// Prints a line and returns tokens a second.
 double print_row(const char* name, int64_t tokens, const Quartiles& q) {
   const double rate = static_cast<double>(tokens) / q.middle;
-  fmt::print("{}\n", folded(fmt::format("{:<8} {:>6} tokens  {:>9.3f} ms ({:.3f} to {:.3f})  "
-                                        "{:>11.0f} tokens/s  {}",
-                                        name, tokens, 1e3 * q.middle, 1e3 * q.low, 1e3 * q.high,
-                                        rate, sluice_last_kernel()),
-                            9, terminal_width()));
+  fmt::print("{}\n",
+             folded(fmt::format("{:<8} {:>6} {:<6}  {:>9.3f} ms ({:.3f} to {:.3f})  "
+                                "{:>11.0f} tokens/s  {}",
+                                name, tokens, tokens == 1 ? "token" : "tokens", 1e3 * q.middle,
+                                1e3 * q.low, 1e3 * q.high, rate, sluice_last_kernel()),
+                    9, terminal_width()));
   return rate;
 }
 

@@ -138,12 +138,12 @@ void print_steps(const StepReport& r) {
         text("saved_us", 2), text("us_over_plain_step", 2));
   }
   fmt::print(
-      "us: one launch, median of {} replays of a graph whose launches each have states of their "
+      "us: one launch, median of {} of a graph whose launches each have states of their "
       "own "
       "(cold); least; 9th decile.\nfloor: bytes at {:.0f} GB/s ({}). host us: until a call "
       "returns. Peers: measured or published elsewhere,\nnot in this run "
       "(benchmarks/peers/README.md).\n",
-      r.repeat, r.bytes_per_second * 1e-9, r.bytes_source);
+      counted(r.repeat, "replay"), r.bytes_per_second * 1e-9, r.bytes_source);
 }
 
 }  // namespace sluice::tools

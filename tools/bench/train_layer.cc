@@ -9,6 +9,7 @@
 #include "tools/bench/cell.hpp"
 #include "tools/bench/parts_work.hpp"
 #include "tools/bench/rows.hpp"
+#include "tools/table.hpp"
 
 namespace sluice::tools {
 namespace {
@@ -20,7 +21,7 @@ struct TrainLayerOptions {
   std::string packing = "flat";
 };
 
-std::string name_of(const PartsCell& cell) { return fmt::format("{} tokens", cell.T); }
+std::string name_of(const PartsCell& cell) { return counted(cell.T, "token"); }
 
 nlohmann::json json_of(const PartsCell& c) {
   nlohmann::json row = {{"shape", c.shape}, {"H", c.H}, {"HV", c.HV}, {"K", c.K},

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from sluice import Unsupported
 
 from ..check import Case, Verdict, judge, read_cases, read_safetensors, results_of
+from ..counts import counted
 from .execute import execute
 from .self_check import self_check_cases
 
@@ -36,8 +37,13 @@ class Report:
             lines += [f"  {v}" for v in self.verdicts if v.case == case]
         lines += [f"{case}\n  not supported: {why}" for case, why in self.unsupported.items()]
         lines.append(
-            f"{len(self.kernels)} cases, {len(self.verdicts)} tensors, {len(self.failed)} failed"
-            + (f"; {len(self.unsupported)} cases not supported" if self.unsupported else "")
+            f"{counted(len(self.kernels), 'case')}, {counted(len(self.verdicts), 'tensor')}, "
+            f"{len(self.failed)} failed"
+            + (
+                f"; {counted(len(self.unsupported), 'case')} not supported"
+                if self.unsupported
+                else ""
+            )
         )
         return "\n".join(lines)
 

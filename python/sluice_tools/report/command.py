@@ -11,6 +11,7 @@ from typing import Any
 import sluice
 
 from .. import whole_file
+from ..counts import counted
 from . import build, charts, environment, gradient_section, page, sections, speed_sections, tool
 from .progress import Progress
 from .state import State
@@ -149,5 +150,6 @@ def _state(output: pathlib.Path, plan: build.Plan, fresh: bool) -> State:
     if state.dropped:
         print(f"sluice: {path} is not used: {state.dropped}", file=sys.stderr)
     if state.resumed:
-        print(f"sluice: {state.resumed} parts are finished already ({path})", file=sys.stderr)
+        finished = counted(state.resumed, "finished part")
+        print(f"sluice: goes on after {finished} ({path})", file=sys.stderr)
     return state

@@ -5,6 +5,7 @@ source, and puts the source's label above them."""
 from collections.abc import Iterator
 from typing import Any
 
+from ..counts import counted
 from . import charts, page
 from .sections import Report, Section
 
@@ -63,7 +64,7 @@ def grid(report: Report, draw: bool) -> Section:
         ratios = [_best_peer(row)["seconds"] / row["seconds"] for row in rows]  # type: ignore[index]
         slower = sum(ratio < 1 for ratio in ratios)
         content += (
-            f"<p>{len(rows)} cells, {slower} slower than the best peer, ratios from "
+            f"<p>{counted(len(rows), 'cell')}, {slower} slower than the best peer, ratios from "
             f"{min(ratios):.2f} to {max(ratios):.2f}.</p>"
         )
         columns = list(dict.fromkeys(_heads(row) for row in rows))
@@ -137,7 +138,7 @@ def growth(report: Report, draw: bool) -> Section:
             svg = charts.lines(f"growth{n}", label, [("", points)], "tokens", "ms", log_y=True)
             content += page.figure(svg, label + ".")
         body: list[list[page.Cell]] = [
-            [f"{name}, {T} tokens", page.duration(row["seconds"]), 1e9 * row["seconds"] / T]
+            [f"{name}, {counted(T, 'token')}", page.duration(row["seconds"]), 1e9 * row["seconds"] / T]
             + [1e-12 * row["flops"] / row["seconds"], row["error_o"], row["kernel"]]
             for name, line in named.items()
             for T, row in sorted(line.items())
