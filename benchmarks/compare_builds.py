@@ -19,6 +19,9 @@ import subprocess
 import sys
 import tempfile
 
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "python"))
+from sluice_tools import whole_file  # needs no sluice
+
 COMMANDS = {
     "marks": "prefill --grid marks --repeat 40 --rest 50 --no-error",
     "published": "prefill --grid published --repeat 12 --rest 10 --no-error",
@@ -141,7 +144,7 @@ def main():
         record = {"machine": machine, "old_commit": options.old_commit,
                   "new_commit": options.new_commit, "turns": options.turns,
                   "commands": {p: COMMANDS[p] for p in options.only.split(",")}, "rows": entries}
-        pathlib.Path(options.json).write_text(json.dumps(record, indent=1) + "\n")
+        whole_file.write(pathlib.Path(options.json), json.dumps(record, indent=1) + "\n")
     print(f"{slower} of {len(entries)} rows slower than {options.limit} times the old build")
     return 1 if slower else 0
 

@@ -14,12 +14,14 @@ Inputs as in `sluice bench cpu`: 16 key and 32 value heads of 128, g = -A softpl
 import argparse
 import json
 import math
+import pathlib
 import statistics
 import time
 from importlib.metadata import version
 
 import sluice
 import torch
+from sluice_tools import whole_file
 from transformers.models.qwen3_next import modeling_qwen3_next as hf
 
 H, HV, D = 16, 32, 128
@@ -146,9 +148,7 @@ def main():
                   "vllm": arguments.vllm_version if arguments.vllm else None,
                   "shape": {"H": H, "HV": HV, "K": D, "V": D}, "rounds": arguments.rounds,
                   "rows": rows}
-        with open(arguments.out, "w") as file:
-            json.dump(record, file, indent=1)
-            file.write("\n")
+        whole_file.write(pathlib.Path(arguments.out), json.dumps(record, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ row" one after the other, each of a forward pass of its own, without waiting for
 import argparse
 import json
 import os
+import pathlib
 import shlex
 import statistics
 import sys
@@ -24,6 +25,7 @@ import numpy as np
 import sluice
 import torch
 from sluice import _core, ops
+from sluice_tools import whole_file
 
 EXAMPLES = """examples:
   python benchmarks/host_time.py                                all rows on the CPU
@@ -327,9 +329,7 @@ def write(options, rows):
     record = dict(schema="sluice.bench.host_time/1", device=device, commit=options.commit, command=command,
                   sluice=sluice.__version__, torch=torch.__version__, numpy=np.__version__,
                   calls=options.calls, rounds=options.rounds, load=os.getloadavg()[0], rows=rows)
-    with open(options.out, "w") as file:
-        json.dump(record, file, indent=1)
-        file.write("\n")
+    whole_file.write(pathlib.Path(options.out), json.dumps(record, indent=1) + "\n")
 
 
 def main():

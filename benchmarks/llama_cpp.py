@@ -19,6 +19,9 @@ import subprocess
 import sys
 import tempfile
 
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "python"))
+from sluice_tools import whole_file  # needs no sluice
+
 HERE = pathlib.Path(__file__).resolve().parents[1]
 EXAMPLE = HERE / "examples/ggml"
 # Name, options of make_gguf.py, tokens of the prompt and to generate.
@@ -113,7 +116,7 @@ def main():
             print(f"{name}: {made['tokens_equal']} of {generated} tokens equal, prompt "
                   f"{made['prompt_times_faster']}, generation {made['generated_times_faster']} times faster")
     if o.out:
-        o.out.write_text(json.dumps(record, indent=1) + "\n")
+        whole_file.write(o.out, json.dumps(record, indent=1) + "\n")
     return 0 if equal else 1
 
 

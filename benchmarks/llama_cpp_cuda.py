@@ -20,6 +20,9 @@ import tempfile
 
 from llama_cpp import EXAMPLE, MODELS
 
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "python"))
+from sluice_tools import whole_file  # needs no sluice
+
 # The backend loaded or not, and who computes prompts.
 WAYS = {"ggml": None, "sluice": "", "sluice, prompts in float16": "float16", "sluice, prompts in float32": "float32"}
 # Name, tokens, sequences, snapshots, nodes of the graph. Heads are Qwen3-Next's.
@@ -121,7 +124,7 @@ def main():
 
     def save():
         if o.out:
-            o.out.write_text(json.dumps(record, indent=1) + "\n")
+            whole_file.write(o.out, json.dumps(record, indent=1) + "\n")
 
     if "operators" in o.parts:
         record["operators"] = list(operator_rows(programs, backend, o.turns))

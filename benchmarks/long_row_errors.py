@@ -16,9 +16,11 @@ why.
 import argparse
 import importlib
 import json
+import pathlib
 
 import sluice
 import torch
+from sluice_tools import whole_file
 
 D = 128
 ROWS = "32768x16/16,65536x16/16,131072x16/16,131072x32/32"
@@ -133,9 +135,7 @@ def main(argv=None):
         name = torch.cuda.get_device_name() if arguments.device == "cuda" else "cpu"
         record = {"schema": "sluice.bench.long_row_errors/1", "device": name, "commit": arguments.commit,
                   "sluice": sluice.__version__, "rows": rows}
-        with open(arguments.out, "w") as file:
-            json.dump(record, file, indent=1)
-            file.write("\n")
+        whole_file.write(pathlib.Path(arguments.out), json.dumps(record, indent=1) + "\n")
     return 0
 
 

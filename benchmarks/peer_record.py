@@ -3,10 +3,12 @@
 
 import argparse
 import json
+import pathlib
 from importlib.metadata import PackageNotFoundError, version
 
 import sluice
 import torch
+from sluice_tools import whole_file
 
 
 def parser(text):
@@ -34,6 +36,4 @@ def start(name, commit, packages):
 def write(record, path):
     """The record as a file, where one is asked for."""
     if path:
-        with open(path, "w") as file:
-            json.dump(record, file, indent=1)
-            file.write("\n")
+        whole_file.write(pathlib.Path(path), json.dumps(record, indent=1) + "\n")

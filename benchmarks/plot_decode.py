@@ -12,6 +12,10 @@ import argparse
 import json
 import math
 import pathlib
+import sys
+
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "python"))
+from sluice_tools import whole_file  # needs no sluice
 
 WIDTH, HEIGHT, LEFT, TOP, PANEL, TALL, GAP = 880, 330, 56, 62, 300, 210, 135
 # From few heads to many; the last is the one that peers are known for when it is 32.
@@ -101,7 +105,7 @@ def main():
     parser.add_argument("record", type=pathlib.Path, help="JSON of sluice bench decode --grid full")
     parser.add_argument("svg", type=pathlib.Path, help="where to draw")
     arguments = parser.parse_args()
-    arguments.svg.write_text(figure(json.loads(arguments.record.read_text())))
+    whole_file.write(arguments.svg, figure(json.loads(arguments.record.read_text())))
 
 
 if __name__ == "__main__":

@@ -8,14 +8,19 @@ Needs matplotlib.
 SPDX-License-Identifier: Apache-2.0
 """
 import argparse
+import io
 import json
 import math
 import pathlib
+import sys
 
 import matplotlib
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt  # after the choice of a backend without a screen
+
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "python"))
+from sluice_tools import whole_file  # needs no sluice
 
 
 def ratios_of(rows):
@@ -54,7 +59,9 @@ def draw(record, path):
         f"({record['commit']})\n{slower} of {len(cells)} cells slower than the best peer, geometric "
         f"mean {mean:.2f}; peers: published or measured elsewhere", fontsize=10)
     figure.tight_layout()
-    figure.savefig(path, metadata={"Date": None})
+    drawn = io.StringIO()
+    figure.savefig(drawn, format="svg", metadata={"Date": None})
+    whole_file.write(path, drawn.getvalue())
 
 
 def main():

@@ -16,11 +16,13 @@ Needs torch; rows of transformers need transformers.
 import argparse
 import importlib.util
 import json
+import pathlib
 from importlib.metadata import version
 
 import sluice
 import sluice.nn
 import torch
+from sluice_tools import whole_file
 
 HIDDEN, H, HV, D, WIDTH = 2048, 16, 32, 128, 4
 LIMIT = 32 * 1024
@@ -135,8 +137,7 @@ def main():
             "rows": [dict(layer=name, bytes_a_token=size, known=known) for name, size, known in found],
             "fla_counted": FLA,
         }  # fmt: skip
-        with open(options.json, "w") as file:
-            file.write(json.dumps(record, indent=1) + "\n")
+        whole_file.write(pathlib.Path(options.json), json.dumps(record, indent=1) + "\n")
     assert base <= LIMIT, f"{base} bytes a token, expected <= {LIMIT}"
 
 

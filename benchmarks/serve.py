@@ -19,8 +19,12 @@ import json
 import pathlib
 import random
 import statistics
+import sys
 import time
 import urllib.request
+
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "python"))
+from sluice_tools import whole_file  # needs no sluice
 
 EXAMPLES = """examples:
   vllm serve MODEL --port 8000 &                     SLUICE_VLLM=1 vllm serve MODEL --port 8001 &
@@ -198,7 +202,7 @@ def main(argv=None):
         return 0
     record = run(arguments)
     if arguments.out:
-        pathlib.Path(arguments.out).write_text(json.dumps(record, indent=1) + "\n")
+        whole_file.write(pathlib.Path(arguments.out), json.dumps(record, indent=1) + "\n")
     print(table(record))
     return 1 if record["failed"] else 0
 

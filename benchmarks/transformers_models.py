@@ -26,6 +26,7 @@ import sluice
 import torch
 import transformers
 from sluice.engines import transformers as sluice_hf
+from sluice_tools import whole_file
 
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "python/tests/engines"))
 from small_models import build, quiet
@@ -219,9 +220,9 @@ def main():
     about = machine(arguments)
     facts = ", ".join(f"{k} {v}" for k, v in about.items())
     parts = PARTS if arguments.device == "cpu" else PARTS[::2]
-    arguments.out.write_text(f"{facts}\n\n{table(rows, parts)}")
+    whole_file.write(arguments.out, f"{facts}\n\n{table(rows, parts)}")
     record = json.dumps({"machine": about, "rows": rows}, indent=1)
-    arguments.out.with_suffix(".json").write_text(record + "\n")
+    whole_file.write(arguments.out.with_suffix(".json"), record + "\n")
 
 
 if __name__ == "__main__":
