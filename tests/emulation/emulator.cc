@@ -16,6 +16,7 @@
 namespace emulation {
 
 std::function<void()> earlier_launches;
+std::function<void(const uint32_t*)> asked_for;
 Index thread{}, block{}, block_extent{}, grid_extent{};
 
 namespace {

@@ -65,6 +65,9 @@ void launch_wave(const ChunkBackwardProblem& b, const backward::SegmentCut& cut,
   params.cut = cut;
   const StageRows rows = place_tiles(p, WhichAddresses::kThese, workspace, &params);
   place_boundaries(p, workspace, &params);
+  if (!backward::has_early_gradients(params, launcher.machine().multiprocessors)) {
+    params.ready = nullptr;
+  }
   const backward::TileTensors tensors = tile_tensors(p, params);
   backward::launch_prepare(params, launcher);
   backward::launch_maxima(params, launcher);

@@ -212,6 +212,8 @@ StageRows place_tiles(const DeltaRuleProblem& p, WhichAddresses which, BackwardW
   place_states(workspace, io, params);
   const int64_t chunks = (present(p.rows.cu_seqlens) ? 1 : p.rows.B) * s.slots;
   if (has_head_sums(*params)) params->chunk_sums = workspace.floats(2 * chunks * p.HV);
+  params->ready = reinterpret_cast<uint32_t*>(workspace.floats(chunks * p.HV + 1));
+  params->dealt = params->ready + chunks * p.HV;
   if (io == Number::kFloat16) {
     params->maxima = workspace.floats(chunks * p.HV);
     params->scales = workspace.floats(p.rows.N * p.HV);

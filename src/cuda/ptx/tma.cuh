@@ -93,6 +93,12 @@ __device__ __forceinline__ void bulk_wait_read() {
   asm volatile("cp.async.bulk.wait_group.read 0;\n" ::: "memory");
 }
 
+/// Waits until all but the last kPending of this thread's bulk groups are in memory.
+template <int kPending>
+__device__ __forceinline__ void bulk_wait() {
+  asm volatile("cp.async.bulk.wait_group %0;\n" ::"n"(kPending) : "memory");
+}
+
 }  // namespace sluice::cuda::ptx
 
 #endif  // SLUICE_CUDA_PTX_TMA_CUH_

@@ -5,6 +5,7 @@
 
 #include "cuda/device/state_io.cuh"
 #include "cuda/kernels/backward/gates.cuh"
+#include "cuda/kernels/backward/ready_chunks.cuh"
 #include "cuda/kernels/backward/scale_tiles.cuh"
 #include "cuda/kernels/backward/segments.cuh"
 #include "cuda/kernels/backward/tile_numbers.cuh"
@@ -209,6 +210,9 @@ __device__ __forceinline__ void send_rows(const ChainParams& p, const ChainShare
   }
 }
 
+/// Chunks whose bytes a storing warp waits for at a time: PERF the wait holds it up.
+inline constexpr int kCountedChunks = 4;
+
 /// Storing warp: states at chunks, and rows.
 template <class C>
 __device__ __forceinline__ void chain_store_role(const ChainParams& p, ChainShared<C>& s) {
@@ -224,6 +228,8 @@ __device__ __forceinline__ void chain_store_role(const ChainParams& p, ChainShar
     const auto first = static_cast<int32_t>(item.sequence.batch * p.states_per_batch +
                                             device::chunks_before(p.all.stage, item.sequence.seq) +
                                             item.sequence.number);
+    const auto state_of = [&](int step) { return first + item.template chunk<C>(step); };
+    ChunkCounter counter(p.all, item.head, uint32_t{C::kGroups});
     for (int step = 0; step < item.chunks; ++step, states.next(), rows.next()) {
       const int chunk = item.template chunk<C>(step);
       // SYNC state_ring.full: the tiles of the state are written
@@ -235,6 +241,8 @@ __device__ __forceinline__ void chain_store_role(const ChainParams& p, ChainShar
       finish();
       // SYNC state_ring.empty: they have been read
       states.release(s.state_ring);
+      // PERF while the rows are on their way; of this chunk a group is.
+      if (item.sends) counter.template count<1, kCountedChunks>(step, state_of);
       // SYNC out_ring.full: the tiles of rows are written
       rows.wait(s.out_ring);
       if (item.sends) send_rows(p, s, item, chunk, rows.slot);
@@ -242,6 +250,7 @@ __device__ __forceinline__ void chain_store_role(const ChainParams& p, ChainShar
       // SYNC out_ring.empty: they have been read
       rows.release(s.out_ring);
     }
+    if (item.sends) counter.template count<0, 1>(item.chunks, state_of);
   }
 }
 

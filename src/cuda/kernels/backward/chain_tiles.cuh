@@ -258,7 +258,13 @@ __device__ __forceinline__ void chain_role(const ChainParams& p, ChainShared<C>&
           b.stage, entering_state<C>(p, item), item, group,
           [&](const auto* data, const auto& place) { load_state(data, place, b.stage.K, state); });
     }
-    if constexpr (C::kScales) state.scale(item_scale<C>(b, item));
+    if constexpr (C::kScales) {
+      const float gain = item_scale<C>(b, item);
+      state.scale(gain);
+      // Gradients of any segment's chunks want it.
+      const bool is_one = item.column == 0 && group == 0 && tile::is_first_of_group();
+      if (is_one) b.scales[item.sequence.seq * b.stage.HV + item.head] = gain;
+    }
 #pragma unroll 1
     for (int step = 0; step < item.chunks; ++step, at.next()) {
       // SYNC ring.full: the states wait for the chunk
@@ -276,13 +282,7 @@ __device__ __forceinline__ void chain_role(const ChainParams& p, ChainShared<C>&
       // SYNC ring.empty: this warp's reads of the slot are over
       at.chunk.release(s.ring);
     }
-    if constexpr (C::kScales) {
-      const float gain = item_scale<C>(b, item);
-      state.scale(1.0f / gain);
-      const bool is_first =
-          item.before < 0 && item.column == 0 && group == 0 && tile::is_first_of_group();
-      if (is_first) b.scales[item.sequence.seq * b.stage.HV + item.head] = gain;
-    }
+    if constexpr (C::kScales) state.scale(1.0f / item_scale<C>(b, item));
     const auto leave = [&](const StateOf& to) {
       with_state(b.stage, to, item, group, [&](auto* data, const auto& place) {
         store_state(data, place, b.stage.K, state);
@@ -307,6 +307,10 @@ __device__ __forceinline__ void run_chain(const ChainParams& p) {
   }
   __syncthreads();
   device::follow();
+  if constexpr (C::kChain == Chain::kLinear) {
+    // Nobody else's launch is the last before gradients. These wait for the end of this one.
+    if (blockIdx.x == 0 && threadIdx.x == 0) *p.all.dealt = 0;
+  }
   const int warp = tile::warp(), warpgroup = tile::warpgroup();
   if (warpgroup == 0) {
     ptx::decrease_registers<C::kServiceRegisters>();

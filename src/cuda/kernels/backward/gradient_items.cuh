@@ -5,7 +5,9 @@
 #define SLUICE_CUDA_KERNELS_BACKWARD_GRADIENT_ITEMS_CUH_
 
 #include "cuda/kernels/backward/gates.cuh"
+#include "cuda/kernels/backward/ready_chunks.cuh"
 #include "cuda/kernels/backward/tile_numbers.cuh"
+#include "cuda/ptx/stream.cuh"
 #include "cuda/ptx/tma.cuh"
 
 namespace sluice::cuda::backward {
@@ -21,21 +23,57 @@ __device__ __forceinline__ Chunk chunk_of_item(const GradientItem& item) {
   return {item.sequence, item.batch, item.row, 0, item.tokens};
 }
 
-/// The first item from `number` on that has tokens, none if there is no more. Whole warps.
-__device__ __forceinline__ GradientItem find_item(const GradientParams& p, int64_t items,
-                                                  int64_t* number) {
-  const StageParams& stage = p.all.stage;
-  for (; *number < items; *number += gridDim.x) {
-    const Chunk chunk = device::chunk_of(stage, *number / stage.H);
-    if (chunk.tokens == 0) continue;
-    const int64_t state =
-        chunk.batch * p.states_per_batch + device::chunks_before(stage, chunk.seq) + chunk.number;
-    return {static_cast<int32_t>(chunk.seq),         static_cast<int32_t>(chunk.batch),
-            static_cast<int32_t>(chunk.row),         chunk.tokens,
-            static_cast<int32_t>(*number % stage.H), static_cast<int32_t>(state)};
+/// Deals out items to the CTAs of a launch; a warp. The first is the CTA's own, then each has what
+/// comes next. PERF not every gridDim.x-th: multiprocessors are not equally far from memory, and some
+/// are the chains' for longer.
+class ItemDealer {
+ public:
+  __device__ __forceinline__ ItemDealer(const GradientParams& p, int64_t items)
+      : p_(p), items_(items), next_(blockIdx.x) {}
+
+  /// The next item that has tokens, none if there is no more. Whole warps.
+  __device__ __forceinline__ GradientItem next() {
+    const StageParams& stage = p_.all.stage;
+    for (int64_t number = take(); number < items_; number = take()) {
+      const Chunk chunk = device::chunk_of(stage, slot(number / stage.H));
+      const int64_t before = device::chunks_before(stage, chunk.seq);
+      if (chunk.tokens == 0 || !device::has_state(stage, chunk, before)) continue;
+      return {static_cast<int32_t>(chunk.seq),
+              static_cast<int32_t>(chunk.batch),
+              static_cast<int32_t>(chunk.row),
+              chunk.tokens,
+              static_cast<int32_t>(number % stage.H),
+              static_cast<int32_t>(chunk.batch * p_.states_per_batch + before + chunk.number)};
+    }
+    return {};
   }
-  return {};
-}
+
+ private:
+  __device__ __forceinline__ int64_t take() {
+    const int64_t number = next_;
+    uint32_t dealt = 0;  // BOUND: items and CTAs are fewer than 2^31 each
+    if (tile::is_first_lane()) dealt = atomicAdd(p_.all.dealt, 1u);
+    next_ = int64_t{gridDim.x} + __shfl_sync(~0u, dealt, 0);
+    return number;
+  }
+  /// Behind the chains the order of slots. Beside them first the chunks that D' has yet to come to
+  /// when the last S is there, as it comes to them, and what it leaves is still in the L2; then the
+  /// others.
+  __device__ __forceinline__ int64_t slot(int64_t number) const {
+    if (p_.all.ready == nullptr) return number;
+    const StageParams& stage = p_.all.stage;
+    const int64_t N = stage.cu_seqlens.data != nullptr ? 1 : stage.N, turn = number / N,
+                  first = stage.slots * kLeftPercent / 100,
+                  chunk = turn <= first ? first - turn : stage.slots + first - turn;
+    return number % N * stage.slots + chunk;
+  }
+
+  /// A step of D' takes 1.8 to 1.9 as long as one of S beside it: docs/kernels/backward.md.
+  static constexpr int64_t kLeftPercent = 47;
+
+  const GradientParams& p_;
+  int64_t items_, next_;
+};
 
 /// Reads the ring of items.
 template <class C>
@@ -106,10 +144,13 @@ __device__ __forceinline__ void load_role(const GradientParams& p, GradientShare
                                           int64_t items) {
   tile::RingCursor<C::kWorkSlots> work;
   LoadCursors<C> at;
-  int64_t number = blockIdx.x;
+  ItemDealer dealer(p, items);
+  ChunkWaiter chunks;
   const auto deal = [&] {
-    const GradientItem item = find_item(p, items, &number);
-    number += gridDim.x;
+    const GradientItem item = dealer.next();
+    if (item.tokens > 0) {
+      chunks.wait(p.all, item.state, [&](int turn) { return value_head(p.all.stage, item, turn); });
+    }
     // SYNC work_ring.empty: all readers have copied the slot's previous item
     work.acquire(s.work_ring);
     if (tile::is_first_lane()) s.work[work.slot] = item;
@@ -119,13 +160,15 @@ __device__ __forceinline__ void load_role(const GradientParams& p, GradientShare
     return item;
   };
   for (GradientItem item = deal(); item.tokens > 0;) {
+    if (tile::is_first_lane()) request_turn(p, s, at, item, 0);
     const GradientItem next = deal();
     if (tile::is_first_lane()) {
-      for (int turn = 0; turn < p.all.stage.r; ++turn) request_turn(p, s, at, item, turn);
+      for (int turn = 1; turn < p.all.stage.r; ++turn) request_turn(p, s, at, item, turn);
     }
     __syncwarp();
     item = next;
   }
+  if (p.all.ready != nullptr) chunks.end();
 }
 
 // ------------------------------------------------------------------------------------ keys ----
@@ -316,6 +359,11 @@ struct GateSums {
   }
 };
 
+/// What the chain has left, perhaps a while ago.
+__device__ __forceinline__ float given_scale(const BackwardParams& b, int64_t seq, int64_t head) {
+  return __uint_as_float(static_cast<uint32_t>(ptx::peek_32(b.scales + seq * b.stage.HV + head)));
+}
+
 /// A warp: factors of every head, one ahead, and its gradients of gates.
 template <class C>
 __device__ __forceinline__ void gate_role(const GradientParams& p, GradientShared<C>& s) {
@@ -327,7 +375,7 @@ __device__ __forceinline__ void gate_role(const GradientParams& p, GradientShare
   const auto make = [&](const GradientItem& item, int turn) {
     const int32_t head = value_head(b.stage, item, turn);
     const LaneNumbers numbers = request_numbers(b.stage, chunk_of_item(item), head);
-    const float gain = C::kScales ? __ldg(b.scales + item.sequence * b.stage.HV + head) : 1.0f;
+    const float gain = C::kScales ? given_scale(b, item.sequence, head) : 1.0f;
     // SYNC factor_ring.empty: the readers are done with the head before the last
     factors.acquire(s.factor_ring);
     put_factors<typename C::Io>(b.stage.scale, gain, numbers, s.factors[factors.slot]);

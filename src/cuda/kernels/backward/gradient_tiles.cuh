@@ -283,7 +283,9 @@ __global__ void __launch_bounds__(C::kThreads, 1)
     }
   }
   __syncthreads();
-  device::follow();
+  // Beside the chains what they are to leave is waited for by item.
+  if (p.all.ready == nullptr) ptx::wait_for_dependencies();
+  ptx::launch_dependents();
   const int warp = tile::warp(), warpgroup = tile::warpgroup();
   if (warpgroup == 0) {
     ptx::decrease_registers<C::kServiceRegisters>();

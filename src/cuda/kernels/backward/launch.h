@@ -61,6 +61,14 @@ constexpr bool has_both_chains(const StageParams& p, int multiprocessors) noexce
   return p.N * p.HV > 0 && p.N * p.HV * (p.V / 32) <= multiprocessors;
 }
 
+/// Whether gradients of chunks that the chains have left begin while the chains still run.
+/// PERF not where the chains follow each other: the CTAs of the last one end together. Nor with heads
+/// of 64, whose chains leave half of the GPU and slow down beside others.
+constexpr bool has_early_gradients(const BackwardParams& p, int multiprocessors) noexcept {
+  return p.delta_rule && p.stage.V == kTileSize &&
+         (p.cut.exists() || has_both_chains(p.stage, multiprocessors));
+}
+
 /// Likewise. @return a cudaError_t
 int load_tile_kernels() noexcept;
 

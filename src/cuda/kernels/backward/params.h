@@ -57,8 +57,12 @@ struct BackwardParams {
   /// By tensor cores, in its place: what a chunk's tokens add to ddt_bias and dA_log, [chunks,HV,2].
   float* chunk_sums;
 
-  TokenRows dq, dk;       ///< [B,T,H,K] out
-  TokenRows dv;           ///< [B,T,HV,V] out
+  TokenRows dq, dk;  ///< [B,T,H,K] out
+  TokenRows dv;      ///< [B,T,HV,V] out
+  /// By tensor cores: items of gradients that have been dealt out. [chunks,HV], in front of that:
+  /// blocks of 64 columns of S with e, and of D' with dv, that the chains have left in memory; null
+  /// where gradients wait for the end of the chains.
+  uint32_t *dealt, *ready;
   HeadRows dgate, dbeta;  ///< [B,T,HV] out
   HeadOutput dA_log, ddt_bias;
   BoundedPool dinitial;

@@ -16,6 +16,7 @@
 #define SLUICE_CUDA_KERNELS_BACKWARD_SOLVE_TILES_CUH_
 
 #include "cuda/kernels/backward/prepare_tiles.cuh"
+#include "cuda/kernels/backward/ready_chunks.cuh"
 #include "cuda/kernels/backward/two_part_blocks.cuh"
 
 namespace sluice::cuda::backward {
@@ -339,6 +340,8 @@ __global__ void __launch_bounds__(kSolveThreads, kSolveCtas)
     if (chunk.tokens == 0) continue;
     solve_item<Io, kSolve>(b, s, chunk, static_cast<int>(item % b.stage.H));
   }
+  // WHY last: registers are left here.
+  if constexpr (kSolve != Solve::kPrepare) clear_counts<kSolveThreads>(b);
 }
 
 }  // namespace sluice::cuda::backward

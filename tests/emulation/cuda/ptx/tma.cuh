@@ -97,6 +97,10 @@ inline void prefetch_l2(const void*, uint32_t) {}
 inline void tma_prefetch(const CUtensorMap*, BoxOrigin) {}
 inline void bulk_commit() {}
 inline void bulk_wait_read() { emulation::wait_for_stores(); }
+template <int kPending>
+void bulk_wait() {
+  emulation::wait_for_stores();
+}
 
 }  // namespace sluice::cuda::ptx
 
