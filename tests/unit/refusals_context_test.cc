@@ -129,6 +129,12 @@ const FoldRow kFoldRows[] = {
      "state_fold: addend = absent, expected a view of rank 4 (required)"},
     {"transition_pieces", [](FoldScene& s) { s.args.transition.shape[0] = 2; },
      "state_fold: transition.shape[0] = 2, expected 3 (pieces)"},
+    {"transition_empty_and_nowhere",
+     [](FoldScene& s) { s.args.transition.data = nullptr, s.args.transition.shape[0] = 0; },
+     "state_fold: transition.shape[0] = 0, expected 3 (pieces)"},
+    {"transition_without_heads_and_nowhere",
+     [](FoldScene& s) { s.args.transition.data = nullptr, s.args.transition.shape[1] = 0; },
+     "state_fold: transition.shape[1] = 0, expected 4 (HV, K and K)"},
     {"addend_dtype", [](FoldScene& s) { s.args.addend.dtype = kFloat16; },
      "state_fold: addend dtype = {code 2, bits 16}, expected float32"},
     {"forgotten_shape", [](FoldScene& s) { s.args.forgotten.shape[1] = 3; },
@@ -162,6 +168,11 @@ INSTANTIATE_TEST_SUITE_P(Rows, StateFoldRefusals, ::testing::ValuesIn(kFoldRows)
 TEST(ContextAccepts, TheScenesThatTheRowsSpoil) {
   expect_accepted(SLUICE_OP_CHUNK_SUMMARY, valid_summary());
   expect_accepted(SLUICE_OP_STATE_FOLD, valid_fold());
+  FoldScene empty = valid_fold();  // no piece: neither map needs memory
+  empty.args.transition.data = empty.args.addend.data = empty.args.forgotten.data = nullptr;
+  empty.args.transition.shape[0] = empty.args.addend.shape[0] = 0;
+  empty.args.route_pieces = empty.memory->indices({-1, -1, -1});
+  expect_accepted(SLUICE_OP_STATE_FOLD, empty);
   SummaryScene reverse = valid_summary();
   reverse.args.direction = SLUICE_DIRECTION_REVERSE;
   reverse.args.q = reverse.memory->tensor(kFloat32, {kB, kT, kH, kK});
