@@ -299,7 +299,7 @@ def test_workspaces_are_of_each_calls_size():
     x, calls = Inputs(B=1, T=700, H=2, HV=2, K=128, V=128), []
     for T in (64, 64, 700, 64, 700, 700, 65):
         q, k, v, g, beta = (t[:, :T].contiguous() for t in tensors(x, torch.bfloat16))
-        given = dict(q=q, k=k, v=v, gate=g, beta=beta, d_o=torch.ones_like(v))
+        given = dict(q=q, k=k, v=v, gate=g, beta=beta, d_o=torch.ones_like(v), qk_norm="l2")
         ample = torch.full((16 << 20,), 255, dtype=torch.uint8, device="cuda")
         calls.append((ops.chunk_backward(**given), ops.chunk_backward(**given, workspace=ample)))
     for found, expected in calls:
