@@ -116,7 +116,8 @@ TEST(ConvForm, FormsOfModelsGoByBlocks) {
     EXPECT_EQ(form_after(with_states(view(kBFloat16, {1, 96, 4}))), blocks);
     EXPECT_EQ(form_after(with_states(view(kBFloat16, {1, 96, 5}))), Form::kAny);
     EXPECT_EQ(form_after(with_states(view(kFloat32, {1, 96, 4}))), Form::kAny);
-    EXPECT_EQ(form_after([](auto& a) { a.weight = view(kFloat32, {96, 4}); }), Form::kAny);
+    EXPECT_EQ(form_after([](auto& a) { a.weight = view(kFloat32, {96, 4}); }), blocks);
+    EXPECT_EQ(form_after([](auto& a) { a.weight = view(kFloat16, {96, 4}); }), Form::kAny);
     EXPECT_EQ(form_after([](auto& a) { a.weight = view(kBFloat16, {96, 3}); }), Form::kAny);
     EXPECT_EQ(form_after([](auto& a) { a.activation = Activation::kNone; }), Form::kAny);
   }
@@ -215,7 +216,10 @@ TEST(ConvPlan, OneTokenInTheFormsOfModelsIsAnUpdate) {
   EXPECT_EQ(
       form_after([](auto& a) { a.state.initial = a.state.final = view(kBFloat16, {7, 96, 5}); }),
       Form::kAny);
-  EXPECT_EQ(form_after([](auto& a) { a.weight = view(kFloat32, {96, 4}); }), Form::kAny);
+  EXPECT_EQ(form_after([](auto& a) { a.weight = view(kFloat32, {96, 4}); }), Form::kUpdate);
+  EXPECT_EQ(form_after(
+                [](auto& a) { a.weight = view(kFloat32, {96, 4}), a.bias = view(kFloat32, {96}); }),
+            Form::kUpdate);
   EXPECT_EQ(form_after([](auto& a) { a.weight = view(kBFloat16, {96, 3}); }), Form::kAny);
   EXPECT_EQ(form_after([](auto& a) { a.bias = view(kFloat32, {96}); }), Form::kAny);
   EXPECT_EQ(form_after([](auto& a) {

@@ -167,6 +167,10 @@ Configs updates() {
         };
         with("in_place", [](ConvConfig& c) { c.in_place = true, c.slots = Slots::kRead; });
         with("no_bias", [](ConvConfig& c) { c.has_bias = false, c.D = 8; });
+        with("float32_weights", [](ConvConfig& c) { c.weight = c.bias = kF32; });
+        with("float32_weights_alone", [](ConvConfig& c) {
+          c.weight = kF32, c.has_bias = false, c.in_place = true, c.slots = Slots::kRead;
+        });
         with("pads", [](ConvConfig& c) {
           c.padded = {0, 2}, c.padded_writes = {1}, c.fresh = {3}, c.slots = Slots::kSeparate;
           c.pad_below = 1, c.activation = SLUICE_ACTIVATION_NONE;
@@ -203,6 +207,7 @@ void add_prefills(sluice_dtype type, int64_t L, bool first, Configs* configs) {
   const std::vector<int64_t> lengths = {1, 2, 0, 3, 4, 24, 0, 5, 9, 1, 8, 0};
   with("batch", [](ConvConfig& c) { c.in_place = c.has_initial, c.D = 520; });
   with("short", [](ConvConfig& c) { c.T = 4, c.has_bias = true, c.columns_outside = true; });
+  with("float32_weights", [](ConvConfig& c) { c.weight = c.bias = kF32, c.has_bias = true; });
   with("packed", [&](ConvConfig& c) { c.packed = true, c.lengths = lengths; });
   with("many", [](ConvConfig& c) {
     c.packed = true, c.rows_past_end = 3, c.index = kI64, c.columns_outside = true;

@@ -66,10 +66,25 @@ __device__ __forceinline__ void store_pair(const ConvPool& pool, const PairForm&
   }
 }
 
+/// The pair's float32 weights. Channel by channel they lie behind each other.
+__device__ __forceinline__ Taps<2> float_taps(const ConvParams& p, int64_t d) {
+  const auto* const weights = static_cast<const float4*>(p.weight) + d;
+  const float4 a = __ldg(weights), b = __ldg(weights + 1);
+  return {{{a.x, b.x}, {a.y, b.y}, {a.z, b.z}, {a.w, b.w}}, {}};
+}
+
 /// The pair's weights, right-aligned as Taps are, and bias. PERF not by device::pair_columns(): its
 /// array moves the loads about, and 512 tokens take 5 % longer.
 template <class Pack>
 __device__ __forceinline__ Taps<2> pair_taps(const ConvParams& p, int64_t d) {
+  if (p.weight_number == Number::kFloat32) {
+    Taps<2> taps = float_taps(p, d);
+    if (p.bias.data != nullptr) {
+      const float2 bias = __ldg(static_cast<const float2*>(p.bias.data) + d / 2);
+      taps.bias[0] = bias.x, taps.bias[1] = bias.y;
+    }
+    return taps;
+  }
   const uint4 w = __ldg(reinterpret_cast<const uint4*>(static_cast<const char*>(p.weight) + 8 * d));
   Taps<2> taps{};
   Pack::unpack_word(__byte_perm(w.x, w.z, 0x5410), taps.tap[0]);
