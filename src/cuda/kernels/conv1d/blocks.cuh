@@ -35,7 +35,7 @@ __device__ __forceinline__ void shift_pair(int tokens, const uint32_t (&last)[kM
 template <class Pack, class Layout>
 __device__ __forceinline__ void pair_head(const ConvParams& p, int64_t n, int64_t d) {
   constexpr int kBefore = kMaxWidth - 1;
-  const Taps<2> taps = pair_taps<Pack>(p, d);
+  const Taps<2> taps = PairWeights(p, d).taps<Pack>();
   const Span span = rows_of(p, n);
   const auto tokens = static_cast<int>(span.end - span.begin);
   const Layout at(p, p.cu_seqlens.data == nullptr ? n : 0, span.begin, d);
@@ -104,7 +104,8 @@ __device__ __forceinline__ void block_item(const ConvParams& p, const Block& blo
   Layout at(p, batch, block.first, d);
   BlockInputs row = {};
   at.load_rows(block.first, block.count, row);
-  const Taps<2> taps[2] = {pair_taps<Pack>(p, d), pair_taps<Pack>(p, d + 2)};
+  const PairWeights first(p, d), second(p, d + 2);
+  const Taps<2> taps[2] = {first.taps<Pack>(), second.taps<Pack>()};
   const StoredRows rows = Layout::stored(p, batch, block);
   if (stores) convolve_block<Pack>(p, taps, row, rows, at);
 }

@@ -66,36 +66,50 @@ __device__ __forceinline__ void store_pair(const ConvPool& pool, const PairForm&
   }
 }
 
-/// The pair's float32 weights. Channel by channel they lie behind each other.
-__device__ __forceinline__ Taps<2> float_taps(const ConvParams& p, int64_t d) {
-  const auto* const weights = static_cast<const float4*>(p.weight) + d;
-  const float4 a = __ldg(weights), b = __ldg(weights + 1);
-  return {{{a.x, b.x}, {a.y, b.y}, {a.z, b.z}, {a.w, b.w}}, {}};
-}
+/// The pair's weights and bias as they come from memory: 16-bit numbers, or float32. PERF apart from
+/// their use, which waits: loads of a step are on their way together. And not by
+/// device::pair_columns(): its array moves the loads about, and 512 tokens take 5 % longer.
+class PairWeights {
+ public:
+  __device__ __forceinline__ PairWeights(const ConvParams& p, int64_t d)
+      : is_float_(p.weight_number == Number::kFloat32) {
+    const auto* at = static_cast<const char*>(p.weight) + (is_float_ ? 16 : 8) * d;
+    first_ = __ldg(reinterpret_cast<const uint4*>(at));
+    if (is_float_) second_ = __ldg(reinterpret_cast<const uint4*>(at) + 1);
+    if (p.bias.data == nullptr) return;
+    at = static_cast<const char*>(p.bias.data) + (is_float_ ? 4 : 2) * d;
+    bias_.x = __ldg(reinterpret_cast<const uint32_t*>(at));
+    if (is_float_) bias_.y = __ldg(reinterpret_cast<const uint32_t*>(at) + 1);
+  }
 
-/// The pair's weights, right-aligned as Taps are, and bias. PERF not by device::pair_columns(): its
-/// array moves the loads about, and 512 tokens take 5 % longer.
-template <class Pack>
-__device__ __forceinline__ Taps<2> pair_taps(const ConvParams& p, int64_t d) {
-  if (p.weight_number == Number::kFloat32) {
-    Taps<2> taps = float_taps(p, d);
-    if (p.bias.data != nullptr) {
-      const float2 bias = __ldg(static_cast<const float2*>(p.bias.data) + d / 2);
-      taps.bias[0] = bias.x, taps.bias[1] = bias.y;
+  /// Right-aligned, as Taps are.
+  template <class Pack>
+  __device__ __forceinline__ Taps<2> taps() const {
+    const uint4 &a = first_, &b = second_;
+    Taps<2> taps{};
+    if (is_float_) {
+      put(a.x, b.x, taps.tap[0]), put(a.y, b.y, taps.tap[1]);
+      put(a.z, b.z, taps.tap[2]), put(a.w, b.w, taps.tap[3]);
+      put(bias_.x, bias_.y, taps.bias);
+      return taps;
     }
+    Pack::unpack_word(__byte_perm(a.x, a.z, 0x5410), taps.tap[0]);
+    Pack::unpack_word(__byte_perm(a.x, a.z, 0x7632), taps.tap[1]);
+    Pack::unpack_word(__byte_perm(a.y, a.w, 0x5410), taps.tap[2]);
+    Pack::unpack_word(__byte_perm(a.y, a.w, 0x7632), taps.tap[3]);
+    Pack::unpack_word(bias_.x, taps.bias);
     return taps;
   }
-  const uint4 w = __ldg(reinterpret_cast<const uint4*>(static_cast<const char*>(p.weight) + 8 * d));
-  Taps<2> taps{};
-  Pack::unpack_word(__byte_perm(w.x, w.z, 0x5410), taps.tap[0]);
-  Pack::unpack_word(__byte_perm(w.x, w.z, 0x7632), taps.tap[1]);
-  Pack::unpack_word(__byte_perm(w.y, w.w, 0x5410), taps.tap[2]);
-  Pack::unpack_word(__byte_perm(w.y, w.w, 0x7632), taps.tap[3]);
-  if (p.bias.data != nullptr) {
-    Pack::unpack_word(__ldg(static_cast<const uint32_t*>(p.bias.data) + d / 2), taps.bias);
+
+ private:
+  __device__ __forceinline__ static void put(uint32_t x, uint32_t y, float (&to)[2]) {
+    to[0] = __uint_as_float(x), to[1] = __uint_as_float(y);
   }
-  return taps;
-}
+
+  uint4 first_, second_{};
+  uint2 bias_{};  ///< zero where there is none
+  bool is_float_;
+};
 
 }  // namespace sluice::cuda::conv1d
 

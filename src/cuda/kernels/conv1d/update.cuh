@@ -92,13 +92,13 @@ __global__ void __launch_bounds__(kThreads) update_kernel(const __grid_constant_
   State state;
   state.load(p, n, slots, d);
   const uint32_t newest = __ldg(reinterpret_cast<const uint32_t*>(token));
-  const Taps<2> taps = pair_taps<Pack>(p, d);
+  const PairWeights weights(p, d);
   const PairColumns c = state.inputs(p, newest);
   if (slots.write >= 0) state.store(p, slots, d, c);
   float input[kMaxWidth][2], sum[2];
 #pragma unroll
   for (int i = 0; i < kMaxWidth; ++i) Pack::unpack_word(c.word[i], input[i]);
-  convolve(p, taps, input[0], input[1], input[2], input[3], sum);
+  convolve(p, weights.taps<Pack>(), input[0], input[1], input[2], input[3], sum);
   *reinterpret_cast<uint32_t*>(out) = Pack::joined(sum);
 }
 
