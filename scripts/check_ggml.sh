@@ -29,7 +29,7 @@ libraries=(-lsluice -lggml -lggml-cpu -lggml-base)
 
 theirs=no ours=no
 if [ -e "$ggml/bin/libggml-cuda.so" ] || [ -e "$ggml/src/ggml-cuda/libggml-cuda.so" ]; then theirs=yes; fi
-if grep -q '^SLUICE_CUDA:BOOL=ON' "$build/CMakeCache.txt"; then ours=yes; fi
+if grep -q '^SLUICE_CUDA:STRING=ON' "$build/CMakeCache.txt"; then ours=yes; fi
 if [ $theirs$ours = yesyes ]; then
   compile+=(-DSLUICE_GGML_CUDA -I"$cuda/include" -L"$cuda/lib64")
   backend+=("$example/sluice_cuda.cpp")
