@@ -53,20 +53,7 @@ def prefill_calls(torch, ops):
     yield "chunk_forward, 2048 tokens, 16/16, simple GLA", prefill(16, "linear_attention")
 
 
-def convolution_calls(torch, ops):
-    """8192 tokens of 8192 channels: neighbouring tokens in memory, and groups of channels apart."""
-    def convolve(x):
-        weight = torch.randn(8192, 4, device="cuda", dtype=torch.bfloat16)
-        out = torch.empty_like(x)
-        return lambda: ops.causal_conv1d(x, weight, out=out, activation="silu")
-
-    rows = torch.randn(1, 8192, 8192, device="cuda", dtype=torch.bfloat16)
-    yield "causal_conv1d, 8192 x 8192, channels are neighbours", convolve(rows)
-    yield "causal_conv1d, 8192 x 8192, tokens are neighbours", convolve(
-        torch.randn(1, 8192, 8192, device="cuda", dtype=torch.bfloat16).transpose(1, 2))
-
-
-CALLS = (decode_calls, prefill_calls, convolution_calls)
+CALLS = (decode_calls, prefill_calls)
 
 
 def measure(words):
