@@ -24,8 +24,9 @@ endforeach()
 sluice_objects_of(suites sluice_parity_suites
   parity/backward_test parity/backward_segments_test parity/backward_bits_test parity/backward_call parity/free_tensor
   parity/gate_parameters_test parity/sequences)
-sluice_add_emulated_tests(sluice_emulated_backward_tests emulated_gate_groups_test.cc ${suites}
+sluice_add_emulated_tests(sluice_emulated_backward_tests emulated_gate_groups_test.cc
+  emulated_backward_offsets_test.cc ${suites}
   ${stage_backends})
 # Key-wise gates go token by token, ten seconds a case here: one of sequences alone and in a pack is enough.
 sluice_add_shards(emulated_backward 2 sluice_emulated_backward_tests cpu
-  "Packs/*:*Halves/*:*ChunkBackwardSegments*:*Bits*:Scalar/*_64:Scalar/*_128:KeyShort/*:EmulatedGateGroups*-*AllMultiprocessors:*Batch/key_gates*:*Pack/key_gates_*")
+  "Packs/*:*Halves/*:*ChunkBackwardSegments*:*Bits*:Scalar/*_64:Scalar/*_128:KeyShort/*:EmulatedGateGroups*:BackwardOffsets*-*AllMultiprocessors:*Batch/key_gates*:*Pack/key_gates_*")
