@@ -108,6 +108,12 @@ struct StateFoldProblem {
   sluice_state_layout layout = SLUICE_STATE_KV;
 };
 
+/// Whether a fold has a state to write. One that has none may have any number of heads, as no view of
+/// it lies in memory, and is done without looking at them.
+constexpr bool writes_states(const StateFoldProblem& p) noexcept {
+  return present(p.final) || (present(p.entering) && p.E > 0);
+}
+
 /// Chunks of C tokens that `tokens` tokens make; the last one may be shorter.
 constexpr int64_t chunk_count(int64_t tokens, int64_t C) noexcept { return (tokens + C - 1) / C; }
 

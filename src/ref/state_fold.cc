@@ -34,6 +34,7 @@ size_t state_fold_workspace(const StateFoldProblem& problem) noexcept {
 }
 
 void state_fold(const StateFoldProblem& problem, Arena arena) noexcept {
+  if (!core::writes_states(problem)) return;
   const Matrix S = arena.matrix(problem.K, problem.V), before = arena.matrix(problem.K, problem.V);
   const bool reverse = problem.direction == SLUICE_DIRECTION_REVERSE;
   for (int64_t n = 0; n < problem.N; ++n) {

@@ -180,5 +180,20 @@ TEST(ContextAccepts, TheScenesThatTheRowsSpoil) {
   expect_accepted(SLUICE_OP_CHUNK_SUMMARY, reverse);
 }
 
+/// However many heads its maps, which lie nowhere, say that they have.
+TEST(StateFolds, WithoutAStateToWriteAreDoneAtOnce) {
+  constexpr int64_t kManyHeads = int64_t{1} << 40;
+  FoldScene s = valid_fold();
+  s.args.transition.data = s.args.addend.data = nullptr;
+  s.args.transition.shape[0] = s.args.addend.shape[0] = 0;
+  s.args.transition.shape[1] = s.args.addend.shape[1] = kManyHeads;
+  s.args.forgotten = s.args.initial = s.args.entering = s.args.final = {};
+  s.args.route_pieces = s.args.route_states = s.memory->indices({-1, -1, -1});
+  for (const int32_t implementation : {SLUICE_IMPL_REFERENCE, SLUICE_IMPL_CPU}) {
+    s.args.implementation = implementation;
+    EXPECT_EQ(sluice_state_fold(&s.args, s.workspace, nullptr), SLUICE_OK) << sluice_last_error();
+  }
+}
+
 }  // namespace
 }  // namespace sluice::check

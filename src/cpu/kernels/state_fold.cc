@@ -102,6 +102,7 @@ size_t state_fold_workspace(const StateFoldProblem& p) noexcept {
 }
 
 void state_fold(const StateFoldProblem& p, void* scratch) noexcept {
+  if (!core::writes_states(p)) return;
   auto body = [&](int64_t item, int worker) noexcept {
     float* const own = static_cast<float*>(scratch) + worker * 2 * p.K * p.V;
     Fold(p, item / p.HV, item % p.HV, own).run();

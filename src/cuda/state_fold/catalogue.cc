@@ -50,7 +50,7 @@ Status plan_fold(const StateFoldProblem&, const Machine&, const Environment&, Pl
 }
 
 void launch_fold(const StateFoldProblem& p, const Plan&, void*, Launcher& launcher) noexcept {
-  context::launch_fold(lower_fold(p), launcher);
+  if (core::writes_states(p)) context::launch_fold(lower_fold(p), launcher);
 }
 
 constexpr Kernel<StateFoldProblem> kCatalogue[] = {
