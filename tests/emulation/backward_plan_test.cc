@@ -8,7 +8,9 @@
 #include <string_view>
 
 #include "cuda/catalogues.h"
+#include "cuda/chunk_backward/lower.h"
 #include "cuda/chunk_backward/waves.h"
+#include "cuda/kernels/backward/launch.h"
 
 namespace sluice::cuda {
 namespace {
@@ -201,6 +203,27 @@ TEST(BackwardPlan, AWaveHasTheHeadsOfItsKeys) {
   EXPECT_EQ(offset(b.dv, all.dv), 10 * 128 * 2);
   EXPECT_EQ(offset(b.dgate, all.dgate), 10 * 4);
   EXPECT_EQ(b.forward.A_log.data, nullptr);
+}
+
+/// Beside chains of one launch, or of segments; behind chains that follow each other, with heads of
+/// 64, and of simple GLA, which has one chain.
+TEST(BackwardPlan, GradientsBeginEarlyBesideChainsOfOneLaunch) {
+  const auto early = [](const ChunkBackwardProblem& b, const backward::SegmentCut& cut = {}) {
+    backward::BackwardParams p = lower_backward(b);
+    p.cut = cut;
+    return backward::has_early_gradients(p, 132);
+  };
+  ChunkBackwardProblem b = training({1, 8192, 16, 32});
+  EXPECT_TRUE(early(b));
+  EXPECT_FALSE(early(training({4, 8192, 16, 32})));
+  backward::SegmentCut cut{};
+  cut.slots = 40;
+  EXPECT_TRUE(early(training({4, 8192, 16, 32}), cut));
+  b.forward.rule = SLUICE_RULE_LINEAR_ATTENTION;
+  EXPECT_FALSE(early(b));
+  b.forward.rule = SLUICE_RULE_GATED_DELTA;
+  b.forward.K = b.forward.V = 64;
+  EXPECT_FALSE(early(b));
 }
 
 }  // namespace

@@ -69,15 +69,11 @@ void run_tiles(void (*bf16)(Params, int64_t), void (*fp16)(Params, int64_t), con
   launcher.note(run_persistent(is_bf16 ? bf16 : fp16, p, items, threads));
 }
 
-int64_t chunks_of(const StageParams& p) {
-  return p.cu_seqlens.data != nullptr ? p.slots : p.N * p.slots;
-}
-
 template <Solve kSolve>
 void run_solve(const BackwardParams& p, Launcher& launcher) {
   run_tiles(solve_tiles_kernel<__nv_bfloat16, kSolve>, solve_tiles_kernel<__half, kSolve>, p,
-            p.d_o.number == Number::kBfloat16, chunks_of(p.stage) * p.stage.H, kSolveThreads,
-            launcher);
+            p.d_o.number == Number::kBfloat16, device::chunk_slots(p.stage) * p.stage.H,
+            kSolveThreads, launcher);
 }
 
 template <class Bf16, class Half>
@@ -161,8 +157,8 @@ void launch_prepare(const BackwardParams& params, Launcher& launcher) noexcept {
 void launch_maxima(const BackwardParams& params, Launcher& launcher) noexcept {
   if (params.maxima == nullptr) return;
   run_tiles(maxima_kernel<__nv_bfloat16>, maxima_kernel<__half>, params,
-            params.d_o.number == Number::kBfloat16, chunks_of(params.stage) * params.stage.HV,
-            kScaleThreads, launcher);
+            params.d_o.number == Number::kBfloat16,
+            device::chunk_slots(params.stage) * params.stage.HV, kScaleThreads, launcher);
 }
 
 void launch_solve(const BackwardParams& params, Launcher& launcher) noexcept {
@@ -272,7 +268,7 @@ void launch_gradients(const BackwardParams& params, const TileTensors& t,
                          emulated_map(t.D, 128, 128),
                          params,
                          t.states_per_batch};
-  const int64_t items = chunks_of(params.stage) * params.stage.H;
+  const int64_t items = device::chunk_slots(params.stage) * params.stage.H;
   const LateChunks late(params);
   params.delta_rule ? run_gradients<true>(p, items, launcher)
                     : run_gradients<false>(p, items, launcher);

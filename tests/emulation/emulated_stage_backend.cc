@@ -184,7 +184,7 @@ void launch(const device::StageParams& params, const MappedTensors& tensors, int
             Launcher& launcher) noexcept {
   if (!launcher.ok()) return;
   const int columns = columns_of(params.V);
-  const int64_t slots = params.cu_seqlens.data != nullptr ? params.slots : params.N * params.slots;
+  const int64_t slots = device::chunk_slots(params);
   const int64_t items = slots * params.HV * (params.V / columns);
   const OutputParams p{emulated_map(tensors.q, 64, params.K),
                        emulated_map(tensors.k, 64, params.K),

@@ -16,10 +16,10 @@
 namespace emulation {
 
 std::function<void()> earlier_launches;
-std::function<void(const uint32_t*)> asked_for;
 Index thread{}, block{}, block_extent{}, grid_extent{};
 
 namespace {
+
 constexpr size_t kStackBytes = 256 * 1024;
 
 /// Stacks of fibers that have ended, for those to come.

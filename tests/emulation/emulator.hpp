@@ -23,7 +23,7 @@ extern Index thread, block, block_extent, grid_extent;
 /// it. Empty: nothing.
 extern std::function<void()> earlier_launches;
 /// Is told which signal a thread reads, ahead of the read. Empty: nobody.
-extern std::function<void(const uint32_t*)> asked_for;
+inline std::function<void(const uint32_t*)> asked_for;
 
 /// Runs `kernel` as each of `threads` threads of CTA `cta` of `ctas`, to the end. Empty, or why
 /// not: nobody can go on, or an engine has work left.

@@ -4,6 +4,7 @@
 #define SLUICE_CUDA_DEVICE_STAGE_PARAMS_H_
 
 #include "cuda/device/pools.h"
+#include "cuda/tile/swizzle.hpp"
 
 namespace sluice::cuda::device {
 
@@ -50,6 +51,11 @@ struct StageParams {
   /// time to the next. Key-wise gates: HV of K channels.
   int64_t repeats, gate_repeat, sums_repeat;
 };
+
+/// Places for chunks of all batch entries. BOUND: offsets that do not ascend may make more chunks.
+SLUICE_HOST_DEVICE int64_t chunk_slots(const StageParams& p) {
+  return p.cu_seqlens.data != nullptr ? p.slots : p.N * p.slots;
+}
 
 }  // namespace sluice::cuda::device
 

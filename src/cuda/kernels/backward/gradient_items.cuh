@@ -26,7 +26,7 @@ template <class C>
 __device__ __forceinline__ void request_turn(const GradientParams& p, GradientShared<C>& s,
                                              LoadCursors<C>& at, const GradientItem& item,
                                              int turn) {
-  const int32_t head = value_head(p.all.stage, item, turn);
+  const int32_t head = value_head(p.all.stage, item.key, turn);
   const ptx::BoxOrigin rows{0, item.row, 0, head, item.batch}, state{0, 0, 0, head, item.state};
   // SYNC row_ring.empty: both groups are done with the slot's previous rows
   at.rows.acquire(s.row_ring);
@@ -68,7 +68,8 @@ __device__ __forceinline__ void load_role(const GradientParams& p, GradientShare
   const auto deal = [&] {
     const GradientItem item = dealer.next();
     if (item.tokens > 0) {
-      chunks.wait(p.all, item.state, [&](int turn) { return value_head(p.all.stage, item, turn); });
+      chunks.wait(p.all, item.state,
+                  [&](int turn) { return value_head(p.all.stage, item.key, turn); });
     }
     // SYNC work_ring.empty: all readers have copied the slot's previous item
     work.acquire(s.work_ring);
@@ -167,7 +168,7 @@ __device__ __forceinline__ void key_role(const GradientParams& p, GradientShared
       rows.wait(s.factor_ring);
       if constexpr (C::kDelta) {
         if (own_values) {
-          undo_strengths(b, s, item, value_head(b.stage, item, turn), rows.slot, half);
+          undo_strengths(b, s, item, value_head(b.stage, item.key, turn), rows.slot, half);
         }
       }
       // SYNC row_ring.empty, factor_ring.empty: this warp's reads are over
@@ -278,7 +279,7 @@ struct GateSums {
   }
 };
 
-/// What the chain has left, perhaps a while ago.
+/// The chain's number. WHY not by __ldg: it may have been written since this kernel began.
 __device__ __forceinline__ float given_scale(const BackwardParams& b, int64_t seq, int64_t head) {
   return __uint_as_float(static_cast<uint32_t>(ptx::peek_32(b.scales + seq * b.stage.HV + head)));
 }
@@ -292,7 +293,7 @@ __device__ __forceinline__ void gate_role(const GradientParams& p, GradientShare
   tile::RingCursor<C::kSumSlots> sums;
   static_assert(C::kFactorSlots == C::kSumSlots);
   const auto make = [&](const GradientItem& item, int turn) {
-    const int32_t head = value_head(b.stage, item, turn);
+    const int32_t head = value_head(b.stage, item.key, turn);
     const LaneNumbers numbers = request_numbers(b.stage, chunk_of_item(item), head);
     const float gain = C::kScales ? given_scale(b, item.sequence, head) : 1.0f;
     // SYNC factor_ring.empty: the readers are done with the head before the last
@@ -309,7 +310,7 @@ __device__ __forceinline__ void gate_role(const GradientParams& p, GradientShare
     const GradientItem next = is_last ? items.next() : item;
     const int next_turn = is_last ? 0 : turn + 1;
     const Chunk chunk = chunk_of_item(item);
-    const int64_t head = value_head(b.stage, item, turn);
+    const int64_t head = value_head(b.stage, item.key, turn);
     GateSums gates;
     gates.request(b, chunk, head);
     if (next.tokens > 0) make(next, next_turn);

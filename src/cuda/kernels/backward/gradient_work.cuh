@@ -7,13 +7,6 @@
 
 namespace sluice::cuda::backward {
 
-/// The value head of an item's turn.
-__device__ __forceinline__ int32_t value_head(const StageParams& p, const GradientItem& item,
-                                              int turn) {
-  const auto H = static_cast<int32_t>(p.H), r = static_cast<int32_t>(p.r);
-  return p.head_map_cyclic ? item.key + turn * H : item.key * r + turn;
-}
-
 __device__ __forceinline__ Chunk chunk_of_item(const GradientItem& item) {
   return {item.sequence, item.batch, item.row, 0, item.tokens};
 }
@@ -63,7 +56,7 @@ class ItemDealer {
     return number % N * stage.slots + chunk;
   }
 
-  /// A step of D' takes 1.8 to 1.9 as long as one of S beside it: docs/kernels/backward.md.
+  /// A step of D' takes 1.8 to 1.9 times as long as one of S beside it: docs/kernels/backward.md.
   static constexpr int64_t kLeftPercent = 47;
 
   const GradientParams& p_;

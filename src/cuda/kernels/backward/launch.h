@@ -69,7 +69,7 @@ constexpr bool has_early_gradients(const BackwardParams& p, int multiprocessors)
          (p.cut.exists() || has_both_chains(p.stage, multiprocessors));
 }
 
-/// Likewise. @return a cudaError_t
+/// Loads these kernels as load_kernels() does the others. @return a cudaError_t
 int load_tile_kernels() noexcept;
 
 /// Whether q and k go through the norm, both from rows of 128 that 16 bytes at a time can be read of.

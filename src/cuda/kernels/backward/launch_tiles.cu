@@ -26,10 +26,6 @@ device::Instance both_chains_of(const BackwardParams& params) noexcept {
   return params.d_o.number == Number::kBfloat16 ? bf16_both_chains() : fp16_both_chains();
 }
 
-int64_t chunks_of(const StageParams& p) noexcept {
-  return p.cu_seqlens.data != nullptr ? p.slots : p.N * p.slots;
-}
-
 /// A tensor's map with boxes of that many rows and blocks of 64 columns; true if it is absent.
 bool encode(CUtensorMap* map, const tile::TokenTensor& tensor, uint32_t rows,
             uint32_t blocks) noexcept {
@@ -76,7 +72,7 @@ void run_chain(Chain chain, bool encoded, bool wide, ChainParams& p, Launcher& l
 
 void run_solve(Solve which, const BackwardParams& params, Launcher& launcher) noexcept {
   const StageParams& p = params.stage;
-  const int64_t items = chunks_of(p) * p.H;
+  const int64_t items = device::chunk_slots(p) * p.H;
   if (items == 0) return;
   const device::Instance& instance = rows_of(params).solve[static_cast<int>(which)];
   // PERF where there are few, value heads have CTAs of their own.
@@ -116,7 +112,7 @@ void launch_prepare(const BackwardParams& params, Launcher& launcher) noexcept {
 }
 
 void launch_maxima(const BackwardParams& params, Launcher& launcher) noexcept {
-  const int64_t items = chunks_of(params.stage) * params.stage.HV;
+  const int64_t items = device::chunk_slots(params.stage) * params.stage.HV;
   if (params.maxima == nullptr || items == 0) return;
   run(rows_of(params).maxima, params, items, kMaxGrid, launcher);
 }
@@ -192,7 +188,7 @@ void launch_chains(const BackwardParams& params, const TileTensors& tensors,
 void launch_gradients(const BackwardParams& params, const TileTensors& tensors,
                       Launcher& launcher) noexcept {
   const StageParams& stage = params.stage;
-  const int64_t items = chunks_of(stage) * stage.H;
+  const int64_t items = device::chunk_slots(stage) * stage.H;
   if (items == 0) return;
   GradientParams p{};
   p.all = params;

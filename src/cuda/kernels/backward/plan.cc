@@ -7,7 +7,7 @@ namespace sluice::cuda::backward {
 Launch plan_launch(Kernel kernel, const BackwardParams& params) noexcept {
   const StageParams& p = params.stage;
   const bool packed = p.cu_seqlens.data != nullptr;
-  const int64_t chunks = packed ? p.slots : p.N * p.slots;
+  const int64_t chunks = device::chunk_slots(p);
   const int64_t rows = packed ? p.T : p.N * p.T;
   const int64_t slices = (p.V + device::kPlainColumns - 1) / device::kPlainColumns;
   switch (kernel) {

@@ -285,8 +285,8 @@ __global__ void __launch_bounds__(kThreads)
   auto& warps = *reinterpret_cast<float(*)[kWarps]>(dynamic_shared);
   device::follow();
   const bool packed = p.stage.cu_seqlens.data != nullptr;
-  const int64_t chunks =
-      packed ? device::chunks_before(p.stage, p.stage.N) : p.stage.N * p.stage.slots;
+  int64_t chunks = device::chunk_slots(p.stage);
+  if (packed) chunks = min(chunks, device::chunks_before(p.stage, p.stage.N));
   for (int64_t head = blockIdx.x; head < items; head += gridDim.x) {
     float by_bias = 0.0f, by_rate = 0.0f;
 #pragma unroll 4

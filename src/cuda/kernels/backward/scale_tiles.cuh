@@ -27,17 +27,12 @@ __device__ __forceinline__ int64_t chunk_number(const StageParams& p, int64_t ba
   return (p.cu_seqlens.data != nullptr ? before : batch * p.slots) + number;
 }
 
-/// How many chunks the call has places for. BOUND: offsets that do not ascend may make more.
-__device__ __forceinline__ int64_t chunk_places(const StageParams& p) {
-  return p.cu_seqlens.data != nullptr ? p.slots : p.N * p.slots;
-}
-
 /// The power of two of a sequence and head whose first chunk is `first`. Near 1 nothing is gained,
 /// and of what is no number nothing can be said. Whole warps; all lanes get it.
 __device__ __forceinline__ float gradient_scale(const BackwardParams& b, int64_t first, int chunks,
                                                 int64_t head) {
   float largest = 0.0f;
-  const auto there = static_cast<int>(min(int64_t{chunks}, chunk_places(b.stage) - first));
+  const auto there = static_cast<int>(min(int64_t{chunks}, device::chunk_slots(b.stage) - first));
   for (int i = tile::lane(); i < there; i += 32) {
     largest = fmaxf(largest, b.maxima[(first + i) * b.stage.HV + head]);
   }
@@ -84,7 +79,7 @@ __global__ void __launch_bounds__(kScaleThreads)
     if (tile::is_first_lane()) warps[tile::warp()] = largest;
     __syncthreads();
     const int64_t number = chunk_number(p, chunk.batch, chunk.seq, chunk.number);
-    if (threadIdx.x == 0 && number < chunk_places(p)) {
+    if (threadIdx.x == 0 && number < device::chunk_slots(p)) {
       for (const float x : warps) largest = fmaxf(largest, x);
       b.maxima[number * p.HV + head] = largest;
     }

@@ -21,12 +21,6 @@
 
 namespace sluice::cuda::backward {
 
-/// Value head `turn` of a key head.
-__device__ __forceinline__ int solved_head(const StageParams& p, int keys, int turn) {
-  const int H = static_cast<int>(p.H), r = static_cast<int>(p.r);
-  return p.head_map_cyclic ? keys + turn * H : keys * r + turn;
-}
-
 // ------------------------------------------------------------------------------------- M -----
 
 /// k k^T below the diagonal and on it, the lanes' numbers of it.
@@ -277,7 +271,7 @@ __device__ __forceinline__ void solve_item(const BackwardParams& b, SolveShared<
   const auto token_of = [&](int turn) {
     const auto thread = static_cast<int>(threadIdx.x);
     const int own = turn + thread / kTokens * step, token = thread % kTokens;
-    return PairToken{solved_head(b.stage, keys, own < r ? own : turn), token,
+    return PairToken{value_head(b.stage, keys, own < r ? own : turn), token,
                      own < r && token < chunk.tokens};
   };
   // Sums are made by a warp, behind a barrier; another one is to come.
@@ -321,7 +315,7 @@ __device__ __forceinline__ void solve_item(const BackwardParams& b, SolveShared<
     } else {
 #pragma unroll 1
       for (int i = 0; i < 2 && turn + i * step < r; ++i) {
-        solve_head(b, s, s.numbers[i], chunk, solved_head(b.stage, keys, turn + i * step));
+        solve_head(b, s, s.numbers[i], chunk, value_head(b.stage, keys, turn + i * step));
       }
     }
   }

@@ -16,6 +16,12 @@ namespace sluice::cuda::backward {
 
 using device::at, device::Chunk, device::decay;
 
+/// Value head `turn` of a key head.
+__device__ __forceinline__ int32_t value_head(const StageParams& p, int32_t key, int32_t turn) {
+  const auto H = static_cast<int32_t>(p.H), r = static_cast<int32_t>(p.r);
+  return p.head_map_cyclic ? key + turn * H : key * r + turn;
+}
+
 /// Sums of gates and write strengths of tokens lane and lane + 32; past the end they are the last
 /// one's.
 struct LaneNumbers {

@@ -37,7 +37,7 @@ int load_kernels() noexcept {
 void launch(const device::StageParams& params, const MappedTensors& tensors, int32_t h_per_batch,
             Launcher& launcher) noexcept {
   const int columns = columns_of(params.V);
-  const int64_t slots = params.cu_seqlens.data != nullptr ? params.slots : params.N * params.slots;
+  const int64_t slots = device::chunk_slots(params);
   const int64_t items = slots * params.HV * (params.V / columns);
   if (items == 0 || params.T == 0) return;
   OutputParams p{};

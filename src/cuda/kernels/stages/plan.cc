@@ -67,7 +67,7 @@ int64_t segment_slots(const StageParams& p) noexcept {
 }
 
 int64_t items_of(Kernel kernel, const StageParams& p) noexcept {
-  const int64_t chunks = p.cu_seqlens.data != nullptr ? p.slots : p.N * p.slots;
+  const int64_t chunks = device::chunk_slots(p);
   switch (kernel) {
     case Kernel::kCumsum:
       return chunks * p.repeats * parts(p.HV, kSumHeads);
