@@ -3,6 +3,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/core.h>
 
+#include <cstdlib>
 #include <fstream>
 #include <set>
 
@@ -76,8 +77,7 @@ std::string variables() {
 
 void print_machine() {
   fmt::print("sluice {} (interface {})\n\n", sluice_version(), sluice_abi_version());
-  const std::string threads =
-      fact("cpu.threads") + (fact("cpu.threads") == "1" ? " thread" : " threads");
+  const std::string threads = counted(std::atoll(fact("cpu.threads").c_str()), "thread");
   print_fact("cpu", fmt::format("{}: {}, {}, quota {}", cpu_name(), fact("cpu.isa"), threads,
                                 fact("cpu.quota")));
   const std::string devices = fact("cuda.devices");

@@ -29,10 +29,12 @@ void check_maps(Checker& c, const Args& a, StateFoldProblem* p) noexcept {
   check_map(c, "transition", a.transition, p->K, maps);
   // A view without elements needs no memory, and check_map() takes it for absent: that it has none
   // must be because there is no piece.
-  const int64_t shape[] = {p->P, p->HV, p->K, p->K};
-  for (int axis = 0; axis < 4 && !present(a.transition); ++axis) {
-    c.dimension("transition", a.transition, axis, shape[axis],
-                axis == 0 ? "pieces" : "HV, K and K");
+  if (!present(a.transition)) {
+    const int64_t shape[] = {p->P, p->HV, p->K, p->K};
+    for (int axis = 0; axis < 4; ++axis) {
+      c.dimension("transition", a.transition, axis, shape[axis],
+                  axis == 0 ? "pieces" : "HV, K and K");
+    }
   }
   if (c.optional("forgotten", a.forgotten, 2, Dtypes::kFlag)) {
     c.dimension("forgotten", a.forgotten, 0, p->P, "P pieces");

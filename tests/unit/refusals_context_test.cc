@@ -1,6 +1,8 @@
 // Measures that chunk_summary and state_fold refuse views, shapes and options outside their contract,
 // by name, and write nothing then; rules shared with chunk_forward have a row or two here.
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+
 #include "refusals_scene.hpp"
 
 namespace sluice::check {
@@ -192,6 +194,22 @@ TEST(StateFolds, WithoutAStateToWriteAreDoneAtOnce) {
   for (const int32_t implementation : {SLUICE_IMPL_REFERENCE, SLUICE_IMPL_CPU}) {
     s.args.implementation = implementation;
     EXPECT_EQ(sluice_state_fold(&s.args, s.workspace, nullptr), SLUICE_OK) << sluice_last_error();
+  }
+}
+
+TEST(StateFolds, WithEnteringStatesAloneWriteThem) {
+  constexpr int64_t kState = kHV * kK * kV;
+  for (const int32_t implementation : {SLUICE_IMPL_REFERENCE, SLUICE_IMPL_CPU}) {
+    FoldScene s = valid_fold();
+    s.args.final = {};
+    s.args.implementation = implementation;
+    std::fill_n(static_cast<float*>(s.args.initial.data), 2 * kState, 3.0f);
+    auto* const entering = static_cast<float*>(s.args.entering.data);
+    std::fill_n(entering, 2 * kState, 7.0f);
+    ASSERT_EQ(sluice_state_fold(&s.args, s.workspace, nullptr), SLUICE_OK) << sluice_last_error();
+    // The second chain's only step begins at its initial state.
+    EXPECT_TRUE(
+        std::all_of(entering + kState, entering + 2 * kState, [](float x) { return x == 3.0f; }));
   }
 }
 
