@@ -6,8 +6,9 @@
     scripts/engine_forms.py RESULTS --commit COMMIT [--out docs/engines/gpu_tests.tsv]
 
 A row is an engine: contract tests of its namespace with tensors on the GPU, and of flash-linear-attention
-also Sluice in its dispatch and its own tests of the gated delta rule. Skipped: what wants the engine itself, or
-what Sluice hands back by rule. Exits 1 if a test failed.
+also Sluice in its dispatch and its own tests of the gated delta rule. A row of its own has the tests that have
+no tensors there. Skipped: what wants the engine itself, or what Sluice hands back by rule. Exits 1 if a test
+failed.
 """
 
 import argparse
@@ -23,16 +24,21 @@ sys.path[:0] = [str(ROOT / "python")]
 from sluice_tools import whole_file
 
 ENGINES = {"causal_conv1d": "causal-conv1d", "fla": "flash-linear-attention", "flashinfer": "FlashInfer",
-           "sgl": "sgl-kernel-npu", "sglang": "SGLang", "vllm": "vLLM"}
-OTHER = "all namespaces"
+           "npu": "sgl-kernel-npu", "sglang": "SGLang", "transformers": "transformers", "vllm": "vLLM"}
+# Files of tests of all engines in which no operator has tensors on the GPU.
+WITHOUT_TENSORS = ("pages", "plugins", "plugins_sglang", "signatures", "trace")
 OUTCOMES = ("passed", "skipped", "failed")
 
 
 def engine_of(case):
-    """By the file of tests, or by the words of a test's parameters where a file has all engines."""
-    text = f"{case.get('classname')} {case.get('name')}"
-    words = re.findall(r"causal_conv1d|flashinfer|sglang|sgl_npu|vllm|fla(?![a-z])", text)
-    return ENGINES["sgl" if words[0] == "sgl_npu" else words[0]] if words else OTHER
+    """By the test's name, which some files of several engines begin with theirs, or else by its file."""
+    file = case.get("classname").rpartition("test_engine_")[2].partition(".")[0]
+    if file in WITHOUT_TENSORS:
+        return "signatures, pages and plug-ins in stubs: no tensors on the GPU"
+    for text in (case.get("name"), file):
+        if found := re.search(rf"(?<![a-z])({'|'.join(ENGINES)})(?![a-z])", text):
+            return ENGINES[found[1]]
+    raise SystemExit(f"engine_forms: {case.get('classname')}, {case.get('name')}: of which engine? (ENGINES)")
 
 
 def count_file(path, counts, what=""):
