@@ -12,15 +12,20 @@ Needs a GPU, and torch. Calls of which the generic kernel takes long are short o
 import argparse
 import json
 import os
-import pathlib
 import statistics
 import subprocess
 import sys
 
+import peer_record
+import sluice
+import torch
+from graph_time import milliseconds
+from sluice import ops
+
 WAYS = {"auto": {}, "generic": {"SLUICE_CUDA_KERNEL": "generic"}}
 
 
-def decode_calls(torch, ops):
+def decode_calls():
     """Steps of 16/32 heads: several tokens, packed rows, states that lie [V,K], heads of 64."""
     def step(B, T, D=128, layout="kv", packed=False):
         rows = (1, B * T) if packed else (B, T)
@@ -40,7 +45,7 @@ def decode_calls(torch, ops):
     yield "recurrent_step, 32 packed tokens, K = V = 64", step(32, 1, D=64, packed=True)
 
 
-def prefill_calls(torch, ops):
+def prefill_calls():
     """2048 tokens of 16/32 heads by the delta rule, and of 16/16 by simple GLA."""
     def prefill(HV, rule, **rest):
         q, k = (torch.randn(1, 2048, 16, 128, device="cuda", dtype=torch.bfloat16) for _ in range(2))
@@ -58,15 +63,10 @@ CALLS = (decode_calls, prefill_calls)
 
 def measure(words):
     """A line of JSON for each call: its name, kernel and microseconds."""
-    import sluice
-    import torch
-    from graph_time import milliseconds
-    from sluice import ops
-
     torch.manual_seed(1)
     torch.set_grad_enabled(False)
     for calls in CALLS:
-        for name, call in calls(torch, ops):
+        for name, call in calls():
             if not any(word in name for word in words):
                 continue
             us = 1e3 * milliseconds(call)
@@ -88,29 +88,21 @@ def table_of(turns, words):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = peer_record.parser(__doc__)
     parser.add_argument("--turns", type=int, default=3)
     parser.add_argument("--only", default="", help="calls whose names have one of these words")
-    parser.add_argument("--commit", default="unknown")
-    parser.add_argument("--out", type=pathlib.Path)
     parser.add_argument("--measure", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     words = options.only.split(",")
     if options.measure:
         return measure(words)
-
-    import torch
-    from sluice_tools import whole_file
-
-    rows = []
+    record = peer_record.start("generic_kernels", options.commit, ("torch",))
     for call, ways in table_of(options.turns, words).items():
         us = {way: statistics.median(ways[way]["us"]) for way in WAYS}
-        rows.append({"call": call, "us": us, "kernels": {way: ways[way]["kernel"] for way in WAYS}, "turns": ways})
         print(f"{call:55} {us['auto']:9.1f} us {us['generic']:10.1f} us {us['generic'] / us['auto']:7.2f} x")
-    record = {"commit": options.commit, "device": torch.cuda.get_device_name(), "torch": torch.__version__,
-              "rows": rows}
-    if options.out is not None:
-        whole_file.write(options.out, json.dumps(record, indent=1) + "\n")
+        kernels = {way: ways[way]["kernel"] for way in WAYS}
+        record["rows"].append({"call": call, "us": us, "kernels": kernels, "turns": ways})
+    peer_record.write(record, options.out)
 
 
 if __name__ == "__main__":
