@@ -151,7 +151,7 @@ manifest, the catalogues of kernels, the list of GPUs that are compiled for, and
 
 CPU_TEXT = """| instruction set | machines | state |
 |---|---|---|
-| `avx512-bf16` | AMD Zen 4 and newer, Intel Sapphire Rapids and newer | tested on Zen 4; benchmarks alone on a Xeon |
+| `avx512-bf16` | AMD Zen 4 and newer, Intel Sapphire Rapids and newer | tested on Zen 4 and on a Xeon |
 | `avx512`, `avx2`, `sse4` | other x86-64 | tested on Zen 4, where `SLUICE_CPU_ISA` forces them |
 | `neon` (and SVE machines) | 64-bit Arm | results checked under emulation, speed never measured |
 | none of these | anything else | compiled, never run |
