@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Measures benchmarks/backward_peers.py on a CPU with stand-ins of the peers and of the clock: a peer's wrong gradient
+is seen, one that is not here or refuses says why, and FLA is kept from handing its call to FlashQLA."""
+
+import importlib
+import json
+import os
+import pathlib
+import types
+
+import pytest
+
+torch = pytest.importorskip("torch")
+BENCHMARKS = pathlib.Path(__file__).parents[2] / "benchmarks"
+pytestmark = pytest.mark.skipif(not BENCHMARKS.exists(), reason="tests are not in the source tree")
+SHAPE = "2x70x1x2"
+
+
+@pytest.fixture
+def script(monkeypatch):
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    monkeypatch.setenv("FLA_FLASH_QLA", "1")
+    module = importlib.import_module("backward_peers")
+
+    def at_once(rule, inputs, options, d_o):
+        o = rule(*inputs, **options)[0]
+        return None, torch.autograd.grad(o, inputs, d_o), o
+
+    monkeypatch.setattr(module, "backward_graph", at_once)
+    monkeypatch.setattr(module, "backward_queued", at_once)
+    monkeypatch.setattr(module, "graph_or_queued", lambda call: call())
+    monkeypatch.setattr(module, "milliseconds_of_graphs", lambda graphs: [2.0 + i for i in range(len(graphs))])
+    with torch.enable_grad():
+        yield module
+
+
+def wrong_in_v(script):
+    def rule(q, k, v, g, beta, **options):
+        return script.our_rule(q, k, 2 * v, g, beta, **options)
+
+    return rule
+
+
+def refuses(*_, **__):
+    raise RuntimeError("no such head size")
+
+
+def test_differences_of_every_gradient_and_times_of_ours(script):
+    peers = {"fla": script.our_rule, "flashqla": wrong_in_v(script)}
+    row = script.row(SHAPE, peers, "cpu")
+    same, wrong = row["peers"]["fla"], row["peers"]["flashqla"]
+    assert set(same["difference"]) == set(script.NAMES) and max(same["difference"].values()) == 0
+    assert wrong["difference"]["v"] == pytest.approx(0.5, abs=1e-3)
+    assert row["difference_of_peers"] == {"fla from flashqla": wrong["difference"]}
+    assert (row["ms"], same["ms"], wrong["times_ours"]) == (2.0, 3.0, 2.0)
+    assert row["timed"] == same["timed"] == "graph" and "not_captured" not in same
+    assert len(script.shown(row).splitlines()) == 4
+
+
+def test_a_peer_that_refuses_says_why_and_the_other_is_measured(script):
+    row = script.row(SHAPE, {"fla": refuses, "flashqla": script.our_rule}, "cpu")
+    assert row["peers"]["fla"] == {"failure": "RuntimeError: no such head size"}
+    assert row["peers"]["flashqla"]["ms"] == 3.0 and row["difference_of_peers"] == {}
+    assert "no such head size" in script.shown(row)
+
+
+def test_what_cannot_be_captured_is_queued_and_says_why(script, monkeypatch):
+    def refuse(*_):
+        raise RuntimeError("not while capturing")
+
+    monkeypatch.setattr(script, "backward_graph", refuse)
+    entry = script.row(SHAPE, {"fla": script.our_rule}, "cpu")["peers"]["fla"]
+    assert entry["not_captured"] == "RuntimeError: not while capturing" and entry["difference"]["q"] == 0
+
+
+def test_fla_keeps_its_own_kernels(script, monkeypatch):
+    def rule(q):
+        return q, os.environ["FLA_FLASH_QLA"]
+
+    for name in ("fla", "fla.ops", "fla.ops.gated_delta_rule"):
+        monkeypatch.setitem(__import__("sys").modules, name, types.ModuleType(name))
+    importlib.import_module("fla.ops.gated_delta_rule").chunk_gated_delta_rule = rule
+    assert script.rule_of("fla")(1) == (1, "0")
+
+
+def test_record(script, monkeypatch, tmp_path, capsys):
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "none")
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: None)
+    monkeypatch.setattr(script, "compile_at_once", lambda: None)
+    monkeypatch.setattr(script.problem, "__defaults__", ("cpu",))
+    monkeypatch.setattr(script.row, "__defaults__", ("cpu",))
+    monkeypatch.setitem(script.PEERS, "flashqla", "a_package_that_is_not_here")
+    out = tmp_path / "backward.json"
+    script.main(["--shapes", f"{SHAPE},1x8x3x4", "--peers", "flashqla", "--commit", "abc", "--out", str(out)])
+    record = json.loads(out.read_text())
+    assert record["commit"] == "abc" and record["switches"] == {"FLA_FLASH_QLA": "0"}
+    first, second = record["rows"]
+    assert first["peers"]["flashqla"]["failure"].startswith("ModuleNotFoundError")
+    assert "failure" in second and second["shape"] == "1x8x3x4"
+    assert "ModuleNotFoundError" in capsys.readouterr().out
