@@ -5,18 +5,21 @@ rows that speeds are compared on. Truth is the library's reference, token by tok
 value heads of each row; the largest absolute error and the relative L2 error of these heads are printed, --out
 writes JSON.
 
-    python benchmarks/long_row_errors.py --device cuda --rival fla --out FILE
+    python benchmarks/long_row_errors.py --device cuda --rival fla,flashqla --out FILE
     python benchmarks/long_row_errors.py --rows 4096x2/4 --rival transformers            on a CPU
 
 A row is tokens x key heads / value heads; K = V = 128, q and k with unit norm. Gates: easy, -U(0, 1), as published
 benchmarks draw them; slow, -U(0, 0.002), under which a lost state shows. A rival that cannot run is a row that says
-why.
+why. FLA calls FlashQLA where that is installed; the script turns that off. The record grows by the row.
 """
 
 import argparse
+import functools
 import importlib
 import json
+import os
 import pathlib
+from importlib.metadata import PackageNotFoundError, version
 
 import sluice
 import torch
@@ -27,29 +30,36 @@ ROWS = "32768x16/16,65536x16/16,131072x16/16,131072x32/32"
 GATES = {"easy": 1.0, "slow": 0.002}
 RIVALS = {
     "fla": ("fla.ops.gated_delta_rule", "chunk_gated_delta_rule"),
+    "flashqla": ("flash_qla", "chunk_gated_delta_rule"),
     "transformers": ("transformers.models.qwen3_next.modeling_qwen3_next", "torch_chunk_gated_delta_rule"),
 }
+PACKAGES = ("torch", "triton", "flash-linear-attention", "flash-qla", "tilelang", "transformers")
 
 
-def inputs(tokens, heads, gates, device, seed=1):
-    """q, k, v in bfloat16, log gates and write strengths in float32."""
+@functools.lru_cache(maxsize=1)  # WHY: easy and slow gates share all draws, which take seconds for a long row
+def drawn(tokens, heads, device, seed):
+    """q, k, v in bfloat16, U(0, 1) for gates and for write strengths in float32."""
     H, HV = heads
     random = torch.Generator().manual_seed(seed)
     q, k = (torch.nn.functional.normalize(torch.randn(1, tokens, H, D, generator=random), dim=-1) for _ in "qk")
     v = torch.randn(1, tokens, HV, D, generator=random)
-    g = -GATES[gates] * torch.rand(1, tokens, HV, generator=random)
-    beta = torch.rand(1, tokens, HV, generator=random)
+    g, beta = (torch.rand(1, tokens, HV, generator=random) for _ in "gb")
     return [x.bfloat16().to(device) for x in (q, k, v)] + [x.to(device) for x in (g, beta)]
+
+
+def inputs(tokens, heads, gates, device, seed=1):
+    """q, k, v in bfloat16, log gates and write strengths in float32."""
+    q, k, v, g, beta = drawn(tokens, heads, device, seed)
+    return [q, k, v, -GATES[gates] * g, beta]
 
 
 def truth(tensors, heads, chosen):
     """o and final states of some value heads, in float32 rounded once from double."""
-    q, k, v, g, beta = (x.cpu().float() for x in tensors)
     ratio = heads[1] // heads[0]
     keys = [head // ratio for head in chosen]
     # Contiguous copies of these heads; each reads a key head of its own.
-    q, k = (x[:, :, keys].contiguous() for x in (q, k))
-    v, g, beta = (x[:, :, chosen].contiguous() for x in (v, g, beta))
+    parts = zip(tensors, (keys, keys, chosen, chosen, chosen))
+    q, k, v, g, beta = (x[:, :, part].cpu().float().contiguous() for x, part in parts)
     return sluice.chunk_gated_delta_rule(q, k, v, g, beta, output_final_state=True, implementation="reference")
 
 
@@ -60,9 +70,11 @@ def ours(q, k, v, g, beta):
 def rival_of(name):
     """A function of another library with fla's arguments, its key heads repeated where it wants that."""
     module, function = RIVALS[name]
-    call = getattr(importlib.import_module(module), function)
+    # WHY: FLA hands the call to FlashQLA where it finds that, and the errors would be FlashQLA's.
+    os.environ["FLA_FLASH_QLA"] = "0"
 
     def run(q, k, v, g, beta):
+        call = getattr(importlib.import_module(module), function)
         if name == "transformers":
             q, k = (x.repeat_interleave(v.shape[2] // x.shape[2], dim=2) for x in (q, k))
         return call(q, k, v, g=g, beta=beta, output_final_state=True)
@@ -98,6 +110,17 @@ def measure(tokens, heads, gates, device, contenders, sampled):
     return row
 
 
+def versions():
+    """Of the packages that are here."""
+    found = {}
+    for package in PACKAGES:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
 def text(row):
     lines = []
     for name, found in row["errors"].items():
@@ -118,24 +141,29 @@ def main(argv=None):
     parser.add_argument("--rows", default=ROWS, help=f"({ROWS})")
     parser.add_argument("--gates", default="easy,slow")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--rival", choices=[*RIVALS, "none"], default="fla")
+    parser.add_argument("--rival", default="fla", help=f"some of {', '.join(RIVALS)}, or none (%(default)s)")
     parser.add_argument("--sampled", type=int, default=2, help="value heads of a row that are compared: 1 or 2")
     parser.add_argument("--commit", default="unknown")
     parser.add_argument("--out")
     arguments = parser.parse_args(argv)
-    contenders = {"sluice": ours}
-    if arguments.rival != "none":
-        contenders[arguments.rival] = rival_of(arguments.rival)
-    rows = []
+    rivals = [name for name in arguments.rival.split(",") if name != "none"]
+    if unknown := set(rivals) - set(RIVALS):
+        parser.error(f"--rival: {', '.join(sorted(unknown))} is none of {', '.join(RIVALS)}")
+    if rivals and arguments.device == "cuda":
+        from triton_tuning import compile_at_once
+
+        compile_at_once()
+    contenders = {"sluice": ours} | {name: rival_of(name) for name in rivals}
+    device = torch.cuda.get_device_name() if arguments.device == "cuda" else "cpu"
+    record = {"schema": "sluice.bench.long_row_errors/1", "device": device, "commit": arguments.commit,
+              "sluice": sluice.__version__, "versions": versions(), "rows": []}
     for tokens, heads in shapes(arguments.rows):
         for gates in arguments.gates.split(","):
-            rows.append(measure(tokens, heads, gates, arguments.device, contenders, arguments.sampled))
-            print(text(rows[-1]), flush=True)
-    if arguments.out:
-        name = torch.cuda.get_device_name() if arguments.device == "cuda" else "cpu"
-        record = {"schema": "sluice.bench.long_row_errors/1", "device": name, "commit": arguments.commit,
-                  "sluice": sluice.__version__, "rows": rows}
-        whole_file.write(pathlib.Path(arguments.out), json.dumps(record, indent=1) + "\n")
+            row = measure(tokens, heads, gates, arguments.device, contenders, arguments.sampled)
+            record["rows"].append(row)
+            print(text(row), flush=True)
+            if arguments.out:
+                whole_file.write(pathlib.Path(arguments.out), json.dumps(record, indent=1) + "\n")
     return 0
 
 

@@ -4,6 +4,7 @@ slow gates, and one that fails says so."""
 
 import importlib.util
 import json
+import os
 import pathlib
 
 import pytest
@@ -59,3 +60,30 @@ def test_record(script, tmp_path, capsys):
     [row] = json.loads(out.read_text())["rows"]
     assert row["tokens"] == 65 and set(row["errors"]) == {"sluice"}
     assert "sluice" in capsys.readouterr().out
+
+
+def test_a_rival_that_is_not_here_is_a_row_that_says_so(script, tmp_path, monkeypatch):
+    monkeypatch.setenv("FLA_FLASH_QLA", "1")
+    monkeypatch.setitem(script.RIVALS, "flashqla", ("a_package_that_is_not_here", "rule"))
+    out = tmp_path / "errors.json"
+    script.main(["--rows", "65x1/1", "--device", "cpu", "--rival", "flashqla", "--out", str(out)])
+    rows = json.loads(out.read_text())["rows"]
+    assert [row["gates"] for row in rows] == ["easy", "slow"]
+    for row in rows:
+        assert row["errors"]["flashqla"]["failed"].startswith("ModuleNotFoundError")
+        assert row["errors"]["sluice"]["o"]["relative_l2"] < 1e-2
+    # FLA would hand its calls to FlashQLA, and one rival's errors would stand for both.
+    assert os.environ["FLA_FLASH_QLA"] == "0"
+
+
+def test_gates_differ_and_share_the_other_inputs(script):
+    easy, slow = (script.inputs(32, (1, 2), gates, "cpu") for gates in ("easy", "slow"))
+    for i in (0, 1, 2, 4):
+        assert torch.equal(easy[i], slow[i])
+    assert easy[3].min() < -0.5 and -0.002 <= slow[3].min() < 0
+
+
+def test_an_unknown_rival_is_refused(script, capsys):
+    with pytest.raises(SystemExit):
+        script.main(["--rows", "65x1/1", "--device", "cpu", "--rival", "fla,none,other"])
+    assert "other is none of fla, flashqla, transformers" in capsys.readouterr().err
