@@ -110,7 +110,6 @@ TEST(DecodeSelection, SingleTokens) {
   const std::function<void(DeltaRuleProblem&)> spoilers[] = {
       [](auto& p) { p.K = 64; },
       [](auto& p) { p.V = 256; },
-      [](auto& p) { p.state.layout = SLUICE_STATE_VK; },
       [](auto& p) { p.rows.max_tokens = 2; },
       [](auto& p) { p.rows.cu_seqlens = p.q; },
       [](auto& p) { p.num_accepted = p.q; },
@@ -142,6 +141,9 @@ TEST(DecodeSelection, SingleTokens) {
   p.state.final.data = nullptr;
   EXPECT_TRUE(takes_single(p));
   p = single_step();
+  p.state.layout = SLUICE_STATE_VK;
+  EXPECT_EQ(kernel_of(p), "cuda.recurrent_step.sm_90a.single_k128.vk.narrow");
+  p = single_step();
   p.gate = {}, p.key_gate = p.q;
   EXPECT_TRUE(takes_single(p)) << "with a gate for each row of a state";
   p.key_gate.stride[0] = -1;
@@ -158,23 +160,41 @@ TEST(DecodeSelection, SingleTokensThatReadOrWriteAlone) {
 }
 
 TEST(DecodeSelection, SinglePlans) {
-  EXPECT_EQ(plan_single(64, Number::kFloat32, 132).cut, SingleCut::kNarrow);
-  EXPECT_EQ(plan_single(128, Number::kFloat32, 132).cut, SingleCut::kWide);
-  EXPECT_EQ(plan_single(512, Number::kFloat32, 132).cut, SingleCut::kStream);
-  EXPECT_EQ(plan_single(512, Number::kFloat32, 132).ctas, 132u);
-  EXPECT_EQ(plan_single(512, Number::kBfloat16, 132).ctas, 264u);
-  EXPECT_EQ(plan_single(8192, Number::kFloat32, 132).cut, SingleCut::kMany);
-  EXPECT_EQ(plan_single(8192, Number::kBfloat16, 132).cut, SingleCut::kMany);
-  EXPECT_FALSE(plan_single(512, Number::kFloat32, 132).keeps);
-  EXPECT_TRUE(plan_single(1024, Number::kFloat32, 132).keeps);
+  const auto kv = [](int64_t heads, Number state) { return plan_single(heads, state, false, 132); };
+  EXPECT_EQ(kv(64, Number::kFloat32).cut, SingleCut::kNarrow);
+  EXPECT_EQ(kv(128, Number::kFloat32).cut, SingleCut::kWide);
+  EXPECT_EQ(kv(160, Number::kFloat32).cut, SingleCut::kNarrow);
+  EXPECT_EQ(kv(160, Number::kBfloat16).cut, SingleCut::kMany);
+  EXPECT_EQ(kv(256, Number::kFloat32).cut, SingleCut::kStream);
+  EXPECT_TRUE(kv(256, Number::kBfloat16).keeps);
+  EXPECT_EQ(kv(512, Number::kFloat32).cut, SingleCut::kStream);
+  EXPECT_EQ(kv(512, Number::kFloat32).ctas, 132u);
+  EXPECT_EQ(kv(512, Number::kBfloat16).ctas, 264u);
+  EXPECT_EQ(kv(8192, Number::kFloat32).cut, SingleCut::kMany);
+  EXPECT_EQ(kv(8192, Number::kBfloat16).cut, SingleCut::kMany);
+  EXPECT_FALSE(kv(512, Number::kFloat32).keeps);
+  EXPECT_TRUE(kv(1024, Number::kFloat32).keeps);
   EXPECT_EQ(single_plan(single_step(), 100).cut, SingleCut::kNarrow);
-  EXPECT_EQ(single_plan(single_step(), 4).cut, SingleCut::kWide);
+  EXPECT_EQ(single_plan(single_step(), 8).cut, SingleCut::kWide);
   EXPECT_EQ(single_plan(single_step(), 3).cut, SingleCut::kStream);
   DeltaRuleProblem p = single_step();
   p.rows.N = 3;
   EXPECT_EQ(single_plan(p, 1).cut, SingleCut::kMany);
   EXPECT_TRUE(lower_single_step(p, single_plan(p, 100)).early);
   EXPECT_FALSE(lower_single_step(p, single_plan(p, 1)).early);
+}
+
+/// Of [V,K] narrow tiles, and CTAs that stay where each of them has as many heads as the others.
+TEST(DecodeSelection, SinglePlansOfColumnsInRows) {
+  const auto vk = [](int64_t heads, Number state) { return plan_single(heads, state, true, 132); };
+  for (const int64_t heads : {32, 128, 160, 256, 512, 768, 1024, 8192}) {
+    EXPECT_EQ(vk(heads, Number::kFloat32).cut, SingleCut::kNarrow) << heads;
+    EXPECT_EQ(vk(heads, Number::kFloat32).keeps, heads > 132) << heads;
+    const bool stays = heads == 512 || heads == 768 || heads == 1024;
+    EXPECT_EQ(vk(heads, Number::kBfloat16).cut, stays ? SingleCut::kStream : SingleCut::kNarrow);
+  }
+  EXPECT_EQ(vk(640, Number::kBfloat16).cut, SingleCut::kNarrow);
+  EXPECT_EQ(vk(512, Number::kBfloat16).ctas, 264u);
 }
 
 /// The L2 keeps old states where new ones replace them, and where there are many.

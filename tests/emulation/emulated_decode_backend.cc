@@ -108,9 +108,9 @@ const void* emulated(const void* instance) {
       });
 }
 
-template <class Io, bool kKeyGates>
-SingleInstance single(const SingleKind& kind) {
-  const SingleInstance instance = single_instance<Io, kKeyGates>(kind);
+template <class Io, bool kKeyGates, bool kVk>
+SingleInstance single(const SingleKind& kind) noexcept {
+  const SingleInstance instance = single_instance<Io, kKeyGates, kVk>(kind);
   if (kind.cut == SingleCut::kLayer) {
     emulated<std::conditional_t<kKeyGates, SingleKeyLayerParams, SingleLayerParams>>(
         instance.kernel);
@@ -159,14 +159,28 @@ const void* replay_model_fp16(const ReplayModel& model) noexcept {
 }
 
 SingleInstance single_bf16(const SingleKind& kind) noexcept {
-  return single<__nv_bfloat16, false>(kind);
+  return single<__nv_bfloat16, false, false>(kind);
 }
-SingleInstance single_fp16(const SingleKind& kind) noexcept { return single<__half, false>(kind); }
+SingleInstance single_fp16(const SingleKind& kind) noexcept {
+  return single<__half, false, false>(kind);
+}
+SingleInstance single_bf16_vk(const SingleKind& kind) noexcept {
+  return single<__nv_bfloat16, false, true>(kind);
+}
+SingleInstance single_fp16_vk(const SingleKind& kind) noexcept {
+  return single<__half, false, true>(kind);
+}
 SingleInstance single_keys_bf16(const SingleKind& kind) noexcept {
-  return single<__nv_bfloat16, true>(kind);
+  return single<__nv_bfloat16, true, false>(kind);
 }
 SingleInstance single_keys_fp16(const SingleKind& kind) noexcept {
-  return single<__half, true>(kind);
+  return single<__half, true, false>(kind);
+}
+SingleInstance single_keys_bf16_vk(const SingleKind& kind) noexcept {
+  return single<__nv_bfloat16, true, true>(kind);
+}
+SingleInstance single_keys_fp16_vk(const SingleKind& kind) noexcept {
+  return single<__half, true, true>(kind);
 }
 
 }  // namespace decode

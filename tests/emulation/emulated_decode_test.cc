@@ -51,17 +51,20 @@ std::vector<DeltaConfig> models() {
     c.has_gate_parameters = parameters;
     configs.push_back(c);
   }
-  for (const sluice_dtype io : {kBF16, kF16}) {
-    for (const sluice_dtype state : {kF32, io}) {
-      DeltaConfig c = model(named("single_", dtype_name(io), "_", dtype_name(state)));
-      c.io = c.o = io, c.initial = c.final = state, c.HV = 4, c.H = 2;
-      configs.push_back(c);
-      c.name += "_keys", c.key_gates = true;
-      c.gate = io, c.gates = GateProfile::kFlashQla;
-      c.B = 4;  // 16 heads: more than twelve on one multiprocessor
-      configs.push_back(c);
-      c.B = 2, c.name += "_log", c.gate_space = SLUICE_GATE_LOG;
-      configs.push_back(c);
+  for (const auto layout : {SLUICE_STATE_KV, SLUICE_STATE_VK}) {
+    for (const sluice_dtype io : {kBF16, kF16}) {
+      for (const sluice_dtype state : {kF32, io}) {
+        DeltaConfig c = model(named("single_", layout == SLUICE_STATE_KV ? "kv_" : "vk_",
+                                    dtype_name(io), "_", dtype_name(state)));
+        c.layout = layout, c.io = c.o = io, c.initial = c.final = state, c.HV = 4, c.H = 2;
+        configs.push_back(c);
+        c.name += "_keys", c.key_gates = true;
+        c.gate = io, c.gates = GateProfile::kFlashQla;
+        c.B = 4;  // 16 heads: more than twelve on one multiprocessor
+        configs.push_back(c);
+        c.B = 2, c.name += "_log", c.gate_space = SLUICE_GATE_LOG;
+        configs.push_back(c);
+      }
     }
   }
   return configs;
@@ -117,7 +120,7 @@ TEST_P(EmulatedDecode, HeadsOneAfterTheOther) {
   c.padded = {1}, c.padded_writes = {2}, c.fresh = {4};
   const DeltaResult truth = run_delta(c, SLUICE_IMPL_REFERENCE);
   DeltaResult first;
-  for (const int multiprocessors : {100, 4, 5, 7}) {
+  for (const int multiprocessors : {100, 4, 6, 7}) {
     decode_emulation.multiprocessors = multiprocessors;
     decode_emulation.seed += 1000;
     const DeltaResult found = run_delta(c, SLUICE_IMPL_CUDA);
@@ -127,10 +130,15 @@ TEST_P(EmulatedDecode, HeadsOneAfterTheOther) {
       first = found;
       continue;
     }
-    const int ctas_of_processor = same_dtype(c.initial, kF32) ? 1 : 2;
-    EXPECT_EQ(found.kernel, c.key_gates ? "cuda.recurrent_step.sm_90a.single_k128.key_gates.stream"
-                                        : "cuda.recurrent_step.sm_90a.single_k128.stream");
-    EXPECT_EQ(decode_emulation.ctas_of_unit, multiprocessors * ctas_of_processor);
+    const bool wide = same_dtype(c.initial, kF32), vk = c.layout == SLUICE_STATE_VK;
+    const int ctas_of_processor = wide ? 1 : 2;
+    const bool stays = !vk || (!wide && multiprocessors != 7);  // 24 heads: full rounds on 4 and 6
+    EXPECT_EQ(found.kernel, std::string("cuda.recurrent_step.sm_90a.single_k128") +
+                                (c.key_gates ? ".key_gates" : "") + (vk ? ".vk" : "") +
+                                (stays ? ".stream" : ".narrow"));
+    if (stays) {
+      EXPECT_EQ(decode_emulation.ctas_of_unit, multiprocessors * ctas_of_processor);
+    }
     EXPECT_TRUE(same_bits(found.o, first.o));
     EXPECT_TRUE(same_bits(found.final, first.final));
   }

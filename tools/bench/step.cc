@@ -18,8 +18,8 @@ namespace {
 
 constexpr int kReplayWarmUps = 3, kStepHostCalls = 101;
 
-/// The cells asked for: those of the grid, or --HV x --B x --T x --state.
-std::vector<StepCell> cells_of(const StepSettings& s) {
+/// Those of the grid, or --HV x --B x --T x --state.
+std::vector<StepCell> cells_of_any_layout(const StepSettings& s) {
   if (s.HV.empty() && s.B.empty() && s.T.empty() && s.states.empty())
     return step_grid(s.grid, s.layer);
   std::vector<StepCell> cells;
@@ -34,6 +34,18 @@ std::vector<StepCell> cells_of(const StepSettings& s) {
                            s.key_gates});
         }
       }
+    }
+  }
+  return cells;
+}
+
+/// The cells asked for, one layout of states after the other.
+std::vector<StepCell> cells_of(const StepSettings& s) {
+  std::vector<StepCell> cells;
+  for (const std::string& layout : s.layouts) {
+    for (StepCell cell : cells_of_any_layout(s)) {
+      cell.vk = layout == "vk";
+      cells.push_back(cell);
     }
   }
   return cells;
@@ -142,6 +154,10 @@ void add_options(CLI::App* command, StepSettings* s) {
   command->add_option("--state", s->states, "fp32, bf16, fp16")
       ->delimiter(',')
       ->check(CLI::IsMember({"fp32", "bf16", "fp16"}));
+  command->add_option("--state-layout", s->layouts, "kv, vk (vLLM's and SGLang's)")
+      ->delimiter(',')
+      ->check(CLI::IsMember({"kv", "vk"}))
+      ->capture_default_str();
   command->add_option("--H", s->H, "key heads; default HV / 2")->check(sizes);
   command->add_option("--K", s->K, "key dimension")->check(sizes)->capture_default_str();
   command->add_option("--V", s->V, "value dimension")->check(sizes)->capture_default_str();
@@ -174,7 +190,7 @@ Action add_step_command(CLI::App& bench, bool layer) {
       name,
       layer ? "\n  sluice bench layer --B 32 --T 4 --ring 16\n  sluice bench layer --grid kda"
             : "\n  sluice bench decode --B 32 --T 4 --per-token\n  sluice bench decode --B 32 --T "
-              "4 --ring 16\n  sluice bench decode --grid kda"));
+              "4 --ring 16\n  sluice bench decode --grid kda --state-layout kv,vk"));
   return [command, settings, name] {
     settings->command = command_text(name, *command);
     return bench_steps(*settings);

@@ -52,6 +52,12 @@ void StepProblem::make_slots() {
   accepted_ = memory_.list(std::vector<int32_t>(static_cast<size_t>(cell_.B), 1));
 }
 
+TensorView StepProblem::states() {
+  const StepCell& c = cell_;
+  const int64_t rows = c.vk ? c.V : c.K, columns = c.vk ? c.K : c.V;
+  return memory_.tensor(dtype_of(c.state), {slots_, c.HV, rows, columns}, 0.1);
+}
+
 void StepProblem::make_step() {
   const StepCell& c = cell_;
   const DType io = kBFloat16;
@@ -65,7 +71,8 @@ void StepProblem::make_step() {
   step_.A_log = memory_.tensor(kFloat32, {c.HV});
   step_.dt_bias =
       c.key_gates ? memory_.tensor(kFloat32, {c.HV, c.K}) : memory_.tensor(kFloat32, {c.HV});
-  step_.state.initial = memory_.tensor(dtype_of(c.state), {slots_, c.HV, c.K, c.V}, 0.1);
+  step_.state.initial = states();
+  step_.state.layout = c.vk ? StateLayout::kVK : StateLayout::kKV;
   step_.gate_space = GateSpace::kRaw;
   step_.beta_space = BetaSpace::kLogit;
   step_.qk_norm = QkNorm::kL2;
@@ -122,7 +129,8 @@ void StepProblem::make_layer() {
   layer_.norm_weight = memory_.tensor(io, {c.V});
   layer_.out = memory_.tensor(io, {c.B, c.T, c.HV, c.V}, 0.0);
   layer_.conv_initial = memory_.tensor(io, {slots_, D, c.conv_columns()});
-  layer_.state.initial = memory_.tensor(dtype_of(c.state), {slots_, c.HV, c.K, c.V}, 0.1);
+  layer_.state.initial = states();
+  layer_.state.layout = c.vk ? StateLayout::kVK : StateLayout::kKV;
   layer_.num_k_heads = c.H, layer_.num_v_heads = c.HV;
   layer_.head_k_dim = c.K, layer_.head_v_dim = c.V;
   layer_.implementation = Implementation::kCuda;

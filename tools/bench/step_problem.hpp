@@ -25,6 +25,7 @@ class StepProblem {
   std::string trouble() const;
 
  private:
+  TensorView states();
   void make_slots();
   void make_step();
   void make_layer();

@@ -48,6 +48,7 @@ nlohmann::json to_json(const StepReport& report, const StepRow& row) {
                         {"B", c.B},
                         {"T", c.T},
                         {"state", c.state},
+                        {"vk", c.vk},
                         {"writes", writes_of(c)},
                         {"kernel", row.kernel},
                         {"failure", row.failure},
@@ -77,7 +78,7 @@ const StepRow* row_without_ring(const StepReport& report, const StepCell& cell, 
   for (const StepRow& row : report.rows) {
     const StepCell& c = row.cell;
     if (c.ring == 0 && c.H == plain.H && c.HV == plain.HV && c.K == plain.K && c.V == plain.V &&
-        c.B == plain.B && c.T == plain.T && c.state == plain.state &&
+        c.B == plain.B && c.T == plain.T && c.state == plain.state && c.vk == plain.vk &&
         c.per_token == plain.per_token && row.failure.empty()) {
       return &row;
     }
@@ -111,11 +112,11 @@ void print_steps(const StepReport& r) {
     const StepCell& c = row.cell;
     if (!row.failure.empty()) continue;
     const bool has_peer = !row.peers.empty();
-    table.add({fmt::format("{}/{}", c.H, c.HV), std::to_string(c.B), std::to_string(c.T), c.state,
-               writes_of(c), text_of(row.us, 2), text_of(row.us_min, 2), text_of(row.us_p90, 2),
-               text_of(row.gb_per_s(), 0), text_of(row.floor_us, 2),
-               text_of(100 * row.share(), 0) + "%", text_of(row.host_us, 2),
-               has_peer ? row.peers.front().peer : "-",
+    table.add({fmt::format("{}/{}", c.H, c.HV), std::to_string(c.B), std::to_string(c.T),
+               c.vk ? c.state + " [V,K]" : c.state, writes_of(c), text_of(row.us, 2),
+               text_of(row.us_min, 2), text_of(row.us_p90, 2), text_of(row.gb_per_s(), 0),
+               text_of(row.floor_us, 2), text_of(100 * row.share(), 0) + "%",
+               text_of(row.host_us, 2), has_peer ? row.peers.front().peer : "-",
                has_peer ? text_of(row.peers.front().us, 2) : "-", text_of(row.ratio(), 2),
                c.goal_us > 0 ? text_of(c.goal_us, 1) : "-", row.kernel});
   }

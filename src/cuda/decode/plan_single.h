@@ -15,6 +15,12 @@ struct SinglePlan {
   uint32_t ctas;  ///< of a launch, of kStream
 };
 
+/// CTAs that stay: as many as the GPU holds at a time.
+constexpr SinglePlan stream_plan(int64_t heads, int64_t streams, bool keeps) noexcept {
+  return {SingleCut::kStream, true, keeps,
+          static_cast<uint32_t>(heads < streams ? heads : streams)};
+}
+
 /// PERF all of it measured, docs/kernels/decode.md: with few heads, warps of their own reach all
 /// multiprocessors and wait for nobody, then rows of 256 bytes a tile are what memory likes best. A
 /// few heads a multiprocessor are a few waves of CTAs, between which memory would stand still:
@@ -22,17 +28,38 @@ struct SinglePlan {
 /// next launch's CTAs had better not take places and bandwidth yet. States of more bytes than an
 /// L2 has stay there until they are replaced, or they would leave and come again.
 /// @param heads sequences times value heads
-constexpr SinglePlan plan_single(int64_t heads, Number state, int processors) noexcept {
-  const bool is_16bit = state != Number::kFloat32;
-  const int64_t streams = int64_t{processors} * single_resident(SingleCut::kStream, !is_16bit);
+constexpr SinglePlan plan_single_kv(int64_t heads, bool is_16bit, int64_t processors) noexcept {
+  const int64_t streams = processors * single_resident(SingleCut::kStream, !is_16bit);
   if (2 * heads <= processors) return {SingleCut::kNarrow, true, false, 0};
-  if (heads <= 2 * int64_t{processors}) return {SingleCut::kWide, true, false, 0};
-  const bool keeps = heads > (is_16bit ? 12 : 6) * int64_t{processors};
-  if (heads <= (is_16bit ? 12 : 8) * int64_t{processors}) {
-    return {SingleCut::kStream, true, keeps,
-            static_cast<uint32_t>(heads < streams ? heads : streams)};
+  if (heads <= processors) return {SingleCut::kWide, true, false, 0};
+  if (2 * heads <= 3 * processors) {
+    return is_16bit ? SinglePlan{SingleCut::kMany, true, false, 0}
+                    : SinglePlan{SingleCut::kNarrow, true, true, 0};
+  }
+  const bool keeps = heads > (is_16bit ? 12 : 6) * processors;
+  if (heads <= (is_16bit ? 12 : 8) * processors) {
+    return stream_plan(heads, streams, keeps || (is_16bit && heads <= streams));
   }
   return {SingleCut::kMany, is_16bit, keeps, 0};
+}
+
+/// The same of [V,K]. There a warp has all rows of its columns, which lie side by side, so that no cut
+/// is worse in memory than another, and narrow ones leave the least work for a last wave. CTAs that
+/// stay are ahead with a few heads each, and where all have equally many.
+constexpr SinglePlan plan_single_vk(int64_t heads, bool is_16bit, int64_t processors) noexcept {
+  const int64_t streams = processors * single_resident(SingleCut::kStream, !is_16bit);
+  const int64_t rounds = (heads + streams - 1) / streams;
+  if (is_16bit && heads > 3 * processors && heads <= 8 * processors &&
+      10 * heads >= 9 * rounds * streams) {
+    return stream_plan(heads, streams, false);
+  }
+  return {SingleCut::kNarrow, true, heads > processors, 0};
+}
+
+constexpr SinglePlan plan_single(int64_t heads, Number state, bool vk, int processors) noexcept {
+  const bool is_16bit = state != Number::kFloat32;
+  return vk ? plan_single_vk(heads, is_16bit, processors)
+            : plan_single_kv(heads, is_16bit, processors);
 }
 
 /// Of a layer step, which has whole heads and no other choice.

@@ -45,10 +45,10 @@ bool has_pools(const DeltaRuleProblem& p) noexcept {
 
 /// Whether sizes, states, slots and gates are what steps and layers of single tokens take.
 bool is_single(const DeltaRuleProblem& p) noexcept {
-  const bool sizes =
-      p.K == kSingleSize && p.V == kSingleSize && p.state.layout == SLUICE_STATE_KV &&
-      p.rows.max_tokens == 1 && !present(p.rows.cu_seqlens) && !present(p.num_accepted) &&
-      !present(p.ring.k) && (present(p.key_gate) || p.gate_space != SLUICE_GATE_RAW_BOUNDED);
+  const bool sizes = p.K == kSingleSize && p.V == kSingleSize && p.rows.max_tokens == 1 &&
+                     !present(p.rows.cu_seqlens) && !present(p.num_accepted) &&
+                     !present(p.ring.k) &&
+                     (present(p.key_gate) || p.gate_space != SLUICE_GATE_RAW_BOUNDED);
   constexpr int64_t kMaxGrid = 1 << 16, kMaxHeads = 1 << 10;
   if (!sizes || p.rows.N >= kMaxGrid || p.H >= kMaxGrid || p.r >= kMaxHeads) return false;
   for (const Tensor* t : {&p.gate, &p.key_gate, &p.beta, &p.A_log, &p.dt_bias, &p.state.read_slots,
@@ -59,11 +59,14 @@ bool is_single(const DeltaRuleProblem& p) noexcept {
 }
 
 SingleInstance instance_of(const SingleKind& kind) noexcept {
-  if (kind.key_gates) {
-    return kind.tokens == Number::kBfloat16 ? single_keys_bf16(kind) : single_keys_fp16(kind);
-  }
-  return kind.tokens == Number::kBfloat16 ? single_bf16(kind) : single_fp16(kind);
+  using Instances = SingleInstance (*)(const SingleKind&) noexcept;
+  constexpr Instances kInstances[2][2][2] = {
+      {{single_fp16, single_fp16_vk}, {single_bf16, single_bf16_vk}},
+      {{single_keys_fp16, single_keys_fp16_vk}, {single_keys_bf16, single_keys_bf16_vk}}};
+  return kInstances[kind.key_gates][kind.tokens == Number::kBfloat16][kind.vk](kind);
 }
+
+bool is_vk(const DeltaRuleProblem& p) noexcept { return p.state.layout == SLUICE_STATE_VK; }
 
 Status check_step(const DeltaRuleProblem& p, const Machine& machine) noexcept {
   if (!machine.is_hopper() || !is_single(p)) return left_to_others();
@@ -82,7 +85,15 @@ Status check_step_addresses(const DeltaRuleProblem& p) noexcept {
   return aligned ? ok_status() : left_to_others();
 }
 
-core::KernelName step_name(SingleCut cut, Number state, bool key_gates) noexcept {
+core::KernelName step_name(SingleCut cut, Number state, bool key_gates, bool vk) noexcept {
+  if (vk) {
+    constexpr core::KernelName kNames[][2] = {
+        {"cuda.recurrent_step.sm_90a.single_k128.vk.narrow",
+         "cuda.recurrent_step.sm_90a.single_k128.key_gates.vk.narrow"},
+        {"cuda.recurrent_step.sm_90a.single_k128.vk.stream",
+         "cuda.recurrent_step.sm_90a.single_k128.key_gates.vk.stream"}};
+    return kNames[cut == SingleCut::kStream][key_gates];
+  }
   constexpr core::KernelName kNames[][2] = {
       {"cuda.recurrent_step.sm_90a.single_k128.narrow",
        "cuda.recurrent_step.sm_90a.single_k128.key_gates.narrow"},
@@ -94,14 +105,15 @@ core::KernelName step_name(SingleCut cut, Number state, bool key_gates) noexcept
        "cuda.recurrent_step.sm_90a.single_k128.key_gates.stream"}};
   // In float32 many CTAs run the same kernel as whole heads.
   if (cut == SingleCut::kMany && state == Number::kFloat32) cut = SingleCut::kWide;
-  return kNames[static_cast<int>(cut)][key_gates ? 1 : 0];
+  return kNames[static_cast<int>(cut)][key_gates];
 }
 
 Status plan_step(const DeltaRuleProblem& p, const Machine& machine, const Environment&,
                  core::Plan* plan) noexcept {
   const Number state = state_number(p);
-  const SinglePlan chosen = plan_single(p.rows.N * p.HV, state, machine.multiprocessors);
-  plan->kernel = step_name(chosen.cut, state, present(p.key_gate));
+  const bool vk = is_vk(p);
+  const SinglePlan chosen = plan_single(p.rows.N * p.HV, state, vk, machine.multiprocessors);
+  plan->kernel = step_name(chosen.cut, state, present(p.key_gate), vk);
   plan->keep(chosen);
   return ok_status();
 }
@@ -113,7 +125,7 @@ void launch_step(const DeltaRuleProblem& p, const core::Plan& plan, void*,
   const SingleKeyParams params = lower_single_step(p, chosen);
   const bool key_gates = present(p.key_gate);
   const SingleInstance instance =
-      instance_of({state_number(p), number_type(p.q.dtype), chosen.cut, key_gates});
+      instance_of({state_number(p), number_type(p.q.dtype), chosen.cut, key_gates, is_vk(p)});
   LaunchShape shape;
   shape.grid = {params.r * instance.ctas_of_head, params.H, static_cast<unsigned>(p.rows.N)};
   if (chosen.cut == SingleCut::kStream) shape.grid = {params.ctas, 1, 1};
@@ -128,7 +140,7 @@ void launch_step(const DeltaRuleProblem& p, const core::Plan& plan, void*,
 
 Status check_layer(const LayerProblem& p, const Machine& machine) noexcept {
   const DeltaRuleProblem& d = p.delta;
-  const bool takes = machine.is_hopper() && is_single(d) && d.r <= kMaxSingleHeads &&
+  const bool takes = machine.is_hopper() && is_single(d) && !is_vk(d) && d.r <= kMaxSingleHeads &&
                      d.qk_norm == SLUICE_QK_NORM_L2 && d.rule == SLUICE_RULE_GATED_DELTA &&
                      (present(d.key_gate) || gate_form(d) == SingleLayerParams::gate_form) &&
                      beta_form(d) == SingleLayerParams::beta_form &&
@@ -155,7 +167,7 @@ void launch_layer(const LayerProblem& p, const core::Plan& plan, void*, Launcher
   const SingleKeyLayerParams params = lower_single_layer(p, plan.kept<SinglePlan>());
   const bool key_gates = present(p.delta.key_gate);
   const SingleInstance instance = instance_of(
-      {state_number(p.delta), number_type(p.conv[0].x.dtype), SingleCut::kLayer, key_gates});
+      {state_number(p.delta), number_type(p.conv[0].x.dtype), SingleCut::kLayer, key_gates, false});
   LaunchShape shape;
   shape.grid = {params.r, params.H, static_cast<unsigned>(p.delta.rows.N)};
   shape.threads = instance.threads;
@@ -168,6 +180,13 @@ void launch_layer(const LayerProblem& p, const core::Plan& plan, void*, Launcher
   }
 }
 
+int load_instance(const SingleKind& kind, int device) noexcept {
+  const SingleInstance instance = instance_of(kind);
+  if (instance.kernel == nullptr) return 0;
+  const int error = load_kernel(instance.kernel);
+  return error != 0 ? error : grant_shared(instance.kernel, instance.shared_bytes, device);
+}
+
 int load(const Machine& machine) noexcept {
   if (!machine.is_hopper()) return 0;
   for (const Number tokens : {Number::kBfloat16, Number::kFloat16}) {
@@ -175,12 +194,10 @@ int load(const Machine& machine) noexcept {
       for (const SingleCut cut : {SingleCut::kNarrow, SingleCut::kWide, SingleCut::kMany,
                                   SingleCut::kStream, SingleCut::kLayer}) {
         for (const bool key_gates : {false, true}) {
-          const SingleInstance instance = instance_of({state, tokens, cut, key_gates});
-          int error = load_kernel(instance.kernel);
-          if (error == 0) {
-            error = grant_shared(instance.kernel, instance.shared_bytes, machine.device);
+          for (const bool vk : {false, true}) {
+            const int error = load_instance({state, tokens, cut, key_gates, vk}, machine.device);
+            if (error != 0) return error;
           }
-          if (error != 0) return error;
         }
       }
     }
@@ -191,15 +208,16 @@ int load(const Machine& machine) noexcept {
 }  // namespace
 
 Kernel<DeltaRuleProblem> single_step_kernel() noexcept {
-  return {"recurrent_step.single",
-          "one token, heads of 128 x 128, [K,V], 16-bit tokens of 16-byte rows, gates of heads or "
-          "of keys; 9.0",
-          Tier::kFast,
-          check_step,
-          check_step_addresses,
-          plan_step,
-          launch_step,
-          load};
+  return {
+      "recurrent_step.single",
+      "one token, heads of 128 x 128, 16-bit tokens of 16-byte rows, gates of heads or of keys; "
+      "9.0",
+      Tier::kFast,
+      check_step,
+      check_step_addresses,
+      plan_step,
+      launch_step,
+      load};
 }
 
 Kernel<LayerProblem> single_layer_kernel() noexcept {

@@ -15,13 +15,17 @@ const void* k128_vk(AnyForm form) noexcept;
 const void* k256_kv(AnyForm form) noexcept;
 const void* k256_vk(AnyForm form) noexcept;
 
-/// The kernel of single tokens, by their type.
+/// The kernel of single tokens, by their type, and by the layout of states: [K,V], or [V,K].
 /// @param kind has_single() accepts its types
 SingleInstance single_bf16(const SingleKind& kind) noexcept;
 SingleInstance single_fp16(const SingleKind& kind) noexcept;
+SingleInstance single_bf16_vk(const SingleKind& kind) noexcept;
+SingleInstance single_fp16_vk(const SingleKind& kind) noexcept;
 /// Those with gates of rows.
 SingleInstance single_keys_bf16(const SingleKind& kind) noexcept;
 SingleInstance single_keys_fp16(const SingleKind& kind) noexcept;
+SingleInstance single_keys_bf16_vk(const SingleKind& kind) noexcept;
+SingleInstance single_keys_fp16_vk(const SingleKind& kind) noexcept;
 
 }  // namespace sluice::cuda::decode
 

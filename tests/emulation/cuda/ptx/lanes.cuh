@@ -42,6 +42,16 @@ void sum_from_bit(int first, float (&x)[kCount]) {
   });
 }
 
+template <int kCount>
+float fold_step(const float (&x)[kCount], uint32_t bit) {
+  float sum = 0;
+  with_all_lanes(x, [&](const auto& e, uint32_t lane) {
+    sum = lane_sum(e, lane, static_cast<int>(bit), std::bit_width(unsigned{kCount}) - 1,
+                   static_cast<int>(lane >> bit) % kCount);
+  });
+  return sum;
+}
+
 template <int kLanes>
 float fold_over_lanes(const float (&x)[16]) {
   float sum = 0;

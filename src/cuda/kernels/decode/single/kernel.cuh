@@ -33,36 +33,59 @@ __global__ void __launch_bounds__(C::kThreads, C::kResident)
   }
 }
 
-template <class State, class Io, SingleCut kCut, bool kKeyGates>
+template <class State, class Io, SingleCut kCut, bool kKeyGates, bool kVk>
 SingleInstance single_instance() noexcept {
-  using C = SingleConfig<State, Io, kCut, kKeyGates>;
+  using C = SingleConfig<State, Io, kCut, kKeyGates, kVk>;
   return {reinterpret_cast<const void*>(&single_kernel<C>), C::kTilesOfHead / C::kTiles,
           C::kThreads, static_cast<uint32_t>(single_shared_bytes<C>())};
 }
 
 template <class State, class Io, bool kKeyGates>
-SingleInstance single_instance(SingleCut cut) noexcept {
+SingleInstance single_instance_kv(SingleCut cut) noexcept {
   // In float32 the registers of many CTAs are no others than those of few.
   constexpr SingleCut kMany = sizeof(State) == 4 ? SingleCut::kWide : SingleCut::kMany;
   switch (cut) {
     case SingleCut::kNarrow:
-      return single_instance<State, Io, SingleCut::kNarrow, kKeyGates>();
+      return single_instance<State, Io, SingleCut::kNarrow, kKeyGates, false>();
     case SingleCut::kStream:
-      return single_instance<State, Io, SingleCut::kStream, kKeyGates>();
+      return single_instance<State, Io, SingleCut::kStream, kKeyGates, false>();
     case SingleCut::kMany:
-      return single_instance<State, Io, kMany, kKeyGates>();
+      return single_instance<State, Io, kMany, kKeyGates, false>();
     case SingleCut::kLayer:
-      return single_instance<State, Io, SingleCut::kLayer, kKeyGates>();
+      return single_instance<State, Io, SingleCut::kLayer, kKeyGates, false>();
     default:
-      return single_instance<State, Io, SingleCut::kWide, kKeyGates>();
+      return single_instance<State, Io, SingleCut::kWide, kKeyGates, false>();
+  }
+}
+
+/// None for the cuts that plan_single_vk() does not know.
+template <class State, class Io, bool kKeyGates>
+SingleInstance single_instance_vk(SingleCut cut) noexcept {
+  if (cut == SingleCut::kNarrow) {
+    return single_instance<State, Io, SingleCut::kNarrow, kKeyGates, true>();
+  }
+  if constexpr (sizeof(State) == 2) {
+    if (cut == SingleCut::kStream) {
+      return single_instance<State, Io, SingleCut::kStream, kKeyGates, true>();
+    }
+  }
+  return {};
+}
+
+template <class State, class Io, bool kKeyGates, bool kVk>
+SingleInstance single_instance(SingleCut cut) noexcept {
+  if constexpr (kVk) {
+    return single_instance_vk<State, Io, kKeyGates>(cut);
+  } else {
+    return single_instance_kv<State, Io, kKeyGates>(cut);
   }
 }
 
 /// The instances for tokens of type Io, and states of that type or in float32.
-template <class Io, bool kKeyGates>
+template <class Io, bool kKeyGates, bool kVk>
 SingleInstance single_instance(const SingleKind& kind) noexcept {
-  return kind.state == Number::kFloat32 ? single_instance<float, Io, kKeyGates>(kind.cut)
-                                        : single_instance<Io, Io, kKeyGates>(kind.cut);
+  return kind.state == Number::kFloat32 ? single_instance<float, Io, kKeyGates, kVk>(kind.cut)
+                                        : single_instance<Io, Io, kKeyGates, kVk>(kind.cut);
 }
 
 }  // namespace sluice::cuda::decode

@@ -43,7 +43,7 @@ struct SingleSlots {
   bool is_64bit;
 };
 
-/// [slots,HV,128,128].
+/// [slots,HV,128,128], of [K,V] or [V,K].
 struct SinglePool {
   char* data;
   int32_t slots;  ///< at least one
@@ -142,6 +142,7 @@ struct SingleKind {
   Number tokens;  ///< of q, k, v, o; 16 bits
   SingleCut cut;
   bool key_gates;  ///< a gate for each row of the state
+  bool vk;         ///< states are [V,K]: kNarrow, of 16 bits kStream too
 };
 
 /// Whether there are instances for states and tokens of these types.

@@ -1,9 +1,10 @@
-// Steps one token of every sequence, K = V = 128, [K,V], tokens of 16 bits: what models decode with.
+// Steps one token of every sequence, K = V = 128, tokens of 16 bits: what models decode with.
 //
 // Math      step.cuh's, in the same order: the same bits. Where rows have gates of their own:
 //           u = S^T (alpha o k), w = S^T (alpha o q), S <- diag(alpha) S + k delta^T.
 // Roles     a tile is all rows and some columns of a value head; C::kWarps warps have its rows, in
-//           equal parts and in order, a lane C::kRows rows of four columns.
+//           equal parts and in order, a lane C::kRows rows of four columns. Of [V,K] a warp has all
+//           rows of 16 columns, a lane four rows: no sum leaves the warp.
 // Pipeline  read the slot as it may be -> (ask the L2 for the state) -> wait for earlier launches
 //           -> request slots, tokens, gates and that slot's state at once -> factors, while the
 //           state comes -> the slot was another one: request again -> sums -> (barrier) -> update
@@ -128,6 +129,26 @@ __device__ __forceinline__ void write_o(const SingleParams& p, const SinglePlace
   *reinterpret_cast<uint2*>(row) = make_uint2(Io::pack(o[0], o[1]), Io::pack(o[2], o[3]));
 }
 
+/// The lane's own column of o, of [V,K].
+template <class C>
+__device__ __forceinline__ void write_own(const SingleParams& p, const SinglePlace<C>& at,
+                                          float o) {
+  char* const row = const_cast<char*>(single_row(p.o, at.sequence, at.head));
+  const uint32_t word = tile::Packed<typename C::Io>::pack(o, 0.0f);
+  *(reinterpret_cast<uint16_t*>(row) + at.own_column()) = static_cast<uint16_t>(word);
+}
+
+/// What the lane has of o, where the sequence is padding.
+template <class C>
+__device__ __forceinline__ void write_zeros(const SingleParams& p, const SinglePlace<C>& at) {
+  if constexpr (C::kVk) {
+    write_own<C>(p, at, 0.0f);
+  } else {
+    constexpr float kZeros[4] = {};
+    write_o<C>(p, at, kZeros);
+  }
+}
+
 /// S <- alpha S + k v^T, of the lane's rows.
 /// @param alpha without effect where rows have gates of their own
 template <class C, class Tile, class Token>
@@ -154,10 +175,9 @@ __device__ __forceinline__ void update_rows(Tile& tile, Token& token, float alph
 /// @param written whether the state is. PERF asked for ahead of the update where registers are few:
 ///        numbers would wait behind the question unpacked.
 template <class C, class Tile>
-__device__ __forceinline__ void advance_single(const SingleParams& p, const SinglePlace<C>& at,
-                                               SingleToken<C>& token, Gates gates,
-                                               SingleShared<C>* shared, Tile& tile,
-                                               bool written = true) {
+__device__ __forceinline__ void advance_by_rows(const SingleParams& p, const SinglePlace<C>& at,
+                                                SingleToken<C>& token, Gates gates,
+                                                SingleShared<C>* shared, Tile& tile, bool written) {
   float rows[4], u[4], w[4], v[4];
   multiply_rows<C, 0, C::kRows / 4>(token, rows);
   ptx::sum_over_lanes<C::kFirstBit, 5 - C::kFirstBit>(rows);
@@ -203,12 +223,96 @@ __device__ __forceinline__ void advance_single(const SingleParams& p, const Sing
   update_rows<C>(tile, token, f.alpha, v);
 }
 
+/// The rest of fold_over_lanes<32>() over four times four numbers, each four one by fold_step(four, 0).
+__device__ __forceinline__ float fold_fours(const float (&x)[4]) {
+  float sum[1] = {ptx::fold_step(x, 2)};
+  ptx::sum_over_lanes<4, 1>(sum);
+  return sum[0];
+}
+
+/// u = S^T k and w = S^T q of [V,K], of k and q the lane's four rows: sums of the column that the lane
+/// has. PERF by fours of columns, whose sums lanes share out at once: registers.
+template <class C, class Tile>
+__device__ __forceinline__ void sum_columns(Tile& tile, const float (&k)[4], const float (&q)[4],
+                                            float* u, float* w) {
+  float with_k[4], with_q[4];
+#pragma unroll
+  for (int four = 0; four < 4; ++four) {
+    float sums_k[4] = {}, sums_q[4] = {};
+#pragma unroll
+    for (int m = 0; m < 4; ++m) {
+      float column[4];
+      tile.get(4 * four + m, column);
+#pragma unroll
+      for (int e = 0; e < 4; ++e) {
+        sums_k[m] = fmaf(column[e], k[e], sums_k[m]);
+        sums_q[m] = fmaf(column[e], q[e], sums_q[m]);
+      }
+    }
+    with_k[four] = ptx::fold_step(sums_k, 0);
+    with_q[four] = ptx::fold_step(sums_q, 0);
+  }
+  *u = fold_fours(with_k);
+  *w = fold_fours(with_q);
+}
+
+/// advance_by_rows() of [V,K]: a lane has four rows of all columns of its warp, whose sums lanes share
+/// out, and which no other warp has. It writes one column of o.
+template <class C, class Tile>
+__device__ __forceinline__ void advance_by_columns(const SingleParams& p, const SinglePlace<C>& at,
+                                                   SingleToken<C>& token, const Gates& gates,
+                                                   Tile& tile) {
+  float rows[4], k[4], q[4];
+  multiply_rows<C, 0, 1>(token, rows);
+  ptx::sum_over_lanes<0, 5>(rows);
+  const TokenFactors f = factors_from(p, gates.alpha, gates.beta, {rows[0], rows[1], rows[2]});
+  token.block_of_k(0, k);
+  token.block_of_q(0, q);
+  if constexpr (C::kKeyGates) {
+    float alpha[4];
+    token.block_of_alpha(0, alpha);
+#pragma unroll
+    for (int e = 0; e < 4; ++e) k[e] *= alpha[e], q[e] *= alpha[e];
+  }
+  float u, w;
+  sum_columns<C>(tile, k, q, &u, &w);
+  float v = token.number(token.v, 0);
+  f.correct(u, &v);
+  if (at.writes_o()) write_own<C>(p, at, f.output(w, v));
+  v *= f.k;
+  float alpha[4] = {f.alpha, f.alpha, f.alpha, f.alpha};
+  token.block_of_k(0, k);
+  if constexpr (C::kKeyGates) token.block_of_alpha(0, alpha);
+#pragma unroll
+  for (int m = 0; m < C::kColumns; ++m) {
+    const float delta = ptx::from_lane(v, m);
+    float column[4];
+    tile.get(m, column);
+#pragma unroll
+    for (int e = 0; e < 4; ++e) column[e] = fmaf(k[e], delta, alpha[e] * column[e]);
+    tile.set(m, column);
+  }
+}
+
+/// Takes the token, of either layout.
+template <class C, class Tile>
+__device__ __forceinline__ void advance_single(const SingleParams& p, const SinglePlace<C>& at,
+                                               SingleToken<C>& token, const Gates& gates,
+                                               SingleShared<C>* shared, Tile& tile,
+                                               bool written = true) {
+  if constexpr (C::kVk) {
+    advance_by_columns<C>(p, at, token, gates, tile);
+  } else {
+    advance_by_rows<C>(p, at, token, gates, shared, tile, written);
+  }
+}
+
 /// Asks the L2 for the tile: a request is 32 bytes.
 template <class C>
 __device__ __forceinline__ void prefetch_single(uint32_t lane, const char* address) {
   if (lane % (8 / C::kWords) != 0) return;
 #pragma unroll
-  for (int m = 0; m < C::kRows; ++m) ptx::prefetch_sector(address + m * C::kRowBytes);
+  for (int m = 0; m < C::kLaneVectors; ++m) ptx::prefetch_sector(address + m * C::kVectorBytes);
 }
 
 __device__ __forceinline__ RawNumber request_single(const SingleScalar& t, uint32_t sequence,
@@ -238,8 +342,7 @@ template <class C>
 __device__ __forceinline__ void run_single_tiles(const typename C::Params& p) {
   constexpr int kBytes = sizeof(typename C::State);
   const SinglePlace<C> at(p);
-  const uint64_t offset =
-      ((uint64_t{at.head} * kSingleSize + at.row) * kSingleSize + at.column) * kBytes;
+  const uint64_t offset = (uint64_t{at.head} * (kSingleSize * kSingleSize) + at.origin()) * kBytes;
   const char* const pool = p.initial.data + offset;
   // The slot as it may be ahead of the wait: what is read of another one is not used.
   int slot = min(max(peek_single(p.read_slots, at.sequence), 0), p.initial.slots - 1);
@@ -267,8 +370,7 @@ __device__ __forceinline__ void run_single_tiles(const typename C::Params& p) {
   }
   ptx::launch_dependents();
   if (slots.padded) {
-    constexpr float kZeros[4] = {};
-    if (at.writes_o()) write_o<C>(p, at, kZeros);
+    if (at.writes_o()) write_zeros<C>(p, at);
     return;
   }
   if (slots.read < 0) tile.clear();

@@ -33,10 +33,10 @@ struct StreamTile {
   __device__ __forceinline__ void get(int m, float (&x)[4]) {
     uint32_t four[C::kWords];
     if constexpr (C::kWide) {
-      const uint4 row = *reinterpret_cast<const uint4*>(rows + m * C::kRowBytes);
+      const uint4 row = *reinterpret_cast<const uint4*>(rows + m * C::kVectorBytes);
       four[0] = row.x, four[1] = row.y, four[2] = row.z, four[3] = row.w;
     } else {
-      const uint2 row = *reinterpret_cast<const uint2*>(rows + m * C::kRowBytes);
+      const uint2 row = *reinterpret_cast<const uint2*>(rows + m * C::kVectorBytes);
       four[0] = row.x, four[1] = row.y;
     }
     C::Form::get(four, x);
@@ -46,18 +46,18 @@ struct StreamTile {
     uint32_t four[C::kWords];
     C::Form::set(four, x);
     if constexpr (C::kWide) {
-      ptx::store_stream_16(out + m * C::kRowBytes, four, policy);
+      ptx::store_stream_16(out + m * C::kVectorBytes, four, policy);
     } else {
-      ptx::store_stream_8(out + m * C::kRowBytes, four, policy);
+      ptx::store_stream_8(out + m * C::kVectorBytes, four, policy);
     }
   }
   /// SYNC proxies: zeros, ahead of later copies to the buffer
   __device__ __forceinline__ void clear() {
 #pragma unroll 1
-    for (int m = 0; m < C::kRows; ++m) {
+    for (int m = 0; m < C::kLaneVectors; ++m) {
 #pragma unroll
       for (int i = 0; i < C::kWords; ++i) {
-        reinterpret_cast<uint32_t*>(rows + m * C::kRowBytes)[i] = 0;
+        reinterpret_cast<uint32_t*>(rows + m * C::kVectorBytes)[i] = 0;
       }
     }
     ptx::fence_proxy_async();
@@ -67,16 +67,16 @@ struct StreamTile {
 /// Shared memory of a CTA, 128-byte aligned. A warp's rows of a buffer have a barrier of their own.
 template <class C>
 struct StreamShared {
-  alignas(128) char buffer[kStreamBuffers][kSingleSize][C::kRowBytes];
+  alignas(128) char buffer[kStreamBuffers][kSingleSize][C::kVectorBytes];
   SingleShared<C> sums;
-  uint64_t full[kStreamBuffers][C::kWarps];
+  uint64_t full[kStreamBuffers][C::kThreads / 32];
 };
 
 /// One CTA's way through its heads.
 template <class C>
 struct Stream {
-  static constexpr uint32_t kHeadBytes = kSingleSize * C::kRowBytes;
-  static constexpr uint32_t kWarpBytes = kHeadBytes / C::kWarps;
+  static constexpr uint32_t kHeadBytes = kSingleSize * C::kVectorBytes;
+  static constexpr uint32_t kWarpBytes = C::kLaneVectors * C::kVectorBytes;
 
   const typename C::Params& p;
   StreamShared<C>& shared;
@@ -114,8 +114,8 @@ struct Stream {
     if (lane != 0) return;
     uint64_t* const full = &shared.full[buffer][warp];
     ptx::mbarrier_arrive_expect(full, kWarpBytes);
-    ptx::bulk_load_stream(shared.buffer[buffer][warp * C::kRows], rows_of(index, slot), kWarpBytes,
-                          full, policy);
+    ptx::bulk_load_stream(shared.buffer[buffer][warp * C::kLaneVectors], rows_of(index, slot),
+                          kWarpBytes, full, policy);
   }
   __device__ __forceinline__ void wait(int buffer) {
     // SYNC full: the warp's rows of the state
@@ -128,7 +128,7 @@ struct Stream {
   __device__ __forceinline__ void advance(int buffer, uint32_t index, const SingleEntries& slots,
                                           Later later) {
     const SinglePlace<C> at(p, index);
-    const bool has_gates = warp == C::kWarps - 1;
+    const bool has_gates = at.warp == C::kWarps - 1;
     SingleToken<C> token;
     RowGates<C> gates_of_rows;
     GateInputs inputs{};
@@ -138,17 +138,16 @@ struct Stream {
     later();
     wait(buffer);
     if (slots.padded) {
-      constexpr float kZeros[4] = {};
-      if (at.writes_o()) write_o<C>(p, at, kZeros);
+      if (at.writes_o()) write_zeros<C>(p, at);
       return;
     }
     StreamTile<C> tile{nullptr, nullptr, ptx::evict_first()};
-    tile.rows = &shared.buffer[buffer][at.row][4 * C::kWords * lane];
+    tile.rows = &shared.buffer[buffer][warp * C::kLaneVectors][4 * C::kWords * lane];
     if (slots.read < 0) tile.clear();
     if (slots.write >= 0) {
       const char* const slot =
           moved(p.final.data, static_cast<uint32_t>(slots.write), p.final.slot_bytes);
-      tile.out = const_cast<char*>(slot) + uint64_t{at.head} * kHeadBytes + at.row * C::kRowBytes +
+      tile.out = const_cast<char*>(slot) + uint64_t{at.head} * kHeadBytes + warp * kWarpBytes +
                  4 * C::kWords * lane;
     }
     Gates gates{};
@@ -189,8 +188,13 @@ __device__ __forceinline__ void run_single_stream(const typename C::Params& p) {
       stream.request(buffer ^ 1, next, max(later.read, 0));
     });
     if (next >= p.heads) return;
-    // SYNC CTA: sums may be overwritten, and each warp has read its rows of the buffer
-    __syncthreads();
+    // SYNC CTA, of [V,K] without gates of rows warp: sums may be overwritten, and each warp has read
+    // its rows of the buffer
+    if constexpr (C::kVk && !C::kKeyGates) {
+      __syncwarp();
+    } else {
+      __syncthreads();
+    }
     head = next;
     slots = later;
   }

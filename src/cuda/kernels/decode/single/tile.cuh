@@ -13,14 +13,16 @@
 namespace sluice::cuda::decode {
 
 /// One instance: dtypes of states and tokens, and how a launch goes about its heads. A tile is a
-/// whole head, of float32 half a head where registers hold it; of kNarrow 16 columns, a warp.
+/// whole head, of float32 half a head where registers hold it; of kNarrow, and of [V,K], 16 columns,
+/// a warp.
 /// @tparam kKeyGates_ each row of the state has a gate of its own
-template <class State_, class Io_, SingleCut kCut_, bool kKeyGates_ = false>
+/// @tparam kVk_ states are [V,K], else [K,V]
+template <class State_, class Io_, SingleCut kCut_, bool kKeyGates_ = false, bool kVk_ = false>
 struct SingleConfig {
   using State = State_;
   using Io = Io_;
   static constexpr SingleCut kCut = kCut_;
-  static constexpr bool kKeyGates = kKeyGates_;
+  static constexpr bool kKeyGates = kKeyGates_, kVk = kVk_;
   using Params =
       std::conditional_t<kCut == SingleCut::kLayer,
                          std::conditional_t<kKeyGates, SingleKeyLayerParams, SingleLayerParams>,
@@ -28,10 +30,11 @@ struct SingleConfig {
   static constexpr bool kWide = sizeof(State) == 4;  ///< states are float32
   static constexpr bool kHalves = kWide && (kCut == SingleCut::kWide || kCut == SingleCut::kMany);
   using Form = std::conditional_t<kWide, InFloat32, In16Bits<State>>;
-  static constexpr int kColumns = kCut == SingleCut::kNarrow ? 16 : (kHalves ? 64 : 128);
-  static constexpr int kWarps = kCut == SingleCut::kNarrow ? 1 : kColumns / 16;
+  static constexpr bool kNarrow = kCut == SingleCut::kNarrow;
+  static constexpr int kColumns = kNarrow || kVk ? 16 : (kHalves ? 64 : 128);
+  static constexpr int kWarps = kVk ? 1 : kColumns / 16;
   /// Of a CTA, of one head: they share the decays of its rows.
-  static constexpr int kTiles = kCut == SingleCut::kNarrow && (kKeyGates || !kWide) ? 4 : 1;
+  static constexpr int kTiles = kNarrow && (kKeyGates || !kWide) ? 4 : (kVk && !kNarrow ? 8 : 1);
   static constexpr int kTilesOfHead = kSingleSize / kColumns;
   static constexpr int kThreads = 32 * kWarps * kTiles;
   static constexpr int kResident = single_resident(kCut, kWide);
@@ -39,17 +42,18 @@ struct SingleConfig {
   static constexpr bool kReconverts = !kWide && kResident == 3;
   /// There, with decays of rows beside them, rows of k and q are in shared memory.
   static constexpr bool kSharesRows = kCut == SingleCut::kMany && kKeyGates && !kWide;
-  static constexpr int kWords = sizeof(State);    ///< of four numbers of a state
-  static constexpr int kRowLanes = kColumns / 4;  ///< lanes of a row
-  static constexpr int kFirstBit = kColumns == 128  ? 5
-                                   : kColumns == 64 ? 4
-                                   : kColumns == 32 ? 3
-                                   : kColumns == 16 ? 2
-                                                    : 1;                 ///< log2 of it
+  static constexpr int kWords = sizeof(State);              ///< of four numbers of a state
+  static constexpr int kRowLanes = kVk ? 1 : kColumns / 4;  ///< lanes with the same rows
+  static constexpr int kFirstBit = kRowLanes == 32   ? 5
+                                   : kRowLanes == 16 ? 4
+                                   : kRowLanes == 4  ? 2
+                                                     : 0;                 ///< log2 of it
   static constexpr int kRows = kSingleSize / kWarps / (32 / kRowLanes);  ///< of a lane
   static constexpr int kWarpRows = kRows * (32 / kRowLanes);
-  static constexpr int kRowBytes = kSingleSize * sizeof(State);
-  static_assert(1 << kFirstBit == kRowLanes && kRows >= 4 && kRows <= kVectors);
+  /// Of four numbers that a lane has, one for each row of [K,V], one for each column of [V,K].
+  static constexpr int kLaneVectors = kVk ? kColumns : kRows;
+  static constexpr int kVectorBytes = kSingleSize * sizeof(State);  ///< from one to the next
+  static_assert(1 << kFirstBit == kRowLanes && kRows >= 4 && kLaneVectors <= kVectors);
   static_assert(kWarps == 1 || kTiles == 1);
 };
 
@@ -73,22 +77,29 @@ struct SinglePlace {
     row = (warp * (32 / C::kRowLanes) + lane / C::kRowLanes) * C::kRows;
     column = tile % C::kTilesOfHead * C::kColumns + 4 * (lane % C::kRowLanes);
   }
-  /// Whole head `index` of all sequences'.
+  /// Head `index` of all sequences', which the CTA has whole.
   __device__ __forceinline__ SinglePlace(const SingleParams& p, uint32_t index) {
-    static_assert(C::kTilesOfHead == 1);
-    warp = threadIdx.x / 32;
+    static_assert(C::kTilesOfHead == C::kTiles);
+    const uint32_t warps = threadIdx.x / 32;
+    warp = C::kVk ? 0 : warps;
     lane = threadIdx.x % 32;
     sequence = index / (p.r * p.H);
     head = index % (p.r * p.H);
     group = head / p.r;
     member = head % p.r;
     key_head = p.head_map_cyclic ? head % p.H : group;
-    row = warp * C::kRows;
-    column = 4 * lane;
+    row = C::kVk ? 4 * lane : warp * C::kRows;
+    column = C::kVk ? warps * C::kColumns : 4 * lane;
   }
-  /// Whether the lane writes four columns of o: warps share them out.
+  /// Its first number among those of a head's state.
+  __device__ __forceinline__ uint32_t origin() const {
+    return C::kVk ? column * kSingleSize + row : row * kSingleSize + column;
+  }
+  /// The column whose sums a lane of [V,K] has.
+  __device__ __forceinline__ uint32_t own_column() const { return column + lane % C::kColumns; }
+  /// Whether the lane writes o: of [V,K] its own column, else four columns, which warps share out.
   __device__ __forceinline__ bool writes_o() const {
-    return lane < C::kRowLanes && lane % C::kWarps == warp;
+    return C::kVk ? lane < C::kColumns : lane < C::kRowLanes && lane % C::kWarps == warp;
   }
   /// Column of the tile.
   __device__ __forceinline__ uint32_t local() const { return column % C::kColumns; }
@@ -171,7 +182,8 @@ struct TokenAlphas {
 template <class C>
 struct TokenAlphas<C, false> {};
 
-/// A lane's part of a token: its rows of k and q, its columns of v, two numbers a word.
+/// A lane's part of a token: its rows of k and q, its columns of v, two numbers a word; of [V,K] one
+/// number of v.
 template <class C, bool kSharesRows = C::kSharesRows>
 struct SingleToken : TokenAlphas<C> {
   using Io = tile::Packed<typename C::Io>;
@@ -180,7 +192,12 @@ struct SingleToken : TokenAlphas<C> {
   __device__ __forceinline__ void request(const SingleParams& p, const SinglePlace<C>& at) {
     request_words(single_row(p.k, at.sequence, at.key_head) + 2 * at.row, k);
     request_words(single_row(p.q, at.sequence, at.key_head) + 2 * at.row, q);
-    request_words(single_row(p.v, at.sequence, at.head) + 2 * at.column, v);
+    const char* const values = single_row(p.v, at.sequence, at.head);
+    if constexpr (C::kVk) {
+      v[0] = __ldg(reinterpret_cast<const uint16_t*>(values) + at.own_column());
+    } else {
+      request_words(values + 2 * at.column, v);
+    }
   }
   /// Number i of some words. PERF as Tile::forget_converted().
   template <int kWords>
@@ -244,36 +261,36 @@ struct SingleToken<C, true> : TokenAlphas<C> {
 /// A lane's part of the state.
 template <class C>
 struct SingleTile {
-  uint32_t words[C::kRows][C::kWords];
+  uint32_t words[C::kLaneVectors][C::kWords];
 
   __device__ __forceinline__ void clear() {
 #pragma unroll
-    for (int m = 0; m < C::kRows; ++m) {
+    for (int m = 0; m < C::kLaneVectors; ++m) {
 #pragma unroll
       for (int i = 0; i < C::kWords; ++i) words[m][i] = 0;
     }
   }
   __device__ __forceinline__ void request(const char* at, uint64_t policy) {
 #pragma unroll
-    for (int m = 0; m < C::kRows; ++m) {
+    for (int m = 0; m < C::kLaneVectors; ++m) {
       if constexpr (C::kWide) {
-        ptx::load_stream_16(words[m], at + m * C::kRowBytes, policy);
+        ptx::load_stream_16(words[m], at + m * C::kVectorBytes, policy);
       } else {
-        ptx::load_stream_8(words[m], at + m * C::kRowBytes, policy);
+        ptx::load_stream_8(words[m], at + m * C::kVectorBytes, policy);
       }
     }
   }
   __device__ __forceinline__ void store(char* at, uint64_t policy) const {
 #pragma unroll
-    for (int m = 0; m < C::kRows; ++m) {
+    for (int m = 0; m < C::kLaneVectors; ++m) {
       if constexpr (C::kWide) {
-        ptx::store_stream_16(at + m * C::kRowBytes, words[m], policy);
+        ptx::store_stream_16(at + m * C::kVectorBytes, words[m], policy);
       } else {
-        ptx::store_stream_8(at + m * C::kRowBytes, words[m], policy);
+        ptx::store_stream_8(at + m * C::kVectorBytes, words[m], policy);
       }
     }
   }
-  /// Row m of the lane's.
+  /// Vector m of the lane's.
   __device__ __forceinline__ void get(int m, float (&x)[4]) {
     forget_converted(m);
     C::Form::get(words[m], x);
@@ -285,7 +302,7 @@ struct SingleTile {
   __device__ __forceinline__ void reconvert(uint32_t zero) {
     if constexpr (C::kReconverts) {
 #pragma unroll
-      for (int m = 0; m < C::kRows; ++m) words[m][0] ^= zero, words[m][1] ^= zero;
+      for (int m = 0; m < C::kLaneVectors; ++m) words[m][0] ^= zero, words[m][1] ^= zero;
     }
   }
   /// Tile::forget_converted().
