@@ -33,7 +33,7 @@ COMMANDS = {
     "backward": "backward --lengths 1024,8192,32768",
 }
 DEFAULT = "marks,decode,layer,parts,stages,backward"
-VARIABLE = ("kernel", "failure", "launches", "floor", "clock_mhz")
+VARIABLE = ("kernel", "failure", "launches", "floor", "clock_mhz", "segments")
 
 
 def run(tool, command, commit):

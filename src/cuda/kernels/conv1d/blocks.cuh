@@ -32,10 +32,11 @@ __device__ __forceinline__ void shift_pair(int tokens, const uint32_t (&last)[kM
 
 /// Sequence n, channels d and d + 1: what head.cuh says of heads. PERF whatever can be requested
 /// before slots are known is.
-template <class Pack, class Layout>
+template <class Numbers, class Layout>
 __device__ __forceinline__ void pair_head(const ConvParams& p, int64_t n, int64_t d) {
   constexpr int kBefore = kMaxWidth - 1;
-  const Taps<2> taps = PairWeights(p, d).taps<Pack>();
+  using Pack = typename Numbers::Pack;
+  const Taps<2> taps = typename Numbers::Weights(p, d).taps();
   const Span span = rows_of(p, n);
   const auto tokens = static_cast<int>(span.end - span.begin);
   const Layout at(p, p.cu_seqlens.data == nullptr ? n : 0, span.begin, d);
@@ -97,30 +98,32 @@ __device__ __forceinline__ void convolve_block(const ConvParams& p, const Taps<2
 }
 
 /// Channels of a block of tokens; none past the last channel. Whole warps only.
-template <class Pack, class Layout>
+template <class Numbers, class Layout>
 __device__ __forceinline__ void block_item(const ConvParams& p, const Block& block) {
   const bool stores = block.d < p.D;
   const int64_t batch = blockIdx.z, d = stores ? block.d : 0;
   Layout at(p, batch, block.first, d);
   BlockInputs row = {};
   at.load_rows(block.first, block.count, row);
-  const PairWeights first(p, d), second(p, d + 2);
-  const Taps<2> taps[2] = {first.taps<Pack>(), second.taps<Pack>()};
+  using Weights = typename Numbers::Weights;
+  const Taps<2> taps[2] = {Weights(p, d).taps(), Weights(p, d + 2).taps()};
   const StoredRows rows = Layout::stored(p, batch, block);
-  if (stores) convolve_block<Pack>(p, taps, row, rows, at);
+  if (stores) convolve_block<typename Numbers::Pack>(p, taps, row, rows, at);
 }
 
 /// blockIdx: x and y by the layout, rows of CTAs of heads first; batch entries. A head's thread has
 /// two channels.
-template <class Pack, class Layout>
-__global__ void __launch_bounds__(kThreads, Layout::kCtas)
+template <class Numbers, class Layout>
+__global__ void __launch_bounds__(kThreads,
+                                  Layout::kCtas < Numbers::kCtas ? Layout::kCtas : Numbers::kCtas)
     block_kernel(const __grid_constant__ ConvParams p) {
   device::follow();
   const auto heads = static_cast<uint32_t>(p.heads);
-  if (blockIdx.y >= heads) return block_item<Pack, Layout>(p, Layout::block(p, blockIdx.y - heads));
+  if (blockIdx.y >= heads)
+    return block_item<Numbers, Layout>(p, Layout::block(p, blockIdx.y - heads));
   const HeadPlace head = Layout::head(p);
   const int64_t n = p.cu_seqlens.data == nullptr ? blockIdx.z : head.n;
-  if (head.d < p.D) pair_head<Pack, Layout>(p, n, head.d);
+  if (head.d < p.D) pair_head<Numbers, Layout>(p, n, head.d);
 }
 
 }  // namespace sluice::cuda::conv1d

@@ -27,7 +27,7 @@ using BlockInputs = uint2[kMaxWidth - 1 + kThreadTokens];
 /// @tparam kApart groups of channels may lie apart; else they lie side by side
 template <bool kApart>
 struct ChannelsInPacks {
-  static constexpr int kCtas = 6;  ///< of a multiprocessor, that the registers must allow
+  static constexpr int kCtas = kApart ? 6 : 7;  ///< that a multiprocessor's registers must allow
   const char* x;
   char* out;
   int64_t x_step, out_step;

@@ -69,35 +69,34 @@ __device__ __forceinline__ void store_pair(const ConvPool& pool, const PairForm&
 /// The pair's weights and bias as they come from memory: 16-bit numbers, or float32. PERF apart from
 /// their use, which waits: loads of a step are on their way together. And not by
 /// device::pair_columns(): its array moves the loads about, and 512 tokens take 5 % longer.
+template <class Pack, bool kFloat>
 class PairWeights {
  public:
-  __device__ __forceinline__ PairWeights(const ConvParams& p, int64_t d)
-      : is_float_(p.weight_number == Number::kFloat32) {
-    const auto* at = static_cast<const char*>(p.weight) + (is_float_ ? 16 : 8) * d;
+  __device__ __forceinline__ PairWeights(const ConvParams& p, int64_t d) {
+    const auto* at = static_cast<const char*>(p.weight) + (kFloat ? 16 : 8) * d;
     first_ = __ldg(reinterpret_cast<const uint4*>(at));
-    if (is_float_) second_ = __ldg(reinterpret_cast<const uint4*>(at) + 1);
+    if (kFloat) second_ = __ldg(reinterpret_cast<const uint4*>(at) + 1);
     if (p.bias.data == nullptr) return;
-    at = static_cast<const char*>(p.bias.data) + (is_float_ ? 4 : 2) * d;
+    at = static_cast<const char*>(p.bias.data) + (kFloat ? 4 : 2) * d;
     bias_.x = __ldg(reinterpret_cast<const uint32_t*>(at));
-    if (is_float_) bias_.y = __ldg(reinterpret_cast<const uint32_t*>(at) + 1);
+    if (kFloat) bias_.y = __ldg(reinterpret_cast<const uint32_t*>(at) + 1);
   }
 
   /// Right-aligned, as Taps are.
-  template <class Pack>
   __device__ __forceinline__ Taps<2> taps() const {
     const uint4 &a = first_, &b = second_;
     Taps<2> taps{};
-    if (is_float_) {
+    if constexpr (kFloat) {
       put(a.x, b.x, taps.tap[0]), put(a.y, b.y, taps.tap[1]);
       put(a.z, b.z, taps.tap[2]), put(a.w, b.w, taps.tap[3]);
       put(bias_.x, bias_.y, taps.bias);
-      return taps;
+    } else {
+      Pack::unpack_word(__byte_perm(a.x, a.z, 0x5410), taps.tap[0]);
+      Pack::unpack_word(__byte_perm(a.x, a.z, 0x7632), taps.tap[1]);
+      Pack::unpack_word(__byte_perm(a.y, a.w, 0x5410), taps.tap[2]);
+      Pack::unpack_word(__byte_perm(a.y, a.w, 0x7632), taps.tap[3]);
+      Pack::unpack_word(bias_.x, taps.bias);
     }
-    Pack::unpack_word(__byte_perm(a.x, a.z, 0x5410), taps.tap[0]);
-    Pack::unpack_word(__byte_perm(a.x, a.z, 0x7632), taps.tap[1]);
-    Pack::unpack_word(__byte_perm(a.y, a.w, 0x5410), taps.tap[2]);
-    Pack::unpack_word(__byte_perm(a.y, a.w, 0x7632), taps.tap[3]);
-    Pack::unpack_word(bias_.x, taps.bias);
     return taps;
   }
 
@@ -108,7 +107,15 @@ class PairWeights {
 
   uint4 first_, second_{};
   uint2 bias_{};  ///< zero where there is none
-  bool is_float_;
+};
+
+/// Inputs of a 16-bit type, and weights of that type or in float32. WHY not one kernel for both: its
+/// registers left a multiprocessor six CTAs of seven, and 8192 tokens took 6 % longer.
+template <class Pack_, bool kFloatWeights>
+struct PairNumbers {
+  using Pack = Pack_;
+  using Weights = PairWeights<Pack, kFloatWeights>;
+  static constexpr int kCtas = kFloatWeights ? 6 : 7;  ///< of a multiprocessor, without spills
 };
 
 }  // namespace sluice::cuda::conv1d

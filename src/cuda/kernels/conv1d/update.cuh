@@ -73,8 +73,9 @@ struct RingState {
 /// A thread has two channels of sequence blockIdx.y: W = 4, one part, types and strides by
 /// choose_form().
 /// @tparam kIndexed slots are looked up, states may be absent; else sequence n has slot n of both
-template <class Pack, class State, bool kIndexed>
+template <class Numbers, class State, bool kIndexed>
 __global__ void __launch_bounds__(kThreads) update_kernel(const __grid_constant__ ConvParams p) {
+  using Pack = typename Numbers::Pack;
   device::follow();
   const int64_t n = blockIdx.y, d = 2 * (int64_t{blockIdx.x} * kThreads + threadIdx.x);
   if (d >= p.D) return;
@@ -92,13 +93,13 @@ __global__ void __launch_bounds__(kThreads) update_kernel(const __grid_constant_
   State state;
   state.load(p, n, slots, d);
   const uint32_t newest = __ldg(reinterpret_cast<const uint32_t*>(token));
-  const PairWeights weights(p, d);
+  const typename Numbers::Weights weights(p, d);
   const PairColumns c = state.inputs(p, newest);
   if (slots.write >= 0) state.store(p, slots, d, c);
   float input[kMaxWidth][2], sum[2];
 #pragma unroll
   for (int i = 0; i < kMaxWidth; ++i) Pack::unpack_word(c.word[i], input[i]);
-  convolve(p, weights.taps<Pack>(), input[0], input[1], input[2], input[3], sum);
+  convolve(p, weights.taps(), input[0], input[1], input[2], input[3], sum);
   *reinterpret_cast<uint32_t*>(out) = Pack::joined(sum);
 }
 

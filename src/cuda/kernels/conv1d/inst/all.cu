@@ -6,9 +6,12 @@ namespace sluice::cuda::conv1d {
 
 int load_kernels() noexcept {
   int error = load_kernel(any_form_kernel);
-  for (int i = 0; i < kInstances && error == 0; ++i) {
-    error = load_kernel(kKernels<device::BfloatPack>[i]);
-    if (error == 0) error = load_kernel(kKernels<device::HalfPack>[i]);
+  for (const bool bfloats : {true, false}) {
+    for (const bool float_weights : {false, true}) {
+      for (int i = 0; i < kInstances && error == 0; ++i) {
+        error = load_kernel(kernels_of(bfloats, float_weights)[i]);
+      }
+    }
   }
   return error;
 }
