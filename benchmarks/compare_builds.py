@@ -23,8 +23,8 @@ sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "python"))
 from sluice_tools import whole_file  # needs no sluice
 
 COMMANDS = {
-    "marks": "prefill --grid marks --repeat 40 --rest 50 --no-error",
-    "published": "prefill --grid published --repeat 12 --rest 10 --no-error",
+    "marks": "prefill --grid marks --history forget --repeat 40 --rest 50 --no-error",
+    "published": "prefill --grid published --history forget --repeat 12 --rest 10 --no-error",
     "strict": "prefill --grid marks --history strict --repeat 30 --rest 20 --no-error",
     "decode": "decode",
     "layer": "layer",
