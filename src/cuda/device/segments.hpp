@@ -197,14 +197,15 @@ struct CutCosts {
   float transition_full;  ///< likewise where all multiprocessors want memory
   float join;             ///< a boundary of the join
   float cut;              ///< the launches that a cut adds
-  float horizon;          ///< the look back, where heads may forget
+  /// The look back, where heads may forget, and what segments that start early take beyond their chunks.
+  float horizon;
 };
 
 /// Fitted to forced cuts on an H200: 270 of the delta rule, whose unit is 2.12 us, see
 /// docs/lab/split.md; linear attention's is 1.58 us, see docs/lab/linear_attention.md.
 SLUICE_HOST_DEVICE constexpr CutCosts cut_costs(bool linear) {
   return linear ? CutCosts{0.75f, 1.4f, 0.85f, 5.9f, 0.52f, 0.64f, 0.05f, 10.9f, 0.0f}
-                : CutCosts{0.78f, 1.0f, 0.78f, 7.3f, 0.77f, 0.0f, 0.79f, 7.0f, 4.0f};
+                : CutCosts{0.78f, 1.0f, 0.78f, 7.3f, 0.77f, 0.0f, 0.79f, 7.0f, 14.0f};
 }
 
 /// Segments of a sequence of `chunks` chunks in segments of at most `length`.
