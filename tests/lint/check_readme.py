@@ -157,7 +157,7 @@ def speed_table() -> str:
 def cost_table() -> str:
     """What a caller pays beside the kernels."""
     first = json.loads((RESULTS / "h200/report.json").read_text())["parts"]["first call"]["data"]
-    step = row_of("h200/decode.json", B=1, T=1, state="fp32", ring=None)
+    step = row_of("h200/decode_layouts.json", B=1, T=1, state="fp32", vk=False)
     python = [row for row in rows_of("h200/host_time.json", mode="inference")
               if row["name"] == "step: fused_recurrent_gated_delta_rule, out given"][0]
     fla = re.search(r"Its host time is (\d+) us", (ROOT / "benchmarks/peers/README.md").read_text())[1]

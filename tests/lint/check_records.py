@@ -1,9 +1,12 @@
 #!/usr/bin/env python3
 """Checks that no script of benchmarks/ truncates a file: what a run of hours leaves is replaced as a whole
-(sluice_tools/whole_file.py), so that the old record survives a failure. Exits 1 on a finding."""
+(sluice_tools/whole_file.py), so that the old record survives a failure; and that the list of records
+(benchmarks/results/README.md) names every record. Exits 1 on a finding."""
 
 import ast
+import fnmatch
 import pathlib
+import re
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -54,13 +57,26 @@ def check_itself() -> None:
         assert not findings_of(line), line
 
 
+def unlisted(text: str, records: list[str]) -> list[str]:
+    """Records, FOLDER/FILE, that a list does not name; a name may have *, and stands alone beside another of its row."""
+    listed = re.findall(r"[\w./*-]+\.json", text)
+    return [record for record in records
+            if not any(fnmatch.fnmatch(record, name) or fnmatch.fnmatch(record.split("/")[1], name) for name in listed)]
+
+
 def main() -> int:
     check_itself()
+    assert unlisted("| a/b.json, c-*.json |", ["a/b.json", "a/c-1.json", "a/d.json"]) == ["a/d.json"]
     scripts = sorted((ROOT / "benchmarks").glob("**/*.py"))
     findings = [f"{path.relative_to(ROOT)}:{line}: {name}() writes in place, expected whole_file.write()"
                 for path in scripts for line, name in findings_of(path.read_text())]
-    print("\n".join(findings) if findings else f"{len(scripts)} scripts of benchmarks/ replace their files as a whole")
-    return 1 if findings or not scripts else 0
+    results = ROOT / "benchmarks/results"
+    records = sorted(str(path.relative_to(results)) for path in results.glob("*/*.json"))
+    findings += [f"benchmarks/results/README.md: {record} is not in the table"
+                 for record in unlisted((results / "README.md").read_text(), records)]
+    print("\n".join(findings) if findings else
+          f"{len(scripts)} scripts of benchmarks/ replace their files as a whole; {len(records)} records are listed")
+    return 1 if findings or not scripts or not records else 0
 
 
 if __name__ == "__main__":
