@@ -69,7 +69,7 @@ CutProblem case_of(const DeltaRuleProblem& p, const CutRequest& cut,
                 number(cut.multiprocessors)};
   of.cost(has_scalar_factors(p), cut.columns);
   if (!is_linear(p)) {
-    const int columns = join_columns(batch.sequences * p.HV, p.V, cut.multiprocessors);
+    const int columns = join_columns(cut, batch.sequences * p.HV, p.V);
     of.costs.join *= columns == 8 ? 1.0f : columns == 16 ? 1.6f : 2.1f;
   }
   return of;
@@ -298,10 +298,14 @@ void set_rule(const DeltaRuleProblem& p, sluice_split split, int32_t value,
 
 }  // namespace
 
-/// PERF each of the CTAs reads M whole, and a second round takes as long as the first.
-int join_columns(int64_t states, int64_t V, int64_t multiprocessors) noexcept {
-  if (states * V / 8 <= multiprocessors) return 8;
-  return states * V / 16 <= multiprocessors ? 16 : 32;
+/// PERF each of the CTAs reads M whole, and a second round takes as long as the first. Those of heads
+/// that have forgotten end at once.
+int join_columns(const CutRequest& cut, int64_t states, int64_t V) noexcept {
+  const float share = cut.may_forget ? device::kGuessedShare : 1.0f,
+              columns = static_cast<float>(states * V) * share,
+              most = static_cast<float>(cut.multiprocessors);
+  if (columns <= 8.0f * most) return 8;
+  return columns <= 16.0f * most ? 16 : 32;
 }
 
 /// WHY so many: four rounds of a short prompt's work.

@@ -22,9 +22,9 @@ device::CutRequest choose_cut(const core::DeltaRuleProblem& problem, const Machi
 /// Chunks of a segment that depend on nothing but HV.
 int32_t default_leaf(int64_t HV) noexcept;
 
-/// Columns of V that one CTA of the delta rule's join carries, of so many states: the fewest whose
-/// CTAs make one round.
-int join_columns(int64_t states, int64_t V, int64_t multiprocessors) noexcept;
+/// Columns of V that one CTA of the delta rule's join carries, of so many states, or where heads may
+/// forget of those that do not: the fewest whose CTAs make one round.
+int join_columns(const device::CutRequest& cut, int64_t states, int64_t V) noexcept;
 
 /// Scratch bytes of a cut.
 size_t cut_workspace(const core::DeltaRuleProblem& problem, const device::CutRequest& cut) noexcept;
