@@ -300,30 +300,6 @@ TEST(CudaCut, HeadsRememberWhereEarlyStartsWouldCostMore) {
   EXPECT_TRUE(forgetful(packed(1, 32768, 16)));
 }
 
-/// CTAs of heads that have forgotten end at once: only those that remember fill a round.
-TEST(CudaCut, JoinsCarryTheFewestColumnsThatMakeOneRound) {
-  CutRequest cut;
-  cut.multiprocessors = kH200;
-  EXPECT_EQ(join_columns(cut, 8, 128), 8);
-  EXPECT_EQ(join_columns(cut, 16, 128), 16);
-  EXPECT_EQ(join_columns(cut, 32, 128), 32);
-  cut.may_forget = true;
-  EXPECT_EQ(join_columns(cut, 32, 128), 8);
-  EXPECT_EQ(join_columns(cut, 64, 128), 16);
-  EXPECT_EQ(join_columns(cut, 128, 128), 32);
-}
-
-/// Few boundaries wait for the join then, so that there may be more of them.
-TEST(CudaCut, HeadsThatForgetAreCutFiner) {
-  DeltaRuleProblem p = packed(1, 32768, 32);
-  const CutRequest exact = request_of(p);
-  p.history = SLUICE_HISTORY_FORGET;
-  const CutRequest forgetful = request_of(p);
-  EXPECT_FALSE(exact.may_forget);
-  EXPECT_TRUE(forgetful.may_forget);
-  EXPECT_GT(forgetful.count, exact.count);
-}
-
 /// Each answer of the model is kept until something else is asked.
 TEST(CudaCut, AnswersDoNotDependOnWhatWasAskedBefore) {
   std::vector<DeltaRuleProblem> problems;

@@ -104,6 +104,23 @@ DeltaRuleProblem single_step() {
   return p;
 }
 
+/// single_step() with its tokens packed, and states of [V,K].
+DeltaRuleProblem packed_step() {
+  DeltaRuleProblem p = single_step();
+  p.state.layout = SLUICE_STATE_VK;
+  for (Tensor* t : {&p.q, &p.k, &p.v, &p.o}) {
+    t->shape[0] = 1, t->shape[1] = 2;
+    t->stride[0] = 2 * t->stride[1];
+  }
+  Tensor offsets{};
+  offsets.data = reinterpret_cast<void*>(uintptr_t{64});
+  offsets.dtype = {0, 32};
+  offsets.rank = 1;
+  offsets.shape[0] = 3, offsets.stride[0] = 1;
+  p.rows = {1, 2, 2, offsets, 1};
+  return p;
+}
+
 TEST(DecodeSelection, SingleTokens) {
   EXPECT_TRUE(takes_single(single_step()));
   EXPECT_EQ(kernel_of(single_step()), "cuda.recurrent_step.sm_90a.single_k128.stream");
@@ -143,6 +160,16 @@ TEST(DecodeSelection, SingleTokens) {
   p = single_step();
   p.state.layout = SLUICE_STATE_VK;
   EXPECT_EQ(kernel_of(p), "cuda.recurrent_step.sm_90a.single_k128.vk.narrow");
+  p = packed_step();
+  EXPECT_EQ(kernel_of(p), "cuda.recurrent_step.sm_90a.single_k128.vk.packed");
+  p.state.layout = SLUICE_STATE_KV;
+  EXPECT_FALSE(takes_single(p)) << "packed tokens on states of [K,V]";
+  p = packed_step();
+  p.k.stride[1] += 4;
+  EXPECT_FALSE(takes_single(p)) << "rows that are not aligned";
+  p = packed_step();
+  p.rows.max_tokens = 2;
+  EXPECT_FALSE(takes_single(p));
   p = single_step();
   p.gate = {}, p.key_gate = p.q;
   EXPECT_TRUE(takes_single(p)) << "with a gate for each row of a state";

@@ -111,11 +111,14 @@ const void* emulated(const void* instance) {
 template <class Io, bool kKeyGates, bool kVk>
 SingleInstance single(const SingleKind& kind) noexcept {
   const SingleInstance instance = single_instance<Io, kKeyGates, kVk>(kind);
+  using Step = std::conditional_t<kKeyGates, SingleKeyParams, SingleParams>;
   if (kind.cut == SingleCut::kLayer) {
     emulated<std::conditional_t<kKeyGates, SingleKeyLayerParams, SingleLayerParams>>(
         instance.kernel);
+  } else if (kind.packed) {
+    emulated<SinglePacked<Step>>(instance.kernel);
   } else {
-    emulated<std::conditional_t<kKeyGates, SingleKeyParams, SingleParams>>(instance.kernel);
+    emulated<Step>(instance.kernel);
   }
   return instance;
 }

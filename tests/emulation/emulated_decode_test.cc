@@ -70,6 +70,24 @@ std::vector<DeltaConfig> models() {
   return configs;
 }
 
+/// Single tokens in packed rows, whose states are [V,K].
+std::vector<DeltaConfig> packed_models() {
+  std::vector<DeltaConfig> configs;
+  for (const sluice_dtype io : {kBF16, kF16}) {
+    for (const sluice_dtype state : {kF32, io}) {
+      DeltaConfig c = model(named(dtype_name(io), "_", dtype_name(state)));
+      c.layout = SLUICE_STATE_VK, c.io = c.o = io, c.initial = c.final = state;
+      c.HV = 4, c.H = 2, c.packed = true, c.lengths = {1, 0, 1, 1}, c.rows_past_end = 2,
+      c.most_tokens = 1;
+      c.slots = Slots::kSeparate;
+      configs.push_back(c);
+      c.name += "_keys", c.key_gates = true, c.gate = io, c.gates = GateProfile::kFlashQla;
+      configs.push_back(c);
+    }
+  }
+  return configs;
+}
+
 class EmulatedDecode : public ::testing::TestWithParam<DeltaConfig> {};
 
 TEST_P(EmulatedDecode, NeitherOrderNorSplitMatter) {
@@ -93,6 +111,29 @@ TEST_P(EmulatedDecode, NeitherOrderNorSplitMatter) {
     splits = std::max(splits, decode_emulation.ctas_of_unit);
   }
   EXPECT_GE(splits, 4);
+}
+
+class EmulatedPackedDecode : public ::testing::TestWithParam<DeltaConfig> {};
+
+/// Sequences without a token keep their state; rows past the last offset are nobody's.
+TEST_P(EmulatedPackedDecode, TakesTheRowsOfOffsets) {
+  for (const bool padded : {false, true}) {
+    DeltaConfig c = GetParam();
+    if (padded) c.padded = {1, 2}, c.fresh = {3};
+    const DeltaResult truth = run_delta(c, SLUICE_IMPL_REFERENCE);
+    ASSERT_EQ(truth.code, SLUICE_OK) << truth.message;
+    for (const int multiprocessors : {1, 100}) {
+      decode_emulation.multiprocessors = multiprocessors;
+      decode_emulation.seed += 1000;
+      const DeltaResult found = run_delta(c, SLUICE_IMPL_CUDA);
+      EXPECT_EQ(found.kernel, c.key_gates
+                                  ? "cuda.recurrent_step.sm_90a.single_k128.key_gates.vk.packed"
+                                  : "cuda.recurrent_step.sm_90a.single_k128.vk.packed");
+      const Verdict verdict = judge_delta(c, found, truth);
+      EXPECT_TRUE(verdict.pass) << verdict.line << decode_emulation.trouble;
+      EXPECT_EQ(found.damage, "");
+    }
+  }
 }
 
 /// Kernels read slots ahead of earlier launches' end, and may use only what is true behind it.
@@ -247,6 +288,8 @@ TEST_P(EmulatedRingModel, HasTheBitsOfTheKernelForAll) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Types, EmulatedRingModel, ::testing::ValuesIn(ring_models()),
+                         [](const auto& test) { return test.param.name; });
+INSTANTIATE_TEST_SUITE_P(Models, EmulatedPackedDecode, ::testing::ValuesIn(packed_models()),
                          [](const auto& test) { return test.param.name; });
 INSTANTIATE_TEST_SUITE_P(Models, EmulatedDecode, ::testing::ValuesIn(models()),
                          [](const auto& test) { return test.param.name; });

@@ -60,7 +60,7 @@ class Call {
     sluice_recurrent_step_args args{};
     fill(&args, implementation);
     args.num_accepted = num_accepted_.view();
-    args.max_tokens = c_.packed ? 16 : 0;
+    args.max_tokens = c_.packed ? c_.most_tokens : 0;
     args.state_writes = c_.state_writes;
     return run_with(args, sluice_recurrent_step);
   }

@@ -31,6 +31,7 @@ struct DeltaConfig {
   bool packed = false;
   std::vector<int64_t> lengths = {};  ///< of packed sequences; T follows
   int64_t rows_past_end = 0;          ///< of packed sequences
+  int64_t most_tokens = 16;           ///< max_tokens of packed steps
   bool wild = false;                  ///< strides at random
 
   KeyProfile keys = KeyProfile::kRandomUnit;

@@ -270,6 +270,29 @@ Configs slots() {
 }
 SLUICE_CONFIGS(Slots, slots());
 
+/// At most one token a sequence in packed rows, on heads of models: engines' decode batches.
+Configs packed_single_tokens() {
+  Configs configs;
+  for (const auto layout : {SLUICE_STATE_KV, SLUICE_STATE_VK}) {
+    for (const sluice_dtype state : {kF32, kBF16}) {
+      DeltaConfig base{.name = "", .B = 2, .T = 1, .H = 2, .HV = 4, .K = 128, .V = 128};
+      base.layout = layout, base.io = base.o = base.gate = base.beta = kBF16;
+      base.initial = base.final = state, base.gate_space = SLUICE_GATE_RAW;
+      base.packed = true, base.lengths = {1, 0, 1, 1}, base.most_tokens = 1;
+      base.slots = Slots::kSeparate;
+      const auto with = [&](const std::string& name, auto change) {
+        add(&configs, base,
+            named(name, layout == SLUICE_STATE_KV ? "_kv_" : "_vk_", dtype_name(state)), change);
+      };
+      with("plain", [](DeltaConfig&) {});
+      with("pads", [](DeltaConfig& c) { c.padded = {0, 1}, c.rows_past_end = 3; });
+      with("keys", [](DeltaConfig& c) { c.key_gates = true, c.gates = GateProfile::kFlashQla; });
+    }
+  }
+  return configs;
+}
+SLUICE_CONFIGS(PackedSingleTokens, packed_single_tokens());
+
 /// Start states by num_accepted; states per token, or none.
 Configs speculation() {
   Configs configs;

@@ -16,6 +16,7 @@ fi
 expect 0 'cuda.recurrent_step.sm_90a.k128' "$tool" bench decode --B 2 --T 2 --per-token --repeat 2
 expect 0 'cuda.recurrent_step.sm_90a.single_k128' "$tool" bench decode --B 2 --repeat 2
 expect 0 'single_k128.vk.narrow' "$tool" bench decode --B 2 --state-layout vk --repeat 2
+expect 0 'single_k128.vk.packed' "$tool" bench decode --B 2 --state-layout vk --packed --repeat 2
 expect 0 'cuda.recurrent_step.sm_90a.replay_k128' "$tool" bench decode --B 2 --T 4 --ring 16 --repeat 2
 expect 0 'cuda.layer_decode.sm_90a.single_k128' "$tool" bench layer --B 2 --state bf16 --repeat 2 --json out.json
 expect 0 '"share_of_copy": 0' cat out.json

@@ -44,7 +44,7 @@ std::vector<StepCell> cells_of(const StepSettings& s) {
   std::vector<StepCell> cells;
   for (const std::string& layout : s.layouts) {
     for (StepCell cell : cells_of_any_layout(s)) {
-      cell.vk = layout == "vk";
+      cell.vk = layout == "vk", cell.packed = s.packed;
       cells.push_back(cell);
     }
   }
@@ -163,6 +163,7 @@ void add_options(CLI::App* command, StepSettings* s) {
   command->add_option("--V", s->V, "value dimension")->check(sizes)->capture_default_str();
   if (!s->layer) {
     command->add_flag("--per-token", s->per_token, "keep the state after every token");
+    command->add_flag("--packed", s->packed, "packed tokens, whose offsets the GPU alone knows");
   }
   command->add_flag("--key-gates", s->key_gates, "a gate for each channel of a key (KDA)");
   command->add_option("--ring", s->ring, "entries of a replay ring; at least twice T")

@@ -61,13 +61,20 @@ TensorView StepProblem::states() {
 void StepProblem::make_step() {
   const StepCell& c = cell_;
   const DType io = kBFloat16;
-  step_.q = memory_.tensor(io, {c.B, c.T, c.H, c.K});
-  step_.k = memory_.tensor(io, {c.B, c.T, c.H, c.K});
-  step_.v = memory_.tensor(io, {c.B, c.T, c.HV, c.V});
-  step_.o = memory_.tensor(io, {c.B, c.T, c.HV, c.V}, 0.0);
-  step_.gate = c.key_gates ? memory_.tensor(io, {c.B, c.T, c.HV, c.K})
-                           : memory_.tensor(io, {c.B, c.T, c.HV});
-  step_.beta = memory_.tensor(io, {c.B, c.T, c.HV});
+  const int64_t B = c.packed ? 1 : c.B, T = c.packed ? c.B * c.T : c.T;
+  step_.q = memory_.tensor(io, {B, T, c.H, c.K});
+  step_.k = memory_.tensor(io, {B, T, c.H, c.K});
+  step_.v = memory_.tensor(io, {B, T, c.HV, c.V});
+  step_.o = memory_.tensor(io, {B, T, c.HV, c.V}, 0.0);
+  step_.gate =
+      c.key_gates ? memory_.tensor(io, {B, T, c.HV, c.K}) : memory_.tensor(io, {B, T, c.HV});
+  step_.beta = memory_.tensor(io, {B, T, c.HV});
+  if (c.packed) {
+    std::vector<int32_t> offsets;
+    for (int64_t n = 0; n <= c.B; ++n) offsets.push_back(static_cast<int32_t>(n * c.T));
+    step_.cu_seqlens = memory_.list(offsets);
+    step_.max_tokens = c.T;
+  }
   step_.A_log = memory_.tensor(kFloat32, {c.HV});
   step_.dt_bias =
       c.key_gates ? memory_.tensor(kFloat32, {c.HV, c.K}) : memory_.tensor(kFloat32, {c.HV});

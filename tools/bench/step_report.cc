@@ -49,6 +49,7 @@ nlohmann::json to_json(const StepReport& report, const StepRow& row) {
                         {"T", c.T},
                         {"state", c.state},
                         {"vk", c.vk},
+                        {"packed", c.packed},
                         {"writes", writes_of(c)},
                         {"kernel", row.kernel},
                         {"failure", row.failure},
@@ -113,10 +114,11 @@ void print_steps(const StepReport& r) {
     if (!row.failure.empty()) continue;
     const bool has_peer = !row.peers.empty();
     table.add({fmt::format("{}/{}", c.H, c.HV), std::to_string(c.B), std::to_string(c.T),
-               c.vk ? c.state + " [V,K]" : c.state, writes_of(c), text_of(row.us, 2),
-               text_of(row.us_min, 2), text_of(row.us_p90, 2), text_of(row.gb_per_s(), 0),
-               text_of(row.floor_us, 2), text_of(100 * row.share(), 0) + "%",
-               text_of(row.host_us, 2), has_peer ? row.peers.front().peer : "-",
+               c.state + (c.vk ? " [V,K]" : "") + (c.packed ? " packed" : ""), writes_of(c),
+               text_of(row.us, 2), text_of(row.us_min, 2), text_of(row.us_p90, 2),
+               text_of(row.gb_per_s(), 0), text_of(row.floor_us, 2),
+               text_of(100 * row.share(), 0) + "%", text_of(row.host_us, 2),
+               has_peer ? row.peers.front().peer : "-",
                has_peer ? text_of(row.peers.front().us, 2) : "-", text_of(row.ratio(), 2),
                c.goal_us > 0 ? text_of(c.goal_us, 1) : "-", row.kernel});
   }

@@ -28,6 +28,7 @@ struct StepCell {
   std::string entry = "fp32";  ///< of its keys and deltas: fp32, bf16, fp16
   bool key_gates = false;      ///< a raw gate for each channel of a key, as KDA has them
   bool vk = false;             ///< states are [V,K], as vLLM and SGLang have them, else [K,V]
+  bool packed = false;         ///< tokens are packed, with offsets, as engines' batches are
 
   int64_t state_element_bytes() const { return state == "fp32" ? 4 : 2; }
   /// Bytes of one sequence's states.
@@ -109,7 +110,7 @@ struct StepSettings {
   std::vector<int64_t> HV, B, T;
   std::vector<std::string> states, layouts = {"kv"};
   int64_t H = 0, K = 128, V = 128;
-  bool per_token = false, key_gates = false;
+  bool per_token = false, key_gates = false, packed = false;
   int64_t ring = 0;
   std::string entry = "fp32";
   int repeat = 50;

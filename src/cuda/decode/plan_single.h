@@ -62,6 +62,11 @@ constexpr SinglePlan plan_single(int64_t heads, Number state, bool vk, int proce
             : plan_single_kv(heads, is_16bit, processors);
 }
 
+/// The same where tokens are packed.
+constexpr SinglePlan plan_single_packed(int64_t heads, int processors) noexcept {
+  return {SingleCut::kNarrow, true, heads > processors, 0};
+}
+
 /// Of a layer step, which has whole heads and no other choice.
 constexpr SinglePlan plan_single_layer(int64_t heads, int processors) noexcept {
   return {SingleCut::kWide, true, heads > processors, 0};

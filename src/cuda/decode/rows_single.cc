@@ -1,6 +1,8 @@
 // Says which steps and layers the kernels of single tokens on whole heads take, and plans and
 // launches them.
 // SPDX-License-Identifier: Apache-2.0
+#include <utility>
+
 #include "cuda/decode/lower.h"
 #include "cuda/decode/rows.h"
 #include "cuda/decode/single_views.h"
@@ -46,13 +48,12 @@ bool has_pools(const DeltaRuleProblem& p) noexcept {
 /// Whether sizes, states, slots and gates are what steps and layers of single tokens take.
 bool is_single(const DeltaRuleProblem& p) noexcept {
   const bool sizes = p.K == kSingleSize && p.V == kSingleSize && p.rows.max_tokens == 1 &&
-                     !present(p.rows.cu_seqlens) && !present(p.num_accepted) &&
-                     !present(p.ring.k) &&
+                     !present(p.num_accepted) && !present(p.ring.k) &&
                      (present(p.key_gate) || p.gate_space != SLUICE_GATE_RAW_BOUNDED);
   constexpr int64_t kMaxGrid = 1 << 16, kMaxHeads = 1 << 10;
   if (!sizes || p.rows.N >= kMaxGrid || p.H >= kMaxGrid || p.r >= kMaxHeads) return false;
   for (const Tensor* t : {&p.gate, &p.key_gate, &p.beta, &p.A_log, &p.dt_bias, &p.state.read_slots,
-                          &p.state.write_slots, &p.state.has_initial_state}) {
+                          &p.state.write_slots, &p.state.has_initial_state, &p.rows.cu_seqlens}) {
     if (present(*t) && !has_strides(*t)) return false;
   }
   return has_pools(p);
@@ -68,13 +69,32 @@ SingleInstance instance_of(const SingleKind& kind) noexcept {
 
 bool is_vk(const DeltaRuleProblem& p) noexcept { return p.state.layout == SLUICE_STATE_VK; }
 
-Status check_step(const DeltaRuleProblem& p, const Machine& machine) noexcept {
+bool is_packed(const DeltaRuleProblem& p) noexcept { return present(p.rows.cu_seqlens); }
+
+/// Packed tokens as a batch of as many entries of one token.
+DeltaRuleProblem as_batch(const DeltaRuleProblem& p) noexcept {
+  DeltaRuleProblem out = p;
+  for (Tensor* t : {&out.q, &out.k, &out.v, &out.o, &out.gate, &out.key_gate, &out.beta}) {
+    if (!present(*t)) continue;
+    std::swap(t->shape[0], t->shape[1]);
+    std::swap(t->stride[0], t->stride[1]);
+  }
+  return out;
+}
+
+Status check_batch(const DeltaRuleProblem& p, const Machine& machine) noexcept {
   if (!machine.is_hopper() || !is_single(p)) return left_to_others();
   const Number tokens = number_type(p.q.dtype);
   for (const Tensor* t : {&p.q, &p.k, &p.v, &p.o}) {
     if (!has_rows(*t, kRowAlignment) || number_type(t->dtype) != tokens) return left_to_others();
   }
   return has_single(state_number(p), tokens) ? ok_status() : left_to_others();
+}
+
+Status check_step(const DeltaRuleProblem& p, const Machine& machine) noexcept {
+  if (!is_packed(p)) return check_batch(p, machine);
+  const bool takes = is_vk(p) && p.rows.T > 0 && p.rows.T <= INT32_MAX;
+  return takes ? check_batch(as_batch(p), machine) : left_to_others();
 }
 
 Status check_step_addresses(const DeltaRuleProblem& p) noexcept {
@@ -85,15 +105,19 @@ Status check_step_addresses(const DeltaRuleProblem& p) noexcept {
   return aligned ? ok_status() : left_to_others();
 }
 
-core::KernelName step_name(SingleCut cut, Number state, bool key_gates, bool vk) noexcept {
-  if (vk) {
-    constexpr core::KernelName kNames[][2] = {
-        {"cuda.recurrent_step.sm_90a.single_k128.vk.narrow",
-         "cuda.recurrent_step.sm_90a.single_k128.key_gates.vk.narrow"},
-        {"cuda.recurrent_step.sm_90a.single_k128.vk.stream",
-         "cuda.recurrent_step.sm_90a.single_k128.key_gates.vk.stream"}};
-    return kNames[cut == SingleCut::kStream][key_gates];
-  }
+/// Of [V,K].
+core::KernelName step_name_vk(SingleCut cut, bool key_gates, bool packed) noexcept {
+  constexpr core::KernelName kNames[][2] = {
+      {"cuda.recurrent_step.sm_90a.single_k128.vk.narrow",
+       "cuda.recurrent_step.sm_90a.single_k128.key_gates.vk.narrow"},
+      {"cuda.recurrent_step.sm_90a.single_k128.vk.stream",
+       "cuda.recurrent_step.sm_90a.single_k128.key_gates.vk.stream"},
+      {"cuda.recurrent_step.sm_90a.single_k128.vk.packed",
+       "cuda.recurrent_step.sm_90a.single_k128.key_gates.vk.packed"}};
+  return kNames[packed ? 2 : cut == SingleCut::kStream ? 1 : 0][key_gates];
+}
+
+core::KernelName step_name(SingleCut cut, Number state, bool key_gates) noexcept {
   constexpr core::KernelName kNames[][2] = {
       {"cuda.recurrent_step.sm_90a.single_k128.narrow",
        "cuda.recurrent_step.sm_90a.single_k128.key_gates.narrow"},
@@ -111,41 +135,56 @@ core::KernelName step_name(SingleCut cut, Number state, bool key_gates, bool vk)
 Status plan_step(const DeltaRuleProblem& p, const Machine& machine, const Environment&,
                  core::Plan* plan) noexcept {
   const Number state = state_number(p);
-  const bool vk = is_vk(p);
-  const SinglePlan chosen = plan_single(p.rows.N * p.HV, state, vk, machine.multiprocessors);
-  plan->kernel = step_name(chosen.cut, state, present(p.key_gate), vk);
+  const bool vk = is_vk(p), key_gates = present(p.key_gate);
+  const int64_t heads = p.rows.N * p.HV;
+  const SinglePlan chosen = is_packed(p) ? plan_single_packed(heads, machine.multiprocessors)
+                                         : plan_single(heads, state, vk, machine.multiprocessors);
+  plan->kernel = vk ? step_name_vk(chosen.cut, key_gates, is_packed(p))
+                    : step_name(chosen.cut, state, key_gates);
   plan->keep(chosen);
   return ok_status();
+}
+
+template <class Params>
+void launch_packed(const DeltaRuleProblem& p, const SingleInstance& instance,
+                   const LaunchShape& shape, const Params& params, Launcher& launch) noexcept {
+  SinglePacked<Params> packed{params, {}, static_cast<uint32_t>(p.rows.T)};
+  const Tensor& offsets = p.rows.cu_seqlens;
+  packed.offsets = {static_cast<const char*>(offsets.data), stride_of(offsets, 0),
+                    offsets.dtype.bits == 64};
+  launch(instance.kernel, shape, packed);
 }
 
 void launch_step(const DeltaRuleProblem& p, const core::Plan& plan, void*,
                  Launcher& launch) noexcept {
   if (p.rows.N == 0) return;
   const auto chosen = plan.kept<SinglePlan>();
-  const SingleKeyParams params = lower_single_step(p, chosen);
-  const bool key_gates = present(p.key_gate);
-  const SingleInstance instance =
-      instance_of({state_number(p), number_type(p.q.dtype), chosen.cut, key_gates, is_vk(p)});
+  const bool key_gates = present(p.key_gate), packed = is_packed(p);
+  const SingleKeyParams params = lower_single_step(packed ? as_batch(p) : p, chosen);
+  const SingleInstance instance = instance_of(
+      {state_number(p), number_type(p.q.dtype), chosen.cut, key_gates, is_vk(p), packed});
   LaunchShape shape;
   shape.grid = {params.r * instance.ctas_of_head, params.H, static_cast<unsigned>(p.rows.N)};
   if (chosen.cut == SingleCut::kStream) shape.grid = {params.ctas, 1, 1};
   shape.threads = instance.threads;
   shape.shared_bytes = instance.shared_bytes;
-  if (key_gates) {
-    launch(instance.kernel, shape, params);
-  } else {
-    launch(instance.kernel, shape, static_cast<const SingleParams&>(params));
+  const auto& scalar = static_cast<const SingleParams&>(params);
+  if (packed) {
+    if (key_gates) return launch_packed(p, instance, shape, params, launch);
+    return launch_packed(p, instance, shape, scalar, launch);
   }
+  if (key_gates) return launch(instance.kernel, shape, params);
+  launch(instance.kernel, shape, scalar);
 }
 
 Status check_layer(const LayerProblem& p, const Machine& machine) noexcept {
   const DeltaRuleProblem& d = p.delta;
-  const bool takes = machine.is_hopper() && is_single(d) && !is_vk(d) && d.r <= kMaxSingleHeads &&
-                     d.qk_norm == SLUICE_QK_NORM_L2 && d.rule == SLUICE_RULE_GATED_DELTA &&
-                     (present(d.key_gate) || gate_form(d) == SingleLayerParams::gate_form) &&
-                     beta_form(d) == SingleLayerParams::beta_form &&
-                     has_single(state_number(d), number_type(p.conv[0].x.dtype)) &&
-                     has_single_layer_parts(p);
+  const bool takes =
+      machine.is_hopper() && is_single(d) && !is_vk(d) && !is_packed(d) && d.r <= kMaxSingleHeads &&
+      d.qk_norm == SLUICE_QK_NORM_L2 && d.rule == SLUICE_RULE_GATED_DELTA &&
+      (present(d.key_gate) || gate_form(d) == SingleLayerParams::gate_form) &&
+      beta_form(d) == SingleLayerParams::beta_form &&
+      has_single(state_number(d), number_type(p.conv[0].x.dtype)) && has_single_layer_parts(p);
   return takes ? ok_status() : left_to_others();
 }
 
@@ -166,8 +205,9 @@ void launch_layer(const LayerProblem& p, const core::Plan& plan, void*, Launcher
   if (p.delta.rows.N == 0) return;
   const SingleKeyLayerParams params = lower_single_layer(p, plan.kept<SinglePlan>());
   const bool key_gates = present(p.delta.key_gate);
-  const SingleInstance instance = instance_of(
-      {state_number(p.delta), number_type(p.conv[0].x.dtype), SingleCut::kLayer, key_gates, false});
+  const SingleInstance instance =
+      instance_of({state_number(p.delta), number_type(p.conv[0].x.dtype), SingleCut::kLayer,
+                   key_gates, false, false});
   LaunchShape shape;
   shape.grid = {params.r, params.H, static_cast<unsigned>(p.delta.rows.N)};
   shape.threads = instance.threads;
@@ -188,14 +228,18 @@ int load_instance(const SingleKind& kind, int device) noexcept {
 }
 
 int load(const Machine& machine) noexcept {
+  constexpr struct {
+    bool vk, packed;
+  } kForms[] = {{false, false}, {true, false}, {true, true}};
   if (!machine.is_hopper()) return 0;
   for (const Number tokens : {Number::kBfloat16, Number::kFloat16}) {
     for (const Number state : {Number::kFloat32, tokens}) {
       for (const SingleCut cut : {SingleCut::kNarrow, SingleCut::kWide, SingleCut::kMany,
                                   SingleCut::kStream, SingleCut::kLayer}) {
         for (const bool key_gates : {false, true}) {
-          for (const bool vk : {false, true}) {
-            const int error = load_instance({state, tokens, cut, key_gates, vk}, machine.device);
+          for (const auto [vk, packed] : kForms) {
+            const SingleKind kind{state, tokens, cut, key_gates, vk, packed};
+            const int error = load_instance(kind, machine.device);
             if (error != 0) return error;
           }
         }
@@ -210,8 +254,8 @@ int load(const Machine& machine) noexcept {
 Kernel<DeltaRuleProblem> single_step_kernel() noexcept {
   return {
       "recurrent_step.single",
-      "one token, heads of 128 x 128, 16-bit tokens of 16-byte rows, gates of heads or of keys; "
-      "9.0",
+      "one token, heads of 128 x 128, 16-bit tokens of 16-byte rows, packed ones with states of "
+      "[V,K], gates of heads or of keys; 9.0",
       Tier::kFast,
       check_step,
       check_step_addresses,

@@ -33,9 +33,9 @@ __global__ void __launch_bounds__(C::kThreads, C::kResident)
   }
 }
 
-template <class State, class Io, SingleCut kCut, bool kKeyGates, bool kVk>
+template <class State, class Io, SingleCut kCut, bool kKeyGates, bool kVk, bool kPacked = false>
 SingleInstance single_instance() noexcept {
-  using C = SingleConfig<State, Io, kCut, kKeyGates, kVk>;
+  using C = SingleConfig<State, Io, kCut, kKeyGates, kVk, kPacked>;
   return {reinterpret_cast<const void*>(&single_kernel<C>), C::kTilesOfHead / C::kTiles,
           C::kThreads, static_cast<uint32_t>(single_shared_bytes<C>())};
 }
@@ -60,12 +60,13 @@ SingleInstance single_instance_kv(SingleCut cut) noexcept {
 
 /// None for the cuts that plan_single_vk() does not know.
 template <class State, class Io, bool kKeyGates>
-SingleInstance single_instance_vk(SingleCut cut) noexcept {
+SingleInstance single_instance_vk(SingleCut cut, bool packed) noexcept {
   if (cut == SingleCut::kNarrow) {
-    return single_instance<State, Io, SingleCut::kNarrow, kKeyGates, true>();
+    return packed ? single_instance<State, Io, SingleCut::kNarrow, kKeyGates, true, true>()
+                  : single_instance<State, Io, SingleCut::kNarrow, kKeyGates, true>();
   }
   if constexpr (sizeof(State) == 2) {
-    if (cut == SingleCut::kStream) {
+    if (cut == SingleCut::kStream && !packed) {
       return single_instance<State, Io, SingleCut::kStream, kKeyGates, true>();
     }
   }
@@ -73,19 +74,20 @@ SingleInstance single_instance_vk(SingleCut cut) noexcept {
 }
 
 template <class State, class Io, bool kKeyGates, bool kVk>
-SingleInstance single_instance(SingleCut cut) noexcept {
+SingleInstance single_instance(SingleCut cut, bool packed) noexcept {
   if constexpr (kVk) {
-    return single_instance_vk<State, Io, kKeyGates>(cut);
+    return single_instance_vk<State, Io, kKeyGates>(cut, packed);
   } else {
-    return single_instance_kv<State, Io, kKeyGates>(cut);
+    return packed ? SingleInstance{} : single_instance_kv<State, Io, kKeyGates>(cut);
   }
 }
 
 /// The instances for tokens of type Io, and states of that type or in float32.
 template <class Io, bool kKeyGates, bool kVk>
 SingleInstance single_instance(const SingleKind& kind) noexcept {
-  return kind.state == Number::kFloat32 ? single_instance<float, Io, kKeyGates, kVk>(kind.cut)
-                                        : single_instance<Io, Io, kKeyGates, kVk>(kind.cut);
+  return kind.state == Number::kFloat32
+             ? single_instance<float, Io, kKeyGates, kVk>(kind.cut, kind.packed)
+             : single_instance<Io, Io, kKeyGates, kVk>(kind.cut, kind.packed);
 }
 
 }  // namespace sluice::cuda::decode

@@ -19,6 +19,7 @@ struct LayerPlace {
   uint32_t warp, lane;
   uint32_t row, column;  ///< of the head's state, the lane's first ones
 
+  __device__ __forceinline__ uint32_t token() const { return sequence; }
   __device__ __forceinline__ explicit LayerPlace(const SingleLayerParams& p)
       : sequence(blockIdx.z),
         key_head(blockIdx.y),

@@ -93,6 +93,14 @@ struct SingleKeyParams : SingleParams {
   GateForm key_form;
 };
 
+/// Arguments of a step whose tokens are packed: row i of tokens and gates is entry i of a batch, and
+/// sequence n has the token of row offsets[n], or none where the next offset is the same.
+template <class Params>
+struct SinglePacked : Params {
+  SingleSlots offsets;  ///< N + 1
+  uint32_t tokens;      ///< at least one
+};
+
 /// One of q, k, v of a layer, ahead of its convolution.
 struct SingleConvPart {
   SingleRows x;           ///< [N,H,C], C = K, K, r V, of pairs: addresses are multiples of 4 bytes
@@ -143,6 +151,7 @@ struct SingleKind {
   SingleCut cut;
   bool key_gates;  ///< a gate for each row of the state
   bool vk;         ///< states are [V,K]: kNarrow, of 16 bits kStream too
+  bool packed;     ///< tokens are packed: [V,K] and kNarrow alone
 };
 
 /// Whether there are instances for states and tokens of these types.
@@ -152,7 +161,8 @@ constexpr bool has_single(Number state, Number tokens) noexcept {
 
 /// A compiled kernel and how to launch it.
 struct SingleInstance {
-  /// Takes one SingleParams or SingleKeyParams; of kLayer SingleLayerParams or SingleKeyLayerParams.
+  /// Takes one SingleParams or SingleKeyParams, or SinglePacked of it; of kLayer SingleLayerParams or
+  /// SingleKeyLayerParams.
   const void* kernel;
   uint32_t ctas_of_head, threads, shared_bytes;
 };

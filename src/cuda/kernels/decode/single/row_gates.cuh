@@ -60,7 +60,7 @@ struct RowGates {
     return out;
   }
   __device__ __forceinline__ void request(const SingleKeyParams& p, const SinglePlace<C>& at) {
-    const char* const gates = moved(moved(p.key_gate.data, at.sequence, p.key_gate.sequence_bytes),
+    const char* const gates = moved(moved(p.key_gate.data, at.token(), p.key_gate.sequence_bytes),
                                     at.head, p.key_gate.head_bytes);
 #pragma unroll
     for (int i = 0; i < kOwn; ++i) {

@@ -125,7 +125,7 @@ template <class C>
 __device__ __forceinline__ void write_o(const SingleParams& p, const SinglePlace<C>& at,
                                         const float (&o)[4]) {
   using Io = tile::Packed<typename C::Io>;
-  char* const row = const_cast<char*>(single_row(p.o, at.sequence, at.head)) + 2 * at.column;
+  char* const row = const_cast<char*>(single_row(p.o, at.token(), at.head)) + 2 * at.column;
   *reinterpret_cast<uint2*>(row) = make_uint2(Io::pack(o[0], o[1]), Io::pack(o[2], o[3]));
 }
 
@@ -133,7 +133,7 @@ __device__ __forceinline__ void write_o(const SingleParams& p, const SinglePlace
 template <class C>
 __device__ __forceinline__ void write_own(const SingleParams& p, const SinglePlace<C>& at,
                                           float o) {
-  char* const row = const_cast<char*>(single_row(p.o, at.sequence, at.head));
+  char* const row = const_cast<char*>(single_row(p.o, at.token(), at.head));
   const uint32_t word = tile::Packed<typename C::Io>::pack(o, 0.0f);
   *(reinterpret_cast<uint16_t*>(row) + at.own_column()) = static_cast<uint16_t>(word);
 }
@@ -327,8 +327,8 @@ __device__ __forceinline__ RawNumber request_single(const SingleScalar& t, uint3
 template <class Params, class Place>
 __device__ __forceinline__ GateInputs request_gates(const Params& p, const Place& at) {
   GateInputs in{};
-  in.gate = request_single(p.gate, at.sequence, at.group, at.member);
-  in.beta = request_single(p.beta, at.sequence, at.group, at.member);
+  in.gate = request_single(p.gate, at.token(), at.group, at.member);
+  in.beta = request_single(p.beta, at.token(), at.group, at.member);
   if (p.gate_form == GateForm::kRaw) {
     in.A_log = request_number(moved(p.A_log.data, at.head, p.A_log.head_bytes), 0, p.A_log.number);
     in.dt_bias =
@@ -341,7 +341,8 @@ __device__ __forceinline__ GateInputs request_gates(const Params& p, const Place
 template <class C>
 __device__ __forceinline__ void run_single_tiles(const typename C::Params& p) {
   constexpr int kBytes = sizeof(typename C::State);
-  const SinglePlace<C> at(p);
+  SinglePlace<C> at(p);
+  bool has_token = true;
   const uint64_t offset = (uint64_t{at.head} * (kSingleSize * kSingleSize) + at.origin()) * kBytes;
   const char* const pool = p.initial.data + offset;
   // The slot as it may be ahead of the wait: what is read of another one is not used.
@@ -361,6 +362,7 @@ __device__ __forceinline__ void run_single_tiles(const typename C::Params& p) {
     ptx::wait_for_dependencies();
     if (p.early) ptx::launch_dependents();
     tile.request(moved(pool, slot, p.initial.slot_bytes), policy);
+    if constexpr (C::kPacked) has_token = find_token<C>(p, &at);
     token.request(p, at);
     gates_of_rows.request(p, at);
     if (has_gates) inputs = request_gates(p, at);
@@ -370,15 +372,17 @@ __device__ __forceinline__ void run_single_tiles(const typename C::Params& p) {
   }
   ptx::launch_dependents();
   if (slots.padded) {
-    if (at.writes_o()) write_zeros<C>(p, at);
+    if (has_token && at.writes_o()) write_zeros<C>(p, at);
     return;
   }
   if (slots.read < 0) tile.clear();
-  Gates gates{};
-  if (has_gates) gates = gates_of<false>(p, inputs);
-  auto* const shared = reinterpret_cast<SingleShared<C>*>(ptx::dynamic_memory());
-  gates_of_rows.settle(p, at, shared, &token);
-  advance_single<C>(p, at, token, gates, shared, tile, slots.write >= 0);
+  if (has_token) {
+    Gates gates{};
+    if (has_gates) gates = gates_of<false>(p, inputs);
+    auto* const shared = reinterpret_cast<SingleShared<C>*>(ptx::dynamic_memory());
+    gates_of_rows.settle(p, at, shared, &token);
+    advance_single<C>(p, at, token, gates, shared, tile, slots.write >= 0);
+  }
   if (slots.write < 0) return;
   char* const out = p.final.data + offset;
   tile.store(out + uint64_t{static_cast<uint32_t>(slots.write)} * p.final.slot_bytes,

@@ -17,16 +17,19 @@ namespace sluice::cuda::decode {
 /// a warp.
 /// @tparam kKeyGates_ each row of the state has a gate of its own
 /// @tparam kVk_ states are [V,K], else [K,V]
-template <class State_, class Io_, SingleCut kCut_, bool kKeyGates_ = false, bool kVk_ = false>
+/// @tparam kPacked_ tokens are packed
+template <class State_, class Io_, SingleCut kCut_, bool kKeyGates_ = false, bool kVk_ = false,
+          bool kPacked_ = false>
 struct SingleConfig {
   using State = State_;
   using Io = Io_;
   static constexpr SingleCut kCut = kCut_;
-  static constexpr bool kKeyGates = kKeyGates_, kVk = kVk_;
+  static constexpr bool kKeyGates = kKeyGates_, kVk = kVk_, kPacked = kPacked_;
+  using Step = std::conditional_t<kKeyGates, SingleKeyParams, SingleParams>;
   using Params =
       std::conditional_t<kCut == SingleCut::kLayer,
                          std::conditional_t<kKeyGates, SingleKeyLayerParams, SingleLayerParams>,
-                         std::conditional_t<kKeyGates, SingleKeyParams, SingleParams>>;
+                         std::conditional_t<kPacked, SinglePacked<Step>, Step>>;
   static constexpr bool kWide = sizeof(State) == 4;  ///< states are float32
   static constexpr bool kHalves = kWide && (kCut == SingleCut::kWide || kCut == SingleCut::kMany);
   using Form = std::conditional_t<kWide, InFloat32, In16Bits<State>>;
@@ -37,7 +40,7 @@ struct SingleConfig {
   static constexpr int kTiles = kNarrow && (kKeyGates || !kWide) ? 4 : (kVk && !kNarrow ? 8 : 1);
   static constexpr int kTilesOfHead = kSingleSize / kColumns;
   static constexpr int kThreads = 32 * kWarps * kTiles;
-  static constexpr int kResident = single_resident(kCut, kWide);
+  static constexpr int kResident = kPacked ? 16 * 32 / kThreads : single_resident(kCut, kWide);
   /// Three CTAs a multiprocessor hold 16-bit states in 80 registers a thread.
   static constexpr bool kReconverts = !kWide && kResident == 3;
   /// There, with decays of rows beside them, rows of k and q are in shared memory.
@@ -62,8 +65,9 @@ template <class C>
 struct SinglePlace {
   uint32_t sequence, group, member;  ///< value head `member` of r of a group
   uint32_t head, key_head;
-  uint32_t warp, lane;   ///< warp of the tile
-  uint32_t row, column;  ///< the first ones, of the head
+  uint32_t warp, lane;      ///< warp of the tile
+  uint32_t row, column;     ///< the first ones, of the head
+  uint32_t packed_row = 0;  ///< find_token()
 
   __device__ __forceinline__ explicit SinglePlace(const SingleParams& p) {
     const uint32_t warps = threadIdx.x / 32, tile = blockIdx.x * C::kTiles + warps / C::kWarps;
@@ -101,6 +105,8 @@ struct SinglePlace {
   __device__ __forceinline__ bool writes_o() const {
     return C::kVk ? lane < C::kColumns : lane < C::kRowLanes && lane % C::kWarps == warp;
   }
+  /// The row that the sequence's token has in a batch of tokens.
+  __device__ __forceinline__ uint32_t token() const { return C::kPacked ? packed_row : sequence; }
   /// Column of the tile.
   __device__ __forceinline__ uint32_t local() const { return column % C::kColumns; }
 };
@@ -128,6 +134,17 @@ __device__ __forceinline__ int peek_single(const SingleSlots& table, uint32_t se
   const char* const at = moved(table.data, sequence, table.sequence_bytes);
   if (!table.is_64bit) return ptx::peek_32(at);
   return static_cast<int>(min(max(ptx::peek_64(at), int64_t{INT32_MIN}), int64_t{INT32_MAX}));
+}
+
+/// Finds the row of a sequence's token among packed ones; false where it has none. Offsets are clamped
+/// to the tokens, and a sequence's further tokens left out, as max_tokens = 1 says.
+template <class C>
+__device__ __forceinline__ bool find_token(const typename C::Params& p, SinglePlace<C>* at) {
+  const auto most = static_cast<int>(p.tokens);
+  const int first = min(max(peek_single(p.offsets, at->sequence), 0), most),
+            next = min(max(peek_single(p.offsets, at->sequence + 1), 0), most);
+  at->packed_row = static_cast<uint32_t>(min(first, most - 1));
+  return next > first;
 }
 
 /// The rules of sluice.h, as device::find_slots() has them of 64-bit slots. PERF not one text for
@@ -190,9 +207,9 @@ struct SingleToken : TokenAlphas<C> {
   uint32_t k[C::kRows / 2], q[C::kRows / 2], v[2];
 
   __device__ __forceinline__ void request(const SingleParams& p, const SinglePlace<C>& at) {
-    request_words(single_row(p.k, at.sequence, at.key_head) + 2 * at.row, k);
-    request_words(single_row(p.q, at.sequence, at.key_head) + 2 * at.row, q);
-    const char* const values = single_row(p.v, at.sequence, at.head);
+    request_words(single_row(p.k, at.token(), at.key_head) + 2 * at.row, k);
+    request_words(single_row(p.q, at.token(), at.key_head) + 2 * at.row, q);
+    const char* const values = single_row(p.v, at.token(), at.head);
     if constexpr (C::kVk) {
       v[0] = __ldg(reinterpret_cast<const uint16_t*>(values) + at.own_column());
     } else {
