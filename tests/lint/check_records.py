@@ -58,7 +58,7 @@ def check_itself() -> None:
 
 
 def unlisted(text: str, records: list[str]) -> list[str]:
-    """Records, FOLDER/FILE, that a list does not name; a name may have *, and stands alone beside another of its row."""
+    """Records, FOLDER/FILE, that a list does not name. Names may have *; a file alone is of the row before."""
     listed = re.findall(r"[\w./*-]+\.json", text)
     return [record for record in records
             if not any(fnmatch.fnmatch(record, name) or fnmatch.fnmatch(record.split("/")[1], name) for name in listed)]
