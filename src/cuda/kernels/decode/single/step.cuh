@@ -24,6 +24,20 @@
 
 namespace sluice::cuda::decode {
 
+/// A block of four rows of k and q, times their decays where rows have gates of their own.
+template <class C, class Token>
+__device__ __forceinline__ void decayed_block(Token& token, int block, float (&k)[4],
+                                              float (&q)[4]) {
+  token.block_of_k(block, k);
+  token.block_of_q(block, q);
+  if constexpr (C::kKeyGates) {
+    float alpha[4];
+    token.block_of_alpha(block, alpha);
+#pragma unroll
+    for (int m = 0; m < 4; ++m) k[m] *= alpha[m], q[m] *= alpha[m];
+  }
+}
+
 /// S^T k and S^T q over kBlocks blocks of four rows from block kFirst on; step.cuh's order.
 /// @param tile SingleTile, or StreamTile
 /// @param token has the lane's rows of k and q in blocks of four
@@ -32,14 +46,7 @@ __device__ __forceinline__ void sum_blocks(Tile& tile, Token& token, float (&wit
                                            float (&with_q)[4]) {
   if constexpr (kBlocks == 1) {
     float k[4], q[4];
-    token.block_of_k(kFirst, k);
-    token.block_of_q(kFirst, q);
-    if constexpr (C::kKeyGates) {
-      float alpha[4];
-      token.block_of_alpha(kFirst, alpha);
-#pragma unroll
-      for (int m = 0; m < 4; ++m) k[m] *= alpha[m], q[m] *= alpha[m];
-    }
+    decayed_block<C>(token, kFirst, k, q);
 #pragma unroll
     for (int i = 0; i < 4; ++i) with_k[i] = with_q[i] = 0.0f;
 #pragma unroll
@@ -266,14 +273,7 @@ __device__ __forceinline__ void advance_by_columns(const SingleParams& p, const 
   multiply_rows<C, 0, 1>(token, rows);
   ptx::sum_over_lanes<0, 5>(rows);
   const TokenFactors f = factors_from(p, gates.alpha, gates.beta, {rows[0], rows[1], rows[2]});
-  token.block_of_k(0, k);
-  token.block_of_q(0, q);
-  if constexpr (C::kKeyGates) {
-    float alpha[4];
-    token.block_of_alpha(0, alpha);
-#pragma unroll
-    for (int e = 0; e < 4; ++e) k[e] *= alpha[e], q[e] *= alpha[e];
-  }
+  decayed_block<C>(token, 0, k, q);
   float u, w;
   sum_columns<C>(tile, k, q, &u, &w);
   float v = token.number(token.v, 0);
