@@ -26,6 +26,21 @@ TEST(CudaCutJoin, CarriesTheFewestColumnsThatMakeOneRound) {
   EXPECT_EQ(join_columns(cut, 128, 128), 32);
 }
 
+/// Short sequences beside long ones are whole, or their joins end early.
+TEST(CudaCutJoin, CountsSequencesAsLongAsTheLongest) {
+  DeltaRuleProblem p;
+  p.rows.B = 1, p.rows.T = 8192, p.rows.N = 2;
+  p.HV = 16, p.K = p.V = 128;
+  int64_t offsets[3] = {0, 7168, 8192};
+  p.rows.cu_seqlens.data = offsets;
+  const Machine machine{0, kHopperCapability, kH200, {}};
+  EXPECT_EQ(choose_cut(p, machine, {}).long_sequences, 2);  // nothing is known
+  p.rows.longest = 7168;
+  EXPECT_EQ(choose_cut(p, machine, {}).long_sequences, 1);
+  p.rows.longest = 4096;
+  EXPECT_EQ(choose_cut(p, machine, {}).long_sequences, 2);
+}
+
 /// Few heads wait for the join then, so that there may be more boundaries.
 TEST(CudaCutJoin, HeadsThatForgetAreCutFiner) {
   DeltaRuleProblem p;

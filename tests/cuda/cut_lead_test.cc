@@ -43,7 +43,7 @@ TEST(CudaLeadingSegments, AllCoverASequenceOnce) {
         const int32_t count = device::equal_count(request, chunks);
         int32_t next = 0, longest = 0, shortest = 200;
         for (int32_t at = 0; at < count; ++at) {
-          const auto segment = device::equal_segment(request, 0, chunks, at);
+          const auto segment = device::equal_segment(request, request.lead, 0, chunks, at);
           ASSERT_EQ(segment.first, next);
           ASSERT_TRUE(count == 1 || segment.chunks > 0) << chunks << " in " << count;
           if (at > 0) longest = std::max(longest, segment.chunks);

@@ -250,7 +250,7 @@ TEST(CudaCut, EvenSegmentsCoverASequenceOnce) {
         const int32_t count = device::equal_count(request, chunks);
         int32_t next = 0;
         for (int32_t at = 0; at < value; ++at) {
-          const auto segment = device::equal_segment(request, 5, chunks, at);
+          const auto segment = device::equal_segment(request, request.lead, 5, chunks, at);
           ASSERT_EQ(segment.seq, 5);
           ASSERT_EQ(segment.chunks >= 0, at < count);
           if (at >= count) continue;

@@ -147,9 +147,8 @@ LengthEstimates estimate_lengths(const DeltaRuleProblem& p, const CutRequest& cu
   }
   const int64_t chunks = most_chunks(p), each = std::max<int64_t>(chunks / N, 1);
   if (knows_longest(p)) {
-    const int64_t longest = (p.rows.longest + 63) / 64, sequences = p.rows.T / p.rows.longest;
-    const CutEstimate known =
-        estimate(p, cut, {chunks, std::clamp<int64_t>(sequences, 1, N), longest});
+    const int64_t longest = (p.rows.longest + 63) / 64;
+    const CutEstimate known = estimate(p, cut, {chunks, long_sequences(p), longest});
     return {known, known};
   }
   return {estimate(p, cut, {chunks, N, each}), estimate(p, cut, {chunks, 1, (chunks + each) / 2})};
@@ -325,6 +324,7 @@ CutRequest choose_cut(const DeltaRuleProblem& p, const Machine& machine,
   cut.scalar_factors = has_scalar_factors(p);
   cut.may_forget = may_forget(p, environment);
   cut.in_order = has_equal_lengths(p);
+  cut.long_sequences = static_cast<int32_t>(long_sequences(p));
   set_rule(p, split, own ? p.split_value : environment.value, &cut);
   if (split == SLUICE_SPLIT_AUTO) {
     if (environment.cluster > 0 && takes_clusters(p)) {

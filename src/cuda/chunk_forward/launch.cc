@@ -161,7 +161,7 @@ void launch_join(Passes& pass) noexcept {
   const PrefillParams& p = pass.params;
   const int64_t heads = std::min<int64_t>(pass.cut().most_boundaries, p.N) * p.HV;
   if (!p.linear) {
-    const int columns = join_columns(pass.cut(), heads, p.V);
+    const int columns = join_columns(pass.cut(), int64_t{pass.cut().long_sequences} * p.HV, p.V);
     return pass.launch_persistent(chunk_forward::join(p.K, columns), heads * (p.V / columns));
   }
   const Instance& join = linear_attention::join();

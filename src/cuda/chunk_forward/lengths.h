@@ -3,6 +3,8 @@
 #ifndef SLUICE_CUDA_CHUNK_FORWARD_LENGTHS_H_
 #define SLUICE_CUDA_CHUNK_FORWARD_LENGTHS_H_
 
+#include <algorithm>
+
 #include "core/problem.hpp"
 #include "cuda/device/segments.hpp"
 
@@ -31,6 +33,11 @@ inline int64_t key_records(const core::DeltaRuleProblem& p) noexcept {
 /// Whether the longest sequence of several packed ones is known.
 inline bool knows_longest(const core::DeltaRuleProblem& p) noexcept {
   return core::present(p.rows.cu_seqlens) && p.rows.N > 1 && p.rows.longest > 0;
+}
+
+/// Sequences as long as the longest, at most; all where the host does not know that.
+inline int64_t long_sequences(const core::DeltaRuleProblem& p) noexcept {
+  return knows_longest(p) ? std::clamp<int64_t>(p.rows.T / p.rows.longest, 1, p.rows.N) : p.rows.N;
 }
 
 /// Whether all sequences have one length, as far as numbers tell: a packed one may be shorter.

@@ -19,6 +19,9 @@ __device__ __forceinline__ uint32_t chunks_of(const PrefillParams& p, int n) {
 /// What the passes ask of the segment table.
 struct SegmentView {
   const PrefillParams& p;
+  /// PERF false in kernels whose calls have no first segments that lead: what runs for the first time
+  /// is fetched from memory, and arithmetic of leading segments held up each launch by 1 to 3 us.
+  bool may_lead = true;
 
   __device__ __forceinline__ bool is_equal() const {
     return p.segments.cut.rule == CutRule::kEqual;
@@ -32,7 +35,8 @@ struct SegmentView {
   __device__ __forceinline__ int cuts() const { return pieces() - 1; }
 
   /// Whether first segments run beside the transition pass.
-  __device__ __forceinline__ bool leads() const { return p.segments.cut.lead > 0; }
+  __device__ __forceinline__ bool leads() const { return lead() > 0; }
+  __device__ __forceinline__ int lead() const { return may_lead ? p.segments.cut.lead : 0; }
 
   __device__ __forceinline__ uint32_t segments() const {
     return is_equal() ? static_cast<uint32_t>(p.N * pieces()) : p.segments.header->segments;
@@ -44,7 +48,7 @@ struct SegmentView {
     const int first = leads() ? p.N : 0, each = leads() ? cuts() : pieces();
     const int seq = position < first ? position : (position - first) / each;
     const int at = position < first ? 0 : position - first - seq * each + (leads() ? 1 : 0);
-    return equal_segment(p.segments.cut, seq, chunks_of(p, seq), at);
+    return equal_segment(p.segments.cut, lead(), seq, chunks_of(p, seq), at);
   }
 
   __device__ __forceinline__ int boundaries() const {
@@ -54,7 +58,7 @@ struct SegmentView {
   __device__ __forceinline__ Segment left(int boundary) const {
     if (!is_equal()) return p.segments.left[boundary];
     const int seq = boundary / cuts();
-    return equal_segment(p.segments.cut, seq, chunks_of(p, seq), boundary - seq * cuts());
+    return equal_segment(p.segments.cut, lead(), seq, chunks_of(p, seq), boundary - seq * cuts());
   }
   __device__ __forceinline__ int horizon(int boundary, int head) const {
     return has_lists() ? p.segments.horizon[int64_t{boundary} * p.HV + head] : -1;

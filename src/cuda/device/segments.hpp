@@ -70,6 +70,7 @@ struct CutRequest {
   int32_t shortest = 1;         ///< kEqual: least chunks of a segment
   int32_t multiprocessors = 0;  ///< that the model divides the work by
   int32_t most_boundaries = 0;  ///< that the workspace has room for
+  int32_t long_sequences = 0;   ///< as long as the longest, at most: their joins take turns
   int32_t columns = 0;          ///< of V, of a work item of the main pass
   int32_t transition_columns = 0;
   bool may_forget = false;      ///< history may be dropped where horizon.cuh allows
@@ -205,7 +206,7 @@ struct CutCosts {
 /// docs/lab/split.md; linear attention's is 1.58 us, see docs/lab/linear_attention.md.
 SLUICE_HOST_DEVICE constexpr CutCosts cut_costs(bool linear) {
   return linear ? CutCosts{0.75f, 1.4f, 0.85f, 5.9f, 0.52f, 0.64f, 0.05f, 10.9f, 0.0f}
-                : CutCosts{0.78f, 1.0f, 0.78f, 7.3f, 0.77f, 0.0f, 0.79f, 7.0f, 14.0f};
+                : CutCosts{0.78f, 1.0f, 0.78f, 7.3f, 0.77f, 0.0f, 0.79f, 7.0f, 7.0f};
 }
 
 /// Segments of a sequence of `chunks` chunks in segments of at most `length`.
@@ -230,11 +231,12 @@ SLUICE_HOST_DEVICE constexpr int32_t segment_start(uint32_t chunks, uint32_t s, 
   return static_cast<int32_t>(chunks / n * s + (s < longer ? s : longer));
 }
 
-/// First chunk of segment s of n under kEqual. BOUND: n <= chunks / 4 where first segments lead.
-SLUICE_HOST_DEVICE constexpr int32_t equal_start(const CutRequest& request, uint32_t chunks,
-                                                 uint32_t s, uint32_t n) {
-  if (request.lead == 0 || n < 2) return segment_start(chunks, s, n);
-  const uint32_t others = 4 * (n - 1), all = others + static_cast<uint32_t>(request.lead),
+/// First chunk of segment s of n under kEqual, with CutRequest::lead. BOUND: n <= chunks / 4 where
+/// first segments lead.
+SLUICE_HOST_DEVICE constexpr int32_t equal_start(int lead, uint32_t chunks, uint32_t s,
+                                                 uint32_t n) {
+  if (lead == 0 || n < 2) return segment_start(chunks, s, n);
+  const uint32_t others = 4 * (n - 1), all = others + static_cast<uint32_t>(lead),
                  rest = chunks / all * others + chunks % all * others / all;
   return s == 0 ? 0 : static_cast<int32_t>(chunks - rest) + segment_start(rest, s - 1, n - 1);
 }
@@ -247,14 +249,14 @@ SLUICE_HOST_DEVICE constexpr int32_t equal_count(const CutRequest& request, uint
 }
 
 /// Segment `at` of a sequence under kEqual, whose boundaries have the numbers from
-/// seq * (count - 1) on; one of -1 chunks past the last.
-SLUICE_HOST_DEVICE constexpr Segment equal_segment(const CutRequest& request, int32_t seq,
+/// seq * (count - 1) on; one of -1 chunks past the last. `lead`: request.lead, or 0 where that is known.
+SLUICE_HOST_DEVICE constexpr Segment equal_segment(const CutRequest& request, int lead, int32_t seq,
                                                    uint32_t chunks, int32_t at) {
   const int32_t count = equal_count(request, chunks), boundary = seq * (request.count - 1) + at;
   if (at >= count) return {seq, 0, -1, -1, -1};
   const auto n = static_cast<uint32_t>(count), s = static_cast<uint32_t>(at);
-  const int32_t first = equal_start(request, chunks, s, n);
-  return {seq, first, equal_start(request, chunks, s + 1, n) - first, at > 0 ? boundary - 1 : -1,
+  const int32_t first = equal_start(lead, chunks, s, n);
+  return {seq, first, equal_start(lead, chunks, s + 1, n) - first, at > 0 ? boundary - 1 : -1,
           at + 1 < count ? boundary : -1};
 }
 

@@ -117,20 +117,21 @@ __device__ __forceinline__ WorkItem empty_item(WorkItem item) {
 }
 
 /// Segment `segment` of a head in the main pass.
-__device__ __forceinline__ WorkItem segment_item(const PrefillParams& p, const Segment& segment,
+__device__ __forceinline__ WorkItem segment_item(const SegmentView& table, const Segment& segment,
                                                  int head) {
+  const PrefillParams& p = table.p;
   WorkItem item = locate(p, segment.seq, head);
   if (segment.chunks < 0) return empty_item(item);
   int early = 0;
   if (segment.before >= 0) {
-    const int horizon = SegmentView{p}.horizon(segment.before, head);
+    const int horizon = table.horizon(segment.before, head);
     item.source = horizon < 0 ? StateSource::kBoundary : StateSource::kZero;
     early = item.padded ? 0 : max(horizon, 0);
   } else if (segment.after >= 0 && p.segments.keep_initial) {
     item.source = StateSource::kKept;
   }
   if (segment.after >= 0) {
-    const bool leads = SegmentView{p}.leads() && segment.before < 0;
+    const bool leads = table.leads() && segment.before < 0;
     item.sink = leads ? StateSink::kAdded : StateSink::kNone;
   }
   item.before = segment.before;
@@ -141,8 +142,8 @@ __device__ __forceinline__ WorkItem segment_item(const PrefillParams& p, const S
 
 /// The item of a ticket in the transition pass. PERF those of padded sequences, and of boundaries
 /// past the end of a short sequence, store zeros that nobody reads: no list leaves them out.
-__device__ __forceinline__ WorkItem transition_item(const PrefillParams& p, uint32_t ticket) {
-  const SegmentView table{p};
+__device__ __forceinline__ WorkItem transition_item(const SegmentView& table, uint32_t ticket) {
+  const PrefillParams& p = table.p;
   const Transition work = table.transition(static_cast<int>(ticket));
   const Segment segment = table.left(work.boundary);
   WorkItem item = locate(p, segment.seq, work.head);
@@ -166,26 +167,33 @@ __device__ __forceinline__ WorkItem transition_item(const PrefillParams& p, uint
   return item;
 }
 
+/// Whether kernels of a Config find first segments that lead.
+template <class C>
+inline constexpr bool kMayLead = false;
+template <class C>
+  requires C::kHasLeading
+inline constexpr bool kMayLead<C> = true;
+
 /// The item of a ticket; tickets of one segment are adjacent so that its heads share k and q in L2,
 /// and those of one head share everything but v.
 template <class C>
 __device__ __forceinline__ WorkItem item_of(const PrefillParams& p, uint32_t ticket) {
   WorkItem none{};
   none.seq = -1;
+  const SegmentView table{p, kMayLead<C>};
   if constexpr (!C::kOutput) {
-    return ticket < SegmentView{p}.transitions() ? transition_item(p, ticket) : none;
+    return ticket < table.transitions() ? transition_item(table, ticket) : none;
   }
   const auto slices = static_cast<uint32_t>(p.V / C::kV),
              per_segment = static_cast<uint32_t>(p.HV) * slices;
   const bool planned = p.segments.header != nullptr;
-  const SegmentView table{p};
   const uint32_t segments = planned ? table.segments() : static_cast<uint32_t>(p.N);
   if (ticket >= min(segments * per_segment, p.end_ticket)) return none;
   const auto position = static_cast<int>(ticket / per_segment);
   const uint32_t rest = ticket % per_segment;
   const auto head = static_cast<int>(rest / slices);
   WorkItem item =
-      planned ? segment_item(p, table.segment(position), head) : locate(p, position, head);
+      planned ? segment_item(table, table.segment(position), head) : locate(p, position, head);
   item.column = static_cast<int32_t>(rest % slices) * C::kV;
   return item;
 }
@@ -193,7 +201,7 @@ __device__ __forceinline__ WorkItem item_of(const PrefillParams& p, uint32_t tic
 /// CTAs at the start of a transition pass that compute first segments instead.
 template <class C>
 __device__ __forceinline__ uint32_t leading_ctas(const PrefillParams& p) {
-  if constexpr (!C::kOutput && requires { typename C::Leading; }) {
+  if constexpr (!C::kOutput && kMayLead<C>) {
     return static_cast<uint32_t>(leading_items(p.segments.cut, p.N * p.HV, p.V));
   }
   return 0;

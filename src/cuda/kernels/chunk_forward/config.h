@@ -17,13 +17,15 @@ using device::OutputBarrier, device::PrefillParams, device::WorkItem;
 /// Without kOutput_ it is the transition pass: states of segments, no o, and q is not read.
 /// PERF l2norm as a run-time branch -> template parameter: predicated loads and multiplies left the
 /// aux warpgroup's longest phase.
-template <class Io_, bool kL2Norm_, int kK_, int kV_, bool kOutput_ = true>
+/// kHasLeading_: it computes first segments that lead, of a transition pass or of the main pass behind.
+template <class Io_, bool kL2Norm_, int kK_, int kV_, bool kOutput_ = true,
+          bool kHasLeading_ = !kOutput_>
 struct Config {
   using Io = Io_;
-  static constexpr bool kL2Norm = kL2Norm_, kOutput = kOutput_;
+  static constexpr bool kL2Norm = kL2Norm_, kOutput = kOutput_, kHasLeading = kHasLeading_;
   static constexpr int kK = kK_, kV = kV_;
   /// Whose items the first CTAs of a transition pass may take: see device::leading_items().
-  using Leading = Config<Io, kL2Norm, kK, kV, true>;
+  using Leading = Config<Io, kL2Norm, kK, kV, true, true>;
   static constexpr int kChunk = 64;  ///< tokens per chunk
   static constexpr int kStateGroups = kV / 64, kStateWarps = 4 * kStateGroups;
   static constexpr int kWorkReaders =

@@ -138,7 +138,7 @@ __device__ __forceinline__ void find_horizons(const PrefillParams& p) {
   ptx::wait_for_dependencies();
   const auto warp = static_cast<int>((blockIdx.x * kHorizonThreads + threadIdx.x) >> 5);
   const int boundary = warp / p.HV, head = warp % p.HV;
-  const SegmentView table{p};
+  const SegmentView table{p, false};  // no first segment leads where heads may forget
   if (boundary >= table.boundaries()) return;
   const Segment left = table.left(boundary);
   if (left.after < 0) return;

@@ -85,7 +85,7 @@ __global__ void __launch_bounds__(C::kThreads, 1)
   if constexpr (!C::kOutput) ptx::launch_dependents();
   __syncthreads();
   ptx::wait_for_dependencies();
-  if (!C::kOutput && device::SegmentView{p}.transitions() == 0) return;
+  if (!C::kOutput && device::SegmentView{p, device::kMayLead<C>}.transitions() == 0) return;
   if (C::kOutput && !device::takes_pass<C>(p)) return;
   const int warpgroup = tile::warpgroup();
   if (warpgroup == 0) {

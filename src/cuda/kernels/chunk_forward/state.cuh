@@ -202,7 +202,9 @@ __device__ __forceinline__ void run_item(const PrefillParams& p, SharedMemoryPla
   }
   store_leaving<C>(p, item, half, S);
   if constexpr (C::kOutput) {
-    if (item.sink == device::StateSink::kAdded) store_added(p, item, half, S);
+    if constexpr (device::kMayLead<C>) {
+      if (item.sink == device::StateSink::kAdded) store_added(p, item, half, S);
+    }
     wait_for_store();
   }
 }

@@ -16,7 +16,7 @@ inline constexpr int kJoinThreads = 128;  ///< four numbers of a state each
 /// overwrite with the final one, to its place at the first boundary.
 __device__ __forceinline__ void keep_initial(const PrefillParams& p, const device::Chain& chain,
                                              int head, int element) {
-  const int seq = SegmentView{p}.sequence(chain);
+  const int seq = SegmentView{p, false}.sequence(chain);
   if (device::locate(p, seq, head).padded != 0) return;
   const bool zeros = device::starts_from_zeros(p, seq);
   const int64_t base = zeros ? 0 : device::initial_at(p, seq, head);
@@ -66,7 +66,7 @@ __global__ void __launch_bounds__(kJoinThreads)
     join_kernel(const __grid_constant__ PrefillParams p) {
   ptx::launch_dependents();
   ptx::wait_for_dependencies();
-  const SegmentView table{p};
+  const SegmentView table{p, false};
   if (blockIdx.x == 0 && threadIdx.x == 0) table.leave_counts();
   const int size = p.K * p.V, parts = size / (4 * kJoinThreads);
   const uint32_t items = table.chains() * static_cast<uint32_t>(p.HV * parts);

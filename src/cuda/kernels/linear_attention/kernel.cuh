@@ -46,7 +46,7 @@ __global__ void __launch_bounds__(C::kThreads, 1)
   if constexpr (!C::kOutput) {
     ptx::launch_dependents();
     ptx::wait_for_dependencies();
-    if (device::SegmentView{p}.transitions() == 0) return;
+    if (device::SegmentView{p, device::kMayLead<C>}.transitions() == 0) return;
   }
   if (threadIdx.x == 0) {
     init_barriers<C>(s);
