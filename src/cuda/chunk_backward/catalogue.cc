@@ -57,12 +57,16 @@ Status plan_tiles(const ChunkBackwardProblem& b, const Machine& machine,
   return ok_status();
 }
 
-void launch_wave(const ChunkBackwardProblem& b, const backward::SegmentCut& cut, void* memory,
+/// Batch entries from `entry` on of a wave of heads.
+void launch_wave(const ChunkBackwardProblem& heads, int64_t entry, const Waves& waves, void* memory,
                  Launcher& launcher) noexcept {
+  const int64_t B = heads.forward.rows.B, entries = std::min(waves.entries, B - entry);
+  const ChunkBackwardProblem b = entries_of_wave(heads, entry, entries);
   const DeltaRuleProblem& p = b.forward;
   BackwardWorkspace workspace(p, memory);
   BackwardParams params = lower_backward(b);
-  params.cut = cut;
+  params.cut = cut_of_wave(waves.cut, B, entries);
+  place_head_sums(heads.forward, entry, workspace, &params);
   const StageRows rows = place_tiles(p, WhichAddresses::kThese, workspace, &params);
   place_boundaries(p, workspace, &params);
   if (!backward::has_early_gradients(params, launcher.machine().multiprocessors)) {
@@ -72,17 +76,27 @@ void launch_wave(const ChunkBackwardProblem& b, const backward::SegmentCut& cut,
   backward::launch_prepare(params, launcher);
   backward::launch_maxima(params, launcher);
   launch_chains(p, params, tensors, rows, launcher);
-  if (!has_row_gradients(params)) return;
-  backward::launch_gradients(params, tensors, launcher);
+  if (has_row_gradients(params)) backward::launch_gradients(params, tensors, launcher);
+}
+
+/// dA_log and ddt_bias, of what all batch entries have left.
+void launch_head_sums(const ChunkBackwardProblem& heads, void* memory,
+                      Launcher& launcher) noexcept {
+  BackwardWorkspace workspace(heads.forward, memory);
+  BackwardParams params = lower_backward(heads);
+  place_head_sums(heads.forward, 0, workspace, &params);
   if (params.chunk_sums != nullptr) backward::launch(BackwardKernel::kChunkSums, params, launcher);
 }
 
 void launch_tiles(const ChunkBackwardProblem& b, const Plan& plan, void* memory,
                   Launcher& launcher) noexcept {
   const auto waves = plan.kept<Waves>();
-  for (int64_t first = 0; first < b.forward.H; first += waves.key_heads) {
-    const int64_t count = std::min(waves.key_heads, b.forward.H - first);
-    launch_wave(wave_of(b, first, count), waves.cut, memory, launcher);
+  for (int64_t number = 0; number * waves.key_heads < b.forward.H; ++number) {
+    const ChunkBackwardProblem heads = heads_of_wave(b, number, waves.key_heads);
+    for (int64_t entry = 0; entry < heads.forward.rows.B; entry += waves.entries) {
+      launch_wave(heads, entry, waves, memory, launcher);
+    }
+    launch_head_sums(heads, memory, launcher);
   }
 }
 

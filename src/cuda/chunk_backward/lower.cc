@@ -196,6 +196,13 @@ void place_boundaries(const DeltaRuleProblem& p, BackwardWorkspace& workspace,
   cut.by_rows = cut.by_columns + count;
 }
 
+void place_head_sums(const DeltaRuleProblem& all, int64_t entry, BackwardWorkspace& workspace,
+                     BackwardParams* params) noexcept {
+  if (!has_head_sums(*params)) return;
+  const int64_t each = 2 * params->stage.slots * all.HV;
+  params->chunk_sums = workspace.floats(all.rows.B * each) + entry * each;
+}
+
 /// Copies of v lie where e will: a chunk of e is written behind the last to read its v.
 StageRows place_tiles(const DeltaRuleProblem& p, WhichAddresses which, BackwardWorkspace& workspace,
                       BackwardParams* params) noexcept {
@@ -211,7 +218,6 @@ StageRows place_tiles(const DeltaRuleProblem& p, WhichAddresses which, BackwardW
   if (present(p.gate)) s.g_cumsum = rows.sums = workspace.numbers(p.HV);
   place_states(workspace, io, params);
   const int64_t chunks = (present(p.rows.cu_seqlens) ? 1 : p.rows.B) * s.slots;
-  if (has_head_sums(*params)) params->chunk_sums = workspace.floats(2 * chunks * p.HV);
   params->ready = reinterpret_cast<uint32_t*>(workspace.floats(chunks * p.HV + 1));
   params->dealt = params->ready + chunks * p.HV;
   if (io == Number::kFloat16) {

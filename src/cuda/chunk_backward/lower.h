@@ -73,6 +73,10 @@ StageRows place_plain(const core::DeltaRuleProblem& problem, BackwardWorkspace& 
                       backward::BackwardParams* params) noexcept;
 StageRows place_tiles(const core::DeltaRuleProblem& problem, WhichAddresses which,
                       BackwardWorkspace& workspace, backward::BackwardParams* params) noexcept;
+/// What chunks add to sums over tokens, of all batch entries of `all`: `params` is of those from
+/// `entry` on. In front of place_tiles(), so that waves of entries leave them in one place.
+void place_head_sums(const core::DeltaRuleProblem& all, int64_t entry, BackwardWorkspace& workspace,
+                     backward::BackwardParams* params) noexcept;
 /// What lies at the boundaries of `params->cut`; behind place_tiles(). K is V.
 void place_boundaries(const core::DeltaRuleProblem& problem, BackwardWorkspace& workspace,
                       backward::BackwardParams* params) noexcept;

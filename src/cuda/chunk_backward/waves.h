@@ -1,4 +1,4 @@
-// Cuts chunk_backward by tensor cores into waves of heads that share one workspace.
+// Cuts chunk_backward by tensor cores into waves of heads and batch entries that share one workspace.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CUDA_CHUNK_BACKWARD_WAVES_H_
 #define SLUICE_CUDA_CHUNK_BACKWARD_WAVES_H_
@@ -11,22 +11,34 @@
 
 namespace sluice::cuda {
 
-/// Waves do not depend on each other: value heads of different key heads never meet.
+/// Waves do not depend on each other: value heads of different key heads never meet, nor do batch
+/// entries but in the sums dA_log and ddt_bias.
 struct Waves {
   int64_t key_heads;         ///< of a wave; the last one may have fewer
+  int64_t entries;           ///< batch entries of a wave, likewise
   size_t bytes;              ///< of the workspace, whatever the addresses
-  backward::SegmentCut cut;  ///< of all waves
+  backward::SegmentCut cut;  ///< of the whole call
 };
 
 /// As few waves as a workspace of 1536 bytes a token and value head allows, of at most 2 GiB unless
-/// fewer heads would not fill the GPU; what lies at the boundaries of a cut comes on top.
+/// fewer heads and entries would not fill the GPU; what lies at the boundaries of a cut comes on top.
+/// Key heads are cut first, and batch entries where the fewest heads are still too many. Neither can
+/// be cut in one key head of a single sequence or of a pack, which has what it needs. WHY nor the
+/// heads of a cyclic map with states: those of a wave would not be neighbours, as a pool's are.
 Waves choose_waves(const core::ChunkBackwardProblem& problem, const backward::SegmentCut& cut,
                    const Machine& machine) noexcept;
 
-/// The call for key heads first..first + count, of the H that `problem` has, and for their value
-/// heads.
-core::ChunkBackwardProblem wave_of(const core::ChunkBackwardProblem& problem, int64_t first,
-                                   int64_t count) noexcept;
+/// The call for the wave of that number of `key_heads` key heads each, and for their value heads:
+/// neighbours, of cyclic head maps every (H / key_heads)th, of which H is then a multiple.
+core::ChunkBackwardProblem heads_of_wave(const core::ChunkBackwardProblem& problem, int64_t number,
+                                         int64_t key_heads) noexcept;
+
+/// The call for batch entries first..first + count, but for the sums over all entries.
+core::ChunkBackwardProblem entries_of_wave(const core::ChunkBackwardProblem& problem, int64_t first,
+                                           int64_t count) noexcept;
+
+/// The cut of so many of the B batch entries that `cut` is of.
+backward::SegmentCut cut_of_wave(backward::SegmentCut cut, int64_t B, int64_t entries) noexcept;
 
 }  // namespace sluice::cuda
 
