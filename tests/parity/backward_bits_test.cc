@@ -13,6 +13,14 @@
 namespace sluice::check {
 namespace {
 
+/// What a test is asked of beside its own configuration.
+struct Change {
+  const char* name;
+  void (*change)(BackwardConfig* c);
+};
+void PrintTo(const Change& change, std::ostream* out) { *out << change.name; }
+std::string change_name(const ::testing::TestParamInfo<Change>& info) { return info.param.name; }
+
 TEST(ChunkBackwardBits, TwiceTheSame) {
   BackwardConfig c;
   c.T = 200, c.H = 2, c.HV = 6, c.gate_space = SLUICE_GATE_RAW;
@@ -26,11 +34,15 @@ TEST(ChunkBackwardBits, TwiceTheSame) {
   }
 }
 
-/// Strides decide what is copied, and how many heads go through the workspace at once.
-TEST(ChunkBackwardBits, TheSameWhereverRowsLie) {
+class ChunkBackwardBitsOfPlaces : public ::testing::TestWithParam<Change> {};
+
+/// Strides decide what is copied, and how many heads and batch entries go through the workspace at
+/// once.
+TEST_P(ChunkBackwardBitsOfPlaces, TheSameWhereverRowsLie) {
   BackwardConfig c;
   c.T = 130, c.H = 4, c.HV = 8, c.K = c.V = 128, c.io = c.d_o = kBF16;
   c.qk_norm = SLUICE_QK_NORM_L2, c.gate_space = SLUICE_GATE_RAW;
+  GetParam().change(&c);
   const auto implementation = implementations_under_test().front();
   const BackwardResult dense = run_backward(c, implementation, kBF16);
   c.apart = true;
@@ -44,6 +56,27 @@ TEST(ChunkBackwardBits, TheSameWhereverRowsLie) {
         << dense.gradients[i].first;
   }
 }
+
+void make_cyclic(BackwardConfig* c) {
+  c->head_map = SLUICE_HEAD_MAP_CYCLIC;
+  c->initial = c->d_final = c->outputs[7] = false;  // states are not cut
+}
+constexpr Change kPlaces[] = {
+    {"neighbours", [](BackwardConfig*) {}},
+    {"cyclic", [](BackwardConfig* c) { make_cyclic(c); }},
+    {"cyclic_pair", [](BackwardConfig* c) { make_cyclic(c), c->H = 2, c->HV = 4; }},
+    {"batch", [](BackwardConfig* c) { c->B = 3, c->H = 1, c->HV = 2; }},
+    {"cyclic_batch",
+     [](BackwardConfig* c) {
+       c->head_map = SLUICE_HEAD_MAP_CYCLIC, c->B = 2, c->H = 2, c->HV = 4;
+     }},
+    {"batch_of_segments",
+     [](BackwardConfig* c) {
+       c->B = 3, c->H = 1, c->HV = 2, c->split = SLUICE_SPLIT_LENGTH, c->split_value = 64;
+     }},
+};
+INSTANTIATE_TEST_SUITE_P(Places, ChunkBackwardBitsOfPlaces, ::testing::ValuesIn(kPlaces),
+                         change_name);
 
 TEST(ChunkBackwardBits, RowsPastTheLastSequenceStay) {
   BackwardConfig c;
@@ -77,13 +110,7 @@ TEST(ChunkBackwardBits, HeadsDoNotMeet) {
 
 // ------------------------------------------------------------- other sequences beside one ----
 
-struct Company {
-  const char* name;
-  void (*change)(BackwardConfig* c);
-};
-void PrintTo(const Company& company, std::ostream* out) { *out << company.name; }
-
-class ChunkBackwardBitsOfASequence : public ::testing::TestWithParam<Company> {
+class ChunkBackwardBitsOfASequence : public ::testing::TestWithParam<Change> {
  protected:
   static BackwardConfig one_sequence(int64_t T) {
     BackwardConfig c;
@@ -127,7 +154,7 @@ class ChunkBackwardBitsOfASequence : public ::testing::TestWithParam<Company> {
   }
 };
 
-constexpr Company kCompanies[] = {
+constexpr Change kCompanies[] = {
     {"plain", [](BackwardConfig*) {}},
     {"grouped", [](BackwardConfig* c) { c->H = 2, c->HV = 6, c->K = 60, c->V = 33; }},
     {"linear", [](BackwardConfig* c) { c->rule = SLUICE_RULE_LINEAR_ATTENTION, c->beta = false; }},
@@ -166,7 +193,7 @@ constexpr Company kCompanies[] = {
      }},
 };
 INSTANTIATE_TEST_SUITE_P(Companies, ChunkBackwardBitsOfASequence, ::testing::ValuesIn(kCompanies),
-                         [](const auto& row) { return std::string(row.param.name); });
+                         change_name);
 
 TEST_P(ChunkBackwardBitsOfASequence, AloneOrInAPack) {
   const std::vector<int64_t> lengths = {65, 0, 1, 130, 17};

@@ -216,6 +216,14 @@ std::vector<Group> halves(int64_t size) {
     add("misaligned_pack", [](BackwardConfig* c) {
       c->wild = true, c->lengths = {70, 0, 64}, c->T = 140, c->H = 2, c->HV = 4;
     });
+    // Likewise, heads by steps and batch entries.
+    add("misaligned_cyclic", [](BackwardConfig* c) {
+      c->wild = true, c->T = 70, c->H = 2, c->HV = 4, c->head_map = SLUICE_HEAD_MAP_CYCLIC;
+      c->initial = c->d_final = c->outputs[7] = false, c->gradient = kF32;
+    });
+    add("misaligned_batch", [](BackwardConfig* c) {
+      c->wild = true, c->B = 3, c->T = 70, c->gate_space = SLUICE_GATE_RAW, c->gradient = kF32;
+    });
     add("vk", [](BackwardConfig* c) {
       c->layout = SLUICE_STATE_VK, c->lengths = {70, 0, 64}, c->T = 140, c->H = 1, c->HV = 3;
       c->qk_norm = SLUICE_QK_NORM_L2;
