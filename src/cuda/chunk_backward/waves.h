@@ -22,9 +22,9 @@ struct Waves {
 
 /// As few waves as a workspace of 1536 bytes a token and value head allows, of at most 2 GiB unless
 /// fewer heads and entries would not fill the GPU; what lies at the boundaries of a cut comes on top.
-/// Key heads are cut first, and batch entries where the fewest heads are still too many. Neither can
-/// be cut in one key head of a single sequence or of a pack, which has what it needs. WHY nor the
-/// heads of a cyclic map with states: those of a wave would not be neighbours, as a pool's are.
+/// Key heads are cut first, and batch entries where the fewest heads are still too many. What cannot
+/// be cut has what it needs: one key head of a single sequence or of a pack, and those of a cyclic
+/// map with states, which a pool has as neighbours, or with gates that are not evenly apart.
 Waves choose_waves(const core::ChunkBackwardProblem& problem, const backward::SegmentCut& cut,
                    const Machine& machine) noexcept;
 
