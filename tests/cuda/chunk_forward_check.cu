@@ -243,7 +243,9 @@ bool run_case(const Case& c, const Way& way, std::string& json) {
   const CutRequest request = request_of(way, N);
   Buffer st(h0.size() * 4 + 16), cu_device(cu.size() * 4),
       workspace(segment_workspace(N, c.HV, 128, 128, request.most_boundaries).end);
+  const Buffer norms(sizeof(float) * 2 * c.H * T);
   cudaMemset(st.data, 0xFF, st.bytes);
+  cudaMemset(norms.data, 0xFF, norms.bytes);
   cudaMemset(workspace.data, 0xFF, workspace.bytes);
   cudaMemcpy(cu_device.data, cu.data(), cu.size() * 4, cudaMemcpyHostToDevice);
   PrefillParams p = sluice_test::basic_params(N, T, c.H, c.HV);
@@ -256,6 +258,7 @@ bool run_case(const Case& c, const Way& way, std::string& json) {
   p.segments.cut = request;
   MappedTensors tensors = sluice_test::tensors(q, k, v, o, T, c.H, c.HV, c.bf16);
   tensors.l2norm = c.l2norm;
+  if (c.l2norm) p.prepared.norms = static_cast<float*>(norms.data);
   int device = 0;
   cudaGetDevice(&device);
   const Machine machine = machine_of(device);

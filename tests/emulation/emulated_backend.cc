@@ -14,6 +14,7 @@
 #include "cuda/kernels/chunk_forward/join.cuh"
 #include "cuda/kernels/chunk_forward/kernel.cuh"
 #include "cuda/kernels/chunk_forward/planner.cuh"
+#include "cuda/kernels/chunk_forward/prepare_tokens.cuh"
 #include "cuda/kernels/chunk_forward/summary.cuh"
 #include "cuda/kernels/generic/launch.h"
 #include "emulated_backend.hpp"
@@ -65,6 +66,21 @@ void launch_horizons(Launches& launch, const PrefillParams& p) {
          [&] { p.has_key_gates() ? key_horizon_kernel(p) : horizon_kernel(p); });
 }
 
+/// What prepare_tokens() of the launcher does.
+template <class Io>
+void run_token_preparation(Launches& launch, PrefillParams& p, const MappedTensors& tensors) {
+  using namespace chunk_forward;
+  if (!p.prepared.exists() || p.T == 0) return;
+  const auto rows = [](const tile::TokenTensor& t) {
+    return TokenRows{t.data, t.batch_stride, t.token_stride, t.head_stride, {}};
+  };
+  const KeyRows keys{rows(tensors.q), rows(tensors.k)};
+  launch(static_cast<unsigned>(prepared_items(p)), kPreparedThreads, [&] {
+    p.K == 128 ? prepare_tokens_kernel<Io, 128>(p, keys) : prepare_tokens_kernel<Io, 64>(p, keys);
+  });
+  read_prepared(&p);
+}
+
 template <int kK>
 void launch_join(Launches& launch, const PrefillParams& p) {
   using namespace chunk_forward;
@@ -108,6 +124,7 @@ std::string run(PrefillParams p, const MappedTensors& tensors, void* workspace) 
     if (request.rule == CutRule::kEqual && request.may_forget) *p.segments.header = {};
     if (p.has_key_gates())
       prefill_passes::run_key_preparation(launch, p, tensors.q.is_bf16, kL2Norm);
+    run_token_preparation<Io>(launch, p, tensors);
     launch_horizons(launch, p);
     p.v = emulated_map(tensors.v, 64, request.transition_columns);
     const int64_t leading = device::leading_items(request, int64_t{p.N} * p.HV, p.V);
@@ -121,6 +138,7 @@ std::string run(PrefillParams p, const MappedTensors& tensors, void* workspace) 
       p.K == 128 ? launch_join<128>(launch, p) : launch_join<64>(launch, p);
     }
   }
+  if (request.rule == CutRule::kWhole) run_token_preparation<Io>(launch, p, tensors);
   if (emulated_halves) {
     run_halved<Io, kL2Norm>(launch, p, tensors);
     return launch.trouble;
@@ -151,6 +169,7 @@ std::string run_summary(PrefillParams p, const MappedTensors& tensors,
   p.segments.place_in(workspace, p.N, p.HV, p.K, p.V);
   *p.segments.header = {};
   if (p.has_key_gates()) prefill_passes::run_key_preparation(launch, p, tensors.q.is_bf16, kL2Norm);
+  run_token_preparation<Io>(launch, p, tensors);
   launch((pairs + kHorizonThreads / 32 - 1) / (kHorizonThreads / 32), kHorizonThreads, [&] {
     p.has_key_gates() ? key_summary_planner_kernel(p, out) : summary_planner_kernel(p, out);
   });

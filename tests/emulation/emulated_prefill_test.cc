@@ -48,6 +48,13 @@ std::vector<GdnCase> cases() {
       c.options.beta_space = SLUICE_BETA_LOGIT;
       c.options.eigenvalues = SLUICE_EIGENVALUES_NEGATIVE;
     });
+    // Blocks of the launch ahead lie across batch entries.
+    add("prepared", {}, [](GdnCase& c) {
+      c.B = 3, c.T = 100, c.H = 2, c.HV = 4;
+      c.options.qk_norm = SLUICE_QK_NORM_L2;
+      c.options.gate_space = SLUICE_GATE_RAW;
+      c.options.beta_space = SLUICE_BETA_LOGIT;
+    });
     for (const sluice_rule rule : {SLUICE_RULE_GATED_DELTA, kLinear}) {
       add(named("bounded_", rule), {100, 30}, [rule](GdnCase& c) {
         c.options.gate_space = SLUICE_GATE_RAW_BOUNDED, c.options.gate_lower_bound = -5,

@@ -344,8 +344,19 @@ size_t cut_workspace(const DeltaRuleProblem& p, const CutRequest& cut) noexcept 
   return device::segment_workspace(p.rows.N, p.HV, p.K, p.V, cut.most_boundaries).end;
 }
 
-size_t records_offset(const DeltaRuleProblem& p, const CutRequest& cut) noexcept {
+size_t prepared_offset(const DeltaRuleProblem& p, const CutRequest& cut) noexcept {
   return (cut_workspace(p, cut) + 255) / 256 * 256;
+}
+
+size_t prefill_workspace(const DeltaRuleProblem& p, const device::CutRequest& cut) noexcept {
+  int64_t bytes = 0;
+  if (core::present(p.key_gate)) {
+    bytes = key_records(p) * p.HV * (device::key_record_bytes(p.K) + int64_t{sizeof(float)});
+  } else {
+    const int64_t heads = (prepares_norms(p) ? p.H : 0) + (prepares_numbers(p) ? p.HV : 0);
+    bytes = p.rows.B * p.rows.T * 2 * heads * int64_t{sizeof(float)};
+  }
+  return bytes == 0 ? cut_workspace(p, cut) : prepared_offset(p, cut) + static_cast<size_t>(bytes);
 }
 
 int cut_suffix(const CutRequest& cut, int64_t V) noexcept {

@@ -28,9 +28,14 @@ int join_columns(const device::CutRequest& cut, int64_t states, int64_t V) noexc
 
 /// Scratch bytes of a cut.
 size_t cut_workspace(const core::DeltaRuleProblem& problem, const device::CutRequest& cut) noexcept;
-/// Where behind them the records of key-wise gates begin.
-size_t records_offset(const core::DeltaRuleProblem& problem,
-                      const device::CutRequest& cut) noexcept;
+/// Where behind it what a launch prepares begins.
+size_t prepared_offset(const core::DeltaRuleProblem& problem,
+                       const device::CutRequest& cut) noexcept;
+
+/// Bytes of a prefill's workspace: a cut's, and behind it what a launch prepares, the records of key-wise
+/// gates or norms and numbers of tokens.
+size_t prefill_workspace(const core::DeltaRuleProblem& problem,
+                         const device::CutRequest& cut) noexcept;
 
 /// What a cut adds to a kernel's name, by cut_suffix().
 inline constexpr const char* kCutSuffixes[] = {

@@ -8,6 +8,7 @@
 
 #include "cuda/chunk_forward/cut.h"
 #include "cuda/kernels/chunk_forward/instances.h"
+#include "cuda/kernels/chunk_forward/prepared.h"
 #include "cuda/kernels/linear_attention/instances.h"
 
 namespace sluice::cuda::prefill {
@@ -104,11 +105,11 @@ struct Passes {
     launcher(instance.kernel, shape, params);
     follows = true;
   }
-  /// Of a summary: kernels that are told where it goes.
-  void launch(const Instance& instance, GridSize grid,
-              const chunk_forward::SummaryParams& out) noexcept {
+  /// Kernels that are told more: where a summary goes, or where rows of q and k lie.
+  template <class Others>
+  void launch_with(const Instance& instance, GridSize grid, const Others& others) noexcept {
     launcher(instance.kernel, {grid, instance.threads, instance.shared_bytes, 1, follows}, params,
-             out);
+             others);
     follows = true;
   }
   /// At most one CTA a multiprocessor.
@@ -127,6 +128,22 @@ void launch_planner(Passes& pass) noexcept {
   } else if (pass.cut().may_forget) {
     pass.launcher.clear(pass.params.segments.header, sizeof(SegmentHeader));
   }
+}
+
+device::TokenRows rows_of(const tile::TokenTensor& t) noexcept {
+  const auto number = t.is_bf16 ? device::Number::kBfloat16 : device::Number::kFloat16;
+  return {t.data, t.batch_stride, t.token_stride, t.head_stride, number};
+}
+
+/// What passes read of tokens in place of what was given. WHY after the planner: as records.
+void prepare_tokens(Passes& pass) noexcept {
+  PrefillParams& p = pass.params;
+  if (!p.prepared.exists() || p.T == 0) return;
+  const tile::TokenTensor& q = pass.tensors.q;
+  pass.launch_with(chunk_forward::token_preparation(q.is_bf16, p.K),
+                   {static_cast<unsigned>(chunk_forward::prepared_items(p))},
+                   chunk_forward::KeyRows{rows_of(q), rows_of(pass.tensors.k)});
+  chunk_forward::read_prepared(&p);
 }
 
 /// The records of all chunks and heads. WHY after the planner: passes wait for the one before them
@@ -273,7 +290,9 @@ int load_gated_delta() noexcept {
   int error = load_joins();
   if (error == 0)
     error =
-        load_all(planner(), horizon(), summary_planner(false), summary_join(64), summary_join(128));
+        load_all(planner(), horizon(), token_preparation(true, 64), token_preparation(true, 128),
+                 token_preparation(false, 64), token_preparation(false, 128),
+                 summary_planner(false), summary_join(64), summary_join(128));
   for (const auto& of_type : kInstances) {
     for (const auto& of_k : of_type) {
       for (const GetInstance get : of_k)
@@ -342,6 +361,7 @@ void launch(PrefillParams params, const MappedTensors& tensors, void* workspace,
     launch_planner(pass);
   }
   if (p.has_key_gates() && p.T > 0) launch_preparation(pass);
+  prepare_tokens(pass);
   if (may_cut) launch_segments(pass);
   if (cut.halves_tail) return launch_halved(pass);
   launch_main(pass, cut.columns);
@@ -359,12 +379,13 @@ void launch_summary(PrefillParams params, const MappedTensors& tensors,
   launcher.clear(p.segments.header, sizeof(SegmentHeader));
   if (p.T > 0) pass.encode(encode_maps(p, tensors));
   if (p.has_key_gates() && p.T > 0) launch_preparation(pass);
+  prepare_tokens(pass);
   const Instance& planner = chunk_forward::summary_planner(p.has_key_gates());
   const int64_t warps = planner.threads / 32;
-  pass.launch(planner, {static_cast<unsigned>((pairs + warps - 1) / warps)}, out);
+  pass.launch_with(planner, {static_cast<unsigned>((pairs + warps - 1) / warps)}, out);
   if (p.T > 0) launch_transitions(pass, int64_t{pass.cut().most_boundaries} * p.HV);
   const int64_t slices = (p.V + p.K) / chunk_forward::kSummaryColumns;
-  pass.launch(chunk_forward::summary_join(p.K), {static_cast<unsigned>(pairs * slices)}, out);
+  pass.launch_with(chunk_forward::summary_join(p.K), {static_cast<unsigned>(pairs * slices)}, out);
 }
 
 }  // namespace sluice::cuda::prefill

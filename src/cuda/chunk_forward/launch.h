@@ -15,7 +15,7 @@ using device::PrefillParams;
 /// The large tensors; the launcher encodes their maps.
 struct MappedTensors {
   tile::TokenTensor q, k, v, o;
-  bool l2norm = false;  ///< normalise q and k inside the kernel
+  bool l2norm = false;  ///< normalise q and k
 };
 
 /// Load all instances onto the current device, which the first launch would do otherwise.
@@ -33,7 +33,7 @@ int resident_clusters(int ctas, int device) noexcept;
 /// and nothing waits for the device.
 /// @param params all but q, k, v, o (maps and strides) and the tables of segments filled in
 /// @param workspace segment_workspace().end bytes, 256-byte aligned; may be null if sequences stay whole
-///        and params.cu_seqlens is null
+///        and params.cu_seqlens is null. What params.prepared and params.key point at lies elsewhere
 void launch(PrefillParams params, const MappedTensors& tensors, void* workspace,
             Launcher& launcher) noexcept;
 

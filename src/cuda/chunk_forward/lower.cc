@@ -90,12 +90,21 @@ device::PrefillParams lower_prefill(const DeltaRuleProblem& p,
   return out;
 }
 
-void place_records(const DeltaRuleProblem& p, const device::CutRequest& cut, void* workspace,
-                   device::PrefillParams* params) noexcept {
-  if (!params->has_key_gates()) return;
-  params->key.records = static_cast<uint8_t*>(workspace) + records_offset(p, cut);
-  params->key.peaks = reinterpret_cast<float*>(
-      params->key.records + key_records(p) * p.HV * device::key_record_bytes(p.K));
+void place_prepared(const DeltaRuleProblem& p, const device::CutRequest& cut, void* workspace,
+                    device::PrefillParams* params) noexcept {
+  uint8_t* const place = static_cast<uint8_t*>(workspace) + prepared_offset(p, cut);
+  if (params->has_key_gates()) {
+    params->key.records = place;
+    params->key.peaks = reinterpret_cast<float*>(
+        params->key.records + key_records(p) * p.HV * device::key_record_bytes(p.K));
+    return;
+  }
+  auto* next = reinterpret_cast<float*>(place);
+  if (prepares_norms(p)) {
+    params->prepared.norms = next;
+    next += 2 * p.H * p.rows.B * p.rows.T;
+  }
+  if (prepares_numbers(p)) params->prepared.numbers = next;
 }
 
 prefill::MappedTensors lower_tensors(const DeltaRuleProblem& p) noexcept {
@@ -145,7 +154,7 @@ void launch_one_launch(const DeltaRuleProblem& p, const core::Plan& plan, void* 
                        Launcher& launcher) noexcept {
   const auto cut = plan.kept<device::CutRequest>();
   device::PrefillParams params = lower_prefill(p, cut);
-  place_records(p, cut, workspace, &params);
+  place_prepared(p, cut, workspace, &params);
   prefill::launch(params, lower_tensors(p), workspace, launcher);
 }
 

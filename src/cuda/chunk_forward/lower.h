@@ -13,9 +13,9 @@ namespace sluice::cuda {
 /// A prefill for the one-launch kernels.
 device::PrefillParams lower_prefill(const core::DeltaRuleProblem& problem,
                                     const device::CutRequest& cut) noexcept;
-/// Where the records of key-wise gates lie behind a cut's tables; nothing with scalar ones.
-void place_records(const core::DeltaRuleProblem& problem, const device::CutRequest& cut,
-                   void* workspace, device::PrefillParams* params) noexcept;
+/// Where a launch prepares what the passes read, in a workspace of prefill_workspace() bytes.
+void place_prepared(const core::DeltaRuleProblem& problem, const device::CutRequest& cut,
+                    void* workspace, device::PrefillParams* params) noexcept;
 prefill::MappedTensors lower_tensors(const core::DeltaRuleProblem& problem) noexcept;
 
 /// A prefill or a step for the generic kernel.

@@ -183,19 +183,9 @@ Status plan_prefill(const DeltaRuleProblem& p, const Machine& machine,
                     const Environment& environment, core::Plan* plan) noexcept {
   const device::CutRequest cut = choose_cut(p, machine, environment.cut);
   plan->kernel = instance_name(p, cut);
-  plan->workspace_bytes = cut_workspace(p, cut);
+  plan->workspace_bytes = prefill_workspace(p, cut);
   plan->keep(cut);
   return ok_status();
-}
-
-/// The same, and records behind the cut's tables.
-Status plan_key_gates(const DeltaRuleProblem& p, const Machine& machine,
-                      const Environment& environment, core::Plan* plan) noexcept {
-  const Status status = plan_prefill(p, machine, environment, plan);
-  const auto bytes = static_cast<size_t>(key_records(p) * p.HV *
-                                         (device::key_record_bytes(p.K) + int64_t{sizeof(float)}));
-  plan->workspace_bytes = records_offset(p, plan->kept<device::CutRequest>()) + bytes;
-  return status;
 }
 
 /// In the order of their rules: one of them takes a problem, if any.
@@ -212,7 +202,7 @@ constexpr Kernel<DeltaRuleProblem> kKernels[] = {
      load_linear_attention},
     {"chunk_forward.key_gates",
      "key-wise gates in either rule, otherwise as gated_delta; gates of 16-byte aligned rows",
-     Tier::kFast, accepts_key_gates, accepts_key_addresses, plan_key_gates, launch_one_launch,
+     Tier::kFast, accepts_key_gates, accepts_key_addresses, plan_prefill, launch_one_launch,
      load_key_gates}};
 
 }  // namespace

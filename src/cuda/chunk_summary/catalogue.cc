@@ -130,13 +130,7 @@ Status plan_segments(const ChunkSummaryProblem& p, const Machine& machine,
     const device::CutRequest cut = leaves_of(p, machine, environment.cut);
     const DeltaRuleProblem rule = passes_of(p);
     plan->keep(cut);
-    plan->workspace_bytes = cut_workspace(rule, cut);
-    if (core::present(rule.key_gate)) {
-      plan->workspace_bytes =
-          records_offset(rule, cut) +
-          static_cast<size_t>(key_records(rule) * rule.HV *
-                              (device::key_record_bytes(rule.K) + int64_t{sizeof(float)}));
-    }
+    plan->workspace_bytes = prefill_workspace(rule, cut);
   }
   return plan_gradient(p, machine, environment, plan);
 }
@@ -147,7 +141,7 @@ void launch_segments(const ChunkSummaryProblem& p, const Plan& plan, void* works
     const DeltaRuleProblem rule = passes_of(p);
     const auto cut = plan.kept<device::CutRequest>();
     device::PrefillParams params = lower_prefill(rule, cut);
-    place_records(rule, cut, workspace, &params);
+    place_prepared(rule, cut, workspace, &params);
     chunk_forward::SummaryParams out{};
     out.transition = static_cast<float*>(p.transition.data);
     out.transition_stride = p.transition.stride[0];

@@ -22,6 +22,14 @@ struct KeyGates {
   uint8_t* records;  ///< of chunks and heads, see chunk_forward::KeyRecord
 };
 
+/// What a launch ahead leaves of tokens, where q and k go through the norm, gates are raw or strengths
+/// are logits; a head's lie next to each other.
+struct PreparedTokens {
+  float* norms;    ///< [2,H,B T]: inverse norms of k, then of q; null: there is no norm
+  float* numbers;  ///< [2,HV,B T]: log gates, then write strengths; null: they are as given
+  SLUICE_HOST_DEVICE bool exists() const { return norms != nullptr || numbers != nullptr; }
+};
+
 /// Arguments of the one-launch kernel. BOUND: T < 2^31 - 64 and N * HV < 2^30, as
 /// check_one_launch_sizes() in chunk_forward/one_launch.cc has it.
 struct PrefillParams {
@@ -52,10 +60,15 @@ struct PrefillParams {
   int32_t sum_chunks;  ///< of linear attention: gates are sums over 1 or 2 chunks; 0: single ones
   SegmentTables segments;  ///< null header: sequences are whole, in order, and dealt round robin
   KeyGates key;
+  PreparedTokens prepared;
   /// Tickets of this launch, where there is no header.
   uint32_t first_ticket = 0, end_ticket = ~uint32_t{0};
 
   SLUICE_HOST_DEVICE bool has_key_gates() const { return key.gate.data != nullptr; }
+  /// Tokens of all batch entries.
+  SLUICE_HOST_DEVICE int64_t token_rows() const {
+    return cu_seqlens.data != nullptr ? T : int64_t{N} * T;
+  }
   /// Whether horizons will ask for peaks.
   SLUICE_HOST_DEVICE bool may_forget_keys() const {
     return segments.cut.may_forget && segments.cut.rule != CutRule::kWhole;

@@ -1,4 +1,4 @@
-// Makes tiles in shared memory types, with the 128-byte swizzle; norms of rows, tails, zeros.
+// Makes tiles in shared memory types, with the 128-byte swizzle; tails, zeros.
 // SPDX-License-Identifier: Apache-2.0
 #ifndef SLUICE_CUDA_TILE_SHARED_TILE_CUH_
 #define SLUICE_CUDA_TILE_SHARED_TILE_CUH_
@@ -41,36 +41,6 @@ struct alignas(kAtomBytes) SwizzledTile {
     }
   }
 };
-
-/// Sums of squares of 64 rows of a tile, two threads a row: one half each. The result is valid in
-/// both threads of the pair (2 row, 2 row + 1).
-template <class Io, int kK>
-__device__ __forceinline__ float sum_of_squares(const SwizzledTile<Io, 64, kK>& tile) {
-  constexpr uint32_t kPieces = kK / 16;  // of 16 bytes, in half a row
-  const uint32_t thread = threadIdx.x & 127u;
-  const uint32_t row = thread >> 1;
-  float sum = 0;
-#pragma unroll 2
-  for (uint32_t i = 0; i < kPieces; ++i) {
-    const uint32_t piece = (thread & 1u) * kPieces + i;
-    const uint4 x = *reinterpret_cast<const uint4*>(tile.bytes + (piece >> 3) * tile.kBlockBytes +
-                                                    swizzled_piece(row, piece & 7u));
-    const uint32_t words[4] = {x.x, x.y, x.z, x.w};
-#pragma unroll
-    for (uint32_t word : words) {
-      const float a = Packed<Io>::first(word);
-      const float b = Packed<Io>::second(word);
-      sum += a * a + b * b;
-    }
-  }
-  return sum + __shfl_xor_sync(~0u, sum, 1);
-}
-
-/// Inverse norms of the rows, likewise.
-template <class Io, int kK>
-__device__ __forceinline__ float inverse_norm(const SwizzledTile<Io, 64, kK>& tile, float eps) {
-  return rsqrtf(sum_of_squares(tile) + eps);
-}
 
 /// Zeroes tiles, by all threads of a CTA.
 template <int kThreads, class Tiles>

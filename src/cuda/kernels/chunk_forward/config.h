@@ -3,6 +3,8 @@
 #ifndef SLUICE_CUDA_KERNELS_CHUNK_FORWARD_CONFIG_H_
 #define SLUICE_CUDA_KERNELS_CHUNK_FORWARD_CONFIG_H_
 
+#include <type_traits>
+
 #include "cuda/device/output_rows.cuh"
 #include "cuda/device/work_items.cuh"
 #include "cuda/tile/pipeline.cuh"
@@ -11,6 +13,9 @@
 namespace sluice::cuda::chunk_forward {
 
 using device::OutputBarrier, device::PrefillParams, device::WorkItem;
+
+struct GateSlot;
+struct NormedGateSlot;
 
 /// One kernel: dtype of q, k, v, o, whether q and k are normalised, head sizes, what it computes,
 /// and all named constants. A work item has kV_ columns of V; heads with more make several items.
@@ -36,6 +41,7 @@ struct Config {
   static constexpr int kWorkSlots = 8;
   static constexpr int kThreads = 512;
   static constexpr int kServiceRegisters = 64, kAuxRegisters = 64, kStateRegisters = 192;
+  using Gate = std::conditional_t<kL2Norm, NormedGateSlot, GateSlot>;
   using KeyTile = tile::SwizzledTile<Io, kChunk, kK>;  ///< [token][k]: k and q
   using ValueTile = tile::SwizzledTile<Io, kChunk, kV>;
   using SquareTile = tile::SwizzledTile<Io, kChunk, kChunk>;
@@ -45,7 +51,6 @@ struct Config {
 
 /// Barriers of bar.sync beside those of outputs; 0 is __syncthreads.
 enum class NamedBarrier : uint32_t {
-  kNorms = 1,
   kTurnLow = static_cast<uint32_t>(OutputBarrier::kCount),
   kTurnHigh,
   kCount
@@ -65,6 +70,17 @@ struct GateSlot {
   float column[64];  ///< e^{G_e - G_j}, e the last token of j's block of 16
   float row[3][64];  ///< e^{G_i - G_e}, e the last token of block 0, 1 or 2; 1 for i <= e
 };
+/// ... and inverse norms of k and q, zero past the end.
+struct NormedGateSlot : GateSlot {
+  float key_norm[64], query_norm[64];
+};
+/// Those norms, if there are any.
+__device__ __forceinline__ const float* key_norms(const GateSlot&) { return nullptr; }
+__device__ __forceinline__ const float* key_norms(const NormedGateSlot& s) { return s.key_norm; }
+__device__ __forceinline__ const float* query_norms(const GateSlot&) { return nullptr; }
+__device__ __forceinline__ const float* query_norms(const NormedGateSlot& s) {
+  return s.query_norm;
+}
 
 /// What the state warpgroups multiply rows and columns of a chunk by.
 struct FactorSlot {
@@ -93,8 +109,7 @@ struct SharedMemoryPlan {
       blocks[2];  ///< [i][j]: A, replaced by its inverse; by chunk parity
   FactorSlot factors[C::kFactorSlots];
   DiagonalBlock diagonal[2][8];  ///< by chunk parity
-  float norms[2][2][64];         ///< by chunk parity: rk, rq
-  GateSlot gates[C::kGateSlots];
+  typename C::Gate gates[C::kGateSlots];
   WorkItem work[C::kWorkSlots];
   alignas(8) tile::RingBarriers<C::kKSlots> k_ring;
   tile::RingBarriers<C::kQSlots> q_ring;

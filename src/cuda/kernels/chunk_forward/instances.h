@@ -35,6 +35,8 @@ const Instance& bf16_key_k128(bool delta, int columns, bool output) noexcept;
 const Instance& bf16_key_k64(bool delta, int columns, bool output) noexcept;
 const Instance& fp16_key_k128(bool delta, int columns, bool output) noexcept;
 const Instance& fp16_key_k64(bool delta, int columns, bool output) noexcept;
+/// Ahead of all passes but the planner, where q and k go through the norm; takes KeyRows too.
+const Instance& token_preparation(bool is_bf16, int K) noexcept;
 /// Before the transition pass: the planner, and the look back for heads that forget.
 const Instance& planner() noexcept;
 const Instance& horizon() noexcept;

@@ -10,7 +10,7 @@
 
 namespace sluice::cuda::chunk_forward {
 
-using tile::Accumulator, tile::inverse_norm, tile::issue_product;
+using tile::Accumulator, tile::issue_product;
 
 /// out = diag(row) x diag(columns) diag(norms) for block kBlock of this warp's rows of a product.
 template <bool kNorm, int kBlock>
@@ -169,13 +169,13 @@ __device__ __forceinline__ void store_p(int warp, const Accumulator<64>& kq,
 
 /// The factors that the state warpgroups apply to rows and columns; threads 0..63 own a token each.
 template <class C>
-__device__ __forceinline__ void store_factors(const PrefillParams& p, const GateSlot& gate,
-                                              const float (&norms)[2][64], FactorSlot& out) {
+__device__ __forceinline__ void store_factors(const PrefillParams& p, const typename C::Gate& gate,
+                                              FactorSlot& out) {
   const int t = tile::thread_of_group();
   if (t >= 64) return;
   const float G = gate.G[t], last = gate.G[63];
-  const float rk = C::kL2Norm ? norms[0][t] : 1.0f;
-  const float rq = C::kL2Norm ? norms[1][t] : 1.0f;
+  const float rk = C::kL2Norm ? key_norms(gate)[t] : 1.0f;
+  const float rq = C::kL2Norm ? query_norms(gate)[t] : 1.0f;
   const float decay = tile::exp2_fast(G);
   out.recall[t] = decay * rk;
   out.query[t] = decay * rq * p.scale;
@@ -188,7 +188,7 @@ template <class C>
 struct PrepareCursors {
   tile::RingCursor<C::kKSlots> k;
   tile::RingCursor<C::kQSlots> q;  ///< and the factors
-  tile::RingCursor<C::kPSlots> p;  ///< and `blocks`, `diagonal`, norms
+  tile::RingCursor<C::kPSlots> p;  ///< and `blocks`, `diagonal`
   tile::RingCursor<C::kGateSlots> gate;
 
   static_assert(C::kQSlots == C::kFactorSlots && C::kPSlots == 2);
@@ -212,20 +212,6 @@ __device__ __forceinline__ void issue_kk(SharedMemoryPlan<C>& s, const PrepareCu
   issue_with_k<C>(s, at, kk, s.k[at.k.slot]);
 }
 
-/// Inverse norms of the chunk's keys and queries; zero at and past `rows`. WHY zero: rows past the
-/// end belong to another sequence, and their norms multiply zeros here.
-template <class C>
-__device__ __forceinline__ void store_norms(const PrefillParams& p, SharedMemoryPlan<C>& s,
-                                            const PrepareCursors<C>& at, int rows) {
-  const float rk = inverse_norm(s.k[at.k.slot], p.l2norm_eps);
-  const float rq = C::kOutput ? inverse_norm(s.q[at.q.slot], p.l2norm_eps) : 0.0f;
-  const int row = static_cast<int>((threadIdx.x & 127u) >> 1);
-  const float norm = (threadIdx.x & 1u) ? rq : rk;
-  s.norms[at.p.slot][threadIdx.x & 1u][row] = row < rows ? norm : 0.0f;
-  // SYNC kNorms: aux warps wait for all rows' norms
-  ptx::named_barrier_sync(static_cast<uint32_t>(NamedBarrier::kNorms), 128);
-}
-
 /// First part of a chunk: the factors and A. On entry KK^T is in flight.
 template <class C>
 __device__ __forceinline__ void prepare_keys(const PrefillParams& p, SharedMemoryPlan<C>& s,
@@ -233,12 +219,6 @@ __device__ __forceinline__ void prepare_keys(const PrefillParams& p, SharedMemor
                                              int rows) {
   const int warp = aux_warp();
   const int row = warp * 16 + tile::lane_row();
-  float(&norms)[2][64] = s.norms[at.p.slot];
-  if constexpr (C::kL2Norm) {
-    // SYNC q_ring.full: norms need q
-    if constexpr (C::kOutput) at.q.wait(s.q_ring);
-    store_norms<C>(p, s, at, rows);
-  }
   const uint32_t gate_ready = at.gate.ready(s.gate_ring),
                  factors_vacant = at.q.vacant(s.factor_ring),
                  blocks_vacant = at.p.vacant(s.block_ring);
@@ -248,11 +228,11 @@ __device__ __forceinline__ void prepare_keys(const PrefillParams& p, SharedMemor
   if (!factors_vacant) at.q.acquire(s.factor_ring);
   // SYNC block_ring.empty: the finish warp is done with the slot's previous chunk
   if (!blocks_vacant) at.p.acquire(s.block_ring);
-  const GateSlot& gate = s.gates[at.gate.slot];
-  store_factors<C>(p, gate, norms, s.factors[at.q.slot]);
-  const float* key_norms = C::kL2Norm ? norms[0] : nullptr;
-  const float factor[2] = {gate.beta[row] * (C::kL2Norm ? norms[0][row] : 1.0f),
-                           gate.beta[row + 8] * (C::kL2Norm ? norms[0][row + 8] : 1.0f)};
+  const auto& gate = s.gates[at.gate.slot];
+  store_factors<C>(p, gate, s.factors[at.q.slot]);
+  const float* const norms = key_norms(gate);
+  const float factor[2] = {gate.beta[row] * (C::kL2Norm ? norms[row] : 1.0f),
+                           gate.beta[row + 8] * (C::kL2Norm ? norms[row + 8] : 1.0f)};
   ptx::wgmma_wait<0>();
   tile::pin(acc);
   if (rows < C::kChunk) {
@@ -261,7 +241,7 @@ __device__ __forceinline__ void prepare_keys(const PrefillParams& p, SharedMemor
     ptx::fence_proxy_async();
     acc.mask_from(rows);
   }
-  store_a<C>(warp, acc, factor, gate, key_norms, s.diagonal[at.p.slot],
+  store_a<C>(warp, acc, factor, gate, norms, s.diagonal[at.p.slot],
              BlockTile(s.blocks[at.p.slot].bytes));
   // SYNC block_ring.full: this warp's rows of A are written
   at.p.commit(s.block_ring);
@@ -275,9 +255,10 @@ __device__ __forceinline__ void prepare_queries(const PrefillParams& p, SharedMe
                                                 PrepareCursors<C>& at, Accumulator<64>& acc,
                                                 int rows) {
   const int warp = aux_warp(), row = warp * 16 + tile::lane_row();
-  const float(&norms)[2][64] = s.norms[at.p.slot];
-  const float factor[2] = {p.scale * (C::kL2Norm ? norms[0][row] : 1.0f),
-                           p.scale * (C::kL2Norm ? norms[0][row + 8] : 1.0f)};
+  const auto& gate = s.gates[at.gate.slot];
+  const float* const norms = key_norms(gate);
+  const float factor[2] = {p.scale * (C::kL2Norm ? norms[row] : 1.0f),
+                           p.scale * (C::kL2Norm ? norms[row + 8] : 1.0f)};
   // SYNC q_ring.full: the aux warpgroup waits for q
   at.q.wait(s.q_ring);
   issue_with_k<C>(s, at, acc, s.q[at.q.slot]);
@@ -291,8 +272,7 @@ __device__ __forceinline__ void prepare_queries(const PrefillParams& p, SharedMe
   at.q.next();
   // SYNC p_ring.empty: the state warpgroups are done with the slot's previous P
   at.p.acquire(s.p_ring);
-  store_p<C>(warp, acc, factor, s.gates[at.gate.slot], C::kL2Norm ? norms[1] : nullptr,
-             BlockTile(s.P[at.p.slot].bytes));
+  store_p<C>(warp, acc, factor, gate, query_norms(gate), BlockTile(s.P[at.p.slot].bytes));
 }
 
 /// Second part without an output: k goes back.

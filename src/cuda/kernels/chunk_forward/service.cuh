@@ -10,12 +10,50 @@
 
 namespace sluice::cuda::chunk_forward {
 
-using device::fetch_pair, device::log_gate, device::RawGate;
+using device::fetch_pair, device::key_head, device::log_gate, device::RawGate;
 using device::scalar_address, device::WorkReader, device::write_strength;
 
 /// The log gate and beta of one row.
 struct GateValue {
   float g, beta;
+};
+
+/// The lane's two inverse norms of k, and of q, as far as there are tokens.
+struct NormPairs {
+  const float *key_at, *query_at;
+  float key[2], query[2];
+
+  template <class C>
+  __device__ __forceinline__ static NormPairs of(const PrefillParams& p, const WorkItem& item) {
+    NormPairs norms{};
+    if constexpr (C::kL2Norm) {
+      const int64_t rows = p.token_rows();
+      norms.key_at = p.prepared.norms + key_head(p, item.head) * rows + int64_t{item.batch} * p.T +
+                     item.row + 2 * tile::lane();
+      norms.query_at = norms.key_at + p.H * rows;
+    }
+    return norms;
+  }
+  /// Requests those of the chunk ahead.
+  template <class C>
+  __device__ __forceinline__ void fetch(int left) {
+    if constexpr (C::kL2Norm) {
+#pragma unroll
+      for (int e = 0; e < 2; ++e) {
+        key[e] = e < left ? key_at[e] : 0.0f;
+        if constexpr (C::kOutput) query[e] = e < left ? query_at[e] : 0.0f;
+      }
+      key_at += 64, query_at += 64;
+    }
+  }
+  template <class C>
+  __device__ __forceinline__ void put(typename C::Gate& out) const {
+    if constexpr (C::kL2Norm) {
+      const int token = 2 * tile::lane();
+      *reinterpret_cast<float2*>(&out.key_norm[token]) = make_float2(key[0], key[1]);
+      *reinterpret_cast<float2*>(&out.query_norm[token]) = make_float2(query[0], query[1]);
+    }
+  }
 };
 
 /// Gate warp: cumulative gates and betas of every chunk, lane l for tokens 2l and 2l + 1; then v of
@@ -32,10 +70,12 @@ __device__ __forceinline__ void gate_role(const PrefillParams& p, SharedMemoryPl
     const char* beta_at = scalar_address(p, p.beta, item) + 2 * lane * p.beta.token_bytes;
     const int chunks = item.chunks();
     float gate[2] = {}, beta[2] = {};
+    NormPairs norms = NormPairs::of<C>(p, item);
     int left = item.tokens - 2 * lane;
     const auto fetch = [&]() {
       if (p.gate.data != nullptr) fetch_pair(gate, gate_at, p.gate, left);
       if (p.beta.data != nullptr) fetch_pair(beta, beta_at, p.beta, left);
+      norms.template fetch<C>(left);
     };
     fetch();
     for (int c = 0; c < chunks; ++c) {
@@ -45,6 +85,7 @@ __device__ __forceinline__ void gate_role(const PrefillParams& p, SharedMemoryPl
         value[e] = {log_gate(p, raw, gate[e]), write_strength(p.beta_form, p.beta_factor, beta[e])};
         if (e >= left) value[e] = {0.0f, 0.0f};
       }
+      const NormPairs now = norms;
       left -= 64;
       gate_at += 64 * p.gate.token_bytes;
       beta_at += 64 * p.beta.token_bytes;
@@ -53,7 +94,7 @@ __device__ __forceinline__ void gate_role(const PrefillParams& p, SharedMemoryPl
       constexpr float kLog2e = 1.4426950408889634f;
       // SYNC gate_ring.empty: the aux warpgroup has read the slot's previous chunk
       cursor.acquire(s.gate_ring);
-      GateSlot& out = s.gates[cursor.slot];
+      auto& out = s.gates[cursor.slot];
       const float2 G = make_float2((sum - value[1].g) * kLog2e, sum * kLog2e);
       *reinterpret_cast<float2*>(&out.G[2 * lane]) = G;
       const float block_end = __shfl_sync(~0u, G.y, lane | 7);
@@ -66,6 +107,7 @@ __device__ __forceinline__ void gate_role(const PrefillParams& p, SharedMemoryPl
             tile::exp2_fast(fminf(G.x - end, 0.0f)), tile::exp2_fast(fminf(G.y - end, 0.0f)));
       }
       *reinterpret_cast<float2*>(&out.beta[2 * lane]) = make_float2(value[0].beta, value[1].beta);
+      now.template put<C>(out);
       // SYNC gate_ring.full: G and beta of the chunk are written
       cursor.commit(s.gate_ring);
       cursor.next();

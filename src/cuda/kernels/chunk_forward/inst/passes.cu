@@ -4,6 +4,7 @@
 #include "cuda/kernels/chunk_forward/instances.h"
 #include "cuda/kernels/chunk_forward/join.cuh"
 #include "cuda/kernels/chunk_forward/planner.cuh"
+#include "cuda/kernels/chunk_forward/prepare_tokens.cuh"
 #include "cuda/kernels/chunk_forward/summary.cuh"
 
 namespace sluice::cuda::chunk_forward {
@@ -12,6 +13,25 @@ const Instance& planner() noexcept {
   static const Instance instance{reinterpret_cast<const void*>(&planner_kernel),
                                  sizeof(PlannerMemory), kPlannerThreads};
   return instance;
+}
+
+namespace {
+
+template <class Io, int kK>
+const Instance& token_preparation() noexcept {
+  static const Instance instance{reinterpret_cast<const void*>(&prepare_tokens_kernel<Io, kK>), 0,
+                                 kPreparedThreads};
+  return instance;
+}
+
+}  // namespace
+
+const Instance& token_preparation(bool is_bf16, int K) noexcept {
+  if (is_bf16) {
+    return K == 128 ? token_preparation<__nv_bfloat16, 128>()
+                    : token_preparation<__nv_bfloat16, 64>();
+  }
+  return K == 128 ? token_preparation<__half, 128>() : token_preparation<__half, 64>();
 }
 
 const Instance& horizon() noexcept {
