@@ -51,6 +51,7 @@ std::vector<GdnCase> cases() {
     // Blocks of the launch ahead lie across batch entries.
     add("prepared", {}, [](GdnCase& c) {
       c.B = 3, c.T = 100, c.H = 2, c.HV = 4;
+      c.tokens = Placement::kHeadFirst;
       c.options.qk_norm = SLUICE_QK_NORM_L2;
       c.options.gate_space = SLUICE_GATE_RAW;
       c.options.beta_space = SLUICE_BETA_LOGIT;
