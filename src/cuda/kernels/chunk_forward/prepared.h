@@ -20,7 +20,8 @@ inline constexpr int kPreparedThreads = 128;
 SLUICE_HOST_DEVICE int64_t norm_items(const PrefillParams& p) {
   return p.prepared.norms != nullptr ? (p.token_rows() + 63) / 64 * 2 * p.H : 0;
 }
-/// All CTAs; numbers come in blocks of 128 tokens of each value head.
+/// All CTAs; numbers come in blocks of 128 tokens of each value head. BOUND: a CTA stands for 8 KB of q,
+/// k or v at least, so that no memory has rows for 2^31 of them.
 SLUICE_HOST_DEVICE int64_t prepared_items(const PrefillParams& p) {
   const bool numbers = p.prepared.numbers != nullptr;
   return norm_items(p) + (numbers ? (p.token_rows() + 127) / 128 * p.HV : 0);
