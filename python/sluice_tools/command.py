@@ -142,13 +142,23 @@ def _add_report(commands: Any) -> None:
         from .report import command
     except ImportError as error:
         report = commands.add_parser("report", help="accuracy and speed as a page (needs NumPy)")
-        report.set_defaults(run=_missing, error=str(error))
+        report.set_defaults(run=_missing, error=error)
     else:
         command.add(commands)
 
 
 def _missing(arguments: argparse.Namespace) -> int:
-    raise ImportError(arguments.error)
+    raise arguments.error
+
+
+def _text_of(error: Exception) -> str:
+    """What an error says; of a package that is not installed, how to get it."""
+    if isinstance(error, ModuleNotFoundError) and error.name in ("numpy", "ml_dtypes"):
+        return (
+            f"{error.name} is not installed, which this command needs: pip install 'sluice-gdn[numpy]' "
+            "(the program `sluice doctor`, which the wheel installs, needs no package)"
+        )
+    return str(error)
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -157,5 +167,5 @@ def main(argv: list[str] | None = None) -> int:
     try:
         return int(arguments.run(arguments))
     except (sluice.Error, ValueError, OSError, ImportError) as error:
-        print(f"sluice: {error}", file=sys.stderr)
+        print(f"sluice: {_text_of(error)}", file=sys.stderr)
         return 3 if isinstance(error, NotImplementedError | ImportError) else 1

@@ -147,6 +147,16 @@ def test_info_and_bench(capsys):
     assert lines[3].startswith("One such layer reads")
 
 
+@pytest.mark.parametrize("command", ["doctor", "verify", "report"])
+def test_commands_that_need_numpy_say_how_to_get_it(command):
+    start = "import sys; sys.modules['numpy'] = None; from sluice_tools.command import main; "
+    code = f"{start}sys.exit(main(['{command}']))"
+    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert told.returncode == 3
+    assert told.stderr.startswith("sluice: numpy is not installed, which this command needs: ")
+    assert "'sluice-gdn[numpy]'" in told.stderr and told.stdout == ""
+
+
 def test_doctor_says_what_is_there_and_that_it_is_right(capsys, monkeypatch):
     monkeypatch.setenv("SLUICE_ANYTHING", "7")
     assert tool.main(["doctor"]) == 0
