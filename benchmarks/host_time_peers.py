@@ -15,20 +15,17 @@ its error in place of times. --out is written anew after each row: what a time l
 
 import argparse
 import contextlib
-import json
 import math
 import os
-import pathlib
 import shlex
 import sys
 import time
 from importlib import import_module
-from importlib.metadata import PackageNotFoundError, version
 
+import peer_record
 import sluice
 import torch
 from host_time import Bench, Inputs
-from sluice_tools import whole_file
 from triton_tuning import compile_at_once
 
 EXAMPLES = """examples:
@@ -258,16 +255,10 @@ def arguments():
 
 def start_record(options):
     """The record without rows, with the versions of the packages that are here."""
-    versions = {}
-    for package in PACKAGES:
-        try:
-            versions[package] = version(package)
-        except PackageNotFoundError:
-            print(f"{package} is not here")
     device = torch.cuda.get_device_name() if options.device == "cuda" else "cpu"
     return dict(schema="sluice.bench.host_time_peers/1", device=device, commit=options.commit,
                 command=shlex.join(["benchmarks/host_time_peers.py", *sys.argv[1:]]),
-                sluice=sluice.__version__, versions=versions, tokens=options.tokens,
+                sluice=sluice.__version__, versions=peer_record.versions(PACKAGES), tokens=options.tokens,
                 calls=options.calls, rounds=options.rounds, load=os.getloadavg()[0], rows=[])
 
 
@@ -292,8 +283,7 @@ def main():
             else:
                 row = measure(bench, problems, name, op, peer, make)
             record["rows"].append(row | dict(peer=peer))
-            if options.out:
-                whole_file.write(pathlib.Path(options.out), json.dumps(record, indent=1) + "\n")
+            peer_record.write(record, options.out)
 
 
 if __name__ == "__main__":

@@ -16,14 +16,11 @@ why. FLA calls FlashQLA where that is installed; the script turns that off. The 
 import argparse
 import functools
 import importlib
-import json
 import os
-import pathlib
-from importlib.metadata import PackageNotFoundError, version
 
+import peer_record
 import sluice
 import torch
-from sluice_tools import whole_file
 
 D = 128
 ROWS = "32768x16/16,65536x16/16,131072x16/16,131072x32/32"
@@ -110,17 +107,6 @@ def measure(tokens, heads, gates, device, contenders, sampled):
     return row
 
 
-def versions():
-    """Of the packages that are here."""
-    found = {}
-    for package in PACKAGES:
-        try:
-            found[package] = version(package)
-        except PackageNotFoundError:
-            continue
-    return found
-
-
 def text(row):
     lines = []
     for name, found in row["errors"].items():
@@ -156,14 +142,13 @@ def main(argv=None):
     contenders = {"sluice": ours} | {name: rival_of(name) for name in rivals}
     device = torch.cuda.get_device_name() if arguments.device == "cuda" else "cpu"
     record = {"schema": "sluice.bench.long_row_errors/1", "device": device, "commit": arguments.commit,
-              "sluice": sluice.__version__, "versions": versions(), "rows": []}
+              "sluice": sluice.__version__, "versions": peer_record.versions(PACKAGES), "rows": []}
     for tokens, heads in shapes(arguments.rows):
         for gates in arguments.gates.split(","):
             row = measure(tokens, heads, gates, arguments.device, contenders, arguments.sampled)
             record["rows"].append(row)
             print(text(row), flush=True)
-            if arguments.out:
-                whole_file.write(pathlib.Path(arguments.out), json.dumps(record, indent=1) + "\n")
+            peer_record.write(record, arguments.out)
     return 0
 
 

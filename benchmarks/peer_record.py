@@ -19,18 +19,23 @@ def parser(text):
     return made
 
 
+def versions(packages):
+    """Versions of the packages that are here; says which are not."""
+    found = {}
+    for package in packages:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            print(f"{package} is not here")
+    return found
+
+
 def start(name, commit, packages):
     """An empty record with the versions of the packages that are here; sets the seed."""
     torch.manual_seed(1)
     torch.set_grad_enabled(False)
-    versions = {}
-    for package in packages:
-        try:
-            versions[package] = version(package)
-        except PackageNotFoundError:
-            print(f"{package} is not here")
     return {"schema": f"sluice.bench.{name}/1", "device": torch.cuda.get_device_name(), "commit": commit,
-            "sluice": sluice.__version__, "versions": versions, "rows": []}
+            "sluice": sluice.__version__, "versions": versions(packages), "rows": []}
 
 
 def write(record, path):
