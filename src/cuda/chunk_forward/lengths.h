@@ -30,12 +30,11 @@ inline int64_t key_records(const core::DeltaRuleProblem& p) noexcept {
   return device::key_records(p.rows.N, p.rows.T, core::present(p.rows.cu_seqlens));
 }
 
-/// Whether a launch ahead prepares tokens for the gated delta rule with scalar gates: inverse norms of
-/// q and k,
+/// Whether a launch ahead of the gated delta rule with scalar gates takes the inverse norms of q and k.
 inline bool prepares_norms(const core::DeltaRuleProblem& p) noexcept {
   return p.qk_norm == SLUICE_QK_NORM_L2 && !is_linear(p) && !core::present(p.key_gate);
 }
-/// and raw gates and logits as log gates and write strengths.
+/// Whether that launch turns raw gates and logits into log gates and write strengths.
 inline bool prepares_numbers(const core::DeltaRuleProblem& p) noexcept {
   if (is_linear(p) || core::present(p.key_gate)) return false;
   const bool raw = core::present(p.gate) && p.gate_space != SLUICE_GATE_LOG &&

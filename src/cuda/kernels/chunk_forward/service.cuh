@@ -80,6 +80,9 @@ __device__ __forceinline__ void gate_role(const PrefillParams& p, SharedMemoryPl
     fetch();
     for (int c = 0; c < chunks; ++c) {
       GateValue value[2];
+      // PERF both functions branch by form, though the launch ahead leaves log gates and strengths
+      // (prepared.h): without the branches nvcc 13.0 moves the loads of fetch() to where their
+      // numbers are used, and prefills take 1.03 to 2.1 times as long (docs/lab/prefill_marks.md).
 #pragma unroll
       for (int e = 0; e < 2; ++e) {
         value[e] = {log_gate(p, raw, gate[e]), write_strength(p.beta_form, p.beta_factor, beta[e])};
