@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "check/array.hpp"
+#include "tools/bench/cpu_probe.hpp"
 #include "tools/bench/floors.hpp"
 #include "tools/bench/prefill_inputs.hpp"
 #include "tools/bench/prefill_report.hpp"
@@ -110,6 +111,14 @@ TEST(BenchSamples, LongestAndShortestSequencesAreSampled) {
   EXPECT_EQ(samples[3].sequence, 2);
   EXPECT_EQ(samples_of(cell(1, 1, {64})).size(), 1u);
   EXPECT_EQ(samples_of(cell(8, 32, {64, 64})).back().sequence, 1);
+}
+
+TEST(BenchFloors, MeasuredPeaksAreNeverZero) {
+  for (const int threads : {1, 2, 4}) {
+    EXPECT_GT(fma_peak(threads, 0.0), 0.0) << threads;
+    BandwidthProbe probe(1 << 16);
+    EXPECT_GT(probe.run(threads, 0.0), 0.0) << threads;
+  }
 }
 
 }  // namespace

@@ -157,7 +157,10 @@ double fma_peak(int threads, double seconds) {
   const double elapsed = on_threads(threads, [&](int) {
     float sink[10] = {1.0f, 1.1f, 1.2f, 1.3f, 1.4f, 1.5f, 1.6f, 1.7f, 1.8f, 1.9f};
     double done = 0.0;
-    while (!expired(start, seconds)) done += block(sink);
+    // WHY once at least: a thread that first runs when the time is over would find a peak of 0.
+    do {
+      done += block(sink);
+    } while (!expired(start, seconds));
     // A sum that depends on the sink keeps the work.
     flops.fetch_add(sink[0] < 1e30f ? done : 0.0);
   });
@@ -178,10 +181,11 @@ double BandwidthProbe::run(int threads, double seconds) {
   const double elapsed = on_threads(threads, [&](int thread) {
     float* first = values_.get() + static_cast<size_t>(thread) * share;
     double done = 0.0;
-    while (!expired(start, seconds)) {
+    // WHY once at least: as above.
+    do {
       scale(first, share);
       done += 2.0 * sizeof(float) * static_cast<double>(share);
-    }
+    } while (!expired(start, seconds));
     bytes.fetch_add(done);
   });
   // WHY: products of many rounds would become denormal, which is slow.

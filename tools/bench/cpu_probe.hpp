@@ -17,7 +17,7 @@ std::string cpu_name();
 double process_seconds();
 
 /// float32 fused multiply-adds in registers on `threads` threads, in GFLOP/s (two per FMA), with
-/// the widest vectors of this CPU. Runs about `seconds`.
+/// the widest vectors of this CPU. Runs about `seconds`, a block of each thread at least.
 /// One thread is timed by CPU time, more by wall time, as contenders are.
 double fma_peak(int threads, double seconds);
 
@@ -25,7 +25,7 @@ double fma_peak(int threads, double seconds);
 class BandwidthProbe {
  public:
   explicit BandwidthProbe(size_t bytes);
-  /// GB/s, bytes read and written counted.
+  /// GB/s, bytes read and written counted; one sweep of each thread at least.
   double run(int threads, double seconds);
 
  private:
