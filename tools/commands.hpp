@@ -31,8 +31,10 @@ int fail_unavailable(const std::string& message);
 
 /// Adds --backend, which takes the names of sluice_implementations() and "auto".
 void add_backend_option(CLI::App& command, Implementation* out);
-/// Adds --dtype: f32, bf16, f16 (also fp32, fp16). The default is what *out holds.
-void add_dtype_option(CLI::App& command, sluice_dtype* out);
+/// Adds --dtype, or an option of another name: f32, bf16, f16 (also fp32, fp16). The default is what
+/// *out holds.
+void add_dtype_option(CLI::App& command, sluice_dtype* out, const std::string& name = "--dtype",
+                      const std::string& help = "round the inputs to f32, bf16 or f16 first");
 
 /// Empty if that implementation can run here, else why not.
 std::string unavailable(Implementation implementation);

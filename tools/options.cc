@@ -60,15 +60,15 @@ void add_backend_option(CLI::App& command, Implementation* out) {
       ->check([out](const std::string& text) { return take_choice(backends(), text, out); });
 }
 
-void add_dtype_option(CLI::App& command, sluice_dtype* out) {
+void add_dtype_option(CLI::App& command, sluice_dtype* out, const std::string& name,
+                      const std::string& help) {
   static const std::map<std::string, sluice_dtype> kTypes = {{"f32", check::kF32},
                                                              {"bf16", check::kBF16},
                                                              {"f16", check::kF16},
                                                              {"fp32", check::kF32},
                                                              {"fp16", check::kF16}};
-  command
-      .add_option_function<std::string>(
-          "--dtype", [](const std::string&) {}, "round the inputs to f32, bf16 or f16 first")
+  command.add_option_function<std::string>(
+             name, [](const std::string&) {}, help)
       ->type_name("TYPE")
       ->default_str(check::same_dtype(*out, check::kF32) ? "f32" : "bf16")
       ->check([out](const std::string& text) { return take_choice(kTypes, text, out); });

@@ -102,6 +102,22 @@ TEST(BenchInputs, SlowGatesForgetLittleAndFlatOnesNothing) {
   }
 }
 
+TEST(BenchInputs, GatesAndStrengthsOf16BitsAreThoseOf32Rounded) {
+  const Bytes gates = random_gates("slow", 9, 4, 3), betas = random_betas(36, 5);
+  const Bytes short_gates = random_gates("slow", 9, 4, 3, kBFloat16),
+              short_betas = random_betas(36, 5, kBFloat16);
+  ASSERT_EQ(short_gates.size(), 72u);
+  ASSERT_EQ(short_betas.size(), 72u);
+  const auto number = [](const Bytes& bytes, sluice_dtype dtype, int64_t i) {
+    return check::load_element(TensorView(bytes.data(), DType{dtype}, {36}), i);
+  };
+  for (int64_t i = 0; i < 36; ++i) {
+    const double g = number(gates, kFloat32, i), beta = number(betas, kFloat32, i);
+    EXPECT_NEAR(number(short_gates, kBFloat16, i), g, 0x1p-8 * -g);
+    EXPECT_NEAR(number(short_betas, kBFloat16, i), beta, 0x1p-8 * beta);
+  }
+}
+
 TEST(BenchSamples, LongestAndShortestSequencesAreSampled) {
   const std::vector<Sample> samples = samples_of(cell(16, 64, {64, 8192, 7}));
   ASSERT_EQ(samples.size(), 4u);

@@ -109,10 +109,10 @@ Errors errors_of(const PrefillInputs& in, const Cell& c, const Sample& sample,
   args.q = head_view(in.q, in.dtype, c.H, c.K, first, T, key_head);
   args.k = head_view(in.k, in.dtype, c.H, c.K, first, T, key_head);
   args.v = head_view(in.v, in.dtype, c.HV, c.V, first, T, sample.head);
-  const TensorView gates =
-      head_view(in.gates.at(c.HV), kFloat32, c.HV, c.key_gates ? c.K : 1, first, T, sample.head);
+  const TensorView gates = head_view(in.gates.at(c.HV), in.gate_dtype, c.HV, c.key_gates ? c.K : 1,
+                                     first, T, sample.head);
   args.gate = c.key_gates ? gates : without_last(gates);
-  args.beta = without_last(head_view(in.beta, kFloat32, c.HV, 1, first, T, sample.head));
+  args.beta = without_last(head_view(in.beta, in.gate_dtype, c.HV, 1, first, T, sample.head));
   args.o = TensorView(o.data(), {1, T, 1, c.V});
   args.state.initial = TensorView(in.initial.data(), kFloat32, {c.sequences(), c.HV, c.K, c.V})
                            .sliced(0, sample.sequence, 1)

@@ -49,8 +49,6 @@ sluice_tensor flat_view(const Bytes& bytes, sluice_dtype dtype) {
   return view;
 }
 
-float* floats(const Bytes& bytes) { return reinterpret_cast<float*>(bytes.data()); }
-
 double log_gate(const std::string& name, int64_t column, check::Random* random) {
   if (name == "flat") return 0.0;
   if (name == "slow") return -5e-4 - 1e-3 * random->uniform();
@@ -98,38 +96,41 @@ Bytes random_rows(int64_t rows, int64_t width, bool unit, double factor, sluice_
   return out;
 }
 
-Bytes random_gates(const std::string& name, int64_t tokens, int64_t columns, uint64_t seed) {
-  Bytes out(static_cast<size_t>(tokens * columns) * sizeof(float));
-  float* const gates = floats(out);
+Bytes random_gates(const std::string& name, int64_t tokens, int64_t columns, uint64_t seed,
+                   sluice_dtype dtype) {
+  Bytes out(static_cast<size_t>(tokens * columns) * (dtype.bits / 8u));
+  const sluice_tensor gates = flat_view(out, dtype);
   for_each_block(tokens, seed, [=](int64_t first, int64_t count, check::Random* random) {
     for (int64_t i = first * columns; i < (first + count) * columns; ++i) {
-      gates[i] = static_cast<float>(log_gate(name, i % columns, random));
+      check::store_element(gates, i, log_gate(name, i % columns, random));
     }
   });
   return out;
 }
 
-Bytes random_betas(int64_t count, uint64_t seed) {
-  Bytes out(static_cast<size_t>(count) * sizeof(float));
-  float* const betas = floats(out);
+Bytes random_betas(int64_t count, uint64_t seed, sluice_dtype dtype) {
+  Bytes out(static_cast<size_t>(count) * (dtype.bits / 8u));
+  const sluice_tensor betas = flat_view(out, dtype);
   for_each_block(count, seed, [=](int64_t first, int64_t rows, check::Random* random) {
     for (int64_t i = first; i < first + rows; ++i) {
-      betas[i] = static_cast<float>(1.0 / (1.0 + std::exp(-bell(random))));
+      check::store_element(betas, i, 1.0 / (1.0 + std::exp(-bell(random))));
     }
   });
   return out;
 }
 
 PrefillInputs::PrefillInputs(const std::vector<Cell>& cells, sluice_dtype type,
-                             const std::string& gate_name)
+                             const std::string& gate_name, sluice_dtype gate_type)
     : dtype(type),
+      gate_dtype(gate_type),
       q(random_rows(largest(cells, [](const Cell& c) { return c.tokens() * c.H; }), cells.front().K,
                     true, 1.0, type, 1)),
       k(random_rows(largest(cells, [](const Cell& c) { return c.tokens() * c.H; }), cells.front().K,
                     true, 1.0, type, 2)),
       v(random_rows(largest(cells, [](const Cell& c) { return c.tokens() * c.HV; }),
                     cells.front().V, false, 1.0, type, 3)),
-      beta(random_betas(largest(cells, [](const Cell& c) { return c.tokens() * c.HV; }), 4)),
+      beta(random_betas(largest(cells, [](const Cell& c) { return c.tokens() * c.HV; }), 4,
+                        gate_type)),
       initial(random_rows(largest(cells, [](const Cell& c) { return c.units() * c.K; }),
                           cells.front().V, false, 0.1, check::kF32, 5)) {
   for (const Cell& cell : cells) {
@@ -137,7 +138,7 @@ PrefillInputs::PrefillInputs(const std::vector<Cell>& cells, sluice_dtype type,
     const int64_t tokens =
         largest(cells, [&](const Cell& c) { return c.HV == cell.HV ? c.tokens() : int64_t{0}; });
     const int64_t columns = cell.key_gates ? cell.HV * cell.K : cell.HV;
-    gates.emplace(cell.HV, random_gates(gate_name, tokens, columns, 6));
+    gates.emplace(cell.HV, random_gates(gate_name, tokens, columns, 6, gate_type));
   }
 }
 

@@ -37,18 +37,20 @@ bool are_key_wise(const std::string& gates);
 /// Rows of `width` numbers in `dtype`: normal (nearly: four uniforms), unit rows if asked for.
 Bytes random_rows(int64_t rows, int64_t width, bool unit, double factor, sluice_dtype dtype,
                   uint64_t seed);
-/// [tokens, columns] float32 log gates of a name of that list; columns are heads, times channels of
-/// key-wise ones.
-Bytes random_gates(const std::string& name, int64_t tokens, int64_t columns, uint64_t seed);
-/// [count] float32 sigmoid(normal).
-Bytes random_betas(int64_t count, uint64_t seed);
+/// [tokens, columns] log gates of a name of that list; columns are heads, times channels of key-wise
+/// ones.
+Bytes random_gates(const std::string& name, int64_t tokens, int64_t columns, uint64_t seed,
+                   sluice_dtype dtype = kFloat32);
+/// [count] sigmoid(normal).
+Bytes random_betas(int64_t count, uint64_t seed, sluice_dtype dtype = kFloat32);
 
 /// Host copies: unit q and k rows, normal v, write strengths, states 0.1 normal; gates by HV.
 struct PrefillInputs {
   /// Large enough for each of the cells, which share K and V.
-  PrefillInputs(const std::vector<Cell>& cells, sluice_dtype dtype, const std::string& gates);
+  PrefillInputs(const std::vector<Cell>& cells, sluice_dtype dtype, const std::string& gates,
+                sluice_dtype gate_dtype = kFloat32);
 
-  sluice_dtype dtype;
+  sluice_dtype dtype, gate_dtype;  ///< gate_dtype: of gates and write strengths
   Bytes q, k, v, beta, initial;
   std::map<int64_t, Bytes> gates;
 };

@@ -79,6 +79,7 @@ PrefillReport empty_report(const Machine& machine, const PrefillSettings& s) {
   report.grid = s.grid;
   report.gates = s.gates;
   report.dtype = short_dtype(s.dtype);
+  report.gate_dtype = short_dtype(s.gate_dtype);
   report.backend = backend_name(s.backend);
   report.machine = machine.describe();
   report.repeat = s.repeat;
@@ -105,7 +106,7 @@ PrefillReport measure_prefill(Machine& machine, double start_seconds, const Pref
     }
   }
   show_progress(0, s.cells.size(), "inputs");
-  const PrefillInputs inputs(s.cells, s.dtype, s.gates);
+  const PrefillInputs inputs(s.cells, s.dtype, s.gates, s.gate_dtype);
   PrefillProblem problem(machine, inputs, s.cells, s.lengths_known);
   // The very first call of the library, before the ceilings warm anything.
   PrefillRow first;

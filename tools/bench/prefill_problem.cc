@@ -29,6 +29,7 @@ PrefillProblem::PrefillProblem(Machine& machine, const PrefillInputs& inputs,
     : machine_(machine),
       lengths_known_(lengths_known),
       dtype_(inputs.dtype),
+      gate_dtype_(inputs.gate_dtype),
       q_(uploaded(machine, inputs.q)),
       k_(uploaded(machine, inputs.k)),
       v_(uploaded(machine, inputs.v)),
@@ -47,16 +48,16 @@ Status PrefillProblem::select(const Cell& c, const SplitWay& way, History histor
   upload_list(machine_, cu_seqlens_.get(), offsets_of(c));
   const sluice_device where = machine_.device();
   const int64_t T = c.tokens(), N = c.sequences();
-  const DType type = typed(dtype_);
+  const DType type = typed(dtype_), gate_type = typed(gate_dtype_);
   args_ = {};
   args_.q = TensorView(q_.get(), type, {1, T, c.H, c.K}, where);
   args_.k = TensorView(k_.get(), type, {1, T, c.H, c.K}, where);
   args_.v = TensorView(v_.get(), type, {1, T, c.HV, c.V}, where);
   args_.o = TensorView(o_.get(), type, {1, T, c.HV, c.V}, where);
   void* const gates = gates_.at(c.HV).get();
-  args_.gate = c.key_gates ? TensorView(gates, kFloat32, {1, T, c.HV, c.K}, where)
-                           : TensorView(gates, kFloat32, {1, T, c.HV}, where);
-  args_.beta = TensorView(beta_.get(), kFloat32, {1, T, c.HV}, where);
+  args_.gate = c.key_gates ? TensorView(gates, gate_type, {1, T, c.HV, c.K}, where)
+                           : TensorView(gates, gate_type, {1, T, c.HV}, where);
+  args_.beta = TensorView(beta_.get(), gate_type, {1, T, c.HV}, where);
   args_.cu_seqlens = TensorView(cu_seqlens_.get(), kInt32, {N + 1}, where);
   args_.state.initial = TensorView(initial_.get(), kFloat32, {N, c.HV, c.K, c.V}, where);
   args_.state.final = TensorView(final_.get(), kFloat32, {N, c.HV, c.K, c.V}, where);

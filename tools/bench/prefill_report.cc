@@ -121,6 +121,7 @@ nlohmann::json to_json(const PrefillReport& report) {
                          {{"grid", report.grid},
                           {"gates", report.gates},
                           {"dtype", report.dtype},
+                          {"gate_dtype", report.gate_dtype},
                           {"history", report.history},
                           {"max_tokens", report.lengths_known ? "given" : "withheld"},
                           {"repeat", report.repeat},

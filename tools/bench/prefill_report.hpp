@@ -26,7 +26,7 @@ struct PrefillSettings {
   std::string grid = "marks", gates = "published", commit = "unknown", command;
   /// As a caller has it who does not say: gates and betas that are no logits may not be forgotten.
   std::string history = "auto";
-  sluice_dtype dtype = kBFloat16;
+  sluice_dtype dtype = kBFloat16, gate_dtype = kFloat32;
   Implementation backend = Implementation::kCuda;
   int repeat = 100;
   int rest_ms = 300;  ///< idle before each cell, so that none finds clocks that another lowered
@@ -63,7 +63,7 @@ struct FirstCall {
 };
 
 struct PrefillReport {
-  std::string date, version, commit, command, grid, gates, dtype, backend, history;
+  std::string date, version, commit, command, grid, gates, dtype, gate_dtype, backend, history;
   nlohmann::json machine;
   int repeat = 0, rest_ms = 0;
   bool cold = true, lengths_known = true;
