@@ -3,6 +3,7 @@
 #ifndef SLUICE_CUDA_DEVICE_CHUNKS_CUH_
 #define SLUICE_CUDA_DEVICE_CHUNKS_CUH_
 
+#include "cuda/device/gate.cuh"
 #include "cuda/device/sequence.cuh"
 #include "cuda/device/stage_params.h"
 #include "cuda/device/store.cuh"
@@ -109,9 +110,6 @@ __device__ __forceinline__ Sequence slots_of(const StageParams& p, int64_t n) {
   find_slots(p.state, request_slots(p.state, n), &sequence);
   return sequence;
 }
-
-/// A log gate as sluice.h has it. NUM: NaN passes the clamp.
-__device__ __forceinline__ float clamped_gate(float g) { return g < -128.0f ? -128.0f : g; }
 
 __device__ __forceinline__ float token_number(const TokenRows& rows, const Chunk& chunk,
                                               int64_t head, int token) {

@@ -47,6 +47,20 @@ __device__ __forceinline__ float raw_log_gate(GateForm form, const RawGate& raw,
   return raw.minus_rate * (x > 20.0f ? x : log1pf(expf(x)));
 }
 
+/// A log gate as sluice.h has it. NUM: e^-128 is zero in float32, and a lower bound keeps -inf and
+/// cancellation out of sums; NaN passes.
+__device__ __forceinline__ float clamped_gate(float g) { return g < -128.0f ? -128.0f : g; }
+
+/// log alpha of no gate, a logarithm or alpha itself. NUM: float32 whatever the input's type.
+__device__ __forceinline__ float log_gate(GateForm form, float gate) {
+  if (form == GateForm::kNone) return 0.0f;
+  return clamped_gate(form == GateForm::kLinear ? logf(gate) : gate);
+}
+/// The same of raw gates too.
+__device__ __forceinline__ float log_gate(GateForm form, const RawGate& raw, float gate) {
+  return is_raw(form) ? clamped_gate(raw_log_gate(form, raw, gate)) : log_gate(form, gate);
+}
+
 /// Derivatives of raw_log_gate(), which is `g`, by the gate and by A_log.
 struct RawSlopes {
   float gate, A_log;
@@ -66,10 +80,9 @@ struct Decay {
   float alpha, minus_one;
 };
 
-/// The decay of a log gate. NUM: e^-128 is zero in float32; the clamp is that of sluice.h, and NaN
-/// passes it.
+/// The decay of a log gate.
 __device__ __forceinline__ Decay decay_of_log(float g) {
-  g = g < -128.0f ? -128.0f : g;
+  g = clamped_gate(g);
   return {expf(g), expm1f(g)};
 }
 

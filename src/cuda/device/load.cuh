@@ -30,6 +30,19 @@ __device__ __forceinline__ float load_number(const void* data, int64_t index, Nu
   return to_float(__ldg(static_cast<const __half*>(data) + index));
 }
 
+/// A 16-bit element of either type.
+__device__ __forceinline__ float from_bits(Number number, unsigned short bits) {
+  return number == Number::kBfloat16 ? to_float(__ushort_as_bfloat16(bits))
+                                     : to_float(__ushort_as_half(bits));
+}
+
+/// An element as it lies in memory, of 32 or the lower 16 bits. PERF converted only where it is used:
+/// a conversion behind the load would make each load wait for the one before.
+__device__ __forceinline__ float number_of(Number number, uint32_t bits) {
+  if (number == Number::kFloat32) return __uint_as_float(bits);
+  return from_bits(number, static_cast<unsigned short>(bits));
+}
+
 /// Element `n` of an integer vector.
 __device__ __forceinline__ int64_t load_index(const IndexVector& vector, int64_t n) {
   const int64_t at = n * vector.stride;

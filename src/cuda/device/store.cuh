@@ -27,11 +27,7 @@ __device__ __forceinline__ float load_written(const void* data, int64_t index, N
   return to_float(static_cast<const __half*>(data)[index]);
 }
 
-/// A 16-bit element of either type.
-__device__ __forceinline__ float from_bits(Number number, unsigned short bits) {
-  return number == Number::kBfloat16 ? to_float(__ushort_as_bfloat16(bits))
-                                     : to_float(__ushort_as_half(bits));
-}
+/// The bits of a 16-bit element of either type.
 __device__ __forceinline__ unsigned short to_bits(Number number, float x) {
   return number == Number::kBfloat16 ? __bfloat16_as_ushort(__float2bfloat16_rn(x))
                                      : __half_as_ushort(__float2half_rn(x));

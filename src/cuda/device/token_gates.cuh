@@ -5,22 +5,9 @@
 
 #include "cuda/device/gate.cuh"
 #include "cuda/device/work_items.cuh"
+#include "cuda/ptx/scalar.cuh"
 
 namespace sluice::cuda::device {
-
-/// log alpha. NUM: float32 whatever the input's type.
-__device__ __forceinline__ float log_gate(const PrefillParams& p, const RawGate& raw, float gate) {
-  float g = 0.0f;
-  if (p.gate_form == GateForm::kLog) {
-    g = gate;
-  } else if (p.gate_form == GateForm::kLinear) {
-    g = logf(gate);
-  } else if (device::is_raw(p.gate_form)) {
-    g = device::raw_log_gate(p.gate_form, raw, gate);
-  }
-  // NUM e^-128 is zero in float32, and a lower bound keeps -inf and cancellation out of the sum.
-  return g < -128.0f ? -128.0f : g;
-}
 
 /// Address of a work item's first scalar.
 __device__ __forceinline__ const char* scalar_address(const PrefillParams& p, const TokenScalar& t,
@@ -29,11 +16,24 @@ __device__ __forceinline__ const char* scalar_address(const PrefillParams& p, co
          (item.head / p.r) * t.group_bytes + (item.head % p.r) * t.member_bytes;
 }
 
-/// Two consecutive tokens' scalars, as far as `left` tokens are left.
-__device__ __forceinline__ void fetch_pair(float (&out)[2], const char* at, const TokenScalar& t,
-                                           int left) {
-  if (left > 0) out[0] = load_number(at, 0, t.number);
-  if (left > 1) out[1] = load_number(at + t.token_bytes, 0, t.number);
+/// An element of load_either().
+__device__ __forceinline__ float number_of(Number number, const ptx::EitherBits& bits) {
+  if (number == Number::kFloat32) return __uint_as_float(bits.wide);
+  return from_bits(number, static_cast<unsigned short>(bits.narrow));
+}
+
+/// Two consecutive tokens' scalars as they lie in memory.
+struct ScalarPair {
+  ptx::EitherBits bits[2];
+};
+
+/// Requests those at `at`, as far as `left` tokens are left; `t.data` may be null. What is not there is
+/// zero. PERF converted where it is used: the caller has other work until it arrives.
+__device__ __forceinline__ ScalarPair request_pair(const char* at, const TokenScalar& t, int left) {
+  const bool has_32 = t.number == Number::kFloat32;
+  if (t.data == nullptr) left = 0;
+  return {ptx::load_either(left > 0, at, has_32),
+          ptx::load_either(left > 1, at + t.token_bytes, has_32)};
 }
 
 }  // namespace sluice::cuda::device

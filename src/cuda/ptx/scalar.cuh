@@ -7,17 +7,27 @@
 
 namespace sluice::cuda::ptx {
 
-/// The 32 or 16 bits at a global address that nobody writes. WHY an instruction: where the compiler
-/// branches on the width it waits for the load at the branch's end, and not at its use.
-__device__ __forceinline__ uint32_t load_bits(const void* address, bool has_32) {
-  uint32_t bits;
+/// 32 or 16 bits, each in a register of its own: which counts is the reader's to know.
+struct EitherBits {
+  uint32_t wide, narrow;
+};
+
+/// The 32 or 16 bits at a global address that nobody writes, where `is_there`; elsewhere 0, and no
+/// load. PERF an instruction, which is where it stands: the compiler waits for a load at the end of a
+/// branch on its width, and moves others down to their uses. Two registers: a load to the same one
+/// waits until the first has arrived, even where predicates leave the second out.
+__device__ __forceinline__ EitherBits load_either(bool is_there, const void* address, bool has_32) {
+  EitherBits bits;
   asm volatile(
-      "{.reg .pred wide;\n"
-      "setp.ne.u32 wide, %2, 0;\n"
-      "@wide ld.global.nc.b32 %0, [%1];\n"
-      "@!wide ld.global.nc.u16 %0, [%1];}\n"
-      : "=r"(bits)
-      : "l"(address), "r"(static_cast<uint32_t>(has_32)));
+      "{.reg .pred there, wide, narrow;\n"
+      "setp.ne.u32 there, %4, 0;\n"
+      "setp.ne.and.u32 wide|narrow, %3, 0, there;\n"
+      "mov.b32 %0, 0;\n"
+      "mov.b32 %1, 0;\n"
+      "@wide ld.global.nc.b32 %0, [%2];\n"
+      "@narrow ld.global.nc.u16 %1, [%2];}\n"
+      : "=r"(bits.wide), "=r"(bits.narrow)
+      : "l"(address), "r"(static_cast<uint32_t>(has_32)), "r"(static_cast<uint32_t>(is_there)));
   return bits;
 }
 

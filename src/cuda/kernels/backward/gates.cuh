@@ -53,20 +53,13 @@ __device__ __forceinline__ int64_t rows_in_use(const StageParams& p) {
   return p.cu_seqlens.data == nullptr ? p.T : device::first_row(p, p.N);
 }
 
-/// g of a gate as given, of a head with those constants: clamped, NaN passes.
-__device__ __forceinline__ float log_gate(GateForm form, const device::RawGate& raw, float gate) {
-  float g = gate;
-  if (form == GateForm::kLinear) g = logf(gate);
-  if (device::is_raw(form)) g = device::raw_log_gate(form, raw, gate);
-  return device::clamped_gate(g);
-}
-
 /// g and beta of a token's heads. All threads of a CTA of kThreads.
 __device__ __forceinline__ void prepare_gates(const BackwardParams& p, int64_t batch, int64_t row) {
   for (int64_t head = threadIdx.x; head < p.stage.HV; head += kThreads) {
     if (p.g.data != nullptr) {
       const float gate = number_at(p.raw_gate, batch, row, head);
-      put_float(p.g, batch, row, head, log_gate(p.gate_form, device::load_raw_gate(p, head), gate));
+      put_float(p.g, batch, row, head,
+                device::log_gate(p.gate_form, device::load_raw_gate(p, head), gate));
     }
     if (p.beta.data == nullptr) continue;
     const bool given = p.raw_beta.data != nullptr;

@@ -59,12 +59,6 @@ __device__ __forceinline__ float channel(const TokenRows& rows, int64_t batch, i
   return device::load_number(rows.data, at(rows, batch, row, head) + i, rows.number);
 }
 
-/// g of a gate, not yet clamped; `gate` has its bias.
-__device__ __forceinline__ float log_of(GateForm form, const device::RawGate& raw, float gate) {
-  if (form == GateForm::kLog) return gate;
-  return form == GateForm::kLinear ? logf(gate) : device::raw_log_gate(form, raw, gate);
-}
-
 /// q (scaled), k, v, d_o and gates of token t; its write strength.
 __device__ __forceinline__ float load_key_token(const KeyBackwardParams& p, const KeyWork& work,
                                                 const KeyMemory& s, int64_t t) {
@@ -82,7 +76,7 @@ __device__ __forceinline__ float load_key_token(const KeyBackwardParams& p, cons
                                                  p.dt_bias.number);
     const float gate = channel(p.gate, batch, row, work.head, i) + bias;
     s.gate[i] = gate;
-    s.g[i] = device::clamped_gate(log_of(p.all.gate_form, raw, gate));
+    s.g[i] = device::log_gate(p.all.gate_form, raw, gate);
     s.alpha[i] = device::decay_of(p.all.gate_form, raw, gate).alpha;
   }
   for (int64_t j = threadIdx.x; j < stage.V; j += kKeyThreads) {

@@ -216,8 +216,7 @@ struct HeadTerm {
               : static_cast<const uint16_t*>(p.raw_gate.data)[place];
   }
   __device__ __forceinline__ float gate(Number number) const {
-    return number == Number::kFloat32 ? __uint_as_float(raw)
-                                      : device::from_bits(number, static_cast<unsigned short>(raw));
+    return device::number_of(number, raw);
   }
 };
 

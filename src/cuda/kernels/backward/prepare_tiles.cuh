@@ -139,8 +139,8 @@ struct PairToken {
     float g = 0.0f, beta = 1.0f;
     const int64_t row = chunk.row + known(chunk);
     if (b.g.data != nullptr) {
-      g = log_gate(b.gate_form, device::load_raw_gate(b, head),
-                   number_at(b.raw_gate, chunk.batch, row, head));
+      g = device::log_gate(b.gate_form, device::load_raw_gate(b, head),
+                           number_at(b.raw_gate, chunk.batch, row, head));
       if (exists) put_float(b.g, chunk.batch, row, head, g);
     }
     if (b.beta.data != nullptr) {

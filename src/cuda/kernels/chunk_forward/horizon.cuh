@@ -13,8 +13,8 @@
 namespace sluice::cuda::chunk_forward {
 
 using device::GateForm, device::kForgotten, device::list_transitions, device::locate;
-using device::log_gate, device::Number, device::SegmentView, device::PrefillParams;
-using device::RawGate, device::scalar_address, device::Segment, device::WorkItem;
+using device::Number, device::PrefillParams, device::scalar_address, device::Segment;
+using device::SegmentView, device::WorkItem;
 
 /// Chunks that are looked at, at most. WHY: to start so many chunks early costs as much as to
 /// remember, so that it does not pay to find out that a head forgets later than that.
@@ -45,13 +45,8 @@ __device__ __forceinline__ void fetch_gates(const char* at, int64_t token_bytes,
 }
 
 /// log alpha of a gate as it lies in memory; infinity where it is positive or NaN.
-__device__ __forceinline__ float bounded_gate(const PrefillParams& p, const RawGate& constants,
-                                              uint32_t raw) {
-  const Number number = p.gate.number;
-  const float gate = number == Number::kFloat32
-                         ? __uint_as_float(raw)
-                         : device::from_bits(number, static_cast<unsigned short>(raw));
-  const float g = log_gate(p, constants, gate);
+__device__ __forceinline__ float bounded_gate(const PrefillParams& p, uint32_t bits) {
+  const float g = device::log_gate(p.gate_form, device::number_of(p.gate.number, bits));
   return g <= 0.0f ? g : __uint_as_float(0x7f800000u);
 }
 
@@ -59,8 +54,8 @@ __device__ __forceinline__ float bounded_gate(const PrefillParams& p, const RawG
 /// kLookBack, over which the head forgets all that is older (kForgotten); -1 where it remembers,
 /// and where a gate is positive or NaN (infinity is never forgotten). One warp, the same in all
 /// lanes.
-__device__ __forceinline__ int horizon_of(const PrefillParams& p, const WorkItem& item,
-                                          const RawGate& constants, int first, int most) {
+__device__ __forceinline__ int horizon_of(const PrefillParams& p, const WorkItem& item, int first,
+                                          int most) {
   __shared__ uint2 gates[kHorizonWarps][kLookBack][32];
   if (p.gate_form == GateForm::kNone || first <= 0) return -1;
   const auto lane = static_cast<uint32_t>(tile::lane());
@@ -71,12 +66,12 @@ __device__ __forceinline__ int horizon_of(const PrefillParams& p, const WorkItem
   } else {
     fetch_gates<uint16_t>(at, p.gate.token_bytes, first, mine);
   }
-  // PERF no copy of the activations for each chunk: code that runs once is fetched from memory.
+  // PERF no copy of the logarithm for each chunk: code that runs once is fetched from memory.
 #pragma unroll 1
   for (int i = 0; i < 2 * kLookBack; ++i) {
     uint2& two = mine[i / 2][lane];
     uint32_t& raw = i % 2 == 0 ? two.x : two.y;
-    raw = __float_as_uint(bounded_gate(p, constants, raw));
+    raw = __float_as_uint(bounded_gate(p, raw));
   }
   float sums[kLookBack];
 #pragma unroll
@@ -97,14 +92,9 @@ __device__ __forceinline__ int horizon_of(const PrefillParams& p, const WorkItem
 
 /// horizon_of() of a head with scalar gates.
 struct ScalarHorizon {
-  RawGate constants;
-
-  // WHY not in the loop below: nvcc 13.0 loads A_log ahead of a loop that may have to, null or not.
-  __device__ __forceinline__ ScalarHorizon(const PrefillParams& p, int head)
-      : constants(device::load_raw_gate(p, head)) {}
   __device__ __forceinline__ int operator()(const PrefillParams& p, const WorkItem& item, int first,
                                             int most) const {
-    return horizon_of(p, item, constants, first, most);
+    return horizon_of(p, item, first, most);
   }
 };
 
@@ -112,7 +102,6 @@ struct ScalarHorizon {
 /// of tokens: the state's columns shrink by that factor at least, whatever it turns them by; sums of
 /// single channels say nothing, for the delta rule moves content from one to another.
 struct KeyHorizon {
-  __device__ __forceinline__ KeyHorizon(const PrefillParams&, int) {}
   __device__ __forceinline__ int operator()(const PrefillParams& p, const WorkItem& item, int first,
                                             int most) const {
     const int last = min(min(first, most), kLookBack), lane = tile::lane();
@@ -143,7 +132,6 @@ __device__ __forceinline__ void find_horizons(const PrefillParams& p) {
   const Segment left = table.left(boundary);
   if (left.after < 0) return;
   const WorkItem item = locate(p, left.seq, head);
-  const Horizon horizon(p, head);
   // How far the state at this boundary reaches back, then that at the one before.
   Segment at = left;
   int own = 0;
@@ -154,7 +142,7 @@ __device__ __forceinline__ void find_horizons(const PrefillParams& p) {
       if (own >= 0 || left.before < 0) break;
       at = table.left(left.before);
     }
-    const int found = horizon(p, item, at.first + at.chunks, at.chunks);
+    const int found = Horizon{}(p, item, at.first + at.chunks, at.chunks);
     if (before == 0) own = found;
     if (before == 1) multiplies = found < 0;
   }

@@ -97,7 +97,7 @@ __device__ __forceinline__ void put_numbers(const device::PrefillParams& p, int6
                                0, t.number);
   };
   float* const to = p.prepared.numbers + head * count + row;
-  if (p.gate.data != nullptr) to[0] = device::log_gate(p, raw, number(p.gate));
+  if (p.gate.data != nullptr) to[0] = device::log_gate(p.gate_form, raw, number(p.gate));
   if (p.beta.data != nullptr) {
     to[p.HV * count] = device::write_strength(p.beta_form, p.beta_factor, number(p.beta));
   }

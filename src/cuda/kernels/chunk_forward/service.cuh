@@ -10,13 +10,19 @@
 
 namespace sluice::cuda::chunk_forward {
 
-using device::fetch_pair, device::key_head, device::log_gate, device::RawGate;
-using device::scalar_address, device::WorkReader, device::write_strength;
+using device::key_head, device::log_gate, device::number_of, device::request_pair,
+    device::scalar_address;
+using device::ScalarPair, device::WorkReader;
 
 /// The log gate and beta of one row.
 struct GateValue {
   float g, beta;
 };
+
+/// The number at `address`, 0 where it `is_there` not; requested where it is called.
+__device__ __forceinline__ float load_float(const float* address, bool is_there) {
+  return __uint_as_float(ptx::load_either(is_there, address, true).wide);
+}
 
 /// The lane's two inverse norms of k, and of q, as far as there are tokens.
 struct NormPairs {
@@ -40,8 +46,8 @@ struct NormPairs {
     if constexpr (C::kL2Norm) {
 #pragma unroll
       for (int e = 0; e < 2; ++e) {
-        key[e] = e < left ? key_at[e] : 0.0f;
-        if constexpr (C::kOutput) query[e] = e < left ? query_at[e] : 0.0f;
+        key[e] = load_float(key_at + e, e < left);
+        if constexpr (C::kOutput) query[e] = load_float(query_at + e, e < left);
       }
       key_at += 64, query_at += 64;
     }
@@ -56,8 +62,11 @@ struct NormPairs {
   }
 };
 
-/// Gate warp: cumulative gates and betas of every chunk, lane l for tokens 2l and 2l + 1; then v of
-/// the chunk before.
+/// The gate warp requests v so many chunks behind its gates. PERF two: it waits for a slot of v until
+/// the state is done with the chunk two before, and the next chunk's gates should not come that late.
+inline constexpr int kValuesBehind = 2;
+
+/// Gate warp: cumulative gates and betas of every chunk, lane l for tokens 2l and 2l + 1; and v.
 template <class C>
 __device__ __forceinline__ void gate_role(const PrefillParams& p, SharedMemoryPlan<C>& s) {
   const int lane = tile::lane();
@@ -65,30 +74,37 @@ __device__ __forceinline__ void gate_role(const PrefillParams& p, SharedMemoryPl
   tile::RingCursor<C::kGateSlots> cursor;
   tile::RingCursor<C::kVSlots> v;
   for (WorkItem item = work.next(); item.valid(); item = work.next()) {
-    const RawGate raw = load_raw_gate(p, item.head);
     const char* gate_at = scalar_address(p, p.gate, item) + 2 * lane * p.gate.token_bytes;
     const char* beta_at = scalar_address(p, p.beta, item) + 2 * lane * p.beta.token_bytes;
     const int chunks = item.chunks();
-    float gate[2] = {}, beta[2] = {};
+    ScalarPair gate, beta;
     NormPairs norms = NormPairs::of<C>(p, item);
     int left = item.tokens - 2 * lane;
     const auto fetch = [&]() {
-      if (p.gate.data != nullptr) fetch_pair(gate, gate_at, p.gate, left);
-      if (p.beta.data != nullptr) fetch_pair(beta, beta_at, p.beta, left);
+      gate = request_pair(gate_at, p.gate, left);
+      beta = request_pair(beta_at, p.beta, left);
       norms.template fetch<C>(left);
+    };
+    // PERF all lanes wait: where they went on, sums over lanes would meet lane 0 by a way that is
+    // several times as long.
+    const auto request_v = [&](int c) {
+      if (lane == 0) device::load_v<C>(p, s, v, item, c);
+      __syncwarp();
     };
     fetch();
     for (int c = 0; c < chunks; ++c) {
       GateValue value[2];
-      // PERF both functions branch by form, though the launch ahead leaves log gates and strengths
-      // (prepared.h): without the branches nvcc 13.0 moves the loads of fetch() to where their
-      // numbers are used, and prefills take 1.03 to 2.1 times as long (docs/lab/prefill_marks.md).
 #pragma unroll
       for (int e = 0; e < 2; ++e) {
-        value[e] = {log_gate(p, raw, gate[e]), write_strength(p.beta_form, p.beta_factor, beta[e])};
+        value[e] = {log_gate(p.gate_form, number_of(p.gate.number, gate.bits[e])),
+                    p.beta.data == nullptr
+                        ? p.beta_factor
+                        : p.beta_factor * number_of(p.beta.number, beta.bits[e])};
         if (e >= left) value[e] = {0.0f, 0.0f};
       }
       const NormPairs now = norms;
+      // PERF the next chunk's, before this warp waits for a slot: memory is as far away as half a
+      // chunk takes.
       left -= 64;
       gate_at += 64 * p.gate.token_bytes;
       beta_at += 64 * p.beta.token_bytes;
@@ -114,10 +130,9 @@ __device__ __forceinline__ void gate_role(const PrefillParams& p, SharedMemoryPl
       // SYNC gate_ring.full: G and beta of the chunk are written
       cursor.commit(s.gate_ring);
       cursor.next();
-      if (c > 0 && lane == 0) device::load_v<C>(p, s, v, item, c - 1);
+      if (c >= kValuesBehind) request_v(c - kValuesBehind);
     }
-    if (chunks > 0 && lane == 0) device::load_v<C>(p, s, v, item, chunks - 1);
-    __syncwarp();
+    for (int c = max(chunks - kValuesBehind, 0); c < chunks; ++c) request_v(c);
   }
 }
 

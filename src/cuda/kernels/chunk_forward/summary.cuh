@@ -113,8 +113,7 @@ __device__ __forceinline__ void place_pieces(const PrefillParams& p, const Summa
   int early = 0;
   if (p.segments.cut.may_forget) {
     const int whole = piece.item.tokens / 64;
-    const Horizon horizon(p, piece.item.head);
-    const int found = horizon(p, piece.item, whole, whole);
+    const int found = Horizon{}(p, piece.item, whole, whole);
     if (found > 0) early = found + piece.chunks - whole;
   }
   if (!tile::is_first_lane()) return;

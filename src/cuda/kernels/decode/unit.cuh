@@ -10,7 +10,7 @@
 
 namespace sluice::cuda::decode {
 
-using device::Sequence;
+using device::number_of, device::Sequence;
 
 /// Tiles first .. last - 1 of one (sequence, key head). Tile i is 2^column_bits columns of value
 /// head i / tiles_per_head of that key head.
@@ -132,8 +132,7 @@ __device__ __forceinline__ int64_t row_offset(const TokenRows& t, const Sequence
          at;
 }
 
-/// A number as it lies in memory. PERF converted only where it is used: a conversion behind the
-/// load would make each load wait for the one before.
+/// A number as it lies in memory (number_of()).
 using RawNumber = uint32_t;
 
 /// Element `index` of an array that the kernel does not write.
@@ -148,11 +147,6 @@ __device__ __forceinline__ RawNumber request_written(const void* data, int64_t i
                                                      Number number) {
   if (number == Number::kFloat32) return static_cast<const uint32_t*>(data)[index];
   return static_cast<const uint16_t*>(data)[index];
-}
-
-__device__ __forceinline__ float number_of(Number number, RawNumber raw) {
-  if (number == Number::kFloat32) return __uint_as_float(raw);
-  return device::from_bits(number, static_cast<unsigned short>(raw));
 }
 
 }  // namespace sluice::cuda::decode

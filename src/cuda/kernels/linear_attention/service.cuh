@@ -14,7 +14,7 @@ using device::RawGate;
 
 /// Two gates of a chunk as they lie in memory, and the sum before the chunk where they are sums.
 struct LaneGates {
-  uint32_t x[2], before;
+  ptx::EitherBits x[2], before;
 };
 
 /// Where an item's gates come from. Lane l has tokens 2l and 2l + 1.
@@ -31,15 +31,13 @@ struct GateSource {
         tokens(item.tokens),
         first(item.first) {}
 
-  __device__ __forceinline__ uint32_t bits(int token) const {
-    return ptx::load_bits(data + token * p.gate.token_bytes,
-                          p.gate.number == device::Number::kFloat32);
+  __device__ __forceinline__ ptx::EitherBits bits(int token) const {
+    return ptx::load_either(true, data + token * p.gate.token_bytes,
+                            p.gate.number == device::Number::kFloat32);
   }
   /// Bits as a number.
-  __device__ __forceinline__ float number(uint32_t bits) const {
-    if (p.gate.number == device::Number::kFloat32) return __uint_as_float(bits);
-    if (p.gate.number == device::Number::kBfloat16) return __uint_as_float(bits << 16);
-    return tile::Packed<__half>::first(bits);
+  __device__ __forceinline__ float number(const ptx::EitherBits& bits) const {
+    return device::number_of(p.gate.number, bits);
   }
 
   /// Requests the gates of chunk c; past the end those of the last token.
@@ -70,7 +68,7 @@ __device__ __forceinline__ float2 sum_gates(const GateSource& source, const RawG
   }
   float g[2];
 #pragma unroll
-  for (int e = 0; e < 2; ++e) g[e] = e < left ? device::log_gate(p, raw, x[e]) : 0.0f;
+  for (int e = 0; e < 2; ++e) g[e] = e < left ? device::log_gate(p.gate_form, raw, x[e]) : 0.0f;
   const float both = g[0] + g[1], before = tile::sum_before_lane(both);
   return {before + g[0], before + both};
 }
@@ -90,7 +88,7 @@ __device__ __forceinline__ void put_gates(GateSlot& out, float2 sums, float scal
 }
 
 /// Chunks whose gates are on their way. PERF memory is further away than one chunk takes.
-inline constexpr int kGatesAhead = 4;
+inline constexpr int kGatesAhead = 2;
 
 /// Cumulative gates and factors of a work item's chunks; if wanted the sum of all its gates.
 template <class C, bool kTotal>
