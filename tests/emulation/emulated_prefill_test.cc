@@ -48,6 +48,7 @@ std::vector<GdnCase> cases() {
       c.options.beta_space = SLUICE_BETA_LOGIT;
       c.options.eigenvalues = SLUICE_EIGENVALUES_NEGATIVE;
     });
+    add("short_gates", {130, 1, 65}, [io](GdnCase& c) { c.gate_dtype = io; });
     // Blocks of the launch ahead lie across batch entries.
     add("prepared", {}, [](GdnCase& c) {
       c.B = 3, c.T = 100, c.H = 2, c.HV = 4;
