@@ -85,5 +85,16 @@ TEST(CudaLeadingSegments, AreChosenWhereTheTransitionPassIsLong) {
   EXPECT_EQ(request_of(p).lead, 0);
 }
 
+TEST(CudaLeadingSegments, AreSlowerThan64ColumnsOfManyHeadsWithoutTheNorm) {
+  for (const int64_t HV : {48, 64}) {
+    DeltaRuleProblem p = dense(1, 32768, HV);
+    EXPECT_EQ(request_of(p).rule, CutRule::kWhole) << HV;
+    EXPECT_EQ(request_of(p).columns, 64) << HV;
+    p.qk_norm = SLUICE_QK_NORM_L2;
+    EXPECT_EQ(request_of(p).rule, CutRule::kEqual) << HV << " with the norm";
+    EXPECT_EQ(request_of(p).columns, 128) << HV;
+  }
+}
+
 }  // namespace
 }  // namespace sluice::cuda

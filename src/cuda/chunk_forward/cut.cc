@@ -54,6 +54,14 @@ struct CutEstimate {
   int8_t lead = 0;  ///< quarters of the others that its first segments have, where they lead
 };
 
+/// A chunk of 64 columns where q and k are taken as given. WHY less than with the l2 norm: that
+/// lengthens what prepares a chunk, which 128 columns hide.
+constexpr float kNarrowAsGiven = 0.755f;
+
+bool takes_keys_as_given(const DeltaRuleProblem& p) noexcept {
+  return !is_linear(p) && !core::present(p.key_gate) && p.qk_norm == SLUICE_QK_NORM_NONE;
+}
+
 /// What does not depend on the number of segments.
 CutProblem case_of(const DeltaRuleProblem& p, const CutRequest& cut,
                    const BatchShape& batch) noexcept {
@@ -68,6 +76,7 @@ CutProblem case_of(const DeltaRuleProblem& p, const CutRequest& cut,
                 has_scalar_factors(p) ? 0.0f : number(p.K / cut.transition_columns),
                 number(cut.multiprocessors)};
   of.cost(has_scalar_factors(p), cut.columns);
+  if (cut.columns == 64 && takes_keys_as_given(p)) of.chunk = of.full = kNarrowAsGiven;
   if (!is_linear(p)) {
     const int columns = join_columns(cut, batch.sequences * p.HV, p.V);
     of.costs.join *= columns == 8 ? 1.0f : columns == 16 ? 1.6f : 2.1f;
@@ -239,7 +248,7 @@ CutRequest choose_by_model(const DeltaRuleProblem& p, const Machine& machine,
 struct ModelQuestion {
   int64_t N = 0, T = 0, longest = 0, HV = 0, K = 0, V = 0;
   Machine machine;
-  bool packed = false, linear = false, key_gates = false, takes_prefixes = false,
+  bool packed = false, linear = false, key_gates = false, as_given = false, takes_prefixes = false,
        may_forget = false;
 
   bool operator==(const ModelQuestion&) const = default;
@@ -263,6 +272,7 @@ CutRequest choose_or_recall(const DeltaRuleProblem& p, const Machine& machine,
                                core::present(p.rows.cu_seqlens),
                                has_scalar_factors(p),
                                core::present(p.key_gate),
+                               takes_keys_as_given(p),
                                takes_prefixes(p),
                                cut.may_forget};
   if (question != known) {
