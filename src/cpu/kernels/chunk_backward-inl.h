@@ -223,7 +223,7 @@ class HeadBackward : BackwardHead<BackwardItem> {
     const int64_t rows = tile_rows(n), Vs = l_.V_stride;
     product<false>(left(l_.k, l_.K_stride), {at(l_.D), Vs}, rows, Vs, p_.K, Into::kSet,
                    {at(l_.rows), Vs});
-    product<false>(turned(l_.P, kC), {at(l_.d_o), Vs}, rows, Vs, n, Into::kSet, {at(l_.dN), Vs});
+    upper_product(turned(l_.P, kC), {at(l_.d_o), Vs}, rows, Vs, n, Into::kSet, {at(l_.dN), Vs});
     for (int64_t i = 0; i < rows; ++i) {
       float* const added = at(l_.rows) + i * Vs;
       scale_row(token(kSince)[i], Vs, added);
@@ -239,7 +239,7 @@ class HeadBackward : BackwardHead<BackwardItem> {
   /// Y, dR and W = Gamma * dA; dbeta and what the gates get through A and R.
   void corrections(int64_t n) const noexcept {
     const int64_t rows = tile_rows(n), Vs = l_.V_stride;
-    product<false>(turned(l_.L, kC), {at(l_.dN), Vs}, rows, Vs, n, Into::kSet, {at(l_.Y), Vs});
+    upper_product(turned(l_.L, kC), {at(l_.dN), Vs}, rows, Vs, n, Into::kSet, {at(l_.Y), Vs});
     product<false, true>(left(l_.Y, Vs), {at(l_.N_t), kC}, rows, kC, p_.V, Into::kSet,
                          {at(l_.A), kC});
     float* const minus = token(kOnes);
@@ -283,11 +283,11 @@ class HeadBackward : BackwardHead<BackwardItem> {
     product<false>(left(l_.d_o, Vs), {at(l_.state_t), Ks}, rows, Ks, p_.V, Into::kSet, dq);
     product<true>(left(l_.X, kC), {at(l_.k), Ks}, rows, Ks, n, Into::kAdd, dq);
     product<false>(left(l_.N, Vs), {at(l_.d_state_t), Ks}, rows, Ks, p_.V, Into::kSet, dk);
-    product<false>(turned(l_.X, kC), {at(l_.q), Ks}, rows, Ks, n, Into::kAdd, dk);
+    upper_product(turned(l_.X, kC), {at(l_.q), Ks}, rows, Ks, n, Into::kAdd, dk);
     if (!delta_) return;
     product<false>(left(l_.dR, Vs), {at(l_.state_t), Ks}, rows, Ks, p_.V, Into::kSubtract, dk);
     product<true>(left(l_.W, kC), {at(l_.k), Ks}, rows, Ks, n, Into::kAdd, dk);
-    product<false>(turned(l_.W, kC), {at(l_.k), Ks}, rows, Ks, n, Into::kAdd, dk);
+    upper_product(turned(l_.W, kC), {at(l_.k), Ks}, rows, Ks, n, Into::kAdd, dk);
   }
 
   /// D <- exp(G_n) D + q^T (s diag(exp G) d_o) - k^T (diag(exp G) dR).

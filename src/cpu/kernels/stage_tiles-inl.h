@@ -1,6 +1,5 @@
 // Multiplies small dense float32 matrices, a register tile at a time, for the stages of the chunk
 // form: rows and depth of any size, columns padded to whole tiles.
-//          form: rows and depth of any size, columns padded to whole tiles.
 // SPDX-License-Identifier: Apache-2.0
 #if defined(SLUICE_CPU_KERNELS_STAGE_TILES_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef SLUICE_CPU_KERNELS_STAGE_TILES_INL_H_
@@ -106,6 +105,19 @@ HWY_NOINLINE void product(LeftMatrix left, RightMatrix right, int64_t rows, int6
       if (kLowerOut && first + static_cast<int64_t>(kRows) <= column) return;
       product_tile<kRows, kLower>(left, panel, first, depth, into,
                                   out.data + first * out.stride + column, out.stride);
+    });
+  }
+}
+
+/// The same of an upper triangular left operand with its diagonal, below which there are zeros.
+inline HWY_NOINLINE void upper_product(LeftMatrix left, RightMatrix right, int64_t rows,
+                                       int64_t columns, int64_t depth, Into into, OutMatrix out) {
+  for (int64_t column = 0; column < columns; column += kTileColumns) {
+    cover_rows(rows, [&](int64_t first, auto tile_rows) HWY_ATTR {
+      const LeftMatrix from{left.data + first * left.step, left.row, left.step};
+      const RightMatrix panel{right.data + first * right.stride + column, right.stride};
+      product_tile<tile_rows.value, false>(from, panel, first, depth - first, into,
+                                           out.data + first * out.stride + column, out.stride);
     });
   }
 }
