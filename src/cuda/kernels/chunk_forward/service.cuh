@@ -103,8 +103,8 @@ __device__ __forceinline__ void gate_role(const PrefillParams& p, SharedMemoryPl
         if (e >= left) value[e] = {0.0f, 0.0f};
       }
       const NormPairs now = norms;
-      // PERF the next chunk's, before this warp waits for a slot: memory is as far away as half a
-      // chunk takes.
+      // PERF the next chunk's, before this warp waits for a slot, so that the way to memory is
+      // hidden behind that wait.
       left -= 64;
       gate_at += 64 * p.gate.token_bytes;
       beta_at += 64 * p.beta.token_bytes;
