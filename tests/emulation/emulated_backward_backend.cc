@@ -72,8 +72,7 @@ void run_tiles(void (*bf16)(Params, int64_t), void (*fp16)(Params, int64_t), con
 template <Solve kSolve>
 void run_solve(const BackwardParams& p, Launcher& launcher) {
   run_tiles(solve_tiles_kernel<__nv_bfloat16, kSolve>, solve_tiles_kernel<__half, kSolve>, p,
-            p.d_o.number == Number::kBfloat16, device::chunk_slots(p.stage) * p.stage.H,
-            kSolveThreads, launcher);
+            p.d_o.number == Number::kBfloat16, slot_count(p) * p.stage.H, kSolveThreads, launcher);
 }
 
 template <class Bf16, class Half>
@@ -157,8 +156,8 @@ void launch_prepare(const BackwardParams& params, Launcher& launcher) noexcept {
 void launch_maxima(const BackwardParams& params, Launcher& launcher) noexcept {
   if (params.maxima == nullptr) return;
   run_tiles(maxima_kernel<__nv_bfloat16>, maxima_kernel<__half>, params,
-            params.d_o.number == Number::kBfloat16,
-            device::chunk_slots(params.stage) * params.stage.HV, kScaleThreads, launcher);
+            params.d_o.number == Number::kBfloat16, slot_count(params) * params.stage.HV,
+            kScaleThreads, launcher);
 }
 
 void launch_solve(const BackwardParams& params, Launcher& launcher) noexcept {
@@ -198,13 +197,39 @@ ChainParams gradients_of(const BackwardParams& params, const TileTensors& t) {
           ChainPass::kWhole};
 }
 
+bool is_wide(const BackwardParams& params, const Launcher& launcher) {
+  if (params.cut.exists()) return params.stage.V == 128;
+  return has_wide_chain(params.stage, launcher.machine().multiprocessors);
+}
+
+template <int kK>
+void run_fold(const BackwardParams& p, Launcher& launcher) {
+  const int64_t items = 2 * fold_chains(p.cut, p.stage.N) * p.stage.HV * (kK / kFoldColumns);
+  if (!launcher.ok() || items == 0) return;
+  launcher.note(run_ctas(items, kFoldThreads<kK>, sizeof(FoldShared<kK>),
+                         [&] { segment_fold_kernel<kK>(p, items); }));
+}
+
 }  // namespace
 
-void launch_chain(const BackwardParams& params, const TileTensors& t, Launcher& launcher) noexcept {
-  const ChainParams p = gradients_of(params, t);
-  const bool wide = has_wide_chain(params.stage, launcher.machine().multiprocessors);
+void launch_chain(const BackwardParams& params, const TileTensors& t, ChainPass pass,
+                  Launcher& launcher) noexcept {
+  ChainParams p = gradients_of(params, t);
+  p.pass = pass;
+  const bool wide = is_wide(params, launcher);
   params.delta_rule ? run_chain<Chain::kDelta>(p, wide, launcher)
                     : run_chain<Chain::kLinear>(p, wide, launcher);
+}
+
+void launch_states(const BackwardParams& params, const TileTensors& t, ChainPass pass,
+                   Launcher& launcher) noexcept {
+  ChainParams p = states_of(params, t);
+  p.pass = pass;
+  run_chain<Chain::kStates>(p, is_wide(params, launcher), launcher);
+}
+
+void launch_fold(const BackwardParams& params, Launcher& launcher) noexcept {
+  params.stage.K == 64 ? run_fold<64>(params, launcher) : run_fold<128>(params, launcher);
 }
 
 namespace {
@@ -230,14 +255,6 @@ void run_pass(ChainPass pass, bool many, BothChainsParams& p, Launcher& launcher
   run_chain<Chain::kDelta>(p.gradients, wide, launcher);
 }
 
-template <int kK>
-void run_fold(const BackwardParams& p, Launcher& launcher) {
-  const int64_t items = 2 * fold_chains(p.cut, p.stage.N) * p.stage.HV * (kK / kFoldColumns);
-  if (!launcher.ok() || items == 0) return;
-  launcher.note(run_ctas(items, kFoldThreads<kK>, sizeof(FoldShared<kK>),
-                         [&] { segment_fold_kernel<kK>(p, items); }));
-}
-
 }  // namespace
 
 void launch_chains(const BackwardParams& params, const TileTensors& t,
@@ -248,13 +265,13 @@ void launch_chains(const BackwardParams& params, const TileTensors& t,
     static bool many = false;  // calls by turns
     many = !many;
     run_pass(ChainPass::kMaps, many, p, launcher);
-    params.stage.K == 64 ? run_fold<64>(params, launcher) : run_fold<128>(params, launcher);
+    launch_fold(params, launcher);
     return run_pass(ChainPass::kSegments, many, p, launcher);
   }
   if (has_both_chains(params.stage, multiprocessors)) return run_both(p, launcher);
   const bool wide = has_wide_chain(params.stage, multiprocessors);
   run_chain<Chain::kStates>(p.states, wide, launcher);
-  launch_chain(params, t, launcher);
+  launch_chain(params, t, ChainPass::kWhole, launcher);
 }
 
 void launch_gradients(const BackwardParams& params, const TileTensors& t,
@@ -268,7 +285,7 @@ void launch_gradients(const BackwardParams& params, const TileTensors& t,
                          emulated_map(t.D, 128, 128),
                          params,
                          t.states_per_batch};
-  const int64_t items = device::chunk_slots(params.stage) * params.stage.H;
+  const int64_t items = slot_count(params) * params.stage.H;
   const LateChunks late(params);
   params.delta_rule ? run_gradients<true>(p, items, launcher)
                     : run_gradients<false>(p, items, launcher);

@@ -5,10 +5,10 @@ set(stage_backends BACKENDS sluice_emulated_stages sluice_emulated_backward slui
   HOST ${prefill_host} environment
     chunk_stage/accepts chunk_stage/catalogue chunk_stage/lower
     chunk_backward/catalogue chunk_backward/cut chunk_backward/forward_pass chunk_backward/lower
-    chunk_backward/waves
+    chunk_backward/waves chunk_backward/windows
     kernels/stages/plan kernels/stages/compact_plan kernels/backward/plan)
 sluice_add_emulated_tests(sluice_emulated_stage_tests
-  stage_selection_test.cc stage_plan_test.cc backward_plan_test.cc emulated_stage_edges_test.cc $<TARGET_OBJECTS:sluice_stage_suite>
+  stage_selection_test.cc stage_plan_test.cc backward_plan_test.cc backward_waves_test.cc emulated_stage_edges_test.cc $<TARGET_OBJECTS:sluice_stage_suite>
   ${stage_backends})
 sluice_add_shards(emulated_stages 2 sluice_emulated_stage_tests cpu "*")
 # Simple GLA as every other GPU has it.

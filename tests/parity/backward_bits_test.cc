@@ -44,9 +44,9 @@ TEST_P(ChunkBackwardBitsOfPlaces, TheSameWhereverRowsLie) {
   c.qk_norm = SLUICE_QK_NORM_L2, c.gate_space = SLUICE_GATE_RAW;
   GetParam().change(&c);
   const auto implementation = implementations_under_test().front();
-  const BackwardResult dense = run_backward(c, implementation, kBF16);
+  const BackwardResult dense = run_backward(c, implementation, c.io);
   c.apart = true;
-  const BackwardResult apart = run_backward(c, implementation, kBF16);
+  const BackwardResult apart = run_backward(c, implementation, c.io);
   ASSERT_EQ(dense.code, SLUICE_OK) << dense.message;
   ASSERT_EQ(apart.code, SLUICE_OK) << apart.message;
   EXPECT_EQ(apart.kernel, dense.kernel);
@@ -61,6 +61,7 @@ void make_cyclic(BackwardConfig* c) {
   c->head_map = SLUICE_HEAD_MAP_CYCLIC;
   c->initial = c->d_final = c->outputs[7] = false;  // states are not cut
 }
+void make_one_head(BackwardConfig* c) { c->T = 421, c->H = c->HV = 1; }
 constexpr Change kPlaces[] = {
     {"neighbours", [](BackwardConfig*) {}},
     {"cyclic", [](BackwardConfig* c) { make_cyclic(c); }},
@@ -73,6 +74,37 @@ constexpr Change kPlaces[] = {
     {"batch_of_segments",
      [](BackwardConfig* c) {
        c->B = 3, c->H = 1, c->HV = 2, c->split = SLUICE_SPLIT_LENGTH, c->split_value = 64;
+     }},
+    // What can be cut by neither goes in windows of chunks.
+    {"one_head", [](BackwardConfig* c) { make_one_head(c); }},
+    {"one_head_of_a_pack",
+     [](BackwardConfig* c) {
+       make_one_head(c), c->lengths = {30, 0, 300, 1, 90}, c->layout = SLUICE_STATE_VK;
+     }},
+    {"one_head_in_segments",
+     [](BackwardConfig* c) {
+       make_one_head(c), c->T = 900, c->split = SLUICE_SPLIT_LENGTH, c->split_value = 256;
+     }},
+    {"one_head_of_a_pack_in_segments",
+     [](BackwardConfig* c) {
+       make_one_head(c), c->T = 900, c->lengths = {30, 0, 300, 570};
+       c->split = SLUICE_SPLIT_LENGTH, c->split_value = 256;
+     }},
+    {"one_head_of_a_pack_in_three_segments",
+     [](BackwardConfig* c) {
+       make_one_head(c), c->T = 900, c->lengths = {30, 0, 700, 170};
+       c->split = SLUICE_SPLIT_SEGMENTS, c->split_value = 3;
+     }},
+    {"one_float16_head",
+     [](BackwardConfig* c) { make_one_head(c), c->io = c->d_o = kF16, c->size = 0x1p-20; }},
+    {"one_head_for_initial_states",
+     [](BackwardConfig* c) {
+       make_one_head(c);
+       for (int i = 0; i < 7; ++i) c->outputs[i] = false;
+     }},
+    {"cyclic_with_states",
+     [](BackwardConfig* c) {
+       c->head_map = SLUICE_HEAD_MAP_CYCLIC, c->T = 330, c->H = 2, c->HV = 4;
      }},
 };
 INSTANTIATE_TEST_SUITE_P(Places, ChunkBackwardBitsOfPlaces, ::testing::ValuesIn(kPlaces),

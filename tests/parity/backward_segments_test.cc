@@ -55,6 +55,8 @@ std::vector<BackwardConfig> segments(int64_t size) {
     add("cos75", SLUICE_SPLIT_LENGTH, 64, [](BackwardConfig* c) { c->keys = KeyProfile::kCos75; });
     add("misaligned", SLUICE_SPLIT_SEGMENTS, 3,
         [](BackwardConfig* c) { c->wild = true, c->H = c->HV = 4; });
+    add("in_windows", SLUICE_SPLIT_LENGTH, 256,
+        [](BackwardConfig* c) { c->wild = true, c->T = 900, c->H = c->HV = 1; });
     add("resets", SLUICE_SPLIT_LENGTH, 64,
         [](BackwardConfig* c) { c->gates = GateProfile::kMinusInfinity; });
     add("tiny", SLUICE_SPLIT_LENGTH, 64, [](BackwardConfig* c) { c->size = 0x1p-20; });

@@ -224,6 +224,15 @@ std::vector<Group> halves(int64_t size) {
     add("misaligned_batch", [](BackwardConfig* c) {
       c->wild = true, c->B = 3, c->T = 70, c->gate_space = SLUICE_GATE_RAW, c->gradient = kF32;
     });
+    // One head, which goes in windows of chunks.
+    add("misaligned_head", [](BackwardConfig* c) {
+      c->wild = true, c->T = 421, c->H = c->HV = 1, c->qk_norm = SLUICE_QK_NORM_L2;
+      c->gradient = kF32;
+    });
+    add("misaligned_head_of_a_pack", [](BackwardConfig* c) {
+      c->wild = true, c->lengths = {30, 0, 300, 1, 90}, c->T = 421, c->H = c->HV = 1;
+      c->layout = SLUICE_STATE_VK, c->gradient = kF32;
+    });
     add("vk", [](BackwardConfig* c) {
       c->layout = SLUICE_STATE_VK, c->lengths = {70, 0, 64}, c->T = 140, c->H = 1, c->HV = 3;
       c->qk_norm = SLUICE_QK_NORM_L2;

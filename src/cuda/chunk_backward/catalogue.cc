@@ -7,6 +7,7 @@
 #include "cuda/chunk_backward/forward_pass.h"
 #include "cuda/chunk_backward/lower.h"
 #include "cuda/chunk_backward/waves.h"
+#include "cuda/chunk_backward/windows.h"
 #include "cuda/kernels/backward/config.h"
 #include "cuda/kernels/backward/launch.h"
 #include "cuda/kernels/stages/launch.h"
@@ -91,6 +92,10 @@ void launch_head_sums(const ChunkBackwardProblem& heads, void* memory,
 void launch_tiles(const ChunkBackwardProblem& b, const Plan& plan, void* memory,
                   Launcher& launcher) noexcept {
   const auto waves = plan.kept<Waves>();
+  if (waves.window_rows > 0) {
+    launch_windows(b, waves, memory, launcher);
+    return launch_head_sums(b, memory, launcher);
+  }
   for (int64_t number = 0; number * waves.key_heads < b.forward.H; ++number) {
     const ChunkBackwardProblem heads = heads_of_wave(b, number, waves.key_heads);
     for (int64_t entry = 0; entry < heads.forward.rows.B; entry += waves.entries) {

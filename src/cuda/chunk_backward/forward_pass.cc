@@ -20,7 +20,7 @@ int64_t states_per_batch(const DeltaRuleProblem& p, const StageParams& s) noexce
 /// [chunks of all batch entries, K, HV, V].
 tile::TokenTensor mapped_states(const DeltaRuleProblem& p, const StageParams& s,
                                 const device::ChunkStates& h) noexcept {
-  const int64_t states = (p.rows.B - 1) * states_per_batch(p, s) + s.slots;
+  const int64_t states = (p.rows.B - 1) * states_per_batch(p, s) + h.room;
   return {h.data, states,        p.K,
           p.HV,   p.V,           h.chunk_stride,
           p.V,    h.head_stride, h.number == Number::kBfloat16};
@@ -64,20 +64,24 @@ bool are_mappable(const DeltaRuleProblem& p, const backward::TileTensors& t) noe
          takes(t.S) && takes(t.D);
 }
 
-void launch_chains(const DeltaRuleProblem& p, const BackwardParams& params,
-                   const backward::TileTensors& tensors, const StageRows& rows,
-                   Launcher& launcher) noexcept {
+void launch_rows(const DeltaRuleProblem& p, const BackwardParams& params, const StageRows& rows,
+                 Launcher& launcher) noexcept {
   if (params.g.data != nullptr && !backward::has_aligned_keys(params)) {
     StageParams sums = lower_stage_sizes(p, backward::kTokens);
     sums.has_gates = true, sums.gate = params.g, sums.g_cumsum = rows.sums;
     stages::launch(StageKernel::kCumsum, sums, launcher);
   }
   if (params.delta_rule) backward::launch_solve(params, launcher);
-  // WHY not states: what is left reads them for gradients of rows alone.
-  if (!has_row_gradients(params)) return backward::launch_chain(params, tensors, launcher);
-  if (params.delta_rule) return backward::launch_chains(params, tensors, launcher);
-  launch_linear_states(p, params, rows, launcher);
-  backward::launch_chain(params, tensors, launcher);
+}
+
+void launch_chains(const DeltaRuleProblem& p, const BackwardParams& params,
+                   const backward::TileTensors& tensors, const StageRows& rows,
+                   Launcher& launcher) noexcept {
+  launch_rows(p, params, rows, launcher);
+  const bool wants_states = has_row_gradients(params);
+  if (wants_states && params.delta_rule) return backward::launch_chains(params, tensors, launcher);
+  if (wants_states) launch_linear_states(p, params, rows, launcher);
+  backward::launch_chain(params, tensors, backward::ChainPass::kWhole, launcher);
 }
 
 void launch_forward_plain(const BackwardParams& params, const StageRows& rows,

@@ -16,8 +16,12 @@ backward::TileTensors tile_tensors(const core::DeltaRuleProblem& problem,
 bool are_mappable(const core::DeltaRuleProblem& problem,
                   const backward::TileTensors& tensors) noexcept;
 
-/// By tensor cores: the states that enter the chunks and what else gradients read of the forward
-/// pass, and the gradients of states.
+/// By tensor cores, behind launch_prepare(): sums of gates, and what the delta rule has of a chunk
+/// whatever the state.
+void launch_rows(const core::DeltaRuleProblem& problem, const backward::BackwardParams& params,
+                 const StageRows& rows, Launcher& launcher) noexcept;
+/// The same and the states that enter the chunks, which gradients of rows read, and the gradients of
+/// states.
 void launch_chains(const core::DeltaRuleProblem& problem, const backward::BackwardParams& params,
                    const backward::TileTensors& tensors, const StageRows& rows,
                    Launcher& launcher) noexcept;

@@ -28,6 +28,8 @@ backward::HeadOutput head_output(const Tensor& t) noexcept {
                     : backward::HeadOutput{};
 }
 
+int64_t bytes_of(Number number) noexcept { return number == Number::kFloat32 ? 4 : 2; }
+
 /// Where the first kernel puts normalised q and k, of which the stages read.
 void place_normalised(const DeltaRuleProblem& p, BackwardWorkspace& workspace, Number number,
                       BackwardParams* params) noexcept {
@@ -52,8 +54,13 @@ void place_beta(const DeltaRuleProblem& p, BackwardWorkspace& workspace,
 /// Finds the rows of a call by tensor cores their places.
 class TilePlaces {
  public:
-  TilePlaces(const DeltaRuleProblem& p, WhichAddresses which, BackwardWorkspace& workspace) noexcept
-      : p_(p), which_(which), workspace_(workspace), io_(number_type(p.q.dtype)) {}
+  TilePlaces(const DeltaRuleProblem& p, WhichAddresses which, bool in_windows,
+             BackwardWorkspace& workspace) noexcept
+      : p_(p),
+        which_(which),
+        in_windows_(in_windows),
+        workspace_(workspace),
+        io_(number_type(p.q.dtype)) {}
 
   /// Whether the copy engine can read and write [B,T,heads,K] of q's dtype there; K is V.
   bool holds_tiles(const TokenRows& rows, int64_t heads) const noexcept {
@@ -66,11 +73,13 @@ class TilePlaces {
            is_packed(heads, rows.head_stride) && is_mappable(mapped_rows(p_, rows, heads, p_.K));
   }
   /// Where q or k goes; null where it is read as given. Its gradient's place is the first choice:
-  /// that is written by the last to read it.
+  /// that is written by the last to read it. Not in windows: rows are prepared that belong to the next
+  /// one, whose gradients are there.
   TokenRows of_key(const TokenRows& given, const TokenRows& gradient) const noexcept {
     const bool as_given = p_.qk_norm == SLUICE_QK_NORM_NONE && holds_tiles(given, p_.H);
     if (as_given) return {};
-    return holds_tiles(gradient, p_.H) ? gradient : workspace_.rows(p_.H, p_.K, io_);
+    const bool lends = !in_windows_ && holds_tiles(gradient, p_.H);
+    return lends ? gradient : workspace_.rows(p_.H, p_.K, io_);
   }
   /// A place in the workspace for rows of value heads that are no tiles; else null.
   TokenRows of_values(const TokenRows& rows) const noexcept {
@@ -80,6 +89,7 @@ class TilePlaces {
  private:
   const DeltaRuleProblem& p_;
   WhichAddresses which_;
+  bool in_windows_;
   BackwardWorkspace& workspace_;
   Number io_;
 };
@@ -92,8 +102,10 @@ TokenRows move_rows(const TokenRows& place, TokenRows* rows) noexcept {
 
 /// States that enter the chunks, and gradients of those that leave them.
 void place_states(BackwardWorkspace& workspace, Number number, BackwardParams* params) noexcept {
-  params->stage.h = workspace.states(params->stage.slots, number);
-  params->dh = workspace.states(params->stage.slots, number);
+  const int64_t slots =
+      params->window.exists() ? backward::window_slots(*params) : params->stage.slots;
+  params->stage.h = workspace.states(slots, number);
+  params->dh = workspace.states(slots, number);
 }
 
 }  // namespace
@@ -113,8 +125,14 @@ tile::TokenTensor mapped_rows(const DeltaRuleProblem& p, const TokenRows& rows, 
 
 TokenRows BackwardWorkspace::rows(int64_t heads, int64_t columns, Number number) noexcept {
   const int64_t token = heads * columns;
-  void* const data = take(p_.rows.B * p_.rows.T * token, number);
-  return {data, p_.rows.T * token, token, columns, number};
+  if (!window_.exists()) {
+    return {take(p_.rows.B * p_.rows.T * token, number), p_.rows.T * token, token, columns, number};
+  }
+  void* const data =
+      take(backward::window_rows(window_, present(p_.rows.cu_seqlens)) * token, number);
+  const auto before = static_cast<uintptr_t>(window_.first * token * bytes_of(number));
+  return {reinterpret_cast<void*>(reinterpret_cast<uintptr_t>(data) - before), p_.rows.T * token,
+          token, columns, number};
 }
 
 TokenRows BackwardWorkspace::numbers(int64_t heads) noexcept {
@@ -130,8 +148,7 @@ device::ChunkStates BackwardWorkspace::states(int64_t slots, Number number) noex
 }
 
 void* BackwardWorkspace::take(int64_t count, Number number) noexcept {
-  const size_t each = number == Number::kFloat32 ? 4 : 2;
-  return layout_.take(static_cast<size_t>(count) * each);
+  return layout_.take(static_cast<size_t>(count * bytes_of(number)));
 }
 
 BackwardParams lower_backward(const ChunkBackwardProblem& b) noexcept {
@@ -190,10 +207,21 @@ void place_boundaries(const DeltaRuleProblem& p, BackwardWorkspace& workspace,
   cut.gradients = workspace.floats(count);
   const device::ChunkStates& h = params->stage.h;
   cut.by_columns =
-      lie_in_states(p, cut)
+      !params->window.exists() && lie_in_states(p, cut)
           ? reinterpret_cast<float*>(static_cast<uint16_t*>(h.data) + cut.length * h.chunk_stride)
           : workspace.floats(2 * count);
   cut.by_rows = cut.by_columns + count;
+}
+
+void place_borders(const DeltaRuleProblem& p, BackwardWorkspace& workspace,
+                   BackwardParams* params) noexcept {
+  backward::Window& window = params->window;
+  if (!window.exists()) return;
+  const int64_t rows = window.end - window.first, number = window.first / rows,
+                borders = (p.rows.T - 1) / rows, state = p.HV * p.K * p.V;
+  float* const states = workspace.floats(borders * state);
+  window.before = number > 0 ? states + (number - 1) * state : nullptr;
+  window.after = number < borders ? states + number * state : nullptr;
 }
 
 void place_head_sums(const DeltaRuleProblem& all, int64_t entry, BackwardWorkspace& workspace,
@@ -207,7 +235,7 @@ void place_head_sums(const DeltaRuleProblem& all, int64_t entry, BackwardWorkspa
 StageRows place_tiles(const DeltaRuleProblem& p, WhichAddresses which, BackwardWorkspace& workspace,
                       BackwardParams* params) noexcept {
   const Number io = number_type(p.q.dtype);
-  const TilePlaces places(p, which, workspace);
+  const TilePlaces places(p, which, params->window.exists(), workspace);
   StageParams& s = params->stage;
   StageRows rows{};
   params->q_normal = move_rows(places.of_key(params->raw_q, params->dq), &s.q);

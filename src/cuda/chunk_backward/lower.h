@@ -22,8 +22,12 @@ class BackwardWorkspace {
  public:
   /// @param base null to count alone
   BackwardWorkspace(const core::DeltaRuleProblem& p, void* base) noexcept : p_(p), layout_(base) {}
+  /// What holds the rows of a window's chunks alone, if it exists.
+  BackwardWorkspace(const core::DeltaRuleProblem& p, void* base,
+                    const backward::Window& window) noexcept
+      : p_(p), layout_(base), window_(window) {}
 
-  /// [B,T,heads,columns].
+  /// [B,T,heads,columns]; in windows those rows have memory that chunks reach which begin in one.
   device::TokenRows rows(int64_t heads, int64_t columns,
                          device::Number number = device::Number::kFloat32) noexcept;
   /// [B,T,heads] float32, a head's tokens next to each other: kernels have a head's.
@@ -38,6 +42,7 @@ class BackwardWorkspace {
 
   const core::DeltaRuleProblem& p_;
   WorkspaceLayout layout_;
+  backward::Window window_{};
 };
 
 /// Rows of the workspace that only the stages of the forward pass know; null where a call has none.
@@ -80,6 +85,9 @@ void place_head_sums(const core::DeltaRuleProblem& all, int64_t entry, BackwardW
 /// What lies at the boundaries of `params->cut`; behind place_tiles(). K is V.
 void place_boundaries(const core::DeltaRuleProblem& problem, BackwardWorkspace& workspace,
                       backward::BackwardParams* params) noexcept;
+/// What lies at the borders of windows like `params->window`; behind place_boundaries().
+void place_borders(const core::DeltaRuleProblem& problem, BackwardWorkspace& workspace,
+                   backward::BackwardParams* params) noexcept;
 
 /// chunk_backward with key-wise gates: what its kernels are told, places included.
 backward::KeyBackwardParams lower_key_wise(const core::ChunkBackwardProblem& problem,

@@ -94,16 +94,18 @@ ChunkBackwardProblem with_worst_rows(ChunkBackwardProblem b) noexcept {
   return b;
 }
 
-size_t bytes_of(const ChunkBackwardProblem& all, const SegmentCut& cut, int64_t key_heads,
-                int64_t entries, WhichAddresses which) noexcept {
-  const ChunkBackwardProblem heads = heads_of_wave(all, 0, key_heads),
-                             b = entries_of_wave(heads, 0, entries);
-  BackwardWorkspace workspace(b.forward, nullptr);
+size_t bytes_of(const ChunkBackwardProblem& all, const Waves& waves,
+                WhichAddresses which) noexcept {
+  const ChunkBackwardProblem heads = heads_of_wave(all, 0, waves.key_heads),
+                             b = entries_of_wave(heads, 0, waves.entries);
   backward::BackwardParams params = lower_backward(b);
-  params.cut = cut_of_wave(cut, all.forward.rows.B, entries);
+  params.cut = cut_of_wave(waves.cut, all.forward.rows.B, waves.entries);
+  params.window = window_of(waves, 0);
+  BackwardWorkspace workspace(b.forward, nullptr, params.window);
   place_head_sums(heads.forward, 0, workspace, &params);
   place_tiles(b.forward, which, workspace, &params);
   place_boundaries(b.forward, workspace, &params);
+  place_borders(b.forward, workspace, &params);
   return workspace.bytes();
 }
 
@@ -132,28 +134,54 @@ int64_t fewest(int64_t most, const Fits& fits) noexcept {
   return most;
 }
 
+constexpr int64_t kMostWindows = 64;
+
+/// Rows of as few windows as fit into `most` bytes, where a wave is the whole call; 0: none do.
+int64_t choose_window(const ChunkBackwardProblem& b, Waves waves, WhichAddresses which,
+                      size_t most) noexcept {
+  const DeltaRuleProblem& p = b.forward;
+  if (p.rule != SLUICE_RULE_GATED_DELTA || p.rows.B > 1 || waves.key_heads < p.H) return 0;
+  const int64_t chunks = core::chunk_count(p.rows.T, backward::kTokens);
+  for (int64_t count = 2; count <= std::min(chunks, kMostWindows); ++count) {
+    waves.window_rows = core::chunk_count(chunks, count) * backward::kTokens;
+    if (bytes_of(b, waves, which) <= most) return waves.window_rows;
+  }
+  return 0;
+}
+
 }  // namespace
+
+backward::Window window_of(const Waves& waves, int64_t number) noexcept {
+  backward::Window window{};
+  window.first = number * waves.window_rows;
+  window.end = window.first + waves.window_rows;
+  return window;
+}
 
 Waves choose_waves(const ChunkBackwardProblem& all, const SegmentCut& cut,
                    const Machine& machine) noexcept {
   const ChunkBackwardProblem b = with_worst_rows(all);
   const DeltaRuleProblem& p = b.forward;
   const int64_t B = p.rows.B, head_waves = most_head_waves(b), entry_waves = most_entry_waves(p);
-  const size_t worst = bytes_of(b, cut, p.H, B, WhichAddresses::kWorst);
+  Waves waves{p.H, B, 0, cut, 0};
+  waves.bytes = bytes_of(b, waves, WhichAddresses::kWorst);
   const size_t wanted = allowance(p, cut, machine);
-  if (worst <= wanted) return {p.H, B, worst, cut};
-  const size_t bytes =
-      std::max(wanted, bytes_of(b, cut, heads_in(p, head_waves), quotient_up(B, entry_waves),
-                                WhichAddresses::kWorst));
+  if (waves.bytes <= wanted) return waves;
+  Waves least{heads_in(p, head_waves), quotient_up(B, entry_waves), 0, cut, 0};
+  least.window_rows = choose_window(b, least, WhichAddresses::kWorst, wanted);
+  waves.bytes = std::max(wanted, bytes_of(b, least, WhichAddresses::kWorst));
   const auto fits = [&](int64_t key_heads, int64_t entries) {
-    return bytes_of(b, cut, key_heads, entries, WhichAddresses::kThese) <= bytes;
+    return bytes_of(b, {key_heads, entries, 0, cut, 0}, WhichAddresses::kThese) <= waves.bytes;
   };
-  const int64_t key_heads =
-      heads_in(p, fewest(head_waves, [&](int64_t waves) { return fits(heads_in(p, waves), B); }));
-  const int64_t entries = quotient_up(B, fewest(entry_waves, [&](int64_t waves) {
-                                        return fits(key_heads, quotient_up(B, waves));
-                                      }));
-  return {key_heads, entries, bytes, cut};
+  waves.key_heads =
+      heads_in(p, fewest(head_waves, [&](int64_t count) { return fits(heads_in(p, count), B); }));
+  waves.entries = quotient_up(B, fewest(entry_waves, [&](int64_t count) {
+                                return fits(waves.key_heads, quotient_up(B, count));
+                              }));
+  if (!fits(waves.key_heads, waves.entries)) {
+    waves.window_rows = choose_window(b, waves, WhichAddresses::kThese, waves.bytes);
+  }
+  return waves;
 }
 
 ChunkBackwardProblem heads_of_wave(const ChunkBackwardProblem& all, int64_t number,

@@ -7,6 +7,7 @@
 
 #include "core/problem.hpp"
 #include "cuda/kernels/backward/segments.h"
+#include "cuda/kernels/backward/window.h"
 #include "cuda/machine.h"
 
 namespace sluice::cuda {
@@ -18,13 +19,15 @@ struct Waves {
   int64_t entries;           ///< batch entries of a wave, likewise
   size_t bytes;              ///< of the workspace, whatever the addresses
   backward::SegmentCut cut;  ///< of the whole call
+  int64_t window_rows;       ///< rows of a window; 0: there are none. Only of a single wave
 };
 
 /// As few waves as a workspace of 1536 bytes a token and value head allows, of at most 2 GiB unless
 /// fewer heads and entries would not fill the GPU; what lies at the boundaries of a cut comes on top.
 /// Key heads are cut first, and batch entries where the fewest heads are still too many. What cannot
-/// be cut has what it needs: one key head of a single sequence or of a pack, and those of a cyclic
-/// map with states, which a pool has as neighbours, or with gates that are not evenly apart.
+/// be cut goes in windows, by the delta rule: one key head of a single sequence or of a pack, and those
+/// of a cyclic map with states, which a pool has as neighbours, or with gates that are not evenly
+/// apart. Simple GLA has what it needs there, and so have calls so short that windows do not help.
 Waves choose_waves(const core::ChunkBackwardProblem& problem, const backward::SegmentCut& cut,
                    const Machine& machine) noexcept;
 
@@ -36,6 +39,9 @@ core::ChunkBackwardProblem heads_of_wave(const core::ChunkBackwardProblem& probl
 /// The call for batch entries first..first + count, but for the sums over all entries.
 core::ChunkBackwardProblem entries_of_wave(const core::ChunkBackwardProblem& problem, int64_t first,
                                            int64_t count) noexcept;
+
+/// A window by its number, without what lies at its borders. None, if waves have none.
+backward::Window window_of(const Waves& waves, int64_t number) noexcept;
 
 /// The cut of so many of the B batch entries that `cut` is of.
 backward::SegmentCut cut_of_wave(backward::SegmentCut cut, int64_t B, int64_t entries) noexcept;

@@ -9,6 +9,7 @@
 #include "cuda/kernels/backward/scale_tiles.cuh"
 #include "cuda/kernels/backward/segments.cuh"
 #include "cuda/kernels/backward/tile_numbers.cuh"
+#include "cuda/kernels/backward/window.cuh"
 #include "cuda/ptx/lanes.cuh"
 #include "cuda/ptx/tma.cuh"
 #include "cuda/tile/fragment.cuh"
@@ -24,6 +25,7 @@ struct ChainItem {
   bool exists;            ///< else no chunk is computed and no state touched
   bool sends;             ///< states, rows and what is the caller's; else it ends with a boundary's
   bool is_factor;         ///< of states: columns of M in place of N
+  bool resumes, pauses;   ///< whether it begins or ends inside, at a border of the launch's window
   __device__ __forceinline__ int rows(int chunk) const {
     return min(sequence.tokens - chunk * kTokens, kTokens);
   }
@@ -45,7 +47,7 @@ __device__ __forceinline__ void cut_item(const CutSequence& of, int number, Chai
   item.before = number > 0 ? of.boundaries + number - 1 : -1;
   item.after = number + 1 < of.count ? of.boundaries + number : -1;
   const bool is_own = C::kBack ? item.after < 0 : item.before < 0;  // needs no boundary
-  item.sends = !item.is_factor && (pass == ChainPass::kSegments || is_own);
+  item.sends = !item.is_factor && (pass != ChainPass::kMaps || is_own);
   item.exists = number >= 0 && number < of.count;  // others come of offsets that do not ascend
   if (item.is_factor) {
     item.exists = item.exists && item.before >= 0 && item.after >= 0;
@@ -58,6 +60,28 @@ __device__ __forceinline__ void cut_item(const CutSequence& of, int number, Chai
   item.sequence.tokens = min(of.all.tokens - kTokens * first, kTokens * of.length);
 }
 
+/// Cuts `item` down to its chunks in the launch's window. Maps of segments end at boundaries alone.
+template <class C>
+__device__ __forceinline__ void cut_to_window(const ChainParams& p, ChainItem& item) {
+  const Window& window = p.all.window;
+  const bool maps = p.pass == ChainPass::kMaps;
+  item.sends = window.sends && !maps;
+  if (maps && (C::kBack ? item.before : item.after) < 0) item.exists = false;
+  const auto chunks = static_cast<int64_t>((item.sequence.tokens + kTokens - 1) / kTokens);
+  if (!item.exists || chunks == 0) return;
+  const auto chunk_from = [&](int64_t row) {
+    const int64_t ahead = max(row - item.sequence.row, int64_t{0});
+    return static_cast<int>(min((ahead + kTokens - 1) / kTokens, chunks));
+  };
+  const int first = chunk_from(window.first), end = chunk_from(window.end);
+  item.exists = first < end;
+  item.resumes = C::kBack ? end < chunks : first > 0;
+  item.pauses = C::kBack ? first > 0 : end < chunks;
+  item.sequence.number += first;
+  item.sequence.row += int64_t{kTokens} * first;
+  item.sequence.tokens = min(item.sequence.tokens - kTokens * first, kTokens * (end - first));
+}
+
 /// An item of cut sequences. The first pass has all segments, and of states then the boundaries
 /// that an M belongs to; the second one the boundaries, whose segments on the far side it computes.
 template <class C>
@@ -67,7 +91,7 @@ __device__ __forceinline__ void find_segment(const ChainParams& p, int64_t place
   int number = 0;
   int64_t seq;
   item.is_factor = !C::kBack && p.pass == ChainPass::kMaps && place >= cut.slots;
-  if (p.pass == ChainPass::kMaps && !item.is_factor) {
+  if (p.pass != ChainPass::kSegments && !item.is_factor) {
     seq = sequence_of_slot(s, cut, place, &number);
   } else {
     seq = sequence_of_boundary(s, cut, place - (item.is_factor ? cut.slots : 0), &number);
@@ -94,6 +118,7 @@ __device__ __forceinline__ ChainItem chain_item(const ChainParams& p, int number
   } else {
     find_segment<C>(p, place, item);
   }
+  if (p.all.window.exists()) cut_to_window<C>(p, item);
   item.chunks = item.exists ? (item.sequence.tokens + kTokens - 1) / kTokens : 0;
   return item;
 }
@@ -225,9 +250,11 @@ __device__ __forceinline__ void chain_store_role(const ChainParams& p, ChainShar
   };
   for (int number = first_item(p); number < p.items; number += p.ctas) {
     const ChainItem item = chain_item<C>(p, number);
-    const auto first = static_cast<int32_t>(item.sequence.batch * p.states_per_batch +
-                                            device::chunks_before(p.all.stage, item.sequence.seq) +
-                                            item.sequence.number);
+    const int64_t before = device::chunks_before(p.all.stage, item.sequence.seq);
+    const auto first = static_cast<int32_t>(
+        p.all.window.exists()
+            ? state_in_window(p.all.window, item.sequence.seq, item.sequence.row)
+            : item.sequence.batch * p.states_per_batch + before + item.sequence.number);
     const auto state_of = [&](int step) { return first + item.template chunk<C>(step); };
     ChunkCounter counter(p.all, item.head, uint32_t{C::kGroups});
     for (int step = 0; step < item.chunks; ++step, states.next(), rows.next()) {
@@ -316,26 +343,38 @@ __device__ __forceinline__ void with_state(const StageParams& p, const StateOf& 
   }
 }
 
-/// What an item starts from: what the caller gave, what a boundary holds, or zeros.
+/// Where it ends: at a border of the window, at a boundary of the first pass, or as the gradient of an
+/// initial state.
+template <class C>
+__device__ __forceinline__ StateOf leaving_state(const ChainParams& p, const ChainItem& item) {
+  const BackwardParams& b = p.all;
+  const bool maps = p.pass == ChainPass::kMaps;
+  if (item.pauses && !maps) {
+    // WHY not where states are stored: the gradient is there that this window is to start from.
+    float* const after = b.window.sends ? nullptr : b.window.after;
+    return boundary_state(b.stage, C::kBack ? b.window.before : after, 0);
+  }
+  const int64_t boundary = C::kBack ? item.before : item.after;
+  if (boundary < 0) return C::kBack ? sequence_state(b.stage, b.dinitial, item) : StateOf{};
+  if (!maps) return {};
+  if (item.is_factor) return boundary_state(b.stage, b.cut.by_rows, boundary);
+  return boundary_state(b.stage, C::kBack ? b.cut.gradients : b.cut.states, boundary);
+}
+
+/// What an item starts from: what the window before has left, what the caller gave, what a boundary
+/// holds, or zeros. Maps resume where they end.
 template <class C>
 __device__ __forceinline__ StateOf entering_state(const ChainParams& p, const ChainItem& item) {
   const BackwardParams& b = p.all;
+  if (item.resumes) {
+    if (p.pass == ChainPass::kMaps) return leaving_state<C>(p, item);
+    return boundary_state(b.stage, C::kBack ? b.window.after : b.window.before, 0);
+  }
   const int64_t boundary = C::kBack ? item.after : item.before;
   if (boundary < 0) {
     return sequence_state(b.stage, C::kBack ? b.d_final : b.stage.state.initial, item);
   }
   if (p.pass == ChainPass::kMaps) return {};
-  return boundary_state(b.stage, C::kBack ? b.cut.gradients : b.cut.states, boundary);
-}
-
-/// Where it ends: at a boundary of the first pass, or as the gradient of an initial state.
-template <class C>
-__device__ __forceinline__ StateOf leaving_state(const ChainParams& p, const ChainItem& item) {
-  const BackwardParams& b = p.all;
-  const int64_t boundary = C::kBack ? item.before : item.after;
-  if (boundary < 0) return C::kBack ? sequence_state(b.stage, b.dinitial, item) : StateOf{};
-  if (p.pass != ChainPass::kMaps) return {};
-  if (item.is_factor) return boundary_state(b.stage, b.cut.by_rows, boundary);
   return boundary_state(b.stage, C::kBack ? b.cut.gradients : b.cut.states, boundary);
 }
 

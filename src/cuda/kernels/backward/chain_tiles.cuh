@@ -251,7 +251,7 @@ __device__ __forceinline__ void chain_role(const ChainParams& p, ChainShared<C>&
     const ChainItem item = chain_item<C>(p, number);
     if (!item.exists) continue;
     state.clear();
-    if (item.is_factor) {
+    if (item.is_factor && !item.resumes) {
       device::set_identity(item.column + 64 * group, state);
     } else {
       with_state(

@@ -243,8 +243,8 @@ struct GateSums {
       given[back] = given_gate(b, chunk, head, i);
     }
   }
-  /// @param state number of the chunk among all
-  __device__ __forceinline__ void store(const BackwardParams& b, const Chunk& chunk, int64_t state,
+  /// @param number of the chunk among all
+  __device__ __forceinline__ void store(const BackwardParams& b, const Chunk& chunk, int64_t number,
                                         int64_t head, const GradientSums& s,
                                         const GradientFactors& f) const {
     const auto gate = [&](int i) {
@@ -275,7 +275,8 @@ struct GateSums {
     by_bias = warp_sum(by_bias);
     by_rate = warp_sum(by_rate);
     if (!tile::is_first_lane()) return;
-    *reinterpret_cast<float2*>(b.chunk_sums + 2 * (state * b.stage.HV + head)) = {by_bias, by_rate};
+    *reinterpret_cast<float2*>(b.chunk_sums + 2 * (number * b.stage.HV + head)) = {by_bias,
+                                                                                   by_rate};
   }
 };
 
@@ -317,7 +318,7 @@ __device__ __forceinline__ void gate_role(const GradientParams& p, GradientShare
     // SYNC sum_ring.full: all sums of the head are there
     sums.wait(s.sum_ring);
     // WHY the sums' slot: factors of the head are two rounds of make() from being overwritten.
-    gates.store(b, chunk, item.state, head, s.sums[sums.slot], s.factors[sums.slot]);
+    gates.store(b, chunk, item.among_all, head, s.sums[sums.slot], s.factors[sums.slot]);
     // SYNC sum_ring.empty: they have been read
     sums.release(s.sum_ring);
     item = next, turn = next_turn;

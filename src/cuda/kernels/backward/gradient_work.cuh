@@ -4,6 +4,7 @@
 #define SLUICE_CUDA_KERNELS_BACKWARD_GRADIENT_WORK_CUH_
 
 #include "cuda/kernels/backward/tile_numbers.cuh"
+#include "cuda/kernels/backward/window.cuh"
 
 namespace sluice::cuda::backward {
 
@@ -23,15 +24,20 @@ class ItemDealer {
   __device__ __forceinline__ GradientItem next() {
     const StageParams& stage = p_.all.stage;
     for (int64_t number = take(); number < items_; number = take()) {
-      const Chunk chunk = device::chunk_of(stage, slot(number / stage.H));
-      const int64_t before = device::chunks_before(stage, chunk.seq);
-      if (chunk.tokens == 0 || !device::has_state(stage, chunk, before)) continue;
+      const Window& window = p_.all.window;
+      const Chunk chunk = device::chunk_of(stage, first_slot(p_.all) + slot(number / stage.H));
+      if (chunk.tokens == 0 || !is_inside(window, chunk)) continue;
+      const int64_t of_entry = device::chunks_before(stage, chunk.seq) + chunk.number,
+                    among_all = chunk.batch * p_.states_per_batch + of_entry;
+      if (of_entry >= stage.slots) continue;  // of offsets that do not ascend
       return {static_cast<int32_t>(chunk.seq),
               static_cast<int32_t>(chunk.batch),
               static_cast<int32_t>(chunk.row),
               chunk.tokens,
               static_cast<int32_t>(number % stage.H),
-              static_cast<int32_t>(chunk.batch * p_.states_per_batch + before + chunk.number)};
+              static_cast<int32_t>(window.exists() ? state_in_window(window, chunk.seq, chunk.row)
+                                                   : among_all),
+              static_cast<int32_t>(among_all)};
     }
     return {};
   }

@@ -90,10 +90,15 @@ void launch_prepare(const BackwardParams& params, Launcher& launcher) noexcept;
 void launch_maxima(const BackwardParams& params, Launcher& launcher) noexcept;
 /// What the delta rule has of a chunk whatever the state: B; and what launch_prepare() has left.
 void launch_solve(const BackwardParams& params, Launcher& launcher) noexcept;
-/// Gradients of states, and dv.
-void launch_chain(const BackwardParams& params, const TileTensors& tensors,
+/// Gradients of states, and dv; of cut sequences what a pass has of them.
+void launch_chain(const BackwardParams& params, const TileTensors& tensors, ChainPass pass,
                   Launcher& launcher) noexcept;
-/// The same of the delta rule, and states and e.
+/// Likewise states and e, of the delta rule.
+void launch_states(const BackwardParams& params, const TileTensors& tensors, ChainPass pass,
+                   Launcher& launcher) noexcept;
+/// What boundaries hold, of the maps of segments.
+void launch_fold(const BackwardParams& params, Launcher& launcher) noexcept;
+/// Both chains of the delta rule, all passes.
 void launch_chains(const BackwardParams& params, const TileTensors& tensors,
                    Launcher& launcher) noexcept;
 /// All other gradients by chunk.

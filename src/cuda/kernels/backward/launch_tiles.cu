@@ -60,6 +60,12 @@ bool fill_gradients(const BackwardParams& params, const TileTensors& t, ChainPar
          encode(&p->state, t.D, 128, 1);
 }
 
+/// Whether items have 128 columns of V where each chain has a launch of its own.
+bool is_wide(const BackwardParams& params, const Launcher& launcher) noexcept {
+  if (params.cut.exists()) return params.stage.V == 128;
+  return has_wide_chain(params.stage, launcher.machine().multiprocessors);
+}
+
 /// Runs a chain whose maps are there if `encoded`.
 void run_chain(Chain chain, bool encoded, bool wide, ChainParams& p, Launcher& launcher) noexcept {
   deal_items(wide, chain == Chain::kStates, 0, launcher.machine().multiprocessors, &p);
@@ -72,7 +78,7 @@ void run_chain(Chain chain, bool encoded, bool wide, ChainParams& p, Launcher& l
 
 void run_solve(Solve which, const BackwardParams& params, Launcher& launcher) noexcept {
   const StageParams& p = params.stage;
-  const int64_t items = device::chunk_slots(p) * p.H;
+  const int64_t items = slot_count(params) * p.H;
   if (items == 0) return;
   const device::Instance& instance = rows_of(params).solve[static_cast<int>(which)];
   // PERF where there are few, value heads have CTAs of their own.
@@ -112,7 +118,7 @@ void launch_prepare(const BackwardParams& params, Launcher& launcher) noexcept {
 }
 
 void launch_maxima(const BackwardParams& params, Launcher& launcher) noexcept {
-  const int64_t items = device::chunk_slots(params.stage) * params.stage.HV;
+  const int64_t items = slot_count(params) * params.stage.HV;
   if (params.maxima == nullptr || items == 0) return;
   run(rows_of(params).maxima, params, items, kMaxGrid, launcher);
 }
@@ -121,12 +127,28 @@ void launch_solve(const BackwardParams& params, Launcher& launcher) noexcept {
   run_solve(has_aligned_keys(params) ? Solve::kBoth : Solve::kSolve, params, launcher);
 }
 
-void launch_chain(const BackwardParams& params, const TileTensors& tensors,
+void launch_chain(const BackwardParams& params, const TileTensors& tensors, ChainPass pass,
                   Launcher& launcher) noexcept {
   ChainParams p{};
+  p.pass = pass;
   const bool encoded = fill_gradients(params, tensors, &p);
-  const bool wide = has_wide_chain(params.stage, launcher.machine().multiprocessors);
-  run_chain(params.delta_rule ? Chain::kDelta : Chain::kLinear, encoded, wide, p, launcher);
+  run_chain(params.delta_rule ? Chain::kDelta : Chain::kLinear, encoded, is_wide(params, launcher),
+            p, launcher);
+}
+
+void launch_states(const BackwardParams& params, const TileTensors& tensors, ChainPass pass,
+                   Launcher& launcher) noexcept {
+  ChainParams p{};
+  p.pass = pass;
+  const bool encoded = fill_states(params, tensors, &p);
+  run_chain(Chain::kStates, encoded, is_wide(params, launcher), p, launcher);
+}
+
+void launch_fold(const BackwardParams& params, Launcher& launcher) noexcept {
+  const device::Instance fold = segment_fold(params.stage.K == 64);
+  const int64_t items = 2 * fold_chains(params.cut, params.stage.N) * params.stage.HV *
+                        (params.stage.V / kFoldColumns);
+  run(fold, params, items, kMaxGrid, launcher);
 }
 
 namespace {
@@ -155,13 +177,6 @@ void run_pass(ChainPass pass, BothChainsParams& p, Launcher& launcher) noexcept 
   run_chain(Chain::kDelta, true, s.V == 128, p.gradients, launcher);
 }
 
-void run_fold(const BackwardParams& params, Launcher& launcher) noexcept {
-  const device::Instance fold = segment_fold(params.stage.K == 64);
-  const int64_t items = 2 * fold_chains(params.cut, params.stage.N) * params.stage.HV *
-                        (params.stage.V / kFoldColumns);
-  run(fold, params, items, kMaxGrid, launcher);
-}
-
 }  // namespace
 
 void launch_chains(const BackwardParams& params, const TileTensors& tensors,
@@ -172,7 +187,7 @@ void launch_chains(const BackwardParams& params, const TileTensors& tensors,
   if (!params.cut.exists() && !has_both_chains(params.stage, multiprocessors)) {
     const bool wide = has_wide_chain(params.stage, multiprocessors);
     run_chain(Chain::kStates, encoded, wide, p.states, launcher);
-    return launch_chain(params, tensors, launcher);
+    return launch_chain(params, tensors, ChainPass::kWhole, launcher);
   }
   if (!fill_gradients(params, tensors, &p.gradients) || !encoded) {
     return launcher.note(cudaErrorInvalidValue);
@@ -181,14 +196,14 @@ void launch_chains(const BackwardParams& params, const TileTensors& tensors,
     return run_both(both_chains_of(params), p, multiprocessors / 2, launcher);
   }
   run_pass(ChainPass::kMaps, p, launcher);
-  run_fold(params, launcher);
+  launch_fold(params, launcher);
   run_pass(ChainPass::kSegments, p, launcher);
 }
 
 void launch_gradients(const BackwardParams& params, const TileTensors& tensors,
                       Launcher& launcher) noexcept {
   const StageParams& stage = params.stage;
-  const int64_t items = device::chunk_slots(stage) * stage.H;
+  const int64_t items = slot_count(params) * stage.H;
   if (items == 0) return;
   GradientParams p{};
   p.all = params;

@@ -4,7 +4,9 @@
 #define SLUICE_CUDA_KERNELS_BACKWARD_PARAMS_H_
 
 #include "cuda/device/stage_params.h"
+#include "cuda/kernels/backward/config.h"
 #include "cuda/kernels/backward/segments.h"
+#include "cuda/kernels/backward/window.h"
 
 namespace sluice::cuda::backward {
 
@@ -71,7 +73,23 @@ struct BackwardParams {
   float beta_factor, l2norm_eps;
   bool delta_rule, has_norm;
   SegmentCut cut;  ///< by tensor cores, of the gated delta rule
+  Window window;   ///< likewise
 };
+
+/// The first chunk slot of a launch's window. 0, if there are no windows.
+SLUICE_HOST_DEVICE int64_t first_slot(const BackwardParams& p) { return p.window.first / kTokens; }
+/// Chunk slots that a window may have, of all windows the same: places for states.
+SLUICE_HOST_DEVICE int64_t window_slots(const BackwardParams& p) {
+  const StageParams& s = p.stage;
+  return p.window.end / kTokens - first_slot(p) + (s.cu_seqlens.data != nullptr ? s.N : int64_t{0});
+}
+/// Chunk slots of a launch from first_slot() on.
+SLUICE_HOST_DEVICE int64_t slot_count(const BackwardParams& p) {
+  const int64_t all = device::chunk_slots(p.stage);
+  if (!p.window.exists()) return all;
+  const int64_t left = all - first_slot(p), own = window_slots(p);
+  return own < left ? own : left;
+}
 
 }  // namespace sluice::cuda::backward
 

@@ -114,14 +114,14 @@ __device__ __forceinline__ void place_key(const BackwardParams& p, const TokenRo
   put_float(p.norms, batch, row, to.data == p.q_normal.data ? head : p.stage.H + head, factor);
 }
 
-/// Items are rows of tokens of all batch entries.
+/// Items are rows of tokens of all batch entries, or of a window, whose chunks may end behind it.
 template <int64_t kMost>
 __global__ void __launch_bounds__(kThreads, 2)
     prepare_kernel(const __grid_constant__ BackwardParams p, int64_t items) {
   device::follow();
   const int64_t in_use = rows_in_use(p.stage);
   for (int64_t item = blockIdx.x; item < items; item += gridDim.x) {
-    const int64_t batch = item / p.stage.T, row = item % p.stage.T;
+    const int64_t batch = item / p.stage.T, row = p.window.first + item % p.stage.T;
     if (row >= in_use) continue;
     if (p.q_normal.data != nullptr || p.k_normal.data != nullptr) {
       for (int64_t i = threadIdx.x / 32; i < 2 * p.stage.H; i += kWarps) {

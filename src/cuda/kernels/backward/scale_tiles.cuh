@@ -9,6 +9,7 @@
 #define SLUICE_CUDA_KERNELS_BACKWARD_SCALE_TILES_CUH_
 
 #include "cuda/kernels/backward/tile_numbers.cuh"
+#include "cuda/kernels/backward/window.cuh"
 
 namespace sluice::cuda::backward {
 
@@ -52,9 +53,9 @@ __global__ void __launch_bounds__(kScaleThreads)
   const StageParams& p = b.stage;
   device::follow();
   for (int64_t item = blockIdx.x; item < items; item += gridDim.x) {
-    const Chunk chunk = device::chunk_of(p, item / p.HV);
+    const Chunk chunk = device::chunk_of(p, first_slot(b) + item / p.HV);
     const int64_t head = item % p.HV;
-    if (chunk.tokens == 0) continue;
+    if (chunk.tokens == 0 || !is_inside(b.window, chunk)) continue;
     const auto* const d_o =
         static_cast<const uint16_t*>(b.d_o.data) + at(b.d_o, chunk.batch, chunk.row, head);
     float largest = 0.0f;

@@ -29,6 +29,7 @@ enum class ChainPass : int32_t {
   kWhole,     ///< whole sequences
   kMaps,      ///< of each segment N and M, or the gradient N; first and last segments themselves
   kSegments,  ///< the other segments, from what the boundaries hold
+  kAll,  ///< every segment, likewise: in windows, where kMaps only computes what boundaries hold
 };
 
 /// 64 or 128 columns of a (segment, head) or (sequence, head) that a pass has, at most. The two
@@ -37,7 +38,8 @@ constexpr int64_t chain_items(const SegmentCut& cut, ChainPass pass, bool has_fa
                               int64_t sequences, int64_t heads, int64_t slices) noexcept {
   if (pass == ChainPass::kWhole) return sequences * heads * slices;
   if (pass == ChainPass::kSegments) return cut.boundaries * heads * slices;
-  return (cut.slots + (has_factors ? cut.boundaries : 0)) * heads * slices;
+  const bool factors = has_factors && pass == ChainPass::kMaps;
+  return (cut.slots + (factors ? cut.boundaries : 0)) * heads * slices;
 }
 
 /// Most CTAs of a launch of both chains over segments, as rounds of the GPU: each begins anew.

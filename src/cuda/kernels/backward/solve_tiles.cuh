@@ -18,6 +18,7 @@
 #include "cuda/kernels/backward/prepare_tiles.cuh"
 #include "cuda/kernels/backward/ready_chunks.cuh"
 #include "cuda/kernels/backward/two_part_blocks.cuh"
+#include "cuda/kernels/backward/window.cuh"
 
 namespace sluice::cuda::backward {
 
@@ -330,8 +331,11 @@ __global__ void __launch_bounds__(kSolveThreads, kSolveCtas)
   // own order of CTAs, which multiprocessors that become free one by one would shuffle.
   ptx::wait_for_dependencies();
   for (int64_t item = blockIdx.x; item < items; item += gridDim.x) {
-    const Chunk chunk = device::chunk_of(b.stage, item / b.stage.H);
-    if (chunk.tokens == 0) continue;
+    // Simple GLA has no windows.
+    constexpr bool kWindows = kSolve != Solve::kPrepare;
+    const int64_t first = kWindows ? first_slot(b) : 0;
+    const Chunk chunk = device::chunk_of(b.stage, first + item / b.stage.H);
+    if (chunk.tokens == 0 || (kWindows && !is_inside(b.window, chunk))) continue;
     solve_item<Io, kSolve>(b, s, chunk, static_cast<int>(item % b.stage.H));
   }
   // WHY last: registers are left here.

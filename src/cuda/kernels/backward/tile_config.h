@@ -192,6 +192,7 @@ struct GradientConfig {
 struct GradientItem {
   int32_t sequence, batch, row, tokens;
   int32_t key, state;  ///< state: of the maps' batch
+  int32_t among_all;   ///< the chunk's number among those of the call
 };
 
 /// Operands of one value head. e: with simple GLA v.
