@@ -86,6 +86,12 @@ void run_width(ChainParams p, Launcher& launcher) {
 
 template <Chain kChain>
 void run_chain(const ChainParams& p, bool wide, Launcher& launcher) {
+  if constexpr (kChain != Chain::kLinear) {
+    if (p.all.window.exists()) {
+      return run_width<WindowChainConfig<__nv_bfloat16, kChain>, WindowChainConfig<__half, kChain>>(
+          p, launcher);
+    }
+  }
   wide ? run_width<ChainConfig<__nv_bfloat16, 128, kChain>, ChainConfig<__half, 128, kChain>>(
              p, launcher)
        : run_width<ChainConfig<__nv_bfloat16, 64, kChain>, ChainConfig<__half, 64, kChain>>(
@@ -139,10 +145,9 @@ class LateChunks {
   std::vector<float> scales_;
 };
 
-template <bool kDelta>
+template <class Bf16, class Half>
 void run_gradients(const GradientParams& p, int64_t items, Launcher& launcher) {
-  using Bf16 = GradientConfig<__nv_bfloat16, kDelta>;
-  run_tiles(gradient_tiles_kernel<Bf16>, gradient_tiles_kernel<GradientConfig<__half, kDelta>>, p,
+  run_tiles(gradient_tiles_kernel<Bf16>, gradient_tiles_kernel<Half>, p,
             p.all.d_o.number == Number::kBfloat16, items, Bf16::kThreads, launcher);
 }
 
@@ -161,6 +166,7 @@ void launch_maxima(const BackwardParams& params, Launcher& launcher) noexcept {
 }
 
 void launch_solve(const BackwardParams& params, Launcher& launcher) noexcept {
+  if (params.window.exists()) return run_solve<Solve::kWindow>(params, launcher);
   has_aligned_keys(params) ? run_solve<Solve::kBoth>(params, launcher)
                            : run_solve<Solve::kSolve>(params, launcher);
 }
@@ -182,7 +188,9 @@ ChainParams states_of(const BackwardParams& params, const TileTensors& t) {
           ChainPass::kWhole};
 }
 
-ChainParams gradients_of(const BackwardParams& params, const TileTensors& t) {
+ChainParams gradients_of(const BackwardParams& given, const TileTensors& t) {
+  BackwardParams params = given;
+  params.dv = values_of_chain(given);
   return {emulated_map(t.q, 64, 128),
           emulated_map(t.k, 64, 128),
           emulated_map(t.d_o, 64, 64),
@@ -198,6 +206,7 @@ ChainParams gradients_of(const BackwardParams& params, const TileTensors& t) {
 }
 
 bool is_wide(const BackwardParams& params, const Launcher& launcher) {
+  if (params.window.exists()) return false;
   if (params.cut.exists()) return params.stage.V == 128;
   return has_wide_chain(params.stage, launcher.machine().multiprocessors);
 }
@@ -287,8 +296,16 @@ void launch_gradients(const BackwardParams& params, const TileTensors& t,
                          t.states_per_batch};
   const int64_t items = slot_count(params) * params.stage.H;
   const LateChunks late(params);
-  params.delta_rule ? run_gradients<true>(p, items, launcher)
-                    : run_gradients<false>(p, items, launcher);
+  if (params.window.exists()) {
+    run_gradients<WindowGradientConfig<__nv_bfloat16>, WindowGradientConfig<__half>>(p, items,
+                                                                                     launcher);
+  } else if (params.delta_rule) {
+    run_gradients<GradientConfig<__nv_bfloat16, true>, GradientConfig<__half, true>>(p, items,
+                                                                                     launcher);
+  } else {
+    run_gradients<GradientConfig<__nv_bfloat16, false>, GradientConfig<__half, false>>(p, items,
+                                                                                       launcher);
+  }
 }
 
 }  // namespace backward

@@ -21,13 +21,24 @@ struct ChainItem {
   Chunk sequence;  ///< all of its tokens as one chunk, whose number is its first chunk's
   int head, column, chunks;
   int sequence_chunks;    ///< of the whole sequence
-  int64_t before, after;  ///< boundaries at its ends; -1: the sequence's own
+  int64_t before, after;  ///< boundaries at its ends, kOwn, or kBorder
   bool exists;            ///< else no chunk is computed and no state touched
   bool sends;             ///< states, rows and what is the caller's; else it ends with a boundary's
   bool is_factor;         ///< of states: columns of M in place of N
-  bool resumes, pauses;   ///< whether it begins or ends inside, at a border of the launch's window
+  static constexpr int64_t kOwn = -1;     ///< the sequence's own end
+  static constexpr int64_t kBorder = -2;  ///< of the launch's window
+
   __device__ __forceinline__ int rows(int chunk) const {
     return min(sequence.tokens - chunk * kTokens, kTokens);
+  }
+  /// Where it is entered, and where it is left.
+  template <class C>
+  __device__ __forceinline__ int64_t entry() const {
+    return C::kBack ? after : before;
+  }
+  template <class C>
+  __device__ __forceinline__ int64_t exit() const {
+    return C::kBack ? before : after;
   }
   /// The chunk of a step.
   template <class C>
@@ -44,15 +55,15 @@ __device__ __forceinline__ void cut_item(const CutSequence& of, int number, Chai
   const int first = number * of.length;
   item.sequence = of.all;
   item.sequence_chunks = of.chunks;
-  item.before = number > 0 ? of.boundaries + number - 1 : -1;
-  item.after = number + 1 < of.count ? of.boundaries + number : -1;
-  const bool is_own = C::kBack ? item.after < 0 : item.before < 0;  // needs no boundary
+  item.before = number > 0 ? of.boundaries + number - 1 : ChainItem::kOwn;
+  item.after = number + 1 < of.count ? of.boundaries + number : ChainItem::kOwn;
+  const bool is_own = item.template entry<C>() < 0;  // needs no boundary
   item.sends = !item.is_factor && (pass != ChainPass::kMaps || is_own);
   item.exists = number >= 0 && number < of.count;  // others come of offsets that do not ascend
   if (item.is_factor) {
     item.exists = item.exists && item.before >= 0 && item.after >= 0;
   } else if (pass == ChainPass::kMaps) {
-    item.exists = item.exists && (is_own || (C::kBack ? item.before : item.after) >= 0);
+    item.exists = item.exists && (is_own || item.template exit<C>() >= 0);
   }
   if (!item.exists) return;
   item.sequence.number = first;
@@ -60,13 +71,14 @@ __device__ __forceinline__ void cut_item(const CutSequence& of, int number, Chai
   item.sequence.tokens = min(of.all.tokens - kTokens * first, kTokens * of.length);
 }
 
-/// Cuts `item` down to its chunks in the launch's window. Maps of segments end at boundaries alone.
+/// Cuts `item` down to its chunks in the launch's window. Maps of segments are left at their boundary
+/// even where a window cuts them, and entered there again.
 template <class C>
 __device__ __forceinline__ void cut_to_window(const ChainParams& p, ChainItem& item) {
   const Window& window = p.all.window;
   const bool maps = p.pass == ChainPass::kMaps;
   item.sends = window.sends && !maps;
-  if (maps && (C::kBack ? item.before : item.after) < 0) item.exists = false;
+  if (maps && item.template exit<C>() < 0) item.exists = false;
   const auto chunks = static_cast<int64_t>((item.sequence.tokens + kTokens - 1) / kTokens);
   if (!item.exists || chunks == 0) return;
   const auto chunk_from = [&](int64_t row) {
@@ -75,8 +87,8 @@ __device__ __forceinline__ void cut_to_window(const ChainParams& p, ChainItem& i
   };
   const int first = chunk_from(window.first), end = chunk_from(window.end);
   item.exists = first < end;
-  item.resumes = C::kBack ? end < chunks : first > 0;
-  item.pauses = C::kBack ? first > 0 : end < chunks;
+  if (first > 0 && !(maps && C::kBack)) item.before = ChainItem::kBorder;
+  if (end < chunks && !(maps && !C::kBack)) item.after = ChainItem::kBorder;
   item.sequence.number += first;
   item.sequence.row += int64_t{kTokens} * first;
   item.sequence.tokens = min(item.sequence.tokens - kTokens * first, kTokens * (end - first));
@@ -108,7 +120,7 @@ __device__ __forceinline__ ChainItem chain_item(const ChainParams& p, int number
   const int slices = static_cast<int>(s.V) / C::kV, HV = static_cast<int>(s.HV),
             place = number / slices / HV;
   ChainItem item{};
-  item.before = item.after = -1;
+  item.before = item.after = ChainItem::kOwn;
   item.head = number / slices % HV;
   item.column = number % slices * C::kV;
   if (p.pass == ChainPass::kWhole) {
@@ -118,7 +130,7 @@ __device__ __forceinline__ ChainItem chain_item(const ChainParams& p, int number
   } else {
     find_segment<C>(p, place, item);
   }
-  if (p.all.window.exists()) cut_to_window<C>(p, item);
+  if constexpr (C::kWindows) cut_to_window<C>(p, item);
   item.chunks = item.exists ? (item.sequence.tokens + kTokens - 1) / kTokens : 0;
   return item;
 }
@@ -252,9 +264,8 @@ __device__ __forceinline__ void chain_store_role(const ChainParams& p, ChainShar
     const ChainItem item = chain_item<C>(p, number);
     const int64_t before = device::chunks_before(p.all.stage, item.sequence.seq);
     const auto first = static_cast<int32_t>(
-        p.all.window.exists()
-            ? state_in_window(p.all.window, item.sequence.seq, item.sequence.row)
-            : item.sequence.batch * p.states_per_batch + before + item.sequence.number);
+        C::kWindows ? state_in_window(p.all.window, item.sequence.seq, item.sequence.row)
+                    : item.sequence.batch * p.states_per_batch + before + item.sequence.number);
     const auto state_of = [&](int step) { return first + item.template chunk<C>(step); };
     ChunkCounter counter(p.all, item.head, uint32_t{C::kGroups});
     for (int step = 0; step < item.chunks; ++step, states.next(), rows.next()) {
@@ -348,15 +359,14 @@ __device__ __forceinline__ void with_state(const StageParams& p, const StateOf& 
 template <class C>
 __device__ __forceinline__ StateOf leaving_state(const ChainParams& p, const ChainItem& item) {
   const BackwardParams& b = p.all;
-  const bool maps = p.pass == ChainPass::kMaps;
-  if (item.pauses && !maps) {
+  const int64_t boundary = item.template exit<C>();
+  if (C::kWindows && boundary == ChainItem::kBorder) {
     // WHY not where states are stored: the gradient is there that this window is to start from.
     float* const after = b.window.sends ? nullptr : b.window.after;
     return boundary_state(b.stage, C::kBack ? b.window.before : after, 0);
   }
-  const int64_t boundary = C::kBack ? item.before : item.after;
   if (boundary < 0) return C::kBack ? sequence_state(b.stage, b.dinitial, item) : StateOf{};
-  if (!maps) return {};
+  if (p.pass != ChainPass::kMaps) return {};
   if (item.is_factor) return boundary_state(b.stage, b.cut.by_rows, boundary);
   return boundary_state(b.stage, C::kBack ? b.cut.gradients : b.cut.states, boundary);
 }
@@ -366,11 +376,11 @@ __device__ __forceinline__ StateOf leaving_state(const ChainParams& p, const Cha
 template <class C>
 __device__ __forceinline__ StateOf entering_state(const ChainParams& p, const ChainItem& item) {
   const BackwardParams& b = p.all;
-  if (item.resumes) {
+  const int64_t boundary = item.template entry<C>();
+  if (C::kWindows && boundary == ChainItem::kBorder) {
     if (p.pass == ChainPass::kMaps) return leaving_state<C>(p, item);
     return boundary_state(b.stage, C::kBack ? b.window.after : b.window.before, 0);
   }
-  const int64_t boundary = C::kBack ? item.after : item.before;
   if (boundary < 0) {
     return sequence_state(b.stage, C::kBack ? b.d_final : b.stage.state.initial, item);
   }

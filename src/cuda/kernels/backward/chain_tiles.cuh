@@ -243,7 +243,7 @@ __device__ __forceinline__ void run_gradients(ChainShared<C>& s, const ChainPlac
 template <class C>
 __device__ __forceinline__ void chain_role(const ChainParams& p, ChainShared<C>& s, int group) {
   const BackwardParams& b = p.all;
-  const bool apart = b.dv.data != nullptr && b.dv.data != b.dv_tile.data;
+  const bool apart = b.dv.data != nullptr;
   const ChainPlace place{group, 1 + static_cast<uint32_t>(group), tile::turned_piece()};
   ChainCursors<C> at;
   Accumulator<128> state;
@@ -251,7 +251,7 @@ __device__ __forceinline__ void chain_role(const ChainParams& p, ChainShared<C>&
     const ChainItem item = chain_item<C>(p, number);
     if (!item.exists) continue;
     state.clear();
-    if (item.is_factor && !item.resumes) {
+    if (item.is_factor && !(C::kWindows && item.template entry<C>() == ChainItem::kBorder)) {
       device::set_identity(item.column + 64 * group, state);
     } else {
       with_state(

@@ -53,9 +53,9 @@ __device__ __forceinline__ int64_t rows_in_use(const StageParams& p) {
   return p.cu_seqlens.data == nullptr ? p.T : device::first_row(p, p.N);
 }
 
-/// g and beta of a token's heads. All threads of a CTA of kThreads.
+/// g and beta of a token's heads. A warp.
 __device__ __forceinline__ void prepare_gates(const BackwardParams& p, int64_t batch, int64_t row) {
-  for (int64_t head = threadIdx.x; head < p.stage.HV; head += kThreads) {
+  for (int64_t head = threadIdx.x % 32; head < p.stage.HV; head += 32) {
     if (p.g.data != nullptr) {
       const float gate = number_at(p.raw_gate, batch, row, head);
       put_float(p.g, batch, row, head,

@@ -27,7 +27,8 @@ __device__ __forceinline__ void request_turn(const GradientParams& p, GradientSh
                                              LoadCursors<C>& at, const GradientItem& item,
                                              int turn) {
   const int32_t head = value_head(p.all.stage, item.key, turn);
-  const ptx::BoxOrigin rows{0, item.row, 0, head, item.batch}, state{0, 0, 0, head, item.state};
+  const ptx::BoxOrigin rows{0, item.row, 0, head, item.batch},
+      state{0, 0, 0, head, state_of<C>(p, item)};
   // SYNC row_ring.empty: both groups are done with the slot's previous rows
   at.rows.acquire(s.row_ring);
   uint64_t* const full = &s.row_ring.full[at.rows.slot];
@@ -63,12 +64,12 @@ __device__ __forceinline__ void load_role(const GradientParams& p, GradientShare
                                           int64_t items) {
   tile::RingCursor<C::kWorkSlots> work;
   LoadCursors<C> at;
-  ItemDealer dealer(p, items);
+  ItemDealer<C> dealer(p, items);
   ChunkWaiter chunks;
   const auto deal = [&] {
     const GradientItem item = dealer.next();
     if (item.tokens > 0) {
-      chunks.wait(p.all, item.state,
+      chunks.wait(p.all, item.number,
                   [&](int turn) { return value_head(p.all.stage, item.key, turn); });
     }
     // SYNC work_ring.empty: all readers have copied the slot's previous item
@@ -124,16 +125,25 @@ __device__ __forceinline__ void zero_row(TokenTile<Io>& rows, uint32_t row) {
   }
 }
 
+/// What is left to do for dv of q's type: the chain has put it to its place, or somewhere else because
+/// the copy engine cannot write there.
+enum class ValueRows { kNone, kInPlace, kElsewhere };
+__device__ __forceinline__ ValueRows value_rows(const BackwardParams& b) {
+  if (b.dv.data == nullptr || b.dv.number != b.d_o.number) return ValueRows::kNone;
+  return b.dv.data == b.dv_tile.data ? ValueRows::kInPlace : ValueRows::kElsewhere;
+}
+
 /// Brings this warp's half of the caller's dv to what it is, where the chain has left another.
 template <class C>
-__device__ __forceinline__ void undo_strengths(const BackwardParams& b, const GradientShared<C>& s,
-                                               const GradientItem& item, int64_t head, int slot,
-                                               int half) {
+__device__ __forceinline__ void store_values(const BackwardParams& b, const GradientShared<C>& s,
+                                             const GradientItem& item, int64_t head, int slot,
+                                             int half, bool elsewhere) {
   using Pack = tile::Packed<typename C::Io>;
   const float* const undo = s.factors[slot].undo;
   const float back = s.factors[slot].back;
   const int own = 32 * half + tile::lane();
-  const uint32_t wanted = __ballot_sync(~0u, own < item.tokens && back * undo[own] != 1.0f);
+  const bool is_wanted = own < item.tokens && (elsewhere || back * undo[own] != 1.0f);
+  const uint32_t wanted = __ballot_sync(~0u, is_wanted);
   if (wanted == 0) return;
   const auto column = static_cast<uint32_t>(4 * tile::lane());
   const uint8_t* const block = s.rows[slot].dv.block(static_cast<int>(column / 64));
@@ -145,9 +155,14 @@ __device__ __forceinline__ void undo_strengths(const BackwardParams& b, const Gr
     const float factor = back * undo[row];
     auto* const to =
         static_cast<uint16_t*>(b.dv.data) + at(b.dv, item.batch, item.row + row, head) + column;
-    *reinterpret_cast<uint2*>(to) = {
-        Pack::pack(factor * Pack::first(x.x), factor * Pack::second(x.x)),
-        Pack::pack(factor * Pack::first(x.y), factor * Pack::second(x.y))};
+    const uint2 four = {Pack::pack(factor * Pack::first(x.x), factor * Pack::second(x.x)),
+                        Pack::pack(factor * Pack::first(x.y), factor * Pack::second(x.y))};
+    if (!elsewhere) {
+      *reinterpret_cast<uint2*>(to) = four;
+      continue;
+    }
+    to[0] = static_cast<uint16_t>(four.x), to[1] = static_cast<uint16_t>(four.x >> 16);
+    to[2] = static_cast<uint16_t>(four.y), to[3] = static_cast<uint16_t>(four.y >> 16);
   }
 }
 
@@ -160,15 +175,16 @@ __device__ __forceinline__ void key_role(const GradientParams& p, GradientShared
   tile::RingCursor<1> keys, states;
   tile::RingCursor<C::kSumSlots> sums;
   tile::RingCursor<C::kRowSlots> rows;
-  const bool own_values = C::kDelta && b.dv.data != nullptr && b.dv.data == b.dv_tile.data;
+  const ValueRows values = C::kDelta ? value_rows(b) : ValueRows::kNone;
   for (GradientItem item = items.next(); item.tokens > 0; item = items.next(), keys.next()) {
     for (int turn = 0; turn < b.stage.r; ++turn, states.next(), sums.next(), rows.next()) {
       // SYNC row_ring.full, factor_ring.full: dv and its factors are there
       rows.wait(s.row_ring);
       rows.wait(s.factor_ring);
       if constexpr (C::kDelta) {
-        if (own_values) {
-          undo_strengths(b, s, item, value_head(b.stage, item.key, turn), rows.slot, half);
+        if (values != ValueRows::kNone) {
+          store_values(b, s, item, value_head(b.stage, item.key, turn), rows.slot, half,
+                       values == ValueRows::kElsewhere);
         }
       }
       // SYNC row_ring.empty, factor_ring.empty: this warp's reads are over
@@ -318,7 +334,7 @@ __device__ __forceinline__ void gate_role(const GradientParams& p, GradientShare
     // SYNC sum_ring.full: all sums of the head are there
     sums.wait(s.sum_ring);
     // WHY the sums' slot: factors of the head are two rounds of make() from being overwritten.
-    gates.store(b, chunk, item.among_all, head, s.sums[sums.slot], s.factors[sums.slot]);
+    gates.store(b, chunk, item.number, head, s.sums[sums.slot], s.factors[sums.slot]);
     // SYNC sum_ring.empty: they have been read
     sums.release(s.sum_ring);
     item = next, turn = next_turn;

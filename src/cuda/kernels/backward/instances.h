@@ -24,8 +24,9 @@ const void* key_sums() noexcept;
 /// rule.
 struct RowInstances {
   device::Instance maxima;        ///< of float16 alone
-  device::Instance solve[3];      ///< [Solve]
+  device::Instance solve[4];      ///< [Solve]
   device::Instance gradients[2];  ///< [delta]
+  device::Instance window_gradients;
 };
 const RowInstances& bf16_rows() noexcept;
 const RowInstances& fp16_rows() noexcept;
@@ -33,6 +34,7 @@ const RowInstances& fp16_rows() noexcept;
 /// Likewise the chains. `wide`: items have 128 columns of V, else 64.
 struct ChainInstances {
   device::Instance chain[3][2];  ///< [Chain][wide]
+  device::Instance window[2];    ///< [Chain] of the delta rule, 64 columns
 };
 const ChainInstances& bf16_chains() noexcept;
 const ChainInstances& fp16_chains() noexcept;

@@ -72,9 +72,10 @@ constexpr bool has_early_gradients(const BackwardParams& p, int multiprocessors)
 /// Loads these kernels as load_kernels() does the others. @return a cudaError_t
 int load_tile_kernels() noexcept;
 
-/// Whether q and k go through the norm, both from rows of 128 that 16 bytes at a time can be read of.
+/// Whether q and k go through the norm, both from rows of 128 that 16 bytes at a time can be read of; not
+/// in windows.
 inline bool has_aligned_keys(const BackwardParams& p) noexcept {
-  if (!p.has_norm || p.stage.K != kTileSize || p.v_copy.data != nullptr ||
+  if (p.window.exists() || !p.has_norm || p.stage.K != kTileSize || p.v_copy.data != nullptr ||
       p.d_o_copy.data != nullptr)
     return false;
   for (const TokenRows* rows : {&p.raw_q, &p.raw_k}) {

@@ -55,6 +55,7 @@ bool fill_states(const BackwardParams& params, const TileTensors& t, ChainParams
 
 bool fill_gradients(const BackwardParams& params, const TileTensors& t, ChainParams* p) noexcept {
   fill(params, t, p);
+  p->all.dv = values_of_chain(params);
   return encode(&p->q, t.q, 64, 2) && encode(&p->k, t.k, 64, 2) && encode(&p->rows, t.d_o, 64, 1) &&
          encode(&p->B, t.B, 64, 1) && encode(&p->out, t.dv, 64, 1) &&
          encode(&p->state, t.D, 128, 1);
@@ -62,6 +63,7 @@ bool fill_gradients(const BackwardParams& params, const TileTensors& t, ChainPar
 
 /// Whether items have 128 columns of V where each chain has a launch of its own.
 bool is_wide(const BackwardParams& params, const Launcher& launcher) noexcept {
+  if (params.window.exists()) return false;
   if (params.cut.exists()) return params.stage.V == 128;
   return has_wide_chain(params.stage, launcher.machine().multiprocessors);
 }
@@ -71,7 +73,10 @@ void run_chain(Chain chain, bool encoded, bool wide, ChainParams& p, Launcher& l
   deal_items(wide, chain == Chain::kStates, 0, launcher.machine().multiprocessors, &p);
   if (p.items == 0) return;
   if (!encoded) return launcher.note(cudaErrorInvalidValue);
-  const device::Instance& instance = chains_of(p.all).chain[static_cast<int>(chain)][wide];
+  const ChainInstances& chains = chains_of(p.all);
+  const auto which = static_cast<int>(chain);
+  const device::Instance& instance =
+      p.all.window.exists() ? chains.window[which] : chains.chain[which][wide];
   launcher(instance.kernel,
            {{static_cast<unsigned>(p.ctas)}, instance.threads, instance.shared_bytes}, p);
 }
@@ -103,9 +108,11 @@ int load_tile_kernels() noexcept {
     load(rows.maxima);
     for (const device::Instance& instance : rows.solve) load(instance);
     for (const device::Instance& instance : rows.gradients) load(instance);
+    load(rows.window_gradients);
   }
   for (const auto get : {bf16_chains, fp16_chains}) {
     for (const auto& widths : get().chain) load(widths[0]), load(widths[1]);
+    for (const device::Instance& instance : get().window) load(instance);
   }
   for (const auto get : {bf16_both_chains, fp16_both_chains}) load(get());
   for (const bool narrow : {false, true}) load(segment_fold(narrow));
@@ -124,7 +131,8 @@ void launch_maxima(const BackwardParams& params, Launcher& launcher) noexcept {
 }
 
 void launch_solve(const BackwardParams& params, Launcher& launcher) noexcept {
-  run_solve(has_aligned_keys(params) ? Solve::kBoth : Solve::kSolve, params, launcher);
+  const Solve prepared = params.window.exists() ? Solve::kWindow : Solve::kSolve;
+  run_solve(has_aligned_keys(params) ? Solve::kBoth : prepared, params, launcher);
 }
 
 void launch_chain(const BackwardParams& params, const TileTensors& tensors, ChainPass pass,
@@ -213,8 +221,9 @@ void launch_gradients(const BackwardParams& params, const TileTensors& tensors,
                        (!params.delta_rule || encode(&p.dv, tensors.dv, 64, 2)) &&
                        encode(&p.S, tensors.S, 128, 2) && encode(&p.D, tensors.D, 128, 2);
   if (!encoded) return launcher.note(cudaErrorInvalidValue);
-  run(rows_of(params).gradients[params.delta_rule], p, items, launcher.machine().multiprocessors,
-      launcher);
+  const RowInstances& rows = rows_of(params);
+  run(params.window.exists() ? rows.window_gradients : rows.gradients[params.delta_rule], p, items,
+      launcher.machine().multiprocessors, launcher);
 }
 
 }  // namespace sluice::cuda::backward

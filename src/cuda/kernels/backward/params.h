@@ -91,6 +91,22 @@ SLUICE_HOST_DEVICE int64_t slot_count(const BackwardParams& p) {
   return own < left ? own : left;
 }
 
+/// What there is to prepare of a token, for a warp each: rows of q, k, v and d_o that go elsewhere, and
+/// the gates of all heads.
+SLUICE_HOST_DEVICE int64_t prepare_units(const BackwardParams& p) {
+  const int64_t keys = (p.q_normal.data != nullptr) + (p.k_normal.data != nullptr),
+                values = (p.v_copy.data != nullptr) + (p.d_o_copy.data != nullptr);
+  return keys * p.stage.H + values * p.stage.HV + 1;
+}
+/// Tokens that a launch prepares, of all batch entries or of a window.
+SLUICE_HOST_DEVICE int64_t prepared_tokens(const BackwardParams& p) {
+  const StageParams& s = p.stage;
+  const bool packed = s.cu_seqlens.data != nullptr;
+  if (!p.window.exists()) return packed ? s.T : s.N * s.T;
+  const int64_t left = s.T - p.window.first, own = window_rows(p.window, packed);
+  return own < left ? own : left;
+}
+
 }  // namespace sluice::cuda::backward
 
 #endif  // SLUICE_CUDA_KERNELS_BACKWARD_PARAMS_H_

@@ -2,7 +2,8 @@
 // g and beta from the caller's gate and beta; and after all: gradients of q and k as sums over value
 // heads, through the norm, and those of A_log and dt_bias.
 //
-// Roles     prepare, keys: a warp has a row of q, k, v or d_o; sums: a CTA has a value head
+// Roles     prepare, keys: a warp has a row of q, k, v or d_o, or a token's gates; sums: a CTA has a
+//           value head
 // Memory    registers; sums: a number a warp of shared memory
 // Floor     bytes; small beside the products
 //
@@ -114,32 +115,47 @@ __device__ __forceinline__ void place_key(const BackwardParams& p, const TokenRo
   put_float(p.norms, batch, row, to.data == p.q_normal.data ? head : p.stage.H + head, factor);
 }
 
-/// Items are rows of tokens of all batch entries, or of a window, whose chunks may end behind it.
+/// One of prepare_units() of a token.
+template <int64_t kMost>
+__device__ __forceinline__ void prepare_unit(const BackwardParams& p, int64_t batch, int64_t row,
+                                             int64_t unit) {
+  const StageParams& s = p.stage;
+  const TokenRows *from = nullptr, *to = nullptr;
+  bool is_key = false;
+  const auto look = [&](const TokenRows& given, const TokenRows& place, int64_t heads, bool keys) {
+    if (to != nullptr || place.data == nullptr) return;
+    if (unit < heads) {
+      from = &given, to = &place, is_key = keys;
+    } else {
+      unit -= heads;
+    }
+  };
+  look(p.raw_q, p.q_normal, s.H, true);
+  look(p.raw_k, p.k_normal, s.H, true);
+  look(p.raw_v, p.v_copy, s.HV, false);
+  look(p.raw_d_o, p.d_o_copy, s.HV, false);
+  if (to == nullptr) {
+    prepare_gates(p, batch, row);
+  } else if (is_key) {
+    place_key<kMost>(p, *from, *to, batch, row, unit);
+  } else {
+    copy_row<kMost>(*from, *to, batch, row, unit, s.V);
+  }
+}
+
+/// Items are kWarps units each, of tokens of all batch entries or of a window: a warp has one. PERF
+/// not all of a token: few heads would be few warps.
 template <int64_t kMost>
 __global__ void __launch_bounds__(kThreads, 2)
     prepare_kernel(const __grid_constant__ BackwardParams p, int64_t items) {
   device::follow();
-  const int64_t in_use = rows_in_use(p.stage);
+  const int64_t in_use = rows_in_use(p.stage), units = prepare_units(p),
+                end = prepared_tokens(p) * units;
   for (int64_t item = blockIdx.x; item < items; item += gridDim.x) {
-    const int64_t batch = item / p.stage.T, row = p.window.first + item % p.stage.T;
-    if (row >= in_use) continue;
-    if (p.q_normal.data != nullptr || p.k_normal.data != nullptr) {
-      for (int64_t i = threadIdx.x / 32; i < 2 * p.stage.H; i += kWarps) {
-        const bool is_q = i < p.stage.H;
-        const TokenRows& to = is_q ? p.q_normal : p.k_normal;
-        if (to.data == nullptr) continue;
-        place_key<kMost>(p, is_q ? p.raw_q : p.raw_k, to, batch, row, is_q ? i : i - p.stage.H);
-      }
-    }
-    for (int64_t head = threadIdx.x / 32; head < p.stage.HV; head += kWarps) {
-      if (p.v_copy.data != nullptr) {
-        copy_row<kMost>(p.raw_v, p.v_copy, batch, row, head, p.stage.V);
-      }
-      if (p.d_o_copy.data != nullptr) {
-        copy_row<kMost>(p.raw_d_o, p.d_o_copy, batch, row, head, p.stage.V);
-      }
-    }
-    prepare_gates(p, batch, row);
+    const int64_t number = item * kWarps + threadIdx.x / 32, token = number / units;
+    const int64_t batch = token / p.stage.T, row = p.window.first + token % p.stage.T;
+    if (number >= end || row >= in_use) continue;
+    prepare_unit<kMost>(p, batch, row, number % units);
   }
 }
 

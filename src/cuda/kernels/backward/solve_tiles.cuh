@@ -267,6 +267,7 @@ __device__ __forceinline__ void prepare_rows(const BackwardParams& b, SolveShare
 template <class Io, Solve kSolve>
 __device__ __forceinline__ void solve_item(const BackwardParams& b, SolveShared<Io>& s,
                                            const Chunk& chunk, int keys) {
+  constexpr bool kPrepared = kSolve == Solve::kSolve || kSolve == Solve::kWindow;
   const int r = static_cast<int>(b.stage.r), step = static_cast<int>(gridDim.y),
             first = static_cast<int>(blockIdx.y);
   const auto token_of = [&](int turn) {
@@ -277,7 +278,7 @@ __device__ __forceinline__ void solve_item(const BackwardParams& b, SolveShared<
   };
   // Sums are made by a warp, behind a barrier; another one is to come.
   const auto put_numbers = [&](int turn) {
-    if constexpr (kSolve == Solve::kSolve) {
+    if constexpr (kPrepared) {
       token_of(turn).load(b.stage, chunk, s.numbers);
     } else {
       token_of(turn).make(b, chunk, s.numbers);
@@ -285,7 +286,7 @@ __device__ __forceinline__ void solve_item(const BackwardParams& b, SolveShared<
       if (tile::warp() == 0) sum_gates(s.numbers[tile::lane() / 16].G);
     }
   };
-  if constexpr (kSolve == Solve::kSolve) {
+  if constexpr (kPrepared) {
     for (int half = 0; half < static_cast<int>(b.stage.K) / 64; ++half) {
       device::request_tile<kSolveThreads>(ptx::shared_address(s.k.block(half)), b.stage.k, chunk,
                                           keys, 0, int64_t{64} * half);
@@ -310,7 +311,7 @@ __device__ __forceinline__ void solve_item(const BackwardParams& b, SolveShared<
       put_numbers(turn);
       __syncthreads();  // SYNC: numbers are there
     }
-    if constexpr (kSolve != Solve::kSolve) token_of(turn).store_sum(b, chunk, s.numbers);
+    if constexpr (!kPrepared) token_of(turn).store_sum(b, chunk, s.numbers);
     if constexpr (kSolve == Solve::kPrepare) {
       __syncthreads();  // SYNC: nobody reads numbers
     } else {
@@ -331,11 +332,10 @@ __global__ void __launch_bounds__(kSolveThreads, kSolveCtas)
   // own order of CTAs, which multiprocessors that become free one by one would shuffle.
   ptx::wait_for_dependencies();
   for (int64_t item = blockIdx.x; item < items; item += gridDim.x) {
-    // Simple GLA has no windows.
-    constexpr bool kWindows = kSolve != Solve::kPrepare;
-    const int64_t first = kWindows ? first_slot(b) : 0;
+    constexpr bool kWindow = kSolve == Solve::kWindow;
+    const int64_t first = kWindow ? first_slot(b) : 0;
     const Chunk chunk = device::chunk_of(b.stage, first + item / b.stage.H);
-    if (chunk.tokens == 0 || (kWindows && !is_inside(b.window, chunk))) continue;
+    if (chunk.tokens == 0 || (kWindow && !is_inside(b.window, chunk))) continue;
     solve_item<Io, kSolve>(b, s, chunk, static_cast<int>(item % b.stage.H));
   }
   // WHY last: registers are left here.

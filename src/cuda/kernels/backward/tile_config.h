@@ -28,7 +28,8 @@ using StateTile = tile::SwizzledTile<Io, 128, 128>;
 
 inline constexpr int kSolveThreads = 128, kSolveCtas = 6;  ///< CTAs: at a time on a multiprocessor
 /// What a kernel does of its items: rows and numbers of tokens, B, or one after the other.
-enum class Solve { kPrepare, kSolve, kBoth };
+/// kWindow: as kSolve, of a window's chunks.
+enum class Solve { kPrepare, kSolve, kBoth, kWindow };
 
 /// Floats of a row of a block on the diagonal. WHY 4 more: rows start in banks of their own.
 inline constexpr int kDiagonalRow = 20;
@@ -79,6 +80,7 @@ struct ChainConfig {
   static constexpr int kV = kV_, kGroups = kV / 64;
   static constexpr Chain kChain = kChain_;
   static constexpr bool kBack = kChain != Chain::kStates, kDelta = kChain != Chain::kLinear;
+  static constexpr bool kWindows = false;
   /// Whether gradients are multiplied by powers of two inside: scale_tiles.cuh.
   static constexpr bool kScales = kBack && std::is_same_v<Io, __half>;
   static constexpr int kSlots = !kBack ? 4 : kGroups == 1 ? 3 : 2;
@@ -91,6 +93,12 @@ struct ChainConfig {
   static constexpr int kServiceRegisters = kGroups == 1 ? 96 : kBack ? 64 : 72;
   static constexpr int kScoreRegisters = kGroups == 1 ? 112 : 80;
   static constexpr int kStateRegisters = kGroups == 1 ? 232 : kBack ? 184 : 216;
+};
+
+/// A chain of a window's chunks.
+template <class Io, Chain kChain>
+struct WindowChainConfig : ChainConfig<Io, 64, kChain> {
+  static constexpr bool kWindows = true;
 };
 
 /// One chunk's operands: v of states, d_o of gradients, later times scale exp(G), 64 columns a
@@ -160,6 +168,14 @@ struct ChainParams {
   ChainPass pass;
 };
 
+/// The caller's dv as a chain stores it, number by number: where the copy engine cannot write it, but of
+/// the delta rule's of q's type, which is left to the gradients by chunk.
+inline TokenRows values_of_chain(const BackwardParams& p) noexcept {
+  const bool tiles = p.dv.data == p.dv_tile.data,
+             later = p.delta_rule && p.dv.number == p.d_o.number;
+  return tiles || later ? TokenRows{} : p.dv;
+}
+
 /// Deals a chain's items, of 128 columns of V or 64, to at most that many CTAs of a launch.
 inline void deal_items(bool wide, bool states, int first_cta, int64_t most,
                        ChainParams* p) noexcept {
@@ -182,17 +198,23 @@ template <class Io_, bool kDelta_>
 struct GradientConfig {
   using Io = Io_;
   static constexpr bool kDelta = kDelta_, kScales = std::is_same_v<Io, __half>;
+  static constexpr bool kWindows = false;
   static constexpr int kRowSlots = 2, kFactorSlots = 2, kSumSlots = 2, kWorkSlots = 4;
   static constexpr int kThreads = 384;
   static constexpr int kServiceRegisters = 56, kProductRegisters = 224;
   static constexpr uint32_t kWorkReaders = 11;  ///< warps but the loader
 };
 
+/// Those of a window's chunks.
+template <class Io>
+struct WindowGradientConfig : GradientConfig<Io, true> {
+  static constexpr bool kWindows = true;
+};
+
 /// A chunk and a key head. tokens = 0: no more work.
 struct GradientItem {
   int32_t sequence, batch, row, tokens;
-  int32_t key, state;  ///< state: of the maps' batch
-  int32_t among_all;   ///< the chunk's number among those of the call
+  int32_t key, number;  ///< number: among all chunks, which S and D' are counted by without windows
 };
 
 /// Operands of one value head. e: with simple GLA v.

@@ -25,7 +25,7 @@ struct Window {
 };
 
 /// Rows from a window's first on that its chunks may have: those of a pack begin anywhere.
-constexpr int64_t window_rows(const Window& window, bool packed) noexcept {
+SLUICE_HOST_DEVICE int64_t window_rows(const Window& window, bool packed) noexcept {
   return window.end - window.first + (packed ? kTokens : 0);
 }
 
