@@ -70,16 +70,30 @@ struct GateSlot {
   float column[64];  ///< e^{G_e - G_j}, e the last token of j's block of 16
   float row[3][64];  ///< e^{G_i - G_e}, e the last token of block 0, 1 or 2; 1 for i <= e
 };
-/// ... and inverse norms of k and q, zero past the end.
+/// ... and inverse norms of k and q, zero past the end, alone and times those factors. PERF the gate
+/// warp has time for these products, which each warp of the aux warpgroup would take again.
 struct NormedGateSlot : GateSlot {
   float key_norm[64], query_norm[64];
+  float column_key[64];  ///< column times the norm of k
+  float row_query[112];  ///< row[b] times the norm of q, of tokens behind block b: row_query_at()
 };
+/// Where row[b] of token 0 would be in NormedGateSlot::row_query.
+__device__ __forceinline__ constexpr int row_query_at(int b) { return b == 0 ? 0 : 16 * b + 16; }
 /// Those norms, if there are any.
 __device__ __forceinline__ const float* key_norms(const GateSlot&) { return nullptr; }
 __device__ __forceinline__ const float* key_norms(const NormedGateSlot& s) { return s.key_norm; }
 __device__ __forceinline__ const float* query_norms(const GateSlot&) { return nullptr; }
 __device__ __forceinline__ const float* query_norms(const NormedGateSlot& s) {
   return s.query_norm;
+}
+/// `column` for A, and `row[b]` for P: times the norm, if there is one.
+__device__ __forceinline__ const float* key_columns(const GateSlot& s) { return s.column; }
+__device__ __forceinline__ const float* key_columns(const NormedGateSlot& s) {
+  return s.column_key;
+}
+__device__ __forceinline__ const float* query_rows(const GateSlot& s, int b) { return s.row[b]; }
+__device__ __forceinline__ const float* query_rows(const NormedGateSlot& s, int b) {
+  return s.row_query + row_query_at(b);
 }
 
 /// What the state warpgroups multiply rows and columns of a chunk by.
@@ -121,8 +135,7 @@ struct SharedMemoryPlan {
   tile::RingBarriers<2> block_ring;  ///< of `blocks` and `diagonal`
   tile::RingBarriers<C::kWorkSlots> work_ring;
 };
-static_assert(sizeof(SharedMemoryPlan<Config<uint16_t, false, 128, 128>>) <=
-              tile::kSharedBytesSm90);
+static_assert(sizeof(SharedMemoryPlan<Config<uint16_t, true, 128, 128>>) <= tile::kSharedBytesSm90);
 
 }  // namespace sluice::cuda::chunk_forward
 

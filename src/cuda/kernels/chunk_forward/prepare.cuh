@@ -12,20 +12,15 @@ namespace sluice::cuda::chunk_forward {
 
 using tile::Accumulator, tile::issue_product;
 
-/// out = diag(row) x diag(columns) diag(norms) for block kBlock of this warp's rows of a product.
-template <bool kNorm, int kBlock>
+/// out = diag(row) x diag(columns) for block kBlock of this warp's rows of a product.
+template <int kBlock>
 __device__ __forceinline__ void scale_block(float (&out)[8], const Accumulator<64>& product,
-                                            const float (&row)[2], const float* columns,
-                                            const float* norms) {
+                                            const float (&row)[2], const float* columns) {
   const auto& x = product.x;
 #pragma unroll
   for (int t = 0; t < 2; ++t) {
     const int column = kBlock * 16 + t * 8 + tile::lane_column();
-    float2 c = *reinterpret_cast<const float2*>(&columns[column]);
-    if constexpr (kNorm) {
-      const float2 norm = *reinterpret_cast<const float2*>(&norms[column]);
-      c = make_float2(c.x * norm.x, c.y * norm.y);
-    }
+    const float2 c = *reinterpret_cast<const float2*>(&columns[column]);
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       const int at = t * 4 + i * 2;
@@ -84,14 +79,15 @@ __device__ __forceinline__ int aux_warp() { return __shfl_sync(~0u, tile::warp_o
 /// Block (warp, kBlock) of A, below the diagonal, to `blocks` in fp16.
 template <class C, int kBlock>
 __device__ __forceinline__ void store_a_block(int warp, const Accumulator<64>& kk,
-                                              const float (&factor)[2], const GateSlot& gate,
-                                              const float* key_norms, const BlockTile& blocks) {
+                                              const float (&factor)[2],
+                                              const typename C::Gate& gate,
+                                              const BlockTile& blocks) {
   if (kBlock >= warp) return;
   const int i = warp * 16 + tile::lane_row();
   const float row[2] = {factor[0] * gate.row[kBlock][i], factor[1] * gate.row[kBlock][i + 8]};
   float a[8];
   uint32_t packed[4];
-  scale_block<C::kL2Norm, kBlock>(a, kk, row, gate.column, key_norms);
+  scale_block<kBlock>(a, kk, row, key_columns(gate));
   pack_block<__half>(packed, a);
   ptx::stmatrix_x4(blocks.block(warp, kBlock), packed);
   if constexpr (kTwoPartA<typename C::Io>) {
@@ -106,13 +102,12 @@ __device__ __forceinline__ void store_a_block(int warp, const Accumulator<64>& k
 /// float32.
 template <class C>
 __device__ __forceinline__ void store_a(int warp, const Accumulator<64>& kk,
-                                        const float (&factor)[2], const GateSlot& gate,
-                                        const float* key_norms, DiagonalBlock (&diagonal)[8],
-                                        const BlockTile& blocks) {
+                                        const float (&factor)[2], const typename C::Gate& gate,
+                                        DiagonalBlock (&diagonal)[8], const BlockTile& blocks) {
   const int row = tile::lane_row();
   const int column = tile::lane_column();
   float a[8];
-  decay_diagonal<C::kL2Norm, 1>(a, kk, warp, factor, gate.G, key_norms);
+  decay_diagonal<C::kL2Norm, 1>(a, kk, warp, factor, gate.G, key_norms(gate));
   *reinterpret_cast<float2*>(&diagonal[2 * warp].row[row][column]) = make_float2(a[0], a[1]);
   *reinterpret_cast<float2*>(&diagonal[2 * warp + 1].row[row][column]) = make_float2(a[6], a[7]);
   ptx::store_shared_4(
@@ -125,9 +120,9 @@ __device__ __forceinline__ void store_a(int warp, const Accumulator<64>& kk,
                                              static_cast<uint32_t>(warp * 16 + 8 + column)),
         tile::Packed<__half>::pack(fp16_rest(a[2]), fp16_rest(a[3])));
   }
-  store_a_block<C, 0>(warp, kk, factor, gate, key_norms, blocks);
-  store_a_block<C, 1>(warp, kk, factor, gate, key_norms, blocks);
-  store_a_block<C, 2>(warp, kk, factor, gate, key_norms, blocks);
+  store_a_block<C, 0>(warp, kk, factor, gate, blocks);
+  store_a_block<C, 1>(warp, kk, factor, gate, blocks);
+  store_a_block<C, 2>(warp, kk, factor, gate, blocks);
 }
 
 /// A block of P^T, from registers to P.
@@ -144,26 +139,27 @@ __device__ __forceinline__ void store_transposed(const float (&p)[8], const Bloc
 /// Block (warp, kBlock) of P^T, right of the diagonal.
 template <class C, int kBlock>
 __device__ __forceinline__ void store_p_block(int warp, const Accumulator<64>& kq,
-                                              const float (&factor)[2], const GateSlot& gate,
-                                              const float* query_norms, const BlockTile& p_tile) {
+                                              const float (&factor)[2],
+                                              const typename C::Gate& gate,
+                                              const BlockTile& p_tile) {
   if (kBlock <= warp) return;
   const int j = warp * 16 + tile::lane_row();
   const float row[2] = {factor[0] * gate.column[j], factor[1] * gate.column[j + 8]};
   float p[8];
-  scale_block<C::kL2Norm, kBlock>(p, kq, row, gate.row[warp], query_norms);
+  scale_block<kBlock>(p, kq, row, query_rows(gate, warp));
   store_transposed<C>(p, p_tile, kBlock, warp);
 }
 
 /// This warp's rows of P^T, to P. WHY transposed: warps with many blocks of A then have few of P.
 template <class C>
 __device__ __forceinline__ void store_p(int warp, const Accumulator<64>& kq,
-                                        const float (&factor)[2], const GateSlot& gate,
-                                        const float* query_norms, const BlockTile& p_tile) {
-  store_p_block<C, 1>(warp, kq, factor, gate, query_norms, p_tile);
-  store_p_block<C, 2>(warp, kq, factor, gate, query_norms, p_tile);
-  store_p_block<C, 3>(warp, kq, factor, gate, query_norms, p_tile);
+                                        const float (&factor)[2], const typename C::Gate& gate,
+                                        const BlockTile& p_tile) {
+  store_p_block<C, 1>(warp, kq, factor, gate, p_tile);
+  store_p_block<C, 2>(warp, kq, factor, gate, p_tile);
+  store_p_block<C, 3>(warp, kq, factor, gate, p_tile);
   float p[8];
-  decay_diagonal<C::kL2Norm, -1>(p, kq, warp, factor, gate.G, query_norms);
+  decay_diagonal<C::kL2Norm, -1>(p, kq, warp, factor, gate.G, query_norms(gate));
   store_transposed<C>(p, p_tile, warp, warp);
 }
 
@@ -241,8 +237,7 @@ __device__ __forceinline__ void prepare_keys(const PrefillParams& p, SharedMemor
     ptx::fence_proxy_async();
     acc.mask_from(rows);
   }
-  store_a<C>(warp, acc, factor, gate, norms, s.diagonal[at.p.slot],
-             BlockTile(s.blocks[at.p.slot].bytes));
+  store_a<C>(warp, acc, factor, gate, s.diagonal[at.p.slot], BlockTile(s.blocks[at.p.slot].bytes));
   // SYNC block_ring.full: this warp's rows of A are written
   at.p.commit(s.block_ring);
   // SYNC factor_ring.full: the factors and the zeroed tail of k are written
@@ -272,7 +267,7 @@ __device__ __forceinline__ void prepare_queries(const PrefillParams& p, SharedMe
   at.q.next();
   // SYNC p_ring.empty: the state warpgroups are done with the slot's previous P
   at.p.acquire(s.p_ring);
-  store_p<C>(warp, acc, factor, gate, query_norms(gate), BlockTile(s.P[at.p.slot].bytes));
+  store_p<C>(warp, acc, factor, gate, BlockTile(s.P[at.p.slot].bytes));
 }
 
 /// Second part without an output: k goes back.

@@ -60,6 +60,23 @@ struct NormPairs {
       *reinterpret_cast<float2*>(&out.query_norm[token]) = make_float2(query[0], query[1]);
     }
   }
+  /// Puts the lane's numbers of `column` and of `row[b]` times norms.
+  template <class C>
+  __device__ __forceinline__ void put_column(typename C::Gate& out, float2 column) const {
+    if constexpr (C::kL2Norm) {
+      *reinterpret_cast<float2*>(&out.column_key[2 * tile::lane()]) =
+          make_float2(column.x * key[0], column.y * key[1]);
+    }
+  }
+  template <class C>
+  __device__ __forceinline__ void put_row(typename C::Gate& out, int b, float2 row) const {
+    if constexpr (C::kL2Norm && C::kOutput) {
+      const int token = 2 * tile::lane();
+      if (token < 16 * b + 16) return;  // has no place, and no reader
+      *reinterpret_cast<float2*>(&out.row_query[row_query_at(b) + token]) =
+          make_float2(row.x * query[0], row.y * query[1]);
+    }
+  }
 };
 
 /// The gate warp requests v so many chunks behind its gates. PERF two: it waits for a slot of v until
@@ -117,13 +134,17 @@ __device__ __forceinline__ void gate_role(const PrefillParams& p, SharedMemoryPl
       const float2 G = make_float2((sum - value[1].g) * kLog2e, sum * kLog2e);
       *reinterpret_cast<float2*>(&out.G[2 * lane]) = G;
       const float block_end = __shfl_sync(~0u, G.y, lane | 7);
-      *reinterpret_cast<float2*>(&out.column[2 * lane]) =
+      const float2 column =
           make_float2(tile::exp2_fast(block_end - G.x), tile::exp2_fast(block_end - G.y));
+      *reinterpret_cast<float2*>(&out.column[2 * lane]) = column;
+      now.template put_column<C>(out, column);
 #pragma unroll
       for (int b = 0; b < 3; ++b) {
         const float end = __shfl_sync(~0u, G.y, 8 * b + 7);
-        *reinterpret_cast<float2*>(&out.row[b][2 * lane]) = make_float2(
-            tile::exp2_fast(fminf(G.x - end, 0.0f)), tile::exp2_fast(fminf(G.y - end, 0.0f)));
+        const float2 row = make_float2(tile::exp2_fast(fminf(G.x - end, 0.0f)),
+                                       tile::exp2_fast(fminf(G.y - end, 0.0f)));
+        *reinterpret_cast<float2*>(&out.row[b][2 * lane]) = row;
+        now.template put_row<C>(out, b, row);
       }
       *reinterpret_cast<float2*>(&out.beta[2 * lane]) = make_float2(value[0].beta, value[1].beta);
       now.template put<C>(out);
