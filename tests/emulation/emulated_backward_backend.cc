@@ -12,6 +12,7 @@
 #include "cuda/kernels/backward/launch.h"
 #include "cuda/kernels/backward/segment_fold.cuh"
 #include "cuda/kernels/backward/solve_tiles.cuh"
+#include "cuda/kernels/backward/value_rows.cuh"
 #include "emulated_ctas.hpp"
 
 namespace sluice::cuda {
@@ -305,6 +306,11 @@ void launch_gradients(const BackwardParams& params, const TileTensors& t,
   } else {
     run_gradients<GradientConfig<__nv_bfloat16, false>, GradientConfig<__half, false>>(p, items,
                                                                                        launcher);
+  }
+  if (has_value_rows(params)) {
+    run_tiles(value_rows_kernel<__nv_bfloat16>, value_rows_kernel<__half>, params,
+              params.d_o.number == Number::kBfloat16, slot_count(params) * params.stage.HV,
+              kValueThreads, launcher);
   }
 }
 

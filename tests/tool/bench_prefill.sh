@@ -14,6 +14,9 @@ expect 0 '2/4 +5x1 ' host --lengths 5 --dtype fp16 --gates flat --K 64 --V 32
 expect 0 "$small" host --lengths 65+3 --dtype fp32 --gate-dtype bf16 --json halves.json
 expect 0 '"gate_dtype": ?"bf16"' cat halves.json
 expect 0 '"gate_dtype": ?"fp32"' cat out.json
+expect 0 "$small" host --lengths 65+3 --dtype fp32 --norm --json norm.json
+expect 0 '"norm": ?true' cat norm.json
+expect 0 '"norm": ?false' cat out.json
 expect 2 'gate-dtype' host --lengths 5 --gate-dtype fp8
 expect 0 '"schema": "sluice.bench.prefill/1"' cat out.json
 expect 0 '"command": "sluice bench prefill .*--lengths 65\+3 --dtype fp32 --backend cpu --repeat 2 --rest 1"' cat out.json

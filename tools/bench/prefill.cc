@@ -137,6 +137,8 @@ void add_cell_options(CLI::App* command, PrefillOptions* o) {
   add_dtype_option(*command, &o->settings.dtype);
   add_dtype_option(*command, &o->settings.gate_dtype, "--gate-dtype",
                    "store gates and write strengths as f32, bf16 or f16");
+  command->add_flag("--norm", o->settings.norm,
+                    "q and k through the l2 norm inside, as models call it; no peer is set beside");
   CLI::Option* ways = command
                           ->add_option("--split", o->ways,
                                        "how sequences are spread over the GPU: auto, never, "
@@ -197,7 +199,7 @@ Action add_bench_prefill(CLI::App& bench) {
       "  sluice bench prefill --heads 16/64,8/32 --lengths 8192x4,28672+4096 --gates slow\n"
       "  sluice bench prefill --heads 2/8,8/32 --lengths 32768 --sweep --history strict\n"
       "  sluice bench prefill --grid tileops --gates uniform --dtype fp16 --no-error\n"
-      "  sluice bench prefill --heads 16/32 --lengths 8192x4 --gate-dtype bf16\n"
+      "  sluice bench prefill --heads 16/32 --lengths 8192x4 --gate-dtype bf16 --norm\n"
       "  sluice bench prefill --grid kda --gates kda_slow --json kda_slow.json\n"
       "  sluice bench prefill --backend cpu --heads 2/4 --lengths 512 --dtype fp32 --repeat 5");
   return [command, options] {

@@ -118,6 +118,7 @@ Errors errors_of(const PrefillInputs& in, const Cell& c, const Sample& sample,
                            .sliced(0, sample.sequence, 1)
                            .sliced(1, sample.head, 1);
   args.state.final = TensorView(state.data(), {1, 1, c.K, c.V});
+  args.qk_norm = in.norm;
   args.implementation = Implementation::kReference;
   HostWorkspace memory;
   const Result<WorkspaceSize> size = workspace_size(args);

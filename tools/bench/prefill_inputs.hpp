@@ -51,6 +51,7 @@ struct PrefillInputs {
                 sluice_dtype gate_dtype = kFloat32);
 
   sluice_dtype dtype, gate_dtype;  ///< gate_dtype: of gates and write strengths
+  QkNorm norm = QkNorm::kNone;     ///< that calls take of q and k, which are unit already
   Bytes q, k, v, beta, initial;
   std::map<int64_t, Bytes> gates;
 };

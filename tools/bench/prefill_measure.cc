@@ -87,6 +87,7 @@ PrefillReport empty_report(const Machine& machine, const PrefillSettings& s) {
   report.history = s.history;
   report.cold = s.cold;
   report.lengths_known = s.lengths_known;
+  report.norm = s.norm;
   return report;
 }
 
@@ -100,13 +101,14 @@ PrefillReport measure_prefill(Machine& machine, double start_seconds, const Pref
       PrefillRow& row = report.rows.emplace_back();
       row.cell = cell;
       row.way = way;
-      row.peers = s.backend == Implementation::kCuda
+      row.peers = s.backend == Implementation::kCuda && !s.norm
                       ? peers_of(all_peers(), cell, s.gates, report.dtype)
                       : std::vector<PeerTime>();
     }
   }
   show_progress(0, s.cells.size(), "inputs");
-  const PrefillInputs inputs(s.cells, s.dtype, s.gates, s.gate_dtype);
+  PrefillInputs inputs(s.cells, s.dtype, s.gates, s.gate_dtype);
+  inputs.norm = s.norm ? QkNorm::kL2 : QkNorm::kNone;
   PrefillProblem problem(machine, inputs, s.cells, s.lengths_known);
   // The very first call of the library, before the ceilings warm anything.
   PrefillRow first;

@@ -30,6 +30,7 @@ PrefillProblem::PrefillProblem(Machine& machine, const PrefillInputs& inputs,
       lengths_known_(lengths_known),
       dtype_(inputs.dtype),
       gate_dtype_(inputs.gate_dtype),
+      norm_(inputs.norm),
       q_(uploaded(machine, inputs.q)),
       k_(uploaded(machine, inputs.k)),
       v_(uploaded(machine, inputs.v)),
@@ -61,6 +62,7 @@ Status PrefillProblem::select(const Cell& c, const SplitWay& way, History histor
   args_.cu_seqlens = TensorView(cu_seqlens_.get(), kInt32, {N + 1}, where);
   args_.state.initial = TensorView(initial_.get(), kFloat32, {N, c.HV, c.K, c.V}, where);
   args_.state.final = TensorView(final_.get(), kFloat32, {N, c.HV, c.K, c.V}, where);
+  args_.qk_norm = norm_;
   args_.split = way.split;
   args_.split_value = way.value;
   args_.history = history;

@@ -41,6 +41,7 @@ class PrefillProblem {
   Machine& machine_;
   bool lengths_known_;
   sluice_dtype dtype_, gate_dtype_;
+  QkNorm norm_;
   Cell cell_;
   std::shared_ptr<void> q_, k_, v_, beta_, initial_, o_, final_, cu_seqlens_;
   size_t o_bytes_ = 0, final_bytes_ = 0;

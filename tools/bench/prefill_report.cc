@@ -122,6 +122,7 @@ nlohmann::json to_json(const PrefillReport& report) {
                           {"gates", report.gates},
                           {"dtype", report.dtype},
                           {"gate_dtype", report.gate_dtype},
+                          {"norm", report.norm},
                           {"history", report.history},
                           {"max_tokens", report.lengths_known ? "given" : "withheld"},
                           {"repeat", report.repeat},

@@ -33,6 +33,7 @@ struct PrefillSettings {
   bool cold = true, errors = true;
   bool lengths_known = true;  ///< calls are told the longest sequence (max_tokens)
   bool whole_calls = false;   ///< also time calls on the host, from entry to the results
+  bool norm = false;          ///< q and k go through the l2 norm inside; peers' times do not count
 };
 
 /// One cell. What is not known is kUnknown.
@@ -66,7 +67,7 @@ struct PrefillReport {
   std::string date, version, commit, command, grid, gates, dtype, gate_dtype, backend, history;
   nlohmann::json machine;
   int repeat = 0, rest_ms = 0;
-  bool cold = true, lengths_known = true;
+  bool cold = true, lengths_known = true, norm = false;
   Ceilings ceilings;
   FirstCall first_call;
   std::vector<PrefillRow> rows;

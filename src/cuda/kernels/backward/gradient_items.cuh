@@ -125,25 +125,16 @@ __device__ __forceinline__ void zero_row(TokenTile<Io>& rows, uint32_t row) {
   }
 }
 
-/// What is left to do for dv of q's type: the chain has put it to its place, or somewhere else because
-/// the copy engine cannot write there.
-enum class ValueRows { kNone, kInPlace, kElsewhere };
-__device__ __forceinline__ ValueRows value_rows(const BackwardParams& b) {
-  if (b.dv.data == nullptr || b.dv.number != b.d_o.number) return ValueRows::kNone;
-  return b.dv.data == b.dv_tile.data ? ValueRows::kInPlace : ValueRows::kElsewhere;
-}
-
 /// Brings this warp's half of the caller's dv to what it is, where the chain has left another.
 template <class C>
-__device__ __forceinline__ void store_values(const BackwardParams& b, const GradientShared<C>& s,
-                                             const GradientItem& item, int64_t head, int slot,
-                                             int half, bool elsewhere) {
+__device__ __forceinline__ void undo_strengths(const BackwardParams& b, const GradientShared<C>& s,
+                                               const GradientItem& item, int64_t head, int slot,
+                                               int half) {
   using Pack = tile::Packed<typename C::Io>;
   const float* const undo = s.factors[slot].undo;
   const float back = s.factors[slot].back;
   const int own = 32 * half + tile::lane();
-  const bool is_wanted = own < item.tokens && (elsewhere || back * undo[own] != 1.0f);
-  const uint32_t wanted = __ballot_sync(~0u, is_wanted);
+  const uint32_t wanted = __ballot_sync(~0u, own < item.tokens && back * undo[own] != 1.0f);
   if (wanted == 0) return;
   const auto column = static_cast<uint32_t>(4 * tile::lane());
   const uint8_t* const block = s.rows[slot].dv.block(static_cast<int>(column / 64));
@@ -155,14 +146,9 @@ __device__ __forceinline__ void store_values(const BackwardParams& b, const Grad
     const float factor = back * undo[row];
     auto* const to =
         static_cast<uint16_t*>(b.dv.data) + at(b.dv, item.batch, item.row + row, head) + column;
-    const uint2 four = {Pack::pack(factor * Pack::first(x.x), factor * Pack::second(x.x)),
-                        Pack::pack(factor * Pack::first(x.y), factor * Pack::second(x.y))};
-    if (!elsewhere) {
-      *reinterpret_cast<uint2*>(to) = four;
-      continue;
-    }
-    to[0] = static_cast<uint16_t>(four.x), to[1] = static_cast<uint16_t>(four.x >> 16);
-    to[2] = static_cast<uint16_t>(four.y), to[3] = static_cast<uint16_t>(four.y >> 16);
+    *reinterpret_cast<uint2*>(to) = {
+        Pack::pack(factor * Pack::first(x.x), factor * Pack::second(x.x)),
+        Pack::pack(factor * Pack::first(x.y), factor * Pack::second(x.y))};
   }
 }
 
@@ -175,16 +161,15 @@ __device__ __forceinline__ void key_role(const GradientParams& p, GradientShared
   tile::RingCursor<1> keys, states;
   tile::RingCursor<C::kSumSlots> sums;
   tile::RingCursor<C::kRowSlots> rows;
-  const ValueRows values = C::kDelta ? value_rows(b) : ValueRows::kNone;
+  const bool own_values = C::kDelta && b.dv.data != nullptr && b.dv.data == b.dv_tile.data;
   for (GradientItem item = items.next(); item.tokens > 0; item = items.next(), keys.next()) {
     for (int turn = 0; turn < b.stage.r; ++turn, states.next(), sums.next(), rows.next()) {
       // SYNC row_ring.full, factor_ring.full: dv and its factors are there
       rows.wait(s.row_ring);
       rows.wait(s.factor_ring);
       if constexpr (C::kDelta) {
-        if (values != ValueRows::kNone) {
-          store_values(b, s, item, value_head(b.stage, item.key, turn), rows.slot, half,
-                       values == ValueRows::kElsewhere);
+        if (own_values) {
+          undo_strengths(b, s, item, value_head(b.stage, item.key, turn), rows.slot, half);
         }
       }
       // SYNC row_ring.empty, factor_ring.empty: this warp's reads are over

@@ -27,6 +27,7 @@ struct RowInstances {
   device::Instance solve[4];      ///< [Solve]
   device::Instance gradients[2];  ///< [delta]
   device::Instance window_gradients;
+  device::Instance values;
 };
 const RowInstances& bf16_rows() noexcept;
 const RowInstances& fp16_rows() noexcept;

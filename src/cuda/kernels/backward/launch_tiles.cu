@@ -109,6 +109,7 @@ int load_tile_kernels() noexcept {
     for (const device::Instance& instance : rows.solve) load(instance);
     for (const device::Instance& instance : rows.gradients) load(instance);
     load(rows.window_gradients);
+    load(rows.values);
   }
   for (const auto get : {bf16_chains, fp16_chains}) {
     for (const auto& widths : get().chain) load(widths[0]), load(widths[1]);
@@ -224,6 +225,9 @@ void launch_gradients(const BackwardParams& params, const TileTensors& tensors,
   const RowInstances& rows = rows_of(params);
   run(params.window.exists() ? rows.window_gradients : rows.gradients[params.delta_rule], p, items,
       launcher.machine().multiprocessors, launcher);
+  if (has_value_rows(params)) {
+    run(rows.values, params, slot_count(params) * stage.HV, kMaxGrid, launcher);
+  }
 }
 
 }  // namespace sluice::cuda::backward

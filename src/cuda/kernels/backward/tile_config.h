@@ -168,12 +168,15 @@ struct ChainParams {
   ChainPass pass;
 };
 
-/// The caller's dv as a chain stores it, number by number: where the copy engine cannot write it, but of
-/// the delta rule's of q's type, which is left to the gradients by chunk.
+/// Whether dv is brought from the chain's rows to the caller's by a launch of its own: of the delta rule,
+/// of q's type, where the copy engine cannot write it. PERF the chain would store it number by number.
+inline bool has_value_rows(const BackwardParams& p) noexcept {
+  return p.delta_rule && p.dv.data != nullptr && p.dv.data != p.dv_tile.data &&
+         p.dv.number == p.d_o.number;
+}
+/// The caller's dv, where a chain stores it number by number: other types, and simple GLA's.
 inline TokenRows values_of_chain(const BackwardParams& p) noexcept {
-  const bool tiles = p.dv.data == p.dv_tile.data,
-             later = p.delta_rule && p.dv.number == p.d_o.number;
-  return tiles || later ? TokenRows{} : p.dv;
+  return p.dv.data == p.dv_tile.data || has_value_rows(p) ? TokenRows{} : p.dv;
 }
 
 /// Deals a chain's items, of 128 columns of V or 64, to at most that many CTAs of a launch.
