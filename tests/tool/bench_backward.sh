@@ -10,6 +10,8 @@ host() { backward --backend cpu --repeat 1 --heads 1/2 --K 32 --V 16 "$@"; }
 expect 0 '1/2 +70x1 +auto( +[0-9.]+){10} +cpu\.chunk_backward' host --lengths 70 --dtype fp32
 expect 0 '1/2 +33x2\+5 +3( +[0-9.]+){10} +cpu\.chunk_backward' host --lengths 33x2+5 --split auto,3 --json out.json
 expect 0 '"split":"3"' cat out.json
+expect 0 '1/2 +70x1 .* cpu\.chunk_backward' host --lengths 70 --unaligned --json unaligned.json
+expect 0 '"unaligned": ?true' cat unaligned.json
 expect 2 "\-\-split 1: expected auto" host --lengths 5 --split 1
 expect 0 '"schema": "sluice.bench.backward/1"' cat out.json
 expect 0 '"forward_ms":[0-9.e-]+,' cat out.json

@@ -19,6 +19,7 @@ struct BackwardOptions {
   std::string gates = "published";
   std::vector<std::string> ways = {"auto"};
   int64_t K = 128, V = 128;
+  bool unaligned = false;
 };
 
 /// Throws std::runtime_error that says what is wrong with an option.
@@ -105,7 +106,8 @@ int bench_backward(const BackwardOptions& o) {
     const std::vector<Cell> cells = cells_of(o);
     const std::vector<SplitWay> ways = ways_of(o);
     show_progress(0, cells.size(), "inputs");
-    BackwardWork work(machine, PrefillInputs(cells, o.run.dtype, o.gates), cells, o.run.backend);
+    BackwardWork work(machine, PrefillInputs(cells, o.run.dtype, o.gates), cells, o.run.backend,
+                      o.unaligned);
     return measure_cells(
         cells, backward_name, backward_json,
         [&](const Cell& cell, auto* out) {
@@ -115,8 +117,8 @@ int bench_backward(const BackwardOptions& o) {
         },
         failed);
   };
-  return bench_rows(o.run, "sluice.bench.backward/1", {{"gates", o.gates}}, measure,
-                    print_backward);
+  return bench_rows(o.run, "sluice.bench.backward/1",
+                    {{"gates", o.gates}, {"unaligned", o.unaligned}}, measure, print_backward);
 }
 
 }  // namespace
@@ -145,11 +147,14 @@ Action add_bench_backward(CLI::App& bench) {
       ->capture_default_str();
   command->add_option("--K", o->K, "columns of a key")->check(CLI::Range(1, 512));
   command->add_option("--V", o->V, "columns of a value")->check(CLI::Range(1, 512));
+  command->add_flag("--unaligned", o->unaligned,
+                    "rows of gradients begin one element past a multiple of 16 bytes");
   add_device_option(*command, &o->run.backend);
   add_run_options(*command, &o->run);
   command->footer(
       "Example:\n"
       "  sluice bench backward --commit $(git rev-parse --short HEAD) --json backward.json\n"
+      "  sluice bench backward --heads 1/1,16/32 --lengths 8192 --unaligned\n"
       "  sluice bench backward --backend cpu --heads 4/8 --lengths 512,100x2+5 --dtype fp32");
   return [o] { return bench_backward(*o); };
 }

@@ -2,6 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tools/bench/backward_work.hpp"
 
+#include <cstring>
+
 namespace sluice::tools {
 namespace {
 
@@ -10,6 +12,13 @@ TensorView alike(const TensorView& tensor, const std::shared_ptr<void>& memory) 
   TensorView view = tensor;
   view.data = memory.get();
   return view;
+}
+
+/// `rows` with so many bytes in front.
+Bytes behind(size_t shift, const Bytes& rows) {
+  Bytes all(shift + rows.size());
+  std::memcpy(all.data() + shift, rows.data(), rows.size());
+  return all;
 }
 
 }  // namespace
@@ -25,15 +34,19 @@ double backward_bytes(const Cell& c, int64_t element_bytes) noexcept {
 }
 
 BackwardWork::BackwardWork(Machine& machine, const PrefillInputs& inputs,
-                           const std::vector<Cell>& cells, Implementation backend)
+                           const std::vector<Cell>& cells, Implementation backend, bool unaligned)
     : machine_(machine),
       problem_(machine, inputs, cells, true),
       backend_(backend),
-      d_o_(uploaded(machine, inputs.v)),
+      shift_(unaligned ? inputs.dtype.bits / 8u : 0u),
+      q_(unaligned ? uploaded(machine, behind(shift_, inputs.q)) : nullptr),
+      k_(unaligned ? uploaded(machine, behind(shift_, inputs.k)) : nullptr),
+      v_(unaligned ? uploaded(machine, behind(shift_, inputs.v)) : nullptr),
+      d_o_(uploaded(machine, behind(shift_, inputs.v))),
       d_final_(uploaded(machine, inputs.initial)),
-      dq_(machine.allocate(inputs.q.size())),
-      dk_(machine.allocate(inputs.k.size())),
-      dv_(machine.allocate(inputs.v.size())),
+      dq_(machine.allocate(shift_ + inputs.q.size())),
+      dk_(machine.allocate(shift_ + inputs.k.size())),
+      dv_(machine.allocate(shift_ + inputs.v.size())),
       dgate_(machine.allocate(inputs.beta.size())),
       dbeta_(machine.allocate(inputs.beta.size())),
       dinitial_(machine.allocate(inputs.initial.size())) {}
@@ -44,15 +57,22 @@ void BackwardWork::select(const Cell& cell, const SplitWay& way) {
   forward_.qk_norm = QkNorm::kL2;
   forward_.implementation = backend_;
   backward_ = {};
-  backward_.q = forward_.q, backward_.k = forward_.k, backward_.v = forward_.v;
+  const auto rows = [&](const TensorView& as, const std::shared_ptr<void>& memory) {
+    if (memory == nullptr) return as;
+    TensorView view = alike(as, memory);
+    view.data = static_cast<std::byte*>(view.data) + shift_;
+    return view;
+  };
+  backward_.q = rows(forward_.q, q_), backward_.k = rows(forward_.k, k_);
+  backward_.v = rows(forward_.v, v_);
   backward_.gate = forward_.gate, backward_.beta = forward_.beta;
   if (cell.sequences() > 1) backward_.cu_seqlens = forward_.cu_seqlens;
   forward_.cu_seqlens = backward_.cu_seqlens;
   backward_.initial = forward_.state.initial;
-  backward_.d_o = alike(forward_.v, d_o_);
+  backward_.d_o = rows(forward_.v, d_o_);
   backward_.d_final = alike(forward_.state.initial, d_final_);
-  backward_.dq = alike(forward_.q, dq_), backward_.dk = alike(forward_.k, dk_);
-  backward_.dv = alike(forward_.v, dv_);
+  backward_.dq = rows(forward_.q, dq_), backward_.dk = rows(forward_.k, dk_);
+  backward_.dv = rows(forward_.v, dv_);
   backward_.dgate = alike(forward_.gate, dgate_), backward_.dbeta = alike(forward_.beta, dbeta_);
   backward_.dinitial = alike(forward_.state.initial, dinitial_);
   backward_.qk_norm = QkNorm::kL2;

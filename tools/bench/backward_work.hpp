@@ -22,9 +22,10 @@ double backward_bytes(const Cell& cell, int64_t element_bytes) noexcept;
 /// Both calls of one cell at a time, with the l2 norm inside. Failures throw std::runtime_error.
 class BackwardWork {
  public:
-  /// `inputs` and `cells` as for PrefillProblem.
+  /// `inputs` and `cells` as for PrefillProblem. unaligned: all rows of chunk_backward begin one element
+  /// past a multiple of 16 bytes, so that those are copied which its kernels want aligned.
   BackwardWork(Machine& machine, const PrefillInputs& inputs, const std::vector<Cell>& cells,
-               Implementation backend);
+               Implementation backend, bool unaligned = false);
   /// `way`: of chunk_backward; chunk_forward chooses by itself.
   void select(const Cell& cell, const SplitWay& way);
   /// Enqueue on the default stream.
@@ -36,6 +37,8 @@ class BackwardWork {
   Machine& machine_;
   PrefillProblem problem_;
   Implementation backend_;
+  size_t shift_;                     ///< bytes of rows' memory in front of the first
+  std::shared_ptr<void> q_, k_, v_;  ///< null: those of problem_
   std::shared_ptr<void> d_o_, d_final_, dq_, dk_, dv_, dgate_, dbeta_, dinitial_;
   WorkScratch scratch_;
   size_t backward_size_ = 0;
