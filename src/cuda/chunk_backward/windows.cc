@@ -35,7 +35,7 @@ class Windows {
     }
     for (int64_t i = 0; i + 1 < count_; ++i) launch_states(prepared(i, false), pass_);
     for (int64_t i = count_; i-- > 0;) {
-      const Window w = prepared(i, true);
+      const Call w = prepared(i, true);
       launch_states(w, pass_);
       launch_gradients_of_states(w);
       backward::launch_gradients(w.params, w.tensors, launcher_);
@@ -43,14 +43,15 @@ class Windows {
   }
 
  private:
-  struct Window {
+  /// What the launches of a window are told.
+  struct Call {
     BackwardParams params;
     StageRows rows;
     backward::TileTensors tensors;
   };
 
-  Window window(int64_t number, bool sends) const noexcept {
-    Window w{};
+  Call window(int64_t number, bool sends) const noexcept {
+    Call w{};
     w.params = lower_backward(b_);
     w.params.cut = waves_.cut;
     w.params.window = window_of(waves_, number);
@@ -65,24 +66,24 @@ class Windows {
     return w;
   }
   /// A window whose rows are ready for the chains.
-  Window prepared(int64_t number, bool sends) const noexcept {
-    const Window w = window(number, sends);
+  Call prepared(int64_t number, bool sends) const noexcept {
+    const Call w = window(number, sends);
     backward::launch_prepare(w.params, launcher_);
     launch_rows(p_, w.params, w.rows, launcher_);
     return w;
   }
 
-  void launch_states(const Window& w, ChainPass pass) const noexcept {
+  void launch_states(const Call& w, ChainPass pass) const noexcept {
     backward::launch_states(w.params, w.tensors, pass, launcher_);
   }
-  void launch_gradients_of_states(const Window& w) const noexcept {
+  void launch_gradients_of_states(const Call& w) const noexcept {
     backward::launch_chain(w.params, w.tensors, pass_, launcher_);
   }
 
   /// Of all chunks: a sequence has one power of two.
   void find_maxima() const noexcept {
     for (int64_t i = 0; i < count_; ++i) {
-      const Window w = window(i, false);
+      const Call w = window(i, false);
       backward::launch_prepare(w.params, launcher_);
       backward::launch_maxima(w.params, launcher_);
     }
@@ -90,7 +91,7 @@ class Windows {
   void find_boundaries() const noexcept {
     for (int64_t i = 0; i < count_; ++i) launch_states(prepared(i, false), ChainPass::kMaps);
     for (int64_t i = count_; i-- > 0;) {
-      const Window w = prepared(i, false);
+      const Call w = prepared(i, false);
       backward::launch_chain(w.params, w.tensors, ChainPass::kMaps, launcher_);
     }
     backward::launch_fold(window(0, false).params, launcher_);
