@@ -1,6 +1,7 @@
 # The stages of a prefill: the GPU's own suite on the emulated kernels.
 sluice_add_emulated_backend(sluice_emulated_stages emulated_stage_backend.cc)
-sluice_add_emulated_backend(sluice_emulated_backward emulated_backward_backend.cc)
+sluice_add_emulated_backend(sluice_emulated_backward emulated_backward_backend.cc
+  emulated_backward_gradients.cc)
 set(stage_backends BACKENDS sluice_emulated_stages sluice_emulated_backward sluice_emulation
   HOST ${prefill_host} environment
     chunk_stage/accepts chunk_stage/catalogue chunk_stage/lower
