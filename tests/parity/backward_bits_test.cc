@@ -83,7 +83,9 @@ constexpr Change kPlaces[] = {
      }},
     {"one_head_in_segments",
      [](BackwardConfig* c) {
-       make_one_head(c), c->T = 900, c->split = SLUICE_SPLIT_LENGTH, c->split_value = 256;
+       // A window's border lies in the third of five segments, which forgets little.
+       make_one_head(c), c->T = 1100, c->split = SLUICE_SPLIT_LENGTH, c->split_value = 256;
+       c->gate_space = SLUICE_GATE_LOG, c->gates = GateProfile::kSlow;
      }},
     {"one_head_of_a_pack_in_segments",
      [](BackwardConfig* c) {
