@@ -5,9 +5,9 @@
 
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <initializer_list>
 
+#include "core/dense_view.hpp"
 #include "cuda/catalogues.h"
 #include "cuda/chunk_backward/waves.h"
 
@@ -17,14 +17,7 @@ using core::ChunkBackwardProblem, core::Plan, core::PlanFor, core::Tensor;
 
 /// A dense view; of its address only what it is a multiple of counts.
 inline Tensor view(sluice_dtype dtype, std::initializer_list<int64_t> shape) {
-  Tensor t{};
-  t.data = reinterpret_cast<void*>(uintptr_t{4096});
-  t.dtype = dtype;
-  t.rank = static_cast<uint16_t>(shape.size());
-  std::copy(shape.begin(), shape.end(), t.shape);
-  int64_t step = 1;
-  for (int axis = t.rank; axis-- > 0; step *= t.shape[axis]) t.stride[axis] = step;
-  return t;
+  return core::dense_view(reinterpret_cast<void*>(uintptr_t{4096}), dtype, shape);
 }
 
 struct Sizes {

@@ -190,15 +190,13 @@ void run_pass(ChainPass pass, BothChainsParams& p, Launcher& launcher) noexcept 
 
 void launch_chains(const BackwardParams& params, const TileTensors& tensors,
                    Launcher& launcher) noexcept {
-  BothChainsParams p{};
-  const bool encoded = fill_states(params, tensors, &p.states);
   const int multiprocessors = launcher.machine().multiprocessors;
   if (!params.cut.exists() && !has_both_chains(params.stage, multiprocessors)) {
-    const bool wide = has_wide_chain(params.stage, multiprocessors);
-    run_chain(Chain::kStates, encoded, wide, p.states, launcher);
+    launch_states(params, tensors, ChainPass::kWhole, launcher);
     return launch_chain(params, tensors, ChainPass::kWhole, launcher);
   }
-  if (!fill_gradients(params, tensors, &p.gradients) || !encoded) {
+  BothChainsParams p{};
+  if (!fill_states(params, tensors, &p.states) || !fill_gradients(params, tensors, &p.gradients)) {
     return launcher.note(cudaErrorInvalidValue);
   }
   if (!params.cut.exists()) {
