@@ -6,7 +6,8 @@ a kernel too.
 """
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
@@ -24,6 +25,23 @@ class Imports(MetaPathFinder):
         self._actions.setdefault(name, []).append(action)
         if self not in sys.meta_path:
             sys.meta_path.insert(0, self)
+
+    def each(
+        self, names: Iterable[str], act: Callable[[str], list[str]], tell: Callable[[list[str]], Any]
+    ) -> list[str]:
+        """Acts on modules by their names: on those that are loaded now, whose results it returns, on the others once
+        they have been executed, and tells the results of each."""
+
+        def act_later(name: str) -> None:
+            tell(act(name))
+
+        found: list[str] = []
+        for name in names:
+            if name in sys.modules:
+                found += act(name)
+            else:
+                self.after(name, partial(act_later, name))
+        return found
 
     def waits(self) -> bool:
         """Whether an action has not run yet."""

@@ -59,9 +59,7 @@ def _around_method(name: str, ours: Any) -> Any:
     """The same for a method: fn(original, self, *args, **kwargs)."""
 
     def call(original: Any, chosen: Any, *args: Any, **kwargs: Any) -> Any:
-        def theirs(*args: Any, **kwargs: Any) -> Any:
-            return original(chosen, *args, **kwargs)
-
+        theirs = functools.partial(original, chosen)
         if ours is dispatcher.packed_decode and not chosen.supports_packed_decode:
             return theirs(*args, **kwargs)
         return run_or_hand_back(name, ours, theirs, tally, args, kwargs)
@@ -117,13 +115,6 @@ def _hook(registry: Any, home: str) -> list[str]:
     return [target for ours in functions for target in _hook_function(registry, home, ours)]
 
 
-def _hook_later(registry: Any, home: str) -> None:
-    """Hooks a module that SGLang has just imported."""
-    hooked = _hook(registry, home)
-    registry.HookRegistry.apply_hooks()
-    _say(hooked)
-
-
 def _say(hooked: list[str]) -> None:
     tally.say(f"SGLang hooks registered: {', '.join(hooked) or 'none so far'}")
 
@@ -135,11 +126,12 @@ def register() -> list[str]:
         _logger.info("SGLang hooks not registered: SLUICE_SGLANG is not 1")
         return []
     registry = importlib.import_module("sglang.srt.plugins.hook_registry")
-    hooked: list[str] = []
-    for home in dict.fromkeys((*(name for name, _ in kTargets), *kEarlierHomes.values(), kDispatcher)):
-        if home in sys.modules:
-            hooked += _hook(registry, home)
-        else:
-            _imports.after(home, functools.partial(_hook_later, registry, home))
+
+    def apply(hooked: list[str]) -> None:
+        registry.HookRegistry.apply_hooks()
+        _say(hooked)
+
+    homes = dict.fromkeys((*(name for name, _ in kTargets), *kEarlierHomes.values(), kDispatcher))
+    hooked = _imports.each(homes, functools.partial(_hook, registry), apply)
     _say(hooked)
     return hooked

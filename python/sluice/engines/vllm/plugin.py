@@ -12,7 +12,6 @@ import logging
 import os
 import sys
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 from .. import flashinfer
@@ -86,16 +85,6 @@ def _replace(module_name: str, ours: Any) -> list[str]:
     return _swaps.put_everywhere(theirs, ours, (f"{package}.",))
 
 
-def _replace_in(module_name: str, functions: list[Callable[..., Any]]) -> list[str]:
-    """Replaces the functions of one module; returns the places."""
-    return [place for ours in functions for place in _replace(module_name, ours)]
-
-
-def _replace_later(module_name: str, functions: list[Callable[..., Any]]) -> None:
-    """Replaces the functions of a module that vLLM has just imported."""
-    _say(_replace_in(module_name, functions))
-
-
 def _say(places: list[str]) -> None:
     _logger.info("vLLM operators replaced: %s", ", ".join(places) or "none so far")
 
@@ -117,13 +106,12 @@ def register() -> list[str]:
         _logger.warning(
             "vLLM's GPU operators not replaced: no null block (a CPU build, or too old)"
         )
-    places: list[str] = []
-    for module_name in dict.fromkeys(name for name, _ in targets):
+
+    def replace(module_name: str) -> list[str]:
         functions = [ours for name, ours in targets if name == module_name]
-        if module_name in sys.modules:
-            places += _replace_in(module_name, functions)
-        else:
-            _imports.after(module_name, partial(_replace_later, module_name, functions))
+        return [place for ours in functions for place in _replace(module_name, ours)]
+
+    places = _imports.each(dict.fromkeys(name for name, _ in targets), replace, _say)
     _say(places)
     return places
 
