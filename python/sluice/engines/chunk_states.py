@@ -49,7 +49,7 @@ def chunk_start_states(
 ) -> Any:
     """Allocates the states and says how `ops.chunk_forward` fills all but the first of a sequence.
 
-    Returns (h, arguments): h [rows, HV, ..] in `dtype`, by default q's, row of chunk c of sequence n =
+    Returns (h, arguments): h [B, rows, HV, ..] in `dtype`, by default q's, row of chunk c of sequence n =
     chunks of sequences before n + c, the first row of each sequence already filled from
     `initial_state`; arguments: the checkpoint arguments of `ops.chunk_forward`.
     """
@@ -70,12 +70,13 @@ def chunk_start_states(
             starts = torch.where(live, initial_state[slots.clamp(min=0)], 0)
         h[torch.where(counts > 0, first, rows)] = starts[: len(counts)].to(h.dtype)
     most = max(q.shape[1] - 1, 0) // kChunk
+    found = h[:rows].view(q.shape[0], rows // q.shape[0], *inner)
     if most == 0:
-        return h[:rows], {}
+        return found, {}
     chunk = torch.arange(1, most + 1, device=q.device)
     inside = chunk[None, :] * kChunk < lengths[:, None]
     slots = torch.where(inside, first[:, None] + chunk[None, :], -1)
-    return h[:rows], {
+    return found, {
         "checkpoints": h,
         "checkpoint_slots": slots,
         "checkpoint_every": kChunk,

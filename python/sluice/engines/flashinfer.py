@@ -105,18 +105,10 @@ def chunk_gated_delta_rule(
 
 def _decode(op: str, given: dict[str, Any], **states: Any) -> torch.Tensor:
     """A step of raw gates and logits, whose arguments by FlashInfer's names are among `given`."""
-    return sequences.decode(
-        op,
-        *(given[name] for name in ("q", "k", "v", "a", "b")),
-        o=given["output"],
-        A_log=given["A_log"],
-        dt_bias=given["dt_bias"],
-        scale=check_scale(op, given["scale"]),
-        gate_space="raw",
-        beta_space="logit",
-        qk_norm=sequences.qk_norm(given["use_qk_l2norm"]),
-        **states,
-    )
+    call = {name: given[name] for name in ("q", "k", "v", "A_log", "dt_bias")}
+    call.update(gate=given["a"], beta=given["b"], o=given["output"], gate_space="raw", beta_space="logit")
+    call.update(scale=check_scale(op, given["scale"]), qk_norm=sequences.qk_norm(given["use_qk_l2norm"]))
+    return sequences.decode(op, {**call, **states})
 
 
 def _check_backend(op: str, backend: Any) -> None:

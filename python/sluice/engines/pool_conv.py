@@ -36,37 +36,27 @@ def check_slots(op: str, name: str, slots: torch.Tensor | None) -> None:
         unsupported(op, name, slots, "[N]", f"one state slot a sequence, not {describe(slots)}")
 
 
-def prefill(
-    op: str,
-    x: torch.Tensor,
-    weight: torch.Tensor,
-    bias: torch.Tensor,
-    *,
-    conv_states: torch.Tensor,
-    query_start_loc: torch.Tensor,
-    cache_indices: torch.Tensor,
-    has_initial_state: torch.Tensor,
-    activation: bool | str | None,
-    pad_below: int,
-) -> torch.Tensor:
-    """x [D, tokens] packed, or [B, D, T]. Returns the shape of x; conv_states [slots, D, >= W-1] is
-    updated in place in its first W-1 columns. Without has_initial_state every sequence starts from
-    zeros, as in both engines."""
-    check_slots(op, "cache_indices", cache_indices)
+def prefill(op: str, given: dict[str, Any], pad_below: int) -> torch.Tensor:
+    """A call of x [D, tokens] packed, or [B, D, T], whose arguments by the engines' names are among `given`. Returns
+    the shape of x; conv_states [slots, D, >= W-1] is updated in place in its first W-1 columns. Without
+    has_initial_state every sequence starts from zeros, as in both engines."""
+    x, weight, states = given["x"], given["weight"], given["conv_states"]
+    slots, has_initial_state = given["cache_indices"], given["has_initial_state"]
+    check_slots(op, "cache_indices", slots)
     packed = len(x.shape) == 2
-    rows = x.t().unsqueeze(0) if packed else x.transpose(1, 2)
-    states = None if conv_states is None else conv_states[..., : weight.shape[1] - 1]
+    if states is not None:
+        states = states[..., : weight.shape[1] - 1]
     out = ops.causal_conv1d(
-        rows,
+        x.t().unsqueeze(0) if packed else x.transpose(1, 2),
         weight,
-        bias,
-        cu_seqlens=query_start_loc,
+        given["bias"],
+        cu_seqlens=given["query_start_loc"],
         initial_state=None if has_initial_state is None else states,
         final_state=states,
-        read_slots=cache_indices,
+        read_slots=slots,
         has_initial_state=has_initial_state,
         pad_below=pad_below,
-        activation=activation_name(op, activation),
+        activation=activation_name(op, given["activation"]),
     )
     return out.squeeze(0).t() if packed else out.transpose(1, 2)
 

@@ -51,17 +51,6 @@ def chunk_gated_delta_rule_npu(
         invalid(op, "beta", beta, "[B,T,HV]", "one write strength a value head")
     h, checkpoints = chunk_start_states(q, v, cu_seqlens, initial_state, None, "kv")
     final = new_state(q, v, cu_seqlens, False) if output_final_state else None
-    o = ops.chunk_forward(
-        q,
-        k,
-        v,
-        g,
-        beta,
-        cu_seqlens=cu_seqlens,
-        initial_state=initial_state,
-        final_state=final,
-        scale=scale,
-        qk_norm=sequences.qk_norm(use_qk_l2norm_in_kernel),
-        **checkpoints,
-    )
-    return o, final, h.view(q.shape[0], len(h) // q.shape[0], *h.shape[1:])
+    call = sequences.arguments(q, k, v, g, beta, cu_seqlens, scale, use_qk_l2norm_in_kernel)
+    o = ops.chunk_forward(**call, initial_state=initial_state, final_state=final, **checkpoints)
+    return o, final, h

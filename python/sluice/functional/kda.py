@@ -233,11 +233,10 @@ def _intermediate_states(
         )
     from ..engines.chunk_states import chunk_start_states
 
-    h, arguments = chunk_start_states(
+    found: tuple[Any, dict[str, Any]] = chunk_start_states(
         q, v, cu_seqlens, initial_state, read_slots, layout, torch.bfloat16
     )
-    batch = q.shape[0] if cu_seqlens is None else 1
-    return h.view(batch, -1, *h.shape[1:]), arguments
+    return found
 
 
 def fused_recurrent_kda(

@@ -7,11 +7,12 @@ here; SGLang computes them on a zero state. docs/engines/sglang.md says what was
 """
 
 from .conv import causal_conv1d_fn, causal_conv1d_update
-from .kda import chunk_kda, fused_recurrent_kda_packed_decode
 from .ops import (
     chunk_gated_delta_rule,
+    chunk_kda,
     fused_recurrent_gated_delta_rule_packed_decode,
     fused_recurrent_gated_delta_rule_update,
+    fused_recurrent_kda_packed_decode,
     fused_sigmoid_gating_delta_rule_update,
 )
 from .plugin import register

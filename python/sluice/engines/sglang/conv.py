@@ -34,18 +34,7 @@ def causal_conv1d_fn(
     variants overwrites x; every call in SGLang uses the returned tensor)."""
     op = "sglang.causal_conv1d_fn"
     only_absent(op, "one state slot a sequence", block_table=block_table)
-    return prefill(
-        op,
-        x,
-        weight,
-        bias,
-        conv_states=conv_states,
-        query_start_loc=query_start_loc,
-        cache_indices=cache_indices,
-        has_initial_state=has_initial_state,
-        activation=activation,
-        pad_below=pad_rule(op, pad_slot_id),
-    )
+    return prefill(op, locals(), pad_rule(op, pad_slot_id))
 
 
 def causal_conv1d_update(

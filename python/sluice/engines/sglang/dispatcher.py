@@ -13,7 +13,8 @@ from . import ops
 if TYPE_CHECKING:
     import torch
 
-_SOFTPLUS: dict[str, Any] = {"softplus_beta": 1.0, "softplus_threshold": 20.0}
+
+_SOFTPLUS = (1.0, 20.0)  # beta and threshold
 
 
 def decode(
@@ -31,19 +32,9 @@ def decode(
     **kwargs: Any,
 ) -> torch.Tensor:
     """A token of each sequence, states in place."""
+    update = (A_log, a, dt_bias, *_SOFTPLUS, q, k, v, b, ssm_states, cache_indices)
     return ops.fused_sigmoid_gating_delta_rule_update(
-        A_log=A_log,
-        a=a,
-        dt_bias=dt_bias,
-        q=q,
-        k=k,
-        v=v,
-        b=b,
-        initial_state_source=ssm_states,
-        initial_state_indices=cache_indices,
-        cu_seqlens=query_start_loc,
-        use_qk_l2norm_in_kernel=True,
-        **_SOFTPLUS,
+        *update, use_qk_l2norm_in_kernel=True, cu_seqlens=query_start_loc
     )
 
 
@@ -131,21 +122,13 @@ def target_verify(
         "drafts are chains",
         retrieve_parent_token=kwargs.get("retrieve_parent_token"),
     )
+    update = (A_log, a, dt_bias, *_SOFTPLUS, q, k, v, b, ssm_states, cache_indices)
+    names = ("intermediate_states_buffer", "intermediate_state_indices", "cache_steps")
+    per_token: Any = {name: kwargs.get(name) for name in names}
     return ops.fused_sigmoid_gating_delta_rule_update(
-        A_log=A_log,
-        a=a,
-        dt_bias=dt_bias,
-        q=q,
-        k=k,
-        v=v,
-        b=b,
-        initial_state_source=ssm_states,
-        initial_state_indices=cache_indices,
-        cu_seqlens=query_start_loc,
+        *update,
         use_qk_l2norm_in_kernel=True,
+        cu_seqlens=query_start_loc,
         disable_state_update=True,
-        intermediate_states_buffer=kwargs.get("intermediate_states_buffer"),
-        intermediate_state_indices=kwargs.get("intermediate_state_indices"),
-        cache_steps=kwargs.get("cache_steps"),
-        **_SOFTPLUS,
+        **per_token,
     )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Stands in for SGLang's gated delta rule: sglang.kernels.ops.attention.fla and .linear
+"""Stands in for SGLang's gated delta rule and KDA: sglang.kernels.ops.attention.fla and .linear
 (sglang.srt.layers.attention.fla in older trees)."""
 
 from __future__ import annotations
@@ -7,9 +7,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ... import ops
+from ...functional.kda import gate_arguments
 from .. import sequences
 from ..chunk_states import chunk_start_states
-from ..packed import packed_decode, raw_gate, token_rows
 from ..refusal import check_scale, invalid, only_absent, only_value, unsupported
 
 if TYPE_CHECKING:
@@ -39,27 +39,21 @@ def chunk_gated_delta_rule(
     """
     op = "sglang.chunk_gated_delta_rule"
     only_absent(op, "token-first tensors", head_first=head_first)
-    if len(beta.shape) != 3:
-        invalid(op, "beta", beta, "[B,T,HV]", "one write strength a value head")
-    h, checkpoints = chunk_start_states(
-        q, v, cu_seqlens, initial_state, initial_state_indices, "vk"
-    )
-    o = ops.chunk_forward(
-        q,
-        k,
-        v,
-        g,
-        beta,
-        cu_seqlens=cu_seqlens,
-        initial_state=initial_state,
-        final_state=initial_state if inplace_update else None,
-        state_layout="vk",
-        read_slots=initial_state_indices,
-        scale=scale,
-        qk_norm=sequences.qk_norm(use_qk_l2norm_in_kernel),
-        **checkpoints,
-    )
-    return o, None, h.view(q.shape[0], len(h) // q.shape[0], *h.shape[1:])
+    call = sequences.arguments(q, k, v, g, beta, cu_seqlens, scale, use_qk_l2norm_in_kernel)
+    call["final_state"] = initial_state if inplace_update else None
+    o, h = _prefill(op, call, initial_state, initial_state_indices, True)
+    return o, None, h
+
+
+def _prefill(op: str, call: dict[str, Any], pool: Any, slots: Any, with_states: bool) -> tuple[torch.Tensor, Any]:
+    """chunk_forward of `call` on states of a pool. Returns (o, the states at the start of every chunk, or None)."""
+    if len(call["beta"].shape) != 3:
+        invalid(op, "beta", call["beta"], "[B,T,HV]", "one write strength a value head")
+    h = None
+    if with_states:
+        h, checkpoints = chunk_start_states(call["q"], call["v"], call["cu_seqlens"], pool, slots, "vk")
+        call.update(checkpoints)
+    return ops.chunk_forward(**call, initial_state=pool, state_layout="vk", read_slots=slots), h
 
 
 def _step_buffer(
@@ -85,29 +79,27 @@ def _step_buffer(
     )
 
 
-def _state_arguments(
-    op: str,
-    q: torch.Tensor,
-    pool: torch.Tensor,
-    slots: torch.Tensor,
-    disable_state_update: bool,
-    buffer: Any,
-    buffer_slots: torch.Tensor,
-    steps: torch.Tensor,
-    cu_seqlens: torch.Tensor,
-) -> Any:
-    """Which states a decode call reads and writes."""
-    states = dict(initial_state=pool, state_layout="vk", read_slots=slots, cu_seqlens=cu_seqlens)
+def _decode(
+    op: str, call: dict[str, Any], states: tuple[Any, Any, bool], per_token: tuple[Any, Any, Any]
+) -> torch.Tensor:
+    """A step of `call`. states: the pool, slots, disable_state_update; per_token: the buffer of states after every
+    token, its slots, steps."""
+    pool, slots, disable_state_update = states
+    buffer, buffer_slots, steps = per_token
+    check_scale(op, call["scale"])
+    call.update(initial_state=pool, state_layout="vk", read_slots=slots)
     if buffer is not None:
         if not disable_state_update:
             rule = "states of every token, or the last one"
             unsupported(op, "disable_state_update", False, "True with the buffer", rule)
-        count = q.shape[0] if cu_seqlens is None else cu_seqlens.shape[0] - 1
-        return dict(states, **_step_buffer(op, buffer, buffer_slots, steps, q.shape[1], count))
-    only_absent(op, "without a buffer", intermediate_state_indices=buffer_slots)
-    if disable_state_update or pool is None:
-        states["state_writes"] = "none"
-    return states
+        q = call["q"]
+        count = sequences.count(q, call["cu_seqlens"])
+        call.update(_step_buffer(op, buffer, buffer_slots, steps, q.shape[1], count))
+    else:
+        only_absent(op, "without a buffer", intermediate_state_indices=buffer_slots)
+        if disable_state_update or pool is None:
+            call["state_writes"] = "none"
+    return sequences.decode(op, call)
 
 
 def fused_sigmoid_gating_delta_rule_update(
@@ -161,31 +153,11 @@ def fused_sigmoid_gating_delta_rule_update(
     )
     only_value(op, "softplus_beta", softplus_beta, 1.0, "softplus(x)")
     only_value(op, "softplus_threshold", softplus_threshold, 20.0, "softplus(x) = x above it")
-    states = _state_arguments(
-        op,
-        q,
-        initial_state_source,
-        initial_state_indices,
-        disable_state_update,
-        intermediate_states_buffer,
-        intermediate_state_indices,
-        cache_steps,
-        cu_seqlens,
-    )
-    gate, gates = raw_gate(op, is_kda, (a, A_log, dt_bias), q, v, lower_bound)
-    return sequences.decode(
-        op,
-        q,
-        k,
-        v,
-        gate,
-        token_rows(b, q),
-        beta_space="logit",
-        scale=check_scale(op, scale),
-        qk_norm=sequences.qk_norm(use_qk_l2norm_in_kernel),
-        **gates,
-        **states,
-    )
+    b = sequences.token_rows(b, q)
+    call = sequences.arguments(q, k, v, None, b, cu_seqlens, scale, use_qk_l2norm_in_kernel)
+    call.update(sequences.raw_gate(op, is_kda, (a, A_log, dt_bias), q, v, lower_bound), beta_space="logit")
+    states = (initial_state_source, initial_state_indices, disable_state_update)
+    return _decode(op, call, states, (intermediate_states_buffer, intermediate_state_indices, cache_steps))
 
 
 def fused_recurrent_gated_delta_rule_update(
@@ -217,28 +189,9 @@ def fused_recurrent_gated_delta_rule_update(
     )
     if beta is not None and len(beta.shape) == 4:
         unsupported(op, "beta", beta, "[B,T,HV]", "one write strength a value head")
-    states = _state_arguments(
-        op,
-        q,
-        initial_state_source,
-        initial_state_indices,
-        disable_state_update,
-        intermediate_states_buffer,
-        intermediate_state_indices,
-        cache_steps,
-        cu_seqlens,
-    )
-    return sequences.decode(
-        op,
-        q,
-        k,
-        v,
-        g,
-        beta,
-        scale=check_scale(op, scale),
-        qk_norm=sequences.qk_norm(use_qk_l2norm_in_kernel),
-        **states,
-    )
+    call = sequences.arguments(q, k, v, g, beta, cu_seqlens, scale, use_qk_l2norm_in_kernel)
+    states = (initial_state_source, initial_state_indices, disable_state_update)
+    return _decode(op, call, states, (intermediate_states_buffer, intermediate_state_indices, cache_steps))
 
 
 def fused_recurrent_gated_delta_rule_packed_decode(
@@ -255,12 +208,10 @@ def fused_recurrent_gated_delta_rule_packed_decode(
 ) -> Any:
     """One token a row, as vLLM's, but here only negative slots are padding. Returns (out,
     initial_state)."""
-    return packed_decode(
+    return sequences.packed_decode(
         "sglang.fused_recurrent_gated_delta_rule_packed_decode",
-        sequences.decode,
         mixed_qkv,
-        a,
-        b,
+        (a, b),
         out,
         initial_state,
         ssm_state_indices,
@@ -268,4 +219,74 @@ def fused_recurrent_gated_delta_rule_packed_decode(
         dt_bias=dt_bias,
         scale=scale,
         qk_norm=sequences.qk_norm(use_qk_l2norm_in_kernel),
+    )
+
+
+def chunk_kda(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    g: torch.Tensor,
+    beta: torch.Tensor,
+    scale: float | None = None,
+    initial_state: torch.Tensor | None = None,
+    initial_state_indices: torch.Tensor | None = None,
+    use_qk_l2norm_in_kernel: bool = False,
+    cu_seqlens: torch.Tensor | None = None,
+    A_log: torch.Tensor | None = None,
+    dt_bias: torch.Tensor | None = None,
+    lower_bound: float | None = None,
+    output_intermediate_states: bool = False,
+    track_state: torch.Tensor | None = None,
+    track_chunk_idx: torch.Tensor | None = None,
+    beta_is_raw: bool = False,
+    chunk_indices: Any = None,
+    chunk_offsets: Any = None,
+) -> Any:
+    """Prefill: g [B,T,HV,K], raw with A_log (bounded with lower_bound), else logarithms; beta
+    [B,T,HV], logits with beta_is_raw; initial_state is the pool [slots,HV,V,K], read and written at
+    initial_state_indices [N]. chunk_indices and chunk_offsets repeat cu_seqlens and are not read;
+    tracked states are refused.
+
+    Returns o, or with output_intermediate_states (o, h): h as `chunk_gated_delta_rule` has it.
+    """
+    op = "sglang.chunk_kda"
+    only_absent(
+        op, "no snapshots of single chunks", track_state=track_state, track_chunk_idx=track_chunk_idx
+    )
+    call = sequences.arguments(q, k, v, g, beta, cu_seqlens, scale, use_qk_l2norm_in_kernel)
+    call.update(gate_arguments(op, g, A_log is not None, A_log, dt_bias, lower_bound))
+    call.update(beta_space="logit" if beta_is_raw else "value", final_state=initial_state)
+    o, h = _prefill(op, call, initial_state, initial_state_indices, output_intermediate_states)
+    return o if h is None else (o, h)
+
+
+def fused_recurrent_kda_packed_decode(
+    mixed_qkv: torch.Tensor,
+    a: torch.Tensor,
+    b: torch.Tensor,
+    A_log: torch.Tensor,
+    dt_bias: torch.Tensor,
+    scale: float,
+    initial_state: torch.Tensor,
+    out: torch.Tensor,
+    ssm_state_indices: torch.Tensor,
+    use_qk_l2norm_in_kernel: bool = False,
+    lower_bound: float | None = None,
+) -> Any:
+    """One token a row: mixed_qkv [B, 2HK+HVV], raw gates a [B, HV K], logits b [B,HV]; negative slots
+    are padding. Returns (out, initial_state)."""
+    op = "sglang.fused_recurrent_kda_packed_decode"
+    HV, K = initial_state.shape[1], initial_state.shape[3]
+    rows = a.unflatten(1, (HV, K))
+    return sequences.packed_decode(
+        op,
+        mixed_qkv,
+        (rows, b),
+        out,
+        initial_state,
+        ssm_state_indices,
+        scale=scale,
+        qk_norm=sequences.qk_norm(use_qk_l2norm_in_kernel),
+        **gate_arguments(op, rows, True, A_log, dt_bias, lower_bound),
     )

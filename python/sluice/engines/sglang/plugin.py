@@ -14,7 +14,7 @@ from typing import Any
 
 from ..imports import Imports
 from ..swap import Tally, run_or_hand_back, same_parameters
-from . import conv, dispatcher, kda, ops
+from . import conv, dispatcher, ops
 
 _logger = logging.getLogger("sluice.engines")
 _imports = Imports()
@@ -31,10 +31,10 @@ kTargets = (
         "sglang.kernels.ops.attention.linear.fused_sigmoid_gating_recurrent",
         ops.fused_sigmoid_gating_delta_rule_update,
     ),
-    ("sglang.kernels.ops.attention.fla.kda", kda.chunk_kda),
+    ("sglang.kernels.ops.attention.fla.kda", ops.chunk_kda),
     (
         "sglang.kernels.ops.attention.fla.fused_recurrent",
-        kda.fused_recurrent_kda_packed_decode,
+        ops.fused_recurrent_kda_packed_decode,
     ),
     ("sglang.srt.layers.attention.mamba.causal_conv1d", conv.causal_conv1d_fn),
     ("sglang.kernels.ops.mamba.causal_conv1d_triton", conv.causal_conv1d_update),

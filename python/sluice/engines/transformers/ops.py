@@ -7,9 +7,10 @@ Names matter: transformers passes a function only the keywords that its signatur
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ... import functional, ops
+from ...functional._arguments import MAX_STEP_TOKENS, new_state
 from .. import sequences
 from ..pool_conv import activation_name
 from ..refusal import only_absent
@@ -17,17 +18,6 @@ from ..swap import needs_gradient
 
 if TYPE_CHECKING:
     import torch
-
-
-def _final(
-    query: torch.Tensor, value: Any, cu_seqlens: torch.Tensor, wanted: bool
-) -> torch.Tensor | None:
-    if not wanted:
-        return None
-    import torch
-
-    rows = (sequences.count(query, cu_seqlens), value.shape[2], query.shape[3], value.shape[3])
-    return torch.empty(rows, dtype=torch.float32, device=query.device)
 
 
 def chunk_gated_delta_rule(
@@ -47,7 +37,7 @@ def chunk_gated_delta_rule(
     [N,HV,K,V]. chunk_size chooses nothing. cu_seq_lens_q: what KDA layers call cu_seqlens. Returns (o, final
     state float32 or None)."""
     cu_seqlens = cu_seq_lens_q if cu_seqlens is None else cu_seqlens
-    final = _final(query, value, cu_seqlens, output_final_state)
+    final = new_state(query, value, cu_seqlens, False) if output_final_state else None
     o = ops.chunk_forward(
         query,
         key,
@@ -95,7 +85,7 @@ def fused_recurrent_gated_delta_rule(
         output_final_state=output_final_state,
         use_qk_l2norm_in_kernel=use_qk_l2norm_in_kernel,
         cu_seqlens=cu_seqlens,
-        max_tokens=bound if bound is not None and bound <= sequences.kMaxStepTokens else None,
+        max_tokens=bound if bound is not None and bound <= MAX_STEP_TOKENS else None,
     )
 
 

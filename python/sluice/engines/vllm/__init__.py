@@ -9,13 +9,15 @@ vllm.md says what ran inside vLLM.
 
 from .conv import causal_conv1d_fn, causal_conv1d_update
 from .cpu import chunk_gated_delta_rule_cpu, fused_sigmoid_gating_delta_rule_update_cpu
-from .kda import chunk_kda, chunk_kda_with_fused_gate, fused_recurrent_kda
 from .norm import layer_norm_fwd, rms_norm_gated, rmsnorm_fn
 from .ops import (
     chunk_gated_delta_rule,
+    chunk_kda,
+    chunk_kda_with_fused_gate,
     fused_gdn_decode_post_conv_mtp,
     fused_recurrent_gated_delta_rule,
     fused_recurrent_gated_delta_rule_packed_decode,
+    fused_recurrent_kda,
     fused_sigmoid_gating_delta_rule_update,
 )
 from .plugin import register, unregister

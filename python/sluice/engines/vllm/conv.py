@@ -29,18 +29,7 @@ def causal_conv1d_fn(
     """x [D, tokens], weight [D,W]; conv_states updated IN PLACE. metadata is vLLM's launch plan and
     is not needed; validate_data asks for checks that are always made. Returns [D, tokens]."""
     op = "vllm.causal_conv1d_fn"
-    return prefill(
-        op,
-        x,
-        weight,
-        bias,
-        conv_states=conv_states,
-        query_start_loc=query_start_loc,
-        cache_indices=cache_indices,
-        has_initial_state=has_initial_state,
-        activation=activation,
-        pad_below=pad_rule(op, pad_slot_id, null_block_id),
-    )
+    return prefill(op, locals(), pad_rule(op, pad_slot_id, null_block_id))
 
 
 def causal_conv1d_update(

@@ -8,10 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from ...functional.kda import gate_arguments
 from .. import sequences
-from ..packed import packed_decode
 from ..refusal import check_scale
-from .kda import prefill
-from .ops import _state_arguments, kPadBelow
+from .ops import decode, kPadBelow, prefill
 
 if TYPE_CHECKING:
     import torch
@@ -36,18 +34,10 @@ def chunk_kda_with_fused_gate(
     """Prefill: raw_g [B,T,HV,K], raw_beta [B,T,HV], state [N,HV,V,K] in, a new float32 one out. Returns (o, state
     or None)."""
     op = "vllm.chunk_kda_with_fused_gate"
-    return prefill(
-        op,
-        (q, k, v, raw_g, raw_beta),
-        scale,
-        initial_state,
-        output_final_state,
-        cu_seqlens,
-        o=out,
-        beta_space="logit",
-        qk_norm=sequences.qk_norm(use_qk_l2norm_in_kernel),
-        **gate_arguments(op, raw_g, True, A_log, g_bias, lower_bound),
-    )
+    scale = check_scale(op, scale)
+    call = sequences.arguments(q, k, v, raw_g, raw_beta, cu_seqlens, scale, use_qk_l2norm_in_kernel)
+    call.update(gate_arguments(op, raw_g, True, A_log, g_bias, lower_bound), beta_space="logit", o=out)
+    return prefill(op, call, initial_state, output_final_state)
 
 
 def fused_recurrent_kda(
@@ -69,23 +59,9 @@ def fused_recurrent_kda(
     """Decode and drafts: the pool [slots,HV,V,K] is updated IN PLACE at ssm_state_indices [N] or [N,W]. fuse_gate
     chooses nothing. Returns (o, pool)."""
     op = "vllm.fused_recurrent_kda"
-    final, states = _state_arguments(
-        op, q, initial_state, True, cu_seqlens, ssm_state_indices, num_accepted_tokens
-    )
-    o = sequences.decode(
-        op,
-        q,
-        k,
-        v,
-        raw_g,
-        raw_beta,
-        o=out,
-        beta_space="logit",
-        qk_norm="l2",
-        **gate_arguments(op, raw_g, True, A_log, dt_bias, lower_bound),
-        **states,
-    )
-    return o, final
+    call = sequences.arguments(q, k, v, raw_g, raw_beta, cu_seqlens, None, True)
+    call.update(gate_arguments(op, raw_g, True, A_log, dt_bias, lower_bound), beta_space="logit", o=out)
+    return decode(op, call, initial_state, ssm_state_indices, num_accepted_tokens)
 
 
 def fused_recurrent_kda_packed_decode(
@@ -106,12 +82,10 @@ def fused_recurrent_kda_packed_decode(
     HV, V = initial_state.shape[1:3]
     if out is None:
         out = mixed_qkv.new_empty((1, mixed_qkv.shape[0], HV, V))
-    packed_decode(
+    sequences.packed_decode(
         op,
-        sequences.decode,
         mixed_qkv,
-        raw_g[0],
-        raw_beta[0],
+        (raw_g[0], raw_beta[0]),
         out.transpose(0, 1),
         initial_state,
         state_indices,

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Stands in for vLLM's gated delta rule: vllm.third_party.flash_linear_attention.ops
-(vllm.model_executor.layers.fla.ops in older trees)
+"""Stands in for vLLM's gated delta rule and KDA: vllm.third_party.flash_linear_attention.ops
+(vllm.model_executor.layers.fla.ops in older trees) with .kda,
 and vllm._custom_ops.fused_gdn_decode_post_conv_mtp."""
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from ... import ops
 from ...functional._arguments import new_state
+from ...functional.kda import gate_arguments
 from .. import sequences
-from ..packed import packed_decode, raw_gate, split_heads, token_rows
 from ..refusal import check_scale, invalid, only_absent, only_value, unsupported
 
 if TYPE_CHECKING:
@@ -62,30 +62,45 @@ def chunk_gated_delta_rule(
     return o, final
 
 
-def _state_arguments(
-    op: str,
-    q: torch.Tensor,
-    state: torch.Tensor,
-    inplace: bool,
-    cu_seqlens: torch.Tensor,
-    slots: torch.Tensor,
-    num_accepted: torch.Tensor,
-) -> tuple[torch.Tensor, dict[str, Any]]:
-    """(state to return, arguments that say which states a decode call reads and writes)."""
+def prefill(
+    op: str, call: dict[str, Any], initial_state: Any, output_final_state: bool
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """chunk_forward of `call`; a final state is a new float32 tensor."""
+    if len(call["beta"].shape) != 3:
+        invalid(op, "beta", call["beta"], "[B,T,HV]", "one write strength a value head")
+    final = new_state(call["q"], call["v"], call["cu_seqlens"], True) if output_final_state else None
+    call.update(initial_state=initial_state, final_state=final, state_layout="vk")
+    return ops.chunk_forward(**call), final
+
+
+def decode(
+    op: str, call: dict[str, Any], state: torch.Tensor, slots: Any, num_accepted: Any = None, inplace: bool = True
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """A step of `call` on states that are given as vLLM does. Returns (o, pool)."""
+    check_scale(op, call["scale"])
+    final = _add_states(op, call, state, slots, num_accepted, inplace)
+    return sequences.decode(op, call), final
+
+
+def _add_states(
+    op: str, call: dict[str, Any], state: torch.Tensor, slots: Any, num_accepted: Any, inplace: bool
+) -> torch.Tensor:
+    """Tells `call` which states it reads and writes; returns the one that its caller is to have."""
+    q, cu_seqlens = call["q"], call["cu_seqlens"]
     if state is None:
         invalid(op, "initial_state", None, "a pool [slots,HV,V,K]", "decode")
-    shared = dict(initial_state=state, state_layout="vk", cu_seqlens=cu_seqlens)
+    call.update(initial_state=state, state_layout="vk")
     if slots is None:
         if inplace:
             invalid(op, "ssm_state_indices", None, "slots", "inplace_final_state writes to them")
         tokens = q.shape[0] * q.shape[1]
         only_value(op, "tokens", tokens, sequences.count(q, cu_seqlens), "one each, without slots")
-        final = state.new_empty((tokens, *state.shape[1:]))
-        return final, dict(shared, final_state=final)
+        final = call["final_state"] = state.new_empty((tokens, *state.shape[1:]))
+        return final
     if not inplace:
         rule = "states per token go to slots"
         unsupported(op, "inplace_final_state", False, "True with ssm_state_indices", rule)
-    shared["pad_below"] = kPadBelow
+    call["pad_below"] = kPadBelow
     # vLLM gives the slots of a whole batch with the lengths of its first sequences, those that decode.
     sequences_here = sequences.count(q, cu_seqlens)
     slots = slots[:sequences_here]
@@ -93,17 +108,17 @@ def _state_arguments(
         num_accepted = num_accepted[:sequences_here]
     if len(slots.shape) == 1:
         only_absent(op, "needs ssm_state_indices [N,W]", num_accepted_tokens=num_accepted)
-        return state, dict(shared, read_slots=slots)
+        call["read_slots"] = slots
+        return state
     # The state after token t goes to column t; the start is in column accepted - 1, else 0.
-    reads = slots[:, 0] if num_accepted is None else slots
-    return state, dict(
-        shared,
-        read_slots=reads,
+    call.update(
+        read_slots=slots[:, 0] if num_accepted is None else slots,
         write_slots=slots,
         num_accepted=num_accepted,
         state_writes="per_token",
         columns=slots.shape[1],
     )
+    return state
 
 
 def fused_recurrent_gated_delta_rule(
@@ -130,27 +145,8 @@ def fused_recurrent_gated_delta_rule(
     op = "vllm.fused_recurrent_gated_delta_rule"
     if beta is not None and len(beta.shape) == 4:
         unsupported(op, "beta", beta, "[B,T,HV]", "one write strength a value head")
-    final, states = _state_arguments(
-        op,
-        q,
-        initial_state,
-        inplace_final_state,
-        cu_seqlens,
-        ssm_state_indices,
-        num_accepted_tokens,
-    )
-    o = sequences.decode(
-        op,
-        q,
-        k,
-        v,
-        g,
-        beta,
-        scale=check_scale(op, scale),
-        qk_norm=sequences.qk_norm(use_qk_l2norm_in_kernel),
-        **states,
-    )
-    return o, final
+    call = sequences.arguments(q, k, v, g, beta, cu_seqlens, scale, use_qk_l2norm_in_kernel)
+    return decode(op, call, initial_state, ssm_state_indices, num_accepted_tokens, inplace_final_state)
 
 
 def fused_sigmoid_gating_delta_rule_update(
@@ -178,30 +174,10 @@ def fused_sigmoid_gating_delta_rule_update(
     op = "vllm.fused_sigmoid_gating_delta_rule_update"
     only_value(op, "beta", beta, 1.0, "softplus(x)")
     only_value(op, "threshold", threshold, 20.0, "softplus(x) = x above it")
-    final, states = _state_arguments(
-        op,
-        q,
-        initial_state,
-        inplace_final_state,
-        cu_seqlens,
-        ssm_state_indices,
-        num_accepted_tokens,
-    )
-    gate, gates = raw_gate(op, is_kda, (a, A_log, dt_bias), q, v)
-    o = sequences.decode(
-        op,
-        q,
-        k,
-        v,
-        gate,
-        token_rows(b, q),
-        beta_space="logit",
-        scale=check_scale(op, scale),
-        qk_norm=sequences.qk_norm(use_qk_l2norm_in_kernel),
-        **gates,
-        **states,
-    )
-    return o, final
+    b = sequences.token_rows(b, q)
+    call = sequences.arguments(q, k, v, None, b, cu_seqlens, scale, use_qk_l2norm_in_kernel)
+    call.update(sequences.raw_gate(op, is_kda, (a, A_log, dt_bias), q, v), beta_space="logit")
+    return decode(op, call, initial_state, ssm_state_indices, num_accepted_tokens, inplace_final_state)
 
 
 def fused_recurrent_gated_delta_rule_packed_decode(
@@ -218,13 +194,10 @@ def fused_recurrent_gated_delta_rule_packed_decode(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """One token a row: mixed_qkv [B, 2HK+HVV] with any row stride, a, b [B,HV], out [B,1,HV,V], the
     pool updated IN PLACE at ssm_state_indices [B]. Returns (out, initial_state)."""
-    op = "vllm.fused_recurrent_gated_delta_rule_packed_decode"
-    return packed_decode(
-        op,
-        sequences.decode,
+    return sequences.packed_decode(
+        "vllm.fused_recurrent_gated_delta_rule_packed_decode",
         mixed_qkv,
-        a,
-        b,
+        (a, b),
         out,
         initial_state,
         ssm_state_indices,
@@ -261,15 +234,14 @@ def fused_gdn_decode_post_conv_mtp(
 
     op = "vllm.fused_gdn_decode_post_conv_mtp"
     HV, V, K = state.shape[-3:]
-    q, k, v = (rows.unsqueeze(0) for rows in split_heads(op, mixed_qkv, HV, K, V))
+    q, k, v, a, b = (t.unsqueeze(0) for t in (*sequences.split_heads(op, mixed_qkv, HV, K, V), a, b))
     slots = torch.where(num_accepted_tokens[:, None] > 0, state_indices, 0)
-    core = sequences.decode(
-        op,
-        q,
-        k,
-        v,
-        a.unsqueeze(0),
-        b.unsqueeze(0),
+    call = dict(
+        q=q,
+        k=k,
+        v=v,
+        gate=a,
+        beta=b,
         A_log=A_log,
         dt_bias=dt_bias,
         gate_space="raw",
@@ -286,8 +258,75 @@ def fused_gdn_decode_post_conv_mtp(
         scale=check_scale(op, scale),
         qk_norm="l2",
     )
+    core = sequences.decode(op, call)
     activation = "silu" if output_gate_activation == "swish" else output_gate_activation
     rows = ops.gated_rms_norm(
         core.squeeze(0), output_gate, norm_weight, out=out, eps=norm_eps, activation=activation
     )
     return rows if out is None else out
+
+
+def chunk_kda(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    g: torch.Tensor,
+    beta: torch.Tensor,
+    scale: float | None = None,
+    initial_state: torch.Tensor | None = None,
+    output_final_state: bool = False,
+    use_qk_l2norm_in_kernel: bool = False,
+    cu_seqlens: torch.Tensor | None = None,
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """Prefill: log gates g [B,T,HV,K], beta [B,T,HV], state [N,HV,V,K] in, a new float32 one out.
+    Returns (o, state or None)."""
+    op = "vllm.chunk_kda"
+    scale = check_scale(op, scale)
+    call = sequences.arguments(q, k, v, g, beta, cu_seqlens, scale, use_qk_l2norm_in_kernel)
+    return prefill(op, call, initial_state, output_final_state)
+
+
+def chunk_kda_with_fused_gate(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    raw_g: torch.Tensor,
+    beta: torch.Tensor,
+    A_log: torch.Tensor,
+    g_bias: torch.Tensor | None,
+    scale: float | None = None,
+    initial_state: torch.Tensor | None = None,
+    output_final_state: bool = False,
+    lower_bound: float | None = None,
+    use_qk_l2norm_in_kernel: bool = False,
+    cu_seqlens: torch.Tensor | None = None,
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """chunk_kda from raw gates: raw_g [B,T,HV,K], A_log of HV numbers, g_bias [HV K], [HV,K] or
+    None."""
+    op = "vllm.chunk_kda_with_fused_gate"
+    scale = check_scale(op, scale)
+    call = sequences.arguments(q, k, v, raw_g, beta, cu_seqlens, scale, use_qk_l2norm_in_kernel)
+    call.update(gate_arguments(op, raw_g, True, A_log, g_bias, lower_bound))
+    return prefill(op, call, initial_state, output_final_state)
+
+
+def fused_recurrent_kda(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    g: torch.Tensor,
+    beta: torch.Tensor | None = None,
+    scale: float | None = None,
+    initial_state: torch.Tensor | None = None,
+    inplace_final_state: bool = True,
+    use_qk_l2norm_in_kernel: bool = True,
+    cu_seqlens: torch.Tensor | None = None,
+    ssm_state_indices: torch.Tensor | None = None,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Decode with log gates [B,T,HV,K]: the pool [slots,HV,V,K] is updated IN PLACE at
+    ssm_state_indices. Returns (o, pool)."""
+    op = "vllm.fused_recurrent_kda"
+    if beta is not None and len(beta.shape) == 4:
+        unsupported(op, "beta", beta, "[B,T,HV]", "one write strength a value head")
+    call = sequences.arguments(q, k, v, g, beta, cu_seqlens, scale, use_qk_l2norm_in_kernel)
+    return decode(op, call, initial_state, ssm_state_indices, None, inplace_final_state)

@@ -17,7 +17,7 @@ from typing import Any
 from .. import flashinfer
 from ..imports import Imports
 from ..swap import Swaps, Tally, hook, same_parameters, share_log
-from . import conv, cpu, kda, kimi, norm, ops, v0_26
+from . import conv, cpu, kimi, norm, ops, v0_26
 
 _logger = logging.getLogger("sluice.engines")
 _swaps = Swaps()
@@ -38,9 +38,9 @@ kTargets = (
     ("vllm._custom_ops", ops.fused_gdn_decode_post_conv_mtp),
     (_CONV, conv.causal_conv1d_fn),
     (_CONV, conv.causal_conv1d_update),
-    (f"{_FLA}.kda", kda.chunk_kda),
-    (f"{_FLA}.kda", kda.chunk_kda_with_fused_gate),
-    (f"{_FLA}.kda", kda.fused_recurrent_kda),
+    (f"{_FLA}.kda", ops.chunk_kda),
+    (f"{_FLA}.kda", ops.chunk_kda_with_fused_gate),
+    (f"{_FLA}.kda", ops.fused_recurrent_kda),
     (_KIMI, kimi.chunk_kda_with_fused_gate),
     (_KIMI, kimi.fused_recurrent_kda),
     (_KIMI, kimi.fused_recurrent_kda_packed_decode),

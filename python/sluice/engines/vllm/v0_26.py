@@ -6,14 +6,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ..pool_conv import pad_rule, prefill
 from ..refusal import only_absent
-from . import conv, kda
-from .kda import chunk_kda, fused_recurrent_kda
+from . import conv, ops
 from .norm import layer_norm_fwd, rms_norm_gated, rmsnorm_fn
 from .ops import (
     chunk_gated_delta_rule,
+    chunk_kda,
     fused_recurrent_gated_delta_rule,
     fused_recurrent_gated_delta_rule_packed_decode,
+    fused_recurrent_kda,
     fused_sigmoid_gating_delta_rule_update,
 )
 
@@ -59,26 +61,16 @@ def causal_conv1d_fn(
 ) -> torch.Tensor:
     """As `conv.causal_conv1d_fn`; calls with blocks of a prefix cache are refused. Its size alone
     (block_size_to_align) says nothing."""
+    op = "vllm.causal_conv1d_fn"
     only_absent(
-        "vllm.causal_conv1d_fn",
+        op,
         _BLOCKS,
         block_idx_first_scheduled_token=block_idx_first_scheduled_token,
         block_idx_last_scheduled_token=block_idx_last_scheduled_token,
         initial_state_idx=initial_state_idx,
         num_computed_tokens=num_computed_tokens,
     )
-    return conv.causal_conv1d_fn(
-        x,
-        weight,
-        bias,
-        conv_states,
-        query_start_loc,
-        cache_indices,
-        has_initial_state,
-        activation,
-        pad_slot_id,
-        null_block_id,
-    )
+    return prefill(op, locals(), pad_rule(op, pad_slot_id, null_block_id))
 
 
 def causal_conv1d_update(
@@ -131,19 +123,5 @@ def chunk_kda_with_fused_gate(
     use_qk_l2norm_in_kernel: bool = False,
     cu_seqlens: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """As `kda.chunk_kda_with_fused_gate`, without a bound."""
-    return kda.chunk_kda_with_fused_gate(
-        q,
-        k,
-        v,
-        raw_g,
-        beta,
-        A_log,
-        g_bias,
-        scale,
-        initial_state,
-        output_final_state,
-        None,
-        use_qk_l2norm_in_kernel,
-        cu_seqlens,
-    )
+    """As `ops.chunk_kda_with_fused_gate`, without a bound."""
+    return ops.chunk_kda_with_fused_gate(**locals())
