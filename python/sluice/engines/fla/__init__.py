@@ -6,12 +6,14 @@ Sluice into fla's backend registry; see docs/engines/fla.md.
 """
 
 from .backend import register, unregister
-from .kda import chunk_gla, chunk_kda, fused_recurrent_kda
 from .ops import (
     chunk_gated_delta_rule,
     chunk_gdn,
+    chunk_gla,
+    chunk_kda,
     fused_recurrent_gated_delta_rule,
     fused_recurrent_gdn,
+    fused_recurrent_kda,
     recurrent_gated_delta_rule,
 )
 

@@ -9,6 +9,7 @@ backend ran and why one was rejected.
 
 from __future__ import annotations
 
+import importlib
 import inspect
 import logging
 import os
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from ... import InvalidArgument, supported
 from ...functional.kda import gate_arguments
 from ..swap import Swaps, Tally, hook, needs_gradient
-from . import kda, ops, parts
+from . import ops, parts
 
 if TYPE_CHECKING:
     import torch
@@ -48,29 +49,27 @@ def _unfit_views(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> str | Non
     return None
 
 
-def _unfit_rows(
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
-    gradients: Any,
-    cp_context: Any,
-    **arguments: Any,
-) -> str | None:
-    """Why chunk_forward of these tensors and `arguments` is left to fla, or None."""
+def _unfit_rows(x: dict[str, Any], **gates: Any) -> str | None:
+    """Why chunk_forward of a call's arguments by name and what it is told of gates is left to fla, or None."""
+    q, k, v, initial_state = x["q"], x["k"], x["v"], x.get("initial_state")
+    cp_context = x.get("cp_context")
     if getattr(cp_context, "group", cp_context) is not None:
         if not ops.readable(cp_context):
             return "a cp_context without group and cu_seqlens"
-        if arguments["initial_state"] is not None:
+        if initial_state is not None:
             return "an initial state, of which fla has none with cp_context"
     reason = _unfit_views(q, k, v)
     if reason is not None:
         return reason
+    arguments = dict(q=q, k=k, v=v, gate=x["g"], beta=x["beta"], initial_state=initial_state, **gates)
+    arguments["cu_seqlens"] = x.get("cu_seqlens")
+    arguments["state_layout"] = "vk" if x.get("state_v_first") or x.get("transpose_state_layout") else "kv"
     o = v.new_empty(v.shape)
     calls: dict[str, Any] = {"chunk_forward": {"o": o}}
-    if needs_gradient(q, k, v, *gradients):
+    if needs_gradient(q, k, v, x["g"], x["beta"], initial_state, x.get("A_log"), x.get("dt_bias")):
         calls["chunk_backward"] = {"d_o": v, "dv": o}
     for op, more in calls.items():
-        kernel, refusal = supported(op, q=q, k=k, v=v, **more, **arguments)
+        kernel, refusal = supported(op, **more, **arguments)
         if refusal is not None:
             return str(refusal)
         if q.device.type == "cuda" and str(kernel).endswith(_SLOW):
@@ -82,93 +81,23 @@ def _unfit_rows(
 _SLOW = (".generic", ".plain", ".key_wise")
 
 
-def _layout(state_v_first: bool, kwargs: Any) -> str:
-    return "vk" if state_v_first or kwargs.get("transpose_state_layout") else "kv"
-
-
-def _unfit_chunk(
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
-    g: torch.Tensor,
-    beta: torch.Tensor,
-    scale: float | None = None,
-    initial_state: torch.Tensor | None = None,
-    output_final_state: bool = False,
-    use_qk_l2norm_in_kernel: bool = False,
-    use_beta_sigmoid_in_kernel: bool = False,
-    allow_neg_eigval: bool = False,
-    state_v_first: bool = False,
-    cu_seqlens: torch.Tensor | None = None,
-    cu_seqlens_cpu: Any = None,
-    chunk_indices: Any = None,
-    cp_context: Any = None,
-    **kwargs: Any,
-) -> str | None:
+def _unfit_chunk(x: dict[str, Any]) -> str | None:
     """Why a chunk_gated_delta_rule call is left to fla, or None."""
-    A_log, dt_bias = kwargs.get("A_log"), kwargs.get("dt_bias")
-    raw = bool(kwargs.get("use_gate_in_kernel")) and A_log is not None
-    return _unfit_rows(
-        q,
-        k,
-        v,
-        (g, beta, initial_state, A_log, dt_bias),
-        cp_context,
-        gate=g,
-        beta=beta,
-        A_log=A_log if raw else None,
-        dt_bias=(A_log if dt_bias is None else dt_bias) if raw else None,
-        gate_space="raw" if raw else "log",
-        cu_seqlens=cu_seqlens,
-        initial_state=initial_state,
-        state_layout=_layout(state_v_first, kwargs),
-    )
+    A_log, dt_bias = x.get("A_log"), x.get("dt_bias")
+    if not x.get("use_gate_in_kernel") or A_log is None:
+        return _unfit_rows(x, gate_space="log")
+    return _unfit_rows(x, gate_space="raw", A_log=A_log, dt_bias=A_log if dt_bias is None else dt_bias)
 
 
-def _unfit_kda(
-    q: torch.Tensor,
-    k: torch.Tensor,
-    v: torch.Tensor,
-    g: torch.Tensor,
-    beta: torch.Tensor,
-    scale: float | None = None,
-    initial_state: torch.Tensor | None = None,
-    output_final_state: bool = False,
-    use_qk_l2norm_in_kernel: bool = False,
-    use_gate_in_kernel: bool = False,
-    use_beta_sigmoid_in_kernel: bool = False,
-    allow_neg_eigval: bool = False,
-    safe_gate: bool = False,
-    lower_bound: float | None = None,
-    disable_recompute: bool = False,
-    return_intermediate_states: bool = False,
-    state_v_first: bool = False,
-    cu_seqlens: torch.Tensor | None = None,
-    cu_seqlens_cpu: Any = None,
-    cp_context: Any = None,
-    **kwargs: Any,
-) -> str | None:
+def _unfit_kda(x: dict[str, Any]) -> str | None:
     """Why a chunk_kda call is left to fla, or None."""
-    A_log, dt_bias = kwargs.get("A_log"), kwargs.get("dt_bias")
+    names = ("use_gate_in_kernel", "A_log", "dt_bias", "lower_bound", "safe_gate")
+    given: Any = {name: x.get(name) for name in names}
     try:
-        gates = gate_arguments(
-            "fla.chunk_kda", g, use_gate_in_kernel, A_log, dt_bias, lower_bound, safe_gate
-        )
+        gates = gate_arguments("fla.chunk_kda", x["g"], **given)
     except InvalidArgument as refusal:
         return str(refusal)
-    return _unfit_rows(
-        q,
-        k,
-        v,
-        (g, beta, initial_state, A_log, dt_bias),
-        cp_context,
-        gate=g,
-        beta=beta,
-        cu_seqlens=cu_seqlens,
-        initial_state=initial_state,
-        state_layout=_layout(state_v_first, kwargs),
-        **gates,
-    )
+    return _unfit_rows(x, **gates)
 
 
 def _unfit_recurrent(
@@ -213,9 +142,10 @@ def _unfit_part(x: torch.Tensor, *args: Any, **kwargs: Any) -> str | None:
 
 def _backend_class(base: Any, name: str, unfit: Any, run: Any) -> type:
     """The backend of fla's function `name`, derived from the installed fla's own base class."""
+    names = tuple(inspect.signature(run).parameters)
 
     def verify(self: Any, *args: Any, **kwargs: Any) -> tuple[bool, str | None]:
-        reason = unfit(*args, **kwargs)
+        reason = unfit({**dict(zip(names, args)), **kwargs})
         if reason is not None:
             tally.count_back(f"fla.{name}", reason)
         return reason is None, reason
@@ -241,8 +171,6 @@ def _backend_class(base: Any, name: str, unfit: Any, run: Any) -> type:
 def _find_registries() -> list[tuple[str, Any, Any]]:
     """(function, base class, registry) of the installed fla, 0.6's or 0.5's: the gated delta rule's,
     and that of chunk_kda where it has one."""
-    import importlib
-
     rule = importlib.import_module("fla.ops.gated_delta_rule.backends")
     if hasattr(rule, "gdr_registry"):
         base = importlib.import_module("fla.ops.backends").BaseBackend
@@ -265,7 +193,7 @@ def _find_registries() -> list[tuple[str, Any, Any]]:
 # What is left to fla, and what runs in its place.
 _PREFILLS: dict[str, tuple[Any, Any]] = {
     "chunk_gated_delta_rule": (_unfit_chunk, ops.chunk_gated_delta_rule),
-    "chunk_kda": (_unfit_kda, kda.chunk_kda),
+    "chunk_kda": (_unfit_kda, ops.chunk_kda),
 }
 
 
@@ -292,7 +220,7 @@ def register(decode: bool = True, layers: bool = True) -> bool:
 # Functions that fla does not dispatch: module, ours, what is left to fla.
 _DECODE = (
     ("fla.ops.gated_delta_rule", ops.fused_recurrent_gated_delta_rule, _unfit_recurrent),
-    ("fla.ops.kda", kda.fused_recurrent_kda, _unfit_recurrent_kda),
+    ("fla.ops.kda", ops.fused_recurrent_kda, _unfit_recurrent_kda),
 )
 _LAYERS = (
     ("fla.modules.convolution", parts.causal_conv1d, _unfit_part),
@@ -302,8 +230,6 @@ _LAYERS = (
 
 def _reassign(functions: Any) -> None:
     """Puts ours in the place of fla's in all of its loaded modules."""
-    import importlib
-
     for module, ours, unfit in functions:
         try:
             original = getattr(importlib.import_module(module), ours.__name__)
