@@ -49,7 +49,9 @@ def _trains(layer: Any, hidden_states: torch.Tensor) -> bool:
     return needs_gradient(hidden_states, *layer.parameters())
 
 
-def unfit(layer: Any, hidden_states: torch.Tensor, cache: Any, kwargs: Any) -> str | None:
+def unfit(
+    layer: Any, hidden_states: torch.Tensor, cache_params: Any = None, attention_mask: Any = None, **kwargs: Any
+) -> str | None:
     """Why this call goes to the layer's own forward, or None."""
     if hidden_states.device.type not in ("cpu", "cuda"):
         return f"device {hidden_states.device.type}, Sluice has cpu and cuda"
@@ -58,10 +60,10 @@ def unfit(layer: Any, hidden_states: torch.Tensor, cache: Any, kwargs: Any) -> s
     offsets = kwargs.get("cu_seq_lens_q")
     if offsets is None and kwargs.get("seq_idx") is not None:
         return "packed rows without cu_seq_lens_q"
-    if offsets is not None and (cache is not None or hidden_states.shape[0] != 1):
+    if offsets is not None and (cache_params is not None or hidden_states.shape[0] != 1):
         return "packed rows with a cache or in a batch: the layer's own forward with Sluice's functions"
-    if cache is not None:
-        entry = _entry(cache, layer)
+    if cache_params is not None:
+        entry = _entry(cache_params, layer)
         if entry is None:
             return "the cache is not of the form of transformers 5.17 to 5.23"
         if getattr(entry, "record_past", False):
@@ -183,6 +185,7 @@ def forward(
     cache_params: Any = None,
     attention_mask: torch.Tensor | None = None,
     cu_seq_lens_q: torch.Tensor | None = None,
+    **_: Any,
 ) -> torch.Tensor:
     """The layer's forward: hidden_states [B,T,hidden], attention_mask [B,T] (zeros mask inputs),
     the cache's states updated as the layer's own forward updates them, or cu_seq_lens_q [N+1] the offsets

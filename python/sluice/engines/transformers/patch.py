@@ -14,11 +14,12 @@ import logging
 import sys
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from .. import causal_conv1d as conv_package
 from .. import fla
-from ..swap import Swaps, Tally, run_or_hand_back
+from ..swap import Swaps, Tally, hook
 from . import kda_layer, ops
 from . import layer as whole_layer
 
@@ -50,14 +51,10 @@ _LAYER_FUNCTIONS = {
 _modules: dict[Any, list[Any]] = {}
 
 
-def _tensors(args: Any, kwargs: Any) -> list[Any]:
-    return [t for t in (*args, *kwargs.values()) if hasattr(t, "requires_grad")]
-
-
-def _unfit_tensors(tensors: Any) -> str | None:
-    """Why these tensors are left to the model's own function, or None."""
-    for tensor in tensors:
-        if tensor.device.type not in ("cpu", "cuda"):
+def _unfit_tensors(*args: Any, **kwargs: Any) -> str | None:
+    """Why a call of these is left to the model's own function, or None."""
+    for tensor in (*args, *kwargs.values()):
+        if hasattr(tensor, "requires_grad") and tensor.device.type not in ("cpu", "cuda"):
             return f"device {tensor.device.type}, Sluice has cpu and cuda"
     return None
 
@@ -66,66 +63,22 @@ def _function_hook(name: str, ours: Any, original: Any, tally: Any) -> Callable[
     """`ours` with the keywords it names, as transformers itself passes them; else `original`."""
     known = tuple(inspect.signature(ours).parameters)
 
-    def call(*args: Any, **kwargs: Any) -> Any:
-        def run(*args: Any, **kwargs: Any) -> Any:
-            return ours(*args, **{k: v for k, v in kwargs.items() if k in known})
+    def run(*args: Any, **kwargs: Any) -> Any:
+        return ours(*args, **{k: v for k, v in kwargs.items() if k in known})
 
-        def unfit(*args: Any, **kwargs: Any) -> str | None:
-            return _unfit_tensors(_tensors(args, kwargs))
-
-        return run_or_hand_back(name, run, original, tally, args, kwargs, unfit)
-
-    call.__name__ = getattr(original, "__name__", ours.__name__)
-    vars(call)["__wrapped__"] = original
-    return call
+    return hook(name, run, original, tally, _unfit_tensors)
 
 
 def _norm_hook(norm: Any, original: Any, tally: Any, rounding: str) -> Callable[..., Any]:
-    def call(hidden_states: torch.Tensor, gate: torch.Tensor) -> Any:
-        def run(hidden_states: torch.Tensor, gate: torch.Tensor) -> Any:
-            return ops.gated_rms_norm(
-                hidden_states, gate, norm.weight, norm.variance_epsilon, norm.activation, rounding
-            )
+    def run(hidden_states: torch.Tensor, gate: torch.Tensor) -> Any:
+        return ops.gated_rms_norm(
+            hidden_states, gate, norm.weight, norm.variance_epsilon, norm.activation, rounding
+        )
 
-        def unfit(hidden_states: torch.Tensor, gate: torch.Tensor) -> str | None:
-            return _unfit_tensors([hidden_states, gate, norm.weight])
+    def unfit(hidden_states: torch.Tensor, gate: torch.Tensor) -> str | None:
+        return _unfit_tensors(hidden_states, gate, norm.weight)
 
-        args = (hidden_states, gate)
-        return run_or_hand_back("gated norm", run, original, tally, args, {}, unfit)
-
-    return call
-
-
-def _layer_hook(layer: Any, packing: str, original: Any, tally: Any) -> Callable[..., Any]:
-    def call(
-        hidden_states: torch.Tensor,
-        cache_params: Any = None,
-        attention_mask: torch.Tensor | None = None,
-        **kwargs: Any,
-    ) -> Any:
-        def run(
-            hidden_states: torch.Tensor,
-            cache_params: Any,
-            attention_mask: torch.Tensor,
-            cu_seq_lens_q: torch.Tensor | None = None,
-            **_: Any,
-        ) -> Any:
-            return whole_layer.forward(
-                layer, packing, hidden_states, cache_params, attention_mask, cu_seq_lens_q
-            )
-
-        def unfit(
-            hidden_states: torch.Tensor,
-            cache_params: Any,
-            attention_mask: torch.Tensor,
-            **kwargs: Any,
-        ) -> str | None:
-            return whole_layer.unfit(layer, hidden_states, cache_params, kwargs)
-
-        args = (hidden_states, cache_params, attention_mask)
-        return run_or_hand_back("layer", run, original, tally, args, kwargs, unfit)
-
-    return call
+    return hook("gated norm", run, original, tally, unfit)
 
 
 class Patch:
@@ -157,12 +110,11 @@ class Patch:
             for name, ours in _LAYER_FUNCTIONS.items():
                 original = getattr(layer, name, None)
                 if original is not None:
-                    hook = _function_hook(name, ours, original, self.tally)
-                    self._swaps.put(layer, name, hook)
+                    self._swaps.put(layer, name, _function_hook(name, ours, original, self.tally))
         packing = whole_layer.packing_of(layer)
         if self.level == "layer" and packing is not None:
-            hook = _layer_hook(layer, packing, layer.forward, self.tally)
-            self._swaps.put(layer, "forward", hook)
+            run, unfit = partial(whole_layer.forward, layer, packing), partial(whole_layer.unfit, layer)
+            self._swaps.put(layer, "forward", hook("layer", run, layer.forward, self.tally, unfit))
         self.layers += 1
 
     def report(self) -> dict[str, Any]:
@@ -241,8 +193,7 @@ def patch(model: Any, level: str = "layer") -> Patch:
             if _is_gated_norm(norm):
                 # KDA's norms round once, at the end.
                 rounding = "once" if kda_layer.is_kda(layer) else "hf"
-                hook = _norm_hook(norm, norm.forward, handle.tally, rounding)
-                handle._swaps.put(norm, "forward", hook)
+                handle._swaps.put(norm, "forward", _norm_hook(norm, norm.forward, handle.tally, rounding))
     _logger.info("%d gated delta rule layers of %s patched", handle.layers, type(model).__name__)
     return handle
 
