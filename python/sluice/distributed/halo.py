@@ -16,6 +16,21 @@ def sent_shape(fragments: Fragments, x: Any, width: int) -> tuple[int, int]:
     return len(fragments.ranks) * slots * (width - 1), x.shape[-1]
 
 
+def sent_like(context: Any, x: Any, width: int) -> Any:
+    """Memory for what all ranks send."""
+    return x.new_empty(sent_shape(context.fragments, x, width))
+
+
+def received_like(context: Any, gathered: Any, width: int) -> Any:
+    """Memory for the rows before each piece."""
+    return gathered.new_empty(len(context.fragments.ranks[context.rank]), width - 1, gathered.shape[-1])
+
+
+def rows_like(context: Any, sent: Any, width: int) -> Any:
+    """Memory for this rank's rows."""
+    return sent.new_empty(1, context.fragments.tokens(context.rank), sent.shape[-1])
+
+
 def send(context: Any, x: Any, width: int) -> Any:
     """Starts to send the last width - 1 rows of each piece of x [1,T,D] to all ranks; what all have sent."""
     fragments, exchange = context.fragments, context.exchange

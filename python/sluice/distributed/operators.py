@@ -15,11 +15,11 @@ from torch import Tensor
 
 from .. import _core
 from .._errors import InvalidArgument
+from .._operators import define, define_with_gradients, differentiate, new_like, new_like_each
 from . import halo, rule
 
 _contexts: "weakref.WeakValueDictionary[str, Any]" = weakref.WeakValueDictionary()
 _numbers = itertools.count()
-_library = torch.library.Library("sluice", "FRAGMENT")
 _TENSORS = len(rule.TENSORS)
 
 
@@ -35,22 +35,6 @@ def _context(name: str) -> Any:
     if context is None:
         raise InvalidArgument(f"ContextParallel: {name} = deleted, expected to live as long as its calls")
     return context
-
-
-def _define(name: str, schema: str, run: Callable[..., Any], shapes: Callable[..., Any]) -> Any:
-    _library.define(f"context_{name}{schema}", tags=(torch.Tag.pt2_compliant_tag,))
-    for key in ("CPU", "CUDA"):
-        _library.impl(f"context_{name}", run, key)
-    torch.library.register_fake(f"sluice::context_{name}", shapes, lib=_library)
-    return getattr(torch.ops.sluice, f"context_{name}").default
-
-
-def _differentiable(name: str, setup: Callable[..., None], gradients: Callable[..., Any]) -> None:
-    torch.library.register_autograd(f"sluice::context_{name}", gradients, setup_context=setup, lib=_library)
-
-
-def _empty_like(x: Tensor) -> Tensor:
-    return torch.empty_like(x, memory_format=torch.contiguous_format)
 
 
 # ------------------------------------------------------------------------------- rule ----
@@ -101,7 +85,7 @@ def _rule_shapes(*values: Any) -> tuple[Tensor, ...]:
     maps = (count, HV, K, K) if count else (0,)
     flags = (count, HV) if count and call.settings.transitions is not None else (0,)
     return (
-        _empty_like(v),
+        new_like(v),
         v.new_empty(final, dtype=torch.float32 if call.output_final_state else v.dtype),
         v.new_empty(call.state_shape(call.pieces), dtype=torch.float32),
         v.new_empty(maps, dtype=torch.float32 if count else v.dtype),
@@ -120,7 +104,7 @@ def _rule_gradients(d_o: Any, d_final: Any, *values: Any) -> list[Tensor]:
 def _rule_gradient_shapes(d_o: Any, d_final: Any, *values: Any) -> list[Tensor]:
     needed, tensors = values[len(_KEPT)], values[len(_KEPT) + 1 :][:_TENSORS]
     return [
-        _empty_like(x) if asks and x is not None else values[0].new_empty(0, dtype=tensors[2].dtype)
+        new_like(x) if asks and x is not None else values[0].new_empty(0, dtype=tensors[2].dtype)
         for x, asks in zip(tensors, needed)
     ]
 
@@ -140,133 +124,76 @@ def _differentiate_rule(ctx: Any, d_o: Any, d_final: Any, *_: Any) -> tuple[Any,
     return *(g if asks else None for g, asks in zip(found, needed)), *([None] * len(ctx.values))
 
 
-context_rule = _define(
-    "rule",
+context_rule = define(
+    "context_rule",
     f"({_INPUTS}, {_CALL}) -> (Tensor o, Tensor final, Tensor entering, Tensor transition, Tensor forgotten)",
     _rule,
     _rule_shapes,
 )
-context_rule_backward = _define(
-    "rule_backward",
+context_rule_backward = define(
+    "context_rule_backward",
     f"(Tensor? d_o, Tensor? d_final, {', '.join(f'Tensor {name}' for name in _KEPT)}, bool[] needed, "
     f"{_INPUTS}, {_CALL}) -> Tensor[]",
     _rule_gradients,
     _rule_gradient_shapes,
 )
-_differentiable("rule", _keep_rule, _differentiate_rule)
+differentiate("context_rule", _keep_rule, _differentiate_rule)
 
 
 # ------------------------------------------------------------------------ convolution ----
 
 
-def _halo_send(x: Tensor, context: str, width: int) -> Tensor:
-    return halo.send(_context(context), x, width)  # type: ignore[no-any-return]
+def _halo(name: str, tensor: str, run: Callable[..., Tensor], shape: Callable[..., Tensor]) -> Any:
+    """Defines an operator of a function of a context, a tensor and a width."""
 
+    def of_named(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+        return lambda x, context, width: function(_context(context), x, width)
 
-def _halo_send_shapes(x: Tensor, context: str, width: int) -> Tensor:
-    return x.new_empty(halo.sent_shape(_context(context).fragments, x, width))
-
-
-def _halo_send_gradients(d_gathered: Tensor, context: str, width: int) -> Tensor:
-    return halo.gradient(_context(context), d_gathered, width)  # type: ignore[no-any-return]
-
-
-def _halo_send_gradient_shapes(d_gathered: Tensor, context: str, width: int) -> Tensor:
-    settings = _context(context).settings
-    return d_gathered.new_empty(1, settings.fragments.tokens(settings.rank), d_gathered.shape[-1])
-
-
-def _halo_receive(gathered: Tensor, context: str, width: int) -> Tensor:
-    return halo.receive(_context(context), gathered, width)  # type: ignore[no-any-return]
-
-
-def _halo_receive_shapes(gathered: Tensor, context: str, width: int) -> Tensor:
-    settings = _context(context).settings
-    return gathered.new_empty(len(settings.fragments.ranks[settings.rank]), width - 1, gathered.shape[-1])
-
-
-def _halo_receive_gradients(d_rows: Tensor, context: str, width: int) -> Tensor:
-    return halo.send_gradient(_context(context), d_rows, width)  # type: ignore[no-any-return]
-
-
-def _halo_receive_gradient_shapes(d_rows: Tensor, context: str, width: int) -> Tensor:
-    return d_rows.new_empty(halo.sent_shape(_context(context).fragments, d_rows, width))
+    schema = f"(Tensor {tensor}, str context, int width) -> Tensor"
+    return define(f"context_halo_{name}", schema, of_named(run), of_named(shape))
 
 
 def _keep_names(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
     ctx.values = inputs[1:]
 
 
-context_halo_send = _define(
-    "halo_send", "(Tensor x, str context, int width) -> Tensor", _halo_send, _halo_send_shapes
-)
-context_halo_send_backward = _define(
-    "halo_send_backward",
-    "(Tensor d_gathered, str context, int width) -> Tensor",
-    _halo_send_gradients,
-    _halo_send_gradient_shapes,
-)
-context_halo_receive = _define(
-    "halo_receive", "(Tensor gathered, str context, int width) -> Tensor", _halo_receive, _halo_receive_shapes
-)
-context_halo_receive_backward = _define(
-    "halo_receive_backward",
-    "(Tensor d_rows, str context, int width) -> Tensor",
-    _halo_receive_gradients,
-    _halo_receive_gradient_shapes,
-)
-_differentiable("halo_send", _keep_names, lambda ctx, d: (context_halo_send_backward(d, *ctx.values), None, None))
-_differentiable(
-    "halo_receive", _keep_names, lambda ctx, d: (context_halo_receive_backward(d, *ctx.values), None, None)
+context_halo_send = _halo("send", "x", halo.send, halo.sent_like)
+context_halo_send_backward = _halo("send_backward", "d_gathered", halo.gradient, halo.rows_like)
+context_halo_receive = _halo("receive", "gathered", halo.receive, halo.received_like)
+context_halo_receive_backward = _halo("receive_backward", "d_rows", halo.send_gradient, halo.sent_like)
+differentiate("context_halo_send", _keep_names, lambda ctx, d: (context_halo_send_backward(d, *ctx.values), None, None))
+differentiate(
+    "context_halo_receive", _keep_names, lambda ctx, d: (context_halo_receive_backward(d, *ctx.values), None, None)
 )
 
 
-def _offsets(x: Tensor, context: str) -> Tensor:
+def _given(x: Tensor, before: Tensor, weight: Tensor, bias: Any, context: str, activation: str) -> dict[str, Any]:
     settings = _context(context).settings
-    return settings.fragments.offsets_on(x.device, settings.rank)  # type: ignore[no-any-return]
-
-
-def _conv(x: Tensor, before: Tensor, weight: Tensor, bias: Any, context: str, activation: str) -> Tensor:
-    out = _empty_like(x)
-    _core.causal_conv1d(
-        x=x, weight=weight, bias=bias, out=out, initial_state=before.transpose(1, 2),
-        cu_seqlens=_offsets(x, context), activation=activation,
+    return dict(
+        x=x, weight=weight, bias=bias, initial_state=before.transpose(1, 2), activation=activation,
+        cu_seqlens=settings.fragments.offsets_on(x.device, settings.rank),
     )  # fmt: skip
+
+
+def _conv(x: Tensor, *values: Any) -> Tensor:
+    out = new_like(x)
+    _core.causal_conv1d(out=out, **_given(x, *values))
     return out
 
 
-def _conv_gradients(
-    d_out: Tensor, x: Tensor, before: Tensor, weight: Tensor, bias: Any, context: str, activation: str
-) -> list[Tensor]:
-    dx, d_before, dweight = map(_empty_like, (x, before, weight))
-    dbias = None if bias is None else _empty_like(bias)
+def _conv_gradients(d_out: Tensor, *values: Any) -> list[Tensor]:
+    dx, d_before, dweight, dbias = found = new_like_each(list(values[:4]))
     _core.causal_conv1d_backward(
-        x=x, weight=weight, bias=bias, initial_state=before.transpose(1, 2), d_out=d_out, dx=dx, dweight=dweight,
-        dbias=dbias, d_initial_state=d_before.transpose(1, 2), cu_seqlens=_offsets(x, context),
-        activation=activation,
+        d_out=d_out, dx=dx, dweight=dweight, dbias=None if values[3] is None else dbias,
+        d_initial_state=d_before.transpose(1, 2), **_given(*values),
     )  # fmt: skip
-    return [dx, d_before, dweight, weight.new_empty(0) if dbias is None else dbias]
+    return found
 
 
-def _conv_gradient_shapes(
-    d_out: Tensor, x: Tensor, before: Tensor, weight: Tensor, bias: Any, context: str, activation: str
-) -> list[Tensor]:
-    return [*map(_empty_like, (x, before, weight)), weight.new_empty(0) if bias is None else _empty_like(bias)]
-
-
-def _keep_conv(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    ctx.save_for_backward(*inputs[:4])
-    ctx.values = inputs[4:]
-
-
-def _differentiate_conv(ctx: Any, d_out: Tensor) -> tuple[Any, ...]:
-    dx, d_before, dweight, dbias = context_conv_backward(d_out, *ctx.saved_tensors, *ctx.values)
-    return dx, d_before, dweight, None if ctx.saved_tensors[3] is None else dbias, None, None
-
-
-_CONV = "Tensor x, Tensor before, Tensor weight, Tensor? bias, str context, str activation"
-context_conv = _define("conv", f"({_CONV}) -> Tensor", _conv, lambda x, *_: _empty_like(x))
-context_conv_backward = _define(
-    "conv_backward", f"(Tensor d_out, {_CONV}) -> Tensor[]", _conv_gradients, _conv_gradient_shapes
+context_conv = define_with_gradients(
+    "context_conv",
+    "Tensor x, Tensor before, Tensor weight, Tensor? bias",
+    "str context, str activation",
+    _conv,
+    _conv_gradients,
 )
-_differentiable("conv", _keep_conv, _differentiate_conv)

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from .. import _core
 from .._errors import Unsupported
+from .._operators import as_rows, define, differentiate, new_like
 
 # What may have a gradient, in the order of the operator's arguments and of its gradients.
 INPUTS = (
@@ -44,16 +45,6 @@ def _named(arguments: Sequence[Any]) -> Values:
     return dict(zip((*INPUTS, "cu_seqlens", *OPTIONS), arguments))
 
 
-def _like(x: Tensor, packed: bool) -> Tensor:
-    """Rows past the last packed sequence are not written by the operators."""
-    make = torch.zeros_like if packed else torch.empty_like
-    return make(x, memory_format=torch.contiguous_format)
-
-
-def _rows(x: Tensor) -> Tensor:
-    return x if x.stride(-1) == 1 else x.contiguous()
-
-
 def _outputs(x: Values, save_core: bool, columns: int, final_state: bool) -> list[Tensor]:
     """Memory for out, core, three convolution states and the final state; for what is not asked for, none."""
     qkv, cu = x["qkv"], x["cu_seqlens"]
@@ -77,7 +68,7 @@ def _forward(*arguments: Any) -> tuple[Tensor, ...]:
     x = _named(call)
     out, core, *states, final = _outputs(x, save_core, columns, final_state)
     weight = x.pop("out_weight")
-    x["qkv"] = _rows(x["qkv"])
+    x["qkv"] = as_rows(x["qkv"])
     _core.layer_prefill(
         out=out, core_out=_given(core), final_state=_given(final),
         **{f"{part}conv_final": _given(state) for part, state in zip(_PARTS, states)}, **x,
@@ -100,7 +91,7 @@ def _backward(*arguments: Any) -> list[Tensor]:
     d_out, d_conv, (d_final, core, wanted), call = arguments[0], arguments[1:4], arguments[4:7], arguments[7:]
     x = _named(call)
     asked = {name for name, asks in zip(INPUTS, wanted) if asks and x[name] is not None}
-    x["qkv"] = _rows(x["qkv"])
+    x["qkv"] = as_rows(x["qkv"])
     if d_final is not None:
         d_final = d_final.contiguous()
     if x["packing"] == "interleaved":
@@ -114,7 +105,7 @@ def _backward(*arguments: Any) -> list[Tensor]:
 
 def _interleaved_gradients(x: Values, asked: set[str], d_out: Tensor | None, d_states: Any, core: Any) -> Values:
     packed = x["cu_seqlens"] is not None
-    found = {name: _like(x[name], packed) for name in asked if name != "out_weight"}
+    found = {name: new_like(x[name], packed) for name in asked if name != "out_weight"}
     heads = (*x["qkv"].shape[:2], x["num_v_heads"], x["head_v_dim"])
     weight, rounding = x["out_weight"], x["rounding"]
     # The operator has no rounding "input": there core has been rounded, which "once" leaves as it is.
@@ -127,17 +118,22 @@ def _interleaved_gradients(x: Values, asked: set[str], d_out: Tensor | None, d_s
     if d_out is None:  # the states alone are used
         d_out = x["qkv"].new_zeros(heads)
     elif weight is not None:
-        rows = d_out.flatten(0, 1)
-        if asks and out is not None:
-            found["out_weight"] = rows.t() @ out.view(rows.shape[0], -1)
-        d_out = (rows @ weight).view(heads)
+        d_out = _through_projection(d_out, weight, out if asks else None, found).view(heads)
     places = {f"d{name}": place for name, place in found.items() if name not in ("out_weight", "initial_state")}
     _core.layer_backward(
-        core_out=core, d_out=_rows(d_out), d_conv_final=d_states[0], d_final_state=d_states[1],
+        core_out=core, d_out=as_rows(d_out), d_conv_final=d_states[0], d_final_state=d_states[1],
         d_initial_state=found.get("initial_state"), **places,
         rounding="once" if rounding == "input" else rounding, **{name: x[name] for name in _INTERLEAVED},
     )  # fmt: skip
     return found
+
+
+def _through_projection(d_out: Tensor, weight: Tensor, out: Tensor | None, found: Values) -> Tensor:
+    """The gradient by what the output projection has read, `out`; with that its weight's goes to `found`."""
+    rows = d_out.flatten(0, 1)
+    if out is not None:
+        found["out_weight"] = rows.t() @ out.view(rows.shape[0], -1)
+    return rows @ weight
 
 
 def _again(x: Values) -> tuple[Tensor, Tensor]:
@@ -175,14 +171,14 @@ class _Parts:
         self.inputs = {"": "qkv", "k_": "k", "v_": "v"} if x["packing"] == "separate" else {"": "qkv"}
         H, HV, K, V = (x[name] for name in OPTIONS[:4])
         self.heads_k, self.heads_v = (H, K), (HV, V)
-        self.rows = [_rows(x[name]) for name in self.inputs.values()]
-        self.z, self.b, self.a = _rows(x["z"]).unflatten(-1, self.heads_v), _rows(x["b"]), _rows(x["a"])
+        self.rows = [as_rows(x[name]) for name in self.inputs.values()]
+        self.z, self.b, self.a = as_rows(x["z"]).unflatten(-1, self.heads_v), as_rows(x["b"]), as_rows(x["a"])
         self.found: Values = {}
 
     def gradient(self, name: str) -> Tensor | None:
         """Memory for the gradient by input `name`, if it is asked for."""
         if name in self.asked:
-            self.found[name] = _like(self.x[name], self.packed)
+            self.found[name] = new_like(self.x[name], self.packed)
         return self.found.get(name)
 
     def heads(self, rows: list[Tensor]) -> list[Tensor]:
@@ -209,15 +205,15 @@ class _Parts:
 
 
 def _parts_gradients(layer: _Parts, d_out: Tensor | None, d_conv: Any, d_final: Any, core: Any) -> Values:
-    convolved = [_like(rows, layer.packed) for rows in layer.rows]
+    convolved = [new_like(rows, layer.packed) for rows in layer.rows]
     for part, rows, out in zip(layer.inputs, layer.rows, convolved):
         _core.causal_conv1d(out=out, **layer.conv(part, rows))
     rule = layer.rule(convolved)
     if core is None:
-        core = _like(rule["v"], layer.packed)
+        core = new_like(rule["v"], layer.packed)
         _core.chunk_forward(o=core, **rule)
     d_core = _norm_gradients(layer, core, d_out)
-    d_rows, d_gates = ([_like(t, layer.packed) for t in given] for given in (convolved, (layer.b, layer.a)))
+    d_rows, d_gates = ([new_like(t, layer.packed) for t in given] for given in (convolved, (layer.b, layer.a)))
     _core.chunk_backward(
         d_o=d_core, d_final_state=d_final,
         **dict(zip(("dq", "dk", "dv"), layer.heads(d_rows))), dbeta=d_gates[0], dgate=d_gates[1],
@@ -240,15 +236,14 @@ def _norm_gradients(layer: _Parts, core: Tensor, d_out: Tensor | None) -> Tensor
             d_z.zero_()
         return torch.zeros_like(core)
     if weight is not None:
-        rows = d_out.flatten(0, 1)
+        out = None
         if "out_weight" in layer.asked:
-            out = torch.empty_like(core, memory_format=torch.contiguous_format)
+            out = new_like(core)
             _core.gated_rms_norm(out=out, **norm)
-            layer.found["out_weight"] = rows.t() @ out.view(rows.shape[0], -1)
-        d_out = rows @ weight
-    d_core = _like(core, layer.packed)
+        d_out = _through_projection(d_out, weight, out, layer.found)
+    d_core = new_like(core, layer.packed)
     _core.gated_rms_norm_backward(
-        d_out=_rows(d_out).view(d_core.shape), dx=d_core, dz=None if d_z is None else d_z.view(d_core.shape),
+        d_out=as_rows(d_out).view(d_core.shape), dx=d_core, dz=None if d_z is None else d_z.view(d_core.shape),
         dweight=layer.gradient("norm_weight"), **norm,
     )  # fmt: skip
     return d_core
@@ -256,7 +251,7 @@ def _norm_gradients(layer: _Parts, core: Tensor, d_out: Tensor | None) -> Tensor
 
 def _conv_gradients(layer: _Parts, part: str, rows: Tensor, d_rows: Tensor, d_state: Any) -> Tensor:
     """Those of one convolution; returns the one by its rows."""
-    d_x = _like(rows, layer.packed)
+    d_x = new_like(rows, layer.packed)
     _core.causal_conv1d_backward(
         d_out=d_rows, d_final_state=d_state, dx=d_x, dweight=layer.gradient(f"{part}conv_weight"),
         dbias=layer.gradient(f"{part}conv_bias"), d_initial_state=layer.gradient(f"{part}conv_initial"),
@@ -281,38 +276,28 @@ def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]
 def _differentiate(ctx: Any, d_out: Any, _: Any, *states: Any) -> tuple[Any, ...]:
     *saved, core = ctx.saved_tensors
     wanted = list(ctx.needs_input_grad[: len(INPUTS)])
-    found = torch.ops.sluice.train_layer_backward(d_out, *map(_given, states), core, wanted, *saved, *ctx.call)
+    found = _train_layer_backward(d_out, *map(_given, states), core, wanted, *saved, *ctx.call)
     asked = [g if asks and x is not None else None for g, asks, x in zip(found, wanted, saved)]
     return *asked, *[None] * (len(ctx.call) + 4)
 
 
 def _fake_backward(*arguments: Any) -> list[Tensor]:
     wanted, x = arguments[6], arguments[7:]
-    return [_like(t, False) if asks and t is not None else x[0].new_empty(0) for asks, t in zip(wanted, x)]
+    return [new_like(t) if asks and t is not None else x[0].new_empty(0) for asks, t in zip(wanted, x)]
 
 
-def _register() -> Any:
-    library = torch.library.Library("sluice", "FRAGMENT")
-    tags = (torch.Tag.pt2_compliant_tag,)
-    library.define(
-        f"train_layer({_ARGUMENTS}, bool save_core, int conv_columns, bool final_state) -> "
-        "(Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)",
-        tags=tags,
-    )
-    grads = ", ".join(f"Tensor? d_{name}" for name in ("out", "conv", "k_conv", "v_conv", "final"))
-    library.define(
-        f"train_layer_backward({grads}, Tensor? core, bool[] wanted, {_ARGUMENTS}) -> Tensor[]", tags=tags
-    )
-    for key in ("CPU", "CUDA"):
-        library.impl("train_layer", _forward, key)
-        library.impl("train_layer_backward", _backward, key)
-    torch.library.register_fake("sluice::train_layer", _fake, lib=library)
-    torch.library.register_fake("sluice::train_layer_backward", _fake_backward, lib=library)
-    torch.library.register_autograd(
-        "sluice::train_layer", _differentiate, setup_context=_setup_context, lib=library
-    )
-    return library
-
-
-_library = _register()
-train_layer = torch.ops.sluice.train_layer
+_GRADIENTS = ", ".join(f"Tensor? d_{name}" for name in ("out", "conv", "k_conv", "v_conv", "final"))
+train_layer = define(
+    "train_layer",
+    f"({_ARGUMENTS}, bool save_core, int conv_columns, bool final_state) -> "
+    "(Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)",
+    _forward,
+    _fake,
+)
+_train_layer_backward = define(
+    "train_layer_backward",
+    f"({_GRADIENTS}, Tensor? core, bool[] wanted, {_ARGUMENTS}) -> Tensor[]",
+    _backward,
+    _fake_backward,
+)
+differentiate("train_layer", _setup_context, _differentiate)

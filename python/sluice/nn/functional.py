@@ -9,65 +9,8 @@ import torch
 from torch import Tensor
 
 from .. import _core
+from .._operators import as_rows, define_with_gradients, new_like, new_like_each
 from ._layer import INPUTS, train_layer
-
-_library = torch.library.Library("sluice", "FRAGMENT")
-_Tensors = tuple[Tensor, ...]
-
-
-def _empty_like(x: Tensor) -> Tensor:
-    return torch.empty_like(x, memory_format=torch.contiguous_format)
-
-
-def _outputs_like(x: Tensor, cu_seqlens: Tensor | None) -> Tensor:
-    """Rows past the last packed sequence are not written."""
-    return _empty_like(x) if cu_seqlens is None else torch.zeros_like(x, memory_format=torch.contiguous_format)
-
-
-def _rows(x: Tensor) -> Tensor:
-    return x if x.stride(-1) == 1 else x.contiguous()
-
-
-def _like_each(tensors: list[Any]) -> list[Tensor]:
-    """Memory for gradients; nothing for what is absent, which the first never is."""
-    return [tensors[0].new_empty(0) if x is None else _empty_like(x) for x in tensors]
-
-
-def _define(name: str, inputs: str, options: str, run: Any, gradients: Any) -> Any:
-    """Defines train_NAME(inputs, options) -> Tensor and train_NAME_backward(d_out, the same) -> Tensor[], and ties
-    the first to the second. An input that ends in `?` may be absent; cu_seqlens has no gradient and comes last."""
-    names = [part.split()[1] for part in inputs.split(", ")]
-    count = len(names) - ("cu_seqlens" in names)
-    tags = (torch.Tag.pt2_compliant_tag,)
-    _library.define(f"train_{name}({inputs}, {options}) -> Tensor", tags=tags)
-    _library.define(f"train_{name}_backward(Tensor d_out, {inputs}, {options}) -> Tensor[]", tags=tags)
-    for key in ("CPU", "CUDA"):
-        _library.impl(f"train_{name}", run, key)
-        _library.impl(f"train_{name}_backward", gradients, key)
-    forward = getattr(torch.ops.sluice, f"train_{name}")
-    backward = getattr(torch.ops.sluice, f"train_{name}_backward")
-    result = "v" if "v" in names else "x"
-    torch.library.register_fake(
-        f"sluice::train_{name}", lambda *values: _empty_like(values[names.index(result)]), lib=_library
-    )
-    torch.library.register_fake(
-        f"sluice::train_{name}_backward", lambda _, *values: _like_each(list(values[:count])), lib=_library
-    )
-
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-        ctx.save_for_backward(*inputs[: len(names)])
-        ctx.options = inputs[len(names) :]
-
-    def differentiate(ctx: Any, d_out: Tensor) -> tuple[Any, ...]:
-        saved = ctx.saved_tensors
-        found = backward(d_out, *saved, *ctx.options)
-        given = [g if x is not None else None for g, x in zip(found, saved)]
-        return *given, *([None] * (len(names) - count + len(ctx.options)))
-
-    torch.library.register_autograd(
-        f"sluice::train_{name}", differentiate, setup_context=setup_context, lib=_library
-    )
-    return forward
 
 
 def _present(found: list[Tensor], tensors: list[Tensor | None]) -> list[Tensor | None]:
@@ -75,7 +18,7 @@ def _present(found: list[Tensor], tensors: list[Tensor | None]) -> list[Tensor |
 
 
 def _conv(x: Tensor, weight: Tensor, bias: Any, cu_seqlens: Any, activation: str) -> Tensor:
-    out = _outputs_like(x, cu_seqlens)
+    out = new_like(x, cu_seqlens is not None)
     _core.causal_conv1d(x=x, weight=weight, bias=bias, out=out, cu_seqlens=cu_seqlens, activation=activation)
     return out
 
@@ -83,7 +26,7 @@ def _conv(x: Tensor, weight: Tensor, bias: Any, cu_seqlens: Any, activation: str
 def _conv_gradients(
     d_out: Tensor, x: Tensor, weight: Tensor, bias: Any, cu_seqlens: Any, activation: str
 ) -> list[Tensor]:
-    found = _like_each([x, weight, bias])
+    found = new_like_each([x, weight, bias])
     dx, dweight, dbias = _present(found, [x, weight, bias])
     _core.causal_conv1d_backward(
         x=x, weight=weight, bias=bias, cu_seqlens=cu_seqlens, d_out=d_out, dx=dx, dweight=dweight, dbias=dbias,
@@ -93,9 +36,9 @@ def _conv_gradients(
 
 
 def _norm(x: Tensor, z: Tensor, weight: Tensor, eps: float, activation: str, rounding: str) -> Tensor:
-    out = _empty_like(x)
+    out = new_like(x)
     _core.gated_rms_norm(
-        x=_rows(x), z=_rows(z), weight=weight, out=out, eps=eps, activation=activation, rounding=rounding
+        x=as_rows(x), z=as_rows(z), weight=weight, out=out, eps=eps, activation=activation, rounding=rounding
     )
     return out
 
@@ -103,53 +46,46 @@ def _norm(x: Tensor, z: Tensor, weight: Tensor, eps: float, activation: str, rou
 def _norm_gradients(
     d_out: Tensor, x: Tensor, z: Tensor, weight: Tensor, eps: float, activation: str, rounding: str
 ) -> list[Tensor]:
-    dx, dz, dweight = found = _like_each([x, z, weight])
+    dx, dz, dweight = found = new_like_each([x, z, weight])
     _core.gated_rms_norm_backward(
-        x=_rows(x), z=_rows(z), weight=weight, d_out=_rows(d_out), dx=dx, dz=dz, dweight=dweight, eps=eps,
+        x=as_rows(x), z=as_rows(z), weight=weight, d_out=as_rows(d_out), dx=dx, dz=dz, dweight=dweight, eps=eps,
         activation=activation, rounding=rounding,
     )  # fmt: skip
     return found
 
 
 _RULE = ("q", "k", "v", "gate", "beta", "A_log", "dt_bias")
-
-
-def _options(gate_space: str, beta_space: str, eigenvalues: str, qk_norm: str, scale: float | None) -> dict[str, Any]:
-    return dict(
-        gate_space=gate_space, beta_space=beta_space, eigenvalues=eigenvalues, qk_norm=qk_norm, scale=scale
-    )  # fmt: skip
+_RULE_ARGUMENTS = (*_RULE, "cu_seqlens", "gate_space", "beta_space", "eigenvalues", "qk_norm", "scale")
 
 
 def _rule(*values: Any) -> Tensor:
-    inputs, cu_seqlens, options = values[:7], values[7], values[8:]
-    o = _outputs_like(inputs[2], cu_seqlens)
-    _core.chunk_forward(**dict(zip(_RULE, inputs)), o=o, cu_seqlens=cu_seqlens, **_options(*options))
+    given = dict(zip(_RULE_ARGUMENTS, values))
+    o = new_like(given["v"], given["cu_seqlens"] is not None)
+    _core.chunk_forward(o=o, **given)
     return o
 
 
 def _rule_gradients(d_o: Tensor, *values: Any) -> list[Tensor]:
-    inputs, cu_seqlens, options = values[:7], values[7], values[8:]
-    found = _like_each(list(inputs))
-    if cu_seqlens is not None:  # rows past the last sequence are not written
+    given, inputs = dict(zip(_RULE_ARGUMENTS, values)), list(values[: len(_RULE)])
+    found = new_like_each(inputs)
+    if given["cu_seqlens"] is not None:  # rows past the last sequence are not written
         for gradient in found:
             gradient.zero_()
-    gradients = {f"d{name}": g for name, g in zip(_RULE, _present(found, list(inputs)))}
-    _core.chunk_backward(
-        **dict(zip(_RULE, inputs)), cu_seqlens=cu_seqlens, d_o=_rows(d_o), **gradients, **_options(*options)
-    )
+    gradients = {f"d{name}": g for name, g in zip(_RULE, _present(found, inputs))}
+    _core.chunk_backward(d_o=as_rows(d_o), **given, **gradients)
     return found
 
 
-_train_conv = _define(
-    "causal_conv1d", "Tensor x, Tensor weight, Tensor? bias, Tensor? cu_seqlens", "str activation", _conv,
+_train_conv = define_with_gradients(
+    "train_causal_conv1d", "Tensor x, Tensor weight, Tensor? bias, Tensor? cu_seqlens", "str activation", _conv,
     _conv_gradients,
 )  # fmt: skip
-_train_norm = _define(
-    "gated_rms_norm", "Tensor x, Tensor z, Tensor weight", "float eps, str activation, str rounding", _norm,
+_train_norm = define_with_gradients(
+    "train_gated_rms_norm", "Tensor x, Tensor z, Tensor weight", "float eps, str activation, str rounding", _norm,
     _norm_gradients,
 )  # fmt: skip
-_train_rule = _define(
-    "gated_delta_rule",
+_train_rule = define_with_gradients(
+    "train_gated_delta_rule",
     "Tensor q, Tensor k, Tensor v, Tensor? gate, Tensor? beta, Tensor? A_log, Tensor? dt_bias, Tensor? cu_seqlens",
     "str gate_space, str beta_space, str eigenvalues, str qk_norm, float? scale",
     _rule,
