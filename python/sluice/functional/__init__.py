@@ -10,11 +10,9 @@ gated_rms_norm; steps, pools and layers refuse gradients by name."""
 
 from .conv_norm import causal_conv1d, causal_conv1d_update, gated_rms_norm
 from .gated_delta_rule import chunk_gated_delta_rule, fused_recurrent_gated_delta_rule
-from .gla import chunk_gla, fused_recurrent_gla
+from .gla import chunk_gla, chunk_simple_gla, fused_recurrent_gla, fused_recurrent_simple_gla
 from .kda import chunk_kda, fused_kda_gate, fused_recurrent_kda
-from .kda_layer import kda_layer_decode, kda_layer_prefill
-from .layer import gdn_layer_decode, gdn_layer_prefill
-from .simple_gla import chunk_simple_gla, fused_recurrent_simple_gla
+from .layer import gdn_layer_decode, gdn_layer_prefill, kda_layer_decode, kda_layer_prefill
 
 __all__ = [
     "causal_conv1d",

@@ -132,6 +132,39 @@ def as_asked(o: Any, v: Any, out: Any) -> Any:
     return out
 
 
+def add_states(op: str, call: dict[str, Any], asked: bool, state_v_first: bool, zeros: bool = False) -> Any:
+    """Checks the states of an operator's arguments `call`, makes a final one where it is asked for and not given
+    (zeros: one to start from), and returns that."""
+    initial_state, final_state, cu_seqlens = call["initial_state"], call["final_state"], call["cu_seqlens"]
+    call["state_layout"] = "vk" if state_v_first else "kv"
+    read_slots = call.get("read_slots")
+    if initial_state is not None and read_slots is None:
+        check_states(op, initial_state, call["q"], cu_seqlens)
+    if asked and final_state is None:
+        refuse_pool(op, read_slots, call.get("write_slots"))
+        final_state = call["final_state"] = new_state(call["q"], call["v"], cu_seqlens, state_v_first, zeros)
+    return final_state
+
+
+def run_recurrent(
+    op: str, call: dict[str, Any], asked: bool, state_v_first: bool, max_tokens: int | None, allow_chunks: bool
+) -> tuple[Any, Any]:
+    """o and final state, where one is asked for, of fla's recurrent functions: a step, or chunks in float32 where
+    sequences are longer. call: arguments of `sluice.ops.recurrent_step`."""
+    initial_state = call["initial_state"]
+    steps = max_tokens is not None or (call["cu_seqlens"] is None and call["q"].shape[1] <= MAX_STEP_TOKENS)
+    final_state = add_states(op, call, asked, state_v_first, steps and initial_state is None)
+    if steps:
+        if initial_state is None:
+            call["initial_state"] = final_state
+        call["state_writes"] = "none" if final_state is None else "last"
+        return ops.recurrent_step(**call, max_tokens=max_tokens or 0), final_state
+    if call.pop("num_accepted", None) is not None:
+        raise InvalidArgument(f"{op}: num_accepted = given, expected None without max_tokens")
+    q, k, v, out = map(call.pop, ("q", "k", "v", "o"))
+    return run_by_chunks(op, (q, k, v), out, allow_chunks, call), final_state
+
+
 def run_by_chunks(
     op: str, rows: tuple[Any, Any, Any], out: Any, allow_chunks: bool, arguments: dict[str, Any]
 ) -> Any:

@@ -9,17 +9,7 @@ from .. import ops
 from .._arrays import empty
 from .._errors import InvalidArgument, Unsupported
 from .._types import T, Tensor
-from ._arguments import (
-    MAX_STEP_TOKENS,
-    check_key_gate,
-    check_states,
-    longest,
-    new_state,
-    over_ranks,
-    refuse_foreign,
-    refuse_pool,
-    run_by_chunks,
-)
+from ._arguments import add_states, check_key_gate, longest, over_ranks, refuse_foreign, run_recurrent
 
 
 def flat_rates(A_log: Any) -> Any:
@@ -89,8 +79,8 @@ def _rule(
 
 # What the operators take of a call as it is.
 _SAME = (
-    *("cu_seqlens", "initial_state", "final_state", "read_slots", "write_slots", "has_initial_state"),
-    *("pad_below", "scale", "implementation", "stream", "workspace"),
+    *("q", "k", "v", "beta", "cu_seqlens", "initial_state", "final_state", "read_slots", "write_slots"),
+    *("has_initial_state", "pad_below", "scale", "implementation", "stream", "workspace"),
 )
 
 
@@ -187,31 +177,16 @@ def chunk_kda(
         )
         found: tuple[Any, ...] = over_ranks(op, locals(), foreign, **rule, **gates)
         return found
-    if initial_state is not None and read_slots is None:
-        check_states(op, initial_state, q, cu_seqlens)
-    if output_final_state and final_state is None:
-        refuse_pool(op, read_slots, write_slots)
-        final_state = new_state(q, v, cu_seqlens, state_v_first)
-    layout = "vk" if state_v_first else "kv"
-    h: Any = None
-    states: dict[str, Any] = {}
-    if return_intermediate_states:
-        h, states = _intermediate_states(q, v, cu_seqlens, initial_state, read_slots, layout)
     given = locals()
-    o = ops.chunk_forward(
-        q,
-        k,
-        v,
-        g,
-        beta,
-        o=out,
-        state_layout=layout,
-        max_tokens=longest(cu_seqlens_cpu),
-        **{name: given[name] for name in _SAME},
-        **rule,
-        **gates,
-        **states,
-    )
+    call = {name: given[name] for name in _SAME}
+    max_tokens = 0 if cu_seqlens_cpu is None else longest(cu_seqlens_cpu)
+    call.update(rule, gate=g, o=out, max_tokens=max_tokens, **gates)
+    final_state = add_states(op, call, output_final_state, state_v_first)
+    h: Any = None
+    if return_intermediate_states:
+        h, states = _intermediate_states(q, v, cu_seqlens, initial_state, read_slots, call["state_layout"])
+        call.update(states)
+    o = ops.chunk_forward(**call)
     return (o, final_state, h) if return_intermediate_states else (o, final_state)
 
 
@@ -291,31 +266,11 @@ def fused_recurrent_kda(
     check_key_gate(op, "g", g, "fused_recurrent_gated_delta_rule")
     rule = _rule(op, allow_neg_eigval, use_beta_sigmoid_in_kernel, use_qk_l2norm_in_kernel)
     state_v_first = _first(op, state_v_first, transpose_state_layout)
-    if initial_state is not None and read_slots is None:
-        check_states(op, initial_state, q, cu_seqlens)
-    steps = max_tokens is not None or (cu_seqlens is None and q.shape[1] <= MAX_STEP_TOKENS)
-    if output_final_state and final_state is None:
-        refuse_pool(op, read_slots, write_slots)
-        zeros = steps and initial_state is None
-        final_state = new_state(q, v, cu_seqlens, state_v_first, zeros)
+    gates = gate_arguments(op, g, use_gate_in_kernel, A_log, dt_bias, lower_bound)
     given = locals()
-    arguments = dict(
-        gate=g,
-        beta=beta,
-        state_layout="vk" if state_v_first else "kv",
-        **{name: given[name] for name in _SAME},
-        **rule,
-        **gate_arguments(op, g, use_gate_in_kernel, A_log, dt_bias, lower_bound),
-    )
-    if steps:
-        if initial_state is None:
-            arguments["initial_state"] = final_state
-        arguments["state_writes"] = "none" if final_state is None else "last"
-        arguments.update(num_accepted=num_accepted, max_tokens=max_tokens or 0)
-        return ops.recurrent_step(q, k, v, o=out, **arguments), final_state
-    if num_accepted is not None:
-        raise InvalidArgument(f"{op}: num_accepted = given, expected None without max_tokens")
-    return run_by_chunks(op, (q, k, v), out, allow_chunks, arguments), final_state
+    call = {name: given[name] for name in _SAME}
+    call.update(rule, gate=g, o=out, num_accepted=num_accepted, **gates)
+    return run_recurrent(op, call, output_final_state, state_v_first, max_tokens, allow_chunks)
 
 
 def fused_kda_gate(
