@@ -6,7 +6,7 @@ they live. `sluice.functional` (re-exported here) follows flash-linear-attention
 `sluice.ops` has every option of the C interface. docs/python.md is the guide.
 """
 
-from . import ops
+from . import functional, ops
 from ._errors import (
     DeviceError,
     Error,
@@ -24,29 +24,12 @@ from ._library import (
     supported,
     warm_up,
 )
-from .functional import (
-    causal_conv1d,
-    causal_conv1d_update,
-    chunk_gated_delta_rule,
-    chunk_gla,
-    chunk_kda,
-    chunk_simple_gla,
-    fused_kda_gate,
-    fused_recurrent_gated_delta_rule,
-    fused_recurrent_gla,
-    fused_recurrent_kda,
-    fused_recurrent_simple_gla,
-    gated_rms_norm,
-    gdn_layer_decode,
-    gdn_layer_prefill,
-    kda_layer_decode,
-    kda_layer_prefill,
-)
+from .functional import *  # noqa: F403
 
 # The names under which fla and some of its callers know these.
-chunk_gdn = chunk_gated_delta_rule
-fused_recurrent_gdn = fused_recurrent_gated_delta_rule
-recurrent_gated_delta_rule = fused_recurrent_gated_delta_rule
+chunk_gdn = functional.chunk_gated_delta_rule
+fused_recurrent_gdn = functional.fused_recurrent_gated_delta_rule
+recurrent_gated_delta_rule = functional.fused_recurrent_gated_delta_rule
 
 __all__ = [
     "DeviceError",
@@ -56,26 +39,10 @@ __all__ = [
     "Unsupported",
     "WorkspaceTooSmall",
     "__version__",
-    "causal_conv1d",
-    "causal_conv1d_update",
-    "chunk_gated_delta_rule",
     "chunk_gdn",
-    "chunk_gla",
-    "chunk_kda",
-    "chunk_simple_gla",
-    "fused_kda_gate",
-    "fused_recurrent_gated_delta_rule",
     "fused_recurrent_gdn",
-    "fused_recurrent_gla",
-    "fused_recurrent_kda",
-    "fused_recurrent_simple_gla",
-    "gated_rms_norm",
-    "gdn_layer_decode",
-    "gdn_layer_prefill",
     "implementations",
     "info",
-    "kda_layer_decode",
-    "kda_layer_prefill",
     "last_kernel",
     "ops",
     "recurrent_gated_delta_rule",
@@ -83,3 +50,4 @@ __all__ = [
     "supported",
     "warm_up",
 ]
+__all__ += functional.__all__
