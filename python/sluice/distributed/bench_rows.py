@@ -117,14 +117,14 @@ def parts_of(calls: list[rule.Call], both: bool, sent: Any, received: Any) -> di
     }
     if both:
         d_os = [torch.ones_like(call.tensors["v"]) for call in calls]
-        back = received([rule.begin_backward(call, d_o) for call, d_o in zip(calls, d_os)])
+        back = received([rule.begin(call, d_o) for call, d_o in zip(calls, d_os)])
 
         def rows(call: rule.Call, d_o: Any) -> None:
             rule.early_backward(call, d_o, needed)
             rule.finish_backward(call, back, d_o, None, needed)
 
         pairs = list(zip(calls, d_os))
-        parts["summary, gradients"] = [partial(rule.begin_backward, c, d) for c, d in pairs]
+        parts["summary, gradients"] = [partial(rule.begin, c, d) for c, d in pairs]
         parts["fold and main, gradients"] = [partial(rows, c, d) for c, d in pairs]
     return parts
 

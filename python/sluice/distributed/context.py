@@ -160,7 +160,7 @@ class ContextParallel:
         self, make: Callable[[], rule.Call], d_o: Any, d_final: Any, needed: dict[str, bool]
     ) -> dict[str, Any]:
         """Gradients by name of the call that `make` makes."""
-        call, started = self._started(make, True, lambda call: rule.begin_backward(call, d_o))
+        call, started = self._started(make, True, lambda call: rule.begin(call, d_o))
         if call.output_final_state:
             shape = call.state_shape(len(call.fragments.lengths))
             own = d_o.new_zeros(shape, dtype=torch.float32) if d_final is None else d_final.float()

@@ -11,6 +11,7 @@ import torch
 from .. import _core
 from .._calls import CALLS
 from .._errors import InvalidArgument
+from .._operators import new_like
 from .fragments import Fragments
 from .route import Route
 
@@ -135,49 +136,29 @@ def make_call(settings: Settings, tensors: dict[str, Any], options: dict[str, An
 # --------------------------------------------------------------------------- exchange ----
 
 
-def begin(call: Call) -> Any:
-    """The maps that this rank sends, float32 [slots, numbers]; None where nothing is exchanged."""
-    route = call.route(False)
+def begin(call: Call, d_o: Any = None) -> Any:
+    """The maps that this rank sends, float32 [slots, numbers]; None where nothing is exchanged. With d_o those of
+    gradients."""
+    route = call.route(d_o is not None)
     if route.slots == 0:
         return None
     _, HV, K, V = call.sizes
     k, count = call.tensors["k"], call.pieces
     addend = k.new_empty((count, HV, K, V), dtype=torch.float32)
-    if route.has_transitions:
+    if route.has_transitions and d_o is None:
         call.transition = k.new_empty((count, HV, K, K), dtype=torch.float32)
         if call.settings.transitions is not None:
             call.forgotten = k.new_ones((count, HV), dtype=torch.bool)
     # WHY a flag of the table: ranks at the ends of a sequence may have nothing to say.
     if route.any_wanted:
         given = call.given(0, count)
-        del given["q"]
-        CALLS["chunk_summary"](
-            **given,
-            wanted=route.tensors(k.device)["wanted"],
-            addend=addend,
-            transition=call.transition,
-            forgotten=call.forgotten,
-            history=call.settings.history,
-        )
-    return _packed(call, route, addend)
-
-
-def begin_backward(call: Call, d_o: Any) -> Any:
-    """As begin(), of gradients."""
-    route = call.route(True)
-    if route.slots == 0:
-        return None
-    _, HV, K, V = call.sizes
-    addend = d_o.new_empty((call.pieces, HV, K, V), dtype=torch.float32)
-    if route.any_wanted:
-        CALLS["chunk_summary"](
-            **call.given(0, call.pieces),
-            d_o=d_o,
-            wanted=route.tensors(d_o.device)["wanted"],
-            addend=addend,
-            direction="reverse",
-            history=call.settings.history,
-        )
+        if d_o is None:
+            del given["q"]
+            given.update(transition=call.transition, forgotten=call.forgotten)
+        else:
+            given.update(d_o=d_o, direction="reverse")
+        wanted = route.tensors(k.device)["wanted"]
+        CALLS["chunk_summary"](**given, wanted=wanted, addend=addend, history=call.settings.history)
     return _packed(call, route, addend)
 
 
@@ -285,7 +266,7 @@ def fold(call: Call, reverse: bool, gathered: Any, initial: Any, final: Any) -> 
 def early(call: Call) -> None:
     """Runs the rows that need no map of another piece."""
     v = call.tensors["v"]
-    call.o = torch.empty_like(v, memory_format=torch.contiguous_format)
+    call.o = new_like(v)
     run = call.independent(False)
     if run[0] < run[1]:
         main(call, run, _own_states(call, False, run))
@@ -328,14 +309,9 @@ def main(call: Call, run: tuple[int, int], states: Any) -> None:
 def early_backward(call: Call, d_o: Any, needed: Any) -> None:
     """Gradients by the rows that need none of another piece. needed: by name, which are asked for."""
     call.gradients = {
-        name: torch.empty_like(x, memory_format=torch.contiguous_format)
+        name: new_like(x, name in SHARED)
         for name, x in call.tensors.items()
-        if x is not None and name not in SHARED and needed[name]
-    }
-    call.gradients |= {
-        name: torch.zeros_like(x, memory_format=torch.contiguous_format)
-        for name, x in call.tensors.items()
-        if x is not None and name in ("A_log", "dt_bias") and needed[name]
+        if x is not None and name != "initial_state" and needed[name]
     }
     run = call.independent(True)
     if run[0] < run[1]:

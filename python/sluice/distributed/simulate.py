@@ -60,7 +60,7 @@ class SimulatedRanks:
     def backward(self, d_o: Any, d_final: Any = None) -> dict[str, Any]:
         """Gradients of the last forward(), by all rows; those of what ranks share are sums."""
         d_os = [self.fragments.take(d_o, call.rank).contiguous() for call in self.calls]
-        gathered = gather([rule.begin_backward(call, x) for call, x in zip(self.calls, d_os)])
+        gathered = gather([rule.begin(call, x) for call, x in zip(self.calls, d_os)])
         needed = dict.fromkeys(rule.TENSORS, True)
         for call, x in zip(self.calls, d_os):
             rule.early_backward(call, x, needed)
