@@ -73,10 +73,11 @@ def causal_conv(x, weight, bias=None, state=None, silu=False):
     return out, padded[:, tokens:].transpose(0, 2, 1)
 
 
-def norm_gated(x, z, weight, eps=1e-6):
-    """Gated RMSNorm in float64, SiLU gate."""
+def norm_gated(x, z, weight, eps=1e-6, activation="silu"):
+    """Gated RMSNorm in float64."""
     x, z = np.asarray(x, np.float64), np.asarray(z, np.float64)
-    return x / np.sqrt((x * x).mean(-1, keepdims=True) + eps) * weight * z * sigmoid(z)
+    gate = z * sigmoid(z) if activation == "silu" else sigmoid(z)
+    return x / np.sqrt((x * x).mean(-1, keepdims=True) + eps) * weight * gate
 
 
 def error(value, expected):

@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Measures that convolution, gated norm and the whole layer compute their formulas on NumPy arrays.
-Each is compared with float64 formulas of conftest.py, the layer with the composition of its parts."""
+"""Measures that convolution, gated norm and whole layers, GDN and KDA, compute their formulas on NumPy arrays, and
+KDA's on torch tensors too where torch is installed. Each is compared with float64 formulas of conftest.py, a layer with
+the composition of its parts: one projection or three, gates of heads or of channels, with a bound or without."""
+
+import importlib.util
 
 import numpy as np
 import pytest
@@ -8,6 +11,10 @@ import sluice
 from conftest import causal_conv, delta_rule, error, norm_gated, sigmoid, softplus
 
 TOLERANCE = 1e-5
+B, H, HV, K, V, W = 2, 2, 4, 16, 8, 4
+WIDTHS = [H * K, H * K, HV * V]
+D = sum(WIDTHS)
+SIZES = dict(num_k_heads=H, num_v_heads=HV, head_k_dim=K, head_v_dim=V)
 
 
 def normal(*shape, seed=0):
@@ -62,62 +69,125 @@ def test_norm():
     assert np.array_equal(given, out)
 
 
+def apart(x, axis):
+    return tuple(np.ascontiguousarray(part) for part in np.split(x, np.cumsum(WIDTHS)[:2], axis=axis))
+
+
+def one(states):
+    return np.concatenate(states, 1) if isinstance(states, tuple) else states
+
+
+def assert_near(found, expected):
+    for value, wanted in zip(found, expected, strict=True):
+        assert error(one(value), wanted) < TOLERANCE
+
+
 class Layer:
-    """A small layer: weights, inputs, and its float64 answer."""
+    """A small layer: its constants, inputs and calls, and its float64 answers. `separate`: three projections."""
 
-    H, HV, K, V, W = 2, 4, 16, 8, 4
-    D = 2 * H * K + HV * V
-
-    def __init__(self, tokens):
-        self.qkv = normal(2, tokens, self.D)
-        self.z = normal(2, tokens, self.HV * self.V, seed=1)
-        self.b, self.a = normal(2, tokens, self.HV, seed=2), normal(2, tokens, self.HV, seed=3)
+    def __init__(self, kda=False, bound=None, separate=False):
+        self.kda, self.bound, self.separate = kda, bound, separate
         self.weights = dict(
-            conv_weight=normal(self.D, self.W, seed=4), A_log=normal(self.HV, seed=5),
-            dt_bias=normal(self.HV, seed=6), norm_weight=normal(self.V, seed=7),
+            conv_weight=normal(D, W, seed=4), A_log=normal(HV, seed=5),
+            dt_bias=normal(HV * K if kda else HV, seed=6), norm_weight=normal(V, seed=7),
         )
-        self.sizes = dict(num_k_heads=self.H, num_v_heads=self.HV, head_k_dim=self.K,
-                          head_v_dim=self.V)
+        self.arguments = dict(self.weights, **SIZES, **(dict(lower_bound=bound) if kda else {}))
+        if separate:
+            self.arguments["conv_weight"] = apart(self.weights["conv_weight"], 0)
 
-    def expected(self, conv_state=None, state=None):
-        w, batch = self.weights, self.qkv.shape[:2]
-        mixed, conv = causal_conv(self.qkv, w["conv_weight"], None, conv_state, True)
-        split = [self.H * self.K, 2 * self.H * self.K]
-        q, k, v = np.split(mixed, split, axis=-1)
-        q, k = (x.reshape(*batch, self.H, self.K) for x in (q, k))
-        v = v.reshape(*batch, self.HV, self.V)
-        g = -np.exp(w["A_log"].astype(np.float64)) * softplus(self.a.astype(np.float64) + w["dt_bias"])
-        beta = sigmoid(self.b.astype(np.float64))
-        o, s = delta_rule(q, k, v, g, beta, state=state, l2=True)
-        z = self.z.reshape(*batch, self.HV, self.V)
-        return norm_gated(o, z, w["norm_weight"]), conv, s
+    def tokens(self, count, seed=0):
+        """qkv, z, b, and what gates are made of."""
+        widths = (D, HV * V, HV, self.weights["dt_bias"].size)
+        return [normal(B, count, width, seed=seed + i) for i, width in enumerate(widths)]
+
+    def ordered(self, rows):
+        """As the functions take them."""
+        qkv, z, b, a = rows
+        return [apart(qkv, 2) if self.separate else qkv, *((a, b, z) if self.kda else (z, b, a))]
+
+    def call(self, kind, rows, **states):
+        function = getattr(sluice, f"{'kda' if self.kda else 'gdn'}_layer_{kind}")
+        return function(*self.ordered(rows), **states, **self.arguments)
+
+    def expected(self, rows, conv_state=None, state=None):
+        """(out, conv state, state) in float64."""
+        qkv, z, b, a = (x.astype(np.float64) for x in rows)
+        w, shape = self.weights, qkv.shape[:2]
+        mixed, conv = causal_conv(qkv, w["conv_weight"], None, conv_state, True)
+        q, k, v = (x.reshape(*shape, -1, size) for x, size in zip(apart(mixed, 2), (K, K, V)))
+        raw = (a + w["dt_bias"]).reshape(*shape, HV, -1)
+        rate = np.exp(w["A_log"].astype(np.float64))[:, None]
+        g = -rate * softplus(raw) if self.bound is None else self.bound * sigmoid(rate * raw)
+        o, s = delta_rule(q, k, v, g if self.kda else g[..., 0], sigmoid(b), state=state, l2=True)
+        norm = dict(eps=1e-5, activation="sigmoid") if self.kda else {}
+        return norm_gated(o, z.reshape(*shape, HV, V), w["norm_weight"], **norm), conv, s
 
 
-def test_layer_prefill_then_decode():
-    x = Layer(20)
-    out, conv, state = sluice.gdn_layer_prefill(
-        x.qkv, x.z, x.b, x.a, output_final_state=True, **x.weights, **x.sizes
-    )
-    expected = x.expected()
-    for value, wanted in zip((out, conv, state), expected):
-        assert error(value, wanted) < TOLERANCE
-    step = Layer(1)
-    step.weights = x.weights
-    expected, expected_conv, expected_state = step.expected(conv, state)
-    out = sluice.gdn_layer_decode(
-        step.qkv, step.z, step.b, step.a, conv_state=conv, state=state, **x.weights, **x.sizes
-    )
-    assert error(out, expected) < TOLERANCE
-    assert error(conv, expected_conv) < TOLERANCE and error(state, expected_state) < TOLERANCE
+KDA = [(True, bound, separate) for bound in (None, -5.0) for separate in (False, True)]
+
+
+@pytest.mark.parametrize("kind", [(False, None, False), *KDA], ids=str)
+def test_layer_prefill_then_decode(kind):
+    layer = Layer(*kind)
+    first, step = layer.tokens(20), layer.tokens(2 if layer.kda else 1, seed=10)
+    out, conv, state = layer.call("prefill", first, output_final_state=True)
+    assert_near((out, conv, state), layer.expected(first))
+    expected = layer.expected(step, one(conv).copy(), state.copy())
+    out = layer.call("decode", step, conv_state=conv, state=state)
+    assert_near((out, conv, state), expected)
 
 
 def test_layer_interleaved_packing():
-    x = Layer(5)
-    r = x.HV // x.H
-    heads = (2, 5, x.H)
-    q, k = (x.qkv[..., i * 32 : (i + 1) * 32].reshape(*heads, x.K) for i in (0, 1))
-    v, z = x.qkv[..., 64:].reshape(*heads, r * x.V), x.z.reshape(*heads, r * x.V)
-    packed = np.concatenate([q, k, v, z], -1).reshape(2, 5, -1)
-    ba = np.concatenate([x.b.reshape(*heads, r), x.a.reshape(*heads, r)], -1).reshape(2, 5, -1)
-    out, _, _ = sluice.gdn_layer_prefill(packed, b=ba, packing="interleaved", **x.weights, **x.sizes)
-    assert error(out, x.expected()[0]) < TOLERANCE
+    layer = Layer()
+    qkv, z, b, a = rows = layer.tokens(5)
+    parts = [x.reshape(B, 5, H, -1) for x in (*apart(qkv, 2), z)]
+    packed = np.concatenate(parts, -1).reshape(B, 5, -1)
+    ba = np.concatenate([b.reshape(B, 5, H, -1), a.reshape(B, 5, H, -1)], -1).reshape(B, 5, -1)
+    out, _, _ = sluice.gdn_layer_prefill(packed, b=ba, packing="interleaved", **layer.arguments)
+    assert error(out, layer.expected(rows)[0]) < TOLERANCE
+
+
+def test_prefill_of_kda_goes_on_from_states():
+    layer = Layer(kda=True, separate=True)
+    whole, outs, conv, state = layer.tokens(9, seed=30), [], None, None
+    for part in (slice(0, 4), slice(4, 9)):
+        out, conv, state = layer.call(
+            "prefill", [x[:, part] for x in whole], conv_state=conv, initial_state=state, output_final_state=True
+        )
+        outs.append(out)
+    assert_near((np.concatenate(outs, 1), conv, state), layer.expected(whole))
+
+
+def test_what_is_wrong_with_kda_is_named():
+    layer = Layer(kda=True)
+    qkv, *rest = layer.ordered(layer.tokens(2, seed=60))
+    states = dict(conv_state=normal(B, D, W - 1), state=normal(B, HV, K, V))
+    for call, more in ((sluice.kda_layer_prefill, {}), (sluice.kda_layer_decode, states)):
+        for bound in (0, 0.0, 2.0, float("nan")):
+            message = f"{call.__name__}: lower_bound = {bound:g}, expected None or a finite number < 0"
+            with pytest.raises(sluice.InvalidArgument, match=message):
+                call(qkv, *rest, **more, **dict(layer.arguments, lower_bound=bound))
+        for name in ("qkv", "conv_weight", "conv_state"):
+            wrong = {"qkv": qkv, **layer.arguments, **more, name: (qkv, qkv)}
+            message = rf"{call.__name__}: {name} length = 2, expected 3 \(those of q, k and v\)"
+            with pytest.raises(sluice.InvalidArgument, match=message):
+                call(wrong.pop("qkv"), *rest, **wrong)
+
+
+@pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="no torch")
+def test_torch_updates_all_pools_in_place():
+    import torch
+
+    def torched(x):
+        return tuple(map(torched, x)) if isinstance(x, tuple) else torch.from_numpy(x)
+
+    layer = Layer(kda=True, separate=True)
+    step, pools = layer.tokens(1, seed=40), tuple(normal(B, width, W - 1, seed=50) for width in WIDTHS)
+    state = normal(B, HV, K, V, seed=51)
+    expected = layer.expected(step, one(pools).copy(), state.copy())
+    conv, state = torched(pools), torched(state)
+    versions = [t._version for t in (*conv, state)]
+    constants = {name: x if name in SIZES or x is None else torched(x) for name, x in layer.arguments.items()}
+    out = sluice.kda_layer_decode(*map(torched, layer.ordered(step)), conv_state=conv, state=state, **constants)
+    assert_near((out.numpy(), tuple(t.numpy() for t in conv), state.numpy()), expected)
+    assert all(t._version > old for t, old in zip((*conv, state), versions))
