@@ -1,115 +1,72 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Makes calls of every operator, with every view that it takes: small, legal, of NumPy arrays."""
+"""Makes calls of every operator, with every view that it takes: small, legal, of NumPy arrays, in the shapes that the
+manifest of operators says."""
+
+import re
 
 import numpy as np
 from sluice import _core
+from sluice_tools.report import manifest
 
-N, T, H, HV, K, V, W, C, SLOTS = 3, 10, 1, 2, 8, 8, 4, 16, 9
-KEYS, VALUES, D = H * K, HV * V, 2 * H * K + HV * V
-SIZES = dict(num_k_heads=H, num_v_heads=HV, head_k_dim=K, head_v_dim=V, gate_activation="silu")
+MANIFEST = manifest.load()
+H, HV, K, V = 1, 2, 8, 8
+SIZES = dict(B=1, N=3, T=10, H=H, HV=HV, K=K, V=V, W=4, L=3, C=16, M=1, P=4, S=5, E=5, slots=9, chunks=3,
+             D=2 * H * K + HV * V, HK=H * K, HVV=HV * V)  # fmt: skip
+STEP, ENTRIES = dict(B=3, T=2), 16
+INDICES = dict(
+    cu_seqlens=[0, 4, 4, 9], read_slots=[5, 1, 3], write_slots=[0, 2, 6], has_initial_state=[1, 0, 1],
+    checkpoint_slots=[[2], [-1], [0]], num_accepted=[1, 2, 1], ring_position=[7, 0, 3], replay_position=[9, 4, 7],
+    replay_checkpoint=[5, 4, 6], replay_next_checkpoint=[0, 0, 0], wanted=[3, 3, 1], cu_chains=[0, 2, 5],
+    route_pieces=[0, 3, 1, -1, 2], route_states=[1, 0, -1, 2, 3],
+)  # fmt: skip
+PER_TOKEN = dict(read_slots=np.array([[5, 1], [3, 6], [4, 4]], np.int32), state_writes="per_token",
+                 write_slots=np.array([[0, 2], [7, -1], [-1, 8]], np.int32))  # fmt: skip
 RAW = dict(gate_space="raw", beta_space="logit", qk_norm="l2")
+LAYER = dict(num_k_heads=H, num_v_heads=HV, head_k_dim=K, head_v_dim=V, gate_activation="silu")
+OF_CHANNELS = re.compile("d?(gate|a|dt_bias)")  # what has an axis more where gates are key-wise
+OF_SEPARATE = re.compile(r"d?_?[kv](_conv_\w+)?")  # what layers have with packing separate alone
+RING = " ".join(field["python"] for field in MANIFEST["structs"]["sluice_replay_ring"]["fields"] if "shape" in field)
 
 
-class Arrays:
-    """Random numbers, the same in every scene."""
+def shapes(op):
+    """The shape and the type of every view by its name in Python."""
+    fields = manifest.find(MANIFEST, op)["fields"]
+    for field in MANIFEST["field lists"][fields] if isinstance(fields, str) else fields:
+        for one in MANIFEST["structs"][field["struct"]]["fields"] if "struct" in field else [field]:
+            if "shape" in one and field.get("only", op) == one.get("only", op) == op:
+                yield one.get("python", one["name"]), one["shape"].split(" or ")[0], one["dtype"]
+
+
+class Views:
+    """Makes arguments of operators: random numbers, the same in every run."""
 
     def __init__(self):
         self._random = np.random.default_rng(1)
 
-    def __call__(self, *shape):
-        return self._random.standard_normal(shape, np.float32) / 2
+    def __call__(self, op, without="", key_wise=False, sizes=(), **options):
+        """All views of the operator but those named, and options."""
+        sizes, absent, layer = {**SIZES, **dict(sizes)}, without.split(), op.startswith("layer")
+        separate = options.get("packing") == "separate"
+        if separate:
+            key_wise, sizes["D"] = True, sizes["HK"]
+        made = {}
+        for name, shape, dtype in shapes(op):
+            if name in absent or layer and not separate and OF_SEPARATE.fullmatch(name):
+                continue
+            if name in INDICES:
+                made[name] = np.array(INDICES[name], bool if dtype == "mask" else np.int32)
+                continue
+            axes = shape.strip("[]").replace("..", "B,T,HV").split(",")
+            axes += ["K"] if key_wise and OF_CHANNELS.fullmatch(name) else []
+            lengths = {**sizes, "L": ENTRIES} if name.startswith("replay") else sizes
+            made[name] = self.array(name, [lengths[axis] for axis in axes], dtype)
+        return {**made, **options, **(LAYER if layer else {})}
 
-
-def integers(*values):
-    return np.array(values, np.int32)
-
-
-def offsets():
-    return integers(0, 4, 4, 9)
-
-
-def states(new):
-    pool = (SLOTS, HV, K, V)
-    return dict(initial_state=new(*pool), final_state=new(*pool), has_initial_state=np.array([1, 0, 1], bool),
-                read_slots=integers(5, 1, 3), write_slots=integers(0, 2, 6))  # fmt: skip
-
-
-def rows(new, batch=1, tokens=T, key_wise=False):
-    gate, bias = ((batch, tokens, HV, K), (HV, K)) if key_wise else ((batch, tokens, HV), (HV,))
-    return dict(q=new(batch, tokens, H, K), k=new(batch, tokens, H, K), v=new(batch, tokens, HV, V),
-                gate=new(*gate), beta=new(batch, tokens, HV), A_log=new(HV), dt_bias=new(*bias))  # fmt: skip
-
-
-def prefill(new, key_wise=False):
-    return dict(rows(new, key_wise=key_wise), **states(new), **RAW, o=new(1, T, HV, V), cu_seqlens=offsets(),
-                checkpoints=new(4, HV, K, V), checkpoint_slots=integers(2, -1, 0)[:, None],
-                checkpoint_every=64)  # fmt: skip
-
-
-def step(new):
-    x = dict(rows(new, N, 2), **states(new), **RAW, o=new(N, 2, HV, V), num_accepted=integers(2, 1, 2))
-    x["read_slots"] = np.array([[5, 1], [3, 6], [4, 4]], np.int32)
-    x["write_slots"] = np.array([[0, 2], [7, -1], [-1, 8]], np.int32)
-    return dict(x, state_writes="per_token")
-
-
-def packed_step(new):
-    return dict(rows(new), **states(new), **RAW, o=new(1, T, HV, V), cu_seqlens=offsets(), max_tokens=5)
-
-
-def ring(new, entries=16):
-    return dict(replay_k=new(SLOTS, entries, H, K), replay_delta=new(SLOTS, entries, HV, V),
-                replay_decay=-abs(new(SLOTS, entries, HV)), replay_position=integers(9, 4, 7),
-                replay_checkpoint=integers(5, 4, 6), replay_next_checkpoint=integers(0, 0, 0))  # fmt: skip
-
-
-def ring_step(new):
-    x = dict(rows(new, N, 2), **states(new), **RAW, **ring(new), o=new(N, 2, HV, V))
-    del x["final_state"], x["write_slots"]
-    return x
-
-
-def convolution(new, columns=W - 1):
-    pool = (SLOTS, D, columns)
-    return dict(x=new(1, T, D), weight=new(D, W), bias=new(D), out=new(1, T, D), cu_seqlens=offsets(),
-                initial_state=new(*pool), final_state=new(*pool), has_initial_state=np.array([1, 0, 1], bool),
-                read_slots=integers(5, 1, 3), write_slots=integers(0, 2, 6), activation="silu")  # fmt: skip
-
-
-def ring_convolution(new):
-    return dict(convolution(new), ring_position=integers(7, 0, 3), conv_state_form="ring")
-
-
-def accepted_convolution(new):
-    x = dict(convolution(new, W), x=new(N, 2, D), out=new(N, 2, D), num_accepted=integers(1, 2, 1))
-    del x["cu_seqlens"]
-    return x
-
-
-def norm(new):
-    return dict(x=new(1, T, HV, V), z=new(1, T, HV, V), weight=new(V), out=new(1, T, HV, V), activation="silu")
-
-
-def layer(new, batch=1, tokens=T, packed=True):
-    pool = (SLOTS, D, W - 1)
-    x = dict(qkv=new(batch, tokens, D), z=new(batch, tokens, VALUES), b=new(batch, tokens, HV),
-             a=new(batch, tokens, HV), conv_weight=new(D, W), conv_bias=new(D), A_log=new(HV), dt_bias=new(HV),
-             norm_weight=new(V), out=new(batch, tokens, HV, V), core_out=new(batch, tokens, HV, V),
-             conv_initial=new(*pool), conv_final=new(*pool), **states(new), **SIZES)  # fmt: skip
-    return dict(x, cu_seqlens=offsets()) if packed else x
-
-
-def separate_layer(new, **more):
-    """A layer of KDA: projections and convolutions apart, gates of key channels."""
-    x = layer(new, **more)
-    batch, tokens, _ = x["qkv"].shape
-    x.update(qkv=new(batch, tokens, KEYS), k=new(batch, tokens, KEYS), v=new(batch, tokens, VALUES),
-             a=new(batch, tokens, HV, K), dt_bias=new(HV, K), conv_weight=new(KEYS, W), conv_bias=new(KEYS),
-             conv_initial=new(SLOTS, KEYS, W - 1), conv_final=new(SLOTS, KEYS, W - 1), packing="separate")  # fmt: skip
-    for name, width in (("k", KEYS), ("v", VALUES)):
-        x[f"{name}_conv_weight"], x[f"{name}_conv_bias"] = new(width, W), new(width)
-        x[f"{name}_conv_initial"], x[f"{name}_conv_final"] = new(SLOTS, width, W - 1), new(SLOTS, width, W - 1)
-    return x
+    def array(self, name, shape, dtype):
+        if dtype == "mask":
+            return np.zeros(shape, bool)
+        x = self._random.standard_normal(shape, np.float32) / 2
+        return -abs(x) if name in ("replay_decay", "g_cumsum") else x
 
 
 def updated(x):
@@ -117,35 +74,19 @@ def updated(x):
     return {name: value for name, value in x.items() if not name.endswith("final") and name != "final_state"}
 
 
-def decode(new):
-    x = dict(layer(new, N, 2, False), num_accepted=integers(1, 2, 1))
-    x["conv_initial"], x["conv_final"] = new(SLOTS, D, W), new(SLOTS, D, W)
-    x["read_slots"] = np.array([[5, 1], [3, 6], [4, 4]], np.int32)
-    x["write_slots"] = np.array([[0, 2], [7, -1], [-1, 8]], np.int32)
-    return dict(x, state_writes="per_token")
-
-
-def ring_decode(new):
-    x = dict(updated(layer(new, N, 2, False)), **ring(new))
-    del x["write_slots"]
-    return x
-
-
-def position_layer(new):
-    return dict(layer(new), ring_position=integers(7, 0, 3), conv_state_form="ring")
+def reading(x):
+    """A step that leaves the states as they are."""
+    return {name: value for name, value in updated(x).items() if name != "write_slots"} | {"state_writes": "none"}
 
 
 def stages(new):
     """(written names, arguments) of stages."""
-    x = rows(new)
-    x.update(g_cumsum=-abs(new(1, T, HV)), A=new(1, T, HV, C), A_inverse=new(1, T, HV, C), w=new(1, T, HV, K),
-             u=new(1, T, HV, V), v_new=new(1, T, HV, V), h=new(1, 3, HV, K, V), o=new(1, T, HV, V),
-             cu_seqlens=offsets(), **states(new))  # fmt: skip
+    x = new("chunk_stage")
     pools = "initial_state final_state read_slots write_slots has_initial_state"
 
     def stage(name, written, read, **options):
         given = {n: x[n] for n in f"{written} {read} cu_seqlens".split()}
-        return written.split(), dict(given, stage=name, chunk_size=C, **options)
+        return written.split(), dict(given, stage=name, chunk_size=SIZES["C"], **options)
 
     return [
         stage("chunk_cumsum", "g_cumsum", "gate A_log dt_bias", gate_space="raw"),
@@ -160,85 +101,60 @@ def stages(new):
     ]
 
 
-def backward(new, key_wise=False):
-    x = dict(rows(new, key_wise=key_wise), **RAW, cu_seqlens=offsets(), initial_state=new(N, HV, K, V),
-             d_o=new(1, T, HV, V), d_final_state=new(N, HV, K, V))  # fmt: skip
-    return dict(x, **gradients(x, "q k v gate beta A_log dt_bias"), d_initial_state=new(N, HV, K, V))
-
-
-def gradients(x, names):
-    made = {f"d{name}": np.ones_like(x[name]) for name in names.split() if name != "initial_state"}
-    return dict(made, d_initial_state=np.ones_like(x["initial_state"])) if "initial_state" in names else made
-
-
-def summary(new, direction):
-    x = dict(rows(new), **RAW, cu_seqlens=offsets(), wanted=integers(3, 3, 1), transition=new(N, HV, K, K),
-             addend=new(N, HV, K, V), forgotten=np.zeros((N, HV), bool), direction=direction)  # fmt: skip
-    if direction == "reverse":
-        return dict(x, d_o=new(1, T, HV, V))
-    del x["q"]
-    return x
-
-
-def fold(new):
-    return dict(transition=new(4, HV, K, K), addend=new(4, HV, K, V), forgotten=np.zeros((4, HV), bool),
-                cu_chains=integers(0, 2, 5), route_pieces=integers(0, 3, 1, -1, 2),
-                route_states=integers(1, 0, -1, 2, 3), initial=new(2, HV, K, V), entering=new(5, HV, K, V),
-                final=new(2, HV, K, V))  # fmt: skip
-
-
-def convolution_backward(new):
-    x = dict(x=new(1, T, D), weight=new(D, W), bias=new(D), cu_seqlens=offsets(), initial_state=new(N, D, W - 1),
-             d_out=new(1, T, D), d_final_state=new(N, D, W - 1), activation="silu")  # fmt: skip
-    return dict(x, **gradients(x, "x weight bias initial_state"))
-
-
-def norm_backward(new):
-    x = dict(x=new(1, T, HV, V), z=new(1, T, HV, V), weight=new(V), d_out=new(1, T, HV, V), activation="silu")
-    return dict(x, **gradients(x, "x z weight"))
-
-
-def layer_backward(new, make):
-    x = make(new)
-    for name in [*states(new), "out", *(name for name in x if name.endswith("conv_final"))]:
-        del x[name]
-    names = "qkv z b a conv_weight conv_bias A_log dt_bias norm_weight"
-    convs, x["initial_state"] = [""], new(N, HV, K, V)
-    if "k" in x:
-        convs, names = ["", "k_", "v_"], f"{names} k v k_conv_weight v_conv_weight k_conv_bias v_conv_bias"
-    x.update(gradients(x, f"{names} initial_state"), d_out=new(1, T, HV, V), d_final_state=new(N, HV, K, V))
-    for prefix in convs:
-        width = x[f"{prefix}conv_weight"].shape[0]
-        for name in (f"{prefix}conv_initial", f"d_{prefix}conv_final", f"d{prefix}conv_initial"):
-            x[name] = new(N, width, W - 1)
-    return x
-
-
 def written(op, arguments):
     """What a call writes, by the roles of its arguments."""
+    updates = arguments.get("state_writes") != "none"
     return [name for name, role, _, instead in _core.fields(op)
             if arguments.get(name) is not None
-            and (role == "output" or (role == "update" and arguments.get(instead) is None))]  # fmt: skip
+            and (role == "output" or (updates and role == "update" and arguments.get(instead) is None))]  # fmt: skip
+
+
+def steps(new):
+    """(operator, arguments) of steps."""
+    delta, layer, separate = "recurrent_step", "layer_decode", dict(packing="separate", sizes=STEP)
+    packed = new(delta, f"num_accepted {RING}", **RAW, max_tokens=5)
+    packed_layer = new(layer, f"num_accepted ring_position {RING}", max_tokens=5)
+    apart = new(layer, f"cu_seqlens num_accepted ring_position {RING}", **separate)
+    return [
+        (delta, new(delta, f"cu_seqlens {RING}", sizes=STEP, **RAW) | PER_TOKEN),
+        (delta, packed),
+        (delta, reading(packed)),
+        (delta, new(delta, "cu_seqlens num_accepted final_state write_slots", sizes=STEP, **RAW)),
+        (layer, new(layer, f"cu_seqlens ring_position {RING}", sizes=dict(STEP, L=4)) | PER_TOKEN),
+        (layer, packed_layer),
+        (layer, reading(packed_layer)),
+        (layer, new(layer, f"num_accepted {RING}", conv_state_form="ring", max_tokens=5)),
+        (layer, updated(new(layer, "cu_seqlens num_accepted ring_position write_slots", sizes=STEP))),
+        (layer, apart),
+        (layer, updated(apart)),
+    ]
 
 
 def scenes():
     """(name of the row, operator, names of what it writes, arguments)."""
-    new = Arrays()
+    new, silu = Views(), dict(activation="silu")
     made = [
-        ("chunk_forward", prefill(new)), ("chunk_forward", prefill(new, True)),
-        ("recurrent_step", step(new)), ("recurrent_step", packed_step(new)), ("recurrent_step", ring_step(new)),
-        ("causal_conv1d", convolution(new)), ("causal_conv1d", ring_convolution(new)),
-        ("causal_conv1d", accepted_convolution(new)), ("gated_rms_norm", norm(new)),
-        ("layer_prefill", layer(new)), ("layer_prefill", separate_layer(new)), ("layer_prefill", position_layer(new)),
-        ("layer_decode", decode(new)), ("layer_decode", dict(layer(new), max_tokens=5)),
-        ("layer_decode", dict(position_layer(new), max_tokens=5)), ("layer_decode", ring_decode(new)),
-        ("layer_decode", separate_layer(new, batch=N, tokens=2, packed=False)),
-        ("layer_decode", updated(separate_layer(new, batch=N, tokens=2, packed=False))),
-        ("chunk_backward", backward(new)), ("chunk_backward", backward(new, True)),
-        ("chunk_summary", summary(new, "forward")), ("chunk_summary", summary(new, "reverse")),
-        ("state_fold", fold(new)), ("causal_conv1d_backward", convolution_backward(new)),
-        ("gated_rms_norm_backward", norm_backward(new)), ("layer_backward", layer_backward(new, layer)),
-        ("layer_backward", layer_backward(new, separate_layer)),
-    ]  # fmt: skip
+        ("chunk_forward", new("chunk_forward", key_wise=key_wise, **RAW, checkpoint_every=64))
+        for key_wise in (False, True)
+    ]
+    made += [
+        *steps(new),
+        ("causal_conv1d", new("causal_conv1d", "num_accepted ring_position", **silu)),
+        ("causal_conv1d", new("causal_conv1d", "num_accepted", **silu, conv_state_form="ring")),
+        ("causal_conv1d", new("causal_conv1d", "cu_seqlens ring_position", sizes=dict(STEP, L=4), **silu)),
+        ("gated_rms_norm", new("gated_rms_norm", **silu)),
+        ("layer_prefill", new("layer_prefill", "ring_position")),
+        ("layer_prefill", new("layer_prefill", "ring_position", packing="separate")),
+        ("layer_prefill", new("layer_prefill", conv_state_form="ring")),
+        ("chunk_backward", new("chunk_backward", **RAW)),
+        ("chunk_backward", new("chunk_backward", key_wise=True, **RAW)),
+        ("chunk_summary", new("chunk_summary", "q d_o", **RAW, direction="forward")),
+        ("chunk_summary", new("chunk_summary", **RAW, direction="reverse")),
+        ("state_fold", new("state_fold", sizes=dict(N=2))),
+        ("causal_conv1d_backward", new("causal_conv1d_backward", **silu)),
+        ("gated_rms_norm_backward", new("gated_rms_norm_backward", **silu)),
+        ("layer_backward", new("layer_backward")),
+        ("layer_backward", new("layer_backward", packing="separate")),
+    ]
     all_of = [(op, written(op, x), x) for op, x in made] + [("chunk_stage", *stage) for stage in stages(new)]
     return [(f"{number}_{op}", op, names, x) for number, (op, names, x) in enumerate(all_of)]

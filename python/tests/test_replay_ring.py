@@ -94,6 +94,3 @@ def test_refusals():
     given = dict(ring(), initial_state=x.state)
     with pytest.raises(sluice.InvalidArgument, match="ring.k.shape"):
         sluice.ops.recurrent_step(*x.arguments(), **dict(given, replay_k=given["replay_k"][:, :3]))
-    given["replay_delta"].flags.writeable = False
-    with pytest.raises(sluice.InvalidArgument, match="replay_delta = read-only"):
-        sluice.ops.recurrent_step(*x.arguments(), **given)

@@ -104,22 +104,6 @@ def test_read_only_producers_are_no_outputs(inputs):
         sluice.ops.chunk_forward(inputs.q, inputs.k, inputs.v, o=Producer(out, True))
 
 
-def test_read_only_pool_is_refused_where_it_would_be_updated():
-    x = Inputs(T=1)
-    x.state.setflags(write=False)
-    with pytest.raises(sluice.InvalidArgument, match="initial_state = read-only"):
-        sluice.ops.recurrent_step(*x.arguments(), initial_state=x.state)
-    sluice.ops.recurrent_step(*x.arguments(), initial_state=x.state, final_state=np.empty_like(x.state))
-
-
-def test_read_only_pool_is_taken_where_nothing_is_written():
-    x = Inputs(T=3)
-    expected = sluice.ops.recurrent_step(*x.arguments(), initial_state=x.state.copy())
-    x.state.setflags(write=False)
-    o = sluice.ops.recurrent_step(*x.arguments(), initial_state=x.state, state_writes="none")
-    assert np.array_equal(o, expected)
-
-
 def test_read_only_workspace_is_refused(inputs):
     workspace = np.zeros(1 << 22, np.uint8)[:-256]
     workspace.setflags(write=False)

@@ -5,12 +5,14 @@ that a saved tensor was changed; and views whose sign is not in memory are refus
 import numpy as np
 import pytest
 from conftest import Inputs
+from operator_scenes import scenes
 
 torch = pytest.importorskip("torch", reason="torch is not installed: its tests are skipped")
 
 import sluice
 
 B, T, H, HV, K, V, D, W = 2, 3, 1, 2, 8, 6, 12, 4
+SCENES = scenes()
 
 
 def rows():
@@ -18,91 +20,36 @@ def rows():
     return dict(zip(("q", "k", "v", "gate", "beta"), map(torch.from_numpy, x.arguments())))
 
 
-def layer(tokens):
-    width = 2 * H * K + HV * V
-    return dict(
-        qkv=torch.randn(B, tokens, width), z=torch.randn(B, tokens, HV * V),
-        b=torch.randn(B, tokens, HV), a=torch.randn(B, tokens, HV),
-        conv_weight=torch.randn(width, W), A_log=torch.zeros(HV), dt_bias=torch.zeros(HV),
-        norm_weight=torch.ones(V), num_k_heads=H, num_v_heads=HV, head_k_dim=K, head_v_dim=V,
-        conv_initial=torch.zeros(B, width, W - 1), initial_state=torch.zeros(B, HV, K, V),
-        out=torch.empty(B, tokens, HV, V),
-    )
+def state():
+    return torch.zeros(B, HV, K, V)
 
 
-def state(rank=4):
-    return torch.zeros(B, HV, K, V) if rank == 4 else torch.zeros(B, D, W - 1)
-
-
-def calls():
-    """(operator, arguments, names of those that it writes)."""
-    conv = dict(x=torch.randn(B, T, D), weight=torch.randn(D, W), out=torch.empty(B, T, D))
-    trained = {name: t for name, t in layer(T).items() if name != "out"}
-    step = dict(rows(), o=torch.empty(B, T, HV, V), initial_state=state())
-    ring = dict(
-        replay_k=torch.zeros(B, 16, H, K), replay_delta=torch.zeros(B, 16, HV, V),
-        replay_decay=torch.zeros(B, 16, HV), replay_position=torch.zeros(B, dtype=torch.int32),
-        replay_checkpoint=torch.zeros(B, dtype=torch.int32),
-        replay_next_checkpoint=torch.zeros(B, dtype=torch.int32),
-    )
-    ringed = ["o", "initial_state", *(n for n in ring if n[7:] not in ("position", "checkpoint"))]
-    x = rows()
-    gate = x["gate"]
-    return [
-        ("chunk_forward", dict(step, final_state=state()), ["o", "final_state"]),
-        ("recurrent_step", dict(step), ["o", "initial_state"]),
-        ("recurrent_step", dict(step, final_state=state()), ["o", "final_state"]),
-        ("recurrent_step", dict(step, state_writes="none"), ["o"]),
-        ("recurrent_step", dict(step, qk_norm="l2", **ring), ringed),
-        ("causal_conv1d", dict(conv, initial_state=state(3), final_state=state(3)),
-         ["out", "final_state"]),
-        ("gated_rms_norm", dict(x=conv["x"], z=torch.randn(B, T, D), weight=torch.ones(D),
-                                out=conv["out"]), ["out"]),
-        ("layer_prefill", dict(layer(T), final_state=state()), ["out", "final_state"]),
-        ("layer_decode", layer(T), ["out", "conv_initial", "initial_state"]),
-        ("layer_decode", dict(layer(T), state_writes="none"), ["out"]),
-        ("chunk_stage", dict(stage="chunk_cumsum", gate=gate, g_cumsum=gate.clone()), ["g_cumsum"]),
-        ("chunk_backward", dict(x, d_o=torch.randn(B, T, HV, V), dq=x["q"].clone(),
-                                dgate=gate.clone()), ["dq", "dgate"]),
-        ("chunk_summary", dict(k=x["k"], v=x["v"], addend=state()), ["addend"]),
-        ("state_fold", dict(transition=torch.zeros(1, HV, K, K), addend=torch.zeros(1, HV, K, V),
-                            cu_chains=torch.tensor([0, 1]), route_pieces=torch.tensor([0]),
-                            route_states=torch.tensor([0]), entering=state()), ["entering"]),
-        ("causal_conv1d_backward", dict(x=conv["x"], weight=conv["weight"], d_out=torch.ones(B, T, D),
-                                        dx=conv["out"], dweight=torch.empty(D, W)),
-         ["dx", "dweight"]),
-        ("gated_rms_norm_backward", dict(x=conv["x"], z=torch.randn(B, T, D), weight=torch.ones(D),
-                                         d_out=torch.ones(B, T, D), dz=conv["out"]), ["dz"]),
-        ("layer_backward", dict(trained, d_out=torch.ones(B, T, HV, V), da=torch.empty(B, T, HV)), ["da"]),
-    ]
-
-
-def test_every_operator_is_here():
-    assert {op for op, _, _ in calls()} == set(sluice.ops.__all__)
-
-
-@pytest.mark.parametrize("number", range(len(calls())))
-def test_what_is_written_has_its_next_version(number):
-    op, arguments, written = calls()[number]
-    before = {n: t._version for n, t in arguments.items() if isinstance(t, torch.Tensor)}
-    getattr(sluice.ops, op)(**arguments)
-    changed = [n for n, version in before.items() if arguments[n]._version != version]
+@pytest.mark.parametrize("op, written, arguments", [s[1:] for s in SCENES], ids=[s[0] for s in SCENES])
+def test_what_is_written_has_its_next_version(op, written, arguments):
+    given = {n: torch.from_numpy(x.copy()) if isinstance(x, np.ndarray) else x for n, x in arguments.items()}
+    before = {n: t._version for n, t in given.items() if isinstance(t, torch.Tensor)}
+    getattr(sluice.ops, op)(**given)
+    changed = [n for n, version in before.items() if given[n]._version != version]
     assert sorted(changed) == sorted(written)
     with torch.no_grad():  # where nothing is saved, nothing is paid
-        getattr(sluice.ops, op)(**arguments)
+        getattr(sluice.ops, op)(**given)
 
 
 def test_functions_that_update_pools():
-    x, pool, columns = rows(), state(), state(3)
+    x, pool, columns = rows(), state(), torch.zeros(B, D, W - 1)
     sluice.fused_recurrent_gated_delta_rule(x["q"], x["k"], x["v"], initial_state=pool, final_state=pool)
     sluice.chunk_gated_delta_rule(x["q"], x["k"], x["v"], initial_state=pool, final_state=pool)
     sluice.chunk_simple_gla(x["q"], x["k"], x["v"], initial_state=pool, final_state=pool)
     assert pool._version == 3
     sluice.causal_conv1d_update(torch.randn(B, D), columns, torch.randn(D, W))
     assert columns._version == 1
-    once = layer(1)
-    columns, pool = once.pop("conv_initial"), once.pop("initial_state")
-    sluice.gdn_layer_decode(**once, conv_state=columns, state=pool)
+    width = 2 * H * K + HV * V
+    columns, pool = torch.zeros(B, width, W - 1), state()
+    sluice.gdn_layer_decode(
+        *(torch.randn(B, 1, n) for n in (width, HV * V, HV, HV)), conv_state=columns, state=pool,
+        conv_weight=torch.randn(width, W), A_log=torch.zeros(HV), dt_bias=torch.zeros(HV), norm_weight=torch.ones(V),
+        num_k_heads=H, num_v_heads=HV, head_k_dim=K, head_v_dim=V,
+    )  # fmt: skip
     assert pool._version == 1 and columns._version == 1
 
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Measures what every operator asks of the memory of every view: what is written overlaps nothing else, any
-stride is taken or refused by name, and offsets of absurd length are refused unread."""
+"""Measures what every operator asks of the memory of every view: what is written overlaps nothing else and is
+writable, any stride is taken or refused by name, and offsets of absurd length are refused unread."""
 
 import re
 
@@ -67,6 +67,19 @@ def test_what_is_written_overlaps_nothing(op, written, arguments):
                 found = re.findall(r"(\S+)\.data\b", str(caught.value))
                 assert set(map(plain, found)) == set(map(plain, order)), caught.value
                 assert given[name].tobytes() == before
+
+
+@each_scene
+def test_what_is_written_must_be_writable_and_nothing_else(op, written, arguments):
+    for wrong in (None, *written):
+        given = copied(arguments)
+        for name, value in views(given).items():
+            value.setflags(write=name in written and name != wrong)
+        if wrong is None:
+            call(op, given)
+            continue
+        with pytest.raises(sluice.InvalidArgument, match=f"{op}: {wrong} = read-only tensor"):
+            call(op, given)
 
 
 IN_PLACE = [
