@@ -9,6 +9,7 @@ import pytest
 
 # Where the engines' tests have their tensors: scripts/test_python_cuda.sh says cuda.
 ENGINES_DEVICE = os.environ.get("SLUICE_TEST_DEVICE")
+L2 = dict(use_qk_l2norm_in_kernel=True)
 
 
 @pytest.fixture(autouse=True)

@@ -6,7 +6,7 @@ arrays against central differences of the float64 recurrence."""
 import numpy as np
 import pytest
 import sluice
-from conftest import Inputs, delta_rule, error
+from conftest import L2, Inputs, delta_rule, error
 from sluice_tools.cases import Case, execute, judge
 
 
@@ -75,8 +75,8 @@ def test_cases_of_gradients_are_run_and_judged(layout):
 
 torch = pytest.importorskip("torch", reason="torch is not installed: its tests are skipped")
 
-DEVICES = ["cpu"] + (["cuda"] if torch.cuda.is_available() else [])
-LIMITS = {torch.float32: 2e-5, torch.bfloat16: 1e-2, torch.float16: 2e-3}
+from fla_functions import call, is_delta, rows_of
+from gradient_checks import DEVICES, LIMITS, check
 
 
 def recurrence(q, k, v, g=None, beta=None, scale=None, state=None, l2=False, linear=False):
@@ -100,30 +100,6 @@ def recurrence(q, k, v, g=None, beta=None, scale=None, state=None, l2=False, lin
     return torch.stack(rows, 1), s
 
 
-def leaves(arrays, device, dtype=torch.float32):
-    """Tensors that require a gradient, and the same values in float64."""
-    given = [torch.from_numpy(a.copy()).to(device, dtype).requires_grad_() for a in arrays]
-    return given, [t.detach().double().cpu().requires_grad_() for t in given]
-
-
-def check(given, wide, ours, theirs, dtype=torch.float32):
-    """Gradients of one random loss of both results, near each other."""
-    generator = torch.Generator().manual_seed(3)
-    loss, expected = 0, 0
-    for x, y in zip(ours, theirs):
-        if x is None:
-            continue
-        weight = torch.randn(x.shape, generator=generator, dtype=torch.float64)
-        weight = weight.to(x.dtype)  # what reaches the backward pass
-        loss = loss + (x * weight.to(x.device)).float().sum()
-        expected = expected + (y * weight.double()).sum()
-    loss.backward()
-    expected.backward()
-    for x, y in zip(given, wide):
-        assert x.grad.dtype == x.dtype and x.grad.shape == x.shape
-        assert error(x.grad.double().cpu().numpy(), y.grad.numpy()) < LIMITS[dtype]
-
-
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("bound", [None, -5.0])
 @pytest.mark.parametrize("parameters", [True, False])
@@ -134,54 +110,45 @@ def test_kda_from_raw_gates(device, bound, parameters):
     arrays = [x.q, x.k, x.v, a, x.beta, x.state] + ([A_log, dt_bias] if parameters else [])
     if bound is None and not parameters:
         arrays.append(A_log)
-    given, wide = leaves(arrays, device)
-    q, k, v, a, beta, state, *rest = given
-    ours = sluice.chunk_kda(
-        q, k, v, a, beta, initial_state=state, output_final_state=True,
-        use_qk_l2norm_in_kernel=True, use_gate_in_kernel=True, lower_bound=bound,
-        **dict(zip(("A_log", "dt_bias"), rest)),
-    )
-    q, k, v, a, beta, state, *rest = wide
-    raw = a + rest[1].view(4, 16) if len(rest) > 1 else a
-    rate = rest[0].exp()[:, None] if rest else 1.0
-    gate = bound * torch.sigmoid(rate * raw) if bound else -rate * torch.nn.functional.softplus(raw)
-    check(given, wide, ours, recurrence(q, k, v, gate, beta, state=state, l2=True))
+
+    def ours(q, k, v, a, beta, state, *rest):
+        return sluice.chunk_kda(
+            q, k, v, a, beta, initial_state=state, output_final_state=True,
+            use_qk_l2norm_in_kernel=True, use_gate_in_kernel=True, lower_bound=bound,
+            **dict(zip(("A_log", "dt_bias"), rest)),
+        )
+
+    def theirs(q, k, v, a, beta, state, *rest):
+        raw = a + rest[1].view(4, 16) if len(rest) > 1 else a
+        rate = rest[0].exp()[:, None] if rest else 1.0
+        gate = bound * torch.sigmoid(rate * raw) if bound else -rate * torch.nn.functional.softplus(raw)
+        return recurrence(q, k, v, gate, beta, state=state, l2=True)
+
+    check(arrays, ours, theirs, device)
+
+
+LARGE, SMALL = dict(B=2, T=80, H=2, HV=4, K=32, V=24), dict(B=1, T=70, H=3, HV=3, K=16, V=40)
+CASES = [
+    *((name, LARGE, dtype) for name in ("chunk_gated_delta_rule", "chunk_gla") for dtype in LIMITS),
+    *((name, SMALL, torch.float32) for name in ("chunk_simple_gla", "fused_recurrent_gated_delta_rule")),
+]
 
 
 @pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("dtype", LIMITS, ids=str)
-def test_key_wise_gla(device, dtype):
-    x = Inputs(B=2, T=80, H=2, HV=4, K=32, V=24)
-    x.g = -np.random.default_rng(7).random((*x.g.shape, 32), np.float32)
-    given, wide = leaves([x.q, x.k, x.v, x.g, x.state], device, dtype)
-    q, k, v, g, state = given
-    ours = sluice.chunk_gla(q, k, v, g, initial_state=state, output_final_state=True)
-    q, k, v, g, state = wide
-    check(given, wide, ours, recurrence(q, k, v, g, state=state, linear=True), dtype)
+@pytest.mark.parametrize("name, sizes, dtype", CASES, ids=str)
+def test_functions_have_the_gradients_of_their_recurrences(device, name, sizes, dtype):
+    x, states = Inputs(**sizes), sizes is LARGE
+    q, k, v, g, beta = rows_of(name, x)
 
+    def ours(*rows):
+        *rows, state = rows
+        return call(name, rows, initial_state=state if states else None, output_final_state=states)
 
-@pytest.mark.parametrize("device", DEVICES)
-@pytest.mark.parametrize("dtype", LIMITS, ids=str)
-def test_gated_delta_rule(device, dtype):
-    x = Inputs(B=2, T=80, H=2, HV=4, K=32, V=24)
-    given, wide = leaves([x.q, x.k, x.v, x.g, x.beta, x.state], device, dtype)
-    q, k, v, g, beta, state = given
-    ours = sluice.chunk_gated_delta_rule(
-        q, k, v, g, beta, initial_state=state, output_final_state=True, use_qk_l2norm_in_kernel=True
-    )
-    theirs = recurrence(*wide[:5], state=wide[5], l2=True)
-    check(given, wide, ours, theirs, dtype)
+    def theirs(*rows):
+        *rows, state = rows
+        return recurrence(*rows, state=state if states else None, l2=is_delta(name), linear=not is_delta(name))
 
-
-@pytest.mark.parametrize("device", DEVICES)
-def test_simple_gla_and_steps_by_chunks(device):
-    x = Inputs(B=1, T=70, H=3, HV=3, K=16, V=40)
-    given, wide = leaves([x.q, x.k, x.v, x.g], device)
-    check(given, wide, sluice.chunk_simple_gla(*given)[:1], recurrence(*wide, linear=True))
-    given, wide = leaves([x.q, x.k, x.v, x.g, x.beta], device)
-    q, k, v, g, beta = given
-    ours = sluice.fused_recurrent_gated_delta_rule(q, k, v, g, beta=beta, use_qk_l2norm_in_kernel=True)
-    check(given, wide, ours[:1], recurrence(*wide, l2=True))
+    check([q, k, v, np.maximum(g, -3), beta, x.state], ours, theirs, device, dtype)
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -189,41 +156,48 @@ def test_raw_gates_and_logits(device):
     x = Inputs(B=2, T=66, H=1, HV=3, K=16, V=16)
     r = np.random.default_rng(5)
     A_log, dt_bias = (r.standard_normal(3).astype(np.float32) for _ in range(2))
-    given, wide = leaves([x.q, x.k, x.v, 3 * x.g, x.beta, A_log, dt_bias], device)
-    q, k, v, a, b, A_log, dt_bias = given
-    ours = sluice.chunk_gated_delta_rule(
-        q, k, v, a, b, use_gate_in_kernel=True, A_log=A_log, dt_bias=dt_bias,
-        use_beta_sigmoid_in_kernel=True, allow_neg_eigval=True, use_qk_l2norm_in_kernel=True,
-    )
-    q, k, v, a, b, A_log, dt_bias = wide
-    g = -A_log.exp() * torch.nn.functional.softplus(a + dt_bias)
-    check(given, wide, ours[:1], recurrence(q, k, v, g, 2 * b.sigmoid(), l2=True))
+
+    def ours(q, k, v, a, b, A_log, dt_bias):
+        return sluice.chunk_gated_delta_rule(
+            q, k, v, a, b, use_gate_in_kernel=True, A_log=A_log, dt_bias=dt_bias,
+            use_beta_sigmoid_in_kernel=True, allow_neg_eigval=True, **L2,
+        )
+
+    def theirs(q, k, v, a, b, A_log, dt_bias):
+        g = -A_log.exp() * torch.nn.functional.softplus(a + dt_bias)
+        return recurrence(q, k, v, g, 2 * b.sigmoid(), l2=True)
+
+    check([x.q, x.k, x.v, 3 * x.g, x.beta, A_log, dt_bias], ours, theirs, device)
 
 
 @pytest.mark.parametrize("device", DEVICES)
 def test_packed_sequences_are_sequences(device):
     x = Inputs(B=1, T=100, H=2, HV=2, K=16, V=16, N=3)
-    given, wide = leaves([x.q, x.k, x.v, x.g, x.beta, x.state], device)
-    q, k, v, g, beta, state = given
     offsets = [0, 33, 33, 97]
-    o, final = sluice.chunk_gated_delta_rule(
-        q, k, v, g, beta, initial_state=state, output_final_state=True,
-        use_qk_l2norm_in_kernel=True, cu_seqlens=torch.tensor(offsets, device=device),
-    )
-    parts = [
-        recurrence(*(t[:, a:b] for t in wide[:5]), state=wide[5][n : n + 1], l2=True)
-        for n, (a, b) in enumerate(zip(offsets, offsets[1:])) if a < b
-    ]
-    finals = [parts[0][1], wide[5][1:2], parts[1][1]]
-    theirs = torch.cat([p[0] for p in parts], 1), torch.cat(finals)
-    check(given, wide, (o[:, :97], final), theirs)
-    assert not given[0].grad[:, 97:].any()
+
+    def ours(*rows):
+        *rows, state = rows
+        o, final = sluice.chunk_gated_delta_rule(
+            *rows, initial_state=state, output_final_state=True, cu_seqlens=torch.tensor(offsets, device=device), **L2
+        )
+        return o[:, :97], final
+
+    def theirs(*rows):
+        *rows, state = rows
+        parts = [
+            recurrence(*(t[:, a:b] for t in rows), state=state[n : n + 1], l2=True)
+            for n, (a, b) in enumerate(zip(offsets, offsets[1:])) if a < b
+        ]
+        return torch.cat([p[0] for p in parts], 1), torch.cat([parts[0][1], state[1:2], parts[1][1]])
+
+    q, *_ = check([*x.arguments(), x.state], ours, theirs, device)
+    assert not q.grad[:, 97:].any()
 
 
 def test_only_what_is_wanted_and_views():
     x = Inputs()
-    (v,), (wide,) = leaves([x.v], "cpu")
     q, k, g, beta = (torch.from_numpy(a) for a in (x.q, x.k, x.g, x.beta))
+    v, wide = torch.from_numpy(x.v).requires_grad_(), torch.from_numpy(x.v).double().requires_grad_()
     o, _ = sluice.chunk_gated_delta_rule(q, k, v.transpose(1, 2).contiguous().transpose(1, 2), g, beta)
     o.sum().backward()  # its gradient has strides of zero
     expected, _ = recurrence(q.double(), k.double(), wide, g.double(), beta.double())

@@ -2,38 +2,24 @@
 """Measures gradients of the convolution, of the gated norm and of a layer made of the three operators against torch's
 own autograd in float64."""
 
+from functools import partial
+
+import numpy as np
 import pytest
 import sluice
 from conftest import error
 
 torch = pytest.importorskip("torch", reason="torch is not installed: its tests are skipped")
 
-DEVICES = ["cpu"] + (["cuda"] if torch.cuda.is_available() else [])
-LIMITS = {torch.float32: 1e-5, torch.bfloat16: 1e-2}
+from gradient_checks import DEVICES, check
+
 functional = torch.nn.functional
+LIMITS = {torch.float32: 1e-5, torch.bfloat16: 1e-2}
 
 
-def leaves(shapes, device, dtype):
-    """Tensors that ask for gradients, and the same in float64."""
-    generator = torch.Generator().manual_seed(1)
-    given = [torch.randn(s, generator=generator).to(device, dtype).requires_grad_() for s in shapes]
-    return given, [t.detach().double().cpu().requires_grad_() for t in given]
-
-
-def check(given, wide, ours, theirs, dtype):
-    """Gradients of one random loss, near each other."""
-    generator = torch.Generator().manual_seed(2)
-    loss, expected = 0, 0
-    for x, y in zip(ours, theirs):
-        assert error(x.detach().double().cpu().numpy(), y.detach().numpy()) < LIMITS[dtype]
-        weight = torch.randn(x.shape, generator=generator, dtype=torch.float64).to(x.dtype)
-        loss = loss + (x * weight.to(x.device)).float().sum()
-        expected = expected + (y * weight.double()).sum()
-    loss.backward()
-    expected.backward()
-    for x, y in zip(given, wide):
-        assert x.grad.dtype == x.dtype and x.grad.shape == x.shape
-        assert error(x.grad.double().cpu().numpy(), y.grad.numpy()) < LIMITS[dtype]
+def normal(*shapes):
+    r = np.random.default_rng(1)
+    return [r.standard_normal(shape, np.float32) for shape in shapes]
 
 
 def convolution(x, weight, bias=None, state=None):
@@ -55,33 +41,38 @@ def gated_norm(x, z, weight, activation):
 @pytest.mark.parametrize("width", [2, 3, 4])
 def test_convolution(device, dtype, width):
     B, T, D, L = 2, 70, 40, width
-    given, wide = leaves([(B, T, D), (D, width), (D,), (B, D, L)], device, dtype)
-    x, weight, bias, state = given
-    ours = sluice.causal_conv1d(x, weight, bias, state, output_final_state=True, activation="silu")
-    check(given, wide, ours, convolution(*wide), dtype)
+    ours = partial(sluice.causal_conv1d, output_final_state=True, activation="silu")
+    check(normal((B, T, D), (D, width), D, (B, D, L)), ours, convolution, device, dtype, LIMITS[dtype])
 
 
 @pytest.mark.parametrize("device", DEVICES)
 def test_convolution_of_packed_rows_and_of_a_module_s_weight(device):
     T, D, offsets = 60, 24, [0, 33, 33, 57]
-    given, wide = leaves([(1, D, T), (D, 1, 4)], device, torch.float32)
-    out, _ = sluice.causal_conv1d(
-        given[0].transpose(1, 2), given[1].squeeze(1), activation="silu",
-        cu_seqlens=torch.tensor(offsets, device=device),
-    )
-    x, weight = wide[0].transpose(1, 2), wide[1].squeeze(1)
-    parts = [convolution(x[:, a:b], weight)[0] for a, b in zip(offsets, offsets[1:]) if a < b]
-    check(given, wide, [out[:, :57]], [torch.cat(parts, 1)], torch.float32)
-    assert not given[0].grad[:, :, 57:].any()
+
+    def ours(x, weight):
+        cu = torch.tensor(offsets, device=device)
+        out, _ = sluice.causal_conv1d(x.transpose(1, 2), weight.squeeze(1), activation="silu", cu_seqlens=cu)
+        return [out[:, :57]]
+
+    def theirs(x, weight):
+        x, weight = x.transpose(1, 2), weight.squeeze(1)
+        return [torch.cat([convolution(x[:, a:b], weight)[0] for a, b in zip(offsets, offsets[1:]) if a < b], 1)]
+
+    x, _ = check(normal((1, D, T), (D, 1, 4)), ours, theirs, device, limit=1e-5)
+    assert not x.grad[:, :, 57:].any()
 
 
 @pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("dtype", LIMITS, ids=str)
 @pytest.mark.parametrize("activation", ["silu", "sigmoid"])
 def test_gated_norm(device, dtype, activation):
-    given, wide = leaves([(2, 30, 4, 64), (2, 30, 4, 64), (64,)], device, dtype)
-    ours = sluice.gated_rms_norm(*given, activation=activation)
-    check(given, wide, [ours], [gated_norm(*wide, activation)], dtype)
+    def ours(*given):
+        return [sluice.gated_rms_norm(*given, activation=activation)]
+
+    def theirs(*given):
+        return [gated_norm(*given, activation)]
+
+    check(normal((2, 30, 4, 64), (2, 30, 4, 64), 64), ours, theirs, device, dtype, LIMITS[dtype])
 
 
 @pytest.mark.parametrize("device", DEVICES)
@@ -129,7 +120,8 @@ def test_layer_backward_is_autograd_of_its_parts(device, packing):
     shapes = [
         (B, T, D), (B, T, HV * V), (B, T, HV), (B, T, HV, *keys), (D, 4), (HV,), (HV, *keys), (V,), (B, HV, K, V),
     ]  # fmt: skip
-    (qkv, z, b, a, weight, A_log, dt_bias, norm, state), _ = leaves(shapes, device, torch.float32)
+    leaves = [torch.from_numpy(x).to(device).requires_grad_() for x in normal(*shapes)]
+    qkv, z, b, a, weight, A_log, dt_bias, norm, state = leaves
     rows = sluice.causal_conv1d(qkv, weight, activation="silu")[0].split([H * K, H * K, HV * V], 2)
     q, k, v = (x.unflatten(2, (-1, size)) for x, size in zip(rows, (K, K, V)))
     core = torch.empty(B, T, HV, V, device=device)
