@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Measures that the delta rule functions compute the recurrence on NumPy arrays, in every option
-that the Python layer translates. Each case is compared with the float64 recurrence of conftest.py."""
+that the Python layer translates. Each case is compared with the float64 recurrence of conftest.py, without options in
+test_fla_contract.py."""
 
 import numpy as np
 import pytest
@@ -8,24 +9,6 @@ import sluice
 from conftest import Inputs, delta_rule, error, sigmoid, softplus
 
 TOLERANCE = 1e-5
-
-
-def test_chunk_and_final_state(inputs):
-    o, s = sluice.chunk_gated_delta_rule(
-        *inputs.arguments(), initial_state=inputs.state, output_final_state=True,
-        use_qk_l2norm_in_kernel=True,
-    )
-    expected_o, expected_s = delta_rule(*inputs.arguments(), state=inputs.state, l2=True)
-    assert error(o, expected_o) < TOLERANCE
-    assert error(s, expected_s) < TOLERANCE
-    assert s.dtype == np.float32 and type(o) is np.ndarray
-    assert sluice.last_kernel().startswith("cpu.chunk_forward")
-
-
-def test_no_final_state_is_none(inputs):
-    o, s = sluice.chunk_gated_delta_rule(*inputs.arguments(), use_qk_l2norm_in_kernel=True)
-    assert s is None
-    assert error(o, delta_rule(*inputs.arguments(), l2=True)[0]) < TOLERANCE
 
 
 @pytest.mark.parametrize("scale", [None, 0.0, 0.25])
@@ -61,33 +44,6 @@ def test_linear_gate_space(inputs):
         use_qk_l2norm_in_kernel=True,
     )[0]
     assert error(linear, log) < TOLERANCE
-
-
-def test_state_v_first_is_the_transpose(inputs):
-    kwargs = dict(output_final_state=True, use_qk_l2norm_in_kernel=True)
-    o, s = sluice.chunk_gated_delta_rule(*inputs.arguments(), initial_state=inputs.state, **kwargs)
-    transposed = np.ascontiguousarray(inputs.state.swapaxes(2, 3))
-    for name in ("state_v_first", "transpose_state_layout"):
-        o2, s2 = sluice.chunk_gated_delta_rule(
-            *inputs.arguments(), initial_state=transposed, **{name: True}, **kwargs
-        )
-        assert np.array_equal(o, o2)
-        assert np.array_equal(s, s2.swapaxes(2, 3))
-
-
-@pytest.mark.parametrize("index", [np.int32, np.int64])
-def test_packed_rows(index):
-    x = Inputs(B=1, T=50, N=3)
-    cu = np.array([0, 20, 20, 50], index)
-    o, s = sluice.chunk_gated_delta_rule(
-        *x.arguments(), initial_state=x.state, output_final_state=True, cu_seqlens=cu,
-        use_qk_l2norm_in_kernel=True,
-    )
-    for n, (first, last) in enumerate(zip(cu[:-1], cu[1:])):
-        parts = [a[:, first:last] for a in x.arguments()]
-        expected_o, expected_s = delta_rule(*parts, state=x.state[n : n + 1], l2=True)
-        assert error(o[:, first:last], expected_o) < TOLERANCE
-        assert error(s[n : n + 1], expected_s) < TOLERANCE
 
 
 @pytest.mark.parametrize(
@@ -126,27 +82,6 @@ def test_bounded_gates(parameters):
     assert np.allclose(bounded, sluice.ops.chunk_forward(x.q, x.k, x.v, log, x.beta), atol=2e-5)
     with pytest.raises(sluice.InvalidArgument, match="gate_lower_bound = 0, expected a finite"):
         sluice.ops.chunk_forward(x.q, x.k, x.v, a, x.beta, gate_space="raw_bounded")
-
-
-@pytest.mark.parametrize("tokens", [1, 16, 17])
-@pytest.mark.parametrize("with_state", [False, True])
-def test_fused_recurrent(tokens, with_state):
-    x = Inputs(T=tokens)
-    state = x.state if with_state else None
-    before = x.state.copy()
-    o, s = sluice.fused_recurrent_gated_delta_rule(
-        x.q, x.k, x.v, x.g, beta=x.beta, initial_state=state, output_final_state=True,
-        use_qk_l2norm_in_kernel=True,
-    )
-    expected_o, expected_s = delta_rule(*x.arguments(), state=state, l2=True)
-    assert error(o, expected_o) < TOLERANCE and error(s, expected_s) < TOLERANCE
-    assert np.array_equal(x.state, before), "the initial state is not written"
-    kernel = "recurrent_step" if tokens <= 16 else "chunk_forward"
-    assert kernel in sluice.last_kernel()
-    alone, none = sluice.fused_recurrent_gated_delta_rule(
-        x.q, x.k, x.v, x.g, beta=x.beta, initial_state=state, use_qk_l2norm_in_kernel=True
-    )
-    assert none is None and error(alone, expected_o) < TOLERANCE
 
 
 def test_fused_recurrent_in_place_on_a_pool():
@@ -209,18 +144,6 @@ def test_checkpoints():
     for slot, tokens in ((1, 64), (0, 128)):
         parts = [a[:, :tokens] for a in x.arguments()]
         assert error(pool[slot : slot + 1], delta_rule(*parts, l2=True)[1]) < TOLERANCE
-
-
-def test_simple_gla(inputs):
-    q, k, v, g, _ = inputs.arguments()
-    expected_o, expected_s = delta_rule(q, k, v, g, state=inputs.state, linear=True)
-    kwargs = dict(initial_state=inputs.state, output_final_state=True)
-    o, s = sluice.chunk_simple_gla(q, k, v, g, **kwargs)
-    assert error(o, expected_o) < TOLERANCE and error(s, expected_s) < TOLERANCE
-    first = [a[:, :5] for a in (q, k, v, g)]
-    o, s = sluice.fused_recurrent_simple_gla(*first, **kwargs)
-    expected_o, expected_s = delta_rule(*first, state=inputs.state, linear=True)
-    assert error(o, expected_o) < TOLERANCE and error(s, expected_s) < TOLERANCE
 
 
 @pytest.mark.parametrize("implementation", ["reference", "reference-chunked"])

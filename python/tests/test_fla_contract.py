@@ -1,42 +1,80 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Measures what the functions named as fla's promise beyond their formulas: as many states as
-sequences, zeros behind the last packed row, float32 in the recurrent ones, a bias that may be left out."""
+"""Measures that the functions named as fla's are their recurrences, which conftest.py has in float64, and what they
+promise beyond that: as many states as sequences, zeros behind the last packed row, float32 in the recurrent ones, a
+bias that may be left out."""
 
 import numpy as np
 import pytest
 import sluice
-from conftest import Inputs, delta_rule, error
+from conftest import Inputs, error
+from fla_functions import NAMES, RECURRENT, call, recurrence, rows_of
 
 ml_dtypes = pytest.importorskip("ml_dtypes")
 
+TOLERANCE = 1e-5
 L2 = dict(use_qk_l2norm_in_kernel=True)
 HALVES = [np.float16, ml_dtypes.bfloat16]
 ENDS = np.array([0, 20, 20, 45], np.int32)  # of 50 rows
 
 
-def calls(x, state, cu=None):
-    """Functions named as fla's that take states, on the rows of `x`."""
-    keys = np.repeat(x.g[..., None], x.q.shape[3], 3)
-    given = dict(initial_state=state, cu_seqlens=cu)
-    return {
-        "chunk_gated_delta_rule": lambda: sluice.chunk_gated_delta_rule(*x.arguments(), **given),
-        "chunk_simple_gla": lambda: sluice.chunk_simple_gla(x.q, x.k, x.v, x.g, **given),
-        "fused_recurrent_gated_delta_rule": lambda: sluice.fused_recurrent_gated_delta_rule(
-            x.q, x.k, x.v, x.g, beta=x.beta, **given
-        ),
-        "fused_recurrent_simple_gla": lambda: sluice.fused_recurrent_simple_gla(
-            x.q, x.k, x.v, x.g, **given
-        ),
-        "fused_recurrent_kda": lambda: sluice.fused_recurrent_kda(
-            x.q, x.k, x.v, keys, x.beta, **given
-        ),
-        "chunk_kda": lambda: sluice.chunk_kda(x.q, x.k, x.v, keys, x.beta, **given),
-        "chunk_gla": lambda: sluice.chunk_gla(x.q, x.k, x.v, keys, **given),
-        "fused_recurrent_gla": lambda: sluice.fused_recurrent_gla(x.q, x.k, x.v, keys, **given),
-    }
+def turned(state):
+    return np.ascontiguousarray(state.swapaxes(2, 3))
 
 
-NAMES = list(calls(Inputs(T=1), None))
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("tokens", [1, 5, 16, 17, 70])
+@pytest.mark.parametrize("states", [None, "kv", "vk"])
+def test_functions_are_their_recurrences(name, tokens, states):
+    x = Inputs(T=max(tokens, 3))
+    rows = [a[:, :tokens] for a in rows_of(name, x)]
+    expected_o, expected_s = recurrence(name, rows, x.state if states else None)
+    given = dict(initial_state={None: None, "kv": x.state, "vk": turned(x.state)}[states], state_v_first=states == "vk")
+    before = x.state.copy()
+    o, s = call(name, rows, output_final_state=True, **given)
+    assert type(o) is np.ndarray and error(o, expected_o) < TOLERANCE
+    assert s.dtype == np.float32 and error(turned(s) if states == "vk" else s, expected_s) < TOLERANCE
+    assert np.array_equal(x.state, before), "the initial state is not written"
+    steps = name in RECURRENT and tokens <= 16
+    assert sluice.last_kernel().startswith("cpu.recurrent_step" if steps else "cpu.chunk_forward")
+    alone, none = call(name, rows, **given)
+    assert none is None and error(alone, expected_o) < TOLERANCE
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name.endswith(("delta_rule", "kda"))])
+def test_both_names_of_the_layout_of_states(name):
+    x, names = Inputs(T=20), ("transpose_state_layout", "state_v_first")
+    given = dict(initial_state=turned(x.state), output_final_state=True)
+    found, expected = (call(name, rows_of(name, x), **given, **{option: True}) for option in names)
+    assert all(map(np.array_equal, found, expected))
+
+
+PACKED = [(name, np.float32) for name in NAMES] + [(name, dtype) for name in RECURRENT for dtype in HALVES]
+
+
+@pytest.mark.parametrize("name, dtype", PACKED)
+@pytest.mark.parametrize("index, v_first", [(np.int32, False), (np.int64, True)])
+def test_packed_rows(name, dtype, index, v_first):
+    x = Inputs(B=1, T=50, K=64, V=64, N=3)
+    rows = [a.astype(dtype) for a in rows_of(name, x)]
+    state = turned(x.state) if v_first else x.state
+    given = dict(initial_state=state, output_final_state=True, state_v_first=v_first)
+    o, s = call(name, rows, cu_seqlens=ENDS.astype(index), **given)
+    assert np.array_equal(s[1], state[1])
+    s = turned(s) if v_first else s
+    for n in (0, 2):
+        part = [a[:, ENDS[n] : ENDS[n + 1]] for a in rows]
+        expected, final = recurrence(name, part, x.state[n : n + 1])
+        # In 16 bits the best that the dtype can hold, and no more.
+        limit = TOLERANCE if dtype == np.float32 else 1.05 * error(expected.astype(dtype), expected)
+        assert error(o[:, ENDS[n] : ENDS[n + 1]], expected) < limit
+        assert error(s[n : n + 1], final) < (TOLERANCE if dtype == np.float32 else 1e-6)
+
+
+def test_arguments_of_kda_that_choose_nothing():
+    x = Inputs(B=1, T=50, N=3)
+    rows, given = rows_of("chunk_kda", x), dict(initial_state=x.state, output_final_state=True, cu_seqlens=ENDS)
+    nothing = dict(cu_seqlens_cpu=ENDS, chunk_size=32, safe_gate=True, disable_recompute=True)
+    assert all(map(np.array_equal, sluice.chunk_kda(*rows, **given, **nothing), sluice.chunk_kda(*rows, **given)))
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -44,18 +82,17 @@ NAMES = list(calls(Inputs(T=1), None))
 @pytest.mark.parametrize("states", [1, 3])
 def test_another_number_of_states_is_refused(name, tokens, states):
     x = Inputs(B=2, T=tokens, N=states)
-    with pytest.raises(
-        sluice.InvalidArgument, match=rf"initial_state.shape\[0\] = {states}, expected N = 2 \(one"
-    ):
-        calls(x, x.state)[name]()
+    message = rf"initial_state.shape\[0\] = {states}, expected N = 2 \(one"
+    with pytest.raises(sluice.InvalidArgument, match=message):
+        call(name, rows_of(name, x), initial_state=x.state)
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_another_number_of_states_than_packed_sequences_is_refused(name):
     x = Inputs(B=1, T=50, N=4)
     with pytest.raises(sluice.InvalidArgument, match=r"shape\[0\] = 4, expected N = 3"):
-        calls(x, x.state, ENDS)[name]()
-    calls(x, x.state[:3], ENDS)[name]()
+        call(name, rows_of(name, x), initial_state=x.state, cu_seqlens=ENDS)
+    call(name, rows_of(name, x), initial_state=x.state[:3], cu_seqlens=ENDS)
 
 
 def test_states_of_the_convolution_are_counted_too_and_pools_are_not():
@@ -80,7 +117,7 @@ def dirty(monkeypatch):
 @pytest.mark.parametrize("name", NAMES)
 def test_rows_behind_the_last_sequence_are_zeros(name):
     x = Inputs(B=1, T=50, N=3)
-    o, _ = calls(x, x.state, ENDS)[name]()
+    o, _ = call(name, rows_of(name, x), initial_state=x.state, cu_seqlens=ENDS)
     assert o[:, :45].all() and not o[:, 45:].any()
 
 
@@ -120,48 +157,18 @@ def test_rows_of_a_given_output_are_left_alone():
         assert o is out and (out[:, 45:] == 7).all() and not (out[:, :45] == 7).any()
 
 
+@pytest.mark.parametrize("name", RECURRENT)
 @pytest.mark.parametrize("dtype", HALVES)
 @pytest.mark.parametrize("given", [False, True])
-def test_recurrent_functions_compute_in_float32(dtype, given):
+def test_recurrent_functions_compute_in_float32(name, dtype, given):
     x = Inputs(B=2, T=130, K=64, V=64)
-    q, k, v, g, beta = (a.astype(dtype) for a in x.arguments())
-    out = np.empty_like(v) if given else None
-    expected, final = delta_rule(q, k, v, g, beta, state=x.state, l2=True)
-    arguments = dict(beta=beta, initial_state=x.state, output_final_state=True, out=out, **L2)
-    o, s = sluice.fused_recurrent_gated_delta_rule(q, k, v, g, **arguments)
+    rows = [a.astype(dtype) for a in rows_of(name, x)]
+    out = np.empty_like(rows[2]) if given else None
+    expected, final = recurrence(name, rows, x.state)
+    o, s = call(name, rows, initial_state=x.state, output_final_state=True, out=out)
     assert o.dtype == dtype and error(s, final) < 1e-6
     # The best that the dtype can hold, and no more.
     assert error(o, expected) < 1.05 * error(expected.astype(dtype), expected)
-    keys = np.repeat(g[..., None], 64, 3)
-    o, s = sluice.fused_recurrent_kda(
-        q, k, v, keys, beta, initial_state=x.state, output_final_state=True, **L2
-    )
-    assert error(s, final) < 1e-6
-    expected, final = delta_rule(q, k, v, g, state=x.state, linear=True)
-    o, s = sluice.fused_recurrent_simple_gla(
-        q, k, v, g, initial_state=x.state, output_final_state=True
-    )
-    assert o.dtype == dtype and error(s, final) < 1e-6
-
-
-@pytest.mark.parametrize("dtype", HALVES)
-@pytest.mark.parametrize("name", [name for name in NAMES if "recurrent" in name])
-def test_recurrent_functions_compute_packed_rows_in_float32(name, dtype):
-    x = Inputs(B=1, T=50, K=64, V=64, N=3)
-    q, k, v, g, beta = (a.astype(dtype) for a in x.arguments())
-    gate = np.repeat(g[..., None], 64, 3) if name.endswith(("kda", "_gla")) and "simple" not in name else g
-    delta = {"beta": beta, **L2} if name.endswith(("delta_rule", "kda")) else {}
-    o, s = getattr(sluice, name)(
-        q, k, v, gate, initial_state=x.state, output_final_state=True, cu_seqlens=ENDS, **delta
-    )
-    assert np.array_equal(s[1], x.state[1])
-    for n in (0, 2):
-        part = [a[:, ENDS[n] : ENDS[n + 1]] for a in (q, k, v, g, beta)]
-        rule = dict(l2=True) if delta else dict(linear=True)
-        expected, final = delta_rule(*part, state=x.state[n : n + 1], **rule)
-        assert error(s[n : n + 1], final) < 1e-6
-        found = o[:, ENDS[n] : ENDS[n + 1]]
-        assert error(found, expected) < 1.05 * error(expected.astype(dtype), expected)
 
 
 def test_the_chunk_kernel_is_taken_where_it_is_allowed():
