@@ -4,6 +4,7 @@ argument. Each case breaks one argument of a good call and matches the whole gra
 
 import pickle
 
+import fla_functions
 import numpy as np
 import pytest
 import sluice
@@ -61,34 +62,61 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize("changes, kind, message", CASES, ids=lambda c: next(iter(c)) if isinstance(c, dict) else "")
+def first_changed(value):
+    return next(iter(value)) if isinstance(value, dict) else ""
+
+
+@pytest.mark.parametrize("changes, kind, message", CASES, ids=first_changed)
 def test_refusals(changes, kind, message):
     with pytest.raises(kind, match=message):
         call(**changes)
 
 
-def test_other_functions_refuse():
-    x = Inputs(T=4)
-    with pytest.raises(sluice.Unsupported, match="gv = given"):
-        sluice.fused_recurrent_gated_delta_rule(x.q, x.k, x.v, gv=x.v)
-    with pytest.raises(sluice.Unsupported, match="gk = given, expected None with g"):
-        sluice.fused_recurrent_gated_delta_rule(x.q, x.k, x.v, x.g, gk=x.g)
-    with pytest.raises(sluice.InvalidArgument, match="num_accepted = given"):
-        sluice.fused_recurrent_gated_delta_rule(
-            x.q, x.k, x.v, cu_seqlens=np.array([0, 4], np.int32), num_accepted=np.zeros(1, np.int32)
-        )
-    with pytest.raises(sluice.Unsupported, match="g_gamma = given"):
-        sluice.chunk_simple_gla(x.q, x.k, x.v, g_gamma=x.g)
+X = Inputs(T=4)
+STEPS, KDA, GLA = ("fused_recurrent_gated_delta_rule",), ("chunk_kda", "fused_recurrent_kda"), ("fused_recurrent_gla",)
+BOUND = "kda: lower_bound = {:g}, expected None or a finite number < 0"
+OTHERS = [
+    (STEPS, dict(gv=X.v), sluice.Unsupported, "gv = given"),
+    (STEPS, dict(gk=X.g), sluice.Unsupported, "gk = given, expected None with g"),
+    (STEPS, dict(num_accepted=np.zeros(1, np.int32), cu_seqlens=np.array([0, 4], np.int32)), sluice.InvalidArgument,
+     "num_accepted = given"),
+    (("chunk_simple_gla",), dict(g_gamma=X.g), sluice.Unsupported, "g_gamma = given"),
+    (KDA, dict(use_gate_in_kernel=True), sluice.InvalidArgument, "A_log = None, expected a tensor"),
+    (KDA, dict(allow_neg_eigval=True), sluice.InvalidArgument, "allow_neg_eigval = True"),
+    (KDA, dict(transpose_state_layout=False, state_v_first=True), sluice.InvalidArgument,
+     "transpose_state_layout = False"),
+    *((KDA, dict(lower_bound=bound, use_gate_in_kernel=True), sluice.InvalidArgument, BOUND.format(bound))
+      for bound in (3, 0, 0.0, float("-inf"), float("nan"))),
+    (KDA[:1], dict(safe_gate=True, use_gate_in_kernel=True, A_log=X.g[0, 0]), sluice.InvalidArgument,
+     "lower_bound = None, expected a number < 0"),
+    (KDA[:1], dict(chunk_size=128), sluice.InvalidArgument, "chunk_size = 128, expected 32 or 64"),
+    (KDA[:1], dict(cp_context=X.g), sluice.Unsupported, "cp_context = given"),
+    (KDA[:1], dict(return_intermediate_states=True), sluice.Unsupported, "return_intermediate_states = True"),
+    (GLA, dict(gv=X.v), sluice.Unsupported, "gv = given"),
+    (GLA, dict(reverse=True), sluice.Unsupported, "reverse = True"),
+]
+
+
+@pytest.mark.parametrize("names, changes, kind, message", OTHERS, ids=first_changed)
+def test_other_functions_refuse(names, changes, kind, message):
+    for name in names:
+        with pytest.raises(kind, match=message):
+            fla_functions.call(name, fla_functions.rows_of(name, X), **changes)
+
+
+def test_what_is_no_option_of_the_rule_is_refused():
+    with pytest.raises(sluice.InvalidArgument, match="A_log = None"):
+        sluice.fused_kda_gate(fla_functions.key_gates(X))
     for activation in ("gelu", "sigmoid", "none"):
         message = f"causal_conv1d: activation = '{activation}', expected one of None, 'silu', 'swish'"
         with pytest.raises(sluice.InvalidArgument, match=message):
             sluice.causal_conv1d(np.zeros((1, 2, 4), F), np.zeros((4, 4), F), activation=activation)
     with pytest.raises(sluice.InvalidArgument, match="gated_rms_norm: activation = None, expected one of 'silu'"):
-        sluice.gated_rms_norm(x.v, x.v, np.ones(x.v.shape[-1], F), activation=None)
+        sluice.gated_rms_norm(X.v, X.v, np.ones(X.v.shape[-1], F), activation=None)
     with pytest.raises(sluice.InvalidArgument, match="set_num_threads: threads = 0, expected 1 to 4096, or None"):
         sluice.set_num_threads(0)
     with pytest.raises(sluice.Unsupported, match="fifth positional argument is gk: pass beta=beta"):
-        sluice.fused_recurrent_gated_delta_rule(x.q, x.k, x.v, x.g, x.beta)
+        sluice.fused_recurrent_gated_delta_rule(X.q, X.k, X.v, X.g, X.beta)
 
 
 @pytest.mark.parametrize("name", ["chunk_kda", "fused_recurrent_kda", "chunk_gla", "fused_recurrent_gla"])
@@ -100,14 +128,15 @@ def test_gates_by_head_are_no_gates_by_channel(name):
 
 
 def test_gates_of_key_channels_have_their_own_name():
-    x = Inputs(T=4)
     gk = np.zeros((2, 4, 4, 3), F)
     with pytest.raises(sluice.InvalidArgument, match=r"^fused_recurrent_gated_delta_rule: gk\.shape\[3\] = 3"):
-        sluice.fused_recurrent_gated_delta_rule(x.q, x.k, x.v, None, gk)
+        sluice.fused_recurrent_gated_delta_rule(X.q, X.k, X.v, None, gk)
+    with pytest.raises(sluice.InvalidArgument, match=r"^fused_recurrent_gla: gk\.shape\[3\] = 3, expected"):
+        sluice.fused_recurrent_gla(X.q, X.k, X.v, gk)
     with pytest.raises(sluice.InvalidArgument, match=r"^chunk_forward: gate\.shape\[3\] = 3"):
-        sluice.ops.chunk_forward(x.q, x.k, x.v, gk)
+        sluice.ops.chunk_forward(X.q, X.k, X.v, gk)
     with pytest.raises(TypeError, match="missing 4 required keyword-only"):
-        sluice.ops.layer_prefill(x.q, conv_weight=1, A_log=1, dt_bias=1, norm_weight=1)
+        sluice.ops.layer_prefill(X.q, conv_weight=1, A_log=1, dt_bias=1, norm_weight=1)
 
 
 def test_classes_are_the_builtin_ones_too():
